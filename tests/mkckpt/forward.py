@@ -1,0 +1,167 @@
+"""A float32 reference of the dense families (llama, mistral, qwen2, qwen3) in plain numpy.
+
+It reads a checkpoint folder and computes hidden states and logits one whole sequence at a time: no cache, no
+batching, no tricks. It is an oracle that needs neither torch nor our own code: goldens made with `transformers`
+are compared with it in the tests, so a golden that no longer belongs to its weights is noticed.
+
+Formulas follow the public `transformers` model files: RMSNorm w * x / rms(x); half-split rotary embedding; rope
+types default, linear, llama3 and yarn; grouped-query attention where head h reads KV head h // (nh / nkv).
+"""
+
+import json
+import math
+import os
+
+import numpy as np
+
+from container import decode, read_safetensors
+
+
+def load_config(folder):
+    """config.json flattened: text_config merged over the top level, rope settings under one name."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        top = json.load(f)
+    c = {**top, **top.get("text_config", {})}
+    rope = dict(c.get("rope_parameters") or {})
+    if not rope:
+        rope = dict(c.get("rope_scaling") or {})
+        rope["rope_theta"] = c.get("rope_theta", 10000.0)
+    rope["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
+    c["rope"] = rope
+    c.setdefault("num_key_value_heads", c["num_attention_heads"])
+    c["head_dim"] = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    c["tied"] = top.get("tie_word_embeddings", c.get("tie_word_embeddings", False))
+    return c
+
+
+def load_weights(folder):
+    """name -> float32 array, from one file or from the shards that the index names."""
+    index = os.path.join(folder, "model.safetensors.index.json")
+    if os.path.exists(index):
+        with open(index, encoding="utf-8") as f:
+            files = sorted(set(json.load(f)["weight_map"].values()))
+    else:
+        files = ["model.safetensors"]
+    out = {}
+    for name in files:
+        for key, (dtype, shape, raw) in read_safetensors(os.path.join(folder, name)).items():
+            key = key.replace("model.language_model.", "model.", 1)
+            out[key] = decode(raw, dtype, shape)
+    return out
+
+
+def inverse_frequencies(c):
+    """(inv_freq [head_dim / 2], factor on cos and sin) of the rope type."""
+    rope, d = c["rope"], c["head_dim"]
+    theta = float(rope.get("rope_theta", c.get("rope_theta", 10000.0)))
+    inv = 1.0 / theta ** (np.arange(0, d, 2, dtype=np.float64) / d)
+    kind, factor = rope["rope_type"], float(rope.get("factor", 1.0))
+    if kind == "default":
+        return inv, 1.0
+    if kind == "linear":
+        return inv / factor, 1.0
+    original = rope.get("original_max_position_embeddings") or c["max_position_embeddings"]
+    if kind == "llama3":
+        wavelength = 2 * math.pi / inv
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        blend = np.clip((original / wavelength - low) / (high - low), 0.0, 1.0)
+        return (1 - blend) * inv / factor + blend * inv, 1.0
+    if kind == "yarn":
+        def turns_at(n):
+            return d * math.log(original / (n * 2 * math.pi)) / (2 * math.log(theta))
+
+        low, high = turns_at(rope.get("beta_fast") or 32.0), turns_at(rope.get("beta_slow") or 1.0)
+        if rope.get("truncate", True):
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, d - 1)
+        ramp = np.clip((np.arange(d // 2) - low) / max(high - low, 0.001), 0, 1)
+        scale = rope.get("attention_factor")
+        if scale is None:
+            def mscale(s):
+                return 0.1 * s * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+            a, b = rope.get("mscale"), rope.get("mscale_all_dim")
+            scale = mscale(a) / mscale(b) if a and b else mscale(1.0)
+        return inv / factor * ramp + inv * (1 - ramp), float(scale)
+    raise ValueError(f"rope type {kind}")
+
+
+def rms_norm(x, weight, eps):
+    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps)) * weight
+
+
+def rotate(x, cos, sin):
+    """Half-split rotary embedding; x [T, heads, head_dim], cos and sin [T, 1, head_dim / 2]."""
+    a, b = np.split(x, 2, axis=-1)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def attention(c, w, prefix, x, cos, sin):
+    """Causal grouped-query attention; x [T, hidden] -> [T, hidden]."""
+    t, nh, nkv, d = x.shape[0], c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
+
+    def project(name, heads):
+        y = x @ w[f"{prefix}{name}_proj.weight"].T
+        bias = w.get(f"{prefix}{name}_proj.bias")
+        return (y if bias is None else y + bias).reshape(t, heads, d)
+
+    q, k, v = project("q", nh), project("k", nkv), project("v", nkv)
+    if f"{prefix}q_norm.weight" in w:
+        q = rms_norm(q, w[f"{prefix}q_norm.weight"], c["rms_norm_eps"])
+        k = rms_norm(k, w[f"{prefix}k_norm.weight"], c["rms_norm_eps"])
+    q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+    k, v = np.repeat(k, nh // nkv, axis=1), np.repeat(v, nh // nkv, axis=1)
+    score = np.einsum("thd,shd->hts", q, k) * np.float32(d**-0.5)
+    position = np.arange(t)
+    hidden = position[None, :] > position[:, None]
+    if c.get("sliding_window") and c.get("use_sliding_window", True):
+        hidden |= position[:, None] - position[None, :] >= c["sliding_window"]
+    score = np.where(hidden[None], np.float32(-np.inf), score)
+    p = np.exp(score - score.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    y = np.einsum("hts,shd->thd", p, v).reshape(t, nh * d) @ w[f"{prefix}o_proj.weight"].T
+    bias = w.get(f"{prefix}o_proj.bias")
+    return y if bias is None else y + bias
+
+
+def mlp(w, prefix, x):
+    """SwiGLU with optional biases."""
+
+    def linear(name, u):
+        y = u @ w[f"{prefix}{name}_proj.weight"].T
+        bias = w.get(f"{prefix}{name}_proj.bias")
+        return y if bias is None else y + bias
+
+    gate = linear("gate", x)
+    return linear("down", gate / (1 + np.exp(-gate)) * linear("up", x))
+
+
+def forward(c, w, ids):
+    """ids [T] -> ([hidden after the embedding, after layer 0, ...] each [T, hidden], logits [T, vocab])."""
+    ids = np.asarray(ids)
+    inv, scale = inverse_frequencies(c)
+    angle = np.arange(len(ids), dtype=np.float32)[:, None] * inv.astype(np.float32)[None, :]
+    cos = (np.cos(angle) * np.float32(scale))[:, None, :]
+    sin = (np.sin(angle) * np.float32(scale))[:, None, :]
+    x = w["model.embed_tokens.weight"][ids]
+    states = [x]
+    for layer in range(c["num_hidden_layers"]):
+        p = f"model.layers.{layer}."
+        h = rms_norm(x, w[p + "input_layernorm.weight"], c["rms_norm_eps"])
+        x = x + attention(c, w, p + "self_attn.", h, cos, sin)
+        h = rms_norm(x, w[p + "post_attention_layernorm.weight"], c["rms_norm_eps"])
+        x = x + mlp(w, p + "mlp.", h)
+        states.append(x)
+    head = w["model.embed_tokens.weight"] if c["tied"] else w["lm_head.weight"]
+    return states, rms_norm(x, w["model.norm.weight"], c["rms_norm_eps"]) @ head.T
+
+
+def greedy(c, w, ids, count):
+    """(count tokens chosen by the largest logit, smallest gap between the two largest logits met)."""
+    ids, margin = list(ids), math.inf
+    for _ in range(count):
+        last = forward(c, w, ids)[1][-1]
+        second, first = np.partition(last, -2)[-2:]
+        margin = min(margin, float(first - second))
+        ids.append(int(np.argmax(last)))
+    return ids[-count:], margin
