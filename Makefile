@@ -1,0 +1,146 @@
+# atlasc: one Makefile, wildcard sources, every output under $(BUILD).
+#   make          the two commands and the library      make demo    from checkpoint to text
+#   make test     everything that needs no GPU          make help    the other targets
+VERSION := 0.1.0
+MAKEFLAGS += -r
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc) -Otarget
+endif
+.DELETE_ON_ERROR:
+.SECONDEXPANSION:
+.DEFAULT_GOAL := all
+
+BUILD ?= build
+VENV ?= build/venv
+PREFIX ?= /usr/local
+SANITIZE ?=
+
+# CUDA: a toolkit that has NVRTC 13, else the wheels that `make deps` unpacks. Only headers and NVRTC.
+# CUDA_HOME=none ignores an installed toolkit.
+WHEELS := build/deps/cuda
+CUDA_HOME ?= /usr/local/cuda $(wildcard /usr/local/cuda-13*) \
+	$(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc)))
+CUDA_ROOT := $(firstword $(foreach d,$(CUDA_HOME),$(if $(and $(wildcard $(d)/include/nvrtc.h),\
+	$(wildcard $(d)/include/cuda.h),$(wildcard $(d)/lib*/libnvrtc.so.13)),$(d))) $(WHEELS)/nvidia/cu13)
+NVRTC := $(firstword $(wildcard $(CUDA_ROOT)/lib*/libnvrtc.so.13) $(CUDA_ROOT)/lib/libnvrtc.so.13)
+NVRTC_RPATH := $(patsubst build/%,$$ORIGIN/../build/%,$(patsubst %/,%,$(dir $(NVRTC))))
+LLVM := $(firstword $(wildcard /usr/lib/llvm-19 /usr/lib/llvm-14))
+DEPS = CC="$(CC)" CUDA_ROOT="$(CUDA_ROOT)" WHEELS="$(WHEELS)" VENV="$(VENV)" scripts/deps.sh
+
+WARN := -Wall -Wextra -Werror -Wshadow -Wmissing-prototypes -Wvla
+CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g $(WARN) -fPIC -ffp-contract=off -fstack-protector-strong \
+	-ffile-prefix-map=$(CURDIR)=. $(addprefix -fsanitize=,$(SANITIZE)) \
+	$(if $(SANITIZE),-fno-omit-frame-pointer -fno-sanitize-recover=all)
+CPPFLAGS := -I. -isystem $(CUDA_ROOT)/include -DATLAS_VERSION='"$(VERSION)"'
+LDFLAGS := -Wl,--as-needed -Wl,-z,relro,-z,now $(addprefix -fsanitize=,$(SANITIZE))
+TEXT_LIBS := -l:libpcre2-8.a -l:libutf8proc.a
+RUNTIME_LIBS := $(TEXT_LIBS) -l:libcrypto.a -lm -ldl -lpthread
+COMPILER_LIBS := -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
+	-Wl,-rpath,'$$ORIGIN/../lib/atlasc:$(NVRTC_RPATH)'
+
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+GEN := $(if $(wildcard compiler/kernelgen/*.c),$(BUILD)/gen/kernel_table.o)
+ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
+COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
+RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
+	$(filter-out %/plan_write.o,$(ARTIFACTS))
+CLI := $(call obj,$(wildcard runtime/cli/*.c))
+KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c compiler/expr.c))
+TEST_SRC := $(wildcard tests/unit/test_*.c) \
+	$(filter-out tests/unit/% tests/api/% tests/fuzz/%,$(wildcard tests/*/*.c))
+TESTS := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SRC))))
+API_TESTS := $(patsubst tests/api/%.c,$(BUILD)/tests/%,$(wildcard tests/api/*.c))
+HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.c 2>/dev/null))
+MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
+PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so)
+
+.PHONY: all deps ready tests test check demo golden asan test-asan lines install clean help
+all: $(PRODUCTS)
+
+ready:
+	@$(DEPS) check build
+
+$(BUILD)/obj/%.o: %.c Makefile | ready
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
+$(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
+
+$(BUILD)/kernelgen: $(KERNELGEN)
+	$(CC) $(LDFLAGS) -o $@ $^ $(firstword $(wildcard $(LLVM)/lib/libclang.so*)) -lm
+$(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*.cu*)
+	@mkdir -p $(@D)
+	$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))
+$(BUILD)/gen/kernel_table.o: $(BUILD)/gen/kernel_table.c Makefile
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/atlasc: $(COMPILER) $(ARTIFACTS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
+$(BUILD)/atlas: $(CLI) $(RUNTIME)
+	$(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
+
+# libatlas carries its third-party code and shows atlas_* only, in both forms, so that no name of ours
+# can meet a name of the program it is linked into.
+$(BUILD)/obj/libatlas.o: $(RUNTIME)
+	$(CC) -r -nostdlib -o $@ $^ $(filter -l:%,$(RUNTIME_LIBS))
+	objcopy -w --keep-global-symbol='atlas_*' $@
+$(BUILD)/libatlas.a: $(BUILD)/obj/libatlas.o
+	rm -f $@ && $(AR) rcsD $@ $<
+$(BUILD)/gen/atlas.map: Makefile
+	@mkdir -p $(@D)
+	echo 'ATLAS_0.1 { global: atlas_*; local: *; };' >$@
+$(BUILD)/libatlas.so: $(RUNTIME) $(MAP)
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libatlas.so.0 -Wl,--version-script=$(MAP) -Wl,-Bsymbolic \
+		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(RUNTIME) $(RUNTIME_LIBS)
+	ln -sf libatlas.so $@.0
+
+# Tests: tests/unit/test_*.c and helper programs see everything but the mains; tests/api/*.c see libatlas alone.
+tests: all $(TESTS) $(API_TESTS)
+$(BUILD)/obj/tests.a: $(filter-out $(HAS_MAIN),$(COMPILER) $(ARTIFACTS) $(RUNTIME) $(CLI)) \
+		$(call obj,$(filter-out $(TEST_SRC),$(wildcard tests/unit/*.c)))
+	rm -f $@ && $(AR) rcsDT $@ $(sort $^)
+$(TESTS): $$(call obj,$$(filter %/$$(@F).c,$(TEST_SRC))) $(BUILD)/obj/tests.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS) -lcmocka
+$(API_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/api/%.o $(BUILD)/libatlas.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -lm -ldl -lpthread
+
+deps:
+	@$(DEPS) install build test
+test: deps
+	+@$(MAKE) --no-print-directory tests
+	@tests/run --build-dir $(BUILD) --venv $(VENV)
+check: all
+	@tests/run --build-dir $(BUILD) --venv $(VENV) --only checks
+golden: all
+	@tests/golden/run --build-dir $(BUILD) --update
+asan:
+	+@$(MAKE) --no-print-directory BUILD=build-asan SANITIZE=address,undefined tests
+test-asan: deps asan
+	@tests/run --build-dir build-asan --venv $(VENV) --only unit,pytest,golden
+demo:
+	@$(DEPS) install build
+	+@$(MAKE) --no-print-directory all
+	@scripts/demo.sh $(BUILD)
+lines:
+	@scripts/check_lines.sh --report
+
+install: all
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/atlasc lib/pkgconfig include)
+	install $(BUILD)/atlasc $(BUILD)/atlas $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(BUILD)/libatlas.a $(DESTDIR)$(PREFIX)/lib
+	install $(BUILD)/libatlas.so $(DESTDIR)$(PREFIX)/lib/libatlas.so.0
+	ln -sf libatlas.so.0 $(DESTDIR)$(PREFIX)/lib/libatlas.so
+	$(if $(filter build/%,$(NVRTC)),install -m 644 $(dir $(NVRTC))*.so* $(DESTDIR)$(PREFIX)/lib/atlasc)
+	install -m 644 runtime/atlas.h $(DESTDIR)$(PREFIX)/include
+	printf 'Name: atlas\nDescription: runtime of compiled language models\nVersion: %s\n%s\n%s\n' \
+		'$(VERSION)' 'Cflags: -I$(PREFIX)/include' 'Libs: -L$(PREFIX)/lib -latlas -lm -ldl -lpthread' \
+		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/atlas.pc
+clean:
+	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests $(BUILD)/demo $(PRODUCTS) $(BUILD)/kernelgen
+help:
+	@echo 'all deps demo test check golden asan test-asan lines install clean'
+	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list'
+
+-include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)

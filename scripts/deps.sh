@@ -1,0 +1,121 @@
+#!/bin/bash
+# What the build and the tests need from outside, and how to get it.
+#
+#   deps.sh check PHASE...     say what is missing, one line each, and fail
+#   deps.sh install PHASE...   install what is missing, after saying what and why
+#
+# PHASE is `build` or `test`. A need is looked for by the file or command that is really used, so a machine
+# that has it from elsewhere passes, and so that nothing is started when nothing is missing. The Makefile
+# gives CC, CUDA_ROOT (the toolkit in use, or the wheel folder), WHEELS (where wheels go) and VENV.
+set -euo pipefail
+
+verb=$1
+shift
+phases=" $* "
+
+# One row per need: phase, Debian package, probe, reason. The probe is a path relative to /, a pattern,
+# `cmd:NAME`, or `lib:NAME` for a file in one of the linker's folders.
+needs='
+build gcc              cmd:gcc                                the C11 compiler
+build libc6-dev        usr/include/stdio.h                    headers of the C library
+build binutils         cmd:objcopy                            linker, archiver, objcopy
+build libjansson-dev   lib:libjansson.a                       JSON of the checkpoint, linked statically
+build libmsgpack-dev   lib:libmsgpackc.a                      writes the manifest of a plan, linked statically
+build libssl-dev       lib:libcrypto.a                        SHA-256 of plan sections, linked statically
+build libpcre2-dev     lib:libpcre2-8.a                       regular expressions of tokenizers, linked statically
+build libutf8proc-dev  lib:libutf8proc.a                      Unicode normalisation, linked statically
+build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel contracts while building
+test  libcmocka-dev    usr/include/cmocka.h                   unit tests
+test  python3-venv     usr/lib/python3*/venv/__init__.py      Python of the tests and their oracles
+'
+# Exact versions: a plan records its NVRTC, and the same inputs must give the same bytes.
+wheels='nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96'
+
+triplet=$("${CC:-cc}" -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
+
+present() { # probe
+	local dir
+	case $1 in
+	cmd:*) command -v "${1#cmd:}" >/dev/null ;;
+	lib:*)
+		for dir in "/usr/lib/$triplet" /usr/local/lib /usr/lib; do
+			[ -e "$dir/${1#lib:}" ] && return 0
+		done
+		return 1 ;;
+	*) compgen -G "/$1" >/dev/null ;;
+	esac
+}
+
+wants() { [[ $phases == *" $1 "* ]]; }
+
+has_nvrtc() { [ -e "$CUDA_ROOT/include/nvrtc.h" ] && [ -e "$CUDA_ROOT/include/cuda.h" ]; }
+
+packages=() reasons=()
+while read -r phase package probe reason; do
+	[ -n "$phase" ] && wants "$phase" || continue
+	present "$probe" || { packages+=("$package"); reasons+=("$reason"); }
+done <<<"$needs"
+need_wheels=false
+if wants build && ! has_nvrtc; then
+	need_wheels=true
+	[[ " ${packages[*]-} " == *" python3-venv "* ]] || present 'usr/lib/python3*/venv/__init__.py' ||
+		{ packages+=(python3-venv); reasons+=('unpacks the CUDA wheels'); }
+fi
+
+if [ "$verb" = check ]; then
+	for i in "${!packages[@]}"; do
+		echo "missing: Debian package ${packages[i]} (${reasons[i]}); \`make deps\` installs it" >&2
+	done
+	$need_wheels && echo "missing: CUDA toolkit 13 or PyPI package ${wheels%% *} (compiles the kernels);" \
+		'`make deps` installs it' >&2
+	[ ${#packages[@]} -eq 0 ] && ! $need_wheels
+	exit
+fi
+
+apt=(apt-get install -y --no-install-recommends "${packages[@]}")
+if [ ${#packages[@]} -gt 0 ]; then
+	for i in "${!packages[@]}"; do
+		printf 'installing %-16s %s\n' "${packages[i]}" "${reasons[i]}"
+	done
+	as_root=()
+	if [ "$(id -u)" -ne 0 ]; then
+		if ! command -v sudo >/dev/null; then
+			echo "missing: Debian packages; as root, run: ${apt[*]}" >&2
+			exit 1
+		fi
+		as_root=(sudo)
+	elif ! command -v apt-get >/dev/null; then
+		echo "missing: apt-get; install the equivalents of: ${packages[*]}" >&2
+		exit 1
+	fi
+	log=$(mktemp)
+	trap 'rm -f "$log"' EXIT
+	if ! { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update &&
+		"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${apt[@]}"; } >"$log" 2>&1; then
+		tail -n 20 "$log" >&2
+		echo "missing: ${packages[*]}: apt-get failed (above); by hand: ${apt[*]}" >&2
+		exit 1
+	fi
+fi
+
+make_venv() {
+	[ -x "$VENV/bin/pip" ] || /usr/bin/python3 -m venv "$VENV"
+}
+
+if $need_wheels; then
+	echo "installing $wheels in $WHEELS: no CUDA toolkit with NVRTC 13 found"
+	make_venv
+	rm -rf "$WHEELS.new"
+	mkdir -p "$(dirname "$WHEELS")"
+	# shellcheck disable=SC2086  # two requirements, one word each
+	"$VENV/bin/pip" install -q --disable-pip-version-check --no-deps --target "$WHEELS.new" $wheels
+	rm -rf "$WHEELS"
+	mv "$WHEELS.new" "$WHEELS"
+fi
+
+if wants test && ! cmp -s tests/requirements.txt "$VENV/requirements.done"; then
+	echo "installing in $VENV: $(grep -v '^#' tests/requirements.txt | tr '\n' ' ')"
+	make_venv
+	"$VENV/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
+	cp tests/requirements.txt "$VENV/requirements.done"
+fi

@@ -1,0 +1,69 @@
+"""Fixtures shared by every Python test: where the build is and how to run its commands.
+
+`pytest --build-dir build-asan` tests another build; the default is `build` in the repository's root.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+REPO = pathlib.Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--build-dir", default="build", help="folder with atlasc and atlas")
+
+
+@pytest.fixture(scope="session")
+def repo() -> pathlib.Path:
+    """The repository's root; commands run here, so that paths in messages are relative to it."""
+    return REPO
+
+
+@pytest.fixture(scope="session")
+def build_dir(pytestconfig: pytest.Config) -> pathlib.Path:
+    """The build under test, absolute."""
+    return (REPO / pytestconfig.getoption("--build-dir")).resolve()
+
+
+class Command:
+    """A program of the build. Calling it runs it in the repository's root and returns the finished
+    process, stdout and stderr as text; it never raises for an exit code, and gives up after `timeout` s."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __call__(self, *args: object, timeout: float = 120, **kwargs) -> subprocess.CompletedProcess:
+        kwargs.setdefault("cwd", REPO)
+        if "input" not in kwargs:
+            kwargs.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.run([os.fspath(self.path), *map(str, args)], capture_output=True,
+                              text=True, timeout=timeout, check=False, **kwargs)
+
+
+def _command(build_dir: pathlib.Path, name: str) -> Command:
+    path = build_dir / name
+    assert path.exists(), f"{path} is missing: run make"
+    return Command(path)
+
+
+@pytest.fixture(scope="session")
+def atlasc(build_dir: pathlib.Path) -> Command:
+    """The compiler."""
+    return _command(build_dir, "atlasc")
+
+
+@pytest.fixture(scope="session")
+def atlas(build_dir: pathlib.Path) -> Command:
+    """The runtime's command."""
+    return _command(build_dir, "atlas")
