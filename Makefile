@@ -4,7 +4,7 @@
 VERSION := 0.1.0
 MAKEFLAGS += -r
 ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += -j$(shell nproc) -Otarget
+MAKEFLAGS += -j$(shell nproc)
 endif
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
@@ -38,6 +38,8 @@ RUNTIME_LIBS := $(TEXT_LIBS) -l:libcrypto.a -lm -ldl -lpthread
 COMPILER_LIBS := -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
 	-Wl,-rpath,'$$ORIGIN/../lib/atlasc:$(NVRTC_RPATH)'
 
+# A short line per output; V=1 shows the commands.
+q = $(if $(V),,@printf '  %-9s %s\n' $(1) $@;)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 GEN := $(if $(wildcard compiler/kernelgen/*.c),$(BUILD)/gen/kernel_table.o)
 ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
@@ -54,7 +56,7 @@ HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so)
 
-.PHONY: all deps ready tests test check demo golden asan test-asan lines install clean help
+.PHONY: all deps ready tests test check demo golden asan test-asan lines install flags clean help
 all: $(PRODUCTS)
 
 ready:
@@ -62,49 +64,49 @@ ready:
 
 $(BUILD)/obj/%.o: %.c Makefile | ready
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call q,cc)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
 
 $(BUILD)/kernelgen: $(KERNELGEN)
-	$(CC) $(LDFLAGS) -o $@ $^ $(firstword $(wildcard $(LLVM)/lib/libclang.so*)) -lm
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(firstword $(wildcard $(LLVM)/lib/libclang.so*)) -lm
 $(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*.cu*)
 	@mkdir -p $(@D)
-	$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))
+	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))
 $(BUILD)/gen/kernel_table.o: $(BUILD)/gen/kernel_table.c Makefile
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call q,cc)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/atlasc: $(COMPILER) $(ARTIFACTS)
-	$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 $(BUILD)/atlas: $(CLI) $(RUNTIME)
-	$(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
 # libatlas carries its third-party code and shows atlas_* only, in both forms, so that no name of ours
 # can meet a name of the program it is linked into.
 $(BUILD)/obj/libatlas.o: $(RUNTIME)
-	$(CC) -r -nostdlib -o $@ $^ $(filter -l:%,$(RUNTIME_LIBS))
-	objcopy -w --keep-global-symbol='atlas_*' $@
+	$(call q,link)$(CC) -r -nostdlib -Wl,-d -o $@ $^ $(filter -l:%,$(RUNTIME_LIBS))
+	@objcopy -w --keep-global-symbol='atlas_*' $@
 $(BUILD)/libatlas.a: $(BUILD)/obj/libatlas.o
-	rm -f $@ && $(AR) rcsD $@ $<
+	$(call q,ar)rm -f $@ && $(AR) rcsD $@ $<
 $(BUILD)/gen/atlas.map: Makefile
 	@mkdir -p $(@D)
-	echo 'ATLAS_0.1 { global: atlas_*; local: *; };' >$@
+	@echo 'ATLAS_0.1 { global: atlas_*; local: *; };' >$@
 $(BUILD)/libatlas.so: $(RUNTIME) $(MAP)
-	$(CC) $(LDFLAGS) -shared -Wl,-soname,libatlas.so.0 -Wl,--version-script=$(MAP) -Wl,-Bsymbolic \
+	$(call q,link)$(CC) $(LDFLAGS) -shared -Wl,-soname,libatlas.so.0 -Wl,--version-script=$(MAP) -Wl,-Bsymbolic \
 		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(RUNTIME) $(RUNTIME_LIBS)
-	ln -sf libatlas.so $@.0
+	@ln -sf libatlas.so $@.0
 
 # Tests: tests/unit/test_*.c and helper programs see everything but the mains; tests/api/*.c see libatlas alone.
 tests: all $(TESTS) $(API_TESTS)
 $(BUILD)/obj/tests.a: $(filter-out $(HAS_MAIN),$(COMPILER) $(ARTIFACTS) $(RUNTIME) $(CLI)) \
 		$(call obj,$(filter-out $(TEST_SRC),$(wildcard tests/unit/*.c)))
-	rm -f $@ && $(AR) rcsDT $@ $(sort $^)
+	$(call q,ar)rm -f $@ && $(AR) rcsDT $@ $(sort $^)
 $(TESTS): $$(call obj,$$(filter %/$$(@F).c,$(TEST_SRC))) $(BUILD)/obj/tests.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS) -lcmocka
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS) -lcmocka
 $(API_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/api/%.o $(BUILD)/libatlas.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ -lm -ldl -lpthread
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ -lm -ldl -lpthread
 
 deps:
 	@$(DEPS) install build test
@@ -137,6 +139,8 @@ install: all
 	printf 'Name: atlas\nDescription: runtime of compiled language models\nVersion: %s\n%s\n%s\n' \
 		'$(VERSION)' 'Cflags: -I$(PREFIX)/include' 'Libs: -L$(PREFIX)/lib -latlas -lm -ldl -lpthread' \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/atlas.pc
+flags:
+	@echo $(CPPFLAGS) -isystem $(LLVM)/include $(CFLAGS)
 clean:
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests $(BUILD)/demo $(PRODUCTS) $(BUILD)/kernelgen
 help:

@@ -1,0 +1,17 @@
+#!/bin/bash
+# No mutable object of file scope: nothing of ours lies in .data, .bss, thread-local storage or as a common
+# symbol. Constant tables land in .rodata or, when they hold pointers, in .data.rel.ro.
+#
+#   scripts/check_globals.sh [BUILD]
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+objects=$(find "${1:-build}"/obj/{artifacts,compiler,models,runtime} "${1:-build}"/gen -name '*.o' 2>/dev/null)
+[ -n "$objects" ] || { echo 'no object file: run make'; exit 1; }
+# shellcheck disable=SC2086  # one word per file
+objdump -t $objects | awk '
+	/file format/ { file = $1; sub(/:$/, "", file) }
+	$0 ~ /[[:space:]]O[[:space:]]+(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ && $0 !~ /\.data\.rel\.ro/ {
+		print file ": " $NF ": a mutable object of file scope"
+		bad = 1
+	}
+	END { exit bad }'

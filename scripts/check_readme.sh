@@ -1,0 +1,32 @@
+#!/bin/bash
+# The README cannot rot: every path it names exists, every make target it names is one, and every command in
+# a block marked `sh` runs, in order, in a scratch copy of the tree's links. `make` lines are only asked
+# whether make knows what to do, for they are what runs this check; `apt-get` lines are for a bare machine.
+#
+#   scripts/check_readme.sh [BUILD]
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+build=${1:-build} bad=0
+
+say() { echo "README.md: $1"; bad=1; }
+
+# Paths: `word/word` in backticks, and the tree drawing's first words.
+for path in $(grep -oE '`[A-Za-z0-9_.]+/[A-Za-z0-9_./*-]*`' README.md | tr -d '`' | sort -u) \
+	$(sed -n '/^```tree/,/^```$/s|^\([A-Za-z.][A-Za-z0-9_./-]*\) .*|\1|p' README.md); do
+	case $path in build/*) continue ;; esac
+	compgen -G "$path" >/dev/null || say "$path does not exist"
+done
+
+for target in $(grep -oE '(^|[`(])make [a-z-]+' README.md | sed 's/.*make //' | sort -u); do
+	make -n "$target" >/dev/null 2>&1 || say "make $target: no such target"
+done
+
+while IFS= read -r line; do
+	case $line in
+	'' | '#'* | make* | 'apt-get '*) continue ;;
+	esac
+	bash -c "set -eo pipefail; ${line//build\//$build/}" >/dev/null 2>"$build/readme.log" </dev/null ||
+		{ say "\`$line\` fails:"; cat "$build/readme.log"; }
+done < <(sed -n '/^```sh$/,/^```$/p' README.md | grep -v '^```')
+rm -f "$build/readme.log"
+exit $bad

@@ -1,0 +1,48 @@
+#!/bin/bash
+# Who may include whom. artifacts/ knows nobody; compiler/ and runtime/ know artifacts/ and never each other;
+# models/ speak the compiler's nouns only; NVRTC and libclang belong to the compiler, the driver to the
+# runtime; no room reads the environment.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+bad=0
+
+complain() { # text on stdin, one finding a line
+	local found
+	found=$(cat)
+	[ -z "$found" ] && return
+	sed "s|\$|: $1|" <<<"$found"
+	bad=1
+}
+
+# Includes of a room, FILE:LINE:#include "...", that are not among the allowed path prefixes.
+only() { # room allowed-regex rule
+	grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' --include='*.[ch]' "$1" 2>/dev/null |
+		grep -vE "include[[:space:]]*\"($2)" | complain "$3"
+}
+
+only artifacts 'artifacts/' 'artifacts/ includes artifacts/ only'
+only runtime '(runtime|artifacts)/' 'runtime/ includes runtime/ and artifacts/ only'
+only compiler '(compiler|artifacts)/' 'compiler/ includes compiler/ and artifacts/ only'
+only models '(compiler/(ir|base)\.h|artifacts/|models/)' 'models/ include compiler/ir.h and artifacts/ only'
+
+grep -rnE '#[[:space:]]*include.*\.c[">]' --include='*.[ch]' artifacts compiler models runtime 2>/dev/null |
+	complain 'a source file is not included'
+
+foreign() { # header-regex rooms-that-may rule
+	local rooms=() room
+	for room in artifacts compiler models runtime; do
+		[[ " $2 " == *" $room "* ]] || rooms+=("$room")
+	done
+	grep -rnE "#[[:space:]]*include.*$1" --include='*.[ch]' "${rooms[@]}" 2>/dev/null | complain "$3"
+}
+foreign '<nvrtc\.h>' compiler 'NVRTC belongs to compiler/'
+foreign '<clang-c/' compiler 'libclang belongs to compiler/kernelgen'
+foreign '<cuda\.h>' runtime 'the CUDA driver belongs to runtime/'
+foreign '<cuda_runtime' '' 'the CUDA runtime library is not used'
+grep -rnE '<clang-c/' --include='*.[ch]' compiler 2>/dev/null | grep -v '^compiler/kernelgen/' |
+	complain 'libclang belongs to compiler/kernelgen'
+grep -rnE '#[[:space:]]*include[[:space:]]*<' kernels/templates 2>/dev/null |
+	complain 'a kernel template includes no header of a toolkit'
+grep -rnwE '(secure_)?getenv|environ|setenv|putenv' --include='*.[ch]' artifacts compiler models runtime 2>/dev/null |
+	grep -vE ':[[:space:]]*(/?\*|//)' | complain 'no room reads the environment'
+exit $bad
