@@ -1,0 +1,15 @@
+/* attrs.h - the attributes an op may carry, once. Each has one producer, the family's graph
+ * builder, and reaches kernels as a macro of the upper-case name.
+ *
+ * ATTR(NAME, field, type, meaning); type is int or float.
+ */
+ATTR(HDIM, head_dim, int, "elements of one attention head")
+ATTR(NH, n_heads, int, "query heads")
+ATTR(NKV, n_kv_heads, int, "key and value heads; query head h reads kv head h / (NH / NKV)")
+ATTR(PAGE, page, int, "tokens in one KV page")
+ATTR(ROTARY, rotary_dim, int, "leading elements of a head that rope rotates, in pairs (i, i + ROTARY/2)")
+ATTR(NORM_ONE, norm_one, int, "rmsnorm multiplies by w (0) or by 1 + w (1)")
+ATTR(EPS, eps, float, "added to the mean square inside rmsnorm's root")
+ATTR(SCALE, scale, float, "factor on q.k before the softmax, from head_dim before any absorption")
+ATTR(ROPE_FACTOR, rope_factor, float, "factor on cos and sin (yarn's attention factor; 1 otherwise)")
+ATTR(N_VALID, n_valid, int, "token ids below this may be sampled; padded vocabulary rows never are")

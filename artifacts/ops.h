@@ -1,0 +1,90 @@
+/* ops.h - every operation, once: its operands in order, its attributes and its formula.
+ *
+ * OP(name, traits, attributes, meaning, operands...)
+ *   traits      OP_GRAPH   may stand in a graph (what the model means); has a reference in runtime/cpu
+ *               OP_FUSED   stands only in plans; its meaning is a sequence of graph ops (compiler/fuse.c)
+ *   attributes  names of artifacts/attrs.h, separated by spaces
+ *   meaning     indices: t row, o output row, h head, d element of a head, s slot, v vocabulary id
+ *   operands    IN, IN_OPT (may be absent), INOUT, OUT: name and shape in dims local to the op.
+ *               ROWS rows of the step, OUTS rows that need logits, SLOTS sequences, SEGS = SLOTS
+ *
+ * Kernel contracts bind by these names. Rows beyond the step's count and rows whose slot is -1 are idle:
+ * their inputs are defined and their results are never read, but they must not write state.
+ *   step      [4] i32: rows in use, outs in use, segments in use, flags (1 = score only: sample nothing)
+ *   seg       [SEGS,4] i32: first row, row count, slot, position of the first row; rows of one slot are
+ *             consecutive and ascending in position. Prefill only
+ *   kv        [PAGES,2,NKV,PAGE,HDIM]: keys (0) and values (1); position p of slot s stands in page
+ *             page_table[s, p / PAGE], line p % PAGE
+ *   counts    [SLOTS,V] i32: times v was generated for slot s, plus 2^30 if v occurs in its prompt
+ *   sampling  [SLOTS,8] f32: temperature (0 = greedy), top_p, min_p, repetition penalty, presence
+ *             penalty, frequency penalty, unused, unused
+ *   limits    [SLOTS,8] i32: top_k (0 = all), seed low, seed high, positions the slot may hold, unused...
+ */
+OP(slot_rows, OP_GRAPH, "",
+	"decode: row_token[t] = slot_token[row_slot[t]]; row_pos[t] = slot_len[row_slot[t]]; idle rows: 0, 0",
+	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
+	OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"))
+OP(note_prompt, OP_GRAPH, "",
+	"prefill: counts[row_slot[t], row_token[t]] |= 2^30 for rows in use, unless scoring",
+	IN(step, "4"), IN(row_token, "ROWS"), IN(row_slot, "ROWS"), INOUT(counts, "SLOTS, V"))
+OP(embed, OP_GRAPH, "", "x[t,:] = table[row_token[t],:]",
+	IN(row_token, "ROWS"), IN(table, "V, H"), OUT(x, "ROWS, H"))
+OP(rmsnorm, OP_GRAPH, "EPS NORM_ONE",
+	"y[t,:] = x[t,:] / sqrt(mean(x[t,:]^2) + EPS) * (w or 1 + w)",
+	IN(x, "ROWS, K"), IN(w, "K"), OUT(y, "ROWS, K"))
+OP(linear, OP_GRAPH, "", "y[t,n] = sum_k x[t,k] w[n,k] + bias[n]",
+	IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
+OP(head_norm, OP_GRAPH, "HDIM EPS NORM_ONE", "rmsnorm over each head of HDIM elements, one w for all heads",
+	IN(x, "ROWS, N"), IN(w, "HDIM"), OUT(y, "ROWS, N"))
+OP(rope, OP_GRAPH, "HDIM ROTARY ROPE_FACTOR",
+	"pairs (i, i + ROTARY/2) of each head turned by row_pos[t] * inv_freq[i]; cos, sin times ROPE_FACTOR",
+	IN(x, "ROWS, N"), IN(inv_freq, "ROTARY / 2"), IN(row_pos, "ROWS"), OUT(y, "ROWS, N"))
+OP(kv_write, OP_GRAPH, "HDIM NKV PAGE", "kv[page of (row_slot[t], row_pos[t])] = k[t,:], v[t,:] for rows in use",
+	IN(step, "4"), IN(k, "ROWS, NKV * HDIM"), IN(v, "ROWS, NKV * HDIM"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
+	IN(page_table, "SLOTS, MAX_PAGES"), INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"))
+OP(attention, OP_GRAPH, "HDIM NH NKV PAGE SCALE",
+	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot",
+	IN(step, "4"), IN(q, "ROWS, NH * HDIM"), IN(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN(row_slot, "ROWS"),
+	IN(row_pos, "ROWS"), IN_OPT(seg, "SEGS, 4"), IN(page_table, "SLOTS, MAX_PAGES"), OUT(o, "ROWS, NH * HDIM"))
+OP(add, OP_GRAPH, "", "z = x + y", IN(x, "ROWS, N"), IN(y, "ROWS, N"), OUT(z, "ROWS, N"))
+OP(swiglu, OP_GRAPH, "", "y = silu(gate) * up", IN(gate, "ROWS, N"), IN(up, "ROWS, N"), OUT(y, "ROWS, N"))
+OP(gather, OP_GRAPH, "", "y[o,:] = x[out_row[o],:]; idle outs (-1): 0",
+	IN(x, "ROWS, K"), IN(out_row, "OUTS"), OUT(y, "OUTS, K"))
+OP(sample, OP_GRAPH, "N_VALID",
+	"per out row of slot s: penalties, temperature, top-k, top-p, min-p, then argmax or Gumbel-max with Philox(seed, slot_len); "
+	"token -> out_token, slot_token, counts; slot_len = row_pos + 1; out_done = 1 stop token, 2 slot full, else 0",
+	IN(step, "4"), INOUT(logits, "OUTS, V"), IN(out_row, "OUTS"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"),
+	IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"),
+	INOUT(slot_len, "SLOTS"), OUT(out_token, "OUTS"), OUT(out_done, "OUTS"), OUT(out_logprob, "OUTS"))
+OP(acquire, OP_GRAPH, "",
+	"for each slot s with acquire[s] = 1: slot_len, slot_token, counts = 0; sampling, limits, page_table rows = the new ones",
+	IN(acquire, "SLOTS"), IN(new_sampling, "SLOTS, 8"), IN(new_limits, "SLOTS, 8"), IN(new_pages, "SLOTS, MAX_PAGES"),
+	INOUT(slot_len, "SLOTS"), INOUT(slot_token, "SLOTS"), INOUT(counts, "SLOTS, V"), INOUT(sampling, "SLOTS, 8"),
+	INOUT(limits, "SLOTS, 8"), INOUT(page_table, "SLOTS, MAX_PAGES"))
+
+OP(embed_next, OP_FUSED, "", "slot_rows; embed",
+	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(table, "V, H"),
+	OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"), OUT(x, "ROWS, H"))
+OP(embed_prompt, OP_FUSED, "", "note_prompt; embed",
+	IN(step, "4"), IN(row_token, "ROWS"), IN(row_slot, "ROWS"), IN(table, "V, H"), INOUT(counts, "SLOTS, V"),
+	OUT(x, "ROWS, H"))
+OP(norm_linear, OP_FUSED, "EPS NORM_ONE", "rmsnorm; linear (several linears of one input as one: rows of w in order)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(w, "N, K"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
+OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
+	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads",
+	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
+	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
+	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), OUT(q, "ROWS, NH * HDIM"))
+OP(attention_split, OP_FUSED, "HDIM NH NKV PAGE SCALE",
+	"attention over SPLITS equal runs of pages: part[t,h,i,:] unnormalised, part_ml = running maximum (log2 domain) and sum; empty runs: -inf, 0",
+	IN(step, "4"), IN(q, "ROWS, NH * HDIM"), IN(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
+	IN(page_table, "SLOTS, MAX_PAGES"), OUT(part, "ROWS, NH, SPLITS, HDIM"), OUT(part_ml, "ROWS, NH, SPLITS, 2"))
+OP(attention_merge, OP_FUSED, "HDIM NH", "o[t,h,:] = sum_i part 2^(m_i - m) / sum_i l_i 2^(m_i - m); nothing attended: 0",
+	IN(step, "4"), IN(part, "ROWS, NH, SPLITS, HDIM"), IN(part_ml, "ROWS, NH, SPLITS, 2"), OUT(o, "ROWS, NH * HDIM"))
+OP(linear_residual, OP_FUSED, "", "z = residual + linear(x)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(bias, "N"), IN(residual, "ROWS, N"), OUT(z, "ROWS, N"))
+OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE", "n = rmsnorm(x); y = silu(linear(n, gate)) * linear(n, up)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(gate, "N, K"), IN(up, "N, K"),
+	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))
+OP(norm_logits, OP_FUSED, "EPS NORM_ONE", "gather; rmsnorm; linear: logits in f32",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(out_row, "OUTS"), IN(norm, "K"), IN(w, "V, K"), OUT(logits, "OUTS, V"))

@@ -1,0 +1,313 @@
+/* plan.h - plan.bin: the format's specification, and its nouns for both sides.
+ *
+ * A plan holds what a model means (graph section) and how one or several GPUs do it (a plan section
+ * each). The compiler fills these structs and writes them; the runtime reads and checks them. Pointers
+ * are symbolic, (arena, offset); the file is relocatable and holds no time stamp, host name or absolute path.
+ *
+ * FILE (little-endian)
+ *
+ *   offset 0    magic "ATLASPLN"
+ *          8    u32 format version (PLAN_VERSION; any other is refused with both numbers)
+ *         12    u32 manifest length in bytes
+ *         16    32 bytes root hash: SHA-256 over bytes 0..15 followed by the manifest
+ *         48    manifest, MessagePack (below), then zeros up to the first section
+ *   sections    each starts at a multiple of 4096, in manifest order, without overlap; gaps are zero;
+ *               the file ends where the last section ends
+ *
+ *   The manifest is a map: "sections" = array of {"name", "offset", "bytes", "sha256"}.
+ *   As every section's hash stands in the manifest, the root hash seals the file.
+ *
+ * SECTIONS
+ *
+ *   options      map: every resolved option of MODEL.toml and of the command line, by dotted name
+ *   graph        Graph (MessagePack)
+ *   plan.TARGET  TargetPlan (MessagePack), one for each target, e.g. plan.sm_90a
+ *   audit.TARGET Decision ledger of that target: array of Slot (MessagePack)
+ *   cubins       the cubins, each at a multiple of 16; Kernel.cubin_offset points here. Equal ones stand once
+ *   weights      embedded weights: Weight.offset is an offset in this section and in the device's weight
+ *                arena alike. With `--weights ref` it holds only the weights the compiler made (rope
+ *                frequencies, stop tokens), the others are read from the checkpoint's files
+ *   tokenizer    compiled tokenizer (artifacts/tokenizer_format.h), absent when the checkpoint has none
+ *   chat_template  UTF-8 text, absent when the checkpoint has none
+ *
+ * MessagePack is written in one canonical form: maps have the keys of the struct's fields in the order
+ * of declaration, integers are minimal, strings are UTF-8, depth <= 16. The reader's validator
+ * (msgpack_check.c) bounds everything by the bytes present before anything is unpacked. Unknown sections
+ * whose name starts with "x-" are ignored, other unknown ones are refused.
+ *
+ * Ownership: all pointers of a parsed Artifact point into its one arena or into the mapped file.
+ */
+#ifndef ATLAS_PLAN_H
+#define ATLAS_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	PLAN_VERSION = 1,
+	PLAN_ALIGN = 4096,       /* of sections, bytes */
+	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
+	PLAN_MAX_DIMS = 5,
+	PLAN_MAX_OPERANDS = 16,  /* of one op */
+	PLAN_MAX_PARAM_BYTES = 512, /* of one kernel's argument struct */
+	PLAN_MAX_LAYERS = 1024,
+	PLAN_MAX_SLOTS = 1024,
+};
+#define PLAN_MAGIC "ATLASPLN"
+
+/* Tables ---------------------------------------------------------------------------------- */
+
+typedef enum Dtype {
+#define DTYPE(name, bits, st, tol) DT_##name,
+#include "artifacts/dtypes.h"
+#undef DTYPE
+	DT_COUNT
+} Dtype;
+const char *dtype_name(Dtype d);
+int dtype_bytes(Dtype d);
+double dtype_tolerance(Dtype d);
+bool dtype_from_name(const char *name, Dtype *out);        /* "bf16" */
+bool dtype_from_safetensors(const char *name, Dtype *out); /* "BF16" */
+
+typedef enum OpKind {
+#define OP(name, traits, attrs, meaning, ...) OP_##name,
+#include "artifacts/ops.h"
+#undef OP
+	OP_COUNT
+} OpKind;
+
+enum { OP_GRAPH = 1, OP_FUSED = 2 }; /* traits */
+typedef enum OperandRole { OPERAND_IN, OPERAND_IN_OPT, OPERAND_INOUT, OPERAND_OUT } OperandRole;
+
+typedef struct OperandInfo {
+	OperandRole role;
+	const char *name;  /* "x" */
+	const char *shape; /* "ROWS, K": dims local to the op, and attribute names */
+} OperandInfo;
+
+typedef struct OpInfo {
+	const char *name;
+	int traits;
+	const char *attrs;   /* names separated by spaces */
+	const char *meaning; /* one formula */
+	int n_operands;
+	OperandInfo operands[PLAN_MAX_OPERANDS];
+} OpInfo;
+extern const OpInfo op_table[OP_COUNT];
+bool op_from_name(const char *name, OpKind *out);
+int op_operand(OpKind op, const char *name); /* index or -1 */
+
+typedef struct Attrs { /* fields the op does not list are 0 */
+#define ATTR(NAME, field, type, meaning) type field;
+#include "artifacts/attrs.h"
+#undef ATTR
+} Attrs;
+/* Value of an attribute by its upper-case name; false when there is none of that name. */
+bool attr_value(const Attrs *a, const char *name, double *value, bool *is_float);
+bool op_has_attr(OpKind op, const char *name);
+
+/* Graph: what the model means ---------------------------------------------------------------
+ *
+ * Invariants: a tensor of role ACTIVATION is written by exactly one op of each phase that reads it, before
+ * the reads; WEIGHT is never written; STATE lives as long as the slot; INPUT is written by the host
+ * before a step, OUTPUT read by it afterwards. Ops stand in execution order. Operands of an op are
+ * tensor indices in the order of its row in ops.h; an absent optional operand is -1.
+ */
+enum { DIM_ROWS = -1, DIM_OUTS = -2 }; /* dims that vary with the phase's bucket */
+
+typedef enum Role { ROLE_WEIGHT, ROLE_STATE, ROLE_ACTIVATION, ROLE_INPUT, ROLE_OUTPUT, ROLE_COUNT } Role;
+const char *role_name(Role r);
+
+typedef struct Tensor {
+	const char *name; /* unique: "l3.q", "kv.3", "row_token", "model.layers.3.mlp.up_proj.weight" */
+	Dtype dtype;
+	Role role;
+	int n_dims;
+	int64_t shape[PLAN_MAX_DIMS]; /* elements; DIM_ROWS or DIM_OUTS where they vary */
+	int weight;                   /* index in Graph.weights for ROLE_WEIGHT, else -1 */
+} Tensor;
+
+enum { PHASE_PREFILL = 1, PHASE_DECODE = 2, PHASE_ACQUIRE = 4 }; /* bits of GraphOp.phases */
+
+typedef struct GraphOp {
+	OpKind kind;
+	int layer;  /* 0-based; -1 = before the first layer, n_layers = after the last */
+	int phases; /* PHASE_ bits: the phases in which it runs */
+	int operands[PLAN_MAX_OPERANDS];
+	Attrs attrs;
+} GraphOp;
+
+/* A weight: where its bytes lie on disk and on the device. */
+typedef struct Weight {
+	const char *name;   /* of the checkpoint tensor; "atlas.inv_freq" and the like for made ones */
+	Dtype dtype;
+	int n_dims;
+	int64_t shape[PLAN_MAX_DIMS];
+	int64_t bytes;
+	int64_t offset;      /* in the weight arena, multiple of PLAN_BUF_ALIGN, except where joined to the
+	                        one before (fused linears read several weights as one) */
+	const char *file;    /* base name of the checkpoint file it comes from; NULL = made by the compiler */
+	int64_t file_offset; /* bytes from that file's start */
+	uint8_t sha256[32];  /* of its bytes */
+} Weight;
+
+typedef struct Graph {
+	const char *family; /* "llama" */
+	int n_layers, vocab, hidden_dim;
+	int slots, max_context, page, pages; /* sequences, tokens a slot, tokens a page, pages in the pool */
+	int max_pages;                       /* entries of a slot's page table: ceil(max_context / page) */
+	Tensor *tensors; int n_tensors;
+	GraphOp *ops; int n_ops;
+	Weight *weights; int n_weights;
+	int64_t weight_arena_bytes;
+	int *stop_tokens; int n_stop_tokens;
+	int bos_token; /* -1 = none */
+	/* sampling defaults of generation_config.json and MODEL.toml */
+	float temperature, top_p, min_p, repetition_penalty;
+	int top_k, max_new_tokens;
+} Graph;
+
+/* Plan: how one GPU does it ----------------------------------------------------------------- */
+
+typedef enum Arena_ { ARENA_WEIGHTS, ARENA_STATE, ARENA_SCRATCH, ARENA_IO, ARENA_COUNT } ArenaKind;
+const char *arena_name(ArenaKind a);
+
+typedef struct Buf {
+	const char *name; /* the graph tensor's name, or that of a fused op's intermediate */
+	ArenaKind arena;
+	Dtype dtype;
+	int n_dims;
+	int64_t shape[PLAN_MAX_DIMS]; /* all positive: the phase's bucket is put in */
+	int64_t bytes, offset;        /* offset in the arena, multiple of PLAN_BUF_ALIGN for arenas but weights */
+	int first, last; /* live from launch first to launch last of its phase; state and io: 0..n-1 */
+	int tensor;      /* graph tensor it stores, or -1 */
+} Buf;
+
+typedef struct Kernel {
+	const char *name;     /* template name */
+	const char *defines;  /* "HDIM=64 K=2048 ROWS=1 ...", sorted: with the template, all that decides the code */
+	int64_t cubin_offset, cubin_bytes; /* in section cubins */
+	const char *entry;    /* symbol in the cubin */
+	int param_bytes;      /* size of the argument struct */
+	int block[3];         /* threads */
+	int smem_bytes;       /* dynamic shared memory */
+	int registers, spill_bytes, static_smem_bytes; /* read from the cubin */
+	uint8_t source_sha256[32]; /* of the template with all its includes */
+} Kernel;
+
+typedef struct Arg { /* one pointer of the argument struct; all fields are pointers */
+	int field_offset; /* bytes, multiple of 8 */
+	int buf;          /* index in Phase.bufs; -1 = NULL (absent optional operand) */
+	int operand;      /* index in the op's row */
+} Arg;
+
+typedef struct Launch {
+	int kernel; /* index in TargetPlan.kernels */
+	OpKind op;
+	int layer;
+	int grid[3];
+	Arg *args; int n_args;
+	int *deps; int n_deps; /* earlier launches of the phase it waits for (edges of the CUDA graph) */
+	int64_t read_bytes, write_bytes, flops; /* from the contract, all rows in use */
+	int slot;   /* index in the ledger of the decision behind it */
+	int produces_layer; /* -1, or the layer whose output (hidden state) it completes */
+} Launch;
+
+typedef enum PhaseKind { PREFILL, DECODE, ACQUIRE, PHASE_KINDS } PhaseKind;
+const char *phase_name(PhaseKind p);
+
+typedef struct Phase {
+	PhaseKind kind;
+	int rows, outs; /* bucket: rows of a step, rows with logits (ACQUIRE: 0, 0) */
+	Buf *bufs; int n_bufs;
+	Launch *launches; int n_launches;
+} Phase;
+
+typedef struct TargetPlan {
+	const char *target; /* "sm_90a" */
+	int cc_major, cc_minor; /* the device must have exactly this (…a) or the same major and at least the minor */
+	Kernel *kernels; int n_kernels;
+	Phase *phases; int n_phases; /* by kind, then by rows ascending */
+	int64_t arena_bytes[ARENA_COUNT];
+	int64_t input_bytes;  /* the io arena starts with the inputs, which the host writes in one copy, */
+	int64_t output_bytes; /* followed at input_bytes by the outputs */
+} TargetPlan;
+
+/* Decision ledger ------------------------------------------------------------------------------ */
+
+typedef enum Verdict { CHOSEN, SLOWER, REJECTED, BANNED, VERDICT_COUNT } Verdict;
+const char *verdict_name(Verdict v);
+
+typedef struct Candidate {
+	const char *kernel;   /* template */
+	const char *tunables; /* "WARPS=8 ..." or "" */
+	Verdict verdict;
+	const char *reason;   /* REJECTED: "HDIM == 64 || HDIM == 128 is false: HDIM = 80"; BANNED: where; else "" */
+	double cost_us;       /* 0 when rejected */
+	const char *cost_from; /* "model", "measured", "pin" */
+} Candidate;
+
+typedef struct Slot {
+	PhaseKind phase;
+	int rows, outs;
+	int layer_first, layer_last; /* equal decisions of equal layers stand once */
+	OpKind op;
+	const char *operands; /* "x bf16 [1,576], w bf16 [960,576], ..." */
+	Candidate *candidates; int n_candidates;
+} Slot;
+
+/* A whole file ---------------------------------------------------------------------------------- */
+
+typedef struct Section {
+	const char *name;
+	int64_t offset, bytes; /* in the file */
+	uint8_t sha256[32];
+} Section;
+
+typedef struct Option { const char *name, *value; } Option; /* "runtime.slots", "8" */
+
+typedef struct Artifact {
+	Section *sections; int n_sections;
+	Option *options; int n_options; /* sorted by name */
+	Graph graph;
+	TargetPlan *targets; int n_targets;
+	Slot **ledger; int *n_ledger; /* one list a target */
+	const uint8_t *file; int64_t file_bytes; /* the mapped file (reader) */
+	uint8_t root[32];
+	void *memory; /* reader's arena: one block */
+} Artifact;
+
+/* Section by name; NULL when absent. Its bytes are artifact->file + offset. */
+const Section *artifact_section(const Artifact *a, const char *name);
+
+/* Reader: maps nothing itself. `file` must stay valid and unchanged until artifact_free. Checks magic,
+ * version, root hash, section table, hashes of all sections but `weights` (artifact_check_weights
+ * does that one), then every count, offset, index, shape and launch against this specification.
+ * On failure writes one sentence with the byte offset or the name of what is wrong into why. */
+typedef enum ReadStatus { READ_OK, READ_NOT_A_PLAN, READ_VERSION, READ_INTEGRITY, READ_MALFORMED, READ_NO_MEMORY } ReadStatus;
+ReadStatus artifact_read(const uint8_t *file, int64_t bytes, Artifact *out, char *why, size_t why_bytes);
+ReadStatus artifact_check_weights(const Artifact *a, char *why, size_t why_bytes);
+void artifact_free(Artifact *a);
+
+/* Validator: one loop, no recursion, no allocation. True when the bytes are exactly one canonical
+ * MessagePack value; else false with the byte offset of the first offence and what it is. */
+bool msgpack_check(const uint8_t *bytes, size_t n, size_t *at, const char **what);
+
+/* Writer (plan_write.c, compiler only): to a temporary name beside `path`, fsync, rename. Copies
+ * weights from `source` (called in order of offset; returns false on a read error, having said why). */
+typedef struct PlanBlob { const char *name; const void *bytes; size_t n; } PlanBlob;
+typedef struct WeightSource {
+	void *ctx;
+	/* Fills dst[0..n) with bytes `at`.. of weight index w. */
+	bool (*read)(void *ctx, int w, int64_t at, void *dst, size_t n);
+} WeightSource;
+typedef struct PlanParts {
+	const Artifact *artifact;      /* options, graph, targets, ledger */
+	const PlanBlob *blobs; int n_blobs; /* cubins, tokenizer, chat_template */
+	bool embed_weights;
+	WeightSource weights;
+} PlanParts;
+bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t why_bytes);
+
+#endif

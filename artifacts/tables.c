@@ -1,0 +1,97 @@
+/* tables.c - the tables of dtypes, attributes and ops as data, expanded from their headers. */
+#include "artifacts/plan.h"
+
+#include <string.h>
+
+static const struct { const char *name; int bits; const char *safetensors; double tolerance; } dtypes[] = {
+#define DTYPE(name, bits, st, tol) {#name, bits, st, tol},
+#include "artifacts/dtypes.h"
+#undef DTYPE
+};
+_Static_assert(sizeof dtypes / sizeof dtypes[0] == DT_COUNT, "one row a dtype");
+
+const char *dtype_name(Dtype d) { return dtypes[d].name; }
+int dtype_bytes(Dtype d) { return dtypes[d].bits / 8; }
+double dtype_tolerance(Dtype d) { return dtypes[d].tolerance; }
+
+bool dtype_from_name(const char *name, Dtype *out)
+{
+	for (int i = 0; i < DT_COUNT; i++)
+		if (strcmp(dtypes[i].name, name) == 0)
+			return *out = (Dtype)i, true;
+	return false;
+}
+
+bool dtype_from_safetensors(const char *name, Dtype *out)
+{
+	for (int i = 0; i < DT_COUNT; i++)
+		if (strcmp(dtypes[i].safetensors, name) == 0)
+			return *out = (Dtype)i, true;
+	return false;
+}
+
+#define IN(name, shape) {OPERAND_IN, #name, shape}
+#define IN_OPT(name, shape) {OPERAND_IN_OPT, #name, shape}
+#define INOUT(name, shape) {OPERAND_INOUT, #name, shape}
+#define OUT(name, shape) {OPERAND_OUT, #name, shape}
+#define COUNT(...) (int)(sizeof((const OperandInfo[]){__VA_ARGS__}) / sizeof(OperandInfo))
+const OpInfo op_table[OP_COUNT] = {
+#define OP(name, traits, attrs, meaning, ...) \
+	[OP_##name] = {#name, traits, attrs, meaning, COUNT(__VA_ARGS__), {__VA_ARGS__}},
+#include "artifacts/ops.h"
+#undef OP
+};
+
+bool op_from_name(const char *name, OpKind *out)
+{
+	for (int i = 0; i < OP_COUNT; i++)
+		if (strcmp(op_table[i].name, name) == 0)
+			return *out = (OpKind)i, true;
+	return false;
+}
+
+int op_operand(OpKind op, const char *name)
+{
+	for (int i = 0; i < op_table[op].n_operands; i++)
+		if (strcmp(op_table[op].operands[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
+bool op_has_attr(OpKind op, const char *name)
+{
+	size_t n = strlen(name);
+	for (const char *p = op_table[op].attrs; (p = strstr(p, name)); p += n)
+		if ((p == op_table[op].attrs || p[-1] == ' ') && (p[n] == ' ' || p[n] == 0))
+			return true;
+	return false;
+}
+
+enum { KIND_int, KIND_float };
+
+bool attr_value(const Attrs *a, const char *name, double *value, bool *is_float)
+{
+#define ATTR(NAME, field, type, meaning) \
+	if (strcmp(name, #NAME) == 0) { \
+		*value = (double)a->field; \
+		*is_float = KIND_##type == KIND_float; \
+		return true; \
+	}
+#include "artifacts/attrs.h"
+#undef ATTR
+	return false;
+}
+
+static const char *const roles[] = {"weight", "state", "activation", "input", "output"};
+static const char *const arenas[] = {"weights", "state", "scratch", "io"};
+static const char *const phases[] = {"prefill", "decode", "acquire"};
+static const char *const verdicts[] = {"chosen", "slower", "rejected", "banned"};
+_Static_assert(sizeof roles / sizeof roles[0] == ROLE_COUNT, "one name a role");
+_Static_assert(sizeof arenas / sizeof arenas[0] == ARENA_COUNT, "one name an arena");
+_Static_assert(sizeof phases / sizeof phases[0] == PHASE_KINDS, "one name a phase");
+_Static_assert(sizeof verdicts / sizeof verdicts[0] == VERDICT_COUNT, "one name a verdict");
+
+const char *role_name(Role r) { return roles[r]; }
+const char *arena_name(ArenaKind a) { return arenas[a]; }
+const char *phase_name(PhaseKind p) { return phases[p]; }
+const char *verdict_name(Verdict v) { return verdicts[v]; }

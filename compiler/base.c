@@ -1,0 +1,208 @@
+/* base.c - arenas, growable arrays, diagnostics (see base.h).
+ *
+ * The arena is a list of blocks that double in size up to a limit; a request larger than a
+ * block gets a block of its own. Nothing is ever moved.
+ */
+#include "compiler/base.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_MIN_BYTES = 64 * 1024, BLOCK_MAX_BYTES = 4 * 1024 * 1024, ARENA_ALIGN = 16 };
+
+struct ArenaBlock {
+	ArenaBlock *next;
+	size_t used, cap; /* bytes of data[] */
+	_Alignas(16) unsigned char data[];
+};
+
+static _Noreturn void out_of_memory(size_t bytes)
+{
+	fprintf(stderr, "atlasc: error[A0105]: out of host memory (%zu more bytes wanted)\n", bytes);
+	exit(EXIT_ENVIRONMENT);
+}
+
+static ArenaBlock *new_block(Arena *a, size_t need)
+{
+	size_t cap = need;
+#ifndef ARENA_MALLOC
+	size_t grown = a->blocks ? a->blocks->cap * 2 : BLOCK_MIN_BYTES;
+	if (grown > BLOCK_MAX_BYTES)
+		grown = BLOCK_MAX_BYTES;
+	if (cap < grown)
+		cap = grown;
+#endif
+	ArenaBlock *b = calloc(1, sizeof *b + cap);
+	if (!b)
+		out_of_memory(need);
+	b->cap = cap;
+	b->next = a->blocks;
+	a->blocks = b;
+	return b;
+}
+
+void *arena_alloc(Arena *a, size_t bytes)
+{
+	if (bytes > SIZE_MAX / 2)
+		out_of_memory(bytes);
+	size_t need = (bytes + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
+	ArenaBlock *b = a->blocks;
+#ifdef ARENA_MALLOC
+	need = bytes ? bytes : 1;
+	b = NULL;
+#endif
+	if (!b || b->cap - b->used < need)
+		b = new_block(a, need);
+	void *p = b->data + b->used;
+	b->used += need;
+	a->total_bytes += bytes;
+	return p;
+}
+
+char *arena_strndup(Arena *a, const char *s, size_t len)
+{
+	char *p = arena_alloc(a, len + 1);
+	memcpy(p, s, len);
+	return p;
+}
+
+char *arena_strdup(Arena *a, const char *s)
+{
+	return arena_strndup(a, s, strlen(s));
+}
+
+static char *arena_vprintf(Arena *a, const char *fmt, va_list args)
+{
+	va_list again;
+	va_copy(again, args);
+	int len = vsnprintf(NULL, 0, fmt, args);
+	assert(len >= 0);
+	char *p = arena_alloc(a, (size_t)len + 1);
+	vsnprintf(p, (size_t)len + 1, fmt, again);
+	va_end(again);
+	return p;
+}
+
+char *arena_printf(Arena *a, const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	char *p = arena_vprintf(a, fmt, args);
+	va_end(args);
+	return p;
+}
+
+void arena_release(Arena *a)
+{
+	for (ArenaBlock *b = a->blocks, *next; b; b = next) {
+		next = b->next;
+		free(b);
+	}
+	*a = (Arena){0};
+}
+
+void vec_grow(Arena *a, void **at, int n, int *cap, size_t elem_bytes)
+{
+	if (n < *cap)
+		return;
+#ifdef ARENA_MALLOC
+	int grown = n + 1;
+#else
+	int grown = *cap ? *cap * 2 : 8;
+#endif
+	void *p = arena_alloc(a, (size_t)grown * elem_bytes);
+	if (n)
+		memcpy(p, *at, (size_t)n * elem_bytes);
+	*at = p;
+	*cap = grown;
+}
+
+static const struct { const char *name; int exit_code; const char *meaning; } codes[] = {
+	{"A0000", EXIT_INTERNAL, "no code"},
+#define CODE(name, exit_code, meaning) {#name, exit_code, meaning},
+#include "compiler/codes.h"
+#undef CODE
+};
+static_assert(sizeof codes / sizeof codes[0] == CODE_COUNT, "one row a code");
+
+const char *code_name(Code code) { return codes[code].name; }
+int code_exit(Code code) { return codes[code].exit_code; }
+const char *code_meaning(Code code) { return codes[code].meaning; }
+
+static void record(Diags *d, Code code, bool is_note, Loc at, const char *fmt, va_list args)
+{
+	if (!is_note)
+		d->n_errors++;
+	if (d->n == DIAG_MAX)
+		return;
+	d->list[d->n++] = (Diag){code, is_note, at, arena_vprintf(d->arena, fmt, args)};
+}
+
+bool fail_at(Diags *d, Code code, Loc at, const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	record(d, code, false, at, fmt, args);
+	va_end(args);
+	return false;
+}
+
+void note_at(Diags *d, Code code, Loc at, const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	record(d, code, true, at, fmt, args);
+	va_end(args);
+}
+
+_Noreturn void bug_at(const char *file, int line, const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	fprintf(stderr, "atlasc: internal error at %s:%d: ", file, line);
+	vfprintf(stderr, fmt, args);
+	fputc('\n', stderr);
+	va_end(args);
+	abort();
+}
+
+/* Levenshtein distance with two rows; names are short (< 64 bytes), longer ones never match. */
+static int distance(const char *x, const char *y)
+{
+	enum { MAX = 64 };
+	int nx = (int)strlen(x), ny = (int)strlen(y), row[MAX + 1];
+	if (nx > MAX || ny > MAX)
+		return MAX;
+	for (int j = 0; j <= ny; j++)
+		row[j] = j;
+	for (int i = 1; i <= nx; i++) {
+		int diag = row[0];
+		row[0] = i;
+		for (int j = 1; j <= ny; j++) {
+			int up = row[j], best = diag + (x[i - 1] != y[j - 1]);
+			if (up + 1 < best)
+				best = up + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			row[j] = best;
+			diag = up;
+		}
+	}
+	return row[ny];
+}
+
+const char *closest_name(const char *seen, const char *const *names, int n)
+{
+	const char *best = NULL;
+	int limit = (int)strlen(seen) / 3 + 1;
+	for (int i = 0; i < n; i++) {
+		int dist = distance(seen, names[i]);
+		if (dist <= limit && dist > 0) {
+			best = names[i];
+			limit = dist - 1;
+		}
+	}
+	return best;
+}

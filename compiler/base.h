@@ -1,0 +1,100 @@
+/* base.h - what every file of the compiler stands on: memory with named lifetimes,
+ * growable arrays, source locations and diagnostics. Nothing here knows models or GPUs.
+ */
+#ifndef ATLASC_BASE_H
+#define ATLASC_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Memory ------------------------------------------------------------------------------
+ *
+ * Two lifetimes: one arena for a whole compile, one scratch arena released after each
+ * pass. Passes never call free. Blocks are zeroed and aligned to 16 bytes; allocation
+ * never returns NULL (out of memory ends the program with exit code 5).
+ * With -DARENA_MALLOC each object is a malloc of its own, so that sanitizers see overruns.
+ */
+typedef struct ArenaBlock ArenaBlock;
+typedef struct Arena {
+	ArenaBlock *blocks; /* newest first; NULL when empty. A zeroed Arena is ready to use */
+	size_t total_bytes; /* handed out since the last release */
+} Arena;
+
+void *arena_alloc(Arena *a, size_t bytes);
+char *arena_strdup(Arena *a, const char *s);
+char *arena_strndup(Arena *a, const char *s, size_t len); /* adds the final NUL */
+char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void arena_release(Arena *a); /* frees everything; the arena is ready for use again */
+
+#define ARENA_NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
+#define ARENA_ARRAY(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))
+
+/* Growable array: `VEC(Launch) launches;`, zeroed = empty. Elements are addressed by index
+ * (indices survive growth and print well; pointers do not). */
+#define VEC(T) struct { T *at; int n, cap; }
+#define vec_push(arena, v) \
+	(vec_grow((arena), (void **)&(v)->at, (v)->n, &(v)->cap, sizeof *(v)->at), &(v)->at[(v)->n++])
+void vec_grow(Arena *a, void **at, int n, int *cap, size_t elem_bytes);
+
+/* Locations and diagnostics --------------------------------------------------------------
+ *
+ * Every value read from a user's file keeps where it stood. Diagnostics are collected, all of
+ * them are printed at the end in compiler form, and the exit code is that of the first one:
+ *
+ *   MODEL.toml:41:12: error[A0312]: head_dim = 120: expected 64, 96, 128 or 256
+ */
+typedef struct Loc {
+	const char *file; /* as the user would name it, arena or static; NULL = no file */
+	int line, col;    /* 1-based; 0 = the whole file. For binary files line is 0 */
+} Loc;
+
+enum { EXIT_OK = 0, EXIT_NEGATIVE = 1, EXIT_USAGE = 2, EXIT_REFUSED = 3, EXIT_BAD_INPUT = 4,
+	EXIT_ENVIRONMENT = 5, EXIT_INTEGRITY = 6, EXIT_NO_MEMORY = 7, EXIT_VERSION = 8,
+	EXIT_GPU_FAULT = 9, EXIT_PEER_LOST = 10, EXIT_INTERNAL = 70, EXIT_INTERRUPTED = 130 };
+
+typedef enum Code { /* stable diagnostic codes: compiler/codes.h is the table */
+	CODE_NONE,
+#define CODE(name, exit_code, meaning) name,
+#include "compiler/codes.h"
+#undef CODE
+	CODE_COUNT
+} Code;
+
+const char *code_name(Code code);    /* "A0312" */
+int code_exit(Code code);            /* one of EXIT_ */
+const char *code_meaning(Code code); /* one sentence of advice */
+
+enum { DIAG_MAX = 20 }; /* diagnostics kept; the rest are counted */
+
+typedef struct Diag {
+	Code code;
+	bool is_note; /* a remark that does not fail the compile */
+	Loc at;
+	char *text; /* owned by the diagnostics' arena */
+} Diag;
+
+typedef struct Diags {
+	Arena *arena;
+	Diag list[DIAG_MAX];
+	int n;        /* entries in list */
+	int n_errors; /* errors seen, including those not kept */
+} Diags;
+
+/* Records an error and returns false, so that a helper can `return fail_at(...)`. */
+bool fail_at(Diags *d, Code code, Loc at, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+void note_at(Diags *d, Code code, Loc at, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* We are wrong: message with our file and line, then abort (exit code 70 by the driver). */
+#define bug(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
+_Noreturn void bug_at(const char *file, int line, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* The name in `names` (n entries) closest to `seen` within a third of its length, or NULL:
+ * the "did you mean" of every unknown key, option and kernel. */
+const char *closest_name(const char *seen, const char *const *names, int n);
+
+#endif

@@ -1,0 +1,317 @@
+/* ir.h - all nouns of the compiler, in the order in which a model becomes bytes.
+ *
+ *   Model     what the files said, validated, every value with its place     read_*.c
+ *   Graph     ops over typed tensors: what the model means                   models/, artifacts/plan.h
+ *   Lowered   per phase: the ops of one step, fused, ready to be given kernels   fuse.c
+ *   TargetPlan   launches, buffers, kernels of one GPU                       pick.c ... , artifacts/plan.h
+ *   Artifact  bytes                                                          emit.c, artifacts/plan_write.c
+ *
+ * Glossary (the same word from config to kernel; a synonym is a bug)
+ *
+ *   row        one token of one sequence in one step         slot      one sequence's state on the device
+ *   out        a row whose logits are wanted                 page      PAGE tokens of K and V of one slot
+ *   phase      prefill, decode, acquire                      bucket    (rows, outs) a phase is compiled for
+ *   hidden_dim elements of the residual stream               head_dim  elements of one attention head
+ *   n_heads    query heads                                   n_kv_heads  key/value heads
+ *   ffn_dim    width of the MLP (intermediate_size)          vocab     rows of the embedding
+ *   template   one kernels/templates/NAME.cu                 contract  what its head declares
+ *   tunable    a constant the compiler may choose            dim       a constant the operands decide
+ *   predicate  REQUIRE of a contract                         kernel    a template with every constant decided
+ *   launch     one kernel node of a graph                    slab      the one allocation of an arena
+ *   candidate  a template considered for an op               ledger    all candidates with their verdicts
+ *   target     a GPU architecture, "sm_90a"                  waiver    a line of MODEL.toml that permits something
+ *
+ * References between objects are indices into arrays of the level, never pointers.
+ */
+#ifndef ATLASC_IR_H
+#define ATLASC_IR_H
+
+#include "artifacts/plan.h"
+#include "compiler/base.h"
+
+/* Model -------------------------------------------------------------------------------------
+ *
+ * Invariants (check_model): all dims positive and below 2^31; n_heads % n_kv_heads == 0; every tensor's
+ * bytes = product of shape * dtype bytes and lie inside its file; names unique.
+ */
+typedef enum RopeKind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN } RopeKind;
+
+typedef struct Rope {
+	RopeKind kind;
+	double theta;
+	double factor;                 /* linear, llama3, yarn */
+	double low_freq, high_freq;    /* llama3 */
+	double beta_fast, beta_slow;   /* yarn, 32 and 1 when absent */
+	double mscale, mscale_all_dim; /* yarn, 0 = absent */
+	double attention_factor;       /* yarn, 0 = absent: derive (models.md R5: 0.1 ln(factor) + 1) */
+	bool truncate;                 /* yarn: floor and ceil the correction range (default true) */
+	int original_context;          /* llama3, yarn: original_max_position_embeddings */
+	Loc at;
+} Rope;
+
+enum { MAX_EOS = 16 };
+
+typedef struct Config { /* config.json (its text_config when there is one) and generation_config.json */
+	const char *model_type; /* "llama", "mistral", "qwen2", "qwen3" */
+	int hidden_dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab;
+	int max_position;       /* tokens the model was trained for */
+	double norm_eps;
+	bool tie_embeddings;
+	bool attention_bias;    /* o_proj too has a bias (llama with attention_bias); q, k, v by presence in the family */
+	bool mlp_bias;
+	const char *hidden_act; /* "silu" */
+	Rope rope;
+	int bos;                /* -1 = none */
+	int eos[MAX_EOS], n_eos; /* union of config, text_config, generation_config, tokenizer; ascending */
+	/* generation_config.json; do_sample false = temperature 0 */
+	double temperature, top_p, min_p, repetition_penalty;
+	int top_k;              /* 0 = all */
+	Loc at_hidden_dim, at_n_layers, at_n_heads, at_n_kv_heads, at_head_dim, at_ffn_dim, at_vocab,
+		at_model_type, at_tie, at_bias, at_act; /* for later messages */
+} Config;
+
+typedef struct Shard {
+	const char *name; /* base name */
+	const char *path; /* as opened */
+	int64_t bytes;
+} Shard;
+
+typedef struct StTensor { /* a tensor as a safetensors header describes it */
+	const char *name;
+	Dtype dtype;
+	int n_dims;
+	int64_t shape[PLAN_MAX_DIMS];
+	int shard;
+	int64_t offset, bytes; /* from the shard's start */
+	int used_by;           /* weights of the graph that read it; 0 after build-graph = an error */
+} StTensor;
+
+/* MODEL.toml, resolved over the family's own file. Every field has a default there, none here. */
+enum { MAX_BUCKETS = 16 };
+typedef struct KernelRule { /* [[kernels.pin]] or [[kernels.ban]] */
+	bool is_pin;
+	const char *template_name;
+	const char *op;      /* NULL = any */
+	const char *phase;   /* NULL = any */
+	int layer_first, layer_last; /* inclusive; whole model = 0..n_layers-1 with -1/-2 markers resolved on read */
+	const char *tunables; /* "WARPS=8", or NULL */
+	Loc at;
+} KernelRule;
+
+typedef struct Options {
+	int slots;             /* [runtime] slots */
+	int max_context;       /* [runtime] max_context, tokens a slot; "auto" = min(max_position, 8192)? no default: the file says */
+	int page;              /* [kv] page, tokens; power of two */
+	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
+	int prefill[MAX_BUCKETS], n_prefill; /* [phases] prefill rows, ascending */
+	int decode[MAX_BUCKETS], n_decode;   /* [phases] decode rows, ascending; the last >= slots */
+	/* [sampling]: overrides generation_config when present */
+	double temperature, top_p, min_p, repetition_penalty;
+	int top_k, max_new_tokens;
+	int stop[MAX_EOS], n_stop; /* [sampling] stop: token ids besides eos */
+	VEC(KernelRule) rules;
+	VEC(const char *) ignore_tensors; /* [weights] ignore: names or patterns with one '*' no op must consume */
+	VEC(Option) resolved;  /* every option by dotted name, for the plan */
+} Options;
+
+typedef struct Model {
+	const char *dir;
+	Config config;
+	Options options;
+	VEC(Shard) shards;
+	VEC(StTensor) tensors;  /* sorted by name */
+	const void *tokenizer; size_t tokenizer_bytes; /* compiled; NULL when the checkpoint has none */
+	int n_tokens;           /* real token ids; rows above are padding. = vocab when no tokenizer */
+	const char *chat_template; /* NULL = none */
+} Model;
+
+/* Contracts: build/gen/kernel_table.c, written by kernelgen ------------------------------------ */
+
+enum { MAX_FIELDS = 16, MAX_TUNABLES = 8, MAX_TUNE_VALUES = 8, MAX_REQUIRES = 16, MAX_ARCHS = 8,
+	MAX_CONSTS = 24 };
+
+typedef struct ContractField {
+	const char *name;   /* operand of the op */
+	OperandRole role;   /* IN, INOUT, OUT; IN_OPT when `flag` is set */
+	const char *flag;   /* constant that is 1 when the operand is there, 0 when absent; else NULL */
+	const char *dtype;  /* "bf16" or a dtype variable, "WT" */
+	const char *shape;  /* "ROWS, K" in the template's dims */
+	int offset, line;   /* bytes in the argument struct; line in the file */
+} ContractField;
+
+typedef struct ContractTunable { const char *name; int n_values; int values[MAX_TUNE_VALUES]; } ContractTunable;
+typedef struct ContractDtype { const char *var; int n; Dtype allowed[DT_COUNT]; } ContractDtype;
+typedef struct ContractRequire { const char *text; int line; } ContractRequire;
+
+typedef struct KernelTemplate {
+	const char *name;   /* = file name without .cu = symbol */
+	const char *file;   /* "kernels/templates/gemv_norm.cu" */
+	int line;           /* of KERNEL(...) */
+	OpKind op;
+	const char *archs[MAX_ARCHS]; int n_archs; /* "80" serves sm_80 and every later one of its kind; "90a" only sm_90a */
+	const char *numerics;
+	const char *dims[MAX_CONSTS]; int n_dims;   /* bound from operand shapes */
+	const char *attrs[MAX_CONSTS]; int n_attrs; /* taken from the op */
+	ContractDtype dtypes[4]; int n_dtypes;
+	ContractTunable tunables[MAX_TUNABLES]; int n_tunables;
+	ContractRequire requires[MAX_REQUIRES]; int n_requires;
+	const char *grid[3], *block, *smem, *reads, *writes, *flops; /* formulas */
+	ContractField fields[MAX_FIELDS]; int n_fields;
+	int param_bytes;
+	const char *const *sources; int n_sources; /* indices by name into template_sources: itself, then includes */
+	uint8_t source_sha256[32];                 /* over all of them */
+} KernelTemplate;
+
+typedef struct TemplateSource { const char *name; const char *text; } TemplateSource; /* "gemv.cuh" */
+
+extern const KernelTemplate kernel_table[];
+extern const int n_kernel_table;
+extern const TemplateSource template_sources[];
+extern const int n_template_sources;
+
+/* The families' own MODEL.toml, embedded by the build: name "llama", text. */
+extern const TemplateSource family_toml[];
+extern const int n_family_toml;
+
+/* Lowered: one phase and bucket as a list of ops that each become one launch --------------------
+ *
+ * Invariants (check_lowered): every operand of an op is a tensor of `tensors` with a shape of positive dims,
+ * except dims that the producer's tunables decide (0 until picked); each is written before it is read.
+ */
+typedef struct LTensor {
+	const char *name;
+	Dtype dtype;
+	Role role;
+	int n_dims;
+	int64_t shape[PLAN_MAX_DIMS];
+	int tensor;      /* graph tensor, or -1 for an intermediate of a fused op */
+	int weight, n_weights; /* ROLE_WEIGHT: first weight and how many joined ones stand in for it */
+} LTensor;
+
+typedef struct LOp {
+	OpKind kind;
+	int layer;
+	int operands[PLAN_MAX_OPERANDS]; /* LTensor index, -1 = absent */
+	Attrs attrs;
+	int produces_layer; /* layer whose output this op completes, or -1 */
+	/* filled by pick-kernels */
+	int pick;           /* index in LPhase.picks */
+} LOp;
+
+/* A template with every constant decided, for one op. */
+typedef struct Pick {
+	int template_index;
+	const char *defines; /* sorted "K=576 ROWS=1 ..." without dtype of target */
+	int grid[3], block[3], smem_bytes;
+	int64_t read_bytes, write_bytes, flops;
+	int kernel;          /* index in TargetPlan.kernels, filled by make-kernels */
+	int slot;            /* index in the ledger */
+} Pick;
+
+typedef struct Lowered {
+	PhaseKind kind;
+	int rows, outs;
+	VEC(LTensor) tensors;
+	VEC(LOp) ops;
+	VEC(Pick) picks;
+} Lowered;
+
+/* What the compiler knows of a GPU: inputs of checks and of the cost model. */
+typedef struct Target {
+	const char *name;        /* "sm_90a" */
+	int cc_major, cc_minor;
+	bool is_exact;           /* "...a": cubins run on this capability only */
+	int n_sms, smem_block_bytes /* largest dynamic + static, opt-in */, registers_sm, threads_sm;
+	double read_gbps, bf16_tflops, launch_us; /* typical card of the kind, for ranking only */
+} Target;
+extern const Target target_table[];
+extern const int n_target_table;
+const Target *target_by_name(const char *name);
+
+typedef struct TargetWork { /* everything made for one target */
+	const Target *target;
+	VEC(Lowered) phases;
+	VEC(Slot) ledger;
+	TargetPlan plan;
+} TargetWork;
+
+/* Compile: the context, first argument of every pass ---------------------------------------------- */
+
+typedef struct CommandLine {
+	const char *model_dir, *output, *model_toml, *cache_dir; /* NULL = not given */
+	const char *targets[8]; int n_targets;
+	bool embed_weights, dry_run, json, quiet;
+	int jobs;
+	const char *dump;       /* letters of passes after which to print */
+	const char *stop_after; /* pass name */
+	const char *random_weights_config; /* unused yet */
+} CommandLine;
+
+typedef struct Compile {
+	Arena arena;   /* lives as long as the compile */
+	Arena scratch; /* released after each pass */
+	Diags diags;
+	CommandLine cmd;
+	Model model;
+	Graph graph;
+	VEC(TargetWork) work; /* one a target */
+	VEC(uint8_t) cubins;
+	void (*progress)(struct Compile *c, const char *what, int64_t done, int64_t total); /* may be NULL */
+} Compile;
+
+/* Passes, in the order of the table in main.c ------------------------------------------------------- */
+
+void read_config(Compile *c);    /* config.json, generation_config.json -> Model.config */
+void read_options(Compile *c);   /* MODEL.toml -> Model.options */
+void read_weights(Compile *c);   /* index, safetensors headers -> Model.shards, tensors */
+void read_text(Compile *c);      /* tokenizer, chat template -> Model.tokenizer ... */
+void build_graph(Compile *c);    /* models/<family> -> Graph */
+void fuse(Compile *c);           /* Graph -> Lowered per target, phase and bucket */
+void pick_kernels(Compile *c);   /* -> Pick, ledger */
+void make_kernels(Compile *c);   /* NVRTC -> Kernel, cubins */
+void plan_memory(Compile *c);    /* -> Phase.bufs with offsets, arenas */
+void schedule(Compile *c);       /* -> Phase.launches with their edges */
+void emit(Compile *c);           /* -> plan.bin */
+
+/* Printers and checkers, one a level. A checker reports by bug(): what it finds is our mistake, except check_model. */
+void check_model(Compile *c);
+void check_graph(Compile *c);
+void check_lowered(Compile *c);
+void check_plan(Compile *c);
+void print_model(Compile *c, void *file);
+void print_graph(Compile *c, void *file);
+void print_lowered(Compile *c, void *file);
+void print_plan(Compile *c, void *file);
+
+/* Families (models/): a family names its tensors and lists its ops ------------------------------------ */
+
+typedef struct Family {
+	const char *name;          /* folder in models/ */
+	const char *model_types[4]; /* of config.json */
+	const char *architectures[4];
+	void (*build)(Compile *c);
+} Family;
+extern const Family family_table[];
+extern const int n_family_table;
+const Family *family_by_model_type(const char *model_type);
+
+/* Builder (build_graph.c), for families only. Tensors and ops are appended to Compile.graph. */
+int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* tensor index; missing or of
+                                   another shape: an error naming both sides, and a usable index all the same */
+int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* -1 when absent */
+int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *values); /* a weight made here */
+int g_tensor(Compile *c, Role role, Dtype dtype, const char *name, int n_dims, const int64_t *shape);
+int g_activation(Compile *c, const char *name, int64_t cols); /* bf16 [ROWS, cols] */
+void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, const int *operands);
+
+/* Expressions of contracts (expr.c): integers, names, + - * / %, comparisons, && || !, ?:, parentheses,
+ * ceil_div(a, b), min(a, b), max(a, b), align(a, b). C precedence. Division by zero is an error. */
+typedef struct ExprName { const char *name; int64_t value; } ExprName;
+typedef struct ExprEnv { const ExprName *names; int n; const struct ExprEnv *outer; } ExprEnv;
+bool expr_eval(const char *text, const ExprEnv *env, int64_t *value, char *why, size_t why_bytes);
+/* Calls seen(ctx, name, length) for each distinct occurrence of a name; false on a syntax error. */
+bool expr_names(const char *text, void (*seen)(void *ctx, const char *name, int n), void *ctx,
+	char *why, size_t why_bytes);
+bool env_find(const ExprEnv *env, const char *name, size_t n, int64_t *value);
+
+#endif

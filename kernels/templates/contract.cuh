@@ -1,0 +1,126 @@
+// contract.cuh - the words in which a template states its contract.
+//
+// The same text is read twice. kernelgen (libclang, -DKERNELGEN) sees annotated declarations and turns them
+// into a row of the kernel table; NVRTC sees nothing but the argument struct: there every dim, attribute, flag,
+// tunable and dtype variable is a macro of its name, defined on the command line.
+//
+//   KERNEL(name, op)              one a file; name = file name = symbol; op is a row of artifacts/ops.h
+//   ARCH(80, 90a)                 "80": sm_80 and every later architecture; "90a": that one alone
+//   NUMERICS(f32_accumulate, batch_invariant)
+//   DIM(K, 4096)                  a constant the operands' shapes decide; second: an example, for reading the file
+//   ATTR_INT(HDIM, 64)  ATTR_FLOAT(EPS, 1e-5f)   a constant the op carries (artifacts/attrs.h)
+//   DTYPES(WT, bf16, f16)         a dtype variable and what it may stand for (the first is the example)
+//   TUNE(WARPS, 4, 8)             a constant the compiler chooses
+//   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags
+//   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
+//   struct Args { IN(bf16, x, "ROWS, K"); IN_IF(BIAS, WT, bias, "N"); INOUT(...); OUT(...); };
+//        every field is a pointer; IN_IF binds an optional operand, its flag is 1 or 0 and the pointer NULL when absent
+//
+// Formulas and predicates: integers, names, + - * / %, comparisons, && || !, ?:, ceil_div, min, max, align.
+#pragma once
+
+#ifdef KERNELGEN
+
+#define CONTRACT_CAT2(a, b) a##b
+#define CONTRACT_CAT(a, b) CONTRACT_CAT2(a, b)
+#define CONTRACT(...) extern int CONTRACT_CAT(contract_, __COUNTER__) __attribute__((annotate(__VA_ARGS__)))
+#define KERNEL(name, op) CONTRACT("kernel|" #name "|" #op)
+#define ARCH(...) CONTRACT("arch|" #__VA_ARGS__)
+#define NUMERICS(...) CONTRACT("numerics|" #__VA_ARGS__)
+#define DIM(name, example) CONTRACT("dim|" #name); constexpr int name = example
+#define ATTR_INT(name, example) CONTRACT("attr_int|" #name); constexpr int name = example
+#define ATTR_FLOAT(name, example) CONTRACT("attr_float|" #name); constexpr float name = example
+#define CONTRACT_FIRST(a, ...) a
+#define DTYPES(var, ...) CONTRACT("dtypes|" #var "|" #__VA_ARGS__); typedef CONTRACT_FIRST(__VA_ARGS__, 0) var
+#define TUNE(name, ...) CONTRACT("tune|" #name "|" #__VA_ARGS__); constexpr int name = CONTRACT_FIRST(__VA_ARGS__, 0)
+#define FLAG(name) CONTRACT("flag|" #name); constexpr int name = 1
+#define REQUIRE(...) CONTRACT("require|" #__VA_ARGS__)
+#define GRID(x, y, z) CONTRACT("grid|" #x "|" #y "|" #z)
+#define BLOCK(...) CONTRACT("block|" #__VA_ARGS__)
+#define SMEM(...) CONTRACT("smem|" #__VA_ARGS__)
+#define READS(...) CONTRACT("reads|" #__VA_ARGS__)
+#define WRITES(...) CONTRACT("writes|" #__VA_ARGS__)
+#define FLOPS(...) CONTRACT("flops|" #__VA_ARGS__)
+#define IN(type, name, shape) const type *name __attribute__((annotate("in|" #type "|" shape)))
+#define IN_IF(flag, type, name, shape) const type *name __attribute__((annotate("in_if|" #type "|" shape "|" #flag)))
+#define INOUT(type, name, shape) type *name __attribute__((annotate("inout|" #type "|" shape)))
+#define OUT(type, name, shape) type *name __attribute__((annotate("out|" #type "|" shape)))
+
+#define __global__ __attribute__((annotate("global")))
+#define __device__
+#define __shared__ static
+#define __forceinline__ inline
+#define __grid_constant__
+#define __restrict__
+#define __launch_bounds__(...) __attribute__((annotate("bounds|" #__VA_ARGS__)))
+#define __align__(n) alignas(n)
+
+struct Dim3 { unsigned x, y, z; };
+struct uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+extern const Dim3 threadIdx, blockIdx, blockDim, gridDim;
+void __syncthreads();
+int __syncthreads_or(int);
+void __syncwarp(unsigned = ~0u);
+void __threadfence();
+template <class T> T __shfl_xor_sync(unsigned, T, int, int = 32);
+template <class T> T __shfl_sync(unsigned, T, int, int = 32);
+template <class T> T __shfl_down_sync(unsigned, T, int, int = 32);
+unsigned __ballot_sync(unsigned, int);
+template <class T> T atomicAdd(T *, T);
+template <class T> T atomicOr(T *, T);
+template <class T> T atomicMax(T *, T);
+unsigned __float_as_uint(float);
+float __uint_as_float(unsigned);
+unsigned __umulhi(unsigned, unsigned);
+int __popc(unsigned);
+int __ffs(int);
+float fmaf(float, float, float);
+float rsqrtf(float);
+float sqrtf(float);
+float expf(float);
+float exp2f(float);
+float logf(float);
+float log2f(float);
+float fmaxf(float, float);
+float fminf(float, float);
+float fabsf(float);
+float floorf(float);
+void sincosf(float, float *, float *);
+float __expf(float);
+template <class T> T min(T, T);
+template <class T> T max(T, T);
+uint4 make_uint4(unsigned, unsigned, unsigned, unsigned);
+uint2 make_uint2(unsigned, unsigned);
+float2 make_float2(float, float);
+float4 make_float4(float, float, float, float);
+unsigned __cvta_generic_to_shared(const void *);
+
+#else
+
+#define KERNEL(name, op)
+#define ARCH(...)
+#define NUMERICS(...)
+#define DIM(name, example)
+#define ATTR_INT(name, example)
+#define ATTR_FLOAT(name, example)
+#define DTYPES(var, ...)
+#define TUNE(name, ...)
+#define FLAG(name)
+#define REQUIRE(...)
+#define GRID(x, y, z)
+#define BLOCK(...)
+#define SMEM(...)
+#define READS(...)
+#define WRITES(...)
+#define FLOPS(...)
+#define IN(type, name, shape) const type *name
+#define IN_IF(flag, type, name, shape) const type *name
+#define INOUT(type, name, shape) type *name
+#define OUT(type, name, shape) type *name
+
+#endif
+
+constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
