@@ -41,7 +41,7 @@ COMPILER_LIBS := -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
 # A short line per output; V=1 shows the commands.
 q = $(if $(V),,@printf '  %-9s %s\n' $(1) $@;)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-GEN := $(if $(wildcard compiler/kernelgen/*.c),$(BUILD)/gen/kernel_table.o)
+GEN := $(BUILD)/gen/kernel_table.o $(BUILD)/gen/family_toml.o
 ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
 COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
@@ -73,7 +73,10 @@ $(BUILD)/kernelgen: $(KERNELGEN)
 $(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*.cu*)
 	@mkdir -p $(@D)
 	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))
-$(BUILD)/gen/kernel_table.o: $(BUILD)/gen/kernel_table.c Makefile
+$(BUILD)/gen/family_toml.c: scripts/embed_families.sh $(wildcard models/*/MODEL.toml)
+	@mkdir -p $(@D)
+	$(call q,embed)scripts/embed_families.sh $(sort $(wildcard models/*/MODEL.toml)) >$@
+$(GEN): %.o: %.c Makefile
 	$(call q,cc)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/atlasc: $(COMPILER) $(ARTIFACTS)
