@@ -14,7 +14,7 @@ for file; do
 	# One C string a line: backslashes, quotes and tabs escaped; anything else of ASCII control is refused.
 	LC_ALL=C awk -v file="$file" '
 		/[\001-\010\013-\037\177]/ { print file ":" NR ": control character" >"/dev/stderr"; exit 1 }
-		{ gsub(/\\/, "&&"); gsub(/"/, "\\\""); gsub(/\t/, "\\t"); print "\t\t\"" $0 "\\n\"" }
+		{ gsub(/\\/, "&&"); gsub(/["?]/, "\\\\&"); gsub(/\t/, "\\t"); print "\t\t\"" $0 "\\n\"" }
 		END { if (!NR) print "\t\t\"\"" }' "$file"
 	printf '\t},\n'
 done
