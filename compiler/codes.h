@@ -17,3 +17,8 @@ CODE(A0105, EXIT_ENVIRONMENT, "The machine has too little host memory.")
 CODE(A0501, EXIT_BAD_INPUT, "tokenizer.json is not valid JSON.")
 CODE(A0502, EXIT_BAD_INPUT, "A tokenizer component is of a kind this compiler does not implement.")
 CODE(A0503, EXIT_BAD_INPUT, "The tokenizer contradicts itself or the model's vocabulary.")
+/* A06xx checkpoint against model family, graph */
+CODE(A0601, EXIT_BAD_INPUT, "The model family needs a tensor that the checkpoint lacks.")
+CODE(A0602, EXIT_BAD_INPUT, "A tensor's shape contradicts config.json.")
+CODE(A0603, EXIT_BAD_INPUT, "A tensor's dtype is not one this version computes with.")
+CODE(A0604, EXIT_BAD_INPUT, "The checkpoint holds a tensor that no operation reads; nothing is dropped silently.")

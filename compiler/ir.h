@@ -83,6 +83,8 @@ typedef struct StTensor { /* a tensor as a safetensors header describes it */
 	int64_t shape[PLAN_MAX_DIMS];
 	int shard;
 	int64_t offset, bytes; /* from the shard's start */
+	bool is_supported;      /* dtype is one of ours; else only dtype_text says what it is */
+	const char *dtype_text; /* as the header spells it: "BF16", "F8_E4M3" */
 	int used_by;           /* weights of the graph that read it; 0 after build-graph = an error */
 } StTensor;
 
@@ -235,6 +237,8 @@ typedef struct TargetWork { /* everything made for one target */
 	TargetPlan plan;
 } TargetWork;
 
+typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
+
 /* Compile: the context, first argument of every pass ---------------------------------------------- */
 
 typedef struct CommandLine {
@@ -254,6 +258,8 @@ typedef struct Compile {
 	CommandLine cmd;
 	Model model;
 	Graph graph;
+	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
+	VEC(Constant) constants; /* values of the weights made here */
 	VEC(TargetWork) work; /* one a target */
 	VEC(uint8_t) cubins;
 	void (*progress)(struct Compile *c, const char *what, int64_t done, int64_t total); /* may be NULL */
@@ -285,6 +291,15 @@ void print_plan(Compile *c, void *file);
 
 /* Families (models/): a family names its tensors and lists its ops ------------------------------------ */
 
+/* Graph tensors every decoder has: see artifacts/ops.h for their meaning. */
+typedef struct StepTensors {
+	int step, row_slot, row_token, row_pos, out_row, seg;
+	int page_table, slot_len, slot_token, sampling, limits, counts;
+} StepTensors;
+
+/* Appends the ops of layer l, which read the hidden state x; returns the new one, named "l<l>.out". */
+typedef int g_layer_fn(Compile *c, const StepTensors *s, int l, int x, const void *traits);
+
 typedef struct Family {
 	const char *name;          /* folder in models/ */
 	const char *model_types[4]; /* of config.json */
@@ -298,6 +313,9 @@ const Family *family_by_model_type(const char *model_type);
 /* Builder (build_graph.c), for families only. Tensors and ops are appended to Compile.graph. */
 int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* tensor index; missing or of
                                    another shape: an error naming both sides, and a usable index all the same */
+bool g_has_weight(const Compile *c, const char *name);
+/* A whole decoder: embedding, layers, final norm, head, sampling, acquire. prefix: "model". */
+void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits);
 int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* -1 when absent */
 int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *values); /* a weight made here */
 int g_tensor(Compile *c, Role role, Dtype dtype, const char *name, int n_dims, const int64_t *shape);

@@ -1,0 +1,312 @@
+/* build_graph.c - say what the model means.
+ *
+ * The family of the checkpoint's model_type lists its tensors and ops through the builder below. What belongs
+ * to every decoder, whatever its layers, is added here: the step's inputs and outputs, the slots' state, the
+ * embedding in front, the head and the sampling behind, and the acquire phase. At the end every tensor of the
+ * checkpoint must have been used or be on the ignore list.
+ */
+#include "compiler/ir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int g_tensor(Compile *c, Role role, Dtype dtype, const char *name, int n_dims, const int64_t *shape)
+{
+	Graph *g = &c->graph;
+	VEC(Tensor) list = {g->tensors, g->n_tensors, c->graph_cap[0]};
+	Tensor *t = vec_push(&c->arena, &list);
+	*t = (Tensor){.name = arena_strdup(&c->arena, name), .dtype = dtype, .role = role,
+		.n_dims = n_dims, .weight = -1};
+	memcpy(t->shape, shape, (size_t)n_dims * sizeof *shape);
+	g->tensors = list.at;
+	g->n_tensors = list.n;
+	c->graph_cap[0] = list.cap;
+	return g->n_tensors - 1;
+}
+
+int g_activation(Compile *c, const char *name, int64_t cols)
+{
+	return g_tensor(c, ROLE_ACTIVATION, DT_bf16, name, 2, (int64_t[]){DIM_ROWS, cols});
+}
+
+void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, const int *operands)
+{
+	Graph *g = &c->graph;
+	VEC(GraphOp) list = {g->ops, g->n_ops, c->graph_cap[1]};
+	GraphOp *op = vec_push(&c->arena, &list);
+	*op = (GraphOp){.kind = kind, .layer = layer, .phases = phases};
+	for (int i = 0; i < PLAN_MAX_OPERANDS; i++)
+		op->operands[i] = i < op_table[kind].n_operands ? operands[i] : -1;
+#define ATTR(NAME, field, type, meaning) \
+	if (attrs && op_has_attr(kind, #NAME)) \
+		op->attrs.field = attrs->field;
+#include "artifacts/attrs.h"
+#undef ATTR
+	g->ops = list.at;
+	g->n_ops = list.n;
+	c->graph_cap[1] = list.cap;
+}
+
+static int add_weight(Compile *c, const Weight *w)
+{
+	Graph *g = &c->graph;
+	VEC(Weight) list = {g->weights, g->n_weights, c->graph_cap[2]};
+	*vec_push(&c->arena, &list) = *w;
+	g->weights = list.at;
+	g->n_weights = list.n;
+	c->graph_cap[2] = list.cap;
+	int t = g_tensor(c, ROLE_WEIGHT, w->dtype, w->name, w->n_dims, w->shape);
+	g->tensors[t].weight = g->n_weights - 1;
+	return t;
+}
+
+static int find_tensor(const Compile *c, const char *name)
+{
+	int lo = 0, hi = c->model.tensors.n - 1;
+	while (lo <= hi) {
+		int mid = (lo + hi) / 2, order = strcmp(name, c->model.tensors.at[mid].name);
+		if (order == 0)
+			return mid;
+		if (order < 0)
+			hi = mid - 1;
+		else
+			lo = mid + 1;
+	}
+	return -1;
+}
+
+bool g_has_weight(const Compile *c, const char *name)
+{
+	return find_tensor(c, name) >= 0;
+}
+
+static const char *shape_text(Compile *c, int n_dims, const int64_t *shape)
+{
+	char text[128] = "[";
+	for (int i = 0, at = 1; i < n_dims; i++)
+		at += snprintf(text + at, sizeof text - (size_t)at, i ? ", %lld" : "%lld", (long long)shape[i]);
+	return arena_printf(&c->arena, "%s]", text);
+}
+
+static int weight(Compile *c, const char *name, bool required, int n_dims, int64_t d0, int64_t d1)
+{
+	int64_t shape[2] = {d0, d1};
+	Weight w = {.name = arena_strdup(&c->arena, name), .dtype = DT_bf16, .n_dims = n_dims,
+		.shape = {d0, n_dims > 1 ? d1 : 0}};
+	for (int i = 0; i < c->graph.n_tensors; i++) /* a tied head uses the embedding again */
+		if (c->graph.tensors[i].role == ROLE_WEIGHT && strcmp(c->graph.tensors[i].name, name) == 0)
+			return i;
+	int at = find_tensor(c, name);
+	Loc place = {c->model.config.at_hidden_dim.file, 0, 0};
+	if (at < 0) {
+		if (!required)
+			return -1;
+		fail_at(&c->diags, A0601, place, "tensor %s is missing: %s needs it with shape %s", name,
+			c->graph.family, shape_text(c, n_dims, shape));
+		return add_weight(c, &w);
+	}
+	StTensor *t = &c->model.tensors.at[at];
+	t->used_by++;
+	w.dtype = t->dtype;
+	w.bytes = t->bytes;
+	w.file = c->model.shards.at[t->shard].name;
+	w.file_offset = t->offset;
+	place.file = w.file;
+	if (!t->is_supported)
+		fail_at(&c->diags, A0603, place, "tensor %s has dtype %s: expected BF16, F16 or F32", name,
+			t->dtype_text);
+	if (t->n_dims != n_dims || memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape) != 0)
+		fail_at(&c->diags, A0602, place, "tensor %s has shape %s: config.json asks for %s", name,
+			shape_text(c, t->n_dims, t->shape), shape_text(c, n_dims, shape));
+	return add_weight(c, &w);
+}
+
+int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1)
+{
+	return weight(c, name, true, n_dims, d0, d1);
+}
+
+int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1)
+{
+	return weight(c, name, false, n_dims, d0, d1);
+}
+
+int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *values)
+{
+	Weight w = {.name = arena_strdup(&c->arena, name), .dtype = dtype, .n_dims = 1, .shape = {n},
+		.bytes = (int64_t)n * dtype_bytes(dtype)};
+	int t = add_weight(c, &w);
+	*vec_push(&c->arena, &c->constants) = (Constant){c->graph.n_weights - 1,
+		memcpy(arena_alloc(&c->arena, (size_t)w.bytes), values, (size_t)w.bytes)};
+	return t;
+}
+
+/* Frame: everything around the layers ------------------------------------------------------ */
+
+static int state(Compile *c, const char *name, Dtype dtype, int64_t d0, int64_t d1)
+{
+	return g_tensor(c, ROLE_STATE, dtype, name, d1 ? 2 : 1, (int64_t[]){d0, d1});
+}
+
+static int host(Compile *c, Role role, Dtype dtype, const char *name, int64_t d0, int64_t d1)
+{
+	return g_tensor(c, role, dtype, name, d1 ? 2 : 1, (int64_t[]){d0, d1});
+}
+
+static void add_frame_tensors(Compile *c, StepTensors *s)
+{
+	const Graph *g = &c->graph;
+	s->step = host(c, ROLE_INPUT, DT_i32, "step", 4, 0);
+	s->row_slot = host(c, ROLE_INPUT, DT_i32, "row_slot", DIM_ROWS, 0);
+	s->row_token = host(c, ROLE_INPUT, DT_i32, "row_token", DIM_ROWS, 0);
+	s->row_pos = host(c, ROLE_INPUT, DT_i32, "row_pos", DIM_ROWS, 0);
+	s->out_row = host(c, ROLE_INPUT, DT_i32, "out_row", DIM_OUTS, 0);
+	s->seg = host(c, ROLE_INPUT, DT_i32, "seg", g->slots, 4);
+	s->page_table = state(c, "page_table", DT_i32, g->slots, g->max_pages);
+	s->slot_len = state(c, "slot_len", DT_i32, g->slots, 0);
+	s->slot_token = state(c, "slot_token", DT_i32, g->slots, 0);
+	s->sampling = state(c, "sampling", DT_f32, g->slots, 8);
+	s->limits = state(c, "limits", DT_i32, g->slots, 8);
+	s->counts = state(c, "counts", DT_i32, g->slots, g->vocab);
+}
+
+static void add_head(Compile *c, const StepTensors *s, int x, int norm, int table, const Attrs *attrs)
+{
+	Graph *g = &c->graph;
+	int end = g->n_layers, both = PHASE_PREFILL | PHASE_DECODE;
+	int64_t outs_hidden[] = {DIM_OUTS, g->hidden_dim}, outs_vocab[] = {DIM_OUTS, g->vocab};
+	int last = g_tensor(c, ROLE_ACTIVATION, DT_bf16, "out.hidden", 2, outs_hidden);
+	int normed = g_tensor(c, ROLE_ACTIVATION, DT_bf16, "out.norm", 2, outs_hidden);
+	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, "logits", 2, outs_vocab);
+	g_op(c, OP_gather, end, both, NULL, (int[]){x, s->out_row, last});
+	g_op(c, OP_rmsnorm, end, both, attrs, (int[]){last, norm, normed});
+	g_op(c, OP_linear, end, both, NULL, (int[]){normed, table, -1, logits});
+
+	int stop = g_constant(c, "atlas.stop_tokens", DT_i32, g->n_stop_tokens, g->stop_tokens);
+	int out_token = host(c, ROLE_OUTPUT, DT_i32, "out_token", DIM_OUTS, 0);
+	int out_done = host(c, ROLE_OUTPUT, DT_i32, "out_done", DIM_OUTS, 0);
+	int out_logprob = host(c, ROLE_OUTPUT, DT_f32, "out_logprob", DIM_OUTS, 0);
+	g_op(c, OP_sample, end, both, attrs,
+		(int[]){s->step, logits, s->out_row, s->row_slot, s->row_pos, s->sampling, s->limits, stop,
+			s->counts, s->slot_token, s->slot_len, out_token, out_done, out_logprob});
+
+	int wanted = host(c, ROLE_INPUT, DT_i32, "acquire", g->slots, 0);
+	int new_sampling = host(c, ROLE_INPUT, DT_f32, "new_sampling", g->slots, 8);
+	int new_limits = host(c, ROLE_INPUT, DT_i32, "new_limits", g->slots, 8);
+	int new_pages = host(c, ROLE_INPUT, DT_i32, "new_pages", g->slots, g->max_pages);
+	g_op(c, OP_acquire, -1, PHASE_ACQUIRE, NULL,
+		(int[]){wanted, new_sampling, new_limits, new_pages, s->slot_len, s->slot_token, s->counts,
+			s->sampling, s->limits, s->page_table});
+}
+
+void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits)
+{
+	Graph *g = &c->graph;
+	const Config *cf = &c->model.config;
+	StepTensors s = {0};
+	add_frame_tensors(c, &s);
+	int table = g_weight(c, arena_printf(&c->arena, "%s.embed_tokens.weight", prefix), 2, cf->vocab,
+		cf->hidden_dim);
+	int x = g_activation(c, "x0", cf->hidden_dim);
+	g_op(c, OP_slot_rows, -1, PHASE_DECODE, NULL,
+		(int[]){s.row_slot, s.slot_token, s.slot_len, s.row_token, s.row_pos});
+	g_op(c, OP_note_prompt, -1, PHASE_PREFILL, NULL, (int[]){s.step, s.row_token, s.row_slot, s.counts});
+	g_op(c, OP_embed, -1, PHASE_PREFILL | PHASE_DECODE, NULL, (int[]){s.row_token, table, x});
+	for (int l = 0; l < g->n_layers; l++)
+		x = layer(c, &s, l, x, traits);
+	int norm = g_weight(c, arena_printf(&c->arena, "%s.norm.weight", prefix), 1, cf->hidden_dim, 0);
+	int head = cf->tie_embeddings ? table : g_weight(c, "lm_head.weight", 2, cf->vocab, cf->hidden_dim);
+	add_head(c, &s, x, norm, head, attrs);
+}
+
+/* Leftovers -------------------------------------------------------------------------------- */
+
+/* pattern with at most one '*' */
+static bool matches(const char *pattern, const char *name)
+{
+	const char *star = strchr(pattern, '*');
+	if (!star)
+		return strcmp(pattern, name) == 0;
+	size_t head = (size_t)(star - pattern), tail = strlen(star + 1), n = strlen(name);
+	return n >= head + tail && memcmp(pattern, name, head) == 0 && strcmp(star + 1, name + n - tail) == 0;
+}
+
+static bool is_ignored(const Compile *c, const char *name)
+{
+	static const char *const never_used[] = {"*.rotary_emb.inv_freq"}; /* old files store what theta gives */
+	for (size_t i = 0; i < sizeof never_used / sizeof never_used[0]; i++)
+		if (matches(never_used[i], name))
+			return true;
+	for (int i = 0; i < c->model.options.ignore_tensors.n; i++)
+		if (matches(c->model.options.ignore_tensors.at[i], name))
+			return true;
+	return false;
+}
+
+static void check_all_used(Compile *c)
+{
+	for (int i = 0; i < c->model.tensors.n; i++) {
+		const StTensor *t = &c->model.tensors.at[i];
+		Loc at = {c->model.shards.at[t->shard].name, 0, 0};
+		if (t->used_by || is_ignored(c, t->name))
+			continue;
+		if (c->model.config.tie_embeddings && strcmp(t->name, "lm_head.weight") == 0)
+			fail_at(&c->diags, A0604, at,
+				"tensor lm_head.weight stands beside tie_word_embeddings = true (%s:%d): "
+				"the embedding is the head; list it under [weights] ignore to drop it",
+				c->model.config.at_tie.file, c->model.config.at_tie.line);
+		else
+			fail_at(&c->diags, A0604, at,
+				"tensor %s %s is not used by %s: list it under [weights] ignore if that is meant",
+				t->name, shape_text(c, t->n_dims, t->shape), c->graph.family);
+	}
+}
+
+static void set_stop_tokens(Compile *c)
+{
+	Graph *g = &c->graph;
+	const Config *cf = &c->model.config;
+	const Options *o = &c->model.options;
+	g->stop_tokens = ARENA_ARRAY(&c->arena, int, cf->n_eos + o->n_stop + 1);
+	for (int i = 0; i < cf->n_eos; i++)
+		g->stop_tokens[g->n_stop_tokens++] = cf->eos[i];
+	for (int i = 0; i < o->n_stop; i++) {
+		bool seen = false;
+		for (int j = 0; j < g->n_stop_tokens; j++)
+			seen |= g->stop_tokens[j] == o->stop[i];
+		if (!seen)
+			g->stop_tokens[g->n_stop_tokens++] = o->stop[i];
+	}
+	if (!g->n_stop_tokens)
+		g->stop_tokens[g->n_stop_tokens++] = -1; /* never sampled: no stop token at all */
+}
+
+/* build_graph - ops over typed tensors from the validated checkpoint.
+ *
+ *   needs   Model
+ *   gives   Graph (weights without offsets)
+ *   breaks  nothing
+ *   fails   a tensor that is missing, of another shape or dtype, or that no op reads
+ */
+void build_graph(Compile *c)
+{
+	const Config *cf = &c->model.config;
+	const Options *o = &c->model.options;
+	const Family *family = family_by_model_type(cf->model_type);
+	if (!family)
+		bug("model_type %s passed check_model without a family", cf->model_type);
+	Graph *g = &c->graph;
+	int max_pages = (o->max_context + o->page - 1) / o->page;
+	int64_t pages = o->pool_tokens ? (o->pool_tokens + o->page - 1) / o->page
+		: (int64_t)o->slots * max_pages;
+	*g = (Graph){.family = family->name, .n_layers = cf->n_layers, .vocab = cf->vocab,
+		.hidden_dim = cf->hidden_dim, .slots = o->slots, .max_context = o->max_context, .page = o->page,
+		.pages = (int)pages, .max_pages = max_pages, .bos_token = cf->bos,
+		.temperature = (float)o->temperature, .top_p = (float)o->top_p, .min_p = (float)o->min_p,
+		.repetition_penalty = (float)o->repetition_penalty, .top_k = o->top_k,
+		.max_new_tokens = o->max_new_tokens};
+	set_stop_tokens(c);
+	family->build(c);
+	check_all_used(c);
+}
