@@ -1,0 +1,254 @@
+/* atlas.h - run a compiled language model.
+ *
+ * A plan (plan.bin) is what `atlasc` made of a checkpoint: every kernel chosen and compiled, every buffer placed.
+ * This library opens it, checks all of it, loads the weights once, builds one CUDA graph a phase, and replays
+ * them. On a machine without a GPU the same plan runs on the reference device: plain C, float32, slow, exact.
+ *
+ * It prints nothing, never exits, reads no environment variable, has no global state and starts no thread on the
+ * CUDA path (the reference device may). After atlas_session_open a step allocates nothing.
+ *
+ *	AtlasError error = {0};
+ *	AtlasPlan *plan;
+ *	AtlasSession *session;
+ *	AtlasEvent event[8];
+ *	int n, slot;
+ *	if (atlas_plan_open("plan.bin", NULL, &plan, &error) != ATLAS_OK) die(error.text);
+ *	if (atlas_session_open(plan, NULL, &session, &error) != ATLAS_OK) die(error.text);
+ *	atlas_start(session, tokens, n_tokens, NULL, 64, &slot);
+ *	while (atlas_step(session, event, 8, &n) == ATLAS_OK && n > 0)
+ *		for (int i = 0; i < n; i++)
+ *			show(event[i].token);
+ *	atlas_session_close(session);
+ *	atlas_plan_close(plan);
+ *
+ * Handles. A plan is read-only after its opening: any number of sessions, in any threads, may share it, and it
+ * must outlive them. A session belongs to one thread at a time. Every function returns a status; ATLAS_OK is 0.
+ * A session whose device failed stays failed: each later call but close returns the same status.
+ *
+ * Structs with struct_size as first member are filled by their own init function, or with
+ * `= {sizeof(AtlasXxx)}`; members added by a later version are read only from callers that know them. NULL
+ * stands for all defaults.
+ */
+#ifndef ATLAS_H
+#define ATLAS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Statuses ----------------------------------------------------------------------------------
+ *
+ * X(name, value, exit code that a command ends with, what it is, what to do about it) */
+#define ATLAS_STATUS_TABLE(X) \
+	X(OK, 0, 0, "no error", "") \
+	X(ARGUMENT, 1, 2, "an argument is wrong", "Correct the call; the text names the argument.") \
+	X(NO_MEMORY, 2, 5, "the host is out of memory", "Free host memory and open again.") \
+	X(IO, 3, 5, "a file cannot be read", "Check that the file exists and may be read.") \
+	X(NOT_A_PLAN, 4, 4, "the file is not a plan", "Name a file written by atlasc.") \
+	X(PLAN_VERSION, 5, 8, "the plan has another format version", "Compile the model again.") \
+	X(INTEGRITY, 6, 6, "a hash does not match", "The file was changed or cut: copy it again.") \
+	X(MALFORMED, 7, 6, "the plan contradicts its format", "Compile the model again.") \
+	X(NO_DRIVER, 8, 5, "there is no CUDA driver", "Install the NVIDIA driver, or use device cpu.") \
+	X(DRIVER_OLD, 9, 8, "the CUDA driver is too old", "Update the NVIDIA driver.") \
+	X(NO_DEVICE, 10, 5, "there is no such GPU", "Check nvidia-smi, or use device cpu.") \
+	X(ARCH, 11, 8, "the plan has no target for this GPU", "Compile with --target for this GPU.") \
+	X(DEVICE_MEMORY, 12, 7, "the GPU's memory does not suffice", "Free GPU memory, or compile for less.") \
+	X(DEVICE_FAULT, 13, 9, "the GPU failed", "Close the session; the text names the call.") \
+	X(CONTEXT, 14, 4, "the tokens do not fit the context", "Shorten the prompt.") \
+	X(NO_SLOT, 15, 7, "all slots are taken", "Step until a sequence ends, then start again.") \
+	X(NO_PAGES, 16, 7, "the KV pages do not suffice", "Step until a sequence ends, then start again.") \
+	X(TOKEN, 17, 4, "a token id is outside the vocabulary", "Encode the text with this plan.") \
+	X(NO_TOKENIZER, 18, 4, "the plan holds no tokenizer", "Pass token ids.") \
+	X(UNSUPPORTED, 19, 4, "this plan cannot do that", "The text says what is missing.") \
+	X(STOPPED, 20, 0, "a callback asked to stop", "")
+
+typedef enum AtlasStatus {
+#define ATLAS_STATUS_ROW(name, value, exit_code, text, advice) ATLAS_##name = value,
+	ATLAS_STATUS_TABLE(ATLAS_STATUS_ROW)
+#undef ATLAS_STATUS_ROW
+	ATLAS_STATUS_LAST /* one more than the largest */
+} AtlasStatus;
+
+/* Static strings and the exit code of a status; "unknown status" and 70 for any other number. */
+const char *atlas_status_name(AtlasStatus s);   /* "NO_SLOT" */
+const char *atlas_status_text(AtlasStatus s);
+const char *atlas_status_advice(AtlasStatus s);
+int atlas_status_exit_code(AtlasStatus s);
+
+typedef struct AtlasError { /* filled by the function that failed; owned by the caller */
+	AtlasStatus status;
+	char text[512]; /* one sentence, UTF-8, no newline: what, where, seen and expected values */
+} AtlasError;
+
+const char *atlas_version(void); /* "0.1.0" */
+
+/* Plans ---------------------------------------------------------------------------------------- */
+
+typedef struct AtlasPlan AtlasPlan;
+
+typedef struct AtlasPlanOptions {
+	size_t struct_size;
+	const char *weights_dir; /* folder of the checkpoint, for plans that refer to its files (--weights ref); files
+	                            are opened by base name in this folder alone. Ignored by other plans */
+	int skip_weight_hash;    /* 1: trust the bytes of the weights; all other hashes are always checked */
+} AtlasPlanOptions;
+
+/* Maps the file read-only, checks hashes, bounds and the whole schedule. Needs no GPU. Blocks on the disk; reads
+ * the weights once unless skip_weight_hash. *plan is NULL on failure. `error` may be NULL. The path is not kept. */
+AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,
+	AtlasError *error);
+void atlas_plan_close(AtlasPlan *plan); /* NULL is fine. No session of it may be open */
+
+typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
+	size_t struct_size;
+	const char *family;         /* "llama" */
+	int n_targets;
+	const char *const *targets; /* "sm_90a", ... */
+	int n_layers, vocab, hidden_dim;
+	int slots;                  /* sequences at one time */
+	int max_context;            /* tokens of a sequence, prompt and answer */
+	int page, pages;            /* tokens in a KV page; pages shared by all slots */
+	int bos_token;              /* -1 = none */
+	int n_stop_tokens;
+	const int *stop_tokens;
+	int max_new_tokens;         /* default answer length of the model's own settings; 0 = none given */
+	int64_t weight_bytes;
+	const uint8_t *root_hash;   /* [32] SHA-256 that seals the file */
+	int has_tokenizer;
+	const char *chat_template;  /* [chat_template_bytes] UTF-8, no final NUL; NULL = none */
+	size_t chat_template_bytes;
+	int weights_by_reference;   /* 1: the weights are those of the checkpoint's files */
+} AtlasPlanInfo;
+
+/* Fills *info up to info->struct_size. Any thread. */
+AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info);
+
+/* Sessions ---------------------------------------------------------------------------------------- */
+
+typedef struct AtlasSession AtlasSession;
+
+typedef struct AtlasSessionOptions {
+	size_t struct_size;
+	const char *device; /* "auto" (NULL): cuda if there is a usable GPU, else cpu; "cuda"; "cpu" */
+	int device_index;   /* of the GPU, in the driver's order */
+	int n_threads;      /* of the reference device; 0 = one for each processor. The results do not depend on it */
+} AtlasSessionOptions;
+
+/* Takes all the memory it will ever use, copies the weights to the device, builds every graph. Blocks. "auto"
+ * falls back to cpu only when there is no driver or no device; a GPU the plan was not compiled for is
+ * ATLAS_ARCH. On failure *session is NULL and everything is given back. */
+AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions *options,
+	AtlasSession **session, AtlasError *error);
+void atlas_session_close(AtlasSession *session); /* NULL is fine. Waits for the device */
+
+/* Sentence of the last failure of this session, "" when there was none; valid until the next call. */
+const char *atlas_session_error(const AtlasSession *session);
+
+typedef struct AtlasSessionInfo { /* pointers live as long as the session */
+	size_t struct_size;
+	const char *device;      /* "cuda", "cpu" */
+	const char *device_name; /* "NVIDIA H100 80GB HBM3" */
+	const char *target;      /* "sm_90a"; "" on cpu */
+	int64_t device_bytes;    /* memory taken on the device */
+	int free_slots, free_pages;
+	int prefill_rows;        /* most rows of one prefill step */
+	int score_rows;          /* most rows with logits of one scoring step */
+} AtlasSessionInfo;
+AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
+
+/* Sequences ------------------------------------------------------------------------------------------
+ *
+ * A sequence lives in a slot from atlas_start until the event that has a finish reason, or until atlas_cancel.
+ */
+typedef struct AtlasSampling {
+	size_t struct_size;
+	float temperature;        /* 0 = greedy: the most probable token, the lowest id among equals */
+	float top_p, min_p;       /* 1 and 0 = off */
+	float repetition_penalty; /* > 0; 1 = off; over prompt and answer */
+	float presence_penalty, frequency_penalty; /* 0 = off; over the answer */
+	int32_t top_k;            /* 0 = all */
+	uint64_t seed;            /* same seed, prompt and device: same tokens */
+} AtlasSampling;
+
+/* The model's own settings (generation_config.json, MODEL.toml), seed 0. Sets struct_size. */
+void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling);
+
+/* Reserves a slot and the KV pages of the whole sequence, resets the slot's state on the device, and queues the
+ * prompt. tokens [n] is copied. sampling NULL = the model's own. The answer has at most max_new tokens (> 0), fewer
+ * when the context ends before: a sequence never holds more than max_context tokens besides the last one.
+ *   ATLAS_CONTEXT  n is 0 or more than max_context, or it can never fit the pages of the plan
+ *   ATLAS_TOKEN    an id is negative or not below vocab
+ *   ATLAS_NO_SLOT, ATLAS_NO_PAGES  now; may succeed after other sequences end
+ *   ATLAS_ARGUMENT a sampling value is out of range or not a number
+ * On success *slot (0 <= slot < slots) names the sequence. Blocks for one short launch. */
+AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,
+	int max_new, int *slot);
+
+typedef enum AtlasFinish {
+	ATLAS_RUNNING = 0,
+	ATLAS_STOP = 1,  /* token is a stop token; it is not part of the text */
+	ATLAS_LENGTH = 2 /* max_new tokens or the end of the context */
+} AtlasFinish;
+
+typedef struct AtlasEvent {
+	int slot;
+	int32_t token;
+	AtlasFinish finish; /* not ATLAS_RUNNING: the slot is free again */
+	float logprob;      /* natural log of the token's probability before temperature and cuts */
+} AtlasEvent;
+
+/* One step: the next chunk of all waiting prompts if there is one, else one token for every running sequence.
+ * events [cap] receives one event per token made, *n how many (0 while a long prompt is not read to its end, and
+ * when no sequence is left). cap must be at least the plan's slots. Blocks until the tokens are there. */
+AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
+
+int atlas_active(const AtlasSession *session); /* sequences that have a slot */
+
+/* Ends a sequence; its slot and pages are free. ATLAS_ARGUMENT when the slot holds none. */
+AtlasStatus atlas_cancel(AtlasSession *session, int slot);
+
+/* Scores and traces --------------------------------------------------------------------------------------
+ *
+ * Both run tokens [n] in a free slot from position 0, sample nothing and free the slot. A callback
+ * returns 0 to go on; anything else ends the call with ATLAS_STOPPED. Its arrays are valid during the call.
+ */
+
+/* logits [vocab] f32 of position `pos`: the scores of the token at pos + 1. Called for pos = 0 .. n-1 in order. */
+typedef int AtlasLogitsFn(void *ctx, int pos, const float *logits);
+AtlasStatus atlas_score(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx);
+
+/* hidden [rows, cols] f32: output of `layer` (0-based, the residual stream after it) for positions pos .. pos +
+ * rows - 1. Called for each layer of a chunk in order, then for the next chunk. */
+typedef int AtlasLayerFn(void *ctx, int layer, int pos, int rows, int cols, const float *hidden);
+AtlasStatus atlas_trace(AtlasSession *session, const int32_t *tokens, int n, AtlasLayerFn *fn, void *ctx);
+
+/* Text --------------------------------------------------------------------------------------------------- */
+
+enum {
+	ATLAS_ADD_SPECIAL = 1,  /* encode: add what the model expects around a text, such as bos */
+	ATLAS_PARSE_SPECIAL = 2 /* encode: "<|im_end|>" in the text is the control token, not ten letters */
+};
+
+/* text [n_bytes] UTF-8; invalid bytes count as U+FFFD. Writes at most cap ids to tokens (NULL when cap is 0) and
+ * always the whole count to *n_tokens: more than cap = call again with room. Allocates. Any thread. */
+AtlasStatus atlas_encode(const AtlasPlan *plan, const char *text, size_t n_bytes, int flags, int32_t *tokens,
+	size_t cap, size_t *n_tokens);
+
+typedef struct AtlasText AtlasText; /* a stream from tokens to text */
+
+/* skip_special 1: control tokens give no text. */
+AtlasStatus atlas_text_open(const AtlasPlan *plan, int skip_special, AtlasText **text);
+/* Appends a token. *bytes [*n] is the text that became certain: whole UTF-8 code points, invalid sequences as
+ * U+FFFD; owned by the stream and valid until its next call. */
+AtlasStatus atlas_text_push(AtlasText *text, int32_t token, const char **bytes, size_t *n);
+/* The rest, when no token follows; the stream is ready for another text. */
+AtlasStatus atlas_text_finish(AtlasText *text, const char **bytes, size_t *n);
+void atlas_text_close(AtlasText *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,88 @@
+/* device.h - what a session asks of the thing that computes: the GPU (cuda.c) or the reference (cpu/).
+ *
+ * A device holds weights, state and buffers of one plan. The session writes a step's inputs into `io`, calls run,
+ * and reads the outputs from `io`. It decides nothing about models: the plan did.
+ */
+#ifndef ATLAS_DEVICE_H
+#define ATLAS_DEVICE_H
+
+#include "artifacts/plan.h"
+#include "runtime/atlas.h"
+
+/* Host side of the INPUT and OUTPUT tensors, by name; ops.h says what they hold. Pinned staging memory on CUDA, the
+ * tensors themselves on the reference. Owned by the device, at the same place for its whole life; sizes are those of
+ * the largest step in `limits`. A device's first step finds them zeroed. */
+typedef struct StepIo {
+	int32_t *step;       /* [4] rows, outs, segments, flags (STEP_SCORE); written by run and trace */
+	int32_t *row_token;  /* [rows] prefill only */
+	int32_t *row_slot;   /* [rows] */
+	int32_t *row_pos;    /* [rows] prefill only */
+	int32_t *out_row;    /* [outs] */
+	int32_t *seg;        /* [slots, 4] prefill only */
+	int32_t *acquire;    /* [slots] */
+	float *new_sampling; /* [slots, 8] */
+	int32_t *new_limits; /* [slots, 8] */
+	int32_t *new_pages;  /* [slots, max_pages] */
+	int32_t *out_token;  /* [outs] outputs */
+	int32_t *out_done;   /* [outs] */
+	float *out_logprob;  /* [outs] */
+} StepIo;
+
+enum { STEP_SCORE = 1 }; /* flags: sample nothing */
+
+typedef struct StepLimits { /* most of each that one step takes */
+	int prefill_rows, prefill_outs, decode_rows;
+} StepLimits;
+
+/* What is in use of a step. The device picks its bucket and makes the rest of it idle. */
+typedef struct StepSize {
+	PhaseKind phase;
+	int rows, outs, segs; /* ACQUIRE: 0. DECODE: outs = rows, segs = 0 */
+	int flags;
+} StepSize;
+
+/* hidden [rows, cols] f32 of `layer`; non-zero = stop. `hidden` is valid during the call. */
+typedef int DeviceLayerFn(void *ctx, int layer, int rows, int cols, const float *hidden);
+
+typedef struct Device Device;
+
+/* Statuses other than ATLAS_OK come with a sentence in Device.error. Faults are sticky in the session, not here. */
+typedef struct DeviceOps {
+	const char *kind; /* "cuda", "cpu" */
+	/* One step; returns when the outputs are in io. Allocates nothing. */
+	AtlasStatus (*run)(Device *d, const StepSize *size);
+	/* As run, phase PREFILL, launch by launch, calling fn after each layer. ATLAS_STOPPED when fn says so. */
+	AtlasStatus (*trace)(Device *d, const StepSize *size, DeviceLayerFn *fn, void *ctx);
+	/* Elements [first, first + n) of the tensor of that name as the last step left them, as f32. */
+	AtlasStatus (*read)(Device *d, const char *tensor, int64_t first, int64_t n, float *dst);
+	void (*close)(Device *d); /* frees the device itself as well */
+} DeviceOps;
+
+struct Device { /* first member of each implementation's own struct */
+	const DeviceOps *ops;
+	StepIo io;
+	StepLimits limits;
+	char name[256];     /* of the hardware */
+	const char *target; /* "" when there is none */
+	int64_t bytes;      /* memory taken on the device */
+	AtlasError error;   /* last failure */
+};
+
+struct Driver;
+typedef struct DeviceConfig {
+	const Artifact *artifact;       /* outlives the device */
+	const uint8_t *const *weights;  /* [graph.n_weights] host bytes of each weight; outlive the device */
+	int index;                      /* of the GPU */
+	int n_threads;                  /* reference: 0 = one a processor */
+	const struct Driver *driver;    /* CUDA: the driver to use; NULL = load libcuda.so.1 (driver.h) */
+} DeviceConfig;
+
+/* On failure *device is NULL, error says why and everything is given back. */
+AtlasStatus cuda_open(const DeviceConfig *config, Device **device, AtlasError *error);
+AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error);
+
+/* Writes status and sentence into *error (may be NULL); returns status. */
+AtlasStatus atlas_fail(AtlasError *error, AtlasStatus status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif

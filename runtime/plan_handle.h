@@ -1,0 +1,23 @@
+/* plan_handle.h - what an AtlasPlan is, for the files of runtime/ and for the `atlas` command. */
+#ifndef ATLAS_PLAN_HANDLE_H
+#define ATLAS_PLAN_HANDLE_H
+
+#include "artifacts/plan.h"
+#include "runtime/atlas.h"
+
+typedef struct MappedFile {
+	const char *name;     /* base name, owned by the artifact; NULL for the plan itself */
+	const uint8_t *bytes; /* NULL = not mapped */
+	int64_t n;
+} MappedFile;
+
+struct AtlasPlan {
+	Artifact artifact;
+	MappedFile file;
+	MappedFile *refs; int n_refs;  /* checkpoint files of a plan that refers to its weights */
+	const uint8_t **weights;       /* [graph.n_weights] where each weight's bytes are mapped */
+	const char **targets;          /* [n_targets] names */
+	int by_reference;              /* weights come from the checkpoint's files */
+};
+
+#endif
