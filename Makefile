@@ -2,10 +2,7 @@
 #   make          the two commands and the library      make demo    from checkpoint to text
 #   make test     everything that needs no GPU          make help    the other targets
 VERSION := 0.1.0
-MAKEFLAGS += -r
-ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += -j$(shell nproc)
-endif
+MAKEFLAGS += -r $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc))
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .DEFAULT_GOAL := all
@@ -30,7 +27,7 @@ DEPS = CC="$(CC)" CUDA_ROOT="$(CUDA_ROOT)" WHEELS="$(WHEELS)" VENV="$(VENV)" scr
 WARN := -Wall -Wextra -Werror -Wshadow -Wmissing-prototypes -Wvla
 CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g $(WARN) -fPIC -ffp-contract=off -fstack-protector-strong \
 	-ffile-prefix-map=$(CURDIR)=. $(addprefix -fsanitize=,$(SANITIZE)) \
-	$(if $(SANITIZE),-fno-omit-frame-pointer -fno-sanitize-recover=all)
+	$(if $(SANITIZE),-DARENA_MALLOC -fno-omit-frame-pointer -fno-sanitize-recover=all)
 CPPFLAGS := -I. -isystem $(CUDA_ROOT)/include -DATLAS_VERSION='"$(VERSION)"'
 LDFLAGS := -Wl,--as-needed -Wl,-z,relro,-z,now $(addprefix -fsanitize=,$(SANITIZE))
 TEXT_LIBS := -l:libpcre2-8.a -l:libutf8proc.a
@@ -147,7 +144,7 @@ flags:
 clean:
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests $(BUILD)/demo $(PRODUCTS) $(BUILD)/kernelgen
 help:
-	@echo 'all deps demo test check golden asan test-asan lines install clean'
-	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list'
+	@echo 'targets: all deps demo test check golden asan test-asan lines install clean'
+	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)

@@ -29,7 +29,7 @@ def clone(repo: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, pytestco
     folder = tmp_path_factory.mktemp("elsewhere") / "tree"
     shutil.copytree(repo, folder, ignore=shutil.ignore_patterns("build*", ".git", "__pycache__"),
                     symlinks=True)
-    shutil.copytree(repo / "tests/build", folder / "tests/build", dirs_exist_ok=True)
+    shutil.copytree(repo / "tests/make", folder / "tests/make", dirs_exist_ok=True)
     got = make(folder, "deps", f"VENV={repo}/build/venv")
     if got.returncode != 0 and not reachable():
         pytest.skip("PyPI is out of reach: " + (got.stderr.strip().splitlines() or ["?"])[-1])
