@@ -100,7 +100,7 @@ $(BUILD)/libatlas.so: $(RUNTIME) $(MAP)
 tests: all $(TESTS) $(API_TESTS)
 $(BUILD)/obj/tests.a: $(filter-out $(HAS_MAIN),$(COMPILER) $(ARTIFACTS) $(RUNTIME) $(CLI)) \
 		$(call obj,$(filter-out $(TEST_SRC),$(wildcard tests/unit/*.c)))
-	$(call q,ar)rm -f $@ && $(AR) rcsDT $@ $(sort $^)
+	$(call q,ar)rm -f $@ && $(AR) qcsDTP $@ $(sort $^)
 $(TESTS): $$(call obj,$$(filter %/$$(@F).c,$(TEST_SRC))) $(BUILD)/obj/tests.a
 	@mkdir -p $(@D)
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS) -lcmocka
