@@ -25,13 +25,14 @@
  *   audit.TARGET Decision ledger of that target: array of Slot (MessagePack)
  *   cubins       the cubins, each at a multiple of 16; Kernel.cubin_offset points here. Equal ones stand once
  *   weights      embedded weights: Weight.offset is an offset in this section and in the device's weight
- *                arena alike. With `--weights ref` it holds only the weights the compiler made (rope
- *                frequencies, stop tokens), the others are read from the checkpoint's files
+ *                arena alike, and its length is weight_arena_bytes. With `--weights ref` it is shorter and holds
+ *                only the weights the compiler made (rope frequencies, stop tokens: Weight.file is NULL), in their
+ *                order, each at the next multiple of PLAN_BUF_ALIGN; the others are read from the checkpoint's files
  *   tokenizer    compiled tokenizer (artifacts/tokenizer_format.h), absent when the checkpoint has none
  *   chat_template  UTF-8 text, absent when the checkpoint has none
  *
  * MessagePack is written in one canonical form: maps have the keys of the struct's fields in the order
- * of declaration, integers are minimal, strings are UTF-8, depth <= 16. The reader's validator
+ * of declaration (artifacts/schema.h is that form as data), integers are minimal, strings are UTF-8, depth <= 16. The reader's validator
  * (msgpack_check.c) bounds everything by the bytes present before anything is unpacked. Unknown sections
  * whose name starts with "x-" are ignored, other unknown ones are refused.
  *

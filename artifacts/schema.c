@@ -1,0 +1,146 @@
+/* schema.c - the structs of plan.h as tables of fields, in order of declaration.
+ *
+ * The sizes below are a reminder: a struct that gains a field fails here until its row is written.
+ */
+#include "artifacts/schema.h"
+
+#define INT(field) {#field, F_INT, offsetof(T, field), 0, 0, NULL}
+#define INT64(field) {#field, F_INT64, offsetof(T, field), 0, 0, NULL}
+#define FLOAT(field) {#field, F_FLOAT, offsetof(T, field), 0, 0, NULL}
+#define DOUBLE(field) {#field, F_DOUBLE, offsetof(T, field), 0, 0, NULL}
+#define STR(field) {#field, F_STR, offsetof(T, field), 0, 0, NULL}
+#define STR_OPT(field) {#field, F_STR_OPT, offsetof(T, field), 0, 0, NULL}
+#define SHA(field) {#field, F_SHA, offsetof(T, field), 0, 0, NULL}
+#define ENUM(field, kind) {#field, F_ENUM, offsetof(T, field), 0, kind, NULL}
+#define DIMS(field) {#field, F_DIMS, offsetof(T, field), offsetof(T, n_dims), 0, NULL}
+#define INTS(field, n) {#field, F_INTS, offsetof(T, field), 0, n, NULL}
+#define INT64S(field, n) {#field, F_INT64S, offsetof(T, field), 0, n, NULL}
+#define INT_LIST(field) {#field, F_INT_LIST, offsetof(T, field), offsetof(T, n_##field), 0, NULL}
+#define LIST(field, schema) {#field, F_LIST, offsetof(T, field), offsetof(T, n_##field), 0, &schema}
+#define OPERANDS(field) {#field, F_OPERANDS, offsetof(T, field), 0, 0, NULL}
+#define ATTRS(field) {#field, F_ATTRS, offsetof(T, field), 0, 0, NULL}
+#define SCHEMA(T, fields) {#T, sizeof(T), (int)(sizeof fields / sizeof fields[0]), fields}
+
+#define T Tensor
+static const Field tensor_fields[] = {
+	STR(name), ENUM(dtype, E_DTYPE), ENUM(role, E_ROLE), DIMS(shape), INT(weight)};
+static const Schema tensor_schema = SCHEMA(Tensor, tensor_fields);
+#undef T
+
+#define T GraphOp
+static const Field graph_op_fields[] = {
+	ENUM(kind, E_OP), INT(layer), INT(phases), OPERANDS(operands), ATTRS(attrs)};
+static const Schema graph_op_schema = SCHEMA(GraphOp, graph_op_fields);
+#undef T
+
+#define T Weight
+static const Field weight_fields[] = {
+	STR(name), ENUM(dtype, E_DTYPE), DIMS(shape), INT64(bytes), INT64(offset), STR_OPT(file),
+	INT64(file_offset), SHA(sha256)};
+static const Schema weight_schema = SCHEMA(Weight, weight_fields);
+#undef T
+
+#define T Graph
+static const Field graph_fields[] = {
+	STR(family), INT(n_layers), INT(vocab), INT(hidden_dim), INT(slots), INT(max_context), INT(page),
+	INT(pages), INT(max_pages), LIST(tensors, tensor_schema), LIST(ops, graph_op_schema),
+	LIST(weights, weight_schema), INT64(weight_arena_bytes), INT_LIST(stop_tokens), INT(bos_token),
+	FLOAT(temperature), FLOAT(top_p), FLOAT(min_p), FLOAT(repetition_penalty), INT(top_k),
+	INT(max_new_tokens)};
+const Schema graph_schema = SCHEMA(Graph, graph_fields);
+#undef T
+
+#define T Buf
+static const Field buf_fields[] = {
+	STR(name), ENUM(arena, E_ARENA), ENUM(dtype, E_DTYPE), DIMS(shape), INT64(bytes), INT64(offset),
+	INT(first), INT(last), INT(tensor)};
+static const Schema buf_schema = SCHEMA(Buf, buf_fields);
+#undef T
+
+#define T Kernel
+static const Field kernel_fields[] = {
+	STR(name), STR(defines), INT64(cubin_offset), INT64(cubin_bytes), STR(entry), INT(param_bytes),
+	INTS(block, 3), INT(smem_bytes), INT(registers), INT(spill_bytes), INT(static_smem_bytes),
+	SHA(source_sha256)};
+static const Schema kernel_schema = SCHEMA(Kernel, kernel_fields);
+#undef T
+
+#define T Arg
+static const Field arg_fields[] = {INT(field_offset), INT(buf), INT(operand)};
+static const Schema arg_schema = SCHEMA(Arg, arg_fields);
+#undef T
+
+#define T Launch
+static const Field launch_fields[] = {
+	INT(kernel), ENUM(op, E_OP), INT(layer), INTS(grid, 3), LIST(args, arg_schema), INT_LIST(deps),
+	INT64(read_bytes), INT64(write_bytes), INT64(flops), INT(slot), INT(produces_layer)};
+static const Schema launch_schema = SCHEMA(Launch, launch_fields);
+#undef T
+
+#define T Phase
+static const Field phase_fields[] = {
+	ENUM(kind, E_PHASE), INT(rows), INT(outs), LIST(bufs, buf_schema), LIST(launches, launch_schema)};
+static const Schema phase_schema = SCHEMA(Phase, phase_fields);
+#undef T
+
+#define T TargetPlan
+static const Field target_plan_fields[] = {
+	STR(target), INT(cc_major), INT(cc_minor), LIST(kernels, kernel_schema),
+	LIST(phases, phase_schema), INT64S(arena_bytes, ARENA_COUNT), INT64(input_bytes),
+	INT64(output_bytes)};
+const Schema target_plan_schema = SCHEMA(TargetPlan, target_plan_fields);
+#undef T
+
+#define T Candidate
+static const Field candidate_fields[] = {
+	STR(kernel), STR(tunables), ENUM(verdict, E_VERDICT), STR(reason), DOUBLE(cost_us),
+	STR(cost_from)};
+static const Schema candidate_schema = SCHEMA(Candidate, candidate_fields);
+#undef T
+
+#define T Slot
+static const Field slot_fields[] = {
+	ENUM(phase, E_PHASE), INT(rows), INT(outs), INT(layer_first), INT(layer_last), ENUM(op, E_OP),
+	STR(operands), LIST(candidates, candidate_schema)};
+const Schema slot_schema = SCHEMA(Slot, slot_fields);
+#undef T
+
+#define T Section
+static const Field section_fields[] = {STR(name), INT64(offset), INT64(bytes), SHA(sha256)};
+const Schema section_schema = SCHEMA(Section, section_fields);
+#undef T
+
+#define KIND_int F_INT
+#define KIND_float F_FLOAT
+const AttrField attr_fields[] = {
+#define ATTR(NAME, field, type, meaning) {#NAME, #field, KIND_##type, offsetof(Attrs, field)},
+#include "artifacts/attrs.h"
+#undef ATTR
+};
+const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
+
+_Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
+	sizeof(Weight) == 120 && sizeof(Graph) == 136 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
+	sizeof(Arg) == 12 && sizeof(Launch) == 88 && sizeof(Phase) == 48 && sizeof(TargetPlan) == 96 &&
+	sizeof(Candidate) == 48 && sizeof(Slot) == 48 && sizeof(Section) == 56,
+	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
+
+int enum_count(EnumKind kind)
+{
+	static const int counts[E_KINDS] = {
+		[E_DTYPE] = DT_COUNT, [E_OP] = OP_COUNT, [E_ROLE] = ROLE_COUNT, [E_ARENA] = ARENA_COUNT,
+		[E_PHASE] = PHASE_KINDS, [E_VERDICT] = VERDICT_COUNT};
+	return counts[kind];
+}
+
+const char *enum_name(EnumKind kind, int value)
+{
+	switch (kind) {
+	case E_DTYPE: return dtype_name((Dtype)value);
+	case E_OP: return op_table[value].name;
+	case E_ROLE: return role_name((Role)value);
+	case E_ARENA: return arena_name((ArenaKind)value);
+	case E_PHASE: return phase_name((PhaseKind)value);
+	default: return verdict_name((Verdict)value);
+	}
+}
