@@ -10,7 +10,7 @@ objects=$(find "${1:-build}"/obj/{artifacts,compiler,models,runtime} "${1:-build
 # shellcheck disable=SC2086  # one word per file
 objdump -t $objects | awk '
 	/file format/ { file = $1; sub(/:$/, "", file) }
-	$0 ~ /[[:space:]]O[[:space:]]+(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ && $0 !~ /\.data\.rel\.ro/ {
+	/[[:space:]](O[[:space:]]+(\.data|\.bss|\*COM\*)|\.tdata|\.tbss)/ && !/\.data\.rel\.ro/ && !/ d / {
 		print file ": " $NF ": a mutable object of file scope"
 		bad = 1
 	}

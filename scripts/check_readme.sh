@@ -1,7 +1,7 @@
 #!/bin/bash
 # The README cannot rot: every path it names exists, every make target it names is one, and every command in
-# a block marked `sh` runs, in order, in a scratch copy of the tree's links. `make` lines are only asked
-# whether make knows what to do, for they are what runs this check; `apt-get` lines are for a bare machine.
+# a block marked `sh` runs, in order. Of `make` lines only the target is looked up, for they are what runs this
+# check; `apt-get` lines are for a bare machine.
 #
 #   scripts/check_readme.sh [BUILD]
 set -uo pipefail
@@ -14,13 +14,14 @@ say() { echo "README.md: $1"; bad=1; }
 for path in $(grep -oE '`[A-Za-z0-9_.]+/[A-Za-z0-9_./*-]*`' README.md | tr -d '`' | sort -u) \
 	$(sed -n '/^```tree/,/^```$/s|^\([A-Za-z.][A-Za-z0-9_./-]*\) .*|\1|p' README.md); do
 	case $path in build/*) continue ;; esac
-	compgen -G "$path" >/dev/null || say "$path does not exist"
+	compgen -G "${path%/}" >/dev/null || say "$path does not exist"
 done
 
 for target in $(grep -oE '(^|[`(])make [a-z-]+' README.md | sed 's/.*make //' | sort -u); do
 	make -n "$target" >/dev/null 2>&1 || say "make $target: no such target"
 done
 
+mkdir -p "$build/demo"
 while IFS= read -r line; do
 	case $line in
 	'' | '#'* | make* | 'apt-get '*) continue ;;

@@ -3,6 +3,7 @@
 # models/ speak the compiler's nouns only; NVRTC and libclang belong to the compiler, the driver to the
 # runtime; no room reads the environment.
 set -uo pipefail
+shopt -s lastpipe # complain runs at the end of pipes and sets bad
 cd "$(dirname "$0")/.." || exit 1
 bad=0
 

@@ -1,0 +1,138 @@
+"""The checks of the tree's rules find what they are for: each is run on a small tree that breaks one rule."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+PLAN_H = "#ifndef PLAN_H\n#define PLAN_H\nint plan_bytes(void);\n#endif\n"
+CLEAN = {
+    "artifacts/plan.h": PLAN_H,
+    "artifacts/plan_read.c": '#include "artifacts/plan.h"\nint plan_bytes(void) { return 1; }\n',
+    "runtime/atlas.h": "#ifndef ATLAS_H\n#define ATLAS_H\nint atlas_version(void);\n#endif\n",
+    "runtime/load.c": '#include "runtime/atlas.h"\n#include "artifacts/plan.h"\n'
+                      "int atlas_version(void) { return plan_bytes(); }\n",
+    "runtime/cli/main.c": '#include "runtime/atlas.h"\nint main(void) { return atlas_version(); }\n',
+    "compiler/ir.h": '#ifndef IR_H\n#define IR_H\n#include "artifacts/plan.h"\n'
+                     "typedef struct { const char *name, *text; } TemplateSource;\n"
+                     "extern const TemplateSource family_toml[];\nextern const int n_family_toml;\n#endif\n",
+    "compiler/main.c": '#include "compiler/ir.h"\nint main(void) { return plan_bytes() + n_family_toml; }\n',
+    "compiler/kernelgen/kernelgen.c": '#include <stdio.h>\nint main(int argc, char **argv) {\n'
+                                      'FILE *f = fopen(argv[2], "w");\n'
+                                      'if (f == NULL || argc < 3)\nreturn 1;\n'
+                                      'fputs("typedef int kernel_table_is_here;\\n", f);\nreturn fclose(f);\n}\n',
+    "models/llama/graph.c": '#include "compiler/ir.h"\ntypedef int llama_is_here;\n',
+    "README.md": "# x\n\n```sh\nmake all\ntest -d artifacts\n```\n`artifacts/plan.h`\n",
+}
+
+
+@pytest.fixture
+def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
+    """tree({path: text}) makes a small clean tree with these files besides, and returns a function that
+    runs one check in it, after a build if asked: (exit code, output)."""
+
+    def grow(extra: dict[str, str]):
+        for path, text in {**CLEAN, **extra}.items():
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        for name in ("scripts", "Makefile"):
+            copy = shutil.copytree if (repo / name).is_dir() else shutil.copy
+            copy(repo / name, tmp_path / name)
+
+        def check(name: str, build: bool = False) -> tuple[int, str]:
+            if build:
+                made = subprocess.run(["make", f"VENV={repo}/build/venv"], cwd=tmp_path, text=True,
+                                      capture_output=True, check=False, timeout=120)
+                assert made.returncode == 0, made.stdout + made.stderr
+            got = subprocess.run([tmp_path / f"scripts/check_{name}.sh", "build"], cwd=tmp_path, text=True,
+                                 capture_output=True, check=False, timeout=120)
+            return got.returncode, got.stdout + got.stderr
+
+        return check
+
+    return grow
+
+
+def test_clean_tree_passes_every_check(tree):
+    check = tree({})
+    assert check("globals", build=True) == (0, "")
+    for name in ("headers", "lines", "links", "readme", "rooms"):
+        assert check(name) == (0, "")
+
+
+@pytest.mark.parametrize("path, line, says", [
+    ("artifacts/bad.c", '#include "compiler/ir.h"', "artifacts/ includes artifacts/ only"),
+    ("runtime/bad.c", '#include "compiler/ir.h"', "runtime/ includes runtime/ and artifacts/ only"),
+    ("compiler/bad.c", '#include "runtime/atlas.h"', "compiler/ includes compiler/, artifacts/"),
+    ("models/llama/bad.c", '#include "runtime/atlas.h"', "models/ include compiler/ir.h"),
+    ("runtime/bad.c", "#include <nvrtc.h>", "NVRTC belongs to compiler/"),
+    ("compiler/bad.c", "#include <cuda.h>", "the CUDA driver belongs to runtime/"),
+    ("compiler/bad.c", "#include <clang-c/Index.h>", "libclang belongs to compiler/kernelgen"),
+    ("compiler/bad.c", '#include "compiler/main.c"', "a source file is not included"),
+    ("runtime/cli/bad.c", 'const char *f(void) { return getenv("X"); }', "no room reads the environment"),
+    ("kernels/templates/bad.cuh", "#include <cuda_fp16.h>", "includes no header of a toolkit"),
+])
+def test_rooms(tree, path, line, says):
+    code, output = tree({path: line + "\n"})("rooms")
+    assert code == 1
+    assert output.startswith(f"{path}:1:") and says in output
+
+
+@pytest.mark.parametrize("line", ["static int n_calls;", "int n_calls = 3;", "static _Thread_local int n_calls;",
+                                  "void f(void);\nvoid f(void) { static int n_calls; n_calls++; }"])
+def test_globals(tree, line):
+    use = "" if "f(void)" in line else "int g(void);\nint g(void) { return n_calls++; }\n"
+    code, output = tree({"artifacts/bad.c": f"{line}\n{use}"})("globals", build=True)
+    assert code == 1
+    assert "artifacts/bad.o: n_calls" in output
+
+
+def test_constant_tables_of_pointers_are_no_globals(tree):
+    table = 'extern const char *const names[];\nconst char *const names[] = {"a", "b"};\n'
+    assert tree({"artifacts/names.c": table})("globals", build=True) == (0, "")
+
+
+def test_header_that_needs_another(tree):
+    code, output = tree({"runtime/bad.h": "#ifndef B\n#define B\nsize_t f(void);\n#endif\n"})("headers")
+    assert code == 1
+    assert "runtime/bad.h: not self-contained" in output
+
+
+def test_undefined_export_and_build_path(tree):
+    check = tree({"runtime/atlas.h": "#ifndef A\n#define A\nint atlas_version(void);\nint atlas_absent(void);\n#endif\n"})
+    code, output = check("links", build=True)
+    assert code == 1
+    assert "declares atlas_absent, which libatlas.so does not export" in output
+
+
+@pytest.mark.parametrize("path, text, says", [
+    ("runtime/long.c", "int x(void);\n" * 1001, "runtime/long.c: 1001 lines, budget 1000"),
+    ("runtime/long.h", "int x(void);\n" * 601, "runtime/long.h: 601 lines, budget 600"),
+    ("compiler/f.c", "int f(int x)\n{\n" + "\tx++;\n" * 130 + "}\n", "f: 133 lines, budget 120"),
+    ("compiler/w.c", "/* " + "w" * 100 + " */\n", "compiler/w.c:1: 1 lines wider than 100 columns"),
+])
+def test_lines(tree, path, text, says):
+    code, output = tree({path: text})("lines")
+    assert code == 1
+    assert says in output
+
+
+def test_generated_files_have_no_budget(tree):
+    text = "/* Generated by scripts/x.py */\n" + "int x(void);\n" * 5000
+    assert tree({"runtime/text/table.h": text})("lines") == (0, "")
+
+
+@pytest.mark.parametrize("line, says", [
+    ("`artifacts/none.h`", "artifacts/none.h does not exist"),
+    ("`make nothing`", "make nothing: no such target"),
+    ("```sh\nls artifacts/none.c\n```", "`ls artifacts/none.c` fails:"),
+    ("```tree\nnowhere/   a folder\n```", "nowhere/ does not exist"),
+])
+def test_readme(tree, line, says):
+    code, output = tree({"README.md": f"# x\n\n{line}\n"})("readme")
+    assert code == 1
+    assert says in output
