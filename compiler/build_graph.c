@@ -239,7 +239,7 @@ static bool is_ignored(const Compile *c, const char *name)
 		if (matches(never_used[i], name))
 			return true;
 	for (int i = 0; i < c->model.options.ignore_tensors.n; i++)
-		if (matches(c->model.options.ignore_tensors.at[i], name))
+		if (matches(c->model.options.ignore_tensors.at[i].text, name))
 			return true;
 	return false;
 }

@@ -54,7 +54,8 @@ enum { MAX_EOS = 16 };
 typedef struct Config { /* config.json (its text_config when there is one) and generation_config.json */
 	const char *model_type; /* "llama", "mistral", "qwen2", "qwen3" */
 	int hidden_dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab;
-	int max_position;       /* tokens the model was trained for */
+	int max_position;       /* tokens the model was trained for, yarn's factor put in */
+	int window;             /* tokens a row may look back at, itself included; 0 = all of them */
 	double norm_eps;
 	bool tie_embeddings;
 	bool attention_bias;    /* o_proj too has a bias (llama with attention_bias); q, k, v by presence in the family */
@@ -63,11 +64,12 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	Rope rope;
 	int bos;                /* -1 = none */
 	int eos[MAX_EOS], n_eos; /* union of config, text_config, generation_config, tokenizer; ascending */
-	/* generation_config.json; do_sample false = temperature 0 */
+	/* generation_config.json; do_sample false = temperature 0. -1 = the file does not say. Resolved: Options */
 	double temperature, top_p, min_p, repetition_penalty;
 	int top_k;              /* 0 = all */
+	int max_new_tokens;
 	Loc at_hidden_dim, at_n_layers, at_n_heads, at_n_kv_heads, at_head_dim, at_ffn_dim, at_vocab,
-		at_model_type, at_tie, at_bias, at_act; /* for later messages */
+		at_model_type, at_tie, at_bias, at_act, at_max_position, at_window; /* for later messages */
 } Config;
 
 typedef struct Shard {
@@ -78,7 +80,8 @@ typedef struct Shard {
 
 typedef struct StTensor { /* a tensor as a safetensors header describes it */
 	const char *name;
-	Dtype dtype;
+	Dtype dtype;           /* DT_COUNT = a type of the format that the compiler does not read */
+	const char *st_dtype;  /* as the header spells it: "BF16", "F8_E4M3" */
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS];
 	int shard;
@@ -95,14 +98,20 @@ typedef struct KernelRule { /* [[kernels.pin]] or [[kernels.ban]] */
 	const char *template_name;
 	const char *op;      /* NULL = any */
 	const char *phase;   /* NULL = any */
-	int layer_first, layer_last; /* inclusive; whole model = 0..n_layers-1 with -1/-2 markers resolved on read */
+	int layer_first, layer_last; /* inclusive; no `layers` key = -1..n_layers: what precedes and follows the layers too */
 	const char *tunables; /* "WARPS=8", or NULL */
 	Loc at;
 } KernelRule;
 
+typedef struct NamePattern { /* [weights] ignore */
+	const char *text;  /* a tensor name, or a pattern with one '*' */
+	Loc at;
+	bool must_match;   /* written by the user: matching no tensor is a mistake */
+} NamePattern;
+
 typedef struct Options {
 	int slots;             /* [runtime] slots */
-	int max_context;       /* [runtime] max_context, tokens a slot; "auto" = min(max_position, 8192)? no default: the file says */
+	int max_context;       /* [runtime] max_context, tokens a slot */
 	int page;              /* [kv] page, tokens; power of two */
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
 	int prefill[MAX_BUCKETS], n_prefill; /* [phases] prefill rows, ascending */
@@ -112,8 +121,9 @@ typedef struct Options {
 	int top_k, max_new_tokens;
 	int stop[MAX_EOS], n_stop; /* [sampling] stop: token ids besides eos */
 	VEC(KernelRule) rules;
-	VEC(const char *) ignore_tensors; /* [weights] ignore: names or patterns with one '*' no op must consume */
-	VEC(Option) resolved;  /* every option by dotted name, for the plan */
+	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
+	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
+	Loc at_max_context;
 } Options;
 
 typedef struct Model {
@@ -196,6 +206,7 @@ typedef struct LOp {
 	int operands[PLAN_MAX_OPERANDS]; /* LTensor index, -1 = absent */
 	Attrs attrs;
 	int produces_layer; /* layer whose output this op completes, or -1 */
+	const char *note; /* why a fusion that would have covered it did not apply, or NULL */
 	/* filled by pick-kernels */
 	int pick;           /* index in LPhase.picks */
 } LOp;
@@ -285,6 +296,8 @@ void check_graph(Compile *c);
 void check_lowered(Compile *c);
 void check_plan(Compile *c);
 void print_model(Compile *c, void *file);
+void print_option_table(void *file); /* every key of MODEL.toml with type, range and meaning */
+bool name_matches(const char *pattern, const char *name); /* at most one '*' in pattern */
 void print_graph(Compile *c, void *file);
 void print_lowered(Compile *c, void *file);
 void print_plan(Compile *c, void *file);
