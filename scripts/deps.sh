@@ -90,8 +90,9 @@ if [ ${#packages[@]} -gt 0 ]; then
 	fi
 	log=$(mktemp)
 	trap 'rm -f "$log"' EXIT
-	if ! { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update &&
-		"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${apt[@]}"; } >"$log" 2>&1; then
+	# A mirror that cannot be refreshed may still serve: only the installation decides.
+	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update >"$log" 2>&1 || true
+	if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${apt[@]}" >>"$log" 2>&1; then
 		tail -n 20 "$log" >&2
 		echo "missing: ${packages[*]}: apt-get failed (above); by hand: ${apt[*]}" >&2
 		exit 1
@@ -99,7 +100,14 @@ if [ ${#packages[@]} -gt 0 ]; then
 fi
 
 make_venv() {
-	[ -x "$VENV/bin/pip" ] || /usr/bin/python3 -m venv "$VENV"
+	[ -x "$VENV/bin/pip" ] || "$(command -v /usr/bin/python3 || command -v python3)" -m venv "$VENV"
+}
+
+pip_install() { # what is missing without it, then pip's arguments
+	local what=$1
+	shift
+	"$VENV/bin/pip" install -q --disable-pip-version-check "$@" ||
+		{ echo "missing: PyPI packages $what: pip failed (above)" >&2; exit 1; }
 }
 
 if $need_wheels; then
@@ -108,7 +116,7 @@ if $need_wheels; then
 	rm -rf "$WHEELS.new"
 	mkdir -p "$(dirname "$WHEELS")"
 	# shellcheck disable=SC2086  # two requirements, one word each
-	"$VENV/bin/pip" install -q --disable-pip-version-check --no-deps --target "$WHEELS.new" $wheels
+	pip_install "$wheels" --no-deps --target "$WHEELS.new" $wheels
 	rm -rf "$WHEELS"
 	mv "$WHEELS.new" "$WHEELS"
 fi
@@ -116,6 +124,6 @@ fi
 if wants test && ! cmp -s tests/requirements.txt "$VENV/requirements.done"; then
 	echo "installing in $VENV: $(grep -v '^#' tests/requirements.txt | tr '\n' ' ')"
 	make_venv
-	"$VENV/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
+	pip_install 'of tests/requirements.txt' -r tests/requirements.txt
 	cp tests/requirements.txt "$VENV/requirements.done"
 fi

@@ -103,3 +103,15 @@ def test_plain_user_with_sudo_goes_through_it(deps, tmp_path):
     got = deps("install", "build", stubs={**ELSEWHERE, "id": "echo 1000", "sudo": f'echo "$@" >>{log}'})
     assert got.returncode == 0, got.stderr
     assert log.read_text().splitlines()[0] == "env DEBIAN_FRONTEND=noninteractive apt-get update"
+
+
+def test_failing_pip_is_one_clear_line_last(deps, tmp_path):
+    pip = tmp_path / "venv/bin/pip"
+    pip.parent.mkdir(parents=True)
+    pip.write_text("#!/bin/sh\necho ERROR: no index >&2\nexit 1\n")
+    pip.chmod(0o755)
+    got = deps("install", "build", CUDA_ROOT=str(tmp_path / "none"))
+    assert got.returncode == 1
+    assert got.stderr.splitlines()[-1] == ("missing: PyPI packages nvidia-cuda-nvrtc==13.0.88 "
+                                           "nvidia-cuda-runtime==13.0.96: pip failed (above)")
+    assert not (tmp_path / "wheels").exists()
