@@ -1,0 +1,39 @@
+/* ref_call.h - how the reference functions reach their operands; inside runtime/cpu only.
+ *
+ * Operands are found by name, so a function cannot mistake one for another when a row of ops.h
+ * changes.
+ */
+#ifndef ATLAS_REF_CALL_H
+#define ATLAS_REF_CALL_H
+
+#include "runtime/cpu/ref_ops.h"
+
+/* The operand of that name; it must be one of the op's row. */
+const RefOperand *ref_arg(const RefCall *c, const char *name);
+static inline bool ref_has(const RefCall *c, const char *name) { return ref_arg(c, name)->data; }
+static inline float *ref_floats(const RefCall *c, const char *name)
+{ return ref_arg(c, name)->data; }
+static inline int32_t *ref_ints(const RefCall *c, const char *name)
+{ return ref_arg(c, name)->data; }
+static inline int64_t ref_dim(const RefCall *c, const char *name, int i)
+{ return ref_arg(c, name)->shape[i]; }
+
+/* Converts n elements of a float operand, from element `first`, to f32. */
+void ref_convert(const RefOperand *from, int64_t first, int64_t n, float *out);
+
+/* sum_i a[i] b[i]: exact products, added in float64 on eight lanes, element i on lane i % 8. */
+double ref_dot(const float *a, const float *b, int64_t n);
+
+/* Address of the key (which = 0) or value (1) of position pos of slot s, kv head h: HDIM floats. */
+float *ref_kv(const RefCall *c, int which, int64_t slot, int64_t pos, int h);
+
+typedef void RefFn(const RefCall *c);
+RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_head_norm, ref_rope,
+	ref_kv_write, ref_attention, ref_add, ref_swiglu, ref_gather, ref_sample, ref_acquire,
+	ref_attention_split, ref_attention_merge;
+
+/* Fused ops: runs the graph ops they stand for, or, with call->scratch NULL, only measures what
+ * that takes. Returns the bytes of scratch used; 0 for an op that is not such a sequence. */
+size_t ref_fused(const RefCall *c);
+
+#endif

@@ -1,0 +1,142 @@
+/* ref_fused.c - the fused ops, spelled out as the graph ops they stand for.
+ *
+ * A fused op has no meaning of its own: it is a sequence of graph ops with intermediates that
+ * nobody else sees. Each function below lists that sequence; the intermediates lie in the call's
+ * scratch. The same code measures the scratch: with none given, nothing runs and only the places
+ * are counted.
+ */
+#include "runtime/cpu/ref_call.h"
+
+#include <string.h>
+
+typedef struct Sequence {
+	const RefCall *fused;
+	char *scratch; /* NULL = measure only */
+	size_t used; /* bytes */
+} Sequence;
+
+static void *take(Sequence *s, size_t bytes)
+{
+	void *at = s->scratch ? s->scratch + s->used : NULL;
+	s->used += (bytes + 15) / 16 * 16;
+	return at;
+}
+
+static RefOperand temporary(Sequence *s, int64_t rows, int64_t cols)
+{
+	RefOperand r = {NULL, DT_f32, 2, {rows, cols}};
+	r.data = take(s, (size_t)(rows * cols) * sizeof(float));
+	return r;
+}
+
+static RefOperand arg(const Sequence *s, const char *name) { return *ref_arg(s->fused, name); }
+
+/* A graph op under the fused op's attributes, on operands in the order of its row. */
+#define RUN(s, kind, ...)                                                                          \
+	run(s, kind, (const RefOperand[]){__VA_ARGS__},                                                \
+		sizeof (RefOperand[]){__VA_ARGS__} / sizeof(RefOperand))
+static void run(Sequence *s, OpKind kind, const RefOperand *operands, size_t n)
+{
+	RefCall c = {.op = kind, .attrs = s->fused->attrs};
+	memcpy(c.operand, operands, n * sizeof *operands);
+	c.scratch = take(s, ref_scratch_bytes(&c));
+	if (s->scratch)
+		ref_op(&c);
+}
+
+static void embed_next(Sequence *s)
+{
+	RUN(s, OP_slot_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"),
+		arg(s, "row_token"), arg(s, "row_pos"));
+	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), arg(s, "x"));
+}
+
+static void embed_prompt(Sequence *s)
+{
+	RUN(s, OP_note_prompt, arg(s, "step"), arg(s, "row_token"), arg(s, "row_slot"),
+		arg(s, "counts"));
+	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), arg(s, "x"));
+}
+
+static RefOperand normed(Sequence *s, RefOperand x)
+{
+	RefOperand n = temporary(s, x.shape[0], x.shape[1]);
+	RUN(s, OP_rmsnorm, x, arg(s, "norm"), n);
+	return n;
+}
+
+static void norm_linear(Sequence *s)
+{
+	RefOperand n = normed(s, arg(s, "x"));
+	RUN(s, OP_linear, n, arg(s, "w"), arg(s, "bias"), arg(s, "y"));
+}
+
+static void linear_residual(Sequence *s)
+{
+	RefOperand z = arg(s, "z"), y = temporary(s, z.shape[0], z.shape[1]);
+	RUN(s, OP_linear, arg(s, "x"), arg(s, "w"), arg(s, "bias"), y);
+	RUN(s, OP_add, arg(s, "residual"), y, z);
+}
+
+static void norm_swiglu(Sequence *s)
+{
+	RefOperand y = arg(s, "y"), n = normed(s, arg(s, "x"));
+	RefOperand gate = temporary(s, y.shape[0], y.shape[1]),
+			   up = temporary(s, y.shape[0], y.shape[1]);
+	RUN(s, OP_linear, n, arg(s, "gate"), arg(s, "gate_bias"), gate);
+	RUN(s, OP_linear, n, arg(s, "up"), arg(s, "up_bias"), up);
+	RUN(s, OP_swiglu, gate, up, y);
+}
+
+static void norm_logits(Sequence *s)
+{
+	RefOperand out_row = arg(s, "out_row"), x = arg(s, "x"), absent = {0};
+	RefOperand rows = temporary(s, out_row.shape[0], x.shape[1]);
+	RUN(s, OP_gather, x, out_row, rows);
+	RUN(s, OP_linear, normed(s, rows), arg(s, "w"), absent, arg(s, "logits"));
+}
+
+/* Columns first..first+count of a [ROWS, N] operand, in a place of their own. */
+static RefOperand columns(Sequence *s, RefOperand from, int64_t first, int64_t count)
+{
+	RefOperand to = temporary(s, from.shape[0], count);
+	for (int64_t t = 0; s->scratch && t < from.shape[0]; t++)
+		memcpy((float *)to.data + t * count, (const float *)from.data + t * from.shape[1] + first,
+			(size_t)count * sizeof(float));
+	return to;
+}
+
+static void rope_write(Sequence *s)
+{
+	int64_t hdim = s->fused->attrs.head_dim, q_cols = s->fused->attrs.n_heads * hdim,
+			kv_cols = s->fused->attrs.n_kv_heads * hdim;
+	RefOperand qkv = arg(s, "qkv"), q_norm = arg(s, "q_norm"), k_norm = arg(s, "k_norm");
+	RefOperand q = columns(s, qkv, 0, q_cols), k = columns(s, qkv, q_cols, kv_cols),
+			   v = columns(s, qkv, q_cols + kv_cols, kv_cols);
+	if (q_norm.data)
+		RUN(s, OP_head_norm, q, q_norm, q);
+	if (k_norm.data)
+		RUN(s, OP_head_norm, k, k_norm, k);
+	RefOperand turned = temporary(s, k.shape[0], kv_cols);
+	RUN(s, OP_rope, q, arg(s, "inv_freq"), arg(s, "row_pos"), arg(s, "q"));
+	RUN(s, OP_rope, k, arg(s, "inv_freq"), arg(s, "row_pos"), turned);
+	RUN(s, OP_kv_write, arg(s, "step"), turned, v, arg(s, "row_slot"), arg(s, "row_pos"),
+		arg(s, "page_table"), arg(s, "kv"));
+}
+
+size_t ref_fused(const RefCall *c)
+{
+	static void (*const sequences[OP_COUNT])(Sequence *) = {
+		[OP_embed_next] = embed_next,
+		[OP_embed_prompt] = embed_prompt,
+		[OP_norm_linear] = norm_linear,
+		[OP_rope_write] = rope_write,
+		[OP_linear_residual] = linear_residual,
+		[OP_norm_swiglu] = norm_swiglu,
+		[OP_norm_logits] = norm_logits,
+	};
+	Sequence s = {.fused = c, .scratch = c->scratch};
+	if (sequences[c->op])
+		sequences[c->op](&s);
+	return s.used;
+}

@@ -1,0 +1,280 @@
+/* ref_ops.c - the ops that work on rows: norms, products, rope, element-wise; and the table of all.
+ *
+ * Every function reads like its formula in artifacts/ops.h. Speed is left to two facts. A product
+ * of two float32 values is exact in float64, so only additions round and a compiler may fuse or
+ * vectorise without changing a bit; and `linear`, where all the time goes, converts a stretch of
+ * weights once for a tile of rows, so that raw bf16 weights are used in place.
+ */
+#include "runtime/cpu/ref_call.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+	LANES = 8, /* partial sums of a dot product */
+	STRETCH = 512, /* elements of a weight row converted at a time; multiple of LANES */
+	TILE = 16, /* rows that share a converted stretch */
+};
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef double Doubles __attribute__((vector_size(8 * LANES)));
+
+const RefOperand *ref_arg(const RefCall *c, const char *name)
+{ return &c->operand[op_operand(c->op, name)]; }
+
+/* Operands in other element types ------------------------------------------------------------ */
+
+static float from_bits(uint32_t bits)
+{
+	float f;
+	memcpy(&f, &bits, sizeof f);
+	return f;
+}
+
+static float from_half(uint16_t h)
+{
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
+	if (exponent == 31) /* infinity, NaN */
+		return from_bits(sign | 0x7f800000 | fraction << 13);
+	if (exponent == 0) /* zero and subnormal: fraction units of 2^-24 */
+		return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
+	return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+void ref_convert(const RefOperand *from, int64_t first, int64_t n, float *out)
+{
+	const uint16_t *narrow = (const uint16_t *)from->data + first;
+	switch (from->dtype) {
+	case DT_bf16:
+		for (int64_t i = 0; i < n; i++)
+			out[i] = from_bits((uint32_t)narrow[i] << 16);
+		break;
+	case DT_f16:
+		for (int64_t i = 0; i < n; i++)
+			out[i] = from_half(narrow[i]);
+		break;
+	default:
+		memcpy(out, (const float *)from->data + first, (size_t)n * sizeof *out);
+	}
+}
+
+static float element(const RefOperand *from, int64_t i)
+{
+	float out;
+	ref_convert(from, i, 1, &out);
+	return out;
+}
+
+/* Sums of products --------------------------------------------------------------------------- */
+
+/* Adds the products of a[0..n) and b[0..n) to the lanes, element i to lane i % LANES. */
+static void add_products(const float *a, const float *b, int64_t n, Doubles *lanes)
+{
+	Doubles sum = *lanes;
+	int64_t whole = n - n % LANES;
+	for (int64_t i = 0; i < whole; i += LANES) {
+		Floats x, y;
+		memcpy(&x, a + i, sizeof x);
+		memcpy(&y, b + i, sizeof y);
+		sum += __builtin_convertvector(x, Doubles) * __builtin_convertvector(y, Doubles);
+	}
+	for (int64_t i = whole; i < n; i++)
+		sum[i - whole] += (double)a[i] * (double)b[i];
+	*lanes = sum;
+}
+
+static double total(const Doubles *lanes)
+{
+	const Doubles s = *lanes;
+	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+double ref_dot(const float *a, const float *b, int64_t n)
+{
+	Doubles lanes = {0};
+	add_products(a, b, n, &lanes);
+	return total(&lanes);
+}
+
+/* y[t,n] for rows first..first+count of x, count <= TILE, and one output n. */
+static void linear_tile(const RefCall *c, int64_t n, int64_t first, int64_t count, double bias)
+{
+	const RefOperand *w = ref_arg(c, "w");
+	const float *x = ref_floats(c, "x");
+	float *y = ref_floats(c, "y");
+	int64_t cols = w->shape[1], outputs = w->shape[0];
+	Doubles lanes[TILE] = {{0}};
+	float converted[STRETCH];
+
+	for (int64_t k = 0; k < cols; k += STRETCH) {
+		int64_t length = cols - k < STRETCH ? cols - k : STRETCH;
+		const float *weights = (const float *)w->data + n * cols + k;
+		if (w->dtype != DT_f32) {
+			ref_convert(w, n * cols + k, length, converted);
+			weights = converted;
+		}
+		for (int64_t t = 0; t < count; t++)
+			add_products(x + (first + t) * cols + k, weights, length, &lanes[t]);
+	}
+	for (int64_t t = 0; t < count; t++)
+		y[(first + t) * outputs + n] = (float)(total(&lanes[t]) + bias);
+}
+
+void ref_linear(const RefCall *c)
+{
+	const RefOperand *bias = ref_arg(c, "bias");
+	int64_t rows = ref_dim(c, "x", 0), outputs = ref_dim(c, "w", 0);
+	int64_t parts = c->parts ? c->parts : 1;
+
+	for (int64_t n = outputs * c->part / parts; n < outputs * (c->part + 1) / parts; n++)
+		for (int64_t t = 0; t < rows; t += TILE)
+			linear_tile(c, n, t, rows - t < TILE ? rows - t : TILE,
+				bias->data ? (double)element(bias, n) : 0);
+}
+
+/* Rows
+ * --------------------------------------------------------------------------------------------- */
+
+void ref_embed(const RefCall *c)
+{
+	const RefOperand *table = ref_arg(c, "table");
+	const int32_t *row_token = ref_ints(c, "row_token");
+	float *x = ref_floats(c, "x");
+	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
+
+	for (int64_t t = 0; t < rows; t++)
+		ref_convert(table, row_token[t] * cols, cols, x + t * cols);
+}
+
+static void norm(const Attrs *a, const float *x, const RefOperand *w, int64_t n, float *y)
+{
+	double scale = 1 / sqrt(ref_dot(x, x, n) / (double)n + (double)a->eps);
+	for (int64_t k = 0; k < n; k++)
+		y[k] = (float)(x[k] * scale * ((double)element(w, k) + (a->norm_one ? 1 : 0)));
+}
+
+void ref_rmsnorm(const RefCall *c)
+{
+	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
+	for (int64_t t = 0; t < rows; t++)
+		norm(&c->attrs, ref_floats(c, "x") + t * cols, ref_arg(c, "w"), cols,
+			ref_floats(c, "y") + t * cols);
+}
+
+void ref_head_norm(const RefCall *c)
+{
+	int64_t hdim = c->attrs.head_dim, all = ref_dim(c, "x", 0) * ref_dim(c, "x", 1);
+	for (int64_t i = 0; i < all; i += hdim)
+		norm(&c->attrs, ref_floats(c, "x") + i, ref_arg(c, "w"), hdim, ref_floats(c, "y") + i);
+}
+
+/* The angle is the float32 product that checkpoints are trained with; its sine and cosine are then
+ * exact to float32. At position 10^6 the product's rounding alone is 0.03 radians: it is part of
+ * the meaning. */
+static void turn(const RefCall *c, float position, const float *x, float *y)
+{
+	const RefOperand *inv_freq = ref_arg(c, "inv_freq");
+	int half = c->attrs.rotary_dim / 2;
+
+	for (int i = 0; i < half; i++) {
+		float angle = position * element(inv_freq, i);
+		double cosine = (float)(cos((double)angle) * (double)c->attrs.rope_factor);
+		double sine = (float)(sin((double)angle) * (double)c->attrs.rope_factor);
+		double a = x[i], b = x[i + half];
+		y[i] = (float)(a * cosine - b * sine);
+		y[i + half] = (float)(b * cosine + a * sine);
+	}
+	for (int i = 2 * half; i < c->attrs.head_dim; i++)
+		y[i] = x[i];
+}
+
+void ref_rope(const RefCall *c)
+{
+	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), hdim = c->attrs.head_dim;
+	const int32_t *row_pos = ref_ints(c, "row_pos");
+
+	for (int64_t t = 0; t < rows; t++)
+		for (int64_t at = t * cols; at < (t + 1) * cols; at += hdim)
+			turn(c, (float)row_pos[t], ref_floats(c, "x") + at, ref_floats(c, "y") + at);
+}
+
+void ref_add(const RefCall *c)
+{
+	const float *x = ref_floats(c, "x"), *y = ref_floats(c, "y");
+	float *z = ref_floats(c, "z");
+	int64_t n = ref_dim(c, "z", 0) * ref_dim(c, "z", 1);
+	for (int64_t i = 0; i < n; i++)
+		z[i] = x[i] + y[i];
+}
+
+void ref_swiglu(const RefCall *c)
+{
+	const float *gate = ref_floats(c, "gate"), *up = ref_floats(c, "up");
+	float *y = ref_floats(c, "y");
+	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
+	for (int64_t i = 0; i < n; i++)
+		y[i] = (float)(gate[i] / (1 + exp(-(double)gate[i])) * up[i]);
+}
+
+void ref_gather(const RefCall *c)
+{
+	const int32_t *out_row = ref_ints(c, "out_row");
+	int64_t outs = ref_dim(c, "y", 0), cols = ref_dim(c, "y", 1);
+	for (int64_t o = 0; o < outs; o++) {
+		float *y = ref_floats(c, "y") + o * cols;
+		if (out_row[o] < 0)
+			memset(y, 0, (size_t)cols * sizeof *y);
+		else
+			memcpy(y, ref_floats(c, "x") + out_row[o] * cols, (size_t)cols * sizeof *y);
+	}
+}
+
+/* All
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static RefFn *const functions[OP_COUNT] = {
+	[OP_slot_rows] = ref_slot_rows,
+	[OP_note_prompt] = ref_note_prompt,
+	[OP_embed] = ref_embed,
+	[OP_rmsnorm] = ref_rmsnorm,
+	[OP_linear] = ref_linear,
+	[OP_head_norm] = ref_head_norm,
+	[OP_rope] = ref_rope,
+	[OP_kv_write] = ref_kv_write,
+	[OP_attention] = ref_attention,
+	[OP_add] = ref_add,
+	[OP_swiglu] = ref_swiglu,
+	[OP_gather] = ref_gather,
+	[OP_sample] = ref_sample,
+	[OP_acquire] = ref_acquire,
+	[OP_attention_split] = ref_attention_split,
+	[OP_attention_merge] = ref_attention_merge, /* the other fused ops are sequences of these */
+};
+
+size_t ref_scratch_bytes(const RefCall *c)
+{
+	switch (c->op) {
+	case OP_attention: /* scores of all positions of a slot, one head's sums */
+	case OP_attention_split:
+		return sizeof(double) *
+			   (size_t)(ref_dim(c, "page_table", 1) * c->attrs.page + c->attrs.head_dim);
+	case OP_sample: /* a score and a probability for each token id */
+		return 2 * sizeof(double) * (size_t)ref_dim(c, "logits", 1);
+	default: {
+		RefCall measure = *c;
+		measure.scratch = NULL;
+		return functions[c->op] ? 0 : ref_fused(&measure);
+	}
+	}
+}
+
+void ref_op(const RefCall *c)
+{
+	bool in_parts = c->op == OP_linear || c->op == OP_attention;
+	if (c->part != 0 && !in_parts)
+		return;
+	if (functions[c->op])
+		functions[c->op](c);
+	else
+		ref_fused(c);
+}

@@ -1,0 +1,52 @@
+/* ref_ops.h - what every op means, as plain C over host arrays.
+ *
+ * For each row of artifacts/ops.h there is one function, written for clarity: float32 values, sums
+ * in float64 in a fixed order, so that the same inputs give the same bits on every machine and for
+ * any number of threads. The reference device (device_cpu.c) executes a graph with them, and every
+ * GPU kernel is tested against them.
+ *
+ *   RefCall c = {.op = OP_linear, .operand = {
+ *       {x, DT_f32, 2, {rows, k}}, {w, DT_bf16, 2, {n, k}}, {0}, {y, DT_f32, 2, {rows, n}}}};
+ *   c.scratch = malloc(ref_scratch_bytes(&c));
+ *   ref_op(&c);
+ *
+ * Operands stand in the order of the op's row. Integers are i32, floats f32, row-major without
+ * gaps; operands that hold weights (table, w, bias, norm, gate, up, gate_bias, up_bias, q_norm,
+ * k_norm, inv_freq) may also be bf16 or f16 and are converted as they are read. Rows come from the
+ * operands' shapes. Idle rows (at or beyond step[0], or of slot -1) never touch state; where an op
+ * yields something for them, attention, gather, norm_logits and attention_merge give zeros,
+ * attention_split gives zeros with maximum -inf and sum 0, sample gives token -1, done 0 and
+ * logprob 0, the others just apply their formula.
+ */
+#ifndef ATLAS_REF_OPS_H
+#define ATLAS_REF_OPS_H
+
+#include "artifacts/plan.h"
+
+typedef struct RefOperand {
+	void *data; /* NULL = absent. The caller's; IN operands are only read */
+	Dtype dtype;
+	int n_dims;
+	int64_t shape[PLAN_MAX_DIMS]; /* elements, all positive */
+} RefOperand;
+
+typedef struct RefCall {
+	OpKind op;
+	Attrs attrs;
+	RefOperand operand[PLAN_MAX_OPERANDS];
+	void *scratch; /* ref_scratch_bytes() of this call, aligned to 16; NULL when that is 0 */
+	int part, parts; /* 0, 0 = all of it. Else this call makes slice `part` of `parts` of the output
+						columns of linear and of the heads of attention; other ops do everything in
+						part 0 and nothing in the others. Calls of different parts may run at once,
+						each with its own scratch */
+} RefCall;
+
+/* Executes the call. Shapes must fit the op's row and indices must be in range: neither is checked.
+ */
+void ref_op(const RefCall *call);
+
+/* Bytes of scratch the call needs: from its op, attributes and shapes, and from which operands are
+ * absent. */
+size_t ref_scratch_bytes(const RefCall *call);
+
+#endif

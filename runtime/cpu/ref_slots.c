@@ -1,0 +1,228 @@
+/* ref_slots.c - what happens to a slot around the model: its rows, its prompt, its birth, its next
+ * token.
+ *
+ * THE LOGITS STAGE (op sample), the same on every device. For out row o: t = out_row[o], s =
+ * row_slot[t]. An out is idle when o >= step[1], t < 0 or s < 0. Idle outs, and all outs of a
+ * scoring step (step[3] & 1), give token -1, done 0, logprob 0 and touch nothing else. Only ids v <
+ * N_VALID take part.
+ *
+ *  1 penalties, in place in `logits` (float32, one rounding each):
+ *      counts[s,v] != 0:             l = l > 0 ? l / repetition : l * repetition
+ *      n = counts[s,v] mod 2^30 > 0: l = l - presence; l = l - frequency * n
+ *  2 temperature 0: the token is the largest l, the lowest id among equals. Otherwise
+ *  3 z = l / temperature in float32, of which these stay:
+ *      top_k > 0:  z >= the top_k-th largest, equals counted one by one
+ *      top_p < 1:  z >= the largest threshold for which the probabilities of what stayed before and
+ * reaches it sum up to at least top_p of the whole (the token that crosses stays, as do its equals)
+ *      min_p > 0:  exp(z - largest z) >= min_p
+ *  4 the token is the largest z + g, the lowest id among equals, where x is the first word of
+ *      Philox4x32-10 (counter {v, position, 0, 0}, key {limits[s,1], limits[s,2]}),
+ *      u = (x + 0.5) / 2^32, at most 1 - 2^-24, and g = -log(-log(1 - u)). (1 - u is as uniform as
+ * u, and log1p(-u) stays exact in float32 just where g is large.) position = row_pos[t] + 1 is the
+ * new token's, so that a draw depends on seed, position and id only, not on the batch or the phase
+ *  5 logprob = log softmax(l)[token], penalised, before temperature and cuts
+ *  6 slot_token[s] = token; slot_len[s] = position; counts[s,token] += 1;
+ *    done = 1 when the token is in stop_tokens, else 2 when position >= limits[s,3], else 0
+ *
+ * Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+ */
+#include "runtime/cpu/ref_call.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { IN_PROMPT = 1 << 30 }; /* in counts */
+
+void ref_slot_rows(const RefCall *c)
+{
+	int64_t rows = ref_dim(c, "row_slot", 0);
+	for (int64_t t = 0; t < rows; t++) {
+		int slot = ref_ints(c, "row_slot")[t];
+		ref_ints(c, "row_token")[t] = slot < 0 ? 0 : ref_ints(c, "slot_token")[slot];
+		ref_ints(c, "row_pos")[t] = slot < 0 ? 0 : ref_ints(c, "slot_len")[slot];
+	}
+}
+
+void ref_note_prompt(const RefCall *c)
+{
+	const int32_t *step = ref_ints(c, "step");
+	int64_t rows = step[3] & 1 ? 0 : step[0], vocab = ref_dim(c, "counts", 1);
+	for (int64_t t = 0; t < rows; t++) {
+		int slot = ref_ints(c, "row_slot")[t];
+		if (slot >= 0)
+			ref_ints(c, "counts")[slot * vocab + ref_ints(c, "row_token")[t]] |= IN_PROMPT;
+	}
+}
+
+void ref_acquire(const RefCall *c)
+{
+	static const char *const fresh[][2] = {
+		{"new_sampling", "sampling"}, {"new_limits", "limits"}, {"new_pages", "page_table"}};
+	int64_t slots = ref_dim(c, "acquire", 0), vocab = ref_dim(c, "counts", 1);
+
+	for (int64_t s = 0; s < slots; s++) {
+		if (ref_ints(c, "acquire")[s] != 1)
+			continue;
+		ref_ints(c, "slot_len")[s] = 0;
+		ref_ints(c, "slot_token")[s] = 0;
+		memset(ref_ints(c, "counts") + s * vocab, 0, (size_t)vocab * sizeof(int32_t));
+		for (int i = 0; i < 3; i++) { /* all three are rows of 4-byte elements */
+			int64_t cols = ref_dim(c, fresh[i][1], 1);
+			memcpy(ref_ints(c, fresh[i][1]) + s * cols, ref_ints(c, fresh[i][0]) + s * cols,
+				(size_t)cols * sizeof(int32_t));
+		}
+	}
+}
+
+/* Sampling --------------------------------------------------------------------------------------
+ */
+
+static void penalise(float *logits, const int32_t *counts, const float *sampling, int n)
+{
+	float repetition = sampling[3], presence = sampling[4], frequency = sampling[5];
+	for (int v = 0; v < n; v++) {
+		int32_t generated = counts[v] & (IN_PROMPT - 1);
+		if (counts[v] != 0)
+			logits[v] = logits[v] > 0 ? logits[v] / repetition : logits[v] * repetition;
+		if (generated > 0) {
+			logits[v] -= presence;
+			logits[v] -= frequency * (float)generated;
+		}
+	}
+}
+
+/* Index of the largest of n values, the lowest among equals. */
+static int largest(const double *values, int n)
+{
+	int best = 0;
+	for (int v = 1; v < n; v++)
+		if (values[v] > values[best])
+			best = v;
+	return best;
+}
+
+/* An integer that orders like the float. */
+static uint32_t order(double value)
+{
+	float f = (float)value;
+	uint32_t bits;
+	memcpy(&bits, &f, sizeof bits);
+	return bits & 0x80000000 ? ~bits : bits | 0x80000000;
+}
+
+/* Cuts (sets to -inf) the values below the largest threshold at which those that reach it weigh at
+ * least `want`: bit by bit from the top, as the weight can only fall when the threshold rises.
+ * Values already cut weigh nothing; weight NULL = 1 each. */
+static void cut_below(double *z, const double *weight, int n, double want)
+{
+	uint32_t threshold = 0;
+	for (int bit = 31; bit >= 0; bit--) {
+		uint32_t higher = threshold | (uint32_t)1 << bit;
+		double reached = 0;
+		for (int v = 0; v < n; v++)
+			if (z[v] > -INFINITY && order(z[v]) >= higher)
+				reached += weight ? weight[v] : 1;
+		if (reached >= want)
+			threshold = higher;
+	}
+	for (int v = 0; v < n; v++)
+		if (order(z[v]) < threshold)
+			z[v] = -INFINITY;
+}
+
+static uint32_t philox(uint32_t v, uint32_t position, uint32_t key0, uint32_t key1)
+{
+	uint32_t counter[4] = {v, position, 0, 0};
+	for (int round = 0; round < 10; round++) {
+		uint64_t a = (uint64_t)counter[0] * 0xD2511F53, b = (uint64_t)counter[2] * 0xCD9E8D57;
+		uint32_t next[4] = {(uint32_t)(b >> 32) ^ counter[1] ^ key0, (uint32_t)b,
+			(uint32_t)(a >> 32) ^ counter[3] ^ key1, (uint32_t)a};
+		memcpy(counter, next, sizeof counter);
+		key0 += 0x9E3779B9;
+		key1 += 0xBB67AE85;
+	}
+	return counter[0];
+}
+
+/* Chooses among n penalised logits; z and p are scratch of n values each. */
+static int choose(const float *logits, int n, const float *sampling, const int32_t *limits,
+	int position, double *z, double *p)
+{
+	float temperature = sampling[0], top_p = sampling[1], min_p = sampling[2];
+	for (int v = 0; v < n; v++)
+		z[v] = temperature > 0 ? logits[v] / temperature : logits[v];
+	int best = largest(z, n);
+	double max = z[best];
+	if (!(temperature > 0))
+		return best;
+
+	if (limits[0] > 0 && limits[0] < n)
+		cut_below(z, NULL, n, limits[0]);
+	if (top_p < 1) {
+		double sum = 0;
+		for (int v = 0; v < n; v++)
+			sum += p[v] = exp(z[v] - max);
+		cut_below(z, p, n, top_p * sum);
+	}
+	for (int v = 0; v < n; v++) {
+		double u = (philox(
+						(uint32_t)v, (uint32_t)position, (uint32_t)limits[1], (uint32_t)limits[2]) +
+					   0.5) *
+				   0x1p-32;
+		if (z[v] < max && exp(z[v] - max) < min_p)
+			z[v] = -INFINITY;
+		z[v] += -log(-log1p(-fmin(u, 1 - 0x1p-24)));
+	}
+	return largest(z, n);
+}
+
+static double log_softmax(const float *logits, int n, int token)
+{
+	double max = logits[0], sum = 0;
+	for (int v = 1; v < n; v++)
+		max = fmax(max, logits[v]);
+	for (int v = 0; v < n; v++)
+		sum += exp(logits[v] - max);
+	return logits[token] - max - log(sum);
+}
+
+static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot)
+{
+	int64_t vocab = ref_dim(c, "logits", 1), n_stops = ref_dim(c, "stop_tokens", 0);
+	float *logits = ref_floats(c, "logits") + o * vocab;
+	int32_t *counts = ref_ints(c, "counts") + slot * vocab;
+	const float *sampling = ref_floats(c, "sampling") + slot * 8;
+	const int32_t *limits = ref_ints(c, "limits") + slot * 8;
+	int n = c->attrs.n_valid, position = ref_ints(c, "row_pos")[t] + 1;
+	double *z = c->scratch;
+
+	penalise(logits, counts, sampling, n);
+	int token = choose(logits, n, sampling, limits, position, z, z + vocab);
+	int done = position >= limits[3] ? 2 : 0;
+	for (int64_t i = 0; i < n_stops; i++)
+		if (ref_ints(c, "stop_tokens")[i] == token)
+			done = 1;
+
+	counts[token]++;
+	ref_ints(c, "slot_token")[slot] = token;
+	ref_ints(c, "slot_len")[slot] = position;
+	ref_ints(c, "out_token")[o] = token;
+	ref_ints(c, "out_done")[o] = done;
+	ref_floats(c, "out_logprob")[o] = (float)log_softmax(logits, n, token);
+}
+
+void ref_sample(const RefCall *c)
+{
+	const int32_t *step = ref_ints(c, "step"), *out_row = ref_ints(c, "out_row");
+	int64_t outs = ref_dim(c, "out_row", 0);
+
+	for (int64_t o = 0; o < outs; o++) {
+		int t = o < step[1] && !(step[3] & 1) ? out_row[o] : -1;
+		int slot = t < 0 ? -1 : ref_ints(c, "row_slot")[t];
+		ref_ints(c, "out_token")[o] = -1;
+		ref_ints(c, "out_done")[o] = 0;
+		ref_floats(c, "out_logprob")[o] = 0;
+		if (slot >= 0)
+			sample_out(c, o, t, slot);
+	}
+}
