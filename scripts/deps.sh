@@ -26,7 +26,7 @@ build libpcre2-dev     lib:libpcre2-8.a                       regular expression
 build libutf8proc-dev  lib:libutf8proc.a                      Unicode normalisation, linked statically
 build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel contracts while building
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
-test  python3-venv     usr/lib/python3*/venv/__init__.py      Python of the tests and their oracles
+test  python3-venv     usr/lib/python3*/ensurepip/__init__.py      Python of the tests and their oracles
 '
 # Exact versions: a plan records its NVRTC, and the same inputs must give the same bytes.
 wheels='nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96'
@@ -58,7 +58,7 @@ done <<<"$needs"
 need_wheels=false
 if wants build && ! has_nvrtc; then
 	need_wheels=true
-	[[ " ${packages[*]-} " == *" python3-venv "* ]] || present 'usr/lib/python3*/venv/__init__.py' ||
+	[[ " ${packages[*]-} " == *" python3-venv "* ]] || present 'usr/lib/python3*/ensurepip/__init__.py' ||
 		{ packages+=(python3-venv); reasons+=('unpacks the CUDA wheels'); }
 fi
 
