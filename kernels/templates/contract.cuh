@@ -9,13 +9,19 @@
 //   NUMERICS(f32_accumulate, batch_invariant)
 //   DIM(K, 4096)                  a constant the operands' shapes decide; second: an example, for reading the file
 //   ATTR_INT(HDIM, 64)  ATTR_FLOAT(EPS, 1e-5f)   a constant the op carries (artifacts/attrs.h)
-//   DTYPES(WT, bf16, f16)         a dtype variable and what it may stand for (the first is the example)
+//   DTYPES(WT, bf16, f16)         a dtype variable and what it may stand for (the first is the example);
+//                                 formulas and predicates also know WT_BYTES, the bytes of one element
+//   FLAG(BIAS)                    1 when the optional operand of IN_IF(BIAS, ...) is there, else 0
 //   TUNE(WARPS, 4, 8)             a constant the compiler chooses
 //   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags
 //   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
 //   struct Args { IN(bf16, x, "ROWS, K"); IN_IF(BIAS, WT, bias, "N"); INOUT(...); OUT(...); };
-//        every field is a pointer; IN_IF binds an optional operand, its flag is 1 or 0 and the pointer NULL when absent
+//        every field is a pointer and every operand of the op has one. IN_IF binds an optional operand: its flag
+//        is 1 or 0 and the pointer NULL when absent. IN on an optional operand demands it
 //
+// Every attribute of the op is declared and used. A dim stands alone in the shape of an operand that is always
+// there. Shapes name the op's dims consistently: what ops.h calls K in x and in w has one name here too.
+// The kernel is `extern "C" __global__ void NAME(const Args a)`.
 // Formulas and predicates: integers, names, + - * / %, comparisons, && || !, ?:, ceil_div, min, max, align.
 #pragma once
 
@@ -24,37 +30,41 @@
 #define CONTRACT_CAT2(a, b) a##b
 #define CONTRACT_CAT(a, b) CONTRACT_CAT2(a, b)
 #define CONTRACT(...) extern int CONTRACT_CAT(contract_, __COUNTER__) __attribute__((annotate(__VA_ARGS__)))
-#define KERNEL(name, op) CONTRACT("kernel|" #name "|" #op)
-#define ARCH(...) CONTRACT("arch|" #__VA_ARGS__)
-#define NUMERICS(...) CONTRACT("numerics|" #__VA_ARGS__)
-#define DIM(name, example) CONTRACT("dim|" #name); constexpr int name = example
-#define ATTR_INT(name, example) CONTRACT("attr_int|" #name); constexpr int name = example
-#define ATTR_FLOAT(name, example) CONTRACT("attr_float|" #name); constexpr float name = example
+#define KERNEL(name, op) CONTRACT("kernel;" #name ";" #op);
+#define ARCH(...) CONTRACT("arch;" #__VA_ARGS__);
+#define NUMERICS(...) CONTRACT("numerics;" #__VA_ARGS__);
+#define DIM(name, example) CONTRACT("dim;" #name); constexpr int name = example;
+#define ATTR_INT(name, example) CONTRACT("attr_int;" #name); constexpr int name = example;
+#define ATTR_FLOAT(name, example) CONTRACT("attr_float;" #name); constexpr float name = example;
 #define CONTRACT_FIRST(a, ...) a
-#define DTYPES(var, ...) CONTRACT("dtypes|" #var "|" #__VA_ARGS__); typedef CONTRACT_FIRST(__VA_ARGS__, 0) var
-#define TUNE(name, ...) CONTRACT("tune|" #name "|" #__VA_ARGS__); constexpr int name = CONTRACT_FIRST(__VA_ARGS__, 0)
-#define FLAG(name) CONTRACT("flag|" #name); constexpr int name = 1
-#define REQUIRE(...) CONTRACT("require|" #__VA_ARGS__)
-#define GRID(x, y, z) CONTRACT("grid|" #x "|" #y "|" #z)
-#define BLOCK(...) CONTRACT("block|" #__VA_ARGS__)
-#define SMEM(...) CONTRACT("smem|" #__VA_ARGS__)
-#define READS(...) CONTRACT("reads|" #__VA_ARGS__)
-#define WRITES(...) CONTRACT("writes|" #__VA_ARGS__)
-#define FLOPS(...) CONTRACT("flops|" #__VA_ARGS__)
-#define IN(type, name, shape) const type *name __attribute__((annotate("in|" #type "|" shape)))
-#define IN_IF(flag, type, name, shape) const type *name __attribute__((annotate("in_if|" #type "|" shape "|" #flag)))
-#define INOUT(type, name, shape) type *name __attribute__((annotate("inout|" #type "|" shape)))
-#define OUT(type, name, shape) type *name __attribute__((annotate("out|" #type "|" shape)))
+#define DTYPES(var, ...) CONTRACT("dtypes;" #var ";" #__VA_ARGS__); typedef CONTRACT_FIRST(__VA_ARGS__, 0) var;
+#define TUNE(name, ...) CONTRACT("tune;" #name ";" #__VA_ARGS__); constexpr int name = CONTRACT_FIRST(__VA_ARGS__, 0);
+#define FLAG(name) CONTRACT("flag;" #name); constexpr int name = 1;
+#define REQUIRE(...) CONTRACT("require;" #__VA_ARGS__);
+#define GRID(x, y, z) CONTRACT("grid;" #x ";" #y ";" #z);
+#define BLOCK(...) CONTRACT("block;" #__VA_ARGS__);
+#define SMEM(...) CONTRACT("smem;" #__VA_ARGS__);
+#define READS(...) CONTRACT("reads;" #__VA_ARGS__);
+#define WRITES(...) CONTRACT("writes;" #__VA_ARGS__);
+#define FLOPS(...) CONTRACT("flops;" #__VA_ARGS__);
+#define IN(type, name, shape) const type *name __attribute__((annotate("in;" #type ";" shape)))
+#define IN_IF(flag, type, name, shape) const type *name __attribute__((annotate("in_if;" #type ";" shape ";" #flag)))
+#define INOUT(type, name, shape) type *name __attribute__((annotate("inout;" #type ";" shape)))
+#define OUT(type, name, shape) type *name __attribute__((annotate("out;" #type ";" shape)))
 
+#define DYNAMIC_SMEM(name) extern uint4 name[]
 #define __global__ __attribute__((annotate("global")))
 #define __device__
-#define __shared__ static
+#define __shared__
+#define __constant__
+#define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline
 #define __grid_constant__
 #define __restrict__
-#define __launch_bounds__(...) __attribute__((annotate("bounds|" #__VA_ARGS__)))
-#define __align__(n) alignas(n)
+#define __launch_bounds__(...) __attribute__((annotate("bounds;" #__VA_ARGS__)))
+#define __align__(n) __attribute__((aligned(n)))
 
+typedef __SIZE_TYPE__ size_t;
 struct Dim3 { unsigned x, y, z; };
 struct uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
@@ -68,14 +78,43 @@ void __threadfence();
 template <class T> T __shfl_xor_sync(unsigned, T, int, int = 32);
 template <class T> T __shfl_sync(unsigned, T, int, int = 32);
 template <class T> T __shfl_down_sync(unsigned, T, int, int = 32);
+template <class T> T __shfl_up_sync(unsigned, T, unsigned, int = 32);
 unsigned __ballot_sync(unsigned, int);
+int __all_sync(unsigned, int);
+int __any_sync(unsigned, int);
+unsigned __activemask();
+int __syncthreads_and(int);
+int __syncthreads_count(int);
+void __threadfence_block();
+void __nanosleep(unsigned);
+void __trap();
+template <class T> T __ldg(const T *);
+template <class T> T __ldcg(const T *);
+template <class T> T __ldcs(const T *);
+template <class T> void __stcg(T *, T);
+template <class T> void __stcs(T *, T);
+template <class T> T atomicCAS(T *, T, T);
+template <class T> T atomicExch(T *, T);
+template <class T> T atomicMin(T *, T);
 template <class T> T atomicAdd(T *, T);
 template <class T> T atomicOr(T *, T);
 template <class T> T atomicMax(T *, T);
 unsigned __float_as_uint(float);
 float __uint_as_float(unsigned);
 unsigned __umulhi(unsigned, unsigned);
+int __float_as_int(float);
+float __int_as_float(int);
 int __popc(unsigned);
+int __clz(int);
+int __popcll(unsigned long long);
+int __ffsll(long long);
+unsigned __brev(unsigned);
+unsigned __byte_perm(unsigned, unsigned, unsigned);
+unsigned long long __umul64hi(unsigned long long, unsigned long long);
+int __float2int_rn(float);
+int __float2int_rz(float);
+float __fdividef(float, float);
+float __logf(float);
 int __ffs(int);
 float fmaf(float, float, float);
 float rsqrtf(float);
@@ -83,11 +122,26 @@ float sqrtf(float);
 float expf(float);
 float exp2f(float);
 float logf(float);
+float log1pf(float);
 float log2f(float);
 float fmaxf(float, float);
 float fminf(float, float);
 float fabsf(float);
 float floorf(float);
+float ceilf(float);
+float truncf(float);
+float rintf(float);
+float tanhf(float);
+float sinf(float);
+float cosf(float);
+float powf(float, float);
+float ldexpf(float, int);
+double fma(double, double, double);
+double floor(double);
+double rint(double);
+void sincos(double, double *, double *);
+bool isnan(float);
+bool isinf(float);
 void sincosf(float, float *, float *);
 float __expf(float);
 template <class T> T min(T, T);
@@ -120,6 +174,7 @@ unsigned __cvta_generic_to_shared(const void *);
 #define IN_IF(flag, type, name, shape) const type *name
 #define INOUT(type, name, shape) type *name
 #define OUT(type, name, shape) type *name
+#define DYNAMIC_SMEM(name) extern __shared__ uint4 name[]
 
 #endif
 
