@@ -1,6 +1,6 @@
 /* test_expr.c - contract expressions against the C compiler itself, and every message of the parser.
  *
- * The differential test writes random expressions as C source text and as data at once: the macro
+ * The differential test gives each expression twice, as C source and as data: the macro
  * SAME(e) compares expr_eval("e") with what the compiler made of e. Names are C variables of the same name.
  */
 #include "compiler/ir.h"
