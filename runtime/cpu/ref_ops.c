@@ -17,11 +17,13 @@ enum {
 };
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef double Doubles __attribute__((vector_size(8 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 
 const RefOperand *ref_arg(const RefCall *c, const char *name)
 { return &c->operand[op_operand(c->op, name)]; }
 
-/* Operands in other element types ------------------------------------------------------------ */
+/* Operands in other element types ---------------------------------------- */
 
 static float from_bits(uint32_t bits)
 {
@@ -40,20 +42,25 @@ static float from_half(uint16_t h)
 	return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
+/* Checkpoint files align nothing, hence the copies. */
 void ref_convert(const RefOperand *from, int64_t first, int64_t n, float *out)
 {
-	const uint16_t *narrow = (const uint16_t *)from->data + first;
-	switch (from->dtype) {
-	case DT_bf16:
-		for (int64_t i = 0; i < n; i++)
-			out[i] = from_bits((uint32_t)narrow[i] << 16);
-		break;
-	case DT_f16:
-		for (int64_t i = 0; i < n; i++)
-			out[i] = from_half(narrow[i]);
-		break;
-	default:
-		memcpy(out, (const float *)from->data + first, (size_t)n * sizeof *out);
+	const char *bytes = (const char *)from->data + first * dtype_bytes(from->dtype);
+	int64_t i = 0;
+	if (from->dtype == DT_f32) {
+		memcpy(out, bytes, (size_t)n * sizeof *out);
+		return;
+	}
+	for (; from->dtype == DT_bf16 && i + LANES <= n; i += LANES) { /* upper halves of f32 */
+		Halves h;
+		memcpy(&h, bytes + 2 * i, sizeof h);
+		Words w = __builtin_convertvector(h, Words) << 16;
+		memcpy(out + i, &w, sizeof w);
+	}
+	for (; i < n; i++) {
+		uint16_t h;
+		memcpy(&h, bytes + 2 * i, sizeof h);
+		out[i] = from->dtype == DT_bf16 ? from_bits((uint32_t)h << 16) : from_half(h);
 	}
 }
 
@@ -64,7 +71,7 @@ static float element(const RefOperand *from, int64_t i)
 	return out;
 }
 
-/* Sums of products --------------------------------------------------------------------------- */
+/* Sums of products ---------------------------------------- */
 
 /* Adds the products of a[0..n) and b[0..n) to the lanes, element i to lane i % LANES. */
 static void add_products(const float *a, const float *b, int64_t n, Doubles *lanes)
@@ -95,44 +102,40 @@ double ref_dot(const float *a, const float *b, int64_t n)
 	return total(&lanes);
 }
 
-/* y[t,n] for rows first..first+count of x, count <= TILE, and one output n. */
-static void linear_tile(const RefCall *c, int64_t n, int64_t first, int64_t count, double bias)
+/* Output n of `count` rows: y[t,n] = sum_k x[t,k] w[n,k] + bias, count <= TILE. */
+static void linear_tile(
+	const float *x, const RefOperand *w, double bias, int64_t n, int64_t count, float *y)
 {
-	const RefOperand *w = ref_arg(c, "w");
-	const float *x = ref_floats(c, "x");
-	float *y = ref_floats(c, "y");
-	int64_t cols = w->shape[1], outputs = w->shape[0];
+	int64_t outputs = w->shape[0], cols = w->shape[1];
 	Doubles lanes[TILE] = {{0}};
-	float converted[STRETCH];
+	float weights[STRETCH];
 
 	for (int64_t k = 0; k < cols; k += STRETCH) {
 		int64_t length = cols - k < STRETCH ? cols - k : STRETCH;
-		const float *weights = (const float *)w->data + n * cols + k;
-		if (w->dtype != DT_f32) {
-			ref_convert(w, n * cols + k, length, converted);
-			weights = converted;
-		}
+		ref_convert(w, n * cols + k, length, weights);
 		for (int64_t t = 0; t < count; t++)
-			add_products(x + (first + t) * cols + k, weights, length, &lanes[t]);
+			add_products(x + t * cols + k, weights, length, &lanes[t]);
 	}
 	for (int64_t t = 0; t < count; t++)
-		y[(first + t) * outputs + n] = (float)(total(&lanes[t]) + bias);
+		y[t * outputs + n] = (float)(total(&lanes[t]) + bias);
 }
 
 void ref_linear(const RefCall *c)
 {
-	const RefOperand *bias = ref_arg(c, "bias");
-	int64_t rows = ref_dim(c, "x", 0), outputs = ref_dim(c, "w", 0);
+	const RefOperand *w = ref_arg(c, "w"), *bias = ref_arg(c, "bias");
+	int64_t rows = ref_dim(c, "x", 0), cols = w->shape[1], outputs = w->shape[0];
 	int64_t parts = c->parts ? c->parts : 1;
+	const float *x = ref_floats(c, "x");
+	float *y = ref_floats(c, "y");
 
-	for (int64_t n = outputs * c->part / parts; n < outputs * (c->part + 1) / parts; n++)
+	for (int64_t n = outputs * c->part / parts; n < outputs * (c->part + 1) / parts; n++) {
+		double b = bias->data ? (double)element(bias, n) : 0;
 		for (int64_t t = 0; t < rows; t += TILE)
-			linear_tile(c, n, t, rows - t < TILE ? rows - t : TILE,
-				bias->data ? (double)element(bias, n) : 0);
+			linear_tile(x + t * cols, w, b, n, rows - t < TILE ? rows - t : TILE, y + t * outputs);
+	}
 }
 
-/* Rows
- * --------------------------------------------------------------------------------------------- */
+/* Rows ------------------------------------------------------------ */
 
 void ref_embed(const RefCall *c)
 {
@@ -228,9 +231,7 @@ void ref_gather(const RefCall *c)
 	}
 }
 
-/* All
- * ------------------------------------------------------------------------------------------------
- */
+/* All ------------------------------------------------------------ */
 
 static RefFn *const functions[OP_COUNT] = {
 	[OP_slot_rows] = ref_slot_rows,

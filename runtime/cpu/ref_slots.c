@@ -1,26 +1,26 @@
-/* ref_slots.c - what happens to a slot around the model: its rows, its prompt, its birth, its next
- * token.
+/* ref_slots.c - what happens to a slot around the model: its rows, prompt, birth and next token.
  *
- * THE LOGITS STAGE (op sample), the same on every device. For out row o: t = out_row[o], s =
- * row_slot[t]. An out is idle when o >= step[1], t < 0 or s < 0. Idle outs, and all outs of a
- * scoring step (step[3] & 1), give token -1, done 0, logprob 0 and touch nothing else. Only ids v <
- * N_VALID take part.
+ * THE LOGITS STAGE (op sample), the same on every device. For out row o: t = out_row[o],
+ * s = row_slot[t]. An out is idle when o >= step[1], t < 0 or s < 0. Idle outs, and all outs of a
+ * scoring step (step[3] & 1), give token -1, done 0, logprob 0 and touch nothing else. Only ids
+ * v < N_VALID take part.
  *
- *  1 penalties, in place in `logits` (float32, one rounding each):
+ *  1 penalties, in place in `logits`, one float32 rounding each:
  *      counts[s,v] != 0:             l = l > 0 ? l / repetition : l * repetition
  *      n = counts[s,v] mod 2^30 > 0: l = l - presence; l = l - frequency * n
  *  2 temperature 0: the token is the largest l, the lowest id among equals. Otherwise
  *  3 z = l / temperature in float32, of which these stay:
  *      top_k > 0:  z >= the top_k-th largest, equals counted one by one
- *      top_p < 1:  z >= the largest threshold for which the probabilities of what stayed before and
- * reaches it sum up to at least top_p of the whole (the token that crosses stays, as do its equals)
+ *      top_p < 1:  z >= T, the largest threshold for which the probabilities of those that
+ *                  stayed so far and reach T sum up to at least top_p of the whole: the token
+ *                  that crosses top_p stays, and its equals with it
  *      min_p > 0:  exp(z - largest z) >= min_p
- *  4 the token is the largest z + g, the lowest id among equals, where x is the first word of
+ *  4 the token is the largest z + g, the lowest id among equals, with x the first word of
  *      Philox4x32-10 (counter {v, position, 0, 0}, key {limits[s,1], limits[s,2]}),
- *      u = (x + 0.5) / 2^32, at most 1 - 2^-24, and g = -log(-log(1 - u)). (1 - u is as uniform as
- * u, and log1p(-u) stays exact in float32 just where g is large.) position = row_pos[t] + 1 is the
- * new token's, so that a draw depends on seed, position and id only, not on the batch or the phase
- *  5 logprob = log softmax(l)[token], penalised, before temperature and cuts
+ *      u = (x + 0.5) / 2^32, at most 1 - 2^-24, and g = -log(-log1p(-u)). (1 - u is as uniform
+ *      as u, and log1p keeps float32 exact just where g is large.) position = row_pos[t] + 1,
+ *      the new token's: a draw depends on seed, position and id, never on batch or phase
+ *  5 logprob = log softmax(l)[token]: penalised, before temperature and cuts
  *  6 slot_token[s] = token; slot_len[s] = position; counts[s,token] += 1;
  *    done = 1 when the token is in stop_tokens, else 2 when position >= limits[s,3], else 0
  *
