@@ -5,7 +5,6 @@ VERSION := 0.1.0
 MAKEFLAGS += -r $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc))
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.DEFAULT_GOAL := all
 
 BUILD ?= build
 VENV ?= build/venv
@@ -21,7 +20,8 @@ CUDA_ROOT := $(firstword $(foreach d,$(CUDA_HOME),$(if $(and $(wildcard $(d)/inc
 	$(wildcard $(d)/include/cuda.h),$(wildcard $(d)/lib*/libnvrtc.so.13)),$(d))) $(WHEELS)/nvidia/cu13)
 NVRTC := $(firstword $(wildcard $(CUDA_ROOT)/lib*/libnvrtc.so.13) $(CUDA_ROOT)/lib/libnvrtc.so.13)
 NVRTC_RPATH := $(patsubst build/%,$$ORIGIN/../build/%,$(patsubst %/,%,$(dir $(NVRTC))))
-LLVM := $(firstword $(wildcard /usr/lib/llvm-19 /usr/lib/llvm-14))
+LLVM := $(patsubst %/include/clang-c,%,$(firstword $(wildcard $(addsuffix /include/clang-c,\
+	/usr/lib/llvm-19 /usr/lib/llvm-14))))
 DEPS = CC="$(CC)" CUDA_ROOT="$(CUDA_ROOT)" WHEELS="$(WHEELS)" VENV="$(VENV)" scripts/deps.sh
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wmissing-prototypes -Wvla

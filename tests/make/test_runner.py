@@ -1,0 +1,121 @@
+"""tests/run and tests/golden/run: what fails is counted, what dies is counted, and nothing passes by absence."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+PASS = "echo '[  PASSED  ] 3 test(s).' >&2"
+FAIL = "echo '[  PASSED  ] 2 test(s).' >&2; echo '[  FAILED  ] 1 test(s), listed below:' >&2; exit 1"
+
+
+@pytest.fixture
+def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
+    """tree(files, programs) makes a tree with these files and programs and returns run(*args)."""
+    (tmp_path / "tests/golden").mkdir(parents=True)
+    (tmp_path / "tests/unit").mkdir()
+    for name in ("tests/run", "tests/golden/run", "tests/conftest.py"):
+        shutil.copy(repo / name, tmp_path / name)
+
+    def grow(files: dict[str, str], programs: dict[str, str]):
+        for path, text in files.items():
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        for path, text in programs.items():
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"#!/bin/bash\n{text}\n")
+            file.chmod(0o755)
+
+        def run(*args: str, tool: str = "tests/run"):
+            own = ["--venv", sys.prefix] if tool == "tests/run" else []
+            got = subprocess.run([tmp_path / tool, *own, *args], cwd=tmp_path, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=60)
+            return got.returncode, got.stdout
+
+        return run
+
+    return grow
+
+
+def last(output: str) -> str:
+    return output.splitlines()[-1]
+
+
+def test_sum_over_all_kinds(tree):
+    run = tree({"tests/unit/test_a.c": "", "tests/golden/one/cmd": "echo hi", "tests/x/test_y.py":
+                "import pytest\ndef test_a(): pass\n@pytest.mark.skip(reason='because')\ndef test_b(): pass\n",
+                "tests/golden/one/expected": "hi\nexit 0\n"},
+               {"build/tests/test_a": PASS, "scripts/check_x.sh": "exit 0"})
+    code, output = run()
+    assert (code, last(output)) == (0, "6 passed, 0 failed"), output
+    assert "1 skipped (reasons above)" in output and "because" in output
+
+
+@pytest.mark.parametrize("program, says", [
+    (FAIL, "2 passed, 1 failed"),
+    (PASS + "; kill -SEGV $$", "3 passed, 1 failed"),
+    ("exit 0", "0 passed, 1 failed"),
+    ("exit 3", "0 passed, 1 failed"),
+])
+def test_unit_program_that_fails_dies_or_runs_nothing(tree, program, says):
+    code, output = tree({"tests/unit/test_a.c": ""}, {"build/tests/test_a": program})("--only", "unit")
+    assert (code, last(output)) == (1, says), output
+
+
+def test_unit_program_that_was_not_built(tree):
+    code, output = tree({"tests/unit/test_a.c": ""}, {})("--only", "unit")
+    assert (code, last(output)) == (1, "0 passed, 1 failed"), output
+
+
+def test_nothing_ran_is_a_failure(tree):
+    code, output = tree({}, {})("--only", "unit")
+    assert code == 1 and "no test ran" in output
+
+
+def test_failing_check_shows_what_it_said(tree):
+    code, output = tree({}, {"scripts/check_x.sh": "echo src.c:3: bad; exit 1"})("--only", "checks")
+    assert code == 1 and "src.c:3: bad" in output
+
+
+@pytest.mark.parametrize("text, says", [
+    ("def test_a(): assert 1 == 2\n", "assert 1 == 2"),
+    ("import no_such_module\n", "No module named 'no_such_module'"),
+])
+def test_pytest_failure_and_error(tree, text, says):
+    code, output = tree({"tests/x/test_y.py": text}, {})("--only", "pytest")
+    assert (code, last(output)) == (1, "0 passed, 1 failed"), output
+    assert says in output
+
+
+def test_api_program_gets_its_arguments(tree):
+    run = tree({"tests/api/use.c": "/* run: $BUILD/demo/plan.bin 3 */\n"},
+               {"build/tests/use": '[ "$*" = "build/demo/plan.bin 3" ]'})
+    code, output = run("--only", "api")
+    assert (code, last(output)) == (0, "1 passed, 0 failed"), output
+
+
+def test_golden_compares_output_order_and_exit_code(tree):
+    run = tree({"tests/golden/a/cmd": "$ATLASC x $T/plan\n", "tests/golden/a/expected":
+                "$ATLASC: $T/plan\nexit 3\n"}, {"build/atlasc": 'echo "$0: $2" >&2; exit 3'})
+    assert run(tool="tests/golden/run") == (0, "golden: 1 passed, 0 failed\n")
+
+
+def test_golden_difference_and_update(tree, tmp_path):
+    run = tree({"tests/golden/a/cmd": "echo new", "tests/golden/a/expected": "old\nexit 0\n"}, {})
+    code, output = run(tool="tests/golden/run")
+    assert code == 1 and "-old" in output and "+new" in output
+    assert last(output) == "golden: 0 passed, 1 failed"
+    run("--update", tool="tests/golden/run")
+    assert (tmp_path / "tests/golden/a/expected").read_text() == "new\nexit 0\n"
+    assert run(tool="tests/golden/run")[0] == 0
+
+
+def test_golden_without_its_expected_file_fails(tree):
+    code, output = tree({"tests/golden/a/cmd": "echo new"}, {})(tool="tests/golden/run")
+    assert code == 1 and last(output) == "golden: 0 passed, 1 failed"
