@@ -219,6 +219,7 @@ typedef struct Pick {
 	int64_t read_bytes, write_bytes, flops;
 	int kernel;          /* index in TargetPlan.kernels, filled by make-kernels */
 	int slot;            /* index in the ledger */
+	int chosen;          /* the winner among that slot's candidates */
 } Pick;
 
 typedef struct Lowered {

@@ -1,0 +1,439 @@
+/* fuse.c - turn the graph into the launches-to-be of each phase and bucket.
+ *
+ * The ops of a phase stand in execution order, and what may be fused stands together. So a fusion is a row of
+ * a table: the graph ops it covers, in order, and a function that checks the flow of data between them and
+ * names the operands of the fused op. The first row that fits wins; an op that no row covers stays as it is.
+ * A fusion is legal only if nobody else reads what disappears inside it.
+ *
+ * Several linears of one input become one (q, k, v): their weights stand one after the other in the weight
+ * arena, and their outputs are columns of one tensor. Where that cannot be done the reason is kept, since
+ * usually a refusal follows: no kernel implements the op alone.
+ */
+#include "compiler/ir.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_JOINED = 4 };
+
+typedef struct View { int tensor; int64_t col; } View; /* LTensor and first column; tensor -1 = not yet made */
+
+typedef struct Fuser {
+	Compile *c;
+	Lowered *low;
+	int *ops, n_ops; /* graph ops of this phase */
+	View *views;     /* by graph tensor */
+	int *uses;       /* by graph tensor: how many operands of this phase read it */
+	const char *note; /* why the last attempt failed */
+} Fuser;
+
+static const GraphOp *op_at(const Fuser *f, int i) { return &f->c->graph.ops[f->ops[i]]; }
+
+/* The LTensor of a graph tensor, made on first use; columns of a joined tensor are not a tensor of their own. */
+static int lower_tensor(Fuser *f, int t)
+{
+	if (t < 0)
+		return -1;
+	if (f->views[t].tensor >= 0)
+		return f->views[t].tensor;
+	const Tensor *g = &f->c->graph.tensors[t];
+	LTensor *l = vec_push(&f->c->arena, &f->low->tensors);
+	*l = (LTensor){.name = g->name, .dtype = g->dtype, .role = g->role, .n_dims = g->n_dims,
+		.tensor = t, .weight = g->weight, .n_weights = g->weight >= 0};
+	for (int i = 0; i < g->n_dims; i++)
+		l->shape[i] = g->shape[i] == DIM_ROWS ? f->low->rows
+			: g->shape[i] == DIM_OUTS ? f->low->outs : g->shape[i];
+	f->views[t] = (View){f->low->tensors.n - 1, 0};
+	return f->views[t].tensor;
+}
+
+static LOp *new_op(Fuser *f, OpKind kind, const GraphOp *from)
+{
+	LOp *op = vec_push(&f->c->arena, &f->low->ops);
+	*op = (LOp){.kind = kind, .layer = from->layer, .produces_layer = -1, .pick = -1};
+	for (int i = 0; i < PLAN_MAX_OPERANDS; i++)
+		op->operands[i] = -1;
+	return op;
+}
+
+static void merge_attrs(LOp *op, const GraphOp *from)
+{
+#define ATTR(NAME, field, type, meaning) \
+	if (op_has_attr(op->kind, #NAME) && op_has_attr(from->kind, #NAME)) \
+		op->attrs.field = from->attrs.field;
+#include "artifacts/attrs.h"
+#undef ATTR
+}
+
+static int operand(const GraphOp *op, const char *name)
+{
+	int i = op_operand(op->kind, name);
+	if (i < 0)
+		bug("op %s has no operand %s", op_table[op->kind].name, name);
+	return op->operands[i];
+}
+
+static void bind(Fuser *f, LOp *op, const char *name, int graph_tensor)
+{
+	int i = op_operand(op->kind, name);
+	if (i < 0)
+		bug("op %s has no operand %s", op_table[op->kind].name, name);
+	op->operands[i] = lower_tensor(f, graph_tensor);
+}
+
+/* Copies operands of the same name, and the attributes, from a graph op. */
+static void bind_same(Fuser *f, LOp *op, const GraphOp *from)
+{
+	for (int i = 0; i < op_table[from->kind].n_operands; i++) {
+		const char *name = op_table[from->kind].operands[i].name;
+		if (op_operand(op->kind, name) >= 0)
+			bind(f, op, name, from->operands[i]);
+	}
+	merge_attrs(op, from);
+}
+
+static int input_named(const Fuser *f, const char *name)
+{
+	const Graph *g = &f->c->graph;
+	for (int i = 0; i < g->n_tensors; i++)
+		if (g->tensors[i].role == ROLE_INPUT && strcmp(g->tensors[i].name, name) == 0)
+			return i;
+	bug("the graph has no input %s", name);
+}
+
+static bool fail_note(Fuser *f, const char *note)
+{
+	f->note = note;
+	return false;
+}
+
+/* Several linears as one --------------------------------------------------------------------- */
+
+static const Tensor *weight_tensor(const Fuser *f, const GraphOp *op, const char *name)
+{
+	int t = operand(op, name);
+	return t < 0 ? NULL : &f->c->graph.tensors[t];
+}
+
+static bool joins(Fuser *f, const GraphOp *a, const GraphOp *b, const char *name, int *step)
+{
+	const Tensor *x = weight_tensor(f, a, name), *y = weight_tensor(f, b, name);
+	if (!x && !y)
+		return true;
+	if (!x || !y)
+		return fail_note(f, arena_printf(&f->c->arena, "%s has one and its neighbour lacks it", name));
+	if (x->dtype != y->dtype)
+		return fail_note(f, arena_printf(&f->c->arena, "%s is %s but %s is %s: they cannot be read as one",
+			x->name, dtype_name(x->dtype), y->name, dtype_name(y->dtype)));
+	*step = y->weight - x->weight;
+	return *step == 1 || fail_note(f, "their weights do not stand together");
+}
+
+/* One LTensor for the weights (or biases) of n linears. */
+static int joined_weight(Fuser *f, int first, int n, const char *name)
+{
+	const Tensor *w = weight_tensor(f, op_at(f, first), name);
+	if (!w)
+		return -1;
+	if (n == 1)
+		return lower_tensor(f, operand(op_at(f, first), name));
+	LTensor l = {.name = w->name, .dtype = w->dtype, .role = ROLE_WEIGHT, .n_dims = w->n_dims,
+		.tensor = -1, .weight = w->weight, .n_weights = n};
+	l.shape[1] = w->n_dims > 1 ? w->shape[1] : 0;
+	for (int i = 0; i < n; i++)
+		l.shape[0] += weight_tensor(f, op_at(f, first + i), name)->shape[0];
+	l.name = arena_printf(&f->c->arena, "%s (+%d)", w->name, n - 1);
+	*vec_push(&f->c->arena, &f->low->tensors) = l;
+	return f->low->tensors.n - 1;
+}
+
+static int joined_output(Fuser *f, int first, int n)
+{
+	if (n == 1)
+		return lower_tensor(f, operand(op_at(f, first), "y"));
+	char *name = NULL;
+	int64_t cols = 0;
+	for (int i = 0; i < n; i++) {
+		int t = operand(op_at(f, first + i), "y");
+		const char *part = f->c->graph.tensors[t].name;
+		name = name ? arena_printf(&f->c->arena, "%s+%s", name, strchr(part, '.') ? strchr(part, '.') + 1 : part)
+			: arena_strdup(&f->c->arena, part);
+		f->views[t] = (View){f->low->tensors.n, cols};
+		cols += f->c->graph.tensors[t].shape[1];
+	}
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = name, .dtype = DT_bf16,
+		.role = ROLE_ACTIVATION, .n_dims = 2, .shape = {f->low->rows, cols}, .tensor = -1, .weight = -1};
+	return f->low->tensors.n - 1;
+}
+
+/* The fusions ------------------------------------------------------------------------------------
+ *
+ * Each gets the position of its first op; the kinds are already right. */
+
+static bool embed_next(Fuser *f, int i)
+{
+	LOp *op = new_op(f, OP_embed_next, op_at(f, i));
+	bind_same(f, op, op_at(f, i));
+	bind_same(f, op, op_at(f, i + 1));
+	return true;
+}
+
+static bool embed_prompt(Fuser *f, int i)
+{
+	LOp *op = new_op(f, OP_embed_prompt, op_at(f, i));
+	bind_same(f, op, op_at(f, i));
+	bind_same(f, op, op_at(f, i + 1));
+	return true;
+}
+
+/* How many linears from position i on read tensor x and can be joined. */
+static int count_linears(Fuser *f, int i, int x)
+{
+	int n = 0, step;
+	while (n < MAX_JOINED && i + n < f->n_ops && op_at(f, i + n)->kind == OP_linear
+		&& operand(op_at(f, i + n), "x") == x) {
+		if (n && !(joins(f, op_at(f, i + n - 1), op_at(f, i + n), "w", &step)
+			&& joins(f, op_at(f, i + n - 1), op_at(f, i + n), "bias", &step)))
+			break;
+		n++;
+	}
+	return n;
+}
+
+static int norm_linear(Fuser *f, int i)
+{
+	const GraphOp *norm = op_at(f, i);
+	int y = operand(norm, "y"), n = count_linears(f, i + 1, y);
+	if (n == 0 || f->uses[y] != n)
+		return 0;
+	LOp *op = new_op(f, OP_norm_linear, norm);
+	merge_attrs(op, norm);
+	bind(f, op, "step", input_named(f, "step"));
+	bind(f, op, "x", operand(norm, "x"));
+	bind(f, op, "norm", operand(norm, "w"));
+	op->operands[op_operand(OP_norm_linear, "w")] = joined_weight(f, i + 1, n, "w");
+	op->operands[op_operand(OP_norm_linear, "bias")] = joined_weight(f, i + 1, n, "bias");
+	op->operands[op_operand(OP_norm_linear, "y")] = joined_output(f, i + 1, n);
+	return 1 + n;
+}
+
+static bool norm_swiglu(Fuser *f, int i)
+{
+	const GraphOp *norm = op_at(f, i), *gate = op_at(f, i + 1), *up = op_at(f, i + 2), *act = op_at(f, i + 3);
+	int n = operand(norm, "y");
+	if (operand(gate, "x") != n || operand(up, "x") != n || f->uses[n] != 2
+		|| operand(act, "gate") != operand(gate, "y") || operand(act, "up") != operand(up, "y"))
+		return false;
+	LOp *op = new_op(f, OP_norm_swiglu, norm);
+	merge_attrs(op, norm);
+	bind(f, op, "step", input_named(f, "step"));
+	bind(f, op, "x", operand(norm, "x"));
+	bind(f, op, "norm", operand(norm, "w"));
+	bind(f, op, "gate", operand(gate, "w"));
+	bind(f, op, "up", operand(up, "w"));
+	bind(f, op, "gate_bias", operand(gate, "bias"));
+	bind(f, op, "up_bias", operand(up, "bias"));
+	bind(f, op, "y", operand(act, "y"));
+	return true;
+}
+
+static bool linear_residual(Fuser *f, int i)
+{
+	const GraphOp *lin = op_at(f, i), *sum = op_at(f, i + 1);
+	int y = operand(lin, "y");
+	if (operand(sum, "y") != y || f->uses[y] != 1)
+		return false;
+	LOp *op = new_op(f, OP_linear_residual, lin);
+	bind_same(f, op, lin);
+	bind(f, op, "step", input_named(f, "step"));
+	bind(f, op, "residual", operand(sum, "x"));
+	bind(f, op, "z", operand(sum, "z"));
+	return true;
+}
+
+static bool norm_logits(Fuser *f, int i)
+{
+	const GraphOp *take = op_at(f, i), *norm = op_at(f, i + 1), *lin = op_at(f, i + 2);
+	if (operand(norm, "x") != operand(take, "y") || operand(lin, "x") != operand(norm, "y")
+		|| operand(lin, "bias") >= 0)
+		return false;
+	LOp *op = new_op(f, OP_norm_logits, take);
+	merge_attrs(op, norm);
+	bind(f, op, "step", input_named(f, "step"));
+	bind(f, op, "x", operand(take, "x"));
+	bind(f, op, "out_row", operand(take, "out_row"));
+	bind(f, op, "norm", operand(norm, "w"));
+	bind(f, op, "w", operand(lin, "w"));
+	bind(f, op, "logits", operand(lin, "y"));
+	return true;
+}
+
+/* q, k and v must be the three column ranges of one tensor: what norm_linear made of them. */
+static bool rope_write_at(Fuser *f, int i, bool has_norm)
+{
+	const GraphOp *q_norm = has_norm ? op_at(f, i) : NULL, *k_norm = has_norm ? op_at(f, i + 1) : NULL;
+	int at = has_norm ? i + 2 : i;
+	const GraphOp *q_rope = op_at(f, at), *k_rope = op_at(f, at + 1), *write = op_at(f, at + 2);
+	int q = operand(has_norm ? q_norm : q_rope, "x"), k = operand(has_norm ? k_norm : k_rope, "x");
+	int v = operand(write, "v");
+	const Attrs *a = &write->attrs;
+	int64_t nq = f->c->graph.tensors[q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
+	View *view = f->views;
+	if (operand(write, "k") != operand(k_rope, "y"))
+		return false;
+	if (view[q].tensor < 0 || view[q].tensor != view[k].tensor || view[q].tensor != view[v].tensor
+		|| view[q].col != 0 || view[k].col != nq || view[v].col != nq + nkv)
+		return f->note ? false : fail_note(f, "q, k and v are not columns of one tensor");
+	LOp *op = new_op(f, OP_rope_write, q_rope);
+	if (has_norm) {
+		merge_attrs(op, q_norm);
+		bind(f, op, "q_norm", operand(q_norm, "w"));
+		bind(f, op, "k_norm", operand(k_norm, "w"));
+	}
+	merge_attrs(op, q_rope);
+	bind_same(f, op, write);
+	op->attrs.n_heads = (int)(nq / a->head_dim);
+	bind(f, op, "inv_freq", operand(q_rope, "inv_freq"));
+	bind(f, op, "qkv", q);
+	bind(f, op, "q", operand(q_rope, "y"));
+	return true;
+}
+
+static bool rope_write(Fuser *f, int i) { return rope_write_at(f, i, false); }
+static bool norm_rope_write(Fuser *f, int i) { return rope_write_at(f, i, true); }
+
+/* Decode reads few queries against long histories: split the history, then merge. The shape of the parts
+ * (SPLITS) is decided by the kernel that writes them. */
+static bool attention_splits(Fuser *f, int i)
+{
+	if (f->low->kind != DECODE)
+		return false;
+	const GraphOp *from = op_at(f, i);
+	int rows = f->low->rows, nh = from->attrs.n_heads, hd = from->attrs.head_dim;
+	int part = f->low->tensors.n, part_ml = part + 1;
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){
+		.name = arena_printf(&f->c->arena, "l%d.part", from->layer), .dtype = DT_f32,
+		.role = ROLE_ACTIVATION, .n_dims = 4, .shape = {rows, nh, 0, hd}, .tensor = -1, .weight = -1};
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){
+		.name = arena_printf(&f->c->arena, "l%d.part_ml", from->layer), .dtype = DT_f32,
+		.role = ROLE_ACTIVATION, .n_dims = 4, .shape = {rows, nh, 0, 2}, .tensor = -1, .weight = -1};
+	LOp *split = new_op(f, OP_attention_split, from);
+	bind_same(f, split, from);
+	split->operands[op_operand(OP_attention_split, "part")] = part;
+	split->operands[op_operand(OP_attention_split, "part_ml")] = part_ml;
+	LOp *merge = new_op(f, OP_attention_merge, from);
+	merge_attrs(merge, from);
+	bind(f, merge, "step", operand(from, "step"));
+	merge->operands[op_operand(OP_attention_merge, "part")] = part;
+	merge->operands[op_operand(OP_attention_merge, "part_ml")] = part_ml;
+	bind(f, merge, "o", operand(from, "o"));
+	return true;
+}
+
+enum { MAX_PATTERN = 5 };
+typedef struct Fusion {
+	const char *name;
+	int n;
+	OpKind kinds[MAX_PATTERN];
+	bool (*apply)(Fuser *f, int i);
+} Fusion;
+
+static const Fusion fusions[] = {
+	{"embed_next", 2, {OP_slot_rows, OP_embed}, embed_next},
+	{"embed_prompt", 2, {OP_note_prompt, OP_embed}, embed_prompt},
+	{"norm_swiglu", 4, {OP_rmsnorm, OP_linear, OP_linear, OP_swiglu}, norm_swiglu},
+	{"rope_write", 5, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write}, norm_rope_write},
+	{"rope_write", 3, {OP_rope, OP_rope, OP_kv_write}, rope_write},
+	{"norm_logits", 3, {OP_gather, OP_rmsnorm, OP_linear}, norm_logits},
+	{"linear_residual", 2, {OP_linear, OP_add}, linear_residual},
+	{"attention_split", 1, {OP_attention}, attention_splits},
+};
+
+static bool kinds_match(const Fuser *f, const Fusion *rule, int i)
+{
+	if (i + rule->n > f->n_ops)
+		return false;
+	for (int k = 0; k < rule->n; k++)
+		if (op_at(f, i + k)->kind != rule->kinds[k])
+			return false;
+	return true;
+}
+
+/* Lowers the ops from position i on; returns how many it covered. */
+static int lower_at(Fuser *f, int i)
+{
+	f->note = NULL;
+	for (size_t r = 0; r < sizeof fusions / sizeof fusions[0]; r++)
+		if (kinds_match(f, &fusions[r], i) && fusions[r].apply(f, i))
+			return fusions[r].n;
+	int n = op_at(f, i)->kind == OP_rmsnorm ? norm_linear(f, i) : 0;
+	if (n)
+		return n;
+	LOp *op = new_op(f, op_at(f, i)->kind, op_at(f, i));
+	bind_same(f, op, op_at(f, i));
+	op->note = f->note;
+	return 1;
+}
+
+/* Marks the op whose output is the layer's: the one that completes "l<layer>.out". */
+static void mark_layer_outputs(Fuser *f)
+{
+	for (int i = 0; i < f->low->ops.n; i++) {
+		LOp *op = &f->low->ops.at[i];
+		if (op->layer < 0 || op->layer >= f->c->graph.n_layers)
+			continue;
+		char name[32];
+		snprintf(name, sizeof name, "l%d.out", op->layer);
+		for (int k = 0; k < op_table[op->kind].n_operands; k++)
+			if (op_table[op->kind].operands[k].role == OPERAND_OUT && op->operands[k] >= 0
+				&& strcmp(f->low->tensors.at[op->operands[k]].name, name) == 0)
+				op->produces_layer = op->layer;
+	}
+}
+
+static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, int outs)
+{
+	static const int bits[PHASE_KINDS] = {PHASE_PREFILL, PHASE_DECODE, PHASE_ACQUIRE};
+	const Graph *g = &c->graph;
+	Lowered *low = vec_push(&c->arena, &work->phases);
+	*low = (Lowered){.kind = kind, .rows = rows, .outs = outs};
+	Fuser f = {.c = c, .low = low, .ops = ARENA_ARRAY(&c->scratch, int, g->n_ops),
+		.views = ARENA_ARRAY(&c->scratch, View, g->n_tensors),
+		.uses = ARENA_ARRAY(&c->scratch, int, g->n_tensors)};
+	for (int i = 0; i < g->n_tensors; i++)
+		f.views[i].tensor = -1;
+	for (int i = 0; i < g->n_ops; i++) {
+		if (!(g->ops[i].phases & bits[kind]))
+			continue;
+		f.ops[f.n_ops++] = i;
+		const OpInfo *info = &op_table[g->ops[i].kind];
+		for (int k = 0; k < info->n_operands; k++)
+			if (g->ops[i].operands[k] >= 0 && info->operands[k].role != OPERAND_OUT)
+				f.uses[g->ops[i].operands[k]]++;
+	}
+	for (int i = 0; i < f.n_ops;)
+		i += lower_at(&f, i);
+	mark_layer_outputs(&f);
+}
+
+/* fuse - per target, phase and bucket, the ops that each become one launch.
+ *
+ *   needs   Graph
+ *   gives   TargetWork.phases (picks empty)
+ *   breaks  nothing
+ *   fails   never: what cannot be fused stays an op of its own
+ */
+void fuse(Compile *c)
+{
+	const Options *o = &c->model.options;
+	for (int i = 0; i < c->cmd.n_targets; i++) {
+		TargetWork *work = vec_push(&c->arena, &c->work);
+		*work = (TargetWork){.target = target_by_name(c->cmd.targets[i])};
+		for (int k = 0; k < o->n_prefill; k++)
+			lower_phase(c, work, PREFILL, o->prefill[k],
+				o->prefill[k] < o->slots ? o->prefill[k] : o->slots);
+		for (int k = 0; k < o->n_decode; k++)
+			lower_phase(c, work, DECODE, o->decode[k], o->decode[k]);
+		lower_phase(c, work, ACQUIRE, 0, 0);
+	}
+}

@@ -1,0 +1,643 @@
+/* pick_kernels.c - choose one kernel for every op, and write down everything that was considered.
+ *
+ * For an op, every template that implements it is a family of candidates, one for each combination of its
+ * tunables. A candidate is admissible when the target is among its architectures, every operand binds by name,
+ * type and shape, every predicate holds, and the launch fits the device. Among the admissible ones the
+ * cheapest wins: a roofline model of the target's typical card ranks them (bytes over bandwidth, flops over
+ * the matrix rate, a launch each, and the share of the card that the grid can keep busy). Pins and bans of
+ * MODEL.toml come first. There is no fall-back: an op without an admissible candidate is a refusal that says
+ * why each one was rejected.
+ *
+ * Layers repeat, so a decision is made once for each different op and reused.
+ */
+#include "compiler/ir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAMES = 48, MAX_DEFINES = 64, WHY_BYTES = 256, MAX_CANDIDATES = 256 };
+
+typedef struct Env { /* constants known so far, with their values */
+	ExprName names[MAX_NAMES];
+	int n;
+} Env;
+
+typedef struct Picker {
+	Compile *c;
+	TargetWork *work;
+	Lowered *low;
+	LOp *op;
+	const char *refused; /* "op operands" of the last refusal: equal layers are refused once */
+	char why[WHY_BYTES];
+} Picker;
+
+static bool set(Env *env, const char *name, int64_t value)
+{
+	if (env->n == MAX_NAMES)
+		bug("more than %d constants in one contract", MAX_NAMES);
+	env->names[env->n++] = (ExprName){name, value};
+	return true;
+}
+
+static bool reject(Picker *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool reject(Picker *p, const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	vsnprintf(p->why, sizeof p->why, fmt, args);
+	va_end(args);
+	return false;
+}
+
+static bool eval(Picker *p, const Env *env, const char *text, int64_t *value)
+{
+	ExprEnv e = {env->names, env->n, NULL};
+	char why[WHY_BYTES / 2];
+	return expr_eval(text, &e, value, why, sizeof why) || reject(p, "%s: %s", text, why);
+}
+
+/* "K = 576, ROWS = 1": the names an expression mentions, with their values. */
+typedef struct Operands { const Env *env; char *text; size_t room; int n; } Operands;
+static void add_operand(void *ctx, const char *name, int n)
+{
+	Operands *o = ctx;
+	ExprEnv e = {o->env->names, o->env->n, NULL};
+	int64_t value;
+	if (!env_find(&e, name, (size_t)n, &value))
+		return;
+	int len = snprintf(o->text, o->room, "%s%.*s = %lld", o->n++ ? ", " : "", n, name, (long long)value);
+	if (len > 0 && (size_t)len < o->room) {
+		o->text += len;
+		o->room -= (size_t)len;
+	}
+}
+
+/* Does "80" serve sm_89? A plain number serves every later capability, "90a" that one alone. */
+static bool arch_serves(const char *arch, const Target *t)
+{
+	char *end;
+	long cc = strtol(arch, &end, 10);
+	int have = t->cc_major * 10 + t->cc_minor;
+	return *end == 'a' ? t->is_exact && have == cc : have >= cc;
+}
+
+static bool check_arch(Picker *p, const KernelTemplate *t)
+{
+	char list[64] = "";
+	for (int i = 0; i < t->n_archs; i++) {
+		if (arch_serves(t->archs[i], p->work->target))
+			return true;
+		snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", t->archs[i]);
+	}
+	return reject(p, "needs architecture %s: target is %s", list, p->work->target->name);
+}
+
+/* Binding ---------------------------------------------------------------------------------------- */
+
+static const char *next_item(const char *shape, char *item, size_t bytes)
+{
+	int depth = 0;
+	size_t n = 0;
+	while (*shape == ' ')
+		shape++;
+	for (; *shape && (depth || *shape != ','); shape++) {
+		depth += (*shape == '(') - (*shape == ')');
+		if (n + 1 < bytes)
+			item[n++] = *shape;
+	}
+	item[n] = 0;
+	return *shape == ',' ? shape + 1 : NULL;
+}
+
+static bool is_dim(const KernelTemplate *t, const char *name)
+{
+	for (int i = 0; i < t->n_dims; i++)
+		if (strcmp(t->dims[i], name) == 0)
+			return true;
+	return false;
+}
+
+static bool known(const Env *env, const char *name, int64_t *value)
+{
+	ExprEnv e = {env->names, env->n, NULL};
+	return env_find(&e, name, strlen(name), value);
+}
+
+/* A dim's first plain mention decides it; any other mention must agree. A 0 dim of the operand is one that the
+ * candidate decides (its own tunable). Expressions wait until all plain dims are bound (pass 1). */
+static bool bind_shape(Picker *p, const KernelTemplate *t, const ContractField *f, const LTensor *x, Env *env,
+	int pass)
+{
+	char item[96];
+	const char *rest = f->shape;
+	int d = 0;
+	for (; rest; d++) {
+		rest = next_item(rest, item, sizeof item);
+		if (d >= x->n_dims)
+			return reject(p, "%s: contract shape [%s] has more dims than %s", f->name, f->shape, x->name);
+		int64_t want, have = x->shape[d];
+		if (is_dim(t, item) && !known(env, item, &want)) {
+			set(env, item, have);
+		} else if (pass == 1) {
+			if (!eval(p, env, item, &want))
+				return false;
+			if (have != 0 && have != want)
+				return reject(p, "%s: contract says %s = %lld, %s has %lld", f->name, item,
+					(long long)want, x->name, (long long)have);
+		}
+	}
+	return d == x->n_dims || reject(p, "%s: contract shape [%s] has fewer dims than %s", f->name, f->shape, x->name);
+}
+
+static bool bind_dtype(Picker *p, const KernelTemplate *t, const ContractField *f, const LTensor *x, int *vars)
+{
+	for (int v = 0; v < t->n_dtypes; v++) {
+		if (strcmp(t->dtypes[v].var, f->dtype) != 0)
+			continue;
+		if (vars[v] >= 0 && vars[v] != (int)x->dtype)
+			return reject(p, "%s: %s is %s, but %s is already %s", f->name, x->name, dtype_name(x->dtype),
+				f->dtype, dtype_name((Dtype)vars[v]));
+		for (int i = 0; i < t->dtypes[v].n; i++)
+			if (t->dtypes[v].allowed[i] == x->dtype) {
+				vars[v] = (int)x->dtype;
+				return true;
+			}
+		return reject(p, "%s: %s is %s, which %s does not take", f->name, x->name, dtype_name(x->dtype), f->dtype);
+	}
+	return strcmp(f->dtype, dtype_name(x->dtype)) == 0
+		|| reject(p, "%s: %s is %s, the contract takes %s", f->name, x->name, dtype_name(x->dtype), f->dtype);
+}
+
+static const LTensor *operand_of(const Picker *p, const ContractField *f)
+{
+	int i = op_operand(p->op->kind, f->name);
+	if (i < 0)
+		bug("kernelgen let through field %s of no operand", f->name);
+	return p->op->operands[i] < 0 ? NULL : &p->low->tensors.at[p->op->operands[i]];
+}
+
+static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int *vars)
+{
+	for (int pass = 0; pass < 2; pass++)
+		for (int i = 0; i < t->n_fields; i++) {
+			const ContractField *f = &t->fields[i];
+			const LTensor *x = operand_of(p, f);
+			if (pass == 0 && f->flag)
+				set(env, f->flag, x != NULL);
+			if (!x && !f->flag)
+				return reject(p, "%s is absent, the contract needs it", f->name);
+			if (x && !((pass || bind_dtype(p, t, f, x, vars)) && bind_shape(p, t, f, x, env, pass)))
+				return false;
+		}
+	for (int i = 0; i < t->n_dims; i++) { /* dims only absent operands would have bound */
+		int64_t unused;
+		if (!known(env, t->dims[i], &unused))
+			set(env, t->dims[i], 0);
+	}
+	return true;
+}
+
+/* One candidate ------------------------------------------------------------------------------------- */
+
+static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env)
+{
+	for (int i = 0; i < t->n_requires; i++) {
+		int64_t ok;
+		if (!eval(p, env, t->requires[i].text, &ok))
+			return false;
+		if (!ok) {
+			char text[160] = "";
+			Operands o = {env, text, sizeof text, 0};
+			char why[64];
+			expr_names(t->requires[i].text, add_operand, &o, why, sizeof why);
+			return reject(p, "%s is false: %s", t->requires[i].text, text);
+		}
+	}
+	return true;
+}
+
+static bool check_launch(Picker *p, const KernelTemplate *t, const Env *env, Pick *pick)
+{
+	static const int64_t limits[3] = {2147483647, 65535, 65535};
+	int64_t v;
+	for (int i = 0; i < 3; i++) {
+		if (!eval(p, env, t->grid[i], &v))
+			return false;
+		if (v < 1 || v > limits[i])
+			return reject(p, "grid.%c = %s = %lld: the device takes 1 to %lld", "xyz"[i], t->grid[i],
+				(long long)v, (long long)limits[i]);
+		pick->grid[i] = (int)v;
+	}
+	if (!eval(p, env, t->block, &v))
+		return false;
+	if (v < 1 || v > 1024)
+		return reject(p, "block = %s = %lld: the device takes 1 to 1024", t->block, (long long)v);
+	pick->block[0] = (int)v;
+	pick->block[1] = pick->block[2] = 1;
+	if (!eval(p, env, t->smem, &v))
+		return false;
+	if (v < 0 || v > p->work->target->smem_block_bytes)
+		return reject(p, "shared memory = %s = %lld bytes: %s has %d a block", t->smem, (long long)v,
+			p->work->target->name, p->work->target->smem_block_bytes);
+	pick->smem_bytes = (int)v;
+	return eval(p, env, t->reads, &pick->read_bytes) && eval(p, env, t->writes, &pick->write_bytes)
+		&& eval(p, env, t->flops, &pick->flops);
+}
+
+/* Microseconds on the target's typical card. Bandwidth needs enough threads in flight on every
+ * multiprocessor, so a grid that fills only part of the card gets only that part of the rate. */
+static double model_cost(const Target *t, const Pick *k)
+{
+	double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
+	double per_sm = (double)t->threads_sm / k->block[0];
+	if (k->smem_bytes && per_sm > (double)t->smem_block_bytes / k->smem_bytes)
+		per_sm = (double)(t->smem_block_bytes / k->smem_bytes);
+	per_sm = per_sm < 1 ? 1 : (double)(int)per_sm;
+	double at_once = per_sm * t->n_sms, waves = (double)(int64_t)((blocks + at_once - 1) / at_once);
+	double busy = blocks / (waves * at_once);
+	if (waves == 1) { /* half the threads of an SM already draw its full rate */
+		double spread = blocks < t->n_sms ? blocks / t->n_sms : 1;
+		double deep = 2 * blocks * k->block[0] / ((double)t->n_sms * t->threads_sm);
+		busy = spread < deep ? spread : deep;
+		busy = busy > 1 ? 1 : busy;
+	}
+	double bytes_us = (double)(k->read_bytes + k->write_bytes) / (t->read_gbps * 1e3);
+	double flops_us = (double)k->flops / (t->bf16_tflops * 1e6);
+	return t->launch_us + (bytes_us > flops_us ? bytes_us : flops_us) / busy;
+}
+
+static int compare_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* "BIAS=0 EPS=0x1.4f8b58p-17f K=576 WT=bf16 ...": sorted, so that equal kernels have equal text. */
+static const char *defines_text(Picker *p, const KernelTemplate *t, const Env *env, const int *vars)
+{
+	char *list[MAX_DEFINES];
+	int n = 0;
+	Arena *a = &p->c->scratch;
+	for (int i = 0; i < env->n; i++)
+		list[n++] = arena_printf(a, "%s=%lld", env->names[i].name, (long long)env->names[i].value);
+	for (int i = 0; i < t->n_attrs; i++) {
+		double value;
+		bool is_float;
+		attr_value(&p->op->attrs, t->attrs[i], &value, &is_float);
+		if (is_float)
+			list[n++] = arena_printf(a, "%s=%af", t->attrs[i], value);
+	}
+	for (int v = 0; v < t->n_dtypes; v++)
+		list[n++] = arena_printf(a, "%s=%s", t->dtypes[v].var,
+			dtype_name(vars[v] < 0 ? t->dtypes[v].allowed[0] : (Dtype)vars[v]));
+	qsort(list, (size_t)n, sizeof list[0], compare_text);
+	size_t bytes = 1;
+	for (int i = 0; i < n; i++)
+		bytes += strlen(list[i]) + 1;
+	char *text = arena_alloc(&p->c->arena, bytes), *at = text;
+	for (int i = 0; i < n; i++)
+		at += sprintf(at, "%s%s", i ? " " : "", list[i]);
+	return text;
+}
+
+static void set_attrs(Picker *p, const KernelTemplate *t, Env *env)
+{
+	for (int i = 0; i < t->n_attrs; i++) {
+		double value;
+		bool is_float;
+		if (!attr_value(&p->op->attrs, t->attrs[i], &value, &is_float))
+			bug("kernelgen let through attribute %s", t->attrs[i]);
+		if (!is_float)
+			set(env, t->attrs[i], (int64_t)value);
+	}
+}
+
+/* Fills pick when the candidate is admissible, else p->why. `choice` numbers the tunables' combination. */
+static bool try_candidate(Picker *p, int template_index, int choice, Pick *pick, const char **tunables)
+{
+	const KernelTemplate *t = &kernel_table[template_index];
+	Env env = {.n = 0};
+	int vars[4] = {-1, -1, -1, -1};
+	char text[160] = "";
+	for (int i = 0; i < t->n_tunables; i++) {
+		const ContractTunable *tune = &t->tunables[i];
+		int value = tune->values[choice % tune->n_values];
+		choice /= tune->n_values;
+		set(&env, tune->name, value);
+		snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s=%d", i ? " " : "", tune->name, value);
+	}
+	*tunables = arena_strdup(&p->c->arena, text);
+	set_attrs(p, t, &env);
+	*pick = (Pick){.template_index = template_index, .kernel = -1, .slot = -1};
+	if (!check_arch(p, t) || !bind_operands(p, t, &env, vars) || !check_requires(p, t, &env)
+		|| !check_launch(p, t, &env, pick))
+		return false;
+	pick->defines = defines_text(p, t, &env, vars);
+	return true;
+}
+
+/* Dims the winner decided: the shapes of intermediates it writes. */
+static void settle_outputs(Picker *p, const Pick *pick, const char *tunables)
+{
+	const KernelTemplate *t = &kernel_table[pick->template_index];
+	Env env = {.n = 0};
+	int vars[4] = {-1, -1, -1, -1};
+	for (int i = 0; i < t->n_tunables; i++) {
+		size_t n = strlen(t->tunables[i].name);
+		for (const char *s = tunables; s && *s; s = strchr(s, ' ') ? strchr(s, ' ') + 1 : NULL)
+			if (strncmp(s, t->tunables[i].name, n) == 0 && s[n] == '=')
+				set(&env, t->tunables[i].name, atoi(s + n + 1));
+	}
+	set_attrs(p, t, &env);
+	if (!bind_operands(p, t, &env, vars))
+		bug("the chosen %s no longer binds: %s", t->name, p->why);
+	for (int i = 0; i < t->n_fields; i++) {
+		int k = op_operand(p->op->kind, t->fields[i].name);
+		if (p->op->operands[k] < 0 || t->fields[i].role != OPERAND_OUT)
+			continue;
+		LTensor *x = &p->low->tensors.at[p->op->operands[k]];
+		char item[96];
+		const char *rest = t->fields[i].shape;
+		for (int d = 0; rest; d++) {
+			rest = next_item(rest, item, sizeof item);
+			if (x->shape[d] == 0 && !eval(p, &env, item, &x->shape[d]))
+				bug("shape of %s: %s", x->name, p->why);
+		}
+	}
+}
+
+/* Rules of MODEL.toml --------------------------------------------------------------------------------- */
+
+static bool rule_applies(const Picker *p, const KernelRule *r)
+{
+	int last = p->c->graph.n_layers - 1;
+	bool in_layers = p->op->layer >= r->layer_first && p->op->layer <= r->layer_last;
+	bool all_layers = r->layer_first == 0 && r->layer_last == last;
+	return (in_layers || all_layers) && (!r->op || strcmp(r->op, op_table[p->op->kind].name) == 0)
+		&& (!r->phase || strcmp(r->phase, phase_name(p->low->kind)) == 0);
+}
+
+/* Every word of `wanted` ("WARPS=8 SPLITS=4") stands in `have`. */
+static bool has_tunables(const char *have, const char *wanted)
+{
+	for (const char *w = wanted; w && *w;) {
+		size_t n = strcspn(w, " ,");
+		bool found = false;
+		for (const char *h = have; h && *h; h = strchr(h, ' ') ? strchr(h, ' ') + 1 : NULL)
+			found |= strcspn(h, " ") == n && strncmp(h, w, n) == 0;
+		if (!found)
+			return false;
+		w += n + strspn(w + n, " ,");
+	}
+	return true;
+}
+
+static bool rule_names(const KernelRule *r, const char *name, const char *tunables)
+{
+	return strcmp(r->template_name, name) == 0 && (!r->tunables || has_tunables(tunables, r->tunables));
+}
+
+/* 0 = no rule, 1 = pinned, -1 = banned or pushed out by a pin. */
+static int rule_verdict(const Picker *p, const char *name, const char *tunables, const KernelRule **by)
+{
+	int verdict = 0;
+	for (int i = 0; i < p->c->model.options.rules.n; i++) {
+		const KernelRule *r = &p->c->model.options.rules.at[i];
+		const KernelTemplate *pinned = NULL;
+		if (!rule_applies(p, r))
+			continue;
+		for (int k = 0; k < n_kernel_table && r->is_pin; k++)
+			if (strcmp(kernel_table[k].name, r->template_name) == 0 && kernel_table[k].op == p->op->kind)
+				pinned = &kernel_table[k];
+		bool named = rule_names(r, name, tunables);
+		if (r->is_pin ? !pinned : !named)
+			continue;
+		*by = r;
+		if (!r->is_pin || !named)
+			return -1;
+		verdict = 1;
+	}
+	return verdict;
+}
+
+/* The decision for one op ------------------------------------------------------------------------------ */
+
+static const char *operands_text(Picker *p)
+{
+	char *text = arena_strdup(&p->c->scratch, "");
+	const OpInfo *info = &op_table[p->op->kind];
+	for (int i = 0; i < info->n_operands; i++) {
+		if (p->op->operands[i] < 0)
+			continue;
+		const LTensor *x = &p->low->tensors.at[p->op->operands[i]];
+		char shape[128] = "";
+		for (int d = 0; d < x->n_dims; d++)
+			snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", d ? "," : "",
+				(long long)x->shape[d]);
+		text = arena_printf(&p->c->scratch, "%s%s%s %s [%s]", text, *text ? ", " : "",
+			info->operands[i].name, dtype_name(x->dtype), shape);
+	}
+	return arena_strdup(&p->c->arena, text);
+}
+
+static int combinations(const KernelTemplate *t)
+{
+	int n = 1;
+	for (int i = 0; i < t->n_tunables; i++)
+		n *= t->tunables[i].n_values;
+	return n;
+}
+
+typedef struct Decision {
+	VEC(Candidate) candidates;
+	Pick best;
+	int best_at; /* index of the winning candidate, -1 = none */
+} Decision;
+
+static void consider(Picker *p, Decision *d, int template_index, int choice)
+{
+	const KernelTemplate *t = &kernel_table[template_index];
+	const char *tunables = "";
+	const KernelRule *by = NULL;
+	Pick pick;
+	bool ok = try_candidate(p, template_index, choice, &pick, &tunables);
+	int rule = rule_verdict(p, t->name, tunables, &by);
+	Candidate *k = vec_push(&p->c->arena, &d->candidates);
+	*k = (Candidate){.kernel = t->name, .tunables = tunables, .reason = "", .cost_from = ""};
+	if (!ok) {
+		k->verdict = REJECTED;
+		k->reason = arena_strdup(&p->c->arena, p->why);
+		return;
+	}
+	if (rule < 0) {
+		k->verdict = BANNED;
+		k->reason = arena_printf(&p->c->arena, "%s:%d", by->at.file, by->at.line);
+		return;
+	}
+	k->verdict = SLOWER;
+	k->cost_us = model_cost(p->work->target, &pick);
+	k->cost_from = rule > 0 ? "pin" : "model";
+	if (d->best_at < 0 || k->cost_us < d->candidates.at[d->best_at].cost_us) {
+		d->best = pick;
+		d->best_at = d->candidates.n - 1;
+	}
+}
+
+/* All combinations of a template that fail for one reason are one candidate: the tunables play no part. */
+static void fold_rejected(Picker *p, Decision *d, int from)
+{
+	if (d->candidates.n - from < 2)
+		return;
+	for (int i = from; i < d->candidates.n; i++)
+		if (d->candidates.at[i].verdict != REJECTED
+			|| strcmp(d->candidates.at[i].reason, d->candidates.at[from].reason) != 0)
+			return;
+	d->candidates.n = from + 1;
+	d->candidates.at[from].tunables = "";
+	(void)p;
+}
+
+static void refuse(Picker *p, const Decision *d)
+{
+	const LOp *op = p->op;
+	char where[64];
+	if (op->layer >= 0 && op->layer < p->c->graph.n_layers)
+		snprintf(where, sizeof where, "layer %d", op->layer);
+	else
+		snprintf(where, sizeof where, op->layer < 0 ? "before the layers" : "after the layers");
+	Loc at = {p->c->model.config.at_hidden_dim.file, 0, 0};
+	char *text = arena_printf(&p->c->arena, "no admissible kernel for %s (%s, %s rows %d, %s): %s",
+		op_table[op->kind].name, where, phase_name(p->low->kind), p->low->rows, p->work->target->name,
+		operands_text(p));
+	if (op->note)
+		text = arena_printf(&p->c->arena, "%s\n    not fused: %s", text, op->note);
+	if (!d->candidates.n)
+		text = arena_printf(&p->c->arena, "%s\n    no template implements this op alone", text);
+	for (int i = 0; i < d->candidates.n && i < 8; i++) {
+		const Candidate *k = &d->candidates.at[i];
+		text = arena_printf(&p->c->arena, "%s\n    %s%s%s: %s %s", text, k->kernel, *k->tunables ? " " : "",
+			k->tunables, verdict_name(k->verdict), k->reason);
+	}
+	fail_at(&p->c->diags, A0701, at, "%s", text);
+}
+
+/* The ledger slot an equal decision of the layer before already has, or -1. */
+static int same_slot(Picker *p, const char *operands)
+{
+	for (int i = p->work->ledger.n - 1; i >= 0; i--) {
+		const Slot *s = &p->work->ledger.at[i];
+		if (s->phase != p->low->kind || s->rows != p->low->rows)
+			return -1;
+		if (s->op == p->op->kind && s->layer_last + 1 >= p->op->layer && s->layer_last >= 0
+			&& strcmp(s->operands, operands) == 0)
+			return i;
+	}
+	return -1;
+}
+
+static bool same_rules(const Picker *p, int layer_a, int layer_b)
+{
+	for (int i = 0; i < p->c->model.options.rules.n; i++) {
+		const KernelRule *r = &p->c->model.options.rules.at[i];
+		bool a = layer_a >= r->layer_first && layer_a <= r->layer_last;
+		bool b = layer_b >= r->layer_first && layer_b <= r->layer_last;
+		if (a != b)
+			return false;
+	}
+	return true;
+}
+
+static bool same_attrs(const Attrs *a, const Attrs *b)
+{
+#define ATTR(NAME, field, type, meaning) \
+	if (a->field != b->field) \
+		return false;
+#include "artifacts/attrs.h"
+#undef ATTR
+	return true;
+}
+
+static void decide(Picker *p)
+{
+	LOp *op = p->op;
+	const char *operands = operands_text(p);
+	int slot = same_slot(p, operands);
+	for (int i = 0; slot >= 0 && i < p->low->ops.n; i++) {
+		const LOp *twin = &p->low->ops.at[i];
+		if (twin->pick < 0 || p->low->picks.at[twin->pick].slot != slot)
+			continue;
+		if (!same_attrs(&twin->attrs, &op->attrs) || !same_rules(p, twin->layer, op->layer))
+			break;
+		op->pick = twin->pick;
+		if (p->work->ledger.at[slot].layer_last < op->layer)
+			p->work->ledger.at[slot].layer_last = op->layer;
+		const Pick *k = &p->low->picks.at[op->pick];
+		settle_outputs(p, k, p->work->ledger.at[slot].candidates[k->chosen].tunables);
+		return;
+	}
+	Decision d = {.best_at = -1};
+	for (int t = 0; t < n_kernel_table; t++) {
+		if (kernel_table[t].op != op->kind)
+			continue;
+		int from = d.candidates.n;
+		for (int i = 0; i < combinations(&kernel_table[t]) && d.candidates.n < MAX_CANDIDATES; i++)
+			consider(p, &d, t, i);
+		fold_rejected(p, &d, from);
+	}
+	if (d.best_at < 0) {
+		const char *what = arena_printf(&p->c->scratch, "%d %s", op->kind, operands);
+		if (!p->refused || strcmp(p->refused, what) != 0)
+			refuse(p, &d);
+		p->refused = what;
+		return;
+	}
+	Candidate *winner = &d.candidates.at[d.best_at];
+	winner->verdict = CHOSEN;
+	*vec_push(&p->c->arena, &p->work->ledger) = (Slot){.phase = p->low->kind, .rows = p->low->rows,
+		.outs = p->low->outs, .layer_first = op->layer, .layer_last = op->layer, .op = op->kind,
+		.operands = operands, .candidates = d.candidates.at, .n_candidates = d.candidates.n};
+	d.best.slot = p->work->ledger.n - 1;
+	d.best.chosen = d.best_at;
+	*vec_push(&p->c->arena, &p->low->picks) = d.best;
+	op->pick = p->low->picks.n - 1;
+	settle_outputs(p, &d.best, winner->tunables);
+}
+
+static void check_rules(Compile *c)
+{
+	const char *names[256];
+	int n = 0;
+	for (int i = 0; i < n_kernel_table && n < 256; i++)
+		names[n++] = kernel_table[i].name;
+	for (int i = 0; i < c->model.options.rules.n; i++) {
+		const KernelRule *r = &c->model.options.rules.at[i];
+		bool found = false;
+		for (int k = 0; k < n; k++)
+			found |= strcmp(names[k], r->template_name) == 0;
+		const char *near = found ? NULL : closest_name(r->template_name, names, n);
+		if (!found)
+			fail_at(&c->diags, A0702, r->at, "kernels.%s: no template is named \"%s\"%s%s%s",
+				r->is_pin ? "pin" : "ban", r->template_name, near ? ": did you mean \"" : "",
+				near ? near : "", near ? "\"?" : "");
+	}
+}
+
+/* pick_kernels - one admissible, cheapest kernel for every op of every phase.
+ *
+ *   needs   TargetWork.phases, kernel table, MODEL.toml's pins and bans
+ *   gives   LOp.pick, Lowered.picks, TargetWork.ledger; shapes that a kernel's tunables decide
+ *   breaks  nothing
+ *   fails   an op without an admissible candidate (all of them are reported), a rule that names no template
+ */
+void pick_kernels(Compile *c)
+{
+	check_rules(c);
+	for (int w = 0; w < c->work.n; w++)
+		for (int i = 0; i < c->work.at[w].phases.n; i++) {
+			Picker p = {.c = c, .work = &c->work.at[w], .low = &c->work.at[w].phases.at[i]};
+			for (int k = 0; k < p.low->ops.n; k++) {
+				p.op = &p.low->ops.at[k];
+				decide(&p);
+			}
+		}
+}

@@ -1,0 +1,115 @@
+/* schedule.c - turn picked ops into launches, and hazards into edges.
+ *
+ * Launches keep the order of the ops. Launch i waits for an earlier j when one of them writes bytes that the
+ * other touches (read after write, write after read, write after write), judged by arena and offset, so that
+ * buffers which share a place are ordered too. Only edges that do not follow from others are kept: going back
+ * from i, a j that is already an ancestor of i needs none.
+ */
+#include "compiler/ir.h"
+
+#include <string.h>
+
+typedef struct Touch { ArenaKind arena; int64_t from, to; bool writes; } Touch;
+
+typedef struct Graphing {
+	Compile *c;
+	const Lowered *low;
+	Phase *phase;
+	Touch *touches;      /* [launch][PLAN_MAX_OPERANDS] */
+	int *n_touches;
+	uint64_t *ancestors; /* [launch][words] */
+	int words;
+} Graphing;
+
+static void note_touches(Graphing *g, int i)
+{
+	const LOp *op = &g->low->ops.at[i];
+	const OpInfo *info = &op_table[op->kind];
+	for (int k = 0; k < info->n_operands; k++) {
+		if (op->operands[k] < 0)
+			continue;
+		const Buf *b = &g->phase->bufs[op->operands[k]];
+		if (b->arena == ARENA_WEIGHTS)
+			continue;
+		g->touches[i * PLAN_MAX_OPERANDS + g->n_touches[i]++] = (Touch){b->arena, b->offset,
+			b->offset + b->bytes, info->operands[k].role == OPERAND_OUT
+			|| info->operands[k].role == OPERAND_INOUT};
+	}
+}
+
+static bool conflict(const Graphing *g, int i, int j)
+{
+	for (int a = 0; a < g->n_touches[i]; a++)
+		for (int b = 0; b < g->n_touches[j]; b++) {
+			const Touch *x = &g->touches[i * PLAN_MAX_OPERANDS + a];
+			const Touch *y = &g->touches[j * PLAN_MAX_OPERANDS + b];
+			if ((x->writes || y->writes) && x->arena == y->arena && x->from < y->to && y->from < x->to)
+				return true;
+		}
+	return false;
+}
+
+static void add_edges(Graphing *g, int i)
+{
+	uint64_t *mine = g->ancestors + (size_t)i * (size_t)g->words;
+	int *deps = ARENA_ARRAY(&g->c->scratch, int, i + 1), n = 0;
+	for (int j = i - 1; j >= 0; j--) {
+		if (mine[j / 64] >> (j % 64) & 1 || !conflict(g, i, j))
+			continue;
+		deps[n++] = j;
+		const uint64_t *theirs = g->ancestors + (size_t)j * (size_t)g->words;
+		for (int w = 0; w < g->words; w++)
+			mine[w] |= theirs[w];
+		mine[j / 64] |= (uint64_t)1 << (j % 64);
+	}
+	Launch *l = &g->phase->launches[i];
+	l->deps = ARENA_ARRAY(&g->c->arena, int, n);
+	l->n_deps = n;
+	for (int k = 0; k < n; k++)
+		l->deps[k] = deps[n - 1 - k]; /* ascending */
+}
+
+static void make_launch(Graphing *g, int i)
+{
+	const LOp *op = &g->low->ops.at[i];
+	const Pick *pick = &g->low->picks.at[op->pick];
+	const KernelTemplate *t = &kernel_table[pick->template_index];
+	Launch *l = &g->phase->launches[i];
+	*l = (Launch){.kernel = pick->kernel, .op = op->kind, .layer = op->layer, .read_bytes = pick->read_bytes,
+		.write_bytes = pick->write_bytes, .flops = pick->flops, .slot = pick->slot,
+		.produces_layer = op->produces_layer, .n_args = t->n_fields,
+		.args = ARENA_ARRAY(&g->c->arena, Arg, t->n_fields)};
+	memcpy(l->grid, pick->grid, sizeof l->grid);
+	for (int f = 0; f < t->n_fields; f++) {
+		int k = op_operand(op->kind, t->fields[f].name);
+		l->args[f] = (Arg){.field_offset = t->fields[f].offset, .buf = op->operands[k], .operand = k};
+	}
+}
+
+/* schedule - the launches of every phase and the edges between them.
+ *
+ *   needs   picks with kernels, buffers with offsets
+ *   gives   Phase.launches
+ *   breaks  nothing
+ *   fails   never
+ */
+void schedule(Compile *c)
+{
+	for (int w = 0; w < c->work.n; w++)
+		for (int p = 0; p < c->work.at[w].plan.n_phases; p++) {
+			const Lowered *low = &c->work.at[w].phases.at[p];
+			Phase *phase = &c->work.at[w].plan.phases[p];
+			int n = low->ops.n;
+			Graphing g = {.c = c, .low = low, .phase = phase, .words = (n + 63) / 64,
+				.touches = ARENA_ARRAY(&c->scratch, Touch, n * PLAN_MAX_OPERANDS),
+				.n_touches = ARENA_ARRAY(&c->scratch, int, n)};
+			g.ancestors = ARENA_ARRAY(&c->scratch, uint64_t, n * g.words);
+			phase->n_launches = n;
+			phase->launches = ARENA_ARRAY(&c->arena, Launch, n);
+			for (int i = 0; i < n; i++) {
+				make_launch(&g, i);
+				note_touches(&g, i);
+				add_edges(&g, i);
+			}
+		}
+}
