@@ -1,0 +1,32 @@
+/* input.h - reading files that somebody else wrote.
+ *
+ * A path of a checkpoint may lead to a folder, a FIFO, a device, a loop of symbolic links or ten terabytes
+ * of nothing. Opening never blocks, only regular files pass, everything is read with pread (a mapping
+ * would die when the file shrinks), and a size limit stands before every allocation.
+ */
+#ifndef ATLASC_INPUT_H
+#define ATLASC_INPUT_H
+
+#include "compiler/base.h"
+
+enum { INPUT_FAILED = -1, INPUT_ABSENT = -2 };
+
+/* Descriptor of a regular file and its size in bytes; the caller closes it. INPUT_ABSENT when `optional` and
+ * nothing of that name exists; INPUT_FAILED after having recorded A0102 or A0104. */
+int input_open(Diags *d, const char *path, bool optional, int64_t *bytes);
+
+/* Exactly n bytes from offset `at`, whatever signals and short reads do. On failure false with errno set;
+ * errno 0 = the file ended early. */
+bool input_pread(int fd, void *dst, size_t n, int64_t at);
+
+/* The whole file, followed by a NUL that is not counted, in `a`. *text is NULL when the file is absent
+ * (`optional` only). False after having recorded an error; A0106 names size and limit. */
+bool input_read(Arena *a, Diags *d, const char *path, bool optional, int64_t max_bytes, char **text, size_t *n);
+
+/* "dir/name", with as few slashes as `dir` allows: how the user would name the file. */
+const char *input_path(Arena *a, const char *dir, const char *name);
+
+/* Offset of the first byte that is not UTF-8 (surrogates and overlong forms are not), or n. */
+size_t utf8_bad(const char *text, size_t n);
+
+#endif

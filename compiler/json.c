@@ -1,0 +1,309 @@
+/* json.c - JSON with places.
+ *
+ * jansson judges and decodes, but it forgets where a value stood. So the text is scanned first, in one loop
+ * without recursion, which notes the place of every value in the order of the text; afterwards jansson's
+ * tree, which keeps that order because a repeated name is refused, is copied in lockstep with the notes.
+ * On a text that is not JSON the scan is merely harmless: what is wrong with it is for jansson to say.
+ *
+ * The scan is also where hostile texts end: depth and number of values are bounded before jansson, which
+ * recurses and takes a hundred bytes a value, sees anything.
+ */
+#include "compiler/json.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "compiler/input.h"
+
+const JsonRules json_config_rules = {A0201, 16 << 20, JSON_MAX_DEPTH, 1 << 18, true};
+
+typedef struct Mark { /* a value seen by the scan */
+	size_t begin, end;
+	int line, col;
+	const char *nonfinite; /* the token that stood there, now blanked to 0 */
+} Mark;
+
+typedef struct Scan {
+	const JsonRules *rules;
+	Arena *scratch;
+	Diags *diags;
+	const char *file;
+	char *text;
+	size_t n, at;
+	int line, col;
+	bool in_object[JSON_MAX_DEPTH + 1], key_next;
+	int open[JSON_MAX_DEPTH + 1]; /* marks of the containers around */
+	int depth;
+	VEC(Mark) marks;
+} Scan;
+
+static void step(Scan *s)
+{
+	unsigned char ch = (unsigned char)s->text[s->at++];
+	if (ch == '\n') {
+		s->line++;
+		s->col = 1;
+	} else if ((ch & 0xC0) != 0x80) {
+		s->col++;
+	}
+}
+
+static bool is_blank(char ch) { return ch == ' ' || ch == '\t' || ch == '\n' || ch == '\r'; }
+
+static bool add_mark(Scan *s)
+{
+	if (s->marks.n == s->rules->max_values)
+		return fail_at(s->diags, s->rules->code, (Loc){s->file, s->line, s->col},
+			"more than %d values: refused before reading on", s->rules->max_values);
+	*vec_push(s->scratch, &s->marks) = (Mark){s->at, s->at, s->line, s->col, NULL};
+	return true;
+}
+
+static void scan_string(Scan *s)
+{
+	step(s);
+	while (s->at < s->n && s->text[s->at] != '"') {
+		if (s->text[s->at] == '\\' && s->at + 1 < s->n)
+			step(s);
+		step(s);
+	}
+	if (s->at < s->n)
+		step(s);
+}
+
+/* A number, true, false, null, or one of the three words that JSON does not have. */
+static void scan_word(Scan *s)
+{
+	static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+	size_t begin = s->at;
+	while (s->at < s->n && !is_blank(s->text[s->at]) && !strchr(",:]}[{\"", s->text[s->at]))
+		step(s);
+	Mark *m = &s->marks.at[s->marks.n - 1];
+	for (int i = 0; s->rules->nonfinite && i < 3; i++) {
+		size_t len = strlen(words[i]);
+		if (s->at - begin == len && memcmp(s->text + begin, words[i], len) == 0) {
+			m->nonfinite = words[i];
+			memset(s->text + begin, ' ', len);
+			s->text[begin] = '0';
+		}
+	}
+}
+
+static bool scan_value(Scan *s, char ch)
+{
+	if (!add_mark(s))
+		return false;
+	int mark = s->marks.n - 1;
+	if (ch == '{' || ch == '[') {
+		if (s->depth == s->rules->max_depth)
+			return fail_at(s->diags, s->rules->code, (Loc){s->file, s->line, s->col},
+				"nested deeper than %d levels", s->rules->max_depth);
+		s->depth++;
+		s->open[s->depth] = mark;
+		s->in_object[s->depth] = s->key_next = ch == '{';
+		step(s);
+		return true;
+	}
+	if (ch == '"')
+		scan_string(s);
+	else
+		scan_word(s);
+	s->marks.at[mark].end = s->at;
+	return true;
+}
+
+/* Notes every value. False when a limit is passed. */
+static bool scan(Scan *s)
+{
+	while (s->at < s->n) {
+		char ch = s->text[s->at];
+		if (ch == 0)
+			return fail_at(s->diags, s->rules->code, (Loc){s->file, s->line, s->col}, "NUL byte at offset %zu",
+				s->at);
+		if (ch == '}' || ch == ']') {
+			step(s);
+			if (s->depth > 0) {
+				s->marks.at[s->open[s->depth]].end = s->at;
+				s->depth--;
+			}
+			s->key_next = false;
+		} else if (ch == ',' || ch == ':' || is_blank(ch)) {
+			if (ch == ',')
+				s->key_next = s->depth > 0 && s->in_object[s->depth];
+			step(s);
+		} else if (ch == '"' && s->key_next) {
+			scan_string(s);
+			s->key_next = false;
+		} else if (!scan_value(s, ch)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Copying jansson's tree --------------------------------------------------------------------- */
+
+typedef struct Copy {
+	Arena *arena;
+	const Scan *scan;
+	int next; /* mark of the value to come */
+} Copy;
+
+/* {"__float__": "Infinity"}: how newer libraries write what JSON cannot */
+static bool is_boxed_nonfinite(json_t *j)
+{
+	json_t *word = json_object_size(j) == 1 ? json_object_get(j, "__float__") : NULL;
+	const char *text = word ? json_string_value(word) : NULL;
+	return text && (strcmp(text, "NaN") == 0 || strcmp(text, "Infinity") == 0 || strcmp(text, "-Infinity") == 0);
+}
+
+/* Recursion is as deep as the scan allowed. */
+static Value *copy_value(Copy *copy, json_t *j)
+{
+	if (copy->next >= copy->scan->marks.n)
+		bug("%s: more JSON values than were noted", copy->scan->file);
+	const Mark *m = &copy->scan->marks.at[copy->next++];
+	Value *v = ARENA_NEW(copy->arena, Value), **tail = &v->first;
+	v->at = v->key_at = (Loc){copy->scan->file, m->line, m->col};
+	v->source = copy->scan->text + m->begin;
+	v->source_bytes = (int)(m->end - m->begin);
+	if (m->nonfinite) {
+		v->kind = VALUE_NONFINITE;
+		v->source = m->nonfinite;
+		return v;
+	}
+	const char *key;
+	json_t *member;
+	size_t index;
+	switch (json_typeof(j)) {
+	case JSON_NULL: v->kind = VALUE_NULL; break;
+	case JSON_TRUE:
+	case JSON_FALSE: v->kind = VALUE_BOOL; v->boolean = json_is_true(j); break;
+	case JSON_INTEGER: v->kind = VALUE_INT; v->integer = json_integer_value(j); break;
+	case JSON_REAL: v->kind = VALUE_REAL; v->real = json_real_value(j); break;
+	case JSON_STRING:
+		v->kind = VALUE_STRING;
+		v->n = (int)json_string_length(j);
+		v->string = arena_strndup(copy->arena, json_string_value(j), (size_t)v->n);
+		break;
+	case JSON_ARRAY:
+		v->kind = VALUE_ARRAY;
+		json_array_foreach(j, index, member) {
+			*tail = copy_value(copy, member);
+			tail = &(*tail)->next;
+			v->n++;
+		}
+		break;
+	case JSON_OBJECT:
+		if (copy->scan->rules->nonfinite && is_boxed_nonfinite(j)) {
+			v->kind = VALUE_NONFINITE;
+			copy->next++;
+			break;
+		}
+		v->kind = VALUE_TABLE;
+		json_object_foreach(j, key, member) {
+			*tail = copy_value(copy, member);
+			(*tail)->key = arena_strdup(copy->arena, key);
+			tail = &(*tail)->next;
+			v->n++;
+		}
+		break;
+	}
+	return v;
+}
+
+/* jansson counts bytes of the text up to what it stumbled over; say it in lines and columns. */
+static Loc place_of(const Scan *s, int position)
+{
+	Loc at = {s->file, 1, 1};
+	for (size_t i = 0; i < s->n && (int)i + 1 < position; i++) {
+		if (s->text[i] == '\n') {
+			at.line++;
+			at.col = 1;
+		} else if (((unsigned char)s->text[i] & 0xC0) != 0x80) {
+			at.col++;
+		}
+	}
+	return at;
+}
+
+static bool fail_syntax(const Scan *s, const json_error_t *e)
+{
+	char why[JSON_ERROR_TEXT_LENGTH];
+	size_t n = 0;
+	for (const char *p = e->text; *p && n + 1 < sizeof why; p++)
+		why[n++] = (unsigned char)*p < ' ' || *p == 0x7f ? '?' : *p;
+	why[n] = 0;
+	if (json_error_code(e) == json_error_end_of_input_expected)
+		return fail_at(s->diags, s->rules->code, place_of(s, e->position),
+			"text after the end of the object (byte %d)", e->position);
+	return fail_at(s->diags, s->rules->code, place_of(s, e->position), "not valid JSON: %s (byte %d)", why,
+		e->position);
+}
+
+const Value *json_parse(Arena *a, Arena *scratch, Diags *d, const JsonRules *rules, const char *file,
+	char *text, size_t n)
+{
+	Scan s = {.rules = rules, .scratch = scratch, .diags = d, .file = file, .text = text, .n = n,
+		.line = 1, .col = 1};
+	if (n >= INT32_MAX) {
+		fail_at(d, rules->code, (Loc){file, 0, 0}, "%zu bytes of JSON", n);
+		return NULL;
+	}
+	if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
+		note_at(d, rules->code, (Loc){file, 1, 1}, "starts with a byte-order mark");
+		s.text += 3;
+		s.n -= 3;
+	}
+	size_t bad = utf8_bad(s.text, s.n);
+	if (bad < s.n) {
+		fail_at(d, rules->code, place_of(&s, (int)bad + 1), "not UTF-8: byte 0x%02x at offset %zu",
+			(unsigned char)s.text[bad], bad);
+		return NULL;
+	}
+	if (!scan(&s))
+		return NULL;
+	json_error_t error;
+	json_t *tree = json_loadb(s.text, s.n, JSON_REJECT_DUPLICATES, &error);
+	if (!tree) {
+		fail_syntax(&s, &error);
+		return NULL;
+	}
+	const Value *v = NULL;
+	if (json_is_object(tree)) {
+		Copy copy = {a, &s, 0};
+		v = copy_value(&copy, tree);
+		if (copy.next != s.marks.n)
+			bug("%s: %d JSON values, %d noted", file, copy.next, s.marks.n);
+	} else {
+		fail_at(d, rules->code, (Loc){file, s.marks.at[0].line, s.marks.at[0].col}, "a list: expected an object");
+	}
+	json_decref(tree);
+	return v;
+}
+
+const Value *json_read(Arena *a, Arena *scratch, Diags *d, const JsonRules *rules, const char *path, bool *absent)
+{
+	char *text;
+	size_t n;
+	bool ok = input_read(a, d, path, absent != NULL, rules->max_bytes, &text, &n);
+	if (absent)
+		*absent = ok && !text;
+	return text ? json_parse(a, scratch, d, rules, path, text, n) : NULL;
+}
+
+#ifdef FUZZ
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+	Arena a = {0}, scratch = {0};
+	Diags d = {.arena = &a};
+	char *text = arena_strndup(&a, (const char *)bytes, n);
+	const Value *v = json_parse(&a, &scratch, &d, &json_config_rules, "fuzz.json", text, n);
+	if (!v && !d.n_errors)
+		bug("refused without a word");
+	arena_release(&scratch);
+	arena_release(&a);
+	return 0;
+}
+#endif

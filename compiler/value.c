@@ -1,0 +1,132 @@
+/* value.c - typed access to values read from JSON and TOML (see value.h). */
+#include "compiler/value.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_TEXT_BYTES = 48 };
+
+const Value *value_get(const Value *t, const char *key)
+{
+	if (!t || t->kind != VALUE_TABLE)
+		return NULL;
+	for (const Value *v = t->first; v; v = v->next)
+		if (strcmp(v->key, key) == 0)
+			return v;
+	return NULL;
+}
+
+const char *value_text(Arena *a, const Value *v)
+{
+	int n = v->source_bytes;
+	bool cut = n > MAX_TEXT_BYTES;
+	if (cut) {
+		n = MAX_TEXT_BYTES - 3;
+		while (n > 0 && ((unsigned char)v->source[n] & 0xC0) == 0x80) /* not inside a code point */
+			n--;
+	}
+	char *text = arena_printf(a, "%.*s%s", n, v->source, cut ? "..." : "");
+	char *to = text;
+	for (const char *from = text; *from; from++) { /* white space of several lines becomes one blank */
+		bool blank = (unsigned char)*from <= ' ' || *from == 0x7f;
+		if (!blank)
+			*to++ = *from;
+		else if (to == text || to[-1] != ' ')
+			*to++ = ' ';
+	}
+	*to = 0;
+	return text;
+}
+
+const char *value_kind_name(ValueKind kind)
+{
+	static const char *const names[] = {
+		[VALUE_NULL] = "null", [VALUE_BOOL] = "true or false", [VALUE_INT] = "an integer",
+		[VALUE_REAL] = "a number", [VALUE_NONFINITE] = "no finite number", [VALUE_STRING] = "a string",
+		[VALUE_ARRAY] = "a list", [VALUE_TABLE] = "a table",
+	};
+	return names[kind];
+}
+
+bool value_equal(const Value *a, const Value *b)
+{
+	bool numbers = (a->kind == VALUE_INT || a->kind == VALUE_REAL) && (b->kind == VALUE_INT || b->kind == VALUE_REAL);
+	if (numbers && a->kind != b->kind)
+		return (a->kind == VALUE_INT ? (double)a->integer : a->real) ==
+			(b->kind == VALUE_INT ? (double)b->integer : b->real);
+	if (a->kind != b->kind || (a->kind >= VALUE_STRING && a->n != b->n))
+		return false;
+	switch (a->kind) {
+	case VALUE_NULL: return true;
+	case VALUE_BOOL: return a->boolean == b->boolean;
+	case VALUE_INT: return a->integer == b->integer;
+	case VALUE_REAL: return a->real == b->real;
+	case VALUE_NONFINITE:
+		return a->source_bytes == b->source_bytes && memcmp(a->source, b->source, (size_t)a->source_bytes) == 0;
+	case VALUE_STRING: return strcmp(a->string, b->string) == 0;
+	case VALUE_ARRAY:
+		for (const Value *x = a->first, *y = b->first; x; x = x->next, y = y->next)
+			if (!value_equal(x, y))
+				return false;
+		return true;
+	case VALUE_TABLE:
+		for (const Value *x = a->first; x; x = x->next) {
+			const Value *y = value_get(b, x->key);
+			if (!y || !value_equal(x, y))
+				return false;
+		}
+		return true;
+	}
+	return false;
+}
+
+static bool want(Diags *d, Code code, const char *name, const Value *v, const char *what)
+{
+	return fail_at(d, code, v->at, "%s = %s: expected %s", name, value_text(d->arena, v), what);
+}
+
+bool want_int(Diags *d, Code code, const char *name, const Value *v, int64_t lo, int64_t hi, int *out)
+{
+	if (v->kind != VALUE_INT || v->integer < lo || v->integer > hi)
+		return want(d, code, name, v, arena_printf(d->arena, "an integer from %lld to %lld",
+			(long long)lo, (long long)hi));
+	*out = (int)v->integer;
+	return true;
+}
+
+bool want_bool(Diags *d, Code code, const char *name, const Value *v, bool *out)
+{
+	if (v->kind != VALUE_BOOL)
+		return want(d, code, name, v, "true or false");
+	*out = v->boolean;
+	return true;
+}
+
+bool want_string(Diags *d, Code code, const char *name, const Value *v, const char **out)
+{
+	if (v->kind != VALUE_STRING)
+		return want(d, code, name, v, "a string");
+	*out = v->string;
+	return true;
+}
+
+bool want_real(Diags *d, Code code, const char *name, const Value *v, double lo, bool above, double hi,
+	double *out)
+{
+	double x = v->kind == VALUE_INT ? (double)v->integer : v->kind == VALUE_REAL ? v->real : NAN;
+	if (!(above ? x > lo : x >= lo) || !(x <= hi))
+		return want(d, code, name, v, arena_printf(d->arena, "a number %s %g%s%.6g", above ? "above" : "from", lo,
+			above ? " up to " : " to ", hi));
+	*out = x;
+	return true;
+}
+
+bool want_table(Diags *d, Code code, const char *name, const Value *v)
+{
+	return v->kind == VALUE_TABLE || want(d, code, name, v, "a table");
+}
+
+bool want_array(Diags *d, Code code, const char *name, const Value *v)
+{
+	return v->kind == VALUE_ARRAY || want(d, code, name, v, "a list");
+}
