@@ -18,9 +18,6 @@ static inline int32_t *ref_ints(const RefCall *c, const char *name)
 static inline int64_t ref_dim(const RefCall *c, const char *name, int i)
 { return ref_arg(c, name)->shape[i]; }
 
-/* Converts n elements of a float operand, from element `first`, to f32. */
-void ref_convert(const RefOperand *from, int64_t first, int64_t n, float *out);
-
 /* sum_i a[i] b[i]: exact products, added in float64 on eight lanes, element i on lane i % 8. */
 double ref_dot(const float *a, const float *b, int64_t n);
 

@@ -269,10 +269,11 @@ size_t ref_scratch_bytes(const RefCall *c)
 	}
 }
 
+bool ref_op_has_parts(OpKind op) { return op == OP_linear || op == OP_attention; }
+
 void ref_op(const RefCall *c)
 {
-	bool in_parts = c->op == OP_linear || c->op == OP_attention;
-	if (c->part != 0 && !in_parts)
+	if (c->part != 0 && !ref_op_has_parts(c->op))
 		return;
 	if (functions[c->op])
 		functions[c->op](c);

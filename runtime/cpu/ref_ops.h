@@ -41,9 +41,14 @@ typedef struct RefCall {
 						each with its own scratch */
 } RefCall;
 
-/* Executes the call. Shapes must fit the op's row and indices must be in range: neither is checked.
- */
+/* Executes the call. Shapes must fit the op's row, indices must be in range: neither is checked. */
 void ref_op(const RefCall *call);
+
+/* Does the op split its work by part? */
+bool ref_op_has_parts(OpKind op);
+
+/* Converts n elements of a float operand, from element `first`, to f32. */
+void ref_convert(const RefOperand *from, int64_t first, int64_t n, float *out);
 
 /* Bytes of scratch the call needs: from its op, attributes and shapes, and from which operands are
  * absent. */

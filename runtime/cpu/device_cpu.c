@@ -1,0 +1,319 @@
+/* device_cpu.c - the reference device: executes the graph itself, op by op, in float32.
+ *
+ * It knows nothing of plans for GPUs. A step is the list of graph ops of its phase, in order, each
+ * handed to ref_op with the step's own row count. Every tensor has a place of its own for the whole
+ * life of the device, in one block taken at opening; weights are used where they are mapped. The
+ * cache is paged as the graph says, in float32. Nothing is fused, nothing is rounded to bf16: what
+ * a GPU yields is measured against this.
+ */
+#include "runtime/cpu/pool.h"
+#include "runtime/cpu/ref_ops.h"
+#include "runtime/cpu/ref_shapes.h"
+#include "runtime/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	PREFILL_ROWS = 64, /* of a step: enough to share each converted stretch of weights */
+	ALIGN = 64, /* of tensors, bytes */
+};
+
+typedef struct CpuDevice {
+	Device base;
+	const Graph *graph;
+	RefOperand *tensors; /* [graph.n_tensors], with shapes of the largest step */
+	Pool *pool;
+	char *memory; /* all tensors but weights */
+	char *scratch; /* one piece a thread */
+	size_t scratch_bytes; /* of one piece */
+} CpuDevice;
+
+/* Size of dim i of a tensor in a step of that many rows and outs. */
+static int64_t dim_of(const Tensor *t, int i, int64_t rows, int64_t outs)
+{ return t->shape[i] == DIM_ROWS ? rows : t->shape[i] == DIM_OUTS ? outs : t->shape[i]; }
+
+static RefOperand operand(const CpuDevice *d, int tensor, int64_t rows, int64_t outs)
+{
+	if (tensor < 0)
+		return (RefOperand){0};
+	RefOperand r = d->tensors[tensor];
+	for (int i = 0; i < r.n_dims; i++)
+		r.shape[i] = dim_of(&d->graph->tensors[tensor], i, rows, outs);
+	return r;
+}
+
+static RefCall call_of(const CpuDevice *d, const GraphOp *op, int64_t rows, int64_t outs)
+{
+	RefCall c = {.op = op->kind, .attrs = op->attrs};
+	for (int i = 0; i < op_table[op->kind].n_operands; i++)
+		c.operand[i] = operand(d, op->operands[i], rows, outs);
+	return c;
+}
+
+/* Steps ------------------------------------------------------------------------------------ */
+
+typedef struct Job {
+	const CpuDevice *d;
+	RefCall call;
+} Job;
+
+static void run_part(void *ctx, int part, int parts)
+{
+	const Job *job = ctx;
+	RefCall c = job->call;
+	c.part = part;
+	c.parts = parts;
+	c.scratch = job->d->scratch + (size_t)part * job->d->scratch_bytes;
+	ref_op(&c);
+}
+
+static void run_op(CpuDevice *d, const GraphOp *op, const StepSize *size)
+{
+	Job job = {d, call_of(d, op, size->rows, size->outs)};
+	if (ref_op_has_parts(op->kind))
+		pool_run(d->pool, run_part, &job);
+	else
+		run_part(&job, 0, 1);
+}
+
+static const int phase_bits[PHASE_KINDS] = {
+	[PREFILL] = PHASE_PREFILL, [DECODE] = PHASE_DECODE, [ACQUIRE] = PHASE_ACQUIRE};
+
+/* Index of the op after i that runs in the phase; n_ops when there is none. */
+static int next_op(const Graph *g, int i, PhaseKind phase)
+{
+	do
+		i++;
+	while (i < g->n_ops && !(g->ops[i].phases & phase_bits[phase]));
+	return i;
+}
+
+/* Calls fn with the op's result when the op is the last of its layer. */
+static int show_layer(CpuDevice *d, int at, const StepSize *size, DeviceLayerFn *fn, void *ctx)
+{
+	const Graph *g = d->graph;
+	const GraphOp *op = &g->ops[at];
+	int next = next_op(g, at, size->phase), layer = op->layer;
+	if (layer < 0 || layer >= g->n_layers || (next < g->n_ops && g->ops[next].layer == layer))
+		return 0;
+	int out = op->operands[op_table[op->kind].n_operands - 1];
+	return fn(ctx, layer, size->rows, (int)g->tensors[out].shape[1], d->tensors[out].data);
+}
+
+static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn, void *ctx)
+{
+	const Graph *g = d->graph;
+	const StepLimits *max = &d->base.limits;
+	bool decode = size->phase == DECODE;
+	if (size->rows > (decode ? max->decode_rows : max->prefill_rows) || size->segs > g->slots ||
+		size->outs > (decode ? max->decode_rows : max->prefill_outs))
+		return error_set(&d->base.error, ATLAS_ARGUMENT,
+			"a step of %d rows and %d outs is too large", size->rows, size->outs);
+	memcpy(d->base.io.step, (int32_t[]){size->rows, size->outs, size->segs, size->flags},
+		4 * sizeof(int32_t));
+	for (int i = next_op(g, -1, size->phase); i < g->n_ops; i = next_op(g, i, size->phase)) {
+		run_op(d, &g->ops[i], size);
+		if (fn && show_layer(d, i, size, fn, ctx) != 0)
+			return ATLAS_STOPPED;
+	}
+	return ATLAS_OK;
+}
+
+static AtlasStatus cpu_run(Device *base, const StepSize *size)
+{ return execute((CpuDevice *)base, size, NULL, NULL); }
+
+static AtlasStatus cpu_trace(Device *base, const StepSize *size, DeviceLayerFn *fn, void *ctx)
+{ return execute((CpuDevice *)base, size, fn, ctx); }
+
+static AtlasStatus cpu_read(Device *base, const char *name, int64_t first, int64_t n, float *dst)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	for (int i = 0; i < d->graph->n_tensors; i++) {
+		if (strcmp(d->graph->tensors[i].name, name) != 0)
+			continue;
+		const RefOperand *r = &d->tensors[i];
+		int64_t all = 1;
+		for (int k = 0; k < r->n_dims; k++)
+			all *= r->shape[k];
+		if (first < 0 || n < 0 || first > all - n)
+			return error_set(
+				&base->error, ATLAS_ARGUMENT, "tensor %s has %lld elements", name, (long long)all);
+		if (r->dtype != DT_i32)
+			ref_convert(r, first, n, dst);
+		for (int64_t k = 0; r->dtype == DT_i32 && k < n; k++)
+			dst[k] = (float)((const int32_t *)r->data)[first + k];
+		return ATLAS_OK;
+	}
+	return error_set(&base->error, ATLAS_ARGUMENT, "there is no tensor %s", name);
+}
+
+static void cpu_close(Device *base)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	pool_close(d->pool);
+	free(d->memory);
+	free(d->scratch);
+	free(d->tensors);
+	free(d);
+}
+
+/* Opening ----------------------------------------------------------------------------------- */
+
+/* Shapes of all tensors in the largest step, and the bytes of those that are not weights. */
+static bool size_tensors(CpuDevice *d, size_t *total)
+{
+	const StepLimits *max = &d->base.limits;
+	int64_t rows = max->prefill_rows > max->decode_rows ? max->prefill_rows : max->decode_rows;
+	int64_t outs = max->prefill_outs > max->decode_rows ? max->prefill_outs : max->decode_rows;
+
+	*total = 0;
+	for (int i = 0; i < d->graph->n_tensors; i++) {
+		const Tensor *t = &d->graph->tensors[i];
+		RefOperand *r = &d->tensors[i];
+		size_t bytes = 4;
+		*r = (RefOperand){NULL, t->dtype, t->n_dims, {0}};
+		for (int k = 0; k < t->n_dims; k++) {
+			r->shape[k] = dim_of(t, k, rows, outs);
+			if (__builtin_mul_overflow(bytes, (size_t)r->shape[k], &bytes))
+				return false;
+		}
+		if (t->role == ROLE_WEIGHT)
+			continue;
+		r->dtype = t->dtype == DT_i32 ? DT_i32 : DT_f32;
+		if (__builtin_add_overflow(*total, bytes + ALIGN, total))
+			return false;
+		*total = *total / ALIGN * ALIGN;
+	}
+	return true;
+}
+
+static bool place_tensors(CpuDevice *d, const uint8_t *const *weights, size_t total)
+{
+	d->memory = aligned_alloc(ALIGN, total ? total : ALIGN);
+	if (!d->memory)
+		return false;
+	memset(d->memory, 0, total);
+	size_t at = 0;
+	for (int i = 0; i < d->graph->n_tensors; i++) {
+		const Tensor *t = &d->graph->tensors[i];
+		RefOperand *r = &d->tensors[i];
+		if (t->role == ROLE_WEIGHT) {
+			r->data = (void *)(uintptr_t)weights[t->weight]; /* only ever read */
+			continue;
+		}
+		size_t bytes = 4;
+		for (int k = 0; k < t->n_dims; k++)
+			bytes *= (size_t)r->shape[k];
+		r->data = d->memory + at;
+		at = (at + bytes + ALIGN) / ALIGN * ALIGN;
+	}
+	return true;
+}
+
+/* The tensor of the step's interface with that name, of exactly that shape; NULL when there is
+ * none. */
+static void *io_tensor(const CpuDevice *d, const char *name, Dtype dtype, int64_t d0, int64_t d1)
+{
+	for (int i = 0; i < d->graph->n_tensors; i++) {
+		const Tensor *t = &d->graph->tensors[i];
+		if (strcmp(t->name, name) == 0)
+			return t->dtype == dtype && (t->role == ROLE_INPUT || t->role == ROLE_OUTPUT) &&
+						   t->n_dims == (d1 ? 2 : 1) && t->shape[0] == d0 &&
+						   (!d1 || t->shape[1] == d1)
+					   ? d->tensors[i].data
+					   : NULL;
+	}
+	return NULL;
+}
+
+/* NULL, or the name of an input or output that the graph lacks. */
+static const char *bind_io(CpuDevice *d)
+{
+	const Graph *g = d->graph;
+	StepIo *io = &d->base.io;
+	const struct {
+		const char *name;
+		void *place; /* of the pointer in io */
+		Dtype dtype;
+		int64_t d0, d1;
+	} table[] = {
+		{"step", &io->step, DT_i32, 4, 0},
+		{"row_token", &io->row_token, DT_i32, DIM_ROWS, 0},
+		{"row_slot", &io->row_slot, DT_i32, DIM_ROWS, 0},
+		{"row_pos", &io->row_pos, DT_i32, DIM_ROWS, 0},
+		{"out_row", &io->out_row, DT_i32, DIM_OUTS, 0},
+		{"seg", &io->seg, DT_i32, g->slots, 4},
+		{"acquire", &io->acquire, DT_i32, g->slots, 0},
+		{"new_sampling", &io->new_sampling, DT_f32, g->slots, 8},
+		{"new_limits", &io->new_limits, DT_i32, g->slots, 8},
+		{"new_pages", &io->new_pages, DT_i32, g->slots, g->max_pages},
+		{"out_token", &io->out_token, DT_i32, DIM_OUTS, 0},
+		{"out_done", &io->out_done, DT_i32, DIM_OUTS, 0},
+		{"out_logprob", &io->out_logprob, DT_f32, DIM_OUTS, 0},
+	};
+	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+		void *data = io_tensor(d, table[i].name, table[i].dtype, table[i].d0, table[i].d1);
+		if (!data)
+			return table[i].name;
+		memcpy(table[i].place, &data, sizeof data);
+	}
+	return NULL;
+}
+
+static bool take_scratch(CpuDevice *d)
+{
+	const StepLimits *max = &d->base.limits;
+	for (int i = 0; i < d->graph->n_ops; i++) {
+		RefCall c = call_of(d, &d->graph->ops[i], max->prefill_rows, max->prefill_outs);
+		size_t bytes = ref_scratch_bytes(&c);
+		if (bytes > d->scratch_bytes)
+			d->scratch_bytes = bytes;
+	}
+	d->scratch_bytes = (d->scratch_bytes + ALIGN) / ALIGN * ALIGN;
+	d->scratch = aligned_alloc(ALIGN, d->scratch_bytes * (size_t)pool_threads(d->pool));
+	return d->scratch;
+}
+
+static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *error)
+{
+	const Graph *g = d->graph;
+	char why[256];
+	size_t total;
+	if (!ref_shapes_fit(g, why, sizeof why))
+		return error_set(error, ATLAS_MALFORMED, "%s", why);
+	d->tensors = calloc((size_t)g->n_tensors, sizeof *d->tensors);
+	if (!d->tensors || !size_tensors(d, &total) || !place_tensors(d, config->weights, total))
+		return error_set(error, ATLAS_NO_MEMORY, "the reference device lacks memory for the graph");
+	const char *missing = bind_io(d);
+	if (missing)
+		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", missing);
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	d->pool = pool_open(config->n_threads > 0 ? config->n_threads : (int)processors);
+	if (!d->pool || !take_scratch(d))
+		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
+	d->base.bytes = (int64_t)(total + d->scratch_bytes * (size_t)pool_threads(d->pool));
+	return ATLAS_OK;
+}
+
+AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error)
+{
+	static const DeviceOps ops = {"cpu", cpu_run, cpu_trace, cpu_read, cpu_close};
+	*device = NULL;
+	CpuDevice *d = calloc(1, sizeof *d);
+	if (!d)
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for the reference device");
+	d->graph = &config->artifact->graph;
+	int slots = d->graph->slots, rows = PREFILL_ROWS > slots ? PREFILL_ROWS : slots;
+	d->base = (Device){.ops = &ops,
+		.target = "",
+		.name = "reference device, float32",
+		.limits = {.prefill_rows = rows, .prefill_outs = rows, .decode_rows = slots}};
+	AtlasStatus status = fill(d, config, error);
+	if (status != ATLAS_OK)
+		cpu_close(&d->base);
+	else
+		*device = &d->base;
+	return status;
+}
