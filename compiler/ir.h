@@ -290,6 +290,7 @@ void make_kernels(Compile *c);   /* NVRTC -> Kernel, cubins */
 void plan_memory(Compile *c);    /* -> Phase.bufs with offsets, arenas */
 void schedule(Compile *c);       /* -> Phase.launches with their edges */
 void emit(Compile *c);           /* -> plan.bin */
+void record_tools(Compile *c);   /* make_kernels.c: tool versions and flags -> Options.resolved */
 
 /* Printers and checkers, one a level. A checker reports by bug(): what it finds is our mistake, except check_model. */
 void check_model(Compile *c);

@@ -1,0 +1,180 @@
+/* emit.c - gather what the passes made into one artifact and write it.
+ *
+ * Weights are copied from the checkpoint's shards in pieces and never held: the compiler's memory does not depend
+ * on their size. Each piece is looked at for NaN and infinity on the way, since a broken weight is cheaper to find
+ * here than in the text it produces.
+ */
+#include "compiler/ir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct Source {
+	Compile *c;
+	int shard, fd;      /* the open shard, -1 = none */
+	int64_t done;       /* bytes read, for the progress bar */
+	int64_t total;
+	bool *is_reported;  /* [weights] non-finite values already told */
+} Source;
+
+static Loc shard_loc(const Compile *c, int shard) { return (Loc){c->model.shards.at[shard].name, 0, 0}; }
+
+static bool open_shard(Source *s, int shard)
+{
+	if (s->shard == shard)
+		return true;
+	if (s->fd >= 0)
+		close(s->fd);
+	const Shard *file = &s->c->model.shards.at[shard];
+	struct stat st;
+	s->shard = -1;
+	s->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+	if (s->fd < 0)
+		return fail_at(&s->c->diags, A0802, shard_loc(s->c, shard), "%s", strerror(errno));
+	if (fstat(s->fd, &st) != 0 || st.st_size != (off_t)file->bytes)
+		return fail_at(&s->c->diags, A0802, shard_loc(s->c, shard),
+			"the file has %lld bytes now and had %lld when its header was read", (long long)st.st_size,
+			(long long)file->bytes);
+	s->shard = shard;
+	return true;
+}
+
+static int shard_of(const Compile *c, const char *file)
+{
+	for (int i = 0; i < c->model.shards.n; i++)
+		if (strcmp(c->model.shards.at[i].name, file) == 0)
+			return i;
+	bug("weight from unknown shard %s", file);
+}
+
+/* Index of the first NaN or infinity among n elements, or -1. All exponent bits set, whatever the type. */
+static int64_t first_non_finite(Dtype dtype, const uint8_t *bytes, int64_t n)
+{
+	uint32_t mask = dtype == DT_f16 ? 0x7c00 : dtype == DT_bf16 ? 0x7f80 : 0x7f800000;
+	if (dtype == DT_i32)
+		return -1;
+	for (int64_t i = 0; i < n; i++) {
+		uint32_t v;
+		if (dtype == DT_f32) {
+			memcpy(&v, bytes + 4 * i, 4);
+		} else {
+			uint16_t half;
+			memcpy(&half, bytes + 2 * i, 2);
+			v = half;
+		}
+		if ((v & mask) == mask)
+			return i;
+	}
+	return -1;
+}
+
+static void look_at(Source *s, int w, int64_t at, const void *bytes, size_t n)
+{
+	const Weight *x = &s->c->graph.weights[w];
+	int size = dtype_bytes(x->dtype);
+	if (s->is_reported[w])
+		return;
+	int64_t bad = first_non_finite(x->dtype, bytes, (int64_t)n / size);
+	if (bad < 0)
+		return;
+	s->is_reported[w] = true;
+	note_at(&s->c->diags, A0803, (Loc){x->file, 0, 0}, "tensor %s holds NaN or infinity, first at element %lld",
+		x->name, (long long)(at / size + bad));
+}
+
+static bool read_shard(Source *s, const Weight *x, int64_t at, void *dst, size_t n)
+{
+	int shard = shard_of(s->c, x->file);
+	if (!open_shard(s, shard))
+		return false;
+	for (size_t got = 0; got < n;) {
+		ssize_t r = pread(s->fd, (uint8_t *)dst + got, n - got, (off_t)(x->file_offset + at) + (off_t)got);
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r <= 0)
+			return fail_at(&s->c->diags, A0802, shard_loc(s->c, shard), "tensor %s: %s at byte %lld", x->name,
+				r < 0 ? strerror(errno) : "the file ends", (long long)(x->file_offset + at + (int64_t)got));
+		got += (size_t)r;
+	}
+	return true;
+}
+
+static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
+{
+	Source *s = ctx;
+	Compile *c = s->c;
+	const Weight *x = &c->graph.weights[w];
+	if (!x->file) {
+		for (int i = 0; i < c->constants.n; i++)
+			if (c->constants.at[i].weight == w) {
+				memcpy(dst, (const uint8_t *)c->constants.at[i].bytes + at, n);
+				return true;
+			}
+		bug("weight %s has no file and no value", x->name);
+	}
+	if (!read_shard(s, x, at, dst, n))
+		return false;
+	look_at(s, w, at, dst, n);
+	s->done += (int64_t)n;
+	if (c->progress)
+		c->progress(c, "weights", s->done, s->total);
+	return true;
+}
+
+static int compare_option(const void *a, const void *b)
+{
+	return strcmp(((const Option *)a)->name, ((const Option *)b)->name);
+}
+
+static void fill_artifact(Compile *c, Artifact *a)
+{
+	int n = c->work.n;
+	*a = (Artifact){.graph = c->graph, .n_targets = n, .targets = ARENA_ARRAY(&c->arena, TargetPlan, n),
+		.ledger = ARENA_ARRAY(&c->arena, Slot *, n), .n_ledger = ARENA_ARRAY(&c->arena, int, n),
+		.options = c->model.options.resolved.at, .n_options = c->model.options.resolved.n};
+	for (int i = 0; i < n; i++) {
+		a->targets[i] = c->work.at[i].plan;
+		a->ledger[i] = c->work.at[i].ledger.at;
+		a->n_ledger[i] = c->work.at[i].ledger.n;
+	}
+	if (a->n_options)
+		qsort(a->options, (size_t)a->n_options, sizeof a->options[0], compare_option);
+}
+
+/* emit - plan.bin.
+ *
+ *   needs   everything above
+ *   gives   the file
+ *   breaks  nothing
+ *   fails   a weight that cannot be read, an output that cannot be written; nothing is left behind
+ */
+void emit(Compile *c)
+{
+	record_tools(c);
+	*vec_push(&c->arena, &c->model.options.resolved) =
+		(Option){"output.weights", c->cmd.embed_weights ? "embed" : "ref"};
+	Artifact artifact;
+	fill_artifact(c, &artifact);
+	PlanBlob blobs[3];
+	int n = 0;
+	blobs[n++] = (PlanBlob){"cubins", c->cubins.at, (size_t)c->cubins.n};
+	if (c->model.tokenizer)
+		blobs[n++] = (PlanBlob){"tokenizer", c->model.tokenizer, c->model.tokenizer_bytes};
+	if (c->model.chat_template)
+		blobs[n++] = (PlanBlob){"chat_template", c->model.chat_template, strlen(c->model.chat_template)};
+	Source source = {.c = c, .shard = -1, .fd = -1,
+		.is_reported = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights)};
+	for (int i = 0; i < c->graph.n_weights; i++)
+		source.total += c->graph.weights[i].file ? c->graph.weights[i].bytes : 0;
+	PlanParts parts = {&artifact, blobs, n, c->cmd.embed_weights, {&source, read_weight}};
+	char why[512] = "";
+	int before = c->diags.n_errors;
+	if (!artifact_write(c->cmd.output, &parts, why, sizeof why) && c->diags.n_errors == before)
+		fail_at(&c->diags, A0103, (Loc){c->cmd.output, 0, 0}, "%s", why);
+	if (source.fd >= 0)
+		close(source.fd);
+}
