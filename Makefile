@@ -44,7 +44,7 @@ COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
 	$(filter-out %/plan_write.o,$(ARTIFACTS))
 CLI := $(call obj,$(wildcard runtime/cli/*.c))
-KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c compiler/expr.c))
+KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c compiler/expr.c artifacts/tables.c))
 TEST_SRC := $(wildcard tests/unit/test_*.c) \
 	$(filter-out tests/unit/% tests/api/% tests/fuzz/%,$(wildcard tests/*/*.c))
 TESTS := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SRC))))
@@ -66,7 +66,8 @@ $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
 
 $(BUILD)/kernelgen: $(KERNELGEN)
-	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(firstword $(wildcard $(LLVM)/lib/libclang.so*)) -lm
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(firstword $(wildcard $(LLVM)/lib/libclang.so*)) \
+		-l:libcrypto.a -ldl -lpthread -lm
 $(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*.cu*)
 	@mkdir -p $(@D)
 	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))

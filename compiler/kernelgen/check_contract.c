@@ -1,0 +1,599 @@
+/* check_contract.c - is this contract whole, and does it fit its operation and its code?
+ *
+ * Nothing a template says is taken on trust: the op decides which operands exist, in which role and with how
+ * many dims; the contract decides which names a formula may use; the code must use what the contract declares. Every
+ * offence is reported where it stands, and all of them before giving up.
+ *
+ * Dims are names of the template's own. They are compared with the op's row in ops.h by consistency: two places
+ * that ops.h gives one name must have one name here. That is what catches N and K swapped.
+ */
+#include "compiler/kernelgen/kernelgen.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAMES = 64, MAX_TEXT = 64 };
+
+typedef enum NameKind { NAME_DIM, NAME_ATTR_INT, NAME_ATTR_FLOAT, NAME_TUNE, NAME_FLAG, NAME_DTYPE, NAME_BYTES } NameKind;
+static const char *const name_kinds[] = {"dim", "attribute", "attribute", "tunable", "flag", "dtype variable", "size"};
+
+typedef struct Declared {
+	const char *name;
+	NameKind kind;
+	Loc at;
+	bool is_used; /* of a dim: stands alone in a shape that is always there */
+} Declared;
+
+typedef struct Check {
+	Gen *g;
+	const RawTemplate *raw;
+	KernelTemplate k;
+	Loc at_kernel; /* of KERNEL(...), or the file's first line */
+	bool has_op;
+	Declared names[MAX_NAMES];
+	int n_names;
+	/* consistency of shapes: what the op calls `op_dim` is `item` here, first in operand `where` */
+	struct { char op_dim[MAX_TEXT], item[MAX_TEXT]; const char *where; } dims[MAX_NAMES];
+	int n_dims;
+} Check;
+
+static Declared *find_name(Check *c, const char *name, size_t n)
+{
+	for (int i = 0; i < c->n_names; i++)
+		if (strncmp(c->names[i].name, name, n) == 0 && c->names[i].name[n] == 0)
+			return &c->names[i];
+	return NULL;
+}
+
+static bool is_identifier(const char *s)
+{
+	if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_'))
+		return false;
+	return s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")] == 0;
+}
+
+/* Appends to a list of constants of the row. */
+static void add_const(Check *c, const char **list, int *n, const Clause *cl)
+{
+	if (*n == MAX_CONSTS)
+		fail_at(&c->g->diags, A0902, cl->at, "more than %d of this kind", MAX_CONSTS);
+	else
+		list[(*n)++] = cl->parts[0];
+}
+
+static void declare(Check *c, const char *name, NameKind kind, Loc at)
+{
+	Declared *before = find_name(c, name, strlen(name));
+	if (before)
+		fail_at(&c->g->diags, A0906, at, "%s %s is declared twice, first at line %d as a %s", name_kinds[kind],
+			name, before->at.line, name_kinds[before->kind]);
+	else if (c->n_names == MAX_NAMES)
+		fail_at(&c->g->diags, A0902, at, "more than %d names in a contract", MAX_NAMES);
+	else
+		c->names[c->n_names++] = (Declared){name, kind, at, false};
+}
+
+/* Next item of a list "a, b(c, d), e" from *list: trimmed into item; false at the end. */
+static bool next_item(const char **list, char *item, size_t bytes)
+{
+	const char *s = *list + strspn(*list, " \t");
+	if (!*s)
+		return false;
+	int depth = 0;
+	const char *end = s;
+	for (; *end && (depth || *end != ','); end++)
+		depth += (*end == '(') - (*end == ')');
+	*list = *end ? end + 1 : end;
+	while (end > s && (end[-1] == ' ' || end[-1] == '\t'))
+		end--;
+	size_t n = (size_t)(end - s) < bytes ? (size_t)(end - s) : bytes - 1;
+	memcpy(item, s, n);
+	item[n] = 0;
+	return true;
+}
+
+static int count_items(const char *list)
+{
+	char item[MAX_TEXT];
+	int n = 0;
+	while (next_item(&list, item, sizeof item))
+		n++;
+	return n;
+}
+
+/* Clauses ---------------------------------------------------------------------------------------- */
+
+static const char *did_you_mean(Check *c, const char *seen, const char *const *names, int n)
+{
+	const char *best = closest_name(seen, names, n);
+	return best ? arena_printf(&c->g->arena, ": did you mean %s?", best) : "";
+}
+
+static void read_kernel_clause(Check *c, const Clause *cl)
+{
+	Diags *d = &c->g->diags;
+	c->k.line = cl->at.line;
+	if (strcmp(cl->parts[0], c->raw->name) != 0)
+		fail_at(d, A0902, cl->at, "kernel %s stands in a file named %s: the names must be equal",
+			cl->parts[0], c->raw->name);
+	c->has_op = op_from_name(cl->parts[1], &c->k.op);
+	if (!c->has_op) {
+		const char *names[OP_COUNT];
+		for (int i = 0; i < OP_COUNT; i++)
+			names[i] = op_table[i].name;
+		fail_at(d, A0902, cl->at, "%s is no operation%s", cl->parts[1],
+			did_you_mean(c, cl->parts[1], names, OP_COUNT));
+	}
+}
+
+static void read_archs(Check *c, const Clause *cl)
+{
+	char item[MAX_TEXT];
+	for (const char *list = cl->parts[0]; next_item(&list, item, sizeof item);) {
+		size_t digits = strspn(item, "0123456789");
+		if (digits < 2 || digits > 3 || (item[digits] && strcmp(item + digits, "a") != 0)) {
+			fail_at(&c->g->diags, A0902, cl->at, "ARCH %s: expected a number such as 80 or 90a", item);
+			continue;
+		}
+		for (int i = 0; i < c->k.n_archs; i++)
+			if (strcmp(c->k.archs[i], item) == 0)
+				fail_at(&c->g->diags, A0906, cl->at, "ARCH names %s twice", item);
+		if (c->k.n_archs == MAX_ARCHS)
+			fail_at(&c->g->diags, A0902, cl->at, "ARCH names more than %d architectures", MAX_ARCHS);
+		else
+			c->k.archs[c->k.n_archs++] = arena_strdup(&c->g->arena, item);
+	}
+}
+
+static void read_numerics(Check *c, const Clause *cl)
+{
+	char item[MAX_TEXT];
+	for (const char *list = cl->parts[0]; next_item(&list, item, sizeof item);)
+		if (!is_identifier(item))
+			fail_at(&c->g->diags, A0902, cl->at, "NUMERICS %s: expected words", item);
+	c->k.numerics = cl->parts[0];
+}
+
+static void read_attr(Check *c, const Clause *cl, NameKind kind)
+{
+	const Attrs none = {0};
+	double value;
+	bool is_float;
+	const char *name = cl->parts[0];
+	declare(c, name, kind, cl->at);
+	add_const(c, c->k.attrs, &c->k.n_attrs, cl);
+	if (!c->has_op)
+		return;
+	if (!attr_value(&none, name, &value, &is_float) || !op_has_attr(c->k.op, name))
+		fail_at(&c->g->diags, A0903, cl->at, "%s is no attribute of %s, which has: %s", name,
+			op_table[c->k.op].name, *op_table[c->k.op].attrs ? op_table[c->k.op].attrs : "none");
+	else if (is_float != (kind == NAME_ATTR_FLOAT))
+		fail_at(&c->g->diags, A0903, cl->at, "attribute %s is %s: expected %s", name,
+			is_float ? "a float" : "an int", is_float ? "ATTR_FLOAT" : "ATTR_INT");
+}
+
+static void read_dtypes(Check *c, const Clause *cl)
+{
+	char item[MAX_TEXT];
+	declare(c, cl->parts[0], NAME_DTYPE, cl->at);
+	declare(c, arena_printf(&c->g->arena, "%s_BYTES", cl->parts[0]), NAME_BYTES, cl->at);
+	const int max = (int)(sizeof c->k.dtypes / sizeof c->k.dtypes[0]);
+	if (c->k.n_dtypes == max) {
+		fail_at(&c->g->diags, A0902, cl->at, "more than %d dtype variables", max);
+		return;
+	}
+	ContractDtype *v = &c->k.dtypes[c->k.n_dtypes++];
+	v->var = cl->parts[0];
+	for (const char *list = cl->parts[1]; next_item(&list, item, sizeof item);) {
+		Dtype t;
+		if (!dtype_from_name(item, &t)) {
+			fail_at(&c->g->diags, A0903, cl->at, "%s is no dtype: expected one of artifacts/dtypes.h", item);
+			continue;
+		}
+		bool again = false;
+		for (int i = 0; i < v->n; i++)
+			again |= v->allowed[i] == t;
+		if (again)
+			fail_at(&c->g->diags, A0906, cl->at, "dtype variable %s allows %s twice", v->var, item);
+		else
+			v->allowed[v->n++] = t;
+	}
+}
+
+static void read_tunable(Check *c, const Clause *cl)
+{
+	char item[MAX_TEXT];
+	declare(c, cl->parts[0], NAME_TUNE, cl->at);
+	if (c->k.n_tunables == MAX_TUNABLES) {
+		fail_at(&c->g->diags, A0902, cl->at, "more than %d tunables", MAX_TUNABLES);
+		return;
+	}
+	ContractTunable *t = &c->k.tunables[c->k.n_tunables++];
+	t->name = cl->parts[0];
+	for (const char *list = cl->parts[1]; next_item(&list, item, sizeof item);) {
+		char *end;
+		long v = strtol(item, &end, 10);
+		if (*end || v < 0 || v > INT_MAX) {
+			fail_at(&c->g->diags, A0902, cl->at, "tunable %s: %s is no whole number", t->name, item);
+			continue;
+		}
+		for (int i = 0; i < t->n_values; i++)
+			if (t->values[i] == v)
+				fail_at(&c->g->diags, A0906, cl->at, "tunable %s lists %ld twice", t->name, v);
+		if (t->n_values == MAX_TUNE_VALUES)
+			fail_at(&c->g->diags, A0902, cl->at, "tunable %s has more than %d values", t->name, MAX_TUNE_VALUES);
+		else
+			t->values[t->n_values++] = (int)v;
+	}
+}
+
+/* Words that stand once, in order of the list of what is missing. */
+typedef enum Once { KERNEL_, ARCH_, NUMERICS_, GRID_, BLOCK_, SMEM_, READS_, WRITES_, FLOPS_, N_ONCE } Once;
+static const struct { const char *word, *macro; bool may_lack; } once[N_ONCE] = {
+	[KERNEL_] = {"kernel", "KERNEL", false}, [ARCH_] = {"arch", "ARCH", false},
+	[NUMERICS_] = {"numerics", "NUMERICS", false}, [GRID_] = {"grid", "GRID", false},
+	[BLOCK_] = {"block", "BLOCK", false}, [SMEM_] = {"smem", "SMEM", true},
+	[READS_] = {"reads", "READS", false}, [WRITES_] = {"writes", "WRITES", false},
+	[FLOPS_] = {"flops", "FLOPS", false},
+};
+
+static const Clause *find_once(Check *c, Once w)
+{
+	const Clause *found = NULL;
+	for (int i = 0; i < c->raw->clauses.n; i++) {
+		const Clause *cl = &c->raw->clauses.at[i];
+		if (strcmp(cl->word, once[w].word) != 0)
+			continue;
+		if (found)
+			fail_at(&c->g->diags, A0906, cl->at, "%s stands twice, first at line %d", once[w].macro,
+				found->at.line);
+		else
+			found = cl;
+	}
+	if (!found && !once[w].may_lack)
+		fail_at(&c->g->diags, A0902, c->at_kernel, "%s is missing", once[w].macro);
+	return found;
+}
+
+static void read_once(Check *c)
+{
+	const Clause *found[N_ONCE] = {0};
+	for (int w = ARCH_; w < N_ONCE; w++)
+		found[w] = find_once(c, (Once)w);
+	if (found[ARCH_])
+		read_archs(c, found[ARCH_]);
+	if (found[NUMERICS_])
+		read_numerics(c, found[NUMERICS_]);
+	const char **const formulas[N_ONCE] = {[BLOCK_] = &c->k.block, [SMEM_] = &c->k.smem,
+		[READS_] = &c->k.reads, [WRITES_] = &c->k.writes, [FLOPS_] = &c->k.flops};
+	for (int w = BLOCK_; w < N_ONCE; w++)
+		*formulas[w] = found[w] ? found[w]->parts[0] : "0";
+	for (int i = 0; i < 3; i++)
+		c->k.grid[i] = found[GRID_] ? found[GRID_]->parts[i] : "1";
+}
+
+static void read_names(Check *c)
+{
+	for (int i = 0; i < c->raw->clauses.n; i++) {
+		const Clause *cl = &c->raw->clauses.at[i];
+		if (strcmp(cl->word, "dim") == 0) {
+			declare(c, cl->parts[0], NAME_DIM, cl->at);
+			add_const(c, c->k.dims, &c->k.n_dims, cl);
+		} else if (strcmp(cl->word, "attr_int") == 0)
+			read_attr(c, cl, NAME_ATTR_INT);
+		else if (strcmp(cl->word, "attr_float") == 0)
+			read_attr(c, cl, NAME_ATTR_FLOAT);
+		else if (strcmp(cl->word, "dtypes") == 0)
+			read_dtypes(c, cl);
+		else if (strcmp(cl->word, "tune") == 0)
+			read_tunable(c, cl);
+		else if (strcmp(cl->word, "flag") == 0)
+			declare(c, cl->parts[0], NAME_FLAG, cl->at);
+	}
+}
+
+/* Formulas ------------------------------------------------------------------------------------------ */
+
+typedef struct Formula { Check *c; const char *what, *text; Loc at; } Formula;
+
+static void see_name(void *ctx, const char *name, int n)
+{
+	Formula *f = ctx;
+	Declared *d = find_name(f->c, name, (size_t)n);
+	if (d && d->kind != NAME_DIM) /* a dim is used where it is bound */
+		d->is_used = true;
+	if (d && d->kind != NAME_ATTR_FLOAT && d->kind != NAME_DTYPE)
+		return;
+	if (d) {
+		fail_at(&f->c->g->diags, A0904, f->at, "%s: %.*s is a %s: formulas are of integers: %s", f->what, n, name,
+			d->kind == NAME_DTYPE ? "dtype variable" : "float attribute", f->text);
+		return;
+	}
+	const char *known[MAX_NAMES];
+	for (int i = 0; i < f->c->n_names; i++)
+		known[i] = f->c->names[i].name;
+	fail_at(&f->c->g->diags, A0904, f->at, "%s: unknown name %.*s%s: %s", f->what, n, name,
+		did_you_mean(f->c, arena_strndup(&f->c->g->arena, name, (size_t)n), known, f->c->n_names), f->text);
+}
+
+static void check_formula(Check *c, const char *what, const char *text, Loc at)
+{
+	char why[200];
+	Formula f = {c, what, text, at};
+	if (!expr_names(text, see_name, &f, why, sizeof why))
+		fail_at(&c->g->diags, A0904, at, "%s: %s: %s", what, why, text);
+}
+
+static void check_formulas(Check *c)
+{
+	for (int i = 0; i < c->raw->clauses.n; i++) {
+		const Clause *cl = &c->raw->clauses.at[i];
+		if (strcmp(cl->word, "require") == 0) {
+			check_formula(c, "REQUIRE", cl->parts[0], cl->at);
+			if (c->k.n_requires == MAX_REQUIRES)
+				fail_at(&c->g->diags, A0902, cl->at, "more than %d predicates", MAX_REQUIRES);
+			else
+				c->k.requires[c->k.n_requires++] = (ContractRequire){cl->parts[0], cl->at.line};
+		}
+		for (int w = GRID_; w < N_ONCE; w++)
+			if (strcmp(cl->word, once[w].word) == 0)
+				for (int j = 0; j < cl->n_parts; j++)
+					check_formula(c, once[w].macro, cl->parts[j], cl->at);
+	}
+}
+
+/* Arguments --------------------------------------------------------------------------------------- */
+
+static const char *const role_words[] = {
+	[OPERAND_IN] = "IN", [OPERAND_IN_OPT] = "IN_IF", [OPERAND_INOUT] = "INOUT", [OPERAND_OUT] = "OUT"};
+
+static bool role_from_word(const char *word, OperandRole *role)
+{
+	static const char *const words[] = {"in", "in_if", "inout", "out"};
+	for (int i = 0; i < 4; i++)
+		if (strcmp(words[i], word) == 0)
+			return *role = (OperandRole)i, true;
+	return false;
+}
+
+/* An item of an op's shape that is a dim of the op, not an attribute, number or expression. */
+static bool is_op_dim(OpKind op, const char *item)
+{
+	return is_identifier(item) && !op_has_attr(op, item);
+}
+
+/* Writes text without its spaces: shapes are compared as they are read. */
+static void squeeze(const char *text, char *out, size_t bytes)
+{
+	size_t n = 0;
+	for (; *text && n + 1 < bytes; text++)
+		if (*text != ' ' && *text != '\t')
+			out[n++] = *text;
+	out[n] = 0;
+}
+
+static void check_dim(Check *c, const RawField *f, int index, const char *theirs, const char *ours)
+{
+	char item[MAX_TEXT], op_item[MAX_TEXT];
+	squeeze(ours, item, sizeof item);
+	squeeze(theirs, op_item, sizeof op_item);
+	const char *op = op_table[c->k.op].name;
+	if (!is_op_dim(c->k.op, theirs)) {
+		Declared *d = find_name(c, item, strlen(item));
+		if (strcmp(item, op_item) != 0 && !(d && d->kind == NAME_DIM))
+			fail_at(&c->g->diags, A0903, f->at, "dim %d of %s is %s of %s: expected that or a dim, found %s", index,
+				f->name, theirs, op, ours);
+		return;
+	}
+	for (int i = 0; i < c->n_dims; i++)
+		if (strcmp(c->dims[i].op_dim, op_item) == 0) {
+			if (strcmp(c->dims[i].item, item) != 0)
+				fail_at(&c->g->diags, A0903, f->at, "dim %d of %s is %s of %s, which is %s in %s: found %s", index,
+					f->name, theirs, op, c->dims[i].item, c->dims[i].where, ours);
+			return;
+		}
+	if (c->n_dims < MAX_NAMES) {
+		strcpy(c->dims[c->n_dims].op_dim, op_item);
+		strcpy(c->dims[c->n_dims].item, item);
+		c->dims[c->n_dims++].where = f->name;
+	}
+}
+
+/* theirs: the operand's shape in ops.h, NULL when the field is no operand. */
+static void check_shape(Check *c, const RawField *f, bool is_always_there, const char *theirs)
+{
+	const char *shape = f->clause.parts[1];
+	char item[MAX_TEXT], op_item[MAX_TEXT];
+	for (const char *list = shape; next_item(&list, item, sizeof item);) {
+		Declared *d = find_name(c, item, strlen(item));
+		if (d && d->kind == NAME_DIM && is_always_there)
+			d->is_used = true;
+		check_formula(c, arena_printf(&c->g->arena, "shape of %s", f->name), arena_strdup(&c->g->arena, item),
+			f->at);
+	}
+	if (!theirs)
+		return;
+	if (count_items(shape) != count_items(theirs)) {
+		fail_at(&c->g->diags, A0903, f->at, "%s has %d dims, \"%s\": %s gives it %d, \"%s\"", f->name,
+			count_items(shape), shape, op_table[c->k.op].name, count_items(theirs), theirs);
+		return;
+	}
+	int index = 0;
+	for (const char *list = shape; next_item(&list, item, sizeof item) && next_item(&theirs, op_item, sizeof op_item);)
+		check_dim(c, f, index++, op_item, item);
+}
+
+static void check_field_role(Check *c, const RawField *f, OperandRole role, const OperandInfo *operand)
+{
+	Diags *d = &c->g->diags;
+	const char *op = op_table[c->k.op].name;
+	if (operand->role == role || (operand->role == OPERAND_IN_OPT && role == OPERAND_IN))
+		return;
+	if (role == OPERAND_IN_OPT && operand->role == OPERAND_IN)
+		fail_at(d, A0903, f->at, "%s of %s is always there: expected IN, found IN_IF", f->name, op);
+	else
+		fail_at(d, A0903, f->at, "%s of %s is %s: found %s", f->name, op, role_words[operand->role],
+			role_words[role]);
+}
+
+static void check_field_dtype(Check *c, const RawField *f)
+{
+	Dtype t;
+	const char *name = f->clause.parts[0];
+	Declared *d = find_name(c, name, strlen(name));
+	if (d && d->kind == NAME_DTYPE)
+		d->is_used = true;
+	else if (!dtype_from_name(name, &t))
+		fail_at(&c->g->diags, A0903, f->at, "%s: %s is no dtype and no DTYPES variable", f->name, name);
+}
+
+static void check_field(Check *c, int index)
+{
+	Diags *d = &c->g->diags;
+	const RawField *f = &c->raw->fields.at[index];
+	OperandRole role;
+	if (!f->clause.word || !role_from_word(f->clause.word, &role)) {
+		fail_at(d, A0903, f->at, "%s has no contract: expected IN, IN_IF, INOUT or OUT", f->name);
+		return;
+	}
+	if (!f->is_pointer)
+		fail_at(d, A0903, f->at, "%s is not a pointer", f->name);
+	if (index >= MAX_FIELDS) {
+		if (index == MAX_FIELDS)
+			fail_at(d, A0903, f->at, "struct Args has more than %d arguments", MAX_FIELDS);
+		return;
+	}
+	check_field_dtype(c, f);
+	ContractField *out = &c->k.fields[c->k.n_fields++];
+	*out = (ContractField){f->name, role, NULL, f->clause.parts[0], f->clause.parts[1], f->offset, f->at.line};
+	if (role == OPERAND_IN_OPT) {
+		out->flag = f->clause.parts[2];
+		Declared *flag = find_name(c, out->flag, strlen(out->flag));
+		if (!flag || flag->kind != NAME_FLAG)
+			fail_at(d, A0903, f->at, "%s: no FLAG(%s) is declared", f->name, out->flag);
+		else
+			flag->is_used = true;
+	}
+	if (!f->is_used)
+		fail_at(d, A0905, f->at, "argument %s is never used in the code", f->name);
+	int operand = c->has_op ? op_operand(c->k.op, f->name) : -1;
+	if (operand >= 0)
+		check_field_role(c, f, role, &op_table[c->k.op].operands[operand]);
+	else if (c->has_op)
+		fail_at(d, A0903, f->at, "%s is no operand of %s", f->name, op_table[c->k.op].name);
+	check_shape(c, f, role != OPERAND_IN_OPT, operand >= 0 ? op_table[c->k.op].operands[operand].shape : NULL);
+}
+
+static void check_args(Check *c)
+{
+	Diags *d = &c->g->diags;
+	if (c->raw->n_args_structs != 1) {
+		fail_at(d, c->raw->n_args_structs ? A0906 : A0902, c->raw->n_args_structs ? c->raw->args_at : c->at_kernel,
+			c->raw->n_args_structs ? "struct Args is defined twice" : "struct Args is missing");
+		return;
+	}
+	c->k.param_bytes = c->raw->args_bytes;
+	for (int i = 0; i < c->raw->fields.n; i++)
+		check_field(c, i);
+	for (int i = 0; c->has_op && i < op_table[c->k.op].n_operands; i++) {
+		const OperandInfo *o = &op_table[c->k.op].operands[i];
+		bool found = false;
+		for (int j = 0; j < c->raw->fields.n; j++)
+			found |= strcmp(c->raw->fields.at[j].name, o->name) == 0;
+		if (!found)
+			fail_at(d, A0903, c->raw->args_at, "operand %s of %s is missing: expected %s(..., %s, \"%s\")", o->name,
+				op_table[c->k.op].name, role_words[o->role], o->name, o->shape);
+	}
+}
+
+/* Code --------------------------------------------------------------------------------------------- */
+
+static void check_kernel(Check *c)
+{
+	Diags *d = &c->g->diags;
+	const char *name = c->raw->name;
+	if (c->raw->kernels.n == 0)
+		fail_at(d, A0902, c->at_kernel, "no kernel: expected extern \"C\" __global__ void %s(const Args a)", name);
+	for (int i = 0; i < c->raw->kernels.n; i++) {
+		const RawKernel *k = &c->raw->kernels.at[i];
+		if (strcmp(k->name, name) != 0)
+			fail_at(d, A0902, k->at, "kernel %s: the only kernel of a file has its name, %s", k->name, name);
+		else if (!k->is_extern_c || !k->is_void || !k->takes_args)
+			fail_at(d, A0902, k->at, "kernel %s %s: expected extern \"C\" __global__ void %s(const Args a)", name,
+				!k->is_extern_c ? "is not extern \"C\"" : !k->is_void ? "returns a value" :
+				"does not take exactly one Args", name);
+	}
+}
+
+static void check_used(Check *c)
+{
+	Diags *d = &c->g->diags;
+	for (int i = 0; i < c->n_names; i++) {
+		const Declared *n = &c->names[i];
+		bool in_code = has_name(&c->raw->used_names, n->name);
+		if (n->kind == NAME_DIM && !n->is_used)
+			fail_at(d, A0904, n->at, "dim %s stands alone in no shape of an operand that is always there: it cannot be "
+				"bound", n->name);
+		else if (n->kind == NAME_FLAG && !n->is_used)
+			fail_at(d, A0905, n->at, "flag %s belongs to no argument", n->name);
+		else if (n->kind == NAME_DTYPE && !n->is_used)
+			fail_at(d, A0905, n->at, "dtype variable %s belongs to no argument", n->name);
+		else if ((n->kind == NAME_ATTR_INT || n->kind == NAME_ATTR_FLOAT || n->kind == NAME_TUNE) && !n->is_used &&
+			!in_code)
+			fail_at(d, A0905, n->at, "%s %s is never used", name_kinds[n->kind], n->name);
+	}
+	char item[MAX_TEXT];
+	for (const char *list = c->has_op ? op_table[c->k.op].attrs : ""; *list;) {
+		list += strspn(list, " ");
+		size_t n = strcspn(list, " ");
+		snprintf(item, sizeof item, "%.*s", (int)n, list);
+		if (n && !find_name(c, item, n))
+			fail_at(d, A0903, c->at_kernel, "attribute %s of %s is not declared", item, op_table[c->k.op].name);
+		list += n;
+	}
+}
+
+/* ------------------------------------------------------------------------------------------------- */
+
+static void list_sources(Check *c)
+{
+	c->k.n_sources = c->raw->sources.n;
+	const char **names = ARENA_ARRAY(&c->g->arena, const char *, c->k.n_sources);
+	for (int i = 0; i < c->k.n_sources; i++)
+		names[i] = c->g->sources.at[c->raw->sources.at[i]].name;
+	c->k.sources = names;
+}
+
+void check_contract(Gen *g, const RawTemplate *raw)
+{
+	Check *c = ARENA_NEW(&g->arena, Check);
+	*c = (Check){.g = g, .raw = raw, .at_kernel = {raw->path, 1, 1}};
+	c->k.name = raw->name;
+	c->k.file = raw->path;
+	const Clause *kernel = NULL;
+	for (int i = 0; i < raw->clauses.n && !kernel; i++)
+		if (strcmp(raw->clauses.at[i].word, "kernel") == 0)
+			kernel = &raw->clauses.at[i];
+	if (!kernel) {
+		fail_at(&g->diags, A0902, c->at_kernel, "no contract: expected KERNEL(%s, OPERATION)", raw->name);
+		return;
+	}
+	int errors = g->diags.n_errors;
+	c->at_kernel = kernel->at;
+	find_once(c, KERNEL_);
+	read_kernel_clause(c, kernel);
+	read_once(c);
+	read_names(c);
+	check_args(c);
+	check_formulas(c);
+	check_kernel(c);
+	check_used(c);
+	for (int i = 0; i < g->templates.n; i++)
+		if (strcmp(g->templates.at[i].name, raw->name) == 0)
+			fail_at(&g->diags, A0906, kernel->at, "kernel %s is defined in %s too", raw->name, g->templates.at[i].file);
+	list_sources(c);
+	if (g->diags.n_errors == errors)
+		*vec_push(&g->arena, &g->templates) = c->k;
+}

@@ -1,0 +1,70 @@
+/* kernelgen.h - what libclang saw of a template, before it is believed.
+ *
+ *   read_template.c    file.cu -> RawTemplate: clauses, argument struct, kernels, sources, uses of names
+ *   check_contract.c   RawTemplate -> KernelTemplate, or diagnostics
+ *   write_table.c      KernelTemplates and their sources -> kernel_table.c
+ *
+ * Everything lives in one arena until the program ends.
+ */
+#ifndef ATLASC_KERNELGEN_H
+#define ATLASC_KERNELGEN_H
+
+#include "compiler/ir.h"
+
+enum { MAX_PARTS = 4 };
+
+typedef VEC(const char *) Names; /* each once */
+
+typedef struct Clause { /* a contract word: "dim;K" */
+	const char *word;              /* "dim" */
+	const char *parts[MAX_PARTS];  /* "K"; separated by ';' in the annotation */
+	int n_parts;
+	Loc at;
+} Clause;
+
+typedef struct RawField { /* a member of struct Args */
+	const char *name;
+	Clause clause;    /* word NULL = declared without a contract word */
+	bool is_pointer;
+	int offset;       /* bytes */
+	bool is_used;     /* some function's code mentions it */
+	Loc at;
+} RawField;
+
+typedef struct RawKernel { /* a __global__ function with a body */
+	const char *name;
+	bool is_extern_c, is_void, takes_args; /* exactly one parameter, struct Args by value */
+	Loc at;
+} RawKernel;
+
+typedef struct Source { const char *name, *path, *text; size_t bytes; } Source; /* name = base name */
+
+typedef struct RawTemplate {
+	const char *path, *name; /* as given; base name without .cu */
+	VEC(Clause) clauses;     /* in order of the text, includes where they stand */
+	int n_args_structs;
+	Loc args_at;
+	int args_bytes;
+	VEC(RawField) fields;
+	VEC(RawKernel) kernels;
+	Names used_names; /* of constants, variables and functions mentioned in code */
+	VEC(int) sources;             /* indices in Gen.sources: the file itself, then what it includes, by name */
+} RawTemplate;
+
+typedef struct Gen {
+	Arena arena;
+	Diags diags;
+	const char *include_dir;
+	VEC(Source) sources; /* of all templates, each file once */
+	VEC(KernelTemplate) templates;
+} Gen;
+
+/* Parses with libclang; false after an error of the file itself, when nothing is to be believed. */
+bool read_template(Gen *g, const char *path, RawTemplate *out);
+bool has_name(const Names *names, const char *name);
+/* Checks everything and, if nothing is wrong, appends a row to g->templates. */
+void check_contract(Gen *g, const RawTemplate *raw);
+/* Writes the table beside `path` and renames; sorts g->templates and g->sources by name. */
+bool write_table(Gen *g, const char *path);
+
+#endif
