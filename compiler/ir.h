@@ -241,6 +241,8 @@ typedef struct Target {
 extern const Target target_table[];
 extern const int n_target_table;
 const Target *target_by_name(const char *name);
+/* Does one of the contract's archs cover this target? "80" covers sm_80 and later, "90a" only sm_90a. */
+bool template_serves(const KernelTemplate *k, const Target *t);
 
 typedef struct TargetWork { /* everything made for one target */
 	const Target *target;

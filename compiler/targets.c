@@ -1,0 +1,43 @@
+/* targets.c - what the compiler knows of each GPU it compiles for.
+ *
+ * Limits are those of the compute capability (CUDA C++ Programming Guide, "Compute Capabilities"): shared memory
+ * of one block after opting in, 32-bit registers and threads of one SM. Speeds are those of a typical card of the
+ * kind, from its data sheet, dense, without sparsity; they only rank candidates, so a few percent do not matter:
+ *
+ *   sm_80 A100 SXM 80 GB   sm_89 L40S   sm_90a H100 SXM   sm_100a B200   sm_120a RTX PRO 6000   sm_121a GB10
+ */
+#include "compiler/ir.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const Target target_table[] = {
+	/* name      capability exact  SMs   smem    registers threads GB/s  TFLOP/s launch us */
+	{"sm_80",   8, 0, false,     108, 166912, 65536, 2048, 2039, 312, 1.0},
+	{"sm_89",   8, 9, false,     142, 101376, 65536, 1536, 864, 362, 1.0},
+	{"sm_90a",  9, 0, true,      132, 232448, 65536, 2048, 3350, 989, 0.8},
+	{"sm_100a", 10, 0, true,     148, 232448, 65536, 2048, 8000, 2250, 0.8},
+	{"sm_120a", 12, 0, true,     188, 101376, 65536, 1536, 1792, 504, 0.8},
+	{"sm_121a", 12, 1, true,     48, 101376, 65536, 1536, 273, 125, 1.0},
+};
+const int n_target_table = sizeof target_table / sizeof target_table[0];
+
+const Target *target_by_name(const char *name)
+{
+	for (int i = 0; i < n_target_table; i++)
+		if (strcmp(target_table[i].name, name) == 0)
+			return &target_table[i];
+	return NULL;
+}
+
+bool template_serves(const KernelTemplate *k, const Target *t)
+{
+	for (int i = 0; i < k->n_archs; i++) {
+		char *suffix;
+		long arch = strtol(k->archs[i], &suffix, 10);
+		long ours = t->cc_major * 10 + t->cc_minor;
+		if (*suffix == 'a' ? t->is_exact && ours == arch : ours >= arch)
+			return true;
+	}
+	return false;
+}
