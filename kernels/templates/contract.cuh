@@ -21,7 +21,8 @@
 //
 // Every attribute of the op is declared and used. A dim stands alone in the shape of an operand that is always
 // there. Shapes name the op's dims consistently: what ops.h calls K in x and in w has one name here too.
-// The kernel is `extern "C" __global__ void NAME(const Args a)`.
+// The kernel is `extern "C" __global__ void NAME(const Args a)`; DYNAMIC_SMEM(xs) in it names the dynamic shared
+// memory, SMEM bytes of uint4.
 // Formulas and predicates: integers, names, + - * / %, comparisons, && || !, ?:, ceil_div, min, max, align.
 #pragma once
 

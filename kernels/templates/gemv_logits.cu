@@ -1,0 +1,62 @@
+// what      logits[o,v] = sum_k rmsnorm(x[out_row[o],:])[k] w[v,k], in f32; idle outs (-1): 0
+// numerics  bf16(x * norm) times w, accumulated in f32; not rounded. Same bits every run and for every batch
+// measured  tests/gpu/results: share of the read bound at real shapes
+// why       a step that wants no logits (a chunk in the middle of a prompt) leaves before the first weight is read
+#include "contract.cuh"
+#include "gemv.cuh"
+
+KERNEL(gemv_logits, norm_logits)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 1)
+DIM(OUTS, 1)
+DIM(K, 2048)
+DIM(V, 128256)
+ATTR_FLOAT(EPS, 1e-5f)
+ATTR_INT(NORM_ONE, 0)
+DTYPES(WT, bf16, f16, f32)
+DTYPES(NT, bf16, f16, f32)
+TUNE(WARPS, 4, 8)
+TUNE(PER_WARP, 1, 2, 4)
+REQUIRE(OUTS <= 8)
+REQUIRE(K % 8 == 0)
+GRID(ceil_div(V, WARPS * PER_WARP), 1, 1)
+BLOCK(32 * WARPS)
+SMEM(OUTS * min(K, 16384 / OUTS / 256 * 256) * 2)
+READS(V * K * WT_BYTES + K * NT_BYTES + OUTS * (K * 2 + 4))
+WRITES(OUTS * V * 4)
+FLOPS(2 * OUTS * V * K)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, x, "ROWS, K");
+	IN(i32, out_row, "OUTS");
+	IN(NT, norm, "K");
+	IN(WT, w, "V, K");
+	OUT(f32, logits, "OUTS, V");
+};
+
+static_assert(OUTS <= 8, "above 8 outs the products belong on the tensor cores: use gemm_logits");
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_logits(const Args a)
+{
+	DYNAMIC_SMEM(xs);
+	const int lane = threadIdx.x % 32, n0 = (blockIdx.x * WARPS + threadIdx.x / 32) * PER_WARP;
+	if (a.step[1] <= 0)
+		return;
+	const WT *w[PER_WARP];
+#pragma unroll
+	for (int l = 0; l < PER_WARP; l++)
+		w[l] = a.w + i64(min(n0 + l, V - 1)) * K;
+	float acc[OUTS][PER_WARP], ss[OUTS];
+	gemv<WARPS, OUTS, K, PER_WARP, true, NORM_ONE != 0>(
+		xs,
+		[&](int o) {
+			const int r = a.out_row[o];
+			return r < 0 || r >= ROWS ? nullptr : a.x + i64(r) * K;
+		},
+		a.norm, w, acc, ss);
+	const int o = lane / PER_WARP, v = n0 + lane % PER_WARP;
+	const float sum = gemv_mine(acc);
+	if (o < OUTS && v < V)
+		a.logits[i64(o) * V + v] = sum * gemv_inverse_rms(ss, o, K, float(EPS));
+}
