@@ -1,0 +1,23 @@
+/* read_model.h - what the reading passes share among themselves. */
+#ifndef ATLASC_READ_MODEL_H
+#define ATLASC_READ_MODEL_H
+
+#include "compiler/ir.h"
+#include "compiler/value.h"
+
+/* Largest values a checkpoint may claim. Far beyond any model, and small enough that products of two fit
+ * an int64 and every single one an int. */
+enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 24, MAX_POSITION = 1 << 28 };
+
+/* Puts a token id into Config.eos, ascending and once. False when the list is full. */
+bool add_eos(Config *cf, int id);
+
+/* What a key means that is there but not used. Null passes always. */
+enum { FREE = 1, IS_FALSE = 2, IS_ZERO = 4, IS_ONE = 8, IS_EMPTY = 16 };
+typedef struct SpareKey {
+	const char *name;
+	int pass; /* FREE: any value, it changes no result. Else the values that change nothing */
+} SpareKey;
+bool value_passes(const Value *v, int pass);
+
+#endif
