@@ -73,23 +73,13 @@ static void add_operand(void *ctx, const char *name, int n)
 	}
 }
 
-/* Does "80" serve sm_89? A plain number serves every later capability, "90a" that one alone. */
-static bool arch_serves(const char *arch, const Target *t)
-{
-	char *end;
-	long cc = strtol(arch, &end, 10);
-	int have = t->cc_major * 10 + t->cc_minor;
-	return *end == 'a' ? t->is_exact && have == cc : have >= cc;
-}
-
 static bool check_arch(Picker *p, const KernelTemplate *t)
 {
+	if (template_serves(t, p->work->target))
+		return true;
 	char list[64] = "";
-	for (int i = 0; i < t->n_archs; i++) {
-		if (arch_serves(t->archs[i], p->work->target))
-			return true;
+	for (int i = 0; i < t->n_archs; i++)
 		snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", t->archs[i]);
-	}
 	return reject(p, "needs architecture %s: target is %s", list, p->work->target->name);
 }
 
@@ -194,6 +184,10 @@ static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int *var
 		int64_t unused;
 		if (!known(env, t->dims[i], &unused))
 			set(env, t->dims[i], 0);
+	}
+	for (int v = 0; v < t->n_dtypes; v++) { /* DTYPES(WT, ...) also gives WT_BYTES */
+		Dtype dtype = vars[v] < 0 ? t->dtypes[v].allowed[0] : (Dtype)vars[v];
+		set(env, arena_printf(&p->c->scratch, "%s_BYTES", t->dtypes[v].var), dtype_bytes(dtype));
 	}
 	return true;
 }
