@@ -2,8 +2,8 @@
  *
  * The size of every section is known before its content is final, since hashes have a fixed size: so the file is
  * laid out first, weights are streamed to their place while they are hashed, and the graph section, which holds
- * their hashes, is packed again afterwards. The file appears under its name only when it is whole: written without a name in the same folder,
- * fsync, rename, fsync of the folder.
+ * their hashes, is packed again afterwards. The file appears under its name only when it is whole: written without
+ * a name in the same folder, fsync, rename, fsync of the folder.
  */
 #include "artifacts/plan.h"
 

@@ -258,11 +258,10 @@ typedef struct Constant { int weight; const void *bytes; } Constant; /* index in
 typedef struct CommandLine {
 	const char *model_dir, *output, *model_toml, *cache_dir; /* NULL = not given */
 	const char *targets[8]; int n_targets;
-	bool embed_weights, dry_run, json, quiet;
+	bool embed_weights, dry_run, json, quiet, timings;
 	int jobs;
 	const char *dump;       /* letters of passes after which to print */
 	const char *stop_after; /* pass name */
-	const char *random_weights_config; /* unused yet */
 } CommandLine;
 
 typedef struct Compile {

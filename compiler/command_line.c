@@ -1,0 +1,188 @@
+/* command_line.c - one table of options gives parsing, --help and suggestions. */
+#include "compiler/command_line.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_JOBS = 256 };
+
+typedef enum Flag {
+	F_OUTPUT, F_MODEL, F_TARGET, F_WEIGHTS, F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET,
+	F_OPS, F_VERSION, F_HELP, N_FLAGS
+} Flag;
+
+static const struct { const char *name; char letter; const char *argument, *help; } flags[N_FLAGS] = {
+	[F_OUTPUT] = {"--output", 'o', "FILE", "where the plan goes (default: plan.bin)"},
+	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
+	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures in one plan, comma-separated (default: sm_90a)"},
+	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
+	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled at a time (default: the number of processors)"},
+	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels there (default: nowhere)"},
+	[F_DUMP] = {"--dump", 'd', "LETTERS", "print the level after these passes to stdout"},
+	[F_STOP] = {"--stop-after", 0, "PASS", "end after this pass; no plan is written unless it is emit"},
+	[F_DRY] = {"--dry-run", 0, NULL, "do everything but write the plan"},
+	[F_JSON] = {"--json", 0, NULL, "summary and diagnostics as JSON on stdout"},
+	[F_TIMINGS] = {"--timings", 0, NULL, "time of every pass on stderr"},
+	[F_QUIET] = {"--quiet", 'q', NULL, "diagnostics only"},
+	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
+	[F_VERSION] = {"--version", 'V', NULL, "print the version"},
+	[F_HELP] = {"--help", 'h', NULL, "print this"},
+};
+
+void print_help(void)
+{
+	puts("atlasc MODEL_DIR [-o plan.bin] [options]   compile a Hugging Face checkpoint into a plan\n"
+		"atlasc kernels [--json]                    list every kernel template with its contract\n\n"
+		"The compiler needs no GPU and reads no environment variable. Same inputs, same bytes.\n\nOptions:");
+	for (int i = 0; i < N_FLAGS; i++) {
+		char left[64];
+		snprintf(left, sizeof left, "%s%c%s%s%s%s", flags[i].letter ? "-" : "", flags[i].letter ? flags[i].letter : ' ',
+			flags[i].letter ? ", " : "   ", flags[i].name, flags[i].argument ? " " : "",
+			flags[i].argument ? flags[i].argument : "");
+		printf("  %-28s %s\n", left, flags[i].help);
+	}
+	puts("\nExit codes: 0 ok, 2 usage, 3 refused (no admissible kernel), 4 bad input, 5 environment, 7 does not fit in\n"
+		"memory, 70 internal error, 130 interrupted.\n");
+}
+
+static bool wrong(Compile *c, const char *fmt, const char *a, const char *b)
+{
+	return fail_at(&c->diags, A0101, (Loc){0}, fmt, a, b);
+}
+
+static bool unknown_flag(Compile *c, const char *seen)
+{
+	const char *names[N_FLAGS];
+	for (int i = 0; i < N_FLAGS; i++)
+		names[i] = flags[i].name;
+	const char *near = closest_name(seen, names, N_FLAGS);
+	return near ? wrong(c, "unknown option %s: did you mean %s?", seen, near)
+		: wrong(c, "unknown option %s: see atlasc --help%s", seen, "");
+}
+
+static bool set_targets(Compile *c, const char *list)
+{
+	c->cmd.n_targets = 0;
+	for (const char *at = list; *at;) {
+		size_t n = strcspn(at, ",");
+		const char *name = arena_strndup(&c->arena, at, n);
+		if (!target_by_name(name)) {
+			const char *known = "";
+			for (int i = 0; i < n_target_table; i++)
+				known = arena_printf(&c->arena, "%s%s%s", known, i ? ", " : "", target_table[i].name);
+			return wrong(c, "--target %s: expected one of %s", name, known);
+		}
+		for (int i = 0; i < c->cmd.n_targets; i++)
+			if (strcmp(c->cmd.targets[i], name) == 0)
+				return wrong(c, "--target %s: named twice%s", name, "");
+		if (c->cmd.n_targets == (int)(sizeof c->cmd.targets / sizeof c->cmd.targets[0]))
+			return wrong(c, "--target %s: too many targets%s", list, "");
+		c->cmd.targets[c->cmd.n_targets++] = name;
+		at += n + (at[n] == ',');
+	}
+	return c->cmd.n_targets > 0 || wrong(c, "--target: expected a list such as sm_90a,sm_80%s%s", "", "");
+}
+
+static bool set_jobs(Compile *c, const char *text)
+{
+	char *end;
+	long n = strtol(text, &end, 10);
+	if (!*text || *end || n < 1 || n > MAX_JOBS)
+		return wrong(c, "-j %s: expected 1 to 256%s", text, "");
+	c->cmd.jobs = (int)n;
+	return true;
+}
+
+static bool apply(Compile *c, Flag f, const char *value, Command *command)
+{
+	CommandLine *cmd = &c->cmd;
+	switch (f) {
+	case F_OUTPUT: cmd->output = value; break;
+	case F_MODEL: cmd->model_toml = value; break;
+	case F_TARGET: return set_targets(c, value);
+	case F_WEIGHTS:
+		if (strcmp(value, "embed") != 0 && strcmp(value, "ref") != 0)
+			return wrong(c, "--weights %s: expected embed or ref%s", value, "");
+		cmd->embed_weights = strcmp(value, "embed") == 0;
+		break;
+	case F_JOBS: return set_jobs(c, value);
+	case F_CACHE: cmd->cache_dir = value; break;
+	case F_DUMP: cmd->dump = value; break;
+	case F_STOP: cmd->stop_after = value; break;
+	case F_DRY: cmd->dry_run = true; break;
+	case F_JSON: cmd->json = true; break;
+	case F_TIMINGS: cmd->timings = true; break;
+	case F_QUIET: cmd->quiet = true; break;
+	case F_OPS: *command = COMMAND_OPS; break;
+	case F_VERSION: *command = COMMAND_VERSION; break;
+	case F_HELP: *command = COMMAND_HELP; break;
+	case N_FLAGS: break;
+	}
+	return true;
+}
+
+/* The flag an argument spells; its value when joined to it ("-j4", "--jobs=4"), else NULL. */
+static Flag match(const char *arg, const char **value)
+{
+	*value = NULL;
+	for (int i = 0; i < N_FLAGS; i++) {
+		size_t n = strlen(flags[i].name);
+		if (strncmp(arg, flags[i].name, n) == 0 && (arg[n] == 0 || (arg[n] == '=' && flags[i].argument))) {
+			*value = arg[n] ? arg + n + 1 : NULL;
+			return (Flag)i;
+		}
+		if (flags[i].letter && arg[0] == '-' && arg[1] == flags[i].letter && (!arg[2] || flags[i].argument)) {
+			*value = arg[2] ? arg + 2 : NULL;
+			return (Flag)i;
+		}
+	}
+	return N_FLAGS;
+}
+
+static bool parse(Compile *c, int argc, char **argv, Command *command)
+{
+	bool ok = true;
+	for (int i = 1; i < argc; i++) {
+		const char *value;
+		if (argv[i][0] != '-' || !argv[i][1]) {
+			if (i == 1 && strcmp(argv[i], "kernels") == 0)
+				*command = COMMAND_KERNELS;
+			else if (c->cmd.model_dir || *command == COMMAND_KERNELS)
+				ok = wrong(c, "unexpected argument %s%s", argv[i], "");
+			else
+				c->cmd.model_dir = argv[i];
+			continue;
+		}
+		Flag f = match(argv[i], &value);
+		if (f == N_FLAGS) {
+			ok = unknown_flag(c, argv[i]);
+		} else if (flags[f].argument && !value && i + 1 == argc) {
+			ok = wrong(c, "%s needs %s", flags[f].name, flags[f].argument);
+		} else {
+			if (flags[f].argument && !value)
+				value = argv[++i];
+			ok = apply(c, f, value, command) && ok;
+		}
+	}
+	return ok;
+}
+
+Command parse_command_line(Compile *c, int argc, char **argv)
+{
+	Command command = COMMAND_COMPILE;
+	c->cmd = (CommandLine){.output = "plan.bin", .embed_weights = true,
+		.targets = {"sm_90a"}, .n_targets = 1};
+	if (!parse(c, argc, argv, &command))
+		return COMMAND_WRONG;
+	if (command == COMMAND_COMPILE && !c->cmd.model_dir) {
+		wrong(c, "no model folder given: atlasc MODEL_DIR -o plan.bin%s%s", "", "");
+		return COMMAND_WRONG;
+	}
+	if (!c->cmd.jobs) {
+		long n = sysconf(_SC_NPROCESSORS_ONLN);
+		c->cmd.jobs = n < 1 ? 1 : n > MAX_JOBS ? MAX_JOBS : (int)n;
+	}
+	return command;
+}

@@ -1,0 +1,288 @@
+/* main.c - the atlasc command: the pass table is the program.
+ *
+ * A pass reads and fills fields of Compile. The driver stops after a pass that recorded an error, prints all
+ * diagnostics, and leaves with the exit code of the first. Dumps, checks, timing and --stop-after come from the table.
+ */
+#include "compiler/ir.h"
+#include "compiler/command_line.h"
+#include "compiler/kernels_cmd.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct Pass {
+	char letter;
+	const char *name;
+	void (*run)(Compile *c);
+	void (*check)(Compile *c);
+	void (*print)(Compile *c, void *file);
+	bool keeps_going; /* runs although an earlier reading pass failed, to report all it can */
+} Pass;
+
+static const Pass pipeline[] = {
+	/* files -> model */
+	{'c', "read-config", read_config, NULL, print_model, false},
+	{'o', "read-options", read_options, NULL, print_model, true},
+	{'w', "read-weights", read_weights, NULL, print_model, true},
+	{'t', "read-text", read_text, check_model, print_model, false},
+	/* model -> graph */
+	{'g', "build-graph", build_graph, check_graph, print_graph, false},
+	/* graph -> plan */
+	{'f', "fuse", fuse, check_lowered, print_lowered, false},
+	{'k', "pick-kernels", pick_kernels, check_lowered, print_lowered, false},
+	{'n', "make-kernels", make_kernels, check_lowered, print_lowered, false},
+	{'b', "plan-memory", plan_memory, NULL, print_plan, false},
+	{'s', "schedule", schedule, check_plan, print_plan, false},
+	/* plan -> artifact */
+	{'e', "emit", emit, NULL, print_plan, false},
+};
+enum { N_PASSES = sizeof pipeline / sizeof pipeline[0] };
+
+static double now_seconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Talk ------------------------------------------------------------------------------------------ */
+
+static void print_loc(FILE *f, Loc at)
+{
+	if (!at.file)
+		fputs("atlasc: ", f);
+	else if (at.line)
+		fprintf(f, "%s:%d:%d: ", at.file, at.line, at.col);
+	else
+		fprintf(f, "%s: ", at.file);
+}
+
+static void print_diags(const Diags *d)
+{
+	for (int i = 0; i < d->n; i++) {
+		print_loc(stderr, d->list[i].at);
+		fprintf(stderr, "%s[%s]: %s\n", d->list[i].is_note ? "note" : "error", code_name(d->list[i].code),
+			d->list[i].text);
+	}
+	int kept = 0;
+	for (int i = 0; i < d->n; i++)
+		kept += !d->list[i].is_note;
+	if (d->n_errors > kept)
+		fprintf(stderr, "atlasc: %d more errors\n", d->n_errors - kept);
+}
+
+static void progress(Compile *c, const char *what, int64_t done, int64_t total)
+{
+	enum { WIDTH = 30 };
+	int filled = total > 0 ? (int)(done * WIDTH / total) : WIDTH;
+	(void)c;
+	fprintf(stderr, "\r%-10s [%.*s%*s] %3d %%", what, filled, "##############################", WIDTH - filled,
+		"", total > 0 ? (int)(done * 100 / total) : 100);
+	if (done >= total)
+		fputs("\r\033[K", stderr);
+}
+
+static json_t *json_diags(const Diags *d)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < d->n; i++) {
+		const Diag *g = &d->list[i];
+		json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:i, s:i, s:s}", "code", code_name(g->code),
+			"severity", g->is_note ? "note" : "error", "file", g->at.file, "line", g->at.line, "column",
+			g->at.col, "message", g->text));
+	}
+	return list;
+}
+
+static json_t *json_target(const Compile *c, const TargetWork *work)
+{
+	json_t *phases = json_array(), *arenas = json_object();
+	for (int i = 0; i < work->plan.n_phases; i++) {
+		const Phase *p = &work->plan.phases[i];
+		json_array_append_new(phases, json_pack("{s:s, s:i, s:i, s:i}", "phase", phase_name(p->kind), "rows",
+			p->rows, "outs", p->outs, "launches", p->n_launches));
+	}
+	for (int a = 0; a < ARENA_COUNT; a++)
+		json_object_set_new(arenas, arena_name((ArenaKind)a), json_integer(work->plan.arena_bytes[a]));
+	(void)c;
+	return json_pack("{s:s, s:i, s:o, s:o}", "target", work->target->name, "kernels", work->plan.n_kernels,
+		"phases", phases, "arena_bytes", arenas);
+}
+
+static void print_json(const Compile *c, int exit_code)
+{
+	json_t *targets = json_array();
+	for (int i = 0; i < c->work.n && !c->diags.n_errors; i++)
+		json_array_append_new(targets, json_target(c, &c->work.at[i]));
+	json_t *root = json_pack("{s:i, s:i, s:s?, s:b, s:o, s:i, s:o}", "schema_version", 1, "exit_code", exit_code,
+		"output", c->cmd.output, "dry_run", c->cmd.dry_run, "diagnostics", json_diags(&c->diags), "errors",
+		c->diags.n_errors, "targets", targets);
+	json_dumpf(root, stdout, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(root);
+}
+
+static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
+
+static void print_summary(const Compile *c, double seconds)
+{
+	const Graph *g = &c->graph;
+	fprintf(stderr, "%s: %s, %d layers, %d slots of %d tokens, %d weights (%.1f MiB)\n",
+		c->cmd.dry_run ? "dry run" : c->cmd.output, g->family, g->n_layers, g->slots, g->max_context,
+		g->n_weights, mib(g->weight_arena_bytes));
+	for (int i = 0; i < c->work.n; i++) {
+		const TargetPlan *p = &c->work.at[i].plan;
+		int launches = 0;
+		for (int k = 0; k < p->n_phases; k++)
+			launches += p->phases[k].n_launches;
+		fprintf(stderr, "  %s: %d phases, %d launches, %d kernels; state %.1f MiB, scratch %.1f MiB\n", p->target,
+			p->n_phases, launches, p->n_kernels, mib(p->arena_bytes[ARENA_STATE]),
+			mib(p->arena_bytes[ARENA_SCRATCH]));
+	}
+	fprintf(stderr, "  %.2f s\n", seconds);
+}
+
+/* The driver --------------------------------------------------------------------------------------- */
+
+static bool is_reading(int i)
+{
+	return pipeline[i].run == read_config || pipeline[i].keeps_going;
+}
+
+static void run_passes(Compile *c)
+{
+	for (int i = 0; i < N_PASSES; i++) {
+		const Pass *p = &pipeline[i];
+		if (c->diags.n_errors && !(p->keeps_going && is_reading(i - 1)))
+			return;
+		if (p->run == emit && c->cmd.dry_run)
+			return;
+		double start = now_seconds();
+		p->run(c);
+		if (p->check && !c->diags.n_errors)
+			p->check(c);
+		if (c->cmd.timings)
+			fprintf(stderr, "%-14s %8.1f ms\n", p->name, 1e3 * (now_seconds() - start));
+		if (c->cmd.dump && strchr(c->cmd.dump, p->letter) && !c->diags.n_errors)
+			p->print(c, stdout);
+		arena_release(&c->scratch);
+		if (c->cmd.stop_after && strcmp(c->cmd.stop_after, p->name) == 0)
+			return;
+	}
+}
+
+static int first_exit_code(const Diags *d)
+{
+	for (int i = 0; i < d->n; i++)
+		if (!d->list[i].is_note)
+			return code_exit(d->list[i].code);
+	return d->n_errors ? EXIT_INTERNAL : EXIT_OK;
+}
+
+static void on_interrupt(int signal_number)
+{
+	(void)signal_number;
+	_exit(EXIT_INTERRUPTED); /* the output has no name before it is whole: nothing to remove */
+}
+
+static void print_passes(void)
+{
+	puts("Passes (-d LETTERS prints after them, --stop-after NAME ends there):");
+	for (int i = 0; i < N_PASSES; i++)
+		printf("  %c  %s\n", pipeline[i].letter, pipeline[i].name);
+}
+
+static void print_ops(void)
+{
+	for (int i = 0; i < OP_COUNT; i++) {
+		const OpInfo *o = &op_table[i];
+		printf("%s%s\n    %s\n", o->name, o->traits & OP_FUSED ? " (fused)" : "", o->meaning);
+		for (int k = 0; k < o->n_operands; k++)
+			printf("    %-5s %s [%s]\n", o->operands[k].role == OPERAND_OUT ? "out"
+				: o->operands[k].role == OPERAND_INOUT ? "inout"
+				: o->operands[k].role == OPERAND_IN_OPT ? "in?" : "in", o->operands[k].name,
+				o->operands[k].shape);
+	}
+}
+
+static void check_names(Compile *c)
+{
+	const char *names[N_PASSES];
+	char letters[N_PASSES + 1] = "";
+	for (int i = 0; i < N_PASSES; i++) {
+		names[i] = pipeline[i].name;
+		letters[i] = pipeline[i].letter;
+	}
+	bool found = !c->cmd.stop_after;
+	for (int i = 0; i < N_PASSES && !found; i++)
+		found = strcmp(names[i], c->cmd.stop_after) == 0;
+	if (!found) {
+		const char *near = closest_name(c->cmd.stop_after, names, N_PASSES);
+		fail_at(&c->diags, A0101, (Loc){0}, "--stop-after %s: no such pass%s%s", c->cmd.stop_after,
+			near ? ", did you mean " : "", near ? near : "");
+	}
+	for (const char *d = c->cmd.dump; d && *d; d++)
+		if (!strchr(letters, *d))
+			fail_at(&c->diags, A0101, (Loc){0}, "-d %c: the passes are %s", *d, letters);
+}
+
+static int compile(Compile *c)
+{
+	double start = now_seconds();
+	check_names(c);
+	if (isatty(STDERR_FILENO) && !c->cmd.quiet)
+		c->progress = progress;
+	if (!c->diags.n_errors)
+		run_passes(c);
+	print_diags(&c->diags);
+	int code = first_exit_code(&c->diags);
+	if (c->cmd.json)
+		print_json(c, code);
+	else if (code == EXIT_OK && !c->cmd.quiet && !c->cmd.stop_after)
+		print_summary(c, now_seconds() - start);
+	return code;
+}
+
+int main(int argc, char **argv)
+{
+	struct sigaction act = {.sa_handler = on_interrupt};
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGTERM, &act, NULL);
+	Compile c = {.cmd = {.jobs = 0}};
+	c.diags.arena = &c.arena;
+	int code;
+	switch (parse_command_line(&c, argc, argv)) {
+	case COMMAND_HELP:
+		print_help();
+		print_passes();
+		code = EXIT_OK;
+		break;
+	case COMMAND_VERSION:
+		puts("atlasc " ATLAS_VERSION);
+		code = EXIT_OK;
+		break;
+	case COMMAND_OPS:
+		print_ops();
+		code = EXIT_OK;
+		break;
+	case COMMAND_KERNELS:
+		code = kernels_command(c.cmd.json);
+		break;
+	case COMMAND_COMPILE:
+		code = compile(&c);
+		break;
+	default:
+		print_diags(&c.diags);
+		code = EXIT_USAGE;
+	}
+	arena_release(&c.scratch);
+	arena_release(&c.arena);
+	if (fflush(stdout) != 0 || ferror(stdout))
+		return EXIT_ENVIRONMENT;
+	return code;
+}
