@@ -26,8 +26,8 @@
  *   cubins       the cubins, each at a multiple of 16; Kernel.cubin_offset points here. Equal ones stand once
  *   weights      embedded weights: Weight.offset is an offset in this section and in the device's weight
  *                arena alike, and its length is weight_arena_bytes. With `--weights ref` it is shorter and holds
- *                only the weights the compiler made (rope frequencies, stop tokens: Weight.file is NULL), in their
- *                order, each at the next multiple of PLAN_BUF_ALIGN; the others are read from the checkpoint's files
+ *                only the weights the compiler made (rope frequencies, stop tokens: Weight.file is NULL), which
+ *                stand first in the arena: Weight.offset holds alike. The others are read from the checkpoint's files
  *   tokenizer    compiled tokenizer (artifacts/tokenizer_format.h), absent when the checkpoint has none
  *   chat_template  UTF-8 text, absent when the checkpoint has none
  *

@@ -1,0 +1,466 @@
+/* plan_check.c - does a decoded plan keep what plan.h promises?
+ *
+ * Every number is looked at once, here: the code behind trusts. Nothing the compiler claims is taken on its
+ * word where it can be computed again: bytes from shapes, buffers inside arenas, lifetimes that do not meet in
+ * memory, launches within what any CUDA device takes.
+ */
+#include "artifacts/reader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	MAX_LAUNCHES = 65536, MAX_BUFS = 16384, MAX_ROWS = 65536, /* of a phase */
+	MAX_SMEM = 232448, /* bytes a block may ask for on the largest device: 227 KiB */
+	MAX_THREADS = 1024, MAX_REGISTERS = 255,
+};
+static const int64_t max_bytes = (int64_t)1 << 46; /* of a tensor or an arena: sums of two never overflow */
+
+#define REFUSE(...) why_not(why, READ_MALFORMED, __VA_ARGS__)
+
+/* Bytes of a tensor; -1 when a dim is not positive or the product is out of all reason. */
+static int64_t tensor_bytes(Dtype dtype, int n_dims, const int64_t *shape)
+{
+	int64_t bytes = dtype_bytes(dtype);
+	for (int i = 0; i < n_dims; i++) {
+		if (shape[i] <= 0 || shape[i] > max_bytes / bytes)
+			return -1;
+		bytes *= shape[i];
+	}
+	return n_dims > 0 ? bytes : -1;
+}
+
+static int compare_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Names stand `stride` bytes apart. */
+static bool check_unique(const char *what, const void *first, size_t stride, int n, Why *why)
+{
+	const char **names = malloc(sizeof *names * (size_t)(n + 1));
+	if (!names)
+		return why_not(why, READ_NO_MEMORY, "no memory to compare %d names", n);
+	for (int i = 0; i < n; i++)
+		names[i] = *(const char *const *)(const void *)((const char *)first + stride * (size_t)i);
+	qsort(names, (size_t)n, sizeof *names, compare_text);
+	bool good = true;
+	for (int i = 0; i < n && good; i++)
+		if (names[i][0] == 0 || (i > 0 && strcmp(names[i - 1], names[i]) == 0))
+			good = REFUSE("%s \"%.80s\": the name is empty or stands twice", what, names[i]);
+	free(names);
+	return good;
+}
+#define UNIQUE(what, list, n) check_unique(what, &(list)->name, sizeof *(list), n, why)
+
+/* Graph ------------------------------------------------------------------------------------------- */
+
+static bool check_numbers(const Graph *g, Why *why)
+{
+	const struct { const char *name; int64_t value, low, high; } ranges[] = {
+		{"n_layers", g->n_layers, 1, PLAN_MAX_LAYERS}, {"vocab", g->vocab, 1, 1 << 24},
+		{"hidden_dim", g->hidden_dim, 1, 1 << 20}, {"slots", g->slots, 1, PLAN_MAX_SLOTS},
+		{"max_context", g->max_context, 1, 1 << 26}, {"page", g->page, 1, 1 << 16},
+		{"pages", g->pages, 1, 1 << 26}, {"bos_token", g->bos_token, -1, g->vocab - 1},
+		{"top_k", g->top_k, 0, INT32_MAX}, {"max_new_tokens", g->max_new_tokens, 0, INT32_MAX},
+		{"weight_arena_bytes", g->weight_arena_bytes, 0, max_bytes}};
+	for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+		if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
+			return REFUSE("graph: %s = %lld: %lld to %lld expected", ranges[i].name,
+				(long long)ranges[i].value, (long long)ranges[i].low, (long long)ranges[i].high);
+	if (g->page & (g->page - 1))
+		return REFUSE("graph: page = %d is not a power of two", g->page);
+	if (g->max_pages != (g->max_context + g->page - 1) / g->page)
+		return REFUSE("graph: max_pages = %d: %d tokens in pages of %d need %d", g->max_pages, g->max_context,
+			g->page, (g->max_context + g->page - 1) / g->page);
+	if (g->pages < g->max_pages)
+		return REFUSE("graph: %d pages of %d tokens do not hold max_context = %d", g->pages, g->page,
+			g->max_context);
+	for (int i = 0; i < g->n_stop_tokens; i++)
+		if (g->stop_tokens[i] < -1 || g->stop_tokens[i] >= g->vocab)
+			return REFUSE("graph: stop token %d is not a token of %d", g->stop_tokens[i], g->vocab);
+	if (g->temperature < 0 || g->top_p <= 0 || g->top_p > 1 || g->min_p < 0 || g->min_p > 1 ||
+		g->repetition_penalty <= 0)
+		return REFUSE("graph: the default sampling settings are out of range");
+	return true;
+}
+
+static bool is_base_name(const char *s)
+{
+	return s[0] && s[0] != '.' && !strchr(s, '/') && !strchr(s, '\\');
+}
+
+typedef struct Range { int64_t from, to; int index; } Range;
+
+static int compare_ranges(const void *a, const void *b)
+{
+	const Range *x = a, *y = b;
+	return x->from != y->from ? (x->from < y->from ? -1 : 1) : x->index - y->index;
+}
+
+static bool check_weight(const Graph *g, const Weight *w, Why *why)
+{
+	if (w->bytes != tensor_bytes(w->dtype, w->n_dims, w->shape))
+		return REFUSE("weight %s: %lld bytes are not what its shape takes", w->name, (long long)w->bytes);
+	if (w->offset < 0 || w->offset > g->weight_arena_bytes - w->bytes)
+		return REFUSE("weight %s: outside the arena of %lld bytes", w->name,
+			(long long)g->weight_arena_bytes);
+	if (w->file && (!is_base_name(w->file) || w->file_offset < 0 || w->file_offset > max_bytes))
+		return REFUSE("weight %s: \"%.80s\" at %lld is not a place in a file of the checkpoint", w->name,
+			w->file, (long long)w->file_offset);
+	return true;
+}
+
+/* Weights do not overlap; one that is not aligned stands right behind another. */
+static bool check_weights(const Graph *g, Why *why)
+{
+	Range *r = malloc(sizeof *r * (size_t)(g->n_weights + 1));
+	if (!r)
+		return why_not(why, READ_NO_MEMORY, "no memory to compare %d weights", g->n_weights);
+	bool good = true;
+	for (int i = 0; i < g->n_weights && good; i++) {
+		const Weight *w = &g->weights[i];
+		good = check_weight(g, w, why);
+		r[i] = (Range){w->offset, w->offset + w->bytes, i};
+	}
+	if (good)
+		qsort(r, (size_t)g->n_weights, sizeof *r, compare_ranges);
+	for (int i = 0; i < g->n_weights && good; i++) {
+		int64_t before = i ? r[i - 1].to : 0;
+		if (r[i].from < before)
+			good = REFUSE("weight %s: overlaps %s", g->weights[r[i].index].name,
+				g->weights[r[i - 1].index].name);
+		else if (r[i].from % PLAN_BUF_ALIGN && r[i].from != before)
+			good = REFUSE("weight %s: offset %lld is not a multiple of %d", g->weights[r[i].index].name,
+				(long long)r[i].from, PLAN_BUF_ALIGN);
+	}
+	free(r);
+	return good;
+}
+
+static bool check_tensor(const Graph *g, const Tensor *t, Why *why)
+{
+	int64_t shape[PLAN_MAX_DIMS];
+	bool may_vary = t->role != ROLE_WEIGHT && t->role != ROLE_STATE;
+	for (int i = 0; i < t->n_dims; i++)
+		shape[i] = may_vary && (t->shape[i] == DIM_ROWS || t->shape[i] == DIM_OUTS) ? 1 : t->shape[i];
+	if (tensor_bytes(t->dtype, t->n_dims, shape) < 0)
+		return REFUSE("tensor %s: not a shape", t->name);
+	if ((t->role == ROLE_WEIGHT) != (t->weight >= 0) || t->weight < -1 || t->weight >= g->n_weights)
+		return REFUSE("tensor %s: weight %d of %d", t->name, t->weight, g->n_weights);
+	if (t->role != ROLE_WEIGHT)
+		return true;
+	const Weight *w = &g->weights[t->weight];
+	if (w->dtype != t->dtype || w->n_dims != t->n_dims ||
+		memcmp(w->shape, t->shape, sizeof *t->shape * (size_t)t->n_dims) != 0)
+		return REFUSE("tensor %s: not the type of weight %s", t->name, w->name);
+	return true;
+}
+
+static bool check_graph_op(const Graph *g, int index, Why *why)
+{
+	const GraphOp *op = &g->ops[index];
+	const OpInfo *info = &op_table[op->kind];
+	OpShapes s = {.op = op->kind, .attrs = &op->attrs, .rows = DIM_ROWS, .outs = DIM_OUTS};
+	char what[64];
+	snprintf(what, sizeof what, "graph op %d (%s)", index, info->name);
+	if (!(info->traits & OP_GRAPH) || op->layer < -1 || op->layer > g->n_layers || op->phases < 1 ||
+		op->phases > (PHASE_PREFILL | PHASE_DECODE | PHASE_ACQUIRE))
+		return REFUSE("%s: layer %d, phases %d", what, op->layer, op->phases);
+	for (int i = 0; i < info->n_operands; i++) {
+		int t = op->operands[i];
+		OperandRole role = info->operands[i].role;
+		bool is_written = role == OPERAND_OUT || role == OPERAND_INOUT;
+		if (t < (role == OPERAND_IN_OPT ? -1 : 0) || t >= g->n_tensors)
+			return REFUSE("%s: operand %s is tensor %d of %d", what, info->operands[i].name, t,
+				g->n_tensors);
+		if (t < 0)
+			continue;
+		if (is_written && g->tensors[t].role == ROLE_WEIGHT)
+			return REFUSE("%s: writes weight %s", what, g->tensors[t].name);
+		s.shape[i] = g->tensors[t].shape;
+		s.n_dims[i] = g->tensors[t].n_dims;
+	}
+	return check_op_shapes(g, &s, what, why);
+}
+
+bool check_graph_section(const Graph *g, Why *why)
+{
+	if (!check_numbers(g, why) || !UNIQUE("weight", g->weights, g->n_weights) ||
+		!UNIQUE("tensor", g->tensors, g->n_tensors) || !check_weights(g, why))
+		return false;
+	for (int i = 0; i < g->n_tensors; i++)
+		if (!check_tensor(g, &g->tensors[i], why))
+			return false;
+	for (int i = 0; i < g->n_ops; i++)
+		if (!check_graph_op(g, i, why))
+			return false;
+	return true;
+}
+
+/* Target plans ------------------------------------------------------------------------------------- */
+
+typedef struct Checking { /* where in a plan we are */
+	const Artifact *a;
+	const TargetPlan *plan;
+	const Slot *ledger;
+	int n_ledger;
+	int64_t *place; /* [graph.n_tensors] offset of each state and io tensor, -1 = not met yet */
+	Why *why;
+} Checking;
+
+static bool check_kernel(const Checking *c, const Kernel *k)
+{
+	Why *why = c->why;
+	const Section *cubins = artifact_section(c->a, "cubins");
+	int64_t threads = 1;
+	for (int i = 0; i < 3; i++)
+		threads *= k->block[i] > 0 && k->block[i] <= MAX_THREADS ? k->block[i] : MAX_THREADS + 1;
+	if (!cubins || k->cubin_offset < 0 || k->cubin_offset % 16 || k->cubin_bytes < 64 ||
+		k->cubin_bytes > cubins->bytes || k->cubin_offset > cubins->bytes - k->cubin_bytes)
+		return REFUSE("kernel %s: its cubin is not within the section", k->name);
+	if (memcmp(c->a->file + cubins->offset + k->cubin_offset, "\x7f" "ELF", 4) != 0)
+		return REFUSE("kernel %s: its cubin is not an ELF file", k->name);
+	if (!k->name[0] || !k->entry[0] || k->param_bytes < 8 || k->param_bytes % 8 ||
+		k->param_bytes > PLAN_MAX_PARAM_BYTES)
+		return REFUSE("kernel %s: entry \"%.80s\" with %d bytes of arguments", k->name, k->entry,
+			k->param_bytes);
+	if (threads > MAX_THREADS || k->block[2] > 64)
+		return REFUSE("kernel %s: block %d x %d x %d", k->name, k->block[0], k->block[1], k->block[2]);
+	if (k->smem_bytes < 0 || k->static_smem_bytes < 0 || k->smem_bytes > MAX_SMEM ||
+		k->static_smem_bytes > MAX_SMEM - k->smem_bytes || k->registers < 0 ||
+		k->registers > MAX_REGISTERS || k->spill_bytes < 0)
+		return REFUSE("kernel %s: %d + %d bytes of shared memory, %d registers", k->name, k->smem_bytes,
+			k->static_smem_bytes, k->registers);
+	return true;
+}
+
+static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
+{
+	static const ArenaKind arena_of[ROLE_COUNT] = {[ROLE_WEIGHT] = ARENA_WEIGHTS,
+		[ROLE_STATE] = ARENA_STATE, [ROLE_ACTIVATION] = ARENA_SCRATCH, [ROLE_INPUT] = ARENA_IO,
+		[ROLE_OUTPUT] = ARENA_IO};
+	Why *why = c->why;
+	const Graph *g = &c->a->graph;
+	int64_t from = 0, to = c->plan->arena_bytes[b->arena];
+	const char *in = phase_name(p->kind);
+	if (b->bytes != tensor_bytes(b->dtype, b->n_dims, b->shape))
+		return REFUSE("%s[%d] buffer %s: %lld bytes are not what its shape takes", in, p->rows, b->name,
+			(long long)b->bytes);
+	if (b->tensor < -1 || b->tensor >= g->n_tensors)
+		return REFUSE("%s[%d] buffer %s: tensor %d of %d", in, p->rows, b->name, b->tensor, g->n_tensors);
+	const Tensor *t = b->tensor < 0 ? NULL : &g->tensors[b->tensor];
+	if (t && (arena_of[t->role] != b->arena || t->dtype != b->dtype || strcmp(t->name, b->name) != 0))
+		return REFUSE("%s[%d] buffer %s: is not tensor %s", in, p->rows, b->name, t->name);
+	if (!t && (b->arena == ARENA_STATE || b->arena == ARENA_IO))
+		return REFUSE("%s[%d] buffer %s: %s without a tensor", in, p->rows, b->name,
+			arena_name(b->arena));
+	if (t && b->arena == ARENA_IO) {
+		from = t->role == ROLE_INPUT ? 0 : c->plan->input_bytes;
+		to = t->role == ROLE_INPUT ? c->plan->input_bytes : from + c->plan->output_bytes;
+	}
+	if (b->offset < from || b->bytes > to || b->offset > to - b->bytes)
+		return REFUSE("%s[%d] buffer %s: %lld bytes at %lld, outside %lld..%lld of arena %s", in, p->rows,
+			b->name, (long long)b->bytes, (long long)b->offset, (long long)from, (long long)to,
+			arena_name(b->arena));
+	if (b->offset % (b->arena == ARENA_WEIGHTS ? dtype_bytes(b->dtype) : PLAN_BUF_ALIGN))
+		return REFUSE("%s[%d] buffer %s: offset %lld is not aligned", in, p->rows, b->name,
+			(long long)b->offset);
+	if (b->first < 0 || b->last >= p->n_launches || b->first > b->last)
+		return REFUSE("%s[%d] buffer %s: live from launch %d to %d of %d", in, p->rows, b->name, b->first,
+			b->last, p->n_launches);
+	if (b->arena == ARENA_STATE || b->arena == ARENA_IO) {
+		int64_t *place = &c->place[b->tensor];
+		if (*place >= 0 && *place != b->offset)
+			return REFUSE("%s[%d] buffer %s: at %lld here, at %lld in another phase", in, p->rows,
+				b->name, (long long)b->offset, (long long)*place);
+		*place = b->offset;
+	}
+	return true;
+}
+
+/* No two buffers of a phase that live at the same time share bytes (weights may: they are never written). */
+static bool check_lifetimes(const Checking *c, const Phase *p)
+{
+	Why *why = c->why;
+	Range *r = malloc(sizeof *r * (size_t)(p->n_bufs + 1));
+	if (!r)
+		return why_not(why, READ_NO_MEMORY, "no memory to compare %d buffers", p->n_bufs);
+	bool good = true;
+	for (int arena = ARENA_STATE; arena < ARENA_COUNT && good; arena++) {
+		int n = 0;
+		for (int i = 0; i < p->n_bufs; i++)
+			if ((int)p->bufs[i].arena == arena)
+				r[n++] = (Range){p->bufs[i].offset, p->bufs[i].offset + p->bufs[i].bytes, i};
+		qsort(r, (size_t)n, sizeof *r, compare_ranges);
+		for (int i = 0; i < n && good; i++)
+			for (int j = i + 1; j < n && r[j].from < r[i].to && good; j++) {
+				const Buf *a = &p->bufs[r[i].index], *b = &p->bufs[r[j].index];
+				if (arena != ARENA_SCRATCH || (a->first <= b->last && b->first <= a->last))
+					good = REFUSE("%s[%d] buffers %s and %s share bytes while both live",
+						phase_name(p->kind), p->rows, a->name, b->name);
+			}
+	}
+	free(r);
+	return good;
+}
+
+static bool check_args(const Checking *c, const Phase *p, int index, const char *what)
+{
+	Why *why = c->why;
+	const Launch *l = &p->launches[index];
+	const OpInfo *info = &op_table[l->op];
+	uint64_t words = 0, bound = 0; /* of the argument struct, 8 bytes each; of the op's operands */
+	OpShapes s = {.op = l->op, .rows = p->rows, .outs = p->outs};
+	for (int i = 0; i < l->n_args; i++) {
+		const Arg *a = &l->args[i];
+		int size = c->plan->kernels[l->kernel].param_bytes;
+		if (a->field_offset < 0 || a->field_offset % 8 || a->field_offset > size - 8 ||
+			words >> (a->field_offset / 8) & 1)
+			return REFUSE("%s: argument at byte %d of %d", what, a->field_offset, size);
+		if (a->operand < 0 || a->operand >= info->n_operands || bound >> a->operand & 1)
+			return REFUSE("%s: operand %d of %d", what, a->operand, info->n_operands);
+		OperandRole role = info->operands[a->operand].role;
+		if (a->buf < (role == OPERAND_IN_OPT ? -1 : 0) || a->buf >= p->n_bufs)
+			return REFUSE("%s: %s is buffer %d of %d", what, info->operands[a->operand].name, a->buf,
+				p->n_bufs);
+		words |= (uint64_t)1 << (a->field_offset / 8);
+		bound |= (uint64_t)1 << a->operand;
+		if (a->buf < 0)
+			continue;
+		const Buf *b = &p->bufs[a->buf];
+		if (b->arena == ARENA_WEIGHTS && (role == OPERAND_OUT || role == OPERAND_INOUT))
+			return REFUSE("%s: writes weight %s", what, b->name);
+		if (index < b->first || index > b->last)
+			return REFUSE("%s: buffer %s does not live then", what, b->name);
+		s.shape[a->operand] = b->shape;
+		s.n_dims[a->operand] = b->n_dims;
+	}
+	return check_op_shapes(&c->a->graph, &s, what, why);
+}
+_Static_assert(PLAN_MAX_PARAM_BYTES / 8 <= 64 && PLAN_MAX_OPERANDS <= 64, "one bit each");
+
+static bool check_launch(const Checking *c, const Phase *p, int index)
+{
+	Why *why = c->why;
+	const Launch *l = &p->launches[index];
+	char what[96];
+	snprintf(what, sizeof what, "%s[%d] launch %d (%s)", phase_name(p->kind), p->rows, index,
+		op_table[l->op].name);
+	if (l->kernel < 0 || l->kernel >= c->plan->n_kernels)
+		return REFUSE("%s: kernel %d of %d", what, l->kernel, c->plan->n_kernels);
+	if (l->grid[0] < 1 || l->grid[1] < 1 || l->grid[1] > 65535 || l->grid[2] < 1 || l->grid[2] > 65535)
+		return REFUSE("%s: grid %d x %d x %d", what, l->grid[0], l->grid[1], l->grid[2]);
+	if (l->layer < -1 || l->layer > c->a->graph.n_layers || l->produces_layer < -1 ||
+		l->produces_layer >= c->a->graph.n_layers)
+		return REFUSE("%s: layer %d, produces layer %d", what, l->layer, l->produces_layer);
+	if (l->read_bytes < 0 || l->write_bytes < 0 || l->flops < 0)
+		return REFUSE("%s: negative work", what);
+	for (int i = 0; i < l->n_deps; i++)
+		if (l->deps[i] < (i ? l->deps[i - 1] + 1 : 0) || l->deps[i] >= index)
+			return REFUSE("%s: waits for launch %d: earlier ones expected, ascending", what, l->deps[i]);
+	if (l->slot < 0 || l->slot >= c->n_ledger || c->ledger[l->slot].op != l->op ||
+		c->ledger[l->slot].phase != p->kind || c->ledger[l->slot].rows != p->rows)
+		return REFUSE("%s: entry %d of the ledger is not about it", what, l->slot);
+	return check_args(c, p, index, what);
+}
+
+static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
+{
+	Why *why = c->why;
+	bool is_acquire = p->kind == ACQUIRE;
+	if (is_acquire ? p->rows || p->outs
+		: p->rows < 1 || p->rows > MAX_ROWS || p->outs < 1 || p->outs > p->rows)
+		return REFUSE("phase %s: %d rows, %d outs", phase_name(p->kind), p->rows, p->outs);
+	if (p->kind == DECODE && p->outs != p->rows)
+		return REFUSE("phase decode: %d rows, %d outs", p->rows, p->outs);
+	if (before && (before->kind > p->kind || (before->kind == p->kind && before->rows >= p->rows)))
+		return REFUSE("phase %s[%d]: out of order", phase_name(p->kind), p->rows);
+	if (p->n_launches < 1 || p->n_launches > MAX_LAUNCHES || p->n_bufs > MAX_BUFS)
+		return REFUSE("phase %s[%d]: %d launches, %d buffers", phase_name(p->kind), p->rows, p->n_launches,
+			p->n_bufs);
+	for (int i = 0; i < p->n_bufs; i++)
+		if (!check_buf(c, p, &p->bufs[i]))
+			return false;
+	for (int i = 0; i < p->n_launches; i++)
+		if (!check_launch(c, p, i))
+			return false;
+	return check_lifetimes(c, p);
+}
+
+static bool check_target(const Checking *c)
+{
+	Why *why = c->why;
+	const TargetPlan *t = c->plan;
+	int found[PHASE_KINDS] = {0};
+	for (int i = 0; i < ARENA_COUNT; i++)
+		if (t->arena_bytes[i] < 0 || t->arena_bytes[i] > max_bytes)
+			return REFUSE("target %s: arena %s of %lld bytes", t->target, arena_name((ArenaKind)i),
+				(long long)t->arena_bytes[i]);
+	if (t->arena_bytes[ARENA_WEIGHTS] != c->a->graph.weight_arena_bytes)
+		return REFUSE("target %s: its weight arena is not the graph's", t->target);
+	if (t->input_bytes < 0 || t->output_bytes < 0 || t->input_bytes > max_bytes ||
+		t->output_bytes != t->arena_bytes[ARENA_IO] - t->input_bytes)
+		return REFUSE("target %s: %lld bytes of inputs and %lld of outputs in an arena of %lld", t->target,
+			(long long)t->input_bytes, (long long)t->output_bytes, (long long)t->arena_bytes[ARENA_IO]);
+	if (t->cc_major < 1 || t->cc_major > 99 || t->cc_minor < 0 || t->cc_minor > 9)
+		return REFUSE("target %s: compute capability %d.%d", t->target, t->cc_major, t->cc_minor);
+	for (int i = 0; i < t->n_kernels; i++)
+		if (!check_kernel(c, &t->kernels[i]))
+			return false;
+	for (int i = 0; i < t->n_phases; i++) {
+		if (!check_phase(c, &t->phases[i], i ? &t->phases[i - 1] : NULL))
+			return false;
+		if (++found[t->phases[i].kind] > 1 && t->phases[i].kind == ACQUIRE)
+			return REFUSE("target %s: two acquire phases", t->target);
+		if (t->phases[i].kind == DECODE)
+			found[DECODE] = t->phases[i].rows;
+	}
+	if (!found[PREFILL] || !found[ACQUIRE] || found[DECODE] < c->a->graph.slots)
+		return REFUSE("target %s: a phase is missing, or decode[%d] is too small for %d slots", t->target,
+			found[DECODE], c->a->graph.slots);
+	return true;
+}
+
+static bool check_ledger(const Artifact *a, int target, Why *why)
+{
+	for (int i = 0; i < a->n_ledger[target]; i++) {
+		const Slot *s = &a->ledger[target][i];
+		if (s->layer_first < -1 || s->layer_last < s->layer_first || s->layer_last > a->graph.n_layers ||
+			s->rows < 0 || s->outs < 0)
+			return REFUSE("ledger entry %d: layers %d to %d", i, s->layer_first, s->layer_last);
+		int chosen = 0;
+		for (int k = 0; k < s->n_candidates; k++)
+			chosen += s->candidates[k].verdict == CHOSEN;
+		if (chosen != 1)
+			return REFUSE("ledger entry %d (%s): %d candidates are chosen", i, op_table[s->op].name, chosen);
+	}
+	return true;
+}
+
+bool check_artifact(const Artifact *a, Why *why)
+{
+	const Section *weights = artifact_section(a, "weights");
+	if (!check_graph_section(&a->graph, why))
+		return false;
+	if (!weights || weights->bytes > a->graph.weight_arena_bytes)
+		return REFUSE("section weights is missing or longer than the weight arena");
+	for (int i = 0; i < a->graph.n_weights; i++) {
+		const Weight *w = &a->graph.weights[i];
+		if (!w->file && w->offset + w->bytes > weights->bytes)
+			return REFUSE("weight %s: not in section weights", w->name);
+	}
+	int64_t *place = malloc(sizeof *place * (size_t)(a->graph.n_tensors + 1));
+	if (!place)
+		return why_not(why, READ_NO_MEMORY, "no memory for %d tensors", a->graph.n_tensors);
+	bool good = true;
+	for (int i = 0; i < a->n_targets && good; i++) {
+		memset(place, -1, sizeof *place * (size_t)a->graph.n_tensors);
+		Checking c = {a, &a->targets[i], a->ledger[i], a->n_ledger[i], place, why};
+		good = check_ledger(a, i, why) && check_target(&c);
+	}
+	free(place);
+	return good;
+}

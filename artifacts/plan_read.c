@@ -1,0 +1,270 @@
+/* plan_read.c - open a plan.bin: the file around the structs.
+ *
+ * Order of trust: magic and version; the root hash, which seals the manifest; the section table, which must cover
+ * the file without overlap and with nothing but zeros between; each section's hash; then the MessagePack of
+ * each section, validated, measured, and decoded into one block; then what it means (plan_check.c). Whatever
+ * fails first ends the reading, and nothing is believed before it was checked.
+ */
+#include "artifacts/hash.h"
+#include "artifacts/reader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEADER_BYTES = 48, MAX_SECTIONS = 64, MAX_TARGETS = 16 };
+
+typedef struct Reader {
+	const uint8_t *file;
+	int64_t bytes, manifest_bytes;
+	bool check_hashes;
+	Artifact *out;
+	Why why;
+} Reader;
+
+static bool starts_with(const char *s, const char *prefix)
+{
+	return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+const Section *artifact_section(const Artifact *a, const char *name)
+{
+	for (int i = 0; i < a->n_sections; i++)
+		if (strcmp(a->sections[i].name, name) == 0)
+			return &a->sections[i];
+	return NULL;
+}
+
+static uint32_t u32_at(const uint8_t *p)
+{
+	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static bool read_header(Reader *r)
+{
+	uint8_t root[32];
+	Sha256 h;
+	if (r->bytes < HEADER_BYTES || memcmp(r->file, PLAN_MAGIC, 8) != 0)
+		return why_not(&r->why, READ_NOT_A_PLAN, "not a plan: the file does not start with %s and a header",
+			PLAN_MAGIC);
+	if (u32_at(r->file + 8) != PLAN_VERSION)
+		return why_not(&r->why, READ_VERSION, "plan format version %u: this program reads version %d",
+			u32_at(r->file + 8), PLAN_VERSION);
+	r->manifest_bytes = u32_at(r->file + 12);
+	if (r->manifest_bytes > r->bytes - HEADER_BYTES)
+		return why_not(&r->why, READ_INTEGRITY, "the manifest of %lld bytes does not fit the file of %lld",
+			(long long)r->manifest_bytes, (long long)r->bytes);
+	sha256_start(&h);
+	sha256_add(&h, r->file, 16);
+	sha256_add(&h, r->file + HEADER_BYTES, (size_t)r->manifest_bytes);
+	sha256_end(&h, root);
+	if (r->check_hashes && memcmp(root, r->file + 16, 32) != 0)
+		return why_not(&r->why, READ_INTEGRITY, "the root hash does not match the manifest");
+	memcpy(r->out->root, r->file + 16, 32);
+	return true;
+}
+
+/* A decoder at the start of bytes that are one canonical value. */
+static bool start_decoder(Reader *r, Decoder *d, const char *section, int64_t offset, int64_t bytes)
+{
+	const char *what;
+	size_t at;
+	if (!msgpack_check(r->file + offset, (size_t)bytes, &at, &what))
+		return why_not(&r->why, READ_MALFORMED, "section %s, byte %zu: %s", section, at, what);
+	d->at = d->start = r->file + offset;
+	d->end = d->at + bytes;
+	d->section = section;
+	return true;
+}
+
+static bool read_manifest(Reader *r, Decoder *d, Section **sections, int *n)
+{
+	return start_decoder(r, d, "manifest", HEADER_BYTES, r->manifest_bytes) &&
+		decode_key(d, "sections") && decode_list(d, &section_schema, (void **)sections, n);
+}
+
+static bool is_known(const char *name)
+{
+	static const char *const known[] = {"options", "graph", "cubins", "weights", "tokenizer",
+		"chat_template"};
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (strcmp(name, known[i]) == 0)
+			return true;
+	return (starts_with(name, "plan.") && name[5]) || (starts_with(name, "audit.") && name[6]) ||
+		starts_with(name, "x-");
+}
+
+static bool is_zero(const uint8_t *p, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
+static bool check_sections(Reader *r, const Section *sections, int n)
+{
+	int64_t end = HEADER_BYTES + r->manifest_bytes;
+	for (int i = 0; i < n; i++) {
+		const Section *s = &sections[i];
+		if (!is_known(s->name))
+			return why_not(&r->why, READ_MALFORMED, "section %s: unknown to this version", s->name);
+		for (int j = 0; j < i; j++)
+			if (strcmp(s->name, sections[j].name) == 0)
+				return why_not(&r->why, READ_MALFORMED, "section %s stands twice", s->name);
+		if (s->offset % PLAN_ALIGN || s->offset < end)
+			return why_not(&r->why, READ_MALFORMED, "section %s: offset %lld is not a multiple of %d after %lld",
+				s->name, (long long)s->offset, PLAN_ALIGN, (long long)end);
+		bool may_be_empty = strcmp(s->name, "weights") == 0;
+		if (s->bytes < !may_be_empty || s->offset > r->bytes || s->bytes > r->bytes - s->offset)
+			return why_not(&r->why, READ_INTEGRITY, "section %s: %lld bytes at %lld in a file of %lld", s->name,
+				(long long)s->bytes, (long long)s->offset, (long long)r->bytes);
+		if (s->offset - end >= PLAN_ALIGN || !is_zero(r->file + end, s->offset - end))
+			return why_not(&r->why, READ_MALFORMED, "the bytes before section %s are not a gap of zeros",
+				s->name);
+		end = s->offset + s->bytes;
+	}
+	return end == r->bytes ||
+		why_not(&r->why, READ_INTEGRITY, "the file has %lld bytes, its sections end at %lld",
+			(long long)r->bytes, (long long)end);
+}
+
+static bool check_hash(const Section *s, const uint8_t *file, Why *why)
+{
+	uint8_t hash[32];
+	sha256_of(file + s->offset, (size_t)s->bytes, hash);
+	return memcmp(hash, s->sha256, 32) == 0 ||
+		why_not(why, READ_INTEGRITY, "section %s does not match its hash", s->name);
+}
+
+static bool open_section(Reader *r, Decoder *d, const Section *sections, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(sections[i].name, name) == 0)
+			return start_decoder(r, d, sections[i].name, sections[i].offset, sections[i].bytes);
+	return why_not(&r->why, READ_MALFORMED, "section %s is missing", name);
+}
+
+/* Everything but the manifest, into *a. Measures when d->memory is NULL. */
+static bool decode_sections(Reader *r, Decoder *d, const Section *sections, int n, Artifact *a)
+{
+	if (!open_section(r, d, sections, n, "options") || !decode_options(d, &a->options, &a->n_options) ||
+		!open_section(r, d, sections, n, "graph") || !decode_struct(d, &graph_schema, &a->graph))
+		return false;
+	for (int i = 0; i < n; i++)
+		a->n_targets += starts_with(sections[i].name, "plan.");
+	if (a->n_targets == 0 || a->n_targets > MAX_TARGETS)
+		return why_not(&r->why, READ_MALFORMED, "%d targets: 1 to %d expected", a->n_targets, MAX_TARGETS);
+	a->targets = decode_take(d, sizeof(TargetPlan) * (size_t)a->n_targets);
+	a->ledger = decode_take(d, sizeof(Slot *) * (size_t)a->n_targets);
+	a->n_ledger = decode_take(d, sizeof(int) * (size_t)a->n_targets);
+	for (int i = 0, t = 0; i < n; i++) {
+		char audit[80];
+		Slot *slots;
+		int n_slots;
+		if (!starts_with(sections[i].name, "plan."))
+			continue;
+		size_t len = strlen(sections[i].name + 5);
+		if (len > sizeof audit - 7)
+			return why_not(&r->why, READ_MALFORMED, "section %.80s: too long a name", sections[i].name);
+		memcpy(audit, "audit.", 6);
+		memcpy(audit + 6, sections[i].name + 5, len + 1);
+		if (!open_section(r, d, sections, n, sections[i].name) ||
+			!decode_struct(d, &target_plan_schema, a->targets ? &a->targets[t] : NULL) ||
+			!open_section(r, d, sections, n, audit) ||
+			!decode_list(d, &slot_schema, (void **)&slots, &n_slots))
+			return false;
+		if (a->ledger) {
+			if (strcmp(a->targets[t].target, audit + 6) != 0)
+				return why_not(&r->why, READ_MALFORMED, "section %s holds the plan of %s", sections[i].name,
+					a->targets[t].target);
+			a->ledger[t] = slots;
+			a->n_ledger[t] = n_slots;
+		}
+		t++;
+	}
+	return true;
+}
+
+/* One walk over the manifest and all sections. */
+static bool decode_file(Reader *r, Decoder *d, const Section *sections, int n, Artifact *a)
+{
+	return read_manifest(r, d, &a->sections, &a->n_sections) && decode_sections(r, d, sections, n, a);
+}
+
+static bool read_sections(Reader *r)
+{
+	Decoder measure = {.why = &r->why}, small, store;
+	Artifact unused = {0}, *a = r->out;
+	Section *sections;
+	int n;
+	if (!read_manifest(r, &measure, &sections, &n))
+		return false;
+	if (n > MAX_SECTIONS)
+		return why_not(&r->why, READ_MALFORMED, "%d sections: at most %d", n, MAX_SECTIONS);
+	void *memory = calloc(1, measure.used + 1);
+	if (!memory)
+		return why_not(&r->why, READ_NO_MEMORY, "no memory for the section table");
+	small = (Decoder){.why = &r->why, .memory = memory};
+	bool good = read_manifest(r, &small, &sections, &n) && check_sections(r, sections, n);
+	for (int i = 0; good && r->check_hashes && i < n; i++)
+		good = strcmp(sections[i].name, "weights") == 0 || check_hash(&sections[i], r->file, &r->why);
+	measure = (Decoder){.why = &r->why};
+	if (good && decode_file(r, &measure, sections, n, &unused)) {
+		a->memory = calloc(1, measure.used + 1);
+		store = (Decoder){.why = &r->why, .memory = a->memory};
+		good = a->memory ? decode_file(r, &store, sections, n, a)
+			: why_not(&r->why, READ_NO_MEMORY, "no memory for %zu bytes of plan", measure.used);
+	} else {
+		good = false;
+	}
+	free(memory);
+	return good;
+}
+
+static ReadStatus read_artifact(const uint8_t *file, int64_t bytes, bool check_hashes, Artifact *out, Why why)
+{
+	Reader r = {.file = file, .bytes = bytes, .check_hashes = check_hashes, .out = out, .why = why};
+	memset(out, 0, sizeof *out);
+	out->file = file;
+	out->file_bytes = bytes;
+	if (read_header(&r) && read_sections(&r) && check_artifact(out, &r.why))
+		return READ_OK;
+	artifact_free(out);
+	return r.why.status;
+}
+
+ReadStatus artifact_read(const uint8_t *file, int64_t bytes, Artifact *out, char *why, size_t why_bytes)
+{
+	return read_artifact(file, bytes, true, out, (Why){.text = why, .bytes = why_bytes});
+}
+
+ReadStatus artifact_read_unsealed(const uint8_t *file, int64_t bytes, Artifact *out, char *why,
+	size_t why_bytes)
+{
+	return read_artifact(file, bytes, false, out, (Why){.text = why, .bytes = why_bytes});
+}
+
+ReadStatus artifact_check_weights(const Artifact *a, char *why, size_t why_bytes)
+{
+	Why w = {.text = why, .bytes = why_bytes};
+	return check_hash(artifact_section(a, "weights"), a->file, &w) ? READ_OK : w.status;
+}
+
+void artifact_free(Artifact *a)
+{
+	free(a->memory);
+	memset(a, 0, sizeof *a);
+}
+
+#ifdef FUZZ
+/* clang -fsanitize=fuzzer,address -DFUZZ: any bytes, hashes not compared. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+	Artifact a;
+	char why[256];
+	if (artifact_read_unsealed(bytes, (int64_t)n, &a, why, sizeof why) == READ_OK)
+		artifact_free(&a);
+	return 0;
+}
+#endif

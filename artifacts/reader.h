@@ -1,0 +1,51 @@
+/* reader.h - between the files of the reader: plan_read.c (file), decode.c (structs), plan_check.c (meaning). */
+#ifndef ATLAS_READER_H
+#define ATLAS_READER_H
+
+#include "artifacts/plan.h"
+#include "artifacts/schema.h"
+
+typedef struct Why { /* the first failure, one sentence */
+	ReadStatus status;
+	char *text;
+	size_t bytes;
+} Why;
+/* Records and returns false. */
+bool why_not(Why *w, ReadStatus status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* A walk over one section's MessagePack, already validated by msgpack_check. With memory NULL nothing is stored:
+ * `used` then says how much memory a second walk over the same bytes takes. */
+typedef struct Decoder {
+	const uint8_t *at, *end, *start;
+	uint8_t *memory;
+	size_t used;
+	const char *section; /* name, for messages */
+	Why *why;
+} Decoder;
+
+/* Each reads one value; false when it is not of the schema. dst NULL = measure. */
+bool decode_struct(Decoder *d, const Schema *schema, void *dst);
+bool decode_list(Decoder *d, const Schema *schema, void **list, int *n); /* array of maps */
+bool decode_options(Decoder *d, Option **list, int *n);                  /* map of strings, keys ascending */
+bool decode_key(Decoder *d, const char *key); /* a map of one entry, up to its value */
+void *decode_take(Decoder *d, size_t bytes);  /* zeroed, aligned to 16; NULL when measuring */
+
+/* Everything but file and sections is checked: counts, indices, offsets, shapes, launches, lifetimes. */
+bool check_artifact(const Artifact *a, Why *why);
+bool check_graph_section(const Graph *g, Why *why);
+/* Do the tensors fit the op's row in ops.h? shapes [n_operands]; n_dims 0 = absent. `what` names the op in
+ * messages. constants may be NULL (attributes unknown). */
+typedef struct OpShapes {
+	OpKind op;
+	const Attrs *attrs;
+	int64_t rows, outs;  /* value of ROWS and OUTS in the shapes: DIM_ROWS, DIM_OUTS or the bucket */
+	const int64_t *shape[PLAN_MAX_OPERANDS];
+	int n_dims[PLAN_MAX_OPERANDS];
+} OpShapes;
+bool check_op_shapes(const Graph *g, const OpShapes *s, const char *what, Why *why);
+
+/* artifact_read, with the choice not to compare hashes: for tests that look behind them. */
+ReadStatus artifact_read_unsealed(const uint8_t *file, int64_t bytes, Artifact *out, char *why,
+	size_t why_bytes);
+
+#endif
