@@ -34,7 +34,7 @@ functions() {
 total() { sources "$@" | xargs -r cat | wc -l; }
 
 rooms='12000 compiler
-2000 artifacts
+3500 artifacts
 2500 runtime/cpu
 2500 runtime/text
 2500 runtime/cli'

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The README cannot rot: every path it names exists, every make target it names is one, and every command in
-# a block marked `sh` runs, in order. Of `make` lines only the target is looked up, for they are what runs this
-# check; `apt-get` lines are for a bare machine.
+# The README cannot rot: every path it names exists, every make target it names is one, every pass of the
+# compiler stands in it with its letter, and every command in a block marked `sh` runs, in order. Of `make`
+# lines only the target is looked up, for they are what runs this check; `apt-get` lines are for a bare machine.
 #
 #   scripts/check_readme.sh [BUILD]
 set -uo pipefail
@@ -15,6 +15,10 @@ for path in $(grep -oE '`[A-Za-z0-9_.]+/[A-Za-z0-9_./*-]*`' README.md | tr -d '`
 	$(sed -n '/^```tree/,/^```$/s|^\([A-Za-z.][A-Za-z0-9_./-]*\) .*|\1|p' README.md); do
 	case $path in build/*) continue ;; esac
 	compgen -G "${path%/}" >/dev/null || say "$path does not exist"
+done
+
+for pass in $(sed -n "/pipeline\[\] = {/,/^};/s/.*{'\(.\)', *\"\([a-z-]*\)\".*/\1_\2/p" compiler/main.c); do
+	grep -qF "${pass/_/ }" README.md || say "the pass ${pass/_/ } of compiler/main.c is not shown"
 done
 
 for target in $(grep -oE '(^|[`(])make [a-z-]+' README.md | sed 's/.*make //' | sort -u); do

@@ -126,6 +126,13 @@ def test_generated_files_have_no_budget(tree):
     assert tree({"runtime/text/table.h": text})("lines") == (0, "")
 
 
+def test_readme_without_a_pass(tree):
+    main = CLEAN["compiler/main.c"] + "/* pipeline[] = {\n\t{'k', \"pick-kernels\", x},\n};\n*/\n"
+    code, output = tree({"compiler/main.c": main})("readme")
+    assert code == 1
+    assert "the pass k pick-kernels of compiler/main.c is not shown" in output
+
+
 @pytest.mark.parametrize("line, says", [
     ("`artifacts/none.h`", "artifacts/none.h does not exist"),
     ("`make nothing`", "make nothing: no such target"),
