@@ -1,0 +1,571 @@
+"""Every reference op against numpy formulas in float64, written from artifacts/ops.h alone.
+
+The ops run in build/tests/ref_run (ref_run.c). Nothing here calls our own code to say what is right.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+
+import numpy as np
+import pytest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+
+
+def op_rows():
+    """op -> [(role, operand)], read from the table itself, so that a changed row is noticed here."""
+    text = re.sub(r"/\*.*?\*/", "", (REPO / "artifacts/ops.h").read_text(), flags=re.S)
+    rows = {}
+    for name, body in re.findall(r"\bOP\((\w+),(.*?)\)\n(?=OP\(|\s|$)", text, flags=re.S):
+        rows[name] = re.findall(r"\b(IN|IN_OPT|INOUT|OUT)\((\w+),", body)
+    return rows
+
+
+ROWS = op_rows()
+
+
+def bf16(x):
+    """float32 -> bf16 values by truncation, kept as float32."""
+    return (np.asarray(x, np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
+def encode(a, dtype):
+    if dtype == "bf16":
+        return (np.ascontiguousarray(a, np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    return np.ascontiguousarray(a, {"f32": np.float32, "f16": np.float16, "i32": np.int32}[dtype]).tobytes()
+
+
+@pytest.fixture(scope="session")
+def ref(build_dir):
+    program = build_dir / "tests" / "ref_run"
+
+    def call(op, attrs=(), parts=1, dtypes=(), **operands):
+        """Runs the op; operands by name (None or left out = absent). Returns {name: array} of what it may write."""
+        dtypes = dict(dtypes)
+        head, data, back = [f"op {op} {parts}"], b"", []
+        head += [f"attr {k} {float(v)!r}" for k, v in dict(attrs).items()]
+        for role, name in ROWS[op]:
+            a = operands.pop(name, None)
+            if a is None:
+                head.append("arg -")
+                continue
+            a = np.asarray(a)
+            dtype = dtypes.get(name, "i32" if a.dtype.kind in "iu" else "f32")
+            head.append(f"arg {dtype} " + " ".join(map(str, a.shape)))
+            data += encode(a, dtype)
+            if role in ("INOUT", "OUT"):
+                back.append((name, a.shape, np.int32 if dtype == "i32" else np.float32))
+        assert not operands, f"{op} has no operand {list(operands)}"
+        run = subprocess.run([program], input="\n".join(head + ["end", ""]).encode() + data,
+                             capture_output=True, timeout=60)
+        assert run.returncode == 0, run.stderr.decode()
+        out, at = {}, 0
+        for name, shape, kind in back:
+            n = int(np.prod(shape)) * 4
+            out[name] = np.frombuffer(run.stdout[at:at + n], kind).reshape(shape).copy()
+            at += n
+        assert at == len(run.stdout)
+        return out
+
+    return call
+
+
+def rng(seed=1):
+    return np.random.default_rng(seed)
+
+
+def normal(g, *shape):
+    return g.standard_normal(shape).astype(np.float32)
+
+
+def blank(*shape, kind=np.float32):
+    """What an output holds before: a value no formula gives."""
+    return np.full(shape, 12345 if kind == np.int32 else np.float32(-7e7), kind)
+
+
+def close(a, b, tol=2e-7):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    assert np.all(np.isfinite(a))
+    assert np.max(np.abs(a - b), initial=0) <= tol * max(np.max(np.abs(b), initial=0), 1e-30)
+
+
+# Formulas ---------------------------------------------------------------------------------------
+
+
+def np_rmsnorm(x, w, eps, one=0):
+    x = x.astype(np.float64)
+    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + np.float32(eps)) * (w.astype(np.float64) + one)
+
+
+def np_rope(x, pos, inv_freq, hdim, factor=1.0):
+    """Half-split rotation as a complex product."""
+    rows = x.shape[0]
+    half = len(inv_freq)
+    h = x.astype(np.float64).reshape(rows, -1, hdim)
+    angle = (np.asarray(pos, np.float32)[:, None] * np.asarray(inv_freq, np.float32)).astype(np.float64)
+    z = (h[..., :half] + 1j * h[..., half:2 * half]) * (np.exp(1j * angle) * np.float32(factor))[:, None, :]
+    return np.concatenate([z.real, z.imag, h[..., 2 * half:]], -1).reshape(rows, -1)
+
+
+def np_silu(x):
+    x = x.astype(np.float64)
+    return x * 0.5 * (1 + np.tanh(x / 2))
+
+
+class Paged:
+    """A pool of pages in random order with two or more slots, and the same keys and values unpaged."""
+
+    def __init__(self, g, slots, nkv, page, hdim, max_pages):
+        self.table = g.permutation(slots * max_pages + 3)[:slots * max_pages].reshape(slots, max_pages)
+        self.table = self.table.astype(np.int32)
+        self.kv = normal(g, slots * max_pages + 3, 2, nkv, page, hdim)
+        self.page = page
+
+    def rows(self, slot, n):
+        """[2, n, nkv, hdim]: keys and values of positions 0..n-1."""
+        pages = self.kv[self.table[slot]]  # [max_pages, 2, nkv, page, hdim]
+        flat = pages.transpose(1, 0, 3, 2, 4).reshape(2, -1, pages.shape[2], pages.shape[4])
+        return flat[:, :n].astype(np.float64)
+
+
+def np_attention(q, paged, slot, pos, nh, nkv, scale):
+    k, v = paged.rows(slot, pos + 1)
+    q = q.astype(np.float64).reshape(nh, -1)
+    k, v = np.repeat(k, nh // nkv, 1), np.repeat(v, nh // nkv, 1)
+    s = np.einsum("hd,phd->hp", q, k) * np.float64(np.float32(scale))
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return np.einsum("hp,phd->hd", p / p.sum(-1, keepdims=True), v)
+
+
+# Rows ----------------------------------------------------------------------------------------------
+
+
+def test_every_op_has_a_test():
+    tested = set(re.findall(r'ref\(\s*"(\w+)"', pathlib.Path(__file__).read_text()))
+    assert len(ROWS) >= 20
+    assert set(ROWS) <= tested
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_embed(ref, dtype):
+    g = rng()
+    table = bf16(normal(g, 11, 13)) if dtype != "f16" else normal(g, 11, 13).astype(np.float16).astype(np.float32)
+    token = np.array([10, 0, 3, 3], np.int32)
+    got = ref("embed", row_token=token, table=table, x=blank(4, 13), dtypes={"table": dtype})
+    assert np.array_equal(got["x"], table[token])
+
+
+def test_f16_special_values(ref):
+    """Every f16 bit pattern that is a number, subnormals and infinities included, is read exactly."""
+    bits = np.arange(65536, dtype=np.uint16).view(np.float16)
+    table = bits[~np.isnan(bits)].reshape(-1, 2)
+    token = np.arange(len(table), dtype=np.int32)
+    got = ref("embed", row_token=token, table=table, x=blank(len(table), 2), dtypes={"table": "f16"})
+    assert np.array_equal(got["x"], table.astype(np.float32))
+
+
+@pytest.mark.parametrize("cols", [1, 7, 8, 64, 577])
+@pytest.mark.parametrize("one", [0, 1])
+def test_rmsnorm(ref, cols, one):
+    g = rng(cols)
+    x, w = normal(g, 3, cols) * 5, bf16(normal(g, cols))
+    x[1] = 0
+    got = ref("rmsnorm", {"EPS": 1e-5, "NORM_ONE": one}, x=x, w=w, y=blank(3, cols), dtypes={"w": "bf16"})
+    close(got["y"], np_rmsnorm(x, w, 1e-5, one))
+
+
+@pytest.mark.parametrize("rows,k,n", [(1, 1, 1), (2, 7, 3), (17, 513, 5), (40, 1024, 9)])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear(ref, rows, k, n, dtype, bias):
+    g = rng(rows)
+    x, w, b = normal(g, rows, k), bf16(normal(g, n, k)), bf16(normal(g, n)) if bias else None
+    got = ref("linear", x=x, w=w, bias=b, y=blank(rows, n), dtypes={"w": dtype, "bias": dtype})
+    close(got["y"], x.astype(np.float64) @ w.astype(np.float64).T + (b if bias else 0))
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+def test_parts_give_the_same_bits(ref, parts):
+    g = rng(parts)
+    x, w = normal(g, 5, 100), normal(g, 6, 100)
+    whole = ref("linear", x=x, w=w, y=blank(5, 6))["y"]
+    assert np.array_equal(whole, ref("linear", parts=parts, x=x, w=w, y=blank(5, 6))["y"])
+    one_row = ref("linear", x=x[3:4], w=w, y=blank(1, 6))["y"]
+    assert np.array_equal(whole[3:4], one_row)  # nor does a row depend on its neighbours
+
+
+def test_head_norm(ref):
+    g = rng()
+    x, w = normal(g, 4, 3 * 16), normal(g, 16)
+    got = ref("head_norm", {"HDIM": 16, "EPS": 1e-6, "NORM_ONE": 0}, x=x, w=w, y=blank(4, 48))
+    close(got["y"], np_rmsnorm(x.reshape(4, 3, 16), w, 1e-6).reshape(4, 48))
+
+
+@pytest.mark.parametrize("rotary", [16, 8])
+@pytest.mark.parametrize("factor", [1.0, 1.3])
+def test_rope(ref, rotary, factor):
+    g = rng()
+    x, freq = normal(g, 5, 2 * 16), (10000.0 ** (-np.arange(rotary // 2) / (rotary // 2))).astype(np.float32)
+    pos = np.array([0, 1, 77, 4095, 1000003], np.int32)
+    got = ref("rope", {"HDIM": 16, "ROTARY": rotary, "ROPE_FACTOR": factor}, x=x, inv_freq=freq, row_pos=pos,
+              y=blank(5, 32))
+    close(got["y"], np_rope(x, pos, freq, 16, factor))
+    assert np.array_equal(got["y"][0], x[0]) or factor != 1
+
+
+def test_add_swiglu(ref):
+    g = rng()
+    x, y = normal(g, 3, 50) * 10, normal(g, 3, 50)
+    assert np.array_equal(ref("add", x=x, y=y, z=blank(3, 50))["z"], x + y)
+    close(ref("swiglu", gate=x, up=y, y=blank(3, 50))["y"], np_silu(x) * y)
+    big = np.array([[-200.0, 200.0, 0.0]], np.float32)
+    got = ref("swiglu", gate=big, up=np.ones_like(big), y=blank(1, 3))["y"]
+    assert np.allclose(got, [[0, 200, 0]])
+
+
+def test_gather(ref):
+    g = rng()
+    x = normal(g, 5, 9)
+    got = ref("gather", x=x, out_row=np.array([4, -1, 0, 4], np.int32), y=blank(4, 9))["y"]
+    assert np.array_equal(got, np.stack([x[4], 0 * x[0], x[0], x[4]]))
+
+
+# Slots ----------------------------------------------------------------------------------------------
+
+
+def test_slot_rows(ref):
+    got = ref("slot_rows", row_slot=np.array([2, -1, 0], np.int32), slot_token=np.array([5, 6, 7], np.int32),
+              slot_len=np.array([50, 60, 70], np.int32), row_token=blank(3, kind=np.int32),
+              row_pos=blank(3, kind=np.int32))
+    assert got["row_token"].tolist() == [7, 0, 5] and got["row_pos"].tolist() == [70, 0, 50]
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_note_prompt(ref, flags):
+    counts = np.zeros((2, 6), np.int32)
+    counts[1, 4] = 3
+    want = counts.copy()
+    if not flags:
+        want[1, 4] |= 1 << 30
+        want[0, 2] |= 1 << 30
+    got = ref("note_prompt", step=np.array([3, 0, 0, flags], np.int32), row_token=np.array([4, 2, 1, 5], np.int32),
+              row_slot=np.array([1, 0, -1, 0], np.int32), counts=counts)
+    assert np.array_equal(got["counts"], want)
+
+
+def test_acquire(ref):
+    g = rng()
+    old = {"slot_len": g.integers(1, 9, 3), "slot_token": g.integers(1, 9, 3), "counts": g.integers(1, 9, (3, 7)),
+           "limits": g.integers(1, 9, (3, 8)), "page_table": g.integers(1, 9, (3, 4))}
+    old = {k: v.astype(np.int32) for k, v in old.items()} | {"sampling": normal(g, 3, 8)}
+    new = {"new_sampling": normal(g, 3, 8), "new_limits": g.integers(10, 19, (3, 8)).astype(np.int32),
+           "new_pages": g.integers(10, 19, (3, 4)).astype(np.int32)}
+    got = ref("acquire", acquire=np.array([0, 1, 0], np.int32), **old, **new)
+    want = {k: v.copy() for k, v in old.items()}
+    for k in ("slot_len", "slot_token", "counts"):
+        want[k][1] = 0
+    for k, n in (("sampling", "new_sampling"), ("limits", "new_limits"), ("page_table", "new_pages")):
+        want[k][1] = new[n][1]
+    for k in want:
+        assert np.array_equal(got[k], want[k]), k
+
+
+# Attention --------------------------------------------------------------------------------------------
+
+HEADS = [(2, 2, 4, 16), (9, 3, 8, 64), (7, 1, 2, 80)]  # n_heads, n_kv_heads, page, head_dim
+STEP = np.array([4, 0, 0, 0], np.int32)  # rows in use of 5
+
+
+def rows_of_slots(page):
+    """Five rows: three slots, one of slot -1, one beyond the step."""
+    return np.array([1, 0, -1, 2, 0], np.int32), np.array([3 * page - 1, 0, 5, page, 2], np.int32)
+
+
+@pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
+def test_kv_write(ref, nh, nkv, page, hdim):
+    g = rng(nh)
+    paged = Paged(g, 3, nkv, page, hdim, 3)
+    slot, pos = rows_of_slots(page)
+    k, v = normal(g, 5, nkv * hdim), normal(g, 5, nkv * hdim)
+    got = ref("kv_write", {"HDIM": hdim, "NKV": nkv, "PAGE": page}, step=STEP, k=k, v=v, row_slot=slot, row_pos=pos,
+              page_table=paged.table, kv=paged.kv)["kv"]
+    want = paged.kv.copy()
+    for t in (0, 1, 3):
+        p = paged.table[slot[t], pos[t] // page]
+        want[p, 0, :, pos[t] % page] = k[t].reshape(nkv, hdim)
+        want[p, 1, :, pos[t] % page] = v[t].reshape(nkv, hdim)
+    assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_attention(ref, nh, nkv, page, hdim, parts):
+    g = rng(nh)
+    paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim ** -0.5
+    slot, pos = rows_of_slots(page)
+    q = normal(g, 5, nh * hdim) * 4
+    got = ref("attention", {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale}, parts=parts, step=STEP,
+              q=q, kv=paged.kv, row_slot=slot, row_pos=pos, page_table=paged.table, o=blank(5, nh * hdim))["o"]
+    for t in (0, 1, 3):
+        close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale), 1e-6)
+    assert not got[2].any() and not got[4].any()
+
+
+@pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
+@pytest.mark.parametrize("splits", [1, 2, 4])
+def test_attention_split_and_merge(ref, nh, nkv, page, hdim, splits):
+    g = rng(splits)
+    paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim ** -0.5
+    slot, pos = rows_of_slots(page)
+    q = normal(g, 5, nh * hdim) * 4
+    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale}
+    two = ref("attention_split", attrs, step=STEP, q=q, kv=paged.kv, row_slot=slot, row_pos=pos,
+              page_table=paged.table, part=blank(5, nh, splits, hdim), part_ml=blank(5, nh, splits, 2))
+    runs = -(-(pos // page + 1) // splits) * page  # positions of one run
+    for t in range(5):
+        for i in range(splits):
+            in_use = t in (0, 1, 3) and i * runs[t] <= pos[t]
+            m, total = two["part_ml"][t, :, i].T
+            if not in_use:
+                assert np.all(np.isneginf(m)) and not total.any() and not two["part"][t, :, i].any()
+                continue
+            k, v = paged.rows(slot[t], min((i + 1) * runs[t], pos[t] + 1))[:, i * runs[t]:]
+            k, v = np.repeat(k, nh // nkv, 1), np.repeat(v, nh // nkv, 1)
+            s = np.einsum("hd,phd->hp", q[t].reshape(nh, hdim).astype(np.float64), k) * scale * np.log2(np.e)
+            close(m, s.max(-1), 1e-6)
+            p = np.exp2(s - s.max(-1, keepdims=True))
+            close(total, p.sum(-1), 1e-6)
+            close(two["part"][t, :, i], np.einsum("hp,phd->hd", p, v), 2e-6)
+    got = ref("attention_merge", {"HDIM": hdim, "NH": nh}, step=STEP, part=two["part"], part_ml=two["part_ml"],
+              o=blank(5, nh * hdim))["o"]
+    for t in (0, 1, 3):
+        close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale), 2e-6)
+    assert not got[2].any() and not got[4].any()
+
+
+# The logits stage ----------------------------------------------------------------------------------------
+
+
+def philox(counter, key):
+    """Philox4x32-10 with Python integers, from the paper's definition."""
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & 0xFFFFFFFF, (p0 >> 32) ^ c[3] ^ k[1], p0 & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def test_philox_known_answers():
+    """The vectors that come with the authors' Random123 library."""
+    ones = 0xFFFFFFFF
+    assert philox([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert philox([ones] * 4, [ones] * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    assert philox([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0]) == [
+        0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+
+
+def gumbel(n, position, seed):
+    key = [seed & 0xFFFFFFFF, seed >> 32]
+    x = np.array([philox([v, position, 0, 0], key)[0] for v in range(n)], np.float64)
+    return -np.log(-np.log1p(-np.minimum((x + 0.5) / 2 ** 32, 1 - 2 ** -24)))
+
+
+def kept_by(z, top_k=0, top_p=1.0, min_p=0.0):
+    """Which ids stay, in the order top-k, top-p, min-p, by sorting."""
+    keep = np.ones(len(z), bool)
+    if top_k:
+        keep &= z >= np.sort(z)[::-1][min(top_k, len(z)) - 1]
+    if top_p < 1:
+        p = np.where(keep, np.exp(z - z.max()), 0)
+        p /= p.sum()
+        order = np.argsort(-z, kind="stable")
+        order = order[keep[order]]
+        mass = np.cumsum(p[order])
+        keep &= z >= z[order[np.searchsorted(mass, np.float32(top_p))]]
+    if min_p:
+        keep &= np.exp(z - z.max()) >= np.float32(min_p)
+    return keep
+
+
+class Sampler:
+    """One out row of slot 1 of 2; position of the row is 9."""
+
+    def __init__(self, ref, logits, n_valid=None, seed=0, stops=(3,), capacity=100, counts=None, flags=0, top_k=0,
+                 temperature=1.0, top_p=1.0, min_p=0.0, repetition=1.0, presence=0.0, frequency=0.0, pos=9):
+        n = len(logits)
+        self.counts = np.zeros((2, n), np.int32) if counts is None else counts
+        sampling = np.zeros((2, 8), np.float32)
+        sampling[1] = [temperature, top_p, min_p, repetition, presence, frequency, 0, 0]
+        limits = np.zeros((2, 8), np.int64)
+        limits[1, :4] = [top_k, seed & 0xFFFFFFFF, seed >> 32, capacity]
+        got = ref("sample", {"N_VALID": n_valid or n}, step=np.array([3, 2, 0, flags], np.int32),
+                  logits=np.stack([logits, np.full(n, 5), np.full(n, 5)]).astype(np.float32),
+                  out_row=np.array([2, -1, 2], np.int32), row_slot=np.array([0, -1, 1, 0], np.int32),
+                  row_pos=np.array([1, 2, pos, 0], np.int32), sampling=sampling,
+                  limits=limits.astype(np.uint32).view(np.int32), stop_tokens=np.array(stops, np.int32),
+                  counts=self.counts, slot_token=np.array([7, 7], np.int32), slot_len=np.array([1, pos], np.int32),
+                  out_token=blank(3, kind=np.int32), out_done=blank(3, kind=np.int32), out_logprob=blank(3))
+        self.__dict__.update({k: v for k, v in got.items()})
+        assert got["out_token"][1:].tolist() == [-1, -1] and got["out_done"][1:].tolist() == [0, 0]
+        self.token, self.done, self.logprob = (got[k][0] for k in ("out_token", "out_done", "out_logprob"))
+        if flags:
+            return
+        assert self.slot_token.tolist() == [7, self.token] and self.slot_len.tolist() == [1, pos + 1]
+        change = self.counts.copy() * 0
+        change[1, self.token] = 1
+        before = np.zeros((2, n), np.int32) if counts is None else counts
+        assert np.array_equal(got["counts"] - before, change)
+
+
+def test_sample_greedy(ref):
+    logits = np.array([0, 3, -1, 3, 9, 2], np.float32)
+    s = Sampler(ref, logits, n_valid=4, temperature=0)  # 9 is padding; 1 wins the tie with 3
+    assert s.token == 1 and s.done == 0
+    valid = logits[:4].astype(np.float64)
+    assert abs(s.logprob - (valid[1] - np.log(np.exp(valid).sum()))) < 1e-6
+
+
+@pytest.mark.parametrize("capacity,stops,done", [(100, (3,), 0), (11, (3,), 0), (10, (3,), 2), (10, (0, 2), 1)])
+def test_sample_done(ref, capacity, stops, done):
+    s = Sampler(ref, np.array([0, 1, 5, 0], np.float32), temperature=0, capacity=capacity, stops=stops)
+    assert (s.token, s.done) == (2, done)
+
+
+def test_sample_score_only(ref):
+    logits = normal(rng(), 12)
+    s = Sampler(ref, logits, flags=1)
+    assert s.token == -1 and s.done == 0 and s.logprob == 0 and np.array_equal(s.logits[0], logits)
+    assert not s.counts.any() and s.slot_len.tolist() == [1, 9] and s.slot_token.tolist() == [7, 7]
+
+
+def test_sample_penalties(ref):
+    g = rng(4)
+    logits = normal(g, 40) * 3
+    counts = np.zeros((2, 40), np.int32)
+    counts[1, ::3] = 1 << 30
+    counts[1, ::4] += g.integers(1, 5, 10).astype(np.int32)
+    s = Sampler(ref, logits, counts=counts.copy(), temperature=0, repetition=1.3, presence=0.4, frequency=0.25)
+    want = logits.astype(np.float64)
+    for v in range(40):
+        generated = counts[1, v] % (1 << 30)
+        if counts[1, v]:
+            want[v] = want[v] / 1.3 if want[v] > 0 else want[v] * 1.3
+        if generated:
+            want[v] -= 0.4 + 0.25 * generated
+    close(s.logits[0], want, 3e-7)
+    assert s.token == want.argmax()
+    assert abs(s.logprob - (want.max() - np.log(np.exp(want).sum()))) < 1e-5
+
+
+@pytest.mark.parametrize("cuts", [{}, {"top_k": 1}, {"top_k": 5}, {"top_p": 0.3}, {"top_p": 0.9}, {"min_p": 0.2},
+                                  {"top_k": 20, "top_p": 0.8}, {"top_k": 12, "top_p": 0.95, "min_p": 0.1}])
+@pytest.mark.parametrize("temperature", [0.7, 2.0])
+def test_sample_draws(ref, cuts, temperature):
+    g = rng(8)
+    for seed in (0, 1, (5 << 32) + 7, 2 ** 64 - 1):
+        logits = normal(g, 50) * 2
+        logits[10] = logits[20]  # a tie may sit at a threshold
+        s = Sampler(ref, logits, seed=seed, temperature=temperature, **cuts)
+        z = logits.astype(np.float64) / temperature
+        score = np.where(kept_by(z, **cuts), z + gumbel(50, 10, seed), -np.inf)
+        assert s.token == score.argmax()
+
+
+def test_top_k_keeps_ties(ref):
+    logits = np.array([1, 5, 5, 5, 0], np.float32)
+    seen = {Sampler(ref, logits, seed=seed, top_k=2).token for seed in range(40)}
+    assert seen == {1, 2, 3}
+
+
+def test_sample_follows_the_distribution(ref):
+    """Chi-square of 800 draws over positions and seeds."""
+    p = np.array([0.5, 0.25, 0.15, 0.1])
+    hits = np.zeros(4)
+    for i in range(800):
+        hits[Sampler(ref, np.log(p).astype(np.float32), seed=i % 20, pos=i // 20, stops=(-1,)).token] += 1
+    assert ((hits - 800 * p) ** 2 / (800 * p)).sum() < 16.3  # 0.1 % point, 3 degrees of freedom
+
+
+# Fused ops: the formulas of their rows, from numpy again ---------------------------------------------------
+
+
+def test_embed_next(ref):
+    g = rng()
+    table = normal(g, 9, 12)
+    got = ref("embed_next", row_slot=np.array([1, -1, 0], np.int32), slot_token=np.array([8, 3], np.int32),
+              slot_len=np.array([4, 6], np.int32), table=table, row_token=blank(3, kind=np.int32),
+              row_pos=blank(3, kind=np.int32), x=blank(3, 12))
+    assert got["row_token"].tolist() == [3, 0, 8] and got["row_pos"].tolist() == [6, 0, 4]
+    assert np.array_equal(got["x"], table[[3, 0, 8]])
+
+
+def test_embed_prompt(ref):
+    g = rng()
+    table, token = normal(g, 9, 12), np.array([8, 3, 3], np.int32)
+    got = ref("embed_prompt", step=np.array([2, 1, 1, 0], np.int32), row_token=token,
+              row_slot=np.array([1, 0, 0], np.int32), table=table, counts=np.zeros((2, 9), np.int32), x=blank(3, 12))
+    assert np.array_equal(got["x"], table[token])
+    assert np.argwhere(got["counts"]).tolist() == [[0, 3], [1, 8]] and got["counts"].max() == 1 << 30
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_norm_linear_and_residual(ref, bias):
+    g = rng()
+    x, norm, w, r = normal(g, 3, 40), normal(g, 40), bf16(normal(g, 7, 40)), normal(g, 3, 7)
+    b = normal(g, 7) if bias else None
+    dtypes = {"w": "bf16"}
+    got = ref("norm_linear", {"EPS": 1e-5, "NORM_ONE": 1}, step=STEP, x=x, norm=norm, w=w, bias=b, y=blank(3, 7),
+              dtypes=dtypes)
+    close(got["y"], np_rmsnorm(x, norm, 1e-5, 1) @ w.T.astype(np.float64) + (b if bias else 0), 5e-7)
+    got = ref("linear_residual", step=STEP, x=x, w=w, bias=b, residual=r, z=blank(3, 7), dtypes=dtypes)
+    close(got["z"], r + x.astype(np.float64) @ w.T.astype(np.float64) + (b if bias else 0), 5e-7)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_norm_swiglu(ref, bias):
+    g = rng()
+    x, norm, gate, up = normal(g, 3, 24), normal(g, 24), normal(g, 10, 24), normal(g, 10, 24)
+    gb, ub = (normal(g, 10), normal(g, 10)) if bias else (None, None)
+    got = ref("norm_swiglu", {"EPS": 1e-5, "NORM_ONE": 0}, step=STEP, x=x, norm=norm, gate=gate, up=up, gate_bias=gb,
+              up_bias=ub, y=blank(3, 10))
+    n = np_rmsnorm(x, norm, 1e-5)
+    a, b = n @ gate.T + (gb if bias else 0), n @ up.T + (ub if bias else 0)
+    close(got["y"], np_silu(a) * b, 1e-6)
+
+
+def test_norm_logits(ref):
+    g = rng()
+    x, norm, w = normal(g, 4, 24), normal(g, 24), normal(g, 13, 24)
+    got = ref("norm_logits", {"EPS": 1e-5, "NORM_ONE": 0}, step=STEP, x=x, out_row=np.array([3, -1, 1], np.int32),
+              norm=norm, w=w, logits=blank(3, 13))
+    want = np_rmsnorm(x, norm, 1e-5) @ w.T
+    close(got["logits"], np.stack([want[3], 0 * want[0], want[1]]), 5e-7)
+
+
+@pytest.mark.parametrize("norms", [False, True])
+def test_rope_write(ref, norms):
+    g = rng()
+    nh, nkv, page, hdim = 4, 2, 4, 16
+    paged = Paged(g, 3, nkv, page, hdim, 3)
+    slot, pos = rows_of_slots(page)
+    qkv, freq = normal(g, 5, (nh + 2 * nkv) * hdim), (100.0 ** (-np.arange(6) / 6)).astype(np.float32)
+    qn, kn = (normal(g, hdim), normal(g, hdim)) if norms else (None, None)
+    got = ref("rope_write", {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "ROTARY": 12, "ROPE_FACTOR": 1.1,
+                             "EPS": 1e-6, "NORM_ONE": 0}, step=STEP, qkv=qkv, q_norm=qn, k_norm=kn, inv_freq=freq,
+              row_slot=slot, row_pos=pos, page_table=paged.table, kv=paged.kv, q=blank(5, nh * hdim))
+    heads = qkv.reshape(5, -1, hdim).astype(np.float64)
+    q, k, v = heads[:, :nh], heads[:, nh:nh + nkv], heads[:, nh + nkv:]
+    if norms:
+        q, k = np_rmsnorm(q, qn, 1e-6), np_rmsnorm(k, kn, 1e-6)
+    q, k = (np_rope(a.reshape(5, -1), pos, freq, hdim, 1.1) for a in (q, k))
+    close(got["q"][[0, 1, 3]], q[[0, 1, 3]], 1e-6)
+    want = paged.kv.copy()
+    for t in (0, 1, 3):
+        p = paged.table[slot[t], pos[t] // page]
+        want[p, 0, :, pos[t] % page] = k[t].reshape(nkv, hdim)
+        want[p, 1, :, pos[t] % page] = v[t]
+    close(got["kv"], want, 1e-6)
