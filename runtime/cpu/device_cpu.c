@@ -7,8 +7,8 @@
  * a GPU yields is measured against this.
  */
 #include "runtime/cpu/pool.h"
+#include "runtime/cpu/ref_check.h"
 #include "runtime/cpu/ref_ops.h"
-#include "runtime/cpu/ref_shapes.h"
 #include "runtime/device.h"
 
 #include <stdlib.h>
@@ -281,7 +281,7 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 	const Graph *g = d->graph;
 	char why[256];
 	size_t total;
-	if (!ref_shapes_fit(g, why, sizeof why))
+	if (!ref_check(g, why, sizeof why))
 		return error_set(error, ATLAS_MALFORMED, "%s", why);
 	d->tensors = calloc((size_t)g->n_tensors, sizeof *d->tensors);
 	if (!d->tensors || !size_tensors(d, &total) || !place_tensors(d, config->weights, total))

@@ -1,0 +1,83 @@
+/* ref_check.c - the last checks before the reference trusts a graph.
+ *
+ * The reader has compared every shape with artifacts/ops.h. Kernels bring their own contracts; the
+ * reference has none, so what its functions take for granted is checked here: integers where
+ * integers are read, raw weights only where they are converted, whole heads, and vocabularies of
+ * one size.
+ */
+#include "runtime/cpu/ref_check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_listed(const char *name, const char *list)
+{
+	size_t n = strlen(name);
+	for (const char *p = list; (p = strstr(p, name)); p += n)
+		if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n]))
+			return true;
+	return false;
+}
+
+/* NULL, or what is wrong with the tensor as this operand. */
+static const char *check_operand(const Graph *g, const OperandInfo *info, const Tensor *t)
+{
+	static const char integers[] =
+		"step seg row_token row_slot row_pos out_row slot_token slot_len "
+		"counts limits stop_tokens out_token out_done acquire new_limits new_pages page_table";
+	static const char raw[] = "table w bias inv_freq";
+	const char *vocab = strrchr(info->shape, 'V');
+	bool has_vocab = vocab && !vocab[1] && (vocab == info->shape || vocab[-1] == ' ');
+
+	if ((t->dtype == DT_i32) != is_listed(info->name, integers))
+		return t->dtype == DT_i32 ? "holds integers" : "holds no integers";
+	if (t->role == ROLE_WEIGHT && (t->dtype == DT_bf16 || t->dtype == DT_f16) &&
+		!is_listed(info->name, raw))
+		return "is a narrow weight where activations belong";
+	if ((has_vocab && t->shape[t->n_dims - 1] != g->vocab) ||
+		(strcmp(info->name, "table") == 0 && t->shape[0] != g->vocab))
+		return "is not as wide as the vocabulary";
+	return NULL;
+}
+
+static const char *check_attrs(const Graph *g, const GraphOp *op)
+{
+	const Attrs *a = &op->attrs;
+	const Tensor *x = &g->tensors[op->operands[0]];
+
+	if (op_has_attr(op->kind, "HDIM") && a->head_dim <= 0)
+		return "HDIM is not positive";
+	if (op_has_attr(op->kind, "NKV") && a->n_kv_heads <= 0)
+		return "NKV is not positive";
+	if (op_has_attr(op->kind, "NH") && (a->n_heads <= 0 || a->n_heads % a->n_kv_heads != 0))
+		return "NH is not a multiple of NKV";
+	if (op_has_attr(op->kind, "ROTARY") && (a->rotary_dim < 0 || a->rotary_dim > a->head_dim))
+		return "ROTARY is not between 0 and HDIM";
+	if ((op->kind == OP_head_norm || op->kind == OP_rope) && x->shape[1] % a->head_dim != 0)
+		return "a row is no whole number of heads";
+	if (op->kind == OP_sample && (a->n_valid < 1 || a->n_valid > g->vocab))
+		return "N_VALID is not between 1 and the vocabulary";
+	return NULL;
+}
+
+bool ref_check(const Graph *g, char *why, size_t why_bytes)
+{
+	for (int k = 0; k < g->n_ops; k++) {
+		const GraphOp *op = &g->ops[k];
+		const OpInfo *row = &op_table[op->kind];
+		const char *operand = "", *what = check_attrs(g, op);
+		for (int i = 0; i < row->n_operands && !what; i++) {
+			operand = row->operands[i].name;
+			if (op->operands[i] >= 0)
+				what = check_operand(g, &row->operands[i], &g->tensors[op->operands[i]]);
+			if (!what)
+				operand = "";
+		}
+		if (what) {
+			snprintf(why, why_bytes, "graph op %d (%s): %s%s%s", k, row->name, operand,
+				*operand ? " " : "", what);
+			return false;
+		}
+	}
+	return true;
+}
