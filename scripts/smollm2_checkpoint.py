@@ -91,7 +91,8 @@ def convert_tensors(reader, config, reorder=True):
     out = []
     for t in reader.tensors:
         name = hf_name(t.name)
-        w = np.asarray(dequantize(t.data, t.tensor_type), dtype=np.float32).reshape(tuple(int(n) for n in reversed(t.shape)))
+        shape = tuple(int(n) for n in reversed(t.shape))
+        w = np.asarray(dequantize(t.data, t.tensor_type), dtype=np.float32).reshape(shape)
         if reorder and name.endswith("q_proj.weight"):
             w = halves_apart(w, config["num_attention_heads"])
         if reorder and name.endswith("k_proj.weight"):

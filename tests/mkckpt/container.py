@@ -12,6 +12,7 @@ same bytes whatever numpy made them.
 
 import json
 import os
+import re
 import struct
 from dataclasses import dataclass, field
 
@@ -63,7 +64,8 @@ class Tensor:
 
 @dataclass
 class Container:
-    """A safetensors file in parts. The header is a list of pairs, so that a name can stand in it twice.
+    """A safetensors file in parts. The header is a list of pairs, so that a name can stand in it twice;
+    a string "@text" in it stands for that JSON text.
 
     prefix    value of the length prefix; None = the true length of the header
     pad       byte used to fill the header to a multiple of eight (0x20 in sound files)
@@ -106,7 +108,7 @@ class Container:
         if self.raw_head is not None:
             return self.raw_head
         pairs = (json.dumps(k, ensure_ascii=False) + ":" + json.dumps(v, separators=(",", ":")) for k, v in self.header)
-        text = ("{" + ",".join(pairs) + "}").encode("utf-8", "surrogatepass")
+        text = re.sub(r'"@([^"]*)"', r"\1", "{" + ",".join(pairs) + "}").encode()
         return text + bytes([self.pad]) * (-(8 + len(text)) % self.align)
 
     def to_bytes(self):

@@ -156,12 +156,14 @@ def forward(c, w, ids):
     return states, rms_norm(x, w["model.norm.weight"], c["rms_norm_eps"]) @ head.T
 
 
-def greedy(c, w, ids, count):
-    """(count tokens chosen by the largest logit, smallest gap between the two largest logits met)."""
-    ids, margin = list(ids), math.inf
-    for _ in range(count):
+def greedy(c, w, ids, count, need=-math.inf):
+    """(count tokens chosen by the largest logit, smallest gap between the two largest logits met).
+
+    Stops early, with fewer tokens, at a gap below `need`."""
+    start, ids, margin = len(ids), list(ids), math.inf
+    while len(ids) < start + count and margin >= need:
         last = forward(c, w, ids)[1][-1]
         second, first = np.partition(last, -2)[-2:]
         margin = min(margin, float(first - second))
         ids.append(int(np.argmax(last)))
-    return ids[-count:], margin
+    return ids[start:], margin

@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""Make the small checkpoints of tests/fixtures and their goldens.
+
+    python scripts/make_fixtures.py checkpoints [NAME...]   write the folders of [fixture] in recipes.toml (numpy)
+    python scripts/make_fixtures.py seeds [NAME...]         look for seeds whose greedy text is clear of ties (numpy)
+    python scripts/make_fixtures.py goldens [FOLDER...]     write golden.safetensors into each (torch, transformers)
+    python scripts/make_fixtures.py smollm2 FOLDER OUT      golden of the checkpoint of smollm2_checkpoint.py
+
+golden.safetensors holds, for prompts p0 (13 tokens) and p1 (70 tokens, more than one page of 64):
+
+    pN.input_ids    I64 [T]            the prompt
+    pN.hidden.0     F32 [R, hidden]    output of the embedding
+    pN.hidden.L+1   F32 [R, hidden]    output of layer L; the last one is before the final norm
+    pN.logits       F32 [R, vocab]
+    p0.logits_bf16  BF16 [R, vocab]    the same in a bfloat16 run
+    pN.greedy       I64 [32]           greedy continuation of the float32 run
+    pN.margin       F32 [32]           gap of the two largest logits at each of these steps
+
+R rows are the last R positions of the prompt: all 13 of p0, the last 8 of p1. Weights are upcast to float32;
+everything runs on the CPU with eager attention, so no reduced-precision matrix mode can interfere. A folder with
+heldout.txt also gets `perplexity` F32 [1] and `nll` F32 [N-1], the loss of every token of that text in windows of
+max_position_embeddings, each token predicted once, from the start of its window.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+sys.path.insert(0, os.path.join(ROOT, "tests", "mkckpt"))
+
+import forward  # noqa: E402
+import mkckpt  # noqa: E402
+from container import Tensor, encode, write_safetensors  # noqa: E402
+
+FIXTURES = os.path.join(ROOT, "tests", "fixtures")
+PROMPT_LENGTHS = (13, 70)
+ROWS_KEPT = (13, 8)
+GREEDY = 32
+HELDOUT = os.path.join(FIXTURES, "llama-trained", "heldout.txt")
+SMOLLM2_LOSS_TOKENS = 2000
+SMOLLM2_PROMPTS = (
+    "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n",
+    "The three laws of motion say that",
+    "Once upon a time, in a small village by the sea,",
+    "def fibonacci(n):\n",
+    "In the beginning God created",
+)
+
+
+def fixture_recipes():
+    return {name: knob for name, knob in mkckpt.recipes().items() if knob["topic"] == "fixture"}
+
+
+def text_ids(folder):
+    """(first, end) of the ids that are ordinary text: not special, not padding of the vocabulary."""
+    with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as f:
+        tokenizer = json.load(f)
+    special = {t["id"] for t in tokenizer["added_tokens"]}
+    ids = [i for i in tokenizer["model"]["vocab"].values() if i not in special]
+    return min(ids), max(ids) + 1
+
+
+def prompts(folder):
+    """The token ids of p0 and p1: for random models drawn from the text ids, for a trained one a piece of its text."""
+    heldout = os.path.join(folder, "heldout.txt")
+    if os.path.exists(heldout):
+        ids = encode_file(folder, heldout)
+        return [ids[: PROMPT_LENGTHS[0]], ids[1000 : 1000 + PROMPT_LENGTHS[1]]]
+    first, end = text_ids(folder)
+    out = []
+    for number, length in enumerate(PROMPT_LENGTHS):
+        draws = mkckpt.noise(0, f"{os.path.basename(folder)}/p{number}", length)
+        out.append([int(first + (abs(x) * 1000003) % (end - first)) for x in draws])
+    return out
+
+
+# -- seeds ------------------------------------------------------------------------------------------------------
+
+
+def clear_of_ties(folder, needs=(0.12, 0.06), distinct=8):
+    """(every margin is above its need and no text is one loop, report) for the checkpoint in a folder."""
+    c, w = forward.load_config(folder), forward.load_weights(folder)
+    first, end = text_ids(folder)
+    report = []
+    for ids, need in zip(prompts(folder), needs):
+        tokens, margin = forward.greedy(c, w, ids, GREEDY, need)
+        report.append((margin, len(set(tokens))))
+        if margin < need or len(set(tokens)) < distinct or not all(first <= t < end for t in tokens):
+            return False, report
+    return True, report
+
+
+def search_seeds(names):
+    for name in names:
+        for seed in range(1, 2000):
+            with tempfile.TemporaryDirectory() as scratch:
+                folder = os.path.join(scratch, name)
+                mkckpt.build({**fixture_recipes()[name], "seed": seed}).write(folder)
+                found, report = clear_of_ties(folder)
+            if found:
+                print(f"{name}: seed {seed}, (margin, distinct tokens) {report}", flush=True)
+                break
+        else:
+            print(f"{name}: no seed", flush=True)
+
+
+# -- goldens ----------------------------------------------------------------------------------------------------
+
+
+def loadable(folder, scratch):
+    """A folder that AutoModelForCausalLM reads: nested configs are flattened into a copy."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    if "text_config" not in config:
+        return folder
+    copy = os.path.join(scratch, os.path.basename(folder))
+    shutil.copytree(folder, copy)
+    text = config.pop("text_config")
+    with open(os.path.join(copy, "config.json"), "w", encoding="utf-8") as f:
+        json.dump({**config, **text}, f)
+    return copy
+
+
+def load_model(folder, dtype):
+    from transformers import AutoModelForCausalLM
+
+    with tempfile.TemporaryDirectory() as scratch:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            loadable(folder, scratch), dtype=dtype, attn_implementation="eager", output_loading_info=True
+        )
+    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
+    for key in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if set(info[key]) - tied:
+            raise ValueError(f"{folder}: {key} {sorted(info[key])[:4]}")
+    wrong = {p.dtype for p in model.parameters()} - {dtype}
+    if wrong:
+        raise ValueError(f"{folder}: parameters in {wrong}")
+    return model.eval()
+
+
+def run(model, ids):
+    """(hidden states as described above, logits), numpy float32, every position."""
+    import torch
+
+    states = []
+
+    def keep(_, __, output):
+        states.append(output[0] if isinstance(output, tuple) else output)
+
+    hooks = [model.model.embed_tokens.register_forward_hook(keep)]
+    hooks += [layer.register_forward_hook(keep) for layer in model.model.layers]
+    with torch.no_grad():
+        logits = model(torch.tensor([ids], device=model.device), use_cache=False).logits[0]
+    for hook in hooks:
+        hook.remove()
+    width = model.config.hidden_size
+    return [s.reshape(-1, width).float().cpu().numpy() for s in states], logits.float().cpu().numpy()
+
+
+def greedy(model, ids, count):
+    """(tokens, margins) by full recomputation: no cache, so nothing but the forward pass is in it."""
+    ids, margins = list(ids), []
+    for _ in range(count):
+        last = run(model, ids)[1][-1]
+        second, first = np.partition(last, -2)[-2:]
+        margins.append(first - second)
+        ids.append(int(np.argmax(last)))
+    return ids[-count:], margins
+
+
+def token_losses(model, ids):
+    """Negative log likelihood of ids[1:] in nats, in windows that do not overlap but for their first token."""
+    import torch
+
+    window, out = model.config.max_position_embeddings, []
+    for at in range(0, len(ids) - 1, window - 1):
+        piece = ids[at : at + window]
+        logits = torch.from_numpy(run(model, piece)[1][:-1])
+        out.append(torch.nn.functional.cross_entropy(logits, torch.tensor(piece[1:]), reduction="none").numpy())
+    return np.concatenate(out)
+
+
+def encode_file(folder, path):
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    with open(path, encoding="utf-8") as f:
+        return tokenizer.encode(f.read()).ids
+
+
+def versions(command, device):
+    import torch
+    import transformers
+
+    return {"torch": torch.__version__, "transformers": transformers.__version__, "command": command,
+            "attention": "eager", "device": device}  # fmt: skip
+
+
+def make_golden(folder):
+    import torch
+
+    tensors = []
+
+    def add(name, dtype, value):
+        value = np.asarray(value)
+        tensors.append(Tensor(name, dtype, value.shape, encode(value, dtype)))
+
+    exact, rounded = load_model(folder, torch.float32), load_model(folder, torch.bfloat16)
+    for number, ids in enumerate(prompts(folder)):
+        rows = ROWS_KEPT[number]
+        states, logits = run(exact, ids)
+        add(f"p{number}.input_ids", "I64", ids)
+        for i, state in enumerate(states):
+            add(f"p{number}.hidden.{i}", "F32", state[-rows:])
+        add(f"p{number}.logits", "F32", logits[-rows:])
+        if number == 0:
+            add("p0.logits_bf16", "BF16", run(rounded, ids)[1])
+        tokens, margins = greedy(exact, ids, GREEDY)
+        add(f"p{number}.greedy", "I64", tokens)
+        add(f"p{number}.margin", "F32", margins)
+        name = f"{os.path.basename(folder)} p{number}"
+        print(f"{name}: least margin {min(margins):.3f}, {len(set(tokens))} distinct", flush=True)
+    heldout = os.path.join(folder, "heldout.txt")
+    if os.path.exists(heldout):
+        losses = token_losses(exact, encode_file(folder, heldout))
+        add("nll", "F32", losses)
+        add("perplexity", "F32", [np.exp(losses.astype(np.float64).mean())])
+        print(f"{os.path.basename(folder)}: perplexity {np.exp(losses.mean()):.3f}", flush=True)
+    command = f"python scripts/make_fixtures.py goldens tests/fixtures/{os.path.basename(folder)}"
+    write_safetensors(os.path.join(folder, "golden.safetensors"), tensors, versions(command, "cpu"))
+
+
+def make_smollm2(folder, out):
+    """Golden of the checkpoint that smollm2_checkpoint.py makes: five prompts, 64 greedy tokens each, perplexity.
+
+    As above, with rows of the last position only, hidden states of p0 alone, and the greedy tokens of a bfloat16
+    run beside those of the float32 run. Runs on a GPU when there is one; torch then keeps float32 in full width."""
+    import torch
+    from tokenizers import Tokenizer
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    exact = load_model(folder, torch.float32).to(device)
+    rounded = load_model(folder, torch.bfloat16).to(device)
+    tensors = []
+
+    def add(name, dtype, value):
+        value = np.asarray(value)
+        tensors.append(Tensor(name, dtype, value.shape, encode(value, dtype)))
+
+    for number, text in enumerate(SMOLLM2_PROMPTS):
+        ids = tokenizer.encode(text).ids
+        states, logits = run(exact, ids)
+        add(f"p{number}.input_ids", "I64", ids)
+        if number == 0:
+            for i, state in enumerate(states):
+                add(f"p0.hidden.{i}", "F32", state[-1:])
+            add("p0.logits", "F32", logits[-1:])
+        tokens, margins = greedy(exact, ids, 64)
+        add(f"p{number}.greedy", "I64", tokens)
+        add(f"p{number}.margin", "F32", margins)
+        tokens_bf16, margins_bf16 = greedy(rounded, ids, 64)
+        add(f"p{number}.greedy_bf16", "I64", tokens_bf16)
+        add(f"p{number}.margin_bf16", "F32", margins_bf16)
+        same = next((i for i in range(64) if tokens[i] != tokens_bf16[i]), 64)
+        print(f"p{number}: least margin {min(margins):.4f}, bf16 equal for {same} tokens", flush=True)
+        print(repr(text), "->", repr(tokenizer.decode(tokens)), flush=True)
+    ids = encode_file(folder, HELDOUT)[:SMOLLM2_LOSS_TOKENS]
+    losses = token_losses(exact, ids)
+    add("nll", "F32", losses)
+    add("perplexity", "F32", [np.exp(losses.astype(np.float64).mean())])
+    print(f"perplexity {np.exp(losses.mean()):.4f}, bfloat16 {np.exp(token_losses(rounded, ids).mean()):.4f}")
+    write_safetensors(out, tensors, {
+        **versions("python scripts/make_fixtures.py smollm2 FOLDER OUT", device),
+        "prompts": json.dumps(SMOLLM2_PROMPTS),
+        "text": f"tests/fixtures/llama-trained/heldout.txt, first {SMOLLM2_LOSS_TOKENS} tokens",
+    })  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("checkpoints", "seeds", "goldens", "smollm2"))
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    if args.what == "smollm2":
+        make_smollm2(*args.names)
+        return
+    if args.what == "goldens":
+        folders = args.names or sorted(
+            os.path.join(FIXTURES, n) for n in os.listdir(FIXTURES)
+            if os.path.exists(os.path.join(FIXTURES, n, "config.json"))
+        )  # fmt: skip
+        failed = 0
+        for folder in folders:
+            try:
+                make_golden(os.path.abspath(folder))
+            except (ValueError, OSError, RuntimeError, AttributeError, KeyError) as e:
+                print(f"{folder}: {type(e).__name__}: {e}", file=sys.stderr, flush=True)
+                failed += 1
+        sys.exit(1 if failed else 0)
+    names = args.names or list(fixture_recipes())
+    if args.what == "seeds":
+        search_seeds(names)
+        return
+    for name in names:
+        mkckpt.make(name, os.path.join(FIXTURES, name))
+
+
+if __name__ == "__main__":
+    main()
