@@ -1,0 +1,69 @@
+// what      logits[o,v] = sum_k rmsnorm(x[out_row[o],:])[k] w[v,k], in f32, for many outs; idle outs (-1): 0; outs
+//           beyond step[1] stay as they are
+// numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; not rounded. Same bits every run; an
+//           out's bits do not depend on the others
+// measured  tests/gpu/results: TFLOP/s at real shapes
+// why       rows are gathered as the x tile is filled, so no copy of them is made
+#include "contract.cuh"
+#include "gemm.cuh"
+
+KERNEL(gemm_logits, norm_logits)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 128)
+DIM(OUTS, 16)
+DIM(K, 2048)
+DIM(V, 128256)
+ATTR_FLOAT(EPS, 1e-5f)
+ATTR_INT(NORM_ONE, 0)
+DTYPES(WT, bf16, f16, f32)
+DTYPES(NT, bf16, f16, f32)
+TUNE(BM, 16, 32, 64, 128)
+TUNE(BN, 64, 128)
+TUNE(STAGES, 3, 4)
+REQUIRE(K % 8 == 0)
+REQUIRE(OUTS >= 9)
+REQUIRE(BM == 16 || OUTS > BM / 2)
+GRID(ceil_div(OUTS, BM), ceil_div(V, BN), 1)
+BLOCK(32 * (BM / min(BM, 32)) * (BN / (BM >= 64 ? 64 : 32)))
+SMEM(STAGES * ((BM + BN) * 144 + 256))
+READS(V * K * WT_BYTES + K * NT_BYTES + OUTS * (K * 2 + 4))
+WRITES(OUTS * V * 4)
+FLOPS(2 * OUTS * V * K)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, x, "ROWS, K");
+	IN(i32, out_row, "OUTS");
+	IN(NT, norm, "K");
+	IN(WT, w, "V, K");
+	OUT(f32, logits, "OUTS, V");
+};
+
+extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm_logits(const Args a)
+{
+	DYNAMIC_SMEM(ring);
+	using T = Tile<BM, BN, STAGES>;
+	const int o0 = blockIdx.x * BM, v0 = blockIdx.y * BN;
+	if (o0 >= a.step[1])
+		return;
+	__shared__ int rows[BM];
+	for (int i = threadIdx.x; i < BM; i += T::threads)
+		rows[i] = o0 + i < OUTS ? a.out_row[o0 + i] : -1;
+	__syncthreads();
+	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
+	gemm<BM, BN, STAGES, K, true, NORM_ONE != 0>(
+		ring,
+		[&](int r) {
+			const int t = rows[r];
+			return t >= 0 && t < ROWS ? a.x + i64(t) * K : nullptr;
+		},
+		a.x, [&](int r) { return v0 + r < V ? a.w + i64(v0 + r) * K : nullptr; }, a.w, a.norm, float(EPS), acc, scale);
+	gemm_each<BM, BN, STAGES>(acc, scale, [&](int r, int c, float lo, float hi, float s) {
+		const int o = o0 + r, v = v0 + c;
+		if (o >= OUTS || v >= V)
+			return;
+		a.logits[i64(o) * V + v] = lo * s;
+		if (v + 1 < V)
+			a.logits[i64(o) * V + v + 1] = hi * s;
+	});
+}

@@ -1,0 +1,66 @@
+// what      y[t,n] = sum_k rmsnorm(x)[t,k] w[n,k] + bias[n], for batches and prompts; rows beyond step[0] stay as they are
+// numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; 1 / rms and the bias in f32; one
+//           rounding. Same bits every run; a row's bits do not depend on the other rows
+// measured  tests/gpu/results: TFLOP/s at real shapes
+// why       mma.sync serves sm_80 to sm_121 with one text; tiles of rows that the step does not use are never started
+#include "contract.cuh"
+#include "gemm.cuh"
+
+KERNEL(gemm_norm, norm_linear)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 128)
+DIM(K, 2048)
+DIM(N, 2048)
+ATTR_FLOAT(EPS, 1e-5f)
+ATTR_INT(NORM_ONE, 0)
+FLAG(BIAS)
+DTYPES(WT, bf16, f16, f32)
+DTYPES(NT, bf16, f16, f32)
+DTYPES(BT, bf16, f16, f32)
+TUNE(BM, 16, 32, 64, 128)
+TUNE(BN, 64, 128)
+TUNE(STAGES, 3, 4)
+REQUIRE(K % 8 == 0)
+REQUIRE(ROWS >= 9)
+REQUIRE(BM == 16 || ROWS > BM / 2)
+GRID(ceil_div(ROWS, BM), ceil_div(N, BN), 1)
+BLOCK(32 * (BM / min(BM, 32)) * (BN / (BM >= 64 ? 64 : 32)))
+SMEM(STAGES * ((BM + BN) * 144 + 256))
+READS(N * K * WT_BYTES + K * NT_BYTES + ROWS * K * 2 + BIAS * N * BT_BYTES)
+WRITES(ROWS * N * 2)
+FLOPS(2 * ROWS * N * K)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, x, "ROWS, K");
+	IN(NT, norm, "K");
+	IN(WT, w, "N, K");
+	IN_IF(BIAS, BT, bias, "N");
+	OUT(bf16, y, "ROWS, N");
+};
+
+extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm_norm(const Args a)
+{
+	DYNAMIC_SMEM(ring);
+	using T = Tile<BM, BN, STAGES>;
+	const int t0 = blockIdx.x * BM, n0 = blockIdx.y * BN;
+	if (t0 >= a.step[0])
+		return;
+	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
+	gemm<BM, BN, STAGES, K, true, NORM_ONE != 0>(
+		ring, [&](int r) { return t0 + r < ROWS ? a.x + i64(t0 + r) * K : nullptr; }, a.x,
+		[&](int r) { return n0 + r < N ? a.w + i64(n0 + r) * K : nullptr; }, a.w, a.norm, float(EPS), acc, scale);
+	gemm_each<BM, BN, STAGES>(acc, scale, [&](int r, int c, float lo, float hi, float s) {
+		const int t = t0 + r, n = n0 + c;
+		if (t >= ROWS || n >= N)
+			return;
+		const bool both = n + 1 < N;
+		lo *= s;
+		hi *= s;
+		if constexpr (BIAS) {
+			lo += to_f32(a.bias[n]);
+			hi += both ? to_f32(a.bias[n + 1]) : 0.0f;
+		}
+		store_pair(a.y + i64(t) * N + n, lo, hi, both, N % 2 == 0);
+	});
+}

@@ -1,0 +1,88 @@
+// what      n = rmsnorm(x); y[t,i] = silu(n[t,:].gate[i,:] + gate_bias[i]) * (n[t,:].up[i,:] + up_bias[i]), for
+//           batches and prompts; rows beyond step[0] stay as they are
+// numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; norm, biases, silu and product in f32;
+//           one rounding. Same bits every run; a row's bits do not depend on the other rows
+// measured  tests/gpu/results: TFLOP/s at real shapes
+// why       the w tile takes eight rows of gate, eight of up and so on: then both halves of an output stand in one
+//           thread's accumulators and no value crosses threads
+#include "contract.cuh"
+#include "gemm.cuh"
+
+KERNEL(gemm_swiglu, norm_swiglu)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 128)
+DIM(K, 2048)
+DIM(N, 8192)
+ATTR_FLOAT(EPS, 1e-5f)
+ATTR_INT(NORM_ONE, 0)
+FLAG(GATE_BIAS)
+FLAG(UP_BIAS)
+DTYPES(WT, bf16, f16, f32)
+DTYPES(NT, bf16, f16, f32)
+DTYPES(BT, bf16, f16, f32)
+TUNE(BM, 16, 32, 64, 128)
+TUNE(BN, 64, 128)
+TUNE(STAGES, 3, 4)
+REQUIRE(K % 8 == 0)
+REQUIRE(ROWS >= 9)
+REQUIRE(BM == 16 || ROWS > BM / 2)
+GRID(ceil_div(ROWS, BM), ceil_div(N, BN / 2), 1)
+BLOCK(32 * (BM / min(BM, 32)) * (BN / (BM >= 64 ? 64 : 32)))
+SMEM(STAGES * ((BM + BN) * 144 + 256))
+READS(2 * N * K * WT_BYTES + K * NT_BYTES + ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
+WRITES(ROWS * N * 2)
+FLOPS(4 * ROWS * N * K)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, x, "ROWS, K");
+	IN(NT, norm, "K");
+	IN(WT, gate, "N, K");
+	IN(WT, up, "N, K");
+	IN_IF(GATE_BIAS, BT, gate_bias, "N");
+	IN_IF(UP_BIAS, BT, up_bias, "N");
+	OUT(bf16, y, "ROWS, N");
+};
+
+extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm_swiglu(const Args a)
+{
+	DYNAMIC_SMEM(ring);
+	using T = Tile<BM, BN, STAGES>;
+	const int t0 = blockIdx.x * BM, n0 = blockIdx.y * (BN / 2);
+	if (t0 >= a.step[0])
+		return;
+	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
+	gemm<BM, BN, STAGES, K, true, NORM_ONE != 0>(
+		ring, [&](int r) { return t0 + r < ROWS ? a.x + i64(t0 + r) * K : nullptr; }, a.x,
+		[&](int r) {
+			const int n = n0 + r / 16 * 8 + r % 8;
+			return n < N ? (r / 8 % 2 ? a.up : a.gate) + i64(n) * K : nullptr;
+		},
+		a.gate, a.norm, float(EPS), acc, scale);
+
+	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+	const int m0 = t0 + warp % T::warps_m * T::warp_m, c0 = n0 + warp / T::warps_m * (T::warp_n / 2);
+#pragma unroll
+	for (int m = 0; m < T::m_tiles; m++)
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+#pragma unroll
+			for (int j = 0; j < T::n_tiles; j += 2) {
+				const int t = m0 + m * 16 + g + 8 * i, n = c0 + j * 4 + 2 * q;
+				if (t >= ROWS || n >= N)
+					continue;
+				const bool both = n + 1 < N;
+				float y[2];
+#pragma unroll
+				for (int e = 0; e < 2; e++) {
+					float gate = acc[m][j][2 * i + e] * scale[m][i], up = acc[m][j + 1][2 * i + e] * scale[m][i];
+					const int at = both ? n + e : n;
+					if constexpr (GATE_BIAS)
+						gate += to_f32(a.gate_bias[at]);
+					if constexpr (UP_BIAS)
+						up += to_f32(a.up_bias[at]);
+					y[e] = gate / (1.0f + __expf(-gate)) * up;
+				}
+				store_pair(a.y + i64(t) * N + n, y[0], y[1], both, N % 2 == 0);
+			}
+}
