@@ -46,6 +46,7 @@ CODE(A0409, EXIT_BAD_INPUT, "The folder has no safetensors weights.")
 CODE(A0501, EXIT_BAD_INPUT, "tokenizer.json is not valid JSON.")
 CODE(A0502, EXIT_BAD_INPUT, "A tokenizer component is of a kind this compiler does not implement.")
 CODE(A0503, EXIT_BAD_INPUT, "The tokenizer contradicts itself or the model's vocabulary.")
+CODE(A0504, EXIT_BAD_INPUT, "A value in a tokenizer file is missing or of the wrong type.")
 /* A06xx checkpoint against model family, graph */
 CODE(A0601, EXIT_BAD_INPUT, "The model family needs a tensor that the checkpoint lacks.")
 CODE(A0602, EXIT_BAD_INPUT, "A tensor's shape contradicts config.json.")

@@ -1,0 +1,623 @@
+/* read_tokenizer.c - tokenizer.json and tokenizer_config.json, checked, to a TokenizerSpec.
+ *
+ * The reference for every meaning here is the Python library `tokenizers`, with which models are
+ * trained; where that library guesses, warns or renumbers, this reader refuses, because a wrong
+ * id is silent. What it does not implement it names (A0502); what contradicts itself, too (A0503).
+ * The file is read as it is: a `tokenizer_class` that would rebuild parts of it is not followed,
+ * except that add_bos_token and add_eos_token, when given, replace the post-processor.
+ */
+#include "compiler/read_tokenizer.h"
+
+#include <assert.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "compiler/tokenizer_json.h"
+
+enum { MAX_NESTING = 8, MAX_ADDED_BYTES = 1024, MAX_TEMPLATE_IDS = 64 };
+
+#define TOP_KEYS "version truncation padding added_tokens normalizer pre_tokenizer post_processor " \
+	"decoder model"
+#define MODEL_KEYS "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk " \
+	"byte_fallback ignore_merges vocab merges"
+
+/* Model: vocabulary ------------------------------------------------------------------------- */
+
+static bool is_keyed(const Reader *r, Str name, Str *key)
+{
+	*key = name;
+	if (!(r->spec->flags & TOK_BYTE_LEVEL))
+		return name.n > 0;
+	char *bytes = arena_alloc(r->arena, name.n + 1);
+	size_t n = 0;
+	for (size_t i = 0; i < name.n;) {
+		uint32_t cp;
+		i += (size_t)utf8_next(name.at + i, &cp);
+		int byte = alphabet_byte(cp);
+		if (byte < 0)
+			return false;
+		bytes[n++] = (char)byte;
+	}
+	*key = (Str){bytes, n};
+	return n > 0;
+}
+
+static bool check_id(Reader *r, Json at, const json_t *v, int rows, int *id)
+{
+	if (!json_is_integer(v) || json_integer_value(v) < 0)
+		return reject(r, A0504, at, "expected an id, an integer that is not negative");
+	if (json_integer_value(v) >= rows)
+		return reject(r, A0503, at, "id %lld is not below %d, the rows of the embedding",
+			(long long)json_integer_value(v), rows);
+	*id = (int)json_integer_value(v);
+	return true;
+}
+
+static Json vocab_entry(Reader *r, const char *key)
+{
+	return (Json){NULL, arena_printf(r->arena, "model.vocab[%s]", quoted(r, (Str){key, strlen(key)}))};
+}
+
+static bool read_vocab(Reader *r, int rows)
+{
+	TokenizerSpec *spec = r->spec;
+	const char *key;
+	json_t *v;
+	bool ok = true;
+	spec->tokens = ARENA_ARRAY(r->arena, SpecToken, rows);
+	json_object_foreach(r->vocab, key, v) {
+		int id;
+		Str name = {key, strlen(key)};
+		if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= rows) {
+			ok = check_id(r, vocab_entry(r, key), v, rows, &id);
+			continue;
+		}
+		id = (int)json_integer_value(v);
+		SpecToken *t = &spec->tokens[id];
+		if (t->name.at)
+			ok = reject(r, A0503, vocab_entry(r, key), "id %d belongs to %s, too", id, quoted(r, t->name));
+		if (name.n > TOK_MAX_STRING)
+			ok = reject(r, A0502, vocab_entry(r, key), "a token of %zu bytes; the limit is %d", name.n,
+				TOK_MAX_STRING);
+		t->name = t->text = name;
+		t->flags = TOK_EXISTS;
+		if (is_keyed(r, name, &t->key))
+			t->flags |= TOK_KEYED;
+		if (id >= spec->n_ids)
+			spec->n_ids = id + 1;
+	}
+	return ok;
+}
+
+/* Id of a token of the model's vocabulary by its name, or -1. */
+static int vocab_id(const Reader *r, const char *name, size_t n)
+{
+	const json_t *v = json_object_getn(r->vocab, name, n);
+	return json_is_integer(v) ? (int)json_integer_value(v) : -1;
+}
+
+/* The ids that single bytes become: at byte level, those of the alphabet; for byte fallback, those
+ * of "<0x00>" to "<0xFF>". */
+static void find_byte_ids(Reader *r)
+{
+	TokenizerSpec *spec = r->spec;
+	if (spec->flags & TOK_BYTE_LEVEL) {
+		for (int id = 0; id < spec->n_ids; id++) {
+			const SpecToken *t = &spec->tokens[id];
+			if (t->flags & TOK_KEYED && t->key.n == 1)
+				spec->byte_ids[(unsigned char)*t->key.at] = (uint32_t)id + 1;
+		}
+		return;
+	}
+	for (int b = 0; b < 256; b++) {
+		char name[8];
+		snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
+		spec->byte_ids[b] = (uint32_t)(vocab_id(r, name, 6) + 1);
+	}
+}
+
+/* Model: merges ----------------------------------------------------------------------------- */
+
+/* Both parts of a merge: a pair of strings, or one string with a single space inside. */
+static bool merge_parts(Reader *r, Json at, bool pairs, Str *left, Str *right)
+{
+	if (pairs) {
+		const json_t *a = json_array_get(at.v, 0), *b = json_array_get(at.v, 1);
+		if (!json_is_array(at.v) || json_array_size(at.v) != 2 || !json_is_string(a) || !json_is_string(b))
+			return reject(r, A0504, at, "expected a pair of strings, like the merges before it");
+		*left = (Str){json_string_value(a), json_string_length(a)};
+		*right = (Str){json_string_value(b), json_string_length(b)};
+		return true;
+	}
+	if (!json_is_string(at.v))
+		return reject(r, A0504, at, "expected a string, like the merges before it");
+	Str s = {json_string_value(at.v), json_string_length(at.v)};
+	const char *space = memchr(s.at, ' ', s.n);
+	if (!space || memchr(space + 1, ' ', (size_t)(s.at + s.n - space - 1)))
+		return reject(r, A0503, at, "%s: expected two tokens with one space between", quoted(r, s));
+	*left = (Str){s.at, (size_t)(space - s.at)};
+	*right = (Str){space + 1, s.n - left->n - 1};
+	return true;
+}
+
+static Json merge_path(Reader *r, size_t i, json_t *v)
+{
+	return (Json){v, arena_printf(r->arena, "model.merges[%zu]", i)};
+}
+
+static bool resolve_merge(Reader *r, size_t i, json_t *v, Str left, Str right, TokMerge *out)
+{
+	char joined[2 * TOK_MAX_STRING];
+	Str parts[3] = {left, right, {joined, left.n + right.n}};
+	int ids[3];
+	if (parts[2].n > TOK_MAX_STRING)
+		return reject(r, A0502, merge_path(r, i, v), "makes a token of %zu bytes; the limit is %d",
+			parts[2].n, TOK_MAX_STRING);
+	memcpy(joined, left.at, left.n);
+	memcpy(joined + left.n, right.at, right.n);
+	for (int k = 0; k < 3; k++) {
+		ids[k] = vocab_id(r, parts[k].at, parts[k].n);
+		if (ids[k] < 0)
+			return reject(r, A0503, merge_path(r, i, v), "%s is not a token of the vocabulary",
+				quoted(r, parts[k]));
+	}
+	*out = (TokMerge){(uint32_t)ids[0], (uint32_t)ids[1], (uint32_t)ids[2]};
+	return true;
+}
+
+static bool read_merges(Reader *r, Json list)
+{
+	TokenizerSpec *spec = r->spec;
+	size_t n = json_array_size(list.v), slots = 16;
+	while (slots * 3 < n * 4 + 4)
+		slots *= 2;
+	spec->merge_slots = (uint32_t)slots;
+	spec->merge_hash = ARENA_ARRAY(r->arena, uint32_t, slots);
+	bool pairs = json_is_array(json_array_get(list.v, 0)), ok = true;
+	for (size_t i = 0; i < n; i++) {
+		Str left, right;
+		TokMerge m;
+		json_t *v = json_array_get(list.v, i);
+		if (!pairs && json_is_string(v) && !strncmp(json_string_value(v), "#version", 8))
+			continue;
+		Json at = {v, "model.merges"};
+		bool two_strings = pairs ? json_array_size(v) == 2 : json_is_string(v);
+		if (!two_strings)
+			at = merge_path(r, i, v);
+		if (!merge_parts(r, at, pairs, &left, &right) || !resolve_merge(r, i, v, left, right, &m)) {
+			ok = false;
+			continue;
+		}
+		uint32_t slot = tok_hash_pair(m.left, m.right) & (spec->merge_slots - 1), other;
+		while ((other = spec->merge_hash[slot]) != 0) {
+			if (spec->merges.at[other - 1].left == m.left && spec->merges.at[other - 1].right == m.right)
+				ok = reject(r, A0503, merge_path(r, i, v), "the same pair as the merge of rank %u",
+					other - 1);
+			slot = (slot + 1) & (spec->merge_slots - 1);
+		}
+		*vec_push(r->arena, &spec->merges) = m;
+		spec->merge_hash[slot] = (uint32_t)spec->merges.n;
+	}
+	return ok;
+}
+
+/* An option that may only be absent, null or empty. */
+static bool must_be_empty(Reader *r, Json model, const char *key)
+{
+	Json at = child(r, model, key);
+	if (!at.v || (json_is_string(at.v) && !json_string_length(at.v)) ||
+		(json_is_number(at.v) && json_number_value(at.v) == 0))
+		return true;
+	return reject(r, A0502, at, "not supported; accepted is null");
+}
+
+static bool read_model_flags(Reader *r, Json model)
+{
+	static const struct { const char *key; uint32_t flag; } flags[] = {
+		{"fuse_unk", TOK_FUSE_UNK}, {"byte_fallback", TOK_BYTE_FALLBACK},
+		{"ignore_merges", TOK_IGNORE_MERGES}};
+	bool ok = true;
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+		bool on;
+		ok &= get_bool_or(r, model, flags[i].key, false, &on);
+		r->spec->flags |= on ? flags[i].flag : 0;
+	}
+	return ok & must_be_empty(r, model, "dropout") & must_be_empty(r, model, "continuing_subword_prefix") &
+		must_be_empty(r, model, "end_of_word_suffix");
+}
+
+static bool read_unk(Reader *r, Json model)
+{
+	Str unk;
+	Json at = child(r, model, "unk_token");
+	r->spec->unk_id = -1;
+	if (!at.v)
+		return true;
+	if (!get_string(r, model, "unk_token", &unk))
+		return false;
+	r->spec->unk_id = vocab_id(r, unk.at, unk.n);
+	return r->spec->unk_id >= 0 ||
+		reject(r, A0503, at, "%s is not a token of the vocabulary", quoted(r, unk));
+}
+
+/* At byte level every byte should have a token, or text is lost. */
+static bool check_bytes(Reader *r)
+{
+	const TokenizerSpec *spec = r->spec;
+	int missing = 0, first = -1;
+	for (int b = 0; b < 256; b++)
+		if (!spec->byte_ids[b]) {
+			missing++;
+			first = first < 0 ? b : first;
+		}
+	Json at = {NULL, "model.vocab"};
+	if (!missing || !(spec->flags & (TOK_BYTE_LEVEL | TOK_BYTE_FALLBACK)))
+		return true;
+	if (spec->flags & TOK_BYTE_LEVEL && spec->flags & TOK_BYTE_FALLBACK)
+		return reject(r, A0502, at, "byte_fallback in a byte-level vocabulary that lacks byte 0x%02X", first);
+	note_at(r->diags, A0503, (Loc){r->file, 0, 0}, "model.vocab: no token for %d of the 256 bytes, the "
+		"first is 0x%02X; they become %s", missing, (unsigned)first,
+		spec->unk_id >= 0 ? "the unknown token" : "nothing");
+	return true;
+}
+
+static bool read_model(Reader *r, Json model, int rows)
+{
+	Json merges, vocab = child(r, model, "vocab");
+	Str type;
+	if (child(r, model, "type").v && !get_string(r, model, "type", &type))
+		return false;
+	if (child(r, model, "type").v && !str_is(type, "BPE"))
+		return reject(r, A0502, child(r, model, "type"), "%s is not supported; accepted is BPE",
+			quoted(r, type));
+	if (!json_is_object(vocab.v))
+		return reject(r, A0504, vocab, "expected an object of tokens and ids");
+	r->vocab = vocab.v;
+	bool ok = only_keys(r, model, MODEL_KEYS);
+	ok &= read_model_flags(r, model);
+	ok &= get_array(r, model, "merges", &merges);
+	if (!read_vocab(r, rows) || !ok)
+		return false;
+	ok = read_unk(r, model);
+	find_byte_ids(r);
+	return ok & check_bytes(r) & read_merges(r, merges);
+}
+
+/* Added tokens -------------------------------------------------------------------------------- */
+
+static bool has_ascii_only(Str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if ((unsigned char)s.at[i] >= 0x80)
+			return false;
+	return true;
+}
+
+/* The token as it stands in normalised text. Only what certainly is right is done here. */
+static bool normalized_content(Reader *r, Json at, Str content, Str *out)
+{
+	const TokenizerSpec *spec = r->spec;
+	for (int i = 0; i < spec->n_normalizers; i++) {
+		const SpecStep *s = &spec->steps.at[i];
+		if (s->kind == TOK_STEP_PREPEND) {
+			char *joined = arena_alloc(r->arena, s->string.n + content.n + 1);
+			memcpy(joined, s->string.at, s->string.n);
+			memcpy(joined + s->string.n, content.at, content.n);
+			content = (Str){joined, s->string.n + content.n};
+		} else if (s->kind == TOK_STEP_REPLACE && s->literal.at) {
+			content = str_replace(r->arena, content, s->literal, s->string);
+		} else if (s->kind == TOK_STEP_REPLACE) {
+			return reject(r, A0502, at, "a normalized token beside a normalizer with a Regex");
+		} else if (!has_ascii_only(content)) {
+			for (size_t k = 0; k < content.n;) {
+				uint32_t cp;
+				k += (size_t)utf8_next(content.at + k, &cp);
+				if (!unicode_inert(spec->norm, cp))
+					return reject(r, A0502, at, "a normalized token that Unicode normalisation may change");
+			}
+		}
+	}
+	*out = content;
+	return content.n ? true : reject(r, A0503, at, "its normalized form is empty");
+}
+
+static bool read_added_fields(Reader *r, Json at, SpecAdded *t, int rows, int *id)
+{
+	static const struct { const char *key; uint32_t flag; } flags[] = {
+		{"lstrip", TOK_ADDED_LSTRIP}, {"rstrip", TOK_ADDED_RSTRIP},
+		{"single_word", TOK_ADDED_SINGLE_WORD}, {"special", TOK_ADDED_SPECIAL}};
+	bool ok = only_keys(r, at, "id content single_word lstrip rstrip normalized special");
+	ok &= check_id(r, child(r, at, "id"), child(r, at, "id").v, rows, id);
+	ok &= get_bool(r, at, "normalized", &t->normalized);
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+		bool on;
+		ok &= get_bool(r, at, flags[i].key, &on);
+		t->flags |= on ? flags[i].flag : 0;
+	}
+	if (!get_string(r, at, "content", &t->content))
+		return false;
+	if (!t->content.n || t->content.n > MAX_ADDED_BYTES)
+		return reject(r, A0503, child(r, at, "content"), "%zu bytes; expected 1 to %d", t->content.n,
+			MAX_ADDED_BYTES);
+	return ok;
+}
+
+/* A token of the vocabulary keeps its id; a new one has the next free number. */
+static bool check_added_id(Reader *r, Json at, const SpecAdded *t, int id, int *next)
+{
+	int known = vocab_id(r, t->content.at, t->content.n);
+	if (memchr(t->content.at, 0, t->content.n))
+		known = -1;
+	if (known >= 0 && known != id)
+		return reject(r, A0503, at, "%s has id %d here and %d in the vocabulary",
+			quoted(r, t->content), id, known);
+	if (known >= 0)
+		return true;
+	if (id != *next)
+		return reject(r, A0503, at, "%s has id %d; expected %d, the next free one",
+			quoted(r, t->content), id, *next);
+	++*next;
+	const SpecToken *other = &r->spec->tokens[id];
+	return !other->name.at || reject(r, A0503, at, "id %d belongs to %s, too", id, quoted(r, other->name));
+}
+
+static bool add_token(Reader *r, Json at, int rows, int *next)
+{
+	TokenizerSpec *spec = r->spec;
+	SpecAdded t = {0};
+	int id;
+	if (!read_added_fields(r, at, &t, rows, &id) || !check_added_id(r, at, &t, id, next))
+		return false;
+	t.id = (uint32_t)id;
+	t.matched = t.content;
+	if (t.normalized && !normalized_content(r, at, t.content, &t.matched))
+		return false;
+	for (int i = 0; i < spec->added.n; i++) {
+		const SpecAdded *o = &spec->added.at[i];
+		if (str_same(o->content, t.content) || (o->normalized == t.normalized && str_same(o->matched, t.matched)))
+			return reject(r, A0503, at, "%s is added twice", quoted(r, t.content));
+	}
+	*vec_push(r->arena, &spec->added) = t;
+	SpecToken *token = &spec->tokens[id];
+	token->name = token->text = t.matched;
+	token->flags |= TOK_EXISTS;
+	if (id >= spec->n_ids)
+		spec->n_ids = id + 1;
+	return true;
+}
+
+/* Decoding leaves out the tokens whose name, as normalised, is that of a special one. */
+static void mark_special(TokenizerSpec *spec)
+{
+	for (int i = 0; i < spec->added.n; i++)
+		for (int k = 0; k < spec->added.n; k++)
+			if (spec->added.at[k].flags & TOK_ADDED_SPECIAL &&
+				str_same(spec->added.at[i].matched, spec->added.at[k].content))
+				spec->tokens[spec->added.at[i].id].flags |= TOK_SPECIAL;
+}
+
+static bool read_added(Reader *r, Json root, int rows)
+{
+	Json list;
+	bool ok = true;
+	int next = (int)json_object_size(r->vocab);
+	if (!child(r, root, "added_tokens").v)
+		return true;
+	if (!get_array(r, root, "added_tokens", &list))
+		return false;
+	for (size_t i = 0; i < json_array_size(list.v); i++)
+		ok &= add_token(r, element(r, list, i), rows, &next);
+	mark_special(r->spec);
+	return ok;
+}
+
+/* Post-processor ------------------------------------------------------------------------------ */
+
+static bool push_special(Reader *r, Json specials, Json piece, bool behind)
+{
+	TokenizerSpec *spec = r->spec;
+	Str name;
+	Json ids;
+	if (!get_string(r, piece, "id", &name))
+		return false;
+	Json token = child(r, specials, arena_strndup(r->arena, name.at, name.n));
+	if (!token.v)
+		return reject(r, A0503, piece, "%s is not among special_tokens", quoted(r, name));
+	if (!only_keys(r, token, "id ids tokens") || !get_array(r, token, "ids", &ids))
+		return false;
+	for (size_t i = 0; i < json_array_size(ids.v); i++) {
+		Json at = element(r, ids, i);
+		if (!json_is_integer(at.v) || json_integer_value(at.v) < 0 ||
+			json_integer_value(at.v) >= spec->n_ids || !spec->tokens[json_integer_value(at.v)].name.at)
+			return reject(r, A0503, at, "not the id of a token");
+		if (spec->prefix.n + spec->suffix.n == MAX_TEMPLATE_IDS)
+			return reject(r, A0502, at, "more than %d template ids", MAX_TEMPLATE_IDS);
+		uint32_t id = (uint32_t)json_integer_value(at.v);
+		if (behind)
+			*vec_push(r->arena, &spec->suffix) = id;
+		else
+			*vec_push(r->arena, &spec->prefix) = id;
+	}
+	return true;
+}
+
+static bool read_template(Reader *r, Json at)
+{
+	TokenizerSpec *spec = r->spec;
+	Json single, specials = child(r, at, "special_tokens");
+	Str id;
+	bool behind = false;
+	if (!only_keys(r, at, "type single pair special_tokens") || !get_array(r, at, "single", &single))
+		return false;
+	if (spec->prefix.n || spec->suffix.n)
+		return reject(r, A0502, at, "two templates that add tokens");
+	for (size_t i = 0; i < json_array_size(single.v); i++) {
+		Json piece = element(r, single, i), special = child(r, piece, "SpecialToken");
+		Json sequence = child(r, piece, "Sequence");
+		if (special.v) {
+			if (!push_special(r, specials, special, behind))
+				return false;
+			continue;
+		}
+		if (!sequence.v)
+			return reject(r, A0504, piece, "expected SpecialToken or Sequence");
+		if (!get_string(r, sequence, "id", &id))
+			return false;
+		if (behind || !str_is(id, "A"))
+			return reject(r, A0502, piece, "a single template other than one Sequence A");
+		behind = true;
+	}
+	return behind || reject(r, A0502, single, "a single template without Sequence A");
+}
+
+static bool read_post_processor(Reader *r, Json at, int depth)
+{
+	Str type;
+	Json list;
+	if (!at.v)
+		return true;
+	if (!get_string(r, at, "type", &type))
+		return false;
+	if (str_is(type, "ByteLevel")) /* it moves offsets, which nobody asks for here */
+		return only_keys(r, at, "type add_prefix_space trim_offsets use_regex");
+	if (str_is(type, "TemplateProcessing"))
+		return read_template(r, at);
+	if (!str_is(type, "Sequence"))
+		return reject(r, A0502, at, "type %s is not supported; accepted are ByteLevel, "
+			"TemplateProcessing, Sequence", quoted(r, type));
+	if (!only_keys(r, at, "type processors") || !get_array(r, at, "processors", &list))
+		return false;
+	bool ok = depth < MAX_NESTING || reject(r, A0502, at, "sequences nested more than %d deep", MAX_NESTING);
+	for (size_t i = 0; ok && i < json_array_size(list.v); i++)
+		ok = read_post_processor(r, element(r, list, i), depth + 1);
+	return ok;
+}
+
+/* Files --------------------------------------------------------------------------------------- */
+
+static bool read_root(Reader *r, json_t *root, int rows)
+{
+	Json top = {root, ""}, file = {root, "tokenizer.json"};
+	Str version;
+	if (!only_keys(r, file, TOP_KEYS))
+		return false;
+	if (!get_string(r, top, "version", &version))
+		return false;
+	if (!str_is(version, "1.0"))
+		return reject(r, A0502, child(r, top, "version"), "%s is not supported; accepted is 1.0",
+			quoted(r, version));
+	static const char *const unused[] = {"truncation", "padding"};
+	for (int i = 0; i < 2; i++)
+		if (child(r, top, unused[i]).v)
+			note_at(r->diags, A0502, (Loc){r->file, 0, 0}, "%s: not applied; text is never cut or filled",
+				unused[i]);
+	Json model = child(r, top, "model");
+	if (!json_is_object(model.v))
+		return reject(r, A0504, model, "expected an object");
+	bool ok = read_normalizer(r, child(r, top, "normalizer"));
+	ok &= read_pre_tokenizer(r, child(r, top, "pre_tokenizer"));
+	if (!read_model(r, model, rows) || !ok)
+		return false;
+	ok = read_added(r, top, rows);
+	ok &= read_decoder(r, child(r, top, "decoder"));
+	return ok & read_post_processor(r, child(r, top, "post_processor"), 0);
+}
+
+/* Id of "bos_token" or the like: a string, or an object with `content`. Absent or null: -1. */
+static bool config_token(Reader *r, Json config, const char *key, int *id)
+{
+	Json at = child(r, config, key);
+	Str s;
+	*id = -1;
+	if (!at.v)
+		return true;
+	if (json_is_object(at.v) ? !get_string(r, at, "content", &s) : !get_string(r, config, key, &s))
+		return false;
+	for (int i = 0; i < r->spec->added.n && *id < 0; i++)
+		if (str_same(r->spec->added.at[i].content, s))
+			*id = (int)r->spec->added.at[i].id;
+	if (*id < 0)
+		*id = vocab_id(r, s.at, s.n);
+	return *id >= 0 || reject(r, A0503, at, "%s is not a token of tokenizer.json", quoted(r, s));
+}
+
+/* added_tokens_decoder says again what tokenizer.json says; the two must agree. */
+static bool check_added_decoder(Reader *r, Json config)
+{
+	Json at = child(r, config, "added_tokens_decoder");
+	const char *key;
+	json_t *v;
+	bool ok = true;
+	if (at.v && !json_is_object(at.v))
+		return reject(r, A0504, at, "expected an object");
+	json_object_foreach(at.v, key, v) {
+		Str content;
+		Json entry = child(r, at, key);
+		char *end;
+		long id = strtol(key, &end, 10);
+		if (!get_string(r, entry, "content", &content)) {
+			ok = false;
+			continue;
+		}
+		const SpecAdded *known = NULL;
+		for (int i = 0; i < r->spec->added.n; i++)
+			if (str_same(r->spec->added.at[i].content, content))
+				known = &r->spec->added.at[i];
+		if (*end || !known || (long)known->id != id)
+			ok = reject(r, A0503, entry, "tokenizer.json has no added token %s with id %s",
+				quoted(r, content), key);
+	}
+	return ok;
+}
+
+static bool read_config_file(Reader *r, json_t *root)
+{
+	TokenizerSpec *spec = r->spec;
+	Json config = {root, ""};
+	bool bos, eos, explicit = child(r, config, "add_bos_token").v || child(r, config, "add_eos_token").v;
+	bool ok = config_token(r, config, "bos_token", &spec->bos_id) &
+		config_token(r, config, "eos_token", &spec->eos_id) &
+		get_bool_or(r, config, "add_bos_token", false, &bos) &
+		get_bool_or(r, config, "add_eos_token", false, &eos) & check_added_decoder(r, config);
+	if (!ok || !explicit)
+		return ok;
+	spec->prefix.n = spec->suffix.n = 0;
+	if (bos && spec->bos_id >= 0)
+		*vec_push(r->arena, &spec->prefix) = (uint32_t)spec->bos_id;
+	if (eos && spec->eos_id >= 0)
+		*vec_push(r->arena, &spec->suffix) = (uint32_t)spec->eos_id;
+	return true;
+}
+
+bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, int vocab_rows, TokenizerImage *out)
+{
+	TokenizerSpec spec = {.form = -1, .bos_id = -1, .eos_id = -1, .unk_id = -1};
+	Reader r = {.arena = a, .diags = d, .spec = &spec};
+	struct stat st;
+	assert(vocab_rows > 0);
+	if (vocab_rows > TOK_MAX_IDS)
+		vocab_rows = TOK_MAX_IDS;
+	r.file = arena_printf(a, "%s/tokenizer.json", model_dir);
+	json_t *root = load_json(&r), *config = NULL;
+	bool ok = root && read_root(&r, root, vocab_rows);
+	if (ok && !spec.n_ids)
+		ok = reject(&r, A0503, (Json){NULL, "model.vocab"}, "no tokens");
+	r.file = arena_printf(a, "%s/tokenizer_config.json", model_dir);
+	if (ok && stat(r.file, &st) == 0) {
+		config = load_json(&r);
+		ok = config && read_config_file(&r, config);
+	}
+	if (ok) {
+		out->bytes = write_tokenizer(a, &spec, &out->n_bytes);
+		out->n_tokens = spec.n_ids;
+		out->bos_id = spec.bos_id;
+		out->eos_id = spec.eos_id;
+		if (!out->bytes) {
+			r.file = arena_printf(a, "%s/tokenizer.json", model_dir);
+			ok = reject(&r, A0502, (Json){NULL, "tokenizer.json"}, "compiles to more than %d bytes", TOK_MAX_BYTES);
+		}
+	}
+	json_decref(config);
+	json_decref(root);
+	return ok;
+}

@@ -1,0 +1,149 @@
+/* unicode.c - from the generated Unicode data to the tables a compiled tokenizer carries.
+ *
+ * Both tables are the usual two steps: the high bits of a code point choose a block of 256
+ * values, equal blocks are stored once. Unassigned planes cost two bytes a block.
+ */
+#include "compiler/unicode.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_POINTS = 0x110000, HANGUL_FIRST = 0xAC00, HANGUL_LAST = 0xD7A3,
+	JAMO_V_FIRST = 0x1161, JAMO_V_LAST = 0x1175, JAMO_T_FIRST = 0x11A8, JAMO_T_LAST = 0x11C2 };
+
+int unicode_category_named(const char *name, int len)
+{
+	static const char names[] = "Cn" "Lu" "Ll" "Lt" "Lm" "Lo" "Mn" "Mc" "Me" "Nd" "Nl" "No" "Pc" "Pd"
+		"Ps" "Pe" "Pi" "Pf" "Po" "Sm" "Sc" "Sk" "So" "Zs" "Zl" "Zp" "Cc" "Cf" "Co" "Cs";
+	static_assert(sizeof names == 2 * TOK_CATEGORY_COUNT + 1, "one name a category");
+	for (int i = 0; i < TOK_CATEGORY_COUNT; i++)
+		if (len == 2 && !memcmp(names + 2 * i, name, 2))
+			return i;
+	return -1;
+}
+
+static CharTable compress(Arena *a, const uint8_t *values)
+{
+	CharTable t = {.index = ARENA_ARRAY(a, uint16_t, TOK_CHAR_BLOCKS)};
+	t.blocks = arena_alloc(a, N_POINTS / 8); /* far more than equal blocks leave; checked below */
+	for (int b = 0; b < TOK_CHAR_BLOCKS; b++) {
+		const uint8_t *block = values + b * 256;
+		int i = 0;
+		while (i < t.n_blocks && memcmp(t.blocks + i * 256, block, 256))
+			i++;
+		if (i == t.n_blocks) {
+			assert((t.n_blocks + 1) * 256 <= N_POINTS / 8);
+			memcpy(t.blocks + t.n_blocks++ * 256, block, 256);
+		}
+		t.index[b] = (uint16_t)i;
+	}
+	return t;
+}
+
+static void mark_ranges(uint8_t *values, const uint32_t *pairs, int n, uint8_t flag)
+{
+	for (int i = 0; i < n; i += 2)
+		for (uint32_t cp = pairs[i]; cp <= pairs[i + 1]; cp++)
+			values[cp] |= flag;
+}
+
+CharTable unicode_classes(Arena *a)
+{
+	static const uint32_t spaces[] = {0x9, 0xD, 0x20, 0x20, 0x85, 0x85, 0xA0, 0xA0, 0x1680, 0x1680,
+		0x2000, 0x200A, 0x2028, 0x2029, 0x202F, 0x202F, 0x205F, 0x205F, 0x3000, 0x3000};
+	const uint32_t numeric = 1u << TOK_ND | 1u << TOK_NL | 1u << TOK_NO;
+	const uint32_t word = 0x3Eu /* L */ | 1u << TOK_MN | 1u << TOK_MC | 1u << TOK_ME | 1u << TOK_ND |
+		1u << TOK_NL | 1u << TOK_PC;
+	uint8_t *values = arena_alloc(a, N_POINTS);
+	for (int i = 0; i < unicode_category_runs_n; i++) {
+		uint32_t run = unicode_category_runs[i], category = run & 31;
+		uint32_t end = i + 1 < unicode_category_runs_n ? unicode_category_runs[i + 1] >> 5 : N_POINTS;
+		uint8_t value = (uint8_t)(category | (numeric >> category & 1 ? TOK_IS_NUMERIC : 0) |
+			(word >> category & 1 ? TOK_IS_WORD : 0));
+		memset(values + (run >> 5), value, end - (run >> 5));
+	}
+	mark_ranges(values, spaces, (int)(sizeof spaces / sizeof spaces[0]), TOK_IS_SPACE);
+	mark_ranges(values, unicode_numeric_extra, unicode_numeric_extra_n, TOK_IS_NUMERIC);
+	mark_ranges(values, unicode_word_extra, unicode_word_extra_n, TOK_IS_WORD);
+	return compress(a, values);
+}
+
+static int by_point(const void *x, const void *y)
+{
+	uint32_t a = ((const TokDecomposition *)x)->point, b = ((const TokDecomposition *)y)->point;
+	return (a > b) - (a < b);
+}
+
+/* Appends the records of one list; a point listed before keeps its first record. */
+static void add_decompositions(NormTables *t, uint8_t *flags, const uint32_t *list, int n)
+{
+	for (int i = 0; i < n; i += 2 + (int)list[i + 1]) {
+		if (flags[list[i]] & TOK_NORM_DECOMPOSES)
+			continue;
+		flags[list[i]] |= TOK_NORM_DECOMPOSES;
+		t->decompositions[t->n_decompositions++] =
+			(TokDecomposition){list[i], (uint32_t)t->n_points, list[i + 1]};
+		memcpy(t->points + t->n_points, list + i + 2, list[i + 1] * sizeof *list);
+		t->n_points += (int)list[i + 1];
+	}
+}
+
+/* The pairs (ccc, flags) that occur, each once, and for every point the index of its pair. */
+static void pair_props(Arena *a, NormTables *t, const uint8_t *ccc, const uint8_t *flags)
+{
+	uint8_t *values = arena_alloc(a, N_POINTS);
+	t->props_list = ARENA_ARRAY(a, TokNormProps, 256);
+	for (int cp = 0; cp < N_POINTS; cp++) {
+		int i = 0;
+		while (i < t->n_props && (t->props_list[i].ccc != ccc[cp] || t->props_list[i].flags != flags[cp]))
+			i++;
+		if (i == t->n_props) {
+			assert(t->n_props < 256);
+			t->props_list[t->n_props++] = (TokNormProps){ccc[cp], flags[cp]};
+		}
+		values[cp] = (uint8_t)i;
+	}
+	t->props = compress(a, values);
+}
+
+NormTables unicode_normalisation(Arena *a, TokForm form)
+{
+	NormTables t = {0};
+	uint8_t *ccc = arena_alloc(a, N_POINTS), *flags = arena_alloc(a, N_POINTS);
+	for (int i = 0; i < unicode_ccc_runs_n; i++) {
+		uint32_t first = unicode_ccc_runs[i] >> 8;
+		uint32_t end = i + 1 < unicode_ccc_runs_n ? unicode_ccc_runs[i + 1] >> 8 : N_POINTS;
+		memset(ccc + first, unicode_ccc_runs[i] & 255, end - first);
+	}
+	int most = unicode_canonical_n + unicode_compat_n; /* more than there can be records or points */
+	t.decompositions = ARENA_ARRAY(a, TokDecomposition, most / 2);
+	t.points = ARENA_ARRAY(a, uint32_t, most);
+	if (form == TOK_NFKC || form == TOK_NFKD)
+		add_decompositions(&t, flags, unicode_compat, unicode_compat_n);
+	add_decompositions(&t, flags, unicode_canonical, unicode_canonical_n);
+	qsort(t.decompositions, (size_t)t.n_decompositions, sizeof *t.decompositions, by_point);
+	for (int cp = HANGUL_FIRST; cp <= HANGUL_LAST; cp++)
+		flags[cp] |= TOK_NORM_DECOMPOSES;
+	if (form == TOK_NFC || form == TOK_NFKC) {
+		t.n_compositions = unicode_compositions_n / 3;
+		t.compositions = ARENA_ARRAY(a, TokComposition, t.n_compositions);
+		for (int i = 0; i < t.n_compositions; i++) {
+			const uint32_t *c = unicode_compositions + 3 * i;
+			t.compositions[i] = (TokComposition){c[0], c[1], c[2]};
+			flags[c[1]] |= TOK_NORM_SECOND;
+		}
+		for (int cp = JAMO_V_FIRST; cp <= JAMO_V_LAST; cp++)
+			flags[cp] |= TOK_NORM_SECOND;
+		for (int cp = JAMO_T_FIRST; cp <= JAMO_T_LAST; cp++)
+			flags[cp] |= TOK_NORM_SECOND;
+	}
+	pair_props(a, &t, ccc, flags);
+	return t;
+}
+
+bool unicode_inert(const NormTables *t, uint32_t cp)
+{
+	TokNormProps p = t->props_list[t->props.blocks[t->props.index[cp >> 8] * 256 + (cp & 255)]];
+	return p.ccc == 0 && p.flags == 0;
+}
