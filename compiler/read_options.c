@@ -1,0 +1,615 @@
+/* read_options.c - MODEL.toml: how a model is to be compiled.
+ *
+ * Two files are laid over each other: the family's own, embedded in the program, which has a value for every
+ * key, and the user's, from --model or the model folder, which may have any. So there is no default in this
+ * file; where a family value has to give way to the checkpoint (a context shorter than the family's), the rule
+ * stands at the option below and the result, like every other option, goes into the plan.
+ *
+ * One table, option_table, has every key with its type, range and meaning. An unknown key, a value of the
+ * wrong type or out of range, a layer, op, template or token that does not exist: an error, never a default.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compiler/input.h"
+#include "compiler/read_model.h"
+#include "compiler/toml.h"
+
+typedef enum OptionType { T_INT, T_REAL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_RULES } OptionType;
+
+typedef struct OptionRow {
+	const char *key;
+	OptionType type;
+	double lo, hi; /* inclusive; of T_REAL with `above` lo < x */
+	bool above;
+	const char *meaning;
+} OptionRow;
+
+enum {
+	FAMILY, SLOTS, MAX_CONTEXT, KV_DTYPE, KV_PAGE, KV_POOL_TOKENS, PREFILL_ROWS, DECODE_ROWS, TEMPERATURE, TOP_K, TOP_P,
+	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, PIN, BAN, N_OPTIONS,
+};
+
+static const OptionRow option_table[N_OPTIONS] = {
+	[FAMILY] = {"model.family", T_WORD, 0, 0, false, "family of the model, a folder of models/; must be config.json's"},
+	[SLOTS] = {"runtime.slots", T_INT, 1, PLAN_MAX_SLOTS, false, "sequences that can be active at once"},
+	[MAX_CONTEXT] = {"runtime.max_context", T_INT, 1, MAX_POSITION, false,
+		"tokens of one sequence, prompt included; the family's value gives way to a shorter model"},
+	[KV_DTYPE] = {"kv.dtype", T_WORD, 0, 0, false, "element type of the KV cache: bf16"},
+	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
+	[KV_POOL_TOKENS] = {"kv.pool_tokens", T_INT, 0, 1 << 30, false,
+		"tokens of KV of all sequences together; 0 = slots * max_context"},
+	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false, "rows that prefill is compiled for, ascending"},
+	[DECODE_ROWS] = {"phases.decode", T_BUCKETS, 1, PLAN_MAX_SLOTS, false,
+		"rows that decode is compiled for, ascending, the last at least slots; the family's list is cut or "
+		"continued to end at slots"},
+	[TEMPERATURE] = {"sampling.temperature", T_REAL, 0, 100, false, "0 = always the likeliest token"},
+	[TOP_K] = {"sampling.top_k", T_INT, 0, MAX_VOCAB, false, "sample from the k likeliest tokens; 0 = from all"},
+	[TOP_P] = {"sampling.top_p", T_REAL, 0, 1, true, "sample from the likeliest tokens that sum up to p"},
+	[MIN_P] = {"sampling.min_p", T_REAL, 0, 1, false, "leave out tokens below min_p times the likeliest"},
+	[REPETITION_PENALTY] = {"sampling.repetition_penalty", T_REAL, 0, 100, true, "1 = none"},
+	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "tokens generated unless stopped"},
+	[STOP] = {"sampling.stop", T_TOKENS, 0, MAX_VOCAB, false, "token ids that end a sequence, besides the model's own"},
+	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that no op has to use; one * stands for any text"},
+	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies"},
+	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use it"},
+};
+
+static const char *const type_names[] = {
+	[T_INT] = "integer", [T_REAL] = "number", [T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
+	[T_NAMES] = "strings", [T_RULES] = "tables",
+};
+
+typedef struct Reading {
+	Compile *c;
+	Diags *d;
+	Options *o;
+	const Family *family;
+	const Value *base[N_OPTIONS], *user[N_OPTIONS]; /* the family's file, the user's */
+} Reading;
+
+static const Value *chosen(const Reading *r, int k) { return r->user[k] ? r->user[k] : r->base[k]; }
+
+/* Which keys there are ------------------------------------------------------------------------------ */
+
+static bool is_section(const char *name)
+{
+	size_t n = strlen(name);
+	for (int k = 0; k < N_OPTIONS; k++)
+		if (strncmp(option_table[k].key, name, n) == 0 && option_table[k].key[n] == '.')
+			return true;
+	return false;
+}
+
+/* The key meant: one of the same last part, else one spelled alike. */
+static const char *suggest_key(const char *seen)
+{
+	const char *names[N_OPTIONS], *dot = strrchr(seen, '.'), *last = dot ? dot + 1 : seen;
+	for (int k = 0; k < N_OPTIONS; k++) {
+		names[k] = option_table[k].key;
+		if (strcmp(strchr(names[k], '.') + 1, last) == 0)
+			return names[k];
+	}
+	const char *close = closest_name(seen, names, N_OPTIONS);
+	if (close)
+		return close;
+	for (int k = 0; k < N_OPTIONS; k++) { /* alike in the last part */
+		const char *part = strchr(names[k], '.') + 1;
+		if (closest_name(last, &part, 1))
+			return names[k];
+	}
+	return NULL;
+}
+
+static void collect_keys(Reading *r, const Value *table, const char *prefix, const Value **slots)
+{
+	for (const Value *v = table->first; v; v = v->next) {
+		const char *full = arena_printf(r->d->arena, "%s%s%s", prefix, *prefix ? "." : "", v->key);
+		int k = 0;
+		while (k < N_OPTIONS && strcmp(option_table[k].key, full) != 0)
+			k++;
+		if (k < N_OPTIONS) {
+			slots[k] = v;
+		} else if (is_section(full) && v->kind == VALUE_TABLE) {
+			collect_keys(r, v, full, slots);
+		} else if (is_section(full)) {
+			fail_at(r->d, A0303, v->at, "%s = %s: expected a table", full, value_text(r->d->arena, v));
+		} else {
+			const char *close = suggest_key(full);
+			fail_at(r->d, A0302, v->key_at, "unknown key %s%s%s%s", full, close ? ": did you mean " : "",
+				close ? close : "", close ? "?" : "");
+		}
+	}
+}
+
+/* Plain options ------------------------------------------------------------------------------------- */
+
+static bool get_int(Reading *r, int k, int *out)
+{
+	const OptionRow *row = &option_table[k];
+	return want_int(r->d, A0303, row->key, chosen(r, k), (int64_t)row->lo, (int64_t)row->hi, out);
+}
+
+static bool get_real(Reading *r, int k, const Value *v, double *out)
+{
+	const OptionRow *row = &option_table[k];
+	return want_real(r->d, A0303, row->key, v, row->lo, row->above, row->hi, out);
+}
+
+static bool get_word(Reading *r, int k, const char *only, const char *why)
+{
+	const Value *v = chosen(r, k);
+	const char *word;
+	if (!want_string(r->d, A0303, option_table[k].key, v, &word))
+		return false;
+	return strcmp(word, only) == 0 || fail_at(r->d, k == FAMILY ? A0304 : A0303, v->at, "%s = \"%s\": expected \"%s\"%s",
+		option_table[k].key, word, only, why);
+}
+
+/* A list of integers in [lo, hi], at least `min` of them; `ascending` strictly. */
+static bool get_ints(Reading *r, int k, int64_t hi, int min, bool ascending, int *out, int *n)
+{
+	const OptionRow *row = &option_table[k];
+	const Value *v = chosen(r, k);
+	*n = 0;
+	if (!want_array(r->d, A0303, row->key, v))
+		return false;
+	if (v->n < min || v->n > MAX_BUCKETS)
+		return fail_at(r->d, A0303, v->at, "%s = %s: expected %d to %d entries", row->key,
+			value_text(r->d->arena, v), min, MAX_BUCKETS);
+	for (const Value *e = v->first; e; e = e->next) {
+		const char *name = arena_printf(r->d->arena, "%s[%d]", row->key, *n);
+		if (!want_int(r->d, A0303, name, e, (int64_t)row->lo, hi, &out[*n]))
+			return false;
+		for (int i = 0; i < *n; i++)
+			if (ascending ? out[i] >= out[*n] : out[i] == out[*n])
+				return fail_at(r->d, A0303, e->at, "%s = %d after %d: expected %s", name, out[*n], out[i],
+					ascending ? "ascending values" : "every value once");
+		++*n;
+	}
+	return true;
+}
+
+static void read_context(Reading *r)
+{
+	const Config *cf = &r->c->model.config;
+	Options *o = r->o;
+	o->at_max_context = chosen(r, MAX_CONTEXT)->at;
+	if (!get_int(r, MAX_CONTEXT, &o->max_context) || cf->max_position <= 0)
+		return;
+	if (o->max_context > cf->max_position && r->user[MAX_CONTEXT])
+		fail_at(r->d, A0304, o->at_max_context, "runtime.max_context = %d: max_position_embeddings = %d (%s:%d)",
+			o->max_context, cf->max_position, cf->at_max_position.file, cf->at_max_position.line);
+	else if (o->max_context > cf->max_position)
+		o->max_context = cf->max_position;
+}
+
+static void read_kv(Reading *r)
+{
+	Options *o = r->o;
+	get_word(r, KV_DTYPE, "bf16", "");
+	if (get_int(r, KV_PAGE, &o->page) && (o->page & (o->page - 1)))
+		fail_at(r->d, A0303, chosen(r, KV_PAGE)->at, "kv.page = %d: expected a power of two", o->page);
+	if (get_int(r, KV_POOL_TOKENS, &o->pool_tokens) && o->pool_tokens && o->pool_tokens < o->max_context)
+		fail_at(r->d, A0304, chosen(r, KV_POOL_TOKENS)->at,
+			"kv.pool_tokens = %d: expected 0 or at least runtime.max_context = %d, one sequence must fit",
+			o->pool_tokens, o->max_context);
+}
+
+/* The family's decode list serves any number of slots: it ends at the first bucket that holds them all, and
+ * where it has none, at slots themselves. A list of the user's stays as it is. */
+static void fit_decode(Options *o)
+{
+	int n = 0;
+	while (n < o->n_decode && o->decode[n] < o->slots)
+		n++;
+	if (n == MAX_BUCKETS)
+		n--;
+	o->decode[n] = o->slots;
+	o->n_decode = n + 1;
+}
+
+static void read_phases(Reading *r)
+{
+	Options *o = r->o;
+	get_ints(r, PREFILL_ROWS, (int64_t)option_table[PREFILL_ROWS].hi, 1, true, o->prefill, &o->n_prefill);
+	bool slots = get_int(r, SLOTS, &o->slots);
+	if (!get_ints(r, DECODE_ROWS, PLAN_MAX_SLOTS, 1, true, o->decode, &o->n_decode) || !slots)
+		return;
+	if (!r->user[DECODE_ROWS])
+		fit_decode(o);
+	else if (o->decode[o->n_decode - 1] < o->slots)
+		fail_at(r->d, A0304, r->user[DECODE_ROWS]->at,
+			"phases.decode = %s: expected a last entry of at least runtime.slots = %d",
+			value_text(r->d->arena, r->user[DECODE_ROWS]), o->slots);
+}
+
+/* The user's file, then generation_config.json, then the family's file. */
+static void read_sampling_real(Reading *r, int k, double generation, double *out)
+{
+	*out = generation;
+	if (r->user[k] || generation < 0)
+		get_real(r, k, chosen(r, k), out);
+}
+
+static void read_sampling_int(Reading *r, int k, int generation, int *out)
+{
+	*out = generation;
+	if (r->user[k] || generation < 0)
+		get_int(r, k, out);
+}
+
+static void read_sampling(Reading *r)
+{
+	const Config *cf = &r->c->model.config;
+	Options *o = r->o;
+	read_sampling_real(r, TEMPERATURE, cf->temperature, &o->temperature);
+	read_sampling_real(r, TOP_P, cf->top_p, &o->top_p);
+	read_sampling_real(r, MIN_P, cf->min_p, &o->min_p);
+	read_sampling_real(r, REPETITION_PENALTY, cf->repetition_penalty, &o->repetition_penalty);
+	read_sampling_int(r, TOP_K, cf->top_k, &o->top_k);
+	read_sampling_int(r, MAX_NEW_TOKENS, cf->max_new_tokens, &o->max_new_tokens);
+	int64_t last = cf->vocab > 0 ? cf->vocab - 1 : MAX_VOCAB;
+	get_ints(r, STOP, last, 0, false, o->stop, &o->n_stop);
+}
+
+static void read_ignore(Reading *r, const Value *v, bool must_match)
+{
+	if (!v || !want_array(r->d, A0303, option_table[IGNORE].key, v))
+		return;
+	int i = 0;
+	for (const Value *e = v->first; e; e = e->next, i++) {
+		const char *text, *star, *name = arena_printf(r->d->arena, "weights.ignore[%d]", i);
+		if (!want_string(r->d, A0303, name, e, &text))
+			continue;
+		star = strchr(text, '*');
+		if (!*text || (star && strchr(star + 1, '*')))
+			fail_at(r->d, A0303, e->at, "%s = \"%s\": expected a name with at most one *", name, text);
+		else
+			*vec_push(&r->c->arena, &r->o->ignore_tensors) = (NamePattern){text, e->at, must_match};
+	}
+}
+
+/* Pins and bans --------------------------------------------------------------------------------------- */
+
+static const KernelTemplate *find_template(Reading *r, const Value *v, const char *name)
+{
+	const char **names = ARENA_ARRAY(r->d->arena, const char *, n_kernel_table + 1);
+	for (int i = 0; i < n_kernel_table; i++) {
+		if (strcmp(kernel_table[i].name, name) == 0)
+			return &kernel_table[i];
+		names[i] = kernel_table[i].name;
+	}
+	const char *close = closest_name(name, names, n_kernel_table);
+	fail_at(r->d, A0305, v->at, "template = \"%s\": there is no such template%s%s%s", name,
+		close ? ": did you mean " : ", `atlasc kernels` lists them", close ? close : "", close ? "?" : "");
+	return NULL;
+}
+
+static bool read_rule_op(Reading *r, const Value *v, const KernelTemplate *template, const char **op)
+{
+	OpKind kind;
+	const char *names[OP_COUNT];
+	if (!want_string(r->d, A0303, "op", v, op))
+		return false;
+	for (int i = 0; i < OP_COUNT; i++)
+		names[i] = op_table[i].name;
+	if (!op_from_name(*op, &kind)) {
+		const char *close = closest_name(*op, names, OP_COUNT);
+		return fail_at(r->d, A0305, v->at, "op = \"%s\": there is no such op%s%s%s", *op,
+			close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+	}
+	return !template || template->op == kind || fail_at(r->d, A0304, v->at, "op = \"%s\": template %s serves %s", *op,
+		template->name, op_table[template->op].name);
+}
+
+static bool read_rule_phase(Reading *r, const Value *v, const char **phase)
+{
+	if (!want_string(r->d, A0303, "phase", v, phase))
+		return false;
+	for (int p = 0; p < PHASE_KINDS; p++)
+		if (strcmp(*phase, phase_name((PhaseKind)p)) == 0)
+			return true;
+	return fail_at(r->d, A0305, v->at, "phase = \"%s\": expected prefill, decode or acquire", *phase);
+}
+
+/* { WARPS = 8, STAGES = 2 } -> "STAGES=2 WARPS=8", every one legal by the template's contract */
+static bool read_rule_tunables(Reading *r, const Value *v, const KernelTemplate *t, const char **out)
+{
+	const char *names[MAX_TUNABLES], *text = "";
+	if (!want_table(r->d, A0303, "tunables", v))
+		return false;
+	for (int i = 0; i < t->n_tunables; i++)
+		names[i] = t->tunables[i].name;
+	bool ok = true;
+	for (const Value *e = v->first; e; e = e->next) {
+		int i = 0, value, legal = 0;
+		while (i < t->n_tunables && strcmp(names[i], e->key) != 0)
+			i++;
+		if (i == t->n_tunables) {
+			const char *close = closest_name(e->key, names, t->n_tunables);
+			ok = fail_at(r->d, A0305, e->key_at, "template %s has no tunable %s%s%s%s", t->name, e->key,
+				close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+			continue;
+		}
+		if (!want_int(r->d, A0303, e->key, e, INT32_MIN, INT32_MAX, &value)) {
+			ok = false;
+			continue;
+		}
+		const char *list = "";
+		for (int j = 0; j < t->tunables[i].n_values; j++) {
+			legal |= t->tunables[i].values[j] == value;
+			list = arena_printf(r->d->arena, "%s%s%d", list, j ? ", " : "", t->tunables[i].values[j]);
+		}
+		if (!legal)
+			ok = fail_at(r->d, A0303, e->at, "%s = %d: template %s knows %s", e->key, value, t->name, list);
+	}
+	const char *last = ""; /* by name, whatever their order in the file */
+	for (int done = 0; ok && done < v->n; done++) {
+		const Value *least = NULL;
+		for (const Value *e = v->first; e; e = e->next)
+			if (strcmp(e->key, last) > 0 && (!least || strcmp(e->key, least->key) < 0))
+				least = e;
+		last = least->key;
+		text = arena_printf(&r->c->arena, "%s%s%s=%lld", text, *text ? " " : "", last, (long long)least->integer);
+	}
+	*out = *text ? text : NULL;
+	return ok;
+}
+
+/* "first-last" or "layer" */
+static bool parse_range(const char *text, int *first, int *last)
+{
+	char *end;
+	if (*text < '0' || *text > '9' || strlen(text) > 9)
+		return false;
+	*first = *last = (int)strtol(text, &end, 10);
+	if (*end == '-' && end[1] >= '0' && end[1] <= '9')
+		*last = (int)strtol(end + 1, &end, 10);
+	return *end == 0 && *first <= *last;
+}
+
+/* Adds the rule for each run of consecutive layers. */
+static bool add_rules(Reading *r, const Value *v, KernelRule rule)
+{
+	int n_layers = r->c->model.config.n_layers, last = n_layers > 0 ? n_layers - 1 : PLAN_MAX_LAYERS - 1;
+	bool named[PLAN_MAX_LAYERS] = {false};
+	rule.layer_first = -1;
+	rule.layer_last = n_layers;
+	if (!v) {
+		*vec_push(&r->c->arena, &r->o->rules) = rule;
+		return true;
+	}
+	if (v->kind == VALUE_STRING) {
+		int from, to;
+		if (!parse_range(v->string, &from, &to))
+			return fail_at(r->d, A0303, v->at, "layers = \"%s\": expected \"first-last\"", v->string);
+		if (to > last)
+			return fail_at(r->d, A0305, v->at, "layers = \"%s\": the model has layers 0 to %d", v->string, last);
+		for (int l = from; l <= to; l++)
+			named[l] = true;
+	} else if (v->kind != VALUE_ARRAY || v->n == 0) {
+		return fail_at(r->d, A0303, v->at, "layers = %s: expected \"first-last\" or a list of layers that is not empty",
+			value_text(r->d->arena, v));
+	} else {
+		for (const Value *e = v->first; e; e = e->next) {
+			if (e->kind != VALUE_INT)
+				return fail_at(r->d, A0303, e->at, "layers: %s is no layer", value_text(r->d->arena, e));
+			if (e->integer < 0 || e->integer > last)
+				return fail_at(r->d, A0305, e->at, "layers: the model has layers 0 to %d, not %lld", last,
+					(long long)e->integer);
+			if (named[e->integer])
+				return fail_at(r->d, A0303, e->at, "layers: %lld stands there twice", (long long)e->integer);
+			named[e->integer] = true;
+		}
+	}
+	for (int l = 0; l <= last; l++) {
+		if (!named[l])
+			continue;
+		rule.layer_first = l;
+		while (l + 1 <= last && named[l + 1])
+			l++;
+		rule.layer_last = l;
+		*vec_push(&r->c->arena, &r->o->rules) = rule;
+	}
+	return true;
+}
+
+static bool read_rule(Reading *r, const Value *t, bool is_pin)
+{
+	static const char *const keys[] = {"template", "op", "phase", "layers", "tunables"};
+	enum { N_KEYS = sizeof keys / sizeof keys[0] };
+	const Value *at[N_KEYS] = {NULL};
+	const char *what = is_pin ? "kernels.pin" : "kernels.ban";
+	KernelRule rule = {.is_pin = is_pin, .at = t->at};
+	bool ok = true;
+	for (const Value *v = t->first; v; v = v->next) {
+		int k = 0;
+		while (k < N_KEYS && strcmp(keys[k], v->key) != 0)
+			k++;
+		const char *close = k == N_KEYS ? closest_name(v->key, keys, N_KEYS) : NULL;
+		if (k < N_KEYS)
+			at[k] = v;
+		else
+			ok = fail_at(r->d, A0302, v->key_at, "unknown key %s.%s%s%s%s", what, v->key,
+				close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+	}
+	if (!at[0])
+		return fail_at(r->d, A0303, t->at, "%s: template is missing", what);
+	if (!want_string(r->d, A0303, "template", at[0], &rule.template_name))
+		return false;
+	const KernelTemplate *template = find_template(r, at[0], rule.template_name);
+	ok &= template != NULL;
+	if (at[1])
+		ok &= read_rule_op(r, at[1], template, &rule.op);
+	if (at[2])
+		ok &= read_rule_phase(r, at[2], &rule.phase);
+	if (at[4] && template)
+		ok &= read_rule_tunables(r, at[4], template, &rule.tunables);
+	return ok && add_rules(r, at[3], rule);
+}
+
+static void read_rules(Reading *r, const Value *v, int k)
+{
+	if (!v || !want_array(r->d, A0303, option_table[k].key, v))
+		return;
+	for (const Value *t = v->first; t; t = t->next)
+		if (want_table(r->d, A0303, option_table[k].key, t))
+			read_rule(r, t, k == PIN);
+}
+
+/* What goes into the plan ----------------------------------------------------------------------------- */
+
+static void resolve(Reading *r, const char *name, const char *value)
+{
+	*vec_push(&r->c->arena, &r->o->resolved) = (Option){name, value};
+}
+
+static const char *real_text(Arena *a, double x)
+{
+	for (int digits = 1;; digits++) { /* the shortest that reads back as x */
+		const char *text = arena_printf(a, "%.*g", digits, x);
+		if (digits == 17 || strtod(text, NULL) == x)
+			return text;
+	}
+}
+
+static const char *ints_text(Arena *a, const int *v, int n)
+{
+	const char *text = "[";
+	for (int i = 0; i < n; i++)
+		text = arena_printf(a, "%s%s%d", text, i ? ", " : "", v[i]);
+	return arena_printf(a, "%s]", text);
+}
+
+static int by_name(const void *x, const void *y)
+{
+	return strcmp(((const Option *)x)->name, ((const Option *)y)->name);
+}
+
+static void resolve_rules(Reading *r)
+{
+	Arena *a = &r->c->arena;
+	int n[2] = {0};
+	for (int i = 0; i < r->o->rules.n; i++) {
+		const KernelRule *k = &r->o->rules.at[i];
+		const char *text = arena_printf(a, "template=%s", k->template_name);
+		if (k->op)
+			text = arena_printf(a, "%s op=%s", text, k->op);
+		if (k->phase)
+			text = arena_printf(a, "%s phase=%s", text, k->phase);
+		if (k->layer_first >= 0)
+			text = arena_printf(a, "%s layers=%d-%d", text, k->layer_first, k->layer_last);
+		if (k->tunables)
+			text = arena_printf(a, "%s %s", text, k->tunables);
+		resolve(r, arena_printf(a, "kernels.%s.%03d", k->is_pin ? "pin" : "ban", n[k->is_pin]++), text);
+	}
+}
+
+static void resolve_options(Reading *r)
+{
+	Arena *a = &r->c->arena;
+	const Options *o = r->o;
+	const char *ignore = "[";
+	for (int i = 0; i < o->ignore_tensors.n; i++)
+		ignore = arena_printf(a, "%s%s%s", ignore, i ? ", " : "", o->ignore_tensors.at[i].text);
+	const struct { int k; int value; } ints[] = {
+		{SLOTS, o->slots}, {MAX_CONTEXT, o->max_context}, {KV_PAGE, o->page}, {KV_POOL_TOKENS, o->pool_tokens},
+		{TOP_K, o->top_k}, {MAX_NEW_TOKENS, o->max_new_tokens},
+	};
+	const struct { int k; double value; } reals[] = {
+		{TEMPERATURE, o->temperature}, {TOP_P, o->top_p}, {MIN_P, o->min_p},
+		{REPETITION_PENALTY, o->repetition_penalty},
+	};
+	for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
+		resolve(r, option_table[ints[i].k].key, arena_printf(a, "%d", ints[i].value));
+	for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
+		resolve(r, option_table[reals[i].k].key, real_text(a, reals[i].value));
+	resolve(r, option_table[FAMILY].key, r->family->name);
+	resolve(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE)->string);
+	resolve(r, option_table[PREFILL_ROWS].key, ints_text(a, o->prefill, o->n_prefill));
+	resolve(r, option_table[DECODE_ROWS].key, ints_text(a, o->decode, o->n_decode));
+	resolve(r, option_table[STOP].key, ints_text(a, o->stop, o->n_stop));
+	resolve(r, option_table[IGNORE].key, arena_printf(a, "%s]", ignore));
+	resolve_rules(r);
+	qsort(o->resolved.at, (size_t)o->resolved.n, sizeof o->resolved.at[0], by_name);
+}
+
+/* The pass ---------------------------------------------------------------------------------------------- */
+
+static void read_family_file(Reading *r)
+{
+	Compile *c = r->c;
+	for (int i = 0; i < n_family_toml; i++) {
+		if (strcmp(family_toml[i].name, r->family->name) != 0)
+			continue;
+		const char *text = family_toml[i].text;
+		const Value *t = toml_parse(&c->arena, r->d, arena_printf(&c->arena, "models/%s/MODEL.toml", r->family->name),
+			text, strlen(text));
+		if (t)
+			collect_keys(r, t, "", r->base);
+	}
+	for (int k = 0; k < N_OPTIONS; k++)
+		if (!r->base[k] && option_table[k].type != T_RULES)
+			bug("models/%s/MODEL.toml has no %s", r->family->name, option_table[k].key);
+}
+
+static bool read_user_file(Reading *r)
+{
+	Compile *c = r->c;
+	char *text;
+	size_t n;
+	const char *path = c->cmd.model_toml ? c->cmd.model_toml : input_path(&c->arena, c->cmd.model_dir, "MODEL.toml");
+	if (!input_read(&c->arena, r->d, path, !c->cmd.model_toml, TOML_MAX_BYTES, &text, &n))
+		return false;
+	const Value *t = text ? toml_parse(&c->arena, r->d, path, text, n) : NULL;
+	if (t)
+		collect_keys(r, t, "", r->user);
+	return !text || t;
+}
+
+/* read_options - MODEL.toml, resolved.
+ *
+ *   needs   config (its family decides whose defaults hold)
+ *   gives   Model.options, complete
+ *   fails   A0102, A0104, A0106, A03xx; all that are found, but of bad TOML only the first
+ */
+void read_options(Compile *c)
+{
+	Reading r = {.c = c, .d = &c->diags, .o = &c->model.options};
+	const char *model_type = c->model.config.model_type;
+	r.family = model_type ? family_by_model_type(model_type) : NULL;
+	int before = r.d->n_errors;
+	bool ok = read_user_file(&r);
+	if (!r.family) /* read_config has said so; without the family's file there is nothing to resolve */
+		return;
+	read_family_file(&r);
+	if (!ok)
+		return;
+	get_word(&r, FAMILY, r.family->name, ", the family of config.json");
+	read_context(&r);
+	read_kv(&r);
+	read_phases(&r);
+	read_sampling(&r);
+	read_ignore(&r, r.base[IGNORE], false);
+	read_ignore(&r, r.user[IGNORE], true);
+	for (int k = PIN; k <= BAN; k++) {
+		read_rules(&r, r.base[k], k);
+		read_rules(&r, r.user[k], k);
+	}
+	if (r.d->n_errors == before)
+		resolve_options(&r);
+}
+
+void print_option_table(void *file)
+{
+	FILE *f = file;
+	for (int k = 0; k < N_OPTIONS; k++) {
+		const OptionRow *row = &option_table[k];
+		char range[64] = "";
+		if (row->type <= T_REAL || row->type == T_BUCKETS)
+			snprintf(range, sizeof range, "%s%.15g to %.15g", row->above ? "above " : "", row->lo, row->hi);
+		fprintf(f, "%-28s %-10s %-18s %s\n", row->key, type_names[row->type], range, row->meaning);
+	}
+}
