@@ -21,6 +21,7 @@ enum { MAX_NAMES = 48, MAX_DEFINES = 64, WHY_BYTES = 256, MAX_CANDIDATES = 256 }
 typedef struct Env { /* constants known so far, with their values */
 	ExprName names[MAX_NAMES];
 	int n;
+	int n_macros; /* the first of them become macros of the kernel; element sizes behind serve formulas only */
 } Env;
 
 typedef struct Picker {
@@ -100,12 +101,13 @@ static const char *next_item(const char *shape, char *item, size_t bytes)
 	return *shape == ',' ? shape + 1 : NULL;
 }
 
-static bool is_dim(const KernelTemplate *t, const char *name)
+/* The template's dim of that name, or NULL for anything else. */
+static const char *dim_named(const KernelTemplate *t, const char *name)
 {
 	for (int i = 0; i < t->n_dims; i++)
 		if (strcmp(t->dims[i], name) == 0)
-			return true;
-	return false;
+			return t->dims[i];
+	return NULL;
 }
 
 static bool known(const Env *env, const char *name, int64_t *value)
@@ -127,8 +129,9 @@ static bool bind_shape(Picker *p, const KernelTemplate *t, const ContractField *
 		if (d >= x->n_dims)
 			return reject(p, "%s: contract shape [%s] has more dims than %s", f->name, f->shape, x->name);
 		int64_t want, have = x->shape[d];
-		if (is_dim(t, item) && !known(env, item, &want)) {
-			set(env, item, have);
+		const char *dim = dim_named(t, item);
+		if (dim && !known(env, dim, &want)) {
+			set(env, dim, have);
 		} else if (pass == 1) {
 			if (!eval(p, env, item, &want))
 				return false;
@@ -167,6 +170,12 @@ static const LTensor *operand_of(const Picker *p, const ContractField *f)
 	return p->op->operands[i] < 0 ? NULL : &p->low->tensors.at[p->op->operands[i]];
 }
 
+/* What a dtype variable stands for; that of an absent operand alone is the first allowed one. */
+static Dtype var_dtype(const KernelTemplate *t, const int *vars, int v)
+{
+	return vars[v] < 0 ? t->dtypes[v].allowed[0] : (Dtype)vars[v];
+}
+
 static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int *vars)
 {
 	for (int pass = 0; pass < 2; pass++)
@@ -185,10 +194,9 @@ static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int *var
 		if (!known(env, t->dims[i], &unused))
 			set(env, t->dims[i], 0);
 	}
-	for (int v = 0; v < t->n_dtypes; v++) { /* DTYPES(WT, ...) also gives WT_BYTES */
-		Dtype dtype = vars[v] < 0 ? t->dtypes[v].allowed[0] : (Dtype)vars[v];
-		set(env, arena_printf(&p->c->scratch, "%s_BYTES", t->dtypes[v].var), dtype_bytes(dtype));
-	}
+	env->n_macros = env->n;
+	for (int v = 0; v < t->n_dtypes; v++) /* DTYPES(WT, ...) also gives WT_BYTES */
+		set(env, arena_printf(&p->c->scratch, "%s_BYTES", t->dtypes[v].var), dtype_bytes(var_dtype(t, vars, v)));
 	return true;
 }
 
@@ -272,7 +280,7 @@ static const char *defines_text(Picker *p, const KernelTemplate *t, const Env *e
 	char *list[MAX_DEFINES];
 	int n = 0;
 	Arena *a = &p->c->scratch;
-	for (int i = 0; i < env->n; i++)
+	for (int i = 0; i < env->n_macros; i++)
 		list[n++] = arena_printf(a, "%s=%lld", env->names[i].name, (long long)env->names[i].value);
 	for (int i = 0; i < t->n_attrs; i++) {
 		double value;
@@ -283,7 +291,7 @@ static const char *defines_text(Picker *p, const KernelTemplate *t, const Env *e
 	}
 	for (int v = 0; v < t->n_dtypes; v++)
 		list[n++] = arena_printf(a, "%s=%s", t->dtypes[v].var,
-			dtype_name(vars[v] < 0 ? t->dtypes[v].allowed[0] : (Dtype)vars[v]));
+			dtype_name(var_dtype(t, vars, v)));
 	qsort(list, (size_t)n, sizeof list[0], compare_text);
 	size_t bytes = 1;
 	for (int i = 0; i < n; i++)

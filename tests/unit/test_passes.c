@@ -1,0 +1,267 @@
+/* test_passes.c - build-graph, fuse, pick-kernels, plan-memory and schedule on a model without files. */
+#include "tests/unit/synthetic.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static Lowered *phase_of(Compile *c, PhaseKind kind, int rows)
+{
+	for (int i = 0; i < c->work.at[0].phases.n; i++) {
+		Lowered *low = &c->work.at[0].phases.at[i];
+		if (low->kind == kind && low->rows == rows)
+			return low;
+	}
+	fail_msg("no phase %s of %d rows", phase_name(kind), rows);
+	return NULL;
+}
+
+static void expect_ops(const Lowered *low, int layer, const char *expected)
+{
+	char seen[512] = "";
+	for (int i = 0; i < low->ops.n; i++)
+		if (low->ops.at[i].layer == layer) {
+			strcat(seen, *seen ? " " : "");
+			strcat(seen, op_table[low->ops.at[i].kind].name);
+		}
+	assert_string_equal(seen, expected);
+}
+
+static void decode_is_seven_launches_a_layer(void **state)
+{
+	static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3"};
+	(void)state;
+	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+		Compile c;
+		synthetic_model(&c, types[i]);
+		build_graph(&c);
+		check_graph(&c);
+		fuse(&c);
+		check_lowered(&c);
+		assert_int_equal(c.diags.n_errors, 0);
+		const Lowered *low = phase_of(&c, DECODE, 1);
+		for (int l = 0; l < 2; l++)
+			expect_ops(low, l, "norm_linear rope_write attention_split attention_merge linear_residual "
+				"norm_swiglu linear_residual");
+		expect_ops(low, -1, "embed_next");
+		expect_ops(low, 2, "norm_logits sample");
+		expect_ops(phase_of(&c, PREFILL, 32), 0,
+			"norm_linear rope_write attention linear_residual norm_swiglu linear_residual");
+		expect_ops(phase_of(&c, PREFILL, 32), -1, "embed_prompt");
+		expect_ops(phase_of(&c, ACQUIRE, 0), -1, "acquire");
+		synthetic_free(&c);
+	}
+}
+
+static void every_layer_output_is_marked(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "llama");
+	build_graph(&c);
+	fuse(&c);
+	const Lowered *low = phase_of(&c, DECODE, 4);
+	int marked = 0;
+	for (int i = 0; i < low->ops.n; i++)
+		if (low->ops.at[i].produces_layer >= 0) {
+			assert_int_equal(low->ops.at[i].produces_layer, marked++);
+			assert_int_equal(low->ops.at[i].kind, OP_linear_residual);
+		}
+	assert_int_equal(marked, 2);
+	synthetic_free(&c);
+}
+
+static void mixed_dtypes_are_not_joined_and_say_why(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "llama");
+	synthetic_dtype(&c, "model.layers.1.self_attn.k_proj.weight", DT_f32);
+	build_graph(&c);
+	fuse(&c);
+	expect_ops(phase_of(&c, DECODE, 1), 0, "norm_linear rope_write attention_split attention_merge "
+		"linear_residual norm_swiglu linear_residual");
+	pick_kernels(&c);
+	assert_true(c.diags.n_errors > 0);
+	assert_int_equal(c.diags.list[0].code, A0701);
+	assert_non_null(strstr(c.diags.list[0].text, "layer 1"));
+	assert_non_null(strstr(c.diags.list[0].text, "not fused: model.layers.1.self_attn.q_proj.weight is bf16 but "
+		"model.layers.1.self_attn.k_proj.weight is f32: they cannot be read as one"));
+	synthetic_free(&c);
+}
+
+static void missing_and_unread_tensors_are_named(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "qwen3");
+	c.model.config.model_type = "llama"; /* q_norm and k_norm have no reader */
+	build_graph(&c);
+	assert_int_equal(c.diags.n_errors, 4);
+	assert_int_equal(c.diags.list[0].code, A0604);
+	assert_string_equal(c.diags.list[0].text, "tensor model.layers.0.self_attn.k_norm.weight [64] is not used by "
+		"llama: list it under [weights] ignore if that is meant");
+	synthetic_free(&c);
+	synthetic_model(&c, "llama");
+	c.model.config.model_type = "qwen3";
+	build_graph(&c);
+	assert_int_equal(c.diags.n_errors, 4);
+	assert_int_equal(c.diags.list[0].code, A0601);
+	assert_string_equal(c.diags.list[0].text,
+		"tensor model.layers.0.self_attn.q_norm.weight is missing: qwen3 needs it with shape [64]");
+	synthetic_free(&c);
+	synthetic_model(&c, "llama");
+	c.model.config.ffn_dim = 128;
+	build_graph(&c);
+	assert_int_equal(c.diags.n_errors, 6);
+	assert_string_equal(c.diags.list[0].text,
+		"tensor model.layers.0.mlp.gate_proj.weight has shape [96, 64]: config.json asks for [128, 64]");
+	synthetic_free(&c);
+}
+
+/* Runs everything that needs no NVRTC; kernels are numbered as if each pick were one. */
+static void compile_without_kernels(Compile *c)
+{
+	build_graph(c);
+	fuse(c);
+	pick_kernels(c);
+	assert_int_equal(c->diags.n_errors, 0);
+	TargetWork *w = &c->work.at[0];
+	w->plan.target = w->target->name;
+	for (int i = 0; i < w->phases.n; i++)
+		for (int k = 0; k < w->phases.at[i].picks.n; k++)
+			w->phases.at[i].picks.at[k].kernel = w->plan.n_kernels++;
+	w->plan.kernels = ARENA_ARRAY(&c->arena, Kernel, w->plan.n_kernels);
+	for (int i = 0; i < w->plan.n_kernels; i++)
+		w->plan.kernels[i].param_bytes = PLAN_MAX_PARAM_BYTES;
+	plan_memory(c);
+	schedule(c);
+}
+
+static void plan_holds_its_invariants(void **state)
+{
+	static const char *const types[] = {"llama", "qwen2", "qwen3"};
+	(void)state;
+	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+		Compile c;
+		synthetic_model(&c, types[i]);
+		compile_without_kernels(&c);
+		check_plan(&c);
+		synthetic_free(&c);
+	}
+}
+
+static void buffers_that_share_a_place_are_ordered(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "llama");
+	compile_without_kernels(&c);
+	int shared = 0;
+	for (int p = 0; p < c.work.at[0].plan.n_phases; p++) {
+		const Phase *phase = &c.work.at[0].plan.phases[p];
+		for (int a = 0; a < phase->n_bufs; a++)
+			for (int b = 0; b < a; b++) {
+				const Buf *x = &phase->bufs[a], *y = &phase->bufs[b];
+				if (x->arena != ARENA_SCRATCH || y->arena != ARENA_SCRATCH)
+					continue;
+				bool overlap = x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
+				shared += overlap;
+				if (overlap) /* never alive at once */
+					assert_true(x->first > y->last || y->first > x->last);
+			}
+	}
+	assert_true(shared > 0); /* the packing does reuse memory */
+	synthetic_free(&c);
+}
+
+static void joined_weights_stand_without_gaps(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "qwen2");
+	compile_without_kernels(&c);
+	const Graph *g = &c.graph;
+	int checked = 0;
+	for (int i = 1; i < g->n_weights; i++)
+		if (strstr(g->weights[i].name, "k_proj") || strstr(g->weights[i].name, "v_proj")) {
+			assert_int_equal(g->weights[i].offset, g->weights[i - 1].offset + g->weights[i - 1].bytes);
+			checked++;
+		}
+	assert_int_equal(checked, 2 * 4);
+	for (int i = 0; i < g->n_weights; i++)
+		if (strstr(g->weights[i].name, "q_proj") || strstr(g->weights[i].name, "norm"))
+			assert_int_equal(g->weights[i].offset % PLAN_BUF_ALIGN, 0);
+	synthetic_free(&c);
+}
+
+static void bans_and_pins_decide(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "llama");
+	KernelRule ban = {.is_pin = false, .template_name = "gemv_norm", .layer_first = 1, .layer_last = 1,
+		.at = {"MODEL.toml", 7, 1}};
+	*vec_push(&c.arena, &c.model.options.rules) = ban;
+	build_graph(&c);
+	fuse(&c);
+	pick_kernels(&c);
+	assert_true(c.diags.n_errors > 0); /* nothing else serves one row: refused, never substituted */
+	assert_non_null(strstr(c.diags.list[0].text, "layer 1"));
+	assert_non_null(strstr(c.diags.list[0].text, "banned MODEL.toml:7"));
+	synthetic_free(&c);
+
+	synthetic_model(&c, "llama");
+	ban.template_name = "gemv_nrom";
+	*vec_push(&c.arena, &c.model.options.rules) = ban;
+	build_graph(&c);
+	fuse(&c);
+	pick_kernels(&c);
+	assert_int_equal(c.diags.list[0].code, A0702);
+	assert_string_equal(c.diags.list[0].text,
+		"kernels.ban: no template is named \"gemv_nrom\": did you mean \"gemv_norm\"?");
+	synthetic_free(&c);
+}
+
+static void every_rejection_has_its_operands(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "llama");
+	compile_without_kernels(&c);
+	int rejected = 0;
+	for (int i = 0; i < c.work.at[0].ledger.n; i++) {
+		const Slot *s = &c.work.at[0].ledger.at[i];
+		int chosen = 0;
+		for (int k = 0; k < s->n_candidates; k++) {
+			chosen += s->candidates[k].verdict == CHOSEN;
+			if (s->candidates[k].verdict == REJECTED) {
+				rejected++;
+				assert_true(strlen(s->candidates[k].reason) > 0);
+				if (strstr(s->candidates[k].reason, "is false:"))
+					assert_non_null(strstr(s->candidates[k].reason, " = "));
+			}
+		}
+		assert_int_equal(chosen, 1);
+	}
+	assert_true(rejected > 0);
+	synthetic_free(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(decode_is_seven_launches_a_layer),
+		cmocka_unit_test(every_layer_output_is_marked),
+		cmocka_unit_test(mixed_dtypes_are_not_joined_and_say_why),
+		cmocka_unit_test(missing_and_unread_tensors_are_named),
+		cmocka_unit_test(plan_holds_its_invariants),
+		cmocka_unit_test(buffers_that_share_a_place_are_ordered),
+		cmocka_unit_test(joined_weights_stand_without_gaps),
+		cmocka_unit_test(bans_and_pins_decide),
+		cmocka_unit_test(every_rejection_has_its_operands),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
