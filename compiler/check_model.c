@@ -1,0 +1,144 @@
+/* check_model.c - what must hold between the files once each of them has been read, and the print of it all.
+ *
+ * The invariants of Model (ir.h) are the readers' promise, so breaking one is a bug. Three things can only be seen
+ * here, with all files read, and are the user's: a context longer than the attention window, an ignored tensor
+ * that does not exist, a model that never ends.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "compiler/ir.h"
+
+bool name_matches(const char *pattern, const char *name)
+{
+	const char *star = strchr(pattern, '*');
+	if (!star)
+		return strcmp(pattern, name) == 0;
+	size_t head = (size_t)(star - pattern), tail = strlen(star + 1), n = strlen(name);
+	return n >= head + tail && memcmp(pattern, name, head) == 0 && strcmp(star + 1, name + n - tail) == 0;
+}
+
+static void check_config(const Config *cf)
+{
+	const int dims[] = {cf->hidden_dim, cf->n_layers, cf->n_heads, cf->n_kv_heads, cf->head_dim, cf->ffn_dim,
+		cf->vocab, cf->max_position};
+	for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+		if (dims[i] <= 0)
+			bug("dim %zu of the config is %d", i, dims[i]);
+	if (cf->n_heads % cf->n_kv_heads || cf->head_dim % 2)
+		bug("%d heads on %d of %d elements", cf->n_heads, cf->n_kv_heads, cf->head_dim);
+	for (int i = 0; i < cf->n_eos; i++)
+		if (cf->eos[i] < 0 || cf->eos[i] >= cf->vocab || (i && cf->eos[i] <= cf->eos[i - 1]))
+			bug("end token %d is %d", i, cf->eos[i]);
+}
+
+static void check_tensors(const Model *m)
+{
+	for (int i = 0; i < m->tensors.n; i++) {
+		const StTensor *t = &m->tensors.at[i];
+		int64_t bytes = t->dtype < DT_COUNT ? dtype_bytes(t->dtype) : t->bytes;
+		for (int d = 0; d < t->n_dims && t->dtype < DT_COUNT; d++)
+			bytes *= t->shape[d];
+		if (bytes != t->bytes || t->shard < 0 || t->shard >= m->shards.n || t->offset < 0 ||
+				t->offset > m->shards.at[t->shard].bytes - t->bytes)
+			bug("tensor %s lies at %" PRId64 ", %" PRId64 " bytes, of shard %d", t->name, t->offset, t->bytes, t->shard);
+		if (i && strcmp(t[-1].name, t->name) >= 0)
+			bug("tensors %s and %s are not in order", t[-1].name, t->name);
+	}
+}
+
+static void check_window(Compile *c)
+{
+	const Config *cf = &c->model.config;
+	const Options *o = &c->model.options;
+	if (cf->window && o->max_context > cf->window)
+		fail_at(&c->diags, A0211, cf->at_window,
+			"sliding_window = %d: attention windows are not implemented; runtime.max_context = %d (%s:%d) must be at most "
+			"%d, where the window never matters", cf->window, o->max_context, o->at_max_context.file,
+			o->at_max_context.line, cf->window);
+}
+
+static void check_ignored(Compile *c)
+{
+	const Model *m = &c->model;
+	for (int i = 0; i < m->options.ignore_tensors.n; i++) {
+		const NamePattern *p = &m->options.ignore_tensors.at[i];
+		int hits = 0;
+		for (int t = 0; t < m->tensors.n && !hits; t++)
+			hits += name_matches(p->text, m->tensors.at[t].name);
+		if (hits || !p->must_match)
+			continue;
+		const char **names = ARENA_ARRAY(&c->scratch, const char *, m->tensors.n + 1);
+		for (int t = 0; t < m->tensors.n; t++)
+			names[t] = m->tensors.at[t].name;
+		const char *close = closest_name(p->text, names, m->tensors.n);
+		fail_at(&c->diags, A0305, p->at, "weights.ignore: \"%s\" matches no tensor%s%s%s", p->text,
+			close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+	}
+}
+
+/* check_model - run after the reading passes, and only if none of them recorded an error. */
+void check_model(Compile *c)
+{
+	const Config *cf = &c->model.config;
+	check_config(cf);
+	check_tensors(&c->model);
+	check_window(c);
+	check_ignored(c);
+	if (cf->n_eos == 0 && c->model.options.n_stop == 0)
+		note_at(&c->diags, A0210, cf->at_vocab, "no file names an end token: only sampling.max_new_tokens ends a text");
+}
+
+/* Print ------------------------------------------------------------------------------------------------ */
+
+static void print_rope(FILE *f, const Rope *r)
+{
+	static const char *const kinds[] = {
+		[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
+	};
+	fprintf(f, "rope       %s  theta %.17g", kinds[r->kind], r->theta);
+	if (r->kind != ROPE_DEFAULT)
+		fprintf(f, "  factor %.17g", r->factor);
+	if (r->kind == ROPE_LLAMA3)
+		fprintf(f, "  low_freq %.17g  high_freq %.17g  original_context %d", r->low_freq, r->high_freq,
+			r->original_context);
+	if (r->kind == ROPE_YARN)
+		fprintf(f, "  beta_fast %.17g  beta_slow %.17g  mscale %.17g  mscale_all_dim %.17g  attention_factor %.17g  "
+			"truncate %d  original_context %d", r->beta_fast, r->beta_slow, r->mscale, r->mscale_all_dim,
+			r->attention_factor, r->truncate, r->original_context);
+	fputc('\n', f);
+}
+
+static void print_config(FILE *f, const Model *m)
+{
+	const Config *cf = &m->config;
+	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  n_heads %d  n_kv_heads %d  head_dim %d  ffn_dim %d  vocab %d\n",
+		cf->model_type, cf->hidden_dim, cf->n_layers, cf->n_heads, cf->n_kv_heads, cf->head_dim, cf->ffn_dim, cf->vocab);
+	fprintf(f, "config     norm_eps %.17g  act %s  tied %d  attention_bias %d  mlp_bias %d  max_position %d  window %d\n",
+		cf->norm_eps, cf->hidden_act, cf->tie_embeddings, cf->attention_bias, cf->mlp_bias, cf->max_position, cf->window);
+	print_rope(f, &cf->rope);
+	fprintf(f, "tokens     %d  bos %d  eos", m->n_tokens, cf->bos);
+	for (int i = 0; i < cf->n_eos; i++)
+		fprintf(f, " %d", cf->eos[i]);
+	fprintf(f, "  tokenizer %zu bytes  chat_template %zu bytes\n", m->tokenizer_bytes,
+		m->chat_template ? strlen(m->chat_template) : 0);
+}
+
+void print_model(Compile *c, void *file)
+{
+	FILE *f = file;
+	const Model *m = &c->model;
+	print_config(f, m);
+	for (int i = 0; i < m->options.resolved.n; i++)
+		fprintf(f, "option     %-28s %s\n", m->options.resolved.at[i].name, m->options.resolved.at[i].value);
+	for (int i = 0; i < m->shards.n; i++)
+		fprintf(f, "shard      %d  %s  %" PRId64 " bytes\n", i, m->shards.at[i].name, m->shards.at[i].bytes);
+	for (int i = 0; i < m->tensors.n; i++) {
+		const StTensor *t = &m->tensors.at[i];
+		fprintf(f, "tensor     %s  %s [", t->name, t->st_dtype);
+		for (int d = 0; d < t->n_dims; d++)
+			fprintf(f, "%s%" PRId64, d ? "," : "", t->shape[d]);
+		fprintf(f, "]  shard %d  at %" PRId64 "  bytes %" PRId64 "\n", t->shard, t->offset, t->bytes);
+	}
+}

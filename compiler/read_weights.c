@@ -1,0 +1,492 @@
+/* read_weights.c - which tensors the checkpoint has and where their bytes lie.
+ *
+ * One file, model.safetensors, or shards named by model.safetensors.index.json. A safetensors file is eight bytes
+ * of little-endian length N, N bytes of JSON, and the tensors' data without a gap:
+ *
+ *   {"__metadata__": {"format": "pt"}, "model.norm.weight": {"dtype": "BF16", "shape": [64], "data_offsets": [0, 128]}}
+ *
+ * Only headers are read here. The order of checks is that of the format's reference reader: size of the file,
+ * N, the JSON, every entry by itself, and then that the ranges in order of offset cover the data exactly. Hence no
+ * overlap, no hole, no byte that belongs to nobody, and nothing is allocated by a number that a file claims.
+ *
+ * A name in a file never becomes a path, except those of the index, which must be plain names in the folder.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "compiler/input.h"
+#include "compiler/json.h"
+#include "compiler/read_model.h"
+
+enum { PREFIX_BYTES = 8, MAX_HEADER_BYTES = 100 * 1000 * 1000, MAX_INDEX_BYTES = 256 << 20, MAX_NAME_BYTES = 1024,
+	MAX_ENTRY_VALUES = 1 << 21, MAX_SHARDS = 4096 };
+
+static const JsonRules header_rules = {A0401, MAX_HEADER_BYTES, 8, MAX_ENTRY_VALUES, false};
+static const JsonRules index_rules = {A0406, MAX_INDEX_BYTES, 8, MAX_ENTRY_VALUES, false};
+
+/* Every element type of the format and its bits. Those of artifacts/dtypes.h are read; a tensor of another one
+ * may only be there if no op wants it. */
+static const struct { const char *name; int bits; } st_types[] = {
+	{"BOOL", 8}, {"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8}, {"I8", 8}, {"F8_E5M2", 8}, {"F8_E4M3", 8},
+	{"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16},
+	{"I32", 32}, {"U32", 32}, {"F32", 32}, {"C64", 64}, {"F64", 64}, {"I64", 64}, {"U64", 64},
+};
+
+typedef struct Reading {
+	Compile *c;
+	Diags *d;
+	const char *dir;
+} Reading;
+
+static Loc shard_loc(const Reading *r, int shard) { return (Loc){r->c->model.shards.at[shard].path, 0, 0}; }
+
+/* One entry of a header -------------------------------------------------------------------------------- */
+
+static const char *entry_text(const Reading *r, const Value *v) { return value_text(r->d->arena, v); }
+
+/* Names are printed in messages, so a hostile one is caught before anything else. */
+static bool check_name(Reading *r, int shard, const Value *v)
+{
+	size_t n = strlen(v->key);
+	if (n == 0)
+		return fail_at(r->d, A0402, shard_loc(r, shard), "empty tensor name (column %d of the header)", v->at.col);
+	if (n > MAX_NAME_BYTES)
+		return fail_at(r->d, A0402, shard_loc(r, shard), "tensor name of %zu bytes (%.40s...): expected at most %d", n,
+			v->key, MAX_NAME_BYTES);
+	for (const char *p = v->key; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			return fail_at(r->d, A0402, shard_loc(r, shard),
+				"tensor name with control character 0x%02x at byte %td (column %d of the header)",
+				(unsigned char)*p, p - v->key, v->at.col);
+	return true;
+}
+
+static bool read_type(Reading *r, const Value *entry, const Value *v, StTensor *t, int *bits)
+{
+	Loc at = shard_loc(r, t->shard);
+	if (!v || v->kind != VALUE_STRING)
+		return fail_at(r->d, A0402, at, "%s: dtype %s", entry->key, v ? entry_text(r, v) : "is missing");
+	for (size_t i = 0; i < sizeof st_types / sizeof st_types[0]; i++) {
+		if (strcmp(st_types[i].name, v->string) != 0)
+			continue;
+		t->st_dtype = st_types[i].name;
+		*bits = st_types[i].bits;
+		if (!dtype_from_safetensors(t->st_dtype, &t->dtype))
+			t->dtype = DT_COUNT;
+		return true;
+	}
+	return fail_at(r->d, A0403, at, "%s: dtype %s is none of the format", entry->key, entry_text(r, v));
+}
+
+static bool read_extents(Reading *r, const Value *entry, const Value *v, StTensor *t, int bits)
+{
+	Loc at = shard_loc(r, t->shard);
+	if (!v || v->kind != VALUE_ARRAY)
+		return fail_at(r->d, A0402, at, "%s: shape %s", entry->key, v ? entry_text(r, v) : "is missing");
+	if (v->n > PLAN_MAX_DIMS)
+		return fail_at(r->d, A0402, at, "%s: shape of %d dimensions: expected at most %d", entry->key, v->n,
+			PLAN_MAX_DIMS);
+	int64_t total_bits = bits;
+	for (const Value *e = v->first; e; e = e->next) {
+		if (e->kind != VALUE_INT || e->integer < 0)
+			return fail_at(r->d, A0402, at, "%s: shape %s: %s is no extent", entry->key, entry_text(r, v),
+				entry_text(r, e));
+		t->shape[t->n_dims++] = e->integer;
+		if (__builtin_mul_overflow(total_bits, e->integer, &total_bits))
+			return fail_at(r->d, A0405, at, "%s: shape %s: the number of bytes passes 64 bits", entry->key,
+				entry_text(r, v));
+	}
+	if (total_bits % 8)
+		return fail_at(r->d, A0405, at, "%s: shape %s of %s ends inside a byte", entry->key, entry_text(r, v),
+			t->st_dtype);
+	t->bytes = total_bits / 8;
+	return true;
+}
+
+static bool read_range(Reading *r, const Value *entry, const Value *v, StTensor *t, int64_t data_bytes)
+{
+	Loc at = shard_loc(r, t->shard);
+	const Value *begin = v && v->kind == VALUE_ARRAY && v->n == 2 ? v->first : NULL, *end = begin ? begin->next : NULL;
+	if (!begin || begin->kind != VALUE_INT || end->kind != VALUE_INT || begin->integer < 0 || end->integer < 0)
+		return fail_at(r->d, A0402, at, "%s: data_offsets %s: expected [begin, end]", entry->key,
+			v ? entry_text(r, v) : "are missing");
+	if (end->integer < begin->integer)
+		return fail_at(r->d, A0404, at, "%s: data_offsets %s begin after their end", entry->key, entry_text(r, v));
+	if (end->integer > data_bytes)
+		return fail_at(r->d, A0404, at, "%s: data_offsets %s end beyond the file's %lld bytes of data", entry->key,
+			entry_text(r, v), (long long)data_bytes);
+	if (end->integer - begin->integer != t->bytes)
+		return fail_at(r->d, A0405, at, "%s: %lld bytes wanted by its dtype %s and shape, %lld in data_offsets %s",
+			entry->key, (long long)t->bytes, t->st_dtype, (long long)(end->integer - begin->integer),
+			entry_text(r, v));
+	t->offset = begin->integer; /* from the data's start until the file is known to be sound */
+	return true;
+}
+
+static bool read_entry(Reading *r, const Value *entry, StTensor *t, int64_t data_bytes)
+{
+	static const char *const keys[] = {"dtype", "shape", "data_offsets"};
+	const Value *at[3] = {NULL};
+	int bits = 0;
+	if (!check_name(r, t->shard, entry))
+		return false;
+	if (entry->kind != VALUE_TABLE)
+		return fail_at(r->d, A0402, shard_loc(r, t->shard), "%s: %s: expected an object", entry->key,
+			entry_text(r, entry));
+	for (const Value *v = entry->first; v; v = v->next) {
+		int k = 0;
+		while (k < 3 && strcmp(keys[k], v->key) != 0)
+			k++;
+		if (k == 3)
+			return fail_at(r->d, A0402, shard_loc(r, t->shard), "%s: key %.40s is none of the format", entry->key,
+				v->key);
+		at[k] = v;
+	}
+	t->name = entry->key;
+	return read_type(r, entry, at[0], t, &bits) && read_extents(r, entry, at[1], t, bits) &&
+		read_range(r, entry, at[2], t, data_bytes);
+}
+
+static bool check_metadata(Reading *r, int shard, const Value *v)
+{
+	if (v->kind != VALUE_TABLE)
+		return fail_at(r->d, A0402, shard_loc(r, shard), "__metadata__ = %s: expected an object", entry_text(r, v));
+	for (const Value *e = v->first; e; e = e->next)
+		if (e->kind != VALUE_STRING)
+			return fail_at(r->d, A0402, shard_loc(r, shard), "__metadata__.%.40s = %s: expected a string", e->key,
+				entry_text(r, e));
+	return true;
+}
+
+/* A whole header ------------------------------------------------------------------------------------------ */
+
+static int by_offset(const void *x, const void *y)
+{
+	const StTensor *a = x, *b = y;
+	if (a->offset != b->offset)
+		return a->offset < b->offset ? -1 : 1;
+	if (a->bytes != b->bytes) /* empty tensors stand before the one that begins where they do */
+		return a->bytes < b->bytes ? -1 : 1;
+	return strcmp(a->name, b->name);
+}
+
+/* Ranges in order of offset: each begins where the one before ended, the last ends with the file. */
+static bool check_cover(Reading *r, StTensor *t, int n, int shard, int64_t data_bytes)
+{
+	int64_t end = 0;
+	qsort(t, (size_t)n, sizeof *t, by_offset);
+	for (int i = 0; i < n; i++) {
+		if (t[i].offset < end)
+			return fail_at(r->d, A0404, shard_loc(r, shard), "%s at %lld overlaps %s, which ends at %lld", t[i].name,
+				(long long)t[i].offset, t[i - 1].name, (long long)end);
+		if (t[i].offset > end)
+			return fail_at(r->d, A0404, shard_loc(r, shard), "hole of %lld bytes before %s at %lld",
+				(long long)(t[i].offset - end), t[i].name, (long long)t[i].offset);
+		end += t[i].bytes;
+	}
+	return end == data_bytes || fail_at(r->d, A0404, shard_loc(r, shard), "%lld bytes after the last tensor",
+		(long long)(data_bytes - end));
+}
+
+/* Appends the tensors of a parsed header to the model. */
+static bool take_header(Reading *r, const Value *header, int shard, int64_t header_bytes, int64_t file_bytes)
+{
+	Model *m = &r->c->model;
+	int64_t data_at = PREFIX_BYTES + header_bytes, data_bytes = file_bytes - data_at;
+	StTensor *list = ARENA_ARRAY(&r->c->scratch, StTensor, header->n + 1);
+	int n = 0;
+	for (const Value *e = header->first; e; e = e->next) {
+		if (strcmp(e->key, "__metadata__") == 0) {
+			if (!check_metadata(r, shard, e))
+				return false;
+			continue;
+		}
+		list[n].shard = shard;
+		if (!read_entry(r, e, &list[n], data_bytes))
+			return false;
+		n++;
+	}
+	if (!check_cover(r, list, n, shard, data_bytes))
+		return false;
+	for (int i = 0; i < n; i++) {
+		list[i].name = arena_strdup(&r->c->arena, list[i].name);
+		list[i].offset += data_at;
+		*vec_push(&r->c->arena, &m->tensors) = list[i];
+	}
+	return true;
+}
+
+static bool read_header(Reading *r, int fd, int shard)
+{
+	const Shard *s = &r->c->model.shards.at[shard];
+	Loc at = shard_loc(r, shard);
+	unsigned char prefix[PREFIX_BYTES];
+	uint64_t n = 0;
+	if (s->bytes < PREFIX_BYTES)
+		return fail_at(r->d, A0401, at, "%lld bytes: expected at least %d", (long long)s->bytes, PREFIX_BYTES);
+	if (!input_pread(fd, prefix, PREFIX_BYTES, 0))
+		return fail_at(r->d, A0102, at, "cannot be read: %s", errno ? strerror(errno) : "it became shorter meanwhile");
+	for (int i = PREFIX_BYTES - 1; i >= 0; i--)
+		n = n << 8 | prefix[i];
+	if (n < 2 || n > MAX_HEADER_BYTES)
+		return fail_at(r->d, A0401, at, "header length %llu: expected 2 to %d", (unsigned long long)n,
+			MAX_HEADER_BYTES);
+	if ((int64_t)n > s->bytes - PREFIX_BYTES)
+		return fail_at(r->d, A0401, at, "header length %llu: the file has %lld bytes", (unsigned long long)n,
+			(long long)s->bytes);
+	char *text = arena_alloc(&r->c->scratch, (size_t)n + 1);
+	if (!input_pread(fd, text, (size_t)n, PREFIX_BYTES))
+		return fail_at(r->d, A0102, at, "cannot be read: %s", errno ? strerror(errno) : "it became shorter meanwhile");
+	const char *name = arena_printf(r->d->arena, "%s: header", s->path);
+	const Value *header = json_parse(&r->c->scratch, &r->c->scratch, r->d, &header_rules, name, text, (size_t)n);
+	return header && take_header(r, header, shard, (int64_t)n, s->bytes);
+}
+
+/* Opens a shard and reads its header. False when anything is wrong, after having said so. */
+static bool read_shard(Reading *r, const char *name, Loc wanted_at)
+{
+	Model *m = &r->c->model;
+	Shard s = {.name = arena_strdup(&r->c->arena, name), .path = input_path(&r->c->arena, r->dir, name)};
+	int fd = input_open(r->d, s.path, wanted_at.file != NULL, &s.bytes);
+	if (fd == INPUT_ABSENT)
+		return fail_at(r->d, A0407, wanted_at, "%s is missing: the index names it", s.path);
+	if (fd < 0)
+		return false;
+	*vec_push(&r->c->arena, &m->shards) = s;
+	bool ok = read_header(r, fd, m->shards.n - 1);
+	close(fd);
+	return ok;
+}
+
+/* Shards ---------------------------------------------------------------------------------------------------- */
+
+typedef struct Placed { const char *name, *shard; Loc at; } Placed; /* a line of weight_map */
+
+static int placed_by_name(const void *x, const void *y)
+{
+	return strcmp(((const Placed *)x)->name, ((const Placed *)y)->name);
+}
+
+static int placed_by_shard(const void *x, const void *y)
+{
+	int order = strcmp(((const Placed *)x)->shard, ((const Placed *)y)->shard);
+	return order ? order : placed_by_name(x, y);
+}
+
+static bool is_plain_name(const char *name)
+{
+	for (const char *p = name; *p; p++)
+		if (*p == '/' || *p == '\\' || (unsigned char)*p < ' ' || *p == 0x7f)
+			return false;
+	return *name && *name != '.' && strlen(name) <= 255;
+}
+
+/* The lines of weight_map, or NULL. */
+static Placed *read_map(Reading *r, const Value *index, int *n)
+{
+	const Value *map = value_get(index, "weight_map");
+	if (!map) {
+		fail_at(r->d, A0406, index->at, "weight_map is missing");
+		return NULL;
+	}
+	if (!want_table(r->d, A0406, "weight_map", map))
+		return NULL;
+	if (map->n == 0) {
+		fail_at(r->d, A0406, map->at, "weight_map is empty");
+		return NULL;
+	}
+	Placed *list = ARENA_ARRAY(&r->c->scratch, Placed, map->n);
+	bool ok = true;
+	*n = 0;
+	for (const Value *v = map->first; v; v = v->next) {
+		const char *shown = arena_printf(r->d->arena, "weight_map.%.80s", v->key);
+		if (v->kind != VALUE_STRING)
+			ok = want_string(r->d, A0406, shown, v, &shown);
+		else if (!is_plain_name(v->string))
+			ok = fail_at(r->d, A0406, v->at, "%s = %s: expected the plain name of a file in the folder", shown,
+				entry_text(r, v));
+		else
+			list[(*n)++] = (Placed){v->key, v->string, v->at};
+	}
+	return ok ? list : NULL;
+}
+
+static int by_tensor_name(const void *x, const void *y)
+{
+	const StTensor *a = x, *b = y;
+	int order = strcmp(a->name, b->name);
+	return order ? order : a->shard - b->shard;
+}
+
+/* Both lists sorted by name: what the index says must be what the headers say. */
+static void compare_map(Reading *r, const Placed *map, int n_map)
+{
+	const Model *m = &r->c->model;
+	int i = 0, j = 0;
+	while (i < n_map || j < m->tensors.n) {
+		const StTensor *t = j < m->tensors.n ? &m->tensors.at[j] : NULL;
+		int order = i == n_map ? 1 : !t ? -1 : strcmp(map[i].name, t->name);
+		if (order < 0) {
+			fail_at(r->d, A0407, map[i].at, "%s is not in %s", map[i].name, map[i].shard);
+			i++;
+		} else if (order > 0) {
+			fail_at(r->d, A0407, shard_loc(r, t->shard), "%s is not in the index", t->name);
+			j++;
+		} else {
+			if (strcmp(map[i].shard, m->shards.at[t->shard].name) != 0)
+				fail_at(r->d, A0407, map[i].at, "%s is not in %s but in %s", map[i].name, map[i].shard,
+					m->shards.at[t->shard].name);
+			i++;
+			j++;
+		}
+	}
+}
+
+static void check_total(Reading *r, const Value *index)
+{
+	const Value *v = value_get(value_get(index, "metadata"), "total_size");
+	int64_t total = 0;
+	for (int i = 0; i < r->c->model.tensors.n; i++)
+		total += r->c->model.tensors.at[i].bytes;
+	if (v && (v->kind != VALUE_INT || v->integer != total))
+		note_at(r->d, A0408, v->at, "total_size = %s: the tensors have %lld bytes", entry_text(r, v),
+			(long long)total);
+}
+
+static int by_text(const void *x, const void *y) { return strcmp(*(char *const *)x, *(char *const *)y); }
+
+/* Files of the folder that look like weights and are not read. */
+static void note_strangers(Reading *r)
+{
+	VEC(const char *) names = {0};
+	DIR *dir = opendir(r->dir);
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		size_t n = strlen(e->d_name), tail = strlen(".safetensors");
+		bool is_read = n <= tail || strcmp(e->d_name + n - tail, ".safetensors") != 0;
+		for (int i = 0; i < r->c->model.shards.n && !is_read; i++)
+			is_read = strcmp(e->d_name, r->c->model.shards.at[i].name) == 0;
+		if (!is_read && is_plain_name(e->d_name))
+			*vec_push(&r->c->scratch, &names) = arena_strdup(&r->c->scratch, e->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	if (names.n)
+		qsort(names.at, (size_t)names.n, sizeof names.at[0], by_text);
+	for (int i = 0; i < names.n && i < 3; i++)
+		note_at(r->d, A0408, (Loc){input_path(r->d->arena, r->dir, names.at[i]), 0, 0}, "%s",
+			i == 2 && names.n > 3 ? "not read, like other weight files that the index does not name" :
+			"not read: the index does not name it");
+}
+
+static void read_sharded(Reading *r, const Value *index)
+{
+	Model *m = &r->c->model;
+	int n;
+	Placed *map = read_map(r, index, &n);
+	if (!map)
+		return;
+	bool ok = true;
+	qsort(map, (size_t)n, sizeof *map, placed_by_shard);
+	for (int i = 0; i < n; i++) {
+		if (i && strcmp(map[i].shard, map[i - 1].shard) == 0)
+			continue;
+		if (m->shards.n == MAX_SHARDS) {
+			fail_at(r->d, A0406, map[i].at, "more than %d shards", MAX_SHARDS);
+			return;
+		}
+		ok &= read_shard(r, map[i].shard, map[i].at);
+	}
+	if (!ok) /* a list with gaps would make every comparison wrong */
+		return;
+	qsort(map, (size_t)n, sizeof *map, placed_by_name);
+	qsort(m->tensors.at, (size_t)m->tensors.n, sizeof m->tensors.at[0], by_tensor_name);
+	for (int i = 1; i < m->tensors.n; i++) {
+		const StTensor *a = &m->tensors.at[i - 1], *b = a + 1;
+		if (strcmp(a->name, b->name) == 0)
+			ok = fail_at(r->d, A0407, shard_loc(r, b->shard), "%s is in this file and in %s", b->name,
+				m->shards.at[a->shard].name);
+	}
+	if (ok)
+		compare_map(r, map, n);
+	check_total(r, index);
+	note_strangers(r);
+}
+
+/* The pass ---------------------------------------------------------------------------------------------------- */
+
+static void fail_no_weights(Reading *r, const char *path)
+{
+	static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth",
+		"consolidated.safetensors", "model.gguf"};
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+		if (access(input_path(&r->c->scratch, r->dir, others[i]), F_OK) == 0) {
+			fail_at(r->d, A0409, (Loc){path, 0, 0}, "no such file; %s is there, but only safetensors of the "
+				"Hugging Face layout are read", others[i]);
+			return;
+		}
+	fail_at(r->d, A0409, (Loc){path, 0, 0}, "no such file, and no model.safetensors.index.json either");
+}
+
+/* read_weights - the tensors of the checkpoint.
+ *
+ *   needs   cmd.model_dir
+ *   gives   Model.shards, Model.tensors sorted by name
+ *   fails   A0102, A0104, A0106, A04xx; the first mistake of each shard
+ */
+void read_weights(Compile *c)
+{
+	Reading r = {.c = c, .d = &c->diags, .dir = c->cmd.model_dir};
+	Model *m = &c->model;
+	bool absent;
+	const Value *index = json_read(&c->scratch, &c->scratch, r.d, &index_rules,
+		input_path(&c->arena, r.dir, "model.safetensors.index.json"), &absent);
+	if (index) {
+		read_sharded(&r, index);
+	} else if (absent) {
+		const char *path = input_path(&c->arena, r.dir, "model.safetensors");
+		int64_t bytes;
+		int fd = input_open(r.d, path, true, &bytes);
+		if (fd == INPUT_ABSENT) {
+			fail_no_weights(&r, path);
+			return;
+		}
+		if (fd < 0)
+			return;
+		*vec_push(&c->arena, &m->shards) = (Shard){"model.safetensors", path, bytes};
+		read_header(&r, fd, 0);
+		close(fd);
+		if (m->tensors.n)
+			qsort(m->tensors.at, (size_t)m->tensors.n, sizeof m->tensors.at[0], by_tensor_name);
+	}
+}
+
+#ifdef FUZZ
+/* The bytes of a whole file: prefix, header and data. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+	Compile c = {.diags.arena = &c.arena};
+	Reading r = {.c = &c, .d = &c.diags, .dir = "."};
+	char path[] = "/dev/shm/fuzz-safetensors-XXXXXX";
+	int fd = mkstemp(path);
+	if (fd < 0 || write(fd, bytes, n) != (ssize_t)n)
+		bug("no scratch file");
+	unlink(path);
+	*vec_push(&c.arena, &c.model.shards) = (Shard){"fuzz.safetensors", "fuzz.safetensors", (int64_t)n};
+	if (read_header(&r, fd, 0) != (c.diags.n_errors == 0))
+		bug("refused without a word");
+	int64_t total = 0;
+	for (int i = 0; i < c.model.tensors.n; i++)
+		total += c.model.tensors.at[i].bytes;
+	if (total > (int64_t)n)
+		bug("%lld bytes of tensors in %zu", (long long)total, n);
+	close(fd);
+	arena_release(&c.scratch);
+	arena_release(&c.arena);
+	return 0;
+}
+#endif
