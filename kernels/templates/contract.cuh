@@ -114,6 +114,8 @@ unsigned __byte_perm(unsigned, unsigned, unsigned);
 unsigned long long __umul64hi(unsigned long long, unsigned long long);
 int __float2int_rn(float);
 int __float2int_rz(float);
+float __fsub_rn(float, float);
+float __fmul_rn(float, float);
 float __fdividef(float, float);
 float __logf(float);
 int __ffs(int);

@@ -2,11 +2,12 @@
 //
 // A block computes BM rows of x against BN rows of w. Both stream through a ring of STAGES tiles of 64 columns,
 // filled by cp.async STAGES - 1 ahead; a weight that is not bf16 goes through registers and is rounded on the way.
-// Names here are not upper case where a contract might use them: those are macros.
 // Warp tiles are 32 x 64 (16 or 32 x 32 for short BM, where the weights' bandwidth is the bound, not the cores).
 //
 // A norm in front costs no pass of its own: as fragments of x leave shared memory they become bf16(x * norm), and
 // each warp sums the squares of its rows on the way; 1 / rms multiplies the accumulators at the end.
+//
+// Contracts define their names as macros, so names here are in lower case or end in an underscore.
 //
 // Ring, one stage: x tile (BM rows), w tile (BN rows), 64 norm weights of up to 4 bytes. In contracts:
 //   SMEM(STAGES * ((BM + BN) * 144 + 256))
