@@ -31,18 +31,20 @@ functions() {
 		$(sources artifacts compiler models runtime)
 }
 
-total() { sources "$@" | xargs -r cat | wc -l; }
+# Lines of a room; the build-time tool in compiler/ counts for itself.
+total() { sources "$1" | grep -v "^$1/kernelgen/" | xargs -r cat | wc -l; }
 
 rooms='12000 compiler
+1500 compiler/kernelgen
 3500 artifacts
 2500 runtime/cpu
 2500 runtime/text
 2500 runtime/cli'
 
 if [ "${1-}" = --report ]; then
-	for room in artifacts compiler models kernels/templates runtime; do
-		printf '%6d %s\n' "$(total $room)" "$room/"
-		sources $room | xargs -r wc -l | grep -v ' total$' | sort -rn
+	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
+		printf '%6d %s\n' "$(total "$room")" "$room/"
+		sources "$room" | xargs -r wc -l | grep -v ' total$' | sort -rn
 	done
 	echo 'longest functions'
 	functions | sort -rn | head -n 10
