@@ -473,6 +473,8 @@ static void check_field(Check *c, int index)
 		Declared *flag = find_name(c, out->flag, strlen(out->flag));
 		if (!flag || flag->kind != NAME_FLAG)
 			fail_at(d, A0903, f->at, "%s: no FLAG(%s) is declared", f->name, out->flag);
+		else if (flag->is_used)
+			fail_at(d, A0906, f->at, "flag %s belongs to two arguments", out->flag);
 		else
 			flag->is_used = true;
 	}

@@ -1,0 +1,58 @@
+/* kernels.h - from a template and its constants to a checked cubin: NVRTC, the reader of cubins, the cache.
+ *
+ * All of these may be called from several threads at once, on different objects. Results are plain malloc
+ * memory of the caller: the arenas of Compile belong to the main thread.
+ */
+#ifndef ATLASC_KERNELS_H
+#define ATLASC_KERNELS_H
+
+#include "compiler/ir.h"
+
+/* What decides the bytes of a cubin, besides the compiler's version and options. */
+typedef struct KernelSource {
+	const KernelTemplate *tmpl;
+	const char *defines; /* "K=576 ROWS=1 WT=bf16" */
+	const char *target;  /* "sm_90a" */
+} KernelSource;
+
+typedef struct Cubin {
+	uint8_t *bytes; /* malloc; NULL = none */
+	size_t n;
+} Cubin;
+
+/* nvrtc.c ---------------------------------------------------------------------------------------- */
+
+/* The fixed options one by one, without architecture and defines; NULL after the last. */
+const char *nvrtc_option(int i);
+/* "13.0.88"; false with a reason when NVRTC does not work. Takes 30 ms: it compiles an empty program. */
+bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes);
+/* On failure *log (malloc, or NULL) says why in NVRTC's words, at most 20 lines. */
+bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log);
+
+/* cubin.c ----------------------------------------------------------------------------------------- */
+
+typedef struct CubinInfo { /* of one entry, per thread or block as noted */
+	int registers;         /* a thread */
+	int local_bytes;       /* a thread: spilled registers and arrays in local memory, called functions included */
+	int static_smem_bytes; /* a block, without what the system reserves */
+	int param_bytes;       /* size of the parameters */
+	int max_threads;       /* of __launch_bounds__; 0 = none */
+} CubinInfo;
+
+/* Bounds every offset of the file; false with one sentence when it is no cubin or lacks the entry. */
+bool cubin_read(const uint8_t *bytes, size_t n, const char *entry, CubinInfo *out, char *why, size_t why_bytes);
+
+/* kernel_cache.c ------------------------------------------------------------------------------------ */
+
+typedef struct KernelKey { uint8_t sha256[32]; } KernelKey;
+
+/* Key of everything that matters: sources, constants, target, NVRTC's version and options, entry format. */
+KernelKey kernel_key(const KernelSource *source, const char *nvrtc_version_text);
+/* Makes the folder and its parents; false with errno's reason. */
+bool cache_open(const char *dir, char *why, size_t why_bytes);
+/* True when the cache holds the entry whole; a damaged one counts as absent. */
+bool cache_get(const char *dir, const KernelKey *key, Cubin *out);
+/* Writes beside and renames, so that other processes and a kill at any moment see whole entries only. */
+bool cache_put(const char *dir, const KernelKey *key, const Cubin *cubin, char *why, size_t why_bytes);
+
+#endif

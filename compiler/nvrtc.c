@@ -1,0 +1,150 @@
+/* nvrtc.c - compile one kernel with NVRTC.
+ *
+ * A template and its includes come from the kernel table, never from files, and every constant is a -D. The
+ * options are fixed, so the same kernel gives the same bytes in any folder, on any machine, in any thread:
+ *
+ *   -std=c++17                the templates' language
+ *   -default-device           functions without __device__ are device functions, constexpr ones above all
+ *   --fmad=true --ftz=false --prec-div=true --prec-sqrt=true
+ *                             NVRTC's defaults, said aloud: contraction is wanted (GEMVs are chains of fused
+ *                             multiply-adds), denormals and correct rounding are kept; a template that wants
+ *                             an approximation names it (exp2f by ex2.approx, rsqrtf)
+ *   --no-source-include       no file of the working directory can stand in for an include
+ *
+ * No line info, which would put paths into the cubin, and no extra optimisation flags to keep in mind.
+ */
+#include "compiler/kernels.h"
+
+#include <nvrtc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_OPTIONS = 96, MAX_HEADERS = 32, LOG_LINES = 20 };
+
+static const char *const fixed_options[] = {"-std=c++17", "-default-device", "--fmad=true", "--ftz=false",
+	"--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
+enum { N_FIXED = sizeof fixed_options / sizeof fixed_options[0] };
+
+const char *nvrtc_option(int i)
+{
+	return i < N_FIXED ? fixed_options[i] : NULL;
+}
+
+static const char *source_text(const char *name)
+{
+	for (int i = 0; i < n_template_sources; i++)
+		if (strcmp(template_sources[i].name, name) == 0)
+			return template_sources[i].text;
+	bug("no template source %s", name);
+}
+
+/* Splits "A=1 B=2" into options "-DA=1" in one block of memory, which the caller frees. */
+static char *define_options(const char *defines, const char **options, int *n)
+{
+	char *block = malloc(3 * strlen(defines) + 4), *at = block;
+	for (const char *s = defines; block && *s;) {
+		size_t len = strcspn(s, " ");
+		if (*n == MAX_OPTIONS)
+			bug("more than %d constants: %s", MAX_OPTIONS, defines);
+		options[(*n)++] = at;
+		at += sprintf(at, "-D%.*s", (int)len, s) + 1;
+		s += len + strspn(s + len, " ");
+	}
+	return block;
+}
+
+static char *trimmed_log(nvrtcProgram program)
+{
+	size_t n = 0;
+	if (nvrtcGetProgramLogSize(program, &n) != NVRTC_SUCCESS || n <= 1)
+		return NULL;
+	char *log = calloc(1, n + 1);
+	if (!log || nvrtcGetProgramLog(program, log) != NVRTC_SUCCESS) {
+		free(log);
+		return NULL;
+	}
+	char *end = log;
+	for (int lines = 0; lines < LOG_LINES && *end; lines++)
+		end += strcspn(end, "\n") + (end[strcspn(end, "\n")] == '\n');
+	while (end > log && (end[-1] == '\n' || end[-1] == ' '))
+		end--;
+	*end = 0;
+	return log;
+}
+
+static bool get_cubin(nvrtcProgram program, Cubin *out)
+{
+	if (nvrtcGetCUBINSize(program, &out->n) != NVRTC_SUCCESS || out->n == 0)
+		return false;
+	out->bytes = malloc(out->n);
+	if (out->bytes && nvrtcGetCUBIN(program, (char *)out->bytes) == NVRTC_SUCCESS)
+		return true;
+	free(out->bytes);
+	*out = (Cubin){0};
+	return false;
+}
+
+bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log)
+{
+	const KernelTemplate *t = source->tmpl;
+	const char *headers[MAX_HEADERS], *names[MAX_HEADERS], *options[MAX_OPTIONS];
+	if (t->n_sources > MAX_HEADERS)
+		bug("%s includes more than %d files", t->name, MAX_HEADERS);
+	for (int i = 1; i < t->n_sources; i++) {
+		names[i - 1] = t->sources[i];
+		headers[i - 1] = source_text(t->sources[i]);
+	}
+	char arch[64];
+	snprintf(arch, sizeof arch, "--gpu-architecture=%s", source->target);
+	int n = 0;
+	options[n++] = arch;
+	for (int i = 0; i < N_FIXED; i++)
+		options[n++] = fixed_options[i];
+	char *block = define_options(source->defines, options, &n);
+	*out = (Cubin){0};
+	*log = NULL;
+	nvrtcProgram program = NULL;
+	nvrtcResult rc = nvrtcCreateProgram(&program, source_text(t->sources[0]), t->sources[0], t->n_sources - 1,
+		headers, names);
+	bool ok = block && rc == NVRTC_SUCCESS;
+	if (ok) {
+		rc = nvrtcCompileProgram(program, n, options);
+		ok = rc == NVRTC_SUCCESS && get_cubin(program, out);
+		if (!ok)
+			*log = trimmed_log(program);
+		nvrtcDestroyProgram(&program);
+	}
+	if (!ok && !*log)
+		*log = strdup(nvrtcGetErrorString(rc));
+	free(block);
+	return ok;
+}
+
+/* The library's own version call knows no patch level, and patch levels differ in the code they emit. The head of
+ * a PTX text names it: "// Cuda compilation tools, release 13.0, V13.0.88". */
+bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes)
+{
+	static const char *const options[] = {"--gpu-architecture=compute_80"};
+	nvrtcProgram program = NULL;
+	size_t n = 0;
+	char *ptx = NULL;
+	nvrtcResult rc = nvrtcCreateProgram(&program, "", "empty.cu", 0, NULL, NULL);
+	if (rc == NVRTC_SUCCESS)
+		rc = nvrtcCompileProgram(program, 1, options);
+	if (rc == NVRTC_SUCCESS)
+		rc = nvrtcGetPTXSize(program, &n);
+	if (rc == NVRTC_SUCCESS && (ptx = calloc(1, n + 1)))
+		rc = nvrtcGetPTX(program, ptx);
+	if (program)
+		nvrtcDestroyProgram(&program);
+	const char *v = ptx ? strstr(ptx, ", V") : NULL;
+	size_t len = v ? strspn(v + 3, "0123456789.") : 0;
+	bool ok = rc == NVRTC_SUCCESS && len > 0 && len < bytes;
+	if (ok)
+		snprintf(text, bytes, "%.*s", (int)len, v + 3);
+	else
+		snprintf(why, why_bytes, "%s", rc == NVRTC_SUCCESS ? "its version cannot be read" : nvrtcGetErrorString(rc));
+	free(ptx);
+	return ok;
+}
