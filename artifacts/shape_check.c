@@ -1,7 +1,7 @@
 /* shape_check.c - do tensors fit the row of their op in ops.h?
  *
  * A row's shape is a list of terms, "ROWS, (NH + 2 * NKV) * HDIM". Some names have one value in the whole graph
- * (ROWS, OUTS, SLOTS, PAGES, ...), some are attributes of the op, and the others are local: the first operand
+ * (OUTS, SLOTS, PAGES, ...), ROWS is either the rows or the outs of a step (a norm runs over both), some are attributes of the op, and the others are local: the first operand
  * that has such a name as a whole term gives its value. Then every term is evaluated and compared. A term with a
  * name that nothing decides (an attribute, where the caller has none) is not compared.
  */
@@ -99,7 +99,7 @@ static int64_t sum(Term *t)
 static void define_globals(Env *e, const Graph *g, const OpShapes *s)
 {
 	const struct { const char *name; int64_t value; } fixed[] = {
-		{"ROWS", s->rows}, {"OUTS", s->outs}, {"SLOTS", g->slots}, {"SEGS", g->slots},
+		{"OUTS", s->outs}, {"SLOTS", g->slots}, {"SEGS", g->slots},
 		{"PAGES", g->pages}, {"PAGE", g->page}, {"MAX_PAGES", g->max_pages}};
 	for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
 		define(e, fixed[i].name, strlen(fixed[i].name), fixed[i].value);
@@ -149,7 +149,12 @@ bool check_op_shapes(const Graph *g, const OpShapes *s, const char *what, Why *w
 	if (s->attrs && op_has_attr(s->op, "PAGE") && s->attrs->page != g->page)
 		return why_not(why, READ_MALFORMED, "%s: PAGE is %d, the graph's page has %d tokens", what,
 			s->attrs->page, g->page);
-	if (each_term(s, &e, false, &i, &d) && each_term(s, &e, true, &i, &d))
+	bool ok = each_term(s, &e, false, &i, &d);
+	const int64_t *rows = lookup(&e, "ROWS", 4);
+	if (ok && rows && *rows != s->rows && *rows != s->outs)
+		return why_not(why, READ_MALFORMED, "%s: %lld rows, neither the step's nor its outs", what,
+			(long long)*rows);
+	if (ok && each_term(s, &e, true, &i, &d))
 		return true;
 	return why_not(why, READ_MALFORMED, "%s: operand %s does not have the shape [%s]", what,
 		op_table[s->op].operands[i].name, op_table[s->op].operands[i].shape);
