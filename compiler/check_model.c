@@ -136,7 +136,7 @@ void print_model(Compile *c, void *file)
 		fprintf(f, "shard      %d  %s  %" PRId64 " bytes\n", i, m->shards.at[i].name, m->shards.at[i].bytes);
 	for (int i = 0; i < m->tensors.n; i++) {
 		const StTensor *t = &m->tensors.at[i];
-		fprintf(f, "tensor     %s  %s [", t->name, t->st_dtype);
+		fprintf(f, "tensor     %s  %s [", t->name, t->dtype_text);
 		for (int d = 0; d < t->n_dims; d++)
 			fprintf(f, "%s%" PRId64, d ? "," : "", t->shape[d]);
 		fprintf(f, "]  shard %d  at %" PRId64 "  bytes %" PRId64 "\n", t->shard, t->offset, t->bytes);

@@ -80,14 +80,11 @@ typedef struct Shard {
 
 typedef struct StTensor { /* a tensor as a safetensors header describes it */
 	const char *name;
-	Dtype dtype;           /* DT_COUNT = a type of the format that the compiler does not read */
-	const char *st_dtype;  /* as the header spells it: "BF16", "F8_E4M3" */
+	Dtype dtype;           /* DT_COUNT when it is not supported */
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS];
 	int shard;
 	int64_t offset, bytes; /* from the shard's start */
-	bool is_supported;      /* dtype is one of ours; else only dtype_text says what it is */
-	const char *dtype_text; /* as the header spells it: "BF16", "F8_E4M3" */
 	int used_by;           /* weights of the graph that read it; 0 after build-graph = an error */
 } StTensor;
 

@@ -73,9 +73,10 @@ static bool read_type(Reading *r, const Value *entry, const Value *v, StTensor *
 	for (size_t i = 0; i < sizeof st_types / sizeof st_types[0]; i++) {
 		if (strcmp(st_types[i].name, v->string) != 0)
 			continue;
-		t->st_dtype = st_types[i].name;
+		t->dtype_text = st_types[i].name;
 		*bits = st_types[i].bits;
-		if (!dtype_from_safetensors(t->st_dtype, &t->dtype))
+		t->is_supported = dtype_from_safetensors(t->dtype_text, &t->dtype);
+		if (!t->is_supported)
 			t->dtype = DT_COUNT;
 		return true;
 	}
@@ -102,7 +103,7 @@ static bool read_extents(Reading *r, const Value *entry, const Value *v, StTenso
 	}
 	if (total_bits % 8)
 		return fail_at(r->d, A0405, at, "%s: shape %s of %s ends inside a byte", entry->key, entry_text(r, v),
-			t->st_dtype);
+			t->dtype_text);
 	t->bytes = total_bits / 8;
 	return true;
 }
@@ -121,7 +122,7 @@ static bool read_range(Reading *r, const Value *entry, const Value *v, StTensor 
 			entry_text(r, v), (long long)data_bytes);
 	if (end->integer - begin->integer != t->bytes)
 		return fail_at(r->d, A0405, at, "%s: %lld bytes wanted by its dtype %s and shape, %lld in data_offsets %s",
-			entry->key, (long long)t->bytes, t->st_dtype, (long long)(end->integer - begin->integer),
+			entry->key, (long long)t->bytes, t->dtype_text, (long long)(end->integer - begin->integer),
 			entry_text(r, v));
 	t->offset = begin->integer; /* from the data's start until the file is known to be sound */
 	return true;

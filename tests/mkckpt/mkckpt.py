@@ -379,7 +379,7 @@ def shard_names(count):
 
 def pack(knob, tensors):
     """(file name -> Container, index object or None)."""
-    metadata = knob["metadata"] or None
+    metadata = dict(knob["metadata"]) or None  # a copy: box_meta adds to it
     if knob["shards"] == 1:
         return {"model.safetensors": Container.of(tensors, metadata)}, None
     names = shard_names(knob["shards"])
