@@ -153,6 +153,13 @@ typedef struct Weight {
 	uint8_t sha256[32];  /* of its bytes */
 } Weight;
 
+/* Tensors that every graph has under these names, with these types: the host and the state of slots. An operand
+ * of an op that has such a name is this tensor. Dims: DIM_ROWS, DIM_OUTS, DIM_SLOTS, DIM_MAX_PAGES, DIM_VOCAB. */
+enum { DIM_SLOTS = -3, DIM_MAX_PAGES = -4, DIM_VOCAB = -5 };
+typedef struct FrameTensor { const char *name; Role role; Dtype dtype; int n_dims; int64_t shape[2]; } FrameTensor;
+extern const FrameTensor frame_table[];
+extern const int n_frame_table;
+
 typedef struct Graph {
 	const char *family; /* "llama" */
 	int n_layers, vocab, hidden_dim;

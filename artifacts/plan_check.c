@@ -159,6 +159,28 @@ static bool check_tensor(const Graph *g, const Tensor *t, Why *why)
 	return true;
 }
 
+static const FrameTensor *find_frame(const char *name)
+{
+	for (int i = 0; i < n_frame_table; i++)
+		if (strcmp(frame_table[i].name, name) == 0)
+			return &frame_table[i];
+	return NULL;
+}
+
+/* Inputs and outputs are those the host knows; state of such a name has the type everybody relies on. */
+static bool check_frame(const Graph *g, const Tensor *t, Why *why)
+{
+	const FrameTensor *f = find_frame(t->name);
+	bool is_host = t->role == ROLE_INPUT || t->role == ROLE_OUTPUT;
+	if (!f)
+		return !is_host || REFUSE("tensor %s: the host does not know this %s", t->name, role_name(t->role));
+	bool same = f->role == t->role && f->dtype == t->dtype && f->n_dims == t->n_dims;
+	for (int i = 0; i < f->n_dims && same; i++)
+		same = t->shape[i] == (f->shape[i] == DIM_SLOTS ? g->slots : f->shape[i] == DIM_VOCAB ? g->vocab
+			: f->shape[i] == DIM_MAX_PAGES ? g->max_pages : f->shape[i]);
+	return same || REFUSE("tensor %s: not the type that the step loop relies on", t->name);
+}
+
 static bool check_graph_op(const Graph *g, int index, Why *why)
 {
 	const GraphOp *op = &g->ops[index];
@@ -180,6 +202,8 @@ static bool check_graph_op(const Graph *g, int index, Why *why)
 			continue;
 		if (is_written && g->tensors[t].role == ROLE_WEIGHT)
 			return REFUSE("%s: writes weight %s", what, g->tensors[t].name);
+		if (find_frame(info->operands[i].name) && strcmp(info->operands[i].name, g->tensors[t].name) != 0)
+			return REFUSE("%s: operand %s is tensor %s", what, info->operands[i].name, g->tensors[t].name);
 		s.shape[i] = g->tensors[t].shape;
 		s.n_dims[i] = g->tensors[t].n_dims;
 	}
@@ -192,7 +216,7 @@ bool check_graph_section(const Graph *g, Why *why)
 		!UNIQUE("tensor", g->tensors, g->n_tensors) || !check_weights(g, why))
 		return false;
 	for (int i = 0; i < g->n_tensors; i++)
-		if (!check_tensor(g, &g->tensors[i], why))
+		if (!check_tensor(g, &g->tensors[i], why) || !check_frame(g, &g->tensors[i], why))
 			return false;
 	for (int i = 0; i < g->n_ops; i++)
 		if (!check_graph_op(g, i, why))
@@ -254,6 +278,10 @@ static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
 	const Tensor *t = b->tensor < 0 ? NULL : &g->tensors[b->tensor];
 	if (t && (arena_of[t->role] != b->arena || t->dtype != b->dtype || strcmp(t->name, b->name) != 0))
 		return REFUSE("%s[%d] buffer %s: is not tensor %s", in, p->rows, b->name, t->name);
+	for (int i = 0; t && i < b->n_dims; i++)
+		if (b->n_dims != t->n_dims || b->shape[i] != (t->shape[i] == DIM_ROWS ? p->rows
+			: t->shape[i] == DIM_OUTS ? p->outs : t->shape[i]))
+			return REFUSE("%s[%d] buffer %s: not the shape of its tensor", in, p->rows, b->name);
 	if (!t && (b->arena == ARENA_STATE || b->arena == ARENA_IO))
 		return REFUSE("%s[%d] buffer %s: %s without a tensor", in, p->rows, b->name,
 			arena_name(b->arena));
@@ -333,6 +361,9 @@ static bool check_args(const Checking *c, const Phase *p, int index, const char 
 		const Buf *b = &p->bufs[a->buf];
 		if (b->arena == ARENA_WEIGHTS && (role == OPERAND_OUT || role == OPERAND_INOUT))
 			return REFUSE("%s: writes weight %s", what, b->name);
+		if (find_frame(info->operands[a->operand].name) &&
+			strcmp(info->operands[a->operand].name, b->name) != 0)
+			return REFUSE("%s: operand %s is buffer %s", what, info->operands[a->operand].name, b->name);
 		if (index < b->first || index > b->last)
 			return REFUSE("%s: buffer %s does not live then", what, b->name);
 		s.shape[a->operand] = b->shape;

@@ -95,3 +95,28 @@ const char *role_name(Role r) { return roles[r]; }
 const char *arena_name(ArenaKind a) { return arenas[a]; }
 const char *phase_name(PhaseKind p) { return phases[p]; }
 const char *verdict_name(Verdict v) { return verdicts[v]; }
+
+#define I32 DT_i32
+#define F32 DT_f32
+const FrameTensor frame_table[] = {
+	{"step", ROLE_INPUT, I32, 1, {4}},
+	{"row_token", ROLE_INPUT, I32, 1, {DIM_ROWS}},
+	{"row_slot", ROLE_INPUT, I32, 1, {DIM_ROWS}},
+	{"row_pos", ROLE_INPUT, I32, 1, {DIM_ROWS}},
+	{"out_row", ROLE_INPUT, I32, 1, {DIM_OUTS}},
+	{"seg", ROLE_INPUT, I32, 2, {DIM_SLOTS, 4}},
+	{"acquire", ROLE_INPUT, I32, 1, {DIM_SLOTS}},
+	{"new_sampling", ROLE_INPUT, F32, 2, {DIM_SLOTS, 8}},
+	{"new_limits", ROLE_INPUT, I32, 2, {DIM_SLOTS, 8}},
+	{"new_pages", ROLE_INPUT, I32, 2, {DIM_SLOTS, DIM_MAX_PAGES}},
+	{"out_token", ROLE_OUTPUT, I32, 1, {DIM_OUTS}},
+	{"out_done", ROLE_OUTPUT, I32, 1, {DIM_OUTS}},
+	{"out_logprob", ROLE_OUTPUT, F32, 1, {DIM_OUTS}},
+	{"page_table", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_MAX_PAGES}},
+	{"slot_len", ROLE_STATE, I32, 1, {DIM_SLOTS}},
+	{"slot_token", ROLE_STATE, I32, 1, {DIM_SLOTS}},
+	{"sampling", ROLE_STATE, F32, 2, {DIM_SLOTS, 8}},
+	{"limits", ROLE_STATE, I32, 2, {DIM_SLOTS, 8}},
+	{"counts", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_VOCAB}},
+};
+const int n_frame_table = (int)(sizeof frame_table / sizeof frame_table[0]);

@@ -82,7 +82,7 @@ AtlasStatus cuda_open(const DeviceConfig *config, Device **device, AtlasError *e
 AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error);
 
 /* Writes status and sentence into *error (may be NULL); returns status. */
-AtlasStatus atlas_fail(AtlasError *error, AtlasStatus status, const char *fmt, ...)
+AtlasStatus error_set(AtlasError *error, AtlasStatus status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 #endif

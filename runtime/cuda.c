@@ -1,0 +1,620 @@
+/* cuda.c - the GPU: memory, weights, kernels and one graph a phase, then replays.
+ *
+ * Opening does everything that can fail for a reason of the machine, in this order: driver, device, architecture,
+ * memory. Each arena is one allocation of the size the plan says. A phase becomes a CUDA graph node by node: a
+ * launch is a kernel node, its deps are the edges, its arguments an image of the argument struct made from
+ * the arenas' addresses. A step copies the inputs in one piece, launches one graph, copies the outputs in one
+ * piece, and waits. The context is the device's primary one, current only during our calls.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/device.h"
+#include "runtime/driver.h"
+
+enum {
+	STAGE_BYTES = 8 << 20, /* of each of two pinned buffers: 8 MiB keep a PCIe 5 link busy */
+};
+
+typedef struct LoadedCubin { int64_t offset; CuLibrary library; } LoadedCubin;
+
+typedef struct Cuda {
+	Device base;
+	Driver cu;
+	const Artifact *artifact;
+	const TargetPlan *plan;
+	CuDevice device;
+	CuContext context;
+	CuStream stream;
+	CuEvent done, staged[2];
+	CuPtr arena[ARENA_COUNT];
+	uint8_t *host_io;   /* pinned image of the io arena */
+	uint8_t *stage[2];  /* pinned; weights go through them at open, results of read and trace later */
+	LoadedCubin *cubins; int n_cubins;
+	CuKernel *kernels;  /* [plan->n_kernels] */
+	CuGraphExec *graphs; /* [plan->n_phases] */
+	int last_phase;     /* whose buffers hold the last step; -1 = none */
+	int smem_limit;     /* bytes a block may ask for on this device */
+	bool has_context;
+} Cuda;
+
+static AtlasStatus cuda_fail(Cuda *c, CuResult r, const char *call, const char *about)
+{
+	return error_set(&c->base.error, driver_status(r), "%s failed (%s%s%s): %s", call, about,
+		*about ? ", " : "", c->base.name[0] ? c->base.name : "no device yet", driver_error(&c->cu, r));
+}
+
+/* Calls the driver; on failure returns from the function around it. */
+#define CALL(c, about, fn, ...) \
+	do { \
+		CuResult call_result = (c)->cu.fn(__VA_ARGS__); \
+		if (call_result != CU_SUCCESS) \
+			return cuda_fail(c, call_result, "cu" #fn, about); \
+	} while (0)
+#define TRY(expression) \
+	do { \
+		AtlasStatus try_status = (expression); \
+		if (try_status != ATLAS_OK) \
+			return try_status; \
+	} while (0)
+
+/* Choosing the device ------------------------------------------------------------------------------- */
+
+/* A target with a letter (sm_90a) runs on exactly its capability, another one on all later minors. */
+static const TargetPlan *find_target(const Artifact *a, int major, int minor)
+{
+	const TargetPlan *best = NULL;
+	int best_rank = -1;
+	for (int i = 0; i < a->n_targets; i++) {
+		const TargetPlan *t = &a->targets[i];
+		bool is_exact = t->target[strlen(t->target) - 1] == 'a';
+		if (t->cc_major != major || (is_exact ? t->cc_minor != minor : t->cc_minor > minor))
+			continue;
+		int rank = is_exact ? 100 : t->cc_minor;
+		if (rank > best_rank) {
+			best = t;
+			best_rank = rank;
+		}
+	}
+	return best;
+}
+
+static void list_targets(const Artifact *a, char *text, size_t n)
+{
+	size_t at = 0;
+	text[0] = 0;
+	for (int i = 0; i < a->n_targets && at < n; i++)
+		at += (size_t)snprintf(text + at, n - at, i ? ", %s" : "%s", a->targets[i].target);
+}
+
+static AtlasStatus choose_device(Cuda *c, int index)
+{
+	int version, count, major, minor;
+	char targets[128];
+	CALL(c, "", Init, 0);
+	CALL(c, "", DriverGetVersion, &version);
+	if (version < DRIVER_VERSION_MIN)
+		return error_set(&c->base.error, ATLAS_DRIVER_OLD, "the driver serves CUDA %d.%d: %d.%d or later is needed",
+			version / 1000, version % 1000 / 10, DRIVER_VERSION_MIN / 1000,
+			DRIVER_VERSION_MIN % 1000 / 10);
+	CALL(c, "", DeviceGetCount, &count);
+	if (index < 0 || index >= count)
+		return error_set(&c->base.error, ATLAS_NO_DEVICE, "GPU %d: the driver shows %d", index, count);
+	CALL(c, "", DeviceGet, &c->device, index);
+	CALL(c, "", DeviceGetName, c->base.name, sizeof c->base.name, c->device);
+	CALL(c, "", DeviceGetAttribute, &major, CU_ATTR_CC_MAJOR, c->device);
+	CALL(c, "", DeviceGetAttribute, &minor, CU_ATTR_CC_MINOR, c->device);
+	CALL(c, "", DeviceGetAttribute, &c->smem_limit, CU_ATTR_SMEM_OPTIN, c->device);
+	c->plan = find_target(c->artifact, major, minor);
+	list_targets(c->artifact, targets, sizeof targets);
+	if (!c->plan)
+		return error_set(&c->base.error, ATLAS_ARCH, "%s has compute capability %d.%d: the plan is for %s",
+			c->base.name, major, minor, targets);
+	c->base.target = c->plan->target;
+	for (int i = 0; i < c->plan->n_kernels; i++) {
+		const Kernel *k = &c->plan->kernels[i];
+		if (k->smem_bytes + k->static_smem_bytes > c->smem_limit)
+			return error_set(&c->base.error, ATLAS_ARCH, "kernel %s needs %d bytes of shared memory: %s has %d",
+				k->name, k->smem_bytes + k->static_smem_bytes, c->base.name, c->smem_limit);
+	}
+	return ATLAS_OK;
+}
+
+/* Memory --------------------------------------------------------------------------------------------- */
+
+static AtlasStatus take_memory(Cuda *c)
+{
+	const int64_t *bytes = c->plan->arena_bytes;
+	size_t free_bytes, total_bytes;
+	int64_t need = 0;
+	for (int i = 0; i < ARENA_COUNT; i++)
+		need += bytes[i];
+	CALL(c, "", MemGetInfo, &free_bytes, &total_bytes);
+	if ((uint64_t)need > free_bytes)
+		return error_set(&c->base.error, ATLAS_DEVICE_MEMORY,
+			"%s: %.1f MiB needed (weights %.1f, state %.1f, scratch %.1f, io %.1f), %.1f of %.1f MiB free",
+			c->base.name, (double)need / 1048576, (double)bytes[0] / 1048576,
+			(double)bytes[1] / 1048576, (double)bytes[2] / 1048576, (double)bytes[3] / 1048576,
+			(double)free_bytes / 1048576, (double)total_bytes / 1048576);
+	for (int i = 0; i < ARENA_COUNT; i++)
+		if (bytes[i])
+			CALL(c, arena_name((ArenaKind)i), MemAlloc, &c->arena[i], (size_t)bytes[i]);
+	c->base.bytes = need;
+	void *host;
+	CALL(c, "pinned io", MemHostAlloc, &host, (size_t)bytes[ARENA_IO] + 1, 0);
+	memset(host, 0, (size_t)bytes[ARENA_IO] + 1);
+	c->host_io = host;
+	for (int i = 0; i < 2; i++) {
+		CALL(c, "pinned staging", MemHostAlloc, &host, STAGE_BYTES, 0);
+		c->stage[i] = host;
+	}
+	for (int i = ARENA_STATE; i < ARENA_COUNT; i++)
+		if (bytes[i])
+			CALL(c, arena_name((ArenaKind)i), MemsetD8Async, c->arena[i], 0, (size_t)bytes[i], c->stream);
+	return ATLAS_OK;
+}
+
+/* Through two pinned buffers: one is filled from the mapped file while the other is on its way. */
+static AtlasStatus load_weights(Cuda *c, const uint8_t *const *weights)
+{
+	const Graph *g = &c->artifact->graph;
+	int side = 0;
+	for (int i = 0; i < g->n_weights; i++) {
+		const Weight *w = &g->weights[i];
+		for (int64_t at = 0; at < w->bytes; at += STAGE_BYTES, side ^= 1) {
+			int64_t left = w->bytes - at, n = left < STAGE_BYTES ? left : STAGE_BYTES;
+			CALL(c, w->name, EventSynchronize, c->staged[side]);
+			memcpy(c->stage[side], weights[i] + at, (size_t)n);
+			CALL(c, w->name, MemcpyHtoDAsync, c->arena[ARENA_WEIGHTS] + (CuPtr)(w->offset + at),
+				c->stage[side], (size_t)n, c->stream);
+			CALL(c, w->name, EventRecord, c->staged[side], c->stream);
+		}
+	}
+	CALL(c, "weights", StreamSynchronize, c->stream);
+	return ATLAS_OK;
+}
+
+/* Kernels and graphs ------------------------------------------------------------------------------------ */
+
+static AtlasStatus load_cubin(Cuda *c, const Kernel *k, CuLibrary *library)
+{
+	const Section *cubins = artifact_section(c->artifact, "cubins");
+	for (int i = 0; i < c->n_cubins; i++)
+		if (c->cubins[i].offset == k->cubin_offset) {
+			*library = c->cubins[i].library;
+			return ATLAS_OK;
+		}
+	CALL(c, k->name, LibraryLoadData, library, c->artifact->file + cubins->offset + k->cubin_offset, NULL,
+		NULL, 0, NULL, NULL, 0);
+	c->cubins[c->n_cubins++] = (LoadedCubin){k->cubin_offset, *library};
+	return ATLAS_OK;
+}
+
+static AtlasStatus load_kernels(Cuda *c)
+{
+	for (int i = 0; i < c->plan->n_kernels; i++) {
+		const Kernel *k = &c->plan->kernels[i];
+		CuLibrary library;
+		size_t offset, bytes;
+		TRY(load_cubin(c, k, &library));
+		CALL(c, k->name, LibraryGetKernel, &c->kernels[i], library, k->entry);
+		CALL(c, k->name, KernelGetParamInfo, c->kernels[i], 0, &offset, &bytes);
+		if (offset != 0 || bytes != (size_t)k->param_bytes)
+			return error_set(&c->base.error, ATLAS_MALFORMED,
+				"kernel %s takes %zu bytes of arguments, the plan passes %d", k->name, bytes, k->param_bytes);
+		if (k->smem_bytes > 0)
+			CALL(c, k->name, KernelSetAttribute, CU_KERNEL_MAX_DYNAMIC_SMEM, k->smem_bytes, c->kernels[i],
+				c->device);
+	}
+	return ATLAS_OK;
+}
+
+/* The argument struct of a launch, as the kernel will read it. */
+static void fill_args(const Cuda *c, const Phase *p, const Launch *l, uint8_t image[PLAN_MAX_PARAM_BYTES])
+{
+	memset(image, 0, PLAN_MAX_PARAM_BYTES);
+	for (int i = 0; i < l->n_args; i++) {
+		if (l->args[i].buf < 0)
+			continue;
+		const Buf *b = &p->bufs[l->args[i].buf];
+		CuPtr at = c->arena[b->arena] + (CuPtr)b->offset;
+		memcpy(image + l->args[i].field_offset, &at, sizeof at);
+	}
+}
+
+static AtlasStatus add_nodes(Cuda *c, const Phase *p, CuGraph graph, CuGraphNode *nodes, CuGraphNode *deps)
+{
+	for (int i = 0; i < p->n_launches; i++) {
+		const Launch *l = &p->launches[i];
+		const Kernel *k = &c->plan->kernels[l->kernel];
+		_Alignas(16) uint8_t image[PLAN_MAX_PARAM_BYTES];
+		void *params[] = {image};
+		CuKernelNode node = {.smem_bytes = (unsigned)k->smem_bytes, .params = params,
+			.kern = c->kernels[l->kernel], .ctx = c->context};
+		for (int d = 0; d < 3; d++) {
+			node.grid[d] = (unsigned)l->grid[d];
+			node.block[d] = (unsigned)k->block[d];
+		}
+		for (int d = 0; d < l->n_deps; d++)
+			deps[d] = nodes[l->deps[d]];
+		fill_args(c, p, l, image);
+		CALL(c, k->name, GraphAddKernelNode, &nodes[i], graph, deps, (size_t)l->n_deps, &node);
+	}
+	return ATLAS_OK;
+}
+
+static AtlasStatus build_graph(Cuda *c, int phase)
+{
+	const Phase *p = &c->plan->phases[phase];
+	const char *name = phase_name(p->kind);
+	CuGraph graph;
+	CuGraphNode *nodes = malloc(2 * sizeof *nodes * (size_t)p->n_launches);
+	if (!nodes)
+		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d graph nodes", p->n_launches);
+	CuResult r = c->cu.GraphCreate(&graph, 0);
+	if (r != CU_SUCCESS) {
+		free(nodes);
+		return cuda_fail(c, r, "cuGraphCreate", name);
+	}
+	AtlasStatus s = add_nodes(c, p, graph, nodes, nodes + p->n_launches);
+	if (s == ATLAS_OK && (r = c->cu.GraphInstantiateWithFlags(&c->graphs[phase], graph, 0)) != CU_SUCCESS) {
+		c->graphs[phase] = NULL;
+		s = cuda_fail(c, r, "cuGraphInstantiate", name);
+	}
+	if (s == ATLAS_OK && (r = c->cu.GraphUpload(c->graphs[phase], c->stream)) != CU_SUCCESS)
+		s = cuda_fail(c, r, "cuGraphUpload", name);
+	c->cu.GraphDestroy(graph); /* the instance stands alone */
+	free(nodes);
+	return s;
+}
+
+/* Steps ------------------------------------------------------------------------------------------------ */
+
+/* The smallest bucket that holds the step, or -1. Phases of a kind stand in ascending order. */
+static int find_phase(const Cuda *c, const StepSize *size)
+{
+	for (int i = 0; i < c->plan->n_phases; i++) {
+		const Phase *p = &c->plan->phases[i];
+		if (p->kind == size->phase && p->rows >= size->rows && p->outs >= size->outs)
+			return i;
+	}
+	return -1;
+}
+
+/* Finds the bucket, writes `step`, and makes the rows and outs beyond the step idle. */
+static AtlasStatus prepare(Cuda *c, const StepSize *size)
+{
+	StepIo *io = &c->base.io;
+	c->last_phase = find_phase(c, size);
+	if (c->last_phase < 0)
+		return error_set(&c->base.error, ATLAS_UNSUPPORTED, "no %s phase for %d rows and %d outs",
+			phase_name(size->phase), size->rows, size->outs);
+	const Phase *p = &c->plan->phases[c->last_phase];
+	io->step[0] = size->rows;
+	io->step[1] = size->outs;
+	io->step[2] = size->segs;
+	io->step[3] = size->flags;
+	for (int i = size->rows; i < p->rows; i++)
+		io->row_slot[i] = -1;
+	for (int i = size->rows; i < p->rows && size->phase == PREFILL; i++)
+		io->row_token[i] = io->row_pos[i] = 0;
+	for (int i = size->outs; i < p->outs; i++)
+		io->out_row[i] = -1;
+	return ATLAS_OK;
+}
+
+static AtlasStatus copy_inputs(Cuda *c)
+{
+	CALL(c, "inputs", MemcpyHtoDAsync, c->arena[ARENA_IO], c->host_io, (size_t)c->plan->input_bytes,
+		c->stream);
+	return ATLAS_OK;
+}
+
+static AtlasStatus replay(Cuda *c, const StepSize *size)
+{
+	TRY(prepare(c, size));
+	TRY(copy_inputs(c));
+	CALL(c, phase_name(size->phase), GraphLaunch, c->graphs[c->last_phase], c->stream);
+	if (c->plan->output_bytes)
+		CALL(c, "outputs", MemcpyDtoHAsync, c->host_io + c->plan->input_bytes,
+			c->arena[ARENA_IO] + (CuPtr)c->plan->input_bytes, (size_t)c->plan->output_bytes, c->stream);
+	CALL(c, phase_name(size->phase), EventRecord, c->done, c->stream);
+	CALL(c, phase_name(size->phase), EventSynchronize, c->done);
+	return ATLAS_OK;
+}
+
+static float bf16_to_f32(uint16_t h)
+{
+	uint32_t bits = (uint32_t)h << 16;
+	float f;
+	memcpy(&f, &bits, sizeof f);
+	return f;
+}
+
+static float f16_to_f32(uint16_t h)
+{
+	int exponent = h >> 10 & 31, fraction = h & 1023;
+	float f = exponent == 0 ? (float)fraction * 0x1p-24f : 0; /* zero and subnormals */
+	if (exponent > 0) {
+		uint32_t bits = (uint32_t)(exponent == 31 ? 255 : exponent + 112) << 23 | (uint32_t)fraction << 13;
+		memcpy(&f, &bits, sizeof f);
+	}
+	return h >> 15 ? -f : f;
+}
+
+static void to_f32(Dtype dtype, const uint8_t *from, int64_t n, float *to)
+{
+	for (int64_t i = 0; i < n; i++) {
+		uint16_t half;
+		int32_t whole;
+		if (dtype == DT_f32) {
+			memcpy(&to[i], from + 4 * i, 4);
+		} else if (dtype == DT_i32) {
+			memcpy(&whole, from + 4 * i, 4);
+			to[i] = (float)whole;
+		} else {
+			memcpy(&half, from + 2 * i, 2);
+			to[i] = dtype == DT_bf16 ? bf16_to_f32(half) : f16_to_f32(half);
+		}
+	}
+}
+
+/* Elements [first, first + n) of a buffer; ends with the stream idle. */
+static AtlasStatus read_buf(Cuda *c, const Buf *b, int64_t first, int64_t n, float *dst)
+{
+	int size = dtype_bytes(b->dtype);
+	int64_t most = STAGE_BYTES / size;
+	if (first < 0 || n < 0 || n > b->bytes / size - first)
+		return error_set(&c->base.error, ATLAS_ARGUMENT, "elements %lld..%lld of %s, which has %lld",
+			(long long)first, (long long)(first + n), b->name, (long long)(b->bytes / size));
+	for (int64_t at = 0; at < n; at += most) {
+		int64_t part = n - at < most ? n - at : most;
+		CALL(c, b->name, MemcpyDtoHAsync, c->stage[0],
+			c->arena[b->arena] + (CuPtr)(b->offset + (first + at) * size), (size_t)(part * size), c->stream);
+		CALL(c, b->name, StreamSynchronize, c->stream);
+		to_f32(b->dtype, c->stage[0], part, dst + at);
+	}
+	return ATLAS_OK;
+}
+
+static AtlasStatus read_named(Cuda *c, const char *tensor, int64_t first, int64_t n, float *dst)
+{
+	const Phase *p = c->last_phase < 0 ? NULL : &c->plan->phases[c->last_phase];
+	for (int i = 0; p && i < p->n_bufs; i++)
+		if (strcmp(p->bufs[i].name, tensor) == 0)
+			return read_buf(c, &p->bufs[i], first, n, dst);
+	return error_set(&c->base.error, ATLAS_UNSUPPORTED, "the last step has no tensor %s", tensor);
+}
+
+/* What a launch writes: its first OUT operand. */
+static const Buf *output_of(const Phase *p, const Launch *l)
+{
+	for (int i = 0; i < l->n_args; i++)
+		if (l->args[i].buf >= 0 && op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
+			return &p->bufs[l->args[i].buf];
+	return NULL;
+}
+
+static AtlasStatus launch_one(Cuda *c, const Phase *p, const Launch *l)
+{
+	const Kernel *k = &c->plan->kernels[l->kernel];
+	_Alignas(16) uint8_t image[PLAN_MAX_PARAM_BYTES];
+	void *params[] = {image};
+	fill_args(c, p, l, image);
+	CALL(c, k->name, LaunchKernel, c->kernels[l->kernel], (unsigned)l->grid[0], (unsigned)l->grid[1],
+		(unsigned)l->grid[2], (unsigned)k->block[0], (unsigned)k->block[1], (unsigned)k->block[2],
+		(unsigned)k->smem_bytes, c->stream, params, NULL);
+	return ATLAS_OK;
+}
+
+static AtlasStatus trace_launches(Cuda *c, const StepSize *size, DeviceLayerFn *fn, void *ctx)
+{
+	TRY(prepare(c, size));
+	TRY(copy_inputs(c));
+	const Phase *p = &c->plan->phases[c->last_phase];
+	for (int i = 0; i < p->n_launches; i++) {
+		const Launch *l = &p->launches[i];
+		TRY(launch_one(c, p, l));
+		const Buf *b = l->produces_layer >= 0 ? output_of(p, l) : NULL;
+		if (!b)
+			continue;
+		int64_t cols = b->bytes / dtype_bytes(b->dtype) / p->rows, n = cols * size->rows;
+		float *hidden = malloc(sizeof *hidden * (size_t)n);
+		AtlasStatus s = hidden ? read_buf(c, b, 0, n, hidden)
+			: error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for a layer of %lld values", (long long)n);
+		if (s == ATLAS_OK && fn(ctx, l->produces_layer, size->rows, (int)cols, hidden) != 0)
+			s = ATLAS_STOPPED;
+		free(hidden);
+		if (s != ATLAS_OK) {
+			c->cu.StreamSynchronize(c->stream);
+			return s;
+		}
+	}
+	CALL(c, "trace", StreamSynchronize, c->stream);
+	return ATLAS_OK;
+}
+
+/* The interface ------------------------------------------------------------------------------------------ */
+
+static AtlasStatus enter(Cuda *c)
+{
+	CALL(c, "", CtxPushCurrent, c->context);
+	return ATLAS_OK;
+}
+
+static AtlasStatus leave(Cuda *c, AtlasStatus s)
+{
+	CuContext popped;
+	c->cu.CtxPopCurrent(&popped);
+	return s;
+}
+
+static AtlasStatus cuda_run(Device *d, const StepSize *size)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return leave(c, replay(c, size));
+}
+
+static AtlasStatus cuda_trace(Device *d, const StepSize *size, DeviceLayerFn *fn, void *ctx)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return leave(c, trace_launches(c, size, fn, ctx));
+}
+
+static AtlasStatus cuda_read(Device *d, const char *tensor, int64_t first, int64_t n, float *dst)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return leave(c, read_named(c, tensor, first, n, dst));
+}
+
+static void give_back(Cuda *c)
+{
+	Driver *cu = &c->cu;
+	if (c->stream)
+		cu->StreamSynchronize(c->stream);
+	for (int i = 0; c->graphs && i < c->plan->n_phases; i++)
+		if (c->graphs[i])
+			cu->GraphExecDestroy(c->graphs[i]);
+	for (int i = 0; i < c->n_cubins; i++)
+		cu->LibraryUnload(c->cubins[i].library);
+	for (int i = 0; i < ARENA_COUNT; i++)
+		if (c->arena[i])
+			cu->MemFree(c->arena[i]);
+	for (int i = 0; i < 2; i++) {
+		if (c->stage[i])
+			cu->MemFreeHost(c->stage[i]);
+		if (c->staged[i])
+			cu->EventDestroy(c->staged[i]);
+	}
+	if (c->host_io)
+		cu->MemFreeHost(c->host_io);
+	if (c->done)
+		cu->EventDestroy(c->done);
+	if (c->stream)
+		cu->StreamDestroy(c->stream);
+}
+
+/* Failures are ignored: a device that failed cannot give back more cleanly. */
+static void cuda_close(Device *d)
+{
+	Cuda *c = (Cuda *)d;
+	CuContext popped;
+	if (c->has_context) {
+		if (c->cu.CtxPushCurrent(c->context) == CU_SUCCESS) {
+			give_back(c);
+			c->cu.CtxPopCurrent(&popped);
+		}
+		c->cu.DevicePrimaryCtxRelease(c->device);
+	}
+	free(c->cubins);
+	free(c->kernels);
+	free(c->graphs);
+	free(c);
+}
+
+static const DeviceOps cuda_ops = {"cuda", cuda_run, cuda_trace, cuda_read, cuda_close};
+
+/* Host pointers of the inputs and outputs, by the tensors' places in the io arena. Each must be there for the
+ * largest step. */
+static AtlasStatus find_io(Cuda *c)
+{
+	StepIo *io = &c->base.io;
+	const Graph *g = &c->artifact->graph;
+	const StepLimits *l = &c->base.limits;
+	int64_t rows = l->prefill_rows > l->decode_rows ? l->prefill_rows : l->decode_rows;
+	int64_t outs = l->prefill_outs > l->decode_rows ? l->prefill_outs : l->decode_rows;
+	const struct { const char *name; void *field; int64_t n; } wanted[] = {
+		{"step", &io->step, 4}, {"row_token", &io->row_token, rows}, {"row_slot", &io->row_slot, rows},
+		{"row_pos", &io->row_pos, rows}, {"out_row", &io->out_row, outs},
+		{"seg", &io->seg, (int64_t)g->slots * 4}, {"acquire", &io->acquire, g->slots},
+		{"new_sampling", &io->new_sampling, (int64_t)g->slots * 8},
+		{"new_limits", &io->new_limits, (int64_t)g->slots * 8},
+		{"new_pages", &io->new_pages, (int64_t)g->slots * g->max_pages},
+		{"out_token", &io->out_token, outs}, {"out_done", &io->out_done, outs},
+		{"out_logprob", &io->out_logprob, outs}};
+	for (size_t w = 0; w < sizeof wanted / sizeof wanted[0]; w++) {
+		const Buf *largest = NULL;
+		for (int p = 0; p < c->plan->n_phases; p++)
+			for (int b = 0; b < c->plan->phases[p].n_bufs; b++) {
+				const Buf *buf = &c->plan->phases[p].bufs[b];
+				if (buf->arena == ARENA_IO && strcmp(buf->name, wanted[w].name) == 0 &&
+					(!largest || buf->bytes > largest->bytes))
+					largest = buf;
+			}
+		if (!largest || largest->bytes < 4 * wanted[w].n)
+			return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s for %lld values",
+				wanted[w].name, (long long)wanted[w].n);
+		void *at = c->host_io + largest->offset;
+		memcpy(wanted[w].field, &at, sizeof at);
+	}
+	return ATLAS_OK;
+}
+
+static void set_limits(Cuda *c)
+{
+	StepLimits *l = &c->base.limits;
+	for (int i = 0; i < c->plan->n_phases; i++) { /* ascending: the last of a kind is the largest */
+		const Phase *p = &c->plan->phases[i];
+		if (p->kind == PREFILL)
+			*l = (StepLimits){p->rows, p->outs, l->decode_rows};
+		if (p->kind == DECODE)
+			l->decode_rows = p->rows;
+	}
+}
+
+static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
+{
+	CALL(c, "", StreamCreate, &c->stream, CU_STREAM_NON_BLOCKING);
+	CALL(c, "", EventCreate, &c->done, CU_EVENT_DISABLE_TIMING);
+	for (int i = 0; i < 2; i++)
+		CALL(c, "", EventCreate, &c->staged[i], CU_EVENT_DISABLE_TIMING);
+	TRY(take_memory(c));
+	set_limits(c);
+	TRY(find_io(c));
+	TRY(load_kernels(c));
+	for (int i = 0; i < c->plan->n_phases; i++)
+		TRY(build_graph(c, i));
+	return load_weights(c, config->weights);
+}
+
+static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
+{
+	c->artifact = config->artifact;
+	c->base.ops = &cuda_ops;
+	c->last_phase = -1;
+	if (config->driver)
+		c->cu = *config->driver;
+	else
+		TRY(driver_open(&c->cu, &c->base.error));
+	TRY(choose_device(c, config->index));
+	c->cubins = calloc((size_t)c->plan->n_kernels + 1, sizeof *c->cubins);
+	c->kernels = calloc((size_t)c->plan->n_kernels + 1, sizeof *c->kernels);
+	c->graphs = calloc((size_t)c->plan->n_phases + 1, sizeof *c->graphs);
+	if (!c->cubins || !c->kernels || !c->graphs)
+		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d kernels", c->plan->n_kernels);
+	CALL(c, "", DevicePrimaryCtxRetain, &c->context, c->device);
+	c->has_context = true;
+	TRY(enter(c));
+	return leave(c, open_context(c, config));
+}
+
+AtlasStatus cuda_open(const DeviceConfig *config, Device **device, AtlasError *error)
+{
+	Cuda *c = calloc(1, sizeof *c);
+	*device = NULL;
+	if (!c)
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for the device");
+	AtlasStatus s = open_device(c, config);
+	if (s != ATLAS_OK) {
+		if (error)
+			*error = c->base.error;
+		cuda_close(&c->base);
+		return s;
+	}
+	*device = &c->base;
+	return ATLAS_OK;
+}

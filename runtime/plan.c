@@ -1,0 +1,213 @@
+/* plan.c - open a plan: map the file, let the reader check it, find where each weight's bytes lie.
+ *
+ * Everything here works without a GPU. Weights come from the plan itself or, when it was written by reference, from
+ * the checkpoint's files, which are opened by base name in one folder and compared with the plan's hashes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "artifacts/hash.h"
+#include "runtime/device.h"
+#include "runtime/plan_handle.h"
+
+/* Maps a regular file that is not empty. `at` is a folder's descriptor or AT_FDCWD. */
+static AtlasStatus map_file(int at, const char *path, MappedFile *f, AtlasError *error)
+{
+	struct stat st;
+	int fd = openat(at, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return error_set(error, ATLAS_IO, "%.300s: %s", path, strerror(errno));
+	AtlasStatus s = ATLAS_OK;
+	void *bytes = MAP_FAILED;
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+		s = error_set(error, ATLAS_IO, "%.300s: not a regular file", path);
+	else if (st.st_size == 0)
+		s = error_set(error, ATLAS_NOT_A_PLAN, "%.300s: the file is empty", path);
+	else if ((bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
+		s = error_set(error, ATLAS_IO, "%.300s: cannot be mapped: %s", path, strerror(errno));
+	close(fd);
+	if (s == ATLAS_OK) {
+		f->bytes = bytes;
+		f->n = st.st_size;
+	}
+	return s;
+}
+
+static void unmap(MappedFile *f)
+{
+	if (f->bytes)
+		munmap((void *)(uintptr_t)f->bytes, (size_t)f->n);
+	f->bytes = NULL;
+}
+
+static AtlasStatus read_status(ReadStatus s)
+{
+	switch (s) {
+	case READ_OK: return ATLAS_OK;
+	case READ_NOT_A_PLAN: return ATLAS_NOT_A_PLAN;
+	case READ_VERSION: return ATLAS_PLAN_VERSION;
+	case READ_INTEGRITY: return ATLAS_INTEGRITY;
+	case READ_NO_MEMORY: return ATLAS_NO_MEMORY;
+	default: return ATLAS_MALFORMED;
+	}
+}
+
+static AtlasStatus map_reference(AtlasPlan *p, int folder, const char *name, MappedFile **out,
+	AtlasError *error)
+{
+	for (int i = 0; i < p->n_refs; i++)
+		if (strcmp(p->refs[i].name, name) == 0) {
+			*out = &p->refs[i];
+			return ATLAS_OK;
+		}
+	MappedFile *f = &p->refs[p->n_refs];
+	AtlasStatus s = map_file(folder, name, f, error);
+	if (s != ATLAS_OK)
+		return s;
+	f->name = name;
+	p->n_refs++;
+	*out = f;
+	return ATLAS_OK;
+}
+
+static AtlasStatus bind_references(AtlasPlan *p, int folder, bool check, AtlasError *error)
+{
+	const Graph *g = &p->artifact.graph;
+	for (int i = 0; i < g->n_weights; i++) {
+		const Weight *w = &g->weights[i];
+		MappedFile *f;
+		uint8_t hash[32];
+		if (!w->file)
+			continue;
+		AtlasStatus s = map_reference(p, folder, w->file, &f, error);
+		if (s != ATLAS_OK)
+			return s;
+		if (w->bytes > f->n || w->file_offset > f->n - w->bytes)
+			return error_set(error, ATLAS_INTEGRITY, "%.200s: too short for %.200s: not the file that was compiled",
+				w->file, w->name);
+		p->weights[i] = f->bytes + w->file_offset;
+		if (!check)
+			continue;
+		sha256_of(p->weights[i], (size_t)w->bytes, hash);
+		if (memcmp(hash, w->sha256, 32) != 0)
+			return error_set(error, ATLAS_INTEGRITY, "%.200s: %.200s differs from the one that was compiled",
+				w->file, w->name);
+	}
+	return ATLAS_OK;
+}
+
+static AtlasStatus bind_weights(AtlasPlan *p, const AtlasPlanOptions *o, AtlasError *error)
+{
+	const Graph *g = &p->artifact.graph;
+	const Section *section = artifact_section(&p->artifact, "weights");
+	char why[sizeof error->text];
+	if (!o->skip_weight_hash) {
+		ReadStatus read = artifact_check_weights(&p->artifact, why, sizeof why);
+		if (read != READ_OK)
+			return error_set(error, read_status(read), "%s", why);
+	}
+	p->by_reference = section->bytes < g->weight_arena_bytes;
+	for (int i = 0; i < g->n_weights; i++)
+		if (!p->by_reference || !g->weights[i].file)
+			p->weights[i] = p->artifact.file + section->offset + g->weights[i].offset;
+	if (!p->by_reference)
+		return ATLAS_OK;
+	if (!o->weights_dir)
+		return error_set(error, ATLAS_ARGUMENT,
+			"weights_dir is not given: this plan refers to the files of its checkpoint");
+	int folder = open(o->weights_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (folder < 0)
+		return error_set(error, ATLAS_IO, "%.300s: %s", o->weights_dir, strerror(errno));
+	AtlasStatus s = bind_references(p, folder, !o->skip_weight_hash, error);
+	close(folder);
+	return s;
+}
+
+static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOptions *o, AtlasError *error)
+{
+	char why[sizeof error->text];
+	AtlasStatus s = map_file(AT_FDCWD, path, &p->file, error);
+	if (s != ATLAS_OK)
+		return s;
+	ReadStatus read = artifact_read(p->file.bytes, p->file.n, &p->artifact, why, sizeof why);
+	if (read != READ_OK)
+		return error_set(error, read_status(read), "%s", why);
+	const Artifact *a = &p->artifact;
+	p->weights = calloc((size_t)a->graph.n_weights + 1, sizeof *p->weights);
+	p->refs = calloc((size_t)a->graph.n_weights + 1, sizeof *p->refs);
+	p->targets = calloc((size_t)a->n_targets + 1, sizeof *p->targets);
+	if (!p->weights || !p->refs || !p->targets)
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d weights", a->graph.n_weights);
+	for (int i = 0; i < a->n_targets; i++)
+		p->targets[i] = a->targets[i].target;
+	return bind_weights(p, o, error);
+}
+
+AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,
+	AtlasError *error)
+{
+	AtlasPlanOptions o = {sizeof o, NULL, 0};
+	*plan = NULL;
+	if (options && options->struct_size < sizeof options->struct_size)
+		return error_set(error, ATLAS_ARGUMENT, "options.struct_size is not set");
+	if (options)
+		memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+	AtlasPlan *p = calloc(1, sizeof *p);
+	if (!p)
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for the plan's handle");
+	AtlasStatus s = open_plan(p, path, &o, error);
+	if (s != ATLAS_OK)
+		atlas_plan_close(p);
+	else
+		*plan = p;
+	return s;
+}
+
+void atlas_plan_close(AtlasPlan *plan)
+{
+	if (!plan)
+		return;
+	for (int i = 0; i < plan->n_refs; i++)
+		unmap(&plan->refs[i]);
+	free(plan->refs);
+	free(plan->weights);
+	free(plan->targets);
+	artifact_free(&plan->artifact);
+	unmap(&plan->file);
+	free(plan);
+}
+
+AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
+{
+	const Artifact *a = &plan->artifact;
+	const Graph *g = &a->graph;
+	const Section *chat = artifact_section(a, "chat_template");
+	AtlasPlanInfo all = {
+		.struct_size = info->struct_size, .family = g->family, .n_targets = a->n_targets,
+		.targets = plan->targets, .n_layers = g->n_layers, .vocab = g->vocab,
+		.hidden_dim = g->hidden_dim, .slots = g->slots, .max_context = g->max_context, .page = g->page,
+		.pages = g->pages, .bos_token = g->bos_token, .n_stop_tokens = g->n_stop_tokens,
+		.stop_tokens = g->stop_tokens, .max_new_tokens = g->max_new_tokens,
+		.weight_bytes = g->weight_arena_bytes, .root_hash = a->root,
+		.has_tokenizer = artifact_section(a, "tokenizer") != NULL,
+		.chat_template = chat ? (const char *)a->file + chat->offset : NULL,
+		.chat_template_bytes = chat ? (size_t)chat->bytes : 0,
+		.weights_by_reference = plan->by_reference};
+	if (info->struct_size < sizeof info->struct_size)
+		return ATLAS_ARGUMENT;
+	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
+	return ATLAS_OK;
+}
+
+void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling)
+{
+	const Graph *g = &plan->artifact.graph;
+	*sampling = (AtlasSampling){.struct_size = sizeof *sampling, .temperature = g->temperature,
+		.top_p = g->top_p, .min_p = g->min_p, .repetition_penalty = g->repetition_penalty,
+		.top_k = g->top_k};
+}

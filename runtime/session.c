@@ -1,0 +1,466 @@
+/* session.c - slots, pages and the step loop.
+ *
+ * A sequence is a slot, the KV pages of its whole life, and a prompt of which some rows were read. Pages are
+ * taken at the start, so that no sequence runs out of memory in its middle. A step is either one chunk of
+ * waiting prompts, first come first served and several in one chunk, or one token for every running sequence.
+ * Lengths, last tokens and random state live on the device; the host keeps what it must to stop in time.
+ */
+#include "runtime/session.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum SequenceState { FREE, WAITING, RUNNING } SequenceState;
+
+typedef struct Sequence {
+	SequenceState state;
+	int64_t ticket;       /* order of arrival */
+	int32_t *tokens;      /* [n] the prompt, owned while WAITING */
+	int n, read;          /* tokens of the prompt; of them on the device */
+	int made, max_new;    /* tokens of the answer; most of them */
+	int32_t *pages;       /* [max_pages] of the session's table */
+	int n_pages;
+} Sequence;
+
+struct AtlasSession {
+	const AtlasPlan *plan;
+	const Graph *graph;
+	Device *device;
+	Sequence *slots;      /* [graph->slots] */
+	int32_t *page_table;  /* [graph->slots, graph->max_pages] pages each slot holds */
+	int32_t *free_pages;  /* [n_free_pages] a stack */
+	int n_free_pages;
+	int64_t next_ticket;
+	AtlasStatus failed;   /* the first fault; sticky */
+	AtlasError error;
+};
+
+/* Life of a session ------------------------------------------------------------------------------- */
+
+AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession **session, AtlasError *error)
+{
+	const Graph *g = &plan->artifact.graph;
+	AtlasSession *s = calloc(1, sizeof *s);
+	*session = NULL;
+	if (s) {
+		s->slots = calloc((size_t)g->slots, sizeof *s->slots);
+		s->page_table = calloc((size_t)g->slots * (size_t)g->max_pages, sizeof *s->page_table);
+		s->free_pages = calloc((size_t)g->pages, sizeof *s->free_pages);
+	}
+	if (!s || !s->slots || !s->page_table || !s->free_pages) {
+		device->ops->close(device);
+		if (s) {
+			s->device = NULL;
+			atlas_session_close(s);
+		}
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d slots and %d pages", g->slots, g->pages);
+	}
+	s->plan = plan;
+	s->graph = g;
+	s->device = device;
+	for (int i = 0; i < g->slots; i++)
+		s->slots[i].pages = s->page_table + (size_t)i * (size_t)g->max_pages;
+	s->n_free_pages = g->pages;
+	for (int i = 0; i < g->pages; i++)
+		s->free_pages[i] = g->pages - 1 - i; /* page 0 goes first */
+	*session = s;
+	return ATLAS_OK;
+}
+
+AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions *options,
+	AtlasSession **session, AtlasError *error)
+{
+	AtlasSessionOptions o = {sizeof o, NULL, 0, 0};
+	Device *device = NULL;
+	*session = NULL;
+	if (options && options->struct_size < sizeof options->struct_size)
+		return error_set(error, ATLAS_ARGUMENT, "options.struct_size is not set");
+	if (options)
+		memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+	const char *name = o.device ? o.device : "auto";
+	bool is_auto = strcmp(name, "auto") == 0;
+	if (!is_auto && strcmp(name, "cuda") != 0 && strcmp(name, "cpu") != 0)
+		return error_set(error, ATLAS_ARGUMENT, "device \"%.80s\": auto, cuda or cpu expected", name);
+	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .index = o.device_index,
+		.n_threads = o.n_threads};
+	AtlasStatus s = strcmp(name, "cpu") == 0 ? ATLAS_NO_DEVICE : cuda_open(&config, &device, error);
+	bool has_no_gpu = s == ATLAS_NO_DRIVER || s == ATLAS_NO_DEVICE;
+	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0))
+		s = cpu_open(&config, &device, error);
+	return s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
+}
+
+void atlas_session_close(AtlasSession *session)
+{
+	if (!session)
+		return;
+	if (session->device)
+		session->device->ops->close(session->device);
+	for (int i = 0; session->graph && i < session->graph->slots; i++)
+		free(session->slots[i].tokens);
+	free(session->slots);
+	free(session->page_table);
+	free(session->free_pages);
+	free(session);
+}
+
+const char *atlas_session_error(const AtlasSession *session) { return session->error.text; }
+
+static int count_state(const AtlasSession *s, SequenceState state)
+{
+	int n = 0;
+	for (int i = 0; i < s->graph->slots; i++)
+		n += s->slots[i].state == state;
+	return n;
+}
+
+int atlas_active(const AtlasSession *session)
+{
+	return session->graph->slots - count_state(session, FREE);
+}
+
+AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info)
+{
+	const Device *d = session->device;
+	int score = d->limits.prefill_outs;
+	AtlasSessionInfo all = {
+		.struct_size = info->struct_size, .device = d->ops->kind, .device_name = d->name,
+		.target = d->target, .device_bytes = d->bytes, .free_slots = count_state(session, FREE),
+		.free_pages = session->n_free_pages, .prefill_rows = d->limits.prefill_rows,
+		.score_rows = score < d->limits.prefill_rows ? score : d->limits.prefill_rows};
+	if (info->struct_size < sizeof info->struct_size)
+		return ATLAS_ARGUMENT;
+	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
+	return ATLAS_OK;
+}
+
+/* What a device reports ends the session: the state of its slots is unknown from then on. */
+static AtlasStatus device_failed(AtlasSession *s, AtlasStatus status)
+{
+	s->error = s->device->error;
+	s->failed = s->error.status = status;
+	return status;
+}
+
+static AtlasStatus run(AtlasSession *s, const StepSize *size)
+{
+	AtlasStatus status = s->device->ops->run(s->device, size);
+	return status == ATLAS_OK ? ATLAS_OK : device_failed(s, status);
+}
+
+/* Slots and pages ------------------------------------------------------------------------------------ */
+
+static void free_slot(AtlasSession *s, int slot)
+{
+	Sequence *q = &s->slots[slot];
+	for (int i = q->n_pages; i-- > 0;)
+		s->free_pages[s->n_free_pages++] = q->pages[i];
+	free(q->tokens);
+	*q = (Sequence){.pages = q->pages};
+}
+
+static AtlasStatus check_tokens(AtlasSession *s, const int32_t *tokens, int n)
+{
+	const Graph *g = s->graph;
+	if (n < 1)
+		return error_set(&s->error, ATLAS_CONTEXT, "%d tokens: at least one is needed", n);
+	if (n > g->max_context)
+		return error_set(&s->error, ATLAS_CONTEXT, "%d tokens: the context holds %d", n, g->max_context);
+	for (int i = 0; i < n; i++)
+		if (tokens[i] < 0 || tokens[i] >= g->vocab)
+			return error_set(&s->error, ATLAS_TOKEN, "token %d is %d: the vocabulary has %d", i, tokens[i],
+				g->vocab);
+	return ATLAS_OK;
+}
+
+static AtlasStatus check_sampling(AtlasSession *s, const AtlasSampling *a)
+{
+	const struct { const char *name; float value; bool good; } rows[] = {
+		{"temperature", a->temperature, a->temperature >= 0},
+		{"top_p", a->top_p, a->top_p > 0 && a->top_p <= 1},
+		{"min_p", a->min_p, a->min_p >= 0 && a->min_p <= 1},
+		{"repetition_penalty", a->repetition_penalty, a->repetition_penalty > 0},
+		{"presence_penalty", a->presence_penalty, true},
+		{"frequency_penalty", a->frequency_penalty, true},
+		{"top_k", (float)a->top_k, a->top_k >= 0}};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+		if (!rows[i].good || !isfinite(rows[i].value))
+			return error_set(&s->error, ATLAS_ARGUMENT, "%s = %g is out of range", rows[i].name,
+				(double)rows[i].value);
+	return ATLAS_OK;
+}
+
+/* A free slot with pages for `positions`, its state reset on the device. */
+static AtlasStatus acquire(AtlasSession *s, int positions, const AtlasSampling *a, int *slot)
+{
+	const Graph *g = s->graph;
+	StepIo *io = &s->device->io;
+	int n_pages = (positions + g->page - 1) / g->page, i = 0;
+	while (i < g->slots && s->slots[i].state != FREE)
+		i++;
+	if (i == g->slots)
+		return error_set(&s->error, ATLAS_NO_SLOT, "all %d slots are taken", g->slots);
+	if (n_pages > s->n_free_pages)
+		return error_set(&s->error, ATLAS_NO_PAGES, "%d pages are needed, %d of %d are free", n_pages,
+			s->n_free_pages, g->pages);
+	Sequence *q = &s->slots[i];
+	int32_t *row = io->new_pages + (size_t)i * (size_t)g->max_pages;
+	memset(row, 0, sizeof *row * (size_t)g->max_pages);
+	for (q->n_pages = 0; q->n_pages < n_pages; q->n_pages++)
+		row[q->n_pages] = q->pages[q->n_pages] = s->free_pages[--s->n_free_pages];
+	const float sampling[8] = {a->temperature, a->top_p, a->min_p, a->repetition_penalty,
+		a->presence_penalty, a->frequency_penalty};
+	const int32_t limits[8] = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32),
+		positions};
+	memcpy(io->new_sampling + i * 8, sampling, sizeof sampling);
+	memcpy(io->new_limits + i * 8, limits, sizeof limits);
+	memset(io->acquire, 0, sizeof *io->acquire * (size_t)g->slots);
+	io->acquire[i] = 1;
+	AtlasStatus status = run(s, &(StepSize){.phase = ACQUIRE});
+	if (status != ATLAS_OK) {
+		free_slot(s, i);
+		return status;
+	}
+	*slot = i;
+	return ATLAS_OK;
+}
+
+AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,
+	int max_new, int *slot)
+{
+	AtlasSampling a;
+	int max_context = session->graph->max_context;
+	AtlasStatus s = session->failed;
+	atlas_sampling_init(session->plan, &a);
+	if (sampling)
+		memcpy(&a, sampling, sampling->struct_size < sizeof a ? sampling->struct_size : sizeof a);
+	if (s == ATLAS_OK && max_new < 1)
+		s = error_set(&session->error, ATLAS_ARGUMENT, "max_new = %d: at least 1 expected", max_new);
+	if (s == ATLAS_OK)
+		s = check_tokens(session, tokens, n);
+	if (s == ATLAS_OK)
+		s = check_sampling(session, &a);
+	if (s != ATLAS_OK)
+		return s;
+	/* The last token of an answer is never read, so it needs no position. */
+	if (max_new > max_context - n + 1)
+		max_new = max_context - n + 1;
+	int32_t *copy = malloc(sizeof *copy * (size_t)n);
+	if (!copy)
+		return error_set(&session->error, ATLAS_NO_MEMORY, "no memory for %d tokens", n);
+	s = acquire(session, n + max_new - 1, &a, slot);
+	if (s != ATLAS_OK) {
+		free(copy);
+		return s;
+	}
+	memcpy(copy, tokens, sizeof *copy * (size_t)n);
+	Sequence *q = &session->slots[*slot];
+	q->state = WAITING;
+	q->ticket = session->next_ticket++;
+	q->tokens = copy;
+	q->n = n;
+	q->max_new = max_new;
+	return ATLAS_OK;
+}
+
+AtlasStatus atlas_cancel(AtlasSession *session, int slot)
+{
+	if (slot < 0 || slot >= session->graph->slots || session->slots[slot].state == FREE)
+		return error_set(&session->error, ATLAS_ARGUMENT, "slot %d holds no sequence", slot);
+	free_slot(session, slot);
+	return ATLAS_OK;
+}
+
+/* Steps ------------------------------------------------------------------------------------------------ */
+
+/* Appends tokens [from, from + count) of a slot's sequence as one segment. */
+static void add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int from, int count)
+{
+	int32_t *seg = io->seg + size->segs++ * 4;
+	seg[0] = size->rows;
+	seg[1] = count;
+	seg[2] = slot;
+	seg[3] = from;
+	for (int i = 0; i < count; i++, size->rows++) {
+		io->row_token[size->rows] = tokens[from + i];
+		io->row_slot[size->rows] = slot;
+		io->row_pos[size->rows] = from + i;
+	}
+}
+
+static int next_waiting(const AtlasSession *s, int64_t after)
+{
+	int best = -1;
+	for (int i = 0; i < s->graph->slots; i++)
+		if (s->slots[i].state == WAITING && s->slots[i].ticket > after &&
+			(best < 0 || s->slots[i].ticket < s->slots[best].ticket))
+			best = i;
+	return best;
+}
+
+/* Rows of waiting prompts until the largest bucket is full. The last row of a prompt needs an out. */
+static StepSize gather_prompts(AtlasSession *s)
+{
+	StepIo *io = &s->device->io;
+	const StepLimits *limits = &s->device->limits;
+	StepSize size = {.phase = PREFILL};
+	int64_t ticket = -1;
+	for (int slot; (slot = next_waiting(s, ticket)) >= 0 && size.rows < limits->prefill_rows;) {
+		Sequence *q = &s->slots[slot];
+		int left = q->n - q->read, room = limits->prefill_rows - size.rows;
+		int count = left < room ? left : room;
+		ticket = q->ticket;
+		if (count == left && size.outs == limits->prefill_outs)
+			count--; /* no out is left: its last row waits for the next chunk */
+		if (count == 0)
+			continue;
+		add_segment(io, &size, slot, q->tokens, q->read, count);
+		q->read += count;
+		if (q->read == q->n)
+			io->out_row[size.outs++] = size.rows - 1;
+	}
+	return size;
+}
+
+static StepSize gather_running(AtlasSession *s)
+{
+	StepIo *io = &s->device->io;
+	StepSize size = {.phase = DECODE};
+	for (int i = 0; i < s->graph->slots; i++)
+		if (s->slots[i].state == RUNNING) {
+			io->row_slot[size.rows] = i;
+			io->out_row[size.rows] = size.rows;
+			size.outs = ++size.rows;
+		}
+	return size;
+}
+
+static AtlasStatus take_tokens(AtlasSession *s, const StepSize *size, AtlasEvent *events)
+{
+	const StepIo *io = &s->device->io;
+	for (int o = 0; o < size->outs; o++) {
+		int slot = io->row_slot[io->out_row[o]];
+		Sequence *q = &s->slots[slot];
+		AtlasEvent *e = &events[o];
+		*e = (AtlasEvent){slot, io->out_token[o], ATLAS_RUNNING, io->out_logprob[o]};
+		if (e->token < 0 || e->token >= s->graph->vocab || isnan(e->logprob))
+			return s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT,
+				"slot %d was given token %d with log probability %g: the logits are not numbers", slot,
+				e->token, (double)e->logprob);
+		free(q->tokens);
+		q->tokens = NULL;
+		q->state = RUNNING;
+		q->made++;
+		if (io->out_done[o] == 1)
+			e->finish = ATLAS_STOP;
+		else if (io->out_done[o] == 2 || q->made == q->max_new)
+			e->finish = ATLAS_LENGTH;
+		if (e->finish != ATLAS_RUNNING)
+			free_slot(s, slot);
+	}
+	return ATLAS_OK;
+}
+
+AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n)
+{
+	*n = 0;
+	if (session->failed != ATLAS_OK)
+		return session->failed;
+	if (cap < session->graph->slots)
+		return error_set(&session->error, ATLAS_ARGUMENT, "room for %d events: %d expected", cap,
+			session->graph->slots);
+	StepSize size = next_waiting(session, -1) >= 0 ? gather_prompts(session) : gather_running(session);
+	if (size.rows == 0)
+		return ATLAS_OK;
+	AtlasStatus s = run(session, &size);
+	if (s == ATLAS_OK)
+		s = take_tokens(session, &size, events);
+	if (s == ATLAS_OK)
+		*n = size.outs;
+	return s;
+}
+
+/* Scores and traces --------------------------------------------------------------------------------------- */
+
+typedef struct LayerRelay { AtlasLayerFn *fn; void *ctx; int pos; } LayerRelay;
+
+static int relay_layer(void *ctx, int layer, int rows, int cols, const float *hidden)
+{
+	LayerRelay *r = ctx;
+	return r->fn(r->ctx, layer, r->pos, rows, cols, hidden);
+}
+
+static AtlasStatus score_chunk(AtlasSession *s, const StepSize *size, int pos, float *logits,
+	AtlasLogitsFn *fn, void *ctx)
+{
+	Device *d = s->device;
+	int64_t vocab = s->graph->vocab;
+	AtlasStatus status = run(s, size);
+	if (status != ATLAS_OK)
+		return status;
+	status = d->ops->read(d, "logits", 0, size->outs * vocab, logits);
+	if (status != ATLAS_OK)
+		return device_failed(s, status);
+	for (int i = 0; i < size->outs; i++)
+		if (fn(ctx, pos + i, logits + i * vocab) != 0)
+			return ATLAS_STOPPED;
+	return ATLAS_OK;
+}
+
+/* One of the two callbacks is given. */
+static AtlasStatus walk_chunks(AtlasSession *s, const int32_t *tokens, int n, int slot, AtlasLogitsFn *score,
+	AtlasLayerFn *layer, void *ctx)
+{
+	Device *d = s->device;
+	const StepLimits *limits = &d->limits;
+	int most = limits->prefill_rows;
+	if (score && limits->prefill_outs < most)
+		most = limits->prefill_outs;
+	float *logits = score ? malloc(sizeof *logits * (size_t)most * (size_t)s->graph->vocab) : NULL;
+	if (score && !logits)
+		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory for %d rows of logits", most);
+	AtlasStatus status = ATLAS_OK;
+	for (int pos = 0; pos < n && status == ATLAS_OK; pos += most) {
+		StepSize size = {.phase = PREFILL, .flags = STEP_SCORE};
+		add_segment(&d->io, &size, slot, tokens, pos, n - pos < most ? n - pos : most);
+		if (score) {
+			for (size.outs = 0; size.outs < size.rows; size.outs++)
+				d->io.out_row[size.outs] = size.outs;
+			status = score_chunk(s, &size, pos, logits, score, ctx);
+			continue;
+		}
+		LayerRelay relay = {layer, ctx, pos};
+		status = d->ops->trace(d, &size, relay_layer, &relay);
+		if (status != ATLAS_OK && status != ATLAS_STOPPED)
+			device_failed(s, status);
+	}
+	free(logits);
+	return status;
+}
+
+static AtlasStatus walk(AtlasSession *s, const int32_t *tokens, int n, AtlasLogitsFn *score,
+	AtlasLayerFn *layer, void *ctx)
+{
+	AtlasSampling greedy;
+	int slot;
+	AtlasStatus status = s->failed != ATLAS_OK ? s->failed : check_tokens(s, tokens, n);
+	atlas_sampling_init(s->plan, &greedy);
+	if (status == ATLAS_OK)
+		status = acquire(s, n, &greedy, &slot);
+	if (status != ATLAS_OK)
+		return status;
+	status = walk_chunks(s, tokens, n, slot, score, layer, ctx);
+	free_slot(s, slot);
+	return status;
+}
+
+AtlasStatus atlas_score(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx)
+{
+	return walk(session, tokens, n, fn, NULL, ctx);
+}
+
+AtlasStatus atlas_trace(AtlasSession *session, const int32_t *tokens, int n, AtlasLayerFn *fn, void *ctx)
+{
+	return walk(session, tokens, n, NULL, fn, ctx);
+}
