@@ -233,7 +233,8 @@ enum {
 };
 
 /* text [n_bytes] UTF-8; invalid bytes count as U+FFFD. Writes at most cap ids to tokens (NULL when cap is 0) and
- * always the whole count to *n_tokens: more than cap = call again with room. Allocates. Any thread. */
+ * always the whole count to *n_tokens: more than cap = call again with room. ATLAS_CONTEXT: a text of over 256 MiB,
+ * or one on which the tokenizer's own pattern takes too long. Allocates. Any thread. */
 AtlasStatus atlas_encode(const AtlasPlan *plan, const char *text, size_t n_bytes, int flags, int32_t *tokens,
 	size_t cap, size_t *n_tokens);
 
@@ -244,8 +245,9 @@ AtlasStatus atlas_text_open(const AtlasPlan *plan, int skip_special, AtlasText *
 /* Appends a token. *bytes [*n] is the text that became certain: whole UTF-8 code points, invalid sequences as
  * U+FFFD; owned by the stream and valid until its next call. */
 AtlasStatus atlas_text_push(AtlasText *text, int32_t token, const char **bytes, size_t *n);
-/* The rest, when no token follows; the stream is ready for another text. */
+/* The rest, when no token follows. After it the stream may be restarted or closed. */
 AtlasStatus atlas_text_finish(AtlasText *text, const char **bytes, size_t *n);
+void atlas_text_restart(AtlasText *text); /* forgets everything: another text begins */
 void atlas_text_close(AtlasText *text);
 
 #ifdef __cplusplus

@@ -128,6 +128,21 @@ static AtlasStatus bind_weights(AtlasPlan *p, const AtlasPlanOptions *o, AtlasEr
 	return s;
 }
 
+static AtlasStatus open_tokenizer(AtlasPlan *p, AtlasError *error)
+{
+	char why[256] = "";
+	const Section *section = artifact_section(&p->artifact, "tokenizer");
+	if (!section)
+		return ATLAS_OK;
+	if (tok_open(&p->tokenizer, p->file.bytes + section->offset, (size_t)section->bytes, why, sizeof why))
+		return error_set(error, ATLAS_MALFORMED, "section tokenizer: %s", why);
+	if (tok_n_ids(&p->tokenizer) > p->artifact.graph.vocab)
+		return error_set(error, ATLAS_MALFORMED, "section tokenizer: %d ids, the vocabulary has %d",
+			tok_n_ids(&p->tokenizer), p->artifact.graph.vocab);
+	p->has_tokenizer = 1;
+	return ATLAS_OK;
+}
+
 static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOptions *o, AtlasError *error)
 {
 	char why[sizeof error->text];
@@ -145,7 +160,8 @@ static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOpti
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d weights", a->graph.n_weights);
 	for (int i = 0; i < a->n_targets; i++)
 		p->targets[i] = a->targets[i].target;
-	return bind_weights(p, o, error);
+	s = open_tokenizer(p, error);
+	return s == ATLAS_OK ? bind_weights(p, o, error) : s;
 }
 
 AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,
@@ -194,7 +210,7 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 		.pages = g->pages, .bos_token = g->bos_token, .n_stop_tokens = g->n_stop_tokens,
 		.stop_tokens = g->stop_tokens, .max_new_tokens = g->max_new_tokens,
 		.weight_bytes = g->weight_arena_bytes, .root_hash = a->root,
-		.has_tokenizer = artifact_section(a, "tokenizer") != NULL,
+		.has_tokenizer = plan->has_tokenizer,
 		.chat_template = chat ? (const char *)a->file + chat->offset : NULL,
 		.chat_template_bytes = chat ? (size_t)chat->bytes : 0,
 		.weights_by_reference = plan->by_reference};

@@ -4,6 +4,7 @@
 
 #include "artifacts/plan.h"
 #include "runtime/atlas.h"
+#include "runtime/text/tokenizer.h"
 
 typedef struct MappedFile {
 	const char *name;     /* base name, owned by the artifact; NULL for the plan itself */
@@ -18,6 +19,8 @@ struct AtlasPlan {
 	const uint8_t **weights;       /* [graph.n_weights] where each weight's bytes are mapped */
 	const char **targets;          /* [n_targets] names */
 	int by_reference;              /* weights come from the checkpoint's files */
+	Tok tokenizer;                 /* over the mapped section */
+	int has_tokenizer;
 };
 
 #endif

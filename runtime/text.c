@@ -1,0 +1,73 @@
+/* text.c - the tokenizer behind atlas.h: statuses for its errors, streams on the heap. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "runtime/plan_handle.h"
+#include "runtime/text/tokenizer.h"
+
+struct AtlasText {
+	const AtlasPlan *plan;
+	TokStream stream;
+	int skip_special;
+};
+
+static AtlasStatus text_status(int64_t result)
+{
+	if (result >= 0)
+		return ATLAS_OK;
+	return result == TOK_E_MEMORY ? ATLAS_NO_MEMORY : result == TOK_E_FORMAT ? ATLAS_MALFORMED : ATLAS_CONTEXT;
+}
+
+AtlasStatus atlas_encode(const AtlasPlan *plan, const char *text, size_t n_bytes, int flags, int32_t *tokens,
+	size_t cap, size_t *n_tokens)
+{
+	*n_tokens = 0;
+	if (!plan->has_tokenizer)
+		return ATLAS_NO_TOKENIZER;
+	int n = tok_encode(&plan->tokenizer, text, n_bytes, flags & ATLAS_ADD_SPECIAL,
+		flags & ATLAS_PARSE_SPECIAL, tokens, cap > INT_MAX ? INT_MAX : (int)cap);
+	if (n >= 0)
+		*n_tokens = (size_t)n;
+	return text_status(n);
+}
+
+AtlasStatus atlas_text_open(const AtlasPlan *plan, int skip_special, AtlasText **text)
+{
+	*text = NULL;
+	if (!plan->has_tokenizer)
+		return ATLAS_NO_TOKENIZER;
+	AtlasText *t = calloc(1, sizeof *t);
+	if (!t)
+		return ATLAS_NO_MEMORY;
+	t->plan = plan;
+	t->skip_special = skip_special;
+	tok_stream_start(&t->stream, &plan->tokenizer, skip_special);
+	*text = t;
+	return ATLAS_OK;
+}
+
+AtlasStatus atlas_text_push(AtlasText *text, int32_t token, const char **bytes, size_t *n)
+{
+	*n = 0;
+	return text_status(tok_stream_push(&text->stream, token, bytes, n));
+}
+
+AtlasStatus atlas_text_finish(AtlasText *text, const char **bytes, size_t *n)
+{
+	*n = 0;
+	return text_status(tok_stream_finish(&text->stream, bytes, n));
+}
+
+void atlas_text_restart(AtlasText *text)
+{
+	tok_stream_free(&text->stream);
+	tok_stream_start(&text->stream, &text->plan->tokenizer, text->skip_special);
+}
+
+void atlas_text_close(AtlasText *text)
+{
+	if (!text)
+		return;
+	tok_stream_free(&text->stream);
+	free(text);
+}
