@@ -1,0 +1,64 @@
+/* atlas_main.c - the `atlas` command: finds the verb, reads its options, runs it. */
+#include "runtime/cli/cli.h"
+
+#include <string.h>
+
+static const Verb verbs[] = {
+	{"run", "generate text from one prompt or many", verb_run},
+	{"verify", "compare every layer's output with the reference device", verb_verify},
+	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump},
+	{"perplexity", "perplexity of a text file", verb_perplexity},
+	{"info", "what a plan holds", verb_info},
+};
+enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
+
+static void help(FILE *out)
+{
+	fputs("usage: atlas VERB PLAN [options]\n\n", out);
+	for (int i = 0; i < N_VERBS; i++)
+		fprintf(out, "  %-11s %s\n", verbs[i].name, verbs[i].summary);
+	fputs("\natlas VERB --help lists the options of a verb; atlas --version prints the version.\n"
+		  "Opening a plan means running its code on the GPU: open plans you trust.\n",
+		out);
+}
+
+static int unknown(const char *seen)
+{
+	const char *names[N_VERBS];
+	for (int i = 0; i < N_VERBS; i++)
+		names[i] = verbs[i].name;
+	const char *near = options_closest(seen, names, N_VERBS);
+	fprintf(stderr, "atlas: unknown %s %s", seen[0] == '-' ? "option" : "verb", seen);
+	fprintf(stderr, near ? ": did you mean %s?\n" : ": see atlas --help%s\n", near ? near : "");
+	return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		help(stderr);
+		return EXIT_USAGE;
+	}
+	const char *first = argv[1];
+	if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
+		help(stdout);
+		return fflush(stdout) ? EXIT_ENVIRONMENT : EXIT_OK;
+	}
+	if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0) {
+		printf("atlas %s\n", atlas_version());
+		return fflush(stdout) ? EXIT_ENVIRONMENT : EXIT_OK;
+	}
+	for (int i = 0; i < N_VERBS; i++) {
+		Args args;
+		int code;
+		if (strcmp(first, verbs[i].name) != 0)
+			continue;
+		if (!options_parse(&verbs[i], argc - 2, argv + 2, &args, &code))
+			return code;
+		code = verbs[i].run(&args);
+		if (fflush(stdout) != 0 && code == EXIT_OK)
+			return cli_say(&args, EXIT_ENVIRONMENT, "stdout cannot be written");
+		return code;
+	}
+	return unknown(first);
+}

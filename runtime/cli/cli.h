@@ -1,0 +1,97 @@
+/* cli.h - what the verbs of the `atlas` command share.
+ *
+ * stdout is data, stderr is talk. A verb returns the exit code: 0 ok, 1 negative answer, 2 usage, 4
+ * bad input, 5 environment, 6 integrity, 7 memory, 8 version or architecture, 9 GPU fault, 130
+ * interrupted.
+ */
+#ifndef ATLAS_CLI_H
+#define ATLAS_CLI_H
+
+#include "runtime/atlas.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum {
+	EXIT_OK = 0,
+	EXIT_NEGATIVE = 1,
+	EXIT_USAGE = 2,
+	EXIT_BAD_INPUT = 4,
+	EXIT_ENVIRONMENT = 5,
+	EXIT_INTERNAL = 70,
+	EXIT_INTERRUPTED = 130,
+	MAX_STOPS = 16,
+};
+
+/* Command line ---------------------------------------------------------------------------- */
+
+typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
+	const char *verb;
+	const char *plan;
+	const char *prompt, *file, *tokens, *device, *weights_dir, *output, *against, *target;
+	const char *stop[MAX_STOPS];
+	int n_stop;
+	int max_new, top_k, window, device_index, threads;
+	double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
+		tolerance;
+	uint64_t seed;
+	bool json, quiet, hidden;
+} Args;
+
+typedef int VerbFn(const Args *args);
+typedef struct Verb {
+	const char *name, *summary;
+	VerbFn *run;
+} Verb;
+VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_info;
+
+/* Fills args from argv[0..argc), the words behind the verb. False: done, with *exit_code (help
+ * printed, or the mistake told on stderr). */
+bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exit_code);
+void options_help(FILE *out, const Verb *verb);
+/* The name closest to `seen` within a third of its length, or NULL. */
+const char *options_closest(const char *seen, const char *const *names, int n);
+
+/* Plans and sessions --------------------------------------------------------------------------- */
+
+/* "atlas VERB: error[NAME]: text", with the advice on a line of its own; returns the status's exit
+ * code. */
+int cli_fail(const Args *args, const AtlasError *error);
+/* "atlas VERB: text"; returns exit_code. */
+int cli_say(const Args *args, int exit_code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* cli_fail with the session's last failure. */
+int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus status);
+
+/* 0, or the exit code after the failure was told. `device` overrides args->device when not NULL. */
+int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan);
+int cli_open_session(
+	const Args *args, const AtlasPlan *plan, const char *device, AtlasSession **session);
+
+typedef struct Tokens { /* zeroed = empty; free(ids) by the owner */
+	int32_t *ids;
+	int n;
+} Tokens;
+/* Text as the model would read it: special tokens around it added, those inside recognised. */
+int cli_encode(const Args *args, const AtlasPlan *plan, const char *text, size_t n, Tokens *tokens);
+/* From -p or --tokens, whichever was given. */
+int cli_prompt_tokens(const Args *args, const AtlasPlan *plan, Tokens *tokens);
+/* Whole file with a final NUL that does not count; free(*bytes). */
+int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n);
+
+/* SIGINT and SIGTERM wait until they are asked for, so that nothing is cut in the middle: call
+ * cli_hold_signals before threads start, then cli_interrupted between steps. */
+void cli_hold_signals(void);
+bool cli_interrupted(void);
+double cli_seconds(void); /* of a clock that only goes forward */
+
+/* JSON
+ * -----------------------------------------------------------------------------------------------
+ */
+
+/* Quoted; n bytes of UTF-8, invalid bytes as U+FFFD. */
+void json_text(FILE *out, const char *text, size_t n);
+void json_string(FILE *out, const char *text);
+void json_number(FILE *out, double value); /* null when it is not finite */
+
+#endif

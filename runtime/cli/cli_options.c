@@ -1,0 +1,304 @@
+/* cli_options.c - one table of options gives parsing, help, limits and suggestions of every verb.
+ */
+#include "runtime/cli/cli.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { /* verbs an option belongs to */
+	RUN = 1,
+	AUDIT = 2,
+	VERIFY = 4,
+	DUMP = 8,
+	PERPLEXITY = 16,
+	INFO = 32,
+	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY,
+};
+static const struct {
+	const char *name;
+	unsigned bit;
+} verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
+	{"perplexity", PERPLEXITY}, {"info", INFO}};
+
+typedef enum Kind { FLAG, TEXT, STOPS, DEVICE, INTEGER, NUMBER, SEED, HELP } Kind;
+
+typedef struct Opt {
+	const char *name;
+	char letter;
+	Kind kind;
+	unsigned verbs;
+	size_t at; /* of the field in Args */
+	const char *value; /* what stands for it in the help */
+	const char *help;
+	double low, high; /* INTEGER, NUMBER: inclusive */
+} Opt;
+#define FIELD(name) offsetof(Args, name)
+static const Opt options[] = {
+	{"--prompt", 'p', TEXT, RUN | VERIFY | DUMP, FIELD(prompt), "TEXT", "raw text to continue", 0,
+		0},
+	{"--file", 'f', TEXT, RUN, FIELD(file), "FILE",
+		"prompts, one a line, run together in one batch", 0, 0},
+	{"--file", 'f', TEXT, PERPLEXITY, FIELD(file), "FILE", "text to score", 0, 0},
+	{"--tokens", 0, TEXT, VERIFY | DUMP, FIELD(tokens), "IDS", "token ids instead of text: 1,2,3",
+		0, 0},
+	{"--max-tokens", 'n', INTEGER, RUN, FIELD(max_new), "N", "most tokens of an answer", 1,
+		1 << 30},
+	{"--temperature", 0, NUMBER, RUN, FIELD(temperature), "T", "0 = always the likeliest token", 0,
+		1e3},
+	{"--top-k", 0, INTEGER, RUN, FIELD(top_k), "K", "draw from the K likeliest tokens, 0 = all", 0,
+		1 << 30},
+	{"--top-p", 0, NUMBER, RUN, FIELD(top_p), "P", "draw from the likeliest tokens that make up P",
+		1e-6, 1},
+	{"--min-p", 0, NUMBER, RUN, FIELD(min_p), "P", "drop tokens below P times the likeliest", 0, 1},
+	{"--repetition-penalty", 0, NUMBER, RUN, FIELD(repetition_penalty), "R",
+		"weaken what was said, 1 = off", 1e-3, 1e3},
+	{"--presence-penalty", 0, NUMBER, RUN, FIELD(presence_penalty), "R",
+		"subtract once from generated tokens", -1e3, 1e3},
+	{"--frequency-penalty", 0, NUMBER, RUN, FIELD(frequency_penalty), "R",
+		"subtract for each time a token was generated", -1e3, 1e3},
+	{"--seed", 0, SEED, RUN, FIELD(seed), "N", "of the draw; the same seed gives the same text", 0,
+		0},
+	{"--stop", 0, STOPS, RUN, FIELD(stop), "TEXT", "end before this text appears; may be repeated",
+		0, 0},
+	{"--window", 0, INTEGER, PERPLEXITY, FIELD(window), "N",
+		"tokens scored at a time (default: the context)", 2, 1 << 30},
+	{"--against", 0, TEXT, VERIFY, FIELD(against), "PLAN",
+		"take the reference from this plan instead", 0, 0},
+	{"--tolerance", 0, NUMBER, VERIFY, FIELD(tolerance), "X",
+		"most that a cosine may miss 1 (default: 0.001)", 0, 2},
+	{"--hidden", 0, FLAG, DUMP, FIELD(hidden), NULL, "the output of every layer as well", 0, 0},
+	{"--output", 'o', TEXT, DUMP, FIELD(output), "FILE", "safetensors file to write", 0, 0},
+	{"--target", 0, TEXT, AUDIT, FIELD(target), "SM", "one target only: sm_90a", 0, 0},
+	{"--device", 0, DEVICE, COMPUTES, FIELD(device), "D",
+		"cuda, cpu or auto: a GPU if there is one", 0, 0},
+	{"--device-index", 0, INTEGER, COMPUTES, FIELD(device_index), "N", "which GPU (default: 0)", 0,
+		1 << 10},
+	{"--threads", 0, INTEGER, COMPUTES, FIELD(threads), "N",
+		"of device cpu (default: all processors)", 1, 64},
+	{"--weights", 0, TEXT, COMPUTES | INFO | AUDIT, FIELD(weights_dir), "DIR",
+		"checkpoint folder of a plan that refers to it", 0, 0},
+	{"--json", 0, FLAG, RUN | AUDIT | VERIFY | PERPLEXITY | INFO, FIELD(json), NULL,
+		"one JSON document on stdout", 0, 0},
+	{"--quiet", 'q', FLAG, COMPUTES, FIELD(quiet), NULL, "no remarks on stderr", 0, 0},
+	{"--help", 'h', HELP, ~0u, 0, NULL, "print this", 0, 0},
+};
+enum { N_OPTIONS = sizeof options / sizeof options[0] };
+
+static unsigned bit_of(const char *verb)
+{
+	for (size_t i = 0; i < sizeof verb_bits / sizeof verb_bits[0]; i++)
+		if (strcmp(verb_bits[i].name, verb) == 0)
+			return verb_bits[i].bit;
+	return 0;
+}
+
+void options_help(FILE *out, const Verb *verb)
+{
+	fprintf(out, "usage: atlas %s PLAN [options]\n\n%s\n\n", verb->name, verb->summary);
+	for (int i = 0; i < N_OPTIONS; i++) {
+		const Opt *o = &options[i];
+		char left[64], letter[8] = "    ";
+		if (!(o->verbs & bit_of(verb->name)))
+			continue;
+		if (o->letter)
+			snprintf(letter, sizeof letter, "-%c, ", o->letter);
+		snprintf(left, sizeof left, "%s%s%s%s", letter, o->name, o->value ? " " : "",
+			o->value ? o->value : "");
+		fprintf(out, "  %-30s %s\n", left, o->help);
+	}
+}
+
+/* Distance ---------------------------------------------------------------------------------------
+ */
+
+static size_t edits(const char *a, const char *b)
+{
+	enum { MOST = 32 };
+	size_t row[MOST + 1], n = strlen(a), m = strlen(b);
+	if (n > MOST || m > MOST)
+		return SIZE_MAX;
+	for (size_t j = 0; j <= m; j++)
+		row[j] = j;
+	for (size_t i = 1; i <= n; i++) {
+		size_t diagonal = row[0];
+		row[0] = i;
+		for (size_t j = 1; j <= m; j++) {
+			size_t above = row[j], best = diagonal + (a[i - 1] != b[j - 1]);
+			best = above + 1 < best ? above + 1 : best;
+			row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+			diagonal = above;
+		}
+	}
+	return row[m];
+}
+
+const char *options_closest(const char *seen, const char *const *names, int n)
+{
+	const char *best = NULL;
+	size_t least = (strlen(seen) + 2) / 3 + 1;
+	for (int i = 0; i < n; i++)
+		if (edits(seen, names[i]) < least) {
+			least = edits(seen, names[i]);
+			best = names[i];
+		}
+	return best;
+}
+
+/* Values ------------------------------------------------------------------------------------------
+ */
+
+static bool wrong(const Opt *o, const Args *args, const char *seen, const char *expected)
+{
+	cli_say(args, 0, "%s %s: expected %s", o->name, seen, expected);
+	return false;
+}
+
+static bool set_number(const Opt *o, Args *args, const char *text)
+{
+	char *end, expected[80];
+	errno = 0;
+	double value = strtod(text, &end);
+	bool whole = o->kind != INTEGER || value == floor(value);
+	if (end == text || *end || !(value >= o->low && value <= o->high) || !whole) {
+		snprintf(expected, sizeof expected, "a %s from %.10g to %.10g",
+			o->kind == INTEGER ? "whole number" : "number", o->low, o->high);
+		return wrong(o, args, text, expected);
+	}
+	if (o->kind == INTEGER)
+		*(int *)((char *)args + o->at) = (int)value;
+	else
+		*(double *)((char *)args + o->at) = value;
+	return true;
+}
+
+static bool set_value(const Opt *o, Args *args, const char *text)
+{
+	char *end;
+	switch (o->kind) {
+	case DEVICE:
+		if (strcmp(text, "cuda") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "auto") != 0)
+			return wrong(o, args, text, "cuda, cpu or auto");
+		args->device = text;
+		return true;
+	case STOPS:
+		if (!*text)
+			return wrong(o, args, "''", "a text");
+		if (args->n_stop == MAX_STOPS)
+			return wrong(o, args, text, "at most 16 of them");
+		args->stop[args->n_stop++] = text;
+		return true;
+	case SEED:
+		errno = 0;
+		args->seed = strtoull(text, &end, 10);
+		if (errno || end == text || *end || strchr(text, '-'))
+			return wrong(o, args, text, "a whole number below 2^64");
+		return true;
+	case INTEGER:
+	case NUMBER:
+		return set_number(o, args, text);
+	default:
+		*(const char **)((char *)args + o->at) = text;
+		return true;
+	}
+}
+
+/* Words -------------------------------------------------------------------------------------------
+ */
+
+/* The option that `word` names, "--name", "--name=..." or "-x"; NULL when the verb has none such.
+ */
+static const Opt *find(unsigned bit, const char *word)
+{
+	size_t n = strcspn(word, "=");
+	for (int i = 0; i < N_OPTIONS; i++) {
+		const Opt *o = &options[i];
+		bool is_long = strlen(o->name) == n && strncmp(o->name, word, n) == 0;
+		bool is_short = o->letter && word[1] == o->letter && !word[2];
+		if ((o->verbs & bit) && (is_long || is_short))
+			return o;
+	}
+	return NULL;
+}
+
+static int unknown(const Args *args, unsigned bit, const char *word)
+{
+	const char *names[N_OPTIONS];
+	int n = 0;
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (options[i].verbs & bit)
+			names[n++] = options[i].name;
+	const char *near = options_closest(word, names, n);
+	if (near)
+		return cli_say(args, EXIT_USAGE, "unknown option %s: did you mean %s?", word, near);
+	return cli_say(args, EXIT_USAGE, "unknown option %s: see atlas %s --help", word, args->verb);
+}
+
+/* Takes the option at argv[0]; returns how many words it used, 0 after a mistake. */
+static int take_option(const Opt *o, int argc, char **argv, Args *args)
+{
+	const char *equals = argv[0][1] == '-' ? strchr(argv[0], '=') : NULL;
+	if (o->kind == FLAG) {
+		if (equals)
+			return wrong(o, args, equals + 1, "no value");
+		*(bool *)((char *)args + o->at) = true;
+		return 1;
+	}
+	if (equals)
+		return set_value(o, args, equals + 1);
+	if (argc < 2) {
+		cli_say(args, 0, "%s needs a value: %s", o->name, o->value);
+		return 0;
+	}
+	return set_value(o, args, argv[1]) ? 2 : 0;
+}
+
+bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exit_code)
+{
+	unsigned bit = bit_of(verb->name);
+	bool words_only = false;
+	*args = (Args){.verb = verb->name,
+		.max_new = -1,
+		.top_k = -1,
+		.window = -1,
+		.temperature = NAN,
+		.top_p = NAN,
+		.min_p = NAN,
+		.repetition_penalty = NAN,
+		.presence_penalty = NAN,
+		.frequency_penalty = NAN,
+		.tolerance = NAN};
+	*exit_code = EXIT_USAGE;
+	for (int i = 0; i < argc;) {
+		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
+			if (args->plan)
+				return cli_say(args, 0, "one plan is enough: %s and %s", args->plan, argv[i]),
+					   false;
+			args->plan = argv[i++];
+			continue;
+		}
+		if (strcmp(argv[i], "--") == 0) {
+			words_only = true;
+			i++;
+			continue;
+		}
+		const Opt *o = find(bit, argv[i]);
+		if (!o)
+			return unknown(args, bit, argv[i]), false;
+		if (o->kind == HELP) {
+			options_help(stdout, verb);
+			*exit_code = fflush(stdout) ? EXIT_ENVIRONMENT : EXIT_OK;
+			return false;
+		}
+		int used = take_option(o, argc - i, argv + i, args);
+		if (!used)
+			return false;
+		i += used;
+	}
+	if (!args->plan)
+		return cli_say(args, 0, "name a plan: atlas %s PLAN", verb->name), false;
+	return true;
+}

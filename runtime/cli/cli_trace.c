@@ -1,0 +1,54 @@
+/* cli_trace.c - see cli_trace.h. */
+#include "runtime/cli/cli_trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int keep_layer(void *ctx, int layer, int pos, int rows, int cols, const float *hidden)
+{
+	Trace *t = ctx;
+	if (layer >= t->n_layers || cols != t->hidden_dim || pos + rows > t->rows)
+		return 1; /* the plan says otherwise */
+	size_t at = ((size_t)layer * (size_t)t->rows + (size_t)pos) * (size_t)cols;
+	memcpy(t->hidden + at, hidden, sizeof *hidden * (size_t)rows * (size_t)cols);
+	return cli_interrupted();
+}
+
+static int keep_logits(void *ctx, int pos, const float *logits)
+{
+	Trace *t = ctx;
+	memcpy(t->logits + (size_t)pos * (size_t)t->vocab, logits, sizeof *logits * (size_t)t->vocab);
+	return cli_interrupted();
+}
+
+int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
+	const Tokens *tokens, bool wants_hidden, Trace *trace)
+{
+	AtlasPlanInfo info = {.struct_size = sizeof info};
+	AtlasStatus status = ATLAS_OK;
+	atlas_plan_info(plan, &info);
+	*trace = (Trace){.rows = tokens->n,
+		.n_layers = info.n_layers,
+		.hidden_dim = info.hidden_dim,
+		.vocab = info.vocab};
+	size_t rows = (size_t)tokens->n, cells = rows * (size_t)info.n_layers * (size_t)info.hidden_dim;
+	trace->logits = calloc(rows + 1, sizeof(float) * (size_t)info.vocab);
+	if (wants_hidden)
+		trace->hidden = calloc(cells + 1, sizeof(float));
+	if (!trace->logits || (wants_hidden && !trace->hidden))
+		return cli_say(args, EXIT_ENVIRONMENT, "no memory for the outputs of %zu tokens", rows);
+	if (wants_hidden)
+		status = atlas_trace(session, tokens->ids, tokens->n, keep_layer, trace);
+	if (status == ATLAS_OK)
+		status = atlas_score(session, tokens->ids, tokens->n, keep_logits, trace);
+	if (status == ATLAS_STOPPED)
+		return EXIT_INTERRUPTED;
+	return status == ATLAS_OK ? 0 : cli_fail_session(args, session, status);
+}
+
+void trace_free(Trace *t)
+{
+	free(t->hidden);
+	free(t->logits);
+	*t = (Trace){0};
+}

@@ -1,0 +1,20 @@
+/* cli_trace.h - everything a model computes on the way through a prompt, in host memory. */
+#ifndef ATLAS_CLI_TRACE_H
+#define ATLAS_CLI_TRACE_H
+
+#include "runtime/cli/cli.h"
+
+typedef struct Trace { /* zeroed = empty */
+	int rows; /* tokens */
+	int n_layers, hidden_dim, vocab;
+	float *hidden; /* [n_layers, rows, hidden_dim] output of each layer; NULL when not asked for */
+	float *logits; /* [rows, vocab] */
+} Trace;
+
+/* Runs the prompt twice, once for the layers and once for the logits. 0, or the exit code after the
+ * failure was told; the trace is to be freed either way. */
+int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
+	const Tokens *tokens, bool wants_hidden, Trace *trace);
+void trace_free(Trace *trace);
+
+#endif

@@ -1,0 +1,70 @@
+/* verb_info.c - atlas info: what a plan holds, without touching a GPU. */
+#include "runtime/cli/cli.h"
+
+static void print_hash(const uint8_t *hash)
+{
+	for (int i = 0; i < 32; i++)
+		printf("%02x", hash[i]);
+}
+
+static void print_json(const AtlasPlanInfo *info)
+{
+	printf("{\"schema_version\": 1, \"root\": \"");
+	print_hash(info->root_hash);
+	printf("\", \"family\": ");
+	json_string(stdout, info->family);
+	printf(", \"targets\": [");
+	for (int i = 0; i < info->n_targets; i++) {
+		fputs(i ? ", " : "", stdout);
+		json_string(stdout, info->targets[i]);
+	}
+	printf("], \"n_layers\": %d, \"hidden_dim\": %d, \"vocab\": %d, \"slots\": %d, "
+		   "\"max_context\": %d, "
+		   "\"page\": %d, \"pages\": %d, \"bos_token\": %d, \"max_new_tokens\": %d, "
+		   "\"stop_tokens\": [",
+		info->n_layers, info->hidden_dim, info->vocab, info->slots, info->max_context, info->page,
+		info->pages, info->bos_token, info->max_new_tokens);
+	for (int i = 0; i < info->n_stop_tokens; i++)
+		printf("%s%d", i ? ", " : "", info->stop_tokens[i]);
+	printf("], \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
+		   "\"has_chat_template\": %s}\n",
+		(long long)info->weight_bytes, info->weights_by_reference ? "ref" : "embed",
+		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false");
+}
+
+static void print_text(const AtlasPlanInfo *info)
+{
+	printf("root         ");
+	print_hash(info->root_hash);
+	printf("\nfamily       %s\ntargets     ", info->family);
+	for (int i = 0; i < info->n_targets; i++)
+		printf(" %s", info->targets[i]);
+	printf("\nmodel        %d layers, hidden_dim %d, vocab %d\n", info->n_layers, info->hidden_dim,
+		info->vocab);
+	printf("weights      %lld bytes, %s\n", (long long)info->weight_bytes,
+		info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded");
+	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
+	printf("kv           %d pages of %d tokens\n", info->pages, info->page);
+	printf("stop tokens ");
+	for (int i = 0; i < info->n_stop_tokens; i++)
+		if (info->stop_tokens[i] >= 0) /* -1 = none */
+			printf(" %d", info->stop_tokens[i]);
+	printf("\ntokenizer    %s\nchat         %s\n", info->has_tokenizer ? "yes" : "no",
+		info->chat_template ? "yes" : "no");
+}
+
+int verb_info(const Args *args)
+{
+	AtlasPlan *plan = NULL;
+	AtlasPlanInfo info = {.struct_size = sizeof info};
+	int code = cli_open_plan(args, args->plan, &plan);
+	if (code)
+		return code;
+	atlas_plan_info(plan, &info);
+	if (args->json)
+		print_json(&info);
+	else
+		print_text(&info);
+	atlas_plan_close(plan);
+	return 0;
+}

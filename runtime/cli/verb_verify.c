@@ -1,0 +1,154 @@
+/* verb_verify.c - atlas verify: where do two devices stop to agree?
+ *
+ * The same prompt goes through the device under test and through the reference device; the output
+ * of every layer is compared row by row. The first layer whose least cosine misses 1 by more than
+ * the tolerance is named: the fault lies in it, as what went into it was still good. The logits are
+ * compared last. With --against, the reference is another plan: two compilations, or two states of
+ * a checkpoint.
+ */
+#include "runtime/cli/cli.h"
+#include "runtime/cli/cli_trace.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct Difference {
+	double cosine; /* least of all rows; not a number when one is not */
+	double max_error; /* largest of all elements */
+	double relative; /* to the largest magnitude of the reference */
+} Difference;
+
+static Difference compare(const float *got, const float *want, int rows, int cols)
+{
+	Difference d = {1, 0, 0};
+	double largest = 0;
+	for (int t = 0; t < rows; t++) {
+		double dot = 0, a = 0, b = 0;
+		for (int i = 0; i < cols; i++) {
+			double x = got[(size_t)t * (size_t)cols + (size_t)i],
+				   y = want[(size_t)t * (size_t)cols + (size_t)i];
+			dot += x * y;
+			a += x * x;
+			b += y * y;
+			d.max_error = isnan(x - y) ? NAN : fmax(d.max_error, fabs(x - y));
+			largest = fmax(largest, fabs(y));
+		}
+		double cosine = a == 0 && b == 0 ? 1 : dot / sqrt(a * b);
+		if (!(cosine >= d.cosine))
+			d.cosine = cosine;
+	}
+	d.relative = largest > 0 ? d.max_error / largest : d.max_error;
+	return d;
+}
+
+static int same_tokens(const Trace *a, const Trace *b)
+{
+	int same = 0;
+	for (int t = 0; t < a->rows; t++) {
+		const float *x = a->logits + (size_t)t * (size_t)a->vocab,
+					*y = b->logits + (size_t)t * (size_t)a->vocab;
+		int best_x = 0, best_y = 0;
+		for (int v = 1; v < a->vocab; v++) {
+			best_x = x[v] > x[best_x] ? v : best_x;
+			best_y = y[v] > y[best_y] ? v : best_y;
+		}
+		same += best_x == best_y;
+	}
+	return same;
+}
+
+static void print_difference(const Args *args, const char *name, const Difference *d, bool is_first)
+{
+	if (!args->json) {
+		printf("%-8s %11.8f %11.3e %11.3e\n", name, d->cosine, d->max_error, d->relative);
+		return;
+	}
+	printf("%s\n  {\"output\": \"%s\", \"cosine\": ", is_first ? "" : ",", name);
+	json_number(stdout, d->cosine);
+	fputs(", \"max_error\": ", stdout);
+	json_number(stdout, d->max_error);
+	fputs(", \"relative_error\": ", stdout);
+	json_number(stdout, d->relative);
+	putchar('}');
+}
+
+static int judge(const Args *args, const Trace *got, const Trace *want)
+{
+	double tolerance = isnan(args->tolerance) ? 1e-3 : args->tolerance;
+	char name[16], bad[16] = "";
+	if (args->json)
+		printf("{\"schema_version\": 1, \"rows\": %d, \"tolerance\": %g, \"outputs\": [", got->rows,
+			tolerance);
+	else
+		printf("%-8s %11s %11s %11s\n", "layer", "cosine", "max error", "relative");
+	for (int l = 0; l <= got->n_layers; l++) {
+		size_t at = (size_t)l * (size_t)got->rows * (size_t)got->hidden_dim;
+		bool is_logits = l == got->n_layers;
+		Difference d = is_logits ? compare(got->logits, want->logits, got->rows, got->vocab)
+								 : compare(got->hidden + at, want->hidden + at, got->rows,
+									   got->hidden_dim);
+		snprintf(name, sizeof name, is_logits ? "logits" : "%d", l);
+		print_difference(args, name, &d, l == 0);
+		if (!(d.cosine >= 1 - tolerance) && !*bad)
+			snprintf(bad, sizeof bad, is_logits ? "logits" : "layer %d", l);
+	}
+	int same = same_tokens(got, want);
+	if (args->json) {
+		printf("],\n \"same_best_tokens\": %d, \"first_bad\": ", same);
+		if (*bad)
+			json_string(stdout, bad);
+		else
+			fputs("null", stdout);
+		puts("}");
+	} else {
+		printf("best token equal in %d of %d rows\n", same, got->rows);
+		if (*bad)
+			printf("first bad output: %s\n", bad);
+		else
+			puts("every output agrees");
+	}
+	return *bad ? EXIT_NEGATIVE : EXIT_OK;
+}
+
+static int trace_on(
+	const Args *args, const AtlasPlan *plan, const char *device, const Tokens *tokens, Trace *trace)
+{
+	AtlasSession *session = NULL;
+	int code = cli_open_session(args, plan, device, &session);
+	if (!code)
+		code = trace_prompt(args, plan, session, tokens, true, trace);
+	atlas_session_close(session);
+	return code;
+}
+
+int verb_verify(const Args *args)
+{
+	AtlasPlan *plan = NULL, *other = NULL;
+	Tokens tokens = {0};
+	Trace got = {0}, want = {0};
+	cli_hold_signals();
+	int code = cli_open_plan(args, args->plan, &plan);
+	if (!code && args->against)
+		code = cli_open_plan(args, args->against, &other);
+	if (!code)
+		code = cli_prompt_tokens(args, plan, &tokens);
+	if (!code)
+		code = trace_on(args, plan, args->device ? args->device : "cuda", &tokens, &got);
+	if (!code)
+		code = trace_on(args, other ? other : plan, "cpu", &tokens, &want);
+	if (!code && (got.n_layers != want.n_layers || got.hidden_dim != want.hidden_dim ||
+					 got.vocab != want.vocab))
+		code = cli_say(args, EXIT_BAD_INPUT,
+			"%s and %s are of different shape: %d and %d layers of %d and %d, "
+			"vocabularies of %d and %d",
+			args->plan, args->against, got.n_layers, want.n_layers, got.hidden_dim, want.hidden_dim,
+			got.vocab, want.vocab);
+	if (!code)
+		code = judge(args, &got, &want);
+	trace_free(&got);
+	trace_free(&want);
+	free(tokens.ids);
+	atlas_plan_close(other);
+	atlas_plan_close(plan);
+	return code;
+}
