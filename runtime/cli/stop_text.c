@@ -22,15 +22,19 @@ bool bytes_add(Bytes *b, const char *from, size_t n)
 	return true;
 }
 
-/* Where the first stop text begins; b->n when there is none. */
+/* Where the stop text begins that is complete first, the longest of those that end together: what
+ * is cut does not depend on how the text came in pieces. held.n when there is none. */
 static size_t first_stop(const StopText *s)
 {
-	size_t first = s->held.n;
-	for (int i = 0; i < s->n_stops; i++) {
-		const char *at = s->held.n ? memmem(s->held.at, s->held.n, s->stops[i], strlen(s->stops[i]))
-								   : NULL;
-		if (at && (size_t)(at - s->held.at) < first)
-			first = (size_t)(at - s->held.at);
+	size_t first = s->held.n, first_end = s->held.n + 1;
+	for (int i = 0; i < s->n_stops && s->held.n; i++) {
+		size_t n = strlen(s->stops[i]);
+		const char *at = memmem(s->held.at, s->held.n, s->stops[i], n);
+		size_t start = at ? (size_t)(at - s->held.at) : s->held.n, end = start + n;
+		if (at && (end < first_end || (end == first_end && start < first))) {
+			first = start;
+			first_end = end;
+		}
 	}
 	return first;
 }

@@ -39,13 +39,16 @@ static char *fed(const char *text, const char *const *stops, int n_stops, size_t
 
 static void check(const char *text, const char *const *stops, int n_stops)
 {
-	size_t want = strlen(text);
+	size_t want = strlen(text), want_end = want + 1;
 	bool is_there = false;
 	for (int i = 0; i < n_stops; i++) {
 		const char *at = strstr(text, stops[i]);
+		size_t start = at ? (size_t)(at - text) : 0, end = start + strlen(stops[i]);
 		is_there |= at != NULL;
-		if (at && (size_t)(at - text) < want)
-			want = (size_t)(at - text);
+		if (at && (end < want_end || (end == want_end && start < want))) { /* complete first */
+			want = start;
+			want_end = end;
+		}
 	}
 	for (size_t piece = 1; piece <= strlen(text) + 1; piece++) {
 		bool found;
