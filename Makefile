@@ -142,7 +142,7 @@ install: all
 flags:
 	@echo $(CPPFLAGS) -isystem $(LLVM)/include $(CFLAGS)
 clean:
-	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests $(BUILD)/demo $(PRODUCTS) $(BUILD)/kernelgen
+	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen
 help:
 	@echo 'targets: all deps demo test check golden asan test-asan lines install clean'
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'

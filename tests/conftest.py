@@ -30,6 +30,15 @@ def build_dir(pytestconfig: pytest.Config) -> pathlib.Path:
     return (REPO / pytestconfig.getoption("--build-dir")).resolve()
 
 
+@pytest.fixture(scope="session")
+def kernel_cache(build_dir: pathlib.Path) -> pathlib.Path:
+    """Folder for `atlasc --cache-dir`, kept between runs: a kernel that any test has compiled is not compiled
+    again. Tests about kernels being compiled, or about the cache, use a folder of their own."""
+    folder = build_dir / "kernel-cache"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 class Command:
     """A program of the build. Calling it runs it in the repository's root and returns the finished
     process, stdout and stderr as text; it never raises for an exit code, and gives up after `timeout` s."""
