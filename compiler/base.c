@@ -137,7 +137,11 @@ static void record(Diags *d, Code code, bool is_note, Loc at, const char *fmt, v
 		d->n_errors++;
 	if (d->n == DIAG_MAX)
 		return;
-	d->list[d->n++] = (Diag){code, is_note, at, arena_vprintf(d->arena, fmt, args)};
+	char *text = arena_vprintf(d->arena, fmt, args);
+	for (char *p = text; *p; p++) /* names from files must not steer the terminal */
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	d->list[d->n++] = (Diag){code, is_note, at, text};
 }
 
 bool fail_at(Diags *d, Code code, Loc at, const char *fmt, ...)

@@ -212,11 +212,11 @@ static Value *copy_value(Copy *copy, json_t *j)
 	return v;
 }
 
-/* jansson counts bytes of the text up to what it stumbled over; say it in lines and columns. */
-static Loc place_of(const Scan *s, int position)
+/* The place of byte `offset`, in lines and columns. */
+static Loc place_of(const Scan *s, size_t offset)
 {
 	Loc at = {s->file, 1, 1};
-	for (size_t i = 0; i < s->n && (int)i + 1 < position; i++) {
+	for (size_t i = 0; i < s->n && i < offset; i++) {
 		if (s->text[i] == '\n') {
 			at.line++;
 			at.col = 1;
@@ -227,18 +227,59 @@ static Loc place_of(const Scan *s, int position)
 	return at;
 }
 
+/* "key = " when the value that begins at `offset` is a member, else "". */
+static const char *member_name(const Scan *s, size_t offset)
+{
+	size_t i = offset, end;
+	while (i > 0 && is_blank(s->text[i - 1]))
+		i--;
+	if (i == 0 || s->text[i - 1] != ':')
+		return "";
+	for (i--; i > 0 && is_blank(s->text[i - 1]);)
+		i--;
+	end = i ? i - 1 : 0;
+	if (!end || s->text[end] != '"')
+		return "";
+	for (i = end; i > 0 && s->text[i - 1] != '"';)
+		i--;
+	return arena_printf(s->diags->arena, "%s = ", clip_text(s->diags->arena, s->text + i, end - i, 64));
+}
+
+/* jansson says what it stumbled over and how many bytes it had read by then. */
 static bool fail_syntax(const Scan *s, const json_error_t *e)
 {
-	char why[JSON_ERROR_TEXT_LENGTH];
-	size_t n = 0;
-	for (const char *p = e->text; *p && n + 1 < sizeof why; p++)
-		why[n++] = (unsigned char)*p < ' ' || *p == 0x7f ? '?' : *p;
-	why[n] = 0;
-	if (json_error_code(e) == json_error_end_of_input_expected)
-		return fail_at(s->diags, s->rules->code, place_of(s, e->position),
-			"text after the end of the object (byte %d)", e->position);
-	return fail_at(s->diags, s->rules->code, place_of(s, e->position), "not valid JSON: %s (byte %d)", why,
-		e->position);
+	size_t end = e->position > 0 ? (size_t)e->position : 0, begin = end;
+	if (end > s->n)
+		end = begin = s->n;
+	switch (json_error_code(e)) {
+	case json_error_end_of_input_expected:
+		return fail_at(s->diags, s->rules->code, place_of(s, end ? end - 1 : 0),
+			"text after the end of the object (byte %zu)", end);
+	case json_error_duplicate_key:
+		for (begin = end ? end - 1 : 0; begin > 0 && s->text[begin - 1] != '"';)
+			begin--;
+		return fail_at(s->diags, s->rules->code, place_of(s, begin ? begin - 1 : 0), "the key %s stands there twice",
+			clip_text(s->diags->arena, s->text + begin, end - begin - (end > begin), 80));
+	case json_error_numeric_overflow:
+		while (begin > 0 && !strchr(",:[ \t\r\n", s->text[begin - 1]))
+			begin--;
+		return fail_at(s->diags, s->rules->code, place_of(s, begin), "%s%s: beyond the range of 64 bits",
+			member_name(s, begin), clip_text(s->diags->arena, s->text + begin, end - begin, 48));
+	default:
+		return fail_at(s->diags, s->rules->code, place_of(s, end ? end - 1 : 0), "not valid JSON: %s (byte %zu)",
+			clip_text(s->diags->arena, e->text, strlen(e->text), JSON_ERROR_TEXT_LENGTH), end);
+	}
+}
+
+/* The top level must be an object; said before jansson would say something about brackets. */
+static bool check_top(const Scan *s)
+{
+	if (s->marks.n == 0)
+		return fail_at(s->diags, s->rules->code, (Loc){s->file, 1, 1}, "end of file: expected an object");
+	const Mark *m = &s->marks.at[0];
+	char first = s->text[m->begin];
+	return first == '{' || fail_at(s->diags, s->rules->code, (Loc){s->file, m->line, m->col},
+		"%s: expected an object", first == '[' ? "a list" : first == '"' ? "a string" : "a single value");
 }
 
 const Value *json_parse(Arena *a, Arena *scratch, Diags *d, const JsonRules *rules, const char *file,
@@ -257,11 +298,11 @@ const Value *json_parse(Arena *a, Arena *scratch, Diags *d, const JsonRules *rul
 	}
 	size_t bad = utf8_bad(s.text, s.n);
 	if (bad < s.n) {
-		fail_at(d, rules->code, place_of(&s, (int)bad + 1), "not UTF-8: byte 0x%02x at offset %zu",
+		fail_at(d, rules->code, place_of(&s, bad), "not UTF-8: byte 0x%02x at offset %zu",
 			(unsigned char)s.text[bad], bad);
 		return NULL;
 	}
-	if (!scan(&s))
+	if (!scan(&s) || !check_top(&s))
 		return NULL;
 	json_error_t error;
 	json_t *tree = json_loadb(s.text, s.n, JSON_REJECT_DUPLICATES, &error);
@@ -269,15 +310,10 @@ const Value *json_parse(Arena *a, Arena *scratch, Diags *d, const JsonRules *rul
 		fail_syntax(&s, &error);
 		return NULL;
 	}
-	const Value *v = NULL;
-	if (json_is_object(tree)) {
-		Copy copy = {a, &s, 0};
-		v = copy_value(&copy, tree);
-		if (copy.next != s.marks.n)
-			bug("%s: %d JSON values, %d noted", file, copy.next, s.marks.n);
-	} else {
-		fail_at(d, rules->code, (Loc){file, s.marks.at[0].line, s.marks.at[0].col}, "a list: expected an object");
-	}
+	Copy copy = {a, &s, 0};
+	const Value *v = copy_value(&copy, tree);
+	if (copy.next != s.marks.n)
+		bug("%s: %d JSON values, %d noted", file, copy.next, s.marks.n);
 	json_decref(tree);
 	return v;
 }

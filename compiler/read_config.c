@@ -120,7 +120,8 @@ static void check_spare_keys(Reading *r, const Value *table, const char *const *
 			continue;
 		if (!unknown)
 			at = v->at;
-		unknown = unknown ? arena_printf(r->d->arena, "%s, %s", unknown, v->key) : v->key;
+		const char *key = clip_text(r->d->arena, v->key, strlen(v->key), 48);
+		unknown = unknown ? arena_printf(r->d->arena, "%s, %s", unknown, key) : key;
 		if (strlen(unknown) > 400) /* a note is a line, not a listing */
 			break;
 	}
@@ -193,8 +194,8 @@ static void read_architecture(Reading *r)
 			return;
 		expected = arena_printf(r->d->arena, "%s%s%s", expected, j ? ", " : "", family->architectures[j]);
 	}
-	fail_at(r->d, A0204, v->first->at, "architectures = [\"%s\"]: expected %s%s", seen,
-		family ? "" : "one of ", expected);
+	fail_at(r->d, A0204, v->first->at, "architectures = [%s]: expected %s%s",
+		value_text(r->d->arena, v->first), family ? "" : "one of ", expected);
 }
 
 static void read_kind(Reading *r)
@@ -205,7 +206,7 @@ static void read_kind(Reading *r)
 	} else if (want_string(r->d, A0203, "model_type", v, &r->cf->model_type)) {
 		r->cf->at_model_type = v->at;
 		if (!family_by_model_type(r->cf->model_type))
-			fail_at(r->d, A0204, v->at, "model_type = \"%s\": expected one of %s", r->cf->model_type,
+			fail_at(r->d, A0204, v->at, "model_type = %s: expected one of %s", value_text(r->d->arena, v),
 				known_names(r->d->arena, false));
 	}
 	read_architecture(r);
@@ -273,7 +274,7 @@ static void read_shape(Reading *r)
 	cf->hidden_act = "silu"; /* of all families when the key is absent */
 	cf->at_act = v ? v->at : r->text->at;
 	if (v && want_string(r->d, A0203, "hidden_act", v, &cf->hidden_act) && strcmp(cf->hidden_act, "silu") != 0)
-		fail_at(r->d, A0206, v->at, "hidden_act = \"%s\": expected \"silu\"", cf->hidden_act);
+		fail_at(r->d, A0206, v->at, "hidden_act = %s: expected \"silu\"", value_text(r->d->arena, v));
 	read_bool(r, "attention_bias", &cf->attention_bias, &cf->at_bias);
 	read_bool(r, "mlp_bias", &cf->mlp_bias, &cf->at_bias);
 }
@@ -303,7 +304,8 @@ static int read_layer_types(Reading *r)
 	if (!v || !want_array(r->d, A0203, "layer_types", v))
 		return -1;
 	if (r->cf->n_layers && v->n != r->cf->n_layers)
-		fail_at(r->d, A0205, v->at, "layer_types has %d entries: num_hidden_layers = %d", v->n, r->cf->n_layers);
+		fail_at(r->d, A0205, v->at, "layer_types has %d entr%s: num_hidden_layers = %d", v->n,
+			v->n == 1 ? "y" : "ies", r->cf->n_layers);
 	int windows = 0, i = 0;
 	for (const Value *e = v->first; e; e = e->next, i++) {
 		if (e->kind == VALUE_STRING && strcmp(e->string, "sliding_attention") == 0)
@@ -423,8 +425,8 @@ static void check_rope_keys(Reading *r)
 				k++;
 			if (k == COUNT(rope_keys)) {
 				const char *close = closest_name(v->key, names, COUNT(rope_keys));
-				fail_at(r->d, A0209, v->at, "%s.%s is unknown%s%s%s", rope_places[i], v->key,
-					close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+				fail_at(r->d, A0209, v->at, "%s.%s is unknown%s%s%s", rope_places[i],
+					clip_text(r->d->arena, v->key, strlen(v->key), 48), close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
 			} else if (v->kind != VALUE_NULL && !(rope_keys[k].kinds >> r->cf->rope.kind & 1)) {
 				fail_at(r->d, A0209, v->at, "%s.%s = %s: rope_type = %s does not use it", rope_places[i], v->key,
 					value_text(r->d->arena, v), rope_types[r->cf->rope.kind]);
@@ -462,7 +464,8 @@ static bool read_rope_kind(Reading *r)
 			rope->kind = (RopeKind)k;
 			return true;
 		}
-	return fail_at(r->d, A0209, v->at, "%s = \"%s\": expected default, linear, llama3 or yarn", name, type);
+	return fail_at(r->d, A0209, v->at, "%s = %s: expected default, linear, llama3 or yarn", name,
+		value_text(r->d->arena, v));
 }
 
 static void read_rope(Reading *r)

@@ -117,8 +117,8 @@ static void collect_keys(Reading *r, const Value *table, const char *prefix, con
 			fail_at(r->d, A0303, v->at, "%s = %s: expected a table", full, value_text(r->d->arena, v));
 		} else {
 			const char *close = suggest_key(full);
-			fail_at(r->d, A0302, v->key_at, "unknown key %s%s%s%s", full, close ? ": did you mean " : "",
-				close ? close : "", close ? "?" : "");
+			fail_at(r->d, A0302, v->key_at, "unknown key %s%s%s%s",
+				clip_text(r->d->arena, full, strlen(full), 80), close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
 		}
 	}
 }
@@ -143,8 +143,8 @@ static bool get_word(Reading *r, int k, const char *only, const char *why)
 	const char *word;
 	if (!want_string(r->d, A0303, option_table[k].key, v, &word))
 		return false;
-	return strcmp(word, only) == 0 || fail_at(r->d, k == FAMILY ? A0304 : A0303, v->at, "%s = \"%s\": expected \"%s\"%s",
-		option_table[k].key, word, only, why);
+	return strcmp(word, only) == 0 || fail_at(r->d, k == FAMILY ? A0304 : A0303, v->at, "%s = %s: expected \"%s\"%s",
+		option_table[k].key, value_text(r->d->arena, v), only, why);
 }
 
 /* A list of integers in [lo, hi], at least `min` of them; `ascending` strictly. */
@@ -265,7 +265,8 @@ static void read_ignore(Reading *r, const Value *v, bool must_match)
 			continue;
 		star = strchr(text, '*');
 		if (!*text || (star && strchr(star + 1, '*')))
-			fail_at(r->d, A0303, e->at, "%s = \"%s\": expected a name with at most one *", name, text);
+			fail_at(r->d, A0303, e->at, "%s = %s: expected a name with at most one *", name,
+				value_text(r->d->arena, e));
 		else
 			*vec_push(&r->c->arena, &r->o->ignore_tensors) = (NamePattern){text, e->at, must_match};
 	}
@@ -282,8 +283,8 @@ static const KernelTemplate *find_template(Reading *r, const Value *v, const cha
 		names[i] = kernel_table[i].name;
 	}
 	const char *close = closest_name(name, names, n_kernel_table);
-	fail_at(r->d, A0305, v->at, "template = \"%s\": there is no such template%s%s%s", name,
-		close ? ": did you mean " : ", `atlasc kernels` lists them", close ? close : "", close ? "?" : "");
+	fail_at(r->d, A0305, v->at, "template = %s: there is no such template%s%s%s",
+		value_text(r->d->arena, v), close ? ": did you mean " : ", `atlasc kernels` lists them", close ? close : "", close ? "?" : "");
 	return NULL;
 }
 
@@ -297,8 +298,8 @@ static bool read_rule_op(Reading *r, const Value *v, const KernelTemplate *templ
 		names[i] = op_table[i].name;
 	if (!op_from_name(*op, &kind)) {
 		const char *close = closest_name(*op, names, OP_COUNT);
-		return fail_at(r->d, A0305, v->at, "op = \"%s\": there is no such op%s%s%s", *op,
-			close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+		return fail_at(r->d, A0305, v->at, "op = %s: there is no such op%s%s%s",
+			value_text(r->d->arena, v), close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
 	}
 	return !template || template->op == kind || fail_at(r->d, A0304, v->at, "op = \"%s\": template %s serves %s", *op,
 		template->name, op_table[template->op].name);
@@ -311,7 +312,8 @@ static bool read_rule_phase(Reading *r, const Value *v, const char **phase)
 	for (int p = 0; p < PHASE_KINDS; p++)
 		if (strcmp(*phase, phase_name((PhaseKind)p)) == 0)
 			return true;
-	return fail_at(r->d, A0305, v->at, "phase = \"%s\": expected prefill, decode or acquire", *phase);
+	return fail_at(r->d, A0305, v->at, "phase = %s: expected prefill, decode or acquire",
+		value_text(r->d->arena, v));
 }
 
 /* { WARPS = 8, STAGES = 2 } -> "STAGES=2 WARPS=8", every one legal by the template's contract */
@@ -329,8 +331,8 @@ static bool read_rule_tunables(Reading *r, const Value *v, const KernelTemplate 
 			i++;
 		if (i == t->n_tunables) {
 			const char *close = closest_name(e->key, names, t->n_tunables);
-			ok = fail_at(r->d, A0305, e->key_at, "template %s has no tunable %s%s%s%s", t->name, e->key,
-				close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+			ok = fail_at(r->d, A0305, e->key_at, "template %s has no tunable %s%s%s%s", t->name,
+				clip_text(r->d->arena, e->key, strlen(e->key), 48), close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
 			continue;
 		}
 		if (!want_int(r->d, A0303, e->key, e, INT32_MIN, INT32_MAX, &value)) {
@@ -384,7 +386,8 @@ static bool add_rules(Reading *r, const Value *v, KernelRule rule)
 	if (v->kind == VALUE_STRING) {
 		int from, to;
 		if (!parse_range(v->string, &from, &to))
-			return fail_at(r->d, A0303, v->at, "layers = \"%s\": expected \"first-last\"", v->string);
+			return fail_at(r->d, A0303, v->at, "layers = %s: expected \"first-last\"",
+				value_text(r->d->arena, v));
 		if (to > last)
 			return fail_at(r->d, A0305, v->at, "layers = \"%s\": the model has layers 0 to %d", v->string, last);
 		for (int l = from; l <= to; l++)
@@ -432,8 +435,8 @@ static bool read_rule(Reading *r, const Value *t, bool is_pin)
 		if (k < N_KEYS)
 			at[k] = v;
 		else
-			ok = fail_at(r->d, A0302, v->key_at, "unknown key %s.%s%s%s%s", what, v->key,
-				close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+			ok = fail_at(r->d, A0302, v->key_at, "unknown key %s.%s%s%s%s", what,
+				clip_text(r->d->arena, v->key, strlen(v->key), 48), close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
 	}
 	if (!at[0])
 		return fail_at(r->d, A0303, t->at, "%s: template is missing", what);

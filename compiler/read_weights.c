@@ -55,8 +55,8 @@ static bool check_name(Reading *r, int shard, const Value *v)
 	if (n == 0)
 		return fail_at(r->d, A0402, shard_loc(r, shard), "empty tensor name (column %d of the header)", v->at.col);
 	if (n > MAX_NAME_BYTES)
-		return fail_at(r->d, A0402, shard_loc(r, shard), "tensor name of %zu bytes (%.40s...): expected at most %d", n,
-			v->key, MAX_NAME_BYTES);
+		return fail_at(r->d, A0402, shard_loc(r, shard), "tensor name of %zu bytes (%s): expected at most %d", n,
+			clip_text(r->d->arena, v->key, n, 40), MAX_NAME_BYTES);
 	for (const char *p = v->key; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			return fail_at(r->d, A0402, shard_loc(r, shard),
@@ -143,8 +143,8 @@ static bool read_entry(Reading *r, const Value *entry, StTensor *t, int64_t data
 		while (k < 3 && strcmp(keys[k], v->key) != 0)
 			k++;
 		if (k == 3)
-			return fail_at(r->d, A0402, shard_loc(r, t->shard), "%s: key %.40s is none of the format", entry->key,
-				v->key);
+			return fail_at(r->d, A0402, shard_loc(r, t->shard), "%s: key %s is none of the format", entry->key,
+				clip_text(r->d->arena, v->key, strlen(v->key), 40));
 		at[k] = v;
 	}
 	t->name = entry->key;
@@ -158,8 +158,8 @@ static bool check_metadata(Reading *r, int shard, const Value *v)
 		return fail_at(r->d, A0402, shard_loc(r, shard), "__metadata__ = %s: expected an object", entry_text(r, v));
 	for (const Value *e = v->first; e; e = e->next)
 		if (e->kind != VALUE_STRING)
-			return fail_at(r->d, A0402, shard_loc(r, shard), "__metadata__.%.40s = %s: expected a string", e->key,
-				entry_text(r, e));
+			return fail_at(r->d, A0402, shard_loc(r, shard), "__metadata__.%s = %s: expected a string",
+				clip_text(r->d->arena, e->key, strlen(e->key), 40), entry_text(r, e));
 	return true;
 }
 
@@ -185,12 +185,12 @@ static bool check_cover(Reading *r, StTensor *t, int n, int shard, int64_t data_
 			return fail_at(r->d, A0404, shard_loc(r, shard), "%s at %lld overlaps %s, which ends at %lld", t[i].name,
 				(long long)t[i].offset, t[i - 1].name, (long long)end);
 		if (t[i].offset > end)
-			return fail_at(r->d, A0404, shard_loc(r, shard), "hole of %lld bytes before %s at %lld",
-				(long long)(t[i].offset - end), t[i].name, (long long)t[i].offset);
+			return fail_at(r->d, A0404, shard_loc(r, shard), "hole of %lld byte%s before %s at %lld",
+				(long long)(t[i].offset - end), t[i].offset - end == 1 ? "" : "s", t[i].name, (long long)t[i].offset);
 		end += t[i].bytes;
 	}
-	return end == data_bytes || fail_at(r->d, A0404, shard_loc(r, shard), "%lld bytes after the last tensor",
-		(long long)(data_bytes - end));
+	return end == data_bytes || fail_at(r->d, A0404, shard_loc(r, shard), "%lld byte%s after the last tensor",
+		(long long)(data_bytes - end), data_bytes - end == 1 ? "" : "s");
 }
 
 /* Appends the tensors of a parsed header to the model. */
@@ -304,7 +304,12 @@ static Placed *read_map(Reading *r, const Value *index, int *n)
 	bool ok = true;
 	*n = 0;
 	for (const Value *v = map->first; v; v = v->next) {
-		const char *shown = arena_printf(r->d->arena, "weight_map.%.80s", v->key);
+		if (strlen(v->key) > MAX_NAME_BYTES) {
+			ok = fail_at(r->d, A0406, v->at, "weight_map: tensor name of %zu bytes", strlen(v->key));
+			continue;
+		}
+		const char *shown = arena_printf(r->d->arena, "weight_map.%s",
+			clip_text(r->d->arena, v->key, strlen(v->key), 80));
 		if (v->kind != VALUE_STRING)
 			ok = want_string(r->d, A0406, shown, v, &shown);
 		else if (!is_plain_name(v->string))

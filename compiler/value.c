@@ -16,36 +16,29 @@ const Value *value_get(const Value *t, const char *key)
 	return NULL;
 }
 
-const char *value_text(Arena *a, const Value *v)
+const char *clip_text(Arena *a, const char *text, size_t n, size_t max)
 {
-	int n = v->source_bytes;
-	bool cut = n > MAX_TEXT_BYTES;
+	bool cut = n > max;
 	if (cut) {
-		n = MAX_TEXT_BYTES - 3;
-		while (n > 0 && ((unsigned char)v->source[n] & 0xC0) == 0x80) /* not inside a code point */
+		n = max - 3;
+		while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) /* not inside a code point */
 			n--;
 	}
-	char *text = arena_printf(a, "%.*s%s", n, v->source, cut ? "..." : "");
-	char *to = text;
-	for (const char *from = text; *from; from++) { /* white space of several lines becomes one blank */
-		bool blank = (unsigned char)*from <= ' ' || *from == 0x7f;
+	char *out = arena_alloc(a, n + 4), *to = out;
+	for (size_t i = 0; i < n; i++) { /* white space of several lines becomes one blank */
+		bool blank = (unsigned char)text[i] <= ' ' || text[i] == 0x7f;
 		if (!blank)
-			*to++ = *from;
-		else if (to == text || to[-1] != ' ')
+			*to++ = text[i];
+		else if (to == out || to[-1] != ' ')
 			*to++ = ' ';
 	}
-	*to = 0;
-	return text;
+	memcpy(to, cut ? "..." : "", cut ? 4 : 1);
+	return out;
 }
 
-const char *value_kind_name(ValueKind kind)
+const char *value_text(Arena *a, const Value *v)
 {
-	static const char *const names[] = {
-		[VALUE_NULL] = "null", [VALUE_BOOL] = "true or false", [VALUE_INT] = "an integer",
-		[VALUE_REAL] = "a number", [VALUE_NONFINITE] = "no finite number", [VALUE_STRING] = "a string",
-		[VALUE_ARRAY] = "a list", [VALUE_TABLE] = "a table",
-	};
-	return names[kind];
+	return clip_text(a, v->source, (size_t)v->source_bytes, MAX_TEXT_BYTES);
 }
 
 bool value_equal(const Value *a, const Value *b)

@@ -40,11 +40,12 @@ struct Value {
 /* Member of a table by name, or NULL; also NULL when t is NULL or no table. */
 const Value *value_get(const Value *t, const char *key);
 
-/* The spelling, shortened to one line of at most 48 bytes, in the arena. */
+/* The spelling, as clip_text does with at most 48 bytes. */
 const char *value_text(Arena *a, const Value *v);
 
-/* "a string", "an integer" ... */
-const char *value_kind_name(ValueKind kind);
+/* Foreign UTF-8 made fit for a message: one line, no control characters, at most `max` (> 3) bytes of it, cut
+ * between code points and then ended by "...". In the arena. */
+const char *clip_text(Arena *a, const char *text, size_t n, size_t max);
 
 /* Same kind and content; an integer equals a real number of the same value. */
 bool value_equal(const Value *a, const Value *b);
