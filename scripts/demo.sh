@@ -8,7 +8,7 @@ show() {
 	printf '\n$ %s\n' "$*"
 	"$@"
 }
-show "$build/atlasc" tests/fixtures/llama-trained -o "$build/demo/plan.bin"
+show "$build/atlasc" tests/fixtures/llama-trained -o "$build/demo/plan.bin" --cache-dir "$build/kernel-cache"
 show "$build/atlas" audit "$build/demo/plan.bin"
 printf '\n$ %s\n' "$build/atlas run $build/demo/plan.bin -p \"In the beginning\" -n 64"
 "$build/atlas" run "$build/demo/plan.bin" -p 'In the beginning' -n 64
