@@ -598,13 +598,13 @@ bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, int vocab_rows, T
 	if (vocab_rows > TOK_MAX_IDS)
 		vocab_rows = TOK_MAX_IDS;
 	r.file = arena_printf(a, "%s/tokenizer.json", model_dir);
-	json_t *root = load_json(&r), *config = NULL;
+	json_t *root = load_json(&r, 0), *config = NULL;
 	bool ok = root && read_root(&r, root, vocab_rows);
 	if (ok && !spec.n_ids)
 		ok = reject(&r, A0503, (Json){NULL, "model.vocab"}, "no tokens");
 	r.file = arena_printf(a, "%s/tokenizer_config.json", model_dir);
 	if (ok && stat(r.file, &st) == 0) {
-		config = load_json(&r);
+		config = load_json(&r, JSON_DECODE_INT_AS_REAL); /* model_max_length may be 10^30 */
 		ok = config && read_config_file(&r, config);
 	}
 	if (ok) {

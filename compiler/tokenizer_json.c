@@ -17,7 +17,7 @@ bool reject(Reader *r, Code code, Json at, const char *fmt, ...)
 	return fail_at(r->diags, code, (Loc){r->file, 0, 0}, "%s: %s", at.path, text);
 }
 
-json_t *load_json(Reader *r)
+json_t *load_json(Reader *r, size_t flags)
 {
 	json_error_t e;
 	FILE *f = fopen(r->file, "rb");
@@ -25,7 +25,7 @@ json_t *load_json(Reader *r)
 		fail_at(r->diags, A0102, (Loc){r->file, 0, 0}, "%s", strerror(errno));
 		return NULL;
 	}
-	json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+	json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &e);
 	fclose(f);
 	if (!root)
 		fail_at(r->diags, A0501, (Loc){r->file, e.line, e.column > 0 ? e.column : 1}, "%s", e.text);

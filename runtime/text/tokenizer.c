@@ -1,0 +1,226 @@
+/* tokenizer.c - text to ids: added tokens are cut out, the rest goes through normaliser,
+ * pre-tokenizer and byte-pair encoding (artifacts/tokenizer_format.h tells the order).
+ */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "runtime/text/encoder.h"
+
+const char *tok_error_text(int error)
+{
+	switch ((TokError)error) {
+	case TOK_E_FORMAT: return "not a compiled tokenizer of this version";
+	case TOK_E_MEMORY: return "out of host memory";
+	case TOK_E_SIZE: return "the text is too long";
+	case TOK_E_EFFORT: return "a pattern of the tokenizer takes too long on this text";
+	}
+	return "no error";
+}
+
+int tok_n_ids(const Tok *t) { return (int)t->header->n_ids; }
+int tok_bos(const Tok *t) { return t->header->bos_id; }
+int tok_eos(const Tok *t) { return t->header->eos_id; }
+
+/* Scratch memory ------------------------------------------------------------------------------ */
+
+bool encoder_reserve(Encoder *e, void **at, size_t *cap, size_t n, size_t elem_bytes)
+{
+	if (n <= *cap)
+		return true;
+	size_t grown = *cap < 64 ? 64 : *cap + *cap / 2;
+	grown = grown < n ? n : grown;
+	void *p = e->error ? NULL : realloc(*at, grown * elem_bytes);
+	if (!p) {
+		e->error = e->error ? e->error : TOK_E_MEMORY;
+		return false;
+	}
+	*at = p;
+	*cap = grown;
+	return true;
+}
+
+void bytes_put(Encoder *e, Bytes *b, const void *from, size_t n)
+{
+	if (n > TOK_MAX_TEXT - b->n)
+		e->error = e->error ? e->error : TOK_E_SIZE;
+	if (!n || e->error || !RESERVE(e, b->at, b->cap, b->n + n))
+		return;
+	memcpy(b->at + b->n, from, n);
+	b->n += n;
+}
+
+static void encoder_free(Encoder *e)
+{
+	free(e->valid.at);
+	for (int i = 0; i < 2; i++) {
+		free(e->normal[i].at);
+		free(e->spaced[i].at);
+		free(e->pieces[i].at);
+	}
+	free(e->points);
+	free(e->sorted);
+	free(e->frames);
+	free(e->symbols);
+	free(e->heap);
+}
+
+/* Added tokens -------------------------------------------------------------------------------- */
+
+/* Longest added token at text[at]; its length, 0 = none. */
+static size_t match_added(const Tok *t, int tree, const unsigned char *text, size_t n, size_t at,
+	const TokAdded **added)
+{
+	const TokNode *node = &t->nodes[tree][0];
+	size_t start = at, best = 0;
+	for (;;) {
+		if (node->accept && at > start) {
+			*added = &t->added[node->accept - 1];
+			best = at - start;
+		}
+		if (at == n)
+			return best;
+		uint32_t low = node->edge, end = node->edge + node->n_edges, high = end;
+		while (low < high) {
+			uint32_t mid = low + (high - low) / 2;
+			if (t->edges[tree][mid] >> 24 < text[at])
+				low = mid + 1;
+			else
+				high = mid;
+		}
+		if (low == end || t->edges[tree][low] >> 24 != text[at])
+			return best;
+		node = &t->nodes[tree][t->edges[tree][low] & 0xFFFFFF];
+		at++;
+	}
+}
+
+static bool has_class(const Tok *t, uint32_t cp, uint8_t flag)
+{
+	return tok_class(t, cp) & flag;
+}
+
+static bool beside_word(const Tok *t, const unsigned char *text, size_t n, size_t start, size_t end)
+{
+	uint32_t cp;
+	if (start) {
+		size_t k = utf8_back(text, start);
+		utf8_take(text + start - k, k, &cp);
+		if (has_class(t, cp, TOK_IS_WORD))
+			return true;
+	}
+	if (end == n)
+		return false;
+	utf8_take(text + end, n - end, &cp);
+	return has_class(t, cp, TOK_IS_WORD);
+}
+
+/* Widens a match over the white space that belongs to it, not before `floor`. */
+static void widen(const Tok *t, const TokAdded *a, const unsigned char *text, size_t n, size_t floor,
+	size_t *start, size_t *end)
+{
+	uint32_t cp;
+	while (a->flags & TOK_ADDED_LSTRIP && *start > floor) {
+		size_t k = utf8_back(text, *start);
+		utf8_take(text + *start - k, k, &cp);
+		if (!has_class(t, cp, TOK_IS_SPACE))
+			break;
+		*start -= k;
+	}
+	while (a->flags & TOK_ADDED_RSTRIP && *end < n) {
+		size_t k = utf8_take(text + *end, n - *end, &cp);
+		if (!has_class(t, cp, TOK_IS_SPACE))
+			break;
+		*end += k;
+	}
+}
+
+typedef void GapFunc(Encoder *e, const unsigned char *text, size_t n, bool at_start);
+
+/* Gives ids to the added tokens of one tree in a text and the gaps between them to `gap`. */
+static void cut_added(Encoder *e, int tree, const unsigned char *text, size_t n, bool at_start, GapFunc *gap)
+{
+	const Tok *t = e->tok;
+	bool any = t->count[tree ? TOK_SEC_NORMAL_NODES : TOK_SEC_RAW_NODES] > 0;
+	size_t done = 0;
+	for (size_t at = 0; any && at < n && !e->error;) {
+		const TokAdded *a = NULL;
+		size_t len = match_added(t, tree, text, n, at, &a), start = at, end = at + len;
+		if (!len) {
+			at++;
+			continue;
+		}
+		at = end; /* what does not count as a match is still not looked into */
+		if (a->flags & TOK_ADDED_SPECIAL && !e->parse_special)
+			continue;
+		if (a->flags & TOK_ADDED_SINGLE_WORD && beside_word(t, text, n, start, end))
+			continue;
+		widen(t, a, text, n, done, &start, &end);
+		if (start > done)
+			gap(e, text + done, start - done, at_start && !done);
+		encoder_put_id(e, a->id);
+		done = end; /* even when a wide match before had taken more: so does the reference library */
+	}
+	if (done < n && !e->error)
+		gap(e, text + done, n - done, at_start && !done);
+}
+
+static void encode_normal(Encoder *e, const unsigned char *text, size_t n, bool at_start)
+{
+	e->at_start = at_start;
+	const Pieces *pieces = run_pre_tokenizers(e, text, n);
+	for (size_t i = 0; i < pieces->n && !e->error; i++)
+		encode_word(e, e->base + pieces->at[i].at, pieces->at[i].n);
+}
+
+static void encode_raw(Encoder *e, const unsigned char *text, size_t n, bool at_start)
+{
+	e->at_start = at_start;
+	text = run_normalizers(e, text, &n);
+	cut_added(e, 1, text, n, e->at_start, encode_normal);
+}
+
+/* Entry --------------------------------------------------------------------------------------- */
+
+/* The text as valid UTF-8: itself if it is, else a copy in e->valid. */
+static const unsigned char *make_valid(Encoder *e, const unsigned char *text, size_t *n)
+{
+	size_t done = 0, at = 0;
+	bool valid = true;
+	while (at < *n && !e->error) {
+		uint32_t cp;
+		int len = text[at] < 0x80 ? 1 : utf8_read(text + at, *n - at, &cp);
+		if (len > 0) {
+			at += (size_t)len;
+			continue;
+		}
+		valid = false;
+		bytes_put(e, &e->valid, text + done, at - done);
+		bytes_put(e, &e->valid, "\xEF\xBF\xBD", 3);
+		at = len ? at + (size_t)-len : *n;
+		done = at;
+	}
+	if (valid)
+		return text;
+	bytes_put(e, &e->valid, text + done, *n - done);
+	*n = e->valid.n;
+	return e->valid.at;
+}
+
+int tok_encode(const Tok *t, const char *text, size_t n_bytes, bool add_special, bool parse_special,
+	int32_t *ids, int cap)
+{
+	Encoder e = {.tok = t, .parse_special = parse_special, .ids = ids, .cap = cap > 0 ? (size_t)cap : 0};
+	if (n_bytes > TOK_MAX_TEXT)
+		return TOK_E_SIZE;
+	for (uint32_t i = 0; add_special && i < t->count[TOK_SEC_PREFIX]; i++)
+		encoder_put_id(&e, t->prefix[i]);
+	const unsigned char *valid = make_valid(&e, (const unsigned char *)text, &n_bytes);
+	if (n_bytes && !e.error)
+		cut_added(&e, 0, valid, n_bytes, true, encode_raw);
+	for (uint32_t i = 0; add_special && i < t->count[TOK_SEC_SUFFIX]; i++)
+		encoder_put_id(&e, t->suffix[i]);
+	encoder_free(&e);
+	if (!e.error && e.n_ids > INT_MAX)
+		e.error = TOK_E_SIZE;
+	return e.error ? e.error : (int)e.n_ids;
+}
