@@ -115,25 +115,29 @@ void options_help(FILE *out, const Verb *verb)
 /* Distance ---------------------------------------------------------------------------------------
  */
 
+/* Letters inserted, dropped, replaced or swapped with their neighbour to turn a into b. */
 static size_t edits(const char *a, const char *b)
 {
 	enum { MOST = 32 };
-	size_t row[MOST + 1], n = strlen(a), m = strlen(b);
+	size_t rows[3][MOST + 1], n = strlen(a), m = strlen(b);
 	if (n > MOST || m > MOST)
 		return SIZE_MAX;
-	for (size_t j = 0; j <= m; j++)
-		row[j] = j;
-	for (size_t i = 1; i <= n; i++) {
-		size_t diagonal = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= m; j++) {
-			size_t above = row[j], best = diagonal + (a[i - 1] != b[j - 1]);
-			best = above + 1 < best ? above + 1 : best;
-			row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-			diagonal = above;
+	for (size_t i = 0; i <= n; i++) {
+		size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+		for (size_t j = 0; j <= m; j++) {
+			size_t best = i + j; /* one of them is empty */
+			if (i && j) {
+				best = above[j - 1] + (a[i - 1] != b[j - 1]);
+				best = above[j] + 1 < best ? above[j] + 1 : best;
+				best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+			}
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+				before[j - 2] + 1 < best)
+				best = before[j - 2] + 1;
+			row[j] = best;
 		}
 	}
-	return row[m];
+	return rows[n % 3][m];
 }
 
 const char *options_closest(const char *seen, const char *const *names, int n)
