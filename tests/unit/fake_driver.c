@@ -1,0 +1,516 @@
+#include "tests/unit/fake_driver.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_OBJECTS = 4096, MAX_QUEUE = 4096, MAX_NODES = 4096, PARAM_BYTES = 512 };
+
+typedef struct Object { const char *kind; void *at; size_t bytes; } Object;
+
+typedef struct Work { /* one operation on the stream */
+	enum { COPY, FILL, KERNEL, GRAPH } kind;
+	void *to;
+	const void *from;
+	size_t bytes;
+	int value;                   /* FILL: byte; KERNEL: number */
+	uint8_t params[PARAM_BYTES];
+	struct CuGraph_ *graph;
+} Work;
+
+struct FakeQueue {
+	Object objects[MAX_OBJECTS];
+	int n_objects;
+	Work work[MAX_QUEUE];
+	long first, next; /* positions in an endless sequence of work */
+	int n_kernels;
+};
+
+struct CuEvent_ { long at; };
+struct CuKernel_ { int number; };
+struct CuLibrary_ { struct CuKernel_ *kernels[64]; int n; };
+struct CuStream_ { int unused; };
+struct CuContext_ { int unused; };
+struct CuGraphNode_ { int index; int kernel; uint8_t params[PARAM_BYTES]; int n_deps; int *deps; };
+struct CuGraph_ { int n; struct CuGraphNode_ *nodes[MAX_NODES]; };
+struct CuGraphExec_ { struct CuGraph_ *graph; };
+
+static FakeDriver *fake;
+static struct CuContext_ the_context;
+
+/* Counts and logs a call; the result it is to fail with, or success. */
+static CuResult call(const char *fmt, ...)
+{
+	fake->calls++;
+	if (fake->log) {
+		va_list ap;
+		va_start(ap, fmt);
+		vfprintf(fake->log, fmt, ap);
+		va_end(ap);
+		fputc('\n', fake->log);
+	}
+	return fake->calls == fake->fail_at ? fake->fail_with : CU_SUCCESS;
+}
+#define BEGIN(...) \
+	do { \
+		CuResult begin_result = call(__VA_ARGS__); \
+		if (begin_result) \
+			return begin_result; \
+	} while (0)
+
+static CuResult broken(const char *what)
+{
+	if (!fake->broken[0])
+		snprintf(fake->broken, sizeof fake->broken, "%s", what);
+	return 1; /* CUDA_ERROR_INVALID_VALUE */
+}
+
+static void *keep(const char *kind, void *at, size_t bytes)
+{
+	FakeQueue *q = fake->queue;
+	if (q->n_objects == MAX_OBJECTS)
+		abort();
+	q->objects[q->n_objects++] = (Object){kind, at, bytes};
+	fake->live++;
+	return at;
+}
+
+static bool drop(const char *kind, const void *at)
+{
+	FakeQueue *q = fake->queue;
+	for (int i = 0; i < q->n_objects; i++)
+		if (q->objects[i].at == at && strcmp(q->objects[i].kind, kind) == 0) {
+			q->objects[i] = q->objects[--q->n_objects];
+			fake->live--;
+			return true;
+		}
+	broken("an object was given back that nobody has");
+	return false;
+}
+
+static bool within(const char *kind, const void *at, size_t bytes)
+{
+	const FakeQueue *q = fake->queue;
+	for (int i = 0; i < q->n_objects; i++) {
+		const char *from = q->objects[i].at;
+		if (strcmp(q->objects[i].kind, kind) == 0 && (const char *)at >= from &&
+			(const char *)at + bytes <= from + q->objects[i].bytes)
+			return true;
+	}
+	return false;
+}
+
+bool fake_is_allocated(const void *at, size_t bytes) { return within("device", at, bytes); }
+
+static void *host(CuPtr at) { return (void *)(uintptr_t)at; }
+
+/* The stream ------------------------------------------------------------------------------------- */
+
+static void run_graph(const struct CuGraph_ *g)
+{
+	bool *done = calloc((size_t)g->n + 1, 1);
+	for (int ran = 0; ran < g->n; ran++) { /* of all that may run, the one built last */
+		int pick = -1;
+		for (int i = 0; i < g->n; i++) {
+			bool ready = !done[i];
+			for (int d = 0; d < g->nodes[i]->n_deps; d++)
+				ready = ready && done[g->nodes[i]->deps[d]];
+			if (ready)
+				pick = i;
+		}
+		if (pick < 0)
+			abort();
+		done[pick] = true;
+		fake->n_launches++;
+		if (fake->execute)
+			fake->execute(fake->ctx, g->nodes[pick]->kernel, g->nodes[pick]->params);
+	}
+	free(done);
+}
+
+static void drain(long until)
+{
+	FakeQueue *q = fake->queue;
+	for (; q->first < until; q->first++) {
+		Work *w = &q->work[q->first % MAX_QUEUE];
+		if (w->kind == COPY)
+			memcpy(w->to, w->from, w->bytes);
+		else if (w->kind == FILL)
+			memset(w->to, w->value, w->bytes);
+		else if (w->kind == GRAPH)
+			run_graph(w->graph);
+		else if (fake->execute)
+			fake->execute(fake->ctx, w->value, w->params);
+	}
+}
+
+static Work *push(void)
+{
+	FakeQueue *q = fake->queue;
+	if (q->next - q->first == MAX_QUEUE)
+		drain(q->first + 1);
+	return &q->work[q->next++ % MAX_QUEUE];
+}
+
+/* The functions, in the order of the table ---------------------------------------------------------- */
+
+static CuResult fake_Init(unsigned flags)
+{
+	BEGIN("Init %u", flags);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_DriverGetVersion(int *version)
+{
+	BEGIN("DriverGetVersion");
+	*version = fake->version;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_GetErrorName(CuResult error, const char **name)
+{
+	*name = error == CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_FAKE";
+	return CU_SUCCESS;
+}
+
+static CuResult fake_DeviceGetCount(int *count)
+{
+	BEGIN("DeviceGetCount");
+	*count = fake->n_devices;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_DeviceGet(CuDevice *device, int ordinal)
+{
+	BEGIN("DeviceGet %d", ordinal);
+	*device = ordinal;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_DeviceGetName(char *name, int length, CuDevice device)
+{
+	BEGIN("DeviceGetName %d", device);
+	snprintf(name, (size_t)length, "Fake GPU");
+	return CU_SUCCESS;
+}
+
+static CuResult fake_DeviceGetAttribute(int *value, int attribute, CuDevice device)
+{
+	BEGIN("DeviceGetAttribute %d of %d", attribute, device);
+	*value = attribute == CU_ATTR_CC_MAJOR ? fake->cc_major : attribute == CU_ATTR_CC_MINOR ? fake->cc_minor
+		: fake->smem_optin;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_DevicePrimaryCtxRetain(CuContext *context, CuDevice device)
+{
+	BEGIN("DevicePrimaryCtxRetain %d", device);
+	*context = &the_context;
+	keep("context", &the_context, 0);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_DevicePrimaryCtxRelease(CuDevice device)
+{
+	BEGIN("DevicePrimaryCtxRelease %d", device);
+	drop("context", &the_context);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_CtxPushCurrent(CuContext context)
+{
+	BEGIN("CtxPushCurrent");
+	fake->context_depth++;
+	return context == &the_context ? CU_SUCCESS : broken("a context that is none");
+}
+
+static CuResult fake_CtxPopCurrent(CuContext *context)
+{
+	BEGIN("CtxPopCurrent");
+	*context = &the_context;
+	fake->context_depth--;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+	BEGIN("MemGetInfo");
+	*free_bytes = *total_bytes = fake->memory_bytes;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemAlloc(CuPtr *at, size_t bytes)
+{
+	BEGIN("MemAlloc %zu", bytes);
+	if (bytes == 0)
+		return broken("an allocation of nothing");
+	void *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+	memset(p, 0xff, bytes);
+	keep("device", p, bytes);
+	fake->n_allocations++;
+	*at = (CuPtr)(uintptr_t)p;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemFree(CuPtr at)
+{
+	BEGIN("MemFree");
+	if (drop("device", host(at)))
+		free(host(at));
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemHostAlloc(void **at, size_t bytes, unsigned flags)
+{
+	BEGIN("MemHostAlloc %zu, flags %u", bytes, flags);
+	*at = keep("pinned", malloc(bytes), bytes);
+	memset(*at, 0xff, bytes);
+	fake->n_allocations++;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemFreeHost(void *at)
+{
+	BEGIN("MemFreeHost");
+	if (drop("pinned", at))
+		free(at);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemsetD8Async(CuPtr at, unsigned char value, size_t bytes, CuStream stream)
+{
+	BEGIN("MemsetD8Async %d, %zu", value, bytes);
+	if (!stream || !fake_is_allocated(host(at), bytes))
+		return broken("a fill outside of what was allocated");
+	*push() = (Work){.kind = FILL, .to = host(at), .value = value, .bytes = bytes};
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemcpyHtoDAsync(CuPtr to, const void *from, size_t bytes, CuStream stream)
+{
+	BEGIN("MemcpyHtoDAsync %zu", bytes);
+	if (!stream || !fake_is_allocated(host(to), bytes) || !within("pinned", from, bytes))
+		return broken("a copy to the device outside of what was allocated");
+	*push() = (Work){.kind = COPY, .to = host(to), .from = from, .bytes = bytes};
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemcpyDtoHAsync(void *to, CuPtr from, size_t bytes, CuStream stream)
+{
+	BEGIN("MemcpyDtoHAsync %zu", bytes);
+	if (!stream || !fake_is_allocated(host(from), bytes) || !within("pinned", to, bytes))
+		return broken("a copy to the host outside of what was allocated");
+	*push() = (Work){.kind = COPY, .to = to, .from = host(from), .bytes = bytes};
+	return CU_SUCCESS;
+}
+
+static CuResult fake_StreamCreate(CuStream *stream, unsigned flags)
+{
+	BEGIN("StreamCreate %u", flags);
+	*stream = keep("stream", calloc(1, sizeof **stream), 0);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_StreamDestroy(CuStream stream)
+{
+	BEGIN("StreamDestroy");
+	if (drop("stream", stream))
+		free(stream);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_StreamSynchronize(CuStream stream)
+{
+	BEGIN("StreamSynchronize");
+	drain(fake->queue->next);
+	return stream ? CU_SUCCESS : broken("the default stream");
+}
+
+static CuResult fake_EventCreate(CuEvent *event, unsigned flags)
+{
+	BEGIN("EventCreate %u", flags);
+	*event = keep("event", calloc(1, sizeof **event), 0);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_EventDestroy(CuEvent event)
+{
+	BEGIN("EventDestroy");
+	if (drop("event", event))
+		free(event);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_EventRecord(CuEvent event, CuStream stream)
+{
+	BEGIN("EventRecord");
+	event->at = fake->queue->next;
+	return stream ? CU_SUCCESS : broken("the default stream");
+}
+
+static CuResult fake_EventSynchronize(CuEvent event)
+{
+	BEGIN("EventSynchronize");
+	drain(event->at);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_LibraryLoadData(CuLibrary *library, const void *code, int *jit_options, void **jit_values,
+	unsigned n_jit, int *options, void **values, unsigned n)
+{
+	(void)jit_options, (void)jit_values, (void)options, (void)values;
+	BEGIN("LibraryLoadData");
+	if (memcmp(code, "\177ELF", 4) != 0 || n_jit || n)
+		return CU_INVALID_IMAGE;
+	*library = keep("library", calloc(1, sizeof **library), 0);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_LibraryUnload(CuLibrary library)
+{
+	BEGIN("LibraryUnload");
+	for (int i = 0; i < library->n; i++)
+		free(library->kernels[i]);
+	if (drop("library", library))
+		free(library);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_LibraryGetKernel(CuKernel *kernel, CuLibrary library, const char *name)
+{
+	BEGIN("LibraryGetKernel %s", name);
+	if (library->n == 64)
+		return broken("too many kernels in one library");
+	*kernel = library->kernels[library->n++] = calloc(1, sizeof **kernel);
+	(*kernel)->number = fake->queue->n_kernels++;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_KernelSetAttribute(int attribute, int value, CuKernel kernel, CuDevice device)
+{
+	(void)device;
+	BEGIN("KernelSetAttribute kernel %d: %d = %d", kernel->number, attribute, value);
+	return value <= fake->smem_optin ? CU_SUCCESS : broken("more shared memory than there is");
+}
+
+static CuResult fake_KernelGetParamInfo(CuKernel kernel, size_t index, size_t *offset, size_t *bytes)
+{
+	BEGIN("KernelGetParamInfo kernel %d, %zu", kernel->number, index);
+	*offset = 0;
+	*bytes = fake->param_bytes(fake->ctx, kernel->number);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_LaunchKernel(CuKernel kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+	unsigned by, unsigned bz, unsigned smem_bytes, CuStream stream, void **params, void **extra)
+{
+	BEGIN("LaunchKernel kernel %d grid %u,%u,%u block %u,%u,%u smem %u", kernel->number, gx, gy, gz, bx, by,
+		bz, smem_bytes);
+	if (!stream || extra)
+		return broken("a launch elsewhere");
+	Work *w = push();
+	*w = (Work){.kind = KERNEL, .value = kernel->number};
+	memcpy(w->params, params[0], fake->param_bytes(fake->ctx, kernel->number));
+	fake->n_launches++;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_GraphCreate(CuGraph *graph, unsigned flags)
+{
+	BEGIN("GraphCreate %u", flags);
+	*graph = keep("graph", calloc(1, sizeof **graph), 0);
+	return CU_SUCCESS;
+}
+
+static void free_nodes(struct CuGraph_ *g)
+{
+	for (int i = 0; i < g->n; i++) {
+		free(g->nodes[i]->deps);
+		free(g->nodes[i]);
+	}
+	free(g);
+}
+
+static CuResult fake_GraphDestroy(CuGraph graph)
+{
+	BEGIN("GraphDestroy");
+	if (drop("graph", graph))
+		free_nodes(graph);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_GraphAddKernelNode(CuGraphNode *node, CuGraph graph, const CuGraphNode *deps, size_t n_deps,
+	const CuKernelNode *p)
+{
+	char edges[256] = "";
+	for (size_t i = 0, at = 0; i < n_deps && at < sizeof edges; i++)
+		at += (size_t)snprintf(edges + at, sizeof edges - at, " %d", deps[i]->index);
+	BEGIN("GraphAddKernelNode %d: kernel %d grid %u,%u,%u block %u,%u,%u smem %u after%s", graph->n,
+		p->kern->number, p->grid[0], p->grid[1], p->grid[2], p->block[0], p->block[1], p->block[2],
+		p->smem_bytes, n_deps ? edges : " nothing");
+	if (p->func || p->extra || p->ctx != &the_context || graph->n == MAX_NODES)
+		return broken("node parameters");
+	struct CuGraphNode_ *made = calloc(1, sizeof *made);
+	*made = (struct CuGraphNode_){.index = graph->n, .kernel = p->kern->number, .n_deps = (int)n_deps,
+		.deps = calloc(n_deps + 1, sizeof(int))};
+	for (size_t i = 0; i < n_deps; i++)
+		made->deps[i] = deps[i]->index;
+	memcpy(made->params, p->params[0], fake->param_bytes(fake->ctx, p->kern->number));
+	graph->nodes[graph->n++] = *node = made;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_GraphInstantiateWithFlags(CuGraphExec *exec, CuGraph graph, unsigned long long flags)
+{
+	BEGIN("GraphInstantiate %llu", flags);
+	struct CuGraph_ *copy = calloc(1, sizeof *copy);
+	for (copy->n = 0; copy->n < graph->n; copy->n++) {
+		const struct CuGraphNode_ *from = graph->nodes[copy->n];
+		struct CuGraphNode_ *to = copy->nodes[copy->n] = calloc(1, sizeof *to);
+		*to = *from;
+		to->deps = calloc((size_t)from->n_deps + 1, sizeof(int));
+		memcpy(to->deps, from->deps, sizeof(int) * (size_t)from->n_deps);
+	}
+	*exec = keep("exec", calloc(1, sizeof **exec), 0);
+	(*exec)->graph = copy;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_GraphExecDestroy(CuGraphExec exec)
+{
+	BEGIN("GraphExecDestroy");
+	free_nodes(exec->graph);
+	if (drop("exec", exec))
+		free(exec);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_GraphUpload(CuGraphExec exec, CuStream stream)
+{
+	BEGIN("GraphUpload");
+	return exec && stream ? CU_SUCCESS : broken("an upload of nothing");
+}
+
+static CuResult fake_GraphLaunch(CuGraphExec exec, CuStream stream)
+{
+	BEGIN("GraphLaunch of %d nodes", exec->graph->n);
+	*push() = (Work){.kind = GRAPH, .graph = exec->graph};
+	return stream ? CU_SUCCESS : broken("the default stream");
+}
+
+void fake_driver_start(FakeDriver *f, Driver *table)
+{
+	*f = (FakeDriver){.n_devices = 1, .cc_major = 9, .cc_minor = 0, .smem_optin = 232448, .version = 13000,
+		.memory_bytes = (size_t)1 << 34, .queue = calloc(1, sizeof *f->queue)};
+	fake = f;
+#define FAKE_ROW(name, version, args) table->name = fake_##name;
+	DRIVER_TABLE(FAKE_ROW)
+#undef FAKE_ROW
+}
+
+void fake_driver_stop(FakeDriver *f)
+{
+	free(f->queue);
+	f->queue = NULL;
+	fake = NULL;
+}

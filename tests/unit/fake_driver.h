@@ -1,0 +1,42 @@
+/* fake_driver.h - a CUDA driver of host memory behind the runtime's function table.
+ *
+ * Work on a stream waits in a queue until somebody waits for it, as on a GPU: a copy reads its source when it runs,
+ * not when it is asked for. New memory is full of NaN. Every address is checked against what was allocated.
+ * Graphs run in an order that their edges allow and that is as far from the order of building as possible.
+ */
+#ifndef TESTS_FAKE_DRIVER_H
+#define TESTS_FAKE_DRIVER_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "runtime/driver.h"
+
+typedef struct FakeQueue FakeQueue;
+
+typedef struct FakeDriver {
+	/* set by the test */
+	int n_devices, cc_major, cc_minor, smem_optin, version;
+	size_t memory_bytes;
+	int fail_at;        /* the call of this number (1 = first) fails; 0 = none */
+	CuResult fail_with;
+	FILE *log;          /* a line for each call; NULL = none */
+	void *ctx;
+	size_t (*param_bytes)(void *ctx, int kernel); /* kernels are numbered as they are looked up */
+	void (*execute)(void *ctx, int kernel, const void *params);
+	/* read by the test */
+	int calls;
+	int live;           /* objects and allocations not given back */
+	int context_depth;  /* pushes without pops */
+	int n_launches, n_allocations;
+	char broken[256];   /* the first use that a real driver would not forgive; "" = none */
+	/* private */
+	FakeQueue *queue;
+} FakeDriver;
+
+/* An H100-like device; fills the table. One fake driver at a time. */
+void fake_driver_start(FakeDriver *f, Driver *table);
+void fake_driver_stop(FakeDriver *f); /* frees what the driver itself holds */
+bool fake_is_allocated(const void *at, size_t bytes); /* inside one device allocation */
+
+#endif

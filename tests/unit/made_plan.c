@@ -1,0 +1,128 @@
+#include "tests/unit/made_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/unit/synthetic.h"
+
+enum { CUBIN_BYTES = 64 }; /* the size of an ELF header, the least a cubin has */
+
+/* bf16 of a small number that depends on weight and element alone; norms are around 1. */
+static uint16_t weight_value(const Weight *w, int index, int64_t i)
+{
+	uint64_t x = (uint64_t)index * 1000003 + (uint64_t)i;
+	x = (x ^ x >> 31) * 0x9e3779b97f4a7c15u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	float v = (float)((int64_t)(x >> 40) - (1 << 23)) / (float)(1 << 23);
+	v = w->n_dims == 1 ? 1 + v / 4 : v / 4;
+	uint32_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	return (uint16_t)(bits >> 16);
+}
+
+static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
+{
+	const MadePlan *m = ctx;
+	const Graph *g = &m->artifact.graph;
+	for (int i = 0; i < m->c.constants.n; i++)
+		if (m->c.constants.at[i].weight == w) {
+			memcpy(dst, (const uint8_t *)m->c.constants.at[i].bytes + at, n);
+			return true;
+		}
+	for (size_t i = 0; i < n; i += 2) {
+		uint16_t v = weight_value(&g->weights[w], w, (at + (int64_t)i) / 2);
+		memcpy((uint8_t *)dst + i, &v, 2);
+	}
+	return true;
+}
+
+static void make_kernels_up(MadePlan *m, TargetWork *w)
+{
+	int n = 0;
+	w->plan.target = w->target->name;
+	w->plan.cc_major = w->target->cc_major;
+	w->plan.cc_minor = w->target->cc_minor;
+	for (int i = 0; i < w->phases.n; i++)
+		n += w->phases.at[i].picks.n;
+	w->plan.kernels = ARENA_ARRAY(&m->c.arena, Kernel, n);
+	m->cubins = calloc((size_t)n, CUBIN_BYTES);
+	for (int i = 0; i < w->phases.n; i++)
+		for (int k = 0; k < w->phases.at[i].picks.n; k++) {
+			Pick *pick = &w->phases.at[i].picks.at[k];
+			const KernelTemplate *t = &kernel_table[pick->template_index];
+			int at = w->plan.n_kernels++;
+			memcpy(m->cubins + at * CUBIN_BYTES, "\177ELF", 4);
+			w->plan.kernels[at] = (Kernel){.name = t->name, .defines = pick->defines,
+				.cubin_offset = at * CUBIN_BYTES, .cubin_bytes = CUBIN_BYTES, .entry = t->name,
+				.param_bytes = t->param_bytes, .smem_bytes = pick->smem_bytes, .registers = 32,
+				.block = {pick->block[0], pick->block[1], pick->block[2]}};
+			pick->kernel = at;
+		}
+	m->blob = (PlanBlob){"cubins", m->cubins, (size_t)w->plan.n_kernels * CUBIN_BYTES};
+}
+
+void make_plan(MadePlan *m, const char *model_type)
+{
+	*m = (MadePlan){0};
+	Compile *c = &m->c;
+	synthetic_model(c, model_type);
+	build_graph(c);
+	fuse(c);
+	pick_kernels(c);
+	TargetWork *w = &c->work.at[0];
+	make_kernels_up(m, w);
+	plan_memory(c);
+	schedule(c);
+	if (c->diags.n_errors)
+		abort();
+	m->artifact = (Artifact){.graph = c->graph, .targets = &w->plan, .n_targets = 1,
+		.ledger = ARENA_ARRAY(&c->arena, Slot *, 1), .n_ledger = ARENA_ARRAY(&c->arena, int, 1),
+		.options = ARENA_NEW(&c->arena, Option), .n_options = 1};
+	m->artifact.ledger[0] = w->ledger.at;
+	m->artifact.n_ledger[0] = w->ledger.n;
+	m->artifact.options[0] = (Option){"kv.page", "16"};
+}
+
+void write_made(MadePlan *m, bool embed)
+{
+	char why[256];
+	m->parts = (PlanParts){&m->artifact, &m->blob, 1, embed, {m, read_weight}};
+	if (!m->path[0]) {
+		snprintf(m->path, sizeof m->path, "/tmp/made_plan.XXXXXX");
+		close(mkstemp(m->path));
+	}
+	if (!artifact_write(m->path, &m->parts, why, sizeof why)) {
+		fprintf(stderr, "%s\n", why);
+		abort();
+	}
+}
+
+void write_made_shard(const MadePlan *m, const char *folder)
+{
+	char path[256];
+	const Graph *g = &m->artifact.graph;
+	for (int i = 0; i < g->n_weights; i++) {
+		const Weight *w = &g->weights[i];
+		if (!w->file)
+			continue;
+		snprintf(path, sizeof path, "%s/%s", folder, w->file);
+		FILE *f = fopen(path, access(path, F_OK) == 0 ? "r+b" : "w+b");
+		uint8_t *bytes = malloc((size_t)w->bytes);
+		read_weight((void *)(uintptr_t)m, i, 0, bytes, (size_t)w->bytes);
+		fseek(f, (long)w->file_offset, SEEK_SET);
+		if (fwrite(bytes, 1, (size_t)w->bytes, f) != (size_t)w->bytes)
+			abort();
+		free(bytes);
+		fclose(f);
+	}
+}
+
+void free_made(MadePlan *m)
+{
+	if (m->path[0])
+		unlink(m->path);
+	free(m->cubins);
+	synthetic_free(&m->c);
+}

@@ -1,0 +1,26 @@
+/* made_plan.h - a real plan file of a synthetic model, made by the compiler's passes without NVRTC: every kernel
+ * has an empty ELF header for a cubin. Weights are small pseudo-random numbers.
+ */
+#ifndef TESTS_MADE_PLAN_H
+#define TESTS_MADE_PLAN_H
+
+#include "compiler/ir.h"
+
+typedef struct MadePlan {
+	Compile c;
+	Artifact artifact; /* as given to the writer: may be changed before write_made */
+	PlanParts parts;
+	PlanBlob blob;
+	uint8_t *cubins;
+	char path[64];     /* of the file written last */
+} MadePlan;
+
+void make_plan(MadePlan *m, const char *model_type);
+/* Writes a file of its own under /tmp; made_path(m) is its name. The checkpoint's weights are left out unless embed;
+ * then write_made_shard gives the file they come from. */
+void write_made(MadePlan *m, bool embed);
+/* The made checkpoint's file, into folder. */
+void write_made_shard(const MadePlan *m, const char *folder);
+void free_made(MadePlan *m); /* removes the file too */
+
+#endif

@@ -1,0 +1,358 @@
+/* test_plan_read.c - the reader refuses every file that is not what plan.h says, with a sentence, and never
+ * reads outside of it.
+ */
+#include "artifacts/hash.h"
+#include "artifacts/reader.h"
+#include "tests/unit/made_plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct Bytes { uint8_t *at; int64_t n; } Bytes;
+
+static Bytes slurp(const char *path)
+{
+	FILE *f = fopen(path, "rb");
+	assert_non_null(f);
+	fseek(f, 0, SEEK_END);
+	Bytes b = {NULL, ftell(f)};
+	rewind(f);
+	b.at = malloc((size_t)b.n);
+	assert_int_equal(fread(b.at, 1, (size_t)b.n, f), b.n);
+	fclose(f);
+	return b;
+}
+
+/* Reads a copy of exactly n bytes, so that a sanitizer sees one too far. */
+static ReadStatus read_copy(const uint8_t *bytes, int64_t n, bool sealed, char why[256])
+{
+	Artifact a;
+	uint8_t *copy = malloc((size_t)n + !n);
+	memcpy(copy, bytes, (size_t)n);
+	why[0] = 0;
+	ReadStatus s = sealed ? artifact_read(copy, n, &a, why, 256) : artifact_read_unsealed(copy, n, &a, why, 256);
+	if (s == READ_OK)
+		artifact_free(&a);
+	else
+		assert_true(why[0] && !a.memory);
+	free(copy);
+	return s;
+}
+
+static void put_u32(uint8_t *p, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		p[i] = (uint8_t)(v >> 8 * i);
+}
+
+/* The root hash again, after a change to header or manifest. */
+static void reseal(Bytes b, uint32_t manifest)
+{
+	Sha256 h;
+	sha256_start(&h);
+	sha256_add(&h, b.at, 16);
+	sha256_add(&h, b.at + 48, manifest);
+	sha256_end(&h, b.at + 16);
+}
+
+static void header_is_checked(void **state)
+{
+	char why[256];
+	MadePlan m;
+	(void)state;
+	make_plan(&m, "llama");
+	write_made(&m, true);
+	Bytes b = slurp(m.path);
+	assert_int_equal(read_copy(b.at, b.n, true, why), READ_OK);
+	b.at[0] = 'a';
+	assert_int_equal(read_copy(b.at, b.n, true, why), READ_NOT_A_PLAN);
+	assert_string_equal(why, "not a plan: the file does not start with ATLASPLN and a header");
+	b.at[0] = 'A';
+	assert_int_equal(read_copy(b.at, 47, true, why), READ_NOT_A_PLAN);
+	for (uint32_t version = 0; version < 3; version += 2) {
+		put_u32(b.at + 8, version);
+		assert_int_equal(read_copy(b.at, b.n, true, why), READ_VERSION);
+		assert_non_null(strstr(why, version ? "version 2: this program reads version 1" : "version 0: this"));
+	}
+	put_u32(b.at + 8, 1);
+	put_u32(b.at + 12, 0xffffffffu);
+	assert_int_equal(read_copy(b.at, b.n, true, why), READ_INTEGRITY);
+	assert_non_null(strstr(why, "the manifest of 4294967295 bytes does not fit the file of"));
+	free(b.at);
+	free_made(&m);
+}
+
+/* Every bit of header, manifest and gaps, and many of the sections but weights; every kind of cut. */
+static void every_change_is_noticed(void **state)
+{
+	char why[256];
+	Artifact a;
+	MadePlan m;
+	(void)state;
+	make_plan(&m, "qwen3");
+	write_made(&m, true);
+	Bytes b = slurp(m.path);
+	assert_int_equal(artifact_read(b.at, b.n, &a, why, sizeof why), READ_OK);
+	int64_t weights = artifact_section(&a, "weights")->offset;
+	assert_int_equal(artifact_check_weights(&a, why, sizeof why), READ_OK);
+	for (int64_t bit = 0, step = 1; bit < weights * 8; bit += step) {
+		uint8_t old = b.at[bit / 8];
+		Artifact changed;
+		b.at[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_not_equal(artifact_read(b.at, b.n, &changed, why, sizeof why), READ_OK);
+		b.at[bit / 8] = old;
+		step = bit < 400 ? 1 : bit < 40000 ? 61 : 1201;
+	}
+	for (int i = 0; i < a.n_sections; i++)
+		for (int64_t d = -1; d <= 1; d++)
+			assert_int_not_equal(read_copy(b.at, a.sections[i].offset + d, true, why), READ_OK);
+	for (int64_t n = 0; n < b.n; n += 997)
+		assert_int_not_equal(read_copy(b.at, n, true, why), READ_OK);
+	b.at[weights + 100] ^= 1;
+	assert_int_equal(artifact_check_weights(&a, why, sizeof why), READ_INTEGRITY);
+	assert_string_equal(why, "section weights does not match its hash");
+	artifact_free(&a);
+	free(b.at);
+	free_made(&m);
+}
+
+/* Behind the hashes: 10,000 changes of one to four bytes, and cuts. Nothing may be read out of bounds. */
+static void nothing_breaks_behind_the_hashes(void **state)
+{
+	char why[256];
+	int good = 0, refused = 0;
+	uint64_t x = 88172645463325252u;
+	MadePlan m;
+	(void)state;
+	make_plan(&m, "qwen2");
+	write_made(&m, false);
+	Bytes b = slurp(m.path);
+	for (int i = 0; i < 10000; i++) {
+		uint8_t old[4];
+		int64_t at[4];
+		for (int k = 0; k < 4; k++) {
+			x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+			at[k] = (int64_t)(x >> 8) % b.n;
+			old[k] = b.at[at[k]];
+			if (k <= i % 4)
+				b.at[at[k]] = i & 4 ? (uint8_t)x : (uint8_t)(b.at[at[k]] ^ 1 << (x & 7));
+		}
+		int64_t n = i % 16 ? b.n : (int64_t)(x >> 9) % b.n;
+		*(read_copy(b.at, n, false, why) == READ_OK ? &good : &refused) += 1;
+		for (int k = 3; k >= 0; k--)
+			b.at[at[k]] = old[k];
+	}
+	assert_int_equal(read_copy(b.at, b.n, false, why), READ_OK);
+	assert_true(good > 50 && refused > 5000);
+	free(b.at);
+	free_made(&m);
+}
+
+/* A plan whose writer was wrong: exact sentences. */
+static void claims(MadePlan *m, const char *expected)
+{
+	char why[256];
+	write_made(m, true);
+	Bytes b = slurp(m->path);
+	ReadStatus status = read_copy(b.at, b.n, true, why);
+	assert_string_equal(why, expected);
+	assert_int_equal(status, READ_MALFORMED);
+	free(b.at);
+}
+
+/* Changes a value, expects the sentence, puts the value back. */
+#define WRONG(place, value, expected) \
+	do { \
+		__typeof__(place) wrong_old = (place); \
+		const char *wrong_says = (expected); \
+		(place) = (value); \
+		claims(&m, wrong_says); \
+		(place) = wrong_old; \
+	} while (0)
+
+static void graph_is_checked(void **state)
+{
+	MadePlan m;
+	(void)state;
+	make_plan(&m, "llama");
+	Graph *g = &m.artifact.graph;
+	WRONG(g->slots, 0, "graph: slots = 0: 1 to 1024 expected");
+	WRONG(g->slots, 1025, "graph: slots = 1025: 1 to 1024 expected");
+	WRONG(g->page, 12, "graph: page = 12 is not a power of two");
+	WRONG(g->max_pages, 7, "graph: max_pages = 7: 128 tokens in pages of 16 need 8");
+	WRONG(g->pages, 7, "graph: 7 pages of 16 tokens do not hold max_context = 128");
+	WRONG(g->stop_tokens[0], 40, "graph: stop token 40 is not a token of 40");
+	WRONG(g->top_p, 1.5f, "graph: the default sampling settings are out of range");
+	int w = g->n_weights - 1;
+	const char *name = g->weights[w].name;
+	char text[256];
+	snprintf(text, sizeof text, "weight %s: %lld bytes are not what its shape takes", name,
+		(long long)g->weights[w].bytes - 2);
+	WRONG(g->weights[w].bytes, g->weights[w].bytes - 2, text);
+	snprintf(text, sizeof text, "weight %s: overlaps %s", name, g->weights[w - 1].name);
+	WRONG(g->weights[w].offset, g->weights[w - 1].offset, text);
+	snprintf(text, sizeof text, "weight %s: offset %lld is not a multiple of 256", name,
+		(long long)g->weights[w].offset + 8);
+	WRONG(g->weights[w].offset, g->weights[w].offset + 8, text);
+	snprintf(text, sizeof text, "weight %s: \"../x\" at %lld is not a place in a file of the checkpoint", name,
+		(long long)g->weights[w].file_offset);
+	WRONG(g->weights[w].file, "../x", text);
+	snprintf(text, sizeof text, "weight \"%s\": the name is empty or stands twice", name);
+	WRONG(g->weights[w - 1].name, name, text);
+	WRONG(g->tensors[0].shape[0], 5, "tensor step: not the type that the step loop relies on");
+	WRONG(g->tensors[0].name, "stop", "tensor stop: the host does not know this input");
+	snprintf(text, sizeof text, "graph op 0 (slot_rows): operand row_slot is tensor %d of %d", g->n_tensors,
+		g->n_tensors);
+	WRONG(g->ops[0].operands[0], g->n_tensors, text);
+	WRONG(g->ops[0].operands[0], 2, "graph op 0 (slot_rows): operand row_slot is tensor row_token");
+	WRONG(g->ops[0].phases, 8, "graph op 0 (slot_rows): layer -1, phases 8");
+	free_made(&m);
+}
+
+static void kernels_and_buffers_are_checked(void **state)
+{
+	MadePlan m;
+	char text[256];
+	(void)state;
+	make_plan(&m, "llama");
+	TargetPlan *t = m.artifact.targets;
+	Kernel *k = &t->kernels[0];
+	Phase *p = &t->phases[0];
+	snprintf(text, sizeof text, "kernel %s: its cubin is not within the section", k->name);
+	WRONG(k->cubin_offset, 8, text);
+	WRONG(k->cubin_offset, INT64_MAX / 16 * 16, text);
+	WRONG(k->cubin_bytes, INT64_MAX, text);
+	snprintf(text, sizeof text, "kernel %s: its cubin is not an ELF file", k->name);
+	WRONG(m.cubins[1], 'X', text);
+	snprintf(text, sizeof text, "kernel %s: block 2048 x 1 x 1", k->name);
+	WRONG(k->block[0], 2048, text);
+	snprintf(text, sizeof text, "kernel %s: 300000 + 0 bytes of shared memory, 32 registers", k->name);
+	WRONG(k->smem_bytes, 300000, text);
+	snprintf(text, sizeof text, "kernel %s: entry \"%s\" with 12 bytes of arguments", k->name, k->entry);
+	WRONG(k->param_bytes, 12, text);
+	Buf *b = NULL;
+	for (int i = 0; i < p->n_bufs && !b; i++)
+		if (p->bufs[i].arena == ARENA_SCRATCH)
+			b = &p->bufs[i];
+	snprintf(text, sizeof text, "prefill[32] buffer %s: offset 128 is not aligned", b->name);
+	WRONG(b->offset, 128, text);
+	snprintf(text, sizeof text, "prefill[32] buffer %s: live from launch %d to %d of %d", b->name, b->first,
+		p->n_launches, p->n_launches);
+	WRONG(b->last, p->n_launches, text);
+	snprintf(text, sizeof text, "prefill[32] buffer %s: %lld bytes at %lld, outside 0..%lld of arena scratch",
+		b->name, (long long)b->bytes, (long long)t->arena_bytes[ARENA_SCRATCH],
+		(long long)t->arena_bytes[ARENA_SCRATCH]);
+	WRONG(b->offset, t->arena_bytes[ARENA_SCRATCH], text);
+	Buf *other = NULL;
+	for (int i = 0; i < p->n_bufs && !other; i++)
+		if (p->bufs[i].arena == ARENA_SCRATCH && &p->bufs[i] != b && p->bufs[i].first <= b->last)
+			other = &p->bufs[i];
+	int64_t apart = other->offset;
+	other->offset = b->offset;
+	char why[256];
+	write_made(&m, true);
+	Bytes bytes = slurp(m.path);
+	assert_int_equal(read_copy(bytes.at, bytes.n, true, why), READ_MALFORMED);
+	assert_non_null(strstr(why, "share bytes while both live"));
+	free(bytes.at);
+	other->offset = apart;
+	free_made(&m);
+}
+
+static void launches_are_checked(void **state)
+{
+	MadePlan m;
+	char text[256];
+	(void)state;
+	make_plan(&m, "llama");
+	TargetPlan *t = m.artifact.targets;
+	Phase *p = &t->phases[0];
+	Launch *l = &p->launches[1];
+	const char *op = op_table[l->op].name;
+#define SAYS(...) (snprintf(text, sizeof text, __VA_ARGS__), text)
+	WRONG(l->grid[0], 0, SAYS("prefill[32] launch 1 (%s): grid 0 x %d x %d", op, l->grid[1], l->grid[2]));
+	WRONG(l->grid[1], 65536, SAYS("prefill[32] launch 1 (%s): grid %d x 65536 x %d", op, l->grid[0], l->grid[2]));
+	WRONG(l->kernel, t->n_kernels, SAYS("prefill[32] launch 1 (%s): kernel %d of %d", op, t->n_kernels,
+		t->n_kernels));
+	WRONG(l->deps[0], 1, SAYS("prefill[32] launch 1 (%s): waits for launch 1: earlier ones expected, ascending",
+		op));
+	WRONG(l->produces_layer, 2, SAYS("prefill[32] launch 1 (%s): layer %d, produces layer 2", op, l->layer));
+	int size = t->kernels[l->kernel].param_bytes;
+	WRONG(l->args[0].field_offset, 4, SAYS("prefill[32] launch 1 (%s): argument at byte 4 of %d", op, size));
+	WRONG(l->args[0].field_offset, size, SAYS("prefill[32] launch 1 (%s): argument at byte %d of %d", op, size,
+		size));
+	WRONG(l->args[1].field_offset, l->args[0].field_offset, SAYS(
+		"prefill[32] launch 1 (%s): argument at byte %d of %d", op, l->args[0].field_offset, size));
+	WRONG(l->args[0].operand, 99, SAYS("prefill[32] launch 1 (%s): operand 99 of %d", op,
+		op_table[l->op].n_operands));
+	WRONG(l->args[0].buf, p->n_bufs, SAYS("prefill[32] launch 1 (%s): %s is buffer %d of %d", op,
+		op_table[l->op].operands[l->args[0].operand].name, p->n_bufs, p->n_bufs));
+	WRONG(l->slot, 9999, SAYS("prefill[32] launch 1 (%s): entry 9999 of the ledger is not about it", op));
+	int out = -1, weight = -1;
+	for (int i = 0; i < l->n_args; i++) {
+		if (op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
+			out = i;
+		if (l->args[i].buf >= 0 && p->bufs[l->args[i].buf].arena == ARENA_WEIGHTS)
+			weight = l->args[i].buf;
+	}
+	WRONG(l->args[out].buf, weight, SAYS("prefill[32] launch 1 (%s): writes weight %s", op,
+		p->bufs[weight].name));
+	WRONG(p->outs, 33, "phase prefill: 32 rows, 33 outs");
+	WRONG(t->n_phases, t->n_phases - 1, SAYS(
+		"target sm_90a: a phase is missing, or decode[4] is too small for 4 slots"));
+	WRONG(t->output_bytes, t->output_bytes + 1, SAYS(
+		"target sm_90a: %lld bytes of inputs and %lld of outputs in an arena of %lld",
+		(long long)t->input_bytes, (long long)t->output_bytes + 1, (long long)t->arena_bytes[ARENA_IO]));
+	WRONG(m.artifact.ledger[0][0].candidates[0].verdict, REJECTED, SAYS(
+		"ledger entry 0 (%s): 0 candidates are chosen", op_table[m.artifact.ledger[0][0].op].name));
+	free_made(&m);
+}
+
+/* The section table, rewritten by hand: a byte of an offset or a length changed, and sealed again. */
+static void section_table_is_checked(void **state)
+{
+	char why[256];
+	MadePlan m;
+	int malformed = 0, integrity = 0;
+	(void)state;
+	make_plan(&m, "llama");
+	write_made(&m, true);
+	Bytes b = slurp(m.path);
+	uint32_t manifest = b.at[12] | (uint32_t)b.at[13] << 8;
+	for (uint32_t i = 48; i < 48 + manifest; i++)
+		for (int bit = 0; bit < 8; bit++) {
+			b.at[i] ^= (uint8_t)(1 << bit);
+			reseal(b, manifest);
+			ReadStatus s = artifact_read(b.at, b.n, &m.artifact, why, sizeof why);
+			/* only the hash of the weights is compared later */
+			if (s == READ_OK) {
+				assert_int_equal(artifact_check_weights(&m.artifact, why, sizeof why), READ_INTEGRITY);
+				artifact_free(&m.artifact);
+			}
+			malformed += s == READ_MALFORMED;
+			integrity += s == READ_INTEGRITY;
+			b.at[i] ^= (uint8_t)(1 << bit);
+		}
+	assert_true(malformed > 500 && integrity > 500);
+	free(b.at);
+	free_made(&m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(header_is_checked),
+		cmocka_unit_test(every_change_is_noticed),
+		cmocka_unit_test(nothing_breaks_behind_the_hashes),
+		cmocka_unit_test(graph_is_checked),
+		cmocka_unit_test(kernels_and_buffers_are_checked),
+		cmocka_unit_test(launches_are_checked),
+		cmocka_unit_test(section_table_is_checked),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
