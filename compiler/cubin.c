@@ -77,6 +77,8 @@ static bool read_head(Reader *r)
 	if (h->e_shentsize != sizeof(Elf64_Shdr) || h->e_shnum == 0 || h->e_shstrndx >= h->e_shnum ||
 		!inside(r, h->e_shoff, (uint64_t)h->e_shnum * sizeof(Elf64_Shdr)))
 		return refuse(r, "the section table lies outside of the file");
+	if (h->e_phnum && !inside(r, h->e_phoff, (uint64_t)h->e_phnum * h->e_phentsize))
+		return refuse(r, "the program headers lie outside of the file");
 	for (int i = 0; i < h->e_shnum; i++) {
 		Elf64_Shdr s = section_at(r, i);
 		if (s.sh_type != SHT_NOBITS && s.sh_type != SHT_NULL && !inside(r, s.sh_offset, s.sh_size))

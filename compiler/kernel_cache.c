@@ -84,7 +84,10 @@ bool cache_open(const char *dir, char *why, size_t why_bytes)
 			return false;
 		}
 	}
-	if (access(dir, R_OK | W_OK | X_OK) == 0)
+	struct stat st;
+	if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+		errno = ENOTDIR;
+	else if (access(dir, R_OK | W_OK | X_OK) == 0)
 		return true;
 	snprintf(why, why_bytes, "%s", strerror(errno));
 	return false;
