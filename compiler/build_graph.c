@@ -108,12 +108,13 @@ static int weight(Compile *c, const char *name, bool required, int n_dims, int64
 	}
 	StTensor *t = &c->model.tensors.at[at];
 	t->used_by++;
-	w.dtype = t->dtype;
+	bool is_float = t->is_supported && t->dtype != DT_i32;
+	w.dtype = is_float ? t->dtype : DT_bf16;
 	w.bytes = t->bytes;
 	w.file = c->model.shards.at[t->shard].name;
 	w.file_offset = t->offset;
 	place.file = w.file;
-	if (!t->is_supported)
+	if (!is_float)
 		fail_at(&c->diags, A0603, place, "tensor %s has dtype %s: expected BF16, F16 or F32", name,
 			t->dtype_text);
 	if (t->n_dims != n_dims || memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape) != 0)

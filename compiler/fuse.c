@@ -428,7 +428,9 @@ void fuse(Compile *c)
 	const Options *o = &c->model.options;
 	for (int i = 0; i < c->cmd.n_targets; i++) {
 		TargetWork *work = vec_push(&c->arena, &c->work);
-		*work = (TargetWork){.target = target_by_name(c->cmd.targets[i])};
+		const Target *t = target_by_name(c->cmd.targets[i]);
+		*work = (TargetWork){.target = t,
+			.plan = {.target = t->name, .cc_major = t->cc_major, .cc_minor = t->cc_minor}};
 		for (int k = 0; k < o->n_prefill; k++)
 			lower_phase(c, work, PREFILL, o->prefill[k],
 				o->prefill[k] < o->slots ? o->prefill[k] : o->slots);

@@ -85,6 +85,8 @@ typedef struct StTensor { /* a tensor as a safetensors header describes it */
 	int64_t shape[PLAN_MAX_DIMS];
 	int shard;
 	int64_t offset, bytes; /* from the shard's start */
+	bool is_supported;      /* dtype is one of ours; else only dtype_text says what it is */
+	const char *dtype_text; /* as the header spells it: "BF16", "F8_E4M3" */
 	int used_by;           /* weights of the graph that read it; 0 after build-graph = an error */
 } StTensor;
 

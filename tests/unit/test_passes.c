@@ -129,7 +129,6 @@ static void compile_without_kernels(Compile *c)
 	pick_kernels(c);
 	assert_int_equal(c->diags.n_errors, 0);
 	TargetWork *w = &c->work.at[0];
-	w->plan.target = w->target->name;
 	for (int i = 0; i < w->phases.n; i++)
 		for (int k = 0; k < w->phases.at[i].picks.n; k++)
 			w->phases.at[i].picks.at[k].kernel = w->plan.n_kernels++;

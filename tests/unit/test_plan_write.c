@@ -34,9 +34,6 @@ static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 static void make_kernels_up(Compile *c)
 {
 	TargetWork *w = &c->work.at[0];
-	w->plan.target = w->target->name;
-	w->plan.cc_major = w->target->cc_major;
-	w->plan.cc_minor = w->target->cc_minor;
 	int n = 0;
 	for (int i = 0; i < w->phases.n; i++)
 		n += w->phases.at[i].picks.n;
