@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "compiler/input.h"
 #include "compiler/tokenizer_json.h"
 
 enum { MAX_NESTING = 8, MAX_ADDED_BYTES = 1024, MAX_TEMPLATE_IDS = 64 };
@@ -420,8 +421,9 @@ static bool push_special(Reader *r, Json specials, Json piece, bool behind)
 	Json ids;
 	if (!get_string(r, piece, "id", &name))
 		return false;
-	Json token = child(r, specials, arena_strndup(r->arena, name.at, name.n));
-	if (!token.v)
+	Json token = {json_object_getn(specials.v, name.at, name.n),
+		arena_printf(r->arena, "%s[%s]", specials.path, quoted(r, name))};
+	if (!json_is_object(token.v))
 		return reject(r, A0503, piece, "%s is not among special_tokens", quoted(r, name));
 	if (!only_keys(r, token, "id ids tokens") || !get_array(r, token, "ids", &ids))
 		return false;
@@ -552,7 +554,7 @@ static bool check_added_decoder(Reader *r, Json config)
 		return reject(r, A0504, at, "expected an object");
 	json_object_foreach(at.v, key, v) {
 		Str content;
-		Json entry = child(r, at, key);
+		Json entry = {v, arena_printf(r->arena, "added_tokens_decoder[%s]", quoted(r, (Str){key, strlen(key)}))};
 		char *end;
 		long id = strtol(key, &end, 10);
 		if (!get_string(r, entry, "content", &content)) {
@@ -564,8 +566,8 @@ static bool check_added_decoder(Reader *r, Json config)
 			if (str_same(r->spec->added.at[i].content, content))
 				known = &r->spec->added.at[i];
 		if (*end || !known || (long)known->id != id)
-			ok = reject(r, A0503, entry, "tokenizer.json has no added token %s with id %s",
-				quoted(r, content), key);
+			ok = reject(r, A0503, entry, "tokenizer.json has no added token %s with this id",
+				quoted(r, content));
 	}
 	return ok;
 }
@@ -597,12 +599,12 @@ bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, int vocab_rows, T
 	assert(vocab_rows > 0);
 	if (vocab_rows > TOK_MAX_IDS)
 		vocab_rows = TOK_MAX_IDS;
-	r.file = arena_printf(a, "%s/tokenizer.json", model_dir);
+	r.file = input_path(a, model_dir, "tokenizer.json");
 	json_t *root = load_json(&r, 0), *config = NULL;
 	bool ok = root && read_root(&r, root, vocab_rows);
 	if (ok && !spec.n_ids)
 		ok = reject(&r, A0503, (Json){NULL, "model.vocab"}, "no tokens");
-	r.file = arena_printf(a, "%s/tokenizer_config.json", model_dir);
+	r.file = input_path(a, model_dir, "tokenizer_config.json");
 	if (ok && stat(r.file, &st) == 0) {
 		config = load_json(&r, JSON_DECODE_INT_AS_REAL); /* model_max_length may be 10^30 */
 		ok = config && read_config_file(&r, config);
@@ -613,7 +615,7 @@ bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, int vocab_rows, T
 		out->bos_id = spec.bos_id;
 		out->eos_id = spec.eos_id;
 		if (!out->bytes) {
-			r.file = arena_printf(a, "%s/tokenizer.json", model_dir);
+			r.file = input_path(a, model_dir, "tokenizer.json");
 			ok = reject(&r, A0502, (Json){NULL, "tokenizer.json"}, "compiles to more than %d bytes", TOK_MAX_BYTES);
 		}
 	}

@@ -1,11 +1,13 @@
 /* tokenizer_json.c - checked access to the JSON of tokenizer files (see the header). */
 #include "compiler/tokenizer_json.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { QUOTE_BYTES = 60 };
+#include "compiler/input.h"
+#include "compiler/value.h"
+
+enum { QUOTE_BYTES = 60, MAX_FILE_BYTES = 256 << 20 };
 
 bool reject(Reader *r, Code code, Json at, const char *fmt, ...)
 {
@@ -20,18 +22,16 @@ bool reject(Reader *r, Code code, Json at, const char *fmt, ...)
 json_t *load_json(Reader *r, size_t flags)
 {
 	json_error_t e;
-	FILE *f = fopen(r->file, "rb");
-	if (!f) {
-		fail_at(r->diags, A0102, (Loc){r->file, 0, 0}, "%s", strerror(errno));
+	char *text;
+	size_t n;
+	if (!input_read(r->arena, r->diags, r->file, false, MAX_FILE_BYTES, &text, &n))
 		return NULL;
-	}
-	json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &e);
-	fclose(f);
-	if (!root)
-		fail_at(r->diags, A0501, (Loc){r->file, e.line, e.column > 0 ? e.column : 1}, "%s", e.text);
-	else if (!json_is_object(root))
+	json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &e);
+	if (!root) {
+		fail_at(r->diags, A0501, (Loc){r->file, e.line > 0 ? e.line : 1, e.column > 0 ? e.column : 1}, "%s",
+			clip_text(r->arena, e.text, strlen(e.text), JSON_ERROR_TEXT_LENGTH));
+	} else if (!json_is_object(root)) {
 		fail_at(r->diags, A0501, (Loc){r->file, 1, 1}, "expected an object");
-	if (root && !json_is_object(root)) {
 		json_decref(root);
 		root = NULL;
 	}
@@ -130,19 +130,14 @@ bool only_keys(Reader *r, Json of, const char *keys)
 			found++;
 		}
 		if (!n || !found || memchr(key, ' ', n))
-			ok = reject(r, A0502, of, "unknown key \"%s\"; known are %s", key, keys);
+			ok = reject(r, A0502, of, "unknown key %s; known are %s", quoted(r, (Str){key, n}), keys);
 	}
 	return ok;
 }
 
 const char *quoted(Reader *r, Str s)
 {
-	if (s.n <= QUOTE_BYTES)
-		return arena_printf(r->arena, "\"%.*s\"", (int)s.n, s.at);
-	size_t n = QUOTE_BYTES;
-	while (n && (s.at[n] & 0xC0) == 0x80)
-		n--;
-	return arena_printf(r->arena, "\"%.*s\"...", (int)n, s.at);
+	return arena_printf(r->arena, "\"%s\"", clip_text(r->arena, s.at, s.n, QUOTE_BYTES));
 }
 
 bool str_is(Str s, const char *literal)
