@@ -6,7 +6,8 @@
 
 The model is a llama of a million parameters with tied embeddings and a byte-level BPE of 2048 tokens: small enough
 to commit, good enough that a wrong rope, a wrong mask or a wrong KV page turns its verses into noise. The Book of
-Ruth is never trained on; its first 8 kB are heldout.txt, the text on which perplexity is measured.
+Ruth is never trained on; its first 8 kB are heldout.txt, the text on which perplexity is measured. Every 50th
+chapter elsewhere is kept for validation: the weights with the least loss on it are the ones that are saved.
 
 Seeds are fixed and deterministic kernels are asked for, so one kind of GPU and one version of torch give the same
 weights again; other machines give an equally good model with other bits. The committed files are the reference.
@@ -85,7 +86,7 @@ def train_tokenizer(chapters, folder):
         show_progress=False,
     )
     tokenizer.train_from_iterator(chapters, trainer)
-    tokenizer.save(os.path.join(folder, "tokenizer.json"))
+    tokenizer.save(os.path.join(folder, "tokenizer.json"), pretty=False)
     return tokenizer
 
 
@@ -99,7 +100,9 @@ def write_config(folder):
     ids = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16", **ids, **SHAPE}
     write_json(os.path.join(folder, "config.json"), dict(sorted(config.items())))
-    write_json(os.path.join(folder, "generation_config.json"), ids)
+    # Greedy text of so small a model runs in circles; these defaults let it speak in verses.
+    sampling = {"do_sample": True, "temperature": 0.7, "top_k": 40, "top_p": 0.95}
+    write_json(os.path.join(folder, "generation_config.json"), {**ids, **sampling})
     write_json(
         os.path.join(folder, "tokenizer_config.json"),
         {"add_bos_token": False, "bos_token": END, "eos_token": END, "pad_token": END, "unk_token": END,
@@ -107,18 +110,45 @@ def write_config(folder):
     )  # fmt: skip
 
 
-def train(chapters, tokenizer, folder, steps, batch):
+def join(tokenizer, chapters):
+    """Token ids of all chapters, an end-of-text token after each."""
+    return [i for encoding in tokenizer.encode_batch(chapters) for i in [*encoding.ids, 0]]
+
+
+def drop_out(model, p):
+    """Dropout behind the embedding, the attention and the MLP; the published model class has none."""
+    import torch
+
+    def hook(module, _, output):
+        return torch.nn.functional.dropout(output, p, model.training)
+
+    model.model.embed_tokens.register_forward_hook(hook)
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.register_forward_hook(hook)
+        layer.mlp.register_forward_hook(hook)
+
+
+def loss_of(model, x, y):
+    """Mean cross-entropy in nats a token."""
+    import torch
+
+    logits = model(x, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), y.flatten())
+
+
+def train(chapters, tokenizer, steps, batch):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(1611)
     torch.use_deterministic_algorithms(True, warn_only=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    ids = []
-    for encoding in tokenizer.encode_batch(chapters):
-        ids += encoding.ids + [0]
-    data = torch.tensor(ids)
-    model = LlamaForCausalLM(LlamaConfig(**SHAPE, bos_token_id=0, eos_token_id=0)).to(device)
+    ids = join(tokenizer, [c for i, c in enumerate(chapters) if i % 50 != 49])
+    data, check = torch.tensor(ids), torch.tensor(join(tokenizer, chapters[49::50]))
+    check = check[: (len(check) - 1) // WINDOW * WINDOW + 1]
+    config = LlamaConfig(**SHAPE, bos_token_id=0, eos_token_id=0, attn_implementation="eager")
+    model = LlamaForCausalLM(config).to(device)
+    drop_out(model, 0.1)
     count = sum(p.numel() for p in model.parameters())
     print(f"{count} parameters, {len(ids)} tokens, {steps} steps of {batch} x {WINDOW} on {device}", flush=True)
     decay = [p for p in model.parameters() if p.ndim > 1]
@@ -127,19 +157,26 @@ def train(chapters, tokenizer, folder, steps, batch):
     optimizer = torch.optim.AdamW(groups, lr=4e-3, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, steps, pct_start=0.05, div_factor=20)
     generator = torch.Generator().manual_seed(1611)
+    best, kept = float("inf"), None
     for step in range(steps):
         at = torch.randint(len(ids) - WINDOW - 1, (batch,), generator=generator)
         piece = torch.stack([data[a : a + WINDOW + 1] for a in at]).to(device)
         with torch.autocast(device, dtype=torch.bfloat16):
-            logits = model(piece[:, :-1], use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), piece[:, 1:].flatten())
+            loss = loss_of(model, piece[:, :-1], piece[:, 1:])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step % 250 == 0 or step == steps - 1:
-            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+        if step % 100 == 99 or step == steps - 1:
+            model.eval()
+            with torch.no_grad():
+                found = loss_of(model, check[:-1].view(-1, WINDOW).to(device), check[1:].view(-1, WINDOW).to(device))
+            model.train()
+            print(f"step {step}: loss {loss.item():.3f}, validation {found.item():.3f}", flush=True)
+            if found.item() < best:
+                best, kept = found.item(), {k: v.detach().clone() for k, v in model.state_dict().items()}
+    model.load_state_dict(kept)
     return model.cpu().eval()
 
 
@@ -162,7 +199,7 @@ def main():
     parser.add_argument("what", choices=("extract", "train"))
     parser.add_argument("text")
     parser.add_argument("folder", nargs="?")
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32)
     args = parser.parse_args()
     if args.what == "extract":
@@ -177,7 +214,7 @@ def main():
         f.write(heldout[: heldout.rindex(b"\n") + 1])
     write_config(args.folder)
     tokenizer = train_tokenizer(chapters, args.folder)
-    model = train(chapters, tokenizer, args.folder, args.steps, args.batch)
+    model = train(chapters, tokenizer, args.steps, args.batch)
     save(model, args.folder)
     import torch
 
