@@ -11,8 +11,8 @@
  *   04 05 0c 00 | x, y, z                           in .nv.info.NAME: __launch_bounds__
  *
  * Static shared memory is the size of .nv.shared.NAME; where the system reserves shared memory (a section
- * .nv.shared.reserved.0, from sm_90 on) the first 1024 bytes of it are not the kernel's. The format is not published; the
- * test compares with what ptxas prints, for every target.
+ * .nv.shared.reserved.0, from sm_90 on) the first 1024 bytes of it are not the kernel's. The format is not
+ * published; the test compares with what ptxas prints, for every target.
  *
  * The bytes may come from a cache folder that anyone can write, so every offset is checked.
  */

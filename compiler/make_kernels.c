@@ -1,16 +1,17 @@
 /* make_kernels.c - compile every kernel that was picked.
  *
  * Layers repeat, so a thousand picks are a few dozen kernels: one for each different template, constants and
- * target. They are listed first, sorted by name and constants, compiled by worker threads into the slots of that list,
- * and only then, in order, checked and written into the plan. So neither the number of threads nor their timing
- * changes a byte. NVRTC keeps no state between programs and may run in several threads.
+ * target. They are listed first, sorted by name and constants, compiled by worker threads into the slots of
+ * that list, and only then, in order, checked and written into the plan. So neither the number of threads nor
+ * their timing changes a byte. NVRTC keeps no state between programs and may run in several threads.
  *
- * A cubin is believed only after it was read: it must hold the entry with exactly the parameters of the contract, and
- * its registers, shared memory and threads must fit the target. Values in local memory (spilled registers or
+ * A cubin is believed only after it was read: it must hold the entry with exactly the parameters of the contract,
+ * and its registers, shared memory and threads must fit the target. Values in local memory (spilled registers or
  * arrays indexed at run time) are legal and slow, so they are noted and recorded, not refused.
  */
 #include "compiler/kernels.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,11 +194,20 @@ static int64_t place_cubin(Compile *c, const Cubin *cubin)
 				return k->cubin_offset;
 		}
 	}
-	while (c->cubins.n % CUBIN_ALIGN)
-		*vec_push(&c->arena, &c->cubins) = 0;
-	int64_t offset = c->cubins.n;
-	for (size_t i = 0; i < cubin->n; i++)
-		*vec_push(&c->arena, &c->cubins) = cubin->bytes[i];
+	int offset = (c->cubins.n + CUBIN_ALIGN - 1) / CUBIN_ALIGN * CUBIN_ALIGN;
+	int need;
+	if (__builtin_add_overflow(offset, cubin->n, &need))
+		bug("cubins of more than 2 GiB");
+	if (need > c->cubins.cap) { /* in one step: vec_push byte by byte would copy them over and over */
+		int cap = need > INT_MAX / 2 ? need : 2 * need;
+		uint8_t *grown = arena_alloc(&c->arena, (size_t)cap);
+		if (c->cubins.n)
+			memcpy(grown, c->cubins.at, (size_t)c->cubins.n);
+		c->cubins.at = grown;
+		c->cubins.cap = cap;
+	}
+	memcpy(c->cubins.at + offset, cubin->bytes, cubin->n);
+	c->cubins.n = need;
 	return offset;
 }
 

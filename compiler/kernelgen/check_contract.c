@@ -16,8 +16,11 @@
 
 enum { MAX_NAMES = 64, MAX_TEXT = 64 };
 
-typedef enum NameKind { NAME_DIM, NAME_ATTR_INT, NAME_ATTR_FLOAT, NAME_TUNE, NAME_FLAG, NAME_DTYPE, NAME_BYTES } NameKind;
-static const char *const name_kinds[] = {"dim", "attribute", "attribute", "tunable", "flag", "dtype variable", "size"};
+typedef enum NameKind {
+	NAME_DIM, NAME_ATTR_INT, NAME_ATTR_FLOAT, NAME_TUNE, NAME_FLAG, NAME_DTYPE, NAME_BYTES
+} NameKind;
+static const char *const name_kinds[] = {
+	"dim", "attribute", "attribute", "tunable", "flag", "dtype variable", "size"};
 
 typedef struct Declared {
 	const char *name;
@@ -532,7 +535,7 @@ static void check_kernel(Check *c)
 static void check_used(Check *c)
 {
 	Diags *d = &c->g->diags;
-	for (int i = 0; i < c->n_names; i++) {
+	for (int i = 0; i < c->n_names && c->raw->n_args_structs; i++) {
 		const Declared *n = &c->names[i];
 		bool in_code = has_name(&c->raw->used_names, n->name);
 		if (n->kind == NAME_DIM && !n->is_used)

@@ -1,0 +1,339 @@
+"""kernelgen refuses every kind of bad template with an exact message, and writes the same table every time.
+
+Bad templates are made from plain.cu, which is right, by replacing one piece of its text. A message starts with the
+position of the offence: line numbers below are found from a piece of the offending line, so that they are
+computed from the text and not copied from kernelgen's answer.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+GOOD = (HERE / "plain.cu").read_text()
+
+
+@pytest.fixture(scope="session")
+def kernelgen(build_dir, repo):
+    path = build_dir / "kernelgen"
+    assert path.exists(), f"{path} is missing: run make"
+
+    def run(*args: object) -> subprocess.CompletedProcess:
+        return subprocess.run([path, *map(str, args)], cwd=repo, capture_output=True, text=True, timeout=60,
+                              check=False)
+
+    return run
+
+
+def variant(tmp_path: pathlib.Path, *changes: tuple[str, str], name: str = "plain.cu") -> pathlib.Path:
+    text = GOOD
+    for old, new in changes:
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in plain.cu"
+        text = text.replace(old, new)
+    shutil.copy(HERE / "plain_types.cuh", tmp_path)
+    (tmp_path / name).write_text(text)
+    return tmp_path / name
+
+
+def place(path: pathlib.Path, piece: str) -> str:
+    """FILE:LINE:COL of the first line that holds `piece`, at its first column that is not blank."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if piece in line:
+            return f"{path}:{number}:{len(line) - len(line.lstrip()) + 1}"
+    raise AssertionError(f"{piece!r} is nowhere in {path}")
+
+
+# (what, changes, [(piece of the offending line, code, message)], exit code)
+REFUSALS = [
+    ("no kernel clause", [("KERNEL(plain, norm_linear)\n", "\n")],
+     [(None, "A0902", "no contract: expected KERNEL(plain, OPERATION)")]),
+    ("another kernel name", [("KERNEL(plain,", "KERNEL(plane,")],
+     [("KERNEL(", "A0902", "kernel plane stands in a file named plain: the names must be equal")]),
+    ("unknown operation", [("norm_linear)", "norm_liner)")],
+     [("KERNEL(", "A0902", "norm_liner is no operation: did you mean norm_linear?")]),
+    ("two contracts", [("ARCH(80, 90a)", "ARCH(80, 90a)\nKERNEL(plain, add)")],
+     [("KERNEL(plain, add)", "A0906", "KERNEL stands twice, first at line 8")]),
+    ("two grids", [("BLOCK(32", "GRID(1, 1, 1)\nBLOCK(32")],
+     [("GRID(1", "A0906", "GRID stands twice, first at line 20")]),
+    *((f"no {word}", [(line, "")], [("KERNEL(", "A0902", f"{word} is missing")]) for word, line in [
+        ("ARCH", "ARCH(80, 90a)\n"), ("NUMERICS", "NUMERICS(f32_accumulate, batch_invariant)\n"),
+        ("GRID", "GRID(ceil_div(N, 32 * WARPS), ROWS, 1)\n"), ("BLOCK", "BLOCK(32 * WARPS)\n"),
+        ("READS", "READS(N * K * WT_BYTES + ROWS * K * 2)\n"), ("WRITES", "WRITES(ROWS * N * 2)\n"),
+        ("FLOPS", "FLOPS(2 * ROWS * N * K)\n")]),
+    ("bad arch", [("ARCH(80, 90a)", "ARCH(80, sm_90)")],
+     [("ARCH(", "A0902", "ARCH sm_90: expected a number such as 80 or 90a")]),
+    ("arch twice", [("ARCH(80, 90a)", "ARCH(80, 80)")], [("ARCH(", "A0906", "ARCH names 80 twice")]),
+    ("bad numerics", [("NUMERICS(f32_accumulate, ", "NUMERICS(32 bits, ")],
+     [("NUMERICS(", "A0902", "NUMERICS 32 bits: expected words")]),
+    ("no argument struct", [("struct Args {", "struct Arguments {"), ("plain(const Args a)", "plain(const Arguments a)")],
+     [("KERNEL(", "A0902", "struct Args is missing"),
+      ('extern "C"', "A0902", 'kernel plain does not take exactly one Args: expected extern "C" __global__ void '
+       "plain(const Args a)")]),
+    ("no kernel", [('extern "C" __global__ void', 'extern "C" void')],
+     [("KERNEL(", "A0902", 'no kernel: expected extern "C" __global__ void plain(const Args a)')]),
+    ("another symbol", [("plain(const Args a)", "plane(const Args a)")],
+     [('extern "C"', "A0902", "kernel plane: the only kernel of a file has its name, plain")]),
+    ("C++ linkage", [('extern "C" __global__', "__global__")],
+     [("__launch_bounds__", "A0902", 'kernel plain is not extern "C": expected extern "C" __global__ void '
+       "plain(const Args a)")]),
+    ("two parameters", [("plain(const Args a)", "plain(const Args a, int b)")],
+     [('extern "C"', "A0902", 'kernel plain does not take exactly one Args: expected extern "C" __global__ void '
+       "plain(const Args a)")]),
+    ("pointer to arguments", [("plain(const Args a)", "plain(const Args *p)"),
+                              ("\textern __shared__", "\tconst Args a = *p;\n\textern __shared__")],
+     [('extern "C"', "A0902", 'kernel plain does not take exactly one Args: expected extern "C" __global__ void '
+       "plain(const Args a)")]),
+    ("a result", [("void __launch_bounds__(32 * WARPS)", "int __launch_bounds__(32 * WARPS)"),
+                  ("\t\treturn;\n\tfloat square", "\t\treturn 0;\n\tfloat square"),
+                  ("\t\treturn;\n\tfloat y", "\t\treturn 0;\n\tfloat y")],
+     [('extern "C"', "A0902", 'kernel plain returns a value: expected extern "C" __global__ void '
+       "plain(const Args a)")]),
+    ("no operand of the op", [('IN(WT, w, "N, K")', 'IN(WT, weight, "N, K")'), ("a.w[", "a.weight[")],
+     [("struct Args", "A0903", 'operand w of norm_linear is missing: expected IN(..., w, "N, K")'),
+      ("weight,", "A0903", "weight is no operand of norm_linear")]),
+    ("role", [("OUT(bf16, y", "INOUT(bf16, y")], [("INOUT(bf16", "A0903", "y of norm_linear is OUT: found INOUT")]),
+    ("an optional output", [("OUT(bf16, y,", "IN_IF(OTHER, bf16, y,"), ("FLAG(BIAS)", "FLAG(BIAS)\nFLAG(OTHER)"),
+                            ("\ta.y[t * N + n] = to_bf16(y)", "\t(bf16 &)a.y[t * N + n] = to_bf16(y)")],
+     [("IN_IF(OTHER", "A0903", "y of norm_linear is OUT: found IN_IF")]),
+    ("optional but always there", [("IN(WT, norm,", "IN_IF(OTHER, WT, norm,"), ("FLAG(BIAS)", "FLAG(BIAS)\nFLAG(OTHER)")],
+     [("IN_IF(OTHER", "A0903", "norm of norm_linear is always there: expected IN, found IN_IF")]),
+    ("no flag of that name", [("IN_IF(BIAS,", "IN_IF(BIASED,")],
+     [("FLAG(", "A0905", "flag BIAS belongs to no argument"),
+      ("IN_IF(", "A0903", "bias: no FLAG(BIASED) is declared")]),
+    ("a field without contract", [('\tIN(i32, step, "4");', "\tint n;\n\tIN(i32, step, \"4\");")],
+     [("int n;", "A0903", "n has no contract: expected IN, IN_IF, INOUT or OUT")]),
+    ("an array in place of a pointer", [('IN(i32, step, "4")', 'IN(i32, step[4], "4")'), ("a.step[0])", "*a.step[0])")],
+     [("step[4]", "A0903", "step is not a pointer")]),
+    ("a field twice", [('\tIN(i32, step, "4");', '\tIN(i32, step, "4");\n\tIN(i32, step, "4") ;')],
+     [('"4") ;', "A0901", "duplicate member 'step'")]),
+    ("a dim twice", [("DIM(N, 960)", "DIM(N, 960)\nDIM(N,  960)")],
+     [("DIM(N,  960)", "A0901", "redefinition of 'N'")]),
+    ("unused argument", [("if (t >= a.step[0])", "if (t >= ROWS)")],
+     [("step,", "A0905", "argument step is never used in the code")]),
+    ("argument used only in a cast to void", [("if (t >= a.step[0])", "(void)a.step;\n\tif (t >= sizeof a.step)")],
+     [("step,", "A0905", "argument step is never used in the code")]),
+    ("unknown dim in a formula", [("FLOPS(2 * ROWS * N * K)", "FLOPS(2 * ROW * N * K)")],
+     [("FLOPS(", "A0904", "FLOPS: unknown name ROW: did you mean ROWS?: 2 * ROW * N * K")]),
+    ("unknown dim in a predicate", [("|| ROWS == 1)", "|| ROWS == COLUMNS)")],
+     [("REQUIRE(", "A0904", "REQUIRE: unknown name COLUMNS: K % 8 == 0 || ROWS == COLUMNS")]),
+    ("unknown dim in a shape", [('IN(WT, w, "N, K")', 'IN(WT, w, "N, QQQ")')],
+     [("w,", "A0904", "shape of w: unknown name QQQ: QQQ"),
+      ("w,", "A0903", "dim 1 of w is K of norm_linear, which is K in x: found QQQ")]),
+    ("a float in a formula", [("SMEM(32 * WARPS * 4)", "SMEM(32 * WARPS * EPS)")],
+     [("SMEM(", "A0904", "SMEM: EPS is a float attribute: formulas are of integers: 32 * WARPS * EPS")]),
+    ("a dtype in a formula", [("N * K * WT_BYTES", "N * K * WT")],
+     [("READS(", "A0904", "READS: WT is a dtype variable: formulas are of integers: N * K * WT + ROWS * K * 2")]),
+    ("a formula that is none", [("BLOCK(32 * WARPS)", "BLOCK(32 * WARPS, 1)")],
+     [("BLOCK(", "A0904", "BLOCK: column 11: expected an operator or the end, found ',': 32 * WARPS, 1")]),
+    ("a function that is none", [("GRID(ceil_div(", "GRID(div_up(")],
+     [("GRID(", "A0904", "GRID: column 1: unknown function div_up: expected ceil_div, min, max or align: "
+       "div_up(N, 32 * WARPS)")]),
+    ("a dim that cannot be bound", [("DIM(N, 960)", "DIM(N, 960)\nDIM(EXTRA, 4)")],
+     [("DIM(EXTRA", "A0904", "dim EXTRA stands alone in no shape of an operand that is always there: it cannot be bound")]),
+    ("dims swapped", [('IN(WT, w, "N, K")', 'IN(WT, w, "K, N")')],
+     [("w,", "A0903", "dim 1 of w is K of norm_linear, which is K in x: found N"),
+      ("bias,", "A0903", "dim 0 of bias is N of norm_linear, which is K in w: found N"),
+      ("OUT(bf16", "A0903", "dim 1 of y is N of norm_linear, which is K in w: found N")]),
+    ("rank", [('IN(WT, norm, "K")', 'IN(WT, norm, "1, K")')],
+     [("norm,", "A0903", 'norm has 2 dims, "1, K": norm_linear gives it 1, "K"')]),
+    ("a number of the op", [('IN(i32, step, "4")', 'IN(i32, step, "8")')],
+     [("step,", "A0903", "dim 0 of step is 4 of norm_linear: expected that or a dim, found 8")]),
+    ("unknown dtype", [('IN(i32, step, "4")', 'IN(i64, step, "4")'), ("struct Args {", "typedef long i64;\nstruct Args {")],
+     [("step,", "A0903", "step: i64 is no dtype and no DTYPES variable")]),
+    ("unknown dtype of a variable", [("DTYPES(WT, bf16, f32)", "DTYPES(WT, bf16, f8)")],
+     [("DTYPES(", "A0903", "f8 is no dtype: expected one of artifacts/dtypes.h")]),
+    ("dtype twice", [("DTYPES(WT, bf16, f32)", "DTYPES(WT, bf16, f32, bf16)")],
+     [("DTYPES(", "A0906", "dtype variable WT allows bf16 twice")]),
+    ("unused dtype variable", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nDTYPES(OT, bf16)")],
+     [("DTYPES(OT", "A0905", "dtype variable OT belongs to no argument")]),
+    ("a name twice", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nTUNE(WT_BYTES, 2, 4)")],
+     [("TUNE(WT_BYTES", "A0906", "tunable WT_BYTES is declared twice, first at line 14 as a size")]),
+    ("an attribute of another op", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nATTR_INT(HDIM, 64)")],
+     [("ATTR_INT(HDIM", "A0903", "HDIM is no attribute of norm_linear, which has: EPS NORM_ONE"),
+      ("ATTR_INT(HDIM", "A0905", "attribute HDIM is never used")]),
+    ("an attribute of another type", [("ATTR_INT(NORM_ONE, 0)", "ATTR_FLOAT(NORM_ONE, 0)")],
+     [("NORM_ONE, 0", "A0903", "attribute NORM_ONE is an int: expected ATTR_INT")]),
+    ("an attribute that is not declared", [("ATTR_INT(NORM_ONE, 0)\n", ""), (" + NORM_ONE)", ")")],
+     [("KERNEL(", "A0903", "attribute NORM_ONE of norm_linear is not declared")]),
+    ("an attribute that is not used", [(" + NORM_ONE)", ")")],
+     [("ATTR_INT(", "A0905", "attribute NORM_ONE is never used")]),
+    ("a tunable value twice", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8, 4)")],
+     [("TUNE(", "A0906", "tunable WARPS lists 4 twice")]),
+    ("a tunable value that is no number", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 2 * 4)")],
+     [("TUNE(", "A0902", "tunable WARPS: 2 * 4 is no whole number")]),
+    ("a flag of two arguments", [("IN(WT, norm,", "IN_IF(BIAS, WT, norm,")],
+     [("norm,", "A0903", "norm of norm_linear is always there: expected IN, found IN_IF"),
+      ("bias,", "A0906", "flag BIAS belongs to two arguments")]),
+]
+
+
+@pytest.mark.parametrize("what, changes, expected", REFUSALS, ids=[r[0] for r in REFUSALS])
+def test_refusal(kernelgen, tmp_path, what, changes, expected):
+    path = variant(tmp_path, *changes)
+    out = tmp_path / "out.c"
+    out.write_text("the table of an earlier run")
+    done = kernelgen("-o", out, path)
+    messages = []
+    for piece, code, text in expected:
+        at = place(path, piece) if piece else f"{path}:1:1"
+        messages.append((at.rsplit(":", 1)[0], f"error[{code}]: {text}"))
+    seen = []
+    for line in done.stderr.splitlines():
+        at, text = line.split(": ", 1)
+        seen.append((at.rsplit(":", 1)[0], text))
+    assert sorted(seen) == sorted(messages), what
+    assert done.returncode == (4 if any("A0901" in text for _, text in messages) else 3)
+    assert not out.exists(), "a table is left after a refusal"
+
+
+def test_columns(kernelgen, tmp_path):
+    """Columns are those of the contract word, two words on one line included."""
+    path = variant(tmp_path, ("READS(N * K * WT_BYTES + ROWS * K * 2)\nWRITES(ROWS * N * 2)",
+                              "READS(N) WRITES(M)"))
+    done = kernelgen("-o", tmp_path / "out.c", path)
+    line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if text.startswith("READS"))
+    assert done.stderr == f"{path}:{line}:10: error[A0904]: WRITES: unknown name M: did you mean K?: M\n" or \
+        done.stderr == f"{path}:{line}:10: error[A0904]: WRITES: unknown name M: did you mean N?: M\n"
+
+
+def test_place_in_an_include(kernelgen, tmp_path):
+    """A clause of an include is reported where it stands in the include."""
+    path = variant(tmp_path, ('#include "plain_types.cuh"', '#include "plain_types.cuh"\n#include "clause.cuh"'))
+    (tmp_path / "clause.cuh").write_text("// head\n\n  REQUIRE(MISSING % 2 == 0)\n")
+    done = kernelgen("-o", tmp_path / "out.c", path)
+    assert done.stderr == f"{tmp_path}/clause.cuh:3:3: error[A0904]: REQUIRE: unknown name MISSING: MISSING % 2 == 0\n"
+    assert done.returncode == 3
+
+
+def test_missing_include(kernelgen, tmp_path):
+    path = variant(tmp_path, ('"plain_types.cuh"', '"no_such.cuh"'))
+    done = kernelgen("-o", tmp_path / "out.c", path)
+    assert done.stderr.splitlines()[0] == f"{path}:6:10: error[A0901]: 'no_such.cuh' file not found"
+    assert done.returncode == 4
+
+
+def test_syntax_error(kernelgen, tmp_path):
+    path = variant(tmp_path, ("float square = 0.0f;", "float square = 0.0f"))
+    done = kernelgen("-o", tmp_path / "out.c", path)
+    number = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "float square" in text)
+    assert done.stderr.splitlines()[0].startswith(f"{path}:{number}:")
+    assert "error[A0901]: expected ';' at end of declaration" in done.stderr
+    assert done.returncode == 4
+
+
+def test_all_offences_at_once(kernelgen, tmp_path):
+    """One run names the offences of every file."""
+    first = tmp_path / "first"
+    second = tmp_path / "second"
+    first.mkdir(), second.mkdir()
+    a = variant(first, ("ARCH(80, 90a)\n", ""), ("FLOPS(2 *", "FLOPS(Q *"))
+    b = variant(second, ("KERNEL(plain, norm_linear)\n", "\n"), name="other.cu")
+    done = kernelgen("-o", tmp_path / "out.c", a, b)
+    assert [line.split(" ")[0] for line in done.stderr.splitlines()] == [
+        place(a, "KERNEL(") + ":", place(a, "FLOPS(") + ":", f"{b}:1:1:"]
+
+
+def test_two_kernels_of_one_name(kernelgen, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir(), second.mkdir()
+    a, b = variant(first), variant(second)
+    done = kernelgen("-o", tmp_path / "out.c", a, b)
+    assert done.stderr == f"{place(b, 'KERNEL(')}: error[A0906]: kernel plain is defined in {a} too\n"
+    assert done.returncode == 3
+
+
+def test_two_files_of_one_name(kernelgen, tmp_path):
+    """Includes are known to NVRTC by base name, so two different ones of one name are refused."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir(), second.mkdir()
+    a = variant(first)
+    b = variant(second, ("KERNEL(plain,", "KERNEL(other,"), ("plain(const Args a)", "other(const Args a)"), name="other.cu")
+    (second / "plain_types.cuh").write_text((HERE / "plain_types.cuh").read_text() + "// more\n")
+    done = kernelgen("-o", tmp_path / "out.c", a, b)
+    assert done.stderr == (f"{second}/plain_types.cuh:1:1: error[A0906]: a file of this name stands at "
+                           f"{first}/plain_types.cuh too\n")
+
+
+def test_usage(kernelgen, tmp_path):
+    for args in ([], ["-o"], ["-x", "y", "z.cu"], [HERE / "plain.cu"]):
+        done = kernelgen(*args)
+        assert done.returncode == 2
+        assert done.stderr == "usage: kernelgen -o OUT.c [-I DIR] FILE.cu...\n"
+    done = kernelgen("-o", tmp_path / "out.c", tmp_path / "absent.cu")
+    assert done.returncode == 4
+    assert str(tmp_path / "absent.cu") in done.stderr
+    done = kernelgen("-o", tmp_path / "no" / "such" / "out.c", HERE / "plain.cu")
+    assert done.returncode == 5
+    assert done.stderr == f"{tmp_path}/no/such/out.c: error[A0103]: No such file or directory\n"
+
+
+def test_table_is_reproducible(kernelgen, tmp_path):
+    """Same bytes whatever the order of the files; the C compiler takes it; sources arrive unchanged."""
+    other = variant(tmp_path, ("KERNEL(plain,", "KERNEL(another,"), ("plain(const Args a)", "another(const Args a)"),
+                    ("// what ", '// "quotes" \\ ??= \t\x07 \u00e9 what '), name="another.cu")
+    tables = []
+    for i, files in enumerate([(HERE / "plain.cu", other), (other, HERE / "plain.cu")]):
+        done = kernelgen("-o", tmp_path / f"{i}.c", *files)
+        assert (done.returncode, done.stderr) == (0, "")
+        tables.append((tmp_path / f"{i}.c").read_bytes())
+    assert tables[0] == tables[1]
+    (tmp_path / "main.c").write_text("""
+#include "compiler/ir.h"
+#include <stdio.h>
+int main(void)
+{
+	for (int i = 0; i < n_kernel_table; i++) {
+		printf("%s %s", kernel_table[i].name, kernel_table[i].sources[0]);
+		for (int j = 0; j < 32; j++)
+			printf("%s%02x", j ? "" : " ", kernel_table[i].source_sha256[j]);
+		putchar('\\n');
+	}
+	for (int i = 0; i < n_template_sources; i++)
+		printf("%s\\n%s%c", template_sources[i].name, template_sources[i].text, 0);
+	return 0;
+}
+""")
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", HERE.parent.parent, "-o", tmp_path / "show",
+                    tmp_path / "main.c", tmp_path / "0.c"], check=True)
+    shown = subprocess.run([tmp_path / "show"], check=True, capture_output=True).stdout.decode()
+    head, rest = shown.split("contract.cuh\n", 1)
+    sources = dict(text.split("\n", 1) for text in (head.split("\n", 2)[2] + "contract.cuh\n" + rest).split("\0") if text)
+    templates = HERE.parent.parent / "kernels" / "templates"
+    assert sources == {"another.cu": other.read_text(), "contract.cuh": (templates / "contract.cuh").read_text(),
+                       "plain.cu": GOOD, "plain_types.cuh": (HERE / "plain_types.cuh").read_text()}
+    # The hash, computed again: itself, then its includes by name, each as name, 0, text, 0.
+    import hashlib
+    for line, names in zip(head.splitlines()[:2], (["another.cu"], ["plain.cu"])):
+        digest = hashlib.sha256()
+        for name in names + ["contract.cuh", "plain_types.cuh"]:
+            digest.update(name.encode() + b"\0" + sources[name].encode() + b"\0")
+        assert line == f"{names[0][:-3]} {names[0]} {digest.hexdigest()}"
+
+
+def test_kernels_command(atlasc, repo):
+    """`atlasc kernels` names every template of the folder, as text and as JSON."""
+    names = sorted(path.stem for path in (repo / "kernels" / "templates").glob("*.cu"))
+    done = atlasc("kernels", "--json")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["schema_version"] == 1
+    assert [k["name"] for k in data["kernels"]] == names
+    text = atlasc("kernels")
+    assert text.returncode == 0
+    heads = [line.split(":")[0] for line in text.stdout.splitlines() if not line.startswith(" ")]
+    assert heads == names
+    for kernel in data["kernels"]:
+        source = (repo / kernel["file"]).read_text().splitlines()
+        assert source[kernel["line"] - 1].startswith(f"KERNEL({kernel['name']}, {kernel['op']})")
+        for require in kernel["requires"]:
+            assert require["text"] in source[require["line"] - 1]
+        for field in kernel["fields"]:
+            assert f" {field['name']}," in source[field["line"] - 1]
+        assert kernel["param_bytes"] == 8 * len(kernel["fields"])
+        assert [f["offset"] for f in kernel["fields"]] == [8 * i for i in range(len(kernel["fields"]))]
+        assert "sm_80" in kernel["targets"] if "80" in kernel["archs"] else True
