@@ -46,8 +46,9 @@ RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) 
 CLI := $(call obj,$(wildcard runtime/cli/*.c))
 KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c compiler/expr.c artifacts/tables.c))
 TEST_SRC := $(wildcard tests/unit/test_*.c) \
-	$(filter-out tests/unit/% tests/api/% tests/fuzz/%,$(wildcard tests/*/*.c))
+	$(filter-out tests/unit/% tests/api/% tests/fuzz/% tests/gpu/%,$(wildcard tests/*/*.c))
 TESTS := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SRC))))
+GPU_TEST := $(if $(wildcard tests/gpu/*.c),$(BUILD)/tests-gpu/kernel_test)
 API_TESTS := $(patsubst tests/api/%.c,$(BUILD)/tests/%,$(wildcard tests/api/*.c))
 HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.c 2>/dev/null))
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
@@ -97,13 +98,16 @@ $(BUILD)/libatlas.so: $(RUNTIME) $(MAP)
 	@ln -sf libatlas.so $@.0
 
 # Tests: tests/unit/test_*.c and helper programs see everything but the mains; tests/api/*.c see libatlas alone.
-tests: all $(TESTS) $(API_TESTS)
+tests: all $(TESTS) $(API_TESTS) $(GPU_TEST)
 $(BUILD)/obj/tests.a: $(filter-out $(HAS_MAIN),$(COMPILER) $(ARTIFACTS) $(RUNTIME) $(CLI)) \
 		$(call obj,$(filter-out $(TEST_SRC),$(wildcard tests/unit/*.c)))
 	$(call q,ar)rm -f $@ && $(AR) qcsDTP $@ $(sort $^)
 $(TESTS): $$(call obj,$$(filter %/$$(@F).c,$(TEST_SRC))) $(BUILD)/obj/tests.a
 	@mkdir -p $(@D)
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS) -lcmocka
+$(BUILD)/tests-gpu/kernel_test: $(call obj,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests.a
+	@mkdir -p $(@D)
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 $(API_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/api/%.o $(BUILD)/libatlas.a
 	@mkdir -p $(@D)
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ -lm -ldl -lpthread

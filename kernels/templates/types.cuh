@@ -3,6 +3,7 @@
 // The names are those of the dtype table, so that a dtype variable of a contract is a type here. Conversions
 // round to nearest even. Nothing includes a toolkit header.
 #pragma once
+#include "contract.cuh"
 
 using u32 = unsigned;
 using u64 = unsigned long long;

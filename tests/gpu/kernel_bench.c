@@ -1,0 +1,355 @@
+/* kernel_bench.c - how fast the kernels are at shapes of real models.
+ *
+ * A row is one template at one shape; every combination of its tunables is timed. Launches stand one after
+ * another in one graph, each with its own copy of the large operands, so that nothing is found in the L2 cache
+ * but what a kernel itself put there. Two rates measured in the same run are the bounds: reading memory with
+ * 16-byte loads, and mma.sync in registers. Contents are random; index operands are legal: decode rows stand
+ * at the end of a full context, a prefill chunk is one segment from position 0.
+ */
+#include "tests/gpu/kernel_test.h"
+
+#include <nvrtc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copied */, MAX_LAUNCHES = 400 };
+
+typedef struct Shape { const char *tmpl, *label, *fixed; } Shape;
+static const Shape shapes[] = {
+	{"gemv_norm", "1B qkv", "ROWS=1 K=2048 N=3072 BIAS=0 NORM_ONE=0"},
+	{"gemv_residual", "1B o", "ROWS=1 K=2048 N=2048 BIAS=0"},
+	{"gemv_swiglu", "1B gate up", "ROWS=1 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"gemv_residual", "1B down", "ROWS=1 K=8192 N=2048 BIAS=0"},
+	{"gemv_logits", "1B head", "ROWS=1 OUTS=1 K=2048 V=128256 NORM_ONE=0"},
+	{"gemv_norm", "8B qkv", "ROWS=1 K=4096 N=6144 BIAS=0 NORM_ONE=0"},
+	{"gemv_residual", "8B o", "ROWS=1 K=4096 N=4096 BIAS=0"},
+	{"gemv_swiglu", "8B gate up", "ROWS=1 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"gemv_residual", "8B down", "ROWS=1 K=14336 N=4096 BIAS=0"},
+	{"gemv_norm", "135M qkv", "ROWS=1 K=576 N=960 BIAS=0 NORM_ONE=0"},
+	{"gemv_swiglu", "1B gate up x4", "ROWS=4 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"gemv_residual", "1B down x8", "ROWS=8 K=8192 N=2048 BIAS=0"},
+	{"gemv_swiglu", "1B gate up x8", "ROWS=8 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"gemm_swiglu", "1B gate up x16", "ROWS=16 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"gemm_norm", "1B qkv x512", "ROWS=512 K=2048 N=3072 BIAS=0 NORM_ONE=0"},
+	{"gemm_residual", "1B down x512", "ROWS=512 K=8192 N=2048 BIAS=0"},
+	{"gemm_swiglu", "1B gate up x512", "ROWS=512 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"gemm_swiglu", "8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"gemm_logits", "1B head x16", "ROWS=16 OUTS=16 K=2048 V=128256 NORM_ONE=0"},
+	{"attn_split", "1B 8k", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8"},
+	{"attn_split", "8B 8k x4", "ROWS=4 SLOTS=4 MAX_PAGES=512 PAGE=16 HDIM=128 NH=32 NKV=8"},
+	{"attn_prefill", "1B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=64 NH=32 NKV=8"},
+	{"attn_prefill", "8B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=128 NH=32 NKV=8"},
+};
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static const char bound_source[] =
+	"extern \"C\" __global__ void __launch_bounds__(512) read_all(const uint4 *p, unsigned *out, long long n) {\n"
+	"  long long stride = (long long)gridDim.x * 512, i = blockIdx.x * 512ll + threadIdx.x;\n"
+	"  unsigned s = 0;\n"
+	"  for (; i + 7 * stride < n; i += 8 * stride) {\n"
+	"    uint4 v[8];\n"
+	"#pragma unroll\n"
+	"    for (int j = 0; j < 8; j++)\n"
+	"      asm volatile(\"ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];\"\n"
+	"        : \"=r\"(v[j].x), \"=r\"(v[j].y), \"=r\"(v[j].z), \"=r\"(v[j].w) : \"l\"(p + i + j * stride));\n"
+	"#pragma unroll\n"
+	"    for (int j = 0; j < 8; j++) s ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;\n"
+	"  }\n"
+	"  if (s == 0x12345678) out[0] = s;\n"
+	"}\n"
+	"extern \"C\" __global__ void __launch_bounds__(256) mma_all(const uint4 *p, unsigned *out, long long n) {\n"
+	"  float c[8][4] = {};\n"
+	"  uint4 a = p[threadIdx.x], b = p[256 + threadIdx.x];\n"
+	"  for (long long i = 0; i < n; i++)\n"
+	"#pragma unroll\n"
+	"    for (int j = 0; j < 8; j++)\n"
+	"      asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, \"\n"
+	"        \"{%8,%9}, {%0,%1,%2,%3};\" : \"+f\"(c[j][0]), \"+f\"(c[j][1]), \"+f\"(c[j][2]), \"+f\"(c[j][3])\n"
+	"        : \"r\"(a.x), \"r\"(a.y), \"r\"(a.z), \"r\"(a.w), \"r\"(b.x), \"r\"(b.y));\n"
+	"  float s = 0;\n"
+	"  for (int j = 0; j < 8; j++) s += c[j][0] + c[j][1] + c[j][2] + c[j][3];\n"
+	"  if (s == 1.25f) out[0] = 1;\n"
+	"}\n";
+
+typedef struct Bounds { double read_gbps, mma_tflops; } Bounds;
+
+static bool compile_bounds(const Settings *s, Cubin *out)
+{
+	char arch[64];
+	snprintf(arch, sizeof arch, "--gpu-architecture=%s", s->target->name);
+	const char *options[] = {arch};
+	nvrtcProgram program;
+	bool ok = nvrtcCreateProgram(&program, bound_source, "bounds.cu", 0, NULL, NULL) == NVRTC_SUCCESS
+		&& nvrtcCompileProgram(program, 1, options) == NVRTC_SUCCESS
+		&& nvrtcGetCUBINSize(program, &out->n) == NVRTC_SUCCESS && (out->bytes = malloc(out->n))
+		&& nvrtcGetCUBIN(program, (char *)out->bytes) == NVRTC_SUCCESS;
+	nvrtcDestroyProgram(&program);
+	return ok;
+}
+
+typedef struct BoundArgs { CuPtr p, out; long long n; } BoundArgs;
+
+static double time_bound(Gpu *g, const Cubin *cubin, const char *entry, int block, BoundArgs args)
+{
+	GpuKernel k;
+	double seconds = -1;
+	if (gpu_load(g, cubin, entry, 0, &k)) {
+		void *params[3] = {&args.p, &args.out, &args.n};
+		double best = 1e9;
+		for (int i = 0; i < 5; i++) { /* one launch of some milliseconds each */
+			struct timespec t0, t1;
+			clock_gettime(CLOCK_MONOTONIC, &t0);
+			if (!gpu_ok(g, g->driver.LaunchKernel(k.kernel, (unsigned)g->target->n_sms * 4, 1, 1, (unsigned)block, 1, 1, 0,
+					g->stream, params, NULL), entry) || !gpu_ok(g, g->driver.StreamSynchronize(g->stream), entry))
+				return -1;
+			clock_gettime(CLOCK_MONOTONIC, &t1);
+			double t = (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
+			best = t < best ? t : best;
+		}
+		seconds = best;
+	}
+	gpu_unload(g, &k);
+	return seconds;
+}
+
+static bool measure_bounds(const Settings *s, Gpu *g, Bounds *b)
+{
+	Cubin cubin = {0};
+	if (!compile_bounds(s, &cubin))
+		return false;
+	int64_t bytes = g->memory_bytes - 4096, rounds = 20000;
+	double read = time_bound(g, &cubin, "read_all", 512, (BoundArgs){g->memory, g->memory + (CuPtr)bytes, bytes / 16});
+	double mma = time_bound(g, &cubin, "mma_all", 256, (BoundArgs){g->memory, g->memory + (CuPtr)bytes, rounds});
+	free(cubin.bytes);
+	if (read <= 0 || mma <= 0)
+		return false;
+	b->read_gbps = (double)bytes / read * 1e-9;
+	b->mma_tflops = (double)g->target->n_sms * 4 * 8 /* warps */ * 8 * 4096.0 * (double)rounds / mma * 1e-12;
+	printf("bounds of this run: reads %.0f GB/s, mma.sync %.0f TFLOP/s\n", b->read_gbps, b->mma_tflops);
+	return true;
+}
+
+/* Trials ------------------------------------------------------------------------------------------ */
+
+typedef struct Trial { int shape; char fixed[256]; Case c; Cubin cubin; double seconds; } Trial;
+typedef struct Bench {
+	const Settings *settings;
+	Trial *trials;
+	int n;
+	atomic_int next;
+} Bench;
+
+static const KernelTemplate *template_named(const char *name)
+{
+	for (int i = 0; i < n_kernel_table; i++)
+		if (strcmp(kernel_table[i].name, name) == 0)
+			return &kernel_table[i];
+	return NULL;
+}
+
+/* Every combination of tunables that the predicates admit. */
+static void list_trials(Bench *b, int shape)
+{
+	const KernelTemplate *t = template_named(shapes[shape].tmpl);
+	CaseLimits limits = {INT64_MAX, INT64_MAX, b->settings->target, NULL};
+	int combinations = 1;
+	for (int i = 0; t && i < t->n_tunables; i++)
+		combinations *= t->tunables[i].n_values;
+	for (int k = 0; t && k < combinations && b->n < MAX_TRIALS; k++) {
+		Trial *trial = &b->trials[b->n];
+		int rest = k, n = snprintf(trial->fixed, sizeof trial->fixed, "%s", shapes[shape].fixed);
+		for (int i = 0; i < t->n_tunables; i++) {
+			const ContractTunable *tune = &t->tunables[i];
+			n += snprintf(trial->fixed + n, sizeof trial->fixed - (size_t)n, " %s=%d", tune->name,
+				tune->values[rest % tune->n_values]);
+			rest /= tune->n_values;
+		}
+		trial->shape = shape;
+		limits.fixed = trial->fixed;
+		if (case_choose(&trial->c, t, 1, &limits))
+			b->n++;
+	}
+}
+
+static void *compile_trials(void *arg)
+{
+	Bench *b = arg;
+	for (int i; (i = atomic_fetch_add(&b->next, 1)) < b->n;) {
+		Trial *t = &b->trials[i];
+		KernelSource source = {t->c.tmpl, t->c.defines, b->settings->target->name};
+		char *log = NULL;
+		if (!nvrtc_compile(&source, &t->cubin, &log))
+			fprintf(stderr, "%s: %s\n", t->c.tmpl->name, log);
+		free(log);
+	}
+	return NULL;
+}
+
+/* A full step: decode rows at the end of their context, or one segment from position 0. */
+static void seat(Case *c)
+{
+	int64_t rows = case_value(c, "ROWS", 1), outs = case_value(c, "OUTS", 0), slots = case_value(c, "SLOTS", 0);
+	int64_t capacity = case_value(c, "MAX_PAGES", 1) * case_value(c, "PAGE", 1);
+	bool prefill = case_field(c, "seg") >= 0;
+	c->step = (Rows){.rows = (int)rows, .outs = (int)outs, .segs = prefill};
+	c->step.slot = case_alloc(c, rows * 4);
+	c->step.pos = case_alloc(c, rows * 4);
+	c->step.out_row = case_alloc(c, outs * 4);
+	c->step.seg = case_alloc(c, slots * 16);
+	for (int32_t t = 0; t < rows; t++) {
+		c->step.slot[t] = prefill ? 0 : t;
+		c->step.pos[t] = prefill ? t : (int32_t)capacity - 1;
+	}
+	for (int32_t o = 0; o < outs; o++)
+		c->step.out_row[o] = o;
+	if (prefill)
+		c->step.seg[1] = (int32_t)rows;
+}
+
+/* Argument structs of n launches: small operands once at the front, large ones at a place of their own each. */
+static bool place(Gpu *g, Case *c, uint8_t (*params)[PLAN_MAX_PARAM_BYTES], int n)
+{
+	int64_t front = 0, large = 0;
+	seat(c);
+	for (int i = 0; i < c->tmpl->n_fields; i++) {
+		CaseBuffer *b = &c->buf[i];
+		if (!b->present)
+			continue;
+		int64_t bytes = (b->bytes + 255) / 256 * 256;
+		if (b->dtype == DT_i32 && !(case_operand(c, i)
+				&& gpu_ok(g, g->driver.MemcpyHtoDAsync(g->memory + (CuPtr)front, b->before, (size_t)b->bytes, g->stream),
+					"cuMemcpyHtoD")))
+			return false;
+		bool shared = b->dtype == DT_i32 || b->bytes < SMALL;
+		for (int k = 0; k < n; k++) {
+			int64_t room = g->memory_bytes - (64 << 20) - bytes, step = (bytes * k + large) % (room / 256 * 256);
+			CuPtr at = g->memory + (CuPtr)(shared ? front : (64 << 20) + step);
+			memcpy(params[k] + c->tmpl->fields[i].offset, &at, sizeof at);
+		}
+		if (shared)
+			front += bytes;
+		else
+			large += bytes * n;
+	}
+	return front < 64 << 20 && gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuStreamSynchronize");
+}
+
+static double moved_bytes(const Case *c) /* each operand once */
+{
+	double bytes = 0;
+	for (int i = 0; i < c->tmpl->n_fields; i++)
+		if (c->buf[i].present && strcmp(c->tmpl->fields[i].name, "kv") != 0)
+			bytes += (double)c->buf[i].bytes;
+	int64_t hdim = case_value(c, "HDIM", 0), n_kv = case_value(c, "NKV", 0);
+	bool prefill = case_field(c, "seg") >= 0;
+	double tokens = case_field(c, "kv") < 0 ? 0 : prefill ? (double)case_value(c, "ROWS", 0)
+		: (double)case_value(c, "ROWS", 0) * (double)case_value(c, "MAX_PAGES", 0) * (double)case_value(c, "PAGE", 0);
+	return bytes + tokens * 4 * (double)(hdim * n_kv);
+}
+
+static double useful_flops(const Case *c)
+{
+	if (case_field(c, "seg") < 0)
+		return (double)c->flops;
+	double rows = (double)case_value(c, "ROWS", 0); /* causal: half the square */
+	return 4 * rows * (rows + 1) / 2 * (double)(case_value(c, "NH", 0) * case_value(c, "HDIM", 0));
+}
+
+static void time_trial(Gpu *g, Trial *t)
+{
+	double bytes = moved_bytes(&t->c);
+	int n = (int)(1.5e9 / bytes) + 8;
+	n = n > MAX_LAUNCHES ? MAX_LAUNCHES : n;
+	uint8_t (*params)[PLAN_MAX_PARAM_BYTES] = calloc((size_t)n, sizeof *params);
+	/* one struct of pointers: the driver takes it as one parameter */
+	void **list = malloc((size_t)n * sizeof *list);
+	GpuKernel k = {0};
+	t->seconds = -1;
+	if (params && list && place(g, &t->c, params, n) && gpu_load(g, &t->cubin, t->c.tmpl->name, t->c.smem, &k)) {
+		for (int i = 0; i < n; i++)
+			list[i] = params[i];
+		GpuLaunches l = {k.kernel, {t->c.grid[0], t->c.grid[1], t->c.grid[2]}, t->c.block, t->c.smem, n, list};
+		t->seconds = gpu_time(g, &l) / n;
+	}
+	gpu_unload(g, &k);
+	free(list);
+	free(params);
+}
+
+static void print_trial(const Trial *t, const Bounds *b, const char *mark)
+{
+	double gbps = moved_bytes(&t->c) / t->seconds * 1e-9, tflops = useful_flops(&t->c) / t->seconds * 1e-12;
+	bool by_flops = tflops / b->mma_tflops > gbps / b->read_gbps;
+	printf("%-1s %-14s %-17s %9.2f us %7.0f GB/s %7.1f TFLOP/s %5.1f %% of %s  %s\n", mark, t->c.tmpl->name,
+		shapes[t->shape].label, t->seconds * 1e6, gbps, tflops,
+		100 * (by_flops ? tflops / b->mma_tflops : gbps / b->read_gbps), by_flops ? "mma" : "reads",
+		t->fixed + strlen(shapes[t->shape].fixed) + 1);
+}
+
+static bool fill_memory(Gpu *g)
+{
+	int64_t chunk = 64 << 20;
+	uint16_t *host = malloc((size_t)chunk);
+	Random r = {7};
+	if (!host)
+		return false;
+	for (int64_t i = 0; i < chunk / 2; i += 4) { /* bf16 between 2^-8 and 2 with random signs and digits */
+		uint64_t bits = random_bits(&r);
+		for (int j = 0; j < 4; j++, bits >>= 16)
+			host[i + j] = (uint16_t)((bits & 0x80ff) + 0x3b80 + (bits >> 8 & 3) * 0x100);
+	}
+	bool ok = true;
+	for (int64_t at = 0; ok && at + chunk <= g->memory_bytes; at += chunk)
+		ok = gpu_ok(g, g->driver.MemcpyHtoDAsync(g->memory + (CuPtr)at, host, (size_t)chunk, g->stream), "cuMemcpyHtoD")
+			&& gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuMemcpyHtoD");
+	free(host);
+	return ok;
+}
+
+int bench_all(const Settings *s, Gpu *g)
+{
+	Bench b = {.settings = s, .trials = calloc(MAX_TRIALS, sizeof(Trial))};
+	Bounds bounds;
+	pthread_t threads[64];
+	int failed = 0;
+	if (!b.trials)
+		return 5;
+	for (int i = 0; i < N_SHAPES; i++)
+		if (!s->only || strstr(shapes[i].tmpl, s->only))
+			list_trials(&b, i);
+	for (int i = 0; i < s->jobs; i++)
+		pthread_create(&threads[i], NULL, compile_trials, &b);
+	for (int i = 0; i < s->jobs; i++)
+		pthread_join(threads[i], NULL);
+	if (!fill_memory(g) || !measure_bounds(s, g, &bounds)) {
+		fprintf(stderr, "kernel_test: bounds: %s\n", g->why);
+		free(b.trials);
+		return 1;
+	}
+	for (int i = 0; i < b.n && !g->dead; i++)
+		if (b.trials[i].cubin.bytes)
+			time_trial(g, &b.trials[i]);
+	for (int i = 0, end; i < b.n; i = end) {
+		int best = -1;
+		for (end = i; end < b.n && b.trials[end].shape == b.trials[i].shape; end++) {
+			failed += !(b.trials[end].seconds > 0);
+			if (b.trials[end].seconds > 0 && (best < 0 || b.trials[end].seconds < b.trials[best].seconds))
+				best = end;
+		}
+		for (int k = i; k < end; k++)
+			if (b.trials[k].seconds > 0)
+				print_trial(&b.trials[k], &bounds, k == best ? "*" : "");
+	}
+	for (int i = 0; i < b.n; i++) {
+		case_free(&b.trials[i].c);
+		free(b.trials[i].cubin.bytes);
+	}
+	free(b.trials);
+	if (failed)
+		printf("%d trials failed: %s\n", failed, g->why);
+	return failed ? 1 : 0;
+}

@@ -1,0 +1,394 @@
+/* kernel_case.c - draws the constants of a trial, lays out its operands, runs the reference. */
+#include "tests/gpu/kernel_case.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/cpu/ref_ops.h"
+
+enum { DRAWS = 4000 };
+
+/* Edge values: one, primes, ragged against every tile, sizes of real models. */
+typedef struct Pool { const char *name; int n; int values[24]; } Pool;
+static const Pool pools[] = {
+	{"ROWS", 15, {1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 64, 77, 129, 200}},
+	{"OUTS", 8, {1, 2, 3, 7, 8, 9, 17, 33}},
+	{"SLOTS", 5, {1, 2, 3, 8, 11}},
+	{"K", 12, {8, 64, 72, 136, 256, 264, 576, 896, 1000, 2048, 4864, 14336}},
+	{"N", 11, {1, 3, 16, 17, 61, 64, 130, 258, 576, 1000, 1536}},
+	{"V", 8, {1, 7, 61, 130, 1000, 4099, 49152, 128256}},
+	{"H", 6, {8, 64, 104, 576, 2048, 4096}},
+	{"MAX_PAGES", 6, {1, 2, 7, 16, 40, 16384}},
+	{"PAGE", 4, {1, 16, 32, 64}},
+	{"HDIM", 5, {64, 80, 96, 128, 256}},
+	{"NKV", 5, {1, 2, 3, 8, 5}},
+	{"NH", 12, {1, 2, 3, 5, 7, 8, 9, 14, 16, 20, 32, 40}},
+	{"ROTARY", 6, {2, 32, 64, 80, 128, 256}},
+	{"STOPS", 3, {1, 2, 5}},
+	{"SPLITS", 6, {1, 2, 3, 8, 31, 32}},
+	{"NORM_ONE", 2, {0, 1}},
+	{"", 8, {1, 2, 3, 8, 17, 64, 128, 250}}, /* any other name */
+};
+
+uint64_t random_bits(Random *r) /* splitmix64 */
+{
+	uint64_t z = r->state += 0x9E3779B97F4A7C15u;
+	z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+	z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+	return z ^ z >> 31;
+}
+
+int64_t random_below(Random *r, int64_t n)
+{
+	return (int64_t)(random_bits(r) % (uint64_t)n);
+}
+
+float random_normal(Random *r) /* sum of uniform values: near enough, and bounded by 6 */
+{
+	double sum = -6;
+	for (int i = 0; i < 6; i++) {
+		uint64_t bits = random_bits(r);
+		sum += (double)(uint32_t)bits * 0x1p-32 + (double)(bits >> 32) * 0x1p-32;
+	}
+	return (float)sum;
+}
+
+void *case_alloc(Case *c, int64_t bytes)
+{
+	if (c->n_allocated == (int)(sizeof c->allocated / sizeof c->allocated[0]))
+		bug("a case has too many arrays");
+	void *p = calloc(1, (size_t)(bytes ? bytes : 1));
+	if (!p)
+		bug("out of memory");
+	return c->allocated[c->n_allocated++] = p;
+}
+
+void case_free(Case *c)
+{
+	for (int i = 0; i < c->n_allocated; i++)
+		free(c->allocated[i]);
+	c->n_allocated = 0;
+}
+
+int64_t case_value(const Case *c, const char *name, int64_t otherwise)
+{
+	for (int i = 0; i < c->n_names; i++)
+		if (strcmp(c->names[i].name, name) == 0)
+			return c->names[i].value;
+	return otherwise;
+}
+
+int case_field(const Case *c, const char *name)
+{
+	for (int i = 0; i < c->tmpl->n_fields; i++)
+		if (strcmp(c->tmpl->fields[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
+static void set(Case *c, const char *name, int64_t value)
+{
+	if (c->n_names == CASE_NAMES)
+		bug("%s has too many constants", c->tmpl->name);
+	c->names[c->n_names++] = (ExprName){name, value};
+}
+
+static bool eval(const Case *c, const char *text, int64_t *value)
+{
+	ExprEnv env = {c->names, c->n_names, NULL};
+	char why[128];
+	if (!expr_eval(text, &env, value, why, sizeof why))
+		bug("%s: %s: %s", c->tmpl->name, text, why);
+	return true;
+}
+
+/* Constants ------------------------------------------------------------------------------------- */
+
+/* "K=2048 N=3072" has K: its value. */
+static bool fixed_value(const char *fixed, const char *name, int64_t *value)
+{
+	size_t n = strlen(name);
+	for (const char *s = fixed; s && *s; s = strchr(s, ' ') ? strchr(s, ' ') + 1 : NULL)
+		if (strncmp(s, name, n) == 0 && s[n] == '=') {
+			*value = atoll(s + n + 1);
+			return true;
+		}
+	return false;
+}
+
+static int64_t draw(Case *c, const char *name)
+{
+	const Pool *pool = pools;
+	while (*pool->name && strcmp(pool->name, name) != 0)
+		pool++;
+	return pool->values[random_below(&c->random, pool->n)];
+}
+
+/* Dims that others decide; -1 when the name is none of them. */
+static int64_t derived(Case *c, const char *name)
+{
+	int64_t slots = case_value(c, "SLOTS", 1), v = case_value(c, "V", 1);
+	if (strcmp(name, "SEGS") == 0)
+		return slots;
+	if (strcmp(name, "N_VALID") == 0)
+		return one_in(&c->random, 2) || v < 6 ? v : v - 5;
+	if (strcmp(name, "PAGES") != 0)
+		return -1;
+	int64_t page_bytes = 4 * case_value(c, "NKV", 1) * case_value(c, "PAGE", 1) * case_value(c, "HDIM", 1);
+	int64_t most = (64 << 20) / page_bytes, all = slots * case_value(c, "MAX_PAGES", 1) + 2;
+	return all < most ? all : most;
+}
+
+static void set_attr(Case *c, const char *name, double value)
+{
+#define ATTR(NAME, field, type, meaning) \
+	if (strcmp(name, #NAME) == 0) \
+		c->attrs.field = (type)value;
+#include "artifacts/attrs.h"
+#undef ATTR
+}
+
+static double draw_float(Case *c, const char *name)
+{
+	if (strcmp(name, "EPS") == 0)
+		return one_in(&c->random, 2) ? 1e-5f : 1e-6f;
+	if (strcmp(name, "SCALE") == 0)
+		return one_in(&c->random, 3) ? 0.2f : 1 / sqrtf((float)case_value(c, "HDIM", 64));
+	return one_in(&c->random, 2) ? 1 : 1.3466f;
+}
+
+/* All constants once: free ones, then those that depend on them. */
+static void draw_constants(Case *c, const char *fixed)
+{
+	const KernelTemplate *t = c->tmpl;
+	int64_t value;
+	c->n_names = 0;
+	c->attrs = (Attrs){0};
+	for (int pass = 0; pass < 2; pass++)
+		for (int i = 0; i < t->n_dims + t->n_attrs; i++) {
+			const char *name = i < t->n_dims ? t->dims[i] : t->attrs[i - t->n_dims];
+			double unused;
+			bool is_float = false;
+			if (i >= t->n_dims)
+				attr_value(&c->attrs, name, &unused, &is_float);
+			bool depends = is_float || strcmp(name, "SEGS") == 0 || strcmp(name, "N_VALID") == 0
+				|| strcmp(name, "PAGES") == 0;
+			if (depends != (pass == 1))
+				continue;
+			if (is_float) {
+				set_attr(c, name, draw_float(c, name));
+				continue;
+			}
+			if (!fixed_value(fixed, name, &value))
+				value = depends ? derived(c, name) : draw(c, name);
+			set(c, name, value);
+			if (i >= t->n_dims)
+				set_attr(c, name, (double)value);
+		}
+	for (int i = 0; i < t->n_tunables; i++) {
+		const ContractTunable *tune = &t->tunables[i];
+		if (!fixed_value(fixed, tune->name, &value))
+			value = tune->values[random_below(&c->random, tune->n_values)];
+		set(c, tune->name, value);
+	}
+	for (int i = 0; i < t->n_fields; i++)
+		if (t->fields[i].flag)
+			set(c, t->fields[i].flag,
+				fixed_value(fixed, t->fields[i].flag, &value) ? value : random_below(&c->random, 2));
+}
+
+static void write_defines(Case *c)
+{
+	const KernelTemplate *t = c->tmpl;
+	char *at = c->defines, *end = at + sizeof c->defines;
+	for (int i = 0; i < c->n_names; i++)
+		at += snprintf(at, (size_t)(end - at), "%s=%lld ", c->names[i].name, (long long)c->names[i].value);
+	for (int i = 0; i < t->n_attrs; i++) {
+		double value;
+		bool is_float;
+		if (attr_value(&c->attrs, t->attrs[i], &value, &is_float) && is_float)
+			at += snprintf(at, (size_t)(end - at), "%s=%af ", t->attrs[i], value);
+	}
+	for (int i = 0; i < t->n_dtypes; i++)
+		at += snprintf(at, (size_t)(end - at), "%s=%s%s", t->dtypes[i].var, dtype_name(c->vars[i]),
+			i + 1 < t->n_dtypes ? " " : "");
+	if (at >= end)
+		bug("%s has too long constants", t->name);
+	if (at > c->defines && at[-1] == ' ')
+		at[-1] = 0;
+}
+
+static const char *next_item(const char *shape, char *item)
+{
+	int depth = 0;
+	for (; *shape == ' '; shape++)
+		;
+	for (; *shape && (depth || *shape != ','); shape++) {
+		depth += (*shape == '(') - (*shape == ')');
+		*item++ = *shape;
+	}
+	*item = 0;
+	return *shape == ',' ? shape + 1 : NULL;
+}
+
+static Dtype field_dtype(const Case *c, const ContractField *f)
+{
+	Dtype d;
+	for (int i = 0; i < c->tmpl->n_dtypes; i++)
+		if (strcmp(c->tmpl->dtypes[i].var, f->dtype) == 0)
+			return c->vars[i];
+	if (!dtype_from_name(f->dtype, &d))
+		bug("%s: dtype %s", c->tmpl->name, f->dtype);
+	return d;
+}
+
+static void lay_out(Case *c)
+{
+	int64_t at = GUARD;
+	for (int i = 0; i < c->tmpl->n_fields; i++) {
+		const ContractField *f = &c->tmpl->fields[i];
+		CaseBuffer *b = &c->buf[i];
+		*b = (CaseBuffer){.present = !f->flag || case_value(c, f->flag, 0), .dtype = field_dtype(c, f), .n = 1};
+		if (!b->present)
+			continue;
+		char item[96];
+		for (const char *rest = f->shape; rest; b->n_dims++) {
+			rest = next_item(rest, item);
+			eval(c, item, &b->shape[b->n_dims]);
+			b->n *= b->shape[b->n_dims];
+		}
+		b->bytes = b->n * dtype_bytes(b->dtype);
+		b->at = at;
+		at = (at + b->bytes + GUARD + 255) / 256 * 256;
+	}
+	c->image_bytes = at;
+}
+
+static bool fits(Case *c, const CaseLimits *limits)
+{
+	const KernelTemplate *t = c->tmpl;
+	int64_t v;
+	for (int i = 0; i < t->n_requires; i++)
+		if (eval(c, t->requires[i].text, &v) && !v)
+			return false;
+	for (int i = 0; i < 3; i++) {
+		if (eval(c, t->grid[i], &v) && (v < 1 || v > (i ? 65535 : 2147483647)))
+			return false;
+		c->grid[i] = (int)v;
+	}
+	eval(c, t->block, &v);
+	c->block = (int)v;
+	eval(c, t->smem, &v);
+	c->smem = (int)v;
+	eval(c, t->reads, &c->reads);
+	eval(c, t->writes, &c->writes);
+	eval(c, t->flops, &c->flops);
+	if (c->block < 1 || c->block > 1024 || c->smem > limits->target->smem_block_bytes || c->flops > limits->flops)
+		return false;
+	lay_out(c);
+	return c->image_bytes <= limits->bytes;
+}
+
+bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimits *limits)
+{
+	*c = (Case){.tmpl = t, .random = {seed}};
+	for (int i = 0; i < DRAWS; i++) {
+		draw_constants(c, limits->fixed);
+		for (int v = 0; v < t->n_dtypes; v++) {
+			c->vars[v] = t->dtypes[v].allowed[limits->fixed ? 0 : random_below(&c->random, t->dtypes[v].n)];
+			char *name = case_alloc(c, (int64_t)strlen(t->dtypes[v].var) + 8);
+			sprintf(name, "%s_BYTES", t->dtypes[v].var);
+			set(c, name, dtype_bytes(c->vars[v]));
+		}
+		if (fits(c, limits)) {
+			write_defines(c);
+			return true;
+		}
+		case_free(c);
+	}
+	return false;
+}
+
+/* Operands -------------------------------------------------------------------------------------- */
+
+static uint16_t to_bf16(float x)
+{
+	uint32_t b;
+	memcpy(&b, &x, 4);
+	return (b & 0x7fffffff) > 0x7f800000 ? 0x7fff : (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
+}
+
+static uint16_t to_f16(float x)
+{
+	_Float16 h = (_Float16)x;
+	uint16_t bits;
+	memcpy(&bits, &h, 2);
+	return bits;
+}
+
+/* Values into the image, and back into `before`, so that both sides see what the dtype can hold. */
+static void store_values(Case *c, CaseBuffer *b)
+{
+	uint8_t *raw = c->image + b->at;
+	RefOperand stored = {raw, b->dtype, 1, {b->n}};
+	if (dtype_bytes(b->dtype) == 4) {
+		memcpy(raw, b->before, (size_t)b->bytes);
+		return;
+	}
+	for (int64_t i = 0; i < b->n; i++) {
+		float x = ((float *)b->before)[i];
+		uint16_t bits = b->dtype == DT_bf16 ? to_bf16(x) : to_f16(x);
+		memcpy(raw + 2 * i, &bits, 2);
+	}
+	ref_convert(&stored, 0, b->n, b->before);
+}
+
+bool case_fill(Case *c)
+{
+	if (!case_rows(c))
+		return false;
+	c->image = case_alloc(c, c->image_bytes);
+	memset(c->image, 0xC5, (size_t)c->image_bytes);
+	for (int i = 0; i < c->tmpl->n_fields; i++) {
+		CaseBuffer *b = &c->buf[i];
+		if (!b->present)
+			continue;
+		if (!b->before)
+			b->before = case_alloc(c, b->n * 4);
+		if (c->tmpl->fields[i].role == OPERAND_OUT) {
+			/* poison: NaN for floats, a number nobody means for integers */
+			memset(c->image + b->at, b->dtype == DT_i32 ? 0x5A : 0xFF, (size_t)b->bytes);
+			memset(b->before, b->dtype == DT_i32 ? 0x5A : 0xFF, (size_t)b->n * 4);
+			continue;
+		}
+		if (!case_operand(c, i))
+			return false;
+		store_values(c, b);
+	}
+	return true;
+}
+
+void case_reference(Case *c)
+{
+	RefCall call = {.op = c->tmpl->op, .attrs = c->attrs};
+	for (int i = 0; i < c->tmpl->n_fields; i++) {
+		CaseBuffer *b = &c->buf[i];
+		if (!b->present)
+			continue;
+		b->want = b->before;
+		if (c->tmpl->fields[i].role == OPERAND_OUT || c->tmpl->fields[i].role == OPERAND_INOUT) {
+			b->want = case_alloc(c, b->n * 4);
+			memcpy(b->want, b->before, (size_t)b->n * 4);
+		}
+		RefOperand *o = &call.operand[op_operand(call.op, c->tmpl->fields[i].name)];
+		*o = (RefOperand){b->want, b->dtype == DT_i32 ? DT_i32 : DT_f32, b->n_dims, {0}};
+		memcpy(o->shape, b->shape, sizeof o->shape);
+	}
+	call.scratch = malloc(ref_scratch_bytes(&call) + 16);
+	if (!call.scratch)
+		bug("out of memory");
+	ref_op(&call);
+	free(call.scratch);
+}

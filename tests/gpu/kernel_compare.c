@@ -1,0 +1,153 @@
+/* kernel_compare.c - is what the device left what the reference says?
+ *
+ * Three things are asked of an image: every byte outside INOUT and OUT operands is as it was, guards included;
+ * elements of INOUT operands that the reference leaves alone have not one bit changed; all others are within
+ * tolerance. Two tolerances hold, both relative to the tensor: the largest error against the largest
+ * magnitude (artifacts/dtypes.h), and, when there are enough elements, a quarter of it for the root mean
+ * square, which finds what a small missing part of a sum would do.
+ *
+ * Rows and outs at or beyond the step's counts, and rows of slot -1, are not compared where a float result is
+ * theirs: nobody reads it.
+ */
+#include "tests/gpu/kernel_case.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/cpu/ref_ops.h"
+
+enum { ENOUGH = 256 }; /* elements for a mean to mean something */
+
+static bool untouched(const Case *c, const uint8_t *image, Outcome *out)
+{
+	int64_t at = 0;
+	for (int i = 0; i <= c->tmpl->n_fields; i++) {
+		bool last = i == c->tmpl->n_fields;
+		const CaseBuffer *b = last ? NULL : &c->buf[i];
+		if (b && (!b->present || c->tmpl->fields[i].role == OPERAND_IN || c->tmpl->fields[i].role == OPERAND_IN_OPT))
+			continue;
+		for (int64_t end = last ? c->image_bytes : b->at; at < end; at++)
+			if (image[at] != c->image[at]) {
+				snprintf(out->why, sizeof out->why, "wrote outside its results: byte %lld of the image, %s %s",
+					(long long)at, last ? "after" : "before", last ? "all" : c->tmpl->fields[i].name);
+				return false;
+			}
+		at = last ? at : b->at + b->bytes;
+	}
+	return true;
+}
+
+/* Is element i of a float result one that nobody reads? */
+static bool idle(const Case *c, int field, int64_t i)
+{
+	const CaseBuffer *b = &c->buf[field];
+	const char *shape = c->tmpl->fields[field].shape;
+	if (b->dtype == DT_i32 || case_field(c, "step") < 0 || c->tmpl->fields[field].role != OPERAND_OUT)
+		return false;
+	int64_t row = i / (b->n / b->shape[0]);
+	if (strncmp(shape, "ROWS", 4) == 0)
+		return row >= c->step.rows || (c->step.slot && c->step.slot[row] < 0);
+	return strncmp(shape, "OUTS", 4) == 0 && row >= c->step.outs && b->n_dims > 1;
+}
+
+static double tolerance(const Case *c, int field)
+{
+	double t = dtype_tolerance(c->buf[field].dtype);
+	for (int i = 0; i < c->tmpl->n_fields; i++) { /* a result is no better than what it is made from */
+		const CaseBuffer *b = &c->buf[i];
+		if (b->present && c->tmpl->fields[i].role == OPERAND_IN && b->dtype != DT_i32 && c->buf[field].dtype != DT_i32)
+			t = fmax(t, dtype_tolerance(b->dtype));
+	}
+	return t;
+}
+
+typedef struct Sums { double largest, squares, worst, error_squares; int64_t n, worst_at; float got, want; } Sums;
+
+static void add(Sums *s, float got, float want, int64_t at)
+{
+	double error = fabs((double)got - want);
+	if (got == want) /* infinities too */
+		error = 0;
+	else if (!isfinite(error))
+		error = INFINITY;
+	s->n++;
+	if (isfinite(want)) {
+		s->largest = fmax(s->largest, fabs(want));
+		s->squares += (double)want * want;
+	}
+	s->error_squares += error * error;
+	if (s->worst_at < 0 || error > s->worst) {
+		s->worst = error;
+		s->worst_at = at;
+		s->got = got;
+		s->want = want;
+	}
+}
+
+static bool judge(const Case *c, int field, const Sums *s, Outcome *out)
+{
+	const ContractField *f = &c->tmpl->fields[field];
+	double tol = tolerance(c, field), scale = s->n < ENOUGH ? fmax(s->largest, 1) : s->largest;
+	double ratio = s->worst == 0 ? 0 : s->worst / (tol * scale);
+	double rms = s->n < ENOUGH || s->error_squares == 0 ? 0 : sqrt(s->error_squares / s->squares) / (tol / 4);
+	out->worst = fmax(out->worst, fmax(ratio, rms));
+	out->compared += s->n;
+	if (ratio <= 1 && rms <= 1)
+		return true;
+	snprintf(out->why, sizeof out->why, "%s[%lld] = %.7g, reference %.7g; largest %.4g, tolerance %.1e, mean error %.2g of "
+		"its limit", f->name, (long long)s->worst_at, s->got, s->want, s->largest, tol, rms);
+	return false;
+}
+
+static bool compare_floats(const Case *c, int field, const uint8_t *image, Outcome *out)
+{
+	const CaseBuffer *b = &c->buf[field];
+	int size = dtype_bytes(b->dtype);
+	const float *before = b->before, *want = b->want;
+	RefOperand raw = {(void *)(image + b->at), b->dtype, 1, {b->n}};
+	Sums s = {.worst_at = -1};
+	for (int64_t i = 0; i < b->n; i++) {
+		float got;
+		if (idle(c, field, i))
+			continue;
+		bool kept = c->tmpl->fields[field].role == OPERAND_INOUT && memcmp(&before[i], &want[i], 4) == 0;
+		if (kept && memcmp(image + b->at + i * size, c->image + b->at + i * size, (size_t)size) == 0)
+			continue;
+		ref_convert(&raw, i, 1, &got);
+		if (kept && got != want[i]) { /* a result may well equal what was there */
+			snprintf(out->why, sizeof out->why, "%s[%lld] = %.7g: must stay %.7g", c->tmpl->fields[field].name,
+				(long long)i, got, want[i]);
+			return false;
+		}
+		add(&s, got, want[i], i);
+	}
+	return s.n == 0 || judge(c, field, &s, out);
+}
+
+static bool compare_integers(const Case *c, int field, const uint8_t *image, Outcome *out)
+{
+	const CaseBuffer *b = &c->buf[field];
+	const int32_t *got = (const int32_t *)(image + b->at), *want = b->want;
+	for (int64_t i = 0; i < b->n; i++)
+		if (got[i] != want[i]) {
+			snprintf(out->why, sizeof out->why, "%s[%lld] = %d, reference %d", c->tmpl->fields[field].name, (long long)i,
+				got[i], want[i]);
+			return false;
+		}
+	out->compared += b->n;
+	return true;
+}
+
+Outcome case_compare(const Case *c, const uint8_t *image)
+{
+	Outcome out = {0};
+	bool ok = untouched(c, image, &out);
+	for (int i = 0; ok && i < c->tmpl->n_fields; i++) {
+		OperandRole role = c->tmpl->fields[i].role;
+		if (c->buf[i].present && (role == OPERAND_OUT || role == OPERAND_INOUT))
+			ok = c->buf[i].dtype == DT_i32 ? compare_integers(c, i, image, &out) : compare_floats(c, i, image, &out);
+	}
+	out.ok = ok;
+	return out;
+}

@@ -1,0 +1,286 @@
+/* kernel_inputs.c - legal random operands: who sits in the step, page tables, sampling parameters, numbers.
+ *
+ * Index operands follow the words at the top of artifacts/ops.h. Keys and values that no row may see are NaN:
+ * a kernel that reads one step too far shows it.
+ */
+#include "tests/gpu/kernel_case.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool has(const Case *c, const char *field) { return case_field(c, field) >= 0; }
+
+static void shuffle(Random *r, int32_t *a, int64_t n)
+{
+	for (int64_t i = n - 1; i > 0; i--) {
+		int64_t j = random_below(r, i + 1);
+		int32_t x = a[i];
+		a[i] = a[j];
+		a[j] = x;
+	}
+}
+
+static int32_t *permutation(Case *c, int64_t n)
+{
+	int32_t *a = case_alloc(c, n * 4);
+	for (int64_t i = 0; i < n; i++)
+		a[i] = (int32_t)i;
+	shuffle(&c->random, a, n);
+	return a;
+}
+
+/* The step ---------------------------------------------------------------------------------------- */
+
+/* Positions of `count` rows of one slot: from the start, at the very end, anywhere. */
+static int64_t first_position(Case *c, int64_t count, int64_t capacity)
+{
+	int kind = (int)random_below(&c->random, 4);
+	return kind == 0 ? 0 : kind == 1 ? capacity - count : random_below(&c->random, capacity - count + 1);
+}
+
+/* Rows of distinct slots, one run each; in a decode step each run is one row and some rows are idle. */
+static bool seat_rows(Case *c, int64_t rows, int64_t slots, int64_t capacity)
+{
+	Rows *s = &c->step;
+	bool decode = !has(c, "seg") && rows <= 4 * slots && one_in(&c->random, 2);
+	int32_t *order = permutation(c, slots);
+	int64_t t = 0, n_runs = decode ? slots : 1 + random_below(&c->random, slots < 4 ? slots : 4);
+	for (int64_t i = 0; i < n_runs && t < s->rows; i++) {
+		int64_t left = s->rows - t, count = decode ? 1 : i + 1 == n_runs ? left : 1 + random_below(&c->random, left);
+		if (count > capacity)
+			count = capacity;
+		int64_t pos = first_position(c, count, capacity);
+		if (decode && one_in(&c->random, 6) && t + 1 < s->rows)
+			t++; /* an idle row in between */
+		if (s->seg)
+			memcpy(s->seg + 4 * s->segs, (int32_t[4]){(int32_t)t, (int32_t)count, order[i], (int32_t)pos}, 16);
+		s->segs++;
+		for (int64_t j = 0; j < count; j++, t++) {
+			s->slot[t] = order[i];
+			s->pos[t] = (int32_t)(pos + j);
+		}
+	}
+	s->rows = (int)t;
+	return t > 0 && t <= rows;
+}
+
+/* Outs: the last row of some slots, each slot once; without slots any row. Some are idle. */
+static void seat_outs(Case *c, int64_t rows, int64_t outs)
+{
+	Rows *s = &c->step;
+	int32_t *order = permutation(c, rows);
+	int n = 0;
+	for (int64_t o = 0; o < outs; o++)
+		s->out_row[o] = -1;
+	for (int64_t i = 0; i < rows && n < outs; i++) {
+		int32_t t = order[i];
+		bool last = s->slot && s->slot[t] >= 0;
+		for (int64_t u = 0; last && u < s->rows; u++)
+			last = s->slot[u] != s->slot[t] || s->pos[u] <= s->pos[t];
+		if (s->slot && !last)
+			continue;
+		s->out_row[n++] = one_in(&c->random, 9) ? -1 : t;
+	}
+	s->outs = one_in(&c->random, 8) ? (int)random_below(&c->random, n + 1) : n;
+}
+
+bool case_rows(Case *c)
+{
+	int64_t rows = case_value(c, "ROWS", 0), outs = case_value(c, "OUTS", 0), slots = case_value(c, "SLOTS", 0);
+	int64_t capacity = has(c, "page_table") ? case_value(c, "MAX_PAGES", 1) * case_value(c, "PAGE", 16) : 1000;
+	Rows *s = &c->step;
+	*s = (Rows){.flags = has(c, "counts") && one_in(&c->random, 8)};
+	s->rows = (int)(one_in(&c->random, 3) ? 1 + random_below(&c->random, rows ? rows : 1) : rows);
+	if (has(c, "seg"))
+		s->seg = case_alloc(c, slots * 16);
+	if (rows && slots) {
+		s->slot = case_alloc(c, rows * 4);
+		s->pos = case_alloc(c, rows * 4);
+		for (int64_t t = 0; t < rows; t++)
+			s->slot[t] = -1;
+		if (!seat_rows(c, rows, slots, capacity))
+			return false;
+	}
+	if (outs) {
+		s->out_row = case_alloc(c, outs * 4);
+		seat_outs(c, rows, outs);
+	}
+	return true;
+}
+
+/* Index operands ------------------------------------------------------------------------------------ */
+
+/* A page for every page of positions the step's slots hold (all of their history when it is read, else only
+ * what is written); the others point at pages whose contents are NaN. */
+static bool fill_pages(Case *c, int32_t *table)
+{
+	int64_t slots = case_value(c, "SLOTS", 1), per_slot = case_value(c, "MAX_PAGES", 1);
+	int64_t page = case_value(c, "PAGE", 0), pages = case_value(c, "PAGES", 0), used = 0;
+	if (!pages || !c->step.slot) { /* acquire: any numbers */
+		for (int64_t i = 0; i < slots * per_slot; i++)
+			table[i] = (int32_t)random_below(&c->random, 1 << 20);
+		return true;
+	}
+	bool reads = !has(c, "qkv");
+	int32_t *order = permutation(c, pages);
+	for (int64_t i = 0; i < slots * per_slot; i++)
+		table[i] = -1;
+	for (int t = 0; t < c->step.rows; t++)
+		if (c->step.slot[t] >= 0)
+			for (int64_t p = reads ? 0 : c->step.pos[t] / page; p <= c->step.pos[t] / page; p++) {
+				int32_t *entry = &table[c->step.slot[t] * per_slot + p];
+				if (*entry < 0 && used + 1 >= pages)
+					return false;
+				if (*entry < 0)
+					*entry = order[used++];
+			}
+	for (int64_t i = 0; i < slots * per_slot; i++)
+		if (table[i] < 0)
+			table[i] = order[pages - 1];
+	return true;
+}
+
+static void fill_kv(Case *c, float *kv)
+{
+	int64_t per_slot = case_value(c, "MAX_PAGES", 1), page = case_value(c, "PAGE", 1), n_kv = case_value(c, "NKV", 1);
+	int64_t hdim = case_value(c, "HDIM", 1), n = case_value(c, "PAGES", 1) * 2 * n_kv * page * hdim;
+	const int32_t *table = c->buf[case_field(c, "page_table")].before;
+	bool reads = !has(c, "qkv");
+	for (int64_t i = 0; i < n; i++)
+		kv[i] = reads ? NAN : 7;
+	for (int t = 0; reads && t < c->step.rows; t++)
+		for (int64_t p = 0; c->step.slot[t] >= 0 && p <= c->step.pos[t]; p++)
+			for (int64_t h = 0; h < 2 * n_kv; h++) {
+				float *line = kv + ((table[c->step.slot[t] * per_slot + p / page] * 2 * n_kv + h) * page + p % page) * hdim;
+				for (int64_t d = 0; isnan(line[0]) && d < hdim; d++)
+					line[hdim - 1 - d] = random_normal(&c->random);
+			}
+}
+
+static void fill_sampling(Case *c, float *a, int64_t slots)
+{
+	static const float temperature[] = {0, 0.7f, 1, 1.5f}, top_p[] = {1, 0.95f, 0.5f, 0.05f}, min_p[] = {0, 0.02f, 0.3f},
+		repetition[] = {1, 1.1f, 1.3f}, presence[] = {0, 0.5f}, frequency[] = {0, 0.3f};
+	for (int64_t s = 0; s < slots; s++) {
+		float row[8] = {temperature[random_below(&c->random, 4)], top_p[random_below(&c->random, 4)],
+			min_p[random_below(&c->random, 3)], repetition[random_below(&c->random, 3)],
+			presence[random_below(&c->random, 2)], frequency[random_below(&c->random, 2)], 0, 0};
+		memcpy(a + s * 8, row, sizeof row);
+	}
+}
+
+static void fill_limits(Case *c, int32_t *a, int64_t slots)
+{
+	static const int32_t top_k[] = {0, 1, 5, 50, 3000, 1 << 30};
+	for (int64_t s = 0; s < slots; s++) {
+		int32_t row[8] = {top_k[random_below(&c->random, 6)], (int32_t)random_bits(&c->random),
+			(int32_t)random_bits(&c->random), (int32_t)random_below(&c->random, 1200), 0, 0, 0, 0};
+		memcpy(a + s * 8, row, sizeof row);
+	}
+}
+
+static void fill_counts(Case *c, int32_t *a, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		a[i] = !one_in(&c->random, 4) ? 0 : (int32_t)random_below(&c->random, 4) + (one_in(&c->random, 2) ? 1 << 30 : 0);
+}
+
+static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
+{
+	int32_t *a = b->before;
+	const Rows *s = &c->step;
+	if (strcmp(name, "step") == 0)
+		memcpy(a, (int32_t[4]){s->rows, s->outs, s->segs, s->flags}, 16);
+	else if (strcmp(name, "row_slot") == 0)
+		memcpy(a, s->slot, (size_t)b->n * 4);
+	else if (strcmp(name, "row_pos") == 0)
+		memcpy(a, s->pos, (size_t)b->n * 4);
+	else if (strcmp(name, "out_row") == 0)
+		memcpy(a, s->out_row, (size_t)b->n * 4);
+	else if (strcmp(name, "seg") == 0)
+		memcpy(a, s->seg, (size_t)b->n * 4);
+	else if (strcmp(name, "page_table") == 0 || strcmp(name, "new_pages") == 0)
+		return fill_pages(c, a);
+	else if (strcmp(name, "limits") == 0 || strcmp(name, "new_limits") == 0)
+		fill_limits(c, a, b->shape[0]);
+	else if (strcmp(name, "counts") == 0)
+		fill_counts(c, a, b->n);
+	else
+		for (int64_t i = 0; i < b->n; i++)
+			a[i] = (int32_t)random_below(&c->random,
+				strcmp(name, "acquire") == 0 ? 2 : strcmp(name, "slot_len") == 0 ? 1000 : case_value(c, "V", 100));
+	return true;
+}
+
+/* Numbers ------------------------------------------------------------------------------------------- */
+
+static void fill_part_ml(Case *c, float *a, int64_t n)
+{
+	for (int64_t i = 0; i < n; i += 2) {
+		bool empty = one_in(&c->random, 4);
+		a[i] = empty ? -INFINITY : 4 * random_normal(&c->random);
+		a[i + 1] = empty ? 0 : 1 + fabsf(random_normal(&c->random)) * 5;
+	}
+}
+
+static void fill_part(const Case *c, float *a, int64_t n) /* empty runs hold zeros */
+{
+	int64_t hdim = case_value(c, "HDIM", 1);
+	int ml = case_field(c, "part_ml");
+	for (int64_t i = 0; ml >= 0 && c->buf[ml].before && i < n; i++)
+		if (((float *)c->buf[ml].before)[i / hdim * 2 + 1] == 0)
+			a[i] = 0;
+}
+
+static void fill_floats(Case *c, const char *name, CaseBuffer *b)
+{
+	float *a = b->before, scale = 1, offset = 0;
+	bool is_norm = strcmp(name, "norm") == 0 || strstr(name, "_norm");
+	if (strcmp(name, "w") == 0 || strcmp(name, "gate") == 0 || strcmp(name, "up") == 0)
+		scale = 1 / sqrtf((float)b->shape[b->n_dims - 1]); /* so that sums over K are of order one */
+	if (strcmp(name, "logits") == 0)
+		scale = 3;
+	if (is_norm) {
+		scale = 0.2f;
+		offset = c->attrs.norm_one ? 0 : 1;
+	}
+	for (int64_t i = 0; i < b->n; i++)
+		a[i] = offset + scale * random_normal(&c->random);
+	if (strcmp(name, "inv_freq") == 0)
+		for (int64_t i = 0; i < b->n; i++)
+			a[i] = powf(10000, -(float)i / (float)b->n);
+	else if (strcmp(name, "sampling") == 0 || strcmp(name, "new_sampling") == 0)
+		fill_sampling(c, a, b->shape[0]);
+	else if (strcmp(name, "part_ml") == 0)
+		fill_part_ml(c, a, b->n);
+	else if (strcmp(name, "part") == 0)
+		fill_part(c, a, b->n);
+	else if (strcmp(name, "kv") == 0)
+		fill_kv(c, a);
+}
+
+static bool make(Case *c, int field)
+{
+	CaseBuffer *b = &c->buf[field];
+	if (b->made)
+		return true;
+	b->made = true;
+	if (!b->before)
+		b->before = case_alloc(c, b->n * 4);
+	if (b->dtype == DT_i32)
+		return fill_integers(c, c->tmpl->fields[field].name, b);
+	fill_floats(c, c->tmpl->fields[field].name, b);
+	return true;
+}
+
+bool case_operand(Case *c, int field)
+{
+	/* what an operand is made from comes first, whatever the order of the fields */
+	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"part", "part_ml"}};
+	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+		int needs = case_field(c, order[i].needs);
+		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && !make(c, needs))
+			return false;
+	}
+	return make(c, field);
+}

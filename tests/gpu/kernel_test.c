@@ -1,0 +1,222 @@
+/* kernel_test.c - every kernel template against the reference device, from its contract alone.
+ *
+ *   kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--small] [--jobs N] [--no-gpu TARGET] [--bench]
+ *
+ * For each template: N trials with random admissible constants and random legal operands (kernel_case.h).
+ * Workers draw, compile and run the reference; one at a time runs on the device: the whole image of operands and
+ * guards goes there and back, twice, and both times must give the same bits. --small keeps trials small enough
+ * for compute-sanitizer. --no-gpu draws, compiles for TARGET and runs the reference only. --bench times kernels.
+ * Prints a table; the exit code is 1 when a trial fails, 5 without a device.
+ */
+#include "tests/gpu/kernel_test.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAILURES_SHOWN = 40 };
+
+typedef struct Tally { int cases, failed; double worst; int64_t compared; } Tally;
+
+typedef struct Run {
+	const Settings *settings;
+	Gpu *gpu;
+	uint8_t *image; /* what came back */
+	atomic_int next;
+	int shown;
+	Tally *tally; /* by template */
+	pthread_mutex_t lock; /* of gpu, image, tally, stdout */
+} Run;
+
+/* Once on the device; the image that comes back is in r->image. */
+static bool run_once(Run *r, const Case *c, GpuKernel *k)
+{
+	Gpu *g = r->gpu;
+	Driver *d = &g->driver;
+	uint8_t params[PLAN_MAX_PARAM_BYTES] = {0};
+	for (int i = 0; i < c->tmpl->n_fields; i++) {
+		CuPtr at = c->buf[i].present ? g->memory + (CuPtr)c->buf[i].at : 0;
+		memcpy(params + c->tmpl->fields[i].offset, &at, sizeof at);
+	}
+	void *args[1] = {params};
+	return gpu_ok(g, d->MemcpyHtoDAsync(g->memory, c->image, (size_t)c->image_bytes, g->stream), "cuMemcpyHtoD")
+		&& gpu_ok(g, d->LaunchKernel(k->kernel, (unsigned)c->grid[0], (unsigned)c->grid[1], (unsigned)c->grid[2],
+			(unsigned)c->block, 1, 1, (unsigned)c->smem, g->stream, args, NULL), "cuLaunchKernel")
+		&& gpu_ok(g, d->MemcpyDtoHAsync(r->image, g->memory, (size_t)c->image_bytes, g->stream), "cuMemcpyDtoH")
+		&& gpu_ok(g, d->StreamSynchronize(g->stream), "kernel");
+}
+
+static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
+{
+	Outcome out = {0};
+	GpuKernel k = {0};
+	uint8_t *first = malloc((size_t)c->image_bytes);
+	if (first && !r->gpu->dead && gpu_load(r->gpu, cubin, c->tmpl->name, c->smem, &k) && run_once(r, c, &k)) {
+		memcpy(first, r->image, (size_t)c->image_bytes);
+		out = case_compare(c, r->image);
+		if (out.ok && (!run_once(r, c, &k) || memcmp(first, r->image, (size_t)c->image_bytes) != 0)) {
+			out.ok = false;
+			snprintf(out.why, sizeof out.why, "a second run gave other bits");
+		}
+	} else {
+		snprintf(out.why, sizeof out.why, "%s", r->gpu->why);
+	}
+	if (!r->gpu->dead)
+		gpu_unload(r->gpu, &k);
+	free(first);
+	return out;
+}
+
+static void report(Run *r, int index, const Case *c, const Outcome *o, uint64_t seed)
+{
+	Tally *t = &r->tally[index];
+	t->cases++;
+	t->failed += !o->ok;
+	t->compared += o->compared;
+	if (o->worst > t->worst)
+		t->worst = o->worst;
+	if (!o->ok && r->shown++ < FAILURES_SHOWN)
+		printf("FAIL %s seed %llu: %s\n     %s\n     step %d rows, %d outs, %d segs, flags %d; grid %d,%d,%d\n",
+			c->tmpl->name, (unsigned long long)seed, o->why, c->defines, c->step.rows, c->step.outs, c->step.segs,
+			c->step.flags, c->grid[0], c->grid[1], c->grid[2]);
+	fflush(stdout);
+}
+
+/* Draws until the operands can be filled too. */
+static bool draw_case(Case *c, const KernelTemplate *t, const CaseLimits *limits, uint64_t *seed)
+{
+	for (int i = 0; i < 200; i++, *seed += 0x10000) {
+		if (!case_choose(c, t, *seed, limits))
+			return false;
+		if (case_fill(c))
+			return true;
+		case_free(c);
+	}
+	return false;
+}
+
+static void one_case(Run *r, int index, int number)
+{
+	const Settings *s = r->settings;
+	const KernelTemplate *t = &kernel_table[index];
+	CaseLimits limits = {s->small ? 4000000 : 300000000, s->small ? 4 << 20 : IMAGE_BYTES, s->target, NULL};
+	uint64_t seed = s->seed * 1000003 + (uint64_t)number;
+	Case c;
+	Outcome out = {0};
+	if (!draw_case(&c, t, &limits, &seed)) {
+		snprintf(out.why, sizeof out.why, "no admissible constants found");
+		pthread_mutex_lock(&r->lock);
+		report(r, index, &c, &out, seed);
+		pthread_mutex_unlock(&r->lock);
+		return;
+	}
+	Cubin cubin = {0};
+	char *log = NULL;
+	KernelSource source = {t, c.defines, s->target->name};
+	bool compiled = nvrtc_compile(&source, &cubin, &log);
+	if (compiled)
+		case_reference(&c);
+	pthread_mutex_lock(&r->lock);
+	if (!compiled)
+		snprintf(out.why, sizeof out.why, "%s", log);
+	else if (r->gpu)
+		out = run_on_device(r, &c, &cubin);
+	else
+		out.ok = true;
+	report(r, index, &c, &out, seed);
+	pthread_mutex_unlock(&r->lock);
+	free(log);
+	free(cubin.bytes);
+	case_free(&c);
+}
+
+static void *worker(void *arg)
+{
+	Run *r = arg;
+	if (r->gpu)
+		r->gpu->driver.CtxPushCurrent(r->gpu->context);
+	for (int i; (i = atomic_fetch_add(&r->next, 1)) < n_kernel_table * r->settings->cases;) {
+		int index = i % n_kernel_table;
+		if (!r->settings->only || strstr(kernel_table[index].name, r->settings->only))
+			one_case(r, index, i / n_kernel_table);
+	}
+	return NULL;
+}
+
+static int run_all(const Settings *s, Gpu *gpu)
+{
+	Run r = {.settings = s, .gpu = gpu, .image = malloc(IMAGE_BYTES),
+		.tally = calloc((size_t)n_kernel_table, sizeof(Tally))};
+	pthread_t threads[64];
+	int failed = 0;
+	if (!r.image || !r.tally)
+		return 5;
+	pthread_mutex_init(&r.lock, NULL);
+	for (int i = 0; i < s->jobs; i++)
+		pthread_create(&threads[i], NULL, worker, &r);
+	for (int i = 0; i < s->jobs; i++)
+		pthread_join(threads[i], NULL);
+	printf("%-16s %-16s %6s %12s %22s  %s\n", "template", "op", "cases", "elements", "worst error/tolerance", "verdict");
+	for (int i = 0; i < n_kernel_table; i++) {
+		Tally *t = &r.tally[i];
+		if (t->cases)
+			printf("%-16s %-16s %6d %12lld %22.3f  %s\n", kernel_table[i].name, op_table[kernel_table[i].op].name,
+				t->cases, (long long)t->compared, t->worst, t->failed ? "FAIL" : gpu ? "ok" : "compiled");
+		failed += t->failed;
+	}
+	printf("%d failed\n", failed);
+	free(r.tally);
+	free(r.image);
+	return failed ? 1 : 0;
+}
+
+static bool parse(int argc, char **argv, Settings *s)
+{
+	for (int i = 1; i < argc; i++) {
+		const char *value = i + 1 < argc ? argv[i + 1] : "";
+		if (strcmp(argv[i], "--small") == 0)
+			s->small = true;
+		else if (strcmp(argv[i], "--bench") == 0)
+			s->bench = true;
+		else if (strcmp(argv[i], "--cases") == 0 && ++i)
+			s->cases = atoi(value);
+		else if (strcmp(argv[i], "--seed") == 0 && ++i)
+			s->seed = strtoull(value, NULL, 10);
+		else if (strcmp(argv[i], "--jobs") == 0 && ++i)
+			s->jobs = atoi(value);
+		else if (strcmp(argv[i], "--only") == 0 && ++i)
+			s->only = value;
+		else if (strcmp(argv[i], "--no-gpu") == 0 && ++i) {
+			s->no_gpu = true;
+			s->target = target_by_name(value);
+		} else
+			return false;
+	}
+	return s->jobs >= 1 && s->jobs <= 64 && s->cases >= 1 && (!s->no_gpu || s->target);
+}
+
+int main(int argc, char **argv)
+{
+	Settings s = {.cases = 10, .seed = 1, .jobs = 2};
+	if (!parse(argc, argv, &s)) {
+		fprintf(stderr, "usage: kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--small] [--jobs N] "
+			"[--no-gpu TARGET] [--bench]\n");
+		return 2;
+	}
+	if (s.no_gpu)
+		return run_all(&s, NULL);
+	Gpu gpu;
+	if (!gpu_open(&gpu, s.bench ? BENCH_BYTES : IMAGE_BYTES)) {
+		fprintf(stderr, "kernel_test: %s\n", gpu.why);
+		return 5;
+	}
+	s.target = gpu.target;
+	printf("%s, %s\n", gpu.name, gpu.target->name);
+	int rc = s.bench ? bench_all(&s, &gpu) : run_all(&s, &gpu);
+	if (gpu.dead)
+		return rc; /* the context is lost: nothing can be given back */
+	gpu_close(&gpu);
+	return rc;
+}

@@ -1,0 +1,23 @@
+/* kernel_test.h - what the parts of the kernel test share. */
+#ifndef TEST_KERNEL_TEST_H
+#define TEST_KERNEL_TEST_H
+
+#include "tests/gpu/gpu.h"
+#include "tests/gpu/kernel_case.h"
+
+#define IMAGE_BYTES ((int64_t)256 << 20)
+#define BENCH_BYTES ((int64_t)6 << 30)
+
+typedef struct Settings {
+	int cases, jobs;
+	uint64_t seed;
+	const char *only; /* part of a template's name, or NULL */
+	bool small, no_gpu, bench;
+	const Target *target;
+} Settings;
+
+/* kernel_bench.c: times kernels at shapes of real models with cold caches, against the read rate and the
+ * tensor rate measured in the same run. Prints a table; 0, or 1 when something failed. */
+int bench_all(const Settings *s, Gpu *gpu);
+
+#endif
