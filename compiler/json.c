@@ -169,7 +169,6 @@ static Value *copy_value(Copy *copy, json_t *j)
 	v->source_bytes = (int)(m->end - m->begin);
 	if (m->nonfinite) {
 		v->kind = VALUE_NONFINITE;
-		v->source = m->nonfinite;
 		return v;
 	}
 	const char *key;
@@ -267,7 +266,7 @@ static bool fail_syntax(const Scan *s, const json_error_t *e)
 			member_name(s, begin), clip_text(s->diags->arena, s->text + begin, end - begin, 48));
 	default:
 		return fail_at(s->diags, s->rules->code, place_of(s, end ? end - 1 : 0), "not valid JSON: %s (byte %zu)",
-			clip_text(s->diags->arena, e->text, strlen(e->text), JSON_ERROR_TEXT_LENGTH), end);
+			clip_text(s->diags->arena, e->text, utf8_bad(e->text, strlen(e->text)), JSON_ERROR_TEXT_LENGTH), end);
 	}
 }
 
@@ -306,6 +305,9 @@ const Value *json_parse(Arena *a, Arena *scratch, Diags *d, const JsonRules *rul
 		return NULL;
 	json_error_t error;
 	json_t *tree = json_loadb(s.text, s.n, JSON_REJECT_DUPLICATES, &error);
+	for (int i = 0; i < s.marks.n; i++) /* the words come back, for messages */
+		if (s.marks.at[i].nonfinite)
+			memcpy(s.text + s.marks.at[i].begin, s.marks.at[i].nonfinite, s.marks.at[i].end - s.marks.at[i].begin);
 	if (!tree) {
 		fail_syntax(&s, &error);
 		return NULL;

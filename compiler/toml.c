@@ -120,8 +120,9 @@ static char *put_utf8(char *to, unsigned code)
 		*to++ = (char)code;
 		return to;
 	}
+	static const unsigned char lead[] = {0, 0xC0, 0xE0, 0xF0};
 	int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-	*to++ = (char)((0xF00 >> more & 0xFF) | code >> (6 * more));
+	*to++ = (char)(lead[more] | code >> (6 * more));
 	while (more-- > 0)
 		*to++ = (char)(0x80 | (code >> (6 * more) & 0x3F));
 	return to;
@@ -228,6 +229,11 @@ static bool read_key(Toml *t, Key *parts, int *n)
 	}
 }
 
+static const char *shown(const Toml *t, const Key *k)
+{
+	return clip_text(t->diags->arena, k->name, strlen(k->name), 48);
+}
+
 static Value *find(Value *table, const char *name) { return (Value *)value_get(table, name); }
 
 static Value *new_value(Toml *t, ValueKind kind, Loc at, unsigned origin)
@@ -261,7 +267,8 @@ static bool add_member(Toml *t, Value *table, const Key *k, Value *v)
 
 static bool fail_twice(Toml *t, const Key *k, const Value *first)
 {
-	return fail_at(t->diags, A0301, k->at, "%s is there already, in line %d", k->name, first->key_at.line);
+	return fail_at(t->diags, A0301, k->at, "%s is there already, in line %d", shown(t, k),
+		first->key_at.line);
 }
 
 /* The table in which the last part of a dotted key stands; made where it is missing. */
@@ -293,7 +300,7 @@ static bool read_assignment(Toml *t, Value *table)
 	if (!read_key(t, parts, &n))
 		return false;
 	if (peek(t) != '=')
-		return syntax(t, "expected = after the key %s", parts[n - 1].name);
+		return syntax(t, "expected = after the key %s", shown(t, &parts[n - 1]));
 	t->p++;
 	table = walk_dots(t, table, parts, n);
 	if (!table)
@@ -345,7 +352,7 @@ static Value *read_header(Toml *t, Value *root)
 				return NULL;
 		}
 		if (v->n == MAX_MEMBERS) {
-			fail_at(t->diags, A0301, last->at, "more than %d tables [[%s]]", MAX_MEMBERS, last->name);
+			fail_at(t->diags, A0301, last->at, "more than %d tables [[%s]]", MAX_MEMBERS, shown(t, last));
 			return NULL;
 		}
 		Value *element = new_value(t, VALUE_TABLE, last->at, FROM_HEADER);
