@@ -3,6 +3,7 @@
 
     python tests/mkckpt/mkckpt.py RECIPE OUTDIR     write one checkpoint folder
     python tests/mkckpt/mkckpt.py --list            name, verdict and subject of every recipe
+    python tests/mkckpt/mkckpt.py --digests         name and digest of every recipe: what digests.txt holds
 
 A recipe is one line of recipes.toml: knobs that differ from the small default model, and the expected verdict.
 Weights come from Philox counters keyed by seed and tensor name, through an integer mapping, so a recipe gives the
@@ -454,7 +455,12 @@ def main():
     parser.add_argument("recipe", nargs="?")
     parser.add_argument("outdir", nargs="?")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--digests", action="store_true")
     args = parser.parse_args()
+    if args.digests:
+        for name, knob in recipes().items():
+            print(name, digest(build(knob)))
+        return
     if args.list:
         for name, knob in recipes().items():
             print(f"{name:34} {knob['expect']:7} {knob['code']:6} {knob['is'] or knob['names']}")
