@@ -1,4 +1,4 @@
-/* api_example.c - a whole program on runtime/atlas.h alone: api_example PLAN PROMPT [TOKENS] */
+/* api_example.c - a whole program on runtime/atlas.h alone: PLAN PROMPT [TOKENS [DEVICE]] */
 #include "runtime/atlas.h"
 #include <stdio.h>
 #include <stdlib.h>

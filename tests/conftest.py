@@ -76,3 +76,23 @@ def atlasc(build_dir: pathlib.Path) -> Command:
 def atlas(build_dir: pathlib.Path) -> Command:
     """The runtime's command."""
     return _command(build_dir, "atlas")
+
+
+@pytest.fixture(scope="session")
+def plan_of(atlasc: Command, tmp_path_factory: pytest.TempPathFactory):
+    """plan_of("llama") compiles tests/fixtures/llama once a session and returns the plan's path; so does
+    plan_of(folder) for a checkpoint elsewhere. Further words go to atlasc. Compiled kernels are shared."""
+    folder = tmp_path_factory.mktemp("plans")
+    made = {}
+
+    def compiled(checkpoint: str | os.PathLike, *options: object) -> pathlib.Path:
+        key = (os.fspath(checkpoint), *map(str, options))
+        if key not in made:
+            source = pathlib.Path(checkpoint)
+            source = source if source.is_absolute() else REPO / "tests" / "fixtures" / source
+            made[key] = folder / f"{source.name}-{len(made)}.bin"
+            run = atlasc(source, "-o", made[key], "--cache-dir", folder / "cache", *options, timeout=300)
+            assert run.returncode == 0, run.stdout + run.stderr
+        return made[key]
+
+    return compiled

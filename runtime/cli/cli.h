@@ -23,7 +23,7 @@ enum {
 	MAX_STOPS = 16,
 };
 
-/* Command line ---------------------------------------------------------------------------- */
+/* Command line ------------------------------------------------------------ */
 
 typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *verb;
@@ -52,7 +52,7 @@ void options_help(FILE *out, const Verb *verb);
 /* The name closest to `seen` within a third of its length, or NULL. */
 const char *options_closest(const char *seen, const char *const *names, int n);
 
-/* Plans and sessions --------------------------------------------------------------------------- */
+/* Plans and sessions ------------------------------------------------------------ */
 
 /* "atlas VERB: error[NAME]: text", with the advice on a line of its own; returns the status's exit
  * code. */
@@ -85,9 +85,7 @@ void cli_hold_signals(void);
 bool cli_interrupted(void);
 double cli_seconds(void); /* of a clock that only goes forward */
 
-/* JSON
- * -----------------------------------------------------------------------------------------------
- */
+/* JSON ------------------------------------------------------------ */
 
 /* Quoted; n bytes of UTF-8, invalid bytes as U+FFFD. */
 void json_text(FILE *out, const char *text, size_t n);

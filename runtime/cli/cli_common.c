@@ -37,7 +37,7 @@ int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus 
 	return cli_fail(args, &error);
 }
 
-/* Opening -------------------------------------------------------------------------------------- */
+/* Opening ------------------------------------------------------------ */
 
 int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
 {
@@ -64,8 +64,7 @@ int cli_open_session(
 	return 0;
 }
 
-/* Prompts -----------------------------------------------------------------------------------------
- */
+/* Prompts ------------------------------------------------------------ */
 
 int cli_encode(const Args *args, const AtlasPlan *plan, const char *text, size_t n, Tokens *tokens)
 {
@@ -140,8 +139,7 @@ int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n)
 	return 0;
 }
 
-/* Signals and time
- * --------------------------------------------------------------------------------- */
+/* Signals and time ------------------------------------------------------------ */
 
 static void ends(sigset_t *set)
 {
@@ -171,9 +169,7 @@ double cli_seconds(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* JSON
- * -----------------------------------------------------------------------------------------------
- */
+/* JSON ------------------------------------------------------------ */
 
 /* Bytes of the code point at p, 0 when there is none: the table of Unicode 15, 3.9 D92. */
 static size_t code_point(const unsigned char *p, size_t n)

@@ -43,8 +43,8 @@ static const Opt options[] = {
 	{"--file", 'f', TEXT, RUN, FIELD(file), "FILE",
 		"prompts, one a line, run together in one batch", 0, 0},
 	{"--file", 'f', TEXT, PERPLEXITY, FIELD(file), "FILE", "text to score", 0, 0},
-	{"--tokens", 0, TEXT, VERIFY | DUMP, FIELD(tokens), "IDS", "token ids instead of text: 1,2,3",
-		0, 0},
+	{"--tokens", 0, TEXT, RUN | VERIFY | DUMP, FIELD(tokens), "IDS",
+		"token ids instead of text: 1,2,3", 0, 0},
 	{"--max-tokens", 'n', INTEGER, RUN, FIELD(max_new), "N", "most tokens of an answer", 1,
 		1 << 30},
 	{"--temperature", 0, NUMBER, RUN, FIELD(temperature), "T", "0 = always the likeliest token", 0,
@@ -112,8 +112,7 @@ void options_help(FILE *out, const Verb *verb)
 	}
 }
 
-/* Distance ---------------------------------------------------------------------------------------
- */
+/* Distance ------------------------------------------------------------ */
 
 /* Letters inserted, dropped, replaced or swapped with their neighbour to turn a into b. */
 static size_t edits(const char *a, const char *b)
@@ -152,8 +151,7 @@ const char *options_closest(const char *seen, const char *const *names, int n)
 	return best;
 }
 
-/* Values ------------------------------------------------------------------------------------------
- */
+/* Values ------------------------------------------------------------ */
 
 static bool wrong(const Opt *o, const Args *args, const char *seen, const char *expected)
 {
@@ -210,8 +208,7 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 	}
 }
 
-/* Words -------------------------------------------------------------------------------------------
- */
+/* Words ------------------------------------------------------------ */
 
 /* The option that `word` names, "--name", "--name=..." or "-x"; NULL when the verb has none such.
  */

@@ -1,8 +1,8 @@
 /* verb_perplexity.c - atlas perplexity: how surprised is the model by a text?
  *
- * The text's tokens are cut into windows that do not overlap. Each window is read from position 0,
- * and every token but its first is scored given those before it: exp of the mean of -log p over all
- * of these.
+ * The tokens are read in windows, each from position 0. The last token of a window is the first of
+ * the next, so that every token but the first of the text is scored once, given those before it in
+ * its window: exp of the mean of -log p over all of these.
  */
 #include "runtime/cli/cli.h"
 
@@ -39,7 +39,7 @@ static int score(
 	if (window > info->max_context)
 		return cli_say(args, EXIT_USAGE, "--window %d: the plan's context holds %d", window,
 			info->max_context);
-	for (int at = 0; at + 1 < tokens->n; at += window) {
+	for (int at = 0; at + 1 < tokens->n; at += window - 1) {
 		sum.window = tokens->ids + at;
 		sum.n = tokens->n - at < window ? tokens->n - at : window;
 		AtlasStatus status = atlas_score(session, sum.window, sum.n, add_score, &sum);

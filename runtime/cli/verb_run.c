@@ -40,7 +40,7 @@ typedef struct Run {
 	AtlasEvent *events;
 } Run;
 
-/* Prompts -------------------------------------------------------------------------------------- */
+/* Prompts ------------------------------------------------------------ */
 
 static int add_prompt(Run *r, const char *text, size_t n)
 {
@@ -59,10 +59,10 @@ static int read_prompts(Run *r)
 	const Args *args = r->args;
 	size_t n;
 	int code = 0;
-	if (!args->prompt == !args->file)
-		return cli_say(args, EXIT_USAGE, "give either -p TEXT or -f FILE");
-	if (args->prompt)
-		return add_prompt(r, args->prompt, strlen(args->prompt));
+	if (!!args->prompt + !!args->file + !!args->tokens != 1)
+		return cli_say(args, EXIT_USAGE, "give one of -p TEXT, -f FILE and --tokens IDS");
+	if (args->prompt || args->tokens)
+		return add_prompt(r, args->prompt, args->prompt ? strlen(args->prompt) : 0);
 	if ((code = cli_read_file(args, args->file, &r->file, &n)))
 		return code;
 	for (char *line = r->file, *end = r->file + n; line < end && !code;) {
@@ -85,7 +85,9 @@ static int encode_prompts(Run *r)
 	for (int i = 0; i < r->n_answers; i++) {
 		Answer *a = &r->answers[i];
 		char where[300] = "the prompt";
-		int code = cli_encode(r->args, r->plan, a->prompt, a->prompt_bytes, &a->tokens);
+		int code = r->args->file
+					   ? cli_encode(r->args, r->plan, a->prompt, a->prompt_bytes, &a->tokens)
+					   : cli_prompt_tokens(r->args, r->plan, &a->tokens);
 		if (code)
 			return code;
 		if (r->args->file)
@@ -95,14 +97,15 @@ static int encode_prompts(Run *r)
 		if (a->tokens.n > r->info.max_context)
 			bad = cli_say(r->args, EXIT_BAD_INPUT, "%s: %d tokens: the plan's context holds %d",
 				where, a->tokens.n, r->info.max_context);
-		if (atlas_text_open(r->plan, 1, &a->stream) != ATLAS_OK)
-			return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for the text of prompt %d", i + 1);
+		AtlasError error = {.status = atlas_text_open(r->plan, 1, &a->stream)};
+		bool needs_text = !r->args->tokens || !r->args->json; /* ids in, ids out: no tokenizer */
+		if (error.status != ATLAS_OK && (needs_text || error.status != ATLAS_NO_TOKENIZER))
+			return cli_fail(r->args, &error);
 	}
 	return bad;
 }
 
-/* Steps ------------------------------------------------------------------------------------------
- */
+/* Steps ------------------------------------------------------------ */
 
 static AtlasSampling sampling_of(const Run *r)
 {
@@ -170,11 +173,11 @@ static int take_event(Run *r, const AtlasEvent *e)
 	size_t n = 0, n_rest = 0;
 	bool found = false, good = keep_token(a, e);
 
-	if (e->finish != ATLAS_STOP && good)
+	if (e->finish != ATLAS_STOP && good && a->stream)
 		good = atlas_text_push(a->stream, e->token, &text, &n) == ATLAS_OK &&
 			   stop_text_push(&a->stop, text, n, &a->text, &found);
 	if (e->finish != ATLAS_RUNNING && !found && good) {
-		good = atlas_text_finish(a->stream, &rest, &n_rest) == ATLAS_OK &&
+		good = (!a->stream || atlas_text_finish(a->stream, &rest, &n_rest) == ATLAS_OK) &&
 			   stop_text_push(&a->stop, rest, n_rest, &a->text, &found) &&
 			   stop_text_finish(&a->stop, &a->text);
 		a->finish = e->finish == ATLAS_STOP ? "stop" : "length";
@@ -231,8 +234,7 @@ static int generate(Run *r)
 	return 0;
 }
 
-/* Ends
- * ---------------------------------------------------------------------------------------------- */
+/* Ends ------------------------------------------------------------ */
 
 static void print_json(const Run *r, const AtlasSessionInfo *session)
 {
@@ -242,7 +244,10 @@ static void print_json(const Run *r, const AtlasSessionInfo *session)
 	for (int i = 0; i < r->n_answers; i++) {
 		const Answer *a = &r->answers[i];
 		printf("%s\n {\"prompt\": ", i ? "," : "");
-		json_text(stdout, a->prompt, a->prompt_bytes);
+		if (a->prompt)
+			json_text(stdout, a->prompt, a->prompt_bytes);
+		else
+			fputs("null", stdout);
 		printf(", \"prompt_tokens\": [");
 		for (int k = 0; k < a->tokens.n; k++)
 			printf("%s%d", k ? ", " : "", a->tokens.ids[k]);

@@ -1,0 +1,117 @@
+"""The reference device against `transformers`: logits, every layer's output, greedy tokens, perplexity.
+
+Each folder of tests/fixtures with a golden.safetensors is compiled and run on `--device cpu`. The goldens were
+computed by transformers in float32 (their metadata says how), so both sides compute the same function and
+only the order of additions differs.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
+GOLDEN = sorted(p.parent.name for p in FIXTURES.glob("*/golden.safetensors"))
+TOLERANCE = 2e-4  # largest error relative to the largest magnitude of the tensor
+
+
+def golden(name):
+    """All tensors but those in bf16, which numpy does not have."""
+    with safe_open(FIXTURES / name / "golden.safetensors", "numpy") as f:
+        return {k: f.get_tensor(k) for k in f.keys() if f.get_slice(k).get_dtype() != "BF16"}
+
+
+def config(name):
+    top = json.loads((FIXTURES / name / "config.json").read_text())
+    return top.get("text_config", top)
+
+
+@pytest.fixture(scope="session")
+def small_plan_of(repo, plan_of, tmp_path_factory):
+    """A plan with one bucket a phase: the reference device reads the graph alone, so kernels need not be many."""
+    folder = tmp_path_factory.mktemp("small")
+
+    def compiled(name):
+        family = {"qwen2": "qwen2", "qwen3": "qwen3", "mistral": "mistral"}.get(config(name)["model_type"], "llama")
+        family = next((f for f in ("qwen2", "qwen3") if config(name)["model_type"].startswith(f)), family)
+        text = (repo / "models" / family / "MODEL.toml").read_text()
+        text = re.sub(r"prefill = \[.*?\]", "prefill = [16]", re.sub(r"decode = \[.*?\]", "decode = [2]", text))
+        text = re.sub(r"slots = \d+", "slots = 2", text, count=1)
+        toml = folder / f"{family}.toml"
+        toml.write_text(text)
+        return plan_of(name, "--model", toml)
+
+    return compiled
+
+
+def relative_error(got, want):
+    assert got.shape == want.shape
+    return float(np.max(np.abs(got.astype(np.float64) - want)) / np.max(np.abs(want)))
+
+
+def dump(atlas, plan, ids, path):
+    run = atlas("dump", plan, "--tokens", ",".join(map(str, ids)), "--hidden", "--device", "cpu", "-o", path, "-q")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == run.stderr == ""
+    return load_file(path)
+
+
+def test_there_are_goldens():
+    assert len(GOLDEN) >= 10
+
+
+@pytest.mark.parametrize("prompt", ["p0", "p1"])
+@pytest.mark.parametrize("name", GOLDEN)
+def test_layers_and_logits(atlas, small_plan_of, tmp_path, name, prompt, record_property):
+    want = golden(name)
+    ids = want[f"{prompt}.input_ids"].reshape(-1)
+    got = dump(atlas, small_plan_of(name), ids, tmp_path / "out.safetensors")
+    assert np.array_equal(got["tokens"], ids)
+    errors = {}
+    layers = sorted(int(k.split(".")[-1]) for k in want if k.startswith(f"{prompt}.hidden."))
+    for k in layers:
+        if k > 0:  # 0 is the embedding
+            rows = want[f"{prompt}.hidden.{k}"]
+            errors[f"layer {k - 1}"] = relative_error(got[f"l{k - 1}.out"][-len(rows):], rows)
+    logits = want[f"{prompt}.logits"]
+    errors["logits"] = relative_error(got["logits"][-len(logits):], logits)
+    record_property("errors", str(errors))
+    print(name, prompt, {k: f"{v:.1e}" for k, v in errors.items()})
+    assert len(errors) == config(name)["num_hidden_layers"] + 1
+    assert max(errors.values()) <= TOLERANCE, errors
+    assert np.array_equal(got["logits"][-len(logits):].argmax(-1), logits.argmax(-1))
+
+
+@pytest.mark.parametrize("prompt", ["p0", "p1"])
+@pytest.mark.parametrize("name", GOLDEN)
+def test_greedy_tokens(atlas, small_plan_of, name, prompt):
+    """Token by token through the decode phase, from ids: no tokenizer is involved."""
+    want = golden(name)
+    ids, greedy = want[f"{prompt}.input_ids"].reshape(-1), want[f"{prompt}.greedy"].tolist()
+    run = atlas("run", small_plan_of(name), "--tokens", ",".join(map(str, ids)), "-n", len(greedy), "--temperature", 0,
+                "--repetition-penalty", 1, "--device", "cpu", "--json", "-q")
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout)["results"][0]
+    got = result["tokens"]
+    assert len(got) == len(greedy) or result["finish"] == "stop"
+    assert got == greedy[:len(got)]
+
+
+def test_perplexity(atlas, small_plan_of):
+    """Within 0.1 % of transformers on text the model has not seen, in windows of the same length."""
+    name = "llama-trained"
+    want = golden(name)
+    run = atlas("perplexity", small_plan_of(name), "-f", FIXTURES / name / "heldout.txt", "--window",
+                config(name)["max_position_embeddings"], "--device", "cpu", "--json", "-q", timeout=300)
+    assert run.returncode == 0, run.stderr
+    got = json.loads(run.stdout)
+    assert got["scored"] == len(want["nll"])
+    assert abs(got["perplexity"] / float(want["perplexity"][0]) - 1) < 1e-3
+    assert abs(got["nats_per_token"] - float(want["nll"].astype(np.float64).mean())) < 1e-4
