@@ -149,8 +149,8 @@ static AtlasStatus take_memory(Cuda *c)
 		CALL(c, "pinned staging", MemHostAlloc, &host, STAGE_BYTES, 0);
 		c->stage[i] = host;
 	}
-	for (int i = ARENA_STATE; i < ARENA_COUNT; i++)
-		if (bytes[i])
+	for (int i = 0; i < ARENA_COUNT; i++) /* weights are copied, scratch is undefined at every step's start */
+		if (bytes[i] && (i == ARENA_STATE || i == ARENA_IO))
 			CALL(c, arena_name((ArenaKind)i), MemsetD8Async, c->arena[i], 0, (size_t)bytes[i], c->stream);
 	return ATLAS_OK;
 }

@@ -29,6 +29,8 @@ typedef struct FakeDriver {
 	int live;           /* objects and allocations not given back */
 	int context_depth;  /* pushes without pops */
 	int n_launches, n_allocations;
+	int n_abandoned;    /* objects that ended with the context, not before it */
+	const char *failed_call; /* format of the log line of the call that was made to fail */
 	char broken[256];   /* the first use that a real driver would not forgive; "" = none */
 	/* private */
 	FakeQueue *queue;

@@ -63,11 +63,14 @@ static void make_kernels_up(MadePlan *m, TargetWork *w)
 	m->blob = (PlanBlob){"cubins", m->cubins, (size_t)w->plan.n_kernels * CUBIN_BYTES};
 }
 
-void make_plan(MadePlan *m, const char *model_type)
+void make_plan(MadePlan *m, const char *model_type) { make_plan_of(m, model_type, 0); }
+
+void make_plan_of(MadePlan *m, const char *model_type, int pool_tokens)
 {
 	*m = (MadePlan){0};
 	Compile *c = &m->c;
 	synthetic_model(c, model_type);
+	c->model.options.pool_tokens = pool_tokens;
 	build_graph(c);
 	fuse(c);
 	pick_kernels(c);

@@ -15,7 +15,8 @@ typedef struct MadePlan {
 	char path[64];     /* of the file written last */
 } MadePlan;
 
-void make_plan(MadePlan *m, const char *model_type);
+void make_plan(MadePlan *m, const char *model_type); /* pages for all slots */
+void make_plan_of(MadePlan *m, const char *model_type, int pool_tokens); /* KV pages for so many tokens */
 /* Writes a file of its own under /tmp; made_path(m) is its name. The checkpoint's weights are left out unless embed;
  * then write_made_shard gives the file they come from. */
 void write_made(MadePlan *m, bool embed);

@@ -175,6 +175,14 @@ static void claims(MadePlan *m, const char *expected)
 		(place) = wrong_old; \
 	} while (0)
 
+static int tensor_named(const Graph *g, const char *name)
+{
+	int i = 0;
+	while (strcmp(g->tensors[i].name, name) != 0)
+		i++;
+	return i;
+}
+
 static void graph_is_checked(void **state)
 {
 	MadePlan m;
@@ -188,7 +196,7 @@ static void graph_is_checked(void **state)
 	WRONG(g->pages, 7, "graph: 7 pages of 16 tokens do not hold max_context = 128");
 	WRONG(g->stop_tokens[0], 40, "graph: stop token 40 is not a token of 40");
 	WRONG(g->top_p, 1.5f, "graph: the default sampling settings are out of range");
-	int w = g->n_weights - 1;
+	int w = g->n_weights - 1, step = tensor_named(g, "step"), row_token = tensor_named(g, "row_token");
 	const char *name = g->weights[w].name;
 	char text[256];
 	snprintf(text, sizeof text, "weight %s: %lld bytes are not what its shape takes", name,
@@ -204,12 +212,12 @@ static void graph_is_checked(void **state)
 	WRONG(g->weights[w].file, "../x", text);
 	snprintf(text, sizeof text, "weight \"%s\": the name is empty or stands twice", name);
 	WRONG(g->weights[w - 1].name, name, text);
-	WRONG(g->tensors[0].shape[0], 5, "tensor step: not the type that the step loop relies on");
-	WRONG(g->tensors[0].name, "stop", "tensor stop: the host does not know this input");
+	WRONG(g->tensors[step].shape[0], 5, "tensor step: not the type that the step loop relies on");
+	WRONG(g->tensors[step].name, "stop", "tensor stop: the host does not know this input");
 	snprintf(text, sizeof text, "graph op 0 (slot_rows): operand row_slot is tensor %d of %d", g->n_tensors,
 		g->n_tensors);
 	WRONG(g->ops[0].operands[0], g->n_tensors, text);
-	WRONG(g->ops[0].operands[0], 2, "graph op 0 (slot_rows): operand row_slot is tensor row_token");
+	WRONG(g->ops[0].operands[0], row_token, "graph op 0 (slot_rows): operand row_slot is tensor row_token");
 	WRONG(g->ops[0].phases, 8, "graph op 0 (slot_rows): layer -1, phases 8");
 	free_made(&m);
 }

@@ -1,0 +1,123 @@
+#include "tests/unit/fake_gpu.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "artifacts/schema.h"
+#include "runtime/cpu/ref_ops.h"
+
+static size_t param_bytes(void *ctx, int kernel)
+{
+	const FakeGpu *g = ctx;
+	return (size_t)g->artifact->targets[0].kernels[kernel].param_bytes;
+}
+
+static void *address(const void *params, const Arg *a)
+{
+	void *at;
+	memcpy(&at, (const char *)params + a->field_offset, sizeof at);
+	return at;
+}
+
+/* The arenas' addresses follow from any argument; a launch fits when all its arguments give the same ones. */
+static bool is_launch(const Phase *p, const Launch *l, const void *params)
+{
+	char *arena[ARENA_COUNT] = {0};
+	for (int i = 0; i < l->n_args; i++) {
+		char *at = address(params, &l->args[i]);
+		if ((l->args[i].buf < 0) != !at)
+			return false;
+		if (!at)
+			continue;
+		const Buf *b = &p->bufs[l->args[i].buf];
+		char *base = at - b->offset;
+		if ((arena[b->arena] && arena[b->arena] != base) || !fake_is_allocated(at, (size_t)b->bytes))
+			return false;
+		arena[b->arena] = base;
+	}
+	return true;
+}
+
+static const Launch *find_launch(const TargetPlan *t, int kernel, const void *params, const Phase **phase)
+{
+	for (int p = 0; p < t->n_phases; p++)
+		for (int i = 0; i < t->phases[p].n_launches; i++) {
+			const Launch *l = &t->phases[p].launches[i];
+			if (l->kernel == kernel && is_launch(&t->phases[p], l, params)) {
+				*phase = &t->phases[p];
+				return l;
+			}
+		}
+	abort();
+}
+
+/* An attribute has one value in a layer: any graph op of the layer that lists it tells. */
+static Attrs attrs_of(const Graph *g, const Launch *l)
+{
+	Attrs a = {0};
+	for (int i = 0; i < g->n_ops; i++)
+		for (int k = 0; k < n_attr_fields && g->ops[i].layer == l->layer; k++)
+			if (op_has_attr(g->ops[i].kind, attr_fields[k].label))
+				memcpy((char *)&a + attr_fields[k].offset,
+					(const char *)&g->ops[i].attrs + attr_fields[k].offset, 4);
+	return a;
+}
+
+static int64_t elements(const Buf *b) { return b->bytes / dtype_bytes(b->dtype); }
+
+static uint16_t to_bf16(float f)
+{
+	uint32_t bits;
+	memcpy(&bits, &f, sizeof bits);
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); /* to nearest, ties to even */
+}
+
+static void execute(void *ctx, int kernel, const void *params)
+{
+	FakeGpu *g = ctx;
+	const Phase *p;
+	const TargetPlan *t = &g->artifact->targets[0];
+	const Launch *l = find_launch(t, kernel, params, &p);
+	RefCall c = {.op = l->op, .attrs = attrs_of(&g->artifact->graph, l)};
+	float *floats[PLAN_MAX_OPERANDS] = {0};
+	for (int i = 0; i < l->n_args; i++) {
+		if (l->args[i].buf < 0)
+			continue;
+		const Buf *b = &p->bufs[l->args[i].buf];
+		RefOperand *o = &c.operand[l->args[i].operand];
+		*o = (RefOperand){.data = address(params, &l->args[i]), .dtype = b->dtype, .n_dims = b->n_dims};
+		memcpy(o->shape, b->shape, sizeof o->shape);
+		if (b->dtype != DT_bf16 || b->arena == ARENA_WEIGHTS)
+			continue;
+		float *f = floats[l->args[i].operand] = malloc(sizeof *f * (size_t)elements(b));
+		ref_convert(o, 0, elements(b), f);
+		o->data = f;
+		o->dtype = DT_f32;
+	}
+	c.scratch = malloc(ref_scratch_bytes(&c) + 16);
+	ref_op(&c);
+	free(c.scratch);
+	for (int i = 0; i < l->n_args; i++) {
+		OperandRole role = op_table[l->op].operands[l->args[i].operand].role;
+		float *f = floats[l->args[i].operand];
+		if (f && (role == OPERAND_OUT || role == OPERAND_INOUT)) {
+			uint16_t *to = address(params, &l->args[i]);
+			for (int64_t k = 0; k < elements(&p->bufs[l->args[i].buf]); k++)
+				to[k] = to_bf16(f[k]);
+		}
+		free(f);
+	}
+	int out = l->op == OP_sample ? op_operand(OP_sample, "out_token") : -1;
+	if (out >= 0 && g->spoils_tokens)
+		memset(c.operand[out].data, 0xff, sizeof(int32_t) * (size_t)c.operand[out].shape[0]);
+	g->n_executed++;
+}
+
+void fake_gpu_start(FakeGpu *gpu, FakeDriver *driver, const Artifact *artifact)
+{
+	*gpu = (FakeGpu){.driver = driver, .artifact = artifact};
+	driver->ctx = gpu;
+	driver->param_bytes = param_bytes;
+	driver->execute = execute;
+}

@@ -1,0 +1,621 @@
+/* test_runtime.c - plans loaded and replayed on a driver that is not there.
+ *
+ * The synthetic plans are real: the compiler's own passes made their buffers, launches and edges. The fake driver
+ * executes each launch by what its op means, in the most unusual order that the edges allow, on memory full of
+ * NaN. So what is compared here with the reference device is everything but the kernels' code.
+ */
+#include "runtime/session.h"
+#include "tests/unit/fake_gpu.h"
+#include "tests/unit/made_plan.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+typedef struct Rig { /* a plan file, its handle, and a session on the fake driver */
+	MadePlan made;
+	AtlasPlan *plan;
+	FakeDriver fake;
+	FakeGpu gpu;
+	Driver driver;
+	AtlasSession *session;
+	AtlasError error;
+} Rig;
+
+static AtlasStatus open_fake(Rig *r)
+{
+	DeviceConfig config = {.artifact = &r->plan->artifact, .weights = r->plan->weights, .driver = &r->driver};
+	Device *device;
+	AtlasStatus s = cuda_open(&config, &device, &r->error);
+	return s == ATLAS_OK ? session_open_on(r->plan, device, &r->session, &r->error) : s;
+}
+
+static void rig_plan(Rig *r, const char *model_type, int pool_tokens)
+{
+	memset(r, 0, sizeof *r);
+	make_plan_of(&r->made, model_type, pool_tokens);
+	write_made(&r->made, true);
+	assert_int_equal(atlas_plan_open(r->made.path, NULL, &r->plan, &r->error), ATLAS_OK);
+	fake_driver_start(&r->fake, &r->driver);
+	fake_gpu_start(&r->gpu, &r->fake, &r->plan->artifact);
+}
+
+static void rig_open(Rig *r, const char *model_type, int pool_tokens)
+{
+	rig_plan(r, model_type, pool_tokens);
+	AtlasStatus s = open_fake(r);
+	assert_string_equal(r->error.text, "");
+	assert_int_equal(s, ATLAS_OK);
+}
+
+static void rig_close(Rig *r)
+{
+	atlas_session_close(r->session);
+	assert_string_equal(r->fake.broken, "");
+	assert_int_equal(r->fake.live, 0);
+	assert_int_equal(r->fake.n_abandoned, 0);
+	assert_int_equal(r->fake.context_depth, 0);
+	fake_driver_stop(&r->fake);
+	atlas_plan_close(r->plan);
+	free_made(&r->made);
+}
+
+/* What the plan computes --------------------------------------------------------------------------------- */
+
+typedef struct Collected { float *at; int n, cap; } Collected;
+
+static void collect(Collected *c, const float *values, int n)
+{
+	if (c->n + n > c->cap)
+		c->at = realloc(c->at, sizeof *c->at * (size_t)(c->cap = 2 * (c->n + n)));
+	memcpy(c->at + c->n, values, sizeof *values * (size_t)n);
+	c->n += n;
+}
+
+static int take_logits(void *ctx, int pos, const float *logits)
+{
+	Collected *c = ctx;
+	assert_int_equal(pos, c->n / 40);
+	collect(c, logits, 40);
+	return 0;
+}
+
+static int take_layer(void *ctx, int layer, int pos, int rows, int cols, const float *hidden)
+{
+	Collected *c = ctx;
+	assert_int_equal(cols, 64);
+	assert_true(layer == 0 || layer == 1);
+	assert_int_equal(c->n, layer * rows * cols + 2 * pos * cols);
+	collect(c, hidden, rows * cols);
+	return 0;
+}
+
+static double cosine(const Collected *a, const Collected *b)
+{
+	double ab = 0, aa = 0, bb = 0;
+	assert_int_equal(a->n, b->n);
+	for (int i = 0; i < a->n; i++) {
+		ab += (double)a->at[i] * b->at[i];
+		aa += (double)a->at[i] * a->at[i];
+		bb += (double)b->at[i] * b->at[i];
+	}
+	return ab / sqrt(aa * bb);
+}
+
+static void fill_prompt(int32_t *tokens, int n, int salt)
+{
+	for (int i = 0; i < n; i++)
+		tokens[i] = (i * 7 + salt * 11 + i * i) % 37 + 3; /* never the stop token, 2 */
+}
+
+static void plan_means_what_its_graph_means(void **state)
+{
+	static const char *const families[] = {"llama", "qwen2", "qwen3"};
+	(void)state;
+	for (int f = 0; f < 3; f++) {
+		Rig r;
+		AtlasSession *cpu;
+		int32_t tokens[70];
+		Collected a = {0}, b = {0}, c = {0}, d = {0};
+		rig_open(&r, families[f], 0);
+		AtlasSessionOptions options = {sizeof options, "cpu", 0, 1};
+		assert_int_equal(atlas_session_open(r.plan, &options, &cpu, &r.error), ATLAS_OK);
+		fill_prompt(tokens, 70, f);
+		assert_int_equal(atlas_score(r.session, tokens, 70, take_logits, &a), ATLAS_OK);
+		assert_int_equal(atlas_score(cpu, tokens, 70, take_logits, &b), ATLAS_OK);
+		assert_int_equal(a.n, 70 * 40);
+		assert_true(cosine(&a, &b) > 0.9995);
+		assert_int_equal(atlas_trace(r.session, tokens, 32, take_layer, &c), ATLAS_OK);
+		assert_int_equal(atlas_trace(cpu, tokens, 32, take_layer, &d), ATLAS_OK);
+		assert_int_equal(c.n, 2 * 32 * 64);
+		assert_true(cosine(&c, &d) > 0.9995);
+		atlas_session_close(cpu);
+		free(a.at), free(b.at), free(c.at), free(d.at);
+		rig_close(&r);
+	}
+}
+
+/* Runs everything that was started; answers[slot] gets the tokens. */
+static void run_all(AtlasSession *s, int answers[][64], int counts[], AtlasFinish finish[])
+{
+	AtlasEvent events[4];
+	int n;
+	while (atlas_active(s) > 0) {
+		assert_int_equal(atlas_step(s, events, 4, &n), ATLAS_OK);
+		for (int i = 0; i < n; i++) {
+			answers[events[i].slot][counts[events[i].slot]++] = events[i].token;
+			finish[events[i].slot] = events[i].finish;
+			assert_true(events[i].logprob <= 0);
+		}
+	}
+	assert_int_equal(atlas_step(s, events, 4, &n), ATLAS_OK);
+	assert_int_equal(n, 0);
+}
+
+static int best_of(const Collected *logits, int pos)
+{
+	int best = 0;
+	for (int v = 1; v < 40; v++)
+		if (logits->at[pos * 40 + v] > logits->at[pos * 40 + best])
+			best = v;
+	return best;
+}
+
+/* Together or alone, in chunks or whole, by decode or by scoring: the same greedy tokens. */
+static void answers_do_not_depend_on_company(void **state)
+{
+	static const int lengths[4] = {1, 31, 33, 70};
+	int together[4][64], alone[4][64], counts[4] = {0};
+	AtlasFinish finish[4], again[4];
+	int32_t tokens[4][128];
+	Rig r;
+	(void)state;
+	rig_open(&r, "llama", 0);
+	for (int i = 0; i < 4; i++) {
+		int slot;
+		fill_prompt(tokens[i], lengths[i], i);
+		assert_int_equal(atlas_start(r.session, tokens[i], lengths[i], NULL, 12 + i, &slot), ATLAS_OK);
+		assert_int_equal(slot, i);
+	}
+	run_all(r.session, together, counts, finish);
+	for (int i = 0; i < 4; i++) {
+		int slot, count[4] = {0};
+		assert_int_equal(atlas_start(r.session, tokens[i], lengths[i], NULL, 12 + i, &slot), ATLAS_OK);
+		assert_int_equal(slot, 0);
+		run_all(r.session, alone, count, again);
+		assert_int_equal(count[0], counts[i]);
+		assert_int_equal(again[0], finish[i]);
+		assert_memory_equal(alone[0], together[i], sizeof(int) * (size_t)count[0]);
+		assert_true(finish[i] == ATLAS_LENGTH ? counts[i] == 12 + i : together[i][counts[i] - 1] == 2);
+
+		Collected logits = {0};
+		for (int k = 0; k < counts[i]; k++)
+			tokens[i][lengths[i] + k] = together[i][k];
+		assert_int_equal(atlas_score(r.session, tokens[i], lengths[i] + counts[i] - 1, take_logits, &logits),
+			ATLAS_OK);
+		for (int k = 0; k < counts[i]; k++)
+			assert_int_equal(best_of(&logits, lengths[i] - 1 + k), together[i][k]);
+		free(logits.at);
+	}
+	rig_close(&r);
+}
+
+static void contexts_end_where_they_must(void **state)
+{
+	int32_t tokens[129];
+	int slot, answers[4][64], counts[4] = {0};
+	AtlasFinish finish[4];
+	Rig r;
+	(void)state;
+	rig_open(&r, "llama", 0);
+	fill_prompt(tokens, 129, 5);
+	assert_int_equal(atlas_start(r.session, tokens, 0, NULL, 4, &slot), ATLAS_CONTEXT);
+	assert_string_equal(atlas_session_error(r.session), "0 tokens: at least one is needed");
+	assert_int_equal(atlas_start(r.session, tokens, 129, NULL, 4, &slot), ATLAS_CONTEXT);
+	assert_string_equal(atlas_session_error(r.session), "129 tokens: the context holds 128");
+	assert_int_equal(atlas_start(r.session, tokens, 4, NULL, 0, &slot), ATLAS_ARGUMENT);
+	tokens[2] = 40;
+	assert_int_equal(atlas_start(r.session, tokens, 4, NULL, 1, &slot), ATLAS_TOKEN);
+	assert_string_equal(atlas_session_error(r.session), "token 2 is 40: the vocabulary has 40");
+	tokens[2] = -1;
+	assert_int_equal(atlas_start(r.session, tokens, 4, NULL, 1, &slot), ATLAS_TOKEN);
+	fill_prompt(tokens, 129, 5);
+	for (int n = 126; n <= 128; n++) { /* the last token of an answer needs no position */
+		counts[0] = 0;
+		assert_int_equal(atlas_start(r.session, tokens, n, NULL, 50, &slot), ATLAS_OK);
+		run_all(r.session, answers, counts, finish);
+		assert_true(finish[0] == ATLAS_STOP || (finish[0] == ATLAS_LENGTH && counts[0] == 129 - n));
+	}
+	assert_int_equal(finish[0] == ATLAS_STOP ? 1 : counts[0], 1);
+	rig_close(&r);
+}
+
+static void slots_and_pages_are_counted(void **state)
+{
+	int32_t tokens[128];
+	int slot, first;
+	AtlasEvent events[4];
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	Rig r;
+	(void)state;
+	rig_open(&r, "llama", 160); /* 10 pages of 16 */
+	fill_prompt(tokens, 128, 1);
+	assert_int_equal(atlas_start(r.session, tokens, 100, NULL, 29, &first), ATLAS_OK); /* 8 pages */
+	assert_int_equal(atlas_start(r.session, tokens, 17, NULL, 17, &slot), ATLAS_NO_PAGES); /* 3 pages */
+	assert_string_equal(atlas_session_error(r.session), "3 pages are needed, 2 of 10 are free");
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(atlas_start(r.session, tokens, 16, NULL, 1, &slot), ATLAS_OK);
+	assert_int_equal(atlas_session_info(r.session, &info), ATLAS_OK);
+	assert_int_equal(info.free_pages, 0);
+	assert_int_equal(info.free_slots, 1);
+	assert_string_equal(info.device, "cuda");
+	assert_string_equal(info.device_name, "Fake GPU");
+	assert_string_equal(info.target, "sm_90a");
+	assert_int_equal(atlas_cancel(r.session, 3), ATLAS_ARGUMENT);
+	assert_int_equal(atlas_cancel(r.session, first), ATLAS_OK);
+	assert_int_equal(atlas_cancel(r.session, first), ATLAS_ARGUMENT);
+	assert_int_equal(atlas_start(r.session, tokens, 17, NULL, 17, &slot), ATLAS_OK);
+	assert_int_equal(slot, first);
+	assert_int_equal(atlas_start(r.session, tokens, 16, NULL, 1, &slot), ATLAS_OK);
+	assert_int_equal(atlas_start(r.session, tokens, 16, NULL, 1, &slot), ATLAS_NO_SLOT);
+	assert_string_equal(atlas_session_error(r.session), "all 4 slots are taken");
+	assert_int_equal(atlas_step(r.session, events, 3, &slot), ATLAS_ARGUMENT);
+	rig_close(&r);
+}
+
+static void sampling_is_checked(void **state)
+{
+	int32_t token = 5;
+	int slot;
+	AtlasSampling s;
+	Rig r;
+	(void)state;
+	rig_open(&r, "llama", 0);
+	atlas_sampling_init(r.plan, &s);
+	assert_true(s.temperature == 0 && s.top_p == 1 && s.repetition_penalty == 1);
+#define BAD(field, value, text) \
+	do { \
+		AtlasSampling bad = s; \
+		bad.field = value; \
+		assert_int_equal(atlas_start(r.session, &token, 1, &bad, 1, &slot), ATLAS_ARGUMENT); \
+		assert_string_equal(atlas_session_error(r.session), text); \
+	} while (0)
+	BAD(temperature, -1, "temperature = -1 is out of range");
+	BAD(temperature, NAN, "temperature = nan is out of range");
+	BAD(temperature, INFINITY, "temperature = inf is out of range");
+	BAD(top_p, 0, "top_p = 0 is out of range");
+	BAD(top_p, 1.5f, "top_p = 1.5 is out of range");
+	BAD(min_p, -0.5f, "min_p = -0.5 is out of range");
+	BAD(repetition_penalty, 0, "repetition_penalty = 0 is out of range");
+	BAD(presence_penalty, NAN, "presence_penalty = nan is out of range");
+	BAD(top_k, -1, "top_k = -1 is out of range");
+	rig_close(&r);
+}
+
+/* A seed gives the same answer wherever and whenever it runs, another seed another one. */
+static void seeds_decide(void **state)
+{
+	int32_t tokens[9];
+	int answers[4][64], counts[4] = {0}, slot;
+	AtlasFinish finish[4];
+	AtlasSampling s;
+	Rig r;
+	(void)state;
+	rig_open(&r, "llama", 0);
+	fill_prompt(tokens, 9, 4);
+	atlas_sampling_init(r.plan, &s);
+	s.temperature = 2;
+	for (int i = 0; i < 3; i++) {
+		s.seed = i == 2 ? 7 : 1ull << 40;
+		assert_int_equal(atlas_start(r.session, tokens, 9, &s, 20, &slot), ATLAS_OK);
+	}
+	run_all(r.session, answers, counts, finish);
+	assert_int_equal(counts[0], counts[1]);
+	assert_memory_equal(answers[0], answers[1], sizeof(int) * (size_t)counts[0]);
+	assert_true(counts[2] != counts[0] || memcmp(answers[0], answers[2], sizeof(int) * (size_t)counts[0]) != 0);
+	rig_close(&r);
+}
+
+/* What the driver is asked ---------------------------------------------------------------------------------- */
+
+/* Names of the logged calls, equal neighbours counted. */
+static void summarise(const char *log, char *out, size_t n)
+{
+	char before[64] = "", name[64];
+	int count = 0;
+	size_t at = 0;
+	for (const char *p = log;; p = strchr(p, '\n') + 1) {
+		size_t len = strcspn(p, " \n");
+		snprintf(name, sizeof name, "%.*s", (int)len, p);
+		if (strcmp(name, before) != 0) {
+			if (count > 1)
+				at += (size_t)snprintf(out + at, n - at, " x%d", count);
+			at += (size_t)snprintf(out + at, n - at, "%s%s", count ? "\n" : "", name);
+			count = 0;
+		}
+		count++;
+		snprintf(before, sizeof before, "%s", name);
+		if (!*p)
+			return;
+	}
+}
+
+static void steps_are_one_copy_one_graph_one_copy(void **state)
+{
+	static const char step[] = "CtxPushCurrent\nMemcpyHtoDAsync\nGraphLaunch\nMemcpyDtoHAsync\nEventRecord\n"
+		"EventSynchronize\nCtxPopCurrent\n";
+	char *log, seen[4096];
+	size_t n;
+	int32_t token = 5;
+	int slot, made, before;
+	AtlasEvent events[4];
+	Rig r;
+	(void)state;
+	rig_open(&r, "llama", 0);
+	before = r.fake.n_allocations;
+	for (int i = 0; i < 3; i++) { /* acquire, prefill, decode: the same calls */
+		r.fake.log = open_memstream(&log, &n);
+		assert_int_equal(i == 0 ? atlas_start(r.session, &token, 1, NULL, 2, &slot)
+			: atlas_step(r.session, events, 4, &made), ATLAS_OK);
+		fclose(r.fake.log);
+		r.fake.log = NULL;
+		summarise(log, seen, sizeof seen);
+		assert_string_equal(seen, step);
+		free(log);
+	}
+	assert_int_equal(r.fake.n_allocations, before);
+	rig_close(&r);
+}
+
+static void loading_asks_for_what_the_plan_says(void **state)
+{
+	char *log, seen[4096], want[4096], line[128];
+	size_t n;
+	Rig r;
+	(void)state;
+	rig_plan(&r, "llama", 0);
+	r.fake.log = open_memstream(&log, &n);
+	assert_int_equal(open_fake(&r), ATLAS_OK);
+	fclose(r.fake.log);
+	r.fake.log = NULL;
+	const TargetPlan *t = r.plan->artifact.targets;
+	for (int a = 0; a < ARENA_COUNT; a++) { /* one allocation an arena, of exactly its size */
+		snprintf(line, sizeof line, "MemAlloc %lld\n", (long long)t->arena_bytes[a]);
+		assert_non_null(strstr(log, line));
+	}
+	summarise(log, seen, sizeof seen);
+	int at = snprintf(want, sizeof want, "Init\nDriverGetVersion\nDeviceGetCount\nDeviceGet\nDeviceGetName\n"
+		"DeviceGetAttribute x3\nDevicePrimaryCtxRetain\nCtxPushCurrent\nStreamCreate\nEventCreate x3\n"
+		"MemGetInfo\nMemAlloc x4\nMemHostAlloc x3\nMemsetD8Async x2\n");
+	assert_memory_equal(seen, want, (size_t)at);
+	at = 0;
+	for (int p = 0; p < t->n_phases; p++) /* an acquire phase has one launch: not counted */
+		at += snprintf(want + at, sizeof want - (size_t)at, t->phases[p].n_launches > 1
+			? "GraphCreate\nGraphAddKernelNode x%d\nGraphInstantiate\nGraphUpload\nGraphDestroy\n"
+			: "GraphCreate\nGraphAddKernelNode\nGraphInstantiate\nGraphUpload\nGraphDestroy\n",
+			t->phases[p].n_launches);
+	assert_non_null(strstr(seen, want));
+	free(log);
+	rig_close(&r);
+}
+
+static void unfit_machines_are_refused(void **state)
+{
+	Rig r;
+	(void)state;
+	rig_plan(&r, "llama", 0);
+	r.fake.n_devices = 0;
+	assert_int_equal(open_fake(&r), ATLAS_NO_DEVICE);
+	assert_string_equal(r.error.text, "GPU 0: the driver shows 0");
+	r.fake.n_devices = 1;
+	r.fake.version = 12030;
+	assert_int_equal(open_fake(&r), ATLAS_DRIVER_OLD);
+	assert_string_equal(r.error.text, "the driver serves CUDA 12.3: 12.4 or later is needed");
+	r.fake.version = 13000;
+	r.fake.cc_major = 8;
+	assert_int_equal(open_fake(&r), ATLAS_ARCH);
+	assert_string_equal(r.error.text, "Fake GPU has compute capability 8.0: the plan is for sm_90a");
+	r.fake.cc_major = 9;
+	r.fake.memory_bytes = 1 << 16;
+	assert_int_equal(open_fake(&r), ATLAS_DEVICE_MEMORY);
+	assert_non_null(strstr(r.error.text, " MiB needed (weights "));
+	assert_non_null(strstr(r.error.text, ", 0.1 of 0.1 MiB free"));
+	r.fake.memory_bytes = (size_t)1 << 34;
+	r.fake.smem_optin = 16;
+	assert_int_equal(open_fake(&r), ATLAS_ARCH);
+	r.fake.smem_optin = 232448;
+	((Kernel *)r.plan->artifact.targets[0].kernels)[0].param_bytes += 8; /* the fake GPU reads it as well */
+	assert_int_equal(open_fake(&r), ATLAS_OK);
+	rig_close(&r);
+}
+
+/* The whole life of a session. True when everything succeeded. */
+static bool live(Rig *r, AtlasStatus *status)
+{
+	AtlasEvent events[4];
+	int32_t tokens[40];
+	Collected logits = {0}, layers = {0};
+	int slot, n;
+	fill_prompt(tokens, 40, 0);
+	*status = open_fake(r);
+	if (*status != ATLAS_OK) {
+		assert_true(r->error.text[0]);
+		return false;
+	}
+	*status = atlas_start(r->session, tokens, 40, NULL, 3, &slot);
+	for (int i = 0; i < 4 && *status == ATLAS_OK; i++)
+		*status = atlas_step(r->session, events, 4, &n);
+	if (*status == ATLAS_OK)
+		*status = atlas_score(r->session, tokens, 6, take_logits, &logits);
+	if (*status == ATLAS_OK)
+		*status = atlas_trace(r->session, tokens, 6, take_layer, &layers);
+	free(logits.at);
+	free(layers.at);
+	if (*status == ATLAS_OK)
+		return true;
+	assert_true(atlas_session_error(r->session)[0]); /* and it stays failed */
+	assert_int_equal(atlas_start(r->session, tokens, 40, NULL, 3, &slot), *status);
+	assert_int_equal(atlas_step(r->session, events, 4, &n), *status);
+	assert_int_equal(atlas_score(r->session, tokens, 6, take_logits, &logits), *status);
+	return false;
+}
+
+/* Call 1, 2, 3 ... of the whole life fails, as out of memory and as a fault: a clean status, nothing left behind. */
+static void every_call_may_fail(void **state)
+{
+	static const CuResult kinds[] = {CU_OUT_OF_MEMORY, 700};
+	int n_failed = 0;
+	Rig r;
+	(void)state;
+	rig_plan(&r, "llama", 0);
+	for (int kind = 0; kind < 2; kind++)
+		for (int at = 1;; at++) {
+			AtlasStatus status;
+			fake_driver_stop(&r.fake);
+			fake_driver_start(&r.fake, &r.driver);
+			fake_gpu_start(&r.gpu, &r.fake, &r.plan->artifact);
+			r.fake.execute = NULL; /* outputs are zeros */
+			r.fake.fail_at = at;
+			r.fake.fail_with = kinds[kind];
+			bool good = live(&r, &status);
+			atlas_session_close(r.session);
+			r.session = NULL;
+			assert_string_equal(r.fake.broken, "");
+			assert_int_equal(r.fake.live, 0);
+			assert_int_equal(r.fake.context_depth, 0);
+			if (r.fake.n_abandoned) /* only a context that cannot be entered may end with something in it */
+				assert_string_equal(r.fake.failed_call, "CtxPushCurrent");
+			if (!good)
+				assert_int_equal(status, kind ? ATLAS_DEVICE_FAULT : ATLAS_DEVICE_MEMORY);
+			n_failed += !good;
+			if (!r.fake.failed_call)
+				break; /* fewer calls than `at`: all were tried */
+		}
+	assert_true(n_failed > 200);
+	rig_close(&r);
+}
+
+static void nonsense_from_the_device_ends_the_session(void **state)
+{
+	int32_t token = 3;
+	int slot, n;
+	AtlasEvent events[4];
+	Rig r;
+	(void)state;
+	rig_open(&r, "llama", 0);
+	assert_int_equal(atlas_start(r.session, &token, 1, NULL, 9, &slot), ATLAS_OK);
+	assert_int_equal(atlas_step(r.session, events, 4, &n), ATLAS_OK);
+	assert_int_equal(n, 1);
+	r.gpu.spoils_tokens = true;
+	assert_int_equal(atlas_step(r.session, events, 4, &n), ATLAS_DEVICE_FAULT);
+	assert_int_equal(n, 0);
+	assert_non_null(strstr(atlas_session_error(r.session), "slot 0 was given token -1"));
+	r.gpu.spoils_tokens = false;
+	assert_int_equal(atlas_step(r.session, events, 4, &n), ATLAS_DEVICE_FAULT);
+	rig_close(&r);
+}
+
+/* Plans -------------------------------------------------------------------------------------------------------- */
+
+static void weights_by_reference(void **state)
+{
+	char folder[] = "/tmp/made_refs.XXXXXX", shard[64];
+	MadePlan m;
+	AtlasPlan *plan, *whole;
+	AtlasError error = {0};
+	AtlasPlanInfo info = {.struct_size = sizeof info};
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(shard, sizeof shard, "%s/model.safetensors", folder);
+	make_plan(&m, "llama");
+	write_made(&m, true);
+	assert_int_equal(atlas_plan_open(m.path, NULL, &whole, &error), ATLAS_OK);
+	write_made(&m, false);
+	assert_int_equal(atlas_plan_open(m.path, NULL, &plan, &error), ATLAS_ARGUMENT);
+	assert_null(plan);
+	assert_string_equal(error.text,
+		"weights_dir is not given: this plan refers to the files of its checkpoint");
+	AtlasPlanOptions o = {sizeof o, folder, 0};
+	assert_int_equal(atlas_plan_open(m.path, &o, &plan, &error), ATLAS_IO);
+	assert_string_equal(error.text, "model.safetensors: No such file or directory");
+	write_made_shard(&m, folder);
+	assert_int_equal(atlas_plan_open(m.path, &o, &plan, &error), ATLAS_OK);
+	assert_int_equal(atlas_plan_info(plan, &info), ATLAS_OK);
+	assert_true(info.weights_by_reference && info.vocab == 40 && info.slots == 4 && info.max_context == 128);
+	const Graph *g = &plan->artifact.graph;
+	for (int i = 0; i < g->n_weights; i++) /* the same bytes either way */
+		assert_memory_equal(plan->weights[i], whole->weights[i], (size_t)g->weights[i].bytes);
+	atlas_plan_close(plan);
+	atlas_plan_close(whole);
+	FILE *f = fopen(shard, "r+b");
+	fseek(f, 1000, SEEK_SET);
+	fputc('x', f);
+	fclose(f);
+	assert_int_equal(atlas_plan_open(m.path, &o, &plan, &error), ATLAS_INTEGRITY);
+	assert_non_null(strstr(error.text, " differs from the one that was compiled"));
+	assert_int_equal(truncate(shard, 1000), 0);
+	assert_int_equal(atlas_plan_open(m.path, &o, &plan, &error), ATLAS_INTEGRITY);
+	assert_non_null(strstr(error.text, ": too short for "));
+	unlink(shard);
+	rmdir(folder);
+	free_made(&m);
+}
+
+static void files_that_are_no_plans(void **state)
+{
+	char path[] = "/tmp/made_none.XXXXXX";
+	AtlasPlan *plan;
+	AtlasError error = {0};
+	(void)state;
+	assert_int_equal(atlas_plan_open("/nonexistent/plan.bin", NULL, &plan, &error), ATLAS_IO);
+	assert_string_equal(error.text, "/nonexistent/plan.bin: No such file or directory");
+	assert_int_equal(atlas_plan_open("/tmp", NULL, &plan, &error), ATLAS_IO);
+	assert_string_equal(error.text, "/tmp: not a regular file");
+	int fd = mkstemp(path);
+	assert_int_equal(atlas_plan_open(path, NULL, &plan, &error), ATLAS_NOT_A_PLAN);
+	assert_int_equal(write(fd, "0123456789", 10), 10);
+	close(fd);
+	assert_int_equal(atlas_plan_open(path, NULL, &plan, NULL), ATLAS_NOT_A_PLAN);
+	unlink(path);
+}
+
+static void statuses_have_words(void **state)
+{
+	(void)state;
+	for (int s = 0; s < ATLAS_STATUS_LAST; s++) {
+		assert_true(atlas_status_name((AtlasStatus)s)[0] && atlas_status_text((AtlasStatus)s)[0]);
+		bool is_error = s != ATLAS_OK && s != ATLAS_STOPPED;
+		assert_int_equal(atlas_status_exit_code((AtlasStatus)s) != 0, is_error);
+		assert_int_equal(atlas_status_advice((AtlasStatus)s)[0] != 0, is_error);
+	}
+	assert_string_equal(atlas_status_name(ATLAS_NO_SLOT), "NO_SLOT");
+	assert_int_equal(atlas_status_exit_code((AtlasStatus)99), 70);
+	assert_string_equal(atlas_status_text((AtlasStatus)-1), "unknown status");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(plan_means_what_its_graph_means),
+		cmocka_unit_test(answers_do_not_depend_on_company),
+		cmocka_unit_test(contexts_end_where_they_must),
+		cmocka_unit_test(slots_and_pages_are_counted),
+		cmocka_unit_test(sampling_is_checked),
+		cmocka_unit_test(seeds_decide),
+		cmocka_unit_test(steps_are_one_copy_one_graph_one_copy),
+		cmocka_unit_test(loading_asks_for_what_the_plan_says),
+		cmocka_unit_test(unfit_machines_are_refused),
+		cmocka_unit_test(every_call_may_fail),
+		cmocka_unit_test(nonsense_from_the_device_ends_the_session),
+		cmocka_unit_test(weights_by_reference),
+		cmocka_unit_test(files_that_are_no_plans),
+		cmocka_unit_test(statuses_have_words),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
