@@ -113,7 +113,7 @@ static int weight(Compile *c, const char *name, bool required, int n_dims, int64
 	w.bytes = t->bytes;
 	w.file = c->model.shards.at[t->shard].name;
 	w.file_offset = t->offset;
-	place.file = w.file;
+	place.file = c->model.shards.at[t->shard].path;
 	if (!is_float)
 		fail_at(&c->diags, A0603, place, "tensor %s has dtype %s: expected BF16, F16 or F32", name,
 			t->dtype_text);
@@ -223,45 +223,64 @@ void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *l
 
 /* Leftovers -------------------------------------------------------------------------------- */
 
-/* pattern with at most one '*' */
-static bool matches(const char *pattern, const char *name)
+/* The pattern that lets a tensor lie unused, or NULL. */
+static const NamePattern *ignored_by(const Compile *c, const char *name)
 {
-	const char *star = strchr(pattern, '*');
-	if (!star)
-		return strcmp(pattern, name) == 0;
-	size_t head = (size_t)(star - pattern), tail = strlen(star + 1), n = strlen(name);
-	return n >= head + tail && memcmp(pattern, name, head) == 0 && strcmp(star + 1, name + n - tail) == 0;
+	for (int i = 0; i < c->model.options.ignore_tensors.n; i++)
+		if (name_matches(c->model.options.ignore_tensors.at[i].text, name))
+			return &c->model.options.ignore_tensors.at[i];
+	return NULL;
 }
 
-static bool is_ignored(const Compile *c, const char *name)
+/* A head beside a tied embedding, as some writers leave it: a copy says nothing new, anything else contradicts
+ * config.json. */
+static void check_tied_head(Compile *c, const StTensor *head, Loc at)
 {
-	static const char *const never_used[] = {"*.rotary_emb.inv_freq"}; /* old files store what theta gives */
-	for (size_t i = 0; i < sizeof never_used / sizeof never_used[0]; i++)
-		if (matches(never_used[i], name))
-			return true;
-	for (int i = 0; i < c->model.options.ignore_tensors.n; i++)
-		if (matches(c->model.options.ignore_tensors.at[i].text, name))
-			return true;
-	return false;
+	const StTensor *embedding = NULL;
+	for (int i = 0; i < c->model.tensors.n && !embedding; i++)
+		if (c->model.tensors.at[i].used_by && name_matches("*embed_tokens.weight", c->model.tensors.at[i].name))
+			embedding = &c->model.tensors.at[i];
+	int line = c->model.config.at_tie.line;
+	const char *file = c->model.config.at_tie.file;
+	if (embedding && same_contents(c, head, embedding))
+		note_at(&c->diags, A0605, at, "lm_head.weight is equal to %s and tie_word_embeddings = true (%s:%d): not read",
+			embedding->name, file, line);
+	else
+		fail_at(&c->diags, A0604, at, "lm_head.weight differs from %s, but tie_word_embeddings = true (%s:%d) "
+			"makes that the head; list it under [weights] ignore to drop it",
+			embedding ? embedding->name : "the embedding", file, line);
 }
 
 static void check_all_used(Compile *c)
 {
+	const StTensor *first = NULL; /* ignored */
+	Loc first_at = {0};
+	int n_ignored = 0;
 	for (int i = 0; i < c->model.tensors.n; i++) {
 		const StTensor *t = &c->model.tensors.at[i];
-		Loc at = {c->model.shards.at[t->shard].name, 0, 0};
-		if (t->used_by || is_ignored(c, t->name))
+		Loc at = {c->model.shards.at[t->shard].path, 0, 0};
+		if (t->used_by)
 			continue;
+		const NamePattern *pattern = ignored_by(c, t->name);
+		if (pattern) {
+			if (!n_ignored++) {
+				first = t;
+				first_at = pattern->at;
+			}
+			continue;
+		}
 		if (c->model.config.tie_embeddings && strcmp(t->name, "lm_head.weight") == 0)
-			fail_at(&c->diags, A0604, at,
-				"tensor lm_head.weight stands beside tie_word_embeddings = true (%s:%d): "
-				"the embedding is the head; list it under [weights] ignore to drop it",
-				c->model.config.at_tie.file, c->model.config.at_tie.line);
+			check_tied_head(c, t, at);
 		else
 			fail_at(&c->diags, A0604, at,
 				"tensor %s %s is not used by %s: list it under [weights] ignore if that is meant",
 				t->name, shape_text(c, t->n_dims, t->shape), c->graph.family);
 	}
+	if (n_ignored > 1)
+		note_at(&c->diags, A0605, first_at, "weights.ignore: %s and %d other tensors are not read", first->name,
+			n_ignored - 1);
+	else if (n_ignored)
+		note_at(&c->diags, A0605, first_at, "weights.ignore: %s is not read", first->name);
 }
 
 static void set_stop_tokens(Compile *c)

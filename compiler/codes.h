@@ -52,6 +52,7 @@ CODE(A0601, EXIT_BAD_INPUT, "The model family needs a tensor that the checkpoint
 CODE(A0602, EXIT_BAD_INPUT, "A tensor's shape contradicts config.json.")
 CODE(A0603, EXIT_BAD_INPUT, "A tensor's dtype is not one this version computes with.")
 CODE(A0604, EXIT_BAD_INPUT, "The checkpoint holds a tensor that no operation reads; nothing is dropped silently.")
+CODE(A0605, EXIT_BAD_INPUT, "A tensor that nothing needs is not read: a copy of another, or one of weights.ignore.")
 /* A09xx kernel templates and NVRTC */
 CODE(A0901, EXIT_BAD_INPUT, "A kernel template is not valid CUDA C++.")
 CODE(A0902, EXIT_REFUSED, "A kernel template lacks a part of its contract.")

@@ -10,7 +10,7 @@ enum { MAX_JOBS = 256 };
 
 typedef enum Flag {
 	F_OUTPUT, F_MODEL, F_TARGET, F_WEIGHTS, F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET,
-	F_OPS, F_VERSION, F_HELP, N_FLAGS
+	F_OPS, F_KEYS, F_VERSION, F_HELP, N_FLAGS
 } Flag;
 
 static const struct { const char *name; char letter; const char *argument, *help; } flags[N_FLAGS] = {
@@ -27,6 +27,7 @@ static const struct { const char *name; char letter; const char *argument, *help
 	[F_TIMINGS] = {"--timings", 0, NULL, "time of every pass on stderr"},
 	[F_QUIET] = {"--quiet", 'q', NULL, "diagnostics only"},
 	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
+	[F_KEYS] = {"--help-model", 0, NULL, "print every key of MODEL.toml with its range and meaning"},
 	[F_VERSION] = {"--version", 'V', NULL, "print the version"},
 	[F_HELP] = {"--help", 'h', NULL, "print this"},
 };
@@ -116,6 +117,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_TIMINGS: cmd->timings = true; break;
 	case F_QUIET: cmd->quiet = true; break;
 	case F_OPS: *command = COMMAND_OPS; break;
+	case F_KEYS: *command = COMMAND_KEYS; break;
 	case F_VERSION: *command = COMMAND_VERSION; break;
 	case F_HELP: *command = COMMAND_HELP; break;
 	case N_FLAGS: break;

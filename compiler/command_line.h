@@ -4,7 +4,7 @@
 
 #include "compiler/ir.h"
 
-typedef enum Command { COMMAND_COMPILE, COMMAND_KERNELS, COMMAND_OPS, COMMAND_HELP, COMMAND_VERSION,
+typedef enum Command { COMMAND_COMPILE, COMMAND_KERNELS, COMMAND_OPS, COMMAND_KEYS, COMMAND_HELP, COMMAND_VERSION,
 	COMMAND_WRONG /* diagnostics say why */ } Command;
 
 /* Fills Compile.cmd with every field resolved (targets, jobs, output). */

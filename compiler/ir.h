@@ -299,6 +299,8 @@ void check_lowered(Compile *c);
 void check_plan(Compile *c);
 void print_model(Compile *c, void *file);
 void print_option_table(void *file); /* every key of MODEL.toml with type, range and meaning */
+/* Same dtype, shape and bytes on disk. False as well after having recorded that a file cannot be read. */
+bool same_contents(Compile *c, const StTensor *a, const StTensor *b);
 bool name_matches(const char *pattern, const char *name); /* at most one '*' in pattern */
 void print_graph(Compile *c, void *file);
 void print_lowered(Compile *c, void *file);

@@ -270,6 +270,10 @@ int main(int argc, char **argv)
 		print_ops();
 		code = EXIT_OK;
 		break;
+	case COMMAND_KEYS:
+		print_option_table(stdout);
+		code = EXIT_OK;
+		break;
 	case COMMAND_KERNELS:
 		code = kernels_command(c.cmd.json);
 		break;

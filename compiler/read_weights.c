@@ -470,6 +470,35 @@ void read_weights(Compile *c)
 	}
 }
 
+static bool read_part(Compile *c, int fd, const StTensor *t, int64_t at, void *dst, size_t n)
+{
+	return input_pread(fd, dst, n, t->offset + at) || fail_at(&c->diags, A0102,
+		(Loc){c->model.shards.at[t->shard].path, 0, 0}, "%s cannot be read: %s", t->name,
+		errno ? strerror(errno) : "the file became shorter meanwhile");
+}
+
+bool same_contents(Compile *c, const StTensor *a, const StTensor *b)
+{
+	enum { PART_BYTES = 1 << 20 };
+	if (strcmp(a->dtype_text, b->dtype_text) != 0 || a->n_dims != b->n_dims || a->bytes != b->bytes ||
+			memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->n_dims) != 0)
+		return false;
+	int64_t unused;
+	int fd_a = input_open(&c->diags, c->model.shards.at[a->shard].path, false, &unused);
+	int fd_b = input_open(&c->diags, c->model.shards.at[b->shard].path, false, &unused);
+	char *x = arena_alloc(&c->scratch, PART_BYTES), *y = arena_alloc(&c->scratch, PART_BYTES);
+	bool same = fd_a >= 0 && fd_b >= 0;
+	for (int64_t at = 0; at < a->bytes && same; at += PART_BYTES) {
+		size_t n = (size_t)(a->bytes - at < PART_BYTES ? a->bytes - at : PART_BYTES);
+		same = read_part(c, fd_a, a, at, x, n) && read_part(c, fd_b, b, at, y, n) && memcmp(x, y, n) == 0;
+	}
+	if (fd_a >= 0)
+		close(fd_a);
+	if (fd_b >= 0)
+		close(fd_b);
+	return same;
+}
+
 #ifdef FUZZ
 /* The bytes of a whole file: prefix, header and data. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
