@@ -79,7 +79,7 @@ def atlas(build_dir: pathlib.Path) -> Command:
 
 
 @pytest.fixture(scope="session")
-def plan_of(atlasc: Command, tmp_path_factory: pytest.TempPathFactory):
+def plan_of(atlasc: Command, kernel_cache: pathlib.Path, tmp_path_factory: pytest.TempPathFactory):
     """plan_of("llama") compiles tests/fixtures/llama once a session and returns the plan's path; so does
     plan_of(folder) for a checkpoint elsewhere. Further words go to atlasc. Compiled kernels are shared."""
     folder = tmp_path_factory.mktemp("plans")
@@ -90,9 +90,10 @@ def plan_of(atlasc: Command, tmp_path_factory: pytest.TempPathFactory):
         if key not in made:
             source = pathlib.Path(checkpoint)
             source = source if source.is_absolute() else REPO / "tests" / "fixtures" / source
-            made[key] = folder / f"{source.name}-{len(made)}.bin"
-            run = atlasc(source, "-o", made[key], "--cache-dir", folder / "cache", *options, timeout=300)
+            plan = folder / f"{source.name}-{len(made)}.bin"
+            run = atlasc(source, "-o", plan, "--cache-dir", kernel_cache, *options, timeout=600)
             assert run.returncode == 0, run.stdout + run.stderr
+            made[key] = plan
         return made[key]
 
     return compiled

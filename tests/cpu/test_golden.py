@@ -39,12 +39,14 @@ def small_plan_of(repo, plan_of, tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
 
     def compiled(name):
-        family = {"qwen2": "qwen2", "qwen3": "qwen3", "mistral": "mistral"}.get(config(name)["model_type"], "llama")
-        family = next((f for f in ("qwen2", "qwen3") if config(name)["model_type"].startswith(f)), family)
+        c = config(name)
+        family = next((f for f in ("qwen2", "qwen3", "mistral") if c["model_type"].startswith(f)), "llama")
         text = (repo / "models" / family / "MODEL.toml").read_text()
-        text = re.sub(r"prefill = \[.*?\]", "prefill = [16]", re.sub(r"decode = \[.*?\]", "decode = [2]", text))
-        text = re.sub(r"slots = \d+", "slots = 2", text, count=1)
-        toml = folder / f"{family}.toml"
+        for key, value in {"prefill": "[16]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
+                           "max_context": min(c["max_position_embeddings"], 4096)}.items():
+            text, n = re.subn(rf"^{key} = (\[[^]]*\]|\S+)", f"{key} = {value}", text, flags=re.M)
+            assert n == 1, key
+        toml = folder / f"{name}.toml"
         toml.write_text(text)
         return plan_of(name, "--model", toml)
 
