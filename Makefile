@@ -9,10 +9,8 @@ MAKEFLAGS += -r $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc))
 BUILD ?= build
 VENV ?= build/venv
 PREFIX ?= /usr/local
-SANITIZE ?=
 
-# CUDA: a toolkit that has NVRTC 13, else the wheels that `make deps` unpacks. Only headers and NVRTC.
-# CUDA_HOME=none ignores an installed toolkit.
+# CUDA: a toolkit that has NVRTC 13, else (or with CUDA_HOME=none) the wheels that `make deps` unpacks.
 WHEELS := build/deps/cuda
 CUDA_HOME ?= /usr/local/cuda $(wildcard /usr/local/cuda-13*) \
 	$(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc)))
@@ -30,8 +28,7 @@ CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g $(WARN) -fPIC -ffp-contract=off -fstack-
 	$(if $(SANITIZE),-DARENA_MALLOC -fno-omit-frame-pointer -fno-sanitize-recover=all,-D_FORTIFY_SOURCE=2)
 CPPFLAGS := -I. -isystem $(CUDA_ROOT)/include -DATLAS_VERSION='"$(VERSION)"'
 LDFLAGS := -Wl,--as-needed -Wl,-z,relro,-z,now $(addprefix -fsanitize=,$(SANITIZE))
-TEXT_LIBS := -l:libpcre2-8.a -l:libutf8proc.a
-RUNTIME_LIBS := $(TEXT_LIBS) -l:libcrypto.a -lm -ldl -lpthread
+RUNTIME_LIBS := -l:libpcre2-8.a -l:libutf8proc.a -l:libcrypto.a -lm -ldl -lpthread
 COMPILER_LIBS := -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
 	-Wl,-rpath,'$$ORIGIN/../lib/atlasc:$(NVRTC_RPATH)'
 
@@ -45,11 +42,11 @@ RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) 
 	$(filter-out %/plan_write.o,$(ARTIFACTS))
 CLI := $(call obj,$(wildcard runtime/cli/*.c))
 KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c compiler/expr.c artifacts/tables.c))
-TEST_SRC := $(wildcard tests/unit/test_*.c) \
-	$(filter-out tests/unit/% tests/api/% tests/fuzz/% tests/gpu/%,$(wildcard tests/*/*.c))
+TEST_C := $(filter-out tests/gpu/% tests/fuzz/%,$(wildcard tests/*/*.c))
+TEST_SRC := $(if $(TEST_C),$(shell grep -l '^int main\>' $(TEST_C)))
 TESTS := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SRC))))
 GPU_TEST := $(if $(wildcard tests/gpu/*.c),$(BUILD)/tests-gpu/kernel_test)
-API_TESTS := $(patsubst tests/api/%.c,$(BUILD)/tests/%,$(wildcard tests/api/*.c))
+API_TEST := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/api_example.c))
 HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.c 2>/dev/null))
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so)
@@ -97,20 +94,19 @@ $(BUILD)/libatlas.so: $(RUNTIME) $(MAP)
 		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(RUNTIME) $(RUNTIME_LIBS)
 	@ln -sf libatlas.so $@.0
 
-# Tests: tests/unit/test_*.c and helper programs see everything but the mains; tests/api/*.c see libatlas alone.
-tests: all $(TESTS) $(API_TESTS) $(GPU_TEST)
+# A test file with a main is a program that sees all but the product's mains; the API example sees libatlas alone.
+tests: all $(TESTS) $(API_TEST) $(GPU_TEST)
 $(BUILD)/obj/tests.a: $(filter-out $(HAS_MAIN),$(COMPILER) $(ARTIFACTS) $(RUNTIME) $(CLI)) \
-		$(call obj,$(filter-out $(TEST_SRC),$(wildcard tests/unit/*.c)))
+		$(call obj,$(filter-out $(TEST_SRC),$(TEST_C)))
 	$(call q,ar)rm -f $@ && $(AR) qcsDTP $@ $(sort $^)
-$(TESTS): $$(call obj,$$(filter %/$$(@F).c,$(TEST_SRC))) $(BUILD)/obj/tests.a
-	@mkdir -p $(@D)
+$(TESTS): $$(call obj,$$(filter %/$$(@F).c,$(TEST_SRC))) $(BUILD)/obj/tests.a | $(BUILD)/tests
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS) -lcmocka
-$(BUILD)/tests-gpu/kernel_test: $(call obj,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests.a
-	@mkdir -p $(@D)
+$(GPU_TEST): $(call obj,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests.a | $(BUILD)/tests-gpu
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
-$(API_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/api/%.o $(BUILD)/libatlas.a
-	@mkdir -p $(@D)
+$(API_TEST): $(BUILD)/obj/tests/api_example.o $(BUILD)/libatlas.a | $(BUILD)/tests
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ -lm -ldl -lpthread
+$(BUILD)/tests $(BUILD)/tests-gpu:
+	@mkdir -p $@
 
 deps:
 	@$(DEPS) install build test
@@ -146,7 +142,7 @@ install: all
 flags:
 	@echo $(CPPFLAGS) -isystem $(LLVM)/include $(CFLAGS)
 clean:
-	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen
+	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests* $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen
 help:
 	@echo 'targets: all deps demo test check golden asan test-asan lines install clean'
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'

@@ -93,13 +93,6 @@ def test_pytest_failure_and_error(tree, text, says):
     assert says in output
 
 
-def test_api_program_gets_its_arguments(tree):
-    run = tree({"tests/api/use.c": "/* run: $BUILD/demo/plan.bin 3 */\n"},
-               {"build/tests/use": '[ "$*" = "build/demo/plan.bin 3" ]'})
-    code, output = run("--only", "api")
-    assert (code, last(output)) == (0, "1 passed, 0 failed"), output
-
-
 def test_golden_compares_output_order_and_exit_code(tree):
     run = tree({"tests/golden/a/cmd": "$ATLASC x $T/plan\n", "tests/golden/a/expected":
                 "$ATLASC: $T/plan\nexit 3\n"}, {"build/atlasc": 'echo "$0: $2" >&2; exit 3'})
