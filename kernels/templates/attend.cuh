@@ -1,9 +1,18 @@
 // attend.cuh - softmax(q k^T) v of 16 rows of q, a run of keys at a time, with a running maximum (warp level).
 //
-// Scores live in the log2 domain: s = SCALE * log2(e) * q.k, so that every exponential is one exp2. Row g of the
-// fragment's 16 has index 0 in the pairs below, row g + 8 has index 1 (see mma.cuh).
+// Maxima live in the log2 domain: m = SCALE * log2(e) * q.k (SCALE is positive), so that a probability is one fused
+// multiply-add and one exp2 away from its product. Row g of the fragment's 16 has index 0 in the pairs below, row
+// g + 8 has index 1 (see mma.cuh).
 #pragma once
 #include "mma.cuh"
+
+// thread level: 2^x to 2 units in the last place, results below 2^-126 are 0
+__device__ __forceinline__ float exp2_fast(float x)
+{
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
 
 template <int HDIM_> struct Attention {
 	static_assert(HDIM_ % 16 == 0 && HDIM_ <= 256, "a head is a whole number of mma steps and fits the registers");
@@ -56,39 +65,42 @@ __device__ __forceinline__ void attention_step(Attention<HDIM_> &s, u32 q_tile, 
 			mma(p[2 * j + 1], q_now, b[2], b[3]);
 		}
 	}
-	const int column = p0 + threadIdx.x % 4 * 2;
-	float top[2] = { s.m[0], s.m[1] };
+	if (masked) {
+		const int column = p0 + threadIdx.x % 4 * 2;
 #pragma unroll
-	for (int j = 0; j < KEYS_ / 8; j++)
+		for (int j = 0; j < KEYS_ / 8; j++)
 #pragma unroll
-		for (int i = 0; i < 4; i++) {
-			p[j][i] *= scale_log2;
-			if (masked && column + j * 8 + i % 2 > last[i / 2])
-				p[j][i] = minus_infinity();
-			top[i / 2] = fmaxf(top[i / 2], p[j][i]);
-		}
-	float base[2];
+			for (int i = 0; i < 4; i++)
+				if (column + j * 8 + i % 2 > last[i / 2])
+					p[j][i] = minus_infinity();
+	}
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
-		top[i] = fmaxf(top[i], __shfl_xor_sync(~0u, top[i], 1));
-		top[i] = fmaxf(top[i], __shfl_xor_sync(~0u, top[i], 2));
-		base[i] = top[i] == minus_infinity() ? 0.0f : top[i]; // nothing seen yet: -inf - 0, not -inf - -inf
-		const float shrink = exp2f(s.m[i] - base[i]);
-		s.m[i] = top[i];
-		s.l[i] *= shrink;
+		float top = p[0][2 * i];
+#pragma unroll
+		for (int j = 0; j < KEYS_ / 8; j++)
+			top = fmaxf(top, fmaxf(p[j][2 * i], p[j][2 * i + 1]));
+		top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+		top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+		top = fmaxf(top * scale_log2, s.m[i]);
+		const float base = top == minus_infinity() ? 0.0f : top; // nothing seen yet: -inf - 0, not -inf - -inf
+		const float shrink = exp2_fast(s.m[i] - base);
+		s.m[i] = top;
+		float sum = 0.0f;
+#pragma unroll
+		for (int j = 0; j < KEYS_ / 8; j++)
+#pragma unroll
+			for (int e = 2 * i; e < 2 * i + 2; e++) {
+				p[j][e] = exp2_fast(fmaf(p[j][e], scale_log2, -base));
+				sum += p[j][e];
+			}
+		s.l[i] = fmaf(s.l[i], shrink, sum);
 #pragma unroll
 		for (int d = 0; d < HDIM_ / 8; d++) {
 			s.o[d][2 * i] *= shrink;
 			s.o[d][2 * i + 1] *= shrink;
 		}
 	}
-#pragma unroll
-	for (int j = 0; j < KEYS_ / 8; j++)
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
-			p[j][i] = exp2f(p[j][i] - base[i / 2]);
-			s.l[i / 2] += p[j][i];
-		}
 #pragma unroll
 	for (int j = 0; j < KEYS_ / 16; j++) {
 		const u32 a[4] = { pack_bf16(p[2 * j][0], p[2 * j][1]), pack_bf16(p[2 * j][2], p[2 * j][3]),

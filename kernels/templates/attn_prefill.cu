@@ -3,7 +3,8 @@
 // numerics  scores and sums in f32, probabilities rounded to bf16 for the second product, as the tensor cores take
 //           them; one rounding at the end. Same bits every run; a row's bits depend on its own history alone
 // measured  tests/gpu/results: TFLOP/s at real shapes
-// why       a tile is 64 (row, head) pairs of one kv head: keys and values are read once for the whole group, and a
+// bytes     READS has every tile read half of a full context, FLOPS every row see all of it
+// why       a tile is PAIRS (row, head) pairs of one kv head: keys and values are read once for the whole group, and a
 //           segment of a few rows still fills the tensor cores. Any group size serves. Late tiles see more keys, so
 //           they start first
 #include "contract.cuh"
@@ -24,12 +25,14 @@ ATTR_INT(NKV, 8)
 ATTR_INT(PAGE, 16)
 ATTR_FLOAT(SCALE, 0.125f)
 TUNE(KEYS, 64, 32)
+TUNE(PAIRS, 64, 128)
 REQUIRE(HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0 && NKV <= 65535)
-GRID(ceil_div(ROWS * (NH / NKV), 64) + SEGS, NKV, 1)
-BLOCK(128)
-SMEM((64 + 4 * KEYS) * (HDIM * 2 + 16))
-READS(ROWS * NH * HDIM * 2 + MAX_PAGES * PAGE * NKV * HDIM * 4)
+REQUIRE(PAIRS == 64 || ROWS * (NH / NKV) >= 128)
+GRID(ceil_div(ROWS * (NH / NKV), PAIRS) + SEGS, NKV, 1)
+BLOCK(2 * PAIRS)
+SMEM((PAIRS + 4 * KEYS) * (HDIM * 2 + 16))
+READS(ROWS * NH * HDIM * 2 + ceil_div(ROWS * (NH / NKV), PAIRS) * MAX_PAGES * PAGE * NKV * HDIM * 2)
 WRITES(ROWS * NH * HDIM * 2)
 FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
 struct Args {
@@ -45,19 +48,19 @@ struct Args {
 
 static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
 
-constexpr int GROUP = NH / NKV;
+constexpr int GROUP = NH / NKV, THREADS = 2 * PAIRS;
 
-extern "C" __global__ void __launch_bounds__(128) attn_prefill(const Args a)
+extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 {
-	DYNAMIC_SMEM(tiles); // q [64], then two stages of K [KEYS], V [KEYS]
+	DYNAMIC_SMEM(tiles); // q [PAIRS], then two stages of K [KEYS], V [KEYS]
 	constexpr int stride = tile_stride(HDIM), stage_bytes = 2 * KEYS * stride;
 	constexpr float scale_log2 = float(SCALE) * 1.4426950408889634f;
 
-	// which segment, and which 64 pairs of it
+	// which segment, and which PAIRS pairs of it
 	int tile = int(gridDim.x) - 1 - int(blockIdx.x), first = 0, pairs = 0;
 	const int n_segs = min(a.step[2], SEGS);
 	for (int s = 0; s < n_segs && !pairs; s++) {
-		const int n = a.seg[s * 4 + 1] * GROUP, n_tiles = ceil_div(n, 64);
+		const int n = a.seg[s * 4 + 1] * GROUP, n_tiles = ceil_div(n, PAIRS);
 		if (tile < n_tiles) {
 			first = a.seg[s * 4];
 			pairs = n;
@@ -67,25 +70,25 @@ extern "C" __global__ void __launch_bounds__(128) attn_prefill(const Args a)
 	}
 	if (!pairs)
 		return;
-	const int slot = a.row_slot[first], kv_head = blockIdx.y, pair0 = tile * 64;
+	const int slot = a.row_slot[first], kv_head = blockIdx.y, pair0 = tile * PAIRS;
 	if (slot < 0)
 		return;
 	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
 	const i32 *table = a.page_table + i64(slot) * MAX_PAGES;
 
 	// q tile: pair i is row first + i / GROUP, head kv_head * GROUP + i % GROUP
-	const u32 q_tile = shared_address(tiles), ring = q_tile + 64 * stride;
-	for (int i = threadIdx.x; i < 64 * (HDIM / 8); i += 128) {
+	const u32 q_tile = shared_address(tiles), ring = q_tile + PAIRS * stride;
+	for (int i = threadIdx.x; i < PAIRS * (HDIM / 8); i += THREADS) {
 		const int pair = pair0 + i / (HDIM / 8), piece = i % (HDIM / 8);
 		const bool inside = pair < pairs;
 		const i64 row = first + (inside ? pair / GROUP : 0), head = kv_head * GROUP + (inside ? pair % GROUP : 0);
 		copy_async(q_tile + i / (HDIM / 8) * stride + piece * 16, a.q + (row * NH + head) * HDIM + piece * 8, inside);
 	}
-	const int last_pair = min(pair0 + 64, pairs) - 1;
+	const int last_pair = min(pair0 + PAIRS, pairs) - 1;
 	const int end = a.row_pos[first + last_pair / GROUP] + 1, steps = ceil_div(end, KEYS);
 	auto fill = [&](int step) {
 		if (step < steps)
-			fill_keys_values<128, KEYS, HDIM, NKV, PAGE>(
+			fill_keys_values<THREADS, KEYS, HDIM, NKV, PAGE>(
 				ring + step % 2 * stage_bytes, a.kv, table, kv_head, step * KEYS, end);
 		copy_commit();
 	};
@@ -104,15 +107,14 @@ extern "C" __global__ void __launch_bounds__(128) attn_prefill(const Args a)
 
 	Attention<HDIM> state;
 	for (int step = 0; step < steps; step++) {
+		copy_wait<0>();
+		__syncthreads(); // this stage has arrived for all, and nobody reads the other any more
 		fill(step + 1);
-		copy_wait<1>();
-		__syncthreads();
 		if (step == 0)
 			attention_start(state, q_tile, warp * 16);
 		const u32 k = ring + step % 2 * stage_bytes;
 		attention_step<KEYS>(state, q_tile, warp * 16, k, k + KEYS * stride, step * KEYS, last,
 			step * KEYS + KEYS - 1 > all_see, scale_log2);
-		__syncthreads();
 	}
 	attention_finish(state);
 #pragma unroll

@@ -90,17 +90,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attn_split(const Args a
 	Attention<HDIM> state;
 	const int last[2] = { end - 1, end - 1 };
 	for (int step = 0; step < steps; step++) {
+		copy_wait<0>();
+		__syncthreads(); // this stage has arrived for all, and nobody reads the other any more
 		fill(step + 1);
-		copy_wait<1>();
-		__syncthreads();
 		if (step == 0)
 			attention_start(state, q_tile, 0);
 		const u32 k = ring + step % 2 * stage_bytes + warp * 16 * stride;
 		const int p0 = begin + step * KEYS + warp * 16;
 		attention_step<16>(state, q_tile, 0, k, k + KEYS * stride, p0, last, p0 + 15 >= end, scale_log2);
-		__syncthreads();
 	}
 	attention_finish(state);
+	__syncthreads();
 
 	// the warps' sums become one: each warp's 16 x HDIM into the ring, which nobody reads any more
 	float *const sums = reinterpret_cast<float *>(reinterpret_cast<char *>(tiles) + 16 * stride);
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attn_split(const Args a
 			m = fmaxf(m, warp_ml[w][h][0]);
 #pragma unroll
 		for (int w = 0; w < N_WARPS; w++) {
-			const float weight = exp2f(warp_ml[w][h][0] - m);
+			const float weight = exp2_fast(warp_ml[w][h][0] - m);
 			l = fmaf(warp_ml[w][h][1], weight, l);
 			sum = fmaf(sums[(w * 16 + h) * HDIM + d], weight, sum);
 		}

@@ -3,6 +3,7 @@
 // numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; not rounded. Same bits every run; an
 //           out's bits do not depend on the others
 // measured  tests/gpu/results: TFLOP/s at real shapes
+// bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       rows are gathered as the x tile is filled, so no copy of them is made
 #include "contract.cuh"
 #include "gemm.cuh"
@@ -19,15 +20,15 @@ ATTR_INT(NORM_ONE, 0)
 DTYPES(WT, bf16, f16, f32)
 DTYPES(NT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
-TUNE(BN, 64, 128)
+TUNE(BN, 64, 128, 256)
 TUNE(STAGES, 3, 4)
 REQUIRE(K % 8 == 0)
 REQUIRE(OUTS >= 9)
 REQUIRE(BM == 16 || OUTS > BM / 2)
 GRID(ceil_div(OUTS, BM), ceil_div(V, BN), 1)
-BLOCK(32 * (BM / min(BM, 32)) * (BN / (BM >= 64 ? 64 : 32)))
+BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 SMEM(STAGES * ((BM + BN) * 144 + 256))
-READS(V * K * WT_BYTES + K * NT_BYTES + OUTS * (K * 2 + 4))
+READS(ceil_div(OUTS, BM) * V * K * WT_BYTES + K * NT_BYTES + ceil_div(V, BN) * OUTS * K * 2)
 WRITES(OUTS * V * 4)
 FLOPS(2 * OUTS * V * K)
 struct Args {
@@ -51,13 +52,18 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm
 		rows[i] = o0 + i < OUTS ? a.out_row[o0 + i] : -1;
 	__syncthreads();
 	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
-	gemm<BM, BN, STAGES, K, true, NORM_ONE != 0>(
+	gemm<BM, BN, STAGES, K, true, NORM_ONE != 0, WT>(
 		ring,
 		[&](int r) {
 			const int t = rows[r];
-			return t >= 0 && t < ROWS ? a.x + i64(t) * K : nullptr;
+			const bool exists = t >= 0 && t < ROWS;
+			return Row<bf16> { a.x + (exists ? i64(t) * K : 0), exists };
 		},
-		a.x, [&](int r) { return v0 + r < V ? a.w + i64(v0 + r) * K : nullptr; }, a.w, a.norm, float(EPS), acc, scale);
+		[&](int r) {
+			const bool exists = V % BN == 0 || v0 + r < V;
+			return Row<WT> { a.w + (exists ? i64(v0 + r) * K : 0), exists };
+		},
+		a.norm, float(EPS), acc, scale);
 	gemm_each<BM, BN, STAGES>(acc, scale, [&](int r, int c, float lo, float hi, float s) {
 		const int o = o0 + r, v = v0 + c;
 		if (o >= OUTS || v >= V)

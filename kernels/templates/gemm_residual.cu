@@ -3,6 +3,7 @@
 // numerics  bf16 products accumulated in f32 in ascending k; one rounding. Same bits every run; a row's bits do not
 //           depend on the other rows
 // measured  tests/gpu/results: TFLOP/s at real shapes
+// bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       mma.sync serves sm_80 to sm_121 with one text; tiles of rows that the step does not use are never started
 #include "contract.cuh"
 #include "gemm.cuh"
@@ -17,15 +18,15 @@ FLAG(BIAS)
 DTYPES(WT, bf16, f16, f32)
 DTYPES(BT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
-TUNE(BN, 64, 128)
+TUNE(BN, 64, 128, 256)
 TUNE(STAGES, 3, 4)
 REQUIRE(K % 8 == 0)
 REQUIRE(ROWS >= 9)
 REQUIRE(BM == 16 || ROWS > BM / 2)
 GRID(ceil_div(ROWS, BM), ceil_div(N, BN), 1)
-BLOCK(32 * (BM / min(BM, 32)) * (BN / (BM >= 64 ? 64 : 32)))
+BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 SMEM(STAGES * ((BM + BN) * 144 + 256))
-READS(N * K * WT_BYTES + ROWS * (K + N) * 2 + BIAS * N * BT_BYTES)
+READS(ceil_div(ROWS, BM) * N * K * WT_BYTES + ceil_div(N, BN) * ROWS * K * 2 + ROWS * N * 2 + BIAS * N * BT_BYTES)
 WRITES(ROWS * N * 2)
 FLOPS(2 * ROWS * N * K)
 struct Args {
@@ -45,9 +46,16 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm
 	if (t0 >= a.step[0])
 		return;
 	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
-	gemm<BM, BN, STAGES, K, false, false>(
-		ring, [&](int r) { return t0 + r < ROWS ? a.x + i64(t0 + r) * K : nullptr; }, a.x,
-		[&](int r) { return n0 + r < N ? a.w + i64(n0 + r) * K : nullptr; }, a.w,
+	gemm<BM, BN, STAGES, K, false, false, WT>(
+		ring,
+		[&](int r) {
+			const bool exists = ROWS % BM == 0 || t0 + r < ROWS;
+			return Row<bf16> { a.x + (exists ? i64(t0 + r) * K : 0), exists };
+		},
+		[&](int r) {
+			const bool exists = N % BN == 0 || n0 + r < N;
+			return Row<WT> { a.w + (exists ? i64(n0 + r) * K : 0), exists };
+		},
 		static_cast<const bf16 *>(nullptr), 0.0f, acc, scale);
 	gemm_each<BM, BN, STAGES>(acc, scale, [&](int r, int c, float lo, float hi, float) {
 		const int t = t0 + r, n = n0 + c;

@@ -3,6 +3,7 @@
 // numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; norm, biases, silu and product in f32;
 //           one rounding. Same bits every run; a row's bits do not depend on the other rows
 // measured  tests/gpu/results: TFLOP/s at real shapes
+// bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       the w tile takes eight rows of gate, eight of up and so on: then both halves of an output stand in one
 //           thread's accumulators and no value crosses threads
 #include "contract.cuh"
@@ -22,15 +23,15 @@ DTYPES(WT, bf16, f16, f32)
 DTYPES(NT, bf16, f16, f32)
 DTYPES(BT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
-TUNE(BN, 64, 128)
+TUNE(BN, 64, 128, 256)
 TUNE(STAGES, 3, 4)
 REQUIRE(K % 8 == 0)
 REQUIRE(ROWS >= 9)
 REQUIRE(BM == 16 || ROWS > BM / 2)
 GRID(ceil_div(ROWS, BM), ceil_div(N, BN / 2), 1)
-BLOCK(32 * (BM / min(BM, 32)) * (BN / (BM >= 64 ? 64 : 32)))
+BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 SMEM(STAGES * ((BM + BN) * 144 + 256))
-READS(2 * N * K * WT_BYTES + K * NT_BYTES + ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
+READS(ceil_div(ROWS, BM) * 2 * N * K * WT_BYTES + K * NT_BYTES + ceil_div(N, BN / 2) * ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
 WRITES(ROWS * N * 2)
 FLOPS(4 * ROWS * N * K)
 struct Args {
@@ -52,13 +53,18 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm
 	if (t0 >= a.step[0])
 		return;
 	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
-	gemm<BM, BN, STAGES, K, true, NORM_ONE != 0>(
-		ring, [&](int r) { return t0 + r < ROWS ? a.x + i64(t0 + r) * K : nullptr; }, a.x,
+	gemm<BM, BN, STAGES, K, true, NORM_ONE != 0, WT>(
+		ring,
+		[&](int r) {
+			const bool exists = ROWS % BM == 0 || t0 + r < ROWS;
+			return Row<bf16> { a.x + (exists ? i64(t0 + r) * K : 0), exists };
+		},
 		[&](int r) {
 			const int n = n0 + r / 16 * 8 + r % 8;
-			return n < N ? (r / 8 % 2 ? a.up : a.gate) + i64(n) * K : nullptr;
+			const bool exists = N % (BN / 2) == 0 || n < N;
+			return Row<WT> { (r / 8 % 2 ? a.up : a.gate) + (exists ? i64(n) * K : 0), exists };
 		},
-		a.gate, a.norm, float(EPS), acc, scale);
+		a.norm, float(EPS), acc, scale);
 
 	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 	const int m0 = t0 + warp % T::warps_m * T::warp_m, c0 = n0 + warp / T::warps_m * (T::warp_n / 2);

@@ -35,17 +35,20 @@ __device__ __forceinline__ void store_shared(u32 to, uint4 v)
 		: "memory");
 }
 
+// Loads of fragments are volatile, so they stay behind the barrier that announces their tile; products are not, so
+// the compiler may spread them.
+
 // Four 8x8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 address)
 {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-		: "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+		: "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address));
 }
 
 __device__ __forceinline__ void load_matrices_transposed(u32 (&r)[4], u32 address)
 {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-		: "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+		: "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address));
 }
 
 // a: rows row0..row0+15, columns col0..col0+15 of a tile
@@ -72,7 +75,7 @@ __device__ __forceinline__ void load_b_transposed(u32 (&b)[4], u32 tile, int str
 
 __device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1)
 {
-	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
 		"{%0, %1, %2, %3};"
 		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -40,7 +40,7 @@ static const Shape shapes[] = {
 	{"gemm_swiglu", "8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
 	{"gemm_logits", "1B head x16", "ROWS=16 OUTS=16 K=2048 V=128256 NORM_ONE=0"},
 	{"attn_split", "1B 8k", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8"},
-	{"attn_split", "8B 8k x4", "ROWS=4 SLOTS=4 MAX_PAGES=512 PAGE=16 HDIM=128 NH=32 NKV=8"},
+	{"attn_split", "8B 8k x4", "ROWS=4 SLOTS=4 MAX_PAGES=512 PAGES=2050 PAGE=16 HDIM=128 NH=32 NKV=8"},
 	{"attn_prefill", "1B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=64 NH=32 NKV=8"},
 	{"attn_prefill", "8B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=128 NH=32 NKV=8"},
 };

@@ -1,0 +1,67 @@
+#!/bin/bash
+# Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
+#
+#   tests/gpu/run.sh [-c COMMIT] [-o DIR] [kernels] [sanitizer] [bench]
+#
+#   kernels    every template against the reference device, 40 trials each
+#   sanitizer  compute-sanitizer memcheck and racecheck on small trials
+#   bench      kernels at shapes of real models against the read and mma rates of the same run
+#
+# DIR defaults to build/gpu-results. The build needs build/tests-gpu/kernel_test only. NVRTC is taken from where
+# the build found it, else from an installed toolkit or a Python package that brings it.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 5
+commit=unknown
+out=build/gpu-results
+while getopts c:o: option; do
+	case $option in
+	c) commit=$OPTARG ;;
+	o) out=$OPTARG ;;
+	*) exit 2 ;;
+	esac
+done
+shift $((OPTIND - 1))
+[ $# -gt 0 ] || set -- kernels sanitizer bench
+test=build/tests-gpu/kernel_test
+mkdir -p "$out"
+
+if ldd $test | grep -q 'libnvrtc.*not found'; then
+	nvrtc=$(find /usr/local/cuda*/ /usr/lib /opt "$HOME" -name 'libnvrtc.so.13*' 2>/dev/null | head -n 1)
+	[ -n "$nvrtc" ] || { echo "run.sh: no libnvrtc.so.13 on this machine" >&2; exit 5; }
+	export LD_LIBRARY_PATH=${nvrtc%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+card=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)
+jobs=$(nproc)
+[ "$jobs" -le 16 ] || jobs=16
+failed=0
+
+part() { # name command...
+	local name=$1 rc
+	shift
+	{
+		echo "card, driver: $card"
+		echo "commit: $commit"
+		echo "command: $*"
+		"$@" 2>&1
+		rc=$?
+		echo "exit code: $rc"
+	} >"$out/$name.txt"
+	[ "$rc" -eq 0 ] || failed=1
+	echo "== $name"
+	tail -n 60 "$out/$name.txt"
+}
+
+for what in "$@"; do
+	case $what in
+	kernels) part kernels $test --cases 40 --jobs "$jobs" ;;
+	sanitizer)
+		for tool in memcheck racecheck; do
+			part $tool compute-sanitizer --tool $tool --error-exitcode 1 --print-limit 20 \
+				$test --small --cases 3 --jobs "$jobs"
+		done
+		;;
+	bench) part bench $test --bench --jobs "$jobs" ;;
+	*) echo "run.sh: no part $what" >&2; exit 2 ;;
+	esac
+done
+exit $failed
