@@ -481,7 +481,7 @@ static void check_field(Check *c, int index)
 		else
 			flag->is_used = true;
 	}
-	if (!f->is_used)
+	if (!f->is_used && c->raw->kernels.n)
 		fail_at(d, A0905, f->at, "argument %s is never used in the code", f->name);
 	int operand = c->has_op ? op_operand(c->k.op, f->name) : -1;
 	if (operand >= 0)
@@ -546,7 +546,7 @@ static void check_used(Check *c)
 		else if (n->kind == NAME_DTYPE && !n->is_used)
 			fail_at(d, A0905, n->at, "dtype variable %s belongs to no argument", n->name);
 		else if ((n->kind == NAME_ATTR_INT || n->kind == NAME_ATTR_FLOAT || n->kind == NAME_TUNE) && !n->is_used &&
-			!in_code)
+			!in_code && c->raw->kernels.n)
 			fail_at(d, A0905, n->at, "%s %s is never used", name_kinds[n->kind], n->name);
 	}
 	char item[MAX_TEXT];

@@ -27,7 +27,7 @@ typedef struct RawField { /* a member of struct Args */
 	Clause clause;    /* word NULL = declared without a contract word */
 	bool is_pointer;
 	int offset;       /* bytes */
-	bool is_used;     /* some function's code mentions it */
+	bool is_used;     /* the kernel's code, or a function that it may call, mentions it */
 	Loc at;
 } RawField;
 
@@ -47,7 +47,7 @@ typedef struct RawTemplate {
 	int args_bytes;
 	VEC(RawField) fields;
 	VEC(RawKernel) kernels;
-	Names used_names; /* of constants, variables and functions mentioned in code */
+	Names used_names;             /* every name in code that the kernel may reach */
 	VEC(int) sources;             /* indices in Gen.sources: the file itself, then what it includes, by name */
 } RawTemplate;
 

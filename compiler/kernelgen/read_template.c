@@ -7,6 +7,9 @@
  * After an error libclang goes on with types it made up, so any error ends the reading of this file. Locations
  * are expansion locations: where the contract word stands, not where its macro was defined. The walk relies on
  * attributes and names only: versions differ in the order of attributes and in the kind of `extern "C"`.
+ *
+ * Templates of one family share their code in an include, so "the kernel uses this argument" must not be
+ * answered by another kernel's function. Hence only functions that this kernel may call count.
  */
 #include "compiler/kernelgen/kernelgen.h"
 
@@ -14,12 +17,19 @@
 #include <stdio.h>
 #include <string.h>
 
+typedef struct Function { /* one with a body */
+	const char *name;
+	Names mentions; /* every name in its body: what it may call and use */
+	Names members;  /* those that are members of struct Args, evaluated */
+	bool is_reached; /* from the kernel */
+} Function;
+
 typedef struct Walk {
 	Gen *g;
 	RawTemplate *raw;
 	CXTranslationUnit unit;
-	bool in_function;
-	Names members; /* fields mentioned in code; a template's code may stand before struct Args */
+	VEC(Function) functions;
+	int function; /* the one whose body is being read, -1 = outside of all */
 } Walk;
 
 static const char *keep(Gen *g, CXString s)
@@ -138,44 +148,82 @@ static void read_kernel(Walk *w, CXCursor c)
 
 /* Uses ------------------------------------------------------------------------------------------- */
 
+bool has_name(const Names *names, const char *name)
+{
+	for (int i = 0; i < names->n; i++)
+		if (strcmp(names->at[i], name) == 0)
+			return true;
+	return false;
+}
+
 static void use_name(Gen *g, Names *used, const char *name)
 {
 	if (!has_name(used, name))
 		*vec_push(&g->arena, used) = name;
 }
 
-/* In a function template `a.x` names no field yet: it is the last name of the expression's text. */
-static const char *member_text(Walk *w, CXCursor c)
+/* Adds the names in the text of a cursor; returns the last one. */
+static const char *use_tokens(Walk *w, CXCursor c, Names *used)
 {
-	CXToken *tokens;
-	unsigned n;
+	CXToken *tokens = NULL;
+	unsigned n = 0;
 	const char *last = "";
 	clang_tokenize(w->unit, clang_getCursorExtent(c), &tokens, &n);
 	for (unsigned i = 0; i < n; i++)
-		if (clang_getTokenKind(tokens[i]) == CXToken_Identifier)
+		if (clang_getTokenKind(tokens[i]) == CXToken_Identifier) {
 			last = keep(w->g, clang_getTokenSpelling(w->unit, tokens[i]));
+			use_name(w->g, used, last);
+		}
 	clang_disposeTokens(w->unit, tokens, n);
 	return last;
 }
 
+/* In a function template `a.x` refers to no field yet: the field is the last name of the expression. */
 static void use_member(Walk *w, CXCursor c)
 {
+	Function *f = &w->functions.at[w->function];
 	CXCursor field = clang_getCursorReferenced(c);
 	if (clang_Cursor_isNull(field)) {
-		use_name(w->g, &w->members, member_text(w, c));
+		use_name(w->g, &f->members, use_tokens(w, c, &f->mentions));
 		return;
 	}
 	CXCursor owner = clang_getCursorSemanticParent(field);
 	if (strcmp(keep(w->g, clang_getCursorSpelling(owner)), "Args") == 0)
-		use_name(w->g, &w->members, keep(w->g, clang_getCursorSpelling(field)));
+		use_name(w->g, &f->members, keep(w->g, clang_getCursorSpelling(field)));
 }
 
 /* `(void)a.x` and `sizeof a.x` silence compilers; they are no use. */
 static bool is_unevaluated(CXCursor c)
 {
 	enum CXCursorKind kind = clang_getCursorKind(c);
-	return kind == CXCursor_UnaryExpr ||
+	return kind == CXCursor_StaticAssert || kind == CXCursor_UnaryExpr ||
 		(kind == CXCursor_CStyleCastExpr && clang_getCursorType(c).kind == CXType_Void);
+}
+
+static bool is_function(enum CXCursorKind kind)
+{
+	return kind == CXCursor_FunctionDecl || kind == CXCursor_FunctionTemplate || kind == CXCursor_CXXMethod ||
+		kind == CXCursor_Constructor || kind == CXCursor_Destructor || kind == CXCursor_ConversionFunction;
+}
+
+/* An operator or destructor is called without being named. */
+static bool is_named(enum CXCursorKind kind, const char *name)
+{
+	return kind != CXCursor_Destructor && kind != CXCursor_ConversionFunction && strncmp(name, "operator", 8) != 0;
+}
+
+static void begin_function(Walk *w, CXCursor c)
+{
+	Function f = {.name = keep(w->g, clang_getCursorSpelling(c))};
+	bool is_kernel = has_annotation(w->g, c, "global");
+	f.is_reached = is_kernel || !is_named(clang_getCursorKind(c), f.name);
+	if (clang_getCursorKind(c) == CXCursor_Constructor) /* of a template: "Tile<BM>", called as Tile */
+		f.name = arena_strndup(&w->g->arena, f.name, strcspn(f.name, "<"));
+	use_tokens(w, c, &f.mentions);
+	if (is_kernel)
+		read_kernel(w, c);
+	w->function = w->functions.n;
+	*vec_push(&w->g->arena, &w->functions) = f;
 }
 
 static enum CXChildVisitResult visit(CXCursor c, CXCursor parent, CXClientData data)
@@ -183,30 +231,54 @@ static enum CXChildVisitResult visit(CXCursor c, CXCursor parent, CXClientData d
 	(void)parent;
 	Walk *w = data;
 	enum CXCursorKind kind = clang_getCursorKind(c);
-	if (kind == CXCursor_StaticAssert || (w->in_function && is_unevaluated(c)))
+	const int outer = w->function;
+	if (is_unevaluated(c))
 		return CXChildVisit_Continue;
-	if (kind == CXCursor_VarDecl && !w->in_function) {
+	if (outer >= 0) {
+		if (kind == CXCursor_MemberRefExpr)
+			use_member(w, c);
+		else if (kind == CXCursor_DeclRefExpr) /* by a macro, whose name is all that the tokens show */
+			use_name(w->g, &w->functions.at[outer].mentions, keep(w->g, clang_getCursorSpelling(c)));
+	} else if (kind == CXCursor_VarDecl) {
 		const char *text = annotation(w->g, c);
 		if (text)
 			*vec_push(&w->g->arena, &w->raw->clauses) =
 				split_clause(w->g, text, location(w->g, clang_getCursorLocation(c)));
-	} else if (kind == CXCursor_StructDecl && clang_isCursorDefinition(c) && !w->in_function) {
+	} else if (kind == CXCursor_StructDecl && clang_isCursorDefinition(c)) {
 		if (strcmp(keep(w->g, clang_getCursorSpelling(c)), "Args") == 0)
 			read_args(w, c);
-	} else if (kind == CXCursor_MemberRefExpr && w->in_function) {
-		use_member(w, c);
-	} else if (kind == CXCursor_DeclRefExpr) {
+	} else if (kind == CXCursor_DeclRefExpr) { /* in the value of a constant */
 		use_name(w->g, &w->raw->used_names, keep(w->g, clang_getCursorSpelling(c)));
+	} else if (is_function(kind) && clang_isCursorDefinition(c)) {
+		begin_function(w, c);
 	}
-	bool is_function = kind == CXCursor_FunctionDecl || kind == CXCursor_FunctionTemplate ||
-		kind == CXCursor_CXXMethod;
-	if (is_function && clang_isCursorDefinition(c) && has_annotation(w->g, c, "global"))
-		read_kernel(w, c);
-	bool outer = w->in_function;
-	w->in_function |= is_function;
 	clang_visitChildren(c, visit, w);
-	w->in_function = outer;
+	w->function = outer;
 	return CXChildVisit_Continue;
+}
+
+/* What the kernel uses is what the functions that it may call use. Calls are matched by name alone, so overloads
+ * and templates count as one function: it may find too many callees, never too few. */
+static void collect_uses(Walk *w)
+{
+	for (bool changed = true; changed;) {
+		changed = false;
+		for (int i = 0; i < w->functions.n; i++)
+			for (int j = 0; j < w->functions.n && w->functions.at[i].is_reached; j++) {
+				Function *callee = &w->functions.at[j];
+				if (!callee->is_reached && has_name(&w->functions.at[i].mentions, callee->name))
+					changed = callee->is_reached = true;
+			}
+	}
+	for (int i = 0; i < w->functions.n; i++) {
+		const Function *f = &w->functions.at[i];
+		if (!f->is_reached)
+			continue;
+		for (int j = 0; j < f->mentions.n; j++)
+			use_name(w->g, &w->raw->used_names, f->mentions.at[j]);
+		for (int j = 0; j < w->raw->fields.n; j++)
+			w->raw->fields.at[j].is_used |= has_name(&f->members, w->raw->fields.at[j].name);
+	}
 }
 
 /* Files ------------------------------------------------------------------------------------------- */
@@ -265,14 +337,6 @@ static bool report_errors(Walk *w)
 	return ok;
 }
 
-bool has_name(const Names *names, const char *name)
-{
-	for (int i = 0; i < names->n; i++)
-		if (strcmp(names->at[i], name) == 0)
-			return true;
-	return false;
-}
-
 bool read_template(Gen *g, const char *path, RawTemplate *out)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -281,7 +345,7 @@ bool read_template(Gen *g, const char *path, RawTemplate *out)
 		.name = arena_strndup(&g->arena, name, dot ? (size_t)(dot - name) : strlen(name))};
 	const char *const args[] = {"-x", "c++", "-std=c++17", "--target=nvptx64-nvidia-cuda", "-nostdinc",
 		"-DKERNELGEN", "-I", g->include_dir};
-	Walk w = {.g = g, .raw = out};
+	Walk w = {.g = g, .raw = out, .function = -1};
 	CXIndex index = clang_createIndex(0, 0);
 	enum CXErrorCode rc = clang_parseTranslationUnit2(index, path, args, sizeof args / sizeof args[0],
 		NULL, 0, CXTranslationUnit_None, &w.unit);
@@ -291,8 +355,7 @@ bool read_template(Gen *g, const char *path, RawTemplate *out)
 		if (ok) {
 			clang_getInclusions(w.unit, add_file, &w);
 			clang_visitChildren(clang_getTranslationUnitCursor(w.unit), visit, &w);
-			for (int i = 0; i < out->fields.n; i++)
-				out->fields.at[i].is_used = has_name(&w.members, out->fields.at[i].name);
+			collect_uses(&w);
 		}
 		clang_disposeTranslationUnit(w.unit);
 	} else {
