@@ -1,8 +1,8 @@
 /* tokdump - compiles a tokenizer and answers requests about it, for tests in Python.
  *
- *   tokdump DIR ROWS               compiles DIR/tokenizer.json, then answers requests on stdin
- *   tokdump DIR ROWS --image FILE  compiles and writes the section
- *   tokdump DIR ROWS --time        compiles, then prints seconds: compiling, opening
+ *   tokdump DIR ROWS FILE  compiles DIR/tokenizer.json, writes the section to FILE and prints seconds:
+ *                          compiling, opening
+ *   tokdump FILE           opens a section and answers requests on stdin
  *
  * A request is: one byte kind, one byte options, uint32 length, payload; integers little-endian.
  *   'e' encode the payload; options 1 = add_special, 2 = parse_special; reply int32 n, n int32 ids,
@@ -112,38 +112,56 @@ static int serve(const Tok *t)
 	return fflush(stdout) ? EXIT_ENVIRONMENT : EXIT_OK;
 }
 
-int main(int argc, char **argv)
+static int compile(char **argv)
 {
 	Arena arena = {0};
 	Diags diags = {.arena = &arena};
 	TokenizerImage image;
 	Tok tok;
 	char why[200];
-	if (argc < 3)
-		return EXIT_USAGE;
 	double start = seconds();
 	bool ok = read_tokenizer(&arena, &diags, argv[1], atoi(argv[2]), &image);
 	double compiled = seconds();
 	int code = print_diags(&diags);
-	if (!ok) {
-		arena_release(&arena);
-		return code;
-	}
-	if (tok_open(&tok, image.bytes, image.n_bytes, why, sizeof why)) {
-		fprintf(stderr, "%s\n", why);
-		return EXIT_INTERNAL;
-	}
-	double opened = seconds();
-	code = EXIT_OK;
-	if (argc == 5 && !strcmp(argv[3], "--image")) {
-		FILE *f = fopen(argv[4], "wb");
+	if (ok) {
+		if (tok_open(&tok, image.bytes, image.n_bytes, why, sizeof why)) {
+			fprintf(stderr, "%s\n", why);
+			exit(EXIT_INTERNAL);
+		}
+		printf("%.4f %.4f\n", compiled - start, seconds() - compiled);
+		FILE *f = fopen(argv[3], "wb");
 		bool written = f && fwrite(image.bytes, 1, image.n_bytes, f) == image.n_bytes;
 		code = f && !fclose(f) && written ? EXIT_OK : EXIT_ENVIRONMENT;
-	} else if (argc == 4 && !strcmp(argv[3], "--time")) {
-		printf("%.4f %.4f\n", compiled - start, opened - compiled);
-	} else {
-		code = serve(&tok);
 	}
 	arena_release(&arena);
 	return code;
+}
+
+static int open_and_serve(const char *path)
+{
+	Tok tok;
+	char why[200];
+	FILE *f = fopen(path, "rb");
+	if (!f || fseek(f, 0, SEEK_END))
+		return EXIT_BAD_INPUT;
+	size_t n = (size_t)ftell(f);
+	void *bytes = malloc(n ? n : 1);
+	rewind(f);
+	if (!bytes || fread(bytes, 1, n, f) != n)
+		return EXIT_BAD_INPUT;
+	fclose(f);
+	int code = EXIT_INTEGRITY;
+	if (tok_open(&tok, bytes, n, why, sizeof why))
+		fprintf(stderr, "%s\n", why);
+	else
+		code = serve(&tok);
+	free(bytes);
+	return code;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 4)
+		return compile(argv);
+	return argc == 2 ? open_and_serve(argv[1]) : EXIT_USAGE;
 }
