@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -95,5 +97,29 @@ def plan_of(atlasc: Command, kernel_cache: pathlib.Path, tmp_path_factory: pytes
             assert run.returncode == 0, run.stdout + run.stderr
             made[key] = plan
         return made[key]
+
+    return compiled
+
+
+@pytest.fixture(scope="session")
+def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
+    """As plan_of, with one bucket a phase, two slots and pages of 16 tokens: for tests of the reference device,
+    which reads the graph alone. Keywords change keys of the family's MODEL.toml: slots=4, pool_tokens=64."""
+    folder = tmp_path_factory.mktemp("small")
+
+    def compiled(checkpoint: str | os.PathLike, **changes: object) -> pathlib.Path:
+        source = REPO / "tests" / "fixtures" / checkpoint  # an absolute path stays as it is
+        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        config = config.get("text_config", config)
+        family = next((f for f in ("qwen2", "qwen3", "mistral") if config["model_type"].startswith(f)), "llama")
+        values = {"prefill": "[16]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
+                  "max_context": min(config["max_position_embeddings"], 4096)} | changes
+        text = (REPO / "models" / family / "MODEL.toml").read_text(encoding="utf-8")
+        for key, value in values.items():
+            text, n = re.subn(rf"^{key} = (\[[^]]*\]|\S+)", f"{key} = {value}", text, flags=re.M)
+            assert n == 1, key
+        toml = folder / ("-".join([source.name, *(f"{k}={v}" for k, v in sorted(changes.items()))]) + ".toml")
+        toml.write_text(text, encoding="utf-8")
+        return plan_of(checkpoint, "--model", toml)
 
     return compiled

@@ -1,0 +1,89 @@
+"""The command line of `atlas` without any plan: help, versions and mistakes, with their exact texts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+VERBS = ["run", "audit", "verify", "dump", "perplexity", "info"]
+
+
+def test_version(atlas, repo):
+    version = re.search(r"^VERSION := (\S+)", (repo / "Makefile").read_text(), re.M)[1]
+    for word in ("--version", "-V"):
+        run = atlas(word)
+        assert (run.returncode, run.stdout, run.stderr) == (0, f"atlas {version}\n", "")
+
+
+def test_help(atlas):
+    run = atlas("--help")
+    assert run.returncode == 0 and run.stderr == ""
+    assert re.findall(r"^  (\w+) +\w", run.stdout, re.M) == VERBS
+    assert "open plans you trust" in run.stdout
+    bare = atlas()
+    assert (bare.returncode, bare.stdout, bare.stderr) == (2, "", run.stdout)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb(atlas, verb):
+    run = atlas(verb, "--help")
+    assert run.returncode == 0 and run.stderr == ""
+    assert run.stdout.startswith(f"usage: atlas {verb} PLAN [options]\n")
+    assert re.search(r"^  -h, --help +print this$", run.stdout, re.M)
+    assert all(len(line) <= 100 for line in run.stdout.splitlines())
+
+
+def test_help_lists_what_run_is_asked_for(atlas):
+    text = atlas("run", "-h").stdout
+    for option in ("-p, --prompt", "-f, --file", "-n, --max-tokens", "--temperature", "--top-k", "--top-p", "--min-p",
+                   "--repetition-penalty", "--seed", "--stop", "--device", "--json", "--weights"):
+        assert option in text
+
+
+@pytest.mark.parametrize("words,message", [
+    (["rnu"], "atlas: unknown verb rnu: did you mean run?"),
+    (["xyzzy"], "atlas: unknown verb xyzzy: see atlas --help"),
+    (["--verison"], "atlas: unknown option --verison: see atlas --help"),
+    (["run"], "atlas run: name a plan: atlas run PLAN"),
+    (["run", "a", "b"], "atlas run: one plan is enough: a and b"),
+    (["run", "a", "--tempreature", "1"], "atlas run: unknown option --tempreature: did you mean --temperature?"),
+    (["run", "a", "--zzzzzz"], "atlas run: unknown option --zzzzzz: see atlas run --help"),
+    (["info", "a", "--temperature", "1"], "atlas info: unknown option --temperature: see atlas info --help"),
+    (["run", "a", "-n"], "atlas run: --max-tokens needs a value: N"),
+    (["run", "a", "-n", "0"], "atlas run: --max-tokens 0: expected a whole number from 1 to 1073741824"),
+    (["run", "a", "-n", "2.5"], "atlas run: --max-tokens 2.5: expected a whole number from 1 to 1073741824"),
+    (["run", "a", "--temperature", "hot"], "atlas run: --temperature hot: expected a number from 0 to 1000"),
+    (["run", "a", "--temperature", "nan"], "atlas run: --temperature nan: expected a number from 0 to 1000"),
+    (["run", "a", "--temperature=-1"], "atlas run: --temperature -1: expected a number from 0 to 1000"),
+    (["run", "a", "--top-p", "1.5"], "atlas run: --top-p 1.5: expected a number from 1e-06 to 1"),
+    (["run", "a", "--seed", "-1"], "atlas run: --seed -1: expected a whole number below 2^64"),
+    (["run", "a", "--seed", "18446744073709551616"],
+     "atlas run: --seed 18446744073709551616: expected a whole number below 2^64"),
+    (["run", "a", "--stop", ""], "atlas run: --stop '': expected a text"),
+    (["run", "a", *["--stop=x"] * 17], "atlas run: --stop x: expected at most 16 of them"),
+    (["run", "a", "--device", "gpu"], "atlas run: --device gpu: expected cuda, cpu or auto"),
+    (["run", "a", "--json=yes"], "atlas run: --json yes: expected no value"),
+    (["run", "a"], "atlas run: give one of -p TEXT, -f FILE and --tokens IDS"),
+    (["run", "a", "-p", "x", "-f", "y"], "atlas run: give one of -p TEXT, -f FILE and --tokens IDS"),
+    (["dump", "a", "-p", "x"], "atlas dump: name the file to write: -o FILE"),
+    (["perplexity", "a"], "atlas perplexity: name the text: -f FILE"),
+])
+def test_mistakes(atlas, words, message):
+    run = atlas(*words)
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", message + "\n")
+
+
+@pytest.mark.parametrize("verb,words", [("run", ["-p", "x"]), ("info", []), ("audit", []), ("verify", ["-p", "x"]),
+                                        ("dump", ["-p", "x", "-o", "y"])])
+def test_no_such_plan(atlas, tmp_path, verb, words):
+    plan = tmp_path / "none.bin"
+    run = atlas(verb, plan, *words)
+    assert run.returncode == 5 and run.stdout == ""
+    assert run.stderr == (f"atlas {verb}: error[IO]: {plan}: No such file or directory\n"
+                          "  help: Check that the file exists and may be read.\n")
+
+
+def test_options_after_two_dashes_are_names(atlas):
+    run = atlas("info", "--", "--json")
+    assert run.returncode == 5 and "--json: No such file" in run.stderr
