@@ -52,7 +52,7 @@ static RefCall call_of(const CpuDevice *d, const GraphOp *op, int64_t rows, int6
 	return c;
 }
 
-/* Steps ------------------------------------------------------------------------------------ */
+/* Steps ------------------------------------------------------------ */
 
 typedef struct Job {
 	const CpuDevice *d;
@@ -159,7 +159,7 @@ static void cpu_close(Device *base)
 	free(d);
 }
 
-/* Opening ----------------------------------------------------------------------------------- */
+/* Opening ------------------------------------------------------------ */
 
 /* Shapes of all tensors in the largest step, and the bytes of those that are not weights. */
 static bool size_tensors(CpuDevice *d, size_t *total)

@@ -23,7 +23,7 @@ typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 const RefOperand *ref_arg(const RefCall *c, const char *name)
 { return &c->operand[op_operand(c->op, name)]; }
 
-/* Operands in other element types ---------------------------------------- */
+/* Operands in other element types ------------------------------------------------------------ */
 
 static float from_bits(uint32_t bits)
 {
@@ -71,7 +71,7 @@ static float element(const RefOperand *from, int64_t i)
 	return out;
 }
 
-/* Sums of products ---------------------------------------- */
+/* Sums of products ------------------------------------------------------------ */
 
 /* Adds the products of a[0..n) and b[0..n) to the lanes, element i to lane i % LANES. */
 static void add_products(const float *a, const float *b, int64_t n, Doubles *lanes)

@@ -74,8 +74,7 @@ void ref_acquire(const RefCall *c)
 	}
 }
 
-/* Sampling --------------------------------------------------------------------------------------
- */
+/* Sampling ------------------------------------------------------------ */
 
 static void penalise(float *logits, const int32_t *counts, const float *sampling, int n)
 {

@@ -1,0 +1,207 @@
+"""`atlas verify`, `dump`, `perplexity`, `info`, and a C program on atlas.h, on the reference device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
+MODEL = "llama"  # bf16, two layers
+IDS = ["--tokens", "5,9,200,31,7,8,9,10,11,12,13,14,15,16,17,18,19,20"]
+
+
+@pytest.fixture(scope="session")
+def plan(small_plan_of):
+    return small_plan_of(MODEL)
+
+
+@pytest.fixture(scope="session")
+def changed_in(small_plan_of, tmp_path_factory):
+    """changed_in(tensor, factor): the plan of MODEL with one bf16 weight multiplied, in place in the file."""
+
+    def changed(tensor, factor):
+        folder = tmp_path_factory.mktemp("changed") / MODEL
+        shutil.copytree(FIXTURES / MODEL, folder)
+        file = folder / "model.safetensors"
+        data = bytearray(file.read_bytes())
+        begin = 8 + int.from_bytes(data[:8], "little")
+        entry = json.loads(data[8:begin])[tensor]
+        first, end = (begin + x for x in entry["data_offsets"])
+        assert entry["dtype"] == "BF16"
+        values = (np.frombuffer(bytes(data[first:end]), "<u2").astype(np.uint32) << 16).view(np.float32)
+        data[first:end] = ((values * np.float32(factor)).view(np.uint32) >> 16).astype("<u2").tobytes()
+        file.write_bytes(data)
+        return small_plan_of(folder)
+
+    return changed
+
+
+# verify --------------------------------------------------------------------------------------------------
+
+
+def test_verify_agrees(atlas, plan):
+    run = atlas("verify", plan, *IDS, "--device", "cpu", "-q")
+    assert (run.returncode, run.stderr) == (0, "")
+    lines = run.stdout.splitlines()
+    n = json.loads((FIXTURES / MODEL / "config.json").read_text())["num_hidden_layers"]
+    assert [line.split()[0] for line in lines[1:n + 2]] == [*map(str, range(n)), "logits"]
+    assert all(line.split()[1:] == ["1.00000000", "0.000e+00", "0.000e+00"] for line in lines[1:n + 2])
+    assert lines[n + 2:] == ["best token equal in 18 of 18 rows", "every output agrees"]
+
+
+@pytest.mark.parametrize("tensor,bad", [
+    ("model.layers.0.self_attn.o_proj.weight", "layer 0"), ("model.layers.1.mlp.down_proj.weight", "layer 1"),
+    ("model.norm.weight", None)])
+def test_verify_names_the_first_bad_layer(atlas, plan, changed_in, tensor, bad):
+    """The norm's factor is invisible to a cosine: what is reported there is the error."""
+    other = changed_in(tensor, 3.0)
+    run = atlas("verify", plan, *IDS, "--against", other, "--device", "cpu", "--json", "-q")
+    got = json.loads(run.stdout)
+    assert got["schema_version"] == 1 and got["first_bad"] == bad and run.returncode == (1 if bad else 0)
+    errors = {o["output"]: o for o in got["outputs"]}
+    if bad == "layer 1":
+        assert errors["0"]["max_error"] == 0 and errors["1"]["cosine"] < 0.999
+    if bad is None:
+        assert errors["1"]["max_error"] == 0 and abs(errors["logits"]["relative_error"] - 2 / 3) < 1e-2
+    text = atlas("verify", plan, *IDS, "--against", other, "--device", "cpu", "-q")
+    assert text.returncode == run.returncode
+    assert text.stdout.splitlines()[-1] == (f"first bad output: {bad}" if bad else "every output agrees")
+
+
+def test_verify_tolerance(atlas, plan, changed_in):
+    other = changed_in("model.layers.1.mlp.down_proj.weight", 1.02)
+    words = ["verify", plan, *IDS, "--against", other, "--device", "cpu", "-q"]
+    assert atlas(*words, "--tolerance", "1").returncode == 0
+    assert atlas(*words, "--tolerance", "1e-9").returncode == 1
+
+
+def test_verify_other_shape(atlas, plan, small_plan_of):
+    other = small_plan_of("qwen2")
+    run = atlas("verify", plan, "--tokens", "1,2", "--against", other, "--device", "cpu", "-q")
+    assert run.returncode == 4 and run.stdout == ""
+    assert run.stderr.startswith(f"atlas verify: {plan} and {other} are of different shape: ")
+
+
+# dump --------------------------------------------------------------------------------------------------------
+
+
+def test_dump(atlas, plan, tmp_path):
+    out = tmp_path / "out.safetensors"
+    assert atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", out).returncode == 0
+    small = load_file(out)
+    assert set(small) == {"tokens", "logits"} and small["tokens"].tolist() == list(map(int, IDS[1].split(",")))
+    assert atlas("dump", plan, *IDS, "--device", "cpu", "-q", "--hidden", "-o", out).returncode == 0
+    full = load_file(out)
+    n = json.loads((FIXTURES / MODEL / "config.json").read_text())["num_hidden_layers"]
+    assert set(full) == {"tokens", "logits", *(f"l{i}.out" for i in range(n))}
+    assert np.array_equal(full["logits"], small["logits"])
+    assert [p.name for p in tmp_path.iterdir()] == ["out.safetensors"]
+
+
+def test_dump_leaves_nothing_behind(atlas, plan, tmp_path):
+    out = tmp_path / "no" / "such" / "folder"
+    run = atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", out)
+    assert (run.returncode, run.stderr) == (5, f"atlas dump: {out}: No such file or directory\n")
+    (tmp_path / "folder").mkdir()
+    run = atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", tmp_path / "folder")
+    assert (run.returncode, run.stderr) == (5, f"atlas dump: {tmp_path}/folder: Is a directory\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_prompt_is_needed(atlas, plan, tmp_path):
+    for words in ([], ["-p", "x", "--tokens", "1"]):
+        run = atlas("dump", plan, *words, "--device", "cpu", "-o", tmp_path / "x")
+        assert (run.returncode, run.stderr) == (2, "atlas dump: give either -p TEXT or --tokens IDS\n")
+
+
+# perplexity ----------------------------------------------------------------------------------------------------
+
+
+def test_perplexity_from_the_dumped_logits(atlas, plan, small_plan_of, tmp_path):
+    """Against log-softmax in numpy, window by window."""
+    trained = small_plan_of("llama-trained")
+    text = (FIXTURES / "llama-trained" / "heldout.txt").read_text()[:400]
+    (tmp_path / "text").write_text(text)
+    atlas("dump", trained, "-p", text, "--device", "cpu", "-q", "-o", tmp_path / "whole")
+    ids, nats, window = load_file(tmp_path / "whole")["tokens"], [], 20
+    for at in range(0, len(ids) - 1, window - 1):
+        piece = ids[at:at + window]
+        words = ["--tokens", ",".join(map(str, piece)), "--device", "cpu", "-q", "-o", tmp_path / "piece"]
+        assert atlas("dump", trained, *words).returncode == 0
+        x = load_file(tmp_path / "piece")["logits"].astype(np.float64)[:-1]
+        nats += list(np.log(np.exp(x - x.max(1, keepdims=True)).sum(1)) + x.max(1) - x[np.arange(len(x)), piece[1:]])
+    run = atlas("perplexity", trained, "-f", tmp_path / "text", "--window", window, "--device", "cpu", "--json", "-q")
+    got = json.loads(run.stdout)
+    assert got["tokens"] == len(ids) and got["scored"] == len(nats) == len(ids) - 1 and got["window"] == window
+    assert abs(got["nats_per_token"] - np.mean(nats)) < 1e-6
+    plain = atlas("perplexity", trained, "-f", tmp_path / "text", "--window", window, "--device", "cpu", "-q")
+    assert plain.stdout == f"perplexity {np.exp(np.mean(nats)):.4f} over {len(nats)} tokens\n"
+
+
+def test_perplexity_refusals(atlas, small_plan_of, tmp_path):
+    trained = small_plan_of("llama-trained")
+    (tmp_path / "text").write_text("")
+    run = atlas("perplexity", trained, "-f", tmp_path / "text", "--device", "cpu", "-q")
+    assert (run.returncode, run.stderr) == (4, f"atlas perplexity: {tmp_path}/text: fewer than two tokens\n")
+    run = atlas("perplexity", trained, "-f", tmp_path / "text", "--device", "cpu", "-q", "--window", "100000")
+    assert run.returncode == 2 and re.fullmatch(
+        r"atlas perplexity: --window 100000: the plan's context holds \d+\n", run.stderr)
+
+
+def test_interrupted_perplexity(atlas, small_plan_of, tmp_path):
+    (tmp_path / "text").write_text((FIXTURES / "llama-trained" / "heldout.txt").read_text() * 20)
+    process = subprocess.Popen([atlas, "perplexity", small_plan_of("llama-trained"), "-f", tmp_path / "text",
+                                "--device", "cpu"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr.readline().startswith(b"atlas perplexity: device cpu: ")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130 and process.stdout.read() == b""
+    process.stderr.close()
+    process.stdout.close()
+
+
+# info -----------------------------------------------------------------------------------------------------------
+
+
+def test_info(atlas, plan):
+    run = atlas("info", plan, "--json")
+    got, config = json.loads(run.stdout), json.loads((FIXTURES / MODEL / "config.json").read_text())
+    assert run.returncode == 0 and run.stderr == "" and got["schema_version"] == 1
+    assert got["vocab"] == config["vocab_size"] and got["hidden_dim"] == config["hidden_size"]
+    assert got["slots"] == 2 and got["page"] == 16 and got["family"] == "llama" and got["weights"] == "embed"
+    assert got["max_context"] == config["max_position_embeddings"]
+    data = plan.read_bytes()
+    length = int.from_bytes(data[12:16], "little")
+    assert got["root"] == hashlib.sha256(data[:16] + data[48:48 + length]).hexdigest()
+    text = atlas("info", plan).stdout
+    assert text.startswith(f"root         {got['root']}\nfamily       llama\n")
+
+
+# atlas.h --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiler", [["cc", "-std=c99", "-pedantic"], ["c++", "-x", "c++"]])
+def test_program_on_atlas_h(atlas, repo, build_dir, small_plan_of, tmp_path, compiler):
+    """tests/api_example.c needs the header and the library, and says what `atlas run` says."""
+    if not shutil.which(compiler[0]):
+        pytest.skip(f"{compiler[0]} is not installed")
+    flags = ["-fsanitize=address,undefined"] if "asan" in build_dir.name else []
+    program = tmp_path / "example"
+    built = subprocess.run([*compiler, "-Wall", "-Wextra", "-Werror", *flags, f"-I{repo}",
+                            repo / "tests" / "api_example.c", "-x", "none", build_dir / "libatlas.a", "-lm", "-ldl",
+                            "-lpthread", "-o", program], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    plan = small_plan_of("llama-trained")
+    run = subprocess.run([program, plan, "In the beginning", "30", "cpu"], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == atlas("run", plan, "-p", "In the beginning", "-n", 30, "--device", "cpu", "-q").stdout != ""
+    bad = subprocess.run([program, tmp_path / "none", "x"], capture_output=True, text=True)
+    assert (bad.returncode, bad.stderr) == (1, f"api_example: {tmp_path}/none: No such file or directory\n")
