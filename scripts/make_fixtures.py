@@ -4,7 +4,6 @@
     python scripts/make_fixtures.py checkpoints [NAME...]   write the folders of [fixture] in recipes.toml (numpy)
     python scripts/make_fixtures.py seeds [NAME...]         look for seeds whose greedy text is clear of ties (numpy)
     python scripts/make_fixtures.py goldens [FOLDER...]     write golden.safetensors into each (torch, transformers)
-    python scripts/make_fixtures.py smollm2 FOLDER OUT      golden of the checkpoint of smollm2_checkpoint.py
 
 golden.safetensors holds, for prompts p0 (13 tokens) and p1 (70 tokens, more than one page of 64):
 
@@ -43,19 +42,28 @@ FIXTURES = os.path.join(ROOT, "tests", "fixtures")
 PROMPT_LENGTHS = (13, 70)
 ROWS_KEPT = (13, 8)
 GREEDY = 32
-HELDOUT = os.path.join(FIXTURES, "llama-trained", "heldout.txt")
-SMOLLM2_LOSS_TOKENS = 2000
-SMOLLM2_PROMPTS = (
-    "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n",
-    "The three laws of motion say that",
-    "Once upon a time, in a small village by the sea,",
-    "def fibonacci(n):\n",
-    "In the beginning God created",
-)
+MODEL_TOML = """\
+# A small plan, quickly compiled: few slots and buckets, a short context. The rest is the family's.
+[model]
+family = "{family}"
+
+[runtime]
+slots = 4
+max_context = {context}
+
+[phases]
+prefill = [64]
+decode = [1, 4]
+"""
 
 
 def fixture_recipes():
     return {name: knob for name, knob in mkckpt.recipes().items() if knob["topic"] == "fixture"}
+
+
+def write_model_toml(name, family, context):
+    with open(os.path.join(FIXTURES, name, "MODEL.toml"), "w", encoding="utf-8") as f:
+        f.write(MODEL_TOML.format(family=family, context=context))
 
 
 def text_ids(folder):
@@ -195,16 +203,9 @@ def encode_file(folder, path):
         return tokenizer.encode(f.read()).ids
 
 
-def versions(command, device):
-    import torch
-    import transformers
-
-    return {"torch": torch.__version__, "transformers": transformers.__version__, "command": command,
-            "attention": "eager", "device": device}  # fmt: skip
-
-
 def make_golden(folder):
     import torch
+    import transformers
 
     tensors = []
 
@@ -233,65 +234,21 @@ def make_golden(folder):
         add("nll", "F32", losses)
         add("perplexity", "F32", [np.exp(losses.astype(np.float64).mean())])
         print(f"{os.path.basename(folder)}: perplexity {np.exp(losses.mean()):.3f}", flush=True)
-    command = f"python scripts/make_fixtures.py goldens tests/fixtures/{os.path.basename(folder)}"
-    write_safetensors(os.path.join(folder, "golden.safetensors"), tensors, versions(command, "cpu"))
-
-
-def make_smollm2(folder, out):
-    """Golden of the checkpoint that smollm2_checkpoint.py makes: five prompts, 64 greedy tokens each, perplexity.
-
-    As above, with rows of the last position only, hidden states of p0 alone, and the greedy tokens of a bfloat16
-    run beside those of the float32 run. Runs on a GPU when there is one; torch then keeps float32 in full width."""
-    import torch
-    from tokenizers import Tokenizer
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
-    exact = load_model(folder, torch.float32).to(device)
-    rounded = load_model(folder, torch.bfloat16).to(device)
-    tensors = []
-
-    def add(name, dtype, value):
-        value = np.asarray(value)
-        tensors.append(Tensor(name, dtype, value.shape, encode(value, dtype)))
-
-    for number, text in enumerate(SMOLLM2_PROMPTS):
-        ids = tokenizer.encode(text).ids
-        states, logits = run(exact, ids)
-        add(f"p{number}.input_ids", "I64", ids)
-        if number == 0:
-            for i, state in enumerate(states):
-                add(f"p0.hidden.{i}", "F32", state[-1:])
-            add("p0.logits", "F32", logits[-1:])
-        tokens, margins = greedy(exact, ids, 64)
-        add(f"p{number}.greedy", "I64", tokens)
-        add(f"p{number}.margin", "F32", margins)
-        tokens_bf16, margins_bf16 = greedy(rounded, ids, 64)
-        add(f"p{number}.greedy_bf16", "I64", tokens_bf16)
-        add(f"p{number}.margin_bf16", "F32", margins_bf16)
-        same = next((i for i in range(64) if tokens[i] != tokens_bf16[i]), 64)
-        print(f"p{number}: least margin {min(margins):.4f}, bf16 equal for {same} tokens", flush=True)
-        print(repr(text), "->", repr(tokenizer.decode(tokens)), flush=True)
-    ids = encode_file(folder, HELDOUT)[:SMOLLM2_LOSS_TOKENS]
-    losses = token_losses(exact, ids)
-    add("nll", "F32", losses)
-    add("perplexity", "F32", [np.exp(losses.astype(np.float64).mean())])
-    print(f"perplexity {np.exp(losses.mean()):.4f}, bfloat16 {np.exp(token_losses(rounded, ids).mean()):.4f}")
-    write_safetensors(out, tensors, {
-        **versions("python scripts/make_fixtures.py smollm2 FOLDER OUT", device),
-        "prompts": json.dumps(SMOLLM2_PROMPTS),
-        "text": f"tests/fixtures/llama-trained/heldout.txt, first {SMOLLM2_LOSS_TOKENS} tokens",
-    })  # fmt: skip
+    metadata = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "command": f"python scripts/make_fixtures.py goldens tests/fixtures/{os.path.basename(folder)}",
+        "attention": "eager",
+        "device": "cpu",
+    }
+    write_safetensors(os.path.join(folder, "golden.safetensors"), tensors, metadata)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("checkpoints", "seeds", "goldens", "smollm2"))
+    parser.add_argument("what", choices=("checkpoints", "seeds", "goldens"))
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
-    if args.what == "smollm2":
-        make_smollm2(*args.names)
-        return
     if args.what == "goldens":
         import torch
 
@@ -314,6 +271,9 @@ def main():
         return
     for name in names:
         mkckpt.make(name, os.path.join(FIXTURES, name))
+        write_model_toml(name, fixture_recipes()[name]["family"], 256)
+    if not args.names:
+        write_model_toml("llama-trained", "llama", 512)
 
 
 if __name__ == "__main__":
