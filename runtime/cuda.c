@@ -568,10 +568,10 @@ static void set_limits(Cuda *c)
 
 static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 {
-	CALL(c, "", StreamCreate, &c->stream, CU_STREAM_NON_BLOCKING);
-	CALL(c, "", EventCreate, &c->done, CU_EVENT_DISABLE_TIMING);
+	CALL(c, "", StreamCreate, &c->stream, DRIVER_STREAM_NON_BLOCKING);
+	CALL(c, "", EventCreate, &c->done, DRIVER_EVENT_DISABLE_TIMING);
 	for (int i = 0; i < 2; i++)
-		CALL(c, "", EventCreate, &c->staged[i], CU_EVENT_DISABLE_TIMING);
+		CALL(c, "", EventCreate, &c->staged[i], DRIVER_EVENT_DISABLE_TIMING);
 	TRY(take_memory(c));
 	set_limits(c);
 	TRY(find_io(c));

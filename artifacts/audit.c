@@ -1,0 +1,282 @@
+/* audit.c - print a plan's launches with the decisions behind them.
+ *
+ * The launches are the truth, the ledger says why: each launch names its entry, the entry its chosen candidate.
+ * A phase is printed as runs of layers: the launches of one layer stand together, and a layer whose launches
+ * equal those of the layer before belongs to its run.
+ */
+#include "artifacts/audit.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct Run { /* launches [first, first + n) stand for layers [layer, last_layer] */
+	int first, n, layer, last_layer;
+} Run;
+
+static int layer_end(const Phase *p, int i)
+{
+	int layer = p->launches[i].layer;
+	while (i < p->n_launches && p->launches[i].layer == layer)
+		i++;
+	return i;
+}
+
+static bool same_launch(const Launch *a, const Launch *b)
+{
+	return a->op == b->op && a->kernel == b->kernel && memcmp(a->grid, b->grid, sizeof a->grid) == 0;
+}
+
+/* The run that starts at launch i; *next is the launch after it. */
+static Run run_at(const Phase *p, int i, int *next)
+{
+	int end = layer_end(p, i);
+	Run r = {i, end - i, p->launches[i].layer, p->launches[i].layer};
+	while (end < p->n_launches && p->launches[end].layer == r.last_layer + 1 &&
+		layer_end(p, end) - end == r.n) {
+		int k = 0;
+		while (k < r.n && same_launch(&p->launches[i + k], &p->launches[end + k]))
+			k++;
+		if (k < r.n)
+			break;
+		r.last_layer++;
+		end += r.n;
+	}
+	*next = end;
+	return r;
+}
+
+static const Candidate *chosen(const Slot *s)
+{
+	for (int i = 0; i < s->n_candidates; i++)
+		if (s->candidates[i].verdict == CHOSEN)
+			return &s->candidates[i];
+	return NULL;
+}
+
+static void name_layers(const Artifact *a, const Run *r, char text[32])
+{
+	if (r->layer < 0)
+		snprintf(text, 32, "start");
+	else if (r->layer >= a->graph.n_layers)
+		snprintf(text, 32, "end");
+	else if (r->layer == r->last_layer)
+		snprintf(text, 32, "%d", r->layer);
+	else
+		snprintf(text, 32, "%d-%d", r->layer, r->last_layer);
+}
+
+static bool has_target(const Artifact *a, const AuditOptions *o)
+{
+	for (int i = 0; i < a->n_targets; i++)
+		if (!o->target || strcmp(a->targets[i].target, o->target) == 0)
+			return true;
+	return false;
+}
+
+static void print_root(const Artifact *a, FILE *out)
+{
+	for (int i = 0; i < 32; i++)
+		fprintf(out, "%02x", a->root[i]);
+}
+
+/* Text --------------------------------------------------------------------------------------------- */
+
+static void text_others(const Slot *s, FILE *out)
+{
+	for (int i = 0; i < s->n_candidates; i++) {
+		const Candidate *c = &s->candidates[i];
+		if (c->verdict == CHOSEN)
+			continue;
+		fprintf(out, "  %-7s   %-15s   %-8s %s%s%s", "", "", verdict_name(c->verdict), c->kernel,
+			c->tunables[0] ? " " : "", c->tunables);
+		if (c->reason[0])
+			fprintf(out, ": %s\n", c->reason);
+		else
+			fprintf(out, ", %.2f us (%s)\n", c->cost_us, c->cost_from);
+	}
+}
+
+static void text_launch(const TargetPlan *t, const Slot *ledger, const Launch *l, const char *layers,
+	const AuditOptions *o, FILE *out)
+{
+	const Kernel *k = &t->kernels[l->kernel];
+	const Slot *s = &ledger[l->slot];
+	const Candidate *c = chosen(s);
+	char name[96], grid[40];
+	snprintf(name, sizeof name, "%s%s%s", k->name, c->tunables[0] ? " " : "", c->tunables);
+	snprintf(grid, sizeof grid, "%dx%dx%d", l->grid[0], l->grid[1], l->grid[2]);
+	fprintf(out, "  %-7s %-15s  %-42s %12s %5d %7d %4d %6d %10.3f %10.2f %s\n", layers, op_table[l->op].name,
+		name, grid, k->block[0] * k->block[1] * k->block[2], k->smem_bytes + k->static_smem_bytes,
+		k->registers, k->spill_bytes, (double)(l->read_bytes + l->write_bytes) / 1e6, c->cost_us,
+		c->cost_from);
+	if (o->reasons)
+		text_others(s, out);
+}
+
+static void text_phase(const Artifact *a, int target, const Phase *p, const AuditOptions *o, FILE *out)
+{
+	const TargetPlan *t = &a->targets[target];
+	double us = 0, bytes = 0;
+	for (int i = 0; i < p->n_launches; i++) {
+		us += chosen(&a->ledger[target][p->launches[i].slot])->cost_us;
+		bytes += (double)(p->launches[i].read_bytes + p->launches[i].write_bytes);
+	}
+	fprintf(out, "\n%s[%d]  outs %d  %d launches  %.1f MB  %.1f us by the ledger\n", phase_name(p->kind),
+		p->rows, p->outs, p->n_launches, bytes / 1e6, us);
+	fprintf(out, "  %-7s %-15s  %-42s %12s %5s %7s %4s %6s %10s %10s %s\n", "layers", "op", "template", "grid",
+		"block", "smem", "regs", "spills", "MB", "us", "from");
+	for (int i = 0, next; i < p->n_launches; i = next) {
+		char layers[32];
+		Run r = run_at(p, i, &next);
+		name_layers(a, &r, layers);
+		for (int k = 0; k < r.n; k++)
+			text_launch(t, a->ledger[target], &p->launches[i + k], k ? "" : layers, o, out);
+	}
+}
+
+bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
+{
+	const Graph *g = &a->graph;
+	if (!has_target(a, o))
+		return false;
+	fprintf(out, "plan    %s  %d layers  hidden_dim %d  vocab %d  weights %.1f MiB  root ", g->family,
+		g->n_layers, g->hidden_dim, g->vocab, (double)g->weight_arena_bytes / 1048576);
+	print_root(a, out);
+	fputc('\n', out);
+	for (int i = 0; i < a->n_targets; i++) {
+		const TargetPlan *t = &a->targets[i];
+		if (o->target && strcmp(t->target, o->target) != 0)
+			continue;
+		fprintf(out, "target  %s  %d kernels  state %.1f MiB  scratch %.1f MiB\n", t->target, t->n_kernels,
+			(double)t->arena_bytes[ARENA_STATE] / 1048576, (double)t->arena_bytes[ARENA_SCRATCH] / 1048576);
+		for (int p = 0; p < t->n_phases; p++)
+			text_phase(a, i, &t->phases[p], o, out);
+	}
+	return true;
+}
+
+/* JSON ---------------------------------------------------------------------------------------------- */
+
+static void json_string(const char *s, FILE *out)
+{
+	fputc('"', out);
+	for (; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+		if (c == '"' || c == '\\')
+			fprintf(out, "\\%c", c);
+		else if (c < 0x20)
+			fprintf(out, "\\u%04x", c);
+		else
+			fputc(c, out);
+	}
+	fputc('"', out);
+}
+
+static void json_field(const char *name, const char *value, FILE *out)
+{
+	fprintf(out, "\"%s\":", name);
+	json_string(value, out);
+}
+
+static void json_candidates(const Slot *s, FILE *out)
+{
+	fputs("\"candidates\":[", out);
+	for (int i = 0; i < s->n_candidates; i++) {
+		const Candidate *c = &s->candidates[i];
+		fputs(i ? ",{" : "{", out);
+		json_field("template", c->kernel, out);
+		fputc(',', out);
+		json_field("tunables", c->tunables, out);
+		fputc(',', out);
+		json_field("verdict", verdict_name(c->verdict), out);
+		fputc(',', out);
+		json_field("reason", c->reason, out);
+		fprintf(out, ",\"cost_us\":%.17g,", c->cost_us);
+		json_field("cost_from", c->cost_from, out);
+		fputc('}', out);
+	}
+	fputc(']', out);
+}
+
+static void json_launch(const TargetPlan *t, const Slot *ledger, const Launch *l, const Run *r, FILE *out)
+{
+	const Kernel *k = &t->kernels[l->kernel];
+	const Slot *s = &ledger[l->slot];
+	fprintf(out, "{\"layers\":[%d,%d],", r->layer, r->last_layer);
+	json_field("op", op_table[l->op].name, out);
+	fputc(',', out);
+	json_field("operands", s->operands, out);
+	fputc(',', out);
+	json_field("template", k->name, out);
+	fputc(',', out);
+	json_field("defines", k->defines, out);
+	fprintf(out, ",\"grid\":[%d,%d,%d],\"block\":[%d,%d,%d],\"smem_bytes\":%d,\"static_smem_bytes\":%d,"
+		"\"registers\":%d,\"spill_bytes\":%d,\"read_bytes\":%" PRId64 ",\"write_bytes\":%" PRId64
+		",\"flops\":%" PRId64 ",", l->grid[0], l->grid[1], l->grid[2], k->block[0], k->block[1],
+		k->block[2], k->smem_bytes, k->static_smem_bytes, k->registers, k->spill_bytes, l->read_bytes,
+		l->write_bytes, l->flops);
+	json_candidates(s, out);
+	fputc('}', out);
+}
+
+static void json_phase(const TargetPlan *t, const Slot *ledger, const Phase *p, FILE *out)
+{
+	fputc('{', out);
+	json_field("phase", phase_name(p->kind), out);
+	fprintf(out, ",\"rows\":%d,\"outs\":%d,\"launches\":[", p->rows, p->outs);
+	for (int i = 0, next; i < p->n_launches; i = next) {
+		Run r = run_at(p, i, &next);
+		for (int k = 0; k < r.n; k++) {
+			if (i + k)
+				fputc(',', out);
+			json_launch(t, ledger, &p->launches[i + k], &r, out);
+		}
+	}
+	fputs("]}", out);
+}
+
+static void json_target(const TargetPlan *t, const Slot *ledger, FILE *out)
+{
+	fputc('{', out);
+	json_field("target", t->target, out);
+	fputs(",\"arena_bytes\":{", out);
+	for (int i = 0; i < ARENA_COUNT; i++)
+		fprintf(out, "%s\"%s\":%" PRId64, i ? "," : "", arena_name((ArenaKind)i), t->arena_bytes[i]);
+	fputs("},\"phases\":[", out);
+	for (int i = 0; i < t->n_phases; i++) {
+		if (i)
+			fputc(',', out);
+		json_phase(t, ledger, &t->phases[i], out);
+	}
+	fputs("]}", out);
+}
+
+bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
+{
+	bool is_first = true;
+	if (!has_target(a, o))
+		return false;
+	fputs("{\"schema_version\":1,", out);
+	json_field("family", a->graph.family, out);
+	fprintf(out, ",\"n_layers\":%d,\"root\":\"", a->graph.n_layers);
+	print_root(a, out);
+	fputs("\",\"options\":{", out);
+	for (int i = 0; i < a->n_options; i++) {
+		if (i)
+			fputc(',', out);
+		json_string(a->options[i].name, out);
+		fputc(':', out);
+		json_string(a->options[i].value, out);
+	}
+	fputs("},\"targets\":[", out);
+	for (int i = 0; i < a->n_targets; i++) {
+		if (o->target && strcmp(a->targets[i].target, o->target) != 0)
+			continue;
+		if (!is_first)
+			fputc(',', out);
+		is_first = false;
+		json_target(&a->targets[i], a->ledger[i], out);
+	}
+	fputs("]}\n", out);
+	return true;
+}

@@ -1,0 +1,81 @@
+/* test_driver.c - our declarations of the driver's interface against CUDA's own header, where there is one. */
+#include "runtime/driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runtime/device.h"
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+#define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
+SAME(CU_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
+SAME(CU_DEVICE_UNAVAILABLE, CUDA_ERROR_DEVICE_UNAVAILABLE);
+SAME(CU_NO_DEVICE, CUDA_ERROR_NO_DEVICE);
+SAME(CU_INVALID_DEVICE, CUDA_ERROR_INVALID_DEVICE);
+SAME(CU_INVALID_IMAGE, CUDA_ERROR_INVALID_IMAGE);
+SAME(CU_NO_BINARY, CUDA_ERROR_NO_BINARY_FOR_GPU);
+SAME(CU_UNSUPPORTED_PTX, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+SAME(CU_NOT_FOUND, CUDA_ERROR_NOT_FOUND);
+SAME(CU_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+SAME(CU_COMPAT_NOT_SUPPORTED, CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE);
+SAME(CU_ATTR_CC_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+SAME(CU_ATTR_CC_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+SAME(CU_ATTR_SMEM_OPTIN, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+SAME(CU_KERNEL_MAX_DYNAMIC_SMEM, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+SAME(DRIVER_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
+SAME(DRIVER_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING);
+#define SAME_FIELD(ours, theirs) \
+	_Static_assert(offsetof(CuKernelNode, ours) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, theirs), #theirs)
+SAME_FIELD(func, func);
+SAME_FIELD(grid, gridDimX);
+SAME_FIELD(block, blockDimX);
+SAME_FIELD(smem_bytes, sharedMemBytes);
+SAME_FIELD(params, kernelParams);
+SAME_FIELD(extra, extra);
+SAME_FIELD(kern, kern);
+SAME_FIELD(ctx, ctx);
+_Static_assert(sizeof(CuKernelNode) == sizeof(CUDA_KERNEL_NODE_PARAMS_v2), "node parameters");
+_Static_assert(sizeof(CuPtr) == sizeof(CUdeviceptr) && sizeof(CuDevice) == sizeof(CUdevice) &&
+	sizeof(CuResult) == sizeof(CUresult), "scalars");
+#endif
+
+static void results_become_statuses(void **state)
+{
+	(void)state;
+	assert_int_equal(driver_status(CU_SUCCESS), ATLAS_OK);
+	assert_int_equal(driver_status(CU_OUT_OF_MEMORY), ATLAS_DEVICE_MEMORY);
+	assert_int_equal(driver_status(CU_NO_DEVICE), ATLAS_NO_DEVICE);
+	assert_int_equal(driver_status(CU_DEVICE_UNAVAILABLE), ATLAS_NO_DEVICE);
+	assert_int_equal(driver_status(CU_NO_BINARY), ATLAS_ARCH);
+	assert_int_equal(driver_status(CU_UNSUPPORTED_PTX), ATLAS_DRIVER_OLD);
+	assert_int_equal(driver_status(CU_DRIVER_MISMATCH), ATLAS_DRIVER_OLD);
+	assert_int_equal(driver_status(700), ATLAS_DEVICE_FAULT);
+	assert_int_equal(driver_status(-1), ATLAS_DEVICE_FAULT);
+}
+
+/* With a driver, every function of the table is found; without one, it is said which library is missing. */
+static void opens_or_says_why(void **state)
+{
+	Driver driver = {0};
+	AtlasError error = {0};
+	(void)state;
+	AtlasStatus s = driver_open(&driver, &error);
+	if (s == ATLAS_OK)
+		assert_true(driver.Init && driver.GraphLaunch);
+	else
+		assert_true(s == ATLAS_NO_DRIVER ? strstr(error.text, "libcuda.so.1") != NULL
+			: s == ATLAS_DRIVER_OLD && error.text[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(results_become_statuses),
+		cmocka_unit_test(opens_or_says_why),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
