@@ -42,6 +42,10 @@ static const Shape shapes[] = {
 	{"attn_split", "1B 8k", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8"},
 	{"attn_split", "8B 8k x4", "ROWS=4 SLOTS=4 MAX_PAGES=512 PAGES=2050 PAGE=16 HDIM=128 NH=32 NKV=8"},
 	{"attn_prefill", "1B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=64 NH=32 NKV=8"},
+	{"attn_merge", "1B 32 splits", "ROWS=1 SPLITS=32 HDIM=64 NH=32"},
+	{"rope_write", "1B", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
+	{"embed_next", "1B", "ROWS=1 SLOTS=1 V=128256 H=2048"},
+	{"sample", "128k vocabulary", "ROWS=1 OUTS=1 SLOTS=1 V=128256 N_VALID=128256 STOPS=2"},
 	{"attn_prefill", "8B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=128 NH=32 NKV=8"},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -210,6 +214,30 @@ static void seat(Case *c)
 		c->step.seg[1] = (int32_t)rows;
 }
 
+/* Sampling with everything on: the costliest step. Scores that look like a model's. */
+static void sample_fully(CaseBuffer *b, const char *name)
+{
+	if (strcmp(name, "sampling") == 0)
+		memcpy(b->before, (float[8]){0.8f, 0.95f, 0.01f, 1.1f, 0.1f, 0.1f}, 32);
+	if (strcmp(name, "limits") == 0)
+		memcpy(b->before, (int32_t[8]){0, 1, 2, 1000}, 32);
+}
+
+/* Contents of a small operand: legal, as in a trial. */
+static bool upload(Gpu *g, Case *c, int field, int64_t at)
+{
+	CaseBuffer *b = &c->buf[field];
+	if (c->tmpl->fields[field].role == OPERAND_OUT)
+		return true;
+	uint8_t *raw = case_alloc(c, b->bytes);
+	if (!case_operand(c, field))
+		return false;
+	sample_fully(b, c->tmpl->fields[field].name);
+	case_encode(b, b->before, raw);
+	return gpu_ok(g, g->driver.MemcpyHtoDAsync(g->memory + (CuPtr)at, raw, (size_t)b->bytes, g->stream), "cuMemcpyHtoD")
+		&& gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuMemcpyHtoD");
+}
+
 /* Argument structs of n launches: small operands once at the front, large ones at a place of their own each. */
 static bool place(Gpu *g, Case *c, uint8_t (*params)[PLAN_MAX_PARAM_BYTES], int n)
 {
@@ -220,11 +248,9 @@ static bool place(Gpu *g, Case *c, uint8_t (*params)[PLAN_MAX_PARAM_BYTES], int 
 		if (!b->present)
 			continue;
 		int64_t bytes = (b->bytes + 255) / 256 * 256;
-		if (b->dtype == DT_i32 && !(case_operand(c, i)
-				&& gpu_ok(g, g->driver.MemcpyHtoDAsync(g->memory + (CuPtr)front, b->before, (size_t)b->bytes, g->stream),
-					"cuMemcpyHtoD")))
-			return false;
 		bool shared = b->dtype == DT_i32 || b->bytes < SMALL;
+		if (shared && !upload(g, c, i, front))
+			return false;
 		for (int k = 0; k < n; k++) {
 			int64_t room = g->memory_bytes - (64 << 20) - bytes, step = (bytes * k + large) % (room / 256 * 256);
 			CuPtr at = g->memory + (CuPtr)(shared ? front : (64 << 20) + step);

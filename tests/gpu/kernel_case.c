@@ -328,21 +328,26 @@ static uint16_t to_f16(float x)
 	return bits;
 }
 
-/* Values into the image, and back into `before`, so that both sides see what the dtype can hold. */
-static void store_values(Case *c, CaseBuffer *b)
+void case_encode(const CaseBuffer *b, const void *values, uint8_t *raw)
 {
-	uint8_t *raw = c->image + b->at;
-	RefOperand stored = {raw, b->dtype, 1, {b->n}};
 	if (dtype_bytes(b->dtype) == 4) {
-		memcpy(raw, b->before, (size_t)b->bytes);
+		memcpy(raw, values, (size_t)b->bytes);
 		return;
 	}
 	for (int64_t i = 0; i < b->n; i++) {
-		float x = ((float *)b->before)[i];
+		float x = ((const float *)values)[i];
 		uint16_t bits = b->dtype == DT_bf16 ? to_bf16(x) : to_f16(x);
 		memcpy(raw + 2 * i, &bits, 2);
 	}
-	ref_convert(&stored, 0, b->n, b->before);
+}
+
+/* Values into the image, and back into `before`, so that both sides see what the dtype can hold. */
+static void store_values(Case *c, CaseBuffer *b)
+{
+	RefOperand stored = {c->image + b->at, b->dtype, 1, {b->n}};
+	case_encode(b, b->before, c->image + b->at);
+	if (dtype_bytes(b->dtype) != 4)
+		ref_convert(&stored, 0, b->n, b->before);
 }
 
 bool case_fill(Case *c)

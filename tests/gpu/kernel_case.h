@@ -71,6 +71,9 @@ void *case_alloc(Case *c, int64_t bytes);        /* zeroed, freed with the case 
 bool case_rows(Case *c); /* c->step; false when the drawn dims allow none */
 bool case_operand(Case *c, int field);
 
+/* Values of buffer b, f32 or i32, as the device holds them. */
+void case_encode(const CaseBuffer *b, const void *values, uint8_t *raw);
+
 typedef struct Outcome {
 	bool ok;
 	double worst;     /* largest error / tolerance over the outputs */

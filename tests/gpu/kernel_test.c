@@ -1,11 +1,13 @@
 /* kernel_test.c - every kernel template against the reference device, from its contract alone.
  *
  *   kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--small] [--jobs N] [--no-gpu TARGET] [--bench]
+ *               [--self-check]
  *
  * For each template: N trials with random admissible constants and random legal operands (kernel_case.h).
  * Workers draw, compile and run the reference; one at a time runs on the device: the whole image of operands and
  * guards goes there and back, twice, and both times must give the same bits. --small keeps trials small enough
  * for compute-sanitizer. --no-gpu draws, compiles for TARGET and runs the reference only. --bench times kernels.
+ * --self-check asks whether the comparison notices what it must (kernel_self.c).
  * Prints a table; the exit code is 1 when a trial fails, 5 without a device.
  */
 #include "tests/gpu/kernel_test.h"
@@ -84,8 +86,7 @@ static void report(Run *r, int index, const Case *c, const Outcome *o, uint64_t 
 	fflush(stdout);
 }
 
-/* Draws until the operands can be filled too. */
-static bool draw_case(Case *c, const KernelTemplate *t, const CaseLimits *limits, uint64_t *seed)
+bool draw_case(Case *c, const KernelTemplate *t, const CaseLimits *limits, uint64_t *seed)
 {
 	for (int i = 0; i < 200; i++, *seed += 0x10000) {
 		if (!case_choose(c, t, *seed, limits))
@@ -180,6 +181,8 @@ static bool parse(int argc, char **argv, Settings *s)
 			s->small = true;
 		else if (strcmp(argv[i], "--bench") == 0)
 			s->bench = true;
+		else if (strcmp(argv[i], "--self-check") == 0)
+			s->self_check = true;
 		else if (strcmp(argv[i], "--cases") == 0 && ++i)
 			s->cases = atoi(value);
 		else if (strcmp(argv[i], "--seed") == 0 && ++i)
@@ -202,9 +205,11 @@ int main(int argc, char **argv)
 	Settings s = {.cases = 10, .seed = 1, .jobs = 2};
 	if (!parse(argc, argv, &s)) {
 		fprintf(stderr, "usage: kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--small] [--jobs N] "
-			"[--no-gpu TARGET] [--bench]\n");
+			"[--no-gpu TARGET] [--bench] [--self-check]\n");
 		return 2;
 	}
+	if (s.self_check)
+		return self_check(&s);
 	if (s.no_gpu)
 		return run_all(&s, NULL);
 	Gpu gpu;

@@ -12,9 +12,15 @@ typedef struct Settings {
 	int cases, jobs;
 	uint64_t seed;
 	const char *only; /* part of a template's name, or NULL */
-	bool small, no_gpu, bench;
+	bool small, no_gpu, bench, self_check;
 	const Target *target;
 } Settings;
+
+/* Draws until the operands can be filled too; *seed becomes the one that did. */
+bool draw_case(Case *c, const KernelTemplate *t, const CaseLimits *limits, uint64_t *seed);
+
+/* kernel_self.c: does the comparison notice? Needs no GPU. 0, or 1 when something went unnoticed. */
+int self_check(const Settings *s);
 
 /* kernel_bench.c: times kernels at shapes of real models with cold caches, against the read rate and the
  * tensor rate measured in the same run. Prints a table; 0, or 1 when something failed. */

@@ -1,0 +1,125 @@
+/* kernel_self.c - a test of the kernel test: does the comparison notice?
+ *
+ * For trials of every template a perfect device is played by the reference itself, its results rounded to the
+ * operands' types: that must pass. Then one thing at a time goes wrong, as kernels do it: a byte past a buffer,
+ * an input overwritten, a result never written, a result wrong by more than the tolerance, a piece of state
+ * changed that was nobody's to change. Each must be noticed.
+ */
+#include "tests/gpu/kernel_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_result(const Case *c, int field)
+{
+	OperandRole role = c->tmpl->fields[field].role;
+	return c->buf[field].present && (role == OPERAND_OUT || role == OPERAND_INOUT);
+}
+
+static void perfect_image(const Case *c, uint8_t *image)
+{
+	memcpy(image, c->image, (size_t)c->image_bytes);
+	for (int i = 0; i < c->tmpl->n_fields; i++)
+		if (is_result(c, i))
+			case_encode(&c->buf[i], c->buf[i].want, image + c->buf[i].at);
+}
+
+static bool must_fail(const Case *c, const uint8_t *image, const char *what)
+{
+	Outcome o = case_compare(c, image);
+	if (o.ok)
+		printf("%s: unnoticed: %s\n     %s\n", c->tmpl->name, what, c->defines);
+	return !o.ok;
+}
+
+/* The element of a result that every comparison looks at: row 0, which is in use unless the step says otherwise. */
+static int64_t watched(const Case *c, int field)
+{
+	const char *shape = c->tmpl->fields[field].shape;
+	bool by_row = strncmp(shape, "ROWS", 4) == 0, by_out = strncmp(shape, "OUTS", 4) == 0;
+	int64_t width = c->buf[field].n / c->buf[field].shape[0];
+	for (int64_t t = 0; by_row && t < c->step.rows; t++)
+		if (!c->step.slot || c->step.slot[t] >= 0)
+			return t * width + width / 2;
+	return by_row || (by_out && c->step.outs == 0) ? -1 : width / 2;
+}
+
+static int break_result(const Case *c, int field, uint8_t *image)
+{
+	const CaseBuffer *b = &c->buf[field];
+	int size = dtype_bytes(b->dtype), unnoticed = 0;
+	int64_t at = watched(c, field);
+	uint8_t *raw = image + b->at + at * size;
+	if (at < 0)
+		return 0;
+	if (c->tmpl->fields[field].role == OPERAND_OUT && b->dtype != DT_i32) {
+		perfect_image(c, image);
+		memset(raw, 0xFF, (size_t)size);
+		unnoticed += !must_fail(c, image, "a result left unwritten");
+	}
+	perfect_image(c, image);
+	if (b->dtype == DT_i32)
+		raw[0] ^= 1;
+	else if (size == 2)
+		raw[1] ^= 0x41; /* sign, and a high bit of the exponent: off by far */
+	else
+		raw[3] ^= 0x41;
+	return unnoticed + !must_fail(c, image, c->tmpl->fields[field].name);
+}
+
+static int break_case(const Case *c, uint8_t *image)
+{
+	int unnoticed = 0;
+	perfect_image(c, image);
+	Outcome o = case_compare(c, image);
+	if (!o.ok) {
+		printf("%s: the reference's own result fails: %s\n     %s\n", c->tmpl->name, o.why, c->defines);
+		return 1;
+	}
+	for (int i = 0; i < c->tmpl->n_fields; i++) {
+		const CaseBuffer *b = &c->buf[i];
+		if (!b->present)
+			continue;
+		perfect_image(c, image);
+		image[b->at + b->bytes] ^= 1;
+		unnoticed += !must_fail(c, image, "a byte past the end");
+		perfect_image(c, image);
+		image[b->at - 1] ^= 1;
+		unnoticed += !must_fail(c, image, "a byte before the start");
+		perfect_image(c, image);
+		if (is_result(c, i)) {
+			unnoticed += break_result(c, i, image);
+		} else {
+			image[b->at + b->bytes / 2] ^= 1;
+			unnoticed += !must_fail(c, image, "an input overwritten");
+		}
+	}
+	return unnoticed;
+}
+
+int self_check(const Settings *s)
+{
+	CaseLimits limits = {4000000, 2 << 20, target_by_name("sm_90a"), NULL};
+	int unnoticed = 0, cases = 0;
+	for (int i = 0; i < n_kernel_table; i++)
+		for (int k = 0; k < s->cases; k++) {
+			uint64_t seed = s->seed * 1000003 + (uint64_t)k;
+			Case c;
+			if (!draw_case(&c, &kernel_table[i], &limits, &seed)) {
+				printf("%s: no admissible constants found\n", kernel_table[i].name);
+				unnoticed++;
+				break;
+			}
+			uint8_t *image = malloc((size_t)c.image_bytes);
+			if (!image)
+				bug("out of memory");
+			case_reference(&c);
+			unnoticed += break_case(&c, image);
+			cases++;
+			free(image);
+			case_free(&c);
+		}
+	printf("%d trials of %d templates, %d faults unnoticed\n", cases, n_kernel_table, unnoticed);
+	return unnoticed != 0;
+}
