@@ -139,7 +139,7 @@ static void record(Diags *d, Code code, bool is_note, Loc at, const char *fmt, v
 		return;
 	char *text = arena_vprintf(d->arena, fmt, args);
 	for (char *p = text; *p; p++) /* names from files must not steer the terminal */
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
+		if (((unsigned char)*p < ' ' && *p != '\n') || *p == 0x7f)
 			*p = '?';
 	d->list[d->n++] = (Diag){code, is_note, at, text};
 }

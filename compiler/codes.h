@@ -71,4 +71,4 @@ CODE(A0702, EXIT_BAD_INPUT, "A pin or ban names a template that does not exist."
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "The plan needs more device memory than any card has; lower slots, max_context or rows.")
 CODE(A0802, EXIT_BAD_INPUT, "A weight could not be read, or the file changed while it was read.")
-CODE(A0803, EXIT_BAD_INPUT, "A weight holds NaN or infinity.")
+CODE(A0803, EXIT_BAD_INPUT, "A weight holds NaN or infinity, or nothing but zeros.")

@@ -18,10 +18,11 @@ typedef struct Source {
 	int shard, fd;      /* the open shard, -1 = none */
 	int64_t done;       /* bytes read, for the progress bar */
 	int64_t total;
-	bool *is_reported;  /* [weights] non-finite values already told */
+	bool *is_reported;  /* [weights] a finding already told */
+	bool *has_value;    /* [weights] a byte that is not zero was seen */
 } Source;
 
-static Loc shard_loc(const Compile *c, int shard) { return (Loc){c->model.shards.at[shard].name, 0, 0}; }
+static Loc shard_loc(const Compile *c, int shard) { return (Loc){c->model.shards.at[shard].path, 0, 0}; }
 
 static bool open_shard(Source *s, int shard)
 {
@@ -72,17 +73,26 @@ static int64_t first_non_finite(Dtype dtype, const uint8_t *bytes, int64_t n)
 	return -1;
 }
 
+static Loc weight_loc(const Compile *c, const Weight *x) { return shard_loc(c, shard_of(c, x->file)); }
+
 static void look_at(Source *s, int w, int64_t at, const void *bytes, size_t n)
 {
 	const Weight *x = &s->c->graph.weights[w];
 	int size = dtype_bytes(x->dtype);
 	if (s->is_reported[w])
 		return;
+	for (size_t i = 0; i < n && !s->has_value[w]; i++)
+		s->has_value[w] = ((const uint8_t *)bytes)[i] != 0;
+	if (!s->has_value[w] && at + (int64_t)n == x->bytes && x->n_dims > 1) { /* biases may well be zero */
+		s->is_reported[w] = true;
+		note_at(&s->c->diags, A0803, weight_loc(s->c, x), "tensor %s is zero everywhere", x->name);
+		return;
+	}
 	int64_t bad = first_non_finite(x->dtype, bytes, (int64_t)n / size);
 	if (bad < 0)
 		return;
 	s->is_reported[w] = true;
-	note_at(&s->c->diags, A0803, (Loc){x->file, 0, 0}, "tensor %s holds NaN or infinity, first at element %lld",
+	note_at(&s->c->diags, A0803, weight_loc(s->c, x), "tensor %s holds NaN or infinity, first at element %lld",
 		x->name, (long long)(at / size + bad));
 }
 
@@ -167,7 +177,8 @@ void emit(Compile *c)
 	if (c->model.chat_template)
 		blobs[n++] = (PlanBlob){"chat_template", c->model.chat_template, strlen(c->model.chat_template)};
 	Source source = {.c = c, .shard = -1, .fd = -1,
-		.is_reported = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights)};
+		.is_reported = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights),
+		.has_value = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights)};
 	for (int i = 0; i < c->graph.n_weights; i++)
 		source.total += c->graph.weights[i].file ? c->graph.weights[i].bytes : 0;
 	PlanParts parts = {&artifact, blobs, n, c->cmd.embed_weights, {&source, read_weight}};

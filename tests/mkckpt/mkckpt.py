@@ -140,7 +140,7 @@ def make_tensors(knob):
         out.append(Tensor(name, dtype, shape, encode(poke(knob["values"], name, x), dtype)))
     for name, shape in knob["extra"].items():
         x = noise(knob["seed"], name, int(np.prod(shape, dtype=np.int64)))
-        out.append(Tensor(name, knob["dtype"], tuple(shape), encode(x, knob["dtype"])))
+        out.append(Tensor(name, knob["dtype"], tuple(shape), encode(poke(knob["values"], name, x), knob["dtype"])))
     return out[::-1] if knob["order"] == "reversed" else out
 
 
