@@ -32,9 +32,9 @@
  *   chat_template  UTF-8 text, absent when the checkpoint has none
  *
  * MessagePack is written in one canonical form: maps have the keys of the struct's fields in the order
- * of declaration (artifacts/schema.h is that form as data), integers are minimal, strings are UTF-8, depth <= 16. The reader's validator
- * (msgpack_check.c) bounds everything by the bytes present before anything is unpacked. Unknown sections
- * whose name starts with "x-" are ignored, other unknown ones are refused.
+ * of declaration (artifacts/schema.h is that form as data), integers are minimal, strings are UTF-8, depth <= 16.
+ * The reader's validator (msgpack_check.c) bounds everything by the bytes present before anything is unpacked.
+ * Unknown sections whose name starts with "x-" are ignored, other unknown ones are refused.
  *
  * Ownership: all pointers of a parsed Artifact point into its one arena or into the mapped file.
  */
@@ -293,7 +293,9 @@ const Section *artifact_section(const Artifact *a, const char *name);
  * version, root hash, section table, hashes of all sections but `weights` (artifact_check_weights
  * does that one), then every count, offset, index, shape and launch against this specification.
  * On failure writes one sentence with the byte offset or the name of what is wrong into why. */
-typedef enum ReadStatus { READ_OK, READ_NOT_A_PLAN, READ_VERSION, READ_INTEGRITY, READ_MALFORMED, READ_NO_MEMORY } ReadStatus;
+typedef enum ReadStatus {
+	READ_OK, READ_NOT_A_PLAN, READ_VERSION, READ_INTEGRITY, READ_MALFORMED, READ_NO_MEMORY
+} ReadStatus;
 ReadStatus artifact_read(const uint8_t *file, int64_t bytes, Artifact *out, char *why, size_t why_bytes);
 ReadStatus artifact_check_weights(const Artifact *a, char *why, size_t why_bytes);
 void artifact_free(Artifact *a);

@@ -1,9 +1,10 @@
 /* shape_check.c - do tensors fit the row of their op in ops.h?
  *
  * A row's shape is a list of terms, "ROWS, (NH + 2 * NKV) * HDIM". Some names have one value in the whole graph
- * (OUTS, SLOTS, PAGES, ...), ROWS is either the rows or the outs of a step (a norm runs over both), some are attributes of the op, and the others are local: the first operand
- * that has such a name as a whole term gives its value. Then every term is evaluated and compared. A term with a
- * name that nothing decides (an attribute, where the caller has none) is not compared.
+ * (OUTS, SLOTS, PAGES, ...), some are attributes of the op, and the others are local: the first operand that has
+ * such a name as a whole term gives its value. ROWS is local too, and is then either the rows or the outs of the
+ * step, since a norm runs over both. Then every term is evaluated and compared. A term with a name that nothing
+ * decides (an attribute, where the caller has none) is not compared.
  */
 #include "artifacts/reader.h"
 
