@@ -30,7 +30,7 @@ bool gpu_open(Gpu *g, int64_t memory_bytes)
 	if (!gpu_ok(g, d->Init(0), "cuInit") || !gpu_ok(g, d->DeviceGet(&g->device, 0), "cuDeviceGet")
 		|| !gpu_ok(g, d->DevicePrimaryCtxRetain(&g->context, g->device), "cuDevicePrimaryCtxRetain")
 		|| !gpu_ok(g, d->CtxPushCurrent(g->context), "cuCtxPushCurrent")
-		|| !gpu_ok(g, d->StreamCreate(&g->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate")
+		|| !gpu_ok(g, d->StreamCreate(&g->stream, DRIVER_STREAM_NON_BLOCKING), "cuStreamCreate")
 		|| !gpu_ok(g, d->MemAlloc(&g->memory, (size_t)memory_bytes), "cuMemAlloc"))
 		return false;
 	d->DeviceGetName(g->name, sizeof g->name, g->device);
