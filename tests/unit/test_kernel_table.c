@@ -10,9 +10,11 @@
 #include <stdarg.h>
 #include <dirent.h>
 #include <nvrtc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -313,6 +315,34 @@ static void test_cache(void **state)
 	finish(&plain);
 }
 
+/* Killed at any moment, a compile leaves whole entries only: the next one gives the same bytes. */
+static void test_kill(void **state)
+{
+	(void)state;
+	char dir[] = "/tmp/atlas-kernels-XXXXXX", path[400];
+	assert_non_null(mkdtemp(dir));
+	Compile plain, cached;
+	build_few(&plain, NULL, 2);
+	for (int entries = 1; entries <= 4; entries += 3) {
+		pid_t child = fork();
+		assert_true(child >= 0);
+		if (child == 0) {
+			build_few(&cached, dir, 2);
+			pause();
+		}
+		while (count_entries(dir, path, sizeof path) < entries)
+			usleep(100);
+		assert_int_equal(kill(child, SIGKILL), 0);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+	}
+	build_few(&cached, dir, 2);
+	expect_no_errors(&cached);
+	expect_same(&plain, &cached);
+	finish(&cached);
+	finish(&plain);
+	remove_dir(dir);
+}
+
 static void expect_error(const Compile *c, Code code, const char *text)
 {
 	assert_int_equal(c->diags.n_errors, 1);
@@ -408,12 +438,13 @@ static void test_nvrtc_refusal(void **state)
 	add_pick(&c, low, 1);
 	make_kernels(&c);
 	char start[3000];
-	snprintf(start, sizeof start, "kernel %s [%s] for sm_80: NVRTC refuses it:\n%s.cu(", kernel_table[0].name,
-		p->defines, kernel_table[0].name);
+	snprintf(start, sizeof start, "kernel %s [%s] for sm_80: NVRTC refuses it:\n", kernel_table[0].name,
+		p->defines);
 	assert_int_equal(c.diags.n_errors, 1);
 	assert_int_equal(c.diags.list[0].code, A0910);
 	assert_string_equal(c.diags.list[0].at.file, kernel_table[0].file);
 	assert_memory_equal(c.diags.list[0].text, start, strlen(start));
+	assert_non_null(strstr(c.diags.list[0].text, ": error: "));
 	int lines = 0;
 	for (const char *s = c.diags.list[0].text; (s = strchr(s, '\n')); s++)
 		lines++;
@@ -445,7 +476,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_table), cmocka_unit_test(test_every_target), cmocka_unit_test(test_jobs),
-		cmocka_unit_test(test_cache), cmocka_unit_test(test_foreign_cubin), cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_cache), cmocka_unit_test(test_kill), cmocka_unit_test(test_foreign_cubin),
+		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_nvrtc_refusal), cmocka_unit_test(test_record_tools),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
