@@ -3,8 +3,7 @@
  * The reference for every meaning here is the Python library `tokenizers`, with which models are
  * trained; where that library guesses, warns or renumbers, this reader refuses, because a wrong
  * id is silent. What it does not implement it names (A0502); what contradicts itself, too (A0503).
- * The file is read as it is: a `tokenizer_class` that would rebuild parts of it is not followed,
- * except that add_bos_token and add_eos_token, when given, replace the post-processor.
+ * The file is read as it is: a `tokenizer_class` that would rebuild parts of it is not followed.
  */
 #include "compiler/read_tokenizer.h"
 
@@ -572,23 +571,32 @@ static bool check_added_decoder(Reader *r, Json config)
 	return ok;
 }
 
+/* add_bos_token and add_eos_token: where there is a tokenizer.json, its post-processor counts (so does
+ * transformers since 5.0), so that a contradiction is only worth a remark. */
+static bool compare_template(Reader *r, Json config, const char *key, int id, const uint32_t *ids, int n)
+{
+	bool wanted, does = false;
+	if (!child(r, config, key).v)
+		return true;
+	if (!get_bool(r, config, key, &wanted))
+		return false;
+	for (int i = 0; i < n; i++)
+		does |= (int)ids[i] == id;
+	if (wanted != does)
+		note_at(r->diags, A0503, (Loc){r->file, 0, 0}, "%s: %s, but the post_processor of tokenizer.json %s this "
+			"token, and that is followed", key, wanted ? "true" : "false", does ? "adds" : "does not add");
+	return true;
+}
+
 static bool read_config_file(Reader *r, json_t *root)
 {
 	TokenizerSpec *spec = r->spec;
 	Json config = {root, ""};
-	bool bos, eos, explicit = child(r, config, "add_bos_token").v || child(r, config, "add_eos_token").v;
 	bool ok = config_token(r, config, "bos_token", &spec->bos_id) &
-		config_token(r, config, "eos_token", &spec->eos_id) &
-		get_bool_or(r, config, "add_bos_token", false, &bos) &
-		get_bool_or(r, config, "add_eos_token", false, &eos) & check_added_decoder(r, config);
-	if (!ok || !explicit)
-		return ok;
-	spec->prefix.n = spec->suffix.n = 0;
-	if (bos && spec->bos_id >= 0)
-		*vec_push(r->arena, &spec->prefix) = (uint32_t)spec->bos_id;
-	if (eos && spec->eos_id >= 0)
-		*vec_push(r->arena, &spec->suffix) = (uint32_t)spec->eos_id;
-	return true;
+		config_token(r, config, "eos_token", &spec->eos_id) & check_added_decoder(r, config);
+	return ok &&
+		compare_template(r, config, "add_bos_token", spec->bos_id, spec->prefix.at, spec->prefix.n) &
+		compare_template(r, config, "add_eos_token", spec->eos_id, spec->suffix.at, spec->suffix.n);
 }
 
 bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, int vocab_rows, TokenizerImage *out)

@@ -21,10 +21,11 @@ static Bytes *other_buffer(Bytes pair[2], const unsigned char *text)
 	return b;
 }
 
-/* Fuel for programs over n bytes: far above what the patterns in use need. */
+/* Fuel for programs over n bytes: far above what the patterns in use need, and enough for a
+ * quadratic one on a page of text; a third of a second, plus what is linear in n. */
 static void refuel(Encoder *e, size_t n)
 {
-	e->fuel = 65536 + (int64_t)n * 256;
+	e->fuel = (1 << 26) + (int64_t)n * 1024;
 }
 
 /* Normaliser ------------------------------------------------------------------------------ */
