@@ -173,8 +173,10 @@ static bool read_string(Toml *t, const char **out, int *n)
 	const char *begin = t->p++, *close = t->p;
 	while (close < t->end && *close != quote && *close != '\n')
 		close += quote == '"' && *close == '\\' && t->end - close > 1 ? 2 : 1;
-	if (close - begin > MAX_STRING_BYTES)
+	if (close - begin > MAX_STRING_BYTES) {
+		t->p = begin;
 		return syntax(t, "string of more than %d bytes", MAX_STRING_BYTES);
+	}
 	char *text = arena_alloc(t->arena, (size_t)(close - begin) + 1), *to = text; /* escapes only shrink */
 	for (;;) {
 		char ch = peek(t);
