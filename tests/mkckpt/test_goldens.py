@@ -32,6 +32,10 @@ def test_every_fixture_has_a_golden():
     assert len(folders) >= 16
 
 
+def test_fixtures_stay_small():
+    assert sum(p.stat().st_size for p in FIXTURES.rglob("*") if p.is_file()) < 6 << 20
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda f: f.name)
 @pytest.mark.parametrize("prompt", ["p0", "p1"])
 def test_forward(folder, prompt):
