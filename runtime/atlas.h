@@ -179,7 +179,7 @@ void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling);
 /* Reserves a slot and the KV pages of the whole sequence, resets the slot's state on the device, and queues the
  * prompt. tokens [n] is copied. sampling NULL = the model's own. The answer has at most max_new tokens (> 0), fewer
  * when the context ends before: a sequence never holds more than max_context tokens besides the last one.
- *   ATLAS_CONTEXT  n is 0 or more than max_context, or it can never fit the pages of the plan
+ *   ATLAS_CONTEXT  n is 0 or more than max_context
  *   ATLAS_TOKEN    an id is negative or not below vocab
  *   ATLAS_NO_SLOT, ATLAS_NO_PAGES  now; may succeed after other sequences end
  *   ATLAS_ARGUMENT a sampling value is out of range or not a number

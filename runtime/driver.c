@@ -46,6 +46,7 @@ AtlasStatus driver_status(CuResult result)
 	switch (result) {
 	case CU_SUCCESS: return ATLAS_OK;
 	case CU_OUT_OF_MEMORY: return ATLAS_DEVICE_MEMORY;
+	case CU_STUB_LIBRARY: return ATLAS_NO_DRIVER; /* the toolkit's stand-in for linking */
 	case CU_NO_DEVICE: case CU_INVALID_DEVICE: case CU_DEVICE_UNAVAILABLE: return ATLAS_NO_DEVICE;
 	case CU_NO_BINARY: return ATLAS_ARCH;
 	case CU_INVALID_IMAGE: case CU_UNSUPPORTED_PTX: case CU_DRIVER_MISMATCH:

@@ -114,10 +114,10 @@ static void *host(CuPtr at) { return (void *)(uintptr_t)at; }
 static void free_nodes(struct CuGraph_ *g)
 {
 	for (int i = 0; i < g->n; i++) {
-		free(g->nodes[i]->deps);
-		free(g->nodes[i]);
+		fake->give(g->nodes[i]->deps);
+		fake->give(g->nodes[i]);
 	}
-	free(g);
+	fake->give(g);
 }
 
 static void free_object(const Object *o)
@@ -132,15 +132,17 @@ static void free_object(const Object *o)
 		free_nodes(((struct CuGraphExec_ *)o->at)->graph);
 	struct CuLibrary_ *library = strcmp(o->kind, "library") == 0 ? o->at : NULL;
 	for (int i = 0; library && i < library->n; i++)
-		free(library->kernels[i]);
-	free(o->at);
+		fake->give(library->kernels[i]);
+	fake->give(o->at);
 }
 
 /* The stream ------------------------------------------------------------------------------------- */
 
 static void run_graph(const struct CuGraph_ *g)
 {
-	bool *done = calloc((size_t)g->n + 1, 1);
+	if (!fake->execute)
+		return;
+	bool *done = fake->take((size_t)g->n + 1, 1);
 	for (int ran = 0; ran < g->n; ran++) { /* of all that may run, the one built last */
 		int pick = -1;
 		for (int i = 0; i < g->n; i++) {
@@ -154,10 +156,9 @@ static void run_graph(const struct CuGraph_ *g)
 			abort();
 		done[pick] = true;
 		fake->n_launches++;
-		if (fake->execute)
-			fake->execute(fake->ctx, g->nodes[pick]->kernel, g->nodes[pick]->params);
+		fake->execute(fake->ctx, g->nodes[pick]->kernel, g->nodes[pick]->params);
 	}
-	free(done);
+	fake->give(done);
 }
 
 static void drain(long until)
@@ -281,7 +282,7 @@ static CuResult fake_MemAlloc(CuPtr *at, size_t bytes)
 	BEGIN("MemAlloc %zu", bytes);
 	if (bytes == 0)
 		return broken("an allocation of nothing");
-	void *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+	void *p = fake->take(1, bytes);
 	memset(p, 0xff, bytes);
 	keep("device", p, bytes);
 	fake->n_allocations++;
@@ -299,7 +300,7 @@ static CuResult fake_MemFree(CuPtr at)
 static CuResult fake_MemHostAlloc(void **at, size_t bytes, unsigned flags)
 {
 	BEGIN("MemHostAlloc %zu, flags %u", bytes, flags);
-	*at = keep("pinned", malloc(bytes), bytes);
+	*at = keep("pinned", fake->take(1, bytes), bytes);
 	memset(*at, 0xff, bytes < 65536 ? bytes : 65536); /* large ones would take the test's time */
 	fake->n_allocations++;
 	return CU_SUCCESS;
@@ -342,7 +343,7 @@ static CuResult fake_MemcpyDtoHAsync(void *to, CuPtr from, size_t bytes, CuStrea
 static CuResult fake_StreamCreate(CuStream *stream, unsigned flags)
 {
 	BEGIN("StreamCreate %u", flags);
-	*stream = keep("stream", calloc(1, sizeof **stream), 0);
+	*stream = keep("stream", fake->take(1, sizeof **stream), 0);
 	return CU_SUCCESS;
 }
 
@@ -363,7 +364,7 @@ static CuResult fake_StreamSynchronize(CuStream stream)
 static CuResult fake_EventCreate(CuEvent *event, unsigned flags)
 {
 	BEGIN("EventCreate %u", flags);
-	*event = keep("event", calloc(1, sizeof **event), 0);
+	*event = keep("event", fake->take(1, sizeof **event), 0);
 	return CU_SUCCESS;
 }
 
@@ -395,7 +396,7 @@ static CuResult fake_LibraryLoadData(CuLibrary *library, const void *code, int *
 	BEGIN("LibraryLoadData");
 	if (memcmp(code, "\177ELF", 4) != 0 || n_jit || n)
 		return CU_INVALID_IMAGE;
-	*library = keep("library", calloc(1, sizeof **library), 0);
+	*library = keep("library", fake->take(1, sizeof **library), 0);
 	return CU_SUCCESS;
 }
 
@@ -411,7 +412,7 @@ static CuResult fake_LibraryGetKernel(CuKernel *kernel, CuLibrary library, const
 	BEGIN("LibraryGetKernel %s", name);
 	if (library->n == 64)
 		return broken("too many kernels in one library");
-	*kernel = library->kernels[library->n++] = calloc(1, sizeof **kernel);
+	*kernel = library->kernels[library->n++] = fake->take(1, sizeof **kernel);
 	(*kernel)->number = fake->queue->n_kernels++;
 	return CU_SUCCESS;
 }
@@ -448,7 +449,7 @@ static CuResult fake_LaunchKernel(CuKernel kernel, unsigned gx, unsigned gy, uns
 static CuResult fake_GraphCreate(CuGraph *graph, unsigned flags)
 {
 	BEGIN("GraphCreate %u", flags);
-	*graph = keep("graph", calloc(1, sizeof **graph), 0);
+	*graph = keep("graph", fake->take(1, sizeof **graph), 0);
 	return CU_SUCCESS;
 }
 
@@ -470,9 +471,9 @@ static CuResult fake_GraphAddKernelNode(CuGraphNode *node, CuGraph graph, const 
 		p->smem_bytes, n_deps ? edges : " nothing");
 	if (p->func || p->extra || p->ctx != &the_context || graph->n == MAX_NODES)
 		return broken("node parameters");
-	struct CuGraphNode_ *made = calloc(1, sizeof *made);
+	struct CuGraphNode_ *made = fake->take(1, sizeof *made);
 	*made = (struct CuGraphNode_){.index = graph->n, .kernel = p->kern->number, .n_deps = (int)n_deps,
-		.deps = calloc(n_deps + 1, sizeof(int))};
+		.deps = fake->take(n_deps + 1, sizeof(int))};
 	for (size_t i = 0; i < n_deps; i++)
 		made->deps[i] = deps[i]->index;
 	memcpy(made->params, p->params[0], fake->param_bytes(fake->ctx, p->kern->number));
@@ -483,15 +484,15 @@ static CuResult fake_GraphAddKernelNode(CuGraphNode *node, CuGraph graph, const 
 static CuResult fake_GraphInstantiateWithFlags(CuGraphExec *exec, CuGraph graph, unsigned long long flags)
 {
 	BEGIN("GraphInstantiate %llu", flags);
-	struct CuGraph_ *copy = calloc(1, sizeof *copy);
+	struct CuGraph_ *copy = fake->take(1, sizeof *copy);
 	for (copy->n = 0; copy->n < graph->n; copy->n++) {
 		const struct CuGraphNode_ *from = graph->nodes[copy->n];
-		struct CuGraphNode_ *to = copy->nodes[copy->n] = calloc(1, sizeof *to);
+		struct CuGraphNode_ *to = copy->nodes[copy->n] = fake->take(1, sizeof *to);
 		*to = *from;
-		to->deps = calloc((size_t)from->n_deps + 1, sizeof(int));
+		to->deps = fake->take((size_t)from->n_deps + 1, sizeof(int));
 		memcpy(to->deps, from->deps, sizeof(int) * (size_t)from->n_deps);
 	}
-	*exec = keep("exec", calloc(1, sizeof **exec), 0);
+	*exec = keep("exec", fake->take(1, sizeof **exec), 0);
 	(*exec)->graph = copy;
 	return CU_SUCCESS;
 }
@@ -519,7 +520,8 @@ static CuResult fake_GraphLaunch(CuGraphExec exec, CuStream stream)
 void fake_driver_start(FakeDriver *f, Driver *table)
 {
 	*f = (FakeDriver){.n_devices = 1, .cc_major = 9, .cc_minor = 0, .smem_optin = 232448, .version = 13000,
-		.memory_bytes = (size_t)1 << 34, .queue = calloc(1, sizeof *f->queue)};
+		.memory_bytes = (size_t)1 << 34, .take = calloc, .give = free,
+		.queue = calloc(1, sizeof *f->queue)};
 	fake = f;
 #define FAKE_ROW(name, version, args) table->name = fake_##name;
 	DRIVER_TABLE(FAKE_ROW)

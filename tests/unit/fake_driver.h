@@ -24,6 +24,8 @@ typedef struct FakeDriver {
 	void *ctx;
 	size_t (*param_bytes)(void *ctx, int kernel); /* kernels are numbered as they are looked up */
 	void (*execute)(void *ctx, int kernel, const void *params);
+	void *(*take)(size_t n, size_t size); /* the driver's own memory and the device's: calloc and free */
+	void (*give)(void *p);
 	/* read by the test */
 	int calls;
 	int live;           /* objects and allocations not given back */

@@ -14,6 +14,7 @@
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
 SAME(CU_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
 SAME(CU_DEVICE_UNAVAILABLE, CUDA_ERROR_DEVICE_UNAVAILABLE);
+SAME(CU_STUB_LIBRARY, CUDA_ERROR_STUB_LIBRARY);
 SAME(CU_NO_DEVICE, CUDA_ERROR_NO_DEVICE);
 SAME(CU_INVALID_DEVICE, CUDA_ERROR_INVALID_DEVICE);
 SAME(CU_INVALID_IMAGE, CUDA_ERROR_INVALID_IMAGE);
@@ -50,6 +51,7 @@ static void results_become_statuses(void **state)
 	assert_int_equal(driver_status(CU_OUT_OF_MEMORY), ATLAS_DEVICE_MEMORY);
 	assert_int_equal(driver_status(CU_NO_DEVICE), ATLAS_NO_DEVICE);
 	assert_int_equal(driver_status(CU_DEVICE_UNAVAILABLE), ATLAS_NO_DEVICE);
+	assert_int_equal(driver_status(CU_STUB_LIBRARY), ATLAS_NO_DRIVER);
 	assert_int_equal(driver_status(CU_NO_BINARY), ATLAS_ARCH);
 	assert_int_equal(driver_status(CU_UNSUPPORTED_PTX), ATLAS_DRIVER_OLD);
 	assert_int_equal(driver_status(CU_DRIVER_MISMATCH), ATLAS_DRIVER_OLD);

@@ -1,0 +1,193 @@
+/* test_runtime_memory.c - the host's memory: every allocation may fail, and a step makes none.
+ *
+ * The program brings its own malloc over the C library's, which counts and fails on demand. With a sanitizer's
+ * malloc in its place the test would measure nothing and says that it skips.
+ */
+#include "runtime/session.h"
+#include "tests/unit/fake_gpu.h"
+#include "tests/unit/made_plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define OWN_MALLOC 0
+#define __libc_calloc calloc
+#define __libc_free free
+static struct { long made, live, fail_at; bool armed; } heap;
+#else
+#define OWN_MALLOC 1
+static struct { long made, live, fail_at; bool armed; } heap; /* while armed */
+
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t n);
+extern void __libc_free(void *p);
+
+static bool may(void)
+{
+	if (!heap.armed)
+		return true;
+	if (++heap.made == heap.fail_at)
+		return false;
+	heap.live++;
+	return true;
+}
+
+void *malloc(size_t n) { return may() ? __libc_malloc(n) : NULL; }
+void *calloc(size_t n, size_t size) { return may() ? __libc_calloc(n, size) : NULL; }
+
+void *realloc(void *p, size_t n)
+{
+	if (!may())
+		return NULL;
+	heap.live -= heap.armed && p;
+	return __libc_realloc(p, n);
+}
+
+void free(void *p)
+{
+	heap.live -= heap.armed && p;
+	__libc_free(p);
+}
+#endif
+
+static int no_logits(void *ctx, int pos, const float *logits)
+{
+	(void)ctx, (void)pos, (void)logits;
+	return 0;
+}
+
+static int no_layer(void *ctx, int layer, int pos, int rows, int cols, const float *hidden)
+{
+	(void)ctx, (void)layer, (void)pos, (void)rows, (void)cols, (void)hidden;
+	return 0;
+}
+
+static AtlasStatus use(AtlasSession *s)
+{
+	int32_t tokens[5] = {3, 4, 5, 6, 7};
+	AtlasEvent events[4];
+	int slot, n;
+	AtlasStatus status = atlas_start(s, tokens, 5, NULL, 3, &slot);
+	for (int i = 0; i < 3 && status == ATLAS_OK; i++)
+		status = atlas_step(s, events, 4, &n);
+	if (status == ATLAS_OK)
+		status = atlas_score(s, tokens, 5, no_logits, NULL);
+	return status == ATLAS_OK ? atlas_trace(s, tokens, 5, no_layer, NULL) : status;
+}
+
+/* The whole life with one allocation missing: on the reference device when driver is NULL. */
+static AtlasStatus live(const char *path, const Driver *driver)
+{
+	AtlasError error = {0};
+	AtlasPlan *plan;
+	AtlasSession *session = NULL;
+	AtlasStatus s = atlas_plan_open(path, NULL, &plan, &error);
+	if (s == ATLAS_OK) {
+		AtlasSessionOptions options = {sizeof options, "cpu", 0, 1};
+		DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .driver = driver};
+		Device *device;
+		s = !driver ? atlas_session_open(plan, &options, &session, &error) : cuda_open(&config, &device, &error);
+		if (s == ATLAS_OK && driver)
+			s = session_open_on(plan, device, &session, &error);
+	}
+	if (s == ATLAS_OK)
+		s = use(session);
+	atlas_session_close(session);
+	atlas_plan_close(plan);
+	return s;
+}
+
+static size_t param_bytes(void *ctx, int kernel)
+{
+	const MadePlan *m = ctx;
+	return (size_t)m->artifact.targets[0].kernels[kernel].param_bytes;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+	MadePlan m;
+	(void)state;
+	if (!OWN_MALLOC)
+		skip();
+	make_plan(&m, "llama");
+	write_made(&m, true);
+	for (int cpu = 0; cpu < 2; cpu++)
+		for (long at = 1, is_over = false; !is_over; at++) {
+			FakeDriver fake;
+			Driver driver;
+			fake_driver_start(&fake, &driver);
+			fake.ctx = &m;
+			fake.param_bytes = param_bytes;
+			fake.take = __libc_calloc; /* not counted: only the runtime's memory is */
+			fake.give = __libc_free;
+			heap.made = heap.live = 0;
+			heap.fail_at = at;
+			heap.armed = true;
+			AtlasStatus s = live(m.path, cpu ? NULL : &driver);
+			heap.armed = false;
+			is_over = heap.made < at; /* fewer allocations than that: this time all succeeded */
+			assert_int_equal(s, is_over ? ATLAS_OK : ATLAS_NO_MEMORY);
+			assert_true(!is_over || at > 20);
+			assert_int_equal(heap.live, 0);
+			assert_int_equal(fake.live, 0);
+			fake_driver_stop(&fake);
+		}
+	free_made(&m);
+}
+
+static void steps_allocate_nothing(void **state)
+{
+	AtlasError error = {0};
+	AtlasPlan *plan;
+	AtlasSession *session;
+	AtlasEvent events[4];
+	Device *device;
+	FakeDriver fake;
+	Driver driver;
+	MadePlan m;
+	int32_t tokens[40];
+	int slot, n;
+	(void)state;
+	if (!OWN_MALLOC)
+		skip();
+	make_plan(&m, "llama");
+	write_made(&m, true);
+	for (int i = 0; i < 40; i++)
+		tokens[i] = 3 + i % 30;
+	for (int cpu = 0; cpu < 2; cpu++) {
+		fake_driver_start(&fake, &driver);
+		fake.ctx = &m;
+		fake.param_bytes = param_bytes;
+		assert_int_equal(atlas_plan_open(m.path, NULL, &plan, &error), ATLAS_OK);
+		DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .driver = &driver,
+			.n_threads = 1};
+		assert_int_equal((cpu ? cpu_open : cuda_open)(&config, &device, &error), ATLAS_OK);
+		assert_int_equal(session_open_on(plan, device, &session, &error), ATLAS_OK);
+		assert_int_equal(atlas_start(session, tokens, 40, NULL, 10, &slot), ATLAS_OK);
+		heap.made = heap.fail_at = 0;
+		heap.armed = true;
+		for (int i = 0; i < 8; i++)
+			assert_int_equal(atlas_step(session, events, 4, &n), ATLAS_OK);
+		heap.armed = false;
+		assert_int_equal(heap.made, 0);
+		atlas_session_close(session);
+		atlas_plan_close(plan);
+		fake_driver_stop(&fake);
+	}
+	free_made(&m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_allocation_may_fail),
+		cmocka_unit_test(steps_allocate_nothing),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
