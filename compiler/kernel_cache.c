@@ -5,8 +5,8 @@
  *
  *   "ATLASKRN"  key (32 bytes)  cubin length (u64, little-endian)  cubin  SHA-256 of all before it
  *
- * written to a temporary name in the same folder, flushed, renamed. A reader believes an entry only when its length,
- * key and hash are right; anything else is the same as no entry, and compiling again replaces it.
+ * written to a file without a name in the same folder, flushed, then named. A reader believes an entry only when
+ * its length, key and hash are right; anything else is the same as no entry, and compiling again replaces it.
  */
 #include "compiler/kernels.h"
 
@@ -168,6 +168,37 @@ static bool write_all(int fd, const uint8_t *bytes, size_t n)
 	return true;
 }
 
+/* A file without a name where the file system knows such files, so that a kill leaves nothing at all; else one under
+ * a name of its own for each writer. */
+static int open_temporary(const char *dir, const char *path, char *temporary, size_t bytes)
+{
+	temporary[0] = 0;
+	int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL))
+		return fd;
+	snprintf(temporary, bytes, "%s.XXXXXX", path);
+	fd = mkostemp(temporary, O_CLOEXEC);
+	if (fd >= 0)
+		fchmod(fd, 0644);
+	return fd;
+}
+
+/* Gives the whole file its name, in place of a damaged entry if there is one. */
+static bool give_name(int fd, const char *temporary, const char *path)
+{
+	char link[64];
+	if (temporary[0])
+		return rename(temporary, path) == 0;
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	for (int attempt = 0; attempt < 2; attempt++) {
+		if (linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
+			return true;
+		if (errno != EEXIST || (attempt == 0 && unlink(path) != 0 && errno != ENOENT))
+			return false;
+	}
+	return true; /* another writer was faster, with the same bytes */
+}
+
 bool cache_put(const char *dir, const KernelKey *key, const Cubin *cubin, char *why, size_t why_bytes)
 {
 	char path[MAX_PATH], temporary[MAX_PATH + 64];
@@ -180,23 +211,15 @@ bool cache_put(const char *dir, const KernelKey *key, const Cubin *cubin, char *
 	hash_add(h, cubin->bytes, cubin->n);
 	hash_end(h, hash);
 	entry_path(dir, key, path);
-	snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
-	int fd = mkstemp(temporary); /* a name of its own for each writer, in this process or another */
-	bool ok = fd >= 0 && fchmod(fd, 0644) == 0 && write_all(fd, head, sizeof head) &&
-		write_all(fd, cubin->bytes, cubin->n) && write_all(fd, hash, sizeof hash) && fsync(fd) == 0;
-	int error = errno;
-	if (fd >= 0 && close(fd) != 0 && ok) {
-		ok = false;
-		error = errno;
-	}
-	if (ok && rename(temporary, path) != 0) {
-		ok = false;
-		error = errno;
-	}
+	int fd = open_temporary(dir, path, temporary, sizeof temporary);
+	bool ok = fd >= 0 && write_all(fd, head, sizeof head) && write_all(fd, cubin->bytes, cubin->n) &&
+		write_all(fd, hash, sizeof hash) && fsync(fd) == 0 && give_name(fd, temporary, path);
 	if (!ok) {
-		snprintf(why, why_bytes, "%s", strerror(error));
-		if (fd >= 0)
+		snprintf(why, why_bytes, "%s", strerror(errno));
+		if (fd >= 0 && temporary[0])
 			unlink(temporary);
 	}
+	if (fd >= 0)
+		close(fd);
 	return ok;
 }

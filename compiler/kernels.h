@@ -52,7 +52,7 @@ KernelKey kernel_key(const KernelSource *source, const char *nvrtc_version_text)
 bool cache_open(const char *dir, char *why, size_t why_bytes);
 /* True when the cache holds the entry whole; a damaged one counts as absent. */
 bool cache_get(const char *dir, const KernelKey *key, Cubin *out);
-/* Writes beside and renames, so that other processes and a kill at any moment see whole entries only. */
+/* Writes a nameless file and names it, so that other processes and a kill at any moment see whole entries only. */
 bool cache_put(const char *dir, const KernelKey *key, const Cubin *cubin, char *why, size_t why_bytes);
 
 #endif
