@@ -5,6 +5,7 @@
 
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run},
+	{"audit", "which kernel runs for each op of each layer and phase", verb_audit},
 	{"verify", "compare every layer's output with the reference device", verb_verify},
 	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump},
 	{"perplexity", "perplexity of a text file", verb_perplexity},

@@ -35,7 +35,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
 		tolerance;
 	uint64_t seed;
-	bool json, quiet, hidden;
+	bool json, quiet, hidden, reasons;
 } Args;
 
 typedef int VerbFn(const Args *args);

@@ -73,6 +73,7 @@ static const Opt options[] = {
 	{"--hidden", 0, FLAG, DUMP, FIELD(hidden), NULL, "the output of every layer as well", 0, 0},
 	{"--output", 'o', TEXT, DUMP, FIELD(output), "FILE", "safetensors file to write", 0, 0},
 	{"--target", 0, TEXT, AUDIT, FIELD(target), "SM", "one target only: sm_90a", 0, 0},
+	{"--reasons", 0, FLAG, AUDIT, FIELD(reasons), NULL, "also what was not chosen, and why", 0, 0},
 	{"--device", 0, DEVICE, COMPUTES, FIELD(device), "D",
 		"cuda, cpu or auto: a GPU if there is one", 0, 0},
 	{"--device-index", 0, INTEGER, COMPUTES, FIELD(device_index), "N", "which GPU (default: 0)", 0,

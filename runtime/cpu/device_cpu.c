@@ -191,10 +191,9 @@ static bool size_tensors(CpuDevice *d, size_t *total)
 
 static bool place_tensors(CpuDevice *d, const uint8_t *const *weights, size_t total)
 {
-	d->memory = aligned_alloc(ALIGN, total ? total : ALIGN);
+	d->memory = calloc(1, total + 1); /* the cache of slots that are never used costs nothing */
 	if (!d->memory)
 		return false;
-	memset(d->memory, 0, total);
 	size_t at = 0;
 	for (int i = 0; i < d->graph->n_tensors; i++) {
 		const Tensor *t = &d->graph->tensors[i];
