@@ -29,7 +29,7 @@ static const Pass pipeline[] = {
 	{'c', "read-config", read_config, NULL, print_model, false},
 	{'o', "read-options", read_options, NULL, print_model, true},
 	{'w', "read-weights", read_weights, NULL, print_model, true},
-	{'t', "read-text", read_text, check_model, print_model, false},
+	{'t', "read-text", read_text, check_model, print_model, true},
 	/* model -> graph */
 	{'g', "build-graph", build_graph, check_graph, print_graph, false},
 	/* graph -> plan */
