@@ -27,9 +27,8 @@ def clone(repo: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, pytestco
     if pytestconfig.getoption("--build-dir") != "build":
         pytest.skip("the plain build is built twice, a sanitized one is not")
     folder = tmp_path_factory.mktemp("elsewhere") / "tree"
-    shutil.copytree(repo, folder, ignore=shutil.ignore_patterns("build*", ".git", "__pycache__"),
-                    symlinks=True)
-    shutil.copytree(repo / "tests/make", folder / "tests/make", dirs_exist_ok=True)
+    shutil.copytree(repo, folder, symlinks=True,
+                    ignore=shutil.ignore_patterns("build", "build-*", ".git", "__pycache__"))
     got = make(folder, "deps", f"VENV={repo}/build/venv")
     if got.returncode != 0 and not reachable():
         pytest.skip("PyPI is out of reach: " + (got.stderr.strip().splitlines() or ["?"])[-1])
