@@ -122,7 +122,7 @@ if $need_wheels; then
 fi
 
 if wants test && ! cmp -s tests/requirements.txt "$VENV/requirements.done"; then
-	echo "installing in $VENV: $(grep -v '^#' tests/requirements.txt | tr '\n' ' ')"
+	echo "installing in $VENV: $(sed 's|#.*||' tests/requirements.txt | xargs)"
 	make_venv
 	pip_install 'of tests/requirements.txt' -r tests/requirements.txt
 	cp tests/requirements.txt "$VENV/requirements.done"
