@@ -1,7 +1,7 @@
 // gemm.cuh - tiles of x w^T on the tensor cores, for many rows.
 //
-// A block computes BM rows of x against BN rows of w. Both stream through a ring of STAGES tiles of 64 columns,
-// filled by cp.async STAGES - 1 ahead; a weight that is not bf16 goes through registers and is rounded on the way.
+// A block computes BM rows of x against BN rows of w. Both stream through a ring of tiles of 64 columns, filled by
+// cp.async all but one stage ahead; a weight that is not bf16 goes through registers and is rounded on the way.
 // Warp tiles are as large as registers allow: at 32 x 64 reading fragments already takes all of shared memory's
 // rate, at 64 x 64 two thirds. Short BM are bound by the weights' bandwidth and take more, smaller warps.
 //
@@ -11,12 +11,14 @@
 // Contracts define their names as macros, so names here are in lower case or end in an underscore.
 //
 // Ring, one stage: x tile (BM rows), w tile (BN rows), 64 norm weights of up to 4 bytes. In contracts:
-//   SMEM(STAGES * ((BM + BN) * 144 + 256))
+//   SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((BM + BN) * 144 + 256))
 //   BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 #pragma once
 #include "mma.cuh"
 
-template <int BM_, int BN_, int STAGES_> struct Tile {
+template <int BM_, int BN_> struct Tile {
+	// small tiles are few bytes each and often few blocks: a deep ring keeps enough of them under way
+	static constexpr int stages = BM_ <= 32 ? (BN_ == 64 ? 8 : 4) : 3;
 	static constexpr int bk = 64, stride = tile_stride(bk), norm_bytes = 256;
 	static constexpr int warp_m = BM_ == 128 ? 64 : BM_ < 32 ? BM_ : 32; // a warp's part
 	static constexpr int warp_n = BM_ < 64 || (BM_ == 128 && BN_ == 64) ? 32 : 64;
@@ -24,7 +26,6 @@ template <int BM_, int BN_, int STAGES_> struct Tile {
 	static constexpr int m_tiles = warp_m / 16, n_tiles = warp_n / 8; // mma tiles of a warp
 	static constexpr int stage_bytes = (BM_ + BN_) * stride + norm_bytes;
 	static_assert(BM_ % 16 == 0 && BM_ % warp_m == 0 && BN_ % warp_n == 0, "tiles are whole warp tiles");
-	static_assert(STAGES_ >= 2, "one stage is filled while another is read");
 };
 
 // A row of an operand: where it starts, and whether it exists. One that does not reads as zeros; its address must
@@ -93,12 +94,12 @@ __device__ __forceinline__ void gemm_norm_fragment(u32 (&a)[4], const Norm *norm
 
 // block level: acc += x w^T over all of K; scale[m][i] = 1 / rms of row g + 8 i of m16 tile m, or 1 without a norm.
 //   x_row(r)  Row<bf16> of row r of the block's BM      w_row(r)  Row<W> of row r of its BN
-template <int BM_, int BN_, int STAGES_, int K_, bool NORM, bool ONE, class W, class Norm, class XRow, class WRow>
+template <int BM_, int BN_, int K_, bool NORM, bool ONE, class W, class Norm, class XRow, class WRow>
 __device__ __forceinline__ void gemm(uint4 *ring, XRow x_row, WRow w_row, const Norm *norm, float eps,
-	float (&acc)[Tile<BM_, BN_, STAGES_>::m_tiles][Tile<BM_, BN_, STAGES_>::n_tiles][4],
-	float (&scale)[Tile<BM_, BN_, STAGES_>::m_tiles][2])
+	float (&acc)[Tile<BM_, BN_>::m_tiles][Tile<BM_, BN_>::n_tiles][4],
+	float (&scale)[Tile<BM_, BN_>::m_tiles][2])
 {
-	using T = Tile<BM_, BN_, STAGES_>;
+	using T = Tile<BM_, BN_>;
 	static_assert(K_ % 8 == 0, "rows are read 16 bytes at a time");
 	constexpr int steps = (K_ + T::bk - 1) / T::bk, w_at = BM_ * T::stride, norm_at = w_at + BN_ * T::stride;
 	const u32 base = shared_address(ring);
@@ -116,14 +117,14 @@ __device__ __forceinline__ void gemm(uint4 *ring, XRow x_row, WRow w_row, const 
 		}
 		copy_commit();
 	};
-	for (int s = 0; s < STAGES_ - 1; s++)
+	for (int s = 0; s < T::stages - 1; s++)
 		fill(s, s);
 	u32 a[2][T::m_tiles][4], b[2][T::n_tiles / 2][4]; // this k16 and the next
 	int slot = 0;
 	for (int step = 0; step < steps; step++) {
-		copy_wait<STAGES_ - 2>();
+		copy_wait<T::stages - 2>();
 		__syncthreads(); // this stage has arrived for all, and nobody reads the stage filled next
-		fill(step + STAGES_ - 1, slot == 0 ? STAGES_ - 1 : slot - 1);
+		fill(step + T::stages - 1, slot == 0 ? T::stages - 1 : slot - 1);
 		const u32 stage = base + slot * T::stage_bytes;
 		const Norm *weights =
 			reinterpret_cast<const Norm *>(reinterpret_cast<const char *>(ring) + slot * T::stage_bytes + norm_at);
@@ -151,7 +152,7 @@ __device__ __forceinline__ void gemm(uint4 *ring, XRow x_row, WRow w_row, const 
 					mma(acc[m][j], a[now][m], b[now][j / 2][j % 2 * 2], b[now][j / 2][j % 2 * 2 + 1]);
 			}
 		}
-		slot = slot + 1 == STAGES_ ? 0 : slot + 1;
+		slot = slot + 1 == T::stages ? 0 : slot + 1;
 	}
 #pragma unroll
 	for (int m = 0; m < T::m_tiles; m++)
@@ -166,12 +167,12 @@ __device__ __forceinline__ void gemm(uint4 *ring, XRow x_row, WRow w_row, const 
 
 // warp level: calls f(row, column, value of column, value of column + 1, scale of the row) for every pair of sums,
 // row and column counted in the block's tile
-template <int BM_, int BN_, int STAGES_, class F>
+template <int BM_, int BN_, class F>
 __device__ __forceinline__ void gemm_each(
-	const float (&acc)[Tile<BM_, BN_, STAGES_>::m_tiles][Tile<BM_, BN_, STAGES_>::n_tiles][4],
-	const float (&scale)[Tile<BM_, BN_, STAGES_>::m_tiles][2], F f)
+	const float (&acc)[Tile<BM_, BN_>::m_tiles][Tile<BM_, BN_>::n_tiles][4],
+	const float (&scale)[Tile<BM_, BN_>::m_tiles][2], F f)
 {
-	using T = Tile<BM_, BN_, STAGES_>;
+	using T = Tile<BM_, BN_>;
 	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 	const int m0 = warp % T::warps_m * T::warp_m, n0 = warp / T::warps_m * T::warp_n;
 #pragma unroll

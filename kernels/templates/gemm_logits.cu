@@ -3,6 +3,8 @@
 // numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; not rounded. Same bits every run; an
 //           out's bits do not depend on the others
 // measured  tests/gpu/results: TFLOP/s at real shapes
+// tiles     a tile is admitted when at least 88 blocks are left to keep a large GPU busy (BN = 64 always is), and
+//           when the next larger BM would leave fewer: larger tiles ask less of the L2 cache
 // bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       rows are gathered as the x tile is filled, so no copy of them is made
 #include "contract.cuh"
@@ -21,13 +23,14 @@ DTYPES(WT, bf16, f16, f32)
 DTYPES(NT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
 TUNE(BN, 64, 128, 256)
-TUNE(STAGES, 3, 4)
 REQUIRE(K % 8 == 0)
 REQUIRE(OUTS >= 9)
 REQUIRE(BM == 16 || OUTS > BM / 2)
+REQUIRE(BN == 64 || ceil_div(OUTS, BM) * ceil_div(V, BN) >= 88)
+REQUIRE(BM == 128 || OUTS <= BM || ceil_div(OUTS, 2 * BM) * ceil_div(V, 64) < 88)
 GRID(ceil_div(OUTS, BM), ceil_div(V, BN), 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
-SMEM(STAGES * ((BM + BN) * 144 + 256))
+SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((BM + BN) * 144 + 256))
 READS(ceil_div(OUTS, BM) * V * K * WT_BYTES + K * NT_BYTES + ceil_div(V, BN) * OUTS * K * 2)
 WRITES(OUTS * V * 4)
 FLOPS(2 * OUTS * V * K)
@@ -40,10 +43,10 @@ struct Args {
 	OUT(f32, logits, "OUTS, V");
 };
 
-extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm_logits(const Args a)
+extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_logits(const Args a)
 {
 	DYNAMIC_SMEM(ring);
-	using T = Tile<BM, BN, STAGES>;
+	using T = Tile<BM, BN>;
 	const int o0 = blockIdx.x * BM, v0 = blockIdx.y * BN;
 	if (o0 >= a.step[1])
 		return;
@@ -52,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm
 		rows[i] = o0 + i < OUTS ? a.out_row[o0 + i] : -1;
 	__syncthreads();
 	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
-	gemm<BM, BN, STAGES, K, true, NORM_ONE != 0, WT>(
+	gemm<BM, BN, K, true, NORM_ONE != 0, WT>(
 		ring,
 		[&](int r) {
 			const int t = rows[r];
@@ -64,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm
 			return Row<WT> { a.w + (exists ? i64(v0 + r) * K : 0), exists };
 		},
 		a.norm, float(EPS), acc, scale);
-	gemm_each<BM, BN, STAGES>(acc, scale, [&](int r, int c, float lo, float hi, float s) {
+	gemm_each<BM, BN>(acc, scale, [&](int r, int c, float lo, float hi, float s) {
 		const int o = o0 + r, v = v0 + c;
 		if (o >= OUTS || v >= V)
 			return;

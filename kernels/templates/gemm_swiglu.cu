@@ -3,6 +3,8 @@
 // numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; norm, biases, silu and product in f32;
 //           one rounding. Same bits every run; a row's bits do not depend on the other rows
 // measured  tests/gpu/results: TFLOP/s at real shapes
+// tiles     a tile is admitted when at least 88 blocks are left to keep a large GPU busy (BN = 64 always is), and
+//           when the next larger BM would leave fewer: larger tiles ask less of the L2 cache
 // bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       the w tile takes eight rows of gate, eight of up and so on: then both halves of an output stand in one
 //           thread's accumulators and no value crosses threads
@@ -24,13 +26,14 @@ DTYPES(NT, bf16, f16, f32)
 DTYPES(BT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
 TUNE(BN, 64, 128, 256)
-TUNE(STAGES, 3, 4)
 REQUIRE(K % 8 == 0)
 REQUIRE(ROWS >= 9)
 REQUIRE(BM == 16 || ROWS > BM / 2)
+REQUIRE(BN == 64 || ceil_div(ROWS, BM) * ceil_div(N, BN / 2) >= 88)
+REQUIRE(BM == 128 || ROWS <= BM || ceil_div(ROWS, 2 * BM) * ceil_div(N, 32) < 88)
 GRID(ceil_div(ROWS, BM), ceil_div(N, BN / 2), 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
-SMEM(STAGES * ((BM + BN) * 144 + 256))
+SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((BM + BN) * 144 + 256))
 READS(ceil_div(ROWS, BM) * 2 * N * K * WT_BYTES + K * NT_BYTES + ceil_div(N, BN / 2) * ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
 WRITES(ROWS * N * 2)
 FLOPS(4 * ROWS * N * K)
@@ -45,15 +48,15 @@ struct Args {
 	OUT(bf16, y, "ROWS, N");
 };
 
-extern "C" __global__ void __launch_bounds__(Tile<BM, BN, STAGES>::threads) gemm_swiglu(const Args a)
+extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_swiglu(const Args a)
 {
 	DYNAMIC_SMEM(ring);
-	using T = Tile<BM, BN, STAGES>;
+	using T = Tile<BM, BN>;
 	const int t0 = blockIdx.x * BM, n0 = blockIdx.y * (BN / 2);
 	if (t0 >= a.step[0])
 		return;
 	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
-	gemm<BM, BN, STAGES, K, true, NORM_ONE != 0, WT>(
+	gemm<BM, BN, K, true, NORM_ONE != 0, WT>(
 		ring,
 		[&](int r) {
 			const bool exists = ROWS % BM == 0 || t0 + r < ROWS;

@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [kernels] [sanitizer] [bench]
 #
-#   kernels    every template against the reference device, 40 trials each
+#   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
 #   bench      kernels at shapes of real models against the read and mma rates of the same run
 #
@@ -53,11 +53,11 @@ part() { # name command...
 
 for what in "$@"; do
 	case $what in
-	kernels) part kernels $test --cases 40 --jobs "$jobs" ;;
+	kernels) part kernels $test --cases 100 --jobs "$jobs" ;;
 	sanitizer)
 		for tool in memcheck racecheck; do
 			part $tool compute-sanitizer --tool $tool --error-exitcode 1 --print-limit 20 \
-				$test --small --cases 3 --jobs "$jobs"
+				$test --small --cases 6 --jobs "$jobs"
 		done
 		;;
 	bench) part bench $test --bench --jobs "$jobs" ;;
