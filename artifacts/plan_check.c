@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-	MAX_LAUNCHES = 65536, MAX_BUFS = 16384, MAX_ROWS = 65536, /* of a phase */
+	MAX_LAUNCHES = 8192, MAX_BUFS = 16384, MAX_ROWS = 65536, /* of a phase */
 	MAX_SMEM = 232448, /* bytes a block may ask for on the largest device: 227 KiB */
 	MAX_THREADS = 1024, MAX_REGISTERS = 255,
 };
@@ -418,7 +418,7 @@ static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
 	for (int i = 0; i < p->n_launches; i++)
 		if (!check_launch(c, p, i))
 			return false;
-	return check_lifetimes(c, p);
+	return check_lifetimes(c, p) && check_hazards(p, why);
 }
 
 static bool check_target(const Checking *c)

@@ -33,6 +33,7 @@ void *decode_take(Decoder *d, size_t bytes);  /* zeroed, aligned to 16; NULL whe
 /* Everything but file and sections is checked: counts, indices, offsets, shapes, launches, lifetimes. */
 bool check_artifact(const Artifact *a, Why *why);
 bool check_graph_section(const Graph *g, Why *why);
+bool check_hazards(const Phase *p, Why *why); /* of a phase that is otherwise in order */
 /* Do the tensors fit the op's row in ops.h? shapes [n_operands]; n_dims 0 = absent. `what` names the op in
  * messages. constants may be NULL (attributes unknown). */
 typedef struct OpShapes {

@@ -321,6 +321,36 @@ static void launches_are_checked(void **state)
 	free_made(&m);
 }
 
+/* Every single edge of the plan is needed: the compiler keeps none that follows from others. */
+static void edges_are_checked(void **state)
+{
+	MadePlan m;
+	char why[256];
+	int n_edges = 0;
+	(void)state;
+	make_plan(&m, "llama");
+	const TargetPlan *t = m.artifact.targets;
+	for (int p = 0; p < t->n_phases; p++)
+		for (int i = 0; i < t->phases[p].n_launches; i++)
+			for (int d = 0; d < t->phases[p].launches[i].n_deps; d++, n_edges++) {
+				Launch *l = &t->phases[p].launches[i];
+				int all[16], n = l->n_deps;
+				assert_true(n <= 16);
+				memcpy(all, l->deps, sizeof(int) * (size_t)n);
+				memmove(l->deps + d, all + d + 1, sizeof(int) * (size_t)(n - d - 1));
+				l->n_deps--;
+				write_made(&m, true);
+				Bytes b = slurp(m.path);
+				assert_int_equal(read_copy(b.at, b.n, true, why), READ_MALFORMED);
+				assert_non_null(strstr(why, " without waiting for launch "));
+				free(b.at);
+				memcpy(l->deps, all, sizeof(int) * (size_t)n);
+				l->n_deps = n;
+			}
+	assert_true(n_edges > 40);
+	free_made(&m);
+}
+
 /* The section table, rewritten by hand: a byte of an offset or a length changed, and sealed again. */
 static void section_table_is_checked(void **state)
 {
@@ -360,6 +390,7 @@ int main(void)
 		cmocka_unit_test(graph_is_checked),
 		cmocka_unit_test(kernels_and_buffers_are_checked),
 		cmocka_unit_test(launches_are_checked),
+		cmocka_unit_test(edges_are_checked),
 		cmocka_unit_test(section_table_is_checked),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
