@@ -47,6 +47,8 @@ CODE(A0501, EXIT_BAD_INPUT, "tokenizer.json is not valid JSON.")
 CODE(A0502, EXIT_BAD_INPUT, "A tokenizer component is of a kind this compiler does not implement.")
 CODE(A0503, EXIT_BAD_INPUT, "The tokenizer contradicts itself or the model's vocabulary.")
 CODE(A0504, EXIT_BAD_INPUT, "A value in a tokenizer file is missing or of the wrong type.")
+CODE(A0505, EXIT_BAD_INPUT, "The tokenizer is not in the form of tokenizer.json; transformers can save it so.")
+CODE(A0506, EXIT_OK, "The plan can run token ids, but no text.")
 /* A06xx checkpoint against model family, graph */
 CODE(A0601, EXIT_BAD_INPUT, "The model family needs a tensor that the checkpoint lacks.")
 CODE(A0602, EXIT_BAD_INPUT, "A tensor's shape contradicts config.json.")

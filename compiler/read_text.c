@@ -6,6 +6,7 @@
  * since no file is sure to name them all.
  */
 #include <string.h>
+#include <sys/stat.h>
 
 #include "compiler/input.h"
 #include "compiler/json.h"
@@ -56,6 +57,25 @@ static const char *read_chat_template(Compile *c)
 	return text ? text : read_json_template(c, "chat_template.json");
 }
 
+/* Is there a tokenizer to read? A checkpoint without one, such as random weights, compiles to a plan that takes
+ * token ids; one with a tokenizer in another form is refused. */
+static bool has_tokenizer(Compile *c)
+{
+	static const char *const others[] = {"tokenizer.model", "tekken.json", "vocab.json"};
+	const char *dir = c->cmd.model_dir;
+	struct stat st;
+	if (lstat(input_path(&c->scratch, dir, "tokenizer.json"), &st) == 0)
+		return true;
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+		if (lstat(input_path(&c->scratch, dir, others[i]), &st) == 0) {
+			fail_at(&c->diags, A0505, (Loc){input_path(&c->arena, dir, others[i]), 0, 0},
+				"a tokenizer without tokenizer.json: save it as tokenizer.json first");
+			return false;
+		}
+	note_at(&c->diags, A0506, (Loc){dir, 0, 0}, "no tokenizer.json: the plan takes token ids only");
+	return false;
+}
+
 /* read_text - tokenizer and chat template.
  *
  *   needs   config
@@ -70,6 +90,8 @@ void read_text(Compile *c)
 	int rows = m->config.vocab > 0 ? m->config.vocab : MAX_VOCAB;
 	m->n_tokens = m->config.vocab;
 	m->chat_template = read_chat_template(c);
+	if (!has_tokenizer(c))
+		return;
 	if (!read_tokenizer(&c->arena, &c->diags, c->cmd.model_dir, rows, &image))
 		return;
 	m->tokenizer = image.bytes;
