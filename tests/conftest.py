@@ -104,10 +104,10 @@ def plan_of(atlasc: Command, kernel_cache: pathlib.Path, tmp_path_factory: pytes
 @pytest.fixture(scope="session")
 def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
     """As plan_of, with one bucket a phase, two slots and pages of 16 tokens: for tests of the reference device,
-    which reads the graph alone. Keywords change keys of the family's MODEL.toml: slots=4, pool_tokens=64."""
+    which reads the graph alone. Further words go to atlasc; keywords change keys of the family's MODEL.toml."""
     folder = tmp_path_factory.mktemp("small")
 
-    def compiled(checkpoint: str | os.PathLike, **changes: object) -> pathlib.Path:
+    def compiled(checkpoint: str | os.PathLike, *options: object, **changes: object) -> pathlib.Path:
         source = REPO / "tests" / "fixtures" / checkpoint  # an absolute path stays as it is
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
         config = config.get("text_config", config)
@@ -120,6 +120,6 @@ def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
             assert n == 1, key
         toml = folder / ("-".join([source.name, *(f"{k}={v}" for k, v in sorted(changes.items()))]) + ".toml")
         toml.write_text(text, encoding="utf-8")
-        return plan_of(checkpoint, "--model", toml)
+        return plan_of(checkpoint, "--model", toml, *options)
 
     return compiled

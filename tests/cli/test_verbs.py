@@ -205,3 +205,45 @@ def test_program_on_atlas_h(atlas, repo, build_dir, small_plan_of, tmp_path, com
     assert run.stdout == atlas("run", plan, "-p", "In the beginning", "-n", 30, "--device", "cpu", "-q").stdout != ""
     bad = subprocess.run([program, tmp_path / "none", "x"], capture_output=True, text=True)
     assert (bad.returncode, bad.stderr) == (1, f"api_example: {tmp_path}/none: No such file or directory\n")
+
+
+# audit ----------------------------------------------------------------------------------------------------------
+
+
+def test_audit(atlas, plan):
+    """Every op of the plan's phases has its launch, and the text says what the document says."""
+    run = atlas("audit", plan, "--json")
+    got = json.loads(run.stdout)
+    assert run.returncode == 0 and run.stderr == "" and got["schema_version"] == 1
+    [target] = got["targets"]
+    assert [p["phase"] for p in target["phases"]] == ["prefill", "decode", "acquire"]
+    text = atlas("audit", plan).stdout
+    for name in ("prefill[16]", "decode[2]", "attention_split", "norm_logits", "rope_write", target["target"]):
+        assert name in text
+    assert len(atlas("audit", plan, "--reasons").stdout) > len(text)
+    assert atlas("audit", plan, "--target", target["target"]).stdout == text
+    run = atlas("audit", plan, "--target", "sm_1")
+    assert (run.returncode, run.stdout, run.stderr) == (
+        2, "", "atlas audit: --target sm_1: the plan has no such target\n")
+
+
+def test_weights_by_reference(atlas, small_plan_of, tmp_path):
+    """A plan that refers to its checkpoint runs with it alone, and only while it is unchanged."""
+    embedded = small_plan_of("llama-trained")
+    plan = small_plan_of("llama-trained", "--weights", "ref")
+    assert plan.stat().st_size < embedded.stat().st_size - 1_000_000
+    info = atlas("info", plan, "--json", "--weights", FIXTURES / "llama-trained")
+    assert json.loads(info.stdout)["weights"] == "ref"
+    words = ["-p", "In the beginning", "-n", 12, "--device", "cpu", "-q"]
+    without = atlas("run", plan, *words)
+    assert without.returncode != 0 and without.stdout == "" and "error[" in without.stderr
+    run = atlas("run", plan, *words, "--weights", FIXTURES / "llama-trained")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == atlas("run", embedded, *words).stdout
+    shutil.copytree(FIXTURES / "llama-trained", tmp_path / "copy")
+    file = tmp_path / "copy" / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    changed = atlas("run", plan, *words, "--weights", tmp_path / "copy")
+    assert changed.returncode == 6 and changed.stderr.startswith("atlas run: error[INTEGRITY]: ")
