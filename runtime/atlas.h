@@ -97,7 +97,10 @@ typedef struct AtlasPlanOptions {
 } AtlasPlanOptions;
 
 /* Maps the file read-only, checks hashes, bounds and the whole schedule. Needs no GPU. Blocks on the disk; reads
- * the weights once unless skip_weight_hash. *plan is NULL on failure. `error` may be NULL. The path is not kept. */
+ * the weights once unless skip_weight_hash. *plan is NULL on failure. `error` may be NULL. The path is not kept.
+ * What is mapped is what was checked; files must not be changed in place before atlas_plan_close (replacing them
+ * by a rename is fine). Opening a session runs the plan's code: the hashes show that a file is whole, not
+ * who made it. */
 AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,
 	AtlasError *error);
 void atlas_plan_close(AtlasPlan *plan); /* NULL is fine. No session of it may be open */
