@@ -63,14 +63,16 @@ static void make_kernels_up(MadePlan *m, TargetWork *w)
 	m->blob = (PlanBlob){"cubins", m->cubins, (size_t)w->plan.n_kernels * CUBIN_BYTES};
 }
 
-void make_plan(MadePlan *m, const char *model_type) { make_plan_of(m, model_type, 0); }
+void make_plan(MadePlan *m, const char *model_type) { make_plan_of(m, model_type, 0, -1); }
 
-void make_plan_of(MadePlan *m, const char *model_type, int pool_tokens)
+void make_plan_of(MadePlan *m, const char *model_type, int pool_tokens, int stop_token)
 {
 	*m = (MadePlan){0};
 	Compile *c = &m->c;
 	synthetic_model(c, model_type);
 	c->model.options.pool_tokens = pool_tokens;
+	c->model.options.stop[0] = stop_token;
+	c->model.options.n_stop = stop_token >= 0;
 	build_graph(c);
 	fuse(c);
 	pick_kernels(c);

@@ -36,14 +36,19 @@ static AtlasStatus open_fake(Rig *r)
 	return s == ATLAS_OK ? session_open_on(r->plan, device, &r->session, &r->error) : s;
 }
 
-static void rig_plan(Rig *r, const char *model_type, int pool_tokens)
+static void rig_made(Rig *r)
 {
-	memset(r, 0, sizeof *r);
-	make_plan_of(&r->made, model_type, pool_tokens);
 	write_made(&r->made, true);
 	assert_int_equal(atlas_plan_open(r->made.path, NULL, &r->plan, &r->error), ATLAS_OK);
 	fake_driver_start(&r->fake, &r->driver);
 	fake_gpu_start(&r->gpu, &r->fake, &r->plan->artifact);
+}
+
+static void rig_plan(Rig *r, const char *model_type, int pool_tokens)
+{
+	memset(r, 0, sizeof *r);
+	make_plan_of(&r->made, model_type, pool_tokens, -1);
+	rig_made(r);
 }
 
 static void rig_open(Rig *r, const char *model_type, int pool_tokens)
@@ -203,6 +208,35 @@ static void answers_do_not_depend_on_company(void **state)
 			assert_int_equal(best_of(&logits, lengths[i] - 1 + k), together[i][k]);
 		free(logits.at);
 	}
+	rig_close(&r);
+}
+
+/* A token that an answer has, made a stop token: the answer ends there, with it, and the slot is free. */
+static void stop_tokens_stop(void **state)
+{
+	int32_t tokens[9];
+	int free_running[4][64], answers[4][64], counts[4] = {0}, slot, at = 0;
+	AtlasFinish finish[4];
+	Rig r;
+	(void)state;
+	rig_open(&r, "qwen2", 0);
+	fill_prompt(tokens, 9, 2);
+	assert_int_equal(atlas_start(r.session, tokens, 9, NULL, 20, &slot), ATLAS_OK);
+	run_all(r.session, free_running, counts, finish);
+	rig_close(&r);
+	int stop = free_running[0][counts[0] / 2];
+	while (free_running[0][at] != stop)
+		at++;
+	memset(&r, 0, sizeof r);
+	make_plan_of(&r.made, "qwen2", 0, stop);
+	rig_made(&r);
+	assert_int_equal(open_fake(&r), ATLAS_OK);
+	counts[0] = 0;
+	assert_int_equal(atlas_start(r.session, tokens, 9, NULL, 20, &slot), ATLAS_OK);
+	run_all(r.session, answers, counts, finish);
+	assert_int_equal(counts[0], at + 1);
+	assert_int_equal(finish[0], ATLAS_STOP);
+	assert_memory_equal(answers[0], free_running[0], sizeof(int) * (size_t)counts[0]);
 	rig_close(&r);
 }
 
@@ -435,6 +469,50 @@ static void unfit_machines_are_refused(void **state)
 	rig_close(&r);
 }
 
+/* An exact target runs on its capability alone, the others on every later minor of their major. */
+static void targets_fit_devices(void **state)
+{
+	static const struct { int major, minor; const char *target; } devices[] = {
+		{8, 0, "sm_80"}, {8, 6, "sm_80"}, {8, 9, "sm_89"}, {9, 0, "sm_90a"}, {9, 1, NULL}, {7, 5, NULL},
+		{10, 0, NULL}};
+	TargetPlan targets[3];
+	Slot *ledger[3];
+	int n_ledger[3];
+	Rig r;
+	(void)state;
+	memset(&r, 0, sizeof r);
+	make_plan(&r.made, "llama");
+	Artifact *a = &r.made.artifact;
+	for (int i = 0; i < 3; i++) {
+		targets[i] = a->targets[0];
+		ledger[i] = a->ledger[0];
+		n_ledger[i] = a->n_ledger[0];
+	}
+	targets[0].target = "sm_80", targets[0].cc_major = 8, targets[0].cc_minor = 0;
+	targets[1].target = "sm_89", targets[1].cc_major = 8, targets[1].cc_minor = 9;
+	a->targets = targets, a->ledger = ledger, a->n_ledger = n_ledger, a->n_targets = 3;
+	rig_made(&r);
+	for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
+		AtlasSessionInfo info = {.struct_size = sizeof info};
+		r.fake.cc_major = devices[i].major;
+		r.fake.cc_minor = devices[i].minor;
+		if (!devices[i].target) {
+			assert_int_equal(open_fake(&r), ATLAS_ARCH);
+			assert_non_null(strstr(r.error.text, ": the plan is for sm_80, sm_89, sm_90a"));
+			continue;
+		}
+		assert_int_equal(open_fake(&r), ATLAS_OK);
+		assert_int_equal(atlas_session_info(r.session, &info), ATLAS_OK);
+		assert_string_equal(info.target, devices[i].target);
+		atlas_session_close(r.session);
+		r.session = NULL;
+		fake_driver_stop(&r.fake); /* kernels are numbered from 0 again */
+		fake_driver_start(&r.fake, &r.driver);
+		fake_gpu_start(&r.gpu, &r.fake, &r.plan->artifact);
+	}
+	rig_close(&r);
+}
+
 /* The whole life of a session. True when everything succeeded. */
 static bool live(Rig *r, AtlasStatus *status)
 {
@@ -604,6 +682,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plan_means_what_its_graph_means),
 		cmocka_unit_test(answers_do_not_depend_on_company),
+		cmocka_unit_test(stop_tokens_stop),
 		cmocka_unit_test(contexts_end_where_they_must),
 		cmocka_unit_test(slots_and_pages_are_counted),
 		cmocka_unit_test(sampling_is_checked),
@@ -611,6 +690,7 @@ int main(void)
 		cmocka_unit_test(steps_are_one_copy_one_graph_one_copy),
 		cmocka_unit_test(loading_asks_for_what_the_plan_says),
 		cmocka_unit_test(unfit_machines_are_refused),
+		cmocka_unit_test(targets_fit_devices),
 		cmocka_unit_test(every_call_may_fail),
 		cmocka_unit_test(nonsense_from_the_device_ends_the_session),
 		cmocka_unit_test(weights_by_reference),
