@@ -38,6 +38,7 @@ typedef struct Run {
 	int show; /* the answer being shown */
 	int *in_slot; /* [slots] its answer */
 	AtlasEvent *events;
+	double start_seconds, first_token_seconds; /* the first is a clock, the second counts from it */
 } Run;
 
 /* Prompts ------------------------------------------------------------ */
@@ -221,6 +222,8 @@ static int generate(Run *r)
 		AtlasStatus status = atlas_step(r->session, r->events, r->info.slots, &n);
 		if (status != ATLAS_OK)
 			return cli_fail_session(r->args, r->session, status);
+		if (n > 0 && r->first_token_seconds == 0)
+			r->first_token_seconds = cli_seconds() - r->start_seconds;
 		for (int i = 0; i < n && !code; i++)
 			code = take_event(r, &r->events[i]);
 		if (code)
@@ -266,6 +269,7 @@ static void print_json(const Run *r, const AtlasSessionInfo *session)
 	printf("\n]}\n");
 }
 
+/* Tokens a second after the first token: with one prompt, the speed of decoding alone. */
 static void report(const Run *r, double seconds)
 {
 	int prompt = 0, made = 0;
@@ -273,9 +277,11 @@ static void report(const Run *r, double seconds)
 		prompt += r->answers[i].tokens.n;
 		made += r->answers[i].n;
 	}
+	double decoding = seconds - r->first_token_seconds;
 	if (!r->args->quiet)
-		cli_say(r->args, 0, "%d prompt tokens, %d tokens in %.2f s, %.1f tokens/s", prompt, made,
-			seconds, made / fmax(seconds, 1e-9));
+		cli_say(r->args, 0, "%d prompt tokens, first token after %.1f ms; %d tokens in %.2f s, %.1f tokens/s",
+			prompt, 1e3 * r->first_token_seconds, made, seconds,
+			made > 1 ? (made - 1) / fmax(decoding, 1e-9) : 0);
 }
 
 static int run_all(Run *r)
@@ -294,9 +300,9 @@ static int run_all(Run *r)
 	r->events = calloc((size_t)r->info.slots, sizeof *r->events);
 	if (!r->in_slot || !r->events)
 		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for %d slots", r->info.slots);
-	double start = cli_seconds();
+	r->start_seconds = cli_seconds();
 	code = generate(r);
-	double seconds = cli_seconds() - start;
+	double seconds = cli_seconds() - r->start_seconds;
 	bool is_plain = !r->args->json && !r->args->file;
 	if (is_plain && isatty(STDOUT_FILENO))
 		putchar('\n'); /* otherwise stdout is the text alone */
