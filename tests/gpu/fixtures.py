@@ -1,0 +1,64 @@
+"""Every fixture on the GPU: layers against the reference device, greedy tokens against `transformers`.
+
+    python tests/gpu/fixtures.py BUILD [NAME...]
+
+A row a fixture: the lowest cosine over layers and logits of two prompts (must be above 0.999), and how many of the
+32 greedy tokens that `transformers` makes in float32 are the GPU's too. The two may part only where the two best
+logits of the float32 run lie closer than bfloat16 noise: the largest difference that running `transformers` in
+bfloat16 makes to the prompt's logits.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from safetensors.torch import load_file
+
+REPO = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def run(*command, codes=(0,)):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    if done.returncode not in codes:
+        raise SystemExit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def check(build, folder, scratch):
+    golden = load_file(folder / "golden.safetensors")
+    plan = scratch / "plan.bin"
+    run(build / "atlasc", folder, "-o", plan, "-q", "--cache-dir", scratch / "cache")
+    worst = 1.0
+    for prompt in ("p0", "p1"):
+        ids = ",".join(str(i) for i in golden[f"{prompt}.input_ids"].flatten().tolist())
+        report = json.loads(run(build / "atlas", "verify", plan, "--tokens", ids, "--device", "cuda", "--json", "-q",
+                                codes=(0, 1)))
+        worst = min([worst] + [row["cosine"] for row in report["outputs"]])
+    ids = ",".join(str(i) for i in golden["p0.input_ids"].flatten().tolist())
+    theirs = golden["p0.greedy"].flatten().tolist()
+    ours = json.loads(run(build / "atlas", "run", plan, "--tokens", ids, "-n", len(theirs), "--temperature", "0",
+                          "--repetition-penalty", "1", "--device", "cuda", "--json", "-q"))["results"][0]["tokens"]
+    same = next((i for i, (a, b) in enumerate(zip(theirs, ours)) if a != b), min(len(theirs), len(ours)))
+    noise = (golden["p0.logits_bf16"].float() - golden["p0.logits"]).abs().max().item()
+    whole = same == min(len(theirs), len(ours)) and same > 0
+    margin = float("inf") if whole else golden["p0.margin"][same].item()
+    ok = worst > 0.999 and (whole or margin <= noise)
+    print(f"{folder.name:20s} cosine {worst:.6f}   greedy {same:2d} of {len(theirs)}   "
+          f"{'' if whole else f'two best {margin:.4f} apart, noise {noise:.4f}   '}{'ok' if ok else 'BAD'}", flush=True)
+    return ok
+
+
+def main():
+    build = pathlib.Path(sys.argv[1]).resolve()
+    folders = sorted(p.parent for p in (REPO / "tests" / "fixtures").glob("*/golden.safetensors"))
+    if len(sys.argv) > 2:
+        folders = [f for f in folders if f.name in sys.argv[2:]]
+    with tempfile.TemporaryDirectory() as scratch:
+        results = [check(build, folder, pathlib.Path(scratch)) for folder in folders]
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    raise SystemExit(0 if all(results) and results else 1)
+
+
+if __name__ == "__main__":
+    main()
