@@ -26,6 +26,7 @@ static struct { long made, live, fail_at; bool armed; } heap; /* while armed */
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *p, size_t n);
+extern void *__libc_memalign(size_t align, size_t n);
 extern void __libc_free(void *p);
 
 static bool may(void)
@@ -40,6 +41,8 @@ static bool may(void)
 
 void *malloc(size_t n) { return may() ? __libc_malloc(n) : NULL; }
 void *calloc(size_t n, size_t size) { return may() ? __libc_calloc(n, size) : NULL; }
+
+void *aligned_alloc(size_t align, size_t n) { return may() ? __libc_memalign(align, n) : NULL; }
 
 void *realloc(void *p, size_t n)
 {
