@@ -18,6 +18,7 @@
 enum {
 	PREFILL_ROWS = 64, /* of a step: enough to share each converted stretch of weights */
 	ALIGN = 64, /* of tensors, bytes */
+	MANY = 32768, /* elements of an op's operands that make threads worth while */
 };
 
 typedef struct CpuDevice {
@@ -69,10 +70,23 @@ static void run_part(void *ctx, int part, int parts)
 	ref_op(&c);
 }
 
+/* Waking the threads takes some 10 us: not for an op that touches less than that. */
+static bool is_worth_parts(const RefCall *c)
+{
+	int64_t elements = 0;
+	for (int i = 0; i < op_table[c->op].n_operands; i++) {
+		int64_t n = c->operand[i].data != NULL;
+		for (int k = 0; k < c->operand[i].n_dims; k++)
+			n *= c->operand[i].shape[k];
+		elements += n;
+	}
+	return ref_op_has_parts(c->op) && elements >= MANY;
+}
+
 static void run_op(CpuDevice *d, const GraphOp *op, const StepSize *size)
 {
 	Job job = {d, call_of(d, op, size->rows, size->outs)};
-	if (ref_op_has_parts(op->kind))
+	if (is_worth_parts(&job.call))
 		pool_run(d->pool, run_part, &job);
 	else
 		run_part(&job, 0, 1);

@@ -1,7 +1,7 @@
 /* test_stop_text.c - text cut before stop texts, against a search in the whole text.
  *
- * Texts over two or three letters are fed in pieces of every size, so that stop texts span pieces, overlap
- * themselves and each other, and begin without going on.
+ * Texts over two or three letters are fed in pieces of every size, so that stop texts span pieces,
+ * overlap themselves and each other, and begin without going on.
  */
 #include "runtime/cli/stop_text.h"
 
@@ -54,7 +54,8 @@ static void check(const char *text, const char *const *stops, int n_stops)
 		bool found;
 		char *got = fed(text, stops, n_stops, piece, &found);
 		if (strlen(got) != want || memcmp(got, text, want) != 0 || found != is_there)
-			fail_msg("\"%s\" in pieces of %zu: got \"%s\", want its first %zu bytes", text, piece, got, want);
+			fail_msg("\"%s\" in pieces of %zu: got \"%s\", want its first %zu bytes", text, piece,
+				got, want);
 		free(got);
 	}
 }
@@ -65,7 +66,8 @@ static void test_all_short_texts(void **state)
 	static const char *const sets[][3] = {
 		{"a"}, {"ab"}, {"aab"}, {"abab"}, {"bbb", "ab"}, {"aabaa", "ba"}, {"abaab", "baaa", "bb"}};
 	for (size_t k = 0; k < sizeof sets / sizeof sets[0]; k++)
-		for (unsigned bits = 1; bits < 1u << 10; bits++) { /* the letters below the highest set bit */
+		for (unsigned bits = 1; bits < 1u << 10;
+			bits++) { /* the letters below the highest set bit */
 			char text[16] = "";
 			int n = 31 - __builtin_clz(bits), n_stops = 0;
 			for (int i = 0; i < n; i++)

@@ -1,0 +1,153 @@
+/* test_ref_check.c - graphs that the reference must not execute.
+ *
+ * One op at a time, sound at first, then with one thing wrong.
+ */
+#include "runtime/cpu/ref_check.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct Case { /* a graph of one op */
+	Tensor tensors[PLAN_MAX_OPERANDS];
+	GraphOp op;
+	Graph graph;
+} Case;
+
+static Tensor *add(Case *c, Role role, Dtype dtype, int64_t d0, int64_t d1)
+{
+	int at = c->graph.n_tensors++;
+	c->tensors[at] = (Tensor){.name = "t",
+		.dtype = dtype,
+		.role = role,
+		.n_dims = d1 ? 2 : 1,
+		.shape = {d0, d1},
+		.weight = role == ROLE_WEIGHT ? 0 : -1};
+	c->op.operands[at] = at;
+	return &c->tensors[at];
+}
+
+static void begin(Case *c, OpKind kind)
+{
+	*c = (Case){.op = {.kind = kind}};
+	c->graph = (Graph){.vocab = 100, .slots = 4, .page = 16, .pages = 8, .max_pages = 2};
+}
+
+static const char *verdict(Case *c, char why[256])
+{
+	strcpy(why, "ok");
+	c->graph.tensors = c->tensors;
+	c->graph.ops = &c->op;
+	c->graph.n_ops = 1;
+	return ref_check(&c->graph, why, 256) ? "ok" : why;
+}
+#define EXPECT(c, text) assert_string_equal(verdict(c, why), text)
+
+static void test_embed(void **state)
+{
+	(void)state;
+	char why[256];
+	Case c;
+	begin(&c, OP_embed);
+	Tensor *token = add(&c, ROLE_INPUT, DT_i32, DIM_ROWS, 0),
+		   *table = add(&c, ROLE_WEIGHT, DT_bf16, 100, 8);
+	Tensor *x = add(&c, ROLE_ACTIVATION, DT_bf16, DIM_ROWS, 8);
+	EXPECT(&c, "ok");
+	token->dtype = DT_f32;
+	EXPECT(&c, "graph op 0 (embed): row_token holds no integers");
+	token->dtype = DT_i32;
+	table->shape[0] = 99;
+	EXPECT(&c, "graph op 0 (embed): table is not as wide as the vocabulary");
+	table->shape[0] = 100;
+	x->dtype = DT_i32;
+	EXPECT(&c, "graph op 0 (embed): x holds integers");
+}
+
+static void test_linear(void **state)
+{
+	(void)state;
+	char why[256];
+	Case c;
+	begin(&c, OP_linear);
+	Tensor *x = add(&c, ROLE_ACTIVATION, DT_bf16, DIM_ROWS, 8);
+	add(&c, ROLE_WEIGHT, DT_f16, 100, 8);
+	c.op.operands[2] = -1;
+	c.tensors[3] = (Tensor){
+		.name = "y", .role = ROLE_ACTIVATION, .n_dims = 2, .shape = {DIM_ROWS, 100}};
+	c.op.operands[3] = 3;
+	c.graph.n_tensors = 4;
+	EXPECT(&c, "ok");
+	x->role = ROLE_WEIGHT;
+	EXPECT(&c, "graph op 0 (linear): x is a narrow weight where activations belong");
+}
+
+static void test_heads(void **state)
+{
+	(void)state;
+	char why[256];
+	Case c;
+	begin(&c, OP_rope);
+	c.op.attrs = (Attrs){.head_dim = 16, .rotary_dim = 8, .rope_factor = 1};
+	Tensor *x = add(&c, ROLE_ACTIVATION, DT_bf16, DIM_ROWS, 48);
+	add(&c, ROLE_WEIGHT, DT_f32, 4, 0);
+	add(&c, ROLE_INPUT, DT_i32, DIM_ROWS, 0);
+	add(&c, ROLE_ACTIVATION, DT_bf16, DIM_ROWS, 48);
+	EXPECT(&c, "ok");
+	x->shape[1] = 40;
+	EXPECT(&c, "graph op 0 (rope): a row is no whole number of heads");
+	x->shape[1] = 48;
+	c.op.attrs.rotary_dim = 18;
+	EXPECT(&c, "graph op 0 (rope): ROTARY is not between 0 and HDIM");
+	c.op.attrs = (Attrs){.rotary_dim = 0};
+	EXPECT(&c, "graph op 0 (rope): HDIM is not positive");
+
+	begin(&c, OP_attention);
+	c.op.attrs = (Attrs){.head_dim = 16, .n_heads = 9, .n_kv_heads = 2, .page = 16};
+	add(&c, ROLE_INPUT, DT_i32, 4, 0);
+	EXPECT(&c, "graph op 0 (attention): NH is not a multiple of NKV");
+	c.op.attrs.n_kv_heads = 0;
+	EXPECT(&c, "graph op 0 (attention): NKV is not positive");
+}
+
+static void test_sample(void **state)
+{
+	(void)state;
+	char why[256];
+	Case c;
+	begin(&c, OP_sample);
+	c.op.attrs.n_valid = 100;
+	const struct {
+		Dtype dtype;
+		int64_t d0, d1;
+	} operands[] = {{DT_i32, 4, 0}, {DT_f32, DIM_OUTS, 100}, {DT_i32, DIM_OUTS, 0},
+		{DT_i32, DIM_ROWS, 0}, {DT_i32, DIM_ROWS, 0}, {DT_f32, 4, 8}, {DT_i32, 4, 8},
+		{DT_i32, 1, 0}, {DT_i32, 4, 100}, {DT_i32, 4, 0}, {DT_i32, 4, 0}, {DT_i32, DIM_OUTS, 0},
+		{DT_i32, DIM_OUTS, 0}, {DT_f32, DIM_OUTS, 0}};
+	for (size_t i = 0; i < sizeof operands / sizeof operands[0]; i++)
+		add(&c, ROLE_STATE, operands[i].dtype, operands[i].d0, operands[i].d1);
+	assert_int_equal(c.graph.n_tensors, op_table[OP_sample].n_operands);
+	EXPECT(&c, "ok");
+	c.op.attrs.n_valid = 101;
+	EXPECT(&c, "graph op 0 (sample): N_VALID is not between 1 and the vocabulary");
+	c.op.attrs.n_valid = 0;
+	EXPECT(&c, "graph op 0 (sample): N_VALID is not between 1 and the vocabulary");
+	c.op.attrs.n_valid = 1;
+	c.tensors[8].shape[1] = 64;
+	EXPECT(&c, "graph op 0 (sample): counts is not as wide as the vocabulary");
+	c.tensors[8].shape[1] = 100;
+	c.tensors[6].dtype = DT_f32;
+	EXPECT(&c, "graph op 0 (sample): limits holds no integers");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_embed),
+		cmocka_unit_test(test_linear),
+		cmocka_unit_test(test_heads),
+		cmocka_unit_test(test_sample),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
