@@ -21,7 +21,7 @@ Knobs
   dtype         BF16 | F16 | F32; dtypes: table glob -> dtype for single tensors
   seed          of the weights
   tokenizer     qwen2 | llama3 | smollm | spm; merges: how many
-  shards        number of weight files; with an index when more than one
+  shards        number of weight files; with an index when more than one; shard_style: their names
   order         "file" (model order) or "reversed": order of tensors in the file
   metadata      table for __metadata__
   config, generation, tokenizer_config   tables laid over those files; the value "@text" stands for that JSON text,
@@ -59,8 +59,9 @@ DEFAULTS = {
     "family": "llama", "layers": 2, "hidden": 64, "heads": 2, "kv_heads": 1, "head_dim": 64, "intermediate": 96,
     "vocab": 307, "max_position": 512, "tied": False, "bias": [], "rope": {}, "rope_keys": "old", "theta": 10000.0,
     "nested": False, "prefix": "model.", "dtype": "BF16", "dtypes": {}, "seed": 1, "tokenizer": "smollm",
-    "merges": 44, "shards": 1, "order": "file", "metadata": {"format": "pt"}, "config": {}, "generation": {},
-    "tokenizer_config": {}, "extra": {}, "missing": [], "values": [], "box": [], "edit": [], "special": [],
+    "merges": 44, "shards": 1, "shard_style": "model-{i:05d}-of-{n:05d}.safetensors", "order": "file",
+    "metadata": {"format": "pt"}, "config": {}, "generation": {}, "tokenizer_config": {},
+    "extra": {}, "missing": [], "values": [], "box": [], "edit": [], "special": [],
     "expect": "ok", "code": "", "message": "", "names": "", "is": "",
 }  # fmt: skip
 FAMILY = {
@@ -374,16 +375,12 @@ BYTE_EDITS = {
 }
 
 
-def shard_names(count):
-    return [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
-
-
 def pack(knob, tensors):
     """(file name -> Container, index object or None)."""
     metadata = dict(knob["metadata"]) or None  # a copy: box_meta adds to it
     if knob["shards"] == 1:
         return {"model.safetensors": Container.of(tensors, metadata)}, None
-    names = shard_names(knob["shards"])
+    names = [knob["shard_style"].format(i=i + 1, n=knob["shards"]) for i in range(knob["shards"])]
     groups = {name: tensors[i * len(tensors) // len(names) : (i + 1) * len(tensors) // len(names)]
               for i, name in enumerate(names)}  # fmt: skip
     index = {
