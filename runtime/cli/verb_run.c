@@ -279,7 +279,8 @@ static void report(const Run *r, double seconds)
 	}
 	double decoding = seconds - r->first_token_seconds;
 	if (!r->args->quiet)
-		cli_say(r->args, 0, "%d prompt tokens, first token after %.1f ms; %d tokens in %.2f s, %.1f tokens/s",
+		cli_say(r->args, 0,
+			"%d prompt tokens, first token after %.1f ms; %d tokens in %.2f s, %.1f tokens/s",
 			prompt, 1e3 * r->first_token_seconds, made, seconds,
 			made > 1 ? (made - 1) / fmax(decoding, 1e-9) : 0);
 }
