@@ -231,7 +231,10 @@ def main():
     parser.add_argument("--check", action="store_true", help="run the numpy reference on the result")
     parser.add_argument("--tokenizer-only", action="store_true", help="leave out model.safetensors")
     args = parser.parse_args()
-    import gguf
+    try:
+        import gguf
+    except ImportError:
+        raise SystemExit("smollm2_checkpoint.py needs the package gguf: pip install gguf") from None
 
     os.makedirs(args.outdir, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
