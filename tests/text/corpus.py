@@ -25,7 +25,9 @@ MARKS = [chr(c) for c in (0x300, 0x301, 0x302, 0x303, 0x307, 0x308, 0x30a, 0x323
 
 
 def scalars():
-    return [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    """Every code point of the planes that hold characters, and some of the empty ones."""
+    dense = list(range(0xD800)) + list(range(0xE000, 0x33800)) + list(range(0xE0000, 0xE0200))
+    return dense + list(range(0x33800, 0xE0000, 0x3FF)) + list(range(0xE0200, 0x110000, 0x3FF)) + [0x10FFFF]
 
 
 def sampled_points(rng, per_block=12):

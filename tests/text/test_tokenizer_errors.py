@@ -1,0 +1,256 @@
+"""Wrong tokenizer files: each gets its exact message and exit code 4, never a crash or a guess."""
+import copy
+import json
+
+import pytest
+from tokdump import Refused
+
+ROWS = 9
+GOOD = {
+    "version": "1.0", "truncation": None, "padding": None,
+    "added_tokens": [{"id": 7, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False,
+                      "normalized": False, "special": True}],
+    "normalizer": None,
+    "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\s+"}, "behavior": "Isolated", "invert": False},
+    "post_processor": None, "decoder": {"type": "Fuse"},
+    "model": {"type": "BPE", "unk_token": "<unk>", "vocab": {"<unk>": 0, "a": 1, "b": 2, "c": 3, "ab": 4, "abc": 5,
+                                                             " ": 6},
+              "merges": [["a", "b"], ["ab", "c"]]},
+}
+
+
+def put(path, value):
+    """A change: the value at a path of keys; ... as value removes it."""
+    def change(j):
+        *way, last = path
+        for key in way:
+            j = j[key]
+        if value is ...:
+            del j[last]
+        else:
+            j[last] = value
+    return change
+
+
+def split(pattern, kind="Regex", behavior="Isolated"):
+    return put(["pre_tokenizer"], {"type": "Split", "pattern": {kind: pattern}, "behavior": behavior, "invert": False})
+
+
+def added(**change):
+    return put(["added_tokens", 0], {**GOOD["added_tokens"][0], **change})
+
+
+def template(**change):
+    return put(["post_processor"], {
+        "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+                                                 {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [7], "tokens": ["<s>"]}}, **change})
+
+
+NORMALIZERS = "accepted are NFC, NFD, NFKC, NFKD, Replace, Prepend, Sequence"
+PRE_TOKENIZERS = "accepted are Split, ByteLevel, Digits, Metaspace, Sequence"
+DECODERS = "accepted are ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence"
+KEYS = ("known are version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder model")
+CASES = {
+    # Shape of the file
+    "version": (put(["version"], "2.0"), 'A0502', 'version: "2.0" is not supported; accepted is 1.0'),
+    "no version": (put(["version"], ...), 'A0504', "version: nothing where a string is expected"),
+    "unknown part": (put(["vision"], {}), 'A0502', f'tokenizer.json: unknown key "vision"; {KEYS}'),
+    "no model": (put(["model"], ...), 'A0504', "model: expected an object"),
+    # Model
+    "unigram": (put(["model", "type"], "Unigram"), 'A0502',
+                'model.type: "Unigram" is not supported; accepted is BPE'),
+    "vocab list": (put(["model", "vocab"], [["a", -1.5]]), 'A0504',
+                   "model.vocab: expected an object of tokens and ids"),
+    "dropout": (put(["model", "dropout"], 0.1), 'A0502', "model.dropout: not supported; accepted is null"),
+    "prefix": (put(["model", "continuing_subword_prefix"], "##"), 'A0502',
+               "model.continuing_subword_prefix: not supported; accepted is null"),
+    "flag": (put(["model", "fuse_unk"], "yes"), 'A0504', "model.fuse_unk: a string where a boolean is expected"),
+    "same id twice": (put(["model", "vocab", "c"], 2), 'A0503', 'model.vocab["c"]: id 2 belongs to "b", too'),
+    "id too large": (put(["model", "vocab", "c"], 9), 'A0503',
+                     'model.vocab["c"]: id 9 is not below 9, the rows of the embedding'),
+    "id negative": (put(["model", "vocab", "c"], -1), 'A0504',
+                    'model.vocab["c"]: expected an id, an integer that is not negative'),
+    "id text": (put(["model", "vocab", "c"], "3"), 'A0504',
+                'model.vocab["c"]: expected an id, an integer that is not negative'),
+    "unk missing": (put(["model", "unk_token"], "<x>"), 'A0503',
+                    'model.unk_token: "<x>" is not a token of the vocabulary'),
+    # Merges
+    "merge of nothing": (put(["model", "merges", 1], ["ab", "x"]), 'A0503',
+                         'model.merges[1]: "x" is not a token of the vocabulary'),
+    "merge makes nothing": (put(["model", "merges", 1], ["b", "c"]), 'A0503',
+                            'model.merges[1]: "bc" is not a token of the vocabulary'),
+    "merge twice": (put(["model", "merges", 1], ["a", "b"]), 'A0503',
+                    "model.merges[1]: the same pair as the merge of rank 0"),
+    "merge of three": (put(["model", "merges", 0], ["a", "b", "c"]), 'A0504',
+                       "model.merges[0]: expected a pair of strings, like the merges before it"),
+    "merge mixed": (put(["model", "merges", 1], "ab c"), 'A0504',
+                    "model.merges[1]: expected a pair of strings, like the merges before it"),
+    "merge no space": (put(["model", "merges"], ["ab"]), 'A0503',
+                       'model.merges: "ab": expected two tokens with one space between'),
+    "merge two spaces": (put(["model", "merges"], ["a b c"]), 'A0503',
+                         'model.merges: "a b c": expected two tokens with one space between'),
+    # Added tokens
+    "added id": (added(id=8), 'A0503', 'added_tokens[0]: "<s>" has id 8; expected 7, the next free one'),
+    "added other id": (added(content="a"), 'A0503', 'added_tokens[0]: "a" has id 7 here and 1 in the vocabulary'),
+    "added too large": (added(id=99), 'A0503', "added_tokens[0].id: id 99 is not below 9, the rows of the embedding"),
+    "added empty": (added(content=""), 'A0503', "added_tokens[0].content: 0 bytes; expected 1 to 1024"),
+    "added no flag": (put(["added_tokens", 0, "lstrip"], ...), 'A0504',
+                      "added_tokens[0].lstrip: nothing where a boolean is expected"),
+    "added twice": (lambda j: j["added_tokens"].append({**j["added_tokens"][0]}), 'A0503',
+                    'added_tokens[1]: "<s>" has id 7; expected 8, the next free one'),
+    # Steps
+    "normalizer": (put(["normalizer"], {"type": "Lowercase"}), 'A0502',
+                   f'normalizer: type "Lowercase" is not supported; {NORMALIZERS}'),
+    "nested normalizer": (put(["normalizer"], {"type": "Sequence", "normalizers": [{"type": "NFC"}, {
+        "type": "Strip", "strip_left": True, "strip_right": True}]}), 'A0502',
+        f'normalizer.normalizers[1]: type "Strip" is not supported; {NORMALIZERS}'),
+    "two forms": (put(["normalizer"], {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "NFKD"}]}),
+                  'A0502', "normalizer.normalizers[1]: two different Unicode normal forms in one normalizer"),
+    "pre-tokenizer": (put(["pre_tokenizer"], {"type": "Whitespace"}), 'A0502',
+                      f'pre_tokenizer: type "Whitespace" is not supported; {PRE_TOKENIZERS}'),
+    "behavior": (split("a", behavior="Merged"), 'A0502',
+                 'pre_tokenizer.behavior: "Merged" is not supported; accepted are Isolated, Removed, '
+                 "MergedWithPrevious, MergedWithNext, Contiguous"),
+    "after byte level": (put(["pre_tokenizer"], {"type": "Sequence", "pretokenizers": [
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        {"type": "Digits", "individual_digits": True}]}), 'A0502',
+        "pre_tokenizer.pretokenizers[1]: a step after ByteLevel; ByteLevel must be the last"),
+    "option": (put(["pre_tokenizer"], {"type": "Digits", "individual_digits": True, "roman": True}), 'A0502',
+               'pre_tokenizer: unknown key "roman"; known are type individual_digits'),
+    "scheme": (put(["pre_tokenizer"], {"type": "Metaspace", "replacement": "_", "prepend_scheme": "last"}), 'A0502',
+               'pre_tokenizer.prepend_scheme: "last" is not supported; accepted are always, first, never'),
+    "replacement": (put(["pre_tokenizer"], {"type": "Metaspace", "replacement": "__"}), 'A0504',
+                    'pre_tokenizer.replacement: "__" where one character is expected'),
+    "decoder": (put(["decoder"], {"type": "WordPiece"}), 'A0502',
+                f'decoder: type "WordPiece" is not supported; {DECODERS}'),
+    "decoder order": (put(["decoder"], {"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteFallback"}]}),
+                      'A0502', 'decoder.decoders[1]: "ByteFallback" after ByteLevel, ByteFallback or Fuse'),
+    "post-processor": (put(["post_processor"], {"type": "BertProcessing"}), 'A0502',
+                       'post_processor: type "BertProcessing" is not supported; accepted are ByteLevel, '
+                       "TemplateProcessing, Sequence"),
+    "template token": (template(special_tokens={}), 'A0503',
+                       'post_processor.single[0].SpecialToken: "<s>" is not among special_tokens'),
+    "template id": (template(special_tokens={"<s>": {"id": "<s>", "ids": [8], "tokens": ["<s>"]}}), 'A0503',
+                    'post_processor.special_tokens["<s>"].ids[0]: not the id of a token'),
+    "template without text": (template(single=[]), 'A0502', "post_processor.single: a single template without Sequence A"),
+    # Patterns
+    "pattern kind": (put(["pre_tokenizer", "pattern"], "a"), 'A0504',
+                     "pre_tokenizer.pattern: expected an object with one key, String or Regex"),
+    "empty pattern": (split("", "String"), 'A0502', "pre_tokenizer.pattern: an empty pattern"),
+}
+for _pattern, _why in {
+        r"[\p{L}&&[^\p{Han}]]": "the intersection && at byte 6 of the pattern",
+        r"(?<=a)b": "a group of a kind that is not supported (lookbehind, atomic, named, flags) at byte 1 of the pattern",
+        r"(?<!a)b": "a group of a kind that is not supported (lookbehind, atomic, named, flags) at byte 1 of the pattern",
+        r"(?>a)b": "a group of a kind that is not supported (lookbehind, atomic, named, flags) at byte 1 of the pattern",
+        r"(a)\g<1>": "an escape that is not supported at byte 4 of the pattern",
+        r"(a)\1": "an escape that is not supported at byte 4 of the pattern",
+        r"\bfoo": "an escape that is not supported at byte 1 of the pattern",
+        r"\p{Han}+": "a property that is no general category at byte 3 of the pattern",
+        r"[[:alpha:]]": "a class inside a class at byte 1 of the pattern",
+        r"[z-a]": "a range that ends before it starts at byte 4 of the pattern",
+        r"a+?": "a lazy or doubled repetition at byte 2 of the pattern",
+        r"a{1,2}+": "a lazy or doubled repetition at byte 6 of the pattern",
+        r"(a+)*b*": "a pattern that can match nothing at byte 7 of the pattern",
+        r"(a*)*b": "a repetition of what can match nothing at byte 5 of the pattern",
+        r"^a": "an unexpected ^ * + ? { } or ] at byte 0 of the pattern",
+        r"a(b": "a group without ) at byte 3 of the pattern",
+        r"a)b": "an unexpected ) at byte 1 of the pattern",
+        r"[a": "a class without ] at byte 2 of the pattern",
+        r"a{2000}": "a repetition of more than 1000 at byte 5 of the pattern",
+        r"(?i:é)": "a character outside ASCII inside (?i: ) at byte 6 of the pattern",
+        r"(?i:ss)": "ss, st, ff, fi or fl inside (?i: ) at byte 4 of the pattern",
+        r"a(?=bc)": "a lookahead at more than one character at byte 7 of the pattern",
+}.items():
+    CASES[_pattern] = (split(_pattern), 'A0502', f'pre_tokenizer.pattern: {_why} is not supported: "{_pattern}"')
+CASES["long"] = (split("a" * 5000, "Regex"), 'A0502', "pre_tokenizer.pattern.Regex: longer than 4096 bytes")
+CASES["bomb"] = (split("((a{900}){900}){900}"), 'A0502',
+                 'pre_tokenizer.pattern: a program of more than 4096 instructions at byte 20 of the pattern '
+                 'is not supported: "((a{900}){900}){900}"')
+CASES["deep"] = (split("(" * 100 + "a" + ")" * 100), 'A0502',
+                 "pre_tokenizer.pattern: groups nested too deeply at byte 32 of the pattern is not supported: "
+                 '"' + "(" * 57 + '..."')
+
+
+def diagnostics(tokdump, folder, rows=ROWS):
+    with pytest.raises(Refused) as refused:
+        tokdump.run(folder, rows, folder / "image")
+    code, text = refused.value.args
+    assert code == 4 and not (folder / "image").exists()
+    return text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused(name, tokdump, tmp_path):
+    change, code, message = CASES[name]
+    j = copy.deepcopy(GOOD)
+    change(j)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(j), encoding="utf-8")
+    assert f"{tmp_path}/tokenizer.json: error[{code}]: {message}\n" in diagnostics(tokdump, tmp_path)
+
+
+def test_the_good_one_is_good(tokdump, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(GOOD))
+    assert tokdump.encode(tmp_path, ROWS, ["abc<s>x a"]) == [[5, 7, 0, 6, 1]]
+
+
+TEXTS = {
+    "empty": (b"", "1:1: error[A0501]: '[' or '{' expected near end of file"),
+    "null": (b"null", "1:4: error[A0501]: '[' or '{' expected near 'null'"),
+    "list": (b"[]", "1:1: error[A0501]: expected an object"),
+    "cut": (b'{"version": "1.0",\n "model": {"vo', "2:14: error[A0501]: premature end of input near '\"vo'"),
+    "twice": (b'{"model": {"vocab": {"a": 0,\n"b": 1, "a": 2}}}',
+              "2:11: error[A0501]: duplicate object key near '\"a\"'"),
+    "behind": (b"{} {}", "1:4: error[A0501]: end of file expected near '{'"),
+    "not UTF-8": (b'{"a": "\xff"}', "1:7: error[A0501]: unable to decode byte 0xff near '\"'"),
+    "comma": (b'{"a": 1,}', "1:9: error[A0501]: string or '}' expected near '}'"),
+    "UTF-16": ('{"a": 1}'.encode("utf-16"), "1:1: error[A0501]: unable to decode byte 0xff"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_not_json(name, tokdump, tmp_path):
+    data, message = TEXTS[name]
+    (tmp_path / "tokenizer.json").write_bytes(data)
+    assert f"{tmp_path}/tokenizer.json:{message}" in diagnostics(tokdump, tmp_path)
+
+
+def test_cut_everywhere(tokdump, tmp_path):
+    """A file cut off anywhere is refused with a place."""
+    text = json.dumps(GOOD).encode()
+    for n in range(0, len(text) - 1, 29):
+        (tmp_path / "tokenizer.json").write_bytes(text[:n])
+        assert "error[A0501]: " in diagnostics(tokdump, tmp_path)
+
+
+def test_no_file(tokdump, tmp_path):
+    assert f"{tmp_path}/tokenizer.json: error[A0102]" in diagnostics(tokdump, tmp_path)
+
+
+def test_every_mistake_is_told(tokdump, tmp_path):
+    j = copy.deepcopy(GOOD)
+    j["model"]["vocab"]["c"] = 99
+    j["normalizer"] = {"type": "Nmt"}
+    j["pre_tokenizer"] = {"type": "BertPreTokenizer"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(j))
+    text = diagnostics(tokdump, tmp_path)
+    assert text.count("error[") == 3 and "Nmt" in text and "BertPreTokenizer" in text and "id 99" in text
+
+
+CONFIGS = {
+    "unknown token": ({"eos_token": "</s>"}, 'A0503', 'eos_token: "</s>" is not a token of tokenizer.json'),
+    "number": ({"bos_token": 7}, 'A0504', "bos_token: a real number where a string is expected"),
+    "other id": ({"added_tokens_decoder": {"3": {"content": "<s>"}}}, 'A0503',
+                 'added_tokens_decoder["3"]: tokenizer.json has no added token "<s>" with this id'),
+    "other token": ({"added_tokens_decoder": {"7": {"content": "<t>"}}}, 'A0503',
+                    'added_tokens_decoder["7"]: tokenizer.json has no added token "<t>" with this id'),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_config_refused(name, tokdump, tmp_path):
+    config, code, message = CONFIGS[name]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(GOOD))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert diagnostics(tokdump, tmp_path) == f"{tmp_path}/tokenizer_config.json: error[{code}]: {message}\n"
