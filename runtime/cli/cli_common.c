@@ -2,6 +2,7 @@
 #include "runtime/cli/cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -70,15 +71,20 @@ int cli_encode(const Args *args, const AtlasPlan *plan, const char *text, size_t
 {
 	const int flags = ATLAS_ADD_SPECIAL | ATLAS_PARSE_SPECIAL;
 	AtlasError error = {0};
-	size_t count = 0, cap = n + 8; /* no text has more tokens than bytes, but for those around it */
-	*tokens = (Tokens){malloc(cap * sizeof *tokens->ids), 0};
-	if (!tokens->ids)
-		return cli_say(args, EXIT_ENVIRONMENT, "no memory for %zu tokens", cap);
-	error.status = atlas_encode(plan, text, n, flags, tokens->ids, cap, &count);
-	if (error.status != ATLAS_OK)
-		return cli_fail(args, &error);
-	if (count > cap)
-		return cli_say(args, EXIT_INTERNAL, "%zu bytes of text gave %zu tokens", n, count);
+	size_t count = 0, cap = n + 8; /* enough for nearly every text: normalisation may lengthen it */
+	*tokens = (Tokens){0};
+	for (;;) {
+		int32_t *ids = realloc(tokens->ids, cap * sizeof *ids);
+		tokens->ids = ids ? ids : tokens->ids;
+		if (!ids || cap > INT_MAX)
+			return cli_say(args, EXIT_ENVIRONMENT, "no memory for %zu tokens", cap);
+		error.status = atlas_encode(plan, text, n, flags, ids, cap, &count);
+		if (error.status != ATLAS_OK)
+			return cli_fail(args, &error);
+		if (count <= cap)
+			break;
+		cap = count;
+	}
 	tokens->n = (int)count;
 	return 0;
 }

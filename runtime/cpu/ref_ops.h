@@ -1,9 +1,10 @@
 /* ref_ops.h - what every op means, as plain C over host arrays.
  *
  * For each row of artifacts/ops.h there is one function, written for clarity: float32 values, sums
- * in float64 in a fixed order, so that the same inputs give the same bits on every machine and for
- * any number of threads. The reference device (device_cpu.c) executes a graph with them, and every
- * GPU kernel is tested against them.
+ * in float64 in a fixed order, so that a row's bits do not depend on threads, on other rows or on
+ * how the compiler vectorises (exponentials and angles are the C library's, good to its last bit).
+ * The reference device (device_cpu.c) executes a graph with them, and every GPU kernel is tested
+ * against them.
  *
  *   RefCall c = {.op = OP_linear, .operand = {
  *       {x, DT_f32, 2, {rows, k}}, {w, DT_bf16, 2, {n, k}}, {0}, {y, DT_f32, 2, {rows, n}}}};
