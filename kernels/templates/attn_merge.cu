@@ -13,6 +13,7 @@ DIM(SPLITS, 8)
 ATTR_INT(HDIM, 64)
 ATTR_INT(NH, 32)
 REQUIRE(SPLITS <= 32)
+REQUIRE(HDIM % 2 == 0)
 GRID(ceil_div(ROWS * NH, 4), 1, 1)
 BLOCK(128)
 SMEM(0)
@@ -33,26 +34,32 @@ extern "C" __global__ void __launch_bounds__(128) attn_merge(const Args a)
 	const int th = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
 	if (th >= ROWS * NH)
 		return;
-	const bool in_use = th / NH < a.step[0];
 	float m = minus_infinity(), l = 0.0f;
-	if (lane < SPLITS && in_use) {
+	if (lane < SPLITS && th / NH < a.step[0]) {
 		m = a.part_ml[(i64(th) * SPLITS + lane) * 2];
 		l = a.part_ml[(i64(th) * SPLITS + lane) * 2 + 1];
 	}
 	const float top = warp_max(m);
 	const float weight = m == minus_infinity() ? 0.0f : exp2f(m - top);
-	const float sum = warp_sum(l * weight);
-	const float scaled = sum > 0.0f ? weight / sum : 0.0f;
+	const float sum = warp_sum(l * weight), scaled = sum > 0.0f ? weight / sum : 0.0f;
+	const float *part = a.part + i64(th) * SPLITS * HDIM + lane * 2;
+	u32 *o = reinterpret_cast<u32 *>(a.o + i64(th) * HDIM) + lane;
 #pragma unroll
-	for (int d = 0; d < HDIM; d += 32) {
-		float acc = 0.0f;
-#pragma unroll 8
-		for (int i = 0; i < SPLITS; i++) {
-			const float w = __shfl_sync(~0u, scaled, i);
-			if (w > 0.0f && d + lane < HDIM)
-				acc = fmaf(w, a.part[(i64(th) * SPLITS + i) * HDIM + d + lane], acc);
+	for (int d = 0; d < HDIM; d += 64) {
+		const bool inside = d + lane * 2 < HDIM;
+		float lo = 0.0f, hi = 0.0f;
+		if (sum > 0.0f) {
+#pragma unroll 16
+			for (int i = 0; i < SPLITS; i++) { // empty runs hold zeros and weigh nothing
+				float2 v = make_float2(0.0f, 0.0f);
+				if (inside)
+					v = *reinterpret_cast<const float2 *>(part + i * HDIM + d);
+				const float w = __shfl_sync(~0u, scaled, i);
+				lo = fmaf(w, v.x, lo);
+				hi = fmaf(w, v.y, hi);
+			}
 		}
-		if (d + lane < HDIM)
-			store(a.o + i64(th) * HDIM + d + lane, acc);
+		if (inside)
+			o[d / 2] = pack_bf16(lo, hi);
 	}
 }

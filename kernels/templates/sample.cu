@@ -8,13 +8,14 @@
 //             counter {v, position, 0, 0}, key {seed low, seed high}; position = row_pos + 1
 //           out_logprob = log softmax(l)[token], penalised, before temperature and cuts
 //           idle outs, and all outs of a scoring step: token -1, done 0, logprob 0, and no state changes
-// numerics  cuts compare ordered integers and add probabilities as integers of 2^-32: the result does not depend on
+// numerics  cuts compare ordered integers and add probabilities as integers of 2^-31: the result does not depend on
 //           the order of the additions. Same bits every run
 // measured  tests/gpu/results
 // why       one block an out: the row stays in L2. Cuts are found by counting into 2048 bins, first of equal width
 //           below the maximum (values crowd in a few floating-point exponents, so bits would crowd in a few bins),
-//           then by the bits of the value inside the bin that holds the threshold. Once top_k has left few enough,
-//           they are gathered in shared memory and the row is not read again
+//           then by the bits of the value inside the bin that holds the threshold. When few enough values may still
+//           win, they are gathered in shared memory and the row is not read again. Bins are pairs of 32-bit words
+//           with a carry: shared memory adds 32 bits in one instruction, 64 bits in a loop that contention stretches
 // Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011
 #include "contract.cuh"
 #include "types.cuh"
@@ -30,7 +31,7 @@ DIM(STOPS, 2)
 ATTR_INT(N_VALID, 49152)
 REQUIRE(N_VALID >= 1 && N_VALID <= V)
 GRID(OUTS, 1, 1)
-BLOCK(1024)
+BLOCK(512)
 SMEM(0)
 READS(OUTS * (V * 8 + 128))
 WRITES(OUTS * 24)
@@ -54,12 +55,13 @@ struct Args {
 
 static_assert(N_VALID <= V, "only rows of the vocabulary can be sampled");
 
-constexpr int THREADS = 1024, BINS = 2048, LIST = 2048;
+constexpr int THREADS = 512, BINS = 2048, LIST = 2048;
+constexpr int BATCH = 16; // values a thread has under way: the row comes from L2, one block must hide its latency
 constexpr i32 GENERATED = (1 << 30) - 1; // bits of counts below the prompt's mark
 
 struct Shared {
-	u64 bins[BINS];
-	u64 warps[32];
+	u32 low[BINS], high[BINS]; // weight in a bin
+	u64 warps[THREADS / 32];
 	u64 before; // weight above the bin that holds the threshold
 	int bin, n_listed;
 	float list_z[LIST];
@@ -90,9 +92,9 @@ __device__ __forceinline__ u64 block_max(Shared &s, u64 x)
 	if (threadIdx.x % 32 == 0)
 		s.warps[threadIdx.x / 32] = x;
 	__syncthreads();
-	x = s.warps[threadIdx.x % 32];
+	x = s.warps[threadIdx.x % (THREADS / 32)];
 #pragma unroll
-	for (int m = 16; m; m >>= 1)
+	for (int m = THREADS / 64; m; m >>= 1)
 		x = max(x, __shfl_xor_sync(~0u, x, m));
 	__syncthreads();
 	return x;
@@ -106,22 +108,43 @@ __device__ __forceinline__ float block_add(Shared &s, float x)
 	if (threadIdx.x % 32 == 0)
 		s.warps[threadIdx.x / 32] = __float_as_uint(x);
 	__syncthreads();
-	x = __uint_as_float(u32(s.warps[threadIdx.x % 32]));
+	x = __uint_as_float(u32(s.warps[threadIdx.x % (THREADS / 32)]));
 #pragma unroll
-	for (int m = 16; m; m >>= 1)
+	for (int m = THREADS / 64; m; m >>= 1)
 		x += __shfl_xor_sync(~0u, x, m);
 	__syncthreads();
 	return x;
 }
 
-// block level: the first bin at which the running weight reaches `want`, into s.bin; what lies before it, into
-// s.before. With less than `want` in all bins: the last bin. Bins are zero again on return.
-__device__ __forceinline__ void find_bin(Shared &s, u64 want)
+// thread level
+__device__ __forceinline__ void add_to_bin(Shared &s, int bin, u32 weight)
 {
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const u32 old = atomicAdd(&s.low[bin], weight);
+	if (old + weight < old)
+		atomicAdd(&s.high[bin], 1u);
+}
+
+// How much weight a cut keeps: `count` of it, or `share` of all that is there.
+struct Want {
+	u64 count;
+	float share; // 0 = count holds
+};
+
+// block level: the first bin at which the running weight reaches what is wanted, into s.bin; what is still wanted
+// of that bin is returned. Bins are zero again on return.
+__device__ __forceinline__ u64 find_bin(Shared &s, Want want)
+{
+	constexpr int mine = BINS / THREADS;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = mine * threadIdx.x;
 	__syncthreads();
-	const u64 x0 = s.bins[2 * threadIdx.x], x1 = s.bins[2 * threadIdx.x + 1];
-	u64 upto = x0 + x1;
+	u64 x[mine], sum = 0;
+#pragma unroll
+	for (int i = 0; i < mine; i++) {
+		x[i] = u64(s.high[first + i]) << 32 | s.low[first + i];
+		s.low[first + i] = s.high[first + i] = 0;
+		sum += x[i];
+	}
+	u64 upto = sum;
 #pragma unroll
 	for (int d = 1; d < 32; d *= 2) {
 		const u64 left = __shfl_up_sync(~0u, upto, d);
@@ -131,23 +154,33 @@ __device__ __forceinline__ void find_bin(Shared &s, u64 want)
 	if (lane == 31)
 		s.warps[warp] = upto;
 	__syncthreads();
-	u64 warps_before = 0, total = 0;
-	for (int w = 0; w < 32; w++) {
-		if (w < warp)
-			warps_before += s.warps[w];
+	u64 total = 0;
+	for (int w = 0; w < THREADS / 32; w++) {
+		if (w == warp)
+			upto += total;
 		total += s.warps[w];
 	}
-	upto += warps_before;
-	want = max(min(want, total), u64(1));
-	const u64 begin = upto - x0 - x1;
-	if (begin < want && want <= upto) {
-		const bool second = begin + x0 < want;
-		s.bin = 2 * threadIdx.x + second;
-		s.before = second ? begin + x0 : begin;
+	const u64 count = want.share > 0.0f ? u64(double(want.share) * double(total)) : want.count;
+	const u64 target = max(min(count, total), u64(1));
+	u64 before = upto - sum;
+#pragma unroll
+	for (int i = 0; i < mine; i++) {
+		if (before < target && target <= before + x[i]) {
+			s.bin = first + i;
+			s.before = before;
+		}
+		before += x[i];
 	}
-	s.bins[2 * threadIdx.x] = 0;
-	s.bins[2 * threadIdx.x + 1] = 0;
 	__syncthreads();
+	return target - s.before;
+}
+
+// thread level: the penalties of an id that occurs, generated n times. _rn: never fused into one rounding
+__device__ __forceinline__ float penalise(float l, i32 n, const float *sampling)
+{
+	const float repetition = sampling[3], presence = sampling[4], frequency = sampling[5];
+	l = l > 0.0f ? l / repetition : __fmul_rn(l, repetition);
+	return n ? __fsub_rn(__fsub_rn(l, presence), __fmul_rn(frequency, float(n))) : l;
 }
 
 __device__ __forceinline__ u32 philox(u32 v, u32 position, u32 key0, u32 key1)
@@ -183,11 +216,25 @@ struct Candidates {
 	// Calls f(z, id) for each that stayed; every thread of the block takes its share.
 	template <class F> __device__ __forceinline__ void each(const Shared &s, F f) const
 	{
-		const int n = listed ? s.n_listed : N_VALID;
-		for (int i = threadIdx.x; i < n; i += THREADS) {
-			const float z = listed ? s.list_z[i] : logits[i] / temperature;
-			if (order_of(z) >= floor)
-				f(z, listed ? s.list_id[i] : i);
+		if (listed) {
+#pragma unroll 1
+			for (int i = threadIdx.x; i < s.n_listed; i += THREADS)
+				if (order_of(s.list_z[i]) >= floor)
+					f(s.list_z[i], s.list_id[i]);
+			return;
+		}
+#pragma unroll 1
+		for (int i = threadIdx.x; i < N_VALID; i += BATCH * THREADS) {
+			float l[BATCH];
+#pragma unroll
+			for (int j = 0; j < BATCH; j++)
+				l[j] = i + j * THREADS < N_VALID ? logits[i + j * THREADS] : minus_infinity();
+#pragma unroll
+			for (int j = 0; j < BATCH; j++) {
+				const float z = l[j] / temperature;
+				if (i + j * THREADS < N_VALID && order_of(z) >= floor)
+					f(z, i + j * THREADS);
+			}
 		}
 	}
 
@@ -195,89 +242,81 @@ struct Candidates {
 	__device__ __forceinline__ int bin(float z) const { return int(fminf((top - z) * 64.0f, float(BINS - 1))); }
 };
 
-// Probability in 2^-32 of the largest; below 2^18 of them stay below 2^50.
-__device__ __forceinline__ u64 mass_of(float z, float top) { return u64(expf(z - top) * 4294967296.0f); }
-
-// block level: raises the floor to the largest threshold at which what reaches it weighs at least `want`.
-template <class Weight> __device__ __forceinline__ void cut(Shared &s, Candidates &c, u64 want, bool gather, Weight weight)
+// block level: the values in bins up to `bin` into the list, when they fit; nothing changes when they do not.
+__device__ __forceinline__ void gather(Shared &s, Candidates &c, int bin)
 {
-	c.each(s, [&](float z, int) { atomicAdd(&s.bins[c.bin(z)], weight(z)); });
-	find_bin(s, want);
+	volatile int *n_listed = &s.n_listed;
+	if (threadIdx.x == 0)
+		s.n_listed = 0;
+	__syncthreads();
+	c.each(s, [&](float z, int id) {
+		if (c.bin(z) > bin || *n_listed > LIST)
+			return;
+		const int at = atomicAdd(&s.n_listed, 1);
+		if (at < LIST) {
+			s.list_z[at] = z;
+			s.list_id[at] = id;
+		}
+	});
+	__syncthreads();
+	c.listed = s.n_listed <= LIST;
+}
+
+// thread level: what a value weighs in a cut: 1, or its probability relative to the largest in 2^-31
+__device__ __forceinline__ u32 weight_of(float z, float top, bool by_mass)
+{
+	return by_mass ? u32(expf(z - top) * 2147483648.0f) : 1u;
+}
+
+// block level: raises the floor to the largest threshold at which what reaches it weighs what is wanted.
+__device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by_mass)
+{
+	const float top = c.top;
+	c.each(s, [&](float z, int) { add_to_bin(s, c.bin(z), weight_of(z, top, by_mass)); });
+	u64 rest = find_bin(s, want);
 	const int bin = s.bin;
-	want -= s.before;
-	if (gather && !c.listed) {
-		if (threadIdx.x == 0)
-			s.n_listed = 0;
-		__syncthreads();
-		c.each(s, [&](float z, int id) {
-			if (c.bin(z) > bin)
-				return;
-			const int at = atomicAdd(&s.n_listed, 1);
-			if (at < LIST) {
-				s.list_z[at] = z;
-				s.list_id[at] = id;
-			}
-		});
-		__syncthreads();
-		c.listed = s.n_listed <= LIST;
-	}
+	if (!c.listed)
+		gather(s, c, bin);
 	u32 prefix = 0;
-	auto digit = [&](int shift, int width) {
-		const u32 mask = (1u << width) - 1;
+#pragma unroll 1
+	for (int level = 0; level < 3; level++) { // 11, 11 and 10 bits of the value
+		const int shift = level == 0 ? 21 : level == 1 ? 10 : 0;
+		const u32 mask = level == 2 ? 1023 : 2047;
 		c.each(s, [&](float z, int) {
 			const u32 order = order_of(z);
-			if (c.bin(z) == bin && (shift + width == 32 || order >> (shift + width) == prefix))
-				atomicAdd(&s.bins[mask - (order >> shift & mask)], weight(z));
+			if (c.bin(z) == bin && (level == 0 || order >> (level == 1 ? 21 : 10) == prefix))
+				add_to_bin(s, mask - (order >> shift & mask), weight_of(z, top, by_mass));
 		});
-		find_bin(s, want);
-		prefix = prefix << width | (mask - s.bin);
-		want -= s.before;
-	};
-	digit(21, 11);
-	digit(10, 11);
-	digit(0, 10);
+		rest = find_bin(s, Want { rest, 0.0f });
+		prefix = prefix * (mask + 1) + (mask - s.bin);
+	}
 	c.floor = max(c.floor, prefix);
 	__syncthreads();
 }
 
-// block level: temperature, cuts and the draw
+// block level: temperature, cuts and the draw; -1 when nothing could be drawn
 __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampling, const i32 *limits, int position)
 {
-	const float top_p = sampling[1], min_p = sampling[2];
+	const float top_p = sampling[1], min_p = sampling[2], top = c.top;
 	const int top_k = limits[0];
-	s.bins[2 * threadIdx.x] = 0;
-	s.bins[2 * threadIdx.x + 1] = 0;
+	for (int i = threadIdx.x; i < BINS; i += THREADS)
+		s.low[i] = s.high[i] = 0;
 	__syncthreads();
-	if (top_k > 0 && top_k < N_VALID)
-		cut(s, c, top_k, true, [](float) { return u64(1); });
-	if (top_p < 1.0f) {
-		const float top = c.top;
-		if (threadIdx.x == 0)
-			s.before = 0;
-		__syncthreads();
-		u64 mine = 0;
-		c.each(s, [&](float z, int) { mine += mass_of(z, top); });
-#pragma unroll
-		for (int m = 16; m; m >>= 1)
-			mine += __shfl_xor_sync(~0u, mine, m);
-		if (threadIdx.x % 32 == 0)
-			atomicAdd(&s.before, mine);
-		__syncthreads();
-		const u64 want = u64(double(top_p) * double(s.before));
-		__syncthreads();
-		cut(s, c, want, false, [top](float z) { return mass_of(z, top); });
-	}
+#pragma unroll 1
+	for (int by_mass = 0; by_mass < 2; by_mass++)
+		if (by_mass ? top_p < 1.0f : top_k > 0 && top_k < N_VALID)
+			cut(s, c, by_mass ? Want { 1, top_p } : Want { u64(top_k), 0.0f }, by_mass);
 	u64 best = 0;
 	const u32 key0 = limits[1], key1 = limits[2];
 	c.each(s, [&](float z, int id) {
-		if (z < c.top && expf(z - c.top) < min_p)
+		if (z < top && expf(z - top) < min_p)
 			return;
 		best = max(best, contender(z + gumbel(philox(id, position, key0, key1)), id));
 	});
 	return int(~u32(block_max(s, best)));
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) sample(const Args a)
+extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 {
 	__shared__ Shared s;
 	const int o = blockIdx.x;
@@ -294,30 +333,37 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample(const Args a)
 	float *const logits = a.logits + i64(o) * V;
 	i32 *const counts = a.counts + i64(slot) * V;
 	const float *const sampling = a.sampling + slot * 8;
-	const float repetition = sampling[3], presence = sampling[4], frequency = sampling[5];
-	const bool penalised = repetition != 1.0f || presence != 0.0f || frequency != 0.0f;
+	const bool penalised = sampling[3] != 1.0f || sampling[4] != 0.0f || sampling[5] != 0.0f;
 
 	// penalties, the largest value, and the softmax's sum relative to each thread's own running maximum
 	u64 best = 0;
 	float m = minus_infinity(), sum = 0.0f;
-#pragma unroll 4
-	for (int v = threadIdx.x; v < N_VALID; v += THREADS) {
-		float l = logits[v];
-		if (penalised) {
-			const i32 count = counts[v], n = count & GENERATED;
-			if (count) {
-				l = l > 0.0f ? l / repetition : __fmul_rn(l, repetition); // _rn: never fused into one rounding
-				if (n)
-					l = __fsub_rn(__fsub_rn(l, presence), __fmul_rn(frequency, float(n)));
-				logits[v] = l;
-			}
+#pragma unroll 1
+	for (int first = threadIdx.x; first < N_VALID; first += BATCH * THREADS) {
+		float l[BATCH];
+		i32 count[BATCH];
+#pragma unroll
+		for (int j = 0; j < BATCH; j++) {
+			const int v = first + j * THREADS;
+			l[j] = v < N_VALID ? logits[v] : minus_infinity();
+			count[j] = penalised && v < N_VALID ? counts[v] : 0;
 		}
-		best = max(best, contender(l, v));
-		if (l > m) {
-			sum = sum * expf(m - l) + 1.0f;
-			m = l;
-		} else {
-			sum += expf(l - m);
+#pragma unroll
+		for (int j = 0; j < BATCH; j++) {
+			const int v = first + j * THREADS;
+			if (v >= N_VALID)
+				break;
+			if (count[j]) {
+				l[j] = penalise(l[j], count[j] & GENERATED, sampling);
+				logits[v] = l[j];
+			}
+			best = max(best, contender(l[j], v));
+			if (l[j] > m) {
+				sum = sum * expf(m - l[j]) + 1.0f;
+				m = l[j];
+			} else {
+				sum += expf(l[j] - m);
+			}
 		}
 	}
 	best = block_max(s, best);
@@ -329,7 +375,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample(const Args a)
 	const i32 *const limits = a.limits + slot * 8;
 	if (sampling[0] > 0.0f) {
 		Candidates c = { logits, sampling[0], top / sampling[0], 0, false };
-		token = draw(s, c, sampling, limits, position);
+		const int drawn = draw(s, c, sampling, limits, position);
+		token = drawn < 0 ? token : drawn; // -1: a temperature so low that no number is left to compare
 	}
 	if (threadIdx.x)
 		return;

@@ -45,7 +45,9 @@ static const Shape shapes[] = {
 	{"attn_merge", "1B 32 splits", "ROWS=1 SPLITS=32 HDIM=64 NH=32"},
 	{"rope_write", "1B", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
 	{"embed_next", "1B", "ROWS=1 SLOTS=1 V=128256 H=2048"},
-	{"sample", "128k vocabulary", "ROWS=1 OUTS=1 SLOTS=1 V=128256 N_VALID=128256 STOPS=2"},
+	{"sample", "128k greedy", "ROWS=1 OUTS=1 SLOTS=1 V=128256 N_VALID=128256 STOPS=2"},
+	{"sample", "128k top_k 50", "ROWS=1 OUTS=1 SLOTS=1 V=128256 N_VALID=128256 STOPS=2"},
+	{"sample", "128k top_p", "ROWS=1 OUTS=1 SLOTS=1 V=128256 N_VALID=128256 STOPS=2"},
 	{"attn_prefill", "8B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=128 NH=32 NKV=8"},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -214,17 +216,18 @@ static void seat(Case *c)
 		c->step.seg[1] = (int32_t)rows;
 }
 
-/* Sampling with everything on: the costliest step. Scores that look like a model's. */
-static void sample_fully(CaseBuffer *b, const char *name)
+/* How a row of shapes samples: greedily, or with penalties, temperature, top_p and perhaps top_k. */
+static void set_sampling(CaseBuffer *b, const char *name, const char *label)
 {
+	bool greedy = strstr(label, "greedy"), top_k = strstr(label, "top_k");
 	if (strcmp(name, "sampling") == 0)
-		memcpy(b->before, (float[8]){0.8f, 0.95f, 0.01f, 1.1f, 0.1f, 0.1f}, 32);
+		memcpy(b->before, greedy ? (float[8]){0, 1, 0, 1} : (float[8]){0.8f, 0.95f, 0.01f, 1.1f, 0.1f, 0.1f}, 32);
 	if (strcmp(name, "limits") == 0)
-		memcpy(b->before, (int32_t[8]){0, 1, 2, 1000}, 32);
+		memcpy(b->before, (int32_t[8]){top_k ? 50 : 0, 1, 2, 1000}, 32);
 }
 
 /* Contents of a small operand: legal, as in a trial. */
-static bool upload(Gpu *g, Case *c, int field, int64_t at)
+static bool upload(Gpu *g, Case *c, int field, int64_t at, const char *label)
 {
 	CaseBuffer *b = &c->buf[field];
 	if (c->tmpl->fields[field].role == OPERAND_OUT)
@@ -232,14 +235,14 @@ static bool upload(Gpu *g, Case *c, int field, int64_t at)
 	uint8_t *raw = case_alloc(c, b->bytes);
 	if (!case_operand(c, field))
 		return false;
-	sample_fully(b, c->tmpl->fields[field].name);
+	set_sampling(b, c->tmpl->fields[field].name, label);
 	case_encode(b, b->before, raw);
 	return gpu_ok(g, g->driver.MemcpyHtoDAsync(g->memory + (CuPtr)at, raw, (size_t)b->bytes, g->stream), "cuMemcpyHtoD")
 		&& gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuMemcpyHtoD");
 }
 
 /* Argument structs of n launches: small operands once at the front, large ones at a place of their own each. */
-static bool place(Gpu *g, Case *c, uint8_t (*params)[PLAN_MAX_PARAM_BYTES], int n)
+static bool place(Gpu *g, Case *c, const char *label, uint8_t (*params)[PLAN_MAX_PARAM_BYTES], int n)
 {
 	int64_t front = 0, large = 0;
 	seat(c);
@@ -249,7 +252,7 @@ static bool place(Gpu *g, Case *c, uint8_t (*params)[PLAN_MAX_PARAM_BYTES], int 
 			continue;
 		int64_t bytes = (b->bytes + 255) / 256 * 256;
 		bool shared = b->dtype == DT_i32 || b->bytes < SMALL;
-		if (shared && !upload(g, c, i, front))
+		if (shared && !upload(g, c, i, front, label))
 			return false;
 		for (int k = 0; k < n; k++) {
 			int64_t room = g->memory_bytes - (64 << 20) - bytes, step = (bytes * k + large) % (room / 256 * 256);
@@ -295,7 +298,7 @@ static void time_trial(Gpu *g, Trial *t)
 	void **list = malloc((size_t)n * sizeof *list);
 	GpuKernel k = {0};
 	t->seconds = -1;
-	if (params && list && place(g, &t->c, params, n) && gpu_load(g, &t->cubin, t->c.tmpl->name, t->c.smem, &k)) {
+	if (params && list && place(g, &t->c, shapes[t->shape].label, params, n) && gpu_load(g, &t->cubin, t->c.tmpl->name, t->c.smem, &k)) {
 		for (int i = 0; i < n; i++)
 			list[i] = params[i];
 		GpuLaunches l = {k.kernel, {t->c.grid[0], t->c.grid[1], t->c.grid[2]}, t->c.block, t->c.smem, n, list};
