@@ -202,7 +202,8 @@ static void show_text(Run *r)
 		Answer *a = &r->answers[r->show];
 		if (many && a->shown == 0 && (a->text.n || a->finish))
 			printf("%s==> %d <==\n", r->show ? "\n" : "", r->show + 1);
-		fwrite(a->text.at + a->shown, 1, a->text.n - a->shown, stdout);
+		if (a->text.n > a->shown)
+			fwrite(a->text.at + a->shown, 1, a->text.n - a->shown, stdout);
 		a->shown = a->text.n;
 		if (!a->finish)
 			break;
