@@ -16,7 +16,7 @@
 
 #define FOLDER "tests/fixtures/tokenizers/"
 
-enum { N_FUZZ = 10000, MAX_IDS = 4096 };
+enum { N_FUZZ = 10000, N_FUZZ_JSON = 1000, MAX_IDS = 4096, MAX_FILE = 100000 };
 
 static const char sample[] = "<|begin_of_text|> the e\xCC\x81 wheel's 12345\r\n\n  water <unk></s>  \xF0\x9F\x91\x8D "
 	"\xE6\xB0\xB4 \xEA\xB0\x80 \xFF\xE2\x82 word<\xEF\xBD\x9CUser\xEF\xBD\x9C>";
@@ -254,12 +254,68 @@ static void test_damaged(void **state)
 	assert_in_range(opened, N_FUZZ / 10, N_FUZZ - N_FUZZ / 10); /* both ways out were tried */
 }
 
+/* Reads a file of at most MAX_FILE bytes. */
+static size_t slurp(const char *path, char *out)
+{
+	FILE *f = fopen(path, "rb");
+	assert_non_null(f);
+	size_t n = fread(out, 1, MAX_FILE, f);
+	fclose(f);
+	assert_in_range(n, 1, MAX_FILE - 1);
+	return n;
+}
+
+/* tokenizer.json with bytes changed, doubled and left out is refused with a reason, or it compiles to
+ * something that opens and works. */
+static void test_damaged_json(void **state)
+{
+	static const char *const names[] = {"llama3", "llama2", "gemma", "deepseek"};
+	static const char bytes[] = "\"\\{}[],:0123456789eE-+.ntf \xFF\xE2\x96";
+	char *text = malloc(MAX_FILE), *copy = malloc(MAX_FILE), folder[] = "/tmp/test_tokenizer_XXXXXX", path[100], why[200];
+	uint64_t seed = 0x9E3779B97F4A7C15u;
+	int compiled = 0;
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+	for (int i = 0; i < N_FUZZ_JSON; i++) {
+		char source[200];
+		snprintf(source, sizeof source, FOLDER "%s/tokenizer.json", names[i % 4]);
+		size_t n = slurp(source, text), tail = n > 4000 ? n - 4000 : 0;
+		memcpy(copy, text, n);
+		for (uint64_t k = 1 + next_random(&seed) % 3; k; k--) { /* mostly in the first and last parts */
+			uint64_t r = next_random(&seed), where = r % 3 ? r / 3 % 4000 : tail + r / 3 % (n - tail);
+			copy[where % n] = next_random(&seed) % 2 ? bytes[next_random(&seed) % (sizeof bytes - 1)] :
+				(char)(copy[where % n] ^ 1 << next_random(&seed) % 7);
+		}
+		FILE *f = fopen(path, "wb");
+		assert_non_null(f);
+		assert_int_equal(fwrite(copy, 1, n, f), n);
+		fclose(f);
+		Loaded l = {0};
+		l.diags.arena = &l.arena;
+		if (read_tokenizer(&l.arena, &l.diags, folder, 2000, &l.image)) {
+			compiled++;
+			assert_int_equal(tok_open(&l.tok, l.image.bytes, l.image.n_bytes, why, sizeof why), 0);
+			use(&l.tok);
+		} else {
+			assert_in_range(l.diags.n_errors, 1, 100000);
+		}
+		unload(&l);
+	}
+	assert_in_range(compiled, 3, N_FUZZ_JSON - 100); /* little survives: merges name tokens by spelling */
+	remove(path);
+	remove(folder);
+	free(text);
+	free(copy);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counts_and_special_ids), cmocka_unit_test(test_small_buffers),
 		cmocka_unit_test(test_empty_text), cmocka_unit_test(test_stream_waits_for_whole_points),
 		cmocka_unit_test(test_too_long), cmocka_unit_test(test_refusals), cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_damaged_json),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
