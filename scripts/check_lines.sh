@@ -38,7 +38,7 @@ total() { sources "$1" | grep -v "^$1/kernelgen/" | xargs -r cat | wc -l; }
 
 rooms='12000 compiler
 1500 compiler/kernelgen
-3500 artifacts
+4000 artifacts
 2500 runtime/cpu
 2500 runtime/text
 2500 runtime/cli'
@@ -54,7 +54,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 2000
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 2200
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in
 	*.c | *.cu | *.cuh) over "$f" "$(wc -l <"$f")" 1000 ;;
