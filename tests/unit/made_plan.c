@@ -95,7 +95,7 @@ void write_made(MadePlan *m, bool embed)
 	char why[256];
 	m->parts = (PlanParts){&m->artifact, &m->blob, 1, embed, {m, read_weight}};
 	if (!m->path[0]) {
-		snprintf(m->path, sizeof m->path, "/tmp/made_plan.XXXXXX");
+		snprintf(m->path, sizeof m->path, "%s/made_plan.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 		close(mkstemp(m->path));
 	}
 	if (!artifact_write(m->path, &m->parts, why, sizeof why)) {

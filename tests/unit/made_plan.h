@@ -18,8 +18,8 @@ typedef struct MadePlan {
 void make_plan(MadePlan *m, const char *model_type); /* pages for all slots */
 /* KV pages for pool_tokens (0 = all slots' contexts); one more stop token (-1 = none). */
 void make_plan_of(MadePlan *m, const char *model_type, int pool_tokens, int stop_token);
-/* Writes a file of its own under /tmp; made_path(m) is its name. The checkpoint's weights are left out unless embed;
- * then write_made_shard gives the file they come from. */
+/* Writes a file of its own, m->path, in memory where there is such a place. Unless embed, the checkpoint's weights are
+ * left out; write_made_shard gives the file they come from. */
 void write_made(MadePlan *m, bool embed);
 /* The made checkpoint's file, into folder. */
 void write_made_shard(const MadePlan *m, const char *folder);
