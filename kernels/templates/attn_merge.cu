@@ -31,6 +31,8 @@ static_assert(SPLITS <= 32, "each lane holds the weight of one split");
 
 extern "C" __global__ void __launch_bounds__(128) attn_merge(const Args a)
 {
+	let_next_start();
+	inputs_ready();
 	const int th = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
 	if (th >= ROWS * NH)
 		return;

@@ -28,9 +28,9 @@ TUNE(KEYS, 64, 32)
 TUNE(PAIRS, 64, 128)
 REQUIRE(HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0 && NKV <= 65535)
-REQUIRE(PAIRS == 64 || ROWS * (NH / NKV) >= 128)
+REQUIRE(PAIRS == 64 || (ROWS * (NH / NKV) >= 128 && HDIM <= (KEYS == 64 ? 64 : 128)))
 GRID(ceil_div(ROWS * (NH / NKV), PAIRS) + SEGS, NKV, 1)
-BLOCK(2 * PAIRS)
+BLOCK(128)
 SMEM((PAIRS + 4 * KEYS) * (HDIM * 2 + 16))
 READS(ROWS * NH * HDIM * 2 + ceil_div(ROWS * (NH / NKV), PAIRS) * MAX_PAGES * PAGE * NKV * HDIM * 2)
 WRITES(ROWS * NH * HDIM * 2)
@@ -48,7 +48,7 @@ struct Args {
 
 static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
 
-constexpr int GROUP = NH / NKV, THREADS = 2 * PAIRS;
+constexpr int GROUP = NH / NKV, THREADS = 128, M_TILES = PAIRS / 64; // a warp: PAIRS / 4 pairs, 16 a tile
 
 extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 {
@@ -94,39 +94,45 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 	};
 	fill(0);
 
-	// what each of this thread's two rows sees; rows past the segment see nothing
-	int last[2];
-	const int pair = pair0 + warp * 16 + g;
+	// what each of this thread's rows sees; rows past the segment see nothing
+	int last[M_TILES][2], all_see = 0x7fffffff;
+	const int warp_row = warp * 16 * M_TILES, pair = pair0 + warp_row + g;
 #pragma unroll
-	for (int i = 0; i < 2; i++)
-		last[i] = pair + 8 * i < pairs ? a.row_pos[first + (pair + 8 * i) / GROUP] : -1;
-	int all_see = min(last[0], last[1]);
+	for (int t = 0; t < M_TILES; t++)
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			const int at = pair + 16 * t + 8 * i;
+			last[t][i] = at < pairs ? a.row_pos[first + at / GROUP] : -1;
+			all_see = min(all_see, last[t][i]);
+		}
 #pragma unroll
 	for (int m = 16; m; m >>= 1)
 		all_see = min(all_see, __shfl_xor_sync(~0u, all_see, m));
 
-	Attention<HDIM> state;
+	Attention<HDIM, M_TILES> state;
 	for (int step = 0; step < steps; step++) {
 		copy_wait<0>();
 		__syncthreads(); // this stage has arrived for all, and nobody reads the other any more
 		fill(step + 1);
 		if (step == 0)
-			attention_start(state, q_tile, warp * 16);
+			attention_start(state, q_tile, warp_row);
 		const u32 k = ring + step % 2 * stage_bytes;
-		attention_step<KEYS>(state, q_tile, warp * 16, k, k + KEYS * stride, step * KEYS, last,
+		attention_step<KEYS>(state, q_tile, warp_row, k, k + KEYS * stride, step * KEYS, last,
 			step * KEYS + KEYS - 1 > all_see, scale_log2);
 	}
 	attention_finish(state);
 #pragma unroll
-	for (int i = 0; i < 2; i++) {
-		const int at = pair + 8 * i;
-		if (at >= pairs)
-			continue;
-		const float scale = state.l[i] > 0.0f ? 1.0f / state.l[i] : 0.0f;
-		bf16 *o = a.o + (i64(first + at / GROUP) * NH + kv_head * GROUP + at % GROUP) * HDIM + quad * 2;
+	for (int t = 0; t < M_TILES; t++)
 #pragma unroll
-		for (int d = 0; d < HDIM / 8; d++)
-			*reinterpret_cast<u32 *>(o + d * 8) =
-				pack_bf16(state.o[d][2 * i] * scale, state.o[d][2 * i + 1] * scale);
-	}
+		for (int i = 0; i < 2; i++) {
+			const int at = pair + 16 * t + 8 * i;
+			if (at >= pairs)
+				continue;
+			const float scale = state.l[t][i] > 0.0f ? 1.0f / state.l[t][i] : 0.0f;
+			bf16 *o = a.o + (i64(first + at / GROUP) * NH + kv_head * GROUP + at % GROUP) * HDIM + quad * 2;
+#pragma unroll
+			for (int d = 0; d < HDIM / 8; d++)
+				*reinterpret_cast<u32 *>(o + d * 8) =
+					pack_bf16(state.o[t][d][2 * i] * scale, state.o[t][d][2 * i + 1] * scale);
+		}
 }

@@ -87,8 +87,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attn_split(const Args a
 		copy_commit();
 	};
 	fill(0);
-	Attention<HDIM> state;
-	const int last[2] = { end - 1, end - 1 };
+	Attention<HDIM, 1> state;
+	const int last[1][2] = { { end - 1, end - 1 } };
 	for (int step = 0; step < steps; step++) {
 		copy_wait<0>();
 		__syncthreads(); // this stage has arrived for all, and nobody reads the other any more
@@ -110,12 +110,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attn_split(const Args a
 		float *row = sums + (warp * 16 + g + 8 * i) * HDIM + quad * 2;
 #pragma unroll
 		for (int d = 0; d < HDIM / 8; d++) {
-			row[d * 8] = state.o[d][2 * i];
-			row[d * 8 + 1] = state.o[d][2 * i + 1];
+			row[d * 8] = state.o[0][d][2 * i];
+			row[d * 8 + 1] = state.o[0][d][2 * i + 1];
 		}
 		if (quad == 0) {
-			warp_ml[warp][g + 8 * i][0] = state.m[i];
-			warp_ml[warp][g + 8 * i][1] = state.l[i];
+			warp_ml[warp][g + 8 * i][0] = state.m[0][i];
+			warp_ml[warp][g + 8 * i][1] = state.l[0][i];
 		}
 	}
 	__syncthreads();

@@ -35,6 +35,8 @@ static_assert(H % 8 == 0, "rows of the table are read 8 elements at a time");
 
 extern "C" __global__ void __launch_bounds__(128) embed_next(const Args a)
 {
+	let_next_start();
+	inputs_ready();
 	const int t = blockIdx.x;
 	const int slot = a.row_slot[t];
 	const int token = slot < 0 ? 0 : a.slot_token[slot];

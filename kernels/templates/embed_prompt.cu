@@ -33,6 +33,8 @@ static_assert(H % 8 == 0, "rows of the table are read 8 elements at a time");
 
 extern "C" __global__ void __launch_bounds__(128) embed_prompt(const Args a)
 {
+	let_next_start();
+	inputs_ready();
 	const int t = blockIdx.x;
 	const int token = a.row_token[t], slot = a.row_slot[t];
 	const bool in_use = t < a.step[0] && slot >= 0, scoring = a.step[3] & 1;

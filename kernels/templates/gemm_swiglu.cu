@@ -25,7 +25,7 @@ DTYPES(WT, bf16, f16, f32)
 DTYPES(NT, bf16, f16, f32)
 DTYPES(BT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
-TUNE(BN, 64, 128, 256)
+TUNE(BN, 64, 128)
 REQUIRE(K % 8 == 0)
 REQUIRE(ROWS >= 9)
 REQUIRE(BM == 16 || ROWS > BM / 2)
@@ -50,6 +50,8 @@ struct Args {
 
 extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_swiglu(const Args a)
 {
+	let_next_start();
+	inputs_ready();
 	DYNAMIC_SMEM(ring);
 	using T = Tile<BM, BN>;
 	const int t0 = blockIdx.x * BM, n0 = blockIdx.y * (BN / 2);

@@ -97,10 +97,11 @@ __device__ __forceinline__ void gemv_batch(const Vec8<W> (&v)[L][U], const uint4
 }
 
 // block level: the sums of L rows of w (pointers to their first elements) with ROWS_ rows of x. On return every
-// lane holds acc complete, and ss holds the block's sums of squares when NORM.
-template <int WARPS_, int ROWS_, int K_, int L, bool NORM, bool ONE, class W, class NT_, class Row>
+// lane holds acc complete, and ss holds the block's sums of squares when NORM. ready() is called once other launches'
+// results may be read.
+template <int WARPS_, int ROWS_, int K_, int L, bool NORM, bool ONE, class W, class NT_, class Row, class Ready>
 __device__ __forceinline__ void gemv(uint4 *xs, Row row, const NT_ *norm, const W *const (&w)[L],
-	float (&acc)[ROWS_][L], float (&ss)[ROWS_])
+	float (&acc)[ROWS_][L], float (&ss)[ROWS_], Ready ready)
 {
 	static_assert(K_ % 8 == 0, "rows are read 8 elements at a time");
 	constexpr int THREADS = WARPS_ * 32, CHUNK = gemv_chunk(ROWS_, K_), CHUNKS = (K_ + CHUNK - 1) / CHUNK;
@@ -109,6 +110,8 @@ __device__ __forceinline__ void gemv(uint4 *xs, Row row, const NT_ *norm, const 
 	__shared__ float partial[ROWS_][WARPS_];
 	Vec8<W> next[L][U];
 	gemv_load<L, U, EXACT>(next, w, 0, 0, CHUNK / 8);
+	inputs_ready();
+	ready();
 #pragma unroll
 	for (int t = 0; t < ROWS_; t++) {
 		ss[t] = 0.0f;

@@ -40,10 +40,13 @@ static_assert(OUTS <= 8, "above 8 outs the products belong on the tensor cores: 
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_logits(const Args a)
 {
+	let_next_start();
 	DYNAMIC_SMEM(xs);
 	const int lane = threadIdx.x % 32, n0 = (blockIdx.x * WARPS + threadIdx.x / 32) * PER_WARP;
-	if (a.step[1] <= 0)
+	if (a.step[1] <= 0) {
+		inputs_ready();
 		return;
+	}
 	const WT *w[PER_WARP];
 #pragma unroll
 	for (int l = 0; l < PER_WARP; l++)
@@ -55,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_logits(const Args 
 			const int r = a.out_row[o];
 			return r < 0 || r >= ROWS ? nullptr : a.x + i64(r) * K;
 		},
-		a.norm, w, acc, ss);
+		a.norm, w, acc, ss, [] {});
 	const int o = lane / PER_WARP, v = n0 + lane % PER_WARP;
 	const float sum = gemv_mine(acc);
 	if (o < OUTS && v < V)

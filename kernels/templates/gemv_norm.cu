@@ -43,6 +43,7 @@ static_assert(ROWS <= 8, "above 8 rows the products belong on the tensor cores: 
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_norm(const Args a)
 {
+	let_next_start();
 	DYNAMIC_SMEM(xs);
 	const int lane = threadIdx.x % 32, n0 = (blockIdx.x * WARPS + threadIdx.x / 32) * PER_WARP;
 	const WT *w[PER_WARP];
@@ -55,11 +56,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_norm(const Args a)
 	if constexpr (BIAS)
 		if (mine)
 			bias = to_f32(a.bias[n]);
-	if (a.step[0] <= 0)
+	if (a.step[0] <= 0) {
+		inputs_ready();
 		return;
+	}
 	float acc[ROWS][PER_WARP], ss[ROWS];
 	gemv<WARPS, ROWS, K, PER_WARP, true, NORM_ONE != 0>(
-		xs, [&](int r) { return a.x + i64(r) * K; }, a.norm, w, acc, ss);
+		xs, [&](int r) { return a.x + i64(r) * K; }, a.norm, w, acc, ss, [] {});
 	const float sum = gemv_mine(acc);
 	if (mine)
 		store(a.y + i64(t) * N + n, fmaf(sum, gemv_inverse_rms(ss, t, K, float(EPS)), bias));

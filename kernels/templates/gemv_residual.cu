@@ -38,6 +38,7 @@ static_assert(ROWS <= 8, "above 8 rows the products belong on the tensor cores: 
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_residual(const Args a)
 {
+	let_next_start();
 	DYNAMIC_SMEM(xs);
 	const int lane = threadIdx.x % 32, n0 = (blockIdx.x * WARPS + threadIdx.x / 32) * PER_WARP;
 	const WT *w[PER_WARP];
@@ -47,16 +48,19 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_residual(const Arg
 	const int t = lane / PER_WARP, n = n0 + lane % PER_WARP;
 	const bool mine = t < ROWS && n < N;
 	float rest = 0.0f;
-	if (mine) {
-		rest = to_f32(a.residual[i64(t) * N + n]);
-		if constexpr (BIAS)
-			rest += to_f32(a.bias[n]);
-	}
-	if (a.step[0] <= 0)
+	if constexpr (BIAS)
+		if (mine)
+			rest = to_f32(a.bias[n]);
+	if (a.step[0] <= 0) {
+		inputs_ready();
 		return;
+	}
 	float acc[ROWS][PER_WARP], ss[ROWS];
 	gemv<WARPS, ROWS, K, PER_WARP, false, false>(
-		xs, [&](int r) { return a.x + i64(r) * K; }, static_cast<const bf16 *>(nullptr), w, acc, ss);
+		xs, [&](int r) { return a.x + i64(r) * K; }, static_cast<const bf16 *>(nullptr), w, acc, ss, [&] {
+			if (mine)
+				rest += to_f32(a.residual[i64(t) * N + n]);
+		});
 	const float sum = gemv_mine(acc);
 	if (mine)
 		store(a.z + i64(t) * N + n, sum + rest);

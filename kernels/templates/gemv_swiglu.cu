@@ -44,6 +44,7 @@ static_assert(ROWS <= 8, "above 8 rows the products belong on the tensor cores: 
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_swiglu(const Args a)
 {
+	let_next_start();
 	DYNAMIC_SMEM(xs);
 	const int lane = threadIdx.x % 32, n0 = (blockIdx.x * WARPS + threadIdx.x / 32) * PER_WARP;
 	const WT *w[2 * PER_WARP]; // gate rows, then up rows
@@ -61,11 +62,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_swiglu(const Args 
 		if constexpr (UP_BIAS)
 			up_bias = to_f32(a.up_bias[n]);
 	}
-	if (a.step[0] <= 0)
+	if (a.step[0] <= 0) {
+		inputs_ready();
 		return;
+	}
 	float acc[ROWS][2 * PER_WARP], ss[ROWS], gate[ROWS][PER_WARP], up[ROWS][PER_WARP];
 	gemv<WARPS, ROWS, K, 2 * PER_WARP, true, NORM_ONE != 0>(
-		xs, [&](int r) { return a.x + i64(r) * K; }, a.norm, w, acc, ss);
+		xs, [&](int r) { return a.x + i64(r) * K; }, a.norm, w, acc, ss, [] {});
 #pragma unroll
 	for (int r = 0; r < ROWS; r++)
 #pragma unroll

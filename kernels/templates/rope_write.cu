@@ -104,6 +104,8 @@ template <class T> __device__ __forceinline__ void norm_head(float (&x)[PER_LANE
 
 extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 {
+	let_next_start();
+	inputs_ready();
 	const int h = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32, t = blockIdx.y;
 	if (h >= NH + 2 * NKV)
 		return;

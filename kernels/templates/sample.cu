@@ -318,6 +318,8 @@ __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampl
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 {
+	let_next_start();
+	inputs_ready();
 	__shared__ Shared s;
 	const int o = blockIdx.x;
 	const int t = o < a.step[1] && !(a.step[3] & 1) ? a.out_row[o] : -1;
