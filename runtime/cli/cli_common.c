@@ -182,10 +182,10 @@ static size_t code_point(const unsigned char *p, size_t n)
 {
 	if (p[0] < 0x80)
 		return 1;
-	size_t length = p[0] >= 0xc2 && p[0] < 0xe0   ? 2
-					: p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-					: p[0] >= 0xf0 && p[0] < 0xf5 ? 4
-												  : 0;
+	size_t length = p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+		: p[0] >= 0xe0 && p[0] < 0xf0           ? 3
+		: p[0] >= 0xf0 && p[0] < 0xf5           ? 4
+												: 0;
 	if (!length || length > n)
 		return 0;
 	unsigned char low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;

@@ -28,64 +28,71 @@ typedef enum Kind { FLAG, TEXT, STOPS, DEVICE, INTEGER, NUMBER, SEED, HELP } Kin
 
 typedef struct Opt {
 	const char *name;
-	char letter;
-	Kind kind;
+	char letter; /* 0 = none */
 	unsigned verbs;
+	const char *value, *help; /* what stands for the value in the help; NULL = there is none */
+	Kind kind;
 	size_t at; /* of the field in Args */
-	const char *value; /* what stands for it in the help */
-	const char *help;
 	double low, high; /* INTEGER, NUMBER: inclusive */
 } Opt;
 #define FIELD(name) offsetof(Args, name)
 static const Opt options[] = {
-	{"--prompt", 'p', TEXT, RUN | VERIFY | DUMP, FIELD(prompt), "TEXT", "raw text to continue", 0,
-		0},
-	{"--file", 'f', TEXT, RUN, FIELD(file), "FILE",
-		"prompts, one a line, run together in one batch", 0, 0},
-	{"--file", 'f', TEXT, PERPLEXITY, FIELD(file), "FILE", "text to score", 0, 0},
-	{"--tokens", 0, TEXT, RUN | VERIFY | DUMP, FIELD(tokens), "IDS",
-		"token ids instead of text: 1,2,3", 0, 0},
-	{"--max-tokens", 'n', INTEGER, RUN, FIELD(max_new), "N", "most tokens of an answer", 1,
-		1 << 30},
-	{"--temperature", 0, NUMBER, RUN, FIELD(temperature), "T", "0 = always the likeliest token", 0,
-		1e3},
-	{"--top-k", 0, INTEGER, RUN, FIELD(top_k), "K", "draw from the K likeliest tokens, 0 = all", 0,
-		1 << 30},
-	{"--top-p", 0, NUMBER, RUN, FIELD(top_p), "P", "draw from the likeliest tokens that make up P",
-		1e-6, 1},
-	{"--min-p", 0, NUMBER, RUN, FIELD(min_p), "P", "drop tokens below P times the likeliest", 0, 1},
-	{"--repetition-penalty", 0, NUMBER, RUN, FIELD(repetition_penalty), "R",
-		"weaken what was said, 1 = off", 1e-3, 1e3},
-	{"--presence-penalty", 0, NUMBER, RUN, FIELD(presence_penalty), "R",
-		"subtract once from generated tokens", -1e3, 1e3},
-	{"--frequency-penalty", 0, NUMBER, RUN, FIELD(frequency_penalty), "R",
-		"subtract for each time a token was generated", -1e3, 1e3},
-	{"--seed", 0, SEED, RUN, FIELD(seed), "N", "of the draw; the same seed gives the same text", 0,
-		0},
-	{"--stop", 0, STOPS, RUN, FIELD(stop), "TEXT", "end before this text appears; may be repeated",
-		0, 0},
-	{"--window", 0, INTEGER, PERPLEXITY, FIELD(window), "N",
-		"tokens scored at a time (default: the context)", 2, 1 << 30},
-	{"--against", 0, TEXT, VERIFY, FIELD(against), "PLAN",
-		"take the reference from this plan instead", 0, 0},
-	{"--tolerance", 0, NUMBER, VERIFY, FIELD(tolerance), "X",
-		"most that a cosine may miss 1 (default: 0.001)", 0, 2},
-	{"--hidden", 0, FLAG, DUMP, FIELD(hidden), NULL, "the output of every layer as well", 0, 0},
-	{"--output", 'o', TEXT, DUMP, FIELD(output), "FILE", "safetensors file to write", 0, 0},
-	{"--target", 0, TEXT, AUDIT, FIELD(target), "SM", "one target only: sm_90a", 0, 0},
-	{"--reasons", 0, FLAG, AUDIT, FIELD(reasons), NULL, "also what was not chosen, and why", 0, 0},
-	{"--device", 0, DEVICE, COMPUTES, FIELD(device), "D",
-		"cuda, cpu or auto: a GPU if there is one", 0, 0},
-	{"--device-index", 0, INTEGER, COMPUTES, FIELD(device_index), "N", "which GPU (default: 0)", 0,
-		1 << 10},
-	{"--threads", 0, INTEGER, COMPUTES, FIELD(threads), "N",
-		"of device cpu (default: all processors)", 1, 64},
-	{"--weights", 0, TEXT, COMPUTES | INFO | AUDIT, FIELD(weights_dir), "DIR",
-		"checkpoint folder of a plan that refers to it", 0, 0},
-	{"--json", 0, FLAG, RUN | AUDIT | VERIFY | PERPLEXITY | INFO, FIELD(json), NULL,
-		"one JSON document on stdout", 0, 0},
-	{"--quiet", 'q', FLAG, COMPUTES, FIELD(quiet), NULL, "no remarks on stderr", 0, 0},
-	{"--help", 'h', HELP, ~0u, 0, NULL, "print this", 0, 0},
+	{"--prompt", 'p', RUN | VERIFY | DUMP, "TEXT", "raw text to continue",
+		TEXT, FIELD(prompt), 0, 0},
+	{"--file", 'f', RUN, "FILE", "prompts, one a line, run together in one batch",
+		TEXT, FIELD(file), 0, 0},
+	{"--file", 'f', PERPLEXITY, "FILE", "text to score",
+		TEXT, FIELD(file), 0, 0},
+	{"--tokens", 0, RUN | VERIFY | DUMP, "IDS", "token ids instead of text: 1,2,3",
+		TEXT, FIELD(tokens), 0, 0},
+	{"--max-tokens", 'n', RUN, "N", "most tokens of an answer",
+		INTEGER, FIELD(max_new), 1, 1 << 30},
+	{"--temperature", 0, RUN, "T", "0 = always the likeliest token",
+		NUMBER, FIELD(temperature), 0, 1e3},
+	{"--top-k", 0, RUN, "K", "draw from the K likeliest tokens, 0 = all",
+		INTEGER, FIELD(top_k), 0, 1 << 30},
+	{"--top-p", 0, RUN, "P", "draw from the likeliest tokens that make up P",
+		NUMBER, FIELD(top_p), 1e-6, 1},
+	{"--min-p", 0, RUN, "P", "drop tokens below P times the likeliest",
+		NUMBER, FIELD(min_p), 0, 1},
+	{"--repetition-penalty", 0, RUN, "R", "weaken what was said, 1 = off",
+		NUMBER, FIELD(repetition_penalty), 1e-3, 1e3},
+	{"--presence-penalty", 0, RUN, "R", "subtract once from generated tokens",
+		NUMBER, FIELD(presence_penalty), -1e3, 1e3},
+	{"--frequency-penalty", 0, RUN, "R", "subtract for each time a token was generated",
+		NUMBER, FIELD(frequency_penalty), -1e3, 1e3},
+	{"--seed", 0, RUN, "N", "of the draw; the same seed gives the same text",
+		SEED, FIELD(seed), 0, 0},
+	{"--stop", 0, RUN, "TEXT", "end before this text appears; may be repeated",
+		STOPS, FIELD(stop), 0, 0},
+	{"--window", 0, PERPLEXITY, "N", "tokens scored at a time (default: the context)",
+		INTEGER, FIELD(window), 2, 1 << 30},
+	{"--against", 0, VERIFY, "PLAN", "take the reference from this plan instead",
+		TEXT, FIELD(against), 0, 0},
+	{"--tolerance", 0, VERIFY, "X", "most that a cosine may miss 1 (default: 0.001)",
+		NUMBER, FIELD(tolerance), 0, 2},
+	{"--hidden", 0, DUMP, NULL, "the output of every layer as well",
+		FLAG, FIELD(hidden), 0, 0},
+	{"--output", 'o', DUMP, "FILE", "safetensors file to write",
+		TEXT, FIELD(output), 0, 0},
+	{"--target", 0, AUDIT, "SM", "one target only: sm_90a",
+		TEXT, FIELD(target), 0, 0},
+	{"--reasons", 0, AUDIT, NULL, "also what was not chosen, and why",
+		FLAG, FIELD(reasons), 0, 0},
+	{"--device", 0, COMPUTES, "D", "cuda, cpu or auto: a GPU if there is one",
+		DEVICE, FIELD(device), 0, 0},
+	{"--device-index", 0, COMPUTES, "N", "which GPU (default: 0)",
+		INTEGER, FIELD(device_index), 0, 1 << 10},
+	{"--threads", 0, COMPUTES, "N", "of device cpu (default: all processors)",
+		INTEGER, FIELD(threads), 1, 64},
+	{"--weights", 0, COMPUTES | INFO | AUDIT, "DIR", "folder of the checkpoint a plan refers to",
+		TEXT, FIELD(weights_dir), 0, 0},
+	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO, NULL, "one JSON document on stdout",
+		FLAG, FIELD(json), 0, 0},
+	{"--quiet", 'q', COMPUTES, NULL, "no remarks on stderr",
+		FLAG, FIELD(quiet), 0, 0},
+	{"--help", 'h', ~0u, NULL, "print this",
+		HELP, 0, 0, 0},
 };
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
@@ -211,15 +218,15 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 
 /* Words ------------------------------------------------------------ */
 
-/* The option that `word` names, "--name", "--name=..." or "-x"; NULL when the verb has none such.
- */
+/* The option that `word` names, "--name", "--name=...", "-x" or "-x..."; NULL when the verb has
+ * none such. */
 static const Opt *find(unsigned bit, const char *word)
 {
 	size_t n = strcspn(word, "=");
 	for (int i = 0; i < N_OPTIONS; i++) {
 		const Opt *o = &options[i];
 		bool is_long = strlen(o->name) == n && strncmp(o->name, word, n) == 0;
-		bool is_short = o->letter && word[1] == o->letter && !word[2];
+		bool is_short = o->letter && word[1] == o->letter;
 		if ((o->verbs & bit) && (is_long || is_short))
 			return o;
 	}
@@ -242,15 +249,19 @@ static int unknown(const Args *args, unsigned bit, const char *word)
 /* Takes the option at argv[0]; returns how many words it used, 0 after a mistake. */
 static int take_option(const Opt *o, int argc, char **argv, Args *args)
 {
-	const char *equals = argv[0][1] == '-' ? strchr(argv[0], '=') : NULL;
+	const char *attached = argv[0][1] != '-' ? argv[0] + 2 : strchr(argv[0], '=');
+	if (attached && *attached == '=')
+		attached++;
+	else if (attached && !*attached)
+		attached = NULL;
 	if (o->kind == FLAG) {
-		if (equals)
-			return wrong(o, args, equals + 1, "no value");
+		if (attached)
+			return wrong(o, args, attached, "no value");
 		*(bool *)((char *)args + o->at) = true;
 		return 1;
 	}
-	if (equals)
-		return set_value(o, args, equals + 1);
+	if (attached)
+		return set_value(o, args, attached);
 	if (argc < 2) {
 		cli_say(args, 0, "%s needs a value: %s", o->name, o->value);
 		return 0;

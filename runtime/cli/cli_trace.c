@@ -27,7 +27,10 @@ int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
 	AtlasPlanInfo info = {.struct_size = sizeof info};
 	AtlasStatus status = ATLAS_OK;
 	atlas_plan_info(plan, &info);
-	*trace = (Trace){.rows = tokens->n,
+	AtlasSessionInfo device = {.struct_size = sizeof device};
+	atlas_session_info(session, &device);
+	*trace = (Trace){.is_gpu = strcmp(device.device, "cpu") != 0,
+		.rows = tokens->n,
 		.n_layers = info.n_layers,
 		.hidden_dim = info.hidden_dim,
 		.vocab = info.vocab};

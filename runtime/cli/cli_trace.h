@@ -5,6 +5,7 @@
 #include "runtime/cli/cli.h"
 
 typedef struct Trace { /* zeroed = empty */
+	bool is_gpu; /* it ran on one */
 	int rows; /* tokens */
 	int n_layers, hidden_dim, vocab;
 	float *hidden; /* [n_layers, rows, hidden_dim] output of each layer; NULL when not asked for */

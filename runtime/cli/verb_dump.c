@@ -48,11 +48,11 @@ static bool write_all(FILE *file, const Bytes *header, const Tokens *tokens, con
 	size_t rows = (size_t)t->rows, logits = rows * (size_t)t->vocab,
 		   hidden = rows * (size_t)t->n_layers * (size_t)t->hidden_dim;
 	return fwrite(&length, sizeof length, 1, file) == 1 &&
-		   fwrite(header->at, 1, header->n, file) == header->n &&
-		   fwrite(tokens->ids, sizeof *tokens->ids, rows, file) == rows &&
-		   fwrite(t->logits, sizeof *t->logits, logits, file) == logits &&
-		   (!t->hidden || fwrite(t->hidden, sizeof *t->hidden, hidden, file) == hidden) &&
-		   fflush(file) == 0 && fsync(fileno(file)) == 0;
+		fwrite(header->at, 1, header->n, file) == header->n &&
+		fwrite(tokens->ids, sizeof *tokens->ids, rows, file) == rows &&
+		fwrite(t->logits, sizeof *t->logits, logits, file) == logits &&
+		(!t->hidden || fwrite(t->hidden, sizeof *t->hidden, hidden, file) == hidden) &&
+		fflush(file) == 0 && fsync(fileno(file)) == 0;
 }
 
 static int write_file(const Args *args, const Tokens *tokens, const Trace *t)

@@ -87,8 +87,8 @@ static int encode_prompts(Run *r)
 		Answer *a = &r->answers[i];
 		char where[300] = "the prompt";
 		int code = r->args->file
-					   ? cli_encode(r->args, r->plan, a->prompt, a->prompt_bytes, &a->tokens)
-					   : cli_prompt_tokens(r->args, r->plan, &a->tokens);
+			? cli_encode(r->args, r->plan, a->prompt, a->prompt_bytes, &a->tokens)
+			: cli_prompt_tokens(r->args, r->plan, &a->tokens);
 		if (code)
 			return code;
 		if (r->args->file)
@@ -176,11 +176,11 @@ static int take_event(Run *r, const AtlasEvent *e)
 
 	if (e->finish != ATLAS_STOP && good && a->stream)
 		good = atlas_text_push(a->stream, e->token, &text, &n) == ATLAS_OK &&
-			   stop_text_push(&a->stop, text, n, &a->text, &found);
+			stop_text_push(&a->stop, text, n, &a->text, &found);
 	if (e->finish != ATLAS_RUNNING && !found && good) {
 		good = (!a->stream || atlas_text_finish(a->stream, &rest, &n_rest) == ATLAS_OK) &&
-			   stop_text_push(&a->stop, rest, n_rest, &a->text, &found) &&
-			   stop_text_finish(&a->stop, &a->text);
+			stop_text_push(&a->stop, rest, n_rest, &a->text, &found) &&
+			stop_text_finish(&a->stop, &a->text);
 		a->finish = e->finish == ATLAS_STOP ? "stop" : "length";
 	}
 	if (!good)

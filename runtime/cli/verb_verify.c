@@ -84,9 +84,9 @@ static int judge(const Args *args, const Trace *got, const Trace *want)
 	for (int l = 0; l <= got->n_layers; l++) {
 		size_t at = (size_t)l * (size_t)got->rows * (size_t)got->hidden_dim;
 		bool is_logits = l == got->n_layers;
-		Difference d = is_logits ? compare(got->logits, want->logits, got->rows, got->vocab)
-								 : compare(got->hidden + at, want->hidden + at, got->rows,
-									   got->hidden_dim);
+		Difference d = is_logits
+			? compare(got->logits, want->logits, got->rows, got->vocab)
+			: compare(got->hidden + at, want->hidden + at, got->rows, got->hidden_dim);
 		snprintf(name, sizeof name, is_logits ? "logits" : "%d", l);
 		print_difference(args, name, &d, l == 0);
 		if (!(d.cosine >= 1 - tolerance) && !*bad)
@@ -136,13 +136,17 @@ int verb_verify(const Args *args)
 		code = trace_on(args, plan, args->device ? args->device : "cuda", &tokens, &got);
 	if (!code)
 		code = trace_on(args, other ? other : plan, "cpu", &tokens, &want);
-	if (!code && (got.n_layers != want.n_layers || got.hidden_dim != want.hidden_dim ||
-					 got.vocab != want.vocab))
+	if (!code &&
+		(got.n_layers != want.n_layers || got.hidden_dim != want.hidden_dim ||
+			got.vocab != want.vocab))
 		code = cli_say(args, EXIT_BAD_INPUT,
 			"%s and %s are of different shape: %d and %d layers of %d and %d, "
 			"vocabularies of %d and %d",
 			args->plan, args->against, got.n_layers, want.n_layers, got.hidden_dim, want.hidden_dim,
 			got.vocab, want.vocab);
+	if (!code && !got.is_gpu && !other && !args->quiet)
+		cli_say(args, 0,
+			"both sides ran on the reference device: name a GPU, or another plan with --against");
 	if (!code)
 		code = judge(args, &got, &want);
 	trace_free(&got);

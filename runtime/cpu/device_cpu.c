@@ -233,10 +233,9 @@ static void *io_tensor(const CpuDevice *d, const char *name, Dtype dtype, int64_
 		const Tensor *t = &d->graph->tensors[i];
 		if (strcmp(t->name, name) == 0)
 			return t->dtype == dtype && (t->role == ROLE_INPUT || t->role == ROLE_OUTPUT) &&
-						   t->n_dims == (d1 ? 2 : 1) && t->shape[0] == d0 &&
-						   (!d1 || t->shape[1] == d1)
-					   ? d->tensors[i].data
-					   : NULL;
+					t->n_dims == (d1 ? 2 : 1) && t->shape[0] == d0 && (!d1 || t->shape[1] == d1)
+				? d->tensors[i].data
+				: NULL;
 	}
 	return NULL;
 }

@@ -52,7 +52,7 @@ static Softmax attend(
 
 	for (int64_t p = first; p < end; p++) {
 		scores[p - first] = (double)c->attrs.scale *
-							ref_dot(q, ref_kv(c, 0, slot, p, kv_head), hdim);
+			ref_dot(q, ref_kv(c, 0, slot, p, kv_head), hdim);
 		s.max = fmax(s.max, scores[p - first]);
 	}
 	for (int d = 0; d < hdim; d++)
@@ -115,7 +115,7 @@ void ref_attention_split(const RefCall *c)
 		for (int d = 0; d < hdim; d++)
 			part[d] = (float)sums[d];
 		ml[0] = (float)(s.max *
-						1.4426950408889634); /* log2(e): exponentials are powers of two there */
+			1.4426950408889634); /* log2(e): exponentials are powers of two there */
 		ml[1] = (float)s.sum;
 	}
 }

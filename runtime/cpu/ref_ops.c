@@ -258,7 +258,7 @@ size_t ref_scratch_bytes(const RefCall *c)
 	case OP_attention: /* scores of all positions of a slot, one head's sums */
 	case OP_attention_split:
 		return sizeof(double) *
-			   (size_t)(ref_dim(c, "page_table", 1) * c->attrs.page + c->attrs.head_dim);
+			(size_t)(ref_dim(c, "page_table", 1) * c->attrs.page + c->attrs.head_dim);
 	case OP_sample: /* a score and a probability for each token id */
 		return 2 * sizeof(double) * (size_t)ref_dim(c, "logits", 1);
 	default: {

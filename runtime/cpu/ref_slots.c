@@ -167,7 +167,7 @@ static int choose(const float *logits, int n, const float *sampling, const int32
 		double u = (philox(
 						(uint32_t)v, (uint32_t)position, (uint32_t)limits[1], (uint32_t)limits[2]) +
 					   0.5) *
-				   0x1p-32;
+			0x1p-32;
 		if (z[v] < max && exp(z[v] - max) < min_p)
 			z[v] = -INFINITY;
 		z[v] += -log(-log1p(-fmin(u, 1 - 0x1p-24)));

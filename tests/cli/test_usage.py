@@ -63,6 +63,8 @@ def test_help_lists_what_run_is_asked_for(atlas):
     (["run", "a", "--stop", ""], "atlas run: --stop '': expected a text"),
     (["run", "a", *["--stop=x"] * 17], "atlas run: --stop x: expected at most 16 of them"),
     (["run", "a", "--device", "gpu"], "atlas run: --device gpu: expected cuda, cpu or auto"),
+    (["run", "a", "-n0"], "atlas run: --max-tokens 0: expected a whole number from 1 to 1073741824"),
+    (["run", "a", "-qx"], "atlas run: --quiet x: expected no value"),
     (["run", "a", "--json=yes"], "atlas run: --json yes: expected no value"),
     (["run", "a"], "atlas run: give one of -p TEXT, -f FILE and --tokens IDS"),
     (["run", "a", "-p", "x", "-f", "y"], "atlas run: give one of -p TEXT, -f FILE and --tokens IDS"),
