@@ -73,6 +73,7 @@ static const Schema arg_schema = SCHEMA(Arg, arg_fields);
 #define T Launch
 static const Field launch_fields[] = {
 	INT(kernel), ENUM(op, E_OP), INT(layer), INTS(grid, 3), LIST(args, arg_schema), INT_LIST(deps),
+	INT(overlaps),
 	INT64(read_bytes), INT64(write_bytes), INT64(flops), INT(slot), INT(produces_layer)};
 static const Schema launch_schema = SCHEMA(Launch, launch_fields);
 #undef T

@@ -21,7 +21,7 @@ static void print_launch(FILE *f, const TargetPlan *plan, const Phase *p, int i)
 	for (int a = 0; a < l->n_args; a++)
 		fprintf(f, " %s=%s", op_table[l->op].operands[l->args[a].operand].name,
 			l->args[a].buf < 0 ? "-" : p->bufs[l->args[a].buf].name);
-	fputs(" after", f);
+	fputs(l->overlaps ? " overlaps" : " after", f);
 	for (int d = 0; d < l->n_deps; d++)
 		fprintf(f, " %d", l->deps[d]);
 	fprintf(f, "\n        reads %lld writes %lld flops %lld  %s\n", (long long)l->read_bytes, (long long)l->write_bytes,

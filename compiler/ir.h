@@ -161,6 +161,8 @@ typedef struct KernelTemplate {
 	OpKind op;
 	const char *archs[MAX_ARCHS]; int n_archs; /* "80" serves sm_80 and every later one of its kind; "90a" only sm_90a */
 	const char *numerics;
+	bool overlaps;      /* its code calls inputs_ready (types.cuh): on sm_90 and later it may start while its
+	                       predecessors finish, and until that call touches nothing but weights */
 	const char *dims[MAX_CONSTS]; int n_dims;   /* bound from operand shapes */
 	const char *attrs[MAX_CONSTS]; int n_attrs; /* taken from the op */
 	ContractDtype dtypes[4]; int n_dtypes;

@@ -4,6 +4,10 @@
  * other touches (read after write, write after read, write after write), judged by arena and offset, so that
  * buffers which share a place are ordered too. Only edges that do not follow from others are kept: going back
  * from i, a j that is already an ancestor of i needs none.
+ *
+ * Where the target can and the kernel waits for its inputs itself, its edges are programmatic: it starts early, loads
+ * weights while its predecessors finish, and then waits for all of them. Since every kernel waits before it ends,
+ * "my predecessor is done" still implies "its predecessors are".
  */
 #include "compiler/ir.h"
 
@@ -19,6 +23,7 @@ typedef struct Graphing {
 	int *n_touches;
 	uint64_t *ancestors; /* [launch][words] */
 	int words;
+	bool can_overlap;    /* the target has programmatic edges: sm_90 and later */
 } Graphing;
 
 static void note_touches(Graphing *g, int i)
@@ -65,6 +70,7 @@ static void add_edges(Graphing *g, int i)
 	Launch *l = &g->phase->launches[i];
 	l->deps = ARENA_ARRAY(&g->c->arena, int, n);
 	l->n_deps = n;
+	l->overlaps = n && g->can_overlap && kernel_table[g->low->picks.at[g->low->ops.at[i].pick].template_index].overlaps;
 	for (int k = 0; k < n; k++)
 		l->deps[k] = deps[n - 1 - k]; /* ascending */
 }
@@ -101,6 +107,7 @@ void schedule(Compile *c)
 			Phase *phase = &c->work.at[w].plan.phases[p];
 			int n = low->ops.n;
 			Graphing g = {.c = c, .low = low, .phase = phase, .words = (n + 63) / 64,
+				.can_overlap = c->work.at[w].target->cc_major >= 9,
 				.touches = ARENA_ARRAY(&c->scratch, Touch, n * PLAN_MAX_OPERANDS),
 				.n_touches = ARENA_ARRAY(&c->scratch, int, n)};
 			g.ancestors = ARENA_ARRAY(&c->scratch, uint64_t, n * g.words);

@@ -236,12 +236,40 @@ static AtlasStatus add_nodes(Cuda *c, const Phase *p, CuGraph graph, CuGraphNode
 			node.grid[d] = (unsigned)l->grid[d];
 			node.block[d] = (unsigned)k->block[d];
 		}
-		for (int d = 0; d < l->n_deps; d++)
+		int n_deps = l->overlaps ? 0 : l->n_deps; /* programmatic edges follow when all nodes are there */
+		for (int d = 0; d < n_deps; d++)
 			deps[d] = nodes[l->deps[d]];
 		fill_args(c, p, l, image);
-		CALL(c, k->name, GraphAddKernelNode, &nodes[i], graph, deps, (size_t)l->n_deps, &node);
+		CALL(c, k->name, GraphAddKernelNode, &nodes[i], graph, deps, (size_t)n_deps, &node);
 	}
 	return ATLAS_OK;
+}
+
+/* The edges of launches that start early and wait themselves. */
+static AtlasStatus add_programmatic_edges(Cuda *c, const Phase *p, CuGraph graph, const CuGraphNode *nodes)
+{
+	size_t n = 0, room = 0;
+	for (int i = 0; i < p->n_launches; i++)
+		room += p->launches[i].overlaps ? (size_t)p->launches[i].n_deps : 0;
+	if (!room)
+		return ATLAS_OK;
+	CuGraphNode *from = malloc(2 * room * sizeof *from), *to = from + room;
+	CuGraphEdge *edges = calloc(room, sizeof *edges);
+	if (!from || !edges) {
+		free(from);
+		free(edges);
+		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %zu graph edges", room);
+	}
+	for (int i = 0; i < p->n_launches; i++)
+		for (int d = 0; p->launches[i].overlaps && d < p->launches[i].n_deps; d++, n++) {
+			from[n] = nodes[p->launches[i].deps[d]];
+			to[n] = nodes[i];
+			edges[n] = (CuGraphEdge){.from_port = CU_KERNEL_PORT_PROGRAMMATIC, .type = CU_EDGE_PROGRAMMATIC};
+		}
+	CuResult r = c->cu.GraphAddDependencies(graph, from, to, edges, n);
+	free(from);
+	free(edges);
+	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, "cuGraphAddDependencies", phase_name(p->kind));
 }
 
 static AtlasStatus build_graph(Cuda *c, int phase)
@@ -258,6 +286,8 @@ static AtlasStatus build_graph(Cuda *c, int phase)
 		return cuda_fail(c, r, "cuGraphCreate", name);
 	}
 	AtlasStatus s = add_nodes(c, p, graph, nodes, nodes + p->n_launches);
+	if (s == ATLAS_OK)
+		s = add_programmatic_edges(c, p, graph, nodes);
 	if (s == ATLAS_OK && (r = c->cu.GraphInstantiateWithFlags(&c->graphs[phase], graph, 0)) != CU_SUCCESS) {
 		c->graphs[phase] = NULL;
 		s = cuda_fail(c, r, "cuGraphInstantiate", name);

@@ -32,12 +32,18 @@ typedef struct CuKernelNode { /* CUDA_KERNEL_NODE_PARAMS_v2 */
 	CuContext ctx;
 } CuKernelNode;
 
+typedef struct CuGraphEdge { /* CUgraphEdgeData */
+	unsigned char from_port, to_port, type, reserved[5];
+} CuGraphEdge;
+
 enum {
 	CU_SUCCESS = 0, CU_OUT_OF_MEMORY = 2, CU_STUB_LIBRARY = 34, CU_DEVICE_UNAVAILABLE = 46, CU_NO_DEVICE = 100,
 	CU_INVALID_DEVICE = 101, CU_INVALID_IMAGE = 200, CU_NO_BINARY = 209, CU_UNSUPPORTED_PTX = 222,
 	CU_NOT_FOUND = 500, CU_DRIVER_MISMATCH = 803, CU_COMPAT_NOT_SUPPORTED = 804,
 
 	CU_ATTR_CC_MAJOR = 75, CU_ATTR_CC_MINOR = 76, CU_ATTR_SMEM_OPTIN = 97,
+	CU_EDGE_PROGRAMMATIC = 1,        /* CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC */
+	CU_KERNEL_PORT_PROGRAMMATIC = 1, /* CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC */
 	CU_KERNEL_MAX_DYNAMIC_SMEM = 8, /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 	DRIVER_STREAM_NON_BLOCKING = 1,
 	DRIVER_EVENT_DISABLE_TIMING = 2,
@@ -85,6 +91,8 @@ enum {
 	FN(GraphDestroy, 10000, (CuGraph graph)) \
 	FN(GraphAddKernelNode, 12000, (CuGraphNode *node, CuGraph graph, const CuGraphNode *deps, \
 		size_t n_deps, const CuKernelNode *params)) \
+	FN(GraphAddDependencies, 12030, (CuGraph graph, const CuGraphNode *from, const CuGraphNode *to, \
+		const CuGraphEdge *edges, size_t n)) \
 	FN(GraphInstantiateWithFlags, 11040, (CuGraphExec *exec, CuGraph graph, \
 		unsigned long long flags)) \
 	FN(GraphExecDestroy, 10000, (CuGraphExec exec)) \

@@ -269,6 +269,7 @@ static void read_once(Check *c)
 		read_archs(c, found[ARCH_]);
 	if (found[NUMERICS_])
 		read_numerics(c, found[NUMERICS_]);
+	c->k.overlaps = has_name(&c->raw->used_names, "inputs_ready");
 	const char **const formulas[N_ONCE] = {[BLOCK_] = &c->k.block, [SMEM_] = &c->k.smem,
 		[READS_] = &c->k.reads, [WRITES_] = &c->k.writes, [FLOPS_] = &c->k.flops};
 	for (int w = BLOCK_; w < N_ONCE; w++)

@@ -1,7 +1,7 @@
 // what      z[t,n] = residual[t,n] + sum_k x[t,k] w[n,k] + bias[n]
 // numerics  f32 sums in an order that depends on K alone; one rounding. Same bits every run and for every batch
 // measured  tests/gpu/results: share of the read bound at real shapes
-// why       residual and bias are read before the weights, so that the tail of a block waits for nothing
+// why       the residual is read as soon as it may be, beside the stream of weights, so that the tail waits for nothing
 #include "contract.cuh"
 #include "gemv.cuh"
 

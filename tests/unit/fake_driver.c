@@ -460,6 +460,26 @@ static CuResult fake_GraphDestroy(CuGraph graph)
 	return r;
 }
 
+/* Edges that the kernels themselves wait for: the fake runs nodes in order, so it only has to know them. */
+static CuResult fake_GraphAddDependencies(CuGraph graph, const CuGraphNode *from, const CuGraphNode *to,
+	const CuGraphEdge *edges, size_t n)
+{
+	BEGIN("GraphAddDependencies %zu", n);
+	for (size_t i = 0; i < n; i++) {
+		const CuGraphEdge *e = &edges[i];
+		if (e->from_port != CU_KERNEL_PORT_PROGRAMMATIC || e->to_port || e->type != CU_EDGE_PROGRAMMATIC
+			|| from[i]->index >= to[i]->index || to[i]->index >= graph->n)
+			return broken("graph edge");
+		int *deps = fake->take((size_t)to[i]->n_deps + 1, sizeof(int));
+		if (to[i]->n_deps)
+			memcpy(deps, to[i]->deps, sizeof(int) * (size_t)to[i]->n_deps);
+		deps[to[i]->n_deps++] = from[i]->index;
+		fake->give(to[i]->deps);
+		to[i]->deps = deps;
+	}
+	return CU_SUCCESS;
+}
+
 static CuResult fake_GraphAddKernelNode(CuGraphNode *node, CuGraph graph, const CuGraphNode *deps, size_t n_deps,
 	const CuKernelNode *p)
 {
