@@ -1,22 +1,28 @@
 #!/bin/bash
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
-#   tests/gpu/run.sh [-c COMMIT] [-o DIR] [kernels] [sanitizer] [bench]
+#   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [kernels] [sanitizer] [bench] [fixtures] [speed] [model]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
 #   bench      kernels at shapes of real models against the read and mma rates of the same run
+#   fixtures   every committed checkpoint: layers against the reference device, tokens against transformers
+#   speed      one-stream decode of real shapes with random weights
+#   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
-# DIR defaults to build/gpu-results. The build needs build/tests-gpu/kernel_test only. NVRTC is taken from where
-# the build found it, else from an installed toolkit or a Python package that brings it.
+# DIR defaults to build/gpu-results. Of the build the first three need build/tests-gpu/kernel_test, the others
+# build/atlasc and build/atlas. NVRTC is taken from where the build found it, else from an installed toolkit or a
+# Python package that brings it.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
 commit=unknown
 out=build/gpu-results
-while getopts c:o: option; do
+model=build/smollm2
+while getopts c:o:m: option; do
 	case $option in
 	c) commit=$OPTARG ;;
 	o) out=$OPTARG ;;
+	m) model=$OPTARG ;;
 	*) exit 2 ;;
 	esac
 done
@@ -25,7 +31,7 @@ shift $((OPTIND - 1))
 test=build/tests-gpu/kernel_test
 mkdir -p "$out"
 
-if ldd $test | grep -q 'libnvrtc.*not found'; then
+if ldd $test build/atlasc 2>/dev/null | grep -q 'libnvrtc.*not found'; then
 	nvrtc=$(find /usr/local/cuda*/ /usr/lib /opt "$HOME" -name 'libnvrtc.so.13*' 2>/dev/null | head -n 1)
 	[ -n "$nvrtc" ] || { echo "run.sh: no libnvrtc.so.13 on this machine" >&2; exit 5; }
 	export LD_LIBRARY_PATH=${nvrtc%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -61,6 +67,13 @@ for what in "$@"; do
 		done
 		;;
 	bench) part bench $test --bench --jobs "$jobs" ;;
+	fixtures) part fixtures python3 tests/gpu/fixtures.py build ;;
+	speed) part speed python3 tests/gpu/speed.py build smollm2-135m llama-3.2-1b llama-3.1-8b ;;
+	model)
+		build/atlasc "$model" -o build/model.bin -q &&
+			part model python3 tests/gpu/against_transformers.py "$model" build/model.bin \
+				tests/fixtures/llama-trained/heldout.txt || failed=1
+		;;
 	*) echo "run.sh: no part $what" >&2; exit 2 ;;
 	esac
 done
