@@ -86,8 +86,11 @@ AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions 
 		.n_threads = o.n_threads};
 	AtlasStatus s = strcmp(name, "cpu") == 0 ? ATLAS_NO_DEVICE : cuda_open(&config, &device, error);
 	bool has_no_gpu = s == ATLAS_NO_DRIVER || s == ATLAS_NO_DEVICE;
-	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0))
+	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0)) {
+		if (error)
+			*error = (AtlasError){.status = ATLAS_OK}; /* the GPU's absence is no failure here */
 		s = cpu_open(&config, &device, error);
+	}
 	return s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
 }
 

@@ -41,6 +41,8 @@ SAME_FIELD(params, kernelParams);
 SAME_FIELD(extra, extra);
 SAME_FIELD(kern, kern);
 SAME_FIELD(ctx, ctx);
+_Static_assert(sizeof(CuGraphEdge) == sizeof(CUgraphEdgeData) &&
+	offsetof(CuGraphEdge, type) == offsetof(CUgraphEdgeData, type), "edges");
 _Static_assert(sizeof(CuKernelNode) == sizeof(CUDA_KERNEL_NODE_PARAMS_v2), "node parameters");
 _Static_assert(sizeof(CuPtr) == sizeof(CUdeviceptr) && sizeof(CuDevice) == sizeof(CUdevice) &&
 	sizeof(CuResult) == sizeof(CUresult), "scalars");

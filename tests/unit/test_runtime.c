@@ -444,6 +444,31 @@ static void loading_asks_for_what_the_plan_says(void **state)
 	rig_close(&r);
 }
 
+static void auto_means_cpu_without_a_driver(void **state)
+{
+	AtlasSessionOptions options = {sizeof options, "cuda", 0, 0};
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	Driver real;
+	Rig r;
+	(void)state;
+	rig_plan(&r, "llama", 0);
+	options.device = "gpu";
+	assert_int_equal(atlas_session_open(r.plan, &options, &r.session, &r.error), ATLAS_ARGUMENT);
+	assert_string_equal(r.error.text, "device \"gpu\": auto, cuda or cpu expected");
+	options.device = "cuda";
+	if (driver_open(&real, NULL) == ATLAS_NO_DRIVER) {
+		assert_int_equal(atlas_session_open(r.plan, &options, &r.session, &r.error), ATLAS_NO_DRIVER);
+		assert_null(r.session);
+		assert_non_null(strstr(r.error.text, "libcuda.so.1"));
+		assert_int_equal(atlas_session_open(r.plan, NULL, &r.session, &r.error), ATLAS_OK);
+		assert_string_equal(r.error.text, "");
+		assert_int_equal(atlas_session_info(r.session, &info), ATLAS_OK);
+		assert_string_equal(info.device, "cpu");
+		assert_string_equal(info.target, "");
+	}
+	rig_close(&r);
+}
+
 static void unfit_machines_are_refused(void **state)
 {
 	Rig r;
@@ -488,6 +513,9 @@ static void targets_fit_devices(void **state)
 	memset(&r, 0, sizeof r);
 	make_plan(&r.made, "llama");
 	Artifact *a = &r.made.artifact;
+	for (int p = 0; p < a->targets[0].n_phases; p++) /* sm_80 knows no programmatic edges */
+		for (int i = 0; i < a->targets[0].phases[p].n_launches; i++)
+			a->targets[0].phases[p].launches[i].overlaps = 0;
 	for (int i = 0; i < 3; i++) {
 		targets[i] = a->targets[0];
 		ledger[i] = a->ledger[0];
@@ -694,6 +722,7 @@ int main(void)
 		cmocka_unit_test(seeds_decide),
 		cmocka_unit_test(steps_are_one_copy_one_graph_one_copy),
 		cmocka_unit_test(loading_asks_for_what_the_plan_says),
+		cmocka_unit_test(auto_means_cpu_without_a_driver),
 		cmocka_unit_test(unfit_machines_are_refused),
 		cmocka_unit_test(targets_fit_devices),
 		cmocka_unit_test(every_call_may_fail),
