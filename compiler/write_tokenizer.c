@@ -13,7 +13,8 @@
 typedef struct Writer {
 	Arena *arena;
 	const TokenizerSpec *spec;
-	VEC(char) strings;
+	char *strings; /* room for all of them */
+	size_t n_strings;
 	const void *data[TOK_SEC_COUNT];
 	size_t bytes[TOK_SEC_COUNT];
 } Writer;
@@ -26,9 +27,10 @@ static void set_section(Writer *w, TokSection s, const void *data, size_t bytes)
 
 static uint32_t put_string(Writer *w, Str s)
 {
-	uint32_t at = (uint32_t)w->strings.n;
-	for (size_t i = 0; i < s.n; i++)
-		*vec_push(w->arena, &w->strings) = s.at[i];
+	uint32_t at = (uint32_t)w->n_strings;
+	if (s.n)
+		memcpy(w->strings + at, s.at, s.n);
+	w->n_strings += s.n;
 	return at;
 }
 
@@ -195,11 +197,14 @@ static void *assemble(Writer *w, TokHeader h, size_t *n_bytes)
 void *write_tokenizer(Arena *a, const TokenizerSpec *spec, size_t *n_bytes)
 {
 	Writer w = {.arena = a, .spec = spec};
-	size_t all = 0; /* of the strings, before they are put together */
+	size_t room = 0;
 	for (int id = 0; id < spec->n_ids; id++)
-		all += spec->tokens[id].text.n + spec->tokens[id].key.n + spec->tokens[id].first.n;
-	if (all > TOK_MAX_BYTES)
+		room += spec->tokens[id].text.n + spec->tokens[id].key.n + spec->tokens[id].first.n;
+	for (int i = 0; i < spec->steps.n; i++)
+		room += spec->steps.at[i].string.n;
+	if (room > TOK_MAX_BYTES)
 		return NULL;
+	w.strings = arena_alloc(a, room);
 	TokHeader h = {.version = TOK_VERSION, .n_ids = (uint32_t)spec->n_ids, .flags = spec->flags,
 		.unk_id = spec->unk_id, .bos_id = spec->bos_id, .eos_id = spec->eos_id, .decode = spec->decode,
 		.strip_count = spec->strip_count, .strip_point = spec->strip_point,
@@ -214,6 +219,6 @@ void *write_tokenizer(Arena *a, const TokenizerSpec *spec, size_t *n_bytes)
 	set_section(&w, TOK_SEC_BYTE_IDS, spec->byte_ids, sizeof spec->byte_ids);
 	set_section(&w, TOK_SEC_PREFIX, spec->prefix.at, sizeof *spec->prefix.at * (size_t)spec->prefix.n);
 	set_section(&w, TOK_SEC_SUFFIX, spec->suffix.at, sizeof *spec->suffix.at * (size_t)spec->suffix.n);
-	set_section(&w, TOK_SEC_STRINGS, w.strings.at, (size_t)w.strings.n);
+	set_section(&w, TOK_SEC_STRINGS, w.strings, w.n_strings);
 	return assemble(&w, h, n_bytes);
 }
