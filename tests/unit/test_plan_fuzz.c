@@ -142,7 +142,7 @@ static void use_everywhere(AtlasPlan *plan)
 	fake_driver_start(&fake, &driver);
 	fake.ctx = plan;
 	fake.param_bytes = param_bytes;
-	fake.memory_bytes = 64 << 20;
+	fake.memory_bytes = 4 << 20;
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .driver = &driver,
 		.n_threads = 1};
 	if (cuda_open(&config, &device, &error) == ATLAS_OK)
