@@ -11,11 +11,12 @@
 // numerics  cuts compare ordered integers and add probabilities as integers of 2^-31: the result does not depend on
 //           the order of the additions. Same bits every run
 // measured  tests/gpu/results
-// why       one block an out: the row stays in L2. Cuts are found by counting into 2048 bins, first of equal width
-//           below the maximum (values crowd in a few floating-point exponents, so bits would crowd in a few bins),
-//           then by the bits of the value inside the bin that holds the threshold. When few enough values may still
-//           win, they are gathered in shared memory and the row is not read again. Bins are pairs of 32-bit words
-//           with a carry: shared memory adds 32 bits in one instruction, 64 bits in a loop that contention stretches
+// why       one block an out: the row stays in L2, and what is done for each value decides the time. Cuts are found
+//           by counting into 2048 bins, first of equal width below the maximum (values crowd in a few floating-point
+//           exponents, so their bits would crowd in a few bins), then by the bits of the value inside the bin that
+//           holds the threshold. When few enough values may still win, they are gathered in shared memory and the
+//           row is not read again. Bins are pairs of 32-bit words with a carry: shared memory adds 32 bits in one
+//           instruction, 64 bits in a loop that contention stretches
 // Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011
 #include "contract.cuh"
 #include "types.cuh"
@@ -64,7 +65,7 @@ struct Shared {
 	u64 warps[THREADS / 32];
 	u64 before; // weight above the bin that holds the threshold
 	int bin, n_listed;
-	float list_z[LIST];
+	float list_l[LIST];
 	int list_id[LIST];
 };
 
@@ -206,21 +207,51 @@ __device__ __forceinline__ float gumbel(u32 x)
 	return -logf(-log1pf(-u));
 }
 
-// The values that may still win: the row, or the list once it holds them all; those below `floor` are cut.
+// thread level: e^x for x <= 0, to a few units in the last place
+__device__ __forceinline__ float exp_fast(float x)
+{
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+	return y;
+}
+
+// The values that may still win: the row's logits l, or the list once it holds them all. Those in bins behind
+// last_bin are cut, and those in it whose z = l / temperature orders below `floor`: a division only where it decides.
 struct Candidates {
 	const float *logits;
-	float temperature, top; // top: the largest z
+	float temperature, top, top_z; // largest l, largest z
+	float bins_per_logit;          // bins are 1/64 of z wide
+	int last_bin;
 	u32 floor;
 	bool listed;
 
-	// Calls f(z, id) for each that stayed; every thread of the block takes its share.
+	__device__ __forceinline__ float z_of(float l) const { return l / temperature; }
+	// Falls when l rises, so a cut is a bin and a threshold inside it. The last bin takes the rest.
+	__device__ __forceinline__ int bin(float l) const
+	{
+		return int(fminf((top - l) * bins_per_logit, float(BINS - 1)));
+	}
+	// Probability relative to the largest, in 2^-31; below 2^-31 of it nothing counts.
+	__device__ __forceinline__ u32 mass(float l) const
+	{
+		return u32(exp_fast((top - l) * bins_per_logit * (-1.0f / 64.0f)) * 2147483648.0f);
+	}
+	__device__ __forceinline__ bool stays(float l, int b) const
+	{
+		return b < last_bin || (b == last_bin && order_of(z_of(l)) >= floor);
+	}
+
+	// Calls f(l, bin, id) for each that stayed; every thread of the block takes its share.
 	template <class F> __device__ __forceinline__ void each(const Shared &s, F f) const
 	{
 		if (listed) {
 #pragma unroll 1
-			for (int i = threadIdx.x; i < s.n_listed; i += THREADS)
-				if (order_of(s.list_z[i]) >= floor)
-					f(s.list_z[i], s.list_id[i]);
+			for (int i = threadIdx.x; i < s.n_listed; i += THREADS) {
+				const float l = s.list_l[i];
+				const int b = bin(l);
+				if (stays(l, b))
+					f(l, b, s.list_id[i]);
+			}
 			return;
 		}
 #pragma unroll 1
@@ -231,30 +262,27 @@ struct Candidates {
 				l[j] = i + j * THREADS < N_VALID ? logits[i + j * THREADS] : minus_infinity();
 #pragma unroll
 			for (int j = 0; j < BATCH; j++) {
-				const float z = l[j] / temperature;
-				if (i + j * THREADS < N_VALID && order_of(z) >= floor)
-					f(z, i + j * THREADS);
+				const int b = bin(l[j]);
+				if (i + j * THREADS < N_VALID && stays(l[j], b))
+					f(l[j], b, i + j * THREADS);
 			}
 		}
 	}
-
-	// Bins of width 1/64 below the top; the last one takes the rest.
-	__device__ __forceinline__ int bin(float z) const { return int(fminf((top - z) * 64.0f, float(BINS - 1))); }
 };
 
-// block level: the values in bins up to `bin` into the list, when they fit; nothing changes when they do not.
+// block level: what stayed in bins up to `bin` into the list, when it fits; nothing changes when it does not.
 __device__ __forceinline__ void gather(Shared &s, Candidates &c, int bin)
 {
 	volatile int *n_listed = &s.n_listed;
 	if (threadIdx.x == 0)
 		s.n_listed = 0;
 	__syncthreads();
-	c.each(s, [&](float z, int id) {
-		if (c.bin(z) > bin || *n_listed > LIST)
+	c.each(s, [&](float l, int b, int id) {
+		if (b > bin || *n_listed > LIST)
 			return;
 		const int at = atomicAdd(&s.n_listed, 1);
 		if (at < LIST) {
-			s.list_z[at] = z;
+			s.list_l[at] = l;
 			s.list_id[at] = id;
 		}
 	});
@@ -262,42 +290,36 @@ __device__ __forceinline__ void gather(Shared &s, Candidates &c, int bin)
 	c.listed = s.n_listed <= LIST;
 }
 
-// thread level: what a value weighs in a cut: 1, or its probability relative to the largest in 2^-31
-__device__ __forceinline__ u32 weight_of(float z, float top, bool by_mass)
-{
-	return by_mass ? u32(expf(z - top) * 2147483648.0f) : 1u;
-}
-
-// block level: raises the floor to the largest threshold at which what reaches it weighs what is wanted.
+// block level: cuts what lies below the largest threshold at which what reaches it weighs what is wanted.
 __device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by_mass)
 {
-	const float top = c.top;
-	c.each(s, [&](float z, int) { add_to_bin(s, c.bin(z), weight_of(z, top, by_mass)); });
+	c.each(s, [&](float l, int b, int) { add_to_bin(s, b, by_mass ? c.mass(l) : 1u); });
 	u64 rest = find_bin(s, want);
 	const int bin = s.bin;
 	if (!c.listed)
 		gather(s, c, bin);
 	u32 prefix = 0;
 #pragma unroll 1
-	for (int level = 0; level < 3; level++) { // 11, 11 and 10 bits of the value
+	for (int level = 0; level < 3; level++) { // 11, 11 and 10 bits of z
 		const int shift = level == 0 ? 21 : level == 1 ? 10 : 0;
 		const u32 mask = level == 2 ? 1023 : 2047;
-		c.each(s, [&](float z, int) {
-			const u32 order = order_of(z);
-			if (c.bin(z) == bin && (level == 0 || order >> (level == 1 ? 21 : 10) == prefix))
-				add_to_bin(s, mask - (order >> shift & mask), weight_of(z, top, by_mass));
+		c.each(s, [&](float l, int b, int) {
+			const u32 order = b == bin ? order_of(c.z_of(l)) : 0;
+			if (b == bin && (level == 0 || order >> (level == 1 ? 21 : 10) == prefix))
+				add_to_bin(s, mask - (order >> shift & mask), by_mass ? c.mass(l) : 1u);
 		});
 		rest = find_bin(s, Want { rest, 0.0f });
 		prefix = prefix * (mask + 1) + (mask - s.bin);
 	}
-	c.floor = max(c.floor, prefix);
+	c.floor = bin == c.last_bin ? max(c.floor, prefix) : prefix;
+	c.last_bin = bin;
 	__syncthreads();
 }
 
 // block level: temperature, cuts and the draw; -1 when nothing could be drawn
 __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampling, const i32 *limits, int position)
 {
-	const float top_p = sampling[1], min_p = sampling[2], top = c.top;
+	const float top_p = sampling[1], min_p = sampling[2];
 	const int top_k = limits[0];
 	for (int i = threadIdx.x; i < BINS; i += THREADS)
 		s.low[i] = s.high[i] = 0;
@@ -308,8 +330,9 @@ __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampl
 			cut(s, c, by_mass ? Want { 1, top_p } : Want { u64(top_k), 0.0f }, by_mass);
 	u64 best = 0;
 	const u32 key0 = limits[1], key1 = limits[2];
-	c.each(s, [&](float z, int id) {
-		if (z < top && expf(z - top) < min_p)
+	c.each(s, [&](float l, int, int id) {
+		const float z = c.z_of(l);
+		if (z < c.top_z && expf(z - c.top_z) < min_p)
 			return;
 		best = max(best, contender(z + gumbel(philox(id, position, key0, key1)), id));
 	});
@@ -338,8 +361,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 	const bool penalised = sampling[3] != 1.0f || sampling[4] != 0.0f || sampling[5] != 0.0f;
 
 	// penalties, the largest value, and the softmax's sum relative to each thread's own running maximum
-	u64 best = 0;
-	float m = minus_infinity(), sum = 0.0f;
+	float m = -3.402823466e38f, sum = 0.0f; // the least number: -inf - m is never a NaN
+	int m_id = threadIdx.x;
 #pragma unroll 1
 	for (int first = threadIdx.x; first < N_VALID; first += BATCH * THREADS) {
 		float l[BATCH];
@@ -359,24 +382,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 				l[j] = penalise(l[j], count[j] & GENERATED, sampling);
 				logits[v] = l[j];
 			}
-			best = max(best, contender(l[j], v));
 			if (l[j] > m) {
-				sum = sum * expf(m - l[j]) + 1.0f;
+				sum *= exp_fast(m - l[j]);
 				m = l[j];
-			} else {
-				sum += expf(l[j] - m);
+				m_id = v;
 			}
+			sum += exp_fast(l[j] - m);
 		}
 	}
+	u64 best = m_id < N_VALID ? contender(m, m_id) : 0;
 	best = block_max(s, best);
 	int token = int(~u32(best));
 	const float top = value_of(u32(best >> 32));
-	sum = block_add(s, m == minus_infinity() ? 0.0f : sum * expf(m - top));
+	sum = block_add(s, sum * exp_fast(m - top));
 
 	const int position = a.row_pos[t] + 1;
 	const i32 *const limits = a.limits + slot * 8;
 	if (sampling[0] > 0.0f) {
-		Candidates c = { logits, sampling[0], top / sampling[0], 0, false };
+		Candidates c = { logits, sampling[0], top, top / sampling[0], 64.0f / sampling[0], BINS, 0, false };
 		const int drawn = draw(s, c, sampling, limits, position);
 		token = drawn < 0 ? token : drawn; // -1: a temperature so low that no number is left to compare
 	}
