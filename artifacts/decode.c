@@ -37,14 +37,6 @@ static bool bad(Decoder *d, const Schema *schema, const char *field, const char 
 		d->at - d->start, schema ? schema->name : "value", field, what);
 }
 
-static uint64_t big_endian(const uint8_t *p, int n)
-{
-	uint64_t v = 0;
-	for (int i = 0; i < n; i++)
-		v = v << 8 | p[i];
-	return v;
-}
-
 static void sized(Value *v, int kind, const uint8_t *bytes, uint64_t n)
 {
 	v->kind = kind;

@@ -5,7 +5,7 @@
  * value takes at least one byte, so a count above the bytes left is a lie), and every number and length must
  * have its shortest form. So the reader behind it can walk the bytes without looking again.
  */
-#include "artifacts/plan.h"
+#include "artifacts/reader.h"
 
 enum { MAX_DEPTH = 16 };
 
@@ -15,14 +15,6 @@ typedef struct Scan {
 	bool map[MAX_DEPTH];      /* left counts keys and values: even = a key comes */
 	int depth;
 } Scan;
-
-static uint64_t big_endian(const uint8_t *p, int n)
-{
-	uint64_t v = 0;
-	for (int i = 0; i < n; i++)
-		v = v << 8 | p[i];
-	return v;
-}
 
 /* Length of a valid UTF-8 sequence at p, 0 when there is none: no overlong forms, no surrogates. */
 static int utf8_length(const uint8_t *p, const uint8_t *end)

@@ -1,4 +1,6 @@
-/* reader.h - between the files of the reader: plan_read.c (file), decode.c (structs), plan_check.c (meaning). */
+/* reader.h - between the files of the reader: plan_read.c (file), msgpack_check.c (bytes), decode.c (structs),
+ * plan_check.c with shape_check.c and hazard_check.c (meaning).
+ */
 #ifndef ATLAS_READER_H
 #define ATLAS_READER_H
 
@@ -12,6 +14,14 @@ typedef struct Why { /* the first failure, one sentence */
 } Why;
 /* Records and returns false. */
 bool why_not(Why *w, ReadStatus status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+static inline uint64_t big_endian(const uint8_t *p, int n)
+{
+	uint64_t v = 0;
+	for (int i = 0; i < n; i++)
+		v = v << 8 | p[i];
+	return v;
+}
 
 /* A walk over one section's MessagePack, already validated by msgpack_check. With memory NULL nothing is stored:
  * `used` then says how much memory a second walk over the same bytes takes. */

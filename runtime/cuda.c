@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/cpu/ref_ops.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
 
@@ -354,39 +355,16 @@ static AtlasStatus replay(Cuda *c, const StepSize *size)
 	return ATLAS_OK;
 }
 
-static float bf16_to_f32(uint16_t h)
-{
-	uint32_t bits = (uint32_t)h << 16;
-	float f;
-	memcpy(&f, &bits, sizeof f);
-	return f;
-}
-
-static float f16_to_f32(uint16_t h)
-{
-	int exponent = h >> 10 & 31, fraction = h & 1023;
-	float f = exponent == 0 ? (float)fraction * 0x1p-24f : 0; /* zero and subnormals */
-	if (exponent > 0) {
-		uint32_t bits = (uint32_t)(exponent == 31 ? 255 : exponent + 112) << 23 | (uint32_t)fraction << 13;
-		memcpy(&f, &bits, sizeof f);
-	}
-	return h >> 15 ? -f : f;
-}
-
 static void to_f32(Dtype dtype, const uint8_t *from, int64_t n, float *to)
 {
+	if (dtype != DT_i32) {
+		ref_convert(&(RefOperand){.data = (void *)(uintptr_t)from, .dtype = dtype}, 0, n, to);
+		return;
+	}
 	for (int64_t i = 0; i < n; i++) {
-		uint16_t half;
 		int32_t whole;
-		if (dtype == DT_f32) {
-			memcpy(&to[i], from + 4 * i, 4);
-		} else if (dtype == DT_i32) {
-			memcpy(&whole, from + 4 * i, 4);
-			to[i] = (float)whole;
-		} else {
-			memcpy(&half, from + 2 * i, 2);
-			to[i] = dtype == DT_bf16 ? bf16_to_f32(half) : f16_to_f32(half);
-		}
+		memcpy(&whole, from + 4 * i, sizeof whole);
+		to[i] = (float)whole;
 	}
 }
 
