@@ -295,9 +295,13 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 	size_t total;
 	if (!ref_check(g, why, sizeof why))
 		return error_set(error, ATLAS_MALFORMED, "%s", why);
-	d->tensors = calloc((size_t)g->n_tensors, sizeof *d->tensors);
-	if (!d->tensors || !size_tensors(d, &total) || !place_tensors(d, config->weights, total))
-		return error_set(error, ATLAS_NO_MEMORY, "the reference device lacks memory for the graph");
+	d->tensors = calloc((size_t)g->n_tensors + 1, sizeof *d->tensors);
+	if (!d->tensors || !size_tensors(d, &total))
+		return error_set(error, ATLAS_NO_MEMORY, "no memory holds the graph's tensors in float32");
+	if (!place_tensors(d, config->weights, total))
+		return error_set(error, ATLAS_NO_MEMORY,
+			"%.1f GiB are not free for the graph's tensors in float32, %d pages of cache among them",
+			(double)total / 0x1p30, g->pages);
 	const char *missing = bind_io(d);
 	if (missing)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", missing);

@@ -214,6 +214,15 @@ def test_a_damaged_plan(atlas, trained, tmp_path):
     assert run.returncode == 4 and run.stderr.startswith("atlas run: error[NOT_A_PLAN]: ")
 
 
+def test_no_memory(atlas, small_plan_of):
+    """A cache of a thousand million tokens is a fine plan, for a machine that has room for it."""
+    plan = small_plan_of("llama-trained", pool_tokens=1_000_000_000)
+    run = atlas("run", plan, "-p", "x", *GREEDY)
+    assert (run.returncode, run.stdout) == (5, "")
+    assert run.stderr == ("atlas run: error[NO_MEMORY]: 1907.4 GiB are not free for the graph's tensors in float32, "
+                          "62500000 pages of cache among them\n  help: Free host memory and open again.\n")
+
+
 def test_full_disk(atlas, trained):
     with open("/dev/full", "w") as full:
         process = subprocess.run([atlas, "run", trained, "-p", "x", "-n", "3", *GREEDY, "-q"], stdout=full,
