@@ -34,7 +34,7 @@ typedef enum NodeKind { N_SET, N_CAT, N_ALT, N_REPEAT, N_PEEK, N_LINE_END } Node
 typedef struct Node {
 	NodeKind kind;
 	struct Node *child, *next; /* CAT and ALT: list; REPEAT: the one */
-	int set;                   /* SET, PEEK */
+	int set;                   /* PEEK; SET when it is a class */
 	uint32_t point;            /* SET of this one point; NO_LIMIT = a class */
 	uint32_t min, max;         /* REPEAT */
 	bool possessive, negative; /* REPEAT; PEEK */
@@ -156,13 +156,25 @@ static Node *set_node(Parser *p, TokSet *s)
 
 static Node *point_node(Parser *p, uint32_t cp)
 {
-	TokSet s = begin_set(p);
-	add_range(p, &s, cp, cp);
-	bool one = !p->fold || !((cp | 32) >= 'a' && (cp | 32) <= 'z');
-	Node *n = set_node(p, &s);
-	if (n && one)
-		n->point = cp;
+	bool letter = (cp | 32) >= 'a' && (cp | 32) <= 'z';
+	if (p->fold && (letter || cp >= 128)) {
+		TokSet s = begin_set(p);
+		add_range(p, &s, cp, cp);
+		return set_node(p, &s);
+	}
+	Node *n = new_node(p, N_SET);
+	n->point = cp;
 	return n;
+}
+
+/* The set of a SET node; that of a single point is made when it is wanted. */
+static int set_of(Parser *p, const Node *n)
+{
+	if (n->point == NO_LIMIT)
+		return n->set;
+	TokSet s = begin_set(p);
+	add_range(p, &s, n->point, n->point);
+	return end_set(p, &s);
 }
 
 /* Parsing --------------------------------------------------------------------------------- */
@@ -302,6 +314,14 @@ static Node *parse_class(Parser *p) /* after '[' */
 	return set_node(p, &s);
 }
 
+/* What stands alone in its groups. */
+static Node *unwrap(Node *n)
+{
+	while ((n->kind == N_CAT || n->kind == N_ALT) && n->child && !n->child->next)
+		n = n->child;
+	return n;
+}
+
 static Node *parse_group(Parser *p) /* after '(' */
 {
 	static const struct { const char *open; bool peek, negative, fold; } kinds[] = {
@@ -331,11 +351,10 @@ static Node *parse_group(Parser *p) /* after '(' */
 	p->at++;
 	if (!peek)
 		return n;
-	while ((n->kind == N_CAT || n->kind == N_ALT) && n->child && !n->child->next)
-		n = n->child;
+	n = unwrap(n);
 	if (n->kind != N_SET)
 		return fail(p, "a lookahead at more than one character");
-	peek->set = n->set;
+	peek->set = set_of(p, n);
 	return peek;
 }
 
@@ -424,7 +443,7 @@ static uint32_t least(const Node *n)
 static Node *parse_repeat(Parser *p, Node *child)
 {
 	Node *n = new_node(p, N_REPEAT);
-	n->child = child;
+	n->child = child = unwrap(child);
 	char c = *p->at++;
 	n->min = c == '+';
 	n->max = c == '?' ? 1 : NO_LIMIT;
@@ -505,7 +524,7 @@ static void emit_repeat(Parser *p, const Node *n)
 {
 	TokenizerSpec *spec = p->spec;
 	if (n->child->kind == N_SET) {
-		int i = emit(p, n->possessive ? TOK_OP_POSSESS : TOK_OP_LOOP, (uint32_t)n->child->set);
+		int i = emit(p, n->possessive ? TOK_OP_POSSESS : TOK_OP_LOOP, (uint32_t)set_of(p, n->child));
 		spec->code.at[i].b = n->min;
 		spec->code.at[i].c = n->max;
 		return;

@@ -498,7 +498,7 @@ static bool read_post_processor(Reader *r, Json at, int depth)
 
 static bool read_root(Reader *r, json_t *root, int rows)
 {
-	Json top = {root, ""}, file = {root, "tokenizer.json"};
+	Json top = {root, ""}, file = {root, "top level"};
 	Str version;
 	if (!only_keys(r, file, TOP_KEYS))
 		return false;

@@ -55,7 +55,7 @@ CASES = {
     # Shape of the file
     "version": (put(["version"], "2.0"), 'A0502', 'version: "2.0" is not supported; accepted is 1.0'),
     "no version": (put(["version"], ...), 'A0504', "version: nothing where a string is expected"),
-    "unknown part": (put(["vision"], {}), 'A0502', f'tokenizer.json: unknown key "vision"; {KEYS}'),
+    "unknown part": (put(["vision"], {}), 'A0502', f'top level: unknown key "vision"; {KEYS}'),
     "no model": (put(["model"], ...), 'A0504', "model: expected an object"),
     # Model
     "unigram": (put(["model", "type"], "Unigram"), 'A0502',
