@@ -98,9 +98,9 @@ __device__ __forceinline__ void gemv_batch(const Vec8<W> (&v)[L][U], const uint4
 
 // block level: the sums of L rows of w (pointers to their first elements) with ROWS_ rows of x. On return every
 // lane holds acc complete, and ss holds the block's sums of squares when NORM. ready() is called once other launches'
-// results may be read.
+// results may be read; when it says no, to all threads alike, nothing is done and gemv says no too.
 template <int WARPS_, int ROWS_, int K_, int L, bool NORM, bool ONE, class W, class NT_, class Row, class Ready>
-__device__ __forceinline__ void gemv(uint4 *xs, Row row, const NT_ *norm, const W *const (&w)[L],
+__device__ __forceinline__ bool gemv(uint4 *xs, Row row, const NT_ *norm, const W *const (&w)[L],
 	float (&acc)[ROWS_][L], float (&ss)[ROWS_], Ready ready)
 {
 	static_assert(K_ % 8 == 0, "rows are read 8 elements at a time");
@@ -111,7 +111,8 @@ __device__ __forceinline__ void gemv(uint4 *xs, Row row, const NT_ *norm, const 
 	Vec8<W> next[L][U];
 	gemv_load<L, U, EXACT>(next, w, 0, 0, CHUNK / 8);
 	inputs_ready();
-	ready();
+	if (!ready())
+		return false;
 #pragma unroll
 	for (int t = 0; t < ROWS_; t++) {
 		ss[t] = 0.0f;
@@ -160,6 +161,7 @@ __device__ __forceinline__ void gemv(uint4 *xs, Row row, const NT_ *norm, const 
 				ss[t] += partial[t][i];
 		}
 	}
+	return true;
 }
 
 // thread level: the value of acc that this lane stores: row lane / L, column lane % L

@@ -43,22 +43,19 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_logits(const Args 
 	let_next_start();
 	DYNAMIC_SMEM(xs);
 	const int lane = threadIdx.x % 32, n0 = (blockIdx.x * WARPS + threadIdx.x / 32) * PER_WARP;
-	if (a.step[1] <= 0) {
-		inputs_ready();
-		return;
-	}
 	const WT *w[PER_WARP];
 #pragma unroll
 	for (int l = 0; l < PER_WARP; l++)
 		w[l] = a.w + i64(min(n0 + l, V - 1)) * K;
 	float acc[OUTS][PER_WARP], ss[OUTS];
-	gemv<WARPS, OUTS, K, PER_WARP, true, NORM_ONE != 0>(
+	if (!gemv<WARPS, OUTS, K, PER_WARP, true, NORM_ONE != 0>(
 		xs,
 		[&](int o) {
 			const int r = a.out_row[o];
 			return r < 0 || r >= ROWS ? nullptr : a.x + i64(r) * K;
 		},
-		a.norm, w, acc, ss, [] {});
+		a.norm, w, acc, ss, [&] { return a.step[1] > 0; }))
+		return;
 	const int o = lane / PER_WARP, v = n0 + lane % PER_WARP;
 	const float sum = gemv_mine(acc);
 	if (o < OUTS && v < V)

@@ -56,13 +56,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_norm(const Args a)
 	if constexpr (BIAS)
 		if (mine)
 			bias = to_f32(a.bias[n]);
-	if (a.step[0] <= 0) {
-		inputs_ready();
-		return;
-	}
 	float acc[ROWS][PER_WARP], ss[ROWS];
-	gemv<WARPS, ROWS, K, PER_WARP, true, NORM_ONE != 0>(
-		xs, [&](int r) { return a.x + i64(r) * K; }, a.norm, w, acc, ss, [] {});
+	if (!gemv<WARPS, ROWS, K, PER_WARP, true, NORM_ONE != 0>(
+		xs, [&](int r) { return a.x + i64(r) * K; }, a.norm, w, acc, ss, [&] { return a.step[0] > 0; }))
+		return;
 	const float sum = gemv_mine(acc);
 	if (mine)
 		store(a.y + i64(t) * N + n, fmaf(sum, gemv_inverse_rms(ss, t, K, float(EPS)), bias));

@@ -51,16 +51,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_residual(const Arg
 	if constexpr (BIAS)
 		if (mine)
 			rest = to_f32(a.bias[n]);
-	if (a.step[0] <= 0) {
-		inputs_ready();
-		return;
-	}
 	float acc[ROWS][PER_WARP], ss[ROWS];
-	gemv<WARPS, ROWS, K, PER_WARP, false, false>(
+	if (!gemv<WARPS, ROWS, K, PER_WARP, false, false>(
 		xs, [&](int r) { return a.x + i64(r) * K; }, static_cast<const bf16 *>(nullptr), w, acc, ss, [&] {
 			if (mine)
 				rest += to_f32(a.residual[i64(t) * N + n]);
-		});
+			return a.step[0] > 0;
+		}))
+		return;
 	const float sum = gemv_mine(acc);
 	if (mine)
 		store(a.z + i64(t) * N + n, sum + rest);

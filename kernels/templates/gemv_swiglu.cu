@@ -62,13 +62,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_swiglu(const Args 
 		if constexpr (UP_BIAS)
 			up_bias = to_f32(a.up_bias[n]);
 	}
-	if (a.step[0] <= 0) {
-		inputs_ready();
-		return;
-	}
 	float acc[ROWS][2 * PER_WARP], ss[ROWS], gate[ROWS][PER_WARP], up[ROWS][PER_WARP];
-	gemv<WARPS, ROWS, K, 2 * PER_WARP, true, NORM_ONE != 0>(
-		xs, [&](int r) { return a.x + i64(r) * K; }, a.norm, w, acc, ss, [] {});
+	if (!gemv<WARPS, ROWS, K, 2 * PER_WARP, true, NORM_ONE != 0>(
+		xs, [&](int r) { return a.x + i64(r) * K; }, a.norm, w, acc, ss, [&] { return a.step[0] > 0; }))
+		return;
 #pragma unroll
 	for (int r = 0; r < ROWS; r++)
 #pragma unroll
