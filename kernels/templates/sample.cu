@@ -117,12 +117,16 @@ __device__ __forceinline__ float block_add(Shared &s, float x)
 	return x;
 }
 
-// thread level
-__device__ __forceinline__ void add_to_bin(Shared &s, int bin, u32 weight)
+// thread level. Counts stay below 2^32: no carry, so nobody waits for the old value.
+__device__ __forceinline__ void add_to_bin(Shared &s, int bin, u32 weight, bool may_carry)
 {
-	const u32 old = atomicAdd(&s.low[bin], weight);
-	if (old + weight < old)
-		atomicAdd(&s.high[bin], 1u);
+	if (!may_carry) {
+		atomicAdd(&s.low[bin], weight);
+	} else if (weight) {
+		const u32 old = atomicAdd(&s.low[bin], weight);
+		if (old + weight < old)
+			atomicAdd(&s.high[bin], 1u);
+	}
 }
 
 // How much weight a cut keeps: `count` of it, or `share` of all that is there.
@@ -293,7 +297,7 @@ __device__ __forceinline__ void gather(Shared &s, Candidates &c, int bin)
 // block level: cuts what lies below the largest threshold at which what reaches it weighs what is wanted.
 __device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by_mass)
 {
-	c.each(s, [&](float l, int b, int) { add_to_bin(s, b, by_mass ? c.mass(l) : 1u); });
+	c.each(s, [&](float l, int b, int) { add_to_bin(s, b, by_mass ? c.mass(l) : 1u, by_mass); });
 	u64 rest = find_bin(s, want);
 	const int bin = s.bin;
 	if (!c.listed)
@@ -306,7 +310,7 @@ __device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by
 		c.each(s, [&](float l, int b, int) {
 			const u32 order = b == bin ? order_of(c.z_of(l)) : 0;
 			if (b == bin && (level == 0 || order >> (level == 1 ? 21 : 10) == prefix))
-				add_to_bin(s, mask - (order >> shift & mask), by_mass ? c.mass(l) : 1u);
+				add_to_bin(s, mask - (order >> shift & mask), by_mass ? c.mass(l) : 1u, by_mass);
 		});
 		rest = find_bin(s, Want { rest, 0.0f });
 		prefix = prefix * (mask + 1) + (mask - s.bin);

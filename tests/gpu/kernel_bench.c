@@ -38,6 +38,16 @@ static const Shape shapes[] = {
 	{"gemm_residual", "1B down x512", "ROWS=512 K=8192 N=2048 BIAS=0"},
 	{"gemm_swiglu", "1B gate up x512", "ROWS=512 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
 	{"gemm_swiglu", "8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"gemm_norm", "8B qkv x2048", "ROWS=2048 K=4096 N=6144 BIAS=0 NORM_ONE=0"},
+	{"gemm_residual", "8B o x2048", "ROWS=2048 K=4096 N=4096 BIAS=0"},
+	{"gemm_residual", "8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0"},
+	{"wgmma_norm", "1B qkv x512", "ROWS=512 K=2048 N=3072 BIAS=0 NORM_ONE=0"},
+	{"wgmma_residual", "1B down x512", "ROWS=512 K=8192 N=2048 BIAS=0"},
+	{"wgmma_swiglu", "1B gate up x512", "ROWS=512 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"wgmma_swiglu", "8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
+	{"wgmma_norm", "8B qkv x2048", "ROWS=2048 K=4096 N=6144 BIAS=0 NORM_ONE=0"},
+	{"wgmma_residual", "8B o x2048", "ROWS=2048 K=4096 N=4096 BIAS=0"},
+	{"wgmma_residual", "8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0"},
 	{"gemm_logits", "1B head x16", "ROWS=16 OUTS=16 K=2048 V=128256 NORM_ONE=0"},
 	{"attn_split", "1B 8k", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8"},
 	{"attn_split", "8B 8k x4", "ROWS=4 SLOTS=4 MAX_PAGES=512 PAGES=2050 PAGE=16 HDIM=128 NH=32 NKV=8"},
@@ -222,6 +232,9 @@ static void set_sampling(CaseBuffer *b, const char *name, const char *label)
 	bool greedy = strstr(label, "greedy"), top_k = strstr(label, "top_k");
 	if (strcmp(name, "sampling") == 0)
 		memcpy(b->before, greedy ? (float[8]){0, 1, 0, 1} : (float[8]){0.8f, 0.95f, 0.01f, 1.1f, 0.1f, 0.1f}, 32);
+	if (strcmp(name, "counts") == 0) /* a text has few different tokens */
+		for (int64_t i = 0; i < b->n; i++)
+			((int32_t *)b->before)[i] = i % 257 == 0;
 	if (strcmp(name, "limits") == 0)
 		memcpy(b->before, (int32_t[8]){top_k ? 50 : 0, 1, 2, 1000}, 32);
 }
