@@ -271,7 +271,8 @@ static void test_damaged_json(void **state)
 {
 	static const char *const names[] = {"llama3", "llama2", "gemma", "deepseek"};
 	static const char bytes[] = "\"\\{}[],:0123456789eE-+.ntf \xFF\xE2\x96";
-	char *text = malloc(MAX_FILE), *copy = malloc(MAX_FILE), folder[] = "/tmp/test_tokenizer_XXXXXX", path[100], why[200];
+	char *text = malloc(MAX_FILE), *copy = malloc(MAX_FILE);
+	char folder[] = "/tmp/test_tokenizer_XXXXXX", path[100], why[200];
 	uint64_t seed = 0x9E3779B97F4A7C15u;
 	int compiled = 0;
 	(void)state;
