@@ -43,7 +43,7 @@ CODE(A0407, EXIT_BAD_INPUT, "The index and the weight files disagree.")
 CODE(A0408, EXIT_BAD_INPUT, "A weight file that the index does not name is not read; sizes are taken from the headers.")
 CODE(A0409, EXIT_BAD_INPUT, "The folder has no safetensors weights.")
 /* A05xx tokenizer files */
-CODE(A0501, EXIT_BAD_INPUT, "tokenizer.json is not valid JSON.")
+CODE(A0501, EXIT_BAD_INPUT, "A tokenizer file is not valid JSON.")
 CODE(A0502, EXIT_BAD_INPUT, "A tokenizer component is of a kind this compiler does not implement.")
 CODE(A0503, EXIT_BAD_INPUT, "The tokenizer contradicts itself or the model's vocabulary.")
 CODE(A0504, EXIT_BAD_INPUT, "A value in a tokenizer file is missing or of the wrong type.")

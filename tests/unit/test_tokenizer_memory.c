@@ -99,7 +99,7 @@ static void fail_each(const char *name, const char *text)
 static void test_each_allocation_fails(void **state)
 {
 	static const char text[] = "<s> the wheel\xFF e\xCC\x81 <x>  12345 \xE6\xB0\xB4 <|eot_id|> and on and on "
-		"and on and on and on and on and on and on and on and on and on and on and on and on and on and on and on and on";
+		"and on and on and on and on and on and on and on and on and on and on and on and on";
 	(void)state;
 	if (!CAN_FAIL)
 		skip();
