@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "compiler/ir.h"
+#include "compiler/value.h"
 
 bool name_matches(const char *pattern, const char *name)
 {
@@ -42,7 +43,8 @@ static void check_tensors(const Model *m)
 			bytes *= t->shape[d];
 		if (bytes != t->bytes || t->shard < 0 || t->shard >= m->shards.n || t->offset < 0 ||
 				t->offset > m->shards.at[t->shard].bytes - t->bytes)
-			bug("tensor %s lies at %" PRId64 ", %" PRId64 " bytes, of shard %d", t->name, t->offset, t->bytes, t->shard);
+			bug("tensor %s lies at %" PRId64 ", %" PRId64 " bytes, of shard %d", t->name, t->offset, t->bytes,
+				t->shard);
 		if (i && strcmp(t[-1].name, t->name) >= 0)
 			bug("tensors %s and %s are not in order", t[-1].name, t->name);
 	}
@@ -54,8 +56,8 @@ static void check_window(Compile *c)
 	const Options *o = &c->model.options;
 	if (cf->window && o->max_context > cf->window)
 		fail_at(&c->diags, A0211, cf->at_window,
-			"sliding_window = %d: attention windows are not implemented; runtime.max_context = %d (%s:%d) must be at most "
-			"%d, where the window never matters", cf->window, o->max_context, o->at_max_context.file,
+			"sliding_window = %d: attention windows are not implemented; runtime.max_context = %d (%s:%d) must be "
+			"at most %d, where the window never matters", cf->window, o->max_context, o->at_max_context.file,
 			o->at_max_context.line, cf->window);
 }
 
@@ -73,8 +75,8 @@ static void check_ignored(Compile *c)
 		for (int t = 0; t < m->tensors.n; t++)
 			names[t] = m->tensors.at[t].name;
 		const char *close = closest_name(p->text, names, m->tensors.n);
-		fail_at(&c->diags, A0305, p->at, "weights.ignore: \"%s\" matches no tensor%s%s%s", p->text,
-			close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+		fail_at(&c->diags, A0305, p->at, "weights.ignore: \"%s\" matches no tensor%s", p->text,
+			did_you_mean(c->diags.arena, close));
 	}
 }
 
@@ -113,10 +115,12 @@ static void print_rope(FILE *f, const Rope *r)
 static void print_config(FILE *f, const Model *m)
 {
 	const Config *cf = &m->config;
-	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  n_heads %d  n_kv_heads %d  head_dim %d  ffn_dim %d  vocab %d\n",
-		cf->model_type, cf->hidden_dim, cf->n_layers, cf->n_heads, cf->n_kv_heads, cf->head_dim, cf->ffn_dim, cf->vocab);
-	fprintf(f, "config     norm_eps %.17g  act %s  tied %d  attention_bias %d  mlp_bias %d  max_position %d  window %d\n",
-		cf->norm_eps, cf->hidden_act, cf->tie_embeddings, cf->attention_bias, cf->mlp_bias, cf->max_position, cf->window);
+	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  n_heads %d  n_kv_heads %d  head_dim %d", cf->model_type,
+		cf->hidden_dim, cf->n_layers, cf->n_heads, cf->n_kv_heads, cf->head_dim);
+	fprintf(f, "  ffn_dim %d  vocab %d\n", cf->ffn_dim, cf->vocab);
+	fprintf(f, "config     norm_eps %.17g  act %s  tied %d  attention_bias %d  mlp_bias %d", cf->norm_eps,
+		cf->hidden_act, cf->tie_embeddings, cf->attention_bias, cf->mlp_bias);
+	fprintf(f, "  max_position %d  window %d\n", cf->max_position, cf->window);
 	print_rope(f, &cf->rope);
 	fprintf(f, "tokens     %d  bos %d  eos", m->n_tokens, cf->bos);
 	for (int i = 0; i < cf->n_eos; i++)

@@ -7,10 +7,14 @@
 
 /* Largest values a checkpoint may claim. Far beyond any model, and small enough that products of two fit
  * an int64 and every single one an int. */
-enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 24, MAX_POSITION = 1 << 28 };
+enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 20, MAX_POSITION = 1 << 28 };
 
 /* Puts a token id into Config.eos, ascending and once. False when the list is full. */
 bool add_eos(Config *cf, int id);
+
+/* Config.rope, and max_position where yarn reaches further, from the config `text` (its text_config when it has one);
+ * needs Config.max_position. Records A0206 and A0209. */
+void read_rope(Diags *d, const Value *text, Config *cf);
 
 /* What a key means that is there but not used. Null passes always. */
 enum { FREE = 1, IS_FALSE = 2, IS_ZERO = 4, IS_ONE = 8, IS_EMPTY = 16 };

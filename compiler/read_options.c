@@ -117,8 +117,8 @@ static void collect_keys(Reading *r, const Value *table, const char *prefix, con
 			fail_at(r->d, A0303, v->at, "%s = %s: expected a table", full, value_text(r->d->arena, v));
 		} else {
 			const char *close = suggest_key(full);
-			fail_at(r->d, A0302, v->key_at, "unknown key %s%s%s%s",
-				clip_text(r->d->arena, full, strlen(full), 80), close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+			fail_at(r->d, A0302, v->key_at, "unknown key %s%s",
+				clip_text(r->d->arena, full, strlen(full), 80), did_you_mean(r->d->arena, close));
 		}
 	}
 }
@@ -283,8 +283,8 @@ static const KernelTemplate *find_template(Reading *r, const Value *v, const cha
 		names[i] = kernel_table[i].name;
 	}
 	const char *close = closest_name(name, names, n_kernel_table);
-	fail_at(r->d, A0305, v->at, "template = %s: there is no such template%s%s%s",
-		value_text(r->d->arena, v), close ? ": did you mean " : ", `atlasc kernels` lists them", close ? close : "", close ? "?" : "");
+	fail_at(r->d, A0305, v->at, "template = %s: there is no such template%s",
+		value_text(r->d->arena, v), close ? did_you_mean(r->d->arena, close) : ", `atlasc kernels` lists them");
 	return NULL;
 }
 
@@ -298,8 +298,8 @@ static bool read_rule_op(Reading *r, const Value *v, const KernelTemplate *templ
 		names[i] = op_table[i].name;
 	if (!op_from_name(*op, &kind)) {
 		const char *close = closest_name(*op, names, OP_COUNT);
-		return fail_at(r->d, A0305, v->at, "op = %s: there is no such op%s%s%s",
-			value_text(r->d->arena, v), close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+		return fail_at(r->d, A0305, v->at, "op = %s: there is no such op%s",
+			value_text(r->d->arena, v), did_you_mean(r->d->arena, close));
 	}
 	return !template || template->op == kind || fail_at(r->d, A0304, v->at, "op = \"%s\": template %s serves %s", *op,
 		template->name, op_table[template->op].name);
@@ -331,8 +331,8 @@ static bool read_rule_tunables(Reading *r, const Value *v, const KernelTemplate 
 			i++;
 		if (i == t->n_tunables) {
 			const char *close = closest_name(e->key, names, t->n_tunables);
-			ok = fail_at(r->d, A0305, e->key_at, "template %s has no tunable %s%s%s%s", t->name,
-				clip_text(r->d->arena, e->key, strlen(e->key), 48), close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+			ok = fail_at(r->d, A0305, e->key_at, "template %s has no tunable %s%s", t->name,
+				clip_text(r->d->arena, e->key, strlen(e->key), 48), did_you_mean(r->d->arena, close));
 			continue;
 		}
 		if (!want_int(r->d, A0303, e->key, e, INT32_MIN, INT32_MAX, &value)) {
@@ -435,8 +435,8 @@ static bool read_rule(Reading *r, const Value *t, bool is_pin)
 		if (k < N_KEYS)
 			at[k] = v;
 		else
-			ok = fail_at(r->d, A0302, v->key_at, "unknown key %s.%s%s%s%s", what,
-				clip_text(r->d->arena, v->key, strlen(v->key), 48), close ? ": did you mean " : "", close ? close : "", close ? "?" : "");
+			ok = fail_at(r->d, A0302, v->key_at, "unknown key %s.%s%s", what,
+				clip_text(r->d->arena, v->key, strlen(v->key), 48), did_you_mean(r->d->arena, close));
 	}
 	if (!at[0])
 		return fail_at(r->d, A0303, t->at, "%s: template is missing", what);

@@ -87,12 +87,13 @@ void read_text(Compile *c)
 {
 	Model *m = &c->model;
 	TokenizerImage image;
-	int rows = m->config.vocab > 0 ? m->config.vocab : MAX_VOCAB;
 	m->n_tokens = m->config.vocab;
 	m->chat_template = read_chat_template(c);
+	if (m->config.vocab <= 0) /* read_config has said why; without it no id can be judged */
+		return;
 	if (!has_tokenizer(c))
 		return;
-	if (!read_tokenizer(&c->arena, &c->diags, c->cmd.model_dir, rows, &image))
+	if (!read_tokenizer(&c->arena, &c->diags, c->cmd.model_dir, m->config.vocab, &image))
 		return;
 	m->tokenizer = image.bytes;
 	m->tokenizer_bytes = image.n_bytes;

@@ -41,6 +41,11 @@ const char *value_text(Arena *a, const Value *v)
 	return clip_text(a, v->source, (size_t)v->source_bytes, MAX_TEXT_BYTES);
 }
 
+const char *did_you_mean(Arena *a, const char *close)
+{
+	return close ? arena_printf(a, ": did you mean %s?", close) : "";
+}
+
 bool value_equal(const Value *a, const Value *b)
 {
 	bool numbers = (a->kind == VALUE_INT || a->kind == VALUE_REAL) && (b->kind == VALUE_INT || b->kind == VALUE_REAL);

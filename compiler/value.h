@@ -50,6 +50,9 @@ const char *clip_text(Arena *a, const char *text, size_t n, size_t max);
 /* Same kind and content; an integer equals a real number of the same value. */
 bool value_equal(const Value *a, const Value *b);
 
+/* ": did you mean CLOSE?", or "" when `close` is NULL. */
+const char *did_you_mean(Arena *a, const char *close);
+
 /* Getters: true and *out set, or false after having recorded
  * "NAME = TEXT: expected ...". `code` is the code of the message. Bounds are inclusive. */
 bool want_int(Diags *d, Code code, const char *name, const Value *v, int64_t lo, int64_t hi, int *out);

@@ -160,7 +160,7 @@ MESSAGES = [
     ({"tie_word_embeddings": "yes"}, 'error[A0203]: tie_word_embeddings = "yes": expected true or false'),
     ({"attention_bias": 1}, "error[A0203]: attention_bias = 1: expected true or false"),
     ({"num_attention_heads": True}, "error[A0203]: num_attention_heads = true: expected an integer from 1 to 4096"),
-    ({"vocab_size": 307.0}, "error[A0203]: vocab_size = 307.0: expected an integer from 1 to 16777216"),
+    ({"vocab_size": 307.0}, "error[A0203]: vocab_size = 307.0: expected an integer from 1 to 1048576"),
     ({"bos_token_id": 307}, "error[A0210]: bos_token_id = 307: expected a token id from 0 to 306 (vocab_size = 307)"),
     ({"bos_token_id": [1]}, "error[A0210]: bos_token_id = [ 1 ]: expected a token id from 0 to 306 (vocab_size = 307)"),
     ({"eos_token_id": -1}, "error[A0210]: eos_token_id = -1: expected a token id from 0 to 306 (vocab_size = 307)"),
@@ -182,7 +182,7 @@ GENERATION = [
     ({"num_beams": 4}, "error[A0206]: num_beams = 4: what it asks for is not implemented"),
     ({"suppress_tokens": [1]}, "error[A0206]: suppress_tokens = [1]: what it asks for is not implemented"),
     ({"do_sample": 1}, "error[A0203]: do_sample = 1: expected true or false"),
-    ({"do_sample": True, "top_k": 1.5}, "error[A0203]: top_k = 1.5: expected an integer from 0 to 16777216"),
+    ({"do_sample": True, "top_k": 1.5}, "error[A0203]: top_k = 1.5: expected an integer from 0 to 1048576"),
     ({"repetition_penalty": 0}, "error[A0203]: repetition_penalty = 0: expected a number above 0 up to 100"),
 ]
 

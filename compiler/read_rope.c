@@ -1,0 +1,194 @@
+/* read_rope.c - rope parameters of a config, wherever its writer put them.
+ *
+ * Three places are in use: rope_parameters, rope_scaling, and for the base and the turned part of a head the config
+ * itself; the type is called rope_type or type. A value may stand in several places if it is the same. Which
+ * parameters there are depends on the type: one that the type does not use, or that no type has, is refused, for it
+ * would have changed the angles of whoever wrote it.
+ */
+#include <string.h>
+
+#include "compiler/read_model.h"
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+typedef struct Reading {
+	Diags *d;
+	Config *cf;
+	const Value *text;
+} Reading;
+
+/* Null counts as absent. */
+static const Value *lookup(const Reading *r, const char *key)
+{
+	const Value *v = value_get(r->text, key);
+	return v && v->kind != VALUE_NULL ? v : NULL;
+}
+
+enum { ON_DEFAULT = 1 << ROPE_DEFAULT, ON_LINEAR = 1 << ROPE_LINEAR, ON_LLAMA3 = 1 << ROPE_LLAMA3,
+	ON_YARN = 1 << ROPE_YARN, ON_ALL = ON_DEFAULT | ON_LINEAR | ON_LLAMA3 | ON_YARN };
+
+static const struct { const char *name; int kinds; } rope_keys[] = {
+	{"rope_type", ON_ALL}, {"type", ON_ALL}, {"rope_theta", ON_ALL}, {"partial_rotary_factor", ON_ALL},
+	{"original_max_position_embeddings", ON_ALL}, {"finetuned", ON_ALL},
+	{"factor", ON_LINEAR | ON_LLAMA3 | ON_YARN}, {"low_freq_factor", ON_LLAMA3}, {"high_freq_factor", ON_LLAMA3},
+	{"attention_factor", ON_YARN}, {"beta_fast", ON_YARN}, {"beta_slow", ON_YARN}, {"mscale", ON_YARN},
+	{"mscale_all_dim", ON_YARN}, {"truncate", ON_YARN},
+};
+static const char *const rope_types[] = {
+	[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
+};
+static const char *const rope_places[] = {"rope_parameters", "rope_scaling", ""};
+
+static const Value *rope_place(const Reading *r, int i)
+{
+	return *rope_places[i] ? lookup(r, rope_places[i]) : r->text;
+}
+
+/* A parameter wherever it stands; *name is its full name. NULL when absent. Two different values: an error. */
+static const Value *rope_value(Reading *r, const char *key, const char *old_key, bool bare, const char **name)
+{
+	const Value *found = NULL;
+	*name = key;
+	for (int i = 0; i < (bare ? 3 : 2); i++) {
+		for (int old = 0; old < (old_key ? 2 : 1); old++) {
+			const char *spelled = old ? old_key : key;
+			const Value *v = value_get(rope_place(r, i), spelled);
+			if (!v || v->kind == VALUE_NULL)
+				continue;
+			const char *full = arena_printf(r->d->arena, "%s%s%s", rope_places[i], *rope_places[i] ? "." : "", spelled);
+			if (!found) {
+				found = v;
+				*name = full;
+			} else if (!value_equal(found, v)) {
+				fail_at(r->d, A0209, v->at, "%s = %s: %s = %s in line %d says otherwise", full,
+					value_text(r->d->arena, v), *name, value_text(r->d->arena, found), found->at.line);
+			}
+		}
+	}
+	return found;
+}
+
+typedef struct RopeNumber { const char *key; double *out; double lo; bool above; bool required; } RopeNumber;
+
+static bool read_rope_number(Reading *r, RopeNumber want)
+{
+	const char *name;
+	const Value *v = rope_value(r, want.key, NULL, strcmp(want.key, "rope_theta") == 0, &name);
+	if (v)
+		return want_real(r->d, A0209, name, v, want.lo, want.above, 1e12, want.out);
+	return !want.required || fail_at(r->d, A0209, r->cf->rope.at, "%s is missing: rope_type = %s needs it", want.key,
+		rope_types[r->cf->rope.kind]);
+}
+
+static bool read_original_context(Reading *r)
+{
+	const char *name;
+	const Value *v = rope_value(r, "original_max_position_embeddings", NULL, true, &name);
+	if (v)
+		return want_int(r->d, A0209, name, v, 1, MAX_POSITION, &r->cf->rope.original_context);
+	return fail_at(r->d, A0209, r->cf->rope.at, "original_max_position_embeddings is missing: rope_type = %s needs it",
+		rope_types[r->cf->rope.kind]);
+}
+
+/* Keys that no rope type has, or that this one does not use. */
+static void check_rope_keys(Reading *r)
+{
+	const char *names[COUNT(rope_keys)];
+	for (int k = 0; k < COUNT(rope_keys); k++)
+		names[k] = rope_keys[k].name;
+	for (int i = 0; i < 2; i++) {
+		const Value *place = rope_place(r, i);
+		for (const Value *v = place && place->kind == VALUE_TABLE ? place->first : NULL; v; v = v->next) {
+			int k = 0;
+			while (k < COUNT(rope_keys) && strcmp(rope_keys[k].name, v->key) != 0)
+				k++;
+			if (k == COUNT(rope_keys)) {
+				const char *close = closest_name(v->key, names, COUNT(rope_keys));
+				fail_at(r->d, A0209, v->at, "%s.%s is unknown%s", rope_places[i],
+					clip_text(r->d->arena, v->key, strlen(v->key), 48), did_you_mean(r->d->arena, close));
+			} else if (v->kind != VALUE_NULL && !(rope_keys[k].kinds >> r->cf->rope.kind & 1)) {
+				fail_at(r->d, A0209, v->at, "%s.%s = %s: rope_type = %s does not use it", rope_places[i], v->key,
+					value_text(r->d->arena, v), rope_types[r->cf->rope.kind]);
+			}
+		}
+	}
+}
+
+static bool read_rope_kind(Reading *r)
+{
+	Rope *rope = &r->cf->rope;
+	const char *name, *type;
+	bool ok = true;
+	rope->at = r->text->at;
+	for (int i = 1; i >= 0; i--) {
+		const Value *place = rope_place(r, i);
+		if (place) {
+			rope->at = place->at;
+			ok &= want_table(r->d, A0209, rope_places[i], place);
+		}
+	}
+	if (!ok)
+		return false;
+	const Value *v = rope_value(r, "rope_type", "type", false, &name);
+	rope->kind = ROPE_DEFAULT;
+	if (!v) {
+		const Value *scaling = lookup(r, "rope_scaling");
+		return !scaling || scaling->n == 0 || value_get(scaling, "rope_theta") ||
+			fail_at(r->d, A0209, scaling->at, "rope_scaling.rope_type is missing");
+	}
+	if (!want_string(r->d, A0209, name, v, &type))
+		return false;
+	for (int k = 0; k < COUNT(rope_types); k++)
+		if (strcmp(type, rope_types[k]) == 0) {
+			rope->kind = (RopeKind)k;
+			return true;
+		}
+	return fail_at(r->d, A0209, v->at, "%s = %s: expected default, linear, llama3 or yarn", name,
+		value_text(r->d->arena, v));
+}
+
+void read_rope(Diags *d, const Value *text, Config *cf)
+{
+	Reading reading = {d, cf, text}, *r = &reading;
+	Rope *rope = &cf->rope;
+	const char *name;
+	rope->theta = 10000; /* of all families when the key is absent */
+	rope->truncate = true;
+	rope->beta_fast = 32;
+	rope->beta_slow = 1;
+	if (!read_rope_kind(r))
+		return;
+	check_rope_keys(r);
+	read_rope_number(r, (RopeNumber){"rope_theta", &rope->theta, 0, true, false});
+	double part = 1;
+	const Value *v = rope_value(r, "partial_rotary_factor", NULL, true, &name);
+	if (v && want_real(r->d, A0209, name, v, 0, true, 1, &part) && part != 1)
+		fail_at(r->d, A0206, v->at, "%s = %g: expected 1, partly turned heads are not implemented", name, part);
+	if (rope->kind != ROPE_DEFAULT)
+		read_rope_number(r, (RopeNumber){"factor", &rope->factor, 1, false, true});
+	if (rope->kind == ROPE_LLAMA3) {
+		read_original_context(r);
+		if (read_rope_number(r, (RopeNumber){"low_freq_factor", &rope->low_freq, 0, true, true}) &&
+				read_rope_number(r, (RopeNumber){"high_freq_factor", &rope->high_freq, 0, true, true}) &&
+				rope->high_freq <= rope->low_freq)
+			fail_at(r->d, A0209, rope->at, "high_freq_factor = %g: must be above low_freq_factor = %g",
+				rope->high_freq, rope->low_freq);
+	}
+	if (rope->kind == ROPE_YARN) {
+		bool original = read_original_context(r);
+		read_rope_number(r, (RopeNumber){"attention_factor", &rope->attention_factor, 0, true, false});
+		read_rope_number(r, (RopeNumber){"mscale", &rope->mscale, 0, false, false});
+		read_rope_number(r, (RopeNumber){"mscale_all_dim", &rope->mscale_all_dim, 0, false, false});
+		if (read_rope_number(r, (RopeNumber){"beta_fast", &rope->beta_fast, 0, true, false}) &&
+				read_rope_number(r, (RopeNumber){"beta_slow", &rope->beta_slow, 0, true, false}) &&
+				rope->beta_fast < rope->beta_slow)
+			fail_at(r->d, A0209, rope->at, "beta_fast = %g: must not be below beta_slow = %g", rope->beta_fast,
+				rope->beta_slow);
+		v = rope_value(r, "truncate", NULL, false, &name);
+		if (v)
+			want_bool(r->d, A0209, name, v, &rope->truncate);
+		double reach = original ? rope->factor * rope->original_context : 0;
+		if (reach > cf->max_position && reach <= MAX_POSITION) /* files name the context before stretching */
+			cf->max_position = (int)reach;
+	}
+}
