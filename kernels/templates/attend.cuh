@@ -49,7 +49,8 @@ __device__ __forceinline__ void attention_start(Attention<HDIM_, M_> &s, u32 q_t
 
 // Products of 16 rows become probabilities, in place; maximum, sum and output follow.
 template <int KEYS_, int HDIM_, int M_>
-__device__ __forceinline__ void attention_softmax(Attention<HDIM_, M_> &s, int t, float (&p)[KEYS_ / 8][4], float scale_log2)
+__device__ __forceinline__ void attention_softmax(Attention<HDIM_, M_> &s, int t, float (&p)[KEYS_ / 8][4],
+	float scale_log2)
 {
 #pragma unroll
 	for (int i = 0; i < 2; i++) {

@@ -34,7 +34,8 @@ REQUIRE(BM == 128 || ROWS <= BM || ceil_div(ROWS, 2 * BM) * ceil_div(N, 32) < 88
 GRID(ceil_div(ROWS, BM), ceil_div(N, BN / 2), 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((BM + BN) * 144 + 256))
-READS(ceil_div(ROWS, BM) * 2 * N * K * WT_BYTES + K * NT_BYTES + ceil_div(N, BN / 2) * ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
+READS(ceil_div(ROWS, BM) * 2 * N * K * WT_BYTES + K * NT_BYTES + ceil_div(N, BN / 2) * ROWS * K * 2
+	+ (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
 WRITES(ROWS * N * 2)
 FLOPS(4 * ROWS * N * K)
 struct Args {

@@ -179,7 +179,8 @@ template <int ROWS_, int L> __device__ __forceinline__ float gemv_mine(const flo
 }
 
 // What multiplies the sums of row t when a norm stands in front.
-template <int ROWS_> __device__ __forceinline__ float gemv_inverse_rms(const float (&ss)[ROWS_], int t, int k, float eps)
+template <int ROWS_>
+__device__ __forceinline__ float gemv_inverse_rms(const float (&ss)[ROWS_], int t, int k, float eps)
 {
 	float mine = 0.0f;
 #pragma unroll

@@ -119,8 +119,10 @@ static double time_bound(Gpu *g, const Cubin *cubin, const char *entry, int bloc
 		for (int i = 0; i < 5; i++) { /* one launch of some milliseconds each */
 			struct timespec t0, t1;
 			clock_gettime(CLOCK_MONOTONIC, &t0);
-			if (!gpu_ok(g, g->driver.LaunchKernel(k.kernel, (unsigned)g->target->n_sms * 4, 1, 1, (unsigned)block, 1, 1, 0,
-					g->stream, params, NULL), entry) || !gpu_ok(g, g->driver.StreamSynchronize(g->stream), entry))
+			unsigned grid = (unsigned)g->target->n_sms * 4;
+			if (!gpu_ok(g, g->driver.LaunchKernel(k.kernel, grid, 1, 1, (unsigned)block, 1, 1, 0, g->stream, params, NULL),
+					entry)
+				|| !gpu_ok(g, g->driver.StreamSynchronize(g->stream), entry))
 				return -1;
 			clock_gettime(CLOCK_MONOTONIC, &t1);
 			double t = (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
@@ -175,7 +177,7 @@ static void list_trials(Bench *b, int shape)
 	int combinations = 1;
 	for (int i = 0; t && i < t->n_tunables; i++)
 		combinations *= t->tunables[i].n_values;
-	for (int k = 0; t && k < combinations && b->n < MAX_TRIALS; k++) {
+	for (int k = 0; t && template_serves(t, b->settings->target) && k < combinations && b->n < MAX_TRIALS; k++) {
 		Trial *trial = &b->trials[b->n];
 		int rest = k, n = snprintf(trial->fixed, sizeof trial->fixed, "%s", shapes[shape].fixed);
 		for (int i = 0; i < t->n_tunables; i++) {
@@ -311,7 +313,8 @@ static void time_trial(Gpu *g, Trial *t)
 	void **list = malloc((size_t)n * sizeof *list);
 	GpuKernel k = {0};
 	t->seconds = -1;
-	if (params && list && place(g, &t->c, shapes[t->shape].label, params, n) && gpu_load(g, &t->cubin, t->c.tmpl->name, t->c.smem, &k)) {
+	if (params && list && place(g, &t->c, shapes[t->shape].label, params, n)
+		&& gpu_load(g, &t->cubin, t->c.tmpl->name, t->c.smem, &k)) {
 		for (int i = 0; i < n; i++)
 			list[i] = params[i];
 		GpuLaunches l = {k.kernel, {t->c.grid[0], t->c.grid[1], t->c.grid[2]}, t->c.block, t->c.smem, n, list};

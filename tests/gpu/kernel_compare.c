@@ -95,8 +95,8 @@ static bool judge(const Case *c, int field, const Sums *s, Outcome *out)
 	out->compared += s->n;
 	if (ratio <= 1 && rms <= 1)
 		return true;
-	snprintf(out->why, sizeof out->why, "%s[%lld] = %.7g, reference %.7g; largest %.4g, tolerance %.1e, mean error %.2g of "
-		"its limit", f->name, (long long)s->worst_at, s->got, s->want, s->largest, tol, rms);
+	snprintf(out->why, sizeof out->why, "%s[%lld] = %.7g, reference %.7g; largest %.4g, tolerance %.1e, mean error %.2g "
+		"of its limit", f->name, (long long)s->worst_at, s->got, s->want, s->largest, tol, rms);
 	return false;
 }
 
@@ -131,8 +131,8 @@ static bool compare_integers(const Case *c, int field, const uint8_t *image, Out
 	const int32_t *got = (const int32_t *)(image + b->at), *want = b->want;
 	for (int64_t i = 0; i < b->n; i++)
 		if (got[i] != want[i]) {
-			snprintf(out->why, sizeof out->why, "%s[%lld] = %d, reference %d", c->tmpl->fields[field].name, (long long)i,
-				got[i], want[i]);
+			snprintf(out->why, sizeof out->why, "%s[%lld] = %d, reference %d", c->tmpl->fields[field].name,
+				(long long)i, got[i], want[i]);
 			return false;
 		}
 	out->compared += b->n;

@@ -151,7 +151,8 @@ static void fill_kv(Case *c, float *kv)
 	for (int t = 0; reads && t < c->step.rows; t++)
 		for (int64_t p = 0; c->step.slot[t] >= 0 && p <= c->step.pos[t]; p++)
 			for (int64_t h = 0; h < 2 * n_kv; h++) {
-				float *line = kv + ((table[c->step.slot[t] * per_slot + p / page] * 2 * n_kv + h) * page + p % page) * hdim;
+				int64_t at = table[c->step.slot[t] * per_slot + p / page] * 2 * n_kv + h;
+				float *line = kv + (at * page + p % page) * hdim;
 				for (int64_t d = 0; isnan(line[0]) && d < hdim; d++)
 					line[hdim - 1 - d] = random_normal(&c->random);
 			}
@@ -159,8 +160,8 @@ static void fill_kv(Case *c, float *kv)
 
 static void fill_sampling(Case *c, float *a, int64_t slots)
 {
-	static const float temperature[] = {0, 0.7f, 1, 1.5f}, top_p[] = {1, 0.95f, 0.5f, 0.05f}, min_p[] = {0, 0.02f, 0.3f},
-		repetition[] = {1, 1.1f, 1.3f}, presence[] = {0, 0.5f}, frequency[] = {0, 0.3f};
+	static const float temperature[] = {0, 0.7f, 1, 1.5f}, top_p[] = {1, 0.95f, 0.5f, 0.05f},
+		min_p[] = {0, 0.02f, 0.3f}, repetition[] = {1, 1.1f, 1.3f}, presence[] = {0, 0.5f}, frequency[] = {0, 0.3f};
 	for (int64_t s = 0; s < slots; s++) {
 		float row[8] = {temperature[random_below(&c->random, 4)], top_p[random_below(&c->random, 4)],
 			min_p[random_below(&c->random, 3)], repetition[random_below(&c->random, 3)],
@@ -182,7 +183,8 @@ static void fill_limits(Case *c, int32_t *a, int64_t slots)
 static void fill_counts(Case *c, int32_t *a, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++)
-		a[i] = !one_in(&c->random, 4) ? 0 : (int32_t)random_below(&c->random, 4) + (one_in(&c->random, 2) ? 1 << 30 : 0);
+		if (one_in(&c->random, 4))
+			a[i] = (int32_t)random_below(&c->random, 4) + (one_in(&c->random, 2) ? 1 << 30 : 0);
 }
 
 static bool fill_integers(Case *c, const char *name, CaseBuffer *b)

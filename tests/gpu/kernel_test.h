@@ -16,7 +16,7 @@ typedef struct Settings {
 	const Target *target;
 } Settings;
 
-/* Draws until the operands can be filled too; *seed becomes the one that did. */
+/* Draws until the operands can be filled too, at the smallest limits that admit any; *seed becomes the one that did. */
 bool draw_case(Case *c, const KernelTemplate *t, const CaseLimits *limits, uint64_t *seed);
 
 /* kernel_self.c: does the comparison notice? Needs no GPU. 0, or 1 when something went unnoticed. */
