@@ -161,6 +161,7 @@ typedef struct KernelTemplate {
 	OpKind op;
 	const char *archs[MAX_ARCHS]; int n_archs; /* "80" serves sm_80 and every later one of its kind; "90a" only sm_90a */
 	const char *numerics;
+	const char *matrix; /* "mma" or "wgmma": the tensor core instruction, which decides the rate of the cost model */
 	bool overlaps;      /* its code calls inputs_ready (types.cuh): on sm_90 and later it may start while its
 	                       predecessors finish, and until that call touches nothing but weights */
 	const char *dims[MAX_CONSTS]; int n_dims;   /* bound from operand shapes */
@@ -237,7 +238,8 @@ typedef struct Target {
 	int cc_major, cc_minor;
 	bool is_exact;           /* "...a": cubins run on this capability only */
 	int n_sms, smem_block_bytes /* largest dynamic + static, opt-in */, registers_sm, threads_sm;
-	double read_gbps, bf16_tflops, launch_us; /* typical card of the kind, for ranking only */
+	/* typical card of the kind, for ranking only; TFLOP/s of bf16 with its best instruction, and with mma.sync */
+	double read_gbps, best_tflops, mma_tflops, launch_us;
 } Target;
 extern const Target target_table[];
 extern const int n_target_table;

@@ -61,7 +61,7 @@ static void print_template(const KernelTemplate *k)
 	for (int i = 0; i < n_target_table; i++)
 		if (template_serves(k, &target_table[i]))
 			printf(" %s", target_table[i].name);
-	printf("\n  numerics %s%s\n", k->numerics, k->overlaps ? ", overlaps its predecessors" : "");
+	printf("\n  numerics %s%s\n  matrix   %s\n", k->numerics, k->overlaps ? ", overlaps its predecessors" : "", k->matrix);
 	print_names("dims", k->dims, k->n_dims);
 	print_names("attrs", k->attrs, k->n_attrs);
 	print_choices(k);
@@ -133,11 +133,11 @@ static json_t *json_template(const KernelTemplate *k)
 	for (int i = 0; i < n_target_table; i++)
 		if (template_serves(k, &target_table[i]))
 			json_array_append_new(targets, json_string(target_table[i].name));
-	json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:o, s:o, s:s, s:b, s:o, s:o, s:o, s:o, s:o}", "name", k->name,
+	json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:o, s:o, s:s, s:s, s:b, s:o, s:o, s:o, s:o, s:o}", "name", k->name,
 		"op", op_table[k->op].name, "file", k->file, "line", k->line, "archs", json_names(k->archs, k->n_archs),
-		"targets", targets, "numerics", k->numerics, "overlaps", k->overlaps, "dims", json_names(k->dims, k->n_dims),
-		"attrs", json_names(k->attrs, k->n_attrs), "dtypes", json_dtypes(k), "tunables", json_choices(k),
-		"requires", requires);
+		"targets", targets, "numerics", k->numerics, "matrix", k->matrix, "overlaps", k->overlaps,
+		"dims", json_names(k->dims, k->n_dims), "attrs", json_names(k->attrs, k->n_attrs),
+		"dtypes", json_dtypes(k), "tunables", json_choices(k), "requires", requires);
 	json_t *rest = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:o, s:s}", "grid", json_names(k->grid, 3),
 		"block", k->block, "smem", k->smem, "reads", k->reads, "writes", k->writes, "flops", k->flops,
 		"fields", json_fields(k), "param_bytes", k->param_bytes, "sources", json_names(k->sources, k->n_sources),

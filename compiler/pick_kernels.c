@@ -248,7 +248,8 @@ static bool check_launch(Picker *p, const KernelTemplate *t, const Env *env, Pic
 }
 
 /* Microseconds on the target's typical card. Bandwidth needs enough threads in flight on every
- * multiprocessor, so a grid that fills only part of the card gets only that part of the rate. */
+ * multiprocessor, so a grid that fills only part of the card gets only that part of the rate. Tensor cores need no
+ * more than one block of each, but wait for the multiprocessor that has the most blocks. */
 static double model_cost(const Target *t, const Pick *k)
 {
 	double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
@@ -265,8 +266,12 @@ static double model_cost(const Target *t, const Pick *k)
 		busy = busy > 1 ? 1 : busy;
 	}
 	double bytes_us = (double)(k->read_bytes + k->write_bytes) / (t->read_gbps * 1e3);
-	double flops_us = (double)k->flops / (t->bf16_tflops * 1e6);
-	return t->launch_us + (bytes_us > flops_us ? bytes_us : flops_us) / busy;
+	bool is_mma = strcmp(kernel_table[k->template_index].matrix, "mma") == 0;
+	double flops_us = (double)k->flops / ((is_mma ? t->mma_tflops : t->best_tflops) * 1e6);
+	double deepest = (double)(int64_t)((blocks + t->n_sms - 1) / t->n_sms);
+	bytes_us /= busy;
+	flops_us *= deepest * t->n_sms / blocks;
+	return t->launch_us + (bytes_us > flops_us ? bytes_us : flops_us);
 }
 
 static int compare_text(const void *a, const void *b)

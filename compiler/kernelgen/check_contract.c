@@ -159,6 +159,20 @@ static void read_numerics(Check *c, const Clause *cl)
 	c->k.numerics = cl->parts[0];
 }
 
+/* wgmma is an instruction of sm_90a and of nothing else, later architectures included. */
+static void read_matrix(Check *c, const Clause *cl)
+{
+	c->k.matrix = cl ? cl->parts[0] : "mma";
+	if (!cl)
+		return;
+	if (strcmp(c->k.matrix, "mma") != 0 && strcmp(c->k.matrix, "wgmma") != 0)
+		fail_at(&c->g->diags, A0902, cl->at, "MATRIX %s: expected mma or wgmma", c->k.matrix);
+	for (int i = 0; i < c->k.n_archs && strcmp(c->k.matrix, "wgmma") == 0; i++)
+		if (strcmp(c->k.archs[i], "90a") != 0)
+			fail_at(&c->g->diags, A0902, cl->at, "MATRIX wgmma: sm_90a alone has it, and ARCH names %s",
+				c->k.archs[i]);
+}
+
 static void read_attr(Check *c, const Clause *cl, NameKind kind)
 {
 	const Attrs none = {0};
@@ -233,10 +247,11 @@ static void read_tunable(Check *c, const Clause *cl)
 }
 
 /* Words that stand once, in order of the list of what is missing. */
-typedef enum Once { KERNEL_, ARCH_, NUMERICS_, GRID_, BLOCK_, SMEM_, READS_, WRITES_, FLOPS_, N_ONCE } Once;
+typedef enum Once { KERNEL_, ARCH_, NUMERICS_, MATRIX_, GRID_, BLOCK_, SMEM_, READS_, WRITES_, FLOPS_, N_ONCE } Once;
 static const struct { const char *word, *macro; bool may_lack; } once[N_ONCE] = {
 	[KERNEL_] = {"kernel", "KERNEL", false}, [ARCH_] = {"arch", "ARCH", false},
-	[NUMERICS_] = {"numerics", "NUMERICS", false}, [GRID_] = {"grid", "GRID", false},
+	[NUMERICS_] = {"numerics", "NUMERICS", false}, [MATRIX_] = {"matrix", "MATRIX", true},
+	[GRID_] = {"grid", "GRID", false},
 	[BLOCK_] = {"block", "BLOCK", false}, [SMEM_] = {"smem", "SMEM", true},
 	[READS_] = {"reads", "READS", false}, [WRITES_] = {"writes", "WRITES", false},
 	[FLOPS_] = {"flops", "FLOPS", false},
@@ -269,6 +284,7 @@ static void read_once(Check *c)
 		read_archs(c, found[ARCH_]);
 	if (found[NUMERICS_])
 		read_numerics(c, found[NUMERICS_]);
+	read_matrix(c, found[MATRIX_]);
 	c->k.overlaps = has_name(&c->raw->used_names, "inputs_ready");
 	const char **const formulas[N_ONCE] = {[BLOCK_] = &c->k.block, [SMEM_] = &c->k.smem,
 		[READS_] = &c->k.reads, [WRITES_] = &c->k.writes, [FLOPS_] = &c->k.flops};

@@ -155,6 +155,7 @@ static void put_template(FILE *f, const KernelTemplate *k)
 	fprintf(f, ", .line = %d, .op = OP_%s,\n", k->line, op_table[k->op].name);
 	put_list(f, "archs", k->archs, k->n_archs, "n_archs");
 	put_string(f, "\t\t.numerics = ", k->numerics);
+	put_string(f, ", .matrix = ", k->matrix);
 	fprintf(f, ", .overlaps = %s,\n", k->overlaps ? "true" : "false");
 	put_list(f, "dims", k->dims, k->n_dims, "n_dims");
 	put_list(f, "attrs", k->attrs, k->n_attrs, "n_attrs");

@@ -7,6 +7,7 @@
 //   KERNEL(name, op)              one a file; name = file name = symbol; op is a row of artifacts/ops.h
 //   ARCH(80, 90a)                 "80": sm_80 and every later architecture; "90a": that one alone
 //   NUMERICS(f32_accumulate, batch_invariant)
+//   MATRIX(wgmma)                 the instruction of the tensor cores, if not mma: the cost model takes its rate
 //   DIM(K, 4096)                  a constant the operands' shapes decide; second: an example, for reading the file
 //   ATTR_INT(HDIM, 64)  ATTR_FLOAT(EPS, 1e-5f)   a constant the op carries (artifacts/attrs.h)
 //   DTYPES(WT, bf16, f16)         a dtype variable and what it may stand for (the first is the example);
@@ -34,6 +35,7 @@
 #define KERNEL(name, op) CONTRACT("kernel;" #name ";" #op);
 #define ARCH(...) CONTRACT("arch;" #__VA_ARGS__);
 #define NUMERICS(...) CONTRACT("numerics;" #__VA_ARGS__);
+#define MATRIX(...) CONTRACT("matrix;" #__VA_ARGS__);
 #define DIM(name, example) CONTRACT("dim;" #name); constexpr int name = example;
 #define ATTR_INT(name, example) CONTRACT("attr_int;" #name); constexpr int name = example;
 #define ATTR_FLOAT(name, example) CONTRACT("attr_float;" #name); constexpr float name = example;
@@ -160,6 +162,7 @@ unsigned __cvta_generic_to_shared(const void *);
 #define KERNEL(name, op)
 #define ARCH(...)
 #define NUMERICS(...)
+#define MATRIX(...)
 #define DIM(name, example)
 #define ATTR_INT(name, example)
 #define ATTR_FLOAT(name, example)

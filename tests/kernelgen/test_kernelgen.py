@@ -70,6 +70,12 @@ REFUSALS = [
     ("arch twice", [("ARCH(80, 90a)", "ARCH(80, 80)")], [("ARCH(", "A0906", "ARCH names 80 twice")]),
     ("bad numerics", [("NUMERICS(f32_accumulate, ", "NUMERICS(32 bits, ")],
      [("NUMERICS(", "A0902", "NUMERICS 32 bits: expected words")]),
+    ("an unknown matrix instruction", [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(umma)")],
+     [("MATRIX(", "A0902", "MATRIX umma: expected mma or wgmma")]),
+    ("wgmma where there is none", [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(wgmma)")],
+     [("MATRIX(", "A0902", "MATRIX wgmma: sm_90a alone has it, and ARCH names 80")]),
+    ("two matrix instructions", [("ARCH(80, 90a)", "ARCH(90a)\nMATRIX(wgmma)\nMATRIX(mma)")],
+     [("MATRIX(mma)", "A0906", "MATRIX stands twice, first at line 10")]),
     ("no argument struct", [("struct Args {", "struct Arguments {"), ("plain(const Args a)", "plain(const Arguments a)")],
      [("KERNEL(", "A0902", "struct Args is missing"),
       ('extern "C"', "A0902", 'kernel plain does not take exactly one Args: expected extern "C" __global__ void '
