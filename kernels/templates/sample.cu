@@ -57,7 +57,9 @@ struct Args {
 static_assert(N_VALID <= V, "only rows of the vocabulary can be sampled");
 
 constexpr int THREADS = 512, BINS = 2048, LIST = 2048;
-constexpr int BATCH = 16; // values a thread has under way: the row comes from L2, one block must hide its latency
+// Values a thread has under way: the row comes from L2, one block must hide its latency. Where each value costs much
+// arithmetic a few suffice, and the code stays small: it is compiled for every vocabulary and bucket.
+constexpr int LIGHT = 16, HEAVY = 2;
 constexpr i32 GENERATED = (1 << 30) - 1; // bits of counts below the prompt's mark
 
 struct Shared {
@@ -137,7 +139,7 @@ struct Want {
 
 // block level: the first bin at which the running weight reaches what is wanted, into s.bin; what is still wanted
 // of that bin is returned. Bins are zero again on return.
-__device__ __forceinline__ u64 find_bin(Shared &s, Want want)
+__device__ __noinline__ u64 find_bin(Shared &s, Want want)
 {
 	constexpr int mine = BINS / THREADS;
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = mine * threadIdx.x;
@@ -246,7 +248,7 @@ struct Candidates {
 	}
 
 	// Calls f(l, bin, id) for each that stayed; every thread of the block takes its share.
-	template <class F> __device__ __forceinline__ void each(const Shared &s, F f) const
+	template <int BATCH, class F> __device__ __forceinline__ void each(const Shared &s, F f) const
 	{
 		if (listed) {
 #pragma unroll 1
@@ -281,7 +283,7 @@ __device__ __forceinline__ void gather(Shared &s, Candidates &c, int bin)
 	if (threadIdx.x == 0)
 		s.n_listed = 0;
 	__syncthreads();
-	c.each(s, [&](float l, int b, int id) {
+	c.each<LIGHT>(s, [&](float l, int b, int id) {
 		if (b > bin || *n_listed > LIST)
 			return;
 		const int at = atomicAdd(&s.n_listed, 1);
@@ -297,7 +299,7 @@ __device__ __forceinline__ void gather(Shared &s, Candidates &c, int bin)
 // block level: cuts what lies below the largest threshold at which what reaches it weighs what is wanted.
 __device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by_mass)
 {
-	c.each(s, [&](float l, int b, int) { add_to_bin(s, b, by_mass ? c.mass(l) : 1u, by_mass); });
+	c.each<LIGHT>(s, [&](float l, int b, int) { add_to_bin(s, b, by_mass ? c.mass(l) : 1u, by_mass); });
 	u64 rest = find_bin(s, want);
 	const int bin = s.bin;
 	if (!c.listed)
@@ -307,7 +309,7 @@ __device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by
 	for (int level = 0; level < 3; level++) { // 11, 11 and 10 bits of z
 		const int shift = level == 0 ? 21 : level == 1 ? 10 : 0;
 		const u32 mask = level == 2 ? 1023 : 2047;
-		c.each(s, [&](float l, int b, int) {
+		c.each<HEAVY>(s, [&](float l, int b, int) {
 			const u32 order = b == bin ? order_of(c.z_of(l)) : 0;
 			if (b == bin && (level == 0 || order >> (level == 1 ? 21 : 10) == prefix))
 				add_to_bin(s, mask - (order >> shift & mask), by_mass ? c.mass(l) : 1u, by_mass);
@@ -334,7 +336,7 @@ __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampl
 			cut(s, c, by_mass ? Want { 1, top_p } : Want { u64(top_k), 0.0f }, by_mass);
 	u64 best = 0;
 	const u32 key0 = limits[1], key1 = limits[2];
-	c.each(s, [&](float l, int, int id) {
+	c.each<HEAVY>(s, [&](float l, int, int id) {
 		const float z = c.z_of(l);
 		if (z < c.top_z && expf(z - c.top_z) < min_p)
 			return;
@@ -368,17 +370,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 	float m = -3.402823466e38f, sum = 0.0f; // the least number: -inf - m is never a NaN
 	int m_id = threadIdx.x;
 #pragma unroll 1
-	for (int first = threadIdx.x; first < N_VALID; first += BATCH * THREADS) {
-		float l[BATCH];
-		i32 count[BATCH];
+	for (int first = threadIdx.x; first < N_VALID; first += LIGHT * THREADS) {
+		float l[LIGHT];
+		i32 count[LIGHT];
 #pragma unroll
-		for (int j = 0; j < BATCH; j++) {
+		for (int j = 0; j < LIGHT; j++) {
 			const int v = first + j * THREADS;
 			l[j] = v < N_VALID ? logits[v] : minus_infinity();
 			count[j] = penalised && v < N_VALID ? counts[v] : 0;
 		}
 #pragma unroll
-		for (int j = 0; j < BATCH; j++) {
+		for (int j = 0; j < LIGHT; j++) {
 			const int v = first + j * THREADS;
 			if (v >= N_VALID)
 				break;
