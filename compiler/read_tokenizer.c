@@ -58,13 +58,32 @@ static Json vocab_entry(Reader *r, const char *key)
 	return (Json){NULL, arena_printf(r->arena, "model.vocab[%s]", quoted(r, (Str){key, strlen(key)}))};
 }
 
-static bool read_vocab(Reader *r, int rows)
+/* One more than the largest id that the file names below `rows`: what the table of tokens has room for, so that a
+ * large embedding, or none to compare with, costs nothing. */
+static int ids_named(const Reader *r, const json_t *added, int rows)
+{
+	json_int_t largest = 0;
+	const char *key;
+	json_t *v;
+	size_t i;
+	json_object_foreach(r->vocab, key, v)
+		if (json_integer_value(v) > largest && json_integer_value(v) < rows)
+			largest = json_integer_value(v);
+	json_array_foreach((json_t *)(uintptr_t)added, i, v) {
+		json_int_t id = json_integer_value(json_object_get(v, "id"));
+		if (id > largest && id < rows)
+			largest = id;
+	}
+	return (int)largest + 1;
+}
+
+static bool read_vocab(Reader *r, const json_t *added, int rows)
 {
 	TokenizerSpec *spec = r->spec;
 	const char *key;
 	json_t *v;
 	bool ok = true;
-	spec->tokens = ARENA_ARRAY(r->arena, SpecToken, rows);
+	spec->tokens = ARENA_ARRAY(r->arena, SpecToken, ids_named(r, added, rows));
 	json_object_foreach(r->vocab, key, v) {
 		int id;
 		Str name = {key, strlen(key)};
@@ -261,7 +280,7 @@ static bool check_bytes(Reader *r)
 	return true;
 }
 
-static bool read_model(Reader *r, Json model, int rows)
+static bool read_model(Reader *r, Json model, const json_t *added, int rows)
 {
 	Json merges, vocab = child(r, model, "vocab");
 	Str type;
@@ -276,7 +295,7 @@ static bool read_model(Reader *r, Json model, int rows)
 	bool ok = only_keys(r, model, MODEL_KEYS);
 	ok &= read_model_flags(r, model);
 	ok &= get_array(r, model, "merges", &merges);
-	if (!read_vocab(r, rows) || !ok)
+	if (!read_vocab(r, added, rows) || !ok)
 		return false;
 	ok = read_unk(r, model);
 	find_byte_ids(r);
@@ -517,7 +536,7 @@ static bool read_root(Reader *r, json_t *root, int rows)
 		return reject(r, A0504, model, "expected an object");
 	bool ok = read_normalizer(r, child(r, top, "normalizer"));
 	ok &= read_pre_tokenizer(r, child(r, top, "pre_tokenizer"));
-	if (!read_model(r, model, rows) || !ok)
+	if (!read_model(r, model, child(r, top, "added_tokens").v, rows) || !ok)
 		return false;
 	ok = read_added(r, top, rows);
 	ok &= read_decoder(r, child(r, top, "decoder"));

@@ -92,7 +92,8 @@ typedef struct AtlasPlan AtlasPlan;
 typedef struct AtlasPlanOptions {
 	size_t struct_size;
 	const char *weights_dir; /* folder of the checkpoint, for plans that refer to its files (--weights ref); files
-	                            are opened by base name in this folder alone. Ignored by other plans */
+	                            are opened by base name in this folder alone. Ignored by other plans. NULL: such a
+	                            plan can be looked at, but no session of it opens (ATLAS_ARGUMENT) */
 	int skip_weight_hash;    /* 1: trust the bytes of the weights; all other hashes are always checked */
 } AtlasPlanOptions;
 

@@ -115,11 +115,8 @@ static AtlasStatus bind_weights(AtlasPlan *p, const AtlasPlanOptions *o, AtlasEr
 	for (int i = 0; i < g->n_weights; i++)
 		if (!p->by_reference || !g->weights[i].file)
 			p->weights[i] = p->artifact.file + section->offset + g->weights[i].offset;
-	if (!p->by_reference)
+	if (!p->by_reference || !o->weights_dir) /* without its files a plan can be looked at, but not run */
 		return ATLAS_OK;
-	if (!o->weights_dir)
-		return error_set(error, ATLAS_ARGUMENT,
-			"weights_dir is not given: this plan refers to the files of its checkpoint");
 	int folder = open(o->weights_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (folder < 0)
 		return error_set(error, ATLAS_IO, "%.300s: %s", o->weights_dir, strerror(errno));

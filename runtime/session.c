@@ -82,6 +82,9 @@ AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions 
 	bool is_auto = strcmp(name, "auto") == 0;
 	if (!is_auto && strcmp(name, "cuda") != 0 && strcmp(name, "cpu") != 0)
 		return error_set(error, ATLAS_ARGUMENT, "device \"%.80s\": auto, cuda or cpu expected", name);
+	if (plan->by_reference && plan->n_refs == 0)
+		return error_set(error, ATLAS_ARGUMENT,
+			"weights_dir is not given: this plan refers to the files of its checkpoint");
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .index = o.device_index,
 		.n_threads = o.n_threads};
 	AtlasStatus s = strcmp(name, "cpu") == 0 ? ATLAS_NO_DEVICE : cuda_open(&config, &device, error);
