@@ -51,13 +51,16 @@ OP(swiglu, OP_GRAPH, "", "y = silu(gate) * up", IN(gate, "ROWS, N"), IN(up, "ROW
 OP(gather, OP_GRAPH, "", "y[o,:] = x[out_row[o],:]; idle outs (-1): 0",
 	IN(x, "ROWS, K"), IN(out_row, "OUTS"), OUT(y, "OUTS, K"))
 OP(sample, OP_GRAPH, "N_VALID",
-	"per out row of slot s: penalties, temperature, top-k, top-p, min-p, then argmax or Gumbel-max with Philox(seed, slot_len); "
+	"per out row of slot s: penalties, temperature, top-k, top-p, min-p, then argmax or Gumbel-max with "
+	"Philox(seed, slot_len); "
 	"token -> out_token, slot_token, counts; slot_len = row_pos + 1; out_done = 1 stop token, 2 slot full, else 0",
-	IN(step, "4"), INOUT(logits, "OUTS, V"), IN(out_row, "OUTS"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"),
+	IN(step, "4"), INOUT(logits, "OUTS, V"), IN(out_row, "OUTS"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
+	IN(sampling, "SLOTS, 8"),
 	IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"),
 	INOUT(slot_len, "SLOTS"), OUT(out_token, "OUTS"), OUT(out_done, "OUTS"), OUT(out_logprob, "OUTS"))
 OP(acquire, OP_GRAPH, "",
-	"for each slot s with acquire[s] = 1: slot_len, slot_token, counts = 0; sampling, limits, page_table rows = the new ones",
+	"for each slot s with acquire[s] = 1: slot_len, slot_token, counts = 0; "
+	"sampling, limits, page_table rows = the new ones",
 	IN(acquire, "SLOTS"), IN(new_sampling, "SLOTS, 8"), IN(new_limits, "SLOTS, 8"), IN(new_pages, "SLOTS, MAX_PAGES"),
 	INOUT(slot_len, "SLOTS"), INOUT(slot_token, "SLOTS"), INOUT(counts, "SLOTS, V"), INOUT(sampling, "SLOTS, 8"),
 	INOUT(limits, "SLOTS, 8"), INOUT(page_table, "SLOTS, MAX_PAGES"))
@@ -68,7 +71,8 @@ OP(embed_next, OP_FUSED, "", "slot_rows; embed",
 OP(embed_prompt, OP_FUSED, "", "note_prompt; embed",
 	IN(step, "4"), IN(row_token, "ROWS"), IN(row_slot, "ROWS"), IN(table, "V, H"), INOUT(counts, "SLOTS, V"),
 	OUT(x, "ROWS, H"))
-OP(norm_linear, OP_FUSED, "EPS NORM_ONE", "rmsnorm; linear (several linears of one input as one: rows of w in order)",
+OP(norm_linear, OP_FUSED, "EPS NORM_ONE",
+	"rmsnorm; linear (several linears of one input as one: rows of w in order)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(w, "N, K"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
 OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads",
@@ -76,8 +80,10 @@ OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), OUT(q, "ROWS, NH * HDIM"))
 OP(attention_split, OP_FUSED, "HDIM NH NKV PAGE SCALE",
-	"attention over SPLITS equal runs of pages: part[t,h,i,:] unnormalised, part_ml = running maximum (log2 domain) and sum; empty runs: -inf, 0",
-	IN(step, "4"), IN(q, "ROWS, NH * HDIM"), IN(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
+	"attention over SPLITS equal runs of pages: part[t,h,i,:] unnormalised, part_ml = running maximum (log2 domain) "
+	"and sum; empty runs: -inf, 0",
+	IN(step, "4"), IN(q, "ROWS, NH * HDIM"), IN(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN(row_slot, "ROWS"),
+	IN(row_pos, "ROWS"),
 	IN(page_table, "SLOTS, MAX_PAGES"), OUT(part, "ROWS, NH, SPLITS, HDIM"), OUT(part_ml, "ROWS, NH, SPLITS, 2"))
 OP(attention_merge, OP_FUSED, "HDIM NH", "o[t,h,:] = sum_i part 2^(m_i - m) / sum_i l_i 2^(m_i - m); nothing attended: 0",
 	IN(step, "4"), IN(part, "ROWS, NH, SPLITS, HDIM"), IN(part_ml, "ROWS, NH, SPLITS, 2"), OUT(o, "ROWS, NH * HDIM"))

@@ -44,8 +44,8 @@ void print_help(void)
 			flags[i].argument ? flags[i].argument : "");
 		printf("  %-28s %s\n", left, flags[i].help);
 	}
-	puts("\nExit codes: 0 ok, 2 usage, 3 refused (no admissible kernel), 4 bad input, 5 environment, 7 does not fit in\n"
-		"memory, 70 internal error, 130 interrupted.\n");
+	puts("\nExit codes: 0 ok, 2 usage, 3 refused (no admissible kernel), 4 bad input, 5 environment,\n"
+		"7 does not fit in memory, 70 internal error, 130 interrupted.\n");
 }
 
 static bool wrong(Compile *c, const char *fmt, const char *a, const char *b)
