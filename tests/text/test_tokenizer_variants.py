@@ -158,28 +158,44 @@ CONFIGS = [{}, {"add_bos_token": False}, {"add_bos_token": True}, {"add_eos_toke
            {"add_bos_token": False, "add_eos_token": False}, {"add_bos_token": True, "bos_token": "<|eot_id|>"}]
 
 
-@pytest.mark.parametrize("template", [True, False])
-@pytest.mark.parametrize("config", CONFIGS, ids=json.dumps)
+bos_and_eos = [pytest.mark.parametrize("template", [True, False]),
+               pytest.mark.parametrize("config", CONFIGS, ids=json.dumps)]
+
+
+def build_config(small, folder, config, template):
+    """llama3 with or without its template; returns what tokenizer_config.json says."""
+    build(small, folder, "llama3", {})
+    if not template:
+        j = json.loads((folder / "tokenizer.json").read_text())
+        j["post_processor"] = j["post_processor"]["processors"][0]
+        (folder / "tokenizer.json").write_text(json.dumps(j))
+    config = {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>", **config}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return config
+
+
+@bos_and_eos[0]
+@bos_and_eos[1]
 def test_bos_and_eos(config, template, small, tmp_path, tokdump):
     """The post-processor of tokenizer.json decides, whatever tokenizer_config.json says; a note says so."""
-    build(small, tmp_path, "llama3", {})
-    if not template:
-        j = json.loads((tmp_path / "tokenizer.json").read_text())
-        j["post_processor"] = j["post_processor"]["processors"][0]
-        (tmp_path / "tokenizer.json").write_text(json.dumps(j))
-    base = {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>", **config}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(base))
+    config = build_config(small, tmp_path, config, template)
     reference = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    got = tokdump.encode(tmp_path, 1000, ["the wheel", ""], add_special=True)
-    assert got == [reference.encode(text).ids for text in ("the wheel", "")]
-    bos = template and base["bos_token"] == "<|begin_of_text|>"
+    texts = ["the wheel", ""]
+    assert tokdump.encode(tmp_path, 1000, texts, add_special=True) == [reference.encode(text).ids for text in texts]
+    bos = template and config["bos_token"] == "<|begin_of_text|>"
     notes = tokdump.run(tmp_path, 1000, tmp_path / "image").stderr.decode()
     for key, does in (("add_bos_token", bos), ("add_eos_token", False)):
-        says = base.get(key, does)
+        says = config.get(key, does)
         line = f"{tmp_path}/tokenizer_config.json: note[A0503]: {key}: {str(says).lower()}, but the post_processor " \
                f"of tokenizer.json {'adds' if does else 'does not add'} this token, and that is followed\n"
         assert (line in notes) == (says != does)
+
+
+@bos_and_eos[0]
+@bos_and_eos[1]
+def test_bos_and_eos_as_transformers(config, template, small, tmp_path, tokdump):
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers")
-    hf = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
-    assert got[0] == hf("the wheel").input_ids
+    build_config(small, tmp_path, config, template)
+    reference = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    assert tokdump.encode(tmp_path, 1000, ["the wheel"], add_special=True) == [reference("the wheel").input_ids]
