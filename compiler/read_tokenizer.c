@@ -137,31 +137,32 @@ static void find_byte_ids(Reader *r)
 
 /* Model: merges ----------------------------------------------------------------------------- */
 
+static Json merge_path(Reader *r, size_t i, json_t *v)
+{
+	return (Json){v, arena_printf(r->arena, "model.merges[%zu]", i)};
+}
+
 /* Both parts of a merge: a pair of strings, or one string with a single space inside. */
-static bool merge_parts(Reader *r, Json at, bool pairs, Str *left, Str *right)
+static bool merge_parts(Reader *r, size_t i, json_t *v, bool pairs, Str *left, Str *right)
 {
 	if (pairs) {
-		const json_t *a = json_array_get(at.v, 0), *b = json_array_get(at.v, 1);
-		if (!json_is_array(at.v) || json_array_size(at.v) != 2 || !json_is_string(a) || !json_is_string(b))
-			return reject(r, A0504, at, "expected a pair of strings, like the merges before it");
+		const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
+		if (json_array_size(v) != 2 || !json_is_string(a) || !json_is_string(b))
+			return reject(r, A0504, merge_path(r, i, v), "expected a pair of strings, like the first merge");
 		*left = (Str){json_string_value(a), json_string_length(a)};
 		*right = (Str){json_string_value(b), json_string_length(b)};
 		return true;
 	}
-	if (!json_is_string(at.v))
-		return reject(r, A0504, at, "expected a string, like the merges before it");
-	Str s = {json_string_value(at.v), json_string_length(at.v)};
+	if (!json_is_string(v))
+		return reject(r, A0504, merge_path(r, i, v), "expected a string, like the first merge");
+	Str s = {json_string_value(v), json_string_length(v)};
 	const char *space = memchr(s.at, ' ', s.n);
 	if (!space || memchr(space + 1, ' ', (size_t)(s.at + s.n - space - 1)))
-		return reject(r, A0503, at, "%s: expected two tokens with one space between", quoted(r, s));
+		return reject(r, A0503, merge_path(r, i, v), "%s: expected two tokens with one space between",
+			quoted(r, s));
 	*left = (Str){s.at, (size_t)(space - s.at)};
 	*right = (Str){space + 1, s.n - left->n - 1};
 	return true;
-}
-
-static Json merge_path(Reader *r, size_t i, json_t *v)
-{
-	return (Json){v, arena_printf(r->arena, "model.merges[%zu]", i)};
 }
 
 static bool resolve_merge(Reader *r, size_t i, json_t *v, Str left, Str right, TokMerge *out)
@@ -199,11 +200,7 @@ static bool read_merges(Reader *r, Json list)
 		json_t *v = json_array_get(list.v, i);
 		if (!pairs && json_is_string(v) && !strncmp(json_string_value(v), "#version", 8))
 			continue;
-		Json at = {v, "model.merges"};
-		bool two_strings = pairs ? json_array_size(v) == 2 : json_is_string(v);
-		if (!two_strings)
-			at = merge_path(r, i, v);
-		if (!merge_parts(r, at, pairs, &left, &right) || !resolve_merge(r, i, v, left, right, &m)) {
+		if (!merge_parts(r, i, v, pairs, &left, &right) || !resolve_merge(r, i, v, left, right, &m)) {
 			ok = false;
 			continue;
 		}
