@@ -52,6 +52,8 @@ constexpr int GROUP = NH / NKV, THREADS = 128, M_TILES = PAIRS / 64; // a warp: 
 
 extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 {
+	let_next_start();
+	inputs_ready();
 	DYNAMIC_SMEM(tiles); // q [PAIRS], then two stages of K [KEYS], V [KEYS]
 	constexpr int stride = tile_stride(HDIM), stage_bytes = 2 * KEYS * stride;
 	constexpr float scale_log2 = float(SCALE) * 1.4426950408889634f;

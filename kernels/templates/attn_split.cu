@@ -1,4 +1,5 @@
-// what      the keys of row t's slot up to row_pos[t], in SPLITS equal runs of pages; of run i, with s = SCALE log2(e) q.k:
+// what      the keys of row t's slot up to row_pos[t], in SPLITS equal runs of pages; of run i, with s = SCALE log2(e)
+//           q.k:
 //           part_ml[t,h,i] = m = max s, l = sum 2^(s - m); part[t,h,i,:] = sum 2^(s - m) v. Empty runs: -inf, 0, 0
 // numerics  scores and sums in f32, probabilities rounded to bf16 for the second product; part stays f32. The order
 //           depends on the row's length and SPLITS alone: same bits every run; batch-invariant
@@ -49,6 +50,8 @@ constexpr int GROUP = NH / NKV, GROUP_TILES = (GROUP + 15) / 16, THREADS = 2 * K
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) attn_split(const Args a)
 {
+	let_next_start();
+	inputs_ready();
 	DYNAMIC_SMEM(tiles); // q [16], then two stages of K [KEYS], V [KEYS]; at the end the warps' sums
 	__shared__ float warp_ml[N_WARPS][16][2];
 	constexpr int stride = tile_stride(HDIM), stage_bytes = 2 * KEYS * stride;
