@@ -22,8 +22,6 @@ build binutils         cmd:objcopy                            linker, archiver, 
 build libjansson-dev   lib:libjansson.a                       JSON of the checkpoint, linked statically
 build libmsgpack-dev   lib:libmsgpackc.a                      writes the manifest of a plan, linked statically
 build libssl-dev       lib:libcrypto.a                        SHA-256 of plan sections, linked statically
-build libpcre2-dev     lib:libpcre2-8.a                       regular expressions of tokenizers, linked statically
-build libutf8proc-dev  lib:libutf8proc.a                      Unicode normalisation, linked statically
 build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel contracts while building
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
 test  python3-venv     usr/lib/python3*/ensurepip/__init__.py      Python of the tests and their oracles

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-STATIC = {"libjansson-dev", "libmsgpack-dev", "libssl-dev", "libpcre2-dev", "libutf8proc-dev"}
+STATIC = {"libjansson-dev", "libmsgpack-dev", "libssl-dev"}
 
 
 @pytest.fixture
