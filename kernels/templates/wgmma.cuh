@@ -133,6 +133,7 @@ __device__ __forceinline__ void wgmma_fragments(u32 (&x)[4][4], u32 tile, int ro
 
 // block level: acc += x w^T over all of K; scale[i] = 1 / rms of the thread's rows g and g + 8, or 1 without a norm.
 //   x_row(r)  Row<bf16> of row r of the block's 128      w_row(r)  Row<bf16> of row r of its BN
+// Calls let_next_start and inputs_ready: w and norm are weights, x may come from the launch before.
 template <int BN_, int K_, bool NORM, bool ONE, class Norm, class XRow, class WRow>
 __device__ __forceinline__ void wgmma_gemm(uint4 *dynamic, XRow x_row, WRow w_row, const Norm *norm, float eps,
 	float (&acc)[BN_ / 8][4], float (&scale)[2])
@@ -146,15 +147,16 @@ __device__ __forceinline__ void wgmma_gemm(uint4 *dynamic, XRow x_row, WRow w_ro
 	float ss[2] = {};
 	int slot = 0, next = T::ahead; // of the step, and of the one filled after it
 
-	auto fill = [&](int step, int to) {
+	auto fill_x = [&](int step, int to) {
+		if (step < steps)
+			wgmma_fill<T::bm, K_>(base + to * T::stage_bytes, x_row, step * T::bk);
+	};
+	auto fill_weights = [&](int step, int to) {
 		if (step < steps) {
-			const u32 stage = base + to * T::stage_bytes;
-			wgmma_fill<T::bm, K_>(stage, x_row, step * T::bk);
-			wgmma_fill<BN_, K_>(stage + T::w_at, w_row, step * T::bk);
+			wgmma_fill<BN_, K_>(base + to * T::stage_bytes + T::w_at, w_row, step * T::bk);
 			if constexpr (NORM)
 				gemm_fill_norm<T, K_>(base + norms_at + to * T::norm_bytes, norm, step * T::bk);
 		}
-		copy_commit();
 	};
 	auto multiply = [&](int step, u32 (&x)[4][4]) {
 		copy_wait<T::ahead - 1>();
@@ -180,13 +182,21 @@ __device__ __forceinline__ void wgmma_gemm(uint4 *dynamic, XRow x_row, WRow w_ro
 				wgmma(acc, rows + 2 * i, w + 2 * i);
 		}
 		wgmma_commit();
-		fill(step + T::ahead, next);
+		fill_x(step + T::ahead, next);
+		fill_weights(step + T::ahead, next);
+		copy_commit();
 		slot = slot + 1 == T::stages ? 0 : slot + 1;
 		next = next + 1 == T::stages ? 0 : next + 1;
 		wgmma_wait<1>();
 	};
+	let_next_start();
 	for (int s = 0; s < T::ahead; s++)
-		fill(s, s);
+		fill_weights(s, s);
+	inputs_ready(); // weights are there before what the launch before computes
+	for (int s = 0; s < T::ahead; s++) {
+		fill_x(s, s);
+		copy_commit();
+	}
 	u32 even[4][4] = {}, odd[4][4] = {};
 	for (int step = 0; step + 1 < steps; step += 2) {
 		multiply(step, even);
@@ -208,14 +218,109 @@ __device__ __forceinline__ void wgmma_gemm(uint4 *dynamic, XRow x_row, WRow w_ro
 	}
 }
 
-// thread level: calls f(row, 0 for g and 1 for g + 8, column, value of column, value of column + 1) for every pair of
-// sums, row and column counted in the block's tile
-template <int TILES_, class F> __device__ __forceinline__ void wgmma_each(const float (&acc)[TILES_][4], F f)
+// Results -------------------------------------------------------------------------------------------------------
+//
+// A thread's results of a tile lie as its accumulators do: v[i][j] holds columns 8j + 2q and 8j + 2q + 1 of row g + 8i
+// of the warp's 16. In memory 16 bytes are eight columns of one row, so the four lanes of a row exchange words.
+
+// warp level: word j of lane q and word q of lane j change places, within each four lanes
+__device__ __forceinline__ void quad_transpose(u32 (&v)[4])
 {
-	const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+#pragma unroll
+	for (int bit = 1; bit <= 2; bit *= 2) {
+		const bool upper = threadIdx.x & bit;
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			if (j & bit)
+				continue;
+			const u32 got = __shfl_xor_sync(~0u, upper ? v[j] : v[j + bit], bit);
+			(upper ? v[j] : v[j + bit]) = got;
+		}
+	}
+}
+
+template <int TILES_> __device__ __forceinline__ void transpose_tile(u32 (&v)[2][TILES_])
+{
+	static_assert(TILES_ % 4 == 0, "lanes exchange four words");
 #pragma unroll
 	for (int i = 0; i < 2; i++)
 #pragma unroll
-		for (int j = 0; j < TILES_; j++)
-			f(row + 8 * i, i, j * 8 + column, acc[j][2 * i], acc[j][2 * i + 1]);
+		for (int j = 0; j < TILES_; j += 4) {
+			u32 w[4] = { v[i][j], v[i][j + 1], v[i][j + 2], v[i][j + 3] };
+			quad_transpose(w);
+#pragma unroll
+			for (int k = 0; k < 4; k++)
+				v[i][j + k] = w[k];
+		}
+}
+
+// warp level: a tile of a matrix of N_ columns from or to memory. `at` is the tile's first element; `rows` and
+// `columns` are what the matrix has from there on.
+template <int N_, int TILES_>
+__device__ __forceinline__ void load_tile(u32 (&v)[2][TILES_], const bf16 *at, int rows, int columns)
+{
+	const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		const int r = row + 8 * i;
+		const bf16 *line = at + i64(r) * N_;
+		if constexpr (N_ % 8 == 0) {
+#pragma unroll
+			for (int j = 0; j < TILES_; j += 4) {
+				const int c = (j + q) * 8;
+				uint4 w = {};
+				if (r < rows && c < columns)
+					w = *reinterpret_cast<const uint4 *>(line + c);
+				v[i][j] = w.x;
+				v[i][j + 1] = w.y;
+				v[i][j + 2] = w.z;
+				v[i][j + 3] = w.w;
+			}
+		} else {
+#pragma unroll
+			for (int j = 0; j < TILES_; j++) {
+				const int c = j * 8 + 2 * q;
+				v[i][j] = pack_bf16(r < rows && c < columns ? to_f32(line[c]) : 0.0f,
+					r < rows && c + 1 < columns ? to_f32(line[c + 1]) : 0.0f);
+			}
+		}
+	}
+	if constexpr (N_ % 8 == 0) // once all loads are under way
+		transpose_tile(v);
+}
+
+template <int N_, int TILES_>
+__device__ __forceinline__ void store_tile(bf16 *at, int rows, int columns, u32 (&v)[2][TILES_])
+{
+	const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+	if constexpr (N_ % 8 == 0)
+		transpose_tile(v);
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		const int r = row + 8 * i;
+		bf16 *line = at + i64(r) * N_;
+		if (r >= rows)
+			continue;
+		if constexpr (N_ % 8 == 0) {
+#pragma unroll
+			for (int j = 0; j < TILES_; j += 4) {
+				const int c = (j + q) * 8;
+				if (c < columns)
+					*reinterpret_cast<uint4 *>(line + c) = make_uint4(v[i][j], v[i][j + 1], v[i][j + 2], v[i][j + 3]);
+			}
+		} else {
+#pragma unroll
+			for (int j = 0; j < TILES_; j++) {
+				const int c = j * 8 + 2 * q;
+				if (c < columns)
+					store_pair(line + c, low_bf16(v[i][j]), high_bf16(v[i][j]), c + 1 < columns, N_ % 2 == 0);
+			}
+		}
+	}
+}
+
+// Element n of a bias of N_ elements, 0 past its end.
+template <int N_, class B> __device__ __forceinline__ float bias_at(const B *bias, int n)
+{
+	return n < N_ ? to_f32(bias[n]) : 0.0f;
 }

@@ -1,0 +1,162 @@
+/* test_pick_wgmma.c - templates bound to one architecture: taken there for long prompts, replaced everywhere else.
+ *
+ * The shapes are those of a model of a billion parameters, without its weights. What must be chosen follows from the
+ * contracts: wgmma_* name sm_90a alone, take bf16 weights and more than 64 rows, and are faster; gemm_* serve any.
+ */
+#include "tests/unit/synthetic.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { HIDDEN = 2048, HEADS = 32, KV_HEADS = 8, HEAD_DIM = 64, FFN = 8192, ROWS = 2048, FEW_ROWS = 16 };
+
+/* The synthetic model with other dims, and two prefill phases. */
+static void large_model(Compile *c, const char *target)
+{
+	static const struct { const char *part; int64_t d0, d1; } shapes[] = {
+		{"norm.weight", HIDDEN, 0}, {"layernorm.weight", HIDDEN, 0}, {"embed_tokens", 40, HIDDEN},
+		{"q_proj", HEADS * HEAD_DIM, HIDDEN}, {"k_proj", KV_HEADS * HEAD_DIM, HIDDEN},
+		{"v_proj", KV_HEADS * HEAD_DIM, HIDDEN}, {"o_proj", HIDDEN, HEADS * HEAD_DIM},
+		{"gate_proj", FFN, HIDDEN}, {"up_proj", FFN, HIDDEN}, {"down_proj", HIDDEN, FFN}};
+	synthetic_model(c, "llama");
+	c->cmd.targets[0] = target;
+	Config *cf = &c->model.config;
+	cf->hidden_dim = HIDDEN;
+	cf->n_heads = HEADS;
+	cf->n_kv_heads = KV_HEADS;
+	cf->head_dim = HEAD_DIM;
+	cf->ffn_dim = FFN;
+	cf->max_position = ROWS;
+	Options *o = &c->model.options;
+	o->max_context = ROWS;
+	o->prefill[0] = FEW_ROWS;
+	o->prefill[1] = ROWS;
+	o->n_prefill = 2;
+	int64_t at = 0;
+	for (int i = 0; i < c->model.tensors.n; i++) {
+		StTensor *t = &c->model.tensors.at[i];
+		size_t k = 0;
+		while (k < sizeof shapes / sizeof shapes[0] && !strstr(t->name, shapes[k].part))
+			k++;
+		assert_true(k < sizeof shapes / sizeof shapes[0]);
+		t->shape[0] = shapes[k].d0;
+		t->shape[1] = shapes[k].d1;
+		t->bytes = 2 * shapes[k].d0 * (shapes[k].d1 ? shapes[k].d1 : 1);
+		t->offset = at;
+		at += t->bytes;
+	}
+	c->model.shards.at[0].bytes = at;
+}
+
+static void pick(Compile *c)
+{
+	build_graph(c);
+	fuse(c);
+	assert_int_equal(c->diags.n_errors, 0);
+	pick_kernels(c);
+	if (c->diags.n_errors)
+		fail_msg("%s", c->diags.list[0].text);
+}
+
+/* The ledger's slot for the first op of that kind in a layer of a prefill phase. */
+static const Slot *slot_of(Compile *c, int rows, int layer, OpKind kind)
+{
+	const TargetWork *w = &c->work.at[0];
+	for (int i = 0; i < w->phases.n; i++) {
+		const Lowered *low = &w->phases.at[i];
+		for (int k = 0; k < low->ops.n && low->kind == PREFILL && low->rows == rows; k++)
+			if (low->ops.at[k].layer == layer && low->ops.at[k].kind == kind)
+				return &w->ledger.at[low->picks.at[low->ops.at[k].pick].slot];
+	}
+	fail_msg("no %s in layer %d of %d rows", op_table[kind].name, layer, rows);
+	return NULL;
+}
+
+/* The first candidate of a template with that verdict, NULL when there is none. */
+static const Candidate *candidate(const Slot *s, const char *kernel, Verdict verdict)
+{
+	for (int i = 0; i < s->n_candidates; i++)
+		if (strcmp(s->candidates[i].kernel, kernel) == 0 && s->candidates[i].verdict == verdict)
+			return &s->candidates[i];
+	return NULL;
+}
+
+static const struct { OpKind op; const char *wide, *other; } pairs[] = {
+	{OP_norm_linear, "wgmma_norm", "gemm_norm"}, {OP_linear_residual, "wgmma_residual", "gemm_residual"},
+	{OP_norm_swiglu, "wgmma_swiglu", "gemm_swiglu"}};
+enum { N_PAIRS = sizeof pairs / sizeof pairs[0] };
+
+static void one_architecture_has_them(void **state)
+{
+	(void)state;
+	for (int t = 0; t < n_target_table; t++) {
+		const char *target = target_table[t].name;
+		bool is_hopper = strcmp(target, "sm_90a") == 0;
+		char why[80];
+		snprintf(why, sizeof why, "needs architecture 90a: target is %s", target);
+		Compile c;
+		large_model(&c, target);
+		pick(&c);
+		for (int i = 0; i < N_PAIRS; i++) {
+			const Slot *s = slot_of(&c, ROWS, 0, pairs[i].op);
+			assert_non_null(candidate(s, is_hopper ? pairs[i].wide : pairs[i].other, CHOSEN));
+			assert_non_null(candidate(s, is_hopper ? pairs[i].other : pairs[i].wide, is_hopper ? SLOWER : REJECTED));
+			if (!is_hopper)
+				assert_string_equal(candidate(s, pairs[i].wide, REJECTED)->reason, why);
+		}
+		synthetic_free(&c);
+	}
+}
+
+static void few_rows_and_other_weights_stay(void **state)
+{
+	Compile c;
+	(void)state;
+	large_model(&c, "sm_90a");
+	synthetic_dtype(&c, "model.layers.1.mlp.down_proj.weight", DT_f16);
+	synthetic_dtype(&c, "model.layers.1.self_attn.o_proj.weight", DT_f16);
+	pick(&c);
+	for (int i = 0; i < N_PAIRS; i++) {
+		const Slot *s = slot_of(&c, FEW_ROWS, 0, pairs[i].op);
+		assert_non_null(candidate(s, pairs[i].other, CHOSEN));
+		assert_string_equal(candidate(s, pairs[i].wide, REJECTED)->reason, "ROWS > 64 is false: ROWS = 16");
+	}
+	const Slot *s = slot_of(&c, ROWS, 1, OP_linear_residual);
+	assert_non_null(candidate(s, "gemm_residual", CHOSEN));
+	assert_non_null(strstr(candidate(s, "wgmma_residual", REJECTED)->reason, "is f16, which WT does not take"));
+	assert_non_null(candidate(slot_of(&c, ROWS, 0, OP_linear_residual), "wgmma_residual", CHOSEN));
+	synthetic_free(&c);
+}
+
+/* A ban takes the second best, because another admissible candidate exists, and the ledger says by which line. */
+static void a_ban_falls_to_what_serves_the_rest(void **state)
+{
+	Compile c;
+	(void)state;
+	for (int i = 0; i < N_PAIRS; i++) {
+		large_model(&c, "sm_90a");
+		*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = false, .template_name = pairs[i].wide,
+			.layer_first = 1, .layer_last = 1, .at = {"MODEL.toml", 7, 1}};
+		pick(&c);
+		const Slot *s = slot_of(&c, ROWS, 1, pairs[i].op);
+		assert_non_null(candidate(s, pairs[i].other, CHOSEN));
+		assert_null(candidate(s, pairs[i].wide, CHOSEN));
+		assert_string_equal(candidate(s, pairs[i].wide, BANNED)->reason, "MODEL.toml:7");
+		assert_non_null(candidate(slot_of(&c, ROWS, 0, pairs[i].op), pairs[i].wide, CHOSEN));
+		synthetic_free(&c);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_architecture_has_them),
+		cmocka_unit_test(few_rows_and_other_weights_stay),
+		cmocka_unit_test(a_ban_falls_to_what_serves_the_rest),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
