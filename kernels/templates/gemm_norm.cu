@@ -13,7 +13,7 @@
 KERNEL(gemm_norm, norm_linear)
 ARCH(80)
 NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 128)
+DIM(ROWS, 16)
 DIM(K, 2048)
 DIM(N, 2048)
 ATTR_FLOAT(EPS, 1e-5f)

@@ -13,7 +13,7 @@
 KERNEL(gemm_residual, linear_residual)
 ARCH(80)
 NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 128)
+DIM(ROWS, 16)
 DIM(K, 2048)
 DIM(N, 2048)
 FLAG(BIAS)

@@ -14,7 +14,7 @@
 KERNEL(gemm_swiglu, norm_swiglu)
 ARCH(80)
 NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 128)
+DIM(ROWS, 16)
 DIM(K, 2048)
 DIM(N, 8192)
 ATTR_FLOAT(EPS, 1e-5f)
