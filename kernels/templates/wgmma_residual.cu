@@ -5,7 +5,7 @@
 // measured  H100 SXM, 2048 rows, K=14336, N=4096: 688 TFLOP/s, where gemm_residual has 300 and a bare product of the
 //           vendor's library 713; 128 rows, K=2048, N=2048: 15 us for 17. No spills
 // tiles     128 x BN. BN = 256 asks less of the L2 cache and is 1.25 times as fast for each output; BN = 128 is
-//           admitted where smaller tiles fill the 132 multiprocessors that much better
+//           admitted where smaller tiles fill the 132 multiprocessors that much better (16896 is 132 * 128)
 // bytes     READS is what memory delivers: blocks that share a tile of w are neighbours in the grid and find it in
 //           the L2 cache, where x stays
 // why       wgmma is the only way to the full rate of sm_90a, and sm_90a alone has it; gemm_residual serves the rest
@@ -25,8 +25,7 @@ DTYPES(BT, bf16, f16, f32)
 TUNE(BN, 256, 128)
 REQUIRE(K % 8 == 0)
 REQUIRE(ROWS > 64)
-REQUIRE(BN == 256 || ceil_div(ceil_div(ROWS, 128) * ceil_div(N, 128), 132) * 5 <
-	ceil_div(ceil_div(ROWS, 128) * ceil_div(N, 256), 132) * 8)
+REQUIRE(BN == 256 || 5 * ceil_div(ceil_div(ROWS, 128) * N, 16896) < 8 * ceil_div(ceil_div(ROWS, 128) * N, 33792))
 GRID(ceil_div(ROWS, 128), ceil_div(N, BN), 1)
 BLOCK(256)
 SMEM((BN == 256 ? 4 : 6) * ((128 + BN) * 128 + 256) + 1024)
