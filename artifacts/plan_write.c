@@ -296,7 +296,7 @@ static bool write_at(Writer *w, int64_t at, const void *bytes, size_t n)
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done < 0)
-			return failed(w, "%s: %s", w->tmp, strerror(errno));
+			return failed(w, "cannot be written: %s", strerror(errno));
 		p += done;
 		n -= (size_t)done;
 		at += done;
@@ -390,7 +390,7 @@ static bool write_content(Writer *w)
 {
 	const Section *last = &w->sections[w->n - 1];
 	if (ftruncate(w->fd, (off_t)(last->offset + last->bytes)) != 0)
-		return failed(w, "%s: %s", w->tmp, strerror(errno));
+		return failed(w, "cannot be written: %s", strerror(errno));
 	if (!stream_weights(w, &w->sections[w->n - 1]))
 		return false;
 	for (int i = 0; i < w->n - 1; i++) {
@@ -404,7 +404,7 @@ static bool write_content(Writer *w)
 	pack_manifest(w);
 	if (!write_header(w))
 		return false;
-	return fsync(w->fd) == 0 || failed(w, "%s: %s", w->tmp, strerror(errno));
+	return fsync(w->fd) == 0 || failed(w, "cannot be written: %s", strerror(errno));
 }
 
 static void folder_of(const char *path, char *folder, size_t bytes)
@@ -420,13 +420,13 @@ static bool open_temporary(Writer *w, const char *path)
 	folder_of(path, folder, sizeof folder);
 	int n = snprintf(w->tmp, sizeof w->tmp, "%s.tmp.XXXXXX", path);
 	if (n < 0 || (size_t)n >= sizeof w->tmp)
-		return failed(w, "%s: the path is too long", path);
+		return failed(w, "the path is too long");
 	w->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
 	w->is_unnamed = w->fd >= 0;
 	if (w->fd < 0)
 		w->fd = mkstemp(w->tmp);
 	if (w->fd < 0)
-		return failed(w, "%s: %s", path, strerror(errno));
+		return failed(w, "cannot be written: %s", strerror(errno));
 	return true;
 }
 
@@ -450,16 +450,16 @@ static bool finish(Writer *w, const char *path)
 		snprintf(w->tmp, sizeof w->tmp, "%s.tmp.%d", path, (int)getpid());
 		unlink(w->tmp);
 		if (linkat(AT_FDCWD, self, AT_FDCWD, w->tmp, AT_SYMLINK_FOLLOW) != 0)
-			return failed(w, "%s: %s", path, strerror(errno));
+			return failed(w, "cannot be written: %s", strerror(errno));
 		w->is_unnamed = false;
 	} else {
 		mode_t mask = umask(0);
 		umask(mask);
 		if (fchmod(w->fd, 0666 & ~mask) != 0)
-			return failed(w, "%s: %s", path, strerror(errno));
+			return failed(w, "cannot be written: %s", strerror(errno));
 	}
 	if (rename(w->tmp, path) != 0)
-		return failed(w, "%s: %s", path, strerror(errno));
+		return failed(w, "cannot be written: %s", strerror(errno));
 	sync_folder(path);
 	return true;
 }
