@@ -85,7 +85,8 @@ OP(attention_split, OP_FUSED, "HDIM NH NKV PAGE SCALE",
 	IN(step, "4"), IN(q, "ROWS, NH * HDIM"), IN(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN(row_slot, "ROWS"),
 	IN(row_pos, "ROWS"),
 	IN(page_table, "SLOTS, MAX_PAGES"), OUT(part, "ROWS, NH, SPLITS, HDIM"), OUT(part_ml, "ROWS, NH, SPLITS, 2"))
-OP(attention_merge, OP_FUSED, "HDIM NH", "o[t,h,:] = sum_i part 2^(m_i - m) / sum_i l_i 2^(m_i - m); nothing attended: 0",
+OP(attention_merge, OP_FUSED, "HDIM NH",
+	"o[t,h,:] = sum_i part 2^(m_i - m) / sum_i l_i 2^(m_i - m); nothing attended: 0",
 	IN(step, "4"), IN(part, "ROWS, NH, SPLITS, HDIM"), IN(part_ml, "ROWS, NH, SPLITS, 2"), OUT(o, "ROWS, NH * HDIM"))
 OP(linear_residual, OP_FUSED, "", "z = residual + linear(x)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(bias, "N"), IN(residual, "ROWS, N"), OUT(z, "ROWS, N"))

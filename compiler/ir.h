@@ -97,7 +97,7 @@ typedef struct KernelRule { /* [[kernels.pin]] or [[kernels.ban]] */
 	const char *template_name;
 	const char *op;      /* NULL = any */
 	const char *phase;   /* NULL = any */
-	int layer_first, layer_last; /* inclusive; no `layers` key = -1..n_layers: what precedes and follows the layers too */
+	int layer_first, layer_last; /* inclusive; no `layers` key = -1..n_layers, all ops */
 	const char *tunables; /* "WARPS=8", or NULL */
 	Loc at;
 } KernelRule;
@@ -159,7 +159,7 @@ typedef struct KernelTemplate {
 	const char *file;   /* "kernels/templates/gemv_norm.cu" */
 	int line;           /* of KERNEL(...) */
 	OpKind op;
-	const char *archs[MAX_ARCHS]; int n_archs; /* "80" serves sm_80 and every later one of its kind; "90a" only sm_90a */
+	const char *archs[MAX_ARCHS]; int n_archs; /* "80": sm_80 and later; "90a": sm_90a alone */
 	const char *numerics;
 	const char *matrix; /* "mma" or "wgmma": the tensor core instruction, which decides the rate of the cost model */
 	bool overlaps;      /* its code calls inputs_ready (types.cuh): on sm_90 and later it may start while its

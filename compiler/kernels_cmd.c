@@ -61,7 +61,8 @@ static void print_template(const KernelTemplate *k)
 	for (int i = 0; i < n_target_table; i++)
 		if (template_serves(k, &target_table[i]))
 			printf(" %s", target_table[i].name);
-	printf("\n  numerics %s%s\n  matrix   %s\n", k->numerics, k->overlaps ? ", overlaps its predecessors" : "", k->matrix);
+	printf("\n  numerics %s%s\n  matrix   %s\n", k->numerics,
+		k->overlaps ? ", overlaps its predecessors" : "", k->matrix);
 	print_names("dims", k->dims, k->n_dims);
 	print_names("attrs", k->attrs, k->n_attrs);
 	print_choices(k);

@@ -120,8 +120,9 @@ static double time_bound(Gpu *g, const Cubin *cubin, const char *entry, int bloc
 			struct timespec t0, t1;
 			clock_gettime(CLOCK_MONOTONIC, &t0);
 			unsigned grid = (unsigned)g->target->n_sms * 4;
-			if (!gpu_ok(g, g->driver.LaunchKernel(k.kernel, grid, 1, 1, (unsigned)block, 1, 1, 0, g->stream, params, NULL),
-					entry)
+			CuResult r = g->driver.LaunchKernel(k.kernel, grid, 1, 1, (unsigned)block, 1, 1, 0, g->stream,
+				params, NULL);
+			if (!gpu_ok(g, r, entry)
 				|| !gpu_ok(g, g->driver.StreamSynchronize(g->stream), entry))
 				return -1;
 			clock_gettime(CLOCK_MONOTONIC, &t1);

@@ -95,8 +95,8 @@ static bool judge(const Case *c, int field, const Sums *s, Outcome *out)
 	out->compared += s->n;
 	if (ratio <= 1 && rms <= 1)
 		return true;
-	snprintf(out->why, sizeof out->why, "%s[%lld] = %.7g, reference %.7g; largest %.4g, tolerance %.1e, mean error %.2g "
-		"of its limit", f->name, (long long)s->worst_at, s->got, s->want, s->largest, tol, rms);
+	snprintf(out->why, sizeof out->why, "%s[%lld] = %.7g, reference %.7g; largest %.4g, tolerance %.1e, "
+		"mean error %.2g of its limit", f->name, (long long)s->worst_at, s->got, s->want, s->largest, tol, rms);
 	return false;
 }
 

@@ -421,8 +421,8 @@ static void test_limits(void **state)
 	make_kernels(&c);
 	assert_true(c.diags.n_errors >= 1);
 	assert_int_equal(c.diags.list[0].code, A0911);
-	snprintf(text, sizeof text, "kernel %s [%s] for sm_80: %d threads a block: expected 1 to 1024", kernel_table[0].name,
-		p->defines, p->block[0] * p->block[1]);
+	snprintf(text, sizeof text, "kernel %s [%s] for sm_80: %d threads a block: expected 1 to 1024",
+		kernel_table[0].name, p->defines, p->block[0] * p->block[1]);
 	assert_string_equal(c.diags.list[0].text, text);
 	finish(&c);
 }
