@@ -1,0 +1,47 @@
+"""Same inputs, same bytes: wherever, by whomever and however often a plan is compiled."""
+
+import hashlib
+import os
+import shutil
+
+FIXTURE = "tests/fixtures/llama"
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_one_digest_whatever_the_surroundings(atlasc, kernel_cache, repo, tmp_path):
+    first = tmp_path / "first.bin"
+    assert atlasc(FIXTURE, "-o", first, "-j", 1, "--cache-dir", kernel_cache).returncode == 0
+    elsewhere = tmp_path / "a folder" / "checkpoint"
+    elsewhere.parent.mkdir()
+    shutil.copytree(repo / FIXTURE, elsewhere)
+    for name in sorted(os.listdir(elsewhere), reverse=True):  # another order of files and other times
+        os.utime(elsewhere / name, (1, 1))
+    others = {
+        "no cache, two jobs": dict(args=[FIXTURE, "-j", 2]),
+        "another folder": dict(args=[elsewhere, "--cache-dir", kernel_cache]),
+        "from inside": dict(args=[".", "--cache-dir", kernel_cache], cwd=elsewhere),
+        "another user's surroundings": dict(
+            args=[FIXTURE, "--cache-dir", kernel_cache],
+            env={"HOME": "/nonexistent", "LANG": "tr_TR.UTF-8", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "TMPDIR": "/",
+                 "CUDA_VISIBLE_DEVICES": "7", "NVRTC_DUMP": "1"}),
+    }
+    old = os.umask(0o077)
+    try:
+        for what, run in others.items():
+            plan = tmp_path / "other.bin"
+            done = atlasc(*run.pop("args"), "-o", plan, **run)
+            assert done.returncode == 0, done.stderr
+            assert digest(plan) == digest(first), what
+    finally:
+        os.umask(old)
+
+
+def test_no_trace_of_this_machine(atlasc, kernel_cache, repo, tmp_path):
+    plan = tmp_path / "plan.bin"
+    assert atlasc(repo / FIXTURE, "-o", plan, "--cache-dir", kernel_cache).returncode == 0
+    data = plan.read_bytes()
+    for word in (os.uname().nodename, str(repo), str(tmp_path), os.path.expanduser("~") + "/"):
+        assert word.encode() not in data, word
