@@ -67,12 +67,18 @@ void make_plan(MadePlan *m, const char *model_type) { make_plan_of(m, model_type
 
 void make_plan_of(MadePlan *m, const char *model_type, int pool_tokens, int stop_token)
 {
+	Options *o = &m->c.model.options;
 	*m = (MadePlan){0};
+	synthetic_model(&m->c, model_type);
+	o->pool_tokens = pool_tokens;
+	o->stop[0] = stop_token;
+	o->n_stop = stop_token >= 0;
+	make_plan_of_model(m);
+}
+
+void make_plan_of_model(MadePlan *m)
+{
 	Compile *c = &m->c;
-	synthetic_model(c, model_type);
-	c->model.options.pool_tokens = pool_tokens;
-	c->model.options.stop[0] = stop_token;
-	c->model.options.n_stop = stop_token >= 0;
 	build_graph(c);
 	fuse(c);
 	pick_kernels(c);

@@ -18,6 +18,7 @@ typedef struct MadePlan {
 void make_plan(MadePlan *m, const char *model_type); /* pages for all slots */
 /* KV pages for pool_tokens (0 = all slots' contexts); one more stop token (-1 = none). */
 void make_plan_of(MadePlan *m, const char *model_type, int pool_tokens, int stop_token);
+void make_plan_of_model(MadePlan *m); /* of m->c, which synthetic_model filled and the test may have changed */
 /* Writes a file of its own, m->path, in memory where there is such a place. Unless embed, the checkpoint's weights are
  * left out; write_made_shard gives the file they come from. */
 void write_made(MadePlan *m, bool embed);

@@ -7,6 +7,7 @@
 #include "runtime/session.h"
 #include "tests/unit/fake_gpu.h"
 #include "tests/unit/made_plan.h"
+#include "tests/unit/synthetic.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -354,6 +355,87 @@ static void seeds_decide(void **state)
 	assert_memory_equal(answers[0], answers[1], sizeof(int) * (size_t)counts[0]);
 	assert_true(counts[2] != counts[0] || memcmp(answers[0], answers[2], sizeof(int) * (size_t)counts[0]) != 0);
 	rig_close(&r);
+}
+
+/* Buckets, pages and slots as no default has them: one row, fewer rows than slots, gaps, more rows than slots. */
+typedef struct Shape { int slots, page, prefill[4], n_prefill, decode[4], n_decode; } Shape;
+
+static void rig_shaped(Rig *r, const Shape *shape)
+{
+	memset(r, 0, sizeof *r);
+	synthetic_model(&r->made.c, "llama");
+	Options *o = &r->made.c.model.options;
+	o->slots = shape->slots;
+	o->page = shape->page;
+	memcpy(o->prefill, shape->prefill, sizeof shape->prefill);
+	memcpy(o->decode, shape->decode, sizeof shape->decode);
+	o->n_prefill = shape->n_prefill;
+	o->n_decode = shape->n_decode;
+	make_plan_of_model(&r->made);
+	rig_made(r);
+	assert_int_equal(open_fake(r), ATLAS_OK);
+}
+
+enum { N_PROMPTS = 7, MOST_NEW = 12 };
+typedef struct Spoken { int32_t tokens[128]; int n_prompt, n; } Spoken; /* a prompt and its answer */
+
+/* More prompts than slots, started as slots get free; one is cancelled while it waits, one while it runs. */
+static void speak_all(AtlasSession *s, int n_slots, Spoken said[N_PROMPTS])
+{
+	static const int lengths[N_PROMPTS] = {1, 16, 17, 3, 64, 8, 48}; /* ends of chunks and pages among them */
+	int in_slot[8], started = 0, done = 0, slot, n;
+	AtlasEvent events[8];
+	for (int i = 0; i < N_PROMPTS; i++) {
+		said[i].n_prompt = said[i].n = lengths[i];
+		fill_prompt(said[i].tokens, lengths[i], i);
+	}
+	assert_int_equal(atlas_start(s, said[4].tokens, 64, NULL, 9, &slot), ATLAS_OK);
+	assert_int_equal(atlas_cancel(s, slot), ATLAS_OK);
+	assert_int_equal(atlas_start(s, said[6].tokens, 2, NULL, 9, &slot), ATLAS_OK);
+	for (n = 0; n == 0;)
+		assert_int_equal(atlas_step(s, events, 8, &n), ATLAS_OK);
+	if (events[0].finish == ATLAS_RUNNING)
+		assert_int_equal(atlas_cancel(s, slot), ATLAS_OK);
+	while (done < N_PROMPTS) {
+		while (started < N_PROMPTS) {
+			AtlasStatus status = atlas_start(s, said[started].tokens, lengths[started], NULL, MOST_NEW, &slot);
+			if (status == ATLAS_NO_SLOT)
+				break;
+			assert_int_equal(status, ATLAS_OK);
+			in_slot[slot] = started++;
+		}
+		assert_true(started == N_PROMPTS || atlas_active(s) == n_slots);
+		assert_int_equal(atlas_step(s, events, 8, &n), ATLAS_OK);
+		for (int i = 0; i < n; i++) {
+			Spoken *a = &said[in_slot[events[i].slot]];
+			a->tokens[a->n++] = events[i].token;
+			done += events[i].finish != ATLAS_RUNNING;
+		}
+	}
+}
+
+static void any_buckets_give_the_same_answers(void **state)
+{
+	static const Shape shapes[] = {
+		{4, 16, {32}, 1, {1, 4}, 2}, /* as everywhere in this file: what the others are compared with */
+		{4, 16, {1}, 1, {4}, 1},
+		{1, 64, {8}, 1, {1}, 1},
+		{5, 8, {3}, 1, {1, 3, 5}, 3},
+		{3, 16, {1, 2, 5, 16}, 4, {2, 8}, 2},
+		{6, 128, {4, 64}, 2, {6}, 1},
+	};
+	Spoken first[N_PROMPTS], said[N_PROMPTS];
+	(void)state;
+	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+		Rig r;
+		rig_shaped(&r, &shapes[i]);
+		speak_all(r.session, shapes[i].slots, i ? said : first);
+		for (int k = 0; k < N_PROMPTS && i; k++) {
+			assert_int_equal(said[k].n, first[k].n);
+			assert_memory_equal(said[k].tokens, first[k].tokens, sizeof(int32_t) * (size_t)first[k].n);
+		}
+		rig_close(&r);
+	}
 }
 
 /* What the driver is asked ---------------------------------------------------------------------------------- */
@@ -723,6 +805,7 @@ int main(void)
 		cmocka_unit_test(slots_and_pages_are_counted),
 		cmocka_unit_test(sampling_is_checked),
 		cmocka_unit_test(seeds_decide),
+		cmocka_unit_test(any_buckets_give_the_same_answers),
 		cmocka_unit_test(steps_are_one_copy_one_graph_one_copy),
 		cmocka_unit_test(loading_asks_for_what_the_plan_says),
 		cmocka_unit_test(auto_means_cpu_without_a_driver),
