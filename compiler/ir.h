@@ -3,7 +3,7 @@
  *   Model     what the files said, validated, every value with its place     read_*.c
  *   Graph     ops over typed tensors: what the model means                   models/, artifacts/plan.h
  *   Lowered   per phase: the ops of one step, fused, ready to be given kernels   fuse.c
- *   TargetPlan   launches, buffers, kernels of one GPU                       pick.c ... , artifacts/plan.h
+ *   TargetPlan   launches, buffers, kernels of one GPU                       pick_kernels.c ..., artifacts/plan.h
  *   Artifact  bytes                                                          emit.c, artifacts/plan_write.c
  *
  * Glossary (the same word from config to kernel; a synonym is a bug)
@@ -43,7 +43,7 @@ typedef struct Rope {
 	double low_freq, high_freq;    /* llama3 */
 	double beta_fast, beta_slow;   /* yarn, 32 and 1 when absent */
 	double mscale, mscale_all_dim; /* yarn, 0 = absent */
-	double attention_factor;       /* yarn, 0 = absent: derive (models.md R5: 0.1 ln(factor) + 1) */
+	double attention_factor;       /* yarn, 0 = absent: 0.1 ln(factor) + 1, or from the mscales */
 	bool truncate;                 /* yarn: floor and ceil the correction range (default true) */
 	int original_context;          /* llama3, yarn: original_max_position_embeddings */
 	Loc at;
@@ -139,7 +139,7 @@ typedef struct Model {
 /* Contracts: build/gen/kernel_table.c, written by kernelgen ------------------------------------ */
 
 enum { MAX_FIELDS = 16, MAX_TUNABLES = 8, MAX_TUNE_VALUES = 8, MAX_REQUIRES = 16, MAX_ARCHS = 8,
-	MAX_CONSTS = 24 };
+	MAX_CONSTS = 24, MAX_DTYPES = 4 };
 
 typedef struct ContractField {
 	const char *name;   /* operand of the op */
@@ -166,7 +166,7 @@ typedef struct KernelTemplate {
 	                       predecessors finish, and until that call touches nothing but weights */
 	const char *dims[MAX_CONSTS]; int n_dims;   /* bound from operand shapes */
 	const char *attrs[MAX_CONSTS]; int n_attrs; /* taken from the op */
-	ContractDtype dtypes[4]; int n_dtypes;
+	ContractDtype dtypes[MAX_DTYPES]; int n_dtypes;
 	ContractTunable tunables[MAX_TUNABLES]; int n_tunables;
 	ContractRequire requires[MAX_REQUIRES]; int n_requires;
 	const char *grid[3], *block, *smem, *reads, *writes, *flops; /* formulas */

@@ -16,7 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAMES = 48, MAX_DEFINES = 64, WHY_BYTES = 256, MAX_CANDIDATES = 256 };
+enum {
+	MAX_NAMES = 48, WHY_BYTES = 256,
+	MAX_DEFINES = MAX_NAMES + MAX_CONSTS + MAX_DTYPES, /* macros, float attributes, dtype variables */
+};
 
 typedef struct Env { /* constants known so far, with their values */
 	ExprName names[MAX_NAMES];
@@ -29,7 +32,7 @@ typedef struct Picker {
 	TargetWork *work;
 	Lowered *low;
 	LOp *op;
-	const char *refused; /* "op operands" of the last refusal: equal layers are refused once */
+	VEC(const char *) refused; /* "op operands" of each refusal: equal layers are refused once */
 	char why[WHY_BYTES];
 } Picker;
 
@@ -324,16 +327,16 @@ static bool try_candidate(Picker *p, int template_index, int choice, Pick *pick,
 {
 	const KernelTemplate *t = &kernel_table[template_index];
 	Env env = {.n = 0};
-	int vars[4] = {-1, -1, -1, -1};
-	char text[160] = "";
+	int vars[MAX_DTYPES] = {-1, -1, -1, -1};
+	const char *text = "";
 	for (int i = 0; i < t->n_tunables; i++) {
 		const ContractTunable *tune = &t->tunables[i];
 		int value = tune->values[choice % tune->n_values];
 		choice /= tune->n_values;
 		set(&env, tune->name, value);
-		snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s=%d", i ? " " : "", tune->name, value);
+		text = arena_printf(&p->c->arena, "%s%s%s=%d", text, i ? " " : "", tune->name, value);
 	}
-	*tunables = arena_strdup(&p->c->arena, text);
+	*tunables = text;
 	set_attrs(p, t, &env);
 	*pick = (Pick){.template_index = template_index, .kernel = -1, .slot = -1};
 	if (!check_arch(p, t) || !bind_operands(p, t, &env, vars) || !check_requires(p, t, &env)
@@ -348,7 +351,7 @@ static void settle_outputs(Picker *p, const Pick *pick, const char *tunables)
 {
 	const KernelTemplate *t = &kernel_table[pick->template_index];
 	Env env = {.n = 0};
-	int vars[4] = {-1, -1, -1, -1};
+	int vars[MAX_DTYPES] = {-1, -1, -1, -1};
 	for (int i = 0; i < t->n_tunables; i++) {
 		size_t n = strlen(t->tunables[i].name);
 		for (const char *s = tunables; s && *s; s = strchr(s, ' ') ? strchr(s, ' ') + 1 : NULL)
@@ -377,10 +380,8 @@ static void settle_outputs(Picker *p, const Pick *pick, const char *tunables)
 
 static bool rule_applies(const Picker *p, const KernelRule *r)
 {
-	int last = p->c->graph.n_layers - 1;
 	bool in_layers = p->op->layer >= r->layer_first && p->op->layer <= r->layer_last;
-	bool all_layers = r->layer_first == 0 && r->layer_last == last;
-	return (in_layers || all_layers) && (!r->op || strcmp(r->op, op_table[p->op->kind].name) == 0)
+	return in_layers && (!r->op || strcmp(r->op, op_table[p->op->kind].name) == 0)
 		&& (!r->phase || strcmp(r->phase, phase_name(p->low->kind)) == 0);
 }
 
@@ -491,7 +492,7 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 }
 
 /* All combinations of a template that fail for one reason are one candidate: the tunables play no part. */
-static void fold_rejected(Picker *p, Decision *d, int from)
+static void fold_rejected(Decision *d, int from)
 {
 	if (d->candidates.n - from < 2)
 		return;
@@ -501,13 +502,17 @@ static void fold_rejected(Picker *p, Decision *d, int from)
 			return;
 	d->candidates.n = from + 1;
 	d->candidates.at[from].tunables = "";
-	(void)p;
 }
 
-static void refuse(Picker *p, const Decision *d)
+static void refuse(Picker *p, const Decision *d, const char *operands)
 {
 	const LOp *op = p->op;
+	const char *what = arena_printf(&p->c->scratch, "%s %s", op_table[op->kind].name, operands);
 	char where[64];
+	for (int i = 0; i < p->refused.n; i++)
+		if (strcmp(p->refused.at[i], what) == 0)
+			return;
+	*vec_push(&p->c->scratch, &p->refused) = what;
 	if (op->layer >= 0 && op->layer < p->c->graph.n_layers)
 		snprintf(where, sizeof where, "layer %d", op->layer);
 	else
@@ -515,7 +520,7 @@ static void refuse(Picker *p, const Decision *d)
 	Loc at = {p->c->model.config.at_hidden_dim.file, 0, 0};
 	char *text = arena_printf(&p->c->arena, "no admissible kernel for %s (%s, %s rows %d, %s): %s",
 		op_table[op->kind].name, where, phase_name(p->low->kind), p->low->rows, p->work->target->name,
-		operands_text(p));
+		operands);
 	if (op->note)
 		text = arena_printf(&p->c->arena, "%s\n    not fused: %s", text, op->note);
 	if (!d->candidates.n)
@@ -587,15 +592,12 @@ static void decide(Picker *p)
 		if (kernel_table[t].op != op->kind)
 			continue;
 		int from = d.candidates.n;
-		for (int i = 0; i < combinations(&kernel_table[t]) && d.candidates.n < MAX_CANDIDATES; i++)
+		for (int i = 0; i < combinations(&kernel_table[t]); i++)
 			consider(p, &d, t, i);
-		fold_rejected(p, &d, from);
+		fold_rejected(&d, from);
 	}
 	if (d.best_at < 0) {
-		const char *what = arena_printf(&p->c->scratch, "%d %s", op->kind, operands);
-		if (!p->refused || strcmp(p->refused, what) != 0)
-			refuse(p, &d);
-		p->refused = what;
+		refuse(p, &d, operands);
 		return;
 	}
 	Candidate *winner = &d.candidates.at[d.best_at];

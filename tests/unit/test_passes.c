@@ -224,6 +224,47 @@ static void bans_and_pins_decide(void **state)
 	synthetic_free(&c);
 }
 
+/* A rule that names layers is about these alone, be they all of them: what stands before and after is not a layer. */
+static void rules_for_layers_leave_the_rest_alone(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "llama");
+	*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = false, .template_name = "embed_next",
+		.layer_first = 0, .layer_last = 1, .at = {"MODEL.toml", 7, 1}};
+	compile_without_kernels(&c);
+	synthetic_free(&c);
+	synthetic_model(&c, "llama");
+	*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = false, .template_name = "embed_next",
+		.layer_first = -1, .layer_last = 2, .at = {"MODEL.toml", 7, 1}};
+	build_graph(&c);
+	fuse(&c);
+	pick_kernels(&c);
+	assert_int_equal(c.diags.n_errors, 2); /* decode[1] and decode[4] */
+	assert_non_null(strstr(c.diags.list[0].text, "before the layers"));
+	synthetic_free(&c);
+}
+
+/* Each op that has no kernel once a phase and bucket, however many layers have it and whatever stands between. */
+static void equal_layers_are_refused_once(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "llama");
+	for (int l = 0; l < 2; l++)
+		synthetic_dtype(&c, arena_printf(&c.arena, "model.layers.%d.self_attn.k_proj.weight", l), DT_f32);
+	build_graph(&c);
+	fuse(&c);
+	pick_kernels(&c);
+	assert_true(c.diags.n_errors > 3);
+	for (int i = 0; i < c.diags.n; i++) {
+		assert_null(strstr(c.diags.list[i].text, "layer 1,"));
+		for (int k = 0; k < i; k++)
+			assert_string_not_equal(c.diags.list[i].text, c.diags.list[k].text);
+	}
+	synthetic_free(&c);
+}
+
 static void every_rejection_has_its_operands(void **state)
 {
 	Compile c;
@@ -260,6 +301,8 @@ int main(void)
 		cmocka_unit_test(buffers_that_share_a_place_are_ordered),
 		cmocka_unit_test(joined_weights_stand_without_gaps),
 		cmocka_unit_test(bans_and_pins_decide),
+		cmocka_unit_test(rules_for_layers_leave_the_rest_alone),
+		cmocka_unit_test(equal_layers_are_refused_once),
 		cmocka_unit_test(every_rejection_has_its_operands),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
