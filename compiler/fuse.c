@@ -101,6 +101,13 @@ static int input_named(const Fuser *f, const char *name)
 	bug("the graph has no input %s", name);
 }
 
+/* Does op `to` read, as `in`, what `from` writes as `out`, and nobody else? Then it may disappear between them. */
+static bool flows(const Fuser *f, const GraphOp *from, const char *out, const GraphOp *to, const char *in)
+{
+	int t = operand(from, out);
+	return operand(to, in) == t && f->uses[t] == 1;
+}
+
 static bool fail_note(Fuser *f, const char *note)
 {
 	f->note = note;
@@ -172,6 +179,8 @@ static int joined_output(Fuser *f, int first, int n)
 
 static bool embed_next(Fuser *f, int i)
 {
+	if (operand(op_at(f, i), "row_token") != operand(op_at(f, i + 1), "row_token"))
+		return false;
 	LOp *op = new_op(f, OP_embed_next, op_at(f, i));
 	bind_same(f, op, op_at(f, i));
 	bind_same(f, op, op_at(f, i + 1));
@@ -180,6 +189,8 @@ static bool embed_next(Fuser *f, int i)
 
 static bool embed_prompt(Fuser *f, int i)
 {
+	if (operand(op_at(f, i), "row_token") != operand(op_at(f, i + 1), "row_token"))
+		return false;
 	LOp *op = new_op(f, OP_embed_prompt, op_at(f, i));
 	bind_same(f, op, op_at(f, i));
 	bind_same(f, op, op_at(f, i + 1));
@@ -222,7 +233,7 @@ static bool norm_swiglu(Fuser *f, int i)
 	const GraphOp *norm = op_at(f, i), *gate = op_at(f, i + 1), *up = op_at(f, i + 2), *act = op_at(f, i + 3);
 	int n = operand(norm, "y");
 	if (operand(gate, "x") != n || operand(up, "x") != n || f->uses[n] != 2
-		|| operand(act, "gate") != operand(gate, "y") || operand(act, "up") != operand(up, "y"))
+		|| !flows(f, gate, "y", act, "gate") || !flows(f, up, "y", act, "up"))
 		return false;
 	LOp *op = new_op(f, OP_norm_swiglu, norm);
 	merge_attrs(op, norm);
@@ -240,8 +251,7 @@ static bool norm_swiglu(Fuser *f, int i)
 static bool linear_residual(Fuser *f, int i)
 {
 	const GraphOp *lin = op_at(f, i), *sum = op_at(f, i + 1);
-	int y = operand(lin, "y");
-	if (operand(sum, "y") != y || f->uses[y] != 1)
+	if (!flows(f, lin, "y", sum, "y"))
 		return false;
 	LOp *op = new_op(f, OP_linear_residual, lin);
 	bind_same(f, op, lin);
@@ -254,8 +264,7 @@ static bool linear_residual(Fuser *f, int i)
 static bool norm_logits(Fuser *f, int i)
 {
 	const GraphOp *take = op_at(f, i), *norm = op_at(f, i + 1), *lin = op_at(f, i + 2);
-	if (operand(norm, "x") != operand(take, "y") || operand(lin, "x") != operand(norm, "y")
-		|| operand(lin, "bias") >= 0)
+	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0)
 		return false;
 	LOp *op = new_op(f, OP_norm_logits, take);
 	merge_attrs(op, norm);
@@ -279,7 +288,14 @@ static bool rope_write_at(Fuser *f, int i, bool has_norm)
 	const Attrs *a = &write->attrs;
 	int64_t nq = f->c->graph.tensors[q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
 	View *view = f->views;
-	if (operand(write, "k") != operand(k_rope, "y"))
+	bool same_turn = operand(q_rope, "inv_freq") == operand(k_rope, "inv_freq")
+		&& operand(q_rope, "row_pos") == operand(write, "row_pos")
+		&& operand(k_rope, "row_pos") == operand(write, "row_pos");
+	if (!same_turn || !flows(f, k_rope, "y", write, "k"))
+		return false;
+	if (has_norm && !(flows(f, q_norm, "y", q_rope, "x") && flows(f, k_norm, "y", k_rope, "x")))
+		return false;
+	if (f->uses[q] != 1 || f->uses[k] != 1 || f->uses[v] != 1)
 		return false;
 	if (view[q].tensor < 0 || view[q].tensor != view[k].tensor || view[q].tensor != view[v].tensor
 		|| view[q].col != 0 || view[k].col != nq || view[v].col != nq + nkv)

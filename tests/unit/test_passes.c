@@ -92,6 +92,59 @@ static void mixed_dtypes_are_not_joined_and_say_why(void **state)
 	synthetic_free(&c);
 }
 
+static GraphOp *graph_op(Compile *c, OpKind kind, int nth)
+{
+	for (int i = 0; i < c->graph.n_ops; i++)
+		if (c->graph.ops[i].kind == kind && nth-- == 0)
+			return &c->graph.ops[i];
+	fail_msg("too few ops of kind %d", kind);
+	return NULL;
+}
+
+static int *operand_of(GraphOp *op, const char *name) { return &op->operands[op_operand(op->kind, name)]; }
+
+static bool has_op(const Lowered *low, int layer, OpKind kind)
+{
+	bool found = false;
+	for (int i = 0; i < low->ops.n; i++)
+		found |= low->ops.at[i].layer == layer && low->ops.at[i].kind == kind;
+	return found;
+}
+
+/* Kinds in a row are not enough: data must flow between them, and nobody else may read it. */
+static void fusions_look_at_the_data(void **state)
+{
+	Compile c;
+	(void)state;
+	for (int mutant = 0; mutant < 6; mutant++) {
+		OpKind gone = mutant < 4 ? OP_rope_write : mutant == 4 ? OP_norm_swiglu : OP_norm_logits;
+		synthetic_model(&c, "qwen3");
+		build_graph(&c);
+		GraphOp *q_norm = graph_op(&c, OP_head_norm, 0), *q_rope = graph_op(&c, OP_rope, 0);
+		GraphOp *k_rope = graph_op(&c, OP_rope, 1), *kv_write = graph_op(&c, OP_kv_write, 0);
+		int row_token = *operand_of(graph_op(&c, OP_embed, 0), "row_token");
+		if (mutant == 0)
+			*operand_of(q_rope, "x") = *operand_of(q_norm, "x"); /* past the norm */
+		if (mutant == 1)
+			*operand_of(k_rope, "row_pos") = row_token;
+		if (mutant == 2)
+			*operand_of(kv_write, "k") = *operand_of(k_rope, "x"); /* past the rope */
+		if (mutant == 3)
+			*operand_of(k_rope, "inv_freq") = *operand_of(q_norm, "w");
+		if (mutant == 4) { /* gate is read again, by the down projection's sum */
+			GraphOp *swiglu = graph_op(&c, OP_swiglu, 0);
+			*operand_of(graph_op(&c, OP_add, 1), "x") = *operand_of(swiglu, "gate");
+		}
+		if (mutant == 5) /* the gathered rows are read again, by the logits */
+			*operand_of(graph_op(&c, OP_linear, 14), "x") = *operand_of(graph_op(&c, OP_gather, 0), "y");
+		fuse(&c);
+		assert_false(has_op(phase_of(&c, DECODE, 1), mutant < 5 ? 0 : 2, gone));
+		if (mutant < 5) /* the other layer is whole */
+			assert_true(has_op(phase_of(&c, DECODE, 1), 1, gone));
+		synthetic_free(&c);
+	}
+}
+
 static void missing_and_unread_tensors_are_named(void **state)
 {
 	Compile c;
@@ -296,6 +349,7 @@ int main(void)
 		cmocka_unit_test(decode_is_seven_launches_a_layer),
 		cmocka_unit_test(every_layer_output_is_marked),
 		cmocka_unit_test(mixed_dtypes_are_not_joined_and_say_why),
+		cmocka_unit_test(fusions_look_at_the_data),
 		cmocka_unit_test(missing_and_unread_tensors_are_named),
 		cmocka_unit_test(plan_holds_its_invariants),
 		cmocka_unit_test(buffers_that_share_a_place_are_ordered),
