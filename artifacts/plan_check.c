@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-	MAX_LAUNCHES = 8192, MAX_BUFS = 16384, MAX_ROWS = 65536, /* of a phase */
+	MAX_LAUNCHES = 8 * PLAN_MAX_LAYERS, MAX_BUFS = 32 * PLAN_MAX_LAYERS, MAX_ROWS = 65536, /* of a phase */
 	MAX_SMEM = 232448, /* bytes a block may ask for on the largest device: 227 KiB */
 	MAX_THREADS = 1024, MAX_REGISTERS = 255,
 };

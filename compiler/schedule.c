@@ -21,6 +21,7 @@ typedef struct Graphing {
 	Phase *phase;
 	Touch *touches;      /* [launch][PLAN_MAX_OPERANDS] */
 	int *n_touches;
+	int *waits;          /* [launch] of the launch at hand: those it waits for, descending */
 	uint64_t *ancestors; /* [launch][words] */
 	int words;
 	bool can_overlap;    /* the target has programmatic edges: sm_90 and later */
@@ -57,11 +58,11 @@ static bool conflict(const Graphing *g, int i, int j)
 static void add_edges(Graphing *g, int i)
 {
 	uint64_t *mine = g->ancestors + (size_t)i * (size_t)g->words;
-	int *deps = ARENA_ARRAY(&g->c->scratch, int, i + 1), n = 0;
+	int n = 0;
 	for (int j = i - 1; j >= 0; j--) {
 		if (mine[j / 64] >> (j % 64) & 1 || !conflict(g, i, j))
 			continue;
-		deps[n++] = j;
+		g->waits[n++] = j;
 		const uint64_t *theirs = g->ancestors + (size_t)j * (size_t)g->words;
 		for (int w = 0; w < g->words; w++)
 			mine[w] |= theirs[w];
@@ -70,9 +71,10 @@ static void add_edges(Graphing *g, int i)
 	Launch *l = &g->phase->launches[i];
 	l->deps = ARENA_ARRAY(&g->c->arena, int, n);
 	l->n_deps = n;
-	l->overlaps = n && g->can_overlap && kernel_table[g->low->picks.at[g->low->ops.at[i].pick].template_index].overlaps;
+	const Pick *pick = &g->low->picks.at[g->low->ops.at[i].pick];
+	l->overlaps = n && g->can_overlap && kernel_table[pick->template_index].overlaps;
 	for (int k = 0; k < n; k++)
-		l->deps[k] = deps[n - 1 - k]; /* ascending */
+		l->deps[k] = g->waits[n - 1 - k]; /* ascending */
 }
 
 static void make_launch(Graphing *g, int i)
@@ -109,7 +111,7 @@ void schedule(Compile *c)
 			Graphing g = {.c = c, .low = low, .phase = phase, .words = (n + 63) / 64,
 				.can_overlap = c->work.at[w].target->cc_major >= 9,
 				.touches = ARENA_ARRAY(&c->scratch, Touch, n * PLAN_MAX_OPERANDS),
-				.n_touches = ARENA_ARRAY(&c->scratch, int, n)};
+				.n_touches = ARENA_ARRAY(&c->scratch, int, n), .waits = ARENA_ARRAY(&c->scratch, int, n)};
 			g.ancestors = ARENA_ARRAY(&c->scratch, uint64_t, n * g.words);
 			phase->n_launches = n;
 			phase->launches = ARENA_ARRAY(&c->arena, Launch, n);

@@ -64,6 +64,14 @@ void synthetic_model(Compile *c, const char *model_type)
 	qsort(c->model.tensors.at, (size_t)c->model.tensors.n, sizeof(StTensor), by_name);
 }
 
+void synthetic_layers(Compile *c, int n)
+{
+	for (int l = LAYERS; l < n; l++)
+		layer(c, l, c->model.config.model_type);
+	c->model.config.n_layers = n;
+	qsort(c->model.tensors.at, (size_t)c->model.tensors.n, sizeof(StTensor), by_name);
+}
+
 void synthetic_dtype(Compile *c, const char *name, Dtype dtype)
 {
 	for (int i = 0; i < c->model.tensors.n; i++) {

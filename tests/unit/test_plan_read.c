@@ -4,6 +4,7 @@
 #include "artifacts/hash.h"
 #include "artifacts/reader.h"
 #include "tests/unit/made_plan.h"
+#include "tests/unit/synthetic.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -385,6 +386,26 @@ static void section_table_is_checked(void **state)
 	free_made(&m);
 }
 
+/* What the compiler takes the reader takes: as many layers as there may be, in one small decode bucket. */
+static void deepest_models_are_read(void **state)
+{
+	char why[256];
+	MadePlan m = {0};
+	(void)state;
+	synthetic_model(&m.c, "qwen3");
+	synthetic_layers(&m.c, PLAN_MAX_LAYERS);
+	m.c.model.options.slots = m.c.model.options.n_decode = 1;
+	make_plan_of_model(&m);
+	assert_true(m.c.scratch.total_bytes < 64 << 20);
+	write_made(&m, true);
+	Bytes b = slurp(m.path);
+	ReadStatus s = read_copy(b.at, b.n, true, why);
+	assert_string_equal(why, "");
+	assert_int_equal(s, READ_OK);
+	free(b.at);
+	free_made(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -396,6 +417,7 @@ int main(void)
 		cmocka_unit_test(launches_are_checked),
 		cmocka_unit_test(edges_are_checked),
 		cmocka_unit_test(section_table_is_checked),
+		cmocka_unit_test(deepest_models_are_read),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
