@@ -186,7 +186,7 @@ void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling);
  *   ATLAS_CONTEXT  n is 0 or more than max_context
  *   ATLAS_TOKEN    an id is negative or not below vocab
  *   ATLAS_NO_SLOT, ATLAS_NO_PAGES  now; may succeed after other sequences end
- *   ATLAS_ARGUMENT a sampling value is out of range or not a number
+ *   ATLAS_ARGUMENT a sampling value is out of range or not a number, or struct_size is not set
  * On success *slot (0 <= slot < slots) names the sequence. Blocks for one short launch. */
 AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,
 	int max_new, int *slot);

@@ -239,7 +239,9 @@ AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, con
 	int max_context = session->graph->max_context;
 	AtlasStatus s = session->failed;
 	atlas_sampling_init(session->plan, &a);
-	if (sampling)
+	if (s == ATLAS_OK && sampling && sampling->struct_size < sizeof sampling->struct_size)
+		s = error_set(&session->error, ATLAS_ARGUMENT, "sampling.struct_size is not set");
+	if (s == ATLAS_OK && sampling)
 		memcpy(&a, sampling, sampling->struct_size < sizeof a ? sampling->struct_size : sizeof a);
 	if (s == ATLAS_OK && max_new < 1)
 		s = error_set(&session->error, ATLAS_ARGUMENT, "max_new = %d: at least 1 expected", max_new);

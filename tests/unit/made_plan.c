@@ -9,8 +9,8 @@
 
 enum { CUBIN_BYTES = 64 }; /* the size of an ELF header, the least a cubin has */
 
-/* bf16 of a small number that depends on weight and element alone; norms are around 1. */
-static uint16_t weight_value(const Weight *w, int index, int64_t i)
+/* A small number that depends on weight and element alone, exact in bf16; norms are around 1. */
+static float weight_value(const Weight *w, int index, int64_t i)
 {
 	uint64_t x = (uint64_t)index * 1000003 + (uint64_t)i;
 	x = (x ^ x >> 31) * 0x9e3779b97f4a7c15u;
@@ -19,7 +19,24 @@ static uint16_t weight_value(const Weight *w, int index, int64_t i)
 	v = w->n_dims == 1 ? 1 + v / 4 : v / 4;
 	uint32_t bits;
 	memcpy(&bits, &v, sizeof bits);
-	return (uint16_t)(bits >> 16);
+	bits &= 0xffff0000u;
+	memcpy(&v, &bits, sizeof bits);
+	return v;
+}
+
+static void put_value(Dtype dtype, float v, uint8_t *to)
+{
+	uint32_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	uint16_t high = (uint16_t)(bits >> 16);
+	if (dtype == DT_f16) { /* of a normal number */
+		int exponent = (int)(bits >> 23 & 255) - 112;
+		high = exponent < 1 ? 0 : (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (bits >> 13 & 0x3ff));
+	}
+	if (dtype == DT_f32)
+		memcpy(to, &bits, 4);
+	else
+		memcpy(to, &high, 2);
 }
 
 static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
@@ -31,10 +48,9 @@ static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 			memcpy(dst, (const uint8_t *)m->c.constants.at[i].bytes + at, n);
 			return true;
 		}
-	for (size_t i = 0; i < n; i += 2) {
-		uint16_t v = weight_value(&g->weights[w], w, (at + (int64_t)i) / 2);
-		memcpy((uint8_t *)dst + i, &v, 2);
-	}
+	int size = dtype_bytes(g->weights[w].dtype);
+	for (size_t i = 0; i < n; i += (size_t)size)
+		put_value(g->weights[w].dtype, weight_value(&g->weights[w], w, (at + (int64_t)i) / size), (uint8_t *)dst + i);
 	return true;
 }
 

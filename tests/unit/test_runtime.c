@@ -147,6 +147,41 @@ static void plan_means_what_its_graph_means(void **state)
 	}
 }
 
+/* Weights of several types in one model, as far as kernels take them: linears that are read as one share theirs. */
+static void types_may_be_mixed(void **state)
+{
+	static const struct { const char *family, *part; Dtype dtype; } mixes[] = {
+		{"llama", "norm.weight", DT_f32}, {"llama", "_proj.weight", DT_f32}, {"llama", "o_proj", DT_f16},
+		{"llama", "embed_tokens", DT_f32}, {"llama", "down_proj", DT_f32}, {"qwen2", ".bias", DT_f32},
+		{"qwen2", "_proj.weight", DT_f16}, {"qwen3", "q_norm", DT_f32}, {"qwen3", "k_norm", DT_f16},
+		{"qwen3", "layernorm.weight", DT_f16}};
+	(void)state;
+	for (size_t i = 0; i < sizeof mixes / sizeof mixes[0]; i++) {
+		Rig r;
+		AtlasSession *cpu;
+		int32_t tokens[40];
+		Collected a = {0}, b = {0};
+		memset(&r, 0, sizeof r);
+		Compile *c = &r.made.c;
+		synthetic_model(c, mixes[i].family);
+		for (int t = 0; t < c->model.tensors.n; t++)
+			if (strstr(c->model.tensors.at[t].name, mixes[i].part))
+				synthetic_dtype(c, c->model.tensors.at[t].name, mixes[i].dtype);
+		make_plan_of_model(&r.made);
+		rig_made(&r);
+		assert_int_equal(open_fake(&r), ATLAS_OK);
+		AtlasSessionOptions options = {sizeof options, "cpu", 0, 1};
+		assert_int_equal(atlas_session_open(r.plan, &options, &cpu, &r.error), ATLAS_OK);
+		fill_prompt(tokens, 40, (int)i);
+		assert_int_equal(atlas_score(r.session, tokens, 40, take_logits, &a), ATLAS_OK);
+		assert_int_equal(atlas_score(cpu, tokens, 40, take_logits, &b), ATLAS_OK);
+		assert_true(cosine(&a, &b) > 0.9995);
+		atlas_session_close(cpu);
+		free(a.at), free(b.at);
+		rig_close(&r);
+	}
+}
+
 /* Runs everything that was started; answers[slot] gets the tokens. */
 static void run_all(AtlasSession *s, int answers[][64], int counts[], AtlasFinish finish[])
 {
@@ -330,6 +365,7 @@ static void sampling_is_checked(void **state)
 	BAD(repetition_penalty, 0, "repetition_penalty = 0 is out of range");
 	BAD(presence_penalty, NAN, "presence_penalty = nan is out of range");
 	BAD(top_k, -1, "top_k = -1 is out of range");
+	BAD(struct_size, 0, "sampling.struct_size is not set"); /* never the defaults instead of what was meant */
 	rig_close(&r);
 }
 
@@ -799,6 +835,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plan_means_what_its_graph_means),
+		cmocka_unit_test(types_may_be_mixed),
 		cmocka_unit_test(answers_do_not_depend_on_company),
 		cmocka_unit_test(stop_tokens_stop),
 		cmocka_unit_test(contexts_end_where_they_must),
