@@ -62,8 +62,8 @@ static bool check_numbers(const Graph *g, Why *why)
 	const struct { const char *name; int64_t value, low, high; } ranges[] = {
 		{"n_layers", g->n_layers, 1, PLAN_MAX_LAYERS}, {"vocab", g->vocab, 1, 1 << 24},
 		{"hidden_dim", g->hidden_dim, 1, 1 << 20}, {"slots", g->slots, 1, PLAN_MAX_SLOTS},
-		{"max_context", g->max_context, 1, 1 << 26}, {"page", g->page, 1, 1 << 16},
-		{"pages", g->pages, 1, 1 << 26}, {"bos_token", g->bos_token, -1, g->vocab - 1},
+		{"max_context", g->max_context, 1, 1 << 28}, {"page", g->page, 1, 1 << 16},
+		{"pages", g->pages, 1, 1 << 28}, {"bos_token", g->bos_token, -1, g->vocab - 1},
 		{"top_k", g->top_k, 0, INT32_MAX}, {"max_new_tokens", g->max_new_tokens, 0, INT32_MAX},
 		{"weight_arena_bytes", g->weight_arena_bytes, 0, max_bytes}};
 	for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)

@@ -213,8 +213,12 @@ static void fit_decode(Options *o)
 static void read_phases(Reading *r)
 {
 	Options *o = r->o;
+	const int64_t most = (int64_t)option_table[KV_POOL_TOKENS].hi;
 	get_ints(r, PREFILL_ROWS, (int64_t)option_table[PREFILL_ROWS].hi, 1, true, o->prefill, &o->n_prefill);
 	bool slots = get_int(r, SLOTS, &o->slots);
+	if (slots && !o->pool_tokens && (int64_t)o->slots * o->max_context > most)
+		fail_at(r->d, A0304, chosen(r, SLOTS)->at, "runtime.slots = %d of runtime.max_context = %d: together at most "
+			"%lld tokens, or give kv.pool_tokens", o->slots, o->max_context, (long long)most);
 	if (!get_ints(r, DECODE_ROWS, PLAN_MAX_SLOTS, 1, true, o->decode, &o->n_decode) || !slots)
 		return;
 	if (!r->user[DECODE_ROWS])

@@ -157,6 +157,21 @@ def test_message(compile_toml, text, message):
     assert any(line.startswith(f"m/MODEL.toml:{message}") for line in lines), lines
 
 
+def test_the_pool_of_all_slots_is_bounded(compile_toml, model):
+    """pool_tokens has a range; so has the pool that slots and context make when it is not given."""
+    config = model / "config.json"
+    config.write_text(config.read_text().replace('"max_position_embeddings": 512', '"max_position_embeddings": 2097152'))
+    text = "[runtime]\nslots = 1024\nmax_context = 2097152\n"
+    options, lines = compile_toml(text)
+    assert not options
+    assert ("m/MODEL.toml:2:9: error[A0304]: runtime.slots = 1024 of runtime.max_context = 2097152: together at most "
+            "1073741824 tokens, or give kv.pool_tokens") in lines
+    options, _ = compile_toml(text + "[kv]\npool_tokens = 4194304\n")
+    assert options["kv.pool_tokens"] == "4194304"
+    options, _ = compile_toml(text.replace("1024", "512"))
+    assert options["runtime.slots"] == "512"
+
+
 def test_all_mistakes_at_once(compile_toml):
     _, lines = compile_toml("[runtime]\nslots = 0\nslosts = 1\n[kv]\npage = 3\n[sampling]\ntop_k = -1\n")
     assert sum("m/MODEL.toml:" in line and "error[A03" in line for line in lines) == 4
