@@ -298,6 +298,25 @@ static void rules_for_layers_leave_the_rest_alone(void **state)
 	synthetic_free(&c);
 }
 
+/* The sines of rope_write are good to a bound: a context past it is refused, not answered wrongly. */
+static void contexts_past_the_sines_are_refused(void **state)
+{
+	Compile c;
+	(void)state;
+	for (int context = 5 << 20; context <= 6 << 20; context += 1 << 20) {
+		synthetic_model(&c, "llama");
+		c.model.options.max_context = context;
+		build_graph(&c);
+		fuse(&c);
+		pick_kernels(&c);
+		assert_int_equal(c.diags.n_errors, context == 6 << 20 ? 3 : 0);
+		if (c.diags.n_errors)
+			assert_non_null(strstr(c.diags.list[0].text,
+				"rope_write: rejected MAX_PAGES * PAGE <= 6000000 is false: MAX_PAGES = 393216, PAGE = 16"));
+		synthetic_free(&c);
+	}
+}
+
 /* Each op that has no kernel once a phase and bucket, however many layers have it and whatever stands between. */
 static void equal_layers_are_refused_once(void **state)
 {
@@ -356,6 +375,7 @@ int main(void)
 		cmocka_unit_test(joined_weights_stand_without_gaps),
 		cmocka_unit_test(bans_and_pins_decide),
 		cmocka_unit_test(rules_for_layers_leave_the_rest_alone),
+		cmocka_unit_test(contexts_past_the_sines_are_refused),
 		cmocka_unit_test(equal_layers_are_refused_once),
 		cmocka_unit_test(every_rejection_has_its_operands),
 	};
