@@ -321,5 +321,7 @@ typedef struct PlanParts {
 	WeightSource weights;
 } PlanParts;
 bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t why_bytes);
+/* Could artifact_write make this file? Asked before a long compile; leaves nothing. False: with the reason. */
+bool artifact_can_write(const char *path, char *why, size_t why_bytes);
 
 #endif

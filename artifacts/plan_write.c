@@ -413,10 +413,24 @@ static void folder_of(const char *path, char *folder, size_t bytes)
 	snprintf(folder, bytes, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
 }
 
+/* A plan replaces a plan. Anything else of that name is not ours to replace: a device, or a link such as
+ * /dev/stdout. */
+static bool may_replace(Writer *w, const char *path)
+{
+	struct stat st;
+	if (lstat(path, &st) != 0 || S_ISREG(st.st_mode))
+		return true;
+	return failed(w, "not a regular file but %s", S_ISDIR(st.st_mode) ? "a folder" :
+		S_ISLNK(st.st_mode) ? "a symbolic link" : S_ISFIFO(st.st_mode) ? "a FIFO" :
+		S_ISSOCK(st.st_mode) ? "a socket" : "a device");
+}
+
 /* A file without a name, where the file system has them: whatever ends the program, nothing is left. */
 static bool open_temporary(Writer *w, const char *path)
 {
 	char folder[4096];
+	if (!may_replace(w, path))
+		return false;
 	folder_of(path, folder, sizeof folder);
 	int n = snprintf(w->tmp, sizeof w->tmp, "%s.tmp.XXXXXX", path);
 	if (n < 0 || (size_t)n >= sizeof w->tmp)
@@ -462,6 +476,17 @@ static bool finish(Writer *w, const char *path)
 		return failed(w, "cannot be written: %s", strerror(errno));
 	sync_folder(path);
 	return true;
+}
+
+bool artifact_can_write(const char *path, char *why, size_t why_bytes)
+{
+	Writer w = {.fd = -1, .why = why, .why_bytes = why_bytes};
+	bool ok = open_temporary(&w, path);
+	if (ok && !w.is_unnamed)
+		unlink(w.tmp);
+	if (ok)
+		close(w.fd);
+	return ok;
 }
 
 bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t why_bytes)

@@ -145,10 +145,18 @@ static Flag match(const char *arg, const char **value)
 
 static bool parse(Compile *c, int argc, char **argv, Command *command)
 {
-	bool ok = true;
+	bool ok = true, words_only = false;
 	for (int i = 1; i < argc; i++) {
 		const char *value;
-		if (argv[i][0] != '-' || !argv[i][1]) {
+		if (!words_only && strcmp(argv[i], "--") == 0) {
+			words_only = true;
+			continue;
+		}
+		if (!argv[i][0]) { /* a variable of a script that is not set */
+			ok = wrong(c, "an empty argument: expected the name of a model folder%s%s", "", "");
+			continue;
+		}
+		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
 			if (i == 1 && strcmp(argv[i], "kernels") == 0)
 				*command = COMMAND_KERNELS;
 			else if (c->cmd.model_dir || *command == COMMAND_KERNELS)
@@ -165,7 +173,8 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 		} else {
 			if (flags[f].argument && !value)
 				value = argv[++i];
-			ok = apply(c, f, value, command) && ok;
+			ok = flags[f].argument && !*value ? wrong(c, "%s needs %s", flags[f].name, flags[f].argument) :
+				apply(c, f, value, command) && ok;
 		}
 	}
 	return ok;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -99,7 +100,7 @@ static json_t *json_diags(const Diags *d)
 	return list;
 }
 
-static json_t *json_target(const Compile *c, const TargetWork *work)
+static json_t *json_target(const TargetWork *work)
 {
 	json_t *phases = json_array(), *arenas = json_object();
 	for (int i = 0; i < work->plan.n_phases; i++) {
@@ -109,7 +110,6 @@ static json_t *json_target(const Compile *c, const TargetWork *work)
 	}
 	for (int a = 0; a < ARENA_COUNT; a++)
 		json_object_set_new(arenas, arena_name((ArenaKind)a), json_integer(work->plan.arena_bytes[a]));
-	(void)c;
 	return json_pack("{s:s, s:i, s:o, s:o}", "target", work->target->name, "kernels", work->plan.n_kernels,
 		"phases", phases, "arena_bytes", arenas);
 }
@@ -118,7 +118,7 @@ static void print_json(const Compile *c, int exit_code)
 {
 	json_t *targets = json_array();
 	for (int i = 0; i < c->work.n && !c->diags.n_errors; i++)
-		json_array_append_new(targets, json_target(c, &c->work.at[i]));
+		json_array_append_new(targets, json_target(&c->work.at[i]));
 	json_t *root = json_pack("{s:i, s:i, s:s?, s:b, s:o, s:i, s:o}", "schema_version", 1, "exit_code", exit_code,
 		"output", c->cmd.output, "dry_run", c->cmd.dry_run, "diagnostics", json_diags(&c->diags), "errors",
 		c->diags.n_errors, "targets", targets);
@@ -158,7 +158,7 @@ static void run_passes(Compile *c)
 {
 	for (int i = 0; i < N_PASSES; i++) {
 		const Pass *p = &pipeline[i];
-		if (c->diags.n_errors && !(p->keeps_going && is_reading(i - 1)))
+		if (c->diags.n_errors && i > 0 && !(p->keeps_going && is_reading(i - 1)))
 			return;
 		if (p->run == emit && c->cmd.dry_run)
 			return;
@@ -231,14 +231,31 @@ static void check_names(Compile *c)
 			fail_at(&c->diags, A0101, (Loc){0}, "-d %c: the passes are %s", *d, letters);
 }
 
+/* An output that cannot be written is told with the mistakes of the input, not after all the work. False: there
+ * is no folder to read. */
+static bool check_paths(Compile *c)
+{
+	char why[512] = "";
+	struct stat st;
+	bool is_folder = stat(c->cmd.model_dir, &st) != 0 || S_ISDIR(st.st_mode); /* absent: the passes say what of it */
+	if (!is_folder)
+		fail_at(&c->diags, A0104, (Loc){c->cmd.model_dir, 0, 0}, "not a folder: give the checkpoint's folder");
+	bool writes = !c->cmd.dry_run && (!c->cmd.stop_after || strcmp(c->cmd.stop_after, "emit") == 0);
+	if (writes && !artifact_can_write(c->cmd.output, why, sizeof why))
+		fail_at(&c->diags, A0103, (Loc){c->cmd.output, 0, 0}, "%s", why);
+	return is_folder;
+}
+
 static int compile(Compile *c)
 {
 	double start = now_seconds();
 	check_names(c);
 	if (isatty(STDERR_FILENO) && !c->cmd.quiet)
 		c->progress = progress;
-	if (!c->diags.n_errors)
+	if (!c->diags.n_errors && check_paths(c))
 		run_passes(c);
+	if (c->progress && c->diags.n_errors)
+		fputs("\r\033[K", stderr); /* a bar that stopped halfway */
 	print_diags(&c->diags);
 	int code = first_exit_code(&c->diags);
 	if (c->cmd.json)

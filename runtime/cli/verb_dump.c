@@ -88,8 +88,11 @@ int verb_dump(const Args *args)
 	AtlasSession *session = NULL;
 	Tokens tokens = {0};
 	Trace trace = {0};
-	if (!args->output)
+	struct stat st;
+	if (!args->output || !*args->output)
 		return cli_say(args, EXIT_USAGE, "name the file to write: -o FILE");
+	if (lstat(args->output, &st) == 0 && !S_ISREG(st.st_mode)) /* a device is not ours to replace */
+		return cli_say(args, EXIT_ENVIRONMENT, "%s: not a regular file", args->output);
 	cli_hold_signals();
 	int code = cli_open_plan(args, args->plan, &plan);
 	if (!code)

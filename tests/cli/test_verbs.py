@@ -113,7 +113,7 @@ def test_dump_leaves_nothing_behind(atlas, plan, tmp_path):
     assert (run.returncode, run.stderr) == (5, f"atlas dump: {out}: No such file or directory\n")
     (tmp_path / "folder").mkdir()
     run = atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", tmp_path / "folder")
-    assert (run.returncode, run.stderr) == (5, f"atlas dump: {tmp_path}/folder: Is a directory\n")
+    assert (run.returncode, run.stderr) == (5, f"atlas dump: {tmp_path}/folder: not a regular file\n")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 

@@ -1,0 +1,92 @@
+"""Where a plan goes: only a regular file is ever replaced, and an output that cannot be is told before any work."""
+
+import os
+import socket
+import stat
+
+import pytest
+
+FIXTURE = "tests/fixtures/llama-trained"
+
+
+def a_fifo(path):
+    os.mkfifo(path)
+
+
+def a_folder(path):
+    path.mkdir()
+
+
+def a_symbolic_link(path):
+    (path.parent / "target").write_bytes(b"keep me")
+    path.symlink_to("target")
+
+
+def a_socket(path):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(path))
+
+
+@pytest.mark.parametrize("make", [a_fifo, a_folder, a_symbolic_link, a_socket])
+@pytest.mark.parametrize("command", ["atlasc", "dump"])
+def test_only_files_are_replaced(atlasc, atlas, plan_of, tmp_path, monkeypatch, make, command):
+    monkeypatch.chdir(tmp_path)  # a socket's path must be short
+    make(tmp_path / "out")
+    before = sorted((p.name, p.lstat().st_ino, stat.S_IFMT(p.lstat().st_mode)) for p in tmp_path.iterdir())
+    if command == "atlasc":
+        run = atlasc(FIXTURE, "-o", tmp_path / "out", timeout=5)  # less than compiling a kernel takes
+        what = make.__name__.replace("_", " ").replace("fifo", "FIFO")
+        assert run.stderr == f"{tmp_path}/out: error[A0103]: not a regular file but {what}\n"
+    else:
+        run = atlas("dump", plan_of("llama-trained"), "--tokens", "1", "--device", "cpu", "-q", "-o", tmp_path / "out")
+        assert run.stderr == f"atlas dump: {tmp_path}/out: not a regular file\n"
+    assert (run.returncode, run.stdout) == (5, "")
+    assert before == sorted((p.name, p.lstat().st_ino, stat.S_IFMT(p.lstat().st_mode)) for p in tmp_path.iterdir())
+    if make is a_symbolic_link:
+        assert (tmp_path / "target").read_bytes() == b"keep me"
+
+
+def test_told_with_the_mistakes_of_the_input(atlasc, tmp_path):
+    run = atlasc(tmp_path / "absent", "-o", tmp_path / "no" / "plan.bin")
+    lines = run.stderr.splitlines()
+    assert run.returncode == 5 and len(lines) == 3
+    assert lines[0] == f"{tmp_path}/no/plan.bin: error[A0103]: cannot be written: No such file or directory"
+    assert "absent/config.json: error[A0102]" in lines[1]
+
+
+def test_no_output_no_question(atlasc, tmp_path):
+    for words in (["--dry-run"], ["--stop-after", "build-graph"]):
+        run = atlasc(FIXTURE, "-o", tmp_path / "no" / "plan.bin", "--stop-after", "build-graph", *words)
+        assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_a_plan_is_replaced_by_a_plan(atlasc, kernel_cache, tmp_path):
+    plan = tmp_path / "plan.bin"
+    plan.write_bytes(b"old")
+    run = atlasc(FIXTURE, "-o", plan, "--cache-dir", kernel_cache, timeout=600)
+    assert run.returncode == 0 and plan.stat().st_size > 1 << 20
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.bin"]
+
+
+@pytest.mark.parametrize("words,message", [
+    ([""], "an empty argument: expected the name of a model folder"),
+    ([FIXTURE, "-o", ""], "--output needs FILE"),
+    ([FIXTURE, "--cache-dir="], "--cache-dir needs DIR"),
+    ([FIXTURE, "--target", ""], "--target needs LIST"),
+])
+def test_empty_words(atlasc, words, message):
+    run = atlasc(*words)
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", f"atlasc: error[A0101]: {message}\n")
+
+
+def test_words_after_two_dashes(atlasc):
+    run = atlasc("--stop-after", "build-graph", "--", FIXTURE)
+    assert (run.returncode, run.stderr) == (0, "")
+    run = atlasc("--", FIXTURE, "--dry-run")
+    assert (run.returncode, run.stderr) == (2, "atlasc: error[A0101]: unexpected argument --dry-run\n")
+
+
+def test_a_file_is_no_model(atlasc):
+    file = f"{FIXTURE}/config.json"
+    run = atlasc(file, "--dry-run")
+    assert (run.returncode, run.stderr) == (4, f"{file}: error[A0104]: not a folder: give the checkpoint's folder\n")
