@@ -1,0 +1,70 @@
+"""The configs of well-known models as they are published: read without a mistake, and without a word about it.
+
+published.json holds them key for key, among them the ones that name the same thing in two ways; the weights are
+holes of the right shapes in a sparse file.
+"""
+
+import json
+import math
+import pathlib
+import re
+import struct
+
+import pytest
+
+PUBLISHED = json.loads(pathlib.Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+TARGETS = "sm_80,sm_89,sm_90a,sm_100a,sm_120a,sm_121a"
+
+
+def tensor_shapes(config):
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    head_dim = config.get("head_dim", hidden // config["num_attention_heads"])
+    q, kv = head_dim * config["num_attention_heads"], head_dim * config["num_key_value_heads"]
+    shapes = {"model.embed_tokens.weight": [config["vocab_size"], hidden], "model.norm.weight": [hidden]}
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = [config["vocab_size"], hidden]
+    for i in range(config["num_hidden_layers"]):
+        layer = {"input_layernorm.weight": [hidden], "post_attention_layernorm.weight": [hidden],
+                 "self_attn.q_proj.weight": [q, hidden], "self_attn.k_proj.weight": [kv, hidden],
+                 "self_attn.v_proj.weight": [kv, hidden], "self_attn.o_proj.weight": [hidden, q],
+                 "mlp.gate_proj.weight": [ffn, hidden], "mlp.up_proj.weight": [ffn, hidden],
+                 "mlp.down_proj.weight": [hidden, ffn]}
+        if config["model_type"] == "qwen2":
+            layer |= {f"self_attn.{x}_proj.bias": [n] for x, n in (("q", q), ("k", kv), ("v", kv))}
+        if config["model_type"] == "qwen3":
+            layer |= {f"self_attn.{x}_norm.weight": [head_dim] for x in "qk"}
+        shapes |= {f"model.layers.{i}.{name}": shape for name, shape in layer.items()}
+    return shapes
+
+
+def write_holes(path, shapes):
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in shapes.items():
+        end = at + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + at)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published(atlasc, tmp_path, name):
+    files = PUBLISHED[name]
+    for file, content in files.items():
+        (tmp_path / file).write_text(json.dumps(content, indent=2), encoding="utf-8")
+    config = files["config.json"]
+    write_holes(tmp_path / "model.safetensors", tensor_shapes(config))
+    run = atlasc(tmp_path, "--dry-run", "--stop-after", "pick-kernels", "--target", TARGETS, "-d", "t")
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == f"{tmp_path}: note[A0506]: no tokenizer.json: the plan takes token ids only\n"
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    theta = rope.get("rope_theta", config.get("rope_theta", 10000))
+    assert re.search(rf"^rope +{kind}  theta {theta:.17g}\b", run.stdout, re.M)
+    ends = [config["eos_token_id"], files.get("generation_config.json", {}).get("eos_token_id", [])]
+    ends = sorted({i for e in ends for i in (e if isinstance(e, list) else [e])})
+    assert re.search(rf"^tokens .* eos {' '.join(map(str, ends))}  ", run.stdout, re.M)
+    window = config.get("sliding_window") if config["model_type"] == "mistral" else None
+    assert re.search(rf"  window {window or 0}$", run.stdout, re.M)
