@@ -3,13 +3,29 @@
 
 #include <string.h>
 
+static const char audit_notes[] =
+	"A block of lines stands for one phase, phase[rows], and each line for one launch of a step:\n"
+	"  outs      most sequences that get logits in one step of the phase\n"
+	"  layers    the layers that have this launch; start and end lie before the first and after\n"
+	"            the last\n"
+	"  op        what is computed: atlasc --list-ops has the formulas\n"
+	"  template  the kernel, with its tunables: atlasc kernels has the contracts\n"
+	"  grid      blocks; block: threads of one\n"
+	"  smem      bytes of shared memory a block; regs: registers a thread\n"
+	"  spills    bytes of local memory a thread\n"
+	"  MB        10^6 bytes that the launch reads and writes\n"
+	"  us, from  expected time, from a model of the target: bytes, FLOPs, blocks; from pin: chosen\n"
+	"            because MODEL.toml says so\n"
+	"With --reasons, candidates that lost follow: slower ones with their time, rejected ones with\n"
+	"what their contract requires and the values that break it.\n";
+
 static const Verb verbs[] = {
-	{"run", "generate text from one prompt or many", verb_run},
-	{"audit", "which kernel runs for each op of each layer and phase", verb_audit},
-	{"verify", "compare every layer's output with the reference device", verb_verify},
-	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump},
-	{"perplexity", "perplexity of a text file", verb_perplexity},
-	{"info", "what a plan holds", verb_info},
+	{"run", "generate text from one prompt or many", verb_run, NULL},
+	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes},
+	{"verify", "compare every layer's output with the reference device", verb_verify, NULL},
+	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump, NULL},
+	{"perplexity", "perplexity of a text file", verb_perplexity, NULL},
+	{"info", "what a plan holds", verb_info, NULL},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 

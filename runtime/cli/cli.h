@@ -42,6 +42,7 @@ typedef int VerbFn(const Args *args);
 typedef struct Verb {
 	const char *name, *summary;
 	VerbFn *run;
+	const char *notes; /* behind the options in its help; NULL = none */
 } Verb;
 VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_info;
 

@@ -138,7 +138,7 @@ int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n)
 	if (file)
 		fclose(file);
 	if (failure)
-		return cli_say(args, EXIT_ENVIRONMENT, "%s: %s", path, strerror(failure));
+		return cli_say(args, EXIT_BAD_INPUT, "%s: %s", path, strerror(failure));
 	if (!*bytes)
 		return cli_say(args, EXIT_ENVIRONMENT, "%s: no memory for the file", path);
 	(*bytes)[*n] = 0;

@@ -118,6 +118,8 @@ void options_help(FILE *out, const Verb *verb)
 			o->value ? o->value : "");
 		fprintf(out, "  %-30s %s\n", left, o->help);
 	}
+	if (verb->notes)
+		fprintf(out, "\n%s", verb->notes);
 }
 
 /* Distance ------------------------------------------------------------ */

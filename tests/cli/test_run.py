@@ -178,9 +178,9 @@ def test_prompt_files(atlas, trained, tmp_path):
     run = atlas("run", trained, "-f", empty, *GREEDY)
     assert (run.returncode, run.stderr) == (4, f"atlas run: {empty}: there is no prompt in it\n")
     run = atlas("run", trained, "-f", tmp_path / "none.txt", *GREEDY)
-    assert (run.returncode, run.stderr) == (5, f"atlas run: {tmp_path}/none.txt: No such file or directory\n")
+    assert (run.returncode, run.stderr) == (4, f"atlas run: {tmp_path}/none.txt: No such file or directory\n")
     run = atlas("run", trained, "-f", tmp_path, *GREEDY)
-    assert (run.returncode, run.stderr) == (5, f"atlas run: {tmp_path}: Is a directory\n")
+    assert (run.returncode, run.stderr) == (4, f"atlas run: {tmp_path}: Is a directory\n")
 
 
 def test_token_ids(atlas, trained):

@@ -34,6 +34,16 @@ def test_help_of_a_verb(atlas, verb):
     assert all(len(line) <= 100 for line in run.stdout.splitlines())
 
 
+def test_help_of_audit_explains_every_column(atlas, plan_of):
+    """A reader of the table finds each of its words in the help."""
+    text = atlas("audit", "--help").stdout
+    table = atlas("audit", plan_of("llama-trained")).stdout
+    heads = [line.split() for line in table.splitlines() if line.startswith("  layers ")]
+    assert heads and all(head == heads[0] for head in heads)
+    for word in [*heads[0], "outs", "start", "end"]:
+        assert re.search(rf"(^  |[;,] )({word})\b", text, re.M) or word in ("start", "end") and f"{word} " in text, word
+
+
 def test_help_lists_what_run_is_asked_for(atlas):
     text = atlas("run", "-h").stdout
     for option in ("-p, --prompt", "-f, --file", "-n, --max-tokens", "--temperature", "--top-k", "--top-p", "--min-p",
