@@ -69,7 +69,7 @@ CODE(A0913, EXIT_ENVIRONMENT, "The kernel cache could not be used; the compile w
 CODE(A0914, EXIT_OK, "A kernel keeps values in local memory: correct, but slower than it should be.")
 /* A07xx kernel selection */
 CODE(A0701, EXIT_REFUSED, "No kernel template serves this operation; nothing is substituted.")
-CODE(A0702, EXIT_BAD_INPUT, "A pin or ban names a template that does not exist.")
+CODE(A0702, EXIT_BAD_INPUT, "A pin or ban is about no operation of the model.")
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "The plan needs more device memory than any card has; lower slots, max_context or rows.")
 CODE(A0802, EXIT_BAD_INPUT, "A weight could not be read, or the file changed while it was read.")

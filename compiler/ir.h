@@ -100,6 +100,7 @@ typedef struct KernelRule { /* [[kernels.pin]] or [[kernels.ban]] */
 	int layer_first, layer_last; /* inclusive; no `layers` key = -1..n_layers, all ops */
 	const char *tunables; /* "WARPS=8", or NULL */
 	Loc at;
+	bool was_met;         /* filled by pick-kernels: there was an op that it is about */
 } KernelRule;
 
 typedef struct NamePattern { /* [weights] ignore */

@@ -410,7 +410,7 @@ static int rule_verdict(const Picker *p, const char *name, const char *tunables,
 {
 	int verdict = 0;
 	for (int i = 0; i < p->c->model.options.rules.n; i++) {
-		const KernelRule *r = &p->c->model.options.rules.at[i];
+		KernelRule *r = &p->c->model.options.rules.at[i];
 		const KernelTemplate *pinned = NULL;
 		if (!rule_applies(p, r))
 			continue;
@@ -420,6 +420,7 @@ static int rule_verdict(const Picker *p, const char *name, const char *tunables,
 		bool named = rule_names(r, name, tunables);
 		if (r->is_pin ? !pinned : !named)
 			continue;
+		r->was_met = true;
 		*by = r;
 		if (!r->is_pin || !named)
 			return -1;
@@ -612,22 +613,17 @@ static void decide(Picker *p)
 	settle_outputs(p, &d.best, winner->tunables);
 }
 
+/* A rule that decided nothing says something else than its writer meant. */
 static void check_rules(Compile *c)
 {
-	const char *names[256];
-	int n = 0;
-	for (int i = 0; i < n_kernel_table && n < 256; i++)
-		names[n++] = kernel_table[i].name;
 	for (int i = 0; i < c->model.options.rules.n; i++) {
 		const KernelRule *r = &c->model.options.rules.at[i];
-		bool found = false;
-		for (int k = 0; k < n; k++)
-			found |= strcmp(names[k], r->template_name) == 0;
-		const char *near = found ? NULL : closest_name(r->template_name, names, n);
-		if (!found)
-			fail_at(&c->diags, A0702, r->at, "kernels.%s: no template is named \"%s\"%s%s%s",
-				r->is_pin ? "pin" : "ban", r->template_name, near ? ": did you mean \"" : "",
-				near ? near : "", near ? "\"?" : "");
+		const char *layers = r->layer_first < 0 ? "" : arena_printf(&c->scratch, " of layers %d to %d",
+			r->layer_first, r->layer_last);
+		if (!r->was_met)
+			fail_at(&c->diags, A0702, r->at, "kernels.%s: no op%s%s%s is one for %s%s%s", r->is_pin ? "pin" : "ban",
+				layers, r->phase ? " in phase " : "", r->phase ? r->phase : "", r->template_name,
+				r->tunables ? " with " : "", r->tunables ? r->tunables : "");
 	}
 }
 
@@ -636,11 +632,10 @@ static void check_rules(Compile *c)
  *   needs   TargetWork.phases, kernel table, MODEL.toml's pins and bans
  *   gives   LOp.pick, Lowered.picks, TargetWork.ledger; shapes that a kernel's tunables decide
  *   breaks  nothing
- *   fails   an op without an admissible candidate (all of them are reported), a rule that names no template
+ *   fails   an op without an admissible candidate (all of them are reported), a rule about no op at all
  */
 void pick_kernels(Compile *c)
 {
-	check_rules(c);
 	for (int w = 0; w < c->work.n; w++)
 		for (int i = 0; i < c->work.at[w].phases.n; i++) {
 			Picker p = {.c = c, .work = &c->work.at[w], .low = &c->work.at[w].phases.at[i]};
@@ -649,4 +644,5 @@ void pick_kernels(Compile *c)
 				decide(&p);
 			}
 		}
+	check_rules(c);
 }

@@ -266,15 +266,48 @@ static void bans_and_pins_decide(void **state)
 	synthetic_free(&c);
 
 	synthetic_model(&c, "llama");
-	ban.template_name = "gemv_nrom";
-	*vec_push(&c.arena, &c.model.options.rules) = ban;
-	build_graph(&c);
-	fuse(&c);
-	pick_kernels(&c);
-	assert_int_equal(c.diags.list[0].code, A0702);
-	assert_string_equal(c.diags.list[0].text,
-		"kernels.ban: no template is named \"gemv_nrom\": did you mean \"gemv_norm\"?");
+	*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = true, .template_name = "gemv_norm",
+		.phase = "decode", .layer_first = 1, .layer_last = 1, .tunables = "PER_WARP=2 WARPS=4"};
+	compile_without_kernels(&c);
+	int pinned = 0;
+	for (int i = 0; i < c.work.at[0].ledger.n; i++) {
+		const Slot *s = &c.work.at[0].ledger.at[i];
+		for (int k = 0; k < s->n_candidates && s->op == OP_norm_linear; k++) {
+			const Candidate *x = &s->candidates[k];
+			bool here = s->phase == DECODE && s->layer_first == 1;
+			bool is_it = strcmp(x->kernel, "gemv_norm") == 0 && strcmp(x->tunables, "WARPS=4 PER_WARP=2") == 0;
+			pinned += here && is_it && x->verdict == CHOSEN && strcmp(x->cost_from, "pin") == 0;
+			assert_true(x->verdict == REJECTED || (x->verdict == BANNED) == (here && !is_it));
+		}
+	}
+	assert_int_equal(pinned, 2); /* decode[1], decode[4] */
 	synthetic_free(&c);
+}
+
+/* Knobs that turn nothing are mistakes. */
+static void rules_about_nothing_are_refused(void **state)
+{
+	static const struct { KernelRule rule; const char *text; } rows[] = {
+		{{.is_pin = true, .template_name = "gemv_norm", .phase = "acquire", .layer_first = -1, .layer_last = 2},
+			"kernels.pin: no op in phase acquire is one for gemv_norm"},
+		{{.template_name = "sample", .layer_first = 0, .layer_last = 1},
+			"kernels.ban: no op of layers 0 to 1 is one for sample"},
+		{{.template_name = "gemv_norm", .phase = "prefill", .layer_first = -1, .layer_last = 2}, NULL}};
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		Compile c;
+		synthetic_model(&c, "llama");
+		*vec_push(&c.arena, &c.model.options.rules) = rows[i].rule;
+		build_graph(&c);
+		fuse(&c);
+		pick_kernels(&c);
+		assert_int_equal(c.diags.n_errors, rows[i].text != NULL);
+		if (rows[i].text) {
+			assert_int_equal(c.diags.list[0].code, A0702);
+			assert_string_equal(c.diags.list[0].text, rows[i].text);
+		}
+		synthetic_free(&c);
+	}
 }
 
 /* A rule that names layers is about these alone, be they all of them: what stands before and after is not a layer. */
@@ -285,7 +318,11 @@ static void rules_for_layers_leave_the_rest_alone(void **state)
 	synthetic_model(&c, "llama");
 	*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = false, .template_name = "embed_next",
 		.layer_first = 0, .layer_last = 1, .at = {"MODEL.toml", 7, 1}};
-	compile_without_kernels(&c);
+	build_graph(&c);
+	fuse(&c);
+	pick_kernels(&c);
+	assert_int_equal(c.diags.n_errors, 1); /* the rule is about nothing; no op lacks a kernel */
+	assert_int_equal(c.diags.list[0].code, A0702);
 	synthetic_free(&c);
 	synthetic_model(&c, "llama");
 	*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = false, .template_name = "embed_next",
@@ -374,6 +411,7 @@ int main(void)
 		cmocka_unit_test(buffers_that_share_a_place_are_ordered),
 		cmocka_unit_test(joined_weights_stand_without_gaps),
 		cmocka_unit_test(bans_and_pins_decide),
+		cmocka_unit_test(rules_about_nothing_are_refused),
 		cmocka_unit_test(rules_for_layers_leave_the_rest_alone),
 		cmocka_unit_test(contexts_past_the_sines_are_refused),
 		cmocka_unit_test(equal_layers_are_refused_once),
