@@ -52,8 +52,10 @@ static const OptionRow option_table[N_OPTIONS] = {
 	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "tokens generated unless stopped"},
 	[STOP] = {"sampling.stop", T_TOKENS, 0, MAX_VOCAB, false, "token ids that end a sequence, besides the model's own"},
 	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that no op has to use; one * stands for any text"},
-	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies"},
-	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use it"},
+	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies; keys: "
+		"template, and to narrow it op, phase, layers (\"first-last\" or a list), tunables ({ NAME = value })"},
+	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use this template where the rule applies; "
+		"the same keys"},
 };
 
 static const char *const type_names[] = {
@@ -82,8 +84,17 @@ static bool is_section(const char *name)
 	return false;
 }
 
+/* The section meant, for a name without a dot. */
+static const char *suggest_section(Arena *a, const char *seen)
+{
+	const char *names[N_OPTIONS];
+	for (int k = 0; k < N_OPTIONS; k++)
+		names[k] = arena_strndup(a, option_table[k].key, strcspn(option_table[k].key, "."));
+	return strchr(seen, '.') ? NULL : closest_name(seen, names, N_OPTIONS);
+}
+
 /* The key meant: one of the same last part, else one spelled alike. */
-static const char *suggest_key(const char *seen)
+static const char *suggest_key(Arena *a, const char *seen)
 {
 	const char *names[N_OPTIONS], *dot = strrchr(seen, '.'), *last = dot ? dot + 1 : seen;
 	for (int k = 0; k < N_OPTIONS; k++) {
@@ -92,7 +103,7 @@ static const char *suggest_key(const char *seen)
 			return names[k];
 	}
 	const char *close = closest_name(seen, names, N_OPTIONS);
-	if (close)
+	if (close || (close = suggest_section(a, seen)))
 		return close;
 	for (int k = 0; k < N_OPTIONS; k++) { /* alike in the last part */
 		const char *part = strchr(names[k], '.') + 1;
@@ -116,7 +127,7 @@ static void collect_keys(Reading *r, const Value *table, const char *prefix, con
 		} else if (is_section(full)) {
 			fail_at(r->d, A0303, v->at, "%s = %s: expected a table", full, value_text(r->d->arena, v));
 		} else {
-			const char *close = suggest_key(full);
+			const char *close = suggest_key(r->d->arena, full);
 			fail_at(r->d, A0302, v->key_at, "unknown key %s%s",
 				clip_text(r->d->arena, full, strlen(full), 80), did_you_mean(r->d->arena, close));
 		}

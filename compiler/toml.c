@@ -567,6 +567,10 @@ const Value *toml_parse(Arena *a, Diags *d, const char *file, const char *text, 
 		syntax(&t, "not UTF-8: byte 0x%02x", (unsigned char)*t.p);
 		return NULL;
 	}
+	if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* invisible: "expected a key" would explain nothing */
+		syntax(&t, "starts with a byte-order mark: save the file without it");
+		return NULL;
+	}
 	Value *root = new_value(&t, VALUE_TABLE, here(&t), FROM_HEADER), *table = root;
 	for (;;) {
 		if (!skip_lines(&t))

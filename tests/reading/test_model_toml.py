@@ -129,6 +129,10 @@ MESSAGES = [
     ('model.family = "qwen3"\n', '1:16: error[A0304]: model.family = "qwen3": expected "llama", the family of config.json'),
     ('[[kernels.pin]]\ntemplate = "gemv_nrom"\n',
      '2:12: error[A0305]: template = "gemv_nrom": there is no such template: did you mean gemv_norm?'),
+    ("[runtme]\nslots = 3\n", "1:2: error[A0302]: unknown key runtme: did you mean runtime?"),
+    ("[sampler]\ntop_q = 3\n", "1:2: error[A0302]: unknown key sampler: did you mean sampling?"),
+    ('[[kernel.pin]]\ntemplate = "gemv_norm"\n', "1:3: error[A0302]: unknown key kernel: did you mean kernels?"),
+    ("[zebra]\n", "1:2: error[A0302]: unknown key zebra"),
     ('[[kernels.pin]]\nop = "linear"\n', "1:11: error[A0303]: kernels.pin: template is missing"),
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nlayer = [1]\n', "3:1: error[A0302]: unknown key kernels.ban.layer: did you mean layers?"),
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nlayers = []\n',
@@ -193,6 +197,8 @@ def test_no_regular_file(compile_toml, model, kind):
 
 def test_the_help_has_every_key(atlasc, compile_toml):
     """The printed table and what a plan records have the same keys."""
-    shown = {line.split()[0] for line in atlasc("--help-model").stdout.splitlines()}
+    text = atlasc("--help-model").stdout
+    shown = {line.split()[0] for line in text.splitlines()}
+    assert all(word in text for word in ("template", "op", "phase", "layers", "tunables"))  # keys of a rule
     options, _ = compile_toml(None)
     assert set(options) == {key for key in shown if not key.startswith("kernels.")}

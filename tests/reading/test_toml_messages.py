@@ -43,6 +43,7 @@ MESSAGES = [
     ("x =\n", 1, 4, "expected a value"),
     ("x 1\n", 1, 3, "expected = after the key x"),
     ("= 1\n", 1, 1, "expected a key"),
+    (b"\xef\xbb\xbf[a]\n", 1, 1, "starts with a byte-order mark: save the file without it"),
     ("[]\n", 1, 2, "expected a key"),
     ("[a\n", 1, 3, "expected ] after the table's name"),
     ("[[a]\n", 1, 4, "expected ]] after the table's name"),
@@ -61,7 +62,6 @@ MESSAGES = [
     ("[[k]]\n" * 1025, 1025, 3, "more than 1024 tables [[k]]"),
     ("# " + "x" * (1 << 20), 0, 0, "1048578 bytes: expected at most 1048576"),
     ("é = 1\n", 1, 1, "expected a key"),
-    ("\ufeffx = 1\n", 1, 1, "expected a key"),
     ("x = 1\ry = 2\n", 1, 6, "text after the value: expected the end of the line"),
 ]
 
