@@ -55,6 +55,10 @@ int cli_open_session(
 		.device = device ? device : args->device,
 		.device_index = args->device_index,
 		.n_threads = args->threads};
+	AtlasPlanInfo plan_info = {.struct_size = sizeof plan_info};
+	atlas_plan_info(plan, &plan_info);
+	if (plan_info.weights_by_reference && !args->weights_dir)
+		return cli_say(args, EXIT_USAGE, "the plan holds no weights: name the checkpoint's folder with --weights DIR");
 	if (atlas_session_open(plan, &options, session, &error) != ATLAS_OK)
 		return cli_fail(args, &error);
 	AtlasSessionInfo info = {.struct_size = sizeof info};
