@@ -480,7 +480,8 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 	}
 	if (rule < 0) {
 		k->verdict = BANNED;
-		k->reason = arena_printf(&p->c->arena, "%s:%d", by->at.file, by->at.line);
+		/* of the file the line alone: the plan says the same wherever the file lies */
+		k->reason = arena_printf(&p->c->arena, "%sMODEL.toml:%d", by->is_pin ? "by the pin at " : "", by->at.line);
 		return;
 	}
 	k->verdict = SLOWER;

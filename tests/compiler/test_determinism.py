@@ -39,6 +39,23 @@ def test_one_digest_whatever_the_surroundings(atlasc, kernel_cache, repo, tmp_pa
         os.umask(old)
 
 
+def test_rules_say_the_same_wherever_their_file_lies(atlasc, kernel_cache, repo, tmp_path):
+    rules = ('[[kernels.pin]]\ntemplate = "gemv_norm"\nphase = "decode"\ntunables = { WARPS = 8 }\n'
+             '[[kernels.ban]]\ntemplate = "gemv_swiglu"\ntunables = { WARPS = 8 }\n')
+    digests = set()
+    for name in ("MODEL.toml", "another folder/fast.toml"):
+        options = tmp_path / name
+        options.parent.mkdir(exist_ok=True)
+        options.write_text((repo / FIXTURE / "MODEL.toml").read_text() + rules)
+        plan = tmp_path / "plan.bin"
+        done = atlasc(FIXTURE, "--model", options, "-o", plan, "--cache-dir", kernel_cache)
+        assert done.returncode == 0, done.stderr
+        assert b"by the pin at MODEL.toml:" in plan.read_bytes()
+        assert str(tmp_path).encode() not in plan.read_bytes()
+        digests.add(digest(plan))
+    assert len(digests) == 1
+
+
 def test_no_trace_of_this_machine(atlasc, kernel_cache, repo, tmp_path):
     plan = tmp_path / "plan.bin"
     assert atlasc(repo / FIXTURE, "-o", plan, "--cache-dir", kernel_cache).returncode == 0
