@@ -160,13 +160,13 @@ static void run_passes(Compile *c)
 		const Pass *p = &pipeline[i];
 		if (c->diags.n_errors && i > 0 && !(p->keeps_going && is_reading(i - 1)))
 			return;
-		if (p->run == emit && c->cmd.dry_run)
-			return;
 		double start = now_seconds();
-		p->run(c);
+		bool is_left_out = p->run == emit && c->cmd.dry_run; /* its level is the plan's, and can be shown */
+		if (!is_left_out)
+			p->run(c);
 		if (p->check && !c->diags.n_errors)
 			p->check(c);
-		if (c->cmd.timings)
+		if (c->cmd.timings && !is_left_out)
 			fprintf(stderr, "%-14s %8.1f ms\n", p->name, 1e3 * (now_seconds() - start));
 		if (c->cmd.dump && strchr(c->cmd.dump, p->letter) && !c->diags.n_errors)
 			p->print(c, stdout);
@@ -229,6 +229,8 @@ static void check_names(Compile *c)
 	for (const char *d = c->cmd.dump; d && *d; d++)
 		if (!strchr(letters, *d))
 			fail_at(&c->diags, A0101, (Loc){0}, "-d %c: the passes are %s", *d, letters);
+	if (c->cmd.dump && c->cmd.json)
+		fail_at(&c->diags, A0101, (Loc){0}, "--json and -d both write to stdout: give one of them");
 }
 
 /* An output that cannot be written is told with the mistakes of the input, not after all the work. False: there
