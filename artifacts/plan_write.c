@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <msgpack.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,8 @@ typedef struct Writer {
 	msgpack_sbuffer manifest;
 	char tmp[4096];    /* the temporary file's name, once it has one */
 	bool is_unnamed;
+	bool holds_signals; /* until the temporary file is renamed or gone */
+	sigset_t mask;      /* as it was before */
 	int fd;
 	char *why;
 	size_t why_bytes;
@@ -304,6 +307,33 @@ static bool write_at(Writer *w, int64_t at, const void *bytes, size_t n)
 	return true;
 }
 
+/* Signals that end a program wait while there is a file of a temporary name: it would be left behind. */
+static void hold_signals(Writer *w)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, &w->mask);
+	w->holds_signals = true;
+}
+
+static void release_signals(Writer *w)
+{
+	if (w->holds_signals)
+		sigprocmask(SIG_SETMASK, &w->mask, NULL);
+	w->holds_signals = false;
+}
+
+/* Did a signal come that hold_signals keeps waiting? */
+static bool is_interrupted(const Writer *w)
+{
+	sigset_t pending;
+	return w->holds_signals && sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1
+		|| sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGHUP) == 1);
+}
+
 static int compare_offset(const void *a, const void *b)
 {
 	const Weight *x = *(const Weight *const *)a, *y = *(const Weight *const *)b;
@@ -320,6 +350,8 @@ static bool stream_weight(Writer *w, int index, uint8_t *chunk, int64_t section_
 		size_t n = x->bytes - at < CHUNK_BYTES ? (size_t)(x->bytes - at) : CHUNK_BYTES;
 		if (!w->parts->weights.read(w->parts->weights.ctx, index, at, chunk, n))
 			return failed(w, "weight %s could not be read", x->name);
+		if (is_interrupted(w))
+			return failed(w, "interrupted");
 		sha256_add(&own, chunk, n);
 		if (is_kept) {
 			sha256_add(section_hash, chunk, n);
@@ -425,7 +457,8 @@ static bool may_replace(Writer *w, const char *path)
 		S_ISSOCK(st.st_mode) ? "a socket" : "a device");
 }
 
-/* A file without a name, where the file system has them: whatever ends the program, nothing is left. */
+/* A file without a name, where the file system has them: whatever ends the program, nothing is left. Elsewhere
+ * signals wait. */
 static bool open_temporary(Writer *w, const char *path)
 {
 	char folder[4096];
@@ -437,8 +470,10 @@ static bool open_temporary(Writer *w, const char *path)
 		return failed(w, "the path is too long");
 	w->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
 	w->is_unnamed = w->fd >= 0;
-	if (w->fd < 0)
+	if (w->fd < 0) {
+		hold_signals(w);
 		w->fd = mkstemp(w->tmp);
+	}
 	if (w->fd < 0)
 		return failed(w, "cannot be written: %s", strerror(errno));
 	return true;
@@ -463,6 +498,7 @@ static bool finish(Writer *w, const char *path)
 		snprintf(self, sizeof self, "/proc/self/fd/%d", w->fd);
 		snprintf(w->tmp, sizeof w->tmp, "%s.tmp.%d", path, (int)getpid());
 		unlink(w->tmp);
+		hold_signals(w);
 		if (linkat(AT_FDCWD, self, AT_FDCWD, w->tmp, AT_SYMLINK_FOLLOW) != 0)
 			return failed(w, "cannot be written: %s", strerror(errno));
 		w->is_unnamed = false;
@@ -484,6 +520,7 @@ bool artifact_can_write(const char *path, char *why, size_t why_bytes)
 	bool ok = open_temporary(&w, path);
 	if (ok && !w.is_unnamed)
 		unlink(w.tmp);
+	release_signals(&w);
 	if (ok)
 		close(w.fd);
 	return ok;
@@ -506,6 +543,7 @@ bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t 
 		close(w.fd);
 	if (!ok && w.fd >= 0 && !w.is_unnamed)
 		unlink(w.tmp);
+	release_signals(&w);
 	for (int i = 0; i < w.n; i++)
 		if (w.pieces[i].is_owned)
 			free((void *)(uintptr_t)w.pieces[i].bytes);

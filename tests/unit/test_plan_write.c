@@ -3,13 +3,16 @@
 #include "tests/unit/synthetic.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,13 +24,32 @@ typedef struct Made { /* a synthetic plan, ready to be written */
 	PlanBlob blob;
 	uint8_t cubins[64]; /* the size of an ELF header, the least a cubin has */
 	int fail_at; /* weight whose read fails, -1 = none */
+	int interrupt_at; /* weight at whose read SIGTERM comes, 0 = none */
+	bool has_names_only; /* the file system has no files without a name */
 } Made;
+
+/* In the place of the C library's: the file system of a Made that has names only. */
+static const Made *opening;
+int open(const char *path, int flags, ...)
+{
+	va_list args;
+	va_start(args, flags);
+	mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
+	va_end(args);
+	if ((flags & O_TMPFILE) == O_TMPFILE && opening && opening->has_names_only) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	return openat(AT_FDCWD, path, flags, mode);
+}
 
 static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 {
 	const Made *m = ctx;
 	for (size_t i = 0; i < n; i++)
 		((uint8_t *)dst)[i] = (uint8_t)(w * 7 + (at + (int64_t)i) * 13);
+	if (m->interrupt_at && w == m->interrupt_at)
+		raise(SIGTERM);
 	return w != m->fail_at;
 }
 
@@ -100,7 +122,7 @@ static void written_is_read(void **state)
 {
 	(void)state;
 	for (int embed = 0; embed < 2; embed++) {
-		Made m;
+		Made m = {0};
 		char folder[] = "/tmp/atlas-write-XXXXXX", path[64], why[512] = "";
 		assert_non_null(mkdtemp(folder));
 		snprintf(path, sizeof path, "%s/plan.bin", folder);
@@ -142,7 +164,7 @@ static void same_inputs_same_bytes(void **state)
 	uint8_t *bytes[2];
 	int64_t n[2];
 	for (int i = 0; i < 2; i++) {
-		Made m;
+		Made m = {0};
 		char folder[] = "/tmp/atlas-write-XXXXXX", path[64], why[512] = "";
 		assert_non_null(mkdtemp(folder));
 		snprintf(path, sizeof path, "%s/plan.bin", folder);
@@ -162,7 +184,7 @@ static void same_inputs_same_bytes(void **state)
 static void a_failed_write_leaves_the_old_file(void **state)
 {
 	(void)state;
-	Made m;
+	Made m = {0};
 	char folder[] = "/tmp/atlas-write-XXXXXX", path[64], why[512] = "";
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof path, "%s/plan.bin", folder);
@@ -189,12 +211,46 @@ static void a_failed_write_leaves_the_old_file(void **state)
 	rmdir(folder);
 }
 
+static void leave(int signal_number) { _exit(signal_number == SIGTERM ? 130 : 1); }
+
+/* The program ends as it wants to, and nothing of it is left, whether the file had a name or not. */
+static void interrupted_writes_leave_nothing(void **state)
+{
+	char folder[] = "/tmp/plan_write.XXXXXX", path[128], why[256];
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/plan.bin", folder);
+	for (int named = 0; named < 2; named++) {
+		Made m = {.has_names_only = named};
+		make(&m, true);
+		opening = &m;
+		assert_true(artifact_write(path, &m.parts, why, sizeof why)); /* and works there */
+		unlink(path);
+		m.interrupt_at = m.c.graph.n_weights / 2;
+		pid_t child = fork();
+		if (child == 0) {
+			signal(SIGTERM, leave);
+			artifact_write(path, &m.parts, why, sizeof why);
+			_exit(2);
+		}
+		int status;
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 130);
+		assert_int_equal(files_in(folder), 0);
+		opening = NULL;
+		synthetic_free(&m.c);
+	}
+	rmdir(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(written_is_read),
 		cmocka_unit_test(same_inputs_same_bytes),
 		cmocka_unit_test(a_failed_write_leaves_the_old_file),
+		cmocka_unit_test(interrupted_writes_leave_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
