@@ -15,7 +15,8 @@
 
 #include "compiler/input.h"
 
-const JsonRules json_config_rules = {A0201, 16 << 20, JSON_MAX_DEPTH, 1 << 18, true};
+const JsonRules json_config_rules = {A0201, 16 << 20, JSON_MAX_DEPTH, 1 << 18, true, false};
+const JsonRules json_text_rules = {A0201, 16 << 20, JSON_MAX_DEPTH, 1 << 18, true, true};
 
 typedef struct Mark { /* a value seen by the scan */
 	size_t begin, end;
@@ -304,7 +305,8 @@ const Value *json_parse(Arena *a, Arena *scratch, Diags *d, const JsonRules *rul
 	if (!scan(&s) || !check_top(&s))
 		return NULL;
 	json_error_t error;
-	json_t *tree = json_loadb(s.text, s.n, JSON_REJECT_DUPLICATES, &error);
+	size_t flags = JSON_REJECT_DUPLICATES | (rules->no_integers ? JSON_DECODE_INT_AS_REAL : 0);
+	json_t *tree = json_loadb(s.text, s.n, flags, &error);
 	for (int i = 0; i < s.marks.n; i++) /* the words come back, for messages */
 		if (s.marks.at[i].nonfinite)
 			memcpy(s.text + s.marks.at[i].begin, s.marks.at[i].nonfinite, s.marks.at[i].end - s.marks.at[i].begin);

@@ -15,9 +15,11 @@ typedef struct JsonRules {
 	int max_depth;      /* at most JSON_MAX_DEPTH */
 	int max_values;
 	bool nonfinite;     /* NaN, Infinity, -Infinity and {"__float__": "NaN"} become VALUE_NONFINITE */
+	bool no_integers;   /* integers become VALUE_REAL, of any size; for files of which none is read */
 } JsonRules;
 enum { JSON_MAX_DEPTH = 64 };
 extern const JsonRules json_config_rules; /* of small files: 16 MiB, 64 levels, 2^18 values, nonfinite */
+extern const JsonRules json_text_rules;   /* the same with no_integers: tokenizer configs say 10^30 for "no limit" */
 
 /* The tree, in `a`, or NULL after having recorded an error. `text` has n bytes and a NUL behind them, must
  * stay as long as the tree (Value.source points there) and may be written to. `scratch` holds what is not

@@ -36,7 +36,7 @@ static const char *pick_template(Compile *c, const Value *v)
 static const char *read_json_template(Compile *c, const char *name)
 {
 	bool absent;
-	const Value *v = json_read(&c->arena, &c->scratch, &c->diags, &json_config_rules,
+	const Value *v = json_read(&c->arena, &c->scratch, &c->diags, &json_text_rules,
 		input_path(&c->arena, c->cmd.model_dir, name), &absent);
 	return pick_template(c, value_get(v, "chat_template"));
 }

@@ -25,8 +25,8 @@
 enum { PREFIX_BYTES = 8, MAX_HEADER_BYTES = 100 * 1000 * 1000, MAX_INDEX_BYTES = 256 << 20, MAX_NAME_BYTES = 1024,
 	MAX_ENTRY_VALUES = 1 << 21, MAX_SHARDS = 4096 };
 
-static const JsonRules header_rules = {A0401, MAX_HEADER_BYTES, 8, MAX_ENTRY_VALUES, false};
-static const JsonRules index_rules = {A0406, MAX_INDEX_BYTES, 8, MAX_ENTRY_VALUES, false};
+static const JsonRules header_rules = {A0401, MAX_HEADER_BYTES, 8, MAX_ENTRY_VALUES, false, false};
+static const JsonRules index_rules = {A0406, MAX_INDEX_BYTES, 8, MAX_ENTRY_VALUES, false, false};
 
 /* Every element type of the format and its bits. Those of artifacts/dtypes.h are read; a tensor of another one
  * may only be there if no op wants it. */

@@ -8,6 +8,7 @@ import json
 import math
 import pathlib
 import re
+import shutil
 import struct
 
 import pytest
@@ -68,3 +69,23 @@ def test_published(atlasc, tmp_path, name):
     assert re.search(rf"^tokens .* eos {' '.join(map(str, ends))}  ", run.stdout, re.M)
     window = config.get("sliding_window") if config["model_type"] == "mistral" else None
     assert re.search(rf"  window {window or 0}$", run.stdout, re.M)
+
+
+# What slow tokenizers write into tokenizer_config.json besides the tokens: "no limit" is 10^30 there.
+SLOW = {"model_max_length": 1000000000000000019884624838656, "sp_model_kwargs": {}, "legacy": False, "pad_token": None,
+        "add_prefix_space": None, "clean_up_tokenization_spaces": False, "spaces_between_special_tokens": False,
+        "use_default_system_prompt": False, "additional_special_tokens": [], "chat_template": "{{ bos_token }}"}
+
+
+@pytest.mark.parametrize("name", ["deepseek", "gemma", "llama2", "llama3"])
+def test_published_tokenizer_config(atlasc, repo, tmp_path, name):
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(repo / "tests" / "fixtures" / "tokenizers" / name / file, tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | SLOW, indent=2), encoding="utf-8")
+    config = PUBLISHED["Llama-3.2-1B"]["config.json"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_holes(tmp_path / "model.safetensors", tensor_shapes(config))
+    run = atlasc(tmp_path, "--stop-after", "read-text", "-d", "t")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert re.search(r"tokenizer \d{4,} bytes  chat_template 15 bytes$", run.stdout, re.M)
