@@ -174,9 +174,11 @@ static void check_size(Compile *c, const TargetWork *work)
 {
 	static const char *const advice[ARENA_COUNT] = {"the model's weights",
 		"slots, max_context or pool_tokens", "the largest prefill bucket", "slots or max_context"};
+	const Loc context = c->model.options.at_max_context, places[ARENA_COUNT] = {c->model.config.at_hidden_dim,
+		context, {context.file, 0, 0}, context};
 	for (int a = 0; a < ARENA_COUNT; a++)
 		if (work->plan.arena_bytes[a] > max_arena_bytes)
-			fail_at(&c->diags, A0801, (Loc){"MODEL.toml", 0, 0},
+			fail_at(&c->diags, A0801, places[a],
 				"%s arena of %s: %lld bytes, more than any card has: see %s",
 				arena_name((ArenaKind)a), work->target->name,
 				(long long)work->plan.arena_bytes[a], advice[a]);

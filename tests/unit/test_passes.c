@@ -229,6 +229,29 @@ static void buffers_that_share_a_place_are_ordered(void **state)
 	synthetic_free(&c);
 }
 
+static void arenas_beyond_any_card_are_refused(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "llama");
+	c.model.options.max_context = 5 << 20;
+	c.model.options.slots = 1024;
+	c.model.options.at_max_context = (Loc){"m/MODEL.toml", 3, 15};
+	build_graph(&c);
+	fuse(&c);
+	pick_kernels(&c);
+	assert_int_equal(c.diags.n_errors, 0);
+	plan_memory(&c);
+	assert_int_equal(c.diags.n_errors, 1);
+	assert_int_equal(c.diags.list[0].code, A0801);
+	assert_int_equal(c.diags.list[0].at.line, 3);
+	assert_string_equal(c.diags.list[0].at.file, "m/MODEL.toml");
+	assert_int_equal(c.work.at[0].plan.arena_bytes[ARENA_STATE] >> 30, 5121); /* GiB: 5 Mi x 1024 tokens of 1 KiB, page tables */
+	assert_non_null(strstr(c.diags.list[0].text, "state arena of sm_90a: "));
+	assert_non_null(strstr(c.diags.list[0].text, "see slots, max_context or pool_tokens"));
+	synthetic_free(&c);
+}
+
 static void joined_weights_stand_without_gaps(void **state)
 {
 	Compile c;
@@ -409,6 +432,7 @@ int main(void)
 		cmocka_unit_test(missing_and_unread_tensors_are_named),
 		cmocka_unit_test(plan_holds_its_invariants),
 		cmocka_unit_test(buffers_that_share_a_place_are_ordered),
+		cmocka_unit_test(arenas_beyond_any_card_are_refused),
 		cmocka_unit_test(joined_weights_stand_without_gaps),
 		cmocka_unit_test(bans_and_pins_decide),
 		cmocka_unit_test(rules_about_nothing_are_refused),
