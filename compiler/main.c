@@ -187,7 +187,7 @@ static int first_exit_code(const Diags *d)
 static void on_interrupt(int signal_number)
 {
 	(void)signal_number;
-	_exit(EXIT_INTERRUPTED); /* the output has no name before it is whole: nothing to remove */
+	_exit(EXIT_INTERRUPTED); /* while the output has a temporary name, the writer keeps signals waiting */
 }
 
 static void print_passes(void)
