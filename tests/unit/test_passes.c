@@ -246,7 +246,8 @@ static void arenas_beyond_any_card_are_refused(void **state)
 	assert_int_equal(c.diags.list[0].code, A0801);
 	assert_int_equal(c.diags.list[0].at.line, 3);
 	assert_string_equal(c.diags.list[0].at.file, "m/MODEL.toml");
-	assert_int_equal(c.work.at[0].plan.arena_bytes[ARENA_STATE] >> 30, 5121); /* GiB: 5 Mi x 1024 tokens of 1 KiB, page tables */
+	/* 5 Mi x 1024 tokens of 1 KiB, and page tables */
+	assert_int_equal(c.work.at[0].plan.arena_bytes[ARENA_STATE] >> 30, 5121);
 	assert_non_null(strstr(c.diags.list[0].text, "state arena of sm_90a: "));
 	assert_non_null(strstr(c.diags.list[0].text, "see slots, max_context or pool_tokens"));
 	synthetic_free(&c);
