@@ -45,7 +45,7 @@ extern "C" {
 #define ATLAS_STATUS_TABLE(X) \
 	X(OK, 0, 0, "no error", "") \
 	X(ARGUMENT, 1, 2, "an argument is wrong", "Correct the call; the text names the argument.") \
-	X(NO_MEMORY, 2, 5, "the host is out of memory", "Free host memory and open again.") \
+	X(NO_MEMORY, 2, 7, "the host's memory does not suffice", "Free memory, or compile for less.") \
 	X(IO, 3, 5, "a file cannot be read", "Check that the file exists and may be read.") \
 	X(NOT_A_PLAN, 4, 4, "the file is not a plan", "Name a file written by atlasc.") \
 	X(PLAN_VERSION, 5, 8, "the plan has another format version", "Compile the model again.") \
