@@ -88,14 +88,29 @@ static void progress(Compile *c, const char *what, int64_t done, int64_t total)
 		fputs("\r\033[K", stderr);
 }
 
+/* Text as JSON takes it. A path may hold bytes that are no UTF-8: a ? stands for each beyond ASCII then. */
+static json_t *json_words(const char *text)
+{
+	json_t *words = text ? json_string(text) : json_null();
+	if (words)
+		return words;
+	char *plain = strdup(text);
+	for (char *p = plain; p && *p; p++)
+		if (*p & 0x80)
+			*p = '?';
+	words = plain ? json_string(plain) : json_null();
+	free(plain);
+	return words;
+}
+
 static json_t *json_diags(const Diags *d)
 {
 	json_t *list = json_array();
 	for (int i = 0; i < d->n; i++) {
 		const Diag *g = &d->list[i];
-		json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:i, s:i, s:s}", "code", code_name(g->code),
-			"severity", g->is_note ? "note" : "error", "file", g->at.file, "line", g->at.line, "column",
-			g->at.col, "message", g->text));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:i, s:i, s:o}", "code", code_name(g->code),
+			"severity", g->is_note ? "note" : "error", "file", json_words(g->at.file), "line", g->at.line,
+			"column", g->at.col, "message", json_words(g->text)));
 	}
 	return list;
 }
@@ -119,8 +134,8 @@ static void print_json(const Compile *c, int exit_code)
 	json_t *targets = json_array();
 	for (int i = 0; i < c->work.n && !c->diags.n_errors; i++)
 		json_array_append_new(targets, json_target(&c->work.at[i]));
-	json_t *root = json_pack("{s:i, s:i, s:s?, s:b, s:o, s:i, s:o}", "schema_version", 1, "exit_code", exit_code,
-		"output", c->cmd.output, "dry_run", c->cmd.dry_run, "diagnostics", json_diags(&c->diags), "errors",
+	json_t *root = json_pack("{s:i, s:i, s:o, s:b, s:o, s:i, s:o}", "schema_version", 1, "exit_code", exit_code,
+		"output", json_words(c->cmd.output), "dry_run", c->cmd.dry_run, "diagnostics", json_diags(&c->diags), "errors",
 		c->diags.n_errors, "targets", targets);
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');

@@ -1,8 +1,10 @@
 """Where a plan goes: only a regular file is ever replaced, and an output that cannot be is told before any work."""
 
+import json
 import os
 import socket
 import stat
+import subprocess
 
 import pytest
 
@@ -90,3 +92,16 @@ def test_a_file_is_no_model(atlasc):
     file = f"{FIXTURE}/config.json"
     run = atlasc(file, "--dry-run")
     assert (run.returncode, run.stderr) == (4, f"{file}: error[A0104]: not a folder: give the checkpoint's folder\n")
+
+
+def test_json_keeps_its_diagnostics_whatever_the_paths(build_dir, tmp_path):
+    """A path is bytes; JSON is UTF-8. What cannot be said is a ?, and nothing is left out."""
+    command = [os.fsencode(build_dir / "atlasc"), os.fsencode(tmp_path) + b"/m\xff", b"--json", b"-o",
+               os.fsencode(tmp_path) + b"/\xfe.bin"]
+    run = subprocess.run(command, capture_output=True, check=False)
+    told = json.loads(run.stdout.decode())
+    assert run.returncode == told["exit_code"] == 4
+    assert told["output"] == f"{tmp_path}/?.bin"
+    assert len(told["diagnostics"]) == told["errors"] == 2
+    assert [d["file"] for d in told["diagnostics"]] == [
+        f"{tmp_path}/m?/{name}" for name in ("config.json", "model.safetensors")]
