@@ -18,7 +18,8 @@
 #include <string.h>
 
 /* NVRTC takes about 20 MiB a thread: 32 of them keep the whole compile under 1 GiB. */
-enum { MAX_THREADS = 32, CUBIN_ALIGN = 16, WHY_BYTES = 256, VERSION_BYTES = 32, REGISTER_UNIT = 8 };
+enum { MAX_THREADS = 32, CUBIN_ALIGN = 16, WHY_BYTES = 256, VERSION_BYTES = 32, REGISTER_UNIT = 8,
+	LOCAL_BYTES_UNTOLD = 32 };
 
 typedef struct Job { /* one kernel */
 	KernelSource source;
@@ -240,14 +241,17 @@ static void record(Compile *c, const Job *job)
 	plan->kernels[plan->n_kernels++] = k;
 }
 
-/* One note a target, of the worst: a note for each would push errors out of the list. */
+/* One note a target, of the worst: a note for each would push errors out of the list. A few parked registers cost
+ * nothing that can be measured: the audit shows them, a note would only worry. */
 static void note_local_memory(Compile *c, const TargetWork *work)
 {
 	const Kernel *worst = NULL;
 	int n = 0;
 	for (int i = 0; i < work->plan.n_kernels; i++) {
 		const Kernel *k = &work->plan.kernels[i];
-		n += k->spill_bytes > 0;
+		if (k->spill_bytes <= LOCAL_BYTES_UNTOLD)
+			continue;
+		n++;
 		if (k->spill_bytes > (worst ? worst->spill_bytes : 0))
 			worst = k;
 	}
