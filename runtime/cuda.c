@@ -18,7 +18,7 @@ enum {
 	STAGE_BYTES = 8 << 20, /* of each of two pinned buffers: 8 MiB keep a PCIe 5 link busy */
 };
 
-typedef struct LoadedCubin { int64_t offset; CuLibrary library; } LoadedCubin;
+typedef struct LoadedCubin { int64_t offset; CuLibrary loaded; } LoadedCubin;
 
 typedef struct Cuda {
 	Device base;
@@ -183,7 +183,7 @@ static AtlasStatus load_cubin(Cuda *c, const Kernel *k, CuLibrary *library)
 	const Section *cubins = artifact_section(c->artifact, "cubins");
 	for (int i = 0; i < c->n_cubins; i++)
 		if (c->cubins[i].offset == k->cubin_offset) {
-			*library = c->cubins[i].library;
+			*library = c->cubins[i].loaded;
 			return ATLAS_OK;
 		}
 	CALL(c, k->name, LibraryLoadData, library, c->artifact->file + cubins->offset + k->cubin_offset, NULL,
@@ -488,7 +488,7 @@ static void give_back(Cuda *c)
 		if (c->graphs[i])
 			cu->GraphExecDestroy(c->graphs[i]);
 	for (int i = 0; i < c->n_cubins; i++)
-		cu->LibraryUnload(c->cubins[i].library);
+		cu->LibraryUnload(c->cubins[i].loaded);
 	for (int i = 0; i < ARENA_COUNT; i++)
 		if (c->arena[i])
 			cu->MemFree(c->arena[i]);
