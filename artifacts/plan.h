@@ -52,6 +52,7 @@ enum {
 	PLAN_MAX_DIMS = 5,
 	PLAN_MAX_OPERANDS = 16,  /* of one op */
 	PLAN_MAX_PARAM_BYTES = 512, /* of one kernel's argument struct */
+	PLAN_TENSOR_MAP_BYTES = 128, /* of one CUtensorMap in it, at a multiple of 64 */
 	PLAN_MAX_LAYERS = 1024,
 	PLAN_MAX_SLOTS = 1024,
 };
@@ -210,12 +211,19 @@ typedef struct Arg { /* one pointer of the argument struct; all fields are point
 	int operand;      /* index in the op's row */
 } Arg;
 
+typedef struct TensorMap { /* a CUtensorMap in the argument struct, by which the kernel has tiles of a buffer copied */
+	int field_offset; /* bytes, multiple of 64 */
+	int buf;          /* one that is an argument of this launch too, seen as a matrix: [all dims but the last, last] */
+	int box[2];       /* rows and columns of a tile; a row of it is 128 bytes, the span of the swizzle */
+} TensorMap;
+
 typedef struct Launch {
 	int kernel; /* index in TargetPlan.kernels */
 	OpKind op;
 	int layer;
 	int grid[3];
 	Arg *args; int n_args;
+	TensorMap *maps; int n_maps; /* 128-byte swizzle; what lies outside the matrix reads as zeros */
 	int *deps; int n_deps; /* earlier launches of the phase it waits for (edges of the CUDA graph) */
 	int overlaps; /* 1: these edges are programmatic: the kernel may start before they are done and waits itself
 	                 (griddepcontrol.wait) before it touches anything but weights; 0: it starts after them */

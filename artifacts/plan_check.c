@@ -335,6 +335,34 @@ static bool check_lifetimes(const Checking *c, const Phase *p)
 	return good;
 }
 
+/* A map is of an operand that the kernel has a pointer to, so that its hazards are known, and the driver takes it. */
+static bool check_maps(const Checking *c, const Phase *p, int index, uint64_t words, const char *what)
+{
+	Why *why = c->why;
+	const Launch *l = &p->launches[index];
+	int size = c->plan->kernels[l->kernel].param_bytes;
+	const uint64_t whole = ((uint64_t)1 << (PLAN_TENSOR_MAP_BYTES / 8)) - 1;
+	for (int i = 0; i < l->n_maps; i++) {
+		const TensorMap *m = &l->maps[i];
+		bool is_arg = false;
+		if (m->field_offset < 0 || m->field_offset % 64 || m->field_offset > size - PLAN_TENSOR_MAP_BYTES ||
+			words & whole << (m->field_offset / 8))
+			return REFUSE("%s: tensor map at byte %d of %d", what, m->field_offset, size);
+		words |= whole << (m->field_offset / 8);
+		for (int k = 0; k < l->n_args; k++)
+			is_arg |= m->buf >= 0 && l->args[k].buf == m->buf;
+		if (!is_arg)
+			return REFUSE("%s: tensor map of buffer %d, which is no argument", what, m->buf);
+		const Buf *b = &p->bufs[m->buf];
+		int64_t element = dtype_bytes(b->dtype), row = b->shape[b->n_dims - 1] * element;
+		if (b->n_dims < 2 || row % 16 || b->offset % 16 || row > UINT32_MAX || b->bytes / row > UINT32_MAX ||
+			m->box[0] < 1 || m->box[0] > 256 || m->box[1] * element != 128)
+			return REFUSE("%s: tensor map of %s: tiles of %d x %d of rows of %lld bytes", what, b->name, m->box[0],
+				m->box[1], (long long)row);
+	}
+	return true;
+}
+
 static bool check_args(const Checking *c, const Phase *p, int index, const char *what)
 {
 	Why *why = c->why;
@@ -369,7 +397,7 @@ static bool check_args(const Checking *c, const Phase *p, int index, const char 
 		s.shape[a->operand] = b->shape;
 		s.n_dims[a->operand] = b->n_dims;
 	}
-	return check_op_shapes(&c->a->graph, &s, what, why);
+	return check_maps(c, p, index, words, what) && check_op_shapes(&c->a->graph, &s, what, why);
 }
 _Static_assert(PLAN_MAX_PARAM_BYTES / 8 <= 64 && PLAN_MAX_OPERANDS <= 64, "one bit each");
 

@@ -70,10 +70,15 @@ static const Field arg_fields[] = {INT(field_offset), INT(buf), INT(operand)};
 static const Schema arg_schema = SCHEMA(Arg, arg_fields);
 #undef T
 
+#define T TensorMap
+static const Field tensor_map_fields[] = {INT(field_offset), INT(buf), INTS(box, 2)};
+static const Schema tensor_map_schema = SCHEMA(TensorMap, tensor_map_fields);
+#undef T
+
 #define T Launch
 static const Field launch_fields[] = {
-	INT(kernel), ENUM(op, E_OP), INT(layer), INTS(grid, 3), LIST(args, arg_schema), INT_LIST(deps),
-	INT(overlaps),
+	INT(kernel), ENUM(op, E_OP), INT(layer), INTS(grid, 3), LIST(args, arg_schema),
+	LIST(maps, tensor_map_schema), INT_LIST(deps), INT(overlaps),
 	INT64(read_bytes), INT64(write_bytes), INT64(flops), INT(slot), INT(produces_layer)};
 static const Schema launch_schema = SCHEMA(Launch, launch_fields);
 #undef T
@@ -122,7 +127,7 @@ const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Weight) == 120 && sizeof(Graph) == 136 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
-	sizeof(Arg) == 12 && sizeof(Launch) == 88 && sizeof(Phase) == 48 && sizeof(TargetPlan) == 96 &&
+	sizeof(Arg) == 12 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 && sizeof(TargetPlan) == 96 &&
 	sizeof(Candidate) == 48 && sizeof(Slot) == 48 && sizeof(Section) == 56,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 

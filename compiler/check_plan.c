@@ -21,6 +21,8 @@ static void print_launch(FILE *f, const TargetPlan *plan, const Phase *p, int i)
 	for (int a = 0; a < l->n_args; a++)
 		fprintf(f, " %s=%s", op_table[l->op].operands[l->args[a].operand].name,
 			l->args[a].buf < 0 ? "-" : p->bufs[l->args[a].buf].name);
+	for (int m = 0; m < l->n_maps; m++)
+		fprintf(f, " map(%s %dx%d)", p->bufs[l->maps[m].buf].name, l->maps[m].box[0], l->maps[m].box[1]);
 	fputs(l->overlaps ? " overlaps" : " after", f);
 	for (int d = 0; d < l->n_deps; d++)
 		fprintf(f, " %d", l->deps[d]);

@@ -139,7 +139,7 @@ typedef struct Model {
 
 /* Contracts: build/gen/kernel_table.c, written by kernelgen ------------------------------------ */
 
-enum { MAX_FIELDS = 16, MAX_TUNABLES = 8, MAX_TUNE_VALUES = 8, MAX_REQUIRES = 16, MAX_ARCHS = 8,
+enum { MAX_FIELDS = 16, MAX_MAPS = 3, MAX_TUNABLES = 8, MAX_TUNE_VALUES = 8, MAX_REQUIRES = 16, MAX_ARCHS = 8,
 	MAX_CONSTS = 24, MAX_DTYPES = 4 };
 
 typedef struct ContractField {
@@ -150,6 +150,13 @@ typedef struct ContractField {
 	const char *shape;  /* "ROWS, K" in the template's dims */
 	int offset, line;   /* bytes in the argument struct; line in the file */
 } ContractField;
+
+typedef struct ContractMap { /* TENSOR_MAP: a CUtensorMap of an operand that is always there */
+	const char *name;    /* of the field */
+	int field;           /* index of the operand's own field */
+	const char *box[2];  /* formulas: rows and columns of a tile */
+	int offset, line;
+} ContractMap;
 
 typedef struct ContractTunable { const char *name; int n_values; int values[MAX_TUNE_VALUES]; } ContractTunable;
 typedef struct ContractDtype { const char *var; int n; Dtype allowed[DT_COUNT]; } ContractDtype;
@@ -172,6 +179,7 @@ typedef struct KernelTemplate {
 	ContractRequire requires[MAX_REQUIRES]; int n_requires;
 	const char *grid[3], *block, *smem, *reads, *writes, *flops; /* formulas */
 	ContractField fields[MAX_FIELDS]; int n_fields;
+	ContractMap maps[MAX_MAPS]; int n_maps;
 	int param_bytes;
 	const char *const *sources; int n_sources; /* indices by name into template_sources: itself, then includes */
 	uint8_t source_sha256[32];                 /* over all of them */
@@ -219,6 +227,7 @@ typedef struct Pick {
 	int template_index;
 	const char *defines; /* sorted "K=576 ROWS=1 ..." without dtype of target */
 	int grid[3], block[3], smem_bytes;
+	int box[MAX_MAPS][2]; /* of the template's tensor maps */
 	int64_t read_bytes, write_bytes, flops;
 	int kernel;          /* index in TargetPlan.kernels, filled by make-kernels */
 	int slot;            /* index in the ledger */

@@ -124,6 +124,17 @@ static json_t *json_fields(const KernelTemplate *k)
 	return list;
 }
 
+static json_t *json_maps(const KernelTemplate *k)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < k->n_maps; i++) {
+		const ContractMap *m = &k->maps[i];
+		json_array_append_new(list, json_pack("{s:s, s:s, s:[s,s], s:i, s:i}", "name", m->name, "operand",
+			k->fields[m->field].name, "box", m->box[0], m->box[1], "offset", m->offset, "line", m->line));
+	}
+	return list;
+}
+
 static json_t *json_template(const KernelTemplate *k)
 {
 	char hash[65];
@@ -139,9 +150,9 @@ static json_t *json_template(const KernelTemplate *k)
 		"targets", targets, "numerics", k->numerics, "matrix", k->matrix, "overlaps", k->overlaps,
 		"dims", json_names(k->dims, k->n_dims), "attrs", json_names(k->attrs, k->n_attrs),
 		"dtypes", json_dtypes(k), "tunables", json_choices(k), "requires", requires);
-	json_t *rest = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:o, s:s}", "grid", json_names(k->grid, 3),
+	json_t *rest = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:o, s:s}", "grid", json_names(k->grid, 3),
 		"block", k->block, "smem", k->smem, "reads", k->reads, "writes", k->writes, "flops", k->flops,
-		"fields", json_fields(k), "param_bytes", k->param_bytes, "sources", json_names(k->sources, k->n_sources),
+		"fields", json_fields(k), "maps", json_maps(k), "param_bytes", k->param_bytes, "sources", json_names(k->sources, k->n_sources),
 		"sha256", hash_text(k, hash));
 	json_object_update(o, rest);
 	json_decref(rest);

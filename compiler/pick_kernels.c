@@ -222,6 +222,28 @@ static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env)
 	return true;
 }
 
+/* Tiles that the copy engine takes: rows of 128 bytes, at most 256 of them, of a matrix whose rows are 16-byte steps. */
+static bool check_maps(Picker *p, const KernelTemplate *t, const Env *env, Pick *pick)
+{
+	for (int i = 0; i < t->n_maps; i++) {
+		const ContractMap *m = &t->maps[i];
+		const LTensor *x = operand_of(p, &t->fields[m->field]);
+		int64_t box[2], element = dtype_bytes(x->dtype), row = x->shape[x->n_dims - 1] * element;
+		for (int k = 0; k < 2; k++)
+			if (!eval(p, env, m->box[k], &box[k]))
+				return false;
+		if (box[0] < 1 || box[0] > 256 || box[1] * element != 128)
+			return reject(p, "%s: tiles of %lld x %lld %s: rows of 128 bytes, 1 to 256 of them", m->name,
+				(long long)box[0], (long long)box[1], dtype_name(x->dtype));
+		if (x->n_dims < 2 || row % 16)
+			return reject(p, "%s: %s has rows of %lld bytes: a multiple of 16 expected", m->name, x->name,
+				(long long)row);
+		pick->box[i][0] = (int)box[0];
+		pick->box[i][1] = (int)box[1];
+	}
+	return true;
+}
+
 static bool check_launch(Picker *p, const KernelTemplate *t, const Env *env, Pick *pick)
 {
 	static const int64_t limits[3] = {2147483647, 65535, 65535};
@@ -246,7 +268,7 @@ static bool check_launch(Picker *p, const KernelTemplate *t, const Env *env, Pic
 		return reject(p, "shared memory = %s = %lld bytes: %s has %d a block", t->smem, (long long)v,
 			p->work->target->name, p->work->target->smem_block_bytes);
 	pick->smem_bytes = (int)v;
-	return eval(p, env, t->reads, &pick->read_bytes) && eval(p, env, t->writes, &pick->write_bytes)
+	return check_maps(p, t, env, pick) && eval(p, env, t->reads, &pick->read_bytes) && eval(p, env, t->writes, &pick->write_bytes)
 		&& eval(p, env, t->flops, &pick->flops);
 }
 

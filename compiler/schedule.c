@@ -92,6 +92,11 @@ static void make_launch(Graphing *g, int i)
 		int k = op_operand(op->kind, t->fields[f].name);
 		l->args[f] = (Arg){.field_offset = t->fields[f].offset, .buf = op->operands[k], .operand = k};
 	}
+	l->n_maps = t->n_maps;
+	l->maps = ARENA_ARRAY(&g->c->arena, TensorMap, t->n_maps);
+	for (int m = 0; m < t->n_maps; m++)
+		l->maps[m] = (TensorMap){.field_offset = t->maps[m].offset, .buf = l->args[t->maps[m].field].buf,
+			.box = {pick->box[m][0], pick->box[m][1]}};
 }
 
 /* schedule - the launches of every phase and the edges between them.

@@ -211,17 +211,27 @@ static AtlasStatus load_kernels(Cuda *c)
 	return ATLAS_OK;
 }
 
-/* The argument struct of a launch, as the kernel will read it. */
-static void fill_args(const Cuda *c, const Phase *p, const Launch *l, uint8_t image[PLAN_MAX_PARAM_BYTES])
+/* The argument struct of a launch, as the kernel will read it; aligned as a tensor map in it is. */
+typedef struct ArgImage { _Alignas(64) uint8_t bytes[PLAN_MAX_PARAM_BYTES]; } ArgImage;
+
+static AtlasStatus fill_args(Cuda *c, const Phase *p, const Launch *l, ArgImage *image)
 {
-	memset(image, 0, PLAN_MAX_PARAM_BYTES);
+	memset(image, 0, sizeof *image);
 	for (int i = 0; i < l->n_args; i++) {
 		if (l->args[i].buf < 0)
 			continue;
 		const Buf *b = &p->bufs[l->args[i].buf];
 		CuPtr at = c->arena[b->arena] + (CuPtr)b->offset;
-		memcpy(image + l->args[i].field_offset, &at, sizeof at);
+		memcpy(image->bytes + l->args[i].field_offset, &at, sizeof at);
 	}
+	for (int i = 0; i < l->n_maps; i++) {
+		const Buf *b = &p->bufs[l->maps[i].buf];
+		CuResult r = driver_tensor_map(&c->cu, image->bytes + l->maps[i].field_offset,
+			c->arena[b->arena] + (CuPtr)b->offset, b->dtype, b->bytes, b->shape[b->n_dims - 1], l->maps[i].box);
+		if (r != CU_SUCCESS)
+			return cuda_fail(c, r, "cuTensorMapEncodeTiled", b->name);
+	}
+	return ATLAS_OK;
 }
 
 static AtlasStatus add_nodes(Cuda *c, const Phase *p, CuGraph graph, CuGraphNode *nodes, CuGraphNode *deps)
@@ -229,8 +239,8 @@ static AtlasStatus add_nodes(Cuda *c, const Phase *p, CuGraph graph, CuGraphNode
 	for (int i = 0; i < p->n_launches; i++) {
 		const Launch *l = &p->launches[i];
 		const Kernel *k = &c->plan->kernels[l->kernel];
-		_Alignas(16) uint8_t image[PLAN_MAX_PARAM_BYTES];
-		void *params[] = {image};
+		ArgImage image;
+		void *params[] = {&image};
 		CuKernelNode node = {.smem_bytes = (unsigned)k->smem_bytes, .params = params,
 			.kern = c->kernels[l->kernel], .ctx = c->context};
 		for (int d = 0; d < 3; d++) {
@@ -240,7 +250,7 @@ static AtlasStatus add_nodes(Cuda *c, const Phase *p, CuGraph graph, CuGraphNode
 		int n_deps = l->overlaps ? 0 : l->n_deps; /* programmatic edges follow when all nodes are there */
 		for (int d = 0; d < n_deps; d++)
 			deps[d] = nodes[l->deps[d]];
-		fill_args(c, p, l, image);
+		TRY(fill_args(c, p, l, &image));
 		CALL(c, k->name, GraphAddKernelNode, &nodes[i], graph, deps, (size_t)n_deps, &node);
 	}
 	return ATLAS_OK;
@@ -407,9 +417,9 @@ static const Buf *output_of(const Phase *p, const Launch *l)
 static AtlasStatus launch_one(Cuda *c, const Phase *p, const Launch *l)
 {
 	const Kernel *k = &c->plan->kernels[l->kernel];
-	_Alignas(16) uint8_t image[PLAN_MAX_PARAM_BYTES];
-	void *params[] = {image};
-	fill_args(c, p, l, image);
+	ArgImage image;
+	void *params[] = {&image};
+	TRY(fill_args(c, p, l, &image));
 	CALL(c, k->name, LaunchKernel, c->kernels[l->kernel], (unsigned)l->grid[0], (unsigned)l->grid[1],
 		(unsigned)l->grid[2], (unsigned)k->block[0], (unsigned)k->block[1], (unsigned)k->block[2],
 		(unsigned)k->smem_bytes, c->stream, params, NULL);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "artifacts/plan.h"
 #include "runtime/atlas.h"
 
 typedef int CuResult;
@@ -45,6 +46,8 @@ enum {
 	CU_EDGE_PROGRAMMATIC = 1,        /* CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC */
 	CU_KERNEL_PORT_PROGRAMMATIC = 1, /* CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC */
 	CU_KERNEL_MAX_DYNAMIC_SMEM = 8, /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+	CU_TENSOR_UINT8 = 0, CU_TENSOR_UINT16 = 1, CU_TENSOR_UINT32 = 2, /* CUtensorMapDataType */
+	CU_TENSOR_SWIZZLE_128B = 3, CU_TENSOR_PROMOTE_256B = 3,          /* CUtensorMapSwizzle, ...L2promotion */
 	DRIVER_STREAM_NON_BLOCKING = 1,
 	DRIVER_EVENT_DISABLE_TIMING = 2,
 	DRIVER_VERSION_MIN = 12040,     /* CUDA 12.4: cuKernelGetParamInfo */
@@ -87,6 +90,9 @@ enum {
 	FN(LaunchKernel, 4000, (CuKernel kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
 		unsigned by, unsigned bz, unsigned smem_bytes, CuStream stream, void **params, \
 		void **extra)) \
+	FN(TensorMapEncodeTiled, 12000, (void *map, int element, unsigned rank, CuPtr at, \
+		const unsigned long long *dims, const unsigned long long *strides, const unsigned *box, \
+		const unsigned *steps, int interleave, int swizzle, int promotion, int fill)) \
 	FN(GraphCreate, 10000, (CuGraph *graph, unsigned flags)) \
 	FN(GraphDestroy, 10000, (CuGraph graph)) \
 	FN(GraphAddKernelNode, 12000, (CuGraphNode *node, CuGraph graph, const CuGraphNode *deps, \
@@ -110,6 +116,11 @@ typedef struct Driver {
  *   ATLAS_NO_DRIVER   there is no libcuda.so.1
  *   ATLAS_DRIVER_OLD  it lacks a function of the table, or is older than DRIVER_VERSION_MIN */
 AtlasStatus driver_open(Driver *driver, AtlasError *error);
+
+/* Writes the 128-byte tensor map of a buffer seen as a matrix of rows of `columns` elements: tiles of box[0] x box[1]
+ * elements, 128-byte swizzle, zeros outside. `map` lies at a multiple of 64. */
+CuResult driver_tensor_map(const Driver *driver, void *map, CuPtr at, Dtype dtype, int64_t bytes, int64_t columns,
+	const int box[2]);
 
 /* Which status a driver's result is; CU_SUCCESS is ATLAS_OK. */
 AtlasStatus driver_status(CuResult result);

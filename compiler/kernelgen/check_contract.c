@@ -469,6 +469,43 @@ static void check_field_dtype(Check *c, const RawField *f)
 		fail_at(&c->g->diags, A0903, f->at, "%s: %s is no dtype and no DTYPES variable", f->name, name);
 }
 
+/* A map of an operand stands beside the operand's own field, before or behind it. */
+static void check_map(Check *c, const RawField *f)
+{
+	Diags *d = &c->g->diags;
+	const char *of = f->clause.parts[0];
+	int field = -1;
+	for (int i = 0; i < c->k.n_fields; i++)
+		if (strcmp(c->k.fields[i].name, of) == 0)
+			field = i;
+	if (f->is_pointer || f->offset % 64)
+		fail_at(d, A0903, f->at, "%s is no tensor map: expected TENSOR_MAP alone", f->name);
+	if (field < 0)
+		fail_at(d, A0903, f->at, "tensor map %s: %s is no argument", f->name, of);
+	else if (c->k.fields[field].role == OPERAND_IN_OPT)
+		fail_at(d, A0903, f->at, "tensor map %s: %s may be absent", f->name, of);
+	if (!f->is_used && c->raw->kernels.n)
+		fail_at(d, A0905, f->at, "tensor map %s is never used in the code", f->name);
+	for (int i = 1; i <= 2; i++)
+		check_formula(c, arena_printf(&c->g->arena, "box of %s", f->name), f->clause.parts[i], f->at);
+	if (c->k.n_maps == MAX_MAPS)
+		fail_at(d, A0903, f->at, "struct Args has more than %d tensor maps", MAX_MAPS);
+	else
+		c->k.maps[c->k.n_maps++] = (ContractMap){f->name, field, {f->clause.parts[1], f->clause.parts[2]}, f->offset,
+			f->at.line};
+}
+
+static bool is_map(const RawField *f) { return f->clause.word && strcmp(f->clause.word, "map") == 0; }
+
+/* The pointer itself is used, or a tensor map of what it points to. */
+static bool is_used_somehow(const Check *c, const RawField *f)
+{
+	bool used = f->is_used;
+	for (int i = 0; i < c->raw->fields.n; i++)
+		used |= is_map(&c->raw->fields.at[i]) && strcmp(c->raw->fields.at[i].clause.parts[0], f->name) == 0;
+	return used;
+}
+
 static void check_field(Check *c, int index)
 {
 	Diags *d = &c->g->diags;
@@ -480,8 +517,8 @@ static void check_field(Check *c, int index)
 	}
 	if (!f->is_pointer)
 		fail_at(d, A0903, f->at, "%s is not a pointer", f->name);
-	if (index >= MAX_FIELDS) {
-		if (index == MAX_FIELDS)
+	if (c->k.n_fields >= MAX_FIELDS) {
+		if (c->k.n_fields == MAX_FIELDS)
 			fail_at(d, A0903, f->at, "struct Args has more than %d arguments", MAX_FIELDS);
 		return;
 	}
@@ -498,7 +535,7 @@ static void check_field(Check *c, int index)
 		else
 			flag->is_used = true;
 	}
-	if (!f->is_used && c->raw->kernels.n)
+	if (!is_used_somehow(c, f) && c->raw->kernels.n)
 		fail_at(d, A0905, f->at, "argument %s is never used in the code", f->name);
 	int operand = c->has_op ? op_operand(c->k.op, f->name) : -1;
 	if (operand >= 0)
@@ -518,7 +555,11 @@ static void check_args(Check *c)
 	}
 	c->k.param_bytes = c->raw->args_bytes;
 	for (int i = 0; i < c->raw->fields.n; i++)
-		check_field(c, i);
+		if (!is_map(&c->raw->fields.at[i]))
+			check_field(c, i);
+	for (int i = 0; i < c->raw->fields.n; i++)
+		if (is_map(&c->raw->fields.at[i]))
+			check_map(c, &c->raw->fields.at[i]);
 	for (int i = 0; c->has_op && i < op_table[c->k.op].n_operands; i++) {
 		const OperandInfo *o = &op_table[c->k.op].operands[i];
 		bool found = false;

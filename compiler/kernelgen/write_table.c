@@ -118,6 +118,16 @@ static void put_fields(FILE *f, const KernelTemplate *k)
 		fprintf(f, ", %d, %d},\n", x->offset, x->line);
 	}
 	fprintf(f, "\t\t}, .n_fields = %d, .param_bytes = %d,\n", k->n_fields, k->param_bytes);
+	for (int i = 0; i < k->n_maps; i++) {
+		const ContractMap *m = &k->maps[i];
+		put_string(f, i ? "\t\t\t{" : "\t\t.maps = {\n\t\t\t{", m->name);
+		fprintf(f, ", %d, ", m->field);
+		put_string(f, "{", m->box[0]);
+		put_string(f, ", ", m->box[1]);
+		fprintf(f, "}, %d, %d},\n", m->offset, m->line);
+	}
+	if (k->n_maps)
+		fprintf(f, "\t\t}, .n_maps = %d,\n", k->n_maps);
 }
 
 static void put_choices(FILE *f, const KernelTemplate *k)

@@ -19,6 +19,9 @@
 //   struct Args { IN(bf16, x, "ROWS, K"); IN_IF(BIAS, WT, bias, "N"); INOUT(...); OUT(...); };
 //        every field is a pointer and every operand of the op has one. IN_IF binds an optional operand: its flag
 //        is 1 or 0 and the pointer NULL when absent. IN on an optional operand demands it
+//        TENSOR_MAP(w, w_map, ROWS, COLS) adds the field `w_map`, a tensor map (CUtensorMap) of operand w, which is
+//        always there, as a matrix of its last dim by all others: tiles of ROWS x COLS elements, a row of 128 bytes,
+//        128-byte swizzle, zeros outside. Its kernel takes `const __grid_constant__ Args a`. `w` counts as used
 //
 // Every attribute of the op is declared and used. A dim stands alone in the shape of an operand that is always
 // there. Shapes name the op's dims consistently: what ops.h calls K in x and in w has one name here too.
@@ -54,6 +57,8 @@
 #define IN_IF(flag, type, name, shape) const type *name __attribute__((annotate("in_if;" #type ";" shape ";" #flag)))
 #define INOUT(type, name, shape) type *name __attribute__((annotate("inout;" #type ";" shape)))
 #define OUT(type, name, shape) type *name __attribute__((annotate("out;" #type ";" shape)))
+#define TENSOR_MAP(operand, name, rows, cols) \
+	TensorMap name __attribute__((annotate("map;" #operand ";" #rows ";" #cols)))
 
 #define DYNAMIC_SMEM(name) extern uint4 name[]
 #define __global__ __attribute__((annotate("global")))
@@ -180,8 +185,11 @@ unsigned __cvta_generic_to_shared(const void *);
 #define IN_IF(flag, type, name, shape) const type *name
 #define INOUT(type, name, shape) type *name
 #define OUT(type, name, shape) type *name
+#define TENSOR_MAP(operand, name, rows, cols) TensorMap name
 #define DYNAMIC_SMEM(name) extern __shared__ uint4 name[]
 
 #endif
+
+struct alignas(64) TensorMap { unsigned long long opaque[16]; }; // CUtensorMap
 
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }

@@ -257,8 +257,10 @@ static bool upload(Gpu *g, Case *c, int field, int64_t at, const char *label)
 		&& gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuMemcpyHtoD");
 }
 
+typedef struct Params { _Alignas(64) uint8_t bytes[PLAN_MAX_PARAM_BYTES]; } Params;
+
 /* Argument structs of n launches: small operands once at the front, large ones at a place of their own each. */
-static bool place(Gpu *g, Case *c, const char *label, uint8_t (*params)[PLAN_MAX_PARAM_BYTES], int n)
+static bool place(Gpu *g, Case *c, const char *label, Params *params, int n)
 {
 	int64_t front = 0, large = 0;
 	seat(c);
@@ -273,7 +275,10 @@ static bool place(Gpu *g, Case *c, const char *label, uint8_t (*params)[PLAN_MAX
 		for (int k = 0; k < n; k++) {
 			int64_t room = g->memory_bytes - (64 << 20) - bytes, step = (bytes * k + large) % (room / 256 * 256);
 			CuPtr at = g->memory + (CuPtr)(shared ? front : (64 << 20) + step);
-			memcpy(params[k] + c->tmpl->fields[i].offset, &at, sizeof at);
+			memcpy(params[k].bytes + c->tmpl->fields[i].offset, &at, sizeof at);
+			for (int m = 0; m < c->tmpl->n_maps; m++)
+				if (c->tmpl->maps[m].field == i && !case_map(g, c, m, at, params[k].bytes))
+					return false;
 		}
 		if (shared)
 			front += bytes;
@@ -309,15 +314,17 @@ static void time_trial(Gpu *g, Trial *t)
 	double bytes = moved_bytes(&t->c);
 	int n = (int)(1.5e9 / bytes) + 8;
 	n = n > MAX_LAUNCHES ? MAX_LAUNCHES : n;
-	uint8_t (*params)[PLAN_MAX_PARAM_BYTES] = calloc((size_t)n, sizeof *params);
+	Params *params = aligned_alloc(_Alignof(Params), (size_t)n * sizeof *params);
 	/* one struct of pointers: the driver takes it as one parameter */
 	void **list = malloc((size_t)n * sizeof *list);
 	GpuKernel k = {0};
 	t->seconds = -1;
+	if (params)
+		memset(params, 0, (size_t)n * sizeof *params);
 	if (params && list && place(g, &t->c, shapes[t->shape].label, params, n)
 		&& gpu_load(g, &t->cubin, t->c.tmpl->name, t->c.smem, &k)) {
 		for (int i = 0; i < n; i++)
-			list[i] = params[i];
+			list[i] = params[i].bytes;
 		GpuLaunches l = {k.kernel, {t->c.grid[0], t->c.grid[1], t->c.grid[2]}, t->c.block, t->c.smem, n, list};
 		t->seconds = gpu_time(g, &l) / n;
 	}

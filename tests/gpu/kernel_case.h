@@ -39,7 +39,7 @@ typedef struct Case {
 	Attrs attrs;
 	Dtype vars[4];
 	char defines[CASE_DEFINES];
-	int grid[3], block, smem;
+	int grid[3], block, smem, box[MAX_MAPS][2];
 	int64_t reads, writes, flops;
 	Rows step;
 	CaseBuffer buf[MAX_FIELDS]; /* by field */

@@ -32,16 +32,27 @@ typedef struct Run {
 	pthread_mutex_t lock; /* of gpu, image, tally, stdout */
 } Run;
 
+bool case_map(Gpu *g, const Case *c, int map, CuPtr at, uint8_t *params)
+{
+	const ContractMap *m = &c->tmpl->maps[map];
+	const CaseBuffer *b = &c->buf[m->field];
+	return gpu_ok(g, driver_tensor_map(&g->driver, params + m->offset, at, b->dtype, b->bytes,
+		b->shape[b->n_dims - 1], c->box[map]), "cuTensorMapEncodeTiled");
+}
+
 /* Once on the device; the image that comes back is in r->image. */
 static bool run_once(Run *r, const Case *c, GpuKernel *k)
 {
 	Gpu *g = r->gpu;
 	Driver *d = &g->driver;
-	uint8_t params[PLAN_MAX_PARAM_BYTES] = {0};
+	_Alignas(64) uint8_t params[PLAN_MAX_PARAM_BYTES] = {0};
 	for (int i = 0; i < c->tmpl->n_fields; i++) {
 		CuPtr at = c->buf[i].present ? g->memory + (CuPtr)c->buf[i].at : 0;
 		memcpy(params + c->tmpl->fields[i].offset, &at, sizeof at);
 	}
+	for (int i = 0; i < c->tmpl->n_maps; i++)
+		if (!case_map(g, c, i, g->memory + (CuPtr)c->buf[c->tmpl->maps[i].field].at, params))
+			return false;
 	void *args[1] = {params};
 	return gpu_ok(g, d->MemcpyHtoDAsync(g->memory, c->image, (size_t)c->image_bytes, g->stream), "cuMemcpyHtoD")
 		&& gpu_ok(g, d->LaunchKernel(k->kernel, (unsigned)c->grid[0], (unsigned)c->grid[1], (unsigned)c->grid[2],

@@ -19,6 +19,9 @@ typedef struct Settings {
 /* Draws until the operands can be filled too, at the smallest limits that admit any; *seed becomes the one that did. */
 bool draw_case(Case *c, const KernelTemplate *t, const CaseLimits *limits, uint64_t *seed);
 
+/* Writes the template's tensor map of that index for its operand at `at` into an argument struct aligned to 64. */
+bool case_map(Gpu *g, const Case *c, int map, CuPtr at, uint8_t *params);
+
 /* kernel_self.c: does the comparison notice? Needs no GPU. 0, or 1 when something went unnoticed. */
 int self_check(const Settings *s);
 

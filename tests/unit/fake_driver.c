@@ -446,6 +446,22 @@ static CuResult fake_LaunchKernel(CuKernel kernel, unsigned gx, unsigned gy, uns
 	return CU_SUCCESS;
 }
 
+/* A map holds the address it is of, so that a test can see it in the arguments. */
+static CuResult fake_TensorMapEncodeTiled(void *map, int element, unsigned rank, CuPtr at,
+	const unsigned long long *dims, const unsigned long long *strides, const unsigned *box, const unsigned *steps,
+	int interleave, int swizzle, int promotion, int fill)
+{
+	BEGIN("TensorMapEncodeTiled %llu x %llu by %u x %u", dims[1], dims[0], box[1], box[0]);
+	const unsigned bytes = element == CU_TENSOR_UINT8 ? 1 : element == CU_TENSOR_UINT16 ? 2 : 4;
+	if (rank != 2 || (uintptr_t)map % 64 || at % 16 || strides[0] % 16 || strides[0] != dims[0] * bytes ||
+		box[0] * bytes != 128 || box[1] < 1 || box[1] > 256 || steps[0] != 1 || steps[1] != 1 || interleave ||
+		swizzle != CU_TENSOR_SWIZZLE_128B || promotion < 0 || promotion > 3 || fill)
+		return broken("tensor map");
+	memset(map, 0, PLAN_TENSOR_MAP_BYTES);
+	memcpy(map, &at, sizeof at);
+	return CU_SUCCESS;
+}
+
 static CuResult fake_GraphCreate(CuGraph *graph, unsigned flags)
 {
 	BEGIN("GraphCreate %u", flags);
