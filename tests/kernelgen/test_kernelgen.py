@@ -127,7 +127,7 @@ REFUSALS = [
      [("w_map,", "A0905", "tensor map w_map is never used in the code")]),
     ("a map's box of an unknown name", [('\tOUT(bf16, y', '\tTENSOR_MAP(w, w_map, BN, 64);\n\tOUT(bf16, y'),
                                         ("a.step[0])", "a.step[0] + a.w_map.opaque[0])")],
-     [("w_map,", "A0904", "box of w_map: unknown name BN: did you mean K?: BN")]),
+     [("w_map,", "A0904", "box of w_map: unknown name BN: did you mean N?: BN")]),
     ("four maps", [('\tOUT(bf16, y', "".join(f"\tTENSOR_MAP(w, w{i}, 64, 64);\n" for i in range(4)) + '\tOUT(bf16, y'),
                    ("a.step[0])", "a.step[0] + " + " + ".join(f"a.w{i}.opaque[0]" for i in range(4)) + ")")],
      [("w3,", "A0903", "struct Args has more than 3 tensor maps")]),

@@ -323,6 +323,62 @@ static void launches_are_checked(void **state)
 	free_made(&m);
 }
 
+static void tensor_maps_are_checked(void **state)
+{
+	MadePlan m;
+	char text[256];
+	(void)state;
+	make_plan(&m, "llama");
+	TargetPlan *t = m.artifact.targets;
+	Phase *p = &t->phases[0];
+	Launch *l = &p->launches[1];
+	const char *op = op_table[l->op].name;
+	int matrix = -1, vector = -1, stranger = -1;
+	for (int i = 0; i < p->n_bufs; i++)
+		stranger = p->bufs[i].arena == ARENA_STATE ? i : stranger;
+	for (int i = 0; i < l->n_args; i++) {
+		const Buf *b = l->args[i].buf < 0 ? NULL : &p->bufs[l->args[i].buf];
+		if (b && b->n_dims == 2 && dtype_bytes(b->dtype) == 2)
+			matrix = l->args[i].buf;
+		if (b && b->n_dims == 1)
+			vector = l->args[i].buf;
+		if (b && l->args[i].buf == stranger)
+			stranger = -1;
+	}
+	assert_true(matrix >= 0 && vector >= 0 && stranger >= 0);
+	int at = (t->kernels[l->kernel].param_bytes + 63) / 64 * 64;
+	t->kernels[l->kernel].param_bytes = at + PLAN_TENSOR_MAP_BYTES;
+	TensorMap map = {at, matrix, {64, 64}};
+	l->maps = &map;
+	l->n_maps = 1;
+	write_made(&m, true);
+	Bytes bytes = slurp(m.path);
+	char why[256];
+	Artifact read;
+	assert_int_equal(artifact_read(bytes.at, bytes.n, &read, why, sizeof why), READ_OK);
+	assert_memory_equal(read.targets[0].phases[0].launches[1].maps, &map, sizeof map);
+	artifact_free(&read);
+	free(bytes.at);
+	long long row = p->bufs[matrix].shape[1] * 2;
+	const char *name = p->bufs[matrix].name;
+	WRONG(map.field_offset, 0, SAYS("prefill[32] launch 1 (%s): tensor map at byte 0 of %d", op, at + 128));
+	WRONG(map.field_offset, at + 32, SAYS("prefill[32] launch 1 (%s): tensor map at byte %d of %d", op, at + 32,
+		at + 128));
+	WRONG(map.field_offset, at + 64, SAYS("prefill[32] launch 1 (%s): tensor map at byte %d of %d", op, at + 64,
+		at + 128));
+	WRONG(map.buf, stranger, SAYS("prefill[32] launch 1 (%s): tensor map of buffer %d, which is no argument", op,
+		stranger));
+	WRONG(map.buf, -1, SAYS("prefill[32] launch 1 (%s): tensor map of buffer -1, which is no argument", op));
+	WRONG(map.buf, vector, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 64 x 64 of rows of %lld bytes",
+		op, p->bufs[vector].name, (long long)p->bufs[vector].bytes));
+	WRONG(map.box[0], 257, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 257 x 64 of rows of %lld bytes",
+		op, name, row));
+	WRONG(map.box[1], 32, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 64 x 32 of rows of %lld bytes",
+		op, name, row));
+	l->n_maps = 0;
+	free_made(&m);
+}
+
 /* Every single edge of the plan is needed: the compiler keeps none that follows from others. */
 static void edges_are_checked(void **state)
 {
@@ -420,7 +476,7 @@ int main(void)
 		cmocka_unit_test(nothing_breaks_behind_the_hashes),
 		cmocka_unit_test(graph_is_checked),
 		cmocka_unit_test(kernels_and_buffers_are_checked),
-		cmocka_unit_test(launches_are_checked),
+		cmocka_unit_test(launches_are_checked), cmocka_unit_test(tensor_maps_are_checked),
 		cmocka_unit_test(edges_are_checked),
 		cmocka_unit_test(section_table_is_checked),
 		cmocka_unit_test(deepest_models_are_read),
