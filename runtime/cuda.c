@@ -11,8 +11,7 @@
 #include <string.h>
 
 #include "runtime/cpu/ref_ops.h"
-#include "runtime/device.h"
-#include "runtime/driver.h"
+#include "runtime/cuda.h"
 
 enum {
 	STAGE_BYTES = 8 << 20, /* of each of two pinned buffers: 8 MiB keep a PCIe 5 link busy */
@@ -211,27 +210,33 @@ static AtlasStatus load_kernels(Cuda *c)
 	return ATLAS_OK;
 }
 
-/* The argument struct of a launch, as the kernel will read it; aligned as a tensor map in it is. */
-typedef struct ArgImage { _Alignas(64) uint8_t bytes[PLAN_MAX_PARAM_BYTES]; } ArgImage;
-
-static AtlasStatus fill_args(Cuda *c, const Phase *p, const Launch *l, ArgImage *image)
+CuResult cuda_fill_args(const Driver *cu, const CuPtr *arena, const Phase *p, const Launch *l, ArgImage *image,
+	const char **about)
 {
 	memset(image, 0, sizeof *image);
 	for (int i = 0; i < l->n_args; i++) {
 		if (l->args[i].buf < 0)
 			continue;
 		const Buf *b = &p->bufs[l->args[i].buf];
-		CuPtr at = c->arena[b->arena] + (CuPtr)b->offset;
+		CuPtr at = arena[b->arena] + (CuPtr)b->offset;
 		memcpy(image->bytes + l->args[i].field_offset, &at, sizeof at);
 	}
 	for (int i = 0; i < l->n_maps; i++) {
 		const Buf *b = &p->bufs[l->maps[i].buf];
-		CuResult r = driver_tensor_map(&c->cu, image->bytes + l->maps[i].field_offset,
-			c->arena[b->arena] + (CuPtr)b->offset, b->dtype, b->bytes, b->shape[b->n_dims - 1], l->maps[i].box);
+		CuResult r = driver_tensor_map(cu, image->bytes + l->maps[i].field_offset, arena[b->arena] + (CuPtr)b->offset,
+			b->dtype, b->bytes, b->shape[b->n_dims - 1], l->maps[i].box);
+		*about = b->name;
 		if (r != CU_SUCCESS)
-			return cuda_fail(c, r, "cuTensorMapEncodeTiled", b->name);
+			return r;
 	}
-	return ATLAS_OK;
+	return CU_SUCCESS;
+}
+
+static AtlasStatus fill_args(Cuda *c, const Phase *p, const Launch *l, ArgImage *image)
+{
+	const char *about = "";
+	CuResult r = cuda_fill_args(&c->cu, c->arena, p, l, image, &about);
+	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, "cuTensorMapEncodeTiled", about);
 }
 
 static AtlasStatus add_nodes(Cuda *c, const Phase *p, CuGraph graph, CuGraphNode *nodes, CuGraphNode *deps)
@@ -535,6 +540,15 @@ static void cuda_close(Device *d)
 }
 
 static const DeviceOps cuda_ops = {"cuda", cuda_run, cuda_trace, cuda_read, cuda_close};
+
+bool cuda_view(Device *d, CudaView *view)
+{
+	const Cuda *c = (const Cuda *)d;
+	if (d->ops != &cuda_ops)
+		return false;
+	*view = (CudaView){&c->cu, c->artifact, c->plan, c->device, c->context, c->stream, c->arena};
+	return true;
+}
 
 /* Host pointers of the inputs and outputs, by the tensors' places in the io arena. Each must be there for the
  * largest step. */

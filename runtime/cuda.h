@@ -1,0 +1,29 @@
+/* cuda.h - the GPU behind an open device, for what measures it (time_launch.c). */
+#ifndef ATLAS_CUDA_H
+#define ATLAS_CUDA_H
+
+#include "runtime/device.h"
+#include "runtime/driver.h"
+
+typedef struct CudaView { /* all owned by the device, valid until it closes */
+	const Driver *cu;
+	const Artifact *artifact;
+	const TargetPlan *plan;
+	CuDevice device;
+	CuContext context; /* push it around driver calls */
+	CuStream stream;   /* of the steps: what is put on it runs after the last step */
+	const CuPtr *arena; /* [ARENA_COUNT] addresses; 0 = empty, or one that only measurements take */
+} CudaView;
+
+/* False: the device is no GPU. */
+bool cuda_view(Device *d, CudaView *view);
+
+/* The argument struct of a launch, as the kernel reads it; aligned as a tensor map in it is. */
+typedef struct ArgImage { _Alignas(64) uint8_t bytes[PLAN_MAX_PARAM_BYTES]; } ArgImage;
+
+/* Addresses of buffers in the given arenas, and tensor maps. Fails only with what cuTensorMapEncodeTiled says; *about
+ * is then the buffer's name. */
+CuResult cuda_fill_args(const Driver *cu, const CuPtr *arena, const Phase *p, const Launch *l, ArgImage *image,
+	const char **about);
+
+#endif
