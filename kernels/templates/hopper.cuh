@@ -86,3 +86,42 @@ template <int COUNT_> __device__ __forceinline__ void registers_down()
 {
 	asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT_));
 }
+
+// Products (warpgroup level) ------------------------------------------------------------------------------------
+
+// what this thread wrote to accumulators and fragments is seen by the products that follow
+__device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> __device__ __forceinline__ void wgmma_wait()
+{
+	asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory");
+}
+
+// Registers that products under way still touch stay theirs until here: values are neither moved up nor replaced.
+template <int A_, int B_> __device__ __forceinline__ void hold(float (&r)[A_][B_])
+{
+#pragma unroll
+	for (int i = 0; i < A_; i++)
+#pragma unroll
+		for (int j = 0; j < B_; j++)
+			asm volatile("" : "+f"(r[i][j]) :: "memory");
+}
+
+template <int A_, int B_> __device__ __forceinline__ void hold(u32 (&r)[A_][B_])
+{
+#pragma unroll
+	for (int i = 0; i < A_; i++)
+#pragma unroll
+		for (int j = 0; j < B_; j++)
+			asm volatile("" : "+r"(r[i][j]) :: "memory");
+}
+
+// The descriptor of a tile at `address` (a multiple of 1024 bytes) in the 128-byte swizzle, 1024 bytes from eight rows
+// to the next eight.
+//   the 64 columns of a row are the products' k: sixteen columns on, the descriptor is 2 more (it counts 16 bytes)
+//   the rows are k, read through "transposed": sixteen rows on it is 128 more; `chunk` bytes lie between one tile of
+//   64 columns and the next
+__device__ __forceinline__ u64 tile_descriptor(u32 address, u32 chunk = 16)
+{
+	return u64(1) << 62 | u64(1024 / 16) << 32 | u64(chunk / 16) << 16 | (address & 0x3ffff) >> 4;
+}
