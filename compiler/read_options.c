@@ -40,7 +40,8 @@ static const OptionRow option_table[N_OPTIONS] = {
 	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
 	[KV_POOL_TOKENS] = {"kv.pool_tokens", T_INT, 0, 1 << 30, false,
 		"tokens of KV of all sequences together; 0 = slots * max_context"},
-	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false, "rows that prefill is compiled for, ascending"},
+	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false, 
+		"rows that prefill is compiled for, ascending; the family's list is cut to what all slots may hold"},
 	[DECODE_ROWS] = {"phases.decode", T_BUCKETS, 1, PLAN_MAX_SLOTS, false,
 		"rows that decode is compiled for, ascending, the last at least slots; the family's list is cut or "
 		"continued to end at slots"},
@@ -208,17 +209,27 @@ static void read_kv(Reading *r)
 			o->pool_tokens, o->max_context);
 }
 
-/* The family's decode list serves any number of slots: it ends at the first bucket that holds them all, and
- * where it has none, at slots themselves. A list of the user's stays as it is. */
+/* The family's list ends at the first bucket that holds the most a step may have. A list of the user's stays as it
+ * is. */
+static void cut_buckets(int *list, int *n, int64_t most)
+{
+	int keep = 0;
+	while (keep < *n && list[keep] < most)
+		keep++;
+	if (keep == *n)
+		return;
+	list[keep] = (int)most;
+	*n = keep + 1;
+}
+
+/* Decode needs a bucket for all slots: where the family's list has none, it goes on to slots themselves. */
 static void fit_decode(Options *o)
 {
-	int n = 0;
-	while (n < o->n_decode && o->decode[n] < o->slots)
-		n++;
-	if (n == MAX_BUCKETS)
-		n--;
-	o->decode[n] = o->slots;
-	o->n_decode = n + 1;
+	cut_buckets(o->decode, &o->n_decode, o->slots);
+	if (o->decode[o->n_decode - 1] == o->slots)
+		return;
+	o->n_decode += o->n_decode < MAX_BUCKETS;
+	o->decode[o->n_decode - 1] = o->slots;
 }
 
 static void read_phases(Reading *r)
@@ -230,6 +241,8 @@ static void read_phases(Reading *r)
 	if (slots && !o->pool_tokens && (int64_t)o->slots * o->max_context > most)
 		fail_at(r->d, A0304, chosen(r, SLOTS)->at, "runtime.slots = %d of runtime.max_context = %d: together at most "
 			"%lld tokens, or give kv.pool_tokens", o->slots, o->max_context, (long long)most);
+	if (slots && o->n_prefill && !r->user[PREFILL_ROWS]) /* no chunk is longer than what all sequences may hold */
+		cut_buckets(o->prefill, &o->n_prefill, o->pool_tokens ? o->pool_tokens : (int64_t)o->slots * o->max_context);
 	if (!get_ints(r, DECODE_ROWS, PLAN_MAX_SLOTS, 1, true, o->decode, &o->n_decode) || !slots)
 		return;
 	if (!r->user[DECODE_ROWS])

@@ -57,7 +57,20 @@ def test_model_option_goes_before_the_folder(compile_toml, model):
     assert "absent.toml: error[A0102]: cannot be opened: No such file or directory" in lines
 
 
-@pytest.mark.parametrize(("slots", "decode"), [(1, "[1]"), (3, "[1, 2, 3]"), (8, "[1, 2, 4, 8]"), (20, "[1, 2, 4, 8, 20]")])
+@pytest.mark.parametrize(("runtime", "prefill"), [
+    ("slots = 1\nmax_context = 96\n", "[96]"),
+    ("slots = 1\nmax_context = 128\n", "[128]"),
+    ("slots = 2\nmax_context = 512\n", "[128, 512, 1024]"),
+    ("slots = 8\nmax_context = 512\n", "[128, 512, 2048]"),
+    ("slots = 8\nmax_context = 512\n[kv]\npool_tokens = 600\n", "[128, 512, 600]"),
+    ("slots = 1\nmax_context = 96\n[phases]\nprefill = [512]\n", "[512]")])
+def test_family_prefill_list_ends_at_what_all_slots_hold(compile_toml, runtime, prefill):
+    options, _ = compile_toml(f"[runtime]\n{runtime}")
+    assert options["phases.prefill"] == prefill
+
+
+@pytest.mark.parametrize(("slots", "decode"), [(1, "[1]"), (3, "[1, 2, 3]"), (8, "[1, 2, 4, 8]"), (20, "[1, 2, 4, 8, 16, 20]"),
+                                                (40, "[1, 2, 4, 8, 16, 32, 40]")])
 def test_family_decode_list_ends_at_slots(compile_toml, slots, decode):
     options, _ = compile_toml(f"[runtime]\nslots = {slots}\n")
     assert options["phases.decode"] == decode
