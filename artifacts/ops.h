@@ -74,6 +74,10 @@ OP(embed_prompt, OP_FUSED, "", "note_prompt; embed",
 OP(norm_linear, OP_FUSED, "EPS NORM_ONE",
 	"rmsnorm; linear (several linears of one input as one: rows of w in order)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(w, "N, K"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
+OP(norm_rows, OP_FUSED, "EPS NORM_ONE", "rmsnorm, of rows in use",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), OUT(y, "ROWS, K"))
+OP(linear_rows, OP_FUSED, "", "linear, of rows in use (several linears of one input as one: rows of w in order)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
 OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
@@ -92,6 +96,9 @@ OP(linear_residual, OP_FUSED, "", "z = residual + linear(x)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(bias, "N"), IN(residual, "ROWS, N"), OUT(z, "ROWS, N"))
 OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE", "n = rmsnorm(x); y = silu(linear(n, gate)) * linear(n, up)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(gate, "N, K"), IN(up, "N, K"),
+	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))
+OP(linear_swiglu, OP_FUSED, "", "y = silu(linear(x, gate)) * linear(x, up)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(gate, "N, K"), IN(up, "N, K"),
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))
 OP(norm_logits, OP_FUSED, "EPS NORM_ONE", "gather; rmsnorm; linear: logits in f32",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(out_row, "OUTS"), IN(norm, "K"), IN(w, "V, K"), OUT(logits, "OUTS, V"))

@@ -29,8 +29,8 @@ RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_he
 	ref_kv_write, ref_attention, ref_add, ref_swiglu, ref_gather, ref_sample, ref_acquire,
 	ref_attention_split, ref_attention_merge;
 
-/* Fused ops: runs the graph ops they stand for, or, with call->scratch NULL, only measures what
- * that takes. Returns the bytes of scratch used; 0 for an op that is not such a sequence. */
-size_t ref_fused(const RefCall *c);
+/* Fused ops: runs the graph ops they stand for, or only measures what that takes. Returns the bytes
+ * of scratch used; 0 for an op that is not such a sequence. */
+size_t ref_fused(const RefCall *c, bool runs);
 
 #endif

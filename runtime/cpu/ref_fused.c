@@ -2,8 +2,7 @@
  *
  * A fused op has no meaning of its own: it is a sequence of graph ops with intermediates that
  * nobody else sees. Each function below lists that sequence; the intermediates lie in the call's
- * scratch. The same code measures the scratch: with none given, nothing runs and only the places
- * are counted.
+ * scratch. The same code measures the scratch: then nothing runs and only the places are counted.
  */
 #include "runtime/cpu/ref_call.h"
 
@@ -11,13 +10,13 @@
 
 typedef struct Sequence {
 	const RefCall *fused;
-	char *scratch; /* NULL = measure only */
+	bool runs; /* else measure only */
 	size_t used; /* bytes */
 } Sequence;
 
 static void *take(Sequence *s, size_t bytes)
 {
-	void *at = s->scratch ? s->scratch + s->used : NULL;
+	void *at = s->runs && bytes ? (char *)s->fused->scratch + s->used : NULL;
 	s->used += (bytes + 15) / 16 * 16;
 	return at;
 }
@@ -40,7 +39,7 @@ static void run(Sequence *s, OpKind kind, const RefOperand *operands, size_t n)
 	RefCall c = {.op = kind, .attrs = s->fused->attrs};
 	memcpy(c.operand, operands, n * sizeof *operands);
 	c.scratch = take(s, ref_scratch_bytes(&c));
-	if (s->scratch)
+	if (s->runs)
 		ref_op(&c);
 }
 
@@ -71,6 +70,13 @@ static void norm_linear(Sequence *s)
 	RUN(s, OP_linear, n, arg(s, "w"), arg(s, "bias"), arg(s, "y"));
 }
 
+static void norm_rows(Sequence *s) { RUN(s, OP_rmsnorm, arg(s, "x"), arg(s, "norm"), arg(s, "y")); }
+
+static void linear_rows(Sequence *s)
+{
+	RUN(s, OP_linear, arg(s, "x"), arg(s, "w"), arg(s, "bias"), arg(s, "y"));
+}
+
 static void linear_residual(Sequence *s)
 {
 	RefOperand z = arg(s, "z"), y = temporary(s, z.shape[0], z.shape[1]);
@@ -78,15 +84,17 @@ static void linear_residual(Sequence *s)
 	RUN(s, OP_add, arg(s, "residual"), y, z);
 }
 
-static void norm_swiglu(Sequence *s)
+static void gated(Sequence *s, RefOperand x)
 {
-	RefOperand y = arg(s, "y"), n = normed(s, arg(s, "x"));
-	RefOperand gate = temporary(s, y.shape[0], y.shape[1]),
+	RefOperand y = arg(s, "y"), gate = temporary(s, y.shape[0], y.shape[1]),
 			   up = temporary(s, y.shape[0], y.shape[1]);
-	RUN(s, OP_linear, n, arg(s, "gate"), arg(s, "gate_bias"), gate);
-	RUN(s, OP_linear, n, arg(s, "up"), arg(s, "up_bias"), up);
+	RUN(s, OP_linear, x, arg(s, "gate"), arg(s, "gate_bias"), gate);
+	RUN(s, OP_linear, x, arg(s, "up"), arg(s, "up_bias"), up);
 	RUN(s, OP_swiglu, gate, up, y);
 }
+
+static void linear_swiglu(Sequence *s) { gated(s, arg(s, "x")); }
+static void norm_swiglu(Sequence *s) { gated(s, normed(s, arg(s, "x"))); }
 
 static void norm_logits(Sequence *s)
 {
@@ -100,7 +108,7 @@ static void norm_logits(Sequence *s)
 static RefOperand columns(Sequence *s, RefOperand from, int64_t first, int64_t count)
 {
 	RefOperand to = temporary(s, from.shape[0], count);
-	for (int64_t t = 0; s->scratch && t < from.shape[0]; t++)
+	for (int64_t t = 0; s->runs && t < from.shape[0]; t++)
 		memcpy((float *)to.data + t * count, (const float *)from.data + t * from.shape[1] + first,
 			(size_t)count * sizeof(float));
 	return to;
@@ -124,18 +132,21 @@ static void rope_write(Sequence *s)
 		arg(s, "page_table"), arg(s, "kv"));
 }
 
-size_t ref_fused(const RefCall *c)
+size_t ref_fused(const RefCall *c, bool runs)
 {
 	static void (*const sequences[OP_COUNT])(Sequence *) = {
 		[OP_embed_next] = embed_next,
 		[OP_embed_prompt] = embed_prompt,
 		[OP_norm_linear] = norm_linear,
 		[OP_rope_write] = rope_write,
+		[OP_norm_rows] = norm_rows,
+		[OP_linear_rows] = linear_rows,
 		[OP_linear_residual] = linear_residual,
+		[OP_linear_swiglu] = linear_swiglu,
 		[OP_norm_swiglu] = norm_swiglu,
 		[OP_norm_logits] = norm_logits,
 	};
-	Sequence s = {.fused = c, .scratch = c->scratch};
+	Sequence s = {.fused = c, .runs = runs};
 	if (sequences[c->op])
 		sequences[c->op](&s);
 	return s.used;

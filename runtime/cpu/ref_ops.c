@@ -261,11 +261,8 @@ size_t ref_scratch_bytes(const RefCall *c)
 			(size_t)(ref_dim(c, "page_table", 1) * c->attrs.page + c->attrs.head_dim);
 	case OP_sample: /* a score and a probability for each token id */
 		return 2 * sizeof(double) * (size_t)ref_dim(c, "logits", 1);
-	default: {
-		RefCall measure = *c;
-		measure.scratch = NULL;
-		return functions[c->op] ? 0 : ref_fused(&measure);
-	}
+	default:
+		return functions[c->op] ? 0 : ref_fused(c, false);
 	}
 }
 
@@ -278,5 +275,5 @@ void ref_op(const RefCall *c)
 	if (functions[c->op])
 		functions[c->op](c);
 	else
-		ref_fused(c);
+		ref_fused(c, true);
 }

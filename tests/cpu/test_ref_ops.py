@@ -521,8 +521,17 @@ def test_norm_linear_and_residual(ref, bias):
     got = ref("norm_linear", {"EPS": 1e-5, "NORM_ONE": 1}, step=STEP, x=x, norm=norm, w=w, bias=b, y=blank(3, 7),
               dtypes=dtypes)
     close(got["y"], np_rmsnorm(x, norm, 1e-5, 1) @ w.T.astype(np.float64) + (b if bias else 0), 5e-7)
+    got = ref("linear_rows", step=STEP, x=x, w=w, bias=b, y=blank(3, 7), dtypes=dtypes)
+    close(got["y"], x.astype(np.float64) @ w.T.astype(np.float64) + (b if bias else 0), 5e-7)
     got = ref("linear_residual", step=STEP, x=x, w=w, bias=b, residual=r, z=blank(3, 7), dtypes=dtypes)
     close(got["z"], r + x.astype(np.float64) @ w.T.astype(np.float64) + (b if bias else 0), 5e-7)
+
+
+@pytest.mark.parametrize("one", [0, 1])
+def test_norm_rows(ref, one):
+    x, norm = normal(rng(), 3, 24), normal(rng(), 24)
+    got = ref("norm_rows", {"EPS": 1e-5, "NORM_ONE": one}, step=STEP, x=x, norm=norm, y=blank(3, 24))
+    close(got["y"], np_rmsnorm(x, norm, 1e-5, one), 5e-7)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -532,6 +541,9 @@ def test_norm_swiglu(ref, bias):
     gb, ub = (normal(g, 10), normal(g, 10)) if bias else (None, None)
     got = ref("norm_swiglu", {"EPS": 1e-5, "NORM_ONE": 0}, step=STEP, x=x, norm=norm, gate=gate, up=up, gate_bias=gb,
               up_bias=ub, y=blank(3, 10))
+    apart = ref("linear_swiglu", step=STEP, x=x, gate=gate, up=up, gate_bias=gb, up_bias=ub, y=blank(3, 10))
+    a, b = x @ gate.T + (gb if bias else 0), x @ up.T + (ub if bias else 0)
+    close(apart["y"], np_silu(a) * b, 1e-6)
     n = np_rmsnorm(x, norm, 1e-5)
     a, b = n @ gate.T + (gb if bias else 0), n @ up.T + (ub if bias else 0)
     close(got["y"], np_silu(a) * b, 1e-6)
