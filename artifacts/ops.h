@@ -102,3 +102,6 @@ OP(linear_swiglu, OP_FUSED, "", "y = silu(linear(x, gate)) * linear(x, up)",
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))
 OP(norm_logits, OP_FUSED, "EPS NORM_ONE", "gather; rmsnorm; linear: logits in f32",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(out_row, "OUTS"), IN(norm, "K"), IN(w, "V, K"), OUT(logits, "OUTS, V"))
+OP(read_probe, OP_FUSED, "",
+	"part[i] = exclusive or of words 8192 i .. 8192 i + 8191 of x: phase probe alone, to measure reading",
+	IN(x, "PARTS * 8192"), OUT(part, "PARTS"))

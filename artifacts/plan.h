@@ -179,7 +179,8 @@ typedef struct Graph {
 
 /* Plan: how one GPU does it ----------------------------------------------------------------- */
 
-typedef enum Arena_ { ARENA_WEIGHTS, ARENA_STATE, ARENA_SCRATCH, ARENA_IO, ARENA_COUNT } ArenaKind;
+/* ARENA_PROBE holds the buffers of phase PROBE: only who measures allocates it. */
+typedef enum Arena_ { ARENA_WEIGHTS, ARENA_STATE, ARENA_SCRATCH, ARENA_IO, ARENA_PROBE, ARENA_COUNT } ArenaKind;
 const char *arena_name(ArenaKind a);
 
 typedef struct Buf {
@@ -232,12 +233,15 @@ typedef struct Launch {
 	int produces_layer; /* -1, or the layer whose output (hidden state) it completes */
 } Launch;
 
-typedef enum PhaseKind { PREFILL, DECODE, ACQUIRE, PHASE_KINDS } PhaseKind;
+/* PROBE computes nothing of the model: its launches, none of which reads what another wrote, measure what the GPU
+ * does at best: a product of large matrices (linear_residual, all operands in ARENA_PROBE but `step`), one read
+ * of much memory (read_probe), one of next to none (read_probe). Sessions neither load nor run it. */
+typedef enum PhaseKind { PREFILL, DECODE, ACQUIRE, PROBE, PHASE_KINDS } PhaseKind;
 const char *phase_name(PhaseKind p);
 
 typedef struct Phase {
 	PhaseKind kind;
-	int rows, outs; /* bucket: rows of a step, rows with logits (ACQUIRE: 0, 0) */
+	int rows, outs; /* bucket: rows of a step, rows with logits (ACQUIRE: 0, 0; PROBE: of the product, 0) */
 	Buf *bufs; int n_bufs;
 	Launch *launches; int n_launches;
 } Phase;

@@ -285,6 +285,8 @@ static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
 	if (!t && (b->arena == ARENA_STATE || b->arena == ARENA_IO))
 		return REFUSE("%s[%d] buffer %s: %s without a tensor", in, p->rows, b->name,
 			arena_name(b->arena));
+	if (p->kind == PROBE ? b->arena != ARENA_PROBE && b->arena != ARENA_IO : b->arena == ARENA_PROBE)
+		return REFUSE("%s[%d] buffer %s: in arena %s", in, p->rows, b->name, arena_name(b->arena));
 	if (t && b->arena == ARENA_IO) {
 		from = t->role == ROLE_INPUT ? 0 : c->plan->input_bytes;
 		to = t->role == ROLE_INPUT ? c->plan->input_bytes : from + c->plan->output_bytes;
@@ -326,7 +328,8 @@ static bool check_lifetimes(const Checking *c, const Phase *p)
 		for (int i = 0; i < n && good; i++)
 			for (int j = i + 1; j < n && r[j].from < r[i].to && good; j++) {
 				const Buf *a = &p->bufs[r[i].index], *b = &p->bufs[r[j].index];
-				if (arena != ARENA_SCRATCH || (a->first <= b->last && b->first <= a->last))
+				bool shares = arena == ARENA_SCRATCH || arena == ARENA_PROBE;
+				if (!shares || (a->first <= b->last && b->first <= a->last))
 					good = REFUSE("%s[%d] buffers %s and %s share bytes while both live",
 						phase_name(p->kind), p->rows, a->name, b->name);
 			}
@@ -431,9 +434,9 @@ static bool check_launch(const Checking *c, const Phase *p, int index)
 static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
 {
 	Why *why = c->why;
-	bool is_acquire = p->kind == ACQUIRE;
-	if (is_acquire ? p->rows || p->outs
-		: p->rows < 1 || p->rows > MAX_ROWS || p->outs < 1 || p->outs > p->rows)
+	int least_outs = p->kind == PROBE ? 0 : 1, most_outs = p->kind == PROBE ? 0 : p->rows;
+	if (p->kind == ACQUIRE ? p->rows || p->outs
+		: p->rows < 1 || p->rows > MAX_ROWS || p->outs < least_outs || p->outs > most_outs)
 		return REFUSE("phase %s: %d rows, %d outs", phase_name(p->kind), p->rows, p->outs);
 	if (p->kind == DECODE && p->outs != p->rows)
 		return REFUSE("phase decode: %d rows, %d outs", p->rows, p->outs);
@@ -474,8 +477,8 @@ static bool check_target(const Checking *c)
 	for (int i = 0; i < t->n_phases; i++) {
 		if (!check_phase(c, &t->phases[i], i ? &t->phases[i - 1] : NULL))
 			return false;
-		if (++found[t->phases[i].kind] > 1 && t->phases[i].kind == ACQUIRE)
-			return REFUSE("target %s: two acquire phases", t->target);
+		if (++found[t->phases[i].kind] > 1 && t->phases[i].kind >= ACQUIRE)
+			return REFUSE("target %s: two %s phases", t->target, phase_name(t->phases[i].kind));
 		if (t->phases[i].kind == DECODE)
 			found[DECODE] = t->phases[i].rows;
 	}

@@ -432,6 +432,49 @@ static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, 
 	mark_layer_outputs(&f);
 }
 
+/* A buffer of phase PROBE; data of no meaning. */
+static int probe_tensor(Compile *c, Lowered *low, const char *name, Dtype dtype, int64_t d0, int64_t d1)
+{
+	*vec_push(&c->arena, &low->tensors) = (LTensor){.name = name, .dtype = dtype, .role = ROLE_ACTIVATION,
+		.n_dims = d1 ? 2 : 1, .shape = {d0, d1}, .tensor = -1, .weight = -1};
+	return low->tensors.n - 1;
+}
+
+static LOp *probe_op(Compile *c, Lowered *low, OpKind kind)
+{
+	LOp *op = vec_push(&c->arena, &low->ops);
+	*op = (LOp){.kind = kind, .layer = -1, .produces_layer = -1, .pick = -1};
+	for (int i = 0; i < PLAN_MAX_OPERANDS; i++)
+		op->operands[i] = -1;
+	return op;
+}
+
+/* The phase that measures (plan.h): a product of squares, one long read, one short. It is the same for every model. */
+static void lower_probe(Compile *c, TargetWork *work)
+{
+	enum { SIDE = 8192, PART_WORDS = 8192, PARTS = 32768 /* 1 GiB */ };
+	static const struct { const char *x, *part; int parts; } reads[] = {
+		{"probe.long", "probe.long_part", PARTS}, {"probe.short", "probe.short_part", 1}};
+	Lowered *low = vec_push(&c->arena, &work->phases);
+	*low = (Lowered){.kind = PROBE, .rows = SIDE};
+	Fuser f = {.c = c, .low = low, .views = ARENA_ARRAY(&c->scratch, View, c->graph.n_tensors)};
+	for (int i = 0; i < c->graph.n_tensors; i++)
+		f.views[i].tensor = -1;
+	static const char *const square[] = {"x", "w", "residual", "z"};
+	LOp *product = probe_op(c, low, OP_linear_residual);
+	bind(&f, product, "step", input_named(&f, "step"));
+	for (size_t i = 0; i < sizeof square / sizeof square[0]; i++)
+		product->operands[op_operand(OP_linear_residual, square[i])] = probe_tensor(c, low,
+			arena_printf(&c->arena, "probe.%s", square[i]), DT_bf16, SIDE, SIDE);
+	for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) {
+		LOp *op = probe_op(c, low, OP_read_probe);
+		op->operands[op_operand(OP_read_probe, "x")] = probe_tensor(c, low, reads[i].x, DT_i32,
+			(int64_t)reads[i].parts * PART_WORDS, 0);
+		op->operands[op_operand(OP_read_probe, "part")] = probe_tensor(c, low, reads[i].part, DT_i32,
+			reads[i].parts, 0);
+	}
+}
+
 /* fuse - per target, phase and bucket, the ops that each become one launch.
  *
  *   needs   Graph
@@ -453,5 +496,6 @@ void fuse(Compile *c)
 		for (int k = 0; k < o->n_decode; k++)
 			lower_phase(c, work, DECODE, o->decode[k], o->decode[k]);
 		lower_phase(c, work, ACQUIRE, 0, 0);
+		lower_probe(c, work);
 	}
 }

@@ -403,7 +403,7 @@ static void settle_outputs(Picker *p, const Pick *pick, const char *tunables)
 static bool rule_applies(const Picker *p, const KernelRule *r)
 {
 	bool in_layers = p->op->layer >= r->layer_first && p->op->layer <= r->layer_last;
-	return in_layers && (!r->op || strcmp(r->op, op_table[p->op->kind].name) == 0)
+	return in_layers && p->low->kind != PROBE && (!r->op || strcmp(r->op, op_table[p->op->kind].name) == 0)
 		&& (!r->phase || strcmp(r->phase, phase_name(p->low->kind)) == 0);
 }
 

@@ -49,11 +49,13 @@ static void place_weights(Compile *c)
 	g->weight_arena_bytes = align_up(at, PLAN_BUF_ALIGN);
 }
 
-/* Rows and outs of the largest bucket: what the host's buffers are sized for. */
+/* Rows and outs of the largest bucket of a step: what the host's buffers are sized for. */
 static void largest_bucket(const TargetWork *work, int *rows, int *outs)
 {
 	*rows = *outs = 1;
 	for (int i = 0; i < work->phases.n; i++) {
+		if (work->phases.at[i].kind == PROBE)
+			continue;
 		if (work->phases.at[i].rows > *rows)
 			*rows = work->phases.at[i].rows;
 		if (work->phases.at[i].outs > *outs)
@@ -79,12 +81,12 @@ static void place_role(Compile *c, const TargetWork *work, Role role, int64_t *o
 	}
 }
 
-static ArenaKind arena_of(Role role)
+static ArenaKind arena_of(Role role, PhaseKind phase)
 {
 	switch (role) {
 	case ROLE_WEIGHT: return ARENA_WEIGHTS;
 	case ROLE_STATE: return ARENA_STATE;
-	case ROLE_ACTIVATION: return ARENA_SCRATCH;
+	case ROLE_ACTIVATION: return phase == PROBE ? ARENA_PROBE : ARENA_SCRATCH;
 	case ROLE_INPUT: case ROLE_OUTPUT: return ARENA_IO;
 	default: bug("role %d", role);
 	}
@@ -134,13 +136,13 @@ static int64_t lowest_gap(Buf **placed, int n, const Buf *b)
 	return at;
 }
 
-static int64_t pack_scratch(Compile *c, Phase *phase)
+static int64_t pack_scratch(Compile *c, Phase *phase, ArenaKind arena)
 {
 	Buf **order = ARENA_ARRAY(&c->scratch, Buf *, phase->n_bufs);
 	int n = 0;
 	int64_t top = 0;
 	for (int i = 0; i < phase->n_bufs; i++)
-		if (phase->bufs[i].arena == ARENA_SCRATCH)
+		if (phase->bufs[i].arena == arena)
 			order[n++] = &phase->bufs[i];
 	qsort(order, (size_t)n, sizeof order[0], compare_size);
 	for (int i = 0; i < n; i++) {
@@ -158,10 +160,10 @@ static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, Ph
 	for (int t = 0; t < low->tensors.n; t++) {
 		const LTensor *x = &low->tensors.at[t];
 		Buf *b = &phase->bufs[t];
-		*b = (Buf){.name = x->name, .arena = arena_of(x->role), .dtype = x->dtype, .n_dims = x->n_dims,
+		*b = (Buf){.name = x->name, .arena = arena_of(x->role, low->kind), .dtype = x->dtype, .n_dims = x->n_dims,
 			.bytes = tensor_bytes(x->dtype, x->n_dims, x->shape), .tensor = x->tensor};
 		memcpy(b->shape, x->shape, sizeof b->shape);
-		if (b->arena == ARENA_SCRATCH) {
+		if (x->role == ROLE_ACTIVATION) {
 			set_lifetime(low, t, b);
 			continue;
 		}
@@ -173,9 +175,10 @@ static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, Ph
 static void check_size(Compile *c, const TargetWork *work)
 {
 	static const char *const advice[ARENA_COUNT] = {"the model's weights",
-		"slots, max_context or pool_tokens", "the largest prefill bucket", "slots or max_context"};
+		"slots, max_context or pool_tokens", "the largest prefill bucket", "slots or max_context",
+		"compiler/fuse.c"};
 	const Loc context = c->model.options.at_max_context, places[ARENA_COUNT] = {c->model.config.at_hidden_dim,
-		context, {context.file, 0, 0}, context};
+		context, {context.file, 0, 0}, context, {0}};
 	for (int a = 0; a < ARENA_COUNT; a++)
 		if (work->plan.arena_bytes[a] > max_arena_bytes)
 			fail_at(&c->diags, A0801, places[a],
@@ -209,9 +212,10 @@ void plan_memory(Compile *c)
 		plan->phases = ARENA_ARRAY(&c->arena, Phase, plan->n_phases);
 		for (int i = 0; i < plan->n_phases; i++) {
 			make_bufs(c, &work->phases.at[i], offsets, &plan->phases[i]);
-			int64_t need = pack_scratch(c, &plan->phases[i]);
-			if (need > arena[ARENA_SCRATCH])
-				arena[ARENA_SCRATCH] = need;
+			ArenaKind slab = plan->phases[i].kind == PROBE ? ARENA_PROBE : ARENA_SCRATCH;
+			int64_t need = pack_scratch(c, &plan->phases[i], slab);
+			if (need > arena[slab])
+				arena[slab] = need;
 		}
 		check_size(c, work);
 	}

@@ -337,7 +337,7 @@ static bool read_rule_phase(Reading *r, const Value *v, const char **phase)
 {
 	if (!want_string(r->d, A0303, "phase", v, phase))
 		return false;
-	for (int p = 0; p < PHASE_KINDS; p++)
+	for (int p = 0; p < PROBE; p++)
 		if (strcmp(*phase, phase_name((PhaseKind)p)) == 0)
 			return true;
 	return fail_at(r->d, A0305, v->at, "phase = %s: expected prefill, decode or acquire",

@@ -128,7 +128,7 @@ static AtlasStatus take_memory(Cuda *c)
 	const int64_t *bytes = c->plan->arena_bytes;
 	size_t free_bytes, total_bytes;
 	int64_t need = 0;
-	for (int i = 0; i < ARENA_COUNT; i++)
+	for (int i = 0; i < ARENA_PROBE; i++)
 		need += bytes[i];
 	CALL(c, "", MemGetInfo, &free_bytes, &total_bytes);
 	if ((uint64_t)need > free_bytes)
@@ -137,7 +137,7 @@ static AtlasStatus take_memory(Cuda *c)
 			c->base.name, (double)need / 1048576, (double)bytes[0] / 1048576,
 			(double)bytes[1] / 1048576, (double)bytes[2] / 1048576, (double)bytes[3] / 1048576,
 			(double)free_bytes / 1048576, (double)total_bytes / 1048576);
-	for (int i = 0; i < ARENA_COUNT; i++)
+	for (int i = 0; i < ARENA_PROBE; i++)
 		if (bytes[i])
 			CALL(c, arena_name((ArenaKind)i), MemAlloc, &c->arena[i], (size_t)bytes[i]);
 	c->base.bytes = need;
@@ -191,10 +191,22 @@ static AtlasStatus load_cubin(Cuda *c, const Kernel *k, CuLibrary *library)
 	return ATLAS_OK;
 }
 
+/* Kernels that only phase PROBE has are left alone. */
+static bool is_of_a_step(const TargetPlan *t, int kernel)
+{
+	for (int p = 0; p < t->n_phases; p++)
+		for (int i = 0; t->phases[p].kind != PROBE && i < t->phases[p].n_launches; i++)
+			if (t->phases[p].launches[i].kernel == kernel)
+				return true;
+	return false;
+}
+
 static AtlasStatus load_kernels(Cuda *c)
 {
 	for (int i = 0; i < c->plan->n_kernels; i++) {
 		const Kernel *k = &c->plan->kernels[i];
+		if (!is_of_a_step(c->plan, i))
+			continue;
 		CuLibrary library;
 		size_t offset, bytes;
 		TRY(load_cubin(c, k, &library));
@@ -609,7 +621,8 @@ static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 	TRY(find_io(c));
 	TRY(load_kernels(c));
 	for (int i = 0; i < c->plan->n_phases; i++)
-		TRY(build_graph(c, i));
+		if (c->plan->phases[i].kind != PROBE)
+			TRY(build_graph(c, i));
 	return load_weights(c, config->weights);
 }
 

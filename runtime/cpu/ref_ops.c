@@ -231,6 +231,17 @@ void ref_gather(const RefCall *c)
 	}
 }
 
+void ref_read_probe(const RefCall *c)
+{
+	const int64_t parts = ref_dim(c, "part", 0), words = ref_dim(c, "x", 0) / parts;
+	for (int64_t p = 0; p < parts; p++) {
+		int32_t all = 0;
+		for (int64_t i = 0; i < words; i++)
+			all ^= ref_ints(c, "x")[p * words + i];
+		ref_ints(c, "part")[p] = all;
+	}
+}
+
 /* All ------------------------------------------------------------ */
 
 static RefFn *const functions[OP_COUNT] = {
@@ -249,6 +260,7 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_sample] = ref_sample,
 	[OP_acquire] = ref_acquire,
 	[OP_attention_split] = ref_attention_split,
+	[OP_read_probe] = ref_read_probe,
 	[OP_attention_merge] = ref_attention_merge, /* the other fused ops are sequences of these */
 };
 

@@ -51,6 +51,7 @@ static void decode_is_seven_launches_a_layer(void **state)
 			"norm_linear rope_write attention linear_residual norm_swiglu linear_residual");
 		expect_ops(phase_of(&c, PREFILL, 32), -1, "embed_prompt");
 		expect_ops(phase_of(&c, ACQUIRE, 0), -1, "acquire");
+		expect_ops(phase_of(&c, PROBE, 8192), -1, "linear_residual read_probe read_probe");
 		synthetic_free(&c);
 	}
 }

@@ -273,6 +273,34 @@ static void kernels_and_buffers_are_checked(void **state)
 	free_made(&m);
 }
 
+/* The phase that measures has an arena to itself, which no step may touch. */
+static void probe_phase_stands_apart(void **state)
+{
+	MadePlan m;
+	char text[256];
+	(void)state;
+	make_plan(&m, "llama");
+	TargetPlan *t = m.artifact.targets;
+	Phase *p = &t->phases[t->n_phases - 1];
+	assert_int_equal(p->kind, PROBE);
+	assert_int_equal(p->n_launches, 3);
+	int x = 0;
+	while (strcmp(p->bufs[x].name, "probe.x") != 0)
+		x++;
+	WRONG(p->bufs[x].arena, ARENA_SCRATCH, "probe[8192] buffer probe.x: in arena scratch");
+	WRONG(p->outs, 1, "phase probe: 8192 rows, 1 outs");
+	snprintf(text, sizeof text, "probe[8192] buffer probe.x: 134217728 bytes at %lld, outside 0..134217727 of arena probe",
+		(long long)p->bufs[x].offset);
+	WRONG(t->arena_bytes[ARENA_PROBE], 134217727, text);
+	Phase *step = &t->phases[0];
+	int scratch = 0;
+	while (step->bufs[scratch].arena != ARENA_SCRATCH || step->bufs[scratch].tensor >= 0)
+		scratch++;
+	snprintf(text, sizeof text, "prefill[32] buffer %s: in arena probe", step->bufs[scratch].name);
+	WRONG(step->bufs[scratch].arena, ARENA_PROBE, text);
+	free_made(&m);
+}
+
 static void launches_are_checked(void **state)
 {
 	MadePlan m;
@@ -313,7 +341,7 @@ static void launches_are_checked(void **state)
 	WRONG(l->args[out].buf, weight, SAYS("prefill[32] launch 1 (%s): writes weight %s", op,
 		p->bufs[weight].name));
 	WRONG(p->outs, 33, "phase prefill: 32 rows, 33 outs");
-	WRONG(t->n_phases, t->n_phases - 1, SAYS(
+	WRONG(t->n_phases, t->n_phases - 2, SAYS(
 		"target sm_90a: a phase is missing, or decode[4] is too small for 4 slots"));
 	WRONG(t->output_bytes, t->output_bytes + 1, SAYS(
 		"target sm_90a: %lld bytes of inputs and %lld of outputs in an arena of %lld",
@@ -476,6 +504,7 @@ int main(void)
 		cmocka_unit_test(nothing_breaks_behind_the_hashes),
 		cmocka_unit_test(graph_is_checked),
 		cmocka_unit_test(kernels_and_buffers_are_checked),
+		cmocka_unit_test(probe_phase_stands_apart),
 		cmocka_unit_test(launches_are_checked), cmocka_unit_test(tensor_maps_are_checked),
 		cmocka_unit_test(edges_are_checked),
 		cmocka_unit_test(section_table_is_checked),
