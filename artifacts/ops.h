@@ -19,9 +19,14 @@
  *   sampling  [SLOTS,8] f32: temperature (0 = greedy), top_p, min_p, repetition penalty, presence
  *             penalty, frequency penalty, unused, unused
  *   limits    [SLOTS,8] i32: top_k (0 = all), seed low, seed high, positions the slot may hold, unused...
+ *   slot_token [SLOTS] i32: the last token, which the next step reads; -1 = the sequence has ended. Decode steps may
+ *             go on with such a slot: it reads token 0 at position 0 and draws nothing
+ *   ring      [SLOTS,256] i32: results, in memory that the host sees: 64 entries of 4 words a slot. The token that
+ *             makes slot_len = p is entry p % 64: p, token, done, bits of its f32 log probability, written as
+ *             one aligned piece of 16 bytes. done: 0 goes on, 1 stop token, 2 slot full, 3 the logits are not numbers
  */
 OP(slot_rows, OP_GRAPH, "",
-	"decode: row_token[t] = slot_token[row_slot[t]]; row_pos[t] = slot_len[row_slot[t]]; idle rows: 0, 0",
+	"decode: row_token[t] = slot_token[row_slot[t]]; row_pos[t] = slot_len[row_slot[t]]; idle rows and ended slots: 0, 0",
 	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
 	OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"))
 OP(note_prompt, OP_GRAPH, "",
@@ -51,13 +56,13 @@ OP(swiglu, OP_GRAPH, "", "y = silu(gate) * up", IN(gate, "ROWS, N"), IN(up, "ROW
 OP(gather, OP_GRAPH, "", "y[o,:] = x[out_row[o],:]; idle outs (-1): 0",
 	IN(x, "ROWS, K"), IN(out_row, "OUTS"), OUT(y, "OUTS, K"))
 OP(sample, OP_GRAPH, "N_VALID",
-	"per out row of slot s: penalties, temperature, top-k, top-p, min-p, then argmax or Gumbel-max with "
-	"Philox(seed, slot_len); "
-	"token -> out_token, slot_token, counts; slot_len = row_pos + 1; out_done = 1 stop token, 2 slot full, else 0",
+	"per out row of slot s that has not ended: penalties, temperature, top-k, top-p, min-p, then argmax or Gumbel-max "
+	"with Philox(seed, slot_len); token -> slot_token (-1 when done), counts, ring; slot_len = row_pos + 1; "
+	"a NaN or an infinite maximum: token -1, done 3, counts as they were",
 	IN(step, "4"), INOUT(logits, "OUTS, V"), IN(out_row, "OUTS"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
 	IN(sampling, "SLOTS, 8"),
 	IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"),
-	INOUT(slot_len, "SLOTS"), OUT(out_token, "OUTS"), OUT(out_done, "OUTS"), OUT(out_logprob, "OUTS"))
+	INOUT(slot_len, "SLOTS"), INOUT(ring, "SLOTS, 256"))
 OP(acquire, OP_GRAPH, "",
 	"for each slot s with acquire[s] = 1: slot_len, slot_token, counts = 0; "
 	"sampling, limits, page_table rows = the new ones",
@@ -83,15 +88,13 @@ OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), OUT(q, "ROWS, NH * HDIM"))
-OP(attention_split, OP_FUSED, "HDIM NH NKV PAGE SCALE",
-	"attention over SPLITS equal runs of pages: part[t,h,i,:] unnormalised, part_ml = running maximum (log2 domain) "
-	"and sum; empty runs: -inf, 0",
-	IN(step, "4"), IN(q, "ROWS, NH * HDIM"), IN(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN(row_slot, "ROWS"),
-	IN(row_pos, "ROWS"),
-	IN(page_table, "SLOTS, MAX_PAGES"), OUT(part, "ROWS, NH, SPLITS, HDIM"), OUT(part_ml, "ROWS, NH, SPLITS, 2"))
-OP(attention_merge, OP_FUSED, "HDIM NH",
-	"o[t,h,:] = sum_i part 2^(m_i - m) / sum_i l_i 2^(m_i - m); nothing attended: 0",
-	IN(step, "4"), IN(part, "ROWS, NH, SPLITS, HDIM"), IN(part_ml, "ROWS, NH, SPLITS, 2"), OUT(o, "ROWS, NH * HDIM"))
+OP(attention_step, OP_FUSED, "HDIM NH NKV PAGE SCALE ROTARY ROPE_FACTOR EPS NORM_ONE",
+	"decode, rows of different slots: rope_write; attention. part, part_ml, arrived serve the launch alone: sums of "
+	"SPLITS runs of a history with their maxima, and how many runs are done, which is 0 before and after",
+	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
+	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
+	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), OUT(part, "ROWS, NH, SPLITS, HDIM"), OUT(part_ml, "ROWS, NH, SPLITS, 2"),
+	INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
 OP(linear_residual, OP_FUSED, "", "z = residual + linear(x)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(bias, "N"), IN(residual, "ROWS, N"), OUT(z, "ROWS, N"))
 OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE", "n = rmsnorm(x); y = silu(linear(n, gate)) * linear(n, up)",

@@ -23,6 +23,9 @@
  *   graph        Graph (MessagePack)
  *   plan.TARGET  TargetPlan (MessagePack), one for each target, e.g. plan.sm_90a
  *   audit.TARGET Decision ledger of that target: array of Slot (MessagePack)
+ *   candidates.TARGET  what `atlas tune` times, where asked for: a TargetPlan whose kernels are all admissible ones of
+ *                the ledger, whose phase i launches kernel i alone, and whose arenas hold one phase's buffers (named as
+ *                the operands) at a time: weights, state, and in scratch the rest. Sessions do not look at it
  *   cubins       the cubins, each at a multiple of 16; Kernel.cubin_offset points here. Equal ones stand once
  *   weights      embedded weights: Weight.offset is an offset in this section and in the device's weight
  *                arena alike, and its length is weight_arena_bytes. With `--weights ref` it is shorter and holds
@@ -55,6 +58,7 @@ enum {
 	PLAN_TENSOR_MAP_BYTES = 128, /* of one CUtensorMap in it, at a multiple of 64 */
 	PLAN_MAX_LAYERS = 1024,
 	PLAN_MAX_SLOTS = 1024,
+	PLAN_RING_ENTRIES = 64, PLAN_RING_WORDS = 4, /* of a slot's results (ops.h, ring); of one entry */
 };
 #define PLAN_MAGIC "ATLASPLN"
 
@@ -113,7 +117,7 @@ bool op_has_attr(OpKind op, const char *name);
  *
  * Invariants: a tensor of role ACTIVATION is written by exactly one op of each phase that reads it, before
  * the reads; WEIGHT is never written; STATE lives as long as the slot; INPUT is written by the host
- * before a step, OUTPUT read by it afterwards. Ops stand in execution order. Operands of an op are
+ * before a step, OUTPUT read by it as the device writes it. Ops stand in execution order. Operands of an op are
  * tensor indices in the order of its row in ops.h; an absent optional operand is -1.
  */
 enum { DIM_ROWS = -1, DIM_OUTS = -2 }; /* dims that vary with the phase's bucket */
@@ -179,8 +183,13 @@ typedef struct Graph {
 
 /* Plan: how one GPU does it ----------------------------------------------------------------- */
 
-/* ARENA_PROBE holds the buffers of phase PROBE: only who measures allocates it. */
-typedef enum Arena_ { ARENA_WEIGHTS, ARENA_STATE, ARENA_SCRATCH, ARENA_IO, ARENA_PROBE, ARENA_COUNT } ArenaKind;
+typedef enum Arena_ {
+	ARENA_WEIGHTS, ARENA_STATE, ARENA_SCRATCH,
+	ARENA_IO,    /* inputs, which the host writes from its own image */
+	ARENA_RING,  /* outputs, in memory of the host that the device writes to */
+	ARENA_PROBE, /* the buffers of phase PROBE: only who measures allocates it */
+	ARENA_COUNT
+} ArenaKind;
 const char *arena_name(ArenaKind a);
 
 typedef struct Buf {
@@ -190,7 +199,7 @@ typedef struct Buf {
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS]; /* all positive: the phase's bucket is put in */
 	int64_t bytes, offset;        /* offset in the arena, multiple of PLAN_BUF_ALIGN for arenas but weights */
-	int first, last; /* live from launch first to launch last of its phase; state and io: 0..n-1 */
+	int first, last; /* live from launch first to launch last of its phase; state, io and ring: 0..n-1 */
 	int tensor;      /* graph tensor it stores, or -1 */
 } Buf;
 
@@ -252,8 +261,6 @@ typedef struct TargetPlan {
 	Kernel *kernels; int n_kernels;
 	Phase *phases; int n_phases; /* by kind, then by rows ascending */
 	int64_t arena_bytes[ARENA_COUNT];
-	int64_t input_bytes;  /* the io arena starts with the inputs, which the host writes in one copy, */
-	int64_t output_bytes; /* followed at input_bytes by the outputs */
 } TargetPlan;
 
 /* Decision ledger ------------------------------------------------------------------------------ */
@@ -295,6 +302,7 @@ typedef struct Artifact {
 	Graph graph;
 	TargetPlan *targets; int n_targets;
 	Slot **ledger; int *n_ledger; /* one list a target */
+	TargetPlan *candidates;       /* one a target, without kernels where there is no section; NULL = none at all */
 	const uint8_t *file; int64_t file_bytes; /* the mapped file (reader) */
 	uint8_t root[32];
 	void *memory; /* reader's arena: one block */

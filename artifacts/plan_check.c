@@ -231,7 +231,7 @@ typedef struct Checking { /* where in a plan we are */
 	const TargetPlan *plan;
 	const Slot *ledger;
 	int n_ledger;
-	int64_t *place; /* [graph.n_tensors] offset of each state and io tensor, -1 = not met yet */
+	int64_t *place; /* [graph.n_tensors] offset of each state, io and ring tensor, -1 = not met yet */
 	Why *why;
 } Checking;
 
@@ -265,10 +265,11 @@ static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
 {
 	static const ArenaKind arena_of[ROLE_COUNT] = {[ROLE_WEIGHT] = ARENA_WEIGHTS,
 		[ROLE_STATE] = ARENA_STATE, [ROLE_ACTIVATION] = ARENA_SCRATCH, [ROLE_INPUT] = ARENA_IO,
-		[ROLE_OUTPUT] = ARENA_IO};
+		[ROLE_OUTPUT] = ARENA_RING};
 	Why *why = c->why;
 	const Graph *g = &c->a->graph;
-	int64_t from = 0, to = c->plan->arena_bytes[b->arena];
+	int64_t room = c->plan->arena_bytes[b->arena];
+	bool is_fixed = b->arena == ARENA_STATE || b->arena == ARENA_IO || b->arena == ARENA_RING; /* in all phases */
 	const char *in = phase_name(p->kind);
 	if (b->bytes != tensor_bytes(b->dtype, b->n_dims, b->shape))
 		return REFUSE("%s[%d] buffer %s: %lld bytes are not what its shape takes", in, p->rows, b->name,
@@ -282,26 +283,21 @@ static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
 		if (b->n_dims != t->n_dims || b->shape[i] != (t->shape[i] == DIM_ROWS ? p->rows
 			: t->shape[i] == DIM_OUTS ? p->outs : t->shape[i]))
 			return REFUSE("%s[%d] buffer %s: not the shape of its tensor", in, p->rows, b->name);
-	if (!t && (b->arena == ARENA_STATE || b->arena == ARENA_IO))
+	if (!t && is_fixed && b->arena != ARENA_STATE)
 		return REFUSE("%s[%d] buffer %s: %s without a tensor", in, p->rows, b->name,
 			arena_name(b->arena));
 	if (p->kind == PROBE ? b->arena != ARENA_PROBE && b->arena != ARENA_IO : b->arena == ARENA_PROBE)
 		return REFUSE("%s[%d] buffer %s: in arena %s", in, p->rows, b->name, arena_name(b->arena));
-	if (t && b->arena == ARENA_IO) {
-		from = t->role == ROLE_INPUT ? 0 : c->plan->input_bytes;
-		to = t->role == ROLE_INPUT ? c->plan->input_bytes : from + c->plan->output_bytes;
-	}
-	if (b->offset < from || b->bytes > to || b->offset > to - b->bytes)
-		return REFUSE("%s[%d] buffer %s: %lld bytes at %lld, outside %lld..%lld of arena %s", in, p->rows,
-			b->name, (long long)b->bytes, (long long)b->offset, (long long)from, (long long)to,
-			arena_name(b->arena));
+	if (b->offset < 0 || b->bytes > room || b->offset > room - b->bytes)
+		return REFUSE("%s[%d] buffer %s: %lld bytes at %lld, outside 0..%lld of arena %s", in, p->rows, b->name,
+			(long long)b->bytes, (long long)b->offset, (long long)room, arena_name(b->arena));
 	if (b->offset % (b->arena == ARENA_WEIGHTS ? dtype_bytes(b->dtype) : PLAN_BUF_ALIGN))
 		return REFUSE("%s[%d] buffer %s: offset %lld is not aligned", in, p->rows, b->name,
 			(long long)b->offset);
 	if (b->first < 0 || b->last >= p->n_launches || b->first > b->last)
 		return REFUSE("%s[%d] buffer %s: live from launch %d to %d of %d", in, p->rows, b->name, b->first,
 			b->last, p->n_launches);
-	if (b->arena == ARENA_STATE || b->arena == ARENA_IO) {
+	if (t && is_fixed) {
 		int64_t *place = &c->place[b->tensor];
 		if (*place >= 0 && *place != b->offset)
 			return REFUSE("%s[%d] buffer %s: at %lld here, at %lld in another phase", in, p->rows,
@@ -454,6 +450,26 @@ static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
 	return check_lifetimes(c, p) && check_hazards(p, why);
 }
 
+/* State of launches alone, which no tensor stands for, keeps clear of the tensors' state, in whichever phase they are. */
+static bool check_own_state(const Checking *c, const Phase *p)
+{
+	Why *why = c->why;
+	const Graph *g = &c->a->graph;
+	for (int i = 0; i < p->n_bufs; i++) {
+		const Buf *b = &p->bufs[i];
+		if (b->tensor >= 0 || b->arena != ARENA_STATE)
+			continue;
+		for (int k = 0; k < g->n_tensors; k++) {
+			const Tensor *t = &g->tensors[k];
+			if (t->role == ROLE_STATE && c->place[k] >= 0 && b->offset < c->place[k]
+				+ tensor_bytes(t->dtype, t->n_dims, t->shape) && c->place[k] < b->offset + b->bytes)
+				return REFUSE("%s[%d] buffer %s: shares bytes with state %s", phase_name(p->kind), p->rows, b->name,
+					t->name);
+		}
+	}
+	return true;
+}
+
 static bool check_target(const Checking *c)
 {
 	Why *why = c->why;
@@ -465,10 +481,6 @@ static bool check_target(const Checking *c)
 				(long long)t->arena_bytes[i]);
 	if (t->arena_bytes[ARENA_WEIGHTS] != c->a->graph.weight_arena_bytes)
 		return REFUSE("target %s: its weight arena is not the graph's", t->target);
-	if (t->input_bytes < 0 || t->output_bytes < 0 || t->input_bytes > max_bytes ||
-		t->output_bytes != t->arena_bytes[ARENA_IO] - t->input_bytes)
-		return REFUSE("target %s: %lld bytes of inputs and %lld of outputs in an arena of %lld", t->target,
-			(long long)t->input_bytes, (long long)t->output_bytes, (long long)t->arena_bytes[ARENA_IO]);
 	if (t->cc_major < 1 || t->cc_major > 99 || t->cc_minor < 0 || t->cc_minor > 9)
 		return REFUSE("target %s: compute capability %d.%d", t->target, t->cc_major, t->cc_minor);
 	for (int i = 0; i < t->n_kernels; i++)
@@ -482,9 +494,71 @@ static bool check_target(const Checking *c)
 		if (t->phases[i].kind == DECODE)
 			found[DECODE] = t->phases[i].rows;
 	}
+	for (int i = 0; i < t->n_phases; i++)
+		if (!check_own_state(c, &t->phases[i]))
+			return false;
 	if (!found[PREFILL] || !found[ACQUIRE] || found[DECODE] < c->a->graph.slots)
 		return REFUSE("target %s: a phase is missing, or decode[%d] is too small for %d slots", t->target,
 			found[DECODE], c->a->graph.slots);
+	return true;
+}
+
+/* A buffer of a trial: no tensor's, in one of the three arenas, at a place of its own. */
+static bool check_trial_buf(const Checking *c, const Phase *p, int index)
+{
+	Why *why = c->why;
+	const Buf *b = &p->bufs[index];
+	int64_t room = c->plan->arena_bytes[b->arena];
+	if (b->tensor != -1 || b->first != 0 || b->last != 0 || b->arena > ARENA_SCRATCH || b->offset % PLAN_BUF_ALIGN ||
+		b->bytes != tensor_bytes(b->dtype, b->n_dims, b->shape) || b->offset < 0 || b->bytes > room ||
+		b->offset > room - b->bytes)
+		return REFUSE("candidate %d buffer %s: %lld bytes at %lld of arena %s", p->launches[0].kernel, b->name,
+			(long long)b->bytes, (long long)b->offset, arena_name(b->arena));
+	for (int i = 0; i < index; i++)
+		if (p->bufs[i].arena == b->arena && p->bufs[i].offset < b->offset + b->bytes &&
+			b->offset < p->bufs[i].offset + p->bufs[i].bytes)
+			return REFUSE("candidate %d buffers %s and %s share bytes", p->launches[0].kernel, p->bufs[i].name,
+				b->name);
+	return true;
+}
+
+static bool check_trial(const Checking *c, int index)
+{
+	Why *why = c->why;
+	const Phase *p = &c->plan->phases[index];
+	if (p->n_launches != 1 || p->launches[0].kernel != index || p->n_bufs > PLAN_MAX_OPERANDS || p->rows < 0 ||
+		p->outs < 0)
+		return REFUSE("candidate %d: %d launches, %d buffers", index, p->n_launches, p->n_bufs);
+	Launch alone = p->launches[0]; /* in a chain of itself it may overlap, without edges in the plan */
+	if (alone.n_deps || (alone.overlaps && (alone.overlaps != 1 || c->plan->cc_major < 9)))
+		return REFUSE("candidate %d: %d edges, overlaps = %d", index, alone.n_deps, alone.overlaps);
+	alone.overlaps = 0;
+	Phase phase = *p;
+	phase.launches = &alone;
+	for (int i = 0; i < p->n_bufs; i++)
+		if (!check_trial_buf(c, p, i))
+			return false;
+	return check_launch(c, &phase, 0);
+}
+
+/* All kernels that were considered, for `atlas tune`. */
+static bool check_candidates(const Checking *plan)
+{
+	Checking c = *plan;
+	Why *why = c.why;
+	const TargetPlan *t = c.plan = &c.a->candidates[plan->plan - c.a->targets];
+	if (!t->target)
+		return true; /* no section */
+	if (t->cc_major != plan->plan->cc_major || t->cc_minor != plan->plan->cc_minor || t->n_kernels < 1 ||
+		t->n_phases != t->n_kernels)
+		return REFUSE("candidates of %s: %d kernels, %d phases", t->target, t->n_kernels, t->n_phases);
+	for (int i = 0; i < ARENA_COUNT; i++)
+		if (t->arena_bytes[i] < 0 || t->arena_bytes[i] > max_bytes)
+			return REFUSE("candidates of %s: arena %s of %lld bytes", t->target, arena_name((ArenaKind)i),
+				(long long)t->arena_bytes[i]);
+	for (int i = 0; i < t->n_kernels; i++)
+		if (!check_kernel(&c, &t->kernels[i]) || !check_trial(&c, i))
+			return false;
 	return true;
 }
 
@@ -523,7 +597,7 @@ bool check_artifact(const Artifact *a, Why *why)
 	for (int i = 0; i < a->n_targets && good; i++) {
 		memset(place, -1, sizeof *place * (size_t)a->graph.n_tensors);
 		Checking c = {a, &a->targets[i], a->ledger[i], a->n_ledger[i], place, why};
-		good = check_ledger(a, i, why) && check_target(&c);
+		good = check_ledger(a, i, why) && check_target(&c) && check_candidates(&c);
 	}
 	free(place);
 	return good;

@@ -92,8 +92,7 @@ static const Schema phase_schema = SCHEMA(Phase, phase_fields);
 #define T TargetPlan
 static const Field target_plan_fields[] = {
 	STR(target), INT(cc_major), INT(cc_minor), LIST(kernels, kernel_schema),
-	LIST(phases, phase_schema), INT64S(arena_bytes, ARENA_COUNT), INT64(input_bytes),
-	INT64(output_bytes)};
+	LIST(phases, phase_schema), INT64S(arena_bytes, ARENA_COUNT)};
 const Schema target_plan_schema = SCHEMA(TargetPlan, target_plan_fields);
 #undef T
 

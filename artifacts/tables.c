@@ -83,7 +83,7 @@ bool attr_value(const Attrs *a, const char *name, double *value, bool *is_float)
 }
 
 static const char *const roles[] = {"weight", "state", "activation", "input", "output"};
-static const char *const arenas[] = {"weights", "state", "scratch", "io", "probe"};
+static const char *const arenas[] = {"weights", "state", "scratch", "io", "ring", "probe"};
 static const char *const phases[] = {"prefill", "decode", "acquire", "probe"};
 static const char *const verdicts[] = {"chosen", "slower", "rejected", "banned"};
 _Static_assert(sizeof roles / sizeof roles[0] == ROLE_COUNT, "one name a role");
@@ -109,9 +109,7 @@ const FrameTensor frame_table[] = {
 	{"new_sampling", ROLE_INPUT, F32, 2, {DIM_SLOTS, 8}},
 	{"new_limits", ROLE_INPUT, I32, 2, {DIM_SLOTS, 8}},
 	{"new_pages", ROLE_INPUT, I32, 2, {DIM_SLOTS, DIM_MAX_PAGES}},
-	{"out_token", ROLE_OUTPUT, I32, 1, {DIM_OUTS}},
-	{"out_done", ROLE_OUTPUT, I32, 1, {DIM_OUTS}},
-	{"out_logprob", ROLE_OUTPUT, F32, 1, {DIM_OUTS}},
+	{"ring", ROLE_OUTPUT, I32, 2, {DIM_SLOTS, PLAN_RING_ENTRIES * PLAN_RING_WORDS}},
 	{"page_table", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_MAX_PAGES}},
 	{"slot_len", ROLE_STATE, I32, 1, {DIM_SLOTS}},
 	{"slot_token", ROLE_STATE, I32, 1, {DIM_SLOTS}},

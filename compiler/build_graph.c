@@ -160,9 +160,9 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	const Graph *g = &c->graph;
 	s->step = host(c, ROLE_INPUT, DT_i32, "step", 4, 0);
 	s->row_slot = host(c, ROLE_INPUT, DT_i32, "row_slot", DIM_ROWS, 0);
+	s->out_row = host(c, ROLE_INPUT, DT_i32, "out_row", DIM_OUTS, 0); /* decode needs these, prefill the next too */
 	s->row_token = host(c, ROLE_INPUT, DT_i32, "row_token", DIM_ROWS, 0);
 	s->row_pos = host(c, ROLE_INPUT, DT_i32, "row_pos", DIM_ROWS, 0);
-	s->out_row = host(c, ROLE_INPUT, DT_i32, "out_row", DIM_OUTS, 0);
 	s->seg = host(c, ROLE_INPUT, DT_i32, "seg", g->slots, 4);
 	s->page_table = state(c, "page_table", DT_i32, g->slots, g->max_pages);
 	s->slot_len = state(c, "slot_len", DT_i32, g->slots, 0);
@@ -185,12 +185,10 @@ static void add_head(Compile *c, const StepTensors *s, int x, int norm, int tabl
 	g_op(c, OP_linear, end, both, NULL, (int[]){normed, table, -1, logits});
 
 	int stop = g_constant(c, "atlas.stop_tokens", DT_i32, g->n_stop_tokens, g->stop_tokens);
-	int out_token = host(c, ROLE_OUTPUT, DT_i32, "out_token", DIM_OUTS, 0);
-	int out_done = host(c, ROLE_OUTPUT, DT_i32, "out_done", DIM_OUTS, 0);
-	int out_logprob = host(c, ROLE_OUTPUT, DT_f32, "out_logprob", DIM_OUTS, 0);
+	int ring = host(c, ROLE_OUTPUT, DT_i32, "ring", g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS);
 	g_op(c, OP_sample, end, both, attrs,
 		(int[]){s->step, logits, s->out_row, s->row_slot, s->row_pos, s->sampling, s->limits, stop,
-			s->counts, s->slot_token, s->slot_len, out_token, out_done, out_logprob});
+			s->counts, s->slot_token, s->slot_len, ring});
 
 	int wanted = host(c, ROLE_INPUT, DT_i32, "acquire", g->slots, 0);
 	int new_sampling = host(c, ROLE_INPUT, DT_f32, "new_sampling", g->slots, 8);

@@ -87,7 +87,8 @@ static ArenaKind arena_of(Role role, PhaseKind phase)
 	case ROLE_WEIGHT: return ARENA_WEIGHTS;
 	case ROLE_STATE: return ARENA_STATE;
 	case ROLE_ACTIVATION: return phase == PROBE ? ARENA_PROBE : ARENA_SCRATCH;
-	case ROLE_INPUT: case ROLE_OUTPUT: return ARENA_IO;
+	case ROLE_INPUT: return ARENA_IO;
+	case ROLE_OUTPUT: return ARENA_RING;
 	default: bug("role %d", role);
 	}
 }
@@ -153,7 +154,9 @@ static int64_t pack_scratch(Compile *c, Phase *phase, ArenaKind arena)
 	return align_up(top, PLAN_BUF_ALIGN);
 }
 
-static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, Phase *phase)
+/* State that no graph tensor stands for (counters of a launch) lies behind the graph's, from *own on: phases find it
+ * as it was made, so they may share it. */
+static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, int64_t *own, Phase *phase)
 {
 	*phase = (Phase){.kind = low->kind, .rows = low->rows, .outs = low->outs, .n_bufs = low->tensors.n,
 		.bufs = ARENA_ARRAY(&c->arena, Buf, low->tensors.n)};
@@ -168,6 +171,11 @@ static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, Ph
 			continue;
 		}
 		b->last = low->ops.n - 1;
+		if (x->role != ROLE_WEIGHT && x->tensor < 0) {
+			b->offset = *own;
+			*own += align_up(b->bytes, PLAN_BUF_ALIGN);
+			continue;
+		}
 		b->offset = x->role == ROLE_WEIGHT ? c->graph.weights[x->weight].offset : offsets[x->tensor];
 	}
 }
@@ -175,10 +183,10 @@ static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, Ph
 static void check_size(Compile *c, const TargetWork *work)
 {
 	static const char *const advice[ARENA_COUNT] = {"the model's weights",
-		"slots, max_context or pool_tokens", "the largest prefill bucket", "slots or max_context",
+		"slots, max_context or pool_tokens", "the largest prefill bucket", "slots or max_context", "slots",
 		"compiler/fuse.c"};
 	const Loc context = c->model.options.at_max_context, places[ARENA_COUNT] = {c->model.config.at_hidden_dim,
-		context, {context.file, 0, 0}, context, {0}};
+		context, {context.file, 0, 0}, context, context, {0}};
 	for (int a = 0; a < ARENA_COUNT; a++)
 		if (work->plan.arena_bytes[a] > max_arena_bytes)
 			fail_at(&c->diags, A0801, places[a],
@@ -190,7 +198,7 @@ static void check_size(Compile *c, const TargetWork *work)
 /* plan_memory - an offset for every weight, state, input, output and intermediate.
  *
  *   needs   Lowered with all shapes settled
- *   gives   Weight.offset, Graph.weight_arena_bytes; Phase.bufs, arena_bytes, input_bytes, output_bytes
+ *   gives   Weight.offset, Graph.weight_arena_bytes; Phase.bufs, arena_bytes
  *   breaks  nothing
  *   fails   an arena larger than any card's memory
  */
@@ -201,17 +209,19 @@ void plan_memory(Compile *c)
 		TargetWork *work = &c->work.at[w];
 		TargetPlan *plan = &work->plan;
 		int64_t *offsets = ARENA_ARRAY(&c->scratch, int64_t, c->graph.n_tensors);
-		int64_t *arena = plan->arena_bytes, outputs;
+		int64_t *arena = plan->arena_bytes;
 		arena[ARENA_WEIGHTS] = c->graph.weight_arena_bytes;
 		place_role(c, work, ROLE_STATE, offsets, &arena[ARENA_STATE]);
 		place_role(c, work, ROLE_INPUT, offsets, &arena[ARENA_IO]);
-		plan->input_bytes = outputs = arena[ARENA_IO];
-		place_role(c, work, ROLE_OUTPUT, offsets, &arena[ARENA_IO]);
-		plan->output_bytes = arena[ARENA_IO] - outputs;
+		place_role(c, work, ROLE_OUTPUT, offsets, &arena[ARENA_RING]);
+		const int64_t graph_state = arena[ARENA_STATE];
 		plan->n_phases = work->phases.n;
 		plan->phases = ARENA_ARRAY(&c->arena, Phase, plan->n_phases);
 		for (int i = 0; i < plan->n_phases; i++) {
-			make_bufs(c, &work->phases.at[i], offsets, &plan->phases[i]);
+			int64_t own = graph_state;
+			make_bufs(c, &work->phases.at[i], offsets, &own, &plan->phases[i]);
+			if (own > arena[ARENA_STATE])
+				arena[ARENA_STATE] = own;
 			ArenaKind slab = plan->phases[i].kind == PROBE ? ARENA_PROBE : ARENA_SCRATCH;
 			int64_t need = pack_scratch(c, &plan->phases[i], slab);
 			if (need > arena[slab])

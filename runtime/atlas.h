@@ -193,8 +193,9 @@ AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, con
 
 typedef enum AtlasFinish {
 	ATLAS_RUNNING = 0,
-	ATLAS_STOP = 1,  /* token is a stop token; it is not part of the text */
-	ATLAS_LENGTH = 2 /* max_new tokens or the end of the context */
+	ATLAS_STOP = 1,   /* token is a stop token; it is not part of the text */
+	ATLAS_LENGTH = 2, /* max_new tokens or the end of the context */
+	ATLAS_FAILED = 3  /* the model's scores were not numbers: there is no token (-1, logprob NaN). Others go on */
 } AtlasFinish;
 
 typedef struct AtlasEvent {

@@ -3,8 +3,8 @@
  * Opening does everything that can fail for a reason of the machine, in this order: driver, device, architecture,
  * memory. Each arena is one allocation of the size the plan says. A phase becomes a CUDA graph node by node: a
  * launch is a kernel node, its deps are the edges, its arguments an image of the argument struct made from
- * the arenas' addresses. A step copies the inputs in one piece, launches one graph, copies the outputs in one
- * piece, and waits. The context is the device's primary one, current only during our calls.
+ * the arenas' addresses. A step copies its inputs in one piece and launches one graph; its results arrive in the
+ * ring, memory of the host that the kernels write to. The context is the device's primary one, current only during our calls.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,7 @@ enum {
 	STAGE_BYTES = 8 << 20, /* of each of two pinned buffers: 8 MiB keep a PCIe 5 link busy */
 };
 
+typedef struct Span { int64_t from, to; } Span; /* bytes */
 typedef struct LoadedCubin { int64_t offset; CuLibrary loaded; } LoadedCubin;
 
 typedef struct Cuda {
@@ -28,8 +29,10 @@ typedef struct Cuda {
 	CuContext context;
 	CuStream stream;
 	CuEvent done, staged[2];
-	CuPtr arena[ARENA_COUNT];
+	CuPtr arena[ARENA_COUNT]; /* the ring's is `ring`: with unified addressing a pinned place has one address */
 	uint8_t *host_io;   /* pinned image of the io arena */
+	uint8_t *ring;      /* pinned, mapped */
+	Span *inputs;       /* [plan->n_phases] the part of the io arena that a phase reads before writing it */
 	uint8_t *stage[2];  /* pinned; weights go through them at open, results of read and trace later */
 	LoadedCubin *cubins; int n_cubins;
 	CuKernel *kernels;  /* [plan->n_kernels] */
@@ -128,7 +131,7 @@ static AtlasStatus take_memory(Cuda *c)
 	const int64_t *bytes = c->plan->arena_bytes;
 	size_t free_bytes, total_bytes;
 	int64_t need = 0;
-	for (int i = 0; i < ARENA_PROBE; i++)
+	for (int i = 0; i < ARENA_RING; i++)
 		need += bytes[i];
 	CALL(c, "", MemGetInfo, &free_bytes, &total_bytes);
 	if ((uint64_t)need > free_bytes)
@@ -137,11 +140,15 @@ static AtlasStatus take_memory(Cuda *c)
 			c->base.name, (double)need / 1048576, (double)bytes[0] / 1048576,
 			(double)bytes[1] / 1048576, (double)bytes[2] / 1048576, (double)bytes[3] / 1048576,
 			(double)free_bytes / 1048576, (double)total_bytes / 1048576);
-	for (int i = 0; i < ARENA_PROBE; i++)
+	for (int i = 0; i < ARENA_RING; i++)
 		if (bytes[i])
 			CALL(c, arena_name((ArenaKind)i), MemAlloc, &c->arena[i], (size_t)bytes[i]);
 	c->base.bytes = need;
 	void *host;
+	CALL(c, "ring", MemHostAlloc, &host, (size_t)bytes[ARENA_RING] + 1, DRIVER_HOST_MAPPED);
+	memset(host, 0, (size_t)bytes[ARENA_RING] + 1);
+	c->ring = host;
+	c->arena[ARENA_RING] = (CuPtr)(uintptr_t)host;
 	CALL(c, "pinned io", MemHostAlloc, &host, (size_t)bytes[ARENA_IO] + 1, 0);
 	memset(host, 0, (size_t)bytes[ARENA_IO] + 1);
 	c->host_io = host;
@@ -364,8 +371,10 @@ static AtlasStatus prepare(Cuda *c, const StepSize *size)
 
 static AtlasStatus copy_inputs(Cuda *c)
 {
-	CALL(c, "inputs", MemcpyHtoDAsync, c->arena[ARENA_IO], c->host_io, (size_t)c->plan->input_bytes,
-		c->stream);
+	Span s = c->inputs[c->last_phase];
+	if (s.to > s.from)
+		CALL(c, "inputs", MemcpyHtoDAsync, c->arena[ARENA_IO] + (CuPtr)s.from, c->host_io + s.from,
+			(size_t)(s.to - s.from), c->stream);
 	return ATLAS_OK;
 }
 
@@ -374,9 +383,6 @@ static AtlasStatus replay(Cuda *c, const StepSize *size)
 	TRY(prepare(c, size));
 	TRY(copy_inputs(c));
 	CALL(c, phase_name(size->phase), GraphLaunch, c->graphs[c->last_phase], c->stream);
-	if (c->plan->output_bytes)
-		CALL(c, "outputs", MemcpyDtoHAsync, c->host_io + c->plan->input_bytes,
-			c->arena[ARENA_IO] + (CuPtr)c->plan->input_bytes, (size_t)c->plan->output_bytes, c->stream);
 	CALL(c, phase_name(size->phase), EventRecord, c->done, c->stream);
 	CALL(c, phase_name(size->phase), EventSynchronize, c->done);
 	return ATLAS_OK;
@@ -517,8 +523,10 @@ static void give_back(Cuda *c)
 	for (int i = 0; i < c->n_cubins; i++)
 		cu->LibraryUnload(c->cubins[i].loaded);
 	for (int i = 0; i < ARENA_COUNT; i++)
-		if (c->arena[i])
+		if (c->arena[i] && i != ARENA_RING)
 			cu->MemFree(c->arena[i]);
+	if (c->ring)
+		cu->MemFreeHost(c->ring);
 	for (int i = 0; i < 2; i++) {
 		if (c->stage[i])
 			cu->MemFreeHost(c->stage[i]);
@@ -548,6 +556,7 @@ static void cuda_close(Device *d)
 	free(c->cubins);
 	free(c->kernels);
 	free(c->graphs);
+	free(c->inputs);
 	free(c);
 }
 
@@ -560,6 +569,16 @@ bool cuda_view(Device *d, CudaView *view)
 		return false;
 	*view = (CudaView){&c->cu, c->artifact, c->plan, c->device, c->context, c->stream, c->arena};
 	return true;
+}
+
+/* Does the first launch that touches the buffer read it? */
+static bool is_read_first(const Phase *p, int buf)
+{
+	for (int l = 0; l < p->n_launches; l++)
+		for (int a = 0; a < p->launches[l].n_args; a++)
+			if (p->launches[l].args[a].buf == buf)
+				return op_table[p->launches[l].op].operands[p->launches[l].args[a].operand].role != OPERAND_OUT;
+	return false;
 }
 
 /* Host pointers of the inputs and outputs, by the tensors' places in the io arena. Each must be there for the
@@ -578,24 +597,40 @@ static AtlasStatus find_io(Cuda *c)
 		{"new_sampling", &io->new_sampling, (int64_t)g->slots * 8},
 		{"new_limits", &io->new_limits, (int64_t)g->slots * 8},
 		{"new_pages", &io->new_pages, (int64_t)g->slots * g->max_pages},
-		{"out_token", &io->out_token, outs}, {"out_done", &io->out_done, outs},
-		{"out_logprob", &io->out_logprob, outs}};
+		{"ring", &io->ring, (int64_t)g->slots * PLAN_RING_ENTRIES * PLAN_RING_WORDS}};
 	for (size_t w = 0; w < sizeof wanted / sizeof wanted[0]; w++) {
 		const Buf *largest = NULL;
 		for (int p = 0; p < c->plan->n_phases; p++)
 			for (int b = 0; b < c->plan->phases[p].n_bufs; b++) {
 				const Buf *buf = &c->plan->phases[p].bufs[b];
-				if (buf->arena == ARENA_IO && strcmp(buf->name, wanted[w].name) == 0 &&
+				if ((buf->arena == ARENA_IO || buf->arena == ARENA_RING) && strcmp(buf->name, wanted[w].name) == 0 &&
 					(!largest || buf->bytes > largest->bytes))
 					largest = buf;
 			}
 		if (!largest || largest->bytes < 4 * wanted[w].n)
 			return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s for %lld values",
 				wanted[w].name, (long long)wanted[w].n);
-		void *at = c->host_io + largest->offset;
+		void *at = (largest->arena == ARENA_RING ? c->ring : c->host_io) + largest->offset;
 		memcpy(wanted[w].field, &at, sizeof at);
 	}
 	return ATLAS_OK;
+}
+
+/* What the host must send before each phase: the inputs that it reads as they come. */
+static void find_inputs(Cuda *c)
+{
+	for (int i = 0; i < c->plan->n_phases; i++) {
+		const Phase *p = &c->plan->phases[i];
+		Span *s = &c->inputs[i];
+		*s = (Span){c->plan->arena_bytes[ARENA_IO], 0};
+		for (int k = 0; k < p->n_bufs; k++) {
+			const Buf *b = &p->bufs[k];
+			if (b->arena != ARENA_IO || !is_read_first(p, k))
+				continue;
+			s->from = b->offset < s->from ? b->offset : s->from;
+			s->to = b->offset + b->bytes > s->to ? b->offset + b->bytes : s->to;
+		}
+	}
 }
 
 static void set_limits(Cuda *c)
@@ -619,6 +654,7 @@ static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 	TRY(take_memory(c));
 	set_limits(c);
 	TRY(find_io(c));
+	find_inputs(c);
 	TRY(load_kernels(c));
 	for (int i = 0; i < c->plan->n_phases; i++)
 		if (c->plan->phases[i].kind != PROBE)
@@ -639,7 +675,8 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	c->cubins = calloc((size_t)c->plan->n_kernels + 1, sizeof *c->cubins);
 	c->kernels = calloc((size_t)c->plan->n_kernels + 1, sizeof *c->kernels);
 	c->graphs = calloc((size_t)c->plan->n_phases + 1, sizeof *c->graphs);
-	if (!c->cubins || !c->kernels || !c->graphs)
+	c->inputs = calloc((size_t)c->plan->n_phases + 1, sizeof *c->inputs);
+	if (!c->cubins || !c->kernels || !c->graphs || !c->inputs)
 		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d kernels", c->plan->n_kernels);
 	CALL(c, "", DevicePrimaryCtxRetain, &c->context, c->device);
 	c->has_context = true;

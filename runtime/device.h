@@ -23,9 +23,7 @@ typedef struct StepIo {
 	float *new_sampling; /* [slots, 8] */
 	int32_t *new_limits; /* [slots, 8] */
 	int32_t *new_pages;  /* [slots, max_pages] */
-	int32_t *out_token;  /* [outs] outputs */
-	int32_t *out_done;   /* [outs] */
-	float *out_logprob;  /* [outs] */
+	int32_t *ring;       /* [slots, PLAN_RING_ENTRIES, PLAN_RING_WORDS] output */
 } StepIo;
 
 enum { STEP_SCORE = 1 }; /* flags: sample nothing */

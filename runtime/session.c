@@ -228,6 +228,9 @@ static AtlasStatus acquire(AtlasSession *s, int positions, const AtlasSampling *
 		free_slot(s, i);
 		return status;
 	}
+	/* No step that runs now can write there: the slot's last sequence has ended. */
+	memset(io->ring + i * PLAN_RING_ENTRIES * PLAN_RING_WORDS, 0,
+		sizeof *io->ring * PLAN_RING_ENTRIES * PLAN_RING_WORDS);
 	*slot = i;
 	return ATLAS_OK;
 }
@@ -344,30 +347,46 @@ static StepSize gather_running(AtlasSession *s)
 	return size;
 }
 
+/* The entry of the slot's ring for the token at `position`. */
+static int32_t *ring_entry(const AtlasSession *s, int slot, int position)
+{
+	return s->device->io.ring + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
+}
+
+/* The next token of the slot's sequence, which is there. */
+static AtlasStatus take_token(AtlasSession *s, int slot, AtlasEvent *e)
+{
+	static const AtlasFinish finish[] = {ATLAS_RUNNING, ATLAS_STOP, ATLAS_LENGTH, ATLAS_FAILED};
+	Sequence *q = &s->slots[slot];
+	int position = q->n + q->made;
+	const int32_t *entry = ring_entry(s, slot, position);
+	*e = (AtlasEvent){.slot = slot, .token = entry[1]};
+	memcpy(&e->logprob, &entry[3], sizeof e->logprob);
+	bool is_none = entry[2] == 3;
+	if (entry[0] != position || entry[2] < 0 || entry[2] > 3 ||
+		(is_none ? e->token != -1 : e->token < 0 || e->token >= s->graph->vocab || isnan(e->logprob)))
+		return s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT,
+			"slot %d was given token %d at position %d, done %d: no such result of position %d", slot, entry[1],
+			entry[0], entry[2], position);
+	free(q->tokens);
+	q->tokens = NULL;
+	q->state = RUNNING;
+	q->made++;
+	e->finish = finish[entry[2]];
+	if (e->finish == ATLAS_RUNNING && q->made == q->max_new)
+		e->finish = ATLAS_LENGTH;
+	if (e->finish != ATLAS_RUNNING)
+		free_slot(s, slot);
+	return ATLAS_OK;
+}
+
 static AtlasStatus take_tokens(AtlasSession *s, const StepSize *size, AtlasEvent *events)
 {
 	const StepIo *io = &s->device->io;
-	for (int o = 0; o < size->outs; o++) {
-		int slot = io->row_slot[io->out_row[o]];
-		Sequence *q = &s->slots[slot];
-		AtlasEvent *e = &events[o];
-		*e = (AtlasEvent){slot, io->out_token[o], ATLAS_RUNNING, io->out_logprob[o]};
-		if (e->token < 0 || e->token >= s->graph->vocab || isnan(e->logprob))
-			return s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT,
-				"slot %d was given token %d with log probability %g: the logits are not numbers", slot,
-				e->token, (double)e->logprob);
-		free(q->tokens);
-		q->tokens = NULL;
-		q->state = RUNNING;
-		q->made++;
-		if (io->out_done[o] == 1)
-			e->finish = ATLAS_STOP;
-		else if (io->out_done[o] == 2 || q->made == q->max_new)
-			e->finish = ATLAS_LENGTH;
-		if (e->finish != ATLAS_RUNNING)
-			free_slot(s, slot);
-	}
-	return ATLAS_OK;
+	AtlasStatus status = ATLAS_OK;
+	for (int o = 0; o < size->outs && status == ATLAS_OK; o++)
+		status = take_token(s, io->row_slot[io->out_row[o]], &events[o]);
+	return status;
 }
 
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n)

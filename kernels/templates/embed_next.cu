@@ -1,5 +1,5 @@
 // what      row_token[t] = slot_token[row_slot[t]]; row_pos[t] = slot_len[row_slot[t]]; x[t,:] = table[row_token[t],:]
-//           idle rows (slot -1): token 0, position 0
+//           idle rows (slot -1) and ended slots (slot_token -1): token 0, position 0
 // numerics  a copy; f16 and f32 tables are rounded to bf16
 // measured  H100 SXM: 2.4 us for one row, little more than any launch takes
 // why       the first kernel of a decode step takes its tokens from the device, so the host never waits for one
@@ -39,10 +39,10 @@ extern "C" __global__ void __launch_bounds__(128) embed_next(const Args a)
 	inputs_ready();
 	const int t = blockIdx.x;
 	const int slot = a.row_slot[t];
-	const int token = slot < 0 ? 0 : a.slot_token[slot];
+	const int last = slot < 0 ? -1 : a.slot_token[slot], token = max(last, 0);
 	if (threadIdx.x == 0) {
 		a.row_token[t] = token;
-		a.row_pos[t] = slot < 0 ? 0 : a.slot_len[slot];
+		a.row_pos[t] = last < 0 ? 0 : a.slot_len[slot];
 	}
 	for (int i = threadIdx.x; i < H / 8; i += 128) {
 		float v[8];

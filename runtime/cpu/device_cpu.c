@@ -261,9 +261,7 @@ static const char *bind_io(CpuDevice *d)
 		{"new_sampling", &io->new_sampling, DT_f32, g->slots, 8},
 		{"new_limits", &io->new_limits, DT_i32, g->slots, 8},
 		{"new_pages", &io->new_pages, DT_i32, g->slots, g->max_pages},
-		{"out_token", &io->out_token, DT_i32, DIM_OUTS, 0},
-		{"out_done", &io->out_done, DT_i32, DIM_OUTS, 0},
-		{"out_logprob", &io->out_logprob, DT_f32, DIM_OUTS, 0},
+		{"ring", &io->ring, DT_i32, g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS},
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		void *data = io_tensor(d, table[i].name, table[i].dtype, table[i].d0, table[i].d1);

@@ -24,7 +24,7 @@ static const char *check_operand(const Graph *g, const OperandInfo *info, const 
 {
 	static const char integers[] =
 		"step seg row_token row_slot row_pos out_row slot_token slot_len "
-		"counts limits stop_tokens out_token out_done acquire new_limits new_pages page_table";
+		"counts limits stop_tokens ring acquire new_limits new_pages page_table";
 	static const char raw[] = "table w bias inv_freq";
 	const char *vocab = strrchr(info->shape, 'V');
 	bool has_vocab = vocab && !vocab[1] && (vocab == info->shape || vocab[-1] == ' ');

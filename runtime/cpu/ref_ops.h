@@ -15,9 +15,8 @@
  * gaps; operands that hold weights (table, w, bias, norm, gate, up, gate_bias, up_bias, q_norm,
  * k_norm, inv_freq) may also be bf16 or f16 and are converted as they are read. Rows come from the
  * operands' shapes. Idle rows (at or beyond step[0], or of slot -1) never touch state; where an op
- * yields something for them, attention, gather, norm_logits and attention_merge give zeros,
- * attention_split gives zeros with maximum -inf and sum 0, sample gives token -1, done 0 and
- * logprob 0, the others just apply their formula.
+ * yields something for them, attention, gather and norm_logits give zeros, the others just apply
+ * their formula. What serves a launch alone (part, part_ml, arrived) is not touched.
  */
 #ifndef ATLAS_REF_OPS_H
 #define ATLAS_REF_OPS_H

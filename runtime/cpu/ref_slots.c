@@ -1,9 +1,9 @@
 /* ref_slots.c - what happens to a slot around the model: its rows, prompt, birth and next token.
  *
  * THE LOGITS STAGE (op sample), the same on every device. For out row o: t = out_row[o],
- * s = row_slot[t]. An out is idle when o >= step[1], t < 0 or s < 0. Idle outs, and all outs of a
- * scoring step (step[3] & 1), give token -1, done 0, logprob 0 and touch nothing else. Only ids
- * v < N_VALID take part.
+ * s = row_slot[t]. An out is idle when o >= step[1], t < 0, s < 0 or slot_token[s] < 0 (its
+ * sequence has ended). Idle outs, and all outs of a scoring step (step[3] & 1), touch nothing.
+ * Only ids v < N_VALID take part.
  *
  *  1 penalties, in place in `logits`, one float32 rounding each:
  *      counts[s,v] != 0:             l = l > 0 ? l / repetition : l * repetition
@@ -21,8 +21,11 @@
  *      as u, and log1p keeps float32 exact just where g is large.) position = row_pos[t] + 1,
  *      the new token's: a draw depends on seed, position and id, never on batch or phase
  *  5 logprob = log softmax(l)[token]: penalised, before temperature and cuts
- *  6 slot_token[s] = token; slot_len[s] = position; counts[s,token] += 1;
- *    done = 1 when the token is in stop_tokens, else 2 when position >= limits[s,3], else 0
+ *  6 done = 1 when the token is in stop_tokens, else 2 when position >= limits[s,3], else 0;
+ *    when a penalised l is NaN or the largest is infinite, there is no token: it is -1, done = 3
+ *    and logprob NaN
+ *  7 slot_token[s] = token, -1 when done; slot_len[s] = position; counts[s,token] += 1 when there
+ *    is a token; ring[s], entry position % 64 = position, token, done, bits of logprob in float32
  *
  * Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
  */
@@ -38,8 +41,9 @@ void ref_slot_rows(const RefCall *c)
 	int64_t rows = ref_dim(c, "row_slot", 0);
 	for (int64_t t = 0; t < rows; t++) {
 		int slot = ref_ints(c, "row_slot")[t];
-		ref_ints(c, "row_token")[t] = slot < 0 ? 0 : ref_ints(c, "slot_token")[slot];
-		ref_ints(c, "row_pos")[t] = slot < 0 ? 0 : ref_ints(c, "slot_len")[slot];
+		int token = slot < 0 ? -1 : ref_ints(c, "slot_token")[slot];
+		ref_ints(c, "row_token")[t] = token < 0 ? 0 : token;
+		ref_ints(c, "row_pos")[t] = token < 0 ? 0 : ref_ints(c, "slot_len")[slot];
 	}
 }
 
@@ -175,6 +179,18 @@ static int choose(const float *logits, int n, const float *sampling, const int32
 	return largest(z, n);
 }
 
+/* What the softmax is made of: false when a value is NaN or the largest is infinite. */
+static bool are_numbers(const float *logits, int n)
+{
+	float max = -INFINITY;
+	for (int v = 0; v < n; v++) {
+		if (isnan(logits[v]))
+			return false;
+		max = logits[v] > max ? logits[v] : max;
+	}
+	return isfinite(max);
+}
+
 static double log_softmax(const float *logits, int n, int token)
 {
 	double max = logits[0], sum = 0;
@@ -196,18 +212,24 @@ static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot)
 	double *z = c->scratch;
 
 	penalise(logits, counts, sampling, n);
-	int token = choose(logits, n, sampling, limits, position, z, z + vocab);
-	int done = position >= limits[3] ? 2 : 0;
-	for (int64_t i = 0; i < n_stops; i++)
+	bool good = are_numbers(logits, n);
+	int token = good ? choose(logits, n, sampling, limits, position, z, z + vocab) : -1;
+	float logprob = good ? (float)log_softmax(logits, n, token) : NAN;
+	int done = !good ? 3 : position >= limits[3] ? 2 : 0;
+	for (int64_t i = 0; i < n_stops && good; i++)
 		if (ref_ints(c, "stop_tokens")[i] == token)
 			done = 1;
 
-	counts[token]++;
-	ref_ints(c, "slot_token")[slot] = token;
+	if (good)
+		counts[token]++;
+	ref_ints(c, "slot_token")[slot] = done ? -1 : token;
 	ref_ints(c, "slot_len")[slot] = position;
-	ref_ints(c, "out_token")[o] = token;
-	ref_ints(c, "out_done")[o] = done;
-	ref_floats(c, "out_logprob")[o] = (float)log_softmax(logits, n, token);
+	int32_t *entry = ref_ints(c, "ring") +
+		(slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
+	memcpy(entry + 3, &logprob, sizeof logprob);
+	entry[2] = done;
+	entry[1] = token;
+	entry[0] = position;
 }
 
 void ref_sample(const RefCall *c)
@@ -218,10 +240,7 @@ void ref_sample(const RefCall *c)
 	for (int64_t o = 0; o < outs; o++) {
 		int t = o < step[1] && !(step[3] & 1) ? out_row[o] : -1;
 		int slot = t < 0 ? -1 : ref_ints(c, "row_slot")[t];
-		ref_ints(c, "out_token")[o] = -1;
-		ref_ints(c, "out_done")[o] = 0;
-		ref_floats(c, "out_logprob")[o] = 0;
-		if (slot >= 0)
+		if (slot >= 0 && ref_ints(c, "slot_token")[slot] >= 0)
 			sample_out(c, o, t, slot);
 	}
 }

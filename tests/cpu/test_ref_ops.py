@@ -237,10 +237,10 @@ def test_gather(ref):
 
 
 def test_slot_rows(ref):
-    got = ref("slot_rows", row_slot=np.array([2, -1, 0], np.int32), slot_token=np.array([5, 6, 7], np.int32),
-              slot_len=np.array([50, 60, 70], np.int32), row_token=blank(3, kind=np.int32),
-              row_pos=blank(3, kind=np.int32))
-    assert got["row_token"].tolist() == [7, 0, 5] and got["row_pos"].tolist() == [70, 0, 50]
+    got = ref("slot_rows", row_slot=np.array([2, -1, 0, 1], np.int32), slot_token=np.array([5, -1, 7], np.int32),
+              slot_len=np.array([50, 60, 70], np.int32), row_token=blank(4, kind=np.int32),
+              row_pos=blank(4, kind=np.int32))
+    assert got["row_token"].tolist() == [7, 0, 5, 0] and got["row_pos"].tolist() == [70, 0, 50, 0]
 
 
 @pytest.mark.parametrize("flags", [0, 1])
@@ -395,7 +395,7 @@ class Sampler:
     """One out row of slot 1 of 2; position of the row is 9."""
 
     def __init__(self, ref, logits, n_valid=None, seed=0, stops=(3,), capacity=100, counts=None, flags=0, top_k=0,
-                 temperature=1.0, top_p=1.0, min_p=0.0, repetition=1.0, presence=0.0, frequency=0.0, pos=9):
+                 ended=False, temperature=1.0, top_p=1.0, min_p=0.0, repetition=1.0, presence=0.0, frequency=0.0, pos=9):
         n = len(logits)
         self.counts = np.zeros((2, n), np.int32) if counts is None else counts
         sampling = np.zeros((2, 8), np.float32)
@@ -407,16 +407,25 @@ class Sampler:
                   out_row=np.array([2, -1, 2], np.int32), row_slot=np.array([0, -1, 1, 0], np.int32),
                   row_pos=np.array([1, 2, pos, 0], np.int32), sampling=sampling,
                   limits=limits.astype(np.uint32).view(np.int32), stop_tokens=np.array(stops, np.int32),
-                  counts=self.counts, slot_token=np.array([7, 7], np.int32), slot_len=np.array([1, pos], np.int32),
-                  out_token=blank(3, kind=np.int32), out_done=blank(3, kind=np.int32), out_logprob=blank(3))
+                  counts=self.counts, slot_token=np.array([7, -1 if ended else 7], np.int32),
+                  slot_len=np.array([1, pos], np.int32), ring=np.full((2, 64, 4), -5, np.int32).reshape(2, 256))
         self.__dict__.update({k: v for k, v in got.items()})
-        assert got["out_token"][1:].tolist() == [-1, -1] and got["out_done"][1:].tolist() == [0, 0]
-        self.token, self.done, self.logprob = (got[k][0] for k in ("out_token", "out_done", "out_logprob"))
-        if flags:
+        ring = got["ring"].reshape(2, 64, 4)
+        entry = ring[1, (pos + 1) % 64].copy()
+        ring[1, (pos + 1) % 64] = -5
+        assert (ring == -5).all()  # one entry and nothing else
+        self.is_drawn = entry.tolist() != [-5] * 4
+        if not self.is_drawn:
+            assert np.array_equal(got["counts"], self.counts) and self.slot_len.tolist() == [1, pos]
+            assert self.slot_token.tolist() == [7, -1 if ended else 7]
             return
-        assert self.slot_token.tolist() == [7, self.token] and self.slot_len.tolist() == [1, pos + 1]
+        position, self.token, self.done = entry[:3].tolist()
+        self.logprob = entry[3:].view(np.float32)[0]
+        assert position == pos + 1 and self.slot_len.tolist() == [1, pos + 1]
+        assert self.slot_token.tolist() == [7, -1 if self.done else self.token]
         change = self.counts.copy() * 0
-        change[1, self.token] = 1
+        if self.token >= 0:
+            change[1, self.token] = 1
         before = np.zeros((2, n), np.int32) if counts is None else counts
         assert np.array_equal(got["counts"] - before, change)
 
@@ -438,8 +447,30 @@ def test_sample_done(ref, capacity, stops, done):
 def test_sample_score_only(ref):
     logits = normal(rng(), 12)
     s = Sampler(ref, logits, flags=1)
-    assert s.token == -1 and s.done == 0 and s.logprob == 0 and np.array_equal(s.logits[0], logits)
-    assert not s.counts.any() and s.slot_len.tolist() == [1, 9] and s.slot_token.tolist() == [7, 7]
+    assert not s.is_drawn and np.array_equal(s.logits[0], logits)
+
+
+def test_sample_nothing_for_an_ended_slot(ref):
+    logits = normal(rng(), 12)
+    s = Sampler(ref, logits, ended=True)
+    assert not s.is_drawn and np.array_equal(s.logits[0], logits)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, "all"])
+def test_sample_of_no_numbers(ref, bad, temperature):
+    """No token, and the sequence ends; -inf alone is fine as long as something is left."""
+    logits = normal(rng(3), 12)
+    logits[2:5] = -np.inf
+    assert Sampler(ref, logits, temperature=temperature).token not in (2, 3, 4)
+    logits[0 if bad != "all" else slice(None)] = -np.inf if bad == "all" else bad
+    s = Sampler(ref, logits, temperature=temperature, capacity=10, stops=(-1,))
+    assert s.is_drawn and s.token == -1 and s.done == 3 and np.isnan(s.logprob)
+
+
+def test_ring_wraps(ref):
+    for pos in (1, 62, 63, 64, 200):
+        assert Sampler(ref, np.array([0, 9, 1], np.float32), temperature=0, pos=pos, capacity=500).token == 1
 
 
 def test_sample_penalties(ref):

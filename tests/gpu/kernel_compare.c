@@ -120,9 +120,21 @@ static bool compare_floats(const Case *c, int field, const uint8_t *image, Outco
 				(long long)i, got, want[i]);
 			return false;
 		}
-		add(&s, got, want[i], i);
+		if (!isnan(got) || !isnan(want[i])) /* no number is as good as another */
+			add(&s, got, want[i], i);
 	}
 	return s.n == 0 || judge(c, field, &s, out);
+}
+
+/* The last word of a ring's entry is the bits of a log probability. */
+static bool is_same_logprob(const Case *c, int field, int64_t i, int32_t got, int32_t want)
+{
+	float a, b;
+	if (strcmp(c->tmpl->fields[field].name, "ring") != 0 || i % PLAN_RING_WORDS != PLAN_RING_WORDS - 1)
+		return false;
+	memcpy(&a, &got, sizeof a);
+	memcpy(&b, &want, sizeof b);
+	return isnan(a) ? isnan(b) : fabs((double)a - b) <= dtype_tolerance(DT_f32) * fmax(fabs(b), 1);
 }
 
 static bool compare_integers(const Case *c, int field, const uint8_t *image, Outcome *out)
@@ -130,7 +142,7 @@ static bool compare_integers(const Case *c, int field, const uint8_t *image, Out
 	const CaseBuffer *b = &c->buf[field];
 	const int32_t *got = (const int32_t *)(image + b->at), *want = b->want;
 	for (int64_t i = 0; i < b->n; i++)
-		if (got[i] != want[i]) {
+		if (got[i] != want[i] && !is_same_logprob(c, field, i, got[i], want[i])) {
 			snprintf(out->why, sizeof out->why, "%s[%lld] = %d, reference %d", c->tmpl->fields[field].name,
 				(long long)i, got[i], want[i]);
 			return false;
@@ -145,7 +157,7 @@ Outcome case_compare(const Case *c, const uint8_t *image)
 	bool ok = untouched(c, image, &out);
 	for (int i = 0; ok && i < c->tmpl->n_fields; i++) {
 		OperandRole role = c->tmpl->fields[i].role;
-		if (c->buf[i].present && (role == OPERAND_OUT || role == OPERAND_INOUT))
+		if (c->buf[i].present && !case_is_own(c, i) && (role == OPERAND_OUT || role == OPERAND_INOUT))
 			ok = c->buf[i].dtype == DT_i32 ? compare_integers(c, i, image, &out) : compare_floats(c, i, image, &out);
 	}
 	out.ok = ok;

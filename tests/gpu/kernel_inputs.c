@@ -9,6 +9,8 @@
 #include <string.h>
 
 static bool has(const Case *c, const char *field) { return case_field(c, field) >= 0; }
+/* Is the history of a slot read, not only written? */
+static bool attends(const Case *c) { return has(c, "o"); }
 
 static void shuffle(Random *r, int32_t *a, int64_t n)
 {
@@ -31,18 +33,20 @@ static int32_t *permutation(Case *c, int64_t n)
 
 /* The step ---------------------------------------------------------------------------------------- */
 
-/* Positions of `count` rows of one slot: from the start, at the very end, anywhere. */
+/* Positions of `count` rows of one slot: from the start, at the very end, soon after the start, anywhere. */
 static int64_t first_position(Case *c, int64_t count, int64_t capacity)
 {
-	int kind = (int)random_below(&c->random, 4);
-	return kind == 0 ? 0 : kind == 1 ? capacity - count : random_below(&c->random, capacity - count + 1);
+	int kind = (int)random_below(&c->random, 5);
+	int64_t last = capacity - count, soon = last < 600 ? last : 600;
+	return kind == 0 ? 0 : kind == 1 ? last : random_below(&c->random, (kind == 2 ? soon : last) + 1);
 }
 
 /* Rows of distinct slots, one run each; in a decode step each run is one row and some rows are idle. */
 static bool seat_rows(Case *c, int64_t rows, int64_t slots, int64_t capacity)
 {
 	Rows *s = &c->step;
-	bool decode = !has(c, "seg") && rows <= 4 * slots && one_in(&c->random, 2);
+	bool apart = attends(c) && has(c, "qkv"); /* rows that write and attend have a slot each */
+	bool decode = apart || (!has(c, "seg") && rows <= 4 * slots && one_in(&c->random, 2));
 	int32_t *order = permutation(c, slots);
 	int64_t t = 0, n_runs = decode ? slots : 1 + random_below(&c->random, slots < 4 ? slots : 4);
 	for (int64_t i = 0; i < n_runs && t < s->rows; i++) {
@@ -121,7 +125,7 @@ static bool fill_pages(Case *c, int32_t *table)
 			table[i] = (int32_t)random_below(&c->random, 1 << 20);
 		return true;
 	}
-	bool reads = !has(c, "qkv");
+	bool reads = attends(c);
 	int32_t *order = permutation(c, pages);
 	for (int64_t i = 0; i < slots * per_slot; i++)
 		table[i] = -1;
@@ -145,11 +149,11 @@ static void fill_kv(Case *c, float *kv)
 	int64_t per_slot = case_value(c, "MAX_PAGES", 1), page = case_value(c, "PAGE", 1), n_kv = case_value(c, "NKV", 1);
 	int64_t hdim = case_value(c, "HDIM", 1), n = case_value(c, "PAGES", 1) * 2 * n_kv * page * hdim;
 	const int32_t *table = c->buf[case_field(c, "page_table")].before;
-	bool reads = !has(c, "qkv");
+	bool reads = attends(c), writes = has(c, "qkv"); /* its own position as well: what stands there is not read */
 	for (int64_t i = 0; i < n; i++)
 		kv[i] = reads ? NAN : 7;
 	for (int t = 0; reads && t < c->step.rows; t++)
-		for (int64_t p = 0; c->step.slot[t] >= 0 && p <= c->step.pos[t]; p++)
+		for (int64_t p = 0; c->step.slot[t] >= 0 && p <= c->step.pos[t] - writes; p++)
 			for (int64_t h = 0; h < 2 * n_kv; h++) {
 				int64_t at = table[c->step.slot[t] * per_slot + p / page] * 2 * n_kv + h;
 				float *line = kv + (at * page + p % page) * hdim;
@@ -207,7 +211,10 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 		fill_limits(c, a, b->shape[0]);
 	else if (strcmp(name, "counts") == 0)
 		fill_counts(c, a, b->n);
-	else
+	else if (strcmp(name, "slot_token") == 0) /* some sequences have ended */
+		for (int64_t i = 0; i < b->n; i++)
+			a[i] = one_in(&c->random, 5) ? -1 : (int32_t)random_below(&c->random, case_value(c, "V", 100));
+	else if (strcmp(name, "arrived") != 0) /* that is 0 between launches */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = (int32_t)random_below(&c->random,
 				strcmp(name, "acquire") == 0 ? 2 : strcmp(name, "slot_len") == 0 ? 1000 : case_value(c, "V", 100));
@@ -215,24 +222,6 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 }
 
 /* Numbers ------------------------------------------------------------------------------------------- */
-
-static void fill_part_ml(Case *c, float *a, int64_t n)
-{
-	for (int64_t i = 0; i < n; i += 2) {
-		bool empty = one_in(&c->random, 4);
-		a[i] = empty ? -INFINITY : 4 * random_normal(&c->random);
-		a[i + 1] = empty ? 0 : 1 + fabsf(random_normal(&c->random)) * 5;
-	}
-}
-
-static void fill_part(const Case *c, float *a, int64_t n) /* empty runs hold zeros */
-{
-	int64_t hdim = case_value(c, "HDIM", 1);
-	int ml = case_field(c, "part_ml");
-	for (int64_t i = 0; ml >= 0 && c->buf[ml].before && i < n; i++)
-		if (((float *)c->buf[ml].before)[i / hdim * 2 + 1] == 0)
-			a[i] = 0;
-}
 
 static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 {
@@ -248,15 +237,14 @@ static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 	}
 	for (int64_t i = 0; i < b->n; i++)
 		a[i] = offset + scale * random_normal(&c->random);
+	for (int64_t o = 0; strcmp(name, "logits") == 0 && b->n && o < b->shape[0]; o++) /* some are no numbers */
+		if (one_in(&c->random, 12))
+			a[o * b->shape[1] + random_below(&c->random, b->shape[1])] = one_in(&c->random, 2) ? NAN : INFINITY;
 	if (strcmp(name, "inv_freq") == 0)
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = powf(10000, -(float)i / (float)b->n);
 	else if (strcmp(name, "sampling") == 0 || strcmp(name, "new_sampling") == 0)
 		fill_sampling(c, a, b->shape[0]);
-	else if (strcmp(name, "part_ml") == 0)
-		fill_part_ml(c, a, b->n);
-	else if (strcmp(name, "part") == 0)
-		fill_part(c, a, b->n);
 	else if (strcmp(name, "kv") == 0)
 		fill_kv(c, a);
 }
@@ -278,11 +266,8 @@ static bool make(Case *c, int field)
 bool case_operand(Case *c, int field)
 {
 	/* what an operand is made from comes first, whatever the order of the fields */
-	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"part", "part_ml"}};
-	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
-		int needs = case_field(c, order[i].needs);
-		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && !make(c, needs))
-			return false;
-	}
+	int pages = case_field(c, "page_table");
+	if (strcmp(c->tmpl->fields[field].name, "kv") == 0 && pages >= 0 && !make(c, pages))
+		return false;
 	return make(c, field);
 }

@@ -107,7 +107,10 @@ static bool within(const char *kind, const void *at, size_t bytes)
 	return false;
 }
 
-bool fake_is_allocated(const void *at, size_t bytes) { return within("device", at, bytes); }
+bool fake_is_allocated(const void *at, size_t bytes)
+{
+	return within("device", at, bytes) || within("mapped", at, bytes);
+}
 
 static void *host(CuPtr at) { return (void *)(uintptr_t)at; }
 
@@ -300,7 +303,7 @@ static CuResult fake_MemFree(CuPtr at)
 static CuResult fake_MemHostAlloc(void **at, size_t bytes, unsigned flags)
 {
 	BEGIN("MemHostAlloc %zu, flags %u", bytes, flags);
-	*at = keep("pinned", fake->take(1, bytes), bytes);
+	*at = keep(flags & DRIVER_HOST_MAPPED ? "mapped" : "pinned", fake->take(1, bytes), bytes);
 	memset(*at, 0xff, bytes < 65536 ? bytes : 65536); /* large ones would take the test's time */
 	fake->n_allocations++;
 	return CU_SUCCESS;
@@ -309,7 +312,7 @@ static CuResult fake_MemHostAlloc(void **at, size_t bytes, unsigned flags)
 static CuResult fake_MemFreeHost(void *at)
 {
 	CuResult r = call("MemFreeHost");
-	drop("pinned", at);
+	drop(within("mapped", at, 1) ? "mapped" : "pinned", at);
 	return r;
 }
 

@@ -73,12 +73,25 @@ static uint16_t to_bf16(float f)
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); /* to nearest, ties to even */
 }
 
+/* Fills the logits of a slot's outs, or of all (-1), with a byte: 0xff makes them NaN. */
+static void spoil(const RefCall *c, int slot, int byte)
+{
+	const RefOperand *logits = &c->operand[op_operand(c->op, "logits")];
+	const int32_t *out_row = c->operand[op_operand(c->op, "out_row")].data;
+	const int32_t *row_slot = c->operand[op_operand(c->op, "row_slot")].data;
+	for (int64_t o = 0; o < logits->shape[0]; o++)
+		if (slot < 0 || (out_row[o] >= 0 && row_slot[out_row[o]] == slot))
+			memset((float *)logits->data + o * logits->shape[1], byte, sizeof(float) * (size_t)logits->shape[1]);
+}
+
 static void execute(void *ctx, int kernel, const void *params)
 {
 	FakeGpu *g = ctx;
 	const Phase *p;
 	const TargetPlan *t = &g->artifact->targets[0];
 	const Launch *l = find_launch(t, kernel, params, &p);
+	if (g->is_lazy && l->op != OP_acquire && l->op != OP_embed_next && l->op != OP_sample)
+		return;
 	RefCall c = {.op = l->op, .attrs = attrs_of(&g->artifact->graph, l)};
 	float *floats[PLAN_MAX_OPERANDS] = {0};
 	for (int i = 0; i < l->n_args; i++) {
@@ -95,6 +108,8 @@ static void execute(void *ctx, int kernel, const void *params)
 		o->data = f;
 		o->dtype = DT_f32;
 	}
+	if (l->op == OP_sample && (g->is_lazy || g->spoiled))
+		spoil(&c, g->is_lazy ? -1 : g->spoiled - 1, g->is_lazy ? 0 : 0xff);
 	c.scratch = malloc(ref_scratch_bytes(&c) + 16);
 	ref_op(&c);
 	free(c.scratch);
@@ -108,9 +123,6 @@ static void execute(void *ctx, int kernel, const void *params)
 		}
 		free(f);
 	}
-	int out = l->op == OP_sample ? op_operand(OP_sample, "out_token") : -1;
-	if (out >= 0 && g->spoils_tokens)
-		memset(c.operand[out].data, 0xff, sizeof(int32_t) * (size_t)c.operand[out].shape[0]);
 	g->n_executed++;
 }
 

@@ -14,7 +14,8 @@ typedef struct FakeGpu {
 	FakeDriver *driver;
 	const Artifact *artifact; /* target 0 is executed */
 	int n_executed;
-	bool spoils_tokens; /* sampling gives token -1, as it does where logits are not numbers */
+	int spoiled; /* 1 + a slot whose logits are NaN */
+	bool is_lazy; /* only what concerns slots is executed; logits are 0 */
 } FakeGpu;
 
 /* Sets the driver's ctx, param_bytes and execute. */

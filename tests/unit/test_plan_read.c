@@ -343,9 +343,8 @@ static void launches_are_checked(void **state)
 	WRONG(p->outs, 33, "phase prefill: 32 rows, 33 outs");
 	WRONG(t->n_phases, t->n_phases - 2, SAYS(
 		"target sm_90a: a phase is missing, or decode[4] is too small for 4 slots"));
-	WRONG(t->output_bytes, t->output_bytes + 1, SAYS(
-		"target sm_90a: %lld bytes of inputs and %lld of outputs in an arena of %lld",
-		(long long)t->input_bytes, (long long)t->output_bytes + 1, (long long)t->arena_bytes[ARENA_IO]));
+	WRONG(t->arena_bytes[ARENA_RING], 256,
+		"prefill[32] buffer ring: 4096 bytes at 0, outside 0..256 of arena ring");
 	WRONG(m.artifact.ledger[0][0].candidates[0].verdict, REJECTED, SAYS(
 		"ledger entry 0 (%s): 0 candidates are chosen", op_table[m.artifact.ledger[0][0].op].name));
 	free_made(&m);
