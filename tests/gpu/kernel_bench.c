@@ -1,10 +1,10 @@
 /* kernel_bench.c - how fast the kernels are at shapes of real models.
  *
  * A row is one template at one shape; every combination of its tunables is timed. Launches stand one after
- * another in one graph, each with its own copy of the large operands, so that nothing is found in the L2 cache
- * but what a kernel itself put there. Two rates measured in the same run are the bounds: reading memory with
- * 16-byte loads, and mma.sync in registers. Contents are random; index operands are legal: decode rows stand
- * at the end of a full context, a prefill chunk is one segment from position 0.
+ * another in one graph, overlapping as in a plan, each with its own copy of the large operands, so that nothing is
+ * found in the L2 cache but what a kernel itself put there. Two rates measured in the same run are the bounds: reading
+ * memory with 16-byte loads, and mma.sync in registers. Contents are random; index operands are legal: decode rows
+ * stand at the end of a full context, a prefill chunk is one segment that ends there.
  */
 #include "tests/gpu/kernel_test.h"
 
@@ -49,16 +49,29 @@ static const Shape shapes[] = {
 	{"wgmma_residual", "8B o x2048", "ROWS=2048 K=4096 N=4096 BIAS=0"},
 	{"wgmma_residual", "8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0"},
 	{"gemm_logits", "1B head x16", "ROWS=16 OUTS=16 K=2048 V=128256 NORM_ONE=0"},
-	{"attn_split", "1B 8k", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8"},
-	{"attn_split", "8B 8k x4", "ROWS=4 SLOTS=4 MAX_PAGES=512 PAGES=2050 PAGE=16 HDIM=128 NH=32 NKV=8"},
+	{"attn_step", "1B 128", "ROWS=1 SLOTS=1 MAX_PAGES=2 PAGE=64 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
+	{"attn_step", "1B 512", "ROWS=1 SLOTS=1 MAX_PAGES=8 PAGE=64 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
+	{"attn_step", "1B 16k", "ROWS=1 SLOTS=1 MAX_PAGES=256 PAGE=64 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
+	{"attn_step", "8B 16k", "ROWS=1 SLOTS=1 MAX_PAGES=256 PAGE=64 HDIM=128 NH=32 NKV=8 ROTARY=128 Q_NORM=0 K_NORM=0"},
+	{"attn_step", "8B 8k x4",
+		"ROWS=4 SLOTS=4 MAX_PAGES=128 PAGES=514 PAGE=64 HDIM=128 NH=32 NKV=8 ROTARY=128 Q_NORM=0 K_NORM=0"},
 	{"attn_prefill", "1B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=64 NH=32 NKV=8"},
-	{"attn_merge", "1B 32 splits", "ROWS=1 SPLITS=32 HDIM=64 NH=32"},
 	{"rope_write", "1B", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
 	{"embed_next", "1B", "ROWS=1 SLOTS=1 V=128256 H=2048"},
 	{"sample", "128k greedy", "ROWS=1 OUTS=1 SLOTS=1 V=128256 N_VALID=128256 STOPS=2"},
 	{"sample", "128k top_k 50", "ROWS=1 OUTS=1 SLOTS=1 V=128256 N_VALID=128256 STOPS=2"},
 	{"sample", "128k top_p", "ROWS=1 OUTS=1 SLOTS=1 V=128256 N_VALID=128256 STOPS=2"},
-	{"attn_prefill", "8B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=128 NH=32 NKV=8"},
+	{"attn_prefill", "8B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=32 PAGES=34 PAGE=64 HDIM=128 NH=32 NKV=8"},
+	{"attn_prefill", "8B 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8"},
+	{"attn_wgmma", "1B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=32 PAGES=34 PAGE=64 HDIM=64 NH=32 NKV=8"},
+	{"attn_wgmma", "1B 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=64 NH=32 NKV=8"},
+	{"attn_wgmma", "8B 512", "ROWS=512 SLOTS=1 MAX_PAGES=8 PAGES=10 PAGE=64 HDIM=128 NH=32 NKV=8"},
+	{"attn_wgmma", "8B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=32 PAGES=34 PAGE=64 HDIM=128 NH=32 NKV=8"},
+	{"attn_wgmma", "8B 2k of 8k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8"},
+	{"attn_wgmma", "8B 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8"},
+	{"attn_wgmma", "8B 8k page 16", "ROWS=8192 SLOTS=1 MAX_PAGES=512 PAGES=514 PAGE=16 HDIM=128 NH=32 NKV=8"},
+	{"attn_wgmma", "head of 96, 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=96 NH=32 NKV=32"},
+	{"attn_wgmma", "head of 256, 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=256 NH=16 NKV=8"},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -154,10 +167,10 @@ static bool measure_bounds(const Settings *s, Gpu *g, Bounds *b)
 
 /* Trials ------------------------------------------------------------------------------------------ */
 
-typedef struct Trial { int shape; char fixed[256]; Case c; Cubin cubin; double seconds; } Trial;
+typedef struct BenchTrial { int shape; char fixed[256]; Case c; Cubin cubin; double seconds; } BenchTrial;
 typedef struct Bench {
 	const Settings *settings;
-	Trial *trials;
+	BenchTrial *trials;
 	int n;
 	atomic_int next;
 } Bench;
@@ -179,7 +192,7 @@ static void list_trials(Bench *b, int shape)
 	for (int i = 0; t && i < t->n_tunables; i++)
 		combinations *= t->tunables[i].n_values;
 	for (int k = 0; t && template_serves(t, b->settings->target) && k < combinations && b->n < MAX_TRIALS; k++) {
-		Trial *trial = &b->trials[b->n];
+		BenchTrial *trial = &b->trials[b->n];
 		int rest = k, n = snprintf(trial->fixed, sizeof trial->fixed, "%s", shapes[shape].fixed);
 		for (int i = 0; i < t->n_tunables; i++) {
 			const ContractTunable *tune = &t->tunables[i];
@@ -198,7 +211,7 @@ static void *compile_trials(void *arg)
 {
 	Bench *b = arg;
 	for (int i; (i = atomic_fetch_add(&b->next, 1)) < b->n;) {
-		Trial *t = &b->trials[i];
+		BenchTrial *t = &b->trials[i];
 		KernelSource source = {t->c.tmpl, t->c.defines, b->settings->target->name};
 		char *log = NULL;
 		if (!nvrtc_compile(&source, &t->cubin, &log))
@@ -208,7 +221,7 @@ static void *compile_trials(void *arg)
 	return NULL;
 }
 
-/* A full step: decode rows at the end of their context, or one segment from position 0. */
+/* A full step: decode rows at the end of their context, or one segment that fills it up. */
 static void seat(Case *c)
 {
 	int64_t rows = case_value(c, "ROWS", 1), outs = case_value(c, "OUTS", 0), slots = case_value(c, "SLOTS", 0);
@@ -221,12 +234,12 @@ static void seat(Case *c)
 	c->step.seg = case_alloc(c, slots * 16);
 	for (int32_t t = 0; t < rows; t++) {
 		c->step.slot[t] = prefill ? 0 : t;
-		c->step.pos[t] = prefill ? t : (int32_t)capacity - 1;
+		c->step.pos[t] = (int32_t)(prefill ? capacity - rows + t : capacity - 1);
 	}
 	for (int32_t o = 0; o < outs; o++)
 		c->step.out_row[o] = o;
 	if (prefill)
-		c->step.seg[1] = (int32_t)rows;
+		memcpy(c->step.seg, (int32_t[4]){0, (int32_t)rows, 0, c->step.pos[0]}, 16);
 }
 
 /* How a row of shapes samples: greedily, or with penalties, temperature, top_p and perhaps top_k. */
@@ -292,12 +305,12 @@ static double moved_bytes(const Case *c) /* each operand once */
 {
 	double bytes = 0;
 	for (int i = 0; i < c->tmpl->n_fields; i++)
-		if (c->buf[i].present && strcmp(c->tmpl->fields[i].name, "kv") != 0)
+		if (c->buf[i].present && !case_is_own(c, i) && strcmp(c->tmpl->fields[i].name, "kv") != 0)
 			bytes += (double)c->buf[i].bytes;
 	int64_t hdim = case_value(c, "HDIM", 0), n_kv = case_value(c, "NKV", 0);
 	bool prefill = case_field(c, "seg") >= 0;
-	double tokens = case_field(c, "kv") < 0 ? 0 : prefill ? (double)case_value(c, "ROWS", 0)
-		: (double)case_value(c, "ROWS", 0) * (double)case_value(c, "MAX_PAGES", 0) * (double)case_value(c, "PAGE", 0);
+	double capacity = (double)case_value(c, "MAX_PAGES", 0) * (double)case_value(c, "PAGE", 0);
+	double tokens = case_field(c, "kv") < 0 ? 0 : prefill ? capacity : capacity * (double)case_value(c, "ROWS", 0);
 	return bytes + tokens * 4 * (double)(hdim * n_kv);
 }
 
@@ -305,11 +318,12 @@ static double useful_flops(const Case *c)
 {
 	if (case_field(c, "seg") < 0)
 		return (double)c->flops;
-	double rows = (double)case_value(c, "ROWS", 0); /* causal: half the square */
-	return 4 * rows * (rows + 1) / 2 * (double)(case_value(c, "NH", 0) * case_value(c, "HDIM", 0));
+	double rows = (double)case_value(c, "ROWS", 0); /* causal: each row sees one key more than the row before */
+	double before = (double)case_value(c, "MAX_PAGES", 0) * (double)case_value(c, "PAGE", 0) - rows;
+	return 4 * (rows * before + rows * (rows + 1) / 2) * (double)(case_value(c, "NH", 0) * case_value(c, "HDIM", 0));
 }
 
-static void time_trial(Gpu *g, Trial *t)
+static void time_trial(Gpu *g, BenchTrial *t)
 {
 	double bytes = moved_bytes(&t->c);
 	int n = (int)(1.5e9 / bytes) + 8;
@@ -325,7 +339,8 @@ static void time_trial(Gpu *g, Trial *t)
 		&& gpu_load(g, &t->cubin, t->c.tmpl->name, t->c.smem, &k)) {
 		for (int i = 0; i < n; i++)
 			list[i] = params[i].bytes;
-		GpuLaunches l = {k.kernel, {t->c.grid[0], t->c.grid[1], t->c.grid[2]}, t->c.block, t->c.smem, n, list};
+		GpuLaunches l = {k.kernel, {t->c.grid[0], t->c.grid[1], t->c.grid[2]}, t->c.block, t->c.smem, n,
+			t->c.tmpl->overlaps && g->target->cc_major >= 9, list};
 		t->seconds = gpu_time(g, &l) / n;
 	}
 	gpu_unload(g, &k);
@@ -333,7 +348,7 @@ static void time_trial(Gpu *g, Trial *t)
 	free(params);
 }
 
-static void print_trial(const Trial *t, const Bounds *b, const char *mark)
+static void print_trial(const BenchTrial *t, const Bounds *b, const char *mark)
 {
 	double gbps = moved_bytes(&t->c) / t->seconds * 1e-9, tflops = useful_flops(&t->c) / t->seconds * 1e-12;
 	bool by_flops = tflops / b->mma_tflops > gbps / b->read_gbps;
@@ -365,7 +380,7 @@ static bool fill_memory(Gpu *g)
 
 int bench_all(const Settings *s, Gpu *g)
 {
-	Bench b = {.settings = s, .trials = calloc(MAX_TRIALS, sizeof(Trial))};
+	Bench b = {.settings = s, .trials = calloc(MAX_TRIALS, sizeof(BenchTrial))};
 	Bounds bounds;
 	pthread_t threads[64];
 	int failed = 0;
