@@ -145,10 +145,12 @@ static AtlasStatus take_memory(Cuda *c)
 			CALL(c, arena_name((ArenaKind)i), MemAlloc, &c->arena[i], (size_t)bytes[i]);
 	c->base.bytes = need;
 	void *host;
-	CALL(c, "ring", MemHostAlloc, &host, (size_t)bytes[ARENA_RING] + 1, DRIVER_HOST_MAPPED);
-	memset(host, 0, (size_t)bytes[ARENA_RING] + 1);
-	c->ring = host;
-	c->arena[ARENA_RING] = (CuPtr)(uintptr_t)host;
+	if (bytes[ARENA_RING]) {
+		CALL(c, "ring", MemHostAlloc, &host, (size_t)bytes[ARENA_RING], DRIVER_HOST_MAPPED);
+		memset(host, 0, (size_t)bytes[ARENA_RING]);
+		c->ring = host;
+		c->arena[ARENA_RING] = (CuPtr)(uintptr_t)host;
+	}
 	CALL(c, "pinned io", MemHostAlloc, &host, (size_t)bytes[ARENA_IO] + 1, 0);
 	memset(host, 0, (size_t)bytes[ARENA_IO] + 1);
 	c->host_io = host;
