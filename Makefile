@@ -35,7 +35,7 @@ COMPILER_LIBS := -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
 # A short line per output; V=1 shows the commands.
 q = $(if $(V),,@printf '  %-9s %s\n' $(1) $@;)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-GEN := $(BUILD)/gen/kernel_table.o $(BUILD)/gen/family_toml.o
+GEN := $(addprefix $(BUILD)/gen/,kernel_table.o family_toml.o tuning_toml.o)
 ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
 COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
@@ -68,9 +68,11 @@ $(BUILD)/kernelgen: $(KERNELGEN)
 $(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*.cu*)
 	@mkdir -p $(@D)
 	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))
-$(BUILD)/gen/family_toml.c: scripts/embed_families.sh $(wildcard models/*/MODEL.toml)
+$(BUILD)/gen/family_toml.c: $(wildcard models/*/MODEL.toml)
+$(BUILD)/gen/tuning_toml.c: $(wildcard kernels/tuning/*.toml)
+$(BUILD)/gen/%_toml.c: scripts/embed_toml.sh
 	@mkdir -p $(@D)
-	$(call q,embed)scripts/embed_families.sh $(sort $(wildcard models/*/MODEL.toml)) >$@
+	$(call q,embed)scripts/embed_toml.sh $*_toml $(sort $(filter %.toml,$^)) >$@
 $(GEN): %.o: %.c Makefile
 	$(call q,cc)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 

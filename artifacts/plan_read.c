@@ -8,6 +8,7 @@
 #include "artifacts/hash.h"
 #include "artifacts/reader.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,7 @@ static bool is_known(const char *name)
 		if (strcmp(name, known[i]) == 0)
 			return true;
 	return (starts_with(name, "plan.") && name[5]) || (starts_with(name, "audit.") && name[6]) ||
+		(starts_with(name, "candidates.") && name[11]) ||
 		starts_with(name, "x-");
 }
 
@@ -101,6 +103,14 @@ static bool is_zero(const uint8_t *p, int64_t n)
 	return true;
 }
 
+static bool has_plan(const Section *sections, int n, const char *target)
+{
+	for (int i = 0; i < n; i++)
+		if (starts_with(sections[i].name, "plan.") && strcmp(sections[i].name + 5, target) == 0)
+			return true;
+	return false;
+}
+
 static bool check_sections(Reader *r, const Section *sections, int n)
 {
 	int64_t end = HEADER_BYTES + r->manifest_bytes;
@@ -108,6 +118,8 @@ static bool check_sections(Reader *r, const Section *sections, int n)
 		const Section *s = &sections[i];
 		if (!is_known(s->name))
 			return why_not(&r->why, READ_MALFORMED, "section %s: unknown to this version", s->name);
+		if (starts_with(s->name, "candidates.") && !has_plan(sections, n, s->name + 11))
+			return why_not(&r->why, READ_MALFORMED, "section %s: there is no plan for it", s->name);
 		for (int j = 0; j < i; j++)
 			if (strcmp(s->name, sections[j].name) == 0)
 				return why_not(&r->why, READ_MALFORMED, "section %s stands twice", s->name);
@@ -136,12 +148,33 @@ static bool check_hash(const Section *s, const uint8_t *file, Why *why)
 		why_not(why, READ_INTEGRITY, "section %s does not match its hash", s->name);
 }
 
-static bool open_section(Reader *r, Decoder *d, const Section *sections, int n, const char *name)
+static const Section *find_section(const Section *sections, int n, const char *name)
 {
 	for (int i = 0; i < n; i++)
 		if (strcmp(sections[i].name, name) == 0)
-			return start_decoder(r, d, sections[i].name, sections[i].offset, sections[i].bytes);
-	return why_not(&r->why, READ_MALFORMED, "section %s is missing", name);
+			return &sections[i];
+	return NULL;
+}
+
+static bool open_section(Reader *r, Decoder *d, const Section *sections, int n, const char *name)
+{
+	const Section *s = find_section(sections, n, name);
+	return s ? start_decoder(r, d, s->name, s->offset, s->bytes)
+		: why_not(&r->why, READ_MALFORMED, "section %s is missing", name);
+}
+
+/* candidates.TARGET, where there is one. */
+static bool decode_candidates(Reader *r, Decoder *d, const Section *sections, int n, const char *target,
+	TargetPlan *out)
+{
+	char name[88];
+	snprintf(name, sizeof name, "candidates.%s", target);
+	if (!find_section(sections, n, name))
+		return true;
+	if (!open_section(r, d, sections, n, name) || !decode_struct(d, &target_plan_schema, out))
+		return false;
+	return !out || strcmp(out->target, target) == 0 ||
+		why_not(&r->why, READ_MALFORMED, "section %s holds kernels of %s", name, out->target);
 }
 
 /* Everything but the manifest, into *a. Measures when d->memory is NULL. */
@@ -157,6 +190,7 @@ static bool decode_sections(Reader *r, Decoder *d, const Section *sections, int 
 	a->targets = decode_take(d, sizeof(TargetPlan) * (size_t)a->n_targets);
 	a->ledger = decode_take(d, sizeof(Slot *) * (size_t)a->n_targets);
 	a->n_ledger = decode_take(d, sizeof(int) * (size_t)a->n_targets);
+	a->candidates = decode_take(d, sizeof(TargetPlan) * (size_t)a->n_targets);
 	for (int i = 0, t = 0; i < n; i++) {
 		char audit[80];
 		Slot *slots;
@@ -171,7 +205,8 @@ static bool decode_sections(Reader *r, Decoder *d, const Section *sections, int 
 		if (!open_section(r, d, sections, n, sections[i].name) ||
 			!decode_struct(d, &target_plan_schema, a->targets ? &a->targets[t] : NULL) ||
 			!open_section(r, d, sections, n, audit) ||
-			!decode_list(d, &slot_schema, (void **)&slots, &n_slots))
+			!decode_list(d, &slot_schema, (void **)&slots, &n_slots) ||
+			!decode_candidates(r, d, sections, n, audit + 6, a->candidates ? &a->candidates[t] : NULL))
 			return false;
 		if (a->ledger) {
 			if (strcmp(a->targets[t].target, audit + 6) != 0)

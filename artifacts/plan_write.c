@@ -235,6 +235,11 @@ static int64_t weight_section_bytes(const Writer *w)
 	return end;
 }
 
+static bool has_candidates(const Artifact *a, int target)
+{
+	return a->candidates && a->candidates[target].n_kernels;
+}
+
 static void make_pieces(Writer *w)
 {
 	const Artifact *a = w->parts->artifact;
@@ -246,6 +251,10 @@ static void make_pieces(Writer *w)
 		pack_one(add_piece(w, name), &target_plan_schema, &a->targets[i], 1, false);
 		snprintf(name, sizeof name, "audit.%s", a->targets[i].target);
 		pack_one(add_piece(w, name), &slot_schema, a->ledger[i], a->n_ledger[i], true);
+		if (!has_candidates(a, i))
+			continue;
+		snprintf(name, sizeof name, "candidates.%s", a->targets[i].target);
+		pack_one(add_piece(w, name), &target_plan_schema, &a->candidates[i], 1, false);
 	}
 	for (int i = 0; i < w->parts->n_blobs; i++) {
 		Piece *p = add_piece(w, w->parts->blobs[i].name);
@@ -529,7 +538,7 @@ bool artifact_can_write(const char *path, char *why, size_t why_bytes)
 bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t why_bytes)
 {
 	Writer w = {.parts = parts, .graph = parts->artifact->graph, .fd = -1, .why = why, .why_bytes = why_bytes};
-	if (2 + 2 * parts->artifact->n_targets + parts->n_blobs + 1 > MAX_SECTIONS)
+	if (2 + 3 * parts->artifact->n_targets + parts->n_blobs + 1 > MAX_SECTIONS)
 		return failed(&w, "more than %d sections", MAX_SECTIONS);
 	w.graph.weights = malloc(sizeof(Weight) * (size_t)(w.graph.n_weights + 1));
 	if (!w.graph.weights)

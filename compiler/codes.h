@@ -70,6 +70,9 @@ CODE(A0914, EXIT_OK, "A kernel keeps values in local memory: correct, but slower
 /* A07xx kernel selection */
 CODE(A0701, EXIT_REFUSED, "No kernel template serves this operation; nothing is substituted.")
 CODE(A0702, EXIT_BAD_INPUT, "A pin or ban is about no operation of the model.")
+CODE(A0703, EXIT_BAD_INPUT, "Not a file of times as `atlas tune` writes it, or one of another target.")
+CODE(A0704, EXIT_OK, "Times of a kernel template that has changed since are not used; `atlas tune` takes new ones.")
+CODE(A0705, EXIT_OK, "Kernels that break a limit of the GPU are no candidates.")
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "The plan needs more device memory than any card has; lower slots, max_context or rows.")
 CODE(A0802, EXIT_BAD_INPUT, "A weight could not be read, or the file changed while it was read.")

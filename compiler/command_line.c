@@ -9,14 +9,16 @@
 enum { MAX_JOBS = 256 };
 
 typedef enum Flag {
-	F_OUTPUT, F_MODEL, F_TARGET, F_WEIGHTS, F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET,
-	F_OPS, F_KEYS, F_VERSION, F_HELP, N_FLAGS
+	F_OUTPUT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON,
+	F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_VERSION, F_HELP, N_FLAGS
 } Flag;
 
 static const struct { const char *name; char letter; const char *argument, *help; } flags[N_FLAGS] = {
 	[F_OUTPUT] = {"--output", 'o', "FILE", "where the plan goes (default: plan.bin)"},
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
 	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures in one plan, comma-separated (default: sm_90a)"},
+	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times to choose kernels by (default: those built in)"},
+	[F_CANDIDATES] = {"--candidates", 0, NULL, "add every admissible kernel to the plan, for atlas tune"},
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
 	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled at a time (default: the number of processors)"},
 	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels there (default: nowhere)"},
@@ -103,6 +105,8 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_OUTPUT: cmd->output = value; break;
 	case F_MODEL: cmd->model_toml = value; break;
 	case F_TARGET: return set_targets(c, value);
+	case F_TUNING: cmd->tuning = value; break;
+	case F_CANDIDATES: cmd->candidates = true; break;
 	case F_WEIGHTS:
 		if (strcmp(value, "embed") != 0 && strcmp(value, "ref") != 0)
 			return wrong(c, "--weights %s: expected embed or ref%s", value, "");

@@ -145,11 +145,13 @@ static void fill_artifact(Compile *c, Artifact *a)
 	int n = c->work.n;
 	*a = (Artifact){.graph = c->graph, .n_targets = n, .targets = ARENA_ARRAY(&c->arena, TargetPlan, n),
 		.ledger = ARENA_ARRAY(&c->arena, Slot *, n), .n_ledger = ARENA_ARRAY(&c->arena, int, n),
+		.candidates = ARENA_ARRAY(&c->arena, TargetPlan, n),
 		.options = c->model.options.resolved.at, .n_options = c->model.options.resolved.n};
 	for (int i = 0; i < n; i++) {
 		a->targets[i] = c->work.at[i].plan;
 		a->ledger[i] = c->work.at[i].ledger.at;
 		a->n_ledger[i] = c->work.at[i].ledger.n;
+		a->candidates[i] = c->work.at[i].candidates;
 	}
 	if (a->n_options)
 		qsort(a->options, (size_t)a->n_options, sizeof a->options[0], compare_option);

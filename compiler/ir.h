@@ -27,6 +27,7 @@
 #define ATLASC_IR_H
 
 #include "artifacts/plan.h"
+#include "artifacts/tuning.h"
 #include "compiler/base.h"
 
 /* Model -------------------------------------------------------------------------------------
@@ -196,6 +197,10 @@ extern const int n_template_sources;
 extern const TemplateSource family_toml[];
 extern const int n_family_toml;
 
+/* The measured times of kernels/tuning/, embedded by the build: name "sm_90a", text. */
+extern const TemplateSource tuning_toml[];
+extern const int n_tuning_toml;
+
 /* Lowered: one phase and bucket as a list of ops that each become one launch --------------------
  *
  * Invariants (check_lowered): every operand of an op is a tensor of `tensors` with a shape of positive dims,
@@ -234,6 +239,16 @@ typedef struct Pick {
 	int chosen;          /* the winner among that slot's candidates */
 } Pick;
 
+/* --candidates: a kernel that `atlas tune` shall time, with one op that it was considered for. */
+typedef struct Trial {
+	Pick pick;           /* kernel: index in TargetWork.candidates.kernels, -1 = it breaks a limit of the target */
+	OpKind op;
+	int layer;
+	PhaseKind phase;
+	int rows, outs;
+	LTensor operands[PLAN_MAX_OPERANDS]; /* with the dims that this candidate decides; n_dims 0 = absent */
+} Trial;
+
 typedef struct Lowered {
 	PhaseKind kind;
 	int rows, outs;
@@ -262,7 +277,16 @@ typedef struct TargetWork { /* everything made for one target */
 	VEC(Lowered) phases;
 	VEC(Slot) ledger;
 	TargetPlan plan;
+	VEC(Trial) trials;     /* --candidates: each admissible kernel once */
+	TargetPlan candidates; /* the same for the plan */
 } TargetWork;
+
+/* The times that pick-kernels goes by for one target. */
+typedef struct TargetTuning {
+	const char *file;
+	Tuning times;   /* in the compile's arena */
+	bool *was_told; /* [times.n_templates] that they are of another source */
+} TargetTuning;
 
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
@@ -275,6 +299,8 @@ typedef struct CommandLine {
 	int jobs;
 	const char *dump;       /* letters of passes after which to print */
 	const char *stop_after; /* pass name */
+	const char *tuning;     /* file of measured times, or "none"; NULL = the embedded ones */
+	bool candidates;        /* the plan carries all admissible kernels, for atlas tune */
 } CommandLine;
 
 typedef struct Compile {
@@ -283,6 +309,7 @@ typedef struct Compile {
 	Diags diags;
 	CommandLine cmd;
 	Model model;
+	VEC(TargetTuning) tunings;
 	Graph graph;
 	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
 	VEC(Constant) constants; /* values of the weights made here */
@@ -304,6 +331,15 @@ void make_kernels(Compile *c);   /* NVRTC -> Kernel, cubins */
 void plan_memory(Compile *c);    /* -> Phase.bufs with offsets, arenas */
 void schedule(Compile *c);       /* -> Phase.launches with their edges */
 void emit(Compile *c);           /* -> plan.bin */
+void read_tuning(Compile *c);    /* tuning.c: kernels/tuning/ or --tuning -> Compile.tunings, a part of read_options */
+/* What the kernel took on the card of the target's tuning file; NULL = not measured. Tells of times that are of another
+ * source than the template's. */
+const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTemplate *t, const char *defines,
+	const char *tunables);
+double model_cost(const Target *t, const Pick *k); /* cost.c: microseconds */
+/* schedule.c: the launch of a pick; bufs [operands of the op] are buffers of its phase, -1 = absent. No edges. */
+Launch launch_of(Compile *c, OpKind op, const Pick *pick, const int *bufs);
+void lay_out_trials(Compile *c, TargetWork *work); /* candidates.c: TargetWork.trials -> candidates */
 void record_tools(Compile *c);   /* make_kernels.c: tool versions and flags -> Options.resolved */
 
 /* Printers and checkers, one a level. A checker reports by bug(): what it finds is our mistake, except check_model. */

@@ -158,6 +158,8 @@ static void print_summary(const Compile *c, double seconds)
 		fprintf(stderr, "  %s: %d phases, %d launches, %d kernels; state %.1f MiB, scratch %.1f MiB\n", p->target,
 			p->n_phases, launches, p->n_kernels, mib(p->arena_bytes[ARENA_STATE]),
 			mib(p->arena_bytes[ARENA_SCRATCH]));
+		if (c->cmd.candidates)
+			fprintf(stderr, "  %s: %d candidates for atlas tune\n", p->target, c->work.at[i].candidates.n_kernels);
 	}
 	fprintf(stderr, "  %.2f s\n", seconds);
 }

@@ -25,6 +25,8 @@ typedef struct Job { /* one kernel */
 	KernelSource source;
 	int work;             /* index in Compile.work */
 	const Pick *pick;     /* one of those that want it: block and shared memory */
+	bool is_picked;       /* the plan launches it */
+	bool is_trial;        /* a candidate that `atlas tune` shall time */
 	Cubin cubin;          /* malloc until the end of the pass */
 	char *log;            /* malloc; why it did not compile */
 	char cache_why[WHY_BYTES]; /* why it could not be stored, "" = it was, or no cache */
@@ -54,30 +56,35 @@ static int compare_jobs(const void *x, const void *y)
 /* Equal source means equal geometry: formulas are of the same constants. */
 static void merge(Job *kept, const Job *other)
 {
+	kept->is_picked |= other->is_picked;
+	kept->is_trial |= other->is_trial;
 	if (memcmp(kept->pick->block, other->pick->block, sizeof kept->pick->block) != 0 ||
 		kept->pick->smem_bytes != other->pick->smem_bytes)
 		bug("kernel %s [%s] with two geometries", kept->source.tmpl->name, kept->source.defines);
 }
 
+static void add_job(Compile *c, Pool *pool, int work, const Pick *k, bool is_trial)
+{
+	pool->jobs[pool->n++] = (Job){.source = {&kernel_table[k->template_index], k->defines,
+		c->work.at[work].target->name}, .work = work, .pick = k, .is_picked = !is_trial, .is_trial = is_trial};
+}
+
 static void list_jobs(Compile *c, Pool *pool)
 {
 	int n = 0;
-	for (int w = 0; w < c->work.n; w++)
+	for (int w = 0; w < c->work.n; w++) {
+		n += c->work.at[w].trials.n;
 		for (int p = 0; p < c->work.at[w].phases.n; p++)
 			n += c->work.at[w].phases.at[p].picks.n;
+	}
 	pool->jobs = ARENA_ARRAY(&c->scratch, Job, n);
-	for (int w = 0; w < c->work.n; w++)
-		for (int p = 0; p < c->work.at[w].phases.n; p++) {
-			const Lowered *low = &c->work.at[w].phases.at[p];
-			for (int i = 0; i < low->picks.n; i++) {
-				const Pick *k = &low->picks.at[i];
-				Job *job = &pool->jobs[pool->n++];
-				job->source = (KernelSource){&kernel_table[k->template_index], k->defines,
-					c->work.at[w].target->name};
-				job->work = w;
-				job->pick = k;
-			}
-		}
+	for (int w = 0; w < c->work.n; w++) {
+		for (int p = 0; p < c->work.at[w].phases.n; p++)
+			for (int i = 0; i < c->work.at[w].phases.at[p].picks.n; i++)
+				add_job(c, pool, w, &c->work.at[w].phases.at[p].picks.at[i], false);
+		for (int i = 0; i < c->work.at[w].trials.n; i++)
+			add_job(c, pool, w, &c->work.at[w].trials.at[i].pick, true);
+	}
 	qsort(pool->jobs, (size_t)pool->n, sizeof pool->jobs[0], compare_jobs);
 	n = 0;
 	for (int i = 0; i < pool->n; i++) {
@@ -155,40 +162,53 @@ static void run_jobs(Compile *c, Pool *pool)
 
 /* Check and record -------------------------------------------------------------------------------- */
 
+/* An error when the plan launches the kernel, or it is not what its contract says; else a candidate is left out. */
+static void breaks(Compile *c, const Job *job, Code code, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+static void breaks(Compile *c, const Job *job, Code code, const char *fmt, ...)
+{
+	char text[WHY_BYTES];
+	va_list args;
+	va_start(args, fmt);
+	vsnprintf(text, sizeof text, fmt, args);
+	va_end(args);
+	if (job->is_picked || code == A0912)
+		fail_at(&c->diags, code, (Loc){job->source.tmpl->file, job->source.tmpl->line, 1}, "kernel %s [%s] for %s: %s",
+			job->source.tmpl->name, job->source.defines, job->source.target, text);
+}
+
 static bool check_limits(Compile *c, const Job *job, const CubinInfo *info)
 {
 	const KernelTemplate *t = job->source.tmpl;
 	const Target *target = c->work.at[job->work].target;
 	const int *block = job->pick->block;
-	Loc at = {t->file, t->line, 1};
-	const char *what = arena_printf(&c->scratch, "kernel %s [%s] for %s", t->name, job->source.defines,
-		target->name);
 	int64_t threads = (int64_t)block[0] * block[1] * block[2];
 	int64_t registers = (info->registers + REGISTER_UNIT - 1) / REGISTER_UNIT * REGISTER_UNIT;
-	int64_t warps = (threads + 31) / 32;
-	int errors = c->diags.n_errors;
-	if (info->param_bytes != t->param_bytes)
-		fail_at(&c->diags, A0912, at, "%s: %d bytes of parameters, the contract has %d", what, info->param_bytes,
-			t->param_bytes);
-	if (threads < 1 || threads > 1024)
-		fail_at(&c->diags, A0911, at, "%s: %lld threads a block: expected 1 to 1024", what, (long long)threads);
-	if (info->max_threads && threads > info->max_threads)
-		fail_at(&c->diags, A0911, at, "%s: %lld threads a block, __launch_bounds__ allows %d", what,
-			(long long)threads, info->max_threads);
-	if (registers * warps * 32 > target->registers_sm)
-		fail_at(&c->diags, A0911, at, "%s: %lld threads of %lld registers: expected at most %d in all", what,
-			(long long)warps * 32, (long long)registers, target->registers_sm);
-	if ((int64_t)info->static_smem_bytes + job->pick->smem_bytes > target->smem_block_bytes)
-		fail_at(&c->diags, A0911, at, "%s: %d + %d bytes of static and dynamic shared memory: expected at most %d",
-			what, info->static_smem_bytes, job->pick->smem_bytes, target->smem_block_bytes);
-	return c->diags.n_errors == errors;
+	int64_t warps = (threads + 31) / 32, smem = (int64_t)info->static_smem_bytes + job->pick->smem_bytes;
+	bool has_params = info->param_bytes == t->param_bytes, has_block = threads >= 1 && threads <= 1024,
+		is_bounded = !info->max_threads || threads <= info->max_threads,
+		has_registers = registers * warps * 32 <= target->registers_sm, has_smem = smem <= target->smem_block_bytes;
+	if (!has_params)
+		breaks(c, job, A0912, "%d bytes of parameters, the contract has %d", info->param_bytes, t->param_bytes);
+	if (!has_block)
+		breaks(c, job, A0911, "%lld threads a block: expected 1 to 1024", (long long)threads);
+	if (!is_bounded)
+		breaks(c, job, A0911, "%lld threads a block, __launch_bounds__ allows %d", (long long)threads,
+			info->max_threads);
+	if (!has_registers)
+		breaks(c, job, A0911, "%lld threads of %lld registers: expected at most %d in all", (long long)warps * 32,
+			(long long)registers, target->registers_sm);
+	if (!has_smem)
+		breaks(c, job, A0911, "%d + %d bytes of static and dynamic shared memory: expected at most %d",
+			info->static_smem_bytes, job->pick->smem_bytes, target->smem_block_bytes);
+	return has_params && has_block && is_bounded && has_registers && has_smem;
 }
 
 /* Offset of the bytes in Compile.cubins: those of an equal cubin, else new ones at a multiple of CUBIN_ALIGN. */
 static int64_t place_cubin(Compile *c, const Cubin *cubin)
 {
-	for (int w = 0; w < c->work.n; w++) {
-		const TargetPlan *plan = &c->work.at[w].plan;
+	for (int w = 0; w < 2 * c->work.n; w++) {
+		const TargetPlan *plan = w % 2 ? &c->work.at[w / 2].candidates : &c->work.at[w / 2].plan;
 		for (int i = 0; i < plan->n_kernels; i++) {
 			const Kernel *k = &plan->kernels[i];
 			if (k->cubin_bytes == (int64_t)cubin->n &&
@@ -213,7 +233,8 @@ static int64_t place_cubin(Compile *c, const Cubin *cubin)
 	return offset;
 }
 
-static void record(Compile *c, const Job *job)
+/* False: a candidate that is left out. */
+static bool record(Compile *c, const Job *job)
 {
 	const KernelTemplate *t = job->source.tmpl;
 	Loc at = {t->file, t->line, 1};
@@ -222,23 +243,27 @@ static void record(Compile *c, const Job *job)
 	if (!job->cubin.bytes) {
 		fail_at(&c->diags, A0910, at, "kernel %s [%s] for %s: NVRTC refuses it:\n%s", t->name, job->source.defines,
 			job->source.target, job->log ? job->log : "no memory");
-		return;
+		return true;
 	}
 	if (!cubin_read(job->cubin.bytes, job->cubin.n, t->name, &info, why, sizeof why)) {
 		fail_at(&c->diags, A0912, at, "kernel %s [%s] for %s: %s", t->name, job->source.defines,
 			job->source.target, why);
-		return;
+		return true;
 	}
 	if (!check_limits(c, job, &info))
-		return;
-	TargetPlan *plan = &c->work.at[job->work].plan;
+		return job->is_picked;
+	TargetWork *work = &c->work.at[job->work];
 	Kernel k = {.name = t->name, .defines = job->source.defines, .entry = t->name,
 		.cubin_offset = place_cubin(c, &job->cubin), .cubin_bytes = (int64_t)job->cubin.n,
 		.param_bytes = t->param_bytes, .smem_bytes = job->pick->smem_bytes, .registers = info.registers,
 		.spill_bytes = info.local_bytes, .static_smem_bytes = info.static_smem_bytes};
 	memcpy(k.block, job->pick->block, sizeof k.block);
 	memcpy(k.source_sha256, t->source_sha256, sizeof k.source_sha256);
-	plan->kernels[plan->n_kernels++] = k;
+	if (job->is_picked)
+		work->plan.kernels[work->plan.n_kernels++] = k;
+	if (job->is_trial)
+		work->candidates.kernels[work->candidates.n_kernels++] = k;
+	return true;
 }
 
 /* One note a target, of the worst: a note for each would push errors out of the list. A few parked registers cost
@@ -268,34 +293,46 @@ static int find_kernel(const TargetPlan *plan, const char *name, const char *def
 	return -1;
 }
 
+static int find_pick(const TargetPlan *plan, const Pick *k)
+{
+	return find_kernel(plan, kernel_table[k->template_index].name, k->defines);
+}
+
+static void find_kernels(TargetWork *work)
+{
+	for (int p = 0; p < work->phases.n; p++)
+		for (int i = 0; i < work->phases.at[p].picks.n; i++) {
+			Pick *k = &work->phases.at[p].picks.at[i];
+			k->kernel = find_pick(&work->plan, k);
+			if (k->kernel < 0)
+				bug("no kernel for pick %d", i);
+		}
+	for (int i = 0; i < work->trials.n; i++)
+		work->trials.at[i].pick.kernel = find_pick(&work->candidates, &work->trials.at[i].pick);
+}
+
 static void record_all(Compile *c, const Pool *pool)
 {
 	for (int w = 0; w < c->work.n; w++) {
-		TargetPlan *plan = &c->work.at[w].plan;
-		plan->kernels = ARENA_ARRAY(&c->arena, Kernel, pool->n);
-		plan->n_kernels = 0;
+		c->work.at[w].plan.kernels = ARENA_ARRAY(&c->arena, Kernel, pool->n);
+		c->work.at[w].candidates.kernels = ARENA_ARRAY(&c->arena, Kernel, pool->n);
 	}
-	int errors = c->diags.n_errors, unstored = 0;
+	int errors = c->diags.n_errors, unstored = 0, left_out = 0;
 	for (int i = 0; i < pool->n; i++) {
 		const Job *job = &pool->jobs[i];
 		if (job->cache_why[0] && unstored++ == 0)
 			note_at(&c->diags, A0913, (Loc){pool->cache_dir, 0, 0}, "kernel %s is not kept: %s",
 				job->source.tmpl->name, job->cache_why);
-		record(c, job);
+		left_out += !record(c, job);
 	}
 	if (c->diags.n_errors != errors)
 		return;
+	if (left_out)
+		note_at(&c->diags, A0705, (Loc){0}, "%d of %d kernels break a limit of the target: no candidates", left_out,
+			pool->n);
 	for (int w = 0; w < c->work.n; w++) {
 		note_local_memory(c, &c->work.at[w]);
-		for (int p = 0; p < c->work.at[w].phases.n; p++) {
-			Lowered *low = &c->work.at[w].phases.at[p];
-			for (int i = 0; i < low->picks.n; i++) {
-				Pick *k = &low->picks.at[i];
-				k->kernel = find_kernel(&c->work.at[w].plan, kernel_table[k->template_index].name, k->defines);
-				if (k->kernel < 0)
-					bug("no kernel for pick %d", i);
-			}
-		}
+		find_kernels(&c->work.at[w]);
 	}
 }
 

@@ -3,10 +3,9 @@
  * For an op, every template that implements it is a family of candidates, one for each combination of its
  * tunables. A candidate is admissible when the target is among its architectures, every operand binds by name,
  * type and shape, every predicate holds, and the launch fits the device. Among the admissible ones the
- * cheapest wins: a roofline model of the target's typical card ranks them (bytes over bandwidth, flops over
- * the matrix rate, a launch each, and the share of the card that the grid can keep busy). Pins and bans of
- * MODEL.toml come first. There is no fall-back: an op without an admissible candidate is a refusal that says
- * why each one was rejected.
+ * cheapest wins. What was measured (tuning.c) goes before what was not, since the model (cost.c) that ranks the
+ * rest may be wrong by more than they differ. Pins and bans of MODEL.toml come first. There is no fall-back: an op
+ * without an admissible candidate is a refusal that says why each one was rejected.
  *
  * Layers repeat, so a decision is made once for each different op and reused.
  */
@@ -222,7 +221,7 @@ static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env)
 	return true;
 }
 
-/* Tiles that the copy engine takes: rows of 128 bytes, at most 256 of them, of a matrix whose rows are 16-byte steps. */
+/* Tiles that the copy engine takes: up to 256 rows of 128 bytes, of a matrix whose rows are 16-byte steps. */
 static bool check_maps(Picker *p, const KernelTemplate *t, const Env *env, Pick *pick)
 {
 	for (int i = 0; i < t->n_maps; i++) {
@@ -268,35 +267,8 @@ static bool check_launch(Picker *p, const KernelTemplate *t, const Env *env, Pic
 		return reject(p, "shared memory = %s = %lld bytes: %s has %d a block", t->smem, (long long)v,
 			p->work->target->name, p->work->target->smem_block_bytes);
 	pick->smem_bytes = (int)v;
-	return check_maps(p, t, env, pick) && eval(p, env, t->reads, &pick->read_bytes) && eval(p, env, t->writes, &pick->write_bytes)
-		&& eval(p, env, t->flops, &pick->flops);
-}
-
-/* Microseconds on the target's typical card. Bandwidth needs enough threads in flight on every
- * multiprocessor, so a grid that fills only part of the card gets only that part of the rate. Tensor cores need no
- * more than one block of each, but wait for the multiprocessor that has the most blocks. */
-static double model_cost(const Target *t, const Pick *k)
-{
-	double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
-	double per_sm = (double)t->threads_sm / k->block[0];
-	if (k->smem_bytes && per_sm > (double)t->smem_block_bytes / k->smem_bytes)
-		per_sm = (double)(t->smem_block_bytes / k->smem_bytes);
-	per_sm = per_sm < 1 ? 1 : (double)(int)per_sm;
-	double at_once = per_sm * t->n_sms, waves = (double)(int64_t)((blocks + at_once - 1) / at_once);
-	double busy = blocks / (waves * at_once);
-	if (waves == 1) { /* half the threads of an SM already draw its full rate */
-		double spread = blocks < t->n_sms ? blocks / t->n_sms : 1;
-		double deep = 2 * blocks * k->block[0] / ((double)t->n_sms * t->threads_sm);
-		busy = spread < deep ? spread : deep;
-		busy = busy > 1 ? 1 : busy;
-	}
-	double bytes_us = (double)(k->read_bytes + k->write_bytes) / (t->read_gbps * 1e3);
-	bool is_mma = strcmp(kernel_table[k->template_index].matrix, "mma") == 0;
-	double flops_us = (double)k->flops / ((is_mma ? t->mma_tflops : t->best_tflops) * 1e6);
-	double deepest = (double)(int64_t)((blocks + t->n_sms - 1) / t->n_sms);
-	bytes_us /= busy;
-	flops_us *= deepest * t->n_sms / blocks;
-	return t->launch_us + (bytes_us > flops_us ? bytes_us : flops_us);
+	return check_maps(p, t, env, pick) && eval(p, env, t->reads, &pick->read_bytes)
+		&& eval(p, env, t->writes, &pick->write_bytes) && eval(p, env, t->flops, &pick->flops);
 }
 
 static int compare_text(const void *a, const void *b)
@@ -368,8 +340,8 @@ static bool try_candidate(Picker *p, int template_index, int choice, Pick *pick,
 	return true;
 }
 
-/* Dims the winner decided: the shapes of intermediates it writes. */
-static void settle_outputs(Picker *p, const Pick *pick, const char *tunables)
+/* Dims the candidate decides: shapes of the intermediates it writes. operands[i] is NULL where absent. */
+static void settle_outputs(Picker *p, const Pick *pick, const char *tunables, LTensor *const *operands)
 {
 	const KernelTemplate *t = &kernel_table[pick->template_index];
 	Env env = {.n = 0};
@@ -382,12 +354,11 @@ static void settle_outputs(Picker *p, const Pick *pick, const char *tunables)
 	}
 	set_attrs(p, t, &env);
 	if (!bind_operands(p, t, &env, vars))
-		bug("the chosen %s no longer binds: %s", t->name, p->why);
+		bug("%s no longer binds: %s", t->name, p->why);
 	for (int i = 0; i < t->n_fields; i++) {
-		int k = op_operand(p->op->kind, t->fields[i].name);
-		if (p->op->operands[k] < 0 || t->fields[i].role != OPERAND_OUT)
+		LTensor *x = operands[op_operand(p->op->kind, t->fields[i].name)];
+		if (!x || t->fields[i].role != OPERAND_OUT)
 			continue;
-		LTensor *x = &p->low->tensors.at[p->op->operands[k]];
 		char item[96];
 		const char *rest = t->fields[i].shape;
 		for (int d = 0; rest; d++) {
@@ -396,6 +367,36 @@ static void settle_outputs(Picker *p, const Pick *pick, const char *tunables)
 				bug("shape of %s: %s", x->name, p->why);
 		}
 	}
+}
+
+static void settle_op(Picker *p, const Pick *pick, const char *tunables)
+{
+	LTensor *operands[PLAN_MAX_OPERANDS];
+	for (int i = 0; i < op_table[p->op->kind].n_operands; i++)
+		operands[i] = p->op->operands[i] < 0 ? NULL : &p->low->tensors.at[p->op->operands[i]];
+	settle_outputs(p, pick, tunables, operands);
+}
+
+/* --candidates: one trial for each different kernel. Equal constants mean equal shapes, grid and work. */
+static void add_trial(Picker *p, const Pick *pick, const char *tunables)
+{
+	LTensor *operands[PLAN_MAX_OPERANDS];
+	for (int i = 0; i < p->work->trials.n; i++) {
+		const Pick *other = &p->work->trials.at[i].pick;
+		if (other->template_index == pick->template_index && strcmp(other->defines, pick->defines) == 0)
+			return;
+	}
+	Trial *t = vec_push(&p->c->arena, &p->work->trials);
+	*t = (Trial){.pick = *pick, .op = p->op->kind, .layer = p->op->layer, .phase = p->low->kind, .rows = p->low->rows,
+		.outs = p->low->outs};
+	t->pick.slot = p->work->ledger.n; /* where this decision will stand */
+	for (int i = 0; i < op_table[t->op].n_operands; i++) {
+		bool is_there = p->op->operands[i] >= 0;
+		if (is_there)
+			t->operands[i] = p->low->tensors.at[p->op->operands[i]];
+		operands[i] = is_there ? &t->operands[i] : NULL;
+	}
+	settle_outputs(p, pick, tunables, operands);
 }
 
 /* Rules of MODEL.toml --------------------------------------------------------------------------------- */
@@ -483,6 +484,7 @@ typedef struct Decision {
 	VEC(Candidate) candidates;
 	Pick best;
 	int best_at; /* index of the winning candidate, -1 = none */
+	bool is_measured; /* its cost is */
 } Decision;
 
 static void consider(Picker *p, Decision *d, int template_index, int choice)
@@ -507,12 +509,17 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 		return;
 	}
 	k->verdict = SLOWER;
-	k->cost_us = model_cost(p->work->target, &pick);
-	k->cost_from = rule > 0 ? "pin" : "model";
-	if (d->best_at < 0 || k->cost_us < d->candidates.at[d->best_at].cost_us) {
+	const TunedTime *time = tuned_time(p->c, p->work->target, t, pick.defines, tunables);
+	k->cost_us = time ? time->us : model_cost(p->work->target, &pick);
+	k->cost_from = rule > 0 ? "pin" : time ? "measured" : "model";
+	if (d->best_at < 0 || (time && !d->is_measured)
+		|| ((time || !d->is_measured) && k->cost_us < d->candidates.at[d->best_at].cost_us)) {
 		d->best = pick;
 		d->best_at = d->candidates.n - 1;
+		d->is_measured = time != NULL;
 	}
+	if (p->c->cmd.candidates)
+		add_trial(p, &pick, tunables);
 }
 
 /* All combinations of a template that fail for one reason are one candidate: the tunables play no part. */
@@ -608,7 +615,7 @@ static void decide(Picker *p)
 		if (p->work->ledger.at[slot].layer_last < op->layer)
 			p->work->ledger.at[slot].layer_last = op->layer;
 		const Pick *k = &p->low->picks.at[op->pick];
-		settle_outputs(p, k, p->work->ledger.at[slot].candidates[k->chosen].tunables);
+		settle_op(p, k, p->work->ledger.at[slot].candidates[k->chosen].tunables);
 		return;
 	}
 	Decision d = {.best_at = -1};
@@ -633,7 +640,7 @@ static void decide(Picker *p)
 	d.best.chosen = d.best_at;
 	*vec_push(&p->c->arena, &p->low->picks) = d.best;
 	op->pick = p->low->picks.n - 1;
-	settle_outputs(p, &d.best, winner->tunables);
+	settle_op(p, &d.best, winner->tunables);
 }
 
 /* A rule that decided nothing says something else than its writer meant. */

@@ -603,8 +603,8 @@ static bool read_user_file(Reading *r)
 /* read_options - MODEL.toml, resolved.
  *
  *   needs   config (its family decides whose defaults hold)
- *   gives   Model.options, complete
- *   fails   A0102, A0104, A0106, A03xx; all that are found, but of bad TOML only the first
+ *   gives   Model.options, complete; Compile.tunings
+ *   fails   A0102, A0104, A0106, A03xx, A0703; all that are found, but of bad TOML only the first
  */
 void read_options(Compile *c)
 {
@@ -613,6 +613,7 @@ void read_options(Compile *c)
 	r.family = model_type ? family_by_model_type(model_type) : NULL;
 	int before = r.d->n_errors;
 	bool ok = read_user_file(&r);
+	read_tuning(c);
 	if (!r.family) /* read_config has said so; without the family's file there is nothing to resolve */
 		return;
 	read_family_file(&r);

@@ -77,38 +77,43 @@ static void add_edges(Graphing *g, int i)
 		l->deps[k] = g->waits[n - 1 - k]; /* ascending */
 }
 
+Launch launch_of(Compile *c, OpKind op, const Pick *pick, const int *bufs)
+{
+	const KernelTemplate *t = &kernel_table[pick->template_index];
+	Launch l = {.kernel = pick->kernel, .op = op, .read_bytes = pick->read_bytes, .write_bytes = pick->write_bytes,
+		.flops = pick->flops, .slot = pick->slot, .layer = -1, .produces_layer = -1, .n_args = t->n_fields,
+		.args = ARENA_ARRAY(&c->arena, Arg, t->n_fields), .n_maps = t->n_maps,
+		.maps = ARENA_ARRAY(&c->arena, TensorMap, t->n_maps)};
+	memcpy(l.grid, pick->grid, sizeof l.grid);
+	for (int f = 0; f < t->n_fields; f++) {
+		int k = op_operand(op, t->fields[f].name);
+		l.args[f] = (Arg){.field_offset = t->fields[f].offset, .buf = bufs[k], .operand = k};
+	}
+	for (int m = 0; m < t->n_maps; m++)
+		l.maps[m] = (TensorMap){.field_offset = t->maps[m].offset, .buf = l.args[t->maps[m].field].buf,
+			.box = {pick->box[m][0], pick->box[m][1]}};
+	return l;
+}
+
 static void make_launch(Graphing *g, int i)
 {
 	const LOp *op = &g->low->ops.at[i];
-	const Pick *pick = &g->low->picks.at[op->pick];
-	const KernelTemplate *t = &kernel_table[pick->template_index];
 	Launch *l = &g->phase->launches[i];
-	*l = (Launch){.kernel = pick->kernel, .op = op->kind, .layer = op->layer, .read_bytes = pick->read_bytes,
-		.write_bytes = pick->write_bytes, .flops = pick->flops, .slot = pick->slot,
-		.produces_layer = op->produces_layer, .n_args = t->n_fields,
-		.args = ARENA_ARRAY(&g->c->arena, Arg, t->n_fields)};
-	memcpy(l->grid, pick->grid, sizeof l->grid);
-	for (int f = 0; f < t->n_fields; f++) {
-		int k = op_operand(op->kind, t->fields[f].name);
-		l->args[f] = (Arg){.field_offset = t->fields[f].offset, .buf = op->operands[k], .operand = k};
-	}
-	l->n_maps = t->n_maps;
-	l->maps = ARENA_ARRAY(&g->c->arena, TensorMap, t->n_maps);
-	for (int m = 0; m < t->n_maps; m++)
-		l->maps[m] = (TensorMap){.field_offset = t->maps[m].offset, .buf = l->args[t->maps[m].field].buf,
-			.box = {pick->box[m][0], pick->box[m][1]}};
+	*l = launch_of(g->c, op->kind, &g->low->picks.at[op->pick], op->operands);
+	l->layer = op->layer;
+	l->produces_layer = op->produces_layer;
 }
 
 /* schedule - the launches of every phase and the edges between them.
  *
  *   needs   picks with kernels, buffers with offsets
- *   gives   Phase.launches
+ *   gives   Phase.launches; TargetWork.candidates
  *   breaks  nothing
  *   fails   never
  */
 void schedule(Compile *c)
 {
-	for (int w = 0; w < c->work.n; w++)
+	for (int w = 0; w < c->work.n; w++) {
 		for (int p = 0; p < c->work.at[w].plan.n_phases; p++) {
 			const Lowered *low = &c->work.at[w].phases.at[p];
 			Phase *phase = &c->work.at[w].plan.phases[p];
@@ -126,4 +131,6 @@ void schedule(Compile *c)
 				add_edges(&g, i);
 			}
 		}
+		lay_out_trials(c, &c->work.at[w]);
+	}
 }

@@ -1,0 +1,375 @@
+/* tuning.c - reader and writer of kernels/tuning/TARGET.toml.
+ *
+ * A line is a header, or a key and a value; a value is a string without escapes or a pair of numbers. The text is
+ * copied once and its strings are ended in place.
+ */
+#include "artifacts/tuning.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHA_DIGITS = 64 };
+
+typedef enum Table { NO_TABLE, CARD, TEMPLATES, KERNEL } Table;
+
+typedef struct Line { /* one line, cut up */
+	char *at;        /* cursor */
+	const char *start;
+	int number;
+} Line;
+
+typedef struct Reading {
+	Tuning *out;
+	TuningFault *fault;
+	Table table;
+	const char *tmpl, *constants; /* of the [[kernel]] at hand; NULL = not yet */
+	int kernel_line, n_before;    /* where it began, times there were before it */
+	bool has_templates;
+} Reading;
+
+static bool wrong(Reading *r, const Line *l, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static bool wrong(Reading *r, const Line *l, const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	r->fault->line = l->number;
+	r->fault->col = (int)(l->at - l->start) + 1;
+	vsnprintf(r->fault->text, sizeof r->fault->text, fmt, args);
+	va_end(args);
+	return false;
+}
+
+static void skip_blanks(Line *l) { l->at += strspn(l->at, " \t"); }
+
+static bool end_line(Reading *r, Line *l)
+{
+	skip_blanks(l);
+	return *l->at == 0 || *l->at == '#' || wrong(r, l, "text after the value");
+}
+
+/* A string in quotes, which is ended in place. */
+static bool take_string(Reading *r, Line *l, const char **out)
+{
+	if (*l->at != '"')
+		return wrong(r, l, "expected a string");
+	char *end = strchr(l->at + 1, '"'), *escape = strchr(l->at + 1, '\\');
+	if (!end || (escape && escape < end))
+		return wrong(r, l, "expected a string on one line, without escapes");
+	*end = 0;
+	*out = l->at + 1;
+	l->at = end + 1;
+	return true;
+}
+
+/* A key and the sign behind it. */
+static bool take_key(Reading *r, Line *l, const char **key)
+{
+	static const char bare[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+	size_t n = strspn(l->at, bare);
+	char *end = l->at + n;
+	if (*l->at == '"') {
+		if (!take_string(r, l, key))
+			return false;
+		end = NULL;
+	} else if (n == 0) {
+		return wrong(r, l, "expected a table or a key");
+	} else {
+		*key = l->at;
+		l->at = end;
+	}
+	skip_blanks(l);
+	if (*l->at != '=')
+		return wrong(r, l, "expected = after the key");
+	l->at++;
+	if (end)
+		*end = 0;
+	skip_blanks(l);
+	return true;
+}
+
+static bool take_number(Reading *r, Line *l, double *out)
+{
+	skip_blanks(l);
+	char *end;
+	*out = *l->at >= '0' && *l->at <= '9' ? strtod(l->at, &end) : -1;
+	if (!(*out >= 0) || !isfinite(*out))
+		return wrong(r, l, "expected a number from 0 on");
+	l->at = end;
+	skip_blanks(l);
+	return true;
+}
+
+/* "[4.56, 0.012]" */
+static bool take_time(Reading *r, Line *l, TunedTime *t)
+{
+	if (*l->at++ != '[')
+		return l->at--, wrong(r, l, "expected [microseconds, spread]");
+	if (!take_number(r, l, &t->us))
+		return false;
+	if (*l->at != ',')
+		return wrong(r, l, "expected [microseconds, spread]");
+	l->at++;
+	if (!take_number(r, l, &t->spread))
+		return false;
+	if (*l->at != ']')
+		return wrong(r, l, "expected [microseconds, spread]");
+	l->at++;
+	return t->us > 0 || wrong(r, l, "a kernel takes more than 0 us");
+}
+
+static bool read_card(Reading *r, Line *l, const char *key)
+{
+	const char **field = strcmp(key, "target") == 0 ? &r->out->target : strcmp(key, "name") == 0 ? &r->out->card
+		: strcmp(key, "driver") == 0 ? &r->out->driver : NULL;
+	if (!field)
+		return wrong(r, l, "unknown key %.40s: [card] has target, name and driver", key);
+	return !*field ? take_string(r, l, field) : wrong(r, l, "%s stands twice", key);
+}
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool read_template(Reading *r, Line *l, const char *key)
+{
+	const char *text;
+	TunedTemplate *t = &r->out->templates[r->out->n_templates++];
+	t->name = key;
+	if (!take_string(r, l, &text))
+		return false;
+	for (int i = 0; i < SHA_DIGITS; i += 2) {
+		int high = digit(text[i]), low = high < 0 ? -1 : digit(text[i + 1]);
+		if (low < 0)
+			return wrong(r, l, "expected a SHA-256 in hexadecimal digits");
+		t->sha256[i / 2] = (uint8_t)(high << 4 | low);
+	}
+	return !text[SHA_DIGITS] || wrong(r, l, "expected a SHA-256 in hexadecimal digits");
+}
+
+static bool read_kernel(Reading *r, Line *l, const char *key)
+{
+	bool is_name = strcmp(key, "template") == 0;
+	if (is_name || strcmp(key, "constants") == 0) {
+		const char **field = is_name ? &r->tmpl : &r->constants;
+		return !*field ? take_string(r, l, field) : wrong(r, l, "%s stands twice", key);
+	}
+	if (*key && !strchr(key, '='))
+		return wrong(r, l, "unknown key %.40s: [[kernel]] has template, constants and times by tunables", key);
+	if (!r->tmpl || !r->constants)
+		return wrong(r, l, "a time before template and constants");
+	TunedTime *t = &r->out->times[r->out->n_times++];
+	*t = (TunedTime){.tmpl = r->tmpl, .constants = r->constants, .tunables = key};
+	return take_time(r, l, t);
+}
+
+/* A [[kernel]] that ends here must have said something. */
+static bool end_table(Reading *r, const Line *l)
+{
+	const Line began = {.at = l->at, .start = l->at, .number = r->kernel_line};
+	if (r->table == KERNEL && r->out->n_times == r->n_before)
+		return wrong(r, &began, "[[kernel]] without a time");
+	return true;
+}
+
+static bool read_header(Reading *r, Line *l)
+{
+	static const struct { const char *text; Table table; } headers[] = {{"[card]", CARD}, {"[templates]", TEMPLATES},
+		{"[[kernel]]", KERNEL}};
+	if (!end_table(r, l))
+		return false;
+	for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+		size_t n = strlen(headers[i].text);
+		if (strncmp(l->at, headers[i].text, n) != 0)
+			continue;
+		Table t = headers[i].table;
+		if ((t == CARD) != (r->table == NO_TABLE) || (t == TEMPLATES && r->has_templates))
+			return wrong(r, l, "%s: [card] is first, it and [templates] stand once", headers[i].text);
+		r->table = t;
+		r->has_templates |= t == TEMPLATES;
+		r->tmpl = r->constants = NULL;
+		r->kernel_line = l->number;
+		r->n_before = r->out->n_times;
+		l->at += n;
+		return end_line(r, l);
+	}
+	return wrong(r, l, "unknown table: there are [card], [templates] and [[kernel]]");
+}
+
+static bool read_line(Reading *r, Line *l)
+{
+	const char *key;
+	skip_blanks(l);
+	if (*l->at == 0 || *l->at == '#')
+		return true;
+	if (*l->at == '[')
+		return read_header(r, l);
+	if (!take_key(r, l, &key))
+		return false;
+	switch (r->table) {
+	case CARD: return read_card(r, l, key) && end_line(r, l);
+	case TEMPLATES: return read_template(r, l, key) && end_line(r, l);
+	case KERNEL: return read_kernel(r, l, key) && end_line(r, l);
+	default: return wrong(r, l, "a key before [card]");
+	}
+}
+
+static bool check_whole(Reading *r, int lines)
+{
+	const Tuning *t = r->out;
+	Line end = {.at = t->text, .start = t->text, .number = lines};
+	int twice;
+	if (!end_table(r, &end))
+		return false;
+	if (!t->target || !t->card || !t->driver)
+		return wrong(r, &end, "[card] lacks %s", !t->target ? "target" : !t->card ? "name" : "driver");
+	if (!tuning_sort(r->out, &twice))
+		return wrong(r, &end, "%.40s [%.80s] stands twice", t->times[twice].tmpl, t->times[twice].tunables);
+	for (int i = 0; i < t->n_templates; i++)
+		if (i && strcmp(t->templates[i - 1].name, t->templates[i].name) == 0)
+			return wrong(r, &end, "template %.40s stands twice", t->templates[i].name);
+	for (int i = 0; i < t->n_times; i++)
+		if (!tuning_template(t, t->times[i].tmpl))
+			return wrong(r, &end, "template %.40s is not in [templates]", t->times[i].tmpl);
+	return true;
+}
+
+bool tuning_read(const char *text, size_t n, Tuning *out, TuningFault *fault)
+{
+	Reading r = {.out = out, .fault = fault};
+	int lines = 1, number = 0;
+	bool ok = true;
+	for (size_t i = 0; i < n; i++)
+		lines += text[i] == '\n';
+	*out = (Tuning){.text = malloc(n + 1), .templates = calloc((size_t)lines, sizeof *out->templates),
+		.times = calloc((size_t)lines, sizeof *out->times)};
+	if (!out->text || !out->templates || !out->times) {
+		tuning_free(out);
+		*fault = (TuningFault){.text = "no memory"};
+		return false;
+	}
+	memcpy(out->text, text, n);
+	out->text[n] = 0;
+	for (char *at = out->text, *end; ok && at <= out->text + n; at = end + 1) {
+		end = memchr(at, '\n', (size_t)(out->text + n - at));
+		end = end ? end : out->text + n;
+		*end = 0;
+		Line l = {.at = at, .start = at, .number = ++number};
+		ok = strlen(at) == (size_t)(end - at) ? read_line(&r, &l) : wrong(&r, &l, "a NUL character");
+	}
+	ok = ok && check_whole(&r, number);
+	if (!ok)
+		tuning_free(out);
+	return ok;
+}
+
+void tuning_free(Tuning *t)
+{
+	free(t->templates);
+	free(t->times);
+	free(t->text);
+	*t = (Tuning){0};
+}
+
+/* Order ------------------------------------------------------------------------------------------------ */
+
+static int compare_templates(const void *a, const void *b)
+{
+	return strcmp(((const TunedTemplate *)a)->name, ((const TunedTemplate *)b)->name);
+}
+
+static int compare_times(const void *a, const void *b)
+{
+	const TunedTime *x = a, *y = b;
+	int order = strcmp(x->tmpl, y->tmpl);
+	order = order ? order : strcmp(x->constants, y->constants);
+	return order ? order : strcmp(x->tunables, y->tunables);
+}
+
+bool tuning_sort(Tuning *t, int *twice)
+{
+	if (t->n_templates)
+		qsort(t->templates, (size_t)t->n_templates, sizeof t->templates[0], compare_templates);
+	if (t->n_times)
+		qsort(t->times, (size_t)t->n_times, sizeof t->times[0], compare_times);
+	for (int i = 1; i < t->n_times; i++)
+		if (compare_times(&t->times[i - 1], &t->times[i]) == 0) {
+			*twice = i;
+			return false;
+		}
+	return true;
+}
+
+const TunedTime *tuning_find(const Tuning *t, const char *tmpl, const char *constants, const char *tunables)
+{
+	const TunedTime wanted = {.tmpl = tmpl, .constants = constants, .tunables = tunables};
+	return t->n_times ? bsearch(&wanted, t->times, (size_t)t->n_times, sizeof wanted, compare_times) : NULL;
+}
+
+const TunedTemplate *tuning_template(const Tuning *t, const char *name)
+{
+	const TunedTemplate wanted = {.name = name};
+	return t->n_templates ? bsearch(&wanted, t->templates, (size_t)t->n_templates, sizeof wanted, compare_templates)
+		: NULL;
+}
+
+static bool has_word(const char *words, const char *word, size_t n)
+{
+	for (const char *w = words; *w; w += strcspn(w, " "), w += *w == ' ')
+		if (strcspn(w, " ") == n && strncmp(w, word, n) == 0)
+			return true;
+	return false;
+}
+
+void tuning_constants(const char *defines, const char *tunables, char *out)
+{
+	char *at = out;
+	for (const char *d = defines; *d;) {
+		size_t n = strcspn(d, " ");
+		if (!has_word(tunables, d, n)) {
+			if (at > out)
+				*at++ = ' ';
+			memcpy(at, d, n);
+			at += n;
+		}
+		d += n;
+		d += *d == ' ';
+	}
+	*at = 0;
+}
+
+/* Writing ------------------------------------------------------------------------------------------------ */
+
+double tuning_round(double us)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%.2e", us);
+	return strtod(text, NULL);
+}
+
+static void print_time(const TunedTime *t, FILE *out)
+{
+	double us = tuning_round(t->us);
+	int decimals = us < 1 ? 3 : us < 10 ? 2 : us < 100 ? 1 : 0;
+	fprintf(out, "\"%s\" = [%.*f, %.3f]\n", t->tunables, decimals, us, t->spread);
+}
+
+void tuning_print(const Tuning *t, FILE *out)
+{
+	fprintf(out, "# Times of kernels on one card, by which atlasc chooses. Written by `atlas tune PLAN -o FILE`.\n\n"
+		"[card]\ntarget = \"%s\"\nname = \"%s\"\ndriver = \"%s\"\n\n[templates]\n", t->target, t->card, t->driver);
+	for (int i = 0; i < t->n_templates; i++) {
+		fprintf(out, "%s = \"", t->templates[i].name);
+		for (int k = 0; k < 32; k++)
+			fprintf(out, "%02x", t->templates[i].sha256[k]);
+		fputs("\"\n", out);
+	}
+	for (int i = 0; i < t->n_times; i++) {
+		const TunedTime *x = &t->times[i], *before = i ? x - 1 : NULL;
+		if (!before || strcmp(before->tmpl, x->tmpl) != 0 || strcmp(before->constants, x->constants) != 0)
+			fprintf(out, "\n[[kernel]]\ntemplate = \"%s\"\nconstants = \"%s\"\n", x->tmpl, x->constants);
+		print_time(x, out);
+	}
+}

@@ -1,0 +1,35 @@
+/* cost.c - how long a kernel should take, for one that was never measured.
+ *
+ * A roofline of the target's typical card: bytes over bandwidth, flops over the rate of the instruction that does them,
+ * a launch, and how much of the card the grid can keep busy. It only ranks candidates of one op against each other.
+ */
+#include "compiler/ir.h"
+
+#include <string.h>
+
+/* Bandwidth needs enough threads in flight on every
+ * multiprocessor, so a grid that fills only part of the card gets only that part of the rate. Tensor cores need no
+ * more than one block of each, but wait for the multiprocessor that has the most blocks. */
+double model_cost(const Target *t, const Pick *k)
+{
+	double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
+	double per_sm = (double)t->threads_sm / k->block[0];
+	if (k->smem_bytes && per_sm > (double)t->smem_block_bytes / k->smem_bytes)
+		per_sm = (double)(t->smem_block_bytes / k->smem_bytes);
+	per_sm = per_sm < 1 ? 1 : (double)(int)per_sm;
+	double at_once = per_sm * t->n_sms, waves = (double)(int64_t)((blocks + at_once - 1) / at_once);
+	double busy = blocks / (waves * at_once);
+	if (waves == 1) { /* half the threads of an SM already draw its full rate */
+		double spread = blocks < t->n_sms ? blocks / t->n_sms : 1;
+		double deep = 2 * blocks * k->block[0] / ((double)t->n_sms * t->threads_sm);
+		busy = spread < deep ? spread : deep;
+		busy = busy > 1 ? 1 : busy;
+	}
+	double bytes_us = (double)(k->read_bytes + k->write_bytes) / (t->read_gbps * 1e3);
+	bool is_mma = strcmp(kernel_table[k->template_index].matrix, "mma") == 0;
+	double flops_us = (double)k->flops / ((is_mma ? t->mma_tflops : t->best_tflops) * 1e6);
+	double deepest = (double)(int64_t)((blocks + t->n_sms - 1) / t->n_sms);
+	bytes_us /= busy;
+	flops_us *= deepest * t->n_sms / blocks;
+	return t->launch_us + (bytes_us > flops_us ? bytes_us : flops_us);
+}

@@ -1,0 +1,136 @@
+/* tuning.c - the measured times that pick-kernels goes by.
+ *
+ * A target's times are those of kernels/tuning/TARGET.toml, which the build embeds, or of the file that --tuning names;
+ * so a compile needs no GPU and depends on none. What was read is recorded in the plan by its hash. A time counts for
+ * exactly one kernel: the same template of the same source, with the same constants and tunables.
+ */
+#include "artifacts/hash.h"
+#include "compiler/input.h"
+#include "compiler/ir.h"
+
+#include <string.h>
+
+static const char *hash_text(Arena *a, const char *text, size_t n)
+{
+	uint8_t hash[32];
+	sha256_of(text, n, hash);
+	char *hex = arena_alloc(a, 2 * sizeof hash + 1);
+	for (size_t i = 0; i < sizeof hash; i++) {
+		hex[2 * i] = "0123456789abcdef"[hash[i] >> 4];
+		hex[2 * i + 1] = "0123456789abcdef"[hash[i] & 15];
+	}
+	return hex;
+}
+
+/* A copy in the arena; its strings lie in a copy of the text. */
+static Tuning keep(Arena *a, const Tuning *t, size_t n)
+{
+	Tuning kept = *t;
+	kept.text = arena_alloc(a, n + 1);
+	memcpy(kept.text, t->text, n + 1);
+	kept.templates = ARENA_ARRAY(a, TunedTemplate, t->n_templates);
+	kept.times = ARENA_ARRAY(a, TunedTime, t->n_times);
+#define MOVED(s) (kept.text + ((s) - t->text))
+	kept.target = MOVED(t->target);
+	kept.card = MOVED(t->card);
+	kept.driver = MOVED(t->driver);
+	for (int i = 0; i < t->n_templates; i++) {
+		kept.templates[i] = t->templates[i];
+		kept.templates[i].name = MOVED(t->templates[i].name);
+	}
+	for (int i = 0; i < t->n_times; i++) {
+		const TunedTime *x = &t->times[i];
+		kept.times[i] = (TunedTime){MOVED(x->tmpl), MOVED(x->constants), MOVED(x->tunables), x->us, x->spread};
+	}
+#undef MOVED
+	return kept;
+}
+
+static bool read_times(Compile *c, const char *file, const char *text, size_t n)
+{
+	Tuning t;
+	TuningFault fault;
+	if (!tuning_read(text, n, &t, &fault))
+		return fail_at(&c->diags, A0703, (Loc){file, fault.line, fault.col}, "%s", fault.text);
+	*vec_push(&c->arena, &c->tunings) = (TargetTuning){.file = file, .times = keep(&c->arena, &t, n),
+		.was_told = ARENA_ARRAY(&c->arena, bool, t.n_templates)};
+	tuning_free(&t);
+	const char *name = arena_printf(&c->arena, "tuning.%s", c->tunings.at[c->tunings.n - 1].times.target);
+	*vec_push(&c->arena, &c->model.options.resolved) = (Option){name, hash_text(&c->arena, text, n)};
+	return true;
+}
+
+static const Tuning *times_for(const Compile *c, const char *target)
+{
+	for (int i = 0; i < c->tunings.n; i++)
+		if (strcmp(c->tunings.at[i].times.target, target) == 0)
+			return &c->tunings.at[i].times;
+	return NULL;
+}
+
+static bool is_compiled(const Compile *c, const char *target)
+{
+	for (int i = 0; i < c->cmd.n_targets; i++)
+		if (strcmp(c->cmd.targets[i], target) == 0)
+			return true;
+	return false;
+}
+
+static bool read_given(Compile *c)
+{
+	char *text;
+	size_t n;
+	if (!input_read(&c->arena, &c->diags, c->cmd.tuning, false, TUNING_MAX_BYTES, &text, &n)
+		|| !read_times(c, c->cmd.tuning, text, n))
+		return false;
+	const char *target = c->tunings.at[0].times.target;
+	return is_compiled(c, target) || fail_at(&c->diags, A0703, (Loc){c->cmd.tuning, 0, 0},
+		"times of %s, which is no target of this compile", target);
+}
+
+/* read_tuning - the times of each target: of --tuning where it is for that target, else those built in. */
+void read_tuning(Compile *c)
+{
+	bool is_none = c->cmd.tuning && strcmp(c->cmd.tuning, "none") == 0;
+	if (c->cmd.tuning && !is_none && !read_given(c))
+		return;
+	for (int i = 0; i < c->cmd.n_targets; i++) {
+		const char *target = c->cmd.targets[i];
+		for (int k = 0; k < n_tuning_toml && !is_none && !times_for(c, target); k++)
+			if (strcmp(tuning_toml[k].name, target) == 0)
+				read_times(c, arena_printf(&c->arena, "kernels/tuning/%s.toml", target), tuning_toml[k].text,
+					strlen(tuning_toml[k].text));
+		if (!times_for(c, target))
+			*vec_push(&c->arena, &c->model.options.resolved) =
+				(Option){arena_printf(&c->arena, "tuning.%s", target), "none"};
+	}
+}
+
+/* Are the times of the template's present source? If not, that is told once. */
+static bool is_current(Compile *c, TargetTuning *tuning, const KernelTemplate *t)
+{
+	const TunedTemplate *of = tuning_template(&tuning->times, t->name);
+	if (memcmp(of->sha256, t->source_sha256, sizeof of->sha256) == 0)
+		return true;
+	bool *was_told = &tuning->was_told[of - tuning->times.templates];
+	if (!*was_told)
+		note_at(&c->diags, A0704, (Loc){tuning->file, 0, 0}, "the times of %s are of another source of it: not used",
+			t->name);
+	*was_told = true;
+	return false;
+}
+
+const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTemplate *t, const char *defines,
+	const char *tunables)
+{
+	for (int i = 0; i < c->tunings.n; i++) {
+		TargetTuning *tuning = &c->tunings.at[i];
+		if (strcmp(tuning->times.target, target->name) != 0)
+			continue;
+		char *constants = arena_alloc(&c->scratch, strlen(defines) + 1);
+		tuning_constants(defines, tunables, constants);
+		const TunedTime *time = tuning_find(&tuning->times, t->name, constants, tunables);
+		return time && is_current(c, tuning, t) ? time : NULL;
+	}
+	return NULL;
+}
