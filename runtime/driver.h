@@ -82,6 +82,7 @@ enum {
 	FN(EventDestroy, 4000, (CuEvent event)) \
 	FN(EventRecord, 2000, (CuEvent event, CuStream stream)) \
 	FN(EventSynchronize, 2000, (CuEvent event)) \
+	FN(EventElapsedTime, 2000, (float *ms, CuEvent from, CuEvent to)) \
 	FN(LibraryLoadData, 12000, (CuLibrary *library, const void *code, int *jit_options, \
 		void **jit_values, unsigned n_jit, int *options, void **values, unsigned n)) \
 	FN(LibraryUnload, 12000, (CuLibrary library)) \

@@ -6,7 +6,8 @@
  * the GPU still reads the probe arena, which also empties the L2 cache. Every time holds about a microsecond of the
  * events themselves; TimerBounds.launch_us is the time of a launch that does next to nothing.
  *
- * Not thread-safe, as the session is not. A failure leaves a sentence in timer_error.
+ * Not thread-safe, as the session is not. A failure leaves a sentence in timer_error. Clocks are what a single launch
+ * sees: a product that runs for a second on end may be slower, since the card then reaches its limit of power.
  */
 #ifndef ATLAS_TIME_LAUNCH_H
 #define ATLAS_TIME_LAUNCH_H

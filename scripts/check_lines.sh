@@ -41,7 +41,7 @@ rooms='12000 compiler
 4000 artifacts
 2500 runtime/cpu
 2500 runtime/text
-2500 runtime/cli'
+4500 runtime/cli'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
@@ -54,7 +54,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 2200
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 3500
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in
 	*.c | *.cu | *.cuh) over "$f" "$(wc -l <"$f")" 1000 ;;
