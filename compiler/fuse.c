@@ -277,76 +277,107 @@ static bool norm_logits(Fuser *f, int i)
 	return true;
 }
 
+/* The ops around the new keys, from position i on: [head_norm head_norm] rope rope kv_write. */
+typedef struct NewKeys { const GraphOp *q_norm, *k_norm, *q_rope, *k_rope, *write; int q, k, v; } NewKeys;
+
 /* q, k and v must be the three column ranges of one tensor: what norm_linear made of them. */
+static bool new_keys(Fuser *f, int i, bool has_norm, NewKeys *n)
+{
+	int at = has_norm ? i + 2 : i;
+	*n = (NewKeys){has_norm ? op_at(f, i) : NULL, has_norm ? op_at(f, i + 1) : NULL, op_at(f, at), op_at(f, at + 1),
+		op_at(f, at + 2), 0, 0, 0};
+	n->q = operand(has_norm ? n->q_norm : n->q_rope, "x");
+	n->k = operand(has_norm ? n->k_norm : n->k_rope, "x");
+	n->v = operand(n->write, "v");
+	const Attrs *a = &n->write->attrs;
+	int64_t nq = f->c->graph.tensors[n->q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
+	const View *q = &f->views[n->q], *k = &f->views[n->k], *v = &f->views[n->v];
+	bool same_turn = operand(n->q_rope, "inv_freq") == operand(n->k_rope, "inv_freq")
+		&& operand(n->q_rope, "row_pos") == operand(n->write, "row_pos")
+		&& operand(n->k_rope, "row_pos") == operand(n->write, "row_pos");
+	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k"))
+		return false;
+	if (has_norm && !(flows(f, n->q_norm, "y", n->q_rope, "x") && flows(f, n->k_norm, "y", n->k_rope, "x")))
+		return false;
+	if (f->uses[n->q] != 1 || f->uses[n->k] != 1 || f->uses[n->v] != 1)
+		return false;
+	if (q->tensor < 0 || q->tensor != k->tensor || q->tensor != v->tensor
+		|| q->col != 0 || k->col != nq || v->col != nq + nkv)
+		return f->note ? false : fail_note(f, "q, k and v are not columns of one tensor");
+	return true;
+}
+
+static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
+{
+	if (n->q_norm) {
+		merge_attrs(op, n->q_norm);
+		bind(f, op, "q_norm", operand(n->q_norm, "w"));
+		bind(f, op, "k_norm", operand(n->k_norm, "w"));
+	}
+	merge_attrs(op, n->q_rope);
+	bind_same(f, op, n->write);
+	op->attrs.n_heads = (int)(f->c->graph.tensors[n->q].shape[1] / n->write->attrs.head_dim);
+	bind(f, op, "inv_freq", operand(n->q_rope, "inv_freq"));
+	bind(f, op, "qkv", n->q);
+}
+
 static bool rope_write_at(Fuser *f, int i, bool has_norm)
 {
-	const GraphOp *q_norm = has_norm ? op_at(f, i) : NULL, *k_norm = has_norm ? op_at(f, i + 1) : NULL;
-	int at = has_norm ? i + 2 : i;
-	const GraphOp *q_rope = op_at(f, at), *k_rope = op_at(f, at + 1), *write = op_at(f, at + 2);
-	int q = operand(has_norm ? q_norm : q_rope, "x"), k = operand(has_norm ? k_norm : k_rope, "x");
-	int v = operand(write, "v");
-	const Attrs *a = &write->attrs;
-	int64_t nq = f->c->graph.tensors[q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
-	View *view = f->views;
-	bool same_turn = operand(q_rope, "inv_freq") == operand(k_rope, "inv_freq")
-		&& operand(q_rope, "row_pos") == operand(write, "row_pos")
-		&& operand(k_rope, "row_pos") == operand(write, "row_pos");
-	if (!same_turn || !flows(f, k_rope, "y", write, "k"))
+	NewKeys n;
+	if (!new_keys(f, i, has_norm, &n))
 		return false;
-	if (has_norm && !(flows(f, q_norm, "y", q_rope, "x") && flows(f, k_norm, "y", k_rope, "x")))
-		return false;
-	if (f->uses[q] != 1 || f->uses[k] != 1 || f->uses[v] != 1)
-		return false;
-	if (view[q].tensor < 0 || view[q].tensor != view[k].tensor || view[q].tensor != view[v].tensor
-		|| view[q].col != 0 || view[k].col != nq || view[v].col != nq + nkv)
-		return f->note ? false : fail_note(f, "q, k and v are not columns of one tensor");
-	LOp *op = new_op(f, OP_rope_write, q_rope);
-	if (has_norm) {
-		merge_attrs(op, q_norm);
-		bind(f, op, "q_norm", operand(q_norm, "w"));
-		bind(f, op, "k_norm", operand(k_norm, "w"));
-	}
-	merge_attrs(op, q_rope);
-	bind_same(f, op, write);
-	op->attrs.n_heads = (int)(nq / a->head_dim);
-	bind(f, op, "inv_freq", operand(q_rope, "inv_freq"));
-	bind(f, op, "qkv", q);
-	bind(f, op, "q", operand(q_rope, "y"));
+	LOp *op = new_op(f, OP_rope_write, n.q_rope);
+	bind_new_keys(f, op, &n);
+	bind(f, op, "q", operand(n.q_rope, "y"));
 	return true;
 }
 
 static bool rope_write(Fuser *f, int i) { return rope_write_at(f, i, false); }
 static bool norm_rope_write(Fuser *f, int i) { return rope_write_at(f, i, true); }
 
-/* Decode reads few queries against long histories: split the history, then merge. The shape of the parts
- * (SPLITS) is decided by the kernel that writes them. */
-static bool attention_splits(Fuser *f, int i)
+/* A buffer of an attention_step that the graph does not know. The shape of the parts (SPLITS) is decided by the
+ * kernel that writes them. Layers follow each other, so the counters of one phase serve them all. */
+static void bind_own(Fuser *f, LOp *op, const char *name, Role role, Dtype dtype, int n_dims, const int64_t *shape)
 {
-	if (f->low->kind != DECODE)
+	int *at = &op->operands[op_operand(op->kind, name)];
+	for (int t = 0; role == ROLE_STATE && *at < 0 && t < f->low->tensors.n; t++)
+		if (f->low->tensors.at[t].tensor < 0 && strcmp(f->low->tensors.at[t].name, name) == 0)
+			*at = t;
+	if (*at >= 0)
+		return;
+	*at = f->low->tensors.n;
+	LTensor *x = vec_push(&f->c->arena, &f->low->tensors);
+	*x = (LTensor){.name = role == ROLE_STATE ? name : arena_printf(&f->c->arena, "l%d.%s", op->layer, name),
+		.dtype = dtype, .role = role, .n_dims = n_dims, .tensor = -1, .weight = -1};
+	memcpy(x->shape, shape, sizeof shape[0] * (size_t)n_dims);
+}
+
+/* Decode has one new position a slot: what makes its key and all that attends to it are one launch. */
+static bool attention_step_at(Fuser *f, int i, bool has_norm)
+{
+	NewKeys n;
+	const GraphOp *look = op_at(f, has_norm ? i + 5 : i + 3);
+	if (f->low->kind != DECODE || !new_keys(f, i, has_norm, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
-	const GraphOp *from = op_at(f, i);
-	int rows = f->low->rows, nh = from->attrs.n_heads, hd = from->attrs.head_dim;
-	int part = f->low->tensors.n, part_ml = part + 1;
-	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){
-		.name = arena_printf(&f->c->arena, "l%d.part", from->layer), .dtype = DT_f32,
-		.role = ROLE_ACTIVATION, .n_dims = 4, .shape = {rows, nh, 0, hd}, .tensor = -1, .weight = -1};
-	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){
-		.name = arena_printf(&f->c->arena, "l%d.part_ml", from->layer), .dtype = DT_f32,
-		.role = ROLE_ACTIVATION, .n_dims = 4, .shape = {rows, nh, 0, 2}, .tensor = -1, .weight = -1};
-	LOp *split = new_op(f, OP_attention_split, from);
-	bind_same(f, split, from);
-	split->operands[op_operand(OP_attention_split, "part")] = part;
-	split->operands[op_operand(OP_attention_split, "part_ml")] = part_ml;
-	LOp *merge = new_op(f, OP_attention_merge, from);
-	merge_attrs(merge, from);
-	bind(f, merge, "step", operand(from, "step"));
-	merge->operands[op_operand(OP_attention_merge, "part")] = part;
-	merge->operands[op_operand(OP_attention_merge, "part_ml")] = part_ml;
-	bind(f, merge, "o", operand(from, "o"));
+	static const char *const shared[] = {"step", "kv", "row_slot", "row_pos", "page_table"};
+	for (size_t k = 0; k < sizeof shared / sizeof shared[0]; k++)
+		if (operand(n.write, shared[k]) != operand(look, shared[k]))
+			return false;
+	LOp *op = new_op(f, OP_attention_step, n.q_rope);
+	bind_new_keys(f, op, &n);
+	merge_attrs(op, look);
+	bind(f, op, "o", operand(look, "o"));
+	int64_t rows = f->low->rows, nh = look->attrs.n_heads;
+	bind_own(f, op, "part", ROLE_ACTIVATION, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
+	bind_own(f, op, "part_ml", ROLE_ACTIVATION, DT_f32, 4, (int64_t[]){rows, nh, 0, 2});
+	bind_own(f, op, "arrived", ROLE_STATE, DT_i32, 2, (int64_t[]){rows, nh});
 	return true;
 }
 
-enum { MAX_PATTERN = 5 };
+static bool attention_step(Fuser *f, int i) { return attention_step_at(f, i, false); }
+static bool norm_attention_step(Fuser *f, int i) { return attention_step_at(f, i, true); }
+
+enum { MAX_PATTERN = 6 };
 typedef struct Fusion {
 	const char *name;
 	int n;
@@ -358,11 +389,13 @@ static const Fusion fusions[] = {
 	{"embed_next", 2, {OP_slot_rows, OP_embed}, embed_next},
 	{"embed_prompt", 2, {OP_note_prompt, OP_embed}, embed_prompt},
 	{"norm_swiglu", 4, {OP_rmsnorm, OP_linear, OP_linear, OP_swiglu}, norm_swiglu},
+	{"attention_step", 6, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write, OP_attention},
+		norm_attention_step},
+	{"attention_step", 4, {OP_rope, OP_rope, OP_kv_write, OP_attention}, attention_step},
 	{"rope_write", 5, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write}, norm_rope_write},
 	{"rope_write", 3, {OP_rope, OP_rope, OP_kv_write}, rope_write},
 	{"norm_logits", 3, {OP_gather, OP_rmsnorm, OP_linear}, norm_logits},
 	{"linear_residual", 2, {OP_linear, OP_add}, linear_residual},
-	{"attention_split", 1, {OP_attention}, attention_splits},
 };
 
 static bool kinds_match(const Fuser *f, const Fusion *rule, int i)

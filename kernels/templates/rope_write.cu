@@ -6,7 +6,7 @@
 // why       the range reduction is written out: the library's falls back to a table in local memory for large
 //           angles, and positions times the first frequency are large. Idle rows get q = 0 and write no state
 #include "contract.cuh"
-#include "reduce.cuh"
+#include "rope.cuh"
 
 KERNEL(rope_write, rope_write)
 ARCH(80)
@@ -50,57 +50,13 @@ struct Args {
 	OUT(bf16, q, "ROWS, NH * HDIM");
 };
 
-static_assert(ROTARY <= HDIM && ROTARY % 2 == 0, "rope turns pairs inside one head");
+using H = Head<HDIM, ROTARY>;
 
-constexpr int PER_LANE = (HDIM / 2 + 31) / 32; // pairs a lane holds
-
-// thread level: sine and cosine of 0 <= x < 6e6. Three-part pi/2; the first step is exact, because both sides are
-// multiples of 2^-23 and their difference is below 1.
-__device__ __forceinline__ void sin_cos(float x, float &sine, float &cosine)
+template <class T> __device__ __forceinline__ void norm(H::Pairs &x, const T *weights)
 {
-	constexpr float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to an integer held in the low bits
-	const float shifted = fmaf(x, 0.636619772f, magic), k = shifted - magic;
-	const u32 quadrant = __float_as_uint(shifted);
-	float r = fmaf(k, -1.57079637f, x);
-	r = fmaf(k, 4.37113883e-8f, r);
-	r = fmaf(k, 1.71512451e-15f, r);
-	const float r2 = r * r;
-	float s = fmaf(r2, -1.9515295891e-4f, 8.3321608736e-3f);
-	s = fmaf(s, r2, -1.6666654611e-1f);
-	s = fmaf(s * r2, r, r);
-	float c = fmaf(r2, 2.443315711809948e-5f, -1.388731625493765e-3f);
-	c = fmaf(c, r2, 4.166664568298827e-2f);
-	c = fmaf(c * r2, r2, fmaf(r2, -0.5f, 1.0f));
-	const bool swap = quadrant & 1;
-	sine = swap ? c : s;
-	cosine = swap ? s : c;
-	sine = quadrant & 2 ? -sine : sine;
-	cosine = (quadrant + 1) & 2 ? -cosine : cosine;
-}
-
-// Element of the head that is first or second of pair p: the rotated pairs, then what rope leaves alone.
-__device__ __forceinline__ int pair_element(int p, int second)
-{
-	if (p < ROTARY / 2)
-		return p + second * (ROTARY / 2);
-	return ROTARY + 2 * (p - ROTARY / 2) + second;
-}
-
-// warp level: the head's rmsnorm, in place
-template <class T> __device__ __forceinline__ void norm_head(float (&x)[PER_LANE][2], const T *w, int lane)
-{
-	float ss = 0.0f;
-#pragma unroll
-	for (int j = 0; j < PER_LANE; j++)
-		ss += x[j][0] * x[j][0] + x[j][1] * x[j][1];
-	const float scale = rsqrtf(warp_sum(ss) / HDIM + float(EPS));
-#pragma unroll
-	for (int j = 0; j < PER_LANE; j++) {
-		const int p = lane + 32 * j;
-		if (p < HDIM / 2)
-			for (int e = 0; e < 2; e++)
-				x[j][e] *= scale * ((NORM_ONE ? 1.0f : 0.0f) + to_f32(w[pair_element(p, e)]));
-	}
+	H::Pairs w;
+	H::load(w, weights);
+	H::norm(x, w, NORM_ONE != 0, float(EPS));
 }
 
 extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
@@ -127,36 +83,20 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 		const int is_value = h >= NH + NKV, head = h - NH - is_value * NKV;
 		dst = a.kv + (((page * 2 + is_value) * NKV + head) * PAGE + pos % PAGE) * HDIM;
 	}
-	float x[PER_LANE][2] = {};
-#pragma unroll
-	for (int j = 0; j < PER_LANE; j++) {
-		const int p = lane + 32 * j;
-		if (p < HDIM / 2)
-			for (int e = 0; e < 2; e++)
-				x[j][e] = to_f32(src[pair_element(p, e)]);
-	}
+	H::Pairs x;
+	H::load(x, src);
 	if constexpr (Q_NORM)
 		if (h < NH)
-			norm_head(x, a.q_norm, lane);
+			norm(x, a.q_norm);
 	if constexpr (K_NORM)
 		if (h >= NH && h < NH + NKV)
-			norm_head(x, a.k_norm, lane);
-#pragma unroll
-	for (int j = 0; j < PER_LANE; j++) {
-		const int p = lane + 32 * j;
-		if (p >= HDIM / 2)
-			continue;
-		float x0 = x[j][0], x1 = x[j][1];
-		if (p < ROTARY / 2 && h < NH + NKV) {
-			float s, c;
-			sin_cos(float(pos) * a.inv_freq[p], s, c);
-			s *= float(ROPE_FACTOR);
-			c *= float(ROPE_FACTOR);
-			const float y0 = x0 * c - x1 * s, y1 = x1 * c + x0 * s;
-			x0 = y0;
-			x1 = y1;
-		}
-		store(dst + pair_element(p, 0), x0);
-		store(dst + pair_element(p, 1), x1);
+			norm(x, a.k_norm);
+	if (h < NH + NKV) {
+		float frequency[H::pairs];
+		H::Pairs turn;
+		H::load_frequencies(frequency, a.inv_freq);
+		H::angles(turn, frequency, pos, float(ROPE_FACTOR));
+		H::rotate(x, turn);
 	}
+	H::store_to(dst, x);
 }

@@ -27,7 +27,7 @@ float *ref_kv(const RefCall *c, int which, int64_t slot, int64_t pos, int h);
 typedef void RefFn(const RefCall *c);
 RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_head_norm, ref_rope,
 	ref_kv_write, ref_attention, ref_add, ref_swiglu, ref_gather, ref_sample, ref_acquire,
-	ref_attention_split, ref_attention_merge, ref_read_probe;
+	ref_read_probe;
 
 /* Fused ops: runs the graph ops they stand for, or only measures what that takes. Returns the bytes
  * of scratch used; 0 for an op that is not such a sequence. */

@@ -114,7 +114,7 @@ static RefOperand columns(Sequence *s, RefOperand from, int64_t first, int64_t c
 	return to;
 }
 
-static void rope_write(Sequence *s)
+static void turn_and_write(Sequence *s, RefOperand turned_q)
 {
 	int64_t hdim = s->fused->attrs.head_dim, q_cols = s->fused->attrs.n_heads * hdim,
 			kv_cols = s->fused->attrs.n_kv_heads * hdim;
@@ -126,10 +126,20 @@ static void rope_write(Sequence *s)
 	if (k_norm.data)
 		RUN(s, OP_head_norm, k, k_norm, k);
 	RefOperand turned = temporary(s, k.shape[0], kv_cols);
-	RUN(s, OP_rope, q, arg(s, "inv_freq"), arg(s, "row_pos"), arg(s, "q"));
+	RUN(s, OP_rope, q, arg(s, "inv_freq"), arg(s, "row_pos"), turned_q);
 	RUN(s, OP_rope, k, arg(s, "inv_freq"), arg(s, "row_pos"), turned);
 	RUN(s, OP_kv_write, arg(s, "step"), turned, v, arg(s, "row_slot"), arg(s, "row_pos"),
 		arg(s, "page_table"), arg(s, "kv"));
+}
+
+static void rope_write(Sequence *s) { turn_and_write(s, arg(s, "q")); }
+
+static void attention_step(Sequence *s)
+{
+	RefOperand o = arg(s, "o"), q = temporary(s, o.shape[0], o.shape[1]), absent = {0};
+	turn_and_write(s, q);
+	RUN(s, OP_attention, arg(s, "step"), q, arg(s, "kv"), arg(s, "row_slot"), arg(s, "row_pos"), absent,
+		arg(s, "page_table"), o);
 }
 
 size_t ref_fused(const RefCall *c, bool runs)
@@ -139,6 +149,7 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_embed_prompt] = embed_prompt,
 		[OP_norm_linear] = norm_linear,
 		[OP_rope_write] = rope_write,
+		[OP_attention_step] = attention_step,
 		[OP_norm_rows] = norm_rows,
 		[OP_linear_rows] = linear_rows,
 		[OP_linear_residual] = linear_residual,

@@ -259,16 +259,13 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_gather] = ref_gather,
 	[OP_sample] = ref_sample,
 	[OP_acquire] = ref_acquire,
-	[OP_attention_split] = ref_attention_split,
 	[OP_read_probe] = ref_read_probe,
-	[OP_attention_merge] = ref_attention_merge, /* the other fused ops are sequences of these */
 };
 
 size_t ref_scratch_bytes(const RefCall *c)
 {
 	switch (c->op) {
 	case OP_attention: /* scores of all positions of a slot, one head's sums */
-	case OP_attention_split:
 		return sizeof(double) *
 			(size_t)(ref_dim(c, "page_table", 1) * c->attrs.page + c->attrs.head_dim);
 	case OP_sample: /* a score and a probability for each token id */

@@ -218,7 +218,7 @@ def test_audit(atlas, plan):
     [target] = got["targets"]
     assert [p["phase"] for p in target["phases"]] == ["prefill", "decode", "acquire"]
     text = atlas("audit", plan).stdout
-    for name in ("prefill[16]", "decode[2]", "attention_split", "norm_logits", "rope_write", target["target"]):
+    for name in ("prefill[16]", "decode[2]", "attention_step", "norm_logits", "rope_write", target["target"]):
         assert name in text
     assert len(atlas("audit", plan, "--reasons").stdout) > len(text)
     assert atlas("audit", plan, "--target", target["target"]).stdout == text

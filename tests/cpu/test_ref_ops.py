@@ -314,38 +314,6 @@ def test_attention(ref, nh, nkv, page, hdim, parts):
     assert not got[2].any() and not got[4].any()
 
 
-@pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
-@pytest.mark.parametrize("splits", [1, 2, 4])
-def test_attention_split_and_merge(ref, nh, nkv, page, hdim, splits):
-    g = rng(splits)
-    paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim ** -0.5
-    slot, pos = rows_of_slots(page)
-    q = normal(g, 5, nh * hdim) * 4
-    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale}
-    two = ref("attention_split", attrs, step=STEP, q=q, kv=paged.kv, row_slot=slot, row_pos=pos,
-              page_table=paged.table, part=blank(5, nh, splits, hdim), part_ml=blank(5, nh, splits, 2))
-    runs = -(-(pos // page + 1) // splits) * page  # positions of one run
-    for t in range(5):
-        for i in range(splits):
-            in_use = t in (0, 1, 3) and i * runs[t] <= pos[t]
-            m, total = two["part_ml"][t, :, i].T
-            if not in_use:
-                assert np.all(np.isneginf(m)) and not total.any() and not two["part"][t, :, i].any()
-                continue
-            k, v = paged.rows(slot[t], min((i + 1) * runs[t], pos[t] + 1))[:, i * runs[t]:]
-            k, v = np.repeat(k, nh // nkv, 1), np.repeat(v, nh // nkv, 1)
-            s = np.einsum("hd,phd->hp", q[t].reshape(nh, hdim).astype(np.float64), k) * scale * np.log2(np.e)
-            close(m, s.max(-1), 1e-6)
-            p = np.exp2(s - s.max(-1, keepdims=True))
-            close(total, p.sum(-1), 1e-6)
-            close(two["part"][t, :, i], np.einsum("hp,phd->hd", p, v), 2e-6)
-    got = ref("attention_merge", {"HDIM": hdim, "NH": nh}, step=STEP, part=two["part"], part_ml=two["part_ml"],
-              o=blank(5, nh * hdim))["o"]
-    for t in (0, 1, 3):
-        close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale), 2e-6)
-    assert not got[2].any() and not got[4].any()
-
-
 # The logits stage ----------------------------------------------------------------------------------------
 
 
@@ -589,26 +557,50 @@ def test_norm_logits(ref):
     close(got["logits"], np.stack([want[3], 0 * want[0], want[1]]), 5e-7)
 
 
-@pytest.mark.parametrize("norms", [False, True])
-def test_rope_write(ref, norms):
+def heads_of_step(norms):
+    """Operands of rope_write, and what it makes of the rows in use: q, k, v [row, head, element], the cache."""
     g = rng()
     nh, nkv, page, hdim = 4, 2, 4, 16
     paged = Paged(g, 3, nkv, page, hdim, 3)
     slot, pos = rows_of_slots(page)
     qkv, freq = normal(g, 5, (nh + 2 * nkv) * hdim), (100.0 ** (-np.arange(6) / 6)).astype(np.float32)
     qn, kn = (normal(g, hdim), normal(g, hdim)) if norms else (None, None)
-    got = ref("rope_write", {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "ROTARY": 12, "ROPE_FACTOR": 1.1,
-                             "EPS": 1e-6, "NORM_ONE": 0}, step=STEP, qkv=qkv, q_norm=qn, k_norm=kn, inv_freq=freq,
-              row_slot=slot, row_pos=pos, page_table=paged.table, kv=paged.kv, q=blank(5, nh * hdim))
+    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "ROTARY": 12, "ROPE_FACTOR": 1.1, "EPS": 1e-6,
+             "NORM_ONE": 0}
+    operands = dict(step=STEP, qkv=qkv, q_norm=qn, k_norm=kn, inv_freq=freq, row_slot=slot, row_pos=pos,
+                    page_table=paged.table, kv=paged.kv)
     heads = qkv.reshape(5, -1, hdim).astype(np.float64)
     q, k, v = heads[:, :nh], heads[:, nh:nh + nkv], heads[:, nh + nkv:]
     if norms:
         q, k = np_rmsnorm(q, qn, 1e-6), np_rmsnorm(k, kn, 1e-6)
     q, k = (np_rope(a.reshape(5, -1), pos, freq, hdim, 1.1) for a in (q, k))
-    close(got["q"][[0, 1, 3]], q[[0, 1, 3]], 1e-6)
     want = paged.kv.copy()
     for t in (0, 1, 3):
         p = paged.table[slot[t], pos[t] // page]
         want[p, 0, :, pos[t] % page] = k[t].reshape(nkv, hdim)
         want[p, 1, :, pos[t] % page] = v[t]
-    close(got["kv"], want, 1e-6)
+    return attrs, operands, paged, q, want
+
+
+@pytest.mark.parametrize("norms", [False, True])
+def test_rope_write(ref, norms):
+    attrs, operands, _, q, kv = heads_of_step(norms)
+    got = ref("rope_write", attrs, **operands, q=blank(*q.shape))
+    close(got["q"][[0, 1, 3]], q[[0, 1, 3]], 1e-6)
+    close(got["kv"], kv, 1e-6)
+
+
+@pytest.mark.parametrize("norms", [False, True])
+def test_attention_step(ref, norms):
+    attrs, operands, paged, q, kv = heads_of_step(norms)
+    nh, nkv = attrs["NH"], attrs["NKV"]
+    part, ml = blank(5, nh, 3, 16), blank(5, nh, 3, 2)
+    got = ref("attention_step", {**attrs, "SCALE": 0.3}, **operands, part=part, part_ml=ml,
+              arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
+    close(got["kv"], kv, 1e-6)
+    paged.kv = kv
+    for t in (0, 1, 3):
+        want = np_attention(q[t], paged, operands["row_slot"][t], operands["row_pos"][t], nh, nkv, 0.3)
+        close(got["o"][t].reshape(nh, -1), want, 2e-6)
+    assert not got["o"][2].any() and not got["o"][4].any()
+    assert not got["arrived"].any() and np.array_equal(got["part"], part, equal_nan=True)

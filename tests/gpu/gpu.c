@@ -100,8 +100,12 @@ static bool build(Gpu *g, const GpuLaunches *l, CuGraph *graph, CuGraphExec *exe
 		CuKernelNode node = {.grid = {(unsigned)l->grid[0], (unsigned)l->grid[1], (unsigned)l->grid[2]},
 			.block = {(unsigned)l->block, 1, 1}, .smem_bytes = (unsigned)l->smem, .params = params, .kern = l->kernel};
 		CuGraphNode added;
-		if (!gpu_ok(g, d->GraphAddKernelNode(&added, *graph, last ? &last : NULL, last ? 1 : 0, &node),
-				"cuGraphAddKernelNode"))
+		CuGraphEdge edge = {.from_port = CU_KERNEL_PORT_PROGRAMMATIC, .type = CU_EDGE_PROGRAMMATIC};
+		bool plain = last && !l->overlaps;
+		if (!gpu_ok(g, d->GraphAddKernelNode(&added, *graph, plain ? &last : NULL, plain, &node), "cuGraphAddKernelNode"))
+			return false;
+		if (last && l->overlaps && !gpu_ok(g, d->GraphAddDependencies(*graph, &last, &added, &edge, 1),
+				"cuGraphAddDependencies"))
 			return false;
 		last = added;
 	}

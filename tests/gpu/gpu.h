@@ -27,8 +27,9 @@ bool gpu_load(Gpu *g, const Cubin *cubin, const char *entry, int smem, GpuKernel
 void gpu_unload(Gpu *g, GpuKernel *k);
 
 /* Seconds that `n` launches take one after another: one graph, replayed; params[i] is the argument struct of
- * launch i. The median of several replays; negative on failure. */
-typedef struct GpuLaunches { CuKernel kernel; int grid[3], block, smem, n; void **params; } GpuLaunches;
+ * launch i. With `overlaps` each may start while the one before ends, as in a plan. The median of several replays;
+ * negative on failure. */
+typedef struct GpuLaunches { CuKernel kernel; int grid[3], block, smem, n; bool overlaps; void **params; } GpuLaunches;
 double gpu_time(Gpu *g, const GpuLaunches *l);
 
 #endif

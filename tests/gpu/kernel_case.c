@@ -88,6 +88,11 @@ int case_field(const Case *c, const char *name)
 	return -1;
 }
 
+bool case_is_own(const Case *c, int field)
+{
+	return c->tmpl->op == OP_attention_step && strncmp(c->tmpl->fields[field].name, "part", 4) == 0;
+}
+
 static void set(Case *c, const char *name, int64_t value)
 {
 	if (c->n_names == CASE_NAMES)

@@ -65,6 +65,7 @@ void case_free(Case *c);
 
 int64_t case_value(const Case *c, const char *name, int64_t otherwise);
 int case_field(const Case *c, const char *name); /* index or -1 */
+bool case_is_own(const Case *c, int field); /* an output that serves the launch alone: nobody reads what it leaves */
 void *case_alloc(Case *c, int64_t bytes);        /* zeroed, freed with the case */
 
 /* kernel_inputs.c: contents of a buffer before the run, by the operand's name */

@@ -29,7 +29,7 @@ static void expect_ops(const Lowered *low, int layer, const char *expected)
 	assert_string_equal(seen, expected);
 }
 
-static void decode_is_seven_launches_a_layer(void **state)
+static void decode_is_five_launches_a_layer(void **state)
 {
 	static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3"};
 	(void)state;
@@ -43,8 +43,7 @@ static void decode_is_seven_launches_a_layer(void **state)
 		assert_int_equal(c.diags.n_errors, 0);
 		const Lowered *low = phase_of(&c, DECODE, 1);
 		for (int l = 0; l < 2; l++)
-			expect_ops(low, l, "norm_linear rope_write attention_split attention_merge linear_residual "
-				"norm_swiglu linear_residual");
+			expect_ops(low, l, "norm_linear attention_step linear_residual norm_swiglu linear_residual");
 		expect_ops(low, -1, "embed_next");
 		expect_ops(low, 2, "norm_logits sample");
 		expect_ops(phase_of(&c, PREFILL, 32), 0,
@@ -82,8 +81,7 @@ static void mixed_dtypes_are_not_joined_and_say_why(void **state)
 	synthetic_dtype(&c, "model.layers.1.self_attn.k_proj.weight", DT_f32);
 	build_graph(&c);
 	fuse(&c);
-	expect_ops(phase_of(&c, DECODE, 1), 0, "norm_linear rope_write attention_split attention_merge "
-		"linear_residual norm_swiglu linear_residual");
+	expect_ops(phase_of(&c, DECODE, 1), 0, "norm_linear attention_step linear_residual norm_swiglu linear_residual");
 	pick_kernels(&c);
 	assert_true(c.diags.n_errors > 0);
 	assert_int_equal(c.diags.list[0].code, A0701);
@@ -117,8 +115,8 @@ static void fusions_look_at_the_data(void **state)
 {
 	Compile c;
 	(void)state;
-	for (int mutant = 0; mutant < 6; mutant++) {
-		OpKind gone = mutant < 4 ? OP_rope_write : mutant == 4 ? OP_norm_swiglu : OP_norm_logits;
+	for (int mutant = 0; mutant < 8; mutant++) {
+		OpKind gone = mutant == 4 ? OP_norm_swiglu : mutant == 5 ? OP_norm_logits : OP_attention_step;
 		synthetic_model(&c, "qwen3");
 		build_graph(&c);
 		GraphOp *q_norm = graph_op(&c, OP_head_norm, 0), *q_rope = graph_op(&c, OP_rope, 0);
@@ -138,10 +136,18 @@ static void fusions_look_at_the_data(void **state)
 		}
 		if (mutant == 5) /* the gathered rows are read again, by the logits */
 			*operand_of(graph_op(&c, OP_linear, 14), "x") = *operand_of(graph_op(&c, OP_gather, 0), "y");
+		if (mutant == 6) /* attention looks elsewhere than the new keys went */
+			*operand_of(graph_op(&c, OP_attention, 0), "row_pos") = row_token;
+		if (mutant == 7) /* the turned q is read again, by the layer's sum */
+			*operand_of(graph_op(&c, OP_add, 0), "x") = *operand_of(q_rope, "y");
 		fuse(&c);
-		assert_false(has_op(phase_of(&c, DECODE, 1), mutant < 5 ? 0 : 2, gone));
-		if (mutant < 5) /* the other layer is whole */
+		assert_false(has_op(phase_of(&c, DECODE, 1), mutant == 5 ? 2 : 0, gone));
+		if (mutant != 5) /* the other layer is whole */
 			assert_true(has_op(phase_of(&c, DECODE, 1), 1, gone));
+		if (mutant < 4)
+			assert_false(has_op(phase_of(&c, PREFILL, 32), 0, OP_rope_write));
+		if (mutant == 6)
+			assert_true(has_op(phase_of(&c, DECODE, 1), 0, OP_rope_write));
 		synthetic_free(&c);
 	}
 }
@@ -427,7 +433,7 @@ static void every_rejection_has_its_operands(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(decode_is_seven_launches_a_layer),
+		cmocka_unit_test(decode_is_five_launches_a_layer),
 		cmocka_unit_test(every_layer_output_is_marked),
 		cmocka_unit_test(mixed_dtypes_are_not_joined_and_say_why),
 		cmocka_unit_test(fusions_look_at_the_data),
