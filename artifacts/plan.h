@@ -23,8 +23,8 @@
  *   graph        Graph (MessagePack)
  *   plan.TARGET  TargetPlan (MessagePack), one for each target, e.g. plan.sm_90a
  *   audit.TARGET Decision ledger of that target: array of Slot (MessagePack)
- *   candidates.TARGET  what `atlas tune` times, where asked for: a TargetPlan whose kernels are all admissible ones of
- *                the ledger, whose phase i launches kernel i alone, and whose arenas hold one phase's buffers (named as
+ *   candidates.TARGET  what `atlas tune` times, where asked for: a TargetPlan whose kernels are admissible ones of the
+ *                ledger, whose phase i launches kernel i alone, and whose arenas hold one phase's buffers (named as
  *                the operands) at a time: weights, state, and in scratch the rest. Sessions do not look at it
  *   cubins       the cubins, each at a multiple of 16; Kernel.cubin_offset points here. Equal ones stand once
  *   weights      embedded weights: Weight.offset is an offset in this section and in the device's weight

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_JOBS = 256 };
+enum { MAX_COUNT = 256 };
 
 typedef enum Flag {
 	F_OUTPUT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON,
@@ -18,7 +18,7 @@ static const struct { const char *name; char letter; const char *argument, *help
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
 	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures in one plan, comma-separated (default: sm_90a)"},
 	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times to choose kernels by (default: those built in)"},
-	[F_CANDIDATES] = {"--candidates", 0, NULL, "add every admissible kernel to the plan, for atlas tune"},
+	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N likeliest kernels of each template for each op, for atlas tune"},
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
 	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled at a time (default: the number of processors)"},
 	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels there (default: nowhere)"},
@@ -88,13 +88,13 @@ static bool set_targets(Compile *c, const char *list)
 	return c->cmd.n_targets > 0 || wrong(c, "--target: expected a list such as sm_90a,sm_80%s%s", "", "");
 }
 
-static bool set_jobs(Compile *c, const char *text)
+static bool set_count(Compile *c, const char *name, const char *text, int *count)
 {
 	char *end;
 	long n = strtol(text, &end, 10);
-	if (!*text || *end || n < 1 || n > MAX_JOBS)
-		return wrong(c, "-j %s: expected 1 to 256%s", text, "");
-	c->cmd.jobs = (int)n;
+	if (!*text || *end || n < 1 || n > MAX_COUNT)
+		return wrong(c, "%s %s: expected 1 to 256", name, text);
+	*count = (int)n;
 	return true;
 }
 
@@ -106,13 +106,13 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_MODEL: cmd->model_toml = value; break;
 	case F_TARGET: return set_targets(c, value);
 	case F_TUNING: cmd->tuning = value; break;
-	case F_CANDIDATES: cmd->candidates = true; break;
+	case F_CANDIDATES: return set_count(c, "--candidates", value, &cmd->candidates);
 	case F_WEIGHTS:
 		if (strcmp(value, "embed") != 0 && strcmp(value, "ref") != 0)
 			return wrong(c, "--weights %s: expected embed or ref%s", value, "");
 		cmd->embed_weights = strcmp(value, "embed") == 0;
 		break;
-	case F_JOBS: return set_jobs(c, value);
+	case F_JOBS: return set_count(c, "-j", value, &cmd->jobs);
 	case F_CACHE: cmd->cache_dir = value; break;
 	case F_DUMP: cmd->dump = value; break;
 	case F_STOP: cmd->stop_after = value; break;
@@ -197,7 +197,7 @@ Command parse_command_line(Compile *c, int argc, char **argv)
 	}
 	if (!c->cmd.jobs) {
 		long n = sysconf(_SC_NPROCESSORS_ONLN);
-		c->cmd.jobs = n < 1 ? 1 : n > MAX_JOBS ? MAX_JOBS : (int)n;
+		c->cmd.jobs = n < 1 ? 1 : n > MAX_COUNT ? MAX_COUNT : (int)n;
 	}
 	return command;
 }

@@ -277,7 +277,7 @@ typedef struct TargetWork { /* everything made for one target */
 	VEC(Lowered) phases;
 	VEC(Slot) ledger;
 	TargetPlan plan;
-	VEC(Trial) trials;     /* --candidates: each admissible kernel once */
+	VEC(Trial) trials;     /* --candidates: each kernel once */
 	TargetPlan candidates; /* the same for the plan */
 } TargetWork;
 
@@ -300,7 +300,7 @@ typedef struct CommandLine {
 	const char *dump;       /* letters of passes after which to print */
 	const char *stop_after; /* pass name */
 	const char *tuning;     /* file of measured times, or "none"; NULL = the embedded ones */
-	bool candidates;        /* the plan carries all admissible kernels, for atlas tune */
+	int candidates;         /* kernels of each template that the plan carries for each op, for atlas tune */
 } CommandLine;
 
 typedef struct Compile {

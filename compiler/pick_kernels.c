@@ -480,11 +480,14 @@ static int combinations(const KernelTemplate *t)
 	return n;
 }
 
+typedef struct Admitted { Pick pick; const char *tunables; double model_us; } Admitted;
+
 typedef struct Decision {
 	VEC(Candidate) candidates;
 	Pick best;
 	int best_at; /* index of the winning candidate, -1 = none */
 	bool is_measured; /* its cost is */
+	VEC(Admitted) admitted; /* of the template at hand, when --candidates wants them */
 } Decision;
 
 static void consider(Picker *p, Decision *d, int template_index, int choice)
@@ -519,7 +522,24 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 		d->is_measured = time != NULL;
 	}
 	if (p->c->cmd.candidates)
-		add_trial(p, &pick, tunables);
+		*vec_push(&p->c->scratch, &d->admitted) = (Admitted){pick, tunables, model_cost(p->work->target, &pick)};
+}
+
+/* The likeliest of the template's admissible combinations, by the model: what was measured once shall not decide what
+ * is measured next. */
+static void add_trials(Picker *p, Decision *d)
+{
+	for (int n = 0; n < p->c->cmd.candidates && n < d->admitted.n; n++) {
+		int best = n;
+		for (int i = n + 1; i < d->admitted.n; i++)
+			if (d->admitted.at[i].model_us < d->admitted.at[best].model_us)
+				best = i;
+		Admitted chosen = d->admitted.at[best];
+		memmove(&d->admitted.at[n + 1], &d->admitted.at[n], (size_t)(best - n) * sizeof chosen);
+		d->admitted.at[n] = chosen;
+		add_trial(p, &chosen.pick, chosen.tunables);
+	}
+	d->admitted.n = 0;
 }
 
 /* All combinations of a template that fail for one reason are one candidate: the tunables play no part. */
@@ -626,6 +646,7 @@ static void decide(Picker *p)
 		for (int i = 0; i < combinations(&kernel_table[t]); i++)
 			consider(p, &d, t, i);
 		fold_rejected(&d, from);
+		add_trials(p, &d);
 	}
 	if (d.best_at < 0) {
 		refuse(p, &d, operands);
