@@ -151,12 +151,54 @@ static void a_ban_falls_to_what_serves_the_rest(void **state)
 	}
 }
 
+/* Attention is bound by head dim besides: what has no place in the swizzle stays on mma. */
+static void attention_takes_what_it_can(void **state)
+{
+	(void)state;
+	for (int t = 0; t < n_target_table; t++) {
+		bool is_hopper = strcmp(target_table[t].name, "sm_90a") == 0;
+		Compile c;
+		large_model(&c, target_table[t].name);
+		pick(&c);
+		for (int rows = FEW_ROWS; rows <= ROWS; rows += ROWS - FEW_ROWS) {
+			const Slot *s = slot_of(&c, rows, 0, OP_attention);
+			assert_non_null(candidate(s, is_hopper ? "attn_wgmma" : "attn_prefill", CHOSEN));
+			assert_non_null(candidate(s, is_hopper ? "attn_prefill" : "attn_wgmma", is_hopper ? SLOWER : REJECTED));
+		}
+		synthetic_free(&c);
+	}
+}
+
+static void attention_of_other_head_dims(void **state)
+{
+	Compile c;
+	(void)state;
+	large_model(&c, "sm_90a");
+	c.model.config.head_dim = 80;
+	c.model.config.n_heads = 8;
+	c.model.config.n_kv_heads = 8;
+	for (int i = 0; i < c.model.tensors.n; i++) {
+		StTensor *x = &c.model.tensors.at[i];
+		if (strstr(x->name, "q_proj") || strstr(x->name, "k_proj") || strstr(x->name, "v_proj"))
+			x->shape[0] = 8 * 80;
+		if (strstr(x->name, "o_proj"))
+			x->shape[1] = 8 * 80;
+	}
+	pick(&c);
+	const Slot *s = slot_of(&c, ROWS, 0, OP_attention);
+	assert_non_null(candidate(s, "attn_prefill", CHOSEN));
+	assert_non_null(strstr(candidate(s, "attn_wgmma", REJECTED)->reason, "is false: HDIM = 80"));
+	synthetic_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_architecture_has_them),
 		cmocka_unit_test(few_rows_and_other_weights_stay),
 		cmocka_unit_test(a_ban_falls_to_what_serves_the_rest),
+		cmocka_unit_test(attention_takes_what_it_can),
+		cmocka_unit_test(attention_of_other_head_dims),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
