@@ -74,18 +74,23 @@ template <int KEYS_, int HDIM_> struct WideAttention {
 	float shrink[2];       // what the last run's maximum makes of o and l before it
 };
 
-template <int KEYS_, int HDIM_> __device__ __forceinline__ void wide_start(WideAttention<KEYS_, HDIM_> &a)
+// Other rows: nothing seen yet. Their output starts apart, since that of the rows before may still be under way.
+template <int KEYS_, int HDIM_> __device__ __forceinline__ void wide_forget(WideAttention<KEYS_, HDIM_> &a)
+{
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		a.m[i] = minus_infinity();
+		a.l[i] = 0.0f;
+	}
+}
+
+template <int KEYS_, int HDIM_> __device__ __forceinline__ void wide_clear(WideAttention<KEYS_, HDIM_> &a)
 {
 #pragma unroll
 	for (int d = 0; d < HDIM_ / 8; d++)
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			a.o[d][i] = 0.0f;
-#pragma unroll
-	for (int i = 0; i < 2; i++) {
-		a.m[i] = minus_infinity();
-		a.l[i] = 0.0f;
-	}
 }
 
 // Issues the scores of a run: q is a tile of 64 rows, k one of KEYS_ rows, each a chunk for 64 columns.

@@ -3,16 +3,20 @@
 // numerics  scores and sums in f32, probabilities rounded to bf16 for the second product, as the tensor cores take
 //           them; one rounding at the end. Same bits every run; a row's bits depend on its own history alone: runs of
 //           keys start at multiples of KEYS, and a run of which a row sees nothing leaves that row's state as it was
-// measured  H100 SXM, causal work alone counted, 8192 rows from position 0: head dim 128 593 TFLOP/s (attn_prefill 188),
-//           64 475, 96 442, 256 603; the last 2048 rows of 8192, head dim 128: 588. No spills
+// measured  H100 SXM, causal work alone counted, pages of 64: 8192 rows from position 0, head dim 128 614 TFLOP/s
+//           (attn_prefill 280), 64 502, 96 466, 256 640; head dim 128: 2048 rows 507, the last 2048 of 8192 580, 512
+//           rows 15 us; pages of 16 cost an eighth at 8192 rows. No spills
 // bytes     READS has every tile read half of a full context, FLOPS every row see all of it
 // tiles     64 * GROUPS (row, head) pairs of one kv head, as in attn_prefill. Tiles of all segments and kv heads are
 //           numbered, late ones (which see more keys) first; a block takes them in a snake, so that all end together
+//           A block goes from tile to tile without a pause: the first scores of one are under way with the last values
+//           of the one before
 // roles     the first warpgroup has few registers and fetches: warp 0 keys and values, through the copy engine, a box
 //           for each page and 64 columns; warps 1 to GROUPS the q of one warpgroup each. The others compute, 64 pairs
 //           each. Runs of keys go from the last, the only ones that need a mask, to the first
 // why       while a warpgroup has its softmax to compute, the tensor cores are another's: they take turns in issuing
 //           products. Within one, the scores of a run are under way together with the values of the run before.
+//           A third stage of keys and values brought nothing, nor did leaving out the factor of a maximum that stayed.
 //           132 is the number of multiprocessors of the only target
 #include "contract.cuh"
 #include "attend_wgmma.cuh"
@@ -40,7 +44,7 @@ REQUIRE(HDIM <= 128 || KEYS == 64)
 REQUIRE(GROUPS == 2 || HDIM == 64)
 GRID(min(132, (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV), 1, 1)
 BLOCK(128 + 128 * GROUPS)
-SMEM(1024 + (64 * GROUPS + 4 * KEYS) * ceil_div(HDIM, 64) * 128 + 128)
+SMEM(1024 + (64 * GROUPS * (HDIM > 128 ? 1 : 2) + 4 * KEYS) * ceil_div(HDIM, 64) * 128 + 192)
 READS(ROWS * NH * HDIM * 2 + ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * MAX_PAGES * PAGE * NKV * HDIM * 2)
 WRITES(ROWS * NH * HDIM * 2)
 FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
@@ -58,17 +62,20 @@ struct Args {
 
 static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
 
-constexpr int per_kv = NH / NKV, tile_pairs = 64 * GROUPS, chunks = (HDIM + 63) / 64, stages = 2;
+constexpr int per_kv = NH / NKV, tile_pairs = 64 * GROUPS, chunks = (HDIM + 63) / 64;
+constexpr int stages = 2, q_stages = HDIM > 128 ? 1 : 2;
 constexpr int box = PAGE < KEYS ? PAGE : KEYS, boxes = KEYS / box;
 constexpr int fetch_registers = GROUPS == 2 ? 40 : 32, compute_registers = GROUPS == 2 ? 232 : 160;
 
-// Shared memory: q [GROUPS] of 64 pairs, k [stages], v [stages], barriers; tiles in the 128-byte swizzle, chunks of 64
-// columns one behind the other.
+// Shared memory: q [q_stages, GROUPS] of 64 pairs, k [stages], v [stages], barriers; tiles in the 128-byte swizzle,
+// chunks of 64 columns one behind the other.
 constexpr int q_bytes = chunks * 64 * 128, kv_bytes = chunks * KEYS * 128;
-constexpr int k_at = GROUPS * q_bytes, v_at = k_at + stages * kv_bytes, barriers_at = v_at + stages * kv_bytes;
+constexpr int k_at = q_stages * GROUPS * q_bytes, v_at = k_at + stages * kv_bytes;
+constexpr int barriers_at = v_at + stages * kv_bytes;
+constexpr int q_barriers = 4 * stages + 1;
 struct Shared {
 	u32 base;
-	__device__ u32 q(int group) const { return base + group * q_bytes; }
+	__device__ u32 q(int group, int use) const { return base + (use % q_stages * GROUPS + group) * q_bytes; }
 	__device__ u32 k(int use) const { return base + k_at + use % stages * kv_bytes; }
 	__device__ u32 v(int use) const { return base + v_at + use % stages * kv_bytes; }
 	__device__ u32 barrier(int i) const { return base + barriers_at + i * 8; }
@@ -77,12 +84,16 @@ struct Shared {
 	__device__ u32 v_full(int use) const { return barrier(2 * stages + use % stages); }
 	__device__ u32 v_empty(int use) const { return barrier(3 * stages + use % stages); }
 	__device__ u32 v_raw() const { return barrier(4 * stages); } // values that still need zeros behind them
-	__device__ u32 q_full(int group) const { return barrier(4 * stages + 1 + group); }
-	__device__ u32 q_empty(int group) const { return barrier(4 * stages + 1 + GROUPS + group); }
+	__device__ u32 q_full(int group, int use) const { return barrier(q_barriers + use % q_stages * GROUPS + group); }
+	__device__ u32 q_empty(int group, int use) const
+	{
+		return barrier(q_barriers + (q_stages + use % q_stages) * GROUPS + group);
+	}
 };
-static_assert((4 * stages + 1 + 2 * GROUPS) * 8 <= 128, "the barriers fit");
+static_assert((q_barriers + 2 * q_stages * GROUPS) * 8 <= 192, "the barriers fit");
 
-__device__ __forceinline__ u32 round_of(int use) { return use / stages % 2; }
+// the parity of a slot's barrier `full` for that use of a ring of STAGES_ slots
+template <int STAGES_ = stages> __device__ __forceinline__ u32 parity(int use) { return use / STAGES_ % 2; }
 
 // A tile: `pairs` of the segment whose first row is `first` and stands at position `pos`, from pair0 on.
 struct Tile { int first, pairs, pair0, head, slot, pos, end, steps; };
@@ -101,43 +112,48 @@ __device__ __forceinline__ Walk start_walk(const Args &a)
 
 __device__ __forceinline__ bool next_tile(const Args &a, Walk &walk, Tile &t)
 {
-	const int place = walk.round % 2 ? int(gridDim.x) - 1 - int(blockIdx.x) : int(blockIdx.x);
-	const int index = walk.round++ * int(gridDim.x) + place;
-	if (index >= walk.tiles * NKV)
-		return false;
-	int tile = walk.tiles - 1 - index / NKV;
-	t.head = index % NKV;
-	for (int s = 0;; s++) {
-		t.first = a.seg[s * 4];
-		t.pairs = a.seg[s * 4 + 1] * per_kv;
-		const int here = ceil_div(t.pairs, tile_pairs);
-		if (tile < here)
-			break;
-		tile -= here;
-	}
-	t.pair0 = tile * tile_pairs;
-	t.slot = a.row_slot[t.first];
-	t.pos = a.row_pos[t.first];
-	t.end = t.pos + (min(t.pair0 + tile_pairs, t.pairs) - 1) / per_kv + 1;
-	t.steps = t.slot < 0 ? 0 : ceil_div(t.end, KEYS);
+	do {
+		const int place = walk.round % 2 ? int(gridDim.x) - 1 - int(blockIdx.x) : int(blockIdx.x);
+		const int index = walk.round++ * int(gridDim.x) + place;
+		if (index >= walk.tiles * NKV)
+			return false;
+		int tile = walk.tiles - 1 - index / NKV;
+		t.head = index % NKV;
+		for (int s = 0;; s++) {
+			t.first = a.seg[s * 4];
+			t.pairs = a.seg[s * 4 + 1] * per_kv;
+			const int here = ceil_div(t.pairs, tile_pairs);
+			if (tile < here)
+				break;
+			tile -= here;
+		}
+		t.pair0 = tile * tile_pairs;
+		t.slot = a.row_slot[t.first];
+		t.pos = a.row_pos[t.first];
+		t.end = t.pos + (min(t.pair0 + tile_pairs, t.pairs) - 1) / per_kv + 1;
+		t.steps = ceil_div(t.end, KEYS);
+	} while (t.slot < 0); // idle rows
 	return true;
 }
 
 // Fetching (warp level) -----------------------------------------------------------------------------------------
 
-// keys (half 0) or values (half 1) of positions p0..p0+KEYS-1, whole boxes up to the tile's end
-__device__ __forceinline__ void fetch(const Args &a, const Tile &t, int half, int p0, u32 to, u32 barrier)
+// Keys (half 0) or values (half 1) of positions p0..p0+KEYS-1, whole boxes up to the tile's end, one a lane, once the
+// barrier `empty` lets them in.
+static_assert(boxes * chunks <= 32, "one box a lane");
+__device__ __forceinline__ void fetch(const Args &a, const Tile &t, int half, int p0, u32 to, u32 empty, u32 parity_,
+	u32 full)
 {
-	const int lane = threadIdx.x % 32, n = min(boxes, ceil_div(t.end - p0, box));
-	const i32 *table = a.page_table + i64(t.slot) * MAX_PAGES;
+	const int lane = threadIdx.x % 32, i = lane / chunks, c = lane % chunks, p = p0 + i * box;
+	const bool mine = i < boxes && p < t.end;
+	const int page = mine ? a.page_table[i64(t.slot) * MAX_PAGES + p / PAGE] : 0;
+	barrier_wait(empty, parity_);
 	if (lane == 0)
-		barrier_expect(barrier, n * chunks * box * 128);
+		barrier_expect(full, min(boxes, ceil_div(t.end - p0, box)) * chunks * box * 128);
 	__syncwarp();
-	for (int i = lane; i < n * chunks; i += 32) {
-		const int p = p0 + i / chunks * box, c = i % chunks;
-		const int row = ((table[p / PAGE] * 2 + half) * NKV + t.head) * PAGE + p % PAGE;
-		copy_box(to + c * (KEYS * 128) + i / chunks * (box * 128), a.kv_map, row, c * 64, barrier);
-	}
+	if (mine)
+		copy_box(to + c * (KEYS * 128) + i * (box * 128), a.kv_map,
+			((page * 2 + half) * NKV + t.head) * PAGE + p % PAGE, c * 64, full);
 }
 
 // Zeros for values of positions that no row sees: a probability of 0 does not silence a NaN.
@@ -156,19 +172,19 @@ __device__ __forceinline__ void fetch_keys_values(const Args &a, const Shared &s
 	const int lane = threadIdx.x % 32;
 	int use = 0, raw = 0;
 	auto keys = [&](const Tile &t, int i) {
-		barrier_wait(shared.k_empty(use + i), round_of(use + i) ^ 1);
-		fetch(a, t, 0, (t.steps - 1 - i) * KEYS, shared.k(use + i), shared.k_full(use + i));
+		const int now = use + i;
+		fetch(a, t, 0, (t.steps - 1 - i) * KEYS, shared.k(now), shared.k_empty(now), parity(now) ^ 1,
+			shared.k_full(now));
 	};
 	auto values = [&](const Tile &t, int i) {
-		const int p0 = (t.steps - 1 - i) * KEYS, there = t.end - p0;
-		const u32 to = shared.v(use + i), full = shared.v_full(use + i);
-		barrier_wait(shared.v_empty(use + i), round_of(use + i) ^ 1);
-		fetch(a, t, 1, p0, to, there < KEYS ? shared.v_raw() : full);
+		const int now = use + i, p0 = (t.steps - 1 - i) * KEYS, there = t.end - p0;
+		const u32 full = there < KEYS ? shared.v_raw() : shared.v_full(now);
+		fetch(a, t, 1, p0, shared.v(now), shared.v_empty(now), parity(now) ^ 1, full);
 		if (there < KEYS) {
-			barrier_wait(shared.v_raw(), raw++ % 2);
-			zero_values(to, there);
+			barrier_wait(full, raw++ % 2);
+			zero_values(shared.v(now), there);
 			if (lane == 0)
-				barrier_arrive(full);
+				barrier_arrive(shared.v_full(now));
 		}
 	};
 	Walk walk = start_walk(a);
@@ -178,8 +194,7 @@ __device__ __forceinline__ void fetch_keys_values(const Args &a, const Shared &s
 			if (i)
 				values(t, i - 1);
 		}
-		if (t.steps)
-			values(t, t.steps - 1);
+		values(t, t.steps - 1);
 	}
 }
 
@@ -189,10 +204,8 @@ __device__ __forceinline__ void fetch_queries(const Args &a, const Shared &share
 	const int lane = threadIdx.x % 32;
 	int use = 0;
 	Walk walk = start_walk(a);
-	for (Tile t; next_tile(a, walk, t);) {
-		if (!t.steps)
-			continue;
-		barrier_wait(shared.q_empty(group), use++ % 2 ^ 1);
+	for (Tile t; next_tile(a, walk, t); use++) {
+		barrier_wait(shared.q_empty(group, use), parity<q_stages>(use) ^ 1);
 		constexpr int pieces = HDIM / 8;
 #pragma unroll 4
 		for (int i = lane; i < 64 * pieces; i += 32) {
@@ -200,7 +213,7 @@ __device__ __forceinline__ void fetch_queries(const Args &a, const Shared &share
 			const bool inside = pair < t.pairs;
 			const i64 row = t.first + (inside ? pair / per_kv : 0);
 			const int head = t.head * per_kv + (inside ? pair % per_kv : 0);
-			copy_async(shared.q(group) + piece / 8 * (64 * 128) + r * 128 + (piece % 8 ^ r % 8) * 16,
+			copy_async(shared.q(group, use) + piece / 8 * (64 * 128) + r * 128 + (piece % 8 ^ r % 8) * 16,
 				a.q + (row * NH + head) * HDIM + piece * 8, inside);
 		}
 		copy_commit();
@@ -208,7 +221,7 @@ __device__ __forceinline__ void fetch_queries(const Args &a, const Shared &share
 		fence_for_async();
 		__syncwarp();
 		if (lane == 0)
-			barrier_arrive(shared.q_full(group));
+			barrier_arrive(shared.q_full(group, use));
 	}
 }
 
@@ -216,98 +229,123 @@ __device__ __forceinline__ void fetch_queries(const Args &a, const Shared &share
 
 template <bool B_> struct Known { static constexpr bool value = B_; };
 
-__device__ __forceinline__ void store_rows(const Args &a, const Tile &t, int pair, WideAttention<KEYS, HDIM> &state)
+// What this thread's two rows and its warpgroup see: positions below all_see are seen by every row. Rows past the
+// segment are computed like others, on zeros, and stored nowhere.
+struct View { int pair, last[2], all_see; };
+
+__device__ __forceinline__ View view_of(const Tile &t, int group)
+{
+	const int first = t.pair0 + group * 64, pair = first + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+	auto position = [&](int at) { return at < t.pairs ? t.pos + at / per_kv : 1 << 30; };
+	return { pair, { position(pair), position(pair + 8) }, position(first) + 1 };
+}
+
+__device__ __forceinline__ void store_rows(const Args &a, const Tile &t, int pair, const float (&sum)[2],
+	const float (&o)[HDIM / 8][4])
 {
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
-		float l = state.l[i];
+		float l = sum[i];
 		l += __shfl_xor_sync(~0u, l, 1);
 		l += __shfl_xor_sync(~0u, l, 2);
 		const float scale = l > 0.0f ? 1.0f / l : 0.0f;
 		const int at = pair + 8 * i;
 		if (at >= t.pairs)
 			continue;
-		bf16 *o = a.o + (i64(t.first + at / per_kv) * NH + t.head * per_kv + at % per_kv) * HDIM + threadIdx.x % 4 * 2;
+		bf16 *to = a.o + (i64(t.first + at / per_kv) * NH + t.head * per_kv + at % per_kv) * HDIM + threadIdx.x % 4 * 2;
 #pragma unroll
 		for (int d = 0; d < HDIM / 8; d++)
-			*reinterpret_cast<u32 *>(o + d * 8) = pack_bf16(state.o[d][2 * i] * scale, state.o[d][2 * i + 1] * scale);
+			*reinterpret_cast<u32 *>(to + d * 8) = pack_bf16(o[d][2 * i] * scale, o[d][2 * i + 1] * scale);
 	}
 }
 
 __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int group)
 {
 	constexpr float scale_log2 = float(SCALE) * 1.4426950408889634f;
-	const int lane = threadIdx.x % 32, my_row = threadIdx.x % 128 / 32 * 16 + lane / 4;
 	auto release = [&](u32 barrier) {
-		if (lane == 0)
+		if (threadIdx.x % 32 == 0)
 			barrier_arrive(barrier);
 	};
 	WideAttention<KEYS, HDIM> state = {};
-	int use = 0, tiles = 0;
+	Walk walk = start_walk(a);
+	Tile t, over; // the tile, and the one before
+	int use = 0, q_use = 0; // of the tile's first run, of its q
+	if (!next_tile(a, walk, t))
+		return;
 	if (group == GROUPS - 1)
 		named_arrive(1, 256); // the first warpgroup begins
-	Walk walk = start_walk(a);
-	for (Tile t; next_tile(a, walk, t); use += t.steps) {
-		if (!t.steps)
-			continue;
-		const int pair = t.pair0 + group * 64 + my_row, unseen = 1 << 30;
-		const int last[2] = { pair < t.pairs ? t.pos + pair / per_kv : unseen,
-			pair + 8 < t.pairs ? t.pos + (pair + 8) / per_kv : unseen };
-		const int first_pair = t.pair0 + group * 64;
-		const int all_see = (first_pair < t.pairs ? t.pos + first_pair / per_kv : unseen) + 1; // so many positions
+	View view = view_of(t, group);
 
-		wide_start(state);
-		barrier_wait(shared.q_full(group), tiles++ % 2);
-		barrier_wait(shared.k_full(use), round_of(use));
+	// the first tile's first run
+	wide_forget(state);
+	wide_clear(state);
+	barrier_wait(shared.q_full(group, q_use), parity<q_stages>(q_use));
+	barrier_wait(shared.k_full(use), parity(use));
+	wgmma_begin();
+	wide_scores(state, shared.q(group, q_use), shared.k(use));
+	wgmma_wait<0>();
+	hold(state.s);
+	release(shared.k_empty(use));
+	wide_mask(state, (t.steps - 1) * KEYS, view.last);
+	wide_softmax(state, scale_log2);
+	wide_round(state);
+	barrier_wait(shared.v_full(use), parity(use));
+
+	// Every other run: its scores together with the values of the run before, which may be a tile's last. Values are
+	// waited for where the softmax ends, so that the compiler does not move the softmax behind the products.
+	auto turn = [&](int i, auto masked, auto finish) {
+		const int now = use + i, before = now - 1;
+		barrier_wait(shared.k_full(now), parity(now));
+		named_wait(1 + group, 256);
 		wgmma_begin();
-		wide_scores(state, shared.q(group), shared.k(use));
-		wgmma_wait<0>();
-		hold(state.s);
-		release(shared.k_empty(use));
-		wide_mask(state, (t.steps - 1) * KEYS, last);
-		wide_softmax(state, scale_log2);
-		wide_round(state);
-		barrier_wait(shared.v_full(use), round_of(use));
-
-		auto turn = [&](int i, auto masked) { // the i-th run, with the values of the run before
-			const int now = use + i, before = now - 1;
-			barrier_wait(shared.k_full(now), round_of(now));
-			named_wait(1 + group, 256);
-			wgmma_begin();
-			wide_scores(state, shared.q(group), shared.k(now));
-			wide_values(state, shared.v(before));
-			named_arrive(1 + (group + 1) % GROUPS, 256);
-			wgmma_wait<1>();
-			hold(state.s);
-			release(shared.k_empty(now));
-			if constexpr (decltype(masked)::value)
-				wide_mask(state, (t.steps - 1 - i) * KEYS, last);
-			wide_softmax(state, scale_log2);
-			hold(state.s);
-			barrier_wait(shared.v_full(now), round_of(now));
-			wgmma_wait<0>();
-			hold(state.o);
-			hold(state.p);
-			release(shared.v_empty(before));
-			wide_round(state);
-			wide_shrink(state);
-		};
-		int i = 1;
-		for (; i < t.steps && (t.steps - i) * KEYS > all_see; i++)
-			turn(i, Known<true> {});
-		for (; i < t.steps; i++)
-			turn(i, Known<false> {});
-
-		release(shared.q_empty(group));
-		const int before = use + t.steps - 1;
-		wgmma_begin();
+		wide_scores(state, shared.q(group, q_use), shared.k(now));
 		wide_values(state, shared.v(before));
+		named_arrive(1 + (group + 1) % GROUPS, 256);
+		wgmma_wait<1>();
+		hold(state.s);
+		release(shared.k_empty(now));
+		if constexpr (decltype(masked)::value)
+			wide_mask(state, (t.steps - 1 - i) * KEYS, view.last);
+		wide_softmax(state, scale_log2);
+		hold(state.s);
+		barrier_wait(shared.v_full(now), parity(now));
 		wgmma_wait<0>();
 		hold(state.o);
 		hold(state.p);
 		release(shared.v_empty(before));
-		store_rows(a, t, pair, state);
+		finish();
+		wide_round(state);
+	};
+	auto shrink = [&] { wide_shrink(state); };
+	for (;;) {
+		int i = 1;
+		for (; i < t.steps && (t.steps - i) * KEYS > view.all_see; i++)
+			turn(i, Known<true> {}, shrink);
+		for (; i < t.steps; i++)
+			turn(i, Known<false> {}, shrink);
+		release(shared.q_empty(group, q_use));
+		use += t.steps;
+		q_use++;
+
+		over = t;
+		const int pair = view.pair;
+		if (!next_tile(a, walk, t))
+			break;
+		const float sum[2] = { state.l[0], state.l[1] };
+		wide_forget(state);
+		view = view_of(t, group);
+		barrier_wait(shared.q_full(group, q_use), parity<q_stages>(q_use));
+		turn(0, Known<true> {}, [&] {
+			store_rows(a, over, pair, sum, state.o);
+			wide_clear(state);
+		});
 	}
+	wgmma_begin();
+	wide_values(state, shared.v(use - 1));
+	wgmma_wait<0>();
+	hold(state.o);
+	hold(state.p);
+	store_rows(a, over, view.pair, state.l, state.o);
 	if (group == 0)
 		named_wait(1, 256); // of the last warpgroup's last turn
 }
@@ -327,8 +365,10 @@ extern "C" __global__ void __launch_bounds__(128 + 128 * GROUPS, 1) attn_wgmma(c
 		}
 		barrier_init(shared.v_raw(), 1);
 		for (int i = 0; i < GROUPS; i++) {
-			barrier_init(shared.q_full(i), 1);
-			barrier_init(shared.q_empty(i), 4);
+			for (int stage = 0; stage < q_stages; stage++) {
+				barrier_init(shared.q_full(i, stage), 1);
+				barrier_init(shared.q_empty(i, stage), 4);
+			}
 		}
 		barrier_init_done();
 	}
