@@ -661,7 +661,7 @@ static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 	for (int i = 0; i < c->plan->n_phases; i++)
 		if (c->plan->phases[i].kind != PROBE)
 			TRY(build_graph(c, i));
-	return load_weights(c, config->weights);
+	return config->weights ? load_weights(c, config->weights) : ATLAS_OK;
 }
 
 static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)

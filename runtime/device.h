@@ -69,7 +69,8 @@ struct Device { /* first member of each implementation's own struct */
 struct Driver;
 typedef struct DeviceConfig {
 	const Artifact *artifact;       /* outlives the device */
-	const uint8_t *const *weights;  /* [graph.n_weights] host bytes of each weight; outlive the device */
+	const uint8_t *const *weights;  /* [graph.n_weights] host bytes of each weight; outlive the device. NULL on CUDA:
+	                                   none are copied, the device is there for measuring kernels alone */
 	int index;                      /* of the GPU */
 	int n_threads;                  /* reference: 0 = one a processor */
 	const struct Driver *driver;    /* CUDA: the driver to use; NULL = load libcuda.so.1 (driver.h) */

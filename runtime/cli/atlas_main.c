@@ -14,10 +14,19 @@ static const char audit_notes[] =
 	"  smem      bytes of shared memory a block; regs: registers a thread\n"
 	"  spills    bytes of local memory a thread\n"
 	"  MB        10^6 bytes that the launch reads and writes\n"
-	"  us, from  expected time, from a model of the target: bytes, FLOPs, blocks; from pin: chosen\n"
-	"            because MODEL.toml says so\n"
+	"  us, from  expected time. From measured: a file of times that atlas tune wrote has the kernel;\n"
+	"            from model: bytes, FLOPs, blocks on the target's typical card; from pin: chosen\n"
+	"            because MODEL.toml says so. What was measured is chosen before what was not\n"
 	"With --reasons, candidates that lost follow: slower ones with their time, rejected ones with\n"
 	"what their contract requires and the values that break it.\n";
+
+static const char tune_notes[] =
+	"Needs a GPU and a plan with candidates: atlasc MODEL --candidates 4 --weights ref -o PLAN. The\n"
+	"model's weights are not read. Each candidate is launched in a chain of its own kind, on weights\n"
+	"that no cache holds; a line for each decision of the plan shows the fastest one, and what was\n"
+	"chosen where it is another one. The file, kernels/tuning/TARGET.toml where atlasc is built, or\n"
+	"atlasc --tuning FILE, decides what later compiles choose. It holds one card's times; those of\n"
+	"kernels that are not in this plan stay in it.\n";
 
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, NULL},
@@ -25,6 +34,7 @@ static const Verb verbs[] = {
 	{"verify", "compare every layer's output with the reference device", verb_verify, NULL},
 	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump, NULL},
 	{"perplexity", "perplexity of a text file", verb_perplexity, NULL},
+	{"tune", "time the kernels that a plan could have had", verb_tune, tune_notes},
 	{"info", "what a plan holds", verb_info, NULL},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };

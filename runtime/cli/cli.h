@@ -28,10 +28,11 @@ enum {
 typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *verb;
 	const char *plan;
-	const char *prompt, *file, *tokens, *device, *weights_dir, *output, *against, *target;
+	const char *prompt, *file, *tokens, *device, *weights_dir, *output, *against, *target,
+		*only;
 	const char *stop[MAX_STOPS];
 	int n_stop;
-	int max_new, top_k, window, device_index, threads;
+	int max_new, top_k, window, device_index, threads, reps;
 	double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
 		tolerance;
 	uint64_t seed;
@@ -44,7 +45,7 @@ typedef struct Verb {
 	VerbFn *run;
 	const char *notes; /* behind the options in its help; NULL = none */
 } Verb;
-VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_info;
+VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_info;
 
 /* Fills args from argv[0..argc), the words behind the verb. False: done, with *exit_code (help
  * printed, or the mistake told on stderr). */

@@ -16,13 +16,14 @@ enum { /* verbs an option belongs to */
 	DUMP = 8,
 	PERPLEXITY = 16,
 	INFO = 32,
+	TUNE = 64,
 	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY,
 };
 static const struct {
 	const char *name;
 	unsigned bit;
 } verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
-	{"perplexity", PERPLEXITY}, {"info", INFO}};
+	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}};
 
 typedef enum Kind { FLAG, TEXT, STOPS, DEVICE, INTEGER, NUMBER, SEED, HELP } Kind;
 
@@ -75,13 +76,19 @@ static const Opt options[] = {
 		FLAG, FIELD(hidden), 0, 0},
 	{"--output", 'o', DUMP, "FILE", "safetensors file to write",
 		TEXT, FIELD(output), 0, 0},
+	{"--output", 'o', TUNE, "FILE", "file of times to write or to bring up to date (default: stdout)",
+		TEXT, FIELD(output), 0, 0},
+	{"--only", 0, TUNE, "OP", "candidates of one op only: norm_linear",
+		TEXT, FIELD(only), 0, 0},
+	{"--reps", 0, TUNE, "N", "runs that a time is the median of (default: 7)",
+		INTEGER, FIELD(reps), 1, 1000},
 	{"--target", 0, AUDIT, "SM", "one target only: sm_90a",
 		TEXT, FIELD(target), 0, 0},
 	{"--reasons", 0, AUDIT, NULL, "also what was not chosen, and why",
 		FLAG, FIELD(reasons), 0, 0},
 	{"--device", 0, COMPUTES, "D", "cuda, cpu or auto: a GPU if there is one",
 		DEVICE, FIELD(device), 0, 0},
-	{"--device-index", 0, COMPUTES, "N", "which GPU (default: 0)",
+	{"--device-index", 0, COMPUTES | TUNE, "N", "which GPU (default: 0)",
 		INTEGER, FIELD(device_index), 0, 1 << 10},
 	{"--threads", 0, COMPUTES, "N", "of device cpu (default: all processors)",
 		INTEGER, FIELD(threads), 1, 64},
@@ -89,7 +96,7 @@ static const Opt options[] = {
 		TEXT, FIELD(weights_dir), 0, 0},
 	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO, NULL, "one JSON document on stdout",
 		FLAG, FIELD(json), 0, 0},
-	{"--quiet", 'q', COMPUTES, NULL, "no remarks on stderr",
+	{"--quiet", 'q', COMPUTES | TUNE, NULL, "no remarks on stderr",
 		FLAG, FIELD(quiet), 0, 0},
 	{"--help", 'h', ~0u, NULL, "print this",
 		HELP, 0, 0, 0},

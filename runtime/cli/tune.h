@@ -1,0 +1,30 @@
+/* tune.h - atlas tune: the candidates of a plan, each alone on the GPU. */
+#ifndef ATLAS_TUNE_H
+#define ATLAS_TUNE_H
+
+#include "artifacts/plan.h"
+#include "runtime/time_launch.h"
+
+/* tune_inputs.c: what a buffer of a trial (named as the operand) holds before it runs ------------------------------ */
+
+/* Only random numbers will not do: an index, a count, settings. */
+bool tune_is_ruled(const Buf *b);
+/* The contents of such a buffer in a full step: decode rows of one slot each with TUNE_CONTEXT tokens or the whole
+ * context, prefill rows of as few prompts as hold them. host has b->bytes bytes. */
+enum { TUNE_CONTEXT = 1024 };
+void tune_rule(const Graph *g, const Phase *p, const Buf *b, void *host);
+
+/* tune_trials.c: time ------------------------------------------------------------------------------------------------ */
+
+typedef struct Tuner Tuner;
+
+/* Takes memory for the largest trial beside the timer's own and fills it with random numbers. *tuner is NULL on
+ * failure, and timer_error says why. `wanted` [set->n_kernels] are the trials to come. */
+AtlasStatus tune_start(LaunchTimer *timer, const Graph *g, const TargetPlan *set, const bool *wanted, Tuner **tuner);
+void tune_end(Tuner *t); /* NULL is fine */
+
+/* Microseconds of one launch in a chain of its own kind, each on weights and state that no cache holds: the median of
+ * `reps` runs of the chain; spread: what lies between the quartiles, as a share of it. */
+AtlasStatus tune_time(Tuner *t, int trial, int reps, double *us, double *spread);
+
+#endif

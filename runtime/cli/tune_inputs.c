@@ -1,0 +1,139 @@
+/* tune_inputs.c - legal contents of what a trial reads by more than its numbers: who sits in the step, pages, settings.
+ *
+ * artifacts/ops.h says what these operands mean. Whatever an integer operand is that has no line here: zeros.
+ */
+#include "runtime/cli/tune.h"
+
+#include <string.h>
+
+bool tune_is_ruled(const Buf *b)
+{
+	return b->dtype == DT_i32 || strcmp(b->name, "sampling") == 0 || strcmp(b->name, "new_sampling") == 0;
+}
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* Rows in use, and prompts they belong to. */
+static int rows_in_use(const Graph *g, const Phase *p) { return p->kind == DECODE ? least(p->rows, g->slots) : p->rows; }
+
+static int prompts(const Graph *g, const Phase *p) { return (p->rows + g->max_context - 1) / g->max_context; }
+
+static int outs_in_use(const Graph *g, const Phase *p)
+{
+	return p->kind == DECODE ? rows_in_use(g, p) : least(p->outs, prompts(g, p));
+}
+
+static int gcd(int a, int b)
+{
+	while (b) {
+		int rest = a % b;
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
+/* Values of element i, by the operand's name -------------------------------------------------------------------- */
+
+typedef int Rule(const Graph *g, const Phase *p, int i);
+
+static int step_word(const Graph *g, const Phase *p, int i)
+{
+	const int words[4] = {rows_in_use(g, p), outs_in_use(g, p), p->kind == PREFILL ? prompts(g, p) : 0, 0};
+	return words[i % 4];
+}
+
+static int row_slot(const Graph *g, const Phase *p, int row)
+{
+	int slot = p->kind == DECODE ? row : row / g->max_context;
+	return slot < g->slots ? slot : -1;
+}
+
+static int row_position(const Graph *g, const Phase *p, int row)
+{
+	return p->kind == DECODE ? least(g->max_context, TUNE_CONTEXT) - 1 : row % g->max_context;
+}
+
+static int slot_length(const Graph *g, const Phase *p, int slot)
+{
+	(void)p;
+	(void)slot;
+	return least(g->max_context, TUNE_CONTEXT) - 1;
+}
+
+static int out_row(const Graph *g, const Phase *p, int out)
+{
+	if (out >= outs_in_use(g, p))
+		return -1;
+	return p->kind == DECODE ? out : least((out + 1) * g->max_context, p->rows) - 1;
+}
+
+/* First row, rows, slot, position of the first row. */
+static int segment_word(const Graph *g, const Phase *p, int i)
+{
+	int prompt = i / 4, first = prompt * g->max_context;
+	if (prompt >= prompts(g, p))
+		return 0;
+	const int words[4] = {first, least(g->max_context, p->rows - first), prompt, 0};
+	return words[i % 4];
+}
+
+/* Every page once before one comes again, in an order that is not that of memory. */
+static int page(const Graph *g, const Phase *p, int i)
+{
+	int stride = g->pages / 2 + 1;
+	(void)p;
+	while (gcd(stride, g->pages) != 1)
+		stride++;
+	return (int)((int64_t)(i % g->pages) * stride % g->pages);
+}
+
+static int token(const Graph *g, const Phase *p, int i)
+{
+	uint64_t z = (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u;
+	(void)p;
+	z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+	return (int)((z ^ z >> 27) % (uint64_t)g->vocab);
+}
+
+/* No top_k, a seed, as many positions as there are. */
+static int limit(const Graph *g, const Phase *p, int i)
+{
+	const int words[8] = {0, 1, 2, g->max_context, 0, 0, 0, 0};
+	(void)p;
+	return words[i % 8];
+}
+
+static int first_alone(const Graph *g, const Phase *p, int i)
+{
+	(void)g;
+	(void)p;
+	return i == 0;
+}
+
+static int none(const Graph *g, const Phase *p, int i)
+{
+	(void)g;
+	(void)p;
+	(void)i;
+	return -1;
+}
+
+static const struct { const char *name; Rule *rule; } rules[] = {{"step", step_word}, {"row_slot", row_slot},
+	{"row_pos", row_position}, {"slot_len", slot_length}, {"row_token", token}, {"slot_token", token},
+	{"out_row", out_row}, {"seg", segment_word}, {"page_table", page}, {"new_pages", page}, {"limits", limit},
+	{"new_limits", limit}, {"acquire", first_alone}, {"stop_tokens", none}};
+
+void tune_rule(const Graph *g, const Phase *p, const Buf *b, void *host)
+{
+	static const float greedy[8] = {0, 1, 0, 1, 0, 0, 0, 0};
+	float *settings = host;
+	int32_t *whole = host;
+	int n = (int)(b->bytes / 4);
+	memset(host, 0, (size_t)b->bytes);
+	for (int i = 0; i < n && b->dtype != DT_i32; i++)
+		settings[i] = greedy[i % 8];
+	for (size_t r = 0; r < sizeof rules / sizeof rules[0] && b->dtype == DT_i32; r++)
+		for (int i = 0; i < n && strcmp(rules[r].name, b->name) == 0; i++)
+			whole[i] = rules[r].rule(g, p, i);
+}

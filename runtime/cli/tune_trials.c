@@ -1,0 +1,196 @@
+/* tune_trials.c - time one kernel the way it runs in a step: behind another launch, on cold weights.
+ *
+ * A launch alone, with the stream idle before it, shows what starting it costs; in a step most of that is hidden
+ * behind the launch before, and kernels that prefetch their weights hide more. So a trial is a chain of launches of one
+ * kernel, each starting as the plan lets it start, and each on a copy of weights and state of its own, more of them
+ * than the L2 cache holds. Activations and indices are shared: in a step they were just written.
+ *
+ * Memory is one pool: what kernels write first, then what has rules (tune_inputs.c), then random numbers, which no
+ * trial writes to but where the op updates them. A trial takes as much of each part as it needs.
+ */
+#include "runtime/cli/tune.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	COLD_BYTES = 256 << 20, /* of copies: twice the L2 of any card */
+	CHAIN_MOST = 48, CHAIN_LEAST = 4, CHAIN_US = 1500,
+	SLOW_US = 3000, SLOW_REPS = 3, /* a launch as long as this is timed well in few runs */
+	RANDOM_BYTES = 32 << 20,       /* of numbers, written again and again */
+};
+
+typedef struct Layout { /* bytes of the parts of the pool; copies: bytes of one, and how many */
+	int64_t outputs, ruled, inputs, copy;
+	int n_copies;
+} Layout;
+
+struct Tuner {
+	LaunchTimer *timer;
+	const Graph *g;
+	const TargetPlan *set;
+	CuPtr pool;
+	Layout most;      /* where the parts of the pool begin follows from these */
+	uint8_t *ruled;   /* [most.ruled] host image */
+	TimedLaunch chain[CHAIN_MOST];
+};
+
+typedef enum Part { OUTPUTS, RULED, INPUTS, COPY } Part;
+
+static Part part_of(const Phase *p, int buf)
+{
+	const Launch *l = &p->launches[0];
+	const Buf *b = &p->bufs[buf];
+	for (int i = 0; i < l->n_args; i++)
+		if (l->args[i].buf == buf && op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
+			return OUTPUTS;
+	if (tune_is_ruled(b))
+		return RULED;
+	return b->arena == ARENA_WEIGHTS || b->arena == ARENA_STATE ? COPY : INPUTS;
+}
+
+/* Places each buffer in its part: offsets [p->n_bufs]. */
+static Layout lay_out(const Phase *p, int64_t *offsets)
+{
+	Layout l = {.n_copies = 1};
+	int64_t *parts[] = {[OUTPUTS] = &l.outputs, [RULED] = &l.ruled, [INPUTS] = &l.inputs, [COPY] = &l.copy};
+	for (int i = 0; i < p->n_bufs; i++) {
+		int64_t *at = parts[part_of(p, i)];
+		offsets[i] = *at;
+		*at += (p->bufs[i].bytes + PLAN_BUF_ALIGN - 1) / PLAN_BUF_ALIGN * PLAN_BUF_ALIGN;
+	}
+	if (l.copy)
+		l.n_copies = (int)((COLD_BYTES + l.copy - 1) / l.copy);
+	if (l.n_copies > CHAIN_MOST)
+		l.n_copies = CHAIN_MOST;
+	return l;
+}
+
+static int64_t body_bytes(const Layout *l) { return l->inputs + l->copy * l->n_copies; }
+
+/* Random bf16 numbers from 2^-7 to 1 with either sign; two of them are an f32 of that size, one an f16. */
+static void fill_random(uint16_t *to, size_t n)
+{
+	uint64_t state = 0x2545F4914F6CDD1Du;
+	for (size_t i = 0; i < n; i++) {
+		state ^= state << 13;
+		state ^= state >> 7;
+		state ^= state << 17;
+		to[i] = (uint16_t)(0x3c00 + (state & 0x807f) + (state >> 20) % 7 * 0x80);
+	}
+}
+
+static AtlasStatus fill_pool(Tuner *t, int64_t from, int64_t bytes)
+{
+	uint16_t *numbers = malloc(RANDOM_BYTES);
+	if (!numbers)
+		return ATLAS_NO_MEMORY;
+	fill_random(numbers, RANDOM_BYTES / sizeof *numbers);
+	AtlasStatus s = ATLAS_OK;
+	for (int64_t at = 0; at < bytes && s == ATLAS_OK; at += RANDOM_BYTES)
+		s = timer_write(t->timer, t->pool + (CuPtr)(from + at), numbers,
+			bytes - at < RANDOM_BYTES ? bytes - at : RANDOM_BYTES);
+	free(numbers);
+	return s;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+AtlasStatus tune_start(LaunchTimer *timer, const Graph *g, const TargetPlan *set, const bool *wanted, Tuner **tuner)
+{
+	int64_t offsets[PLAN_MAX_OPERANDS], body = 0;
+	Tuner *t = *tuner = calloc(1, sizeof *t);
+	if (!t)
+		return ATLAS_NO_MEMORY;
+	*t = (Tuner){.timer = timer, .g = g, .set = set};
+	for (int i = 0; i < set->n_phases; i++) {
+		if (!wanted[i])
+			continue;
+		Layout l = lay_out(&set->phases[i], offsets);
+		t->most.outputs = larger(t->most.outputs, l.outputs);
+		t->most.ruled = larger(t->most.ruled, l.ruled);
+		body = larger(body, body_bytes(&l));
+	}
+	t->ruled = malloc((size_t)t->most.ruled + 1);
+	int64_t front = t->most.outputs + t->most.ruled;
+	AtlasStatus s = t->ruled ? timer_memory(timer, front + body, &t->pool) : ATLAS_NO_MEMORY;
+	if (s == ATLAS_OK)
+		s = fill_pool(t, 0, front + body);
+	if (s != ATLAS_OK) {
+		tune_end(t);
+		*tuner = NULL;
+	}
+	return s;
+}
+
+void tune_end(Tuner *t)
+{
+	if (t)
+		free(t->ruled);
+	free(t);
+}
+
+static AtlasStatus write_ruled(Tuner *t, const Phase *p, const int64_t *offsets, int64_t bytes)
+{
+	for (int i = 0; i < p->n_bufs; i++)
+		if (part_of(p, i) == RULED)
+			tune_rule(t->g, p, &p->bufs[i], t->ruled + offsets[i]);
+	return bytes ? timer_write(t->timer, t->pool + (CuPtr)t->most.outputs, t->ruled, bytes) : ATLAS_OK;
+}
+
+/* The launch on each copy. */
+static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_t *offsets)
+{
+	const int64_t starts[] = {[OUTPUTS] = 0, [RULED] = t->most.outputs, [INPUTS] = t->most.outputs + t->most.ruled,
+		[COPY] = t->most.outputs + t->most.ruled + l->inputs};
+	const Kernel *k = &t->set->kernels[trial];
+	Phase p = t->set->phases[trial];
+	const Launch *launch = &p.launches[0];
+	Buf bufs[PLAN_MAX_OPERANDS];
+	CuPtr arena[ARENA_COUNT];
+	CuKernel kernel;
+	AtlasStatus s = timer_kernel(t->timer, k, &kernel);
+	for (int a = 0; a < ARENA_COUNT; a++)
+		arena[a] = t->pool;
+	memcpy(bufs, p.bufs, sizeof *bufs * (size_t)p.n_bufs);
+	for (int c = 0; c < l->n_copies && s == ATLAS_OK; c++) {
+		TimedLaunch *one = &t->chain[c];
+		const char *about;
+		*one = (TimedLaunch){.kernel = kernel, .smem_bytes = k->smem_bytes, .overlaps = launch->overlaps};
+		memcpy(one->grid, launch->grid, sizeof one->grid);
+		memcpy(one->block, k->block, sizeof one->block);
+		for (int i = 0; i < p.n_bufs; i++) {
+			Part part = part_of(&t->set->phases[trial], i);
+			bufs[i].offset = starts[part] + offsets[i] + (part == COPY ? c * l->copy : 0);
+		}
+		p.bufs = bufs;
+		CuResult r = cuda_fill_args(timer_view(t->timer)->cu, arena, &p, launch, &one->args, &about);
+		s = driver_status(r);
+	}
+	return s;
+}
+
+AtlasStatus tune_time(Tuner *t, int trial, int reps, double *us, double *spread)
+{
+	int64_t offsets[PLAN_MAX_OPERANDS];
+	const Phase *p = &t->set->phases[trial];
+	Layout l = lay_out(p, offsets);
+	LaunchTime time;
+	AtlasStatus s = write_ruled(t, p, offsets, l.ruled);
+	if (s == ATLAS_OK)
+		s = make_chain(t, trial, &l, offsets);
+	for (int i = l.n_copies; i < CHAIN_MOST && s == ATLAS_OK; i++)
+		t->chain[i] = t->chain[i % l.n_copies];
+	if (s == ATLAS_OK)
+		s = timer_measure(t->timer, t->chain, CHAIN_LEAST, 1, true, &time);
+	if (s != ATLAS_OK)
+		return s;
+	double one = time.us / CHAIN_LEAST;
+	int n = (int)(CHAIN_US / one) + 1;
+	n = n < CHAIN_LEAST ? CHAIN_LEAST : n > CHAIN_MOST ? CHAIN_MOST : n;
+	s = timer_measure(t->timer, t->chain, n, one > SLOW_US && reps > SLOW_REPS ? SLOW_REPS : reps, true, &time);
+	*us = time.us / n;
+	*spread = (time.high_us - time.low_us) / time.us;
+	return s;
+}

@@ -1,0 +1,387 @@
+/* verb_tune.c - atlas tune: time the candidates of a plan, and keep a file of times for atlasc.
+ *
+ * A file holds the times of one card. What was measured now replaces what it says of the same kernels; the rest stays,
+ * but for templates that the plan has from another source: their times are of kernels that are gone.
+ */
+#include "artifacts/tuning.h"
+#include "runtime/cli/cli.h"
+#include "runtime/cli/tune.h"
+#include "runtime/plan_handle.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { REPS_DEFAULT = 7 };
+
+typedef struct Tune {
+	const Args *args;
+	const Artifact *artifact;
+	int target;           /* index of the one that runs on this GPU */
+	const TargetPlan *set;
+	bool *wanted;         /* [set->n_kernels] */
+	int n_wanted;
+	char driver[96];
+	const char *card;
+	Tuning old, made;     /* the file as it was; what is written: its strings are the plan's and old's */
+	int n_measured;       /* of made.times, the first ones */
+	char **constants;     /* [set->n_kernels] */
+} Tune;
+
+/* Candidates ------------------------------------------------------------------------------------------------ */
+
+static const Slot *slot_of(const Tune *t, int trial)
+{
+	return &t->artifact->ledger[t->target][t->set->phases[trial].launches[0].slot];
+}
+
+/* Is every word of `words` one of `defines`? */
+static bool has_words(const char *defines, const char *words)
+{
+	for (const char *w = words; *w; w += strspn(w, " ")) {
+		size_t n = strcspn(w, " ");
+		const char *d = defines;
+		while (*d && (strcspn(d, " ") != n || strncmp(d, w, n) != 0)) {
+			d += strcspn(d, " ");
+			d += strspn(d, " ");
+		}
+		if (!*d)
+			return false;
+		w += n;
+	}
+	return true;
+}
+
+/* The ledger tells which of a kernel's constants are tunables. */
+static const char *tunables_of(const Tune *t, int trial)
+{
+	const Kernel *k = &t->set->kernels[trial];
+	const Slot *s = slot_of(t, trial);
+	for (int i = 0; i < s->n_candidates; i++)
+		if (strcmp(s->candidates[i].kernel, k->name) == 0 && has_words(k->defines, s->candidates[i].tunables))
+			return s->candidates[i].tunables;
+	return "";
+}
+
+static int choose_trials(Tune *t)
+{
+	const char *only = t->args->only, *names[OP_COUNT];
+	OpKind op = OP_COUNT;
+	for (int i = 0; i < OP_COUNT; i++)
+		names[i] = op_table[i].name;
+	if (only && !op_from_name(only, &op)) {
+		const char *near = options_closest(only, names, OP_COUNT);
+		return cli_say(t->args, EXIT_USAGE, near ? "--only %s: no such op, did you mean %s?"
+			: "--only %s: no such op, see atlasc --list-ops%s", only, near ? near : "");
+	}
+	t->wanted = calloc((size_t)t->set->n_kernels, sizeof *t->wanted);
+	t->constants = calloc((size_t)t->set->n_kernels, sizeof *t->constants);
+	if (!t->wanted || !t->constants)
+		return cli_say(t->args, EXIT_ENVIRONMENT, "no memory for %d candidates", t->set->n_kernels);
+	for (int i = 0; i < t->set->n_kernels; i++) {
+		t->wanted[i] = !only || t->set->phases[i].launches[0].op == op;
+		t->n_wanted += t->wanted[i];
+	}
+	return t->n_wanted ? 0 : cli_say(t->args, EXIT_USAGE, "--only %s: the plan has no candidate for it", only);
+}
+
+/* The target of the device, which must have candidates. */
+static int find_candidates(Tune *t, const TargetPlan *plan)
+{
+	for (int i = 0; i < t->artifact->n_targets; i++)
+		if (&t->artifact->targets[i] == plan)
+			t->target = i;
+	t->set = &t->artifact->candidates[t->target];
+	return t->set->n_kernels ? 0 : cli_say(t->args, EXIT_BAD_INPUT,
+		"%s has no candidates for %s: atlasc --candidates N puts them in", t->args->plan, plan->target);
+}
+
+static bool has_any(const Artifact *a)
+{
+	for (int i = 0; i < a->n_targets; i++)
+		if (a->candidates[i].n_kernels)
+			return true;
+	return false;
+}
+
+/* The file ------------------------------------------------------------------------------------------------ */
+
+static int read_old(Tune *t)
+{
+	const char *path = t->args->output;
+	TuningFault fault;
+	struct stat st;
+	char *text;
+	size_t n;
+	if (!path || (lstat(path, &st) != 0 && errno == ENOENT))
+		return 0;
+	if (!S_ISREG(st.st_mode))
+		return cli_say(t->args, EXIT_ENVIRONMENT, "%s: not a regular file", path);
+	int code = cli_read_file(t->args, path, &text, &n);
+	if (code)
+		return code;
+	if (!tuning_read(text, n, &t->old, &fault))
+		code = cli_say(t->args, EXIT_BAD_INPUT, "%s:%d:%d: %s", path, fault.line, fault.col, fault.text);
+	free(text);
+	return code;
+}
+
+static int check_old(const Tune *t)
+{
+	const char *path = t->args->output;
+	if (t->old.text && strcmp(t->old.target, t->set->target) != 0)
+		return cli_say(t->args, EXIT_BAD_INPUT, "%s: times of %s, this GPU runs %s", path, t->old.target,
+			t->set->target);
+	if (t->old.text && strcmp(t->old.card, t->card) != 0)
+		return cli_say(t->args, EXIT_BAD_INPUT, "%s: times of %s, this GPU is %s: one file holds one card's", path,
+			t->old.card, t->card);
+	return 0;
+}
+
+/* The source that the plan has of a template, NULL = none. */
+static const Kernel *kernel_named(const Tune *t, const char *name)
+{
+	for (int i = 0; i < t->set->n_kernels; i++)
+		if (strcmp(t->set->kernels[i].name, name) == 0)
+			return &t->set->kernels[i];
+	return NULL;
+}
+
+static bool is_kept(const Tune *t, const TunedTime *x)
+{
+	const Kernel *k = kernel_named(t, x->tmpl);
+	if (k && memcmp(k->source_sha256, tuning_template(&t->old, x->tmpl)->sha256, sizeof k->source_sha256) != 0)
+		return false;
+	for (int i = 0; i < t->n_measured; i++)
+		if (strcmp(t->made.times[i].tmpl, x->tmpl) == 0 && strcmp(t->made.times[i].constants, x->constants) == 0 &&
+			strcmp(t->made.times[i].tunables, x->tunables) == 0)
+			return false;
+	return true;
+}
+
+static void add_template(Tuning *made, const char *name, const uint8_t *sha256)
+{
+	for (int i = 0; i < made->n_templates; i++)
+		if (strcmp(made->templates[i].name, name) == 0)
+			return;
+	TunedTemplate *x = &made->templates[made->n_templates++];
+	x->name = name;
+	memcpy(x->sha256, sha256, sizeof x->sha256);
+}
+
+/* made.times holds what was measured: add what is kept, and the sources of both. */
+static void merge(Tune *t)
+{
+	int twice;
+	t->made.n_times = t->n_measured;
+	for (int i = 0; i < t->old.n_times; i++)
+		if (is_kept(t, &t->old.times[i]))
+			t->made.times[t->made.n_times++] = t->old.times[i];
+	for (int i = 0; i < t->made.n_times; i++) {
+		const char *name = t->made.times[i].tmpl;
+		const Kernel *k = kernel_named(t, name);
+		add_template(&t->made, name, k ? k->source_sha256 : tuning_template(&t->old, name)->sha256);
+	}
+	tuning_sort(&t->made, &twice); /* a kernel stands once in a plan */
+}
+
+static int write_file(const Tune *t)
+{
+	const char *path = t->args->output;
+	if (!path) {
+		tuning_print(&t->made, stdout);
+		return 0;
+	}
+	char *name = malloc(strlen(path) + 16);
+	if (!name)
+		return cli_say(t->args, EXIT_ENVIRONMENT, "no memory to write %s", path);
+	sprintf(name, "%s.XXXXXX", path);
+	int fd = mkstemp(name);
+	FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
+	if (file)
+		tuning_print(&t->made, file);
+	bool good = file && fflush(file) == 0 && !ferror(file) && fsync(fd) == 0;
+	int failure = errno;
+	if (file)
+		good = fclose(file) == 0 && good;
+	if (good && (chmod(name, 0644) != 0 || rename(name, path) != 0)) {
+		failure = errno;
+		good = false;
+	}
+	if (!good && fd >= 0)
+		unlink(name);
+	free(name);
+	return good ? 0 : cli_say(t->args, EXIT_ENVIRONMENT, "%s: %s", path, strerror(failure));
+}
+
+/* Measuring -------------------------------------------------------------------------------------------------- */
+
+static bool make_room(Tune *t)
+{
+	size_t n = (size_t)t->set->n_kernels + (size_t)t->old.n_times;
+	t->made = (Tuning){.target = t->set->target, .card = t->card, .driver = t->driver,
+		.templates = calloc(n, sizeof *t->made.templates), .times = calloc(n, sizeof *t->made.times)};
+	return t->made.templates && t->made.times;
+}
+
+static bool add_time(Tune *t, int trial, double us, double spread)
+{
+	const Kernel *k = &t->set->kernels[trial];
+	const char *tunables = tunables_of(t, trial);
+	t->constants[trial] = malloc(strlen(k->defines) + 1);
+	if (!t->constants[trial])
+		return false;
+	tuning_constants(k->defines, tunables, t->constants[trial]);
+	t->made.times[t->n_measured++] = (TunedTime){k->name, t->constants[trial], tunables, us, spread};
+	return true;
+}
+
+static int fail(const Tune *t, const LaunchTimer *timer, AtlasStatus status, const Kernel *k)
+{
+	AtlasError error = *timer_error(timer);
+	if (error.status == ATLAS_OK)
+		error_set(&error, status, "no memory to measure with");
+	if (k)
+		cli_say(t->args, 0, "while %s [%s] was timed:", k->name, k->defines);
+	return cli_fail(t->args, &error);
+}
+
+static int measure(Tune *t, LaunchTimer *timer, Tuner *tuner)
+{
+	int reps = t->args->reps > 0 ? t->args->reps : REPS_DEFAULT, done = 0;
+	bool tells = !t->args->quiet && isatty(STDERR_FILENO);
+	for (int i = 0; i < t->set->n_kernels; i++) {
+		double us, spread;
+		if (!t->wanted[i])
+			continue;
+		if (cli_interrupted())
+			return EXIT_INTERRUPTED;
+		AtlasStatus s = tune_time(tuner, i, reps, &us, &spread);
+		if (s != ATLAS_OK)
+			return fail(t, timer, s, &t->set->kernels[i]);
+		if (!add_time(t, i, us, spread))
+			return cli_say(t->args, EXIT_ENVIRONMENT, "no memory for %d times", t->n_wanted);
+		done++;
+		if (tells)
+			fprintf(stderr, "\r%d of %d candidates%s", done, t->n_wanted, done == t->n_wanted ? "\r\033[K" : "");
+	}
+	return 0;
+}
+
+/* For each decision of the ledger: what the compile chose, and the fastest. */
+static void tell(const Tune *t)
+{
+	const Artifact *a = t->artifact;
+	for (int s = 0; s < a->n_ledger[t->target]; s++) {
+		const Slot *slot = &a->ledger[t->target][s];
+		int best = -1, chosen = -1;
+		for (int i = 0, m = 0; i < t->set->n_kernels; i++) {
+			if (!t->wanted[i])
+				continue;
+			const TunedTime *x = &t->made.times[m];
+			if (t->set->phases[i].launches[0].slot == s) {
+				for (int c = 0; c < slot->n_candidates; c++)
+					if (slot->candidates[c].verdict == CHOSEN && strcmp(slot->candidates[c].kernel, x->tmpl) == 0 &&
+						strcmp(slot->candidates[c].tunables, x->tunables) == 0)
+						chosen = m;
+				best = best < 0 || x->us < t->made.times[best].us ? m : best;
+			}
+			m++;
+		}
+		if (best < 0)
+			continue;
+		const TunedTime *x = &t->made.times[best];
+		fprintf(stderr, "%7s[%d] %-15s %9.2f us  %s%s%s", phase_name(slot->phase), slot->rows, op_table[slot->op].name,
+			x->us, x->tmpl, *x->tunables ? " " : "", x->tunables);
+		if (chosen >= 0 && chosen != best)
+			fprintf(stderr, "  (chosen: %.2f us  %s %s)", t->made.times[chosen].us, t->made.times[chosen].tmpl,
+				t->made.times[chosen].tunables);
+		fputc('\n', stderr);
+	}
+}
+
+/* "580.159.03, CUDA 13.0": the kernel module's version where the system tells it. */
+static void name_driver(Tune *t, const Driver *cu)
+{
+	int version = 0;
+	char line[256] = "", *at;
+	FILE *f = fopen("/proc/driver/nvidia/version", "r");
+	if (f && fgets(line, sizeof line, f) && (at = strstr(line, "  "))) {
+		at += strspn(at, " ");
+		snprintf(t->driver, sizeof t->driver, "%.*s, ", (int)strcspn(at, " \"\n"), at);
+	}
+	if (f)
+		fclose(f);
+	cu->DriverGetVersion(&version);
+	size_t n = strlen(t->driver);
+	snprintf(t->driver + n, sizeof t->driver - n, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+}
+
+static int tune_on(Tune *t, Device *device)
+{
+	LaunchTimer *timer;
+	Tuner *tuner = NULL;
+	AtlasError error = {0};
+	CudaView view;
+	cuda_view(device, &view);
+	int code = find_candidates(t, view.plan);
+	t->card = device->name;
+	if (!code)
+		code = check_old(t);
+	if (!code)
+		code = choose_trials(t);
+	if (code)
+		return code;
+	if (timer_open(device, &timer, &error) != ATLAS_OK)
+		return cli_fail(t->args, &error);
+	name_driver(t, view.cu);
+	AtlasStatus s = make_room(t) ? tune_start(timer, &t->artifact->graph, t->set, t->wanted, &tuner) : ATLAS_NO_MEMORY;
+	code = s == ATLAS_OK ? measure(t, timer, tuner) : fail(t, timer, s, NULL);
+	tune_end(tuner);
+	timer_close(timer);
+	if (code)
+		return code;
+	if (!t->args->quiet)
+		tell(t);
+	merge(t);
+	return write_file(t);
+}
+
+static void forget(Tune *t)
+{
+	for (int i = 0; t->constants && i < t->set->n_kernels; i++)
+		free(t->constants[i]);
+	free(t->constants);
+	free(t->wanted);
+	tuning_free(&t->old);
+	tuning_free(&t->made);
+}
+
+int verb_tune(const Args *args)
+{
+	AtlasPlan *plan = NULL;
+	Device *device = NULL;
+	AtlasError error = {0};
+	Tune t = {.args = args};
+	cli_hold_signals();
+	int code = cli_open_plan(args, args->plan, &plan);
+	if (code)
+		return code;
+	t.artifact = &plan->artifact;
+	if (!has_any(t.artifact))
+		code = cli_say(args, EXIT_BAD_INPUT, "%s has no candidates: atlasc --candidates N puts them in", args->plan);
+	if (!code)
+		code = read_old(&t);
+	const DeviceConfig config = {.artifact = t.artifact, .index = args->device_index};
+	if (!code && cuda_open(&config, &device, &error) != ATLAS_OK)
+		code = cli_fail(args, &error);
+	if (!code)
+		code = tune_on(&t, device);
+	forget(&t);
+	if (device)
+		device->ops->close(device);
+	atlas_plan_close(plan);
+	return code;
+}
