@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <msgpack.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -349,65 +350,152 @@ static int compare_offset(const void *a, const void *b)
 	return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static bool stream_weight(Writer *w, int index, uint8_t *chunk, int64_t section_at, Sha256 *section_hash)
+/* A hash that grows on a thread of its own: reading, writing and the two hashes of a weight take about the same time,
+ * and of a large model minutes one after the other. Where no thread can be had the caller does the work. */
+typedef struct HashLine {
+	Sha256 hash;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	const void *bytes; /* to be added; NULL = nothing is */
+	size_t n;
+	bool has_thread, ends;
+} HashLine;
+
+static void *hash_on_line(void *arg)
+{
+	HashLine *l = arg;
+	pthread_mutex_lock(&l->lock);
+	for (;;) {
+		while (!l->bytes && !l->ends)
+			pthread_cond_wait(&l->changed, &l->lock);
+		if (!l->bytes)
+			break;
+		pthread_mutex_unlock(&l->lock);
+		sha256_add(&l->hash, l->bytes, l->n);
+		pthread_mutex_lock(&l->lock);
+		l->bytes = NULL;
+		pthread_cond_broadcast(&l->changed);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+static void line_start(HashLine *l)
+{
+	*l = (HashLine){.bytes = NULL};
+	sha256_start(&l->hash);
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_cond_init(&l->changed, NULL);
+	l->has_thread = pthread_create(&l->thread, NULL, hash_on_line, l) == 0;
+}
+
+/* Until all that was given is in the hash. */
+static void line_wait(HashLine *l)
+{
+	pthread_mutex_lock(&l->lock);
+	while (l->bytes)
+		pthread_cond_wait(&l->changed, &l->lock);
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* The bytes must stay until the next call of a line_ function returns. */
+static void line_add(HashLine *l, const void *bytes, size_t n)
+{
+	if (!l->has_thread) {
+		sha256_add(&l->hash, bytes, n);
+		return;
+	}
+	line_wait(l);
+	pthread_mutex_lock(&l->lock);
+	l->bytes = bytes;
+	l->n = n;
+	pthread_cond_broadcast(&l->changed);
+	pthread_mutex_unlock(&l->lock);
+}
+
+static void line_end(HashLine *l)
+{
+	line_wait(l);
+	pthread_mutex_lock(&l->lock);
+	l->ends = true;
+	pthread_cond_broadcast(&l->changed);
+	pthread_mutex_unlock(&l->lock);
+	if (l->has_thread)
+		pthread_join(l->thread, NULL);
+	pthread_cond_destroy(&l->changed);
+	pthread_mutex_destroy(&l->lock);
+}
+
+static void line_zeros(HashLine *l, int64_t n)
+{
+	static const uint8_t zeros[PLAN_ALIGN];
+	for (; n > 0; n -= PLAN_ALIGN)
+		line_add(l, zeros, n < PLAN_ALIGN ? (size_t)n : PLAN_ALIGN);
+}
+
+typedef struct Stream {
+	HashLine own, section; /* of the weight at hand; of all that is kept */
+	uint8_t *chunk[2];     /* one is filled while the other is hashed */
+	int side;
+} Stream;
+
+static bool stream_weight(Writer *w, int index, Stream *s, int64_t section_at)
 {
 	Weight *x = &w->graph.weights[index];
 	bool is_kept = w->parts->embed_weights || !x->file;
-	Sha256 own;
-	sha256_start(&own);
-	for (int64_t at = 0; at < x->bytes;) {
+	sha256_start(&s->own.hash);
+	for (int64_t at = 0; at < x->bytes; s->side ^= 1) {
+		uint8_t *chunk = s->chunk[s->side];
 		size_t n = x->bytes - at < CHUNK_BYTES ? (size_t)(x->bytes - at) : CHUNK_BYTES;
 		if (!w->parts->weights.read(w->parts->weights.ctx, index, at, chunk, n))
 			return failed(w, "weight %s could not be read", x->name);
 		if (is_interrupted(w))
 			return failed(w, "interrupted");
-		sha256_add(&own, chunk, n);
+		line_add(&s->own, chunk, n);
 		if (is_kept) {
-			sha256_add(section_hash, chunk, n);
+			line_add(&s->section, chunk, n);
 			if (!write_at(w, section_at + x->offset + at, chunk, n))
 				return false;
 		}
 		at += (int64_t)n;
 	}
-	sha256_end(&own, x->sha256);
+	line_wait(&s->own);
+	sha256_end(&s->own.hash, x->sha256);
 	return true;
-}
-
-static void hash_zeros(Sha256 *h, int64_t n)
-{
-	static const uint8_t zeros[PLAN_ALIGN];
-	for (; n > 0; n -= PLAN_ALIGN)
-		sha256_add(h, zeros, n < PLAN_ALIGN ? (size_t)n : PLAN_ALIGN);
 }
 
 /* In order of offset; gaps are zero in the file (never written) and in the hash. */
 static bool stream_weights(Writer *w, Section *section)
 {
 	int n = w->graph.n_weights;
-	uint8_t *chunk = malloc(CHUNK_BYTES);
+	Stream s = {.chunk = {malloc(CHUNK_BYTES), malloc(CHUNK_BYTES)}};
 	const Weight **order = malloc(sizeof *order * (size_t)(n + 1));
-	bool ok = chunk && order;
+	bool ok = s.chunk[0] && s.chunk[1] && order;
 	if (!ok)
 		failed(w, "out of memory");
 	for (int i = 0; ok && i < n; i++)
 		order[i] = &w->graph.weights[i];
 	if (ok)
 		qsort(order, (size_t)n, sizeof *order, compare_offset);
-	Sha256 hash;
-	sha256_start(&hash);
+	line_start(&s.own);
+	line_start(&s.section);
 	int64_t at = 0;
 	for (int i = 0; ok && i < n; i++) {
 		bool is_kept = w->parts->embed_weights || !order[i]->file;
 		if (is_kept) {
-			hash_zeros(&hash, order[i]->offset - at);
+			line_zeros(&s.section, order[i]->offset - at);
 			at = order[i]->offset + order[i]->bytes;
 		}
-		ok = stream_weight(w, (int)(order[i] - w->graph.weights), chunk, section->offset, &hash);
+		ok = stream_weight(w, (int)(order[i] - w->graph.weights), &s, section->offset);
 	}
-	hash_zeros(&hash, section->bytes - at);
-	sha256_end(&hash, section->sha256);
+	line_zeros(&s.section, section->bytes - at);
+	line_end(&s.own);
+	line_end(&s.section);
+	sha256_end(&s.section.hash, section->sha256);
 	free(order);
-	free(chunk);
+	free(s.chunk[0]);
+	free(s.chunk[1]);
 	return ok;
 }
 

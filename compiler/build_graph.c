@@ -97,8 +97,14 @@ static int weight(Compile *c, const char *name, bool required, int n_dims, int64
 	for (int i = 0; i < c->graph.n_tensors; i++) /* a tied head uses the embedding again */
 		if (c->graph.tensors[i].role == ROLE_WEIGHT && strcmp(c->graph.tensors[i].name, name) == 0)
 			return i;
-	int at = find_tensor(c, name);
 	Loc place = {c->model.config.at_hidden_dim.file, 0, 0};
+	if (c->cmd.random_weights) {
+		w.dtype = c->model.config.dtype;
+		if (__builtin_mul_overflow(d0 * dtype_bytes(w.dtype), n_dims > 1 ? d1 : 1, &w.bytes))
+			fail_at(&c->diags, A0801, place, "tensor %s would have more bytes than 64 bits count", name);
+		return required ? add_weight(c, &w) : -1;
+	}
+	int at = find_tensor(c, name);
 	if (at < 0) {
 		if (!required)
 			return -1;

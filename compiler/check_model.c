@@ -87,7 +87,8 @@ void check_model(Compile *c)
 	check_config(cf);
 	check_tensors(&c->model);
 	check_window(c);
-	check_ignored(c);
+	if (!c->cmd.random_weights) /* which brings no tensors at all */
+		check_ignored(c);
 	if (cf->n_eos == 0 && c->model.options.n_stop == 0)
 		note_at(&c->diags, A0210, cf->at_vocab, "no file names an end token: only sampling.max_new_tokens ends a text");
 }

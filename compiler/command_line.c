@@ -1,6 +1,7 @@
 /* command_line.c - one table of options gives parsing, --help and suggestions. */
 #include "compiler/command_line.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,8 @@
 enum { MAX_COUNT = 256 };
 
 typedef enum Flag {
-	F_OUTPUT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON,
-	F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_VERSION, F_HELP, N_FLAGS
+	F_OUTPUT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_JOBS, F_CACHE, F_DUMP,
+	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_VERSION, F_HELP, N_FLAGS
 } Flag;
 
 static const struct { const char *name; char letter; const char *argument, *help; } flags[N_FLAGS] = {
@@ -20,6 +21,8 @@ static const struct { const char *name; char letter; const char *argument, *help
 	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times to choose kernels by (default: those built in)"},
 	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N likeliest kernels of each template for each op, for atlas tune"},
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
+	[F_RANDOM] = {"--random-weights", 0, NULL, "make weights up: a config.json is enough, alone or in a folder"},
+	[F_SEED] = {"--seed", 0, "N", "of --random-weights (default: 0); the same seed gives the same plan"},
 	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled at a time (default: the number of processors)"},
 	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels there (default: nowhere)"},
 	[F_DUMP] = {"--dump", 'd', "LETTERS", "print the level after these passes to stdout"},
@@ -98,6 +101,18 @@ static bool set_count(Compile *c, const char *name, const char *text, int *count
 	return true;
 }
 
+static bool set_seed(Compile *c, const char *text)
+{
+	char *end;
+	errno = 0;
+	unsigned long long seed = strtoull(text, &end, 10);
+	if (!*text || *end || errno || strchr(text, '-'))
+		return wrong(c, "--seed %s: expected a whole number below 2^64%s", text, "");
+	c->cmd.seed = seed;
+	c->cmd.has_seed = true;
+	return true;
+}
+
 static bool apply(Compile *c, Flag f, const char *value, Command *command)
 {
 	CommandLine *cmd = &c->cmd;
@@ -112,6 +127,8 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 			return wrong(c, "--weights %s: expected embed or ref%s", value, "");
 		cmd->embed_weights = strcmp(value, "embed") == 0;
 		break;
+	case F_RANDOM: cmd->random_weights = true; break;
+	case F_SEED: return set_seed(c, value);
 	case F_JOBS: return set_count(c, "-j", value, &cmd->jobs);
 	case F_CACHE: cmd->cache_dir = value; break;
 	case F_DUMP: cmd->dump = value; break;
@@ -193,6 +210,14 @@ Command parse_command_line(Compile *c, int argc, char **argv)
 		return COMMAND_WRONG;
 	if (command == COMMAND_COMPILE && !c->cmd.model_dir) {
 		wrong(c, "no model folder given: atlasc MODEL_DIR -o plan.bin%s%s", "", "");
+		return COMMAND_WRONG;
+	}
+	if (c->cmd.has_seed && !c->cmd.random_weights) {
+		wrong(c, "--seed is of --random-weights, which is not given%s%s", "", "");
+		return COMMAND_WRONG;
+	}
+	if (c->cmd.random_weights && !c->cmd.embed_weights) {
+		wrong(c, "--weights ref with --random-weights: there are no files to refer to%s%s", "", "");
 		return COMMAND_WRONG;
 	}
 	if (!c->cmd.jobs) {

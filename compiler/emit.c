@@ -113,6 +113,13 @@ static bool read_shard(Source *s, const Weight *x, int64_t at, void *dst, size_t
 	return true;
 }
 
+static void count_done(Source *s, size_t n)
+{
+	s->done += (int64_t)n;
+	if (s->c->progress)
+		s->c->progress(s->c, "weights", s->done, s->total);
+}
+
 static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 {
 	Source *s = ctx;
@@ -124,14 +131,16 @@ static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 				memcpy(dst, (const uint8_t *)c->constants.at[i].bytes + at, n);
 				return true;
 			}
-		bug("weight %s has no file and no value", x->name);
+		if (!c->cmd.random_weights)
+			bug("weight %s has no file and no value", x->name);
+		random_weight(x, c->cmd.seed, at, dst, n);
+		count_done(s, n);
+		return true;
 	}
 	if (!read_shard(s, x, at, dst, n))
 		return false;
 	look_at(s, w, at, dst, n);
-	s->done += (int64_t)n;
-	if (c->progress)
-		c->progress(c, "weights", s->done, s->total);
+	count_done(s, n);
 	return true;
 }
 
@@ -182,7 +191,9 @@ void emit(Compile *c)
 		.is_reported = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights),
 		.has_value = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights)};
 	for (int i = 0; i < c->graph.n_weights; i++)
-		source.total += c->graph.weights[i].file ? c->graph.weights[i].bytes : 0;
+		source.total += c->graph.weights[i].bytes;
+	for (int i = 0; i < c->constants.n; i++)
+		source.total -= c->graph.weights[c->constants.at[i].weight].bytes;
 	PlanParts parts = {&artifact, blobs, n, c->cmd.embed_weights, {&source, read_weight}};
 	char why[512] = "";
 	int before = c->diags.n_errors;

@@ -59,6 +59,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	int window;             /* tokens a row may look back at, itself included; 0 = all of them */
 	double norm_eps;
 	bool tie_embeddings;
+	Dtype dtype;            /* torch_dtype; read for --random-weights alone, where no tensor says it */
 	bool attention_bias;    /* o_proj too has a bias (llama with attention_bias); q, k, v by presence in the family */
 	bool mlp_bias;
 	const char *hidden_act; /* "silu" */
@@ -301,6 +302,10 @@ typedef struct CommandLine {
 	const char *stop_after; /* pass name */
 	const char *tuning;     /* file of measured times, or "none"; NULL = the embedded ones */
 	int candidates;         /* kernels of each template that the plan carries for each op, for atlas tune */
+	bool random_weights;    /* no weights are read: random_weights.c makes those up that the family asks for */
+	uint64_t seed;          /* of them */
+	bool has_seed;          /* it was given */
+	const char *config_file; /* the config.json that was named itself; NULL = the folder's */
 } CommandLine;
 
 typedef struct Compile {
@@ -381,6 +386,8 @@ const Family *family_by_model_type(const char *model_type);
 int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* tensor index; missing or of
                                    another shape: an error naming both sides, and a usable index all the same */
 bool g_has_weight(const Compile *c, const char *name);
+/* Bytes [at, at + n) of a weight that is made up, whole elements (random_weights.c). Any thread. */
+void random_weight(const Weight *w, uint64_t seed, int64_t at, void *dst, size_t n);
 /* A whole decoder: embedding, layers, final norm, head, sampling, acquire. prefix: "model". */
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits);
 int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* -1 when absent */

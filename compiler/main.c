@@ -250,6 +250,17 @@ static void check_names(Compile *c)
 		fail_at(&c->diags, A0101, (Loc){0}, "--json and -d both write to stdout: give one of them");
 }
 
+/* --random-weights takes a config.json too, wherever and under whatever name it lies. */
+static void name_config(Compile *c)
+{
+	struct stat st;
+	if (!c->cmd.random_weights || stat(c->cmd.model_dir, &st) != 0 || !S_ISREG(st.st_mode))
+		return;
+	const char *slash = strrchr(c->cmd.model_dir, '/');
+	c->cmd.config_file = c->cmd.model_dir;
+	c->cmd.model_dir = slash ? arena_strndup(&c->arena, c->cmd.model_dir, (size_t)(slash - c->cmd.model_dir) + 1) : ".";
+}
+
 /* An output that cannot be written is told with the mistakes of the input, not after all the work. False: there
  * is no folder to read. */
 static bool check_paths(Compile *c)
@@ -269,6 +280,7 @@ static int compile(Compile *c)
 {
 	double start = now_seconds();
 	check_names(c);
+	name_config(c);
 	if (isatty(STDERR_FILENO) && !c->cmd.quiet)
 		c->progress = progress;
 	if (!c->diags.n_errors && check_paths(c))

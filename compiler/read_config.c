@@ -397,6 +397,30 @@ static void read_bos(Reading *r, const Value *table)
 		read_token(r, "bos_token_id", v, &r->cf->bos);
 }
 
+/* What the checkpoint's tensors would be of. Newer writers call the key dtype. */
+static void read_dtype(Reading *r, const char *path)
+{
+	static const struct { const char *name; Dtype dtype; } known[] = {
+		{"bfloat16", DT_bf16}, {"float16", DT_f16}, {"float32", DT_f32}};
+	const Value *v = lookup(r, "torch_dtype", true);
+	const char *text;
+	if (!v)
+		v = lookup(r, "dtype", true);
+	if (!v) {
+		fail_at(r->d, A0202, (Loc){path, 0, 0}, "torch_dtype is missing: --random-weights needs it");
+		return;
+	}
+	if (!want_string(r->d, A0203, v->key, v, &text))
+		return;
+	for (int i = 0; i < COUNT(known); i++)
+		if (strcmp(text, known[i].name) == 0) {
+			r->cf->dtype = known[i].dtype;
+			return;
+		}
+	fail_at(r->d, A0203, v->at, "%s = %s: expected bfloat16, float16 or float32", v->key,
+		value_text(r->d->arena, v));
+}
+
 /* generation_config.json ---------------------------------------------------------------------------- */
 
 static void read_generation_number(Reading *r, const Value *g, const char *key, bool above, double hi, double *out)
@@ -453,10 +477,10 @@ void read_config(Compile *c)
 {
 	Config *cf = &c->model.config;
 	Reading r = {.c = c, .d = &c->diags, .cf = cf};
+	const char *path = c->cmd.config_file ? c->cmd.config_file : input_path(&c->arena, c->cmd.model_dir, "config.json");
 	c->model.dir = c->cmd.model_dir;
 	cf->bos = -1;
-	r.top = json_read(&c->arena, &c->scratch, r.d, &json_config_rules,
-		input_path(&c->arena, c->cmd.model_dir, "config.json"), NULL);
+	r.top = json_read(&c->arena, &c->scratch, r.d, &json_config_rules, path, NULL);
 	if (!r.top)
 		return;
 	r.text = value_get(r.top, "text_config");
@@ -468,6 +492,8 @@ void read_config(Compile *c)
 	read_shape(&r);
 	read_tie(&r);
 	read_window(&r);
+	if (c->cmd.random_weights)
+		read_dtype(&r, path);
 	read_rope(r.d, r.text, cf);
 	read_eos(&r, r.top);
 	if (r.text != r.top)

@@ -13,6 +13,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -440,7 +441,7 @@ static void fail_no_weights(Reading *r, const char *path)
 /* read_weights - the tensors of the checkpoint.
  *
  *   needs   cmd.model_dir
- *   gives   Model.shards, Model.tensors sorted by name
+ *   gives   Model.shards, Model.tensors sorted by name; with --random-weights, which have none, the seed as an option
  *   fails   A0102, A0104, A0106, A04xx; the first mistake of each shard
  */
 void read_weights(Compile *c)
@@ -448,6 +449,11 @@ void read_weights(Compile *c)
 	Reading r = {.c = c, .d = &c->diags, .dir = c->cmd.model_dir};
 	Model *m = &c->model;
 	bool absent;
+	if (c->cmd.random_weights) {
+		*vec_push(&c->arena, &m->options.resolved) = (Option){"weights.random_seed",
+			arena_printf(&c->arena, "%" PRIu64, c->cmd.seed)};
+		return;
+	}
 	const Value *index = json_read(&c->scratch, &c->scratch, r.d, &index_rules,
 		input_path(&c->arena, r.dir, "model.safetensors.index.json"), &absent);
 	if (index) {
