@@ -119,13 +119,16 @@ static bool take_time(Reading *r, Line *l, TunedTime *t)
 	return t->us > 0 || wrong(r, l, "a kernel takes more than 0 us");
 }
 
+/* The fault is the key, or the string that ends here: inside its quotes. */
+#define WRONG_AT(place, ...) ((l)->at = (char *)(uintptr_t)(place), wrong(r, l, __VA_ARGS__))
+
 static bool read_card(Reading *r, Line *l, const char *key)
 {
 	const char **field = strcmp(key, "target") == 0 ? &r->out->target : strcmp(key, "name") == 0 ? &r->out->card
 		: strcmp(key, "driver") == 0 ? &r->out->driver : NULL;
 	if (!field)
-		return wrong(r, l, "unknown key %.40s: [card] has target, name and driver", key);
-	return !*field ? take_string(r, l, field) : wrong(r, l, "%s stands twice", key);
+		return WRONG_AT(key, "unknown key %.40s: [card] has target, name and driver", key);
+	return !*field ? take_string(r, l, field) : WRONG_AT(key, "%s stands twice", key);
 }
 
 static int digit(char c)
@@ -143,10 +146,10 @@ static bool read_template(Reading *r, Line *l, const char *key)
 	for (int i = 0; i < SHA_DIGITS; i += 2) {
 		int high = digit(text[i]), low = high < 0 ? -1 : digit(text[i + 1]);
 		if (low < 0)
-			return wrong(r, l, "expected a SHA-256 in hexadecimal digits");
+			return WRONG_AT(text, "expected a SHA-256 in hexadecimal digits");
 		t->sha256[i / 2] = (uint8_t)(high << 4 | low);
 	}
-	return !text[SHA_DIGITS] || wrong(r, l, "expected a SHA-256 in hexadecimal digits");
+	return !text[SHA_DIGITS] || WRONG_AT(text, "expected a SHA-256 in hexadecimal digits");
 }
 
 static bool read_kernel(Reading *r, Line *l, const char *key)
@@ -154,12 +157,12 @@ static bool read_kernel(Reading *r, Line *l, const char *key)
 	bool is_name = strcmp(key, "template") == 0;
 	if (is_name || strcmp(key, "constants") == 0) {
 		const char **field = is_name ? &r->tmpl : &r->constants;
-		return !*field ? take_string(r, l, field) : wrong(r, l, "%s stands twice", key);
+		return !*field ? take_string(r, l, field) : WRONG_AT(key, "%s stands twice", key);
 	}
 	if (*key && !strchr(key, '='))
-		return wrong(r, l, "unknown key %.40s: [[kernel]] has template, constants and times by tunables", key);
+		return WRONG_AT(key, "unknown key %.40s: [[kernel]] has template, constants and times by tunables", key);
 	if (!r->tmpl || !r->constants)
-		return wrong(r, l, "a time before template and constants");
+		return WRONG_AT(key, "a time before template and constants");
 	TunedTime *t = &r->out->times[r->out->n_times++];
 	*t = (TunedTime){.tmpl = r->tmpl, .constants = r->constants, .tunables = key};
 	return take_time(r, l, t);

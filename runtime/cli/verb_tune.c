@@ -359,22 +359,15 @@ static void forget(Tune *t)
 	tuning_free(&t->made);
 }
 
-int verb_tune(const Args *args)
+int tune_artifact(const Args *args, const Artifact *artifact, const Driver *driver)
 {
-	AtlasPlan *plan = NULL;
+	const DeviceConfig config = {.artifact = artifact, .index = args->device_index, .driver = driver};
 	Device *device = NULL;
 	AtlasError error = {0};
-	Tune t = {.args = args};
-	cli_hold_signals();
-	int code = cli_open_plan(args, args->plan, &plan);
-	if (code)
-		return code;
-	t.artifact = &plan->artifact;
-	if (!has_any(t.artifact))
-		code = cli_say(args, EXIT_BAD_INPUT, "%s has no candidates: atlasc --candidates N puts them in", args->plan);
-	if (!code)
-		code = read_old(&t);
-	const DeviceConfig config = {.artifact = t.artifact, .index = args->device_index};
+	Tune t = {.args = args, .artifact = artifact};
+	if (!has_any(artifact))
+		return cli_say(args, EXIT_BAD_INPUT, "%s has no candidates: atlasc --candidates N puts them in", args->plan);
+	int code = read_old(&t);
 	if (!code && cuda_open(&config, &device, &error) != ATLAS_OK)
 		code = cli_fail(args, &error);
 	if (!code)
@@ -382,6 +375,16 @@ int verb_tune(const Args *args)
 	forget(&t);
 	if (device)
 		device->ops->close(device);
+	return code;
+}
+
+int verb_tune(const Args *args)
+{
+	AtlasPlan *plan = NULL;
+	cli_hold_signals();
+	int code = cli_open_plan(args, args->plan, &plan);
+	if (!code)
+		code = tune_artifact(args, &plan->artifact, NULL);
 	atlas_plan_close(plan);
 	return code;
 }

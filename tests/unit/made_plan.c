@@ -54,9 +54,22 @@ static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 	return true;
 }
 
+/* Appends the kernel of a pick, with the cubin of that number; returns its index. */
+static int add_kernel(MadePlan *m, TargetPlan *plan, const Pick *pick, int cubin)
+{
+	const KernelTemplate *t = &kernel_table[pick->template_index];
+	memcpy(m->cubins + cubin * CUBIN_BYTES, "\177ELF", 4);
+	Kernel k = {.name = t->name, .defines = pick->defines, .cubin_offset = cubin * CUBIN_BYTES,
+		.cubin_bytes = CUBIN_BYTES, .entry = t->name, .param_bytes = t->param_bytes, .smem_bytes = pick->smem_bytes,
+		.registers = 32, .block = {pick->block[0], pick->block[1], pick->block[2]}};
+	memcpy(k.source_sha256, t->source_sha256, sizeof k.source_sha256);
+	plan->kernels[plan->n_kernels] = k;
+	return plan->n_kernels++;
+}
+
 static void make_kernels_up(MadePlan *m, TargetWork *w)
 {
-	int n = 0;
+	int n = w->trials.n;
 	w->plan.target = w->target->name;
 	w->plan.cc_major = w->target->cc_major;
 	w->plan.cc_minor = w->target->cc_minor;
@@ -67,16 +80,12 @@ static void make_kernels_up(MadePlan *m, TargetWork *w)
 	for (int i = 0; i < w->phases.n; i++)
 		for (int k = 0; k < w->phases.at[i].picks.n; k++) {
 			Pick *pick = &w->phases.at[i].picks.at[k];
-			const KernelTemplate *t = &kernel_table[pick->template_index];
-			int at = w->plan.n_kernels++;
-			memcpy(m->cubins + at * CUBIN_BYTES, "\177ELF", 4);
-			w->plan.kernels[at] = (Kernel){.name = t->name, .defines = pick->defines,
-				.cubin_offset = at * CUBIN_BYTES, .cubin_bytes = CUBIN_BYTES, .entry = t->name,
-				.param_bytes = t->param_bytes, .smem_bytes = pick->smem_bytes, .registers = 32,
-				.block = {pick->block[0], pick->block[1], pick->block[2]}};
-			pick->kernel = at;
+			pick->kernel = add_kernel(m, &w->plan, pick, w->plan.n_kernels);
 		}
-	m->blob = (PlanBlob){"cubins", m->cubins, (size_t)w->plan.n_kernels * CUBIN_BYTES};
+	w->candidates.kernels = ARENA_ARRAY(&m->c.arena, Kernel, w->trials.n);
+	for (int i = 0; i < w->trials.n; i++)
+		w->trials.at[i].pick.kernel = add_kernel(m, &w->candidates, &w->trials.at[i].pick, w->plan.n_kernels + i);
+	m->blob = (PlanBlob){"cubins", m->cubins, (size_t)n * CUBIN_BYTES};
 }
 
 void make_plan(MadePlan *m, const char *model_type) { make_plan_of(m, model_type, 0, -1); }
@@ -107,6 +116,7 @@ void make_plan_of_model(MadePlan *m)
 	m->artifact = (Artifact){.graph = c->graph, .targets = &w->plan, .n_targets = 1,
 		.ledger = ARENA_ARRAY(&c->arena, Slot *, 1), .n_ledger = ARENA_ARRAY(&c->arena, int, 1),
 		.options = ARENA_NEW(&c->arena, Option), .n_options = 1};
+	m->artifact.candidates = &w->candidates;
 	m->artifact.ledger[0] = w->ledger.at;
 	m->artifact.n_ledger[0] = w->ledger.n;
 	m->artifact.options[0] = (Option){"kv.page", "16"};
