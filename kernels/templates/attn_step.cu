@@ -6,13 +6,15 @@
 // numerics  q and k rounded to bf16 once; scores and sums in f32, probabilities rounded to bf16 for the second
 //           product. How a history is cut into runs and the order of all sums depend on its length and the tunables
 //           alone: same bits every run; batch-invariant
+// splits    enough runs that a long history keeps 132 multiprocessors busy, no more, and none shorter than 64 positions
 // measured  tests/gpu/results: share of the read bound at real shapes
 // why       the heads of a group share one mma tile of 16 rows, so each key and value is read once for all of them;
 //           padding them to 16 is free, as the tensor cores wait for memory. Each warp streams chunks of 16 positions
 //           through a ring of its own, so nobody waits for a block until the end, and STAGES - 1 chunks a warp are
-//           under way. Short histories are one run of one block, which needs no merge; long ones are cut into up to
-//           SPLITS runs, and the last block to deliver its run merges them all in ascending order. Blocks without a
-//           run leave at once: runs are the slowest index of the grid, so those with work start first
+//           under way. Short histories are one run of one block, which needs no merge. Up to CLUSTER runs are merged
+//           through the shared memory of the first of their blocks (sm_90 and later), up to SPLITS runs through global
+//           memory by the last block to deliver its own, in ascending order either way. Blocks without a run leave at
+//           once: runs are the slowest index of the grid, so those with work start first
 #include "contract.cuh"
 #include "arrive.cuh"
 #include "attend.cuh"
@@ -40,16 +42,24 @@ FLAG(K_NORM)
 DTYPES(QT, bf16, f16, f32)
 DTYPES(KT, bf16, f16, f32)
 TUNE(SPLITS, 16, 1, 2, 4, 8, 32)
-TUNE(WARPS, 4, 8)
-TUNE(STAGES, 4, 3, 2)
+TUNE(WARPS, 4, 8, 2)
+TUNE(STAGES, 4, 3)
+TUNE(CLUSTER, 8, 1)
 REQUIRE(HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
+REQUIRE(SPLITS % CLUSTER == 0)
+REQUIRE(SPLITS == 1 || (SPLITS / 2 * NKV * ceil_div(NH / NKV, 16) * ROWS < 132 && SPLITS <= MAX_PAGES * PAGE / 64))
+REQUIRE(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS > 66 || SPLITS * 128 > MAX_PAGES * PAGE)
+REQUIRE(WARPS > 2 || HDIM == 256)
+REQUIRE(STAGES > 2 || HDIM >= 128)
 REQUIRE(ROWS <= 65535)
 REQUIRE(MAX_PAGES * PAGE <= 6000000)
 GRID(NKV * ceil_div(NH / NKV, 16), ROWS, SPLITS)
 BLOCK(32 * WARPS)
-SMEM(16 * (HDIM * 2 + 16) + 4 * HDIM + WARPS * STAGES * 32 * (HDIM * 2 + 16))
+SMEM(16 * (HDIM * 2 + 16) + 4 * HDIM + (MAX_PAGES <= 4096 ? align(MAX_PAGES * 4, 16) : 0)
+	+ (CLUSTER > 1 ? CLUSTER * min(NH / NKV, 16) * (HDIM + 4) * 4 : 0)
+	+ WARPS * STAGES * 32 * (HDIM * 2 + 16))
 READS(ROWS * ((NH + 2 * NKV) * HDIM * 2 + MAX_PAGES * PAGE * NKV * HDIM * 4))
 WRITES(ROWS * (NH * HDIM * 2 + NKV * HDIM * 4 + (SPLITS > 1 ? NH * SPLITS * (HDIM + 2) * 4 : 0)))
 FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
@@ -75,6 +85,15 @@ constexpr int GROUP = NH / NKV, GROUP_TILES = (GROUP + 15) / 16, HEADS = GROUP <
 constexpr int THREADS = 32 * WARPS, CHUNK = 16, STRIDE = tile_stride(HDIM), STAGE_BYTES = 2 * CHUNK * STRIDE;
 constexpr int SUM_STRIDE = HDIM + 8; // floats from head to head: rows of a fragment fall into different banks
 constexpr int ALONE = 4 * WARPS;     // chunks that one block reads sooner than several could merge
+constexpr int TABLE = MAX_PAGES <= 4096 ? (MAX_PAGES + 3) / 4 * 4 : 0; // entries of a page table in shared memory
+#if __CUDA_ARCH__ >= 900 && CLUSTER > 1
+#define TOGETHER __cluster_dims__(1, 1, CLUSTER)
+constexpr int TEAM = CLUSTER; // blocks that merge their runs through shared memory
+#else
+#define TOGETHER
+constexpr int TEAM = 1;
+#endif
+constexpr int SHARE = HDIM + 4; // floats of a head that a block hands to its team: sums, maximum, weights, two free
 using H = Head<HDIM, ROTARY>;
 
 // The runs of a history of some chunks: how many, and the chunks of each (the last may have fewer).
@@ -150,66 +169,137 @@ __device__ __forceinline__ void insert(u32 stage, int row, const bf16 *fresh)
 	__syncwarp();
 }
 
-// block level: the merge of all runs of the group's heads, in ascending order
-__device__ __forceinline__ void merge(const Args &a, i64 head, int heads, int n)
+// Sums of some runs of a head, relative to their maximum: four elements of the head.
+struct Sums {
+	float m, l, x[4];
+
+	__device__ __forceinline__ Sums() : m(minus_infinity()), l(0.0f), x {} {}
+
+	// Adds BATCH parts in ascending order: part(i) is the i-th's float4, ml(i) its maximum and sum of weights. Parts from
+	// n on are not there. The first is never empty, so the maximum is a number.
+	template <int BATCH, class Part, class Pair> __device__ __forceinline__ void add(int n, Part part, Pair pair)
+	{
+		float4 v[BATCH];
+		float2 ml[BATCH];
+		float top = m;
+#pragma unroll
+		for (int i = 0; i < BATCH; i++) {
+			v[i] = part(min(i, n - 1));
+			ml[i] = pair(min(i, n - 1));
+		}
+#pragma unroll
+		for (int i = 0; i < BATCH; i++)
+			top = fmaxf(top, ml[i].x);
+		const float shrink = exp2_fast(m - top);
+		m = top;
+		l *= shrink;
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			x[e] *= shrink;
+#pragma unroll
+		for (int i = 0; i < BATCH; i++) {
+			const float weight = i < n ? exp2_fast(ml[i].x - m) : 0.0f;
+			l = fmaf(ml[i].y, weight, l);
+			x[0] = fmaf(v[i].x, weight, x[0]);
+			x[1] = fmaf(v[i].y, weight, x[1]);
+			x[2] = fmaf(v[i].z, weight, x[2]);
+			x[3] = fmaf(v[i].w, weight, x[3]);
+		}
+	}
+
+	__device__ __forceinline__ uint2 result() const
+	{
+		const float scale = 1.0f / l;
+		return make_uint2(pack_bf16(x[0] * scale, x[1] * scale), pack_bf16(x[2] * scale, x[3] * scale));
+	}
+};
+
+// block level: f(h, d) for each head of a group and each fourth element of it
+template <class F> __device__ __forceinline__ void each(int heads, F f)
+{
+	for (int i = threadIdx.x; i < heads * (HDIM / 4); i += THREADS)
+		f(i / (HDIM / 4), i % (HDIM / 4) * 4);
+}
+
+// thread level: elements d.. of a head, of all of them in the launch; its part i
+__device__ __forceinline__ void write(const Args &a, i64 head, int d, const Sums &s)
+{
+	*reinterpret_cast<uint2 *>(a.o + head * HDIM + d) = s.result();
+}
+
+__device__ __forceinline__ void write_part(const Args &a, i64 head, int d, int i, const Sums &s)
+{
+	*reinterpret_cast<float4 *>(a.part + (head * SPLITS + i) * HDIM + d) = make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
+	if (d == 0)
+		*reinterpret_cast<float2 *>(a.part_ml + (head * SPLITS + i) * 2) = make_float2(s.m, s.l);
+}
+
+// block level: a group's result from n parts
+__device__ __forceinline__ void merge(const Args &a, i64 head0, int heads, int n)
 {
 	constexpr int BATCH = SPLITS < 16 ? SPLITS : 16;
-	for (int i = threadIdx.x; i < heads * (HDIM / 4); i += THREADS) {
-		const int h = i / (HDIM / 4), d = i % (HDIM / 4) * 4;
-		const float *part = a.part + (head + h) * SPLITS * HDIM + d, *part_ml = a.part_ml + (head + h) * SPLITS * 2;
-		float m = minus_infinity(), l = 0.0f, sum[4] = {};
+	each(heads, [&](int h, int d) {
+		const i64 head = head0 + h;
+		const float *part = a.part + head * SPLITS * HDIM + d, *ml = a.part_ml + head * SPLITS * 2;
+		Sums s;
 #pragma unroll 1
-		for (int first = 0; first < n; first += BATCH) {
-			float4 x[BATCH];
-			float2 ml[BATCH];
-			float top = m;
+		for (int first = 0; first < n; first += BATCH)
+			s.add<BATCH>(n - first,
+				[&](int i) { return __ldcg(reinterpret_cast<const float4 *>(part + (first + i) * HDIM)); },
+				[&](int i) { return __ldcg(reinterpret_cast<const float2 *>(ml + (first + i) * 2)); });
+		write(a, head, d, s);
+	});
+}
+
+// block level: each warp's heads into the rings, which nobody uses any more
+__device__ __forceinline__ void hand_in(const Attention<HDIM, 1> &state, float *sums, int heads)
+{
+	static_assert(WARPS * HEADS * SUM_STRIDE * 4 <= WARPS * STAGES * STAGE_BYTES, "the warps' sums fit the rings");
+	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
 #pragma unroll
-			for (int j = 0; j < BATCH; j++) {
-				const int run = min(first + j, n - 1);
-				x[j] = __ldcg(reinterpret_cast<const float4 *>(part + run * HDIM));
-				ml[j] = __ldcg(reinterpret_cast<const float2 *>(part_ml + run * 2));
-			}
+	for (int i = 0; i < 2; i++) {
+		if (g + 8 * i >= heads)
+			continue;
+		float *row = sums + (warp * HEADS + g + 8 * i) * SUM_STRIDE;
 #pragma unroll
-			for (int j = 0; j < BATCH; j++)
-				top = fmaxf(top, ml[j].x);
-			const float shrink = exp2_fast(m - top);
-			m = top;
-			l *= shrink;
-#pragma unroll
-			for (int e = 0; e < 4; e++)
-				sum[e] *= shrink;
-#pragma unroll
-			for (int j = 0; j < BATCH; j++) {
-				const float weight = first + j < n ? exp2_fast(ml[j].x - m) : 0.0f;
-				l = fmaf(ml[j].y, weight, l);
-				sum[0] = fmaf(x[j].x, weight, sum[0]);
-				sum[1] = fmaf(x[j].y, weight, sum[1]);
-				sum[2] = fmaf(x[j].z, weight, sum[2]);
-				sum[3] = fmaf(x[j].w, weight, sum[3]);
-			}
-		}
-		const float scale = 1.0f / l;
-		*reinterpret_cast<uint2 *>(a.o + (head + h) * HDIM + d) =
-			make_uint2(pack_bf16(sum[0] * scale, sum[1] * scale), pack_bf16(sum[2] * scale, sum[3] * scale));
+		for (int d = 0; d < HDIM / 8; d++)
+			*reinterpret_cast<float2 *>(row + d * 8 + quad * 2) =
+				make_float2(state.o[0][d][2 * i], state.o[0][d][2 * i + 1]);
+		if (quad == 0)
+			*reinterpret_cast<float2 *>(row + HDIM) = make_float2(state.m[0][i], state.l[0][i]);
 	}
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) attn_step(const Args a)
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(const Args a)
 {
 	let_next_start();
-	DYNAMIC_SMEM(smem); // q [16 rows], the new k and v, then a ring of STAGES chunks a warp; at the end their sums
-	__shared__ float warp_ml[WARPS][HEADS][2];
+	// q [16 rows], the new k and v, page table, shares of the team, a ring of STAGES chunks a warp; at the end their sums
+	DYNAMIC_SMEM(smem);
 	__shared__ bool is_last;
+	bf16 *const q_tile = reinterpret_cast<bf16 *>(smem), *const fresh = q_tile + 16 * (STRIDE / 2);
+	i32 *const pages = reinterpret_cast<i32 *>(fresh + 2 * HDIM);
+	float *const shares = reinterpret_cast<float *>(pages + TABLE);
+	float *const rings = shares + (CLUSTER > 1 ? CLUSTER * HEADS * SHARE : 0);
 	constexpr float scale_log2 = float(SCALE) * 1.4426950408889634f;
 	const int kv_head = blockIdx.x / GROUP_TILES, t = blockIdx.y, run = blockIdx.z;
-	const int in_group = blockIdx.x % GROUP_TILES * 16, heads = min(GROUP - in_group, 16);
-	const int head0 = kv_head * GROUP + in_group, warp = threadIdx.x / 32;
+	const int in_group = blockIdx.x % GROUP_TILES * 16, head0 = kv_head * GROUP + in_group, warp = threadIdx.x / 32;
+	const int heads = min(GROUP - in_group, 16);
+	const i64 head = i64(t) * NH + head0;
+	if constexpr (TEAM > 1)
+		team_arrive();
 	Prepared w;
 	load_weights(w, a);
-	const int rows = a.step[0];
+	const int slot = t < a.step[0] ? a.row_slot[t] : -1;
+	const i32 *table = a.page_table + i64(max(slot, 0)) * MAX_PAGES;
+	if constexpr (TABLE != 0) {
+		for (int i = threadIdx.x; i < MAX_PAGES; i += THREADS)
+			pages[i] = table[i];
+		table = pages;
+		__syncthreads();
+	}
 	inputs_ready();
 
-	const int slot = t < rows ? a.row_slot[t] : -1, pos = a.row_pos[t];
+	const int pos = a.row_pos[t];
 	const bf16 *qkv = a.qkv + i64(t) * (NH + 2 * NKV) * HDIM;
 #pragma unroll
 	for (int r = 0; r < Prepared::rounds; r++) // before anything is known of the row, so that the loads overlap
@@ -218,18 +308,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attn_step(const Args a)
 	if (slot < 0) {
 		if (run == 0)
 			for (int i = threadIdx.x; i < heads * HDIM; i += THREADS)
-				store(a.o + (i64(t) * NH + head0) * HDIM + i, 0.0f);
+				store(a.o + head * HDIM + i, 0.0f);
 		return;
 	}
 	const int chunks = pos / CHUNK + 1;
 	const Runs runs = runs_of(chunks);
-	if (run >= runs.n)
+	const bool in_team = TEAM > 1 && runs.n > 1 && runs.n <= TEAM;
+	if (run >= runs.n) {
+		if (in_team && run < TEAM) { // all of a team meet twice
+			team_wait();
+			team_arrive();
+		}
 		return;
+	}
 	const bool has_new = run == runs.n - 1;
 	const int end = min((run + 1) * runs.chunks, chunks);
-	const i32 *table = a.page_table + i64(slot) * MAX_PAGES;
-	bf16 *const q_tile = reinterpret_cast<bf16 *>(smem), *const fresh = q_tile + 16 * (STRIDE / 2);
-	const u32 ring = shared_address(fresh + 2 * HDIM) + warp * STAGES * STAGE_BYTES;
+	const u32 ring = shared_address(rings) + warp * STAGES * STAGE_BYTES;
 	int filled = run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
 	auto fill = [&] {
 		if (filled < end)
@@ -267,55 +361,45 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attn_step(const Args a)
 	attention_finish(state);
 	copy_wait<0>();
 	__syncthreads();
-
-	// the warps' sums become one: each warp's heads into the rings, which nobody uses any more
-	float *const sums = reinterpret_cast<float *>(fresh + 2 * HDIM);
-	static_assert(WARPS * HEADS * SUM_STRIDE * 4 <= WARPS * STAGES * STAGE_BYTES, "the warps' sums fit the rings");
-	const int g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
-#pragma unroll
-	for (int i = 0; i < 2; i++) {
-		if (g + 8 * i >= heads)
-			continue;
-		float *row = sums + (warp * HEADS + g + 8 * i) * SUM_STRIDE + quad * 2;
-#pragma unroll
-		for (int d = 0; d < HDIM / 8; d++)
-			*reinterpret_cast<float2 *>(row + d * 8) = make_float2(state.o[0][d][2 * i], state.o[0][d][2 * i + 1]);
-		if (quad == 0) {
-			warp_ml[warp][g + 8 * i][0] = state.m[0][i];
-			warp_ml[warp][g + 8 * i][1] = state.l[0][i];
-		}
-	}
+	hand_in(state, rings, heads);
 	__syncthreads();
-	const i64 head = i64(t) * NH + head0;
-	for (int i = threadIdx.x; i < heads * (HDIM / 4); i += THREADS) {
-		const int h = i / (HDIM / 4), d = i % (HDIM / 4) * 4;
-		float m = warp_ml[0][h][0], l = 0.0f, sum[4] = {}; // the first warp of a run has a chunk: m is a number
-#pragma unroll
-		for (int k = 1; k < WARPS; k++)
-			m = fmaxf(m, warp_ml[k][h][0]);
-#pragma unroll
-		for (int k = 0; k < WARPS; k++) {
-			const float weight = exp2_fast(warp_ml[k][h][0] - m);
-			const float4 x = *reinterpret_cast<const float4 *>(sums + (k * HEADS + h) * SUM_STRIDE + d);
-			l = fmaf(warp_ml[k][h][1], weight, l);
-			sum[0] = fmaf(x.x, weight, sum[0]);
-			sum[1] = fmaf(x.y, weight, sum[1]);
-			sum[2] = fmaf(x.z, weight, sum[2]);
-			sum[3] = fmaf(x.w, weight, sum[3]);
+
+	if (in_team)
+		team_wait(); // all blocks of the team have started: the first one's memory is there
+	each(heads, [&](int h, int d) {
+		const float *row = rings + h * SUM_STRIDE;
+		Sums s;
+		s.add<WARPS>(WARPS, // the first warp of a run has a chunk
+			[&](int i) { return *reinterpret_cast<const float4 *>(row + i * HEADS * SUM_STRIDE + d); },
+			[&](int i) { return *reinterpret_cast<const float2 *>(row + i * HEADS * SUM_STRIDE + HDIM); });
+		if (in_team) {
+			const u32 share = in_first(shared_address(shares + (run * HEADS + h) * SHARE));
+			store_in_team(share + d * 4, make_float4(s.x[0], s.x[1], s.x[2], s.x[3]));
+			if (d == 0)
+				store_in_team(share + HDIM * 4, make_float4(s.m, s.l, 0.0f, 0.0f));
+		} else if (runs.n > 1) {
+			write_part(a, head + h, d, run, s);
+		} else {
+			write(a, head + h, d, s);
 		}
-		if (runs.n == 1) {
-			const float scale = 1.0f / l;
-			*reinterpret_cast<uint2 *>(a.o + (head + h) * HDIM + d) =
-				make_uint2(pack_bf16(sum[0] * scale, sum[1] * scale), pack_bf16(sum[2] * scale, sum[3] * scale));
-			continue;
-		}
-		*reinterpret_cast<float4 *>(a.part + ((head + h) * SPLITS + run) * HDIM + d) =
-			make_float4(sum[0], sum[1], sum[2], sum[3]);
-		if (d == 0)
-			*reinterpret_cast<float2 *>(a.part_ml + ((head + h) * SPLITS + run) * 2) = make_float2(m, l);
-	}
+	});
 	if (runs.n == 1)
 		return;
+	if (in_team) {
+		team_arrive();
+		if (run)
+			return;
+		team_wait();
+		each(heads, [&](int h, int d) {
+			const float *row = shares + h * SHARE;
+			Sums s;
+			s.add<TEAM>(runs.n,
+				[&](int i) { return *reinterpret_cast<const float4 *>(row + i * HEADS * SHARE + d); },
+				[&](int i) { return *reinterpret_cast<const float2 *>(row + i * HEADS * SHARE + HDIM); });
+			write(a, head + h, d, s);
+		});
+		return;
+	}
 	__syncthreads();
 	if (threadIdx.x == 0)
 		is_last = last_to_arrive(a.arrived + head, runs.n);
