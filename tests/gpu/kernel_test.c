@@ -5,9 +5,10 @@
  *
  * For each template: N trials with random admissible constants and random legal operands (kernel_case.h).
  * Workers draw, compile and run the reference; one at a time runs on the device: the whole image of operands and
- * guards goes there and back, twice, and both times must give the same bits. --small keeps trials small enough
- * for compute-sanitizer. --no-gpu draws, compiles for TARGET and runs the reference only. --bench times kernels.
- * --self-check asks whether the comparison notices what it must (kernel_self.c).
+ * guards goes there and back, twice, and both times must give the same bits. Where the contract says
+ * batch_invariant, a third run with half of the step's rows must give those rows the same bits. --small keeps
+ * trials small enough for compute-sanitizer. --no-gpu draws, compiles for TARGET and runs the reference only.
+ * --bench times kernels. --self-check asks whether the comparison notices what it must (kernel_self.c).
  * Prints a table; the exit code is 1 when a trial fails, 5 without a device.
  */
 #include "tests/gpu/kernel_test.h"
@@ -61,6 +62,56 @@ static bool run_once(Run *r, const Case *c, GpuKernel *k)
 		&& gpu_ok(g, d->StreamSynchronize(g->stream), "kernel");
 }
 
+/* The step as the device sees it, cut to its first rows. */
+static void cut_step(const Case *c, int rows)
+{
+	const int at = case_field(c, "seg");
+	int32_t step[4];
+	memcpy(step, c->image + c->buf[case_field(c, "step")].at, sizeof step);
+	step[0] = rows;
+	for (int i = 0; at >= 0 && i < c->step.segs; i++) {
+		uint8_t *raw = c->image + c->buf[at].at + i * 16;
+		int32_t seg[4];
+		memcpy(seg, raw, sizeof seg);
+		if (seg[0] >= rows) {
+			step[2] = i;
+			break;
+		}
+		if (seg[1] > rows - seg[0])
+			seg[1] = rows - seg[0];
+		memcpy(raw, seg, sizeof seg);
+	}
+	memcpy(c->image + c->buf[case_field(c, "step")].at, step, sizeof step);
+}
+
+/* Do rows keep their bits without the other half of the step? `first` is what the whole step made of the operands.
+ * Templates whose outputs are not rows of the step are not asked. */
+static bool rows_stand_alone(Run *r, const Case *c, GpuKernel *k, const uint8_t *first, Outcome *out)
+{
+	int rows = (c->step.rows + 1) / 2;
+	if (!strstr(c->tmpl->numerics, "batch_invariant") || case_field(c, "step") < 0 || case_field(c, "out_row") >= 0
+		|| rows >= c->step.rows)
+		return true;
+	cut_step(c, rows);
+	bool ran = run_once(r, c, k);
+	for (int i = 0; ran && i < c->tmpl->n_fields; i++) {
+		const ContractField *f = &c->tmpl->fields[i];
+		const CaseBuffer *b = &c->buf[i];
+		if (!b->present || (f->role != OPERAND_OUT && f->role != OPERAND_INOUT) || strncmp(f->shape, "ROWS, ", 6) != 0)
+			continue;
+		int64_t bytes = b->bytes / b->shape[0];
+		for (int row = 0; row < rows; row++)
+			if (memcmp(first + b->at + row * bytes, r->image + b->at + row * bytes, (size_t)bytes) != 0) {
+				snprintf(out->why, sizeof out->why, "%s: row %d has other bits when the step ends at row %d", f->name,
+					row, rows);
+				return false;
+			}
+	}
+	if (!ran)
+		snprintf(out->why, sizeof out->why, "%s", r->gpu->why);
+	return ran;
+}
+
 static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
 {
 	Outcome out = {0};
@@ -73,6 +124,7 @@ static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
 			out.ok = false;
 			snprintf(out.why, sizeof out.why, "a second run gave other bits");
 		}
+		out.ok = out.ok && rows_stand_alone(r, c, &k, first, &out);
 	} else {
 		snprintf(out.why, sizeof out.why, "%s", r->gpu->why);
 	}
