@@ -3,11 +3,11 @@
 #define ATLAS_TUNE_H
 
 #include "artifacts/plan.h"
-#include "runtime/cli/cli.h"
 #include "runtime/time_launch.h"
 
 /* verb_tune.c: the whole verb behind opening the plan; returns the exit code. driver: NULL = the system's. */
-int tune_artifact(const Args *args, const Artifact *artifact, const Driver *driver);
+struct Args;
+int tune_artifact(const struct Args *args, const Artifact *artifact, const Driver *driver);
 
 /* tune_inputs.c: what a buffer of a trial (named as the operand) holds before it runs ------------------------------ */
 

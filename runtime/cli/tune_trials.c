@@ -81,16 +81,16 @@ static void fill_random(uint16_t *to, size_t n)
 	}
 }
 
-static AtlasStatus fill_pool(Tuner *t, int64_t from, int64_t bytes)
+static AtlasStatus fill_pool(Tuner *t, int64_t bytes)
 {
-	uint16_t *numbers = malloc(RANDOM_BYTES);
+	int64_t piece = bytes < RANDOM_BYTES ? bytes : RANDOM_BYTES;
+	uint16_t *numbers = malloc((size_t)piece + 1);
 	if (!numbers)
 		return ATLAS_NO_MEMORY;
-	fill_random(numbers, RANDOM_BYTES / sizeof *numbers);
+	fill_random(numbers, (size_t)piece / sizeof *numbers);
 	AtlasStatus s = ATLAS_OK;
-	for (int64_t at = 0; at < bytes && s == ATLAS_OK; at += RANDOM_BYTES)
-		s = timer_write(t->timer, t->pool + (CuPtr)(from + at), numbers,
-			bytes - at < RANDOM_BYTES ? bytes - at : RANDOM_BYTES);
+	for (int64_t at = 0; at < bytes && s == ATLAS_OK; at += piece)
+		s = timer_write(t->timer, t->pool + (CuPtr)at, numbers, bytes - at < piece ? bytes - at : piece);
 	free(numbers);
 	return s;
 }
@@ -116,7 +116,7 @@ AtlasStatus tune_start(LaunchTimer *timer, const Graph *g, const TargetPlan *set
 	int64_t front = t->most.outputs + t->most.ruled;
 	AtlasStatus s = t->ruled ? timer_memory(timer, front + body, &t->pool) : ATLAS_NO_MEMORY;
 	if (s == ATLAS_OK)
-		s = fill_pool(t, 0, front + body);
+		s = fill_pool(t, front + body);
 	if (s != ATLAS_OK) {
 		tune_end(t);
 		*tuner = NULL;

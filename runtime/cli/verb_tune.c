@@ -242,7 +242,8 @@ static int fail(const Tune *t, const LaunchTimer *timer, AtlasStatus status, con
 {
 	AtlasError error = *timer_error(timer);
 	if (error.status == ATLAS_OK)
-		error_set(&error, status, "no memory to measure with");
+		error_set(&error, status, status == ATLAS_NO_MEMORY ? "no memory to measure with"
+			: "the driver refuses a tensor map");
 	if (k)
 		cli_say(t->args, 0, "while %s [%s] was timed:", k->name, k->defines);
 	return cli_fail(t->args, &error);
