@@ -9,7 +9,7 @@
 
 /* Bandwidth needs enough threads in flight on every
  * multiprocessor, so a grid that fills only part of the card gets only that part of the rate. Tensor cores need no
- * more than one block of each, but wait for the multiprocessor that has the most blocks. */
+ * more than one block of each, but wait for the multiprocessor that has the most pieces of work. */
 double model_cost(const Target *t, const Pick *k)
 {
 	double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
@@ -28,8 +28,9 @@ double model_cost(const Target *t, const Pick *k)
 	double bytes_us = (double)(k->read_bytes + k->write_bytes) / (t->read_gbps * 1e3);
 	bool is_mma = strcmp(kernel_table[k->template_index].matrix, "mma") == 0;
 	double flops_us = (double)k->flops / ((is_mma ? t->mma_tflops : t->best_tflops) * 1e6);
-	double deepest = (double)(int64_t)((blocks + t->n_sms - 1) / t->n_sms);
+	double pieces = k->pieces ? (double)k->pieces : blocks, workers = blocks < t->n_sms ? blocks : t->n_sms;
+	double deepest = (double)(int64_t)((pieces + workers - 1) / workers);
 	bytes_us /= busy;
-	flops_us *= deepest * t->n_sms / blocks;
+	flops_us *= deepest * t->n_sms / pieces * 100 / (double)k->rate;
 	return t->launch_us + (bytes_us > flops_us ? bytes_us : flops_us);
 }

@@ -180,6 +180,8 @@ typedef struct KernelTemplate {
 	ContractTunable tunables[MAX_TUNABLES]; int n_tunables;
 	ContractRequire requires[MAX_REQUIRES]; int n_requires;
 	const char *grid[3], *block, *smem, *reads, *writes, *flops; /* formulas */
+	const char *pieces; /* formula: equal pieces of work that the blocks take in turns; 0 = a block is one */
+	const char *rate;   /* formula: percent of the matrix rate that a full card reaches */
 	ContractField fields[MAX_FIELDS]; int n_fields;
 	ContractMap maps[MAX_MAPS]; int n_maps;
 	int param_bytes;
@@ -234,7 +236,7 @@ typedef struct Pick {
 	const char *defines; /* sorted "K=576 ROWS=1 ..." without dtype of target */
 	int grid[3], block[3], smem_bytes;
 	int box[MAX_MAPS][2]; /* of the template's tensor maps */
-	int64_t read_bytes, write_bytes, flops;
+	int64_t read_bytes, write_bytes, flops, pieces, rate;
 	int kernel;          /* index in TargetPlan.kernels, filled by make-kernels */
 	int slot;            /* index in the ledger */
 	int chosen;          /* the winner among that slot's candidates */

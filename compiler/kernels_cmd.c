@@ -69,6 +69,10 @@ static void print_template(const KernelTemplate *k)
 	printf("  grid     %s, %s, %s\n  block    %s\n  smem     %s\n", k->grid[0], k->grid[1], k->grid[2], k->block,
 		k->smem);
 	printf("  reads    %s\n  writes   %s\n  flops    %s\n", k->reads, k->writes, k->flops);
+	if (strcmp(k->pieces, "0") != 0)
+		printf("  pieces   %s\n", k->pieces);
+	if (strcmp(k->rate, "100") != 0)
+		printf("  rate     %s %%\n", k->rate);
 	for (int i = 0; i < k->n_fields; i++) {
 		const ContractField *f = &k->fields[i];
 		printf("  %-8s %s %s [%s]%s%s\n", role_names[f->role], f->name, f->dtype, f->shape, f->flag ? " if " : "",
@@ -150,9 +154,11 @@ static json_t *json_template(const KernelTemplate *k)
 		"targets", targets, "numerics", k->numerics, "matrix", k->matrix, "overlaps", k->overlaps,
 		"dims", json_names(k->dims, k->n_dims), "attrs", json_names(k->attrs, k->n_attrs),
 		"dtypes", json_dtypes(k), "tunables", json_choices(k), "requires", requires);
-	json_t *rest = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:o, s:s}", "grid", json_names(k->grid, 3),
+	json_t *rest = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:o, s:s}", "grid",
+		json_names(k->grid, 3),
 		"block", k->block, "smem", k->smem, "reads", k->reads, "writes", k->writes, "flops", k->flops,
-		"fields", json_fields(k), "maps", json_maps(k), "param_bytes", k->param_bytes, "sources", json_names(k->sources, k->n_sources),
+		"pieces", k->pieces, "rate", k->rate, "fields", json_fields(k), "maps", json_maps(k),
+		"param_bytes", k->param_bytes, "sources", json_names(k->sources, k->n_sources),
 		"sha256", hash_text(k, hash));
 	json_object_update(o, rest);
 	json_decref(rest);

@@ -268,7 +268,8 @@ static bool check_launch(Picker *p, const KernelTemplate *t, const Env *env, Pic
 			p->work->target->name, p->work->target->smem_block_bytes);
 	pick->smem_bytes = (int)v;
 	return check_maps(p, t, env, pick) && eval(p, env, t->reads, &pick->read_bytes)
-		&& eval(p, env, t->writes, &pick->write_bytes) && eval(p, env, t->flops, &pick->flops);
+		&& eval(p, env, t->writes, &pick->write_bytes) && eval(p, env, t->flops, &pick->flops)
+		&& eval(p, env, t->pieces, &pick->pieces) && eval(p, env, t->rate, &pick->rate);
 }
 
 static int compare_text(const void *a, const void *b)

@@ -247,14 +247,15 @@ static void read_tunable(Check *c, const Clause *cl)
 }
 
 /* Words that stand once, in order of the list of what is missing. */
-typedef enum Once { KERNEL_, ARCH_, NUMERICS_, MATRIX_, GRID_, BLOCK_, SMEM_, READS_, WRITES_, FLOPS_, N_ONCE } Once;
+typedef enum Once { KERNEL_, ARCH_, NUMERICS_, MATRIX_, GRID_, BLOCK_, SMEM_, READS_, WRITES_, FLOPS_,
+	PIECES_, RATE_, N_ONCE } Once;
 static const struct { const char *word, *macro; bool may_lack; } once[N_ONCE] = {
 	[KERNEL_] = {"kernel", "KERNEL", false}, [ARCH_] = {"arch", "ARCH", false},
 	[NUMERICS_] = {"numerics", "NUMERICS", false}, [MATRIX_] = {"matrix", "MATRIX", true},
 	[GRID_] = {"grid", "GRID", false},
 	[BLOCK_] = {"block", "BLOCK", false}, [SMEM_] = {"smem", "SMEM", true},
 	[READS_] = {"reads", "READS", false}, [WRITES_] = {"writes", "WRITES", false},
-	[FLOPS_] = {"flops", "FLOPS", false},
+	[FLOPS_] = {"flops", "FLOPS", false}, [PIECES_] = {"pieces", "PIECES", true}, [RATE_] = {"rate", "RATE", true},
 };
 
 static const Clause *find_once(Check *c, Once w)
@@ -287,9 +288,10 @@ static void read_once(Check *c)
 	read_matrix(c, found[MATRIX_]);
 	c->k.overlaps = has_name(&c->raw->used_names, "inputs_ready");
 	const char **const formulas[N_ONCE] = {[BLOCK_] = &c->k.block, [SMEM_] = &c->k.smem,
-		[READS_] = &c->k.reads, [WRITES_] = &c->k.writes, [FLOPS_] = &c->k.flops};
+		[READS_] = &c->k.reads, [WRITES_] = &c->k.writes, [FLOPS_] = &c->k.flops,
+		[PIECES_] = &c->k.pieces, [RATE_] = &c->k.rate};
 	for (int w = BLOCK_; w < N_ONCE; w++)
-		*formulas[w] = found[w] ? found[w]->parts[0] : "0";
+		*formulas[w] = found[w] ? found[w]->parts[0] : w == RATE_ ? "100" : "0";
 	for (int i = 0; i < 3; i++)
 		c->k.grid[i] = found[GRID_] ? found[GRID_]->parts[i] : "1";
 }

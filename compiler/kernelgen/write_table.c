@@ -178,6 +178,8 @@ static void put_template(FILE *f, const KernelTemplate *k)
 	put_string(f, ",\n\t\t.reads = ", k->reads);
 	put_string(f, ",\n\t\t.writes = ", k->writes);
 	put_string(f, ",\n\t\t.flops = ", k->flops);
+	put_string(f, ",\n\t\t.pieces = ", k->pieces);
+	put_string(f, ",\n\t\t.rate = ", k->rate);
 	fputs(",\n", f);
 	put_fields(f, k);
 	fprintf(f, "\t\t.sources = sources_%s, .n_sources = %d,\n\t\t.source_sha256 = {", k->name, k->n_sources);

@@ -16,6 +16,8 @@
 //   TUNE(WARPS, 4, 8)             a constant the compiler chooses
 //   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags
 //   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
+//   PIECES(n)                     equal pieces of work that blocks take in turns; without it, each block is one
+//   RATE(percent)                 of the rate of MATRIX that this reaches on a full card, as measured; without it 100
 //   struct Args { IN(bf16, x, "ROWS, K"); IN_IF(BIAS, WT, bias, "N"); INOUT(...); OUT(...); };
 //        every field is a pointer and every operand of the op has one. IN_IF binds an optional operand: its flag
 //        is 1 or 0 and the pointer NULL when absent. IN on an optional operand demands it
@@ -53,6 +55,8 @@
 #define READS(...) CONTRACT("reads;" #__VA_ARGS__);
 #define WRITES(...) CONTRACT("writes;" #__VA_ARGS__);
 #define FLOPS(...) CONTRACT("flops;" #__VA_ARGS__);
+#define PIECES(...) CONTRACT("pieces;" #__VA_ARGS__);
+#define RATE(...) CONTRACT("rate;" #__VA_ARGS__);
 #define IN(type, name, shape) const type *name __attribute__((annotate("in;" #type ";" shape)))
 #define IN_IF(flag, type, name, shape) const type *name __attribute__((annotate("in_if;" #type ";" shape ";" #flag)))
 #define INOUT(type, name, shape) type *name __attribute__((annotate("inout;" #type ";" shape)))
@@ -70,6 +74,7 @@
 #define __grid_constant__
 #define __restrict__
 #define __launch_bounds__(...) __attribute__((annotate("bounds;" #__VA_ARGS__)))
+#define __cluster_dims__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
 typedef __SIZE_TYPE__ size_t;
@@ -181,6 +186,8 @@ unsigned __cvta_generic_to_shared(const void *);
 #define READS(...)
 #define WRITES(...)
 #define FLOPS(...)
+#define PIECES(...)
+#define RATE(...)
 #define IN(type, name, shape) const type *name
 #define IN_IF(flag, type, name, shape) const type *name
 #define INOUT(type, name, shape) type *name
