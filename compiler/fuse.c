@@ -8,18 +8,22 @@
  * Several linears of one input become one (q, k, v): their weights stand one after the other in the weight
  * arena, and their outputs are columns of one tensor. Where that cannot be done the reason is kept, since
  * usually a refusal follows: no kernel implements the op alone.
+ *
+ * A norm goes into the products that read it, but for long prompts on targets that multiply tiles straight from memory
+ * faster than a norm on the way would let them: there it is a launch of its own.
  */
 #include "compiler/ir.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_JOINED = 4 };
+enum { MAX_JOINED = 4, FEW_ROWS = 64 };
 
 typedef struct View { int tensor; int64_t col; } View; /* LTensor and first column; tensor -1 = not yet made */
 
 typedef struct Fuser {
 	Compile *c;
+	const Target *target;
 	Lowered *low;
 	int *ops, n_ops; /* graph ops of this phase */
 	View *views;     /* by graph tensor */
@@ -211,20 +215,60 @@ static int count_linears(Fuser *f, int i, int x)
 	return n;
 }
 
+static bool takes_dtype(const KernelTemplate *t, const char *field, Dtype dtype)
+{
+	for (int i = 0; i < t->n_fields; i++)
+		for (int v = 0; v < t->n_dtypes && strcmp(t->fields[i].name, field) == 0; v++)
+			for (int k = 0; k < t->dtypes[v].n && strcmp(t->fields[i].dtype, t->dtypes[v].var) == 0; k++)
+				if (t->dtypes[v].allowed[k] == dtype)
+					return true;
+	return false;
+}
+
+/* Is a norm apart from its products? When the phase has many rows and a template of this target multiplies them as
+ * `product`, whose operand `weights` is the w of `linear`. */
+static bool norm_apart(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
+{
+	if (f->low->kind != PREFILL || f->low->rows <= FEW_ROWS)
+		return false;
+	for (int i = 0; i < n_kernel_table; i++)
+		if (kernel_table[i].op == product && template_serves(&kernel_table[i], f->target)
+			&& takes_dtype(&kernel_table[i], weights, weight_tensor(f, linear, "w")->dtype))
+			return true;
+	return false;
+}
+
+/* The op `kind` on the normed rows: with the norm inside, or behind a launch that writes them. */
+static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, bool apart)
+{
+	LOp *first = new_op(f, apart ? OP_norm_rows : kind, norm), *op = first;
+	merge_attrs(first, norm);
+	bind(f, first, "step", input_named(f, "step"));
+	bind(f, first, "x", operand(norm, "x"));
+	bind(f, first, "norm", operand(norm, "w"));
+	if (apart) {
+		bind(f, first, "y", operand(norm, "y"));
+		first->note = arena_printf(&f->c->arena, "from %d rows on, tiles that come straight from memory are multiplied "
+			"faster on %s", FEW_ROWS + 1, f->target->name);
+		op = new_op(f, kind, norm);
+		bind(f, op, "step", input_named(f, "step"));
+		bind(f, op, "x", operand(norm, "y"));
+	}
+	return op;
+}
+
 static int norm_linear(Fuser *f, int i)
 {
 	const GraphOp *norm = op_at(f, i);
 	int y = operand(norm, "y"), n = count_linears(f, i + 1, y);
 	if (n == 0 || f->uses[y] != n)
 		return 0;
-	LOp *op = new_op(f, OP_norm_linear, norm);
-	merge_attrs(op, norm);
-	bind(f, op, "step", input_named(f, "step"));
-	bind(f, op, "x", operand(norm, "x"));
-	bind(f, op, "norm", operand(norm, "w"));
-	op->operands[op_operand(OP_norm_linear, "w")] = joined_weight(f, i + 1, n, "w");
-	op->operands[op_operand(OP_norm_linear, "bias")] = joined_weight(f, i + 1, n, "bias");
-	op->operands[op_operand(OP_norm_linear, "y")] = joined_output(f, i + 1, n);
+	bool apart = norm_apart(f, OP_linear_rows, "w", op_at(f, i + 1));
+	OpKind kind = apart ? OP_linear_rows : OP_norm_linear;
+	LOp *op = op_behind_norm(f, kind, norm, apart);
+	op->operands[op_operand(kind, "w")] = joined_weight(f, i + 1, n, "w");
+	op->operands[op_operand(kind, "bias")] = joined_weight(f, i + 1, n, "bias");
+	op->operands[op_operand(kind, "y")] = joined_output(f, i + 1, n);
 	return 1 + n;
 }
 
@@ -235,11 +279,8 @@ static bool norm_swiglu(Fuser *f, int i)
 	if (operand(gate, "x") != n || operand(up, "x") != n || f->uses[n] != 2
 		|| !flows(f, gate, "y", act, "gate") || !flows(f, up, "y", act, "up"))
 		return false;
-	LOp *op = new_op(f, OP_norm_swiglu, norm);
-	merge_attrs(op, norm);
-	bind(f, op, "step", input_named(f, "step"));
-	bind(f, op, "x", operand(norm, "x"));
-	bind(f, op, "norm", operand(norm, "w"));
+	bool apart = norm_apart(f, OP_linear_swiglu, "gate", gate) && norm_apart(f, OP_linear_swiglu, "up", up);
+	LOp *op = op_behind_norm(f, apart ? OP_linear_swiglu : OP_norm_swiglu, norm, apart);
 	bind(f, op, "gate", operand(gate, "w"));
 	bind(f, op, "up", operand(up, "w"));
 	bind(f, op, "gate_bias", operand(gate, "bias"));
@@ -261,19 +302,34 @@ static bool linear_residual(Fuser *f, int i)
 	return true;
 }
 
-static bool norm_logits(Fuser *f, int i)
+/* The head and what draws from it. How many parts of the vocabulary the head leaves its best of (PARTS) is decided by
+ * its kernel. */
+static bool draw_from_head(Fuser *f, int i)
 {
-	const GraphOp *take = op_at(f, i), *norm = op_at(f, i + 1), *lin = op_at(f, i + 2);
-	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0)
+	const GraphOp *take = op_at(f, i), *norm = op_at(f, i + 1), *lin = op_at(f, i + 2), *draw = op_at(f, i + 3);
+	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0
+		|| !flows(f, lin, "y", draw, "logits") || operand(take, "out_row") != operand(draw, "out_row"))
 		return false;
+	int best = f->low->tensors.n, best_id = best + 1, outs = f->low->outs;
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = "best", .dtype = DT_f32, .role = ROLE_ACTIVATION,
+		.n_dims = 3, .shape = {outs, 0, 2}, .tensor = -1, .weight = -1};
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = "best_id", .dtype = DT_i32, .role = ROLE_ACTIVATION,
+		.n_dims = 2, .shape = {outs, 0}, .tensor = -1, .weight = -1};
 	LOp *op = new_op(f, OP_norm_logits, take);
 	merge_attrs(op, norm);
+	merge_attrs(op, draw);
 	bind(f, op, "step", input_named(f, "step"));
 	bind(f, op, "x", operand(take, "x"));
 	bind(f, op, "out_row", operand(take, "out_row"));
 	bind(f, op, "norm", operand(norm, "w"));
 	bind(f, op, "w", operand(lin, "w"));
 	bind(f, op, "logits", operand(lin, "y"));
+	op->operands[op_operand(OP_norm_logits, "best")] = best;
+	op->operands[op_operand(OP_norm_logits, "best_id")] = best_id;
+	op = new_op(f, OP_sample_best, draw);
+	bind_same(f, op, draw);
+	op->operands[op_operand(OP_sample_best, "best")] = best;
+	op->operands[op_operand(OP_sample_best, "best_id")] = best_id;
 	return true;
 }
 
@@ -394,7 +450,7 @@ static const Fusion fusions[] = {
 	{"attention_step", 4, {OP_rope, OP_rope, OP_kv_write, OP_attention}, attention_step},
 	{"rope_write", 5, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write}, norm_rope_write},
 	{"rope_write", 3, {OP_rope, OP_rope, OP_kv_write}, rope_write},
-	{"norm_logits", 3, {OP_gather, OP_rmsnorm, OP_linear}, norm_logits},
+	{"norm_logits", 4, {OP_gather, OP_rmsnorm, OP_linear, OP_sample}, draw_from_head},
 	{"linear_residual", 2, {OP_linear, OP_add}, linear_residual},
 };
 
@@ -446,7 +502,7 @@ static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, 
 	const Graph *g = &c->graph;
 	Lowered *low = vec_push(&c->arena, &work->phases);
 	*low = (Lowered){.kind = kind, .rows = rows, .outs = outs};
-	Fuser f = {.c = c, .low = low, .ops = ARENA_ARRAY(&c->scratch, int, g->n_ops),
+	Fuser f = {.c = c, .target = work->target, .low = low, .ops = ARENA_ARRAY(&c->scratch, int, g->n_ops),
 		.views = ARENA_ARRAY(&c->scratch, View, g->n_tensors),
 		.uses = ARENA_ARRAY(&c->scratch, int, g->n_tensors)};
 	for (int i = 0; i < g->n_tensors; i++)

@@ -46,6 +46,17 @@ __device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity)
 		"}" :: "r"(barrier), "r"(parity) : "memory");
 }
 
+// arrives at the same barrier of another block: the one of that rank in the cluster. Says that this thread has read,
+// not that its writes can be seen there: a fence of the whole cluster would take a microsecond
+__device__ __forceinline__ void barrier_arrive_at(u32 barrier, u32 rank)
+{
+	asm volatile("{\n"
+		".reg .b32 there;\n"
+		"mapa.shared::cluster.u32 there, %0, %1;\n"
+		"mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+		"}" :: "r"(barrier), "r"(rank) : "memory");
+}
+
 // Hardware barriers of the block, 0 being that of __syncthreads (warp level: `threads` counts those who arrive and
 // those who wait).
 __device__ __forceinline__ void named_arrive(int id, int threads)
@@ -68,6 +79,15 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap &map, int row, 
 		"[%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(&map), "r"(column), "r"(row), "r"(barrier) : "memory");
 }
 
+// The same to that place of every block of the cluster whose bit is set in `blocks`, for the same barrier of each. The
+// blocks of a cluster lay out their shared memory alike.
+__device__ __forceinline__ void copy_box_to(u32 to, const TensorMap &map, int row, int column, u32 barrier, u32 blocks)
+{
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+		"[%0], [%1, {%2, %3}], [%4], %5;" :: "r"(to), "l"(&map), "r"(column), "r"(row), "r"(barrier),
+		"h"(static_cast<unsigned short>(blocks)) : "memory");
+}
+
 __device__ __forceinline__ void prefetch_map(const TensorMap &map)
 {
 	asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory");
@@ -75,6 +95,20 @@ __device__ __forceinline__ void prefetch_map(const TensorMap &map)
 
 // shared memory that this thread wrote becomes visible to wgmma and to the copy engine, once a barrier has passed
 __device__ __forceinline__ void fence_for_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// every thread of every block of the cluster
+__device__ __forceinline__ void cluster_sync()
+{
+	asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// four bytes (thread level)
+__device__ __forceinline__ u32 load_shared(u32 from)
+{
+	u32 x;
+	asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+	return x;
+}
 
 // Registers (warpgroup level): the block starts with equal shares, which the launch bounds set
 template <int COUNT_> __device__ __forceinline__ void registers_up()

@@ -1,7 +1,8 @@
 /* test_pick_wgmma.c - templates bound to one architecture: taken there for long prompts, replaced everywhere else.
  *
  * The shapes are those of a model of a billion parameters, without its weights. What must be chosen follows from the
- * contracts: wgmma_* name sm_90a alone, take bf16 weights and more than 64 rows, and are faster; gemm_* serve any.
+ * contracts: wgmma_* name sm_90a alone, take bf16 weights and more than 64 rows, and are faster; gemm_* serve any. Where
+ * wgmma_* serve, a norm before them is a launch of its own.
  */
 #include "tests/unit/synthetic.h"
 
@@ -85,10 +86,25 @@ static const Candidate *candidate(const Slot *s, const char *kernel, Verdict ver
 	return NULL;
 }
 
-static const struct { OpKind op; const char *wide, *other; } pairs[] = {
-	{OP_norm_linear, "wgmma_norm", "gemm_norm"}, {OP_linear_residual, "wgmma_residual", "gemm_residual"},
-	{OP_norm_swiglu, "wgmma_swiglu", "gemm_swiglu"}};
-enum { N_PAIRS = sizeof pairs / sizeof pairs[0] };
+static bool has_op(Compile *c, int rows, int layer, OpKind kind)
+{
+	const TargetWork *w = &c->work.at[0];
+	for (int i = 0; i < w->phases.n; i++)
+		for (int k = 0; k < w->phases.at[i].ops.n; k++) {
+			const LOp *op = &w->phases.at[i].ops.at[k];
+			if (w->phases.at[i].kind == PREFILL && w->phases.at[i].rows == rows && op->layer == layer
+				&& op->kind == kind)
+				return true;
+		}
+	return false;
+}
+
+/* What sm_90a takes for many rows, what others take, and the ops they are of: one where no norm is inside. */
+static const struct { OpKind wide_op; const char *wide; OpKind other_op; const char *other; } pairs[] = {
+	{OP_linear_rows, "wgmma_linear", OP_norm_linear, "gemm_norm"},
+	{OP_linear_residual, "wgmma_residual", OP_linear_residual, "gemm_residual"},
+	{OP_linear_swiglu, "wgmma_swiglu", OP_norm_swiglu, "gemm_swiglu"}};
+enum { N_PAIRS = sizeof pairs / sizeof pairs[0], RESIDUAL = 1 };
 
 static void one_architecture_has_them(void **state)
 {
@@ -101,13 +117,15 @@ static void one_architecture_has_them(void **state)
 		Compile c;
 		large_model(&c, target);
 		pick(&c);
+		assert_int_equal(has_op(&c, ROWS, 0, OP_norm_rows), is_hopper);
 		for (int i = 0; i < N_PAIRS; i++) {
-			const Slot *s = slot_of(&c, ROWS, 0, pairs[i].op);
+			const Slot *s = slot_of(&c, ROWS, 0, is_hopper ? pairs[i].wide_op : pairs[i].other_op);
 			assert_non_null(candidate(s, is_hopper ? pairs[i].wide : pairs[i].other, CHOSEN));
-			assert_non_null(candidate(s, is_hopper ? pairs[i].other : pairs[i].wide, is_hopper ? SLOWER : REJECTED));
-			if (!is_hopper)
-				assert_string_equal(candidate(s, pairs[i].wide, REJECTED)->reason, why);
 		}
+		const Slot *s = slot_of(&c, ROWS, 0, OP_linear_residual);
+		assert_non_null(candidate(s, pairs[RESIDUAL].other, is_hopper ? SLOWER : CHOSEN));
+		if (!is_hopper)
+			assert_string_equal(candidate(s, pairs[RESIDUAL].wide, REJECTED)->reason, why);
 		synthetic_free(&c);
 	}
 }
@@ -117,36 +135,70 @@ static void few_rows_and_other_weights_stay(void **state)
 	Compile c;
 	(void)state;
 	large_model(&c, "sm_90a");
-	synthetic_dtype(&c, "model.layers.1.mlp.down_proj.weight", DT_f16);
-	synthetic_dtype(&c, "model.layers.1.self_attn.o_proj.weight", DT_f16);
-	pick(&c);
-	for (int i = 0; i < N_PAIRS; i++) {
-		const Slot *s = slot_of(&c, FEW_ROWS, 0, pairs[i].op);
-		assert_non_null(candidate(s, pairs[i].other, CHOSEN));
-		assert_string_equal(candidate(s, pairs[i].wide, REJECTED)->reason, "ROWS > 64 is false: ROWS = 16");
+	static const char *const f16[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+		"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
+	for (size_t i = 0; i < sizeof f16 / sizeof f16[0]; i++) {
+		char name[64];
+		snprintf(name, sizeof name, "model.layers.1.%s.weight", f16[i]);
+		synthetic_dtype(&c, name, DT_f16);
 	}
-	const Slot *s = slot_of(&c, ROWS, 1, OP_linear_residual);
-	assert_non_null(candidate(s, "gemm_residual", CHOSEN));
-	assert_non_null(strstr(candidate(s, "wgmma_residual", REJECTED)->reason, "is f16, which WT does not take"));
-	assert_non_null(candidate(slot_of(&c, ROWS, 0, OP_linear_residual), "wgmma_residual", CHOSEN));
+	pick(&c);
+	for (int i = 0; i < N_PAIRS; i++)
+		assert_true(has_op(&c, FEW_ROWS, 0, pairs[i].other_op));
+	assert_false(has_op(&c, FEW_ROWS, 0, OP_norm_rows));
+	assert_string_equal(candidate(slot_of(&c, FEW_ROWS, 0, OP_linear_residual), "wgmma_residual", REJECTED)->reason,
+		"ROWS > 64 is false: ROWS = 16");
+	assert_false(has_op(&c, ROWS, 1, OP_norm_rows));
+	for (int i = 0; i < N_PAIRS; i++) {
+		assert_non_null(candidate(slot_of(&c, ROWS, 1, pairs[i].other_op), pairs[i].other, CHOSEN));
+		assert_non_null(candidate(slot_of(&c, ROWS, 0, pairs[i].wide_op), pairs[i].wide, CHOSEN));
+	}
+	assert_non_null(strstr(candidate(slot_of(&c, ROWS, 1, OP_linear_residual), "wgmma_residual", REJECTED)->reason,
+		"is f16, which WT does not take"));
 	synthetic_free(&c);
 }
 
-/* A ban takes the second best, because another admissible candidate exists, and the ledger says by which line. */
+static void ban(Compile *c, const char *name)
+{
+	*vec_push(&c->arena, &c->model.options.rules) = (KernelRule){.is_pin = false, .template_name = name,
+		.layer_first = 1, .layer_last = 1, .at = {"MODEL.toml", 7, 1}};
+}
+
+/* A ban takes the second best where another admissible candidate exists, and the ledger says by which line. */
 static void a_ban_falls_to_what_serves_the_rest(void **state)
 {
 	Compile c;
 	(void)state;
+	large_model(&c, "sm_90a");
+	ban(&c, "wgmma_residual");
+	pick(&c);
+	const Slot *s = slot_of(&c, ROWS, 1, OP_linear_residual);
+	assert_non_null(candidate(s, "gemm_residual", CHOSEN));
+	assert_null(candidate(s, "wgmma_residual", CHOSEN));
+	assert_string_equal(candidate(s, "wgmma_residual", BANNED)->reason, "MODEL.toml:7");
+	assert_non_null(candidate(slot_of(&c, ROWS, 0, OP_linear_residual), "wgmma_residual", CHOSEN));
+	synthetic_free(&c);
+}
+
+/* Ops without a norm inside have one template: banning it is refused, not circumvented. */
+static void a_ban_of_the_only_one_is_refused(void **state)
+{
+	(void)state;
 	for (int i = 0; i < N_PAIRS; i++) {
+		char want[120];
+		Compile c;
+		if (i == RESIDUAL)
+			continue;
 		large_model(&c, "sm_90a");
-		*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = false, .template_name = pairs[i].wide,
-			.layer_first = 1, .layer_last = 1, .at = {"MODEL.toml", 7, 1}};
-		pick(&c);
-		const Slot *s = slot_of(&c, ROWS, 1, pairs[i].op);
-		assert_non_null(candidate(s, pairs[i].other, CHOSEN));
-		assert_null(candidate(s, pairs[i].wide, CHOSEN));
-		assert_string_equal(candidate(s, pairs[i].wide, BANNED)->reason, "MODEL.toml:7");
-		assert_non_null(candidate(slot_of(&c, ROWS, 0, pairs[i].op), pairs[i].wide, CHOSEN));
+		ban(&c, pairs[i].wide);
+		build_graph(&c);
+		fuse(&c);
+		pick_kernels(&c);
+		assert_int_equal(c.diags.n_errors, 1);
+		snprintf(want, sizeof want, "no admissible kernel for %s (layer 1, prefill, rows %d, sm_90a)",
+			op_table[pairs[i].wide_op].name, ROWS);
+		if (!strstr(c.diags.list[0].text, "no admissible kernel for") || !strstr(c.diags.list[0].text, "MODEL.toml:7"))
+			fail_msg("%s, not %s", c.diags.list[0].text, want);
 		synthetic_free(&c);
 	}
 }
@@ -197,6 +249,7 @@ int main(void)
 		cmocka_unit_test(one_architecture_has_them),
 		cmocka_unit_test(few_rows_and_other_weights_stay),
 		cmocka_unit_test(a_ban_falls_to_what_serves_the_rest),
+		cmocka_unit_test(a_ban_of_the_only_one_is_refused),
 		cmocka_unit_test(attention_takes_what_it_can),
 		cmocka_unit_test(attention_of_other_head_dims),
 	};
