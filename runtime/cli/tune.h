@@ -9,7 +9,7 @@
 struct Args;
 int tune_artifact(const struct Args *args, const Artifact *artifact, const Driver *driver);
 
-/* tune_inputs.c: what a buffer of a trial (named as the operand) holds before it runs ------------------------------ */
+/* tune_inputs.c: what a buffer of a trial (named as the operand) holds before it runs -------------------- */
 
 /* Only random numbers will not do: an index, a count, settings. */
 bool tune_is_ruled(const Buf *b);
@@ -18,7 +18,7 @@ bool tune_is_ruled(const Buf *b);
 enum { TUNE_CONTEXT = 1024 };
 void tune_rule(const Graph *g, const Phase *p, const Buf *b, void *host);
 
-/* tune_trials.c: time ------------------------------------------------------------------------------------------------ */
+/* tune_trials.c: time --------------------------------------------------------------------------------------- */
 
 typedef struct Tuner Tuner;
 

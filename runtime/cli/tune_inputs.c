@@ -14,7 +14,10 @@ bool tune_is_ruled(const Buf *b)
 static int least(int a, int b) { return a < b ? a : b; }
 
 /* Rows in use, and prompts they belong to. */
-static int rows_in_use(const Graph *g, const Phase *p) { return p->kind == DECODE ? least(p->rows, g->slots) : p->rows; }
+static int rows_in_use(const Graph *g, const Phase *p)
+{
+	return p->kind == DECODE ? least(p->rows, g->slots) : p->rows;
+}
 
 static int prompts(const Graph *g, const Phase *p) { return (p->rows + g->max_context - 1) / g->max_context; }
 

@@ -247,7 +247,8 @@ static void files_are_brought_up_to_date(void **state)
 	TargetPlan *set = &r.plan->artifact.candidates[0]; /* one template changes */
 	const char *changed = NULL;
 	for (int i = 0; i < set->n_kernels; i++)
-		if (set->phases[i].launches[0].op == OP_norm_linear && (!changed || strcmp(changed, set->kernels[i].name) == 0)) {
+		if (set->phases[i].launches[0].op == OP_norm_linear
+			&& (!changed || strcmp(changed, set->kernels[i].name) == 0)) {
 			changed = set->kernels[i].name;
 			set->kernels[i].source_sha256[0] ^= 1;
 		}

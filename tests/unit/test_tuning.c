@@ -39,13 +39,15 @@ static void written_in_order_and_read_again(void **state)
 	(void)state;
 	read_or_fail("# a remark\n" CARD "\n[templates]\nb = \"" SHA "\"  # one\na = \"" SHA "\"\n"
 		"[[kernel]]\ntemplate = \"b\"\nconstants = \"K=2\"\n\"\" = [1234, 0]\n"
-		"[[kernel]]\nconstants = \"K=2\"\ntemplate = \"a\"\n\"W=4 Z=1\" = [9.999, 0.5]\n\t\"W=2 Z=1\" = [ 0.4567 , 0.01 ]\n"
+		"[[kernel]]\nconstants = \"K=2\"\ntemplate = \"a\"\n\"W=4 Z=1\" = [9.999, 0.5]\n"
+		"\t\"W=2 Z=1\" = [ 0.4567 , 0.01 ]\n"
 		"[[kernel]]\ntemplate = \"a\"\nconstants = \"K=1\"\n\"W=2 Z=1\" = [45.67, 0.0104]", &t);
 	char *text = print(&t);
 	assert_string_equal(text, "# Times of kernels on one card, by which atlasc chooses. Written by `atlas tune PLAN -o "
 		"FILE`.\n\n" CARD "\n" TEMPLATES
 		"\n[[kernel]]\ntemplate = \"a\"\nconstants = \"K=1\"\n\"W=2 Z=1\" = [45.7, 0.010]\n"
-		"\n[[kernel]]\ntemplate = \"a\"\nconstants = \"K=2\"\n\"W=2 Z=1\" = [0.457, 0.010]\n\"W=4 Z=1\" = [10.0, 0.500]\n"
+		"\n[[kernel]]\ntemplate = \"a\"\nconstants = \"K=2\"\n\"W=2 Z=1\" = [0.457, 0.010]\n"
+		"\"W=4 Z=1\" = [10.0, 0.500]\n"
 		"\n[[kernel]]\ntemplate = \"b\"\nconstants = \"K=2\"\n\"\" = [1230, 0.000]\n");
 	read_or_fail(text, &again);
 	char *twice = print(&again);
@@ -93,7 +95,8 @@ static void every_refusal(void **state)
 		{CARD "[templates]\na = \"" SHA "\"\na = \"" SHA "\"\n", 8, 1, "template a stands twice"},
 		{CARD TEMPLATES "[[kernel]]\nus = 4\n", 9, 1,
 			"unknown key us: [[kernel]] has template, constants and times by tunables"},
-		{CARD TEMPLATES "[[kernel]]\ntemplate = \"a\"\n\"W=4\" = [1, 0]\n", 10, 2, "a time before template and constants"},
+		{CARD TEMPLATES "[[kernel]]\ntemplate = \"a\"\n\"W=4\" = [1, 0]\n", 10, 2,
+			"a time before template and constants"},
 		{CARD TEMPLATES KERNEL, 8, 1, "[[kernel]] without a time"},
 		{CARD TEMPLATES KERNEL KERNEL "\"W=4\" = [1, 0]\n", 8, 1, "[[kernel]] without a time"},
 		{CARD TEMPLATES KERNEL "constants = \"K=2\"\n", 11, 1, "constants stands twice"},
