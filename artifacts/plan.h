@@ -236,7 +236,8 @@ typedef struct Launch {
 	TensorMap *maps; int n_maps; /* 128-byte swizzle; what lies outside the matrix reads as zeros */
 	int *deps; int n_deps; /* earlier launches of the phase it waits for (edges of the CUDA graph) */
 	int overlaps; /* 1: these edges are programmatic: the kernel may start before they are done and waits itself
-	                 (griddepcontrol.wait) before it touches anything but weights; 0: it starts after them */
+	                 (griddepcontrol.wait) before it touches anything but weights; 0: it starts after them. The same
+	                 holds for edges from the step before in a row of steps, which a launch without deps waits for */
 	int64_t read_bytes, write_bytes, flops; /* from the contract, all rows in use */
 	int slot;   /* index in the ledger of the decision behind it */
 	int produces_layer; /* -1, or the layer whose output (hidden state) it completes */

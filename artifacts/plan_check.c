@@ -414,8 +414,8 @@ static bool check_launch(const Checking *c, const Phase *p, int index)
 	if (l->layer < -1 || l->layer > c->a->graph.n_layers || l->produces_layer < -1 ||
 		l->produces_layer >= c->a->graph.n_layers)
 		return REFUSE("%s: layer %d, produces layer %d", what, l->layer, l->produces_layer);
-	if (l->overlaps != 0 && (l->overlaps != 1 || l->n_deps == 0 || c->plan->cc_major < 9))
-		return REFUSE("%s: overlaps = %d with %d edges on %s", what, l->overlaps, l->n_deps, c->plan->target);
+	if (l->overlaps != 0 && (l->overlaps != 1 || c->plan->cc_major < 9))
+		return REFUSE("%s: overlaps = %d on %s", what, l->overlaps, c->plan->target);
 	if (l->read_bytes < 0 || l->write_bytes < 0 || l->flops < 0)
 		return REFUSE("%s: negative work", what);
 	for (int i = 0; i < l->n_deps; i++)

@@ -72,7 +72,7 @@ static void add_edges(Graphing *g, int i)
 	l->deps = ARENA_ARRAY(&g->c->arena, int, n);
 	l->n_deps = n;
 	const Pick *pick = &g->low->picks.at[g->low->ops.at[i].pick];
-	l->overlaps = n && g->can_overlap && kernel_table[pick->template_index].overlaps;
+	l->overlaps = g->can_overlap && kernel_table[pick->template_index].overlaps;
 	for (int k = 0; k < n; k++)
 		l->deps[k] = g->waits[n - 1 - k]; /* ascending */
 }

@@ -5,7 +5,8 @@
  * them. On a machine without a GPU the same plan runs on the reference device: plain C, float32, slow, exact.
  *
  * It prints nothing, never exits, reads no environment variable, has no global state and starts no thread on the
- * CUDA path (the reference device may). After atlas_session_open a step allocates nothing.
+ * CUDA path (the reference device may). After atlas_session_open a step allocates nothing, and a decode step on a GPU
+ * neither copies nor synchronises: its kernels write tokens to memory of the host, which atlas_step watches.
  *
  *	AtlasError error = {0};
  *	AtlasPlan *plan;
@@ -139,6 +140,10 @@ typedef struct AtlasSessionOptions {
 	const char *device; /* "auto" (NULL): cuda if there is a usable GPU, else cpu; "cuda"; "cpu" */
 	int device_index;   /* of the GPU, in the driver's order */
 	int n_threads;      /* of the reference device; 0 = one for each processor. The results do not depend on it */
+	int steps_ahead;    /* decode steps that a GPU may have been given before the token of the first is seen; 0 = the
+	                       default, 8; 1 = one at a time; at most 32. Tokens and their order do not depend on it. More
+	                       hides the host's delays. The price: what is started, scored or cancelled waits for the
+	                       steps on their way, up to that many where a stop token came first */
 } AtlasSessionOptions;
 
 /* Takes all the memory it will ever use, copies the weights to the device, builds every graph. Blocks. "auto"
@@ -187,7 +192,8 @@ void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling);
  *   ATLAS_TOKEN    an id is negative or not below vocab
  *   ATLAS_NO_SLOT, ATLAS_NO_PAGES  now; may succeed after other sequences end
  *   ATLAS_ARGUMENT a sampling value is out of range or not a number, or struct_size is not set
- * On success *slot (0 <= slot < slots) names the sequence. Blocks for one short launch. */
+ * On success *slot (0 <= slot < slots) names the sequence. Blocks for the steps on their way and one short launch;
+ * their tokens are handed out by atlas_step before any of the new sequence. */
 AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,
 	int max_new, int *slot);
 
@@ -205,14 +211,14 @@ typedef struct AtlasEvent {
 	float logprob;      /* natural log of the token's probability before temperature and cuts */
 } AtlasEvent;
 
-/* One step: the next chunk of all waiting prompts if there is one, else one token for every running sequence.
- * events [cap] receives one event per token made, *n how many (0 while a long prompt is not read to its end, and
+/* One step: the next chunk of all waiting prompts if there is one and no token on its way, else one token for every
+ * running sequence. events [cap] receives one event per token made, *n how many (0 while a long prompt is not read to its end, and
  * when no sequence is left). cap must be at least the plan's slots. Blocks until the tokens are there. */
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
 
 int atlas_active(const AtlasSession *session); /* sequences that have a slot */
 
-/* Ends a sequence; its slot and pages are free. ATLAS_ARGUMENT when the slot holds none. */
+/* Ends a sequence; its slot and pages are free, tokens of it on their way are dropped. ATLAS_ARGUMENT when the slot holds none. */
 AtlasStatus atlas_cancel(AtlasSession *session, int slot);
 
 /* Scores and traces --------------------------------------------------------------------------------------

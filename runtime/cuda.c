@@ -1,19 +1,22 @@
 /* cuda.c - the GPU: memory, weights, kernels and one graph a phase, then replays.
  *
  * Opening does everything that can fail for a reason of the machine, in this order: driver, device, architecture,
- * memory. Each arena is one allocation of the size the plan says. A phase becomes a CUDA graph node by node: a
- * launch is a kernel node, its deps are the edges, its arguments an image of the argument struct made from
- * the arenas' addresses. A step copies its inputs in one piece and launches one graph; its results arrive in the
- * ring, memory of the host that the kernels write to. The context is the device's primary one, current only during our calls.
+ * memory. Each arena is one allocation of the size the plan says. A phase becomes a CUDA graph node by node
+ * (cuda_graph.c). A step sends its inputs in one piece, unless they are those of the step before, and launches one
+ * graph; its results arrive in the ring, memory of the host that the kernels write to. Decode steps take their tokens
+ * from the device, so any number of them can be on the stream before a result is looked at. The context is the
+ * device's primary one, current only during our calls.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/cpu/ref_ops.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda_graph.h"
 
 enum {
+	AHEAD_DEFAULT = 8, AHEAD_MOST = PLAN_RING_ENTRIES / 2, /* decode steps on their way */
+	ROW_STEPS = 4, /* of a graph that holds several */
 	STAGE_BYTES = 8 << 20, /* of each of two pinned buffers: 8 MiB keep a PCIe 5 link busy */
 };
 
@@ -28,7 +31,7 @@ typedef struct Cuda {
 	CuDevice device;
 	CuContext context;
 	CuStream stream;
-	CuEvent done, staged[2];
+	CuEvent staged[2];
 	CuPtr arena[ARENA_COUNT]; /* the ring's is `ring`: with unified addressing a pinned place has one address */
 	uint8_t *host_io;   /* pinned image of the io arena */
 	uint8_t *ring;      /* pinned, mapped */
@@ -37,6 +40,7 @@ typedef struct Cuda {
 	LoadedCubin *cubins; int n_cubins;
 	CuKernel *kernels;  /* [plan->n_kernels] */
 	CuGraphExec *graphs; /* [plan->n_phases] */
+	CuGraphExec row; int row_phase; /* ROW_STEPS decode steps of one phase; NULL = none */
 	int last_phase;     /* whose buffers hold the last step; -1 = none */
 	int smem_limit;     /* bytes a block may ask for on this device */
 	bool has_context;
@@ -260,80 +264,35 @@ static AtlasStatus fill_args(Cuda *c, const Phase *p, const Launch *l, ArgImage 
 	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, "cuTensorMapEncodeTiled", about);
 }
 
-static AtlasStatus add_nodes(Cuda *c, const Phase *p, CuGraph graph, CuGraphNode *nodes, CuGraphNode *deps)
+static AtlasStatus build_graph(Cuda *c, int phase, int steps, CuGraphExec *exec)
 {
-	for (int i = 0; i < p->n_launches; i++) {
-		const Launch *l = &p->launches[i];
-		const Kernel *k = &c->plan->kernels[l->kernel];
-		ArgImage image;
-		void *params[] = {&image};
-		CuKernelNode node = {.smem_bytes = (unsigned)k->smem_bytes, .params = params,
-			.kern = c->kernels[l->kernel], .ctx = c->context};
-		for (int d = 0; d < 3; d++) {
-			node.grid[d] = (unsigned)l->grid[d];
-			node.block[d] = (unsigned)k->block[d];
+	const GraphContext context = {&c->cu, c->plan, c->arena, c->kernels, c->context, c->stream};
+	const char *call = "", *about = "";
+	CuResult r = cuda_graph_build(&context, &c->plan->phases[phase], steps, exec, &call, &about);
+	if (r == CU_OUT_OF_HOST_MEMORY)
+		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d graph nodes",
+			steps * c->plan->phases[phase].n_launches);
+	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, about);
+}
+
+/* One step of each phase; besides a row of decode steps of the smallest bucket, where a step is so short that the gap
+ * between two graphs shows. */
+static AtlasStatus build_graphs(Cuda *c)
+{
+	bool has_decode = false;
+	for (int i = 0; i < c->plan->n_phases; i++) {
+		const Phase *p = &c->plan->phases[i];
+		if (p->kind == PROBE)
+			continue;
+		TRY(build_graph(c, i, 1, &c->graphs[i]));
+		if (p->kind == DECODE && !has_decode && c->base.limits.ahead >= 2 * ROW_STEPS) {
+			TRY(build_graph(c, i, ROW_STEPS, &c->row));
+			c->row_phase = i;
+			c->base.limits.row = ROW_STEPS;
 		}
-		int n_deps = l->overlaps ? 0 : l->n_deps; /* programmatic edges follow when all nodes are there */
-		for (int d = 0; d < n_deps; d++)
-			deps[d] = nodes[l->deps[d]];
-		TRY(fill_args(c, p, l, &image));
-		CALL(c, k->name, GraphAddKernelNode, &nodes[i], graph, deps, (size_t)n_deps, &node);
+		has_decode |= p->kind == DECODE;
 	}
 	return ATLAS_OK;
-}
-
-/* The edges of launches that start early and wait themselves. */
-static AtlasStatus add_programmatic_edges(Cuda *c, const Phase *p, CuGraph graph, const CuGraphNode *nodes)
-{
-	size_t n = 0, room = 0;
-	for (int i = 0; i < p->n_launches; i++)
-		room += p->launches[i].overlaps ? (size_t)p->launches[i].n_deps : 0;
-	if (!room)
-		return ATLAS_OK;
-	CuGraphNode *from = malloc(2 * room * sizeof *from), *to = from + room;
-	CuGraphEdge *edges = calloc(room, sizeof *edges);
-	if (!from || !edges) {
-		free(from);
-		free(edges);
-		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %zu graph edges", room);
-	}
-	for (int i = 0; i < p->n_launches; i++)
-		for (int d = 0; p->launches[i].overlaps && d < p->launches[i].n_deps; d++, n++) {
-			from[n] = nodes[p->launches[i].deps[d]];
-			to[n] = nodes[i];
-			edges[n] = (CuGraphEdge){.from_port = CU_KERNEL_PORT_PROGRAMMATIC, .type = CU_EDGE_PROGRAMMATIC};
-		}
-	CuResult r = c->cu.GraphAddDependencies(graph, from, to, edges, n);
-	free(from);
-	free(edges);
-	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, "cuGraphAddDependencies", phase_name(p->kind));
-}
-
-static AtlasStatus build_graph(Cuda *c, int phase)
-{
-	const Phase *p = &c->plan->phases[phase];
-	const char *name = phase_name(p->kind);
-	CuGraph graph;
-	CuGraphNode *nodes = malloc(2 * sizeof *nodes * (size_t)p->n_launches);
-	if (!nodes)
-		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d graph nodes", p->n_launches);
-	CuResult r = c->cu.GraphCreate(&graph, 0);
-	if (r != CU_SUCCESS) {
-		free(nodes);
-		return cuda_fail(c, r, "cuGraphCreate", name);
-	}
-	AtlasStatus s = add_nodes(c, p, graph, nodes, nodes + p->n_launches);
-	if (s == ATLAS_OK)
-		s = add_programmatic_edges(c, p, graph, nodes);
-	if (s == ATLAS_OK && (r = c->cu.GraphInstantiateWithFlags(&c->graphs[phase], graph, 0)) != CU_SUCCESS) {
-		c->graphs[phase] = NULL;
-		s = cuda_fail(c, r, "cuGraphInstantiate", name);
-	}
-	if (s == ATLAS_OK && (r = c->cu.GraphUpload(c->graphs[phase], c->stream)) != CU_SUCCESS)
-		s = cuda_fail(c, r, "cuGraphUpload", name);
-	c->cu.GraphDestroy(graph); /* the instance stands alone */
-	free(nodes);
-	return s;
 }
 
 /* Steps ------------------------------------------------------------------------------------------------ */
@@ -380,14 +339,30 @@ static AtlasStatus copy_inputs(Cuda *c)
 	return ATLAS_OK;
 }
 
-static AtlasStatus replay(Cuda *c, const StepSize *size)
+static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
 {
-	TRY(prepare(c, size));
-	TRY(copy_inputs(c));
-	CALL(c, phase_name(size->phase), GraphLaunch, c->graphs[c->last_phase], c->stream);
-	CALL(c, phase_name(size->phase), EventRecord, c->done, c->stream);
-	CALL(c, phase_name(size->phase), EventSynchronize, c->done);
+	if (!size->is_same) {
+		TRY(prepare(c, size));
+		TRY(copy_inputs(c));
+	}
+	for (int made = 0, row; made < n; made += row) {
+		row = c->row && c->last_phase == c->row_phase && n - made >= ROW_STEPS ? ROW_STEPS : 1;
+		CALL(c, phase_name(size->phase), GraphLaunch, row > 1 ? c->row : c->graphs[c->last_phase], c->stream);
+	}
 	return ATLAS_OK;
+}
+
+static AtlasStatus wait_for_all(Cuda *c)
+{
+	CALL(c, "steps", StreamSynchronize, c->stream);
+	return ATLAS_OK;
+}
+
+static AtlasStatus look(Cuda *c, bool *is_busy)
+{
+	CuResult r = c->cu.StreamQuery(c->stream);
+	*is_busy = r == CU_NOT_READY;
+	return r == CU_SUCCESS || *is_busy ? ATLAS_OK : cuda_fail(c, r, "cuStreamQuery", "steps");
 }
 
 static void to_f32(Dtype dtype, const uint8_t *from, int64_t n, float *to)
@@ -493,11 +468,25 @@ static AtlasStatus leave(Cuda *c, AtlasStatus s)
 	return s;
 }
 
-static AtlasStatus cuda_run(Device *d, const StepSize *size)
+static AtlasStatus cuda_launch(Device *d, const StepSize *size, int n)
 {
 	Cuda *c = (Cuda *)d;
 	TRY(enter(c));
-	return leave(c, replay(c, size));
+	return leave(c, launch_steps(c, size, n));
+}
+
+static AtlasStatus cuda_wait(Device *d)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return leave(c, wait_for_all(c));
+}
+
+static AtlasStatus cuda_look(Device *d, bool *is_busy)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return leave(c, look(c, is_busy));
 }
 
 static AtlasStatus cuda_trace(Device *d, const StepSize *size, DeviceLayerFn *fn, void *ctx)
@@ -522,6 +511,8 @@ static void give_back(Cuda *c)
 	for (int i = 0; c->graphs && i < c->plan->n_phases; i++)
 		if (c->graphs[i])
 			cu->GraphExecDestroy(c->graphs[i]);
+	if (c->row)
+		cu->GraphExecDestroy(c->row);
 	for (int i = 0; i < c->n_cubins; i++)
 		cu->LibraryUnload(c->cubins[i].loaded);
 	for (int i = 0; i < ARENA_COUNT; i++)
@@ -537,8 +528,6 @@ static void give_back(Cuda *c)
 	}
 	if (c->host_io)
 		cu->MemFreeHost(c->host_io);
-	if (c->done)
-		cu->EventDestroy(c->done);
 	if (c->stream)
 		cu->StreamDestroy(c->stream);
 }
@@ -562,7 +551,7 @@ static void cuda_close(Device *d)
 	free(c);
 }
 
-static const DeviceOps cuda_ops = {"cuda", cuda_run, cuda_trace, cuda_read, cuda_close};
+static const DeviceOps cuda_ops = {"cuda", cuda_launch, cuda_wait, cuda_look, cuda_trace, cuda_read, cuda_close};
 
 bool cuda_view(Device *d, CudaView *view)
 {
@@ -641,7 +630,7 @@ static void set_limits(Cuda *c)
 	for (int i = 0; i < c->plan->n_phases; i++) { /* ascending: the last of a kind is the largest */
 		const Phase *p = &c->plan->phases[i];
 		if (p->kind == PREFILL)
-			*l = (StepLimits){p->rows, p->outs, l->decode_rows};
+			l->prefill_rows = p->rows, l->prefill_outs = p->outs;
 		if (p->kind == DECODE)
 			l->decode_rows = p->rows;
 	}
@@ -650,7 +639,6 @@ static void set_limits(Cuda *c)
 static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 {
 	CALL(c, "", StreamCreate, &c->stream, DRIVER_STREAM_NON_BLOCKING);
-	CALL(c, "", EventCreate, &c->done, DRIVER_EVENT_DISABLE_TIMING);
 	for (int i = 0; i < 2; i++)
 		CALL(c, "", EventCreate, &c->staged[i], DRIVER_EVENT_DISABLE_TIMING);
 	TRY(take_memory(c));
@@ -658,9 +646,7 @@ static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 	TRY(find_io(c));
 	find_inputs(c);
 	TRY(load_kernels(c));
-	for (int i = 0; i < c->plan->n_phases; i++)
-		if (c->plan->phases[i].kind != PROBE)
-			TRY(build_graph(c, i));
+	TRY(build_graphs(c));
 	return config->weights ? load_weights(c, config->weights) : ATLAS_OK;
 }
 
@@ -669,6 +655,9 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	c->artifact = config->artifact;
 	c->base.ops = &cuda_ops;
 	c->last_phase = -1;
+	c->base.limits.ahead = config->steps_ahead < 1 ? AHEAD_DEFAULT
+		: config->steps_ahead < AHEAD_MOST ? config->steps_ahead : AHEAD_MOST;
+	c->base.limits.row = 1;
 	if (config->driver)
 		c->cu = *config->driver;
 	else

@@ -1,7 +1,7 @@
 /* device.h - what a session asks of the thing that computes: the GPU (cuda.c) or the reference (cpu/).
  *
- * A device holds weights, state and buffers of one plan. The session writes a step's inputs into `io`, calls run,
- * and reads the outputs from `io`. It decides nothing about models: the plan did.
+ * A device holds weights, state and buffers of one plan. The session writes a step's inputs into `io`, launches it, and
+ * finds the results in `io` as they are drawn. It decides nothing about models: the plan did.
  */
 #ifndef ATLAS_DEVICE_H
 #define ATLAS_DEVICE_H
@@ -13,7 +13,7 @@
  * tensors themselves on the reference. Owned by the device, at the same place for its whole life; sizes are those of
  * the largest step in `limits`. A device's first step finds them zeroed. */
 typedef struct StepIo {
-	int32_t *step;       /* [4] rows, outs, segments, flags (STEP_SCORE); written by run and trace */
+	int32_t *step;       /* [4] rows, outs, segments, flags (STEP_SCORE); written by launch and trace */
 	int32_t *row_token;  /* [rows] prefill only */
 	int32_t *row_slot;   /* [rows] */
 	int32_t *row_pos;    /* [rows] prefill only */
@@ -30,6 +30,8 @@ enum { STEP_SCORE = 1 }; /* flags: sample nothing */
 
 typedef struct StepLimits { /* most of each that one step takes */
 	int prefill_rows, prefill_outs, decode_rows;
+	int ahead; /* decode steps that may be launched before the result of the first is seen; at least 1 */
+	int row;   /* launched that many at a time, decode steps cost least; at least 1 */
 } StepLimits;
 
 /* What is in use of a step. The device picks its bucket and makes the rest of it idle. */
@@ -37,6 +39,7 @@ typedef struct StepSize {
 	PhaseKind phase;
 	int rows, outs, segs; /* ACQUIRE: 0. DECODE: outs = rows, segs = 0 */
 	int flags;
+	bool is_same; /* the inputs in io are those of the step launched last: they need not be sent again */
 } StepSize;
 
 /* hidden [rows, cols] f32 of `layer`; non-zero = stop. `hidden` is valid during the call. */
@@ -47,9 +50,15 @@ typedef struct Device Device;
 /* Statuses other than ATLAS_OK come with a sentence in Device.error. Faults are sticky in the session, not here. */
 typedef struct DeviceOps {
 	const char *kind; /* "cuda", "cpu" */
-	/* One step; returns when the outputs are in io. Allocates nothing. */
-	AtlasStatus (*run)(Device *d, const StepSize *size);
-	/* As run, phase PREFILL, launch by launch, calling fn after each layer. ATLAS_STOPPED when fn says so. */
+	/* Starts n >= 1 steps of that size, one behind the other and behind all that was launched before; more than one
+	 * are DECODE, each of which goes on from the tokens of the one before. Results appear in io.ring as they are drawn.
+	 * io's inputs may be changed when a result of these steps was seen, or after wait. Allocates nothing. */
+	AtlasStatus (*launch)(Device *d, const StepSize *size, int n);
+	/* Returns when all that was launched is done. */
+	AtlasStatus (*wait)(Device *d);
+	/* Is anything launched still under way? Does not wait. This is how a fault shows while the ring shows nothing. */
+	AtlasStatus (*look)(Device *d, bool *is_busy);
+	/* One step of phase PREFILL, launch by launch, calling fn after each layer; waits. ATLAS_STOPPED when fn says so. */
 	AtlasStatus (*trace)(Device *d, const StepSize *size, DeviceLayerFn *fn, void *ctx);
 	/* Elements [first, first + n) of the tensor of that name as the last step left them, as f32. */
 	AtlasStatus (*read)(Device *d, const char *tensor, int64_t first, int64_t n, float *dst);
@@ -73,6 +82,7 @@ typedef struct DeviceConfig {
 	                                   none are copied, the device is there for measuring kernels alone */
 	int index;                      /* of the GPU */
 	int n_threads;                  /* reference: 0 = one a processor */
+	int steps_ahead;                /* CUDA: wish for limits.ahead; 0 = the default */
 	const struct Driver *driver;    /* CUDA: the driver to use; NULL = load libcuda.so.1 (driver.h) */
 } DeviceConfig;
 

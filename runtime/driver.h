@@ -40,7 +40,7 @@ typedef struct CuGraphEdge { /* CUgraphEdgeData */
 enum {
 	CU_SUCCESS = 0, CU_OUT_OF_MEMORY = 2, CU_STUB_LIBRARY = 34, CU_DEVICE_UNAVAILABLE = 46, CU_NO_DEVICE = 100,
 	CU_INVALID_DEVICE = 101, CU_INVALID_IMAGE = 200, CU_NO_BINARY = 209, CU_UNSUPPORTED_PTX = 222,
-	CU_NOT_FOUND = 500, CU_DRIVER_MISMATCH = 803, CU_COMPAT_NOT_SUPPORTED = 804,
+	CU_NOT_FOUND = 500, CU_NOT_READY = 600, CU_DRIVER_MISMATCH = 803, CU_COMPAT_NOT_SUPPORTED = 804,
 
 	CU_ATTR_CC_MAJOR = 75, CU_ATTR_CC_MINOR = 76, CU_ATTR_SMEM_OPTIN = 97,
 	CU_EDGE_PROGRAMMATIC = 1,        /* CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC */
@@ -78,6 +78,7 @@ enum {
 	FN(StreamCreate, 2000, (CuStream *stream, unsigned flags)) \
 	FN(StreamDestroy, 4000, (CuStream stream)) \
 	FN(StreamSynchronize, 2000, (CuStream stream)) \
+	FN(StreamQuery, 2000, (CuStream stream)) \
 	FN(EventCreate, 2000, (CuEvent *event, unsigned flags)) \
 	FN(EventDestroy, 4000, (CuEvent event)) \
 	FN(EventRecord, 2000, (CuEvent event, CuStream stream)) \

@@ -4,12 +4,22 @@
  * taken at the start, so that no sequence runs out of memory in its middle. A step is either one chunk of
  * waiting prompts, first come first served and several in one chunk, or one token for every running sequence.
  * Lengths, last tokens and random state live on the device; the host keeps what it must to stop in time.
+ *
+ * Decode steps need nothing from the host but who sits in which row, so several are on their way at once: a flight is
+ * a run of steps of one set of sequences, of which `launched` were put on the device and `taken` handed out. Results
+ * wait in the rings: a slot is given to another sequence only when its end was handed out, and a flight is
+ * shorter than a ring. A flight goes on as long as its set does. When a sequence ends, is cancelled or waits to be
+ * read, no step is added; what is on its way is handed out, step by step and in order, and then another begins.
+ * Steps behind the end of a sequence do nothing for it (ops.h: slot_token): they write to the first line of its first
+ * page, which a later launch of the same stream hands on, so none of them can touch what the next owner writes.
  */
 #include "runtime/session.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { PATIENCE = 1 << 12 }; /* looks at a ring, about 0.1 ms of them, before the device is asked */
 
 typedef enum SequenceState { FREE, WAITING, RUNNING } SequenceState;
 
@@ -23,6 +33,13 @@ typedef struct Sequence {
 	int n_pages;
 } Sequence;
 
+typedef struct Flight {
+	int *slots; int n;      /* [n] who sits in which row; -1 = ended or cancelled */
+	int launched, taken;    /* steps */
+	bool is_closed;         /* no step is added */
+	bool has_inputs;        /* the inputs in io and on the device are those of the flight */
+} Flight;
+
 struct AtlasSession {
 	const AtlasPlan *plan;
 	const Graph *graph;
@@ -32,6 +49,8 @@ struct AtlasSession {
 	int32_t *free_pages;  /* [n_free_pages] a stack */
 	int n_free_pages;
 	int64_t next_ticket;
+	Flight flight;
+	bool has_strays;      /* steps are on their way whose results nobody waits for */
 	AtlasStatus failed;   /* the first fault; sticky */
 	AtlasError error;
 };
@@ -47,8 +66,9 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 		s->slots = calloc((size_t)g->slots, sizeof *s->slots);
 		s->page_table = calloc((size_t)g->slots * (size_t)g->max_pages, sizeof *s->page_table);
 		s->free_pages = calloc((size_t)g->pages, sizeof *s->free_pages);
+		s->flight.slots = calloc((size_t)g->slots, sizeof *s->flight.slots);
 	}
-	if (!s || !s->slots || !s->page_table || !s->free_pages) {
+	if (!s || !s->slots || !s->page_table || !s->free_pages || !s->flight.slots) {
 		device->ops->close(device);
 		if (s) {
 			s->device = NULL;
@@ -71,13 +91,15 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions *options,
 	AtlasSession **session, AtlasError *error)
 {
-	AtlasSessionOptions o = {sizeof o, NULL, 0, 0};
+	AtlasSessionOptions o = {.struct_size = sizeof o};
 	Device *device = NULL;
 	*session = NULL;
 	if (options && options->struct_size < sizeof options->struct_size)
 		return error_set(error, ATLAS_ARGUMENT, "options.struct_size is not set");
 	if (options)
 		memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+	if (o.steps_ahead < 0)
+		return error_set(error, ATLAS_ARGUMENT, "steps_ahead = %d: 0 or more expected", o.steps_ahead);
 	const char *name = o.device ? o.device : "auto";
 	bool is_auto = strcmp(name, "auto") == 0;
 	if (!is_auto && strcmp(name, "cuda") != 0 && strcmp(name, "cpu") != 0)
@@ -86,7 +108,7 @@ AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions 
 		return error_set(error, ATLAS_ARGUMENT,
 			"weights_dir is not given: this plan refers to the files of its checkpoint");
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .index = o.device_index,
-		.n_threads = o.n_threads};
+		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead};
 	AtlasStatus s = strcmp(name, "cpu") == 0 ? ATLAS_NO_DEVICE : cuda_open(&config, &device, error);
 	bool has_no_gpu = s == ATLAS_NO_DRIVER || s == ATLAS_NO_DEVICE;
 	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0)) {
@@ -108,6 +130,7 @@ void atlas_session_close(AtlasSession *session)
 	free(session->slots);
 	free(session->page_table);
 	free(session->free_pages);
+	free(session->flight.slots);
 	free(session);
 }
 
@@ -149,10 +172,25 @@ static AtlasStatus device_failed(AtlasSession *s, AtlasStatus status)
 	return status;
 }
 
+static bool has_results(const AtlasSession *s) { return s->flight.taken < s->flight.launched; }
+
+/* After it the inputs in io may be written and everything launched is done. */
+static AtlasStatus wait_for_device(AtlasSession *s)
+{
+	AtlasStatus status = s->device->ops->wait(s->device);
+	s->has_strays = false;
+	return status == ATLAS_OK ? ATLAS_OK : device_failed(s, status);
+}
+
+/* One step and its end, when all that is on its way is done: `step` among the inputs is every step's. */
 static AtlasStatus run(AtlasSession *s, const StepSize *size)
 {
-	AtlasStatus status = s->device->ops->run(s->device, size);
-	return status == ATLAS_OK ? ATLAS_OK : device_failed(s, status);
+	AtlasStatus status = s->has_strays || has_results(s) ? wait_for_device(s) : ATLAS_OK;
+	if (status != ATLAS_OK)
+		return status;
+	s->flight.has_inputs = false;
+	status = s->device->ops->launch(s->device, size, 1);
+	return status == ATLAS_OK ? wait_for_device(s) : device_failed(s, status);
 }
 
 /* Slots and pages ------------------------------------------------------------------------------------ */
@@ -275,13 +313,6 @@ AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, con
 	return ATLAS_OK;
 }
 
-AtlasStatus atlas_cancel(AtlasSession *session, int slot)
-{
-	if (slot < 0 || slot >= session->graph->slots || session->slots[slot].state == FREE)
-		return error_set(&session->error, ATLAS_ARGUMENT, "slot %d holds no sequence", slot);
-	free_slot(session, slot);
-	return ATLAS_OK;
-}
 
 /* Steps ------------------------------------------------------------------------------------------------ */
 
@@ -334,18 +365,6 @@ static StepSize gather_prompts(AtlasSession *s)
 	return size;
 }
 
-static StepSize gather_running(AtlasSession *s)
-{
-	StepIo *io = &s->device->io;
-	StepSize size = {.phase = DECODE};
-	for (int i = 0; i < s->graph->slots; i++)
-		if (s->slots[i].state == RUNNING) {
-			io->row_slot[size.rows] = i;
-			io->out_row[size.rows] = size.rows;
-			size.outs = ++size.rows;
-		}
-	return size;
-}
 
 /* The entry of the slot's ring for the token at `position`. */
 static int32_t *ring_entry(const AtlasSession *s, int slot, int position)
@@ -389,23 +408,161 @@ static AtlasStatus take_tokens(AtlasSession *s, const StepSize *size, AtlasEvent
 	return status;
 }
 
+static AtlasStatus step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
+{
+	AtlasStatus status = s->has_strays ? wait_for_device(s) : ATLAS_OK;
+	if (status != ATLAS_OK)
+		return status;
+	StepSize size = gather_prompts(s);
+	status = run(s, &size);
+	if (status == ATLAS_OK)
+		status = take_tokens(s, &size, events);
+	if (status == ATLAS_OK)
+		*n = size.outs;
+	return status;
+}
+
+/* Flights ------------------------------------------------------------------------------------------------ */
+
+/* A set that nobody of is left has no results. Its steps may still run. */
+static void leave_flight(AtlasSession *s, int slot)
+{
+	Flight *f = &s->flight;
+	bool is_empty = true;
+	for (int i = 0; i < f->n; i++) {
+		f->is_closed |= f->slots[i] == slot;
+		f->slots[i] = f->slots[i] == slot ? -1 : f->slots[i];
+		is_empty &= f->slots[i] < 0;
+	}
+	if (is_empty) {
+		s->has_strays |= has_results(s);
+		f->n = f->launched = f->taken = 0;
+	}
+}
+
+/* All running sequences, when no step is on its way. */
+static AtlasStatus begin_flight(AtlasSession *s)
+{
+	Flight *f = &s->flight;
+	*f = (Flight){.slots = f->slots};
+	for (int i = 0; i < s->graph->slots; i++)
+		if (s->slots[i].state == RUNNING)
+			f->slots[f->n++] = i;
+	return s->has_strays ? wait_for_device(s) : ATLAS_OK;
+}
+
+/* Steps to add now: none when enough are on their way, or so few are missing that a whole row of them comes later. */
+static int steps_to_add(const AtlasSession *s)
+{
+	const Flight *f = &s->flight;
+	const StepLimits *limits = &s->device->limits;
+	int on_way = f->launched - f->taken, left = 0;
+	for (int i = 0; i < f->n; i++) {
+		const Sequence *q = f->slots[i] < 0 ? NULL : &s->slots[f->slots[i]];
+		if (q && q->max_new - q->made > left)
+			left = q->max_new - q->made;
+	}
+	int end = left < limits->ahead ? left : limits->ahead, n = end - on_way;
+	if (f->is_closed || n <= 0)
+		return 0;
+	return on_way == 0 || end == left ? n : n - n % limits->row;
+}
+
+static AtlasStatus add_steps(AtlasSession *s)
+{
+	Flight *f = &s->flight;
+	StepIo *io = &s->device->io;
+	StepSize size = {.phase = DECODE, .rows = f->n, .outs = f->n, .is_same = f->has_inputs};
+	int n = steps_to_add(s);
+	if (n == 0)
+		return ATLAS_OK;
+	for (int i = 0; i < f->n && !f->has_inputs; i++) {
+		io->row_slot[i] = f->slots[i];
+		io->out_row[i] = i;
+	}
+	AtlasStatus status = s->device->ops->launch(s->device, &size, n);
+	if (status != ATLAS_OK)
+		return device_failed(s, status);
+	f->has_inputs = true;
+	f->launched += n;
+	return ATLAS_OK;
+}
+
+static void breathe(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
+/* Returns when the slot's entry for `position` is in its ring. The device writes an entry in one piece: who sees its
+ * position sees all of it. */
+static AtlasStatus await_token(AtlasSession *s, int slot, int position)
+{
+	const int32_t *entry = ring_entry(s, slot, position);
+	bool is_busy = true;
+	for (int tries = 1; __atomic_load_n(entry, __ATOMIC_ACQUIRE) != position; tries++) {
+		if (!is_busy) /* all is done, and it was not there a moment later: take_token says what is */
+			break;
+		breathe();
+		if (tries % PATIENCE)
+			continue;
+		AtlasStatus status = s->device->ops->look(s->device, &is_busy);
+		if (status != ATLAS_OK)
+			return device_failed(s, status);
+	}
+	return ATLAS_OK;
+}
+
+/* The results of the oldest step on its way. */
+static AtlasStatus take_step(AtlasSession *s, AtlasEvent *events, int *n)
+{
+	Flight *f = &s->flight;
+	AtlasStatus status = ATLAS_OK;
+	int made = 0;
+	f->taken++; /* its steps stay on their way until a result was seen */
+	for (int i = 0; i < f->n && status == ATLAS_OK; i++) {
+		int slot = f->slots[i];
+		if (slot < 0)
+			continue;
+		status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made);
+		if (status == ATLAS_OK)
+			status = take_token(s, slot, &events[made]);
+		if (status == ATLAS_OK && events[made++].finish != ATLAS_RUNNING)
+			leave_flight(s, slot);
+	}
+	if (status == ATLAS_OK)
+		*n = made;
+	return status;
+}
+
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n)
 {
+	AtlasStatus s = ATLAS_OK;
+	bool is_waiting = next_waiting(session, -1) >= 0;
 	*n = 0;
 	if (session->failed != ATLAS_OK)
 		return session->failed;
 	if (cap < session->graph->slots)
 		return error_set(&session->error, ATLAS_ARGUMENT, "room for %d events: %d expected", cap,
 			session->graph->slots);
-	StepSize size = next_waiting(session, -1) >= 0 ? gather_prompts(session) : gather_running(session);
-	if (size.rows == 0)
-		return ATLAS_OK;
-	AtlasStatus s = run(session, &size);
-	if (s == ATLAS_OK)
-		s = take_tokens(session, &size, events);
-	if (s == ATLAS_OK)
-		*n = size.outs;
-	return s;
+	session->flight.is_closed |= is_waiting;
+	if (!has_results(session) && is_waiting)
+		return step_prompts(session, events, n);
+	if (!has_results(session) && (session->flight.n == 0 || session->flight.is_closed))
+		s = begin_flight(session);
+	if (s == ATLAS_OK && session->flight.n > 0)
+		s = add_steps(session);
+	return s == ATLAS_OK && has_results(session) ? take_step(session, events, n) : s;
+}
+
+AtlasStatus atlas_cancel(AtlasSession *session, int slot)
+{
+	if (slot < 0 || slot >= session->graph->slots || session->slots[slot].state == FREE)
+		return error_set(&session->error, ATLAS_ARGUMENT, "slot %d holds no sequence", slot);
+	leave_flight(session, slot);
+	free_slot(session, slot);
+	return ATLAS_OK;
 }
 
 /* Scores and traces --------------------------------------------------------------------------------------- */
@@ -458,6 +615,7 @@ static AtlasStatus walk_chunks(AtlasSession *s, const int32_t *tokens, int n, in
 			continue;
 		}
 		LayerRelay relay = {layer, ctx, pos};
+		s->flight.has_inputs = false;
 		status = d->ops->trace(d, &size, relay_layer, &relay);
 		if (status != ATLAS_OK && status != ATLAS_STOPPED)
 			device_failed(s, status);

@@ -135,8 +135,27 @@ static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn
 	return ATLAS_OK;
 }
 
-static AtlasStatus cpu_run(Device *base, const StepSize *size)
-{ return execute((CpuDevice *)base, size, NULL, NULL); }
+/* A step is done when launch returns. */
+static AtlasStatus cpu_launch(Device *base, const StepSize *size, int n)
+{
+	AtlasStatus status = ATLAS_OK;
+	for (int i = 0; i < n && status == ATLAS_OK; i++)
+		status = execute((CpuDevice *)base, size, NULL, NULL);
+	return status;
+}
+
+static AtlasStatus cpu_wait(Device *base)
+{
+	(void)base;
+	return ATLAS_OK;
+}
+
+static AtlasStatus cpu_look(Device *base, bool *is_busy)
+{
+	(void)base;
+	*is_busy = false;
+	return ATLAS_OK;
+}
 
 static AtlasStatus cpu_trace(Device *base, const StepSize *size, DeviceLayerFn *fn, void *ctx)
 { return execute((CpuDevice *)base, size, fn, ctx); }
@@ -313,7 +332,7 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 
 AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error)
 {
-	static const DeviceOps ops = {"cpu", cpu_run, cpu_trace, cpu_read, cpu_close};
+	static const DeviceOps ops = {"cpu", cpu_launch, cpu_wait, cpu_look, cpu_trace, cpu_read, cpu_close};
 	*device = NULL;
 	CpuDevice *d = calloc(1, sizeof *d);
 	if (!d)
@@ -323,7 +342,7 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 	d->base = (Device){.ops = &ops,
 		.target = "",
 		.name = "reference device, float32",
-		.limits = {.prefill_rows = rows, .prefill_outs = rows, .decode_rows = slots}};
+		.limits = {.prefill_rows = rows, .prefill_outs = rows, .decode_rows = slots, .ahead = 1, .row = 1}};
 	AtlasStatus status = fill(d, config, error);
 	if (status != ATLAS_OK)
 		cpu_close(&d->base);

@@ -364,6 +364,19 @@ static CuResult fake_StreamSynchronize(CuStream stream)
 	return stream ? CU_SUCCESS : broken("the default stream");
 }
 
+/* Somebody who asks is somebody who lets time pass. */
+static CuResult fake_StreamQuery(CuStream stream)
+{
+	FakeQueue *q = fake->queue;
+	BEGIN("StreamQuery");
+	if (!stream)
+		return broken("the default stream");
+	if (q->first == q->next)
+		return CU_SUCCESS;
+	drain(q->first + 1);
+	return CU_NOT_READY;
+}
+
 static CuResult fake_EventCreate(CuEvent *event, unsigned flags)
 {
 	BEGIN("EventCreate %u", flags);
@@ -563,6 +576,8 @@ static CuResult fake_GraphLaunch(CuGraphExec exec, CuStream stream)
 {
 	BEGIN("GraphLaunch of %d nodes", exec->graph->n);
 	*push() = (Work){.kind = GRAPH, .graph = exec->graph};
+	if (fake->is_eager)
+		drain(fake->queue->next);
 	return stream ? CU_SUCCESS : broken("the default stream");
 }
 

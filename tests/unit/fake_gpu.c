@@ -73,6 +73,8 @@ static uint16_t to_bf16(float f)
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); /* to nearest, ties to even */
 }
 
+static bool draws_tokens(OpKind op) { return op_operand(op, "ring") >= 0; }
+
 /* Fills the logits of a slot's outs, or of all (-1), with a byte: 0xff makes them NaN. */
 static void spoil(const RefCall *c, int slot, int byte)
 {
@@ -90,7 +92,7 @@ static void execute(void *ctx, int kernel, const void *params)
 	const Phase *p;
 	const TargetPlan *t = &g->artifact->targets[0];
 	const Launch *l = find_launch(t, kernel, params, &p);
-	if (g->is_lazy && l->op != OP_acquire && l->op != OP_embed_next && l->op != OP_sample)
+	if (g->is_lazy && l->op != OP_acquire && l->op != OP_embed_next && !draws_tokens(l->op))
 		return;
 	RefCall c = {.op = l->op, .attrs = attrs_of(&g->artifact->graph, l)};
 	float *floats[PLAN_MAX_OPERANDS] = {0};
@@ -103,16 +105,16 @@ static void execute(void *ctx, int kernel, const void *params)
 		memcpy(o->shape, b->shape, sizeof o->shape);
 		if (b->dtype != DT_bf16 || b->arena == ARENA_WEIGHTS)
 			continue;
-		float *f = floats[l->args[i].operand] = malloc(sizeof *f * (size_t)elements(b));
+		float *f = floats[l->args[i].operand] = g->driver->take((size_t)elements(b), sizeof *f);
 		ref_convert(o, 0, elements(b), f);
 		o->data = f;
 		o->dtype = DT_f32;
 	}
-	if (l->op == OP_sample && (g->is_lazy || g->spoiled))
+	if (draws_tokens(l->op) && (g->is_lazy || g->spoiled))
 		spoil(&c, g->is_lazy ? -1 : g->spoiled - 1, g->is_lazy ? 0 : 0xff);
-	c.scratch = malloc(ref_scratch_bytes(&c) + 16);
+	c.scratch = g->driver->take(ref_scratch_bytes(&c) + 16, 1);
 	ref_op(&c);
-	free(c.scratch);
+	g->driver->give(c.scratch);
 	for (int i = 0; i < l->n_args; i++) {
 		OperandRole role = op_table[l->op].operands[l->args[i].operand].role;
 		float *f = floats[l->args[i].operand];
@@ -121,7 +123,7 @@ static void execute(void *ctx, int kernel, const void *params)
 			for (int64_t k = 0; k < elements(&p->bufs[l->args[i].buf]); k++)
 				to[k] = to_bf16(f[k]);
 		}
-		free(f);
+		g->driver->give(f);
 	}
 	g->n_executed++;
 }

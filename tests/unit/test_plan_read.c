@@ -319,7 +319,7 @@ static void launches_are_checked(void **state)
 	WRONG(l->deps[0], 1, SAYS("prefill[32] launch 1 (%s): waits for launch 1: earlier ones expected, ascending",
 		op));
 	WRONG(l->produces_layer, 2, SAYS("prefill[32] launch 1 (%s): layer %d, produces layer 2", op, l->layer));
-	WRONG(l->overlaps, 2, SAYS("prefill[32] launch 1 (%s): overlaps = 2 with %d edges on sm_90a", op, l->n_deps));
+	WRONG(l->overlaps, 2, SAYS("prefill[32] launch 1 (%s): overlaps = 2 on sm_90a", op));
 	int size = t->kernels[l->kernel].param_bytes;
 	WRONG(l->args[0].field_offset, 4, SAYS("prefill[32] launch 1 (%s): argument at byte 4 of %d", op, size));
 	WRONG(l->args[0].field_offset, size, SAYS("prefill[32] launch 1 (%s): argument at byte %d of %d", op, size,
@@ -423,9 +423,7 @@ static void edges_are_checked(void **state)
 				assert_true(n <= 16);
 				memcpy(all, l->deps, sizeof(int) * (size_t)n);
 				memmove(l->deps + d, all + d + 1, sizeof(int) * (size_t)(n - d - 1));
-				int overlaps = l->overlaps;
-				if (--l->n_deps == 0)
-					l->overlaps = 0; /* nothing to overlap with */
+				l->n_deps--;
 				write_made(&m, true);
 				Bytes b = slurp(m.path);
 				assert_int_equal(read_copy(b.at, b.n, true, why), READ_MALFORMED);
@@ -433,9 +431,8 @@ static void edges_are_checked(void **state)
 				free(b.at);
 				memcpy(l->deps, all, sizeof(int) * (size_t)n);
 				l->n_deps = n;
-				l->overlaps = overlaps;
 			}
-	assert_true(n_edges > 40);
+	assert_true(n_edges > 20);
 	free_made(&m);
 }
 

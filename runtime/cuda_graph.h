@@ -1,0 +1,23 @@
+/* cuda_graph.h - a phase of a plan as a CUDA graph, once or several steps in a row. */
+#ifndef ATLAS_CUDA_GRAPH_H
+#define ATLAS_CUDA_GRAPH_H
+
+#include "runtime/cuda.h"
+
+typedef struct GraphContext { /* nothing is owned or kept */
+	const Driver *cu;
+	const TargetPlan *plan;
+	const CuPtr *arena;       /* [ARENA_COUNT] */
+	const CuKernel *kernels;  /* [plan->n_kernels] those of the phase are loaded */
+	CuContext context;
+	CuStream stream;
+} GraphContext;
+
+/* The instance, uploaded. With steps > 1 each step starts when the one before it is done, as its kernels see it: edges
+ * between them are programmatic where the plan says that a kernel waits itself. On failure *exec is NULL, *call names
+ * what failed, *about what it was for, and the result is the driver's; CU_OUT_OF_HOST_MEMORY is our own. */
+enum { CU_OUT_OF_HOST_MEMORY = -1 };
+CuResult cuda_graph_build(const GraphContext *c, const Phase *p, int steps, CuGraphExec *exec, const char **call,
+	const char **about);
+
+#endif
