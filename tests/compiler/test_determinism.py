@@ -40,8 +40,8 @@ def test_one_digest_whatever_the_surroundings(atlasc, kernel_cache, repo, tmp_pa
 
 
 def test_rules_say_the_same_wherever_their_file_lies(atlasc, kernel_cache, repo, tmp_path):
-    rules = ('[[kernels.pin]]\ntemplate = "gemv_norm"\nphase = "decode"\ntunables = { WARPS = 8 }\n'
-             '[[kernels.ban]]\ntemplate = "gemv_swiglu"\ntunables = { WARPS = 8 }\n')
+    rules = ('[[kernels.pin]]\ntemplate = "stream_norm"\nphase = "decode"\ntunables = { TILES = 2 }\n'
+             '[[kernels.ban]]\ntemplate = "stream_swiglu"\ntunables = { COLS = 128 }\n')
     digests = set()
     for name in ("MODEL.toml", "another folder/fast.toml"):
         options = tmp_path / name

@@ -285,7 +285,7 @@ static void bans_and_pins_decide(void **state)
 	Compile c;
 	(void)state;
 	synthetic_model(&c, "llama");
-	KernelRule ban = {.is_pin = false, .template_name = "gemv_norm", .layer_first = 1, .layer_last = 1,
+	KernelRule ban = {.is_pin = false, .template_name = "stream_norm", .layer_first = 1, .layer_last = 1,
 		.at = {"MODEL.toml", 7, 1}};
 	*vec_push(&c.arena, &c.model.options.rules) = ban;
 	build_graph(&c);
@@ -297,8 +297,8 @@ static void bans_and_pins_decide(void **state)
 	synthetic_free(&c);
 
 	synthetic_model(&c, "llama");
-	*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = true, .template_name = "gemv_norm",
-		.phase = "decode", .layer_first = 1, .layer_last = 1, .tunables = "PER_WARP=2 WARPS=4"};
+	*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = true, .template_name = "stream_norm",
+		.phase = "decode", .layer_first = 1, .layer_last = 1, .tunables = "COLS=64 DEPTH=4 SPLIT=8 TILES=2"};
 	compile_without_kernels(&c);
 	int pinned = 0;
 	for (int i = 0; i < c.work.at[0].ledger.n; i++) {
@@ -306,7 +306,7 @@ static void bans_and_pins_decide(void **state)
 		for (int k = 0; k < s->n_candidates && s->op == OP_norm_linear; k++) {
 			const Candidate *x = &s->candidates[k];
 			bool here = s->phase == DECODE && s->layer_first == 1;
-			bool is_it = strcmp(x->kernel, "gemv_norm") == 0 && strcmp(x->tunables, "WARPS=4 PER_WARP=2") == 0;
+			bool is_it = strcmp(x->kernel, "stream_norm") == 0 && strcmp(x->tunables, "SPLIT=8 TILES=2 COLS=64 DEPTH=4") == 0;
 			pinned += here && is_it && x->verdict == CHOSEN && strcmp(x->cost_from, "pin") == 0;
 			assert_true(x->verdict == REJECTED || (x->verdict == BANNED) == (here && !is_it));
 		}
@@ -319,11 +319,11 @@ static void bans_and_pins_decide(void **state)
 static void rules_about_nothing_are_refused(void **state)
 {
 	static const struct { KernelRule rule; const char *text; } rows[] = {
-		{{.is_pin = true, .template_name = "gemv_norm", .phase = "acquire", .layer_first = -1, .layer_last = 2},
-			"kernels.pin: no op in phase acquire is one for gemv_norm"},
+		{{.is_pin = true, .template_name = "stream_norm", .phase = "acquire", .layer_first = -1, .layer_last = 2},
+			"kernels.pin: no op in phase acquire is one for stream_norm"},
 		{{.template_name = "sample", .layer_first = 0, .layer_last = 1},
 			"kernels.ban: no op of layers 0 to 1 is one for sample"},
-		{{.template_name = "gemv_norm", .phase = "prefill", .layer_first = -1, .layer_last = 2}, NULL}};
+		{{.template_name = "stream_norm", .phase = "prefill", .layer_first = -1, .layer_last = 2}, NULL}};
 	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		Compile c;

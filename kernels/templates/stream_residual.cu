@@ -1,0 +1,80 @@
+// what      z[t,n] = residual[t,n] + sum_k x[t,k] w[n,k] + bias[n]
+// numerics  x times w, accumulated in f32 in an order that depends on K and the tunables alone; one rounding.
+//           Same bits every run and for every batch
+// measured  not yet
+// why       the residual is read as soon as it may be, beside the stream of weights, so that the tail waits for nothing
+#include "contract.cuh"
+#include "stream.cuh"
+
+KERNEL(stream_residual, linear_residual)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 1)
+DIM(K, 8192)
+DIM(N, 2048)
+FLAG(BIAS)
+DTYPES(BT, bf16, f16, f32)
+TUNE(SPLIT, 8, 4)
+TUNE(TILES, 1, 2)
+TUNE(COLS, 64, 128)
+TUNE(DEPTH, 6, 4, 2)
+REQUIRE(ROWS <= 64)
+REQUIRE(K % 8 == 0)
+REQUIRE(COLS == 64 || DEPTH == 2)
+REQUIRE(SPLIT == 8 || DEPTH == 2 && ROWS > 16)
+REQUIRE(DEPTH * TILES <= 8)
+REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= 256)
+REQUIRE(ROWS <= 48 || COLS * DEPTH >= 256)
+GRID(ceil_div(N, 128 * TILES / SPLIT), 1, 1)
+BLOCK(256)
+SMEM(8 * DEPTH * COLS * TILES * 16 * 2)
+READS(N * K * 2 + ROWS * (K + N) * 2 + BIAS * N * BT_BYTES)
+WRITES(ROWS * N * 2)
+FLOPS(2 * ROWS * N * K)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, x, "ROWS, K");
+	IN(bf16, w, "N, K");
+	IN_IF(BIAS, BT, bias, "N");
+	IN(bf16, residual, "ROWS, N");
+	OUT(bf16, z, "ROWS, N");
+};
+
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES)) stream_residual(const Args a)
+{
+	using S = Stream<ROWS, K, SPLIT, TILES, COLS, DEPTH>;
+	let_next_start();
+	const bool some = a.step[0] > 0;
+	DYNAMIC_SMEM(ring);
+	const int n0 = (blockIdx.x * S::groups + threadIdx.x / (32 * SPLIT)) * 16 * TILES;
+	constexpr int count = ceil_div(16 * TILES * ROWS, SPLIT * 32);
+	constexpr bool early = count <= 4;
+	float rest[early ? count : 1];
+	const auto read_rest = [&](int t, int n) {
+		float r = to_f32(a.residual[i64(t) * N + n]);
+		if constexpr (BIAS)
+			r += to_f32(a.bias[n]);
+		return r;
+	};
+	StreamSums<S> sums;
+	if (!stream<S, N % (S::groups * 16 * TILES) == 0, false, void>(
+		ring, [&](int m) { return stream_tile(a.w, K, n0 + m * 16, N); },
+		[&](int t) { return a.x + i64(t) * K; }, static_cast<const void *>(nullptr), some, [&] {
+			if constexpr (early)
+				stream_each<S, 16 * TILES>([&](int i, int t, int row) {
+					rest[i] = n0 + row < N ? read_rest(t, n0 + row) : 0.0f;
+				});
+		}, sums))
+		return;
+	stream_each<S, 16 * TILES>([&](int i, int t, int row) {
+		const int n = n0 + row;
+		if (n >= N)
+			return;
+		float r;
+		if constexpr (early)
+			r = rest[i];
+		else
+			r = read_rest(t, n);
+		store(a.z + i64(t) * N + n, sums.at(t, row) + r);
+	});
+}
