@@ -3,8 +3,8 @@
 // numerics  scores and sums in f32, probabilities rounded to bf16 for the second product, as the tensor cores take
 //           them; one rounding at the end. Same bits every run; a row's bits depend on its own history alone
 // measured  H100 SXM (mma.sync reaches 640 TFLOP/s there), causal work alone counted: 8192 rows, head dim 128 307
-//           TFLOP/s, 2048 rows 262, head dim 64 238. KEYS=64 with PAIRS=128 and head dim 128 parks 28 bytes of registers
-//           and is faster all the same, since shared memory, not the tensor cores, is what is short
+//           TFLOP/s, 2048 rows 262, head dim 64 238. KEYS=64 with PAIRS=128 and head dim 128 parks 28 bytes of
+//           registers and is faster all the same: shared memory, not the tensor cores, is what is short
 // bytes     READS has every tile read half of a full context, FLOPS every row see all of it
 // why       a tile is PAIRS (row, head) pairs of one kv head: keys and values are read once for the whole group, and a
 //           segment of a few rows still fills the tensor cores. Any group size serves. Late tiles see more keys, so

@@ -20,8 +20,8 @@ static const Pool pools[] = {
 	{"N", 13, {1, 3, 16, 17, 61, 64, 130, 258, 576, 1000, 1536, 11300, 22600}},
 	{"V", 8, {1, 7, 61, 130, 1000, 4099, 49152, 128256}},
 	{"H", 6, {8, 64, 104, 576, 2048, 4096}},
-	{"MAX_PAGES", 6, {1, 2, 7, 16, 40, 16384}},
-	{"PAGE", 4, {1, 16, 32, 64}},
+	{"MAX_PAGES", 7, {1, 2, 7, 16, 40, 600, 16384}},
+	{"PAGE", 5, {1, 16, 32, 64, 256}},
 	{"HDIM", 5, {64, 80, 96, 128, 256}},
 	{"NKV", 5, {1, 2, 3, 8, 5}},
 	{"NH", 12, {1, 2, 3, 5, 7, 8, 9, 14, 16, 20, 32, 40}},
@@ -139,6 +139,10 @@ static int64_t derived(Case *c, const char *name)
 		return slots;
 	if (strcmp(name, "N_VALID") == 0)
 		return one_in(&c->random, 2) || v < 6 ? v : v - 5;
+	if (strcmp(name, "PARTS") == 0) { /* of the vocabulary, a power of two of ids each; or of anything */
+		int64_t ids = (int64_t)1 << (3 + random_below(&c->random, 5));
+		return case_value(c, "V", 0) ? (v + ids - 1) / ids : draw(c, name);
+	}
 	if (strcmp(name, "PAGES") != 0)
 		return -1;
 	int64_t page_bytes = 4 * case_value(c, "NKV", 1) * case_value(c, "PAGE", 1) * case_value(c, "HDIM", 1);
@@ -179,7 +183,7 @@ static void draw_constants(Case *c, const char *fixed)
 			if (i >= t->n_dims)
 				attr_value(&c->attrs, name, &unused, &is_float);
 			bool depends = is_float || strcmp(name, "SEGS") == 0 || strcmp(name, "N_VALID") == 0
-				|| strcmp(name, "PAGES") == 0;
+				|| strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0;
 			if (depends != (pass == 1))
 				continue;
 			if (is_float) {

@@ -1,9 +1,10 @@
 /* kernel_test.c - every kernel template against the reference device, from its contract alone.
  *
- *   kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--small] [--jobs N] [--no-gpu TARGET] [--bench]
- *               [--self-check]
+ *   kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--fix "NAME=VALUE ..."] [--small] [--jobs N]
+ *               [--no-gpu TARGET] [--bench] [--self-check]
  *
- * For each template: N trials with random admissible constants and random legal operands (kernel_case.h).
+ * For each template: N trials with random admissible constants, but for those that --fix gives, and random legal
+ * operands (kernel_case.h).
  * Workers draw, compile and run the reference; one at a time runs on the device: the whole image of operands and
  * guards goes there and back, twice, and both times must give the same bits. Where the contract says
  * batch_invariant, a third run with half of the step's rows must give those rows the same bits. --small keeps
@@ -177,7 +178,8 @@ static void one_case(Run *r, int index, int number)
 {
 	const Settings *s = r->settings;
 	const KernelTemplate *t = &kernel_table[index];
-	CaseLimits limits = {s->small ? 4000000 : 300000000, s->small ? 4 << 20 : IMAGE_BYTES, s->target, NULL};
+	CaseLimits limits = {s->small ? 4000000 : 300000000, s->small ? 4 << 20 : IMAGE_BYTES, s->target,
+		s->fixed};
 	uint64_t seed = s->seed * 1000003 + (uint64_t)number;
 	Case c;
 	Outcome out = {0};
@@ -268,6 +270,8 @@ static bool parse(int argc, char **argv, Settings *s)
 			s->jobs = atoi(value);
 		else if (strcmp(argv[i], "--only") == 0 && ++i)
 			s->only = value;
+		else if (strcmp(argv[i], "--fix") == 0 && ++i)
+			s->fixed = value;
 		else if (strcmp(argv[i], "--no-gpu") == 0 && ++i) {
 			s->no_gpu = true;
 			s->target = target_by_name(value);
@@ -281,8 +285,8 @@ int main(int argc, char **argv)
 {
 	Settings s = {.cases = 10, .seed = 1, .jobs = 2};
 	if (!parse(argc, argv, &s)) {
-		fprintf(stderr, "usage: kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--small] [--jobs N] "
-			"[--no-gpu TARGET] [--bench] [--self-check]\n");
+		fprintf(stderr, "usage: kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--fix \"NAME=VALUE ...\"] "
+			"[--small] [--jobs N] [--no-gpu TARGET] [--bench] [--self-check]\n");
 		return 2;
 	}
 	if (s.self_check)

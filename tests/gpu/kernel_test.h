@@ -11,7 +11,8 @@
 typedef struct Settings {
 	int cases, jobs;
 	uint64_t seed;
-	const char *only; /* part of a template's name, or NULL */
+	const char *only;  /* part of a template's name, or NULL */
+	const char *fixed; /* "HDIM=128 PAGE=64": constants that are not drawn, or NULL */
 	bool small, no_gpu, bench, self_check;
 	const Target *target;
 } Settings;
