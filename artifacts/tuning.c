@@ -326,12 +326,23 @@ static bool has_word(const char *words, const char *word, size_t n)
 	return false;
 }
 
+/* Dims that bound indices: slots, their pages, prompts of a step, stop tokens. */
+static bool is_room(const char *word)
+{
+	static const char *const names[] = {"SLOTS", "PAGES", "MAX_PAGES", "SEGS", "STOPS"};
+	size_t n = strcspn(word, "= ");
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (strlen(names[i]) == n && strncmp(names[i], word, n) == 0)
+			return true;
+	return false;
+}
+
 void tuning_constants(const char *defines, const char *tunables, char *out)
 {
 	char *at = out;
 	for (const char *d = defines; *d;) {
 		size_t n = strcspn(d, " ");
-		if (!has_word(tunables, d, n)) {
+		if (!has_word(tunables, d, n) && !is_room(d)) {
 			if (at > out)
 				*at++ = ' ';
 			memcpy(at, d, n);

@@ -11,7 +11,7 @@
  *   [templates]                  once: SHA-256 of each template's source with all that it includes. The times of a
  *   gemv_norm = "5f0c..."        template whose source is another one by now mean nothing
  *
- *   [[kernel]]                   one table for each template and choice of constants but the tunables;
+ *   [[kernel]]                   one table for each template and choice of constants (tuning_constants);
  *   template = "gemv_norm"       then a line for each combination of tunables: microseconds (median, three
  *   constants = "BIAS=0 K=576"   significant digits), and spread: what lies between the quartiles, as a share of it
  *   "PER_WARP=1 WARPS=4" = [4.56, 0.012]
@@ -33,7 +33,7 @@ typedef struct TunedTemplate { const char *name; uint8_t sha256[32]; } TunedTemp
 
 typedef struct TunedTime {
 	const char *tmpl;      /* template's name */
-	const char *constants; /* Kernel.defines without the tunables */
+	const char *constants; /* tuning_constants of Kernel.defines */
 	const char *tunables;  /* "PER_WARP=1 WARPS=4", or "" */
 	double us, spread;
 } TunedTime;
@@ -58,8 +58,8 @@ bool tuning_sort(Tuning *t, int *twice);
 /* The file, of a sorted Tuning. */
 void tuning_print(const Tuning *t, FILE *out);
 
-/* A kernel's constants without its tunables: the words of `defines` that are not among those of `tunables`. The
- * result is at most as long as `defines`. */
+/* A kernel's constants without its tunables, and without those that say how much room there is, not how much work
+ * (SLOTS, PAGES ...): times taken with few slots hold with many. The result is at most as long as `defines`. */
 void tuning_constants(const char *defines, const char *tunables, char *out);
 /* In a sorted Tuning; NULL when there is none. */
 const TunedTime *tuning_find(const Tuning *t, const char *tmpl, const char *constants, const char *tunables);

@@ -156,6 +156,8 @@ static void constants_are_what_is_left(void **state)
 	assert_string_equal(out, "A=1 K=2");
 	tuning_constants("A=1", "A=1", out);
 	assert_string_equal(out, "");
+	tuning_constants("HDIM=64 MAX_PAGES=4 PAGE=64 PAGES=16 SEGS=4 SLOTS=4 SLOTS_X=1 STOPS=1", "", out);
+	assert_string_equal(out, "HDIM=64 PAGE=64 SLOTS_X=1");
 }
 
 /* Choosing ------------------------------------------------------------------------------------------------ */
@@ -205,7 +207,7 @@ static const char *constants_of(Compile *c, const Candidate *k, char *out)
 		if (t->op != OP_norm_linear || t->phase != DECODE || t->rows != 1
 			|| strcmp(kernel_table[t->pick.template_index].name, k->kernel) != 0)
 			continue;
-		tuning_constants(t->pick.defines, k->tunables, out);
+		tuning_constants(t->pick.defines, k->tunables, out); /* no SLOTS or the like in a norm_linear */
 		if (strlen(out) + strlen(k->tunables) + (*k->tunables != 0) == strlen(t->pick.defines))
 			return out;
 	}
