@@ -103,8 +103,16 @@ OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE", "n = rmsnorm(x); y = silu(linear(n, ga
 OP(linear_swiglu, OP_FUSED, "", "y = silu(linear(x, gate)) * linear(x, up)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(gate, "N, K"), IN(up, "N, K"),
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))
-OP(norm_logits, OP_FUSED, "EPS NORM_ONE", "gather; rmsnorm; linear: logits in f32",
-	IN(step, "4"), IN(x, "ROWS, K"), IN(out_row, "OUTS"), IN(norm, "K"), IN(w, "V, K"), OUT(logits, "OUTS, V"))
+OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID",
+	"gather; rmsnorm; linear: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
+	"ids below N_VALID: best[o,p] = the largest logit and the sum of e^(l - largest), best_id = its lowest id",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(out_row, "OUTS"), IN(norm, "K"), IN(w, "V, K"), OUT(logits, "OUTS, V"),
+	OUT(best, "OUTS, PARTS, 2"), OUT(best_id, "OUTS, PARTS"))
+OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logits has left them beside the logits",
+	IN(step, "4"), INOUT(logits, "OUTS, V"), IN(best, "OUTS, PARTS, 2"), IN(best_id, "OUTS, PARTS"),
+	IN(out_row, "OUTS"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"),
+	IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"),
+	INOUT(slot_len, "SLOTS"), INOUT(ring, "SLOTS, 256"))
 OP(read_probe, OP_FUSED, "",
 	"part[i] = exclusive or of words 8192 i .. 8192 i + 8191 of x: phase probe alone, to measure reading",
 	IN(x, "PARTS * 8192"), OUT(part, "PARTS"))

@@ -8,6 +8,7 @@
 // bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       rows are gathered as the x tile is filled, so no copy of them is made
 #include "contract.cuh"
+#include "best.cuh"
 #include "gemm.cuh"
 
 KERNEL(gemm_logits, norm_logits)
@@ -19,6 +20,7 @@ DIM(K, 2048)
 DIM(V, 128256)
 ATTR_FLOAT(EPS, 1e-5f)
 ATTR_INT(NORM_ONE, 0)
+ATTR_INT(N_VALID, 128256)
 DTYPES(WT, bf16, f16, f32)
 DTYPES(NT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
@@ -32,7 +34,7 @@ GRID(ceil_div(OUTS, BM), ceil_div(V, BN), 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((BM + BN) * 144 + 256))
 READS(ceil_div(OUTS, BM) * V * K * WT_BYTES + K * NT_BYTES + ceil_div(V, BN) * OUTS * K * 2)
-WRITES(OUTS * V * 4)
+WRITES(OUTS * (V * 4 + ceil_div(V, BN) * 12))
 FLOPS(2 * OUTS * V * K)
 struct Args {
 	IN(i32, step, "4");
@@ -41,6 +43,8 @@ struct Args {
 	IN(NT, norm, "K");
 	IN(WT, w, "V, K");
 	OUT(f32, logits, "OUTS, V");
+	OUT(f32, best, "OUTS, ceil_div(V, BN), 2");
+	OUT(i32, best_id, "OUTS, ceil_div(V, BN)");
 };
 
 extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_logits(const Args a)
@@ -77,4 +81,14 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_logits(
 		if (v + 1 < V)
 			a.logits[i64(o) * V + v + 1] = hi * s;
 	});
+	constexpr int PARTS = (V + BN - 1) / BN, STRIDE = BN + 8; // floats: rows of a fragment fall into different banks
+	float *const part = reinterpret_cast<float *>(ring);
+	__syncthreads(); // nobody reads the tiles any more
+	gemm_each<BM, BN>(acc, scale, [&](int r, int c, float lo, float hi, float s) {
+		*reinterpret_cast<float2 *>(part + r * STRIDE + c) = make_float2(lo * s, hi * s);
+	});
+	__syncthreads();
+	for (int r = threadIdx.x / 32; r < BM && o0 + r < OUTS; r += T::threads / 32)
+		best_of_part<BN>(v0, N_VALID, [&](int i) { return part[r * STRIDE + i]; },
+			a.best + (i64(o0 + r) * PARTS + blockIdx.y) * 2, a.best_id + i64(o0 + r) * PARTS + blockIdx.y);
 }

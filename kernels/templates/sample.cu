@@ -1,4 +1,4 @@
-// what      for each out row o in use, of slot s, over ids v < N_VALID:
+// what      for each out row o in use, of slot s, over ids v < N_VALID, whose best the head has left part by part:
 //             penalties in place: counts != 0: l = l > 0 ? l / repetition : l * repetition; generated n times:
 //             l -= presence; l -= frequency * n
 //             temperature 0: the lowest id of the largest l; else z = l / temperature and of these stay, in this
@@ -23,25 +23,28 @@
 #include "types.cuh"
 #include "ring.cuh"
 
-KERNEL(sample, sample)
+KERNEL(sample, sample_best)
 ARCH(80)
 NUMERICS(f32, batch_invariant)
 DIM(ROWS, 1)
 DIM(OUTS, 1)
 DIM(SLOTS, 8)
 DIM(V, 49152)
+DIM(PARTS, 3072)
 DIM(STOPS, 2)
 ATTR_INT(N_VALID, 49152)
 REQUIRE(N_VALID >= 1 && N_VALID <= V)
 GRID(OUTS, 1, 1)
 BLOCK(512)
 SMEM(0)
-READS(OUTS * (V * 8 + 128))
+READS(OUTS * (PARTS * 8 + 128))
 WRITES(OUTS * 28)
-FLOPS(OUTS * V * 4)
+FLOPS(OUTS * PARTS * 4)
 struct Args {
 	IN(i32, step, "4");
 	INOUT(f32, logits, "OUTS, V");
+	IN(f32, best, "OUTS, PARTS, 2");
+	IN(i32, best_id, "OUTS, PARTS");
 	IN(i32, out_row, "OUTS");
 	IN(i32, row_slot, "ROWS");
 	IN(i32, row_pos, "ROWS");
@@ -345,24 +348,56 @@ __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampl
 	return int(~u32(block_max(s, best)));
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
-{
-	let_next_start();
-	inputs_ready();
-	__shared__ Shared s;
-	const int o = blockIdx.x;
-	const int t = o < a.step[1] && !(a.step[3] & 1) ? a.out_row[o] : -1;
-	const int slot = t < 0 ? -1 : a.row_slot[t];
-	if (slot < 0 || a.slot_token[slot] < 0)
-		return;
-	float *const logits = a.logits + i64(o) * V;
-	i32 *const counts = a.counts + i64(slot) * V;
-	const float *const sampling = a.sampling + slot * 8;
-	const bool penalised = sampling[3] != 1.0f || sampling[4] != 0.0f || sampling[5] != 0.0f;
+// What a row of logits comes to: the largest, its lowest id, and the sum of e^(l - largest).
+struct Row { float top, sum; int id; };
 
-	// penalties, the largest value, and the softmax's sum relative to each thread's own running maximum
-	float m = -3.402823466e38f, sum = 0.0f; // the least number: -inf - m is never a NaN
-	int m_id = threadIdx.x;
+// block level: of each thread's own largest value (what `mark` names) and sum relative to it
+__device__ __forceinline__ Row row_of(Shared &s, float m, int mark, bool any, float sum)
+{
+	const u64 best = block_max(s, any ? contender(m, mark) : 0);
+	const float top = value_of(u32(best >> 32));
+	return { top, block_add(s, sum * exp_fast(m - top)), int(~u32(best)) };
+}
+
+// thread level: one more value, of weight w relative to it
+__device__ __forceinline__ void gain(float &m, float &sum, int &mark, float l, float w, int id)
+{
+	if (l > m) {
+		sum *= exp_fast(m - l);
+		m = l;
+		mark = id;
+	}
+	sum = fmaf(w, exp_fast(l - m), sum);
+}
+
+constexpr float LEAST = -3.402823466e38f; // the least number: -inf - LEAST is never a NaN
+
+// block level: from the parts that the head has left
+__device__ __forceinline__ Row row_of_parts(Shared &s, const float *best, const i32 *best_id)
+{
+	float m = LEAST, sum = 0.0f;
+	int part = -1;
+#pragma unroll 1
+	for (int first = threadIdx.x; first < PARTS; first += LIGHT * THREADS) {
+		float2 b[LIGHT];
+#pragma unroll
+		for (int j = 0; j < LIGHT; j++)
+			b[j] = first + j * THREADS < PARTS ? reinterpret_cast<const float2 *>(best)[first + j * THREADS]
+				: make_float2(minus_infinity(), 0.0f);
+#pragma unroll
+		for (int j = 0; j < LIGHT; j++)
+			gain(m, sum, part, b[j].x, b[j].y, first + j * THREADS);
+	}
+	Row row = row_of(s, m, part, part >= 0, sum);
+	row.id = row.id >= 0 ? best_id[row.id] : 0; // no part at all: nothing but -inf or NaN, and the sum says so
+	return row;
+}
+
+// block level: from the logits, which the penalties change in place
+__device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32 *counts, const float *sampling)
+{
+	float m = LEAST, sum = 0.0f;
+	int id = -1;
 #pragma unroll 1
 	for (int first = threadIdx.x; first < N_VALID; first += LIGHT * THREADS) {
 		float l[LIGHT];
@@ -371,7 +406,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 		for (int j = 0; j < LIGHT; j++) {
 			const int v = first + j * THREADS;
 			l[j] = v < N_VALID ? logits[v] : minus_infinity();
-			count[j] = penalised && v < N_VALID ? counts[v] : 0;
+			count[j] = v < N_VALID ? counts[v] : 0;
 		}
 #pragma unroll
 		for (int j = 0; j < LIGHT; j++) {
@@ -382,25 +417,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 				l[j] = penalise(l[j], count[j] & GENERATED, sampling);
 				logits[v] = l[j];
 			}
-			if (l[j] > m) {
-				sum *= exp_fast(m - l[j]);
-				m = l[j];
-				m_id = v;
-			}
-			sum += exp_fast(l[j] - m);
+			gain(m, sum, id, l[j], 1.0f, v);
 		}
 	}
-	u64 best = m_id < N_VALID ? contender(m, m_id) : 0;
-	best = block_max(s, best);
-	int token = int(~u32(best));
-	const float top = value_of(u32(best >> 32));
-	sum = block_add(s, sum * exp_fast(m - top));
+	return row_of(s, m, id, id >= 0, sum);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
+{
+	let_next_start();
+	__shared__ Shared s;
+	const int o = blockIdx.x;
+	const int t = o < a.step[1] && !(a.step[3] & 1) ? a.out_row[o] : -1;
+	const int slot = t < 0 ? -1 : a.row_slot[t];
+	inputs_ready();
+	if (slot < 0 || a.slot_token[slot] < 0)
+		return;
+	float *const logits = a.logits + i64(o) * V;
+	i32 *const counts = a.counts + i64(slot) * V;
+	const float *const sampling = a.sampling + slot * 8;
+	const bool penalised = sampling[3] != 1.0f || sampling[4] != 0.0f || sampling[5] != 0.0f;
+	const Row row = penalised ? penalised_row(s, logits, counts, sampling)
+		: row_of_parts(s, a.best + i64(o) * PARTS * 2, a.best_id + i64(o) * PARTS);
 
 	const int position = a.row_pos[t] + 1;
 	const i32 *const limits = a.limits + slot * 8;
-	const bool good = sum > 0.0f; // a NaN or +inf makes the sum NaN; nothing but -inf leaves it 0
+	const bool good = row.sum > 0.0f; // a NaN or +inf makes the sum NaN; nothing but -inf leaves it 0
+	int token = row.id;
 	if (good && sampling[0] > 0.0f) {
-		Candidates c = { logits, sampling[0], top, top / sampling[0], 64.0f / sampling[0], BINS, 0, false };
+		Candidates c = { logits, sampling[0], row.top, row.top / sampling[0], 64.0f / sampling[0], BINS, 0, false };
 		const int drawn = draw(s, c, sampling, limits, position);
 		token = drawn < 0 ? token : drawn; // -1: a temperature so low that no number is left to compare
 	}
@@ -415,5 +460,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 		if (a.stop_tokens[i] == token)
 			done = 1;
 	counts[token]++;
-	end_step(a.slot_token, a.slot_len, a.ring, slot, position, token, done, logits[token] - top - logf(sum));
+	const float l = token == row.id ? row.top : logits[token];
+	end_step(a.slot_token, a.slot_len, a.ring, slot, position, token, done, l - row.top - logf(row.sum));
 }

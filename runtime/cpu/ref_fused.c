@@ -6,6 +6,7 @@
  */
 #include "runtime/cpu/ref_call.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct Sequence {
@@ -96,12 +97,47 @@ static void gated(Sequence *s, RefOperand x)
 static void linear_swiglu(Sequence *s) { gated(s, arg(s, "x")); }
 static void norm_swiglu(Sequence *s) { gated(s, normed(s, arg(s, "x"))); }
 
+/* Parts are of the shortest power of two of ids with which as many as `best` has cover the vocabulary. */
+static void best_of_parts(const Sequence *s, const RefOperand *logits)
+{
+	RefOperand best = arg(s, "best"), best_id = arg(s, "best_id");
+	int64_t outs = logits->shape[0], v = logits->shape[1], parts = best.shape[1], ids = 1;
+	while ((v + ids - 1) / ids > parts)
+		ids *= 2;
+	for (int64_t o = 0; s->runs && o < outs; o++)
+		for (int64_t p = 0; p < parts; p++) {
+			const float *l = (const float *)logits->data + o * v;
+			int64_t first = p * ids, end = first + ids, at = first;
+			double sum = 0;
+			if (end > s->fused->attrs.n_valid)
+				end = s->fused->attrs.n_valid;
+			for (int64_t i = first; i < end; i++)
+				if (l[i] > l[at])
+					at = i;
+			for (int64_t i = first; i < end; i++)
+				sum += l[at] > -INFINITY ? exp((double)l[i] - l[at]) : 0;
+			((float *)best.data)[(o * parts + p) * 2] = first < end ? l[at] : -INFINITY;
+			((float *)best.data)[(o * parts + p) * 2 + 1] = (float)sum;
+			((int32_t *)best_id.data)[o * parts + p] = (int32_t)at;
+		}
+}
+
 static void norm_logits(Sequence *s)
 {
 	RefOperand out_row = arg(s, "out_row"), x = arg(s, "x"), absent = {0};
 	RefOperand rows = temporary(s, out_row.shape[0], x.shape[1]);
 	RUN(s, OP_gather, x, out_row, rows);
 	RUN(s, OP_linear, normed(s, rows), arg(s, "w"), absent, arg(s, "logits"));
+	RefOperand logits = arg(s, "logits");
+	best_of_parts(s, &logits);
+}
+
+/* What the parts say is in the logits too. */
+static void sample_best(Sequence *s)
+{
+	RUN(s, OP_sample, arg(s, "step"), arg(s, "logits"), arg(s, "out_row"), arg(s, "row_slot"), arg(s, "row_pos"),
+		arg(s, "sampling"), arg(s, "limits"), arg(s, "stop_tokens"), arg(s, "counts"), arg(s, "slot_token"),
+		arg(s, "slot_len"), arg(s, "ring"));
 }
 
 /* Columns first..first+count of a [ROWS, N] operand, in a place of their own. */
@@ -156,6 +192,7 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_linear_swiglu] = linear_swiglu,
 		[OP_norm_swiglu] = norm_swiglu,
 		[OP_norm_logits] = norm_logits,
+		[OP_sample_best] = sample_best,
 	};
 	Sequence s = {.fused = c, .runs = runs};
 	if (sequences[c->op])

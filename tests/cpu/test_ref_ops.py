@@ -551,10 +551,18 @@ def test_norm_swiglu(ref, bias):
 def test_norm_logits(ref):
     g = rng()
     x, norm, w = normal(g, 4, 24), normal(g, 24), normal(g, 13, 24)
-    got = ref("norm_logits", {"EPS": 1e-5, "NORM_ONE": 0}, step=STEP, x=x, out_row=np.array([3, -1, 1], np.int32),
-              norm=norm, w=w, logits=blank(3, 13))
+    got = ref("norm_logits", {"EPS": 1e-5, "NORM_ONE": 0, "N_VALID": 10}, step=STEP, x=x,
+              out_row=np.array([3, -1, 1], np.int32), norm=norm, w=w, logits=blank(3, 13), best=blank(3, 4, 2),
+              best_id=np.zeros((3, 4), np.int32))
     want = np_rmsnorm(x, norm, 1e-5) @ w.T
-    close(got["logits"], np.stack([want[3], 0 * want[0], want[1]]), 5e-7)
+    want = np.stack([want[3], 0 * want[0], want[1]])
+    close(got["logits"], want, 5e-7)
+    for p in range(3):  # parts of four ids: the third has two that exist, the fourth none
+        part = got["logits"][:, 4 * p:min(4 * p + 4, 10)]
+        assert np.array_equal(got["best_id"][:, p], 4 * p + part.argmax(1))
+        assert np.array_equal(got["best"][:, p, 0], part.max(1))
+        close(got["best"][:, p, 1], np.exp(part - part.max(1, keepdims=True)).sum(1), 1e-6)
+    assert np.all(np.isneginf(got["best"][:, 3, 0])) and not got["best"][:, 3, 1].any()
 
 
 def heads_of_step(norms):

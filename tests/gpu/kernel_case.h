@@ -72,6 +72,10 @@ void *case_alloc(Case *c, int64_t bytes);        /* zeroed, freed with the case 
 bool case_rows(Case *c); /* c->step; false when the drawn dims allow none */
 bool case_operand(Case *c, int field);
 
+/* What norm_logits says of part p of an out's logits: the lowest id of the largest one, and the sum relative to it. */
+typedef struct BestOfPart { int id; double sum; } BestOfPart;
+BestOfPart case_best(const Case *c, const float *logits, int64_t out, int64_t p);
+
 /* Values of buffer b, f32 or i32, as the device holds them. */
 void case_encode(const CaseBuffer *b, const void *values, uint8_t *raw);
 

@@ -162,6 +162,39 @@ static void fill_kv(Case *c, float *kv)
 			}
 }
 
+BestOfPart case_best(const Case *c, const float *logits, int64_t out, int64_t p)
+{
+	int64_t v = case_value(c, "V", 1), parts = c->buf[case_field(c, "best_id")].shape[1], ids = 1;
+	while ((v + ids - 1) / ids > parts)
+		ids *= 2;
+	int64_t first = p * ids, end = first + ids, valid = case_value(c, "N_VALID", v);
+	BestOfPart b = {.id = (int)first};
+	end = end < valid ? end : valid;
+	for (int64_t i = first; i < end; i++)
+		if (logits[out * v + i] > logits[out * v + b.id])
+			b.id = (int)i;
+	for (int64_t i = first; i < end; i++)
+		b.sum += exp((double)logits[out * v + i] - logits[out * v + b.id]);
+	return b;
+}
+
+/* What stands beside logits that a kernel draws from. */
+static void fill_best(Case *c, void *a, bool ids)
+{
+	const CaseBuffer *best_id = &c->buf[case_field(c, "best_id")];
+	const float *logits = c->buf[case_field(c, "logits")].before;
+	int64_t parts = best_id->shape[1], v = case_value(c, "V", 1);
+	for (int64_t i = 0; i < best_id->n; i++) {
+		BestOfPart b = case_best(c, logits, i / parts, i % parts);
+		if (ids) {
+			((int32_t *)a)[i] = b.id;
+			continue;
+		}
+		((float *)a)[2 * i] = b.sum > 0 ? logits[i / parts * v + b.id] : -INFINITY;
+		((float *)a)[2 * i + 1] = (float)b.sum;
+	}
+}
+
 static void fill_sampling(Case *c, float *a, int64_t slots)
 {
 	static const float temperature[] = {0, 0.7f, 1, 1.5f}, top_p[] = {1, 0.95f, 0.5f, 0.05f},
@@ -214,6 +247,8 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 	else if (strcmp(name, "slot_token") == 0) /* some sequences have ended */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = one_in(&c->random, 5) ? -1 : (int32_t)random_below(&c->random, case_value(c, "V", 100));
+	else if (strcmp(name, "best_id") == 0)
+		fill_best(c, a, true);
 	else if (strcmp(name, "arrived") != 0) /* that is 0 between launches */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = (int32_t)random_below(&c->random,
@@ -247,6 +282,8 @@ static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 		fill_sampling(c, a, b->shape[0]);
 	else if (strcmp(name, "kv") == 0)
 		fill_kv(c, a);
+	else if (strcmp(name, "best") == 0)
+		fill_best(c, a, false);
 }
 
 static bool make(Case *c, int field)
@@ -266,8 +303,12 @@ static bool make(Case *c, int field)
 bool case_operand(Case *c, int field)
 {
 	/* what an operand is made from comes first, whatever the order of the fields */
-	int pages = case_field(c, "page_table");
-	if (strcmp(c->tmpl->fields[field].name, "kv") == 0 && pages >= 0 && !make(c, pages))
-		return false;
+	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"best", "logits"},
+		{"best_id", "logits"}};
+	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+		int needs = case_field(c, order[i].needs);
+		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && !make(c, needs))
+			return false;
+	}
 	return make(c, field);
 }

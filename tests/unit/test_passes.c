@@ -45,7 +45,7 @@ static void decode_is_five_launches_a_layer(void **state)
 		for (int l = 0; l < 2; l++)
 			expect_ops(low, l, "norm_linear attention_step linear_residual norm_swiglu linear_residual");
 		expect_ops(low, -1, "embed_next");
-		expect_ops(low, 2, "norm_logits sample");
+		expect_ops(low, 2, "norm_logits sample_best");
 		expect_ops(phase_of(&c, PREFILL, 32), 0,
 			"norm_linear rope_write attention linear_residual norm_swiglu linear_residual");
 		expect_ops(phase_of(&c, PREFILL, 32), -1, "embed_prompt");
