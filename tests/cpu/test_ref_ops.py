@@ -370,13 +370,18 @@ class Sampler:
         sampling[1] = [temperature, top_p, min_p, repetition, presence, frequency, 0, 0]
         limits = np.zeros((2, 8), np.int64)
         limits[1, :4] = [top_k, seed & 0xFFFFFFFF, seed >> 32, capacity]
-        got = ref("sample", {"N_VALID": n_valid or n}, step=np.array([3, 2, 0, flags], np.int32),
-                  logits=np.stack([logits, np.full(n, 5), np.full(n, 5)]).astype(np.float32),
-                  out_row=np.array([2, -1, 2], np.int32), row_slot=np.array([0, -1, 1, 0], np.int32),
-                  row_pos=np.array([1, 2, pos, 0], np.int32), sampling=sampling,
-                  limits=limits.astype(np.uint32).view(np.int32), stop_tokens=np.array(stops, np.int32),
-                  counts=self.counts, slot_token=np.array([7, -1 if ended else 7], np.int32),
-                  slot_len=np.array([1, pos], np.int32), ring=np.full((2, 64, 4), -5, np.int32).reshape(2, 256))
+        operands = dict(
+            step=np.array([3, 2, 0, flags], np.int32),
+            logits=np.stack([logits, np.full(n, 5), np.full(n, 5)]).astype(np.float32),
+            out_row=np.array([2, -1, 2], np.int32), row_slot=np.array([0, -1, 1, 0], np.int32),
+            row_pos=np.array([1, 2, pos, 0], np.int32), sampling=sampling,
+            limits=limits.astype(np.uint32).view(np.int32), stop_tokens=np.array(stops, np.int32),
+            counts=self.counts, slot_token=np.array([7, -1 if ended else 7], np.int32),
+            slot_len=np.array([1, pos], np.int32), ring=np.full((2, 64, 4), -5, np.int32).reshape(2, 256))
+        got = ref("sample", {"N_VALID": n_valid or n}, **operands)
+        fused = ref("sample_best", {"N_VALID": n_valid or n}, best=blank(3, 1, 2),
+                    best_id=np.zeros((3, 1), np.int32), **operands)
+        assert all(np.array_equal(got[k], fused[k], equal_nan=got[k].dtype == np.float32) for k in got)
         self.__dict__.update({k: v for k, v in got.items()})
         ring = got["ring"].reshape(2, 64, 4)
         entry = ring[1, (pos + 1) % 64].copy()
@@ -612,3 +617,9 @@ def test_attention_step(ref, norms):
         close(got["o"][t].reshape(nh, -1), want, 2e-6)
     assert not got["o"][2].any() and not got["o"][4].any()
     assert not got["arrived"].any() and np.array_equal(got["part"], part, equal_nan=True)
+
+
+def test_read_probe(ref):
+    x = rng().integers(-2**31, 2**31, 3 * 8192, np.int64).astype(np.int32)
+    got = ref("read_probe", {}, x=x, part=np.zeros(3, np.int32))
+    assert np.array_equal(got["part"], np.bitwise_xor.reduce(x.reshape(3, 8192), 1))

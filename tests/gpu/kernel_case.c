@@ -164,7 +164,7 @@ static double draw_float(Case *c, const char *name)
 	if (strcmp(name, "EPS") == 0)
 		return one_in(&c->random, 2) ? 1e-5f : 1e-6f;
 	if (strcmp(name, "SCALE") == 0)
-		return one_in(&c->random, 3) ? 0.2f : 1 / sqrtf((float)case_value(c, "HDIM", 64));
+		return (one_in(&c->random, 3) ? 1.6f : 1) / sqrtf((float)case_value(c, "HDIM", 64));
 	return one_in(&c->random, 2) ? 1 : 1.3466f;
 }
 

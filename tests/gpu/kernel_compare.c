@@ -67,7 +67,7 @@ typedef struct Sums { double largest, squares, worst, error_squares; int64_t n, 
 static void add(Sums *s, float got, float want, int64_t at)
 {
 	double error = fabs((double)got - want);
-	if (got == want) /* infinities too */
+	if (got == want || (isnan(got) && isnan(want))) /* infinities too */
 		error = 0;
 	else if (!isfinite(error))
 		error = INFINITY;
@@ -115,7 +115,7 @@ static bool compare_floats(const Case *c, int field, const uint8_t *image, Outco
 		if (kept && memcmp(image + b->at + i * size, c->image + b->at + i * size, (size_t)size) == 0)
 			continue;
 		ref_convert(&raw, i, 1, &got);
-		if (kept && got != want[i]) { /* a result may well equal what was there */
+		if (kept && got != want[i] && !(isnan(got) && isnan(want[i]))) { /* a result may well equal what was there */
 			snprintf(out->why, sizeof out->why, "%s[%lld] = %.7g: must stay %.7g", c->tmpl->fields[field].name,
 				(long long)i, got, want[i]);
 			return false;
