@@ -7,7 +7,8 @@
  *
  *   04 2f 08 00 | symbol, registers                 in .nv.info
  *   04 12 08 00 | symbol, least stack               in .nv.info: local memory of a thread, callees included
- *   03 19 nn nn                                     in .nv.info.NAME: bytes of parameters
+ *   04 17 0c 00 | index, number, offset, pppp       in .nv.info.NAME: a parameter, its size from bit 18 of pppp on.
+ *                                                   The first of great alignment stands at an offset behind others
  *   04 05 0c 00 | x, y, z                           in .nv.info.NAME: __launch_bounds__
  *
  * Static shared memory is the size of .nv.shared.NAME; where the system reserves shared memory (a section
@@ -23,8 +24,8 @@
 #include <string.h>
 
 enum { MACHINE_CUDA = 190, RESERVED_SMEM_BYTES = 1024, MAX_CUBIN_BYTES = 1 << 30 };
-enum { ATTR_MAX_THREADS = 0x05, ATTR_MIN_STACK = 0x12, ATTR_PARAM_BYTES = 0x19, ATTR_REGISTERS = 0x2f };
-enum { FORM_VALUE16 = 3, FORM_BLOCK = 4 };
+enum { ATTR_MAX_THREADS = 0x05, ATTR_MIN_STACK = 0x12, ATTR_PARAM = 0x17, ATTR_REGISTERS = 0x2f };
+enum { FORM_BLOCK = 4 };
 
 typedef struct Reader {
 	const uint8_t *bytes;
@@ -33,6 +34,7 @@ typedef struct Reader {
 	Elf64_Ehdr head;
 	const char *names; /* section names */
 	size_t names_bytes;
+	uint32_t params_from, params_to; /* offsets of the kernel's parameters; equal = none yet */
 	char *why;
 	size_t why_bytes;
 } Reader;
@@ -148,6 +150,14 @@ static bool take_block(Reader *r, int kind, const uint8_t *p, size_t n, uint32_t
 			return refuse(r, "launch bounds out of range");
 		return as_int(r, threads * word_at(p + 8), "threads", &out->max_threads);
 	}
+	if (kind == ATTR_PARAM && n >= 12) {
+		uint32_t from = word_at(p + 4) >> 16, to = from + (word_at(p + 8) >> 18);
+		bool is_first = r->params_from == r->params_to;
+		r->params_from = is_first || from < r->params_from ? from : r->params_from;
+		r->params_to = is_first || to > r->params_to ? to : r->params_to;
+		out->param_bytes = (int)(r->params_to - r->params_from);
+		return true;
+	}
 	if (n < 8 || word_at(p) != symbol)
 		return true;
 	if (kind == ATTR_REGISTERS)
@@ -161,8 +171,6 @@ static bool read_attributes(Reader *r, const Elf64_Shdr *s, uint32_t symbol, Cub
 	while (end - p >= 4) {
 		int form = p[0], kind = p[1], value = p[2] | p[3] << 8;
 		p += 4;
-		if (form == FORM_VALUE16 && kind == ATTR_PARAM_BYTES)
-			out->param_bytes = value;
 		if (form != FORM_BLOCK)
 			continue;
 		if (value > end - p)

@@ -10,13 +10,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "runtime/cpu/ref_ops.h"
 #include "runtime/cuda_graph.h"
+#include "runtime/cuda_weights.h"
 
 enum {
 	AHEAD_DEFAULT = 8, AHEAD_MOST = PLAN_RING_ENTRIES / 2, /* decode steps on their way */
 	ROW_STEPS = 4, /* of a graph that holds several */
+	LOAD_THREADS = 8, /* that copy weights to pinned buffers: enough for a PCIe 5 link */
 	STAGE_BYTES = 8 << 20, /* of each of two pinned buffers: 8 MiB keep a PCIe 5 link busy */
 };
 
@@ -168,24 +172,14 @@ static AtlasStatus take_memory(Cuda *c)
 	return ATLAS_OK;
 }
 
-/* Through two pinned buffers: one is filled from the mapped file while the other is on its way. */
 static AtlasStatus load_weights(Cuda *c, const uint8_t *const *weights)
 {
-	const Graph *g = &c->artifact->graph;
-	int side = 0;
-	for (int i = 0; i < g->n_weights; i++) {
-		const Weight *w = &g->weights[i];
-		for (int64_t at = 0; at < w->bytes; at += STAGE_BYTES, side ^= 1) {
-			int64_t left = w->bytes - at, n = left < STAGE_BYTES ? left : STAGE_BYTES;
-			CALL(c, w->name, EventSynchronize, c->staged[side]);
-			memcpy(c->stage[side], weights[i] + at, (size_t)n);
-			CALL(c, w->name, MemcpyHtoDAsync, c->arena[ARENA_WEIGHTS] + (CuPtr)(w->offset + at),
-				c->stage[side], (size_t)n, c->stream);
-			CALL(c, w->name, EventRecord, c->staged[side], c->stream);
-		}
-	}
-	CALL(c, "weights", StreamSynchronize, c->stream);
-	return ATLAS_OK;
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	const WeightRoad road = {&c->cu, c->stream, c->arena[ARENA_WEIGHTS], {c->stage[0], c->stage[1]},
+		{c->staged[0], c->staged[1]}, STAGE_BYTES, processors < LOAD_THREADS ? (int)processors : LOAD_THREADS};
+	const char *call = "", *about = "";
+	CuResult r = cuda_load_weights(&road, &c->artifact->graph, weights, &call, &about);
+	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, about);
 }
 
 /* Kernels and graphs ------------------------------------------------------------------------------------ */
@@ -225,7 +219,7 @@ static AtlasStatus load_kernels(Cuda *c)
 		TRY(load_cubin(c, k, &library));
 		CALL(c, k->name, LibraryGetKernel, &c->kernels[i], library, k->entry);
 		CALL(c, k->name, KernelGetParamInfo, c->kernels[i], 0, &offset, &bytes);
-		if (offset != 0 || bytes != (size_t)k->param_bytes)
+		if (bytes != (size_t)k->param_bytes) /* the offset is that of its alignment */
 			return error_set(&c->base.error, ATLAS_MALFORMED,
 				"kernel %s takes %zu bytes of arguments, the plan passes %d", k->name, bytes, k->param_bytes);
 		if (k->smem_bytes > 0)
@@ -636,12 +630,26 @@ static void set_limits(Cuda *c)
 	}
 }
 
+/* Adds the time since *from to a total, and moves *from to now. */
+static void lap(double *from, double *total)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	double now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+	*total += now - *from;
+	*from = now;
+}
+
 static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 {
+	DeviceTimes *times = &c->base.times;
+	double clock = 0, none = 0;
+	lap(&clock, &none);
 	CALL(c, "", StreamCreate, &c->stream, DRIVER_STREAM_NON_BLOCKING);
 	for (int i = 0; i < 2; i++)
 		CALL(c, "", EventCreate, &c->staged[i], DRIVER_EVENT_DISABLE_TIMING);
 	TRY(take_memory(c));
+	lap(&clock, &times->memory);
 	set_limits(c);
 	TRY(find_io(c));
 	find_inputs(c);
@@ -652,6 +660,8 @@ static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 
 static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 {
+	double clock = 0, none = 0;
+	lap(&clock, &none);
 	c->artifact = config->artifact;
 	c->base.ops = &cuda_ops;
 	c->last_phase = -1;
@@ -672,6 +682,7 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	CALL(c, "", DevicePrimaryCtxRetain, &c->context, c->device);
 	c->has_context = true;
 	TRY(enter(c));
+	lap(&clock, &c->base.times.context);
 	return leave(c, open_context(c, config));
 }
 

@@ -28,6 +28,8 @@ static const Case cases[] = {
 	{"both", "struct A { float *x, *y, *z; int n; }; " KERNEL("const A a) { extern __shared__ float s[]; "
 		"__shared__ double t[333]; s[threadIdx.x] = a.x[a.n]; t[threadIdx.x] = a.y[a.n]; __syncthreads(); "
 		"a.z[threadIdx.x] = s[a.n] + t[a.n]; }"), 32, 0},
+	{"aligned parameter", "struct A { alignas(64) long long map[16]; float *y; }; " KERNEL(
+		"const __grid_constant__ A a) { a.y[0] = a.map[threadIdx.x & 15]; }"), 192, 0},
 	{"local array", KERNEL("float *y, int n) { float t[64]; for (int i = 0; i < 64; i++) t[i] = y[i * i]; "
 		"for (int i = 0; i < n; i++) t[(i * 7) & 63] += t[i & 63]; y[0] = t[n & 63]; }"), 12, 0},
 	{"spills", "extern \"C\" __global__ void __launch_bounds__(1024, 2) k(float *y, int n) { float t[96]; "
