@@ -4,8 +4,8 @@
  * This library opens it, checks all of it, loads the weights once, builds one CUDA graph a phase, and replays
  * them. On a machine without a GPU the same plan runs on the reference device: plain C, float32, slow, exact.
  *
- * It prints nothing, never exits, reads no environment variable, has no global state and starts no thread on the
- * CUDA path (the reference device may). After atlas_session_open a step allocates nothing, and a decode step on a GPU
+ * It prints nothing, never exits, reads no environment variable, has no global state, and on a GPU has threads only
+ * while it opens a session (the reference device has some until it is closed). After atlas_session_open a step allocates nothing, and a decode step on a GPU
  * neither copies nor synchronises: its kernels write tokens to memory of the host, which atlas_step watches.
  *
  *	AtlasError error = {0};
@@ -165,6 +165,9 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	int free_slots, free_pages;
 	int prefill_rows;        /* most rows of one prefill step */
 	int score_rows;          /* most rows with logits of one scoring step */
+	/* What opening took, in seconds: driver and context, device memory and pinned buffers, kernels, graphs, weights.
+	   0 on cpu */
+	double context_seconds, memory_seconds, kernels_seconds, graphs_seconds, weights_seconds;
 } AtlasSessionInfo;
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
 

@@ -65,6 +65,8 @@ typedef struct DeviceOps {
 	void (*close)(Device *d); /* frees the device itself as well */
 } DeviceOps;
 
+typedef struct DeviceTimes { double context, memory, kernels, graphs, weights; } DeviceTimes; /* of opening, seconds */
+
 struct Device { /* first member of each implementation's own struct */
 	const DeviceOps *ops;
 	StepIo io;
@@ -72,6 +74,7 @@ struct Device { /* first member of each implementation's own struct */
 	char name[256];     /* of the hardware */
 	const char *target; /* "" when there is none */
 	int64_t bytes;      /* memory taken on the device */
+	DeviceTimes times;
 	AtlasError error;   /* last failure */
 };
 

@@ -157,7 +157,10 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.struct_size = info->struct_size, .device = d->ops->kind, .device_name = d->name,
 		.target = d->target, .device_bytes = d->bytes, .free_slots = count_state(session, FREE),
 		.free_pages = session->n_free_pages, .prefill_rows = d->limits.prefill_rows,
-		.score_rows = score < d->limits.prefill_rows ? score : d->limits.prefill_rows};
+		.score_rows = score < d->limits.prefill_rows ? score : d->limits.prefill_rows,
+		.context_seconds = d->times.context, .memory_seconds = d->times.memory,
+		.kernels_seconds = d->times.kernels, .graphs_seconds = d->times.graphs,
+		.weights_seconds = d->times.weights};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);

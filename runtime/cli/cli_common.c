@@ -53,7 +53,8 @@ int cli_open_session(
 	AtlasSessionOptions options = {.struct_size = sizeof options,
 		.device = device ? device : args->device,
 		.device_index = args->device_index,
-		.n_threads = args->threads};
+		.n_threads = args->threads,
+		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0};
 	AtlasPlanInfo plan_info = {.struct_size = sizeof plan_info};
 	atlas_plan_info(plan, &plan_info);
 	if (plan_info.weights_by_reference && !args->weights_dir)

@@ -92,6 +92,8 @@ static const Opt options[] = {
 		INTEGER, FIELD(device_index), 0, 1 << 10},
 	{"--threads", 0, COMPUTES, "N", "of device cpu (default: all processors)",
 		INTEGER, FIELD(threads), 1, 64},
+	{"--steps-ahead", 0, RUN, "N", "steps a GPU is given at once: 1 = one by one (default: 8)",
+		INTEGER, FIELD(steps_ahead), 1, 32},
 	{"--weights", 0, COMPUTES | INFO | AUDIT, "DIR", "folder of the checkpoint a plan refers to",
 		TEXT, FIELD(weights_dir), 0, 0},
 	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO, NULL, "one JSON document on stdout",

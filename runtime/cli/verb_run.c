@@ -24,7 +24,7 @@ typedef struct Answer {
 	int32_t *ids; /* generated */
 	float *logprobs;
 	int n, cap;
-	const char *finish; /* NULL while it runs: "stop", "length" */
+	const char *finish; /* NULL while it runs: "stop", "length", "failed" */
 } Answer;
 
 typedef struct Run {
@@ -34,7 +34,7 @@ typedef struct Run {
 	AtlasPlanInfo info;
 	char *file; /* contents of the prompt file */
 	Answer *answers;
-	int n_answers, n_started, n_done;
+	int n_answers, n_started, n_done, n_failed;
 	int show; /* the answer being shown */
 	int *in_slot; /* [slots] its answer */
 	AtlasEvent *events;
@@ -172,16 +172,17 @@ static int take_event(Run *r, const AtlasEvent *e)
 	Answer *a = &r->answers[r->in_slot[e->slot]];
 	const char *text = "", *rest = "";
 	size_t n = 0, n_rest = 0;
-	bool found = false, good = keep_token(a, e);
+	bool found = false, is_token = e->finish != ATLAS_FAILED, good = !is_token || keep_token(a, e);
 
-	if (e->finish != ATLAS_STOP && good && a->stream)
+	if (e->finish != ATLAS_STOP && is_token && good && a->stream)
 		good = atlas_text_push(a->stream, e->token, &text, &n) == ATLAS_OK &&
 			stop_text_push(&a->stop, text, n, &a->text, &found);
 	if (e->finish != ATLAS_RUNNING && !found && good) {
 		good = (!a->stream || atlas_text_finish(a->stream, &rest, &n_rest) == ATLAS_OK) &&
 			stop_text_push(&a->stop, rest, n_rest, &a->text, &found) &&
 			stop_text_finish(&a->stop, &a->text);
-		a->finish = e->finish == ATLAS_STOP ? "stop" : "length";
+		a->finish = e->finish == ATLAS_STOP ? "stop" : is_token ? "length" : "failed";
+		r->n_failed += !is_token;
 	}
 	if (!good)
 		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for the text");
@@ -312,6 +313,9 @@ static int run_all(Run *r)
 		print_json(r, &session);
 	if (!code)
 		report(r, seconds);
+	if (!code && r->n_failed)
+		code = cli_say(r->args, atlas_status_exit_code(ATLAS_DEVICE_FAULT),
+			"error: %d of %d answers ended early: the model's scores were not numbers", r->n_failed, r->n_answers);
 	return code;
 }
 

@@ -1,0 +1,75 @@
+/* cuda_weights.c - through two pinned buffers: one is filled from the mapped file while the other is on its way.
+ *
+ * A single thread copies from the page cache at 5 to 10 GB/s, a fifth of what the bus takes; so several fill one buffer
+ * together. Each first has its pages mapped by one call: page faults one by one cost more than the copy.
+ */
+#include "runtime/cuda_weights.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/cpu/pool.h"
+
+enum {
+	PAGE = 4096,
+	WORTH_THREADS = 1 << 20, /* bytes of a piece that are worth waking them */
+};
+
+typedef struct Piece { uint8_t *to; const uint8_t *from; int64_t n; } Piece;
+
+static void copy_part(void *ctx, int part, int parts)
+{
+	const Piece *p = ctx;
+	int64_t share = (p->n / parts + PAGE - 1) / PAGE * PAGE, first = share * part;
+	int64_t n = p->n - first < share ? p->n - first : share;
+	if (n <= 0)
+		return;
+#ifdef MADV_POPULATE_READ
+	uintptr_t at = (uintptr_t)(p->from + first), page = at / PAGE * PAGE;
+	(void)madvise((void *)page, at - page + (uintptr_t)n, MADV_POPULATE_READ); /* only a wish: older systems refuse */
+#endif
+	memcpy(p->to + first, p->from + first, (size_t)n);
+}
+
+static CuResult load(const WeightRoad *r, const Graph *g, const uint8_t *const *bytes, Pool *pool, const char **call,
+	const char **about)
+{
+	CuResult result;
+	int side = 0;
+	for (int i = 0; i < g->n_weights; i++) {
+		const Weight *w = &g->weights[i];
+		*about = w->name;
+		for (int64_t at = 0; at < w->bytes; at += r->stage_bytes, side ^= 1) {
+			int64_t left = w->bytes - at, n = left < r->stage_bytes ? left : r->stage_bytes;
+			Piece piece = {r->stage[side], bytes[i] + at, n};
+			*call = "cuEventSynchronize";
+			if ((result = r->cu->EventSynchronize(r->staged[side])) != CU_SUCCESS)
+				return result;
+			if (pool && n >= WORTH_THREADS)
+				pool_run(pool, copy_part, &piece);
+			else
+				copy_part(&piece, 0, 1);
+			*call = "cuMemcpyHtoDAsync";
+			if ((result = r->cu->MemcpyHtoDAsync(r->arena + (CuPtr)(w->offset + at), piece.to, (size_t)n, r->stream)))
+				return result;
+			*call = "cuEventRecord";
+			if ((result = r->cu->EventRecord(r->staged[side], r->stream)) != CU_SUCCESS)
+				return result;
+		}
+	}
+	*call = "cuStreamSynchronize";
+	*about = "weights";
+	return r->cu->StreamSynchronize(r->stream);
+}
+
+CuResult cuda_load_weights(const WeightRoad *road, const Graph *g, const uint8_t *const *bytes, const char **call,
+	const char **about)
+{
+	bool is_worth = false;
+	for (int i = 0; i < g->n_weights; i++)
+		is_worth |= g->weights[i].bytes >= WORTH_THREADS;
+	Pool *pool = is_worth && road->threads > 1 ? pool_open(road->threads) : NULL;
+	CuResult r = load(road, g, bytes, pool, call, about);
+	pool_close(pool);
+	return r;
+}

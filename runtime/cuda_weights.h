@@ -1,0 +1,22 @@
+/* cuda_weights.h - weights on their way from mapped files to the device. */
+#ifndef ATLAS_CUDA_WEIGHTS_H
+#define ATLAS_CUDA_WEIGHTS_H
+
+#include "runtime/driver.h"
+
+typedef struct WeightRoad { /* nothing is owned */
+	const Driver *cu;
+	CuStream stream;
+	CuPtr arena;        /* of the weights, on the device */
+	uint8_t *stage[2];  /* pinned, stage_bytes each */
+	CuEvent staged[2];
+	int64_t stage_bytes;
+	int threads;        /* that fill a stage; the caller is one of them. At least 1 */
+} WeightRoad;
+
+/* Copies bytes [g->n_weights] of each weight to its offset in the arena; done when it returns. On failure *call names
+ * the driver's function and *about the weight. Fewer threads than asked for may take part: the result is the same. */
+CuResult cuda_load_weights(const WeightRoad *road, const Graph *g, const uint8_t *const *bytes, const char **call,
+	const char **about);
+
+#endif
