@@ -259,8 +259,10 @@ static void kernels_and_buffers_are_checked(void **state)
 	WRONG(b->offset, t->arena_bytes[ARENA_SCRATCH], text);
 	Buf *other = NULL;
 	for (int i = 0; i < p->n_bufs && !other; i++)
-		if (p->bufs[i].arena == ARENA_SCRATCH && &p->bufs[i] != b && p->bufs[i].first <= b->last)
+		if (p->bufs[i].arena == ARENA_SCRATCH && &p->bufs[i] != b && p->bufs[i].first <= b->last
+			&& b->first <= p->bufs[i].last && b->offset + p->bufs[i].bytes <= t->arena_bytes[ARENA_SCRATCH])
 			other = &p->bufs[i];
+	assert_non_null(other);
 	int64_t apart = other->offset;
 	other->offset = b->offset;
 	char why[256];
@@ -270,6 +272,43 @@ static void kernels_and_buffers_are_checked(void **state)
 	assert_non_null(strstr(why, "share bytes while both live"));
 	free(bytes.at);
 	other->offset = apart;
+	free_made(&m);
+}
+
+/* A launch's own state, which no tensor stands for, keeps clear of what the graph remembers. */
+static void own_state_is_apart(void **state)
+{
+	MadePlan m;
+	char text[256];
+	(void)state;
+	make_plan(&m, "llama");
+	TargetPlan *t = m.artifact.targets;
+	Phase *p = t->phases;
+	while (p->kind != DECODE)
+		p++;
+	int own = 0, first = 0;
+	while (strcmp(p->bufs[own].name, "arrived") != 0)
+		own++;
+	assert_int_equal(p->bufs[own].tensor, -1);
+	assert_int_equal(p->bufs[own].arena, ARENA_STATE);
+	for (int i = 0; i < p->n_bufs; i++) /* one for all layers */
+		assert_true(i == own || strcmp(p->bufs[i].name, "arrived") != 0);
+	while (p->bufs[first].arena != ARENA_STATE || p->bufs[first].tensor < 0)
+		first++;
+	snprintf(text, sizeof text, "decode[%d] buffers %s and arrived share bytes while both live", p->rows,
+		p->bufs[first].name);
+	WRONG(p->bufs[own].offset, p->bufs[first].offset, text);
+	int64_t keys = 0;
+	for (int i = 0; i < p->n_bufs; i++)
+		if (strcmp(p->bufs[i].name, "kv.0") == 0)
+			keys = p->bufs[i].offset;
+	while (p->kind != ACQUIRE) /* which does not touch keys and values */
+		p++;
+	own = 0;
+	while (strcmp(p->bufs[own].name, "slot_len") != 0)
+		own++;
+	p->bufs[own].tensor = -1;
+	WRONG(p->bufs[own].offset, keys, "acquire[0] buffer slot_len: shares bytes with state kv.0");
 	free_made(&m);
 }
 
@@ -500,6 +539,7 @@ int main(void)
 		cmocka_unit_test(nothing_breaks_behind_the_hashes),
 		cmocka_unit_test(graph_is_checked),
 		cmocka_unit_test(kernels_and_buffers_are_checked),
+		cmocka_unit_test(own_state_is_apart),
 		cmocka_unit_test(probe_phase_stands_apart),
 		cmocka_unit_test(launches_are_checked), cmocka_unit_test(tensor_maps_are_checked),
 		cmocka_unit_test(edges_are_checked),
