@@ -1,0 +1,76 @@
+// what      logits[o,v] = sum_k rmsnorm(x[out_row[o],:])[k] w[v,k], in f32; idle outs (-1): 0; and the best of each part of
+//           the vocabulary, a block's ids
+// numerics  bf16(x * norm) times w, accumulated in f32; not rounded. Same bits every run and for every batch
+// measured  not yet
+// why       a step that wants no logits (a chunk in the middle of a prompt) leaves before the first product
+#include "contract.cuh"
+#include "best.cuh"
+#include "stream.cuh"
+
+KERNEL(stream_logits, norm_logits)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 1)
+DIM(OUTS, 1)
+DIM(K, 2048)
+DIM(V, 128256)
+ATTR_FLOAT(EPS, 1e-5f)
+ATTR_INT(NORM_ONE, 0)
+ATTR_INT(N_VALID, 128256)
+DTYPES(NT, bf16, f16, f32)
+TUNE(SPLIT, 8, 4)
+TUNE(TILES, 1, 2)
+TUNE(COLS, 64, 128)
+TUNE(DEPTH, 6, 4, 2)
+REQUIRE(OUTS <= 32)
+REQUIRE(K % 8 == 0)
+REQUIRE(COLS == 64 || DEPTH == 2)
+REQUIRE(SPLIT == 8 || DEPTH == 2 && OUTS > 16)
+REQUIRE(DEPTH * TILES <= 8)
+REQUIRE(OUTS > 8 || COLS * DEPTH * TILES >= 256)
+GRID(ceil_div(V, 128 * TILES / SPLIT), 1, 1)
+BLOCK(256)
+SMEM(8 * DEPTH * COLS * (TILES * 16 * 2 + NT_BYTES))
+READS(V * K * 2 + K * NT_BYTES + OUTS * (K * 2 + 4))
+WRITES(OUTS * (V * 4 + ceil_div(V, 128 * TILES / SPLIT) * 12))
+FLOPS(2 * OUTS * V * K)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, x, "ROWS, K");
+	IN(i32, out_row, "OUTS");
+	IN(NT, norm, "K");
+	IN(bf16, w, "V, K");
+	OUT(f32, logits, "OUTS, V");
+	OUT(f32, best, "OUTS, ceil_div(V, 128 * TILES / SPLIT), 2");
+	OUT(i32, best_id, "OUTS, ceil_div(V, 128 * TILES / SPLIT)");
+};
+
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(OUTS, TILES)) stream_logits(const Args a)
+{
+	using S = Stream<OUTS, K, SPLIT, TILES, COLS, DEPTH>;
+	let_next_start();
+	const bool some = a.step[1] > 0;
+	DYNAMIC_SMEM(ring);
+	const int v0 = (blockIdx.x * S::groups + threadIdx.x / (32 * SPLIT)) * 16 * TILES;
+	StreamSums<S> sums;
+	if (!stream<S, V % (S::groups * 16 * TILES) == 0, NORM_ONE != 0, NT>(
+		ring, [&](int m) { return stream_tile(a.w, K, v0 + m * 16, V); },
+		[&](int o) {
+			const int r = a.out_row[o];
+			return r < 0 || r >= ROWS ? nullptr : a.x + i64(r) * K;
+		},
+		a.norm, some, [] {}, sums))
+		return;
+	constexpr int ids = S::groups * 16 * TILES, parts = (V + ids - 1) / ids;
+	__shared__ float part[OUTS][ids];
+	stream_each<S, 16 * TILES>([&](int, int o, int row) {
+		const float logit = sums.at(o, row) * sums.inverse_rms(o, float(EPS));
+		if (v0 + row < V)
+			a.logits[i64(o) * V + v0 + row] = logit;
+		part[o][(v0 + row) % ids] = logit;
+	});
+	__syncthreads();
+	for (int o = threadIdx.x / 32; o < OUTS; o += stream_warps)
+		best_of_part<ids>(blockIdx.x * ids, N_VALID, [&](int i) { return part[o][i]; },
+			a.best + (i64(o) * parts + blockIdx.x) * 2, a.best_id + i64(o) * parts + blockIdx.x);
+}
