@@ -34,7 +34,8 @@ READS(N * K * WT_BYTES + ROWS * K * 2 + BIAS * N * BT_BYTES)
 WRITES(ROWS * N * 2)
 FLOPS(2 * ROWS * N * K)
 PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN))
-RATE(BN == 256 ? 70 + 3 * CLUSTER : BN == 192 ? 63 + 3 * CLUSTER : 54)
+RATE((BN == 256 ? 74 : BN == 192 ? 69 : 65)
+	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN) <= 132 ? 1 : BN == 256 ? -1 : BN == 192 ? -4 : -8))
 struct Args {
 	TENSOR_MAP(x, x_map, 128, 64);
 	TENSOR_MAP(w, w_map, BN / CLUSTER, 64);

@@ -36,7 +36,8 @@ READS(2 * N * K * WT_BYTES + ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES
 WRITES(ROWS * N * 2)
 FLOPS(4 * ROWS * N * K)
 PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN / 2))
-RATE(BN == 256 ? 70 + 3 * CLUSTER : BN == 192 ? 63 + 3 * CLUSTER : 54)
+RATE((BN == 256 ? 74 : BN == 192 ? 69 : 65)
+	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN / 2) <= 132 ? 1 : BN == 256 ? -1 : BN == 192 ? -4 : -8))
 struct Args {
 	TENSOR_MAP(x, x_map, 128, 64);
 	TENSOR_MAP(gate, gate_map, BN / 2, 64);
