@@ -176,6 +176,7 @@ static void fill_artifact(Compile *c, Artifact *a)
 void emit(Compile *c)
 {
 	record_tools(c);
+	record_tuning(c);
 	*vec_push(&c->arena, &c->model.options.resolved) =
 		(Option){"output.weights", c->cmd.embed_weights ? "embed" : "ref"};
 	Artifact artifact;

@@ -286,7 +286,7 @@ typedef struct TargetWork { /* everything made for one target */
 
 /* The times that pick-kernels goes by for one target. */
 typedef struct TargetTuning {
-	const char *file;
+	const char *file, *sha256; /* hash of its text, hexadecimal */
 	Tuning times;   /* in the compile's arena */
 	bool *was_told; /* [times.n_templates] that they are of another source */
 } TargetTuning;
@@ -339,6 +339,7 @@ void plan_memory(Compile *c);    /* -> Phase.bufs with offsets, arenas */
 void schedule(Compile *c);       /* -> Phase.launches with their edges */
 void emit(Compile *c);           /* -> plan.bin */
 void read_tuning(Compile *c);    /* tuning.c: kernels/tuning/ or --tuning -> Compile.tunings, a part of read_options */
+void record_tuning(Compile *c);  /* the files' hashes -> Options.resolved */
 /* What the kernel took on the card of the target's tuning file; NULL = not measured. Tells of times that are of another
  * source than the template's. */
 const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTemplate *t, const char *defines,

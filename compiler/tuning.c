@@ -52,19 +52,17 @@ static bool read_times(Compile *c, const char *file, const char *text, size_t n)
 	TuningFault fault;
 	if (!tuning_read(text, n, &t, &fault))
 		return fail_at(&c->diags, A0703, (Loc){file, fault.line, fault.col}, "%s", fault.text);
-	*vec_push(&c->arena, &c->tunings) = (TargetTuning){.file = file, .times = keep(&c->arena, &t, n),
-		.was_told = ARENA_ARRAY(&c->arena, bool, t.n_templates)};
+	*vec_push(&c->arena, &c->tunings) = (TargetTuning){.file = file, .sha256 = hash_text(&c->arena, text, n),
+		.times = keep(&c->arena, &t, n), .was_told = ARENA_ARRAY(&c->arena, bool, t.n_templates)};
 	tuning_free(&t);
-	const char *name = arena_printf(&c->arena, "tuning.%s", c->tunings.at[c->tunings.n - 1].times.target);
-	*vec_push(&c->arena, &c->model.options.resolved) = (Option){name, hash_text(&c->arena, text, n)};
 	return true;
 }
 
-static const Tuning *times_for(const Compile *c, const char *target)
+static TargetTuning *tuning_for(const Compile *c, const char *target)
 {
 	for (int i = 0; i < c->tunings.n; i++)
 		if (strcmp(c->tunings.at[i].times.target, target) == 0)
-			return &c->tunings.at[i].times;
+			return &c->tunings.at[i];
 	return NULL;
 }
 
@@ -96,13 +94,19 @@ void read_tuning(Compile *c)
 		return;
 	for (int i = 0; i < c->cmd.n_targets; i++) {
 		const char *target = c->cmd.targets[i];
-		for (int k = 0; k < n_tuning_toml && !is_none && !times_for(c, target); k++)
+		for (int k = 0; k < n_tuning_toml && !is_none && !tuning_for(c, target); k++)
 			if (strcmp(tuning_toml[k].name, target) == 0)
 				read_times(c, arena_printf(&c->arena, "kernels/tuning/%s.toml", target), tuning_toml[k].text,
 					strlen(tuning_toml[k].text));
-		if (!times_for(c, target))
-			*vec_push(&c->arena, &c->model.options.resolved) =
-				(Option){arena_printf(&c->arena, "tuning.%s", target), "none"};
+	}
+}
+
+void record_tuning(Compile *c)
+{
+	for (int i = 0; i < c->cmd.n_targets; i++) {
+		const TargetTuning *t = tuning_for(c, c->cmd.targets[i]);
+		*vec_push(&c->arena, &c->model.options.resolved) =
+			(Option){arena_printf(&c->arena, "tuning.%s", c->cmd.targets[i]), t ? t->sha256 : "none"};
 	}
 }
 
@@ -123,14 +127,11 @@ static bool is_current(Compile *c, TargetTuning *tuning, const KernelTemplate *t
 const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTemplate *t, const char *defines,
 	const char *tunables)
 {
-	for (int i = 0; i < c->tunings.n; i++) {
-		TargetTuning *tuning = &c->tunings.at[i];
-		if (strcmp(tuning->times.target, target->name) != 0)
-			continue;
-		char *constants = arena_alloc(&c->scratch, strlen(defines) + 1);
-		tuning_constants(defines, tunables, constants);
-		const TunedTime *time = tuning_find(&tuning->times, t->name, constants, tunables);
-		return time && is_current(c, tuning, t) ? time : NULL;
-	}
-	return NULL;
+	TargetTuning *tuning = tuning_for(c, target->name);
+	if (!tuning)
+		return NULL;
+	char *constants = arena_alloc(&c->scratch, strlen(defines) + 1);
+	tuning_constants(defines, tunables, constants);
+	const TunedTime *time = tuning_find(&tuning->times, t->name, constants, tunables);
+	return time && is_current(c, tuning, t) ? time : NULL;
 }
