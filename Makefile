@@ -68,11 +68,9 @@ $(BUILD)/kernelgen: $(KERNELGEN)
 $(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*.cu*)
 	@mkdir -p $(@D)
 	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))
-$(BUILD)/gen/family_toml.c: $(wildcard models/*/MODEL.toml)
-$(BUILD)/gen/tuning_toml.c: $(wildcard kernels/tuning/*.toml)
-$(BUILD)/gen/%_toml.c: scripts/embed_toml.sh
+$(BUILD)/gen/%_toml.c: scripts/embed_toml.sh $(wildcard models/*/MODEL.toml kernels/tuning/*.toml)
 	@mkdir -p $(@D)
-	$(call q,embed)scripts/embed_toml.sh $*_toml $(sort $(filter %.toml,$^)) >$@
+	$(call q,embed)scripts/embed_toml.sh $*_toml $(sort $(filter $(if $(filter family,$*),models,kernels)/%,$^)) >$@
 $(GEN): %.o: %.c Makefile
 	$(call q,cc)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 

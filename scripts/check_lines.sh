@@ -38,7 +38,7 @@ total() { sources "$1" | grep -v "^$1/kernelgen/" | xargs -r cat | wc -l; }
 
 rooms='12000 compiler
 1500 compiler/kernelgen
-4000 artifacts
+4500 artifacts
 2500 runtime/cpu
 2500 runtime/text
 4500 runtime/cli'
