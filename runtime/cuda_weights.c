@@ -20,7 +20,7 @@ typedef struct Piece { uint8_t *to; const uint8_t *from; int64_t n; } Piece;
 static void copy_part(void *ctx, int part, int parts)
 {
 	const Piece *p = ctx;
-	int64_t share = (p->n / parts + PAGE - 1) / PAGE * PAGE, first = share * part;
+	int64_t share = (p->n / parts + PAGE) / PAGE * PAGE, first = share * part; /* at least n / parts, rounded up */
 	int64_t n = p->n - first < share ? p->n - first : share;
 	if (n <= 0)
 		return;
