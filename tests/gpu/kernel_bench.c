@@ -211,7 +211,15 @@ static const KernelTemplate *template_named(const char *name)
 	return NULL;
 }
 
-/* Every combination of tunables that the predicates admit. */
+/* --only: a piece of "TEMPLATE LABEL". */
+static bool is_wanted(const Settings *s, int shape)
+{
+	char name[64];
+	snprintf(name, sizeof name, "%s %s", shapes[shape].tmpl, shapes[shape].label);
+	return !s->only || strstr(name, s->only);
+}
+
+/* Every combination of tunables that the predicates admit and --fix leaves. */
 static void list_trials(Bench *b, int shape)
 {
 	const KernelTemplate *t = template_named(shapes[shape].tmpl);
@@ -222,15 +230,18 @@ static void list_trials(Bench *b, int shape)
 	for (int k = 0; t && template_serves(t, b->settings->target) && k < combinations && b->n < MAX_TRIALS; k++) {
 		BenchTrial *trial = &b->trials[b->n];
 		int rest = k, n = snprintf(trial->fixed, sizeof trial->fixed, "%s", shapes[shape].fixed);
+		bool is_left = true;
 		for (int i = 0; i < t->n_tunables; i++) {
 			const ContractTunable *tune = &t->tunables[i];
-			n += snprintf(trial->fixed + n, sizeof trial->fixed - (size_t)n, " %s=%d", tune->name,
-				tune->values[rest % tune->n_values]);
+			int value = tune->values[rest % tune->n_values];
+			int64_t only;
+			n += snprintf(trial->fixed + n, sizeof trial->fixed - (size_t)n, " %s=%d", tune->name, value);
 			rest /= tune->n_values;
+			is_left &= !fixed_value(b->settings->fixed, tune->name, &only) || only == value;
 		}
 		trial->shape = shape;
 		limits.fixed = trial->fixed;
-		if (case_choose(&trial->c, t, 1, &limits))
+		if (is_left && case_choose(&trial->c, t, 1, &limits))
 			b->n++;
 	}
 }
@@ -415,7 +426,7 @@ int bench_all(const Settings *s, Gpu *g)
 	if (!b.trials)
 		return 5;
 	for (int i = 0; i < N_SHAPES; i++)
-		if (!s->only || strstr(shapes[i].tmpl, s->only))
+		if (is_wanted(s, i))
 			list_trials(&b, i);
 	for (int i = 0; i < s->jobs; i++)
 		pthread_create(&threads[i], NULL, compile_trials, &b);

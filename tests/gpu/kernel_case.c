@@ -111,8 +111,7 @@ static bool eval(const Case *c, const char *text, int64_t *value)
 
 /* Constants ------------------------------------------------------------------------------------- */
 
-/* "K=2048 N=3072" has K: its value. */
-static bool fixed_value(const char *fixed, const char *name, int64_t *value)
+bool fixed_value(const char *fixed, const char *name, int64_t *value)
 {
 	size_t n = strlen(name);
 	for (const char *s = fixed; s && *s; s = strchr(s, ' ') ? strchr(s, ' ') + 1 : NULL)

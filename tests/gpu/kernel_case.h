@@ -63,6 +63,9 @@ bool case_fill(Case *c);
 void case_reference(Case *c);
 void case_free(Case *c);
 
+/* "K=2048 N=3072" has N: its value. */
+bool fixed_value(const char *fixed, const char *name, int64_t *value);
+
 int64_t case_value(const Case *c, const char *name, int64_t otherwise);
 int case_field(const Case *c, const char *name); /* index or -1 */
 bool case_is_own(const Case *c, int field); /* an output that serves the launch alone: nobody reads what it leaves */

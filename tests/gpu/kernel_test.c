@@ -9,7 +9,8 @@
  * guards goes there and back, twice, and both times must give the same bits. Where the contract says
  * batch_invariant, a third run with half of the step's rows must give those rows the same bits. --small keeps
  * trials small enough for compute-sanitizer. --no-gpu draws, compiles for TARGET and runs the reference only.
- * --bench times kernels. --self-check asks whether the comparison notices what it must (kernel_self.c).
+ * --bench times kernels at the shapes of kernel_bench.c, of which --only picks by "TEMPLATE LABEL" and --fix by
+ * tunables. --self-check asks whether the comparison notices what it must (kernel_self.c).
  * Prints a table; the exit code is 1 when a trial fails, 5 without a device.
  */
 #include "tests/gpu/kernel_test.h"

@@ -1,16 +1,17 @@
 #!/bin/bash
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
-#   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [kernels] [sanitizer] [bench] [fixtures] [speed] [model]
+#   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [kernels] [sanitizer] [bench] [gemm] [fixtures] [speed] [model]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
 #   bench      kernels at shapes of real models against the read and mma rates of the same run
+#   gemm       products of long prompts beside cuBLAS
 #   fixtures   every committed checkpoint: layers against the reference device, tokens against transformers
 #   speed      one-stream decode of real shapes with random weights
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
-# DIR defaults to build/gpu-results. Of the build the first three need build/tests-gpu/kernel_test, the others
+# DIR defaults to build/gpu-results. Of the build the first four need build/tests-gpu/kernel_test, the others
 # build/atlasc and build/atlas. NVRTC is taken from where the build found it, else from an installed toolkit or a
 # Python package that brings it.
 set -uo pipefail
@@ -74,6 +75,7 @@ for what in "$@"; do
 		echo "== bench"
 		cat "$out/bench.txt"
 		;;
+	gemm) part peer_gemm python3 tests/gpu/peer_gemm.py $test ;;
 	fixtures) part fixtures python3 tests/gpu/fixtures.py build ;;
 	speed) part speed python3 tests/gpu/speed.py build smollm2-135m llama-3.2-1b llama-3.1-8b ;;
 	model)
