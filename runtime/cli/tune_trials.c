@@ -100,7 +100,7 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 AtlasStatus tune_start(LaunchTimer *timer, const Graph *g, const TargetPlan *set, const bool *wanted, Tuner **tuner)
 {
 	int64_t offsets[PLAN_MAX_OPERANDS], body = 0;
-	Tuner *t = *tuner = calloc(1, sizeof *t);
+	Tuner *t = *tuner = aligned_alloc(_Alignof(Tuner), sizeof *t); /* as tensor maps among arguments want it */
 	if (!t)
 		return ATLAS_NO_MEMORY;
 	*t = (Tuner){.timer = timer, .g = g, .set = set};

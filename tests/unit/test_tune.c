@@ -107,6 +107,14 @@ static void execute(void *ctx, int kernel, const void *params)
 		if ((b->arena == ARENA_WEIGHTS || b->arena == ARENA_STATE) && b->dtype == DT_bf16 && !cold)
 			cold = at;
 	}
+	for (int i = 0; i < l->n_maps; i++) { /* the fake driver's maps begin with the address */
+		CuPtr of, at = 0;
+		memcpy(&of, (const char *)params + l->maps[i].field_offset, sizeof of);
+		for (int k = 0; k < l->n_args; k++)
+			if (l->args[k].buf == l->maps[i].buf)
+				memcpy(&at, (const char *)params + l->args[k].field_offset, sizeof at);
+		assert_true(of == at);
+	}
 	if (cold)
 		assert_true(cold != r->last[trial]);
 	r->last[trial] = cold;
@@ -222,6 +230,21 @@ static void one_op(void **state)
 	rig_close(&r);
 }
 
+/* Tensor maps are of the copy that the launch reads. */
+static void maps_follow_the_copies(void **state)
+{
+	Rig r;
+	int n_maps = 0;
+	(void)state;
+	rig_open(&r);
+	const TargetPlan *set = &r.plan->artifact.candidates[0];
+	for (int i = 0; i < set->n_kernels; i++)
+		n_maps += set->phases[i].launches[0].op == OP_attention ? set->phases[i].launches[0].n_maps : 0;
+	assert_true(n_maps > 0);
+	assert_int_equal(tune(&r, "attention", 0), 0);
+	rig_close(&r);
+}
+
 /* What is measured again is replaced; the rest stays unless its template has another source by now. */
 static void files_are_brought_up_to_date(void **state)
 {
@@ -322,6 +345,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_op),
+		cmocka_unit_test(maps_follow_the_copies),
 		cmocka_unit_test(files_are_brought_up_to_date),
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(every_call_may_fail),
