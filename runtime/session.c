@@ -135,6 +135,7 @@ void atlas_session_close(AtlasSession *session)
 }
 
 const char *atlas_session_error(const AtlasSession *session) { return session->error.text; }
+Device *session_device(AtlasSession *session) { return session->device; }
 
 static int count_state(const AtlasSession *s, SequenceState state)
 {

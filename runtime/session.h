@@ -9,4 +9,7 @@
 AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession **session,
 	AtlasError *error);
 
+/* The device of a session, for who measures between its steps. Owned by the session. */
+Device *session_device(AtlasSession *session);
+
 #endif

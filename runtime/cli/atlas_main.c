@@ -28,12 +28,29 @@ static const char tune_notes[] =
 	"atlasc --tuning FILE, decides what later compiles choose. It holds one card's times; those of\n"
 	"kernels that are not in this plan stay in it.\n";
 
+static const char bench_notes[] =
+	"Rows: ppN reads a prompt of N tokens, to its first answer; tgN@CxB makes N tokens for each of B\n"
+	"sequences that have C tokens behind them. What the plan has no room for is skipped, with the\n"
+	"reason. Columns:\n"
+	"  tok/s     of all sequences together, from the median of the repetitions\n"
+	"  ms        pp: to the first token; tg: of one step. spread: of the repetitions, largest less least\n"
+	"  MB/token  10^6 bytes that must be read, by the plan's launches, for each token that comes of it\n"
+	"  GB/s, TFLOP/s  those bytes, and multiplications with additions, over the time\n"
+	"  of bound  what the GPU needs at least, over the time it took: to read those bytes, or to do\n"
+	"            those operations at the rate of a large product, whichever takes longer; both rates\n"
+	"            are measured in the same run\n"
+	"  nodes     launches of the step: nodes of its CUDA graph; a layer: of them in each layer\n"
+	"--kernels  each launch alone with nothing of its own in the L2 cache, the worst first: by the time\n"
+	"  that all launches of its kind lose against their bound. A microsecond of each is the clock's\n"
+	"The start is that of this process. The hash of the weights is not checked here.\n";
+
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, NULL},
 	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes},
 	{"verify", "compare every layer's output with the reference device", verb_verify, NULL},
 	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump, NULL},
 	{"perplexity", "perplexity of a text file", verb_perplexity, NULL},
+	{"bench", "how fast prompts and answers are, beside what the GPU could do", verb_bench, bench_notes},
 	{"tune", "time the kernels that a plan could have had", verb_tune, tune_notes},
 	{"info", "what a plan holds", verb_info, NULL},
 };

@@ -32,11 +32,12 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 		*only;
 	const char *stop[MAX_STOPS];
 	int n_stop;
-	int max_new, top_k, window, device_index, threads, reps, steps_ahead;
+	const char *json_file, *html_file;
+	int max_new, top_k, window, device_index, threads, reps, steps_ahead, bench_tokens;
 	double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
 		tolerance;
 	uint64_t seed;
-	bool json, quiet, hidden, reasons;
+	bool json, quiet, hidden, reasons, bench_kernels;
 } Args;
 
 typedef int VerbFn(const Args *args);
@@ -45,7 +46,8 @@ typedef struct Verb {
 	VerbFn *run;
 	const char *notes; /* behind the options in its help; NULL = none */
 } Verb;
-VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_info;
+VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_bench,
+	verb_info;
 
 /* Fills args from argv[0..argc), the words behind the verb. False: done, with *exit_code (help
  * printed, or the mistake told on stderr). */

@@ -17,13 +17,14 @@ enum { /* verbs an option belongs to */
 	PERPLEXITY = 16,
 	INFO = 32,
 	TUNE = 64,
-	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY,
+	BENCH = 128,
+	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY | BENCH,
 };
 static const struct {
 	const char *name;
 	unsigned bit;
 } verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
-	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}};
+	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}, {"bench", BENCH}};
 
 typedef enum Kind { FLAG, TEXT, STOPS, DEVICE, INTEGER, NUMBER, SEED, HELP } Kind;
 
@@ -82,6 +83,20 @@ static const Opt options[] = {
 		TEXT, FIELD(only), 0, 0},
 	{"--reps", 0, TUNE, "N", "runs that a time is the median of (default: 7)",
 		INTEGER, FIELD(reps), 1, 1000},
+	{"--only", 0, BENCH, "LIST", "rows whose names start so: pp,tg128@0 (default: all)",
+		TEXT, FIELD(only), 0, 0},
+	{"--reps", 0, BENCH, "N", "repetitions of a row, whose median counts (default: 3)",
+		INTEGER, FIELD(reps), 3, 1000},
+	{"--tokens", 0, BENCH, "N", "tokens of a sequence in one repetition of decode (default: 128)",
+		INTEGER, FIELD(bench_tokens), 1, 1 << 20},
+	{"--kernels", 0, BENCH, NULL, "time each launch of the plan alone as well; needs a GPU",
+		FLAG, FIELD(bench_kernels), 0, 0},
+	{"--seed", 0, BENCH, "N", "of the prompts, which are random ids",
+		SEED, FIELD(seed), 0, 0},
+	{"--json", 0, BENCH, "FILE", "all of it as JSON; - is stdout",
+		TEXT, FIELD(json_file), 0, 0},
+	{"--html", 0, BENCH, "FILE", "one page with plots; - is stdout",
+		TEXT, FIELD(html_file), 0, 0},
 	{"--target", 0, AUDIT, "SM", "one target only: sm_90a",
 		TEXT, FIELD(target), 0, 0},
 	{"--reasons", 0, AUDIT, NULL, "also what was not chosen, and why",

@@ -1,0 +1,126 @@
+/* bench.h - atlas bench: how fast a plan runs, beside how fast the same GPU could run it.
+ *
+ * A row is one measurement. Its bound is the time that the GPU needs at least, by what the row must read and multiply
+ * and by two rates measured in the same run: reading memory, and a large product by the plan's own kernel.
+ */
+#ifndef ATLAS_BENCH_H
+#define ATLAS_BENCH_H
+
+#include "runtime/cli/cli.h"
+#include "runtime/plan_handle.h"
+#include "runtime/time_launch.h"
+
+typedef enum RowKind { ROW_PREFILL, ROW_DECODE } RowKind;
+typedef enum BoundKind { BOUND_NONE, BOUND_READ, BOUND_GEMM } BoundKind; /* which of the two takes longer */
+
+typedef struct BenchRow {
+	RowKind kind;
+	char name[40];       /* "pp512", "tg128@4096x8" */
+	int tokens;          /* prefill: of the prompt; decode: of each sequence in one repetition */
+	int context, batch;  /* decode: tokens before the first repetition; sequences */
+	char skipped[160];   /* why it was not measured; "" = it was */
+	int reps;
+	double ms;           /* median: prefill: to the first token; decode: of one step */
+	double spread;       /* of the repetitions: (largest - least) / median */
+	double tokens_s;     /* of all sequences together */
+	double bytes, flops; /* prefill: of the prompt; decode: of one step in the middle of the repetitions */
+	double bytes_token;  /* bytes / tokens that come of them */
+	double gbps, tflops; /* bytes and flops over time */
+	BoundKind bound;
+	double percent;      /* of the bound's rate; 0 without one */
+	int nodes;           /* launches of one step: nodes of its CUDA graph; 0 on the reference device */
+	double layer_launches; /* of them in a layer, on average */
+} BenchRow;
+
+typedef struct BenchKernel { /* launches of a phase that are one kernel on operands of one shape */
+	const Phase *phase;
+	const Launch *launch; /* the first of them */
+	const Kernel *kernel;
+	const char *tunables; /* "WARPS=8" */
+	int count;            /* in a step */
+	LaunchTime time;
+	double bytes, flops;  /* bytes: read and written */
+	double bound_us;
+	BoundKind bound;
+	double lost_us;       /* count * (time - bound) */
+} BenchKernel;
+
+typedef struct BenchPhase { /* a whole step, launch behind launch, without the host */
+	const Phase *phase;
+	int rows, context;    /* in use; positions a row looked back at, on average */
+	LaunchTime step;
+	double bound_us, alone_us; /* sums over its launches: of the bounds, of the times alone with a cold cache */
+} BenchPhase;
+
+typedef struct ColdStart { /* ms */
+	double open;    /* map the plan and check it, hashes of weights left out */
+	double context; /* driver and context */
+	double memory;  /* of the device, and pinned */
+	double kernels; /* load cubins */
+	double graphs;  /* build, instantiate and upload */
+	double weights; /* to the device */
+	double session; /* all of atlas_session_open: the five above and what is between them */
+	double first_token; /* of a prompt of first_tokens */
+	int first_tokens;
+} ColdStart;
+
+typedef struct Bench {
+	const Args *args;
+	AtlasPlan *plan;
+	AtlasSession *session;
+	AtlasPlanInfo info;
+	AtlasSessionInfo device;
+	const Graph *graph;
+	const TargetPlan *target; /* NULL on the reference device */
+	LaunchTimer *timer;       /* NULL without bounds */
+	char no_bounds[256];      /* why there are none; "" = there are */
+	TimerBounds before, after, bounds; /* of the rows; the better of the two */
+	ColdStart cold;
+	BenchRow *rows; int n_rows;
+	BenchPhase *phases; int n_phases;    /* --kernels */
+	BenchKernel *kernels; int n_kernels; /* --kernels: by phase, worst first */
+	AtlasEvent *events;       /* [slots] */
+	int32_t *tokens;          /* [max_context] random ids */
+	uint64_t random;
+} Bench;
+
+/* bench_work.c: what a step must do, by the plan ------------------------------------------------------------------ */
+
+typedef struct Work { double bytes, flops; } Work; /* read at least once; multiplied and added */
+
+/* What is in use of a step. `positions`: sum over its rows of the positions each attends to; `history`: sum over its
+ * sequences of the positions whose keys and values must be read at least once. */
+typedef struct StepUse { int rows, outs; double positions, history; } StepUse;
+Work launch_work(const Phase *p, const Launch *l, const StepUse *use);
+Work phase_work(const Phase *p, const StepUse *use);
+/* The phase that a step of that size runs in; NULL when there is none. */
+const Phase *phase_for(const TargetPlan *t, PhaseKind kind, int rows, int outs);
+/* Least time in us, by which of the rates. */
+double bound_us(const TimerBounds *b, const Work *w, BoundKind *kind);
+const char *bound_name(BoundKind kind); /* "read", "gemm", "" */
+
+/* bench_rows.c ------------------------------------------------------------------------------------------------------ */
+
+/* Lists the rows that --only asks for. 0, or the exit code after the failure was told. */
+int bench_list_rows(Bench *b);
+int bench_run_rows(Bench *b);
+/* Starts `batch` greedy sequences of `n` random tokens each; max_new as for atlas_start. */
+int bench_start(Bench *b, int batch, int n, int max_new);
+/* Steps until each of `batch` sequences has made `more` further tokens. *ended = one of them came to its end. */
+int bench_steps(Bench *b, int batch, int more, bool *ended);
+int bench_cancel_all(Bench *b);
+/* Positions that each of `batch` sequences may have, by the context and the pool. */
+int bench_room(const Bench *b, int batch);
+int bench_first_token(Bench *b);
+
+/* bench_kernels.c: --kernels ------------------------------------------------------------------------------------------ */
+
+int bench_run_kernels(Bench *b);
+
+/* What was found ------------------------------------------------------------------------------------------------------- */
+
+void bench_print_text(const Bench *b, FILE *out);
+void bench_print_json(const Bench *b, FILE *out);
+void bench_print_html(const Bench *b, FILE *out);
+
+#endif

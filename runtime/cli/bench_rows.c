@@ -1,0 +1,308 @@
+/* bench_rows.c - prompts read and tokens made, through the library as any program uses it.
+ *
+ * Prompts are random ids, never one id, and answers are greedy: that is the least a step does. Times are the host's:
+ * from the call that starts a prompt to its first token, and over whole runs of decode steps. A sequence that meets
+ * its stop token ends early; then the row is tried again with other prompts. The repetitions of a decode row follow
+ * one another in the same sequences, so that a deep context is read in once; bytes are those of the context that
+ * was there in the middle.
+ */
+#include "runtime/cli/bench.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM_STEPS = 16, TRIES = 5, REPS_DEFAULT = 3, TOKENS_DEFAULT = 128, MAX_REPS = 1000, SLACK = 48 };
+
+static const int prompts[] = {512, 2048, 8192}, contexts[] = {0, 4096, 16384}, batches[] = {1, 2, 4, 8, 16, 32};
+#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+static int reps_of(const Bench *b) { return b->args->reps > 0 ? b->args->reps : REPS_DEFAULT; }
+
+/* Listing ----------------------------------------------------------------------------------------------------- */
+
+/* --only is a list with commas; each item is the start of a row's name. */
+static bool is_wanted(const Bench *b, const char *name)
+{
+	const char *only = b->args->only;
+	for (const char *at = only; at && *at;) {
+		size_t n = strcspn(at, ",");
+		if (n && strncmp(name, at, n) == 0)
+			return true;
+		at += n + (at[n] == ',');
+	}
+	return !only;
+}
+
+static void add_row(Bench *b, const BenchRow *row)
+{
+	if (is_wanted(b, row->name))
+		b->rows[b->n_rows++] = *row;
+}
+
+int bench_list_rows(Bench *b)
+{
+	int tokens = b->args->bench_tokens > 0 ? b->args->bench_tokens : TOKENS_DEFAULT;
+	b->rows = calloc((size_t)(COUNT(prompts) + COUNT(contexts) * COUNT(batches)), sizeof *b->rows);
+	if (!b->rows)
+		return cli_say(b->args, EXIT_ENVIRONMENT, "no memory for the rows");
+	for (int i = 0; i < COUNT(prompts); i++) {
+		BenchRow row = {.kind = ROW_PREFILL, .tokens = prompts[i], .batch = 1};
+		snprintf(row.name, sizeof row.name, "pp%d", row.tokens);
+		add_row(b, &row);
+	}
+	for (int c = 0; c < COUNT(contexts); c++)
+		for (int i = 0; i < COUNT(batches); i++) {
+			BenchRow row = {.kind = ROW_DECODE, .tokens = tokens, .context = contexts[c], .batch = batches[i]};
+			snprintf(row.name, sizeof row.name, "tg%d@%dx%d", tokens, row.context, row.batch);
+			add_row(b, &row);
+		}
+	if (b->n_rows == 0 && b->args->only && !b->args->bench_kernels)
+		return cli_say(b->args, EXIT_USAGE, "--only %s: no row starts so: pp512, tg%d@4096x8 and the like",
+			b->args->only, tokens);
+	return 0;
+}
+
+/* Sequences --------------------------------------------------------------------------------------------------- */
+
+static uint64_t random_bits(Bench *b) /* splitmix64 */
+{
+	uint64_t z = b->random += 0x9E3779B97F4A7C15u;
+	z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+	z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+	return z ^ z >> 31;
+}
+
+static AtlasSampling greedy(void)
+{
+	return (AtlasSampling){.struct_size = sizeof(AtlasSampling), .top_p = 1, .repetition_penalty = 1};
+}
+
+int bench_start(Bench *b, int batch, int n, int max_new)
+{
+	AtlasSampling sampling = greedy();
+	int slot;
+	for (int i = 0; i < batch; i++) {
+		for (int k = 0; k < n; k++)
+			b->tokens[k] = (int32_t)(random_bits(b) % (uint64_t)b->info.vocab);
+		AtlasStatus s = atlas_start(b->session, b->tokens, n, &sampling, max_new, &slot);
+		if (s != ATLAS_OK)
+			return cli_fail_session(b->args, b->session, s);
+	}
+	return 0;
+}
+
+int bench_steps(Bench *b, int batch, int more, bool *ended)
+{
+	*ended = false;
+	for (int64_t left = (int64_t)batch * more; left > 0 && !*ended;) {
+		int n;
+		AtlasStatus s = atlas_step(b->session, b->events, b->info.slots, &n);
+		if (s != ATLAS_OK)
+			return cli_fail_session(b->args, b->session, s);
+		left -= n;
+		for (int i = 0; i < n; i++)
+			*ended |= b->events[i].finish != ATLAS_RUNNING && left > 0;
+		if (cli_interrupted())
+			return EXIT_INTERRUPTED;
+	}
+	return 0;
+}
+
+int bench_cancel_all(Bench *b)
+{
+	for (int i = 0; i < b->info.slots; i++) {
+		AtlasStatus s = atlas_cancel(b->session, i);
+		if (s != ATLAS_OK && s != ATLAS_ARGUMENT) /* a slot without a sequence */
+			return cli_fail_session(b->args, b->session, s);
+	}
+	return 0;
+}
+
+int bench_room(const Bench *b, int batch)
+{
+	int64_t pool = (int64_t)(b->info.pages / batch) * b->info.page;
+	return pool < b->info.max_context ? (int)pool : b->info.max_context;
+}
+
+/* The first token of a process: a prompt of random ids, as long as the context lets it be. */
+int bench_first_token(Bench *b)
+{
+	bool ended;
+	int n = b->info.max_context > 128 ? 128 : b->info.max_context;
+	double start = cli_seconds();
+	int code = bench_start(b, 1, n, 1);
+	if (!code)
+		code = bench_steps(b, 1, 1, &ended);
+	b->cold.first_token = 1e3 * (cli_seconds() - start);
+	b->cold.first_tokens = n;
+	return code;
+}
+
+/* One row ----------------------------------------------------------------------------------------------------- */
+
+static int compare_double(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* Sorts ms [n]. */
+static void take_times(BenchRow *row, double *ms, int n)
+{
+	qsort(ms, (size_t)n, sizeof *ms, compare_double);
+	row->reps = n;
+	row->ms = (ms[(n - 1) / 2] + ms[n / 2]) / 2;
+	row->spread = (ms[n - 1] - ms[0]) / row->ms;
+}
+
+/* A prompt is read in chunks of the largest bucket; only the last asks for logits. */
+static Work prompt_work(const Bench *b, const BenchRow *row, int *nodes, const Phase **last)
+{
+	Work sum = {0};
+	int most = b->device.prefill_rows;
+	*nodes = 0;
+	*last = NULL;
+	for (int at = 0; at < row->tokens && b->target; at += most) {
+		int rows = row->tokens - at < most ? row->tokens - at : most;
+		StepUse use = {.rows = rows, .outs = at + rows == row->tokens, .history = at + rows,
+			.positions = rows * (at + (rows + 1) / 2.0)};
+		const Phase *p = phase_for(b->target, PREFILL, rows, use.outs);
+		if (!p)
+			continue;
+		Work w = phase_work(p, &use);
+		sum.bytes += w.bytes;
+		sum.flops += w.flops;
+		*nodes += p->n_launches;
+		*last = p;
+	}
+	return sum;
+}
+
+static double layer_launches(const Bench *b, const Phase *p)
+{
+	int n = 0;
+	for (int i = 0; p && i < p->n_launches; i++)
+		n += p->launches[i].layer >= 0 && p->launches[i].layer < b->graph->n_layers;
+	return (double)n / b->graph->n_layers;
+}
+
+static void finish_row(const Bench *b, BenchRow *row, const Work *w, double tokens, const Phase *p)
+{
+	row->tokens_s = tokens / row->ms * 1e3;
+	row->layer_launches = layer_launches(b, p);
+	if (!p)
+		return;
+	row->bytes = w->bytes;
+	row->flops = w->flops;
+	row->bytes_token = w->bytes / tokens;
+	row->gbps = w->bytes / row->ms * 1e-6;
+	row->tflops = w->flops / row->ms * 1e-9;
+}
+
+static void skip(BenchRow *row, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void skip(BenchRow *row, const char *fmt, ...)
+{
+	va_list list;
+	va_start(list, fmt);
+	vsnprintf(row->skipped, sizeof row->skipped, fmt, list);
+	va_end(list);
+}
+
+/* Does the plan hold so many sequences of so many positions? */
+static bool fits(const Bench *b, BenchRow *row, int batch, int positions)
+{
+	int64_t pages = (int64_t)batch * ((positions + b->info.page - 1) / b->info.page);
+	if (positions > b->info.max_context)
+		skip(row, "needs %d positions a sequence, runtime.max_context is %d", positions, b->info.max_context);
+	else if (batch > b->info.slots)
+		skip(row, "needs %d slots, runtime.slots is %d", batch, b->info.slots);
+	else if (pages > b->info.pages)
+		skip(row, "needs KV for %lld tokens, kv.pool_tokens is %lld", (long long)pages * b->info.page,
+			(long long)b->info.pages * b->info.page);
+	return !row->skipped[0];
+}
+
+static int run_prefill(Bench *b, BenchRow *row)
+{
+	double ms[MAX_REPS];
+	int code = 0, reps = reps_of(b), nodes;
+	bool ended;
+	const Phase *p;
+	if (!fits(b, row, 1, row->tokens))
+		return 0;
+	for (int i = -1; i < reps && !code; i++) { /* once to warm up */
+		double start = cli_seconds();
+		code = bench_start(b, 1, row->tokens, 1);
+		if (!code)
+			code = bench_steps(b, 1, 1, &ended);
+		if (i >= 0)
+			ms[i] = 1e3 * (cli_seconds() - start);
+	}
+	if (code)
+		return code;
+	take_times(row, ms, reps);
+	Work w = prompt_work(b, row, &nodes, &p);
+	row->nodes = nodes;
+	finish_row(b, row, &w, row->tokens, p);
+	return 0;
+}
+
+/* One attempt; *ended = a sequence met its stop token. */
+static int try_decode(Bench *b, BenchRow *row, int prompt, bool *ended)
+{
+	double ms[MAX_REPS];
+	int reps = reps_of(b), max_new = 1 + WARM_STEPS + reps * row->tokens + SLACK;
+	int room = bench_room(b, row->batch) - prompt + 1;
+	max_new = max_new < room ? max_new : room;
+	int code = bench_start(b, row->batch, prompt, max_new);
+	if (!code)
+		code = bench_steps(b, row->batch, 1 + WARM_STEPS, ended);
+	for (int i = 0; i < reps && !code && !*ended; i++) {
+		double start = cli_seconds();
+		code = bench_steps(b, row->batch, row->tokens, ended);
+		ms[i] = 1e3 * (cli_seconds() - start) / row->tokens;
+	}
+	if (!code && !*ended)
+		take_times(row, ms, reps);
+	int cancelled = bench_cancel_all(b);
+	return code ? code : cancelled;
+}
+
+static int run_decode(Bench *b, BenchRow *row)
+{
+	bool ended = true;
+	int code = 0, reps = reps_of(b), prompt = row->context > 0 ? row->context : 1;
+	int made = WARM_STEPS + reps * row->tokens; /* and the first token, which takes no position of its own */
+	if (!fits(b, row, row->batch, prompt + made))
+		return 0;
+	for (int i = 0; i < TRIES && ended && !code; i++)
+		code = try_decode(b, row, prompt, &ended);
+	if (code)
+		return code;
+	if (ended) {
+		skip(row, "in %d attempts a sequence met its stop token each time", TRIES);
+		return 0;
+	}
+	const Phase *p = phase_for(b->target, DECODE, row->batch, row->batch);
+	double mean = prompt + WARM_STEPS + (reps * row->tokens + 1) / 2.0; /* the row's own position included */
+	StepUse use = {.rows = row->batch, .outs = row->batch, .positions = row->batch * mean, .history = row->batch * mean};
+	Work w = p ? phase_work(p, &use) : (Work){0};
+	row->nodes = p ? p->n_launches : 0;
+	finish_row(b, row, &w, row->batch, p);
+	return 0;
+}
+
+int bench_run_rows(Bench *b)
+{
+	int code = 0;
+	for (int i = 0; i < b->n_rows && !code; i++) {
+		BenchRow *row = &b->rows[i];
+		if (!b->args->quiet)
+			fprintf(stderr, "\r\033[K%s", row->name);
+		code = row->kind == ROW_PREFILL ? run_prefill(b, row) : run_decode(b, row);
+	}
+	if (!b->args->quiet)
+		fputs("\r\033[K", stderr);
+	return code;
+}

@@ -1,0 +1,86 @@
+/* bench_work.c - bytes and operations of a step, by the plan's launches.
+ *
+ * Bytes are those that must be read: each operand of a launch once, or what the kernel's contract says where that is
+ * less (a few rows of an embedding). What a kernel reads a second time is its own fault, so it is not counted.
+ * Contracts speak of a full context; for attention, the one kind of launch whose work depends on the text, keys and
+ * values of the positions that were really there take the place of the cache, and multiplications follow them.
+ */
+#include "runtime/cli/bench.h"
+
+#include <string.h>
+
+static const Buf *operand(const Phase *p, const Launch *l, const char *name)
+{
+	int k = op_operand(l->op, name);
+	for (int i = 0; k >= 0 && i < l->n_args; i++)
+		if (l->args[i].operand == k && l->args[i].buf >= 0)
+			return &p->bufs[l->args[i].buf];
+	return NULL;
+}
+
+static double operand_bytes(const Phase *p, const Launch *l, const Buf *but)
+{
+	double bytes = 0;
+	for (int i = 0; i < l->n_args; i++) {
+		const Buf *b = l->args[i].buf < 0 ? NULL : &p->bufs[l->args[i].buf];
+		if (b && b != but && op_table[l->op].operands[l->args[i].operand].role != OPERAND_OUT)
+			bytes += (double)b->bytes;
+	}
+	return bytes;
+}
+
+/* Keys and values of one position: kv [PAGES, 2, NKV, PAGE, HDIM]. */
+static double position_bytes(const Buf *kv)
+{
+	return (double)kv->bytes / (double)(kv->shape[0] * kv->shape[3]);
+}
+
+static Work attention_work(const Phase *p, const Launch *l, const Buf *kv, const Buf *o, const StepUse *use)
+{
+	double width = (double)o->shape[o->n_dims - 1]; /* heads times elements of one */
+	return (Work){use->history * position_bytes(kv) + operand_bytes(p, l, kv), 4 * width * use->positions};
+}
+
+Work launch_work(const Phase *p, const Launch *l, const StepUse *use)
+{
+	const Buf *kv = operand(p, l, "kv"), *o = operand(p, l, "o"), *logits = operand(p, l, "logits");
+	if (kv && o)
+		return attention_work(p, l, kv, o, use);
+	/* rows that are not in use cost time, but are no work */
+	double share = p->kind != PREFILL && p->kind != DECODE ? 1 : logits ? (double)use->outs / p->outs
+		: (double)use->rows / p->rows;
+	double once = operand_bytes(p, l, kv);
+	return (Work){once < (double)l->read_bytes ? once : (double)l->read_bytes, share * (double)l->flops};
+}
+
+Work phase_work(const Phase *p, const StepUse *use)
+{
+	Work sum = {0};
+	for (int i = 0; i < p->n_launches; i++) {
+		Work w = launch_work(p, &p->launches[i], use);
+		sum.bytes += w.bytes;
+		sum.flops += w.flops;
+	}
+	return sum;
+}
+
+const Phase *phase_for(const TargetPlan *t, PhaseKind kind, int rows, int outs)
+{
+	for (int i = 0; t && i < t->n_phases; i++) /* ascending */
+		if (t->phases[i].kind == kind && t->phases[i].rows >= rows && t->phases[i].outs >= outs)
+			return &t->phases[i];
+	return NULL;
+}
+
+double bound_us(const TimerBounds *b, const Work *w, BoundKind *kind)
+{
+	if (b->read_gbps <= 0 || b->gemm_tflops <= 0) {
+		*kind = BOUND_NONE;
+		return 0;
+	}
+	double read = w->bytes / b->read_gbps * 1e-3, gemm = w->flops / b->gemm_tflops * 1e-6;
+	*kind = gemm > read ? BOUND_GEMM : BOUND_READ;
+	return gemm > read ? gemm : read;
+}
+
+const char *bound_name(BoundKind kind) { return kind == BOUND_READ ? "read" : kind == BOUND_GEMM ? "gemm" : ""; }

@@ -1,0 +1,163 @@
+/* verb_bench.c - atlas bench: the order of things.
+ *
+ * The start is measured first, since a process starts once. Then the bounds, the rows, the launches one by one, and
+ * the bounds again: what differs between the two is the card's mood, and no row is better than its bound by it.
+ */
+#include "runtime/cli/bench.h"
+#include "runtime/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int open_plan(Bench *b)
+{
+	/* Without the hash of the weights, which reads all of them: seconds of a large model, and no part of a start. */
+	AtlasPlanOptions options = {.struct_size = sizeof options, .weights_dir = b->args->weights_dir,
+		.skip_weight_hash = 1};
+	AtlasError error = {0};
+	double start = cli_seconds();
+	if (atlas_plan_open(b->args->plan, &options, &b->plan, &error) != ATLAS_OK)
+		return cli_fail(b->args, &error);
+	b->cold.open = 1e3 * (cli_seconds() - start);
+	b->info.struct_size = sizeof b->info;
+	atlas_plan_info(b->plan, &b->info);
+	b->graph = &b->plan->artifact.graph;
+	b->events = calloc((size_t)b->info.slots, sizeof *b->events);
+	b->tokens = calloc((size_t)b->info.max_context, sizeof *b->tokens);
+	b->random = b->args->seed;
+	return b->events && b->tokens ? 0 : cli_say(b->args, EXIT_ENVIRONMENT, "no memory for %d tokens",
+		b->info.max_context);
+}
+
+static int open_session(Bench *b)
+{
+	double start = cli_seconds();
+	int code = cli_open_session(b->args, b->plan, NULL, &b->session);
+	if (code)
+		return code;
+	b->cold.session = 1e3 * (cli_seconds() - start);
+	b->device.struct_size = sizeof b->device;
+	atlas_session_info(b->session, &b->device);
+	b->cold.context = 1e3 * b->device.context_seconds;
+	b->cold.memory = 1e3 * b->device.memory_seconds;
+	b->cold.kernels = 1e3 * b->device.kernels_seconds;
+	b->cold.graphs = 1e3 * b->device.graphs_seconds;
+	b->cold.weights = 1e3 * b->device.weights_seconds;
+	for (int i = 0; i < b->plan->artifact.n_targets; i++)
+		if (strcmp(b->plan->artifact.targets[i].target, b->device.target) == 0)
+			b->target = &b->plan->artifact.targets[i];
+	return 0;
+}
+
+/* Without a GPU, or without room for what bounds need, rows are times alone. */
+static int open_timer(Bench *b)
+{
+	AtlasError error = {0};
+	AtlasStatus s = timer_open(session_device(b->session), &b->timer, &error);
+	if (s == ATLAS_UNSUPPORTED || s == ATLAS_DEVICE_MEMORY) {
+		snprintf(b->no_bounds, sizeof b->no_bounds, "%.250s", error.text);
+		return 0;
+	}
+	return s == ATLAS_OK ? 0 : cli_fail(b->args, &error);
+}
+
+static int measure_bounds(Bench *b, TimerBounds *out)
+{
+	if (b->timer && timer_bounds(b->timer, out) != ATLAS_OK)
+		return cli_fail(b->args, timer_error(b->timer));
+	return 0;
+}
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+static void settle_bounds(Bench *b)
+{
+	b->bounds = (TimerBounds){larger(b->before.read_gbps, b->after.read_gbps),
+		larger(b->before.gemm_tflops, b->after.gemm_tflops),
+		b->before.launch_us < b->after.launch_us || b->after.launch_us == 0 ? b->before.launch_us : b->after.launch_us};
+}
+
+static void settle_rows(Bench *b)
+{
+	for (int i = 0; i < b->n_rows; i++) {
+		BenchRow *row = &b->rows[i];
+		Work w = {row->bytes, row->flops};
+		if (row->skipped[0] || !row->nodes)
+			continue;
+		double us = bound_us(&b->bounds, &w, &row->bound);
+		row->percent = 100 * us / (1e3 * row->ms);
+	}
+}
+
+static int measure(Bench *b)
+{
+	int code = bench_first_token(b);
+	if (!code)
+		code = open_timer(b);
+	if (!code)
+		code = measure_bounds(b, &b->before);
+	settle_bounds(b);
+	if (!code && b->args->bench_kernels)
+		code = bench_run_kernels(b);
+	if (!code)
+		code = bench_run_rows(b);
+	if (!code)
+		code = measure_bounds(b, &b->after);
+	settle_bounds(b);
+	settle_rows(b);
+	return code;
+}
+
+typedef void PrintFn(const Bench *b, FILE *out);
+
+static int write_to(const Bench *b, const char *path, PrintFn *print)
+{
+	bool is_stdout = strcmp(path, "-") == 0;
+	FILE *out = is_stdout ? stdout : fopen(path, "w");
+	if (!out)
+		return cli_say(b->args, EXIT_ENVIRONMENT, "%s: %s", path, strerror(errno));
+	print(b, out);
+	bool bad = ferror(out) != 0;
+	if (!is_stdout && fclose(out) != 0)
+		bad = true;
+	return bad ? cli_say(b->args, EXIT_ENVIRONMENT, "%s cannot be written", is_stdout ? "stdout" : path) : 0;
+}
+
+static int report(const Bench *b)
+{
+	const char *json = b->args->json_file, *html = b->args->html_file;
+	int code = json ? write_to(b, json, bench_print_json) : 0;
+	if (!code && html)
+		code = write_to(b, html, bench_print_html);
+	bool stdout_is_taken = (json && strcmp(json, "-") == 0) || (html && strcmp(html, "-") == 0);
+	if (!code && !stdout_is_taken)
+		bench_print_text(b, stdout);
+	return code;
+}
+
+int verb_bench(const Args *args)
+{
+	Bench b = {.args = args};
+	if (args->json_file && args->html_file && strcmp(args->json_file, "-") == 0 && strcmp(args->html_file, "-") == 0)
+		return cli_say(args, EXIT_USAGE, "--json - and --html - both write to stdout: give one of them a file");
+	cli_hold_signals();
+	int code = open_plan(&b);
+	if (!code)
+		code = bench_list_rows(&b);
+	if (!code)
+		code = open_session(&b);
+	if (!code)
+		code = measure(&b);
+	if (!code)
+		code = report(&b);
+	timer_close(b.timer);
+	free(b.rows);
+	free(b.kernels);
+	free(b.phases);
+	free(b.events);
+	free(b.tokens);
+	atlas_session_close(b.session);
+	atlas_plan_close(b.plan);
+	return code;
+}

@@ -1,0 +1,129 @@
+"""`atlas bench` on the reference device: which rows there are, JSON, the page, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as xml
+
+import pytest
+
+ROWS = [f"pp{n}" for n in (512, 2048, 8192)] + [
+    f"tg3@{c}x{b}" for c in (0, 4096, 16384) for b in (1, 2, 4, 8, 16, 32)]
+
+
+@pytest.fixture(scope="module")
+def plan(small_plan_of):
+    return small_plan_of("llama")  # two slots of 512 tokens
+
+
+@pytest.fixture(scope="module")
+def found(atlas, plan, tmp_path_factory):
+    """The text, the JSON and the page of one run."""
+    folder = tmp_path_factory.mktemp("bench")
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--json", folder / "b.json", "--html",
+                folder / "b.html")
+    assert (run.returncode, run.stderr) == (0, "")
+    return run.stdout, json.loads((folder / "b.json").read_text()), (folder / "b.html").read_text()
+
+
+def test_every_row_is_measured_or_says_why_not(found):
+    _, data, _ = found
+    rows = {row["name"]: row for row in data["rows"]}
+    assert list(rows) == ROWS
+    measured = {name for name, row in rows.items() if "skipped" not in row}
+    assert measured == {"pp512", "tg3@0x1", "tg3@0x2"}
+    assert rows["pp2048"]["skipped"] == "needs 2048 positions a sequence, runtime.max_context is 512"
+    assert rows["tg3@0x4"]["skipped"] == "needs 4 slots, runtime.slots is 2"
+    assert rows["tg3@4096x1"]["skipped"] == "needs 4121 positions a sequence, runtime.max_context is 512"
+    for name in measured:
+        row = rows[name]
+        tokens = row["tokens"] if row["kind"] == "prefill" else row["batch"]
+        assert row["tokens_s"] == pytest.approx(tokens / row["ms"] * 1e3, rel=1e-6)
+        assert row["reps"] == 3 and 0 <= row["spread"] < 20
+        assert not {"percent", "gbps", "nodes"} & set(row)  # nothing is claimed of a GPU that is not there
+
+
+def test_a_pool_too_small_is_a_reason(atlas, small_plan_of):
+    plan = small_plan_of("llama", max_context=64, pool_tokens=64)
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", 12, "-q", "--json", "-", "--only", "tg12@0")
+    rows = {row["name"]: row for row in json.loads(run.stdout)["rows"]}
+    assert "skipped" not in rows["tg12@0x1"]
+    assert rows["tg12@0x2"]["skipped"] == "needs KV for 128 tokens, kv.pool_tokens is 64"
+
+
+def test_json_holds_the_run(found, atlas, plan):
+    _, data, _ = found
+    info = json.loads(atlas("info", plan, "--json").stdout)
+    assert data["schema_version"] == 1
+    assert {key: data[key] for key in ("root", "family", "n_layers", "hidden_dim", "vocab", "weight_bytes")} == {
+        key: info[key] for key in ("root", "family", "n_layers", "hidden_dim", "vocab", "weight_bytes")}
+    assert (data["device"], data["target"], data["phases"]) == ("cpu", "", [])
+    assert data["no_bounds"] == "device cpu has no launches to time" and "bounds" not in data
+    start = data["start"]
+    assert set(start) == {"open_ms", "session_ms", "first_token_ms", "first_tokens"}
+    assert start["first_tokens"] == 128 and all(value > 0 for value in start.values())
+
+
+def test_text_is_the_same_run(found):
+    text, data, _ = found
+    lines = {line.split()[0]: line for line in text.splitlines() if line}
+    assert "bounds   none: device cpu has no launches to time" in text
+    for row in data["rows"]:
+        if "skipped" in row:
+            assert lines[row["name"]].split(maxsplit=1)[1] == f"skipped: {row['skipped']}"
+        else:
+            assert float(lines[row["name"]].split()[1]) == pytest.approx(row["tokens_s"], abs=0.06)
+
+
+def test_the_page_stands_alone(found):
+    _, data, page = found
+    root = xml.fromstring(page.removeprefix("<!DOCTYPE html>\n"))  # every tag closed, every text escaped
+    assert not re.search(r"https?:|src=|url\(|@import|<script|<link", page)
+    assert "prefers-color-scheme:dark" in page
+    titles = [e.text for e in root.iter() if e.tag.endswith("title")]
+    for row in data["rows"]:
+        assert "skipped" in row or any(t.startswith(f"{row['name']}: ") for t in titles)
+    cells = ["".join(row.itertext()) for row in root.iter("tr")]
+    for row in data["rows"]:
+        assert any(c.startswith(row["name"]) for c in cells)
+    colours = re.findall(r"var\((--\w+)\)", page)
+    for block in re.findall(r":root\{([^}]*)\}", page):  # light and dark have a value for each colour
+        assert {c for c in colours} <= set(re.findall(r"(--\w+):", block))
+
+
+def test_only_takes_starts_of_names(atlas, plan):
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "--only", "pp2,tg3@16384x1", "--json", "-", "-q")
+    assert [row["name"] for row in json.loads(run.stdout)["rows"]] == ["pp2048", "tg3@16384x1", "tg3@16384x16"]
+
+
+def test_a_weight_that_stops_at_once_is_a_reason(atlas, plan_of, tmp_path, repo):
+    """Where every token ends a sequence there is nothing to time."""
+    config = json.loads((repo / "tests/fixtures/llama/config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 4, "eos_token_id": [0, 1, 2, 3],
+                                                               "bos_token_id": 0}))
+    (tmp_path / "MODEL.toml").write_text("[runtime]\nslots = 1\nmax_context = 64\n[kv]\npage = 16\n[phases]\n"
+                                         "prefill = [16]\ndecode = [1]\n")
+    plan = plan_of(tmp_path, "--random-weights", "--target", "sm_80")
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "--only", "tg3@0x1", "--json", "-", "-q")
+    assert json.loads(run.stdout)["rows"][0]["skipped"] == "in 5 attempts a sequence met its stop token each time"
+
+
+def test_refusals(atlas, plan, tmp_path):
+    def refused(*words):
+        run = atlas("bench", *words)
+        assert run.stdout == ""
+        return run.returncode, run.stderr.splitlines()
+
+    cpu = (plan, "--device", "cpu", "-q")
+    assert refused(*cpu, "--kernels", "--only", "pp512") == (2, [
+        "atlas bench: --kernels: device cpu has no launches to time"])
+    assert refused(*cpu, "--only", "tg128@5") == (2, [
+        "atlas bench: --only tg128@5: no row starts so: pp512, tg128@4096x8 and the like"])
+    assert refused(*cpu, "--json", "-", "--html", "-") == (2, [
+        "atlas bench: --json - and --html - both write to stdout: give one of them a file"])
+    assert refused(*cpu, "--reps", "2") == (2, [
+        "atlas bench: --reps 2: expected a whole number from 3 to 1000"])
+    code, lines = refused(*cpu, "--only", "pp512", "--json", tmp_path / "no" / "b.json")
+    assert code == 5 and lines == [f"atlas bench: {tmp_path}/no/b.json: No such file or directory"]
+    assert refused(tmp_path / "none.bin")[0] == 5
