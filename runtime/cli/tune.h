@@ -27,6 +27,9 @@ typedef struct Tuner Tuner;
 AtlasStatus tune_start(LaunchTimer *timer, const Graph *g, const TargetPlan *set, const bool *wanted, Tuner **tuner);
 void tune_end(Tuner *t); /* NULL is fine */
 
+/* Why tune_time failed; no sentence when memory of the host was short. */
+const AtlasError *tune_error(const Tuner *t);
+
 /* Microseconds of one launch in a chain of its own kind, each on weights and state that no cache holds: the median of
  * `reps` runs of the chain; spread: what lies between the quartiles, as a share of it. */
 AtlasStatus tune_time(Tuner *t, int trial, int reps, double *us, double *spread);

@@ -34,7 +34,11 @@ struct Tuner {
 	Layout most;      /* where the parts of the pool begin follows from these */
 	uint8_t *ruled;   /* [most.ruled] host image */
 	TimedLaunch chain[CHAIN_MOST];
+	AtlasError error; /* of what the timer did not do; empty = the timer knows */
 };
+
+const AtlasError *tune_error(const Tuner *t) { return t->error.status == ATLAS_OK ? timer_error(t->timer) : &t->error; }
+
 
 typedef enum Part { OUTPUTS, RULED, INPUTS, COPY } Part;
 
@@ -139,6 +143,13 @@ static AtlasStatus write_ruled(Tuner *t, const Phase *p, const int64_t *offsets,
 	return bytes ? timer_write(t->timer, t->pool + (CuPtr)t->most.outputs, t->ruled, bytes) : ATLAS_OK;
 }
 
+static AtlasStatus tell(Tuner *t, CuResult r, const char *call)
+{
+	if (r != CU_SUCCESS)
+		error_set(&t->error, driver_status(r), "%s failed: %s", call, driver_error(timer_view(t->timer)->cu, r));
+	return driver_status(r);
+}
+
 /* The launch on each copy. */
 static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_t *offsets)
 {
@@ -150,7 +161,13 @@ static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_
 	Buf bufs[PLAN_MAX_OPERANDS];
 	CuPtr arena[ARENA_COUNT];
 	CuKernel kernel;
+	CuContext popped;
+	const CudaView *v = timer_view(t->timer);
 	AtlasStatus s = timer_kernel(t->timer, k, &kernel);
+	if (s == ATLAS_OK)
+		s = tell(t, v->cu->CtxPushCurrent(v->context), "cuCtxPushCurrent");
+	if (s != ATLAS_OK)
+		return s;
 	for (int a = 0; a < ARENA_COUNT; a++)
 		arena[a] = t->pool;
 	memcpy(bufs, p.bufs, sizeof *bufs * (size_t)p.n_bufs);
@@ -165,9 +182,9 @@ static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_
 			bufs[i].offset = starts[part] + offsets[i] + (part == COPY ? c * l->copy : 0);
 		}
 		p.bufs = bufs;
-		CuResult r = cuda_fill_args(timer_view(t->timer)->cu, arena, &p, launch, &one->args, &about);
-		s = driver_status(r);
+		s = tell(t, cuda_fill_args(v->cu, arena, &p, launch, &one->args, &about), "cuTensorMapEncodeTiled");
 	}
+	v->cu->CtxPopCurrent(&popped);
 	return s;
 }
 

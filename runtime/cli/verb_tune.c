@@ -238,18 +238,17 @@ static bool add_time(Tune *t, int trial, double us, double spread)
 	return true;
 }
 
-static int fail(const Tune *t, const LaunchTimer *timer, AtlasStatus status, const Kernel *k)
+static int fail(const Tune *t, const AtlasError *from, AtlasStatus status, const Kernel *k)
 {
-	AtlasError error = *timer_error(timer);
+	AtlasError error = *from;
 	if (error.status == ATLAS_OK)
-		error_set(&error, status, status == ATLAS_NO_MEMORY ? "no memory to measure with"
-			: "the driver refuses a tensor map");
+		error_set(&error, status, "no memory to measure with");
 	if (k)
 		cli_say(t->args, 0, "while %s [%s] was timed:", k->name, k->defines);
 	return cli_fail(t->args, &error);
 }
 
-static int measure(Tune *t, LaunchTimer *timer, Tuner *tuner)
+static int measure(Tune *t, Tuner *tuner)
 {
 	int reps = t->args->reps > 0 ? t->args->reps : REPS_DEFAULT, done = 0;
 	bool tells = !t->args->quiet && isatty(STDERR_FILENO);
@@ -261,7 +260,7 @@ static int measure(Tune *t, LaunchTimer *timer, Tuner *tuner)
 			return EXIT_INTERRUPTED;
 		AtlasStatus s = tune_time(tuner, i, reps, &us, &spread);
 		if (s != ATLAS_OK)
-			return fail(t, timer, s, &t->set->kernels[i]);
+			return fail(t, tune_error(tuner), s, &t->set->kernels[i]);
 		if (!add_time(t, i, us, spread))
 			return cli_say(t->args, EXIT_ENVIRONMENT, "no memory for %d times", t->n_wanted);
 		done++;
@@ -339,7 +338,7 @@ static int tune_on(Tune *t, Device *device)
 		return cli_fail(t->args, &error);
 	name_driver(t, view.cu);
 	AtlasStatus s = make_room(t) ? tune_start(timer, &t->artifact->graph, t->set, t->wanted, &tuner) : ATLAS_NO_MEMORY;
-	code = s == ATLAS_OK ? measure(t, timer, tuner) : fail(t, timer, s, NULL);
+	code = s == ATLAS_OK ? measure(t, tuner) : fail(t, timer_error(timer), s, NULL);
 	tune_end(tuner);
 	timer_close(timer);
 	if (code)
