@@ -10,7 +10,7 @@ int main(int argc, char **argv)
 	AtlasPlan *plan = NULL;
 	AtlasSession *session = NULL;
 	AtlasText *text = NULL;
-	AtlasSessionOptions options = {sizeof options, argc > 4 ? argv[4] : "auto", 0, 0};
+	AtlasSessionOptions options = {.struct_size = sizeof options, .device = argc > 4 ? argv[4] : "auto"};
 	AtlasEvent event[1024];
 	int32_t tokens[4096];
 	size_t n_tokens = 0, n_bytes;
