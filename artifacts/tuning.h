@@ -13,7 +13,7 @@
  *
  *   [[kernel]]                   one table for each template and choice of constants (tuning_constants);
  *   template = "gemv_norm"       then a line for each combination of tunables: microseconds (median, three
- *   constants = "BIAS=0 K=576"   significant digits), and spread: what lies between the quartiles, as a share of it
+ *   constants = "BIAS=0 K=576"   significant digits), and spread: what lies between quartiles or rounds, as a share
  *   "PER_WARP=1 WARPS=4" = [4.56, 0.012]
  *
  * Lines may be empty or comments. What is written is sorted, so that equal times make equal bytes, and a file that

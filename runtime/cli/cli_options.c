@@ -81,7 +81,7 @@ static const Opt options[] = {
 		TEXT, FIELD(output), 0, 0},
 	{"--only", 0, TUNE, "OP", "candidates of one op only: norm_linear",
 		TEXT, FIELD(only), 0, 0},
-	{"--reps", 0, TUNE, "N", "runs that a time is the median of (default: 7)",
+	{"--reps", 0, TUNE, "N", "runs of a round that a time is the median of (default: 4)",
 		INTEGER, FIELD(reps), 1, 1000},
 	{"--only", 0, BENCH, "LIST", "rows whose names start so: pp,tg128@0 (default: all)",
 		TEXT, FIELD(only), 0, 0},

@@ -31,7 +31,7 @@ void tune_end(Tuner *t); /* NULL is fine */
 const AtlasError *tune_error(const Tuner *t);
 
 /* Microseconds of one launch in a chain of its own kind, each on weights and state that no cache holds: the median of
- * `reps` runs of the chain; spread: what lies between the quartiles, as a share of it. */
-AtlasStatus tune_time(Tuner *t, int trial, int reps, double *us, double *spread);
+ * `reps` runs of the chain, and its quartiles. *n is the chain's length; 0 = choose one. */
+AtlasStatus tune_time(Tuner *t, int trial, int reps, int *n, LaunchTime *one);
 
 #endif

@@ -10,14 +10,12 @@
  */
 #include "runtime/cli/tune.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
 	COLD_BYTES = 256 << 20, /* of copies: twice the L2 of any card */
 	CHAIN_MOST = 48, CHAIN_LEAST = 4, CHAIN_US = 1500,
-	SLOW_US = 3000, SLOW_REPS = 3, /* a launch as long as this is timed well in few runs */
 	RANDOM_BYTES = 32 << 20,       /* of numbers, written again and again */
 };
 
@@ -188,26 +186,33 @@ static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_
 	return s;
 }
 
-AtlasStatus tune_time(Tuner *t, int trial, int reps, double *us, double *spread)
+/* As many launches as take about CHAIN_US, by a first look at a few. */
+static AtlasStatus choose_length(Tuner *t, int *n)
+{
+	LaunchTime few;
+	AtlasStatus s = timer_measure(t->timer, t->chain, CHAIN_LEAST, 1, true, &few);
+	if (s != ATLAS_OK)
+		return s;
+	double wanted = CHAIN_US / (few.us / CHAIN_LEAST) + 1;
+	*n = wanted < CHAIN_LEAST ? CHAIN_LEAST : wanted > CHAIN_MOST ? CHAIN_MOST : (int)wanted;
+	return s;
+}
+
+AtlasStatus tune_time(Tuner *t, int trial, int reps, int *n, LaunchTime *one)
 {
 	int64_t offsets[PLAN_MAX_OPERANDS];
 	const Phase *p = &t->set->phases[trial];
 	Layout l = lay_out(p, offsets);
-	LaunchTime time;
 	AtlasStatus s = write_ruled(t, p, offsets, l.ruled);
 	if (s == ATLAS_OK)
 		s = make_chain(t, trial, &l, offsets);
 	for (int i = l.n_copies; i < CHAIN_MOST && s == ATLAS_OK; i++)
 		t->chain[i] = t->chain[i % l.n_copies];
+	if (s == ATLAS_OK && *n == 0)
+		s = choose_length(t, n);
 	if (s == ATLAS_OK)
-		s = timer_measure(t->timer, t->chain, CHAIN_LEAST, 1, true, &time);
-	if (s != ATLAS_OK)
-		return s;
-	double one = time.us / CHAIN_LEAST;
-	int n = (int)(CHAIN_US / one) + 1;
-	n = n < CHAIN_LEAST ? CHAIN_LEAST : n > CHAIN_MOST ? CHAIN_MOST : n;
-	s = timer_measure(t->timer, t->chain, n, one > SLOW_US && reps > SLOW_REPS ? SLOW_REPS : reps, true, &time);
-	*us = time.us / n;
-	*spread = (time.high_us - time.low_us) / time.us;
+		s = timer_measure(t->timer, t->chain, *n, reps, true, one);
+	if (s == ATLAS_OK)
+		*one = (LaunchTime){one->us / *n, one->low_us / *n, one->high_us / *n, reps};
 	return s;
 }

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { REPS_DEFAULT = 7 };
+enum { REPS_DEFAULT = 4, ROUNDS = 2 };
 
 typedef struct Tune {
 	const Args *args;
@@ -26,8 +26,10 @@ typedef struct Tune {
 	char driver[96];
 	const char *card;
 	Tuning old, made;     /* the file as it was; what is written: its strings are the plan's and old's */
-	int n_measured;       /* of made.times, the first ones */
+	int n_measured;       /* of made.times, the first ones, in the order of the ledger */
+	int *time_of;         /* [set->n_kernels] index in made.times until that is sorted */
 	char **constants;     /* [set->n_kernels] */
+	int *chain;           /* [set->n_kernels] launches in a chain, 0 = not yet known */
 } Tune;
 
 /* Candidates ------------------------------------------------------------------------------------------------ */
@@ -78,7 +80,9 @@ static int choose_trials(Tune *t)
 	}
 	t->wanted = calloc((size_t)t->set->n_kernels, sizeof *t->wanted);
 	t->constants = calloc((size_t)t->set->n_kernels, sizeof *t->constants);
-	if (!t->wanted || !t->constants)
+	t->time_of = calloc((size_t)t->set->n_kernels, sizeof *t->time_of);
+	t->chain = calloc((size_t)t->set->n_kernels, sizeof *t->chain);
+	if (!t->wanted || !t->constants || !t->time_of || !t->chain)
 		return cli_say(t->args, EXIT_ENVIRONMENT, "no memory for %d candidates", t->set->n_kernels);
 	for (int i = 0; i < t->set->n_kernels; i++) {
 		t->wanted[i] = !only || t->set->phases[i].launches[0].op == op;
@@ -226,7 +230,7 @@ static bool make_room(Tune *t)
 	return t->made.templates && t->made.times;
 }
 
-static bool add_time(Tune *t, int trial, double us, double spread)
+static bool add_time(Tune *t, int trial)
 {
 	const Kernel *k = &t->set->kernels[trial];
 	const char *tunables = tunables_of(t, trial);
@@ -234,7 +238,8 @@ static bool add_time(Tune *t, int trial, double us, double spread)
 	if (!t->constants[trial])
 		return false;
 	tuning_constants(k->defines, tunables, t->constants[trial]);
-	t->made.times[t->n_measured++] = (TunedTime){k->name, t->constants[trial], tunables, us, spread};
+	t->time_of[trial] = t->n_measured;
+	t->made.times[t->n_measured++] = (TunedTime){k->name, t->constants[trial], tunables, 0, 0};
 	return true;
 }
 
@@ -248,24 +253,43 @@ static int fail(const Tune *t, const AtlasError *from, AtlasStatus status, const
 	return cli_fail(t->args, &error);
 }
 
+/* The candidates of one decision, one after the other and then all again: a card that warms up meanwhile is as slow for
+ * each of them. The faster round counts. */
+static int measure_slot(Tune *t, Tuner *tuner, int slot)
+{
+	for (int round = 0; round < ROUNDS; round++)
+		for (int i = 0; i < t->set->n_kernels; i++) {
+			LaunchTime one;
+			if (!t->wanted[i] || t->set->phases[i].launches[0].slot != slot)
+				continue;
+			if (cli_interrupted())
+				return EXIT_INTERRUPTED;
+			AtlasStatus s = tune_time(tuner, i, t->args->reps > 0 ? t->args->reps : REPS_DEFAULT, &t->chain[i], &one);
+			if (s != ATLAS_OK)
+				return fail(t, tune_error(tuner), s, &t->set->kernels[i]);
+			if (round == 0 && !add_time(t, i))
+				return cli_say(t->args, EXIT_ENVIRONMENT, "no memory for %d times", t->n_wanted);
+			TunedTime *x = &t->made.times[t->time_of[i]];
+			double before = round ? x->us : one.us, least = one.us < before ? one.us : before;
+			double apart = (one.us < before ? before - one.us : one.us - before) / least;
+			double quartiles = (one.high_us - one.low_us) / one.us;
+			x->us = least;
+			x->spread = quartiles > x->spread ? quartiles : x->spread;
+			x->spread = apart > x->spread ? apart : x->spread;
+		}
+	return 0;
+}
+
 static int measure(Tune *t, Tuner *tuner)
 {
-	int reps = t->args->reps > 0 ? t->args->reps : REPS_DEFAULT, done = 0;
 	bool tells = !t->args->quiet && isatty(STDERR_FILENO);
-	for (int i = 0; i < t->set->n_kernels; i++) {
-		double us, spread;
-		if (!t->wanted[i])
-			continue;
-		if (cli_interrupted())
-			return EXIT_INTERRUPTED;
-		AtlasStatus s = tune_time(tuner, i, reps, &us, &spread);
-		if (s != ATLAS_OK)
-			return fail(t, tune_error(tuner), s, &t->set->kernels[i]);
-		if (!add_time(t, i, us, spread))
-			return cli_say(t->args, EXIT_ENVIRONMENT, "no memory for %d times", t->n_wanted);
-		done++;
+	for (int s = 0; s < t->artifact->n_ledger[t->target]; s++) {
+		int code = measure_slot(t, tuner, s);
+		if (code)
+			return code;
 		if (tells)
-			fprintf(stderr, "\r%d of %d candidates%s", done, t->n_wanted, done == t->n_wanted ? "\r\033[K" : "");
+			fprintf(stderr, "\r%d of %d candidates%s", t->n_measured, t->n_wanted,
+				t->n_measured == t->n_wanted ? "\r\033[K" : "");
 	}
 	return 0;
 }
@@ -276,28 +300,23 @@ static void tell(const Tune *t)
 	const Artifact *a = t->artifact;
 	for (int s = 0; s < a->n_ledger[t->target]; s++) {
 		const Slot *slot = &a->ledger[t->target][s];
-		int best = -1, chosen = -1;
-		for (int i = 0, m = 0; i < t->set->n_kernels; i++) {
-			if (!t->wanted[i])
+		const TunedTime *best = NULL, *chosen = NULL;
+		for (int i = 0; i < t->set->n_kernels; i++) {
+			const TunedTime *x = &t->made.times[t->time_of[i]];
+			if (!t->wanted[i] || t->set->phases[i].launches[0].slot != s)
 				continue;
-			const TunedTime *x = &t->made.times[m];
-			if (t->set->phases[i].launches[0].slot == s) {
-				for (int c = 0; c < slot->n_candidates; c++)
-					if (slot->candidates[c].verdict == CHOSEN && strcmp(slot->candidates[c].kernel, x->tmpl) == 0 &&
-						strcmp(slot->candidates[c].tunables, x->tunables) == 0)
-						chosen = m;
-				best = best < 0 || x->us < t->made.times[best].us ? m : best;
-			}
-			m++;
+			for (int c = 0; c < slot->n_candidates; c++)
+				if (slot->candidates[c].verdict == CHOSEN && strcmp(slot->candidates[c].kernel, x->tmpl) == 0 &&
+					strcmp(slot->candidates[c].tunables, x->tunables) == 0)
+					chosen = x;
+			best = !best || x->us < best->us ? x : best;
 		}
-		if (best < 0)
+		if (!best)
 			continue;
-		const TunedTime *x = &t->made.times[best];
 		fprintf(stderr, "%7s[%d] %-15s %9.2f us  %s%s%s", phase_name(slot->phase), slot->rows, op_table[slot->op].name,
-			x->us, x->tmpl, *x->tunables ? " " : "", x->tunables);
-		if (chosen >= 0 && chosen != best)
-			fprintf(stderr, "  (chosen: %.2f us  %s %s)", t->made.times[chosen].us, t->made.times[chosen].tmpl,
-				t->made.times[chosen].tunables);
+			best->us, best->tmpl, *best->tunables ? " " : "", best->tunables);
+		if (chosen && chosen != best)
+			fprintf(stderr, "  (chosen: %.2f us  %s %s)", chosen->us, chosen->tmpl, chosen->tunables);
 		fputc('\n', stderr);
 	}
 }
@@ -354,6 +373,8 @@ static void forget(Tune *t)
 	for (int i = 0; t->constants && i < t->set->n_kernels; i++)
 		free(t->constants[i]);
 	free(t->constants);
+	free(t->time_of);
+	free(t->chain);
 	free(t->wanted);
 	tuning_free(&t->old);
 	tuning_free(&t->made);
