@@ -1,8 +1,9 @@
 /* random_weights.c - weights of --random-weights: made up while they are written, never stored.
  *
  * A number depends on the seed, the tensor's name and its place in the tensor alone, so any piece of any tensor can
- * be made at any time, and the same plan comes out on every machine. A hash of 64 bits gives two elements: four
- * bytes each, whose sum is nearly normal (range 3.45 standard deviations). Only exact arithmetic and roots follow.
+ * be made at any time, and the same plan comes out on every machine. A hash of 64 bits gives four elements: twelve bits
+ * of each pick one of 4096 equally likely values, those of a sum of four bytes, which is nearly normal (within 3.45
+ * standard deviations). Their table is made by counting, so that nothing but exact arithmetic and roots is involved.
  *
  * Matrices have standard deviation 1 / sqrt(columns), so that every product keeps the size of its input and logits
  * are of order one; norms are 1 with a deviation of 0.1, biases have one of 0.02. Nothing is zero everywhere: a
@@ -13,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SUMS = 4 * 255 + 1, PAIR = 2 };
+enum { SUMS = 4 * 255 + 1, LEVELS = 4096, GROUP = 4 /* elements of one hash */ };
 
 static uint64_t mix(uint64_t z) /* splitmix64's finish */
 {
@@ -50,33 +51,47 @@ static Shape shape_of(const Weight *w)
 	return strstr(w->name, "norm") ? (Shape){1, 0.1f} : (Shape){0, 0.02f};
 }
 
-/* Sums of four bytes, of both halves of a hash. */
-static void two_sums(uint64_t hash, unsigned sum[PAIR])
+/* Level i of LEVELS: the sum of four bytes that a share (i + 1/2) / LEVELS of all 2^32 fours does not pass. */
+static void fill_levels(int sum[LEVELS])
 {
-	uint64_t pairs = (hash & 0x00ff00ff00ff00ffu) + (hash >> 8 & 0x00ff00ff00ff00ffu);
-	uint64_t fours = pairs + (pairs >> 16);
-	sum[0] = fours & 0x7ff;
-	sum[1] = fours >> 32 & 0x7ff;
-}
-
-static void fill_narrow(const uint16_t *value, uint64_t key, int64_t first, int64_t n, uint8_t *dst)
-{
-	unsigned sum[PAIR];
-	for (int64_t i = first; i < first + n;) {
-		two_sums(mix(key + (uint64_t)(i / PAIR) * 0x9E3779B97F4A7C15u), sum);
-		for (int half = (int)(i % PAIR); half < PAIR && i < first + n; half++, i++, dst += sizeof *value)
-			memcpy(dst, &value[sum[half]], sizeof *value);
+	uint64_t ways[5][SUMS] = {{1}}, below = 0; /* [n]: in which n bytes have a sum */
+	for (int n = 1; n <= 4; n++)
+		for (int s = 0; s < SUMS; s++) /* of the sums of n - 1 bytes, those from s - 255 to s */
+			ways[n][s] = (s ? ways[n][s - 1] : 0) + ways[n - 1][s] - (s > 255 ? ways[n - 1][s - 256] : 0);
+	for (int i = 0, s = 0; i < LEVELS; i++) {
+		uint64_t share = (uint64_t)(2 * i + 1) << 19;
+		while (below + ways[4][s] <= share)
+			below += ways[4][s++];
+		sum[i] = s;
 	}
 }
 
-static void fill_wide(const float *value, uint64_t key, int64_t first, int64_t n, uint8_t *dst)
+static uint64_t hash_of(uint64_t key, int64_t element)
 {
-	unsigned sum[PAIR];
-	for (int64_t i = first; i < first + n;) {
-		two_sums(mix(key + (uint64_t)(i / PAIR) * 0x9E3779B97F4A7C15u), sum);
-		for (int half = (int)(i % PAIR); half < PAIR && i < first + n; half++, i++, dst += sizeof *value)
-			memcpy(dst, &value[sum[half]], sizeof *value);
+	return mix(key + (uint64_t)(element / GROUP) * 0x9E3779B97F4A7C15u);
+}
+
+static unsigned level_of(uint64_t hash, int64_t element) { return hash >> (element % GROUP * 16) & (LEVELS - 1); }
+
+static void fill_narrow(const uint16_t *value, uint64_t key, int64_t i, int64_t end, uint8_t *dst)
+{
+	for (; i < end && i % GROUP; i++, dst += sizeof *value)
+		memcpy(dst, &value[level_of(hash_of(key, i), i)], sizeof *value);
+	for (; i + GROUP <= end; i += GROUP, dst += GROUP * sizeof *value) {
+		uint64_t hash = hash_of(key, i), four = value[hash & (LEVELS - 1)];
+		four |= (uint64_t)value[hash >> 16 & (LEVELS - 1)] << 16;
+		four |= (uint64_t)value[hash >> 32 & (LEVELS - 1)] << 32;
+		four |= (uint64_t)value[hash >> 48 & (LEVELS - 1)] << 48;
+		memcpy(dst, &four, sizeof four);
 	}
+	for (; i < end; i++, dst += sizeof *value)
+		memcpy(dst, &value[level_of(hash_of(key, i), i)], sizeof *value);
+}
+
+static void fill_wide(const float *value, uint64_t key, int64_t i, int64_t end, uint8_t *dst)
+{
+	for (; i < end; i++, dst += sizeof *value)
+		memcpy(dst, &value[level_of(hash_of(key, i), i)], sizeof *value);
 }
 
 void random_weight(const Weight *w, uint64_t seed, int64_t at, void *dst, size_t n)
@@ -84,14 +99,17 @@ void random_weight(const Weight *w, uint64_t seed, int64_t at, void *dst, size_t
 	const float sum_deviation = 147.79953f; /* of four bytes: sqrt(4 (256^2 - 1) / 12) */
 	const Shape shape = shape_of(w);
 	const int size = dtype_bytes(w->dtype);
-	float wide[SUMS];
-	uint16_t half[SUMS];
-	for (int i = 0; i < SUMS; i++) {
-		wide[i] = shape.mean + (float)(i - SUMS / 2) * (shape.deviation / sum_deviation);
+	const int64_t first = at / size, end = first + (int64_t)n / size;
+	int sum[LEVELS];
+	float wide[LEVELS];
+	uint16_t half[LEVELS];
+	fill_levels(sum);
+	for (int i = 0; i < LEVELS; i++) {
+		wide[i] = shape.mean + (float)(sum[i] - SUMS / 2) * (shape.deviation / sum_deviation);
 		half[i] = w->dtype == DT_f32 ? 0 : narrow(w->dtype, wide[i]);
 	}
 	if (w->dtype == DT_f32)
-		fill_wide(wide, key_of(w->name, seed), at / size, (int64_t)n / size, dst);
+		fill_wide(wide, key_of(w->name, seed), first, end, dst);
 	else
-		fill_narrow(half, key_of(w->name, seed), at / size, (int64_t)n / size, dst);
+		fill_narrow(half, key_of(w->name, seed), first, end, dst);
 }

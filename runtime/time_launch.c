@@ -222,9 +222,9 @@ AtlasStatus timer_launch(LaunchTimer *t, const Phase *p, const Launch *l, TimedL
 static AtlasStatus launch(LaunchTimer *t, const TimedLaunch *l)
 {
 	void *params[] = {(void *)(uintptr_t)&l->args};
-	CALL(t, "a single launch", LaunchKernel, l->kernel, (unsigned)l->grid[0], (unsigned)l->grid[1], (unsigned)l->grid[2],
-		(unsigned)l->block[0], (unsigned)l->block[1], (unsigned)l->block[2], (unsigned)l->smem_bytes, t->v.stream, params,
-		NULL);
+	CALL(t, "a single launch", LaunchKernel, l->kernel, (unsigned)l->grid[0], (unsigned)l->grid[1],
+		(unsigned)l->grid[2], (unsigned)l->block[0], (unsigned)l->block[1], (unsigned)l->block[2],
+		(unsigned)l->smem_bytes, t->v.stream, params, NULL);
 	return ATLAS_OK;
 }
 
@@ -234,7 +234,7 @@ AtlasStatus timer_run(LaunchTimer *t, const TimedLaunch *l)
 	return leave(t, launch(t, l));
 }
 
-/* Measuring ------------------------------------------------------------------------------------------------ */
+/* Measuring ---------------------------------------------------------------------------------------------- */
 
 /* A chain: each waits for the one before, or starts early where it says so. */
 static AtlasStatus fill_graph(LaunchTimer *t, CuGraph graph, const TimedLaunch *launches, int n)
@@ -348,7 +348,7 @@ AtlasStatus timer_bounds(LaunchTimer *t, TimerBounds *out)
 	return ATLAS_OK;
 }
 
-/* Life --------------------------------------------------------------------------------------------------------- */
+/* Life --------------------------------------------------------------------------------------------------- */
 
 static AtlasStatus prepare(LaunchTimer *t)
 {
@@ -365,9 +365,14 @@ static AtlasStatus open_timer(LaunchTimer *t, Device *device)
 	for (int i = 0; i < t->v.plan->n_phases; i++)
 		if (t->v.plan->phases[i].kind == PROBE)
 			t->probe = &t->v.plan->phases[i];
-	if (!t->probe || t->probe->n_launches != PROBE_LAUNCHES || t->probe->launches[PROBE_PRODUCT].op != OP_linear_residual
-		|| t->probe->launches[PROBE_LONG].op != OP_read_probe || t->probe->launches[PROBE_SHORT].op != OP_read_probe)
-		return error_set(&t->error, ATLAS_UNSUPPORTED, "the plan has no phase to measure the GPU with: compile it again");
+	static const OpKind ops[PROBE_LAUNCHES] = {[PROBE_PRODUCT] = OP_linear_residual, [PROBE_LONG] = OP_read_probe,
+		[PROBE_SHORT] = OP_read_probe};
+	bool is_known = t->probe && t->probe->n_launches == PROBE_LAUNCHES;
+	for (int i = 0; i < PROBE_LAUNCHES && is_known; i++)
+		is_known = t->probe->launches[i].op == ops[i];
+	if (!is_known)
+		return error_set(&t->error, ATLAS_UNSUPPORTED,
+			"the plan has no phase to measure the GPU with: compile it again");
 	TRY(enter(t));
 	return leave(t, prepare(t));
 }

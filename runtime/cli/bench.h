@@ -84,7 +84,7 @@ typedef struct Bench {
 	uint64_t random;
 } Bench;
 
-/* bench_work.c: what a step must do, by the plan ------------------------------------------------------------------ */
+/* bench_work.c: what a step must do, by the plan --------------------------------------------------------- */
 
 typedef struct Work { double bytes, flops; } Work; /* read at least once; multiplied and added */
 
@@ -99,7 +99,7 @@ const Phase *phase_for(const TargetPlan *t, PhaseKind kind, int rows, int outs);
 double bound_us(const TimerBounds *b, const Work *w, BoundKind *kind);
 const char *bound_name(BoundKind kind); /* "read", "gemm", "" */
 
-/* bench_rows.c ------------------------------------------------------------------------------------------------------ */
+/* bench_rows.c ------------------------------------------------------------------------------------------- */
 
 /* Lists the rows that --only asks for. 0, or the exit code after the failure was told. */
 int bench_list_rows(Bench *b);
@@ -113,11 +113,11 @@ int bench_cancel_all(Bench *b);
 int bench_room(const Bench *b, int batch);
 int bench_first_token(Bench *b);
 
-/* bench_kernels.c: --kernels ------------------------------------------------------------------------------------------ */
+/* bench_kernels.c: --kernels ----------------------------------------------------------------------------- */
 
 int bench_run_kernels(Bench *b);
 
-/* What was found ------------------------------------------------------------------------------------------------------- */
+/* What was found ----------------------------------------------------------------------------------------- */
 
 void bench_print_text(const Bench *b, FILE *out);
 void bench_print_json(const Bench *b, FILE *out);

@@ -41,7 +41,7 @@ static void put(FILE *out, const char *text)
 		}
 }
 
-/* Plots ------------------------------------------------------------------------------------------------------------ */
+/* Plots -------------------------------------------------------------------------------------------------- */
 
 typedef struct Axis { double low, high; } Axis; /* logarithmic: of the values shown */
 
@@ -70,13 +70,14 @@ static double y_of(const Axis *a, double value)
 
 static void open_plot(FILE *out, const char *title, const Axis *a)
 {
-	fprintf(out, "<svg viewBox=\"0 0 %d %d\" width=\"%d\" role=\"img\"><title>%s</title>\n", WIDTH, HEIGHT, WIDTH, title);
+	fprintf(out, "<svg viewBox=\"0 0 %d %d\" width=\"%d\" role=\"img\"><title>%s</title>\n", WIDTH, HEIGHT,
+		WIDTH, title);
 	for (double v = a->low; v <= a->high * 1.001; v *= 10)
 		fprintf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
 			"<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", LEFT, WIDTH - RIGHT, y_of(a, v), y_of(a, v),
 			LEFT - 8, y_of(a, v) + 4, v);
-	fprintf(out, "<text x=\"8\" y=\"%d\" transform=\"rotate(-90 14 %d)\" text-anchor=\"middle\">tok/s</text>\n", HEIGHT / 2,
-		HEIGHT / 2);
+	fprintf(out, "<text x=\"8\" y=\"%d\" transform=\"rotate(-90 14 %d)\" text-anchor=\"middle\">tok/s</text>\n",
+		HEIGHT / 2, HEIGHT / 2);
 }
 
 static double batch_x(int batch) { return LEFT + 30 + log2(batch) / 5 * (WIDTH - LEFT - RIGHT - 150); }
@@ -125,13 +126,13 @@ static void decode_plot(const Bench *b, FILE *out)
 			decode_line(b, out, &a, r->context, k % N_COLOURS, true);
 			decode_line(b, out, &a, r->context, k % N_COLOURS, false);
 		}
-		fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" style=\"fill:var(--c%d)\"><title>%s: %.1f tok/s, %.3f ms a "
-			"step, %.1f %% of the bound</title></circle>\n", batch_x(r->batch), y_of(&a, r->tokens_s), k % N_COLOURS,
+		fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" style=\"fill:var(--c%d)\"><title>%s: %.1f tok/s, %.3f ms "
+			"a step, %.1f %% of the bound</title></circle>\n", batch_x(r->batch), y_of(&a, r->tokens_s), k % N_COLOURS,
 			r->name, r->tokens_s, r->ms, r->percent);
 	}
 	for (int batch = 1; batch <= 32; batch *= 2)
-		fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n", batch_x(batch), HEIGHT - BOTTOM + 18,
-			batch);
+		fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n", batch_x(batch),
+			HEIGHT - BOTTOM + 18, batch);
 	fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">sequences</text></svg>\n", WIDTH / 2, HEIGHT - 8);
 }
 
@@ -148,13 +149,15 @@ static void prefill_plot(const Bench *b, FILE *out)
 		if (r->kind != ROW_PREFILL || r->skipped[0])
 			continue;
 		double x = LEFT + 60 + 190 * n++, y = y_of(&a, r->tokens_s);
-		fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"90\" height=\"%.1f\" style=\"fill:var(--c0)\"><title>%s: %.0f "
-			"tok/s, %.2f ms, %.1f TFLOP/s</title></rect>\n", x, y, HEIGHT - BOTTOM - y, r->name, r->tokens_s, r->ms,
+		fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"90\" height=\"%.1f\" style=\"fill:var(--c0)\"><title>%s: "
+			"%.0f tok/s, %.2f ms, %.1f TFLOP/s</title></rect>\n", x, y, HEIGHT - BOTTOM - y, r->name, r->tokens_s,
+			r->ms,
 			r->tflops);
 		if (r->bound)
-			fprintf(out, "<line class=\"dash\" style=\"stroke:var(--c1)\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
-				x - 8, x + 98, y_of(&a, bound_rate(r)), y_of(&a, bound_rate(r)));
-		fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x + 45, HEIGHT - BOTTOM + 18, r->name);
+			fprintf(out, "<line class=\"dash\" style=\"stroke:var(--c1)\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" "
+				"y2=\"%.1f\"/>\n", x - 8, x + 98, y_of(&a, bound_rate(r)), y_of(&a, bound_rate(r)));
+		fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x + 45,
+			HEIGHT - BOTTOM + 18, r->name);
 	}
 	fputs("</svg>\n", out);
 }
@@ -171,25 +174,27 @@ static void cold_plot(const Bench *b, FILE *out)
 		"width=\"%d\" role=\"img\"><title>start</title>\n", total, total - c->weights, WIDTH, WIDTH);
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
 		double width = fmax(parts[i].ms, 0) / total * WIDTH;
-		fprintf(out, "<rect x=\"%.1f\" y=\"4\" width=\"%.1f\" height=\"26\" style=\"fill:var(--c%zu)\"><title>%s: %.1f ms"
-			"</title></rect>\n", x, width, i % N_COLOURS, parts[i].name, parts[i].ms);
+		fprintf(out, "<rect x=\"%.1f\" y=\"4\" width=\"%.1f\" height=\"26\" style=\"fill:var(--c%zu)\"><title>%s: %.1f "
+			"ms</title></rect>\n", x, width, i % N_COLOURS, parts[i].name, parts[i].ms);
 		x += width;
 	}
 	fputs("<text x=\"0\" y=\"52\">", out);
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
 		if (parts[i].ms > 0)
-			fprintf(out, "<tspan style=\"fill:var(--c%zu)\">%s %.1f ms  </tspan>", i % N_COLOURS, parts[i].name, parts[i].ms);
+			fprintf(out, "<tspan style=\"fill:var(--c%zu)\">%s %.1f ms  </tspan>", i % N_COLOURS, parts[i].name,
+				parts[i].ms);
 	fputs("</text></svg>\n", out);
 }
 
-/* Tables ------------------------------------------------------------------------------------------------------------ */
+/* Tables ------------------------------------------------------------------------------------------------- */
 
 static void rows_table(const Bench *b, FILE *out)
 {
 	if (!b->n_rows)
 		return;
-	fputs("<h2>Rows</h2>\n<div class=\"wide\"><table><tr><th class=\"l\">row</th><th>tok/s</th><th>ms</th><th>spread</th>"
-		"<th>MB/token</th><th>GB/s</th><th>TFLOP/s</th><th>of bound</th><th>nodes</th><th>launches a layer</th></tr>\n",
+	fputs("<h2>Rows</h2>\n<div class=\"wide\"><table><tr><th class=\"l\">row</th><th>tok/s</th><th>ms</th>"
+		"<th>spread</th><th>MB/token</th><th>GB/s</th><th>TFLOP/s</th><th>of bound</th><th>nodes</th>"
+		"<th>launches a layer</th></tr>\n",
 		out);
 	for (int i = 0; i < b->n_rows; i++) {
 		const BenchRow *r = &b->rows[i];
@@ -235,9 +240,10 @@ static void kernel_tables(const Bench *b, FILE *out)
 {
 	for (int i = 0; i < b->n_phases; i++) {
 		const BenchPhase *w = &b->phases[i];
-		fprintf(out, "<h2>Launches of %s[%d]</h2>\n<p class=\"dim\">%d rows, %d positions each. The step takes %.1f us, its "
-			"bounds %.1f us; its launches alone with a cold cache %.1f us. Worst first.</p>\n<div class=\"wide\"><table><tr>"
-			"<th class=\"l\">op</th><th class=\"l\">template</th><th>grid</th><th>count</th><th>us</th><th>MB</th>"
+		fprintf(out, "<h2>Launches of %s[%d]</h2>\n<p class=\"dim\">%d rows, %d positions each. The step takes "
+			"%.1f us, its bounds %.1f us; its launches alone with a cold cache %.1f us. Worst first.</p>\n"
+			"<div class=\"wide\"><table><tr><th class=\"l\">op</th><th class=\"l\">template</th><th>grid</th>"
+			"<th>count</th><th>us</th><th>MB</th>"
 			"<th>bound us</th><th>achieved</th><th>lost us</th><th></th></tr>\n", phase_name(w->phase->kind),
 			w->phase->rows, w->rows, w->context, w->step.us, w->bound_us, w->alone_us);
 		for (int k = 0; k < b->n_kernels; k++)

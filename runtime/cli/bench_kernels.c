@@ -18,7 +18,7 @@ enum { REPS = 21, STEP_REPS = 9, SPARE = 128 /* positions for the steps that are
 
 static int timer_failed(const Bench *b) { return cli_fail(b->args, timer_error(b->timer)); }
 
-/* Launches of one kind --------------------------------------------------------------------------------------------- */
+/* Launches of one kind ----------------------------------------------------------------------------------- */
 
 static bool same_shapes(const Phase *p, const Launch *a, const Launch *b)
 {
@@ -66,7 +66,7 @@ static int compare_lost(const void *a, const void *b)
 	return (x < y) - (x > y);
 }
 
-/* The walk ----------------------------------------------------------------------------------------------------------- */
+/* The walk ----------------------------------------------------------------------------------------------- */
 
 static int walk(Bench *b, const Phase *p, const StepUse *use, TimedLaunch *list)
 {

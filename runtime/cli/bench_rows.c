@@ -19,7 +19,7 @@ static const int prompts[] = {512, 2048, 8192}, contexts[] = {0, 4096, 16384}, b
 
 static int reps_of(const Bench *b) { return b->args->reps > 0 ? b->args->reps : REPS_DEFAULT; }
 
-/* Listing ----------------------------------------------------------------------------------------------------- */
+/* Listing ------------------------------------------------------------------------------------------------ */
 
 /* --only is a list with commas; each item is the start of a row's name. */
 static bool is_wanted(const Bench *b, const char *name)
@@ -63,7 +63,7 @@ int bench_list_rows(Bench *b)
 	return 0;
 }
 
-/* Sequences --------------------------------------------------------------------------------------------------- */
+/* Sequences ---------------------------------------------------------------------------------------------- */
 
 static uint64_t random_bits(Bench *b) /* splitmix64 */
 {
@@ -139,7 +139,7 @@ int bench_first_token(Bench *b)
 	return code;
 }
 
-/* One row ----------------------------------------------------------------------------------------------------- */
+/* One row ------------------------------------------------------------------------------------------------ */
 
 static int compare_double(const void *a, const void *b)
 {
@@ -286,7 +286,8 @@ static int run_decode(Bench *b, BenchRow *row)
 	}
 	const Phase *p = phase_for(b->target, DECODE, row->batch, row->batch);
 	double mean = prompt + WARM_STEPS + (reps * row->tokens + 1) / 2.0; /* the row's own position included */
-	StepUse use = {.rows = row->batch, .outs = row->batch, .positions = row->batch * mean, .history = row->batch * mean};
+	StepUse use = {.rows = row->batch, .outs = row->batch, .positions = row->batch * mean,
+		.history = row->batch * mean};
 	Work w = p ? phase_work(p, &use) : (Work){0};
 	row->nodes = p ? p->n_launches : 0;
 	finish_row(b, row, &w, row->batch, p);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Text ----------------------------------------------------------------------------------------------------------- */
+/* Text --------------------------------------------------------------------------------------------------- */
 
 static void text_bounds(const Bench *b, FILE *out)
 {
@@ -11,9 +11,9 @@ static void text_bounds(const Bench *b, FILE *out)
 		fprintf(out, "bounds   none: %s\n", b->no_bounds);
 		return;
 	}
-	fprintf(out, "bounds   read %.0f GB/s (before %.0f, after %.0f)   gemm %.1f TFLOP/s (%.1f, %.1f)   launch %.2f us\n",
-		b->bounds.read_gbps, b->before.read_gbps, b->after.read_gbps, b->bounds.gemm_tflops, b->before.gemm_tflops,
-		b->after.gemm_tflops, b->bounds.launch_us);
+	fprintf(out, "bounds   read %.0f GB/s (before %.0f, after %.0f)   gemm %.1f TFLOP/s (%.1f, %.1f)   launch "
+		"%.2f us\n", b->bounds.read_gbps, b->before.read_gbps, b->after.read_gbps, b->bounds.gemm_tflops,
+		b->before.gemm_tflops, b->after.gemm_tflops, b->bounds.launch_us);
 }
 
 static void text_cold(const Bench *b, FILE *out)
@@ -54,8 +54,8 @@ static void text_rows(const Bench *b, FILE *out)
 {
 	if (!b->n_rows)
 		return;
-	fprintf(out, "\n%-16s %10s %10s %8s %11s %9s %8s %13s %6s %8s\n", "row", "tok/s", "ms", "spread", "MB/token", "GB/s",
-		"TFLOP/s", "of bound", "nodes", "a layer");
+	fprintf(out, "\n%-16s %10s %10s %8s %11s %9s %8s %13s %6s %8s\n", "row", "tok/s", "ms", "spread", "MB/token",
+		"GB/s", "TFLOP/s", "of bound", "nodes", "a layer");
 	for (int i = 0; i < b->n_rows; i++)
 		text_row(&b->rows[i], out);
 }
@@ -97,7 +97,7 @@ void bench_print_text(const Bench *b, FILE *out)
 	text_kernels(b, out);
 }
 
-/* JSON ----------------------------------------------------------------------------------------------------------- */
+/* JSON --------------------------------------------------------------------------------------------------- */
 
 static void number(FILE *out, const char *name, double value)
 {

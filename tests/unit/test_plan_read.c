@@ -328,8 +328,8 @@ static void probe_phase_stands_apart(void **state)
 		x++;
 	WRONG(p->bufs[x].arena, ARENA_SCRATCH, "probe[8192] buffer probe.x: in arena scratch");
 	WRONG(p->outs, 1, "phase probe: 8192 rows, 1 outs");
-	snprintf(text, sizeof text, "probe[8192] buffer probe.x: 134217728 bytes at %lld, outside 0..134217727 of arena probe",
-		(long long)p->bufs[x].offset);
+	snprintf(text, sizeof text, "probe[8192] buffer probe.x: 134217728 bytes at %lld, outside 0..134217727 of arena "
+		"probe", (long long)p->bufs[x].offset);
 	WRONG(t->arena_bytes[ARENA_PROBE], 134217727, text);
 	Phase *step = &t->phases[0];
 	int scratch = 0;
