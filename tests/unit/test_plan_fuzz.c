@@ -8,6 +8,7 @@
 #include "runtime/session.h"
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/made_plan.h"
+#include "tests/unit/synthetic.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -163,9 +164,13 @@ static void accepted_plans_do_no_harm(void **state)
 		Numbers all = {0};
 		uint64_t x = 88172645463325252u + (uint64_t)f;
 		MadePlan m;
-		make_plan(&m, families[f]);
+		m = (MadePlan){0};
+		synthetic_model(&m.c, families[f]);
+		m.c.cmd.candidates = 1;
+		make_plan_of_model(&m);
 		note_struct(&all, &graph_schema, &m.artifact.graph);
 		note_struct(&all, &target_plan_schema, m.artifact.targets);
+		note_struct(&all, &target_plan_schema, m.artifact.candidates);
 		for (int i = 0; i < 350; i++) {
 			Number *a = &all.at[next(&x) % (uint64_t)all.n], *b = &all.at[next(&x) % (uint64_t)all.n];
 			uint64_t old_a = 0, old_b = 0;
