@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
-#   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [kernels] [sanitizer] [bench] [gemm] [fixtures] [speed] [model]
+#   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [kernels] [sanitizer] [bench] [gemm] [fixtures]
+#                    [speed] [model]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
