@@ -108,7 +108,7 @@ static void number(FILE *out, const char *name, double value)
 static void text(FILE *out, const char *name, const char *value)
 {
 	fprintf(out, "\"%s\": ", name);
-	json_string(out, value);
+	json_quoted(out, value);
 }
 
 static void json_bounds(FILE *out, const char *name, const TimerBounds *t)

@@ -93,7 +93,7 @@ double cli_seconds(void); /* of a clock that only goes forward */
 
 /* Quoted; n bytes of UTF-8, invalid bytes as U+FFFD. */
 void json_text(FILE *out, const char *text, size_t n);
-void json_string(FILE *out, const char *text);
+void json_quoted(FILE *out, const char *text);
 void json_number(FILE *out, double value); /* null when it is not finite */
 
 #endif

@@ -46,7 +46,7 @@ void json_text(FILE *out, const char *text, size_t n)
 	fputc('"', out);
 }
 
-void json_string(FILE *out, const char *text) { json_text(out, text, strlen(text)); }
+void json_quoted(FILE *out, const char *text) { json_text(out, text, strlen(text)); }
 
 void json_number(FILE *out, double value)
 {

@@ -12,11 +12,11 @@ static void print_json(const AtlasPlanInfo *info)
 	printf("{\"schema_version\": 1, \"root\": \"");
 	print_hash(info->root_hash);
 	printf("\", \"family\": ");
-	json_string(stdout, info->family);
+	json_quoted(stdout, info->family);
 	printf(", \"targets\": [");
 	for (int i = 0; i < info->n_targets; i++) {
 		fputs(i ? ", " : "", stdout);
-		json_string(stdout, info->targets[i]);
+		json_quoted(stdout, info->targets[i]);
 	}
 	printf("], \"n_layers\": %d, \"hidden_dim\": %d, \"vocab\": %d, \"slots\": %d, "
 		   "\"max_context\": %d, "

@@ -244,7 +244,7 @@ static int generate(Run *r)
 static void print_json(const Run *r, const AtlasSessionInfo *session)
 {
 	printf("{\"schema_version\": 1, \"device\": ");
-	json_string(stdout, session->device);
+	json_quoted(stdout, session->device);
 	printf(", \"results\": [");
 	for (int i = 0; i < r->n_answers; i++) {
 		const Answer *a = &r->answers[i];

@@ -96,7 +96,7 @@ static int judge(const Args *args, const Trace *got, const Trace *want)
 	if (args->json) {
 		printf("],\n \"same_best_tokens\": %d, \"first_bad\": ", same);
 		if (*bad)
-			json_string(stdout, bad);
+			json_quoted(stdout, bad);
 		else
 			fputs("null", stdout);
 		puts("}");

@@ -1,0 +1,62 @@
+#include "tests/unit/bench_call.h"
+
+#include <stdlib.h>
+
+#include "runtime/cli/bench.h"
+#include "runtime/session.h"
+
+static char *printed(const Bench *b, void (*print)(const Bench *b, FILE *out))
+{
+	char *text;
+	size_t n;
+	FILE *out = open_memstream(&text, &n);
+	print(b, out);
+	fclose(out);
+	return text;
+}
+
+static void take_kinds(const Bench *b, BenchSeen *seen)
+{
+	seen->n_phases = b->n_phases;
+	for (int i = 0; i < b->n_kernels; i++) {
+		const BenchKernel *k = &b->kernels[i];
+		seen->kinds[seen->n++] = (BenchKind){k->phase->kind, k->phase->rows, (int)(k->launch - k->phase->launches), k->count,
+			k->time.us, k->bytes, k->flops, k->bound_us, k->lost_us};
+	}
+}
+
+int bench_call_kernels(AtlasPlan *plan, AtlasSession *session, BenchSeen *seen)
+{
+	Args args = {.verb = "bench", .plan = "plan.bin", .quiet = true, .bench_kernels = true};
+	Bench b = {.args = &args, .plan = plan, .session = session, .info = {.struct_size = sizeof b.info},
+		.device = {.struct_size = sizeof b.device}, .graph = &plan->artifact.graph, .target = plan->artifact.targets};
+	AtlasError error = {0};
+	*seen = (BenchSeen){.n = 0};
+	atlas_plan_info(plan, &b.info);
+	atlas_session_info(session, &b.device);
+	b.events = calloc((size_t)b.info.slots, sizeof *b.events);
+	b.tokens = calloc((size_t)b.info.max_context, sizeof *b.tokens);
+	if (timer_open(session_device(session), &b.timer, &error) != ATLAS_OK ||
+		timer_bounds(b.timer, &b.bounds) != ATLAS_OK)
+		return cli_fail(&args, b.timer ? timer_error(b.timer) : &error);
+	int code = bench_run_kernels(&b);
+	take_kinds(&b, seen);
+	seen->text = printed(&b, bench_print_text);
+	seen->json = printed(&b, bench_print_json);
+	seen->html = printed(&b, bench_print_html);
+	timer_close(b.timer);
+	free(b.kernels);
+	free(b.phases);
+	free(b.events);
+	free(b.tokens);
+	return code;
+}
+
+void bench_call_work(const AtlasPlan *plan, int phase, int launch, int rows, int outs, double positions, double history,
+	double *bytes, double *flops)
+{
+	const Phase *p = &plan->artifact.targets[0].phases[phase];
+	Work w = launch_work(p, &p->launches[launch], &(StepUse){rows, outs, positions, history});
+	*bytes = w.bytes;
+	*flops = w.flops;
+}
