@@ -113,13 +113,29 @@ void *decode_take(Decoder *d, size_t bytes)
 
 static bool is_text(const Value *v, const char *text)
 {
-	return v->kind == V_STR && v->n == strlen(text) && memcmp(v->bytes, text, v->n) == 0;
+	return v->kind == V_STR && strncmp((const char *)v->bytes, text, v->n) == 0 && text[v->n] == 0;
+}
+
+/* Takes a key, which is in nearly all cases the expected one. */
+static bool take_key(Decoder *d, const char *name)
+{
+	size_t n = strlen(name);
+	if (n < 32 && *d->at == (0xa0 | n) && memcmp(d->at + 1, name, n) == 0) {
+		d->at += 1 + n;
+		return true;
+	}
+	Value key = next(d);
+	return is_text(&key, name);
 }
 
 static bool integer(Decoder *d, int64_t low, int64_t high, int64_t *out)
 {
 	if (d->at == d->end)
 		return false;
+	if (*d->at <= 0x7f) {
+		*out = *d->at++;
+		return *out >= low && *out <= high;
+	}
 	Value v = next(d);
 	*out = v.number;
 	return v.kind == V_INT && v.number >= low && v.number <= high;
@@ -221,8 +237,7 @@ static const char *decode_attrs(Decoder *d, OpKind op, Attrs *attrs)
 			continue;
 		if (seen++ == map.n)
 			return "an attribute is missing";
-		Value key = next(d);
-		if (!is_text(&key, f->name))
+		if (!take_key(d, f->name))
 			return "not the attributes of the op";
 		uint8_t *field = (uint8_t *)attrs + f->offset;
 		int64_t v = 0;
@@ -314,8 +329,7 @@ bool decode_struct(Decoder *d, const Schema *schema, void *dst)
 		return bad(d, schema, "{}", "not a map of this version's keys");
 	for (int i = 0; i < schema->n_fields; i++) {
 		const Field *f = &schema->fields[i];
-		Value key = next(d);
-		if (!is_text(&key, f->name))
+		if (!take_key(d, f->name))
 			return bad(d, schema, f->name, "another key stands in its place");
 		if (f->kind == F_LIST) {
 			void *list;
@@ -365,6 +379,5 @@ bool decode_key(Decoder *d, const char *key)
 	Value map = next(d);
 	if (map.kind != V_MAP || map.n != 1)
 		return bad(d, NULL, key, "not a map of this key alone");
-	Value name = next(d);
-	return is_text(&name, key) || bad(d, NULL, key, "another key stands in its place");
+	return take_key(d, key) || bad(d, NULL, key, "another key stands in its place");
 }

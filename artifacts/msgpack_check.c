@@ -7,6 +7,8 @@
  */
 #include "artifacts/reader.h"
 
+#include <string.h>
+
 enum { MAX_DEPTH = 16 };
 
 typedef struct Scan {
@@ -35,7 +37,15 @@ static int utf8_length(const uint8_t *p, const uint8_t *end)
 
 static const char *check_text(const uint8_t *p, uint64_t n)
 {
+	const uint64_t high = 0x8080808080808080, ones = 0x0101010101010101;
 	for (const uint8_t *end = p + n; p < end;) {
+		uint64_t word = high;
+		if (end - p >= 8)
+			memcpy(&word, p, 8);
+		if (!((word | (word - ones)) & high)) { /* eight bytes of 1 to 127, as nearly all are */
+			p += 8;
+			continue;
+		}
 		int len = utf8_length(p, end);
 		if (len == 0 || *p == 0)
 			return len ? "a zero byte in a string" : "a string that is not UTF-8";
