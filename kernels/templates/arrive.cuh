@@ -20,16 +20,38 @@ __device__ __forceinline__ bool last_to_arrive(i32 *count, int n)
 __device__ __forceinline__ void team_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void team_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
-// The same place of this shared memory in the first block of the cluster; and a store to such a place.
-__device__ __forceinline__ u32 in_first(u32 address)
+__device__ __forceinline__ void team_meet()
+{
+	team_arrive();
+	team_wait();
+}
+
+// The same place of shared memory in the block of that rank; stores to such a place, loads from it.
+__device__ __forceinline__ u32 at_rank(const void *mine, int rank)
 {
 	u32 there;
-	asm("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(there) : "r"(address));
+	asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there)
+		: "r"(static_cast<u32>(__cvta_generic_to_shared(mine))), "r"(rank));
 	return there;
 }
 
-__device__ __forceinline__ void store_in_team(u32 to, float4 v)
+__device__ __forceinline__ void store_at_rank(u32 to, float4 v)
 {
 	asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" :: "r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
 		: "memory");
+}
+
+__device__ __forceinline__ u64 load2_of_rank(u32 from)
+{
+	u64 x;
+	asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(x) : "r"(from) : "memory");
+	return x;
+}
+
+__device__ __forceinline__ uint4 load4_of_rank(u32 from)
+{
+	uint4 v;
+	asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
+		: "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+	return v;
 }

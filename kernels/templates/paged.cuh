@@ -4,8 +4,8 @@
 #pragma once
 #include "mma.cuh"
 
-// block level: the tiles of KEYS positions from p0 on, K then V, each KEYS rows of tile_stride(HDIM) bytes; positions from `end`
-// on become zeros. cp.async: the caller commits and waits.
+// block level: the tiles of KEYS positions from p0 on, K then V, each KEYS rows of tile_stride(HDIM) bytes; positions
+// from `end` on become zeros. cp.async: the caller commits and waits.
 template <int THREADS_, int KEYS_, int HDIM_, int NKV_, int PAGE_>
 __device__ __forceinline__ void fill_keys_values(u32 tile, const bf16 *kv, const i32 *table, int head, int p0, int end)
 {

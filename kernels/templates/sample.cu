@@ -11,16 +11,18 @@
 //           idle outs, outs of slots that have ended, and all outs of a scoring step change nothing
 // numerics  cuts compare ordered integers and add probabilities as integers of 2^-31: the result does not depend on
 //           the order of the additions. Same bits every run
-// measured  H100 SXM, 128256 ids: 18 us greedy, 92 us with penalties, top_k 50 and top_p; no spills
-// why       one block an out: the row stays in L2, and what is done for each value decides the time. Cuts are found
+// measured  H100 SXM, 128256 ids in 8016 parts: 3.0 us greedy; with penalties and top_p 92 us (one block: 401), with
+//           top_k 50 besides 83 us (99); no spills. Most of that is reading the bins of the other blocks
+// why       CLUSTER blocks an out, a slice of its row each (one before sm_90): what is done for each value decides the
+//           time. Without penalties the parts give the maximum and the sum, and a greedy draw is done. Cuts are found
 //           by counting into 2048 bins, first of equal width below the maximum (values crowd in a few floating-point
 //           exponents, so their bits would crowd in a few bins), then by the bits of the value inside the bin that
 //           holds the threshold. When few enough values may still win, they are gathered in shared memory and the
-//           row is not read again. Bins are pairs of 32-bit words with a carry: shared memory adds 32 bits in one
-//           instruction, 64 bits in a loop that contention stretches
+//           row is not read again. Bins are pairs of 32-bit words, which shared memory adds in one instruction, 64 bits
+//           in a loop that contention stretches: sums of 16-bit halves, or a carry where a slice is too long for them
 // Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011
 #include "contract.cuh"
-#include "types.cuh"
+#include "arrive.cuh"
 #include "ring.cuh"
 
 KERNEL(sample, sample_best)
@@ -34,7 +36,9 @@ DIM(PARTS, 3072)
 DIM(STOPS, 2)
 ATTR_INT(N_VALID, 49152)
 REQUIRE(N_VALID >= 1 && N_VALID <= V)
-GRID(OUTS, 1, 1)
+TUNE(CLUSTER, 8, 1)
+REQUIRE(OUTS <= 65535)
+GRID(CLUSTER, OUTS, 1)
 BLOCK(512)
 SMEM(0)
 READS(OUTS * (PARTS * 8 + 128))
@@ -60,15 +64,27 @@ struct Args {
 static_assert(N_VALID <= V, "only rows of the vocabulary can be sampled");
 
 constexpr int THREADS = 512, BINS = 2048, LIST = 2048;
+#if __CUDA_ARCH__ >= 900 && CLUSTER > 1
+#define TOGETHER __cluster_dims__(CLUSTER, 1, 1)
+constexpr int TEAM = CLUSTER; // blocks that share an out, a slice of the vocabulary each
+#else
+#define TOGETHER
+constexpr int TEAM = 1;
+#endif
+constexpr int SLICE = ((N_VALID + TEAM - 1) / TEAM + 31) / 32 * 32;
+constexpr bool HALVES = SLICE <= 65536; // sums of 16-bit halves of that many weights stay below 2^32
 // Values a thread has under way: the row comes from L2, one block must hide its latency. Where each value costs much
 // arithmetic a few suffice, and the code stays small: it is compiled for every vocabulary and bucket.
 constexpr int LIGHT = 16, HEAVY = 2;
 constexpr i32 GENERATED = (1 << 30) - 1; // bits of counts below the prompt's mark
 
-struct Shared {
-	u32 low[BINS], high[BINS]; // weight in a bin
+struct alignas(16) Shared {
+	u32 low[BINS], high[BINS]; // weight in a bin of the slice: its lower and upper halves apart, or 64 bits
 	u64 warps[THREADS / 32];
+	u64 told[2]; // what the block tells its team, in turns
+	int turn;
 	u64 before; // weight above the bin that holds the threshold
+	int rank; // in the team
 	int bin, n_listed;
 	float list_l[LIST];
 	int list_id[LIST];
@@ -89,6 +105,34 @@ __device__ __forceinline__ float value_of(u32 order)
 // The larger value wins, then the lower id.
 __device__ __forceinline__ u64 contender(float value, int id) { return u64(order_of(value)) << 32 | u32(~id); }
 
+// team level
+__device__ __forceinline__ void meet()
+{
+	if constexpr (TEAM > 1)
+		team_meet();
+	else
+		__syncthreads();
+}
+
+// team level: what each block of the team tells, in the order of their ranks, through f(rank, value)
+template <class F> __device__ __forceinline__ void hear(Shared &s, u64 mine, F f)
+{
+	if constexpr (TEAM == 1) {
+		f(0, mine);
+	} else {
+		const int turn = s.turn;
+		__syncthreads();
+		if (threadIdx.x == 0) {
+			s.told[turn] = mine; // all have read what stood there: they have met since
+			s.turn = turn ^ 1;
+		}
+		team_meet();
+#pragma unroll
+		for (int r = 0; r < TEAM; r++)
+			f(r, load2_of_rank(at_rank(&s.told[turn], r)));
+	}
+}
+
 // block level
 __device__ __forceinline__ u64 block_max(Shared &s, u64 x)
 {
@@ -106,6 +150,15 @@ __device__ __forceinline__ u64 block_max(Shared &s, u64 x)
 	return x;
 }
 
+// team level
+__device__ __forceinline__ u64 team_max(Shared &s, u64 x)
+{
+	u64 all = 0;
+	hear(s, block_max(s, x), [&](int, u64 theirs) { all = max(all, theirs); });
+	return all;
+}
+
+// block level
 __device__ __forceinline__ float block_add(Shared &s, float x)
 {
 #pragma unroll
@@ -122,11 +175,15 @@ __device__ __forceinline__ float block_add(Shared &s, float x)
 	return x;
 }
 
-// thread level. Counts stay below 2^32: no carry, so nobody waits for the old value.
-__device__ __forceinline__ void add_to_bin(Shared &s, int bin, u32 weight, bool may_carry)
+// thread level: nobody waits for an old value, unless 64 bits need a carry
+__device__ __forceinline__ void add_to_bin(Shared &s, int bin, u32 weight, bool is_count)
 {
-	if (!may_carry) {
+	if (is_count) {
 		atomicAdd(&s.low[bin], weight);
+	} else if (HALVES) {
+		atomicAdd(&s.low[bin], weight & 0xffffu);
+		if (weight >> 16)
+			atomicAdd(&s.high[bin], weight >> 16);
 	} else if (weight) {
 		const u32 old = atomicAdd(&s.low[bin], weight);
 		if (old + weight < old)
@@ -140,20 +197,43 @@ struct Want {
 	float share; // 0 = count holds
 };
 
-// block level: the first bin at which the running weight reaches what is wanted, into s.bin; what is still wanted
-// of that bin is returned. Bins are zero again on return.
+// team level: the weight in four neighbouring bins of all slices
+__device__ __forceinline__ void weights_of_bins(Shared &s, int first, u64 (&x)[4])
+{
+	constexpr int shift = HALVES ? 16 : 32;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		x[i] = 0;
+#pragma unroll
+	for (int r = 0; r < TEAM; r++) {
+		uint4 low, high;
+		if constexpr (TEAM == 1) {
+			low = *reinterpret_cast<const uint4 *>(s.low + first);
+			high = *reinterpret_cast<const uint4 *>(s.high + first);
+		} else {
+			low = load4_of_rank(at_rank(s.low + first, r));
+			high = load4_of_rank(at_rank(s.high + first, r));
+		}
+		x[0] += (u64(high.x) << shift) + low.x;
+		x[1] += (u64(high.y) << shift) + low.y;
+		x[2] += (u64(high.z) << shift) + low.z;
+		x[3] += (u64(high.w) << shift) + low.w;
+	}
+}
+
+// team level: the first bin at which the running weight of all slices reaches what is wanted, into s.bin; what is still
+// wanted of that bin is returned. Bins are zero again on return.
 __device__ __noinline__ u64 find_bin(Shared &s, Want want)
 {
 	constexpr int mine = BINS / THREADS;
+	static_assert(mine == 4, "a thread has four bins");
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = mine * threadIdx.x;
-	__syncthreads();
+	meet();
 	u64 x[mine], sum = 0;
+	weights_of_bins(s, first, x);
 #pragma unroll
-	for (int i = 0; i < mine; i++) {
-		x[i] = u64(s.high[first + i]) << 32 | s.low[first + i];
-		s.low[first + i] = s.high[first + i] = 0;
+	for (int i = 0; i < mine; i++)
 		sum += x[i];
-	}
 	u64 upto = sum;
 #pragma unroll
 	for (int d = 1; d < 32; d *= 2) {
@@ -163,7 +243,7 @@ __device__ __noinline__ u64 find_bin(Shared &s, Want want)
 	}
 	if (lane == 31)
 		s.warps[warp] = upto;
-	__syncthreads();
+	meet(); // and all have read the bins
 	u64 total = 0;
 	for (int w = 0; w < THREADS / 32; w++) {
 		if (w == warp)
@@ -175,6 +255,7 @@ __device__ __noinline__ u64 find_bin(Shared &s, Want want)
 	u64 before = upto - sum;
 #pragma unroll
 	for (int i = 0; i < mine; i++) {
+		s.low[first + i] = s.high[first + i] = 0;
 		if (before < target && target <= before + x[i]) {
 			s.bin = first + i;
 			s.before = before;
@@ -224,7 +305,7 @@ __device__ __forceinline__ float exp_fast(float x)
 	return y;
 }
 
-// The values that may still win: the row's logits l, or the list once it holds them all. Those in bins behind
+// The values of the slice that may still win: its logits l, or the list once it holds them all. Those in bins behind
 // last_bin are cut, and those in it whose z = l / temperature orders below `floor`: a division only where it decides.
 struct Candidates {
 	const float *logits;
@@ -263,23 +344,24 @@ struct Candidates {
 			}
 			return;
 		}
+		const int end = min((s.rank + 1) * SLICE, N_VALID);
 #pragma unroll 1
-		for (int i = threadIdx.x; i < N_VALID; i += BATCH * THREADS) {
+		for (int i = s.rank * SLICE + threadIdx.x; i < end; i += BATCH * THREADS) {
 			float l[BATCH];
 #pragma unroll
 			for (int j = 0; j < BATCH; j++)
-				l[j] = i + j * THREADS < N_VALID ? logits[i + j * THREADS] : minus_infinity();
+				l[j] = i + j * THREADS < end ? logits[i + j * THREADS] : minus_infinity();
 #pragma unroll
 			for (int j = 0; j < BATCH; j++) {
 				const int b = bin(l[j]);
-				if (i + j * THREADS < N_VALID && stays(l[j], b))
+				if (i + j * THREADS < end && stays(l[j], b))
 					f(l[j], b, i + j * THREADS);
 			}
 		}
 	}
 };
 
-// block level: what stayed in bins up to `bin` into the list, when it fits; nothing changes when it does not.
+// team level: what stayed in bins up to `bin` into the lists, when it fits; nothing changes when it does not.
 __device__ __forceinline__ void gather(Shared &s, Candidates &c, int bin)
 {
 	volatile int *n_listed = &s.n_listed;
@@ -296,13 +378,15 @@ __device__ __forceinline__ void gather(Shared &s, Candidates &c, int bin)
 		}
 	});
 	__syncthreads();
-	c.listed = s.n_listed <= LIST;
+	bool fits = true;
+	hear(s, u64(s.n_listed), [&](int, u64 n) { fits &= n <= LIST; });
+	c.listed = fits;
 }
 
-// block level: cuts what lies below the largest threshold at which what reaches it weighs what is wanted.
+// team level: cuts what lies below the largest threshold at which what reaches it weighs what is wanted.
 __device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by_mass)
 {
-	c.each<LIGHT>(s, [&](float l, int b, int) { add_to_bin(s, b, by_mass ? c.mass(l) : 1u, by_mass); });
+	c.each<LIGHT>(s, [&](float l, int b, int) { add_to_bin(s, b, by_mass ? c.mass(l) : 1u, !by_mass); });
 	u64 rest = find_bin(s, want);
 	const int bin = s.bin;
 	if (!c.listed)
@@ -315,7 +399,7 @@ __device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by
 		c.each<HEAVY>(s, [&](float l, int b, int) {
 			const u32 order = b == bin ? order_of(c.z_of(l)) : 0;
 			if (b == bin && (level == 0 || order >> (level == 1 ? 21 : 10) == prefix))
-				add_to_bin(s, mask - (order >> shift & mask), by_mass ? c.mass(l) : 1u, by_mass);
+				add_to_bin(s, mask - (order >> shift & mask), by_mass ? c.mass(l) : 1u, !by_mass);
 		});
 		rest = find_bin(s, Want { rest, 0.0f });
 		prefix = prefix * (mask + 1) + (mask - s.bin);
@@ -325,7 +409,7 @@ __device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by
 	__syncthreads();
 }
 
-// block level: temperature, cuts and the draw; -1 when nothing could be drawn
+// team level: temperature, cuts and the draw; -1 when nothing could be drawn
 __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampling, const i32 *limits, int position)
 {
 	const float top_p = sampling[1], min_p = sampling[2];
@@ -345,19 +429,11 @@ __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampl
 			return;
 		best = max(best, contender(z + gumbel(philox(id, position, key0, key1)), id));
 	});
-	return int(~u32(block_max(s, best)));
+	return int(~u32(team_max(s, best)));
 }
 
 // What a row of logits comes to: the largest, its lowest id, and the sum of e^(l - largest).
 struct Row { float top, sum; int id; };
-
-// block level: of each thread's own largest value (what `mark` names) and sum relative to it
-__device__ __forceinline__ Row row_of(Shared &s, float m, int mark, bool any, float sum)
-{
-	const u64 best = block_max(s, any ? contender(m, mark) : 0);
-	const float top = value_of(u32(best >> 32));
-	return { top, block_add(s, sum * exp_fast(m - top)), int(~u32(best)) };
-}
 
 // thread level: one more value, of weight w relative to it
 __device__ __forceinline__ void gain(float &m, float &sum, int &mark, float l, float w, int id)
@@ -388,30 +464,32 @@ __device__ __forceinline__ Row row_of_parts(Shared &s, const float *best, const 
 		for (int j = 0; j < LIGHT; j++)
 			gain(m, sum, part, b[j].x, b[j].y, first + j * THREADS);
 	}
-	Row row = row_of(s, m, part, part >= 0, sum);
-	row.id = row.id >= 0 ? best_id[row.id] : 0; // no part at all: nothing but -inf or NaN, and the sum says so
-	return row;
+	const u64 first = block_max(s, part >= 0 ? contender(m, part) : 0);
+	const float top = value_of(u32(first >> 32));
+	// no part at all: nothing but -inf or NaN, and the sum says so
+	return { top, block_add(s, sum * exp_fast(m - top)), first ? best_id[int(~u32(first))] : 0 };
 }
 
-// block level: from the logits, which the penalties change in place
+// team level: from the logits, which the penalties change in place
 __device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32 *counts, const float *sampling)
 {
 	float m = LEAST, sum = 0.0f;
 	int id = -1;
+	const int end = min((s.rank + 1) * SLICE, N_VALID);
 #pragma unroll 1
-	for (int first = threadIdx.x; first < N_VALID; first += LIGHT * THREADS) {
+	for (int first = s.rank * SLICE + threadIdx.x; first < end; first += LIGHT * THREADS) {
 		float l[LIGHT];
 		i32 count[LIGHT];
 #pragma unroll
 		for (int j = 0; j < LIGHT; j++) {
 			const int v = first + j * THREADS;
-			l[j] = v < N_VALID ? logits[v] : minus_infinity();
-			count[j] = v < N_VALID ? counts[v] : 0;
+			l[j] = v < end ? logits[v] : minus_infinity();
+			count[j] = v < end ? counts[v] : 0;
 		}
 #pragma unroll
 		for (int j = 0; j < LIGHT; j++) {
 			const int v = first + j * THREADS;
-			if (v >= N_VALID)
+			if (v >= end)
 				break;
 			if (count[j]) {
 				l[j] = penalise(l[j], count[j] & GENERATED, sampling);
@@ -420,23 +498,36 @@ __device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32
 			gain(m, sum, id, l[j], 1.0f, v);
 		}
 	}
-	return row_of(s, m, id, id >= 0, sum);
+	const u64 best = team_max(s, id >= 0 ? contender(m, id) : 0);
+	const float top = value_of(u32(best >> 32));
+	sum = block_add(s, sum * exp_fast(m - top));
+	float all = 0.0f;
+	hear(s, __float_as_uint(sum), [&](int, u64 theirs) { all += __uint_as_float(u32(theirs)); });
+	return { top, all, int(~u32(best)) };
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) sample(const Args a)
 {
 	let_next_start();
 	__shared__ Shared s;
-	const int o = blockIdx.x;
+	const int o = blockIdx.y, rank = blockIdx.x;
 	const int t = o < a.step[1] && !(a.step[3] & 1) ? a.out_row[o] : -1;
 	const int slot = t < 0 ? -1 : a.row_slot[t];
 	inputs_ready();
-	if (slot < 0 || a.slot_token[slot] < 0)
+	if (slot < 0 || rank >= TEAM || a.slot_token[slot] < 0)
 		return;
 	float *const logits = a.logits + i64(o) * V;
 	i32 *const counts = a.counts + i64(slot) * V;
 	const float *const sampling = a.sampling + slot * 8;
 	const bool penalised = sampling[3] != 1.0f || sampling[4] != 0.0f || sampling[5] != 0.0f;
+	const bool in_team = TEAM > 1 && (penalised || sampling[0] > 0.0f); // else the parts say it all
+	if (rank && !in_team)
+		return;
+	if (threadIdx.x == 0) {
+		s.rank = rank;
+		s.turn = 0;
+	}
+	__syncthreads();
 	const Row row = penalised ? penalised_row(s, logits, counts, sampling)
 		: row_of_parts(s, a.best + i64(o) * PARTS * 2, a.best_id + i64(o) * PARTS);
 
@@ -449,7 +540,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 		const int drawn = draw(s, c, sampling, limits, position);
 		token = drawn < 0 ? token : drawn; // -1: a temperature so low that no number is left to compare
 	}
-	if (threadIdx.x)
+	if (in_team)
+		meet(); // nobody leaves while others read its memory, nor does the slot change before
+	if (rank || threadIdx.x)
 		return;
 	if (!good) {
 		end_step(a.slot_token, a.slot_len, a.ring, slot, position, -1, 3, __uint_as_float(0x7fc00000u));
@@ -460,6 +553,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a)
 		if (a.stop_tokens[i] == token)
 			done = 1;
 	counts[token]++;
-	const float l = token == row.id ? row.top : logits[token];
+	const float l = token == row.id ? row.top : __ldcg(logits + token); // another block may have written it
 	end_step(a.slot_token, a.slot_len, a.ring, slot, position, token, done, l - row.top - logf(row.sum));
 }
