@@ -464,9 +464,12 @@ static const char *operands_text(Picker *p)
 			continue;
 		const LTensor *x = &p->low->tensors.at[p->op->operands[i]];
 		char shape[128] = "";
-		for (int d = 0; d < x->n_dims; d++)
-			snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", d ? "," : "",
-				(long long)x->shape[d]);
+		for (int d = 0; d < x->n_dims; d++) {
+			char dim[24] = "*"; /* what the kernel decides is 0 until it has */
+			if (x->shape[d])
+				snprintf(dim, sizeof dim, "%lld", (long long)x->shape[d]);
+			snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%s", d ? "," : "", dim);
+		}
 		text = arena_printf(&p->c->scratch, "%s%s%s %s [%s]", text, *text ? ", " : "",
 			info->operands[i].name, dtype_name(x->dtype), shape);
 	}
