@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -222,6 +223,26 @@ def test_no_memory(atlas, small_plan_of):
     assert run.stderr.endswith(  # a sanitizer's allocator has its own remark before it
         "atlas run: error[NO_MEMORY]: 1907.4 GiB are not free for the graph's tensors in float32, "
         "62500000 pages of cache among them\n  help: Free memory, or compile for less.\n")
+
+
+def test_scores_that_are_no_numbers(atlas, small_plan_of, tmp_path):
+    """An answer whose logits are NaN ends, and says so; the command exits as after a fault of the device."""
+    broken = tmp_path / "llama-with-a-nan"
+    shutil.copytree(FIXTURES / "llama", broken)
+    data = bytearray((broken / "model.safetensors").read_bytes())
+    header = int.from_bytes(data[:8], "little")
+    table = json.loads(data[8:8 + header])["model.embed_tokens.weight"]
+    at = 8 + header + table["data_offsets"][0] + 77 * table["shape"][1] * 2
+    data[at:at + 2] = b"\xc0\x7f"  # the embedding of token 77 has a NaN
+    (broken / "model.safetensors").write_bytes(data)
+    plan = small_plan_of(broken)
+    run = atlas("run", plan, "--tokens", "5,6,7", "-n", "1", *GREEDY, "--json", "-q")
+    assert (run.returncode, run.stderr) == (0, "")
+    run = atlas("run", plan, "--tokens", "5,77,7", "-n", "4", *GREEDY, "--json", "-q")
+    assert run.returncode == 9
+    assert run.stderr == "atlas run: error: 1 of 1 answers ended early: the model's scores were not numbers\n"
+    [result] = json.loads(run.stdout)["results"]
+    assert (result["tokens"], result["text"], result["finish"]) == ([], "", "failed")
 
 
 def test_full_disk(atlas, trained):
