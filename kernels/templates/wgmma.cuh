@@ -21,7 +21,6 @@
 template <int BN_> struct WideTile {
 	static constexpr int bm = 128, bk = 64, piece_bytes = bm * bk * 2;
 	static constexpr int stage_bytes = (bm + BN_) * bk * 2, stages = 230400 / stage_bytes;
-	static constexpr int group = 16; // tiles, in the direction of rows
 	static_assert(BN_ == 128 || BN_ == 192 || BN_ == 256, "the shapes of wgmma spelled out below");
 };
 

@@ -2,8 +2,9 @@
 //           beyond step[0] stay as they are
 // numerics  bf16 products accumulated in f32 in ascending k; biases, silu and product in f32; one rounding. Same bits
 //           every run; a row's bits do not depend on the other rows
-// measured  H100 SXM, 2048 rows, K=4096, N=14336: 614 TFLOP/s in pairs of one, where the vendor's bare product has 706;
-//           128 rows 90 us, 87 % of the read bandwidth. No spills
+// measured  H100 SXM, 512 rows, K=2048, N=8192: 53 us, 648 TFLOP/s, where the vendor's bare product has 631; 2048 rows,
+//           K=4096, N=14336: 633 TFLOP/s at the end of a long run, when power is short; wgmma_linear has 705 there
+//           after a rest and the vendor 678. 128 rows 86 us, 90 % of the read bandwidth. No spills
 // tiles     128 x BN. BN = 256 asks least of the L2 cache; narrower tiles are for launches that would leave
 //           multiprocessors without one. Blocks in pairs (CLUSTER) share each tile of w: 10 % faster on many tiles
 // bytes     READS is what memory delivers: tiles that run together share their operands in the L2 cache
