@@ -3,8 +3,9 @@
  * A timer works beside a session, between its steps, on the device's own stream and on the plan's own buffers: they
  * hold what the last step left, so that a launch timed there finds real numbers and legal indices. A time is the
  * median of several graph launches between two events, that of the launches alone: the host has queued all of it while
- * the GPU still reads the probe arena, which also empties the L2 cache. Every time holds about a microsecond of the
- * events themselves; TimerBounds.launch_us is the time of a launch that does next to nothing.
+ * the GPU still reads the probe arena, which also empties the L2 cache. Every time holds the share of the events and of
+ * the graph's start; TimerBounds.launch_us, the time of a launch that does next to nothing, says how much that is
+ * (H100: 4.6 us).
  *
  * Not thread-safe, as the session is not. A failure leaves a sentence in timer_error. Clocks are what a single launch
  * sees: a product that runs for a second on end may be slower, since the card then reaches its limit of power.

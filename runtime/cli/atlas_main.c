@@ -41,7 +41,8 @@ static const char bench_notes[] =
 	"            are measured in the same run\n"
 	"  nodes     launches of the step: nodes of its CUDA graph; a layer: of them in each layer\n"
 	"--kernels  each launch alone with nothing of its own in the L2 cache, the worst first: by the time\n"
-	"  that all launches of its kind lose against their bound. A microsecond of each is the clock's\n"
+	"  that all launches of its kind lose against their bound. Each time holds the clock's own share:\n"
+	"  launch, in the line of the bounds, is the time of one that does next to nothing.\n"
 	"The start is that of this process. The hash of the weights is not checked here.\n";
 
 static const Verb verbs[] = {

@@ -43,28 +43,40 @@ static void put(FILE *out, const char *text)
 
 /* Plots -------------------------------------------------------------------------------------------------- */
 
-typedef struct Axis { double low, high; } Axis; /* logarithmic: of the values shown */
+typedef struct Axis { /* of the values shown */
+	double low, high, step; /* step: from tick to tick; 0 = the axis is logarithmic, a tick each power of ten */
+} Axis;
 
 static double bound_rate(const BenchRow *r) { return r->percent > 0 ? r->tokens_s * 100 / r->percent : 0; }
 
-static Axis axis_of(const Bench *b, RowKind kind)
+/* False when there is nothing to show. */
+static bool find_axis(const Bench *b, RowKind kind, Axis *a)
 {
-	Axis a = {INFINITY, 0};
+	*a = (Axis){.low = INFINITY};
 	for (int i = 0; i < b->n_rows; i++) {
 		const BenchRow *r = &b->rows[i];
 		if (r->kind != kind || r->skipped[0])
 			continue;
-		a.low = fmin(a.low, r->tokens_s);
-		a.high = fmax(a.high, fmax(r->tokens_s, bound_rate(r)));
+		a->low = fmin(a->low, r->tokens_s);
+		a->high = fmax(a->high, fmax(r->tokens_s, bound_rate(r)));
 	}
-	a.low = pow(10, floor(log10(a.low)));
-	a.high = pow(10, ceil(log10(a.high * 1.0001)));
-	return a;
+	if (!(a->high > 0))
+		return false;
+	if (kind == ROW_DECODE) {
+		a->low = pow(10, floor(log10(a->low)));
+		a->high = pow(10, ceil(log10(a->high * 1.0001)));
+		return true;
+	}
+	double power = pow(10, floor(log10(a->high))), first = a->high / power; /* 1 to 10 */
+	a->step = first > 5 ? 2 * power : first > 2 ? power : power / 2;
+	a->low = 0;
+	a->high = ceil(a->high / a->step) * a->step;
+	return true;
 }
 
 static double y_of(const Axis *a, double value)
 {
-	double share = log10(fmax(value, a->low) / a->low) / log10(a->high / a->low);
+	double share = a->step > 0 ? value / a->high : log10(fmax(value, a->low) / a->low) / log10(a->high / a->low);
 	return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP);
 }
 
@@ -72,10 +84,10 @@ static void open_plot(FILE *out, const char *title, const Axis *a)
 {
 	fprintf(out, "<svg viewBox=\"0 0 %d %d\" width=\"%d\" role=\"img\"><title>%s</title>\n", WIDTH, HEIGHT,
 		WIDTH, title);
-	for (double v = a->low; v <= a->high * 1.001; v *= 10)
+	for (double v = a->low; v <= a->high * 1.001; v = a->step > 0 ? v + a->step : v * 10)
 		fprintf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
-			"<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", LEFT, WIDTH - RIGHT, y_of(a, v), y_of(a, v),
-			LEFT - 8, y_of(a, v) + 4, v);
+			"<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.*f</text>\n", LEFT, WIDTH - RIGHT, y_of(a, v), y_of(a, v),
+			LEFT - 8, y_of(a, v) + 4, a->high < 10 ? 1 : 0, v);
 	fprintf(out, "<text x=\"8\" y=\"%d\" transform=\"rotate(-90 14 %d)\" text-anchor=\"middle\">tok/s</text>\n",
 		HEIGHT / 2, HEIGHT / 2);
 }
@@ -109,8 +121,8 @@ static void decode_line(const Bench *b, FILE *out, const Axis *a, int context, i
 static void decode_plot(const Bench *b, FILE *out)
 {
 	int seen[8], n_seen = 0;
-	Axis a = axis_of(b, ROW_DECODE);
-	if (a.high <= a.low || !isfinite(a.low))
+	Axis a;
+	if (!find_axis(b, ROW_DECODE, &a))
 		return;
 	fputs("<h2>Decode: tokens a second, all sequences together, by batch</h2>\n", out);
 	open_plot(out, "decode", &a);
@@ -139,8 +151,8 @@ static void decode_plot(const Bench *b, FILE *out)
 static void prefill_plot(const Bench *b, FILE *out)
 {
 	int n = 0;
-	Axis a = axis_of(b, ROW_PREFILL);
-	if (a.high <= a.low || !isfinite(a.low))
+	Axis a;
+	if (!find_axis(b, ROW_PREFILL, &a))
 		return;
 	fputs("<h2>Prefill: tokens a second of one prompt</h2>\n", out);
 	open_plot(out, "prefill", &a);
@@ -170,20 +182,20 @@ static void cold_plot(const Bench *b, FILE *out)
 		{"memory", c->memory}, {"kernels", c->kernels}, {"graphs", c->graphs}, {"weights", c->weights},
 		{b->target ? "rest of the session" : "session", rest}, {"first token", c->first_token}};
 	total = c->open + c->session + c->first_token;
-	fprintf(out, "<h2>Start: %.1f ms to the first token, %.1f without weights</h2>\n<svg viewBox=\"0 0 %d 70\" "
+	fprintf(out, "<h2>Start: %.1f ms to the first token, %.1f without weights</h2>\n<svg viewBox=\"0 0 %d 30\" "
 		"width=\"%d\" role=\"img\"><title>start</title>\n", total, total - c->weights, WIDTH, WIDTH);
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
 		double width = fmax(parts[i].ms, 0) / total * WIDTH;
-		fprintf(out, "<rect x=\"%.1f\" y=\"4\" width=\"%.1f\" height=\"26\" style=\"fill:var(--c%zu)\"><title>%s: %.1f "
-			"ms</title></rect>\n", x, width, i % N_COLOURS, parts[i].name, parts[i].ms);
+		fprintf(out, "<rect x=\"%.1f\" y=\"2\" width=\"%.1f\" height=\"26\" style=\"fill:var(--c%zu)\"><title>%s: "
+			"%.1f ms</title></rect>\n", x, width, i % N_COLOURS, parts[i].name, parts[i].ms);
 		x += width;
 	}
-	fputs("<text x=\"0\" y=\"52\">", out);
+	fputs("</svg>\n<p>", out);
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
 		if (parts[i].ms > 0)
-			fprintf(out, "<tspan style=\"fill:var(--c%zu)\">%s %.1f ms  </tspan>", i % N_COLOURS, parts[i].name,
-				parts[i].ms);
-	fputs("</text></svg>\n", out);
+			fprintf(out, "<span style=\"color:var(--c%zu)\">&#9632;</span> %s %.1f ms&#160;&#160; ", i % N_COLOURS,
+				parts[i].name, parts[i].ms);
+	fputs("</p>\n", out);
 }
 
 /* Tables ------------------------------------------------------------------------------------------------- */

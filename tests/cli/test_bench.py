@@ -82,6 +82,9 @@ def test_the_page_stands_alone(found):
     assert not re.search(r"https?:|src=|url\(|@import|<script|<link", page)
     assert "prefers-color-scheme:dark" in page
     titles = [e.text for e in root.iter() if e.tag.endswith("title")]
+    for shape in root.iter():  # nothing is drawn outside of its plot
+        values = [float(shape.get(k)) for k in ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width") if shape.get(k)]
+        assert all(0 <= v <= 720 for v in values), shape.attrib
     for row in data["rows"]:
         assert "skipped" in row or any(t.startswith(f"{row['name']}: ") for t in titles)
     cells = ["".join(row.itertext()) for row in root.iter("tr")]

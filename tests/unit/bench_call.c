@@ -20,8 +20,9 @@ static void take_kinds(const Bench *b, BenchSeen *seen)
 	seen->n_phases = b->n_phases;
 	for (int i = 0; i < b->n_kernels; i++) {
 		const BenchKernel *k = &b->kernels[i];
-		seen->kinds[seen->n++] = (BenchKind){k->phase->kind, k->phase->rows, (int)(k->launch - k->phase->launches), k->count,
-			k->time.us, k->bytes, k->flops, k->bound_us, k->lost_us};
+		int launch = (int)(k->launch - k->phase->launches);
+		seen->kinds[seen->n++] = (BenchKind){k->phase->kind, k->phase->rows, launch, k->count, k->time.us,
+			k->bytes, k->flops, k->bound_us, k->lost_us};
 	}
 }
 
