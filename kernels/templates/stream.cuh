@@ -1,9 +1,10 @@
-// stream.cuh - y = x w^T for 1 to 64 rows of x on the tensor cores: the weights are streamed once, past everything else.
+// stream.cuh - y = x w^T for 1 to 64 rows of x on the tensor cores: the weights are streamed once, past all else.
 //
 // The operands change places: sixteen rows of w are the A operand of mma.m16n8k16, eight rows of x its B operand. One
 // row of x wastes arithmetic, which is free here, and no bandwidth. The order of k inside a product is ours to choose
 // as long as both operands agree: a lane takes 8 neighbouring elements of a row of w (16 bytes), which are its part of
-// two products, and the same 8 of a row of x. So no fragment needs a shuffle, and x comes straight from the caches.
+// two products, and the same 8 of a row of x. So no fragment needs a shuffle, and x comes straight from the caches,
+// some steps ahead.
 //
 // Weights go through a ring in shared memory, one for each warp, by cp.async: a warp copies what it reads itself, so no
 // barrier of the block stands in the stream, and whole runs of 128 bytes and more of a row, which is what the memory
@@ -25,10 +26,10 @@
 constexpr int stream_warps = 8;
 constexpr int stream_ahead = 2;
 
-// Blocks that one multiprocessor is to hold: with many rows, sums take the registers.
+// Blocks that one multiprocessor is to hold: with many rows, x and the sums take the registers.
 constexpr int stream_blocks(int rows, int tiles)
 {
-	return ceil_div(rows, 8) * tiles <= 2 ? 3 : ceil_div(rows, 8) * tiles <= 8 ? 2 : 1;
+	return rows <= 8 && tiles <= 2 ? 3 : ceil_div(rows, 8) * tiles <= 8 ? 2 : 1;
 }
 
 // The sizes of a product. A turn is COLS_ columns of the group's rows of w, a step 32 of them.
@@ -36,7 +37,9 @@ template <int ROWS_, int K_, int SPLIT_, int TILES_, int COLS_, int DEPTH_> stru
 	static constexpr int rows = ROWS_, k = K_, split = SPLIT_, tiles = TILES_, cols = COLS_, depth = DEPTH_;
 	static constexpr int groups = stream_warps / SPLIT_, n_tiles = ceil_div(ROWS_, 8);
 	static constexpr int row_bytes = COLS_ * 2, w_bytes = TILES_ * 16 * row_bytes;
-	static constexpr int x_steps = n_tiles == 1 ? 8 : n_tiles == 2 ? 4 : n_tiles <= 4 ? 2 : 1; // of x in registers
+	static constexpr int most_steps = ceil_div(ceil_div(K_, COLS_), SPLIT_) * (COLS_ / 32); // of a warp
+	// of x in registers, ahead of the products
+	static constexpr int x_steps = n_tiles == 1 ? (most_steps <= 8 ? 8 : 4) : n_tiles == 2 ? 4 : n_tiles <= 4 ? 2 : 1;
 	static constexpr int column = 16 * TILES_ + 4; // floats from row to row of x in the sums: no bank conflicts
 	static constexpr int sums_bytes = (n_tiles * 8 * column + n_tiles * 8) * 4;
 	static constexpr int norm_at = n_tiles * 8 * column; // in floats: the sums of squares, behind the sums
@@ -162,6 +165,30 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 	}
 };
 
+// warp level: the sums of the warp into shared memory, row of x after row of x, and the sums of squares behind them
+template <class S, bool NORM, int CHAINS_>
+__device__ __forceinline__ void stream_leave(float *out, const float (&acc)[CHAINS_][S::tiles][S::n_tiles][4],
+	const float (&ss)[S::n_tiles])
+{
+	const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+#pragma unroll
+	for (int j = 0; j < S::n_tiles; j++) {
+#pragma unroll
+		for (int m = 0; m < S::tiles; m++)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				out[(j * 8 + 2 * q + i % 2) * S::column + m * 16 + g + i / 2 * 8] =
+					CHAINS_ == 2 ? acc[0][m][j][i] + acc[CHAINS_ - 1][m][j][i] : acc[0][m][j][i];
+		if constexpr (NORM) {
+			float s = ss[j];
+			s += __shfl_xor_sync(~0u, s, 1);
+			s += __shfl_xor_sync(~0u, s, 2);
+			if (q == 0)
+				out[S::norm_at + j * 8 + g] = s;
+		}
+	}
+}
+
 // block level: all sums of the block. On return each thread may read those of its group of warps.
 //   w_tile(m)  StreamTile: the m-th 16 rows of the group; FULL says that all rows exist in every block
 //   x_row(t)   const bf16 *: row t of x, or NULL for a row of zeros; called once other launches' results may be read
@@ -169,8 +196,8 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 //   some       false, to all threads alike: nothing is done, and stream says no too
 //   ready()    is called when other launches' results may be read
 template <class S, bool FULL, bool ONE, class Norm, class WTile, class XRow, class Ready>
-__device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, const Norm *norm, bool some, Ready ready,
-	StreamSums<S> &sums)
+__device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, const Norm *norm, bool some,
+	Ready ready, StreamSums<S> &sums)
 {
 	using Ring = StreamRing<S, FULL, Norm>;
 	constexpr int n_tiles = S::n_tiles, chains = n_tiles * S::tiles <= 2 ? 2 : 1; // of dependent products
@@ -196,18 +223,21 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 	for (int j = 0; j < n_tiles; j++)
 		x[j] = j * 8 + g < S::rows ? x_row(j * 8 + g) : nullptr;
 	float acc[chains][S::tiles][n_tiles][4] = {}, ss[n_tiles] = {};
+	uint4 b[S::x_steps][n_tiles]; // of x: this step and those that follow
+	const auto read_x = [&](int step, uint4 (&to)[n_tiles]) {
+		const int k = ring.column(step / turn_steps) + step % turn_steps * 32 + 8 * q;
+#pragma unroll
+		for (int j = 0; j < n_tiles; j++) {
+			to[j] = make_uint4(0, 0, 0, 0);
+			if (x[j] && step < steps && (Ring::exact || k < S::k))
+				to[j] = *reinterpret_cast<const uint4 *>(x[j] + k);
+		}
+	};
+#pragma unroll
+	for (int s = 0; s < S::x_steps; s++)
+		read_x(s, b[s]);
 	int slot = 0, to_fill = stream_ahead % S::depth;
 	for (int first = 0; first < steps; first += S::x_steps) {
-		uint4 b[S::x_steps][n_tiles];
-#pragma unroll
-		for (int s = 0; s < S::x_steps; s++)
-#pragma unroll
-			for (int j = 0; j < n_tiles; j++) {
-				const int k = ring.column((first + s) / turn_steps) + (first + s) % turn_steps * 32 + 8 * q;
-				b[s][j] = make_uint4(0, 0, 0, 0);
-				if (x[j] && first + s < steps && (Ring::exact || k < S::k))
-					b[s][j] = *reinterpret_cast<const uint4 *>(x[j] + k);
-			}
 #pragma unroll
 		for (int s = 0; s < S::x_steps; s++) {
 			if (first + s >= steps)
@@ -235,6 +265,8 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 					mma(acc[chains - 1][m][j], a[1], b[s][j].z, b[s][j].w);
 				}
 			}
+			if constexpr (S::most_steps > S::x_steps)
+				read_x(first + s + S::x_steps, b[s]);
 			if (step == turn_steps - 1) {
 				__syncwarp(); // the slot is read by all
 				const int next = (first + s) / turn_steps + stream_ahead;
@@ -247,22 +279,7 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 	copy_wait<0>();
 	__syncwarp();
 	float *const out = reinterpret_cast<float *>(ring.mine);
-#pragma unroll
-	for (int j = 0; j < n_tiles; j++) {
-#pragma unroll
-		for (int m = 0; m < S::tiles; m++)
-#pragma unroll
-			for (int i = 0; i < 4; i++)
-				out[(j * 8 + 2 * q + i % 2) * S::column + m * 16 + g + i / 2 * 8] =
-					chains == 2 ? acc[0][m][j][i] + acc[chains - 1][m][j][i] : acc[0][m][j][i];
-		if constexpr (Ring::norm_there) {
-			float s = ss[j];
-			s += __shfl_xor_sync(~0u, s, 1);
-			s += __shfl_xor_sync(~0u, s, 2);
-			if (q == 0)
-				out[S::norm_at + j * 8 + g] = s;
-		}
-	}
+	stream_leave<S, Ring::norm_there>(out, acc, ss);
 	if constexpr (S::split > 1)
 		__syncthreads();
 	else

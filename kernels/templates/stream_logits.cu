@@ -1,7 +1,8 @@
-// what      logits[o,v] = sum_k rmsnorm(x[out_row[o],:])[k] w[v,k], in f32; idle outs (-1): 0; and the best of each part of
-//           the vocabulary, a block's ids
+// what      logits[o,v] = sum_k rmsnorm(x[out_row[o],:])[k] w[v,k], in f32; idle outs (-1): 0. And the best of each
+//           part of the vocabulary: a block's ids
 // numerics  bf16(x * norm) times w, accumulated in f32; not rounded. Same bits every run and for every batch
-// measured  not yet
+// measured  H100 SXM: the read rate itself at one out of 128256 x 2048, 98 % for 8 outs of 128256 x 4096, 95 % for 16,
+//           91 % for 32; no spills
 // why       a step that wants no logits (a chunk in the middle of a prompt) leaves before the first product
 #include "contract.cuh"
 #include "best.cuh"
@@ -24,10 +25,11 @@ TUNE(COLS, 64, 128)
 TUNE(DEPTH, 6, 4, 2)
 REQUIRE(OUTS <= 32)
 REQUIRE(K % 8 == 0)
-REQUIRE(COLS == 64 || DEPTH == 2)
-REQUIRE(SPLIT == 8 || DEPTH == 2 && OUTS > 16)
+REQUIRE(COLS == 64 || DEPTH == 2 && OUTS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
 REQUIRE(OUTS > 8 || COLS * DEPTH * TILES >= 256)
+REQUIRE(OUTS <= 8 || DEPTH == 2)
+REQUIRE(SPLIT == 8 || OUTS > 16)
 GRID(ceil_div(V, 128 * TILES / SPLIT), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * COLS * (TILES * 16 * 2 + NT_BYTES))

@@ -1,7 +1,8 @@
 // what      z[t,n] = residual[t,n] + sum_k x[t,k] w[n,k] + bias[n]
 // numerics  x times w, accumulated in f32 in an order that depends on K and the tunables alone; one rounding.
 //           Same bits every run and for every batch
-// measured  not yet
+// measured  H100 SXM, in a chain of its own kind, one row: 72 % of the read rate at 2048 x 2048, 88 % at 2048 x 8192,
+//           92 % at 4096 x 4096, 95 % at 4096 x 14336, which has 94 % for 8 rows, 91 % for 16, 84 % for 32; no spills
 // why       the residual is read as soon as it may be, beside the stream of weights, so that the tail waits for nothing
 #include "contract.cuh"
 #include "stream.cuh"
@@ -14,18 +15,16 @@ DIM(K, 8192)
 DIM(N, 2048)
 FLAG(BIAS)
 DTYPES(BT, bf16, f16, f32)
-TUNE(SPLIT, 8, 4)
 TUNE(TILES, 1, 2)
 TUNE(COLS, 64, 128)
 TUNE(DEPTH, 6, 4, 2)
 REQUIRE(ROWS <= 64)
 REQUIRE(K % 8 == 0)
-REQUIRE(COLS == 64 || DEPTH == 2)
-REQUIRE(SPLIT == 8 || DEPTH == 2 && ROWS > 16)
+REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
 REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= 256)
-REQUIRE(ROWS <= 48 || COLS * DEPTH >= 256)
-GRID(ceil_div(N, 128 * TILES / SPLIT), 1, 1)
+REQUIRE(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
+GRID(ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * COLS * TILES * 16 * 2)
 READS(N * K * 2 + ROWS * (K + N) * 2 + BIAS * N * BT_BYTES)
@@ -42,12 +41,12 @@ struct Args {
 
 extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES)) stream_residual(const Args a)
 {
-	using S = Stream<ROWS, K, SPLIT, TILES, COLS, DEPTH>;
+	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH>;
 	let_next_start();
 	const bool some = a.step[0] > 0;
 	DYNAMIC_SMEM(ring);
-	const int n0 = (blockIdx.x * S::groups + threadIdx.x / (32 * SPLIT)) * 16 * TILES;
-	constexpr int count = ceil_div(16 * TILES * ROWS, SPLIT * 32);
+	const int n0 = blockIdx.x * 16 * TILES;
+	constexpr int count = ceil_div(16 * TILES * ROWS, 256);
 	constexpr bool early = count <= 4;
 	float rest[early ? count : 1];
 	const auto read_rest = [&](int t, int n) {
@@ -57,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES)) st
 		return r;
 	};
 	StreamSums<S> sums;
-	if (!stream<S, N % (S::groups * 16 * TILES) == 0, false, void>(
+	if (!stream<S, N % (16 * TILES) == 0, false, void>(
 		ring, [&](int m) { return stream_tile(a.w, K, n0 + m * 16, N); },
 		[&](int t) { return a.x + i64(t) * K; }, static_cast<const void *>(nullptr), some, [&] {
 			if constexpr (early)

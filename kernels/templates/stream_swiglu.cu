@@ -1,7 +1,8 @@
 // what      n = rmsnorm(x); y[t,i] = silu(n[t,:].gate[i,:] + gate_bias[i]) * (n[t,:].up[i,:] + up_bias[i])
 // numerics  bf16(x * norm) times w, accumulated in f32; norm, biases, silu and product in f32; one rounding.
 //           Same bits every run and for every batch
-// measured  not yet
+// measured  H100 SXM, in a chain of its own kind: 94 % of the read rate at one row of 8192 x 2048, 99 % at
+//           14336 x 4096, which has 98 % for 8 rows, 97 % for 16, 88 % for 32; no spills
 // why       a group of warps holds rows of gate and the same rows of up, so the product needs neither a second kernel
 //           nor a layout of its own
 #include "contract.cuh"
@@ -22,13 +23,14 @@ DTYPES(BT, bf16, f16, f32)
 TUNE(SPLIT, 8, 4)
 TUNE(TILES, 2, 4)
 TUNE(COLS, 64, 128)
-TUNE(DEPTH, 6, 4, 2)
+TUNE(DEPTH, 4, 2)
 REQUIRE(ROWS <= 32)
 REQUIRE(K % 8 == 0)
-REQUIRE(COLS == 64 || DEPTH == 2)
-REQUIRE(SPLIT == 8 || DEPTH == 2 && ROWS > 16)
+REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
 REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= 256)
+REQUIRE(ROWS <= 8 || DEPTH == 2)
+REQUIRE(SPLIT == 8 || ROWS > 16)
 GRID(ceil_div(N, 64 * TILES / SPLIT), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * COLS * (TILES * 16 * 2 + NT_BYTES))

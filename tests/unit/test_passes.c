@@ -298,7 +298,7 @@ static void bans_and_pins_decide(void **state)
 
 	synthetic_model(&c, "llama");
 	*vec_push(&c.arena, &c.model.options.rules) = (KernelRule){.is_pin = true, .template_name = "stream_norm",
-		.phase = "decode", .layer_first = 1, .layer_last = 1, .tunables = "COLS=64 DEPTH=4 SPLIT=8 TILES=2"};
+		.phase = "decode", .layer_first = 1, .layer_last = 1, .tunables = "COLS=64 DEPTH=4 TILES=2"};
 	compile_without_kernels(&c);
 	int pinned = 0;
 	for (int i = 0; i < c.work.at[0].ledger.n; i++) {
@@ -306,7 +306,7 @@ static void bans_and_pins_decide(void **state)
 		for (int k = 0; k < s->n_candidates && s->op == OP_norm_linear; k++) {
 			const Candidate *x = &s->candidates[k];
 			bool here = s->phase == DECODE && s->layer_first == 1;
-			bool is_it = strcmp(x->kernel, "stream_norm") == 0 && strcmp(x->tunables, "SPLIT=8 TILES=2 COLS=64 DEPTH=4") == 0;
+			bool is_it = strcmp(x->kernel, "stream_norm") == 0 && strcmp(x->tunables, "TILES=2 COLS=64 DEPTH=4") == 0;
 			pinned += here && is_it && x->verdict == CHOSEN && strcmp(x->cost_from, "pin") == 0;
 			assert_true(x->verdict == REJECTED || (x->verdict == BANNED) == (here && !is_it));
 		}
