@@ -26,7 +26,8 @@
  *             one aligned piece of 16 bytes. done: 0 goes on, 1 stop token, 2 slot full, 3 the logits are not numbers
  */
 OP(slot_rows, OP_GRAPH, "",
-	"decode: row_token[t] = slot_token[row_slot[t]]; row_pos[t] = slot_len[row_slot[t]]; idle rows and ended slots: 0, 0",
+	"decode: row_token[t] = slot_token[row_slot[t]]; row_pos[t] = slot_len[row_slot[t]]; idle rows and ended slots: "
+	"0, 0",
 	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
 	OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"))
 OP(note_prompt, OP_GRAPH, "",

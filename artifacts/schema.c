@@ -126,8 +126,8 @@ const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Weight) == 120 && sizeof(Graph) == 136 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
-	sizeof(Arg) == 12 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 && sizeof(TargetPlan) == 96 &&
-	sizeof(Candidate) == 48 && sizeof(Slot) == 48 && sizeof(Section) == 56,
+	sizeof(Arg) == 12 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
+	sizeof(TargetPlan) == 96 && sizeof(Candidate) == 48 && sizeof(Slot) == 48 && sizeof(Section) == 56,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 
 int enum_count(EnumKind kind)

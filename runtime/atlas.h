@@ -5,8 +5,9 @@
  * them. On a machine without a GPU the same plan runs on the reference device: plain C, float32, slow, exact.
  *
  * It prints nothing, never exits, reads no environment variable, has no global state, and on a GPU has threads only
- * while it opens a session (the reference device has some until it is closed). After atlas_session_open a step allocates nothing, and a decode step on a GPU
- * neither copies nor synchronises: its kernels write tokens to memory of the host, which atlas_step watches.
+ * while it opens a session (the reference device has some until it is closed). After atlas_session_open a step
+ * allocates nothing, and a decode step on a GPU neither copies nor synchronises: its kernels write tokens to memory of
+ * the host, which atlas_step watches.
  *
  *	AtlasError error = {0};
  *	AtlasPlan *plan;
@@ -215,13 +216,14 @@ typedef struct AtlasEvent {
 } AtlasEvent;
 
 /* One step: the next chunk of all waiting prompts if there is one and no token on its way, else one token for every
- * running sequence. events [cap] receives one event per token made, *n how many (0 while a long prompt is not read to its end, and
- * when no sequence is left). cap must be at least the plan's slots. Blocks until the tokens are there. */
+ * running sequence. events [cap] receives one event per token made, *n how many (0 while a long prompt is not read to
+ * its end, and when no sequence is left). cap must be at least the plan's slots. Blocks until the tokens are there. */
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
 
 int atlas_active(const AtlasSession *session); /* sequences that have a slot */
 
-/* Ends a sequence; its slot and pages are free, tokens of it on their way are dropped. ATLAS_ARGUMENT when the slot holds none. */
+/* Ends a sequence; its slot and pages are free, tokens of it on their way are dropped. ATLAS_ARGUMENT when the slot
+ * holds none. */
 AtlasStatus atlas_cancel(AtlasSession *session, int slot);
 
 /* Scores and traces --------------------------------------------------------------------------------------

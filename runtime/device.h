@@ -58,7 +58,7 @@ typedef struct DeviceOps {
 	AtlasStatus (*wait)(Device *d);
 	/* Is anything launched still under way? Does not wait. This is how a fault shows while the ring shows nothing. */
 	AtlasStatus (*look)(Device *d, bool *is_busy);
-	/* One step of phase PREFILL, launch by launch, calling fn after each layer; waits. ATLAS_STOPPED when fn says so. */
+	/* One step of phase PREFILL, launch by launch, calling fn after each layer; waits. ATLAS_STOPPED: fn said so. */
 	AtlasStatus (*trace)(Device *d, const StepSize *size, DeviceLayerFn *fn, void *ctx);
 	/* Elements [first, first + n) of the tensor of that name as the last step left them, as f32. */
 	AtlasStatus (*read)(Device *d, const char *tensor, int64_t first, int64_t n, float *dst);
