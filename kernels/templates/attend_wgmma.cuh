@@ -180,3 +180,10 @@ template <int KEYS_, int HDIM_> __device__ __forceinline__ void wide_shrink(Wide
 		for (int i = 0; i < 4; i++)
 			a.o[d][i] *= a.shrink[i / 2];
 }
+
+// a row's sum from the shares of its four lanes (warp level)
+__device__ __forceinline__ float row_sum(float l)
+{
+	l += __shfl_xor_sync(~0u, l, 1);
+	return l + __shfl_xor_sync(~0u, l, 2);
+}

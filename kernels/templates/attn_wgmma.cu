@@ -14,12 +14,15 @@
 // roles     the first warpgroup has few registers and fetches: warp 0 keys and values, through the copy engine, a box
 //           for each page and 64 columns; warps 1 to GROUPS the q of one warpgroup each. The others compute, 64 pairs
 //           each. Runs of keys go from the last, the only ones that need a mask, to the first
+// teams     few rows are few tiles: then the runs of one go to TEAM blocks of a cluster, which merge what they have
+//           (attend_team.cuh). 64 rows behind 8192 positions take 32 us with four blocks a tile, 97 with one; 128 rows
+//           behind 4096, which fill the card with clusters, 38 and 52. More tiles gain nothing
 // why       while a warpgroup has its softmax to compute, the tensor cores are another's: they take turns in issuing
 //           products. Within one, the scores of a run are under way together with the values of the run before.
 //           A third stage of keys and values brought nothing, nor did leaving out the factor of a maximum that stayed.
 //           132 is the number of multiprocessors of the only target
 #include "contract.cuh"
-#include "attend_wgmma.cuh"
+#include "attend_team.cuh"
 
 KERNEL(attn_wgmma, attention)
 ARCH(90a)
@@ -37,14 +40,19 @@ ATTR_INT(PAGE, 64)
 ATTR_FLOAT(SCALE, 0.125f)
 TUNE(KEYS, 128, 64)
 TUNE(GROUPS, 2, 3)
+TUNE(TEAM, 1, 4)
 REQUIRE(HDIM == 64 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0)
 REQUIRE(PAGE % 8 == 0 && (PAGE % KEYS == 0 || KEYS % PAGE == 0))
 REQUIRE(HDIM <= 128 || KEYS == 64)
 REQUIRE(GROUPS == 2 || HDIM == 64)
-GRID(min(132, (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV), 1, 1)
+REQUIRE(TEAM == 1 || (MAX_PAGES * PAGE > 4 * KEYS && ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * NKV * TEAM <= 132))
+GRID(TEAM == 1 ? min(132, (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV)
+	: (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV * TEAM, 1, 1)
 BLOCK(128 + 128 * GROUPS)
 SMEM(1024 + (64 * GROUPS * (HDIM > 128 ? 1 : 2) + 4 * KEYS) * ceil_div(HDIM, 64) * 128 + 192)
+PIECES(ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * NKV * TEAM)
+RATE((HDIM == 64 ? (GROUPS == 3 ? 52 : 44) : HDIM == 96 ? 48 : 62) * (KEYS == 128 || HDIM == 256 ? 100 : 84) / 100)
 READS(ROWS * NH * HDIM * 2 + ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * MAX_PAGES * PAGE * NKV * HDIM * 2)
 WRITES(ROWS * NH * HDIM * 2)
 FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
@@ -95,8 +103,23 @@ static_assert((q_barriers + 2 * q_stages * GROUPS) * 8 <= 192, "the barriers fit
 // the parity of a slot's barrier `full` for that use of a ring of STAGES_ slots
 template <int STAGES_ = stages> __device__ __forceinline__ u32 parity(int use) { return use / STAGES_ % 2; }
 
-// A tile: `pairs` of the segment whose first row is `first` and stands at position `pos`, from pair0 on.
-struct Tile { int first, pairs, pair0, head, slot, pos, end, steps; };
+#if !defined(KERNELGEN) && TEAM > 1
+#define TOGETHER __cluster_dims__(TEAM, 1, 1)
+#else
+#define TOGETHER
+#endif
+
+// A tile: `pairs` of the segment whose first row is `first` and stands at position `pos`, from pair0 on. Of its runs
+// this block has `steps`; is_shared says that others of the team have some too.
+struct Tile { int first, pairs, pair0, head, slot, pos, end, steps; bool is_shared; };
+
+__device__ __forceinline__ int team_rank() { return TEAM == 1 ? 0 : int(blockIdx.x) % TEAM; }
+
+// the first position of the i-th of this block's runs, the last first
+__device__ __forceinline__ int run_start(const Tile &t, int i)
+{
+	return team_run<TEAM>(t.steps - 1 - i, team_rank()) * KEYS;
+}
 
 // The tiles of this block, one after another; every role walks them alike.
 struct Walk { int tiles, round; }; // of one kv head; how many this block has had
@@ -113,8 +136,9 @@ __device__ __forceinline__ Walk start_walk(const Args &a)
 __device__ __forceinline__ bool next_tile(const Args &a, Walk &walk, Tile &t)
 {
 	do {
-		const int place = walk.round % 2 ? int(gridDim.x) - 1 - int(blockIdx.x) : int(blockIdx.x);
-		const int index = walk.round++ * int(gridDim.x) + place;
+		const int blocks = int(gridDim.x) / TEAM, block = int(blockIdx.x) / TEAM;
+		const int place = walk.round % 2 ? blocks - 1 - block : block;
+		const int index = walk.round++ * blocks + place;
 		if (index >= walk.tiles * NKV)
 			return false;
 		int tile = walk.tiles - 1 - index / NKV;
@@ -131,7 +155,9 @@ __device__ __forceinline__ bool next_tile(const Args &a, Walk &walk, Tile &t)
 		t.slot = a.row_slot[t.first];
 		t.pos = a.row_pos[t.first];
 		t.end = t.pos + (min(t.pair0 + tile_pairs, t.pairs) - 1) / per_kv + 1;
-		t.steps = ceil_div(t.end, KEYS);
+		const int runs = ceil_div(t.end, KEYS);
+		t.steps = team_runs<TEAM>(runs, team_rank());
+		t.is_shared = TEAM > 1 && runs > team_turn;
 	} while (t.slot < 0); // idle rows
 	return true;
 }
@@ -173,11 +199,11 @@ __device__ __forceinline__ void fetch_keys_values(const Args &a, const Shared &s
 	int use = 0, raw = 0;
 	auto keys = [&](const Tile &t, int i) {
 		const int now = use + i;
-		fetch(a, t, 0, (t.steps - 1 - i) * KEYS, shared.k(now), shared.k_empty(now), parity(now) ^ 1,
+		fetch(a, t, 0, run_start(t, i), shared.k(now), shared.k_empty(now), parity(now) ^ 1,
 			shared.k_full(now));
 	};
 	auto values = [&](const Tile &t, int i) {
-		const int now = use + i, p0 = (t.steps - 1 - i) * KEYS, there = t.end - p0;
+		const int now = use + i, p0 = run_start(t, i), there = t.end - p0;
 		const u32 full = there < KEYS ? shared.v_raw() : shared.v_full(now);
 		fetch(a, t, 1, p0, shared.v(now), shared.v_empty(now), parity(now) ^ 1, full);
 		if (there < KEYS) {
@@ -194,7 +220,8 @@ __device__ __forceinline__ void fetch_keys_values(const Args &a, const Shared &s
 			if (i)
 				values(t, i - 1);
 		}
-		values(t, t.steps - 1);
+		if (TEAM == 1 || t.steps)
+			values(t, t.steps - 1);
 	}
 }
 
@@ -205,6 +232,8 @@ __device__ __forceinline__ void fetch_queries(const Args &a, const Shared &share
 	int use = 0;
 	Walk walk = start_walk(a);
 	for (Tile t; next_tile(a, walk, t); use++) {
+		if (TEAM > 1 && !t.steps)
+			continue;
 		barrier_wait(shared.q_empty(group, use), parity<q_stages>(use) ^ 1);
 		constexpr int pieces = HDIM / 8;
 #pragma unroll 4
@@ -245,10 +274,7 @@ __device__ __forceinline__ void store_rows(const Args &a, const Tile &t, int pai
 {
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
-		float l = sum[i];
-		l += __shfl_xor_sync(~0u, l, 1);
-		l += __shfl_xor_sync(~0u, l, 2);
-		const float scale = l > 0.0f ? 1.0f / l : 0.0f;
+		const float l = row_sum(sum[i]), scale = l > 0.0f ? 1.0f / l : 0.0f;
 		const int at = pair + 8 * i;
 		if (at >= t.pairs)
 			continue;
@@ -257,6 +283,20 @@ __device__ __forceinline__ void store_rows(const Args &a, const Tile &t, int pai
 		for (int d = 0; d < HDIM / 8; d++)
 			*reinterpret_cast<u32 *>(to + d * 8) = pack_bf16(o[d][2 * i] * scale, o[d][2 * i + 1] * scale);
 	}
+}
+
+static_assert(TEAM == 1 || team_share_bytes(tile_pairs, HDIM) <= barriers_at, "a share fits where the tiles were");
+
+__device__ __forceinline__ void store_merged(const Args &a, const Shared &shared, const Tile &t, int group,
+	WideAttention<KEYS, HDIM> &state)
+{
+	named_wait(1 + GROUPS, GROUPS * 128); // nobody needs the tiles any more
+	team_merge<TEAM, GROUPS>(state, shared.base, group, team_rank(), t.pairs - t.pair0,
+		[&](int row, int column, float4 v) {
+			const int at = t.pair0 + row;
+			bf16 *to = a.o + (i64(t.first + at / per_kv) * NH + t.head * per_kv + at % per_kv) * HDIM + column;
+			*reinterpret_cast<uint2 *>(to) = make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
+		});
 }
 
 __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int group)
@@ -272,13 +312,18 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 	int use = 0, q_use = 0; // of the tile's first run, of its q
 	if (!next_tile(a, walk, t))
 		return;
-	if (group == GROUPS - 1)
-		named_arrive(1, 256); // the first warpgroup begins
 	View view = view_of(t, group);
-
-	// the first tile's first run
 	wide_forget(state);
 	wide_clear(state);
+	if (TEAM > 1 && !t.steps) {
+		if (t.is_shared)
+			store_merged(a, shared, t, group, state);
+		return;
+	}
+
+	// the first tile's first run
+	if (group == GROUPS - 1)
+		named_arrive(1, 256); // the first warpgroup begins
 	barrier_wait(shared.q_full(group, q_use), parity<q_stages>(q_use));
 	barrier_wait(shared.k_full(use), parity(use));
 	wgmma_begin();
@@ -286,7 +331,7 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 	wgmma_wait<0>();
 	hold(state.s);
 	release(shared.k_empty(use));
-	wide_mask(state, (t.steps - 1) * KEYS, view.last);
+	wide_mask(state, run_start(t, 0), view.last);
 	wide_softmax(state, scale_log2);
 	wide_round(state);
 	barrier_wait(shared.v_full(use), parity(use));
@@ -305,7 +350,7 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 		hold(state.s);
 		release(shared.k_empty(now));
 		if constexpr (decltype(masked)::value)
-			wide_mask(state, (t.steps - 1 - i) * KEYS, view.last);
+			wide_mask(state, run_start(t, i), view.last);
 		wide_softmax(state, scale_log2);
 		hold(state.s);
 		barrier_wait(shared.v_full(now), parity(now));
@@ -319,7 +364,7 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 	auto shrink = [&] { wide_shrink(state); };
 	for (;;) {
 		int i = 1;
-		for (; i < t.steps && (t.steps - i) * KEYS > view.all_see; i++)
+		for (; i < t.steps && run_start(t, i) + KEYS > view.all_see; i++)
 			turn(i, Known<true> {}, shrink);
 		for (; i < t.steps; i++)
 			turn(i, Known<false> {}, shrink);
@@ -345,12 +390,16 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 	wgmma_wait<0>();
 	hold(state.o);
 	hold(state.p);
-	store_rows(a, over, view.pair, state.l, state.o);
+	if (TEAM > 1 && over.is_shared)
+		store_merged(a, shared, over, group, state);
+	else
+		store_rows(a, over, view.pair, state.l, state.o);
 	if (group == 0)
 		named_wait(1, 256); // of the last warpgroup's last turn
 }
 
-extern "C" __global__ void __launch_bounds__(128 + 128 * GROUPS, 1) attn_wgmma(const __grid_constant__ Args a)
+extern "C" __global__ void TOGETHER __launch_bounds__(128 + 128 * GROUPS, 1)
+attn_wgmma(const __grid_constant__ Args a)
 {
 	DYNAMIC_SMEM(tiles);
 	const Shared shared = { (shared_address(tiles) + 1023) / 1024 * 1024 };
