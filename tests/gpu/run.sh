@@ -2,7 +2,7 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [kernels] [sanitizer] [bench] [gemm] [fixtures]
-#                    [speed] [model]
+#                    [speed] [models] [model]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -10,6 +10,7 @@
 #   gemm       products of long prompts beside cuBLAS
 #   fixtures   every committed checkpoint: layers against the reference device, tokens against transformers
 #   speed      one-stream decode of real shapes with random weights
+#   models     atlas bench on the same shapes: every row and every launch; JSON and a page with plots beside the table
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results. Of the build the first four need build/tests-gpu/kernel_test, the others
@@ -59,6 +60,15 @@ part() { # name command...
 	tail -n 60 "$out/$name.txt"
 }
 
+bench_model() { # shape max_context pool_tokens
+	printf '[runtime]\nslots = 32\nmax_context = %s\n[kv]\npool_tokens = %s\n' "$2" "$3" >"$out/$1.toml"
+	build/atlasc "tests/gpu/shapes/$1.json" --random-weights --model "$out/$1.toml" -o "build/$1.bin" -q \
+		--cache-dir build/kernel-cache &&
+		part "bench-$1" build/atlas bench "build/$1.bin" -q --kernels --json "$out/bench-$1.json" \
+			--html "$out/bench-$1.html" || failed=1
+	rm -f "build/$1.bin" "$out/$1.toml"
+}
+
 for what in "$@"; do
 	case $what in
 	kernels) part kernels $test --cases 100 --jobs "$jobs" ;;
@@ -79,6 +89,11 @@ for what in "$@"; do
 	gemm) part peer_gemm python3 tests/gpu/peer_gemm.py $test ;;
 	fixtures) part fixtures python3 tests/gpu/fixtures.py build ;;
 	speed) part speed python3 tests/gpu/speed.py build smollm2-135m llama-3.2-1b llama-3.1-8b ;;
+	models)
+		bench_model smollm2-135m 8192 131072
+		bench_model llama-3.2-1b 17408 196608
+		bench_model llama-3.1-8b 17408 163840
+		;;
 	model)
 		build/atlasc "$model" -o build/model.bin -q &&
 			part model python3 tests/gpu/against_transformers.py "$model" build/model.bin \
