@@ -1,5 +1,7 @@
 // gemv.cuh - y = x w^T for a few rows of x: the weights are streamed once, everything else is hidden behind them.
 //
+// For weights in f16 and f32, whose digits the products keep; bf16 weights go through stream.cuh.
+//
 // A block of WARPS warps owns WARPS * L rows of w. x stands in shared memory as bf16, in chunks of K so that any
 // K fits. Each warp streams its L rows with 16-byte loads, one batch ahead of the arithmetic; the first batch
 // leaves before x is even read, since weights depend on nobody.
