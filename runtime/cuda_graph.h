@@ -13,10 +13,11 @@ typedef struct GraphContext { /* nothing is owned or kept */
 	CuStream stream;
 } GraphContext;
 
+enum { CU_OUT_OF_HOST_MEMORY = -1 }; /* a result of ours, not the driver's */
+
 /* The instance, uploaded. With steps > 1 each step starts when the one before it is done, as its kernels see it: edges
  * between them are programmatic where the plan says that a kernel waits itself. On failure *exec is NULL, *call names
- * what failed, *about what it was for, and the result is the driver's; CU_OUT_OF_HOST_MEMORY is our own. */
-enum { CU_OUT_OF_HOST_MEMORY = -1 };
+ * what failed and *about what it was for. */
 CuResult cuda_graph_build(const GraphContext *c, const Phase *p, int steps, CuGraphExec *exec, const char **call,
 	const char **about);
 

@@ -233,6 +233,8 @@ static void slots_and_pages_are_counted(void **state)
 	assert_string_equal(info.device, "cuda");
 	assert_string_equal(info.device_name, "Fake GPU");
 	assert_string_equal(info.target, "sm_90a");
+	assert_true(info.memory_seconds > 0 && info.kernels_seconds > 0);
+	assert_true(info.graphs_seconds > 0 && info.weights_seconds > 0);
 	assert_int_equal(atlas_cancel(r.session, 3), ATLAS_ARGUMENT);
 	assert_int_equal(atlas_cancel(r.session, first), ATLAS_OK);
 	assert_int_equal(atlas_cancel(r.session, first), ATLAS_ARGUMENT);
@@ -440,6 +442,10 @@ static void auto_means_cpu_without_a_driver(void **state)
 	assert_int_equal(atlas_session_open(r.plan, &options, &r.session, &r.error), ATLAS_ARGUMENT);
 	assert_string_equal(r.error.text, "device \"gpu\": auto, cuda or cpu expected");
 	options.device = "cuda";
+	options.steps_ahead = -1;
+	assert_int_equal(atlas_session_open(r.plan, &options, &r.session, &r.error), ATLAS_ARGUMENT);
+	assert_string_equal(r.error.text, "steps_ahead = -1: 0 or more expected");
+	options.steps_ahead = 0;
 	if (driver_open(&real, NULL) == ATLAS_NO_DRIVER) {
 		assert_int_equal(atlas_session_open(r.plan, &options, &r.session, &r.error), ATLAS_NO_DRIVER);
 		assert_null(r.session);
