@@ -524,7 +524,7 @@ static AtlasStatus take_step(AtlasSession *s, AtlasEvent *events, int *n)
 	Flight *f = &s->flight;
 	AtlasStatus status = ATLAS_OK;
 	int made = 0;
-	f->taken++; /* its steps stay on their way until a result was seen */
+	f->taken++; /* now, so that leave_flight knows whether steps are left behind */
 	for (int i = 0; i < f->n && status == ATLAS_OK; i++) {
 		int slot = f->slots[i];
 		if (slot < 0)
