@@ -102,7 +102,8 @@ static bool build(Gpu *g, const GpuLaunches *l, CuGraph *graph, CuGraphExec *exe
 		CuGraphNode added;
 		CuGraphEdge edge = {.from_port = CU_KERNEL_PORT_PROGRAMMATIC, .type = CU_EDGE_PROGRAMMATIC};
 		bool plain = last && !l->overlaps;
-		if (!gpu_ok(g, d->GraphAddKernelNode(&added, *graph, plain ? &last : NULL, plain, &node), "cuGraphAddKernelNode"))
+		if (!gpu_ok(g, d->GraphAddKernelNode(&added, *graph, plain ? &last : NULL, plain, &node),
+				"cuGraphAddKernelNode"))
 			return false;
 		if (last && l->overlaps && !gpu_ok(g, d->GraphAddDependencies(*graph, &last, &added, &edge, 1),
 				"cuGraphAddDependencies"))

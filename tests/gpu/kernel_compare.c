@@ -143,21 +143,27 @@ static bool compare_best(const Case *c, int field, const uint8_t *image, Outcome
 	const CaseBuffer *b = &c->buf[field];
 	const float *logits = (const float *)(image + c->buf[case_field(c, "logits")].at);
 	int64_t parts = b->shape[1], v = case_value(c, "V", 1);
-	for (int64_t i = 0; i < b->shape[0] * parts; i++) {
-		if (i / parts >= c->step.outs)
-			break;
+	for (int64_t i = 0; i < c->step.outs * parts; i++) {
 		BestOfPart want = case_best(c, logits, i / parts, i % parts);
 		float top = want.sum > 0 ? logits[i / parts * v + want.id] : -INFINITY;
-		int32_t id = ((const int32_t *)(image + b->at))[i];
-		const float *got = (const float *)(image + b->at) + 2 * i;
-		bool same = b->dtype == DT_i32 ? id == want.id
-			: got[0] == top && fabs(got[1] - want.sum) <= 1e-5 * want.sum;
+		char got[64], says[64];
+		bool same;
+		if (b->dtype == DT_i32) {
+			int32_t id = ((const int32_t *)(image + b->at))[i];
+			same = id == want.id;
+			snprintf(got, sizeof got, "%d", id);
+			snprintf(says, sizeof says, "%d", want.id);
+		} else {
+			const float *pair = (const float *)(image + b->at) + 2 * i;
+			same = pair[0] == top && fabs(pair[1] - want.sum) <= 1e-5 * want.sum;
+			snprintf(got, sizeof got, "%.7g, sum %.7g", pair[0], pair[1]);
+			snprintf(says, sizeof says, "%.7g, sum %.7g", top, want.sum);
+		}
 		out->compared++;
 		if (same)
 			continue;
-		snprintf(out->why, sizeof out->why, "%s of part %lld of out %lld: %d, or %.7g with sum %.7g; its logits say %d, "
-			"%.7g with sum %.7g", c->tmpl->fields[field].name, (long long)(i % parts), (long long)(i / parts), id, got[0],
-			got[1], want.id, top, want.sum);
+		snprintf(out->why, sizeof out->why, "%s of part %lld of out %lld: %s; its logits say %s",
+			c->tmpl->fields[field].name, (long long)(i % parts), (long long)(i / parts), got, says);
 		return false;
 	}
 	return true;
