@@ -203,6 +203,26 @@ static void a_ban_of_the_only_one_is_refused(void **state)
 	}
 }
 
+/* Few rows are few tiles: several blocks share the keys of one, where there are enough. */
+static void attention_of_few_rows_in_teams(void **state)
+{
+	Compile c;
+	(void)state;
+	large_model(&c, "sm_90a");
+	pick(&c);
+	for (int i = 0; i < c.work.at[0].phases.n; i++) {
+		const Lowered *low = &c.work.at[0].phases.at[i];
+		for (int k = 0; k < low->ops.n; k++) {
+			const Pick *p = &low->picks.at[low->ops.at[k].pick];
+			if (low->ops.at[k].kind != OP_attention)
+				continue;
+			assert_non_null(strstr(p->defines, low->rows == FEW_ROWS ? "TEAM=4" : "TEAM=1"));
+			assert_int_equal(p->grid[0], low->rows == FEW_ROWS ? 4 * KV_HEADS * (1 + c.model.options.slots) : 132);
+		}
+	}
+	synthetic_free(&c);
+}
+
 /* Attention is bound by head dim besides: what has no place in the swizzle stays on mma. */
 static void attention_takes_what_it_can(void **state)
 {
@@ -251,6 +271,7 @@ int main(void)
 		cmocka_unit_test(a_ban_falls_to_what_serves_the_rest),
 		cmocka_unit_test(a_ban_of_the_only_one_is_refused),
 		cmocka_unit_test(attention_takes_what_it_can),
+		cmocka_unit_test(attention_of_few_rows_in_teams),
 		cmocka_unit_test(attention_of_other_head_dims),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
