@@ -450,7 +450,7 @@ static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
 	return check_lifetimes(c, p) && check_hazards(p, why);
 }
 
-/* State of launches alone, which no tensor stands for, keeps clear of the tensors' state, in whichever phase they are. */
+/* State of launches alone, which no tensor stands for, keeps clear of the tensors' state, whatever phase touches it. */
 static bool check_own_state(const Checking *c, const Phase *p)
 {
 	Why *why = c->why;

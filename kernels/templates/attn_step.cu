@@ -178,8 +178,8 @@ struct Sums {
 
 	__device__ __forceinline__ Sums() : m(minus_infinity()), l(0.0f), x {} {}
 
-	// Adds BATCH parts in ascending order: part(i) is the i-th's float4, ml(i) its maximum and sum of weights. Parts from
-	// n on are not there. The first is never empty, so the maximum is a number.
+	// Adds BATCH parts in ascending order: part(i) is the i-th's float4, pair(i) its maximum and sum of weights. Parts
+	// from n on are not there. The first is never empty, so the maximum is a number.
 	template <int BATCH, class Part, class Pair> __device__ __forceinline__ void add(int n, Part part, Pair pair)
 	{
 		float4 v[BATCH];
@@ -232,7 +232,8 @@ __device__ __forceinline__ void write(const Args &a, i64 head, int d, const Sums
 
 __device__ __forceinline__ void write_part(const Args &a, i64 head, int d, int i, const Sums &s)
 {
-	*reinterpret_cast<float4 *>(a.part + (head * SPLITS + i) * HDIM + d) = make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
+	*reinterpret_cast<float4 *>(a.part + (head * SPLITS + i) * HDIM + d) =
+		make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
 	if (d == 0)
 		*reinterpret_cast<float2 *>(a.part_ml + (head * SPLITS + i) * 2) = make_float2(s.m, s.l);
 }
@@ -276,7 +277,7 @@ __device__ __forceinline__ void hand_in(const Attention<HDIM, 1> &state, float *
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(const Args a)
 {
 	let_next_start();
-	// q [16 rows], the new k and v, page table, shares of the team, a ring of STAGES chunks a warp; at the end their sums
+	// q [16 rows], the new k and v, page table, shares of the team, a ring of STAGES chunks a warp: at the end its sums
 	DYNAMIC_SMEM(smem);
 	__shared__ bool is_last;
 	bf16 *const q_tile = reinterpret_cast<bf16 *>(smem), *const fresh = q_tile + 16 * (STRIDE / 2);
