@@ -20,6 +20,7 @@ struct LaunchTimer {
 	AtlasError error;
 	const Phase *probe;
 	CuPtr probe_arena, probe_io; /* io: `step` of the probe phase, so that the session's stays as it is */
+	uint8_t *stage;              /* pinned: what goes to the device lies here until the copy is done */
 	CuPtr *memory; int n_memory; /* all that was taken, the two above among them */
 	Loaded *loaded; int n_loaded;
 	CuEvent start, stop;
@@ -79,30 +80,21 @@ AtlasStatus timer_memory(LaunchTimer *t, int64_t bytes, CuPtr *at)
 	return leave(t, take(t, bytes, at));
 }
 
-static AtlasStatus copy_in(LaunchTimer *t, CuPtr to, const uint8_t *from, int64_t bytes, uint8_t *stage)
+static AtlasStatus copy_in(LaunchTimer *t, CuPtr to, const void *from, int64_t bytes)
 {
 	for (int64_t at = 0; at < bytes; at += FILL_BYTES) {
 		int64_t n = bytes - at < FILL_BYTES ? bytes - at : FILL_BYTES;
-		memcpy(stage, from + at, (size_t)n);
-		CALL(t, "buffers to measure with", MemcpyHtoDAsync, to + (CuPtr)at, stage, (size_t)n, t->v.stream);
+		memcpy(t->stage, (const uint8_t *)from + at, (size_t)n);
+		CALL(t, "buffers to measure with", MemcpyHtoDAsync, to + (CuPtr)at, t->stage, (size_t)n, t->v.stream);
 		CALL(t, "buffers to measure with", StreamSynchronize, t->v.stream);
 	}
 	return ATLAS_OK;
 }
 
-static AtlasStatus write_through(LaunchTimer *t, CuPtr to, const void *from, int64_t bytes)
-{
-	void *stage;
-	CALL(t, "pinned staging", MemHostAlloc, &stage, FILL_BYTES, 0);
-	AtlasStatus s = copy_in(t, to, from, bytes, stage);
-	t->v.cu->MemFreeHost(stage);
-	return s;
-}
-
 AtlasStatus timer_write(LaunchTimer *t, CuPtr to, const void *from, int64_t bytes)
 {
 	TRY(enter(t));
-	return leave(t, write_through(t, to, from, bytes));
+	return leave(t, copy_in(t, to, from, bytes));
 }
 
 /* bf16 numbers, nearly normal, of standard deviation 1/8: a product of 8192 of them stays near one. Never zeros:
@@ -128,17 +120,12 @@ static void fill_random(uint16_t *to, size_t n)
 /* The same numbers again and again: a multiplier does not know. */
 static AtlasStatus fill_probe(LaunchTimer *t, int64_t bytes)
 {
-	void *stage;
-	CALL(t, "pinned staging", MemHostAlloc, &stage, FILL_BYTES, 0);
-	fill_random(stage, FILL_BYTES / sizeof(uint16_t));
-	CuResult r = CU_SUCCESS;
-	for (int64_t at = 0; at < bytes && r == CU_SUCCESS; at += FILL_BYTES)
-		r = t->v.cu->MemcpyHtoDAsync(t->probe_arena + (CuPtr)at, stage,
+	fill_random((uint16_t *)(void *)t->stage, FILL_BYTES / sizeof(uint16_t));
+	for (int64_t at = 0; at < bytes; at += FILL_BYTES)
+		CALL(t, "probe arena", MemcpyHtoDAsync, t->probe_arena + (CuPtr)at, t->stage,
 			(size_t)(bytes - at < FILL_BYTES ? bytes - at : FILL_BYTES), t->v.stream);
-	CuResult waited = t->v.cu->StreamSynchronize(t->v.stream);
-	t->v.cu->MemFreeHost(stage);
-	r = r == CU_SUCCESS ? waited : r;
-	return r == CU_SUCCESS ? ATLAS_OK : fail(t, r, "cuMemcpyHtoDAsync", "probe arena");
+	CALL(t, "probe arena", StreamSynchronize, t->v.stream);
+	return ATLAS_OK;
 }
 
 static AtlasStatus take_probe(LaunchTimer *t)
@@ -156,7 +143,7 @@ static AtlasStatus take_probe(LaunchTimer *t)
 	TRY(fill_probe(t, bytes));
 	TRY(take(t, io_bytes, &t->probe_io));
 	const int32_t step[4] = {t->probe->rows};
-	return write_through(t, t->probe_io + (CuPtr)step_at, step, sizeof step);
+	return copy_in(t, t->probe_io + (CuPtr)step_at, step, sizeof step);
 }
 
 /* Kernels and launches ----------------------------------------------------------------------------------- */
@@ -354,6 +341,9 @@ static AtlasStatus prepare(LaunchTimer *t)
 {
 	CALL(t, "timer", EventCreate, &t->start, 0);
 	CALL(t, "timer", EventCreate, &t->stop, 0);
+	void *stage;
+	CALL(t, "pinned staging", MemHostAlloc, &stage, FILL_BYTES, 0);
+	t->stage = stage;
 	TRY(take_probe(t));
 	return make_launch(t, t->probe, &t->probe->launches[PROBE_LONG], &t->flush);
 }
@@ -379,10 +369,11 @@ static AtlasStatus open_timer(LaunchTimer *t, Device *device)
 
 AtlasStatus timer_open(Device *device, LaunchTimer **timer, AtlasError *error)
 {
-	LaunchTimer *t = calloc(1, sizeof *t);
+	LaunchTimer *t = aligned_alloc(_Alignof(LaunchTimer), sizeof *t);
 	*timer = NULL;
 	if (!t)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for a timer");
+	*t = (LaunchTimer){0};
 	AtlasStatus s = open_timer(t, device);
 	if (s != ATLAS_OK) {
 		if (error)
@@ -406,6 +397,8 @@ void timer_close(LaunchTimer *t)
 			cu->LibraryUnload(t->loaded[i].library);
 		for (int i = 0; i < t->n_memory; i++)
 			cu->MemFree(t->memory[i]);
+		if (t->stage)
+			cu->MemFreeHost(t->stage);
 		if (t->start)
 			cu->EventDestroy(t->start);
 		if (t->stop)
