@@ -216,7 +216,7 @@ def test_audit(atlas, plan):
     got = json.loads(run.stdout)
     assert run.returncode == 0 and run.stderr == "" and got["schema_version"] == 1
     [target] = got["targets"]
-    assert [p["phase"] for p in target["phases"]] == ["prefill", "decode", "acquire"]
+    assert [p["phase"] for p in target["phases"]] == ["prefill", "decode", "acquire", "probe"]
     text = atlas("audit", plan).stdout
     for name in ("prefill[16]", "decode[2]", "attention_step", "norm_logits", "rope_write", target["target"]):
         assert name in text
