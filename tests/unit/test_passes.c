@@ -280,6 +280,41 @@ static void joined_weights_stand_without_gaps(void **state)
 	synthetic_free(&c);
 }
 
+/* Dims that a kernel decides: open in the ledger, since candidates differ there, settled in the plan, and the same for
+ * who reads what it writes. */
+static void kernels_decide_shapes(void **state)
+{
+	Compile c;
+	(void)state;
+	synthetic_model(&c, "llama");
+	compile_without_kernels(&c);
+	const Lowered *low = phase_of(&c, DECODE, 1);
+	int seen = 0;
+	for (int i = 0; i < low->ops.n; i++) {
+		const LOp *op = &low->ops.at[i];
+		const char *ledger = c.work.at[0].ledger.at[low->picks.at[op->pick].slot].operands;
+		if (op->kind == OP_attention_step) {
+			const LTensor *part = &low->tensors.at[op->operands[op_operand(op->kind, "part")]];
+			char splits[32];
+			snprintf(splits, sizeof splits, "SPLITS=%lld ", (long long)part->shape[2]);
+			assert_true(part->shape[2] > 0);
+			assert_non_null(strstr(low->picks.at[op->pick].defines, splits));
+			assert_non_null(strstr(ledger, ",*,"));
+			seen++;
+		}
+		if (op->kind == OP_sample_best) {
+			const LTensor *best = &low->tensors.at[op->operands[op_operand(op->kind, "best")]];
+			const LOp *head = &low->ops.at[i - 1];
+			assert_int_equal(op->operands[op_operand(op->kind, "best")],
+				head->operands[op_operand(head->kind, "best")]);
+			assert_true(best->shape[1] > 0);
+			seen++;
+		}
+	}
+	assert_int_equal(seen, 3); /* two layers, one head */
+	synthetic_free(&c);
+}
+
 static void bans_and_pins_decide(void **state)
 {
 	Compile c;
@@ -442,6 +477,7 @@ int main(void)
 		cmocka_unit_test(buffers_that_share_a_place_are_ordered),
 		cmocka_unit_test(arenas_beyond_any_card_are_refused),
 		cmocka_unit_test(joined_weights_stand_without_gaps),
+		cmocka_unit_test(kernels_decide_shapes),
 		cmocka_unit_test(bans_and_pins_decide),
 		cmocka_unit_test(rules_about_nothing_are_refused),
 		cmocka_unit_test(rules_for_layers_leave_the_rest_alone),
