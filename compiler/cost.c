@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-/* Bandwidth needs enough threads in flight on every
- * multiprocessor, so a grid that fills only part of the card gets only that part of the rate. Tensor cores need no
- * more than one block of each, but wait for the multiprocessor that has the most pieces of work. */
+/* Bandwidth needs enough threads in flight on every multiprocessor, or one that asks the copy engine, so a grid that
+ * fills only part of the card gets only that part of the rate. Tensor cores need no more than one block of each, but
+ * wait for the multiprocessor that has the most pieces of work. */
 double model_cost(const Target *t, const Pick *k)
 {
 	double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
@@ -22,7 +22,8 @@ double model_cost(const Target *t, const Pick *k)
 	if (waves == 1) { /* half the threads of an SM already draw its full rate */
 		double spread = blocks < t->n_sms ? blocks / t->n_sms : 1;
 		double deep = 2 * blocks * k->block[0] / ((double)t->n_sms * t->threads_sm);
-		busy = spread < deep ? spread : deep;
+		bool has_engine = kernel_table[k->template_index].n_maps > 0;
+		busy = spread < deep || has_engine ? spread : deep;
 		busy = busy > 1 ? 1 : busy;
 	}
 	double bytes_us = (double)(k->read_bytes + k->write_bytes) / (t->read_gbps * 1e3);

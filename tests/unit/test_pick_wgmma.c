@@ -1,8 +1,8 @@
 /* test_pick_wgmma.c - templates bound to one architecture: taken there for long prompts, replaced everywhere else.
  *
  * The shapes are those of a model of a billion parameters, without its weights. What must be chosen follows from the
- * contracts: wgmma_* name sm_90a alone, take bf16 weights and more than 64 rows, and are faster; gemm_* serve any. Where
- * wgmma_* serve, a norm before them is a launch of its own.
+ * contracts: wgmma_* name sm_90a alone, take bf16 weights and more than 64 rows, and are faster; gemm_* serve any.
+ * Where wgmma_* serve, a norm before them is a launch of its own.
  */
 #include "tests/unit/synthetic.h"
 
@@ -126,6 +126,30 @@ static void one_architecture_has_them(void **state)
 		assert_non_null(candidate(s, pairs[RESIDUAL].other, is_hopper ? SLOWER : CHOSEN));
 		if (!is_hopper)
 			assert_string_equal(candidate(s, pairs[RESIDUAL].wide, REJECTED)->reason, why);
+		synthetic_free(&c);
+	}
+}
+
+/* By the model alone: the widest tile, unless its last round would leave much of the card idle. 2,048 rows of 3,072
+ * columns are 192 tiles of 256, two rounds of which the second is half empty, but 256 tiles of 192. A down product of
+ * 128 rows has as few tiles as can be, so they are the narrowest, and none has a twin below. */
+static void tiles_fill_the_card(void **state)
+{
+	(void)state;
+	static const struct { int rows; OpKind op; const char *kernel, *tunables; } want[] = {
+		{ROWS, OP_linear_rows, "wgmma_linear", "BN=192 CLUSTER=2"},
+		{ROWS, OP_linear_swiglu, "wgmma_swiglu", "BN=256 CLUSTER=2"},
+		{128, OP_linear_residual, "wgmma_residual", "BN=128 CLUSTER=1"},
+	};
+	for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+		Compile c;
+		large_model(&c, "sm_90a");
+		c.cmd.tuning = "none";
+		c.model.options.prefill[1] = want[i].rows;
+		pick(&c);
+		const Candidate *k = candidate(slot_of(&c, want[i].rows, 0, want[i].op), want[i].kernel, CHOSEN);
+		assert_non_null(k);
+		assert_string_equal(k->tunables, want[i].tunables);
 		synthetic_free(&c);
 	}
 }
@@ -267,6 +291,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_architecture_has_them),
+		cmocka_unit_test(tiles_fill_the_card),
 		cmocka_unit_test(few_rows_and_other_weights_stay),
 		cmocka_unit_test(a_ban_falls_to_what_serves_the_rest),
 		cmocka_unit_test(a_ban_of_the_only_one_is_refused),
