@@ -200,7 +200,8 @@ typedef struct Buf {
 	int64_t shape[PLAN_MAX_DIMS]; /* all positive: the phase's bucket is put in */
 	int64_t bytes, offset;        /* offset in the arena, multiple of PLAN_BUF_ALIGN for arenas but weights */
 	int first, last; /* live from launch first to launch last of its phase; state, io and ring: 0..n-1 */
-	int tensor;      /* graph tensor it stores, or -1 */
+	int tensor;      /* graph tensor it stores, or -1: an intermediate, or state of launches alone (counters), which */
+	                 /* is zero when a session starts and which every launch leaves as it found it */
 } Buf;
 
 typedef struct Kernel {
