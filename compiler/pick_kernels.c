@@ -3,9 +3,10 @@
  * For an op, every template that implements it is a family of candidates, one for each combination of its
  * tunables. A candidate is admissible when the target is among its architectures, every operand binds by name,
  * type and shape, every predicate holds, and the launch fits the device. Among the admissible ones the
- * cheapest wins. What was measured (tuning.c) goes before what was not, since the model (cost.c) that ranks the
- * rest may be wrong by more than they differ. Pins and bans of MODEL.toml come first. There is no fall-back: an op
- * without an admissible candidate is a refusal that says why each one was rejected.
+ * cheapest wins. Where each of their templates was measured (tuning.c), what was measured goes before what was not,
+ * since the model (cost.c) may be wrong by more than they differ; a template without a time might be the fastest, and
+ * then the model ranks all. Pins and bans of MODEL.toml come first. There is no fall-back: an op without an admissible
+ * candidate is a refusal that says why each one was rejected.
  *
  * Layers repeat, so a decision is made once for each different op and reused.
  */
@@ -484,14 +485,17 @@ static int combinations(const KernelTemplate *t)
 	return n;
 }
 
-typedef struct Admitted { Pick pick; const char *tunables; double model_us; } Admitted;
+typedef struct Admitted { /* an admissible candidate */
+	Pick pick;
+	const char *tunables;
+	double model_us;
+	const TunedTime *time; /* NULL = not measured */
+	int candidate;         /* index in Decision.candidates */
+} Admitted;
 
 typedef struct Decision {
 	VEC(Candidate) candidates;
-	Pick best;
-	int best_at; /* index of the winning candidate, -1 = none */
-	bool is_measured; /* its cost is */
-	VEC(Admitted) admitted; /* of the template at hand, when --candidates wants them */
+	VEC(Admitted) admitted; /* those of a template stand together */
 } Decision;
 
 static void consider(Picker *p, Decision *d, int template_index, int choice)
@@ -516,24 +520,16 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 		return;
 	}
 	k->verdict = SLOWER;
-	const TunedTime *time = tuned_time(p->c, p->work->target, t, pick.defines, tunables);
-	k->cost_us = time ? time->us : model_cost(p->work->target, &pick);
-	k->cost_from = rule > 0 ? "pin" : time ? "measured" : "model";
-	if (d->best_at < 0 || (time && !d->is_measured)
-		|| ((time || !d->is_measured) && k->cost_us < d->candidates.at[d->best_at].cost_us)) {
-		d->best = pick;
-		d->best_at = d->candidates.n - 1;
-		d->is_measured = time != NULL;
-	}
-	if (p->c->cmd.candidates)
-		*vec_push(&p->c->scratch, &d->admitted) = (Admitted){pick, tunables, model_cost(p->work->target, &pick)};
+	k->cost_from = rule > 0 ? "pin" : "model";
+	*vec_push(&p->c->scratch, &d->admitted) = (Admitted){pick, tunables, model_cost(p->work->target, &pick),
+		tuned_time(p->c, p->work->target, t, pick.defines, tunables), d->candidates.n - 1};
 }
 
-/* The likeliest of the template's admissible combinations, by the model: what was measured once shall not decide what
- * is measured next. */
-static void add_trials(Picker *p, Decision *d)
+/* The likeliest of the template's admissible combinations, from `first` on, by the model: what was measured once shall
+ * not decide what is measured next. */
+static void add_trials(Picker *p, Decision *d, int first)
 {
-	for (int n = 0; n < p->c->cmd.candidates && n < d->admitted.n; n++) {
+	for (int n = first; n < first + p->c->cmd.candidates && n < d->admitted.n; n++) {
 		int best = n;
 		for (int i = n + 1; i < d->admitted.n; i++)
 			if (d->admitted.at[i].model_us < d->admitted.at[best].model_us)
@@ -543,7 +539,39 @@ static void add_trials(Picker *p, Decision *d)
 		d->admitted.at[n] = chosen;
 		add_trial(p, &chosen.pick, chosen.tunables);
 	}
-	d->admitted.n = 0;
+}
+
+static bool is_every_template_measured(const Decision *d)
+{
+	bool is_measured = true;
+	for (int i = 0; i < d->admitted.n; i++) {
+		bool is_new = i == 0 || d->admitted.at[i].pick.template_index != d->admitted.at[i - 1].pick.template_index;
+		if (is_new && !is_measured)
+			return false;
+		is_measured = d->admitted.at[i].time || (!is_new && is_measured);
+	}
+	return is_measured;
+}
+
+/* The winner; NULL when nothing is admissible. */
+static const Admitted *choose(Decision *d)
+{
+	const Admitted *best = NULL;
+	bool by_times = is_every_template_measured(d);
+	for (int i = 0; i < d->admitted.n; i++) {
+		const Admitted *a = &d->admitted.at[i];
+		Candidate *k = &d->candidates.at[a->candidate];
+		bool is_measured = by_times && a->time;
+		k->cost_us = is_measured ? a->time->us : a->model_us;
+		if (is_measured && strcmp(k->cost_from, "model") == 0)
+			k->cost_from = "measured";
+		if (by_times && !is_measured)
+			continue;
+		double least = best ? d->candidates.at[best->candidate].cost_us : 0;
+		if (!best || k->cost_us < least || (k->cost_us <= least && a->candidate < best->candidate))
+			best = a;
+	}
+	return best;
 }
 
 /* All combinations of a template that fail for one reason are one candidate: the tunables play no part. */
@@ -642,30 +670,31 @@ static void decide(Picker *p)
 		settle_op(p, k, p->work->ledger.at[slot].candidates[k->chosen].tunables);
 		return;
 	}
-	Decision d = {.best_at = -1};
+	Decision d = {0};
 	for (int t = 0; t < n_kernel_table; t++) {
 		if (kernel_table[t].op != op->kind)
 			continue;
-		int from = d.candidates.n;
+		int from = d.candidates.n, first = d.admitted.n;
 		for (int i = 0; i < combinations(&kernel_table[t]); i++)
 			consider(p, &d, t, i);
 		fold_rejected(&d, from);
-		add_trials(p, &d);
+		add_trials(p, &d, first);
 	}
-	if (d.best_at < 0) {
+	const Admitted *best = choose(&d);
+	if (!best) {
 		refuse(p, &d, operands);
 		return;
 	}
-	Candidate *winner = &d.candidates.at[d.best_at];
-	winner->verdict = CHOSEN;
+	d.candidates.at[best->candidate].verdict = CHOSEN;
 	*vec_push(&p->c->arena, &p->work->ledger) = (Slot){.phase = p->low->kind, .rows = p->low->rows,
 		.outs = p->low->outs, .layer_first = op->layer, .layer_last = op->layer, .op = op->kind,
 		.operands = operands, .candidates = d.candidates.at, .n_candidates = d.candidates.n};
-	d.best.slot = p->work->ledger.n - 1;
-	d.best.chosen = d.best_at;
-	*vec_push(&p->c->arena, &p->low->picks) = d.best;
+	Pick *pick = vec_push(&p->c->arena, &p->low->picks);
+	*pick = best->pick;
+	pick->slot = p->work->ledger.n - 1;
+	pick->chosen = best->candidate;
 	op->pick = p->low->picks.n - 1;
-	settle_op(p, &d.best, winner->tunables);
+	settle_op(p, pick, best->tunables);
 }
 
 /* A rule that decided nothing says something else than its writer meant. */

@@ -16,7 +16,7 @@ static const char audit_notes[] =
 	"  MB        10^6 bytes that the launch reads and writes\n"
 	"  us, from  expected time. From measured: a file of times that atlas tune wrote has the kernel;\n"
 	"            from model: bytes, FLOPs, blocks on the target's typical card; from pin: chosen\n"
-	"            because MODEL.toml says so. What was measured is chosen before what was not\n"
+	"            because MODEL.toml says so. Where each template was measured, what was goes first\n"
 	"With --reasons, candidates that lost follow: slower ones with their time, rejected ones with\n"
 	"what their contract requires and the values that break it.\n";
 

@@ -162,7 +162,7 @@ static void constants_are_what_is_left(void **state)
 
 /* Choosing ------------------------------------------------------------------------------------------------ */
 
-static const Slot *pick(Compile *c, const char *toml, const KernelRule *rule)
+static const Slot *pick(Compile *c, const char *toml, const KernelRule *rule, int slot)
 {
 	synthetic_model(c, "llama");
 	if (toml) {
@@ -183,13 +183,7 @@ static const Slot *pick(Compile *c, const char *toml, const KernelRule *rule)
 	pick_kernels(c);
 	if (c->diags.n_errors)
 		fail_msg("%s", c->diags.list[c->diags.n - 1].text);
-	for (int i = 0; i < c->work.at[0].ledger.n; i++) {
-		const Slot *s = &c->work.at[0].ledger.at[i];
-		if (s->phase == DECODE && s->rows == 1 && s->op == OP_norm_linear)
-			return s;
-	}
-	fail_msg("no norm_linear in decode");
-	return NULL;
+	return &c->work.at[0].ledger.at[slot];
 }
 
 static const Candidate *with_verdict(const Slot *s, Verdict verdict, const char *tmpl)
@@ -200,104 +194,156 @@ static const Candidate *with_verdict(const Slot *s, Verdict verdict, const char 
 	return NULL;
 }
 
-/* The constants of a kernel for the slot, from a compile with candidates. */
-static const char *constants_of(Compile *c, const Candidate *k, char *out)
+/* A compile with all candidates, to take constants from. */
+static void compile_all(Compile *c)
 {
-	for (int i = 0; i < c->work.at[0].trials.n; i++) {
-		const Trial *t = &c->work.at[0].trials.at[i];
-		if (t->op != OP_norm_linear || t->phase != DECODE || t->rows != 1
-			|| strcmp(kernel_table[t->pick.template_index].name, k->kernel) != 0)
+	synthetic_model(c, "llama");
+	c->cmd.candidates = 100;
+	build_graph(c);
+	fuse(c);
+	pick_kernels(c);
+	assert_int_equal(c->diags.n_errors, 0);
+}
+
+/* The first decision in which so many templates are admissible, and where it stands. */
+static int slot_with(const Compile *c, int n_templates)
+{
+	for (int i = 0; i < c->work.at[0].ledger.n; i++) {
+		const Slot *s = &c->work.at[0].ledger.at[i];
+		int n = 0, n_admissible = 0;
+		for (int k = 0; k < s->n_candidates; k++) {
+			bool is_new = k == 0 || strcmp(s->candidates[k].kernel, s->candidates[k - 1].kernel) != 0, any = false;
+			for (int m = k; is_new && m < s->n_candidates; m++)
+				any |= strcmp(s->candidates[m].kernel, s->candidates[k].kernel) == 0 && s->candidates[m].verdict <= SLOWER;
+			n += any;
+			n_admissible += s->candidates[k].verdict <= SLOWER;
+		}
+		if (n == n_templates && n_admissible > 2)
+			return i;
+	}
+	fail_msg("no decision between %d templates", n_templates);
+	return -1;
+}
+
+static const Candidate *chosen_of(const Slot *s) { return with_verdict(s, CHOSEN, NULL); }
+
+/* A file with one more time: that of a candidate, of its template's present source or of another one. */
+static const char *file_with(Arena *a, const char *file, const Compile *all, int slot, const Candidate *k, double us,
+	bool is_current)
+{
+	const TargetWork *w = &all->work.at[0];
+	for (int i = 0; i < w->trials.n; i++) {
+		const Trial *t = &w->trials.at[i];
+		const KernelTemplate *tmpl = &kernel_table[t->pick.template_index];
+		char *constants = arena_alloc(a, strlen(t->pick.defines) + 1);
+		char *without = arena_alloc(a, strlen(t->pick.defines) + 1);
+		tuning_constants(t->pick.defines, k->tunables, constants);
+		tuning_constants(t->pick.defines, "", without);
+		size_t tunables = strlen(k->tunables) + (*k->tunables != 0);
+		if (t->pick.slot != slot || strcmp(tmpl->name, k->kernel) != 0
+			|| strlen(constants) + tunables != strlen(without))
 			continue;
-		tuning_constants(t->pick.defines, k->tunables, out); /* no SLOTS or the like in a norm_linear */
-		if (strlen(out) + strlen(k->tunables) + (*k->tunables != 0) == strlen(t->pick.defines))
-			return out;
+		const char *sha = "";
+		for (int b = 0; b < 32; b++)
+			sha = arena_printf(a, "%s%02x", sha, (unsigned)(tmpl->source_sha256[b] ^ (is_current ? 0 : 1)));
+		const char *begin = file ? file : CARD;
+		bool is_known = strstr(begin, arena_printf(a, "\n%s = ", k->kernel)) != NULL;
+		const char *rest = strstr(begin, "[[kernel]]");
+		int head = rest ? (int)(rest - begin) : (int)strlen(begin);
+		const char *source = is_known ? "" : arena_printf(a, "%s = \"%s\"\n", k->kernel, sha);
+		return arena_printf(a, "%.*s%s%s%s[[kernel]]\ntemplate = \"%s\"\nconstants = \"%s\"\n\"%s\" = [%g, 0.01]\n",
+			head, begin, file ? "" : "[templates]\n", source, rest ? rest : "", k->kernel, constants, k->tunables, us);
 	}
 	fail_msg("no trial of %s %s", k->kernel, k->tunables);
 	return NULL;
 }
 
-/* A file that knows one kernel: `us` of it, of the template's present source or another one. */
-static const char *file_of(Arena *a, const char *tmpl, const char *constants, const char *tunables, double us,
-	bool is_current)
+static void assert_chosen(const Slot *s, const Candidate *k, const char *from)
 {
-	const KernelTemplate *t = NULL;
-	for (int i = 0; i < n_kernel_table; i++)
-		if (strcmp(kernel_table[i].name, tmpl) == 0)
-			t = &kernel_table[i];
-	const char *sha = "";
-	for (int i = 0; i < 32; i++)
-		sha = arena_printf(a, "%s%02x", sha, (unsigned)(t->source_sha256[i] ^ (is_current ? 0 : 1)));
-	return arena_printf(a, CARD "[templates]\n%s = \"%s\"\n[[kernel]]\ntemplate = \"%s\"\nconstants = \"%s\"\n"
-		"\"%s\" = [%g, 0.01]\n", tmpl, sha, tmpl, constants, tunables, us);
+	const Candidate *chosen = chosen_of(s);
+	assert_string_equal(chosen->kernel, k->kernel);
+	assert_string_equal(chosen->tunables, k->tunables);
+	assert_string_equal(chosen->cost_from, from);
 }
 
 static void measured_goes_before_modelled(void **state)
 {
-	Compile c, tuned;
-	Arena arena = {0};
-	char constants[512];
+	Compile all, tuned;
+	Arena a = {0};
 	(void)state;
-	synthetic_model(&c, "llama");
-	c.cmd.candidates = 100;
-	build_graph(&c);
-	fuse(&c);
-	pick_kernels(&c);
-	const Slot *s = NULL;
-	for (int i = 0; i < c.work.at[0].ledger.n && !s; i++)
-		if (c.work.at[0].ledger.at[i].phase == DECODE && c.work.at[0].ledger.at[i].op == OP_norm_linear)
-			s = &c.work.at[0].ledger.at[i];
-	const Candidate *model = with_verdict(s, CHOSEN, NULL), *other = with_verdict(s, SLOWER, NULL);
+	compile_all(&all);
+	int at = slot_with(&all, 1);
+	const Slot *s = &all.work.at[0].ledger.at[at];
+	const Candidate *model = chosen_of(s), *other = with_verdict(s, SLOWER, NULL);
 	assert_string_equal(model->cost_from, "model");
-	constants_of(&c, other, constants);
 
 	/* one that was measured wins, however slow it was */
-	const char *file = file_of(&arena, other->kernel, constants, other->tunables, 1e6, true);
-	const Candidate *chosen = with_verdict(pick(&tuned, file, NULL), CHOSEN, NULL);
-	assert_string_equal(chosen->kernel, other->kernel);
-	assert_string_equal(chosen->tunables, other->tunables);
-	assert_string_equal(chosen->cost_from, "measured");
-	assert_float_equal(chosen->cost_us, 1e6, 0);
+	const char *file = file_with(&a, NULL, &all, at, other, 1e6, true);
+	assert_chosen(pick(&tuned, file, NULL, at), other, "measured");
+	assert_float_equal(chosen_of(&tuned.work.at[0].ledger.at[at])->cost_us, 1e6, 0);
 	assert_int_equal(tuned.diags.n, 0);
 	synthetic_free(&tuned);
 
+	/* of two the faster one */
+	file = file_with(&a, file, &all, at, model, 2e6, true);
+	assert_chosen(pick(&tuned, file, NULL, at), other, "measured");
+	synthetic_free(&tuned);
+
 	/* a time of another source does not count, and that is told once */
-	file = file_of(&arena, other->kernel, constants, other->tunables, 0.001, false);
-	chosen = with_verdict(pick(&tuned, file, NULL), CHOSEN, NULL);
-	assert_string_equal(chosen->kernel, model->kernel);
-	assert_string_equal(chosen->tunables, model->tunables);
+	file = file_with(&a, NULL, &all, at, other, 0.001, false);
+	assert_chosen(pick(&tuned, file, NULL, at), model, "model");
 	assert_int_equal(tuned.diags.n, 1);
 	assert_true(tuned.diags.list[0].is_note);
 	assert_string_equal(code_name(tuned.diags.list[0].code), "A0704");
-	assert_string_equal(tuned.diags.list[0].text, arena_printf(&arena, "the times of %s are of another source of it: "
+	assert_string_equal(tuned.diags.list[0].text, arena_printf(&a, "the times of %s are of another source of it: "
 		"not used", other->kernel));
-	synthetic_free(&tuned);
-
-	/* nor does one of other constants */
-	file = file_of(&arena, other->kernel, "K=1", other->tunables, 0.001, true);
-	assert_string_equal(with_verdict(pick(&tuned, file, NULL), CHOSEN, NULL)->cost_from, "model");
 	synthetic_free(&tuned);
 
 	/* a ban goes before */
 	KernelRule ban = {.template_name = other->kernel, .tunables = other->tunables, .layer_first = -1, .layer_last = 2,
 		.at = {"MODEL.toml", 3, 1}};
-	file = file_of(&arena, other->kernel, constants, other->tunables, 0.001, true);
-	const Slot *banned = pick(&tuned, file, &ban);
+	file = file_with(&a, NULL, &all, at, other, 0.001, true);
+	const Slot *banned = pick(&tuned, file, &ban, at);
 	assert_non_null(with_verdict(banned, BANNED, other->kernel));
-	assert_string_equal(with_verdict(banned, CHOSEN, NULL)->tunables, model->tunables);
+	assert_chosen(banned, model, "model");
 	synthetic_free(&tuned);
-	synthetic_free(&c);
-	arena_release(&arena);
+	synthetic_free(&all);
+	arena_release(&a);
+}
+
+/* A template without a time might be the fastest: then the model decides, as if there were no times. */
+static void times_of_some_templates_decide_nothing(void **state)
+{
+	Compile all, tuned;
+	Arena a = {0};
+	(void)state;
+	compile_all(&all);
+	int at = slot_with(&all, 2);
+	const Slot *s = &all.work.at[0].ledger.at[at];
+	const Candidate *model = chosen_of(s), *other = NULL;
+	for (int i = 0; i < s->n_candidates; i++)
+		if (s->candidates[i].verdict == SLOWER && strcmp(s->candidates[i].kernel, model->kernel) != 0)
+			other = &s->candidates[i];
+	const char *file = file_with(&a, NULL, &all, at, other, 0.001, true);
+	assert_chosen(pick(&tuned, file, NULL, at), model, "model");
+	assert_null(strstr(chosen_of(&tuned.work.at[0].ledger.at[at])->cost_from, "measured"));
+	synthetic_free(&tuned);
+	file = file_with(&a, file, &all, at, model, 0.002, true); /* now each has one */
+	assert_chosen(pick(&tuned, file, NULL, at), other, "measured");
+	synthetic_free(&tuned);
+	synthetic_free(&all);
+	arena_release(&a);
 }
 
 static void files_are_for_a_target(void **state)
 {
 	Compile c;
 	(void)state;
-	assert_null(pick(&c, "[card]\ntarget = \"sm_80\"\nname = \"A\"\ndriver = \"1\"\n", NULL));
+	assert_null(pick(&c, "[card]\ntarget = \"sm_80\"\nname = \"A\"\ndriver = \"1\"\n", NULL, 0));
 	assert_string_equal(code_name(c.diags.list[0].code), "A0703");
 	assert_string_equal(c.diags.list[0].text, "times of sm_80, which is no target of this compile");
 	synthetic_free(&c);
-	assert_null(pick(&c, "[card]\ntarget = 90\n", NULL));
+	assert_null(pick(&c, "[card]\ntarget = 90\n", NULL, 0));
 	assert_string_equal(code_name(c.diags.list[0].code), "A0703");
 	assert_int_equal(c.diags.list[0].at.line, 2);
 	assert_int_equal(c.diags.list[0].at.col, 10);
@@ -321,6 +367,7 @@ int main(void)
 		cmocka_unit_test(any_bytes),
 		cmocka_unit_test(constants_are_what_is_left),
 		cmocka_unit_test(measured_goes_before_modelled),
+		cmocka_unit_test(times_of_some_templates_decide_nothing),
 		cmocka_unit_test(files_are_for_a_target),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
