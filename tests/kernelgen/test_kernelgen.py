@@ -363,6 +363,11 @@ def test_kernels_command(atlasc, repo):
             assert require["text"] in source[require["line"] - 1]
         for field in kernel["fields"]:
             assert f" {field['name']}," in source[field["line"] - 1]
-        assert kernel["param_bytes"] == 8 * len(kernel["fields"])
-        assert [f["offset"] for f in kernel["fields"]] == [8 * i for i in range(len(kernel["fields"]))]
+        places = sorted([(f["offset"], 8, 8) for f in kernel["fields"]] +
+                        [(m["offset"], 128, 64) for m in kernel["maps"]])
+        end = 0
+        for offset, size, alignment in places:  # no gaps but those of alignment
+            assert offset == -(-end // alignment) * alignment
+            end = offset + size
+        assert kernel["param_bytes"] == (-(-end // 64) * 64 if kernel["maps"] else end)
         assert "sm_80" in kernel["targets"] if "80" in kernel["archs"] else True
