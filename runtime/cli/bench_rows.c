@@ -281,7 +281,8 @@ static int run_decode(Bench *b, BenchRow *row)
 	if (code)
 		return code;
 	if (ended) {
-		skip(row, "in %d attempts a sequence met its stop token each time", TRIES);
+		skip(row, "in %d attempts a sequence ended early each time: a stop token, or logits that are no numbers",
+			TRIES);
 		return 0;
 	}
 	const Phase *p = phase_for(b->target, DECODE, row->batch, row->batch);

@@ -26,7 +26,10 @@ static const struct {
 } verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
 	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}, {"bench", BENCH}};
 
-typedef enum Kind { FLAG, TEXT, STOPS, DEVICE, INTEGER, NUMBER, SEED, HELP } Kind;
+typedef enum Kind {
+	FLAG, TEXT, STOPS, DEVICE, INTEGER, NUMBER, SEED, HELP,
+	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
+} Kind;
 
 typedef struct Opt {
 	const char *name;
@@ -93,10 +96,10 @@ static const Opt options[] = {
 		FLAG, FIELD(bench_kernels), 0, 0},
 	{"--seed", 0, BENCH, "N", "of the prompts, which are random ids",
 		SEED, FIELD(seed), 0, 0},
-	{"--json", 0, BENCH, "FILE", "all of it as JSON; - is stdout",
-		TEXT, FIELD(json_file), 0, 0},
-	{"--html", 0, BENCH, "FILE", "one page with plots; - is stdout",
-		TEXT, FIELD(html_file), 0, 0},
+	{"--json", 0, BENCH, "FILE", "all of it as JSON; without FILE, or with -, to stdout",
+		OUTPUT, FIELD(json_file), 0, 0},
+	{"--html", 0, BENCH, "FILE", "one page with plots; without FILE, or with -, to stdout",
+		OUTPUT, FIELD(html_file), 0, 0},
 	{"--target", 0, AUDIT, "SM", "one target only: sm_90a",
 		TEXT, FIELD(target), 0, 0},
 	{"--reasons", 0, AUDIT, NULL, "also what was not chosen, and why",
@@ -288,6 +291,8 @@ static int take_option(const Opt *o, int argc, char **argv, Args *args)
 	}
 	if (attached)
 		return set_value(o, args, attached);
+	if (o->kind == OUTPUT && (argc < 2 || (argv[1][0] == '-' && argv[1][1])))
+		return set_value(o, args, "-");
 	if (argc < 2) {
 		cli_say(args, 0, "%s needs a value: %s", o->name, o->value);
 		return 0;

@@ -109,7 +109,16 @@ def test_a_weight_that_stops_at_once_is_a_reason(atlas, plan_of, tmp_path, repo)
                                          "prefill = [16]\ndecode = [1]\n")
     plan = plan_of(tmp_path, "--random-weights", "--target", "sm_80")
     run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "--only", "tg3@0x1", "--json", "-", "-q")
-    assert json.loads(run.stdout)["rows"][0]["skipped"] == "in 5 attempts a sequence met its stop token each time"
+    assert json.loads(run.stdout)["rows"][0]["skipped"] == (
+        "in 5 attempts a sequence ended early each time: a stop token, or logits that are no numbers")
+
+
+def test_json_goes_to_stdout_where_no_file_is_named(atlas, plan):
+    for words in (["--json"], ["--json", "-"], ["--json=-"], ["--json", "-q"]):
+        run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x1", *words)
+        assert json.loads(run.stdout)["rows"][0]["name"] == "tg3@0x1", run.stderr
+    run = atlas("bench", plan, "--device", "cpu", "-q", "--only", "pp8", "--html", "--reps", 3)
+    assert run.stdout.startswith("<!DOCTYPE html>")
 
 
 def test_refusals(atlas, plan, tmp_path):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-VERBS = ["run", "audit", "verify", "dump", "perplexity", "info"]
+VERBS = ["run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info"]
 
 
 def test_version(atlas, repo):
