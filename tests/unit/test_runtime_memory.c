@@ -18,7 +18,7 @@
 #define OWN_MALLOC 0
 #define __libc_calloc calloc
 #define __libc_free free
-static struct { long made, live, fail_at; bool armed; } heap;
+static struct { long made, live, fail_at; volatile bool armed; } heap;
 extern int __sanitizer_install_malloc_and_free_hooks(void (*made)(const volatile void *, size_t),
 	void (*freed)(const volatile void *));
 
@@ -30,7 +30,7 @@ static void count_malloc(const volatile void *at, size_t n)
 static void ignore_free(const volatile void *at) { (void)at; }
 #else
 #define OWN_MALLOC 1
-static struct { long made, live, fail_at; bool armed; } heap; /* while armed */
+static struct { long made, live, fail_at; volatile bool armed; } heap; /* while armed */
 
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
