@@ -8,8 +8,8 @@
  *   name = "NVIDIA H100 80GB HBM3"
  *   driver = "580.159.03, CUDA 13.0"
  *
- *   [templates]                  once: SHA-256 of each template's source with all that it includes. The times of a
- *   gemv_norm = "5f0c..."        template whose source is another one by now mean nothing
+ *   [templates]                  once: SHA-256 of each template's code with all that it includes, comments left
+ *   gemv_norm = "5f0c..."        out. The times of a template whose code is another one by now mean nothing
  *
  *   [[kernel]]                   one table for each template and choice of constants (tuning_constants);
  *   template = "gemv_norm"       then a line for each combination of tunables: microseconds (median, three

@@ -186,7 +186,7 @@ typedef struct KernelTemplate {
 	ContractMap maps[MAX_MAPS]; int n_maps;
 	int param_bytes;
 	const char *const *sources; int n_sources; /* indices by name into template_sources: itself, then includes */
-	uint8_t source_sha256[32];                 /* over all of them */
+	uint8_t source_sha256[32];                 /* over all of them, without comments */
 } KernelTemplate;
 
 typedef struct TemplateSource { const char *name; const char *text; } TemplateSource; /* "gemv.cuh" */

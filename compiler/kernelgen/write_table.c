@@ -32,13 +32,65 @@ static const Source *source_by_name(const Gen *g, const char *name)
 	bug("no source %s", name);
 }
 
-static void hash_sources(const Gen *g, KernelTemplate *k)
+/* Past the string, character or comment that starts at text[i]; i when none does. */
+static size_t skip_piece(const char *text, size_t n, size_t i)
+{
+	size_t at = i;
+	if (text[i] == '"' || text[i] == '\'') {
+		for (at++; at < n && text[at] != text[i] && text[at] != '\n'; at++)
+			at += text[at] == '\\';
+		return at < n ? at + 1 : n;
+	}
+	if (i + 1 < n && text[i] == '/' && text[i + 1] == '/')
+		while (at < n && text[at] != '\n')
+			at++;
+	if (i + 1 < n && text[i] == '/' && text[i + 1] == '*')
+		for (at += 2; at < n && !(text[at - 1] == '/' && text[at - 2] == '*' && at >= i + 4); at++)
+			;
+	return at;
+}
+
+/* The code alone: without comments, and with one blank where there were several or a line's end. Lines of the
+ * preprocessor stay lines. What a compiler makes of it is the same. */
+static char *code_of(Gen *g, const Source *s, size_t *n)
+{
+	char *out = arena_alloc(&g->arena, 2 * s->bytes + 1), blank = 0;
+	bool is_directive = false;
+	*n = 0;
+	for (size_t i = 0, next; i < s->bytes; i = next) {
+		char ch = s->text[i];
+		bool is_comment = ch == '/' && i + 1 < s->bytes && (s->text[i + 1] == '/' || s->text[i + 1] == '*');
+		next = skip_piece(s->text, s->bytes, i);
+		if (is_comment || ch == ' ' || ch == '\t' || ch == '\r' || ch == '\n') {
+			next = is_comment ? next : i + 1;
+			bool ends = ch == '\n' && is_directive && !(*n && out[*n - 1] == '\\');
+			is_directive = is_directive && !ends;
+			blank = ends || blank == '\n' ? '\n' : ' ';
+			continue;
+		}
+		if (ch == '#' && (blank || *n == 0) && !is_directive) {
+			is_directive = true;
+			blank = '\n';
+		}
+		if (blank && *n)
+			out[(*n)++] = blank;
+		blank = 0;
+		next = next > i ? next : i + 1;
+		memcpy(out + *n, s->text + i, next - i);
+		*n += next - i;
+	}
+	return out;
+}
+
+static void hash_sources(Gen *g, KernelTemplate *k)
 {
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
 	bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL);
 	for (int i = 0; ok && i < k->n_sources; i++) {
 		const Source *s = source_by_name(g, k->sources[i]);
-		ok = EVP_DigestUpdate(ctx, s->name, strlen(s->name) + 1) && EVP_DigestUpdate(ctx, s->text, s->bytes) &&
+		size_t n;
+		const char *code = code_of(g, s, &n);
+		ok = EVP_DigestUpdate(ctx, s->name, strlen(s->name) + 1) && EVP_DigestUpdate(ctx, code, n) &&
 			EVP_DigestUpdate(ctx, "", 1);
 	}
 	if (!ok || !EVP_DigestFinal_ex(ctx, k->source_sha256, NULL))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -301,6 +302,31 @@ def test_usage(kernelgen, tmp_path):
     assert done.stderr == f"{tmp_path}/no/such/out.c: error[A0103]: No such file or directory\n"
 
 
+def code_of(text):
+    """Without comments, blanks folded, and lines only where the preprocessor needs them."""
+    text = re.sub(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|//[^\n]*|/\*.*?\*/""", lambda m: m[1] or " ", text, flags=re.S)
+    out = ""
+    for line in re.sub(r"\\\n", lambda m: "\\ ", text).split("\n"):
+        line = re.sub(r"[ \t\r]+", " ", line).strip()
+        if line:
+            out += ("" if not out else "\n" if line.startswith("#") or out_ends_directive else " ") + line
+            out_ends_directive = line.startswith("#")
+    return out
+
+
+def test_hash_is_of_the_code(kernelgen, tmp_path):
+    """Comments and the place of line ends are nothing to it, every token is."""
+    hashes = []
+    for i, change in enumerate([("// what ", "// a longer word on what "), ("DIM(ROWS", "\n\t /* rows */  DIM(ROWS"),
+                                ("sum / K + EPS", "sum / K + (EPS)")]):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        done = kernelgen("-o", folder / "t.c", variant(folder, change, name="plain.cu"))
+        assert (done.returncode, done.stderr) == (0, "")
+        hashes.append(re.search(r"\.source_sha256 = \{([^}]*)\}", (folder / "t.c").read_text())[1])
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 def test_table_is_reproducible(kernelgen, tmp_path):
     """Same bytes whatever the order of the files; the C compiler takes it; sources arrive unchanged."""
     other = variant(tmp_path, ("KERNEL(plain,", "KERNEL(another,"), ("plain(const Args a)", "another(const Args a)"),
@@ -335,12 +361,12 @@ int main(void)
     templates = HERE.parent.parent / "kernels" / "templates"
     assert sources == {"another.cu": other.read_text(), "contract.cuh": (templates / "contract.cuh").read_text(),
                        "plain.cu": GOOD, "plain_types.cuh": (HERE / "plain_types.cuh").read_text()}
-    # The hash, computed again: itself, then its includes by name, each as name, 0, text, 0.
+    # The hash, computed again: itself, then its includes by name, each as name, 0, code, 0.
     import hashlib
     for line, names in zip(head.splitlines()[:2], (["another.cu"], ["plain.cu"])):
         digest = hashlib.sha256()
         for name in names + ["contract.cuh", "plain_types.cuh"]:
-            digest.update(name.encode() + b"\0" + sources[name].encode() + b"\0")
+            digest.update(name.encode() + b"\0" + code_of(sources[name]).encode() + b"\0")
         assert line == f"{names[0][:-3]} {names[0]} {digest.hexdigest()}"
 
 
