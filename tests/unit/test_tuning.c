@@ -214,7 +214,8 @@ static int slot_with(const Compile *c, int n_templates)
 		for (int k = 0; k < s->n_candidates; k++) {
 			bool is_new = k == 0 || strcmp(s->candidates[k].kernel, s->candidates[k - 1].kernel) != 0, any = false;
 			for (int m = k; is_new && m < s->n_candidates; m++)
-				any |= strcmp(s->candidates[m].kernel, s->candidates[k].kernel) == 0 && s->candidates[m].verdict <= SLOWER;
+				any |= s->candidates[m].verdict <= SLOWER
+					&& strcmp(s->candidates[m].kernel, s->candidates[k].kernel) == 0;
 			n += any;
 			n_admissible += s->candidates[k].verdict <= SLOWER;
 		}
