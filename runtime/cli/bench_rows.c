@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WARM_STEPS = 16, TRIES = 5, REPS_DEFAULT = 3, TOKENS_DEFAULT = 128, MAX_REPS = 1000, SLACK = 48 };
 
@@ -297,14 +298,15 @@ static int run_decode(Bench *b, BenchRow *row)
 
 int bench_run_rows(Bench *b)
 {
+	bool shows = !b->args->quiet && isatty(STDERR_FILENO); /* the row at hand */
 	int code = 0;
 	for (int i = 0; i < b->n_rows && !code; i++) {
 		BenchRow *row = &b->rows[i];
-		if (!b->args->quiet)
+		if (shows)
 			fprintf(stderr, "\r\033[K%s", row->name);
 		code = row->kind == ROW_PREFILL ? run_prefill(b, row) : run_decode(b, row);
 	}
-	if (!b->args->quiet)
+	if (shows)
 		fputs("\r\033[K", stderr);
 	return code;
 }
