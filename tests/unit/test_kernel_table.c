@@ -62,7 +62,8 @@ static void add_int(Example *e, const char *name, int value)
 	add(e, name, text);
 }
 
-static Example example(const KernelTemplate *k)
+/* `choice` numbers the tunables' combination. */
+static Example example(const KernelTemplate *k, int choice)
 {
 	Example e = {.n = 0};
 	char text[100];
@@ -77,11 +78,13 @@ static Example example(const KernelTemplate *k)
 		example_of(k, is_float ? "ATTR_FLOAT" : "ATTR_INT", k->attrs[i], text, sizeof text);
 		add(&e, k->attrs[i], text);
 	}
-	for (int i = 0; i < k->n_tunables; i++)
-		add_int(&e, k->tunables[i].name, k->tunables[i].values[0]);
+	for (int i = 0; i < k->n_tunables; choice /= k->tunables[i++].n_values)
+		add_int(&e, k->tunables[i].name, k->tunables[i].values[choice % k->tunables[i].n_values]);
 	for (int i = 0; i < k->n_dtypes; i++) {
 		char bytes[80];
 		add(&e, k->dtypes[i].var, dtype_name(k->dtypes[i].allowed[0]));
+		snprintf(bytes, sizeof bytes, "%s_BITS", k->dtypes[i].var);
+		add_int(&e, bytes, (int)dtype_span(k->dtypes[i].allowed[0], 8));
 		snprintf(bytes, sizeof bytes, "%s_BYTES", k->dtypes[i].var);
 		add_int(&e, bytes, dtype_bytes(k->dtypes[i].allowed[0]));
 	}
@@ -124,10 +127,19 @@ static Lowered *add_target(Compile *c, const Target *target)
 	return low;
 }
 
+/* The first combination whose shared memory the target has. */
 static Pick *add_pick(Compile *c, Lowered *low, int index)
 {
+	enum { ROOM = 1024 }; /* for what a kernel declares besides */
 	const KernelTemplate *k = &kernel_table[index];
-	Example e = example(k);
+	const Target *target = c->work.at[c->work.n - 1].target;
+	int choice = 0;
+	Example e = example(k, choice);
+	while (value_of(k, &e, k->smem) + ROOM > target->smem_block_bytes) {
+		free_example(&e);
+		e = example(k, ++choice);
+		assert_true(choice < 1000);
+	}
 	Pick *p = vec_push(&c->arena, &low->picks);
 	*p = (Pick){.template_index = index, .kernel = -1, .defines = arena_strdup(&c->arena, e.defines),
 		.block = {(int)value_of(k, &e, k->block), 1, 1}, .smem_bytes = (int)value_of(k, &e, k->smem)};
@@ -171,7 +183,7 @@ static void test_table(void **state)
 		char file[200];
 		snprintf(file, sizeof file, "%s.cu", k->name);
 		assert_string_equal(k->sources[0], file);
-		Example e = example(k);
+		Example e = example(k, 0);
 		for (int j = 0; j < k->n_requires; j++)
 			if (!value_of(k, &e, k->requires[j].text))
 				fail_msg("%s:%d: the examples break %s", k->file, k->requires[j].line, k->requires[j].text);
