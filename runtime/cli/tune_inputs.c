@@ -91,6 +91,13 @@ static int page(const Graph *g, const Phase *p, int i)
 	return (int)((int64_t)(i % g->pages) * stride % g->pages);
 }
 
+/* Pages of one slot that a step looks at. */
+static int pages_in_use(const Graph *g, const Phase *p)
+{
+	int tokens = p->kind == DECODE ? least(g->max_context, TUNE_CONTEXT) : least(g->max_context, p->rows);
+	return (tokens + g->page - 1) / g->page;
+}
+
 static int token(const Graph *g, const Phase *p, int i)
 {
 	uint64_t z = (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u;
@@ -127,16 +134,17 @@ static const struct { const char *name; Rule *rule; } rules[] = {{"step", step_w
 	{"out_row", out_row}, {"seg", segment_word}, {"page_table", page}, {"new_pages", page}, {"limits", limit},
 	{"new_limits", limit}, {"acquire", first_alone}, {"stop_tokens", none}};
 
-void tune_rule(const Graph *g, const Phase *p, const Buf *b, void *host)
+void tune_rule(const Graph *g, const Phase *p, const Buf *b, int turn, void *host)
 {
 	static const float greedy[8] = {0, 1, 0, 1, 0, 0, 0, 0};
 	float *settings = host;
 	int32_t *whole = host;
 	int n = (int)(b->bytes / 4);
+	int from = strcmp(b->name, "page_table") == 0 ? (int)((int64_t)turn * pages_in_use(g, p) % g->pages) : 0;
 	memset(host, 0, (size_t)b->bytes);
 	for (int i = 0; i < n && b->dtype != DT_i32; i++)
 		settings[i] = greedy[i % 8];
 	for (size_t r = 0; r < sizeof rules / sizeof rules[0] && b->dtype == DT_i32; r++)
 		for (int i = 0; i < n && strcmp(rules[r].name, b->name) == 0; i++)
-			whole[i] = rules[r].rule(g, p, i);
+			whole[i] = rules[r].rule(g, p, from + i);
 }

@@ -3,7 +3,8 @@
  * A launch alone, with the stream idle before it, shows what starting it costs; in a step most of that is hidden
  * behind the launch before, and kernels that prefetch their weights hide more. So a trial is a chain of launches of one
  * kernel, each starting as the plan lets it start, and each on a copy of weights and state of its own, more of them
- * than the L2 cache holds. Activations and indices are shared: in a step they were just written.
+ * than the L2 cache holds. Of keys and values a step reads few pages: each launch has others. Activations are shared:
+ * in a step they were just written.
  *
  * Memory is one pool: what kernels write first, then what has rules (tune_inputs.c), then random numbers, which no
  * trial writes to but where the op updates them. A trial takes as much of each part as it needs.
@@ -19,9 +20,9 @@ enum {
 	RANDOM_BYTES = 32 << 20,       /* of numbers, written again and again */
 };
 
-typedef struct Layout { /* bytes of the parts of the pool; copies: bytes of one, and how many */
+typedef struct Layout { /* bytes of the parts of the pool; of ruled and copy those of one, and how many */
 	int64_t outputs, ruled, inputs, copy;
-	int n_copies;
+	int n_ruled, n_copies;
 } Layout;
 
 struct Tuner {
@@ -29,14 +30,13 @@ struct Tuner {
 	const Graph *g;
 	const TargetPlan *set;
 	CuPtr pool;
-	Layout most;      /* where the parts of the pool begin follows from these */
-	uint8_t *ruled;   /* [most.ruled] host image */
+	int64_t outputs_bytes, ruled_bytes; /* of the first two parts of the pool */
+	uint8_t *ruled;   /* [ruled_bytes] host image */
 	TimedLaunch chain[CHAIN_MOST];
 	AtlasError error; /* of what the timer did not do; empty = the timer knows */
 };
 
 const AtlasError *tune_error(const Tuner *t) { return t->error.status == ATLAS_OK ? timer_error(t->timer) : &t->error; }
-
 
 typedef enum Part { OUTPUTS, RULED, INPUTS, COPY } Part;
 
@@ -55,12 +55,14 @@ static Part part_of(const Phase *p, int buf)
 /* Places each buffer in its part: offsets [p->n_bufs]. */
 static Layout lay_out(const Phase *p, int64_t *offsets)
 {
-	Layout l = {.n_copies = 1};
+	Layout l = {.n_ruled = 1, .n_copies = 1};
 	int64_t *parts[] = {[OUTPUTS] = &l.outputs, [RULED] = &l.ruled, [INPUTS] = &l.inputs, [COPY] = &l.copy};
 	for (int i = 0; i < p->n_bufs; i++) {
 		int64_t *at = parts[part_of(p, i)];
 		offsets[i] = *at;
 		*at += (p->bufs[i].bytes + PLAN_BUF_ALIGN - 1) / PLAN_BUF_ALIGN * PLAN_BUF_ALIGN;
+		if (strcmp(p->bufs[i].name, "kv") == 0)
+			l.n_ruled = CHAIN_MOST;
 	}
 	if (l.copy)
 		l.n_copies = (int)((COLD_BYTES + l.copy - 1) / l.copy);
@@ -110,12 +112,12 @@ AtlasStatus tune_start(LaunchTimer *timer, const Graph *g, const TargetPlan *set
 		if (!wanted[i])
 			continue;
 		Layout l = lay_out(&set->phases[i], offsets);
-		t->most.outputs = larger(t->most.outputs, l.outputs);
-		t->most.ruled = larger(t->most.ruled, l.ruled);
+		t->outputs_bytes = larger(t->outputs_bytes, l.outputs);
+		t->ruled_bytes = larger(t->ruled_bytes, l.ruled * l.n_ruled);
 		body = larger(body, body_bytes(&l));
 	}
-	t->ruled = malloc((size_t)t->most.ruled + 1);
-	int64_t front = t->most.outputs + t->most.ruled;
+	t->ruled = malloc((size_t)t->ruled_bytes + 1);
+	int64_t front = t->outputs_bytes + t->ruled_bytes;
 	AtlasStatus s = t->ruled ? timer_memory(timer, front + body, &t->pool) : ATLAS_NO_MEMORY;
 	if (s == ATLAS_OK)
 		s = fill_pool(t, front + body);
@@ -133,12 +135,14 @@ void tune_end(Tuner *t)
 	free(t);
 }
 
-static AtlasStatus write_ruled(Tuner *t, const Phase *p, const int64_t *offsets, int64_t bytes)
+static AtlasStatus write_ruled(Tuner *t, const Phase *p, const Layout *l, const int64_t *offsets)
 {
-	for (int i = 0; i < p->n_bufs; i++)
-		if (part_of(p, i) == RULED)
-			tune_rule(t->g, p, &p->bufs[i], t->ruled + offsets[i]);
-	return bytes ? timer_write(t->timer, t->pool + (CuPtr)t->most.outputs, t->ruled, bytes) : ATLAS_OK;
+	for (int n = 0; n < l->n_ruled; n++)
+		for (int i = 0; i < p->n_bufs; i++)
+			if (part_of(p, i) == RULED)
+				tune_rule(t->g, p, &p->bufs[i], n, t->ruled + n * l->ruled + offsets[i]);
+	return l->ruled ? timer_write(t->timer, t->pool + (CuPtr)t->outputs_bytes, t->ruled, l->n_ruled * l->ruled)
+		: ATLAS_OK;
 }
 
 static AtlasStatus tell(Tuner *t, CuResult r, const char *call)
@@ -148,11 +152,10 @@ static AtlasStatus tell(Tuner *t, CuResult r, const char *call)
 	return driver_status(r);
 }
 
-/* The launch on each copy. */
+/* Launch after launch on the copies in turn. */
 static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_t *offsets)
 {
-	const int64_t starts[] = {[OUTPUTS] = 0, [RULED] = t->most.outputs, [INPUTS] = t->most.outputs + t->most.ruled,
-		[COPY] = t->most.outputs + t->most.ruled + l->inputs};
+	const int64_t body = t->outputs_bytes + t->ruled_bytes;
 	const Kernel *k = &t->set->kernels[trial];
 	Phase p = t->set->phases[trial];
 	const Launch *launch = &p.launches[0];
@@ -169,16 +172,16 @@ static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_
 	for (int a = 0; a < ARENA_COUNT; a++)
 		arena[a] = t->pool;
 	memcpy(bufs, p.bufs, sizeof *bufs * (size_t)p.n_bufs);
-	for (int c = 0; c < l->n_copies && s == ATLAS_OK; c++) {
-		TimedLaunch *one = &t->chain[c];
+	for (int n = 0; n < CHAIN_MOST && s == ATLAS_OK; n++) {
+		const int64_t starts[] = {[OUTPUTS] = 0, [RULED] = t->outputs_bytes + n % l->n_ruled * l->ruled,
+			[INPUTS] = body, [COPY] = body + l->inputs + n % l->n_copies * l->copy};
+		TimedLaunch *one = &t->chain[n];
 		const char *about;
 		*one = (TimedLaunch){.kernel = kernel, .smem_bytes = k->smem_bytes, .overlaps = launch->overlaps};
 		memcpy(one->grid, launch->grid, sizeof one->grid);
 		memcpy(one->block, k->block, sizeof one->block);
-		for (int i = 0; i < p.n_bufs; i++) {
-			Part part = part_of(&t->set->phases[trial], i);
-			bufs[i].offset = starts[part] + offsets[i] + (part == COPY ? c * l->copy : 0);
-		}
+		for (int i = 0; i < p.n_bufs; i++)
+			bufs[i].offset = starts[part_of(&t->set->phases[trial], i)] + offsets[i];
 		p.bufs = bufs;
 		s = tell(t, cuda_fill_args(v->cu, arena, &p, launch, &one->args, &about), "cuTensorMapEncodeTiled");
 	}
@@ -203,11 +206,9 @@ AtlasStatus tune_time(Tuner *t, int trial, int reps, int *n, LaunchTime *one)
 	int64_t offsets[PLAN_MAX_OPERANDS];
 	const Phase *p = &t->set->phases[trial];
 	Layout l = lay_out(p, offsets);
-	AtlasStatus s = write_ruled(t, p, offsets, l.ruled);
+	AtlasStatus s = write_ruled(t, p, &l, offsets);
 	if (s == ATLAS_OK)
 		s = make_chain(t, trial, &l, offsets);
-	for (int i = l.n_copies; i < CHAIN_MOST && s == ATLAS_OK; i++)
-		t->chain[i] = t->chain[i % l.n_copies];
 	if (s == ATLAS_OK && *n == 0)
 		s = choose_length(t, n);
 	if (s == ATLAS_OK)

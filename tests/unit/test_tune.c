@@ -29,6 +29,7 @@ typedef struct Rig {
 	int first_trial;           /* number of the first candidate's kernel */
 	int n_launches[MAX_TRIALS]; /* by candidate */
 	CuPtr last[MAX_TRIALS];    /* address of its first weight or state at its last launch */
+	int page[MAX_TRIALS], n_turns[MAX_TRIALS]; /* 1 + the first page then, and how often it was another one */
 	char path[64];             /* of the file of times */
 } Rig;
 
@@ -98,6 +99,11 @@ static void execute(void *ctx, int kernel, const void *params)
 		const Buf *b = &p->bufs[l->args[i].buf];
 		const OperandInfo *o = &op_table[l->op].operands[l->args[i].operand];
 		assert_true(fake_is_allocated((const void *)(uintptr_t)at, (size_t)b->bytes));
+		if (strcmp(o->name, "page_table") == 0) {
+			int page = 1 + *(const int32_t *)(uintptr_t)at;
+			r->n_turns[trial] += page != r->page[trial];
+			r->page[trial] = page;
+		}
 		if (o->role != OPERAND_OUT && b->dtype == DT_i32)
 			check_rows(r, p, o->name, (const int32_t *)(uintptr_t)at, b->bytes / 4);
 		if (b->arena == ARENA_WEIGHTS && b->dtype == DT_bf16) {
@@ -165,6 +171,8 @@ static int tune(Rig *r, const char *only, int fail_at)
 	r->fake.fail_with = 700;
 	memset(r->n_launches, 0, sizeof r->n_launches);
 	memset(r->last, 0, sizeof r->last);
+	memset(r->page, 0, sizeof r->page);
+	memset(r->n_turns, 0, sizeof r->n_turns);
 	int code = tune_call(&r->plan->artifact, &r->driver, r->path, only, REPS);
 	assert_string_equal(r->fake.broken, "");
 	assert_int_equal(r->fake.live, 0);
@@ -231,7 +239,7 @@ static void one_op(void **state)
 	rig_close(&r);
 }
 
-/* Tensor maps are of the copy that the launch reads. */
+/* Tensor maps are of the copy that the launch reads, and no launch finds the pages of the one before. */
 static void maps_follow_the_copies(void **state)
 {
 	Rig r;
@@ -243,6 +251,9 @@ static void maps_follow_the_copies(void **state)
 		n_maps += set->phases[i].launches[0].op == OP_attention ? set->phases[i].launches[0].n_maps : 0;
 	assert_true(n_maps > 0);
 	assert_int_equal(tune(&r, "attention", 0), 0);
+	assert_int_equal(tune(&r, "attention_step", 0), 0);
+	for (int i = 0; i < set->n_kernels; i++) /* but for a run's first: the cache was emptied before it */
+		assert_true(r.n_turns[i] >= r.n_launches[i] - 2 * (RUNS + 3));
 	rig_close(&r);
 }
 
