@@ -14,8 +14,8 @@ int tune_artifact(const struct Args *args, const Artifact *artifact, const Drive
 /* Only random numbers will not do: an index, a count, settings. */
 bool tune_is_ruled(const Buf *b);
 /* The contents of such a buffer in a full step: decode rows of one slot each with TUNE_CONTEXT tokens or the whole
- * context, prefill rows of as few prompts as hold them. Page tables of different `turn` lead to different pages, as long
- * as there are any. host has b->bytes bytes. */
+ * context, prefill rows of as few prompts as hold them. Page tables of different `turn` lead to different pages, as
+ * long as there are any. host has b->bytes bytes. */
 enum { TUNE_CONTEXT = 1024 };
 void tune_rule(const Graph *g, const Phase *p, const Buf *b, int turn, void *host);
 
