@@ -8,6 +8,11 @@
  *   operands    IN, IN_OPT (may be absent), INOUT, OUT: name and shape in dims local to the op.
  *               ROWS rows of the step, OUTS rows that need logits, SLOTS sequences, SEGS = SLOTS
  *
+ * Weights of products may be quantised. A weight w [N,K] of codes comes with w_scale, one scale for each block of BLOCK_N
+ * rows and BLOCK_K elements (the last ones may be cut off), or w_row_scale, one a row, or both, and then means
+ *   w[n,k] = value(code[n,k]) * w_scale[n / BLOCK_N, k / BLOCK_K] * w_row_scale[n]      in f32, from left to right,
+ * without the factors that are absent. gate and up have their own, and share the size of blocks.
+ *
  * Kernel contracts bind by these names. Rows beyond the step's count and rows whose slot is -1 are idle:
  * their inputs are defined and their results are never read, but they must not write state.
  *   step      [4] i32: rows in use, outs in use, segments in use, flags (1 = score only: sample nothing)
@@ -38,8 +43,9 @@ OP(embed, OP_GRAPH, "", "x[t,:] = table[row_token[t],:]",
 OP(rmsnorm, OP_GRAPH, "EPS NORM_ONE",
 	"y[t,:] = x[t,:] / sqrt(mean(x[t,:]^2) + EPS) * (w or 1 + w)",
 	IN(x, "ROWS, K"), IN(w, "K"), OUT(y, "ROWS, K"))
-OP(linear, OP_GRAPH, "", "y[t,n] = sum_k x[t,k] w[n,k] + bias[n]",
-	IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
+OP(linear, OP_GRAPH, "BLOCK_N BLOCK_K", "y[t,n] = sum_k x[t,k] w[n,k] + bias[n]",
+	IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
 OP(head_norm, OP_GRAPH, "HDIM EPS NORM_ONE", "rmsnorm over each head of HDIM elements, one w for all heads",
 	IN(x, "ROWS, N"), IN(w, "HDIM"), OUT(y, "ROWS, N"))
 OP(rope, OP_GRAPH, "HDIM ROTARY ROPE_FACTOR",
@@ -77,13 +83,17 @@ OP(embed_next, OP_FUSED, "", "slot_rows; embed",
 OP(embed_prompt, OP_FUSED, "", "note_prompt; embed",
 	IN(step, "4"), IN(row_token, "ROWS"), IN(row_slot, "ROWS"), IN(table, "V, H"), INOUT(counts, "SLOTS, V"),
 	OUT(x, "ROWS, H"))
-OP(norm_linear, OP_FUSED, "EPS NORM_ONE",
-	"rmsnorm; linear (several linears of one input as one: rows of w in order)",
-	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(w, "N, K"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
+OP(norm_linear, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K",
+	"rmsnorm; linear (several linears of one input as one: rows of w and of its scales in order)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(w, "N, K"),
+	IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"),
+	OUT(y, "ROWS, N"))
 OP(norm_rows, OP_FUSED, "EPS NORM_ONE", "rmsnorm, of rows in use",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), OUT(y, "ROWS, K"))
-OP(linear_rows, OP_FUSED, "", "linear, of rows in use (several linears of one input as one: rows of w in order)",
-	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
+OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
+	"linear, of rows in use (several linears of one input as one: rows of w and of its scales in order)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
 OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
@@ -96,18 +106,25 @@ OP(attention_step, OP_FUSED, "HDIM NH NKV PAGE SCALE ROTARY ROPE_FACTOR EPS NORM
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), OUT(part, "ROWS, NH, SPLITS, HDIM"), OUT(part_ml, "ROWS, NH, SPLITS, 2"),
 	INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
-OP(linear_residual, OP_FUSED, "", "z = residual + linear(x)",
-	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(bias, "N"), IN(residual, "ROWS, N"), OUT(z, "ROWS, N"))
-OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE", "n = rmsnorm(x); y = silu(linear(n, gate)) * linear(n, up)",
+OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "z = residual + linear(x)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), IN(residual, "ROWS, N"), OUT(z, "ROWS, N"))
+OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K",
+	"n = rmsnorm(x); y = silu(linear(n, gate)) * linear(n, up)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(gate, "N, K"), IN(up, "N, K"),
+	IN_OPT(gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_row_scale, "N"),
+	IN_OPT(up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(up_row_scale, "N"),
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))
-OP(linear_swiglu, OP_FUSED, "", "y = silu(linear(x, gate)) * linear(x, up)",
+OP(linear_swiglu, OP_FUSED, "BLOCK_N BLOCK_K", "y = silu(linear(x, gate)) * linear(x, up)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(gate, "N, K"), IN(up, "N, K"),
+	IN_OPT(gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_row_scale, "N"),
+	IN_OPT(up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(up_row_scale, "N"),
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))
-OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID",
+OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
 	"gather; rmsnorm; linear: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
 	"ids below N_VALID: best[o,p] = the largest logit and the sum of e^(l - largest), best_id = its lowest id",
-	IN(step, "4"), IN(x, "ROWS, K"), IN(out_row, "OUTS"), IN(norm, "K"), IN(w, "V, K"), OUT(logits, "OUTS, V"),
+	IN(step, "4"), IN(x, "ROWS, K"), IN(out_row, "OUTS"), IN(norm, "K"), IN(w, "V, K"),
+	IN_OPT(w_scale, "ceil_div(V, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(w_row_scale, "V"), OUT(logits, "OUTS, V"),
 	OUT(best, "OUTS, PARTS, 2"), OUT(best_id, "OUTS, PARTS"))
 OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logits has left them beside the logits",
 	IN(step, "4"), INOUT(logits, "OUTS, V"), IN(best, "OUTS, PARTS, 2"), IN(best_id, "OUTS, PARTS"),

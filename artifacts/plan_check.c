@@ -20,16 +20,16 @@ static const int64_t max_bytes = (int64_t)1 << 46; /* of a tensor or an arena: s
 
 #define REFUSE(...) why_not(why, READ_MALFORMED, __VA_ARGS__)
 
-/* Bytes of a tensor; -1 when a dim is not positive or the product is out of all reason. */
+/* Bytes of a tensor; -1 when a dim is not positive, the product is out of all reason, or a row ends inside a byte. */
 static int64_t tensor_bytes(Dtype dtype, int n_dims, const int64_t *shape)
 {
-	int64_t bytes = dtype_bytes(dtype);
+	int64_t n = 1, most = max_bytes / 4;
 	for (int i = 0; i < n_dims; i++) {
-		if (shape[i] <= 0 || shape[i] > max_bytes / bytes)
+		if (shape[i] <= 0 || shape[i] > most / n)
 			return -1;
-		bytes *= shape[i];
+		n *= shape[i];
 	}
-	return n_dims > 0 ? bytes : -1;
+	return n_dims > 0 && (dtype_bytes(dtype) || shape[n_dims - 1] % 2 == 0) ? dtype_span(dtype, n) : -1;
 }
 
 static int compare_text(const void *a, const void *b)
@@ -291,7 +291,9 @@ static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
 	if (b->offset < 0 || b->bytes > room || b->offset > room - b->bytes)
 		return REFUSE("%s[%d] buffer %s: %lld bytes at %lld, outside 0..%lld of arena %s", in, p->rows, b->name,
 			(long long)b->bytes, (long long)b->offset, (long long)room, arena_name(b->arena));
-	if (b->offset % (b->arena == ARENA_WEIGHTS ? dtype_bytes(b->dtype) : PLAN_BUF_ALIGN))
+	if (!dtype_bytes(b->dtype) && b->arena != ARENA_WEIGHTS)
+		return REFUSE("%s[%d] buffer %s: %s is for weights alone", in, p->rows, b->name, dtype_name(b->dtype));
+	if (b->offset % (b->arena != ARENA_WEIGHTS ? PLAN_BUF_ALIGN : dtype_bytes(b->dtype) ? dtype_bytes(b->dtype) : 1))
 		return REFUSE("%s[%d] buffer %s: offset %lld is not aligned", in, p->rows, b->name,
 			(long long)b->offset);
 	if (b->first < 0 || b->last >= p->n_launches || b->first > b->last)
@@ -353,8 +355,8 @@ static bool check_maps(const Checking *c, const Phase *p, int index, uint64_t wo
 		if (!is_arg)
 			return REFUSE("%s: tensor map of buffer %d, which is no argument", what, m->buf);
 		const Buf *b = &p->bufs[m->buf];
-		int64_t element = dtype_bytes(b->dtype), row = b->shape[b->n_dims - 1] * element;
-		if (b->n_dims < 2 || row % 16 || b->offset % 16 || row > UINT32_MAX || b->bytes / row > UINT32_MAX ||
+		int64_t element = dtype_bytes(b->dtype), row = dtype_span(b->dtype, b->shape[b->n_dims - 1]);
+		if (b->n_dims < 2 || element < 1 || row % 16 || b->offset % 16 || row > UINT32_MAX || b->bytes / row > UINT32_MAX ||
 			m->box[0] < 1 || m->box[0] > 256 || m->box[1] * element != 128)
 			return REFUSE("%s: tensor map of %s: tiles of %d x %d of rows of %lld bytes", what, b->name, m->box[0],
 				m->box[1], (long long)row);

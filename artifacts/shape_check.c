@@ -17,7 +17,7 @@ typedef struct Env {
 	struct { char name[NAME_BYTES]; int64_t value; } at[MAX_NAMES];
 } Env;
 
-typedef struct Term { /* evaluator over one term: + * / and parentheses */
+typedef struct Term { /* evaluator over one term: + * / ceil_div and parentheses */
 	const Env *env;
 	const char *p;
 	bool known; /* every name had a value */
@@ -50,13 +50,27 @@ static size_t name_length(const char *p)
 
 static int64_t sum(Term *t);
 
+/* "ceil_div(" has been read. No block has a size of 0: such a quotient equals no dim. */
+static int64_t quotient(Term *t)
+{
+	int64_t a = sum(t);
+	t->p += *t->p == ',';
+	int64_t b = sum(t);
+	t->p += *t->p == ')';
+	return a > 0 && b > 0 ? (a - 1) / b + 1 : 0;
+}
+
 static int64_t factor(Term *t)
 {
+	static const char ceil_div[] = "ceil_div(";
 	int64_t v = 0;
 	while (*t->p == ' ')
 		t->p++;
 	size_t n = name_length(t->p);
-	if (n) {
+	if (strncmp(t->p, ceil_div, sizeof ceil_div - 1) == 0) {
+		t->p += sizeof ceil_div - 1;
+		v = quotient(t);
+	} else if (n) {
 		const int64_t *value = lookup(t->env, t->p, n);
 		t->known &= value != NULL;
 		t->p += n;

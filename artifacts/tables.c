@@ -12,6 +12,7 @@ _Static_assert(sizeof dtypes / sizeof dtypes[0] == DT_COUNT, "one row a dtype");
 
 const char *dtype_name(Dtype d) { return dtypes[d].name; }
 int dtype_bytes(Dtype d) { return dtypes[d].bits / 8; }
+int64_t dtype_span(Dtype d, int64_t n) { return dtypes[d].bits >= 8 ? n * (dtypes[d].bits / 8) : n / (8 / dtypes[d].bits); }
 double dtype_tolerance(Dtype d) { return dtypes[d].tolerance; }
 
 bool dtype_from_name(const char *name, Dtype *out)
@@ -24,7 +25,7 @@ bool dtype_from_name(const char *name, Dtype *out)
 
 bool dtype_from_safetensors(const char *name, Dtype *out)
 {
-	for (int i = 0; i < DT_COUNT; i++)
+	for (int i = 0; i < DT_COUNT && *name; i++)
 		if (strcmp(dtypes[i].safetensors, name) == 0)
 			return *out = (Dtype)i, true;
 	return false;

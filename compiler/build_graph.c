@@ -142,7 +142,7 @@ int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d
 int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *values)
 {
 	Weight w = {.name = arena_strdup(&c->arena, name), .dtype = dtype, .n_dims = 1, .shape = {n},
-		.bytes = (int64_t)n * dtype_bytes(dtype)};
+		.bytes = dtype_span(dtype, n)};
 	int t = add_weight(c, &w);
 	*vec_push(&c->arena, &c->constants) = (Constant){c->graph.n_weights - 1,
 		memcpy(arena_alloc(&c->arena, (size_t)w.bytes), values, (size_t)w.bytes)};
@@ -188,7 +188,7 @@ static void add_head(Compile *c, const StepTensors *s, int x, int norm, int tabl
 	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, "logits", 2, outs_vocab);
 	g_op(c, OP_gather, end, both, NULL, (int[]){x, s->out_row, last});
 	g_op(c, OP_rmsnorm, end, both, attrs, (int[]){last, norm, normed});
-	g_op(c, OP_linear, end, both, NULL, (int[]){normed, table, -1, logits});
+	g_op(c, OP_linear, end, both, NULL, (int[]){normed, table, -1, -1, -1, logits});
 
 	int stop = g_constant(c, "atlas.stop_tokens", DT_i32, g->n_stop_tokens, g->stop_tokens);
 	int ring = host(c, ROLE_OUTPUT, DT_i32, "ring", g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS);

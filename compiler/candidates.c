@@ -15,11 +15,13 @@ static ArenaKind trial_arena(Role role)
 static Buf trial_buf(OpKind op, int operand, const LTensor *x, int64_t *at)
 {
 	Buf b = {.name = op_table[op].operands[operand].name, .arena = trial_arena(x->role), .dtype = x->dtype,
-		.n_dims = x->n_dims, .bytes = dtype_bytes(x->dtype), .tensor = -1};
+		.n_dims = x->n_dims, .tensor = -1};
+	int64_t n = 1;
 	for (int d = 0; d < x->n_dims; d++) {
 		b.shape[d] = x->shape[d];
-		b.bytes *= x->shape[d];
+		n *= x->shape[d];
 	}
+	b.bytes = dtype_span(x->dtype, n);
 	b.offset = at[b.arena];
 	at[b.arena] += (b.bytes + PLAN_BUF_ALIGN - 1) / PLAN_BUF_ALIGN * PLAN_BUF_ALIGN;
 	return b;

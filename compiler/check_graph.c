@@ -20,12 +20,13 @@ static void print_shape(FILE *f, int n_dims, const int64_t *shape)
 	fputc(']', f);
 }
 
+/* Without integers of 0: what an op does not have. */
 static void print_attrs(FILE *f, const GraphOp *op)
 {
 #define KIND_int "  %s=%d"
 #define KIND_float "  %s=%.9g"
 #define ATTR(NAME, field, type, meaning) \
-	if (op_has_attr(op->kind, #NAME)) \
+	if (op_has_attr(op->kind, #NAME) && (strcmp(#type, "float") == 0 || op->attrs.field != 0)) \
 		fprintf(f, KIND_##type, #field, op->attrs.field);
 #include "artifacts/attrs.h"
 #undef ATTR

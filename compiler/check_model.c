@@ -38,9 +38,10 @@ static void check_tensors(const Model *m)
 {
 	for (int i = 0; i < m->tensors.n; i++) {
 		const StTensor *t = &m->tensors.at[i];
-		int64_t bytes = t->dtype < DT_COUNT ? dtype_bytes(t->dtype) : t->bytes;
-		for (int d = 0; d < t->n_dims && t->dtype < DT_COUNT; d++)
-			bytes *= t->shape[d];
+		int64_t n = 1;
+		for (int d = 0; d < t->n_dims; d++)
+			n *= t->shape[d];
+		int64_t bytes = t->dtype < DT_COUNT ? dtype_span(t->dtype, n) : t->bytes;
 		if (bytes != t->bytes || t->shard < 0 || t->shard >= m->shards.n || t->offset < 0 ||
 				t->offset > m->shards.at[t->shard].bytes - t->bytes)
 			bug("tensor %s lies at %" PRId64 ", %" PRId64 " bytes, of shard %d", t->name, t->offset, t->bytes,

@@ -132,7 +132,8 @@ static bool joins(Fuser *f, const GraphOp *a, const GraphOp *b, const char *name
 	if (!x && !y)
 		return true;
 	if (!x || !y)
-		return fail_note(f, arena_printf(&f->c->arena, "%s has one and its neighbour lacks it", name));
+		return fail_note(f, arena_printf(&f->c->arena, "%s has a %s, which its neighbour lacks",
+			weight_tensor(f, x ? a : b, "w")->name, name));
 	if (x->dtype != y->dtype)
 		return fail_note(f, arena_printf(&f->c->arena, "%s is %s but %s is %s: they cannot be read as one",
 			x->name, dtype_name(x->dtype), y->name, dtype_name(y->dtype)));
@@ -140,7 +141,24 @@ static bool joins(Fuser *f, const GraphOp *a, const GraphOp *b, const char *name
 	return *step == 1 || fail_note(f, "their weights do not stand together");
 }
 
-/* One LTensor for the weights (or biases) of n linears. */
+/* Scales are joined like weights; rows that share a block scale must be rows of one weight. */
+static bool joins_scales(Fuser *f, const GraphOp *a, const GraphOp *b)
+{
+	const Tensor *w = weight_tensor(f, a, "w");
+	int step, rows = a->attrs.block_n;
+	if (!joins(f, a, b, "w_scale", &step) || !joins(f, a, b, "w_row_scale", &step))
+		return false;
+	if (!weight_tensor(f, a, "w_scale"))
+		return true;
+	if (rows != b->attrs.block_n || a->attrs.block_k != b->attrs.block_k)
+		return fail_note(f, arena_printf(&f->c->arena, "%s has scales of %d x %d elements, its neighbour of %d x %d",
+			w->name, rows, a->attrs.block_k, b->attrs.block_n, b->attrs.block_k));
+	return w->shape[0] % rows == 0 || fail_note(f, arena_printf(&f->c->arena, "%s has %lld rows, which do not end "
+		"where a block of %d does: its neighbour's would have part of its last scale", w->name,
+		(long long)w->shape[0], rows));
+}
+
+/* One LTensor for the weights (or scales, or biases) of n linears. */
 static int joined_weight(Fuser *f, int first, int n, const char *name)
 {
 	const Tensor *w = weight_tensor(f, op_at(f, first), name);
@@ -208,6 +226,7 @@ static int count_linears(Fuser *f, int i, int x)
 	while (n < MAX_JOINED && i + n < f->n_ops && op_at(f, i + n)->kind == OP_linear
 		&& operand(op_at(f, i + n), "x") == x) {
 		if (n && !(joins(f, op_at(f, i + n - 1), op_at(f, i + n), "w", &step)
+			&& joins_scales(f, op_at(f, i + n - 1), op_at(f, i + n))
 			&& joins(f, op_at(f, i + n - 1), op_at(f, i + n), "bias", &step)))
 			break;
 		n++;
@@ -225,6 +244,28 @@ static bool takes_dtype(const KernelTemplate *t, const char *field, Dtype dtype)
 	return false;
 }
 
+static bool takes_field(const KernelTemplate *t, const char *field)
+{
+	for (int i = 0; i < t->n_fields; i++)
+		if (strcmp(t->fields[i].name, field) == 0)
+			return true;
+	return false;
+}
+
+/* The scales that the linear's w has must be operands of the template as well. */
+static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *weights, const GraphOp *linear)
+{
+	static const char *const ends[] = {"scale", "row_scale"};
+	for (int i = 0; i < 2; i++) {
+		char ours[32], theirs[32];
+		snprintf(ours, sizeof ours, "w_%s", ends[i]);
+		snprintf(theirs, sizeof theirs, "%s_%s", weights, ends[i]);
+		if (weight_tensor(f, linear, ours) && !takes_field(t, theirs))
+			return false;
+	}
+	return true;
+}
+
 /* Is a norm apart from its products? When the phase has many rows and a template of this target multiplies them as
  * `product`, whose operand `weights` is the w of `linear`. */
 static bool norm_apart(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
@@ -233,7 +274,8 @@ static bool norm_apart(const Fuser *f, OpKind product, const char *weights, cons
 		return false;
 	for (int i = 0; i < n_kernel_table; i++)
 		if (kernel_table[i].op == product && template_serves(&kernel_table[i], f->target)
-			&& takes_dtype(&kernel_table[i], weights, weight_tensor(f, linear, "w")->dtype))
+			&& takes_dtype(&kernel_table[i], weights, weight_tensor(f, linear, "w")->dtype)
+			&& takes_scales(f, &kernel_table[i], weights, linear))
 			return true;
 	return false;
 }
@@ -266,10 +308,36 @@ static int norm_linear(Fuser *f, int i)
 	bool apart = norm_apart(f, OP_linear_rows, "w", op_at(f, i + 1));
 	OpKind kind = apart ? OP_linear_rows : OP_norm_linear;
 	LOp *op = op_behind_norm(f, kind, norm, apart);
-	op->operands[op_operand(kind, "w")] = joined_weight(f, i + 1, n, "w");
-	op->operands[op_operand(kind, "bias")] = joined_weight(f, i + 1, n, "bias");
+	static const char *const parts[] = {"w", "w_scale", "w_row_scale", "bias"};
+	for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
+		op->operands[op_operand(kind, parts[k])] = joined_weight(f, i + 1, n, parts[k]);
 	op->operands[op_operand(kind, "y")] = joined_output(f, i + 1, n);
+	merge_attrs(op, op_at(f, i + 1));
 	return 1 + n;
+}
+
+/* The size of blocks, which is one for gate and up, from whichever of them has block scales. False when both have, of
+ * different sizes. */
+static bool block_of_two(Fuser *f, const GraphOp *gate, const GraphOp *up, Attrs *attrs)
+{
+	*attrs = weight_tensor(f, gate, "w_scale") ? gate->attrs : up->attrs;
+	if (!weight_tensor(f, gate, "w_scale") || !weight_tensor(f, up, "w_scale")
+		|| (gate->attrs.block_n == up->attrs.block_n && gate->attrs.block_k == up->attrs.block_k))
+		return true;
+	return fail_note(f, arena_printf(&f->c->arena, "%s has scales of %d x %d elements, %s of %d x %d",
+		weight_tensor(f, gate, "w")->name, gate->attrs.block_n, gate->attrs.block_k,
+		weight_tensor(f, up, "w")->name, up->attrs.block_n, up->attrs.block_k));
+}
+
+/* The weight of a linear and its scales, as operands of which `name` is the weight. */
+static void bind_weight(Fuser *f, LOp *op, const char *name, const GraphOp *linear)
+{
+	char scale[32], row_scale[32];
+	snprintf(scale, sizeof scale, "%s_scale", name);
+	snprintf(row_scale, sizeof row_scale, "%s_row_scale", name);
+	bind(f, op, name, operand(linear, "w"));
+	bind(f, op, scale, operand(linear, "w_scale"));
+	bind(f, op, row_scale, operand(linear, "w_row_scale"));
 }
 
 static bool norm_swiglu(Fuser *f, int i)
@@ -279,10 +347,15 @@ static bool norm_swiglu(Fuser *f, int i)
 	if (operand(gate, "x") != n || operand(up, "x") != n || f->uses[n] != 2
 		|| !flows(f, gate, "y", act, "gate") || !flows(f, up, "y", act, "up"))
 		return false;
+	Attrs block;
+	if (!block_of_two(f, gate, up, &block))
+		return false;
 	bool apart = norm_apart(f, OP_linear_swiglu, "gate", gate) && norm_apart(f, OP_linear_swiglu, "up", up);
 	LOp *op = op_behind_norm(f, apart ? OP_linear_swiglu : OP_norm_swiglu, norm, apart);
-	bind(f, op, "gate", operand(gate, "w"));
-	bind(f, op, "up", operand(up, "w"));
+	bind_weight(f, op, "gate", gate);
+	bind_weight(f, op, "up", up);
+	op->attrs.block_n = block.block_n;
+	op->attrs.block_k = block.block_k;
 	bind(f, op, "gate_bias", operand(gate, "bias"));
 	bind(f, op, "up_bias", operand(up, "bias"));
 	bind(f, op, "y", operand(act, "y"));
@@ -317,12 +390,13 @@ static bool draw_from_head(Fuser *f, int i)
 		.n_dims = 2, .shape = {outs, 0}, .tensor = -1, .weight = -1};
 	LOp *op = new_op(f, OP_norm_logits, take);
 	merge_attrs(op, norm);
+	merge_attrs(op, lin);
 	merge_attrs(op, draw);
 	bind(f, op, "step", input_named(f, "step"));
 	bind(f, op, "x", operand(take, "x"));
 	bind(f, op, "out_row", operand(take, "out_row"));
 	bind(f, op, "norm", operand(norm, "w"));
-	bind(f, op, "w", operand(lin, "w"));
+	bind_weight(f, op, "w", lin);
 	bind(f, op, "logits", operand(lin, "y"));
 	op->operands[op_operand(OP_norm_logits, "best")] = best;
 	op->operands[op_operand(OP_norm_logits, "best_id")] = best_id;

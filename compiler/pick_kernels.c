@@ -179,6 +179,27 @@ static Dtype var_dtype(const KernelTemplate *t, const int *vars, int v)
 	return vars[v] < 0 ? t->dtypes[v].allowed[0] : (Dtype)vars[v];
 }
 
+/* An optional operand that the contract leaves out must be absent. */
+static bool takes_operands(Picker *p, const KernelTemplate *t)
+{
+	const OpInfo *info = &op_table[p->op->kind];
+	for (int i = 0; i < info->n_operands; i++) {
+		bool is_taken = p->op->operands[i] < 0;
+		for (int k = 0; k < t->n_fields && !is_taken; k++)
+			is_taken = strcmp(t->fields[k].name, info->operands[i].name) == 0;
+		if (!is_taken)
+			return reject(p, "%s is there, the contract does not take it", info->operands[i].name);
+	}
+	return true;
+}
+
+static void add_sizes(Picker *p, Env *env, const char *var, Dtype dtype)
+{
+	set(env, arena_printf(&p->c->scratch, "%s_BITS", var), dtype_span(dtype, 8));
+	if (dtype_bytes(dtype))
+		set(env, arena_printf(&p->c->scratch, "%s_BYTES", var), dtype_bytes(dtype));
+}
+
 static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int *vars)
 {
 	for (int pass = 0; pass < 2; pass++)
@@ -198,8 +219,8 @@ static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int *var
 			set(env, t->dims[i], 0);
 	}
 	env->n_macros = env->n;
-	for (int v = 0; v < t->n_dtypes; v++) /* DTYPES(WT, ...) also gives WT_BYTES */
-		set(env, arena_printf(&p->c->scratch, "%s_BYTES", t->dtypes[v].var), dtype_bytes(var_dtype(t, vars, v)));
+	for (int v = 0; v < t->n_dtypes; v++) /* DTYPES(WT, ...) also gives WT_BITS, and WT_BYTES of whole bytes */
+		add_sizes(p, env, t->dtypes[v].var, var_dtype(t, vars, v));
 	return true;
 }
 
@@ -228,7 +249,7 @@ static bool check_maps(Picker *p, const KernelTemplate *t, const Env *env, Pick 
 	for (int i = 0; i < t->n_maps; i++) {
 		const ContractMap *m = &t->maps[i];
 		const LTensor *x = operand_of(p, &t->fields[m->field]);
-		int64_t box[2], element = dtype_bytes(x->dtype), row = x->shape[x->n_dims - 1] * element;
+		int64_t box[2], element = dtype_bytes(x->dtype), row = dtype_span(x->dtype, x->shape[x->n_dims - 1]);
 		for (int k = 0; k < 2; k++)
 			if (!eval(p, env, m->box[k], &box[k]))
 				return false;
@@ -335,7 +356,7 @@ static bool try_candidate(Picker *p, int template_index, int choice, Pick *pick,
 	*tunables = text;
 	set_attrs(p, t, &env);
 	*pick = (Pick){.template_index = template_index, .kernel = -1, .slot = -1};
-	if (!check_arch(p, t) || !bind_operands(p, t, &env, vars) || !check_requires(p, t, &env)
+	if (!check_arch(p, t) || !takes_operands(p, t) || !bind_operands(p, t, &env, vars) || !check_requires(p, t, &env)
 		|| !check_launch(p, t, &env, pick))
 		return false;
 	pick->defines = defines_text(p, t, &env, vars);

@@ -19,10 +19,10 @@ static int64_t align_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; 
 
 static int64_t tensor_bytes(Dtype dtype, int n_dims, const int64_t *shape)
 {
-	int64_t n = dtype_bytes(dtype);
+	int64_t n = 1;
 	for (int i = 0; i < n_dims; i++)
 		n *= shape[i];
-	return n;
+	return dtype_span(dtype, n);
 }
 
 static void place_weights(Compile *c)

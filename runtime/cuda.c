@@ -376,6 +376,8 @@ static void to_f32(Dtype dtype, const uint8_t *from, int64_t n, float *to)
 static AtlasStatus read_buf(Cuda *c, const Buf *b, int64_t first, int64_t n, float *dst)
 {
 	int size = dtype_bytes(b->dtype);
+	if (size == 0)
+		return error_set(&c->base.error, ATLAS_UNSUPPORTED, "%s has elements of less than a byte", b->name);
 	int64_t most = STAGE_BYTES / size;
 	if (first < 0 || n < 0 || n > b->bytes / size - first)
 		return error_set(&c->base.error, ATLAS_ARGUMENT, "elements %lld..%lld of %s, which has %lld",

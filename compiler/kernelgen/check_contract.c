@@ -17,7 +17,7 @@
 enum { MAX_NAMES = 64, MAX_TEXT = 64 };
 
 typedef enum NameKind {
-	NAME_DIM, NAME_ATTR_INT, NAME_ATTR_FLOAT, NAME_TUNE, NAME_FLAG, NAME_DTYPE, NAME_BYTES
+	NAME_DIM, NAME_ATTR_INT, NAME_ATTR_FLOAT, NAME_TUNE, NAME_FLAG, NAME_DTYPE, NAME_SIZE
 } NameKind;
 static const char *const name_kinds[] = {
 	"dim", "attribute", "attribute", "tunable", "flag", "dtype variable", "size"};
@@ -194,8 +194,9 @@ static void read_attr(Check *c, const Clause *cl, NameKind kind)
 static void read_dtypes(Check *c, const Clause *cl)
 {
 	char item[MAX_TEXT];
+	bool has_bytes = true; /* the same number of them for every element */
 	declare(c, cl->parts[0], NAME_DTYPE, cl->at);
-	declare(c, arena_printf(&c->g->arena, "%s_BYTES", cl->parts[0]), NAME_BYTES, cl->at);
+	declare(c, arena_printf(&c->g->arena, "%s_BITS", cl->parts[0]), NAME_SIZE, cl->at);
 	const int max = (int)(sizeof c->k.dtypes / sizeof c->k.dtypes[0]);
 	if (c->k.n_dtypes == max) {
 		fail_at(&c->g->diags, A0902, cl->at, "more than %d dtype variables", max);
@@ -210,6 +211,7 @@ static void read_dtypes(Check *c, const Clause *cl)
 			continue;
 		}
 		bool again = false;
+		has_bytes &= dtype_bytes(t) > 0;
 		for (int i = 0; i < v->n; i++)
 			again |= v->allowed[i] == t;
 		if (again)
@@ -217,6 +219,8 @@ static void read_dtypes(Check *c, const Clause *cl)
 		else
 			v->allowed[v->n++] = t;
 	}
+	if (has_bytes)
+		declare(c, arena_printf(&c->g->arena, "%s_BYTES", v->var), NAME_SIZE, cl->at);
 }
 
 static void read_tunable(Check *c, const Clause *cl)
@@ -547,6 +551,14 @@ static void check_field(Check *c, int index)
 	check_shape(c, f, role != OPERAND_IN_OPT, operand >= 0 ? op_table[c->k.op].operands[operand].shape : NULL);
 }
 
+static bool has_field(const Check *c, const char *name)
+{
+	for (int i = 0; i < c->raw->fields.n; i++)
+		if (strcmp(c->raw->fields.at[i].name, name) == 0)
+			return true;
+	return false;
+}
+
 static void check_args(Check *c)
 {
 	Diags *d = &c->g->diags;
@@ -564,10 +576,7 @@ static void check_args(Check *c)
 			check_map(c, &c->raw->fields.at[i]);
 	for (int i = 0; c->has_op && i < op_table[c->k.op].n_operands; i++) {
 		const OperandInfo *o = &op_table[c->k.op].operands[i];
-		bool found = false;
-		for (int j = 0; j < c->raw->fields.n; j++)
-			found |= strcmp(c->raw->fields.at[j].name, o->name) == 0;
-		if (!found)
+		if (!has_field(c, o->name) && o->role != OPERAND_IN_OPT) /* left out: kernels are for ops without it */
 			fail_at(d, A0903, c->raw->args_at, "operand %s of %s is missing: expected %s(..., %s, \"%s\")", o->name,
 				op_table[c->k.op].name, role_words[o->role], o->name, o->shape);
 	}
@@ -592,6 +601,31 @@ static void check_kernel(Check *c)
 	}
 }
 
+typedef struct Mention { const char *name; bool found; } Mention;
+
+static void see_mention(void *ctx, const char *name, int n)
+{
+	Mention *m = ctx;
+	m->found |= strncmp(m->name, name, (size_t)n) == 0 && m->name[n] == 0;
+}
+
+/* Is the attribute part of shapes, and only of operands that the contract leaves out? */
+static bool is_left_out(const Check *c, const char *attr)
+{
+	bool is_left = false;
+	for (int i = 0; i < op_table[c->k.op].n_operands; i++) {
+		const OperandInfo *o = &op_table[c->k.op].operands[i];
+		char item[MAX_TEXT], why[200];
+		Mention m = {attr, false};
+		for (const char *list = o->shape; next_item(&list, item, sizeof item);)
+			expr_names(item, see_mention, &m, why, sizeof why);
+		if (m.found && has_field(c, o->name))
+			return false;
+		is_left |= m.found;
+	}
+	return is_left;
+}
+
 static void check_used(Check *c)
 {
 	Diags *d = &c->g->diags;
@@ -614,7 +648,7 @@ static void check_used(Check *c)
 		list += strspn(list, " ");
 		size_t n = strcspn(list, " ");
 		snprintf(item, sizeof item, "%.*s", (int)n, list);
-		if (n && !find_name(c, item, n))
+		if (n && !find_name(c, item, n) && !is_left_out(c, item))
 			fail_at(d, A0903, c->at_kernel, "attribute %s of %s is not declared", item, op_table[c->k.op].name);
 		list += n;
 	}

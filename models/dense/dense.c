@@ -82,7 +82,7 @@ static int act(Compile *c, int l, const char *name, int64_t cols)
 static int linear(Compile *c, int l, int x, int w, int bias, const char *name, int64_t cols)
 {
 	int y = act(c, l, name, cols);
-	g_op(c, OP_linear, l, BOTH, NULL, (int[]){x, w, bias, y});
+	g_op(c, OP_linear, l, BOTH, NULL, (int[]){x, w, -1, -1, bias, y});
 	return y;
 }
 

@@ -25,13 +25,13 @@ static const char *check_operand(const Graph *g, const OperandInfo *info, const 
 	static const char integers[] =
 		"step seg row_token row_slot row_pos out_row slot_token slot_len "
 		"counts limits stop_tokens ring acquire new_limits new_pages page_table";
-	static const char raw[] = "table w bias inv_freq";
+	static const char raw[] = "table w w_scale w_row_scale bias inv_freq";
 	const char *vocab = strrchr(info->shape, 'V');
 	bool has_vocab = vocab && !vocab[1] && (vocab == info->shape || vocab[-1] == ' ');
 
 	if ((t->dtype == DT_i32) != is_listed(info->name, integers))
 		return t->dtype == DT_i32 ? "holds integers" : "holds no integers";
-	if (t->role == ROLE_WEIGHT && (t->dtype == DT_bf16 || t->dtype == DT_f16) &&
+	if (t->role == ROLE_WEIGHT && t->dtype != DT_f32 && t->dtype != DT_i32 &&
 		!is_listed(info->name, raw))
 		return "is a narrow weight where activations belong";
 	if ((has_vocab && t->shape[t->n_dims - 1] != g->vocab) ||

@@ -7,6 +7,7 @@
 #include "runtime/cpu/ref_call.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct Sequence {
@@ -65,23 +66,32 @@ static RefOperand normed(Sequence *s, RefOperand x)
 	return n;
 }
 
+/* The linear whose weight is the operand `w`, with the scales that stand beside it. */
+static void linear(Sequence *s, RefOperand x, const char *w, RefOperand bias, RefOperand y)
+{
+	char scale[32], row_scale[32];
+	snprintf(scale, sizeof scale, "%s_scale", w);
+	snprintf(row_scale, sizeof row_scale, "%s_row_scale", w);
+	RUN(s, OP_linear, x, arg(s, w), arg(s, scale), arg(s, row_scale), bias, y);
+}
+
 static void norm_linear(Sequence *s)
 {
 	RefOperand n = normed(s, arg(s, "x"));
-	RUN(s, OP_linear, n, arg(s, "w"), arg(s, "bias"), arg(s, "y"));
+	linear(s, n, "w", arg(s, "bias"), arg(s, "y"));
 }
 
 static void norm_rows(Sequence *s) { RUN(s, OP_rmsnorm, arg(s, "x"), arg(s, "norm"), arg(s, "y")); }
 
 static void linear_rows(Sequence *s)
 {
-	RUN(s, OP_linear, arg(s, "x"), arg(s, "w"), arg(s, "bias"), arg(s, "y"));
+	linear(s, arg(s, "x"), "w", arg(s, "bias"), arg(s, "y"));
 }
 
 static void linear_residual(Sequence *s)
 {
 	RefOperand z = arg(s, "z"), y = temporary(s, z.shape[0], z.shape[1]);
-	RUN(s, OP_linear, arg(s, "x"), arg(s, "w"), arg(s, "bias"), y);
+	linear(s, arg(s, "x"), "w", arg(s, "bias"), y);
 	RUN(s, OP_add, arg(s, "residual"), y, z);
 }
 
@@ -89,8 +99,8 @@ static void gated(Sequence *s, RefOperand x)
 {
 	RefOperand y = arg(s, "y"), gate = temporary(s, y.shape[0], y.shape[1]),
 			   up = temporary(s, y.shape[0], y.shape[1]);
-	RUN(s, OP_linear, x, arg(s, "gate"), arg(s, "gate_bias"), gate);
-	RUN(s, OP_linear, x, arg(s, "up"), arg(s, "up_bias"), up);
+	linear(s, x, "gate", arg(s, "gate_bias"), gate);
+	linear(s, x, "up", arg(s, "up_bias"), up);
 	RUN(s, OP_swiglu, gate, up, y);
 }
 
@@ -127,7 +137,7 @@ static void norm_logits(Sequence *s)
 	RefOperand out_row = arg(s, "out_row"), x = arg(s, "x"), absent = {0};
 	RefOperand rows = temporary(s, out_row.shape[0], x.shape[1]);
 	RUN(s, OP_gather, x, out_row, rows);
-	RUN(s, OP_linear, normed(s, rows), arg(s, "w"), absent, arg(s, "logits"));
+	linear(s, normed(s, rows), "w", absent, arg(s, "logits"));
 	RefOperand logits = arg(s, "logits");
 	best_of_parts(s, &logits);
 }

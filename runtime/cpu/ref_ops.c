@@ -5,6 +5,7 @@
  * vectorise without changing a bit; and `linear`, where all the time goes, converts a stretch of
  * weights once for a tile of rows, so that raw bf16 weights are used in place.
  */
+#include "artifacts/numbers.h"
 #include "runtime/cpu/ref_call.h"
 
 #include <math.h>
@@ -25,43 +26,17 @@ const RefOperand *ref_arg(const RefCall *c, const char *name)
 
 /* Operands in other element types ------------------------------------------------------------ */
 
-static float from_bits(uint32_t bits)
-{
-	float f;
-	memcpy(&f, &bits, sizeof f);
-	return f;
-}
-
-static float from_half(uint16_t h)
-{
-	uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
-	if (exponent == 31) /* infinity, NaN */
-		return from_bits(sign | 0x7f800000 | fraction << 13);
-	if (exponent == 0) /* zero and subnormal: fraction units of 2^-24 */
-		return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
-	return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
-}
-
-/* Checkpoint files align nothing, hence the copies. */
+/* Of bf16, which is most of what is ever read, several at a time. Checkpoint files align nothing, hence the copies. */
 void ref_convert(const RefOperand *from, int64_t first, int64_t n, float *out)
 {
-	const char *bytes = (const char *)from->data + first * dtype_bytes(from->dtype);
 	int64_t i = 0;
-	if (from->dtype == DT_f32) {
-		memcpy(out, bytes, (size_t)n * sizeof *out);
-		return;
-	}
 	for (; from->dtype == DT_bf16 && i + LANES <= n; i += LANES) { /* upper halves of f32 */
 		Halves h;
-		memcpy(&h, bytes + 2 * i, sizeof h);
+		memcpy(&h, (const char *)from->data + 2 * (first + i), sizeof h);
 		Words w = __builtin_convertvector(h, Words) << 16;
 		memcpy(out + i, &w, sizeof w);
 	}
-	for (; i < n; i++) {
-		uint16_t h;
-		memcpy(&h, bytes + 2 * i, sizeof h);
-		out[i] = from->dtype == DT_bf16 ? from_bits((uint32_t)h << 16) : from_half(h);
-	}
+	numbers_convert(from->dtype, from->data, first + i, n - i, out + i);
 }
 
 static float element(const RefOperand *from, int64_t i)
@@ -102,17 +77,38 @@ double ref_dot(const float *a, const float *b, int64_t n)
 	return total(&lanes);
 }
 
+/* Weights of a linear: codes and, where they are quantised, scales. */
+typedef struct Weights {
+	const RefOperand *w, *scale, *row_scale; /* data NULL = absent */
+	int64_t block_n, block_k;
+} Weights;
+
+/* w[n, k..k+count) as they are meant: code * block scale * row scale. */
+static void convert_row(const Weights *x, int64_t n, int64_t k, int64_t count, float *out)
+{
+	const int64_t cols = x->w->shape[1];
+	ref_convert(x->w, n * cols + k, count, out);
+	for (int64_t i = 0; x->scale->data && i < count;) {
+		int64_t block = (k + i) / x->block_k, end = (block + 1) * x->block_k - k;
+		float scale = element(x->scale, n / x->block_n * x->scale->shape[1] + block);
+		for (; i < count && i < end; i++)
+			out[i] *= scale;
+	}
+	for (int64_t i = 0; x->row_scale->data && i < count; i++)
+		out[i] *= element(x->row_scale, n);
+}
+
 /* Output n of `count` rows: y[t,n] = sum_k x[t,k] w[n,k] + bias, count <= TILE. */
 static void linear_tile(
-	const float *x, const RefOperand *w, double bias, int64_t n, int64_t count, float *y)
+	const float *x, const Weights *w, double bias, int64_t n, int64_t count, float *y)
 {
-	int64_t outputs = w->shape[0], cols = w->shape[1];
+	int64_t outputs = w->w->shape[0], cols = w->w->shape[1];
 	Doubles lanes[TILE] = {{0}};
 	float weights[STRETCH];
 
 	for (int64_t k = 0; k < cols; k += STRETCH) {
 		int64_t length = cols - k < STRETCH ? cols - k : STRETCH;
-		ref_convert(w, n * cols + k, length, weights);
+		convert_row(w, n, k, length, weights);
 		for (int64_t t = 0; t < count; t++)
 			add_products(x + t * cols + k, weights, length, &lanes[t]);
 	}
@@ -122,8 +118,10 @@ static void linear_tile(
 
 void ref_linear(const RefCall *c)
 {
-	const RefOperand *w = ref_arg(c, "w"), *bias = ref_arg(c, "bias");
-	int64_t rows = ref_dim(c, "x", 0), cols = w->shape[1], outputs = w->shape[0];
+	const RefOperand *bias = ref_arg(c, "bias");
+	const Weights w = {ref_arg(c, "w"), ref_arg(c, "w_scale"), ref_arg(c, "w_row_scale"), c->attrs.block_n,
+		c->attrs.block_k};
+	int64_t rows = ref_dim(c, "x", 0), cols = w.w->shape[1], outputs = w.w->shape[0];
 	int64_t parts = c->parts ? c->parts : 1;
 	const float *x = ref_floats(c, "x");
 	float *y = ref_floats(c, "y");
@@ -131,7 +129,7 @@ void ref_linear(const RefCall *c)
 	for (int64_t n = outputs * c->part / parts; n < outputs * (c->part + 1) / parts; n++) {
 		double b = bias->data ? (double)element(bias, n) : 0;
 		for (int64_t t = 0; t < rows; t += TILE)
-			linear_tile(x + t * cols, w, b, n, rows - t < TILE ? rows - t : TILE, y + t * outputs);
+			linear_tile(x + t * cols, &w, b, n, rows - t < TILE ? rows - t : TILE, y + t * outputs);
 	}
 }
 

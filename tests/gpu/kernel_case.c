@@ -267,7 +267,7 @@ static void lay_out(Case *c)
 			eval(c, item, &b->shape[b->n_dims]);
 			b->n *= b->shape[b->n_dims];
 		}
-		b->bytes = b->n * dtype_bytes(b->dtype);
+		b->bytes = dtype_span(b->dtype, b->n);
 		b->at = at;
 		at = (at + b->bytes + GUARD + 255) / 256 * 256;
 	}
@@ -310,6 +310,17 @@ static bool fits(Case *c, const CaseLimits *limits)
 	return c->image_bytes <= limits->bytes;
 }
 
+/* VAR_BITS, and VAR_BYTES of whole bytes: what formulas may know of a dtype variable. */
+static void set_sizes(Case *c, const char *var, Dtype dtype)
+{
+	char *bits = case_alloc(c, (int64_t)strlen(var) + 8), *bytes = case_alloc(c, (int64_t)strlen(var) + 8);
+	sprintf(bits, "%s_BITS", var);
+	set(c, bits, dtype_span(dtype, 8));
+	sprintf(bytes, "%s_BYTES", var);
+	if (dtype_bytes(dtype))
+		set(c, bytes, dtype_bytes(dtype));
+}
+
 bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimits *limits)
 {
 	*c = (Case){.tmpl = t, .random = {seed}};
@@ -317,9 +328,7 @@ bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimi
 		draw_constants(c, limits->fixed);
 		for (int v = 0; v < t->n_dtypes; v++) {
 			c->vars[v] = t->dtypes[v].allowed[limits->fixed ? 0 : random_below(&c->random, t->dtypes[v].n)];
-			char *name = case_alloc(c, (int64_t)strlen(t->dtypes[v].var) + 8);
-			sprintf(name, "%s_BYTES", t->dtypes[v].var);
-			set(c, name, dtype_bytes(c->vars[v]));
+			set_sizes(c, t->dtypes[v].var, c->vars[v]);
 		}
 		if (fits(c, limits)) {
 			write_defines(c);

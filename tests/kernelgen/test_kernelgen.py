@@ -184,7 +184,7 @@ REFUSALS = [
     ("a name twice", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nTUNE(WT_BYTES, 2, 4)")],
      [("TUNE(WT_BYTES", "A0906", "tunable WT_BYTES is declared twice, first at line 14 as a size")]),
     ("an attribute of another op", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nATTR_INT(HDIM, 64)")],
-     [("ATTR_INT(HDIM", "A0903", "HDIM is no attribute of norm_linear, which has: EPS NORM_ONE"),
+     [("ATTR_INT(HDIM", "A0903", "HDIM is no attribute of norm_linear, which has: EPS NORM_ONE BLOCK_N BLOCK_K"),
       ("ATTR_INT(HDIM", "A0905", "attribute HDIM is never used")]),
     ("an attribute of another type", [("ATTR_INT(NORM_ONE, 0)", "ATTR_FLOAT(NORM_ONE, 0)")],
      [("NORM_ONE, 0", "A0903", "attribute NORM_ONE is an int: expected ATTR_INT")]),
@@ -219,6 +219,45 @@ def test_refusal(kernelgen, tmp_path, what, changes, expected):
     assert sorted(seen) == sorted(messages), what
     assert done.returncode == (4 if any("A0901" in text for _, text in messages) else 3)
     assert not out.exists(), "a table is left after a refusal"
+
+
+SCALES = ('FLAG(BIAS)', 'FLAG(BIAS)\nFLAG(SCALED)\nATTR_INT(BLOCK_N, 128)\nATTR_INT(BLOCK_K, 128)')
+SCALE = ('\tIN_IF(BIAS, ', '\tIN_IF(SCALED, f32, w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");\n\tIN_IF(BIAS, ')
+USE = ("float y = bias_of(a, n);",
+       "float y = bias_of(a, n) + (SCALED ? a.w_scale[n / BLOCK_N * ((K + BLOCK_K - 1) / BLOCK_K)] : 0.0f);")
+
+
+def test_optional_operands_may_be_left_out(kernelgen, tmp_path):
+    """Neither do the attributes of their shapes need a declaration then; once the operand is taken, they do."""
+    bare = variant(tmp_path, ("FLAG(BIAS)\n", ""), ('\tIN_IF(BIAS, WT, bias, "N");\n', ""),
+                   ("if constexpr (BIAS)\n\t\treturn to_float(a.bias[n]);\n", ""))
+    out = tmp_path / "out.c"
+    done = kernelgen("-o", out, bare)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"bias"' not in out.read_text() and '"w_scale"' not in out.read_text()
+    done = kernelgen("-o", out, variant(tmp_path, SCALES, SCALE, USE))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"' in out.read_text() and '"BLOCK_K"' in out.read_text()
+    path = variant(tmp_path, (SCALES[0], SCALES[1].replace("\nATTR_INT(BLOCK_K, 128)", "")), SCALE,
+                   (USE[0], "float y = bias_of(a, n) + (SCALED ? a.w_scale[0] : 0.0f);"))
+    done = kernelgen("-o", out, path)
+    assert f"{place(path, 'KERNEL(')}: error[A0903]: attribute BLOCK_K of norm_linear is not declared\n" in done.stderr
+    assert done.returncode == 3
+    path = variant(tmp_path, SCALES, (SCALE[0], SCALE[1].replace("ceil_div(K, BLOCK_K)", "ceil_div(K, 128)")), USE)
+    done = kernelgen("-o", out, path)
+    assert done.stderr == (f"{place(path, 'IN_IF(SCALED')}: error[A0903]: dim 1 of w_scale is "
+                           "ceil_div(K, BLOCK_K) of norm_linear: expected that or a dim, found ceil_div(K, 128)\n")
+
+
+def test_sizes_of_a_dtype_variable(kernelgen, tmp_path):
+    """Bits always; bytes only where each type it may stand for has a whole number of them."""
+    out = tmp_path / "out.c"
+    done = kernelgen("-o", out, variant(tmp_path, ("N * K * WT_BYTES", "N * K * WT_BITS / 8")))
+    assert (done.returncode, done.stderr) == (0, "")
+    path = variant(tmp_path, ("DTYPES(WT, bf16, f32)", "DTYPES(WT, bf16, e2m1)"))
+    done = kernelgen("-o", out, path)
+    assert (f"{place(path, 'READS(')}: error[A0904]: READS: unknown name WT_BYTES: did you mean WT_BITS?: "
+            "N * K * WT_BYTES + ROWS * K * 2\n") in done.stderr
 
 
 def test_columns(kernelgen, tmp_path):

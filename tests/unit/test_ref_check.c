@@ -72,14 +72,22 @@ static void test_linear(void **state)
 	Case c;
 	begin(&c, OP_linear);
 	Tensor *x = add(&c, ROLE_ACTIVATION, DT_bf16, DIM_ROWS, 8);
-	add(&c, ROLE_WEIGHT, DT_f16, 100, 8);
-	c.op.operands[2] = -1;
+	Tensor *w = add(&c, ROLE_WEIGHT, DT_f16, 100, 8);
+	for (int i = op_operand(OP_linear, "w_scale"); i <= op_operand(OP_linear, "bias"); i++)
+		c.op.operands[i] = -1;
 	c.tensors[3] = (Tensor){
 		.name = "y", .role = ROLE_ACTIVATION, .n_dims = 2, .shape = {DIM_ROWS, 100}};
-	c.op.operands[3] = 3;
+	c.op.operands[op_operand(OP_linear, "y")] = 3;
 	c.graph.n_tensors = 4;
 	EXPECT(&c, "ok");
+	w->dtype = DT_e2m1;
+	EXPECT(&c, "ok");
+	w->dtype = DT_i32;
+	EXPECT(&c, "graph op 0 (linear): w holds integers");
+	w->dtype = DT_e4m3;
 	x->role = ROLE_WEIGHT;
+	EXPECT(&c, "graph op 0 (linear): x is a narrow weight where activations belong");
+	x->dtype = DT_e4m3;
 	EXPECT(&c, "graph op 0 (linear): x is a narrow weight where activations belong");
 }
 
@@ -138,9 +146,6 @@ static void test_sample(void **state)
 	c.tensors[8].shape[1] = 100;
 	c.tensors[6].dtype = DT_f32;
 	EXPECT(&c, "graph op 0 (sample): limits holds no integers");
-	c.tensors[6].dtype = DT_i32;
-	c.tensors[11].dtype = DT_f32;
-	EXPECT(&c, "graph op 0 (sample): ring holds no integers");
 	c.tensors[6].dtype = DT_i32;
 	c.tensors[11].dtype = DT_f32;
 	EXPECT(&c, "graph op 0 (sample): ring holds no integers");

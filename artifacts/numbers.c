@@ -1,0 +1,82 @@
+/* numbers.c - narrow number formats as f32: by rebuilding the bits, or from the list of a format's few values. */
+#include "artifacts/numbers.h"
+
+#include <string.h>
+
+static float from_bits(uint32_t bits)
+{
+	float f;
+	memcpy(&f, &bits, sizeof f);
+	return f;
+}
+
+static float from_half(uint16_t h)
+{
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
+	if (exponent == 31) /* infinity, NaN */
+		return from_bits(sign | 0x7f800000 | fraction << 13);
+	if (exponent == 0) /* zero and subnormal: fraction units of 2^-24 */
+		return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
+	return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+static float from_e4m3(uint8_t b)
+{
+	uint32_t sign = (uint32_t)(b & 0x80) << 24, exponent = b >> 3 & 15, fraction = b & 7;
+	if ((b & 0x7f) == 0x7f)
+		return from_bits(sign | 0x7fc00000);
+	if (exponent == 0) /* zero and subnormal: fraction units of 2^-9 */
+		return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-9f;
+	return from_bits(sign | (exponent + 120) << 23 | fraction << 20);
+}
+
+static float from_e2m1(unsigned code)
+{
+	static const float values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+	return values[code & 15];
+}
+
+static float from_e8m0(uint8_t b)
+{
+	if (b == 0xff)
+		return from_bits(0x7fc00000);
+	return b == 0 ? 0x1p-127f : from_bits((uint32_t)b << 23);
+}
+
+static void from_halves(Dtype dtype, const uint8_t *from, int64_t n, float *out)
+{
+	for (int64_t i = 0; i < n; i++) {
+		uint16_t h; /* checkpoint files align nothing, hence the copies */
+		memcpy(&h, from + 2 * i, sizeof h);
+		out[i] = dtype == DT_bf16 ? from_bits((uint32_t)h << 16) : from_half(h);
+	}
+}
+
+void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, float *out)
+{
+	const uint8_t *bytes = from;
+	switch (dtype) {
+	case DT_f32:
+		memcpy(out, bytes + 4 * first, (size_t)n * sizeof *out);
+		return;
+	case DT_bf16:
+	case DT_f16:
+		from_halves(dtype, bytes + 2 * first, n, out);
+		return;
+	case DT_e4m3:
+		for (int64_t i = 0; i < n; i++)
+			out[i] = from_e4m3(bytes[first + i]);
+		return;
+	case DT_e2m1:
+		for (int64_t i = first; i < first + n; i++)
+			out[i - first] = from_e2m1((unsigned)bytes[i / 2] >> (i % 2 * 4));
+		return;
+	case DT_e8m0:
+		for (int64_t i = 0; i < n; i++)
+			out[i] = from_e8m0(bytes[first + i]);
+		return;
+	case DT_i32:
+	case DT_COUNT:
+		return;
+	}
+}
