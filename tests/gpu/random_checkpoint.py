@@ -10,24 +10,11 @@ With --empty the weights are the holes of a sparse file, and there are two layer
 """
 import json
 import os
+import pathlib
 import struct
 import sys
 
-SHAPES = {  # config.json of the published models
-    "smollm2-135m": dict(hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,
-                         intermediate_size=1536, vocab_size=49152, rope_theta=100000.0, tie_word_embeddings=True,
-                         max_position_embeddings=8192),
-    "llama-3.2-1b": dict(hidden_size=2048, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
-                         head_dim=64, intermediate_size=8192, vocab_size=128256, rope_theta=500000.0,
-                         tie_word_embeddings=True, max_position_embeddings=131072,
-                         rope_scaling=dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0,
-                                           high_freq_factor=4.0, original_max_position_embeddings=8192)),
-    "llama-3.1-8b": dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
-                         intermediate_size=14336, vocab_size=128256, rope_theta=500000.0,
-                         tie_word_embeddings=False, max_position_embeddings=131072,
-                         rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0,
-                                           high_freq_factor=4.0, original_max_position_embeddings=8192)),
-}
+SHAPES = pathlib.Path(__file__).resolve().parent / "shapes"  # config.json of the published models
 
 
 def random_weights(folder, shape):
@@ -82,14 +69,13 @@ def weights(shape, matrix, norm):
 def main():
     name, folder = sys.argv[-2:]
     empty = sys.argv[1] == "--empty"
-    shape = dict(SHAPES[name], **({"num_hidden_layers": 2} if empty else {}))
+    config = json.loads((SHAPES / f"{name}.json").read_text())
+    if empty:
+        config["num_hidden_layers"] = 2
     os.makedirs(folder, exist_ok=True)
-    (no_weights if empty else random_weights)(folder, shape)
-    config = dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu", rms_norm_eps=1e-5,
-                  attention_bias=False, mlp_bias=False, torch_dtype="bfloat16", bos_token_id=None,
-                  eos_token_id=None, **shape)
+    (no_weights if empty else random_weights)(folder, config)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
-        json.dump({k: v for k, v in config.items() if v is not None}, f, indent=2)
+        json.dump(config, f, indent=2)
 
 
 if __name__ == "__main__":
