@@ -105,12 +105,6 @@ static AtlasStatus bind_weights(AtlasPlan *p, const AtlasPlanOptions *o, AtlasEr
 {
 	const Graph *g = &p->artifact.graph;
 	const Section *section = artifact_section(&p->artifact, "weights");
-	char why[sizeof error->text];
-	if (!o->skip_weight_hash) {
-		ReadStatus read = artifact_check_weights(&p->artifact, why, sizeof why);
-		if (read != READ_OK)
-			return error_set(error, read_status(read), "%s", why);
-	}
 	p->by_reference = section->bytes < g->weight_arena_bytes;
 	for (int i = 0; i < g->n_weights; i++)
 		if (!p->by_reference || !g->weights[i].file)
@@ -140,15 +134,25 @@ static AtlasStatus open_tokenizer(AtlasPlan *p, AtlasError *error)
 	return ATLAS_OK;
 }
 
-static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOptions *o, AtlasError *error)
+/* What the file itself says, to the last byte unless weights are to be believed. */
+static AtlasStatus read_plan(AtlasPlan *p, const AtlasPlanOptions *o, AtlasError *error)
 {
 	char why[sizeof error->text];
+	ReadStatus read = artifact_read(p->file.bytes, p->file.n, &p->artifact, why, sizeof why);
+	if (read == READ_OK && !o->skip_weight_hash)
+		read = artifact_check_weights(&p->artifact, why, sizeof why);
+	return read == READ_OK ? open_tokenizer(p, error) : error_set(error, read_status(read), "%s", why);
+}
+
+static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOptions *o, AtlasError *error)
+{
+	AtlasError inside = {0};
 	AtlasStatus s = map_file(AT_FDCWD, path, &p->file, error);
 	if (s != ATLAS_OK)
 		return s;
-	ReadStatus read = artifact_read(p->file.bytes, p->file.n, &p->artifact, why, sizeof why);
-	if (read != READ_OK)
-		return error_set(error, read_status(read), "%s", why);
+	s = read_plan(p, o, &inside);
+	if (s != ATLAS_OK)
+		return error_set(error, s, "%.200s: %.300s", path, inside.text);
 	const Artifact *a = &p->artifact;
 	p->weights = calloc((size_t)a->graph.n_weights + 1, sizeof *p->weights);
 	p->refs = calloc((size_t)a->graph.n_weights + 1, sizeof *p->refs);
@@ -157,8 +161,7 @@ static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOpti
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d weights", a->graph.n_weights);
 	for (int i = 0; i < a->n_targets; i++)
 		p->targets[i] = a->targets[i].target;
-	s = open_tokenizer(p, error);
-	return s == ATLAS_OK ? bind_weights(p, o, error) : s;
+	return bind_weights(p, o, error);
 }
 
 AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,

@@ -83,6 +83,14 @@ int cli_prompt_tokens(const Args *args, const AtlasPlan *plan, Tokens *tokens);
 /* Whole file with a final NUL that does not count; free(*bytes). */
 int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n);
 
+/* Files that are written (cli_output.c). 0, or the exit code after the failure was told. */
+/* Before the work: may a file of that name be made or replaced? */
+int cli_check_output(const Args *args, const char *path);
+/* Calls `write`, whose failures the stream remembers, and puts the file there: under a temporary name beside it,
+ * synced, renamed, so that there is a whole file or what was there before. path: NULL = stdout. */
+typedef void WriteFn(const void *what, FILE *out);
+int cli_write_file(const Args *args, const char *path, WriteFn *write, const void *what);
+
 /* SIGINT and SIGTERM wait until they are asked for, so that nothing is cut in the middle: call
  * cli_hold_signals before threads start, then cli_interrupted between steps. */
 void cli_hold_signals(void);

@@ -6,7 +6,6 @@
 #include "runtime/cli/bench.h"
 #include "runtime/session.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,40 +108,39 @@ static int measure(Bench *b)
 	return code;
 }
 
-typedef void PrintFn(const Bench *b, FILE *out);
+/* Of an option's value: NULL stands for stdout. */
+static const char *file_of(const char *value) { return strcmp(value, "-") == 0 ? NULL : value; }
 
-static int write_to(const Bench *b, const char *path, PrintFn *print)
+static int check_outputs(const Args *args)
 {
-	bool is_stdout = strcmp(path, "-") == 0;
-	FILE *out = is_stdout ? stdout : fopen(path, "w");
-	if (!out)
-		return cli_say(b->args, EXIT_ENVIRONMENT, "%s: %s", path, strerror(errno));
-	print(b, out);
-	bool bad = ferror(out) != 0;
-	if (!is_stdout && fclose(out) != 0)
-		bad = true;
-	return bad ? cli_say(b->args, EXIT_ENVIRONMENT, "%s cannot be written", is_stdout ? "stdout" : path) : 0;
+	const char *json = args->json_file, *html = args->html_file;
+	if (json && html && !file_of(json) && !file_of(html))
+		return cli_say(args, EXIT_USAGE, "--json - and --html - both write to stdout: give one of them a file");
+	int code = json && file_of(json) ? cli_check_output(args, json) : 0;
+	return !code && html && file_of(html) ? cli_check_output(args, html) : code;
 }
+
+static void write_json(const void *bench, FILE *out) { bench_print_json(bench, out); }
+static void write_html(const void *bench, FILE *out) { bench_print_html(bench, out); }
+static void write_text(const void *bench, FILE *out) { bench_print_text(bench, out); }
 
 static int report(const Bench *b)
 {
 	const char *json = b->args->json_file, *html = b->args->html_file;
-	int code = json ? write_to(b, json, bench_print_json) : 0;
+	int code = json ? cli_write_file(b->args, file_of(json), write_json, b) : 0;
 	if (!code && html)
-		code = write_to(b, html, bench_print_html);
-	bool stdout_is_taken = (json && strcmp(json, "-") == 0) || (html && strcmp(html, "-") == 0);
-	if (!code && !stdout_is_taken)
-		bench_print_text(b, stdout);
-	return code;
+		code = cli_write_file(b->args, file_of(html), write_html, b);
+	bool stdout_is_taken = (json && !file_of(json)) || (html && !file_of(html));
+	return code || stdout_is_taken ? code : cli_write_file(b->args, NULL, write_text, b);
 }
 
 int verb_bench(const Args *args)
 {
 	Bench b = {.args = args};
-	if (args->json_file && args->html_file && strcmp(args->json_file, "-") == 0 && strcmp(args->html_file, "-") == 0)
-		return cli_say(args, EXIT_USAGE, "--json - and --html - both write to stdout: give one of them a file");
 	cli_hold_signals();
-	int code = open_plan(&b);
+	int code = check_outputs(args);
+	if (!code)
+		code = open_plan(&b);
 	if (!code)
 		code = bench_list_rows(&b);
 	if (!code)

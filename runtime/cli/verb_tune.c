@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { REPS_DEFAULT = 4, ROUNDS = 2 };
@@ -21,6 +20,7 @@ typedef struct Tune {
 	const Artifact *artifact;
 	int target;           /* index of the one that runs on this GPU */
 	const TargetPlan *set;
+	OpKind only;          /* --only; OP_COUNT = all */
 	bool *wanted;         /* [set->n_kernels] */
 	int n_wanted;
 	char driver[96];
@@ -67,17 +67,21 @@ static const char *tunables_of(const Tune *t, int trial)
 	return "";
 }
 
-static int choose_trials(Tune *t)
+static int read_only(Tune *t)
 {
 	const char *only = t->args->only, *names[OP_COUNT];
-	OpKind op = OP_COUNT;
+	t->only = OP_COUNT;
 	for (int i = 0; i < OP_COUNT; i++)
 		names[i] = op_table[i].name;
-	if (only && !op_from_name(only, &op)) {
-		const char *near = options_closest(only, names, OP_COUNT);
-		return cli_say(t->args, EXIT_USAGE, near ? "--only %s: no such op, did you mean %s?"
-			: "--only %s: no such op, see atlasc --list-ops%s", only, near ? near : "");
-	}
+	if (!only || op_from_name(only, &t->only))
+		return 0;
+	const char *near = options_closest(only, names, OP_COUNT);
+	return cli_say(t->args, EXIT_USAGE, near ? "--only %s: no such op, did you mean %s?"
+		: "--only %s: no such op, see atlasc --list-ops%s", only, near ? near : "");
+}
+
+static int choose_trials(Tune *t)
+{
 	t->wanted = calloc((size_t)t->set->n_kernels, sizeof *t->wanted);
 	t->constants = calloc((size_t)t->set->n_kernels, sizeof *t->constants);
 	t->time_of = calloc((size_t)t->set->n_kernels, sizeof *t->time_of);
@@ -85,10 +89,11 @@ static int choose_trials(Tune *t)
 	if (!t->wanted || !t->constants || !t->time_of || !t->chain)
 		return cli_say(t->args, EXIT_ENVIRONMENT, "no memory for %d candidates", t->set->n_kernels);
 	for (int i = 0; i < t->set->n_kernels; i++) {
-		t->wanted[i] = !only || t->set->phases[i].launches[0].op == op;
+		t->wanted[i] = t->only == OP_COUNT || t->set->phases[i].launches[0].op == t->only;
 		t->n_wanted += t->wanted[i];
 	}
-	return t->n_wanted ? 0 : cli_say(t->args, EXIT_USAGE, "--only %s: the plan has no candidate for it", only);
+	return t->n_wanted ? 0 : cli_say(t->args, EXIT_USAGE, "--only %s: the plan has no candidate for it",
+		t->args->only);
 }
 
 /* The target of the device, which must have candidates. */
@@ -116,14 +121,12 @@ static int read_old(Tune *t)
 {
 	const char *path = t->args->output;
 	TuningFault fault;
-	struct stat st;
 	char *text;
 	size_t n;
-	if (!path || (lstat(path, &st) != 0 && errno == ENOENT))
-		return 0;
-	if (!S_ISREG(st.st_mode))
-		return cli_say(t->args, EXIT_ENVIRONMENT, "%s: not a regular file", path);
-	int code = cli_read_file(t->args, path, &text, &n);
+	int code = path ? cli_check_output(t->args, path) : 0;
+	if (!path || code || (access(path, F_OK) != 0 && errno == ENOENT))
+		return code;
+	code = cli_read_file(t->args, path, &text, &n);
 	if (code)
 		return code;
 	if (!tuning_read(text, n, &t->old, &fault))
@@ -191,34 +194,7 @@ static void merge(Tune *t)
 	tuning_sort(&t->made, &twice); /* a kernel stands once in a plan */
 }
 
-static int write_file(const Tune *t)
-{
-	const char *path = t->args->output;
-	if (!path) {
-		tuning_print(&t->made, stdout);
-		return 0;
-	}
-	char *name = malloc(strlen(path) + 16);
-	if (!name)
-		return cli_say(t->args, EXIT_ENVIRONMENT, "no memory to write %s", path);
-	sprintf(name, "%s.XXXXXX", path);
-	int fd = mkstemp(name);
-	FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
-	if (file)
-		tuning_print(&t->made, file);
-	bool good = file && fflush(file) == 0 && !ferror(file) && fsync(fd) == 0;
-	int failure = errno;
-	if (file)
-		good = fclose(file) == 0 && good;
-	if (good && (chmod(name, 0644) != 0 || rename(name, path) != 0)) {
-		failure = errno;
-		good = false;
-	}
-	if (!good && fd >= 0)
-		unlink(name);
-	free(name);
-	return good ? 0 : cli_say(t->args, EXIT_ENVIRONMENT, "%s: %s", path, strerror(failure));
-}
+static void write_times(const void *what, FILE *out) { tuning_print(what, out); }
 
 /* Measuring -------------------------------------------------------------------------------------------------- */
 
@@ -365,7 +341,7 @@ static int tune_on(Tune *t, Device *device)
 	if (!t->args->quiet)
 		tell(t);
 	merge(t);
-	return write_file(t);
+	return cli_write_file(t->args, t->args->output, write_times, &t->made);
 }
 
 static void forget(Tune *t)
@@ -388,7 +364,9 @@ int tune_artifact(const Args *args, const Artifact *artifact, const Driver *driv
 	Tune t = {.args = args, .artifact = artifact};
 	if (!has_any(artifact))
 		return cli_say(args, EXIT_BAD_INPUT, "%s has no candidates: atlasc --candidates N puts them in", args->plan);
-	int code = read_old(&t);
+	int code = read_only(&t);
+	if (!code)
+		code = read_old(&t);
 	if (!code && cuda_open(&config, &device, &error) != ATLAS_OK)
 		code = cli_fail(args, &error);
 	if (!code)

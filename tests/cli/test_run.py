@@ -209,10 +209,17 @@ def test_a_damaged_plan(atlas, trained, tmp_path):
     (tmp_path / "plan.bin").write_bytes(plan)
     run = atlas("run", tmp_path / "plan.bin", "-p", "x", *GREEDY)
     assert run.returncode == 6 and run.stdout == ""
-    assert run.stderr.startswith("atlas run: error[INTEGRITY]: ")
+    assert run.stderr.startswith(f"atlas run: error[INTEGRITY]: {tmp_path}/plan.bin: ")
+    plan[8] = 1  # the format version
+    (tmp_path / "plan.bin").write_bytes(plan)
+    run = atlas("run", tmp_path / "plan.bin", "-p", "x", *GREEDY)
+    assert (run.returncode, run.stdout, run.stderr) == (8, "", (
+        f"atlas run: error[PLAN_VERSION]: {tmp_path}/plan.bin: plan format version 1: this program reads version 2\n"
+        "  help: Compile the model again.\n"))
     (tmp_path / "plan.bin").write_bytes(b"#!/bin/sh\n" * 50)
     run = atlas("run", tmp_path / "plan.bin", "-p", "x", *GREEDY)
-    assert run.returncode == 4 and run.stderr.startswith("atlas run: error[NOT_A_PLAN]: ")
+    assert run.returncode == 4 and run.stderr.startswith(
+        f"atlas run: error[NOT_A_PLAN]: {tmp_path}/plan.bin: not a plan: ")
 
 
 def test_no_memory(atlas, small_plan_of):
