@@ -10,12 +10,15 @@ int main(int argc, char **argv)
 	AtlasPlan *plan = NULL;
 	AtlasSession *session = NULL;
 	AtlasText *text = NULL;
-	AtlasSessionOptions options = {.struct_size = sizeof options, .device = argc > 4 ? argv[4] : "auto"};
+	AtlasSessionOptions options;
 	AtlasEvent event[1024];
 	int32_t tokens[4096];
 	size_t n_tokens = 0, n_bytes;
 	const char *bytes;
 	int n, slot;
+	memset(&options, 0, sizeof options); /* what is not set is as the header says of 0 */
+	options.struct_size = sizeof options;
+	options.device = argc > 4 ? argv[4] : "auto";
 	if (argc < 3 || atlas_plan_open(argv[1], NULL, &plan, &error) ||
 		atlas_session_open(plan, &options, &session, &error) || atlas_text_open(plan, 1, &text) ||
 		atlas_encode(plan, argv[2], strlen(argv[2]), ATLAS_ADD_SPECIAL, tokens, 4096, &n_tokens) ||
