@@ -27,8 +27,8 @@
  *   slot_token [SLOTS] i32: the last token, which the next step reads; -1 = the sequence has ended. Decode steps may
  *             go on with such a slot: it reads token 0 at position 0 and draws nothing
  *   ring      [SLOTS,256] i32: results, in memory that the host sees: 64 entries of 4 words a slot. The token that
- *             makes slot_len = p is entry p % 64: p, token, done, bits of its f32 log probability, written as
- *             one aligned piece of 16 bytes. done: 0 goes on, 1 stop token, 2 slot full, 3 the logits are not numbers
+ *             makes slot_len = p is entry p % 64: p, token, done and a seal, bits of its f32 log probability
+ *             (artifacts/ring.h). done: 0 goes on, 1 stop token, 2 slot full, 3 the logits are not numbers
  */
 OP(slot_rows, OP_GRAPH, "",
 	"decode: row_token[t] = slot_token[row_slot[t]]; row_pos[t] = slot_len[row_slot[t]]; idle rows and ended slots: "

@@ -13,6 +13,7 @@
  * Steps behind the end of a sequence do nothing for it (ops.h: slot_token): they write to the first line of its first
  * page, which a later launch of the same stream hands on, so none of them can touch what the next owner writes.
  */
+#include "artifacts/ring.h"
 #include "runtime/session.h"
 
 #include <math.h>
@@ -376,26 +377,25 @@ static int32_t *ring_entry(const AtlasSession *s, int slot, int position)
 	return s->device->io.ring + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
 }
 
-/* The next token of the slot's sequence, which is there. */
+/* The next token of the slot's sequence, which should be there. */
 static AtlasStatus take_token(AtlasSession *s, int slot, AtlasEvent *e)
 {
 	static const AtlasFinish finish[] = {ATLAS_RUNNING, ATLAS_STOP, ATLAS_LENGTH, ATLAS_FAILED};
 	Sequence *q = &s->slots[slot];
 	int position = q->n + q->made;
-	const int32_t *entry = ring_entry(s, slot, position);
-	*e = (AtlasEvent){.slot = slot, .token = entry[1]};
-	memcpy(&e->logprob, &entry[3], sizeof e->logprob);
-	bool is_none = entry[2] == 3;
-	if (entry[0] != position || entry[2] < 0 || entry[2] > 3 ||
+	RingEntry entry;
+	bool is_whole = ring_read(ring_entry(s, slot, position), &entry), is_none = entry.done == 3;
+	*e = (AtlasEvent){.slot = slot, .token = entry.token, .logprob = entry.logprob};
+	if (!is_whole || entry.position != position || entry.done > 3 ||
 		(is_none ? e->token != -1 : e->token < 0 || e->token >= s->graph->vocab || isnan(e->logprob)))
 		return s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT,
-			"slot %d was given token %d at position %d, done %d: no such result of position %d", slot, entry[1],
-			entry[0], entry[2], position);
+			"slot %d was given token %d at position %d, done %d%s: no such result of position %d", slot, entry.token,
+			entry.position, entry.done, is_whole ? "" : ", not all of it", position);
 	free(q->tokens);
 	q->tokens = NULL;
 	q->state = RUNNING;
 	q->made++;
-	e->finish = finish[entry[2]];
+	e->finish = finish[entry.done];
 	if (e->finish == ATLAS_RUNNING && q->made == q->max_new)
 		e->finish = ATLAS_LENGTH;
 	if (e->finish != ATLAS_RUNNING)
@@ -499,13 +499,19 @@ static void breathe(void)
 #endif
 }
 
-/* Returns when the slot's entry for `position` is in its ring. The device writes an entry in one piece: who sees its
- * position sees all of it. */
+/* Is all of the slot's entry for `position` there? */
+static bool has_token(const AtlasSession *s, int slot, int position)
+{
+	const int32_t *words = ring_entry(s, slot, position);
+	RingEntry entry;
+	return __atomic_load_n(words, __ATOMIC_RELAXED) == position && ring_read(words, &entry);
+}
+
+/* Returns when the slot's entry for `position` is in its ring. */
 static AtlasStatus await_token(AtlasSession *s, int slot, int position)
 {
-	const int32_t *entry = ring_entry(s, slot, position);
 	bool is_busy = true;
-	for (int tries = 1; __atomic_load_n(entry, __ATOMIC_ACQUIRE) != position; tries++) {
+	for (int tries = 1; !has_token(s, slot, position); tries++) {
 		if (!is_busy) /* all is done, and it was not there a moment later: take_token says what is */
 			break;
 		breathe();

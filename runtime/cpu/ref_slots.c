@@ -25,10 +25,11 @@
  *    when a penalised l is NaN or the largest is infinite, there is no token: it is -1, done = 3
  *    and logprob NaN
  *  7 slot_token[s] = token, -1 when done; slot_len[s] = position; counts[s,token] += 1 when there
- *    is a token; ring[s], entry position % 64 = position, token, done, bits of logprob in float32
+ *    is a token; ring[s], entry position % 64 = position, token, done, logprob (artifacts/ring.h)
  *
  * Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
  */
+#include "artifacts/ring.h"
 #include "runtime/cpu/ref_call.h"
 
 #include <math.h>
@@ -226,10 +227,7 @@ static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot)
 	ref_ints(c, "slot_len")[slot] = position;
 	int32_t *entry = ref_ints(c, "ring") +
 		(slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
-	memcpy(entry + 3, &logprob, sizeof logprob);
-	entry[2] = done;
-	entry[1] = token;
-	entry[0] = position;
+	ring_write(entry, (RingEntry){position, token, done, logprob});
 }
 
 void ref_sample(const RefCall *c)

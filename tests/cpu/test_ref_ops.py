@@ -392,7 +392,11 @@ class Sampler:
             assert np.array_equal(got["counts"], self.counts) and self.slot_len.tolist() == [1, pos]
             assert self.slot_token.tolist() == [7, -1 if ended else 7]
             return
-        position, self.token, self.done = entry[:3].tolist()
+        position, self.token, word, bits = entry.tolist()
+        seal = (position * 0x9E3779B1 + self.token * 0x85EBCA77 + bits * 0xC2B2AE3D) & 0xFFFFFFFF
+        seal = ((seal ^ seal >> 15) * 0x27D4EB2F & 0xFFFFFF00) >> 8
+        self.done = word & 0xFF
+        assert (word & 0xFFFFFFFF) >> 8 == seal  # artifacts/ring.h
         self.logprob = entry[3:].view(np.float32)[0]
         assert position == pos + 1 and self.slot_len.tolist() == [1, pos + 1]
         assert self.slot_token.tolist() == [7, -1 if self.done else self.token]

@@ -2,6 +2,7 @@
  *
  * The fake driver does work when somebody waits or asks, or, where the test says so, at once; both are legal for a GPU.
  */
+#include "runtime/session.h"
 #include "tests/unit/rig.h"
 
 #include <math.h>
@@ -234,6 +235,70 @@ static void a_sequence_may_fail_alone(void **state)
 	rig_close(&r);
 }
 
+/* The last word of an entry comes when the device was looked at some times. */
+typedef struct LateWord {
+	DeviceOps ops;
+	const DeviceOps *real;
+	int32_t *entry, word;
+	int looks, late_by; /* looks at the device since the entry is there; the one that brings the word, 0 = none */
+} LateWord;
+static LateWord late;
+
+static AtlasStatus look_late(Device *d, bool *is_busy)
+{
+	AtlasStatus s = late.real->look(d, is_busy);
+	if (late.entry[0] != 2)
+		return s;
+	if (late.looks++ == 0) {
+		late.word = late.entry[3];
+		late.entry[3] = ~late.word;
+	}
+	if (late.looks == late.late_by)
+		late.entry[3] = late.word;
+	*is_busy |= late.looks < late.late_by;
+	return s;
+}
+
+/* The first decode step of a session: its status, with the last word of its result late. */
+static AtlasStatus step_late(Rig *r, int late_by, AtlasEvent *event)
+{
+	int32_t token = 3;
+	int slot, n;
+	AtlasEvent events[4];
+	assert_int_equal(atlas_start(r->session, &token, 1, NULL, 9, &slot), ATLAS_OK);
+	assert_int_equal(atlas_step(r->session, events, 4, &n), ATLAS_OK);
+	Device *d = session_device(r->session);
+	late = (LateWord){.ops = *d->ops, .real = d->ops, .late_by = late_by, .entry = d->io.ring + 2 * PLAN_RING_WORDS};
+	late.ops.look = look_late;
+	d->ops = &late.ops;
+	AtlasStatus s = atlas_step(r->session, events, 4, &n);
+	*event = events[0];
+	d->ops = late.real; /* it is how the device knows itself */
+	return s;
+}
+
+/* The words of a result need not arrive together: the host takes it when all are there. */
+static void results_may_come_in_pieces(void **state)
+{
+	AtlasEvent want, got;
+	Rig r;
+	(void)state;
+	for (int late_by = 1; late_by < 4; late_by++) {
+		rig_open(&r, "llama", 0);
+		assert_int_equal(step_late(&r, late_by, &got), ATLAS_OK);
+		assert_int_equal(late.looks, late_by);
+		if (late_by == 1)
+			want = got; /* whole at once */
+		assert_int_equal(got.token, want.token);
+		assert_memory_equal(&got.logprob, &want.logprob, sizeof got.logprob);
+		rig_close(&r);
+	}
+	rig_open(&r, "llama", 0);
+	assert_int_equal(step_late(&r, 0, &got), ATLAS_DEVICE_FAULT);
+	assert_non_null(strstr(atlas_session_error(r.session), "done 0, not all of it: no such result of position 2"));
+	rig_close(&r);
+}
+
 /* A device whose results contradict themselves has failed. */
 static void nonsense_from_the_device_ends_the_session(void **state)
 {
@@ -263,6 +328,7 @@ int main(void)
 		cmocka_unit_test(sequences_end_inside_launches),
 		cmocka_unit_test(much_may_happen_in_flight),
 		cmocka_unit_test(a_sequence_may_fail_alone),
+		cmocka_unit_test(results_may_come_in_pieces),
 		cmocka_unit_test(nonsense_from_the_device_ends_the_session),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
