@@ -79,6 +79,20 @@ static void print_root(const Artifact *a, FILE *out)
 		fprintf(out, "%02x", a->root[i]);
 }
 
+/* SHA-256 of the times that a target's kernels were chosen by, or "none". */
+static const char *times_of(const Artifact *a, const TargetPlan *t)
+{
+	char name[64];
+	snprintf(name, sizeof name, "tuning.%s", t->target);
+	for (int i = 0; i < a->n_options; i++)
+		if (strcmp(a->options[i].name, name) == 0)
+			return a->options[i].value;
+	return "none";
+}
+
+/* Kernels that atlas tune would time. */
+static int n_candidates(const Artifact *a, int target) { return a->candidates ? a->candidates[target].n_kernels : 0; }
+
 /* Text --------------------------------------------------------------------------------------------- */
 
 static void text_others(const Slot *s, FILE *out)
@@ -96,17 +110,35 @@ static void text_others(const Slot *s, FILE *out)
 	}
 }
 
-static void text_launch(const TargetPlan *t, const Slot *ledger, const Launch *l, const char *layers,
+static int name_kernel(const TargetPlan *t, const Slot *ledger, const Launch *l, char name[128])
+{
+	const Candidate *c = chosen(&ledger[l->slot]);
+	return snprintf(name, 128, "%s%s%s", t->kernels[l->kernel].name, c->tunables[0] ? " " : "", c->tunables);
+}
+
+/* Columns for the names of all kernels of a phase. */
+static int name_columns(const TargetPlan *t, const Slot *ledger, const Phase *p)
+{
+	char name[128];
+	int widest = (int)strlen("template");
+	for (int i = 0; i < p->n_launches; i++) {
+		int n = name_kernel(t, ledger, &p->launches[i], name);
+		widest = n > widest ? n : widest;
+	}
+	return widest;
+}
+
+static void text_launch(const TargetPlan *t, const Slot *ledger, const Launch *l, const char *layers, int columns,
 	const AuditOptions *o, FILE *out)
 {
 	const Kernel *k = &t->kernels[l->kernel];
 	const Slot *s = &ledger[l->slot];
 	const Candidate *c = chosen(s);
-	char name[96], grid[40];
-	snprintf(name, sizeof name, "%s%s%s", k->name, c->tunables[0] ? " " : "", c->tunables);
+	char name[128], grid[40];
+	name_kernel(t, ledger, l, name);
 	snprintf(grid, sizeof grid, "%dx%dx%d", l->grid[0], l->grid[1], l->grid[2]);
-	fprintf(out, "  %-7s %-15s  %-42s %12s %5d %7d %4d %6d %10.3f %10.2f %s\n", layers, op_table[l->op].name,
-		name, grid, k->block[0] * k->block[1] * k->block[2], k->smem_bytes + k->static_smem_bytes,
+	fprintf(out, "  %-7s %-15s  %-*s %12s %5d %7d %4d %6d %10.3f %10.2f %s\n", layers, op_table[l->op].name,
+		columns, name, grid, k->block[0] * k->block[1] * k->block[2], k->smem_bytes + k->static_smem_bytes,
 		k->registers, k->spill_bytes, (double)(l->read_bytes + l->write_bytes) / 1e6, c->cost_us,
 		c->cost_from);
 	if (o->reasons)
@@ -116,6 +148,7 @@ static void text_launch(const TargetPlan *t, const Slot *ledger, const Launch *l
 static void text_phase(const Artifact *a, int target, const Phase *p, const AuditOptions *o, FILE *out)
 {
 	const TargetPlan *t = &a->targets[target];
+	int columns = name_columns(t, a->ledger[target], p);
 	double us = 0, bytes = 0;
 	for (int i = 0; i < p->n_launches; i++) {
 		us += chosen(&a->ledger[target][p->launches[i].slot])->cost_us;
@@ -123,14 +156,15 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 	}
 	fprintf(out, "\n%s[%d]  outs %d  %d launches  %.1f MB  %.1f us by the ledger\n", phase_name(p->kind),
 		p->rows, p->outs, p->n_launches, bytes / 1e6, us);
-	fprintf(out, "  %-7s %-15s  %-42s %12s %5s %7s %4s %6s %10s %10s %s\n", "layers", "op", "template", "grid",
-		"block", "smem", "regs", "spills", "MB", "us", "from");
+	fprintf(out, "  %-7s %-15s  %-*s %12s %5s %7s %4s %6s %10s %10s %s\n", "layers", "op", columns, "template",
+		"grid", "block", "smem", "regs", "spills", "MB", "us", "from");
 	for (int i = 0, next; i < p->n_launches; i = next) {
 		char layers[32];
 		Run r = run_at(p, i, &next);
 		name_layers(a, &r, layers);
 		for (int k = 0; k < r.n; k++)
-			text_launch(t, a->ledger[target], &p->launches[i + k], k ? "" : layers, o, out);
+			text_launch(t, a->ledger[target], &p->launches[i + k], k ? "" : layers, columns, o,
+				out);
 	}
 }
 
@@ -147,8 +181,11 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 		const TargetPlan *t = &a->targets[i];
 		if (o->target && strcmp(t->target, o->target) != 0)
 			continue;
-		fprintf(out, "target  %s  %d kernels  state %.1f MiB  scratch %.1f MiB\n", t->target, t->n_kernels,
-			(double)t->arena_bytes[ARENA_STATE] / 1048576, (double)t->arena_bytes[ARENA_SCRATCH] / 1048576);
+		fprintf(out, "target  %s  %d kernels  state %.1f MiB  scratch %.1f MiB  times %.12s\n", t->target, t->n_kernels,
+			(double)t->arena_bytes[ARENA_STATE] / 1048576, (double)t->arena_bytes[ARENA_SCRATCH] / 1048576,
+			times_of(a, t));
+		if (n_candidates(a, i))
+			fprintf(out, "        %d candidates for atlas tune\n", n_candidates(a, i));
 		for (int p = 0; p < t->n_phases; p++)
 			text_phase(a, i, &t->phases[p], o, out);
 	}
@@ -235,11 +272,11 @@ static void json_phase(const TargetPlan *t, const Slot *ledger, const Phase *p, 
 	fputs("]}", out);
 }
 
-static void json_target(const TargetPlan *t, const Slot *ledger, FILE *out)
+static void json_target(const TargetPlan *t, const Slot *ledger, int candidates, FILE *out)
 {
 	fputc('{', out);
 	json_field("target", t->target, out);
-	fputs(",\"arena_bytes\":{", out);
+	fprintf(out, ",\"n_candidates\":%d,\"arena_bytes\":{", candidates);
 	for (int i = 0; i < ARENA_COUNT; i++)
 		fprintf(out, "%s\"%s\":%" PRId64, i ? "," : "", arena_name((ArenaKind)i), t->arena_bytes[i]);
 	fputs("},\"phases\":[", out);
@@ -275,7 +312,7 @@ bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
 		if (!is_first)
 			fputc(',', out);
 		is_first = false;
-		json_target(&a->targets[i], a->ledger[i], out);
+		json_target(&a->targets[i], a->ledger[i], n_candidates(a, i), out);
 	}
 	fputs("]}\n", out);
 	return true;

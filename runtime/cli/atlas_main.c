@@ -17,6 +17,7 @@ static const char audit_notes[] =
 	"  us, from  expected time. From measured: a file of times that atlas tune wrote has the kernel;\n"
 	"            from model: bytes, FLOPs, blocks on the target's typical card; from pin: chosen\n"
 	"            because MODEL.toml says so. Where each template was measured, what was goes first\n"
+	"times, of a target: how the SHA-256 of the file begins that the measured ones are from.\n"
 	"With --reasons, candidates that lost follow: slower ones with their time, rejected ones with\n"
 	"what their contract requires and the values that break it.\n";
 

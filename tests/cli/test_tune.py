@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -57,7 +58,9 @@ def test_measured_is_chosen_and_recorded(atlas, small_plan_of, times, tmp_path):
     assert (chosen["template"], chosen["tunables"]) == (other["template"], other["tunables"])
     assert (chosen["cost_from"], chosen["cost_us"]) == ("measured", 5.25)
     assert any(c["verdict"] == "slower" and c["cost_from"] == "model" for c in launch["candidates"])
-    line = next(x for x in atlas("audit", plan).stdout.splitlines() if "5.25 measured" in x)
+    text = atlas("audit", plan).stdout
+    assert re.search(rf"^target  sm_90a .*  times {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}$", text, re.M)
+    line = next(x for x in text.splitlines() if "5.25 measured" in x)
     assert "norm_linear" in line and f'{other["template"]} {other["tunables"]}' in line
     assert audit(atlas, small_plan_of(MODEL, "--tuning", "none"))["options"]["tuning.sm_90a"] == "none"
 
@@ -113,6 +116,9 @@ def test_a_plan_with_candidates_is_a_plan(atlas, small_plan_of, with_candidates)
     plain, more = (atlas("run", p, *words) for p in (small_plan_of(MODEL), with_candidates))
     assert (more.returncode, more.stdout, more.stderr) == (plain.returncode, plain.stdout, plain.stderr)
     assert plain.returncode == 0
+    n = [audit(atlas, p)["targets"][0]["n_candidates"] for p in (small_plan_of(MODEL), with_candidates)]
+    assert n[0] == 0 and n[1] > 10
+    assert f"\n        {n[1]} candidates for atlas tune\n" in atlas("audit", with_candidates).stdout
     assert with_candidates.stat().st_size > small_plan_of(MODEL).stat().st_size
 
 

@@ -65,6 +65,26 @@ static void text_shows_layers_once(void **state)
 	free_made(&m);
 }
 
+/* However long the tunables are, what stands right of them stands in columns. */
+static void columns_hold_long_names(void **state)
+{
+	MadePlan m;
+	(void)state;
+	make_plan(&m, "llama");
+	Slot *s = &m.artifact.ledger[0][m.artifact.targets[0].phases[0].launches[1].slot];
+	for (int i = 0; i < s->n_candidates; i++)
+		if (s->candidates[i].verdict == CHOSEN)
+			s->candidates[i].tunables = "ONE=1000 TWO=2000 THREE=3000 FOUR=4000 FIVE=5000 SIX=6000";
+	char *text = print(&m.artifact, NULL, false, false);
+	char *phase = strstr(text, "\nprefill["), *head = strstr(phase, "\n  layers ") + 1, *end = strstr(phase + 1, "\n\n");
+	int column = (int)(strstr(head, " us ") - head) + 2; /* the last digit of a time */
+	assert_non_null(strstr(phase, "SIX=6000"));
+	for (char *line = strchr(head, '\n') + 1; line < end; line = strchr(line, '\n') + 1)
+		assert_true(line[column] >= '0' && line[column] <= '9' && line[column + 1] == ' ');
+	free(text);
+	free_made(&m);
+}
+
 static void json_is_whole(void **state)
 {
 	MadePlan m;
@@ -112,6 +132,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_shows_layers_once),
+		cmocka_unit_test(columns_hold_long_names),
 		cmocka_unit_test(json_is_whole),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
