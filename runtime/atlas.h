@@ -17,7 +17,7 @@
  *	if (atlas_plan_open("plan.bin", NULL, &plan, &error) != ATLAS_OK) die(error.text);
  *	if (atlas_session_open(plan, NULL, &session, &error) != ATLAS_OK) die(error.text);
  *	atlas_start(session, tokens, n_tokens, NULL, 64, &slot);
- *	while (atlas_step(session, event, 8, &n) == ATLAS_OK && n > 0)
+ *	while (atlas_active(session) && atlas_step(session, event, 8, &n) == ATLAS_OK)
  *		for (int i = 0; i < n; i++)
  *			show(event[i].token);
  *	atlas_session_close(session);

@@ -24,7 +24,7 @@ int main(int argc, char **argv)
 		atlas_encode(plan, argv[2], strlen(argv[2]), ATLAS_ADD_SPECIAL, tokens, 4096, &n_tokens) ||
 		atlas_start(session, tokens, (int)n_tokens, NULL, argc > 3 ? atoi(argv[3]) : 64, &slot))
 		return fprintf(stderr, "api_example: %s\n", session ? atlas_session_error(session) : error.text), 1;
-	while (atlas_step(session, event, 1024, &n) == ATLAS_OK && atlas_active(session) + n > 0)
+	while (atlas_active(session) && atlas_step(session, event, 1024, &n) == ATLAS_OK)
 		if (n && event[0].finish != ATLAS_STOP && !atlas_text_push(text, event[0].token, &bytes, &n_bytes))
 			fwrite(bytes, 1, n_bytes, stdout);
 	if (!atlas_text_finish(text, &bytes, &n_bytes))
