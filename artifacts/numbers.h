@@ -3,7 +3,8 @@
  *   f16    1 sign, 5 exponent, 10 fraction bits; bias 15; infinities and NaN
  *   bf16   the upper half of an f32
  *   e4m3   1, 4, 3; bias 7; subnormals m * 2^-9; no infinities; 0x7f and 0xff are NaN, so that the largest is 448
- *   e2m1   1, 2, 1 in four bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; two in a byte, the first in the low half
+ *   e2m1   1, 2, 1 in four bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; two in a byte, the first in
+ *          the low half
  *   e8m0   a power of two, 2^(b - 127), without sign and zero; 0xff is NaN
  *
  * Every value of each of them is an f32; the least, 2^-127 of e8m0, a subnormal one.

@@ -8,8 +8,8 @@
  *   operands    IN, IN_OPT (may be absent), INOUT, OUT: name and shape in dims local to the op.
  *               ROWS rows of the step, OUTS rows that need logits, SLOTS sequences, SEGS = SLOTS
  *
- * Weights of products may be quantised. A weight w [N,K] of codes comes with w_scale, one scale for each block of BLOCK_N
- * rows and BLOCK_K elements (the last ones may be cut off), or w_row_scale, one a row, or both, and then means
+ * Weights of products may be quantised. A weight w [N,K] of codes comes with w_scale, one scale for each block of
+ * BLOCK_N rows and BLOCK_K elements (the last ones may be cut off), or w_row_scale, one a row, or both, and then means
  *   w[n,k] = value(code[n,k]) * w_scale[n / BLOCK_N, k / BLOCK_K] * w_row_scale[n]      in f32, from left to right,
  * without the factors that are absent. gate and up have their own, and share the size of blocks.
  *

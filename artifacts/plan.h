@@ -72,6 +72,7 @@ typedef enum Dtype {
 } Dtype;
 const char *dtype_name(Dtype d);
 int dtype_bytes(Dtype d);                 /* of one element; 0 where that is less than one */
+int64_t dtype_count(Dtype d, int64_t bytes); /* elements in so many bytes */
 int64_t dtype_span(Dtype d, int64_t n);   /* bytes of n elements in a row: 4-bit ones in pairs, n is even */
 double dtype_tolerance(Dtype d);
 bool dtype_from_name(const char *name, Dtype *out);        /* "bf16" */

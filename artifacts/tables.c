@@ -12,7 +12,11 @@ _Static_assert(sizeof dtypes / sizeof dtypes[0] == DT_COUNT, "one row a dtype");
 
 const char *dtype_name(Dtype d) { return dtypes[d].name; }
 int dtype_bytes(Dtype d) { return dtypes[d].bits / 8; }
-int64_t dtype_span(Dtype d, int64_t n) { return dtypes[d].bits >= 8 ? n * (dtypes[d].bits / 8) : n / (8 / dtypes[d].bits); }
+int64_t dtype_span(Dtype d, int64_t n)
+{
+	return dtypes[d].bits >= 8 ? n * (dtypes[d].bits / 8) : n / (8 / dtypes[d].bits); /* of n close to 2^63 too */
+}
+int64_t dtype_count(Dtype d, int64_t bytes) { return bytes * 8 / dtypes[d].bits; }
 double dtype_tolerance(Dtype d) { return dtypes[d].tolerance; }
 
 bool dtype_from_name(const char *name, Dtype *out)

@@ -48,7 +48,7 @@ void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, co
 	c->graph_cap[1] = list.cap;
 }
 
-static int add_weight(Compile *c, const Weight *w)
+int g_add_weight(Compile *c, const Weight *w)
 {
 	Graph *g = &c->graph;
 	VEC(Weight) list = {g->weights, g->n_weights, c->graph_cap[2]};
@@ -61,27 +61,22 @@ static int add_weight(Compile *c, const Weight *w)
 	return t;
 }
 
-static int find_tensor(const Compile *c, const char *name)
+StTensor *g_find_tensor(Compile *c, const char *name)
 {
 	int lo = 0, hi = c->model.tensors.n - 1;
 	while (lo <= hi) {
 		int mid = (lo + hi) / 2, order = strcmp(name, c->model.tensors.at[mid].name);
 		if (order == 0)
-			return mid;
+			return &c->model.tensors.at[mid];
 		if (order < 0)
 			hi = mid - 1;
 		else
 			lo = mid + 1;
 	}
-	return -1;
+	return NULL;
 }
 
-bool g_has_weight(const Compile *c, const char *name)
-{
-	return find_tensor(c, name) >= 0;
-}
-
-static const char *shape_text(Compile *c, int n_dims, const int64_t *shape)
+const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape)
 {
 	char text[128] = "[";
 	for (int i = 0, at = 1; i < n_dims; i++)
@@ -102,19 +97,18 @@ static int weight(Compile *c, const char *name, bool required, int n_dims, int64
 		w.dtype = c->model.config.dtype;
 		if (__builtin_mul_overflow(d0 * dtype_bytes(w.dtype), n_dims > 1 ? d1 : 1, &w.bytes))
 			fail_at(&c->diags, A0801, place, "tensor %s would have more bytes than 64 bits count", name);
-		return required ? add_weight(c, &w) : -1;
+		return required ? g_add_weight(c, &w) : -1;
 	}
-	int at = find_tensor(c, name);
-	if (at < 0) {
+	StTensor *t = g_find_tensor(c, name);
+	if (!t) {
 		if (!required)
 			return -1;
 		fail_at(&c->diags, A0601, place, "tensor %s is missing: %s needs it with shape %s", name,
-			c->graph.family, shape_text(c, n_dims, shape));
-		return add_weight(c, &w);
+			c->graph.family, g_shape_text(c, n_dims, shape));
+		return g_add_weight(c, &w);
 	}
-	StTensor *t = &c->model.tensors.at[at];
 	t->used_by++;
-	bool is_float = t->is_supported && t->dtype != DT_i32;
+	bool is_float = t->is_supported && (t->dtype == DT_bf16 || t->dtype == DT_f16 || t->dtype == DT_f32);
 	w.dtype = is_float ? t->dtype : DT_bf16;
 	w.bytes = t->bytes;
 	w.file = c->model.shards.at[t->shard].name;
@@ -125,8 +119,8 @@ static int weight(Compile *c, const char *name, bool required, int n_dims, int64
 			t->dtype_text);
 	if (t->n_dims != n_dims || memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape) != 0)
 		fail_at(&c->diags, A0602, place, "tensor %s has shape %s: config.json asks for %s", name,
-			shape_text(c, t->n_dims, t->shape), shape_text(c, n_dims, shape));
-	return add_weight(c, &w);
+			g_shape_text(c, t->n_dims, t->shape), g_shape_text(c, n_dims, shape));
+	return g_add_weight(c, &w);
 }
 
 int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1)
@@ -143,7 +137,7 @@ int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *val
 {
 	Weight w = {.name = arena_strdup(&c->arena, name), .dtype = dtype, .n_dims = 1, .shape = {n},
 		.bytes = dtype_span(dtype, n)};
-	int t = add_weight(c, &w);
+	int t = g_add_weight(c, &w);
 	*vec_push(&c->arena, &c->constants) = (Constant){c->graph.n_weights - 1,
 		memcpy(arena_alloc(&c->arena, (size_t)w.bytes), values, (size_t)w.bytes)};
 	return t;
@@ -178,7 +172,7 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	s->counts = state(c, "counts", DT_i32, g->slots, g->vocab);
 }
 
-static void add_head(Compile *c, const StepTensors *s, int x, int norm, int table, const Attrs *attrs)
+static void add_head(Compile *c, const StepTensors *s, int x, int norm, const Product *head, const Attrs *attrs)
 {
 	Graph *g = &c->graph;
 	int end = g->n_layers, both = PHASE_PREFILL | PHASE_DECODE;
@@ -188,7 +182,7 @@ static void add_head(Compile *c, const StepTensors *s, int x, int norm, int tabl
 	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, "logits", 2, outs_vocab);
 	g_op(c, OP_gather, end, both, NULL, (int[]){x, s->out_row, last});
 	g_op(c, OP_rmsnorm, end, both, attrs, (int[]){last, norm, normed});
-	g_op(c, OP_linear, end, both, NULL, (int[]){normed, table, -1, -1, -1, logits});
+	g_linear(c, end, both, head, normed, -1, logits);
 
 	int stop = g_constant(c, "atlas.stop_tokens", DT_i32, g->n_stop_tokens, g->stop_tokens);
 	int ring = host(c, ROLE_OUTPUT, DT_i32, "ring", g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS);
@@ -221,8 +215,10 @@ void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *l
 	for (int l = 0; l < g->n_layers; l++)
 		x = layer(c, &s, l, x, traits);
 	int norm = g_weight(c, arena_printf(&c->arena, "%s.norm.weight", prefix), 1, cf->hidden_dim, 0);
-	int head = cf->tie_embeddings ? table : g_weight(c, "lm_head.weight", 2, cf->vocab, cf->hidden_dim);
-	add_head(c, &s, x, norm, head, attrs);
+	Product head = {.w = table, .scale = -1, .row_scale = -1};
+	if (!cf->tie_embeddings)
+		g_products(c, 1, (const char *const[]){"lm_head"}, (int64_t[]){cf->vocab}, cf->hidden_dim, &head);
+	add_head(c, &s, x, norm, &head, attrs);
 }
 
 /* Leftovers -------------------------------------------------------------------------------- */
@@ -255,6 +251,37 @@ static void check_tied_head(Compile *c, const StTensor *head, Loc at)
 			embedding ? embedding->name : "the embedding", file, line);
 }
 
+/* Scales of keys and values, under all the names that they are known by. */
+static bool is_kv_scale(const char *name)
+{
+	static const char *const ends[] = {"*.self_attn.k_scale", "*.self_attn.v_scale", "*.self_attn.q_scale",
+		"*.self_attn.prob_scale", "*.self_attn.kv_scale", "*.self_attn.attn.k_scale", "*.self_attn.attn.v_scale",
+		"*.self_attn.attn.q_scale", "*.k_proj.k_scale", "*.v_proj.v_scale", "*.q_proj.q_scale", "*.k_proj.output_scale",
+		"*.v_proj.output_scale", "*.q_proj.output_scale", "*.qkv_proj.k_scale", "*.qkv_proj.v_scale"};
+	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+		if (name_matches(ends[i], name))
+			return true;
+	return false;
+}
+
+/* They mean nothing to a cache in bf16. */
+static void drop_kv_scales(Compile *c)
+{
+	const StTensor *first = NULL;
+	int n = 0;
+	for (int i = 0; i < c->model.tensors.n; i++) {
+		StTensor *t = &c->model.tensors.at[i];
+		if (t->used_by || !is_kv_scale(t->name))
+			continue;
+		t->used_by++;
+		first = n++ ? first : t;
+	}
+	if (n)
+		note_at(&c->diags, A0607, (Loc){c->model.shards.at[first->shard].path, 0, 0},
+			"%s%s not used: keys and values are kept in bf16", first->name,
+			n > 1 ? arena_printf(&c->arena, " and %d other scales are", n - 1) : " is");
+}
+
 static void check_all_used(Compile *c)
 {
 	const StTensor *first = NULL; /* ignored */
@@ -278,7 +305,7 @@ static void check_all_used(Compile *c)
 		else
 			fail_at(&c->diags, A0604, at,
 				"tensor %s %s is not used by %s: list it under [weights] ignore if that is meant",
-				t->name, shape_text(c, t->n_dims, t->shape), c->graph.family);
+				t->name, g_shape_text(c, t->n_dims, t->shape), c->graph.family);
 	}
 	if (n_ignored > 1)
 		note_at(&c->diags, A0605, first_at, "weights.ignore: %s and %d other tensors are not read", first->name,
@@ -332,5 +359,7 @@ void build_graph(Compile *c)
 		.max_new_tokens = o->max_new_tokens};
 	set_stop_tokens(c);
 	family->build(c);
+	check_quant_lists(c);
+	drop_kv_scales(c);
 	check_all_used(c);
 }

@@ -124,6 +124,8 @@ static void print_config(FILE *f, const Model *m)
 		cf->hidden_act, cf->tie_embeddings, cf->attention_bias, cf->mlp_bias);
 	fprintf(f, "  max_position %d  window %d\n", cf->max_position, cf->window);
 	print_rope(f, &cf->rope);
+	if (m->quant.name)
+		fprintf(f, "quant      %s  targets %d  ignore %d\n", m->quant.name, m->quant.targets.n, m->quant.ignore.n);
 	fprintf(f, "tokens     %d  bos %d  eos", m->n_tokens, cf->bos);
 	for (int i = 0; i < cf->n_eos; i++)
 		fprintf(f, " %d", cf->eos[i]);

@@ -4,6 +4,7 @@
  * on their size. Each piece is looked at for NaN and infinity on the way, since a broken weight is cheaper to find
  * here than in the text it produces.
  */
+#include "artifacts/numbers.h"
 #include "compiler/ir.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ typedef struct Source {
 	int64_t total;
 	bool *is_reported;  /* [weights] a finding already told */
 	bool *has_value;    /* [weights] a byte that is not zero was seen */
+	bool *is_scale;     /* [weights] of quantised weights: positive numbers */
 } Source;
 
 static Loc shard_loc(const Compile *c, int shard) { return (Loc){c->model.shards.at[shard].path, 0, 0}; }
@@ -52,11 +54,15 @@ static int shard_of(const Compile *c, const char *file)
 	bug("weight from unknown shard %s", file);
 }
 
-/* Index of the first NaN or infinity among n elements, or -1. All exponent bits set, whatever the type. */
+/* Index of the first NaN or infinity among n elements, or -1. All exponent bits set, whatever the type; but e4m3 has
+ * numbers there and one NaN, and the other narrow ones have none, as far as they are no scales. */
 static int64_t first_non_finite(Dtype dtype, const uint8_t *bytes, int64_t n)
 {
 	uint32_t mask = dtype == DT_f16 ? 0x7c00 : dtype == DT_bf16 ? 0x7f80 : 0x7f800000;
-	if (dtype == DT_i32)
+	for (int64_t i = 0; i < n && dtype == DT_e4m3; i++)
+		if ((bytes[i] & 0x7f) == 0x7f)
+			return i;
+	if (dtype != DT_f32 && dtype != DT_bf16 && dtype != DT_f16)
 		return -1;
 	for (int64_t i = 0; i < n; i++) {
 		uint32_t v;
@@ -75,25 +81,37 @@ static int64_t first_non_finite(Dtype dtype, const uint8_t *bytes, int64_t n)
 
 static Loc weight_loc(const Compile *c, const Weight *x) { return shard_loc(c, shard_of(c, x->file)); }
 
-static void look_at(Source *s, int w, int64_t at, const void *bytes, size_t n)
+/* False when what is there must not be used. */
+static bool look_at(Source *s, int w, int64_t at, const void *bytes, size_t n)
 {
 	const Weight *x = &s->c->graph.weights[w];
-	int size = dtype_bytes(x->dtype);
+	const int64_t first = dtype_count(x->dtype, at), count = dtype_count(x->dtype, (int64_t)n);
+	int64_t bad;
 	if (s->is_reported[w])
-		return;
+		return true;
+	if (s->is_scale[w] && (bad = first_bad_scale(x->dtype, bytes, count)) >= 0) {
+		float value;
+		numbers_convert(x->dtype, bytes, bad, 1, &value);
+		s->is_reported[w] = true;
+		return fail_at(&s->c->diags, A0606, weight_loc(s->c, x), "tensor %s: element %lld of %lld is %g: expected a "
+			"positive number", x->name, (long long)(first + bad), (long long)dtype_count(x->dtype, x->bytes), (double)value);
+	}
+	if (s->is_scale[w])
+		return true;
 	for (size_t i = 0; i < n && !s->has_value[w]; i++)
 		s->has_value[w] = ((const uint8_t *)bytes)[i] != 0;
 	if (!s->has_value[w] && at + (int64_t)n == x->bytes && x->n_dims > 1) { /* biases may well be zero */
 		s->is_reported[w] = true;
 		note_at(&s->c->diags, A0803, weight_loc(s->c, x), "tensor %s is zero everywhere", x->name);
-		return;
+		return true;
 	}
-	int64_t bad = first_non_finite(x->dtype, bytes, (int64_t)n / size);
+	bad = first_non_finite(x->dtype, bytes, count);
 	if (bad < 0)
-		return;
+		return true;
 	s->is_reported[w] = true;
 	note_at(&s->c->diags, A0803, weight_loc(s->c, x), "tensor %s holds NaN or infinity, first at element %lld",
-		x->name, (long long)(at / size + bad));
+		x->name, (long long)(first + bad));
+	return true;
 }
 
 static bool read_shard(Source *s, const Weight *x, int64_t at, void *dst, size_t n)
@@ -139,9 +157,22 @@ static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 	}
 	if (!read_shard(s, x, at, dst, n))
 		return false;
-	look_at(s, w, at, dst, n);
 	count_done(s, n);
-	return true;
+	return look_at(s, w, at, dst, n);
+}
+
+/* Those that stand in graph ops as scales. */
+static bool *find_scales(Compile *c)
+{
+	const Graph *g = &c->graph;
+	bool *is_scale = ARENA_ARRAY(&c->scratch, bool, g->n_weights);
+	for (int i = 0; i < g->n_ops; i++) {
+		const OpInfo *info = &op_table[g->ops[i].kind];
+		for (int k = 0; k < info->n_operands; k++)
+			if (name_matches("*_scale", info->operands[k].name) && g->ops[i].operands[k] >= 0)
+				is_scale[g->tensors[g->ops[i].operands[k]].weight] = true;
+	}
+	return is_scale;
 }
 
 static int compare_option(const void *a, const void *b)
@@ -190,7 +221,7 @@ void emit(Compile *c)
 		blobs[n++] = (PlanBlob){"chat_template", c->model.chat_template, strlen(c->model.chat_template)};
 	Source source = {.c = c, .shard = -1, .fd = -1,
 		.is_reported = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights),
-		.has_value = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights)};
+		.has_value = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights), .is_scale = find_scales(c)};
 	for (int i = 0; i < c->graph.n_weights; i++)
 		source.total += c->graph.weights[i].bytes;
 	for (int i = 0; i < c->constants.n; i++)

@@ -128,9 +128,26 @@ typedef struct Options {
 	Loc at_max_context;
 } Options;
 
+/* What the files say about quantised weights (read_quant.c). A module's tensors decide; this gives the size of FP8
+ * blocks, and what the tensors are compared with. */
+typedef struct QuantPattern {
+	const char *text;    /* as written: "lm_head", "model.layers.0*", "re:.*gate$" */
+	const char *regex;   /* of "re:", as a POSIX extended one; NULL = names and stars */
+	Loc at;
+} QuantPattern;
+typedef struct QuantTarget { QuantPattern modules; int block_n, block_k; /* 0 = the files do not say */ } QuantTarget;
+
+typedef struct Quant {
+	const char *name;      /* of the format: "fp8", "NVFP4", "compressed-tensors"; NULL = no file speaks of any */
+	VEC(QuantTarget) targets; /* modules that are quantised, where no `ignore` says otherwise */
+	VEC(QuantPattern) ignore;
+	Loc at;
+} Quant;
+
 typedef struct Model {
 	const char *dir;
 	Config config;
+	Quant quant;
 	Options options;
 	VEC(Shard) shards;
 	VEC(StTensor) tensors;  /* sorted by name */
@@ -291,6 +308,8 @@ typedef struct TargetTuning {
 	bool *was_told; /* [times.n_templates] that they are of another source */
 } TargetTuning;
 
+typedef struct Module { const char *name; bool is_quantised; } Module; /* a product of the graph, "lm_head" */
+
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
 /* Compile: the context, first argument of every pass ---------------------------------------------- */
@@ -320,6 +339,8 @@ typedef struct Compile {
 	Graph graph;
 	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
 	VEC(Constant) constants; /* values of the weights made here */
+	VEC(Module) modules;   /* products that were asked for */
+	bool is_input_scale_told; /* that scales of activations are not used */
 	VEC(TargetWork) work; /* one a target */
 	VEC(uint8_t) cubins;
 	void (*progress)(struct Compile *c, const char *what, int64_t done, int64_t total); /* may be NULL */
@@ -357,9 +378,15 @@ void check_lowered(Compile *c);
 void check_plan(Compile *c);
 void print_model(Compile *c, void *file);
 void print_option_table(void *file); /* every key of MODEL.toml with type, range and meaning */
+/* The bytes of a checkpoint tensor. False after having recorded that they cannot be read. */
+bool read_tensor(Compile *c, const StTensor *t, void *dst);
+/* Index of the first of n scales that is not a positive finite number, or -1. */
+int64_t first_bad_scale(Dtype dtype, const void *scales, int64_t n);
 /* Same dtype, shape and bytes on disk. False as well after having recorded that a file cannot be read. */
 bool same_contents(Compile *c, const StTensor *a, const StTensor *b);
 bool name_matches(const char *pattern, const char *name); /* at most one '*' in pattern */
+/* How many of n modules the pattern names (read_quant.c); is_named [n] becomes true for these, may be NULL. */
+int quant_matches(const QuantPattern *p, const char *const *modules, int n, bool *is_named);
 void print_graph(Compile *c, void *file);
 void print_lowered(Compile *c, void *file);
 void print_plan(Compile *c, void *file);
@@ -388,9 +415,19 @@ const Family *family_by_model_type(const char *model_type);
 /* Builder (build_graph.c), for families only. Tensors and ops are appended to Compile.graph. */
 int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* tensor index; missing or of
                                    another shape: an error naming both sides, and a usable index all the same */
-bool g_has_weight(const Compile *c, const char *name);
 /* Bytes [at, at + n) of a weight that is made up, whole elements (random_weights.c). Any thread. */
 void random_weight(const Weight *w, uint64_t seed, int64_t at, void *dst, size_t n);
+/* Products (products.c): weights [rows, cols] in whatever format the checkpoint holds them, with their scales. */
+typedef struct Product { int w, scale, row_scale; /* tensors, -1 = absent */ int block_n, block_k; } Product;
+/* Those of n modules ("model.layers.0.mlp.up_proj") that read the same input, placed so that they can be read as one:
+ * first the weights, then block scales, then row scales. Errors as of g_weight. */
+void g_products(Compile *c, int n, const char *const *modules, const int64_t *rows, int64_t cols, Product *out);
+void g_linear(Compile *c, int layer, int phases, const Product *p, int x, int bias, int y); /* y = x w + bias */
+void check_quant_lists(Compile *c); /* notes where lists and tensors differ; A0609 */
+/* What builders share: the checkpoint's tensor of that name, or NULL; a weight, as a tensor; "[64, 128]". */
+StTensor *g_find_tensor(Compile *c, const char *name);
+int g_add_weight(Compile *c, const Weight *w);
+const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
 /* A whole decoder: embedding, layers, final norm, head, sampling, acquire. prefix: "model". */
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits);
 int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* -1 when absent */

@@ -213,13 +213,7 @@ static void read_kind(Reading *r)
 	read_architecture(r);
 	if (code && !value_passes(code, IS_EMPTY))
 		fail_at(r->d, A0204, code->at, "auto_map names Python code of the checkpoint: it is never run");
-	const Value *quant = lookup(r, "quantization_config", true);
-	const Value *method = value_get(quant, "quant_method");
-	if (method)
-		fail_at(r->d, A0208, method->at, "quantization_config.quant_method = %s: quantized weights are not read",
-			value_text(r->d->arena, method));
-	else if (quant)
-		fail_at(r->d, A0208, quant->at, "quantization_config: quantized weights are not read");
+	read_quant(r->c, lookup(r, "quantization_config", true));
 }
 
 /* Shape ----------------------------------------------------------------------------------------- */
@@ -470,7 +464,7 @@ static void read_generation(Reading *r)
 /* read_config - what the checkpoint says it is.
  *
  *   needs   cmd.model_dir
- *   gives   Model.dir, Model.config
+ *   gives   Model.dir, Model.config, Model.quant
  *   fails   A0102, A0104, A0106, A02xx; all that are found in both files
  */
 void read_config(Compile *c)

@@ -16,6 +16,10 @@ bool add_eos(Config *cf, int id);
  * needs Config.max_position. Records A0206 and A0209. */
 void read_rope(Diags *d, const Value *text, Config *cf);
 
+/* Model.quant, from quantization_config of config.json (NULL = none) and hf_quant_config.json. Records A0202, A0203,
+ * A0205, A0207 and A0208. */
+void read_quant(Compile *c, const Value *config);
+
 /* What a key means that is there but not used. Null passes always. */
 enum { FREE = 1, IS_FALSE = 2, IS_ZERO = 4, IS_ONE = 8, IS_EMPTY = 16 };
 typedef struct SpareKey {

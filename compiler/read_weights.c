@@ -483,6 +483,16 @@ static bool read_part(Compile *c, int fd, const StTensor *t, int64_t at, void *d
 		errno ? strerror(errno) : "the file became shorter meanwhile");
 }
 
+bool read_tensor(Compile *c, const StTensor *t, void *dst)
+{
+	int64_t unused;
+	int fd = input_open(&c->diags, c->model.shards.at[t->shard].path, false, &unused);
+	bool ok = fd >= 0 && read_part(c, fd, t, 0, dst, (size_t)t->bytes);
+	if (fd >= 0)
+		close(fd);
+	return ok;
+}
+
 bool same_contents(Compile *c, const StTensor *a, const StTensor *b)
 {
 	enum { PART_BYTES = 1 << 20 };

@@ -64,9 +64,14 @@ static double rope_factor(const Rope *r)
 	return 0.1 * ln + 1;
 }
 
-static int proj(Compile *c, const Dense *d, int l, const char *module, int rows, int cols)
+/* Weights of n modules of a layer, which read the same [ROWS, cols]. */
+static void proj(Compile *c, const Dense *d, int l, int n, const char *const *modules, const int64_t *rows, int cols,
+	Product *out)
 {
-	return g_weight(c, arena_printf(&c->arena, "%s.layers.%d.%s.weight", d->prefix, l, module), 2, rows, cols);
+	const char *names[4];
+	for (int i = 0; i < n; i++)
+		names[i] = arena_printf(&c->arena, "%s.layers.%d.%s", d->prefix, l, modules[i]);
+	g_products(c, n, names, rows, cols, out);
 }
 
 static int vector(Compile *c, const Dense *d, int l, const char *name, int n)
@@ -79,10 +84,10 @@ static int act(Compile *c, int l, const char *name, int64_t cols)
 	return g_activation(c, arena_printf(&c->arena, "l%d.%s", l, name), cols);
 }
 
-static int linear(Compile *c, int l, int x, int w, int bias, const char *name, int64_t cols)
+static int linear(Compile *c, int l, int x, const Product *w, int bias, const char *name, int64_t cols)
 {
 	int y = act(c, l, name, cols);
-	g_op(c, OP_linear, l, BOTH, NULL, (int[]){x, w, -1, -1, bias, y});
+	g_linear(c, l, BOTH, w, x, bias, y);
 	return y;
 }
 
@@ -106,9 +111,9 @@ static int attention(Compile *c, const StepTensors *s, const Dense *d, int l, in
 	const Config *cf = &c->model.config;
 	int hidden = cf->hidden_dim, nq = cf->n_heads * cf->head_dim, nkv = cf->n_kv_heads * cf->head_dim;
 	int norm = vector(c, d, l, "input_layernorm.weight", hidden);
-	int wq = proj(c, d, l, "self_attn.q_proj", nq, hidden);
-	int wk = proj(c, d, l, "self_attn.k_proj", nkv, hidden);
-	int wv = proj(c, d, l, "self_attn.v_proj", nkv, hidden);
+	Product w[3], wo;
+	proj(c, d, l, 3, (const char *const[]){"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+		(int64_t[]){nq, nkv, nkv}, hidden, w);
 	int bq = -1, bk = -1, bv = -1;
 	if (d->has->qkv_bias) {
 		bq = vector(c, d, l, "self_attn.q_proj.bias", nq);
@@ -116,9 +121,9 @@ static int attention(Compile *c, const StepTensors *s, const Dense *d, int l, in
 		bv = vector(c, d, l, "self_attn.v_proj.bias", nkv);
 	}
 	int n = rmsnorm(c, d, l, x, norm, "attn.norm");
-	int q = linear(c, l, n, wq, bq, "q", nq);
-	int k = linear(c, l, n, wk, bk, "k", nkv);
-	int v = linear(c, l, n, wv, bv, "v", nkv);
+	int q = linear(c, l, n, &w[0], bq, "q", nq);
+	int k = linear(c, l, n, &w[1], bk, "k", nkv);
+	int v = linear(c, l, n, &w[2], bv, "v", nkv);
 	if (d->has->head_norm) {
 		int q_norm = vector(c, d, l, "self_attn.q_norm.weight", cf->head_dim);
 		int k_norm = vector(c, d, l, "self_attn.k_norm.weight", cf->head_dim);
@@ -137,9 +142,9 @@ static int attention(Compile *c, const StepTensors *s, const Dense *d, int l, in
 		(int[]){s->step, kr, v, s->row_slot, s->row_pos, s->page_table, kv});
 	g_op(c, OP_attention, l, BOTH, &d->attrs,
 		(int[]){s->step, qr, kv, s->row_slot, s->row_pos, s->seg, s->page_table, o});
-	int wo = proj(c, d, l, "self_attn.o_proj", hidden, nq);
+	proj(c, d, l, 1, (const char *const[]){"self_attn.o_proj"}, (int64_t[]){hidden}, nq, &wo);
 	int bo = d->has->o_bias ? vector(c, d, l, "self_attn.o_proj.bias", hidden) : -1;
-	return add(c, l, x, linear(c, l, o, wo, bo, "attn.o", hidden), "mid");
+	return add(c, l, x, linear(c, l, o, &wo, bo, "attn.o", hidden), "mid");
 }
 
 static int mlp(Compile *c, const Dense *d, int l, int x)
@@ -147,18 +152,18 @@ static int mlp(Compile *c, const Dense *d, int l, int x)
 	int hidden = c->model.config.hidden_dim, ffn = c->model.config.ffn_dim;
 	bool has_bias = d->has->mlp_bias;
 	int norm = vector(c, d, l, "post_attention_layernorm.weight", hidden);
-	int w_gate = proj(c, d, l, "mlp.gate_proj", ffn, hidden);
-	int w_up = proj(c, d, l, "mlp.up_proj", ffn, hidden);
+	Product w[2], w_down;
+	proj(c, d, l, 2, (const char *const[]){"mlp.gate_proj", "mlp.up_proj"}, (int64_t[]){ffn, ffn}, hidden, w);
 	int b_gate = has_bias ? vector(c, d, l, "mlp.gate_proj.bias", ffn) : -1;
 	int b_up = has_bias ? vector(c, d, l, "mlp.up_proj.bias", ffn) : -1;
-	int w_down = proj(c, d, l, "mlp.down_proj", hidden, ffn);
+	proj(c, d, l, 1, (const char *const[]){"mlp.down_proj"}, (int64_t[]){hidden}, ffn, &w_down);
 	int b_down = has_bias ? vector(c, d, l, "mlp.down_proj.bias", hidden) : -1;
 	int n = rmsnorm(c, d, l, x, norm, "mlp.norm");
-	int gate = linear(c, l, n, w_gate, b_gate, "gate", ffn);
-	int up = linear(c, l, n, w_up, b_up, "up", ffn);
+	int gate = linear(c, l, n, &w[0], b_gate, "gate", ffn);
+	int up = linear(c, l, n, &w[1], b_up, "up", ffn);
 	int h = act(c, l, "h", ffn);
 	g_op(c, OP_swiglu, l, BOTH, NULL, (int[]){gate, up, h});
-	return add(c, l, x, linear(c, l, h, w_down, b_down, "mlp.down", hidden), "out");
+	return add(c, l, x, linear(c, l, h, &w_down, b_down, "mlp.down", hidden), "out");
 }
 
 static int layer(Compile *c, const StepTensors *s, int l, int x, const void *traits)
@@ -170,7 +175,7 @@ void build_dense(Compile *c, const DenseTraits *has)
 {
 	const Config *cf = &c->model.config;
 	/* multimodal checkpoints keep the language model one level deeper */
-	Dense d = {.has = has, .prefix = g_has_weight(c, "model.language_model.embed_tokens.weight")
+	Dense d = {.has = has, .prefix = g_find_tensor(c, "model.language_model.embed_tokens.weight")
 		? "model.language_model" : "model"};
 	float *inv_freq = ARENA_ARRAY(&c->arena, float, cf->head_dim / 2);
 	rope_frequencies(&cf->rope, cf->head_dim, inv_freq);
