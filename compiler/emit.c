@@ -94,7 +94,8 @@ static bool look_at(Source *s, int w, int64_t at, const void *bytes, size_t n)
 		numbers_convert(x->dtype, bytes, bad, 1, &value);
 		s->is_reported[w] = true;
 		return fail_at(&s->c->diags, A0606, weight_loc(s->c, x), "tensor %s: element %lld of %lld is %g: expected a "
-			"positive number", x->name, (long long)(first + bad), (long long)dtype_count(x->dtype, x->bytes), (double)value);
+			"positive number", x->name, (long long)(first + bad), (long long)dtype_count(x->dtype, x->bytes),
+			(double)value);
 	}
 	if (s->is_scale[w])
 		return true;

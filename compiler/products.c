@@ -372,7 +372,8 @@ static void note_unlisted(Compile *c, const bool *is_listed, bool is_quantised, 
 	}
 	if (n)
 		note_at(&c->diags, A0608, at, "%s%s quantized, and the lists of quantized modules say otherwise: the tensors "
-			"decide", first->name, n > 1 ? arena_printf(&c->scratch, " and %d others are%s", n - 1, is_quantised ? "" : " not")
+			"decide", first->name,
+			n > 1 ? arena_printf(&c->scratch, " and %d others are%s", n - 1, is_quantised ? "" : " not")
 			: is_quantised ? " is" : " is not");
 }
 

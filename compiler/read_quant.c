@@ -7,8 +7,8 @@
  *   compressed-tensors  quantization_config: format, config_groups with targets, ignore
  *
  * None of them decides what a module holds: its tensors do. From here come the size of FP8 blocks, which no tensor
- * says, and the lists, which are compared with the tensors afterwards. What would change the result in a way that is not
- * implemented is refused by its name.
+ * says, and the lists, which are compared with the tensors afterwards. What would change the result in a way that is
+ * not implemented is refused by its name.
  *
  * A list entry is a module's name, the first or last names of one ("model.layers.0", "q_proj"), a pattern with stars,
  * or, behind "re:", the start of a Python regular expression's match. The last is rewritten for the C library, as far
@@ -413,10 +413,11 @@ static bool read_stored(Reading *r, const char *name, const Value *w, int block[
 static void read_compressed(Reading *r, const Value *q)
 {
 	static const char *const keys[] = {"quant_method", "format", "config_groups", "ignore", "kv_cache_scheme",
-		"quantization_status", "global_compression_ratio", "sparsity_config", "transform_config", "version"};
+		"quantization_status", "global_compression_ratio", "sparsity_config", "moe_sparsity_config",
+		"transform_config", "version"};
 	static const char *const formats[] = {"float-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
 		"mixed-precision"};
-	static const char *const empty[] = {"sparsity_config", "transform_config"};
+	static const char *const empty[] = {"sparsity_config", "moe_sparsity_config", "transform_config"};
 	const Value *format = get(q, "format"), *groups = get(q, "config_groups");
 	r->q->name = "compressed-tensors";
 	if (format)

@@ -33,10 +33,10 @@ static void set_attr(Attrs *attrs, const char *name, double value)
 
 static size_t bytes_of(const RefOperand *r)
 {
-	size_t n = (size_t)dtype_bytes(r->dtype);
+	int64_t n = 1;
 	for (int i = 0; i < r->n_dims; i++)
-		n *= (size_t)r->shape[i];
-	return n;
+		n *= r->shape[i];
+	return (size_t)dtype_span(r->dtype, n);
 }
 
 static int read_header(RefCall *c)

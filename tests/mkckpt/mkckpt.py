@@ -24,6 +24,10 @@ Knobs
   shards        number of weight files; with an index when more than one; shard_style: their names
   order         "file" (model order) or "reversed": order of tensors in the file
   metadata      table for __metadata__
+  quant         table: writer = "fp8" | "modelopt" | "ct"; formats: glob of modules -> "fp8-block" | "fp8-tensor" |
+                "fp8-channel" | "nvfp4" | "mxfp4" | "plain", the first that fits; scale_dtype, block, ignore (list),
+                static (activation scales), kv (what the files say of the cache), both_files (modelopt); see quant.py
+  hf_quant      laid over hf_quant_config.json, like config
   config, generation, tokenizer_config   tables laid over those files; the value "@text" stands for that JSON text,
                 "-" removes the key
   extra         table name -> shape: tensors nobody asked for; missing: globs of tensors left out
@@ -52,8 +56,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 if HERE not in sys.path:
     sys.path.insert(0, HERE)
 
+import quant  # noqa: E402
 import tokfile  # noqa: E402
-from container import Container, Tensor, encode  # noqa: E402
+from container import Container, Tensor, decode, encode  # noqa: E402
 
 DEFAULTS = {
     "family": "llama", "layers": 2, "hidden": 64, "heads": 2, "kv_heads": 1, "head_dim": 64, "intermediate": 96,
@@ -61,7 +66,7 @@ DEFAULTS = {
     "nested": False, "prefix": "model.", "dtype": "BF16", "dtypes": {}, "seed": 1, "tokenizer": "smollm",
     "merges": 44, "shards": 1, "shard_style": "model-{i:05d}-of-{n:05d}.safetensors", "order": "file",
     "metadata": {"format": "pt"}, "config": {}, "generation": {}, "tokenizer_config": {},
-    "extra": {}, "missing": [], "values": [], "box": [], "edit": [], "special": [],
+    "quant": {}, "hf_quant": {}, "extra": {}, "missing": [], "values": [], "box": [], "edit": [], "special": [],
     "expect": "ok", "code": "", "message": "", "names": "", "is": "",
 }  # fmt: skip
 FAMILY = {
@@ -130,13 +135,32 @@ def poke(values, name, x):
     return x
 
 
+def left_out(knob, name):
+    return any(fnmatch.fnmatchcase(name, glob) for glob in knob["missing"])
+
+
+def poked(knob, tensor):
+    """A tensor of a quantised module with the `values` knob: of floats the values, of bytes the codes."""
+    x = decode(tensor.data, tensor.dtype, (-1,)).copy()
+    byte = x.dtype == np.uint8
+    for glob, index, value in knob["values"]:
+        if fnmatch.fnmatchcase(tensor.name, glob):
+            x[slice(None) if index == "all" else index] = int(value) if byte else float(value)
+    return Tensor(tensor.name, tensor.dtype, tensor.shape, x.tobytes() if byte else encode(x, tensor.dtype))
+
+
 def make_tensors(knob):
     out = []
     for name, shape, mean, deviation in tensor_plan(knob):
-        if any(fnmatch.fnmatchcase(name, glob) for glob in knob["missing"]):
+        if left_out(knob, name):
             continue
         count = int(np.prod(shape))
         x = noise(knob["seed"], name, count) * np.float32(deviation) + np.float32(mean)
+        module = name.removesuffix(".weight")
+        stored = knob["quant"] and quant.module_tensors(module, x.reshape(shape), quant.full_knob(knob["quant"]))
+        if stored:
+            out += [poked(knob, t) for t in stored if not left_out(knob, t.name)]
+            continue
         dtype = next((t for glob, t in knob["dtypes"].items() if fnmatch.fnmatchcase(name, glob)), knob["dtype"])
         out.append(Tensor(name, dtype, shape, encode(poke(knob["values"], name, x), dtype)))
     for name, shape in knob["extra"].items():
@@ -398,8 +422,15 @@ def build(knob):
     out = Checkpoint(boxes)
     for name, operation, *rest in knob["box"]:
         BOX_EDITS[operation](out.boxes[name], *rest)
-    out.files = {
-        "config.json": render_json(overlay(make_config(knob, ids), knob["config"])),
+    config = make_config(knob, ids)
+    if knob["quant"]:
+        modules = [name.removesuffix(".weight") for name, shape, _, _ in tensor_plan(knob) if len(shape) == 2]
+        told, hf_quant = quant.configs(quant.full_knob(knob["quant"]), modules)
+        config.update({"quantization_config": told} if told else {})
+        if hf_quant:
+            out.files["hf_quant_config.json"] = render_json(overlay(hf_quant, knob["hf_quant"]))
+    out.files |= {
+        "config.json": render_json(overlay(config, knob["config"])),
         "generation_config.json": render_json(overlay(generation, knob["generation"])),
         "tokenizer.json": json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode() + b"\n",
         "tokenizer_config.json": render_json(overlay(tokenizer_config, knob["tokenizer_config"])),

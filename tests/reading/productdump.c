@@ -1,0 +1,99 @@
+/* productdump.c - the weights of all products of a checkpoint's graph, as the reference device understands them.
+ *
+ *   productdump FOLDER    for each linear: a line "NAME N K", then w [K,N] as f32
+ *
+ * The reading passes and build-graph make the graph; every op must have the shapes of its row; and each linear is then
+ * executed on the rows of a unit matrix, which gives its weight, whatever its format. No kernel and no plan is needed.
+ */
+#include "artifacts/reader.h"
+#include "compiler/input.h"
+#include "compiler/read_model.h"
+#include "runtime/cpu/ref_ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void *bytes_of(Compile *c, int weight)
+{
+	const Weight *w = &c->graph.weights[weight];
+	for (int i = 0; i < c->constants.n; i++)
+		if (c->constants.at[i].weight == weight)
+			return memcpy(malloc((size_t)w->bytes), c->constants.at[i].bytes, (size_t)w->bytes);
+	void *raw = malloc((size_t)w->bytes); /* exact, so that a sanitizer sees a step too far */
+	for (int i = 0; i < c->model.shards.n; i++) {
+		int64_t unused;
+		if (strcmp(c->model.shards.at[i].name, w->file) != 0)
+			continue;
+		int fd = input_open(&c->diags, c->model.shards.at[i].path, false, &unused);
+		if (fd < 0 || !input_pread(fd, raw, (size_t)w->bytes, w->file_offset))
+			bug("%s cannot be read", w->name);
+		close(fd);
+	}
+	return raw;
+}
+
+static void check_shapes(const Compile *c, const GraphOp *op)
+{
+	char text[256];
+	Why why = {.text = text, .bytes = sizeof text};
+	OpShapes s = {.op = op->kind, .attrs = &op->attrs, .rows = DIM_ROWS, .outs = DIM_OUTS};
+	for (int i = 0; i < op_table[op->kind].n_operands; i++)
+		if (op->operands[i] >= 0) {
+			s.shape[i] = c->graph.tensors[op->operands[i]].shape;
+			s.n_dims[i] = c->graph.tensors[op->operands[i]].n_dims;
+		}
+	if (!check_op_shapes(&c->graph, &s, op_table[op->kind].name, &why))
+		bug("%s", text);
+}
+
+static void dump_linear(Compile *c, const GraphOp *op)
+{
+	RefCall call = {.op = OP_linear, .attrs = op->attrs};
+	for (int i = op_operand(OP_linear, "w"); i <= op_operand(OP_linear, "w_row_scale"); i++) {
+		if (op->operands[i] < 0)
+			continue;
+		const Tensor *t = &c->graph.tensors[op->operands[i]];
+		call.operand[i] = (RefOperand){bytes_of(c, t->weight), t->dtype, t->n_dims, {t->shape[0], t->shape[1]}};
+	}
+	const Tensor *w = &c->graph.tensors[op->operands[op_operand(OP_linear, "w")]];
+	const int64_t n = w->shape[0], k = w->shape[1];
+	float *x = calloc((size_t)(k * k), sizeof *x), *y = malloc((size_t)(k * n) * sizeof *y);
+	for (int64_t i = 0; i < k; i++)
+		x[i * k + i] = 1;
+	call.operand[op_operand(OP_linear, "x")] = (RefOperand){x, DT_f32, 2, {k, k}};
+	call.operand[op_operand(OP_linear, "y")] = (RefOperand){y, DT_f32, 2, {k, n}};
+	ref_op(&call);
+	printf("%s %lld %lld\n", w->name, (long long)n, (long long)k);
+	fwrite(y, sizeof *y, (size_t)(k * n), stdout);
+	for (int i = 0; i < PLAN_MAX_OPERANDS; i++)
+		free(call.operand[i].data);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2)
+		return 2;
+	Compile c = {.diags.arena = &c.arena, .cmd = {.model_dir = argv[1], .targets = {"sm_90a"}, .n_targets = 1}};
+	read_config(&c);
+	read_options(&c);
+	read_weights(&c);
+	c.model.n_tokens = c.model.config.vocab;
+	if (!c.diags.n_errors)
+		build_graph(&c);
+	for (int i = 0; i < c.diags.n; i++)
+		fprintf(stderr, "%s[%s]: %s\n", c.diags.list[i].is_note ? "note" : "error", code_name(c.diags.list[i].code),
+			c.diags.list[i].text);
+	if (!c.diags.n_errors)
+		check_graph(&c);
+	for (int i = 0; i < c.graph.n_ops && !c.diags.n_errors; i++) {
+		check_shapes(&c, &c.graph.ops[i]);
+		if (c.graph.ops[i].kind == OP_linear)
+			dump_linear(&c, &c.graph.ops[i]);
+	}
+	bool failed = c.diags.n_errors > 0;
+	arena_release(&c.scratch);
+	arena_release(&c.arena);
+	return failed;
+}
