@@ -457,6 +457,8 @@ static bool stream_weight(Writer *w, int index, Stream *s, int64_t section_at)
 			line_add(&s->section, chunk, n);
 			if (!write_at(w, section_at + x->offset + at, chunk, n))
 				return false;
+		} else {
+			line_wait(&s->section); /* it may still be at the chunk before, which is filled again next */
 		}
 		at += (int64_t)n;
 	}

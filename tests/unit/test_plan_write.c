@@ -118,6 +118,31 @@ static int files_in(const char *folder)
 	return n;
 }
 
+/* Two threads hash what one thread reads. Kept and unkept weights in turn leave one of them behind: its bytes must not
+ * be replaced meanwhile. Many small weights make a mistake likely each time. */
+static void hashes_keep_up(void **state)
+{
+	(void)state;
+	Made m = {0};
+	char folder[] = "/tmp/atlas-write-XXXXXX", path[64], why[512] = "";
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/plan.bin", folder);
+	make(&m, false);
+	for (int i = 0; i < 60; i++) {
+		assert_true(artifact_write(path, &m.parts, why, sizeof why));
+		int64_t n;
+		uint8_t *bytes = slurp(path, &n);
+		Artifact back;
+		assert_int_equal(artifact_read(bytes, n, &back, why, sizeof why), READ_OK);
+		assert_int_equal(artifact_check_weights(&back, why, sizeof why), READ_OK);
+		artifact_free(&back);
+		free(bytes);
+	}
+	synthetic_free(&m.c);
+	unlink(path);
+	rmdir(folder);
+}
+
 static void written_is_read(void **state)
 {
 	(void)state;
@@ -248,6 +273,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(written_is_read),
+		cmocka_unit_test(hashes_keep_up),
 		cmocka_unit_test(same_inputs_same_bytes),
 		cmocka_unit_test(a_failed_write_leaves_the_old_file),
 		cmocka_unit_test(interrupted_writes_leave_nothing),
