@@ -277,6 +277,35 @@ static void kernels_and_buffers_are_checked(void **state)
 	free_made(&m);
 }
 
+/* Two elements a byte are read as weights alone; a row of them fills its bytes. */
+static void halves_of_bytes_are_weights(void **state)
+{
+	MadePlan m;
+	char text[256];
+	(void)state;
+	make_plan(&m, "llama");
+	Phase *p = &m.artifact.targets->phases[0];
+	Graph *g = &m.artifact.graph;
+	Buf *b = NULL;
+	for (int i = 0; i < p->n_bufs && !b; i++)
+		if (p->bufs[i].arena == ARENA_SCRATCH && p->bufs[i].tensor < 0 && dtype_bytes(p->bufs[i].dtype) == 2)
+			b = &p->bufs[i];
+	assert_non_null(b);
+	b->bytes /= 4;
+	snprintf(text, sizeof text, "prefill[32] buffer %s: e2m1 is for weights alone", b->name);
+	WRONG(b->dtype, DT_e2m1, text);
+	b->bytes *= 4;
+	Weight *w = &g->weights[g->n_weights - 1];
+	const Weight before = *w;
+	*w = (Weight){.name = w->name, .dtype = DT_e2m1, .n_dims = 2, .shape = {4, 6}, .bytes = 12, .offset = w->offset,
+		.file = w->file, .file_offset = w->file_offset};
+	snprintf(text, sizeof text, "weight %s: 12 bytes are not what its shape takes", w->name);
+	w->shape[0] = 8;
+	WRONG(w->shape[1], 3, text); /* as many elements, but rows that end inside a byte */
+	*w = before;
+	free_made(&m);
+}
+
 /* A launch's own state, which no tensor stands for, keeps clear of what the graph remembers. */
 static void own_state_is_apart(void **state)
 {
@@ -541,6 +570,7 @@ int main(void)
 		cmocka_unit_test(nothing_breaks_behind_the_hashes),
 		cmocka_unit_test(graph_is_checked),
 		cmocka_unit_test(kernels_and_buffers_are_checked),
+		cmocka_unit_test(halves_of_bytes_are_weights),
 		cmocka_unit_test(own_state_is_apart),
 		cmocka_unit_test(probe_phase_stands_apart),
 		cmocka_unit_test(launches_are_checked), cmocka_unit_test(tensor_maps_are_checked),
