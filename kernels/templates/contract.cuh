@@ -11,7 +11,8 @@
 //   DIM(K, 4096)                  a constant the operands' shapes decide; second: an example, for reading the file
 //   ATTR_INT(HDIM, 64)  ATTR_FLOAT(EPS, 1e-5f)   a constant the op carries (artifacts/attrs.h)
 //   DTYPES(WT, bf16, f16)         a dtype variable and what it may stand for (the first is the example);
-//                                 formulas and predicates also know WT_BYTES, the bytes of one element
+//                                 formulas and predicates also know WT_BITS, the bits of one element, and WT_BYTES
+//                                 where each of the types has whole bytes
 //   FLAG(BIAS)                    1 when the optional operand of IN_IF(BIAS, ...) is there, else 0
 //   TUNE(WARPS, 4, 8)             a constant the compiler chooses
 //   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags
@@ -20,7 +21,8 @@
 //   RATE(percent)                 of the rate of MATRIX that this reaches on a full card, as measured; without it 100
 //   struct Args { IN(bf16, x, "ROWS, K"); IN_IF(BIAS, WT, bias, "N"); INOUT(...); OUT(...); };
 //        every field is a pointer and every operand of the op has one. IN_IF binds an optional operand: its flag
-//        is 1 or 0 and the pointer NULL when absent. IN on an optional operand demands it
+//        is 1 or 0 and the pointer NULL when absent. IN on an optional operand demands it; one that is left out must
+//        be absent, and attributes that only its shape names are left out with it
 //        TENSOR_MAP(w, w_map, ROWS, COLS) adds the field `w_map`, a tensor map (CUtensorMap) of operand w, which is
 //        always there, as a matrix of its last dim by all others: tiles of ROWS x COLS elements, a row of 128 bytes,
 //        128-byte swizzle, zeros outside. Its kernel takes `const __grid_constant__ Args a`. `w` counts as used
