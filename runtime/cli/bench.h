@@ -116,6 +116,8 @@ int bench_first_token(Bench *b);
 /* bench_kernels.c: --kernels ----------------------------------------------------------------------------- */
 
 int bench_run_kernels(Bench *b);
+/* By b->bounds: what each launch could take, and the order, worst first. */
+void bench_settle_kernels(Bench *b);
 
 /* What was found ----------------------------------------------------------------------------------------- */
 

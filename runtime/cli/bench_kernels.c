@@ -51,13 +51,11 @@ static const char *tunables_of(const Bench *b, const Launch *l)
 	return "";
 }
 
-static void weigh(const Bench *b, BenchKernel *k, const StepUse *use)
+static void weigh(BenchKernel *k, const StepUse *use)
 {
 	Work w = launch_work(k->phase, k->launch, use);
-	w.bytes += (double)k->launch->write_bytes;
-	k->bytes = w.bytes;
+	k->bytes = w.bytes + (double)k->launch->write_bytes;
 	k->flops = w.flops;
-	k->bound_us = bound_us(&b->bounds, &w, &k->bound);
 }
 
 static int compare_lost(const void *a, const void *b)
@@ -89,22 +87,37 @@ static int walk(Bench *b, const Phase *p, const StepUse *use, TimedLaunch *list)
 			.tunables = tunables_of(b, l), .count = 1};
 		if (timer_measure(b->timer, &list[i], 1, REPS, true, &k->time) != ATLAS_OK)
 			return timer_failed(b);
-		weigh(b, k, use);
+		weigh(k, use);
 		if (cli_interrupted())
 			return EXIT_INTERRUPTED;
 	}
-	for (int i = first; i < b->n_kernels; i++) {
-		BenchKernel *k = &b->kernels[i];
-		k->lost_us = k->count * (k->time.us - k->bound_us);
-		whole->alone_us += k->count * k->time.us;
-		whole->bound_us += k->count * k->bound_us;
-	}
-	qsort(b->kernels + first, (size_t)(b->n_kernels - first), sizeof *b->kernels, compare_lost);
 	for (int i = 0; i < p->n_launches; i++)
 		list[i].overlaps = p->launches[i].overlaps;
 	if (timer_measure(b->timer, list, p->n_launches, STEP_REPS, false, &whole->step) != ATLAS_OK)
 		return timer_failed(b);
 	return 0;
+}
+
+static void settle_phase(const Bench *b, BenchPhase *whole)
+{
+	int first = 0, n = 0;
+	while (first < b->n_kernels && b->kernels[first].phase != whole->phase)
+		first++;
+	whole->alone_us = whole->bound_us = 0;
+	for (BenchKernel *k = b->kernels + first; first + n < b->n_kernels && k->phase == whole->phase; k++, n++) {
+		Work w = {k->bytes, k->flops};
+		k->bound_us = bound_us(&b->bounds, &w, &k->bound);
+		k->lost_us = k->count * (k->time.us - k->bound_us);
+		whole->alone_us += k->count * k->time.us;
+		whole->bound_us += k->count * k->bound_us;
+	}
+	qsort(b->kernels + first, (size_t)n, sizeof *b->kernels, compare_lost);
+}
+
+void bench_settle_kernels(Bench *b)
+{
+	for (int i = 0; i < b->n_phases; i++)
+		settle_phase(b, &b->phases[i]);
 }
 
 /* Brings the session to a step of that phase; *rows = 0 when it cannot be reached. */

@@ -22,13 +22,21 @@ static int reps_of(const Bench *b) { return b->args->reps > 0 ? b->args->reps : 
 
 /* Listing ------------------------------------------------------------------------------------------------ */
 
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* Does the name start with word[0..n), without a number cut in two? */
+static bool starts_with(const char *name, const char *word, size_t n)
+{
+	return n && strncmp(name, word, n) == 0 && !(is_digit(word[n - 1]) && is_digit(name[n]));
+}
+
 /* --only is a list with commas; each item is the start of a row's name. */
 static bool is_wanted(const Bench *b, const char *name)
 {
 	const char *only = b->args->only;
 	for (const char *at = only; at && *at;) {
 		size_t n = strcspn(at, ",");
-		if (n && strncmp(name, at, n) == 0)
+		if (starts_with(name, at, n))
 			return true;
 		at += n + (at[n] == ',');
 	}

@@ -60,13 +60,30 @@ static void text_rows(const Bench *b, FILE *out)
 		text_row(&b->rows[i], out);
 }
 
-static void text_kernel(const BenchKernel *k, FILE *out)
+static int name_kernel(const BenchKernel *k, char name[128])
 {
-	char name[96], grid[40];
-	snprintf(name, sizeof name, "%s%s%s", k->kernel->name, k->tunables[0] ? " " : "", k->tunables);
+	return snprintf(name, 128, "%s%s%s", k->kernel->name, k->tunables[0] ? " " : "", k->tunables);
+}
+
+static int name_columns(const Bench *b, const Phase *p)
+{
+	char name[128];
+	int widest = (int)strlen("template");
+	for (int i = 0; i < b->n_kernels; i++) {
+		int n = b->kernels[i].phase == p ? name_kernel(&b->kernels[i], name) : 0;
+		widest = n > widest ? n : widest;
+	}
+	return widest;
+}
+
+static void text_kernel(const BenchKernel *k, int columns, FILE *out)
+{
+	char name[128], grid[40];
+	name_kernel(k, name);
 	snprintf(grid, sizeof grid, "%dx%dx%d", k->launch->grid[0], k->launch->grid[1], k->launch->grid[2]);
-	fprintf(out, "  %-16s %-40s %12s %5d %9.2f %7.2f %9.3f %9.2f %6.1f %% %-4s %9.1f\n", op_table[k->launch->op].name,
-		name, grid, k->count, k->time.us, k->time.high_us - k->time.low_us, k->bytes / 1e6, k->bound_us,
+	fprintf(out, "  %-16s %-*s %12s %5d %9.2f %9.2f %9.3f %9.2f %6.1f %% %-4s %9.1f\n",
+		op_table[k->launch->op].name, columns, name, grid, k->count, k->time.us, k->time.high_us - k->time.low_us,
+		k->bytes / 1e6, k->bound_us,
 		k->time.us > 0 ? 100 * k->bound_us / k->time.us : 0, bound_name(k->bound), k->lost_us);
 }
 
@@ -77,11 +94,12 @@ static void text_kernels(const Bench *b, FILE *out)
 		fprintf(out, "\n%s[%d]  %d rows, %d positions each; the step %.1f us, bounds %.1f us (%.1f %%), launches alone "
 			"with a cold cache %.1f us\n", phase_name(w->phase->kind), w->phase->rows, w->rows, w->context, w->step.us,
 			w->bound_us, w->step.us > 0 ? 100 * w->bound_us / w->step.us : 0, w->alone_us);
-		fprintf(out, "  %-16s %-40s %12s %5s %9s %7s %9s %9s %13s %9s\n", "op", "template", "grid", "count", "us",
-			"spread", "MB", "bound us", "achieved", "lost us");
+		int columns = name_columns(b, w->phase);
+		fprintf(out, "  %-16s %-*s %12s %5s %9s %9s %9s %9s %13s %9s\n", "op", columns, "template", "grid", "count",
+			"us", "spread us", "MB", "bound us", "of bound", "lost us");
 		for (int k = 0; k < b->n_kernels; k++)
 			if (b->kernels[k].phase == w->phase)
-				text_kernel(&b->kernels[k], out);
+				text_kernel(&b->kernels[k], columns, out);
 	}
 }
 

@@ -105,6 +105,7 @@ static int measure(Bench *b)
 		code = measure_bounds(b, &b->after);
 	settle_bounds(b);
 	settle_rows(b);
+	bench_settle_kernels(b);
 	return code;
 }
 

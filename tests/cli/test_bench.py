@@ -96,8 +96,12 @@ def test_the_page_stands_alone(found):
 
 
 def test_only_takes_starts_of_names(atlas, plan):
-    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "--only", "pp2,tg3@16384x1", "--json", "-", "-q")
-    assert [row["name"] for row in json.loads(run.stdout)["rows"]] == ["pp2048", "tg3@16384x1", "tg3@16384x16"]
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "--only", "p,t", "--json", "-", "-q")
+    assert [row["name"] for row in json.loads(run.stdout)["rows"]] == ROWS
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "--only", "pp2048,tg3@4096,tg3@16384x1,,", "--json",
+                "-q")
+    assert [row["name"] for row in json.loads(run.stdout)["rows"]] == [
+        "pp2048", *(f"tg3@4096x{b}" for b in (1, 2, 4, 8, 16, 32)), "tg3@16384x1"]  # no number is cut in two
 
 
 def test_a_weight_that_stops_at_once_is_a_reason(atlas, plan_of, tmp_path, repo):
@@ -117,7 +121,7 @@ def test_json_goes_to_stdout_where_no_file_is_named(atlas, plan):
     for words in (["--json"], ["--json", "-"], ["--json=-"], ["--json", "-q"]):
         run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x1", *words)
         assert json.loads(run.stdout)["rows"][0]["name"] == "tg3@0x1", run.stderr
-    run = atlas("bench", plan, "--device", "cpu", "-q", "--only", "pp8", "--html", "--reps", 3)
+    run = atlas("bench", plan, "--device", "cpu", "-q", "--only", "pp8192", "--html", "--reps", 3)
     assert run.stdout.startswith("<!DOCTYPE html>")
 
 
@@ -132,6 +136,8 @@ def test_refusals(atlas, plan, tmp_path):
         "atlas bench: --kernels: device cpu has no launches to time"])
     assert refused(*cpu, "--only", "tg128@5") == (2, [
         "atlas bench: --only tg128@5: no row starts so: pp512, tg128@4096x8 and the like"])
+    assert refused(*cpu, "--only", "pp51,tg1") == (2, [
+        "atlas bench: --only pp51,tg1: no row starts so: pp512, tg128@4096x8 and the like"])
     assert refused(*cpu, "--json", "-", "--html", "-") == (2, [
         "atlas bench: --json - and --html - both write to stdout: give one of them a file"])
     assert refused(*cpu, "--reps", "2") == (2, [

@@ -41,6 +41,7 @@ int bench_call_kernels(AtlasPlan *plan, AtlasSession *session, BenchSeen *seen)
 		timer_bounds(b.timer, &b.bounds) != ATLAS_OK)
 		return cli_fail(&args, b.timer ? timer_error(b.timer) : &error);
 	int code = bench_run_kernels(&b);
+	bench_settle_kernels(&b);
 	take_kinds(&b, seen);
 	seen->text = printed(&b, bench_print_text);
 	seen->json = printed(&b, bench_print_json);
