@@ -40,9 +40,9 @@ void print_plan(Compile *c, void *file)
 	for (int w = 0; w < c->work.n; w++) {
 		const TargetPlan *plan = &c->work.at[w].plan;
 		fprintf(f, "plan    %s  weights %lld  state %lld  scratch %lld  io %lld  ring %lld bytes\n",
-			c->work.at[w].target->name, (long long)plan->arena_bytes[ARENA_WEIGHTS], (long long)plan->arena_bytes[ARENA_STATE],
-			(long long)plan->arena_bytes[ARENA_SCRATCH], (long long)plan->arena_bytes[ARENA_IO],
-			(long long)plan->arena_bytes[ARENA_RING]);
+			c->work.at[w].target->name, (long long)plan->arena_bytes[ARENA_WEIGHTS],
+			(long long)plan->arena_bytes[ARENA_STATE], (long long)plan->arena_bytes[ARENA_SCRATCH],
+			(long long)plan->arena_bytes[ARENA_IO], (long long)plan->arena_bytes[ARENA_RING]);
 		for (int i = 0; i < plan->n_phases; i++) {
 			const Phase *p = &plan->phases[i];
 			fprintf(f, "phase   %s rows %d outs %d\n", phase_name(p->kind), p->rows, p->outs);

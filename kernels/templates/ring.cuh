@@ -1,8 +1,8 @@
 // ring.cuh - the end of a sampled token: the slot goes on or ends, and the host is told.
 //
-// A slot's ring lies in memory of the host, which looks at it while entries come. One is a single store of 16 bytes, but
-// no memory model promises that its words arrive together: the third holds a seal over the others (artifacts/ring.h), by
-// which the host knows that it has all of them. Nobody waits for it and nothing follows it.
+// A slot's ring lies in memory of the host, which looks at it while entries come. One is a single store of 16 bytes,
+// but no memory model promises that its words arrive together: the third holds a seal over the others
+// (artifacts/ring.h), by which the host knows that it has all of them. Nobody waits for it and nothing follows it.
 #pragma once
 
 constexpr int RING_ENTRIES = 64, RING_WORDS = 4;

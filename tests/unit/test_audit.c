@@ -76,7 +76,8 @@ static void columns_hold_long_names(void **state)
 		if (s->candidates[i].verdict == CHOSEN)
 			s->candidates[i].tunables = "ONE=1000 TWO=2000 THREE=3000 FOUR=4000 FIVE=5000 SIX=6000";
 	char *text = print(&m.artifact, NULL, false, false);
-	char *phase = strstr(text, "\nprefill["), *head = strstr(phase, "\n  layers ") + 1, *end = strstr(phase + 1, "\n\n");
+	char *phase = strstr(text, "\nprefill["), *head = strstr(phase, "\n  layers ") + 1;
+	char *end = strstr(phase + 1, "\n\n");
 	int column = (int)(strstr(head, " us ") - head) + 2; /* the last digit of a time */
 	assert_non_null(strstr(phase, "SIX=6000"));
 	for (char *line = strchr(head, '\n') + 1; line < end; line = strchr(line, '\n') + 1)

@@ -10,7 +10,8 @@
 static RingEntry entry_of(int position)
 {
 	static const int token[] = {0, 1, 17, 128255, 2, -1};
-	RingEntry e = {position, token[position % 6], position % 6 == 5 ? 3 : position % 7 == 6, -0.01f * (float)(position % 50)};
+	RingEntry e = {position, token[position % 6], position % 6 == 5 ? 3 : position % 7 == 6,
+		-0.01f * (float)(position % 50)};
 	return e;
 }
 
