@@ -44,10 +44,10 @@ __device__ __forceinline__ void store(bf16 *p, float x) { p->bits = static_cast<
 // Overlap with the launch before and the one behind (grid level; nothing before sm_90).
 //   let_next_start  the next kernel may be put on the card as soon as every block of this one has called it
 //   inputs_ready    blocks until all launches before this one are done and their writes can be seen. A kernel that
-//                   calls it touches nothing but weights, `step` and row_slot (the host's) and, where its rows decode,
-//                   page_table (which a graph of its own writes) before, and each of its blocks calls it on every
-//                   path, so that its own end implies that of all before it. kernelgen sees the call, and the plan's
-//                   edges become programmatic
+//                   calls it touches nothing but weights, `step`, row_slot and out_row (the host's) and, where its rows
+//                   decode, page_table (which a graph of its own writes) before, and each of its blocks calls it on
+//                   every path, so that its own end implies that of all before it. kernelgen sees the call, and the
+//                   plan's edges become programmatic
 __device__ __forceinline__ void let_next_start()
 {
 #if __CUDA_ARCH__ >= 900
