@@ -10,7 +10,7 @@
  *
  *   row        one token of one sequence in one step         slot      one sequence's state on the device
  *   out        a row whose logits are wanted                 page      PAGE tokens of K and V of one slot
- *   phase      prefill, decode, acquire                      bucket    (rows, outs) a phase is compiled for
+ *   phase      prefill, decode, acquire, probe               bucket    (rows, outs) a phase is compiled for
  *   hidden_dim elements of the residual stream               head_dim  elements of one attention head
  *   n_heads    query heads                                   n_kv_heads  key/value heads
  *   ffn_dim    width of the MLP (intermediate_size)          vocab     rows of the embedding
@@ -20,6 +20,10 @@
  *   launch     one kernel node of a graph                    slab      the one allocation of an arena
  *   candidate  a template considered for an op               ledger    all candidates with their verdicts
  *   target     a GPU architecture, "sm_90a"                  waiver    a line of MODEL.toml that permits something
+ *   ring       results of a slot's last steps, which the     probe     the phase that only atlas bench and tune run:
+ *              host watches                                            what the GPU does at best
+ *   flight     decode steps that are on the device before    tuning    measured times of kernels, a file a card;
+ *              the first one's token was seen                          what atlasc chooses by, what atlas tune writes
  *
  * References between objects are indices into arrays of the level, never pointers.
  */

@@ -8,15 +8,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { WIDTH = 720, HEIGHT = 300, LEFT = 70, RIGHT = 16, TOP = 14, BOTTOM = 44, N_COLOURS = 7 };
+enum { WIDTH = 720, HEIGHT = 300, LEFT = 70, RIGHT = 16, TOP = 14, BOTTOM = 44, N_COLOURS = 8 };
 
 static const char head[] =
 	"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
 	"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>atlas bench</title>\n<style>\n"
 	":root{--bg:#fff;--fg:#1b1f24;--dim:#667;--line:#d5d9e0;--c0:#1f6feb;--c1:#c2410c;--c2:#15803d;--c3:#9333ea;"
-	"--c4:#0e7490;--c5:#a16207;--c6:#be185d}\n"
+	"--c4:#0e7490;--c5:#a16207;--c6:#be185d;--c7:#64748b}\n"
 	"@media (prefers-color-scheme:dark){:root{--bg:#111418;--fg:#e6e8eb;--dim:#9aa4b2;--line:#2c333d;--c0:#6cb6ff;"
-	"--c1:#fb923c;--c2:#4ade80;--c3:#c4a1ff;--c4:#22d3ee;--c5:#facc15;--c6:#f472b6}}\n"
+	"--c1:#fb923c;--c2:#4ade80;--c3:#c4a1ff;--c4:#22d3ee;--c5:#facc15;--c6:#f472b6;--c7:#94a3b8}}\n"
 	"body{background:var(--bg);color:var(--fg);font:15px/1.45 system-ui,sans-serif;max-width:1080px;margin:2em auto;"
 	"padding:0 1em}\nh1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}\n"
 	"table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.88em}\n"
@@ -80,7 +80,7 @@ static double y_of(const Axis *a, double value)
 	return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP);
 }
 
-static void open_plot(FILE *out, const char *title, const Axis *a)
+static void open_plot(FILE *out, const char *title, const char *unit, const Axis *a)
 {
 	fprintf(out, "<svg viewBox=\"0 0 %d %d\" width=\"%d\" role=\"img\"><title>%s</title>\n", WIDTH, HEIGHT,
 		WIDTH, title);
@@ -88,8 +88,8 @@ static void open_plot(FILE *out, const char *title, const Axis *a)
 		fprintf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
 			"<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.*f</text>\n", LEFT, WIDTH - RIGHT, y_of(a, v), y_of(a, v),
 			LEFT - 8, y_of(a, v) + 4, a->high < 10 ? 1 : 0, v);
-	fprintf(out, "<text x=\"8\" y=\"%d\" transform=\"rotate(-90 14 %d)\" text-anchor=\"middle\">tok/s</text>\n",
-		HEIGHT / 2, HEIGHT / 2);
+	fprintf(out, "<text x=\"8\" y=\"%d\" transform=\"rotate(-90 14 %d)\" text-anchor=\"middle\">%s</text>\n",
+		HEIGHT / 2, HEIGHT / 2, unit);
 }
 
 static double batch_x(int batch) { return LEFT + 30 + log2(batch) / 5 * (WIDTH - LEFT - RIGHT - 150); }
@@ -99,53 +99,85 @@ static bool is_shown(const BenchRow *r, int context)
 	return r->kind == ROW_DECODE && !r->skipped[0] && r->context == context;
 }
 
-static void decode_line(const Bench *b, FILE *out, const Axis *a, int context, int colour, bool is_bound)
+typedef enum Quantity { RATE, RATE_OF_BOUND, SHARE } Quantity; /* of a row; the last two need a bound */
+
+static double quantity(const BenchRow *r, Quantity q)
+{
+	return q == RATE ? r->tokens_s : q == SHARE ? r->percent : bound_rate(r);
+}
+
+static void decode_line(const Bench *b, FILE *out, const Axis *a, int context, int colour, Quantity q)
 {
 	int n = 0;
 	double x = 0, y = 0;
-	fprintf(out, "<polyline class=\"%s\" style=\"stroke:var(--c%d)\" points=\"", is_bound ? "dash" : "line", colour);
+	fprintf(out, "<polyline class=\"%s\" style=\"stroke:var(--c%d)\" points=\"",
+		q == RATE_OF_BOUND ? "dash" : "line", colour);
 	for (int i = 0; i < b->n_rows; i++) {
 		const BenchRow *r = &b->rows[i];
-		if (!is_shown(r, context) || (is_bound && !r->bound))
+		if (!is_shown(r, context) || (q != RATE && !r->bound))
 			continue;
 		x = batch_x(r->batch);
-		y = y_of(a, is_bound ? bound_rate(r) : r->tokens_s);
+		y = y_of(a, quantity(r, q));
 		fprintf(out, "%s%.1f,%.1f", n++ ? " " : "", x, y);
 	}
 	fputs("\"/>\n", out);
-	if (n && !is_bound)
+	if (n && q != RATE_OF_BOUND)
 		fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" style=\"fill:var(--c%d)\">context %d</text>\n", x + 8, y + 4, colour,
 			context);
 }
 
-static void decode_plot(const Bench *b, FILE *out)
+static void decode_point(const BenchRow *r, FILE *out, const Axis *a, int colour, Quantity q)
+{
+	fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" style=\"fill:var(--c%d)\"><title>%s: %.1f tok/s, "
+		"%.3f ms a step", batch_x(r->batch), y_of(a, quantity(r, q)), colour, r->name, r->tokens_s, r->ms);
+	if (r->bound)
+		fprintf(out, ", %.1f %% of the bound", r->percent);
+	fputs("</title></circle>\n", out);
+}
+
+/* A line a context, over the batches. q: RATE or SHARE. */
+static void decode_lines(const Bench *b, FILE *out, const Axis *a, Quantity q)
 {
 	int seen[8], n_seen = 0;
-	Axis a;
-	if (!find_axis(b, ROW_DECODE, &a))
-		return;
-	fputs("<h2>Decode: tokens a second, all sequences together, by batch</h2>\n", out);
-	open_plot(out, "decode", &a);
 	for (int i = 0; i < b->n_rows; i++) {
 		const BenchRow *r = &b->rows[i];
 		int k = 0;
-		if (r->kind != ROW_DECODE || r->skipped[0])
+		if (r->kind != ROW_DECODE || r->skipped[0] || (q == SHARE && !r->bound))
 			continue;
 		while (k < n_seen && seen[k] != r->context)
 			k++;
 		if (k == n_seen && n_seen < (int)(sizeof seen / sizeof *seen)) {
 			seen[n_seen++] = r->context;
-			decode_line(b, out, &a, r->context, k % N_COLOURS, true);
-			decode_line(b, out, &a, r->context, k % N_COLOURS, false);
+			if (q == RATE)
+				decode_line(b, out, a, r->context, k % N_COLOURS, RATE_OF_BOUND);
+			decode_line(b, out, a, r->context, k % N_COLOURS, q);
 		}
-		fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" style=\"fill:var(--c%d)\"><title>%s: %.1f tok/s, %.3f ms "
-			"a step, %.1f %% of the bound</title></circle>\n", batch_x(r->batch), y_of(&a, r->tokens_s), k % N_COLOURS,
-			r->name, r->tokens_s, r->ms, r->percent);
+		decode_point(r, out, a, k % N_COLOURS, q);
 	}
 	for (int batch = 1; batch <= 32; batch *= 2)
 		fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n", batch_x(batch),
 			HEIGHT - BOTTOM + 18, batch);
 	fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">sequences</text></svg>\n", WIDTH / 2, HEIGHT - 8);
+}
+
+static void decode_plots(const Bench *b, FILE *out)
+{
+	Axis a, share = {.high = 100, .step = 20};
+	double most = 0;
+	if (!find_axis(b, ROW_DECODE, &a))
+		return;
+	fputs("<h2>Decode: tokens a second, all sequences together, by batch</h2>\n", out);
+	open_plot(out, "decode", "tok/s", &a);
+	decode_lines(b, out, &a, RATE);
+	for (int i = 0; i < b->n_rows; i++)
+		if (b->rows[i].kind == ROW_DECODE)
+			most = fmax(most, b->rows[i].percent);
+	if (most <= 0)
+		return;
+	share.high = fmax(share.high, ceil(most / share.step) * share.step);
+	fputs("<h2>Decode: share of the bound, by batch</h2>\n", out);
+	open_plot(out, "share of the bound", "%", &share);
+	decode_lines(b, out, &share, SHARE);
 }
 
 static void prefill_plot(const Bench *b, FILE *out)
@@ -155,7 +187,7 @@ static void prefill_plot(const Bench *b, FILE *out)
 	if (!find_axis(b, ROW_PREFILL, &a))
 		return;
 	fputs("<h2>Prefill: tokens a second of one prompt</h2>\n", out);
-	open_plot(out, "prefill", &a);
+	open_plot(out, "prefill", "tok/s", &a);
 	for (int i = 0; i < b->n_rows; i++) {
 		const BenchRow *r = &b->rows[i];
 		if (r->kind != ROW_PREFILL || r->skipped[0])
@@ -256,7 +288,7 @@ static void kernel_tables(const Bench *b, FILE *out)
 			"%.1f us, its bounds %.1f us; its launches alone with a cold cache %.1f us. Worst first.</p>\n"
 			"<div class=\"wide\"><table><tr><th class=\"l\">op</th><th class=\"l\">template</th><th>grid</th>"
 			"<th>count</th><th>us</th><th>MB</th>"
-			"<th>bound us</th><th>achieved</th><th>lost us</th><th></th></tr>\n", phase_name(w->phase->kind),
+			"<th>bound us</th><th>of bound</th><th>lost us</th><th></th></tr>\n", phase_name(w->phase->kind),
 			w->phase->rows, w->rows, w->context, w->step.us, w->bound_us, w->alone_us);
 		for (int k = 0; k < b->n_kernels; k++)
 			if (b->kernels[k].phase == w->phase)
@@ -280,11 +312,18 @@ void bench_print_html(const Bench *b, FILE *out)
 		fputs("No bounds: ", out);
 		put(out, b->no_bounds);
 	} else {
-		fprintf(out, "Bounds of this run: reading %.0f GB/s, products %.1f TFLOP/s; a launch takes %.2f us at least.",
+		fprintf(out, "Bounds of this run: reading %.0f GB/s, products %.1f TFLOP/s. A launch timed alone holds the "
+			"clock's own %.2f us.",
 			b->bounds.read_gbps, b->bounds.gemm_tflops, b->bounds.launch_us);
 	}
-	fputs("</p>\n<p class=\"dim\">Solid: measured. Dashed: what the bounds allow.</p>\n", out);
-	decode_plot(b, out);
+	fprintf(out, "</p>\n<p class=\"dim\">%sppN reads a prompt of N tokens; tgN@CxB makes N tokens for each of B "
+		"sequences that have C tokens behind them. Times are medians; spread: largest less least, over the median. "
+		"MB/token: what must be read for a token. Of bound: the least time for those bytes (read) or operations (gemm) "
+		"at the rates of this run, over the time. Plan ", b->no_bounds[0] ? "" : "Solid: measured. Dashed: what the bounds allow. ");
+	for (int i = 0; i < 6; i++)
+		fprintf(out, "%02x", b->info.root_hash[i]);
+	fprintf(out, ", atlas %s.</p>\n", atlas_version());
+	decode_plots(b, out);
 	prefill_plot(b, out);
 	cold_plot(b, out);
 	rows_table(b, out);

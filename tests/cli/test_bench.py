@@ -87,6 +87,8 @@ def test_the_page_stands_alone(found):
         assert all(0 <= v <= 720 for v in values), shape.attrib
     for row in data["rows"]:
         assert "skipped" in row or any(t.startswith(f"{row['name']}: ") for t in titles)
+    assert "of the bound" not in "".join(titles) and "Dashed" not in page  # there is none
+    assert f"Plan {data['root'][:12]}, atlas " in page
     cells = ["".join(row.itertext()) for row in root.iter("tr")]
     for row in data["rows"]:
         assert any(c.startswith(row["name"]) for c in cells)

@@ -54,6 +54,17 @@ int bench_call_kernels(AtlasPlan *plan, AtlasSession *session, BenchSeen *seen)
 	return code;
 }
 
+char *bench_call_page(double percent)
+{
+	Args args = {.verb = "bench", .plan = "plan.bin"};
+	const uint8_t root[32] = {0xab};
+	BenchRow row = {.kind = ROW_DECODE, .name = "tg128@0x1", .tokens = 128, .batch = 1, .reps = 3, .ms = 2,
+		.tokens_s = 500, .percent = percent, .bound = percent > 0 ? BOUND_READ : BOUND_NONE};
+	Bench b = {.args = &args, .info = {.family = "llama", .root_hash = root}, .device = {.device_name = "Card",
+		.target = "sm_90a"}, .rows = &row, .n_rows = 1, .cold = {.open = 1, .session = 1, .first_token = 1}};
+	return printed(&b, bench_print_html);
+}
+
 void bench_call_work(const AtlasPlan *plan, int phase, int launch, int rows, int outs, double positions, double history,
 	double *bytes, double *flops)
 {

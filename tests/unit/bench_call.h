@@ -20,6 +20,9 @@ typedef struct BenchSeen {
 /* atlas bench --kernels without rows, quiet; returns the exit code. */
 int bench_call_kernels(AtlasPlan *plan, AtlasSession *session, BenchSeen *seen);
 
+/* The HTML page of one decode row of that share of its bound (0 = no bound); free it. */
+char *bench_call_page(double percent);
+
 /* Bytes and operations of one launch of the plan's target 0. */
 void bench_call_work(const AtlasPlan *plan, int phase, int launch, int rows, int outs, double positions, double history,
 	double *bytes, double *flops);

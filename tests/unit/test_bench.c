@@ -169,6 +169,32 @@ static void the_session_goes_on_unchanged(void **state)
 	assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
 }
 
+static const char *circle(const char *page, int n)
+{
+	for (page = strstr(page, "<circle"); page && n; n--)
+		page = strstr(page + 1, "<circle");
+	return page;
+}
+
+/* The page of one row: its speed, and where there is a bound its share, up to beyond 100. */
+static void the_share_has_a_plot_of_its_own(void **state)
+{
+	static const struct { double percent; const char *cy; } of[] = {{50, "cy=\"135.0\""}, {120, "cy=\"14.0\""}};
+	(void)state;
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) { /* the plot is from 256 up to 14 */
+		char *page = bench_call_page(of[i].percent), title[64];
+		snprintf(title, sizeof title, "500.0 tok/s, 2.000 ms a step, %.1f %% of the bound</title>", of[i].percent);
+		assert_non_null(strstr(circle(page, 0), title));
+		assert_memory_equal(strstr(circle(page, 1), "cy="), of[i].cy, strlen(of[i].cy));
+		assert_null(circle(page, 2));
+		free(page);
+	}
+	char *page = bench_call_page(0);
+	assert_null(strstr(page, "share of the bound"));
+	assert_null(circle(page, 1));
+	free(page);
+}
+
 static int launch_with(const Phase *p, const char *operand, const char *and)
 {
 	int i = 0;
@@ -241,6 +267,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_launch_is_timed_once_a_kind),
 		cmocka_unit_test(the_session_goes_on_unchanged),
+		cmocka_unit_test(the_share_has_a_plot_of_its_own),
 		cmocka_unit_test(attention_reads_what_was_there),
 		cmocka_unit_test(other_launches_read_each_operand_once),
 	};
