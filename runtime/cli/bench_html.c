@@ -319,7 +319,8 @@ void bench_print_html(const Bench *b, FILE *out)
 	fprintf(out, "</p>\n<p class=\"dim\">%sppN reads a prompt of N tokens; tgN@CxB makes N tokens for each of B "
 		"sequences that have C tokens behind them. Times are medians; spread: largest less least, over the median. "
 		"MB/token: what must be read for a token. Of bound: the least time for those bytes (read) or operations (gemm) "
-		"at the rates of this run, over the time. Plan ", b->no_bounds[0] ? "" : "Solid: measured. Dashed: what the bounds allow. ");
+		"at the rates of this run, over the time. Plan ",
+		b->no_bounds[0] ? "" : "Solid: measured. Dashed: what the bounds allow. ");
 	for (int i = 0; i < 6; i++)
 		fprintf(out, "%02x", b->info.root_hash[i]);
 	fprintf(out, ", atlas %s.</p>\n", atlas_version());
