@@ -49,6 +49,22 @@ static void add_row(Bench *b, const BenchRow *row)
 		b->rows[b->n_rows++] = *row;
 }
 
+/* Each item of --only names a row: one that names none was meant otherwise. --kernels may go without rows. */
+static int check_only(const Bench *b, int tokens)
+{
+	for (const char *at = b->args->only; at && *at;) {
+		size_t n = strcspn(at, ",");
+		int i = 0;
+		while (i < b->n_rows && !starts_with(b->rows[i].name, at, n))
+			i++;
+		if (n && i == b->n_rows && (b->n_rows || !b->args->bench_kernels))
+			return cli_say(b->args, EXIT_USAGE, "--only %.*s: no row starts so: pp512, tg%d@4096x8 and the like",
+				(int)n, at, tokens);
+		at += n + (at[n] == ',');
+	}
+	return 0;
+}
+
 int bench_list_rows(Bench *b)
 {
 	int tokens = b->args->bench_tokens > 0 ? b->args->bench_tokens : TOKENS_DEFAULT;
@@ -66,10 +82,7 @@ int bench_list_rows(Bench *b)
 			snprintf(row.name, sizeof row.name, "tg%d@%dx%d", tokens, row.context, row.batch);
 			add_row(b, &row);
 		}
-	if (b->n_rows == 0 && b->args->only && !b->args->bench_kernels)
-		return cli_say(b->args, EXIT_USAGE, "--only %s: no row starts so: pp512, tg%d@4096x8 and the like",
-			b->args->only, tokens);
-	return 0;
+	return check_only(b, tokens);
 }
 
 /* Sequences ---------------------------------------------------------------------------------------------- */

@@ -139,7 +139,9 @@ def test_refusals(atlas, plan, tmp_path):
     assert refused(*cpu, "--only", "tg128@5") == (2, [
         "atlas bench: --only tg128@5: no row starts so: pp512, tg128@4096x8 and the like"])
     assert refused(*cpu, "--only", "pp51,tg1") == (2, [
-        "atlas bench: --only pp51,tg1: no row starts so: pp512, tg128@4096x8 and the like"])
+        "atlas bench: --only pp51: no row starts so: pp512, tg128@4096x8 and the like"])
+    assert refused(*cpu, "--tokens", 8, "--only", "pp512,tg128@0x1") == (2, [
+        "atlas bench: --only tg128@0x1: no row starts so: pp512, tg8@4096x8 and the like"])
     assert refused(*cpu, "--json", "-", "--html", "-") == (2, [
         "atlas bench: --json - and --html - both write to stdout: give one of them a file"])
     assert refused(*cpu, "--reps", "2") == (2, [
