@@ -13,7 +13,7 @@
 enum { FILL_BYTES = 4 << 20, WARM_RUNS = 2, BOUND_REPS = 9, BOUND_CHAIN = 4 };
 enum { PROBE_PRODUCT, PROBE_LONG, PROBE_SHORT, PROBE_LAUNCHES }; /* of phase PROBE, in order (plan.h) */
 
-typedef struct Loaded { int64_t cubin_offset; CuLibrary library; } Loaded;
+typedef struct Loaded { int64_t cubin_offset; CuLibrary loaded; } Loaded;
 
 struct LaunchTimer {
 	CudaView v;
@@ -153,7 +153,7 @@ static AtlasStatus load_cubin(LaunchTimer *t, const Kernel *k, CuLibrary *librar
 	const Section *cubins = artifact_section(t->v.artifact, "cubins");
 	for (int i = 0; i < t->n_loaded; i++)
 		if (t->loaded[i].cubin_offset == k->cubin_offset) {
-			*library = t->loaded[i].library;
+			*library = t->loaded[i].loaded;
 			return ATLAS_OK;
 		}
 	Loaded *list = realloc(t->loaded, sizeof *list * (size_t)(t->n_loaded + 1));
@@ -394,7 +394,7 @@ void timer_close(LaunchTimer *t)
 	if (cu && cu->CtxPushCurrent(t->v.context) == CU_SUCCESS) {
 		cu->StreamSynchronize(t->v.stream);
 		for (int i = 0; i < t->n_loaded; i++)
-			cu->LibraryUnload(t->loaded[i].library);
+			cu->LibraryUnload(t->loaded[i].loaded);
 		for (int i = 0; i < t->n_memory; i++)
 			cu->MemFree(t->memory[i]);
 		if (t->stage)
