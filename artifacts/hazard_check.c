@@ -83,8 +83,6 @@ static int missing_edge(const Hazards *h, int launch, int piece, bool writes)
 	return -1;
 }
 
-static bool is_written(OperandRole r) { return r == OPERAND_OUT || r == OPERAND_INOUT; }
-
 /* First piece of a buffer. */
 static int first_piece(const Hazards *h, const Buf *b)
 {
@@ -102,7 +100,7 @@ static bool check_touch(const Hazards *h, int launch, const Buf *b, OperandRole 
 {
 	const char *op = op_table[h->p->launches[launch].op].name, *phase = phase_name(h->p->kind);
 	for (int s = first_piece(h, b); piece_of(h, s, b); s++) {
-		int other = missing_edge(h, launch, s, is_written(role));
+		int other = missing_edge(h, launch, s, operand_is_written(role));
 		if (other >= 0)
 			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): touches %s without waiting for launch %d",
 				phase, h->p->rows, launch, op, b->name, other);
@@ -117,7 +115,7 @@ static void note_touch(Hazards *h, int launch, const Buf *b, OperandRole role)
 {
 	for (int s = first_piece(h, b); piece_of(h, s, b); s++) {
 		uint64_t *readers = h->readers + (size_t)s * (size_t)h->words;
-		if (is_written(role)) {
+		if (operand_is_written(role)) {
 			h->writer[s] = launch;
 			memset(readers, 0, sizeof *readers * (size_t)h->words);
 		} else if (h->writer[s] != launch) {

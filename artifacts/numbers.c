@@ -43,6 +43,40 @@ static float from_e8m0(uint8_t b)
 	return b == 0 ? 0x1p-127f : from_bits((uint32_t)b << 23);
 }
 
+static uint32_t to_bits(float f)
+{
+	uint32_t bits;
+	memcpy(&bits, &f, sizeof bits);
+	return bits;
+}
+
+static uint8_t to_e4m3(float x)
+{
+	const uint32_t bits = to_bits(x), sign = bits >> 24 & 0x80, a = bits & 0x7fffffff;
+	if (a > 0x7f800000)
+		return 0x7f;
+	if (a >= to_bits(464)) /* half way from 448 to what the code of NaN would be worth */
+		return (uint8_t)(sign | 0x7e);
+	if (a < to_bits(0x1p-6f)) /* units of 2^-9: added to this, what is below them is rounded away */
+		return (uint8_t)(sign | (to_bits(from_bits(a) + 0x1p14f) & 15));
+	return (uint8_t)(sign | (((a + 0x7ffff + (a >> 20 & 1)) >> 20) - (120 << 3)));
+}
+
+static uint8_t to_e2m1(float x)
+{
+	const uint32_t bits = to_bits(x), a = bits & 0x7fffffff;
+	const float v = from_bits(a);
+	if (a > 0x7f800000)
+		return 7;
+	unsigned code = (v > 0.25f) + (v >= 0.75f) + (v > 1.25f) + (v >= 1.75f) + (v > 2.5f) + (v >= 3.5f) + (v > 5);
+	return (uint8_t)(bits >> 28 & 8) | (uint8_t)code;
+}
+
+uint8_t numbers_code(Dtype dtype, float x)
+{
+	return dtype == DT_e4m3 ? to_e4m3(x) : to_e2m1(x);
+}
+
 static void from_halves(Dtype dtype, const uint8_t *from, int64_t n, float *out)
 {
 	for (int64_t i = 0; i < n; i++) {

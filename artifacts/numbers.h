@@ -18,4 +18,8 @@
  * aligned. i32 is no float. */
 void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, float *out);
 
+/* The code of e4m3 or e2m1 whose value is nearest to x: of two that are as near, the even one. Beyond the largest value
+ * it is that one's, with x's sign, infinities too. NaN: 0x7f in e4m3, the largest in e2m1, which has none. */
+uint8_t numbers_code(Dtype dtype, float x);
+
 #endif

@@ -5,7 +5,7 @@
  *               OP_FUSED   stands only in plans; its meaning is a sequence of graph ops (compiler/fuse.c)
  *   attributes  names of artifacts/attrs.h, separated by spaces
  *   meaning     indices: t row, o output row, h head, d element of a head, s slot, v vocabulary id
- *   operands    IN, IN_OPT (may be absent), INOUT, OUT: name and shape in dims local to the op.
+ *   operands    IN, INOUT, OUT, and IN_OPT, INOUT_OPT, which may be absent: name and shape in dims local to the op.
  *               ROWS rows of the step, OUTS rows that need logits, SLOTS sequences, SEGS = SLOTS
  *
  * Weights of products may be quantised. A weight w [N,K] of codes comes with w_scale, one scale for each block of
@@ -20,6 +20,13 @@
  *             consecutive and ascending in position. Prefill only
  *   kv        [PAGES,2,NKV,PAGE,HDIM]: keys (0) and values (1); position p of slot s stands in page
  *             page_table[s, p / PAGE], line p % PAGE
+ *   kv_scale  [2,NKV] f32: of keys (0) and values (1) of a head, where kv is e4m3 or e2m1. Without it, kv is kept as it
+ *             comes. kv alone is e4m3 then: value(code) * kv_scale, the code that of x / kv_scale
+ *   kv_block  [PAGES,2,NKV,PAGE,HDIM/16] e4m3, with kv_scale: kv is e2m1, and an element of a run of 16 is
+ *             value(code) * value(its block) * kv_scale. The block is that of largest |x| / kv_scale / 6, at least
+ *             2^-9; the code that of x / (block * kv_scale)
+ *             Codes are rounded to nearest, ties to even, what is too large to the largest; NaN stays NaN, for e2m1
+ *             in the block. Quotients and products in f32, from left to right
  *   counts    [SLOTS,V] i32: times v was generated for slot s, plus 2^30 if v occurs in its prompt
  *   sampling  [SLOTS,8] f32: temperature (0 = greedy), top_p, min_p, repetition penalty, presence
  *             penalty, frequency penalty, unused, unused
@@ -53,10 +60,12 @@ OP(rope, OP_GRAPH, "HDIM ROTARY ROPE_FACTOR",
 	IN(x, "ROWS, N"), IN(inv_freq, "ROTARY / 2"), IN(row_pos, "ROWS"), OUT(y, "ROWS, N"))
 OP(kv_write, OP_GRAPH, "HDIM NKV PAGE", "kv[page of (row_slot[t], row_pos[t])] = k[t,:], v[t,:] for rows in use",
 	IN(step, "4"), IN(k, "ROWS, NKV * HDIM"), IN(v, "ROWS, NKV * HDIM"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
-	IN(page_table, "SLOTS, MAX_PAGES"), INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"))
+	IN(page_table, "SLOTS, MAX_PAGES"), INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
+	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"))
 OP(attention, OP_GRAPH, "HDIM NH NKV PAGE SCALE",
 	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot",
-	IN(step, "4"), IN(q, "ROWS, NH * HDIM"), IN(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN(row_slot, "ROWS"),
+	IN(step, "4"), IN(q, "ROWS, NH * HDIM"), IN(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
+	IN_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), IN(row_slot, "ROWS"),
 	IN(row_pos, "ROWS"), IN_OPT(seg, "SEGS, 4"), IN(page_table, "SLOTS, MAX_PAGES"), OUT(o, "ROWS, NH * HDIM"))
 OP(add, OP_GRAPH, "", "z = x + y", IN(x, "ROWS, N"), IN(y, "ROWS, N"), OUT(z, "ROWS, N"))
 OP(swiglu, OP_GRAPH, "", "y = silu(gate) * up", IN(gate, "ROWS, N"), IN(up, "ROWS, N"), OUT(y, "ROWS, N"))
@@ -98,14 +107,16 @@ OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
-	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), OUT(q, "ROWS, NH * HDIM"))
+	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
+	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(q, "ROWS, NH * HDIM"))
 OP(attention_step, OP_FUSED, "HDIM NH NKV PAGE SCALE ROTARY ROPE_FACTOR EPS NORM_ONE",
 	"decode, rows of different slots: rope_write; attention. part, part_ml, arrived serve the launch alone: sums of "
 	"SPLITS runs of a history with their maxima, and how many runs are done, which is 0 before and after",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
-	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), OUT(part, "ROWS, NH, SPLITS, HDIM"), OUT(part_ml, "ROWS, NH, SPLITS, 2"),
-	INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
+	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
+	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(part, "ROWS, NH, SPLITS, HDIM"),
+	OUT(part_ml, "ROWS, NH, SPLITS, 2"), INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
 OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "z = residual + linear(x)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
 	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), IN(residual, "ROWS, N"), OUT(z, "ROWS, N"))

@@ -49,7 +49,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 2,
+	PLAN_VERSION = 3,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -86,7 +86,12 @@ typedef enum OpKind {
 } OpKind;
 
 enum { OP_GRAPH = 1, OP_FUSED = 2 }; /* traits */
-typedef enum OperandRole { OPERAND_IN, OPERAND_IN_OPT, OPERAND_INOUT, OPERAND_OUT } OperandRole;
+typedef enum OperandRole {
+	OPERAND_IN, OPERAND_IN_OPT, OPERAND_INOUT, OPERAND_INOUT_OPT, OPERAND_OUT, OPERAND_ROLES
+} OperandRole;
+const char *operand_role_name(OperandRole r); /* "in?" */
+static inline bool operand_is_written(OperandRole r) { return r >= OPERAND_INOUT; }
+static inline bool operand_may_be_absent(OperandRole r) { return r == OPERAND_IN_OPT || r == OPERAND_INOUT_OPT; }
 
 typedef struct OperandInfo {
 	OperandRole role;

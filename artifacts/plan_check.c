@@ -194,13 +194,12 @@ static bool check_graph_op(const Graph *g, int index, Why *why)
 	for (int i = 0; i < info->n_operands; i++) {
 		int t = op->operands[i];
 		OperandRole role = info->operands[i].role;
-		bool is_written = role == OPERAND_OUT || role == OPERAND_INOUT;
-		if (t < (role == OPERAND_IN_OPT ? -1 : 0) || t >= g->n_tensors)
+		if (t < (operand_may_be_absent(role) ? -1 : 0) || t >= g->n_tensors)
 			return REFUSE("%s: operand %s is tensor %d of %d", what, info->operands[i].name, t,
 				g->n_tensors);
 		if (t < 0)
 			continue;
-		if (is_written && g->tensors[t].role == ROLE_WEIGHT)
+		if (operand_is_written(role) && g->tensors[t].role == ROLE_WEIGHT)
 			return REFUSE("%s: writes weight %s", what, g->tensors[t].name);
 		if (find_frame(info->operands[i].name) && strcmp(info->operands[i].name, g->tensors[t].name) != 0)
 			return REFUSE("%s: operand %s is tensor %s", what, info->operands[i].name, g->tensors[t].name);
@@ -381,7 +380,7 @@ static bool check_args(const Checking *c, const Phase *p, int index, const char 
 		if (a->operand < 0 || a->operand >= info->n_operands || bound >> a->operand & 1)
 			return REFUSE("%s: operand %d of %d", what, a->operand, info->n_operands);
 		OperandRole role = info->operands[a->operand].role;
-		if (a->buf < (role == OPERAND_IN_OPT ? -1 : 0) || a->buf >= p->n_bufs)
+		if (a->buf < (operand_may_be_absent(role) ? -1 : 0) || a->buf >= p->n_bufs)
 			return REFUSE("%s: %s is buffer %d of %d", what, info->operands[a->operand].name, a->buf,
 				p->n_bufs);
 		words |= (uint64_t)1 << (a->field_offset / 8);
@@ -389,7 +388,7 @@ static bool check_args(const Checking *c, const Phase *p, int index, const char 
 		if (a->buf < 0)
 			continue;
 		const Buf *b = &p->bufs[a->buf];
-		if (b->arena == ARENA_WEIGHTS && (role == OPERAND_OUT || role == OPERAND_INOUT))
+		if (b->arena == ARENA_WEIGHTS && operand_is_written(role))
 			return REFUSE("%s: writes weight %s", what, b->name);
 		if (find_frame(info->operands[a->operand].name) &&
 			strcmp(info->operands[a->operand].name, b->name) != 0)

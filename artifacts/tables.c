@@ -38,6 +38,7 @@ bool dtype_from_safetensors(const char *name, Dtype *out)
 #define IN(name, shape) {OPERAND_IN, #name, shape}
 #define IN_OPT(name, shape) {OPERAND_IN_OPT, #name, shape}
 #define INOUT(name, shape) {OPERAND_INOUT, #name, shape}
+#define INOUT_OPT(name, shape) {OPERAND_INOUT_OPT, #name, shape}
 #define OUT(name, shape) {OPERAND_OUT, #name, shape}
 #define COUNT(...) (int)(sizeof((const OperandInfo[]){__VA_ARGS__}) / sizeof(OperandInfo))
 const OpInfo op_table[OP_COUNT] = {
@@ -97,6 +98,11 @@ _Static_assert(sizeof phases / sizeof phases[0] == PHASE_KINDS, "one name a phas
 _Static_assert(sizeof verdicts / sizeof verdicts[0] == VERDICT_COUNT, "one name a verdict");
 
 const char *role_name(Role r) { return roles[r]; }
+
+static const char *const operand_roles[OPERAND_ROLES] = {
+	[OPERAND_IN] = "in", [OPERAND_IN_OPT] = "in?", [OPERAND_INOUT] = "inout", [OPERAND_INOUT_OPT] = "inout?",
+	[OPERAND_OUT] = "out"};
+const char *operand_role_name(OperandRole r) { return operand_roles[r]; }
 const char *arena_name(ArenaKind a) { return arenas[a]; }
 const char *phase_name(PhaseKind p) { return phases[p]; }
 const char *verdict_name(Verdict v) { return verdicts[v]; }

@@ -105,7 +105,7 @@ void check_graph(Compile *c)
 			bug("op %d (%s) may not stand in a graph", i, info->name);
 		for (int k = 0; k < info->n_operands; k++) {
 			int t = g->ops[i].operands[k];
-			if (t < 0 && info->operands[k].role != OPERAND_IN_OPT)
+			if (t < 0 && !operand_may_be_absent(info->operands[k].role))
 				bug("op %d (%s) lacks operand %s", i, info->name, info->operands[k].name);
 			if (t >= g->n_tensors)
 				bug("op %d (%s): operand %s is tensor %d of %d", i, info->name, info->operands[k].name, t,

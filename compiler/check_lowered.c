@@ -53,7 +53,7 @@ static void check_op(const Lowered *low, int i, bool *written)
 	for (int k = 0; k < info->n_operands; k++) {
 		int t = op->operands[k];
 		if (t < 0) {
-			if (info->operands[k].role != OPERAND_IN_OPT)
+			if (!operand_may_be_absent(info->operands[k].role))
 				bug("%s op %d (%s) lacks operand %s", phase_name(low->kind), i, info->name,
 					info->operands[k].name);
 			continue;

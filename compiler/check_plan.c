@@ -95,7 +95,7 @@ static void check_order(Compile *c, const Phase *p)
 				continue;
 			if (role != OPERAND_OUT && (writer[b] < 0 || !(mine[writer[b] / 64] >> (writer[b] % 64) & 1)))
 				bug("launch %d reads %s, which no earlier launch it waits for has written", i, p->bufs[b].name);
-			if (role == OPERAND_OUT || role == OPERAND_INOUT)
+			if (operand_is_written(role))
 				writer[b] = i;
 		}
 	}

@@ -489,7 +489,7 @@ static bool attention_step_at(Fuser *f, int i, bool has_norm)
 	const GraphOp *look = op_at(f, has_norm ? i + 5 : i + 3);
 	if (f->low->kind != DECODE || !new_keys(f, i, has_norm, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
-	static const char *const shared[] = {"step", "kv", "row_slot", "row_pos", "page_table"};
+	static const char *const shared[] = {"step", "kv", "kv_scale", "kv_block", "row_slot", "row_pos", "page_table"};
 	for (size_t k = 0; k < sizeof shared / sizeof shared[0]; k++)
 		if (operand(n.write, shared[k]) != operand(look, shared[k]))
 			return false;

@@ -220,9 +220,7 @@ static void print_ops(void)
 		const OpInfo *o = &op_table[i];
 		printf("%s%s\n    %s\n", o->name, o->traits & OP_FUSED ? " (fused)" : "", o->meaning);
 		for (int k = 0; k < o->n_operands; k++)
-			printf("    %-5s %s [%s]\n", o->operands[k].role == OPERAND_OUT ? "out"
-				: o->operands[k].role == OPERAND_INOUT ? "inout"
-				: o->operands[k].role == OPERAND_IN_OPT ? "in?" : "in", o->operands[k].name,
+			printf("    %-6s %s [%s]\n", operand_role_name(o->operands[k].role), o->operands[k].name,
 				o->operands[k].shape);
 	}
 }

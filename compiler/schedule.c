@@ -38,8 +38,7 @@ static void note_touches(Graphing *g, int i)
 		if (b->arena == ARENA_WEIGHTS)
 			continue;
 		g->touches[i * PLAN_MAX_OPERANDS + g->n_touches[i]++] = (Touch){b->arena, b->offset,
-			b->offset + b->bytes, info->operands[k].role == OPERAND_OUT
-			|| info->operands[k].role == OPERAND_INOUT};
+			b->offset + b->bytes, operand_is_written(info->operands[k].role)};
 	}
 }
 

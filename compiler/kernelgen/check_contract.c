@@ -373,12 +373,13 @@ static void check_formulas(Check *c)
 /* Arguments --------------------------------------------------------------------------------------- */
 
 static const char *const role_words[] = {
-	[OPERAND_IN] = "IN", [OPERAND_IN_OPT] = "IN_IF", [OPERAND_INOUT] = "INOUT", [OPERAND_OUT] = "OUT"};
+	[OPERAND_IN] = "IN", [OPERAND_IN_OPT] = "IN_IF", [OPERAND_INOUT] = "INOUT", [OPERAND_INOUT_OPT] = "INOUT_IF",
+	[OPERAND_OUT] = "OUT"};
 
 static bool role_from_word(const char *word, OperandRole *role)
 {
-	static const char *const words[] = {"in", "in_if", "inout", "out"};
-	for (int i = 0; i < 4; i++)
+	static const char *const words[OPERAND_ROLES] = {"in", "in_if", "inout", "inout_if", "out"};
+	for (int i = 0; i < OPERAND_ROLES; i++)
 		if (strcmp(words[i], word) == 0)
 			return *role = (OperandRole)i, true;
 	return false;
@@ -455,10 +456,13 @@ static void check_field_role(Check *c, const RawField *f, OperandRole role, cons
 {
 	Diags *d = &c->g->diags;
 	const char *op = op_table[c->k.op].name;
-	if (operand->role == role || (operand->role == OPERAND_IN_OPT && role == OPERAND_IN))
+	if (operand->role == role || (operand->role == OPERAND_IN_OPT && role == OPERAND_IN)
+			|| (operand->role == OPERAND_INOUT_OPT && role == OPERAND_INOUT))
 		return;
-	if (role == OPERAND_IN_OPT && operand->role == OPERAND_IN)
-		fail_at(d, A0903, f->at, "%s of %s is always there: expected IN, found IN_IF", f->name, op);
+	if ((role == OPERAND_IN_OPT && operand->role == OPERAND_IN)
+			|| (role == OPERAND_INOUT_OPT && operand->role == OPERAND_INOUT))
+		fail_at(d, A0903, f->at, "%s of %s is always there: expected %s, found %s", f->name, op,
+			role_words[operand->role], role_words[role]);
 	else
 		fail_at(d, A0903, f->at, "%s of %s is %s: found %s", f->name, op, role_words[operand->role],
 			role_words[role]);
@@ -488,7 +492,7 @@ static void check_map(Check *c, const RawField *f)
 		fail_at(d, A0903, f->at, "%s is no tensor map: expected TENSOR_MAP alone", f->name);
 	if (field < 0)
 		fail_at(d, A0903, f->at, "tensor map %s: %s is no argument", f->name, of);
-	else if (c->k.fields[field].role == OPERAND_IN_OPT)
+	else if (operand_may_be_absent(c->k.fields[field].role))
 		fail_at(d, A0903, f->at, "tensor map %s: %s may be absent", f->name, of);
 	if (!f->is_used && c->raw->kernels.n)
 		fail_at(d, A0905, f->at, "tensor map %s is never used in the code", f->name);
@@ -518,7 +522,7 @@ static void check_field(Check *c, int index)
 	const RawField *f = &c->raw->fields.at[index];
 	OperandRole role;
 	if (!f->clause.word || !role_from_word(f->clause.word, &role)) {
-		fail_at(d, A0903, f->at, "%s has no contract: expected IN, IN_IF, INOUT or OUT", f->name);
+		fail_at(d, A0903, f->at, "%s has no contract: expected IN, IN_IF, INOUT, INOUT_IF or OUT", f->name);
 		return;
 	}
 	if (!f->is_pointer)
@@ -531,7 +535,7 @@ static void check_field(Check *c, int index)
 	check_field_dtype(c, f);
 	ContractField *out = &c->k.fields[c->k.n_fields++];
 	*out = (ContractField){f->name, role, NULL, f->clause.parts[0], f->clause.parts[1], f->offset, f->at.line};
-	if (role == OPERAND_IN_OPT) {
+	if (operand_may_be_absent(role)) {
 		out->flag = f->clause.parts[2];
 		Declared *flag = find_name(c, out->flag, strlen(out->flag));
 		if (!flag || flag->kind != NAME_FLAG)
@@ -548,7 +552,7 @@ static void check_field(Check *c, int index)
 		check_field_role(c, f, role, &op_table[c->k.op].operands[operand]);
 	else if (c->has_op)
 		fail_at(d, A0903, f->at, "%s is no operand of %s", f->name, op_table[c->k.op].name);
-	check_shape(c, f, role != OPERAND_IN_OPT, operand >= 0 ? op_table[c->k.op].operands[operand].shape : NULL);
+	check_shape(c, f, !operand_may_be_absent(role), operand >= 0 ? op_table[c->k.op].operands[operand].shape : NULL);
 }
 
 static bool has_field(const Check *c, const char *name)
@@ -576,7 +580,7 @@ static void check_args(Check *c)
 			check_map(c, &c->raw->fields.at[i]);
 	for (int i = 0; c->has_op && i < op_table[c->k.op].n_operands; i++) {
 		const OperandInfo *o = &op_table[c->k.op].operands[i];
-		if (!has_field(c, o->name) && o->role != OPERAND_IN_OPT) /* left out: kernels are for ops without it */
+		if (!has_field(c, o->name) && !operand_may_be_absent(o->role)) /* left out: kernels are for ops without it */
 			fail_at(d, A0903, c->raw->args_at, "operand %s of %s is missing: expected %s(..., %s, \"%s\")", o->name,
 				op_table[c->k.op].name, role_words[o->role], o->name, o->shape);
 	}

@@ -152,7 +152,9 @@ static void put_source(FILE *f, const Source *s)
 	fputs("\t},\n", f);
 }
 
-static const char *const roles[] = {"OPERAND_IN", "OPERAND_IN_OPT", "OPERAND_INOUT", "OPERAND_OUT"};
+static const char *const roles[OPERAND_ROLES] = {
+	[OPERAND_IN] = "OPERAND_IN", [OPERAND_IN_OPT] = "OPERAND_IN_OPT", [OPERAND_INOUT] = "OPERAND_INOUT",
+	[OPERAND_INOUT_OPT] = "OPERAND_INOUT_OPT", [OPERAND_OUT] = "OPERAND_OUT"};
 
 static void put_fields(FILE *f, const KernelTemplate *k)
 {

@@ -19,10 +19,10 @@
 //   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
 //   PIECES(n)                     equal pieces of work that blocks take in turns; without it, each block is one
 //   RATE(percent)                 of the rate of MATRIX that this reaches on a full card, as measured; without it 100
-//   struct Args { IN(bf16, x, "ROWS, K"); IN_IF(BIAS, WT, bias, "N"); INOUT(...); OUT(...); };
-//        every field is a pointer and every operand of the op has one. IN_IF binds an optional operand: its flag
-//        is 1 or 0 and the pointer NULL when absent. IN on an optional operand demands it; one that is left out must
-//        be absent, and attributes that only its shape names are left out with it
+//   struct Args { IN(bf16, x, "ROWS, K"); IN_IF(BIAS, WT, bias, "N"); INOUT(...); INOUT_IF(...); OUT(...); };
+//        every field is a pointer and every operand of the op has one. IN_IF and INOUT_IF bind optional operands: the
+//        flag is 1 or 0 and the pointer NULL when absent. IN or INOUT on an optional operand demands it; one that is
+//        left out must be absent, and attributes that only its shape names are left out with it
 //        TENSOR_MAP(w, w_map, ROWS, COLS) adds the field `w_map`, a tensor map (CUtensorMap) of operand w, which is
 //        always there, as a matrix of its last dim by all others: tiles of ROWS x COLS elements, a row of 128 bytes,
 //        128-byte swizzle, zeros outside. Its kernel takes `const __grid_constant__ Args a`. `w` counts as used
@@ -62,6 +62,7 @@
 #define IN(type, name, shape) const type *name __attribute__((annotate("in;" #type ";" shape)))
 #define IN_IF(flag, type, name, shape) const type *name __attribute__((annotate("in_if;" #type ";" shape ";" #flag)))
 #define INOUT(type, name, shape) type *name __attribute__((annotate("inout;" #type ";" shape)))
+#define INOUT_IF(flag, type, name, shape) type *name __attribute__((annotate("inout_if;" #type ";" shape ";" #flag)))
 #define OUT(type, name, shape) type *name __attribute__((annotate("out;" #type ";" shape)))
 #define TENSOR_MAP(operand, name, rows, cols) \
 	TensorMap name __attribute__((annotate("map;" #operand ";" #rows ";" #cols)))
@@ -193,6 +194,7 @@ unsigned __cvta_generic_to_shared(const void *);
 #define IN(type, name, shape) const type *name
 #define IN_IF(flag, type, name, shape) const type *name
 #define INOUT(type, name, shape) type *name
+#define INOUT_IF(flag, type, name, shape) type *name
 #define OUT(type, name, shape) type *name
 #define TENSOR_MAP(operand, name, rows, cols) TensorMap name
 #define DYNAMIC_SMEM(name) extern __shared__ uint4 name[]

@@ -2,18 +2,77 @@
  *
  * Position p of slot s stands in page page_table[s, p / PAGE], line p % PAGE. A row sees the
  * positions up to its own.
+ *
+ * A cache with kv_scale, or with kv_scale and kv_block, holds codes (ops.h). Here each stands as the number that it
+ * is worth, in f32 like everything else: what is written has been through the format, what is read is multiplied by its
+ * scales.
  */
+#include "artifacts/numbers.h"
 #include "runtime/cpu/ref_call.h"
 
 #include <math.h>
 #include <string.h>
 
-float *ref_kv(const RefCall *c, int which, int64_t slot, int64_t pos, int h)
+enum { RUN = 16 }; /* elements that share a block scale */
+
+/* A key (which = 0) or value (1) of one position and kv head: HDIM floats, their scales. */
+typedef struct Line {
+	float *x;     /* HDIM */
+	float *block; /* HDIM / RUN; NULL where there are none */
+	float scale;  /* 0 where there is none: the cache is kept as it comes */
+} Line;
+
+static Line line_of(const RefCall *c, int which, int64_t slot, int64_t pos, int h)
 {
-	int64_t page = c->attrs.page, n_kv = c->attrs.n_kv_heads;
+	int64_t page = c->attrs.page, n_kv = c->attrs.n_kv_heads, hdim = c->attrs.head_dim;
 	int64_t pool_page = ref_ints(c, "page_table")[slot * ref_dim(c, "page_table", 1) + pos / page];
 	int64_t line = ((pool_page * 2 + which) * n_kv + h) * page + pos % page;
-	return ref_floats(c, "kv") + line * c->attrs.head_dim;
+	Line l = {ref_floats(c, "kv") + line * hdim, NULL, 0};
+	if (ref_has(c, "kv_scale"))
+		ref_convert(ref_arg(c, "kv_scale"), which * n_kv + h, 1, &l.scale);
+	if (ref_has(c, "kv_block"))
+		l.block = ref_floats(c, "kv_block") + line * (hdim / RUN);
+	return l;
+}
+
+static float through(Dtype dtype, float x)
+{
+	const uint8_t code = numbers_code(dtype, x);
+	float value;
+	numbers_convert(dtype, &code, 0, 1, &value);
+	return value;
+}
+
+/* The block scale of a run of a head: NaN if one of its elements is. */
+static float block_of(const float *x, float scale)
+{
+	float largest = 0;
+	for (int i = 0; i < RUN; i++)
+		largest = isnan(x[i]) || isnan(largest) ? NAN : fmaxf(largest, fabsf(x[i]));
+	float block = through(DT_e4m3, largest / scale / 6);
+	return block < 0x1p-9f ? 0x1p-9f : block;
+}
+
+static void write_line(const Line *to, const float *x, int hdim)
+{
+	if (to->scale == 0)
+		memcpy(to->x, x, (size_t)hdim * sizeof *x);
+	for (int i = 0; i < hdim && to->scale != 0; i++) {
+		if (to->block && i % RUN == 0)
+			to->block[i / RUN] = block_of(x + i, to->scale);
+		to->x[i] = to->block ? through(DT_e2m1, x[i] / (to->block[i / RUN] * to->scale))
+			: through(DT_e4m3, x[i] / to->scale);
+	}
+}
+
+/* The line as it is meant, in `room` (HDIM) where it has scales. */
+static const float *read_line(const Line *from, int hdim, float *room)
+{
+	if (from->scale == 0)
+		return from->x;
+	for (int i = 0; i < hdim; i++)
+		room[i] = (from->block ? from->x[i] * from->block[i / RUN] : from->x[i]) * from->scale;
+	return room;
 }
 
 /* The slot of row t; -1 when the row is idle. */
@@ -22,17 +81,16 @@ static int slot_of(const RefCall *c, int64_t t)
 
 void ref_kv_write(const RefCall *c)
 {
-	int64_t rows = ref_dim(c, "k", 0), hdim = c->attrs.head_dim;
-	int n_kv = c->attrs.n_kv_heads;
+	int64_t rows = ref_dim(c, "k", 0);
+	int n_kv = c->attrs.n_kv_heads, hdim = c->attrs.head_dim;
 
 	for (int64_t t = 0; t < rows; t++) {
 		int slot = slot_of(c, t), pos = ref_ints(c, "row_pos")[t];
 		for (int h = 0; slot >= 0 && h < n_kv; h++) {
 			int64_t at = (t * n_kv + h) * hdim;
-			memcpy(
-				ref_kv(c, 0, slot, pos, h), ref_floats(c, "k") + at, (size_t)hdim * sizeof(float));
-			memcpy(
-				ref_kv(c, 1, slot, pos, h), ref_floats(c, "v") + at, (size_t)hdim * sizeof(float));
+			Line k = line_of(c, 0, slot, pos, h), v = line_of(c, 1, slot, pos, h);
+			write_line(&k, ref_floats(c, "k") + at, hdim);
+			write_line(&v, ref_floats(c, "v") + at, hdim);
 		}
 	}
 }
@@ -43,15 +101,18 @@ static double attend(const RefCall *c, const float *q, int slot, int h, int64_t 
 {
 	int hdim = c->attrs.head_dim, kv_head = h / (c->attrs.n_heads / c->attrs.n_kv_heads);
 	double *scores = sums + hdim, max = -INFINITY, sum = 0;
+	float *room = (float *)(scores + ref_dim(c, "page_table", 1) * c->attrs.page);
 
 	for (int64_t p = 0; p < end; p++) {
-		scores[p] = (double)c->attrs.scale * ref_dot(q, ref_kv(c, 0, slot, p, kv_head), hdim);
+		Line k = line_of(c, 0, slot, p, kv_head);
+		scores[p] = (double)c->attrs.scale * ref_dot(q, read_line(&k, hdim, room), hdim);
 		max = fmax(max, scores[p]);
 	}
 	for (int d = 0; d < hdim; d++)
 		sums[d] = 0;
 	for (int64_t p = 0; p < end; p++) {
-		const float *v = ref_kv(c, 1, slot, p, kv_head);
+		Line line = line_of(c, 1, slot, p, kv_head);
+		const float *v = read_line(&line, hdim, room);
 		double weight = exp(scores[p] - max);
 		sum += weight;
 		for (int d = 0; d < hdim; d++)

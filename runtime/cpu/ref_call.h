@@ -21,9 +21,6 @@ static inline int64_t ref_dim(const RefCall *c, const char *name, int i)
 /* sum_i a[i] b[i]: exact products, added in float64 on eight lanes, element i on lane i % 8. */
 double ref_dot(const float *a, const float *b, int64_t n);
 
-/* Address of the key (which = 0) or value (1) of position pos of slot s, kv head h: HDIM floats. */
-float *ref_kv(const RefCall *c, int which, int64_t slot, int64_t pos, int h);
-
 typedef void RefFn(const RefCall *c);
 RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_head_norm, ref_rope,
 	ref_kv_write, ref_attention, ref_add, ref_swiglu, ref_gather, ref_sample, ref_acquire,

@@ -25,7 +25,7 @@ static const char *check_operand(const Graph *g, const OperandInfo *info, const 
 	static const char integers[] =
 		"step seg row_token row_slot row_pos out_row slot_token slot_len "
 		"counts limits stop_tokens ring acquire new_limits new_pages page_table";
-	static const char raw[] = "table w w_scale w_row_scale bias inv_freq";
+	static const char raw[] = "table w w_scale w_row_scale bias inv_freq kv_scale";
 	const char *vocab = strrchr(info->shape, 'V');
 	bool has_vocab = vocab && !vocab[1] && (vocab == info->shape || vocab[-1] == ' ');
 
@@ -38,6 +38,18 @@ static const char *check_operand(const Graph *g, const OperandInfo *info, const 
 		(strcmp(info->name, "table") == 0 && t->shape[0] != g->vocab))
 		return "is not as wide as the vocabulary";
 	return NULL;
+}
+
+/* Scales belong to codes: kv_scale to e4m3, kv_scale and kv_block to e2m1, and to nothing else. */
+static const char *check_kv(const Graph *g, const GraphOp *op)
+{
+	int scale = op->operands[op_operand(op->kind, "kv_scale")], block = op->operands[op_operand(op->kind, "kv_block")];
+	Dtype dtype = g->tensors[op->operands[op_operand(op->kind, "kv")]].dtype;
+	if ((scale >= 0) != (dtype == DT_e4m3 || dtype == DT_e2m1))
+		return scale < 0 ? "codes of kv have no kv_scale" : "kv_scale belongs to no codes";
+	if ((block >= 0) != (dtype == DT_e2m1))
+		return block < 0 ? "codes of kv have no kv_block" : "kv_block belongs to no codes of four bits";
+	return block >= 0 && op->attrs.head_dim % 16 != 0 ? "HDIM is no multiple of 16, which a block scale is for" : NULL;
 }
 
 static const char *check_attrs(const Graph *g, const GraphOp *op)
@@ -55,6 +67,8 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 		return "ROTARY is not between 0 and HDIM";
 	if ((op->kind == OP_head_norm || op->kind == OP_rope) && x->shape[1] % a->head_dim != 0)
 		return "a row is no whole number of heads";
+	if (op_operand(op->kind, "kv_block") >= 0 && check_kv(g, op))
+		return check_kv(g, op);
 	if (op->kind == OP_sample && (a->n_valid < 1 || a->n_valid > g->vocab))
 		return "N_VALID is not between 1 and the vocabulary";
 	return NULL;

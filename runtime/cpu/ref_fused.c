@@ -175,7 +175,7 @@ static void turn_and_write(Sequence *s, RefOperand turned_q)
 	RUN(s, OP_rope, q, arg(s, "inv_freq"), arg(s, "row_pos"), turned_q);
 	RUN(s, OP_rope, k, arg(s, "inv_freq"), arg(s, "row_pos"), turned);
 	RUN(s, OP_kv_write, arg(s, "step"), turned, v, arg(s, "row_slot"), arg(s, "row_pos"),
-		arg(s, "page_table"), arg(s, "kv"));
+		arg(s, "page_table"), arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"));
 }
 
 static void rope_write(Sequence *s) { turn_and_write(s, arg(s, "q")); }
@@ -184,8 +184,8 @@ static void attention_step(Sequence *s)
 {
 	RefOperand o = arg(s, "o"), q = temporary(s, o.shape[0], o.shape[1]), absent = {0};
 	turn_and_write(s, q);
-	RUN(s, OP_attention, arg(s, "step"), q, arg(s, "kv"), arg(s, "row_slot"), arg(s, "row_pos"), absent,
-		arg(s, "page_table"), o);
+	RUN(s, OP_attention, arg(s, "step"), q, arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"), arg(s, "row_slot"),
+		arg(s, "row_pos"), absent, arg(s, "page_table"), o);
 }
 
 size_t ref_fused(const RefCall *c, bool runs)

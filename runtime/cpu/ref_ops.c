@@ -263,9 +263,9 @@ static RefFn *const functions[OP_COUNT] = {
 size_t ref_scratch_bytes(const RefCall *c)
 {
 	switch (c->op) {
-	case OP_attention: /* scores of all positions of a slot, one head's sums */
-		return sizeof(double) *
-			(size_t)(ref_dim(c, "page_table", 1) * c->attrs.page + c->attrs.head_dim);
+	case OP_attention: /* scores of all positions of a slot, one head's sums, one key or value */
+		return sizeof(double) * (size_t)(ref_dim(c, "page_table", 1) * c->attrs.page + c->attrs.head_dim) +
+			sizeof(float) * (size_t)c->attrs.head_dim;
 	case OP_sample: /* a score and a probability for each token id */
 		return 2 * sizeof(double) * (size_t)ref_dim(c, "logits", 1);
 	default:

@@ -20,7 +20,7 @@ def op_rows():
     text = re.sub(r"/\*.*?\*/", "", (REPO / "artifacts/ops.h").read_text(), flags=re.S)
     rows = {}
     for name, body in re.findall(r"\bOP\((\w+),(.*?)\)\n(?=OP\(|\s|$)", text, flags=re.S):
-        rows[name] = re.findall(r"\b(IN|IN_OPT|INOUT|OUT)\((\w+),", body)
+        rows[name] = re.findall(r"\b(IN|IN_OPT|INOUT|INOUT_OPT|OUT)\((\w+),", body)
     return rows
 
 
@@ -56,7 +56,7 @@ def ref(build_dir):
             dtype = dtypes.get(name, "i32" if a.dtype.kind in "iu" else "f32")
             head.append(f"arg {dtype} " + " ".join(map(str, a.shape)))
             data += encode(a, dtype)
-            if role in ("INOUT", "OUT"):
+            if role in ("INOUT", "INOUT_OPT", "OUT"):
                 back.append((name, a.shape, np.int32 if dtype == "i32" else np.float32))
         assert not operands, f"{op} has no operand {list(operands)}"
         run = subprocess.run([program], input="\n".join(head + ["end", ""]).encode() + data,
@@ -311,6 +311,73 @@ def test_attention(ref, nh, nkv, page, hdim, parts):
               q=q, kv=paged.kv, row_slot=slot, row_pos=pos, page_table=paged.table, o=blank(5, nh * hdim))["o"]
     for t in (0, 1, 3):
         close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale), 1e-6)
+    assert not got[2].any() and not got[4].any()
+
+
+E4M3 = np.array([m * 2.0 ** -9 if e == 0 else (8 + m) * 2.0 ** (e - 10) for e in range(16) for m in range(8)][:-1])
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def nearest(grid, x):
+    """The value of the grid nearest to x: of two as near the one of even index, beyond the last the last."""
+    a = np.minimum(np.abs(np.asarray(x, np.float64)), grid[-1])[..., None]
+    order = np.where(np.arange(len(grid)) % 2 == 0, 0, 1e-30)
+    value = grid[np.argmin(np.abs(a - grid) + np.where(np.isnan(a), 0, order), -1)]
+    return np.where(np.isnan(x), np.nan, np.copysign(value, x))
+
+
+def as_kept(x, scale, is_narrow):
+    """x [..., hdim] as a cache keeps it: what its codes are worth, and the block scales."""
+    x, scale = np.asarray(x, np.float32), np.float32(scale)[..., None]
+    if not is_narrow:
+        return nearest(E4M3, x / scale), None
+    runs = x.reshape(*x.shape[:-1], -1, 16)
+    block = np.maximum(nearest(E4M3, np.abs(runs).max(-1) / scale / np.float32(6)), 2.0 ** -9).astype(np.float32)
+    return nearest(E2M1, runs / (block * scale)[..., None]).reshape(x.shape), block
+
+
+@pytest.mark.parametrize("is_narrow", [False, True])
+@pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
+def test_kv_write_codes(ref, nh, nkv, page, hdim, is_narrow):
+    g = rng(nh)
+    paged = Paged(g, 3, nkv, page, hdim, 3)
+    slot, pos = rows_of_slots(page)
+    k, v = (normal(g, 5, nkv, hdim) * 4.0 ** g.integers(-5, 5, (5, nkv, 1)) for _ in range(2))
+    scale = (2 ** (normal(g, 2, nkv) - 4)).astype(np.float32)
+    k[0, 0, 3], v[0, 0, :16], v[1, 0, 5] = np.nan, 0, np.inf
+    block = np.ones(paged.kv.shape[:-1] + (hdim // 16,), np.float32) if is_narrow else None
+    got = ref("kv_write", {"HDIM": hdim, "NKV": nkv, "PAGE": page}, step=STEP, k=k.reshape(5, -1), v=v.reshape(5, -1),
+              row_slot=slot, row_pos=pos, page_table=paged.table, kv=paged.kv, kv_scale=scale, kv_block=block)
+    want, want_block = paged.kv.copy(), block.copy() if is_narrow else None
+    for t in (0, 1, 3):
+        p = paged.table[slot[t], pos[t] // page]
+        for half, x in enumerate((k[t], v[t])):
+            want[p, half, :, pos[t] % page], b = as_kept(x, scale[half], is_narrow)
+            if is_narrow:
+                want_block[p, half, :, pos[t] % page] = b
+    if is_narrow:
+        assert np.array_equal(got["kv_block"], want_block, equal_nan=True)
+        kept = ~np.isnan(np.repeat(want_block, 16, -1)) # a code says nothing where its block is not a number
+        assert np.array_equal(got["kv"][kept], want[kept]) and np.isnan(want_block).sum() == 1
+    else:
+        assert np.array_equal(got["kv"], want, equal_nan=True) and np.isnan(want).sum() == 1
+
+
+@pytest.mark.parametrize("is_narrow", [False, True])
+@pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
+def test_attention_codes(ref, nh, nkv, page, hdim, is_narrow):
+    g = rng(nh)
+    paged, factor = Paged(g, 3, nkv, page, hdim, 3), hdim ** -0.5
+    slot, pos = rows_of_slots(page)
+    q, scale = normal(g, 5, nh * hdim) * 4, (2 ** normal(g, 2, nkv)).astype(np.float32)
+    codes, block = as_kept(paged.kv, scale[:, :, None], is_narrow)
+    codes = codes.astype(np.float32)
+    paged.kv = codes * (np.repeat(block, 16, -1) if is_narrow else 1) * scale[:, :, None, None]
+    got = ref("attention", {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": factor}, step=STEP, q=q,
+              kv=codes, kv_scale=scale, kv_block=block, row_slot=slot, row_pos=pos, page_table=paged.table,
+              o=blank(5, nh * hdim))["o"]
+    for t in (0, 1, 3):
+        close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, factor), 1e-6)
     assert not got[2].any() and not got[4].any()
 
 
@@ -605,6 +672,26 @@ def test_rope_write(ref, norms):
     got = ref("rope_write", attrs, **operands, q=blank(*q.shape))
     close(got["q"][[0, 1, 3]], q[[0, 1, 3]], 1e-6)
     close(got["kv"], kv, 1e-6)
+
+
+@pytest.mark.parametrize("is_narrow", [False, True])
+def test_fused_codes(ref, is_narrow):
+    """rope_write and attention_step write and read codes as kv_write and attention do."""
+    attrs, operands, paged, q, kv = heads_of_step(True)
+    nh, nkv, scale = attrs["NH"], attrs["NKV"], np.array([[0.5, 0.25], [0.01, 0.02]], np.float32)
+    codes, block = as_kept(paged.kv, scale[:, :, None], is_narrow)
+    operands |= dict(kv=codes.astype(np.float32), kv_scale=scale, kv_block=block)
+    turned = ref("rope_write", attrs, **operands, q=blank(*q.shape))
+    step = ref("attention_step", {**attrs, "SCALE": 0.3}, **operands, part=blank(5, nh, 3, 16),
+               part_ml=blank(5, nh, 3, 2), arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
+    want, want_block = as_kept(kv, scale[:, :, None], is_narrow)
+    for name, a in (("kv", want), ("kv_block", want_block)):
+        if a is not None:
+            assert np.mean(turned[name] == a) > 0.99 and np.array_equal(turned[name], step[name])
+    look = ref("attention", {k: attrs[k] for k in ("HDIM", "NH", "NKV", "PAGE")} | {"SCALE": 0.3}, step=STEP,
+               q=turned["q"], kv=turned["kv"], kv_scale=scale, kv_block=turned.get("kv_block"), o=blank(*q.shape),
+               **{k: operands[k] for k in ("row_slot", "row_pos", "page_table")})
+    assert np.array_equal(look["o"], step["o"])
 
 
 @pytest.mark.parametrize("norms", [False, True])

@@ -411,7 +411,7 @@ void case_reference(Case *c)
 		if (!b->present)
 			continue;
 		b->want = b->before;
-		if (c->tmpl->fields[i].role == OPERAND_OUT || c->tmpl->fields[i].role == OPERAND_INOUT) {
+		if (operand_is_written(c->tmpl->fields[i].role)) {
 			b->want = case_alloc(c, b->n * 4);
 			memcpy(b->want, b->before, (size_t)b->n * 4);
 		}

@@ -26,7 +26,7 @@ static bool untouched(const Case *c, const uint8_t *image, Outcome *out)
 	for (int i = 0; i <= c->tmpl->n_fields; i++) {
 		bool last = i == c->tmpl->n_fields;
 		const CaseBuffer *b = last ? NULL : &c->buf[i];
-		if (b && (!b->present || c->tmpl->fields[i].role == OPERAND_IN || c->tmpl->fields[i].role == OPERAND_IN_OPT))
+		if (b && (!b->present || !operand_is_written(c->tmpl->fields[i].role)))
 			continue;
 		for (int64_t end = last ? c->image_bytes : b->at; at < end; at++)
 			if (image[at] != c->image[at]) {
@@ -112,7 +112,7 @@ static bool compare_floats(const Case *c, int field, const uint8_t *image, Outco
 		float got;
 		if (idle(c, field, i))
 			continue;
-		bool kept = c->tmpl->fields[field].role == OPERAND_INOUT && memcmp(&before[i], &want[i], 4) == 0;
+		bool kept = c->tmpl->fields[field].role != OPERAND_OUT && memcmp(&before[i], &want[i], 4) == 0;
 		if (kept && memcmp(image + b->at + i * size, c->image + b->at + i * size, (size_t)size) == 0)
 			continue;
 		ref_convert(&raw, i, 1, &got);
@@ -191,7 +191,7 @@ Outcome case_compare(const Case *c, const uint8_t *image)
 	bool ok = untouched(c, image, &out);
 	for (int i = 0; ok && i < c->tmpl->n_fields; i++) {
 		OperandRole role = c->tmpl->fields[i].role;
-		if (!c->buf[i].present || case_is_own(c, i) || (role != OPERAND_OUT && role != OPERAND_INOUT))
+		if (!c->buf[i].present || case_is_own(c, i) || !operand_is_written(role))
 			continue;
 		if (strncmp(c->tmpl->fields[i].name, "best", 4) == 0)
 			ok = compare_best(c, i, image, &out);

@@ -13,8 +13,7 @@
 
 static bool is_result(const Case *c, int field)
 {
-	OperandRole role = c->tmpl->fields[field].role;
-	return c->buf[field].present && (role == OPERAND_OUT || role == OPERAND_INOUT);
+	return c->buf[field].present && operand_is_written(c->tmpl->fields[field].role);
 }
 
 static void perfect_image(const Case *c, uint8_t *image)

@@ -99,7 +99,7 @@ static bool rows_stand_alone(Run *r, const Case *c, GpuKernel *k, const uint8_t 
 	for (int i = 0; ran && i < c->tmpl->n_fields; i++) {
 		const ContractField *f = &c->tmpl->fields[i];
 		const CaseBuffer *b = &c->buf[i];
-		if (!b->present || (f->role != OPERAND_OUT && f->role != OPERAND_INOUT) || strncmp(f->shape, "ROWS, ", 6) != 0)
+		if (!b->present || !operand_is_written(f->role) || strncmp(f->shape, "ROWS, ", 6) != 0)
 			continue;
 		int64_t bytes = b->bytes / b->shape[0];
 		for (int row = 0; row < rows; row++)

@@ -118,7 +118,7 @@ static void execute(void *ctx, int kernel, const void *params)
 	for (int i = 0; i < l->n_args; i++) {
 		OperandRole role = op_table[l->op].operands[l->args[i].operand].role;
 		float *f = floats[l->args[i].operand];
-		if (f && (role == OPERAND_OUT || role == OPERAND_INOUT)) {
+		if (f && operand_is_written(role)) {
 			uint16_t *to = address(params, &l->args[i]);
 			for (int64_t k = 0; k < elements(&p->bufs[l->args[i].buf]); k++)
 				to[k] = to_bf16(f[k]);

@@ -119,6 +119,43 @@ static void test_heads(void **state)
 	EXPECT(&c, "graph op 0 (attention): NKV is not positive");
 }
 
+/* A cache of codes and its scales. */
+static void test_kv_codes(void **state)
+{
+	(void)state;
+	char why[256];
+	Case c;
+	begin(&c, OP_kv_write);
+	c.op.attrs = (Attrs){.head_dim = 32, .n_kv_heads = 2, .page = 16};
+	for (int i = 0; i < op_table[OP_kv_write].n_operands; i++) {
+		const char *name = op_table[OP_kv_write].operands[i].name;
+		bool is_float = strchr("kv", name[0]) != NULL;
+		add(&c, strcmp(name, "kv_scale") == 0 ? ROLE_WEIGHT : ROLE_STATE, is_float ? DT_f32 : DT_i32, 4, 0);
+	}
+	int *scale = &c.op.operands[op_operand(OP_kv_write, "kv_scale")],
+		*block = &c.op.operands[op_operand(OP_kv_write, "kv_block")];
+	Dtype *kv = &c.tensors[op_operand(OP_kv_write, "kv")].dtype;
+	const int has_scale = *scale, has_block = *block;
+	*kv = DT_e2m1;
+	EXPECT(&c, "ok");
+	*block = -1;
+	EXPECT(&c, "graph op 0 (kv_write): codes of kv have no kv_block");
+	*kv = DT_e4m3;
+	EXPECT(&c, "ok");
+	*scale = -1;
+	EXPECT(&c, "graph op 0 (kv_write): codes of kv have no kv_scale");
+	*kv = DT_bf16;
+	EXPECT(&c, "ok");
+	*scale = has_scale;
+	EXPECT(&c, "graph op 0 (kv_write): kv_scale belongs to no codes");
+	*kv = DT_e4m3;
+	*block = has_block;
+	EXPECT(&c, "graph op 0 (kv_write): kv_block belongs to no codes of four bits");
+	*kv = DT_e2m1;
+	c.op.attrs.head_dim = 24;
+	EXPECT(&c, "graph op 0 (kv_write): HDIM is no multiple of 16, which a block scale is for");
+}
+
 static void test_sample(void **state)
 {
 	(void)state;
@@ -157,7 +194,7 @@ int main(void)
 		cmocka_unit_test(test_embed),
 		cmocka_unit_test(test_linear),
 		cmocka_unit_test(test_heads),
-		cmocka_unit_test(test_sample),
+		cmocka_unit_test(test_kv_codes), cmocka_unit_test(test_sample),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,101 @@
+/* test_numbers.c - narrow number formats: what codes are worth, and which code a number gets.
+ *
+ * Values are rebuilt from the formats' definitions by ldexp; the code of a number is looked for among all of them.
+ */
+#include "artifacts/numbers.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static float value_of(Dtype dtype, uint8_t code)
+{
+	float value;
+	numbers_convert(dtype, &code, 0, 1, &value);
+	return value;
+}
+
+/* By definition; codes without the sign. */
+static double defined(Dtype dtype, int code)
+{
+	int fraction_bits = dtype == DT_e4m3 ? 3 : 1, bias = dtype == DT_e4m3 ? 7 : 1;
+	int exponent = code >> fraction_bits, fraction = code & ((1 << fraction_bits) - 1);
+	if (exponent == 0)
+		return ldexp(fraction, 1 - bias - fraction_bits);
+	return ldexp((1 << fraction_bits) + fraction, exponent - bias - fraction_bits);
+}
+
+static int codes_of(Dtype dtype) { return dtype == DT_e4m3 ? 0x7f : 8; } /* numbers without sign */
+static uint8_t sign_of(Dtype dtype) { return dtype == DT_e4m3 ? 0x80 : 8; }
+
+static uint8_t nearest(Dtype dtype, float x)
+{
+	int best = 0;
+	double a = fmin(fabs((double)x), defined(dtype, codes_of(dtype) - 1));
+	for (int code = 1; code < codes_of(dtype); code++) {
+		double here = fabs(defined(dtype, code) - a), there = fabs(defined(dtype, best) - a);
+		if (here < there || (!(here > there) && code % 2 == 0))
+			best = code;
+	}
+	return (uint8_t)(best | (signbit(x) ? sign_of(dtype) : 0));
+}
+
+static void test_values(void **state)
+{
+	(void)state;
+	for (Dtype dtype = DT_e4m3; dtype <= DT_e2m1; dtype++)
+		for (int code = 0; code < codes_of(dtype); code++) {
+			float up = value_of(dtype, (uint8_t)code), down = value_of(dtype, (uint8_t)(code | sign_of(dtype)));
+			assert_memory_equal(&up, &(float){(float)defined(dtype, code)}, sizeof up);
+			assert_memory_equal(&down, &(float){-(float)defined(dtype, code)}, sizeof down);
+			assert_int_equal(numbers_code(dtype, up), code);
+			assert_int_equal(numbers_code(dtype, down), code | sign_of(dtype));
+		}
+	assert_true(isnan(value_of(DT_e4m3, 0x7f)) && isnan(value_of(DT_e4m3, 0xff)));
+	assert_true(value_of(DT_e4m3, 0x7e) == 448 && value_of(DT_e2m1, 7) == 6);
+}
+
+/* Every bf16, and the neighbours of what lies half way between two values. */
+static void test_codes(void **state)
+{
+	(void)state;
+	for (Dtype dtype = DT_e4m3; dtype <= DT_e2m1; dtype++) {
+		for (uint32_t half = 0; half < 0x10000; half++) {
+			uint32_t bits = half << 16;
+			float x;
+			memcpy(&x, &bits, sizeof x);
+			if (!isnan(x))
+				assert_int_equal(numbers_code(dtype, x), nearest(dtype, x));
+		}
+		for (int code = 0; code + 1 < codes_of(dtype); code++) {
+			float half = (float)((defined(dtype, code) + defined(dtype, code + 1)) / 2);
+			assert_int_equal(numbers_code(dtype, half), code + code % 2);
+			assert_int_equal(numbers_code(dtype, nextafterf(half, 0)), code);
+			assert_int_equal(numbers_code(dtype, nextafterf(half, INFINITY)), code + 1);
+		}
+	}
+}
+
+static void test_edges(void **state)
+{
+	(void)state;
+	static const struct { float x; uint8_t e4m3, e2m1; } rows[] = {
+		{448, 0x7e, 7}, {464, 0x7e, 7}, {465, 0x7e, 7}, {1e38f, 0x7e, 7}, {-1e38f, 0xfe, 15}, {INFINITY, 0x7e, 7},
+		{-INFINITY, 0xfe, 15}, {NAN, 0x7f, 7}, {0x1p-10f, 0, 0}, {0x1.8p-9f, 2, 0}, {1.0625f, 0x38, 2},
+		{1.1875f, 0x3a, 2}, {1.3125f, 0x3a, 3}, {0.25f, 0x28, 0}, {0.75f, 0x34, 2}, {2.5f, 0x42, 4}, {5, 0x4a, 6},
+		{-0.1f, 0x9d, 8}, {-0.0f, 0x80, 8}};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		assert_int_equal(numbers_code(DT_e4m3, rows[i].x), rows[i].e4m3);
+		assert_int_equal(numbers_code(DT_e2m1, rows[i].x), rows[i].e2m1);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_values), cmocka_unit_test(test_codes), cmocka_unit_test(test_edges)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
