@@ -6,7 +6,7 @@
 #   scripts/tune.sh measure [-b BUILD] [-o DIR]                    times of all plans in DIR into DIR/TARGET.toml
 #
 # BUILD defaults to build, DIR to BUILD/tune, N (candidates of a template for an op) to 4, TARGET is sm_90a. A shape is
-# a name of tests/gpu/random_checkpoint.py. Measuring begins with the times in kernels/tuning. To end:
+# a config.json of tests/gpu/shapes. Measuring begins with the times in kernels/tuning. To end:
 #
 #   cp build/tune/sm_90a.toml kernels/tuning/ && make
 set -euo pipefail
@@ -40,7 +40,7 @@ plans() {
 		decode = [1, 2, 4, 8, 16, 32]
 	TOML
 	for shape; do
-		python3 tests/gpu/random_checkpoint.py --empty "$shape" "$folder/$shape"
+		python3 scripts/empty_checkpoint.py "tests/gpu/shapes/$shape.json" "$folder/$shape"
 		"$build/atlasc" "$folder/$shape" --model "$folder/MODEL.toml" --target "$target" --candidates "$n" \
 			--weights ref --cache-dir "$build/kernel-cache" -o "$out/$shape.bin" 2>&1 |
 			grep -v A0803 >&2 # there are no weights

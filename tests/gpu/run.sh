@@ -1,19 +1,21 @@
 #!/bin/bash
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
-#   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [kernels] [sanitizer] [bench] [gemm] [fixtures]
-#                    [speed] [models] [model]
+#   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
+#                    [gemm] [fixtures] [models] [peer] [model]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
 #   bench      kernels at shapes of real models against the read and mma rates of the same run
+#   attention  prefill attention of long prompts against the mma rate of the same run
 #   gemm       products of long prompts beside cuBLAS
 #   fixtures   every committed checkpoint: layers against the reference device, tokens against transformers
-#   speed      one-stream decode of real shapes with random weights
-#   models     atlas bench on the same shapes: every row and every launch; JSON and a page with plots beside the table
+#   models     atlas bench on real shapes with random weights: every row and every launch; JSON and a page with plots
+#              beside the table
+#   peer       one stream of real shapes beside transformers, context 128 to 640
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
-# DIR defaults to build/gpu-results. Of the build the first four need build/tests-gpu/kernel_test, the others
+# DIR defaults to build/gpu-results; models and peer compile with the times in TUNING. Of the build the first five need build/tests-gpu/kernel_test, the others
 # build/atlasc and build/atlas. NVRTC is taken from where the build found it, else from an installed toolkit or a
 # Python package that brings it.
 set -uo pipefail
@@ -21,11 +23,13 @@ cd "$(dirname "$0")/../.." || exit 5
 commit=unknown
 out=build/gpu-results
 model=build/smollm2
-while getopts c:o:m: option; do
+tuning=()
+while getopts c:o:m:t: option; do
 	case $option in
 	c) commit=$OPTARG ;;
 	o) out=$OPTARG ;;
 	m) model=$OPTARG ;;
+	t) tuning=(--tuning "$OPTARG") ;;
 	*) exit 2 ;;
 	esac
 done
@@ -50,7 +54,7 @@ part() { # name command...
 	{
 		echo "card, driver: $card"
 		echo "commit: $commit"
-		echo "command: $*"
+		echo "command: $*" | sed "s:$out:DIR:g"
 		"$@" 2>&1
 		rc=$?
 		echo "exit code: $rc"
@@ -63,10 +67,18 @@ part() { # name command...
 bench_model() { # shape max_context pool_tokens
 	printf '[runtime]\nslots = 32\nmax_context = %s\n[kv]\npool_tokens = %s\n' "$2" "$3" >"$out/$1.toml"
 	build/atlasc "tests/gpu/shapes/$1.json" --random-weights --model "$out/$1.toml" -o "build/$1.bin" -q \
-		--cache-dir build/kernel-cache &&
+		"${tuning[@]}" --cache-dir build/kernel-cache &&
 		part "bench-$1" build/atlas bench "build/$1.bin" -q --kernels --json "$out/bench-$1.json" \
 			--html "$out/bench-$1.html" || failed=1
 	rm -f "build/$1.bin" "$out/$1.toml"
+}
+
+peer() { # shape
+	build/atlasc "tests/gpu/shapes/$1.json" --random-weights -o "build/$1.bin" -q "${tuning[@]}" \
+		--cache-dir build/kernel-cache &&
+		part "peer-$1" python3 tests/gpu/peer_transformers.py build "tests/gpu/shapes/$1.json" "build/$1.bin" ||
+		failed=1
+	rm -f "build/$1.bin"
 }
 
 for what in "$@"; do
@@ -86,13 +98,18 @@ for what in "$@"; do
 		echo "== bench"
 		cat "$out/bench.txt"
 		;;
+	attention) part attention $test --bench --only attn_wgmma --jobs "$jobs" ;;
 	gemm) part peer_gemm python3 tests/gpu/peer_gemm.py $test ;;
 	fixtures) part fixtures python3 tests/gpu/fixtures.py build ;;
-	speed) part speed python3 tests/gpu/speed.py build smollm2-135m llama-3.2-1b llama-3.1-8b ;;
 	models)
 		bench_model smollm2-135m 8192 131072
 		bench_model llama-3.2-1b 17408 196608
 		bench_model llama-3.1-8b 17408 163840
+		;;
+	peer)
+		peer smollm2-135m
+		peer llama-3.2-1b
+		peer llama-3.1-8b
 		;;
 	model)
 		build/atlasc "$model" -o build/model.bin -q &&
