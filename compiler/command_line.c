@@ -164,6 +164,16 @@ static Flag match(const char *arg, const char **value)
 	return N_FLAGS;
 }
 
+/* A verb of the other command, and no folder of that name. */
+static bool is_verb_of_atlas(const char *word)
+{
+	static const char *const verbs[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info"};
+	for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
+		if (strcmp(word, verbs[i]) == 0)
+			return access(word, F_OK) != 0;
+	return false;
+}
+
 static bool parse(Compile *c, int argc, char **argv, Command *command)
 {
 	bool ok = true, words_only = false;
@@ -180,6 +190,8 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
 			if (i == 1 && strcmp(argv[i], "kernels") == 0)
 				*command = COMMAND_KERNELS;
+			else if (i == 1 && is_verb_of_atlas(argv[i]))
+				return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", argv[i], argv[i]);
 			else if (c->cmd.model_dir || *command == COMMAND_KERNELS)
 				ok = wrong(c, "unexpected argument %s%s", argv[i], "");
 			else

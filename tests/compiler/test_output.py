@@ -88,6 +88,15 @@ def test_words_after_two_dashes(atlasc):
     assert (run.returncode, run.stderr) == (2, "atlasc: error[A0101]: unexpected argument --dry-run\n")
 
 
+@pytest.mark.parametrize("verb", ["run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info"])
+def test_verbs_of_the_other_command(atlasc, build_dir, verb):
+    """Each is one of atlas, and atlasc says so instead of looking for a folder of that name."""
+    run = atlasc(verb, "plan.bin")
+    assert (run.returncode, run.stderr) == (2, f"atlasc: error[A0101]: {verb} works on a plan and is a verb of the "
+                                               f"other command: atlas {verb} PLAN\n")
+    assert subprocess.run([build_dir / "atlas", verb, "--help"], capture_output=True, check=False).returncode == 0
+
+
 def test_a_file_is_no_model(atlasc):
     file = f"{FIXTURE}/config.json"
     run = atlasc(file, "--dry-run")
