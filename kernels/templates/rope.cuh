@@ -56,7 +56,7 @@ template <int HDIM_, int ROTARY_> struct Head {
 				x[j][e] = exists(j) ? to_f32(from[element(j, e)]) : 0.0f;
 	}
 
-	static __device__ __forceinline__ void store_to(bf16 *to, const Pairs &x)
+	template <class T> static __device__ __forceinline__ void store_to(T *to, const Pairs &x)
 	{
 #pragma unroll
 		for (int j = 0; j < pairs; j++)

@@ -3,9 +3,12 @@
 // numerics  f32 from the bf16 input to the one rounding at the end. The angle is the f32 product, as in the
 //           models' own code; its sine and cosine are good to 1e-7 up to 6e6 radians. Batch-invariant
 // measured  H100 SXM: 1.8 us for one row, what any launch takes
+//           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written as ops.h says, from the same f32:
+//           bit for bit what the reference makes of these numbers
 // why       the range reduction is written out: the library's falls back to a table in local memory for large
 //           angles, and positions times the first frequency are large. Idle rows get q = 0 and write no state
 #include "contract.cuh"
+#include "kv.cuh"
 #include "rope.cuh"
 
 KERNEL(rope_write, rope_write)
@@ -26,7 +29,12 @@ ATTR_INT(NORM_ONE, 0)
 FLAG(Q_NORM)
 FLAG(K_NORM)
 DTYPES(QT, bf16, f16, f32)
+FLAG(KV_SCALE)
+FLAG(KV_BLOCK)
 DTYPES(KT, bf16, f16, f32)
+DTYPES(KVT, bf16, e4m3, e2m1)
+REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
+REQUIRE(KVT_BITS == 16 || HDIM % 16 == 0)
 REQUIRE(HDIM % 2 == 0 && HDIM <= 256)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(ROWS <= 65535)
@@ -35,7 +43,7 @@ GRID(ceil_div(NH + 2 * NKV, 4), ROWS, 1)
 BLOCK(128)
 SMEM(0)
 READS(ROWS * ((NH + 2 * NKV) * HDIM * 2 + 12) + ROTARY * 2)
-WRITES(ROWS * (NH + 2 * NKV) * HDIM * 2)
+WRITES(ROWS * (NH * HDIM * 2 + 2 * NKV * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 16 : 0))))
 FLOPS(ROWS * (NH + NKV) * ROTARY * 3)
 struct Args {
 	IN(i32, step, "4");
@@ -46,7 +54,9 @@ struct Args {
 	IN(i32, row_slot, "ROWS");
 	IN(i32, row_pos, "ROWS");
 	IN(i32, page_table, "SLOTS, MAX_PAGES");
-	INOUT(bf16, kv, "PAGES, 2, NKV, PAGE, HDIM");
+	INOUT(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
+	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
+	INOUT_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
 	OUT(bf16, q, "ROWS, NH * HDIM");
 };
 
@@ -75,13 +85,13 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 		return;
 	}
 	const bf16 *src = a.qkv + (i64(t) * (NH + 2 * NKV) + h) * HDIM;
-	bf16 *dst;
-	if (h < NH) {
-		dst = a.q + (i64(t) * NH + h) * HDIM;
-	} else {
+	i64 line = 0; // of the cache
+	int scale = 0; // place of its scale
+	if (h >= NH) {
 		const i64 page = a.page_table[i64(slot) * MAX_PAGES + pos / PAGE];
 		const int is_value = h >= NH + NKV, head = h - NH - is_value * NKV;
-		dst = a.kv + (((page * 2 + is_value) * NKV + head) * PAGE + pos % PAGE) * HDIM;
+		line = ((page * 2 + is_value) * NKV + head) * PAGE + pos % PAGE;
+		scale = h - NH;
 	}
 	H::Pairs x;
 	H::load(x, src);
@@ -98,5 +108,18 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 		H::angles(turn, frequency, pos, float(ROPE_FACTOR));
 		H::rotate(x, turn);
 	}
-	H::store_to(dst, x);
+	if (h < NH) {
+		H::store_to(a.q + (i64(t) * NH + h) * HDIM, x);
+	} else {
+		if constexpr (Kv<KVT>::bits == 16) {
+			H::store_to(a.kv + line * HDIM, x);
+		} else {
+			__shared__ alignas(16) float heads[4][HDIM];
+			float *head = heads[threadIdx.x / 32];
+			H::store_to(head, x);
+			__syncwarp();
+			keep_head<KVT, HDIM>(head, a.kv_scale[scale], kv_at(a.kv, line * HDIM),
+				KV_BLOCK ? a.kv_block + line * (HDIM / KV_RUN) : nullptr, nullptr);
+		}
+	}
 }

@@ -12,6 +12,9 @@ using i32 = int;
 using f32 = float;
 struct bf16 { unsigned short bits; };
 struct f16 { unsigned short bits; };
+struct e4m3 { unsigned char bits; };
+struct e8m0 { unsigned char bits; };
+struct e2m1 { unsigned char bits; }; // two elements, the first in the low half: pointers count bytes
 
 static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2 && sizeof(u64) == 8, "element sizes are part of the format");
 
