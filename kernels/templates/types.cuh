@@ -17,6 +17,7 @@ struct e8m0 { unsigned char bits; };
 struct e2m1 { unsigned char bits; }; // two elements, the first in the low half: pointers count bytes
 
 static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2 && sizeof(u64) == 8, "element sizes are part of the format");
+static_assert(sizeof(e4m3) == 1 && sizeof(e8m0) == 1 && sizeof(e2m1) == 1, "element sizes are part of the format");
 
 template <class A, class B> struct same_type { static constexpr bool value = false; };
 template <class A> struct same_type<A, A> { static constexpr bool value = true; };
@@ -28,6 +29,19 @@ __device__ __forceinline__ float to_f32(f16 x)
 	float y;
 	asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
 	return y;
+}
+
+// A code of e4m3 as the bits of an f32 is one of 2^-120 times its size, subnormals too.
+__device__ __forceinline__ float to_f32(e4m3 x)
+{
+	const u32 sign = x.bits & 0x80, rest = x.bits & 0x7f;
+	const float y = __uint_as_float(sign << 24 | rest << 20) * __uint_as_float(0x7b800000u);
+	return rest == 0x7f ? __uint_as_float(0x7fc00000u) : y;
+}
+__device__ __forceinline__ float to_f32(e8m0 x)
+{
+	const u32 b = x.bits;
+	return __uint_as_float(b == 0 ? 0x00400000u : b == 0xff ? 0x7fc00000u : b << 23);
 }
 
 // Two floats as two bf16, the first in the low half.

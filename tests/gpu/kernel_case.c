@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifacts/numbers.h"
 #include "runtime/cpu/ref_ops.h"
 
-enum { DRAWS = 4000 };
+enum { DRAWS = 20000 };
 
 /* Edge values: one, primes, ragged against every tile, sizes of real models. */
 typedef struct Pool { const char *name; int n; int values[24]; } Pool;
@@ -29,6 +30,8 @@ static const Pool pools[] = {
 	{"STOPS", 3, {1, 2, 5}},
 	{"SPLITS", 6, {1, 2, 3, 8, 31, 32}},
 	{"NORM_ONE", 2, {0, 1}},
+	{"BLOCK_N", 5, {1, 16, 64, 128, 48}},
+	{"BLOCK_K", 5, {16, 32, 64, 128, 256}},
 	{"", 8, {1, 2, 3, 8, 17, 64, 128, 250}}, /* any other name */
 };
 
@@ -310,6 +313,17 @@ static bool fits(Case *c, const CaseLimits *limits)
 	return c->image_bytes <= limits->bytes;
 }
 
+/* "WT=e4m3" has WT: the dtype. */
+static bool fixed_dtype(const char *fixed, const char *var, Dtype *dtype)
+{
+	size_t n = strlen(var);
+	char name[16];
+	for (const char *s = fixed; s && *s; s = strchr(s, ' ') ? strchr(s, ' ') + 1 : NULL)
+		if (strncmp(s, var, n) == 0 && sscanf(s + n, "=%15s", name) == 1)
+			return dtype_from_name(name, dtype);
+	return false;
+}
+
 /* VAR_BITS, and VAR_BYTES of whole bytes: what formulas may know of a dtype variable. */
 static void set_sizes(Case *c, const char *var, Dtype dtype)
 {
@@ -327,7 +341,8 @@ bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimi
 	for (int i = 0; i < DRAWS; i++) {
 		draw_constants(c, limits->fixed);
 		for (int v = 0; v < t->n_dtypes; v++) {
-			c->vars[v] = t->dtypes[v].allowed[limits->fixed ? 0 : random_below(&c->random, t->dtypes[v].n)];
+			if (!fixed_dtype(limits->fixed, t->dtypes[v].var, &c->vars[v]))
+				c->vars[v] = t->dtypes[v].allowed[limits->fixed ? 0 : random_below(&c->random, t->dtypes[v].n)];
 			set_sizes(c, t->dtypes[v].var, c->vars[v]);
 		}
 		if (fits(c, limits)) {
@@ -356,16 +371,34 @@ static uint16_t to_f16(float x)
 	return bits;
 }
 
+/* The power of two at or below x > 0. */
+static uint8_t to_e8m0(float x)
+{
+	int exponent;
+	frexpf(x, &exponent);
+	exponent += 126;
+	return (uint8_t)(exponent < 0 ? 0 : exponent > 254 ? 254 : exponent);
+}
+
 void case_encode(const CaseBuffer *b, const void *values, uint8_t *raw)
 {
 	if (dtype_bytes(b->dtype) == 4) {
 		memcpy(raw, values, (size_t)b->bytes);
 		return;
 	}
+	if (b->dtype == DT_e2m1)
+		memset(raw, 0, (size_t)b->bytes);
 	for (int64_t i = 0; i < b->n; i++) {
 		float x = ((const float *)values)[i];
 		uint16_t bits = b->dtype == DT_bf16 ? to_bf16(x) : to_f16(x);
-		memcpy(raw + 2 * i, &bits, 2);
+		if (b->dtype == DT_e4m3)
+			raw[i] = numbers_code(DT_e4m3, x);
+		else if (b->dtype == DT_e2m1)
+			raw[i / 2] |= (uint8_t)(numbers_code(DT_e2m1, x) << i % 2 * 4);
+		else if (b->dtype == DT_e8m0)
+			raw[i] = to_e8m0(x);
+		else
+			memcpy(raw + 2 * i, &bits, 2);
 	}
 }
 

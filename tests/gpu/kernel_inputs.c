@@ -6,6 +6,7 @@
 #include "tests/gpu/kernel_case.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool has(const Case *c, const char *field) { return case_field(c, field) >= 0; }
@@ -258,12 +259,54 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 
 /* Numbers ------------------------------------------------------------------------------------------- */
 
+static bool is_product_weight(const char *name)
+{
+	return strcmp(name, "w") == 0 || strcmp(name, "gate") == 0 || strcmp(name, "up") == 0;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+	size_t n = strlen(name), m = strlen(end);
+	return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* How codes of a product's weight are spread: over much of what the format has. */
+static float code_spread(Dtype dtype) { return dtype == DT_e4m3 ? 32.0f : dtype == DT_e2m1 ? 2.5f : 1; }
+
+/* Scales of a weight's codes: positive, of several powers of two, the smallest subnormal in e4m3; together they bring
+ * sums over K to order one. Where blocks and rows have scales, those of blocks are of order one. */
+static void fill_scales(Case *c, const char *name, CaseBuffer *b)
+{
+	char of[32], rows[48];
+	bool is_row = ends_with(name, "_row_scale");
+	snprintf(of, sizeof of, "%.*s", (int)(strlen(name) - strlen(is_row ? "_row_scale" : "_scale")), name);
+	int weight = case_field(c, of);
+	if (weight < 0 || !is_product_weight(of)) {
+		for (int64_t i = 0; i < b->n; i++)
+			((float *)b->before)[i] = 0.5f + 0.25f * (float)random_below(&c->random, 7);
+		return;
+	}
+	const CaseBuffer *w = &c->buf[weight];
+	snprintf(rows, sizeof rows, "%s_row_scale", of);
+	bool two = !is_row && case_field(c, rows) >= 0 && c->buf[case_field(c, rows)].present;
+	float unit = two ? 1 : 1 / (code_spread(w->dtype) * sqrtf((float)w->shape[w->n_dims - 1]));
+	for (int64_t i = 0; i < b->n; i++) {
+		float spread = ldexpf(1 + (float)random_below(&c->random, 8) / 8, (int)random_below(&c->random, 5) - 3);
+		float scale = unit * (!is_row && one_in(&c->random, 40) ? 0x1p-9f : spread);
+		((float *)b->before)[i] = b->dtype == DT_e4m3 ? fmaxf(scale, 0x1p-9f) : scale;
+	}
+}
+
 static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 {
 	float *a = b->before, scale = 1, offset = 0;
 	bool is_norm = strcmp(name, "norm") == 0 || strstr(name, "_norm");
-	if (strcmp(name, "w") == 0 || strcmp(name, "gate") == 0 || strcmp(name, "up") == 0)
-		scale = 1 / sqrtf((float)b->shape[b->n_dims - 1]); /* so that sums over K are of order one */
+	if (ends_with(name, "_scale")) {
+		fill_scales(c, name, b);
+		return;
+	}
+	if (is_product_weight(name)) /* so that sums over K are of order one */
+		scale = dtype_bytes(b->dtype) >= 2 ? 1 / sqrtf((float)b->shape[b->n_dims - 1]) : code_spread(b->dtype);
 	if (strcmp(name, "logits") == 0)
 		scale = 3;
 	if (is_norm) {
