@@ -26,24 +26,33 @@ ATTR_INT(NH, 32)
 ATTR_INT(NKV, 8)
 ATTR_INT(PAGE, 16)
 ATTR_FLOAT(SCALE, 0.125f)
+FLAG(KV_SCALE)
+FLAG(KV_BLOCK)
+DTYPES(KVT, bf16, e4m3, e2m1)
 TUNE(KEYS, 64, 32)
 TUNE(PAIRS, 64, 128)
+REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
+REQUIRE(KVT_BITS > 4 || PAGE % 4 == 0)
 REQUIRE(HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0)
 REQUIRE(PAIRS == 64 || (ROWS * (NH / NKV) >= 128 && HDIM <= 128))
 REQUIRE(ceil_div(ROWS * (NH / NKV), PAIRS) + SEGS <= 65535)
 GRID(NKV, ceil_div(ROWS * (NH / NKV), PAIRS) + SEGS, 1)
 BLOCK(128)
-SMEM((PAIRS + 4 * KEYS) * (HDIM * 2 + 16))
+SMEM(KVT_BITS == 16 ? (PAIRS + 4 * KEYS) * (HDIM * 2 + 16)
+	: (PAIRS + 2 * KEYS) * (HDIM * 2 + 16) + 2 * KEYS * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 4 : 0)))
 PIECES(ceil_div(ROWS * (NH / NKV), PAIRS) * NKV)
 RATE(HDIM == 64 ? (PAIRS == 128 ? 32 : 28) + (KEYS == 64 ? 6 : 0) : PAIRS == 128 ? (KEYS == 64 ? 48 : 43) : 37)
-READS(ROWS * NH * HDIM * 2 + ceil_div(ROWS * (NH / NKV), PAIRS) * MAX_PAGES * PAGE * NKV * HDIM * 2)
+READS(ROWS * NH * HDIM * 2 + ceil_div(ROWS * (NH / NKV), PAIRS) * MAX_PAGES * PAGE * NKV
+	* (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 16 : 0)))
 WRITES(ROWS * NH * HDIM * 2)
 FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, q, "ROWS, NH * HDIM");
-	IN(bf16, kv, "PAGES, 2, NKV, PAGE, HDIM");
+	IN(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
+	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
+	IN_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
 	IN(i32, row_slot, "ROWS");
 	IN(i32, row_pos, "ROWS");
 	IN(i32, seg, "SEGS, 4");
@@ -54,14 +63,14 @@ struct Args {
 static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
 
 constexpr int GROUP = NH / NKV, THREADS = 128, M_TILES = PAIRS / 64; // a warp: PAIRS / 4 pairs, 16 a tile
+constexpr bool is_codes = Kv<KVT>::bits < 16;
 
 extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 {
 	let_next_start();
 	inputs_ready();
-	DYNAMIC_SMEM(tiles); // q [PAIRS], then two stages of K [KEYS], V [KEYS]
+	DYNAMIC_SMEM(tiles); // q [PAIRS], then two stages of K [KEYS], V [KEYS]; of codes one, and one as they are
 	constexpr int stride = tile_stride(HDIM), stage_bytes = 2 * KEYS * stride;
-	constexpr float scale_log2 = float(SCALE) * 1.4426950408889634f;
 
 	// which segment, and which PAIRS pairs of it
 	int tile = int(gridDim.y) - 1 - int(blockIdx.y), first = 0, pairs = 0;
@@ -93,10 +102,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 	}
 	const int last_pair = min(pair0 + PAIRS, pairs) - 1;
 	const int end = a.row_pos[first + last_pair / GROUP] + 1, steps = ceil_div(end, KEYS);
+	using Tiles = PagedTiles<KVT, THREADS, KEYS, HDIM, NKV, PAGE>;
 	auto fill = [&](int step) {
 		if (step < steps)
-			fill_keys_values<THREADS, KEYS, HDIM, NKV, PAGE>(
-				ring + step % 2 * stage_bytes, a.kv, table, kv_head, step * KEYS, end);
+			Tiles::fetch(ring + (is_codes ? 1 : step % 2) * stage_bytes, a.kv, a.kv_block, table, kv_head,
+				step * KEYS, end);
 		copy_commit();
 	};
 	fill(0);
@@ -116,18 +126,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 	for (int m = 16; m; m >>= 1)
 		all_see = min(all_see, __shfl_xor_sync(~0u, all_see, m));
 
+	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, kv_head);
 	Attention<HDIM, M_TILES> state;
 	for (int step = 0; step < steps; step++) {
 		copy_wait<0>();
 		__syncthreads(); // this stage has arrived for all, and nobody reads the other any more
+		if constexpr (is_codes)
+			Tiles::decode(ring, ring + stage_bytes, step * KEYS);
 		fill(step + 1);
+		if constexpr (is_codes)
+			__syncthreads();
 		if (step == 0)
 			attention_start(state, q_tile, warp_row);
-		const u32 k = ring + step % 2 * stage_bytes;
+		const u32 k = ring + (is_codes ? 0 : step % 2) * stage_bytes;
 		attention_step<KEYS>(state, q_tile, warp_row, k, k + KEYS * stride, step * KEYS, last,
 			step * KEYS + KEYS - 1 > all_see, scale_log2);
 	}
 	attention_finish(state);
+	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + kv_head);
 #pragma unroll
 	for (int t = 0; t < M_TILES; t++)
 #pragma unroll
@@ -135,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 			const int at = pair + 16 * t + 8 * i;
 			if (at >= pairs)
 				continue;
-			const float scale = state.l[t][i] > 0.0f ? 1.0f / state.l[t][i] : 0.0f;
+			const float scale = state.l[t][i] > 0.0f ? v_factor / state.l[t][i] : 0.0f;
 			bf16 *o = a.o + (i64(first + at / GROUP) * NH + kv_head * GROUP + at % GROUP) * HDIM + quad * 2;
 #pragma unroll
 			for (int d = 0; d < HDIM / 8; d++)

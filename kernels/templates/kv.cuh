@@ -44,6 +44,20 @@ template <class T> __device__ __forceinline__ void copy_run_async(u32 to, const 
 		asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(to), "l"(from), "r"(there) : "memory");
 }
 
+// thread level: the four bytes at a multiple of four, likewise; then byte i % 4 of those
+__device__ __forceinline__ void copy_word_async(u32 to, const e4m3 *from, bool inside)
+{
+	const u32 there = inside ? 4 : 0;
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(to), "l"(from), "r"(there) : "memory");
+}
+
+__device__ __forceinline__ u32 byte_of_word(u32 from, int i)
+{
+	u32 word;
+	asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+	return word >> i % 4 * 8 & 0xff;
+}
+
 // thread level: a run of codes in shared memory as bf16; block: its e4m3 scale, of e2m1 alone
 template <class T> __device__ __forceinline__ void decode_run(u32 from, u32 block, uint4 (&y)[2])
 {

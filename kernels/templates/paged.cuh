@@ -2,7 +2,7 @@
 //
 // kv is [PAGES, 2, NKV, PAGE, HDIM]; position p of a slot stands in page table[p / PAGE], line p % PAGE.
 #pragma once
-#include "mma.cuh"
+#include "kv.cuh"
 
 // block level: the tiles of KEYS positions from p0 on, K then V, each KEYS rows of tile_stride(HDIM) bytes; positions
 // from `end` on become zeros. cp.async: the caller commits and waits.
@@ -23,6 +23,57 @@ __device__ __forceinline__ void fill_keys_values(u32 tile, const bf16 *kv, const
 		copy_async(to + KEYS_ * stride, inside ? k + i64(NKV_) * PAGE_ * HDIM_ : kv, inside);
 	}
 }
+
+// The same tiles from a cache of either kind (block level). Codes take two steps: a thread decodes the runs that it has
+// fetched itself, which lie behind `raw` in between, each with the four bytes of memory that its block scale is among.
+// Pages have a multiple of four positions, so that which byte it is does not depend on the page.
+template <class T, int THREADS_, int KEYS_, int HDIM_, int NKV_, int PAGE_> struct PagedTiles {
+	static_assert(HDIM_ % KV_RUN == 0 && (Kv<T>::bits != 4 || PAGE_ % 4 == 0), "whole runs; see above");
+	static constexpr int per_row = HDIM_ / KV_RUN, runs = 2 * KEYS_ * per_row, run_bytes = kv_bytes<T>(KV_RUN);
+	static constexpr int stride = tile_stride(HDIM_), blocks_at = runs * run_bytes;
+
+	// cp.async: the caller commits, and waits before it calls `decode`
+	static __device__ __forceinline__ void fetch(u32 raw, const T *kv, const e4m3 *kv_block, const i32 *table, int head,
+		int p0, int end)
+	{
+#pragma unroll 4
+		for (int i = threadIdx.x; i < runs; i += THREADS_) {
+			const int row = i / per_row, p = p0 + row % KEYS_;
+			const bool inside = p < end;
+			const i64 page = inside ? table[p / PAGE_] : 0;
+			const i64 run = inside ? (((page * 2 + row / KEYS_) * NKV_ + head) * PAGE_ + p % PAGE_) * per_row + i % per_row
+				: 0;
+			copy_run_async(raw + i * run_bytes, kv_at(kv, run * KV_RUN), inside);
+			if constexpr (Kv<T>::bits == 4)
+				copy_word_async(raw + blocks_at + i * 4, kv_block + run / 4 * 4, inside);
+		}
+	}
+
+	static __device__ __forceinline__ void decode(u32 tile, u32 raw, int p0)
+	{
+#pragma unroll 2
+		for (int i = threadIdx.x; i < runs; i += THREADS_) {
+			const int row = i / per_row, column = i % per_row;
+			uint4 y[2];
+			u32 block = 0;
+			if constexpr (Kv<T>::bits == 4)
+				block = byte_of_word(raw + blocks_at + i * 4, (p0 + row % KEYS_) % 4 * per_row + column);
+			decode_run<T>(raw + i * run_bytes, block, y);
+			store_shared(tile + row * stride + column * 32, y[0]);
+			store_shared(tile + row * stride + column * 32 + 16, y[1]);
+		}
+	}
+};
+
+template <int THREADS_, int KEYS_, int HDIM_, int NKV_, int PAGE_>
+struct PagedTiles<bf16, THREADS_, KEYS_, HDIM_, NKV_, PAGE_> {
+	static __device__ __forceinline__ void fetch(u32 tile, const bf16 *kv, const e4m3 *, const i32 *table, int head,
+		int p0, int end)
+	{
+		fill_keys_values<THREADS_, KEYS_, HDIM_, NKV_, PAGE_>(tile, kv, table, head, p0, end);
+	}
+	static __device__ __forceinline__ void decode(u32, u32, int) {} // as they come
+};
 
 // warp level: the same for the 16 positions from p0 on, a multiple of 16.
 template <int HDIM_, int NKV_, int PAGE_>

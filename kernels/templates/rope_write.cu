@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 			H::store_to(head, x);
 			__syncwarp();
 			keep_head<KVT, HDIM>(head, a.kv_scale[scale], kv_at(a.kv, line * HDIM),
-				KV_BLOCK ? a.kv_block + line * (HDIM / KV_RUN) : nullptr, nullptr);
+				a.kv_block + line * (HDIM / KV_RUN), nullptr);
 		}
 	}
 }
