@@ -5,6 +5,10 @@
  * since. The bounds of all buffers cut the arenas into pieces that no buffer enters halfway; one walk over the
  * launches keeps, for each piece, its last writer and the readers since, and for each launch the set of those it
  * comes after. On the way it shows that no launch reads scratch that nobody wrote.
+ *
+ * Early arguments are read before the launch has waited for anybody. What it finds is what the steps before have left
+ * if two things hold: nobody before it in the phase writes these bytes, and all of the step before is done when a launch
+ * of this step starts. The second follows from edges that are not programmatic in front of the launches without deps.
  */
 #include "artifacts/reader.h"
 
@@ -96,10 +100,13 @@ static bool piece_of(const Hazards *h, int piece, const Buf *b)
 	return h->pieces[piece].arena == b->arena && h->pieces[piece].offset < b->offset + b->bytes;
 }
 
-static bool check_touch(const Hazards *h, int launch, const Buf *b, OperandRole role)
+static bool check_touch(const Hazards *h, int launch, const Buf *b, OperandRole role, bool is_early)
 {
 	const char *op = op_table[h->p->launches[launch].op].name, *phase = phase_name(h->p->kind);
 	for (int s = first_piece(h, b); piece_of(h, s, b); s++) {
+		if (is_early && h->writer[s] >= 0)
+			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): reads %s early, which launch %d writes", phase,
+				h->p->rows, launch, op, b->name, h->writer[s]);
 		int other = missing_edge(h, launch, s, operand_is_written(role));
 		if (other >= 0)
 			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): touches %s without waiting for launch %d",
@@ -138,11 +145,26 @@ static bool check_launch_hazards(Hazards *h, int launch)
 			OperandRole role = op_table[l->op].operands[l->args[i].operand].role;
 			if (!b || b->arena == ARENA_WEIGHTS)
 				continue;
-			if (pass == 0 && !check_touch(h, launch, b, role))
+			if (pass == 0 && !check_touch(h, launch, b, role, l->args[i].early))
 				return false;
 			if (pass == 1)
 				note_touch(h, launch, b, role);
 		}
+	return true;
+}
+
+/* With early arguments in the phase, launches that nothing in their step stands before start after the step before. */
+static bool check_first_launches(const Phase *p, Why *why)
+{
+	bool any_early = false;
+	for (int i = 0; i < p->n_launches; i++)
+		for (int a = 0; a < p->launches[i].n_args; a++)
+			any_early |= p->launches[i].args[a].early != 0;
+	for (int i = 0; i < p->n_launches && any_early; i++)
+		if (p->launches[i].n_deps == 0 && p->launches[i].overlaps)
+			return why_not(why, READ_MALFORMED, "%s[%d] launch %d (%s): may start before the step before is done, in a "
+				"phase that reads early what that step writes", phase_name(p->kind), p->rows, i,
+				op_table[p->launches[i].op].name);
 	return true;
 }
 
@@ -153,6 +175,7 @@ bool check_hazards(const Phase *p, Why *why)
 		why_not(why, READ_NO_MEMORY, "no memory to order %d launches", p->n_launches);
 	for (int i = 0; i < p->n_launches && good; i++)
 		good = check_launch_hazards(&h, i);
+	good = good && check_first_launches(p, why);
 	free(h.pieces);
 	free(h.writer);
 	free(h.readers);

@@ -227,6 +227,8 @@ typedef struct Arg { /* one pointer of the argument struct; all fields are point
 	int field_offset; /* bytes, multiple of 8 */
 	int buf;          /* index in Phase.bufs; -1 = NULL (absent optional operand) */
 	int operand;      /* index in the op's row */
+	int early;        /* 1: the kernel may read it before the launches it waits for are done: state that no launch before
+	                     it in its phase writes, so what it finds are the bytes of the steps before (see Launch) */
 } Arg;
 
 typedef struct TensorMap { /* a CUtensorMap in the argument struct, by which the kernel has tiles of a buffer copied */
@@ -244,8 +246,10 @@ typedef struct Launch {
 	TensorMap *maps; int n_maps; /* 128-byte swizzle; what lies outside the matrix reads as zeros */
 	int *deps; int n_deps; /* earlier launches of the phase it waits for (edges of the CUDA graph) */
 	int overlaps; /* 1: these edges are programmatic: the kernel may start before they are done and waits itself
-	                 (griddepcontrol.wait) before it touches anything but weights; 0: it starts after them. The same
-	                 holds for edges from the step before in a row of steps, which a launch without deps waits for */
+	                 (griddepcontrol.wait) before it touches anything but weights, inputs and early arguments; 0: it
+	                 starts after them. The same holds for edges from the step before in a row of steps, which a launch
+	                 without deps waits for: in a phase with early arguments it does not overlap, so that all of the
+	                 step before is done when any launch of a step starts */
 	int64_t read_bytes, write_bytes, flops; /* from the contract, all rows in use */
 	int slot;   /* index in the ledger of the decision behind it */
 	int produces_layer; /* -1, or the layer whose output (hidden state) it completes */

@@ -383,6 +383,10 @@ static bool check_args(const Checking *c, const Phase *p, int index, const char 
 		if (a->buf < (operand_may_be_absent(role) ? -1 : 0) || a->buf >= p->n_bufs)
 			return REFUSE("%s: %s is buffer %d of %d", what, info->operands[a->operand].name, a->buf,
 				p->n_bufs);
+		if (a->early != 0 && (a->early != 1 || !l->overlaps || role == OPERAND_OUT || a->buf < 0 ||
+			p->bufs[a->buf].arena != ARENA_STATE))
+			return REFUSE("%s: %s is early = %d: expected 0, or 1 of state that a launch which overlaps reads", what,
+				info->operands[a->operand].name, a->early);
 		words |= (uint64_t)1 << (a->field_offset / 8);
 		bound |= (uint64_t)1 << a->operand;
 		if (a->buf < 0)
@@ -531,16 +535,12 @@ static bool check_trial(const Checking *c, int index)
 	if (p->n_launches != 1 || p->launches[0].kernel != index || p->n_bufs > PLAN_MAX_OPERANDS || p->rows < 0 ||
 		p->outs < 0)
 		return REFUSE("candidate %d: %d launches, %d buffers", index, p->n_launches, p->n_bufs);
-	Launch alone = p->launches[0]; /* in a chain of itself it may overlap, without edges in the plan */
-	if (alone.n_deps || (alone.overlaps && (alone.overlaps != 1 || c->plan->cc_major < 9)))
-		return REFUSE("candidate %d: %d edges, overlaps = %d", index, alone.n_deps, alone.overlaps);
-	alone.overlaps = 0;
-	Phase phase = *p;
-	phase.launches = &alone;
+	if (p->launches[0].n_deps) /* in a chain of itself it may overlap, without edges in the plan */
+		return REFUSE("candidate %d: %d edges", index, p->launches[0].n_deps);
 	for (int i = 0; i < p->n_bufs; i++)
 		if (!check_trial_buf(c, p, i))
 			return false;
-	return check_launch(c, &phase, 0);
+	return check_launch(c, p, 0);
 }
 
 /* All kernels that were considered, for `atlas tune`. */

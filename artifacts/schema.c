@@ -66,7 +66,7 @@ static const Schema kernel_schema = SCHEMA(Kernel, kernel_fields);
 #undef T
 
 #define T Arg
-static const Field arg_fields[] = {INT(field_offset), INT(buf), INT(operand)};
+static const Field arg_fields[] = {INT(field_offset), INT(buf), INT(operand), INT(early)};
 static const Schema arg_schema = SCHEMA(Arg, arg_fields);
 #undef T
 
@@ -126,7 +126,7 @@ const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Weight) == 120 && sizeof(Graph) == 136 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
-	sizeof(Arg) == 12 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
+	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
 	sizeof(TargetPlan) == 96 && sizeof(Candidate) == 48 && sizeof(Slot) == 48 && sizeof(Section) == 56,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 

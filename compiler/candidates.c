@@ -37,9 +37,8 @@ static Phase trial_phase(Compile *c, const TargetWork *work, const Trial *t, int
 		if (bufs[k] >= 0)
 			p.bufs[p.n_bufs++] = trial_buf(t->op, k, &t->operands[k], at);
 	}
-	p.launches[0] = launch_of(c, t->op, &t->pick, bufs);
+	p.launches[0] = launch_of(c, work->target, t->op, &t->pick, bufs);
 	p.launches[0].layer = t->layer;
-	p.launches[0].overlaps = work->target->cc_major >= 9 && kernel_table[t->pick.template_index].overlaps;
 	return p;
 }
 

@@ -19,8 +19,8 @@ static void print_launch(FILE *f, const TargetPlan *plan, const Phase *p, int i)
 	fprintf(f, "launch  %d layer %d %s = %s grid %d %d %d block %d smem %d", i, l->layer, op_table[l->op].name, k->name,
 		l->grid[0], l->grid[1], l->grid[2], k->block[0], k->smem_bytes);
 	for (int a = 0; a < l->n_args; a++)
-		fprintf(f, " %s=%s", op_table[l->op].operands[l->args[a].operand].name,
-			l->args[a].buf < 0 ? "-" : p->bufs[l->args[a].buf].name);
+		fprintf(f, " %s=%s%s", op_table[l->op].operands[l->args[a].operand].name,
+			l->args[a].buf < 0 ? "-" : p->bufs[l->args[a].buf].name, l->args[a].early ? "(early)" : "");
 	for (int m = 0; m < l->n_maps; m++)
 		fprintf(f, " map(%s %dx%d)", p->bufs[l->maps[m].buf].name, l->maps[m].box[0], l->maps[m].box[1]);
 	fputs(l->overlaps ? " overlaps" : " after", f);

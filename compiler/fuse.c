@@ -482,7 +482,18 @@ static void bind_own(Fuser *f, LOp *op, const char *name, Role role, Dtype dtype
 	memcpy(x->shape, shape, sizeof shape[0] * (size_t)n_dims);
 }
 
-/* Decode has one new position a slot: what makes its key and all that attends to it are one launch. */
+/* The op that makes the positions of a decode step's rows of what it knows of their slots; NULL when there is none. */
+static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
+{
+	for (int i = 0; i < f->n_ops; i++)
+		if (op_at(f, i)->kind == OP_slot_rows && operand(op_at(f, i), "row_pos") == operand(reader, "row_pos")
+			&& operand(op_at(f, i), "row_slot") == operand(reader, "row_slot"))
+			return op_at(f, i);
+	return NULL;
+}
+
+/* Decode has one new position a slot: what makes its key and all that attends to it are one launch. It makes the
+ * position itself, which the state of slots says before the step begins. */
 static bool attention_step_at(Fuser *f, int i, bool has_norm)
 {
 	NewKeys n;
@@ -493,8 +504,13 @@ static bool attention_step_at(Fuser *f, int i, bool has_norm)
 	for (size_t k = 0; k < sizeof shared / sizeof shared[0]; k++)
 		if (operand(n.write, shared[k]) != operand(look, shared[k]))
 			return false;
+	const GraphOp *positions = op_of_positions(f, look);
+	if (!positions)
+		return fail_note(f, "the positions of its rows do not come from the state of slots");
 	LOp *op = new_op(f, OP_attention_step, n.q_rope);
 	bind_new_keys(f, op, &n);
+	bind(f, op, "slot_token", operand(positions, "slot_token"));
+	bind(f, op, "slot_len", operand(positions, "slot_len"));
 	merge_attrs(op, look);
 	bind(f, op, "o", operand(look, "o"));
 	int64_t rows = f->low->rows, nh = look->attrs.n_heads;

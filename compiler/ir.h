@@ -172,6 +172,7 @@ typedef struct ContractField {
 	const char *dtype;  /* "bf16" or a dtype variable, "WT" */
 	const char *shape;  /* "ROWS, K" in the template's dims */
 	int offset, line;   /* bytes in the argument struct; line in the file */
+	bool early;         /* EARLY names it: the code reads it before inputs_ready */
 } ContractField;
 
 typedef struct ContractMap { /* TENSOR_MAP: a CUtensorMap of an operand that is always there */
@@ -194,7 +195,8 @@ typedef struct KernelTemplate {
 	const char *numerics;
 	const char *matrix; /* "mma" or "wgmma": the tensor core instruction, which decides the rate of the cost model */
 	bool overlaps;      /* its code calls inputs_ready (types.cuh): on sm_90 and later it may start while its
-	                       predecessors finish, and until that call touches nothing but weights */
+	                       predecessors finish, and until that call touches nothing but weights, inputs of the host
+	                       and fields that are early */
 	const char *dims[MAX_CONSTS]; int n_dims;   /* bound from operand shapes */
 	const char *attrs[MAX_CONSTS]; int n_attrs; /* taken from the op */
 	ContractDtype dtypes[MAX_DTYPES]; int n_dtypes;
@@ -371,7 +373,7 @@ const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTempla
 	const char *tunables);
 double model_cost(const Target *t, const Pick *k); /* cost.c: microseconds */
 /* schedule.c: the launch of a pick; bufs [operands of the op] are buffers of its phase, -1 = absent. No edges. */
-Launch launch_of(Compile *c, OpKind op, const Pick *pick, const int *bufs);
+Launch launch_of(Compile *c, const Target *target, OpKind op, const Pick *pick, const int *bufs);
 void lay_out_trials(Compile *c, TargetWork *work); /* candidates.c: TargetWork.trials -> candidates */
 void record_tools(Compile *c);   /* make_kernels.c: tool versions and flags -> Options.resolved */
 

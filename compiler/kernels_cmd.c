@@ -121,9 +121,9 @@ static json_t *json_fields(const KernelTemplate *k)
 	json_t *list = json_array();
 	for (int i = 0; i < k->n_fields; i++) {
 		const ContractField *f = &k->fields[i];
-		json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:s, s:s, s:i, s:i}", "name", f->name, "role",
+		json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:s, s:s, s:i, s:i, s:b}", "name", f->name, "role",
 			role_names[f->role], "flag", f->flag, "dtype", f->dtype, "shape", f->shape, "offset", f->offset,
-			"line", f->line));
+			"line", f->line, "early", f->early));
 	}
 	return list;
 }

@@ -8,6 +8,13 @@
  * Where the target can and the kernel waits for its inputs itself, its edges are programmatic: it starts early, loads
  * weights while its predecessors finish, and then waits for all of them. Since every kernel waits before it ends,
  * "my predecessor is done" still implies "its predecessors are".
+ *
+ * A kernel may ask for more (EARLY in its contract): to read state before that wait, a history of keys for one, which is
+ * most of what it reads and which this step only appends to. That is sound when nobody writes the bytes between the end
+ * of the step before and this launch. So, in a phase with such a kernel, launches without deps do not overlap: they
+ * start when all of the step before is done, every other launch of the step starts after one of them, and of the
+ * launches before it in the step none writes what it reads early (else it is not early). Those behind it that write
+ * such bytes have edges as ever.
  */
 #include "compiler/ir.h"
 
@@ -24,7 +31,7 @@ typedef struct Graphing {
 	int *waits;          /* [launch] of the launch at hand: those it waits for, descending */
 	uint64_t *ancestors; /* [launch][words] */
 	int words;
-	bool can_overlap;    /* the target has programmatic edges: sm_90 and later */
+	const Target *target;
 } Graphing;
 
 static void note_touches(Graphing *g, int i)
@@ -70,23 +77,23 @@ static void add_edges(Graphing *g, int i)
 	Launch *l = &g->phase->launches[i];
 	l->deps = ARENA_ARRAY(&g->c->arena, int, n);
 	l->n_deps = n;
-	const Pick *pick = &g->low->picks.at[g->low->ops.at[i].pick];
-	l->overlaps = g->can_overlap && kernel_table[pick->template_index].overlaps;
 	for (int k = 0; k < n; k++)
 		l->deps[k] = g->waits[n - 1 - k]; /* ascending */
 }
 
-Launch launch_of(Compile *c, OpKind op, const Pick *pick, const int *bufs)
+Launch launch_of(Compile *c, const Target *target, OpKind op, const Pick *pick, const int *bufs)
 {
 	const KernelTemplate *t = &kernel_table[pick->template_index];
-	Launch l = {.kernel = pick->kernel, .op = op, .read_bytes = pick->read_bytes, .write_bytes = pick->write_bytes,
+	bool overlaps = target->cc_major >= 9 && t->overlaps; /* programmatic edges: sm_90 and later */
+	Launch l = {.kernel = pick->kernel, .op = op, .overlaps = overlaps, .read_bytes = pick->read_bytes, .write_bytes = pick->write_bytes,
 		.flops = pick->flops, .slot = pick->slot, .layer = -1, .produces_layer = -1, .n_args = t->n_fields,
 		.args = ARENA_ARRAY(&c->arena, Arg, t->n_fields), .n_maps = t->n_maps,
 		.maps = ARENA_ARRAY(&c->arena, TensorMap, t->n_maps)};
 	memcpy(l.grid, pick->grid, sizeof l.grid);
 	for (int f = 0; f < t->n_fields; f++) {
 		int k = op_operand(op, t->fields[f].name);
-		l.args[f] = (Arg){.field_offset = t->fields[f].offset, .buf = bufs[k], .operand = k};
+		l.args[f] = (Arg){.field_offset = t->fields[f].offset, .buf = bufs[k], .operand = k,
+			.early = overlaps && t->fields[f].early && bufs[k] >= 0};
 	}
 	for (int m = 0; m < t->n_maps; m++)
 		l.maps[m] = (TensorMap){.field_offset = t->maps[m].offset, .buf = l.args[t->maps[m].field].buf,
@@ -98,9 +105,21 @@ static void make_launch(Graphing *g, int i)
 {
 	const LOp *op = &g->low->ops.at[i];
 	Launch *l = &g->phase->launches[i];
-	*l = launch_of(g->c, op->kind, &g->low->picks.at[op->pick], op->operands);
+	*l = launch_of(g->c, g->target, op->kind, &g->low->picks.at[op->pick], op->operands);
 	l->layer = op->layer;
 	l->produces_layer = op->produces_layer;
+}
+
+/* A kernel of a step that reads state early has the step before done when the first of its launches starts. */
+static void part_steps(Phase *p)
+{
+	bool any_early = false;
+	for (int i = 0; i < p->n_launches; i++)
+		for (int a = 0; a < p->launches[i].n_args; a++)
+			any_early |= p->launches[i].args[a].early != 0;
+	for (int i = 0; i < p->n_launches && any_early; i++)
+		if (p->launches[i].n_deps == 0)
+			p->launches[i].overlaps = 0;
 }
 
 /* schedule - the launches of every phase and the edges between them.
@@ -118,7 +137,7 @@ void schedule(Compile *c)
 			Phase *phase = &c->work.at[w].plan.phases[p];
 			int n = low->ops.n;
 			Graphing g = {.c = c, .low = low, .phase = phase, .words = (n + 63) / 64,
-				.can_overlap = c->work.at[w].target->cc_major >= 9,
+				.target = c->work.at[w].target,
 				.touches = ARENA_ARRAY(&c->scratch, Touch, n * PLAN_MAX_OPERANDS),
 				.n_touches = ARENA_ARRAY(&c->scratch, int, n), .waits = ARENA_ARRAY(&c->scratch, int, n)};
 			g.ancestors = ARENA_ARRAY(&c->scratch, uint64_t, n * g.words);
@@ -129,6 +148,7 @@ void schedule(Compile *c)
 				note_touches(&g, i);
 				add_edges(&g, i);
 			}
+			part_steps(phase);
 		}
 		lay_out_trials(c, &c->work.at[w]);
 	}

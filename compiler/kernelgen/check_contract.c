@@ -252,7 +252,7 @@ static void read_tunable(Check *c, const Clause *cl)
 
 /* Words that stand once, in order of the list of what is missing. */
 typedef enum Once { KERNEL_, ARCH_, NUMERICS_, MATRIX_, GRID_, BLOCK_, SMEM_, READS_, WRITES_, FLOPS_,
-	PIECES_, RATE_, N_ONCE } Once;
+	PIECES_, RATE_, EARLY_, N_ONCE } Once;
 static const struct { const char *word, *macro; bool may_lack; } once[N_ONCE] = {
 	[KERNEL_] = {"kernel", "KERNEL", false}, [ARCH_] = {"arch", "ARCH", false},
 	[NUMERICS_] = {"numerics", "NUMERICS", false}, [MATRIX_] = {"matrix", "MATRIX", true},
@@ -260,6 +260,7 @@ static const struct { const char *word, *macro; bool may_lack; } once[N_ONCE] = 
 	[BLOCK_] = {"block", "BLOCK", false}, [SMEM_] = {"smem", "SMEM", true},
 	[READS_] = {"reads", "READS", false}, [WRITES_] = {"writes", "WRITES", false},
 	[FLOPS_] = {"flops", "FLOPS", false}, [PIECES_] = {"pieces", "PIECES", true}, [RATE_] = {"rate", "RATE", true},
+	[EARLY_] = {"early", "EARLY", true},
 };
 
 static const Clause *find_once(Check *c, Once w)
@@ -294,7 +295,7 @@ static void read_once(Check *c)
 	const char **const formulas[N_ONCE] = {[BLOCK_] = &c->k.block, [SMEM_] = &c->k.smem,
 		[READS_] = &c->k.reads, [WRITES_] = &c->k.writes, [FLOPS_] = &c->k.flops,
 		[PIECES_] = &c->k.pieces, [RATE_] = &c->k.rate};
-	for (int w = BLOCK_; w < N_ONCE; w++)
+	for (int w = BLOCK_; w < EARLY_; w++)
 		*formulas[w] = found[w] ? found[w]->parts[0] : w == RATE_ ? "100" : "0";
 	for (int i = 0; i < 3; i++)
 		c->k.grid[i] = found[GRID_] ? found[GRID_]->parts[i] : "1";
@@ -363,7 +364,7 @@ static void check_formulas(Check *c)
 			else
 				c->k.requires[c->k.n_requires++] = (ContractRequire){cl->parts[0], cl->at.line};
 		}
-		for (int w = GRID_; w < N_ONCE; w++)
+		for (int w = GRID_; w < EARLY_; w++)
 			if (strcmp(cl->word, once[w].word) == 0)
 				for (int j = 0; j < cl->n_parts; j++)
 					check_formula(c, once[w].macro, cl->parts[j], cl->at);
@@ -534,7 +535,8 @@ static void check_field(Check *c, int index)
 	}
 	check_field_dtype(c, f);
 	ContractField *out = &c->k.fields[c->k.n_fields++];
-	*out = (ContractField){f->name, role, NULL, f->clause.parts[0], f->clause.parts[1], f->offset, f->at.line};
+	*out = (ContractField){f->name, role, NULL, f->clause.parts[0], f->clause.parts[1], f->offset, f->at.line,
+		false};
 	if (operand_may_be_absent(role)) {
 		out->flag = f->clause.parts[2];
 		Declared *flag = find_name(c, out->flag, strlen(out->flag));
@@ -583,6 +585,34 @@ static void check_args(Check *c)
 		if (!has_field(c, o->name) && !operand_may_be_absent(o->role)) /* left out: kernels are for ops without it */
 			fail_at(d, A0903, c->raw->args_at, "operand %s of %s is missing: expected %s(..., %s, \"%s\")", o->name,
 				op_table[c->k.op].name, role_words[o->role], o->name, o->shape);
+	}
+}
+
+/* What is read before inputs_ready must be there before the step: operands that are read, of a kernel that waits. */
+static void check_early(Check *c)
+{
+	Diags *d = &c->g->diags;
+	char item[MAX_TEXT];
+	for (int i = 0; i < c->raw->clauses.n; i++) {
+		const Clause *cl = &c->raw->clauses.at[i];
+		if (strcmp(cl->word, "early") != 0)
+			continue;
+		if (!c->k.overlaps && c->raw->kernels.n)
+			fail_at(d, A0905, cl->at, "EARLY: the code never calls inputs_ready");
+		for (const char *list = cl->parts[0]; next_item(&list, item, sizeof item);) {
+			ContractField *f = NULL;
+			for (int k = 0; k < c->k.n_fields; k++)
+				if (strcmp(c->k.fields[k].name, item) == 0)
+					f = &c->k.fields[k];
+			if (!f)
+				fail_at(d, A0903, cl->at, "EARLY: %s is no argument", item);
+			else if (f->role == OPERAND_OUT)
+				fail_at(d, A0903, cl->at, "EARLY: %s is OUT: nothing of it is there to read", item);
+			else if (f->early)
+				fail_at(d, A0906, cl->at, "EARLY names %s twice", item);
+			else
+				f->early = true;
+		}
 	}
 }
 
@@ -690,6 +720,7 @@ void check_contract(Gen *g, const RawTemplate *raw)
 	read_once(c);
 	read_names(c);
 	check_args(c);
+	check_early(c);
 	check_formulas(c);
 	check_kernel(c);
 	check_used(c);

@@ -169,7 +169,7 @@ static void put_fields(FILE *f, const KernelTemplate *k)
 			fputs("NULL", f);
 		put_string(f, ", ", x->dtype);
 		put_string(f, ", ", x->shape);
-		fprintf(f, ", %d, %d},\n", x->offset, x->line);
+		fprintf(f, ", %d, %d, %s},\n", x->offset, x->line, x->early ? "true" : "false");
 	}
 	fprintf(f, "\t\t}, .n_fields = %d, .param_bytes = %d,\n", k->n_fields, k->param_bytes);
 	for (int i = 0; i < k->n_maps; i++) {

@@ -1,4 +1,4 @@
-// what      a decode row's attention, all of it. For row t in use, at position P = row_pos[t] of its slot:
+// what      a decode row's attention, all of it. For row t in use, at position P = slot_len of its slot (0 if that has ended):
 //             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = the v heads; k, v -> kv at P
 //             o[t,h,:] = softmax over p <= P of (SCALE q[h].k[p]) times v[p]
 //           part, part_ml and arrived are the launch's own: sums of runs with their maxima (log2 domain), and how
@@ -66,6 +66,7 @@ SMEM(16 * (HDIM * 2 + 16) + 4 * HDIM + (MAX_PAGES <= 4096 ? align(MAX_PAGES * 4,
 READS(ROWS * ((NH + 2 * NKV) * HDIM * 2 + MAX_PAGES * PAGE * NKV * HDIM * 4))
 WRITES(ROWS * (NH * HDIM * 2 + NKV * HDIM * 4 + (SPLITS > 1 ? NH * SPLITS * (HDIM + 2) * 4 : 0)))
 FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
+EARLY(slot_token, slot_len, page_table, kv)
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, qkv, "ROWS, (NH + 2 * NKV) * HDIM");
@@ -73,7 +74,8 @@ struct Args {
 	IN_IF(K_NORM, KT, k_norm, "HDIM");
 	IN(f32, inv_freq, "ROTARY / 2");
 	IN(i32, row_slot, "ROWS");
-	IN(i32, row_pos, "ROWS");
+	IN(i32, slot_token, "SLOTS");
+	IN(i32, slot_len, "SLOTS");
 	IN(i32, page_table, "SLOTS, MAX_PAGES");
 	INOUT(bf16, kv, "PAGES, 2, NKV, PAGE, HDIM");
 	OUT(f32, part, "ROWS, NH, SPLITS, HDIM");
@@ -131,11 +133,9 @@ __device__ __forceinline__ int source_head(int task, int heads, int head0, int k
 }
 
 // block level: the row's q into its tile, the new k and v into `fresh` and, when `line` is not NULL, into the cache
-__device__ __forceinline__ void prepare(Prepared &w, int pos, int heads, bool has_new, bf16 *q_tile, bf16 *fresh,
-	bf16 *line)
+__device__ __forceinline__ void prepare(Prepared &w, const H::Pairs &turn, int heads, bool has_new, bf16 *q_tile,
+	bf16 *fresh, bf16 *line)
 {
-	H::Pairs turn;
-	H::angles(turn, w.frequency, pos, float(ROPE_FACTOR));
 #pragma unroll
 	for (int r = 0; r < Prepared::rounds; r++) {
 		const int task = threadIdx.x / 32 + r * WARPS;
@@ -157,7 +157,12 @@ __device__ __forceinline__ void prepare(Prepared &w, int pos, int heads, bool ha
 				H::store_to(line + (task - heads) * (NKV * PAGE * HDIM), w.x[r]);
 		}
 	}
-	for (int i = threadIdx.x; i < (16 - heads) * (HDIM / 8); i += THREADS) // rows of no head
+}
+
+// block level: rows of the tile that no head has
+__device__ __forceinline__ void clear_rest(int heads, bf16 *q_tile)
+{
+	for (int i = threadIdx.x; i < (16 - heads) * (HDIM / 8); i += THREADS)
 		store_shared(shared_address(q_tile) + (heads + i / (HDIM / 8)) * STRIDE + i % (HDIM / 8) * 16,
 			make_uint4(0, 0, 0, 0));
 }
@@ -289,42 +294,29 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	const int in_group = blockIdx.x % GROUP_TILES * 16, head0 = kv_head * GROUP + in_group, warp = threadIdx.x / 32;
 	const int heads = min(GROUP - in_group, 16);
 	const i64 head = i64(t) * NH + head0;
-	if constexpr (TEAM > 1)
-		team_arrive();
-	Prepared w;
-	load_weights(w, a);
-	const int slot = t < a.step[0] ? a.row_slot[t] : -1;
-	const i32 *table = a.page_table + i64(max(slot, 0)) * MAX_PAGES;
-	if constexpr (TABLE != 0) {
-		for (int i = threadIdx.x; i < MAX_PAGES; i += THREADS)
-			pages[i] = table[i];
-		table = pages;
-		__syncthreads();
-	}
-	inputs_ready();
-
-	const int pos = a.row_pos[t];
-	const bf16 *qkv = a.qkv + i64(t) * (NH + 2 * NKV) * HDIM;
-#pragma unroll
-	for (int r = 0; r < Prepared::rounds; r++) // before anything is known of the row, so that the loads overlap
-		if (const int task = warp + r * WARPS; task < heads + 2)
-			H::load(w.x[r], qkv + source_head(task, heads, head0, kv_head) * HDIM);
+	const int row_slot = a.row_slot[t], slot = t < a.step[0] ? row_slot : -1;
 	if (slot < 0) {
-		if (run == 0)
-			for (int i = threadIdx.x; i < heads * HDIM; i += THREADS)
-				store(a.o + head * HDIM + i, 0.0f);
+		if (run)
+			return;
+		inputs_ready();
+		for (int i = threadIdx.x; i < heads * HDIM; i += THREADS)
+			store(a.o + head * HDIM + i, 0.0f);
 		return;
 	}
+	const int token = a.slot_token[slot], length = a.slot_len[slot], pos = token < 0 ? 0 : length;
+	const i32 *table = a.page_table + i64(slot) * MAX_PAGES;
+	if constexpr (TABLE != 0)
+		for (int i = threadIdx.x; i < MAX_PAGES; i += THREADS)
+			pages[i] = table[i];
+	Prepared w;
+	load_weights(w, a);
 	const int chunks = pos / CHUNK + 1;
 	const Runs runs = runs_of(chunks);
 	const bool in_team = TEAM > 1 && runs.n > 1 && runs.n <= TEAM;
-	if (run >= runs.n) {
-		if (in_team && run < TEAM) { // all of a team meet twice
-			team_wait();
-			team_arrive();
-		}
+	if (run >= runs.n)
 		return;
-	}
+	if (in_team)
+		team_arrive();
 	const bool has_new = run == runs.n - 1;
 	const int end = min((run + 1) * runs.chunks, chunks);
 	const u32 ring = shared_address(rings) + warp * STAGES * STAGE_BYTES;
@@ -336,14 +328,27 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 		filled += WARPS;
 		to = to + 1 == STAGES ? 0 : to + 1;
 	};
+	if constexpr (TABLE != 0) {
+		table = pages;
+		__syncthreads();
+	}
 #pragma unroll
-	for (int i = 0; i < STAGES - 1; i++)
+	for (int i = 0; i < STAGES; i++)
 		fill();
-
+	H::Pairs turn;
+	H::angles(turn, w.frequency, pos, float(ROPE_FACTOR));
+	clear_rest(heads, q_tile);
 	bf16 *line = nullptr;
 	if (has_new && in_group == 0)
 		line = a.kv + ((i64(table[pos / PAGE]) * 2 * NKV + kv_head) * PAGE + pos % PAGE) * HDIM;
-	prepare(w, pos, heads, has_new, q_tile, fresh, line);
+	inputs_ready(); // all above comes from the steps before, and is under way while the launches before this one end
+
+	const bf16 *qkv = a.qkv + i64(t) * (NH + 2 * NKV) * HDIM;
+#pragma unroll
+	for (int r = 0; r < Prepared::rounds; r++)
+		if (const int task = warp + r * WARPS; task < heads + 2)
+			H::load(w.x[r], qkv + source_head(task, heads, head0, kv_head) * HDIM);
+	prepare(w, turn, heads, has_new, q_tile, fresh, line);
 	__syncthreads();
 	Attention<HDIM, 1> state;
 	attention_start(state, shared_address(q_tile), 0);
@@ -352,14 +357,15 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 #pragma unroll 1
 	for (int c = run * runs.chunks + warp; c < end; c += WARPS) {
 		const u32 stage = ring + from * STAGE_BYTES;
-		copy_wait<STAGES - 2>();
-		__syncwarp(); // the chunk has arrived for all lanes, and all are done with the one before
-		fill();
+		copy_wait<STAGES - 1>();
+		__syncwarp(); // the chunk has arrived for all lanes
 		const bool is_newest = c == chunks - 1;
 		if (is_newest)
 			insert(stage, pos % CHUNK, fresh);
 		attention_step<CHUNK>(state, shared_address(q_tile), 0, stage, stage + CHUNK * STRIDE, c * CHUNK, last,
 			is_newest, scale_log2);
+		__syncwarp(); // and all are done with it
+		fill();
 		from = from + 1 == STAGES ? 0 : from + 1;
 	}
 	attention_finish(state);

@@ -61,9 +61,11 @@ __device__ __forceinline__ void store(bf16 *p, float x) { p->bits = static_cast<
 // Overlap with the launch before and the one behind (grid level; nothing before sm_90).
 //   let_next_start  the next kernel may be put on the card as soon as every block of this one has called it
 //   inputs_ready    blocks until all launches before this one are done and their writes can be seen. A kernel that
-//                   calls it touches nothing but weights, `step`, row_slot and out_row (the host's) and, where its rows
-//                   decode, page_table (which a graph of its own writes) before, and each of its blocks calls it on
-//                   every path, so that its own end implies that of all before it. kernelgen sees the call, and the
+//                   calls it touches nothing before but weights, inputs of the host (`step`, row_slot, out_row) and
+//                   what its contract names EARLY: state as the steps before have left it, which no launch before this
+//                   one in its step writes; all of the step before is done by then, as the first launches of a step
+//                   with such a kernel start behind it (compiler/schedule.c). A block with work calls it on every
+//                   path, so that the launch's end implies that of all before it. kernelgen sees the call, and the
 //                   plan's edges become programmatic
 __device__ __forceinline__ void let_next_start()
 {

@@ -160,7 +160,7 @@ static RefOperand columns(Sequence *s, RefOperand from, int64_t first, int64_t c
 	return to;
 }
 
-static void turn_and_write(Sequence *s, RefOperand turned_q)
+static void turn_and_write(Sequence *s, RefOperand row_pos, RefOperand turned_q)
 {
 	int64_t hdim = s->fused->attrs.head_dim, q_cols = s->fused->attrs.n_heads * hdim,
 			kv_cols = s->fused->attrs.n_kv_heads * hdim;
@@ -172,20 +172,23 @@ static void turn_and_write(Sequence *s, RefOperand turned_q)
 	if (k_norm.data)
 		RUN(s, OP_head_norm, k, k_norm, k);
 	RefOperand turned = temporary(s, k.shape[0], kv_cols);
-	RUN(s, OP_rope, q, arg(s, "inv_freq"), arg(s, "row_pos"), turned_q);
-	RUN(s, OP_rope, k, arg(s, "inv_freq"), arg(s, "row_pos"), turned);
-	RUN(s, OP_kv_write, arg(s, "step"), turned, v, arg(s, "row_slot"), arg(s, "row_pos"),
+	RUN(s, OP_rope, q, arg(s, "inv_freq"), row_pos, turned_q);
+	RUN(s, OP_rope, k, arg(s, "inv_freq"), row_pos, turned);
+	RUN(s, OP_kv_write, arg(s, "step"), turned, v, arg(s, "row_slot"), row_pos,
 		arg(s, "page_table"), arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"));
 }
 
-static void rope_write(Sequence *s) { turn_and_write(s, arg(s, "q")); }
+static void rope_write(Sequence *s) { turn_and_write(s, arg(s, "row_pos"), arg(s, "q")); }
 
 static void attention_step(Sequence *s)
 {
 	RefOperand o = arg(s, "o"), q = temporary(s, o.shape[0], o.shape[1]), absent = {0};
-	turn_and_write(s, q);
+	RefOperand row_token = temporary(s, o.shape[0], 1), row_pos = temporary(s, o.shape[0], 1);
+	row_token.dtype = row_pos.dtype = DT_i32;
+	RUN(s, OP_slot_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"), row_token, row_pos);
+	turn_and_write(s, row_pos, q);
 	RUN(s, OP_attention, arg(s, "step"), q, arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"), arg(s, "row_slot"),
-		arg(s, "row_pos"), absent, arg(s, "page_table"), o);
+		row_pos, absent, arg(s, "page_table"), o);
 }
 
 size_t ref_fused(const RefCall *c, bool runs)

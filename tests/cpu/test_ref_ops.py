@@ -666,6 +666,14 @@ def heads_of_step(norms):
     return attrs, operands, paged, q, want
 
 
+def from_slots(operands, page):
+    """Operands of attention_step: as those of rope_write, with each row's position where the state of its slot says.
+    The slot that stands at position 0 has ended, so its length means nothing."""
+    tokens, lengths = np.array([-1, 4, 4], np.int32), np.array([9, 3 * page - 1, page], np.int32)
+    rest = {k: v for k, v in operands.items() if k != "row_pos"}
+    return rest | dict(slot_token=tokens, slot_len=lengths)
+
+
 @pytest.mark.parametrize("norms", [False, True])
 def test_rope_write(ref, norms):
     attrs, operands, _, q, kv = heads_of_step(norms)
@@ -682,7 +690,7 @@ def test_fused_codes(ref, is_narrow):
     codes, block = as_kept(paged.kv, scale[:, :, None], is_narrow)
     operands |= dict(kv=codes.astype(np.float32), kv_scale=scale, kv_block=block)
     turned = ref("rope_write", attrs, **operands, q=blank(*q.shape))
-    step = ref("attention_step", {**attrs, "SCALE": 0.3}, **operands, part=blank(5, nh, 3, 16),
+    step = ref("attention_step", {**attrs, "SCALE": 0.3}, **from_slots(operands, attrs["PAGE"]), part=blank(5, nh, 3, 16),
                part_ml=blank(5, nh, 3, 2), arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
     want, want_block = as_kept(kv, scale[:, :, None], is_narrow)
     for name, a in (("kv", want), ("kv_block", want_block)):
@@ -699,7 +707,7 @@ def test_attention_step(ref, norms):
     attrs, operands, paged, q, kv = heads_of_step(norms)
     nh, nkv = attrs["NH"], attrs["NKV"]
     part, ml = blank(5, nh, 3, 16), blank(5, nh, 3, 2)
-    got = ref("attention_step", {**attrs, "SCALE": 0.3}, **operands, part=part, part_ml=ml,
+    got = ref("attention_step", {**attrs, "SCALE": 0.3}, **from_slots(operands, attrs["PAGE"]), part=part, part_ml=ml,
               arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
     close(got["kv"], kv, 1e-6)
     paged.kv = kv

@@ -225,11 +225,32 @@ static void fill_counts(Case *c, int32_t *a, int64_t n)
 			a[i] = (int32_t)random_below(&c->random, 4) + (one_in(&c->random, 2) ? 1 << 30 : 0);
 }
 
+/* Where the state of slots says at which position a row stands: there, or, when its sequence has ended, at 0 whatever
+ * the length is. */
+static void fill_lengths(Case *c, int32_t *a, bool tokens)
+{
+	const Rows *s = &c->step;
+	const int32_t *token = tokens ? a : c->buf[case_field(c, "slot_token")].before;
+	int64_t slots = case_value(c, "SLOTS", 1), capacity = case_value(c, "MAX_PAGES", 1) * case_value(c, "PAGE", 1);
+	for (int64_t i = 0; i < slots; i++)
+		a[i] = (int32_t)random_below(&c->random, tokens ? 1000 : capacity);
+	for (int t = 0; t < s->rows; t++) {
+		int slot = s->slot[t];
+		if (slot >= 0 && tokens && s->pos[t] == 0 && one_in(&c->random, 2))
+			a[slot] = -1;
+		if (slot >= 0 && !tokens && token[slot] >= 0)
+			a[slot] = s->pos[t];
+	}
+}
+
 static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 {
 	int32_t *a = b->before;
 	const Rows *s = &c->step;
-	if (strcmp(name, "step") == 0)
+	bool token = strcmp(name, "slot_token") == 0;
+	if (attends(c) && (token || strcmp(name, "slot_len") == 0))
+		fill_lengths(c, a, token);
+	else if (strcmp(name, "step") == 0)
 		memcpy(a, (int32_t[4]){s->rows, s->outs, s->segs, s->flags}, 16);
 	else if (strcmp(name, "row_slot") == 0)
 		memcpy(a, s->slot, (size_t)b->n * 4);
@@ -245,7 +266,7 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 		fill_limits(c, a, b->shape[0]);
 	else if (strcmp(name, "counts") == 0)
 		fill_counts(c, a, b->n);
-	else if (strcmp(name, "slot_token") == 0) /* some sequences have ended */
+	else if (token) /* some sequences have ended */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = one_in(&c->random, 5) ? -1 : (int32_t)random_below(&c->random, case_value(c, "V", 100));
 	else if (strcmp(name, "best_id") == 0)

@@ -49,6 +49,10 @@ def place(path: pathlib.Path, piece: str) -> str:
     raise AssertionError(f"{piece!r} is nowhere in {path}")
 
 
+FLOPS = "FLOPS(2 * ROWS * N * K)\n"
+WAITS = [("\tif (t >= a.step[0])\n", "\tinputs_ready();\n\tif (t >= a.step[0])\n"),
+         ("// A function template", "__device__ void inputs_ready();\n\n// A function template")]
+
 # (what, changes, [(piece of the offending line, code, message)], exit code)
 REFUSALS = [
     ("no kernel clause", [("KERNEL(plain, norm_linear)\n", "\n")],
@@ -201,6 +205,16 @@ REFUSALS = [
     ("a flag of two arguments", [("IN(WT, norm,", "IN_IF(BIAS, WT, norm,")],
      [("norm,", "A0903", "norm of norm_linear is always there: expected IN, found IN_IF"),
       ("bias,", "A0906", "flag BIAS belongs to two arguments")]),
+    ("early operands of code that does not wait", [(FLOPS, FLOPS + "EARLY(x)\n")],
+     [("EARLY(", "A0905", "EARLY: the code never calls inputs_ready")]),
+    ("an early operand that is none", [(FLOPS, FLOPS + "EARLY(x, z)\n"), *WAITS],
+     [("EARLY(", "A0903", "EARLY: z is no argument")]),
+    ("an early operand that is written alone", [(FLOPS, FLOPS + "EARLY(y)\n"), *WAITS],
+     [("EARLY(", "A0903", "EARLY: y is OUT: nothing of it is there to read")]),
+    ("an early operand twice", [(FLOPS, FLOPS + "EARLY(x, x)\n"), *WAITS],
+     [("EARLY(", "A0906", "EARLY names x twice")]),
+    ("early operands in two places", [(FLOPS, FLOPS + "EARLY(x)\nEARLY( w)\n"), *WAITS],
+     [("EARLY( w", "A0906", "EARLY stands twice, first at line 26")]),
 ]
 
 
@@ -249,6 +263,16 @@ def test_optional_operands_may_be_left_out(kernelgen, tmp_path):
     done = kernelgen("-o", out, path)
     assert done.stderr == (f"{place(path, 'IN_IF(SCALED')}: error[A0903]: dim 1 of w_scale is "
                            "ceil_div(K, BLOCK_K) of norm_linear: expected that or a dim, found ceil_div(K, 128)\n")
+
+
+def test_early_operands(kernelgen, tmp_path):
+    """They are marked in the table, the others are not."""
+    out = tmp_path / "out.c"
+    done = kernelgen("-o", out, variant(tmp_path, (FLOPS, FLOPS + "EARLY(norm, bias)\n"), *WAITS))
+    assert (done.returncode, done.stderr) == (0, "")
+    fields = re.findall(r'\{"(\w+)", OPERAND_.*, (true|false)\}', out.read_text())
+    assert fields == [("step", "false"), ("x", "false"), ("norm", "true"), ("w", "false"), ("bias", "true"),
+                      ("y", "false")]
 
 
 def test_sizes_of_a_dtype_variable(kernelgen, tmp_path):

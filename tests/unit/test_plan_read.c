@@ -506,6 +506,54 @@ static void edges_are_checked(void **state)
 	free_made(&m);
 }
 
+/* State that is read before the launch has waited must be what the step before has left. */
+static void early_arguments_are_checked(void **state)
+{
+	MadePlan m;
+	char text[256];
+	int step = -1, arg = -1, writer = -1;
+	(void)state;
+	make_plan(&m, "llama");
+	Phase *p = &m.artifact.targets->phases[0];
+	while (p->kind != DECODE)
+		p++;
+	for (int i = 0; i < p->n_launches; i++)
+		for (int a = 0; a < p->launches[i].n_args; a++) {
+			const char *name = op_table[p->launches[i].op].operands[p->launches[i].args[a].operand].name;
+			if (step < 0 && p->launches[i].args[a].early && strcmp(name, "slot_len") == 0)
+				step = i, arg = a;
+			if (p->launches[i].op == OP_sample_best && strcmp(name, "slot_len") == 0)
+				writer = a;
+		}
+	assert_true(step > 0 && writer >= 0);
+	Launch *first = &p->launches[0], *reader = &p->launches[step], *last = &p->launches[p->n_launches - 1];
+	assert_int_equal(first->n_deps, 0);
+	assert_int_equal(first->overlaps, 0);
+	assert_true(reader->overlaps);
+	WRONG(first->overlaps, 1, SAYS("decode[%d] launch 0 (embed_next): may start before the step before is done, in a "
+		"phase that reads early what that step writes", p->rows));
+	WRONG(reader->args[arg].early, 2, SAYS("decode[%d] launch %d (attention_step): slot_len is early = 2: expected 0, or "
+		"1 of state that a launch which overlaps reads", p->rows, step));
+	WRONG(reader->overlaps, 0, SAYS("decode[%d] launch %d (attention_step): slot_token is early = 1: expected 0, or 1 of "
+		"state that a launch which overlaps reads", p->rows, step));
+	WRONG(reader->args[0].early, 1, SAYS("decode[%d] launch %d (attention_step): step is early = 1: expected 0, or 1 of "
+		"state that a launch which overlaps reads", p->rows, step));
+	int second = step + 1, counters = 0; /* all layers count in the same place */
+	while (p->launches[second].op != OP_attention_step)
+		second++;
+	while (strcmp(op_table[OP_attention_step].operands[reader->args[counters].operand].name, "arrived") != 0)
+		counters++;
+	WRONG(p->launches[second].args[counters].early, 1, SAYS("decode[%d] launch %d (attention_step): reads arrived early, "
+		"which launch %d writes", p->rows, second, step));
+	assert_int_equal(last->op, OP_sample_best);
+	last->args[writer].early = 1; /* it writes it itself, and nobody before it: sound */
+	write_made(&m, true);
+	Bytes b = slurp(m.path);
+	assert_int_equal(read_copy(b.at, b.n, true, text), READ_OK);
+	free(b.at);
+	free_made(&m);
+}
+
 /* The section table, rewritten by hand: a byte of an offset or a length changed, and sealed again. */
 static void section_table_is_checked(void **state)
 {
@@ -575,6 +623,7 @@ int main(void)
 		cmocka_unit_test(probe_phase_stands_apart),
 		cmocka_unit_test(launches_are_checked), cmocka_unit_test(tensor_maps_are_checked),
 		cmocka_unit_test(edges_are_checked),
+		cmocka_unit_test(early_arguments_are_checked),
 		cmocka_unit_test(section_table_is_checked),
 		cmocka_unit_test(deepest_models_are_read),
 	};

@@ -504,8 +504,12 @@ static void targets_fit_devices(void **state)
 	make_plan(&r.made, "llama");
 	Artifact *a = &r.made.artifact;
 	for (int p = 0; p < a->targets[0].n_phases; p++) /* sm_80 knows no programmatic edges */
-		for (int i = 0; i < a->targets[0].phases[p].n_launches; i++)
-			a->targets[0].phases[p].launches[i].overlaps = 0;
+		for (int i = 0; i < a->targets[0].phases[p].n_launches; i++) {
+			Launch *l = &a->targets[0].phases[p].launches[i];
+			l->overlaps = 0;
+			for (int k = 0; k < l->n_args; k++)
+				l->args[k].early = 0;
+		}
 	for (int i = 0; i < 3; i++) {
 		targets[i] = a->targets[0];
 		ledger[i] = a->ledger[0];
