@@ -21,6 +21,14 @@ __device__ __forceinline__ void copy_async(u32 to, const void *from, bool inside
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// The same of 4 or 8 bytes.
+template <int BYTES> __device__ __forceinline__ void copy_few_async(u32 to, const void *from, bool inside)
+{
+	const u32 bytes = inside ? BYTES : 0;
+	asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" :: "r"(to), "l"(from), "r"(bytes), "n"(BYTES)
+		: "memory");
+}
+
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most PENDING of this thread's groups are under way.

@@ -1,4 +1,4 @@
-// what      z[t,n] = residual[t,n] + sum_k x[t,k] w[n,k] + bias[n]
+// what      z[t,n] = residual[t,n] + sum_k x[t,k] w[n,k] + bias[n]; w may be codes with scales
 // numerics  x times w, accumulated in f32 in an order that depends on K, the tunables and how many rows the kernel is
 //           made for, not on how many are in use; one rounding. Same bits every run and for every batch of one bucket
 // measured  H100 SXM, in a chain of its own kind, one row: 72 % of the read rate at 2048 x 2048, 88 % at 2048 x 8192,
@@ -13,27 +13,41 @@ NUMERICS(f32_accumulate, batch_invariant)
 DIM(ROWS, 1)
 DIM(K, 8192)
 DIM(N, 2048)
+ATTR_INT(BLOCK_N, 128)
+ATTR_INT(BLOCK_K, 128)
+FLAG(W_SCALE)
+FLAG(W_ROW_SCALE)
 FLAG(BIAS)
+DTYPES(WT, bf16, e4m3, e2m1)
+DTYPES(ST, bf16, f32, e4m3, e8m0)
 DTYPES(BT, bf16, f16, f32)
 TUNE(TILES, 1, 2)
 TUNE(COLS, 64, 128)
 TUNE(DEPTH, 6, 4, 2)
 REQUIRE(ROWS <= 64)
 REQUIRE(K % 8 == 0)
+REQUIRE(K * WT_BITS % 128 == 0)
+REQUIRE(WT_BITS < 16 || !W_SCALE && !W_ROW_SCALE)
+REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || 2 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
+	|| BLOCK_K % (2 * COLS) == 0)
+REQUIRE(WT_BITS != 4 || W_SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
 REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
 REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= 256)
 REQUIRE(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
 GRID(ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
-SMEM(8 * DEPTH * COLS * TILES * 16 * 2)
-READS(N * K * 2 + ROWS * (K + N) * 2 + BIAS * N * BT_BYTES)
+SMEM(8 * DEPTH * TILES * 16 * (COLS * 2 + (WT_BITS == 4) * (4 * COLS / max(BLOCK_K, 1))))
+READS(N * K * WT_BITS / 8 + W_SCALE * ceil_div(N, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8
+	+ W_ROW_SCALE * N * 4 + ROWS * (K + N) * 2 + BIAS * N * BT_BYTES)
 WRITES(ROWS * N * 2)
 FLOPS(2 * ROWS * N * K)
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, x, "ROWS, K");
-	IN(bf16, w, "N, K");
+	IN(WT, w, "N, K");
+	IN_IF(W_SCALE, ST, w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
+	IN_IF(W_ROW_SCALE, f32, w_row_scale, "N");
 	IN_IF(BIAS, BT, bias, "N");
 	IN(bf16, residual, "ROWS, N");
 	OUT(bf16, z, "ROWS, N");
@@ -41,7 +55,8 @@ struct Args {
 
 extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES)) stream_residual(const Args a)
 {
-	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH>;
+	using Scales = typename MaybeScales<W_SCALE != 0, ST, BLOCK_N, BLOCK_K>::Type;
+	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH, WT, Scales>;
 	let_next_start();
 	const bool some = a.step[0] > 0;
 	DYNAMIC_SMEM(ring);
@@ -55,9 +70,12 @@ extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES)) st
 			r += to_f32(a.bias[n]);
 		return r;
 	};
+	float row_scale = 1.0f;
+	if constexpr (W_ROW_SCALE)
+		row_scale = a.w_row_scale[min(n0 + stream_row<S, 16 * TILES>(), N - 1)];
 	StreamSums<S> sums;
 	if (!stream<S, N % (16 * TILES) == 0, false, void>(
-		ring, [&](int m) { return stream_tile(a.w, K, n0 + m * 16, N); },
+		ring, [&](int m) { return stream_tile<S>(a.w, a.w_scale, n0 + m * 16, N); },
 		[&](int t) { return a.x + i64(t) * K; }, static_cast<const void *>(nullptr), some, [&] {
 			if constexpr (early)
 				stream_each<S, 16 * TILES>([&](int i, int t, int row) {
@@ -74,6 +92,7 @@ extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES)) st
 			r = rest[i];
 		else
 			r = read_rest(t, n);
-		store(a.z + i64(t) * N + n, sums.at(t, row) + r);
+		const float sum = sums.at(t, row);
+		store(a.z + i64(t) * N + n, W_ROW_SCALE ? fmaf(sum, row_scale, r) : sum + r);
 	});
 }

@@ -18,6 +18,12 @@
 
 enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copied */, MAX_LAUNCHES = 400 };
 
+/* formats of weights, of one and of two */
+#define FP8 "WT=e4m3 ST=bf16 W_SCALE=1 W_ROW_SCALE=0 BLOCK_N=128 BLOCK_K=128"
+#define FP8_TWO "WT=e4m3 ST=bf16 GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=0 UP_ROW_SCALE=0 BLOCK_N=128 BLOCK_K=128"
+#define NVFP4 "WT=e2m1 ST=e4m3 W_SCALE=1 W_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
+#define NVFP4_TWO "WT=e2m1 ST=e4m3 GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=1 UP_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
+
 typedef struct Shape { const char *tmpl, *label, *fixed; } Shape;
 static const Shape shapes[] = {
 	{"stream_norm", "1B qkv", "ROWS=1 K=2048 N=3072 BIAS=0 NORM_ONE=0"},
@@ -50,6 +56,32 @@ static const Shape shapes[] = {
 	{"stream_swiglu", "8B gate up x32", "ROWS=32 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
 	{"stream_residual", "8B down x32", "ROWS=32 K=14336 N=4096 BIAS=0"},
 	{"stream_logits", "8B head x32", "ROWS=32 OUTS=32 K=4096 V=128256 NORM_ONE=0 N_VALID=128256"},
+	{"stream_norm", "fp8 8B qkv", "ROWS=1 K=4096 N=6144 BIAS=0 NORM_ONE=0 " FP8},
+	{"stream_residual", "fp8 8B o", "ROWS=1 K=4096 N=4096 BIAS=0 " FP8},
+	{"stream_swiglu", "fp8 8B gate up", "ROWS=1 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " FP8_TWO},
+	{"stream_residual", "fp8 8B down", "ROWS=1 K=14336 N=4096 BIAS=0 " FP8},
+	{"stream_logits", "fp8 8B head", "ROWS=1 OUTS=1 K=4096 V=128256 NORM_ONE=0 N_VALID=128256 " FP8},
+	{"stream_norm", "fp8x8 8B qkv", "ROWS=8 K=4096 N=6144 BIAS=0 NORM_ONE=0 " FP8},
+	{"stream_residual", "fp8x8 8B o", "ROWS=8 K=4096 N=4096 BIAS=0 " FP8},
+	{"stream_swiglu", "fp8x8 8B gate up", "ROWS=8 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " FP8_TWO},
+	{"stream_residual", "fp8x8 8B down", "ROWS=8 K=14336 N=4096 BIAS=0 " FP8},
+	{"stream_logits", "fp8x8 8B head", "ROWS=8 OUTS=8 K=4096 V=128256 NORM_ONE=0 N_VALID=128256 " FP8},
+	{"stream_norm", "fp8x32 8B qkv", "ROWS=32 K=4096 N=6144 BIAS=0 NORM_ONE=0 " FP8},
+	{"stream_residual", "fp8x32 8B o", "ROWS=32 K=4096 N=4096 BIAS=0 " FP8},
+	{"stream_swiglu", "fp8x32 8B gate up", "ROWS=32 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " FP8_TWO},
+	{"stream_residual", "fp8x32 8B down", "ROWS=32 K=14336 N=4096 BIAS=0 " FP8},
+	{"stream_norm", "nvfp4 8B qkv", "ROWS=1 K=4096 N=6144 BIAS=0 NORM_ONE=0 " NVFP4},
+	{"stream_residual", "nvfp4 8B o", "ROWS=1 K=4096 N=4096 BIAS=0 " NVFP4},
+	{"stream_swiglu", "nvfp4 8B gate up", "ROWS=1 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " NVFP4_TWO},
+	{"stream_residual", "nvfp4 8B down", "ROWS=1 K=14336 N=4096 BIAS=0 " NVFP4},
+	{"stream_norm", "nvfp4x8 8B qkv", "ROWS=8 K=4096 N=6144 BIAS=0 NORM_ONE=0 " NVFP4},
+	{"stream_residual", "nvfp4x8 8B o", "ROWS=8 K=4096 N=4096 BIAS=0 " NVFP4},
+	{"stream_swiglu", "nvfp4x8 8B gate up", "ROWS=8 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " NVFP4_TWO},
+	{"stream_residual", "nvfp4x8 8B down", "ROWS=8 K=14336 N=4096 BIAS=0 " NVFP4},
+	{"stream_norm", "nvfp4x32 8B qkv", "ROWS=32 K=4096 N=6144 BIAS=0 NORM_ONE=0 " NVFP4},
+	{"stream_residual", "nvfp4x32 8B o", "ROWS=32 K=4096 N=4096 BIAS=0 " NVFP4},
+	{"stream_swiglu", "nvfp4x32 8B gate up", "ROWS=32 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " NVFP4_TWO},
+	{"stream_residual", "nvfp4x32 8B down", "ROWS=32 K=14336 N=4096 BIAS=0 " NVFP4},
 	{"gemv_swiglu", "1B gate up f16", "ROWS=1 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
 	{"gemv_residual", "1B down f16 x8", "ROWS=8 K=8192 N=2048 BIAS=0"},
 	{"gemm_swiglu", "1B gate up x64", "ROWS=64 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
