@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { BLOCK_MIN_BYTES = 64 * 1024, BLOCK_MAX_BYTES = 4 * 1024 * 1024, ARENA_ALIGN = 16 };
 
@@ -119,9 +120,9 @@ void vec_grow(Arena *a, void **at, int n, int *cap, size_t elem_bytes)
 	*cap = grown;
 }
 
-static const struct { const char *name; int exit_code; const char *meaning; } codes[] = {
-	{"A0000", EXIT_INTERNAL, "no code"},
-#define CODE(name, exit_code, meaning) {#name, exit_code, meaning},
+static const CodeInfo codes[] = {
+	{"A0000", EXIT_INTERNAL, "no code", "", ""},
+#define CODE(name, exit_code, title, meaning, advice) {#name, exit_code, title, meaning, advice},
 #include "compiler/codes.h"
 #undef CODE
 };
@@ -129,7 +130,15 @@ static_assert(sizeof codes / sizeof codes[0] == CODE_COUNT, "one row a code");
 
 const char *code_name(Code code) { return codes[code].name; }
 int code_exit(Code code) { return codes[code].exit_code; }
-const char *code_meaning(Code code) { return codes[code].meaning; }
+const CodeInfo *code_info(Code code) { return &codes[code]; }
+
+bool code_from_name(const char *name, Code *out)
+{
+	for (int i = CODE_NONE + 1; i < CODE_COUNT; i++)
+		if (strcasecmp(name, codes[i].name) == 0)
+			return *out = (Code)i, true;
+	return false;
+}
 
 static void record(Diags *d, Code code, bool is_note, Loc at, const char *fmt, va_list args)
 {

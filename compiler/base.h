@@ -43,7 +43,7 @@ void vec_grow(Arena *a, void **at, int n, int *cap, size_t elem_bytes);
  * Every value read from a user's file keeps where it stood. Diagnostics are collected, all of
  * them are printed at the end in compiler form, and the exit code is that of the first one:
  *
- *   MODEL.toml:41:12: error[A0312]: head_dim = 120: expected 64, 96, 128 or 256
+ *   MODEL.toml:41:12: error[A0312]: WARPS = 3: template gemv_norm knows 4, 8
  */
 typedef struct Loc {
 	const char *file; /* as the user would name it, arena or static; NULL = no file */
@@ -56,7 +56,7 @@ enum { EXIT_OK = 0, EXIT_NEGATIVE = 1, EXIT_USAGE = 2, EXIT_REFUSED = 3, EXIT_BA
 
 typedef enum Code { /* stable diagnostic codes: compiler/codes.h is the table */
 	CODE_NONE,
-#define CODE(name, exit_code, meaning) name,
+#define CODE(name, exit_code, title, meaning, advice) name,
 #include "compiler/codes.h"
 #undef CODE
 	CODE_COUNT
@@ -64,7 +64,9 @@ typedef enum Code { /* stable diagnostic codes: compiler/codes.h is the table */
 
 const char *code_name(Code code);    /* "A0312" */
 int code_exit(Code code);            /* one of EXIT_ */
-const char *code_meaning(Code code); /* one sentence of advice */
+typedef struct CodeInfo { const char *name; int exit_code; const char *title, *meaning, *advice; } CodeInfo;
+const CodeInfo *code_info(Code code);
+bool code_from_name(const char *name, Code *out); /* case does not count */
 
 enum { DIAG_MAX = 20 }; /* diagnostics kept; the rest are counted */
 

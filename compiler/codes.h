@@ -1,6 +1,7 @@
-/* codes.h - every diagnostic of the compiler: name, exit code, one sentence of advice.
+/* codes.h - every diagnostic of the compiler: name, exit code, title, what it means, what to do.
  *
- * CODE(name, exit, meaning). A name is never reused or renumbered. Families:
+ * CODE(name, exit, title, meaning, advice); the exit code is EXIT_OK for what is only ever a remark. `atlasc explain`
+ * and the manual print this table. A name is never reused or renumbered. Families:
  *   A01xx command line, files, environment    A02xx config.json, generation_config.json
  *   A03xx MODEL.toml                          A04xx safetensors and index
  *   A05xx tokenizer files                     A06xx checkpoint against model family, graph
@@ -8,76 +9,209 @@
  *   A09xx kernel templates and NVRTC
  */
 /* A01xx command line, files, environment */
-CODE(A0101, EXIT_USAGE, "The command line is wrong; `--help` lists the options.")
-CODE(A0102, EXIT_BAD_INPUT, "A file could not be opened or read.")
-CODE(A0103, EXIT_ENVIRONMENT, "The output could not be written; nothing was left behind.")
-CODE(A0104, EXIT_BAD_INPUT, "The path is not a regular file or folder.")
-CODE(A0105, EXIT_ENVIRONMENT, "The machine has too little host memory.")
-CODE(A0106, EXIT_BAD_INPUT, "The file is larger than a file of its kind may be.")
+CODE(A0101, EXIT_USAGE, "command line",
+	"The command line is wrong; `--help` lists the options.",
+	"Compare the words with `atlasc --help`; the message names the option it means.")
+CODE(A0102, EXIT_BAD_INPUT, "file cannot be read",
+	"A file could not be opened or read.",
+	"Check that the file exists and that you may read it.")
+CODE(A0103, EXIT_ENVIRONMENT, "output cannot be written",
+	"The output could not be written; nothing was left behind.",
+	"Give -o a name in a folder that you may write to and that has room.")
+CODE(A0104, EXIT_BAD_INPUT, "not a file or folder",
+	"The path is not a regular file or folder.",
+	"Give the folder that holds config.json and the weights; links are followed, devices are not read.")
+CODE(A0105, EXIT_ENVIRONMENT, "out of host memory",
+	"The machine has too little host memory.",
+	"Compile on a machine with more memory, or with fewer kernels at a time: -j 1.")
+CODE(A0106, EXIT_BAD_INPUT, "file too large",
+	"The file is larger than a file of its kind may be.",
+	"Check that the file is what its name says; the message has the limit.")
 /* A02xx config.json, generation_config.json */
-CODE(A0201, EXIT_BAD_INPUT, "The file is not strict JSON: no repeated names, UTF-8, one object, bounded depth.")
-CODE(A0202, EXIT_BAD_INPUT, "A key that decides the model's shape is missing.")
-CODE(A0203, EXIT_BAD_INPUT, "A value has the wrong type or is out of range; nothing is converted.")
-CODE(A0204, EXIT_BAD_INPUT, "No family serves this model, or it wants code of its own to be run.")
-CODE(A0205, EXIT_BAD_INPUT, "Two values contradict each other.")
-CODE(A0206, EXIT_BAD_INPUT, "The key changes what the model computes in a way this compiler does not implement.")
-CODE(A0207, EXIT_BAD_INPUT, "Keys that nobody here knows; none of them is used.")
-CODE(A0208, EXIT_BAD_INPUT, "The checkpoint is quantized in a way that this version does not read.")
-CODE(A0209, EXIT_BAD_INPUT, "The rope parameters are incomplete, unknown or contradict each other.")
-CODE(A0210, EXIT_BAD_INPUT, "A special token is not a row of the vocabulary, or there are none or too many.")
-CODE(A0211, EXIT_BAD_INPUT, "Attention windows are not implemented: the context must not be longer than the window.")
+CODE(A0201, EXIT_BAD_INPUT, "not strict JSON",
+	"The file is not strict JSON: no repeated names, UTF-8, one object, bounded depth.",
+	"Save the file again with a JSON writer; the message has line and column.")
+CODE(A0202, EXIT_BAD_INPUT, "missing key",
+	"A key that decides the model's shape is missing.",
+	"Add the key to config.json with the value that the model was trained with.")
+CODE(A0203, EXIT_BAD_INPUT, "wrong value in config.json",
+	"A value has the wrong type or is out of range; nothing is converted.",
+	"Correct the value; the message says what is expected there.")
+CODE(A0204, EXIT_BAD_INPUT, "unknown kind of model",
+	"No family serves this model, or it wants code of its own to be run.",
+	"See README.md for the families that are served; code in a checkpoint is never run.")
+CODE(A0205, EXIT_BAD_INPUT, "contradiction in config.json",
+	"Two values contradict each other.",
+	"Find out which of the two values the weights were made with, and correct the other.")
+CODE(A0206, EXIT_BAD_INPUT, "feature not implemented",
+	"The key changes what the model computes in a way this compiler does not implement.",
+	"Use a checkpoint without it; there is no option that ignores it, as the answers would be wrong.")
+CODE(A0207, EXIT_BAD_INPUT, "unknown keys",
+	"Keys that nobody here knows; none of them is used.",
+	"See whether one of them changes what the model computes; if so, do not trust the plan and report the key.")
+CODE(A0208, EXIT_BAD_INPUT, "quantization not read",
+	"The checkpoint is quantized in a way that this version does not read.",
+	"Use a checkpoint of a form that the message lists, or the unquantized one.")
+CODE(A0209, EXIT_BAD_INPUT, "wrong rope parameters",
+	"The rope parameters are incomplete, unknown or contradict each other.",
+	"Copy the rope parameters from the model's publisher; the message names the one in doubt.")
+CODE(A0210, EXIT_BAD_INPUT, "wrong special token",
+	"A special token is not a row of the vocabulary, or there are none or too many.",
+	"Correct the id in config.json or generation_config.json, or list the stop tokens in MODEL.toml.")
+CODE(A0211, EXIT_BAD_INPUT, "context beyond the attention window",
+	"Attention windows are not implemented: the context must not be longer than the window.",
+	"Set runtime.max_context to the window or less.")
 /* A03xx MODEL.toml */
-CODE(A0301, EXIT_BAD_INPUT, "Not the subset of TOML 1.0 that is read: no dates, no multi-line strings, no inf or nan.")
-CODE(A0302, EXIT_BAD_INPUT, "There is no such key; `--help-model` lists them.")
-CODE(A0303, EXIT_BAD_INPUT, "A value has the wrong type or is out of range; nothing is converted.")
-CODE(A0304, EXIT_BAD_INPUT, "Two options, or an option and the model, contradict each other.")
-CODE(A0305, EXIT_BAD_INPUT, "The option names something that does not exist.")
+CODE(A0301, EXIT_BAD_INPUT, "not the TOML that is read",
+	"Not the subset of TOML 1.0 that is read: no dates, no multi-line strings, no inf or nan.",
+	"Write the value in the subset: tables, arrays, plain strings, integers, numbers, booleans.")
+CODE(A0302, EXIT_BAD_INPUT, "unknown key of MODEL.toml",
+	"There is no such key; `--help-model` lists them.",
+	"Correct the spelling; `atlasc --help-model` prints every key with its range.")
+CODE(A0303, EXIT_BAD_INPUT, "wrong value in MODEL.toml",
+	"A value has the wrong type or is out of range; nothing is converted.",
+	"Write a value of the type and range that the message names.")
+CODE(A0304, EXIT_BAD_INPUT, "contradiction of options",
+	"Two options, or an option and the model, contradict each other.",
+	"Change one of the two values; the message says where both stand.")
+CODE(A0305, EXIT_BAD_INPUT, "no such name",
+	"The option names something that does not exist.",
+	"Use a name that exists: `atlasc kernels` lists templates, `atlasc --list-ops` ops.")
+CODE(A0312, EXIT_BAD_INPUT, "value that the template does not have",
+	"A rule of kernels.pin or kernels.ban gives a tunable a value that the template is not written for.",
+	"Use one of the values in the message; `atlasc kernels` lists the tunables of every template.")
 /* A04xx safetensors and index */
-CODE(A0401, EXIT_BAD_INPUT, "The file is not a safetensors container: length prefix or header are wrong.")
-CODE(A0402, EXIT_BAD_INPUT, "An entry of the header is malformed.")
-CODE(A0403, EXIT_BAD_INPUT, "The safetensors format has no such element type.")
-CODE(A0404, EXIT_BAD_INPUT, "The tensors do not cover the data exactly: no holes, no overlap, nothing behind the last.")
-CODE(A0405, EXIT_BAD_INPUT, "Shape and element type do not give the number of bytes in the range.")
-CODE(A0406, EXIT_BAD_INPUT, "The index is malformed or names a file outside the folder.")
-CODE(A0407, EXIT_BAD_INPUT, "The index and the weight files disagree.")
-CODE(A0408, EXIT_BAD_INPUT, "A weight file that the index does not name is not read; sizes are taken from the headers.")
-CODE(A0409, EXIT_BAD_INPUT, "The folder has no safetensors weights.")
+CODE(A0401, EXIT_BAD_INPUT, "not a safetensors file",
+	"The file is not a safetensors container: length prefix or header are wrong.",
+	"Fetch the file again: most often the download ended early or is a pointer to a large file.")
+CODE(A0402, EXIT_BAD_INPUT, "malformed safetensors entry",
+	"An entry of the header is malformed.",
+	"Save the weights again with the safetensors library.")
+CODE(A0403, EXIT_BAD_INPUT, "unknown element type",
+	"The safetensors format has no such element type.",
+	"Save the tensor in a type of the safetensors format.")
+CODE(A0404, EXIT_BAD_INPUT, "holes or overlap in the data",
+	"The tensors do not cover the data exactly: no holes, no overlap, nothing behind the last.",
+	"Save the weights again with the safetensors library.")
+CODE(A0405, EXIT_BAD_INPUT, "shape against bytes",
+	"Shape and element type do not give the number of bytes in the range.",
+	"Save the weights again; the message has shape, type and bytes.")
+CODE(A0406, EXIT_BAD_INPUT, "malformed index",
+	"The index is malformed or names a file outside the folder.",
+	"Fetch model.safetensors.index.json again.")
+CODE(A0407, EXIT_BAD_INPUT, "index against files",
+	"The index and the weight files disagree.",
+	"Fetch index and weight files of one revision; the message names the tensor or the file.")
+CODE(A0408, EXIT_BAD_INPUT, "weight file outside the index",
+	"A weight file that the index does not name is not read; sizes are taken from the headers.",
+	"Remove the file, or an index that is of another revision.")
+CODE(A0409, EXIT_BAD_INPUT, "no weights",
+	"The folder has no safetensors weights.",
+	"Give a folder with *.safetensors; other formats have to be converted first.")
 /* A05xx tokenizer files */
-CODE(A0501, EXIT_BAD_INPUT, "A tokenizer file is not valid JSON.")
-CODE(A0502, EXIT_BAD_INPUT, "A tokenizer component is of a kind this compiler does not implement.")
-CODE(A0503, EXIT_BAD_INPUT, "The tokenizer contradicts itself or the model's vocabulary.")
-CODE(A0504, EXIT_BAD_INPUT, "A value in a tokenizer file is missing or of the wrong type.")
-CODE(A0505, EXIT_BAD_INPUT, "The tokenizer is not in the form of tokenizer.json; transformers can save it so.")
-CODE(A0506, EXIT_OK, "The plan can run token ids, but no text.")
+CODE(A0501, EXIT_BAD_INPUT, "tokenizer is not JSON",
+	"A tokenizer file is not valid JSON.",
+	"Fetch the tokenizer's file again.")
+CODE(A0502, EXIT_BAD_INPUT, "unknown tokenizer component",
+	"A tokenizer component is of a kind this compiler does not implement.",
+	"Use the model with token ids, or report the component by its name.")
+CODE(A0503, EXIT_BAD_INPUT, "contradictory tokenizer",
+	"The tokenizer contradicts itself or the model's vocabulary.",
+	"Take tokenizer and config.json from one revision of the model.")
+CODE(A0504, EXIT_BAD_INPUT, "wrong value in a tokenizer file",
+	"A value in a tokenizer file is missing or of the wrong type.",
+	"Save the tokenizer again with `transformers`; the message names the value.")
+CODE(A0505, EXIT_BAD_INPUT, "no tokenizer.json",
+	"The tokenizer is not in the form of tokenizer.json; transformers can save it so.",
+	"Load the tokenizer with `transformers` and save it with save_pretrained.")
+CODE(A0506, EXIT_OK, "plan without tokenizer",
+	"The plan can run token ids, but no text.",
+	"Put tokenizer.json beside the weights to run text; --tokens takes ids without it.")
 /* A06xx checkpoint against model family, graph */
-CODE(A0601, EXIT_BAD_INPUT, "The model family needs a tensor that the checkpoint lacks.")
-CODE(A0602, EXIT_BAD_INPUT, "A tensor's shape contradicts config.json.")
-CODE(A0603, EXIT_BAD_INPUT, "A tensor's dtype is not one this version computes with.")
-CODE(A0604, EXIT_BAD_INPUT, "The checkpoint holds a tensor that no operation reads; nothing is dropped silently.")
-CODE(A0605, EXIT_BAD_INPUT, "A tensor that nothing needs is not read: a copy of another, or one of weights.ignore.")
-CODE(A0606, EXIT_BAD_INPUT, "A scale of quantized weights is zero, negative, infinite or NaN.")
-CODE(A0607, EXIT_OK, "Scales of activations, or of keys and values, are not used: only weights are quantized.")
-CODE(A0608, EXIT_OK, "What tensors hold and what the lists of quantized modules say differs: the tensors decide.")
-CODE(A0609, EXIT_BAD_INPUT, "The list of modules that are not quantized names no module at all.")
-/* A09xx kernel templates and NVRTC */
-CODE(A0901, EXIT_BAD_INPUT, "A kernel template is not valid CUDA C++.")
-CODE(A0902, EXIT_REFUSED, "A kernel template lacks a part of its contract.")
-CODE(A0903, EXIT_REFUSED, "The arguments of a kernel template are not the operands of its operation.")
-CODE(A0904, EXIT_REFUSED, "A formula, predicate or shape is not an expression over the contract's names.")
-CODE(A0905, EXIT_REFUSED, "A kernel template declares something its code never uses.")
-CODE(A0906, EXIT_REFUSED, "A kernel template declares something twice.")
-CODE(A0910, EXIT_ENVIRONMENT, "NVRTC could not compile a kernel.")
-CODE(A0911, EXIT_REFUSED, "A compiled kernel breaks a limit of the GPU; ban it or pin other tunables.")
-CODE(A0912, EXIT_ENVIRONMENT, "A compiled kernel is not what its contract says.")
-CODE(A0913, EXIT_ENVIRONMENT, "The kernel cache could not be used; the compile went on without it.")
-CODE(A0914, EXIT_OK, "A kernel keeps values in local memory: correct, but slower than it should be.")
+CODE(A0601, EXIT_BAD_INPUT, "missing tensor",
+	"The model family needs a tensor that the checkpoint lacks.",
+	"Fetch the file that holds the tensor, or check that config.json is of this checkpoint.")
+CODE(A0602, EXIT_BAD_INPUT, "wrong shape",
+	"A tensor's shape contradicts config.json.",
+	"Check that config.json is of this checkpoint; the message has both shapes.")
+CODE(A0603, EXIT_BAD_INPUT, "dtype not computed with",
+	"A tensor's dtype is not one this version computes with.",
+	"Convert the tensor to BF16.")
+CODE(A0604, EXIT_BAD_INPUT, "tensor that nothing reads",
+	"The checkpoint holds a tensor that no operation reads; nothing is dropped silently.",
+	"If it is known to be dead weight, name it in weights.ignore of MODEL.toml; else the family lacks an op.")
+CODE(A0605, EXIT_BAD_INPUT, "tensor left out",
+	"A tensor that nothing needs is not read: a copy of another, or one of weights.ignore.",
+	"Nothing, if the remark is what you meant; else remove the line from weights.ignore.")
+CODE(A0606, EXIT_BAD_INPUT, "wrong scale",
+	"A scale of quantized weights is zero, negative, infinite or NaN.",
+	"Quantize the model again; the message names tensor and index.")
+CODE(A0607, EXIT_OK, "scales that are not used",
+	"Scales of activations, or of keys and values, are not used: only weights are quantized.",
+	"Nothing: the remark says what the plan leaves out.")
+CODE(A0608, EXIT_OK, "lists against tensors",
+	"What tensors hold and what the lists of quantized modules say differs: the tensors decide.",
+	"Nothing: the remark says which of the two counts.")
+CODE(A0609, EXIT_BAD_INPUT, "empty list of modules",
+	"The list of modules that are not quantized names no module at all.",
+	"Write the modules' names into the quantization settings, or remove the list.")
 /* A07xx kernel selection */
-CODE(A0701, EXIT_REFUSED, "No kernel template serves this operation; nothing is substituted.")
-CODE(A0702, EXIT_BAD_INPUT, "A pin or ban is about no operation of the model.")
-CODE(A0703, EXIT_BAD_INPUT, "Not a file of times as `atlas tune` writes it, or one of another target.")
-CODE(A0704, EXIT_OK, "Times of a kernel template that has changed since are not used; `atlas tune` takes new ones.")
-CODE(A0705, EXIT_OK, "Kernels that break a limit of the GPU are no candidates.")
+CODE(A0701, EXIT_REFUSED, "no admissible kernel",
+	"No kernel template serves this operation; nothing is substituted.",
+	"The message has each candidate and the predicate that fails: lift the ban, or add a template.")
+CODE(A0702, EXIT_BAD_INPUT, "rule without effect",
+	"A pin or ban is about no operation of the model.",
+	"Correct op, phase or layers of the rule, or remove it.")
+CODE(A0703, EXIT_BAD_INPUT, "not a file of times",
+	"Not a file of times as `atlas tune` writes it, or one of another target.",
+	"Make one with `atlas tune` for this target, or leave --tuning out.")
+CODE(A0704, EXIT_OK, "times of another source",
+	"Times of a kernel template that has changed since are not used; `atlas tune` takes new ones.",
+	"Run `atlas tune` again for this version; until then the model of costs ranks those kernels.")
+CODE(A0705, EXIT_OK, "candidates beyond a limit",
+	"Kernels that break a limit of the GPU are no candidates.",
+	"Nothing: the remark counts what `atlas tune` cannot time.")
 /* A08xx memory, output */
-CODE(A0801, EXIT_NO_MEMORY, "The plan needs more device memory than any card has; lower slots, max_context or rows.")
-CODE(A0802, EXIT_BAD_INPUT, "A weight could not be read, or the file changed while it was read.")
-CODE(A0803, EXIT_BAD_INPUT, "A weight holds NaN or infinity, or nothing but zeros.")
+CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
+	"The plan needs more device memory than any card has; lower slots, max_context or rows.",
+	"Lower runtime.slots, runtime.max_context, kv.pool_tokens or the largest bucket.")
+CODE(A0802, EXIT_BAD_INPUT, "weight cannot be read",
+	"A weight could not be read, or the file changed while it was read.",
+	"Leave the checkpoint alone while it is compiled, and check the disk.")
+CODE(A0803, EXIT_BAD_INPUT, "weight without sense",
+	"A weight holds NaN or infinity, or nothing but zeros.",
+	"Fetch the weights again; the message names the tensor and the first such element.")
+/* A09xx kernel templates and NVRTC */
+CODE(A0901, EXIT_BAD_INPUT, "template is not CUDA C++",
+	"A kernel template is not valid CUDA C++.",
+	"Correct the template; the message is the front end's, with its line.")
+CODE(A0902, EXIT_REFUSED, "incomplete contract",
+	"A kernel template lacks a part of its contract.",
+	"Add what the message names; `kernels/templates/contract.cuh` describes every part.")
+CODE(A0903, EXIT_REFUSED, "arguments against operands",
+	"The arguments of a kernel template are not the operands of its operation.",
+	"Name the arguments as the op's operands: `atlasc --list-ops` has them.")
+CODE(A0904, EXIT_REFUSED, "formula is not an expression",
+	"A formula, predicate or shape is not an expression over the contract's names.",
+	"Use the contract's dims, attributes and tunables, integers, C operators, ceil_div, min, max, align.")
+CODE(A0905, EXIT_REFUSED, "declared and unused",
+	"A kernel template declares something its code never uses.",
+	"Remove the declaration, or use it in the code.")
+CODE(A0906, EXIT_REFUSED, "declared twice",
+	"A kernel template declares something twice.",
+	"Remove one of the two.")
+CODE(A0910, EXIT_ENVIRONMENT, "NVRTC failed",
+	"NVRTC could not compile a kernel.",
+	"Read the log in the message; with an unchanged template report it, and ban the template meanwhile.")
+CODE(A0911, EXIT_REFUSED, "kernel beyond a limit of the GPU",
+	"A compiled kernel breaks a limit of the GPU; ban it or pin other tunables.",
+	"Ban the template or pin other tunables in MODEL.toml.")
+CODE(A0912, EXIT_ENVIRONMENT, "kernel against its contract",
+	"A compiled kernel is not what its contract says.",
+	"Check that NVRTC is of the version that the build found; then report it.")
+CODE(A0913, EXIT_ENVIRONMENT, "kernel cache unusable",
+	"The kernel cache could not be used; the compile went on without it.",
+	"Give --cache-dir a folder that you may write to; the plan is the same without it.")
+CODE(A0914, EXIT_OK, "kernel spills registers",
+	"A kernel keeps values in local memory: correct, but slower than it should be.",
+	"Pin other tunables where speed matters; the results are right.")

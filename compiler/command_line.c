@@ -11,7 +11,7 @@ enum { MAX_COUNT = 256 };
 
 typedef enum Flag {
 	F_OUTPUT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_JOBS, F_CACHE, F_DUMP,
-	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_VERSION, F_HELP, N_FLAGS
+	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_VERSION, F_HELP, N_FLAGS
 } Flag;
 
 static const struct { const char *name; char letter; const char *argument, *help; } flags[N_FLAGS] = {
@@ -33,6 +33,7 @@ static const struct { const char *name; char letter; const char *argument, *help
 	[F_QUIET] = {"--quiet", 'q', NULL, "diagnostics only"},
 	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
 	[F_KEYS] = {"--help-model", 0, NULL, "print every key of MODEL.toml with its range and meaning"},
+	[F_LIST] = {"--list", 0, NULL, "of explain: every code with its title"},
 	[F_VERSION] = {"--version", 'V', NULL, "print the version"},
 	[F_HELP] = {"--help", 'h', NULL, "print this"},
 };
@@ -40,7 +41,8 @@ static const struct { const char *name; char letter; const char *argument, *help
 void print_help(void)
 {
 	puts("atlasc MODEL_DIR [-o plan.bin] [options]   compile a Hugging Face checkpoint into a plan\n"
-		"atlasc kernels [--json]                    list every kernel template with its contract\n\n"
+		"atlasc kernels [--json]                    list every kernel template with its contract\n"
+		"atlasc explain CODE | --list [--json]      what a diagnostic's code means and what to do\n\n"
 		"The compiler needs no GPU and reads no environment variable. Same inputs, same bytes.\n\nOptions:");
 	for (int i = 0; i < N_FLAGS; i++) {
 		char left[64];
@@ -139,6 +141,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_QUIET: cmd->quiet = true; break;
 	case F_OPS: *command = COMMAND_OPS; break;
 	case F_KEYS: *command = COMMAND_KEYS; break;
+	case F_LIST: cmd->list = true; break;
 	case F_VERSION: *command = COMMAND_VERSION; break;
 	case F_HELP: *command = COMMAND_HELP; break;
 	case N_FLAGS: break;
@@ -190,6 +193,8 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
 			if (i == 1 && strcmp(argv[i], "kernels") == 0)
 				*command = COMMAND_KERNELS;
+			else if (i == 1 && strcmp(argv[i], "explain") == 0)
+				*command = COMMAND_EXPLAIN;
 			else if (i == 1 && is_verb_of_atlas(argv[i]))
 				return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", argv[i], argv[i]);
 			else if (c->cmd.model_dir || *command == COMMAND_KERNELS)
@@ -222,6 +227,10 @@ Command parse_command_line(Compile *c, int argc, char **argv)
 		return COMMAND_WRONG;
 	if (command == COMMAND_COMPILE && !c->cmd.model_dir) {
 		wrong(c, "no model folder given: atlasc MODEL_DIR -o plan.bin%s%s", "", "");
+		return COMMAND_WRONG;
+	}
+	if (c->cmd.list && command != COMMAND_EXPLAIN) {
+		wrong(c, "--list is of atlasc explain%s%s", "", "");
 		return COMMAND_WRONG;
 	}
 	if (c->cmd.has_seed && !c->cmd.random_weights) {

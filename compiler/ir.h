@@ -324,6 +324,7 @@ typedef struct CommandLine {
 	const char *model_dir, *output, *model_toml, *cache_dir; /* NULL = not given */
 	const char *targets[8]; int n_targets;
 	bool embed_weights, dry_run, json, quiet, timings;
+	bool list;              /* of `atlasc explain`: all codes */
 	int jobs;
 	const char *dump;       /* letters of passes after which to print */
 	const char *stop_after; /* pass name */

@@ -5,6 +5,7 @@
  */
 #include "compiler/ir.h"
 #include "compiler/command_line.h"
+#include "compiler/explain.h"
 #include "compiler/kernels_cmd.h"
 
 #include <jansson.h>
@@ -322,6 +323,9 @@ int main(int argc, char **argv)
 		break;
 	case COMMAND_KERNELS:
 		code = kernels_command(c.cmd.json);
+		break;
+	case COMMAND_EXPLAIN: /* the word that would name a model names a code */
+		code = explain_command(c.cmd.model_dir, c.cmd.list, c.cmd.json);
 		break;
 	case COMMAND_COMPILE:
 		code = compile(&c);

@@ -373,7 +373,7 @@ static bool read_rule_tunables(Reading *r, const Value *v, const KernelTemplate 
 			list = arena_printf(r->d->arena, "%s%s%d", list, j ? ", " : "", t->tunables[i].values[j]);
 		}
 		if (!legal)
-			ok = fail_at(r->d, A0303, e->at, "%s = %d: template %s knows %s", e->key, value, t->name, list);
+			ok = fail_at(r->d, A0312, e->at, "%s = %d: template %s knows %s", e->key, value, t->name, list);
 	}
 	const char *last = ""; /* by name, whatever their order in the file */
 	for (int done = 0; ok && done < v->n; done++) {

@@ -160,7 +160,7 @@ MESSAGES = [
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nop = "attention"\n', '3:6: error[A0304]: op = "attention": template gemv_norm serves'),
     ('[[kernels.pin]]\ntemplate = "gemv_norm"\ntunables = { WARP = 4 }\n',
      "3:14: error[A0305]: template gemv_norm has no tunable WARP: did you mean WARPS?"),
-    ('[[kernels.pin]]\ntemplate = "gemv_norm"\ntunables = { WARPS = 5 }\n', "3:22: error[A0303]: WARPS = 5: template gemv_norm knows"),
+    ('[[kernels.pin]]\ntemplate = "gemv_norm"\ntunables = { WARPS = 5 }\n', "3:22: error[A0312]: WARPS = 5: template gemv_norm knows"),
     ('[kernels.pin]\ntemplate = "gemv_norm"\n', "1:10: error[A0303]: kernels.pin = "),
     ("[kv]\npage = 64\npage = 32\n", "3:1: error[A0301]: page is there already, in line 2"),
     (b"kv.dtype = '\xff'\n", "1:13: error[A0301]: not UTF-8: byte 0xff"),
