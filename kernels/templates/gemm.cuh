@@ -72,24 +72,39 @@ template <class T, int K_, class Norm> __device__ __forceinline__ void gemm_fill
 	}
 }
 
-// warp level: a fragment of x, at column kk of its tile, times the norm weights there; ss gains the squares of rows
-// g and g + 8. bf16 weights multiply in pairs: x * w + -0 is their product, rounded once.
-template <bool ONE, class Norm>
-__device__ __forceinline__ void gemm_norm_fragment(u32 (&a)[4], const Norm *norm, int kk, float (&ss)[2])
+// warp level: a fragment of x times the norm weights of its columns: n[0], n[1] and GAP_ further; ss gains the squares
+// of rows g and g + 8. bf16 weights multiply in pairs: x * w + -0 is their product, rounded once.
+template <bool ONE, int GAP_, class Norm>
+__device__ __forceinline__ void gemm_norm_fragment(u32 (&a)[4], const Norm *n, float (&ss)[2])
 {
-	const Norm *n = norm + kk + threadIdx.x % 4 * 2;
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		const float lo = low_bf16(a[i]), hi = high_bf16(a[i]);
 		ss[i % 2] = fmaf(lo, lo, fmaf(hi, hi, ss[i % 2]));
 		if constexpr (same_type<Norm, bf16>::value && !ONE) {
-			const u32 pair = *reinterpret_cast<const u32 *>(n + i / 2 * 8);
+			const u32 pair = *reinterpret_cast<const u32 *>(n + i / 2 * GAP_);
 			asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(a[i]) : "r"(a[i]), "r"(pair), "r"(0x80008000u));
 		} else {
-			a[i] = pack_bf16(lo * ((ONE ? 1.0f : 0.0f) + to_f32(n[i / 2 * 8])),
-				hi * ((ONE ? 1.0f : 0.0f) + to_f32(n[i / 2 * 8 + 1])));
+			a[i] = pack_bf16(lo * ((ONE ? 1.0f : 0.0f) + to_f32(n[i / 2 * GAP_])),
+				hi * ((ONE ? 1.0f : 0.0f) + to_f32(n[i / 2 * GAP_ + 1])));
 		}
 	}
+}
+
+// warp level: 1 / rms of the rows whose squares these are sums of, a part in each lane
+template <int BM_, int BN_, int K_, bool NORM>
+__device__ __forceinline__ void gemm_scales(const float (&ss)[Tile<BM_, BN_>::m_tiles][2], float eps,
+	float (&scale)[Tile<BM_, BN_>::m_tiles][2])
+{
+#pragma unroll
+	for (int m = 0; m < Tile<BM_, BN_>::m_tiles; m++)
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			float s = ss[m][i];
+			s += __shfl_xor_sync(~0u, s, 1);
+			s += __shfl_xor_sync(~0u, s, 2);
+			scale[m][i] = NORM ? rsqrtf(s / K_ + eps) : 1.0f;
+		}
 }
 
 // block level: acc += x w^T over all of K; scale[m][i] = 1 / rms of row g + 8 i of m16 tile m, or 1 without a norm.
@@ -146,7 +161,7 @@ __device__ __forceinline__ void gemm(uint4 *ring, XRow x_row, WRow w_row, const 
 #pragma unroll
 			for (int m = 0; m < T::m_tiles; m++) {
 				if constexpr (NORM)
-					gemm_norm_fragment<ONE>(a[now][m], weights, kk, ss[m]);
+					gemm_norm_fragment<ONE, 8>(a[now][m], weights + kk + threadIdx.x % 4 * 2, ss[m]);
 #pragma unroll
 				for (int j = 0; j < T::n_tiles; j++)
 					mma(acc[m][j], a[now][m], b[now][j / 2][j % 2 * 2], b[now][j / 2][j % 2 * 2 + 1]);
@@ -154,15 +169,7 @@ __device__ __forceinline__ void gemm(uint4 *ring, XRow x_row, WRow w_row, const 
 		}
 		slot = slot + 1 == T::stages ? 0 : slot + 1;
 	}
-#pragma unroll
-	for (int m = 0; m < T::m_tiles; m++)
-#pragma unroll
-		for (int i = 0; i < 2; i++) {
-			float s = ss[m][i];
-			s += __shfl_xor_sync(~0u, s, 1);
-			s += __shfl_xor_sync(~0u, s, 2);
-			scale[m][i] = NORM ? rsqrtf(s / K_ + eps) : 1.0f;
-		}
+	gemm_scales<BM_, BN_, K_, NORM>(ss, eps, scale);
 }
 
 // warp level: calls f(row, column, value of column, value of column + 1, scale of the row) for every pair of sums,

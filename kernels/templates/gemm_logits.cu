@@ -3,13 +3,15 @@
 // numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; not rounded. Same bits every run; an
 //           out's bits do not depend on the others
 // measured  H100 SXM, 16 outs: 85 % of the read bound at 128256 x 2048; no spills
+// codes     e4m3 and e2m1 become bf16 exactly, e2m1 with the scale of its group; scales of blocks multiply the f32
+//           sums of their columns, those of rows the end. k is then added in another fixed order (gemm_codes.cuh)
 // tiles     a tile is admitted when at least 88 blocks are left to keep a large GPU busy (BN = 64 always is), and
 //           when the next larger BM would leave fewer: larger tiles ask less of the L2 cache
 // bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       rows are gathered as the x tile is filled, so no copy of them is made
 #include "contract.cuh"
 #include "best.cuh"
-#include "gemm.cuh"
+#include "gemm_codes.cuh"
 
 KERNEL(gemm_logits, norm_logits)
 ARCH(80)
@@ -21,19 +23,31 @@ DIM(V, 128256)
 ATTR_FLOAT(EPS, 1e-5f)
 ATTR_INT(NORM_ONE, 0)
 ATTR_INT(N_VALID, 128256)
-DTYPES(WT, bf16, f16, f32)
+ATTR_INT(BLOCK_N, 128)
+ATTR_INT(BLOCK_K, 128)
+FLAG(W_SCALE)
+FLAG(W_ROW_SCALE)
+DTYPES(WT, bf16, f16, f32, e4m3, e2m1)
+DTYPES(ST, bf16, f32, e4m3, e8m0)
 DTYPES(NT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
 TUNE(BN, 64, 128)
 REQUIRE(K % 8 == 0)
+REQUIRE(WT_BITS >= 16 || K * WT_BITS % 128 == 0)
+REQUIRE(WT_BITS < 16 || !W_SCALE && !W_ROW_SCALE)
+REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
+REQUIRE(WT_BITS != 4 || W_SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
 REQUIRE(OUTS >= 9)
 REQUIRE(BM == 16 || OUTS > BM / 2)
 REQUIRE(BN == 64 || ceil_div(OUTS, BM) * ceil_div(V, BN) >= 88)
 REQUIRE(BM == 128 || OUTS <= BM || ceil_div(OUTS, 2 * BM) * ceil_div(V, 64) < 88)
 GRID(ceil_div(OUTS, BM), ceil_div(V, BN), 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
-SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((BM + BN) * 144 + 256))
-READS(ceil_div(OUTS, BM) * V * K * WT_BYTES + K * NT_BYTES + ceil_div(V, BN) * OUTS * K * 2)
+SMEM(max(BM * (BN + 8) * 4,
+	(BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((WT_BITS < 16 ? BM * 128 + BN * 8 * WT_BITS : (BM + BN) * 144) + 256)))
+READS(ceil_div(OUTS, BM) * (V * K * WT_BITS / 8
+	+ W_SCALE * ceil_div(V, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8 + W_ROW_SCALE * V * 4)
+	+ K * NT_BYTES + ceil_div(V, BN) * OUTS * K * 2)
 WRITES(OUTS * (V * 4 + ceil_div(V, BN) * 12))
 FLOPS(2 * OUTS * V * K)
 struct Args {
@@ -42,6 +56,8 @@ struct Args {
 	IN(i32, out_row, "OUTS");
 	IN(NT, norm, "K");
 	IN(WT, w, "V, K");
+	IN_IF(W_SCALE, ST, w_scale, "ceil_div(V, BLOCK_N), ceil_div(K, BLOCK_K)");
+	IN_IF(W_ROW_SCALE, f32, w_row_scale, "V");
 	OUT(f32, logits, "OUTS, V");
 	OUT(f32, best, "OUTS, ceil_div(V, BN), 2");
 	OUT(i32, best_id, "OUTS, ceil_div(V, BN)");
@@ -53,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_logits(
 	inputs_ready();
 	DYNAMIC_SMEM(ring);
 	using T = Tile<BM, BN>;
+	using C = Codes<WT, W_SCALE != 0, ST, BLOCK_N, BLOCK_K>;
 	const int o0 = blockIdx.x * BM, v0 = blockIdx.y * BN;
 	if (o0 >= a.step[1])
 		return;
@@ -61,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_logits(
 		rows[i] = o0 + i < OUTS ? a.out_row[o0 + i] : -1;
 	__syncthreads();
 	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
-	gemm<BM, BN, K, true, NORM_ONE != 0, WT>(
+	gemm_weights<BM, BN, K, true, NORM_ONE != 0, C>(
 		ring,
 		[&](int r) {
 			const int t = rows[r];
@@ -70,9 +87,24 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_logits(
 		},
 		[&](int r) {
 			const bool exists = V % BN == 0 || v0 + r < V;
-			return Row<WT> { a.w + (exists ? i64(v0 + r) * K : 0), exists };
+			return Row<WT> { a.w + (exists ? i64(v0 + r) * row_units<WT, K> : 0), exists };
 		},
+		[&](int r) { return scale_row<C, V, K, BN>(a.w_scale, v0 + r); },
 		a.norm, float(EPS), acc, scale);
+	if constexpr (W_ROW_SCALE) {
+		const int c0 = v0 + threadIdx.x / 32 / T::warps_m * T::warp_n + threadIdx.x % 4 * 2;
+#pragma unroll
+		for (int j = 0; j < T::n_tiles; j++)
+#pragma unroll
+			for (int e = 0; e < 2; e++) {
+				const float row_scale = a.w_row_scale[min(c0 + j * 8 + e, V - 1)];
+#pragma unroll
+				for (int m = 0; m < T::m_tiles; m++) {
+					acc[m][j][e] *= row_scale;
+					acc[m][j][2 + e] *= row_scale;
+				}
+			}
+	}
 	gemm_each<BM, BN>(acc, scale, [&](int r, int c, float lo, float hi, float s) {
 		const int o = o0 + r, v = v0 + c;
 		if (o >= OUTS || v >= V)
