@@ -110,10 +110,22 @@ static const Shape shapes[] = {
 	{"attn_step", "135M 384", "ROWS=1 SLOTS=1 MAX_PAGES=6 PAGE=64 HDIM=64 NH=9 NKV=3 ROTARY=64 Q_NORM=0 K_NORM=0"},
 	{"attn_step", "1B 512", "ROWS=1 SLOTS=1 MAX_PAGES=8 PAGE=64 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
 	{"attn_step", "1B 16k", "ROWS=1 SLOTS=1 MAX_PAGES=256 PAGE=64 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
+	{"attn_step", "1B 16k e4m3", "ROWS=1 SLOTS=1 MAX_PAGES=256 PAGE=64 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0 "
+		"KVT=e4m3 KV_SCALE=1 KV_BLOCK=0"},
+	{"attn_step", "8B 1k",
+		"ROWS=1 SLOTS=1 MAX_PAGES=16 PAGES=18 PAGE=64 HDIM=128 NH=32 NKV=8 ROTARY=128 Q_NORM=0 K_NORM=0"},
 	{"attn_step", "8B 16k",
 		"ROWS=1 SLOTS=1 MAX_PAGES=256 PAGES=258 PAGE=64 HDIM=128 NH=32 NKV=8 ROTARY=128 Q_NORM=0 K_NORM=0"},
+	{"attn_step", "8B 16k e4m3", "ROWS=1 SLOTS=1 MAX_PAGES=256 PAGES=258 PAGE=64 HDIM=128 NH=32 NKV=8 ROTARY=128 "
+		"Q_NORM=0 K_NORM=0 KVT=e4m3 KV_SCALE=1 KV_BLOCK=0"},
+	{"attn_step", "8B 16k e2m1", "ROWS=1 SLOTS=1 MAX_PAGES=256 PAGES=258 PAGE=64 HDIM=128 NH=32 NKV=8 ROTARY=128 "
+		"Q_NORM=0 K_NORM=0 KVT=e2m1 KV_SCALE=1 KV_BLOCK=1"},
 	{"attn_step", "8B 8k x4",
 		"ROWS=4 SLOTS=4 MAX_PAGES=128 PAGES=514 PAGE=64 HDIM=128 NH=32 NKV=8 ROTARY=128 Q_NORM=0 K_NORM=0"},
+	{"attn_step", "8B 16k x4 e4m3", "ROWS=4 SLOTS=4 MAX_PAGES=256 PAGES=1026 PAGE=64 HDIM=128 NH=32 NKV=8 ROTARY=128 "
+		"Q_NORM=0 K_NORM=0 KVT=e4m3 KV_SCALE=1 KV_BLOCK=0"},
+	{"attn_step", "8B 16k x4 e2m1", "ROWS=4 SLOTS=4 MAX_PAGES=256 PAGES=1026 PAGE=64 HDIM=128 NH=32 NKV=8 ROTARY=128 "
+		"Q_NORM=0 K_NORM=0 KVT=e2m1 KV_SCALE=1 KV_BLOCK=1"},
 	{"attn_prefill", "1B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=64 NH=32 NKV=8"},
 	{"rope_write", "1B", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
 	{"embed_next", "1B", "ROWS=1 SLOTS=1 V=128256 H=2048"},
@@ -287,7 +299,7 @@ static void *compile_trials(void *arg)
 		BenchTrial *t = &b->trials[i];
 		KernelSource source = {t->c.tmpl, t->c.defines, b->settings->target->name};
 		char *log = NULL;
-		if (!nvrtc_compile(&source, &t->cubin, &log))
+		if (!test_compile(b->settings, &source, &t->cubin, &log))
 			fprintf(stderr, "%s: %s\n", t->c.tmpl->name, log);
 		free(log);
 	}
@@ -378,13 +390,15 @@ static double moved_bytes(const Case *c) /* each operand once */
 {
 	double bytes = 0;
 	for (int i = 0; i < c->tmpl->n_fields; i++)
-		if (c->buf[i].present && !case_is_own(c, i) && strcmp(c->tmpl->fields[i].name, "kv") != 0)
+		if (c->buf[i].present && !case_is_own(c, i) && strncmp(c->tmpl->fields[i].name, "kv", 2) != 0)
 			bytes += (double)c->buf[i].bytes;
 	int64_t hdim = case_value(c, "HDIM", 0), n_kv = case_value(c, "NKV", 0);
 	bool prefill = case_field(c, "seg") >= 0;
 	double capacity = (double)case_value(c, "MAX_PAGES", 0) * (double)case_value(c, "PAGE", 0);
 	double tokens = case_field(c, "kv") < 0 ? 0 : prefill ? capacity : capacity * (double)case_value(c, "ROWS", 0);
-	return bytes + tokens * 4 * (double)(hdim * n_kv);
+	int kv = case_field(c, "kv"), block = case_field(c, "kv_block");
+	double bits = kv < 0 ? 0 : (double)dtype_span(c->buf[kv].dtype, 8);
+	return bytes + tokens * 2 * (double)n_kv * (double)hdim * (bits + (block >= 0 && c->buf[block].present ? 0.5 : 0)) / 8;
 }
 
 static double useful_flops(const Case *c)
@@ -451,10 +465,37 @@ static bool fill_memory(Gpu *g)
 	return ok;
 }
 
+/* Times all trials and prints a line for each; the number of those that failed. */
+static int time_all(Bench *b, Gpu *g)
+{
+	Bounds bounds;
+	int failed = 0;
+	if (!fill_memory(g) || !measure_bounds(b->settings, g, &bounds)) {
+		fprintf(stderr, "kernel_test: bounds: %s\n", g->why);
+		return 1;
+	}
+	for (int i = 0; i < b->n && !g->dead; i++)
+		if (b->trials[i].cubin.bytes)
+			time_trial(g, &b->trials[i]);
+	for (int i = 0, end; i < b->n; i = end) {
+		int best = -1;
+		for (end = i; end < b->n && b->trials[end].shape == b->trials[i].shape; end++) {
+			failed += !(b->trials[end].seconds > 0);
+			if (b->trials[end].seconds > 0 && (best < 0 || b->trials[end].seconds < b->trials[best].seconds))
+				best = end;
+		}
+		for (int k = i; k < end; k++)
+			if (b->trials[k].seconds > 0)
+				print_trial(&b->trials[k], &bounds, k == best ? "*" : "");
+	}
+	if (failed)
+		printf("%d trials failed: %s\n", failed, g->why);
+	return failed;
+}
+
 int bench_all(const Settings *s, Gpu *g)
 {
 	Bench b = {.settings = s, .trials = calloc(MAX_TRIALS, sizeof(BenchTrial))};
-	Bounds bounds;
 	pthread_t threads[64];
 	int failed = 0;
 	if (!b.trials)
@@ -466,31 +507,15 @@ int bench_all(const Settings *s, Gpu *g)
 		pthread_create(&threads[i], NULL, compile_trials, &b);
 	for (int i = 0; i < s->jobs; i++)
 		pthread_join(threads[i], NULL);
-	if (!fill_memory(g) || !measure_bounds(s, g, &bounds)) {
-		fprintf(stderr, "kernel_test: bounds: %s\n", g->why);
-		free(b.trials);
-		return 1;
-	}
-	for (int i = 0; i < b.n && !g->dead; i++)
-		if (b.trials[i].cubin.bytes)
-			time_trial(g, &b.trials[i]);
-	for (int i = 0, end; i < b.n; i = end) {
-		int best = -1;
-		for (end = i; end < b.n && b.trials[end].shape == b.trials[i].shape; end++) {
-			failed += !(b.trials[end].seconds > 0);
-			if (b.trials[end].seconds > 0 && (best < 0 || b.trials[end].seconds < b.trials[best].seconds))
-				best = end;
-		}
-		for (int k = i; k < end; k++)
-			if (b.trials[k].seconds > 0)
-				print_trial(&b.trials[k], &bounds, k == best ? "*" : "");
-	}
+	if (g)
+		failed = time_all(&b, g);
 	for (int i = 0; i < b.n; i++) {
+		failed += !b.trials[i].cubin.bytes;
 		case_free(&b.trials[i].c);
 		free(b.trials[i].cubin.bytes);
 	}
+	if (!g)
+		printf("%d kernels, %d failed\n", b.n, failed);
 	free(b.trials);
-	if (failed)
-		printf("%d trials failed: %s\n", failed, g->why);
 	return failed ? 1 : 0;
 }

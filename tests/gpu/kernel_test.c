@@ -1,7 +1,7 @@
 /* kernel_test.c - every kernel template against the reference device, from its contract alone.
  *
  *   kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--fix "NAME=VALUE ..."] [--small] [--jobs N]
- *               [--no-gpu TARGET] [--bench] [--self-check]
+ *               [--no-gpu TARGET] [--cache-dir DIR] [--bench] [--self-check]
  *
  * For each template: N trials with random admissible constants, but for those that --fix gives, and random legal
  * operands (kernel_case.h).
@@ -9,6 +9,8 @@
  * guards goes there and back, twice, and both times must give the same bits. Where the contract says
  * batch_invariant, a third run with half of the step's rows must give those rows the same bits. --small keeps
  * trials small enough for compute-sanitizer. --no-gpu draws, compiles for TARGET and runs the reference only.
+ * --cache-dir keeps compiled kernels, by content; with --no-gpu it is filled, and no reference runs: then a machine
+ * with a GPU need not compile what is drawn and timed there.
  * --bench times kernels at the shapes of kernel_bench.c, of which --only picks by "TEMPLATE LABEL" and --fix by
  * tunables. --self-check asks whether the comparison notices what it must (kernel_self.c).
  * Prints a table; the exit code is 1 when a trial fails, 5 without a device.
@@ -175,6 +177,22 @@ bool draw_case(Case *c, const KernelTemplate *t, const CaseLimits *limits, uint6
 	return false;
 }
 
+bool test_compile(const Settings *s, const KernelSource *source, Cubin *out, char **log)
+{
+	char why[256];
+	KernelKey key;
+	if (s->cache_dir) {
+		key = kernel_key(source, s->nvrtc);
+		if (cache_get(s->cache_dir, &key, out))
+			return true;
+	}
+	if (!nvrtc_compile(source, out, log))
+		return false;
+	if (s->cache_dir && !cache_put(s->cache_dir, &key, out, why, sizeof why))
+		fprintf(stderr, "kernel_test: %s: %s\n", s->cache_dir, why);
+	return true;
+}
+
 static void one_case(Run *r, int index, int number)
 {
 	const Settings *s = r->settings;
@@ -194,8 +212,8 @@ static void one_case(Run *r, int index, int number)
 	Cubin cubin = {0};
 	char *log = NULL;
 	KernelSource source = {t, c.defines, s->target->name};
-	bool compiled = nvrtc_compile(&source, &cubin, &log);
-	if (compiled)
+	bool compiled = test_compile(s, &source, &cubin, &log);
+	if (compiled && (r->gpu || !s->cache_dir))
 		case_reference(&c);
 	pthread_mutex_lock(&r->lock);
 	if (!compiled)
@@ -273,6 +291,8 @@ static bool parse(int argc, char **argv, Settings *s)
 			s->only = value;
 		else if (strcmp(argv[i], "--fix") == 0 && ++i)
 			s->fixed = value;
+		else if (strcmp(argv[i], "--cache-dir") == 0 && ++i)
+			s->cache_dir = value;
 		else if (strcmp(argv[i], "--no-gpu") == 0 && ++i) {
 			s->no_gpu = true;
 			s->target = target_by_name(value);
@@ -287,13 +307,19 @@ int main(int argc, char **argv)
 	Settings s = {.cases = 10, .seed = 1, .jobs = 2};
 	if (!parse(argc, argv, &s)) {
 		fprintf(stderr, "usage: kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--fix \"NAME=VALUE ...\"] "
-			"[--small] [--jobs N] [--no-gpu TARGET] [--bench] [--self-check]\n");
+			"[--small] [--jobs N] [--no-gpu TARGET] [--cache-dir DIR] [--bench] [--self-check]\n");
 		return 2;
+	}
+	char why[256];
+	if (s.cache_dir && (!cache_open(s.cache_dir, why, sizeof why)
+		|| !nvrtc_version(s.nvrtc, sizeof s.nvrtc, why, sizeof why))) {
+		fprintf(stderr, "kernel_test: %s: %s\n", s.cache_dir, why);
+		return 5;
 	}
 	if (s.self_check)
 		return self_check(&s);
 	if (s.no_gpu)
-		return run_all(&s, NULL);
+		return s.bench ? bench_all(&s, NULL) : run_all(&s, NULL);
 	Gpu gpu;
 	if (!gpu_open(&gpu, s.bench ? BENCH_BYTES : IMAGE_BYTES)) {
 		fprintf(stderr, "kernel_test: %s\n", gpu.why);

@@ -15,7 +15,12 @@ typedef struct Settings {
 	const char *fixed; /* "HDIM=128 PAGE=64": constants that are not drawn, or NULL */
 	bool small, no_gpu, bench, self_check;
 	const Target *target;
+	const char *cache_dir; /* of compiled kernels, or NULL */
+	char nvrtc[32];        /* its version, where there is a cache */
 } Settings;
+
+/* nvrtc_compile, through the cache. */
+bool test_compile(const Settings *s, const KernelSource *source, Cubin *out, char **log);
 
 /* Draws until the operands can be filled too, at the smallest limits that admit any; *seed becomes the one that did. */
 bool draw_case(Case *c, const KernelTemplate *t, const CaseLimits *limits, uint64_t *seed);
@@ -26,7 +31,7 @@ bool case_map(Gpu *g, const Case *c, int map, CuPtr at, uint8_t *params);
 /* kernel_self.c: does the comparison notice? Needs no GPU. 0, or 1 when something went unnoticed. */
 int self_check(const Settings *s);
 
-/* kernel_bench.c: times kernels at shapes of real models with cold caches, against the read rate and the
+/* kernel_bench.c: without a GPU it compiles and no more. Else times kernels at shapes of real models with cold caches, against the read rate and the
  * tensor rate measured in the same run. Prints a table; 0, or 1 when something failed. */
 int bench_all(const Settings *s, Gpu *gpu);
 
