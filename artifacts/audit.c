@@ -5,6 +5,7 @@
  * equal those of the layer before belongs to its run.
  */
 #include "artifacts/audit.h"
+#include "artifacts/json_put.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -194,42 +195,21 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 
 /* JSON ---------------------------------------------------------------------------------------------- */
 
-static void json_string(const char *s, FILE *out)
-{
-	fputc('"', out);
-	for (; *s; s++) {
-		unsigned char c = (unsigned char)*s;
-		if (c == '"' || c == '\\')
-			fprintf(out, "\\%c", c);
-		else if (c < 0x20)
-			fprintf(out, "\\u%04x", c);
-		else
-			fputc(c, out);
-	}
-	fputc('"', out);
-}
-
-static void json_field(const char *name, const char *value, FILE *out)
-{
-	fprintf(out, "\"%s\":", name);
-	json_string(value, out);
-}
-
 static void json_candidates(const Slot *s, FILE *out)
 {
 	fputs("\"candidates\":[", out);
 	for (int i = 0; i < s->n_candidates; i++) {
 		const Candidate *c = &s->candidates[i];
 		fputs(i ? ",{" : "{", out);
-		json_field("template", c->kernel, out);
+		json_put_field("template", c->kernel, out);
 		fputc(',', out);
-		json_field("tunables", c->tunables, out);
+		json_put_field("tunables", c->tunables, out);
 		fputc(',', out);
-		json_field("verdict", verdict_name(c->verdict), out);
+		json_put_field("verdict", verdict_name(c->verdict), out);
 		fputc(',', out);
-		json_field("reason", c->reason, out);
+		json_put_field("reason", c->reason, out);
 		fprintf(out, ",\"cost_us\":%.17g,", c->cost_us);
-		json_field("cost_from", c->cost_from, out);
+		json_put_field("cost_from", c->cost_from, out);
 		fputc('}', out);
 	}
 	fputc(']', out);
@@ -240,13 +220,13 @@ static void json_launch(const TargetPlan *t, const Slot *ledger, const Launch *l
 	const Kernel *k = &t->kernels[l->kernel];
 	const Slot *s = &ledger[l->slot];
 	fprintf(out, "{\"layers\":[%d,%d],", r->layer, r->last_layer);
-	json_field("op", op_table[l->op].name, out);
+	json_put_field("op", op_table[l->op].name, out);
 	fputc(',', out);
-	json_field("operands", s->operands, out);
+	json_put_field("operands", s->operands, out);
 	fputc(',', out);
-	json_field("template", k->name, out);
+	json_put_field("template", k->name, out);
 	fputc(',', out);
-	json_field("defines", k->defines, out);
+	json_put_field("defines", k->defines, out);
 	fprintf(out, ",\"grid\":[%d,%d,%d],\"block\":[%d,%d,%d],\"smem_bytes\":%d,\"static_smem_bytes\":%d,"
 		"\"registers\":%d,\"spill_bytes\":%d,\"read_bytes\":%" PRId64 ",\"write_bytes\":%" PRId64
 		",\"flops\":%" PRId64 ",", l->grid[0], l->grid[1], l->grid[2], k->block[0], k->block[1],
@@ -259,7 +239,7 @@ static void json_launch(const TargetPlan *t, const Slot *ledger, const Launch *l
 static void json_phase(const TargetPlan *t, const Slot *ledger, const Phase *p, FILE *out)
 {
 	fputc('{', out);
-	json_field("phase", phase_name(p->kind), out);
+	json_put_field("phase", phase_name(p->kind), out);
 	fprintf(out, ",\"rows\":%d,\"outs\":%d,\"launches\":[", p->rows, p->outs);
 	for (int i = 0, next; i < p->n_launches; i = next) {
 		Run r = run_at(p, i, &next);
@@ -275,7 +255,7 @@ static void json_phase(const TargetPlan *t, const Slot *ledger, const Phase *p, 
 static void json_target(const TargetPlan *t, const Slot *ledger, int candidates, FILE *out)
 {
 	fputc('{', out);
-	json_field("target", t->target, out);
+	json_put_field("target", t->target, out);
 	fprintf(out, ",\"n_candidates\":%d,\"arena_bytes\":{", candidates);
 	for (int i = 0; i < ARENA_COUNT; i++)
 		fprintf(out, "%s\"%s\":%" PRId64, i ? "," : "", arena_name((ArenaKind)i), t->arena_bytes[i]);
@@ -294,16 +274,16 @@ bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
 	if (!has_target(a, o))
 		return false;
 	fputs("{\"schema_version\":1,", out);
-	json_field("family", a->graph.family, out);
+	json_put_field("family", a->graph.family, out);
 	fprintf(out, ",\"n_layers\":%d,\"root\":\"", a->graph.n_layers);
 	print_root(a, out);
 	fputs("\",\"options\":{", out);
 	for (int i = 0; i < a->n_options; i++) {
 		if (i)
 			fputc(',', out);
-		json_string(a->options[i].name, out);
+		json_put(a->options[i].name, out);
 		fputc(':', out);
-		json_string(a->options[i].value, out);
+		json_put(a->options[i].value, out);
 	}
 	fputs("},\"targets\":[", out);
 	for (int i = 0; i < a->n_targets; i++) {

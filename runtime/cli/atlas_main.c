@@ -47,15 +47,23 @@ static const char bench_notes[] =
 	"  launch, in the line of the bounds, is the time of one that does next to nothing.\n"
 	"The start is that of this process. The hash of the weights is not checked here.\n";
 
+static const char diff_notes[] =
+	"Names are compared with names, so the order in the files does not count, nor do offsets of\n"
+	"buffers. Behind options, weights and sections stands for each target and phase every launch that\n"
+	"is not the same, equal ones of neighbouring layers once: the kernels of the two plans, 10^6 bytes\n"
+	"read and written, expected time, and on the lines below it why: operands, what the other plan's\n"
+	"ledger says of the kernel, constants, geometry, code.\n";
+
 static const Verb verbs[] = {
-	{"run", "generate text from one prompt or many", verb_run, NULL},
-	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes},
-	{"verify", "compare every layer's output with the reference device", verb_verify, NULL},
-	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump, NULL},
-	{"perplexity", "perplexity of a text file", verb_perplexity, NULL},
-	{"bench", "how fast prompts and answers are, beside what the GPU could do", verb_bench, bench_notes},
-	{"tune", "time the kernels that a plan could have had", verb_tune, tune_notes},
-	{"info", "what a plan holds", verb_info, NULL},
+	{"run", "generate text from one prompt or many", verb_run, NULL, 1},
+	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes, 1},
+	{"verify", "compare every layer's output with the reference device", verb_verify, NULL, 1},
+	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump, NULL, 1},
+	{"perplexity", "perplexity of a text file", verb_perplexity, NULL, 1},
+	{"bench", "how fast prompts and answers are, beside what the GPU could do", verb_bench, bench_notes, 1},
+	{"tune", "time the kernels that a plan could have had", verb_tune, tune_notes, 1},
+	{"info", "what a plan holds", verb_info, NULL, 1},
+	{"diff", "what differs between two plans, by meaning; exit code 1 when anything does", verb_diff, diff_notes, 2},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 

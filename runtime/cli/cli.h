@@ -27,7 +27,7 @@ enum {
 
 typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *verb;
-	const char *plan;
+	const char *plan, *other; /* other: the second plan of a verb that takes two */
 	const char *prompt, *file, *tokens, *device, *weights_dir, *output, *against, *target,
 		*only;
 	const char *stop[MAX_STOPS];
@@ -45,9 +45,10 @@ typedef struct Verb {
 	const char *name, *summary;
 	VerbFn *run;
 	const char *notes; /* behind the options in its help; NULL = none */
+	int n_plans;       /* that it takes, 1 or 2 */
 } Verb;
 VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_bench,
-	verb_info;
+	verb_info, verb_diff;
 
 /* Fills args from argv[0..argc), the words behind the verb. False: done, with *exit_code (help
  * printed, or the mistake told on stderr). */

@@ -18,13 +18,15 @@ enum { /* verbs an option belongs to */
 	INFO = 32,
 	TUNE = 64,
 	BENCH = 128,
+	DIFF = 256,
 	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY | BENCH,
 };
 static const struct {
 	const char *name;
 	unsigned bit;
 } verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
-	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}, {"bench", BENCH}};
+	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}, {"bench", BENCH},
+	{"diff", DIFF}};
 
 typedef enum Kind {
 	FLAG, TEXT, STOPS, DEVICE, INTEGER, NUMBER, SEED, HELP,
@@ -114,7 +116,7 @@ static const Opt options[] = {
 		INTEGER, FIELD(steps_ahead), 1, 32},
 	{"--weights", 0, COMPUTES | INFO | AUDIT, "DIR", "folder of the checkpoint a plan refers to",
 		TEXT, FIELD(weights_dir), 0, 0},
-	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO, NULL, "one JSON document on stdout",
+	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO | DIFF, NULL, "one JSON document on stdout",
 		FLAG, FIELD(json), 0, 0},
 	{"--quiet", 'q', COMPUTES | TUNE, NULL, "no remarks on stderr",
 		FLAG, FIELD(quiet), 0, 0},
@@ -131,9 +133,11 @@ static unsigned bit_of(const char *verb)
 	return 0;
 }
 
+static const char *plans_of(const Verb *verb) { return verb->n_plans == 2 ? "PLAN PLAN" : "PLAN"; }
+
 void options_help(FILE *out, const Verb *verb)
 {
-	fprintf(out, "usage: atlas %s PLAN [options]\n\n%s\n\n", verb->name, verb->summary);
+	fprintf(out, "usage: atlas %s %s [options]\n\n%s\n\n", verb->name, plans_of(verb), verb->summary);
 	for (int i = 0; i < N_OPTIONS; i++) {
 		const Opt *o = &options[i];
 		char left[64], letter[8] = "    ";
@@ -318,10 +322,11 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 	*exit_code = EXIT_USAGE;
 	for (int i = 0; i < argc;) {
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
-			if (args->plan)
-				return cli_say(args, 0, "one plan is enough: %s and %s", args->plan, argv[i]),
+			if (args->plan && (verb->n_plans == 1 || args->other))
+				return cli_say(args, 0, "%s enough: %s and %s", verb->n_plans == 1 ? "one plan is" : "two plans are",
+						   args->other ? args->other : args->plan, argv[i]),
 					   false;
-			args->plan = argv[i++];
+			*(args->plan ? &args->other : &args->plan) = argv[i++];
 			continue;
 		}
 		if (strcmp(argv[i], "--") == 0) {
@@ -342,6 +347,8 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 			return false;
 		i += used;
 	}
+	if (verb->n_plans == 2 && !args->other)
+		return cli_say(args, 0, "name two plans: atlas %s PLAN PLAN", verb->name), false;
 	if (!args->plan)
 		return cli_say(args, 0, "name a plan: atlas %s PLAN", verb->name), false;
 	return true;

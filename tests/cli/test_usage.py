@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-VERBS = ["run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info"]
+VERBS = ["run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info", "diff"]
 
 
 def test_version(atlas, repo):
@@ -29,7 +29,7 @@ def test_help(atlas):
 def test_help_of_a_verb(atlas, verb):
     run = atlas(verb, "--help")
     assert run.returncode == 0 and run.stderr == ""
-    assert run.stdout.startswith(f"usage: atlas {verb} PLAN [options]\n")
+    assert run.stdout.startswith(f"usage: atlas {verb} {'PLAN PLAN' if verb == 'diff' else 'PLAN'} [options]\n")
     assert re.search(r"^  -h, --help +print this$", run.stdout, re.M)
     assert all(len(line) <= 100 for line in run.stdout.splitlines())
 
@@ -56,6 +56,8 @@ def test_help_lists_what_run_is_asked_for(atlas):
     (["xyzzy"], "atlas: unknown verb xyzzy: see atlas --help"),
     (["--verison"], "atlas: unknown option --verison: see atlas --help"),
     (["run"], "atlas run: name a plan: atlas run PLAN"),
+    (["diff", "a"], "atlas diff: name two plans: atlas diff PLAN PLAN"),
+    (["diff", "a", "b", "c"], "atlas diff: two plans are enough: b and c"),
     (["run", "a", "b"], "atlas run: one plan is enough: a and b"),
     (["run", "a", "--tempreature", "1"], "atlas run: unknown option --tempreature: did you mean --temperature?"),
     (["run", "a", "--zzzzzz"], "atlas run: unknown option --zzzzzz: see atlas run --help"),
