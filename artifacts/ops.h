@@ -13,6 +13,11 @@
  *   w[n,k] = value(code[n,k]) * w_scale[n / BLOCK_N, k / BLOCK_K] * w_row_scale[n]      in f32, from left to right,
  * without the factors that are absent. gate and up have their own, and share the size of blocks.
  *
+ * Rows may be codes of e4m3 as well, with a scale of f32 for each 128 columns (the last ones may be fewer):
+ *   x_scale   [ceil_div(K,128),ROWS]: x[t,k] means value(code[t,k]) * x_scale[k / 128, t]
+ *   y_scale   the same of a result. The scale is the largest |y| of its columns / 448, or 1 where that is below 2^-100; the code
+ *             that of y / scale, in f32. A NaN or an infinity has the code NaN
+ *
  * Kernel contracts bind by these names. Rows beyond the step's count and rows whose slot is -1 are idle:
  * their inputs are defined and their results are never read, but they must not write state.
  *   step      [4] i32: rows in use, outs in use, segments in use, flags (1 = score only: sample nothing)
@@ -69,6 +74,10 @@ OP(attention, OP_GRAPH, "HDIM NH NKV PAGE SCALE",
 	IN(row_pos, "ROWS"), IN_OPT(seg, "SEGS, 4"), IN(page_table, "SLOTS, MAX_PAGES"), OUT(o, "ROWS, NH * HDIM"))
 OP(add, OP_GRAPH, "", "z = x + y", IN(x, "ROWS, N"), IN(y, "ROWS, N"), OUT(z, "ROWS, N"))
 OP(swiglu, OP_GRAPH, "", "y = silu(gate) * up", IN(gate, "ROWS, N"), IN(up, "ROWS, N"), OUT(y, "ROWS, N"))
+OP(quantise, OP_GRAPH, "", "y, y_scale = codes of x (above)",
+	IN(x, "ROWS, K"), OUT(y, "ROWS, K"), OUT(y_scale, "ceil_div(K, 128), ROWS"))
+OP(dequantise, OP_GRAPH, "", "y[t,k] = x[t,k] * x_scale[k / 128, t]",
+	IN(x, "ROWS, K"), IN(x_scale, "ceil_div(K, 128), ROWS"), OUT(y, "ROWS, K"))
 OP(gather, OP_GRAPH, "", "y[o,:] = x[out_row[o],:]; idle outs (-1): 0",
 	IN(x, "ROWS, K"), IN(out_row, "OUTS"), OUT(y, "OUTS, K"))
 OP(sample, OP_GRAPH, "N_VALID",
@@ -99,9 +108,14 @@ OP(norm_linear, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K",
 	OUT(y, "ROWS, N"))
 OP(norm_rows, OP_FUSED, "EPS NORM_ONE", "rmsnorm, of rows in use",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), OUT(y, "ROWS, K"))
+OP(norm_rows_fp8, OP_FUSED, "EPS NORM_ONE", "rmsnorm; quantise: of rows in use",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), OUT(y, "ROWS, K"), OUT(y_scale, "ceil_div(K, 128), ROWS"))
+OP(quant_rows, OP_FUSED, "", "quantise, of rows in use",
+	IN(step, "4"), IN(x, "ROWS, K"), OUT(y, "ROWS, K"), OUT(y_scale, "ceil_div(K, 128), ROWS"))
 OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
-	"linear, of rows in use (several linears of one input as one: rows of w and of its scales in order)",
-	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	"[dequantise;] linear, of rows in use (several linears of one input as one: rows of w and of its scales in order)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_scale, "ceil_div(K, 128), ROWS"), IN(w, "N, K"),
+	IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
 	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
 OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads",
@@ -118,8 +132,9 @@ OP(attention_step, OP_FUSED, "HDIM NH NKV PAGE SCALE ROTARY ROPE_FACTOR EPS NORM
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(part, "ROWS, NH, SPLITS, HDIM"),
 	OUT(part_ml, "ROWS, NH, SPLITS, 2"), INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
-OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "z = residual + linear(x)",
-	IN(step, "4"), IN(x, "ROWS, K"), IN(w, "N, K"), IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "[dequantise;] z = residual + linear(x)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_scale, "ceil_div(K, 128), ROWS"), IN(w, "N, K"),
+	IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
 	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), IN(residual, "ROWS, N"), OUT(z, "ROWS, N"))
 OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K",
 	"n = rmsnorm(x); y = silu(linear(n, gate)) * linear(n, up)",
@@ -132,6 +147,11 @@ OP(linear_swiglu, OP_FUSED, "BLOCK_N BLOCK_K", "y = silu(linear(x, gate)) * line
 	IN_OPT(gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_row_scale, "N"),
 	IN_OPT(up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(up_row_scale, "N"),
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))
+OP(linear_swiglu_fp8, OP_FUSED, "BLOCK_N BLOCK_K", "dequantise; linear_swiglu; quantise",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(x_scale, "ceil_div(K, 128), ROWS"), IN(gate, "N, K"), IN(up, "N, K"),
+	IN_OPT(gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_row_scale, "N"),
+	IN_OPT(up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(up_row_scale, "N"),
+	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"), OUT(y_scale, "ceil_div(N, 128), ROWS"))
 OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
 	"gather; rmsnorm; linear: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
 	"ids below N_VALID: best[o,p] = the largest logit and the sum of e^(l - largest), best_id = its lowest id",

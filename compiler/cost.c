@@ -27,8 +27,10 @@ double model_cost(const Target *t, const Pick *k)
 		busy = busy > 1 ? 1 : busy;
 	}
 	double bytes_us = (double)(k->read_bytes + k->write_bytes) / (t->read_gbps * 1e3);
-	bool is_mma = strcmp(kernel_table[k->template_index].matrix, "mma") == 0;
-	double flops_us = (double)k->flops / ((is_mma ? t->mma_tflops : t->best_tflops) * 1e6);
+	const char *matrix = kernel_table[k->template_index].matrix;
+	double tflops = strcmp(matrix, "mma") == 0 ? t->mma_tflops
+		: strcmp(matrix, "wgmma_fp8") == 0 ? 2 * t->best_tflops : t->best_tflops; /* half the bytes, twice the rate */
+	double flops_us = (double)k->flops / (tflops * 1e6);
 	double pieces = k->pieces ? (double)k->pieces : blocks, workers = blocks < t->n_sms ? blocks : t->n_sms;
 	double deepest = (double)(int64_t)((pieces + workers - 1) / workers);
 	bytes_us /= busy;

@@ -159,18 +159,19 @@ static void read_numerics(Check *c, const Clause *cl)
 	c->k.numerics = cl->parts[0];
 }
 
-/* wgmma is an instruction of sm_90a and of nothing else, later architectures included. */
+/* wgmma, of bf16 or e4m3 (wgmma_fp8), is an instruction of sm_90a and of nothing else, later architectures included. */
 static void read_matrix(Check *c, const Clause *cl)
 {
 	c->k.matrix = cl ? cl->parts[0] : "mma";
 	if (!cl)
 		return;
-	if (strcmp(c->k.matrix, "mma") != 0 && strcmp(c->k.matrix, "wgmma") != 0)
-		fail_at(&c->g->diags, A0902, cl->at, "MATRIX %s: expected mma or wgmma", c->k.matrix);
-	for (int i = 0; i < c->k.n_archs && strcmp(c->k.matrix, "wgmma") == 0; i++)
+	bool is_wgmma = strcmp(c->k.matrix, "wgmma") == 0 || strcmp(c->k.matrix, "wgmma_fp8") == 0;
+	if (strcmp(c->k.matrix, "mma") != 0 && !is_wgmma)
+		fail_at(&c->g->diags, A0902, cl->at, "MATRIX %s: expected mma, wgmma or wgmma_fp8", c->k.matrix);
+	for (int i = 0; i < c->k.n_archs && is_wgmma; i++)
 		if (strcmp(c->k.archs[i], "90a") != 0)
-			fail_at(&c->g->diags, A0902, cl->at, "MATRIX wgmma: sm_90a alone has it, and ARCH names %s",
-				c->k.archs[i]);
+			fail_at(&c->g->diags, A0902, cl->at, "MATRIX %s: sm_90a alone has it, and ARCH names %s",
+				c->k.matrix, c->k.archs[i]);
 }
 
 static void read_attr(Check *c, const Clause *cl, NameKind kind)

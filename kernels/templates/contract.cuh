@@ -7,7 +7,8 @@
 //   KERNEL(name, op)              one a file; name = file name = symbol; op is a row of artifacts/ops.h
 //   ARCH(80, 90a)                 "80": sm_80 and every later architecture; "90a": that one alone
 //   NUMERICS(f32_accumulate, batch_invariant)
-//   MATRIX(wgmma)                 the instruction of the tensor cores, if not mma: the cost model takes its rate
+//   MATRIX(wgmma)                 the instruction of the tensor cores, if not mma: the cost model takes its rate;
+//                                 wgmma_fp8 is the one of e4m3
 //   DIM(K, 4096)                  a constant the operands' shapes decide; second: an example, for reading the file
 //   ATTR_INT(HDIM, 64)  ATTR_FLOAT(EPS, 1e-5f)   a constant the op carries (artifacts/attrs.h)
 //   DTYPES(WT, bf16, f16)         a dtype variable and what it may stand for (the first is the example);

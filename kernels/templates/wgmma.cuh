@@ -119,13 +119,13 @@ template <int CLUSTER_> __device__ __forceinline__ void wgmma_release(u32 barrie
 	}
 }
 
-// one thread: all requests of the block
-template <int BN_, int K_, int N_, int CLUSTER_, int PARTS_>
+// one thread: all requests of the block. COLUMNS_ are the columns of a stage, of 128 bytes
+template <int BN_, int K_, int N_, int CLUSTER_, int COLUMNS_ = 64, int PARTS_>
 __device__ __forceinline__ void wgmma_request(Ring<BN_> ring, Tiles<BN_ / PARTS_, N_, CLUSTER_> tiles,
 	const Products<PARTS_> &p)
 {
 	using T = WideTile<BN_>;
-	constexpr int steps = ceil_div(K_, T::bk), early = steps < T::stages ? steps : T::stages;
+	constexpr int steps = ceil_div(K_, COLUMNS_), early = steps < T::stages ? steps : T::stages;
 	constexpr int pieces = PARTS_ > CLUSTER_ ? PARTS_ : CLUSTER_, piece_rows = BN_ / pieces;
 	const int rank = blockIdx.x % CLUSTER_;
 	auto fill_w = [&](int step) { // the twins of this stage get the other pieces from the cluster's other block
@@ -136,9 +136,9 @@ __device__ __forceinline__ void wgmma_request(Ring<BN_> ring, Tiles<BN_ / PARTS_
 			const int row = tiles.column + (PARTS_ == 1 ? piece * piece_rows : 0);
 			const u32 to = ring.stage() + T::piece_bytes + piece * piece_rows * 128;
 			if constexpr (CLUSTER_ == 1)
-				copy_box(to, *map, row, step * T::bk, ring.full(ring.slot));
+				copy_box(to, *map, row, step * COLUMNS_, ring.full(ring.slot));
 			else
-				copy_box_to(to, *map, row, step * T::bk, ring.full(ring.slot), (1 << CLUSTER_) - 1);
+				copy_box_to(to, *map, row, step * COLUMNS_, ring.full(ring.slot), (1 << CLUSTER_) - 1);
 		}
 	};
 	bool more = tiles.take();
@@ -156,7 +156,7 @@ __device__ __forceinline__ void wgmma_request(Ring<BN_> ring, Tiles<BN_ / PARTS_
 				barrier_expect(ring.full(ring.slot), T::stage_bytes);
 				fill_w(step);
 			}
-			copy_box(ring.stage(), *p.x, tiles.row, step * T::bk, ring.full(ring.slot));
+			copy_box(ring.stage(), *p.x, tiles.row, step * COLUMNS_, ring.full(ring.slot));
 		}
 		for (int c = 0; p.residual && c < BN_; c += 128, ring.advance()) {
 			barrier_wait(ring.free(ring.slot), ring.turn ^ 1);
@@ -228,16 +228,13 @@ __device__ __forceinline__ void wgmma_add_residual(Ring<BN_> &ring, int group, f
 	}
 }
 
-// block level, all 384 threads: the tiles of a launch of which `rows` rows are in use. finish(acc, row, column) takes
-// the sums of a warpgroup: 64 rows of x from `row` on; acc[j + p * BN / 8 / PARTS][i] belong to row `column` and after
-// of part p of w. Calls let_next_start and inputs_ready.
-template <int BN_, int K_, int N_, int CLUSTER_, int PARTS_, class Finish>
-__device__ __forceinline__ void wgmma_products(uint4 *dynamic, int rows, const Products<PARTS_> &p, Finish finish)
+// block level, all 384 threads: the ring, its barriers and the maps are ready, in all blocks of the cluster, and the next
+// launch may start. The warpgroup this thread is in: 0 requests, 1 and 2 multiply
+template <int BN_, int CLUSTER_, int PARTS_>
+__device__ __forceinline__ int wgmma_open(uint4 *dynamic, const Products<PARTS_> &p, Ring<BN_> &ring)
 {
 	using T = WideTile<BN_>;
-	static_assert(K_ % 8 == 0 && N_ % 8 == 0, "rows are read and written 16 bytes at a time");
-	Ring<BN_> ring { (shared_address(dynamic) + 1023) / 1024 * 1024 };
-	Tiles<BN_ / PARTS_, N_, CLUSTER_> tiles(rows);
+	ring.base = (shared_address(dynamic) + 1023) / 1024 * 1024;
 	const int group = __shfl_sync(~0u, int(threadIdx.x / 128), 0);
 	if (threadIdx.x == 0) {
 		prefetch_map(*p.x);
@@ -254,6 +251,19 @@ __device__ __forceinline__ void wgmma_products(uint4 *dynamic, int rows, const P
 	else
 		cluster_sync();
 	let_next_start();
+	return group;
+}
+
+// block level, all 384 threads: the tiles of a launch of which `rows` rows are in use. finish(acc, row, column) takes
+// the sums of a warpgroup: 64 rows of x from `row` on; acc[j + p * BN / 8 / PARTS][i] belong to row `column` and after
+// of part p of w. Calls let_next_start and inputs_ready.
+template <int BN_, int K_, int N_, int CLUSTER_, int PARTS_, class Finish>
+__device__ __forceinline__ void wgmma_products(uint4 *dynamic, int rows, const Products<PARTS_> &p, Finish finish)
+{
+	static_assert(K_ % 8 == 0 && N_ % 8 == 0, "rows are read and written 16 bytes at a time");
+	Ring<BN_> ring;
+	Tiles<BN_ / PARTS_, N_, CLUSTER_> tiles(rows);
+	const int group = wgmma_open<BN_, CLUSTER_>(dynamic, p, ring);
 	if (group == 0) {
 		registers_down<40>();
 		if (threadIdx.x == 0)

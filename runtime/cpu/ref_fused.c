@@ -81,31 +81,52 @@ static void norm_linear(Sequence *s)
 	linear(s, n, "w", arg(s, "bias"), arg(s, "y"));
 }
 
+static void norm_rows_fp8(Sequence *s) { RUN(s, OP_quantise, normed(s, arg(s, "x")), arg(s, "y"), arg(s, "y_scale")); }
+static void quant_rows(Sequence *s) { RUN(s, OP_quantise, arg(s, "x"), arg(s, "y"), arg(s, "y_scale")); }
+
+/* x, of which codes come with scales. */
+static RefOperand rows(Sequence *s)
+{
+	RefOperand x = arg(s, "x"), scale = arg(s, "x_scale");
+	if (!scale.data)
+		return x;
+	RefOperand y = temporary(s, x.shape[0], x.shape[1]);
+	RUN(s, OP_dequantise, x, scale, y);
+	return y;
+}
+
 static void norm_rows(Sequence *s) { RUN(s, OP_rmsnorm, arg(s, "x"), arg(s, "norm"), arg(s, "y")); }
 
 static void linear_rows(Sequence *s)
 {
-	linear(s, arg(s, "x"), "w", arg(s, "bias"), arg(s, "y"));
+	linear(s, rows(s), "w", arg(s, "bias"), arg(s, "y"));
 }
 
 static void linear_residual(Sequence *s)
 {
 	RefOperand z = arg(s, "z"), y = temporary(s, z.shape[0], z.shape[1]);
-	linear(s, arg(s, "x"), "w", arg(s, "bias"), y);
+	linear(s, rows(s), "w", arg(s, "bias"), y);
 	RUN(s, OP_add, arg(s, "residual"), y, z);
 }
 
-static void gated(Sequence *s, RefOperand x)
+static void gated(Sequence *s, RefOperand x, RefOperand y)
 {
-	RefOperand y = arg(s, "y"), gate = temporary(s, y.shape[0], y.shape[1]),
+	RefOperand gate = temporary(s, y.shape[0], y.shape[1]),
 			   up = temporary(s, y.shape[0], y.shape[1]);
 	linear(s, x, "gate", arg(s, "gate_bias"), gate);
 	linear(s, x, "up", arg(s, "up_bias"), up);
 	RUN(s, OP_swiglu, gate, up, y);
 }
 
-static void linear_swiglu(Sequence *s) { gated(s, arg(s, "x")); }
-static void norm_swiglu(Sequence *s) { gated(s, normed(s, arg(s, "x"))); }
+static void linear_swiglu(Sequence *s) { gated(s, arg(s, "x"), arg(s, "y")); }
+static void norm_swiglu(Sequence *s) { gated(s, normed(s, arg(s, "x")), arg(s, "y")); }
+
+static void linear_swiglu_fp8(Sequence *s)
+{
+	RefOperand codes = arg(s, "y"), y = temporary(s, codes.shape[0], codes.shape[1]);
+	gated(s, rows(s), y);
+	RUN(s, OP_quantise, y, codes, arg(s, "y_scale"));
+}
 
 /* Parts are of the shortest power of two of ids with which as many as `best` has cover the vocabulary. */
 static void best_of_parts(const Sequence *s, const RefOperand *logits)
@@ -200,9 +221,12 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_rope_write] = rope_write,
 		[OP_attention_step] = attention_step,
 		[OP_norm_rows] = norm_rows,
+		[OP_norm_rows_fp8] = norm_rows_fp8,
+		[OP_quant_rows] = quant_rows,
 		[OP_linear_rows] = linear_rows,
 		[OP_linear_residual] = linear_residual,
 		[OP_linear_swiglu] = linear_swiglu,
+		[OP_linear_swiglu_fp8] = linear_swiglu_fp8,
 		[OP_norm_swiglu] = norm_swiglu,
 		[OP_norm_logits] = norm_logits,
 		[OP_sample_best] = sample_best,

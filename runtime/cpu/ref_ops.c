@@ -216,6 +216,36 @@ void ref_swiglu(const RefCall *c)
 		y[i] = (float)(gate[i] / (1 + exp(-(double)gate[i])) * up[i]);
 }
 
+enum { CODE_COLUMNS = 128 }; /* of a row, that share a scale */
+
+void ref_quantise(const RefCall *c)
+{
+	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
+	float *scale = ref_floats(c, "y_scale");
+	for (int64_t t = 0; t < rows; t++)
+		for (int64_t k = 0; k < cols; k += CODE_COLUMNS) {
+			const float *x = ref_floats(c, "x") + t * cols + k;
+			float *y = ref_floats(c, "y") + t * cols + k, largest = 0;
+			int64_t n = cols - k < CODE_COLUMNS ? cols - k : CODE_COLUMNS;
+			for (int64_t i = 0; i < n; i++)
+				largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+			float s = scale[k / CODE_COLUMNS * rows + t] = largest / 448 >= 0x1p-100f ? largest / 448 : 1;
+			for (int64_t i = 0; i < n; i++) {
+				uint8_t code = numbers_code(DT_e4m3, x[i] / s);
+				numbers_convert(DT_e4m3, &code, 0, 1, y + i);
+			}
+		}
+}
+
+void ref_dequantise(const RefCall *c)
+{
+	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
+	const float *x = ref_floats(c, "x"), *scale = ref_floats(c, "x_scale");
+	for (int64_t t = 0; t < rows; t++)
+		for (int64_t k = 0; k < cols; k++)
+			ref_floats(c, "y")[t * cols + k] = x[t * cols + k] * scale[k / CODE_COLUMNS * rows + t];
+}
+
 void ref_gather(const RefCall *c)
 {
 	const int32_t *out_row = ref_ints(c, "out_row");
@@ -254,6 +284,8 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_attention] = ref_attention,
 	[OP_add] = ref_add,
 	[OP_swiglu] = ref_swiglu,
+	[OP_quantise] = ref_quantise,
+	[OP_dequantise] = ref_dequantise,
 	[OP_gather] = ref_gather,
 	[OP_sample] = ref_sample,
 	[OP_acquire] = ref_acquire,

@@ -76,7 +76,7 @@ REFUSALS = [
     ("bad numerics", [("NUMERICS(f32_accumulate, ", "NUMERICS(32 bits, ")],
      [("NUMERICS(", "A0902", "NUMERICS 32 bits: expected words")]),
     ("an unknown matrix instruction", [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(umma)")],
-     [("MATRIX(", "A0902", "MATRIX umma: expected mma or wgmma")]),
+     [("MATRIX(", "A0902", "MATRIX umma: expected mma, wgmma or wgmma_fp8")]),
     ("wgmma where there is none", [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(wgmma)")],
      [("MATRIX(", "A0902", "MATRIX wgmma: sm_90a alone has it, and ARCH names 80")]),
     ("two matrix instructions", [("ARCH(80, 90a)", "ARCH(90a)\nMATRIX(wgmma)\nMATRIX(mma)")],
