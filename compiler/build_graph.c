@@ -133,14 +133,24 @@ int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d
 	return weight(c, name, false, n_dims, d0, d1);
 }
 
+static int constant(Compile *c, const Weight *w, const void *values)
+{
+	int t = g_add_weight(c, w);
+	*vec_push(&c->arena, &c->constants) = (Constant){c->graph.n_weights - 1,
+		memcpy(arena_alloc(&c->arena, (size_t)w->bytes), values, (size_t)w->bytes)};
+	return t;
+}
+
 int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *values)
 {
-	Weight w = {.name = arena_strdup(&c->arena, name), .dtype = dtype, .n_dims = 1, .shape = {n},
-		.bytes = dtype_span(dtype, n)};
-	int t = g_add_weight(c, &w);
-	*vec_push(&c->arena, &c->constants) = (Constant){c->graph.n_weights - 1,
-		memcpy(arena_alloc(&c->arena, (size_t)w.bytes), values, (size_t)w.bytes)};
-	return t;
+	return constant(c, &(Weight){.name = arena_strdup(&c->arena, name), .dtype = dtype, .n_dims = 1, .shape = {n},
+		.bytes = dtype_span(dtype, n)}, values);
+}
+
+int g_table(Compile *c, const char *name, Dtype dtype, int rows, int cols, const void *values)
+{
+	return constant(c, &(Weight){.name = arena_strdup(&c->arena, name), .dtype = dtype, .n_dims = 2,
+		.shape = {rows, cols}, .bytes = dtype_span(dtype, (int64_t)rows * cols)}, values);
 }
 
 /* Frame: everything around the layers ------------------------------------------------------ */
@@ -251,37 +261,6 @@ static void check_tied_head(Compile *c, const StTensor *head, Loc at)
 			embedding ? embedding->name : "the embedding", file, line);
 }
 
-/* Scales of keys and values, under all the names that they are known by. */
-static bool is_kv_scale(const char *name)
-{
-	static const char *const ends[] = {"*.self_attn.k_scale", "*.self_attn.v_scale", "*.self_attn.q_scale",
-		"*.self_attn.prob_scale", "*.self_attn.kv_scale", "*.self_attn.attn.k_scale", "*.self_attn.attn.v_scale",
-		"*.self_attn.attn.q_scale", "*.k_proj.k_scale", "*.v_proj.v_scale", "*.q_proj.q_scale", "*.k_proj.output_scale",
-		"*.v_proj.output_scale", "*.q_proj.output_scale", "*.qkv_proj.k_scale", "*.qkv_proj.v_scale"};
-	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-		if (name_matches(ends[i], name))
-			return true;
-	return false;
-}
-
-/* They mean nothing to a cache in bf16. */
-static void drop_kv_scales(Compile *c)
-{
-	const StTensor *first = NULL;
-	int n = 0;
-	for (int i = 0; i < c->model.tensors.n; i++) {
-		StTensor *t = &c->model.tensors.at[i];
-		if (t->used_by || !is_kv_scale(t->name))
-			continue;
-		t->used_by++;
-		first = n++ ? first : t;
-	}
-	if (n)
-		note_at(&c->diags, A0607, (Loc){c->model.shards.at[first->shard].path, 0, 0},
-			"%s%s not used: keys and values are kept in bf16", first->name,
-			n > 1 ? arena_printf(&c->arena, " and %d other scales are", n - 1) : " is");
-}
-
 static void check_all_used(Compile *c)
 {
 	const StTensor *first = NULL; /* ignored */
@@ -304,8 +283,8 @@ static void check_all_used(Compile *c)
 			check_tied_head(c, t, at);
 		else
 			fail_at(&c->diags, A0604, at,
-				"tensor %s %s is not used by %s: list it under [weights] ignore if that is meant",
-				t->name, g_shape_text(c, t->n_dims, t->shape), c->graph.family);
+				"tensor %s %s is not used by %s: list it under [weights] ignore if that is meant%s",
+				t->name, g_shape_text(c, t->n_dims, t->shape), c->graph.family, kv_scale_hint(c, t->name));
 	}
 	if (n_ignored > 1)
 		note_at(&c->diags, A0605, first_at, "weights.ignore: %s and %d other tensors are not read", first->name,
@@ -360,6 +339,6 @@ void build_graph(Compile *c)
 	set_stop_tokens(c);
 	family->build(c);
 	check_quant_lists(c);
-	drop_kv_scales(c);
+	check_kv_scales(c);
 	check_all_used(c);
 }

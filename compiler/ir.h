@@ -119,6 +119,8 @@ typedef struct Options {
 	int slots;             /* [runtime] slots */
 	int max_context;       /* [runtime] max_context, tokens a slot */
 	int page;              /* [kv] page, tokens; power of two */
+	Dtype kv[PLAN_MAX_LAYERS]; /* [kv] dtype, bf16_first, bf16_last, layers: of each layer's cache, bf16, e4m3 or e2m1 */
+	const char *kv_scales; /* [kv] scales: path of a file, NULL = what the checkpoint has */
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
 	int prefill[MAX_BUCKETS], n_prefill; /* [phases] prefill rows, ascending */
 	int decode[MAX_BUCKETS], n_decode;   /* [phases] decode rows, ascending; the last >= slots */
@@ -129,7 +131,7 @@ typedef struct Options {
 	VEC(KernelRule) rules;
 	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
-	Loc at_max_context;
+	Loc at_max_context, at_kv, at_kv_scales;
 } Options;
 
 /* What the files say about quantised weights (read_quant.c). A module's tensors decide; this gives the size of FP8
@@ -145,6 +147,7 @@ typedef struct Quant {
 	const char *name;      /* of the format: "fp8", "NVFP4", "compressed-tensors"; NULL = no file speaks of any */
 	VEC(QuantTarget) targets; /* modules that are quantised, where no `ignore` says otherwise */
 	VEC(QuantPattern) ignore;
+	const char *kv; Loc at_kv; /* "kv_cache_quant_algo = ...": what is said of keys and values, NULL = nothing */
 	Loc at;
 } Quant;
 
@@ -155,6 +158,7 @@ typedef struct Model {
 	Options options;
 	VEC(Shard) shards;
 	VEC(StTensor) tensors;  /* sorted by name */
+	VEC(StTensor) kv_scales; /* of the file that kv.scales names */
 	const void *tokenizer; size_t tokenizer_bytes; /* compiled; NULL when the checkpoint has none */
 	int n_tokens;           /* real token ids; rows above are padding. = vocab when no tokenizer */
 	const char *chat_template; /* NULL = none */
@@ -348,6 +352,8 @@ typedef struct Compile {
 	VEC(Constant) constants; /* values of the weights made here */
 	VEC(Module) modules;   /* products that were asked for */
 	bool is_input_scale_told; /* that scales of activations are not used */
+	struct { int n_unscaled, n_shared; const char *unscaled, *shared; } kv_told; /* layers without scales of keys and
+		values, scales that serve both, and the first of each */
 	VEC(TargetWork) work; /* one a target */
 	VEC(uint8_t) cubins;
 	void (*progress)(struct Compile *c, const char *what, int64_t done, int64_t total); /* may be NULL */
@@ -430,6 +436,13 @@ typedef struct Product { int w, scale, row_scale; /* tensors, -1 = absent */ int
  * first the weights, then block scales, then row scales. Errors as of g_weight. */
 void g_products(Compile *c, int n, const char *const *modules, const int64_t *rows, int64_t cols, Product *out);
 void g_linear(Compile *c, int layer, int phases, const Product *p, int x, int bias, int y); /* y = x w + bias */
+/* The cache of a layer (kv_cache.c), its tensors; -1 = absent. module: "model.layers.0.self_attn". Errors as of
+ * g_weight. */
+typedef struct Cache { int kv, scale, block; } Cache;
+Cache g_cache(Compile *c, int layer, const char *module, const Attrs *attrs);
+void check_kv_scales(Compile *c); /* notes and errors about what was missing and what is left over; A0604, A0607, A0610 */
+/* For a tensor that nobody reads: what is expected if it is meant as such a scale, else "". */
+const char *kv_scale_hint(Compile *c, const char *name);
 void check_quant_lists(Compile *c); /* notes where lists and tensors differ; A0609 */
 /* What builders share: the checkpoint's tensor of that name, or NULL; a weight, as a tensor; "[64, 128]". */
 StTensor *g_find_tensor(Compile *c, const char *name);
@@ -439,6 +452,7 @@ const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits);
 int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* -1 when absent */
 int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *values); /* a weight made here */
+int g_table(Compile *c, const char *name, Dtype dtype, int rows, int cols, const void *values); /* one of two dims */
 int g_tensor(Compile *c, Role role, Dtype dtype, const char *name, int n_dims, const int64_t *shape);
 int g_activation(Compile *c, const char *name, int64_t cols); /* bf16 [ROWS, cols] */
 void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, const int *operands);

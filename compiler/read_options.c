@@ -27,8 +27,10 @@ typedef struct OptionRow {
 } OptionRow;
 
 enum {
-	FAMILY, SLOTS, MAX_CONTEXT, KV_DTYPE, KV_PAGE, KV_POOL_TOKENS, PREFILL_ROWS, DECODE_ROWS, TEMPERATURE, TOP_K, TOP_P,
-	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, PIN, BAN, N_OPTIONS,
+	FAMILY, SLOTS, MAX_CONTEXT, KV_DTYPE, KV_BF16_FIRST, KV_BF16_LAST, KV_SCALES, KV_PAGE,
+	KV_POOL_TOKENS, PREFILL_ROWS, DECODE_ROWS, TEMPERATURE, TOP_K, TOP_P,
+	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, KV_LAYERS, PIN, BAN,
+	N_OPTIONS,
 };
 
 static const OptionRow option_table[N_OPTIONS] = {
@@ -36,7 +38,12 @@ static const OptionRow option_table[N_OPTIONS] = {
 	[SLOTS] = {"runtime.slots", T_INT, 1, PLAN_MAX_SLOTS, false, "sequences that can be active at once"},
 	[MAX_CONTEXT] = {"runtime.max_context", T_INT, 1, MAX_POSITION, false,
 		"tokens of one sequence, prompt included; the family's value gives way to a shorter model"},
-	[KV_DTYPE] = {"kv.dtype", T_WORD, 0, 0, false, "element type of the KV cache: bf16"},
+	[KV_DTYPE] = {"kv.dtype", T_WORD, 0, 0, false, "format of the KV cache: bf16, fp8 (e4m3 with a scale a head) or nvfp4 (e2m1, with a scale "
+		"for each run of 16 as well)"},
+	[KV_BF16_FIRST] = {"kv.bf16_first", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the first layers are kept in bf16"},
+	[KV_BF16_LAST] = {"kv.bf16_last", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the last layers are kept in bf16"},
+	[KV_SCALES] = {"kv.scales", T_WORD, 0, 0, false, "safetensors file of scales that `atlasc calibrate` wrote, from the "
+		"folder of this file on; \"\" = the checkpoint's, and 1 where it has none"},
 	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
 	[KV_POOL_TOKENS] = {"kv.pool_tokens", T_INT, 0, 1 << 30, false,
 		"tokens of KV of all sequences together; 0 = slots * max_context"},
@@ -53,6 +60,8 @@ static const OptionRow option_table[N_OPTIONS] = {
 	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "tokens generated unless stopped"},
 	[STOP] = {"sampling.stop", T_TOKENS, 0, MAX_VOCAB, false, "token ids that end a sequence, besides the model's own"},
 	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that no op has to use; one * stands for any text"},
+	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, before all other options; "
+		"keys: layers (\"first-last\" or a list) and dtype"},
 	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies; keys: "
 		"template, and to narrow it op, phase, layers (\"first-last\" or a list), tunables ({ NAME = value })"},
 	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use this template where the rule applies; "
@@ -197,10 +206,9 @@ static void read_context(Reading *r)
 		o->max_context = cf->max_position;
 }
 
-static void read_kv(Reading *r)
+static void read_pages(Reading *r)
 {
 	Options *o = r->o;
-	get_word(r, KV_DTYPE, "bf16", "");
 	if (get_int(r, KV_PAGE, &o->page) && (o->page & (o->page - 1)))
 		fail_at(r->d, A0303, chosen(r, KV_PAGE)->at, "kv.page = %d: expected a power of two", o->page);
 	if (get_int(r, KV_POOL_TOKENS, &o->pool_tokens) && o->pool_tokens && o->pool_tokens < o->max_context)
@@ -373,7 +381,7 @@ static bool read_rule_tunables(Reading *r, const Value *v, const KernelTemplate 
 			list = arena_printf(r->d->arena, "%s%s%d", list, j ? ", " : "", t->tunables[i].values[j]);
 		}
 		if (!legal)
-			ok = fail_at(r->d, A0312, e->at, "%s = %d: template %s knows %s", e->key, value, t->name, list);
+			ok = fail_at(r->d, A0303, e->at, "%s = %d: template %s knows %s", e->key, value, t->name, list);
 	}
 	const char *last = ""; /* by name, whatever their order in the file */
 	for (int done = 0; ok && done < v->n; done++) {
@@ -400,17 +408,16 @@ static bool parse_range(const char *text, int *first, int *last)
 	return *end == 0 && *first <= *last;
 }
 
-/* Adds the rule for each run of consecutive layers. */
-static bool add_rules(Reading *r, const Value *v, KernelRule rule)
+static int last_layer(const Reading *r)
 {
-	int n_layers = r->c->model.config.n_layers, last = n_layers > 0 ? n_layers - 1 : PLAN_MAX_LAYERS - 1;
-	bool named[PLAN_MAX_LAYERS] = {false};
-	rule.layer_first = -1;
-	rule.layer_last = n_layers;
-	if (!v) {
-		*vec_push(&r->c->arena, &r->o->rules) = rule;
-		return true;
-	}
+	int n_layers = r->c->model.config.n_layers;
+	return n_layers > 0 ? n_layers - 1 : PLAN_MAX_LAYERS - 1;
+}
+
+/* "first-last" or a list: sets named [PLAN_MAX_LAYERS] of each. */
+static bool read_layers(Reading *r, const Value *v, bool *named)
+{
+	const int last = last_layer(r);
 	if (v->kind == VALUE_STRING) {
 		int from, to;
 		if (!parse_range(v->string, &from, &to))
@@ -435,6 +442,22 @@ static bool add_rules(Reading *r, const Value *v, KernelRule rule)
 			named[e->integer] = true;
 		}
 	}
+	return true;
+}
+
+/* Adds the rule for each run of consecutive layers. */
+static bool add_rules(Reading *r, const Value *v, KernelRule rule)
+{
+	const int last = last_layer(r);
+	bool named[PLAN_MAX_LAYERS] = {false};
+	rule.layer_first = -1;
+	rule.layer_last = r->c->model.config.n_layers;
+	if (!v) {
+		*vec_push(&r->c->arena, &r->o->rules) = rule;
+		return true;
+	}
+	if (!read_layers(r, v, named))
+		return false;
 	for (int l = 0; l <= last; l++) {
 		if (!named[l])
 			continue;
@@ -490,6 +513,103 @@ static void read_rules(Reading *r, const Value *v, int k)
 			read_rule(r, t, k == PIN);
 }
 
+/* The cache, layer by layer --------------------------------------------------------------------------- */
+
+static const struct { const char *name; Dtype dtype; } kv_formats[] = {
+	{"bf16", DT_bf16}, {"fp8", DT_e4m3}, {"nvfp4", DT_e2m1}};
+enum { N_KV_FORMATS = sizeof kv_formats / sizeof kv_formats[0], KV_RUN = 16 /* elements of a head with one scale */ };
+
+static bool read_kv_format(Reading *r, const char *name, const Value *v, Dtype *out)
+{
+	const Config *cf = &r->c->model.config;
+	const char *word;
+	int k = 0;
+	if (!want_string(r->d, A0303, name, v, &word))
+		return false;
+	while (k < N_KV_FORMATS && strcmp(kv_formats[k].name, word) != 0)
+		k++;
+	if (k == N_KV_FORMATS)
+		return fail_at(r->d, A0303, v->at, "%s = %s: expected \"bf16\", \"fp8\" or \"nvfp4\"", name,
+			value_text(r->d->arena, v));
+	*out = kv_formats[k].dtype;
+	if (*out == DT_e2m1 && cf->head_dim > 0 && cf->head_dim % KV_RUN)
+		return fail_at(r->d, A0304, v->at, "%s = \"nvfp4\": head_dim = %d (%s:%d) is no multiple of %d, which share a "
+			"scale", name, cf->head_dim, cf->at_head_dim.file, cf->at_head_dim.line, KV_RUN);
+	if (*out != DT_bf16 && !r->o->at_kv.file)
+		r->o->at_kv = v->at;
+	return true;
+}
+
+static void read_kv_ends(Reading *r)
+{
+	const int n = last_layer(r) + 1;
+	for (int k = KV_BF16_FIRST; k <= KV_BF16_LAST; k++) {
+		int count;
+		if (!get_int(r, k, &count))
+			continue;
+		if (count > n)
+			fail_at(r->d, A0304, chosen(r, k)->at, "%s = %d: the model has %d layers", option_table[k].key, count, n);
+		for (int i = 0; i < count && i < n; i++)
+			r->o->kv[k == KV_BF16_FIRST ? i : n - 1 - i] = DT_bf16;
+	}
+}
+
+/* [[kv.layers]] */
+static void read_kv_layers(Reading *r, const Value *list)
+{
+	static const char *const keys[] = {"layers", "dtype"};
+	bool taken[PLAN_MAX_LAYERS] = {false};
+	if (!list || !want_array(r->d, A0303, "kv.layers", list))
+		return;
+	for (const Value *t = list->first; t; t = t->next) {
+		bool named[PLAN_MAX_LAYERS] = {false};
+		Dtype dtype;
+		if (!want_table(r->d, A0303, "kv.layers", t))
+			continue;
+		for (const Value *v = t->first; v; v = v->next)
+			if (strcmp(v->key, keys[0]) != 0 && strcmp(v->key, keys[1]) != 0)
+				fail_at(r->d, A0302, v->key_at, "unknown key kv.layers.%s%s",
+					clip_text(r->d->arena, v->key, strlen(v->key), 48),
+					did_you_mean(r->d->arena, closest_name(v->key, keys, 2)));
+		const Value *layers = value_get(t, keys[0]), *format = value_get(t, keys[1]);
+		if (!layers || !format)
+			fail_at(r->d, A0303, t->at, "kv.layers: %s is missing", layers ? "dtype" : "layers");
+		else if (read_layers(r, layers, named) && read_kv_format(r, "kv.layers.dtype", format, &dtype))
+			for (int l = 0; l <= last_layer(r); l++) {
+				if (named[l] && taken[l])
+					fail_at(r->d, A0303, layers->at, "kv.layers: layer %d stands there twice", l);
+				if (named[l])
+					r->o->kv[l] = dtype;
+				taken[l] |= named[l];
+			}
+	}
+}
+
+/* A path in MODEL.toml starts at the folder of that file. */
+static void read_kv_scales(Reading *r)
+{
+	const Value *v = chosen(r, KV_SCALES);
+	const char *name;
+	if (!want_string(r->d, A0303, option_table[KV_SCALES].key, v, &name) || !*name)
+		return;
+	const char *slash = strrchr(v->at.file, '/');
+	r->o->at_kv_scales = v->at;
+	r->o->kv_scales = *name == '/' || !slash ? name : input_path(&r->c->arena,
+		arena_strndup(&r->c->arena, v->at.file, (size_t)(slash - v->at.file) + 1), name);
+}
+
+static void read_kv(Reading *r)
+{
+	Options *o = r->o;
+	Dtype all = DT_bf16;
+	read_kv_format(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE), &all);
+	for (int l = 0; l < PLAN_MAX_LAYERS; l++)
+		o->kv[l] = all;
+	read_kv_ends(r);
+	read_kv_layers(r, chosen(r, KV_LAYERS));
+	read_kv_scales(r);
+}
+
 /* What goes into the plan ----------------------------------------------------------------------------- */
 
 static void resolve(Reading *r, const char *name, const char *value)
@@ -538,6 +658,25 @@ static void resolve_rules(Reading *r)
 	}
 }
 
+/* "bf16 0, fp8 1-30, bf16 31": each layer once. */
+static const char *kv_text(Reading *r)
+{
+	Arena *a = &r->c->arena;
+	const Dtype *kv = r->o->kv;
+	const char *text = "";
+	for (int l = 0, end; l <= last_layer(r); l = end) {
+		int k = 0;
+		while (kv_formats[k].dtype != kv[l])
+			k++;
+		for (end = l + 1; end <= last_layer(r) && kv[end] == kv[l];)
+			end++;
+		text = arena_printf(a, "%s%s%s %d", text, l ? ", " : "", kv_formats[k].name, l);
+		if (end > l + 1)
+			text = arena_printf(a, "%s-%d", text, end - 1);
+	}
+	return text;
+}
+
 static void resolve_options(Reading *r)
 {
 	Arena *a = &r->c->arena;
@@ -547,6 +686,7 @@ static void resolve_options(Reading *r)
 		ignore = arena_printf(a, "%s%s%s", ignore, i ? ", " : "", o->ignore_tensors.at[i].text);
 	const struct { int k; int value; } ints[] = {
 		{SLOTS, o->slots}, {MAX_CONTEXT, o->max_context}, {KV_PAGE, o->page}, {KV_POOL_TOKENS, o->pool_tokens},
+		{KV_BF16_FIRST, (int)chosen(r, KV_BF16_FIRST)->integer}, {KV_BF16_LAST, (int)chosen(r, KV_BF16_LAST)->integer},
 		{TOP_K, o->top_k}, {MAX_NEW_TOKENS, o->max_new_tokens},
 	};
 	const struct { int k; double value; } reals[] = {
@@ -559,6 +699,9 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[reals[i].k].key, real_text(a, reals[i].value));
 	resolve(r, option_table[FAMILY].key, r->family->name);
 	resolve(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE)->string);
+	if (o->kv_scales)
+		resolve(r, option_table[KV_SCALES].key, chosen(r, KV_SCALES)->string);
+	resolve(r, option_table[KV_LAYERS].key, kv_text(r));
 	resolve(r, option_table[PREFILL_ROWS].key, ints_text(a, o->prefill, o->n_prefill));
 	resolve(r, option_table[DECODE_ROWS].key, ints_text(a, o->decode, o->n_decode));
 	resolve(r, option_table[STOP].key, ints_text(a, o->stop, o->n_stop));
@@ -621,6 +764,7 @@ void read_options(Compile *c)
 		return;
 	get_word(&r, FAMILY, r.family->name, ", the family of config.json");
 	read_context(&r);
+	read_pages(&r);
 	read_kv(&r);
 	read_phases(&r);
 	read_sampling(&r);

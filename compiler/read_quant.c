@@ -270,11 +270,13 @@ static void note_unknown(Reading *r, const char *where, const Value *table, cons
 		}
 }
 
-static void note_kv(Reading *r, const char *name, const Value *v)
+/* What is said of keys and values is advice: MODEL.toml decides, which is read later. */
+static void see_kv(Reading *r, const char *name, const Value *v)
 {
-	if (v)
-		note_at(r->d, A0607, v->at, "%s = %s: keys and values are kept in bf16", name,
-			v->kind == VALUE_TABLE ? "{...}" : text_of(r, v));
+	if (!v || r->q->kv)
+		return;
+	r->q->kv = arena_printf(&r->c->arena, "%s = %s", name, v->kind == VALUE_TABLE ? "{...}" : text_of(r, v));
+	r->q->at_kv = v->at;
 }
 
 static bool read_block(Reading *r, const char *name, const Value *v, int block[2])
@@ -370,8 +372,8 @@ static void read_modelopt(Reading *r, const char *where, const Value *q)
 		add_all(r, 0, 0);
 	add_patterns(r, arena_printf(r->d->arena, "%s.ignore", where), get(q, "ignore"), 0, 0, false);
 	add_patterns(r, arena_printf(r->d->arena, "%s.exclude_modules", where), get(q, "exclude_modules"), 0, 0, false);
-	note_kv(r, arena_printf(r->d->arena, "%s.kv_cache_quant_algo", where), get(q, "kv_cache_quant_algo"));
-	note_kv(r, arena_printf(r->d->arena, "%s.kv_cache_scheme", where), get(q, "kv_cache_scheme"));
+	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_quant_algo", where), get(q, "kv_cache_quant_algo"));
+	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_scheme", where), get(q, "kv_cache_scheme"));
 	note_unknown(r, where, q, keys, COUNT(keys));
 }
 
@@ -446,7 +448,7 @@ static void read_compressed(Reading *r, const Value *q)
 			add_patterns(r, arena_printf(r->d->arena, "%s.targets", name), get(g, "targets"), block[0], block[1], true);
 	}
 	add_patterns(r, "quantization_config.ignore", get(q, "ignore"), 0, 0, false);
-	note_kv(r, "quantization_config.kv_cache_scheme", get(q, "kv_cache_scheme"));
+	see_kv(r, "quantization_config.kv_cache_scheme", get(q, "kv_cache_scheme"));
 	note_unknown(r, "quantization_config", q, keys, COUNT(keys));
 }
 

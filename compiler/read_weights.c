@@ -423,6 +423,28 @@ static void read_sharded(Reading *r, const Value *index)
 	note_strangers(r);
 }
 
+/* The file of kv.scales: its tensors are none of the checkpoint's. */
+static void read_kv_scales(Reading *r)
+{
+	Model *m = &r->c->model;
+	const Options *o = &m->options;
+	const int first = m->tensors.n;
+	Shard s = {.name = o->kv_scales, .path = o->kv_scales};
+	if (!o->kv_scales)
+		return;
+	int fd = input_open(r->d, s.path, true, &s.bytes);
+	if (fd == INPUT_ABSENT)
+		fail_at(r->d, A0102, o->at_kv_scales, "kv.scales: there is no file %s", s.path);
+	if (fd < 0)
+		return;
+	*vec_push(&r->c->arena, &m->shards) = s;
+	read_header(r, fd, m->shards.n - 1);
+	close(fd);
+	for (int i = first; i < m->tensors.n; i++)
+		*vec_push(&r->c->arena, &m->kv_scales) = m->tensors.at[i];
+	m->tensors.n = first;
+}
+
 /* The pass ---------------------------------------------------------------------------------------------------- */
 
 static void fail_no_weights(Reading *r, const char *path)
@@ -438,42 +460,48 @@ static void fail_no_weights(Reading *r, const char *path)
 	fail_at(r->d, A0409, (Loc){path, 0, 0}, "no such file, and no model.safetensors.index.json either");
 }
 
+static void read_checkpoint(Reading *r)
+{
+	Model *m = &r->c->model;
+	bool absent;
+	const Value *index = json_read(&r->c->scratch, &r->c->scratch, r->d, &index_rules,
+		input_path(&r->c->arena, r->dir, "model.safetensors.index.json"), &absent);
+	if (index) {
+		read_sharded(r, index);
+	} else if (absent) {
+		const char *path = input_path(&r->c->arena, r->dir, "model.safetensors");
+		int64_t bytes;
+		int fd = input_open(r->d, path, true, &bytes);
+		if (fd == INPUT_ABSENT) {
+			fail_no_weights(r, path);
+			return;
+		}
+		if (fd < 0)
+			return;
+		*vec_push(&r->c->arena, &m->shards) = (Shard){"model.safetensors", path, bytes};
+		read_header(r, fd, 0);
+		close(fd);
+		if (m->tensors.n)
+			qsort(m->tensors.at, (size_t)m->tensors.n, sizeof m->tensors.at[0], by_tensor_name);
+	}
+}
+
 /* read_weights - the tensors of the checkpoint.
  *
  *   needs   cmd.model_dir
- *   gives   Model.shards, Model.tensors sorted by name; with --random-weights, which have none, the seed as an option
+ *   gives   Model.shards, Model.tensors sorted by name; with --random-weights, which have none, the seed as an option;
+ *           Model.kv_scales
  *   fails   A0102, A0104, A0106, A04xx; the first mistake of each shard
  */
 void read_weights(Compile *c)
 {
 	Reading r = {.c = c, .d = &c->diags, .dir = c->cmd.model_dir};
-	Model *m = &c->model;
-	bool absent;
-	if (c->cmd.random_weights) {
-		*vec_push(&c->arena, &m->options.resolved) = (Option){"weights.random_seed",
+	if (c->cmd.random_weights)
+		*vec_push(&c->arena, &c->model.options.resolved) = (Option){"weights.random_seed",
 			arena_printf(&c->arena, "%" PRIu64, c->cmd.seed)};
-		return;
-	}
-	const Value *index = json_read(&c->scratch, &c->scratch, r.d, &index_rules,
-		input_path(&c->arena, r.dir, "model.safetensors.index.json"), &absent);
-	if (index) {
-		read_sharded(&r, index);
-	} else if (absent) {
-		const char *path = input_path(&c->arena, r.dir, "model.safetensors");
-		int64_t bytes;
-		int fd = input_open(r.d, path, true, &bytes);
-		if (fd == INPUT_ABSENT) {
-			fail_no_weights(&r, path);
-			return;
-		}
-		if (fd < 0)
-			return;
-		*vec_push(&c->arena, &m->shards) = (Shard){"model.safetensors", path, bytes};
-		read_header(&r, fd, 0);
-		close(fd);
-		if (m->tensors.n)
-			qsort(m->tensors.at, (size_t)m->tensors.n, sizeof m->tensors.at[0], by_tensor_name);
-	}
+	else
+		read_checkpoint(&r);
+	read_kv_scales(&r);
 }
 
 static bool read_part(Compile *c, int fd, const StTensor *t, int64_t at, void *dst, size_t n)

@@ -136,12 +136,11 @@ static int attention(Compile *c, const StepTensors *s, const Dense *d, int l, in
 	int qr = act(c, l, "q.rope", nq), kr = act(c, l, "k.rope", nkv), o = act(c, l, "attn", nq);
 	g_op(c, OP_rope, l, BOTH, &d->attrs, (int[]){q, d->inv_freq, s->row_pos, qr});
 	g_op(c, OP_rope, l, BOTH, &d->attrs, (int[]){k, d->inv_freq, s->row_pos, kr});
-	int kv = g_tensor(c, ROLE_STATE, DT_bf16, arena_printf(&c->arena, "kv.%d", l), 5,
-		(int64_t[]){c->graph.pages, 2, cf->n_kv_heads, c->graph.page, cf->head_dim});
+	Cache kv = g_cache(c, l, arena_printf(&c->arena, "%s.layers.%d.self_attn", d->prefix, l), &d->attrs);
 	g_op(c, OP_kv_write, l, BOTH, &d->attrs,
-		(int[]){s->step, kr, v, s->row_slot, s->row_pos, s->page_table, kv, -1, -1});
+		(int[]){s->step, kr, v, s->row_slot, s->row_pos, s->page_table, kv.kv, kv.scale, kv.block});
 	g_op(c, OP_attention, l, BOTH, &d->attrs,
-		(int[]){s->step, qr, kv, -1, -1, s->row_slot, s->row_pos, s->seg, s->page_table, o});
+		(int[]){s->step, qr, kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, s->page_table, o});
 	proj(c, d, l, 1, (const char *const[]){"self_attn.o_proj"}, (int64_t[]){hidden}, nq, &wo);
 	int bo = d->has->o_bias ? vector(c, d, l, "self_attn.o_proj.bias", hidden) : -1;
 	return add(c, l, x, linear(c, l, o, &wo, bo, "attn.o", hidden), "mid");

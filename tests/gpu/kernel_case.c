@@ -148,7 +148,7 @@ static int64_t derived(Case *c, const char *name)
 	if (strcmp(name, "PAGES") != 0)
 		return -1;
 	int64_t page_bytes = 4 * case_value(c, "NKV", 1) * case_value(c, "PAGE", 1) * case_value(c, "HDIM", 1);
-	int64_t most = (64 << 20) / page_bytes, all = slots * case_value(c, "MAX_PAGES", 1) + 2;
+	int64_t most = (16 << 20) / page_bytes, all = slots * case_value(c, "MAX_PAGES", 1) + 2;
 	return all < most ? all : most;
 }
 

@@ -145,21 +145,23 @@ static bool fill_pages(Case *c, int32_t *table)
 	return true;
 }
 
-static void fill_kv(Case *c, float *kv)
+/* kv, or the scales of its runs, which are positive. */
+static void fill_kv(Case *c, const CaseBuffer *b, bool is_scale)
 {
 	int64_t per_slot = case_value(c, "MAX_PAGES", 1), page = case_value(c, "PAGE", 1), n_kv = case_value(c, "NKV", 1);
-	int64_t hdim = case_value(c, "HDIM", 1), n = case_value(c, "PAGES", 1) * 2 * n_kv * page * hdim;
+	int64_t width = b->shape[b->n_dims - 1];
+	float *kv = b->before;
 	const int32_t *table = c->buf[case_field(c, "page_table")].before;
 	bool reads = attends(c), writes = has(c, "qkv"); /* its own position as well: what stands there is not read */
-	for (int64_t i = 0; i < n; i++)
+	for (int64_t i = 0; i < b->n; i++)
 		kv[i] = reads ? NAN : 7;
 	for (int t = 0; reads && t < c->step.rows; t++)
 		for (int64_t p = 0; c->step.slot[t] >= 0 && p <= c->step.pos[t] - writes; p++)
 			for (int64_t h = 0; h < 2 * n_kv; h++) {
 				int64_t at = table[c->step.slot[t] * per_slot + p / page] * 2 * n_kv + h;
-				float *line = kv + (at * page + p % page) * hdim;
-				for (int64_t d = 0; isnan(line[0]) && d < hdim; d++)
-					line[hdim - 1 - d] = random_normal(&c->random);
+				float *line = kv + (at * page + p % page) * width;
+				for (int64_t d = width - 1; isnan(line[0]) && d >= 0; d--) /* once: the first at last */
+					line[d] = is_scale ? exp2f(random_normal(&c->random) / 2 - 1) : random_normal(&c->random);
 			}
 }
 
@@ -345,7 +347,9 @@ static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 	else if (strcmp(name, "sampling") == 0 || strcmp(name, "new_sampling") == 0)
 		fill_sampling(c, a, b->shape[0]);
 	else if (strcmp(name, "kv") == 0)
-		fill_kv(c, a);
+		fill_kv(c, b, false);
+	else if (strcmp(name, "kv_block") == 0)
+		fill_kv(c, b, true);
 	else if (strcmp(name, "best") == 0)
 		fill_best(c, a, false);
 }
@@ -367,7 +371,8 @@ static bool make(Case *c, int field)
 bool case_operand(Case *c, int field)
 {
 	/* what an operand is made from comes first, whatever the order of the fields */
-	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"best", "logits"},
+	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"kv_block", "page_table"},
+		{"best", "logits"},
 		{"best_id", "logits"}};
 	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
 		int needs = case_field(c, order[i].needs);
