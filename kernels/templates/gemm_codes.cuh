@@ -129,9 +129,11 @@ template <int BM_, int BN_, class C> struct CodeStage {
 };
 
 // block level, as `gemm`: acc += x w^T over all of K, scales of blocks included; scale[m][i] times acc counts.
-//   w_row(r)   Row<W> of row r of the block's BN      scales(r)  the first scale of that row, of some row if there is none
+//   w_row(r)   Row<W> of row r of the block's BN
+//   scales(r)  the first scale of that row, of some row if there is none
 template <int BM_, int BN_, int K_, bool NORM, bool ONE, class C, class Norm, class XRow, class WRow, class Scales>
-__device__ __forceinline__ void gemm_codes(uint4 *ring, XRow x_row, WRow w_row, Scales scales, const Norm *norm, float eps,
+__device__ __forceinline__ void gemm_codes(uint4 *ring, XRow x_row, WRow w_row, Scales scales, const Norm *norm,
+	float eps,
 	float (&acc)[Tile<BM_, BN_>::m_tiles][Tile<BM_, BN_>::n_tiles][4],
 	float (&scale)[Tile<BM_, BN_>::m_tiles][2])
 {
