@@ -20,7 +20,10 @@ static const char audit_notes[] =
 	"            because MODEL.toml says so. Where each template was measured, what was goes first\n"
 	"times, of a target: how the SHA-256 of the file begins that the measured ones are from.\n"
 	"With --reasons, candidates that lost follow: slower ones with their time, rejected ones with\n"
-	"what their contract requires and the values that break it.\n";
+	"what their contract requires and the values that break it.\n"
+	"With --check, a TOML file of rules: [templates] required, forbidden; [dtypes] weight, embedding,\n"
+	"norm, bias, scale, activation; [kv] dtype, [[kv.layers]] layers, dtype; [launches] per_layer,\n"
+	"prefill, decode; [plan] waivers, certificate, signature. Every violation is told with its line.\n";
 
 static const char tune_notes[] =
 	"Needs a GPU and a plan with candidates: atlasc MODEL --candidates 4 --weights ref -o PLAN. The\n"

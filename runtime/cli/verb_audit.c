@@ -1,19 +1,45 @@
-/* verb_audit.c - atlas audit: the plan's own account of what runs and why. It touches no GPU. */
+/* verb_audit.c - atlas audit: the plan's own account of what runs and why, and whether a policy admits it. It touches
+ * no GPU.
+ */
+#include <stdlib.h>
+
 #include "artifacts/audit.h"
 #include "runtime/cli/cli.h"
+#include "runtime/cli/policy.h"
 #include "runtime/plan_handle.h"
+
+static int check(const Args *args, const Artifact *a)
+{
+	Policy policy;
+	Violations found = {0};
+	int code = policy_read(args, args->policy, &policy);
+	if (!code) {
+		policy_check(&policy, a, &found);
+		(args->sarif ? policy_sarif : args->json ? policy_json : policy_text)(&policy, &found, stdout);
+		code = found.n ? EXIT_NEGATIVE : EXIT_OK;
+	}
+	if (found.is_short_of_memory)
+		code = cli_say(args, EXIT_ENVIRONMENT, "no memory for all violations");
+	free(found.at);
+	free(policy.text);
+	return code;
+}
+
+static int show(const Args *args, const Artifact *a)
+{
+	AuditOptions options = {.target = args->target, .reasons = args->reasons};
+	bool found = args->json ? audit_json(a, &options, stdout) : audit_text(a, &options, stdout);
+	return found ? EXIT_OK : cli_say(args, EXIT_USAGE, "--target %s: the plan has no such target", args->target);
+}
 
 int verb_audit(const Args *args)
 {
 	AtlasPlan *plan = NULL;
-	AuditOptions options = {.target = args->target, .reasons = args->reasons};
+	if (args->sarif && (!args->policy || args->json))
+		return cli_say(args, EXIT_USAGE, "--sarif is of --check, and without --json");
 	int code = cli_open_plan(args, args->plan, &plan);
-	if (code)
-		return code;
-	const Artifact *a = &plan->artifact;
-	bool found = args->json ? audit_json(a, &options, stdout) : audit_text(a, &options, stdout);
-	if (!found)
-		code = cli_say(args, EXIT_USAGE, "--target %s: the plan has no such target", args->target);
+	if (!code)
+		code = args->policy ? check(args, &plan->artifact) : show(args, &plan->artifact);
 	atlas_plan_close(plan);
 	return code;
 }

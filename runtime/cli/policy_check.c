@@ -1,0 +1,354 @@
+/* policy_check.c - a plan held against a policy, and the findings as text, JSON and SARIF.
+ *
+ * The phase PROBE computes nothing of the model, so no rule is about it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/cli/policy.h"
+
+/* NULL when there is no memory: the caller then has nothing to fill. */
+static Violation *add(Violations *v, const char *rule, int line)
+{
+	static const Violation none = {0};
+	if (v->n == v->cap) {
+		int cap = v->cap ? 2 * v->cap : 16;
+		Violation *larger = realloc(v->at, (size_t)cap * sizeof *larger);
+		if (!larger) {
+			v->is_short_of_memory = true;
+			return NULL;
+		}
+		v->at = larger;
+		v->cap = cap;
+	}
+	Violation *new = &v->at[v->n++];
+	*new = none;
+	new->rule = rule;
+	new->line = line;
+	return new;
+}
+
+/* The name fits the pattern, in which one * stands for any text. */
+static bool fits(const char *pattern, const char *name)
+{
+	const char *star = strchr(pattern, '*');
+	if (!star)
+		return strcmp(pattern, name) == 0;
+	size_t head = (size_t)(star - pattern), tail = strlen(star + 1), n = strlen(name);
+	return n >= head + tail && strncmp(name, pattern, head) == 0 && strcmp(name + n - tail, star + 1) == 0;
+}
+
+static const char *list_text(const PolicyList *list, char text[128])
+{
+	text[0] = 0;
+	for (int i = 0; i < list->n; i++)
+		snprintf(text + strlen(text), 128 - strlen(text), "%s%s", i ? ", " : "", list->words[i]);
+	return text;
+}
+
+static bool is_listed(const PolicyList *list, const char *word)
+{
+	for (int i = 0; i < list->n; i++)
+		if (strcmp(list->words[i], word) == 0)
+			return true;
+	return false;
+}
+
+/* Templates -------------------------------------------------------------------------------------------- */
+
+static const char *template_of(const TargetPlan *t, const Launch *l) { return t->kernels[l->kernel].name; }
+
+static bool is_met(const TargetPlan *t, const char *pattern)
+{
+	for (int p = 0; p < t->n_phases; p++)
+		for (int i = 0; t->phases[p].kind != PROBE && i < t->phases[p].n_launches; i++)
+			if (fits(pattern, template_of(t, &t->phases[p].launches[i])))
+				return true;
+	return false;
+}
+
+static void check_required(const Policy *policy, const Artifact *a, Violations *v)
+{
+	for (int k = 0; k < policy->required.n; k++)
+		for (int i = 0; i < a->n_targets; i++) {
+			if (is_met(&a->targets[i], policy->required.words[k]))
+				continue;
+			Violation *x = add(v, "templates.required", policy->required.line);
+			if (!x)
+				return;
+			snprintf(x->where, sizeof x->where, "%s", a->targets[i].target);
+			snprintf(x->text, sizeof x->text, "no launch has a template %s", policy->required.words[k]);
+		}
+}
+
+/* An earlier launch of the phase has this op with this template. */
+static bool is_told(const TargetPlan *t, const Phase *p, int at)
+{
+	for (int i = 0; i < at; i++)
+		if (p->launches[i].op == p->launches[at].op &&
+			strcmp(template_of(t, &p->launches[i]), template_of(t, &p->launches[at])) == 0)
+			return true;
+	return false;
+}
+
+static void forbid_in_phase(const Policy *policy, const TargetPlan *t, const Phase *p, Violations *v)
+{
+	for (int i = 0; i < p->n_launches; i++)
+		for (int k = 0; k < policy->forbidden.n; k++) {
+			const Launch *l = &p->launches[i];
+			const char *name = template_of(t, l);
+			if (!fits(policy->forbidden.words[k], name) || is_told(t, p, i))
+				continue;
+			int n = 0;
+			for (int m = i; m < p->n_launches; m++)
+				n += p->launches[m].op == l->op && strcmp(template_of(t, &p->launches[m]), name) == 0;
+			Violation *x = add(v, "templates.forbidden", policy->forbidden.line);
+			if (!x)
+				return;
+			snprintf(x->where, sizeof x->where, "%s/%s[%d]", t->target, phase_name(p->kind), p->rows);
+			snprintf(x->text, sizeof x->text, "%s runs %s, %d launch%s: %s is forbidden", op_table[l->op].name, name, n,
+				n == 1 ? "" : "es", policy->forbidden.words[k]);
+			break;
+		}
+}
+
+static void check_forbidden(const Policy *policy, const Artifact *a, Violations *v)
+{
+	for (int i = 0; policy->forbidden.n && i < a->n_targets; i++)
+		for (int p = 0; p < a->targets[i].n_phases; p++)
+			if (a->targets[i].phases[p].kind != PROBE)
+				forbid_in_phase(policy, &a->targets[i], &a->targets[i].phases[p], v);
+}
+
+/* Dtypes -------------------------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+	return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* What the operand is for the op; POLICY_ROLES = none of the roles (positions, states, tables the compiler made). */
+static PolicyRole role_of(const Graph *g, const GraphOp *op, int operand)
+{
+	const Tensor *t = &g->tensors[op->operands[operand]];
+	const char *name = op_table[op->kind].operands[operand].name;
+	if (ends_with(name, "_scale"))
+		return R_SCALE;
+	if (t->role == ROLE_ACTIVATION)
+		return R_ACTIVATION;
+	if (t->role != ROLE_WEIGHT || strcmp(name, "inv_freq") == 0 || strcmp(name, "stop_tokens") == 0)
+		return POLICY_ROLES;
+	if (strcmp(name, "table") == 0)
+		return R_EMBEDDING;
+	if (ends_with(name, "bias"))
+		return R_BIAS;
+	return op->kind == OP_rmsnorm || op->kind == OP_head_norm ? R_NORM : R_WEIGHT;
+}
+
+static void check_dtypes(const Policy *policy, const Artifact *a, Violations *v)
+{
+	const Graph *g = &a->graph;
+	unsigned char *told = calloc((size_t)g->n_tensors + 1, 1); /* a bit for each role */
+	v->is_short_of_memory |= !told;
+	for (int i = 0; told && i < g->n_ops; i++)
+		for (int k = 0; k < op_table[g->ops[i].kind].n_operands; k++) {
+			int tensor = g->ops[i].operands[k];
+			PolicyRole role = tensor < 0 ? POLICY_ROLES : role_of(g, &g->ops[i], k);
+			if (role == POLICY_ROLES || !policy->dtypes[role].line || (told[tensor] & 1u << role))
+				continue;
+			told[tensor] |= (unsigned char)(1u << role);
+			const char *dtype = dtype_name(g->tensors[tensor].dtype);
+			static const char *const rules[POLICY_ROLES] = {"dtypes.weight", "dtypes.embedding", "dtypes.norm",
+				"dtypes.bias", "dtypes.scale", "dtypes.activation"};
+			Violation *x = is_listed(&policy->dtypes[role], dtype) ? NULL
+				: add(v, rules[role], policy->dtypes[role].line);
+			char list[128];
+			if (x)
+				snprintf(x->text, sizeof x->text, "%s %s is %s: allowed %s", policy_role_names[role],
+					g->tensors[tensor].name, dtype, list_text(&policy->dtypes[role], list));
+		}
+	free(told);
+}
+
+/* The rule for the cache of a layer: the last [[kv.layers]] that names it, else kv.dtype. */
+static const PolicyList *kv_rule(const Policy *policy, int layer)
+{
+	for (int i = policy->n_kv_layers - 1; i >= 0; i--)
+		if (layer >= policy->kv_layers[i].first && layer <= policy->kv_layers[i].last)
+			return &policy->kv_layers[i].dtypes;
+	return &policy->kv;
+}
+
+static void check_kv(const Policy *policy, const Artifact *a, Violations *v)
+{
+	const Graph *g = &a->graph;
+	for (int i = 0; i < g->n_ops; i++) {
+		int k = g->ops[i].kind == OP_kv_write ? op_operand(OP_kv_write, "kv") : -1;
+		const PolicyList *rule = kv_rule(policy, g->ops[i].layer);
+		if (k < 0 || !rule->line)
+			continue;
+		const char *dtype = dtype_name(g->tensors[g->ops[i].operands[k]].dtype);
+		Violation *x = is_listed(rule, dtype) ? NULL : add(v, rule == &policy->kv ? "kv.dtype" : "kv.layers", rule->line);
+		char list[128];
+		if (!x)
+			continue;
+		snprintf(x->where, sizeof x->where, "layer %d", g->ops[i].layer);
+		snprintf(x->text, sizeof x->text, "keys and values are %s: allowed %s", dtype, list_text(rule, list));
+	}
+	for (int i = 0; i < policy->n_kv_layers; i++)
+		if (policy->kv_layers[i].last >= g->n_layers) {
+			Violation *x = add(v, "kv.layers", policy->kv_layers[i].line);
+			if (x)
+				snprintf(x->text, sizeof x->text, "layers %d-%d: the model has layers 0 to %d",
+					policy->kv_layers[i].first, policy->kv_layers[i].last, g->n_layers - 1);
+		}
+}
+
+/* Launches and the plan as a whole ---------------------------------------------------------------------------- */
+
+static int launches_of(const Phase *p, int layer)
+{
+	int n = 0;
+	for (int i = 0; i < p->n_launches; i++)
+		n += p->launches[i].layer == layer;
+	return n;
+}
+
+static void limit_phase(const TargetPlan *t, const Phase *p, const char *rule, const PolicyNumber *most, int n_layers,
+	Violations *v)
+{
+	for (int layer = 0, last; most->line && layer < n_layers; layer = last + 1) {
+		int n = launches_of(p, layer);
+		for (last = layer; last + 1 < n_layers && launches_of(p, last + 1) == n;)
+			last++;
+		Violation *x = n <= most->value ? NULL : add(v, rule, most->line);
+		if (!x)
+			continue;
+		snprintf(x->where, sizeof x->where, "%s/%s[%d]/layers %d-%d", t->target, phase_name(p->kind), p->rows, layer,
+			last);
+		snprintf(x->text, sizeof x->text, "%d launches a layer: at most %d", n, most->value);
+	}
+}
+
+static void check_launches(const Policy *policy, const Artifact *a, Violations *v)
+{
+	for (int i = 0; i < a->n_targets; i++)
+		for (int k = 0; k < a->targets[i].n_phases; k++) {
+			const TargetPlan *t = &a->targets[i];
+			const Phase *p = &t->phases[k];
+			if (p->kind != PREFILL && p->kind != DECODE)
+				continue;
+			limit_phase(t, p, "launches.per_layer", &policy->per_layer, a->graph.n_layers, v);
+			limit_phase(t, p, p->kind == PREFILL ? "launches.prefill" : "launches.decode",
+				p->kind == PREFILL ? &policy->prefill : &policy->decode, a->graph.n_layers, v);
+		}
+}
+
+static void check_whole(const Policy *policy, const Artifact *a, Violations *v)
+{
+	for (int i = 0; policy->waivers.line && !policy->waivers.value && i < a->n_options; i++) {
+		const Option *o = &a->options[i];
+		if (strncmp(o->name, "kernels.pin.", 12) != 0 && strncmp(o->name, "kernels.ban.", 12) != 0)
+			continue;
+		Violation *x = add(v, "plan.waivers", policy->waivers.line);
+		if (x)
+			snprintf(x->text, sizeof x->text, "%s: %s", o->name, o->value);
+	}
+	const struct { const char *rule, *text; const PolicyNumber *of; } absent[] = {
+		{"plan.certificate", "the plan has no numerics certificate: this version makes none", &policy->certificate},
+		{"plan.signature", "the plan has no signature: this version makes none", &policy->signature}};
+	for (int i = 0; i < 2; i++) {
+		Violation *x = absent[i].of->value ? add(v, absent[i].rule, absent[i].of->line) : NULL;
+		if (x)
+			snprintf(x->text, sizeof x->text, "%s", absent[i].text);
+	}
+}
+
+void policy_check(const Policy *policy, const Artifact *a, Violations *out)
+{
+	check_required(policy, a, out);
+	check_forbidden(policy, a, out);
+	check_dtypes(policy, a, out);
+	check_kv(policy, a, out);
+	check_launches(policy, a, out);
+	check_whole(policy, a, out);
+}
+
+/* Reports -------------------------------------------------------------------------------------------------- */
+
+void policy_text(const Policy *policy, const Violations *v, FILE *out)
+{
+	for (int i = 0; i < v->n; i++)
+		fprintf(out, "%s:%d: %s: %s%s%s\n", policy->path, v->at[i].line, v->at[i].rule, v->at[i].where,
+			v->at[i].where[0] ? ": " : "", v->at[i].text);
+	if (v->n)
+		fprintf(out, "%d violation%s\n", v->n, v->n == 1 ? "" : "s");
+	else
+		fprintf(out, "the plan keeps to %s\n", policy->path);
+}
+
+void policy_json(const Policy *policy, const Violations *v, FILE *out)
+{
+	fputs("{\"schema_version\": 1, \"policy\": ", out);
+	json_quoted(out, policy->path);
+	fprintf(out, ", \"ok\": %s, \"violations\": [", v->n ? "false" : "true");
+	for (int i = 0; i < v->n; i++) {
+		fprintf(out, "%s{\"rule\": \"%s\", \"line\": %d, \"where\": ", i ? ", " : "", v->at[i].rule, v->at[i].line);
+		json_quoted(out, v->at[i].where);
+		fputs(", \"text\": ", out);
+		json_quoted(out, v->at[i].text);
+		fputc('}', out);
+	}
+	fputs("]}\n", out);
+}
+
+/* A path as a URI reference: what RFC 3986 does not let stand is a % and two digits. */
+static void put_uri(const char *path, FILE *out)
+{
+	fputc('"', out);
+	for (const unsigned char *p = (const unsigned char *)path; *p; p++)
+		if (strchr("/-._~", *p) || (*p >= '0' && *p <= '9') || ((*p | 32) >= 'a' && (*p | 32) <= 'z'))
+			fputc(*p, out);
+		else
+			fprintf(out, "%%%02X", *p);
+	fputc('"', out);
+}
+
+static void put_rules(const Violations *v, FILE *out)
+{
+	int n = 0;
+	for (int i = 0; i < v->n; i++) {
+		bool is_new = true;
+		for (int k = 0; k < i; k++)
+			is_new &= strcmp(v->at[k].rule, v->at[i].rule) != 0;
+		if (is_new)
+			fprintf(out, "%s{\"id\": \"%s\", \"shortDescription\": {\"text\": \"the plan breaks the rule %s\"}}",
+				n++ ? ", " : "", v->at[i].rule, v->at[i].rule);
+	}
+}
+
+void policy_sarif(const Policy *policy, const Violations *v, FILE *out)
+{
+	fputs("{\"$schema\": \"https://json.schemastore.org/sarif-2.1.0.json\", \"version\": \"2.1.0\", \"runs\": [{"
+		  "\"tool\": {\"driver\": {\"name\": \"atlas audit\", \"version\": ", out);
+	json_quoted(out, atlas_version());
+	fputs(", \"rules\": [", out);
+	put_rules(v, out);
+	fputs("]}}, \"results\": [", out);
+	for (int i = 0; i < v->n; i++) {
+		const Violation *x = &v->at[i];
+		fprintf(out, "%s{\"ruleId\": \"%s\", \"level\": \"error\", \"message\": {\"text\": ", i ? ", " : "", x->rule);
+		json_quoted(out, x->text);
+		fputs("}, \"locations\": [{\"physicalLocation\": {\"artifactLocation\": {\"uri\": ", out);
+		put_uri(policy->path, out);
+		fprintf(out, "}, \"region\": {\"startLine\": %d}}", x->line);
+		if (x->where[0]) {
+			fputs(", \"logicalLocations\": [{\"fullyQualifiedName\": ", out);
+			json_quoted(out, x->where);
+			fputs("}]", out);
+		}
+		fputs("}]}", out);
+	}
+	fputs("]}]}\n", out);
+}
