@@ -48,18 +48,22 @@ void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, co
 	c->graph_cap[1] = list.cap;
 }
 
-int g_add_weight(Compile *c, const Weight *w)
+int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w)
 {
 	Graph *g = &c->graph;
 	VEC(Weight) list = {g->weights, g->n_weights, c->graph_cap[2]};
-	*vec_push(&c->arena, &list) = *w;
+	for (int i = 0; i < n; i++)
+		*vec_push(&c->arena, &list) = w[i];
 	g->weights = list.at;
 	g->n_weights = list.n;
 	c->graph_cap[2] = list.cap;
-	int t = g_tensor(c, ROLE_WEIGHT, w->dtype, w->name, w->n_dims, w->shape);
-	g->tensors[t].weight = g->n_weights - 1;
+	int t = g_tensor(c, ROLE_WEIGHT, w->dtype, name, n_dims, shape);
+	g->tensors[t].weight = g->n_weights - n;
+	g->tensors[t].n_weights = n;
 	return t;
 }
+
+int g_add_weight(Compile *c, const Weight *w) { return g_add_weights(c, w->name, w->n_dims, w->shape, 1, w); }
 
 StTensor *g_find_tensor(Compile *c, const char *name)
 {
@@ -225,8 +229,10 @@ void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *l
 	for (int l = 0; l < g->n_layers; l++)
 		x = layer(c, &s, l, x, traits);
 	int norm = g_weight(c, arena_printf(&c->arena, "%s.norm.weight", prefix), 1, cf->hidden_dim, 0);
-	Product head = {.w = table, .scale = -1, .row_scale = -1};
-	if (!cf->tie_embeddings)
+	Product head;
+	if (cf->tie_embeddings)
+		g_tied_product(c, "lm_head", c->graph.tensors[table].name, table, cf->vocab, cf->hidden_dim, &head);
+	else
 		g_products(c, 1, (const char *const[]){"lm_head"}, (int64_t[]){cf->vocab}, cf->hidden_dim, &head);
 	add_head(c, &s, x, norm, &head, attrs);
 }
@@ -339,6 +345,7 @@ void build_graph(Compile *c)
 	set_stop_tokens(c);
 	family->build(c);
 	check_quant_lists(c);
+	check_quant_rules(c);
 	check_kv_scales(c);
 	check_all_used(c);
 }

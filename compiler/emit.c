@@ -2,7 +2,7 @@
  *
  * Weights are copied from the checkpoint's shards in pieces and never held: the compiler's memory does not depend
  * on their size. Each piece is looked at for NaN and infinity on the way, since a broken weight is cheaper to find
- * here than in the text it produces.
+ * here than in the text it produces. Codes and scales that [quant] asks for are made from them on the way.
  */
 #include "artifacts/numbers.h"
 #include "compiler/ir.h"
@@ -22,6 +22,7 @@ typedef struct Source {
 	bool *is_reported;  /* [weights] a finding already told */
 	bool *has_value;    /* [weights] a byte that is not zero was seen */
 	bool *is_scale;     /* [weights] of quantised weights: positive numbers */
+	Requant *requant;
 } Source;
 
 static Loc shard_loc(const Compile *c, int shard) { return (Loc){c->model.shards.at[shard].path, 0, 0}; }
@@ -139,23 +140,51 @@ static void count_done(Source *s, size_t n)
 		s->c->progress(s->c, "weights", s->done, s->total);
 }
 
+static const MadeProduct *made_of(const Compile *c, int w)
+{
+	for (int i = 0; i < c->made.n; i++) {
+		const MadeProduct *p = &c->made.at[i];
+		if (p->codes == w || p->scale == w || p->row_scale == w)
+			return p;
+	}
+	return NULL;
+}
+
+static bool read_source(void *ctx, const Weight *source, int64_t at, void *dst, size_t n)
+{
+	return read_shard(ctx, source, at, dst, n);
+}
+
+/* A weight that lies in no file. */
+static bool make_weight(Source *s, int w, int64_t at, void *dst, size_t n)
+{
+	Compile *c = s->c;
+	for (int i = 0; i < c->constants.n; i++)
+		if (c->constants.at[i].weight == w) {
+			memcpy(dst, (const uint8_t *)c->constants.at[i].bytes + at, n);
+			return true;
+		}
+	const MadeProduct *p = made_of(c, w);
+	if (p && p->source.file) {
+		if (!requant_bytes(c, s->requant, p, w, at, dst, n, &(SourceReader){read_source, s}))
+			return false;
+	} else if (p) {
+		random_product(p, c->graph.weights, w, c->cmd.seed, at, dst, n);
+	} else if (c->cmd.random_weights) {
+		random_weight(&c->graph.weights[w], c->cmd.seed, at, dst, n);
+	} else {
+		bug("weight %s has no file and no value", c->graph.weights[w].name);
+	}
+	count_done(s, n);
+	return true;
+}
+
 static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 {
 	Source *s = ctx;
-	Compile *c = s->c;
-	const Weight *x = &c->graph.weights[w];
-	if (!x->file) {
-		for (int i = 0; i < c->constants.n; i++)
-			if (c->constants.at[i].weight == w) {
-				memcpy(dst, (const uint8_t *)c->constants.at[i].bytes + at, n);
-				return true;
-			}
-		if (!c->cmd.random_weights)
-			bug("weight %s has no file and no value", x->name);
-		random_weight(x, c->cmd.seed, at, dst, n);
-		count_done(s, n);
-		return true;
-	}
+	const Weight *x = &s->c->graph.weights[w];
+	if (!x->file)
+		return make_weight(s, w, at, dst, n);
 	if (!read_shard(s, x, at, dst, n))
 		return false;
 	count_done(s, n);
@@ -170,8 +199,11 @@ static bool *find_scales(Compile *c)
 	for (int i = 0; i < g->n_ops; i++) {
 		const OpInfo *info = &op_table[g->ops[i].kind];
 		for (int k = 0; k < info->n_operands; k++)
-			if (name_matches("*_scale", info->operands[k].name) && g->ops[i].operands[k] >= 0)
-				is_scale[g->tensors[g->ops[i].operands[k]].weight] = true;
+			if (name_matches("*_scale", info->operands[k].name) && g->ops[i].operands[k] >= 0) {
+				const Tensor *t = &g->tensors[g->ops[i].operands[k]];
+				for (int w = 0; w < t->n_weights; w++)
+					is_scale[t->weight + w] = true;
+			}
 	}
 	return is_scale;
 }
@@ -215,14 +247,16 @@ void emit(Compile *c)
 	fill_artifact(c, &artifact);
 	PlanBlob blobs[3];
 	int n = 0;
-	blobs[n++] = (PlanBlob){"cubins", c->cubins.at, (size_t)c->cubins.n};
+	if (c->work.n)
+		blobs[n++] = (PlanBlob){"cubins", c->cubins.at, (size_t)c->cubins.n};
 	if (c->model.tokenizer)
 		blobs[n++] = (PlanBlob){"tokenizer", c->model.tokenizer, c->model.tokenizer_bytes};
 	if (c->model.chat_template)
 		blobs[n++] = (PlanBlob){"chat_template", c->model.chat_template, strlen(c->model.chat_template)};
 	Source source = {.c = c, .shard = -1, .fd = -1,
 		.is_reported = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights),
-		.has_value = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights), .is_scale = find_scales(c)};
+		.has_value = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights), .is_scale = find_scales(c),
+		.requant = requant_new(&c->scratch)};
 	for (int i = 0; i < c->graph.n_weights; i++)
 		source.total += c->graph.weights[i].bytes;
 	for (int i = 0; i < c->constants.n; i++)
@@ -234,4 +268,5 @@ void emit(Compile *c)
 		fail_at(&c->diags, A0103, (Loc){c->cmd.output, 0, 0}, "%s", why);
 	if (source.fd >= 0)
 		close(source.fd);
+	requant_release(source.requant);
 }

@@ -115,6 +115,22 @@ typedef struct NamePattern { /* [weights] ignore */
 	bool must_match;   /* written by the user: matching no tensor is a mistake */
 } NamePattern;
 
+/* How the weight of a product is stored: what its tensors show (products.c), and what [quant] may ask for. */
+typedef enum WeightFormat { FORMAT_PLAIN, FORMAT_FP8_BLOCK, FORMAT_FP8_TENSOR, FORMAT_FP8_CHANNEL /* a scale a row */,
+	FORMAT_NVFP4, FORMAT_NVFP4_OVER /* its global scale divides */, FORMAT_MXFP4, FORMAT_COUNT } WeightFormat;
+
+typedef struct QuantPattern { /* names modules; quant_matches */
+	const char *text;    /* as written: "lm_head", "model.layers.0*", "re:.*gate$" */
+	const char *regex;   /* of "re:", as a POSIX extended one; NULL = names and stars */
+	Loc at;
+} QuantPattern;
+
+typedef struct QuantRule { /* a line of [quant] */
+	QuantPattern modules;
+	WeightFormat format; /* FORMAT_PLAIN: stays as the checkpoint has it */
+	bool was_met;        /* filled by build-graph: there was a product that it names */
+} QuantRule;
+
 typedef struct Options {
 	int slots;             /* [runtime] slots */
 	int max_context;       /* [runtime] max_context, tokens a slot */
@@ -130,18 +146,18 @@ typedef struct Options {
 	int stop[MAX_EOS], n_stop; /* [sampling] stop: token ids besides eos */
 	VEC(KernelRule) rules;
 	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
+	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
 	Loc at_max_context, at_kv, at_kv_scales;
 } Options;
 
 /* What the files say about quantised weights (read_quant.c). A module's tensors decide; this gives the size of FP8
  * blocks, and what the tensors are compared with. */
-typedef struct QuantPattern {
-	const char *text;    /* as written: "lm_head", "model.layers.0*", "re:.*gate$" */
-	const char *regex;   /* of "re:", as a POSIX extended one; NULL = names and stars */
-	Loc at;
-} QuantPattern;
-typedef struct QuantTarget { QuantPattern modules; int block_n, block_k; /* 0 = the files do not say */ } QuantTarget;
+typedef struct QuantTarget {
+	QuantPattern modules;
+	WeightFormat format; /* as the files say; FORMAT_PLAIN = they do not */
+	int block_n, block_k; /* of FP8 in blocks; else 0 */
+} QuantTarget;
 
 typedef struct Quant {
 	const char *name;      /* of the format: "fp8", "NVFP4", "compressed-tensors"; NULL = no file speaks of any */
@@ -197,7 +213,7 @@ typedef struct KernelTemplate {
 	OpKind op;
 	const char *archs[MAX_ARCHS]; int n_archs; /* "80": sm_80 and later; "90a": sm_90a alone */
 	const char *numerics;
-	const char *matrix; /* "mma" or "wgmma": the tensor core instruction, which decides the rate of the cost model */
+	const char *matrix; /* "mma", "wgmma" or "wgmma_fp8": the instruction that decides the rate of the cost model */
 	bool overlaps;      /* its code calls inputs_ready (types.cuh): on sm_90 and later it may start while its
 	                       predecessors finish, and until that call touches nothing but weights, inputs of the host
 	                       and fields that are early */
@@ -322,6 +338,16 @@ typedef struct Module { const char *name; bool is_quantised; } Module; /* a prod
 
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
+/* A product's weight whose codes and scales are made while they are written: from `source`, as [quant] asks
+ * (requant.c), or of nothing (random_weights.c). */
+typedef struct MadeProduct {
+	WeightFormat format;
+	int64_t rows, cols;
+	int block_n, block_k;         /* of the block scales; 0 = there are none */
+	int codes, scale, row_scale;  /* indices in Graph.weights, -1 = absent */
+	Weight source;                /* BF16, F16 or F32 [rows, cols] in a file; file NULL = --random-weights */
+} MadeProduct;
+
 /* Compile: the context, first argument of every pass ---------------------------------------------- */
 
 typedef struct CommandLine {
@@ -351,6 +377,7 @@ typedef struct Compile {
 	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
 	VEC(Constant) constants; /* values of the weights made here */
 	VEC(Module) modules;   /* products that were asked for */
+	VEC(MadeProduct) made; /* those of them whose weights are made here */
 	bool is_input_scale_told; /* that scales of activations are not used */
 	struct { int n_unscaled, n_shared; const char *unscaled, *shared; } kv_told; /* layers without scales of keys and
 		values, scales that serve both, and the first of each */
@@ -428,13 +455,41 @@ const Family *family_by_model_type(const char *model_type);
 /* Builder (build_graph.c), for families only. Tensors and ops are appended to Compile.graph. */
 int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* tensor index; missing or of
                                    another shape: an error naming both sides, and a usable index all the same */
-/* Bytes [at, at + n) of a weight that is made up, whole elements (random_weights.c). Any thread. */
+/* Bytes [at, at + n) of a weight that is made up, whole elements (random_weights.c). Any thread. random_product: of w,
+ * which is the codes, the block scales or the row scales of p; `first` is the graph's weight 0. */
 void random_weight(const Weight *w, uint64_t seed, int64_t at, void *dst, size_t n);
+void random_product(const MadeProduct *p, const Weight *first, int w, uint64_t seed, int64_t at, void *dst, size_t n);
+/* Bytes [at, at + n) of weight w, a part of p, quantised from p->source (requant.c). False after having said why not.
+ * A Requant keeps what it read last; one thread at a time. */
+typedef struct Requant Requant;
+typedef struct SourceReader {
+	bool (*read)(void *ctx, const Weight *source, int64_t at, void *dst, size_t n);
+	void *ctx;
+} SourceReader;
+Requant *requant_new(Arena *a);
+void requant_release(Requant *r); /* its buffers; r can be used on */
+bool requant_bytes(Compile *c, Requant *r, const MadeProduct *p, int w, int64_t at, void *dst, size_t n,
+	const SourceReader *source);
 /* Products (products.c): weights [rows, cols] in whatever format the checkpoint holds them, with their scales. */
 typedef struct Product { int w, scale, row_scale; /* tensors, -1 = absent */ int block_n, block_k; } Product;
 /* Those of n modules ("model.layers.0.mlp.up_proj") that read the same input, placed so that they can be read as one:
  * first the weights, then block scales, then row scales. Errors as of g_weight. */
 void g_products(Compile *c, int n, const char *const *modules, const int64_t *rows, int64_t cols, Product *out);
+/* The same where a weight is put together: rows [first, first + n) of modules that have `of` rows, in order, all in one
+ * format. experts > 0: rows are those of so many matrices, and the tensor has three dims. is_fused: the one module is
+ * a tensor of that very name and three dims, its scales one of that name and "_scale_inv". */
+typedef struct Piece { const char *module; int64_t of, first, n; } Piece;
+typedef struct ProductSpec {
+	const char *name; /* of the tensor: unique where it is no whole module's */
+	int n_pieces;
+	const Piece *pieces;
+	int64_t experts;
+	bool is_fused;
+} ProductSpec;
+void g_products_of(Compile *c, int n, const ProductSpec *specs, int64_t cols, Product *out);
+/* One whose weight is a tensor that is there already as `table`, unless [quant] asks for it in another format. */
+void g_tied_product(Compile *c, const char *module, const char *tensor, int table, int64_t rows, int64_t cols,
+	Product *out);
 void g_linear(Compile *c, int layer, int phases, const Product *p, int x, int bias, int y); /* y = x w + bias */
 /* The cache of a layer (kv_cache.c), its tensors; -1 = absent. module: "model.layers.0.self_attn". Errors as of
  * g_weight. */
@@ -444,9 +499,12 @@ void check_kv_scales(Compile *c); /* notes and errors about what was missing and
 /* For a tensor that nobody reads: what is expected if it is meant as such a scale, else "". */
 const char *kv_scale_hint(Compile *c, const char *name);
 void check_quant_lists(Compile *c); /* notes where lists and tensors differ; A0609 */
+void check_quant_rules(Compile *c); /* A0305 for a line of [quant] that names no product */
 /* What builders share: the checkpoint's tensor of that name, or NULL; a weight, as a tensor; "[64, 128]". */
 StTensor *g_find_tensor(Compile *c, const char *name);
 int g_add_weight(Compile *c, const Weight *w);
+/* A tensor whose bytes are those of n >= 1 weights of one dtype, one behind the other. */
+int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
 const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
 /* A whole decoder: embedding, layers, final norm, head, sampling, acquire. prefix: "model". */
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits);

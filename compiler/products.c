@@ -11,9 +11,17 @@
  *            M.weight_packed U8 [N,K/2], M.weight_scale the same, one in M.weight_global_scale, which divides
  *   MXFP4    M.weight_packed U8 [N,K/2], M.weight_scale U8 or F8_E8M0 [N,K/32], exponents
  *
+ * The matrices of all experts may also be one tensor M [E,N,K], plain or FP8 by block with M_scale_inv.
+ *
+ * A product is put together from rows of such modules: q and the gate of a head that stand in turns in one tensor
+ * become two products, and the matrices of experts one. A row is where it is in the file, so this costs ranges, no copy.
+ *
  * A byte of U8 holds two e2m1 elements, the one of even k in its low half. In the graph all of these are one thing
  * (ops.h): codes, block scales as the file has them, and a scale for each row, in f32. The last is made here: from one
  * value for the tensor, or for each row, or from the reciprocal of a divisor. So joined tensors keep their own.
+ *
+ * Where no tensor has them, codes and scales are made: where [quant] asks for it (requant.c), and by --random-weights,
+ * which has no tensors and goes by what config.json says (random_weights.c).
  *
  * Scales are looked at before they are believed, small tensors of them here and large ones as they are copied (emit.c).
  * Scales of activations are checked too, and then not used: what is multiplied is the weights' values.
@@ -26,20 +34,21 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NVFP4_GROUP = 16, MXFP4_GROUP = 32, SMALL_BYTES = 1 << 20, MAX_TOGETHER = 4 };
+enum { NVFP4_GROUP = 16, MXFP4_GROUP = 32, FP8_BLOCK = 128, SMALL_BYTES = 1 << 20, MAX_TOGETHER = 4 };
 
-typedef enum Format { PLAIN, FP8_BLOCK, FP8_TENSOR, FP8_ROW, NVFP4_TIMES, NVFP4_OVER, MXFP4 } Format;
-static const char *const format_names[] = {"plain", "FP8 by block", "FP8 by tensor", "FP8 by row", "NVFP4", "NVFP4",
-	"MXFP4"};
+static const char *const format_names[FORMAT_COUNT] = {"plain", "FP8 by block", "FP8 by tensor", "FP8 by row",
+	"NVFP4", "NVFP4", "MXFP4"};
 
 typedef struct Stored { /* a module as the checkpoint holds it */
 	const char *module;
 	int64_t rows, cols;
-	Format format;
+	int experts;      /* of whose matrices it is one tensor; 0 = it is one matrix */
+	WeightFormat format;
 	StTensor *codes;
 	StTensor *scale;  /* of blocks, or of rows */
 	StTensor *second; /* one value: for the tensor, or the second level */
 	int block_n, block_k;
+	int made;         /* index in Compile.made, -1 = it is stored so */
 } Stored;
 
 static StTensor *find(Compile *c, const char *module, const char *part)
@@ -147,17 +156,17 @@ static bool see_fp8(Compile *c, Stored *s)
 	find_block(c, s);
 	s->scale = t;
 	if (s->block_n && t->n_dims == 2) {
-		s->format = FP8_BLOCK;
+		s->format = FORMAT_FP8_BLOCK;
 		return true;
 	}
 	s->block_n = s->block_k = 0;
 	if (elements_of(t) == 1) {
-		s->format = FP8_TENSOR;
+		s->format = FORMAT_FP8_TENSOR;
 		s->second = t;
 		s->scale = NULL;
 		return true;
 	}
-	s->format = FP8_ROW;
+	s->format = FORMAT_FP8_CHANNEL;
 	if (!inverse && t->shape[0] == s->rows && (t->n_dims == 1 || (t->n_dims == 2 && t->shape[1] == 1)))
 		return true;
 	return fail_at(&c->diags, A0602, loc_of(c, t), "tensor %s has shape %s: expected [], [%lld] or [%lld, 1] with "
@@ -174,13 +183,13 @@ static bool see_module(Compile *c, Stored *s)
 	if (is_type(s->codes, "F8_E4M3") && !packed)
 		return see_fp8(c, s);
 	if (!packed && !is_type(s->codes, "U8")) {
-		s->format = PLAIN;
+		s->format = FORMAT_PLAIN;
 		return true;
 	}
 	s->second = find(c, s->module, packed ? "weight_global_scale" : "weight_scale_2");
-	s->format = !packed ? NVFP4_TIMES : s->second ? NVFP4_OVER : MXFP4;
+	s->format = !packed ? FORMAT_NVFP4 : s->second ? FORMAT_NVFP4_OVER : FORMAT_MXFP4;
 	s->block_n = 1;
-	s->block_k = s->format == MXFP4 ? MXFP4_GROUP : NVFP4_GROUP;
+	s->block_k = s->format == FORMAT_MXFP4 ? MXFP4_GROUP : NVFP4_GROUP;
 	if (!packed && !s->second)
 		return fail_missing(c, s, "weight_scale_2");
 	return s->scale || fail_missing(c, s, "weight_scale");
@@ -190,26 +199,26 @@ static bool check_block_scales(Compile *c, const Stored *s)
 {
 	const StTensor *t = s->scale;
 	int64_t rows = (s->rows + s->block_n - 1) / s->block_n, cols = (s->cols + s->block_k - 1) / s->block_k;
-	bool is_right = s->format == FP8_BLOCK ? is_type(t, "F32") || is_type(t, "BF16") || is_type(t, "F8_E8M0")
-		: s->format == MXFP4 ? is_type(t, "U8") || is_type(t, "F8_E8M0") : is_type(t, "F8_E4M3");
+	bool is_right = s->format == FORMAT_FP8_BLOCK ? is_type(t, "F32") || is_type(t, "BF16") || is_type(t, "F8_E8M0")
+		: s->format == FORMAT_MXFP4 ? is_type(t, "U8") || is_type(t, "F8_E8M0") : is_type(t, "F8_E4M3");
 	if (!is_right)
-		return fail_type(c, t, s, s->format == FP8_BLOCK ? "F32, BF16 or F8_E8M0" : s->format == MXFP4
+		return fail_type(c, t, s, s->format == FORMAT_FP8_BLOCK ? "F32, BF16 or F8_E8M0" : s->format == FORMAT_MXFP4
 			? "U8 or F8_E8M0" : "F8_E4M3");
 	return check_shape(c, t, s, rows, cols) && (t->bytes > SMALL_BYTES || read_scales(c, t));
 }
 
 static bool check_stored(Compile *c, const Stored *s)
 {
-	bool is_narrow = s->format >= NVFP4_TIMES;
+	bool is_narrow = s->format >= FORMAT_NVFP4;
 	if (is_narrow && !is_type(s->codes, "U8"))
 		return fail_type(c, s->codes, s, "U8");
 	if (is_narrow && s->cols % s->block_k)
 		return fail_at(&c->diags, A0602, loc_of(c, s->codes), "tensor %s: rows of %lld elements are no whole number of "
 			"groups of %d, as %s has them", s->codes->name, (long long)s->cols, s->block_k, format_names[s->format]);
 	bool ok = check_shape(c, s->codes, s, s->rows, is_narrow ? s->cols / 2 : s->cols);
-	if (s->scale && s->format != FP8_ROW)
+	if (s->scale && s->format != FORMAT_FP8_CHANNEL)
 		ok &= check_block_scales(c, s);
-	if (s->scale && s->format == FP8_ROW && !is_type(s->scale, "F32") && !is_type(s->scale, "BF16")
+	if (s->scale && s->format == FORMAT_FP8_CHANNEL && !is_type(s->scale, "F32") && !is_type(s->scale, "BF16")
 			&& !is_type(s->scale, "F16"))
 		ok = fail_type(c, s->scale, s, "F32, BF16 or F16");
 	if (s->second)
@@ -224,7 +233,7 @@ static bool check_input_scales(Compile *c, const Stored *s)
 	bool ok = true;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		StTensor *t = find(c, s->module, names[i]);
-		if (!t || s->format == PLAIN)
+		if (!t || s->format == FORMAT_PLAIN)
 			continue;
 		t->used_by++;
 		ok &= check_single(c, t, s) && read_scales(c, t);
@@ -235,29 +244,230 @@ static bool check_input_scales(Compile *c, const Stored *s)
 	return ok;
 }
 
-/* Operands ------------------------------------------------------------------------------------------- */
+/* Which are made here ------------------------------------------------------------------------------------ */
 
-static int add_tensor(Compile *c, StTensor *t, Dtype dtype, int64_t d0, int64_t d1)
+/* The line of [quant] about a module, or NULL. */
+static const QuantRule *rule_of(Compile *c, const char *module)
 {
-	t->used_by++;
-	return g_add_weight(c, &(Weight){.name = t->name, .dtype = dtype, .n_dims = 2, .shape = {d0, d1}, .bytes = t->bytes,
-		.file = c->model.shards.at[t->shard].name, .file_offset = t->offset});
+	const QuantRule *first = NULL;
+	for (int i = 0; i < c->model.options.quant.n; i++) {
+		QuantRule *rule = &c->model.options.quant.at[i];
+		if (!quant_matches(&rule->modules, &module, 1, NULL))
+			continue;
+		rule->was_met = true;
+		first = first ? first : rule;
+	}
+	return first && first->format != FORMAT_PLAIN ? first : NULL;
 }
 
-/* A scale for each row, from one for all or from one each; -1 when the format has none. */
-static int add_row_scale(Compile *c, const Stored *s)
+/* What the files say that a module is stored as, where there are no tensors to see it from; NULL = plain. */
+static const QuantTarget *target_of(const Compile *c, const char *module)
 {
-	StTensor *t = s->format == FP8_ROW ? s->scale : s->second;
-	if (!t)
-		return -1;
-	t->used_by++;
-	const float *values = read_scales(c, t);
-	float *rows = ARENA_ARRAY(&c->scratch, float, s->rows);
-	for (int64_t n = 0; values && n < s->rows; n++) {
-		float value = values[s->format == FP8_ROW ? n : 0];
-		rows[n] = s->format == NVFP4_OVER ? 1 / value : value;
+	const Quant *q = &c->model.quant;
+	bool leaves_head = q->name && strcmp(q->name, "fp8") == 0 && strcmp(module, "lm_head") == 0; /* as its writers do */
+	for (int i = 0; i < q->ignore.n; i++)
+		leaves_head |= quant_matches(&q->ignore.at[i], &module, 1, NULL) > 0;
+	for (int i = 0; i < q->targets.n && !leaves_head; i++)
+		if (quant_matches(&q->targets.at[i].modules, &module, 1, NULL))
+			return &q->targets.at[i];
+	return NULL;
+}
+
+/* The blocks of s->format, and that its rows are whole numbers of them where they must be. */
+static bool set_blocks(Compile *c, Stored *s, const QuantTarget *listed, Loc at)
+{
+	const bool is_narrow = s->format >= FORMAT_NVFP4;
+	s->block_n = s->block_k = 0;
+	if (is_narrow) {
+		s->block_n = 1;
+		s->block_k = s->format == FORMAT_MXFP4 ? MXFP4_GROUP : NVFP4_GROUP;
+	} else if (s->format == FORMAT_FP8_BLOCK) {
+		s->block_n = listed && listed->block_n ? listed->block_n : FP8_BLOCK;
+		s->block_k = listed && listed->block_k ? listed->block_k : FP8_BLOCK;
 	}
-	return g_constant(c, arena_printf(&c->arena, "atlas.%s.row_scale", s->module), DT_f32, (int)s->rows, rows);
+	return !is_narrow || s->cols % s->block_k == 0 || fail_at(&c->diags, A0602, at, "%s: rows of %lld elements are no "
+		"whole number of groups of %d, as %s has them", s->module, (long long)s->cols, s->block_k,
+		format_names[s->format]);
+}
+
+void check_quant_rules(Compile *c)
+{
+	for (int i = 0; i < c->model.options.quant.n; i++) {
+		const QuantRule *rule = &c->model.options.quant.at[i];
+		if (!rule->was_met)
+			fail_at(&c->diags, A0305, rule->modules.at, "quant.\"%s\": the model has no such product",
+				rule->modules.text);
+	}
+}
+
+/* Operands ------------------------------------------------------------------------------------------- */
+
+typedef struct Part { const Stored *s; int64_t first, n; } Part; /* rows of a module */
+
+/* A product in the making: its parts in order, of one format. */
+typedef struct Making {
+	const ProductSpec *spec;
+	Part *parts;      /* [spec->n_pieces] */
+	int64_t rows, cols;
+	bool is_right;    /* else its tensors are only there so that the graph can go on */
+} Making;
+
+/* Codes and scales that no tensor holds: as [quant] asks, from a module that is not quantised, or, with
+ * --random-weights, as the files say. s: the first part's module. False after having said why that cannot be. */
+static bool see_made(Compile *c, const Making *m, Stored *s)
+{
+	const bool is_random = c->cmd.random_weights;
+	const QuantRule *rule = rule_of(c, s->module);
+	const QuantTarget *listed = is_random && !rule ? target_of(c, s->module) : NULL;
+	const Loc at = rule ? rule->modules.at : listed ? listed->modules.at : (Loc){0};
+	StTensor *t = s->codes;
+	if (!rule && !listed)
+		return true;
+	if (s->format != FORMAT_PLAIN)
+		return fail_at(&c->diags, A0304, at, "quant.\"%s\": %s is %s in the checkpoint, and only what is not quantized "
+			"can be", rule->modules.text, s->module, format_names[s->format]);
+	if (listed && listed->format == FORMAT_PLAIN)
+		return fail_at(&c->diags, A0208, at, "\"%s\": the files do not say in which format, and --random-weights has no "
+			"tensors to see it from", listed->modules.text);
+	if (t && (m->spec->n_pieces > 1 || m->rows != s->rows || s->experts))
+		return fail_at(&c->diags, A0206, at, "quant.\"%s\": %s is put together from parts, which is not quantized here",
+			rule->modules.text, m->spec->name);
+	s->format = rule ? rule->format : listed->format;
+	if (!set_blocks(c, s, listed, at))
+		return false;
+	s->made = c->made.n;
+	MadeProduct *p = vec_push(&c->arena, &c->made);
+	*p = (MadeProduct){s->format, m->rows, m->cols, s->block_n, s->block_k, -1, -1, -1, {.file = NULL}};
+	if (!t)
+		return true;
+	t->used_by++;
+	p->source = (Weight){.name = t->name, .dtype = t->dtype, .n_dims = 2, .shape = {m->rows, m->cols}, .bytes = t->bytes,
+		.file = c->model.shards.at[t->shard].name, .file_offset = t->offset};
+	return true;
+}
+
+static const char *part_name(Compile *c, const Part *p, const char *of)
+{
+	return p->n == p->s->rows ? of : arena_printf(&c->arena, "%s[%lld:%lld]", of, (long long)p->first,
+		(long long)(p->first + p->n));
+}
+
+/* Of m's `rows` rows (codes, or scales of them): a matrix, or one for each expert. */
+static int shape_of(const Making *m, int64_t rows, int64_t cols, int64_t shape[3])
+{
+	if (!m->spec->experts)
+		return memcpy(shape, (int64_t[]){rows, cols}, 2 * sizeof *shape), 2;
+	return memcpy(shape, (int64_t[]){m->spec->experts, rows / m->spec->experts, cols}, 3 * sizeof *shape), 3;
+}
+
+/* Rows [first, first + n) of a tensor that has so many bytes a row. */
+static Weight part_weight(Compile *c, const Part *p, const StTensor *t, Dtype dtype, int64_t first, int64_t n,
+	int64_t cols)
+{
+	return (Weight){.name = part_name(c, p, t->name), .dtype = dtype, .n_dims = 2, .shape = {n, cols},
+		.bytes = dtype_span(dtype, n * cols), .file = c->model.shards.at[t->shard].name,
+		.file_offset = t->offset + dtype_span(dtype, first * cols)};
+}
+
+/* One tensor of the parts' weights. A single one has the tensor's shape. */
+static int add_parts(Compile *c, const Making *m, const char *what, int64_t rows, int64_t cols, Weight *w)
+{
+	const int n = m->spec->n_pieces;
+	int64_t shape[3];
+	int n_dims = shape_of(m, rows, cols, shape);
+	if (n > 1)
+		return g_add_weights(c, arena_printf(&c->arena, "%s%s", m->spec->name, what), n_dims, shape, n, w);
+	w->n_dims = n_dims;
+	memcpy(w->shape, shape, sizeof shape[0] * (size_t)n_dims);
+	return g_add_weight(c, w);
+}
+
+/* Rows [rows, cols], or [rows] where cols is 0, that are a part of a product made here: which one, into *part. */
+static int add_made(Compile *c, const Making *m, int *part, const char *what, Dtype dtype, int64_t rows, int64_t cols)
+{
+	Weight w = {.name = arena_printf(&c->arena, "atlas.%s.%s", m->spec->name, what), .dtype = dtype,
+		.bytes = dtype_span(dtype, rows * (cols ? cols : 1))};
+	w.n_dims = shape_of(m, rows, cols, w.shape) - (cols == 0);
+	int t = g_add_weight(c, &w);
+	*part = c->graph.tensors[t].weight;
+	return t;
+}
+
+static int add_codes(Compile *c, const Making *m)
+{
+	const Stored *first = m->parts[0].s;
+	const int n = m->spec->n_pieces;
+	if (m->is_right && first->made >= 0)
+		return add_made(c, m, &c->made.at[first->made].codes, "codes",
+			first->format >= FORMAT_NVFP4 ? DT_e2m1 : DT_e4m3, m->rows, m->cols);
+	Weight *w = ARENA_ARRAY(&c->scratch, Weight, n);
+	Dtype dtype = first->format >= FORMAT_NVFP4 ? DT_e2m1 : first->format != FORMAT_PLAIN ? DT_e4m3
+		: first->codes ? first->codes->dtype : c->model.config.dtype;
+	if (!m->is_right || !first->codes) { /* of the latter, one made up: random_weights.c */
+		int64_t shape[3];
+		dtype = m->is_right ? dtype : DT_bf16;
+		w[0] = (Weight){.name = arena_printf(&c->arena, "%s%s", m->spec->name, m->spec->is_fused ? "" : ".weight"),
+			.dtype = dtype, .bytes = dtype_span(dtype, m->rows * m->cols)};
+		w[0].n_dims = shape_of(m, m->rows, m->cols, shape);
+		memcpy(w[0].shape, shape, sizeof shape[0] * (size_t)w[0].n_dims);
+		return g_add_weight(c, &w[0]);
+	}
+	for (int i = 0; i < n; i++) {
+		const Part *p = &m->parts[i];
+		p->s->codes->used_by++;
+		w[i] = part_weight(c, p, p->s->codes, dtype, p->first, p->n, m->cols);
+	}
+	return add_parts(c, m, ".weight", m->rows, m->cols, w);
+}
+
+static int add_block_scales(Compile *c, const Making *m)
+{
+	const int n = m->spec->n_pieces;
+	Weight *w = ARENA_ARRAY(&c->scratch, Weight, n);
+	const Stored *first = m->parts[0].s;
+	int64_t rows = 0, cols = (m->cols - 1) / first->block_k + 1;
+	if (first->made >= 0) {
+		const int64_t each = m->spec->experts ? m->rows / m->spec->experts : m->rows;
+		return add_made(c, m, &c->made.at[first->made].scale, "scale", first->format == FORMAT_NVFP4 ? DT_e4m3
+			: first->format == FORMAT_MXFP4 ? DT_e8m0 : DT_f32, m->rows / each * ((each - 1) / first->block_n + 1), cols);
+	}
+	for (int i = 0; i < n; i++) {
+		const Part *p = &m->parts[i];
+		const int64_t at = p->first / p->s->block_n, count = (p->n - 1) / p->s->block_n + 1;
+		p->s->scale->used_by++;
+		w[i] = part_weight(c, p, p->s->scale, scale_dtype(p->s->scale), at, count, cols);
+		rows += count;
+	}
+	return add_parts(c, m, ".weight_scale", rows, cols, w);
+}
+
+/* A scale for each row, from one for all of a module or from one each; -1 when the format has none. */
+static int add_row_scale(Compile *c, const Making *m)
+{
+	const Stored *first = m->parts[0].s;
+	if (first->made >= 0)
+		return first->format == FORMAT_FP8_BLOCK || first->format == FORMAT_MXFP4 ? -1
+			: add_made(c, m, &c->made.at[first->made].row_scale, "row_scale", DT_f32, m->rows, 0);
+	if (!(first->format == FORMAT_FP8_CHANNEL ? first->scale : first->second))
+		return -1;
+	float *rows = ARENA_ARRAY(&c->arena, float, m->rows), *to = rows;
+	for (int i = 0; i < m->spec->n_pieces; i++) {
+		const Stored *s = m->parts[i].s;
+		StTensor *t = s->format == FORMAT_FP8_CHANNEL ? s->scale : s->second;
+		t->used_by++;
+		const float *values = read_scales(c, t);
+		for (int64_t n = m->parts[i].first; values && n < m->parts[i].first + m->parts[i].n; n++) {
+			float value = values[s->format == FORMAT_FP8_CHANNEL ? n : 0];
+			*to++ = s->format == FORMAT_NVFP4_OVER ? 1 / value : value;
+		}
+	}
+	const char *name = arena_printf(&c->arena, "atlas.%s.row_scale", m->spec->name);
+	if (!m->spec->experts)
+		return g_constant(c, name, DT_f32, (int)m->rows, rows);
+	int t = g_add_weight(c, &(Weight){.name = name, .dtype = DT_f32, .n_dims = 2,
+		.shape = {m->spec->experts, m->rows / m->spec->experts}, .bytes = dtype_span(DT_f32, m->rows)});
+	*vec_push(&c->arena, &c->constants) = (Constant){c->graph.n_weights - 1, rows};
+	return t;
 }
 
 /* A module whose format is not known or not right: its tensors count as read, so that one mistake is told once. */
@@ -270,45 +480,168 @@ static void give_up(Compile *c, Stored *s)
 		if (t)
 			t->used_by++;
 	}
-	s->format = PLAIN;
+	if (s->codes)
+		s->codes->used_by++;
+	s->format = FORMAT_PLAIN;
 	s->scale = s->second = NULL;
 }
 
-static int add_codes(Compile *c, const Stored *s, bool is_right)
+static bool check_plain(Compile *c, const Stored *s)
 {
-	if (!is_right)
-		return g_add_weight(c, &(Weight){.name = arena_printf(&c->arena, "%s.weight", s->module), .dtype = DT_bf16,
-			.n_dims = 2, .shape = {s->rows, s->cols}});
-	if (s->format == PLAIN)
-		return g_weight(c, arena_printf(&c->arena, "%s.weight", s->module), 2, s->rows, s->cols);
-	return add_tensor(c, s->codes, s->format >= NVFP4_TIMES ? DT_e2m1 : DT_e4m3, s->rows, s->cols);
+	StTensor *t = s->codes;
+	if (!t && c->cmd.random_weights)
+		return true;
+	const int64_t shape[] = {s->rows, s->cols};
+	const int64_t experts[] = {s->experts, s->experts ? s->rows / s->experts : 0, s->cols};
+	const int64_t *want = s->experts ? experts : shape;
+	const int n_dims = s->experts ? 3 : 2;
+	if (!t)
+		return fail_at(&c->diags, A0601, (Loc){c->model.config.at_hidden_dim.file, 0, 0},
+			"tensor %s%s is missing: %s needs it with shape %s", s->module, s->experts ? "" : ".weight",
+			c->graph.family, g_shape_text(c, n_dims, want));
+	bool is_right = true;
+	if (!is_type(t, "BF16") && !is_type(t, "F16") && !is_type(t, "F32"))
+		is_right = fail_at(&c->diags, A0603, loc_of(c, t), "tensor %s has dtype %s: expected BF16, F16 or F32",
+			t->name, t->dtype_text);
+	if (t->n_dims != n_dims || memcmp(t->shape, want, sizeof *want * (size_t)n_dims) != 0)
+		is_right = fail_at(&c->diags, A0602, loc_of(c, t), "tensor %s has shape %s: config.json asks for %s", t->name,
+			g_shape_text(c, t->n_dims, t->shape), g_shape_text(c, n_dims, want));
+	return is_right;
+}
+
+/* Stored of a module that is one tensor of the matrices of all experts. */
+static bool see_fused(Compile *c, Stored *s)
+{
+	s->codes = g_find_tensor(c, s->module);
+	if (!is_type(s->codes, "F8_E4M3"))
+		return check_plain(c, s);
+	s->scale = g_find_tensor(c, arena_printf(&c->scratch, "%s_scale_inv", s->module));
+	s->format = FORMAT_FP8_BLOCK;
+	find_block(c, s);
+	if (!s->scale)
+		return fail_at(&c->diags, A0601, loc_of(c, s->codes), "tensor %s_scale_inv is missing: %s is F8_E4M3", s->module,
+			s->module);
+	const int64_t rows = s->rows / s->experts;
+	if (!s->block_n || rows % s->block_n)
+		return fail_at(&c->diags, A0602, loc_of(c, s->scale), "tensor %s: blocks of %d rows do not end with the %lld rows "
+			"of an expert", s->scale->name, s->block_n, (long long)rows);
+	const int64_t codes[] = {s->experts, rows, s->cols};
+	const int64_t scales[] = {s->experts, rows / s->block_n, (s->cols - 1) / s->block_k + 1};
+	const struct { const StTensor *t; const int64_t *want; } all[] = {{s->codes, codes}, {s->scale, scales}};
+	bool is_right = is_type(s->scale, "F32") || is_type(s->scale, "BF16")
+		|| fail_type(c, s->scale, s, "F32 or BF16");
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+		if (all[i].t->n_dims != 3 || memcmp(all[i].t->shape, all[i].want, sizeof codes) != 0)
+			is_right = fail_at(&c->diags, A0602, loc_of(c, all[i].t), "tensor %s has shape %s: config.json asks for %s",
+				all[i].t->name, g_shape_text(c, all[i].t->n_dims, all[i].t->shape), g_shape_text(c, 3, all[i].want));
+	return is_right;
+}
+
+static bool see_and_check(Compile *c, Stored *s, bool is_fused)
+{
+	if (is_fused)
+		return see_fused(c, s);
+	return see_module(c, s) && (s->format == FORMAT_PLAIN ? check_plain(c, s) : check_stored(c, s) && check_input_scales(c, s));
+}
+
+/* Parts of one product are codes of one kind, with scales of one kind, and no block of these reaches beyond a part. */
+static bool check_part(Compile *c, const Making *m, int i)
+{
+	const Part *p = &m->parts[i];
+	const Stored *a = m->parts[0].s, *b = p->s;
+	if (a->format != b->format || a->block_n != b->block_n || a->block_k != b->block_k
+		|| (a->codes && strcmp(a->codes->dtype_text, b->codes->dtype_text) != 0)
+		|| (a->scale && strcmp(a->scale->dtype_text, b->scale->dtype_text) != 0))
+		return fail_at(&c->diags, A0603, loc_of(c, b->codes), "tensor %s is %s of %s, %s is %s of %s: they are read as one",
+			b->codes->name, format_names[b->format], b->codes->dtype_text, a->codes->name, format_names[a->format],
+			a->codes->dtype_text);
+	bool is_last = i + 1 == m->spec->n_pieces || m->spec->experts;
+	if (b->format == FORMAT_FP8_BLOCK && (p->first % b->block_n || (p->n % b->block_n
+		&& (p->first + p->n < b->rows || !is_last))))
+		return fail_at(&c->diags, A0602, loc_of(c, b->scale), "tensor %s: rows %lld to %lld of %s share blocks of %d rows "
+			"with others", b->scale->name, (long long)p->first, (long long)(p->first + p->n - 1), b->module, b->block_n);
+	return true;
+}
+
+static void make_product(Compile *c, const ProductSpec *spec, int64_t cols, Making *m)
+{
+	*m = (Making){.spec = spec, .parts = ARENA_ARRAY(&c->scratch, Part, spec->n_pieces), .cols = cols, .is_right = true};
+	Stored *s = NULL, *first = NULL;
+	for (int i = 0; i < spec->n_pieces; i++) {
+		const Piece *piece = &spec->pieces[i];
+		m->rows += piece->n;
+		if (!s || strcmp(s->module, piece->module) != 0) {
+			s = arena_alloc(&c->scratch, sizeof *s);
+			*s = (Stored){.module = piece->module, .rows = piece->of, .cols = cols,
+				.experts = spec->is_fused ? spec->experts : 0, .made = -1};
+			bool is_right = see_and_check(c, s, spec->is_fused);
+			*vec_push(&c->arena, &c->modules) = (Module){arena_strdup(&c->arena, s->module),
+				is_right && s->format != FORMAT_PLAIN};
+			if (!is_right)
+				give_up(c, s);
+			m->is_right &= is_right;
+		}
+		m->parts[i] = (Part){s, piece->first, piece->n};
+		first = first ? first : s;
+	}
+	for (int i = 0; i < spec->n_pieces && m->is_right; i++)
+		m->is_right = check_part(c, m, i);
+	m->is_right = m->is_right && see_made(c, m, first);
+}
+
+/* A product's scales in the graph; of several products first those of blocks, then those of rows. */
+static void add_blocks(Compile *c, const Making *m, Product *out)
+{
+	const Stored *s = m->parts[0].s;
+	if (!m->is_right || s->format == FORMAT_PLAIN || !s->block_n)
+		return;
+	out->block_n = s->block_n;
+	out->block_k = s->block_k;
+	out->scale = add_block_scales(c, m);
+}
+
+void g_products_of(Compile *c, int n, const ProductSpec *specs, int64_t cols, Product *out)
+{
+	Making making[MAX_TOGETHER];
+	if (n > MAX_TOGETHER)
+		bug("%d products of one input", n);
+	for (int i = 0; i < n; i++) {
+		make_product(c, &specs[i], cols, &making[i]);
+		out[i] = (Product){add_codes(c, &making[i]), -1, -1, 0, 0};
+	}
+	for (int i = 0; i < n; i++)
+		add_blocks(c, &making[i], &out[i]);
+	for (int i = 0; i < n; i++)
+		if (making[i].is_right)
+			out[i].row_scale = add_row_scale(c, &making[i]);
+}
+
+void g_tied_product(Compile *c, const char *module, const char *tensor, int table, int64_t rows, int64_t cols,
+	Product *out)
+{
+	const Piece piece = {module, rows, 0, rows};
+	const ProductSpec spec = {.name = module, .n_pieces = 1, .pieces = &piece};
+	Stored s = {.module = module, .rows = rows, .cols = cols, .made = -1, .codes = g_find_tensor(c, tensor)};
+	Part part = {&s, 0, rows};
+	Making m = {&spec, &part, rows, cols, true};
+	*out = (Product){table, -1, -1, 0, 0};
+	m.is_right = see_made(c, &m, &s);
+	if (!m.is_right || s.made < 0)
+		return;
+	out->w = add_codes(c, &m);
+	add_blocks(c, &m, out);
+	out->row_scale = add_row_scale(c, &m);
 }
 
 void g_products(Compile *c, int n, const char *const *modules, const int64_t *rows, int64_t cols, Product *out)
 {
-	Stored stored[MAX_TOGETHER] = {{0}};
-	if (n > MAX_TOGETHER)
-		bug("%d products of one input", n);
-	for (int i = 0; i < n; i++) {
-		Stored *s = &stored[i];
-		*s = (Stored){.module = modules[i], .rows = rows[i], .cols = cols};
-		bool is_right = see_module(c, s) && (s->format == PLAIN || (check_stored(c, s) && check_input_scales(c, s)));
-		if (!is_right)
-			give_up(c, s);
-		*vec_push(&c->arena, &c->modules) = (Module){arena_strdup(&c->arena, s->module), s->format != PLAIN};
-		out[i] = (Product){add_codes(c, s, is_right), -1, -1, 0, 0};
+	Piece pieces[MAX_TOGETHER];
+	ProductSpec specs[MAX_TOGETHER];
+	for (int i = 0; i < n && i < MAX_TOGETHER; i++) {
+		pieces[i] = (Piece){modules[i], rows[i], 0, rows[i]};
+		specs[i] = (ProductSpec){.name = modules[i], .n_pieces = 1, .pieces = &pieces[i]};
 	}
-	for (int i = 0; i < n; i++) {
-		const Stored *s = &stored[i];
-		if (!s->scale || s->format == FP8_ROW || s->format == PLAIN)
-			continue;
-		out[i].block_n = s->block_n;
-		out[i].block_k = s->block_k;
-		out[i].scale = add_tensor(c, s->scale, scale_dtype(s->scale), s->scale->shape[0], s->scale->shape[1]);
-	}
-	for (int i = 0; i < n; i++)
-		if (stored[i].format != PLAIN)
-			out[i].row_scale = add_row_scale(c, &stored[i]);
+	g_products_of(c, n, specs, cols, out);
 }
 
 void g_linear(Compile *c, int layer, int phases, const Product *p, int x, int bias, int y)
@@ -381,6 +714,8 @@ void check_quant_lists(Compile *c)
 {
 	const Quant *q = &c->model.quant;
 	const int n = c->modules.n;
+	if (c->cmd.random_weights) /* they have nothing to differ from */
+		return;
 	const char **names = ARENA_ARRAY(&c->scratch, const char *, n + 1);
 	bool *is_listed = ARENA_ARRAY(&c->scratch, bool, n + 1), *is_ignored = ARENA_ARRAY(&c->scratch, bool, n + 1);
 	for (int i = 0; i < n; i++)

@@ -8,7 +8,12 @@
  * Matrices have standard deviation 1 / sqrt(columns), so that every product keeps the size of its input and logits
  * are of order one; norms are 1 with a deviation of 0.1, biases have one of 0.02. Nothing is zero everywhere: a
  * multiplier fed with zeros takes less power, and a benchmark of it says nothing.
+ *
+ * Quantised matrices have the same deviation. Codes of e4m3 are those of normal numbers that just fit, codes of e2m1 all
+ * sixteen as often, as about what a writer makes of blocks whose largest value is 6. Block scales, and scales of rows
+ * where each has its own, are drawn around what the deviation asks for: one that is read in the wrong place shows.
  */
+#include "artifacts/numbers.h"
 #include "compiler/ir.h"
 
 #include <math.h>
@@ -112,4 +117,105 @@ void random_weight(const Weight *w, uint64_t seed, int64_t at, void *dst, size_t
 		fill_wide(wide, key_of(w->name, seed), first, end, dst);
 	else
 		fill_narrow(half, key_of(w->name, seed), first, end, dst);
+}
+
+/* Quantised ------------------------------------------------------------------------------------------ */
+
+enum { NIBBLES = 16 /* of a hash */, FIRST_SCALE = 0x6f /* of e4m3: from there on 16 codes, 120 to 448 */ };
+
+/* From 0 to 1, of each element another. */
+static double share_of(uint64_t key, int64_t i)
+{
+	return (double)(mix(key + (uint64_t)i * 0x9E3779B97F4A7C15u) >> 40) * 0x1p-24;
+}
+
+/* Codes of LEVELS normal numbers whose largest has the largest code. Returns their root mean square. */
+static double fill_codes(uint8_t code[LEVELS])
+{
+	int sum[LEVELS];
+	double squares = 0;
+	fill_levels(sum);
+	for (int i = 0; i < LEVELS; i++) {
+		float value;
+		code[i] = numbers_code(DT_e4m3, (float)(sum[i] - SUMS / 2) * (448.0f / (float)(sum[LEVELS - 1] - SUMS / 2)));
+		numbers_convert(DT_e4m3, &code[i], 0, 1, &value);
+		squares += (double)value * (double)value / LEVELS;
+	}
+	return sqrt(squares);
+}
+
+/* Root mean square of 16 codes that come equally often. */
+static double rms_of(Dtype dtype, uint8_t first_code)
+{
+	double squares = 0;
+	for (unsigned i = 0; i < 16; i++) {
+		float value;
+		uint8_t code = (uint8_t)(first_code + i);
+		numbers_convert(dtype, &code, 0, 1, &value);
+		squares += (double)value * (double)value / 16;
+	}
+	return sqrt(squares);
+}
+
+static void fill_e4m3(uint64_t key, int64_t i, int64_t end, const uint8_t code[LEVELS], uint8_t *dst)
+{
+	for (; i < end && i % GROUP; i++)
+		*dst++ = code[level_of(hash_of(key, i), i)];
+	for (; i + GROUP <= end; i += GROUP, dst += GROUP) {
+		const uint64_t hash = hash_of(key, i);
+		for (int k = 0; k < GROUP; k++)
+			dst[k] = code[hash >> 16 * k & (LEVELS - 1)];
+	}
+	for (; i < end; i++)
+		*dst++ = code[level_of(hash_of(key, i), i)];
+}
+
+/* Bytes [at, at + n), two elements each. */
+static void fill_e2m1(uint64_t key, int64_t at, size_t n, uint8_t *dst)
+{
+	enum { BYTES = NIBBLES / 2 };
+	while (n) {
+		const uint64_t hash = mix(key + (uint64_t)(at / BYTES) * 0x9E3779B97F4A7C15u);
+		const int64_t skip = at % BYTES;
+		for (int64_t k = skip; k < BYTES && n; k++, n--, at++)
+			*dst++ = (uint8_t)(hash >> 8 * k);
+	}
+}
+
+/* Elements [i, end) of block scales in e4m3 or e8m0, whose root mean square shall be `unit`. */
+static void fill_narrow_scales(Dtype dtype, uint64_t key, int64_t i, int64_t end, double unit, uint8_t *dst)
+{
+	int exponent; /* the power of two below unit, and the one above it as often as makes the mean right */
+	const double m = 2 * frexp(unit, &exponent), upper = (m * m - 1) / 3;
+	for (; i < end; i++)
+		*dst++ = dtype == DT_e4m3 ? (uint8_t)(FIRST_SCALE + (int)(16 * share_of(key, i)))
+			: (uint8_t)(127 + exponent - 1 + (share_of(key, i) < upper));
+}
+
+static void fill_wide_scales(bool is_one, uint64_t key, int64_t i, int64_t end, double unit, uint8_t *dst)
+{
+	const double spread = sqrt(0.75 * 0.75 + 0.75 * 0.5 + 0.25 / 3); /* root mean square of 0.75 to 1.25 */
+	for (; i < end; i++, dst += sizeof(float)) {
+		float value = (float)(is_one ? unit : unit / spread * (0.75 + 0.5 * share_of(key, i)));
+		memcpy(dst, &value, sizeof value);
+	}
+}
+
+void random_product(const MadeProduct *p, const Weight *first, int w, uint64_t seed, int64_t at, void *dst, size_t n)
+{
+	const Weight *made = first + w;
+	const uint64_t key = key_of(made->name, seed);
+	const int64_t i = dtype_count(made->dtype, at), end = i + dtype_count(made->dtype, (int64_t)n);
+	const bool is_narrow = p->format >= FORMAT_NVFP4, is_nvfp4 = p->format == FORMAT_NVFP4;
+	uint8_t code[LEVELS];
+	double unit = 1 / sqrt((double)p->cols) / (is_narrow ? rms_of(DT_e2m1, 0) : fill_codes(code));
+	if (w == p->codes && is_narrow)
+		fill_e2m1(key, at, n, dst);
+	else if (w == p->codes)
+		fill_e4m3(key, i, end, code, dst);
+	else if (w == p->scale && is_narrow)
+		fill_narrow_scales(made->dtype, key, i, end, unit, dst);
+	else
+		fill_wide_scales(is_nvfp4 || p->format == FORMAT_FP8_TENSOR, key, i, end,
+			is_nvfp4 ? unit / rms_of(DT_e4m3, FIRST_SCALE) : unit, dst);
 }

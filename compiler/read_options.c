@@ -16,7 +16,8 @@
 #include "compiler/read_model.h"
 #include "compiler/toml.h"
 
-typedef enum OptionType { T_INT, T_REAL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_RULES } OptionType;
+typedef enum OptionType { T_INT, T_REAL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_FORMATS,
+	T_RULES } OptionType;
 
 typedef struct OptionRow {
 	const char *key;
@@ -29,7 +30,7 @@ typedef struct OptionRow {
 enum {
 	FAMILY, SLOTS, MAX_CONTEXT, KV_DTYPE, KV_BF16_FIRST, KV_BF16_LAST, KV_SCALES, KV_PAGE,
 	KV_POOL_TOKENS, PREFILL_ROWS, DECODE_ROWS, TEMPERATURE, TOP_K, TOP_P,
-	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, KV_LAYERS, PIN, BAN,
+	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, QUANT, KV_LAYERS, PIN, BAN,
 	N_OPTIONS,
 };
 
@@ -60,6 +61,9 @@ static const OptionRow option_table[N_OPTIONS] = {
 	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "tokens generated unless stopped"},
 	[STOP] = {"sampling.stop", T_TOKENS, 0, MAX_VOCAB, false, "token ids that end a sequence, besides the model's own"},
 	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that no op has to use; one * stands for any text"},
+	[QUANT] = {"quant", T_FORMATS, 0, 0, false, "[quant]: products to quantise now, MODULE = \"FORMAT\"; MODULE is a "
+		"name, the first or last parts of one, or has stars, and the first line that fits decides; FORMAT is fp8-block "
+		"(128 x 128), fp8-channel (by row), fp8-tensor, nvfp4, mxfp4, or keep: as the checkpoint has it"},
 	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, before all other options; "
 		"keys: layers (\"first-last\" or a list) and dtype"},
 	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies; keys: "
@@ -70,7 +74,7 @@ static const OptionRow option_table[N_OPTIONS] = {
 
 static const char *const type_names[] = {
 	[T_INT] = "integer", [T_REAL] = "number", [T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
-	[T_NAMES] = "strings", [T_RULES] = "tables",
+	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_RULES] = "tables",
 };
 
 typedef struct Reading {
@@ -94,6 +98,12 @@ static bool is_section(const char *name)
 	return false;
 }
 
+static const char *last_part(const char *key)
+{
+	const char *dot = strrchr(key, '.');
+	return dot ? dot + 1 : key;
+}
+
 /* The section meant, for a name without a dot. */
 static const char *suggest_section(Arena *a, const char *seen)
 {
@@ -106,17 +116,17 @@ static const char *suggest_section(Arena *a, const char *seen)
 /* The key meant: one of the same last part, else one spelled alike. */
 static const char *suggest_key(Arena *a, const char *seen)
 {
-	const char *names[N_OPTIONS], *dot = strrchr(seen, '.'), *last = dot ? dot + 1 : seen;
+	const char *names[N_OPTIONS], *last = last_part(seen);
 	for (int k = 0; k < N_OPTIONS; k++) {
 		names[k] = option_table[k].key;
-		if (strcmp(strchr(names[k], '.') + 1, last) == 0)
+		if (strcmp(last_part(names[k]), last) == 0)
 			return names[k];
 	}
 	const char *close = closest_name(seen, names, N_OPTIONS);
 	if (close || (close = suggest_section(a, seen)))
 		return close;
 	for (int k = 0; k < N_OPTIONS; k++) { /* alike in the last part */
-		const char *part = strchr(names[k], '.') + 1;
+		const char *part = last_part(names[k]);
 		if (closest_name(last, &part, 1))
 			return names[k];
 	}
@@ -308,6 +318,36 @@ static void read_ignore(Reading *r, const Value *v, bool must_match)
 	}
 }
 
+/* A table of modules, each with the name of a format. */
+static void read_formats(Reading *r, const Value *table)
+{
+	static const char *const names[] = {"keep", "fp8-block", "fp8-channel", "fp8-tensor", "nvfp4", "mxfp4"};
+	static const WeightFormat formats[] = {FORMAT_PLAIN, FORMAT_FP8_BLOCK, FORMAT_FP8_CHANNEL, FORMAT_FP8_TENSOR,
+		FORMAT_NVFP4, FORMAT_MXFP4};
+	enum { N_FORMATS = sizeof names / sizeof names[0] };
+	if (!table || !want_table(r->d, A0303, option_table[QUANT].key, table))
+		return;
+	for (const Value *v = table->first; v; v = v->next) {
+		const char *word, *module = clip_text(r->d->arena, v->key, strlen(v->key), 80);
+		const char *name = arena_printf(r->d->arena, "quant.\"%s\"", module);
+		int k = 0;
+		if (!want_string(r->d, A0303, name, v, &word))
+			continue;
+		while (k < N_FORMATS && strcmp(names[k], word) != 0)
+			k++;
+		if (k == N_FORMATS)
+			fail_at(r->d, A0303, v->at, "%s = %s: expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4 or keep", name,
+				value_text(r->d->arena, v));
+		else if (!*v->key || strncmp(v->key, "re:", 3) == 0)
+			fail_at(r->d, A0303, v->key_at, "%s: expected the name of a module, or one with stars", name);
+		else if (formats[k] != FORMAT_PLAIN && !r->c->cmd.embed_weights)
+			fail_at(r->d, A0304, v->at, "%s = \"%s\": with --weights ref the weights are those of the checkpoint's files, "
+				"where nothing of that format stands", name, word);
+		else
+			*vec_push(&r->c->arena, &r->o->quant) = (QuantRule){{.text = v->key, .at = v->key_at}, formats[k], false};
+	}
+}
+
 /* Pins and bans --------------------------------------------------------------------------------------- */
 
 static const KernelTemplate *find_template(Reading *r, const Value *v, const char *name)
@@ -381,7 +421,7 @@ static bool read_rule_tunables(Reading *r, const Value *v, const KernelTemplate 
 			list = arena_printf(r->d->arena, "%s%s%d", list, j ? ", " : "", t->tunables[i].values[j]);
 		}
 		if (!legal)
-			ok = fail_at(r->d, A0303, e->at, "%s = %d: template %s knows %s", e->key, value, t->name, list);
+			ok = fail_at(r->d, A0312, e->at, "%s = %d: template %s knows %s", e->key, value, t->name, list);
 	}
 	const char *last = ""; /* by name, whatever their order in the file */
 	for (int done = 0; ok && done < v->n; done++) {
@@ -643,6 +683,8 @@ static void resolve_rules(Reading *r)
 {
 	Arena *a = &r->c->arena;
 	int n[2] = {0};
+	for (const Value *v = r->user[QUANT] ? r->user[QUANT]->first : NULL; v; v = v->next)
+		resolve(r, arena_printf(a, "quant.%s", v->key), v->string);
 	for (int i = 0; i < r->o->rules.n; i++) {
 		const KernelRule *k = &r->o->rules.at[i];
 		const char *text = arena_printf(a, "template=%s", k->template_name);
@@ -725,7 +767,7 @@ static void read_family_file(Reading *r)
 			collect_keys(r, t, "", r->base);
 	}
 	for (int k = 0; k < N_OPTIONS; k++)
-		if (!r->base[k] && option_table[k].type != T_RULES)
+		if (!r->base[k] && option_table[k].type < T_FORMATS)
 			bug("models/%s/MODEL.toml has no %s", r->family->name, option_table[k].key);
 }
 
@@ -770,6 +812,7 @@ void read_options(Compile *c)
 	read_sampling(&r);
 	read_ignore(&r, r.base[IGNORE], false);
 	read_ignore(&r, r.user[IGNORE], true);
+	read_formats(&r, r.user[QUANT]);
 	for (int k = PIN; k <= BAN; k++) {
 		read_rules(&r, r.base[k], k);
 		read_rules(&r, r.user[k], k);

@@ -229,8 +229,8 @@ static bool add_pattern(Reading *r, const char *name, const char *text, Loc at, 
 		"sets and * + ?", name, clip_text(r->d->arena, text, n, 80));
 }
 
-/* A list of patterns, with the size of the blocks of what it names. */
-static void add_patterns(Reading *r, const char *name, const Value *list, int block_n, int block_k, bool is_target)
+/* A list of patterns: of targets with their format, or, `target` NULL, of modules that are left alone. */
+static void add_patterns(Reading *r, const char *name, const Value *list, const QuantTarget *target)
 {
 	Quant *q = r->q;
 	if (!list || !want_array(r->d, A0203, name, list))
@@ -244,19 +244,19 @@ static void add_patterns(Reading *r, const char *name, const Value *list, int bl
 			return;
 		}
 		QuantPattern p;
-		bool is_class = is_target && strcmp(text, "Linear") == 0; /* all products, in the words of PyTorch */
+		bool is_class = target && strcmp(text, "Linear") == 0; /* all products, in the words of PyTorch */
 		if (!add_pattern(r, name, is_class ? "*" : text, v->at, &p))
 			continue;
-		if (is_target)
-			*vec_push(&r->c->arena, &q->targets) = (QuantTarget){p, block_n, block_k};
+		if (target)
+			*vec_push(&r->c->arena, &q->targets) = (QuantTarget){p, target->format, target->block_n, target->block_k};
 		else
 			*vec_push(&r->c->arena, &q->ignore) = p;
 	}
 }
 
-static void add_all(Reading *r, int block_n, int block_k)
+static void add_all(Reading *r, WeightFormat format, const int block[2])
 {
-	*vec_push(&r->c->arena, &r->q->targets) = (QuantTarget){{.text = "*", .at = r->q->at}, block_n, block_k};
+	*vec_push(&r->c->arena, &r->q->targets) = (QuantTarget){{.text = "*", .at = r->q->at}, format, block[0], block[1]};
 }
 
 /* Members that are none of `known`, in one note. */
@@ -306,14 +306,24 @@ static void read_fp8(Reading *r, const Value *q)
 	if (get(q, "weight_block_size")
 			&& !read_block(r, "quantization_config.weight_block_size", get(q, "weight_block_size"), block))
 		return;
-	add_all(r, block[0], block[1]);
-	add_patterns(r, "quantization_config.modules_to_not_convert", get(q, "modules_to_not_convert"), 0, 0, false);
-	add_patterns(r, "quantization_config.ignored_layers", get(q, "ignored_layers"), 0, 0, false);
+	add_all(r, block[0] ? FORMAT_FP8_BLOCK : FORMAT_FP8_TENSOR, block);
+	add_patterns(r, "quantization_config.modules_to_not_convert", get(q, "modules_to_not_convert"), NULL);
+	add_patterns(r, "quantization_config.ignored_layers", get(q, "ignored_layers"), NULL);
 	note_unknown(r, "quantization_config", q, keys, COUNT(keys));
 }
 
 static const char *const modelopt_algos[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4",
 	"MIXED_PRECISION"};
+
+/* What one of them stores; FORMAT_PLAIN = that is said of each module. */
+static WeightFormat format_of(const char *algo)
+{
+	static const WeightFormat formats[] = {FORMAT_FP8_TENSOR, FORMAT_FP8_CHANNEL, FORMAT_NVFP4, FORMAT_NVFP4};
+	for (int i = 0; i < COUNT(formats) && algo; i++)
+		if (strcmp(modelopt_algos[i], algo) == 0)
+			return formats[i];
+	return FORMAT_PLAIN;
+}
 
 static void read_group_size(Reading *r, const char *name, const Value *v)
 {
@@ -331,15 +341,16 @@ static void read_layers(Reading *r, const char *where, const Value *layers)
 	for (const Value *v = layers->first; v; v = v->next) {
 		const char *key = arena_printf(r->d->arena, "%s.%s", name, clip_text(r->d->arena, v->key, strlen(v->key), 80));
 		const Value *algo = get(v, "quant_algo");
+		const char *word = NULL;
 		QuantPattern p;
 		if (!want_table(r->d, A0203, key, v))
 			continue;
 		if (algo)
-			want_word(r, arena_printf(r->d->arena, "%s.quant_algo", key), algo, modelopt_algos,
+			word = want_word(r, arena_printf(r->d->arena, "%s.quant_algo", key), algo, modelopt_algos,
 				COUNT(modelopt_algos) - 1);
 		read_group_size(r, arena_printf(r->d->arena, "%s.group_size", key), get(v, "group_size"));
 		if (r->q->targets.n < MAX_PATTERNS && add_pattern(r, key, v->key, v->at, &p))
-			*vec_push(&r->c->arena, &r->q->targets) = (QuantTarget){p, 0, 0};
+			*vec_push(&r->c->arena, &r->q->targets) = (QuantTarget){p, format_of(word), 0, 0};
 	}
 }
 
@@ -369,19 +380,19 @@ static void read_modelopt(Reading *r, const char *where, const Value *q)
 	if (layers)
 		read_layers(r, where, layers);
 	else if (r->q->targets.n == 0)
-		add_all(r, 0, 0);
-	add_patterns(r, arena_printf(r->d->arena, "%s.ignore", where), get(q, "ignore"), 0, 0, false);
-	add_patterns(r, arena_printf(r->d->arena, "%s.exclude_modules", where), get(q, "exclude_modules"), 0, 0, false);
+		add_all(r, format_of(word), (const int[2]){0, 0});
+	add_patterns(r, arena_printf(r->d->arena, "%s.ignore", where), get(q, "ignore"), NULL);
+	add_patterns(r, arena_printf(r->d->arena, "%s.exclude_modules", where), get(q, "exclude_modules"), NULL);
 	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_quant_algo", where), get(q, "kv_cache_quant_algo"));
 	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_scheme", where), get(q, "kv_cache_scheme"));
 	note_unknown(r, where, q, keys, COUNT(keys));
 }
 
 /* weights of a config group: what is stored. */
-static bool read_stored(Reading *r, const char *name, const Value *w, int block[2])
+static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarget *target)
 {
 	const Value *type = get(w, "type"), *strategy = get(w, "strategy"), *shape = get(w, "block_structure");
-	int bits = 0, group = 0;
+	int bits = 0, group = 0, block[2] = {0, 0};
 	const char *is_type = "int", *is_strategy = "tensor";
 	if (!want_table(r->d, A0203, name, w))
 		return false;
@@ -395,12 +406,14 @@ static bool read_stored(Reading *r, const char *name, const Value *w, int block[
 	if (get(w, "group_size") && !want_int(r->d, A0203, arena_printf(r->d->arena, "%s.group_size", name),
 			get(w, "group_size"), -1, MAX_DIM, &group))
 		return false;
-	static const char *const wide[] = {"tensor", "channel", "block"};
-	bool is_float = strcmp(is_type, "float") == 0;
-	bool is_known = is_float && ((bits == 8 && is_one_of(is_strategy, wide, COUNT(wide)))
-		|| (bits == 4 && strcmp(is_strategy, "tensor_group") == 0 && group == NVFP4_GROUP)
-		|| (bits == 4 && strcmp(is_strategy, "group") == 0 && group == MXFP4_GROUP));
-	if (!is_known)
+	static const struct { int bits, group /* 0 = any */; const char *strategy; WeightFormat format; } known[] = {
+		{8, 0, "tensor", FORMAT_FP8_TENSOR}, {8, 0, "channel", FORMAT_FP8_CHANNEL}, {8, 0, "block", FORMAT_FP8_BLOCK},
+		{4, NVFP4_GROUP, "tensor_group", FORMAT_NVFP4}, {4, MXFP4_GROUP, "group", FORMAT_MXFP4}};
+	for (int i = 0; i < COUNT(known) && strcmp(is_type, "float") == 0; i++)
+		if (bits == known[i].bits && (!known[i].group || group == known[i].group)
+				&& strcmp(is_strategy, known[i].strategy) == 0)
+			target->format = known[i].format;
+	if (target->format == FORMAT_PLAIN)
 		return fail_at(r->d, A0208, w->at, "%s: %d bits of type %s by %s, group size %d: expected 8 bits of type float "
 			"by tensor, channel or block, 4 by tensor_group of %d, or 4 by group of %d", name, bits,
 			clip_text(r->d->arena, is_type, strlen(is_type), 20),
@@ -408,8 +421,12 @@ static bool read_stored(Reading *r, const char *name, const Value *w, int block[
 	if (get(w, "symmetric") && value_passes(get(w, "symmetric"), IS_FALSE))
 		return fail_at(r->d, A0208, get(w, "symmetric")->at, "%s.symmetric = false: zero points are not implemented",
 			name);
-	return strcmp(is_strategy, "block") != 0 || !shape
-		|| read_block(r, arena_printf(r->d->arena, "%s.block_structure", name), shape, block);
+	if (target->format == FORMAT_FP8_BLOCK && shape
+			&& !read_block(r, arena_printf(r->d->arena, "%s.block_structure", name), shape, block))
+		return false;
+	target->block_n = block[0];
+	target->block_k = block[1];
+	return true;
 }
 
 static void read_compressed(Reading *r, const Value *q)
@@ -437,17 +454,17 @@ static void read_compressed(Reading *r, const Value *q)
 	for (const Value *g = groups->first; g; g = g->next) {
 		const char *name = arena_printf(r->d->arena, "quantization_config.config_groups.%s",
 			clip_text(r->d->arena, g->key, strlen(g->key), 40));
-		int block[2] = {0, 0};
+		QuantTarget target = {.format = FORMAT_PLAIN};
 		if (!want_table(r->d, A0203, name, g))
 			continue;
 		if (get(g, "format"))
 			want_word(r, arena_printf(r->d->arena, "%s.format", name), get(g, "format"), formats, COUNT(formats));
 		if (!get(g, "weights"))
 			fail_at(r->d, A0202, g->at, "%s.weights is missing", name);
-		else if (read_stored(r, arena_printf(r->d->arena, "%s.weights", name), get(g, "weights"), block))
-			add_patterns(r, arena_printf(r->d->arena, "%s.targets", name), get(g, "targets"), block[0], block[1], true);
+		else if (read_stored(r, arena_printf(r->d->arena, "%s.weights", name), get(g, "weights"), &target))
+			add_patterns(r, arena_printf(r->d->arena, "%s.targets", name), get(g, "targets"), &target);
 	}
-	add_patterns(r, "quantization_config.ignore", get(q, "ignore"), 0, 0, false);
+	add_patterns(r, "quantization_config.ignore", get(q, "ignore"), NULL);
 	see_kv(r, "quantization_config.kv_cache_scheme", get(q, "kv_cache_scheme"));
 	note_unknown(r, "quantization_config", q, keys, COUNT(keys));
 }
@@ -487,6 +504,4 @@ void read_quant(Compile *c, const Value *config)
 		r.q->at = r.q->at.file ? r.q->at : inner->at;
 		read_modelopt(&r, "quantization", inner);
 	}
-	if (r.q->name && c->cmd.random_weights)
-		fail_at(r.d, A0208, r.q->at, "quantized weights (%s) are not made up by --random-weights", r.q->name);
 }
