@@ -35,11 +35,15 @@ constexpr int stream_warps = 8;
 constexpr int stream_ahead = 2;
 constexpr int stream_staged_rows = 4;
 
-// Blocks that one multiprocessor is to hold: with many rows, x and the sums take the registers.
-constexpr int stream_blocks(int rows, int tiles)
+// Blocks that one multiprocessor is to hold: with many rows, x and the sums take the registers. Codes of few rows take
+// instructions, for which more warps stand ready.
+constexpr int stream_blocks(int rows, int tiles, int bits)
 {
-	return rows <= 8 && tiles <= 2 ? 3 : ceil_div(rows, 8) * tiles <= 8 ? 2 : 1;
+	return rows <= 8 && tiles == 1 && bits < 16 ? 4 : rows <= 8 && tiles <= 2 ? 3 : ceil_div(rows, 8) * tiles <= 8 ? 2 : 1;
 }
+
+template <bool IF_, class A, class B> struct TypeIf { using Type = A; };
+template <class A, class B> struct TypeIf<false, A, B> { using Type = B; };
 
 // How codes have block scales: of type Scale_, one for BLOCK_N_ rows and BLOCK_K_ columns. void: they have none.
 template <class Scale_, int BLOCK_N_, int BLOCK_K_> struct BlockScales {
@@ -47,16 +51,10 @@ template <class Scale_, int BLOCK_N_, int BLOCK_K_> struct BlockScales {
 	static constexpr bool there = true;
 	static constexpr int block_n = BLOCK_N_, block_k = BLOCK_K_;
 };
-template <bool THERE, class Scale_, int BLOCK_N_, int BLOCK_K_> struct MaybeScales {
-	using Type = BlockScales<Scale_, BLOCK_N_, BLOCK_K_>;
-};
 struct NoScales {
 	using Scale = void;
 	static constexpr bool there = false;
 	static constexpr int block_n = 1, block_k = 1;
-};
-template <class Scale_, int BLOCK_N_, int BLOCK_K_> struct MaybeScales<false, Scale_, BLOCK_N_, BLOCK_K_> {
-	using Type = NoScales;
 };
 
 // The sizes of a product. A turn is as many columns of the group's rows of w as COLS_ bf16 have bytes, a step 32.
@@ -160,8 +158,8 @@ __device__ __forceinline__ uint4 stream_norm(uint4 x, const Vec8<Norm> &n, float
 template <class S, bool FULL, class Norm> struct StreamRing {
 	static constexpr bool norm_there = !same_type<Norm, void>::value, exact = S::k % S::cols == 0;
 	static constexpr int row_pieces = S::row_bytes / 16, copy_rows = 32 / row_pieces;
-	// few rows of x wait for their codes in shared memory, normed; more of them are normed as they are used
-	static constexpr bool staged = norm_there && S::bits < 16 && S::rows <= stream_staged_rows;
+	// few rows of x wait for their codes in shared memory; more of them are read and normed as they are used
+	static constexpr bool staged = S::bits < 16 && S::rows <= stream_staged_rows;
 	static constexpr int norm_size = staged || !norm_there ? 0 : same_type<Norm, f32>::value ? 4 : 2;
 	// scales of a row's groups in a turn, a byte each, come in pieces of so many, or, 0, when they are used
 	static constexpr int row_scales = S::grouped ? S::cols / S::block_k : 0;
@@ -280,12 +278,16 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 		copy_commit();
 	}
 
-	// thread level: 8 elements of a row of a turn, those of this lane in a step
+	// thread level: this lane's 8 elements of a step in the first row it takes, and those of a row so far behind it
 	struct Weights { u32 at[S::bits / 4]; };
-	__device__ __forceinline__ Weights weights(const char *slot, int row, int step) const
+	__device__ __forceinline__ const char *weights(const char *slot, int step) const
 	{
-		const int byte = step * 4 * S::bits + threadIdx.x % 4 * S::bits;
-		const char *at = slot + row * S::row_bytes + ((byte / 16) ^ twist(threadIdx.x % 32 / 4)) * 16 + byte % 16;
+		const int g = threadIdx.x % 32 / 4, byte = step * 4 * S::bits + threadIdx.x % 4 * S::bits;
+		return slot + g * S::row_bytes + ((byte / 16) ^ twist(g)) * 16 + byte % 16;
+	}
+	__device__ __forceinline__ Weights read(const char *first, int row) const
+	{
+		const char *const at = first + row * S::row_bytes;
 		if constexpr (S::bits == 16) {
 			const uint4 v = *reinterpret_cast<const uint4 *>(at);
 			return { { v.x, v.y, v.z, v.w } };
@@ -317,12 +319,15 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 	}
 };
 
-// Few rows of x that a norm stands in front of: each warp norms its columns once, all lanes at it, and leaves them in
-// shared memory as their products take them. Not STAGED_: nothing.
+// Few rows of x: each warp norms its columns once, all lanes at it, and leaves them in shared memory as their products
+// take them. Not STAGED_: nothing.
 template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct StreamStage {
 	static constexpr int turn_steps = S::cols / 32, pieces = S::most_steps * 4, each = ceil_div(pieces, 32);
-	uint4 *mine; // [rows][pieces]: of 8 columns, four a step
-	Vec8<Norm> norm[each];
+	static constexpr int pitch = pieces + 8 * 4; // as many steps may be read too far
+	static_assert(S::x_steps <= 8, "reading ahead has a place");
+	using Weights = typename TypeIf<Ring::norm_there, Vec8<Norm>, int>::Type;
+	uint4 *mine; // [rows][pitch]: of 8 columns, four a step
+	Weights norm[each];
 
 	static __device__ __forceinline__ int column(const Ring &ring, int piece)
 	{
@@ -333,14 +338,15 @@ template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct Stream
 	// before other launches' results may be read: the norm's weights
 	__device__ __forceinline__ StreamStage(uint4 *memory, const Ring &ring)
 	{
-		mine = memory + threadIdx.x / 32 * (S::rows * pieces);
+		mine = memory + threadIdx.x / 32 * (S::rows * pitch);
+		if constexpr (Ring::norm_there)
 #pragma unroll
-		for (int i = 0; i < each; i++) {
-			const int k = column(ring, threadIdx.x % 32 + 32 * i);
-			norm[i] = Vec8<Norm>();
-			if (k < S::k)
-				norm[i] = load8(ring.norm + k);
-		}
+			for (int i = 0; i < each; i++) {
+				const int k = column(ring, threadIdx.x % 32 + 32 * i);
+				norm[i] = Weights();
+				if (k < S::k)
+					norm[i] = load8(ring.norm + k);
+			}
 	}
 
 	// warp level: all rows; ss: of row g, its sum of squares in lane 4g, zero elsewhere
@@ -357,20 +363,23 @@ template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct Stream
 				uint4 v = make_uint4(0, 0, 0, 0);
 				if (x && k < S::k)
 					v = *reinterpret_cast<const uint4 *>(x + k);
-				v = stream_pair<S::bits>(stream_norm<ONE>(v, norm[i], sum));
+				if constexpr (Ring::norm_there)
+					v = stream_norm<ONE>(v, norm[i], sum);
 				if (pieces % 32 == 0 || piece < pieces)
-					mine[t * pieces + piece] = v;
+					mine[t * pitch + piece] = stream_pair<S::bits>(v);
 			}
-			sum = warp_sum(sum);
-			ss = lane == 4 * t ? sum : ss;
+			if constexpr (Ring::norm_there) {
+				sum = warp_sum(sum);
+				ss = lane == 4 * t ? sum : ss;
+			}
 		}
 		__syncwarp();
 	}
 
-	__device__ __forceinline__ uint4 read(int step, int steps) const
+	__device__ __forceinline__ uint4 read(int step) const
 	{
 		const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-		return g < S::rows && step < steps ? mine[g * pieces + step * 4 + q] : make_uint4(0, 0, 0, 0);
+		return g < S::rows ? mine[g * pitch + step * 4 + q] : make_uint4(0, 0, 0, 0);
 	}
 };
 template <class S, bool ONE, class Norm, class Ring> struct StreamStage<S, ONE, Norm, Ring, false> {
@@ -463,7 +472,7 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 	stage.fill(ring, x_row, ss[0]);
 	const auto read_x = [&](int step, uint4 (&to)[n_tiles]) {
 		if constexpr (Ring::staged) {
-			to[0] = stage.read(step, steps);
+			to[0] = stage.read(step);
 			return;
 		}
 		const int k = ring.column(step / turn_steps) + step % turn_steps * 32 + 8 * q;
@@ -483,7 +492,7 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 	for (int first = 0; first < steps; first += unroll) {
 #pragma unroll
 		for (int s = 0; s < unroll; s++) {
-			if (first + s >= steps)
+			if ((S::bits == 16 || turn_steps % unroll) && first + s >= steps)
 				break;
 			const int step = unroll >= turn_steps ? s % turn_steps : (first + s) % turn_steps; // of its turn
 			uint4 (&x_now)[n_tiles] = b[s % S::x_steps];
@@ -491,7 +500,7 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 				copy_wait<stream_ahead - 1>();
 				__syncwarp();
 			}
-			const char *at = ring.mine + slot * Ring::turn_bytes;
+			const char *const at = ring.mine + slot * Ring::turn_bytes, *const weights = ring.weights(at, step);
 			if constexpr (Ring::norm_there && !Ring::staged)
 #pragma unroll
 				for (int j = 0; j < n_tiles; j++)
@@ -513,7 +522,7 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 								ring.group_scales(at, m, g + 8 * h, (first + s) / turn_steps, step), scales[m][h]);
 						scale = stream_scale(scales[m][h], s % 4);
 					}
-					stream_decode<typename S::Scale>(ring.weights(at, m * 16 + g + 8 * h, step).at, scale, pair);
+					stream_decode<typename S::Scale>(ring.read(weights, m * 16 + 8 * h).at, scale, pair);
 #pragma unroll
 					for (int i = 0; i < 4; i++)
 						a[i / 2][i % 2 * 2 + h] = pair[i];

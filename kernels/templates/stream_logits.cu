@@ -38,13 +38,13 @@ REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || 2 * COLS % max(BLOCK_K, 1) =
 REQUIRE(WT_BITS != 4 || W_SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
 REQUIRE(COLS == 64 || DEPTH == 2 && OUTS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
-REQUIRE(OUTS > 8 || COLS * DEPTH * TILES >= 256)
+REQUIRE(OUTS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
 REQUIRE(OUTS <= 8 || DEPTH == 2)
 REQUIRE(SPLIT == 8 || OUTS > 16)
 GRID(ceil_div(V, 128 * TILES / SPLIT), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * (COLS * TILES * 16 * 2 + (WT_BITS == 4) * TILES * 16 * (4 * COLS / max(BLOCK_K, 1)))
-	+ (WT_BITS < 16 && OUTS <= 4 ? OUTS * 16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS)
+	+ (WT_BITS < 16 && OUTS <= 4 ? OUTS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096)
 		: 8 * DEPTH * COLS * 16 / WT_BITS * NT_BYTES))
 READS(V * K * WT_BITS / 8 + W_SCALE * ceil_div(V, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8
 	+ W_ROW_SCALE * V * 4 + K * NT_BYTES + OUTS * (K * 2 + 4))
@@ -63,9 +63,9 @@ struct Args {
 	OUT(i32, best_id, "OUTS, ceil_div(V, 128 * TILES / SPLIT)");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(OUTS, TILES)) stream_logits(const Args a)
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(OUTS, TILES, Code<WT>::bits)) stream_logits(const Args a)
 {
-	using Scales = typename MaybeScales<W_SCALE != 0, ST, BLOCK_N, BLOCK_K>::Type;
+	using Scales = typename TypeIf<W_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 	using S = Stream<OUTS, K, SPLIT, TILES, COLS, DEPTH, WT, Scales>;
 	let_next_start();
 	const bool some = a.step[1] > 0;

@@ -38,13 +38,13 @@ REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || 2 * COLS % max(BLOCK_K, 1) =
 REQUIRE(WT_BITS != 4 || W_SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
 REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
-REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= 256)
+REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
 REQUIRE(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
 REQUIRE(ROWS <= 16 || TILES == 2)
 GRID(ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * (COLS * TILES * 16 * 2 + (WT_BITS == 4) * TILES * 16 * (4 * COLS / max(BLOCK_K, 1)))
-	+ (WT_BITS < 16 && ROWS <= 4 ? ROWS * 16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS)
+	+ (WT_BITS < 16 && ROWS <= 4 ? ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096)
 		: 8 * DEPTH * COLS * 16 / WT_BITS * NT_BYTES))
 READS(N * K * WT_BITS / 8 + W_SCALE * ceil_div(N, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8
 	+ W_ROW_SCALE * N * 4 + K * NT_BYTES + ROWS * K * 2 + BIAS * N * BT_BYTES)
@@ -61,9 +61,9 @@ struct Args {
 	OUT(bf16, y, "ROWS, N");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES)) stream_norm(const Args a)
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, Code<WT>::bits)) stream_norm(const Args a)
 {
-	using Scales = typename MaybeScales<W_SCALE != 0, ST, BLOCK_N, BLOCK_K>::Type;
+	using Scales = typename TypeIf<W_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH, WT, Scales>;
 	let_next_start();
 	const bool some = a.step[0] > 0;

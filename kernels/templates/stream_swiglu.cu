@@ -43,13 +43,13 @@ REQUIRE(WT_BITS != 4 || GATE_SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K =
 REQUIRE(GATE_SCALE == UP_SCALE && GATE_ROW_SCALE == UP_ROW_SCALE)
 REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
-REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= 256)
+REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
 REQUIRE(ROWS <= 8 || DEPTH == 2)
 REQUIRE(SPLIT == 8 || ROWS > 16)
 GRID(ceil_div(N, 64 * TILES / SPLIT), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * (COLS * TILES * 16 * 2 + (WT_BITS == 4) * TILES * 16 * (4 * COLS / max(BLOCK_K, 1)))
-	+ (WT_BITS < 16 && ROWS <= 4 ? ROWS * 16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS)
+	+ (WT_BITS < 16 && ROWS <= 4 ? ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096)
 		: 8 * DEPTH * COLS * 16 / WT_BITS * NT_BYTES))
 READS(2 * N * K * WT_BITS / 8 + 2 * GATE_SCALE * ceil_div(N, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1))
 	* ST_BITS / 8 + 2 * GATE_ROW_SCALE * N * 4 + K * NT_BYTES + ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
@@ -70,9 +70,9 @@ struct Args {
 	OUT(bf16, y, "ROWS, N");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES)) stream_swiglu(const Args a)
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, Code<WT>::bits)) stream_swiglu(const Args a)
 {
-	using Scales = typename MaybeScales<GATE_SCALE != 0, ST, BLOCK_N, BLOCK_K>::Type;
+	using Scales = typename TypeIf<GATE_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 	using S = Stream<ROWS, K, SPLIT, TILES, COLS, DEPTH, WT, Scales>;
 	constexpr int half = 8 * TILES; // rows of gate, then as many of up
 	let_next_start();
