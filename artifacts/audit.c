@@ -69,9 +69,9 @@ static void name_layers(const Artifact *a, const Run *r, char text[32])
 static bool has_target(const Artifact *a, const AuditOptions *o)
 {
 	for (int i = 0; i < a->n_targets; i++)
-		if (!o->target || strcmp(a->targets[i].target, o->target) == 0)
+		if (o->target && strcmp(a->targets[i].target, o->target) == 0)
 			return true;
-	return false;
+	return !o->target;
 }
 
 static void print_root(const Artifact *a, FILE *out)

@@ -78,6 +78,33 @@ OP(quantise, OP_GRAPH, "", "y, y_scale = codes of x (above)",
 	IN(x, "ROWS, K"), OUT(y, "ROWS, K"), OUT(y_scale, "ceil_div(K, 128), ROWS"))
 OP(dequantise, OP_GRAPH, "", "y[t,k] = x[t,k] * x_scale[k / 128, t]",
 	IN(x, "ROWS, K"), IN(x_scale, "ceil_div(K, 128), ROWS"), OUT(y, "ROWS, K"))
+OP(sigmoid_gate, OP_GRAPH, "", "y[t,n] = x[t,n] * sigmoid(gate[t, n / (N / G)])",
+	IN(x, "ROWS, N"), IN(gate, "ROWS, G"), OUT(y, "ROWS, N"))
+OP(route, OP_GRAPH, "TOPK NORM_TOPK",
+	"p = softmax(logits[t,:]); expert[t,:] = the ids of the TOPK largest p, largest first, the lowest id among equals; "
+	"share[t,j] = p[expert[t,j]], with NORM_TOPK over the sum of these",
+	IN(logits, "ROWS, E"), OUT(expert, "ROWS, TOPK"), OUT(share, "ROWS, TOPK"))
+OP(experts, OP_GRAPH, "TOPK BLOCK_N BLOCK_K",
+	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of gate_up[e]: gate, up, "
+	"each with blocks of its own",
+	IN(x, "ROWS, K"), IN(expert, "ROWS, TOPK"), IN(share, "ROWS, TOPK"), IN(gate_up, "E, 2 * N, K"),
+	IN_OPT(gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_up_row_scale, "E, 2 * N"),
+	IN(down, "E, K, N"), IN_OPT(down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"),
+	IN_OPT(down_row_scale, "E, K"), OUT(y, "ROWS, K"))
+OP(causal_conv, OP_GRAPH, "TAPS",
+	"y[t,c] = silu(sum_j w[c,0,j] x[j rows on from TAPS before t, c]), over the rows of t's slot by position: those of "
+	"this step, before them conv[s], which then holds the slot's last TAPS rows",
+	IN(step, "4"), IN(x, "ROWS, C"), IN(w, "C, 1, TAPS + 1"), IN(row_slot, "ROWS"), INOUT(conv, "SLOTS, TAPS * C"),
+	OUT(y, "ROWS, C"))
+OP(delta_rule, OP_GRAPH, "NK NV DK DV",
+	"qkv rows are q, k, v heads; q, k over sqrt(their square + 1e-6), q over sqrt(DK); by value head, row after row: "
+	"S = delta[s,h] * e^(-e^a_log softplus(a + dt_bias)); S += k (sigmoid(b) (v - k.S)); o = q.S; delta[s,h] = S [DK,DV]",
+	IN(step, "4"), IN(qkv, "ROWS, 2 * NK * DK + NV * DV"), IN(a, "ROWS, NV"), IN(b, "ROWS, NV"), IN(a_log, "NV"),
+	IN(dt_bias, "NV"), IN(row_slot, "ROWS"), INOUT(delta, "SLOTS, NV * DK * DV"), OUT(o, "ROWS, NV * DV"))
+OP(gated_norm, OP_GRAPH, "HDIM EPS", "y = rmsnorm of x over each head of HDIM elements, one w for all heads, * silu(z)",
+	IN(x, "ROWS, N"), IN(z, "ROWS, N"), IN(w, "HDIM"), OUT(y, "ROWS, N"))
+OP(zero_slots, OP_GRAPH, "", "state[s,:] = 0 for each slot s with acquire[s] = 1",
+	IN(acquire, "SLOTS"), INOUT(state, "SLOTS, N"))
 OP(gather, OP_GRAPH, "", "y[o,:] = x[out_row[o],:]; idle outs (-1): 0",
 	IN(x, "ROWS, K"), IN(out_row, "OUTS"), OUT(y, "OUTS, K"))
 OP(sample, OP_GRAPH, "N_VALID",

@@ -1,8 +1,8 @@
 /* plan.h - plan.bin: the format's specification, and its nouns for both sides.
  *
- * A plan holds what a model means (graph section) and how one or several GPUs do it (a plan section
- * each). The compiler fills these structs and writes them; the runtime reads and checks them. Pointers
- * are symbolic, (arena, offset); the file is relocatable and holds no time stamp, host name or absolute path.
+ * A plan holds what a model means (graph section) and how one or several GPUs do it (a plan section each; without
+ * any, only the reference device runs it). The compiler fills these structs and writes them; the runtime reads and
+ * checks them. Pointers are symbolic, (arena, offset); the file is relocatable and holds no time stamp, host name or absolute path.
  *
  * FILE (little-endian)
  *
@@ -49,7 +49,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 3,
+	PLAN_VERSION = 4,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -139,6 +139,7 @@ typedef struct Tensor {
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS]; /* elements; DIM_ROWS or DIM_OUTS where they vary */
 	int weight;                   /* index in Graph.weights for ROLE_WEIGHT, else -1 */
+	int n_weights;                /* that many from it on, one behind the other, are its bytes; 0 without any */
 } Tensor;
 
 enum { PHASE_PREFILL = 1, PHASE_DECODE = 2, PHASE_ACQUIRE = 4 }; /* bits of GraphOp.phases */
@@ -159,7 +160,7 @@ typedef struct Weight {
 	int64_t shape[PLAN_MAX_DIMS];
 	int64_t bytes;
 	int64_t offset;      /* in the weight arena, multiple of PLAN_BUF_ALIGN, except where joined to the
-	                        one before (fused linears read several weights as one) */
+	                        one before (several weights that are read as one, or make one tensor) */
 	const char *file;    /* base name of the checkpoint file it comes from; NULL = made by the compiler */
 	int64_t file_offset; /* bytes from that file's start */
 	uint8_t sha256[32];  /* of its bytes */

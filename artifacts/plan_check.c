@@ -140,6 +140,23 @@ static bool check_weights(const Graph *g, Why *why)
 	return good;
 }
 
+/* The bytes of a tensor are those of its weights; a single one has its shape as well. */
+static bool check_parts(const Graph *g, const Tensor *t, Why *why)
+{
+	const Weight *w = &g->weights[t->weight];
+	int64_t bytes = 0;
+	for (int i = 0; i < t->n_weights; i++) {
+		if (w[i].dtype != t->dtype || (t->n_weights == 1 && (w->n_dims != t->n_dims ||
+			memcmp(w->shape, t->shape, sizeof *t->shape * (size_t)t->n_dims) != 0)))
+			return REFUSE("tensor %s: not the type of weight %s", t->name, w[i].name);
+		if (w[i].offset != w->offset + bytes)
+			return REFUSE("tensor %s: weight %s does not follow the one before it", t->name, w[i].name);
+		bytes += w[i].bytes;
+	}
+	return bytes == tensor_bytes(t->dtype, t->n_dims, t->shape) ||
+		REFUSE("tensor %s: its weights have %lld bytes", t->name, (long long)bytes);
+}
+
 static bool check_tensor(const Graph *g, const Tensor *t, Why *why)
 {
 	int64_t shape[PLAN_MAX_DIMS];
@@ -148,15 +165,10 @@ static bool check_tensor(const Graph *g, const Tensor *t, Why *why)
 		shape[i] = may_vary && (t->shape[i] == DIM_ROWS || t->shape[i] == DIM_OUTS) ? 1 : t->shape[i];
 	if (tensor_bytes(t->dtype, t->n_dims, shape) < 0)
 		return REFUSE("tensor %s: not a shape", t->name);
-	if ((t->role == ROLE_WEIGHT) != (t->weight >= 0) || t->weight < -1 || t->weight >= g->n_weights)
-		return REFUSE("tensor %s: weight %d of %d", t->name, t->weight, g->n_weights);
-	if (t->role != ROLE_WEIGHT)
-		return true;
-	const Weight *w = &g->weights[t->weight];
-	if (w->dtype != t->dtype || w->n_dims != t->n_dims ||
-		memcmp(w->shape, t->shape, sizeof *t->shape * (size_t)t->n_dims) != 0)
-		return REFUSE("tensor %s: not the type of weight %s", t->name, w->name);
-	return true;
+	if ((t->role == ROLE_WEIGHT) != (t->weight >= 0) || t->weight < -1 || t->weight >= g->n_weights ||
+		(t->role == ROLE_WEIGHT) != (t->n_weights > 0) || t->n_weights < 0 || t->n_weights > g->n_weights - t->weight)
+		return REFUSE("tensor %s: %d weights from %d of %d", t->name, t->n_weights, t->weight, g->n_weights);
+	return t->role != ROLE_WEIGHT || check_parts(g, t, why);
 }
 
 static const FrameTensor *find_frame(const char *name)

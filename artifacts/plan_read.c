@@ -185,8 +185,8 @@ static bool decode_sections(Reader *r, Decoder *d, const Section *sections, int 
 		return false;
 	for (int i = 0; i < n; i++)
 		a->n_targets += starts_with(sections[i].name, "plan.");
-	if (a->n_targets == 0 || a->n_targets > MAX_TARGETS)
-		return why_not(&r->why, READ_MALFORMED, "%d targets: 1 to %d expected", a->n_targets, MAX_TARGETS);
+	if (a->n_targets > MAX_TARGETS)
+		return why_not(&r->why, READ_MALFORMED, "%d targets: at most %d", a->n_targets, MAX_TARGETS);
 	a->targets = decode_take(d, sizeof(TargetPlan) * (size_t)a->n_targets);
 	a->ledger = decode_take(d, sizeof(Slot *) * (size_t)a->n_targets);
 	a->n_ledger = decode_take(d, sizeof(int) * (size_t)a->n_targets);

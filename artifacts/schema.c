@@ -23,7 +23,7 @@
 
 #define T Tensor
 static const Field tensor_fields[] = {
-	STR(name), ENUM(dtype, E_DTYPE), ENUM(role, E_ROLE), DIMS(shape), INT(weight)};
+	STR(name), ENUM(dtype, E_DTYPE), ENUM(role, E_ROLE), DIMS(shape), INT(weight), INT(n_weights)};
 static const Schema tensor_schema = SCHEMA(Tensor, tensor_fields);
 #undef T
 

@@ -43,7 +43,7 @@ static int lower_tensor(Fuser *f, int t)
 	const Tensor *g = &f->c->graph.tensors[t];
 	LTensor *l = vec_push(&f->c->arena, &f->low->tensors);
 	*l = (LTensor){.name = g->name, .dtype = g->dtype, .role = g->role, .n_dims = g->n_dims,
-		.tensor = t, .weight = g->weight, .n_weights = g->weight >= 0};
+		.tensor = t, .weight = g->weight, .n_weights = g->n_weights};
 	for (int i = 0; i < g->n_dims; i++)
 		l->shape[i] = g->shape[i] == DIM_ROWS ? f->low->rows
 			: g->shape[i] == DIM_OUTS ? f->low->outs : g->shape[i];
@@ -138,7 +138,7 @@ static bool joins(Fuser *f, const GraphOp *a, const GraphOp *b, const char *name
 		return fail_note(f, arena_printf(&f->c->arena, "%s is %s but %s is %s: they cannot be read as one",
 			x->name, dtype_name(x->dtype), y->name, dtype_name(y->dtype)));
 	*step = y->weight - x->weight;
-	return *step == 1 || fail_note(f, "their weights do not stand together");
+	return *step == x->n_weights || fail_note(f, "their weights do not stand together");
 }
 
 /* Scales are joined like weights; rows that share a block scale must be rows of one weight. */
@@ -167,10 +167,13 @@ static int joined_weight(Fuser *f, int first, int n, const char *name)
 	if (n == 1)
 		return lower_tensor(f, operand(op_at(f, first), name));
 	LTensor l = {.name = w->name, .dtype = w->dtype, .role = ROLE_WEIGHT, .n_dims = w->n_dims,
-		.tensor = -1, .weight = w->weight, .n_weights = n};
+		.tensor = -1, .weight = w->weight};
 	l.shape[1] = w->n_dims > 1 ? w->shape[1] : 0;
-	for (int i = 0; i < n; i++)
-		l.shape[0] += weight_tensor(f, op_at(f, first + i), name)->shape[0];
+	for (int i = 0; i < n; i++) {
+		const Tensor *part = weight_tensor(f, op_at(f, first + i), name);
+		l.shape[0] += part->shape[0];
+		l.n_weights += part->n_weights;
+	}
 	l.name = arena_printf(&f->c->arena, "%s (+%d)", w->name, n - 1);
 	*vec_push(&f->c->arena, &f->low->tensors) = l;
 	return f->low->tensors.n - 1;

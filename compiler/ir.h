@@ -505,6 +505,8 @@ StTensor *g_find_tensor(Compile *c, const char *name);
 int g_add_weight(Compile *c, const Weight *w);
 /* A tensor whose bytes are those of n >= 1 weights of one dtype, one behind the other. */
 int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
+/* A tensor whose bytes are those of n >= 1 weights of one dtype, one behind the other. */
+int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
 const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
 /* A whole decoder: embedding, layers, final norm, head, sampling, acquire. prefix: "model". */
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits);

@@ -29,6 +29,9 @@ static void place_weights(Compile *c)
 {
 	Graph *g = &c->graph;
 	bool *joined = ARENA_ARRAY(&c->scratch, bool, g->n_weights); /* stands right behind its predecessor */
+	for (int i = 0; i < g->n_tensors; i++)
+		for (int k = 1; k < g->tensors[i].n_weights; k++)
+			joined[g->tensors[i].weight + k] = true;
 	for (int w = 0; w < c->work.n; w++)
 		for (int i = 0; i < c->work.at[w].phases.n; i++) {
 			const Lowered *low = &c->work.at[w].phases.at[i];

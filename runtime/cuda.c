@@ -93,8 +93,7 @@ static const TargetPlan *find_target(const Artifact *a, int major, int minor)
 
 static void list_targets(const Artifact *a, char *text, size_t n)
 {
-	size_t at = 0;
-	text[0] = 0;
+	size_t at = (size_t)snprintf(text, n, a->n_targets ? "" : "the reference device alone");
 	for (int i = 0; i < a->n_targets && at < n; i++)
 		at += (size_t)snprintf(text + at, n - at, i ? ", %s" : "%s", a->targets[i].target);
 }

@@ -24,8 +24,9 @@ static const char *check_operand(const Graph *g, const OperandInfo *info, const 
 {
 	static const char integers[] =
 		"step seg row_token row_slot row_pos out_row slot_token slot_len "
-		"counts limits stop_tokens ring acquire new_limits new_pages page_table";
-	static const char raw[] = "table w w_scale w_row_scale bias inv_freq kv_scale";
+		"counts limits stop_tokens ring acquire new_limits new_pages page_table expert";
+	static const char raw[] = "table w w_scale w_row_scale bias inv_freq kv_scale "
+		"gate_up gate_up_scale gate_up_row_scale down down_scale down_row_scale a_log dt_bias";
 	const char *vocab = strrchr(info->shape, 'V');
 	bool has_vocab = vocab && !vocab[1] && (vocab == info->shape || vocab[-1] == ' ');
 
@@ -52,6 +53,33 @@ static const char *check_kv(const Graph *g, const GraphOp *op)
 	return block >= 0 && op->attrs.head_dim % 16 != 0 ? "HDIM is no multiple of 16, which a block scale is for" : NULL;
 }
 
+static const char *check_experts(const Graph *g, const GraphOp *op)
+{
+	const Attrs *a = &op->attrs;
+	if (!op_has_attr(op->kind, "TOPK"))
+		return NULL;
+	const int of = op_operand(op->kind, op->kind == OP_route ? "logits" : "gate_up");
+	const Tensor *t = &g->tensors[op->operands[of]];
+	if (a->n_active < 1 || a->n_active > t->shape[op->kind == OP_route])
+		return "TOPK is not between 1 and the experts there are";
+	if (op->kind == OP_experts && (op->operands[op_operand(op->kind, "gate_up_scale")] >= 0 ||
+		op->operands[op_operand(op->kind, "down_scale")] >= 0) && (a->block_n < 1 || a->block_k < 1))
+		return "scales of blocks that have no size";
+	return NULL;
+}
+
+static const char *check_delta(const GraphOp *op)
+{
+	const Attrs *a = &op->attrs;
+	if (op->kind == OP_causal_conv && a->n_taps < 0)
+		return "TAPS is negative";
+	if (op->kind != OP_delta_rule)
+		return NULL;
+	if (a->n_k_heads < 1 || a->n_v_heads < 1 || a->n_v_heads % a->n_k_heads || a->k_dim < 1 || a->v_dim < 1)
+		return "NV is not a multiple of NK, or a head has no elements";
+	return NULL;
+}
+
 static const char *check_attrs(const Graph *g, const GraphOp *op)
 {
 	const Attrs *a = &op->attrs;
@@ -65,10 +93,14 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 		return "NH is not a multiple of NKV";
 	if (op_has_attr(op->kind, "ROTARY") && (a->rotary_dim < 0 || a->rotary_dim > a->head_dim))
 		return "ROTARY is not between 0 and HDIM";
-	if ((op->kind == OP_head_norm || op->kind == OP_rope) && x->shape[1] % a->head_dim != 0)
+	if (op->kind == OP_sigmoid_gate && x->shape[1] % g->tensors[op->operands[1]].shape[1] != 0)
+		return "a row has no equal parts for its gates";
+	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm) && x->shape[1] % a->head_dim != 0)
 		return "a row is no whole number of heads";
 	if (op_operand(op->kind, "kv_block") >= 0 && check_kv(g, op))
 		return check_kv(g, op);
+	if (check_experts(g, op) || check_delta(op))
+		return check_experts(g, op) ? check_experts(g, op) : check_delta(op);
 	if (op->kind == OP_sample && (a->n_valid < 1 || a->n_valid > g->vocab))
 		return "N_VALID is not between 1 and the vocabulary";
 	return NULL;

@@ -290,6 +290,13 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_sample] = ref_sample,
 	[OP_acquire] = ref_acquire,
 	[OP_read_probe] = ref_read_probe,
+	[OP_sigmoid_gate] = ref_sigmoid_gate,
+	[OP_route] = ref_route,
+	[OP_experts] = ref_experts,
+	[OP_causal_conv] = ref_causal_conv,
+	[OP_delta_rule] = ref_delta_rule,
+	[OP_gated_norm] = ref_gated_norm,
+	[OP_zero_slots] = ref_zero_slots,
 };
 
 size_t ref_scratch_bytes(const RefCall *c)
@@ -298,6 +305,8 @@ size_t ref_scratch_bytes(const RefCall *c)
 	case OP_attention: /* scores of all positions of a slot, one head's sums, one key or value */
 		return sizeof(double) * (size_t)(ref_dim(c, "page_table", 1) * c->attrs.page + c->attrs.head_dim) +
 			sizeof(float) * (size_t)c->attrs.head_dim;
+	case OP_experts:
+		return ref_experts_scratch(c);
 	case OP_sample: /* a score and a probability for each token id */
 		return 2 * sizeof(double) * (size_t)ref_dim(c, "logits", 1);
 	default:
@@ -305,7 +314,8 @@ size_t ref_scratch_bytes(const RefCall *c)
 	}
 }
 
-bool ref_op_has_parts(OpKind op) { return op == OP_linear || op == OP_attention; }
+bool ref_op_has_parts(OpKind op) 
+{ return op == OP_linear || op == OP_attention || op == OP_experts || op == OP_delta_rule; }
 
 void ref_op(const RefCall *c)
 {

@@ -13,9 +13,9 @@
  *
  * Operands stand in the order of the op's row. Integers are i32, floats f32, row-major without
  * gaps; operands that hold weights (table, w, bias, norm, gate, up, gate_bias, up_bias, q_norm,
- * k_norm, inv_freq, scales) may also be of any narrower float type and are converted as they are
+ * k_norm, inv_freq, gate_up, down, a_log, dt_bias, scales) may also be of any narrower float type and are converted as they are
  * read. Rows come from the operands' shapes. Idle rows (at or beyond step[0], or of slot -1) never touch state; where
- * an op yields something for them, attention, gather and norm_logits give zeros, the others just apply
+ * an op yields something for them, attention, causal_conv, delta_rule, gather and norm_logits give zeros, the others just apply
  * their formula. What serves a launch alone (part, part_ml, arrived) is not touched.
  */
 #ifndef ATLAS_REF_OPS_H
@@ -36,7 +36,8 @@ typedef struct RefCall {
 	RefOperand operand[PLAN_MAX_OPERANDS];
 	void *scratch; /* ref_scratch_bytes() of this call, aligned to 16; NULL when that is 0 */
 	int part, parts; /* 0, 0 = all of it. Else this call makes slice `part` of `parts` of the output
-						columns of linear and of the heads of attention; other ops do everything in
+						columns of linear, of the heads of attention and delta_rule and of
+						the rows of experts; other ops do everything in
 						part 0 and nothing in the others. Calls of different parts may run at once,
 						each with its own scratch */
 } RefCall;

@@ -1,0 +1,123 @@
+/* ref_delta.c - layers that keep a state of fixed size instead of keys and values: Gated DeltaNet.
+ *
+ * A slot's state stands before the first of its rows in a step and after the last of them: a prompt may be read in
+ * pieces of any length, or row by row, and the state goes through the same numbers. Rows of one slot stand in order of
+ * position. Slots are zeroed when they are taken (zero_slots).
+ *
+ * Yang, Kautz, Hatamizadeh, "Gated Delta Networks: improving Mamba2 with delta rule", arXiv 2412.06464.
+ */
+#include "runtime/cpu/ref_call.h"
+
+#include <math.h>
+#include <string.h>
+
+static double silu(double x) { return x / (1 + exp(-x)); }
+
+/* The slot of row t; -1 when the row is idle. */
+static int slot_of(const RefCall *c, int64_t t)
+{ return t < ref_ints(c, "step")[0] ? ref_ints(c, "row_slot")[t] : -1; }
+
+void ref_causal_conv(const RefCall *c)
+{
+	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), taps = c->attrs.n_taps;
+	for (int64_t t = 0; t < rows; t++) {
+		const float *x = ref_floats(c, "x") + t * cols;
+		float *y = ref_floats(c, "y") + t * cols;
+		const int slot = slot_of(c, t);
+		if (slot < 0) {
+			memset(y, 0, (size_t)cols * sizeof *y);
+			continue;
+		}
+		float *conv = ref_floats(c, "conv") + slot * taps * cols; /* [taps, cols], the oldest row first */
+		for (int64_t i = 0; i < cols; i++) {
+			double sum = 0;
+			for (int64_t j = 0; j <= taps; j++) {
+				float w;
+				ref_convert(ref_arg(c, "w"), i * (taps + 1) + j, 1, &w);
+				sum += (double)w * (j < taps ? conv[j * cols + i] : x[i]);
+			}
+			y[i] = (float)silu(sum);
+		}
+		if (taps) {
+			memmove(conv, conv + cols, (size_t)((taps - 1) * cols) * sizeof *conv);
+			memcpy(conv + (taps - 1) * cols, x, (size_t)cols * sizeof *conv);
+		}
+	}
+}
+
+/* What a value head does with a row. */
+typedef struct Step {
+	const float *q, *k, *v; /* [DK], [DK], [DV]; q and k as they come */
+	double q_scale, k_scale;
+	double decay, rate;     /* e^g and beta */
+} Step;
+
+static void advance(const Step *s, int64_t dk, int64_t dv, float *state, float *o)
+{
+	for (int64_t j = 0; j < dv; j++) {
+		double held = 0, out = 0;
+		for (int64_t i = 0; i < dk; i++)
+			held += (double)s->k[i] * s->k_scale * (double)state[i * dv + j] * s->decay;
+		const double change = s->rate * (s->v[j] - held);
+		for (int64_t i = 0; i < dk; i++) {
+			const double next = (double)state[i * dv + j] * s->decay + (double)s->k[i] * s->k_scale * change;
+			state[i * dv + j] = (float)next;
+			out += (double)s->q[i] * s->q_scale * (double)state[i * dv + j];
+		}
+		o[j] = (float)out;
+	}
+}
+
+static double per_head(const RefCall *c, const char *name, int64_t h)
+{
+	float value;
+	ref_convert(ref_arg(c, name), h, 1, &value);
+	return value;
+}
+
+static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
+
+/* Value heads part, part + parts, ... */
+void ref_delta_rule(const RefCall *c)
+{
+	const Attrs *a = &c->attrs;
+	const int64_t rows = ref_dim(c, "qkv", 0), nk = a->n_k_heads, nv = a->n_v_heads, dk = a->k_dim, dv = a->v_dim;
+	for (int64_t h = c->part; h < nv; h += c->parts ? c->parts : 1)
+		for (int64_t t = 0; t < rows; t++) {
+			const float *qkv = ref_floats(c, "qkv") + t * (2 * nk * dk + nv * dv);
+			float *o = ref_floats(c, "o") + (t * nv + h) * dv;
+			const int slot = slot_of(c, t);
+			if (slot < 0) {
+				memset(o, 0, (size_t)dv * sizeof *o);
+				continue;
+			}
+			const int64_t head = h / (nv / nk);
+			Step s = {.q = qkv + head * dk, .k = qkv + (nk + head) * dk, .v = qkv + 2 * nk * dk + h * dv};
+			s.q_scale = 1 / sqrt((ref_dot(s.q, s.q, dk) + 1e-6) * (double)dk);
+			s.k_scale = 1 / sqrt(ref_dot(s.k, s.k, dk) + 1e-6);
+			s.decay = exp(-exp(per_head(c, "a_log", h)) *
+				softplus((double)ref_floats(c, "a")[t * nv + h] + per_head(c, "dt_bias", h)));
+			s.rate = 1 / (1 + exp(-(double)ref_floats(c, "b")[t * nv + h]));
+			advance(&s, dk, dv, ref_floats(c, "delta") + (slot * nv + h) * dk * dv, o);
+		}
+}
+
+void ref_gated_norm(const RefCall *c)
+{
+	const int64_t hdim = c->attrs.head_dim, all = ref_dim(c, "x", 0) * ref_dim(c, "x", 1);
+	const float *x = ref_floats(c, "x"), *z = ref_floats(c, "z");
+	float *y = ref_floats(c, "y");
+	for (int64_t at = 0; at < all; at += hdim) {
+		const double scale = 1 / sqrt(ref_dot(x + at, x + at, hdim) / (double)hdim + (double)c->attrs.eps);
+		for (int64_t i = 0; i < hdim; i++)
+			y[at + i] = (float)(x[at + i] * scale * per_head(c, "w", i) * silu((double)z[at + i]));
+	}
+}
+
+void ref_zero_slots(const RefCall *c)
+{
+	const int64_t slots = ref_dim(c, "state", 0), n = ref_dim(c, "state", 1);
+	for (int64_t s = 0; s < slots; s++)
+		if (ref_ints(c, "acquire")[s] == 1)
+			memset(ref_floats(c, "state") + s * n, 0, (size_t)n * sizeof(float));
+}
