@@ -2,7 +2,8 @@
  *
  * A plan holds what a model means (graph section) and how one or several GPUs do it (a plan section each; without
  * any, only the reference device runs it). The compiler fills these structs and writes them; the runtime reads and
- * checks them. Pointers are symbolic, (arena, offset); the file is relocatable and holds no time stamp, host name or absolute path.
+ * checks them. Pointers are symbolic, (arena, offset); the file is relocatable and holds no time stamp, host name or
+ * absolute path.
  *
  * FILE (little-endian)
  *

@@ -248,7 +248,6 @@ void emit(Compile *c)
 	PlanBlob blobs[3];
 	int n = 0;
 	if (c->work.n)
-		if (c->work.n)
 		blobs[n++] = (PlanBlob){"cubins", c->cubins.at, (size_t)c->cubins.n};
 	if (c->model.tokenizer)
 		blobs[n++] = (PlanBlob){"tokenizer", c->model.tokenizer, c->model.tokenizer_bytes};
