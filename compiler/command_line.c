@@ -10,14 +10,15 @@
 enum { MAX_COUNT = 256 };
 
 typedef enum Flag {
-	F_OUTPUT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_JOBS, F_CACHE, F_DUMP,
+	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_JOBS, F_CACHE, F_DUMP,
 	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_VERSION, F_HELP, N_FLAGS
 } Flag;
 
 static const struct { const char *name; char letter; const char *argument, *help; } flags[N_FLAGS] = {
 	[F_OUTPUT] = {"--output", 'o', "FILE", "where the plan goes (default: plan.bin)"},
+	[F_TEXT] = {"--text", 0, "FILE", "of calibrate: what the model reads while its keys and values are measured"},
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
-	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, comma-separated, or none: for the reference device (default: sm_90a)"},
+	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures in one plan, comma-separated (default: sm_90a)"},
 	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times to choose kernels by (default: those built in)"},
 	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N likeliest kernels of each template and op, for atlas tune"},
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
@@ -42,6 +43,7 @@ void print_help(void)
 {
 	puts("atlasc MODEL_DIR [-o plan.bin] [options]   compile a Hugging Face checkpoint into a plan\n"
 		"atlasc kernels [--json]                    list every kernel template with its contract\n"
+		"atlasc calibrate MODEL_DIR --text FILE -o kv_scales.safetensors   measure scales of a KV cache\n"
 		"atlasc explain CODE | --list [--json]      what a diagnostic's code means and what to do\n\n"
 		"The compiler needs no GPU and reads no environment variable. Same inputs, same bytes.\n\nOptions:");
 	for (int i = 0; i < N_FLAGS; i++) {
@@ -73,8 +75,6 @@ static bool unknown_flag(Compile *c, const char *seen)
 static bool set_targets(Compile *c, const char *list)
 {
 	c->cmd.n_targets = 0;
-	if (strcmp(list, "none") == 0) /* the graph alone, which the reference device executes */
-		return true;
 	for (const char *at = list; *at;) {
 		size_t n = strcspn(at, ",");
 		const char *name = arena_strndup(&c->arena, at, n);
@@ -122,6 +122,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	CommandLine *cmd = &c->cmd;
 	switch (f) {
 	case F_OUTPUT: cmd->output = value; break;
+	case F_TEXT: cmd->text = value; break;
 	case F_MODEL: cmd->model_toml = value; break;
 	case F_TARGET: return set_targets(c, value);
 	case F_TUNING: cmd->tuning = value; break;
@@ -197,6 +198,8 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 				*command = COMMAND_KERNELS;
 			else if (i == 1 && strcmp(argv[i], "explain") == 0)
 				*command = COMMAND_EXPLAIN;
+			else if (i == 1 && strcmp(argv[i], "calibrate") == 0)
+				*command = COMMAND_CALIBRATE;
 			else if (i == 1 && is_verb_of_atlas(argv[i]))
 				return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", argv[i], argv[i]);
 			else if (c->cmd.model_dir || *command == COMMAND_KERNELS)
@@ -229,6 +232,14 @@ Command parse_command_line(Compile *c, int argc, char **argv)
 		return COMMAND_WRONG;
 	if (command == COMMAND_COMPILE && !c->cmd.model_dir) {
 		wrong(c, "no model folder given: atlasc MODEL_DIR -o plan.bin%s%s", "", "");
+		return COMMAND_WRONG;
+	}
+	if (command == COMMAND_CALIBRATE && (!c->cmd.model_dir || !c->cmd.text || strcmp(c->cmd.output, "plan.bin") == 0)) {
+		wrong(c, "calibrate needs a model folder, --text FILE and -o FILE%s%s", "", "");
+		return COMMAND_WRONG;
+	}
+	if (c->cmd.text && command != COMMAND_CALIBRATE) {
+		wrong(c, "--text is of atlasc calibrate%s%s", "", "");
 		return COMMAND_WRONG;
 	}
 	if (c->cmd.list && command != COMMAND_EXPLAIN) {

@@ -4,8 +4,8 @@
 
 #include "compiler/ir.h"
 
-typedef enum Command { COMMAND_COMPILE, COMMAND_KERNELS, COMMAND_EXPLAIN, COMMAND_OPS, COMMAND_KEYS, COMMAND_HELP,
-	COMMAND_VERSION, COMMAND_WRONG /* diagnostics say why */ } Command;
+typedef enum Command { COMMAND_COMPILE, COMMAND_KERNELS, COMMAND_EXPLAIN, COMMAND_CALIBRATE, COMMAND_OPS, COMMAND_KEYS,
+	COMMAND_HELP, COMMAND_VERSION, COMMAND_WRONG /* diagnostics say why */ } Command;
 
 /* Fills Compile.cmd with every field resolved (targets, jobs, output). */
 Command parse_command_line(Compile *c, int argc, char **argv);

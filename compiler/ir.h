@@ -363,6 +363,7 @@ typedef struct CommandLine {
 	bool random_weights;    /* no weights are read: random_weights.c makes those up that the family asks for */
 	uint64_t seed;          /* of them */
 	bool has_seed;          /* it was given */
+	const char *text;       /* of calibrate: caches are kept in bf16, whatever MODEL.toml says; else NULL */
 	const char *config_file; /* the config.json that was named itself; NULL = the folder's */
 } CommandLine;
 
@@ -503,8 +504,6 @@ void check_quant_rules(Compile *c); /* A0305 for a line of [quant] that names no
 /* What builders share: the checkpoint's tensor of that name, or NULL; a weight, as a tensor; "[64, 128]". */
 StTensor *g_find_tensor(Compile *c, const char *name);
 int g_add_weight(Compile *c, const Weight *w);
-/* A tensor whose bytes are those of n >= 1 weights of one dtype, one behind the other. */
-int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
 /* A tensor whose bytes are those of n >= 1 weights of one dtype, one behind the other. */
 int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
 const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);

@@ -4,6 +4,7 @@
  * diagnostics, and leaves with the exit code of the first. Dumps, checks, timing and --stop-after come from the table.
  */
 #include "compiler/ir.h"
+#include "compiler/calibrate_cmd.h"
 #include "compiler/command_line.h"
 #include "compiler/explain.h"
 #include "compiler/kernels_cmd.h"
@@ -323,6 +324,9 @@ int main(int argc, char **argv)
 		break;
 	case COMMAND_KERNELS:
 		code = kernels_command(c.cmd.json);
+		break;
+	case COMMAND_CALIBRATE:
+		code = calibrate_command(&c, compile);
 		break;
 	case COMMAND_EXPLAIN: /* the word that would name a model names a code */
 		code = explain_command(c.cmd.model_dir, c.cmd.list, c.cmd.json);

@@ -648,6 +648,9 @@ static void read_kv(Reading *r)
 	read_kv_ends(r);
 	read_kv_layers(r, chosen(r, KV_LAYERS));
 	read_kv_scales(r);
+	for (int l = 0; r->c->cmd.text && l < PLAN_MAX_LAYERS; l++) /* calibrate: scales are still to be made */
+		o->kv[l] = DT_bf16;
+	o->kv_scales = r->c->cmd.text ? NULL : o->kv_scales;
 }
 
 /* What goes into the plan ----------------------------------------------------------------------------- */

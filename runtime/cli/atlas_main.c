@@ -63,6 +63,7 @@ static const Verb verbs[] = {
 	{"verify", "compare every layer's output with the reference device", verb_verify, NULL, 1},
 	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump, NULL, 1},
 	{"perplexity", "perplexity of a text file", verb_perplexity, NULL, 1},
+	{"calibrate", "scales of an fp8 or nvfp4 KV cache from a text", verb_calibrate, NULL, 1},
 	{"bench", "how fast prompts and answers are, beside what the GPU could do", verb_bench, bench_notes, 1},
 	{"tune", "time the kernels that a plan could have had", verb_tune, tune_notes, 1},
 	{"info", "what a plan holds", verb_info, NULL, 1},

@@ -48,7 +48,7 @@ typedef struct Verb {
 	int n_plans;       /* that it takes, 1 or 2 */
 } Verb;
 VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_bench,
-	verb_info, verb_diff;
+	verb_info, verb_diff, verb_calibrate;
 
 /* Fills args from argv[0..argc), the words behind the verb. False: done, with *exit_code (help
  * printed, or the mistake told on stderr). */

@@ -19,6 +19,7 @@ enum { /* verbs an option belongs to */
 	TUNE = 64,
 	BENCH = 128,
 	DIFF = 256,
+	CALIBRATE = 512,
 	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY | BENCH,
 };
 static const struct {
@@ -26,7 +27,7 @@ static const struct {
 	unsigned bit;
 } verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
 	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}, {"bench", BENCH},
-	{"diff", DIFF}};
+	{"diff", DIFF}, {"calibrate", CALIBRATE}};
 
 typedef enum Kind {
 	FLAG, TEXT, STOPS, DEVICE, INTEGER, NUMBER, SEED, HELP,
@@ -49,6 +50,8 @@ static const Opt options[] = {
 	{"--file", 'f', RUN, "FILE", "prompts, one a line, run together in one batch",
 		TEXT, FIELD(file), 0, 0},
 	{"--file", 'f', PERPLEXITY, "FILE", "text to score",
+		TEXT, FIELD(file), 0, 0},
+	{"--file", 'f', CALIBRATE, "FILE", "text to measure with",
 		TEXT, FIELD(file), 0, 0},
 	{"--tokens", 0, RUN | VERIFY | DUMP, "IDS", "token ids instead of text: 1,2,3",
 		TEXT, FIELD(tokens), 0, 0},
@@ -74,6 +77,8 @@ static const Opt options[] = {
 		STOPS, FIELD(stop), 0, 0},
 	{"--window", 0, PERPLEXITY, "N", "tokens scored at a time (default: the context)",
 		INTEGER, FIELD(window), 2, 1 << 30},
+	{"--window", 0, CALIBRATE, "N", "tokens read at a time (default: the context)",
+		INTEGER, FIELD(window), 1, 1 << 30},
 	{"--against", 0, VERIFY, "PLAN", "take the reference from this plan instead",
 		TEXT, FIELD(against), 0, 0},
 	{"--tolerance", 0, VERIFY, "X", "most that a cosine may miss 1 (default: 0.001)",
@@ -81,6 +86,8 @@ static const Opt options[] = {
 	{"--hidden", 0, DUMP, NULL, "the output of every layer as well",
 		FLAG, FIELD(hidden), 0, 0},
 	{"--output", 'o', DUMP, "FILE", "safetensors file to write",
+		TEXT, FIELD(output), 0, 0},
+	{"--output", 'o', CALIBRATE, "FILE", "safetensors file of scales to write",
 		TEXT, FIELD(output), 0, 0},
 	{"--output", 'o', TUNE, "FILE", "file of times to write or to bring up to date (default: stdout)",
 		TEXT, FIELD(output), 0, 0},
@@ -114,15 +121,15 @@ static const Opt options[] = {
 		DEVICE, FIELD(device), 0, 0},
 	{"--device-index", 0, COMPUTES | TUNE, "N", "which GPU (default: 0)",
 		INTEGER, FIELD(device_index), 0, 1 << 10},
-	{"--threads", 0, COMPUTES, "N", "of device cpu (default: all processors)",
+	{"--threads", 0, COMPUTES | CALIBRATE, "N", "of device cpu (default: all processors)",
 		INTEGER, FIELD(threads), 1, 64},
 	{"--steps-ahead", 0, RUN | BENCH, "N", "steps a GPU is given at once: 1 = one by one (default: 8)",
 		INTEGER, FIELD(steps_ahead), 1, 32},
-	{"--weights", 0, COMPUTES | INFO | AUDIT, "DIR", "folder of the checkpoint a plan refers to",
+	{"--weights", 0, COMPUTES | CALIBRATE | INFO | AUDIT, "DIR", "folder of the checkpoint a plan refers to",
 		TEXT, FIELD(weights_dir), 0, 0},
 	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO | DIFF, NULL, "one JSON document on stdout",
 		FLAG, FIELD(json), 0, 0},
-	{"--quiet", 'q', COMPUTES | TUNE, NULL, "no remarks on stderr",
+	{"--quiet", 'q', COMPUTES | CALIBRATE | TUNE, NULL, "no remarks on stderr",
 		FLAG, FIELD(quiet), 0, 0},
 	{"--help", 'h', ~0u, NULL, "print this",
 		HELP, 0, 0, 0},

@@ -1,0 +1,128 @@
+"""`atlasc calibrate` and `atlas calibrate`: scales of a quantised KV cache, and what the cache costs with them."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+FIXTURE = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "llama-trained"  # four layers, one kv head of 64
+SMALL = "[runtime]\nslots = 1\nmax_context = 512\n[phases]\nprefill = [16]\ndecode = [1]\n"
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "m"
+    shutil.copytree(FIXTURE, folder)
+    (folder / "MODEL.toml").unlink(missing_ok=True)
+    return folder
+
+
+def kept(text, folder):
+    (folder / "MODEL.toml").write_text(SMALL + text)
+
+
+def test_scales_of_a_text(atlasc, atlas, model, tmp_path):
+    """Both commands give the same bytes, twice; MODEL.toml may already ask for what is still to be measured."""
+    kept('[kv]\ndtype = "fp8"\nscales = "s.safetensors"\n', model)
+    text, scales = FIXTURE / "heldout.txt", model / "s.safetensors"
+    done = atlasc("calibrate", model, "--text", text, "-o", scales, "-q")
+    assert done.returncode == 0 and done.stdout == "", done.stderr
+    first = scales.read_bytes()
+    found = load_file(scales)
+    assert sorted(found) == sorted(f"model.layers.{n}.self_attn.{s}_scale" for n in range(4) for s in "kv")
+    assert all(a.dtype == np.float32 and a.shape == (1,) and 1e-4 < a[0] < 1 for a in found.values())
+    assert atlasc("calibrate", model, "--text", text, "-o", scales, "-q").returncode == 0
+    assert scales.read_bytes() == first
+    assert sorted(p.name for p in model.iterdir() if "plan" in p.name) == [], "the plan it made is gone"
+    done = atlasc(model, "-o", tmp_path / "p.bin", "--target", "none")
+    assert done.returncode == 0 and "A0610" not in done.stderr, done.stderr
+
+
+def test_they_are_the_largest_magnitudes(atlas, atlasc, model, tmp_path):
+    """The keys of one position of the first layer, from the checkpoint: their largest over 448, as the file has it."""
+    kept("", model)
+    plan, scales = tmp_path / "p.bin", tmp_path / "s.safetensors"
+    assert atlasc(model, "-o", plan, "--target", "none", "-q").returncode == 0
+    (tmp_path / "t.txt").write_text("a")
+    assert atlas("calibrate", plan, "-f", tmp_path / "t.txt", "-o", scales, "-q").returncode == 0
+    ids = load_file(dump(atlas, plan, "a", tmp_path))["tokens"]
+    w = {k: bf16(v) for k, v in raw_tensors(model / "model.safetensors").items()}
+    x = w["model.embed_tokens.weight"][ids].astype(np.float64)
+    n = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-5) * w["model.layers.0.input_layernorm.weight"]
+    v = n @ w["model.layers.0.self_attn.v_proj.weight"].T.astype(np.float64)
+    found = load_file(scales)
+    assert abs(found["model.layers.0.self_attn.v_scale"][0] * 448 - np.abs(v).max()) < 1e-4 * np.abs(v).max()
+
+
+def dump(atlas, plan, prompt, folder):
+    out = folder / "d.safetensors"
+    assert atlas("dump", plan, "-p", prompt, "-o", out, "--device", "cpu", "-q").returncode == 0
+    return out
+
+
+def raw_tensors(path):
+    import json
+    import struct
+
+    raw = path.read_bytes()
+    (n,) = struct.unpack("<Q", raw[:8])
+    head = json.loads(raw[8 : 8 + n])
+    return {k: (raw[8 + n + v["data_offsets"][0] : 8 + n + v["data_offsets"][1]], v["shape"], v["dtype"])
+            for k, v in head.items() if k != "__metadata__"}
+
+
+def bf16(entry):
+    raw, shape, dtype = entry
+    assert dtype == "BF16"
+    return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize(("dtype", "scaled", "least"), [("fp8", False, 0.999), ("fp8", True, 0.999),
+                                                        ("nvfp4", False, 0.99), ("nvfp4", True, 0.99)])
+def test_logits_of_a_quantised_cache(atlas, atlasc, model, tmp_path, dtype, scaled, least):
+    """Cosine of each position's logits with those of a cache in float32, over a context of 512."""
+    text = (FIXTURE / "heldout.txt").read_text()[:2000]
+    if scaled:
+        kept("", model)
+        assert atlasc("calibrate", model, "--text", FIXTURE / "heldout.txt", "-o", model / "s.safetensors",
+                      "-q").returncode == 0
+    logits = []
+    for kv in ("bf16", dtype):
+        kept(f'[kv]\ndtype = "{kv}"\n' + ('scales = "s.safetensors"\n' if scaled and kv != "bf16" else ""), model)
+        plan = tmp_path / f"{kv}.bin"
+        done = atlasc(model, "-o", plan, "--target", "none", "-q")
+        assert done.returncode == 0, done.stderr
+        logits.append(load_file(dump(atlas, plan, text[: 512 * 3], tmp_path))["logits"].astype(np.float64))
+    a, b = logits
+    assert a.shape[0] > 400
+    cosine = np.sum(a * b, -1) / np.sqrt(np.sum(a * a, -1) * np.sum(b * b, -1))
+    assert cosine.mean() >= least, cosine.mean()
+    assert cosine.min() < 1, "the cache is not quantised at all"
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ([], "calibrate needs a model folder, --text FILE and -o FILE"),
+    (["-o", "x"], "calibrate needs a model folder, --text FILE and -o FILE"),
+    (["--text", "absent.txt", "-o", "x"], "absent.txt: No such file or directory")])
+def test_what_is_missing(atlasc, model, words, message):
+    done = atlasc("calibrate", model, *words, cwd=model.parent)
+    assert done.returncode != 0 and message in done.stderr
+    assert not (model.parent / "x").exists() and [p.name for p in model.parent.iterdir()] == ["m"]
+
+
+def test_a_plan_with_codes_is_refused(atlas, atlasc, model, tmp_path):
+    kept('[kv]\ndtype = "fp8"\n', model)
+    plan = tmp_path / "p.bin"
+    assert atlasc(model, "-o", plan, "--target", "none", "-q").returncode == 0
+    done = atlas("calibrate", plan, "-f", FIXTURE / "heldout.txt", "-o", tmp_path / "s")
+    assert done.returncode == 4 and done.stderr.endswith(
+        "kv.0 is e4m3: scales are measured on a plan whose keys and values are kept in bf16\n"), done.stderr
+
+
+def test_text_is_of_calibrate(atlasc, model):
+    done = atlasc(model, "--text", "x")
+    assert done.returncode == 2 and "--text is of atlasc calibrate" in done.stderr
