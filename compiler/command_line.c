@@ -18,7 +18,7 @@ static const struct { const char *name; char letter; const char *argument, *help
 	[F_OUTPUT] = {"--output", 'o', "FILE", "where the plan goes (default: plan.bin)"},
 	[F_TEXT] = {"--text", 0, "FILE", "of calibrate: what the model reads while its keys and values are measured"},
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
-	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures in one plan, comma-separated (default: sm_90a)"},
+	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, comma-separated, or none: for the reference device (default: sm_90a)"},
 	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times to choose kernels by (default: those built in)"},
 	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N likeliest kernels of each template and op, for atlas tune"},
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
@@ -75,6 +75,8 @@ static bool unknown_flag(Compile *c, const char *seen)
 static bool set_targets(Compile *c, const char *list)
 {
 	c->cmd.n_targets = 0;
+	if (strcmp(list, "none") == 0) /* the graph alone, which the reference device executes */
+		return true;
 	for (const char *at = list; *at;) {
 		size_t n = strcspn(at, ",");
 		const char *name = arena_strndup(&c->arena, at, n);
