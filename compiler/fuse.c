@@ -11,15 +11,20 @@
  *
  * A norm goes into the products that read it, but for long prompts on targets that multiply tiles straight from memory
  * faster than a norm on the way would let them: there it is a launch of its own.
+ *
+ * Where weights are codes of e4m3 and a template multiplies codes by codes, rows of long prompts become codes too, in
+ * the op that makes them where that is a norm or a swiglu, else in a launch of its own.
  */
 #include "compiler/ir.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_JOINED = 4, FEW_ROWS = 64 };
+enum { MAX_JOINED = 4, FEW_ROWS = 64, CODE_BLOCK = 128 /* columns of a row of codes that share a scale */ };
 
 typedef struct View { int tensor; int64_t col; } View; /* LTensor and first column; tensor -1 = not yet made */
+
+typedef struct Codes { int tensor, scale; } Codes; /* LTensors; -1 = there are none */
 
 typedef struct Fuser {
 	Compile *c;
@@ -27,6 +32,7 @@ typedef struct Fuser {
 	Lowered *low;
 	int *ops, n_ops; /* graph ops of this phase */
 	View *views;     /* by graph tensor */
+	Codes *codes;    /* by graph tensor: what stands for rows that were made codes */
 	int *uses;       /* by graph tensor: how many operands of this phase read it */
 	const char *note; /* why the last attempt failed */
 } Fuser;
@@ -269,36 +275,96 @@ static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *we
 	return true;
 }
 
+static bool is_long_prompt(const Fuser *f) { return f->low->kind == PREFILL && f->low->rows > FEW_ROWS; }
+
+/* Does a template of this target multiply rows of codes as `product`, whose operand `weights` is the w of `linear`?
+ * Such rows are read and written in steps of 16 bytes, and have a scale where a block of the weight's scales begins. */
+static bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
+{
+	const Tensor *w = weight_tensor(f, linear, "w");
+	bool has_blocks = weight_tensor(f, linear, "w_scale") != NULL;
+	if (!is_long_prompt(f) || w->dtype != DT_e4m3 || w->shape[0] % 16 || w->shape[1] % 16
+		|| (has_blocks && (linear->attrs.block_n != CODE_BLOCK || linear->attrs.block_k != CODE_BLOCK)))
+		return false;
+	for (int i = 0; i < n_kernel_table; i++)
+		if (kernel_table[i].op == product && template_serves(&kernel_table[i], f->target)
+			&& takes_field(&kernel_table[i], "x_scale") && takes_dtype(&kernel_table[i], weights, DT_e4m3)
+			&& takes_scales(f, &kernel_table[i], weights, linear))
+			return true;
+	return false;
+}
+
+static int own_tensor(Fuser *f, const char *name, Dtype dtype, int64_t d0, int64_t d1)
+{
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = name, .dtype = dtype, .role = ROLE_ACTIVATION,
+		.n_dims = 2, .shape = {d0, d1}, .tensor = -1, .weight = -1};
+	return f->low->tensors.n - 1;
+}
+
+/* The op writes codes where the graph has rows t. */
+static void write_codes(Fuser *f, LOp *op, int t)
+{
+	const Tensor *x = &f->c->graph.tensors[t];
+	int64_t rows = f->low->rows, columns = x->shape[1];
+	f->codes[t].tensor = own_tensor(f, arena_printf(&f->c->arena, "%s.e4m3", x->name), DT_e4m3, rows, columns);
+	f->codes[t].scale = own_tensor(f, arena_printf(&f->c->arena, "%s.scale", x->name), DT_f32,
+		(columns + CODE_BLOCK - 1) / CODE_BLOCK, rows);
+	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
+	op->operands[op_operand(op->kind, "y_scale")] = f->codes[t].scale;
+	if (op->kind != OP_linear_swiglu_fp8)
+		op->note = arena_printf(&f->c->arena, "from %d rows on, codes are multiplied by codes on %s", FEW_ROWS + 1,
+			f->target->name);
+}
+
+/* The op reads graph tensor t as x: as codes, where it is that. */
+static void read_rows(Fuser *f, LOp *op, int t)
+{
+	if (f->codes[t].tensor < 0) {
+		bind(f, op, "x", t);
+		return;
+	}
+	op->operands[op_operand(op->kind, "x")] = f->codes[t].tensor;
+	op->operands[op_operand(op->kind, "x_scale")] = f->codes[t].scale;
+}
+
 /* Is a norm apart from its products? When the phase has many rows and a template of this target multiplies them as
  * `product`, whose operand `weights` is the w of `linear`. */
 static bool norm_apart(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
 {
-	if (f->low->kind != PREFILL || f->low->rows <= FEW_ROWS)
+	if (!is_long_prompt(f))
 		return false;
 	for (int i = 0; i < n_kernel_table; i++)
 		if (kernel_table[i].op == product && template_serves(&kernel_table[i], f->target)
+			&& !takes_field(&kernel_table[i], "x_scale")
 			&& takes_dtype(&kernel_table[i], weights, weight_tensor(f, linear, "w")->dtype)
 			&& takes_scales(f, &kernel_table[i], weights, linear))
 			return true;
 	return false;
 }
 
+typedef enum NormPlace { INSIDE, APART, APART_AS_CODES } NormPlace;
+
 /* The op `kind` on the normed rows: with the norm inside, or behind a launch that writes them. */
-static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, bool apart)
+static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace place)
 {
-	LOp *first = new_op(f, apart ? OP_norm_rows : kind, norm), *op = first;
+	const OpKind firsts[] = {[INSIDE] = kind, [APART] = OP_norm_rows, [APART_AS_CODES] = OP_norm_rows_fp8};
+	LOp *first = new_op(f, firsts[place], norm), *op = first;
 	merge_attrs(first, norm);
 	bind(f, first, "step", input_named(f, "step"));
 	bind(f, first, "x", operand(norm, "x"));
 	bind(f, first, "norm", operand(norm, "w"));
-	if (apart) {
+	if (place == INSIDE)
+		return op;
+	if (place == APART_AS_CODES) {
+		write_codes(f, first, operand(norm, "y"));
+	} else {
 		bind(f, first, "y", operand(norm, "y"));
 		first->note = arena_printf(&f->c->arena, "from %d rows on, tiles that come straight from memory are multiplied "
 			"faster on %s", FEW_ROWS + 1, f->target->name);
-		op = new_op(f, kind, norm);
-		bind(f, op, "step", input_named(f, "step"));
-		bind(f, op, "x", operand(norm, "y"));
 	}
+	op = new_op(f, kind, norm);
+	bind(f, op, "step", input_named(f, "step"));
+	read_rows(f, op, operand(norm, "y"));
 	return op;
 }
 
@@ -308,9 +374,14 @@ static int norm_linear(Fuser *f, int i)
 	int y = operand(norm, "y"), n = count_linears(f, i + 1, y);
 	if (n == 0 || f->uses[y] != n)
 		return 0;
-	bool apart = norm_apart(f, OP_linear_rows, "w", op_at(f, i + 1));
-	OpKind kind = apart ? OP_linear_rows : OP_norm_linear;
-	LOp *op = op_behind_norm(f, kind, norm, apart);
+	NormPlace place = norm_apart(f, OP_linear_rows, "w", op_at(f, i + 1)) ? APART : INSIDE;
+	int n_codes = 0;
+	while (n_codes < n && multiplies_codes(f, OP_linear_rows, "w", op_at(f, i + 1 + n_codes)))
+		n_codes++;
+	if (n_codes == n)
+		place = APART_AS_CODES;
+	OpKind kind = place == INSIDE ? OP_norm_linear : OP_linear_rows;
+	LOp *op = op_behind_norm(f, kind, norm, place);
 	static const char *const parts[] = {"w", "w_scale", "w_row_scale", "bias"};
 	for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
 		op->operands[op_operand(kind, parts[k])] = joined_weight(f, i + 1, n, parts[k]);
@@ -343,6 +414,22 @@ static void bind_weight(Fuser *f, LOp *op, const char *name, const GraphOp *line
 	bind(f, op, row_scale, operand(linear, "w_row_scale"));
 }
 
+/* A linear at position i and an add behind it: its sum with what it is added to. */
+static bool is_residual(const Fuser *f, int i)
+{
+	return i + 1 < f->n_ops && op_at(f, i)->kind == OP_linear && op_at(f, i + 1)->kind == OP_add
+		&& flows(f, op_at(f, i), "y", op_at(f, i + 1), "y");
+}
+
+/* Are gate and up at position i multiplied by codes, and what they make by codes as well? */
+static bool swiglu_of_codes(const Fuser *f, int i)
+{
+	return multiplies_codes(f, OP_linear_swiglu_fp8, "gate", op_at(f, i))
+		&& multiplies_codes(f, OP_linear_swiglu_fp8, "up", op_at(f, i + 1)) && is_residual(f, i + 3)
+		&& flows(f, op_at(f, i + 2), "y", op_at(f, i + 3), "x")
+		&& multiplies_codes(f, OP_linear_residual, "w", op_at(f, i + 3));
+}
+
 static bool norm_swiglu(Fuser *f, int i)
 {
 	const GraphOp *norm = op_at(f, i), *gate = op_at(f, i + 1), *up = op_at(f, i + 2), *act = op_at(f, i + 3);
@@ -353,25 +440,41 @@ static bool norm_swiglu(Fuser *f, int i)
 	Attrs block;
 	if (!block_of_two(f, gate, up, &block))
 		return false;
-	bool apart = norm_apart(f, OP_linear_swiglu, "gate", gate) && norm_apart(f, OP_linear_swiglu, "up", up);
-	LOp *op = op_behind_norm(f, apart ? OP_linear_swiglu : OP_norm_swiglu, norm, apart);
+	static const OpKind kinds[] = {[INSIDE] = OP_norm_swiglu, [APART] = OP_linear_swiglu,
+		[APART_AS_CODES] = OP_linear_swiglu_fp8};
+	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES
+		: norm_apart(f, OP_linear_swiglu, "gate", gate) && norm_apart(f, OP_linear_swiglu, "up", up) ? APART : INSIDE;
+	LOp *op = op_behind_norm(f, kinds[place], norm, place);
 	bind_weight(f, op, "gate", gate);
 	bind_weight(f, op, "up", up);
 	op->attrs.block_n = block.block_n;
 	op->attrs.block_k = block.block_k;
 	bind(f, op, "gate_bias", operand(gate, "bias"));
 	bind(f, op, "up_bias", operand(up, "bias"));
-	bind(f, op, "y", operand(act, "y"));
+	if (place == APART_AS_CODES)
+		write_codes(f, op, operand(act, "y"));
+	else
+		bind(f, op, "y", operand(act, "y"));
 	return true;
 }
 
 static bool linear_residual(Fuser *f, int i)
 {
 	const GraphOp *lin = op_at(f, i), *sum = op_at(f, i + 1);
-	if (!flows(f, lin, "y", sum, "y"))
+	int x = operand(lin, "x");
+	if (!is_residual(f, i))
 		return false;
+	if (f->codes[x].tensor < 0 && multiplies_codes(f, OP_linear_residual, "w", lin)) {
+		LOp *codes = new_op(f, OP_quant_rows, lin);
+		bind(f, codes, "step", input_named(f, "step"));
+		bind(f, codes, "x", x);
+		write_codes(f, codes, x);
+	}
 	LOp *op = new_op(f, OP_linear_residual, lin);
-	bind_same(f, op, lin);
+	bind_weight(f, op, "w", lin);
+	bind(f, op, "bias", operand(lin, "bias"));
+	merge_attrs(op, lin);
+	read_rows(f, op, x);
 	bind(f, op, "step", input_named(f, "step"));
 	bind(f, op, "residual", operand(sum, "x"));
 	bind(f, op, "z", operand(sum, "z"));
@@ -597,9 +700,10 @@ static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, 
 	*low = (Lowered){.kind = kind, .rows = rows, .outs = outs};
 	Fuser f = {.c = c, .target = work->target, .low = low, .ops = ARENA_ARRAY(&c->scratch, int, g->n_ops),
 		.views = ARENA_ARRAY(&c->scratch, View, g->n_tensors),
+		.codes = ARENA_ARRAY(&c->scratch, Codes, g->n_tensors),
 		.uses = ARENA_ARRAY(&c->scratch, int, g->n_tensors)};
 	for (int i = 0; i < g->n_tensors; i++)
-		f.views[i].tensor = -1;
+		f.views[i].tensor = f.codes[i].tensor = -1;
 	for (int i = 0; i < g->n_ops; i++) {
 		if (!(g->ops[i].phases & bits[kind]))
 			continue;

@@ -42,7 +42,8 @@ READS(N * K + W_SCALE * ceil_div(N, 128) * ceil_div(K, 128) * ST_BYTES + W_ROW_S
 WRITES(ROWS * N * 2)
 FLOPS(2 * ROWS * N * K)
 PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN))
-RATE((BN == 256 ? 58 : 48) + (CLUSTER == 2 ? 0 : -4))
+RATE((BN == 256 ? 58 : 43)
+	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN) <= 132 ? 1 : BN == 256 ? -5 : 0))
 struct Args {
 	TENSOR_MAP(x, x_map, 128, 128);
 	TENSOR_MAP(w, w_map, BN / CLUSTER, 128);
