@@ -11,6 +11,9 @@
  *            M.weight_packed U8 [N,K/2], M.weight_scale the same, one in M.weight_global_scale, which divides
  *   MXFP4    M.weight_packed U8 [N,K/2], M.weight_scale U8 or F8_E8M0 [N,K/32], exponents
  *
+ * Weights that are read as one have a common grid of blocks only if each ends where a block does. Where one ends within,
+ * as 192 rows do in blocks of 128, blocks are split into equal ones of fewer rows (64) that have the same scale.
+ *
  * The matrices of all experts may also be one tensor M [E,N,K], plain or FP8 by block with M_scale_inv.
  *
  * A product is put together from rows of such modules: q and the gate of a head that stand in turns in one tensor
@@ -310,6 +313,7 @@ typedef struct Making {
 	Part *parts;      /* [spec->n_pieces] */
 	int64_t rows, cols;
 	bool is_right;    /* else its tensors are only there so that the graph can go on */
+	int block_n;      /* rows of a block in the graph, of which the file's may have a multiple */
 } Making;
 
 /* Codes and scales that no tensor holds: as [quant] asks, from a module that is not quantised, or, with
@@ -420,6 +424,24 @@ static int add_codes(Compile *c, const Making *m)
 	return add_parts(c, m, ".weight", m->rows, m->cols, w);
 }
 
+/* The scales of a module's blocks, each as often as the smaller ones in it. */
+static int add_split_scales(Compile *c, const Making *m, int64_t cols)
+{
+	StTensor *t = m->parts[0].s->scale;
+	const Dtype dtype = scale_dtype(t);
+	const int64_t rows = (m->rows - 1) / m->block_n + 1, bytes = dtype_span(dtype, cols);
+	const int often = m->parts[0].s->block_n / m->block_n;
+	uint8_t *stored = arena_alloc(&c->scratch, (size_t)t->bytes + 1), *split = arena_alloc(&c->arena, (size_t)(rows * bytes));
+	t->used_by++;
+	if (read_tensor(c, t, stored))
+		for (int64_t n = 0; n < rows; n++)
+			memcpy(split + n * bytes, stored + n / often * bytes, (size_t)bytes);
+	int tensor = g_add_weight(c, &(Weight){.name = arena_printf(&c->arena, "atlas.%s.scale", m->spec->name),
+		.dtype = dtype, .n_dims = 2, .shape = {rows, cols}, .bytes = rows * bytes});
+	*vec_push(&c->arena, &c->constants) = (Constant){c->graph.n_weights - 1, split};
+	return tensor;
+}
+
 static int add_block_scales(Compile *c, const Making *m)
 {
 	const int n = m->spec->n_pieces;
@@ -429,8 +451,10 @@ static int add_block_scales(Compile *c, const Making *m)
 	if (first->made >= 0) {
 		const int64_t each = m->spec->experts ? m->rows / m->spec->experts : m->rows;
 		return add_made(c, m, &c->made.at[first->made].scale, "scale", first->format == FORMAT_NVFP4 ? DT_e4m3
-			: first->format == FORMAT_MXFP4 ? DT_e8m0 : DT_f32, m->rows / each * ((each - 1) / first->block_n + 1), cols);
+			: first->format == FORMAT_MXFP4 ? DT_e8m0 : DT_f32, m->rows / each * ((each - 1) / m->block_n + 1), cols);
 	}
+	if (m->block_n < first->block_n)
+		return add_split_scales(c, m, cols);
 	for (int i = 0; i < n; i++) {
 		const Part *p = &m->parts[i];
 		const int64_t at = p->first / p->s->block_n, count = (p->n - 1) / p->s->block_n + 1;
@@ -595,9 +619,32 @@ static void add_blocks(Compile *c, const Making *m, Product *out)
 	const Stored *s = m->parts[0].s;
 	if (!m->is_right || s->format == FORMAT_PLAIN || !s->block_n)
 		return;
-	out->block_n = s->block_n;
+	out->block_n = m->block_n;
 	out->block_k = s->block_k;
 	out->scale = add_block_scales(c, m);
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
+
+/* Blocks of FP8 whose edges are also edges of q, k and v, which fuse.c makes one weight of: all but the last, whose end
+ * is nobody's start. Two products of one input (gate and up) stay two weights. */
+static void fit_blocks(Compile *c, int n, Making *making)
+{
+	int64_t common = 0;
+	bool is_same = n > 2;
+	for (int i = 0; i < n; i++) {
+		const Stored *s = making[i].parts[0].s, *first = making[0].parts[0].s;
+		making[i].block_n = s->block_n;
+		is_same &= making[i].is_right && s->format == FORMAT_FP8_BLOCK && making[i].spec->n_pieces == 1
+			&& !making[i].spec->experts && s->block_n == first->block_n && s->block_k == first->block_k;
+		common = common_divisor(common, i + 1 < n ? making[i].rows : s->block_n);
+	}
+	for (int i = 0; i < n && is_same; i++) {
+		const Stored *s = making[i].parts[0].s;
+		making[i].block_n = (int)common;
+		if (s->made >= 0)
+			c->made.at[s->made].block_n = (int)common;
+	}
 }
 
 void g_products_of(Compile *c, int n, const ProductSpec *specs, int64_t cols, Product *out)
@@ -609,6 +656,7 @@ void g_products_of(Compile *c, int n, const ProductSpec *specs, int64_t cols, Pr
 		make_product(c, &specs[i], cols, &making[i]);
 		out[i] = (Product){add_codes(c, &making[i]), -1, -1, 0, 0};
 	}
+	fit_blocks(c, n, making);
 	for (int i = 0; i < n; i++)
 		add_blocks(c, &making[i], &out[i]);
 	for (int i = 0; i < n; i++)
@@ -623,11 +671,12 @@ void g_tied_product(Compile *c, const char *module, const char *tensor, int tabl
 	const ProductSpec spec = {.name = module, .n_pieces = 1, .pieces = &piece};
 	Stored s = {.module = module, .rows = rows, .cols = cols, .made = -1, .codes = g_find_tensor(c, tensor)};
 	Part part = {&s, 0, rows};
-	Making m = {&spec, &part, rows, cols, true};
+	Making m = {&spec, &part, rows, cols, true, 0};
 	*out = (Product){table, -1, -1, 0, 0};
 	m.is_right = see_made(c, &m, &s);
 	if (!m.is_right || s.made < 0)
 		return;
+	m.block_n = s.block_n;
 	out->w = add_codes(c, &m);
 	add_blocks(c, &m, out);
 	out->row_scale = add_row_scale(c, &m);
