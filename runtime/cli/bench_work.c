@@ -18,38 +18,41 @@ static const Buf *operand(const Phase *p, const Launch *l, const char *name)
 	return NULL;
 }
 
-static double operand_bytes(const Phase *p, const Launch *l, const Buf *but)
+static double operand_bytes(const Phase *p, const Launch *l, const Buf *but, const Buf *nor)
 {
 	double bytes = 0;
 	for (int i = 0; i < l->n_args; i++) {
 		const Buf *b = l->args[i].buf < 0 ? NULL : &p->bufs[l->args[i].buf];
-		if (b && b != but && op_table[l->op].operands[l->args[i].operand].role != OPERAND_OUT)
+		if (b && b != but && b != nor && op_table[l->op].operands[l->args[i].operand].role != OPERAND_OUT)
 			bytes += (double)b->bytes;
 	}
 	return bytes;
 }
 
-/* Keys and values of one position: kv [PAGES, 2, NKV, PAGE, HDIM]. */
+/* Keys and values of one position, or their block scales: [PAGES, 2, NKV, PAGE, ...]; 0 where there are none. */
 static double position_bytes(const Buf *kv)
 {
-	return (double)kv->bytes / (double)(kv->shape[0] * kv->shape[3]);
+	return kv ? (double)kv->bytes / (double)(kv->shape[0] * kv->shape[3]) : 0;
 }
 
-static Work attention_work(const Phase *p, const Launch *l, const Buf *kv, const Buf *o, const StepUse *use)
+static Work attention_work(const Phase *p, const Launch *l, const Buf *kv, const Buf *block, const Buf *o,
+	const StepUse *use)
 {
+	double history = use->history * (position_bytes(kv) + position_bytes(block));
 	double width = (double)o->shape[o->n_dims - 1]; /* heads times elements of one */
-	return (Work){use->history * position_bytes(kv) + operand_bytes(p, l, kv), 4 * width * use->positions};
+	return (Work){history + operand_bytes(p, l, kv, block), 4 * width * use->positions};
 }
 
 Work launch_work(const Phase *p, const Launch *l, const StepUse *use)
 {
-	const Buf *kv = operand(p, l, "kv"), *o = operand(p, l, "o"), *logits = operand(p, l, "logits");
+	const Buf *kv = operand(p, l, "kv"), *block = operand(p, l, "kv_block");
+	const Buf *o = operand(p, l, "o"), *logits = operand(p, l, "logits");
 	if (kv && o)
-		return attention_work(p, l, kv, o, use);
+		return attention_work(p, l, kv, block, o, use);
 	/* rows that are not in use cost time, but are no work */
 	double share = p->kind != PREFILL && p->kind != DECODE ? 1 : logits ? (double)use->outs / p->outs
 		: (double)use->rows / p->rows;
-	double once = operand_bytes(p, l, kv);
+	double once = operand_bytes(p, l, kv, block);
 	return (Work){once < (double)l->read_bytes ? once : (double)l->read_bytes, share * (double)l->flops};
 }
 
