@@ -20,8 +20,7 @@
 //           once: runs are the slowest index of the grid, so those with work start first
 #include "contract.cuh"
 #include "arrive.cuh"
-#include "attend.cuh"
-#include "paged.cuh"
+#include "history.cuh"
 #include "rope.cuh"
 
 KERNEL(attn_step, attention_step)
@@ -31,12 +30,12 @@ DIM(ROWS, 1)
 DIM(SLOTS, 8)
 DIM(MAX_PAGES, 128)
 DIM(PAGES, 1024)
-ATTR_INT(HDIM, 64)
+ATTR_INT(HDIM, 128)
 ATTR_INT(NH, 32)
 ATTR_INT(NKV, 8)
 ATTR_INT(PAGE, 16)
 ATTR_FLOAT(SCALE, 0.125f)
-ATTR_INT(ROTARY, 64)
+ATTR_INT(ROTARY, 128)
 ATTR_FLOAT(ROPE_FACTOR, 1.0f)
 ATTR_FLOAT(EPS, 1e-5f)
 ATTR_INT(NORM_ONE, 0)
@@ -44,29 +43,38 @@ FLAG(Q_NORM)
 FLAG(K_NORM)
 DTYPES(QT, bf16, f16, f32)
 DTYPES(KT, bf16, f16, f32)
+FLAG(KV_SCALE)
+FLAG(KV_BLOCK)
+DTYPES(KVT, bf16, e4m3, e2m1)
 TUNE(SPLITS, 16, 1, 2, 4, 8, 32)
-TUNE(WARPS, 4, 2)
-TUNE(STAGES, 4, 3, 2)
-TUNE(CLUSTER, 8, 1)
+TUNE(WARPS, 4, 8, 2)
+TUNE(STAGES, 2, 3, 4)
+TUNE(CLUSTER, 8, 4, 2, 1)
 REQUIRE(HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(SPLITS % CLUSTER == 0)
 REQUIRE(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= 132 && SPLITS <= MAX_PAGES * PAGE / 64))
 REQUIRE(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS > 66 || SPLITS * 128 > MAX_PAGES * PAGE)
-REQUIRE(WARPS > 2 || HDIM == 256)
+REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
+REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)
+REQUIRE(WARPS == 4 || (WARPS == 2 ? HDIM == 256 : KVT_BITS <= 8 && HDIM <= 128))
 REQUIRE(STAGES > 2 || HDIM >= 128)
 REQUIRE(ROWS <= 65535)
 REQUIRE(MAX_PAGES * PAGE <= 6000000)
 GRID(NKV * ceil_div(NH / NKV, 16), ROWS, SPLITS)
 BLOCK(32 * WARPS)
-SMEM(16 * (HDIM * 2 + 16) + 4 * HDIM + (MAX_PAGES <= 4096 ? align(MAX_PAGES * 4, 16) : 0)
+SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + (KVT_BITS == 16 ? 4 * HDIM : 10 * HDIM + 32)
+	+ (MAX_PAGES <= 4096 ? align(MAX_PAGES * 4, 16) : 0)
 	+ (CLUSTER > 1 ? CLUSTER * min(NH / NKV, 16) * (HDIM + 4) * 4 : 0)
-	+ WARPS * STAGES * 32 * (HDIM * 2 + 16))
-READS(ROWS * ((NH + 2 * NKV) * HDIM * 2 + MAX_PAGES * PAGE * NKV * HDIM * 4))
-WRITES(ROWS * (NH * HDIM * 2 + NKV * HDIM * 4 + (SPLITS > 1 ? NH * SPLITS * (HDIM + 2) * 4 : 0)))
+	+ WARPS * STAGES * (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
+		: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0)))
+READS(ROWS * ((NH + 2 * NKV) * HDIM * 2
+	+ MAX_PAGES * PAGE * NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))))
+WRITES(ROWS * (NH * HDIM * 2 + NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))
+	+ (SPLITS > 1 ? NH * SPLITS * (HDIM + 2) * 4 : 0)))
 FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
-EARLY(slot_token, slot_len, page_table, kv)
+EARLY(slot_token, slot_len, page_table, kv, kv_block)
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, qkv, "ROWS, (NH + 2 * NKV) * HDIM");
@@ -77,7 +85,9 @@ struct Args {
 	IN(i32, slot_token, "SLOTS");
 	IN(i32, slot_len, "SLOTS");
 	IN(i32, page_table, "SLOTS, MAX_PAGES");
-	INOUT(bf16, kv, "PAGES, 2, NKV, PAGE, HDIM");
+	INOUT(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
+	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
+	INOUT_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
 	OUT(f32, part, "ROWS, NH, SPLITS, HDIM");
 	OUT(f32, part_ml, "ROWS, NH, SPLITS, 2");
 	INOUT(i32, arrived, "ROWS, NH");
@@ -87,7 +97,10 @@ struct Args {
 static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
 
 constexpr int GROUP = NH / NKV, GROUP_TILES = (GROUP + 15) / 16, HEADS = GROUP < 16 ? GROUP : 16;
-constexpr int THREADS = 32 * WARPS, CHUNK = 16, STRIDE = tile_stride(HDIM), STAGE_BYTES = 2 * CHUNK * STRIDE;
+using Past = History<KVT, HDIM, NKV, PAGE>;
+constexpr bool is_codes = Kv<KVT>::bits < 16;
+constexpr int THREADS = 32 * WARPS, CHUNK = Past::keys, STRIDE = tile_stride(Past::width);
+constexpr int STAGE_BYTES = Past::stage_bytes;
 constexpr int SUM_STRIDE = HDIM + 8; // floats from head to head: rows of a fragment fall into different banks
 constexpr int ALONE = 4 * WARPS;     // chunks that one block reads sooner than several could merge
 constexpr int TABLE = MAX_PAGES <= 4096 ? (MAX_PAGES + 3) / 4 * 4 : 0; // entries of a page table in shared memory
@@ -132,9 +145,36 @@ __device__ __forceinline__ int source_head(int task, int heads, int head0, int k
 	return task < heads ? head0 + task : NH + (task - heads) * NKV + kv_head;
 }
 
-// block level: the row's q into its tile, the new k and v into `fresh` and, when `line` is not NULL, into the cache
-__device__ __forceinline__ void prepare(Prepared &w, const H::Pairs &turn, int heads, bool has_new, bf16 *q_tile,
-	bf16 *fresh, bf16 *line)
+// Where the new k and v go: into shared memory, and, for the block that has them for all others, into the cache.
+struct NewLine {
+	char *fresh;
+	float k_scale, v_scale;
+	i64 line; // of k in the cache; v's is NKV * PAGE behind it
+	bool is_kept;
+};
+
+// warp level: new k (which = 0) or v
+__device__ __forceinline__ void keep(const Args &a, const NewLine &to, int which, const H::Pairs &x)
+{
+	H::store_to(Past::room(to.fresh, which), x);
+	Past::keep(to.fresh, which, which ? to.v_scale : to.k_scale, to.is_kept ? a.kv : nullptr, a.kv_block,
+		to.line + which * (NKV * PAGE));
+}
+
+// warp level: a head of q becomes a row of its tile
+__device__ __forceinline__ void put_q(bf16 *row, const H::Pairs &x)
+{
+#pragma unroll
+	for (int j = 0; j < H::pairs; j++)
+#pragma unroll
+		for (int e = 0; e < 2; e++)
+			if (H::exists(j))
+				store(row + Past::column(H::element(j, e)), x[j][e]);
+}
+
+// block level: the row's q into its tile, the new k and v to their places
+__device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pairs &turn, int heads,
+	bool has_new, bf16 *q_tile, const NewLine &to)
 {
 #pragma unroll
 	for (int r = 0; r < Prepared::rounds; r++) {
@@ -149,32 +189,21 @@ __device__ __forceinline__ void prepare(Prepared &w, const H::Pairs &turn, int h
 				H::norm(w.x[r], w.k_weights, NORM_ONE != 0, float(EPS));
 		if (task <= heads)
 			H::rotate(w.x[r], turn);
-		if (task < heads) {
-			H::store_to(q_tile + task * (STRIDE / 2), w.x[r]);
-		} else {
-			H::store_to(fresh + (task - heads) * HDIM, w.x[r]);
-			if (line)
-				H::store_to(line + (task - heads) * (NKV * PAGE * HDIM), w.x[r]);
-		}
+		if (task < heads)
+			put_q(q_tile + task * (STRIDE / 2), w.x[r]);
+		else
+			keep(a, to, task - heads, w.x[r]);
 	}
 }
 
-// block level: rows of the tile that no head has
+// block level: of q's tile, the rows of no head and the columns behind a head
 __device__ __forceinline__ void clear_rest(int heads, bf16 *q_tile)
 {
-	for (int i = threadIdx.x; i < (16 - heads) * (HDIM / 8); i += THREADS)
-		store_shared(shared_address(q_tile) + (heads + i / (HDIM / 8)) * STRIDE + i % (HDIM / 8) * 16,
-			make_uint4(0, 0, 0, 0));
-}
-
-// warp level: the new position's k and v become their row of a chunk
-__device__ __forceinline__ void insert(u32 stage, int row, const bf16 *fresh)
-{
-	constexpr int pieces = HDIM / 8;
-	for (int i = threadIdx.x % 32; i < 2 * pieces; i += 32)
-		store_shared(stage + (i / pieces * CHUNK + row) * STRIDE + i % pieces * 16,
-			reinterpret_cast<const uint4 *>(fresh)[i]);
-	__syncwarp();
+	constexpr int pieces = Past::width / 8, behind = Past::width - HDIM;
+	for (int i = threadIdx.x; i < (16 - heads) * pieces; i += THREADS)
+		store_shared(shared_address(q_tile) + (heads + i / pieces) * STRIDE + i % pieces * 16, make_uint4(0, 0, 0, 0));
+	for (int i = threadIdx.x; i < heads * behind; i += THREADS)
+		store(q_tile + i / behind * (STRIDE / 2) + Past::column(HDIM + i % behind), 0.0f);
 }
 
 // Sums of some runs of a head, relative to their maximum: four elements of the head.
@@ -215,9 +244,10 @@ struct Sums {
 		}
 	}
 
-	__device__ __forceinline__ uint2 result() const
+	// `factor`: what all values were divided by
+	__device__ __forceinline__ uint2 result(float factor) const
 	{
-		const float scale = 1.0f / l;
+		const float scale = factor / l;
 		return make_uint2(pack_bf16(x[0] * scale, x[1] * scale), pack_bf16(x[2] * scale, x[3] * scale));
 	}
 };
@@ -230,9 +260,9 @@ template <class F> __device__ __forceinline__ void each(int heads, F f)
 }
 
 // thread level: elements d.. of a head, of all of them in the launch; its part i
-__device__ __forceinline__ void write(const Args &a, i64 head, int d, const Sums &s)
+__device__ __forceinline__ void write(const Args &a, i64 head, int d, float factor, const Sums &s)
 {
-	*reinterpret_cast<uint2 *>(a.o + head * HDIM + d) = s.result();
+	*reinterpret_cast<uint2 *>(a.o + head * HDIM + d) = s.result(factor);
 }
 
 __device__ __forceinline__ void write_part(const Args &a, i64 head, int d, int i, const Sums &s)
@@ -244,7 +274,7 @@ __device__ __forceinline__ void write_part(const Args &a, i64 head, int d, int i
 }
 
 // block level: a group's result from n parts
-__device__ __forceinline__ void merge(const Args &a, i64 head0, int heads, int n)
+__device__ __forceinline__ void merge(const Args &a, i64 head0, int heads, float factor, int n)
 {
 	constexpr int BATCH = SPLITS < 16 ? SPLITS : 16;
 	each(heads, [&](int h, int d) {
@@ -256,12 +286,12 @@ __device__ __forceinline__ void merge(const Args &a, i64 head0, int heads, int n
 			s.add<BATCH>(n - first,
 				[&](int i) { return __ldcg(reinterpret_cast<const float4 *>(part + (first + i) * HDIM)); },
 				[&](int i) { return __ldcg(reinterpret_cast<const float2 *>(ml + (first + i) * 2)); });
-		write(a, head, d, s);
+		write(a, head, d, factor, s);
 	});
 }
 
 // block level: each warp's heads into the rings, which nobody uses any more
-__device__ __forceinline__ void hand_in(const Attention<HDIM, 1> &state, float *sums, int heads)
+__device__ __forceinline__ void hand_in(const Past::State &state, float *sums, int heads)
 {
 	static_assert(WARPS * HEADS * SUM_STRIDE * 4 <= WARPS * STAGES * STAGE_BYTES, "the warps' sums fit the rings");
 	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
@@ -270,10 +300,7 @@ __device__ __forceinline__ void hand_in(const Attention<HDIM, 1> &state, float *
 		if (g + 8 * i >= heads)
 			continue;
 		float *row = sums + (warp * HEADS + g + 8 * i) * SUM_STRIDE;
-#pragma unroll
-		for (int d = 0; d < HDIM / 8; d++)
-			*reinterpret_cast<float2 *>(row + d * 8 + quad * 2) =
-				make_float2(state.o[0][d][2 * i], state.o[0][d][2 * i + 1]);
+		Past::take(state, i, [&](int d, auto x) { *reinterpret_cast<decltype(x) *>(row + d) = x; });
 		if (quad == 0)
 			*reinterpret_cast<float2 *>(row + HDIM) = make_float2(state.m[0][i], state.l[0][i]);
 	}
@@ -285,11 +312,11 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	// q [16 rows], the new k and v, page table, shares of the team, a ring of STAGES chunks a warp: at the end its sums
 	DYNAMIC_SMEM(smem);
 	__shared__ bool is_last;
-	bf16 *const q_tile = reinterpret_cast<bf16 *>(smem), *const fresh = q_tile + 16 * (STRIDE / 2);
-	i32 *const pages = reinterpret_cast<i32 *>(fresh + 2 * HDIM);
+	bf16 *const q_tile = reinterpret_cast<bf16 *>(smem);
+	NewLine fresh = { reinterpret_cast<char *>(smem) + 16 * STRIDE, 1.0f, 1.0f, 0, false };
+	i32 *const pages = reinterpret_cast<i32 *>(fresh.fresh + Past::fresh_bytes);
 	float *const shares = reinterpret_cast<float *>(pages + TABLE);
 	float *const rings = shares + (CLUSTER > 1 ? CLUSTER * HEADS * SHARE : 0);
-	constexpr float scale_log2 = float(SCALE) * 1.4426950408889634f;
 	const int kv_head = blockIdx.x / GROUP_TILES, t = blockIdx.y, run = blockIdx.z;
 	const int in_group = blockIdx.x % GROUP_TILES * 16, head0 = kv_head * GROUP + in_group, warp = threadIdx.x / 32;
 	const int heads = min(GROUP - in_group, 16);
@@ -310,6 +337,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 			pages[i] = table[i];
 	Prepared w;
 	load_weights(w, a);
+	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, kv_head);
+	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + kv_head);
 	const int chunks = pos / CHUNK + 1;
 	const Runs runs = runs_of(chunks);
 	const bool in_team = TEAM > 1 && runs.n > 1 && runs.n <= TEAM;
@@ -323,7 +352,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	int filled = run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
 	auto fill = [&] {
 		if (filled < end)
-			fill_sixteen<HDIM, NKV, PAGE>(ring + to * STAGE_BYTES, a.kv, table, kv_head, filled * CHUNK, pos);
+			Past::fill(ring + to * STAGE_BYTES, a.kv, a.kv_block, table, kv_head, filled * CHUNK, pos);
 		copy_commit();
 		filled += WARPS;
 		to = to + 1 == STAGES ? 0 : to + 1;
@@ -338,9 +367,13 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	H::Pairs turn;
 	H::angles(turn, w.frequency, pos, float(ROPE_FACTOR));
 	clear_rest(heads, q_tile);
-	bf16 *line = nullptr;
-	if (has_new && in_group == 0)
-		line = a.kv + ((i64(table[pos / PAGE]) * 2 * NKV + kv_head) * PAGE + pos % PAGE) * HDIM;
+	fresh.is_kept = has_new && in_group == 0;
+	if (fresh.is_kept)
+		fresh.line = Past::line(table[pos / PAGE], 0, kv_head, pos);
+	if constexpr (is_codes) {
+		fresh.k_scale = a.kv_scale[kv_head];
+		fresh.v_scale = a.kv_scale[NKV + kv_head];
+	}
 	inputs_ready(); // all above comes from the steps before, and is under way while the launches before this one end
 
 	const bf16 *qkv = a.qkv + i64(t) * (NH + 2 * NKV) * HDIM;
@@ -348,11 +381,10 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	for (int r = 0; r < Prepared::rounds; r++)
 		if (const int task = warp + r * WARPS; task < heads + 2)
 			H::load(w.x[r], qkv + source_head(task, heads, head0, kv_head) * HDIM);
-	prepare(w, turn, heads, has_new, q_tile, fresh, line);
+	prepare(a, w, turn, heads, has_new, q_tile, fresh);
 	__syncthreads();
-	Attention<HDIM, 1> state;
+	Past::State state;
 	attention_start(state, shared_address(q_tile), 0);
-	const int last[1][2] = { { pos, pos } };
 	int from = 0;
 #pragma unroll 1
 	for (int c = run * runs.chunks + warp; c < end; c += WARPS) {
@@ -361,9 +393,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 		__syncwarp(); // the chunk has arrived for all lanes
 		const bool is_newest = c == chunks - 1;
 		if (is_newest)
-			insert(stage, pos % CHUNK, fresh);
-		attention_step<CHUNK>(state, shared_address(q_tile), 0, stage, stage + CHUNK * STRIDE, c * CHUNK, last,
-			is_newest, scale_log2);
+			Past::insert(stage, pos % CHUNK, fresh.fresh);
+		Past::look(state, shared_address(q_tile), stage, c * CHUNK, pos, is_newest, scale_log2);
 		__syncwarp(); // and all are done with it
 		fill();
 		from = from + 1 == STAGES ? 0 : from + 1;
@@ -390,7 +421,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 		} else if (runs.n > 1) {
 			write_part(a, head + h, d, run, s);
 		} else {
-			write(a, head + h, d, s);
+			write(a, head + h, d, v_factor, s);
 		}
 	});
 	if (runs.n == 1)
@@ -406,7 +437,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 			s.add<TEAM>(runs.n,
 				[&](int i) { return *reinterpret_cast<const float4 *>(row + i * HEADS * SHARE + d); },
 				[&](int i) { return *reinterpret_cast<const float2 *>(row + i * HEADS * SHARE + HDIM); });
-			write(a, head + h, d, s);
+			write(a, head + h, d, v_factor, s);
 		});
 		return;
 	}
@@ -415,5 +446,5 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 		is_last = last_to_arrive(a.arrived + head, runs.n);
 	__syncthreads();
 	if (is_last)
-		merge(a, head, heads, runs.n);
+		merge(a, head, heads, v_factor, runs.n);
 }

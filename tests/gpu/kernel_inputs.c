@@ -305,8 +305,8 @@ static void fill_scales(Case *c, const char *name, CaseBuffer *b)
 	snprintf(of, sizeof of, "%.*s", (int)(strlen(name) - strlen(is_row ? "_row_scale" : "_scale")), name);
 	int weight = case_field(c, of);
 	if (weight < 0 || !is_product_weight(of)) {
-		for (int64_t i = 0; i < b->n; i++)
-			((float *)b->before)[i] = 0.5f + 0.25f * (float)random_below(&c->random, 7);
+		for (int64_t i = 0; i < b->n; i++) /* keys of codes are no larger than others, so scores are of order one */
+			((float *)b->before)[i] = 0.25f + 0.125f * (float)random_below(&c->random, 7);
 		return;
 	}
 	const CaseBuffer *w = &c->buf[weight];
@@ -327,6 +327,12 @@ static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 	if (ends_with(name, "_scale")) {
 		fill_scales(c, name, b);
 		return;
+	}
+	if (ends_with(name, "_block")) { /* scales of e2m1 codes */
+		for (int64_t i = 0; i < b->n; i++)
+			a[i] = exp2f(random_normal(&c->random) / 2 - 1);
+		if (strcmp(name, "kv_block") != 0)
+			return;
 	}
 	if (is_product_weight(name)) /* so that sums over K are of order one */
 		scale = dtype_bytes(b->dtype) >= 2 ? 1 / sqrtf((float)b->shape[b->n_dims - 1]) : code_spread(b->dtype);
@@ -373,7 +379,7 @@ bool case_operand(Case *c, int field)
 	/* what an operand is made from comes first, whatever the order of the fields */
 	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"kv_block", "page_table"},
 		{"best", "logits"},
-		{"best_id", "logits"}};
+		{"best_id", "logits"}, {"slot_len", "slot_token"}};
 	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
 		int needs = case_field(c, order[i].needs);
 		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && !make(c, needs))

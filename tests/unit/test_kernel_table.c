@@ -62,8 +62,8 @@ static void add_int(Example *e, const char *name, int value)
 	add(e, name, text);
 }
 
-/* `choice` numbers the tunables' combination. */
-static Example example(const KernelTemplate *k, int choice)
+/* `choice` numbers the tunables' combination; `flags` is 1 with all optional operands, 0 without. */
+static Example example(const KernelTemplate *k, int choice, int flags)
 {
 	Example e = {.n = 0};
 	char text[100];
@@ -90,7 +90,7 @@ static Example example(const KernelTemplate *k, int choice)
 	}
 	for (int i = 0; i < k->n_fields; i++)
 		if (k->fields[i].flag)
-			add_int(&e, k->fields[i].flag, 1);
+			add_int(&e, k->fields[i].flag, flags);
 	return e;
 }
 
@@ -134,10 +134,10 @@ static Pick *add_pick(Compile *c, Lowered *low, int index)
 	const KernelTemplate *k = &kernel_table[index];
 	const Target *target = c->work.at[c->work.n - 1].target;
 	int choice = 0;
-	Example e = example(k, choice);
+	Example e = example(k, choice, 1);
 	while (value_of(k, &e, k->smem) + ROOM > target->smem_block_bytes) {
 		free_example(&e);
-		e = example(k, ++choice);
+		e = example(k, ++choice, 1);
 		assert_true(choice < 1000);
 	}
 	Pick *p = vec_push(&c->arena, &low->picks);
@@ -171,6 +171,14 @@ static void expect_no_errors(const Compile *c)
 
 /* Tests ---------------------------------------------------------------------------------------------- */
 
+static const ContractRequire *broken_require(const KernelTemplate *k, const Example *e)
+{
+	for (int j = 0; j < k->n_requires; j++)
+		if (!value_of(k, e, k->requires[j].text))
+			return &k->requires[j];
+	return NULL;
+}
+
 static void test_table(void **state)
 {
 	(void)state;
@@ -183,10 +191,14 @@ static void test_table(void **state)
 		char file[200];
 		snprintf(file, sizeof file, "%s.cu", k->name);
 		assert_string_equal(k->sources[0], file);
-		Example e = example(k, 0);
-		for (int j = 0; j < k->n_requires; j++)
-			if (!value_of(k, &e, k->requires[j].text))
-				fail_msg("%s:%d: the examples break %s", k->file, k->requires[j].line, k->requires[j].text);
+		Example e = example(k, 0, 1);
+		if (broken_require(k, &e)) { /* operands that a cache of bf16 lacks */
+			free_example(&e);
+			e = example(k, 0, 0);
+		}
+		const ContractRequire *broken = broken_require(k, &e);
+		if (broken)
+			fail_msg("%s:%d: the examples break %s", k->file, broken->line, broken->text);
 		assert_true(value_of(k, &e, k->block) >= 32);
 		for (int j = 0; j < 3; j++)
 			assert_true(value_of(k, &e, k->grid[j]) >= 1);
