@@ -70,8 +70,8 @@ static bool read_scale(Compile *c, const StTensor *t, int n_heads, float *out)
 		longest = t->shape[i] > longest ? t->shape[i] : longest;
 	}
 	if (n != longest || (n != 1 && n != n_heads))
-		return fail_at(&c->diags, A0602, loc_of(c, t), "tensor %s has shape %s: expected one element, or %d, one for each "
-			"key and value head", t->name, g_shape_text(c, t->n_dims, t->shape), n_heads);
+		return fail_at(&c->diags, A0602, loc_of(c, t), "tensor %s has shape %s: expected one element, or %d, one for "
+			"each key and value head", t->name, g_shape_text(c, t->n_dims, t->shape), n_heads);
 	if (!t->is_supported || (t->dtype != DT_f32 && t->dtype != DT_bf16 && t->dtype != DT_f16))
 		return fail_at(&c->diags, A0603, loc_of(c, t), "tensor %s has dtype %s: expected F32, BF16 or F16", t->name,
 			t->dtype_text);
@@ -81,8 +81,8 @@ static bool read_scale(Compile *c, const StTensor *t, int n_heads, float *out)
 	numbers_convert(t->dtype, raw, 0, n, out);
 	int64_t bad = first_bad_scale(t->dtype, raw, n);
 	if (bad >= 0)
-		return fail_at(&c->diags, A0606, loc_of(c, t), "tensor %s: element %lld of %lld is %g: expected a positive number",
-			t->name, (long long)bad, (long long)n, (double)out[bad]);
+		return fail_at(&c->diags, A0606, loc_of(c, t), "tensor %s: element %lld of %lld is %g: expected a positive "
+			"number", t->name, (long long)bad, (long long)n, (double)out[bad]);
 	for (int h = 1; h < n_heads && n == 1; h++)
 		out[h] = out[0];
 	return true;
@@ -152,7 +152,8 @@ const char *kv_scale_hint(Compile *c, const char *name)
 			|| strstr(end, "activation"))
 		return "";
 	for (int i = 0; i < N_NAMES; i++)
-		text = arena_printf(&c->arena, "%s%s%s", text, i == 0 ? "" : i + 1 < N_NAMES ? ", " : " or ", scale_names[0][i]);
+		text = arena_printf(&c->arena, "%s%s%s", text, i == 0 ? "" : i + 1 < N_NAMES ? ", " : " or ",
+			scale_names[0][i]);
 	return arena_printf(&c->arena, "; scales of keys are expected as self_attn.%s, those of values likewise", text);
 }
 
@@ -178,8 +179,8 @@ static void tell_made_up(Compile *c)
 {
 	const Options *o = &c->model.options;
 	if (c->kv_told.n_unscaled)
-		note_at(&c->diags, A0610, o->at_kv, "%s%s: there are no scales of keys and values, 1 is used; `atlasc calibrate` "
-			"measures them", c->kv_told.unscaled, and_others(c, c->kv_told.n_unscaled, "layers more"));
+		note_at(&c->diags, A0610, o->at_kv, "%s%s: there are no scales of keys and values, 1 is used; `atlasc "
+			"calibrate` measures them", c->kv_told.unscaled, and_others(c, c->kv_told.n_unscaled, "layers more"));
 	if (c->kv_told.n_shared)
 		note_at(&c->diags, A0610, o->at_kv, "%s%s: serves keys and values, the other is missing", c->kv_told.shared,
 			and_others(c, c->kv_told.n_shared, "others"));
@@ -219,8 +220,8 @@ void check_kv_scales(Compile *c)
 	const StTensor *first = NULL;
 	tell_made_up(c);
 	if (m->quant.kv && !is_any_quantised(c))
-		note_at(&c->diags, A0607, m->quant.at_kv, "%s: keys and values are kept in bf16; [kv] dtype in MODEL.toml decides",
-			m->quant.kv);
+		note_at(&c->diags, A0607, m->quant.at_kv, "%s: keys and values are kept in bf16; [kv] dtype in MODEL.toml "
+			"decides", m->quant.kv);
 	int n = drop_known(m->tensors.at, m->tensors.n, &first);
 	const char *why = m->options.kv_scales ? "kv.scales names a file" : is_any_quantised(c)
 		? "keys and values of these layers are kept in bf16, queries and probabilities in all of them"

@@ -36,8 +36,9 @@ __device__ __forceinline__ void e4m3_to_bf16(u32 codes, u32 &lo, u32 &hi)
 		"cvt.rn.f16x2.e4m3x2 %0, l;\n"
 		"cvt.rn.f16x2.e4m3x2 %1, h;\n"
 		"}" : "=r"(a), "=r"(b) : "r"(codes));
-	lo = pack_bf16(to_f32(f16 { static_cast<unsigned short>(a) }), to_f32(f16 { static_cast<unsigned short>(a >> 16) }));
-	hi = pack_bf16(to_f32(f16 { static_cast<unsigned short>(b) }), to_f32(f16 { static_cast<unsigned short>(b >> 16) }));
+	auto half = [](u32 x) { return to_f32(f16 { static_cast<unsigned short>(x) }); };
+	lo = pack_bf16(half(a), half(a >> 16));
+	hi = pack_bf16(half(b), half(b >> 16));
 #else
 	// the bits of a code as a bf16 of 2^-120 times the size; NaN, which would be 480, by hand
 	const u32 first = __byte_perm(codes, 0, 0x1404), second = __byte_perm(codes, 0, 0x3424);

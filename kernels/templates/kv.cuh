@@ -83,8 +83,8 @@ template <class T> __device__ __forceinline__ void decode_run(u32 from, u32 bloc
 }
 
 // warp level: a head x [HDIM_], f32 in shared memory that all lanes have written (__syncwarp), becomes codes at `to`
-// and, of e2m1, blocks at `blocks`; `to` may be NULL: then nothing is written. `decoded` [HDIM_], in shared memory, gets
-// what a reader of the cache decodes, unless it is NULL.
+// and, of e2m1, blocks at `blocks`; `to` may be NULL: then nothing is written. `decoded` [HDIM_], in shared memory,
+// gets what a reader of the cache decodes, unless it is NULL.
 template <class T, int HDIM_>
 __device__ __forceinline__ void keep_head(const float *x, float scale, T *to, e4m3 *blocks, bf16 *decoded)
 {

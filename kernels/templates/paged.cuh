@@ -41,8 +41,8 @@ template <class T, int THREADS_, int KEYS_, int HDIM_, int NKV_, int PAGE_> stru
 			const int row = i / per_row, p = p0 + row % KEYS_;
 			const bool inside = p < end;
 			const i64 page = inside ? table[p / PAGE_] : 0;
-			const i64 run = inside ? (((page * 2 + row / KEYS_) * NKV_ + head) * PAGE_ + p % PAGE_) * per_row + i % per_row
-				: 0;
+			const i64 line = ((page * 2 + row / KEYS_) * NKV_ + head) * PAGE_ + p % PAGE_;
+			const i64 run = inside ? line * per_row + i % per_row : 0;
 			copy_run_async(raw + i * run_bytes, kv_at(kv, run * KV_RUN), inside);
 			if constexpr (Kv<T>::bits == 4)
 				copy_word_async(raw + blocks_at + i * 4, kv_block + run / 4 * 4, inside);

@@ -1,8 +1,8 @@
 /* verb_calibrate.c - atlas calibrate: how large are the keys and values that a model makes of a text?
  *
  * The text is read in windows, each from position 0, on the reference device, which keeps keys and values in float32.
- * After each window the caches are looked through; at the end each kv head of each layer has a scale for its keys and one
- * for its values: the largest magnitude seen, over 448, the largest number of e4m3. A head that was all zeros gets 1.
+ * After each window the caches are looked through; at the end each kv head of each layer has a scale for its keys and
+ * one for its values: the largest magnitude seen, over 448, the largest number of e4m3. A head of zeros alone gets 1.
  * The file is safetensors: M.k_scale and M.v_scale F32 [kv heads], M being "model.layers.N.self_attn" as the
  * checkpoint's own tensors say it. kv.scales of MODEL.toml names such a file. The same text, model and window give the
  * same bytes.
@@ -60,8 +60,8 @@ static int find_layers(const Args *args, const Graph *g, Calibration *c)
 		const Tensor *kv = &g->tensors[op->operands[op_operand(OP_kv_write, "kv")]];
 		Layer *l = &c->layers[c->n_layers++];
 		if (kv->dtype != DT_bf16)
-			return cli_say(args, EXIT_BAD_INPUT, "%s is %s: scales are measured on a plan whose keys and values are kept in "
-				"bf16", kv->name, dtype_name(kv->dtype));
+			return cli_say(args, EXIT_BAD_INPUT, "%s is %s: scales are measured on a plan whose keys and values are "
+				"kept in bf16", kv->name, dtype_name(kv->dtype));
 		find_module(g, op->layer, l->module, sizeof l->module);
 		l->kv = kv;
 		l->largest = calloc((size_t)(2 * kv->shape[2]), sizeof *l->largest);
@@ -135,7 +135,8 @@ static char *make_header(const Calibration *c)
 		snprintf(name, sizeof name, "%s.%c_scale", l->module, "kv"[i % 2]);
 		fputc(i ? ',' : '{', text);
 		json_quoted(text, name);
-		fprintf(text, ":{\"dtype\":\"F32\",\"shape\":[%" PRId64 "],\"data_offsets\":[%zu,%zu]}", l->kv->shape[2], at, at + bytes);
+		fprintf(text, ":{\"dtype\":\"F32\",\"shape\":[%" PRId64 "],\"data_offsets\":[%zu,%zu]}", l->kv->shape[2], at,
+			at + bytes);
 		at += bytes;
 	}
 	fputc('}', text);
