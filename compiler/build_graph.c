@@ -88,18 +88,21 @@ const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape)
 	return arena_printf(&c->arena, "%s]", text);
 }
 
-static int weight(Compile *c, const char *name, bool required, int n_dims, int64_t d0, int64_t d1)
+static int weight(Compile *c, const char *name, bool required, int n_dims, const int64_t *shape)
 {
-	int64_t shape[2] = {d0, d1};
-	Weight w = {.name = arena_strdup(&c->arena, name), .dtype = DT_bf16, .n_dims = n_dims,
-		.shape = {d0, n_dims > 1 ? d1 : 0}};
+	Weight w = {.name = arena_strdup(&c->arena, name), .dtype = DT_bf16, .n_dims = n_dims};
+	memcpy(w.shape, shape, (size_t)n_dims * sizeof *shape);
 	for (int i = 0; i < c->graph.n_tensors; i++) /* a tied head uses the embedding again */
 		if (c->graph.tensors[i].role == ROLE_WEIGHT && strcmp(c->graph.tensors[i].name, name) == 0)
 			return i;
 	Loc place = {c->model.config.at_hidden_dim.file, 0, 0};
 	if (c->cmd.random_weights) {
 		w.dtype = c->model.config.dtype;
-		if (__builtin_mul_overflow(d0 * dtype_bytes(w.dtype), n_dims > 1 ? d1 : 1, &w.bytes))
+		w.bytes = dtype_bytes(w.dtype);
+		bool fits = true;
+		for (int i = 0; i < n_dims; i++)
+			fits &= !__builtin_mul_overflow(w.bytes, shape[i], &w.bytes);
+		if (!fits)
 			fail_at(&c->diags, A0801, place, "tensor %s would have more bytes than 64 bits count", name);
 		return required ? g_add_weight(c, &w) : -1;
 	}
@@ -129,12 +132,17 @@ static int weight(Compile *c, const char *name, bool required, int n_dims, int64
 
 int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1)
 {
-	return weight(c, name, true, n_dims, d0, d1);
+	return weight(c, name, true, n_dims, (int64_t[]){d0, d1});
 }
 
 int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1)
 {
-	return weight(c, name, false, n_dims, d0, d1);
+	return weight(c, name, false, n_dims, (int64_t[]){d0, d1});
+}
+
+int g_weight_of(Compile *c, const char *name, int n_dims, const int64_t *shape)
+{
+	return weight(c, name, true, n_dims, shape);
 }
 
 static int constant(Compile *c, const Weight *w, const void *values)
@@ -167,6 +175,13 @@ static int state(Compile *c, const char *name, Dtype dtype, int64_t d0, int64_t 
 static int host(Compile *c, Role role, Dtype dtype, const char *name, int64_t d0, int64_t d1)
 {
 	return g_tensor(c, role, dtype, name, d1 ? 2 : 1, (int64_t[]){d0, d1});
+}
+
+int g_slot_state(Compile *c, const char *name, Dtype dtype, int64_t cols)
+{
+	int t = state(c, name, dtype, c->graph.slots, cols);
+	*vec_push(&c->arena, &c->slot_states) = t;
+	return t;
 }
 
 static void add_frame_tensors(Compile *c, StepTensors *s)
@@ -211,6 +226,8 @@ static void add_head(Compile *c, const StepTensors *s, int x, int norm, const Pr
 	g_op(c, OP_acquire, -1, PHASE_ACQUIRE, NULL,
 		(int[]){wanted, new_sampling, new_limits, new_pages, s->slot_len, s->slot_token, s->counts,
 			s->sampling, s->limits, s->page_table});
+	for (int i = 0; i < c->slot_states.n; i++)
+		g_op(c, OP_zero_slots, -1, PHASE_ACQUIRE, NULL, (int[]){wanted, c->slot_states.at[i]});
 }
 
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits)

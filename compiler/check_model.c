@@ -123,6 +123,16 @@ static void print_config(FILE *f, const Model *m)
 	fprintf(f, "config     norm_eps %.17g  act %s  tied %d  attention_bias %d  mlp_bias %d", cf->norm_eps,
 		cf->hidden_act, cf->tie_embeddings, cf->attention_bias, cf->mlp_bias);
 	fprintf(f, "  max_position %d  window %d\n", cf->max_position, cf->window);
+	if (cf->n_experts)
+		fprintf(f, "experts    %d  a row %d  norm_topk %d  shared %d\n", cf->n_experts, cf->n_active, cf->norm_topk,
+			cf->shared_dim);
+	if (cf->is_delta) {
+		fprintf(f, "delta      key heads %d of %d  value heads %d of %d  taps %d  rotary %d  mtp %d  layers ", cf->n_k_heads,
+			cf->k_dim, cf->n_v_heads, cf->v_dim, cf->n_taps, cf->rotary_dim, cf->n_mtp);
+		for (int l = 0; l < cf->n_layers; l++)
+			fputc(cf->is_delta[l] ? 'd' : 'a', f);
+		fputc('\n', f);
+	}
 	print_rope(f, &cf->rope);
 	if (m->quant.name)
 		fprintf(f, "quant      %s  targets %d  ignore %d\n", m->quant.name, m->quant.targets.n, m->quant.ignore.n);

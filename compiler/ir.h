@@ -67,6 +67,15 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	bool attention_bias;    /* o_proj too has a bias (llama with attention_bias); q, k, v by presence in the family */
 	bool mlp_bias;
 	const char *hidden_act; /* "silu" */
+	int rotary_dim;         /* leading elements of a head that rope turns */
+	/* experts in place of the MLP; n_experts 0 = none. ffn_dim is an expert's width then */
+	int n_experts, n_active; /* of a layer; of them those that a row is given to */
+	int shared_dim;         /* width of the expert that every row is given to as well; 0 = there is none */
+	bool norm_topk;         /* the shares of a row's experts add up to 1 */
+	/* Gated DeltaNet in place of attention */
+	const bool *is_delta;   /* [n_layers]; NULL = no layer has it */
+	int n_k_heads, n_v_heads, k_dim, v_dim, n_taps; /* of its heads; rows before its own that its convolution reads */
+	int n_mtp;              /* layers of the head that drafts the token after the next; 0 = none is promised */
 	Rope rope;
 	int bos;                /* -1 = none */
 	int eos[MAX_EOS], n_eos; /* union of config, text_config, generation_config, tokenizer; ascending */
@@ -75,7 +84,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	int top_k;              /* 0 = all */
 	int max_new_tokens;
 	Loc at_hidden_dim, at_n_layers, at_n_heads, at_n_kv_heads, at_head_dim, at_ffn_dim, at_vocab,
-		at_model_type, at_tie, at_bias, at_act, at_max_position, at_window; /* for later messages */
+		at_model_type, at_tie, at_bias, at_act, at_max_position, at_window, at_experts, at_mtp; /* for later messages */
 } Config;
 
 typedef struct Shard {
@@ -377,6 +386,7 @@ typedef struct Compile {
 	Graph graph;
 	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
 	VEC(Constant) constants; /* values of the weights made here */
+	VEC(int) slot_states;  /* tensors [slots, n] that acquire sets to zero */
 	VEC(Module) modules;   /* products that were asked for */
 	VEC(MadeProduct) made; /* those of them whose weights are made here */
 	bool is_input_scale_told; /* that scales of activations are not used */
@@ -443,11 +453,13 @@ typedef struct StepTensors {
 /* Appends the ops of layer l, which read the hidden state x; returns the new one, named "l<l>.out". */
 typedef int g_layer_fn(Compile *c, const StepTensors *s, int l, int x, const void *traits);
 
+enum { FAMILY_EXPERTS = 1, FAMILY_SHARED = 2, FAMILY_DELTA = 4 }; /* traits: experts, one for all rows, Gated DeltaNet */
 typedef struct Family {
 	const char *name;          /* folder in models/ */
 	const char *model_types[4]; /* of config.json */
 	const char *architectures[4];
 	void (*build)(Compile *c);
+	int traits;
 } Family;
 extern const Family family_table[];
 extern const int n_family_table;
@@ -509,6 +521,8 @@ int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape
 const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
 /* A whole decoder: embedding, layers, final norm, head, sampling, acquire. prefix: "model". */
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits);
+int g_weight_of(Compile *c, const char *name, int n_dims, const int64_t *shape); /* the same, of any dims */
+int g_slot_state(Compile *c, const char *name, Dtype dtype, int64_t cols); /* [slots, cols], zeroed at acquire */
 int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* -1 when absent */
 int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *values); /* a weight made here */
 int g_table(Compile *c, const char *name, Dtype dtype, int rows, int cols, const void *values); /* one of two dims */

@@ -108,7 +108,7 @@ static void check_spare_keys(Reading *r, const Value *table, const char *const *
 	const char *unknown = NULL;
 	Loc at = {0};
 	for (const Value *v = table->first; v; v = v->next) {
-		bool known = false;
+		bool known = table == r->text && is_layer_key(r->cf, v->key);
 		for (int i = 0; i < n_read && !known; i++)
 			known = strcmp(v->key, read[i]) == 0;
 		for (int i = 0; i < n_spare && !known; i++) {
@@ -249,7 +249,8 @@ static void read_shape(Reading *r)
 	bool hidden = read_dim(r, "hidden_size", false, MAX_DIM, &cf->hidden_dim, &cf->at_hidden_dim);
 	read_dim(r, "num_hidden_layers", false, PLAN_MAX_LAYERS, &cf->n_layers, &cf->at_n_layers);
 	bool heads = read_dim(r, "num_attention_heads", false, 4096, &cf->n_heads, &cf->at_n_heads);
-	read_dim(r, "intermediate_size", false, MAX_DIM, &cf->ffn_dim, &cf->at_ffn_dim);
+	if (!(family_traits(cf) & FAMILY_EXPERTS)) /* whose width read_layer_kinds finds */
+		read_dim(r, "intermediate_size", false, MAX_DIM, &cf->ffn_dim, &cf->at_ffn_dim);
 	read_dim(r, "vocab_size", true, MAX_VOCAB, &cf->vocab, &cf->at_vocab);
 	const Value *v = lookup(r, "num_key_value_heads", false);
 	cf->n_kv_heads = cf->n_heads;
@@ -305,6 +306,9 @@ static int read_layer_types(Reading *r)
 	for (const Value *e = v->first; e; e = e->next, i++) {
 		if (e->kind == VALUE_STRING && strcmp(e->string, "sliding_attention") == 0)
 			windows = 1;
+		else if ((family_traits(r->cf) & FAMILY_DELTA) && e->kind == VALUE_STRING &&
+				strcmp(e->string, "linear_attention") == 0)
+			continue;
 		else if (e->kind != VALUE_STRING || strcmp(e->string, "full_attention") != 0)
 			fail_at(r->d, A0206, e->at, "layer_types[%d] = %s: expected \"full_attention\" or \"sliding_attention\"",
 				i, value_text(r->d->arena, e));
@@ -489,6 +493,7 @@ void read_config(Compile *c)
 	if (c->cmd.random_weights)
 		read_dtype(&r, path);
 	read_rope(r.d, r.text, cf);
+	read_layer_kinds(r.d, r.text, cf);
 	read_eos(&r, r.top);
 	if (r.text != r.top)
 		read_eos(&r, r.text);

@@ -33,6 +33,8 @@ static const struct { const char *name; int kinds; } rope_keys[] = {
 	{"factor", ON_LINEAR | ON_LLAMA3 | ON_YARN}, {"low_freq_factor", ON_LLAMA3}, {"high_freq_factor", ON_LLAMA3},
 	{"attention_factor", ON_YARN}, {"beta_fast", ON_YARN}, {"beta_slow", ON_YARN}, {"mscale", ON_YARN},
 	{"mscale_all_dim", ON_YARN}, {"truncate", ON_YARN},
+	/* positions of images, in three parts: those of text are three equal ones */
+	{"mrope_interleaved", ON_DEFAULT}, {"mrope_section", ON_DEFAULT},
 };
 static const char *const rope_types[] = {
 	[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
@@ -102,7 +104,8 @@ static void check_rope_keys(Reading *r)
 			int k = 0;
 			while (k < COUNT(rope_keys) && strcmp(rope_keys[k].name, v->key) != 0)
 				k++;
-			if (k == COUNT(rope_keys)) {
+			bool is_image = k < COUNT(rope_keys) && strncmp(v->key, "mrope", 5) == 0;
+			if (k == COUNT(rope_keys) || (is_image && !(family_traits(r->cf) & FAMILY_DELTA))) {
 				const char *close = closest_name(v->key, names, COUNT(rope_keys));
 				fail_at(r->d, A0209, v->at, "%s.%s is unknown%s", rope_places[i],
 					clip_text(r->d->arena, v->key, strlen(v->key), 48), did_you_mean(r->d->arena, close));
@@ -147,6 +150,27 @@ static bool read_rope_kind(Reading *r)
 		value_text(r->d->arena, v));
 }
 
+/* How much of a head is turned: families with Gated DeltaNet say so, the others turn all of it. */
+static void read_part(Reading *r)
+{
+	Config *cf = r->cf;
+	double part = 1;
+	const char *name;
+	const Value *v = rope_value(r, "partial_rotary_factor", NULL, true, &name);
+	bool may_be_part = family_traits(cf) & FAMILY_DELTA;
+	cf->rotary_dim = cf->head_dim;
+	if (!v && may_be_part)
+		fail_at(r->d, A0202, r->text->at, "partial_rotary_factor is missing");
+	if (!v || !want_real(r->d, A0209, name, v, 0, true, 1, &part) || part == 1)
+		return;
+	const double dim = part * cf->head_dim;
+	if (!may_be_part)
+		fail_at(r->d, A0206, v->at, "%s = %g: expected 1, partly turned heads are not implemented", name, part);
+	else if (dim != (int)dim || (int)dim % 2)
+		fail_at(r->d, A0205, v->at, "%s = %g: of head_dim = %d that is no even number", name, part, cf->head_dim);
+	cf->rotary_dim = (int)dim;
+}
+
 void read_rope(Diags *d, const Value *text, Config *cf)
 {
 	Reading reading = {d, cf, text}, *r = &reading;
@@ -160,10 +184,8 @@ void read_rope(Diags *d, const Value *text, Config *cf)
 		return;
 	check_rope_keys(r);
 	read_rope_number(r, (RopeNumber){"rope_theta", &rope->theta, 0, true, false});
-	double part = 1;
-	const Value *v = rope_value(r, "partial_rotary_factor", NULL, true, &name);
-	if (v && want_real(r->d, A0209, name, v, 0, true, 1, &part) && part != 1)
-		fail_at(r->d, A0206, v->at, "%s = %g: expected 1, partly turned heads are not implemented", name, part);
+	read_part(r);
+	const Value *v;
 	if (rope->kind != ROPE_DEFAULT)
 		read_rope_number(r, (RopeNumber){"factor", &rope->factor, 1, false, true});
 	if (rope->kind == ROPE_LLAMA3) {

@@ -1,11 +1,12 @@
-"""A float32 reference of the dense families (llama, mistral, qwen2, qwen3) in plain numpy.
+"""A float32 reference of all families in plain numpy.
 
 It reads a checkpoint folder and computes hidden states and logits one whole sequence at a time: no cache, no
 batching, no tricks. It is an oracle that needs neither torch nor our own code: goldens made with `transformers`
 are compared with it in the tests, so a golden that no longer belongs to its weights is noticed.
 
 Formulas follow the public `transformers` model files: RMSNorm w * x / rms(x); half-split rotary embedding; rope
-types default, linear, llama3 and yarn; grouped-query attention where head h reads KV head h // (nh / nkv).
+types default, linear, llama3 and yarn; grouped-query attention where head h reads KV head h // (nh / nkv). Gated
+DeltaNet is its recurrence, a position at a time. Experts: each row through the TOP_K most probable ones.
 """
 
 import json
@@ -52,7 +53,9 @@ def load_weights(folder):
 
 def inverse_frequencies(c):
     """(inv_freq [head_dim / 2], factor on cos and sin) of the rope type."""
-    rope, d = c["rope"], c["head_dim"]
+    rope = c["rope"]
+    part = rope.get("partial_rotary_factor", c.get("partial_rotary_factor", 1.0))
+    d = int(c["head_dim"] * part)
     theta = float(rope.get("rope_theta", c.get("rope_theta", 10000.0)))
     inv = 1.0 / theta ** (np.arange(0, d, 2, dtype=np.float64) / d)
     kind, factor = rope["rope_type"], float(rope.get("factor", 1.0))
@@ -92,8 +95,22 @@ def rms_norm(x, weight, eps):
 
 def rotate(x, cos, sin):
     """Half-split rotary embedding; x [T, heads, head_dim], cos and sin [T, 1, head_dim / 2]."""
-    a, b = np.split(x, 2, axis=-1)
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    turned, rest = np.split(x, [2 * cos.shape[-1]], axis=-1)
+    a, b = np.split(turned, 2, axis=-1)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def is_hybrid(c):
+    return "linear_num_key_heads" in c
+
+
+def norm_of(c, x, weight):
+    """The family's norm of hidden states and heads: weights of the hybrids are stored less one."""
+    return rms_norm(x, weight + np.float32(1) if is_hybrid(c) else weight, c["rms_norm_eps"])
 
 
 def attention(c, w, prefix, x, cos, sin):
@@ -105,10 +122,14 @@ def attention(c, w, prefix, x, cos, sin):
         bias = w.get(f"{prefix}{name}_proj.bias")
         return (y if bias is None else y + bias).reshape(t, heads, d)
 
-    q, k, v = project("q", nh), project("k", nkv), project("v", nkv)
+    gate = None
+    if is_hybrid(c):
+        q, gate = np.split((x @ w[f"{prefix}q_proj.weight"].T).reshape(t, nh, 2 * d), 2, axis=-1)
+    else:
+        q = project("q", nh)
+    k, v = project("k", nkv), project("v", nkv)
     if f"{prefix}q_norm.weight" in w:
-        q = rms_norm(q, w[f"{prefix}q_norm.weight"], c["rms_norm_eps"])
-        k = rms_norm(k, w[f"{prefix}k_norm.weight"], c["rms_norm_eps"])
+        q, k = norm_of(c, q, w[f"{prefix}q_norm.weight"]), norm_of(c, k, w[f"{prefix}k_norm.weight"])
     q, k = rotate(q, cos, sin), rotate(k, cos, sin)
     k, v = np.repeat(k, nh // nkv, axis=1), np.repeat(v, nh // nkv, axis=1)
     score = np.einsum("thd,shd->hts", q, k) * np.float32(d**-0.5)
@@ -119,9 +140,73 @@ def attention(c, w, prefix, x, cos, sin):
     score = np.where(hidden[None], np.float32(-np.inf), score)
     p = np.exp(score - score.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
-    y = np.einsum("hts,shd->thd", p, v).reshape(t, nh * d) @ w[f"{prefix}o_proj.weight"].T
+    y = np.einsum("hts,shd->thd", p, v)
+    if gate is not None:
+        y = y * sigmoid(gate)
+    y = y.reshape(t, nh * d) @ w[f"{prefix}o_proj.weight"].T
     bias = w.get(f"{prefix}o_proj.bias")
     return y if bias is None else y + bias
+
+
+def delta_inputs(c, w, prefix, x):
+    """q, k [T, nk, dk], v, z [T, nv, dv] and b, a [T, nv], before the convolution; Qwen3-Next has them by key head."""
+    nk, nv, dk, dv = (c[f"linear_{n}"] for n in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"))
+    t, r = x.shape[0], nv // nk
+    if f"{prefix}in_proj_qkvz.weight" in w:
+        qkvz = (x @ w[f"{prefix}in_proj_qkvz.weight"].T).reshape(t, nk, -1)
+        q, k, v, z = np.split(qkvz, [dk, 2 * dk, 2 * dk + r * dv], axis=-1)
+        b, a = np.split((x @ w[f"{prefix}in_proj_ba.weight"].T).reshape(t, nk, 2 * r), 2, axis=-1)
+        return q, k, v.reshape(t, nv, dv), z.reshape(t, nv, dv), b.reshape(t, nv), a.reshape(t, nv)
+    q, k, v = np.split(x @ w[f"{prefix}in_proj_qkv.weight"].T, [nk * dk, 2 * nk * dk], axis=-1)
+    z, b, a = (x @ w[f"{prefix}in_proj_{n}.weight"].T for n in "zba")
+    return q.reshape(t, nk, dk), k.reshape(t, nk, dk), v.reshape(t, nv, dv), z.reshape(t, nv, dv), b, a
+
+
+def delta_net(c, w, prefix, x):
+    """Gated DeltaNet; x [T, hidden] -> [T, hidden]."""
+    t = x.shape[0]
+    q, k, v, z, b, a = delta_inputs(c, w, prefix, x)
+    nk, dk, nv, dv = *q.shape[1:], *v.shape[1:]
+    mixed = np.concatenate([part.reshape(t, -1) for part in (q, k, v)], axis=-1)
+    taps = w[f"{prefix}conv1d.weight"][:, 0]
+    width = taps.shape[1]
+    padded = np.concatenate([np.zeros((width - 1, mixed.shape[1]), np.float32), mixed])
+    mixed = sum(padded[j : j + t] * taps[:, j] for j in range(width))
+    mixed = mixed * sigmoid(mixed)
+    q, k, v = np.split(mixed, [nk * dk, 2 * nk * dk], axis=-1)
+    q, k, v = q.reshape(t, nk, dk), k.reshape(t, nk, dk), v.reshape(t, nv, dv)
+    q = q / np.sqrt((q * q).sum(-1, keepdims=True) + np.float32(1e-6)) * np.float32(dk**-0.5)
+    k = k / np.sqrt((k * k).sum(-1, keepdims=True) + np.float32(1e-6))
+    q, k = np.repeat(q, nv // nk, axis=1), np.repeat(k, nv // nk, axis=1)
+    decay = np.exp(-np.exp(w[f"{prefix}A_log"]) * np.logaddexp(0, a + w[f"{prefix}dt_bias"]))
+    state, out = np.zeros((nv, dk, dv), np.float32), []
+    for n in range(t):
+        state = state * decay[n][:, None, None]
+        change = sigmoid(b[n])[:, None] * (v[n] - np.einsum("hkv,hk->hv", state, k[n]))
+        state = state + k[n][:, :, None] * change[:, None, :]
+        out.append(np.einsum("hkv,hk->hv", state, q[n]))
+    y = rms_norm(np.stack(out), w[f"{prefix}norm.weight"], c["rms_norm_eps"]) * z * sigmoid(z)
+    return y.reshape(t, nv * dv).astype(np.float32) @ w[f"{prefix}out_proj.weight"].T
+
+
+def experts(c, w, prefix, x):
+    """The most probable experts of each row, and the shared one where there is one."""
+    logits = x @ w[f"{prefix}gate.weight"].T
+    p = np.exp(logits - logits.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    chosen = np.argsort(-p, axis=-1, kind="stable")[:, : c["num_experts_per_tok"]]
+    out = np.zeros_like(x)
+    for t, ids in enumerate(chosen):
+        share = p[t, ids] / (p[t, ids].sum() if c.get("norm_topk_prob", True) else 1)
+        for e, s in zip(ids, share):
+            if f"{prefix}experts.gate_up_proj" in w:
+                gate, up = np.split(x[t] @ w[f"{prefix}experts.gate_up_proj"][e].T, 2)
+                out[t] += s * ((gate * sigmoid(gate) * up) @ w[f"{prefix}experts.down_proj"][e].T)
+            else:
+                out[t] += s * mlp(w, f"{prefix}experts.{e}.", x[t])
+    if f"{prefix}shared_expert_gate.weight" in w:
+        out += sigmoid(x @ w[f"{prefix}shared_expert_gate.weight"].T) * mlp(w, f"{prefix}shared_expert.", x)
+    return out
 
 
 def mlp(w, prefix, x):
@@ -147,13 +232,16 @@ def forward(c, w, ids):
     states = [x]
     for layer in range(c["num_hidden_layers"]):
         p = f"model.layers.{layer}."
-        h = rms_norm(x, w[p + "input_layernorm.weight"], c["rms_norm_eps"])
-        x = x + attention(c, w, p + "self_attn.", h, cos, sin)
-        h = rms_norm(x, w[p + "post_attention_layernorm.weight"], c["rms_norm_eps"])
-        x = x + mlp(w, p + "mlp.", h)
+        h = norm_of(c, x, w[p + "input_layernorm.weight"])
+        if f"{p}linear_attn.A_log" in w:
+            x = x + delta_net(c, w, p + "linear_attn.", h)
+        else:
+            x = x + attention(c, w, p + "self_attn.", h, cos, sin)
+        h = norm_of(c, x, w[p + "post_attention_layernorm.weight"])
+        x = x + (experts(c, w, p + "mlp.", h) if f"{p}mlp.gate.weight" in w else mlp(w, p + "mlp.", h))
         states.append(x)
     head = w["model.embed_tokens.weight"] if c["tied"] else w["lm_head.weight"]
-    return states, rms_norm(x, w["model.norm.weight"], c["rms_norm_eps"]) @ head.T
+    return states, norm_of(c, x, w["model.norm.weight"]) @ head.T
 
 
 def greedy(c, w, ids, count, need=-math.inf):

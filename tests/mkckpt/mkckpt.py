@@ -10,9 +10,13 @@ Weights come from Philox counters keyed by seed and tensor name, through an inte
 same bytes on every machine and with every numpy. Nothing here needs torch.
 
 Knobs
-  family        llama | mistral | qwen2 | qwen3
+  family        llama | mistral | qwen2 | qwen3 | qwen3_moe | qwen3_next | qwen3_5 | qwen3_5_moe
   layers hidden heads kv_heads head_dim intermediate vocab max_position   sizes
   tied          no lm_head.weight; the logits use the embedding
+  moe           of the families with experts: table with experts, active, intermediate, shared (width; 0 = none),
+                norm_topk, fused (one tensor for all experts)
+  delta         of those with Gated DeltaNet: table with k_heads, v_heads, k_dim, v_dim, conv, interval, part (of a
+                head that rope turns), mtp (layers of the drafting head)
   bias          list of modules with a bias (q_proj, o_proj, gate_proj, ...); qwen2 has q, k and v by itself
   rope          table: the rope settings (rope_type, factor, ...); theta alone by default
   rope_keys     "old" (rope_theta + rope_scaling, 4.x) or "new" (rope_parameters, 5.x)
@@ -66,7 +70,7 @@ DEFAULTS = {
     "nested": False, "prefix": "model.", "dtype": "BF16", "dtypes": {}, "seed": 1, "tokenizer": "smollm",
     "merges": 44, "shards": 1, "shard_style": "model-{i:05d}-of-{n:05d}.safetensors", "order": "file",
     "metadata": {"format": "pt"}, "config": {}, "generation": {}, "tokenizer_config": {},
-    "quant": {}, "hf_quant": {}, "extra": {}, "missing": [], "values": [], "box": [], "edit": [], "special": [],
+    "moe": {}, "delta": {}, "quant": {}, "hf_quant": {}, "extra": {}, "missing": [], "values": [], "box": [], "edit": [], "special": [],
     "expect": "ok", "code": "", "message": "", "names": "", "is": "",
 }  # fmt: skip
 FAMILY = {
@@ -74,7 +78,15 @@ FAMILY = {
     "mistral": {"class": "MistralForCausalLM", "eps": 1e-5},
     "qwen2": {"class": "Qwen2ForCausalLM", "eps": 1e-6},
     "qwen3": {"class": "Qwen3ForCausalLM", "eps": 1e-6},
+    "qwen3_moe": {"class": "Qwen3MoeForCausalLM", "eps": 1e-6},
+    "qwen3_next": {"class": "Qwen3NextForCausalLM", "eps": 1e-6},
+    "qwen3_5": {"class": "Qwen3_5ForCausalLM", "eps": 1e-6},
+    "qwen3_5_moe": {"class": "Qwen3_5MoeForCausalLM", "eps": 1e-6},
 }
+MOE = {"experts": 8, "active": 2, "intermediate": 32, "shared": 0, "norm_topk": True, "fused": False}
+DELTA = {"k_heads": 2, "v_heads": 4, "k_dim": 16, "v_dim": 16, "conv": 4, "interval": 2, "part": 0.25, "mtp": 0}
+HYBRID = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
+WITH_EXPERTS = ("qwen3_moe", "qwen3_next", "qwen3_5_moe")
 DTYPE_NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
@@ -94,7 +106,88 @@ def noise(seed, name, count):
     return ((sums - 2 * 65535) * (3.0**0.5 / 65536.0)).astype("<f4")
 
 
+def delta_plan(knob, at):
+    """Gated DeltaNet in place of attention; as Qwen3-Next has it, rows of the first products stand by key head."""
+    h, g = knob["hidden"], {**DELTA, **knob["delta"]}
+    k, v = g["k_heads"] * g["k_dim"], g["v_heads"] * g["v_dim"]
+    if knob["family"] == "qwen3_next":
+        products = [("in_proj_qkvz", 2 * k + 2 * v), ("in_proj_ba", 2 * g["v_heads"])]
+    else:
+        products = [("in_proj_qkv", 2 * k + v), ("in_proj_z", v), ("in_proj_b", g["v_heads"]), ("in_proj_a", g["v_heads"])]
+    return [
+        *((f"{at}linear_attn.{name}.weight", (rows, h), 0.0, 1.5 / h**0.5) for name, rows in products),
+        (f"{at}linear_attn.conv1d.weight", (2 * k + v, 1, g["conv"]), 0.2, 0.5),
+        (f"{at}linear_attn.A_log", (g["v_heads"],), 0.0, 1.0),
+        (f"{at}linear_attn.dt_bias", (g["v_heads"],), -1.0, 1.0),
+        (f"{at}linear_attn.norm.weight", (g["v_dim"],), 1.0, 0.2),
+        (f"{at}linear_attn.out_proj.weight", (h, v), 0.0, 1.0 / v**0.5),
+    ]
+
+
+def experts_plan(knob, at):
+    h, m = knob["hidden"], {**MOE, **knob["moe"]}
+    i, e = m["intermediate"], m["experts"]
+    plan = [(f"{at}mlp.gate.weight", (e, h), 0.0, 1.5 / h**0.5)]
+    if m["fused"]:
+        plan += [(f"{at}mlp.experts.gate_up_proj", (e, 2 * i, h), 0.0, 1.5 / h**0.5),
+                 (f"{at}mlp.experts.down_proj", (e, h, i), 0.0, 1.5 / i**0.5)]  # fmt: skip
+    names = [] if m["fused"] else [f"mlp.experts.{n}" for n in range(e)]
+    for name, width in [(n, i) for n in names] + ([("mlp.shared_expert", m["shared"])] if m["shared"] else []):
+        plan += [(f"{at}{name}.gate_proj.weight", (width, h), 0.0, 1.5 / h**0.5),
+                 (f"{at}{name}.up_proj.weight", (width, h), 0.0, 1.0 / h**0.5),
+                 (f"{at}{name}.down_proj.weight", (h, width), 0.0, 1.5 / width**0.5)]  # fmt: skip
+    if m["shared"]:
+        plan.append((f"{at}mlp.shared_expert_gate.weight", (1, h), 0.0, 1.0 / h**0.5))
+    return plan
+
+
+def gated_attention_plan(knob, at):
+    h, d, nh, nkv = knob["hidden"], knob["head_dim"], knob["heads"], knob["kv_heads"]
+    return [
+        (f"{at}self_attn.q_proj.weight", (2 * nh * d, h), 0.0, 1.5 / h**0.5),
+        (f"{at}self_attn.q_norm.weight", (d,), 0.25, 0.2),
+        (f"{at}self_attn.k_proj.weight", (nkv * d, h), 0.0, 1.5 / h**0.5),
+        (f"{at}self_attn.k_norm.weight", (d,), 0.25, 0.2),
+        (f"{at}self_attn.v_proj.weight", (nkv * d, h), 0.0, 1.0 / h**0.5),
+        (f"{at}self_attn.o_proj.weight", (h, nh * d), 0.0, 1.0 / (nh * d) ** 0.5),
+    ]
+
+
+def mlp_plan(knob, at):
+    h, i = knob["hidden"], knob["intermediate"]
+    return [(f"{at}mlp.gate_proj.weight", (i, h), 0.0, 1.5 / h**0.5),
+            (f"{at}mlp.up_proj.weight", (i, h), 0.0, 1.0 / h**0.5),
+            (f"{at}mlp.down_proj.weight", (h, i), 0.0, 1.0 / i**0.5)]  # fmt: skip
+
+
+def hybrid_plan(knob):
+    """Norms are stored less one."""
+    h, p, g = knob["hidden"], knob["prefix"], {**DELTA, **knob["delta"]}
+
+    def layer(at, delta):
+        mixer = delta_plan if delta else gated_attention_plan
+        mlp = experts_plan if knob["family"] in WITH_EXPERTS else mlp_plan
+        return [(f"{at}input_layernorm.weight", (h,), 0.0, 0.2), *mixer(knob, at),
+                (f"{at}post_attention_layernorm.weight", (h,), 0.0, 0.2), *mlp(knob, at)]  # fmt: skip
+
+    plan = [(f"{p}embed_tokens.weight", (knob["vocab"], h), 0.0, 1.0)]
+    for n in range(knob["layers"]):
+        plan += layer(f"{p}layers.{n}.", (n + 1) % g["interval"] != 0)
+    plan += [(f"{p}norm.weight", (h,), 0.0, 0.2), ("lm_head.weight", (knob["vocab"], h), 0.0, 4.0 / h**0.5)]
+    if g["mtp"]:
+        plan += [("mtp.fc.weight", (h, 2 * h), 0.0, 1.0 / h**0.5)]
+        plan += [(f"mtp.{name}.weight", (h,), 0.0, 0.2) for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")]
+        for n in range(g["mtp"]):
+            plan += layer(f"mtp.layers.{n}.", False)
+    return plan
+
+
 def tensor_plan(knob):
+    """Of the knob's family."""
+    return hybrid_plan(knob) if knob["family"] in HYBRID else dense_plan(knob)
+
+
+def dense_plan(knob):
     """[(name, shape, mean, standard deviation)] of every tensor of the model, in file order.
 
     The scales keep the hidden state near unit size, give attention some contrast, and spread the logits over
@@ -116,11 +209,15 @@ def tensor_plan(knob):
         for part, name, rows, columns, gain in linears:
             if name == "gate_proj":
                 plan.append((f"{at}post_attention_layernorm.weight", (h,), 1.0, 0.2))
+            if part == "mlp." and knob["family"] in WITH_EXPERTS:
+                continue
             plan.append((f"{at}{part}{name}.weight", (rows, columns), 0.0, gain / columns**0.5))
             if name in biased:
                 plan.append((f"{at}{part}{name}.bias", (rows,), 0.0, 0.5))
-            if knob["family"] == "qwen3" and name in ("q_proj", "k_proj"):
+            if knob["family"] in ("qwen3", "qwen3_moe") and name in ("q_proj", "k_proj"):
                 plan.append((f"{at}{part}{name[0]}_norm.weight", (d,), 1.25, 0.2))
+        if knob["family"] in WITH_EXPERTS:
+            plan += experts_plan(knob, at)
     plan.append((f"{p}norm.weight", (h,), 1.0, 0.2))
     if not knob["tied"]:
         plan.append(("lm_head.weight", (knob["vocab"], h), 0.0, 4.0 / h**0.5))
@@ -157,7 +254,8 @@ def make_tensors(knob):
         count = int(np.prod(shape))
         x = noise(knob["seed"], name, count) * np.float32(deviation) + np.float32(mean)
         module = name.removesuffix(".weight")
-        stored = knob["quant"] and quant.module_tensors(module, x.reshape(shape), quant.full_knob(knob["quant"]))
+        stored = knob["quant"] and len(shape) == 2 and quant.module_tensors(
+            module, x.reshape(shape), quant.full_knob(knob["quant"]))  # fmt: skip
         if stored:
             out += [poked(knob, t) for t in stored if not left_out(knob, t.name)]
             continue
@@ -194,7 +292,30 @@ def make_config(knob, ids):
         "use_cache": True,
         "vocab_size": knob["vocab"],
     }
-    if knob["family"] in ("llama", "qwen3"):
+    if knob["family"] in WITH_EXPERTS:
+        m = {**MOE, **knob["moe"]}
+        text.update({"num_experts": m["experts"], "num_experts_per_tok": m["active"],
+                     "moe_intermediate_size": m["intermediate"], "norm_topk_prob": m["norm_topk"],
+                     "output_router_logits": False, "router_aux_loss_coef": 0.001})  # fmt: skip
+        if m["shared"]:
+            text["shared_expert_intermediate_size"] = m["shared"]
+        if knob["family"] != "qwen3_5_moe":
+            text.update({"decoder_sparse_step": 1, "mlp_only_layers": []})
+    if knob["family"] in HYBRID:
+        g = {**DELTA, **knob["delta"]}
+        text.update({"linear_num_key_heads": g["k_heads"], "linear_num_value_heads": g["v_heads"],
+                     "linear_key_head_dim": g["k_dim"], "linear_value_head_dim": g["v_dim"],
+                     "linear_conv_kernel_dim": g["conv"], "full_attention_interval": g["interval"],
+                     "layer_types": ["linear_attention" if (n + 1) % g["interval"] else "full_attention"
+                                     for n in range(knob["layers"])]})  # fmt: skip
+        if knob["family"] != "qwen3_next":
+            text.update({"attn_output_gate": True, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": g["mtp"],
+                         "mtp_use_dedicated_embeddings": False})  # fmt: skip
+        if knob["rope_keys"] == "new":
+            rope = {"partial_rotary_factor": g["part"], **rope}
+        else:
+            text["partial_rotary_factor"] = g["part"]
+    if knob["family"] in ("llama", "qwen3", "qwen3_moe", *HYBRID):
         text["attention_bias"] = "q_proj" in knob["bias"]
     if knob["family"] == "llama":
         text["mlp_bias"] = "gate_proj" in knob["bias"]
@@ -209,9 +330,13 @@ def make_config(knob, ids):
         text["rope_theta"] = knob["theta"]
         text["rope_scaling"] = rope or None
         text["torch_dtype"] = DTYPE_NAMES[knob["dtype"]]
+    if knob["family"].startswith("qwen3_5"):
+        text["model_type"] += "_text"
     if not knob["nested"]:
         return text
     outer = {key: text.pop(key) for key in ("architectures", "tie_word_embeddings")}
+    if knob["family"].startswith("qwen3_5"):
+        outer["architectures"] = [family["class"].replace("ForCausalLM", "ForConditionalGeneration")]
     return {**outer, "model_type": knob["family"], "text_config": text}
 
 

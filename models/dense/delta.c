@@ -1,0 +1,124 @@
+/* delta.c - Gated DeltaNet in place of attention, and the drafting head of the families that have it.
+ *
+ *   q, k, v = silu(conv(in_proj(n)))    a causal convolution of each column, whose last rows the slot keeps
+ *   o = delta_rule(q, k, v, a, b)       a state [DK, DV] for each value head, which the slot keeps
+ *   x += out_proj(gated_norm(o, z))
+ *
+ * Qwen3-Next keeps the rows of in_proj by key head: q, k, v and z of the first, then of the second. They are taken from
+ * the file in the order in which the later families have them, so that both are one graph.
+ */
+#include "models/dense/dense.h"
+
+/* n pieces from `to` on: rows [at, at + count) of each of n groups of `stride` rows. */
+static Piece *take(Piece *to, const char *module, int n, int64_t stride, int64_t at, int64_t count)
+{
+	for (int g = 0; g < n; g++)
+		*to++ = (Piece){module, n * stride, g * stride + at, count};
+	return to;
+}
+
+/* qkv, z, b, a of rows that stand by key head. */
+static void grouped_products(Compile *c, const Dense *d, int l, Product *out)
+{
+	const Config *cf = &c->model.config;
+	const int nk = cf->n_k_heads, per = cf->n_v_heads / nk;
+	const int64_t dk = cf->k_dim, dv = (int64_t)per * cf->v_dim, wide = 2 * dk + 2 * dv;
+	const char *qkvz = d_name(c, d, l, "linear_attn.in_proj_qkvz"), *ba = d_name(c, d, l, "linear_attn.in_proj_ba");
+	Piece *first = ARENA_ARRAY(&c->scratch, Piece, 6 * nk);
+	Piece *z = take(take(take(first, qkvz, nk, wide, 0, dk), qkvz, nk, wide, dk, dk), qkvz, nk, wide, 2 * dk, dv);
+	Piece *b = take(z, qkvz, nk, wide, 2 * dk + dv, dv), *a = take(b, ba, nk, 2 * per, 0, per);
+	take(a, ba, nk, 2 * per, per, per);
+	const ProductSpec specs[] = {{d_name(c, d, l, "linear_attn.in_proj_qkv"), 3 * nk, first, 0, false},
+		{d_name(c, d, l, "linear_attn.in_proj_z"), nk, z, 0, false},
+		{d_name(c, d, l, "linear_attn.in_proj_b"), nk, b, 0, false},
+		{d_name(c, d, l, "linear_attn.in_proj_a"), nk, a, 0, false}};
+	g_products_of(c, 4, specs, cf->hidden_dim, out);
+}
+
+int d_delta(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
+{
+	static const char *const modules[] = {"linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.in_proj_b",
+		"linear_attn.in_proj_a"};
+	static const char *const names[] = {"qkv", "z", "b", "a"};
+	const Config *cf = &c->model.config;
+	const int hidden = cf->hidden_dim, nv = cf->n_v_heads, values = nv * cf->v_dim;
+	const int mixed = 2 * cf->n_k_heads * cf->k_dim + values;
+	const int64_t rows[] = {mixed, values, nv, nv};
+	Product w[4], wo;
+	int norm = d_vector(c, d, l, "input_layernorm.weight", hidden), y[4];
+	if (d->has->grouped)
+		grouped_products(c, d, l, w);
+	else
+		d_products(c, d, l, 4, modules, rows, hidden, w);
+	int w_conv = g_weight_of(c, d_name(c, d, l, "linear_attn.conv1d.weight"), 3,
+		(int64_t[]){mixed, 1, cf->n_taps + 1});
+	int a_log = d_vector(c, d, l, "linear_attn.A_log", nv), dt_bias = d_vector(c, d, l, "linear_attn.dt_bias", nv);
+	int w_norm = d_vector(c, d, l, "linear_attn.norm.weight", cf->v_dim);
+	d_products(c, d, l, 1, (const char *const[]){"linear_attn.out_proj"}, (int64_t[]){hidden}, values, &wo);
+	int n = d_rmsnorm(c, d, l, x, norm, "attn.norm");
+	for (int i = 0; i < 4; i++)
+		y[i] = d_linear(c, l, n, &w[i], -1, names[i], rows[i]);
+	int conv = g_slot_state(c, arena_printf(&c->arena, "conv.%d", l), DT_bf16, (int64_t)cf->n_taps * mixed);
+	int delta = g_slot_state(c, arena_printf(&c->arena, "delta.%d", l), DT_f32, (int64_t)nv * cf->k_dim * cf->v_dim);
+	int turned = d_act(c, l, "conv", DT_bf16, mixed), o = d_act(c, l, "delta", DT_bf16, values);
+	int normed = d_act(c, l, "delta.norm", DT_bf16, values);
+	g_op(c, OP_causal_conv, l, BOTH, &d->attrs, (int[]){s->step, y[0], w_conv, s->row_slot, conv, turned});
+	g_op(c, OP_delta_rule, l, BOTH, &d->attrs,
+		(int[]){s->step, turned, y[3], y[2], a_log, dt_bias, s->row_slot, delta, o});
+	Attrs attrs = d->attrs;
+	attrs.head_dim = cf->v_dim;
+	g_op(c, OP_gated_norm, l, BOTH, &attrs, (int[]){o, y[1], w_norm, normed});
+	return d_add(c, l, x, d_linear(c, l, normed, &wo, -1, "attn.o", hidden), "mid");
+}
+
+/* The drafting head ---------------------------------------------------------------------------------------- */
+
+/* How much of the graph there was. */
+typedef struct Mark { int tensors, ops, weights, constants, made; } Mark;
+
+static void cut_back(Compile *c, const Mark *m)
+{
+	c->graph.n_tensors = m->tensors;
+	c->graph.n_ops = m->ops;
+	c->graph.n_weights = m->weights;
+	c->constants.n = m->constants;
+	c->made.n = m->made;
+}
+
+/* It is built like a layer, so that every tensor is looked at as a layer's are, and taken away again: no step runs it. */
+void d_check_mtp(Compile *c, const StepTensors *s, const Dense *d)
+{
+	const Config *cf = &c->model.config;
+	const int hidden = cf->hidden_dim;
+	int first = -1, n = 0;
+	for (int i = 0; i < c->model.tensors.n; i++)
+		if (name_matches("mtp.*", c->model.tensors.at[i].name)) {
+			first = first < 0 ? i : first;
+			n++;
+		}
+	if (c->cmd.random_weights || (!n && !cf->n_mtp) || !cf->is_delta)
+		return;
+	if (!n) {
+		fail_at(&c->diags, A0601, cf->at_mtp, "mtp_num_hidden_layers = %d: the checkpoint has no tensor mtp.*", cf->n_mtp);
+		return;
+	}
+	const Mark before = {c->graph.n_tensors, c->graph.n_ops, c->graph.n_weights, c->constants.n, c->made.n};
+	Dense head = *d;
+	Product fc;
+	head.prefix = "mtp";
+	g_products(c, 1, (const char *const[]){"mtp.fc"}, (int64_t[]){hidden}, (int64_t)2 * hidden, &fc);
+	g_weight(c, "mtp.pre_fc_norm_embedding.weight", 1, hidden, 0);
+	g_weight(c, "mtp.pre_fc_norm_hidden.weight", 1, hidden, 0);
+	g_weight(c, "mtp.norm.weight", 1, hidden, 0);
+	for (int l = 0; l < (cf->n_mtp ? cf->n_mtp : 1); l++) {
+		int x = d_attention(c, s, &head, l, d_act(c, l, "mtp", DT_bf16, hidden));
+		if (cf->n_experts)
+			d_experts(c, &head, l, x);
+		else
+			d_mlp(c, &head, l, x);
+	}
+	cut_back(c, &before);
+	const StTensor *t = &c->model.tensors.at[first];
+	note_at(&c->diags, A0605, (Loc){c->model.shards.at[t->shard].path, 0, 0},
+		"%s and %d other tensors of the drafting head are checked and not read: no step drafts", t->name, n - 1);
+}

@@ -1,0 +1,119 @@
+/* experts.c - a layer's experts: which rows go to which, what these make of them, and the one that all rows go to.
+ *
+ * A checkpoint has three tensors for each expert, or two for all of them (gate_up_proj, down_proj), where rows of gate
+ * come before those of up. Either becomes the same two operands. Which it is, is seen from the names alone: of a
+ * transposed one the shape would not tell where both dims are equal.
+ */
+#include "models/dense/dense.h"
+
+/* Experts of the layer that have tensors of their own. */
+static int count_experts(Compile *c, const Dense *d, int l)
+{
+	static const char *const parts[] = {"weight", "weight_packed"};
+	int n = 0;
+	for (bool is_there = true; is_there; n += is_there) {
+		is_there = false;
+		for (int i = 0; i < 2; i++)
+			is_there |= g_find_tensor(c, d_name(c, d, l, arena_printf(&c->scratch, "mlp.experts.%d.down_proj.%s", n,
+				parts[i]))) != NULL;
+	}
+	return n;
+}
+
+/* Is a layer's experts' weight one tensor? Says where the checkpoint has another number of experts, or both forms. */
+static bool is_fused(Compile *c, const Dense *d, int l)
+{
+	const Config *cf = &c->model.config;
+	const StTensor *one = g_find_tensor(c, d_name(c, d, l, "mlp.experts.gate_up_proj"));
+	const int n = count_experts(c, d, l);
+	if (one && n)
+		fail_at(&c->diags, A0602, (Loc){c->model.shards.at[one->shard].path, 0, 0},
+			"tensor %s is there, and %d expert%s of the layer with tensors of %s own", one->name, n, n > 1 ? "s" : "",
+			n > 1 ? "their" : "its");
+	else if (n && n != cf->n_experts)
+		fail_at(&c->diags, A0602, cf->at_experts, "num_experts = %d: the checkpoint has %d of layer %d (%s)",
+			cf->n_experts, n, l, d_name(c, d, l, "mlp.experts"));
+	return one || c->cmd.random_weights;
+}
+
+/* Matrices [E, sum of rows, cols] of the modules of each expert. */
+static Product products(Compile *c, const Dense *d, int l, int n, const char *const *modules, const char *name,
+	int64_t rows, int64_t cols)
+{
+	const int experts = c->model.config.n_experts;
+	Piece *pieces = ARENA_ARRAY(&c->scratch, Piece, n * experts);
+	Product out;
+	for (int e = 0; e < experts; e++)
+		for (int i = 0; i < n; i++)
+			pieces[e * n + i] = (Piece){d_name(c, d, l, arena_printf(&c->arena, "mlp.experts.%d.%s", e, modules[i])),
+				rows, 0, rows};
+	g_products_of(c, 1, &(ProductSpec){d_name(c, d, l, name), n * experts, pieces, experts, false}, cols, &out);
+	return out;
+}
+
+static Product fused_product(Compile *c, const Dense *d, int l, const char *name, int64_t rows, int64_t cols)
+{
+	const int64_t all = c->model.config.n_experts * rows;
+	const Piece piece = {d_name(c, d, l, name), all, 0, all};
+	Product out;
+	g_products_of(c, 1, &(ProductSpec){piece.module, 1, &piece, c->model.config.n_experts, true}, cols, &out);
+	return out;
+}
+
+static int chosen_experts(Compile *c, const Dense *d, int l, int n)
+{
+	const Config *cf = &c->model.config;
+	const int hidden = cf->hidden_dim, width = cf->ffn_dim;
+	Product router, gate_up, down;
+	d_products(c, d, l, 1, (const char *const[]){"mlp.gate"}, (int64_t[]){cf->n_experts}, hidden, &router);
+	if (is_fused(c, d, l)) {
+		gate_up = fused_product(c, d, l, "mlp.experts.gate_up_proj", 2 * width, hidden);
+		down = fused_product(c, d, l, "mlp.experts.down_proj", hidden, width);
+	} else {
+		gate_up = products(c, d, l, 2, (const char *const[]){"gate_proj", "up_proj"}, "mlp.experts.gate_up", width,
+			hidden);
+		down = products(c, d, l, 1, (const char *const[]){"down_proj"}, "mlp.experts.down", hidden, width);
+	}
+	if (gate_up.scale >= 0 && down.scale >= 0 && (gate_up.block_n != down.block_n || gate_up.block_k != down.block_k))
+		fail_at(&c->diags, A0603, cf->at_experts, "%s have blocks of %d x %d elements in gate_up, of %d x %d in down",
+			d_name(c, d, l, "mlp.experts"), gate_up.block_n, gate_up.block_k, down.block_n, down.block_k);
+	Attrs attrs = d->attrs;
+	attrs.block_n = gate_up.scale >= 0 ? gate_up.block_n : down.block_n;
+	attrs.block_k = gate_up.scale >= 0 ? gate_up.block_k : down.block_k;
+	int logits = d_act(c, l, "router", DT_f32, cf->n_experts);
+	g_linear(c, l, BOTH, &router, n, -1, logits);
+	int expert = d_act(c, l, "expert", DT_i32, cf->n_active), share = d_act(c, l, "share", DT_f32, cf->n_active);
+	g_op(c, OP_route, l, BOTH, &d->attrs, (int[]){logits, expert, share});
+	int y = d_act(c, l, "experts", DT_bf16, hidden);
+	g_op(c, OP_experts, l, BOTH, &attrs, (int[]){n, expert, share, gate_up.w, gate_up.scale, gate_up.row_scale, down.w,
+		down.scale, down.row_scale, y});
+	return y;
+}
+
+static int shared_expert(Compile *c, const Dense *d, int l, int n)
+{
+	const int hidden = c->model.config.hidden_dim, width = c->model.config.shared_dim;
+	Product w[2], w_down, w_gate;
+	d_products(c, d, l, 2, (const char *const[]){"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"},
+		(int64_t[]){width, width}, hidden, w);
+	d_products(c, d, l, 1, (const char *const[]){"mlp.shared_expert.down_proj"}, (int64_t[]){hidden}, width, &w_down);
+	d_products(c, d, l, 1, (const char *const[]){"mlp.shared_expert_gate"}, (int64_t[]){1}, hidden, &w_gate);
+	int gate = d_linear(c, l, n, &w[0], -1, "shared.gate", width);
+	int up = d_linear(c, l, n, &w[1], -1, "shared.up", width);
+	int h = d_act(c, l, "shared.h", DT_bf16, width);
+	g_op(c, OP_swiglu, l, BOTH, NULL, (int[]){gate, up, h});
+	int y = d_linear(c, l, h, &w_down, -1, "shared.down", hidden);
+	int share = d_linear(c, l, n, &w_gate, -1, "shared.share", 1), gated = d_act(c, l, "shared", DT_bf16, hidden);
+	g_op(c, OP_sigmoid_gate, l, BOTH, NULL, (int[]){y, share, gated});
+	return gated;
+}
+
+int d_experts(Compile *c, const Dense *d, int l, int x)
+{
+	int norm = d_vector(c, d, l, "post_attention_layernorm.weight", c->model.config.hidden_dim);
+	int n = d_rmsnorm(c, d, l, x, norm, "mlp.norm");
+	int y = chosen_experts(c, d, l, n);
+	if (c->model.config.shared_dim)
+		y = d_add(c, l, y, shared_expert(c, d, l, n), "mlp");
+	return d_add(c, l, x, y, "out");
+}
