@@ -18,6 +18,13 @@
  *   y_scale   the same of a result. The scale is the largest |y| of its columns / 448, or 1 where that is below 2^-100; the code
  *             that of y / scale, in f32. A NaN or an infinity has the code NaN
  *
+ * Or of e2m1, with a scale of e4m3 for each 16 columns and one of f32 a row:
+ *   x_block, x_row_scale   [ROWS,ceil_div(K,16)], [ROWS]: x[t,k] means value(code) * x_block[t, k / 16] *
+ *             x_row_scale[t]
+ *   y_block, y_row_scale   the same of a result. The row's is its largest |y| / 2688, or 1 where that is below 2^-100;
+ *             the block is that of largest |y| / row scale / 6, at least 2^-9; the code that of y / (block * row
+ *             scale). A NaN or an infinity makes its block NaN
+ *
  * Kernel contracts bind by these names. Rows beyond the step's count and rows whose slot is -1 are idle:
  * their inputs are defined and their results are never read, but they must not write state.
  *   step      [4] i32: rows in use, outs in use, segments in use, flags (1 = score only: sample nothing)
@@ -78,6 +85,10 @@ OP(quantise, OP_GRAPH, "", "y, y_scale = codes of x (above)",
 	IN(x, "ROWS, K"), OUT(y, "ROWS, K"), OUT(y_scale, "ceil_div(K, 128), ROWS"))
 OP(dequantise, OP_GRAPH, "", "y[t,k] = x[t,k] * x_scale[k / 128, t]",
 	IN(x, "ROWS, K"), IN(x_scale, "ceil_div(K, 128), ROWS"), OUT(y, "ROWS, K"))
+OP(quantise_fp4, OP_GRAPH, "", "y, y_block, y_row_scale = codes of x (above)",
+	IN(x, "ROWS, K"), OUT(y, "ROWS, K"), OUT(y_block, "ROWS, ceil_div(K, 16)"), OUT(y_row_scale, "ROWS"))
+OP(dequantise_fp4, OP_GRAPH, "", "y[t,k] = x[t,k] * x_block[t, k / 16] * x_row_scale[t]",
+	IN(x, "ROWS, K"), IN(x_block, "ROWS, ceil_div(K, 16)"), IN(x_row_scale, "ROWS"), OUT(y, "ROWS, K"))
 OP(sigmoid_gate, OP_GRAPH, "", "y[t,n] = x[t,n] * sigmoid(gate[t, n / (N / G)])",
 	IN(x, "ROWS, N"), IN(gate, "ROWS, G"), OUT(y, "ROWS, N"))
 OP(route, OP_GRAPH, "TOPK NORM_TOPK",
@@ -139,9 +150,17 @@ OP(norm_rows_fp8, OP_FUSED, "EPS NORM_ONE", "rmsnorm; quantise: of rows in use",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), OUT(y, "ROWS, K"), OUT(y_scale, "ceil_div(K, 128), ROWS"))
 OP(quant_rows, OP_FUSED, "", "quantise, of rows in use",
 	IN(step, "4"), IN(x, "ROWS, K"), OUT(y, "ROWS, K"), OUT(y_scale, "ceil_div(K, 128), ROWS"))
+OP(norm_rows_fp4, OP_FUSED, "EPS NORM_ONE", "rmsnorm; quantise_fp4: of rows in use",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), OUT(y, "ROWS, K"), OUT(y_block, "ROWS, ceil_div(K, 16)"),
+	OUT(y_row_scale, "ROWS"))
+OP(quant_rows_fp4, OP_FUSED, "", "quantise_fp4, of rows in use",
+	IN(step, "4"), IN(x, "ROWS, K"), OUT(y, "ROWS, K"), OUT(y_block, "ROWS, ceil_div(K, 16)"),
+	OUT(y_row_scale, "ROWS"))
 OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
-	"[dequantise;] linear, of rows in use (several linears of one input as one: rows of w and of its scales in order)",
-	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_scale, "ceil_div(K, 128), ROWS"), IN(w, "N, K"),
+	"[dequantise or dequantise_fp4;] linear, of rows in use (several linears of one input as one: rows of w and of its "
+	"scales in order)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_scale, "ceil_div(K, 128), ROWS"),
+	IN_OPT(x_block, "ROWS, ceil_div(K, 16)"), IN_OPT(x_row_scale, "ROWS"), IN(w, "N, K"),
 	IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
 	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
 OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
@@ -159,8 +178,9 @@ OP(attention_step, OP_FUSED, "HDIM NH NKV PAGE SCALE ROTARY ROPE_FACTOR EPS NORM
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(part, "ROWS, NH, SPLITS, HDIM"),
 	OUT(part_ml, "ROWS, NH, SPLITS, 2"), INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
-OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "[dequantise;] z = residual + linear(x)",
-	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_scale, "ceil_div(K, 128), ROWS"), IN(w, "N, K"),
+OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "[dequantise or dequantise_fp4;] z = residual + linear(x)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_scale, "ceil_div(K, 128), ROWS"),
+	IN_OPT(x_block, "ROWS, ceil_div(K, 16)"), IN_OPT(x_row_scale, "ROWS"), IN(w, "N, K"),
 	IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
 	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), IN(residual, "ROWS, N"), OUT(z, "ROWS, N"))
 OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K",
@@ -169,8 +189,9 @@ OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K",
 	IN_OPT(gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_row_scale, "N"),
 	IN_OPT(up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(up_row_scale, "N"),
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))
-OP(linear_swiglu, OP_FUSED, "BLOCK_N BLOCK_K", "y = silu(linear(x, gate)) * linear(x, up)",
-	IN(step, "4"), IN(x, "ROWS, K"), IN(gate, "N, K"), IN(up, "N, K"),
+OP(linear_swiglu, OP_FUSED, "BLOCK_N BLOCK_K", "[dequantise_fp4;] y = silu(linear(x, gate)) * linear(x, up)",
+	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_block, "ROWS, ceil_div(K, 16)"), IN_OPT(x_row_scale, "ROWS"),
+	IN(gate, "N, K"), IN(up, "N, K"),
 	IN_OPT(gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_row_scale, "N"),
 	IN_OPT(up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(up_row_scale, "N"),
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"))

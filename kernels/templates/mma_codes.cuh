@@ -12,10 +12,9 @@
 // which is what ldmatrix gives of a tile of bytes: it moves words and does not ask what is in them.
 //
 // Contracts define their names as macros, so names here are in lower case or end in an underscore.
-// In contracts:  BLOCK(256)  SMEM(code_stages(BM, BN) * (BM + BN) * 128), which is
-//                SMEM(98304 / ((BM + BN) * 128) * ((BM + BN) * 128))
+// In contracts:  BLOCK(256)  SMEM(98304 / ((BM + BN) * 128) * ((BM + BN) * 128))
 #pragma once
-#include "gemm.cuh"
+#include "gemm_codes.cuh"
 #include "quant.cuh"
 
 template <int BM_, int BN_> struct CodeTile {
@@ -81,34 +80,25 @@ __device__ __forceinline__ void mma_e4m3(float (&c)[4], const u32 (&a)[4], u32 b
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// block level: runs through the ring. multiply(stage, step) takes one; rows have BYTES_ bytes
-template <int BM_, int BN_, int BYTES_, class XRow, class WRow, class Multiply>
-__device__ __forceinline__ void code_steps(uint4 *ring, XRow x_row, WRow w_row, Multiply multiply)
+// block level: runs through a ring of T::stages. fill(step, slot) asks for a stage, if there is one, and commits;
+// multiply(slot, step) takes one
+template <class T, int STEPS_, class Fill, class Multiply>
+__device__ __forceinline__ void code_steps(Fill fill, Multiply multiply)
 {
-	using T = CodeTile<BM_, BN_>;
-	constexpr int steps = ceil_div(BYTES_, 128);
-	const u32 base = shared_address(ring);
-	auto fill = [&](int step, int slot) {
-		if (step < steps) {
-			fill_codes<BM_, BYTES_>(base + slot * T::stage_bytes, x_row, step);
-			fill_codes<BN_, BYTES_>(base + slot * T::stage_bytes + BM_ * 128, w_row, step);
-		}
-		copy_commit();
-	};
 	for (int s = 0; s < T::stages - 1; s++)
 		fill(s, s);
 	int slot = 0;
-	for (int step = 0; step < steps; step++) {
+	for (int step = 0; step < STEPS_; step++) {
 		copy_wait<T::stages - 2>();
 		__syncthreads(); // this stage has arrived for all, and nobody reads the stage filled next
 		fill(step + T::stages - 1, slot == 0 ? T::stages - 1 : slot - 1);
-		multiply(base + slot * T::stage_bytes, step);
+		multiply(slot, step);
 		slot = slot + 1 == T::stages ? 0 : slot + 1;
 	}
 }
 
-// block level, e4m3: acc = the sums, scales of columns and blocks included. A stage is summed alone, in ascending k, since
-// the tensor cores keep few bits of a running sum of codes; what it gives is added in f32, times its two scales.
+// block level, e4m3: acc = the sums, scales of columns and blocks included. A stage is summed alone, in ascending k,
+// since the tensor cores keep few bits of a running sum of codes; what it gives is added in f32, times its two scales.
 //   x_scale(r, step)   of row r of the block's BM         w_scale(c, step)   of rows c..c + 7 of its BN
 template <int BM_, int BN_, int K_, class XRow, class WRow, class XScale, class WScale>
 __device__ __forceinline__ void e4m3_products(uint4 *ring, XRow x_row, WRow w_row, XScale x_scale, WScale w_scale,
@@ -118,7 +108,17 @@ __device__ __forceinline__ void e4m3_products(uint4 *ring, XRow x_row, WRow w_ro
 	static_assert(K_ % 16 == 0, "rows are read 16 bytes at a time");
 	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
 	const int m0 = warp % T::warps_m * T::warp_m, n0 = warp / T::warps_m * T::warp_n;
-	code_steps<BM_, BN_, K_>(ring, x_row, w_row, [&](u32 stage, int step) {
+	constexpr int steps = ceil_div(K_, 128);
+	const u32 base = shared_address(ring);
+	auto fill = [&](int step, int slot) {
+		if (step < steps) {
+			fill_codes<BM_, K_>(base + slot * T::stage_bytes, x_row, step);
+			fill_codes<BN_, K_>(base + slot * T::stage_bytes + BM_ * 128, w_row, step);
+		}
+		copy_commit();
+	};
+	code_steps<T, steps>(fill, [&](int slot, int step) {
+		const u32 stage = base + slot * T::stage_bytes;
 		float xs[T::m_tiles][2], ws[T::n_tiles], sums[T::m_tiles][T::n_tiles][4] = {};
 #pragma unroll
 		for (int m = 0; m < T::m_tiles; m++)

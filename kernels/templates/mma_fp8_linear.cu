@@ -1,5 +1,5 @@
-// what      y[t,n] = sum_k x[t,k] w[n,k] + bias[n], x and w codes of e4m3 with scales: x one of each row and 128 columns,
-//           w of blocks, of rows, or both; for long prompts; rows beyond step[0] stay as they are
+// what      y[t,n] = sum_k x[t,k] w[n,k] + bias[n], x and w codes of e4m3 with scales: x one of each row and 128
+//           columns, w of blocks, of rows, or both; for long prompts; rows beyond step[0] stay as they are
 // numerics  products of codes summed in the tensor core over 128 columns, in ascending k, and these sums, times both
 //           scales, in f32, in order; then scales of rows, bias; one rounding. Same bits every run; a row's
 //           bits do not depend on the other rows

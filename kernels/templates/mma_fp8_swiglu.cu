@@ -1,7 +1,7 @@
-// what      h[i] = silu(x[t,:].gate[i,:] + gate_bias[i]) * (x[t,:].up[i,:] + up_bias[i]), all codes of e4m3 with scales: x
-//           one of each row and 128 columns, gate and up of blocks, of rows, or both; y_scale[i / 128, t] = the largest
-//           |h[i]| of its 128 columns / 448, y[t,i] = h[i] / y_scale in e4m3, what the next product reads; for long
-//           prompts; rows beyond step[0] stay as they are
+// what      h[i] = silu(x[t,:].gate[i,:] + gate_bias[i]) * (x[t,:].up[i,:] + up_bias[i]), all codes of e4m3 with
+//           scales: x one of each row and 128 columns, gate and up of blocks, of rows, or both; y_scale[i / 128, t] =
+//           the largest |h[i]| of its 128 columns / 448, y[t,i] = h[i] / y_scale in e4m3, what the next product reads;
+//           for long prompts; rows beyond step[0] stay as they are
 // numerics  products of codes summed in the tensor core over 128 columns, in ascending k, and these sums, times both
 //           scales, in f32, in order; then scales of rows, biases, silu, product and quotient in f32; h is never
 //           rounded to bf16. Same bits every run; a row's bits do not depend on the other rows

@@ -23,7 +23,8 @@ double ref_dot(const float *a, const float *b, int64_t n);
 
 typedef void RefFn(const RefCall *c);
 RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_head_norm, ref_rope,
-	ref_kv_write, ref_attention, ref_add, ref_swiglu, ref_quantise, ref_dequantise, ref_gather, ref_sample, ref_acquire,
+	ref_kv_write, ref_attention, ref_add, ref_swiglu, ref_quantise, ref_dequantise, ref_quantise_fp4,
+	ref_dequantise_fp4, ref_gather, ref_sample, ref_acquire,
 	ref_read_probe, ref_sigmoid_gate, ref_route, ref_experts, ref_causal_conv, ref_delta_rule,
 	ref_gated_norm, ref_zero_slots;
 size_t ref_experts_scratch(const RefCall *c);

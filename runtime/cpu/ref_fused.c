@@ -84,14 +84,28 @@ static void norm_linear(Sequence *s)
 static void norm_rows_fp8(Sequence *s) { RUN(s, OP_quantise, normed(s, arg(s, "x")), arg(s, "y"), arg(s, "y_scale")); }
 static void quant_rows(Sequence *s) { RUN(s, OP_quantise, arg(s, "x"), arg(s, "y"), arg(s, "y_scale")); }
 
+static void norm_rows_fp4(Sequence *s)
+{
+	RUN(s, OP_quantise_fp4, normed(s, arg(s, "x")), arg(s, "y"), arg(s, "y_block"), arg(s, "y_row_scale"));
+}
+
+static void quant_rows_fp4(Sequence *s)
+{
+	RUN(s, OP_quantise_fp4, arg(s, "x"), arg(s, "y"), arg(s, "y_block"), arg(s, "y_row_scale"));
+}
+
 /* x, of which codes come with scales. */
 static RefOperand rows(Sequence *s)
 {
-	RefOperand x = arg(s, "x"), scale = arg(s, "x_scale");
-	if (!scale.data)
-		return x;
-	RefOperand y = temporary(s, x.shape[0], x.shape[1]);
-	RUN(s, OP_dequantise, x, scale, y);
+	RefOperand x = arg(s, "x"), y = x;
+	bool is_fp8 = op_operand(s->fused->op, "x_scale") >= 0 && arg(s, "x_scale").data;
+	bool is_fp4 = op_operand(s->fused->op, "x_block") >= 0 && arg(s, "x_block").data;
+	if (is_fp8 || is_fp4)
+		y = temporary(s, x.shape[0], x.shape[1]);
+	if (is_fp8)
+		RUN(s, OP_dequantise, x, arg(s, "x_scale"), y);
+	if (is_fp4)
+		RUN(s, OP_dequantise_fp4, x, arg(s, "x_block"), arg(s, "x_row_scale"), y);
 	return y;
 }
 
@@ -118,7 +132,7 @@ static void gated(Sequence *s, RefOperand x, RefOperand y)
 	RUN(s, OP_swiglu, gate, up, y);
 }
 
-static void linear_swiglu(Sequence *s) { gated(s, arg(s, "x"), arg(s, "y")); }
+static void linear_swiglu(Sequence *s) { gated(s, rows(s), arg(s, "y")); }
 static void norm_swiglu(Sequence *s) { gated(s, normed(s, arg(s, "x")), arg(s, "y")); }
 
 static void linear_swiglu_fp8(Sequence *s)
@@ -223,6 +237,8 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_norm_rows] = norm_rows,
 		[OP_norm_rows_fp8] = norm_rows_fp8,
 		[OP_quant_rows] = quant_rows,
+		[OP_norm_rows_fp4] = norm_rows_fp4,
+		[OP_quant_rows_fp4] = quant_rows_fp4,
 		[OP_linear_rows] = linear_rows,
 		[OP_linear_residual] = linear_residual,
 		[OP_linear_swiglu] = linear_swiglu,

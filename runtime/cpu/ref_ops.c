@@ -216,6 +216,14 @@ void ref_swiglu(const RefCall *c)
 		y[i] = (float)(gate[i] / (1 + exp(-(double)gate[i])) * up[i]);
 }
 
+/* The code nearest to x, as the number it stands for. */
+static float through(Dtype dtype, float x)
+{
+	uint8_t code = numbers_code(dtype, x);
+	numbers_convert(dtype, &code, 0, 1, &x);
+	return x;
+}
+
 enum { CODE_COLUMNS = 128 }; /* of a row, that share a scale */
 
 void ref_quantise(const RefCall *c)
@@ -230,10 +238,8 @@ void ref_quantise(const RefCall *c)
 			for (int64_t i = 0; i < n; i++)
 				largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
 			float s = scale[k / CODE_COLUMNS * rows + t] = largest / 448 >= 0x1p-100f ? largest / 448 : 1;
-			for (int64_t i = 0; i < n; i++) {
-				uint8_t code = numbers_code(DT_e4m3, x[i] / s);
-				numbers_convert(DT_e4m3, &code, 0, 1, y + i);
-			}
+			for (int64_t i = 0; i < n; i++)
+				y[i] = through(DT_e4m3, x[i] / s);
 		}
 }
 
@@ -244,6 +250,39 @@ void ref_dequantise(const RefCall *c)
 	for (int64_t t = 0; t < rows; t++)
 		for (int64_t k = 0; k < cols; k++)
 			ref_floats(c, "y")[t * cols + k] = x[t * cols + k] * scale[k / CODE_COLUMNS * rows + t];
+}
+
+enum { FP4_COLUMNS = 16 }; /* of a row of e2m1, that share a block scale */
+
+void ref_quantise_fp4(const RefCall *c)
+{
+	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), blocks = ref_dim(c, "y_block", 1);
+	for (int64_t t = 0; t < rows; t++) {
+		const float *x = ref_floats(c, "x") + t * cols;
+		float *y = ref_floats(c, "y") + t * cols, *block = ref_floats(c, "y_block") + t * blocks, largest = 0;
+		for (int64_t k = 0; k < cols; k++)
+			largest = fmaxf(largest, fabsf(x[k])); /* of the numbers */
+		float row = ref_floats(c, "y_row_scale")[t] = largest / 2688 >= 0x1p-100f ? largest / 2688 : 1;
+		for (int64_t b = 0; b < blocks; b++) {
+			int64_t first = b * FP4_COLUMNS, end = first + FP4_COLUMNS < cols ? first + FP4_COLUMNS : cols;
+			float most = 0;
+			for (int64_t k = first; k < end; k++)
+				most = isnan(x[k]) || isnan(most) ? NAN : fmaxf(most, fabsf(x[k]));
+			float scale = through(DT_e4m3, most / row / 6);
+			block[b] = scale < 0x1p-9f ? 0x1p-9f : scale;
+			for (int64_t k = first; k < end; k++)
+				y[k] = through(DT_e2m1, x[k] / (block[b] * row));
+		}
+	}
+}
+
+void ref_dequantise_fp4(const RefCall *c)
+{
+	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), blocks = ref_dim(c, "x_block", 1);
+	const float *x = ref_floats(c, "x"), *block = ref_floats(c, "x_block"), *row = ref_floats(c, "x_row_scale");
+	for (int64_t t = 0; t < rows; t++)
+		for (int64_t k = 0; k < cols; k++)
+			ref_floats(c, "y")[t * cols + k] = x[t * cols + k] * block[t * blocks + k / FP4_COLUMNS] * row[t];
 }
 
 void ref_gather(const RefCall *c)
@@ -286,6 +325,8 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_swiglu] = ref_swiglu,
 	[OP_quantise] = ref_quantise,
 	[OP_dequantise] = ref_dequantise,
+	[OP_quantise_fp4] = ref_quantise_fp4,
+	[OP_dequantise_fp4] = ref_dequantise_fp4,
 	[OP_gather] = ref_gather,
 	[OP_sample] = ref_sample,
 	[OP_acquire] = ref_acquire,

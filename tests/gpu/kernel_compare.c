@@ -154,7 +154,9 @@ static double element(const CaseBuffer *b, const uint8_t *image, int64_t i)
  * of sums of products are as good as those sums, which near zero is many steps. */
 static bool compare_codes(const Case *c, int field, const uint8_t *image, Outcome *out)
 {
-	const CaseBuffer *b = &c->buf[field], *scale = b->dtype == DT_e2m1 ? &c->buf[case_field(c, "kv_block")] : NULL;
+	const CaseBuffer *b = &c->buf[field], *scale = NULL;
+	if (b->dtype == DT_e2m1)
+		scale = &c->buf[case_field(c, case_field(c, "kv_block") >= 0 ? "kv_block" : "y_block")];
 	const double slack = case_field(c, "gate") >= 0 ? 448 * dtype_tolerance(DT_f32) : 0;
 	int64_t n = 0, n_off = 0;
 	for (int64_t i = 0; i < b->n; i++) {
