@@ -5,7 +5,8 @@
     python scripts/make_fixtures.py seeds [NAME...]         look for seeds whose greedy text is clear of ties (numpy)
     python scripts/make_fixtures.py goldens [FOLDER...]     write golden.safetensors into each (torch, transformers)
 
-golden.safetensors holds, for prompts p0 (13 tokens) and p1 (70 tokens, more than one page of 64):
+golden.safetensors holds, for prompts p0 (13 tokens) and p1 (70 tokens, more than one page of 64), and where layers carry
+a state along also p2 (130 tokens):
 
     pN.input_ids    I64 [T]            the prompt
     pN.hidden.0     F32 [R, hidden]    output of the embedding
@@ -15,7 +16,8 @@ golden.safetensors holds, for prompts p0 (13 tokens) and p1 (70 tokens, more tha
     pN.greedy       I64 [32]           greedy continuation of the float32 run
     pN.margin       F32 [32]           gap of the two largest logits at each of these steps
 
-R rows are the last R positions of the prompt: all 13 of p0, the last 8 of p1. Weights are upcast to float32;
+R rows are the last R positions of the prompt: all 13 of p0, the last 8 of p1; of p2, which has no greedy text, those of
+EDGES: what a prompt that ends there gives, in whatever chunks it is read. Weights are upcast to float32;
 everything runs on the CPU with eager attention, so no reduced-precision matrix mode can interfere. A folder with
 heldout.txt also gets `perplexity` F32 [1] and `nll` F32 [N-1], the loss of every token of that text in windows of
 max_position_embeddings, each token predicted once, from the start of its window.
@@ -39,9 +41,10 @@ import mkckpt  # noqa: E402
 from container import Tensor, encode, write_safetensors  # noqa: E402
 
 FIXTURES = os.path.join(ROOT, "tests", "fixtures")
-PROMPT_LENGTHS = (13, 70)
+PROMPT_LENGTHS = (13, 70, 130)
 ROWS_KEPT = (13, 8)
 GREEDY = 32
+EDGES = (0, 62, 63, 64, 126, 128)
 MODEL_TOML = """\
 # A small plan, quickly compiled: few slots and buckets, a short context. The rest is the family's.
 [model]
@@ -80,7 +83,7 @@ def prompts(folder):
     heldout = os.path.join(folder, "heldout.txt")
     if os.path.exists(heldout):
         ids = encode_file(folder, heldout)
-        return [ids[: PROMPT_LENGTHS[0]], ids[1000 : 1000 + PROMPT_LENGTHS[1]]]
+        return [ids[: PROMPT_LENGTHS[0]], ids[1000 : 1000 + PROMPT_LENGTHS[1]], ids[: PROMPT_LENGTHS[2]]]
     first, end = text_ids(folder)
     out = []
     for number, length in enumerate(PROMPT_LENGTHS):
@@ -214,7 +217,14 @@ def make_golden(folder):
         tensors.append(Tensor(name, dtype, value.shape, encode(value, dtype)))
 
     exact, rounded = load_model(folder, torch.float32), load_model(folder, torch.bfloat16)
-    for number, ids in enumerate(prompts(folder)):
+    if hasattr(exact.config, "linear_num_key_heads"):
+        ids = prompts(folder)[2]
+        states, logits = run(exact, ids)
+        add("p2.input_ids", "I64", ids)
+        for i, state in enumerate(states):
+            add(f"p2.hidden.{i}", "F32", state[list(EDGES)])
+        add("p2.logits", "F32", logits[list(EDGES)])
+    for number, ids in enumerate(prompts(folder)[:2]):
         rows = ROWS_KEPT[number]
         states, logits = run(exact, ids)
         add(f"p{number}.input_ids", "I64", ids)

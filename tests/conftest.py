@@ -111,7 +111,7 @@ def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
         source = REPO / "tests" / "fixtures" / checkpoint  # an absolute path stays as it is
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
         config = config.get("text_config", config)
-        family = next((f for f in ("qwen2", "qwen3", "mistral") if config["model_type"].startswith(f)), "llama")
+        family = config["model_type"].removesuffix("_text")
         values = {"prefill": "[16]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
                   "max_context": min(config["max_position_embeddings"], 4096)} | changes
         text = (REPO / "models" / family / "MODEL.toml").read_text(encoding="utf-8")

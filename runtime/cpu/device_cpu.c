@@ -27,6 +27,8 @@ typedef struct CpuDevice {
 	RefOperand *tensors; /* [graph.n_tensors], with shapes of the largest step */
 	Pool *pool;
 	char *memory; /* all tensors but weights */
+	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
+	size_t gathered_bytes;
 	char *scratch; /* one piece a thread */
 	size_t scratch_bytes; /* of one piece */
 } CpuDevice;
@@ -187,6 +189,7 @@ static void cpu_close(Device *base)
 	CpuDevice *d = (CpuDevice *)base;
 	pool_close(d->pool);
 	free(d->memory);
+	free(d->gathered);
 	free(d->scratch);
 	free(d->tensors);
 	free(d);
@@ -222,6 +225,42 @@ static bool size_tensors(CpuDevice *d, size_t *total)
 	return true;
 }
 
+/* Do the weights of a tensor lie one behind the other, as in an embedded arena? */
+static bool lies_together(const Graph *g, const Tensor *t, const uint8_t *const *weights)
+{
+	for (int i = t->weight + 1; i < t->weight + t->n_weights; i++)
+		if (weights[i] != weights[i - 1] + g->weights[i - 1].bytes)
+			return false;
+	return true;
+}
+
+/* Those that do not are copied together: checkpoint files have experts in an order of their own. */
+static bool gather_weights(CpuDevice *d, const uint8_t *const *weights)
+{
+	const Graph *g = d->graph;
+	for (bool copies = false;; copies = true) {
+		size_t at = 0;
+		for (int i = 0; i < g->n_tensors; i++) {
+			const Tensor *t = &g->tensors[i];
+			if (lies_together(g, t, weights))
+				continue;
+			if (copies)
+				d->tensors[i].data = d->gathered + at;
+			for (int w = t->weight; w < t->weight + t->n_weights; w++) {
+				if (copies)
+					memcpy(d->gathered + at, weights[w], (size_t)g->weights[w].bytes);
+				at += (size_t)g->weights[w].bytes;
+			}
+		}
+		if (copies)
+			return true;
+		d->gathered = malloc(at + 1);
+		d->gathered_bytes = at;
+		if (!d->gathered)
+			return false;
+	}
+}
+
 static bool place_tensors(CpuDevice *d, const uint8_t *const *weights, size_t total)
 {
 	d->memory = calloc(1, total + 1); /* the cache of slots that are never used costs nothing */
@@ -241,7 +280,7 @@ static bool place_tensors(CpuDevice *d, const uint8_t *const *weights, size_t to
 		r->data = d->memory + at;
 		at = (at + bytes + ALIGN) / ALIGN * ALIGN;
 	}
-	return true;
+	return gather_weights(d, weights);
 }
 
 /* The tensor of the step's interface with that name, of exactly that shape; NULL when there is
@@ -326,7 +365,7 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 	d->pool = pool_open(config->n_threads > 0 ? config->n_threads : (int)processors);
 	if (!d->pool || !take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
-	d->base.bytes = (int64_t)(total + d->scratch_bytes * (size_t)pool_threads(d->pool));
+	d->base.bytes = (int64_t)(total + d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;
 }
 

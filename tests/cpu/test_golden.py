@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
 GOLDEN = sorted(p.parent.name for p in FIXTURES.glob("*/golden.safetensors"))
 TOLERANCE = 1e-5  # largest error relative to the largest magnitude of the tensor; about 1e-6 is measured
+EDGES = [0, 62, 63, 64, 126, 128]  # positions of which p2 keeps what it gives: make_fixtures.py
 
 
 def golden(name):
@@ -37,6 +38,12 @@ def relative_error(got, want):
     return float(np.max(np.abs(got.astype(np.float64) - want)) / np.max(np.abs(want)))
 
 
+@pytest.fixture(scope="session")
+def graph_of(small_plan_of):
+    """The plan of a fixture without kernels: the reference device reads the graph alone."""
+    return lambda name: small_plan_of(name, "--target", "none")
+
+
 def dump(atlas, plan, ids, path):
     run = atlas("dump", plan, "--tokens", ",".join(map(str, ids)), "--hidden", "--device", "cpu", "-o", path, "-q")
     assert run.returncode == 0, run.stderr
@@ -50,10 +57,10 @@ def test_there_are_goldens():
 
 @pytest.mark.parametrize("prompt", ["p0", "p1"])
 @pytest.mark.parametrize("name", GOLDEN)
-def test_layers_and_logits(atlas, small_plan_of, tmp_path, name, prompt, record_property):
+def test_layers_and_logits(atlas, graph_of, tmp_path, name, prompt, record_property):
     want = golden(name)
     ids = want[f"{prompt}.input_ids"].reshape(-1)
-    got = dump(atlas, small_plan_of(name), ids, tmp_path / "out.safetensors")
+    got = dump(atlas, graph_of(name), ids, tmp_path / "out.safetensors")
     assert np.array_equal(got["tokens"], ids)
     errors = {}
     layers = sorted(int(k.split(".")[-1]) for k in want if k.startswith(f"{prompt}.hidden."))
@@ -72,11 +79,11 @@ def test_layers_and_logits(atlas, small_plan_of, tmp_path, name, prompt, record_
 
 @pytest.mark.parametrize("prompt", ["p0", "p1"])
 @pytest.mark.parametrize("name", GOLDEN)
-def test_greedy_tokens(atlas, small_plan_of, name, prompt):
+def test_greedy_tokens(atlas, graph_of, name, prompt):
     """Token by token through the decode phase, from ids: no tokenizer is involved."""
     want = golden(name)
     ids, greedy = want[f"{prompt}.input_ids"].reshape(-1), want[f"{prompt}.greedy"].tolist()
-    run = atlas("run", small_plan_of(name), "--tokens", ",".join(map(str, ids)), "-n", len(greedy), "--temperature", 0,
+    run = atlas("run", graph_of(name), "--tokens", ",".join(map(str, ids)), "-n", len(greedy), "--temperature", 0,
                 "--repetition-penalty", 1, "--device", "cpu", "--json", "-q")
     assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout)["results"][0]
@@ -85,11 +92,28 @@ def test_greedy_tokens(atlas, small_plan_of, name, prompt):
     assert got == greedy[:len(got)]
 
 
-def test_perplexity(atlas, small_plan_of):
+def carries_state(name):
+    return "linear_num_key_heads" in config(name)
+
+
+@pytest.mark.parametrize("edge", range(len(EDGES)))
+@pytest.mark.parametrize("name", [n for n in GOLDEN if carries_state(n)])
+def test_chunks(atlas, graph_of, tmp_path, name, edge):
+    """A prompt of 1 to 129 tokens, which the reference device reads 64 at a time, gives at its last position what a
+    longer one gave there that was read at once."""
+    want, n = golden(name), EDGES[edge] + 1
+    got = dump(atlas, graph_of(name), want["p2.input_ids"].reshape(-1)[:n], tmp_path / "out.safetensors")
+    for layer in range(config(name)["num_hidden_layers"]):
+        rows = want[f"p2.hidden.{layer + 1}"]
+        assert np.max(np.abs(got[f"l{layer}.out"][-1] - rows[edge])) <= TOLERANCE * np.max(np.abs(rows))
+    assert np.max(np.abs(got["logits"][-1] - want["p2.logits"][edge])) <= TOLERANCE * np.max(np.abs(want["p2.logits"]))
+
+
+def test_perplexity(atlas, graph_of):
     """Within 0.1 % of transformers on text the model has not seen, in windows of the same length."""
     name = "llama-trained"
     want = golden(name)
-    run = atlas("perplexity", small_plan_of(name), "-f", FIXTURES / name / "heldout.txt", "--window",
+    run = atlas("perplexity", graph_of(name), "-f", FIXTURES / name / "heldout.txt", "--window",
                 config(name)["max_position_embeddings"], "--device", "cpu", "--json", "-q", timeout=300)
     assert run.returncode == 0, run.stderr
     got = json.loads(run.stdout)
