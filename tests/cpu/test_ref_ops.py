@@ -337,6 +337,51 @@ def as_kept(x, scale, is_narrow):
     return nearest(E2M1, runs / (block * scale)[..., None]).reshape(x.shape), block
 
 
+def as_rows_of_codes(x):
+    """What the codes of rows are worth, and their scales [blocks, rows]."""
+    x = np.asarray(x, np.float32)
+    blocks = -(-x.shape[1] // 128)
+    runs = np.pad(x, ((0, 0), (0, blocks * 128 - x.shape[1]))).reshape(len(x), blocks, 128)
+    scale = np.nanmax(np.abs(runs), -1) / np.float32(448)
+    scale = np.where(scale < np.float32(2.0 ** -100), np.float32(1), scale)
+    with np.errstate(invalid="ignore"):
+        codes = nearest(E4M3, runs / scale[..., None])
+    return codes.reshape(len(x), -1)[:, :x.shape[1]], np.ascontiguousarray(scale.T)
+
+
+def blank_codes(rows, cols):
+    return {"y": blank(rows, cols), "y_scale": blank(-(-cols // 128), rows)}
+
+
+def worth(codes, scale):
+    return codes.astype(np.float64) * np.repeat(scale.T, 128, 1)[:, :codes.shape[1]]
+
+
+@pytest.mark.parametrize("cols", [1, 128, 200, 256])
+def test_rows_of_codes(ref, cols):
+    x = normal(rng(cols), 6, cols) * 10.0 ** np.arange(-12, 12, 4, dtype=np.float32)[:, None]
+    x[1], x[2] = 0, 1e-40
+    x[4, cols // 2] = np.nan
+    want, scale = as_rows_of_codes(x)
+    for got in (ref("quantise", x=x, **blank_codes(6, cols)),
+                ref("quant_rows", step=STEP, x=x, **blank_codes(6, cols))):
+        assert np.array_equal(got["y_scale"], scale)
+        assert np.array_equal(got["y"], want, equal_nan=True)
+    assert np.isnan(want).sum() == 1 and np.all(scale[:, 1:3] == 1) and not want[1:3].any()
+    back = ref("dequantise", x=want, x_scale=scale, y=blank(6, cols))["y"]
+    assert np.array_equal(back, (want.astype(np.float32) * np.repeat(scale.T, 128, 1)[:, :cols]), equal_nan=True)
+    whole = np.delete(np.arange(6), [2, 4])
+    assert np.all(np.abs(back - x)[whole] <= np.abs(x[whole]) / 16 + 2.0 ** -10 * np.repeat(scale.T, 128, 1)[whole, :cols])
+
+
+def test_an_infinity_is_no_code(ref):
+    x = normal(rng(), 1, 130)
+    x[0, 3] = np.inf
+    got = ref("quantise", x=x, **blank_codes(1, 130))
+    assert np.isnan(got["y"][0, 3]) and not got["y"][0, 4:128].any() and np.isinf(got["y_scale"][0, 0])
+    assert np.array_equal(got["y"][0, 128:], as_rows_of_codes(x[:, 128:])[0][0])
+
+
 @pytest.mark.parametrize("is_narrow", [False, True])
 @pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
 def test_kv_write_codes(ref, nh, nkv, page, hdim, is_narrow):
@@ -623,6 +668,35 @@ def test_norm_swiglu(ref, bias):
     n = np_rmsnorm(x, norm, 1e-5)
     a, b = n @ gate.T + (gb if bias else 0), n @ up.T + (ub if bias else 0)
     close(got["y"], np_silu(a) * b, 1e-6)
+
+
+def test_products_of_codes(ref):
+    """Rows of codes in, and out of the swiglu and the norm."""
+    g, attrs = rng(), {"BLOCK_N": 128, "BLOCK_K": 128}
+    x, x_scale = as_rows_of_codes(normal(g, 3, 200) * 30)
+    w, up = (nearest(E4M3, normal(g, 144, 200) * 50) for _ in range(2))
+    w_scale, up_scale = (np.exp2(normal(g, 2, 2) - 9).astype(np.float32) for _ in range(2))
+    r, norm = normal(g, 3, 144), normal(g, 200)
+
+    def spread(scale):
+        return np.repeat(np.repeat(scale.astype(np.float64), 128, 0)[:144], 128, 1)[:, :200]
+
+    a, b = (worth(x, x_scale) @ (c * spread(s)).T for c, s in ((w, w_scale), (up, up_scale)))
+    rows = {"step": STEP, "x": x, "x_scale": x_scale}
+    got = ref("linear_rows", attrs, **rows, w=w, w_scale=w_scale, y=blank(3, 144))
+    close(got["y"], a, 1e-6)
+    got = ref("linear_residual", attrs, **rows, w=w, w_scale=w_scale, residual=r, z=blank(3, 144))
+    close(got["z"], r + a, 1e-6)
+    got = ref("linear_swiglu_fp8", attrs, **rows, gate=w, up=up, gate_scale=w_scale, up_scale=up_scale,
+              **blank_codes(3, 144))
+    _, scale = as_rows_of_codes(np_silu(a) * b)
+    close(got["y_scale"], scale, 1e-5)
+    close(worth(got["y"], got["y_scale"]), np_silu(a) * b, 0.04)
+    x = normal(g, 3, 200)
+    got = ref("norm_rows_fp8", {"EPS": 1e-5, "NORM_ONE": 1}, step=STEP, x=x, norm=norm, **blank_codes(3, 200))
+    want, scale = as_rows_of_codes(np_rmsnorm(x, norm, 1e-5, 1))
+    close(got["y_scale"], scale, 1e-6)
+    assert np.mean(got["y"] != want) < 0.01
 
 
 def test_norm_logits(ref):
