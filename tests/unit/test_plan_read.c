@@ -292,7 +292,7 @@ static void halves_of_bytes_are_weights(void **state)
 			b = &p->bufs[i];
 	assert_non_null(b);
 	b->bytes /= 4;
-	snprintf(text, sizeof text, "prefill[32] buffer %s: e2m1 is for weights alone", b->name);
+	snprintf(text, sizeof text, "prefill[32] buffer %s: e2m1 is for weights and state alone", b->name);
 	WRONG(b->dtype, DT_e2m1, text);
 	b->bytes *= 4;
 	Weight *w = &g->weights[g->n_weights - 1];
@@ -530,21 +530,21 @@ static void early_arguments_are_checked(void **state)
 	assert_int_equal(first->n_deps, 0);
 	assert_int_equal(first->overlaps, 0);
 	assert_true(reader->overlaps);
-	WRONG(first->overlaps, 1, SAYS("decode[%d] launch 0 (embed_next): may start before the step before is done, in a "
-		"phase that reads early what that step writes", p->rows));
-	WRONG(reader->args[arg].early, 2, SAYS("decode[%d] launch %d (attention_step): slot_len is early = 2: expected 0, or "
-		"1 of state that a launch which overlaps reads", p->rows, step));
-	WRONG(reader->overlaps, 0, SAYS("decode[%d] launch %d (attention_step): slot_token is early = 1: expected 0, or 1 of "
-		"state that a launch which overlaps reads", p->rows, step));
-	WRONG(reader->args[0].early, 1, SAYS("decode[%d] launch %d (attention_step): step is early = 1: expected 0, or 1 of "
-		"state that a launch which overlaps reads", p->rows, step));
+	WRONG(first->overlaps, 1, SAYS("decode[%d] launch 0 (embed_next): may start before the step before is done, "
+		"in a phase that reads early what that step writes", p->rows));
+	WRONG(reader->args[arg].early, 2, SAYS("decode[%d] launch %d (attention_step): slot_len is early = 2: "
+		"expected 0, or 1 of state that a launch which overlaps reads", p->rows, step));
+	WRONG(reader->overlaps, 0, SAYS("decode[%d] launch %d (attention_step): slot_token is early = 1: "
+		"expected 0, or 1 of state that a launch which overlaps reads", p->rows, step));
+	WRONG(reader->args[0].early, 1, SAYS("decode[%d] launch %d (attention_step): step is early = 1: "
+		"expected 0, or 1 of state that a launch which overlaps reads", p->rows, step));
 	int second = step + 1, counters = 0; /* all layers count in the same place */
 	while (p->launches[second].op != OP_attention_step)
 		second++;
 	while (strcmp(op_table[OP_attention_step].operands[reader->args[counters].operand].name, "arrived") != 0)
 		counters++;
-	WRONG(p->launches[second].args[counters].early, 1, SAYS("decode[%d] launch %d (attention_step): reads arrived early, "
-		"which launch %d writes", p->rows, second, step));
+	WRONG(p->launches[second].args[counters].early, 1, SAYS("decode[%d] launch %d (attention_step): reads arrived "
+		"early, which launch %d writes", p->rows, second, step));
 	assert_int_equal(last->op, OP_sample_best);
 	last->args[writer].early = 1; /* it writes it itself, and nobody before it: sound */
 	write_made(&m, true);
