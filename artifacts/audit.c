@@ -224,6 +224,8 @@ static void json_launch(const TargetPlan *t, const Slot *ledger, const Launch *l
 	fputc(',', out);
 	json_put_field("operands", s->operands, out);
 	fputc(',', out);
+	json_put_field("attrs", s->attrs, out);
+	fputc(',', out);
 	json_put_field("template", k->name, out);
 	fputc(',', out);
 	json_put_field("defines", k->defines, out);
@@ -256,7 +258,7 @@ static void json_target(const TargetPlan *t, const Slot *ledger, int candidates,
 {
 	fputc('{', out);
 	json_put_field("target", t->target, out);
-	fprintf(out, ",\"n_candidates\":%d,\"arena_bytes\":{", candidates);
+	fprintf(out, ",\"smem_block_bytes\":%d,\"n_candidates\":%d,\"arena_bytes\":{", t->smem_block_bytes, candidates);
 	for (int i = 0; i < ARENA_COUNT; i++)
 		fprintf(out, "%s\"%s\":%" PRId64, i ? "," : "", arena_name((ArenaKind)i), t->arena_bytes[i]);
 	fputs("},\"phases\":[", out);
@@ -266,6 +268,30 @@ static void json_target(const TargetPlan *t, const Slot *ledger, int candidates,
 		json_phase(t, ledger, &t->phases[i], out);
 	}
 	fputs("]}", out);
+}
+
+static void json_contracts(const Artifact *a, FILE *out)
+{
+	fputs(",\"contracts\":[", out);
+	for (int i = 0; i < a->n_contracts; i++) {
+		const Contract *k = &a->contracts[i];
+		fputs(i ? ",{" : "{", out);
+		json_put_field("template", k->name, out);
+		fputc(',', out);
+		json_put_field("op", op_table[k->op].name, out);
+		fputs(",\"terms\":[", out);
+		for (int t = 0; t < k->n_terms; t++) {
+			fputs(t ? ",{" : "{", out);
+			json_put_field("kind", k->terms[t].kind, out);
+			fputc(',', out);
+			json_put_field("name", k->terms[t].name, out);
+			fputc(',', out);
+			json_put_field("text", k->terms[t].text, out);
+			fputc('}', out);
+		}
+		fputs("]}", out);
+	}
+	fputc(']', out);
 }
 
 bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
@@ -285,7 +311,9 @@ bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
 		fputc(':', out);
 		json_put(a->options[i].value, out);
 	}
-	fputs("},\"targets\":[", out);
+	fputc('}', out);
+	json_contracts(a, out);
+	fputs(",\"targets\":[", out);
 	for (int i = 0; i < a->n_targets; i++) {
 		if (o->target && strcmp(a->targets[i].target, o->target) != 0)
 			continue;

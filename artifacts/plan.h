@@ -24,6 +24,7 @@
  *   graph        Graph (MessagePack)
  *   plan.TARGET  TargetPlan (MessagePack), one for each target, e.g. plan.sm_90a
  *   audit.TARGET Decision ledger of that target: array of Slot (MessagePack)
+ *   contracts    Contracts of all templates that implement an op of a ledger: array of Contract (MessagePack)
  *   candidates.TARGET  what `atlas tune` times, where asked for: a TargetPlan whose kernels are admissible ones of the
  *                ledger, whose phase i launches kernel i alone, and whose arenas hold one phase's buffers (named as
  *                the operands) at a time: weights, state, and in scratch the rest. Sessions do not look at it
@@ -275,6 +276,7 @@ typedef struct TargetPlan {
 	int cc_major, cc_minor; /* the device must have exactly this (…a) or the same major and at least the minor */
 	Kernel *kernels; int n_kernels;
 	Phase *phases; int n_phases; /* by kind, then by rows ascending */
+	int smem_block_bytes;        /* most shared memory of a block there: what launches were checked against */
 	int64_t arena_bytes[ARENA_COUNT];
 } TargetPlan;
 
@@ -297,9 +299,30 @@ typedef struct Slot {
 	int rows, outs;
 	int layer_first, layer_last; /* equal decisions of equal layers stand once */
 	OpKind op;
-	const char *operands; /* "x bf16 [1,576], w bf16 [960,576], ..." */
+	const char *operands; /* "x bf16 [1,576], w bf16 [960,576], ..."; a dim that the candidate decides is * */
+	const char *attrs;    /* whole-number attributes of the op: "BLOCK_K=0 BLOCK_N=0 NORM_ONE=0" */
 	Candidate *candidates; int n_candidates;
 } Slot;
+
+/* What a template asks for, by which verdicts can be checked again. Kinds of terms, in this order:
+ *
+ *   arch       name "80": targets from sm_80 on; "90a": sm_90a alone. One of them must serve
+ *   dim        a name that operands' shapes bind    attr  a name that the op gives
+ *   dtype      a variable and the dtypes it may stand for; gives VAR_BITS, and VAR_BYTES of whole bytes
+ *   tunable    a name and its values
+ *   operand    text "WT [N, K]": dtype or its variable, shape. The first plain mention of a dim decides it, all others
+ *              must agree, and expressions are compared when all dims are bound. Operands of the op that no term names
+ *              must be absent; those named must be there, but for those with a term `flag` of the same name, whose
+ *              text is a constant: 1 when the operand is there, else 0. Dims that only absent ones would bind are 0
+ *   map.rows, map.columns  a tile of that operand: 1 to 256 rows of 128 bytes; its own rows: a multiple of 16 bytes
+ *   requires   must not be 0        grid.x grid.y grid.z  1 to 2^31 - 1, 65535, 65535     block  1 to 1024
+ *   smem       0 to smem_block_bytes of the target
+ *   reads writes flops  of the launch
+ *
+ * Formulas are C expressions of int64 with ceil_div, min, max and align.
+ */
+typedef struct ContractTerm { const char *kind, *name, *text; } ContractTerm;
+typedef struct Contract { const char *name; OpKind op; ContractTerm *terms; int n_terms; } Contract;
 
 /* A whole file ---------------------------------------------------------------------------------- */
 
@@ -317,6 +340,7 @@ typedef struct Artifact {
 	Graph graph;
 	TargetPlan *targets; int n_targets;
 	Slot **ledger; int *n_ledger; /* one list a target */
+	Contract *contracts; int n_contracts; /* names are unique; each candidate of a ledger has one */
 	TargetPlan *candidates;       /* one a target, without kernels where there is no section; NULL = none at all */
 	const uint8_t *file; int64_t file_bytes; /* the mapped file (reader) */
 	uint8_t root[32];

@@ -576,6 +576,17 @@ static bool check_candidates(const Checking *plan)
 	return true;
 }
 
+/* The contract of that template for that op; names are few, and neighbours ask for the same one. */
+static const Contract *find_contract(const Artifact *a, const char *name, OpKind op, const Contract *last)
+{
+	if (last && last->op == op && strcmp(last->name, name) == 0)
+		return last;
+	for (int i = 0; i < a->n_contracts; i++)
+		if (a->contracts[i].op == op && strcmp(a->contracts[i].name, name) == 0)
+			return &a->contracts[i];
+	return NULL;
+}
+
 static bool check_ledger(const Artifact *a, int target, Why *why)
 {
 	for (int i = 0; i < a->n_ledger[target]; i++) {
@@ -583,9 +594,14 @@ static bool check_ledger(const Artifact *a, int target, Why *why)
 		if (s->layer_first < -1 || s->layer_last < s->layer_first || s->layer_last > a->graph.n_layers ||
 			s->rows < 0 || s->outs < 0)
 			return REFUSE("ledger entry %d: layers %d to %d", i, s->layer_first, s->layer_last);
+		const Contract *contract = NULL;
 		int chosen = 0;
-		for (int k = 0; k < s->n_candidates; k++)
+		for (int k = 0; k < s->n_candidates; k++) {
 			chosen += s->candidates[k].verdict == CHOSEN;
+			contract = find_contract(a, s->candidates[k].kernel, s->op, contract);
+			if (!contract)
+				return REFUSE("ledger entry %d (%s): no contract of %s", i, op_table[s->op].name, s->candidates[k].kernel);
+		}
 		if (chosen != 1)
 			return REFUSE("ledger entry %d (%s): %d candidates are chosen", i, op_table[s->op].name, chosen);
 	}

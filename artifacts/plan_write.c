@@ -247,6 +247,7 @@ static void make_pieces(Writer *w)
 	char name[64];
 	pack_options(add_piece(w, "options"), a);
 	pack_one(add_piece(w, "graph"), &graph_schema, &w->graph, 1, false);
+	pack_one(add_piece(w, "contracts"), &contract_schema, a->contracts, a->n_contracts, true);
 	for (int i = 0; i < a->n_targets; i++) {
 		snprintf(name, sizeof name, "plan.%s", a->targets[i].target);
 		pack_one(add_piece(w, name), &target_plan_schema, &a->targets[i], 1, false);
@@ -628,7 +629,7 @@ bool artifact_can_write(const char *path, char *why, size_t why_bytes)
 bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t why_bytes)
 {
 	Writer w = {.parts = parts, .graph = parts->artifact->graph, .fd = -1, .why = why, .why_bytes = why_bytes};
-	if (2 + 3 * parts->artifact->n_targets + parts->n_blobs + 1 > MAX_SECTIONS)
+	if (3 + 3 * parts->artifact->n_targets + parts->n_blobs + 1 > MAX_SECTIONS)
 		return failed(&w, "more than %d sections", MAX_SECTIONS);
 	w.graph.weights = malloc(sizeof(Weight) * (size_t)(w.graph.n_weights + 1));
 	if (!w.graph.weights)

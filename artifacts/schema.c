@@ -92,7 +92,7 @@ static const Schema phase_schema = SCHEMA(Phase, phase_fields);
 #define T TargetPlan
 static const Field target_plan_fields[] = {
 	STR(target), INT(cc_major), INT(cc_minor), LIST(kernels, kernel_schema),
-	LIST(phases, phase_schema), INT64S(arena_bytes, ARENA_COUNT)};
+	LIST(phases, phase_schema), INT(smem_block_bytes), INT64S(arena_bytes, ARENA_COUNT)};
 const Schema target_plan_schema = SCHEMA(TargetPlan, target_plan_fields);
 #undef T
 
@@ -106,8 +106,18 @@ static const Schema candidate_schema = SCHEMA(Candidate, candidate_fields);
 #define T Slot
 static const Field slot_fields[] = {
 	ENUM(phase, E_PHASE), INT(rows), INT(outs), INT(layer_first), INT(layer_last), ENUM(op, E_OP),
-	STR(operands), LIST(candidates, candidate_schema)};
+	STR(operands), STR(attrs), LIST(candidates, candidate_schema)};
 const Schema slot_schema = SCHEMA(Slot, slot_fields);
+#undef T
+
+#define T ContractTerm
+static const Field contract_term_fields[] = {STR(kind), STR(name), STR(text)};
+static const Schema contract_term_schema = SCHEMA(ContractTerm, contract_term_fields);
+#undef T
+
+#define T Contract
+static const Field contract_fields[] = {STR(name), ENUM(op, E_OP), LIST(terms, contract_term_schema)};
+const Schema contract_schema = SCHEMA(Contract, contract_fields);
 #undef T
 
 #define T Section
@@ -127,7 +137,8 @@ const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Weight) == 120 && sizeof(Graph) == 136 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
-	sizeof(TargetPlan) == 96 && sizeof(Candidate) == 48 && sizeof(Slot) == 48 && sizeof(Section) == 56,
+	sizeof(TargetPlan) == 96 && sizeof(Candidate) == 48 && sizeof(Slot) == 56 && sizeof(Section) == 56 &&
+	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 
 int enum_count(EnumKind kind)

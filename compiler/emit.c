@@ -220,6 +220,7 @@ static void fill_artifact(Compile *c, Artifact *a)
 		.ledger = ARENA_ARRAY(&c->arena, Slot *, n), .n_ledger = ARENA_ARRAY(&c->arena, int, n),
 		.candidates = ARENA_ARRAY(&c->arena, TargetPlan, n),
 		.options = c->model.options.resolved.at, .n_options = c->model.options.resolved.n};
+	a->contracts = list_contracts(c, &a->n_contracts);
 	for (int i = 0; i < n; i++) {
 		a->targets[i] = c->work.at[i].plan;
 		a->ledger[i] = c->work.at[i].ledger.at;

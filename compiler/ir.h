@@ -410,6 +410,9 @@ void make_kernels(Compile *c);   /* NVRTC -> Kernel, cubins */
 void plan_memory(Compile *c);    /* -> Phase.bufs with offsets, arenas */
 void schedule(Compile *c);       /* -> Phase.launches with their edges */
 void emit(Compile *c);           /* -> plan.bin */
+
+/* contracts.c: those of every template that implements an op of a ledger, in the order of the table. */
+Contract *list_contracts(Compile *c, int *n);
 void read_tuning(Compile *c);    /* tuning.c: kernels/tuning/ or --tuning -> Compile.tunings, a part of read_options */
 void record_tuning(Compile *c);  /* the files' hashes -> Options.resolved */
 /* What the kernel took on the card of the target's tuning file; NULL = not measured. Tells of times that are of another

@@ -498,6 +498,20 @@ static const char *operands_text(Picker *p)
 	return arena_strdup(&p->c->arena, text);
 }
 
+/* "BLOCK_K=0 BLOCK_N=0 HDIM=64": the whole-number ones, which are what formulas may name. */
+static const char *attrs_text(Picker *p)
+{
+	const char *text = "";
+	double value;
+	bool is_float;
+#define ATTR(NAME, field, type, meaning) \
+	if (op_has_attr(p->op->kind, #NAME) && attr_value(&p->op->attrs, #NAME, &value, &is_float) && !is_float) \
+		text = arena_printf(&p->c->arena, "%s%s%s=%lld", text, *text ? " " : "", #NAME, (long long)value);
+#include "artifacts/attrs.h"
+#undef ATTR
+	return text;
+}
+
 static int combinations(const KernelTemplate *t)
 {
 	int n = 1;
@@ -709,7 +723,7 @@ static void decide(Picker *p)
 	d.candidates.at[best->candidate].verdict = CHOSEN;
 	*vec_push(&p->c->arena, &p->work->ledger) = (Slot){.phase = p->low->kind, .rows = p->low->rows,
 		.outs = p->low->outs, .layer_first = op->layer, .layer_last = op->layer, .op = op->kind,
-		.operands = operands, .candidates = d.candidates.at, .n_candidates = d.candidates.n};
+		.operands = operands, .attrs = attrs_text(p), .candidates = d.candidates.at, .n_candidates = d.candidates.n};
 	Pick *pick = vec_push(&p->c->arena, &p->low->picks);
 	*pick = best->pick;
 	pick->slot = p->work->ledger.n - 1;

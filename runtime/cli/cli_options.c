@@ -113,7 +113,7 @@ static const Opt options[] = {
 		TEXT, FIELD(target), 0, 0},
 	{"--reasons", 0, AUDIT, NULL, "also what was not chosen, and why",
 		FLAG, FIELD(reasons), 0, 0},
-	{"--check", 0, AUDIT, "POLICY", "what in the plan breaks a policy.toml; exit code 1 when anything does",
+	{"--check", 0, AUDIT, "POLICY", "what in the plan breaks the rules of a file; exit code 1 if any",
 		TEXT, FIELD(policy), 0, 0},
 	{"--sarif", 0, AUDIT, NULL, "with --check: one SARIF 2.1.0 log on stdout",
 		FLAG, FIELD(sarif), 0, 0},

@@ -120,6 +120,7 @@ void make_plan_of_model(MadePlan *m)
 	m->artifact = (Artifact){.graph = c->graph, .targets = &w->plan, .n_targets = 1,
 		.ledger = ARENA_ARRAY(&c->arena, Slot *, 1), .n_ledger = ARENA_ARRAY(&c->arena, int, 1),
 		.options = ARENA_NEW(&c->arena, Option), .n_options = 1};
+	m->artifact.contracts = list_contracts(c, &m->artifact.n_contracts);
 	m->artifact.candidates = &w->candidates;
 	m->artifact.ledger[0] = w->ledger.at;
 	m->artifact.n_ledger[0] = w->ledger.n;

@@ -417,6 +417,8 @@ static void launches_are_checked(void **state)
 		"prefill[32] buffer ring: 4096 bytes at 0, outside 0..256 of arena ring");
 	WRONG(m.artifact.ledger[0][0].candidates[0].verdict, REJECTED, SAYS(
 		"ledger entry 0 (%s): 0 candidates are chosen", op_table[m.artifact.ledger[0][0].op].name));
+	WRONG(m.artifact.ledger[0][0].candidates[0].kernel, "nothing", SAYS(
+		"ledger entry 0 (%s): no contract of nothing", op_table[m.artifact.ledger[0][0].op].name));
 	free_made(&m);
 }
 

@@ -87,6 +87,7 @@ static void make(Made *m, bool embed)
 	m->artifact = (Artifact){.graph = m->c.graph, .targets = &w->plan, .n_targets = 1,
 		.ledger = ARENA_ARRAY(&m->c.arena, Slot *, 1), .n_ledger = ARENA_ARRAY(&m->c.arena, int, 1),
 		.options = ARENA_NEW(&m->c.arena, Option), .n_options = 1};
+	m->artifact.contracts = list_contracts(&m->c, &m->artifact.n_contracts);
 	m->artifact.ledger[0] = w->ledger.at;
 	m->artifact.n_ledger[0] = w->ledger.n;
 	m->artifact.options[0] = (Option){"kv.page", "16"};

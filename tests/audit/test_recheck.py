@@ -1,0 +1,82 @@
+"""The ledger can be checked without us: recheck.py, which sees the JSON alone, gets the same verdicts."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = pathlib.Path(__file__).with_name("recheck.py")
+sys.path.insert(0, str(SCRIPT.parent))
+import recheck  # noqa: E402
+
+
+def audit_of(atlas, plan):
+    run = atlas("audit", plan, "--json")
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_the_script_stays_short():
+    assert len(SCRIPT.read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("model,words", [
+    ("llama", ["--target", "sm_90a,sm_80"]), ("qwen2", []), ("qwen3", []), ("llama-f32", [])])
+def test_every_verdict(atlas, small_plan_of, model, words):
+    text = atlas("audit", small_plan_of(model, *words), "--json").stdout
+    run = subprocess.run([sys.executable, SCRIPT], input=text, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr
+    assert run.stdout.endswith(" verdicts, 0 disagreements\n") and int(run.stdout.split()[0]) > 100
+
+
+def test_a_changed_verdict_is_seen(atlas, small_plan_of):
+    """The script is no echo: any one verdict turned round, or one operand changed, is a disagreement."""
+    audit = audit_of(atlas, small_plan_of("llama"))
+    assert recheck.recheck(audit)[1] == []
+    seen = set()
+    for p, phase in enumerate(audit["targets"][0]["phases"]):
+        for i, launch in enumerate(phase["launches"]):
+            for k, candidate in enumerate(launch["candidates"]):
+                if (launch["op"], candidate["verdict"]) in seen:
+                    continue
+                seen.add((launch["op"], candidate["verdict"]))
+                lie = copy.deepcopy(audit)
+                other = "slower" if candidate["verdict"] == "rejected" else "rejected"
+                lie["targets"][0]["phases"][p]["launches"][i]["candidates"][k]["verdict"] = other
+                assert recheck.recheck(lie)[1], (launch["op"], candidate)
+    assert {v for _, v in seen} == {"rejected", "slower", "chosen"}
+    for key, value in (("grid", [7, 1, 1]), ("smem_bytes", 1), ("read_bytes", 1), ("flops", 1)):
+        lie = copy.deepcopy(audit)
+        lie["targets"][0]["phases"][0]["launches"][1][key] = value
+        assert recheck.recheck(lie)[1], key
+
+
+def test_one_key_changes_the_predicates_that_name_it(atlas, small_plan_of):
+    """Pages of another size: where reasons differ, they name pages."""
+    a, b = (audit_of(atlas, small_plan_of("llama", page=page)) for page in (16, 32))
+
+    def reasons(audit):
+        return [(p["phase"], x["op"], c["template"], c["tunables"], c["verdict"], c["reason"])
+                for p in audit["targets"][0]["phases"] for x in p["launches"] for c in x["candidates"]]
+
+    changed = set(reasons(a)) ^ set(reasons(b))
+    assert changed and all("PAGE" in reason for *_, reason in changed if reason), changed
+
+
+@pytest.mark.parametrize("text,value", [
+    ("1 + 2 * 3", 7), ("7 / 2 - 7 % 4", 0), ("ceil_div(7, 2) + align(7, 4)", 12), ("min(3, 2) * max(1, 5)", 10),
+    ("1 == 1 && 2 > 3 || 4 <= 4", 1), ("0 && 1 / 0", 0), ("1 || 1 / 0", 1), ("N ? 5 : 1 / 0", 5), ("!N + -2", -2),
+    ("N > 1 ? 2 : N > 2 ? 3 : 4", 2), ("(1 + 2) * (N - 1)", 6), ("-7 / 2", -3), ("-7 % 2", -1)])
+def test_expressions_mean_what_they_mean_in_c(text, value):
+    assert recheck.evaluate(text, {"N": 3}) == value
+
+
+@pytest.mark.parametrize("text", ["M", "1 / (N - 3)", "ceil_div(1, 0)"])
+def test_expressions_that_reject(text):
+    with pytest.raises((recheck.Rejected, ZeroDivisionError)):
+        recheck.evaluate(text, {"N": 3})
