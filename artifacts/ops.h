@@ -15,8 +15,8 @@
  *
  * Rows may be codes of e4m3 as well, with a scale of f32 for each 128 columns (the last ones may be fewer):
  *   x_scale   [ceil_div(K,128),ROWS]: x[t,k] means value(code[t,k]) * x_scale[k / 128, t]
- *   y_scale   the same of a result. The scale is the largest |y| of its columns / 448, or 1 where that is below 2^-100; the code
- *             that of y / scale, in f32. A NaN or an infinity has the code NaN
+ *   y_scale   the same of a result. The scale is the largest |y| of its columns / 448, or 1 where that is below 2^-100;
+ *             the code that of y / scale, in f32. A NaN or an infinity has the code NaN
  *
  * Or of e2m1, with a scale of e4m3 for each 16 columns and one of f32 a row:
  *   x_block, x_row_scale   [ROWS,ceil_div(K,16)], [ROWS]: x[t,k] means value(code) * x_block[t, k / 16] *
