@@ -24,6 +24,8 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define NVFP4 "WT=e2m1 ST=e4m3 W_SCALE=1 W_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
 #define NVFP4_TWO "WT=e2m1 ST=e4m3 GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=1 UP_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
 
+#define FP8_BLOCK " BLOCK_N=128 BLOCK_K=128"
+
 typedef struct Shape { const char *tmpl, *label, *fixed; } Shape;
 static const Shape shapes[] = {
 	{"stream_norm", "1B qkv", "ROWS=1 K=2048 N=3072 BIAS=0 NORM_ONE=0"},
@@ -92,6 +94,11 @@ static const Shape shapes[] = {
 	{"gemm_norm", "8B qkv x2048", "ROWS=2048 K=4096 N=6144 BIAS=0 NORM_ONE=0"},
 	{"gemm_residual", "8B o x2048", "ROWS=2048 K=4096 N=4096 BIAS=0"},
 	{"gemm_residual", "8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0"},
+	{"gemm_swiglu", "fp8 8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " FP8_TWO},
+	{"gemm_residual", "fp8 8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0 " FP8},
+	{"gemm_swiglu", "nvfp4 8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " NVFP4_TWO},
+	{"gemm_norm", "nvfp4 8B qkv x2048", "ROWS=2048 K=4096 N=6144 BIAS=0 NORM_ONE=0 " NVFP4},
+	{"gemm_residual", "nvfp4 8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0 " NVFP4},
 	{"wgmma_linear", "1B qkv x512", "ROWS=512 K=2048 N=3072 BIAS=0"},
 	{"wgmma_residual", "1B down x512", "ROWS=512 K=8192 N=2048 BIAS=0"},
 	{"wgmma_swiglu", "1B gate up x512", "ROWS=512 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0"},
@@ -104,6 +111,17 @@ static const Shape shapes[] = {
 	{"wgmma_residual", "8B o x512", "ROWS=512 K=4096 N=4096 BIAS=0"},
 	{"wgmma_residual", "8B o x128", "ROWS=128 K=4096 N=4096 BIAS=0"},
 	{"wgmma_swiglu", "8B gate up x128", "ROWS=128 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0"},
+	{"wgmma_fp8_residual", "8192 cubed", "ROWS=8192 K=8192 N=8192 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},
+	{"wgmma_fp8_residual", "4096x7168x2048", "ROWS=4096 K=2048 N=7168 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},
+	{"wgmma_fp8_linear", "8192 cubed", "ROWS=8192 K=8192 N=8192 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},
+	{"wgmma_fp8_linear", "4096x7168x2048", "ROWS=4096 K=2048 N=7168 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},
+	{"wgmma_fp8_linear", "8B qkv x2048", "ROWS=2048 K=4096 N=6144 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},
+	{"wgmma_fp8_residual", "8B o x2048", "ROWS=2048 K=4096 N=4096 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},
+	{"wgmma_fp8_swiglu", "8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 GATE_SCALE=1 "
+		"UP_SCALE=1 GATE_ROW_SCALE=0 UP_ROW_SCALE=0" FP8_BLOCK},
+	{"wgmma_fp8_residual", "8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},
+	{"norm_rows_fp8", "8B x2048", "ROWS=2048 K=4096 NORM_ONE=0"},
+	{"quant_rows", "8B x2048", "ROWS=2048 K=4096"},
 	{"norm_rows", "8B x2048", "ROWS=2048 K=4096 NORM_ONE=0"},
 	{"norm_rows", "1B x512", "ROWS=512 K=2048 NORM_ONE=0"},
 	{"gemm_logits", "1B head x64", "ROWS=64 OUTS=64 K=2048 V=128256 NORM_ONE=0 N_VALID=128256"},
@@ -135,6 +153,14 @@ static const Shape shapes[] = {
 	{"attn_prefill", "8B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=32 PAGES=34 PAGE=64 HDIM=128 NH=32 NKV=8"},
 	{"attn_prefill", "8B 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8"},
 	{"attn_prefill", "8B 64 of 8k", "ROWS=64 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8"},
+	{"attn_prefill", "8B 2k e4m3", "ROWS=2048 SLOTS=1 MAX_PAGES=32 PAGES=34 PAGE=64 HDIM=128 NH=32 NKV=8 "
+		"KVT=e4m3 KV_SCALE=1 KV_BLOCK=0"},
+	{"attn_wgmma_codes", "8B 2k e4m3", "ROWS=2048 SLOTS=1 MAX_PAGES=32 PAGES=34 PAGE=64 HDIM=128 NH=32 NKV=8 "
+		"KVT=e4m3 KV_SCALE=1 KV_BLOCK=0"},
+	{"attn_wgmma_codes", "8B 8k e4m3", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8 "
+		"KVT=e4m3 KV_SCALE=1 KV_BLOCK=0"},
+	{"attn_wgmma_codes", "8B 8k e2m1", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8 "
+		"KVT=e2m1 KV_SCALE=1 KV_BLOCK=1"},
 	{"attn_wgmma", "8B 128 of 4k", "ROWS=128 SLOTS=1 MAX_PAGES=64 PAGES=66 PAGE=64 HDIM=128 NH=32 NKV=8"},
 	{"attn_wgmma", "8B 64 of 8k", "ROWS=64 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8"},
 	{"attn_wgmma", "1B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=32 PAGES=34 PAGE=64 HDIM=64 NH=32 NKV=8"},
@@ -452,10 +478,11 @@ static bool fill_memory(Gpu *g)
 	Random r = {7};
 	if (!host)
 		return false;
-	for (int64_t i = 0; i < chunk / 2; i += 4) { /* bf16 between 2^-8 and 2 with random signs and digits */
+	for (int64_t i = 0; i < chunk / 2; i += 4) { /* bf16 between 2^-8 and 2 with random signs and digits; as e4m3 no NaN */
 		uint64_t bits = random_bits(&r);
 		for (int j = 0; j < 4; j++, bits >>= 16)
-			host[i + j] = (uint16_t)((bits & 0x80ff) + 0x3b80 + (bits >> 8 & 3) * 0x100);
+			host[i + j] = (uint16_t)((bits & 0x807f) + 0x3b00 + (bits >> 8 & 3) * 0x100 + (bits >> 7 & 1) * 0x80
+				- ((bits & 0x7f) == 0x7f));
 	}
 	bool ok = true;
 	for (int64_t at = 0; ok && at + chunk <= g->memory_bytes; at += chunk)
