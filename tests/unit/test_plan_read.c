@@ -79,7 +79,7 @@ static void header_is_checked(void **state)
 		char expected[64];
 		put_u32(b.at + 8, version);
 		assert_int_equal(read_copy(b.at, b.n, true, why), READ_VERSION);
-		sprintf(expected, "plan format version %u: this program reads version 3", version);
+		sprintf(expected, "plan format version %u: this program reads version %d", version, PLAN_VERSION);
 		assert_string_equal(why, expected);
 	}
 	put_u32(b.at + 8, PLAN_VERSION);
