@@ -1,0 +1,78 @@
+"""Rows of long prompts are codes where all weights that read them are e4m3 and the target multiplies codes by codes.
+
+What must stand in a phase follows from the formats of the checkpoint alone; nothing is compiled.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "mkckpt"))
+import mkckpt  # noqa: E402
+
+CODES = ["norm_rows_fp8", "linear_rows", "rope_write", "attention", "quant_rows", "linear_residual", "norm_rows_fp8",
+         "linear_swiglu_fp8", "linear_residual"]
+MAKES_CODES = {"norm_rows_fp8", "quant_rows", "linear_swiglu_fp8"}
+
+
+@pytest.fixture
+def lowered(build_dir, tmp_path):
+    def run(recipe, target):
+        """[(phase, rows, [(op, operands) of layer 0])] of a recipe's checkpoint."""
+        folder = tmp_path / recipe
+        if not folder.exists():
+            mkckpt.build(mkckpt.recipes()[recipe]).write(folder)
+        done = subprocess.run([build_dir / "atlasc", folder, "--target", target, "--dry-run", "--stop-after", "fuse",
+                               "-d", "f"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        phases = []
+        for line in done.stdout.splitlines():
+            head = re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line)
+            op = re.match(r" +0 +(\w+) +(.*)", line)
+            if head:
+                phases.append((head[1], int(head[2] or 0), []))
+            elif op and phases:
+                operands = dict(x.split("=", 1) for x in op[2].split() if "=" in x)
+                phases[-1][2].append((op[1], operands))
+        assert any(kind == "decode" for kind, _, _ in phases)
+        return phases
+
+    return run
+
+
+@pytest.mark.parametrize("recipe", ["llama-fp8-channel-ct", "llama-fp8-tensor-ct"])
+def test_codes_from_the_first_norm_to_the_last_product(lowered, recipe):
+    for kind, rows, ops in lowered(recipe, "sm_90a"):
+        names = [name for name, _ in ops]
+        if kind == "prefill" and rows > 64:
+            assert names[-9:] == CODES
+            for name, operands in ops[-9:]:
+                assert ("x_scale" in operands) == name.startswith("linear")
+                assert operands.get("x", "").endswith("e4m3") == name.startswith("linear")
+                assert ("y_scale" in operands) == (name in MAKES_CODES)
+        else:
+            assert not MAKES_CODES & set(names)
+
+
+@pytest.mark.parametrize("recipe, target", [
+    ("llama-fp8-channel-ct", "sm_80"),  # no instruction
+    ("llama-fp8-block-f32", "sm_90a"),  # blocks of 32 x 64
+    ("llama-nvfp4-ct", "sm_90a"),
+])
+def test_no_codes_elsewhere(lowered, recipe, target):
+    for _, _, ops in lowered(recipe, target):
+        assert not MAKES_CODES & {name for name, _ in ops}
+        assert all("x_scale" not in operands for _, operands in ops)
+
+
+def test_a_mixture_has_codes_where_it_may(lowered):
+    """FP8 attention beside an NVFP4 MLP: the swiglu's rows stay bf16."""
+    wide = [ops for kind, rows, ops in lowered("qwen3-nvfp4-mixed", "sm_90a") if kind == "prefill" and rows > 64]
+    assert wide
+    for ops in wide:
+        names = [name for name, _ in ops]
+        assert "quant_rows" in names and "linear_swiglu_fp8" not in names
+        assert [("x_scale" in operands) for name, operands in ops if name == "linear_residual"] == [True, False]
