@@ -2,7 +2,7 @@
 //           rows for products of codes; rows beyond step[0] stay as they are
 // numerics  exact but for the two quotients; codes rounded to nearest even. Same bits every run; a row's bits do not
 //           depend on the other rows
-// measured  not yet
+// measured  H200 SXM, 2048 rows, K=4096: 9.3 us, 59 % of the read bandwidth. No spills
 // why       16 lanes have 128 columns between them, so no value crosses warps
 #include "contract.cuh"
 #include "quant.cuh"
