@@ -66,6 +66,42 @@ static void name_layers(const Artifact *a, const Run *r, char text[32])
 		snprintf(text, 32, "%d-%d", r->layer, r->last_layer);
 }
 
+static bool is_shown(const Phase *p, const AuditOptions *o)
+{
+	char name[32];
+	snprintf(name, sizeof name, "%s[%d]", phase_name(p->kind), p->rows);
+	return !o->phase || strcmp(o->phase, phase_name(p->kind)) == 0 || strcmp(o->phase, name) == 0;
+}
+
+/* -1 and n_layers for "start" and "end"; false for what is no layer. */
+static bool layer_number(const Artifact *a, const char *text, int *layer)
+{
+	char rest;
+	*layer = strcmp(text, "start") == 0 ? -1 : a->graph.n_layers;
+	return strcmp(text, "start") == 0 || strcmp(text, "end") == 0 ||
+		(sscanf(text, "%d%c", layer, &rest) == 1 && *layer >= 0 && *layer < a->graph.n_layers);
+}
+
+static bool is_layer_shown(const Artifact *a, int first, int last, const AuditOptions *o)
+{
+	int layer;
+	return !o->layer || (layer_number(a, o->layer, &layer) && layer >= first && layer <= last);
+}
+
+bool audit_has(const Artifact *a, const AuditOptions *o)
+{
+	for (int i = 0; i < a->n_targets; i++)
+		for (int p = 0; p < a->targets[i].n_phases; p++) {
+			const Phase *phase = &a->targets[i].phases[p];
+			if ((o->target && strcmp(o->target, a->targets[i].target) != 0) || !is_shown(phase, o))
+				continue;
+			for (int k = 0; k < phase->n_launches; k++)
+				if (is_layer_shown(a, phase->launches[k].layer, phase->launches[k].layer, o))
+					return true;
+		}
+	return false;
+}
+
 static bool has_target(const Artifact *a, const AuditOptions *o)
 {
 	for (int i = 0; i < a->n_targets; i++)
@@ -162,6 +198,8 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 	for (int i = 0, next; i < p->n_launches; i = next) {
 		char layers[32];
 		Run r = run_at(p, i, &next);
+		if (!is_layer_shown(a, r.layer, r.last_layer, o))
+			continue;
 		name_layers(a, &r, layers);
 		for (int k = 0; k < r.n; k++)
 			text_launch(t, a->ledger[target], &p->launches[i + k], k ? "" : layers, columns, o,
@@ -188,9 +226,64 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 		if (n_candidates(a, i))
 			fprintf(out, "        %d candidates for atlas tune\n", n_candidates(a, i));
 		for (int p = 0; p < t->n_phases; p++)
-			text_phase(a, i, &t->phases[p], o, out);
+			if (is_shown(&t->phases[p], o))
+				text_phase(a, i, &t->phases[p], o, out);
 	}
 	return true;
+}
+
+/* One decision ----------------------------------------------------------------------------------------- */
+
+static void why_launch(const Artifact *a, const TargetPlan *t, const Slot *s, const Launch *l, FILE *out)
+{
+	const Candidate *c = chosen(s);
+	fprintf(out, "%s  %s[%d]  layer %d  %s: %s\n", t->target, phase_name(s->phase), s->rows, l->layer,
+		op_table[l->op].name, op_table[l->op].meaning);
+	fprintf(out, "operands  %s\nattrs     %s\nconstants %s\n", s->operands, s->attrs, t->kernels[l->kernel].defines);
+	fprintf(out, "work      reads %" PRId64 " bytes, writes %" PRId64 ", %" PRId64 " operations\n", l->read_bytes,
+		l->write_bytes, l->flops);
+	fprintf(out, "chosen    %s%s%s, %.2f us (%s)\n", c->kernel, c->tunables[0] ? " " : "", c->tunables, c->cost_us,
+		c->cost_from);
+	for (int i = 0; i < a->n_contracts; i++)
+		for (int k = 0; strcmp(a->contracts[i].name, c->kernel) == 0 && k < a->contracts[i].n_terms; k++)
+			if (strcmp(a->contracts[i].terms[k].kind, "requires") == 0)
+				fprintf(out, "  holds   %s\n", a->contracts[i].terms[k].text);
+	for (int i = 0; i < s->n_candidates; i++) {
+		c = &s->candidates[i];
+		if (c->verdict == CHOSEN)
+			continue;
+		fprintf(out, "%-9s %s%s%s", verdict_name(c->verdict), c->kernel, c->tunables[0] ? " " : "", c->tunables);
+		if (c->reason[0])
+			fprintf(out, ": %s\n", c->reason);
+		else
+			fprintf(out, ", %.2f us (%s)\n", c->cost_us, c->cost_from);
+	}
+}
+
+bool audit_why(const Artifact *a, const AuditOptions *o, const char *slot, FILE *out)
+{
+	char phase[64], layer[16], op[64], rest;
+	int number;
+	bool found = false;
+	if (sscanf(slot, "%63[^/]/%15[^/]/%63[a-z_0-9]%c", phase, layer, op, &rest) != 3 ||
+		!layer_number(a, layer, &number))
+		return false;
+	AuditOptions only = {.phase = phase};
+	for (int i = 0; i < a->n_targets; i++)
+		for (int p = 0; p < a->targets[i].n_phases; p++) {
+			const TargetPlan *t = &a->targets[i];
+			const Phase *x = &t->phases[p];
+			if ((o->target && strcmp(o->target, t->target) != 0) || !is_shown(x, &only))
+				continue;
+			for (int k = 0; k < x->n_launches; k++)
+				if (x->launches[k].layer == number && strcmp(op_table[x->launches[k].op].name, op) == 0) {
+					if (found)
+						fputc('\n', out);
+					why_launch(a, t, &a->ledger[i][x->launches[k].slot], &x->launches[k], out);
+					found = true;
+				}
+		}
+	return found;
 }
 
 /* JSON ---------------------------------------------------------------------------------------------- */

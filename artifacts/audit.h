@@ -14,10 +14,21 @@
 typedef struct AuditOptions {
 	const char *target; /* this one alone; NULL = all */
 	bool reasons;       /* text: also the candidates that were not chosen, with their reasons */
+	const char *phase;  /* text: these alone, "decode" or "decode[2]"; NULL = all */
+	const char *layer;  /* text: this one alone, "0", "start" or "end"; NULL = all */
 } AuditOptions;
+
+/* Does the plan have any launch of that target, phase and layer? */
+bool audit_has(const Artifact *a, const AuditOptions *o);
 
 /* False when there is no such target; nothing is printed then. */
 bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out);
+/* All of one decision: operands, attributes, what the chosen template requires with the constants, and every candidate.
+ * slot: "decode[2]/0/norm_linear", phase[rows]/layer/op. False when no target has it; nothing is printed then. */
+bool audit_why(const Artifact *a, const AuditOptions *o, const char *slot, FILE *out);
+/* One page that needs nothing else: map of layers, search, and each launch with bytes, operations and time. False when
+ * there is no memory for it. */
+bool audit_html(const Artifact *a, FILE *out);
 /* One object, schema_version 1; candidates are always in it. */
 bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out);
 

@@ -683,7 +683,8 @@ static void json_target(const PlanDiff *d, const TargetChange *t, FILE *out)
 	bool both = t->at[0] >= 0 && t->at[1] >= 0;
 	fputc('{', out);
 	json_put_field("target", d->of[side]->targets[t->at[side]].target, out);
-	fprintf(out, ",\"in\":[%s,%s],\"arena_bytes\":{", t->at[0] >= 0 ? "true" : "false", t->at[1] >= 0 ? "true" : "false");
+	fprintf(out, ",\"in\":[%s,%s],\"arena_bytes\":{", t->at[0] >= 0 ? "true" : "false",
+		t->at[1] >= 0 ? "true" : "false");
 	for (int i = 0, n = 0; both && i < ARENA_COUNT; i++) {
 		int64_t a = d->of[0]->targets[t->at[0]].arena_bytes[i], b = d->of[1]->targets[t->at[1]].arena_bytes[i];
 		if (a != b)

@@ -189,7 +189,8 @@ static void check_kv(const Policy *policy, const Artifact *a, Violations *v)
 		if (k < 0 || !rule->line)
 			continue;
 		const char *dtype = dtype_name(g->tensors[g->ops[i].operands[k]].dtype);
-		Violation *x = is_listed(rule, dtype) ? NULL : add(v, rule == &policy->kv ? "kv.dtype" : "kv.layers", rule->line);
+		const char *name = rule == &policy->kv ? "kv.dtype" : "kv.layers";
+		Violation *x = is_listed(rule, dtype) ? NULL : add(v, name, rule->line);
 		char list[128];
 		if (!x)
 			continue;

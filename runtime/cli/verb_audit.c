@@ -2,6 +2,7 @@
  * no GPU.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "artifacts/audit.h"
 #include "runtime/cli/cli.h"
@@ -25,9 +26,24 @@ static int check(const Args *args, const Artifact *a)
 	return code;
 }
 
+static void write_page(const void *what, FILE *out)
+{
+	if (!audit_html(what, out))
+		fputs("<!-- no memory -->\n", out);
+}
+
 static int show(const Args *args, const Artifact *a)
 {
-	AuditOptions options = {.target = args->target, .reasons = args->reasons};
+	AuditOptions options = {.target = args->target, .reasons = args->reasons, .phase = args->phase,
+		.layer = args->layer};
+	if (args->html_file)
+		return cli_write_file(args, strcmp(args->html_file, "-") == 0 ? NULL : args->html_file, write_page, a);
+	if (args->slot)
+		return audit_why(a, &options, args->slot, stdout) ? EXIT_OK : cli_say(args, EXIT_USAGE,
+			"--why %s: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them", args->slot);
+	if ((args->phase || args->layer) && !audit_has(a, &options))
+		return cli_say(args, EXIT_USAGE, "--phase %s --layer %s: the plan has no such launch",
+			args->phase ? args->phase : "(any)", args->layer ? args->layer : "(any)");
 	bool found = args->json ? audit_json(a, &options, stdout) : audit_text(a, &options, stdout);
 	return found ? EXIT_OK : cli_say(args, EXIT_USAGE, "--target %s: the plan has no such target", args->target);
 }
@@ -37,6 +53,9 @@ int verb_audit(const Args *args)
 	AtlasPlan *plan = NULL;
 	if (args->sarif && (!args->policy || args->json))
 		return cli_say(args, EXIT_USAGE, "--sarif is of --check, and without --json");
+	if (args->json && (args->phase || args->layer || args->slot || args->html_file))
+		return cli_say(args, EXIT_USAGE, "--json holds all of the plan: "
+			"give it without --phase, --layer, --why and --html");
 	int code = cli_open_plan(args, args->plan, &plan);
 	if (!code)
 		code = args->policy ? check(args, &plan->artifact) : show(args, &plan->artifact);

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-VERBS = ["run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info", "diff"]
+VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "diff"]
 
 
 def test_version(atlas, repo):

@@ -1,0 +1,101 @@
+"""`atlas audit`: one phase, one layer, one decision, and the page."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import shutil
+import subprocess
+
+import pytest
+
+MODEL = "llama"
+
+
+@pytest.fixture
+def plan(small_plan_of):
+    return small_plan_of(MODEL)
+
+
+def heads(text):
+    return [line.split()[0] for line in text.splitlines() if "] " in line and " launches " in line]
+
+
+def test_phase_and_layer(atlas, plan):
+    whole = atlas("audit", plan).stdout
+    assert [h.split("[")[0] for h in heads(whole)] == ["prefill", "decode", "acquire", "probe"]
+    for word in ("decode", "decode[2]"):
+        text = atlas("audit", plan, "--phase", word).stdout
+        assert heads(text) == ["decode[2]"] and text[text.index("\ndecode"):] in whole
+    text = atlas("audit", plan, "--phase", "decode", "--layer", "1").stdout
+    rows = text[text.index("\n  layers ") + 1:].splitlines()[1:]
+    assert rows[0].split()[:2] == ["0-1", "norm_linear"] and all(r.startswith("          ") for r in rows[1:])
+    assert "embed_next" not in text and "norm_logits" not in text
+    assert "norm_logits" in atlas("audit", plan, "--layer", "end").stdout
+
+
+def test_why_holds_all_of_a_decision(atlas, plan):
+    audit = json.loads(atlas("audit", plan, "--json").stdout)
+    contracts = {k["template"]: k for k in audit["contracts"]}
+    for phase in audit["targets"][0]["phases"]:
+        for entry in phase["launches"]:
+            layer = {-1: "start", audit["n_layers"]: "end"}.get(entry["layers"][0], str(entry["layers"][0]))
+            run = atlas("audit", plan, "--why", f"{phase['phase']}[{phase['rows']}]/{layer}/{entry['op']}")
+            assert (run.returncode, run.stderr) == (0, "")
+            lines = run.stdout.splitlines()
+            assert f"operands  {entry['operands']}" in lines and f"constants {entry['defines']}" in lines
+            for term in contracts[entry["template"]]["terms"]:
+                assert term["kind"] != "requires" or f"  holds   {term['text']}" in lines
+            for c in entry["candidates"]:
+                kernel = " ".join(filter(None, (c["template"], c["tunables"])))
+                end = f": {c['reason']}" if c["reason"] else f", {c['cost_us']:.2f} us ({c['cost_from']})"
+                assert f"{c['verdict']:9} {kernel}{end}".replace("chosen    ", "chosen    ") in lines
+
+
+@pytest.mark.parametrize("words,message", [
+    (["--why", "decode[3]/0/norm_linear"],
+     "--why decode[3]/0/norm_linear: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them"),
+    (["--why", "decode[2]/0"], "--why decode[2]/0: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them"),
+    (["--phase", "decode[3]"], "--phase decode[3] --layer (any): the plan has no such launch"),
+    (["--layer", "2"], "--phase (any) --layer 2: the plan has no such launch"),
+    (["--layer", "x"], "--phase (any) --layer x: the plan has no such launch"),
+    (["--json", "--layer", "1"], "--json holds all of the plan: give it without --phase, --layer, --why and --html"),
+])
+def test_mistakes(atlas, plan, words, message):
+    run = atlas("audit", plan, *words)
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", f"atlas audit: {message}\n")
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.scripts, self.links, self.inside = [], [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [v for k, v in attrs if k in ("src", "href")]
+        if tag == "script":
+            self.scripts.append("")
+            self.inside = True
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag != "script"
+
+    def handle_data(self, data):
+        if self.inside:
+            self.scripts[-1] += data
+
+
+def test_the_page_holds_the_audit_and_nothing_from_elsewhere(atlas, plan, tmp_path):
+    out = tmp_path / "audit.html"
+    run = atlas("audit", plan, "--html", out)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    text = out.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.links == [] and "http" not in text and len(page.scripts) == 2
+    assert json.loads(page.scripts[0]) == json.loads(atlas("audit", plan, "--json").stdout)
+    assert "<" not in page.scripts[0]
+    assert atlas("audit", plan, "--html").stdout == text
+    if shutil.which("node"):
+        (tmp_path / "page.js").write_text(page.scripts[1])
+        assert subprocess.run(["node", "--check", tmp_path / "page.js"]).returncode == 0
