@@ -16,7 +16,7 @@ static char *print(const Artifact *a, const char *target, bool reasons, bool as_
 	char *text;
 	size_t n;
 	FILE *f = open_memstream(&text, &n);
-	AuditOptions o = {target, reasons};
+	AuditOptions o = {.target = target, .reasons = reasons};
 	bool found = as_json ? audit_json(a, &o, f) : audit_text(a, &o, f);
 	fclose(f);
 	assert_int_equal(found, n > 0);
