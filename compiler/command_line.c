@@ -11,7 +11,7 @@ enum { MAX_COUNT = 256 };
 
 typedef enum Flag {
 	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_JOBS, F_CACHE, F_DUMP,
-	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_VERSION, F_HELP, N_FLAGS
+	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_VERSION, F_HELP, N_FLAGS
 } Flag;
 
 static const struct { const char *name; char letter; const char *argument, *help; } flags[N_FLAGS] = {
@@ -34,6 +34,7 @@ static const struct { const char *name; char letter; const char *argument, *help
 	[F_QUIET] = {"--quiet", 'q', NULL, "diagnostics only"},
 	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
 	[F_KEYS] = {"--help-model", 0, NULL, "print every key of MODEL.toml with its range and meaning"},
+	[F_ESTIMATE] = {"--estimate", 0, NULL, "print what memory the plan will need, item by item; compiles nothing"},
 	[F_LIST] = {"--list", 0, NULL, "of explain: every code with its title"},
 	[F_VERSION] = {"--version", 'V', NULL, "print the version"},
 	[F_HELP] = {"--help", 'h', NULL, "print this"},
@@ -146,6 +147,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_QUIET: cmd->quiet = true; break;
 	case F_OPS: *command = COMMAND_OPS; break;
 	case F_KEYS: *command = COMMAND_KEYS; break;
+	case F_ESTIMATE: cmd->estimate = true; break;
 	case F_LIST: cmd->list = true; break;
 	case F_VERSION: *command = COMMAND_VERSION; break;
 	case F_HELP: *command = COMMAND_HELP; break;

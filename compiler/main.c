@@ -6,6 +6,7 @@
 #include "compiler/ir.h"
 #include "compiler/calibrate_cmd.h"
 #include "compiler/command_line.h"
+#include "compiler/estimate.h"
 #include "compiler/explain.h"
 #include "compiler/kernels_cmd.h"
 
@@ -180,7 +181,9 @@ static void run_passes(Compile *c)
 		if (c->diags.n_errors && i > 0 && !(p->keeps_going && is_reading(i - 1)))
 			return;
 		double start = now_seconds();
-		bool is_left_out = p->run == emit && c->cmd.dry_run; /* its level is the plan's, and can be shown */
+		if (c->cmd.estimate && p->run == schedule)
+			return;
+		bool is_left_out = (p->run == emit && c->cmd.dry_run) || (p->run == make_kernels && c->cmd.estimate); /* its level is the plan's, and can be shown */
 		if (!is_left_out)
 			p->run(c);
 		if (p->check && !c->diags.n_errors)
@@ -270,7 +273,7 @@ static bool check_paths(Compile *c)
 	bool is_folder = stat(c->cmd.model_dir, &st) != 0 || S_ISDIR(st.st_mode); /* absent: the passes say what of it */
 	if (!is_folder)
 		fail_at(&c->diags, A0104, (Loc){c->cmd.model_dir, 0, 0}, "not a folder: give the checkpoint's folder");
-	bool writes = !c->cmd.dry_run && (!c->cmd.stop_after || strcmp(c->cmd.stop_after, "emit") == 0);
+	bool writes = !c->cmd.dry_run && !c->cmd.estimate && (!c->cmd.stop_after || strcmp(c->cmd.stop_after, "emit") == 0);
 	if (writes && !artifact_can_write(c->cmd.output, why, sizeof why))
 		fail_at(&c->diags, A0103, (Loc){c->cmd.output, 0, 0}, "%s", why);
 	return is_folder;
@@ -289,7 +292,9 @@ static int compile(Compile *c)
 		fputs("\r\033[K", stderr); /* a bar that stopped halfway */
 	print_diags(&c->diags);
 	int code = first_exit_code(&c->diags);
-	if (c->cmd.json)
+	if (c->cmd.estimate && code == EXIT_OK)
+		estimate_memory(c, c->cmd.json, stdout);
+	else if (c->cmd.json)
 		print_json(c, code);
 	else if (code == EXIT_OK && !c->cmd.quiet && !c->cmd.stop_after)
 		print_summary(c, now_seconds() - start);
