@@ -51,8 +51,8 @@ static json_t *json_of(const TargetPlan *p, const Item *items, int n, int64_t de
 {
 	json_t *list = json_array();
 	for (int i = 0; i < n; i++)
-		json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "item", items[i].name, "where", items[i].where, "bytes",
-			(json_int_t)items[i].bytes));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "item", items[i].name, "where", items[i].where,
+			"bytes", (json_int_t)items[i].bytes));
 	return json_pack("{s:s, s:I, s:o}", "target", p->target, "device_bytes", (json_int_t)device, "items", list);
 }
 

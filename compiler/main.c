@@ -183,7 +183,8 @@ static void run_passes(Compile *c)
 		double start = now_seconds();
 		if (c->cmd.estimate && p->run == schedule)
 			return;
-		bool is_left_out = (p->run == emit && c->cmd.dry_run) || (p->run == make_kernels && c->cmd.estimate); /* its level is the plan's, and can be shown */
+		bool is_left_out = (p->run == emit && c->cmd.dry_run) || /* its level is the plan's, and can be shown */
+			(p->run == make_kernels && c->cmd.estimate);
 		if (!is_left_out)
 			p->run(c);
 		if (p->check && !c->diags.n_errors)
