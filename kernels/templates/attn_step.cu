@@ -1,23 +1,34 @@
-// what      a decode row's attention, all of it. For row t in use, at position P = slot_len of its slot (0 if that has ended):
+// what      a decode row's attention, all of it. For row t in use, at position P, the length of its slot (0 if that has
+//           ended):
 //             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = the v heads; k, v -> kv at P
 //             o[t,h,:] = softmax over p <= P of (SCALE q[h].k[p]) times v[p]
+//           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
 //           part, part_ml and arrived are the launch's own: sums of runs with their maxima (log2 domain), and how
 //           many blocks of a group have delivered theirs. Idle rows: o = 0, no state changes
-// numerics  q and k rounded to bf16 once; scores and sums in f32, probabilities rounded to bf16 for the second
-//           product. How a history is cut into runs and the order of all sums depend on its length and the tunables
-//           alone: same bits every run; batch-invariant
+// numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;
+//           scores and sums in f32, probabilities rounded like q for the second product; codes are exact. How a
+//           history is cut into runs and the order of all sums depend on its length and the tunables alone: same bits
+//           every run; batch-invariant
 // splits    runs enough that a long history keeps most of 132 multiprocessors busy, one block each, and none shorter
-//           than 64 positions. Four warps: eight are 4 % faster at 16384 positions and 20 % slower at 512
-// measured  H100 SXM, in a chain, caches cold, 32 heads over 8: heads of 64: 2.4 us at 128 positions, 3.6 at 512 (4.1
-//           without clusters), 15.9 at 16384 (68 % of the read bound); heads of 128: 28 us at 16384 (77 %), four rows
-//           of 8192 51 us (86 %). 9 heads of 64 over 3, 384 positions: 2.9 us (3.8 without clusters); no spills
+//           than 64 positions. Clusters where half of the card has room for them: where all of it is needed, they wait
+//           until eight neighbours are free, and a step of Llama-3.2-1B is 3 % longer. Four warps: eight are 4 % faster
+//           at 16384 positions and 20 % slower at 512, but for codes, which take twice the instructions a position
+// early     all positions before P are what earlier steps have left (EARLY), so the first STAGES chunks of a warp are
+//           on the way, and the page table, the turn of rope and norm weights there, before the products in front of
+//           this launch end; then only the row's own q, k and v are missing. Two stages are enough for the memory, and
+//           leave room for a block of the launch before or behind on the same multiprocessor
+// measured  H100 SXM, SmolLM2-135M shape, whole steps: 366 us to 328 at the start, 429 to 404 behind 4096 positions, by
+//           what is early. In a chain, caches cold: 9 heads of 64 over 3, 384 positions 2.8 us; 32 heads of 128 over 8,
+//           16384 positions 32.2 us in bf16 (68 % of the read bound), 15.9 in e4m3 (69 %), 16.6 in e2m1 (37 %); four
+//           rows of them in e4m3 49.9 us (87 %), in e2m1 44.1 (55 %). With STAGES 3 for 2, on an H200: 7.0 us for 4.1
+//           at 1024 positions, 32.2 for 26.7 at 16384. No spills
 // why       the heads of a group share one mma tile of 16 rows, so each key and value is read once for all of them;
-//           padding them to 16 is free, as the tensor cores wait for memory. Each warp streams chunks of 16 positions
-//           through a ring of its own, so nobody waits for a block until the end, and STAGES - 1 chunks a warp are
-//           under way. Short histories are one run of one block, which needs no merge. Up to CLUSTER runs are merged
-//           through the shared memory of the first of their blocks (sm_90 and later), up to SPLITS runs through global
-//           memory by the last block to deliver its own, in ascending order either way. Blocks without a run leave at
-//           once: runs are the slowest index of the grid, so those with work start first
+//           padding them to 16 is free, as the tensor cores wait for memory. Each warp streams chunks of 16 or 32
+//           positions through a ring of its own, so nobody waits for a block until the end. Short histories are one run
+//           of one block, which needs no merge. Up to CLUSTER runs are merged through the shared memory of the first of
+//           their blocks (sm_90 and later), up to SPLITS runs through global memory by the last block to deliver its
+//           own, in ascending order either way. Blocks without a run leave at once, and count as arrived where a
+//           cluster meets: runs are the slowest index of the grid, so those with work start first
 #include "contract.cuh"
 #include "arrive.cuh"
 #include "history.cuh"
@@ -31,8 +42,8 @@ DIM(SLOTS, 8)
 DIM(MAX_PAGES, 128)
 DIM(PAGES, 1024)
 ATTR_INT(HDIM, 128)
-ATTR_INT(NH, 32)
-ATTR_INT(NKV, 8)
+ATTR_INT(NH, 16)
+ATTR_INT(NKV, 4)
 ATTR_INT(PAGE, 16)
 ATTR_FLOAT(SCALE, 0.125f)
 ATTR_INT(ROTARY, 128)
@@ -54,11 +65,13 @@ REQUIRE(HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(SPLITS % CLUSTER == 0)
+REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= 66)
 REQUIRE(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= 132 && SPLITS <= MAX_PAGES * PAGE / 64))
 REQUIRE(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS > 66 || SPLITS * 128 > MAX_PAGES * PAGE)
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
 REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)
-REQUIRE(WARPS == 4 || (WARPS == 2 ? HDIM == 256 : KVT_BITS <= 8 && HDIM <= 128))
+REQUIRE((KVT_BITS == 16 || HDIM > 128) == (WARPS != 8))
+REQUIRE(WARPS > 2 || HDIM == 256)
 REQUIRE(STAGES > 2 || HDIM >= 128)
 REQUIRE(ROWS <= 65535)
 REQUIRE(MAX_PAGES * PAGE <= 6000000)
@@ -67,8 +80,9 @@ BLOCK(32 * WARPS)
 SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + (KVT_BITS == 16 ? 4 * HDIM : 10 * HDIM + 32)
 	+ (MAX_PAGES <= 4096 ? align(MAX_PAGES * 4, 16) : 0)
 	+ (CLUSTER > 1 ? CLUSTER * min(NH / NKV, 16) * (HDIM + 4) * 4 : 0)
-	+ WARPS * STAGES * (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
-		: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0)))
+	+ WARPS * (STAGES * (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
+		: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0))
+		+ (KVT_BITS == 4 ? 8 * HDIM : 0)))
 READS(ROWS * ((NH + 2 * NKV) * HDIM * 2
 	+ MAX_PAGES * PAGE * NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))))
 WRITES(ROWS * (NH * HDIM * 2 + NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))
@@ -100,7 +114,7 @@ constexpr int GROUP = NH / NKV, GROUP_TILES = (GROUP + 15) / 16, HEADS = GROUP <
 using Past = History<KVT, HDIM, NKV, PAGE>;
 constexpr bool is_codes = Kv<KVT>::bits < 16;
 constexpr int THREADS = 32 * WARPS, CHUNK = Past::keys, STRIDE = tile_stride(Past::width);
-constexpr int STAGE_BYTES = Past::stage_bytes;
+constexpr int STAGE_BYTES = Past::stage_bytes, RING_BYTES = STAGES * STAGE_BYTES + Past::scratch_bytes; // of a warp
 constexpr int SUM_STRIDE = HDIM + 8; // floats from head to head: rows of a fragment fall into different banks
 constexpr int ALONE = 4 * WARPS;     // chunks that one block reads sooner than several could merge
 constexpr int TABLE = MAX_PAGES <= 4096 ? (MAX_PAGES + 3) / 4 * 4 : 0; // entries of a page table in shared memory
@@ -161,20 +175,38 @@ __device__ __forceinline__ void keep(const Args &a, const NewLine &to, int which
 		to.line + which * (NKV * PAGE));
 }
 
-// warp level: a head of q becomes a row of its tile
-__device__ __forceinline__ void put_q(bf16 *row, const H::Pairs &x)
+// warp level: a head of q becomes a row of its tile, in f16 (history.cuh) by a power of two, `up` what it takes back
+__device__ __forceinline__ void put_q(bf16 *row, float *up, const H::Pairs &x)
 {
+	float down = 1.0f;
+	if constexpr (Past::is_half) {
+		u32 largest = 0;
+#pragma unroll
+		for (int j = 0; j < H::pairs; j++)
+			largest = max(largest, max(__float_as_uint(fabsf(x[j][0])), __float_as_uint(fabsf(x[j][1]))));
+#pragma unroll
+		for (int m = 16; m; m >>= 1)
+			largest = max(largest, __shfl_xor_sync(~0u, largest, m));
+		const u32 exponent = max(largest >> 23, 20u);
+		down = __uint_as_float((261u - exponent) << 23);
+		*up = __uint_as_float((exponent - 7u) << 23);
+	}
 #pragma unroll
 	for (int j = 0; j < H::pairs; j++)
 #pragma unroll
 		for (int e = 0; e < 2; e++)
-			if (H::exists(j))
-				store(row + Past::column(H::element(j, e)), x[j][e]);
+			if (H::exists(j)) {
+				bf16 *to = row + Past::column(H::element(j, e));
+				if constexpr (Past::is_half)
+					to->bits = static_cast<unsigned short>(pack_f16(x[j][e] * down, 0.0f));
+				else
+					store(to, x[j][e]);
+			}
 }
 
 // block level: the row's q into its tile, the new k and v to their places
 __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pairs &turn, int heads,
-	bool has_new, bf16 *q_tile, const NewLine &to)
+	bool has_new, bf16 *q_tile, float *up, const NewLine &to)
 {
 #pragma unroll
 	for (int r = 0; r < Prepared::rounds; r++) {
@@ -190,7 +222,7 @@ __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pai
 		if (task <= heads)
 			H::rotate(w.x[r], turn);
 		if (task < heads)
-			put_q(q_tile + task * (STRIDE / 2), w.x[r]);
+			put_q(q_tile + task * (STRIDE / 2), up + task, w.x[r]);
 		else
 			keep(a, to, task - heads, w.x[r]);
 	}
@@ -293,7 +325,7 @@ __device__ __forceinline__ void merge(const Args &a, i64 head0, int heads, float
 // block level: each warp's heads into the rings, which nobody uses any more
 __device__ __forceinline__ void hand_in(const Past::State &state, float *sums, int heads)
 {
-	static_assert(WARPS * HEADS * SUM_STRIDE * 4 <= WARPS * STAGES * STAGE_BYTES, "the warps' sums fit the rings");
+	static_assert(WARPS * HEADS * SUM_STRIDE * 4 <= WARPS * RING_BYTES, "the warps' sums fit the rings");
 	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
@@ -312,6 +344,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	// q [16 rows], the new k and v, page table, shares of the team, a ring of STAGES chunks a warp: at the end its sums
 	DYNAMIC_SMEM(smem);
 	__shared__ bool is_last;
+	__shared__ float q_up[16];
 	bf16 *const q_tile = reinterpret_cast<bf16 *>(smem);
 	NewLine fresh = { reinterpret_cast<char *>(smem) + 16 * STRIDE, 1.0f, 1.0f, 0, false };
 	i32 *const pages = reinterpret_cast<i32 *>(fresh.fresh + Past::fresh_bytes);
@@ -348,7 +381,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 		team_arrive();
 	const bool has_new = run == runs.n - 1;
 	const int end = min((run + 1) * runs.chunks, chunks);
-	const u32 ring = shared_address(rings) + warp * STAGES * STAGE_BYTES;
+	const u32 ring = shared_address(rings) + warp * RING_BYTES;
 	int filled = run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
 	auto fill = [&] {
 		if (filled < end)
@@ -367,6 +400,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	H::Pairs turn;
 	H::angles(turn, w.frequency, pos, float(ROPE_FACTOR));
 	clear_rest(heads, q_tile);
+	if (threadIdx.x >= heads && threadIdx.x < 16)
+		q_up[threadIdx.x] = 1.0f;
 	fresh.is_kept = has_new && in_group == 0;
 	if (fresh.is_kept)
 		fresh.line = Past::line(table[pos / PAGE], 0, kv_head, pos);
@@ -381,8 +416,13 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	for (int r = 0; r < Prepared::rounds; r++)
 		if (const int task = warp + r * WARPS; task < heads + 2)
 			H::load(w.x[r], qkv + source_head(task, heads, head0, kv_head) * HDIM);
-	prepare(a, w, turn, heads, has_new, q_tile, fresh);
+	prepare(a, w, turn, heads, has_new, q_tile, q_up, fresh);
 	__syncthreads();
+	float up[2] = { 1.0f, 1.0f };
+	if constexpr (Past::is_half)
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+			up[i] = q_up[threadIdx.x % 32 / 4 + 8 * i];
 	Past::State state;
 	attention_start(state, shared_address(q_tile), 0);
 	int from = 0;
@@ -394,7 +434,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 		const bool is_newest = c == chunks - 1;
 		if (is_newest)
 			Past::insert(stage, pos % CHUNK, fresh.fresh);
-		Past::look(state, shared_address(q_tile), stage, c * CHUNK, pos, is_newest, scale_log2);
+		Past::look(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, c * CHUNK, pos,
+			is_newest, scale_log2);
 		__syncwarp(); // and all are done with it
 		fill();
 		from = from + 1 == STAGES ? 0 : from + 1;

@@ -11,15 +11,53 @@
 #include "attend.cuh"
 #include "paged.cuh"
 
+// Two floats as two f16, the first in the low half.
+__device__ __forceinline__ u32 pack_f16(float lo, float hi)
+{
+	u32 y;
+	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+	return y;
+}
+
+// Codes of e4m3 become f16, which one instruction does, so q and the probabilities are f16 there too: each head of q by
+// a power of two that brings its largest element to between 128 and 256, as f16 reaches no further than 65504.
+__device__ __forceinline__ void e4m3_to_f16(u32 codes, u32 &lo, u32 &hi)
+{
+#if __CUDA_ARCH__ >= 890
+	asm("{\n"
+		".reg .b16 l, h;\n"
+		"mov.b32 {l, h}, %2;\n"
+		"cvt.rn.f16x2.e4m3x2 %0, l;\n"
+		"cvt.rn.f16x2.e4m3x2 %1, h;\n"
+		"}" : "=r"(lo), "=r"(hi) : "r"(codes));
+#else
+	float x[4];
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		x[i] = e4m3_to_f32(codes >> 8 * i & 0xff);
+	lo = pack_f16(x[0], x[1]);
+	hi = pack_f16(x[2], x[3]);
+#endif
+}
+
+__device__ __forceinline__ void mma_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1)
+{
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+		"{%0, %1, %2, %3};"
+		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // What the kinds share: T, a head of HDIM_ elements, chunks of KEYS_ positions, each row of a chunk `stride` bytes.
 template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	static_assert(HDIM_ % KV_RUN == 0, "whole runs");
-	static constexpr bool has_blocks = Kv<T>::bits == 4;
+	static constexpr bool has_blocks = Kv<T>::bits == 4, is_half = !has_blocks; // q and probabilities are f16
 	static constexpr int keys = 32, row_bytes = kv_bytes<T>(HDIM_), piece = 128 / Kv<T>::bits; // elements of 16 bytes
 	static constexpr int pieces = ceil_div(row_bytes, 16), width = pieces * piece; // of q, zeros behind the head
 	static constexpr int stride = (pieces / 2 * 2 + 1) * 16; // odd: the rows of a matrix lie in different banks
 	static constexpr int runs = HDIM_ / KV_RUN, blocks_at = 2 * keys * stride;
 	static constexpr int stage_bytes = blocks_at + (has_blocks ? 2 * keys * runs : 0);
+	static constexpr int scratch_bytes = has_blocks ? 4 * keys * runs : 0; // a warp's: of one chunk, scales as bf16
 	static constexpr int fresh_bytes = 10 * HDIM_ + 32; // the new k and v: as f32, as codes, their blocks
 	using State = Attention<width, 1>;
 
@@ -37,8 +75,8 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	}
 
 	// Positions p0 to p0 + keys - 1, p0 a multiple of that; from `end` on zeros, but for blocks of the last 16.
-	static __device__ __forceinline__ void fill(u32 stage, const T *kv, const e4m3 *kv_block, const i32 *table, int head,
-		int p0, int end)
+	static __device__ __forceinline__ void fill(u32 stage, const T *kv, const e4m3 *kv_block, const i32 *table,
+		int head, int p0, int end)
 	{
 		constexpr int part = row_bytes % 16 ? 8 : 16, per_row = row_bytes / part;
 		constexpr bool one_page = PAGE_ % keys == 0;
@@ -64,7 +102,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 			}
 		}
 		if constexpr (has_blocks) {
-			static_assert(PAGE_ % 16 == 0, "16 positions of a page are neighbours, their blocks whole pieces of 16 bytes");
+			static_assert(PAGE_ % 16 == 0, "16 positions of a page are neighbours, their blocks whole pieces");
 			constexpr int n = keys / 8 * runs; // pieces: of k, then of v
 #pragma unroll
 			for (int j = 0; j < ceil_div(n, 32); j++) {
@@ -75,8 +113,8 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 				i64 page = first;
 				if constexpr (!one_page)
 					page = inside ? table[u32(p) / PAGE_] : 0;
-				const e4m3 *b = kv_block + (inside ? line(page, half / (keys / 16), head, p) * runs + i % runs * 16 : 0);
-				copy_async(stage + blocks_at + i * 16, b, inside);
+				const i64 at = inside ? line(page, half / (keys / 16), head, p) * runs + i % runs * 16 : 0;
+				copy_async(stage + blocks_at + i * 16, kv_block + at, inside);
 			}
 		}
 	}
@@ -90,18 +128,20 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	// What lies there gets its codes and blocks beside it and, where `kv` is not NULL, in line `to` of the cache.
 	static __device__ __forceinline__ void keep(char *fresh, int which, float scale, T *kv, e4m3 *kv_block, i64 to)
 	{
-		char *codes = fresh + 8 * HDIM_ + which * row_bytes, *blocks = fresh + 10 * HDIM_ + which * 16;
+		T *codes = reinterpret_cast<T *>(fresh + 8 * HDIM_ + which * row_bytes);
+		e4m3 *blocks = reinterpret_cast<e4m3 *>(fresh + 10 * HDIM_ + which * 16);
 		const int lane = threadIdx.x % 32;
 		__syncwarp();
-		keep_head<T, HDIM_>(room(fresh, which), scale, reinterpret_cast<T *>(codes), reinterpret_cast<e4m3 *>(blocks), nullptr);
+		keep_head<T, HDIM_>(room(fresh, which), scale, codes, blocks, nullptr);
 		__syncwarp();
 		if (!kv)
 			return;
+		u32 *line_at = reinterpret_cast<u32 *>(kv_at(kv, to * HDIM_));
 		for (int i = lane; i < row_bytes / 4; i += 32)
-			reinterpret_cast<u32 *>(reinterpret_cast<char *>(kv) + to * row_bytes)[i] = reinterpret_cast<u32 *>(codes)[i];
+			line_at[i] = reinterpret_cast<const u32 *>(codes)[i];
 		if constexpr (has_blocks)
 			if (lane < runs)
-				kv_block[to * runs + lane].bits = static_cast<unsigned char>(blocks[lane]);
+				kv_block[to * runs + lane] = blocks[lane];
 	}
 
 	// The new position becomes its row of a chunk; blocks of the positions behind it become 0.
@@ -123,11 +163,20 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	}
 
 	// The chunk's keys and values under the rows of q; `masked`: positions behind `last` are not seen.
-	static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, int p0, int last, bool masked,
-		float scale_log2)
+	// up: of a lane's two rows, what their q was divided by
+	static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32 scratch, const float (&up)[2],
+		int p0, int last, bool masked, float scale_log2)
 	{
 		float p[keys / 8][4] = {};
-		scores(s, q_tile, stage, p);
+		if constexpr (has_blocks)
+			decode_blocks(stage + blocks_at, scratch);
+		scores(s, q_tile, stage, scratch, p);
+		if constexpr (is_half)
+#pragma unroll
+			for (int j = 0; j < keys / 8; j++)
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+					p[j][i] *= up[i / 2];
 		if (masked) {
 			const int column0 = p0 + threadIdx.x % 4 * 2;
 #pragma unroll
@@ -140,9 +189,13 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 		attention_softmax<keys>(s, 0, p, scale_log2);
 #pragma unroll
 		for (int j = 0; j < keys / 16; j++) {
-			const u32 a[4] = { pack_bf16(p[2 * j][0], p[2 * j][1]), pack_bf16(p[2 * j][2], p[2 * j][3]),
-				pack_bf16(p[2 * j + 1][0], p[2 * j + 1][1]), pack_bf16(p[2 * j + 1][2], p[2 * j + 1][3]) };
-			values(s, a, stage, j * 16);
+			u32 a[4];
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				const float first = p[2 * j + i / 2][i % 2 * 2], second = p[2 * j + i / 2][i % 2 * 2 + 1];
+				a[i] = is_half ? pack_f16(first, second) : pack_bf16(first, second);
+			}
+			values(s, a, stage, scratch + 2 * keys * runs, j * 16);
 		}
 	}
 
@@ -192,10 +245,49 @@ private:
 		asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
 	}
 
-	// what multiplies codes: a pair of block scales, of two values or twice of one
-	static __device__ __forceinline__ u32 scale_pair(u32 a, u32 b)
+	// Block scales as what multiplies codes (e2m1_scale), once for all lanes: of keys [keys][runs], of values
+	// [runs][keys], so that those of two neighbouring positions are a pair.
+	static __device__ __forceinline__ void decode_blocks(u32 blocks, u32 scratch)
 	{
-		return __byte_perm(e2m1_scale(a), e2m1_scale(b), 0x5410);
+		constexpr int words = keys * runs / 4; // of keys, of values
+#pragma unroll
+		for (int j = 0; j < ceil_div(2 * words, 32); j++) {
+			const int i = threadIdx.x % 32 + 32 * j, first = i % words * 4;
+			if (2 * words % 32 && i >= 2 * words)
+				break;
+			u32 lo, hi;
+			e4m3_to_bf16(load_word(blocks + i * 4), lo, hi);
+			lo = multiply_bf16(lo, 0x7b007b00u); // 2^119
+			hi = multiply_bf16(hi, 0x7b007b00u);
+			if (i < words) {
+				store_word(scratch + first * 2, lo);
+				store_word(scratch + first * 2 + 4, hi);
+				continue;
+			}
+			const u32 x[4] = { lo, lo >> 16, hi, hi >> 16 };
+#pragma unroll
+			for (int e = 0; e < 4; e++) {
+				const int key = (first + e) / runs, run = (first + e) % runs;
+				store_half(scratch + 2 * (keys * runs + run * keys + key), x[e]);
+			}
+		}
+		__syncwarp();
+	}
+
+	static __device__ __forceinline__ void store_half(u32 at, u32 x)
+	{
+		asm volatile("{\n"
+			".reg .b16 l, h;\n"
+			"mov.b32 {l, h}, %1;\n"
+			"st.shared.b16 [%0], l;\n"
+			"}" :: "r"(at), "r"(x) : "memory");
+	}
+
+	static __device__ __forceinline__ u32 load_half(u32 at)
+	{
+		u32 x;
+		asm volatile("ld.shared.u16 %0, [%1];" : "=r"(x) : "r"(at) : "memory");
+		return x;
 	}
 
 	static __device__ __forceinline__ void step_of_q(u32 (&q)[4], const State &s, u32 q_tile, int step)
@@ -208,7 +300,8 @@ private:
 			load_a(q, q_tile, tile_stride(width), 0, step * 16);
 	}
 
-	static __device__ __forceinline__ void scores(const State &s, u32 q_tile, u32 stage, float (&p)[keys / 8][4])
+	static __device__ __forceinline__ void scores(const State &s, u32 q_tile, u32 stage, u32 scales,
+		float (&p)[keys / 8][4])
 	{
 		constexpr int steps = piece / 16; // products of a piece
 		const int g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
@@ -231,15 +324,15 @@ private:
 					if constexpr (has_blocks) {
 						const int run = (n + i % 2) * 2 + quad / 2, key = j * 16 + i / 2 * 8 + g;
 						const bool there = width == HDIM_ || run < runs;
-						const u32 block = load_byte(stage + blocks_at + key * runs + (there ? run : 0));
+						const u32 scale = there ? load_half(scales + (key * runs + run) * 2) : 0;
 						u32 y[4];
-						e2m1_to_bf16(b[i], there ? e2m1_scale(block) : 0, y);
+						e2m1_to_bf16(b[i], __byte_perm(scale, 0, 0x1010), y);
 						mma(sum, q[i % 2 * 2], y[0], y[1]);
 						mma(sum, q[i % 2 * 2 + 1], y[2], y[3]);
 					} else {
 						u32 lo, hi;
-						e4m3_to_bf16(b[i], lo, hi);
-						mma(sum, q[i % 2], lo, hi);
+						e4m3_to_f16(b[i], lo, hi);
+						mma_f16(sum, q[i % 2], lo, hi);
 					}
 				}
 			}
@@ -247,9 +340,9 @@ private:
 	}
 
 	// the values of 16 positions from row0 of the chunk on
-	static __device__ __forceinline__ void values(State &s, const u32 (&a)[4], u32 stage, int row0)
+	static __device__ __forceinline__ void values(State &s, const u32 (&a)[4], u32 stage, u32 scales, int row0)
 	{
-		const u32 v = stage + keys * stride, blocks = stage + blocks_at + (keys + row0) * runs;
+		const u32 v = stage + keys * stride;
 		const int g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
 #pragma unroll
 		for (int n = 0; n < pieces; n += 2) {
@@ -263,10 +356,8 @@ private:
 					const int run = min((n + i) * 2 + g / 4, runs - 1);
 					u32 scale[2];
 #pragma unroll
-					for (int half = 0; half < 2; half++) {
-						const u32 at = blocks + (quad * 2 + half * 8) * runs + run;
-						scale[half] = scale_pair(load_byte(at), load_byte(at + runs));
-					}
+					for (int half = 0; half < 2; half++)
+						scale[half] = load_word(scales + (run * keys + row0 + quad * 2 + half * 8) * 2);
 #pragma unroll
 					for (int e = 0; e < 4; e++) {
 						u32 y[2];
@@ -281,9 +372,9 @@ private:
 					u32 y[2][2]; // even and odd elements; positions of a half
 #pragma unroll
 					for (int half = 0; half < 2; half++)
-						e4m3_to_bf16(__byte_perm(b[2 * i + half], 0, 0x3120), y[0][half], y[1][half]);
-					mma(s.o[0][(n + i) * 2], a, y[0][0], y[0][1]);
-					mma(s.o[0][(n + i) * 2 + 1], a, y[1][0], y[1][1]);
+						e4m3_to_f16(__byte_perm(b[2 * i + half], 0, 0x3120), y[0][half], y[1][half]);
+					mma_f16(s.o[0][(n + i) * 2], a, y[0][0], y[0][1]);
+					mma_f16(s.o[0][(n + i) * 2 + 1], a, y[1][0], y[1][1]);
 				}
 			}
 		}
@@ -292,8 +383,9 @@ private:
 
 // bf16: as it lies there.
 template <int HDIM_, int NKV_, int PAGE_> struct History<bf16, HDIM_, NKV_, PAGE_> {
+	static constexpr bool is_half = false;
 	static constexpr int keys = 16, width = HDIM_, stride = tile_stride(HDIM_), stage_bytes = 2 * keys * stride;
-	static constexpr int fresh_bytes = 4 * HDIM_;
+	static constexpr int fresh_bytes = 4 * HDIM_, scratch_bytes = 0;
 	using State = Attention<HDIM_, 1>;
 
 	static __device__ __forceinline__ int column(int d) { return d; }
@@ -331,8 +423,8 @@ template <int HDIM_, int NKV_, int PAGE_> struct History<bf16, HDIM_, NKV_, PAGE
 		__syncwarp();
 	}
 
-	static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, int p0, int last, bool masked,
-		float scale_log2)
+	static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32, const float (&)[2], int p0,
+		int last, bool masked, float scale_log2)
 	{
 		const int rows[1][2] = { { last, last } };
 		attention_step<keys>(s, q_tile, 0, stage, stage + keys * stride, p0, rows, masked, scale_log2);
