@@ -7,8 +7,8 @@ tunables chosen by one run of all of them beforehand; theirs is the bare product
 ours has a scale for each 128 x 128 block of weights and for each 128 columns of a row, theirs (torch._scaled_mm) one a
 matrix and sums that stay in the tensor cores. Each side is a CUDA graph of about as many products, with weights beyond
 the L2 cache, replayed eleven times after half a second of rest, since the card lowers its clocks under such load: what
-counts is the median of the last nine. Each side runs twice, in turns. Printed are both runs of each side in TFLOP/s, the ratio of the medians and, as its error, the larger
-spread of the two sides.
+counts is the median of the last nine. Each side runs twice, in turns. Printed are both runs of each side in TFLOP/s,
+the ratio of the medians and, as its error, the larger spread of the two sides.
 """
 import re
 import statistics
