@@ -33,7 +33,7 @@ def test_every_fixture_has_a_golden():
 
 
 def test_fixtures_stay_small():
-    assert sum(p.stat().st_size for p in FIXTURES.rglob("*") if p.is_file()) < 6 << 20
+    assert sum(p.stat().st_size for p in FIXTURES.rglob("*") if p.is_file()) < 8 << 20
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda f: f.name)
@@ -48,7 +48,8 @@ def test_forward(folder, prompt):
     assert close(logits[-rows:], golden[f"{prompt}.logits"]) < 2e-5
     if prompt == "p0":
         error = close(golden["p0.logits_bf16"], golden["p0.logits"])
-        assert 1e-4 < error < 0.1, "the bfloat16 run must differ, by bfloat16's rounding"
+        # with experts, also where a rounded router chooses others
+        assert 1e-4 < error < (0.5 if "num_experts" in c else 0.1), "the bfloat16 run must differ, by bfloat16's rounding"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda f: f.name)
