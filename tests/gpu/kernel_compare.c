@@ -149,9 +149,9 @@ static double element(const CaseBuffer *b, const uint8_t *image, int64_t i)
 	return value;
 }
 
-/* A cache of codes, and the scales of its runs, or rows of codes. What lies between two codes may become either, since a
- * GPU's last bits are its own: now and then one is a step off, or the scale of a run, and what it scales with it. Codes
- * of sums of products are as good as those sums, which near zero is many steps. */
+/* A cache of codes, and the scales of its runs, or rows of codes. What lies between two codes may become either, since
+ * a GPU's last bits are its own: now and then one is a step off, or the scale of a run, and what it scales with it.
+ * Codes of sums of products are as good as those sums, which near zero is many steps. */
 static bool compare_codes(const Case *c, int field, const uint8_t *image, Outcome *out)
 {
 	const CaseBuffer *b = &c->buf[field], *scale = NULL;
