@@ -36,8 +36,8 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ counts for itself.
 total() { sources "$1" | grep -v "^$1/kernelgen/" | xargs -r cat | wc -l; }
 
-rooms='13500 compiler
-1500 compiler/kernelgen
+rooms='16000 compiler
+1600 compiler/kernelgen
 7000 artifacts
 2500 runtime/cpu
 2500 runtime/text

@@ -45,5 +45,6 @@ grep -rnE '<clang-c/' --include='*.[ch]' compiler 2>/dev/null | grep -v '^compil
 grep -rnE '#[[:space:]]*include[[:space:]]*<' kernels/templates 2>/dev/null |
 	complain 'a kernel template includes no header of a toolkit'
 grep -rnwE '(secure_)?getenv|environ|setenv|putenv' --include='*.[ch]' artifacts compiler models runtime 2>/dev/null |
-	grep -vE ':[[:space:]]*(/?\*|//)' | complain 'no room reads the environment'
+	grep -vE ':[[:space:]]*(/?\*|//)' | grep -v '^runtime/cli/atlas_main.c:[0-9]*:	setenv(' |
+	complain 'no room reads the environment; the command alone sets what the driver reads'
 exit $bad

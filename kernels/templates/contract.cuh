@@ -20,8 +20,8 @@
 //   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
 //   PIECES(n)                     equal pieces of work that blocks take in turns; without it, each block is one
 //   RATE(percent)                 of the rate of MATRIX that this reaches on a full card, as measured; without it 100
-//   EARLY(kv, slot_len)           operands that the code may read before inputs_ready (types.cuh), as the steps before have
-//                                 left them: state that no launch before this one in its step writes
+//   EARLY(kv, slot_len)           operands that the code may read before inputs_ready (types.cuh), as the steps before
+//                                 have left them: state that no launch before this one in its step writes
 //   struct Args { IN(bf16, x, "ROWS, K"); IN_IF(BIAS, WT, bias, "N"); INOUT(...); INOUT_IF(...); OUT(...); };
 //        every field is a pointer and every operand of the op has one. IN_IF and INOUT_IF bind optional operands: the
 //        flag is 1 or 0 and the pointer NULL when absent. IN or INOUT on an optional operand demands it; one that is

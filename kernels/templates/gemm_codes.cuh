@@ -35,7 +35,8 @@ template <class W_, bool SCALED_, class Scale_, int BLOCK_N_, int BLOCK_K_> stru
 	static constexpr bool grouped = bits == 4, blocked = SCALED_ && !grouped;
 	// decoded codes times this are the values
 	static constexpr float unit = grouped && same_type<Scale_, e4m3>::value ? E2M1_UNIT : 1.0f;
-	static_assert(!grouped || (SCALED_ && sizeof(Scale_) == 1 && BLOCK_N_ == 1 && BLOCK_K_ % 16 == 0), "e2m1 in groups");
+	static_assert(!grouped || (SCALED_ && sizeof(Scale_) == 1 && BLOCK_N_ == 1 && BLOCK_K_ % 16 == 0),
+		"e2m1 in groups");
 
 	// the 16-byte piece of a row of x, 64 columns, that lane q of four multiplies in half h, and where it is stored
 	static __device__ int piece(int h, int q) { return grouped ? 2 * q + h : 4 * h + q; }

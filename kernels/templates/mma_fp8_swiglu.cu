@@ -91,7 +91,8 @@ extern "C" __global__ void __launch_bounds__(256) mma_fp8_swiglu(const Args a)
 		[&](int r) { return code_row<N, K>(r / 8 % 2 ? a.up : a.gate, row_of(r)); },
 		[&](int r, int step) { return a.x_scale[i64(step) * ROWS + min(t0 + r, ROWS - 1)]; },
 		[&](int c, int step) {
-			return GATE_SCALE ? block_scale<N, K, BLOCK_N, BLOCK_K>(c / 8 % 2 ? a.up_scale : a.gate_scale, row_of(c), step)
+			return GATE_SCALE
+				? block_scale<N, K, BLOCK_N, BLOCK_K>(c / 8 % 2 ? a.up_scale : a.gate_scale, row_of(c), step)
 				: 1.0f;
 		},
 		acc);
@@ -123,7 +124,8 @@ extern "C" __global__ void __launch_bounds__(256) mma_fp8_swiglu(const Args a)
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
 			const int r = m0 + m * 16 + g + 8 * i, t = t0 + r;
-			const float scale = code_scale(fmaxf(fmaxf(largest[r][0], largest[r][1]), fmaxf(largest[r][2], largest[r][3])));
+			const float scale =
+				code_scale(fmaxf(fmaxf(largest[r][0], largest[r][1]), fmaxf(largest[r][2], largest[r][3])));
 			if (t >= ROWS)
 				continue;
 			if (part == 0 && q == 0)

@@ -228,8 +228,8 @@ __device__ __forceinline__ void wgmma_add_residual(Ring<BN_> &ring, int group, f
 	}
 }
 
-// block level, all 384 threads: the ring, its barriers and the maps are ready, in all blocks of the cluster, and the next
-// launch may start. The warpgroup this thread is in: 0 requests, 1 and 2 multiply
+// block level, all 384 threads: the ring, its barriers and the maps are ready, in all blocks of the cluster, and the
+// next launch may start. The warpgroup this thread is in: 0 requests, 1 and 2 multiply
 template <int BN_, int CLUSTER_, int PARTS_>
 __device__ __forceinline__ int wgmma_open(uint4 *dynamic, const Products<PARTS_> &p, Ring<BN_> &ring)
 {

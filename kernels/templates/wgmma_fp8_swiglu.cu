@@ -42,7 +42,8 @@ GRID(CLUSTER * min(132 / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_
 BLOCK(384)
 SMEM(230400 / (384 * 128) * (384 * 128) + 2048)
 READS(2 * N * K + 2 * GATE_SCALE * ceil_div(N, 128) * ceil_div(K, 128) * ST_BYTES
-	+ (GATE_ROW_SCALE + UP_ROW_SCALE) * N * 4 + ROWS * (K + ceil_div(K, 128) * 4) + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
+	+ (GATE_ROW_SCALE + UP_ROW_SCALE) * N * 4 + ROWS * (K + ceil_div(K, 128) * 4)
+	+ (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
 WRITES(ROWS * N + ROWS * ceil_div(N, 128) * 4)
 FLOPS(4 * ROWS * N * K)
 PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, 128))
