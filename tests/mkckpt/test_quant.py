@@ -178,18 +178,54 @@ def test_joined_products_keep_their_own_scales(atlasc, tmp_path):
     assert f" up_scale={up}.weight_scale[96,4]e4m3 up_row_scale=atlas.{up}.row_scale[96]f32 " in text
 
 
-def test_blocks_that_two_weights_would_share_are_not_joined(atlasc, tmp_path):
-    """k has 64 rows, a block 128: of q, k and v nothing is joined, and it is said why."""
+def test_blocks_that_two_weights_would_share_are_split(atlasc, tmp_path):
+    """k has 64 rows, a block 128: blocks of 64 with the same scales, and q, k and v are one weight."""
     text = lowered(atlasc, tmp_path, "llama-fp8-block")
-    assert "not fused: model.layers.0.self_attn.k_proj.weight has 64 rows, which do not end where a block of 128 does" in text
-    assert "q_proj.weight (+" not in text
-    text = lowered(atlasc, tmp_path / "other", "llama-fp8-block-f32")
     q = "model.layers.0.self_attn.q_proj"
+    assert f" w={q}.weight (+2)[256,64]e4m3 w_scale=atlas.{q}.scale (+2)[4,1]bf16 " in text
+    text = lowered(atlasc, tmp_path / "other", "llama-fp8-block-f32")
     assert f" w={q}.weight (+2)[256,64]e4m3 w_scale={q}.weight_scale_inv (+2)[8,1]f32 " in text
 
 
-def test_random_weights_are_not_quantised(atlasc, tmp_path):
-    mkckpt.make("llama-fp8-block", tmp_path / "m")
-    run = atlasc("m/config.json", "--random-weights", "--dry-run", cwd=tmp_path)
-    assert run.returncode == 4
-    assert "error[A0208]: quantized weights (fp8) are not made up by --random-weights" in run.stderr
+MADE = ["llama-fp8-block", "llama-fp8-channel-ct", "llama-fp8-tensor-ct", "llama-nvfp4-modelopt", "llama-mxfp4",
+        "qwen3-nvfp4-mixed"]
+
+
+def graph_of(atlasc, folder, *words):
+    run = atlasc(folder, "--dry-run", "-d", "g", "--stop-after=build-graph", *words)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_random_weights_are_as_the_files_say(name, atlasc, tmp_path):
+    """The same products in the same formats as the checkpoint's own tensors have."""
+    mkckpt.make(name, tmp_path / "m")
+
+    def formats(text):
+        rows = [line.split() for line in text.splitlines() if line.startswith("tensor")]
+        return [row[3] for row in rows if row[2] == "weight" and row[3] in ("e4m3", "e2m1") and "scale" not in row[1]]
+
+    stored = formats(graph_of(atlasc, tmp_path / "m"))
+    assert stored and formats(graph_of(atlasc, tmp_path / "m", "--random-weights")) == stored
+
+
+def test_quant_refusals(atlasc, tmp_path):
+    mkckpt.make("llama-fp8-channel-ct", tmp_path / "m")
+    cases = {
+        '"lm_haed" = "nvfp4"': 'quant."lm_haed": the model has no such product',
+        '"lm_head" = "fp8"': 'quant."lm_head" = "fp8": expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4 or keep',
+        '"*.mlp.up_proj" = "nvfp4"': "model.layers.0.mlp.up_proj is FP8 by row in the checkpoint, and only what is not "
+                                     "quantized can be",
+        '"re:lm.*" = "nvfp4"': "expected the name of a module, or one with stars",
+    }
+    options = tmp_path / "o.toml"
+    for line, message in cases.items():
+        options.write_text(f"[quant]\n{line}\n")
+        run = atlasc(tmp_path / "m", "--model", options, "--dry-run", "--stop-after=build-graph")
+        assert run.returncode == 4 and message in run.stderr, run.stderr
+    options.write_text('[quant]\n"lm_head" = "nvfp4"\n')
+    run = atlasc(tmp_path / "m", "--model", options, "--weights", "ref", "--dry-run", "--stop-after=build-graph")
+    assert run.returncode == 4 and "with --weights ref the weights are those of the checkpoint's files" in run.stderr
+    text = graph_of(atlasc, tmp_path / "m", "--model", options)
+    assert "atlas.lm_head.codes" in text and "e2m1 [307,64]" in text
