@@ -174,6 +174,9 @@ CODE(A0704, EXIT_OK, "times of another source",
 CODE(A0705, EXIT_OK, "candidates beyond a limit",
 	"Kernels that break a limit of the GPU are no candidates.",
 	"Nothing: the remark counts what `atlas tune` cannot time.")
+CODE(A0706, EXIT_REFUSED, "no such tensor cores",
+	"MODEL.toml asks for products of a format that the target's tensor cores do not multiply.",
+	"Leave the key out, or compile for a target that the message names.")
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
 	"The plan needs more device memory than any card has; lower slots, max_context or rows.",

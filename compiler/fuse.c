@@ -20,11 +20,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_JOINED = 4, FEW_ROWS = 64, CODE_BLOCK = 128 /* columns of a row of codes that share a scale */ };
+enum { MAX_JOINED = 4, FEW_ROWS = 64, CODE_BLOCK = 128 /* columns of a row of codes that share a scale */,
+	FP4_BLOCK = 16 /* the same of e2m1 */ };
 
 typedef struct View { int tensor; int64_t col; } View; /* LTensor and first column; tensor -1 = not yet made */
 
-typedef struct Codes { int tensor, scale; } Codes; /* LTensors; -1 = there are none */
+typedef struct Codes { int tensor, scale, block; } Codes; /* LTensors; tensor -1 = there are none; block: of e2m1 */
 
 typedef struct Fuser {
 	Compile *c;
@@ -294,6 +295,20 @@ static bool multiplies_codes(const Fuser *f, OpKind product, const char *weights
 	return false;
 }
 
+/* The same of rows of e2m1, which MODEL.toml asks for, and weights in groups of 16. Scales of rows are read in fours. */
+static bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
+{
+	const Tensor *w = weight_tensor(f, linear, "w"), *scale = weight_tensor(f, linear, "w_scale");
+	if (!f->c->model.options.native_fp4 || !is_long_prompt(f) || w->dtype != DT_e2m1 || !scale
+		|| scale->dtype != DT_e4m3 || linear->attrs.block_k != FP4_BLOCK || w->shape[1] % (4 * FP4_BLOCK))
+		return false;
+	for (int i = 0; i < n_kernel_table; i++)
+		if (kernel_table[i].op == product && template_serves(&kernel_table[i], f->target)
+			&& takes_field(&kernel_table[i], "x_block") && takes_scales(f, &kernel_table[i], weights, linear))
+			return true;
+	return false;
+}
+
 static int own_tensor(Fuser *f, const char *name, Dtype dtype, int64_t d0, int64_t d1)
 {
 	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = name, .dtype = dtype, .role = ROLE_ACTIVATION,
@@ -316,6 +331,23 @@ static void write_codes(Fuser *f, LOp *op, int t)
 			f->target->name);
 }
 
+/* The same of codes of e2m1. */
+static void write_e2m1(Fuser *f, LOp *op, int t)
+{
+	const Tensor *x = &f->c->graph.tensors[t];
+	int64_t rows = f->low->rows, columns = x->shape[1];
+	f->codes[t].tensor = own_tensor(f, arena_printf(&f->c->arena, "%s.e2m1", x->name), DT_e2m1, rows, columns);
+	f->codes[t].block = own_tensor(f, arena_printf(&f->c->arena, "%s.block", x->name), DT_e4m3, rows,
+		(columns + FP4_BLOCK - 1) / FP4_BLOCK);
+	f->codes[t].scale = own_tensor(f, arena_printf(&f->c->arena, "%s.row_scale", x->name), DT_f32, rows, 0);
+	f->low->tensors.at[f->codes[t].scale].n_dims = 1;
+	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
+	op->operands[op_operand(op->kind, "y_block")] = f->codes[t].block;
+	op->operands[op_operand(op->kind, "y_row_scale")] = f->codes[t].scale;
+	op->note = arena_printf(&f->c->arena, "kernels.fp4 = \"native\": from %d rows on, codes of e2m1 are multiplied by "
+		"codes on %s", FEW_ROWS + 1, f->target->name);
+}
+
 /* The op reads graph tensor t as x: as codes, where it is that. */
 static void read_rows(Fuser *f, LOp *op, int t)
 {
@@ -324,7 +356,12 @@ static void read_rows(Fuser *f, LOp *op, int t)
 		return;
 	}
 	op->operands[op_operand(op->kind, "x")] = f->codes[t].tensor;
-	op->operands[op_operand(op->kind, "x_scale")] = f->codes[t].scale;
+	if (f->low->tensors.at[f->codes[t].tensor].dtype == DT_e2m1) {
+		op->operands[op_operand(op->kind, "x_block")] = f->codes[t].block;
+		op->operands[op_operand(op->kind, "x_row_scale")] = f->codes[t].scale;
+	} else {
+		op->operands[op_operand(op->kind, "x_scale")] = f->codes[t].scale;
+	}
 }
 
 /* Is a norm apart from its products? When the phase has many rows and a template of this target multiplies them as
@@ -335,19 +372,20 @@ static bool norm_apart(const Fuser *f, OpKind product, const char *weights, cons
 		return false;
 	for (int i = 0; i < n_kernel_table; i++)
 		if (kernel_table[i].op == product && template_serves(&kernel_table[i], f->target)
-			&& !takes_field(&kernel_table[i], "x_scale")
+			&& !takes_field(&kernel_table[i], "x_scale") && !takes_field(&kernel_table[i], "x_block")
 			&& takes_dtype(&kernel_table[i], weights, weight_tensor(f, linear, "w")->dtype)
 			&& takes_scales(f, &kernel_table[i], weights, linear))
 			return true;
 	return false;
 }
 
-typedef enum NormPlace { INSIDE, APART, APART_AS_CODES } NormPlace;
+typedef enum NormPlace { INSIDE, APART, APART_AS_CODES, APART_AS_E2M1 } NormPlace;
 
 /* The op `kind` on the normed rows: with the norm inside, or behind a launch that writes them. */
 static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace place)
 {
-	const OpKind firsts[] = {[INSIDE] = kind, [APART] = OP_norm_rows, [APART_AS_CODES] = OP_norm_rows_fp8};
+	const OpKind firsts[] = {[INSIDE] = kind, [APART] = OP_norm_rows, [APART_AS_CODES] = OP_norm_rows_fp8,
+		[APART_AS_E2M1] = OP_norm_rows_fp4};
 	LOp *first = new_op(f, firsts[place], norm), *op = first;
 	merge_attrs(first, norm);
 	bind(f, first, "step", input_named(f, "step"));
@@ -357,6 +395,8 @@ static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace
 		return op;
 	if (place == APART_AS_CODES) {
 		write_codes(f, first, operand(norm, "y"));
+	} else if (place == APART_AS_E2M1) {
+		write_e2m1(f, first, operand(norm, "y"));
 	} else {
 		bind(f, first, "y", operand(norm, "y"));
 		first->note = arena_printf(&f->c->arena, "from %d rows on, tiles that come straight from memory are multiplied "
@@ -375,11 +415,13 @@ static int norm_linear(Fuser *f, int i)
 	if (n == 0 || f->uses[y] != n)
 		return 0;
 	NormPlace place = norm_apart(f, OP_linear_rows, "w", op_at(f, i + 1)) ? APART : INSIDE;
-	int n_codes = 0;
+	int n_codes = 0, n_e2m1 = 0;
+	while (n_e2m1 < n && multiplies_e2m1(f, OP_linear_rows, "w", op_at(f, i + 1 + n_e2m1)))
+		n_e2m1++;
 	while (n_codes < n && multiplies_codes(f, OP_linear_rows, "w", op_at(f, i + 1 + n_codes)))
 		n_codes++;
-	if (n_codes == n)
-		place = APART_AS_CODES;
+	if (n_codes == n || n_e2m1 == n)
+		place = n_codes == n ? APART_AS_CODES : APART_AS_E2M1;
 	OpKind kind = place == INSIDE ? OP_norm_linear : OP_linear_rows;
 	LOp *op = op_behind_norm(f, kind, norm, place);
 	static const char *const parts[] = {"w", "w_scale", "w_row_scale", "bias"};
@@ -441,8 +483,10 @@ static bool norm_swiglu(Fuser *f, int i)
 	if (!block_of_two(f, gate, up, &block))
 		return false;
 	static const OpKind kinds[] = {[INSIDE] = OP_norm_swiglu, [APART] = OP_linear_swiglu,
-		[APART_AS_CODES] = OP_linear_swiglu_fp8};
+		[APART_AS_CODES] = OP_linear_swiglu_fp8, [APART_AS_E2M1] = OP_linear_swiglu};
 	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES
+		: multiplies_e2m1(f, OP_linear_swiglu, "gate", gate) && multiplies_e2m1(f, OP_linear_swiglu, "up", up)
+		? APART_AS_E2M1
 		: norm_apart(f, OP_linear_swiglu, "gate", gate) && norm_apart(f, OP_linear_swiglu, "up", up) ? APART : INSIDE;
 	LOp *op = op_behind_norm(f, kinds[place], norm, place);
 	bind_weight(f, op, "gate", gate);
@@ -469,6 +513,12 @@ static bool linear_residual(Fuser *f, int i)
 		bind(f, codes, "step", input_named(f, "step"));
 		bind(f, codes, "x", x);
 		write_codes(f, codes, x);
+	}
+	if (f->codes[x].tensor < 0 && multiplies_e2m1(f, OP_linear_residual, "w", lin)) {
+		LOp *codes = new_op(f, OP_quant_rows_fp4, lin);
+		bind(f, codes, "step", input_named(f, "step"));
+		bind(f, codes, "x", x);
+		write_e2m1(f, codes, x);
 	}
 	LOp *op = new_op(f, OP_linear_residual, lin);
 	bind_weight(f, op, "w", lin);

@@ -155,6 +155,7 @@ typedef struct Options {
 	int stop[MAX_EOS], n_stop; /* [sampling] stop: token ids besides eos */
 	VEC(KernelRule) rules;
 	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
+	bool native_fp4;       /* [kernels] fp4 = "native": long prompts multiply e2m1 by e2m1 */
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
 	Loc at_max_context, at_kv, at_kv_scales;
@@ -326,6 +327,7 @@ extern const int n_target_table;
 const Target *target_by_name(const char *name);
 /* Does one of the contract's archs cover this target? "80" covers sm_80 and later, "90a" only sm_90a. */
 bool template_serves(const KernelTemplate *k, const Target *t);
+bool multiplies_fp4(const Target *t); /* rows of e2m1 by weights of e2m1 */
 
 typedef struct TargetWork { /* everything made for one target */
 	const Target *target;

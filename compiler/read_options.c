@@ -16,7 +16,7 @@
 #include "compiler/read_model.h"
 #include "compiler/toml.h"
 
-typedef enum OptionType { T_INT, T_REAL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_FORMATS,
+typedef enum OptionType { T_INT, T_REAL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_FORMATS, T_CHOICE,
 	T_RULES } OptionType;
 
 typedef struct OptionRow {
@@ -30,7 +30,7 @@ typedef struct OptionRow {
 enum {
 	FAMILY, SLOTS, MAX_CONTEXT, KV_DTYPE, KV_BF16_FIRST, KV_BF16_LAST, KV_SCALES, KV_PAGE,
 	KV_POOL_TOKENS, PREFILL_ROWS, DECODE_ROWS, TEMPERATURE, TOP_K, TOP_P,
-	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, QUANT, KV_LAYERS, PIN, BAN,
+	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, QUANT, FP4, KV_LAYERS, PIN, BAN,
 	N_OPTIONS,
 };
 
@@ -66,6 +66,8 @@ static const OptionRow option_table[N_OPTIONS] = {
 		"(128 x 128), fp8-channel (by row), fp8-tensor, nvfp4, mxfp4, or keep: as the checkpoint has it"},
 	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, before all other options; "
 		"keys: layers (\"first-last\" or a list) and dtype"},
+	[FP4] = {"kernels.fp4", T_CHOICE, 0, 0, false, "how long prompts multiply NVFP4 weights: weight_only, by rows of bf16, "
+		"which is also what happens without this key; native, by rows of e2m1, which sm_120a and sm_121a can"},
 	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies; keys: "
 		"template, and to narrow it op, phase, layers (\"first-last\" or a list), tunables ({ NAME = value })"},
 	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use this template where the rule applies; "
@@ -74,7 +76,8 @@ static const OptionRow option_table[N_OPTIONS] = {
 
 static const char *const type_names[] = {
 	[T_INT] = "integer", [T_REAL] = "number", [T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
-	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_RULES] = "tables",
+	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_CHOICE] = "word",
+	[T_RULES] = "tables",
 };
 
 typedef struct Reading {
@@ -625,6 +628,26 @@ static void read_kv_layers(Reading *r, const Value *list)
 	}
 }
 
+/* Products of e2m1 by e2m1 are asked for, as rows of four bits change what the model computes; and only of a GPU that
+ * multiplies them: elsewhere they would be decoded, and nothing gained. */
+static void read_fp4(Reading *r)
+{
+	const Value *v = r->user[FP4];
+	const char *word;
+	if (!v || !want_string(r->d, A0303, option_table[FP4].key, v, &word))
+		return;
+	r->o->native_fp4 = strcmp(word, "native") == 0;
+	if (!r->o->native_fp4 && strcmp(word, "weight_only") != 0)
+		fail_at(r->d, A0303, v->at, "kernels.fp4 = %s: expected \"native\" or \"weight_only\"",
+			value_text(r->d->arena, v));
+	for (int i = 0; r->o->native_fp4 && i < r->c->cmd.n_targets; i++) {
+		const Target *t = target_by_name(r->c->cmd.targets[i]);
+		if (t && !multiplies_fp4(t))
+			fail_at(r->d, A0706, v->at, "kernels.fp4 = \"native\": %s has no tensor cores that multiply e2m1 by e2m1 with a "
+				"scale for each 16 columns; sm_120a and sm_121a have, and weight_only serves every target", t->name);
+	}
+}
+
 /* A path in MODEL.toml starts at the folder of that file. */
 static void read_kv_scales(Reading *r)
 {
@@ -746,6 +769,8 @@ static void resolve_options(Reading *r)
 	resolve(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE)->string);
 	if (o->kv_scales)
 		resolve(r, option_table[KV_SCALES].key, chosen(r, KV_SCALES)->string);
+	if (r->user[FP4])
+		resolve(r, option_table[FP4].key, r->user[FP4]->string);
 	resolve(r, option_table[KV_LAYERS].key, kv_text(r));
 	resolve(r, option_table[PREFILL_ROWS].key, ints_text(a, o->prefill, o->n_prefill));
 	resolve(r, option_table[DECODE_ROWS].key, ints_text(a, o->decode, o->n_decode));
@@ -816,6 +841,7 @@ void read_options(Compile *c)
 	read_ignore(&r, r.base[IGNORE], false);
 	read_ignore(&r, r.user[IGNORE], true);
 	read_formats(&r, r.user[QUANT]);
+	read_fp4(&r);
 	for (int k = PIN; k <= BAN; k++) {
 		read_rules(&r, r.base[k], k);
 		read_rules(&r, r.user[k], k);

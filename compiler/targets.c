@@ -32,6 +32,16 @@ const Target *target_by_name(const char *name)
 	return NULL;
 }
 
+/* Does a template of the target multiply rows of e2m1 by weights of e2m1? */
+bool multiplies_fp4(const Target *t)
+{
+	for (int i = 0; i < n_kernel_table; i++)
+		for (int k = 0; k < kernel_table[i].n_fields && template_serves(&kernel_table[i], t); k++)
+			if (strcmp(kernel_table[i].fields[k].name, "x_block") == 0)
+				return true;
+	return false;
+}
+
 bool template_serves(const KernelTemplate *k, const Target *t)
 {
 	for (int i = 0; i < k->n_archs; i++) {
