@@ -7,8 +7,9 @@
  * comes after. On the way it shows that no launch reads scratch that nobody wrote.
  *
  * Early arguments are read before the launch has waited for anybody. What it finds is what the steps before have left
- * if two things hold: nobody before it in the phase writes these bytes, and all of the step before is done when a launch
- * of this step starts. The second follows from edges that are not programmatic in front of the launches without deps.
+ * if two things hold: nobody before it in the phase writes these bytes, and all of the step before is done when a
+ * launch of this step starts. The second follows from edges that are not programmatic in front of the launches without
+ * deps.
  */
 #include "artifacts/reader.h"
 
@@ -105,7 +106,8 @@ static bool check_touch(const Hazards *h, int launch, const Buf *b, OperandRole 
 	const char *op = op_table[h->p->launches[launch].op].name, *phase = phase_name(h->p->kind);
 	for (int s = first_piece(h, b); piece_of(h, s, b); s++) {
 		if (is_early && h->writer[s] >= 0)
-			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): reads %s early, which launch %d writes", phase,
+			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): reads %s early, which launch %d writes",
+				phase,
 				h->p->rows, launch, op, b->name, h->writer[s]);
 		int other = missing_edge(h, launch, s, operand_is_written(role));
 		if (other >= 0)

@@ -230,8 +230,8 @@ typedef struct Arg { /* one pointer of the argument struct; all fields are point
 	int field_offset; /* bytes, multiple of 8 */
 	int buf;          /* index in Phase.bufs; -1 = NULL (absent optional operand) */
 	int operand;      /* index in the op's row */
-	int early;        /* 1: the kernel may read it before the launches it waits for are done: state that no launch before
-	                     it in its phase writes, so what it finds are the bytes of the steps before (see Launch) */
+	int early;        /* 1: the kernel may read it before the launches it waits for are done: state that no launch
+	                     before it in its phase writes, so it finds the bytes of the steps before (see Launch) */
 } Arg;
 
 typedef struct TensorMap { /* a CUtensorMap in the argument struct, by which the kernel has tiles of a buffer copied */

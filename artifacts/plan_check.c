@@ -303,7 +303,8 @@ static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
 		return REFUSE("%s[%d] buffer %s: %lld bytes at %lld, outside 0..%lld of arena %s", in, p->rows, b->name,
 			(long long)b->bytes, (long long)b->offset, (long long)room, arena_name(b->arena));
 	if (!dtype_bytes(b->dtype) && b->arena != ARENA_WEIGHTS && b->arena != ARENA_STATE)
-		return REFUSE("%s[%d] buffer %s: %s is for weights and state alone", in, p->rows, b->name, dtype_name(b->dtype));
+		return REFUSE("%s[%d] buffer %s: %s is for weights and state alone", in, p->rows, b->name,
+			dtype_name(b->dtype));
 	if (b->offset % (b->arena != ARENA_WEIGHTS ? PLAN_BUF_ALIGN : dtype_bytes(b->dtype) ? dtype_bytes(b->dtype) : 1))
 		return REFUSE("%s[%d] buffer %s: offset %lld is not aligned", in, p->rows, b->name,
 			(long long)b->offset);
@@ -600,7 +601,8 @@ static bool check_ledger(const Artifact *a, int target, Why *why)
 			chosen += s->candidates[k].verdict == CHOSEN;
 			contract = find_contract(a, s->candidates[k].kernel, s->op, contract);
 			if (!contract)
-				return REFUSE("ledger entry %d (%s): no contract of %s", i, op_table[s->op].name, s->candidates[k].kernel);
+				return REFUSE("ledger entry %d (%s): no contract of %s", i, op_table[s->op].name,
+					s->candidates[k].kernel);
 		}
 		if (chosen != 1)
 			return REFUSE("ledger entry %d (%s): %d candidates are chosen", i, op_table[s->op].name, chosen);

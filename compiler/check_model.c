@@ -127,7 +127,8 @@ static void print_config(FILE *f, const Model *m)
 		fprintf(f, "experts    %d  a row %d  norm_topk %d  shared %d\n", cf->n_experts, cf->n_active, cf->norm_topk,
 			cf->shared_dim);
 	if (cf->is_delta) {
-		fprintf(f, "delta      key heads %d of %d  value heads %d of %d  taps %d  rotary %d  mtp %d  layers ", cf->n_k_heads,
+		fprintf(f, "delta      key heads %d of %d  value heads %d of %d  taps %d  rotary %d  mtp %d  layers ",
+			cf->n_k_heads,
 			cf->k_dim, cf->n_v_heads, cf->v_dim, cf->n_taps, cf->rotary_dim, cf->n_mtp);
 		for (int l = 0; l < cf->n_layers; l++)
 			fputc(cf->is_delta[l] ? 'd' : 'a', f);

@@ -18,7 +18,8 @@ static const struct { const char *name; char letter; const char *argument, *help
 	[F_OUTPUT] = {"--output", 'o', "FILE", "where the plan goes (default: plan.bin)"},
 	[F_TEXT] = {"--text", 0, "FILE", "of calibrate: what the model reads while its keys and values are measured"},
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
-	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, comma-separated, or none: for the reference device (default: sm_90a)"},
+	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, comma-separated, or none: for the reference device "
+		"(default: sm_90a)"},
 	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times to choose kernels by (default: those built in)"},
 	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N likeliest kernels of each template and op, for atlas tune"},
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
@@ -206,7 +207,8 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 			else if (i == 1 && strcmp(argv[i], "calibrate") == 0)
 				*command = COMMAND_CALIBRATE;
 			else if (i == 1 && is_verb_of_atlas(argv[i]))
-				return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", argv[i], argv[i]);
+				return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", argv[i],
+					argv[i]);
 			else if (c->cmd.model_dir || *command == COMMAND_KERNELS)
 				ok = wrong(c, "unexpected argument %s%s", argv[i], "");
 			else

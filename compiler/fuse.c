@@ -295,7 +295,8 @@ static bool multiplies_codes(const Fuser *f, OpKind product, const char *weights
 	return false;
 }
 
-/* The same of rows of e2m1, which MODEL.toml asks for, and weights in groups of 16. Scales of rows are read in fours. */
+/* The same of rows of e2m1, which MODEL.toml asks for, and weights in groups of 16. Scales of rows are read in
+ * fours. */
 static bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
 {
 	const Tensor *w = weight_tensor(f, linear, "w"), *scale = weight_tensor(f, linear, "w_scale");

@@ -144,7 +144,8 @@ typedef struct Options {
 	int slots;             /* [runtime] slots */
 	int max_context;       /* [runtime] max_context, tokens a slot */
 	int page;              /* [kv] page, tokens; power of two */
-	Dtype kv[PLAN_MAX_LAYERS]; /* [kv] dtype, bf16_first, bf16_last, layers: of each layer's cache, bf16, e4m3 or e2m1 */
+	/* [kv] dtype, bf16_first, bf16_last, layers: of each layer's cache, bf16, e4m3 or e2m1 */
+	Dtype kv[PLAN_MAX_LAYERS];
 	const char *kv_scales; /* [kv] scales: path of a file, NULL = what the checkpoint has */
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
 	int prefill[MAX_BUCKETS], n_prefill; /* [phases] prefill rows, ascending */
@@ -459,7 +460,8 @@ typedef struct StepTensors {
 /* Appends the ops of layer l, which read the hidden state x; returns the new one, named "l<l>.out". */
 typedef int g_layer_fn(Compile *c, const StepTensors *s, int l, int x, const void *traits);
 
-enum { FAMILY_EXPERTS = 1, FAMILY_SHARED = 2, FAMILY_DELTA = 4 }; /* traits: experts, one for all rows, Gated DeltaNet */
+/* traits: experts, one for all rows, Gated DeltaNet */
+enum { FAMILY_EXPERTS = 1, FAMILY_SHARED = 2, FAMILY_DELTA = 4 };
 typedef struct Family {
 	const char *name;          /* folder in models/ */
 	const char *model_types[4]; /* of config.json */
@@ -514,7 +516,8 @@ void g_linear(Compile *c, int layer, int phases, const Product *p, int x, int bi
  * g_weight. */
 typedef struct Cache { int kv, scale, block; } Cache;
 Cache g_cache(Compile *c, int layer, const char *module, const Attrs *attrs);
-void check_kv_scales(Compile *c); /* notes and errors about what was missing and what is left over; A0604, A0607, A0610 */
+/* notes and errors about what was missing and what is left over; A0604, A0607, A0610 */
+void check_kv_scales(Compile *c);
 /* For a tensor that nobody reads: what is expected if it is meant as such a scale, else "". */
 const char *kv_scale_hint(Compile *c, const char *name);
 void check_quant_lists(Compile *c); /* notes where lists and tensors differ; A0609 */

@@ -11,13 +11,15 @@
  *            M.weight_packed U8 [N,K/2], M.weight_scale the same, one in M.weight_global_scale, which divides
  *   MXFP4    M.weight_packed U8 [N,K/2], M.weight_scale U8 or F8_E8M0 [N,K/32], exponents
  *
- * Weights that are read as one have a common grid of blocks only if each ends where a block does. Where one ends within,
- * as 192 rows do in blocks of 128, blocks are split into equal ones of fewer rows (64) that have the same scale.
+ * Weights that are read as one have a common grid of blocks only if each ends where a block does. Where one ends
+ * within, as 192 rows do in blocks of 128, blocks are split into equal ones of fewer rows (64) that have the same
+ * scale.
  *
  * The matrices of all experts may also be one tensor M [E,N,K], plain or FP8 by block with M_scale_inv.
  *
  * A product is put together from rows of such modules: q and the gate of a head that stand in turns in one tensor
- * become two products, and the matrices of experts one. A row is where it is in the file, so this costs ranges, no copy.
+ * become two products, and the matrices of experts one. A row is where it is in the file, so this costs ranges, no
+ * copy.
  *
  * A byte of U8 holds two e2m1 elements, the one of even k in its low half. In the graph all of these are one thing
  * (ops.h): codes, block scales as the file has them, and a scale for each row, in f32. The last is made here: from one
@@ -331,7 +333,8 @@ static bool see_made(Compile *c, const Making *m, Stored *s)
 		return fail_at(&c->diags, A0304, at, "quant.\"%s\": %s is %s in the checkpoint, and only what is not quantized "
 			"can be", rule->modules.text, s->module, format_names[s->format]);
 	if (listed && listed->format == FORMAT_PLAIN)
-		return fail_at(&c->diags, A0208, at, "\"%s\": the files do not say in which format, and --random-weights has no "
+		return fail_at(&c->diags, A0208, at, "\"%s\": the files do not say in which format, and --random-weights has "
+			"no "
 			"tensors to see it from", listed->modules.text);
 	if (t && (m->spec->n_pieces > 1 || m->rows != s->rows || s->experts))
 		return fail_at(&c->diags, A0206, at, "quant.\"%s\": %s is put together from parts, which is not quantized here",
@@ -345,7 +348,8 @@ static bool see_made(Compile *c, const Making *m, Stored *s)
 	if (!t)
 		return true;
 	t->used_by++;
-	p->source = (Weight){.name = t->name, .dtype = t->dtype, .n_dims = 2, .shape = {m->rows, m->cols}, .bytes = t->bytes,
+	p->source = (Weight){.name = t->name, .dtype = t->dtype, .n_dims = 2, .shape = {m->rows, m->cols},
+		.bytes = t->bytes,
 		.file = c->model.shards.at[t->shard].name, .file_offset = t->offset};
 	return true;
 }
@@ -431,7 +435,8 @@ static int add_split_scales(Compile *c, const Making *m, int64_t cols)
 	const Dtype dtype = scale_dtype(t);
 	const int64_t rows = (m->rows - 1) / m->block_n + 1, bytes = dtype_span(dtype, cols);
 	const int often = m->parts[0].s->block_n / m->block_n;
-	uint8_t *stored = arena_alloc(&c->scratch, (size_t)t->bytes + 1), *split = arena_alloc(&c->arena, (size_t)(rows * bytes));
+	uint8_t *stored = arena_alloc(&c->scratch, (size_t)t->bytes + 1);
+	uint8_t *split = arena_alloc(&c->arena, (size_t)(rows * bytes));
 	t->used_by++;
 	if (read_tensor(c, t, stored))
 		for (int64_t n = 0; n < rows; n++)
@@ -543,11 +548,13 @@ static bool see_fused(Compile *c, Stored *s)
 	s->format = FORMAT_FP8_BLOCK;
 	find_block(c, s);
 	if (!s->scale)
-		return fail_at(&c->diags, A0601, loc_of(c, s->codes), "tensor %s_scale_inv is missing: %s is F8_E4M3", s->module,
+		return fail_at(&c->diags, A0601, loc_of(c, s->codes), "tensor %s_scale_inv is missing: %s is F8_E4M3",
+			s->module,
 			s->module);
 	const int64_t rows = s->rows / s->experts;
 	if (!s->block_n || rows % s->block_n)
-		return fail_at(&c->diags, A0602, loc_of(c, s->scale), "tensor %s: blocks of %d rows do not end with the %lld rows "
+		return fail_at(&c->diags, A0602, loc_of(c, s->scale), "tensor %s: blocks of %d rows do not end with the %lld "
+			"rows "
 			"of an expert", s->scale->name, s->block_n, (long long)rows);
 	const int64_t codes[] = {s->experts, rows, s->cols};
 	const int64_t scales[] = {s->experts, rows / s->block_n, (s->cols - 1) / s->block_k + 1};
@@ -565,7 +572,8 @@ static bool see_and_check(Compile *c, Stored *s, bool is_fused)
 {
 	if (is_fused)
 		return see_fused(c, s);
-	return see_module(c, s) && (s->format == FORMAT_PLAIN ? check_plain(c, s) : check_stored(c, s) && check_input_scales(c, s));
+	return see_module(c, s) && (s->format == FORMAT_PLAIN ? check_plain(c, s) : check_stored(c, s)
+		&& check_input_scales(c, s));
 }
 
 /* Parts of one product are codes of one kind, with scales of one kind, and no block of these reaches beyond a part. */
@@ -576,20 +584,24 @@ static bool check_part(Compile *c, const Making *m, int i)
 	if (a->format != b->format || a->block_n != b->block_n || a->block_k != b->block_k
 		|| (a->codes && strcmp(a->codes->dtype_text, b->codes->dtype_text) != 0)
 		|| (a->scale && strcmp(a->scale->dtype_text, b->scale->dtype_text) != 0))
-		return fail_at(&c->diags, A0603, loc_of(c, b->codes), "tensor %s is %s of %s, %s is %s of %s: they are read as one",
+		return fail_at(&c->diags, A0603, loc_of(c, b->codes), "tensor %s is %s of %s, %s is %s of %s: they are read "
+			"as one",
 			b->codes->name, format_names[b->format], b->codes->dtype_text, a->codes->name, format_names[a->format],
 			a->codes->dtype_text);
 	bool is_last = i + 1 == m->spec->n_pieces || m->spec->experts;
 	if (b->format == FORMAT_FP8_BLOCK && (p->first % b->block_n || (p->n % b->block_n
 		&& (p->first + p->n < b->rows || !is_last))))
-		return fail_at(&c->diags, A0602, loc_of(c, b->scale), "tensor %s: rows %lld to %lld of %s share blocks of %d rows "
-			"with others", b->scale->name, (long long)p->first, (long long)(p->first + p->n - 1), b->module, b->block_n);
+		return fail_at(&c->diags, A0602, loc_of(c, b->scale), "tensor %s: rows %lld to %lld of %s share blocks of %d "
+			"rows "
+			"with others", b->scale->name, (long long)p->first, (long long)(p->first + p->n - 1), b->module,
+				b->block_n);
 	return true;
 }
 
 static void make_product(Compile *c, const ProductSpec *spec, int64_t cols, Making *m)
 {
-	*m = (Making){.spec = spec, .parts = ARENA_ARRAY(&c->scratch, Part, spec->n_pieces), .cols = cols, .is_right = true};
+	*m = (Making){.spec = spec, .parts = ARENA_ARRAY(&c->scratch, Part, spec->n_pieces), .cols = cols,
+		.is_right = true};
 	Stored *s = NULL, *first = NULL;
 	for (int i = 0; i < spec->n_pieces; i++) {
 		const Piece *piece = &spec->pieces[i];

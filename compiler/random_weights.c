@@ -9,9 +9,9 @@
  * are of order one; norms are 1 with a deviation of 0.1, biases have one of 0.02. Nothing is zero everywhere: a
  * multiplier fed with zeros takes less power, and a benchmark of it says nothing.
  *
- * Quantised matrices have the same deviation. Codes of e4m3 are those of normal numbers that just fit, codes of e2m1 all
- * sixteen as often, as about what a writer makes of blocks whose largest value is 6. Block scales, and scales of rows
- * where each has its own, are drawn around what the deviation asks for: one that is read in the wrong place shows.
+ * Quantised matrices have the same deviation. Codes of e4m3 are those of normal numbers that just fit, codes of e2m1
+ * all sixteen as often, as about what a writer makes of blocks whose largest value is 6. Block scales, and scales of
+ * rows where each has its own, are drawn around what the deviation asks for: one that is read in the wrong place shows.
  */
 #include "artifacts/numbers.h"
 #include "compiler/ir.h"

@@ -1,4 +1,5 @@
-/* read_layer_kinds.c - what config.json says of layers that not every family has: experts, Gated DeltaNet, a drafting head.
+/* read_layer_kinds.c - what config.json says of layers that not every family has: experts, Gated DeltaNet, a drafting
+ * head.
  *
  * Which of these keys count is decided by the family: where it has no such layers they stay what they are elsewhere,
  * values that must change nothing. Where two keys say the same thing, both are read and compared: the pattern of
@@ -73,7 +74,8 @@ static void read_experts(Reading *r)
 	cf->at_experts = a ? a->at : b ? b->at : r->text->at;
 	bool sizes = read_dim(r, a || !b ? "num_experts" : "num_local_experts", 1 << 14, &cf->n_experts);
 	if (a && b && !value_equal(a, b))
-		fail_at(r->d, A0205, b->at, "num_local_experts = %s: num_experts in line %d says %s", value_text(r->d->arena, b),
+		fail_at(r->d, A0205, b->at, "num_local_experts = %s: num_experts in line %d says %s",
+			value_text(r->d->arena, b),
 			a->at.line, value_text(r->d->arena, a));
 	sizes &= read_dim(r, "num_experts_per_tok", 1 << 14, &cf->n_active);
 	if (sizes && cf->n_active > cf->n_experts)
@@ -106,10 +108,12 @@ static void read_pattern(Reading *r)
 		fail_at(r->d, A0202, r->text->at, "layer_types is missing, and full_attention_interval as well");
 	for (int l = 0; l < r->cf->n_layers && interval; l++)
 		is_delta[l] = (l + 1) % interval != 0;
-	for (const Value *e = list && list->kind == VALUE_ARRAY ? list->first : NULL; e && i < r->cf->n_layers; e = e->next) {
+	for (const Value *e = list && list->kind == VALUE_ARRAY ? list->first : NULL; e && i < r->cf->n_layers;
+		e = e->next) {
 		bool delta = e->kind == VALUE_STRING && strcmp(e->string, "linear_attention") == 0;
 		if (interval && delta != is_delta[i]) {
-			fail_at(r->d, A0205, e->at, "layer_types[%d] = %s: full_attention_interval = %d in line %d says otherwise", i,
+			fail_at(r->d, A0205, e->at, "layer_types[%d] = %s: full_attention_interval = %d in line %d says "
+				"otherwise", i,
 				value_text(r->d->arena, e), interval, every->at.line);
 			return;
 		}
@@ -135,7 +139,8 @@ static void read_delta(Reading *r)
 	bool heads = read_dim(r, "linear_num_key_heads", 4096, &cf->n_k_heads);
 	heads &= read_dim(r, "linear_num_value_heads", 4096, &cf->n_v_heads);
 	if (heads && cf->n_v_heads % cf->n_k_heads)
-		fail_at(r->d, A0205, values->at, "linear_num_value_heads = %d: expected a multiple of linear_num_key_heads = %d",
+		fail_at(r->d, A0205, values->at, "linear_num_value_heads = %d: expected a multiple of linear_num_key_heads = "
+			"%d",
 			cf->n_v_heads, cf->n_k_heads);
 	read_dim(r, "linear_key_head_dim", 4096, &cf->k_dim);
 	read_dim(r, "linear_value_head_dim", 4096, &cf->v_dim);

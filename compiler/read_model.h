@@ -16,8 +16,8 @@ bool add_eos(Config *cf, int id);
  * needs Config.max_position. Records A0206 and A0209. */
 void read_rope(Diags *d, const Value *text, Config *cf);
 
-/* What only some families' layers have, from the config `text`; needs the family and Config.n_layers. is_layer_key: is the
- * key of that kind, for this family? Records A0202, A0203, A0205 and A0206. */
+/* What only some families' layers have, from the config `text`; needs the family and Config.n_layers. is_layer_key: is
+ * the key of that kind, for this family? Records A0202, A0203, A0205 and A0206. */
 void read_layer_kinds(Diags *d, const Value *text, Config *cf);
 bool is_layer_key(const Config *cf, const char *name);
 /* Traits of the family that config.json names; 0 where it names none. */

@@ -1,12 +1,13 @@
 /* requant.c - quantises weights while they are written, where [quant] of MODEL.toml asks for it.
  *
- * A product's weight [rows, cols] in BF16, F16 or F32 becomes codes, block scales and row scales, as products.c lays them
- * out. The source is read in bands of whole rows, as many as a block has, and nothing larger than a band is ever held.
- * The formats that have a value for the whole tensor (FP8 by tensor, NVFP4) need its largest magnitude first, so that
- * the source is read once more for it; and once for each of the tensors that are made.
+ * A product's weight [rows, cols] in BF16, F16 or F32 becomes codes, block scales and row scales, as products.c lays
+ * them out. The source is read in bands of whole rows, as many as a block has, and nothing larger than a band is ever
+ * held. The formats that have a value for the whole tensor (FP8 by tensor, NVFP4) need its largest magnitude first, so
+ * that the source is read once more for it; and once for each of the tensors that are made.
  *
  *   FP8      scale = largest magnitude of the block, row or tensor / 448, in f32; 1 where all are zero
- *   NVFP4    step = largest of the tensor / (6 * 448); block scale = e4m3(largest of the block / 6 / step), at least 2^-9
+ *   NVFP4    step = largest of the tensor / (6 * 448); block scale = e4m3(largest of the block / 6 / step), at
+ *            least 2^-9
  *   MXFP4    scale = 2^(floor(log2(largest of the block)) - 2): what exceeds 6 of these is cut to 6
  *
  * A code is the one nearest to x / scale, ties to even, the quotient rounded once to f32. So equal files give equal
@@ -51,7 +52,8 @@ static float largest(const float *x, int64_t rows, int64_t stride, int64_t cols)
 }
 
 /* Rows [first, first + n) of the source as f32, into r->x. False after having said why not. */
-static bool read_rows(Compile *c, Requant *r, const MadeProduct *p, int64_t first, int64_t n, const SourceReader *source)
+static bool read_rows(Compile *c, Requant *r, const MadeProduct *p, int64_t first, int64_t n,
+	const SourceReader *source)
 {
 	const Dtype dtype = p->source.dtype;
 	const int64_t count = n * p->cols, at = first * p->cols;

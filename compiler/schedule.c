@@ -9,9 +9,9 @@
  * weights while its predecessors finish, and then waits for all of them. Since every kernel waits before it ends,
  * "my predecessor is done" still implies "its predecessors are".
  *
- * A kernel may ask for more (EARLY in its contract): to read state before that wait, a history of keys for one, which is
- * most of what it reads and which this step only appends to. That is sound when nobody writes the bytes between the end
- * of the step before and this launch. So, in a phase with such a kernel, launches without deps do not overlap: they
+ * A kernel may ask for more (EARLY in its contract): to read state before that wait, a history of keys for one, which
+ * is most of what it reads and which this step only appends to. That is sound when nobody writes the bytes between the
+ * end of the step before and this launch. So, in a phase with such a kernel, launches without deps do not overlap: they
  * start when all of the step before is done, every other launch of the step starts after one of them, and of the
  * launches before it in the step none writes what it reads early (else it is not early). Those behind it that write
  * such bytes have edges as ever.
@@ -85,7 +85,8 @@ Launch launch_of(Compile *c, const Target *target, OpKind op, const Pick *pick, 
 {
 	const KernelTemplate *t = &kernel_table[pick->template_index];
 	bool overlaps = target->cc_major >= 9 && t->overlaps; /* programmatic edges: sm_90 and later */
-	Launch l = {.kernel = pick->kernel, .op = op, .overlaps = overlaps, .read_bytes = pick->read_bytes, .write_bytes = pick->write_bytes,
+	Launch l = {.kernel = pick->kernel, .op = op, .overlaps = overlaps, .read_bytes = pick->read_bytes,
+		.write_bytes = pick->write_bytes,
 		.flops = pick->flops, .slot = pick->slot, .layer = -1, .produces_layer = -1, .n_args = t->n_fields,
 		.args = ARENA_ARRAY(&c->arena, Arg, t->n_fields), .n_maps = t->n_maps,
 		.maps = ARENA_ARRAY(&c->arena, TensorMap, t->n_maps)};

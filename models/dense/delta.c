@@ -85,7 +85,8 @@ static void cut_back(Compile *c, const Mark *m)
 	c->made.n = m->made;
 }
 
-/* It is built like a layer, so that every tensor is looked at as a layer's are, and taken away again: no step runs it. */
+/* It is built like a layer, so that every tensor is looked at as a layer's are, and taken away again: no step runs
+ * it. */
 void d_check_mtp(Compile *c, const StepTensors *s, const Dense *d)
 {
 	const Config *cf = &c->model.config;
@@ -99,7 +100,8 @@ void d_check_mtp(Compile *c, const StepTensors *s, const Dense *d)
 	if (c->cmd.random_weights || (!n && !cf->n_mtp) || !cf->is_delta)
 		return;
 	if (!n) {
-		fail_at(&c->diags, A0601, cf->at_mtp, "mtp_num_hidden_layers = %d: the checkpoint has no tensor mtp.*", cf->n_mtp);
+		fail_at(&c->diags, A0601, cf->at_mtp, "mtp_num_hidden_layers = %d: the checkpoint has no tensor mtp.*",
+			cf->n_mtp);
 		return;
 	}
 	const Mark before = {c->graph.n_tensors, c->graph.n_ops, c->graph.n_weights, c->constants.n, c->made.n};

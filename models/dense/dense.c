@@ -154,7 +154,8 @@ int d_attention(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
 		q = qn;
 		k = kn;
 	}
-	int qr = d_act(c, l, "q.rope", DT_bf16, nq), kr = d_act(c, l, "k.rope", DT_bf16, nkv), o = d_act(c, l, "attn", DT_bf16, nq);
+	int qr = d_act(c, l, "q.rope", DT_bf16, nq), kr = d_act(c, l, "k.rope", DT_bf16, nkv);
+	int o = d_act(c, l, "attn", DT_bf16, nq);
 	g_op(c, OP_rope, l, BOTH, &d->attrs, (int[]){q, d->inv_freq, s->row_pos, qr});
 	g_op(c, OP_rope, l, BOTH, &d->attrs, (int[]){k, d->inv_freq, s->row_pos, kr});
 	Cache kv = g_cache(c, l, arena_printf(&c->arena, "%s.layers.%d.self_attn", d->prefix, l), &d->attrs);

@@ -95,7 +95,8 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 		return "ROTARY is not between 0 and HDIM";
 	if (op->kind == OP_sigmoid_gate && x->shape[1] % g->tensors[op->operands[1]].shape[1] != 0)
 		return "a row has no equal parts for its gates";
-	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm) && x->shape[1] % a->head_dim != 0)
+	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm)
+		&& x->shape[1] % a->head_dim != 0)
 		return "a row is no whole number of heads";
 	if (op_operand(op->kind, "kv_block") >= 0 && check_kv(g, op))
 		return check_kv(g, op);

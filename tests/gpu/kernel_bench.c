@@ -424,7 +424,9 @@ static double moved_bytes(const Case *c) /* each operand once */
 	double tokens = case_field(c, "kv") < 0 ? 0 : prefill ? capacity : capacity * (double)case_value(c, "ROWS", 0);
 	int kv = case_field(c, "kv"), block = case_field(c, "kv_block");
 	double bits = kv < 0 ? 0 : (double)dtype_span(c->buf[kv].dtype, 8);
-	return bytes + tokens * 2 * (double)n_kv * (double)hdim * (bits + (block >= 0 && c->buf[block].present ? 0.5 : 0)) / 8;
+	if (block >= 0 && c->buf[block].present)
+		bits += 0.5; /* a scale of a byte for 16 */
+	return bytes + tokens * 2 * (double)n_kv * (double)hdim * bits / 8;
 }
 
 static double useful_flops(const Case *c)
@@ -478,7 +480,8 @@ static bool fill_memory(Gpu *g)
 	Random r = {7};
 	if (!host)
 		return false;
-	for (int64_t i = 0; i < chunk / 2; i += 4) { /* bf16 between 2^-8 and 2 with random signs and digits; as e4m3 no NaN */
+	/* bf16 between 2^-8 and 2 with random signs and digits; as e4m3 no NaN */
+	for (int64_t i = 0; i < chunk / 2; i += 4) {
 		uint64_t bits = random_bits(&r);
 		for (int j = 0; j < 4; j++, bits >>= 16)
 			host[i + j] = (uint16_t)((bits & 0x807f) + 0x3b00 + (bits >> 8 & 3) * 0x100 + (bits >> 7 & 1) * 0x80

@@ -31,8 +31,8 @@ bool case_map(Gpu *g, const Case *c, int map, CuPtr at, uint8_t *params);
 /* kernel_self.c: does the comparison notice? Needs no GPU. 0, or 1 when something went unnoticed. */
 int self_check(const Settings *s);
 
-/* kernel_bench.c: without a GPU it compiles and no more. Else times kernels at shapes of real models with cold caches, against the read rate and the
- * tensor rate measured in the same run. Prints a table; 0, or 1 when something failed. */
+/* kernel_bench.c: without a GPU it compiles and no more. Else times kernels at shapes of real models with cold caches,
+ * against the read rate and the tensor rate measured in the same run. Prints a table; 0, or 1 when something failed. */
 int bench_all(const Settings *s, Gpu *gpu);
 
 #endif
