@@ -2,7 +2,7 @@
 //           e4m3 for each 16 columns and of f32 for each row; for long prompts; rows beyond step[0] stay as they are
 // numerics  products of codes and their scales summed in the tensor core, in ascending k; then scales of rows,
 //           residual, bias; one rounding. Same bits every run; a row's bits do not depend on the other rows
-// measured  not on a card of its own: the layout of fragments and scales is checked by an emulation of it
+// measured  never run: no card with it was there. Its machine code was looked at, its numbers were not
 // tiles     BM x 128: BM = 64 is for launches that would leave multiprocessors without a tile
 // bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       sm_120a and sm_121a multiply codes of e2m1 at four times the rate of bf16, and only by this instruction
@@ -15,8 +15,8 @@ NUMERICS(f32_accumulate, batch_invariant)
 DIM(ROWS, 2048)
 DIM(K, 2048)
 DIM(N, 2048)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
+ATTR_INT(BLOCK_N, 1)
+ATTR_INT(BLOCK_K, 16)
 FLAG(W_ROW_SCALE)
 FLAG(BIAS)
 DTYPES(BT, bf16, f16, f32)

@@ -3,7 +3,7 @@
 //           beyond step[0] stay as they are
 // numerics  products of codes and their scales summed in the tensor core, in ascending k; then scales of rows, biases,
 //           silu and product in f32; one rounding. Same bits every run; a row's bits do not depend on the other rows
-// measured  not on a card of its own: the layout of fragments and scales is checked by an emulation of it
+// measured  never run: no card with it was there. Its machine code was looked at, its numbers were not
 // tiles     BM x 64 columns of y: BM = 64 is for launches that would leave multiprocessors without a tile
 // bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       the w tile takes eight rows of gate, eight of up and so on: then both halves of an output stand in one

@@ -39,7 +39,8 @@ constexpr int stream_staged_rows = 4;
 // instructions, for which more warps stand ready.
 constexpr int stream_blocks(int rows, int tiles, int bits)
 {
-	return rows <= 8 && tiles == 1 && bits < 16 ? 4 : rows <= 8 && tiles <= 2 ? 3 : ceil_div(rows, 8) * tiles <= 8 ? 2 : 1;
+	return rows <= 8 && tiles == 1 && bits < 16 ? 4 : rows <= 8 && tiles <= 2 ? 3
+		: ceil_div(rows, 8) * tiles <= 8 ? 2 : 1;
 }
 
 template <bool IF_, class A, class B> struct TypeIf { using Type = A; };

@@ -1,7 +1,7 @@
 // what      y[t,n] = sum_k rmsnorm(x)[t,k] w[n,k] + bias[n]; w may be codes with scales
-// numerics  bf16(x * norm) times w, whose codes are decoded exactly, accumulated in f32; 1 / rms, scales of rows and the
-//           bias in f32; one rounding. The order of additions depends on K, the tunables and how many rows the kernel is
-//           made for, not on how many are in use: same bits every run and for every batch of one bucket
+// numerics  bf16(x * norm) times w, whose codes are decoded exactly, accumulated in f32; 1 / rms, scales of rows and
+//           the bias in f32; one rounding. The order of additions depends on K, the tunables and how many rows the
+//           kernel is made for, not on how many are in use: same bits every run and for every batch of one bucket
 // measured  H100 SXM, in a chain of its own kind: 76 % of the read rate at one row of 3072 x 2048, 94 % at 6144 x 4096;
 //           at 6144 x 4096 90 % for 8 rows, 84 % for 16, 75 % for 32; no spills
 // why       the norm is recomputed by every warp: it is a few KB from the caches behind a stream of weights, and a
@@ -61,7 +61,8 @@ struct Args {
 	OUT(bf16, y, "ROWS, N");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, Code<WT>::bits)) stream_norm(const Args a)
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, Code<WT>::bits))
+stream_norm(const Args a)
 {
 	using Scales = typename TypeIf<W_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH, WT, Scales>;

@@ -54,7 +54,8 @@ struct Args {
 	OUT(bf16, z, "ROWS, N");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, Code<WT>::bits)) stream_residual(const Args a)
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, Code<WT>::bits))
+stream_residual(const Args a)
 {
 	using Scales = typename TypeIf<W_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH, WT, Scales>;
