@@ -32,38 +32,43 @@ static bool must_fail(const Case *c, const uint8_t *image, const char *what)
 	return !o.ok;
 }
 
-/* The element of a result that every comparison looks at: row 0, which is in use unless the step says otherwise. */
+/* The element of a result that every comparison looks at: of the first row that is in use, whether rows are the first
+ * dim or, as of the scales of rows of codes, the last one. */
 static int64_t watched(const Case *c, int field)
 {
 	const char *shape = c->tmpl->fields[field].shape;
+	size_t length = strlen(shape);
 	bool by_row = strncmp(shape, "ROWS", 4) == 0, by_out = strncmp(shape, "OUTS", 4) == 0;
+	bool rows_last = !by_row && length > 6 && strcmp(shape + length - 6, ", ROWS") == 0;
 	int64_t width = c->buf[field].n / c->buf[field].shape[0];
-	for (int64_t t = 0; by_row && t < c->step.rows; t++)
+	for (int64_t t = 0; (by_row || rows_last) && t < c->step.rows; t++)
 		if (!c->step.slot || c->step.slot[t] >= 0)
-			return t * width + width / 2;
-	return by_row || (by_out && c->step.outs == 0) ? -1 : width / 2;
+			return rows_last ? t : t * width + width / 2;
+	return by_row || rows_last || (by_out && c->step.outs == 0) ? -1 : width / 2;
 }
 
 static int break_result(const Case *c, int field, uint8_t *image)
 {
 	const CaseBuffer *b = &c->buf[field];
-	int size = dtype_bytes(b->dtype), unnoticed = 0;
+	int size = dtype_bytes(b->dtype), unnoticed = 0; /* 0: two elements a byte, all of whose values are numbers */
 	int64_t at = watched(c, field);
-	uint8_t *raw = image + b->at + at * size;
+	uint8_t *raw = image + b->at + (size ? at * size : at / 2);
 	if (at < 0)
 		return 0;
-	if (c->tmpl->fields[field].role == OPERAND_OUT && b->dtype != DT_i32) {
+	if (c->tmpl->fields[field].role == OPERAND_OUT && b->dtype != DT_i32 && size) {
 		perfect_image(c, image);
 		memset(raw, 0xFF, (size_t)size);
 		unnoticed += !must_fail(c, image, "a result left unwritten");
 	}
 	perfect_image(c, image);
-	if (b->dtype == DT_i32)
+	if (b->dtype == DT_i32) {
 		raw[0] ^= 1;
-	else if (size == 2)
-		raw[1] ^= 0x41; /* sign, and a high bit of the exponent: off by far */
-	else
-		raw[3] ^= 0x41;
+	} else if (size <= 1) {
+		raw[0] ^= size ? 0x40 : 0x44; /* the high bit of the exponent: a code is off by more than a step */
+	} else {
+		memset(raw, 0, (size_t)size);
+		raw[size - 1] = 0x7b; /* 57344 in f16, more in the others: off by far, however small the result */
+	}
 	return unnoticed + !must_fail(c, image, c->tmpl->fields[field].name);
 }
 
