@@ -382,6 +382,50 @@ def test_an_infinity_is_no_code(ref):
     assert np.array_equal(got["y"][0, 128:], as_rows_of_codes(x[:, 128:])[0][0])
 
 
+def as_rows_of_e2m1(x):
+    """What the codes of rows are worth, the scales of their runs of 16 and those of the rows."""
+    x = np.asarray(x, np.float32)
+    runs = np.pad(x, ((0, 0), (0, -x.shape[1] % 16))).reshape(len(x), -1, 16)
+    row = np.abs(x).max(1) / np.float32(2688)
+    row = np.where(row < np.float32(2.0 ** -100), np.float32(1), row)
+    block = nearest(E4M3, np.abs(runs).max(-1) / row[:, None] / np.float32(6))
+    block = np.maximum(block, 2.0 ** -9).astype(np.float32)
+    codes = nearest(E2M1, runs / (block * row[:, None])[..., None])
+    return codes.reshape(len(x), -1)[:, :x.shape[1]], block, row
+
+
+def blank_e2m1(rows, cols):
+    return {"y": blank(rows, cols), "y_block": blank(rows, -(-cols // 16)), "y_row_scale": blank(rows)}
+
+
+@pytest.mark.parametrize("cols", [1, 16, 40, 128])
+def test_rows_of_e2m1(ref, cols):
+    x = normal(rng(cols), 6, cols) * 10.0 ** np.arange(-12, 12, 4, dtype=np.float32)[:, None]
+    x[1], x[2] = 0, 1e-40
+    codes, block, row = as_rows_of_e2m1(x)
+    for got in (ref("quantise_fp4", x=x, **blank_e2m1(6, cols)),
+                ref("quant_rows_fp4", step=np.array([6, 0, 0, 0], np.int32), x=x, **blank_e2m1(6, cols))):
+        assert np.array_equal(got["y_row_scale"], row) and np.array_equal(got["y_block"], block)
+        assert np.array_equal(got["y"], codes)
+    assert np.all(row[1:3] == 1) and not codes[1:3].any()
+    back = ref("dequantise_fp4", x=codes, x_block=block, x_row_scale=row, y=blank(6, cols))["y"]
+    scale = np.repeat(block, 16, 1)[:, :cols]
+    assert np.array_equal(back, codes.astype(np.float32) * scale * row[:, None])
+    whole = np.delete(np.arange(6), [1, 2])
+    assert np.all(np.abs(back - x)[whole] <= (1.07 * scale * row[:, None])[whole])  # half of the widest step, 4 to 6
+
+
+def test_normed_rows_of_e2m1(ref):
+    g = rng(3)
+    x, norm = bf16(normal(g, 3, 96)), bf16(normal(g, 96))
+    attrs, step = {"EPS": 1e-5, "NORM_ONE": 0}, np.array([3, 0, 0, 0], np.int32)
+    got = ref("norm_rows_fp4", attrs, step=step, x=x, norm=norm, **blank_e2m1(3, 96))
+    normed = ref("rmsnorm", attrs, x=x, w=norm, y=blank(3, 96))["y"]
+    codes, block, row = as_rows_of_e2m1(normed)
+    assert np.array_equal(got["y_row_scale"], row) and np.array_equal(got["y_block"], block)
+    assert np.array_equal(got["y"], codes)
+
+
 @pytest.mark.parametrize("is_narrow", [False, True])
 @pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
 def test_kv_write_codes(ref, nh, nkv, page, hdim, is_narrow):
