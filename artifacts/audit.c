@@ -294,15 +294,15 @@ static void json_candidates(const Slot *s, FILE *out)
 	for (int i = 0; i < s->n_candidates; i++) {
 		const Candidate *c = &s->candidates[i];
 		fputs(i ? ",{" : "{", out);
-		json_put_field("template", c->kernel, out);
+		json_field(out, "template", c->kernel);
 		fputc(',', out);
-		json_put_field("tunables", c->tunables, out);
+		json_field(out, "tunables", c->tunables);
 		fputc(',', out);
-		json_put_field("verdict", verdict_name(c->verdict), out);
+		json_field(out, "verdict", verdict_name(c->verdict));
 		fputc(',', out);
-		json_put_field("reason", c->reason, out);
+		json_field(out, "reason", c->reason);
 		fprintf(out, ",\"cost_us\":%.17g,", c->cost_us);
-		json_put_field("cost_from", c->cost_from, out);
+		json_field(out, "cost_from", c->cost_from);
 		fputc('}', out);
 	}
 	fputc(']', out);
@@ -313,15 +313,15 @@ static void json_launch(const TargetPlan *t, const Slot *ledger, const Launch *l
 	const Kernel *k = &t->kernels[l->kernel];
 	const Slot *s = &ledger[l->slot];
 	fprintf(out, "{\"layers\":[%d,%d],", r->layer, r->last_layer);
-	json_put_field("op", op_table[l->op].name, out);
+	json_field(out, "op", op_table[l->op].name);
 	fputc(',', out);
-	json_put_field("operands", s->operands, out);
+	json_field(out, "operands", s->operands);
 	fputc(',', out);
-	json_put_field("attrs", s->attrs, out);
+	json_field(out, "attrs", s->attrs);
 	fputc(',', out);
-	json_put_field("template", k->name, out);
+	json_field(out, "template", k->name);
 	fputc(',', out);
-	json_put_field("defines", k->defines, out);
+	json_field(out, "defines", k->defines);
 	fprintf(out, ",\"grid\":[%d,%d,%d],\"block\":[%d,%d,%d],\"smem_bytes\":%d,\"static_smem_bytes\":%d,"
 		"\"registers\":%d,\"spill_bytes\":%d,\"read_bytes\":%" PRId64 ",\"write_bytes\":%" PRId64
 		",\"flops\":%" PRId64 ",", l->grid[0], l->grid[1], l->grid[2], k->block[0], k->block[1],
@@ -334,7 +334,7 @@ static void json_launch(const TargetPlan *t, const Slot *ledger, const Launch *l
 static void json_phase(const TargetPlan *t, const Slot *ledger, const Phase *p, FILE *out)
 {
 	fputc('{', out);
-	json_put_field("phase", phase_name(p->kind), out);
+	json_field(out, "phase", phase_name(p->kind));
 	fprintf(out, ",\"rows\":%d,\"outs\":%d,\"launches\":[", p->rows, p->outs);
 	for (int i = 0, next; i < p->n_launches; i = next) {
 		Run r = run_at(p, i, &next);
@@ -350,7 +350,7 @@ static void json_phase(const TargetPlan *t, const Slot *ledger, const Phase *p, 
 static void json_target(const TargetPlan *t, const Slot *ledger, int candidates, FILE *out)
 {
 	fputc('{', out);
-	json_put_field("target", t->target, out);
+	json_field(out, "target", t->target);
 	fprintf(out, ",\"smem_block_bytes\":%d,\"n_candidates\":%d,\"arena_bytes\":{", t->smem_block_bytes, candidates);
 	for (int i = 0; i < ARENA_COUNT; i++)
 		fprintf(out, "%s\"%s\":%" PRId64, i ? "," : "", arena_name((ArenaKind)i), t->arena_bytes[i]);
@@ -369,17 +369,17 @@ static void json_contracts(const Artifact *a, FILE *out)
 	for (int i = 0; i < a->n_contracts; i++) {
 		const Contract *k = &a->contracts[i];
 		fputs(i ? ",{" : "{", out);
-		json_put_field("template", k->name, out);
+		json_field(out, "template", k->name);
 		fputc(',', out);
-		json_put_field("op", op_table[k->op].name, out);
+		json_field(out, "op", op_table[k->op].name);
 		fputs(",\"terms\":[", out);
 		for (int t = 0; t < k->n_terms; t++) {
 			fputs(t ? ",{" : "{", out);
-			json_put_field("kind", k->terms[t].kind, out);
+			json_field(out, "kind", k->terms[t].kind);
 			fputc(',', out);
-			json_put_field("name", k->terms[t].name, out);
+			json_field(out, "name", k->terms[t].name);
 			fputc(',', out);
-			json_put_field("text", k->terms[t].text, out);
+			json_field(out, "text", k->terms[t].text);
 			fputc('}', out);
 		}
 		fputs("]}", out);
@@ -393,16 +393,16 @@ bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
 	if (!has_target(a, o))
 		return false;
 	fputs("{\"schema_version\":1,", out);
-	json_put_field("family", a->graph.family, out);
+	json_field(out, "family", a->graph.family);
 	fprintf(out, ",\"n_layers\":%d,\"root\":\"", a->graph.n_layers);
 	print_root(a, out);
 	fputs("\",\"options\":{", out);
 	for (int i = 0; i < a->n_options; i++) {
 		if (i)
 			fputc(',', out);
-		json_put(a->options[i].name, out);
+		json_quoted(out, a->options[i].name);
 		fputc(':', out);
-		json_put(a->options[i].value, out);
+		json_quoted(out, a->options[i].value);
 	}
 	fputc('}', out);
 	json_contracts(a, out);

@@ -599,7 +599,7 @@ void diff_text(const PlanDiff *d, FILE *out)
 static void json_or_null(const char *text, FILE *out)
 {
 	if (text)
-		json_put(text, out);
+		json_quoted(out, text);
 	else
 		fputs("null", out);
 }
@@ -608,7 +608,7 @@ static void json_pair(void *ctx, const Pair *p)
 {
 	Listing *l = ctx;
 	fputs(l->n++ ? ",{" : "{", l->out);
-	json_put_field("name", p->name, l->out);
+	json_field(l->out, "name", p->name);
 	fputs(",\"a\":", l->out);
 	json_or_null(p->a, l->out);
 	fputs(",\"b\":", l->out);
@@ -632,19 +632,19 @@ static void json_side(const Side *s, const Launch *l, FILE *out)
 	}
 	const Candidate *c = chosen(slot_of(s, l));
 	fputc('{', out);
-	json_put_field("template", c->kernel, out);
+	json_field(out, "template", c->kernel);
 	fputc(',', out);
-	json_put_field("tunables", c->tunables, out);
+	json_field(out, "tunables", c->tunables);
 	fprintf(out, ",\"read_bytes\":%" PRId64 ",\"write_bytes\":%" PRId64 ",\"flops\":%" PRId64 ",\"cost_us\":%.17g,",
 		l->read_bytes, l->write_bytes, l->flops, c->cost_us);
-	json_put_field("cost_from", c->cost_from, out);
+	json_field(out, "cost_from", c->cost_from);
 	fputc('}', out);
 }
 
 static void json_slot(const PhaseChange *p, const SlotChange *c, FILE *out)
 {
 	fprintf(out, "{\"layers\":[%d,%d],", c->layer, c->last_layer);
-	json_put_field("op", op_table[c->op].name, out);
+	json_field(out, "op", op_table[c->op].name);
 	fprintf(out, ",\"nth\":%d,\"a\":", c->nth);
 	json_side(&p->side[0], c->at[0], out);
 	fputs(",\"b\":", out);
@@ -654,7 +654,7 @@ static void json_slot(const PhaseChange *p, const SlotChange *c, FILE *out)
 		*end = 0;
 		if (r != c->reasons)
 			fputc(',', out);
-		json_put(r, out);
+		json_quoted(out, r);
 		*end = '\n';
 	}
 	fputs("]}", out);
@@ -665,7 +665,7 @@ static void json_phase(const PhaseChange *p, FILE *out)
 	const Phase *phase = p->side[0].phase ? p->side[0].phase : p->side[1].phase;
 	Work a = work_of(&p->side[0]), b = work_of(&p->side[1]);
 	fputc('{', out);
-	json_put_field("phase", phase_name(phase->kind), out);
+	json_field(out, "phase", phase_name(phase->kind));
 	fprintf(out, ",\"rows\":%d,\"outs\":%d,\"in\":[%s,%s],\"launches\":[%d,%d],\"bytes\":[%.17g,%.17g],"
 		"\"cost_us\":[%.17g,%.17g],\"slots\":[", phase->rows, phase->outs, p->side[0].phase ? "true" : "false",
 		p->side[1].phase ? "true" : "false", a.launches, b.launches, a.bytes, b.bytes, a.us, b.us);
@@ -682,7 +682,7 @@ static void json_target(const PlanDiff *d, const TargetChange *t, FILE *out)
 	int side = t->at[0] < 0;
 	bool both = t->at[0] >= 0 && t->at[1] >= 0;
 	fputc('{', out);
-	json_put_field("target", d->of[side]->targets[t->at[side]].target, out);
+	json_field(out, "target", d->of[side]->targets[t->at[side]].target);
 	fprintf(out, ",\"in\":[%s,%s],\"arena_bytes\":{", t->at[0] >= 0 ? "true" : "false",
 		t->at[1] >= 0 ? "true" : "false");
 	for (int i = 0, n = 0; both && i < ARENA_COUNT; i++) {
@@ -702,9 +702,9 @@ static void json_target(const PlanDiff *d, const TargetChange *t, FILE *out)
 void diff_json(const PlanDiff *d, FILE *out)
 {
 	fprintf(out, "{\"schema_version\":1,\"equal\":%s,\"roots\":[", diff_is_empty(d) ? "true" : "false");
-	json_put_hash(d->of[0]->root, out);
+	json_hash(out, d->of[0]->root);
 	fputc(',', out);
-	json_put_hash(d->of[1]->root, out);
+	json_hash(out, d->of[1]->root);
 	fputc(']', out);
 	json_pairs(d, "options", each_option, out);
 	json_pairs(d, "weights", each_weight, out);

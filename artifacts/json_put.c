@@ -1,28 +1,68 @@
-/* json_put.c - strings and fields of JSON documents. */
+/* json_put.c - the pieces of JSON that reports and verbs print. */
 #include "artifacts/json_put.h"
 
-void json_put(const char *text, FILE *out)
+#include <math.h>
+#include <string.h>
+
+/* Bytes of the code point at p, 0 when there is none: the table of Unicode 15, 3.9 D92. */
+static size_t code_point(const unsigned char *p, size_t n)
 {
+	if (p[0] < 0x80)
+		return 1;
+	size_t length = p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+		: p[0] >= 0xe0 && p[0] < 0xf0           ? 3
+		: p[0] >= 0xf0 && p[0] < 0xf5           ? 4
+												: 0;
+	if (!length || length > n)
+		return 0;
+	unsigned char low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
+	unsigned char high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+	if (p[1] < low || p[1] > high)
+		return 0;
+	for (size_t i = 2; i < length; i++)
+		if (p[i] < 0x80 || p[i] > 0xbf)
+			return 0;
+	return length;
+}
+
+void json_text(FILE *out, const char *text, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)text;
 	fputc('"', out);
-	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
-		if (c == '"' || c == '\\')
-			fprintf(out, "\\%c", c);
-		else if (c < 0x20)
-			fprintf(out, "\\u%04x", c);
+	for (size_t i = 0; i < n;) {
+		size_t length = code_point(p + i, n - i);
+		if (length == 0)
+			fputs("\xef\xbf\xbd", out);
+		else if (p[i] == '"' || p[i] == '\\')
+			fprintf(out, "\\%c", p[i]);
+		else if (p[i] == '\n')
+			fputs("\\n", out);
+		else if (p[i] < 0x20 || p[i] == 0x7f)
+			fprintf(out, "\\u%04x", p[i]);
 		else
-			fputc(c, out);
+			fwrite(p + i, 1, length, out);
+		i += length ? length : 1;
 	}
 	fputc('"', out);
 }
 
-void json_put_field(const char *name, const char *text, FILE *out)
+void json_quoted(FILE *out, const char *text) { json_text(out, text, strlen(text)); }
+
+void json_number(FILE *out, double value)
 {
-	fprintf(out, "\"%s\":", name);
-	json_put(text, out);
+	if (isfinite(value))
+		fprintf(out, "%.9g", value);
+	else
+		fputs("null", out);
 }
 
-void json_put_hash(const unsigned char hash[32], FILE *out)
+void json_field(FILE *out, const char *name, const char *text)
+{
+	fprintf(out, "\"%s\":", name);
+	json_quoted(out, text);
+}
+
+void json_hash(FILE *out, const unsigned char hash[32])
 {
 	fputc('"', out);
 	for (int i = 0; i < 32; i++)

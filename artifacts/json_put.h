@@ -1,11 +1,15 @@
-/* json_put.h - strings and fields of JSON documents, as reports about plans write them. */
+/* json_put.h - the pieces of JSON that reports about plans and the verbs print. */
 #ifndef ATLAS_JSON_PUT_H
 #define ATLAS_JSON_PUT_H
 
+#include <stddef.h>
 #include <stdio.h>
 
-void json_put(const char *text, FILE *out);                     /* "text", escaped; UTF-8 goes through as it is */
-void json_put_field(const char *name, const char *text, FILE *out); /* "name":"text" */
-void json_put_hash(const unsigned char hash[32], FILE *out);    /* "0f...": 64 digits */
+/* Quoted; n bytes of UTF-8, invalid bytes as U+FFFD. */
+void json_text(FILE *out, const char *text, size_t n);
+void json_quoted(FILE *out, const char *text);
+void json_number(FILE *out, double value);                      /* null when it is not finite */
+void json_field(FILE *out, const char *name, const char *text); /* "name":"text" */
+void json_hash(FILE *out, const unsigned char hash[32]);        /* "0f...": 64 digits */
 
 #endif

@@ -1,4 +1,5 @@
 /* bench_text.c - the tables of atlas bench, and its JSON. */
+#include "artifacts/json_put.h"
 #include "runtime/cli/bench.h"
 
 #include <string.h>

@@ -98,11 +98,4 @@ void cli_hold_signals(void);
 bool cli_interrupted(void);
 double cli_seconds(void); /* of a clock that only goes forward */
 
-/* JSON ------------------------------------------------------------ */
-
-/* Quoted; n bytes of UTF-8, invalid bytes as U+FFFD. */
-void json_text(FILE *out, const char *text, size_t n);
-void json_quoted(FILE *out, const char *text);
-void json_number(FILE *out, double value); /* null when it is not finite */
-
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifacts/json_put.h"
 #include "runtime/cli/policy.h"
 
 /* NULL when there is no memory: the caller then has nothing to fill. */

@@ -7,6 +7,7 @@
  * checkpoint's own tensors say it. kv.scales of MODEL.toml names such a file. The same text, model and window give the
  * same bytes.
  */
+#include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
 #include "runtime/plan_handle.h"
 #include "runtime/session.h"

@@ -1,4 +1,5 @@
 /* verb_info.c - atlas info: what a plan holds, without touching a GPU. */
+#include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
 
 static void print_hash(const uint8_t *hash)

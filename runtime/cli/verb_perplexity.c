@@ -4,6 +4,7 @@
  * the next, so that every token but the first of the text is scored once, given those before it in
  * its window: exp of the mean of -log p over all of these.
  */
+#include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
 
 #include <math.h>

@@ -5,6 +5,7 @@
  * order of the prompts, as soon as its code points are whole and no stop text can reach back into
  * it.
  */
+#include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/stop_text.h"
 

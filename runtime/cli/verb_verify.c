@@ -6,6 +6,7 @@
  * compared last. With --against, the reference is another plan: two compilations, or two states of
  * a checkpoint.
  */
+#include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/cli_trace.h"
 
