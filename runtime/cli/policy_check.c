@@ -68,16 +68,18 @@ static bool is_met(const TargetPlan *t, const char *pattern)
 	return false;
 }
 
+/* In each target; a plan without any has no launch at all. */
 static void check_required(const Policy *policy, const Artifact *a, Violations *v)
 {
 	for (int k = 0; k < policy->required.n; k++)
-		for (int i = 0; i < a->n_targets; i++) {
-			if (is_met(&a->targets[i], policy->required.words[k]))
+		for (int i = 0; i == 0 || i < a->n_targets; i++) {
+			const TargetPlan *t = a->n_targets ? &a->targets[i] : NULL;
+			if (t && is_met(t, policy->required.words[k]))
 				continue;
 			Violation *x = add(v, "templates.required", policy->required.line);
 			if (!x)
 				return;
-			snprintf(x->where, sizeof x->where, "%s", a->targets[i].target);
+			snprintf(x->where, sizeof x->where, "%s", t ? t->target : "");
 			snprintf(x->text, sizeof x->text, "no launch has a template %s", policy->required.words[k]);
 		}
 }

@@ -78,6 +78,12 @@ def test_templates(check, audit):
         ("templates.required", "sm_90a", "no launch has a template nothing")]
 
 
+def test_a_plan_without_targets_runs_no_template(check, small_plan_of):
+    plan = small_plan_of(MODEL, "--target", "none")
+    assert found(check('[templates]\nrequired = ["attn_*"]\n', "--json", plan=plan)) == [
+        ("templates.required", "", "no launch has a template attn_*")]
+
+
 @pytest.mark.parametrize("role,tensor", [
     ("weight", "model.layers.0.mlp.up_proj.weight"), ("embedding", "model.embed_tokens.weight"),
     ("norm", "model.norm.weight"), ("activation", "l0.q")])
