@@ -215,7 +215,7 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 	fprintf(out, "plan    %s  %d layers  hidden_dim %d  vocab %d  weights %.1f MiB  root ", g->family,
 		g->n_layers, g->hidden_dim, g->vocab, (double)g->weight_arena_bytes / 1048576);
 	print_root(a, out);
-	fputc('\n', out);
+	fputs(a->n_targets ? "\n" : "\ntarget  none: for the reference device\n", out);
 	for (int i = 0; i < a->n_targets; i++) {
 		const TargetPlan *t = &a->targets[i];
 		if (o->target && strcmp(t->target, o->target) != 0)
