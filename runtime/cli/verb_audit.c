@@ -26,10 +26,20 @@ static int check(const Args *args, const Artifact *a)
 	return code;
 }
 
-static void write_page(const void *what, FILE *out)
+static void write_text(const void *text, FILE *out) { fputs(text, out); }
+
+/* The page is whole before its file is begun. */
+static int write_page(const Args *args, const Artifact *a)
 {
-	if (!audit_html(what, out))
-		fputs("<!-- no memory -->\n", out);
+	char *page = NULL;
+	size_t n;
+	FILE *f = open_memstream(&page, &n);
+	bool good = f && audit_html(a, f);
+	good = f && fclose(f) == 0 && good;
+	int code = !good ? cli_say(args, EXIT_ENVIRONMENT, "no memory for the page")
+		: cli_write_file(args, strcmp(args->html_file, "-") == 0 ? NULL : args->html_file, write_text, page);
+	free(page);
+	return code;
 }
 
 static int show(const Args *args, const Artifact *a)
@@ -37,7 +47,7 @@ static int show(const Args *args, const Artifact *a)
 	AuditOptions options = {.target = args->target, .reasons = args->reasons, .phase = args->phase,
 		.layer = args->layer};
 	if (args->html_file)
-		return cli_write_file(args, strcmp(args->html_file, "-") == 0 ? NULL : args->html_file, write_page, a);
+		return write_page(args, a);
 	if (args->slot)
 		return audit_why(a, &options, args->slot, stdout) ? EXIT_OK : cli_say(args, EXIT_USAGE,
 			"--why %s: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them", args->slot);
