@@ -7,6 +7,7 @@
 #include "compiler/calibrate_cmd.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +17,8 @@
 
 enum { MAX_PATH_BYTES = 4096 };
 
-static int say(const Compile *c, int code, const char *what, const char *why)
+static int say(int code, const char *what, const char *why)
 {
-	(void)c;
 	fprintf(stderr, "atlasc calibrate: %s: %s\n", what, why);
 	return code;
 }
@@ -36,34 +36,44 @@ static const char *find_atlas(Compile *c)
 	return access(path, X_OK) == 0 ? path : NULL;
 }
 
-/* Runs it and waits; its exit code. */
-static int run(Compile *c, const char *atlas, const char *plan, const char *output)
+/* Runs it until it ends; its exit code. What interrupts this program, whose signals wait (`held`), it gets as well;
+ * `before` is what it starts with. */
+static int run(Compile *c, const char *atlas, const char *plan, const char *output, const sigset_t *held,
+	const sigset_t *before)
 {
 	const char *words[] = {"atlas", "calibrate", plan, "--weights", c->cmd.model_dir, "--file", c->cmd.text, "--output",
 		output, c->cmd.quiet ? "-q" : NULL, NULL};
 	char *argv[sizeof words / sizeof words[0]], *none[] = {NULL};
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		argv[i] = words[i] ? arena_strdup(&c->arena, words[i]) : NULL;
+	posix_spawnattr_t attr;
 	pid_t child;
-	int status, failure = posix_spawn(&child, atlas, NULL, NULL, argv, none);
+	int status, seen, interrupted_by = 0, failure = posix_spawnattr_init(&attr);
 	if (failure)
-		return say(c, EXIT_ENVIRONMENT, atlas, strerror(failure));
-	while (waitpid(child, &status, 0) < 0)
-		if (errno != EINTR)
-			return say(c, EXIT_ENVIRONMENT, atlas, strerror(errno));
-	return WIFEXITED(status) ? WEXITSTATUS(status) : say(c, EXIT_INTERNAL, atlas, "was ended by a signal");
+		return say(EXIT_ENVIRONMENT, atlas, strerror(failure));
+	posix_spawnattr_setsigmask(&attr, before);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+	failure = posix_spawn(&child, atlas, NULL, &attr, argv, none);
+	posix_spawnattr_destroy(&attr);
+	if (failure)
+		return say(EXIT_ENVIRONMENT, atlas, strerror(failure));
+	while (waitpid(child, &status, WNOHANG) == 0)
+		if (sigwait(held, &seen) == 0 && seen != SIGCHLD)
+			kill(child, interrupted_by = seen);
+	if (interrupted_by)
+		return raise(interrupted_by), EXIT_INTERRUPTED; /* it waits until the plan is gone */
+	return WIFEXITED(status) ? WEXITSTATUS(status) : say(EXIT_INTERNAL, atlas, "was ended by a signal");
 }
 
-int calibrate_command(Compile *c, int (*compile)(Compile *c))
+/* With signals that wait: a plan that is no result must go. */
+static int measure(Compile *c, int (*compile)(Compile *c), const char *atlas, const sigset_t *held, const sigset_t *before)
 {
-	const char *output = c->cmd.output, *atlas = find_atlas(c);
+	const char *output = c->cmd.output;
 	bool is_quiet = c->cmd.quiet;
-	if (!atlas)
-		return say(c, EXIT_ENVIRONMENT, "atlas", "is not in the folder of this program");
 	char *plan = arena_printf(&c->arena, "%s.plan-XXXXXX", output);
 	int fd = mkstemp(plan);
 	if (fd < 0)
-		return say(c, EXIT_ENVIRONMENT, output, strerror(errno));
+		return say(EXIT_ENVIRONMENT, output, strerror(errno));
 	close(fd);
 	c->cmd.output = plan;
 	c->cmd.n_targets = 0; /* the reference device */
@@ -72,7 +82,24 @@ int calibrate_command(Compile *c, int (*compile)(Compile *c))
 	int code = compile(c);
 	c->cmd.quiet = is_quiet;
 	if (code == EXIT_OK)
-		code = run(c, atlas, plan, output);
+		code = run(c, atlas, plan, output, held, before);
 	unlink(plan);
+	return code;
+}
+
+int calibrate_command(Compile *c, int (*compile)(Compile *c))
+{
+	const char *atlas = find_atlas(c);
+	sigset_t held, before;
+	if (!atlas)
+		return say(EXIT_ENVIRONMENT, "atlas", "is not in the folder of this program");
+	sigemptyset(&held);
+	sigaddset(&held, SIGINT);
+	sigaddset(&held, SIGTERM);
+	sigaddset(&held, SIGHUP);
+	sigaddset(&held, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &held, &before);
+	int code = measure(c, compile, atlas, &held, &before);
+	sigprocmask(SIG_SETMASK, &before, NULL);
 	return code;
 }

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 enum { MAX_COUNT = 256 };
+enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN = 1 << COMMAND_EXPLAIN,
+	CALIBRATE = 1 << COMMAND_CALIBRATE, EVERY = COMPILE | KERNELS | EXPLAIN | CALIBRATE };
 
 typedef enum Flag {
 	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_JOBS, F_CACHE, F_DUMP,
@@ -157,6 +159,32 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	return true;
 }
 
+/* Which commands take it. */
+static unsigned commands_of(Flag f)
+{
+	switch (f) {
+	case F_TEXT: return CALIBRATE;
+	case F_LIST: return EXPLAIN;
+	case F_OUTPUT: case F_MODEL: case F_QUIET: return COMPILE | CALIBRATE;
+	case F_JSON: return COMPILE | KERNELS | EXPLAIN;
+	case F_OPS: case F_KEYS: case F_VERSION: case F_HELP: return EVERY;
+	default: return COMPILE;
+	}
+}
+
+/* `command` is what the first word says. */
+static bool is_taken(Compile *c, Flag f, Command command)
+{
+	static const char *const words[] = {[COMMAND_KERNELS] = "kernels", [COMMAND_EXPLAIN] = "explain",
+		[COMMAND_CALIBRATE] = "calibrate"};
+	unsigned of = commands_of(f);
+	if (of & 1u << command)
+		return true;
+	if (command != COMMAND_COMPILE)
+		return wrong(c, "atlasc %s takes no %s", words[command], flags[f].name);
+	return wrong(c, "%s is of atlasc %s", flags[f].name, words[of & EXPLAIN ? COMMAND_EXPLAIN : COMMAND_CALIBRATE]);
+}
+
 /* The flag an argument spells; its value when joined to it ("-j4", "--jobs=4"), else NULL. */
 static Flag match(const char *arg, const char **value)
 {
@@ -178,8 +206,7 @@ static Flag match(const char *arg, const char **value)
 /* A verb of the other command, and no folder of that name. */
 static bool is_verb_of_atlas(const char *word)
 {
-	static const char *const verbs[] = {"run", "audit", "verify", "dump", "perplexity", "calibrate", "bench",
-		"tune", "info", "diff"};
+	static const char *const verbs[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info", "diff"};
 	for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
 		if (strcmp(word, verbs[i]) == 0)
 			return access(word, F_OK) != 0;
@@ -189,6 +216,7 @@ static bool is_verb_of_atlas(const char *word)
 static bool parse(Compile *c, int argc, char **argv, Command *command)
 {
 	bool ok = true, words_only = false;
+	Command verb = COMMAND_COMPILE; /* the first word; options such as --help make another command of it */
 	for (int i = 1; i < argc; i++) {
 		const char *value;
 		if (!words_only && strcmp(argv[i], "--") == 0) {
@@ -201,11 +229,11 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 		}
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
 			if (i == 1 && strcmp(argv[i], "kernels") == 0)
-				*command = COMMAND_KERNELS;
+				verb = *command = COMMAND_KERNELS;
 			else if (i == 1 && strcmp(argv[i], "explain") == 0)
-				*command = COMMAND_EXPLAIN;
+				verb = *command = COMMAND_EXPLAIN;
 			else if (i == 1 && strcmp(argv[i], "calibrate") == 0)
-				*command = COMMAND_CALIBRATE;
+				verb = *command = COMMAND_CALIBRATE;
 			else if (i == 1 && is_verb_of_atlas(argv[i]))
 				return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", argv[i],
 					argv[i]);
@@ -218,6 +246,9 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 		Flag f = match(argv[i], &value);
 		if (f == N_FLAGS) {
 			ok = unknown_flag(c, argv[i]);
+		} else if (!is_taken(c, f, verb)) {
+			ok = false;
+			i += flags[f].argument && !value;
 		} else if (flags[f].argument && !value && i + 1 == argc) {
 			ok = wrong(c, "%s needs %s", flags[f].name, flags[f].argument);
 		} else {
@@ -230,37 +261,41 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 	return ok;
 }
 
+/* What the words say together; NULL, or why not. */
+static const char *contradiction(const CommandLine *cmd, Command command)
+{
+	if (command == COMMAND_COMPILE && !cmd->model_dir)
+		return "no model folder given: atlasc MODEL_DIR -o plan.bin";
+	if (command == COMMAND_CALIBRATE && (!cmd->model_dir || !cmd->text || !cmd->output))
+		return "calibrate needs a model folder, --text FILE and -o FILE";
+	if (command == COMMAND_EXPLAIN && !cmd->model_dir && !cmd->list)
+		return "name a code: atlasc explain A0302, or --list for all of them";
+	if (command == COMMAND_EXPLAIN && cmd->model_dir && cmd->list)
+		return "explain: a code or --list, not both";
+	if (cmd->has_seed && !cmd->random_weights)
+		return "--seed is of --random-weights, which is not given";
+	if (cmd->random_weights && !cmd->embed_weights)
+		return "--weights ref with --random-weights: there are no files to refer to";
+	if (cmd->estimate && !cmd->n_targets)
+		return "--estimate: --target none takes no device memory";
+	if (cmd->estimate && cmd->stop_after)
+		return "--estimate ends when memory is laid out: give it without --stop-after";
+	return NULL;
+}
+
 Command parse_command_line(Compile *c, int argc, char **argv)
 {
 	Command command = COMMAND_COMPILE;
-	c->cmd = (CommandLine){.output = "plan.bin", .embed_weights = true,
-		.targets = {"sm_90a"}, .n_targets = 1};
+	c->cmd = (CommandLine){.embed_weights = true, .targets = {"sm_90a"}, .n_targets = 1};
 	if (!parse(c, argc, argv, &command))
 		return COMMAND_WRONG;
-	if (command == COMMAND_COMPILE && !c->cmd.model_dir) {
-		wrong(c, "no model folder given: atlasc MODEL_DIR -o plan.bin%s%s", "", "");
+	const char *why = contradiction(&c->cmd, command);
+	if (why) {
+		wrong(c, "%s%s", why, "");
 		return COMMAND_WRONG;
 	}
-	if (command == COMMAND_CALIBRATE && (!c->cmd.model_dir || !c->cmd.text || strcmp(c->cmd.output, "plan.bin") == 0)) {
-		wrong(c, "calibrate needs a model folder, --text FILE and -o FILE%s%s", "", "");
-		return COMMAND_WRONG;
-	}
-	if (c->cmd.text && command != COMMAND_CALIBRATE) {
-		wrong(c, "--text is of atlasc calibrate%s%s", "", "");
-		return COMMAND_WRONG;
-	}
-	if (c->cmd.list && command != COMMAND_EXPLAIN) {
-		wrong(c, "--list is of atlasc explain%s%s", "", "");
-		return COMMAND_WRONG;
-	}
-	if (c->cmd.has_seed && !c->cmd.random_weights) {
-		wrong(c, "--seed is of --random-weights, which is not given%s%s", "", "");
-		return COMMAND_WRONG;
-	}
-	if (c->cmd.random_weights && !c->cmd.embed_weights) {
-		wrong(c, "--weights ref with --random-weights: there are no files to refer to%s%s", "", "");
-		return COMMAND_WRONG;
-	}
+	if (!c->cmd.output)
+		c->cmd.output = "plan.bin";
 	if (!c->cmd.jobs) {
 		long n = sysconf(_SC_NPROCESSORS_ONLN);
 		c->cmd.jobs = n < 1 ? 1 : n > MAX_COUNT ? MAX_COUNT : (int)n;

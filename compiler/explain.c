@@ -46,15 +46,11 @@ static int no_such_code(const char *seen)
 	return EXIT_USAGE;
 }
 
-int explain_command(const char *word, bool list, bool json)
+int explain_command(const char *word, bool json)
 {
 	Code code = CODE_NONE;
 	if (word && !code_from_name(word, &code))
 		return no_such_code(word);
-	if (!word && !list) {
-		fputs("atlasc: error[A0101]: name a code: atlasc explain A0302, or --list for all of them\n", stderr);
-		return EXIT_USAGE;
-	}
 	if (json)
 		print_json(code);
 	else if (word)

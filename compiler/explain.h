@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* One code, or with `list` all of them, a line each; to stdout. An exit code: EXIT_USAGE for a code that there is not,
+/* One code, or, for NULL, all of them, a line each; to stdout. An exit code: EXIT_USAGE for a code that there is not,
  * after saying which one is closest. */
-int explain_command(const char *code, bool list, bool json);
+int explain_command(const char *code, bool json);
 
 #endif

@@ -335,7 +335,7 @@ int main(int argc, char **argv)
 		code = calibrate_command(&c, compile);
 		break;
 	case COMMAND_EXPLAIN: /* the word that would name a model names a code */
-		code = explain_command(c.cmd.model_dir, c.cmd.list, c.cmd.json);
+		code = explain_command(c.cmd.model_dir, c.cmd.json);
 		break;
 	case COMMAND_COMPILE:
 		code = compile(&c);

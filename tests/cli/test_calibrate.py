@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pathlib
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "mkckpt"))
+from container import decode, read_safetensors  # noqa: E402
 
 FIXTURE = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "llama-trained"  # four layers, one kv head of 64
 SMALL = "[runtime]\nslots = 1\nmax_context = 512\n[phases]\nprefill = [16]\ndecode = [1]\n"
@@ -42,6 +49,27 @@ def test_scales_of_a_text(atlasc, atlas, model, tmp_path):
     assert done.returncode == 0 and "A0610" not in done.stderr, done.stderr
 
 
+def test_a_name_is_a_name(atlasc, model):
+    """Also the one that a plan has where none is given."""
+    kept("", model)
+    run = atlasc("calibrate", model, "--text", FIXTURE / "heldout.txt", "-o", "plan.bin", "-q", cwd=model)
+    assert run.returncode == 0 and len(load_file(model / "plan.bin")) == 8, run.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_is_interrupted_leaves_nothing(build_dir, model, number):
+    kept("", model)
+    (model / "long.txt").write_text((FIXTURE / "heldout.txt").read_text() * 50)
+    before = {p.name for p in model.iterdir()}
+    run = subprocess.Popen([build_dir / "atlasc", "calibrate", model, "--text", model / "long.txt", "-o", model / "s", "-q"])
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not any(p.name.startswith("s.plan-") and p.stat().st_size for p in model.iterdir()):
+        time.sleep(0.01)  # the plan is there: text is read now
+    run.send_signal(number)
+    assert run.wait(timeout=60) == (-number if number == signal.SIGHUP else 130)
+    assert {p.name for p in model.iterdir()} == before
+
+
 def test_they_are_the_largest_magnitudes(atlas, atlasc, model, tmp_path):
     """The keys of one position of the first layer, from the checkpoint: their largest over 448, as the file has it."""
     kept("", model)
@@ -50,7 +78,7 @@ def test_they_are_the_largest_magnitudes(atlas, atlasc, model, tmp_path):
     (tmp_path / "t.txt").write_text("a")
     assert atlas("calibrate", plan, "-f", tmp_path / "t.txt", "-o", scales, "-q").returncode == 0
     ids = load_file(dump(atlas, plan, "a", tmp_path))["tokens"]
-    w = {k: bf16(v) for k, v in raw_tensors(model / "model.safetensors").items()}
+    w = {k: decode(raw, dtype, shape) for k, (dtype, shape, raw) in read_safetensors(model / "model.safetensors").items()}
     x = w["model.embed_tokens.weight"][ids].astype(np.float64)
     n = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-5) * w["model.layers.0.input_layernorm.weight"]
     v = n @ w["model.layers.0.self_attn.v_proj.weight"].T.astype(np.float64)
@@ -62,23 +90,6 @@ def dump(atlas, plan, prompt, folder):
     out = folder / "d.safetensors"
     assert atlas("dump", plan, "-p", prompt, "-o", out, "--device", "cpu", "-q").returncode == 0
     return out
-
-
-def raw_tensors(path):
-    import json
-    import struct
-
-    raw = path.read_bytes()
-    (n,) = struct.unpack("<Q", raw[:8])
-    head = json.loads(raw[8 : 8 + n])
-    return {k: (raw[8 + n + v["data_offsets"][0] : 8 + n + v["data_offsets"][1]], v["shape"], v["dtype"])
-            for k, v in head.items() if k != "__metadata__"}
-
-
-def bf16(entry):
-    raw, shape, dtype = entry
-    assert dtype == "BF16"
-    return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
 
 
 @pytest.mark.parametrize(("dtype", "scaled", "least"), [("fp8", False, 0.999), ("fp8", True, 0.999),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -88,13 +89,45 @@ def test_words_after_two_dashes(atlasc):
     assert (run.returncode, run.stderr) == (2, "atlasc: error[A0101]: unexpected argument --dry-run\n")
 
 
-@pytest.mark.parametrize("verb", ["run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info"])
-def test_verbs_of_the_other_command(atlasc, build_dir, verb):
-    """Each is one of atlas, and atlasc says so instead of looking for a folder of that name."""
-    run = atlasc(verb, "plan.bin")
-    assert (run.returncode, run.stderr) == (2, f"atlasc: error[A0101]: {verb} works on a plan and is a verb of the "
-                                               f"other command: atlas {verb} PLAN\n")
-    assert subprocess.run([build_dir / "atlas", verb, "--help"], capture_output=True, check=False).returncode == 0
+def test_verbs_of_the_other_command(atlasc, build_dir, tmp_path):
+    """atlasc says of each that it is one of atlas, instead of looking for a folder of that name."""
+    text = subprocess.run([build_dir / "atlas", "--help"], capture_output=True, text=True, check=True).stdout
+    verbs = set(re.findall(r"^  (\w+) {2,}", text, re.M)) - {"calibrate"}  # of both
+    assert len(verbs) > 7
+    for verb in verbs:
+        run = atlasc(verb, "plan.bin", cwd=tmp_path)
+        assert (run.returncode, run.stderr) == (2, f"atlasc: error[A0101]: {verb} works on a plan and is a verb of the "
+                                                   f"other command: atlas {verb} PLAN\n")
+
+
+def test_options_of_other_commands(atlasc):
+    """Whatever a command does not read it refuses, and the options that --help says are of one are taken by none else."""
+    listed = re.findall(r"^  (?:-\w, |    )(--[\w-]+)( [A-Z|a-z]+)? +(?:of (calibrate|explain):)?", atlasc("--help").stdout,
+                        re.M)
+    taken = {"kernels": {"--json"}, "explain": {"--json", "--list"},
+             "calibrate": {"--output", "--text", "--model", "--quiet"}}
+    assert len(listed) > 20
+    for name, argument, only in listed:
+        if name in ("--help", "--version", "--list-ops", "--help-model"):
+            continue
+        for command, names in taken.items():
+            run = atlasc(command, name, *(["x"] if argument else []))
+            refused = f"atlasc: error[A0101]: atlasc {command} takes no {name}\n" in run.stderr
+            assert refused == (name not in names) and (run.returncode == 2 or not refused), (command, name)
+        if only:
+            run = atlasc(FIXTURE, name, *(["x"] if argument else []))
+            assert (run.returncode, run.stderr) == (2, f"atlasc: error[A0101]: {name} is of atlasc {only}\n")
+
+
+@pytest.mark.parametrize("words,message", [
+    (["explain", "--list", "A0302"], "explain: a code or --list, not both"),
+    ([FIXTURE, "--estimate", "--target", "none"], "--estimate: --target none takes no device memory"),
+    ([FIXTURE, "--estimate", "--stop-after", "fuse"],
+     "--estimate ends when memory is laid out: give it without --stop-after"),
+])
+def test_words_that_contradict_each_other(atlasc, words, message):
+    run = atlasc(*words)
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", f"atlasc: error[A0101]: {message}\n")
 
 
 def test_a_file_is_no_model(atlasc):
