@@ -111,6 +111,9 @@ static bool look_at(Source *s, int w, int64_t at, const void *bytes, size_t n)
 	if (bad < 0)
 		return true;
 	s->is_reported[w] = true;
+	if (x->dtype == DT_e4m3) /* kernels make numbers of codes by their bits, so that one would be 480 */
+		return fail_at(&s->c->diags, A0606, weight_loc(s->c, x), "tensor %s: element %lld of %lld is nan: expected a "
+			"number", x->name, (long long)(first + bad), (long long)dtype_count(x->dtype, x->bytes));
 	note_at(&s->c->diags, A0803, weight_loc(s->c, x), "tensor %s holds NaN or infinity, first at element %lld",
 		x->name, (long long)(first + bad));
 	return true;
