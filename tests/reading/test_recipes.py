@@ -12,7 +12,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "mkckpt"
 import mkckpt  # noqa: E402
 
 RECIPES = mkckpt.recipes()
-# A smaller plan than the family's: of the recipes whose verdict is given while weights are copied, a plan is made.
 HEAVY = "range-alias-many"  # 100,000 tensors: half a second, and minutes with a sanitizer's shadow memory
 EXIT = {"A0701": 3}  # no admissible kernel; everything else here is bad input
 
