@@ -107,8 +107,7 @@ static bool check_touch(const Hazards *h, int launch, const Buf *b, OperandRole 
 	for (int s = first_piece(h, b); piece_of(h, s, b); s++) {
 		if (is_early && h->writer[s] >= 0)
 			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): reads %s early, which launch %d writes",
-				phase,
-				h->p->rows, launch, op, b->name, h->writer[s]);
+				phase, h->p->rows, launch, op, b->name, h->writer[s]);
 		int other = missing_edge(h, launch, s, operand_is_written(role));
 		if (other >= 0)
 			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): touches %s without waiting for launch %d",

@@ -96,9 +96,8 @@ OP(route, OP_GRAPH, "TOPK NORM_TOPK",
 	"share[t,j] = p[expert[t,j]], with NORM_TOPK over the sum of these",
 	IN(logits, "ROWS, E"), OUT(expert, "ROWS, TOPK"), OUT(share, "ROWS, TOPK"))
 OP(experts, OP_GRAPH, "TOPK BLOCK_N BLOCK_K",
-	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of gate_up[e]: "
-		"gate, up, "
-	"each with blocks of its own",
+	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of "
+	"gate_up[e]: gate, up, each with blocks of its own",
 	IN(x, "ROWS, K"), IN(expert, "ROWS, TOPK"), IN(share, "ROWS, TOPK"), IN(gate_up, "E, 2 * N, K"),
 	IN_OPT(gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_up_row_scale, "E, 2 * N"),
 	IN(down, "E, K, N"), IN_OPT(down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"),
@@ -110,8 +109,8 @@ OP(causal_conv, OP_GRAPH, "TAPS",
 	OUT(y, "ROWS, C"))
 OP(delta_rule, OP_GRAPH, "NK NV DK DV",
 	"qkv rows are q, k, v heads; q, k over sqrt(their square + 1e-6), q over sqrt(DK); by value head, row after row: "
-	"S = delta[s,h] * e^(-e^a_log softplus(a + dt_bias)); S += k (sigmoid(b) (v - k.S)); o = q.S; delta[s,h] = S "
-		"[DK,DV]",
+	"S = delta[s,h] * e^(-e^a_log softplus(a + dt_bias)); S += k (sigmoid(b) (v - k.S)); o = q.S; "
+	"delta[s,h] = S [DK,DV]",
 	IN(step, "4"), IN(qkv, "ROWS, 2 * NK * DK + NV * DV"), IN(a, "ROWS, NV"), IN(b, "ROWS, NV"), IN(a_log, "NV"),
 	IN(dt_bias, "NV"), IN(row_slot, "ROWS"), INOUT(delta, "SLOTS, NV * DK * DV"), OUT(o, "ROWS, NV * DV"))
 OP(gated_norm, OP_GRAPH, "HDIM EPS", "y = rmsnorm of x over each head of HDIM elements, one w for all heads, * silu(z)",

@@ -128,8 +128,7 @@ static void print_config(FILE *f, const Model *m)
 			cf->shared_dim);
 	if (cf->is_delta) {
 		fprintf(f, "delta      key heads %d of %d  value heads %d of %d  taps %d  rotary %d  mtp %d  layers ",
-			cf->n_k_heads,
-			cf->k_dim, cf->n_v_heads, cf->v_dim, cf->n_taps, cf->rotary_dim, cf->n_mtp);
+			cf->n_k_heads, cf->k_dim, cf->n_v_heads, cf->v_dim, cf->n_taps, cf->rotary_dim, cf->n_mtp);
 		for (int l = 0; l < cf->n_layers; l++)
 			fputc(cf->is_delta[l] ? 'd' : 'a', f);
 		fputc('\n', f);

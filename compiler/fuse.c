@@ -485,9 +485,9 @@ static bool norm_swiglu(Fuser *f, int i)
 		return false;
 	static const OpKind kinds[] = {[INSIDE] = OP_norm_swiglu, [APART] = OP_linear_swiglu,
 		[APART_AS_CODES] = OP_linear_swiglu_fp8, [APART_AS_E2M1] = OP_linear_swiglu};
-	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES
-		: multiplies_e2m1(f, OP_linear_swiglu, "gate", gate) && multiplies_e2m1(f, OP_linear_swiglu, "up", up)
-		? APART_AS_E2M1
+	const bool is_e2m1 = multiplies_e2m1(f, OP_linear_swiglu, "gate", gate)
+		&& multiplies_e2m1(f, OP_linear_swiglu, "up", up);
+	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES : is_e2m1 ? APART_AS_E2M1
 		: norm_apart(f, OP_linear_swiglu, "gate", gate) && norm_apart(f, OP_linear_swiglu, "up", up) ? APART : INSIDE;
 	LOp *op = op_behind_norm(f, kinds[place], norm, place);
 	bind_weight(f, op, "gate", gate);

@@ -112,9 +112,8 @@ static void read_pattern(Reading *r)
 		e = e->next) {
 		bool delta = e->kind == VALUE_STRING && strcmp(e->string, "linear_attention") == 0;
 		if (interval && delta != is_delta[i]) {
-			fail_at(r->d, A0205, e->at, "layer_types[%d] = %s: full_attention_interval = %d in line %d says "
-				"otherwise", i,
-				value_text(r->d->arena, e), interval, every->at.line);
+			fail_at(r->d, A0205, e->at, "layer_types[%d] = %s: full_attention_interval = %d in line %d says otherwise",
+				i, value_text(r->d->arena, e), interval, every->at.line);
 			return;
 		}
 		is_delta[i++] = delta;
@@ -139,9 +138,8 @@ static void read_delta(Reading *r)
 	bool heads = read_dim(r, "linear_num_key_heads", 4096, &cf->n_k_heads);
 	heads &= read_dim(r, "linear_num_value_heads", 4096, &cf->n_v_heads);
 	if (heads && cf->n_v_heads % cf->n_k_heads)
-		fail_at(r->d, A0205, values->at, "linear_num_value_heads = %d: expected a multiple of linear_num_key_heads = "
-			"%d",
-			cf->n_v_heads, cf->n_k_heads);
+		fail_at(r->d, A0205, values->at, "linear_num_value_heads = %d: expected a multiple of "
+			"linear_num_key_heads = %d", cf->n_v_heads, cf->n_k_heads);
 	read_dim(r, "linear_key_head_dim", 4096, &cf->k_dim);
 	read_dim(r, "linear_value_head_dim", 4096, &cf->v_dim);
 	if (read_dim(r, "linear_conv_kernel_dim", 64, &width) && width < 2)

@@ -343,8 +343,7 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
 			if (args->plan && (verb->n_plans == 1 || args->other))
 				return cli_say(args, 0, "%s enough: %s and %s", verb->n_plans == 1 ? "one plan is" : "two plans are",
-						   args->other ? args->other : args->plan, argv[i]),
-					   false;
+					args->other ? args->other : args->plan, argv[i]), false;
 			*(args->plan ? &args->other : &args->plan) = argv[i++];
 			continue;
 		}

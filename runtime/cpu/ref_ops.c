@@ -355,8 +355,10 @@ size_t ref_scratch_bytes(const RefCall *c)
 	}
 }
 
-bool ref_op_has_parts(OpKind op) 
-{ return op == OP_linear || op == OP_attention || op == OP_experts || op == OP_delta_rule; }
+bool ref_op_has_parts(OpKind op)
+{
+	return op == OP_linear || op == OP_attention || op == OP_experts || op == OP_delta_rule;
+}
 
 void ref_op(const RefCall *c)
 {
