@@ -310,8 +310,7 @@ static void check_all_used(Compile *c)
 				t->name, g_shape_text(c, t->n_dims, t->shape), c->graph.family, kv_scale_hint(c, t->name));
 	}
 	if (n_ignored > 1)
-		note_at(&c->diags, A0605, first_at, "weights.ignore: %s and %d other tensors are not read", first->name,
-			n_ignored - 1);
+		note_at(&c->diags, A0605, first_at, "weights.ignore: %s and %d more are not read", first->name, n_ignored - 1);
 	else if (n_ignored)
 		note_at(&c->diags, A0605, first_at, "weights.ignore: %s is not read", first->name);
 }

@@ -138,6 +138,8 @@ typedef struct QuantRule { /* a line of [quant] */
 	QuantPattern modules;
 	WeightFormat format; /* FORMAT_PLAIN: stays as the checkpoint has it */
 	bool was_met;        /* filled by build-graph: there was a product that it names */
+	int n_in_parts;      /* likewise: modules that it names and that are read as parts of products */
+	const char *in_parts; /* the first of them */
 } QuantRule;
 
 typedef struct Options {

@@ -180,10 +180,10 @@ static void tell_made_up(Compile *c)
 	const Options *o = &c->model.options;
 	if (c->kv_told.n_unscaled)
 		note_at(&c->diags, A0610, o->at_kv, "%s%s: there are no scales of keys and values, 1 is used; `atlasc "
-			"calibrate` measures them", c->kv_told.unscaled, and_others(c, c->kv_told.n_unscaled, "layers more"));
+			"calibrate` measures them", c->kv_told.unscaled, and_others(c, c->kv_told.n_unscaled, "more"));
 	if (c->kv_told.n_shared)
 		note_at(&c->diags, A0610, o->at_kv, "%s%s: serves keys and values, the other is missing", c->kv_told.shared,
-			and_others(c, c->kv_told.n_shared, "others"));
+			and_others(c, c->kv_told.n_shared, "more"));
 }
 
 static bool is_any_quantised(const Compile *c)
@@ -228,6 +228,6 @@ void check_kv_scales(Compile *c)
 		: "keys and values are kept in bf16";
 	if (n)
 		note_at(&c->diags, A0607, loc_of(c, first), "%s%s not used: %s", first->name,
-			n > 1 ? and_others(c, n, "other scales are") : " is", why);
+			n > 1 ? and_others(c, n, "more are") : " is", why);
 	check_file(c);
 }

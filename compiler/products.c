@@ -252,9 +252,9 @@ static bool check_input_scales(Compile *c, const Stored *s)
 /* Which are made here ------------------------------------------------------------------------------------ */
 
 /* The line of [quant] about a module, or NULL. */
-static const QuantRule *rule_of(Compile *c, const char *module)
+static QuantRule *rule_of(Compile *c, const char *module)
 {
-	const QuantRule *first = NULL;
+	QuantRule *first = NULL;
 	for (int i = 0; i < c->model.options.quant.n; i++) {
 		QuantRule *rule = &c->model.options.quant.at[i];
 		if (!quant_matches(&rule->modules, &module, 1, NULL))
@@ -302,12 +302,17 @@ void check_quant_rules(Compile *c)
 		if (!rule->was_met)
 			fail_at(&c->diags, A0305, rule->modules.at, "quant.\"%s\": the model has no such product",
 				rule->modules.text);
+		if (rule->n_in_parts)
+			fail_at(&c->diags, A0206, rule->modules.at, "quant.\"%s\": %s%s: read as parts of products, and only one "
+				"that is a tensor by itself can be quantized here; another line may keep them", rule->modules.text,
+				rule->in_parts, rule->n_in_parts > 1
+				? arena_printf(&c->scratch, " and %d more", rule->n_in_parts - 1) : "");
 	}
 }
 
 /* Operands ------------------------------------------------------------------------------------------- */
 
-typedef struct Part { const Stored *s; int64_t first, n; } Part; /* rows of a module */
+typedef struct Part { Stored *s; int64_t first, n; } Part; /* rows of a module */
 
 /* A product in the making: its parts in order, of one format. */
 typedef struct Making {
@@ -323,7 +328,7 @@ typedef struct Making {
 static bool see_made(Compile *c, const Making *m, Stored *s)
 {
 	const bool is_random = c->cmd.random_weights;
-	const QuantRule *rule = rule_of(c, s->module);
+	QuantRule *rule = rule_of(c, s->module);
 	const QuantTarget *listed = is_random && !rule ? target_of(c, s->module) : NULL;
 	const Loc at = rule ? rule->modules.at : listed ? listed->modules.at : (Loc){0};
 	StTensor *t = s->codes;
@@ -334,11 +339,12 @@ static bool see_made(Compile *c, const Making *m, Stored *s)
 			"can be", rule->modules.text, s->module, format_names[s->format]);
 	if (listed && listed->format == FORMAT_PLAIN)
 		return fail_at(&c->diags, A0208, at, "\"%s\": the files do not say in which format, and --random-weights has "
-			"no "
-			"tensors to see it from", listed->modules.text);
-	if (t && (m->spec->n_pieces > 1 || m->rows != s->rows || s->experts))
-		return fail_at(&c->diags, A0206, at, "quant.\"%s\": %s is put together from parts, which is not quantized here",
-			rule->modules.text, m->spec->name);
+			"no tensors to see it from", listed->modules.text);
+	if (t && (m->spec->n_pieces > 1 || m->rows != s->rows || s->experts)) {
+		if (m->parts[0].first == 0 && rule->n_in_parts++ == 0) /* once a module */
+			rule->in_parts = arena_strdup(&c->arena, s->module);
+		return false;
+	}
 	s->format = rule ? rule->format : listed->format;
 	if (!set_blocks(c, s, listed, at))
 		return false;
@@ -549,13 +555,11 @@ static bool see_fused(Compile *c, Stored *s)
 	find_block(c, s);
 	if (!s->scale)
 		return fail_at(&c->diags, A0601, loc_of(c, s->codes), "tensor %s_scale_inv is missing: %s is F8_E4M3",
-			s->module,
-			s->module);
+			s->module, s->module);
 	const int64_t rows = s->rows / s->experts;
 	if (!s->block_n || rows % s->block_n)
 		return fail_at(&c->diags, A0602, loc_of(c, s->scale), "tensor %s: blocks of %d rows do not end with the %lld "
-			"rows "
-			"of an expert", s->scale->name, s->block_n, (long long)rows);
+			"rows of an expert", s->scale->name, s->block_n, (long long)rows);
 	const int64_t codes[] = {s->experts, rows, s->cols};
 	const int64_t scales[] = {s->experts, rows / s->block_n, (s->cols - 1) / s->block_k + 1};
 	const struct { const StTensor *t; const int64_t *want; } all[] = {{s->codes, codes}, {s->scale, scales}};
@@ -584,17 +588,15 @@ static bool check_part(Compile *c, const Making *m, int i)
 	if (a->format != b->format || a->block_n != b->block_n || a->block_k != b->block_k
 		|| (a->codes && strcmp(a->codes->dtype_text, b->codes->dtype_text) != 0)
 		|| (a->scale && strcmp(a->scale->dtype_text, b->scale->dtype_text) != 0))
-		return fail_at(&c->diags, A0603, loc_of(c, b->codes), "tensor %s is %s of %s, %s is %s of %s: they are read "
-			"as one",
-			b->codes->name, format_names[b->format], b->codes->dtype_text, a->codes->name, format_names[a->format],
-			a->codes->dtype_text);
+		return fail_at(&c->diags, A0603, loc_of(c, b->codes), "tensor %s is %s of %s, %s is %s of %s: "
+			"they are read as one", b->codes->name, format_names[b->format], b->codes->dtype_text, a->codes->name,
+			format_names[a->format], a->codes->dtype_text);
 	bool is_last = i + 1 == m->spec->n_pieces || m->spec->experts;
 	if (b->format == FORMAT_FP8_BLOCK && (p->first % b->block_n || (p->n % b->block_n
 		&& (p->first + p->n < b->rows || !is_last))))
 		return fail_at(&c->diags, A0602, loc_of(c, b->scale), "tensor %s: rows %lld to %lld of %s share blocks of %d "
-			"rows "
-			"with others", b->scale->name, (long long)p->first, (long long)(p->first + p->n - 1), b->module,
-				b->block_n);
+			"rows with others", b->scale->name, (long long)p->first, (long long)(p->first + p->n - 1), b->module,
+			b->block_n);
 	return true;
 }
 
@@ -613,8 +615,6 @@ static void make_product(Compile *c, const ProductSpec *spec, int64_t cols, Maki
 			bool is_right = see_and_check(c, s, spec->is_fused);
 			*vec_push(&c->arena, &c->modules) = (Module){arena_strdup(&c->arena, s->module),
 				is_right && s->format != FORMAT_PLAIN};
-			if (!is_right)
-				give_up(c, s);
 			m->is_right &= is_right;
 		}
 		m->parts[i] = (Part){s, piece->first, piece->n};
@@ -623,6 +623,8 @@ static void make_product(Compile *c, const ProductSpec *spec, int64_t cols, Maki
 	for (int i = 0; i < spec->n_pieces && m->is_right; i++)
 		m->is_right = check_part(c, m, i);
 	m->is_right = m->is_right && see_made(c, m, first);
+	for (int i = 0; i < spec->n_pieces && !m->is_right; i++)
+		give_up(c, m->parts[i].s);
 }
 
 /* A product's scales in the graph; of several products first those of blocks, then those of rows. */

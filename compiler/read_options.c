@@ -42,12 +42,11 @@ static const OptionRow option_table[N_OPTIONS] = {
 	[KV_DTYPE] = {"kv.dtype", T_WORD, 0, 0, false, "format of the KV cache: bf16, fp8 (e4m3 with a scale a head) or "
 		"nvfp4 (e2m1, with a scale "
 		"for each run of 16 as well)"},
-	[KV_BF16_FIRST] = {"kv.bf16_first", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the first layers are kept in "
-		"bf16"},
+	[KV_BF16_FIRST] = {"kv.bf16_first", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the first layers "
+		"are kept in bf16"},
 	[KV_BF16_LAST] = {"kv.bf16_last", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the last layers are kept in bf16"},
 	[KV_SCALES] = {"kv.scales", T_WORD, 0, 0, false, "safetensors file of scales that `atlasc calibrate` wrote, from "
-		"the "
-		"folder of this file on; \"\" = the checkpoint's, and 1 where it has none"},
+		"the folder of this file on; \"\" = the checkpoint's, and 1 where it has none"},
 	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
 	[KV_POOL_TOKENS] = {"kv.pool_tokens", T_INT, 0, 1 << 30, false,
 		"tokens of KV of all sequences together; 0 = slots * max_context"},
@@ -68,11 +67,9 @@ static const OptionRow option_table[N_OPTIONS] = {
 		"name, the first or last parts of one, or has stars, and the first line that fits decides; FORMAT is fp8-block "
 		"(128 x 128), fp8-channel (by row), fp8-tensor, nvfp4, mxfp4, or keep: as the checkpoint has it"},
 	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, before all other "
-		"options; "
-		"keys: layers (\"first-last\" or a list) and dtype"},
+		"options; keys: layers (\"first-last\" or a list) and dtype"},
 	[FP4] = {"kernels.fp4", T_CHOICE, 0, 0, false, "how long prompts multiply NVFP4 weights: weight_only, by rows of "
-		"bf16, "
-		"which is also what happens without this key; native, by rows of e2m1, which sm_120a and sm_121a can"},
+		"bf16, which is also what happens without this key; native, by rows of e2m1, which sm_120a and sm_121a can"},
 	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies; keys: "
 		"template, and to narrow it op, phase, layers (\"first-last\" or a list), tunables ({ NAME = value })"},
 	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use this template where the rule applies; "
@@ -345,16 +342,15 @@ static void read_formats(Reading *r, const Value *table)
 			k++;
 		if (k == N_FORMATS)
 			fail_at(r->d, A0303, v->at, "%s = %s: expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4 or keep",
-				name,
-				value_text(r->d->arena, v));
+				name, value_text(r->d->arena, v));
 		else if (!*v->key || strncmp(v->key, "re:", 3) == 0)
 			fail_at(r->d, A0303, v->key_at, "%s: expected the name of a module, or one with stars", name);
 		else if (formats[k] != FORMAT_PLAIN && !r->c->cmd.embed_weights)
 			fail_at(r->d, A0304, v->at, "%s = \"%s\": with --weights ref the weights are those of the checkpoint's "
-				"files, "
-				"where nothing of that format stands", name, word);
+				"files, where nothing of that format stands", name, word);
 		else
-			*vec_push(&r->c->arena, &r->o->quant) = (QuantRule){{.text = v->key, .at = v->key_at}, formats[k], false};
+			*vec_push(&r->c->arena, &r->o->quant) = (QuantRule){.modules = {.text = v->key, .at = v->key_at},
+				.format = formats[k]};
 	}
 }
 
@@ -651,8 +647,8 @@ static void read_fp4(Reading *r)
 		const Target *t = target_by_name(r->c->cmd.targets[i]);
 		if (t && !multiplies_fp4(t))
 			fail_at(r->d, A0706, v->at, "kernels.fp4 = \"native\": %s has no tensor cores that multiply e2m1 by e2m1 "
-				"with a "
-				"scale for each 16 columns; sm_120a and sm_121a have, and weight_only serves every target", t->name);
+				"with a scale for each 16 columns; sm_120a and sm_121a have, and weight_only serves every target",
+				t->name);
 	}
 }
 

@@ -122,5 +122,5 @@ void d_check_mtp(Compile *c, const StepTensors *s, const Dense *d)
 	cut_back(c, &before);
 	const StTensor *t = &c->model.tensors.at[first];
 	note_at(&c->diags, A0605, (Loc){c->model.shards.at[t->shard].path, 0, 0},
-		"%s and %d other tensors of the drafting head are checked and not read: no step drafts", t->name, n - 1);
+		"%s and %d more of the drafting head are checked and not read: no step drafts", t->name, n - 1);
 }

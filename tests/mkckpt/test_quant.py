@@ -224,3 +224,20 @@ def test_quant_refusals(atlasc, tmp_path):
     assert run.returncode == 4 and "with --weights ref the weights are those of the checkpoint's files" in run.stderr
     text = graph_of(atlasc, tmp_path / "m", "--model", options)
     assert "atlas.lm_head.codes" in text and "e2m1 [307,64]" in text
+
+
+@pytest.mark.parametrize("name, first, more, kept", [
+    ("qwen3_moe", "model.layers.0.mlp.experts.0.gate_proj", 3, ["*.experts.*"]),
+    ("qwen3_5_moe", "model.layers.0.mlp.experts.gate_up_proj", 6, ["*.experts.*", "*.q_proj"]),
+    ("qwen3_next", "model.layers.0.linear_attn.in_proj_qkvz", 10, ["*.experts.*", "*.q_proj", "*.in_proj_*"])])
+def test_what_is_read_in_parts_is_told_once(name, first, more, kept, atlasc, tmp_path):
+    """One line for all modules that a rule cannot be about, and no consequences: their tensors count as read."""
+    options = tmp_path / "o.toml"
+    words = [HERE.parent / "fixtures" / name, "--model", options, "--target", "none", "-o", tmp_path / "p.bin"]
+    options.write_text('[quant]\n"*" = "fp8-block"\n')
+    run = atlasc(*words)
+    [line] = [x for x in run.stderr.splitlines() if "error[" in x]
+    assert run.returncode == 4 and f'error[A0206]: quant."*": {first} and {more} more: read as parts of products' in line
+    options.write_text("[quant]\n" + "".join(f'"{module}" = "keep"\n' for module in kept) + '"*" = "fp8-block"\n')
+    run = atlasc(*words)
+    assert run.returncode == 0, run.stderr

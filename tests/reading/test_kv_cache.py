@@ -117,7 +117,7 @@ def test_one_side_serves_the_other_and_is_told(caches):
 def test_without_scales_it_is_one_and_told(caches):
     found, err, code = caches('[kv]\ndtype = "fp8"\n')
     assert code == 0 and found[1] == ("e4m3", 0, [1, 1], [1, 1]), err
-    assert (f"note[A0610]: {ATTN.format(0)} and 1 layers more: there are no scales of keys and values, 1 is used; "
+    assert (f"note[A0610]: {ATTN.format(0)} and 1 more: there are no scales of keys and values, 1 is used; "
             "`atlasc calibrate` measures them") in err
 
 
@@ -125,9 +125,9 @@ def test_scales_of_layers_in_bf16_are_told(caches):
     names = {f"{ATTN.format(layer)}.{side}_scale": [] for layer in range(2) for side in "kvq"}
     found, err, code = caches('[kv]\ndtype = "fp8"\nbf16_last = 1\n', names, [["*_scale", "all", 1]])
     assert code == 0 and formats(found) == ["e4m3", "bf16"], err
-    assert "note[A0607]: model.layers.0.self_attn.q_scale and 3 other scales are not used: keys and values of these" in err
+    assert "note[A0607]: model.layers.0.self_attn.q_scale and 3 more are not used: keys and values of these" in err
     found, err, code = caches("", names, [["*_scale", "all", 1]])
-    assert code == 0 and "and 5 other scales are not used: keys and values are kept in bf16" in err, err
+    assert code == 0 and "and 5 more are not used: keys and values are kept in bf16" in err, err
 
 
 @pytest.mark.parametrize(("shape", "values", "code", "message"), [
