@@ -114,3 +114,10 @@ void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, fl
 		return;
 	}
 }
+
+float numbers_rounded(Dtype dtype, float x)
+{
+	const uint8_t code = numbers_code(dtype, x);
+	numbers_convert(dtype, &code, 0, 1, &x);
+	return x;
+}

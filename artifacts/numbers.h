@@ -14,6 +14,13 @@
 
 #include "artifacts/plan.h"
 
+/* How many elements share a scale. */
+enum {
+	NVFP4_GROUP = 16, /* e2m1 with scales in e4m3: of weights, of rows, of a head's keys and values */
+	MXFP4_GROUP = 32, /* e2m1 with scales in e8m0 */
+	FP8_BLOCK = 128   /* e4m3: columns of a row; both sides of a weight's blocks where the checkpoint names none */
+};
+
 /* Elements [first, first + n) of an array of any float dtype, as f32; `from` is the array's start and need not be
  * aligned. i32 is no float. */
 void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, float *out);
@@ -21,5 +28,6 @@ void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, fl
 /* The code of e4m3 or e2m1 whose value is nearest to x: of two that are as near, the even one. Beyond the largest value
  * it is that one's, with x's sign, infinities too. NaN: 0x7f in e4m3, the largest in e2m1, which has none. */
 uint8_t numbers_code(Dtype dtype, float x);
+float numbers_rounded(Dtype dtype, float x); /* what that code is worth */
 
 #endif

@@ -19,7 +19,7 @@
 #include "artifacts/numbers.h"
 #include "compiler/ir.h"
 
-enum { N_NAMES = 6, KV_RUN = 16 };
+enum { N_NAMES = 6 };
 
 static const char *const scale_names[2][N_NAMES] = {
 	{"k_proj.k_scale", "k_scale", "attn.k_scale", "k_proj.output_scale", "qkv_proj.k_scale", "kv_scale"},
@@ -121,7 +121,7 @@ Cache g_cache(Compile *c, int layer, const char *module, const Attrs *attrs)
 	if (dtype == DT_bf16)
 		return cache;
 	cache.scale = add_scale(c, module, attrs->n_kv_heads);
-	shape[4] /= KV_RUN;
+	shape[4] /= NVFP4_GROUP;
 	if (dtype == DT_e2m1)
 		cache.block = g_tensor(c, ROLE_STATE, DT_e4m3, arena_printf(&c->arena, "kv_block.%d", layer), 5, shape);
 	return cache;

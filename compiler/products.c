@@ -39,7 +39,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NVFP4_GROUP = 16, MXFP4_GROUP = 32, FP8_BLOCK = 128, SMALL_BYTES = 1 << 20, MAX_TOGETHER = 4 };
+enum { SMALL_BYTES = 1 << 20, MAX_TOGETHER = 4 };
 
 static const char *const format_names[FORMAT_COUNT] = {"plain", "FP8 by block", "FP8 by tensor", "FP8 by row",
 	"NVFP4", "NVFP4", "MXFP4"};

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifacts/numbers.h"
 #include "compiler/input.h"
 #include "compiler/read_model.h"
 #include "compiler/toml.h"
@@ -563,7 +564,7 @@ static void read_rules(Reading *r, const Value *v, int k)
 
 static const struct { const char *name; Dtype dtype; } kv_formats[] = {
 	{"bf16", DT_bf16}, {"fp8", DT_e4m3}, {"nvfp4", DT_e2m1}};
-enum { N_KV_FORMATS = sizeof kv_formats / sizeof kv_formats[0], KV_RUN = 16 /* elements of a head with one scale */ };
+enum { N_KV_FORMATS = sizeof kv_formats / sizeof kv_formats[0] };
 
 static bool read_kv_format(Reading *r, const char *name, const Value *v, Dtype *out)
 {
@@ -578,9 +579,9 @@ static bool read_kv_format(Reading *r, const char *name, const Value *v, Dtype *
 		return fail_at(r->d, A0303, v->at, "%s = %s: expected \"bf16\", \"fp8\" or \"nvfp4\"", name,
 			value_text(r->d->arena, v));
 	*out = kv_formats[k].dtype;
-	if (*out == DT_e2m1 && cf->head_dim > 0 && cf->head_dim % KV_RUN)
+	if (*out == DT_e2m1 && cf->head_dim > 0 && cf->head_dim % NVFP4_GROUP)
 		return fail_at(r->d, A0304, v->at, "%s = \"nvfp4\": head_dim = %d (%s:%d) is no multiple of %d, which share a "
-			"scale", name, cf->head_dim, cf->at_head_dim.file, cf->at_head_dim.line, KV_RUN);
+			"scale", name, cf->head_dim, cf->at_head_dim.file, cf->at_head_dim.line, NVFP4_GROUP);
 	if (*out != DT_bf16 && !r->o->at_kv.file)
 		r->o->at_kv = v->at;
 	return true;

@@ -19,11 +19,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifacts/numbers.h"
 #include "compiler/input.h"
 #include "compiler/json.h"
 #include "compiler/read_model.h"
 
-enum { MAX_PATTERN = 512, MAX_PATTERNS = 4096, MAX_REGEX = 64, NVFP4_GROUP = 16, MXFP4_GROUP = 32 };
+enum { MAX_PATTERN = 512, MAX_PATTERNS = 4096, MAX_REGEX = 64 };
 
 typedef struct Reading {
 	Compile *c;

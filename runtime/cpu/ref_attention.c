@@ -13,12 +13,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { RUN = 16 }; /* elements that share a block scale */
-
 /* A key (which = 0) or value (1) of one position and kv head: HDIM floats, their scales. */
 typedef struct Line {
 	float *x;     /* HDIM */
-	float *block; /* HDIM / RUN; NULL where there are none */
+	float *block; /* HDIM / NVFP4_GROUP; NULL where there are none */
 	float scale;  /* 0 where there is none: the cache is kept as it comes */
 } Line;
 
@@ -31,26 +29,8 @@ static Line line_of(const RefCall *c, int which, int64_t slot, int64_t pos, int 
 	if (ref_has(c, "kv_scale"))
 		ref_convert(ref_arg(c, "kv_scale"), which * n_kv + h, 1, &l.scale);
 	if (ref_has(c, "kv_block"))
-		l.block = ref_floats(c, "kv_block") + line * (hdim / RUN);
+		l.block = ref_floats(c, "kv_block") + line * (hdim / NVFP4_GROUP);
 	return l;
-}
-
-static float through(Dtype dtype, float x)
-{
-	const uint8_t code = numbers_code(dtype, x);
-	float value;
-	numbers_convert(dtype, &code, 0, 1, &value);
-	return value;
-}
-
-/* The block scale of a run of a head: NaN if one of its elements is. */
-static float block_of(const float *x, float scale)
-{
-	float largest = 0;
-	for (int i = 0; i < RUN; i++)
-		largest = isnan(x[i]) || isnan(largest) ? NAN : fmaxf(largest, fabsf(x[i]));
-	float block = through(DT_e4m3, largest / scale / 6);
-	return block < 0x1p-9f ? 0x1p-9f : block;
 }
 
 static void write_line(const Line *to, const float *x, int hdim)
@@ -58,10 +38,10 @@ static void write_line(const Line *to, const float *x, int hdim)
 	if (to->scale == 0)
 		memcpy(to->x, x, (size_t)hdim * sizeof *x);
 	for (int i = 0; i < hdim && to->scale != 0; i++) {
-		if (to->block && i % RUN == 0)
-			to->block[i / RUN] = block_of(x + i, to->scale);
-		to->x[i] = to->block ? through(DT_e2m1, x[i] / (to->block[i / RUN] * to->scale))
-			: through(DT_e4m3, x[i] / to->scale);
+		if (to->block && i % NVFP4_GROUP == 0)
+			to->block[i / NVFP4_GROUP] = ref_group_scale(x + i, NVFP4_GROUP, to->scale);
+		to->x[i] = to->block ? numbers_rounded(DT_e2m1, x[i] / (to->block[i / NVFP4_GROUP] * to->scale))
+			: numbers_rounded(DT_e4m3, x[i] / to->scale);
 	}
 }
 
@@ -71,13 +51,9 @@ static const float *read_line(const Line *from, int hdim, float *room)
 	if (from->scale == 0)
 		return from->x;
 	for (int i = 0; i < hdim; i++)
-		room[i] = (from->block ? from->x[i] * from->block[i / RUN] : from->x[i]) * from->scale;
+		room[i] = (from->block ? from->x[i] * from->block[i / NVFP4_GROUP] : from->x[i]) * from->scale;
 	return room;
 }
-
-/* The slot of row t; -1 when the row is idle. */
-static int slot_of(const RefCall *c, int64_t t)
-{ return t < ref_ints(c, "step")[0] ? ref_ints(c, "row_slot")[t] : -1; }
 
 void ref_kv_write(const RefCall *c)
 {
@@ -85,7 +61,7 @@ void ref_kv_write(const RefCall *c)
 	int n_kv = c->attrs.n_kv_heads, hdim = c->attrs.head_dim;
 
 	for (int64_t t = 0; t < rows; t++) {
-		int slot = slot_of(c, t), pos = ref_ints(c, "row_pos")[t];
+		int slot = ref_row_slot(c, t), pos = ref_ints(c, "row_pos")[t];
 		for (int h = 0; slot >= 0 && h < n_kv; h++) {
 			int64_t at = (t * n_kv + h) * hdim;
 			Line k = line_of(c, 0, slot, pos, h), v = line_of(c, 1, slot, pos, h);
@@ -131,7 +107,7 @@ void ref_attention(const RefCall *c)
 		for (int h = n_heads * c->part / parts; h < n_heads * (c->part + 1) / parts; h++) {
 			int64_t at = (t * n_heads + h) * hdim;
 			float *o = ref_floats(c, "o") + at;
-			int slot = slot_of(c, t);
+			int slot = ref_row_slot(c, t);
 			memset(o, 0, (size_t)hdim * sizeof *o);
 			if (slot < 0)
 				continue;

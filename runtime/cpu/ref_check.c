@@ -5,6 +5,7 @@
  * integers are read, raw weights only where they are converted, whole heads, and vocabularies of
  * one size.
  */
+#include "artifacts/numbers.h"
 #include "runtime/cpu/ref_check.h"
 
 #include <stdio.h>
@@ -50,7 +51,7 @@ static const char *check_kv(const Graph *g, const GraphOp *op)
 		return scale < 0 ? "codes of kv have no kv_scale" : "kv_scale belongs to no codes";
 	if ((block >= 0) != (dtype == DT_e2m1))
 		return block < 0 ? "codes of kv have no kv_block" : "kv_block belongs to no codes of four bits";
-	return block >= 0 && op->attrs.head_dim % 16 != 0 ? "HDIM is no multiple of 16, which a block scale is for" : NULL;
+	return block >= 0 && op->attrs.head_dim % NVFP4_GROUP != 0 ? "HDIM is no multiple of 16, which a block scale is for" : NULL;
 }
 
 static const char *check_experts(const Graph *g, const GraphOp *op)
@@ -98,13 +99,11 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm)
 		&& x->shape[1] % a->head_dim != 0)
 		return "a row is no whole number of heads";
-	if (op_operand(op->kind, "kv_block") >= 0 && check_kv(g, op))
-		return check_kv(g, op);
-	if (check_experts(g, op) || check_delta(op))
-		return check_experts(g, op) ? check_experts(g, op) : check_delta(op);
 	if (op->kind == OP_sample && (a->n_valid < 1 || a->n_valid > g->vocab))
 		return "N_VALID is not between 1 and the vocabulary";
-	return NULL;
+	const char *why = op_operand(op->kind, "kv_block") >= 0 ? check_kv(g, op) : NULL;
+	why = why ? why : check_experts(g, op);
+	return why ? why : check_delta(op);
 }
 
 bool ref_check(const Graph *g, char *why, size_t why_bytes)

@@ -13,17 +13,13 @@
 
 static double silu(double x) { return x / (1 + exp(-x)); }
 
-/* The slot of row t; -1 when the row is idle. */
-static int slot_of(const RefCall *c, int64_t t)
-{ return t < ref_ints(c, "step")[0] ? ref_ints(c, "row_slot")[t] : -1; }
-
 void ref_causal_conv(const RefCall *c)
 {
 	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), taps = c->attrs.n_taps;
 	for (int64_t t = 0; t < rows; t++) {
 		const float *x = ref_floats(c, "x") + t * cols;
 		float *y = ref_floats(c, "y") + t * cols;
-		const int slot = slot_of(c, t);
+		const int slot = ref_row_slot(c, t);
 		if (slot < 0) {
 			memset(y, 0, (size_t)cols * sizeof *y);
 			continue;
@@ -86,7 +82,7 @@ void ref_delta_rule(const RefCall *c)
 		for (int64_t t = 0; t < rows; t++) {
 			const float *qkv = ref_floats(c, "qkv") + t * (2 * nk * dk + nv * dv);
 			float *o = ref_floats(c, "o") + (t * nv + h) * dv;
-			const int slot = slot_of(c, t);
+			const int slot = ref_row_slot(c, t);
 			if (slot < 0) {
 				memset(o, 0, (size_t)dv * sizeof *o);
 				continue;
