@@ -15,13 +15,13 @@
  * Where weights are codes of e4m3 and a template multiplies codes by codes, rows of long prompts become codes too, in
  * the op that makes them where that is a norm or a swiglu, else in a launch of its own.
  */
+#include "artifacts/numbers.h"
 #include "compiler/ir.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_JOINED = 4, FEW_ROWS = 64, CODE_BLOCK = 128 /* columns of a row of codes that share a scale */,
-	FP4_BLOCK = 16 /* the same of e2m1 */ };
+enum { MAX_JOINED = 4, FEW_ROWS = 64 };
 
 typedef struct View { int tensor; int64_t col; } View; /* LTensor and first column; tensor -1 = not yet made */
 
@@ -246,11 +246,16 @@ static int count_linears(Fuser *f, int i, int x)
 
 static bool takes_dtype(const KernelTemplate *t, const char *field, Dtype dtype)
 {
-	for (int i = 0; i < t->n_fields; i++)
-		for (int v = 0; v < t->n_dtypes && strcmp(t->fields[i].name, field) == 0; v++)
+	for (int i = 0; i < t->n_fields; i++) {
+		if (strcmp(t->fields[i].name, field) != 0)
+			continue;
+		if (strcmp(t->fields[i].dtype, dtype_name(dtype)) == 0)
+			return true;
+		for (int v = 0; v < t->n_dtypes; v++)
 			for (int k = 0; k < t->dtypes[v].n && strcmp(t->fields[i].dtype, t->dtypes[v].var) == 0; k++)
 				if (t->dtypes[v].allowed[k] == dtype)
 					return true;
+	}
 	return false;
 }
 
@@ -278,36 +283,41 @@ static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *we
 
 static bool is_long_prompt(const Fuser *f) { return f->low->kind == PREFILL && f->low->rows > FEW_ROWS; }
 
-/* Does a template of this target multiply rows of codes as `product`, whose operand `weights` is the w of `linear`?
- * Such rows are read and written in steps of 16 bytes, and have a scale where a block of the weight's scales begins. */
+/* What rows of a product are: beside bf16, codes with scales of their own. */
+typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
+
+/* Does a template of this target multiply such rows of a long prompt as `product`, whose operand `weights` is the w of
+ * `linear`? */
+static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *weights, const GraphOp *linear)
+{
+	for (int i = 0; is_long_prompt(f) && i < n_kernel_table; i++) {
+		const KernelTemplate *t = &kernel_table[i];
+		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3)
+			&& takes_field(t, "x_block") == (rows == ROWS_E2M1) && takes_scales(f, t, weights, linear)
+			&& takes_dtype(t, weights, weight_tensor(f, linear, "w")->dtype))
+			return true;
+	}
+	return false;
+}
+
+/* Rows of codes are read and written in steps of 16 bytes, and have a scale where a block of the weight's scales
+ * begins. */
 static bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
 {
 	const Tensor *w = weight_tensor(f, linear, "w");
 	bool has_blocks = weight_tensor(f, linear, "w_scale") != NULL;
-	if (!is_long_prompt(f) || w->dtype != DT_e4m3 || w->shape[0] % 16 || w->shape[1] % 16
-		|| (has_blocks && (linear->attrs.block_n != CODE_BLOCK || linear->attrs.block_k != CODE_BLOCK)))
-		return false;
-	for (int i = 0; i < n_kernel_table; i++)
-		if (kernel_table[i].op == product && template_serves(&kernel_table[i], f->target)
-			&& takes_field(&kernel_table[i], "x_scale") && takes_dtype(&kernel_table[i], weights, DT_e4m3)
-			&& takes_scales(f, &kernel_table[i], weights, linear))
-			return true;
-	return false;
+	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0
+		&& (!has_blocks || (linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK))
+		&& is_served(f, ROWS_E4M3, product, weights, linear);
 }
 
-/* The same of rows of e2m1, which MODEL.toml asks for, and weights in groups of 16. Scales of rows are read in
- * fours. */
+/* MODEL.toml asks for rows of e2m1, and the weights are in groups of 16. Scales of rows are read in fours. */
 static bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
 {
 	const Tensor *w = weight_tensor(f, linear, "w"), *scale = weight_tensor(f, linear, "w_scale");
-	if (!f->c->model.options.native_fp4 || !is_long_prompt(f) || w->dtype != DT_e2m1 || !scale
-		|| scale->dtype != DT_e4m3 || linear->attrs.block_k != FP4_BLOCK || w->shape[1] % (4 * FP4_BLOCK))
-		return false;
-	for (int i = 0; i < n_kernel_table; i++)
-		if (kernel_table[i].op == product && template_serves(&kernel_table[i], f->target)
-			&& takes_field(&kernel_table[i], "x_block") && takes_scales(f, &kernel_table[i], weights, linear))
-			return true;
-	return false;
+	return f->c->model.options.native_fp4 && w->dtype == DT_e2m1 && scale && scale->dtype == DT_e4m3
+		&& linear->attrs.block_k == NVFP4_GROUP && w->shape[1] % (4 * NVFP4_GROUP) == 0
+		&& is_served(f, ROWS_E2M1, product, weights, linear);
 }
 
 static int own_tensor(Fuser *f, const char *name, Dtype dtype, int64_t d0, int64_t d1)
@@ -324,7 +334,7 @@ static void write_codes(Fuser *f, LOp *op, int t)
 	int64_t rows = f->low->rows, columns = x->shape[1];
 	f->codes[t].tensor = own_tensor(f, arena_printf(&f->c->arena, "%s.e4m3", x->name), DT_e4m3, rows, columns);
 	f->codes[t].scale = own_tensor(f, arena_printf(&f->c->arena, "%s.scale", x->name), DT_f32,
-		(columns + CODE_BLOCK - 1) / CODE_BLOCK, rows);
+		(columns + FP8_BLOCK - 1) / FP8_BLOCK, rows);
 	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
 	op->operands[op_operand(op->kind, "y_scale")] = f->codes[t].scale;
 	if (op->kind != OP_linear_swiglu_fp8)
@@ -339,7 +349,7 @@ static void write_e2m1(Fuser *f, LOp *op, int t)
 	int64_t rows = f->low->rows, columns = x->shape[1];
 	f->codes[t].tensor = own_tensor(f, arena_printf(&f->c->arena, "%s.e2m1", x->name), DT_e2m1, rows, columns);
 	f->codes[t].block = own_tensor(f, arena_printf(&f->c->arena, "%s.block", x->name), DT_e4m3, rows,
-		(columns + FP4_BLOCK - 1) / FP4_BLOCK);
+		(columns + NVFP4_GROUP - 1) / NVFP4_GROUP);
 	f->codes[t].scale = own_tensor(f, arena_printf(&f->c->arena, "%s.row_scale", x->name), DT_f32, rows, 0);
 	f->low->tensors.at[f->codes[t].scale].n_dims = 1;
 	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
@@ -363,21 +373,6 @@ static void read_rows(Fuser *f, LOp *op, int t)
 	} else {
 		op->operands[op_operand(op->kind, "x_scale")] = f->codes[t].scale;
 	}
-}
-
-/* Is a norm apart from its products? When the phase has many rows and a template of this target multiplies them as
- * `product`, whose operand `weights` is the w of `linear`. */
-static bool norm_apart(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
-{
-	if (!is_long_prompt(f))
-		return false;
-	for (int i = 0; i < n_kernel_table; i++)
-		if (kernel_table[i].op == product && template_serves(&kernel_table[i], f->target)
-			&& !takes_field(&kernel_table[i], "x_scale") && !takes_field(&kernel_table[i], "x_block")
-			&& takes_dtype(&kernel_table[i], weights, weight_tensor(f, linear, "w")->dtype)
-			&& takes_scales(f, &kernel_table[i], weights, linear))
-			return true;
-	return false;
 }
 
 typedef enum NormPlace { INSIDE, APART, APART_AS_CODES, APART_AS_E2M1 } NormPlace;
@@ -415,7 +410,7 @@ static int norm_linear(Fuser *f, int i)
 	int y = operand(norm, "y"), n = count_linears(f, i + 1, y);
 	if (n == 0 || f->uses[y] != n)
 		return 0;
-	NormPlace place = norm_apart(f, OP_linear_rows, "w", op_at(f, i + 1)) ? APART : INSIDE;
+	NormPlace place = is_served(f, ROWS_PLAIN, OP_linear_rows, "w", op_at(f, i + 1)) ? APART : INSIDE;
 	int n_codes = 0, n_e2m1 = 0;
 	while (n_e2m1 < n && multiplies_e2m1(f, OP_linear_rows, "w", op_at(f, i + 1 + n_e2m1)))
 		n_e2m1++;
@@ -487,8 +482,9 @@ static bool norm_swiglu(Fuser *f, int i)
 		[APART_AS_CODES] = OP_linear_swiglu_fp8, [APART_AS_E2M1] = OP_linear_swiglu};
 	const bool is_e2m1 = multiplies_e2m1(f, OP_linear_swiglu, "gate", gate)
 		&& multiplies_e2m1(f, OP_linear_swiglu, "up", up);
-	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES : is_e2m1 ? APART_AS_E2M1
-		: norm_apart(f, OP_linear_swiglu, "gate", gate) && norm_apart(f, OP_linear_swiglu, "up", up) ? APART : INSIDE;
+	const bool is_apart = is_served(f, ROWS_PLAIN, OP_linear_swiglu, "gate", gate)
+		&& is_served(f, ROWS_PLAIN, OP_linear_swiglu, "up", up);
+	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES : is_e2m1 ? APART_AS_E2M1 : is_apart ? APART : INSIDE;
 	LOp *op = op_behind_norm(f, kinds[place], norm, place);
 	bind_weight(f, op, "gate", gate);
 	bind_weight(f, op, "up", up);
@@ -509,17 +505,12 @@ static bool linear_residual(Fuser *f, int i)
 	int x = operand(lin, "x");
 	if (!is_residual(f, i))
 		return false;
-	if (f->codes[x].tensor < 0 && multiplies_codes(f, OP_linear_residual, "w", lin)) {
-		LOp *codes = new_op(f, OP_quant_rows, lin);
+	const bool is_e4m3 = multiplies_codes(f, OP_linear_residual, "w", lin);
+	if (f->codes[x].tensor < 0 && (is_e4m3 || multiplies_e2m1(f, OP_linear_residual, "w", lin))) {
+		LOp *codes = new_op(f, is_e4m3 ? OP_quant_rows : OP_quant_rows_fp4, lin);
 		bind(f, codes, "step", input_named(f, "step"));
 		bind(f, codes, "x", x);
-		write_codes(f, codes, x);
-	}
-	if (f->codes[x].tensor < 0 && multiplies_e2m1(f, OP_linear_residual, "w", lin)) {
-		LOp *codes = new_op(f, OP_quant_rows_fp4, lin);
-		bind(f, codes, "step", input_named(f, "step"));
-		bind(f, codes, "x", x);
-		write_e2m1(f, codes, x);
+		(is_e4m3 ? write_codes : write_e2m1)(f, codes, x);
 	}
 	LOp *op = new_op(f, OP_linear_residual, lin);
 	bind_weight(f, op, "w", lin);
