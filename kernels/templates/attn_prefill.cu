@@ -63,7 +63,7 @@ struct Args {
 static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
 
 constexpr int GROUP = NH / NKV, THREADS = 128, M_TILES = PAIRS / 64; // a warp: PAIRS / 4 pairs, 16 a tile
-constexpr bool is_codes = Kv<KVT>::bits < 16;
+constexpr bool is_codes = bits_of<KVT> < 16;
 
 extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 {

@@ -112,7 +112,7 @@ static_assert(NH % NKV == 0, "each kv head serves the same number of query heads
 
 constexpr int GROUP = NH / NKV, GROUP_TILES = (GROUP + 15) / 16, HEADS = GROUP < 16 ? GROUP : 16;
 using Past = History<KVT, HDIM, NKV, PAGE>;
-constexpr bool is_codes = Kv<KVT>::bits < 16;
+constexpr bool is_codes = bits_of<KVT> < 16;
 constexpr int THREADS = 32 * WARPS, CHUNK = Past::keys, STRIDE = tile_stride(Past::width);
 constexpr int STAGE_BYTES = Past::stage_bytes, RING_BYTES = STAGES * STAGE_BYTES + Past::scratch_bytes; // of a warp
 constexpr int SUM_STRIDE = HDIM + 8; // floats from head to head: rows of a fragment fall into different banks

@@ -65,9 +65,9 @@ constexpr int fetch_most = HDIM > 128 ? 56 : 72, compute_most = HDIM > 128 ? 224
 
 // What a warp fetches of a tile of keys or values: some rows, run by run; behind the codes, of e2m1, the four bytes of
 // memory that each run's scale is among. Two such places a warp.
-constexpr int rows_each = KEYS / 4, a_row = HDIM / KV_RUN, runs_each = rows_each * a_row;
-constexpr int run_bytes = kv_bytes<KVT>(KV_RUN), blocks_at = runs_each * run_bytes;
-constexpr int raw_each = blocks_at + (Kv<KVT>::bits == 4 ? runs_each * 4 : 0);
+constexpr int rows_each = KEYS / 4, a_row = HDIM / NVFP4_GROUP, runs_each = rows_each * a_row;
+constexpr int run_bytes = kv_bytes<KVT>(NVFP4_GROUP), blocks_at = runs_each * run_bytes;
+constexpr int raw_each = blocks_at + (bits_of<KVT> == 4 ? runs_each * 4 : 0);
 __device__ __forceinline__ u32 raw_place(const Shared &shared, int i)
 {
 	return shared.base + barriers_at + 192 + (i * 4 + int(threadIdx.x) / 32) * raw_each;
@@ -110,9 +110,9 @@ __device__ __forceinline__ void fetch_raw(const Args &a, const Item &x, u32 raw)
 		const bool inside = p < x.end;
 		const i64 page = inside ? table[p / PAGE] : 0;
 		const i64 run = inside ? (((page * 2 + x.half) * NKV + x.head) * PAGE + p % PAGE) * a_row + i % a_row : 0;
-		copy_run_async(raw + i * run_bytes, kv_at(a.kv, run * KV_RUN), inside);
-		if constexpr (Kv<KVT>::bits == 4)
-			copy_word_async(raw + blocks_at + i * 4, a.kv_block + run / 4 * 4, inside);
+		copy_run_async(raw + i * run_bytes, kv_at(a.kv, run * NVFP4_GROUP), inside);
+		if constexpr (bits_of<KVT> == 4)
+			copy_few_async<4>(raw + blocks_at + i * 4, a.kv_block + run / 4 * 4, inside);
 	}
 }
 
@@ -127,7 +127,7 @@ __device__ __forceinline__ void decode(const Shared &shared, const Item &x, u32 
 		const int row = row0 + i / a_row, piece = i % a_row * 2;
 		uint4 y[2];
 		u32 block = 0;
-		if constexpr (Kv<KVT>::bits == 4)
+		if constexpr (bits_of<KVT> == 4)
 			block = byte_of_word(raw + blocks_at + i * 4, (x.p0 + row) % 4 * a_row + i % a_row);
 		decode_run<KVT>(raw + i * run_bytes, block, y);
 #pragma unroll

@@ -8,6 +8,7 @@
 #pragma once
 #include "types.cuh"
 
+constexpr int NVFP4_GROUP = 16;     // elements of e2m1 that share a scale in e4m3
 constexpr float E2M1_UNIT = 128.0f; // times what e2m1_to_bf16 gives is the value
 
 // two bf16 products, exact here
@@ -18,14 +19,18 @@ __device__ __forceinline__ u32 multiply_bf16(u32 a, u32 b)
 	return y;
 }
 
-__device__ __forceinline__ float e4m3_to_f32(u32 code)
+constexpr u32 pair_of_two_to(int exponent) { return u32(exponent + 127) * 0x00800080u; } // as two bf16
+
+// Four codes as two pairs, the first code in the low half of lo: their bits as bf16 of 2^-120 times the size. NaN,
+// which does not occur in weights, becomes 480.
+__device__ __forceinline__ void e4m3_numbers(u32 codes, u32 &lo, u32 &hi)
 {
-	// its bits as an f32 of 2^-120 times the size
-	const float y = __uint_as_float((code & 0x80) << 24 | (code & 0x7f) << 20) * __uint_as_float(0x7b800000u);
-	return (code & 0x7f) == 0x7f ? __uint_as_float(0x7fc00000u) : y;
+	const u32 first = __byte_perm(codes, 0, 0x1404), second = __byte_perm(codes, 0, 0x3424);
+	lo = multiply_bf16((first & 0x80008000u) | (first >> 4 & 0x07f007f0u), pair_of_two_to(120));
+	hi = multiply_bf16((second & 0x80008000u) | (second >> 4 & 0x07f007f0u), pair_of_two_to(120));
 }
 
-// Four codes as two pairs, the first code in the low half of lo.
+// The same with NaN.
 __device__ __forceinline__ void e4m3_to_bf16(u32 codes, u32 &lo, u32 &hi)
 {
 #if __CUDA_ARCH__ >= 890
@@ -40,10 +45,7 @@ __device__ __forceinline__ void e4m3_to_bf16(u32 codes, u32 &lo, u32 &hi)
 	lo = pack_bf16(half(a), half(a >> 16));
 	hi = pack_bf16(half(b), half(b >> 16));
 #else
-	// the bits of a code as a bf16 of 2^-120 times the size; NaN, which would be 480, by hand
-	const u32 first = __byte_perm(codes, 0, 0x1404), second = __byte_perm(codes, 0, 0x3424);
-	lo = multiply_bf16((first & 0x80008000u) | (first >> 4 & 0x07f007f0u), 0x7b807b80u);
-	hi = multiply_bf16((second & 0x80008000u) | (second >> 4 & 0x07f007f0u), 0x7b807b80u);
+	e4m3_numbers(codes, lo, hi);
 	const u32 nan = ((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u;
 	if (nan) {
 		lo |= (nan & 0x80 ? 0x7fc0u : 0) | (nan & 0x8000 ? 0x7fc00000u : 0);
@@ -104,4 +106,27 @@ __device__ __forceinline__ u32 to_e2m1(float x)
 	const float a = fabsf(x);
 	const u32 code = u32(a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
 	return (__float_as_uint(x) >> 28 & 8) | code;
+}
+
+// two lanes, eight elements each of a group of 16 with another `scale` around it: the code of the group's scale, in
+// both, and the codes of this lane's elements. All lanes of the warp call it
+__device__ __forceinline__ u32 e2m1_group(const float (&v)[8], float scale, u32 &codes)
+{
+	float largest = 0.0f;
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		largest = fmaxf(largest, fabsf(v[i]));
+	bool is_nan = false; // which fmaxf overlooks
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		is_nan |= v[i] != v[i];
+	largest = is_nan ? __uint_as_float(0x7fffffffu) : largest;
+	const u32 a = __float_as_uint(largest), b = __shfl_xor_sync(~0u, a, 1); // NaN is above all numbers
+	const u32 group = max(to_e4m3(__uint_as_float(max(a, b)) / scale / 6.0f), 1u); // 2^-9 is code 1
+	const float step = e4m3_to_f32(group) * scale;
+	codes = 0;
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		codes |= to_e2m1(v[i] / step) << (4 * i);
+	return group;
 }

@@ -20,16 +20,14 @@
 #include "codes.cuh"
 #include "gemm.cuh"
 
-constexpr u32 pair_of_two_to(int exponent) { return u32(exponent + 127) * 0x00800080u; } // as two bf16
-
 // Elements of a row of K_ as units of the pointer to it: two e2m1 stand in each.
-template <class W, int K_> constexpr int row_units = same_type<W, e2m1>::value ? K_ / 2 : K_;
+template <class W, int K_> constexpr int row_units = bits_of<W> < 8 ? K_ / 2 : K_;
 
 // How a weight is stored. BLOCK_N_ and BLOCK_K_ are 0 where there are no scales of blocks.
 template <class W_, bool SCALED_, class Scale_, int BLOCK_N_, int BLOCK_K_> struct Codes {
 	using W = W_;
 	using Scale = Scale_;
-	static constexpr int bits = same_type<W_, e2m1>::value ? 4 : 8 * sizeof(W_);
+	static constexpr int bits = bits_of<W_>;
 	static constexpr int row_bytes = 8 * bits, pieces = row_bytes / 16; // 64 columns
 	static constexpr int block_n = SCALED_ ? BLOCK_N_ : 1, block_k = SCALED_ ? BLOCK_K_ : 1 << 30;
 	static constexpr bool grouped = bits == 4, blocked = SCALED_ && !grouped;
@@ -43,14 +41,6 @@ template <class W_, bool SCALED_, class Scale_, int BLOCK_N_, int BLOCK_K_> stru
 	static __device__ int place(int row, int piece) { return grouped ? piece ^ row % 2 : piece ^ row % 2 * 4; }
 	static __device__ int code_place(int row, int piece) { return grouped ? piece : piece ^ row / 2 % 2 * 2; }
 };
-
-// Four codes as two pairs of neighbours. NaN does not occur in weights: here it is worth 480.
-__device__ __forceinline__ void e4m3_weights(u32 codes, u32 &lo, u32 &hi)
-{
-	const u32 first = __byte_perm(codes, 0, 0x1404), second = __byte_perm(codes, 0, 0x3424);
-	lo = multiply_bf16((first & 0x80008000u) | (first >> 4 & 0x07f007f0u), pair_of_two_to(120));
-	hi = multiply_bf16((second & 0x80008000u) | (second >> 4 & 0x07f007f0u), pair_of_two_to(120));
-}
 
 // The scale of a group, twice, as e2m1_weights takes it.
 __device__ __forceinline__ u32 group_scale(e4m3 s) { return e2m1_scale(s.bits); }
@@ -235,8 +225,8 @@ __device__ __forceinline__ void gemm_codes(uint4 *ring, XRow x_row, WRow w_row, 
 				if constexpr (C::grouped) {
 					e2m1_weights<typename C::Scale>(h ? codes[j].y : codes[j].x, group[j], b);
 				} else {
-					e4m3_weights(codes[j].x, b[0], b[1]);
-					e4m3_weights(codes[j].y, b[2], b[3]);
+					e4m3_numbers(codes[j].x, b[0], b[1]);
+					e4m3_numbers(codes[j].y, b[2], b[3]);
 				}
 #pragma unroll
 				for (int e = 0; e < 2; e++)

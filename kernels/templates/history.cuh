@@ -50,12 +50,12 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], const u32 (&a)[4], u32 b0
 
 // What the kinds share: T, a head of HDIM_ elements, chunks of KEYS_ positions, each row of a chunk `stride` bytes.
 template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
-	static_assert(HDIM_ % KV_RUN == 0, "whole runs");
-	static constexpr bool has_blocks = Kv<T>::bits == 4, is_half = !has_blocks; // q and probabilities are f16
-	static constexpr int keys = 32, row_bytes = kv_bytes<T>(HDIM_), piece = 128 / Kv<T>::bits; // elements of 16 bytes
+	static_assert(HDIM_ % NVFP4_GROUP == 0, "whole runs");
+	static constexpr bool has_blocks = bits_of<T> == 4, is_half = !has_blocks; // q and probabilities are f16
+	static constexpr int keys = 32, row_bytes = kv_bytes<T>(HDIM_), piece = 128 / bits_of<T>; // elements of 16 bytes
 	static constexpr int pieces = ceil_div(row_bytes, 16), width = pieces * piece; // of q, zeros behind the head
 	static constexpr int stride = (pieces / 2 * 2 + 1) * 16; // odd: the rows of a matrix lie in different banks
-	static constexpr int runs = HDIM_ / KV_RUN, blocks_at = 2 * keys * stride;
+	static constexpr int runs = HDIM_ / NVFP4_GROUP, blocks_at = 2 * keys * stride;
 	static constexpr int stage_bytes = blocks_at + (has_blocks ? 2 * keys * runs : 0);
 	static constexpr int scratch_bytes = has_blocks ? 4 * keys * runs : 0; // a warp's: of one chunk, scales as bf16
 	static constexpr int fresh_bytes = 10 * HDIM_ + 32; // the new k and v: as f32, as codes, their blocks
@@ -97,8 +97,8 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 				copy_async(to, k, inside);
 				copy_async(to + keys * stride, v, inside);
 			} else {
-				copy_eight(to, k, inside);
-				copy_eight(to + keys * stride, v, inside);
+				copy_few_async<8>(to, k, inside);
+				copy_few_async<8>(to + keys * stride, v, inside);
 			}
 		}
 		if constexpr (has_blocks) {
@@ -132,7 +132,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 		e4m3 *blocks = reinterpret_cast<e4m3 *>(fresh + 10 * HDIM_ + which * 16);
 		const int lane = threadIdx.x % 32;
 		__syncwarp();
-		keep_head<T, HDIM_>(room(fresh, which), scale, codes, blocks, nullptr);
+		keep_head<T, HDIM_>(room(fresh, which), scale, codes, blocks);
 		__syncwarp();
 		if (!kv)
 			return;
@@ -238,11 +238,6 @@ private:
 	static __device__ __forceinline__ void store_word(u32 at, u32 x)
 	{
 		asm volatile("st.shared.u32 [%0], %1;" :: "r"(at), "r"(x) : "memory");
-	}
-	static __device__ __forceinline__ void copy_eight(u32 to, const void *from, bool inside)
-	{
-		const u32 bytes = inside ? 8 : 0;
-		asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
 	}
 
 	// Block scales as what multiplies codes (e2m1_scale), once for all lanes: of keys [keys][runs], of values

@@ -170,3 +170,52 @@ __device__ __forceinline__ void each_pair(
 			for (int j = 0; j < T::n_tiles; j++)
 				f(m0 + m * 16 + g + 8 * i, n0 + j * 8 + 2 * q, acc[m][j][2 * i], acc[m][j][2 * i + 1]);
 }
+
+// block level: what the products gave, for rows t0... and columns n0... of y [ROWS_, N_]: times row_factor(t) and
+// scales of rows of w, plus residual, plus bias, as far as there are such; one rounding. `a` has w_row_scale [N_],
+// residual [ROWS_, N_] and bias [N_]
+template <int BM_, int BN_, int ROWS_, int N_, bool HAS_SCALE_, bool HAS_RESIDUAL_, bool HAS_BIAS_, class A,
+	class Factor>
+__device__ __forceinline__ void store_products(
+	const float (&acc)[CodeTile<BM_, BN_>::m_tiles][CodeTile<BM_, BN_>::n_tiles][4], int t0, int n0, const A &a,
+	Factor row_factor, bf16 *y)
+{
+	each_pair<BM_, BN_>(acc, [&](int r, int c, float lo, float hi) {
+		const int t = t0 + r, n = n0 + c;
+		if (t >= ROWS_ || n >= N_)
+			return;
+		const bool both = n + 1 < N_;
+		const i64 at = i64(t) * N_ + n;
+		lo *= row_factor(t);
+		hi *= row_factor(t);
+		if constexpr (HAS_SCALE_) {
+			lo *= a.w_row_scale[n];
+			hi *= a.w_row_scale[both ? n + 1 : n];
+		}
+		if constexpr (HAS_RESIDUAL_) {
+			lo += to_f32(a.residual[at]);
+			hi += both ? to_f32(a.residual[at + 1]) : 0.0f;
+		}
+		if constexpr (HAS_BIAS_) {
+			lo += to_f32(a.bias[n]);
+			hi += both ? to_f32(a.bias[n + 1]) : 0.0f;
+		}
+		store_pair(y + at, lo, hi, both, N_ % 2 == 0);
+	});
+}
+
+// thread level: silu(gate) * up of column n, of what the products gave for both; `a` has their scales of rows and
+// biases
+template <bool GATE_SCALE_, bool UP_SCALE_, bool GATE_BIAS_, bool UP_BIAS_, class A>
+__device__ __forceinline__ float gated(const A &a, float gate, float up, int n)
+{
+	if constexpr (GATE_SCALE_)
+		gate *= a.gate_row_scale[n];
+	if constexpr (UP_SCALE_)
+		up *= a.up_row_scale[n];
+	if constexpr (GATE_BIAS_)
+		gate += to_f32(a.gate_bias[n]);
+	if constexpr (UP_BIAS_)
+		up += to_f32(a.up_bias[n]);
+	return gate / (1.0f + __expf(-gate)) * up;
+}

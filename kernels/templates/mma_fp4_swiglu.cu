@@ -52,20 +52,6 @@ struct Args {
 	OUT(bf16, y, "ROWS, N");
 };
 
-// thread level: one of y, of what the products gave for gate and up
-__device__ __forceinline__ float gated(const Args &a, float gate, float up, int n)
-{
-	if constexpr (GATE_ROW_SCALE)
-		gate *= a.gate_row_scale[n];
-	if constexpr (UP_ROW_SCALE)
-		up *= a.up_row_scale[n];
-	if constexpr (GATE_BIAS)
-		gate += to_f32(a.gate_bias[n]);
-	if constexpr (UP_BIAS)
-		up += to_f32(a.up_bias[n]);
-	return gate / (1.0f + __expf(-gate)) * up;
-}
-
 extern "C" __global__ void __launch_bounds__(256) mma_fp4_swiglu(const Args a)
 {
 	let_next_start();
@@ -99,7 +85,8 @@ extern "C" __global__ void __launch_bounds__(256) mma_fp4_swiglu(const Args a)
 				float y[2];
 #pragma unroll
 				for (int e = 0; e < 2; e++)
-					y[e] = gated(a, acc[m][j][2 * i + e] * row, acc[m][j + 1][2 * i + e] * row, both ? n + e : n);
+					y[e] = gated<GATE_ROW_SCALE, UP_ROW_SCALE, GATE_BIAS, UP_BIAS>(a, acc[m][j][2 * i + e] * row,
+						acc[m][j + 1][2 * i + e] * row, both ? n + e : n);
 				store_pair(a.y + i64(t) * N + n, y[0], y[1], both, N % 2 == 0);
 			}
 }

@@ -68,22 +68,6 @@ extern "C" __global__ void __launch_bounds__(256) mma_fp8_residual(const Args a)
 			return W_SCALE ? block_scale<N, K, BLOCK_N, BLOCK_K>(a.w_scale, n0 + c, step) : 1.0f;
 		},
 		acc);
-	each_pair<BM, 128>(acc, [&](int r, int c, float lo, float hi) {
-		const int t = t0 + r, n = n0 + c;
-		if (t >= ROWS || n >= N)
-			return;
-		const bool both = n + 1 < N;
-		const i64 at = i64(t) * N + n;
-		if constexpr (W_ROW_SCALE) {
-			lo *= a.w_row_scale[n];
-			hi *= a.w_row_scale[both ? n + 1 : n];
-		}
-		lo += to_f32(a.residual[at]);
-		hi += both ? to_f32(a.residual[at + 1]) : 0.0f;
-		if constexpr (BIAS) {
-			lo += to_f32(a.bias[n]);
-			hi += both ? to_f32(a.bias[n + 1]) : 0.0f;
-		}
-		store_pair(a.z + at, lo, hi, both, N % 2 == 0);
-	});
+	store_products<BM, 128, ROWS, N, W_ROW_SCALE, true, BIAS>(acc, t0, n0, a,
+		[](int) { return 1.0f; }, a.z);
 }

@@ -60,20 +60,6 @@ struct Args {
 	OUT(f32, y_scale, "ceil_div(N, 128), ROWS");
 };
 
-// thread level: one of h, of what the products gave for gate and up
-__device__ __forceinline__ float gated(const Args &a, float gate, float up, int n)
-{
-	if constexpr (GATE_ROW_SCALE)
-		gate *= a.gate_row_scale[n];
-	if constexpr (UP_ROW_SCALE)
-		up *= a.up_row_scale[n];
-	if constexpr (GATE_BIAS)
-		gate += to_f32(a.gate_bias[n]);
-	if constexpr (UP_BIAS)
-		up += to_f32(a.up_bias[n]);
-	return gate / (1.0f + __expf(-gate)) * up;
-}
-
 extern "C" __global__ void __launch_bounds__(256) mma_fp8_swiglu(const Args a)
 {
 	let_next_start();
@@ -110,7 +96,8 @@ extern "C" __global__ void __launch_bounds__(256) mma_fp8_swiglu(const Args a)
 				for (int e = 0; e < 2; e++) {
 					const int n = c0 + j * 4 + e;
 					float &h = acc[m][j][2 * i + e];
-					h = n < N ? gated(a, h, acc[m][j + 1][2 * i + e], n) : 0.0f;
+					h = n >= N ? 0.0f : gated<GATE_ROW_SCALE, UP_ROW_SCALE, GATE_BIAS, UP_BIAS>(a, h,
+						acc[m][j + 1][2 * i + e], n);
 					most = fmaxf(most, fabsf(h));
 				}
 			most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));

@@ -28,8 +28,9 @@ __device__ __forceinline__ void fill_keys_values(u32 tile, const bf16 *kv, const
 // fetched itself, which lie behind `raw` in between, each with the four bytes of memory that its block scale is among.
 // Pages have a multiple of four positions, so that which byte it is does not depend on the page.
 template <class T, int THREADS_, int KEYS_, int HDIM_, int NKV_, int PAGE_> struct PagedTiles {
-	static_assert(HDIM_ % KV_RUN == 0 && (Kv<T>::bits != 4 || PAGE_ % 4 == 0), "whole runs; see above");
-	static constexpr int per_row = HDIM_ / KV_RUN, runs = 2 * KEYS_ * per_row, run_bytes = kv_bytes<T>(KV_RUN);
+	static_assert(HDIM_ % NVFP4_GROUP == 0 && (bits_of<T> != 4 || PAGE_ % 4 == 0), "whole runs; see above");
+	static constexpr int per_row = HDIM_ / NVFP4_GROUP, runs = 2 * KEYS_ * per_row;
+	static constexpr int run_bytes = kv_bytes<T>(NVFP4_GROUP);
 	static constexpr int stride = tile_stride(HDIM_), blocks_at = runs * run_bytes;
 
 	// cp.async: the caller commits, and waits before it calls `decode`
@@ -43,9 +44,9 @@ template <class T, int THREADS_, int KEYS_, int HDIM_, int NKV_, int PAGE_> stru
 			const i64 page = inside ? table[p / PAGE_] : 0;
 			const i64 line = ((page * 2 + row / KEYS_) * NKV_ + head) * PAGE_ + p % PAGE_;
 			const i64 run = inside ? line * per_row + i % per_row : 0;
-			copy_run_async(raw + i * run_bytes, kv_at(kv, run * KV_RUN), inside);
-			if constexpr (Kv<T>::bits == 4)
-				copy_word_async(raw + blocks_at + i * 4, kv_block + run / 4 * 4, inside);
+			copy_run_async(raw + i * run_bytes, kv_at(kv, run * NVFP4_GROUP), inside);
+			if constexpr (bits_of<T> == 4)
+				copy_few_async<4>(raw + blocks_at + i * 4, kv_block + run / 4 * 4, inside);
 		}
 	}
 
@@ -56,7 +57,7 @@ template <class T, int THREADS_, int KEYS_, int HDIM_, int NKV_, int PAGE_> stru
 			const int row = i / per_row, column = i % per_row;
 			uint4 y[2];
 			u32 block = 0;
-			if constexpr (Kv<T>::bits == 4)
+			if constexpr (bits_of<T> == 4)
 				block = byte_of_word(raw + blocks_at + i * 4, (p0 + row % KEYS_) % 4 * per_row + column);
 			decode_run<T>(raw + i * run_bytes, block, y);
 			store_shared(tile + row * stride + column * 32, y[0]);

@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 	if (h < NH) {
 		H::store_to(a.q + (i64(t) * NH + h) * HDIM, x);
 	} else {
-		if constexpr (Kv<KVT>::bits == 16) {
+		if constexpr (bits_of<KVT> == 16) {
 			H::store_to(a.kv + line * HDIM, x);
 		} else {
 			__shared__ alignas(16) float heads[4][HDIM];
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 			H::store_to(head, x);
 			__syncwarp();
 			keep_head<KVT, HDIM>(head, a.kv_scale[scale], kv_at(a.kv, line * HDIM),
-				a.kv_block + line * (HDIM / KV_RUN), nullptr);
+				a.kv_block + line * (HDIM / NVFP4_GROUP));
 		}
 	}
 }

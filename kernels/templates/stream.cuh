@@ -63,7 +63,7 @@ template <int ROWS_, int K_, int SPLIT_, int TILES_, int COLS_, int DEPTH_, clas
 struct Stream {
 	using W = W_;
 	using Scale = typename Scales_::Scale;
-	static constexpr int bits = Code<W>::bits;
+	static constexpr int bits = bits_of<W>;
 	static constexpr int rows = ROWS_, k = K_, split = SPLIT_, tiles = TILES_, cols = COLS_ * 16 / bits, depth = DEPTH_;
 	static constexpr int groups = stream_warps / SPLIT_, n_tiles = ceil_div(ROWS_, 8);
 	static constexpr int row_bytes = COLS_ * 2, w_bytes = TILES_ * 16 * row_bytes, pitch = K_ * bits / 8;
@@ -142,7 +142,7 @@ __device__ __forceinline__ uint4 stream_norm(uint4 x, const Vec8<Norm> &n, float
 		const u32 m[4] = { n.raw[0].x, n.raw[0].y, n.raw[0].z, n.raw[0].w };
 #pragma unroll
 		for (int i = 0; i < 4; i++)
-			y[i] = multiply_pairs(y[i], m[i]);
+			y[i] = multiply_bf16(y[i], m[i]);
 		return make_uint4(y[0], y[1], y[2], y[3]);
 	} else {
 		float m[8];

@@ -6,24 +6,11 @@
 // two neighbours: k may stand in any order as long as the other operand has the same (stream_pair). NaN codes of e4m3
 // do not occur in weights; here they are worth 480.
 #pragma once
-#include "types.cuh"
-
-template <class T> struct Code { static constexpr int bits = 8 * sizeof(T); };
-template <> struct Code<e2m1> { static constexpr int bits = 4; };
+#include "codes.cuh"
 
 // What is decoded times this is the weight.
 template <class W, class Scale> struct CodeUnit { static constexpr float value = 1.0f; };
-template <> struct CodeUnit<e2m1, e4m3> { static constexpr float value = 128.0f; };
-
-// x * w of pairs of bf16, rounded once: adding -0 keeps the sign of zeros
-__device__ __forceinline__ u32 multiply_pairs(u32 a, u32 b)
-{
-	u32 y;
-	asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(0x80008000u));
-	return y;
-}
-
-constexpr u32 two_to(int exponent) { return u32(exponent + 127) << 7 | u32(exponent + 127) << 23; } // a pair of them
+template <> struct CodeUnit<e2m1, e4m3> { static constexpr float value = E2M1_UNIT; };
 
 // Eight codes as four pairs; `scale`: that of the codes, twice. bf16 are neighbours already.
 template <class Scale> __device__ __forceinline__ void stream_decode(const u32 (&w)[4], u32, u32 (&pair)[4])
@@ -39,8 +26,8 @@ template <class Scale> __device__ __forceinline__ void stream_decode(const u32 (
 	for (int i = 0; i < 2; i++) {
 		const u32 even = (w[i] << 8 & 0x80008000u) | (w[i] << 4 & 0x07f007f0u);
 		const u32 odd = (w[i] & 0x80008000u) | (w[i] >> 4 & 0x07f007f0u);
-		pair[2 * i] = multiply_pairs(even, two_to(120));
-		pair[2 * i + 1] = multiply_pairs(odd, two_to(120));
+		pair[2 * i] = multiply_bf16(even, pair_of_two_to(120));
+		pair[2 * i + 1] = multiply_bf16(odd, pair_of_two_to(120));
 	}
 }
 
@@ -54,8 +41,8 @@ template <class Scale> __device__ __forceinline__ void stream_decode(const u32 (
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		if constexpr (same_type<Scale, e8m0>::value)
-			pair[i] = multiply_pairs(pair[i], two_to(126));
-		pair[i] = multiply_pairs(pair[i], scale);
+			pair[i] = multiply_bf16(pair[i], pair_of_two_to(126));
+		pair[i] = multiply_bf16(pair[i], scale);
 	}
 }
 
@@ -77,8 +64,8 @@ template <int BITS_> __device__ __forceinline__ uint4 stream_pair(uint4 x)
 template <class Scale> __device__ __forceinline__ void stream_scales(u32 four, u32 (&pair)[2])
 {
 	if constexpr (same_type<Scale, e4m3>::value) {
-		pair[0] = multiply_pairs(multiply_pairs(four << 4 & 0x07f007f0u, two_to(120)), two_to(119));
-		pair[1] = multiply_pairs(multiply_pairs(four >> 4 & 0x07f007f0u, two_to(120)), two_to(119));
+		pair[0] = multiply_bf16(multiply_bf16(four << 4 & 0x07f007f0u, pair_of_two_to(120)), pair_of_two_to(119));
+		pair[1] = multiply_bf16(multiply_bf16(four >> 4 & 0x07f007f0u, pair_of_two_to(120)), pair_of_two_to(119));
 	} else {
 		pair[0] = four << 7 & 0x7f807f80u;
 		pair[1] = four >> 1 & 0x7f807f80u;

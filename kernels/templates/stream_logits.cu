@@ -65,7 +65,7 @@ struct Args {
 	OUT(i32, best_id, "OUTS, ceil_div(V, 128 * TILES / SPLIT)");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(OUTS, TILES, Code<WT>::bits))
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(OUTS, TILES, bits_of<WT>))
 stream_logits(const Args a)
 {
 	using Scales = typename TypeIf<W_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;

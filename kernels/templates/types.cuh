@@ -19,6 +19,9 @@ struct e2m1 { unsigned char bits; }; // two elements, the first in the low half:
 static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2 && sizeof(u64) == 8, "element sizes are part of the format");
 static_assert(sizeof(e4m3) == 1 && sizeof(e8m0) == 1 && sizeof(e2m1) == 1, "element sizes are part of the format");
 
+template <class T> constexpr int bits_of = 8 * sizeof(T); // of an element
+template <> constexpr int bits_of<e2m1> = 4;
+
 template <class A, class B> struct same_type { static constexpr bool value = false; };
 template <class A> struct same_type<A, A> { static constexpr bool value = true; };
 
@@ -31,13 +34,13 @@ __device__ __forceinline__ float to_f32(f16 x)
 	return y;
 }
 
-// A code of e4m3 as the bits of an f32 is one of 2^-120 times its size, subnormals too.
-__device__ __forceinline__ float to_f32(e4m3 x)
+// A code of e4m3 in the low byte; as the bits of an f32 it is one of 2^-120 times its size, subnormals too.
+__device__ __forceinline__ float e4m3_to_f32(u32 code)
 {
-	const u32 sign = x.bits & 0x80, rest = x.bits & 0x7f;
-	const float y = __uint_as_float(sign << 24 | rest << 20) * __uint_as_float(0x7b800000u);
-	return rest == 0x7f ? __uint_as_float(0x7fc00000u) : y;
+	const float y = __uint_as_float((code & 0x80) << 24 | (code & 0x7f) << 20) * __uint_as_float(0x7b800000u);
+	return (code & 0x7f) == 0x7f ? __uint_as_float(0x7fc00000u) : y;
 }
+__device__ __forceinline__ float to_f32(e4m3 x) { return e4m3_to_f32(x.bits); }
 __device__ __forceinline__ float to_f32(e8m0 x)
 {
 	const u32 b = x.bits;
