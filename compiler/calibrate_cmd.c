@@ -66,7 +66,8 @@ static int run(Compile *c, const char *atlas, const char *plan, const char *outp
 }
 
 /* With signals that wait: a plan that is no result must go. */
-static int measure(Compile *c, int (*compile)(Compile *c), const char *atlas, const sigset_t *held, const sigset_t *before)
+static int measure(Compile *c, int (*compile)(Compile *c), const char *atlas, const sigset_t *held,
+	const sigset_t *before)
 {
 	const char *output = c->cmd.output;
 	bool is_quiet = c->cmd.quiet;

@@ -206,7 +206,8 @@ static Flag match(const char *arg, const char **value)
 /* A verb of the other command, and no folder of that name. */
 static bool is_verb_of_atlas(const char *word)
 {
-	static const char *const verbs[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info", "diff"};
+	static const char *const verbs[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info",
+		"diff"};
 	for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
 		if (strcmp(word, verbs[i]) == 0)
 			return access(word, F_OK) != 0;

@@ -40,8 +40,8 @@ static void print_text(const AtlasPlanInfo *info)
 	printf("\nfamily       %s\ntargets     ", info->family);
 	for (int i = 0; i < info->n_targets; i++)
 		printf(" %s", info->targets[i]);
-	printf("%s\nmodel        %d layers, hidden_dim %d, vocab %d\n", info->n_targets ? "" : " none: for the reference device",
-		info->n_layers, info->hidden_dim, info->vocab);
+	printf("%s\nmodel        %d layers, hidden_dim %d, vocab %d\n",
+		info->n_targets ? "" : " none: for the reference device", info->n_layers, info->hidden_dim, info->vocab);
 	printf("weights      %lld bytes, %s\n", (long long)info->weight_bytes,
 		info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded");
 	printf("slots        %d of %d tokens\n", info->slots, info->max_context);

@@ -51,7 +51,9 @@ static const char *check_kv(const Graph *g, const GraphOp *op)
 		return scale < 0 ? "codes of kv have no kv_scale" : "kv_scale belongs to no codes";
 	if ((block >= 0) != (dtype == DT_e2m1))
 		return block < 0 ? "codes of kv have no kv_block" : "kv_block belongs to no codes of four bits";
-	return block >= 0 && op->attrs.head_dim % NVFP4_GROUP != 0 ? "HDIM is no multiple of 16, which a block scale is for" : NULL;
+	if (block >= 0 && op->attrs.head_dim % NVFP4_GROUP)
+		return "HDIM is no multiple of 16, which a block scale is for";
+	return NULL;
 }
 
 static const char *check_experts(const Graph *g, const GraphOp *op)
