@@ -24,6 +24,13 @@
  *              host watches                                            what the GPU does at best
  *   flight     decode steps that are on the device before    tuning    measured times of kernels, a file a card;
  *              the first one's token was seen                          what atlasc chooses by, what atlas tune writes
+ *   module     "model.layers.0.mlp.up_proj": tensors with    product   x w^T of rows of modules, which a family asks
+ *              that name and a dot before their own                    for; made: its codes are made while compiling
+ *   code       an element of e4m3 or e2m1; what it is        block scale  of block_n rows and block_k columns of
+ *              worth times its scales is the value                     codes; those of one row are a group
+ *   row scale  of all codes of one row                       early     read before the launches before have ended
+ *   expert     one of an MLP's alternatives; a row goes      slot state   of a slot and not of a page, which acquire
+ *              through the n_active likeliest                          sets to zero: Gated DeltaNet's
  *
  * References between objects are indices into arrays of the level, never pointers.
  */
