@@ -5,7 +5,7 @@
  * Diagnostics go to stderr as in productdump.c. No kernel and no plan is needed.
  */
 #include "artifacts/reader.h"
-#include "compiler/read_model.h"
+#include "tests/reading/graph_of.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -43,23 +43,11 @@ int main(int argc, char **argv)
 {
 	if (argc != 2)
 		return 2;
-	Compile c = {.diags.arena = &c.arena, .cmd = {.model_dir = argv[1], .targets = {"sm_90a"}, .n_targets = 1}};
-	read_config(&c);
-	read_options(&c);
-	read_weights(&c);
-	c.model.n_tokens = c.model.config.vocab;
-	if (!c.diags.n_errors)
-		build_graph(&c);
-	for (int i = 0; i < c.diags.n; i++)
-		fprintf(stderr, "%s[%s]: %s\n", c.diags.list[i].is_note ? "note" : "error", code_name(c.diags.list[i].code),
-			c.diags.list[i].text);
-	if (!c.diags.n_errors)
-		check_graph(&c);
-	for (int i = 0; i + 1 < c.graph.n_ops && !c.diags.n_errors; i++)
+	Compile c;
+	bool good = graph_of(&c, argv[1]);
+	for (int i = 0; good && i + 1 < c.graph.n_ops; i++)
 		if (c.graph.ops[i].kind == OP_kv_write)
 			dump(&c, &c.graph.ops[i], &c.graph.ops[i + 1]);
-	bool failed = c.diags.n_errors > 0;
-	arena_release(&c.scratch);
-	arena_release(&c.arena);
-	return failed;
+	free_graph(&c);
+	return good ? 0 : 1;
 }
