@@ -5,7 +5,7 @@
  * them. On a machine without a GPU the same plan runs on the reference device: plain C, float32, slow, exact.
  *
  * It prints nothing, never exits, reads no environment variable, has no global state, and on a GPU has threads only
- * while it opens a session (the reference device has some until it is closed). After atlas_session_open a step
+ * while it starts and opens (the reference device has some until it is closed). After atlas_session_open a step
  * allocates nothing, and a decode step on a GPU neither copies nor synchronises: its kernels write tokens to memory of
  * the host, which atlas_step watches.
  *
@@ -132,6 +132,17 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 /* Fills *info up to info->struct_size. Any thread. */
 AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info);
 
+/* Devices ------------------------------------------------------------------------------------------- */
+
+typedef struct AtlasDevice AtlasDevice;
+
+/* Starts a GPU in a thread of its own: the driver takes longer (a quarter of a second) than a plan to be opened, which
+ * can happen meanwhile. Returns at once. Nobody needs it, and nothing that fails here is told: a session does what is
+ * missing, and tells. index: of the GPU, in the driver's order. NULL when there is no memory or thread for it. */
+AtlasDevice *atlas_device_start(int index);
+/* Waits until it is started, and gives it back. Before or after the sessions on it are closed; NULL is fine. */
+void atlas_device_end(AtlasDevice *device);
+
 /* Sessions ---------------------------------------------------------------------------------------- */
 
 typedef struct AtlasSession AtlasSession;
@@ -145,6 +156,7 @@ typedef struct AtlasSessionOptions {
 	                       default, 8; 1 = one at a time; at most 32. Tokens and their order do not depend on it. More
 	                       hides the host's delays. The price: what is started, scored or cancelled waits for the
 	                       steps on their way, up to that many where a stop token came first */
+	AtlasDevice *started; /* a GPU of the same index that was started before, or NULL. Ends after the opening */
 } AtlasSessionOptions;
 
 /* Takes all the memory it will ever use, copies the weights to the device, builds every graph. Blocks. "auto"

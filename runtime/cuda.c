@@ -675,8 +675,9 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	c->base.limits.ahead = config->steps_ahead < 1 ? AHEAD_DEFAULT
 		: config->steps_ahead < AHEAD_MOST ? config->steps_ahead : AHEAD_MOST;
 	c->base.limits.row = 1;
-	if (config->driver)
-		c->cu = *config->driver;
+	const Driver *driver = config->started ? cuda_started(config->started) : config->driver;
+	if (driver)
+		c->cu = *driver;
 	else
 		TRY(driver_open(&c->cu, &c->base.error));
 	TRY(choose_device(c, config->index));

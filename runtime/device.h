@@ -87,6 +87,7 @@ typedef struct DeviceConfig {
 	int n_threads;                  /* reference: 0 = one a processor */
 	int steps_ahead;                /* CUDA: wish for limits.ahead; 0 = the default */
 	const struct Driver *driver;    /* CUDA: the driver to use; NULL = load libcuda.so.1 (driver.h) */
+	AtlasDevice *started;           /* CUDA: may be NULL, in place of `driver`: its own is used, waited for */
 } DeviceConfig;
 
 /* On failure *device is NULL, error says why and everything is given back. */

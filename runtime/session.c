@@ -109,7 +109,7 @@ AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions 
 		return error_set(error, ATLAS_ARGUMENT,
 			"weights_dir is not given: this plan refers to the files of its checkpoint");
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .index = o.device_index,
-		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead};
+		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started};
 	AtlasStatus s = strcmp(name, "cpu") == 0 ? ATLAS_NO_DEVICE : cuda_open(&config, &device, error);
 	bool has_no_gpu = s == ATLAS_NO_DRIVER || s == ATLAS_NO_DEVICE;
 	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0)) {

@@ -54,7 +54,7 @@ typedef struct BenchPhase { /* a whole step, launch behind launch, without the h
 
 typedef struct ColdStart { /* ms */
 	double open;    /* map the plan and check it, hashes of weights left out */
-	double context; /* driver and context */
+	double context; /* driver and context, which begin to start with `open`: what is left of it then */
 	double memory;  /* of the device, and pinned */
 	double kernels; /* load cubins */
 	double graphs;  /* build, instantiate and upload */
@@ -66,6 +66,7 @@ typedef struct ColdStart { /* ms */
 
 typedef struct Bench {
 	const Args *args;
+	AtlasDevice *started;
 	AtlasPlan *plan;
 	AtlasSession *session;
 	AtlasPlanInfo info;

@@ -68,10 +68,13 @@ int cli_say(const Args *args, int exit_code, const char *fmt, ...)
 /* cli_fail with the session's last failure. */
 int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus status);
 
-/* 0, or the exit code after the failure was told. `device` overrides args->device when not NULL. */
+/* Begins to start the GPU that args names, while a plan is opened; NULL for --device cpu. atlas_device_end. */
+AtlasDevice *cli_start_device(const Args *args);
+/* 0, or the exit code after the failure was told. `device` overrides args->device when not NULL, `started` may be
+ * NULL. */
 int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan);
-int cli_open_session(
-	const Args *args, const AtlasPlan *plan, const char *device, AtlasSession **session);
+int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device, AtlasDevice *started,
+	AtlasSession **session);
 
 typedef struct Tokens { /* zeroed = empty; free(ids) by the owner */
 	int32_t *ids;

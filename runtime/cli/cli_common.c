@@ -46,15 +46,22 @@ int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
 	return atlas_plan_open(path, &options, plan, &error) == ATLAS_OK ? 0 : cli_fail(args, &error);
 }
 
-int cli_open_session(
-	const Args *args, const AtlasPlan *plan, const char *device, AtlasSession **session)
+AtlasDevice *cli_start_device(const Args *args)
+{
+	bool is_cpu = args->device && strcmp(args->device, "cpu") == 0;
+	return is_cpu ? NULL : atlas_device_start(args->device_index);
+}
+
+int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device, AtlasDevice *started,
+	AtlasSession **session)
 {
 	AtlasError error = {0};
 	AtlasSessionOptions options = {.struct_size = sizeof options,
 		.device = device ? device : args->device,
 		.device_index = args->device_index,
 		.n_threads = args->threads,
-		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0};
+		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0,
+		.started = started};
 	AtlasPlanInfo plan_info = {.struct_size = sizeof plan_info};
 	atlas_plan_info(plan, &plan_info);
 	if (plan_info.weights_by_reference && !args->weights_dir)

@@ -32,7 +32,7 @@ static int open_plan(Bench *b)
 static int open_session(Bench *b)
 {
 	double start = cli_seconds();
-	int code = cli_open_session(b->args, b->plan, NULL, &b->session);
+	int code = cli_open_session(b->args, b->plan, NULL, b->started, &b->session);
 	if (code)
 		return code;
 	b->cold.session = 1e3 * (cli_seconds() - start);
@@ -140,8 +140,10 @@ int verb_bench(const Args *args)
 	Bench b = {.args = args};
 	cli_hold_signals();
 	int code = check_outputs(args);
-	if (!code)
+	if (!code) {
+		b.started = cli_start_device(args);
 		code = open_plan(&b);
+	}
 	if (!code)
 		code = bench_list_rows(&b);
 	if (!code)
@@ -157,6 +159,7 @@ int verb_bench(const Args *args)
 	free(b.events);
 	free(b.tokens);
 	atlas_session_close(b.session);
+	atlas_device_end(b.started);
 	atlas_plan_close(b.plan);
 	return code;
 }

@@ -187,7 +187,7 @@ int verb_calibrate(const Args *args)
 	if (!code)
 		code = cli_encode(args, plan, text, n, &tokens);
 	if (!code)
-		code = cli_open_session(args, plan, "cpu", &session);
+		code = cli_open_session(args, plan, "cpu", NULL, &session);
 	if (!code) {
 		atlas_plan_info(plan, &info);
 		code = measure(args, session, &info, &tokens, &c);

@@ -82,7 +82,7 @@ int verb_dump(const Args *args)
 	if (!code)
 		code = cli_prompt_tokens(args, plan, &tokens);
 	if (!code)
-		code = cli_open_session(args, plan, NULL, &session);
+		code = cli_open_session(args, plan, NULL, NULL, &session);
 	if (!code)
 		code = trace_prompt(args, plan, session, &tokens, args->hidden, &trace);
 	if (!code)

@@ -82,7 +82,7 @@ int verb_perplexity(const Args *args)
 	if (!code)
 		code = cli_encode(args, plan, text, n, &tokens);
 	if (!code)
-		code = cli_open_session(args, plan, NULL, &session);
+		code = cli_open_session(args, plan, NULL, NULL, &session);
 	if (!code) {
 		atlas_plan_info(plan, &info);
 		code = score(args, session, &info, &tokens);

@@ -30,6 +30,7 @@ typedef struct Answer {
 
 typedef struct Run {
 	const Args *args;
+	AtlasDevice *started;
 	AtlasPlan *plan;
 	AtlasSession *session;
 	AtlasPlanInfo info;
@@ -293,11 +294,14 @@ static int run_all(Run *r)
 	AtlasSessionInfo session = {.struct_size = sizeof session};
 	int code;
 	r->info.struct_size = sizeof r->info;
-	if ((code = read_prompts(r)) || (code = cli_open_plan(r->args, r->args->plan, &r->plan)))
+	if ((code = read_prompts(r)))
+		return code;
+	r->started = cli_start_device(r->args);
+	if ((code = cli_open_plan(r->args, r->args->plan, &r->plan)))
 		return code;
 	atlas_plan_info(r->plan, &r->info);
 	if ((code = encode_prompts(r)) ||
-		(code = cli_open_session(r->args, r->plan, NULL, &r->session)))
+		(code = cli_open_session(r->args, r->plan, NULL, r->started, &r->session)))
 		return code;
 	atlas_session_info(r->session, &session);
 	r->in_slot = calloc((size_t)r->info.slots, sizeof *r->in_slot);
@@ -339,6 +343,7 @@ int verb_run(const Args *args)
 	free(r.in_slot);
 	free(r.events);
 	atlas_session_close(r.session);
+	atlas_device_end(r.started);
 	atlas_plan_close(r.plan);
 	return code;
 }

@@ -115,7 +115,7 @@ static int trace_on(
 	const Args *args, const AtlasPlan *plan, const char *device, const Tokens *tokens, Trace *trace)
 {
 	AtlasSession *session = NULL;
-	int code = cli_open_session(args, plan, device, &session);
+	int code = cli_open_session(args, plan, device, NULL, &session);
 	if (!code)
 		code = trace_prompt(args, plan, session, tokens, true, trace);
 	atlas_session_close(session);

@@ -455,7 +455,17 @@ static void auto_means_cpu_without_a_driver(void **state)
 		assert_int_equal(atlas_session_info(r.session, &info), ATLAS_OK);
 		assert_string_equal(info.device, "cpu");
 		assert_string_equal(info.target, "");
+		atlas_session_close(r.session);
+		/* with a device that was to be started: the same words */
+		options.started = atlas_device_start(0);
+		assert_non_null(options.started);
+		assert_int_equal(atlas_session_open(r.plan, &options, &r.session, &r.error), ATLAS_NO_DRIVER);
+		assert_non_null(strstr(r.error.text, "libcuda.so.1"));
+		options.device = NULL;
+		assert_int_equal(atlas_session_open(r.plan, &options, &r.session, &r.error), ATLAS_OK);
+		atlas_device_end(options.started);
 	}
+	atlas_device_end(NULL);
 	rig_close(&r);
 }
 

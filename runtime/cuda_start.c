@@ -1,0 +1,67 @@
+/* cuda_start.c - start a GPU in a thread of its own, while its plan is opened.
+ *
+ * The thread finds the driver and holds the device's primary context, no more. A session on it goes through every step
+ * of opening as without it, finds what takes long done, and is the one to tell what is wrong.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "runtime/cuda.h"
+
+struct AtlasDevice {
+	pthread_t thread;
+	bool is_running; /* the thread was not joined */
+	int index;
+	Driver cu;
+	bool has_driver, has_context;
+	CuDevice device;
+};
+
+static void *start(void *at)
+{
+	AtlasDevice *d = at;
+	CuContext context;
+	int count;
+	d->has_driver = driver_open(&d->cu, NULL) == ATLAS_OK;
+	d->has_context = d->has_driver && d->cu.Init(0) == CU_SUCCESS && d->cu.DeviceGetCount(&count) == CU_SUCCESS
+		&& d->index >= 0 && d->index < count && d->cu.DeviceGet(&d->device, d->index) == CU_SUCCESS
+		&& d->cu.DevicePrimaryCtxRetain(&context, d->device) == CU_SUCCESS;
+	return NULL;
+}
+
+AtlasDevice *atlas_device_start(int index)
+{
+	AtlasDevice *d = calloc(1, sizeof *d);
+	if (!d)
+		return NULL;
+	d->index = index;
+	if (pthread_create(&d->thread, NULL, start, d) != 0) {
+		free(d);
+		return NULL;
+	}
+	d->is_running = true;
+	return d;
+}
+
+static void join(AtlasDevice *d)
+{
+	if (d->is_running)
+		pthread_join(d->thread, NULL);
+	d->is_running = false;
+}
+
+const Driver *cuda_started(AtlasDevice *d)
+{
+	join(d);
+	return d->has_driver ? &d->cu : NULL;
+}
+
+void atlas_device_end(AtlasDevice *d)
+{
+	if (!d)
+		return;
+	join(d);
+	if (d->has_context)
+		d->cu.DevicePrimaryCtxRelease(d->device);
+	free(d);
+}
