@@ -2,21 +2,25 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
-#                    [gemm] [fixtures] [models] [peer] [model]
+#                    [gemm] [fp8] [fixtures] [models] [quantised] [start] [kv] [peer] [model]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
 #   bench      kernels at shapes of real models against the read and mma rates of the same run
 #   attention  prefill attention of long prompts against the mma rate of the same run
 #   gemm       products of long prompts beside cuBLAS
+#   fp8        products of long prompts of codes by codes against the mma rate of the same run
 #   fixtures   every committed checkpoint: layers against the reference device, tokens against transformers
 #   models     atlas bench on real shapes with random weights: every row and every launch; JSON and a page with plots
 #              beside the table
+#   quantised  the same of FP8 and NVFP4 weights, of an FP8 head, and of FP8 caches behind 16384 tokens
+#   start      a new process to its first token, five times
+#   kv         logits of quantised caches against those of bf16 caches at 8192 tokens, random weights
 #   peer       one stream of real shapes beside transformers, context 128 to 640
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
-# DIR defaults to build/gpu-results; models and peer compile with the times in TUNING. Of the build the first five need build/tests-gpu/kernel_test, the others
-# build/atlasc and build/atlas. NVRTC is taken from where the build found it, else from an installed toolkit or a
+# DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
+# first six need build/tests-gpu/kernel_test, the others build/atlasc and build/atlas. NVRTC is taken from where the build found it, else from an installed toolkit or a
 # Python package that brings it.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
@@ -64,13 +68,31 @@ part() { # name command...
 	tail -n 60 "$out/$name.txt"
 }
 
-bench_model() { # shape max_context pool_tokens
-	printf '[runtime]\nslots = 32\nmax_context = %s\n[kv]\npool_tokens = %s\n' "$2" "$3" >"$out/$1.toml"
-	build/atlasc "tests/gpu/shapes/$1.json" --random-weights --model "$out/$1.toml" -o "build/$1.bin" -q \
-		"${tuning[@]}" --cache-dir build/kernel-cache &&
-		part "bench-$1" build/atlas bench "build/$1.bin" -q --kernels --json "$out/bench-$1.json" \
-			--html "$out/bench-$1.html" || failed=1
+# A plan of a shape with random weights, build/NAME.bin; the lines of MODEL.toml are the result's.
+random_plan() { # name shape lines
+	printf '%b' "$3" >"$out/$1.toml"
+	build/atlasc "tests/gpu/shapes/$2.json" --random-weights --model "$out/$1.toml" -o "build/$1.bin" -q \
+		"${tuning[@]}" --cache-dir build/kernel-cache || failed=1
+}
+
+bench_model() { # name shape lines rows
+	random_plan "$1" "$2" "$3" &&
+		part "bench-$1" build/atlas bench "build/$1.bin" -q --kernels ${4:+--only "$4"} --json "$out/bench-$1.json" \
+			--html "$out/bench-$1.html"
+	sed "s/^/MODEL.toml: /" "$out/$1.toml" >>"$out/bench-$1.txt"
 	rm -f "build/$1.bin" "$out/$1.toml"
+}
+
+room() { # max_context pool_tokens
+	printf '[runtime]\\nslots = 32\\nmax_context = %s\\n[kv]\\npool_tokens = %s\\n' "$1" "$2"
+}
+
+starts() {
+	random_plan start llama-3.1-8b ''
+	for _ in 1 2 3 4 5; do
+		build/atlas bench build/start.bin -q --only none 2>/dev/null | grep -A 1 '^start'
+	done
+	rm -f build/start.bin "$out/start.toml"
 }
 
 peer() { # shape
@@ -99,13 +121,23 @@ for what in "$@"; do
 		cat "$out/bench.txt"
 		;;
 	attention) part attention $test --bench --only attn_wgmma --jobs "$jobs" ;;
+	fp8) part bench-fp8-products $test --bench --only fp8_ --jobs "$jobs" ;;
 	gemm) part peer_gemm python3 tests/gpu/peer_gemm.py $test ;;
 	fixtures) part fixtures python3 tests/gpu/fixtures.py build ;;
 	models)
-		bench_model smollm2-135m 8192 131072
-		bench_model llama-3.2-1b 17408 196608
-		bench_model llama-3.1-8b 17408 163840
+		bench_model smollm2-135m smollm2-135m "$(room 8192 131072)"
+		bench_model llama-3.2-1b llama-3.2-1b "$(room 17408 196608)"
+		bench_model llama-3.1-8b llama-3.1-8b "$(room 17408 163840)"
 		;;
+	quantised)
+		bench_model llama-3.1-8b-fp8 llama-3.1-8b-fp8 "$(room 17408 163840)" pp2048,tg128@0
+		bench_model llama-3.1-8b-fp8-head llama-3.1-8b-fp8 '[quant]\nlm_head = "fp8-block"\n' tg128@0x1
+		bench_model llama-3.1-8b-nvfp4 llama-3.1-8b-nvfp4 "$(room 17408 163840)" pp2048,tg128@0
+		bench_model llama-3.1-8b-fp8-kv llama-3.1-8b-fp8 "$(room 17408 163840)dtype = \"fp8\"\n" \
+			tg128@0x1,tg128@16384
+		;;
+	start) part start starts ;;
+	kv) part kv python3 tests/gpu/kv_cosine.py --build build --model tests/gpu/shapes/llama-3.1-8b.json ;;
 	peer)
 		peer smollm2-135m
 		peer llama-3.2-1b
