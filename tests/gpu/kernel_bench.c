@@ -295,7 +295,7 @@ static bool is_wanted(const Settings *s, int shape)
 static void list_trials(Bench *b, int shape)
 {
 	const KernelTemplate *t = template_named(shapes[shape].tmpl);
-	CaseLimits limits = {INT64_MAX, INT64_MAX, b->settings->target, NULL};
+	CaseLimits limits = {INT64_MAX, INT64_MAX, b->settings->target, .draws = 500}; /* little is left to draw */
 	int combinations = 1;
 	for (int i = 0; t && i < t->n_tunables; i++)
 		combinations *= t->tunables[i].n_values;

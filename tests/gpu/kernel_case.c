@@ -338,7 +338,7 @@ static void set_sizes(Case *c, const char *var, Dtype dtype)
 bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimits *limits)
 {
 	*c = (Case){.tmpl = t, .random = {seed}};
-	for (int i = 0; i < DRAWS; i++) {
+	for (int i = 0; i < (limits->draws ? limits->draws : DRAWS); i++) {
 		draw_constants(c, limits->fixed);
 		for (int v = 0; v < t->n_dtypes; v++) {
 			if (!fixed_dtype(limits->fixed, t->dtypes[v].var, &c->vars[v]))

@@ -53,6 +53,7 @@ typedef struct CaseLimits {
 	int64_t flops, bytes;  /* of one case */
 	const Target *target;
 	const char *fixed;     /* "K=2048 N=3072": constants that are not drawn; NULL = all are */
+	int draws;             /* tries; 0 = as many as any template needs */
 } CaseLimits;
 
 /* Draws constants until all predicates hold and the launch fits. False when no draw does. */

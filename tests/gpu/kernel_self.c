@@ -106,7 +106,7 @@ static int break_case(const Case *c, uint8_t *image)
 
 int self_check(const Settings *s)
 {
-	CaseLimits limits = {4000000, 2 << 20, target_by_name("sm_90a"), NULL};
+	CaseLimits limits = {4000000, 2 << 20, target_by_name("sm_90a"), NULL, 0};
 	int unnoticed = 0, cases = 0;
 	for (int i = 0; i < n_kernel_table; i++)
 		for (int k = 0; k < s->cases; k++) {

@@ -198,7 +198,7 @@ static void one_case(Run *r, int index, int number)
 	const Settings *s = r->settings;
 	const KernelTemplate *t = &kernel_table[index];
 	CaseLimits limits = {s->small ? 4000000 : 300000000, s->small ? 4 << 20 : IMAGE_BYTES, s->target,
-		s->fixed};
+		s->fixed, 0};
 	uint64_t seed = s->seed * 1000003 + (uint64_t)number;
 	Case c;
 	Outcome out = {0};
