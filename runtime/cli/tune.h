@@ -13,10 +13,10 @@ int tune_artifact(const struct Args *args, const Artifact *artifact, const Drive
 
 /* Only random numbers will not do: an index, a count, settings. */
 bool tune_is_ruled(const Buf *b);
-/* The contents of such a buffer in a full step: decode rows of one slot each with TUNE_CONTEXT tokens or the whole
- * context, prefill rows of as few prompts as hold them. Page tables of different `turn` lead to different pages, as
- * long as there are any. host has b->bytes bytes. */
-enum { TUNE_CONTEXT = 1024 };
+/* The contents of such a buffer in a full step: decode rows of one slot each, with few tokens in even turns and many in
+ * odd ones (no more than the context holds), prefill rows of as few prompts as hold them. Page tables of different
+ * `turn` lead to different pages, as long as there are any. host has b->bytes bytes. */
+enum { TUNE_FEW = 1024, TUNE_MANY = 4096 };
 void tune_rule(const Graph *g, const Phase *p, const Buf *b, int turn, void *host);
 
 /* tune_trials.c: time --------------------------------------------------------------------------------------- */
@@ -32,7 +32,8 @@ void tune_end(Tuner *t); /* NULL is fine */
 const AtlasError *tune_error(const Tuner *t);
 
 /* Microseconds of one launch in a chain of its own kind, each on weights and state that no cache holds: the median of
- * `reps` runs of the chain, and its quartiles. *n is the chain's length; 0 = choose one. */
+ * `reps` runs of the chain, and its quartiles. Launches that look back take turns with short and long histories, so
+ * that theirs is the mean of both. *n is the chain's length, even; 0 = choose one. */
 AtlasStatus tune_time(Tuner *t, int trial, int reps, int *n, LaunchTime *one);
 
 #endif

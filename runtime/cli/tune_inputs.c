@@ -26,6 +26,9 @@ static int outs_in_use(const Graph *g, const Phase *p)
 	return p->kind == DECODE ? rows_in_use(g, p) : least(p->outs, prompts(g, p));
 }
 
+/* Tokens that a decode row's slot has, the row's own included. */
+static int history(const Graph *g, int turn) { return least(g->max_context, turn % 2 ? TUNE_MANY : TUNE_FEW); }
+
 static int gcd(int a, int b)
 {
 	while (b) {
@@ -38,42 +41,46 @@ static int gcd(int a, int b)
 
 /* Values of element i, by the operand's name -------------------------------------------------------------------- */
 
-typedef int Rule(const Graph *g, const Phase *p, int i);
+typedef int Rule(const Graph *g, const Phase *p, int turn, int i);
 
-static int step_word(const Graph *g, const Phase *p, int i)
+static int step_word(const Graph *g, const Phase *p, int turn, int i)
 {
+	(void)turn;
 	const int words[4] = {rows_in_use(g, p), outs_in_use(g, p), p->kind == PREFILL ? prompts(g, p) : 0, 0};
 	return words[i % 4];
 }
 
-static int row_slot(const Graph *g, const Phase *p, int row)
+static int row_slot(const Graph *g, const Phase *p, int turn, int row)
 {
+	(void)turn;
 	int slot = p->kind == DECODE ? row : row / g->max_context;
 	return slot < g->slots ? slot : -1;
 }
 
-static int row_position(const Graph *g, const Phase *p, int row)
+static int row_position(const Graph *g, const Phase *p, int turn, int row)
 {
-	return p->kind == DECODE ? least(g->max_context, TUNE_CONTEXT) - 1 : row % g->max_context;
+	return p->kind == DECODE ? history(g, turn) - 1 : row % g->max_context;
 }
 
-static int slot_length(const Graph *g, const Phase *p, int slot)
+static int slot_length(const Graph *g, const Phase *p, int turn, int slot)
 {
 	(void)p;
 	(void)slot;
-	return least(g->max_context, TUNE_CONTEXT) - 1;
+	return history(g, turn) - 1;
 }
 
-static int out_row(const Graph *g, const Phase *p, int out)
+static int out_row(const Graph *g, const Phase *p, int turn, int out)
 {
+	(void)turn;
 	if (out >= outs_in_use(g, p))
 		return -1;
 	return p->kind == DECODE ? out : least((out + 1) * g->max_context, p->rows) - 1;
 }
 
 /* First row, rows, slot, position of the first row. */
-static int segment_word(const Graph *g, const Phase *p, int i)
+static int segment_word(const Graph *g, const Phase *p, int turn, int i)
 {
+	(void)turn;
 	int prompt = i / 4, first = prompt * g->max_context;
 	if (prompt >= prompts(g, p))
 		return 0;
@@ -82,8 +89,9 @@ static int segment_word(const Graph *g, const Phase *p, int i)
 }
 
 /* Every page once before one comes again, in an order that is not that of memory. */
-static int page(const Graph *g, const Phase *p, int i)
+static int page(const Graph *g, const Phase *p, int turn, int i)
 {
+	(void)turn;
 	int stride = g->pages / 2 + 1;
 	(void)p;
 	while (gcd(stride, g->pages) != 1)
@@ -94,12 +102,13 @@ static int page(const Graph *g, const Phase *p, int i)
 /* Pages of one slot that a step looks at. */
 static int pages_in_use(const Graph *g, const Phase *p)
 {
-	int tokens = p->kind == DECODE ? least(g->max_context, TUNE_CONTEXT) : least(g->max_context, p->rows);
+	int tokens = least(g->max_context, p->kind == DECODE ? TUNE_MANY : p->rows);
 	return (tokens + g->page - 1) / g->page;
 }
 
-static int token(const Graph *g, const Phase *p, int i)
+static int token(const Graph *g, const Phase *p, int turn, int i)
 {
+	(void)turn;
 	uint64_t z = (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u;
 	(void)p;
 	z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -107,22 +116,25 @@ static int token(const Graph *g, const Phase *p, int i)
 }
 
 /* No top_k, a seed, as many positions as there are. */
-static int limit(const Graph *g, const Phase *p, int i)
+static int limit(const Graph *g, const Phase *p, int turn, int i)
 {
+	(void)turn;
 	const int words[8] = {0, 1, 2, g->max_context, 0, 0, 0, 0};
 	(void)p;
 	return words[i % 8];
 }
 
-static int first_alone(const Graph *g, const Phase *p, int i)
+static int first_alone(const Graph *g, const Phase *p, int turn, int i)
 {
+	(void)turn;
 	(void)g;
 	(void)p;
 	return i == 0;
 }
 
-static int none(const Graph *g, const Phase *p, int i)
+static int none(const Graph *g, const Phase *p, int turn, int i)
 {
+	(void)turn;
 	(void)g;
 	(void)p;
 	(void)i;
@@ -146,5 +158,5 @@ void tune_rule(const Graph *g, const Phase *p, const Buf *b, int turn, void *hos
 		settings[i] = greedy[i % 8];
 	for (size_t r = 0; r < sizeof rules / sizeof rules[0] && b->dtype == DT_i32; r++)
 		for (int i = 0; i < n && strcmp(rules[r].name, b->name) == 0; i++)
-			whole[i] = rules[r].rule(g, p, from + i);
+			whole[i] = rules[r].rule(g, p, turn, from + i);
 }

@@ -3,8 +3,8 @@
  * A launch alone, with the stream idle before it, shows what starting it costs; in a step most of that is hidden
  * behind the launch before, and kernels that prefetch their weights hide more. So a trial is a chain of launches of one
  * kernel, each starting as the plan lets it start, and each on a copy of weights and state of its own, more of them
- * than the L2 cache holds. Of keys and values a step reads few pages: each launch has others. Activations are shared:
- * in a step they were just written.
+ * than the L2 cache holds. Of keys and values a step reads few pages: each launch has others, and a long history
+ * follows a short one. Activations are shared: in a step they were just written.
  *
  * Memory is one pool: what kernels write first, then what has rules (tune_inputs.c), then random numbers, which no
  * trial writes to but where the op updates them. A trial takes as much of each part as it needs.
@@ -189,7 +189,7 @@ static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_
 	return s;
 }
 
-/* As many launches as take about CHAIN_US, by a first look at a few. */
+/* As many launches as take about CHAIN_US, by a first look at a few; an even number of them. */
 static AtlasStatus choose_length(Tuner *t, int *n)
 {
 	LaunchTime few;
@@ -197,7 +197,7 @@ static AtlasStatus choose_length(Tuner *t, int *n)
 	if (s != ATLAS_OK)
 		return s;
 	double wanted = CHAIN_US / (few.us / CHAIN_LEAST) + 1;
-	*n = wanted < CHAIN_LEAST ? CHAIN_LEAST : wanted > CHAIN_MOST ? CHAIN_MOST : (int)wanted;
+	*n = wanted < CHAIN_LEAST ? CHAIN_LEAST : wanted > CHAIN_MOST ? CHAIN_MOST : (int)wanted / 2 * 2;
 	return s;
 }
 

@@ -90,7 +90,7 @@ room() { # max_context pool_tokens
 starts() {
 	random_plan start llama-3.1-8b ''
 	for _ in 1 2 3 4 5; do
-		build/atlas bench build/start.bin -q --only tg128@0x1 --tokens 8 --reps 3 2>/dev/null | grep -A 1 '^start'
+		build/atlas bench build/start.bin -q --only tg8@0x1 --tokens 8 --reps 3 2>/dev/null | grep -A 1 '^start'
 	done
 	rm -f build/start.bin "$out/start.toml"
 }
