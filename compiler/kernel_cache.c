@@ -58,6 +58,7 @@ KernelKey kernel_key(const KernelSource *source, const char *nvrtc_version_text)
 	hash_add(h, source->tmpl->source_sha256, sizeof source->tmpl->source_sha256);
 	hash_text(h, source->defines);
 	hash_text(h, source->target);
+	hash_add(h, &target_by_name(source->target)->smem_block_bytes, sizeof(int)); /* code knows it as SMEM_MAX */
 	hash_text(h, nvrtc_version_text);
 	for (int i = 0; nvrtc_option(i); i++)
 		hash_text(h, nvrtc_option(i));

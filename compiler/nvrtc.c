@@ -95,10 +95,12 @@ bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log)
 		names[i - 1] = t->sources[i];
 		headers[i - 1] = source_text(t->sources[i]);
 	}
-	char arch[64];
+	char arch[64], smem[64];
 	snprintf(arch, sizeof arch, "--gpu-architecture=%s", source->target);
+	snprintf(smem, sizeof smem, "-DSMEM_MAX=%d", target_by_name(source->target)->smem_block_bytes);
 	int n = 0;
 	options[n++] = arch;
+	options[n++] = smem;
 	for (int i = 0; i < N_FIXED; i++)
 		options[n++] = fixed_options[i];
 	char *block = define_options(source->defines, options, &n);

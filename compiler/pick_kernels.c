@@ -219,6 +219,7 @@ static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int *var
 			set(env, t->dims[i], 0);
 	}
 	env->n_macros = env->n;
+	set(env, "SMEM_MAX", p->work->target->smem_block_bytes);
 	for (int v = 0; v < t->n_dtypes; v++) /* DTYPES(WT, ...) also gives WT_BITS, and WT_BYTES of whole bytes */
 		add_sizes(p, env, t->dtypes[v].var, var_dtype(t, vars, v));
 	return true;

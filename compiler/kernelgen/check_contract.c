@@ -718,6 +718,7 @@ void check_contract(Gen *g, const RawTemplate *raw)
 	c->at_kernel = kernel->at;
 	find_once(c, KERNEL_);
 	read_kernel_clause(c, kernel);
+	declare(c, "SMEM_MAX", NAME_SIZE, kernel->at);
 	read_once(c);
 	read_names(c);
 	check_args(c);

@@ -16,7 +16,8 @@
 //                                 where each of the types has whole bytes
 //   FLAG(BIAS)                    1 when the optional operand of IN_IF(BIAS, ...) is there, else 0
 //   TUNE(WARPS, 4, 8)             a constant the compiler chooses
-//   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags
+//   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags, and SMEM_MAX, the bytes of shared
+//                                 memory that a block may have on the target; so are formulas
 //   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
 //   PIECES(n)                     equal pieces of work that blocks take in turns; without it, each block is one
 //   RATE(percent)                 of the rate of MATRIX that this reaches on a full card, as measured; without it 100
@@ -204,6 +205,10 @@ unsigned __cvta_generic_to_shared(const void *);
 #define TENSOR_MAP(operand, name, rows, cols) TensorMap name
 #define DYNAMIC_SMEM(name) extern __shared__ uint4 name[]
 
+#endif
+
+#ifndef SMEM_MAX // atlasc defines it for the target
+constexpr int SMEM_MAX = 232448;
 #endif
 
 struct alignas(64) TensorMap { unsigned long long opaque[16]; }; // CUtensorMap

@@ -33,7 +33,14 @@
 
 constexpr int stream_warps = 8;
 constexpr int stream_ahead = 2;
-constexpr int stream_staged_rows = 4;
+
+// Few rows of x wait for codes of w in shared memory, as long as rings of two turns have room beside them. A row takes:
+constexpr int stream_ring_room = 75776;
+constexpr int stream_row_bytes(int k, int cols) { return 16 * cols * ceil_div(k, 8 * cols) + 4096; }
+constexpr bool stream_stages(int rows, int k, int bits, int cols)
+{
+	return bits < 16 && rows <= 4 && rows * stream_row_bytes(k, cols) + stream_ring_room <= SMEM_MAX;
+}
 
 // Blocks that one multiprocessor is to hold: with many rows, x and the sums take the registers. Codes of few rows take
 // instructions, for which more warps stand ready.
@@ -159,8 +166,8 @@ __device__ __forceinline__ uint4 stream_norm(uint4 x, const Vec8<Norm> &n, float
 template <class S, bool FULL, class Norm> struct StreamRing {
 	static constexpr bool norm_there = !same_type<Norm, void>::value, exact = S::k % S::cols == 0;
 	static constexpr int row_pieces = S::row_bytes / 16, copy_rows = 32 / row_pieces;
-	// few rows of x wait for their codes in shared memory; more of them are read and normed as they are used
-	static constexpr bool staged = S::bits < 16 && S::rows <= stream_staged_rows;
+	// else rows of x are read and normed as they are used
+	static constexpr bool staged = stream_stages(S::rows, S::k, S::bits, S::cols);
 	static constexpr int norm_size = staged || !norm_there ? 0 : same_type<Norm, f32>::value ? 4 : 2;
 	// scales of a row's groups in a turn, a byte each, come in pieces of so many, or, 0, when they are used
 	static constexpr int row_scales = S::grouped ? S::cols / S::block_k : 0;

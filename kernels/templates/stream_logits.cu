@@ -41,12 +41,14 @@ REQUIRE(COLS == 64 || DEPTH == 2 && OUTS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
 REQUIRE(OUTS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
 REQUIRE(OUTS <= 8 && WT_BITS == 16 || DEPTH == 2)
-REQUIRE(WT_BITS == 16 || OUTS > 8 || COLS == 64 && TILES == 2)
+REQUIRE(WT_BITS == 16 || OUTS > 8 || COLS == 64 && TILES == 2 || SMEM_MAX < 200000)
 REQUIRE(SPLIT == 8 || OUTS > 16)
 GRID(ceil_div(V, 128 * TILES / SPLIT), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * (COLS * TILES * 16 * 2 + (WT_BITS == 4) * TILES * 16 * (4 * COLS / max(BLOCK_K, 1)))
-	+ (WT_BITS < 16 && OUTS <= 4 ? OUTS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096)
+	+ (WT_BITS < 16 && OUTS <= 4
+		&& OUTS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096) + 75776 <= SMEM_MAX
+		? OUTS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096)
 		: 8 * DEPTH * COLS * 16 / WT_BITS * NT_BYTES))
 READS(V * K * WT_BITS / 8 + W_SCALE * ceil_div(V, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8
 	+ W_ROW_SCALE * V * 4 + K * NT_BYTES + OUTS * (K * 2 + 4))

@@ -42,12 +42,14 @@ REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
 REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
 REQUIRE(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
-REQUIRE(WT_BITS == 16 || ROWS > 8 || DEPTH == 2 && TILES == 2 && COLS == 64)
+REQUIRE(WT_BITS == 16 || ROWS > 8 || DEPTH == 2 && TILES == 2 && COLS == 64 || SMEM_MAX < 200000)
 REQUIRE(ROWS <= 16 || TILES == 2)
 GRID(ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * (COLS * TILES * 16 * 2 + (WT_BITS == 4) * TILES * 16 * (4 * COLS / max(BLOCK_K, 1)))
-	+ (WT_BITS < 16 && ROWS <= 4 ? ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096)
+	+ (WT_BITS < 16 && ROWS <= 4
+		&& ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096) + 75776 <= SMEM_MAX
+		? ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096)
 		: 8 * DEPTH * COLS * 16 / WT_BITS * NT_BYTES))
 READS(N * K * WT_BITS / 8 + W_SCALE * ceil_div(N, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8
 	+ W_ROW_SCALE * N * 4 + K * NT_BYTES + ROWS * K * 2 + BIAS * N * BT_BYTES)

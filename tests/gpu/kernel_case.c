@@ -345,6 +345,7 @@ bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimi
 				c->vars[v] = t->dtypes[v].allowed[limits->fixed ? 0 : random_below(&c->random, t->dtypes[v].n)];
 			set_sizes(c, t->dtypes[v].var, c->vars[v]);
 		}
+		set(c, "SMEM_MAX", limits->target->smem_block_bytes);
 		if (fits(c, limits)) {
 			write_defines(c);
 			return true;

@@ -63,9 +63,9 @@ static void add_int(Example *e, const char *name, int value)
 }
 
 /* `choice` numbers the tunables' combination; `flags` is 1 with all optional operands, 0 without. */
-static Example example(const KernelTemplate *k, int choice, int flags)
+static Example example(const KernelTemplate *k, const Target *target, int choice, int flags)
 {
-	Example e = {.n = 0};
+	Example e = {.n = 1, .names = {{strdup("SMEM_MAX"), target->smem_block_bytes}}}; /* no macro */
 	char text[100];
 	for (int i = 0; i < k->n_dims; i++) {
 		example_of(k, "DIM", k->dims[i], text, sizeof text);
@@ -134,10 +134,10 @@ static Pick *add_pick(Compile *c, Lowered *low, int index)
 	const KernelTemplate *k = &kernel_table[index];
 	const Target *target = c->work.at[c->work.n - 1].target;
 	int choice = 0;
-	Example e = example(k, choice, 1);
+	Example e = example(k, target, choice, 1);
 	while (value_of(k, &e, k->smem) + ROOM > target->smem_block_bytes) {
 		free_example(&e);
-		e = example(k, ++choice, 1);
+		e = example(k, target, ++choice, 1);
 		assert_true(choice < 1000);
 	}
 	Pick *p = vec_push(&c->arena, &low->picks);
@@ -191,10 +191,10 @@ static void test_table(void **state)
 		char file[200];
 		snprintf(file, sizeof file, "%s.cu", k->name);
 		assert_string_equal(k->sources[0], file);
-		Example e = example(k, 0, 1);
+		Example e = example(k, &target_table[0], 0, 1);
 		if (broken_require(k, &e)) { /* operands that a cache of bf16 lacks */
 			free_example(&e);
-			e = example(k, 0, 0);
+			e = example(k, &target_table[0], 0, 0);
 		}
 		const ContractRequire *broken = broken_require(k, &e);
 		if (broken)

@@ -1,0 +1,39 @@
+"""Every format of weights and caches has kernels on every target at the widths of real models, whatever shared memory
+a block has there."""
+
+import json
+import re
+
+import pytest
+
+TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a", "sm_121a")
+QUANT = {
+    "bf16": None,
+    "fp8": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+    "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]},
+}
+SHAPES = {  # hidden, ffn, heads, key/value heads, head_dim
+    "8b": (4096, 14336, 32, 8, 128),
+    "wide head": (2048, 6144, 8, 2, 256),
+    "narrow": (960, 2560, 15, 5, 64),
+}
+
+
+@pytest.mark.parametrize("weights", QUANT)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_formats(atlasc, tmp_path, shape, weights):
+    hidden, ffn, heads, kv_heads, head_dim = SHAPES[shape]
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5,
+              "torch_dtype": "bfloat16", "hidden_size": hidden, "num_hidden_layers": 1, "num_attention_heads": heads,
+              "num_key_value_heads": kv_heads, "head_dim": head_dim, "intermediate_size": ffn, "vocab_size": 1024,
+              "rope_theta": 500000.0, "tie_word_embeddings": False, "max_position_embeddings": 8192}
+    if QUANT[weights]:
+        config["quantization_config"] = QUANT[weights]
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for kv in ("bf16", "fp8", "nvfp4"):
+        toml = tmp_path / "MODEL.toml"
+        toml.write_text(f'[kv]\ndtype = "{kv}"\n', encoding="utf-8")
+        done = atlasc(tmp_path / "config.json", "--random-weights", "--model", toml, "--target", ",".join(TARGETS),
+                      "--stop-after", "pick-kernels", "--dry-run", "-d", "g", "-o", tmp_path / "plan.bin")
+        assert done.returncode == 0, done.stderr
+        assert {"bf16": "bf16", "fp8": "e4m3", "nvfp4": "e2m1"}[weights] in re.search(r"\S*down_proj.*", done.stdout)[0]
