@@ -6,6 +6,7 @@
 ATTR(HDIM, head_dim, int, "elements of one attention head")
 ATTR(NH, n_heads, int, "query heads")
 ATTR(NKV, n_kv_heads, int, "key and value heads; query head h reads kv head h / (NH / NKV)")
+ATTR(GATED, gated, int, "a gate as wide as q stands behind v in a row of q, k and v (1) or none does (0)")
 ATTR(PAGE, page, int, "tokens in one KV page")
 ATTR(ROTARY, rotary_dim, int, "leading elements of a head that rope rotates, in pairs (i, i + ROTARY/2)")
 ATTR(NORM_ONE, norm_one, int, "rmsnorm multiplies by w (0) or by 1 + w (1)")

@@ -164,21 +164,42 @@ OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
 	IN_OPT(x_block, "ROWS, ceil_div(K, 16)"), IN_OPT(x_row_scale, "ROWS"), IN(w, "N, K"),
 	IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
 	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
-OP(rope_write, OP_FUSED, "HDIM NH NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
-	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads",
-	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
+OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
+	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads and, "
+	"where GATED, gates, which nobody reads here",
+	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(q, "ROWS, NH * HDIM"))
-OP(attention_step, OP_FUSED, "HDIM NH NKV PAGE SCALE ROTARY ROPE_FACTOR EPS NORM_ONE",
-	"decode, rows of different slots: slot_rows; rope_write; attention. part, part_ml, arrived serve the launch alone: "
+OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROPE_FACTOR EPS NORM_ONE",
+	"decode, rows of different slots: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the gate "
+	"for each of o. part, part_ml, arrived serve the launch alone: "
 	"sums of SPLITS runs of a history with their maxima, and how many runs are done, which is 0 before and after",
-	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
+	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
 	IN(page_table, "SLOTS, MAX_PAGES"),
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(part, "ROWS, NH, SPLITS, HDIM"),
 	OUT(part_ml, "ROWS, NH, SPLITS, 2"), INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
+OP(gate_rows, OP_FUSED, "", "sigmoid_gate, of rows in use: the gate is the last N columns of gates",
+	IN(step, "4"), IN(x, "ROWS, N"), IN(gates, "ROWS, COLS"), OUT(y, "ROWS, N"))
+OP(conv_rows, OP_FUSED, "TAPS",
+	"causal_conv, of rows in use and of the first C columns of x; segments are the rows of a slot",
+	IN(step, "4"), IN(x, "ROWS, COLS"), IN(conv_w, "C, 1, TAPS + 1"), IN(row_slot, "ROWS"), IN(seg, "SEGS, 4"),
+	INOUT(conv, "SLOTS, TAPS * C"), OUT(y, "ROWS, C"))
+OP(delta_rows, OP_FUSED, "NK NV DK DV EPS",
+	"delta_rule; gated_norm: of rows in use. Rows of x are q, k, v heads (not read: qkv has them), z of the v heads and, "
+	"without ba, b and a of each; ba: those two",
+	IN(step, "4"), IN(qkv, "ROWS, 2 * NK * DK + NV * DV"), IN(x, "ROWS, COLS"), IN_OPT(ba, "ROWS, 2 * NV"),
+	IN(a_log, "NV"), IN(dt_bias, "NV"), IN(norm, "DV"), IN(row_slot, "ROWS"), IN(seg, "SEGS, 4"),
+	INOUT(delta, "SLOTS, NV * DK * DV"), OUT(y, "ROWS, NV * DV"))
+OP(delta_step, OP_FUSED, "NK NV DK DV TAPS EPS",
+	"decode, rows of different slots: causal_conv; delta_rule; gated_norm. Rows of x and ba as in delta_rows. readers "
+	"serves the launch alone: how many value heads of a key head have read its columns of conv, 0 before and after",
+	IN(step, "4"), IN(x, "ROWS, COLS"), IN_OPT(ba, "ROWS, 2 * NV"), IN(conv_w, "2 * NK * DK + NV * DV, 1, TAPS + 1"),
+	IN(a_log, "NV"), IN(dt_bias, "NV"), IN(norm, "DV"), IN(row_slot, "ROWS"),
+	INOUT(conv, "SLOTS, TAPS * (2 * NK * DK + NV * DV)"), INOUT(delta, "SLOTS, NV * DK * DV"),
+	INOUT(readers, "ROWS, NK"), OUT(y, "ROWS, NV * DV"))
 OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "[dequantise or dequantise_fp4;] z = residual + linear(x)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_scale, "ceil_div(K, 128), ROWS"),
 	IN_OPT(x_block, "ROWS, ceil_div(K, 16)"), IN_OPT(x_row_scale, "ROWS"), IN(w, "N, K"),

@@ -36,6 +36,7 @@ typedef struct Fuser {
 	Codes *codes;    /* by graph tensor: what stands for rows that were made codes */
 	int *uses;       /* by graph tensor: how many operands of this phase read it */
 	const char *note; /* why the last attempt failed */
+	const char *split; /* why the linears behind the last norm are several products; NULL = they are one */
 } Fuser;
 
 static const GraphOp *op_at(const Fuser *f, int i) { return &f->c->graph.ops[f->ops[i]]; }
@@ -377,18 +378,19 @@ static void read_rows(Fuser *f, LOp *op, int t)
 
 typedef enum NormPlace { INSIDE, APART, APART_AS_CODES, APART_AS_E2M1 } NormPlace;
 
-/* The op `kind` on the normed rows: with the norm inside, or behind a launch that writes them. */
-static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace place)
+/* Do normed rows stand there already as this op behind the norm wants them? */
+static bool is_written(const Fuser *f, int rows, NormPlace place)
 {
-	const OpKind firsts[] = {[INSIDE] = kind, [APART] = OP_norm_rows, [APART_AS_CODES] = OP_norm_rows_fp8,
-		[APART_AS_E2M1] = OP_norm_rows_fp4};
-	LOp *first = new_op(f, firsts[place], norm), *op = first;
-	merge_attrs(first, norm);
-	bind(f, first, "step", input_named(f, "step"));
-	bind(f, first, "x", operand(norm, "x"));
-	bind(f, first, "norm", operand(norm, "w"));
-	if (place == INSIDE)
-		return op;
+	const Codes *codes = &f->codes[rows];
+	if (place == APART)
+		return f->views[rows].tensor >= 0;
+	return codes->tensor >= 0
+		&& (f->low->tensors.at[codes->tensor].dtype == DT_e2m1) == (place == APART_AS_E2M1);
+}
+
+/* The launch that writes the normed rows. */
+static void write_normed(Fuser *f, LOp *first, const GraphOp *norm, NormPlace place)
+{
 	if (place == APART_AS_CODES) {
 		write_codes(f, first, operand(norm, "y"));
 	} else if (place == APART_AS_E2M1) {
@@ -398,34 +400,75 @@ static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace
 		first->note = arena_printf(&f->c->arena, "from %d rows on, tiles that come straight from memory are multiplied "
 			"faster on %s", FEW_ROWS + 1, f->target->name);
 	}
-	op = new_op(f, kind, norm);
+}
+
+/* The op `kind` on the normed rows: with the norm inside, or behind a launch that writes them. */
+static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace place)
+{
+	const OpKind firsts[] = {[INSIDE] = kind, [APART] = OP_norm_rows, [APART_AS_CODES] = OP_norm_rows_fp8,
+		[APART_AS_E2M1] = OP_norm_rows_fp4};
+	const int rows = operand(norm, "y");
+	if (place == INSIDE || !is_written(f, rows, place)) {
+		LOp *first = new_op(f, firsts[place], norm);
+		merge_attrs(first, norm);
+		bind(f, first, "step", input_named(f, "step"));
+		bind(f, first, "x", operand(norm, "x"));
+		bind(f, first, "norm", operand(norm, "w"));
+		if (place == INSIDE)
+			return first;
+		write_normed(f, first, norm, place);
+	}
+	LOp *op = new_op(f, kind, norm);
 	bind(f, op, "step", input_named(f, "step"));
-	read_rows(f, op, operand(norm, "y"));
+	if (place == APART)
+		bind(f, op, "x", rows);
+	else
+		read_rows(f, op, rows);
 	return op;
 }
 
+/* Where the norm of n joined linears from position i on is best. */
+static NormPlace place_of_norm(const Fuser *f, int i, int n)
+{
+	int n_codes = 0, n_e2m1 = 0;
+	while (n_e2m1 < n && multiplies_e2m1(f, OP_linear_rows, "w", op_at(f, i + n_e2m1)))
+		n_e2m1++;
+	while (n_codes < n && multiplies_codes(f, OP_linear_rows, "w", op_at(f, i + n_codes)))
+		n_codes++;
+	if (n_codes == n || n_e2m1 == n)
+		return n_codes == n ? APART_AS_CODES : APART_AS_E2M1;
+	return is_served(f, ROWS_PLAIN, OP_linear_rows, "w", op_at(f, i)) ? APART : INSIDE;
+}
+
+static void join_linears(Fuser *f, LOp *op, int i, int n)
+{
+	static const char *const parts[] = {"w", "w_scale", "w_row_scale", "bias"};
+	for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
+		op->operands[op_operand(op->kind, parts[k])] = joined_weight(f, i, n, parts[k]);
+	op->operands[op_operand(op->kind, "y")] = joined_output(f, i, n);
+	merge_attrs(op, op_at(f, i));
+}
+
+/* A norm and all that reads it: linears, joined as far as they can be. Each of the groups takes the normed rows as it
+ * likes them, from a launch that writes them so, or norms them itself. */
 static int norm_linear(Fuser *f, int i)
 {
 	const GraphOp *norm = op_at(f, i);
-	int y = operand(norm, "y"), n = count_linears(f, i + 1, y);
-	if (n == 0 || f->uses[y] != n)
+	int y = operand(norm, "y"), all = 0, n;
+	f->split = NULL;
+	while ((n = count_linears(f, i + 1 + all, y)) > 0) {
+		f->split = all ? f->split : f->note;
+		all += n;
+	}
+	if (all == 0 || f->uses[y] != all)
 		return 0;
-	NormPlace place = is_served(f, ROWS_PLAIN, OP_linear_rows, "w", op_at(f, i + 1)) ? APART : INSIDE;
-	int n_codes = 0, n_e2m1 = 0;
-	while (n_e2m1 < n && multiplies_e2m1(f, OP_linear_rows, "w", op_at(f, i + 1 + n_e2m1)))
-		n_e2m1++;
-	while (n_codes < n && multiplies_codes(f, OP_linear_rows, "w", op_at(f, i + 1 + n_codes)))
-		n_codes++;
-	if (n_codes == n || n_e2m1 == n)
-		place = n_codes == n ? APART_AS_CODES : APART_AS_E2M1;
-	OpKind kind = place == INSIDE ? OP_norm_linear : OP_linear_rows;
-	LOp *op = op_behind_norm(f, kind, norm, place);
-	static const char *const parts[] = {"w", "w_scale", "w_row_scale", "bias"};
-	for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
-		op->operands[op_operand(kind, parts[k])] = joined_weight(f, i + 1, n, parts[k]);
-	op->operands[op_operand(kind, "y")] = joined_output(f, i + 1, n);
-	merge_attrs(op, op_at(f, i + 1));
-	return 1 + n;
+	for (int at = 0; at < all; at += n) {
+		n = count_linears(f, i + 1 + at, y);
+		const NormPlace place = place_of_norm(f, i + 1 + at, n);
+		LOp *op = op_behind_norm(f, place == INSIDE ? OP_norm_linear : OP_linear_rows, norm, place);
+		join_linears(f, op, i + 1 + at, n);
+	}
+	return 1 + all;
 }
 
 /* The size of blocks, which is one for gate and up, from whichever of them has block scales. False when both have, of
@@ -556,14 +599,18 @@ static bool draw_from_head(Fuser *f, int i)
 }
 
 /* The ops around the new keys, from position i on: [head_norm head_norm] rope rope kv_write. */
-typedef struct NewKeys { const GraphOp *q_norm, *k_norm, *q_rope, *k_rope, *write; int q, k, v; } NewKeys;
+typedef struct NewKeys {
+	const GraphOp *q_norm, *k_norm, *q_rope, *k_rope, *write;
+	int q, k, v;
+	bool is_gated; /* columns as wide as q stand behind v */
+} NewKeys;
 
 /* q, k and v must be the three column ranges of one tensor: what norm_linear made of them. */
 static bool new_keys(Fuser *f, int i, bool has_norm, NewKeys *n)
 {
 	int at = has_norm ? i + 2 : i;
 	*n = (NewKeys){has_norm ? op_at(f, i) : NULL, has_norm ? op_at(f, i + 1) : NULL, op_at(f, at), op_at(f, at + 1),
-		op_at(f, at + 2), 0, 0, 0};
+		op_at(f, at + 2), 0, 0, 0, false};
 	n->q = operand(has_norm ? n->q_norm : n->q_rope, "x");
 	n->k = operand(has_norm ? n->k_norm : n->k_rope, "x");
 	n->v = operand(n->write, "v");
@@ -579,10 +626,22 @@ static bool new_keys(Fuser *f, int i, bool has_norm, NewKeys *n)
 		return false;
 	if (f->uses[n->q] != 1 || f->uses[n->k] != 1 || f->uses[n->v] != 1)
 		return false;
+	const int64_t width = q->tensor < 0 ? 0 : f->low->tensors.at[q->tensor].shape[1];
+	n->is_gated = width == 2 * (nq + nkv);
 	if (q->tensor < 0 || q->tensor != k->tensor || q->tensor != v->tensor
-		|| q->col != 0 || k->col != nq || v->col != nq + nkv)
-		return f->note ? false : fail_note(f, "q, k and v are not columns of one tensor");
+		|| q->col != 0 || k->col != nq || v->col != nq + nkv || (!n->is_gated && width != nq + 2 * nkv))
+		return f->note ? false : fail_note(f, f->split ? f->split : "q, k and v are not columns of one tensor");
 	return true;
+}
+
+/* The gate of what new keys and their attention make: columns behind v. */
+static bool is_gate_of(Fuser *f, const NewKeys *n, const GraphOp *gate)
+{
+	const View *q = &f->views[n->q], *v = &f->views[n->v], *g = &f->views[operand(gate, "gate")];
+	const Graph *graph = &f->c->graph;
+	return (n->is_gated && g->tensor == q->tensor && g->col == v->col + graph->tensors[n->v].shape[1]
+		&& graph->tensors[operand(gate, "gate")].shape[1] == graph->tensors[n->q].shape[1])
+		|| fail_note(f, f->split ? f->split : "the gate is not columns behind q, k and v");
 }
 
 static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
@@ -596,6 +655,7 @@ static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
 	bind_same(f, op, n->write);
 	op->attrs.n_heads = (int)(f->c->graph.tensors[n->q].shape[1] / n->write->attrs.head_dim);
 	bind(f, op, "inv_freq", operand(n->q_rope, "inv_freq"));
+	op->attrs.gated = n->is_gated;
 	bind(f, op, "qkv", n->q);
 }
 
@@ -613,19 +673,21 @@ static bool rope_write_at(Fuser *f, int i, bool has_norm)
 static bool rope_write(Fuser *f, int i) { return rope_write_at(f, i, false); }
 static bool norm_rope_write(Fuser *f, int i) { return rope_write_at(f, i, true); }
 
-/* A buffer of an attention_step that the graph does not know. The shape of the parts (SPLITS) is decided by the
- * kernel that writes them. Layers follow each other, so the counters of one phase serve them all. */
-static void bind_own(Fuser *f, LOp *op, const char *name, Role role, Dtype dtype, int n_dims, const int64_t *shape)
+/* A buffer of a launch that the graph does not know. The shape of an attention_step's parts (SPLITS) is decided by the
+ * kernel that writes them. Layers follow each other, so state of one phase may serve them all, but not where it is
+ * touched early. */
+static void bind_own(Fuser *f, LOp *op, const char *name, Role role, bool is_shared, Dtype dtype, int n_dims,
+	const int64_t *shape)
 {
 	int *at = &op->operands[op_operand(op->kind, name)];
-	for (int t = 0; role == ROLE_STATE && *at < 0 && t < f->low->tensors.n; t++)
+	for (int t = 0; is_shared && *at < 0 && t < f->low->tensors.n; t++)
 		if (f->low->tensors.at[t].tensor < 0 && strcmp(f->low->tensors.at[t].name, name) == 0)
 			*at = t;
 	if (*at >= 0)
 		return;
 	*at = f->low->tensors.n;
 	LTensor *x = vec_push(&f->c->arena, &f->low->tensors);
-	*x = (LTensor){.name = role == ROLE_STATE ? name : arena_printf(&f->c->arena, "l%d.%s", op->layer, name),
+	*x = (LTensor){.name = is_shared ? name : arena_printf(&f->c->arena, "l%d.%s", op->layer, name),
 		.dtype = dtype, .role = role, .n_dims = n_dims, .tensor = -1, .weight = -1};
 	memcpy(x->shape, shape, sizeof shape[0] * (size_t)n_dims);
 }
@@ -642,12 +704,16 @@ static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
 
 /* Decode has one new position a slot: what makes its key and all that attends to it are one launch. It makes the
  * position itself, which the state of slots says before the step begins. */
-static bool attention_step_at(Fuser *f, int i, bool has_norm)
+static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
 {
 	NewKeys n;
-	const GraphOp *look = op_at(f, has_norm ? i + 5 : i + 3);
+	const GraphOp *look = op_at(f, has_norm ? i + 5 : i + 3), *gate = has_gate ? op_at(f, has_norm ? i + 6 : i + 4) : NULL;
 	if (f->low->kind != DECODE || !new_keys(f, i, has_norm, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
+	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate)))
+		return false;
+	if (!gate && n.is_gated)
+		return fail_note(f, "columns behind q, k and v are no gate");
 	static const char *const shared[] = {"step", "kv", "kv_scale", "kv_block", "row_slot", "row_pos", "page_table"};
 	for (size_t k = 0; k < sizeof shared / sizeof shared[0]; k++)
 		if (operand(n.write, shared[k]) != operand(look, shared[k]))
@@ -660,18 +726,104 @@ static bool attention_step_at(Fuser *f, int i, bool has_norm)
 	bind(f, op, "slot_token", operand(positions, "slot_token"));
 	bind(f, op, "slot_len", operand(positions, "slot_len"));
 	merge_attrs(op, look);
-	bind(f, op, "o", operand(look, "o"));
+	bind(f, op, "o", gate ? operand(gate, "y") : operand(look, "o"));
 	int64_t rows = f->low->rows, nh = look->attrs.n_heads;
-	bind_own(f, op, "part", ROLE_ACTIVATION, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
-	bind_own(f, op, "part_ml", ROLE_ACTIVATION, DT_f32, 4, (int64_t[]){rows, nh, 0, 2});
-	bind_own(f, op, "arrived", ROLE_STATE, DT_i32, 2, (int64_t[]){rows, nh});
+	bind_own(f, op, "part", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
+	bind_own(f, op, "part_ml", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, 2});
+	bind_own(f, op, "arrived", ROLE_STATE, true, DT_i32, 2, (int64_t[]){rows, nh});
 	return true;
 }
 
-static bool attention_step(Fuser *f, int i) { return attention_step_at(f, i, false); }
-static bool norm_attention_step(Fuser *f, int i) { return attention_step_at(f, i, true); }
+static bool attention_step(Fuser *f, int i) { return attention_step_at(f, i, false, false); }
+static bool norm_attention_step(Fuser *f, int i) { return attention_step_at(f, i, true, false); }
+static bool gated_attention_step(Fuser *f, int i) { return attention_step_at(f, i, false, true); }
+static bool gated_norm_attention_step(Fuser *f, int i) { return attention_step_at(f, i, true, true); }
 
-enum { MAX_PATTERN = 6 };
+/* A gate for each element, behind other columns of its tensor. */
+static bool gate_rows(Fuser *f, int i)
+{
+	const GraphOp *gate = op_at(f, i);
+	const int g = operand(gate, "gate");
+	const Tensor *x = &f->c->graph.tensors[operand(gate, "x")];
+	if (f->c->graph.tensors[g].shape[1] != x->shape[1])
+		return false;
+	if (f->views[g].tensor < 0 || f->views[g].col + x->shape[1] != f->low->tensors.at[f->views[g].tensor].shape[1])
+		return fail_note(f, f->split ? f->split : "the gate is not the last columns of its tensor");
+	LOp *op = new_op(f, OP_gate_rows, gate);
+	bind(f, op, "step", input_named(f, "step"));
+	bind(f, op, "x", operand(gate, "x"));
+	bind(f, op, "gates", g);
+	bind(f, op, "y", operand(gate, "y"));
+	return true;
+}
+
+/* Gated DeltaNet ------------------------------------------------------------------------------------ */
+
+/* The ops of a layer of it, from position i on, and where their operands stand: qkv and z in one tensor, b and a behind
+ * them or in a tensor of their own, `ba`. */
+typedef struct DeltaOps { const GraphOp *conv, *rule, *norm; int ba; } DeltaOps;
+
+static bool delta_ops(Fuser *f, int i, DeltaOps *d)
+{
+	*d = (DeltaOps){op_at(f, i), op_at(f, i + 1), op_at(f, i + 2), -1};
+	if (!flows(f, d->conv, "y", d->rule, "qkv") || !flows(f, d->rule, "o", d->norm, "x")
+		|| operand(d->conv, "row_slot") != operand(d->rule, "row_slot") || d->norm->attrs.head_dim != d->rule->attrs.v_dim)
+		return false;
+	const Graph *g = &f->c->graph;
+	const int z_at = operand(d->norm, "z"), b_at = operand(d->rule, "b");
+	const View *x = &f->views[operand(d->conv, "x")], *z = &f->views[z_at], *b = &f->views[b_at],
+		*a = &f->views[operand(d->rule, "a")];
+	const int64_t nv = d->rule->attrs.n_v_heads, z_col = g->tensors[operand(d->conv, "x")].shape[1];
+	const int64_t end = z_col + g->tensors[z_at].shape[1];
+	const bool is_joined = x->tensor >= 0 && x->tensor == z->tensor && x->col == 0 && z->col == z_col;
+	const bool is_behind = is_joined && b->tensor == x->tensor && b->col == end;
+	if (!is_joined || b->tensor < 0 || b->tensor != a->tensor || a->col != b->col + nv || (!is_behind && b->col != 0)
+		|| f->low->tensors.at[x->tensor].shape[1] != (is_behind ? end + 2 * nv : end)
+		|| f->low->tensors.at[b->tensor].shape[1] != (is_behind ? end : 0) + 2 * nv)
+		return fail_note(f, f->split ? f->split : "q, k, v and z, or b and a, are not columns of one tensor");
+	d->ba = is_behind ? -1 : b_at;
+	return true;
+}
+
+/* The operands that delta_step and delta_rows share. */
+static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
+{
+	bind_same(f, op, d->rule);
+	merge_attrs(op, d->norm);
+	bind(f, op, "x", operand(d->conv, "x"));
+	bind(f, op, "ba", d->ba);
+	bind(f, op, "norm", operand(d->norm, "w"));
+	bind(f, op, "y", operand(d->norm, "y"));
+}
+
+/* In decode a launch does it all; in prefill one launch turns rows, of whatever segment, and another goes through the
+ * rows of each. */
+static bool delta_layer(Fuser *f, int i)
+{
+	DeltaOps d;
+	if (!delta_ops(f, i, &d))
+		return false;
+	if (f->low->kind == DECODE) {
+		LOp *op = new_op(f, OP_delta_step, d.conv);
+		bind_delta(f, op, &d);
+		merge_attrs(op, d.conv);
+		bind(f, op, "conv_w", operand(d.conv, "w"));
+		bind(f, op, "conv", operand(d.conv, "conv"));
+		bind_own(f, op, "readers", ROLE_STATE, false, DT_i32, 2,
+			(int64_t[]){f->low->rows, d.rule->attrs.n_k_heads});
+		return true;
+	}
+	LOp *op = new_op(f, OP_conv_rows, d.conv);
+	bind_same(f, op, d.conv);
+	bind(f, op, "conv_w", operand(d.conv, "w"));
+	bind(f, op, "seg", input_named(f, "seg"));
+	op = new_op(f, OP_delta_rows, d.rule);
+	bind_delta(f, op, &d);
+	bind(f, op, "seg", input_named(f, "seg"));
+	return true;
+}
+
+enum { MAX_PATTERN = 7 };
 typedef struct Fusion {
 	const char *name;
 	int n;
@@ -683,11 +835,16 @@ static const Fusion fusions[] = {
 	{"embed_next", 2, {OP_slot_rows, OP_embed}, embed_next},
 	{"embed_prompt", 2, {OP_note_prompt, OP_embed}, embed_prompt},
 	{"norm_swiglu", 4, {OP_rmsnorm, OP_linear, OP_linear, OP_swiglu}, norm_swiglu},
+	{"attention_step", 7, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write, OP_attention, OP_sigmoid_gate},
+		gated_norm_attention_step},
+	{"attention_step", 5, {OP_rope, OP_rope, OP_kv_write, OP_attention, OP_sigmoid_gate}, gated_attention_step},
 	{"attention_step", 6, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write, OP_attention},
 		norm_attention_step},
 	{"attention_step", 4, {OP_rope, OP_rope, OP_kv_write, OP_attention}, attention_step},
 	{"rope_write", 5, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write}, norm_rope_write},
 	{"rope_write", 3, {OP_rope, OP_rope, OP_kv_write}, rope_write},
+	{"gate_rows", 1, {OP_sigmoid_gate}, gate_rows},
+	{"delta_layer", 3, {OP_causal_conv, OP_delta_rule, OP_gated_norm}, delta_layer},
 	{"norm_logits", 4, {OP_gather, OP_rmsnorm, OP_linear, OP_sample}, draw_from_head},
 	{"linear_residual", 2, {OP_linear, OP_add}, linear_residual},
 };

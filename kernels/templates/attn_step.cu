@@ -1,7 +1,8 @@
 // what      a decode row's attention, all of it. For row t in use, at position P, the length of its slot (0 if that has
 //           ended):
 //             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = the v heads; k, v -> kv at P
-//             o[t,h,:] = softmax over p <= P of (SCALE q[h].k[p]) times v[p]
+//             o[t,h,:] = softmax over p <= P of (SCALE q[h].k[p]) times v[p], where GATED times sigmoid of the gate's
+//             element, which stands behind v in qkv[t]
 //           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
 //           part, part_ml and arrived are the launch's own: sums of runs with their maxima (log2 domain), and how
 //           many blocks of a group have delivered theirs. Idle rows: o = 0, no state changes
@@ -30,6 +31,7 @@
 //           own, in ascending order either way. Blocks without a run leave at once, and count as arrived where a
 //           cluster meets: runs are the slowest index of the grid, so those with work start first
 #include "contract.cuh"
+#include "activation.cuh"
 #include "arrive.cuh"
 #include "history.cuh"
 #include "rope.cuh"
@@ -44,6 +46,7 @@ DIM(PAGES, 1024)
 ATTR_INT(HDIM, 128)
 ATTR_INT(NH, 16)
 ATTR_INT(NKV, 4)
+ATTR_INT(GATED, 0)
 ATTR_INT(PAGE, 16)
 ATTR_FLOAT(SCALE, 0.125f)
 ATTR_INT(ROTARY, 128)
@@ -61,7 +64,7 @@ TUNE(SPLITS, 16, 1, 2, 4, 8, 32)
 TUNE(WARPS, 4, 8, 2)
 TUNE(STAGES, 2, 3, 4)
 TUNE(CLUSTER, 8, 4, 2, 1)
-REQUIRE(HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
+REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(SPLITS % CLUSTER == 0)
@@ -83,7 +86,7 @@ SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + (KVT_BITS == 16 
 	+ WARPS * (STAGES * (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
 		: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0))
 		+ (KVT_BITS == 4 ? 8 * HDIM : 0)))
-READS(ROWS * ((NH + 2 * NKV) * HDIM * 2
+READS(ROWS * ((NH + 2 * NKV + GATED * NH) * HDIM * 2
 	+ MAX_PAGES * PAGE * NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))))
 WRITES(ROWS * (NH * HDIM * 2 + NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))
 	+ (SPLITS > 1 ? NH * SPLITS * (HDIM + 2) * 4 : 0)))
@@ -91,7 +94,7 @@ FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
 EARLY(slot_token, slot_len, page_table, kv, kv_block)
 struct Args {
 	IN(i32, step, "4");
-	IN(bf16, qkv, "ROWS, (NH + 2 * NKV) * HDIM");
+	IN(bf16, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM");
 	IN_IF(Q_NORM, QT, q_norm, "HDIM");
 	IN_IF(K_NORM, KT, k_norm, "HDIM");
 	IN(f32, inv_freq, "ROTARY / 2");
@@ -276,11 +279,12 @@ struct Sums {
 		}
 	}
 
-	// `factor`: what all values were divided by
-	__device__ __forceinline__ uint2 result(float factor) const
+	// `factor`: what all values were divided by; gate: what each element of the result is multiplied by
+	__device__ __forceinline__ uint2 result(float factor, const float (&gate)[4]) const
 	{
 		const float scale = factor / l;
-		return make_uint2(pack_bf16(x[0] * scale, x[1] * scale), pack_bf16(x[2] * scale, x[3] * scale));
+		return make_uint2(pack_bf16(x[0] * scale * gate[0], x[1] * scale * gate[1]),
+			pack_bf16(x[2] * scale * gate[2], x[3] * scale * gate[3]));
 	}
 };
 
@@ -294,7 +298,16 @@ template <class F> __device__ __forceinline__ void each(int heads, F f)
 // thread level: elements d.. of a head, of all of them in the launch; its part i
 __device__ __forceinline__ void write(const Args &a, i64 head, int d, float factor, const Sums &s)
 {
-	*reinterpret_cast<uint2 *>(a.o + head * HDIM + d) = s.result(factor);
+	float gate[4] = { 1.0f, 1.0f, 1.0f, 1.0f };
+	if constexpr (GATED != 0) { // q, k and v of this row stand before its gates, and those of the rows before too
+		const i64 at = i64(blockIdx.y + 1) * (NH + 2 * NKV) + head;
+		const uint2 x = *reinterpret_cast<const uint2 *>(a.qkv + at * HDIM + d);
+		gate[0] = sigmoid(low_bf16(x.x));
+		gate[1] = sigmoid(high_bf16(x.x));
+		gate[2] = sigmoid(low_bf16(x.y));
+		gate[3] = sigmoid(high_bf16(x.y));
+	}
+	*reinterpret_cast<uint2 *>(a.o + head * HDIM + d) = s.result(factor, gate);
 }
 
 __device__ __forceinline__ void write_part(const Args &a, i64 head, int d, int i, const Sums &s)
@@ -411,7 +424,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	}
 	inputs_ready(); // all above comes from the steps before, and is under way while the launches before this one end
 
-	const bf16 *qkv = a.qkv + i64(t) * (NH + 2 * NKV) * HDIM;
+	const bf16 *qkv = a.qkv + i64(t) * (NH + 2 * NKV + GATED * NH) * HDIM;
 #pragma unroll
 	for (int r = 0; r < Prepared::rounds; r++)
 		if (const int task = warp + r * WARPS; task < heads + 2)

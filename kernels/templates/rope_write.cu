@@ -21,6 +21,7 @@ DIM(PAGES, 1024)
 ATTR_INT(HDIM, 64)
 ATTR_INT(NH, 32)
 ATTR_INT(NKV, 8)
+ATTR_INT(GATED, 0)
 ATTR_INT(PAGE, 16)
 ATTR_INT(ROTARY, 64)
 ATTR_FLOAT(ROPE_FACTOR, 1.0f)
@@ -47,7 +48,7 @@ WRITES(ROWS * (NH * HDIM * 2 + 2 * NKV * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM
 FLOPS(ROWS * (NH + NKV) * ROTARY * 3)
 struct Args {
 	IN(i32, step, "4");
-	IN(bf16, qkv, "ROWS, (NH + 2 * NKV) * HDIM");
+	IN(bf16, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM");
 	IN_IF(Q_NORM, QT, q_norm, "HDIM");
 	IN_IF(K_NORM, KT, k_norm, "HDIM");
 	IN(f32, inv_freq, "ROTARY / 2");
@@ -84,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 				store(a.q + (i64(t) * NH + h) * HDIM + d, 0.0f);
 		return;
 	}
-	const bf16 *src = a.qkv + (i64(t) * (NH + 2 * NKV) + h) * HDIM;
+	const bf16 *src = a.qkv + (i64(t) * (NH + 2 * NKV + GATED * NH) + h) * HDIM;
 	i64 line = 0; // of the cache
 	int scale = 0; // place of its scale
 	if (h >= NH) {

@@ -215,15 +215,55 @@ static void turn_and_write(Sequence *s, RefOperand row_pos, RefOperand turned_q)
 
 static void rope_write(Sequence *s) { turn_and_write(s, arg(s, "row_pos"), arg(s, "q")); }
 
+static void gate_rows(Sequence *s)
+{
+	RefOperand x = arg(s, "x"), gates = arg(s, "gates");
+	RUN(s, OP_sigmoid_gate, x, columns(s, gates, gates.shape[1] - x.shape[1], x.shape[1]), arg(s, "y"));
+}
+
 static void attention_step(Sequence *s)
 {
-	RefOperand o = arg(s, "o"), q = temporary(s, o.shape[0], o.shape[1]), absent = {0};
+	RefOperand o = arg(s, "o"), qkv = arg(s, "qkv"), q = temporary(s, o.shape[0], o.shape[1]), absent = {0};
 	RefOperand row_token = temporary(s, o.shape[0], 1), row_pos = temporary(s, o.shape[0], 1);
 	row_token.dtype = row_pos.dtype = DT_i32;
 	RUN(s, OP_slot_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"), row_token, row_pos);
 	turn_and_write(s, row_pos, q);
 	RUN(s, OP_attention, arg(s, "step"), q, arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"), arg(s, "row_slot"),
 		row_pos, absent, arg(s, "page_table"), o);
+	if (s->fused->attrs.gated)
+		RUN(s, OP_sigmoid_gate, o, columns(s, qkv, qkv.shape[1] - o.shape[1], o.shape[1]), o);
+}
+
+static void conv_rows(Sequence *s)
+{
+	RUN(s, OP_causal_conv, arg(s, "step"), columns(s, arg(s, "x"), 0, arg(s, "y").shape[1]), arg(s, "conv_w"),
+		arg(s, "row_slot"), arg(s, "conv"), arg(s, "y"));
+}
+
+/* What follows the convolution, whose result is qkv. */
+static void delta_and_norm(Sequence *s, RefOperand qkv)
+{
+	const Attrs *a = &s->fused->attrs;
+	const int64_t z_at = qkv.shape[1], nv = a->n_v_heads;
+	RefOperand x = arg(s, "x"), ba = arg(s, "ba"), y = arg(s, "y"), o = temporary(s, y.shape[0], y.shape[1]);
+	RefOperand of = ba.data ? ba : x;
+	const int64_t b_at = ba.data ? 0 : z_at + y.shape[1];
+	RUN(s, OP_delta_rule, arg(s, "step"), qkv, columns(s, of, b_at + nv, nv), columns(s, of, b_at, nv),
+		arg(s, "a_log"), arg(s, "dt_bias"), arg(s, "row_slot"), arg(s, "delta"), o);
+	RefCall norm = {.op = OP_gated_norm, .attrs = *a,
+		.operand = {o, columns(s, x, z_at, y.shape[1]), arg(s, "norm"), y}};
+	norm.attrs.head_dim = a->v_dim;
+	if (s->runs)
+		ref_op(&norm);
+}
+
+static void delta_rows(Sequence *s) { delta_and_norm(s, arg(s, "qkv")); }
+
+static void delta_step(Sequence *s)
+{
+	RefOperand x = arg(s, "x"), w = arg(s, "conv_w"), turned = temporary(s, x.shape[0], w.shape[0]);
+	RUN(s, OP_causal_conv, arg(s, "step"), columns(s, x, 0, w.shape[0]), w, arg(s, "row_slot"), arg(s, "conv"), turned);
+	delta_and_norm(s, turned);
 }
 
 size_t ref_fused(const RefCall *c, bool runs)
@@ -234,6 +274,10 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_norm_linear] = norm_linear,
 		[OP_rope_write] = rope_write,
 		[OP_attention_step] = attention_step,
+		[OP_gate_rows] = gate_rows,
+		[OP_conv_rows] = conv_rows,
+		[OP_delta_rows] = delta_rows,
+		[OP_delta_step] = delta_step,
 		[OP_norm_rows] = norm_rows,
 		[OP_norm_rows_fp8] = norm_rows_fp8,
 		[OP_quant_rows] = quant_rows,
