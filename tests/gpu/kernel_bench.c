@@ -24,6 +24,7 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define NVFP4 "WT=e2m1 ST=e4m3 W_SCALE=1 W_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
 #define NVFP4_TWO "WT=e2m1 ST=e4m3 GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=1 UP_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
 
+#define DELTA " DK=128 DV=128 TAPS=3 BA=1" /* b and a stand in bf16 beside products of codes */
 #define FP8_BLOCK " BLOCK_N=128 BLOCK_K=128"
 
 typedef struct Shape { const char *tmpl, *label, *fixed; } Shape;
@@ -171,6 +172,16 @@ static const Shape shapes[] = {
 	{"attn_wgmma", "8B 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8"},
 	{"attn_wgmma", "8B 8k page 16", "ROWS=8192 SLOTS=1 MAX_PAGES=512 PAGES=514 PAGE=16 HDIM=128 NH=32 NKV=8"},
 	{"attn_wgmma", "head of 96, 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=96 NH=32 NKV=32"},
+	{"attn_step", "27B 4k", "ROWS=1 SLOTS=1 MAX_PAGES=64 PAGES=66 PAGE=64 HDIM=256 NH=24 NKV=4 ROTARY=64 GATED=1 "
+		"NORM_ONE=1 Q_NORM=1 K_NORM=1"},
+	{"delta_step", "35B", "ROWS=1 SLOTS=1 NK=16 NV=32" DELTA},
+	{"delta_step", "35B x8", "ROWS=8 SLOTS=8 NK=16 NV=32" DELTA},
+	{"delta_step", "27B", "ROWS=1 SLOTS=1 NK=16 NV=48" DELTA},
+	{"delta_step", "27B x32", "ROWS=32 SLOTS=32 NK=16 NV=48" DELTA},
+	{"delta_rows", "27B 64", "ROWS=64 SLOTS=1 NK=16 NV=48" DELTA},
+	{"delta_rows", "27B 2k", "ROWS=2048 SLOTS=1 NK=16 NV=48" DELTA},
+	{"conv_rows", "27B 2k", "ROWS=2048 SLOTS=1 COLS=16384 C=10240 TAPS=3"},
+	{"gate_rows", "27B 2k", "ROWS=2048 N=6144 COLS=14336"},
 	{"attn_wgmma", "head of 256, 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=256 NH=16 NKV=8"},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -412,12 +423,12 @@ static bool place(Gpu *g, Case *c, const char *label, Params *params, int n)
 	return front < 64 << 20 && gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuStreamSynchronize");
 }
 
-static double moved_bytes(const Case *c) /* each operand once */
+static double moved_bytes(const Case *c) /* each operand once, the state of the delta rule there and back */
 {
 	double bytes = 0;
 	for (int i = 0; i < c->tmpl->n_fields; i++)
 		if (c->buf[i].present && !case_is_own(c, i) && strncmp(c->tmpl->fields[i].name, "kv", 2) != 0)
-			bytes += (double)c->buf[i].bytes;
+			bytes += (double)c->buf[i].bytes * (strcmp(c->tmpl->fields[i].name, "delta") == 0 ? 2 : 1);
 	int64_t hdim = case_value(c, "HDIM", 0), n_kv = case_value(c, "NKV", 0);
 	bool prefill = case_field(c, "seg") >= 0;
 	double capacity = (double)case_value(c, "MAX_PAGES", 0) * (double)case_value(c, "PAGE", 0);
@@ -431,7 +442,7 @@ static double moved_bytes(const Case *c) /* each operand once */
 
 static double useful_flops(const Case *c)
 {
-	if (case_field(c, "seg") < 0)
+	if (case_field(c, "seg") < 0 || case_field(c, "kv") < 0)
 		return (double)c->flops;
 	double rows = (double)case_value(c, "ROWS", 0); /* causal: each row sees one key more than the row before */
 	double before = (double)case_value(c, "MAX_PAGES", 0) * (double)case_value(c, "PAGE", 0) - rows;

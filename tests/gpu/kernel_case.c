@@ -23,13 +23,20 @@ static const Pool pools[] = {
 	{"H", 6, {8, 64, 104, 576, 2048, 4096}},
 	{"MAX_PAGES", 7, {1, 2, 7, 16, 40, 600, 16384}},
 	{"PAGE", 5, {1, 16, 32, 64, 256}},
-	{"HDIM", 5, {64, 80, 96, 128, 256}},
+	{"HDIM", 6, {32, 64, 80, 96, 128, 256}},
 	{"NKV", 5, {1, 2, 3, 8, 5}},
 	{"NH", 12, {1, 2, 3, 5, 7, 8, 9, 14, 16, 20, 32, 40}},
 	{"ROTARY", 6, {2, 32, 64, 80, 128, 256}},
 	{"STOPS", 3, {1, 2, 5}},
 	{"SPLITS", 6, {1, 2, 3, 8, 31, 32}},
 	{"NORM_ONE", 2, {0, 1}},
+	{"GATED", 2, {0, 1}},
+	{"NK", 5, {1, 2, 3, 4, 16}},
+	{"NV", 8, {1, 2, 3, 4, 6, 8, 32, 48}},
+	{"DK", 6, {8, 16, 24, 64, 100, 128}},
+	{"DV", 6, {8, 16, 36, 64, 96, 128}},
+	{"TAPS", 4, {1, 2, 3, 6}},
+	{"C", 7, {2, 34, 128, 250, 512, 1000, 8192}},
 	{"BLOCK_N", 5, {1, 16, 64, 128, 48}},
 	{"BLOCK_K", 5, {16, 32, 64, 128, 256}},
 	{"", 8, {1, 2, 3, 8, 17, 64, 128, 250}}, /* any other name */
@@ -145,6 +152,10 @@ static int64_t derived(Case *c, const char *name)
 		int64_t ids = (int64_t)1 << (3 + random_below(&c->random, 5));
 		return case_value(c, "V", 0) ? (v + ids - 1) / ids : draw(c, name);
 	}
+	if (strcmp(name, "COLS") == 0) /* of a tensor of which an op reads some: the first, the last, or all of a delta row */
+		return case_value(c, "NV", 0) ? 2 * case_value(c, "NK", 1) * case_value(c, "DK", 1)
+				+ 2 * case_value(c, "NV", 1) * (case_value(c, "DV", 1) + random_below(&c->random, 2))
+			: case_value(c, "C", case_value(c, "N", 0)) + 8 * random_below(&c->random, 6);
 	if (strcmp(name, "PAGES") != 0)
 		return -1;
 	int64_t page_bytes = 4 * case_value(c, "NKV", 1) * case_value(c, "PAGE", 1) * case_value(c, "HDIM", 1);
@@ -185,7 +196,7 @@ static void draw_constants(Case *c, const char *fixed)
 			if (i >= t->n_dims)
 				attr_value(&c->attrs, name, &unused, &is_float);
 			bool depends = is_float || strcmp(name, "SEGS") == 0 || strcmp(name, "N_VALID") == 0
-				|| strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0;
+				|| strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0 || strcmp(name, "COLS") == 0;
 			if (depends != (pass == 1))
 				continue;
 			if (is_float) {

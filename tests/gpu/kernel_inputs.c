@@ -46,7 +46,7 @@ static int64_t first_position(Case *c, int64_t count, int64_t capacity)
 static bool seat_rows(Case *c, int64_t rows, int64_t slots, int64_t capacity)
 {
 	Rows *s = &c->step;
-	bool apart = attends(c) && has(c, "qkv"); /* rows that write and attend have a slot each */
+	bool apart = (attends(c) && has(c, "qkv")) || has(c, "readers"); /* rows of a whole decode layer have a slot each */
 	bool decode = apart || (!has(c, "seg") && rows <= 4 * slots && one_in(&c->random, 2));
 	int32_t *order = permutation(c, slots);
 	int64_t t = 0, n_runs = decode ? slots : 1 + random_below(&c->random, slots < 4 ? slots : 4);
@@ -273,7 +273,7 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 			a[i] = one_in(&c->random, 5) ? -1 : (int32_t)random_below(&c->random, case_value(c, "V", 100));
 	else if (strcmp(name, "best_id") == 0)
 		fill_best(c, a, true);
-	else if (strcmp(name, "arrived") != 0) /* that is 0 between launches */
+	else if (strcmp(name, "arrived") != 0 && strcmp(name, "readers") != 0) /* those are 0 between launches */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = (int32_t)random_below(&c->random,
 				strcmp(name, "acquire") == 0 ? 2 : strcmp(name, "slot_len") == 0 ? 1000 : case_value(c, "V", 100));
