@@ -188,10 +188,10 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 
 	static __device__ __forceinline__ int twist(int row) { return row % (32 / S::bits) * (S::bits / 4); }
 
-	template <class WTile> __device__ __forceinline__ StreamRing(uint4 *ring, WTile w_tile, const Norm *norm_weights)
+	template <class WTile> __device__ __forceinline__ StreamRing(uint4 *place, WTile w_tile, const Norm *norm_weights)
 	{
 		const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = lane / row_pieces;
-		mine = reinterpret_cast<char *>(ring) + warp * warp_bytes;
+		mine = reinterpret_cast<char *>(place);
 		turn = warp % S::split;
 		turns = (units - turn + S::split - 1) / S::split;
 		norm = norm_weights;
@@ -332,6 +332,7 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct StreamStage {
 	static constexpr int turn_steps = S::cols / 32, pieces = S::most_steps * 4, each = ceil_div(pieces, 32);
 	static constexpr int pitch = pieces + 8 * 4; // as many steps may be read too far
+	static constexpr int place = S::rows * pitch; // of a warp
 	static_assert(S::x_steps <= 8, "reading ahead has a place");
 	using Weights = typename TypeIf<Ring::norm_there, Vec8<Norm>, int>::Type;
 	uint4 *mine; // [rows][pitch]: of 8 columns, four a step
@@ -346,7 +347,7 @@ template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct Stream
 	// before other launches' results may be read: the norm's weights
 	__device__ __forceinline__ StreamStage(uint4 *memory, const Ring &ring)
 	{
-		mine = memory + threadIdx.x / 32 * (S::rows * pitch);
+		mine = memory;
 		if constexpr (Ring::norm_there)
 #pragma unroll
 			for (int i = 0; i < each; i++) {
@@ -391,6 +392,7 @@ template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct Stream
 	}
 };
 template <class S, bool ONE, class Norm, class Ring> struct StreamStage<S, ONE, Norm, Ring, false> {
+	static constexpr int place = 0;
 	__device__ __forceinline__ StreamStage(uint4 *, const Ring &) {}
 	template <class XRow> __device__ __forceinline__ void fill(const Ring &, XRow, float &) {}
 };
@@ -440,21 +442,22 @@ __device__ __forceinline__ void stream_add(const Ring &ring, int turn, int step,
 }
 
 // block level: all sums of the block. On return each thread may read those of its group of warps.
+//   place, staged  where this warp's ring and what it keeps of x lie
 //   w_tile(m)  StreamTile: the m-th 16 rows of the group; FULL says that all rows exist in every block
 //   x_row(t)   const bf16 *: row t of x, or NULL for a row of zeros; called once other launches' results may be read
 //   norm       its weights; Norm is void when there are none
 //   some       false, to all threads alike: nothing is done, and stream says no too
 //   ready()    is called when other launches' results may be read
 template <class S, bool FULL, bool ONE, class Norm, class WTile, class XRow, class Ready>
-__device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, const Norm *norm, bool some,
-	Ready ready, StreamSums<S> &sums)
+__device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_tile, XRow x_row, const Norm *norm,
+	bool some, Ready ready, StreamSums<S> &sums)
 {
 	using Ring = StreamRing<S, FULL, Norm>;
 	constexpr int n_tiles = S::n_tiles, chains = n_tiles * S::tiles <= 2 ? 2 : 1; // of dependent products
 	constexpr int turn_steps = S::cols / 32, unroll = S::grouped && S::x_steps < 4 ? 4 : S::x_steps;
 	using Total = float[1][S::blocked ? S::tiles : 1][S::blocked ? n_tiles : 1][4];
 	const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-	const Ring ring(memory, w_tile, norm);
+	const Ring ring(place, w_tile, norm);
 	const int steps = ring.turns * turn_steps;
 #pragma unroll
 	for (int i = 0; i < S::depth; i++) {
@@ -463,7 +466,7 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 		ring.fill(i, i);
 	}
 	using Stage = StreamStage<S, ONE, Norm, Ring, Ring::staged>;
-	Stage stage(memory + stream_warps * (Ring::warp_bytes / 16), ring);
+	Stage stage(staged, ring);
 	inputs_ready();
 	if (!some) {
 		copy_wait<0>();
@@ -569,6 +572,18 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 	sums.first = out - ring.turn * (Ring::warp_bytes / 4);
 	sums.stride = Ring::warp_bytes / 4;
 	return true;
+}
+
+// The same with all rings at `memory`, one warp's behind the other, and behind them what is kept of x.
+template <class S, bool FULL, bool ONE, class Norm, class WTile, class XRow, class Ready>
+__device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, const Norm *norm, bool some,
+	Ready ready, StreamSums<S> &sums)
+{
+	using Ring = StreamRing<S, FULL, Norm>;
+	constexpr int ring = Ring::warp_bytes / 16, kept = StreamStage<S, ONE, Norm, Ring, Ring::staged>::place;
+	const int warp = threadIdx.x / 32;
+	return stream_at<S, FULL, ONE, Norm>(memory + warp * ring, memory + stream_warps * ring + warp * kept, w_tile,
+		x_row, norm, some, ready, sums);
 }
 
 // thread level: the row of w of all results that are this thread's
