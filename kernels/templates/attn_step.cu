@@ -12,17 +12,18 @@
 //           every run; batch-invariant
 // splits    runs enough that a long history keeps most of 132 multiprocessors busy, one block each, and none shorter
 //           than 64 positions. Clusters where half of the card has room for them: where all of it is needed, they wait
-//           until eight neighbours are free, and a step of Llama-3.2-1B is 3 % longer. Four warps: eight are 4 % faster
-//           at 16384 positions and 20 % slower at 512, but for codes, which take twice the instructions a position
+//           until eight neighbours are free, and a step of Llama-3.2-1B is 3 % longer. Heads of 128 in bf16, 8 runs of
+//           4 stages, at 1024 and 16384 positions: 3.8 and 28.0 us in clusters of 2, 4.2 and 32.5 of 4 or 8; 16 runs
+//           4.9 and 25.8. Four warps: eight are 4 % faster at 16384 positions and 20 % slower at 512, but for codes,
+//           which take twice the instructions a position
 // early     all positions before P are what earlier steps have left (EARLY), so the first STAGES chunks of a warp are
 //           on the way, and the page table, the turn of rope and norm weights there, before the products in front of
-//           this launch end; then only the row's own q, k and v are missing. Two stages are enough for the memory, and
-//           leave room for a block of the launch before or behind on the same multiprocessor
+//           this launch end; then only the row's own q, k and v are missing. Chunks of bf16 are small enough that four
+//           stages are worth their room at long histories, and cost nothing at short ones
 // measured  H100 SXM, SmolLM2-135M shape, whole steps: 366 us to 328 at the start, 429 to 404 behind 4096 positions, by
 //           what is early. In a chain, caches cold: 9 heads of 64 over 3, 384 positions 2.8 us; 32 heads of 128 over 8,
-//           16384 positions 32.2 us in bf16 (68 % of the read bound), 15.9 in e4m3 (69 %), 16.6 in e2m1 (37 %); four
-//           rows of them in e4m3 49.9 us (87 %), in e2m1 44.1 (55 %). With STAGES 3 for 2, on an H200: 7.0 us for 4.1
-//           at 1024 positions, 32.2 for 26.7 at 16384. No spills
+//           16384 positions 25.8 us in bf16 (84 % of the read bound), 15.5 in e4m3 (70 %), 16.6 in e2m1 (37 %); four
+//           rows of them in e4m3 48.3 us (90 %), in e2m1 43.9 (56 %), of 8192 positions in bf16 48.5 (90 %). No spills
 // why       the heads of a group share one mma tile of 16 rows, so each key and value is read once for all of them;
 //           padding them to 16 is free, as the tensor cores wait for memory. Each warp streams chunks of 16 or 32
 //           positions through a ring of its own, so nobody waits for a block until the end. Short histories are one run
@@ -76,6 +77,8 @@ REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)
 REQUIRE((KVT_BITS == 16 || HDIM > 128) == (WARPS != 8) || WARPS == 4 && SMEM_MAX < 160000)
 REQUIRE(WARPS > 2 || HDIM == 256)
 REQUIRE(STAGES > 2 || HDIM >= 128)
+REQUIRE(HDIM != 128 || KVT_BITS < 16 || STAGES == 4 || SMEM_MAX < 160000)
+REQUIRE(HDIM < 128 || CLUSTER <= 2)
 REQUIRE(ROWS <= 65535)
 REQUIRE(MAX_PAGES * PAGE <= 6000000)
 GRID(NKV * ceil_div(NH / NKV, 16), ROWS, SPLITS)
