@@ -15,6 +15,8 @@ ATTR(SCALE, scale, float, "factor on q.k before the softmax, from head_dim befor
 ATTR(ROPE_FACTOR, rope_factor, float, "factor on cos and sin (yarn's attention factor; 1 otherwise)")
 ATTR(BLOCK_N, block_n, int, "rows of a weight that share a block scale; 0 = there is none")
 ATTR(BLOCK_K, block_k, int, "elements along K that share a block scale; 0 = there is none")
+ATTR(SHARED_BLOCK_N, shared_block_n, int, "BLOCK_N of the weights of the expert that all rows go to")
+ATTR(SHARED_BLOCK_K, shared_block_k, int, "BLOCK_K of these")
 ATTR(TOPK, n_active, int, "experts that a row is given to")
 ATTR(NORM_TOPK, norm_topk, int, "the shares of a row's experts add up to 1 (1) or are what the softmax gave (0)")
 ATTR(NK, n_k_heads, int, "key heads of the delta rule; value head h reads key head h / (NV / NK)")

@@ -222,6 +222,45 @@ OP(linear_swiglu_fp8, OP_FUSED, "BLOCK_N BLOCK_K", "dequantise; linear_swiglu; q
 	IN_OPT(gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_row_scale, "N"),
 	IN_OPT(up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(up_row_scale, "N"),
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"), OUT(y_scale, "ceil_div(N, 128), ROWS"))
+OP(norm_route, OP_FUSED, "EPS NORM_ONE TOPK NORM_TOPK",
+	"n = rmsnorm(x); logits = linear(n, router); route. With shared_gate a row has one share more, that of the expert "
+	"all rows go to: sigmoid(linear(n, shared_gate)). routed serves the launch alone: how many of its blocks are "
+	"done with a run of rows, which is 0 before and after",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(router, "EXPERTS, K"), IN_OPT(shared_gate, "1, K"),
+	INOUT(routed, "ROWS"), OUT(n, "ROWS, K"), OUT(logits, "ROWS, EXPERTS"), OUT(expert, "ROWS, TOPK"),
+	OUT(share, "ROWS, SHARES"))
+OP(group_rows, OP_FUSED, "TOPK",
+	"the pairs t * TOPK + j of rows in use, by expert[t,j] and then in order, -1 behind them; those of expert e begin "
+	"at first[e] and end at first[e + 1]",
+	IN(step, "4"), IN(expert, "ROWS, TOPK"), OUT(pair, "ROWS * TOPK"), OUT(first, "FIRSTS"))
+OP(experts_up, OP_FUSED, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
+	"experts, up to down: h[t,:] = for each j share[t,j] * (silu(gate[e] n[t]) * (up[e] n[t])), e = expert[t,j]; then "
+	"the same of the shared expert with the last share. N counts rows of gate and up, WIDTH the columns of all of "
+	"these. pair and first, as group_rows makes them, stand for expert",
+	IN(step, "4"), IN(n, "ROWS, K"), IN_OPT(expert, "ROWS, TOPK"), IN(share, "ROWS, SHARES"),
+	IN_OPT(pair, "ROWS * TOPK"), IN_OPT(first, "EXPERTS + 1"), IN(gate_up, "EXPERTS, N, K"),
+	IN_OPT(gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(gate_up_row_scale, "EXPERTS, N"),
+	IN_OPT(shared, "2 * WIDTH - TOPK * N, K"),
+	IN_OPT(shared_scale, "2 * ceil_div(WIDTH - TOPK * N / 2, SHARED_BLOCK_N), ceil_div(K, SHARED_BLOCK_K)"),
+	IN_OPT(shared_row_scale, "2 * WIDTH - TOPK * N"), OUT(h, "ROWS, WIDTH"))
+OP(experts_down, OP_FUSED, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
+	"experts, from down on: z[t,:] = residual[t,:] + sum_j down[expert[t,j]] (its part of h[t,:]) + shared_down (the "
+	"rest of h[t,:])",
+	IN(step, "4"), IN(h, "ROWS, WIDTH"), IN(expert, "ROWS, TOPK"), IN(down, "EXPERTS, K, N"),
+	IN_OPT(down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), IN_OPT(down_row_scale, "EXPERTS, K"),
+	IN_OPT(shared_down, "K, WIDTH - TOPK * N"),
+	IN_OPT(shared_down_scale, "ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)"),
+	IN_OPT(shared_down_row_scale, "K"), IN(residual, "ROWS, K"), OUT(z, "ROWS, K"))
+OP(experts_down_rows, OP_FUSED, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
+	"the terms of experts_down's sums, one by one: y[t,j,:], the shared expert's last",
+	IN(step, "4"), IN(h, "ROWS, WIDTH"), IN(pair, "ROWS * TOPK"), IN(first, "EXPERTS + 1"),
+	IN(down, "EXPERTS, K, N"), IN_OPT(down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"),
+	IN_OPT(down_row_scale, "EXPERTS, K"), IN_OPT(shared_down, "K, WIDTH - TOPK * N"),
+	IN_OPT(shared_down_scale, "ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)"),
+	IN_OPT(shared_down_row_scale, "K"), OUT(y, "ROWS, SHARES, K"))
+OP(sum_experts, OP_FUSED, "", "z[t,:] = residual[t,:] + sum_j y[t,j,:]",
+	IN(step, "4"), IN(y, "ROWS, SHARES, K"), IN(residual, "ROWS, K"), OUT(z, "ROWS, K"))
 OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
 	"gather; rmsnorm; linear: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
 	"ids below N_VALID: best[o,p] = the largest logit and the sum of e^(l - largest), best_id = its lowest id",

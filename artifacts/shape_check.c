@@ -17,7 +17,7 @@ typedef struct Env {
 	struct { char name[NAME_BYTES]; int64_t value; } at[MAX_NAMES];
 } Env;
 
-typedef struct Term { /* evaluator over one term: + * / ceil_div and parentheses */
+typedef struct Term { /* evaluator over one term: + - * / ceil_div and parentheses */
 	const Env *env;
 	const char *p;
 	bool known; /* every name had a value */
@@ -104,9 +104,10 @@ static int64_t product(Term *t)
 static int64_t sum(Term *t)
 {
 	uint64_t v = (uint64_t)product(t);
-	while (*t->p == '+') {
-		t->p++;
-		v += (uint64_t)product(t);
+	while (*t->p == '+' || *t->p == '-') {
+		char op = *t->p++;
+		uint64_t next = (uint64_t)product(t);
+		v = op == '+' ? v + next : v - next;
 	}
 	return (int64_t)v;
 }

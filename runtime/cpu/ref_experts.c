@@ -7,6 +7,8 @@
 #include "runtime/cpu/ref_call.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
@@ -63,11 +65,26 @@ typedef struct Matrices {
 	int64_t piece, block_n, block_k; /* rows of a piece that has blocks of its own: gate and up are two */
 } Matrices;
 
-static Matrices matrices(const RefCall *c, const char *w, const char *scale, const char *row_scale, int pieces)
+/* One matrix [n, k] becomes matrices [1, n, k]. */
+static RefOperand as_matrices(const RefOperand *x)
 {
-	const RefOperand *x = ref_arg(c, w);
-	return (Matrices){*x, *ref_arg(c, scale), *ref_arg(c, row_scale), x->shape[1], x->shape[2], x->shape[1] / pieces,
-		c->attrs.block_n, c->attrs.block_k};
+	RefOperand y = *x;
+	if (y.n_dims == 2)
+		y = (RefOperand){x->data, x->dtype, 3, {1, x->shape[0], x->shape[1]}};
+	return y;
+}
+
+/* The operand w with the scales that stand beside it; of the shared expert the size of blocks is its own. */
+static Matrices matrices(const RefCall *c, const char *w, int pieces)
+{
+	char scale[48], row_scale[48];
+	const RefOperand x = as_matrices(ref_arg(c, w));
+	const bool is_shared = strncmp(w, "shared", 6) == 0;
+	snprintf(scale, sizeof scale, "%s_scale", w);
+	snprintf(row_scale, sizeof row_scale, "%s_row_scale", w);
+	return (Matrices){x, as_matrices(ref_arg(c, scale)), *ref_arg(c, row_scale), x.shape[1], x.shape[2],
+		x.shape[1] / pieces, is_shared ? c->attrs.shared_block_n : c->attrs.block_n,
+		is_shared ? c->attrs.shared_block_k : c->attrs.block_k};
 }
 
 static float scale_at(const RefOperand *from, int64_t i)
@@ -92,6 +109,15 @@ static double product(const Matrices *m, int64_t e, int64_t n, const float *x, f
 	return ref_dot(x, room, m->k);
 }
 
+/* h[n] = factor * (silu(gate x) * (up x)) of expert e; `room` [k] for a row. */
+static void gated(const Matrices *up, int64_t e, const float *x, double factor, float *room, float *h)
+{
+	for (int64_t n = 0; n < up->piece; n++) {
+		const double gate = (float)product(up, e, n, x, room);
+		h[n] = (float)(factor * (gate * sigmoid(gate) * (float)product(up, e, up->piece + n, x, room)));
+	}
+}
+
 /* Floats: a row of either matrix, the hidden row; then the sums in float64. */
 size_t ref_experts_scratch(const RefCall *c)
 {
@@ -102,8 +128,7 @@ size_t ref_experts_scratch(const RefCall *c)
 /* Rows part, part + parts, ... */
 void ref_experts(const RefCall *c)
 {
-	const Matrices up = matrices(c, "gate_up", "gate_up_scale", "gate_up_row_scale", 2);
-	const Matrices down = matrices(c, "down", "down_scale", "down_row_scale", 1);
+	const Matrices up = matrices(c, "gate_up", 2), down = matrices(c, "down", 1);
 	const int64_t rows = ref_dim(c, "x", 0), active = c->attrs.n_active, n_experts = up.w.shape[0];
 	double *sum = c->scratch;
 	float *room = (float *)(sum + up.k), *hidden = room + (up.k > down.k ? up.k : down.k);
@@ -116,14 +141,129 @@ void ref_experts(const RefCall *c)
 			const int64_t e = ref_ints(c, "expert")[t * active + j];
 			if (e < 0 || e >= n_experts) /* of a row that a lying graph made */
 				continue;
-			for (int64_t n = 0; n < down.k; n++) {
-				const double gate = (float)product(&up, e, n, x, room);
-				hidden[n] = (float)(gate * sigmoid(gate) * (float)product(&up, e, down.k + n, x, room));
-			}
+			gated(&up, e, x, 1, room, hidden);
 			for (int64_t i = 0; i < up.k; i++)
 				sum[i] += (double)ref_floats(c, "share")[t * active + j] * (float)product(&down, e, i, hidden, room);
 		}
 		for (int64_t i = 0; i < up.k; i++)
 			y[i] = (float)sum[i];
 	}
+}
+
+/* The fused ops of experts, which are parts of that one ------------------------------------------------------ */
+
+void ref_group_rows(const RefCall *c)
+{
+	const int64_t pairs = ref_dim(c, "pair", 0), active = c->attrs.n_active, in_use = ref_ints(c, "step")[0] * active;
+	const int64_t n_experts = ref_dim(c, "first", 0) - 1;
+	const int32_t *expert = ref_ints(c, "expert");
+	int32_t *pair = ref_ints(c, "pair"), n = 0;
+	for (int64_t e = 0; e < n_experts; e++) {
+		ref_ints(c, "first")[e] = n;
+		for (int64_t p = 0; p < pairs && p < in_use; p++)
+			if (expert[p] == e)
+				pair[n++] = (int32_t)p;
+	}
+	ref_ints(c, "first")[n_experts] = n;
+	while (n < pairs)
+		pair[n++] = -1;
+}
+
+/* The expert of pair p, or -1 when the row is in no use: from `expert`, or where p stands in the order. */
+static int64_t expert_of(const RefCall *c, int64_t p, int64_t n_experts)
+{
+	if (op_operand(c->op, "expert") >= 0 && ref_has(c, "expert")) {
+		const int64_t e = ref_ints(c, "expert")[p];
+		return e < n_experts && p / c->attrs.n_active < ref_ints(c, "step")[0] ? e : -1;
+	}
+	const int32_t *first = ref_ints(c, "first"), *pair = ref_ints(c, "pair");
+	for (int64_t e = 0; e < n_experts; e++)
+		for (int64_t i = first[e]; i < first[e + 1]; i++)
+			if (pair[i] == p)
+				return e;
+	return -1;
+}
+
+/* A row of the widest matrix. */
+size_t ref_experts_row_scratch(const RefCall *c)
+{
+	int64_t most = 1;
+	for (int i = 0; i < op_table[c->op].n_operands; i++)
+		if (c->operand[i].n_dims && c->operand[i].shape[c->operand[i].n_dims - 1] > most)
+			most = c->operand[i].shape[c->operand[i].n_dims - 1];
+	return sizeof(float) * (size_t)most;
+}
+
+void ref_experts_up(const RefCall *c)
+{
+	const Matrices up = matrices(c, "gate_up", 2), shared = matrices(c, "shared", 2);
+	const int64_t rows = ref_dim(c, "n", 0), active = c->attrs.n_active, width = ref_dim(c, "h", 1);
+	const int64_t shares = ref_dim(c, "share", 1);
+	for (int64_t t = 0; t < rows; t++) {
+		const float *x = ref_floats(c, "n") + t * up.k, *share = ref_floats(c, "share") + t * shares;
+		float *h = ref_floats(c, "h") + t * width;
+		for (int64_t j = 0; j < active; j++) {
+			const int64_t e = expert_of(c, t * active + j, up.w.shape[0]);
+			if (e >= 0)
+				gated(&up, e, x, (double)share[j], c->scratch, h + j * up.piece);
+		}
+		if (shared.w.data && t < ref_ints(c, "step")[0])
+			gated(&shared, 0, x, (double)share[active], c->scratch, h + active * up.piece);
+	}
+}
+
+/* y [k]: what expert e makes of its part of a row of h. */
+static void brought_down(const Matrices *down, int64_t e, const float *h, float *room, float *y)
+{
+	for (int64_t i = 0; i < down->n; i++)
+		y[i] = (float)product(down, e, i, h, room);
+}
+
+void ref_experts_down_rows(const RefCall *c)
+{
+	const Matrices down = matrices(c, "down", 1), shared = matrices(c, "shared_down", 1);
+	const int64_t rows = ref_dim(c, "h", 0), width = ref_dim(c, "h", 1), active = c->attrs.n_active;
+	const int64_t shares = ref_dim(c, "y", 1);
+	for (int64_t t = 0; t < rows; t++) {
+		const float *h = ref_floats(c, "h") + t * width;
+		float *y = ref_floats(c, "y") + t * shares * down.n;
+		for (int64_t j = 0; j < active; j++) {
+			const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);
+			if (e >= 0)
+				brought_down(&down, e, h + j * down.k, c->scratch, y + j * down.n);
+		}
+		if (shared.w.data && t < ref_ints(c, "step")[0])
+			brought_down(&shared, 0, h + active * down.k, c->scratch, y + active * down.n);
+	}
+}
+
+void ref_experts_down(const RefCall *c)
+{
+	const Matrices down = matrices(c, "down", 1), shared = matrices(c, "shared_down", 1);
+	const int64_t rows = ref_dim(c, "h", 0), width = ref_dim(c, "h", 1), active = c->attrs.n_active;
+	for (int64_t t = 0; t < rows && t < ref_ints(c, "step")[0]; t++) {
+		const float *h = ref_floats(c, "h") + t * width;
+		for (int64_t i = 0; i < down.n; i++) {
+			double sum = 0;
+			for (int64_t j = 0; j < active; j++) {
+				const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);
+				sum += e < 0 ? 0 : (double)(float)product(&down, e, i, h + j * down.k, c->scratch);
+			}
+			if (shared.w.data)
+				sum += (double)(float)product(&shared, 0, i, h + active * down.k, c->scratch);
+			ref_floats(c, "z")[t * down.n + i] = (float)((double)ref_floats(c, "residual")[t * down.n + i] + sum);
+		}
+	}
+}
+
+void ref_sum_experts(const RefCall *c)
+{
+	const int64_t rows = ref_dim(c, "y", 0), shares = ref_dim(c, "y", 1), k = ref_dim(c, "y", 2);
+	for (int64_t t = 0; t < rows; t++)
+		for (int64_t i = 0; i < k; i++) {
+			double sum = 0;
+			for (int64_t j = 0; j < shares; j++)
+				sum += (double)ref_floats(c, "y")[(t * shares + j) * k + i];
+			ref_floats(c, "z")[t * k + i] = (float)((double)ref_floats(c, "residual")[t * k + i] + sum);
+		}
 }

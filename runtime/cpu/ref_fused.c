@@ -109,6 +109,24 @@ static RefOperand rows(Sequence *s)
 	return y;
 }
 
+/* share has a column more than the route fills where there is an expert that all rows go to. */
+static void norm_route(Sequence *s)
+{
+	RefOperand x = arg(s, "x"), n = arg(s, "n"), share = arg(s, "share"), absent = {0}, gate = arg(s, "shared_gate");
+	RefOperand chosen = temporary(s, share.shape[0], s->fused->attrs.n_active), y = temporary(s, share.shape[0], 1);
+	RUN(s, OP_rmsnorm, x, arg(s, "norm"), n);
+	RUN(s, OP_linear, n, arg(s, "router"), absent, absent, absent, arg(s, "logits"));
+	RUN(s, OP_route, arg(s, "logits"), arg(s, "expert"), chosen);
+	if (gate.data)
+		RUN(s, OP_linear, n, gate, absent, absent, absent, y);
+	for (int64_t t = 0; s->runs && t < share.shape[0]; t++) {
+		float *to = (float *)share.data + t * share.shape[1];
+		memcpy(to, (float *)chosen.data + t * chosen.shape[1], (size_t)chosen.shape[1] * sizeof(float));
+		if (gate.data)
+			to[chosen.shape[1]] = (float)(1 / (1 + exp(-(double)((float *)y.data)[t])));
+	}
+}
+
 static void norm_rows(Sequence *s) { RUN(s, OP_rmsnorm, arg(s, "x"), arg(s, "norm"), arg(s, "y")); }
 
 static void linear_rows(Sequence *s)
@@ -278,6 +296,7 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_conv_rows] = conv_rows,
 		[OP_delta_rows] = delta_rows,
 		[OP_delta_step] = delta_step,
+		[OP_norm_route] = norm_route,
 		[OP_norm_rows] = norm_rows,
 		[OP_norm_rows_fp8] = norm_rows_fp8,
 		[OP_quant_rows] = quant_rows,

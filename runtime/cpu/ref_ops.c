@@ -265,6 +265,11 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_sigmoid_gate] = ref_sigmoid_gate,
 	[OP_route] = ref_route,
 	[OP_experts] = ref_experts,
+	[OP_group_rows] = ref_group_rows,
+	[OP_experts_up] = ref_experts_up,
+	[OP_experts_down] = ref_experts_down,
+	[OP_experts_down_rows] = ref_experts_down_rows,
+	[OP_sum_experts] = ref_sum_experts,
 	[OP_causal_conv] = ref_causal_conv,
 	[OP_delta_rule] = ref_delta_rule,
 	[OP_gated_norm] = ref_gated_norm,
@@ -279,6 +284,10 @@ size_t ref_scratch_bytes(const RefCall *c)
 			sizeof(float) * (size_t)c->attrs.head_dim;
 	case OP_experts:
 		return ref_experts_scratch(c);
+	case OP_experts_up:
+	case OP_experts_down:
+	case OP_experts_down_rows:
+		return ref_experts_row_scratch(c);
 	case OP_sample: /* a score and a probability for each token id */
 		return 2 * sizeof(double) * (size_t)ref_dim(c, "logits", 1);
 	default:

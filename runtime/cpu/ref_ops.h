@@ -13,10 +13,11 @@
  *
  * Operands stand in the order of the op's row. Integers are i32, floats f32, row-major without
  * gaps; operands that hold weights (table, w, bias, norm, gate, up, gate_bias, up_bias, q_norm,
- * k_norm, inv_freq, gate_up, down, a_log, dt_bias, scales) may also be of any narrower float type and are converted as
- * they are read. Rows come from the operands' shapes. Idle rows (at or beyond step[0], or of slot -1) never touch
- * state; where an op yields something for them, attention, causal_conv, delta_rule, gather and norm_logits give zeros,
- * the others just apply their formula. What serves a launch alone (part, part_ml, arrived) is not touched.
+ * k_norm, inv_freq, router, shared_gate, gate_up, down, shared, shared_down, a_log, dt_bias, scales) may also be of any
+ * narrower float type and are converted as they are read. Rows come from the operands' shapes. Idle rows (at or beyond
+ * step[0], or of slot -1) never touch state; where an op yields something for them, attention, causal_conv, delta_rule,
+ * gather and norm_logits give zeros, experts_up, experts_down and experts_down_rows nothing, the others just apply
+ * their formula. What serves a launch alone (part, part_ml, arrived, routed) is not touched.
  */
 #ifndef ATLAS_REF_OPS_H
 #define ATLAS_REF_OPS_H

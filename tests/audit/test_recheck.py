@@ -26,7 +26,7 @@ def test_the_script_stays_short():
 
 
 @pytest.mark.parametrize("model,words", [
-    ("llama", ["--target", "sm_90a,sm_80"]), ("qwen2", []), ("qwen3", []), ("llama-f32", [])])
+    ("llama", ["--target", "sm_90a,sm_80"]), ("qwen2", []), ("qwen3", []), ("llama-f32", []), ("qwen3_moe", [])])
 def test_every_verdict(atlas, small_plan_of, model, words):
     text = atlas("audit", small_plan_of(model, *words), "--json").stdout
     run = subprocess.run([sys.executable, SCRIPT], input=text, capture_output=True, text=True, timeout=300)

@@ -180,3 +180,89 @@ def test_zero_slots(ref):  # noqa: F811
     got = ref("zero_slots", acquire=np.array([0, 1, 0, 1], np.int32), state=state)
     assert not got["state"][[1, 3]].any()
     assert np.array_equal(got["state"][[0, 2]], state[[0, 2]])
+
+
+def layer_of_experts(g, rows, shared_width, block=4):
+    """Operands of a layer's experts with block scales of all weights; rows choose unevenly, the last is in no use."""
+    k, n, experts, active = 12, 8, 5, 3
+    across = lambda a, b: -(-a // b)  # noqa: E731
+    scale = lambda *shape: g.random(shape, np.float32) + np.float32(0.5)  # noqa: E731
+    o = {"n": normal(g, rows, k), "residual": normal(g, rows, k), "step": np.array([rows - 1, 0, 0, 0], np.int32),
+         "expert": np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32),
+         "share": g.random((rows, active + bool(shared_width)), np.float32),
+         "gate_up": normal(g, experts, 2 * n, k), "gate_up_scale": scale(experts, 2 * across(n, block), across(k, block)),
+         "gate_up_row_scale": scale(experts, 2 * n), "down": normal(g, experts, k, n),
+         "down_scale": scale(experts, across(k, block), across(n, block)), "down_row_scale": scale(experts, k)}
+    if shared_width:
+        o |= {"shared": normal(g, 2 * shared_width, k), "shared_row_scale": scale(2 * shared_width),
+              "shared_scale": scale(2 * across(shared_width, 3), across(k, 5)),
+              "shared_down": normal(g, k, shared_width), "shared_down_row_scale": scale(k),
+              "shared_down_scale": scale(across(k, 3), across(shared_width, 5))}
+    return o, {"TOPK": active, "BLOCK_N": block, "BLOCK_K": block, "SHARED_BLOCK_N": 3, "SHARED_BLOCK_K": 5}
+
+
+def operands(o, words, **more):
+    return {name: o[name] for name in words.split() if name in o} | more
+
+
+@pytest.mark.parametrize("shared_width", [0, 7])
+def test_fused_experts_are_the_graph_s(ref, shared_width):  # noqa: F811
+    """As they come and put in order: both are experts, the shared one's linears and the sums of these."""
+    rows = 6
+    o, attrs = layer_of_experts(rng(shared_width), rows, shared_width)
+    k, n, active = o["n"].shape[1], o["down"].shape[2], attrs["TOPK"]
+    width = active * n + shared_width
+    graph = ref("experts", attrs, **operands(o, "expert gate_up gate_up_scale gate_up_row_scale down down_scale "
+                "down_row_scale"), x=o["n"], share=o["share"][:, :active].copy(), y=blank(rows, k))["y"]
+    want = o["residual"] + graph.astype(np.float64)
+    if shared_width:
+        block = {"BLOCK_N": 3, "BLOCK_K": 5}
+        halves = [ref("linear", block, x=o["n"], w=o["shared"][i * shared_width:(i + 1) * shared_width],
+                      w_scale=np.split(o["shared_scale"], 2)[i], w_row_scale=np.split(o["shared_row_scale"], 2)[i],
+                      y=blank(rows, shared_width))["y"] for i in range(2)]
+        h = ref("swiglu", gate=halves[0], up=halves[1], y=blank(rows, shared_width))["y"]
+        y = ref("linear", block, x=h, w=o["shared_down"], w_scale=o["shared_down_scale"],
+                w_row_scale=o["shared_down_row_scale"], y=blank(rows, k))["y"]
+        want += o["share"][:, active:] * y.astype(np.float64)
+    up = "step n share gate_up gate_up_scale gate_up_row_scale shared shared_scale shared_row_scale"
+    down = "step down down_scale down_row_scale shared_down shared_down_scale shared_down_row_scale"
+    h = ref("experts_up", attrs, **operands(o, up + " expert"), h=blank(rows, width))["h"]
+    z = ref("experts_down", attrs, **operands(o, down + " expert residual"), h=h, z=blank(rows, k))["z"]
+    close(z[:-1], want[:-1], 1e-6)
+    assert np.all(h[-1] == blank(1)) and np.all(z[-1] == blank(1)), "a row in no use"
+    order = ref("group_rows", attrs, **operands(o, "step expert"), pair=blank(rows * active, kind=np.int32),
+                first=blank(6, kind=np.int32))
+    sorted_h = ref("experts_up", attrs, **operands(o, up), **order, h=blank(rows, width))["h"]
+    assert np.array_equal(sorted_h, h)
+    y = ref("experts_down_rows", attrs, **operands(o, down), **order, h=h,
+            y=blank(rows, active + bool(shared_width), k))["y"]
+    summed = ref("sum_experts", step=o["step"], y=y, residual=o["residual"], z=blank(rows, k))["z"]
+    assert np.array_equal(summed[:-1], z[:-1])
+
+
+def test_group_rows(ref):  # noqa: F811
+    expert = np.array([[4, 0], [0, 4], [2, 0], [1, 3]], np.int32)
+    got = ref("group_rows", {"TOPK": 2}, step=np.array([3, 0, 0, 0], np.int32), expert=expert,
+              pair=blank(8, kind=np.int32), first=blank(6, kind=np.int32))
+    assert got["pair"].tolist() == [1, 2, 5, 4, 0, 3, -1, -1]
+    assert got["first"].tolist() == [0, 3, 3, 4, 4, 6]
+
+
+@pytest.mark.parametrize("has_shared", [False, True])
+def test_norm_route(ref, has_shared):  # noqa: F811
+    """What the graph's ops leave, one after the other, and the share of the expert that all rows go to."""
+    g, rows, k, experts, active = rng(), 5, 16, 7, 3
+    attrs = {"EPS": 1e-6, "NORM_ONE": 1, "TOPK": active, "NORM_TOPK": 1}
+    x, norm, router, gate = normal(g, rows, k), normal(g, k), normal(g, experts, k), normal(g, 1, k)
+    got = ref("norm_route", attrs, step=np.array([rows, 0, 0, 0], np.int32), x=x, norm=norm, router=router,
+              shared_gate=gate if has_shared else None, routed=np.zeros(rows, np.int32), n=blank(rows, k),
+              logits=blank(rows, experts), expert=blank(rows, active, kind=np.int32),
+              share=blank(rows, active + has_shared))
+    n = ref("rmsnorm", attrs, x=x, w=norm, y=blank(rows, k))["y"]
+    logits = ref("linear", x=n, w=router, y=blank(rows, experts))["y"]
+    route = ref("route", attrs, logits=logits, expert=blank(rows, active, kind=np.int32), share=blank(rows, active))
+    assert np.array_equal(got["n"], n) and np.array_equal(got["logits"], logits)
+    assert np.array_equal(got["expert"], route["expert"]) and np.array_equal(got["share"][:, :active], route["share"])
+    assert np.all(got["routed"] == 0)
+    if has_shared:
+        close(got["share"][:, active:], np_sigmoid(n.astype(np.float64) @ gate[0].astype(np.float64))[:, None], 1e-6)

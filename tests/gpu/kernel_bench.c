@@ -27,6 +27,18 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define DELTA " DK=128 DV=128 TAPS=3 BA=1" /* b and a stand in bf16 beside products of codes */
 #define FP8_BLOCK " BLOCK_N=128 BLOCK_K=128"
 
+/* of experts, the shared one among them */
+#define EXPERTS_BF16 " WT=bf16 SCALE=0 ROW_SCALE=0"
+#define EXPERTS_FP8 " WT=e4m3 ST=bf16 SCALE=1 ROW_SCALE=0 BLOCK_N=128 BLOCK_K=128"
+#define EXPERTS_NVFP4 " WT=e2m1 ST=e4m3 SCALE=1 ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
+#define NO_SHARED " SHARED=0 SHARED_SCALE=0 SHARED_ROW_SCALE=0"
+#define SHARED_FP8 " SWT=e4m3 SST=bf16 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=0 SHARED_BLOCK_N=128 SHARED_BLOCK_K=128"
+#define SHARED_NVFP4 " SWT=e2m1 SST=e4m3 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=1 SHARED_BLOCK_N=1 SHARED_BLOCK_K=16"
+#define UP_35B "K=2048 EXPERTS=128 N=1024 WIDTH=4608 TOPK=8 " /* half of its experts, of which a step reads as many */
+#define DOWN_35B "K=2048 EXPERTS=128 N=512 WIDTH=4608 TOPK=8 "
+#define UP_30B "K=2048 EXPERTS=128 N=1536 WIDTH=6144 TOPK=8 "
+#define DOWN_30B "K=2048 EXPERTS=128 N=768 WIDTH=6144 TOPK=8 "
+
 typedef struct Shape { const char *tmpl, *label, *fixed; } Shape;
 static const Shape shapes[] = {
 	{"stream_norm", "1B qkv", "ROWS=1 K=2048 N=3072 BIAS=0 NORM_ONE=0"},
@@ -147,6 +159,33 @@ static const Shape shapes[] = {
 		"Q_NORM=0 K_NORM=0 KVT=e2m1 KV_SCALE=1 KV_BLOCK=1"},
 	{"attn_prefill", "1B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=128 PAGE=16 HDIM=64 NH=32 NKV=8"},
 	{"rope_write", "1B", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
+	{"route_few", "35B-A3B", "ROWS=1 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
+	{"route_few", "35B-A3B x8", "ROWS=8 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
+	{"stream_experts_up", "fp8 35B-A3B", "ROWS=1 " UP_35B EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_down", "fp8 35B-A3B", "ROWS=1 " DOWN_35B EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_up", "nvfp4 35B-A3B", "ROWS=1 " UP_35B EXPERTS_NVFP4 SHARED_NVFP4},
+	{"stream_experts_down", "nvfp4 35B-A3B", "ROWS=1 " DOWN_35B EXPERTS_NVFP4 SHARED_NVFP4},
+	{"stream_experts_up", "fp8 30B-A3B", "ROWS=1 " UP_30B EXPERTS_FP8 NO_SHARED},
+	{"stream_experts_down", "fp8 30B-A3B", "ROWS=1 " DOWN_30B EXPERTS_FP8 NO_SHARED},
+	{"stream_experts_up", "bf16 30B-A3B", "ROWS=1 " UP_30B EXPERTS_BF16 NO_SHARED},
+	{"stream_experts_down", "bf16 30B-A3B", "ROWS=1 " DOWN_30B EXPERTS_BF16 NO_SHARED},
+	{"stream_experts_up", "fp8 35B-A3B x4", "ROWS=4 " UP_35B EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_down", "fp8 35B-A3B x4", "ROWS=4 " DOWN_35B EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_up", "fp8 30B-A3B x8", "ROWS=8 " UP_30B EXPERTS_FP8 NO_SHARED},
+	{"stream_experts_down", "fp8 30B-A3B x8", "ROWS=8 " DOWN_30B EXPERTS_FP8 NO_SHARED},
+	{"route_tiles", "35B-A3B x32", "ROWS=32 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
+	{"route_tiles", "35B-A3B x2048", "ROWS=2048 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
+	{"group_rows", "35B-A3B x32", "ROWS=32 FIRSTS=257 TOPK=8"},
+	{"group_rows", "35B-A3B x2048", "ROWS=2048 FIRSTS=257 TOPK=8"},
+	{"gemm_experts_up", "fp8 30B-A3B x32", "ROWS=32 " UP_30B EXPERTS_FP8 NO_SHARED},
+	{"gemm_experts_down", "fp8 30B-A3B x32", "ROWS=32 " DOWN_30B EXPERTS_FP8 NO_SHARED},
+	{"gemm_experts_up", "fp8 30B-A3B x2048", "ROWS=2048 " UP_30B EXPERTS_FP8 NO_SHARED},
+	{"gemm_experts_down", "fp8 30B-A3B x2048", "ROWS=2048 " DOWN_30B EXPERTS_FP8 NO_SHARED},
+	{"gemm_experts_up", "bf16 30B-A3B x2048", "ROWS=2048 " UP_30B EXPERTS_BF16 NO_SHARED},
+	{"gemm_experts_down", "bf16 30B-A3B x2048", "ROWS=2048 " DOWN_30B EXPERTS_BF16 NO_SHARED},
+	{"gemm_experts_up", "nvfp4 35B-A3B x2048", "ROWS=2048 " UP_35B EXPERTS_NVFP4 SHARED_NVFP4},
+	{"gemm_experts_down", "nvfp4 35B-A3B x2048", "ROWS=2048 " DOWN_35B EXPERTS_NVFP4 SHARED_NVFP4},
+	{"sum_experts", "35B-A3B x2048", "ROWS=2048 SHARES=9 K=2048"},
 	{"embed_next", "1B", "ROWS=1 SLOTS=1 V=128256 H=2048"},
 	{"sample", "128k greedy", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
 	{"sample", "128k top_k 50", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
@@ -278,7 +317,7 @@ static bool measure_bounds(const Settings *s, Gpu *g, Bounds *b)
 
 /* Trials ------------------------------------------------------------------------------------------ */
 
-typedef struct BenchTrial { int shape; char fixed[256]; Case c; Cubin cubin; double seconds; } BenchTrial;
+typedef struct BenchTrial { int shape; char fixed[384]; Case c; Cubin cubin; double seconds; } BenchTrial;
 typedef struct Bench {
 	const Settings *settings;
 	BenchTrial *trials;
@@ -423,9 +462,10 @@ static bool place(Gpu *g, Case *c, const char *label, Params *params, int n)
 	return front < 64 << 20 && gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuStreamSynchronize");
 }
 
-static double moved_bytes(const Case *c) /* each operand once, the state of the delta rule there and back */
+/* Each operand once, the state of the delta rule there and back; of experts what the contract says. */
+static double moved_bytes(const Case *c)
 {
-	double bytes = 0;
+	double bytes = 0, said = (double)(c->reads + c->writes);
 	for (int i = 0; i < c->tmpl->n_fields; i++)
 		if (c->buf[i].present && !case_is_own(c, i) && strncmp(c->tmpl->fields[i].name, "kv", 2) != 0)
 			bytes += (double)c->buf[i].bytes * (strcmp(c->tmpl->fields[i].name, "delta") == 0 ? 2 : 1);
@@ -437,7 +477,8 @@ static double moved_bytes(const Case *c) /* each operand once, the state of the 
 	double bits = kv < 0 ? 0 : (double)dtype_span(c->buf[kv].dtype, 8);
 	if (block >= 0 && c->buf[block].present)
 		bits += 0.5; /* a scale of a byte for 16 */
-	return bytes + tokens * 2 * (double)n_kv * (double)hdim * bits / 8;
+	bytes += tokens * 2 * (double)n_kv * (double)hdim * bits / 8;
+	return case_value(c, "EXPERTS", 0) && said < bytes ? said : bytes;
 }
 
 static double useful_flops(const Case *c)

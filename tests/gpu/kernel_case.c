@@ -39,6 +39,13 @@ static const Pool pools[] = {
 	{"C", 7, {2, 34, 128, 250, 512, 1000, 8192}},
 	{"BLOCK_N", 5, {1, 16, 64, 128, 48}},
 	{"BLOCK_K", 5, {16, 32, 64, 128, 256}},
+	{"SHARED_BLOCK_N", 5, {1, 16, 64, 128, 48}},
+	{"SHARED_BLOCK_K", 5, {16, 32, 64, 128, 256}},
+	{"EXPERTS", 7, {1, 2, 6, 8, 33, 128, 256}},
+	{"TOPK", 7, {1, 2, 2, 3, 4, 8, 10}},
+	{"FIRSTS", 5, {2, 3, 9, 129, 257}},
+	{"NORM_TOPK", 2, {0, 1}},
+	{"SHARES", 5, {1, 2, 3, 9, 11}},
 	{"", 8, {1, 2, 3, 8, 17, 64, 128, 250}}, /* any other name */
 };
 
@@ -156,6 +163,11 @@ static int64_t derived(Case *c, const char *name)
 		return case_value(c, "NV", 0) ? 2 * case_value(c, "NK", 1) * case_value(c, "DK", 1)
 				+ 2 * case_value(c, "NV", 1) * (case_value(c, "DV", 1) + random_below(&c->random, 2))
 			: case_value(c, "C", case_value(c, "N", 0)) + 8 * random_below(&c->random, 6);
+	if (strcmp(name, "WIDTH") == 0) { /* a row's parts of all its experts, and of the shared one if there is one */
+		static const int widths[] = {0, 0, 0, 16, 64, 48, 256, 23};
+		int64_t both = strcmp(c->tmpl->fields[case_field(c, "step") + 1].name, "n") == 0 ? 2 : 1;
+		return case_value(c, "TOPK", 1) * case_value(c, "N", 1) / both + widths[random_below(&c->random, 8)];
+	}
 	if (strcmp(name, "PAGES") != 0)
 		return -1;
 	int64_t page_bytes = 4 * case_value(c, "NKV", 1) * case_value(c, "PAGE", 1) * case_value(c, "HDIM", 1);
@@ -196,7 +208,8 @@ static void draw_constants(Case *c, const char *fixed)
 			if (i >= t->n_dims)
 				attr_value(&c->attrs, name, &unused, &is_float);
 			bool depends = is_float || strcmp(name, "SEGS") == 0 || strcmp(name, "N_VALID") == 0
-				|| strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0 || strcmp(name, "COLS") == 0;
+				|| strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0 || strcmp(name, "COLS") == 0
+				|| strcmp(name, "WIDTH") == 0;
 			if (depends != (pass == 1))
 				continue;
 			if (is_float) {

@@ -233,6 +233,39 @@ static bool compare_best(const Case *c, int field, const uint8_t *image, Outcome
 	return true;
 }
 
+/* Experts are judged by the logits beside them, of which two may be equal for the reference and are not here. Of
+ * shares, that of the expert that all rows go to stands last and is as wanted. */
+static bool compare_routes(const Case *c, int field, const uint8_t *image, Outcome *out)
+{
+	const CaseBuffer *b = &c->buf[field], *logits = &c->buf[case_field(c, "logits")];
+	const int64_t active = c->attrs.n_active, width = b->shape[1];
+	int32_t expert[64];
+	float share[64];
+	for (int64_t i = 0; i < c->step.rows * width; i++) {
+		const int64_t t = i / width, j = i % width;
+		RefCall route = {.op = OP_route, .attrs = c->attrs, .operand = {
+			{(void *)(image + logits->at + t * logits->shape[1] * 4), DT_f32, 2, {1, logits->shape[1]}},
+			{expert, DT_i32, 2, {1, active}}, {share, DT_f32, 2, {1, active}}}};
+		if (j == 0)
+			ref_op(&route);
+		const void *got = image + b->at + i * 4;
+		const float value = *(const float *)got, want = j < active ? share[j] : ((const float *)b->want)[i];
+		const bool is_same = b->dtype == DT_i32 ? *(const int32_t *)got == expert[j]
+			: fabs((double)value - want) <= (j < active ? 1e-5 : dtype_tolerance(DT_bf16)) * fmax(fabs(want), 0.1);
+		out->compared++;
+		if (is_same)
+			continue;
+		if (b->dtype == DT_i32)
+			snprintf(out->why, sizeof out->why, "choice %lld of row %lld is %d; its logits say %d", (long long)j,
+				(long long)t, *(const int32_t *)got, expert[j]);
+		else
+			snprintf(out->why, sizeof out->why, "share %lld of row %lld is %.7g, not %.7g", (long long)j, (long long)t,
+				value, want);
+		return false;
+	}
+	return true;
+}
+
 static bool compare_integers(const Case *c, int field, const uint8_t *image, Outcome *out)
 {
 	const CaseBuffer *b = &c->buf[field];
@@ -258,6 +291,9 @@ Outcome case_compare(const Case *c, const uint8_t *image)
 			continue;
 		if (strncmp(c->tmpl->fields[i].name, "best", 4) == 0)
 			ok = compare_best(c, i, image, &out);
+		else if (c->tmpl->op == OP_norm_route && (strcmp(c->tmpl->fields[i].name, "expert") == 0
+			|| strcmp(c->tmpl->fields[i].name, "share") == 0))
+			ok = compare_routes(c, i, image, &out);
 		else if (c->buf[i].dtype == DT_e4m3 || c->buf[i].dtype == DT_e2m1)
 			ok = compare_codes(c, i, image, &out);
 		else

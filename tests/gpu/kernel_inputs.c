@@ -245,6 +245,46 @@ static void fill_lengths(Case *c, int32_t *a, bool tokens)
 	}
 }
 
+/* Each row's experts are different ones; those of rows that are not in use are any numbers. */
+static void fill_experts(Case *c, int32_t *a, int64_t rows)
+{
+	int64_t active = c->attrs.n_active, experts = case_value(c, "EXPERTS", case_value(c, "FIRSTS", 2) - 1);
+	for (int64_t t = 0; t < rows; t++)
+		for (int64_t j = 0; j < active; j++) {
+			int32_t *const row = a + t * active;
+			bool is_new = false;
+			while (!is_new) { /* low ids are more likely: some experts have many rows, some none */
+				row[j] = (int32_t)random_below(&c->random, one_in(&c->random, 3) ? experts / 4 + 1 : experts);
+				is_new = true;
+				for (int64_t i = 0; i < j && active <= experts; i++)
+					is_new &= row[i] != row[j];
+			}
+		}
+}
+
+/* As group_rows makes them of such experts. */
+static void fill_groups(Case *c, bool is_first)
+{
+	int64_t rows = case_value(c, "ROWS", 1), active = c->attrs.n_active, experts = case_value(c, "EXPERTS", 1);
+	const int at = case_field(c, "first"), to = case_field(c, "pair");
+	int32_t *expert = case_alloc(c, rows * active * 4), *first = c->buf[at].before, *pair = c->buf[to].before;
+	if (c->buf[is_first ? to : at].made)
+		return; /* with the other one */
+	first = first ? first : (c->buf[at].before = case_alloc(c, (experts + 1) * 4));
+	pair = pair ? pair : (c->buf[to].before = case_alloc(c, rows * active * 4));
+	fill_experts(c, expert, rows);
+	int32_t n = 0;
+	for (int64_t e = 0; e < experts; e++) {
+		first[e] = n;
+		for (int64_t p = 0; p < c->step.rows * active; p++)
+			if (expert[p] == e)
+				pair[n++] = (int32_t)p;
+	}
+	first[experts] = n;
+	while (n < rows * active)
+		pair[n++] = -1;
+}
+
 static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 {
 	int32_t *a = b->before;
@@ -273,7 +313,12 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 			a[i] = one_in(&c->random, 5) ? -1 : (int32_t)random_below(&c->random, case_value(c, "V", 100));
 	else if (strcmp(name, "best_id") == 0)
 		fill_best(c, a, true);
-	else if (strcmp(name, "arrived") != 0 && strcmp(name, "readers") != 0) /* those are 0 between launches */
+	else if (strcmp(name, "expert") == 0)
+		fill_experts(c, a, b->shape[0]);
+	else if (strcmp(name, "pair") == 0 || strcmp(name, "first") == 0)
+		fill_groups(c, strcmp(name, "first") == 0);
+	else if (strcmp(name, "arrived") != 0 && strcmp(name, "routed") != 0
+		&& strcmp(name, "readers") != 0) /* those are 0 between launches */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = (int32_t)random_below(&c->random,
 				strcmp(name, "acquire") == 0 ? 2 : strcmp(name, "slot_len") == 0 ? 1000 : case_value(c, "V", 100));
@@ -284,7 +329,12 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 
 static bool is_product_weight(const char *name)
 {
-	return strcmp(name, "w") == 0 || strcmp(name, "gate") == 0 || strcmp(name, "up") == 0;
+	static const char *const names[] = {"w", "gate", "up", "router", "shared_gate", "gate_up", "down", "shared",
+		"shared_down"};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (strcmp(name, names[i]) == 0)
+			return true;
+	return false;
 }
 
 static bool ends_with(const char *name, const char *end)

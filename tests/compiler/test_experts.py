@@ -1,0 +1,125 @@
+"""Layers of experts on a GPU: which launches stand for them, in every format, and what is refused.
+
+The launches of a step follow from its rows alone: few stream the experts they chose, more are put in order first.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "tests" / "mkckpt"))
+import mkckpt  # noqa: E402
+
+AS_THEY_COME = ["norm_route", "experts_up", "experts_down"]
+IN_ORDER = ["norm_route", "group_rows", "experts_up", "experts_down_rows", "sum_experts"]
+DTYPES = {"moe-fp8": "e4m3", "moe-nvfp4": "e2m1"}
+
+
+def atlasc(build_dir, *words):
+    return subprocess.run([build_dir / "atlasc", *map(str, words)], capture_output=True, text=True, timeout=600)
+
+
+def layers(dump):
+    """{(phase, rows): [(op, operands) of layer 0]} of a dump of fuse or pick-kernels."""
+    phases, ops = {}, []
+    for line in dump.splitlines():
+        head = re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line)
+        op = re.match(r" +0 +(\w+) +(.*)", line)
+        if head:
+            ops = phases.setdefault((head[1], int(head[2] or 0)), [])
+        elif op:
+            ops.append((op[1], dict(re.findall(r"(\w+)=(.*?)(?= \w+=|$)", op[2]))))
+    return phases
+
+
+def checkpoint(folder, recipe, **changed):
+    mkckpt.build({**mkckpt.recipes()[recipe], **changed}).write(folder)
+    return folder
+
+
+def test_launches_of_a_layer(build_dir, tmp_path):
+    """The plan of the fixture: six launches a layer in decode, of which the experts are three."""
+    plan = tmp_path / "plan.bin"
+    done = atlasc(build_dir, REPO / "tests/fixtures/qwen3_moe", "-o", plan, "-q", "--target", "sm_90a",
+                  "--cache-dir", build_dir / "kernel-cache")
+    assert done.returncode == 0, done.stderr
+    audit = subprocess.run([build_dir / "atlas", "audit", plan, "--json"], capture_output=True, text=True, timeout=60)
+    for phase in json.loads(audit.stdout)["targets"][0]["phases"]:
+        if phase["phase"] not in ("prefill", "decode"):
+            continue
+        ops = [x["op"] for x in phase["launches"] if x["layers"] == [0, 1]]
+        if phase["phase"] == "decode":
+            assert ops == ["norm_linear", "attention_step", "linear_residual"] + AS_THEY_COME
+        else:
+            assert ops[-5:] == IN_ORDER
+
+
+@pytest.mark.parametrize("recipe", ["qwen3_moe", *DTYPES])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_every_format_has_kernels(build_dir, tmp_path, recipe, target):
+    """From one row to long prompts: a kernel for each op, nothing left unfused."""
+    folder, options = checkpoint(tmp_path / recipe, recipe), tmp_path / "MODEL.toml"
+    options.write_text("[runtime]\nslots = 32\nmax_context = 256\n")
+    done = atlasc(build_dir, folder, "--model", options, "--target", target, "--dry-run", "--stop-after",
+                  "pick-kernels", "-d", "k")
+    assert done.returncode == 0, done.stderr
+    assert "not fused" not in done.stdout
+    phases = layers(done.stdout)
+    rows_seen = [rows for kind, rows in phases if kind == "decode"]
+    assert min(rows_seen) == 1 and max(rows_seen) > 8
+    for (kind, rows), ops in phases.items():
+        if kind not in ("prefill", "decode"):
+            continue
+        names = [name for name, _ in ops]
+        assert names[-3:] == AS_THEY_COME if rows <= 8 else names[-5:] == IN_ORDER
+        for name, operands in ops:
+            if name == "experts_up":
+                assert operands["gate_up"].endswith(DTYPES.get(recipe, "bf16"))
+                assert ("pair" in operands) == (rows > 8) == ("expert" not in operands)
+
+
+@pytest.mark.parametrize("recipe", ["qwen3_next", "qwen3_5_moe"])
+def test_the_shared_expert_goes_with_the_others(build_dir, tmp_path, recipe):
+    folder = checkpoint(tmp_path / recipe, recipe)
+    done = atlasc(build_dir, folder, "--target", "sm_90a", "--dry-run", "--stop-after", "fuse", "-d", "f")
+    assert done.returncode == 0, done.stderr
+    shared = {**mkckpt.MOE, **mkckpt.recipes()[recipe]["moe"]}["shared"]
+    for (kind, rows), ops in layers(done.stdout).items():
+        if kind not in ("prefill", "decode"):
+            continue
+        names = [name for name, _ in ops]
+        assert names[-3:] == AS_THEY_COME if rows <= 8 else names[-5:] == IN_ORDER
+        assert not {"sigmoid_gate", "swiglu", "route", "experts"} & set(names)
+        by_name = dict(ops)
+        assert "shared_gate" in by_name["norm_route"]
+        assert f"[{2 * shared},64]" in by_name["experts_up"]["shared"]
+
+
+def test_a_router_of_codes_is_refused(build_dir, tmp_path):
+    """What chooses is not quantised behind anyone's back, and where it is, that is said."""
+    recipe = {**mkckpt.recipes()["moe-fp8"]}
+    formats = {"*.mlp.gate": "fp8-tensor", **recipe["quant"]["formats"]}
+    folder = checkpoint(tmp_path / "m", "moe-fp8", quant={**recipe["quant"], "formats": formats})
+    done = atlasc(build_dir, folder, "--target", "sm_90a", "--dry-run")
+    assert done.returncode == 3
+    assert "error[A0701]" in done.stderr
+    assert "model.layers.0.mlp.gate.weight has scales: routers are not read from codes" in done.stderr
+
+
+@pytest.mark.parametrize("shape", ["qwen3-30b-a3b", "qwen3-30b-a3b-fp8"])
+def test_real_shapes(build_dir, tmp_path, shape):
+    """A config of a real model, of few layers: a kernel for every op of every bucket."""
+    config = json.loads((REPO / f"tests/gpu/shapes/{shape}.json").read_text())
+    config["num_hidden_layers"] = 2
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = atlasc(build_dir, tmp_path / "config.json", "--random-weights", "--target", "sm_90a", "--dry-run",
+                  "--stop-after", "pick-kernels", "-d", "k")
+    assert done.returncode == 0, done.stderr
+    used = set(re.findall(r"^      (\w+)  grid", done.stdout, re.M))
+    assert {"route_few", "route_tiles", "group_rows", "stream_experts_up", "stream_experts_down", "gemm_experts_up",
+            "gemm_experts_down", "sum_experts"} <= used
