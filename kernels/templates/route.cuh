@@ -42,14 +42,22 @@ __device__ __forceinline__ void route_row(const float *logits, i32 *expert, floa
 	all = warp_sum(all);
 #pragma unroll
 	for (int j = 0; j < TOPK_; j++) {
-		u32 best = 0, at = ~0u;
+		u32 best[each];
+		int at[each];
 #pragma unroll
-		for (int i = 0; i < each; i++)
-			if (key[i] > best) {
-				best = key[i];
-				at = i * 32 + lane;
-			}
-		const u32 top = warp_max_bits(best), e = warp_min_bits(best == top ? at : ~0u);
+		for (int i = 0; i < each; i++) {
+			best[i] = key[i];
+			at[i] = i * 32 + lane;
+		}
+#pragma unroll
+		for (int s = 1; s < each; s *= 2)
+#pragma unroll
+			for (int i = 0; i + s < each; i += 2 * s)
+				if (best[i + s] > best[i]) {
+					best[i] = best[i + s];
+					at[i] = at[i + s];
+				}
+		const u32 top = warp_max_bits(best[0]), e = warp_min_bits(best[0] == top ? u32(at[0]) : ~0u);
 		const float p = expf(__uint_as_float(top >> 31 ? top ^ 0x80000000u : ~top) - largest);
 #pragma unroll
 		for (int i = 0; i < each; i++)

@@ -1,6 +1,6 @@
 // what      n = rmsnorm(x); logits = n . router; the TOPK largest of each row, with their shares of the softmax; with
 //           shared_gate also sigmoid(n . shared_gate). For up to 8 rows
-// numerics  x * norm times the router in f32, 1 / rms at the end; the softmax in f32; n is rounded once. Same bits
+// numerics  x times norm * router in f32, 1 / rms at the end; the softmax in f32; n is rounded once. Same bits
 //           every run and for every batch
 // why       a warp holds a row of the router before the launches before have ended, so that of the time of its bytes
 //           nothing is left; the block that comes last chooses. Each warp sums the squares itself rather than wait
@@ -44,39 +44,46 @@ struct Args {
 	OUT(f32, share, "ROWS, TOPK + SHARED");
 };
 
-// Some pieces of a row of weights are read before the others are asked for.
+// A row of weights, of which some pieces are read before the others are asked for, as are the norm's.
 template <class T> struct RouterRow {
 	static constexpr int pieces = ceil_div(K, 256), held = pieces * int(sizeof(T)) <= 32 ? pieces : 32 / int(sizeof(T));
+	static constexpr int norms = pieces * int(sizeof(NT)) <= 16 ? pieces : 16 / int(sizeof(NT));
 	const T *row;
 	Vec8<T> early[held];
-	__device__ __forceinline__ RouterRow(const T *from) : row(from)
+	Vec8<NT> norm[norms];
+	static __device__ __forceinline__ int column(int i) { return (i * 32 + int(threadIdx.x) % 32) * 8; }
+	__device__ __forceinline__ RouterRow(const T *from, const NT *of_norm) : row(from)
 	{
 #pragma unroll
-		for (int i = 0; i < held; i++) {
-			const int k = (i * 32 + threadIdx.x % 32) * 8;
-			early[i] = load8_once(row + (k < K ? k : 0));
-		}
+		for (int i = 0; i < held; i++)
+			early[i] = load8_once(row + (column(i) < K ? column(i) : 0));
+#pragma unroll
+		for (int i = 0; i < norms; i++)
+			norm[i] = load8(of_norm + (column(i) < K ? column(i) : 0));
 	}
 	// dot[t] += row . (x * norm) of row t, ss[t] += its squares: a part of both in each lane
-	__device__ __forceinline__ void add(const bf16 *x, const NT *norm, float (&dot)[ROWS], float (&ss)[ROWS]) const
+	__device__ __forceinline__ void add(const bf16 *x, const NT *of_norm, float (&dot)[ROWS], float (&ss)[ROWS]) const
 	{
 #pragma unroll
 		for (int i = 0; i < pieces; i++) {
-			const int k = (i * 32 + int(threadIdx.x) % 32) * 8;
+			const int k = column(i);
 			if (k >= K)
 				break;
-			float w[8];
-			if (i < held)
-				unpack(early[i < held ? i : 0], w);
-			else
-				unpack(load8_once(row + k), w);
+			float w[8], m[8];
+			unpack(i < held ? early[i < held ? i : 0] : load8_once(row + k), w);
+			unpack(i < norms ? norm[i < norms ? i : 0] : load8(of_norm + k), m);
+#pragma unroll
+			for (int e = 0; e < 8; e++)
+				w[e] *= NORM_ONE ? 1.0f + m[e] : m[e];
 #pragma unroll
 			for (int t = 0; t < ROWS; t++) {
 				float v[8];
-				route_norm<NORM_ONE != 0>(*reinterpret_cast<const uint4 *>(x + i64(t) * K + k), norm + k, v, ss[t]);
+				unpack(load8(x + i64(t) * K + k), v);
 #pragma unroll
-				for (int e = 0; e < 8; e++)
+				for (int e = 0; e < 8; e++) {
 					dot[t] = fmaf(v[e], w[e], dot[t]);
+					ss[t] = fmaf(v[e], v[e], ss[t]);
+				}
 			}
 		}
 	}
@@ -99,7 +106,7 @@ __device__ __forceinline__ void leave_norm(const Args &a, int t, float inverse_r
 template <class T, class Leave>
 __device__ __forceinline__ void products(const Args &a, const T *from, Leave leave)
 {
-	const RouterRow<T> row(from);
+	const RouterRow<T> row(from, a.norm);
 	float dot[ROWS] = {}, ss[ROWS] = {};
 	inputs_ready();
 	row.add(a.x, a.norm, dot, ss);

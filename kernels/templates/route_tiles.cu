@@ -1,12 +1,13 @@
 // what      n = rmsnorm(x); logits = n . router; the TOPK largest of each row, with their shares of the softmax; with
 //           shared_gate also sigmoid(n . shared_gate). For batches and prompts; rows beyond step[0] stay as they are
-// numerics  bf16(x * norm) times bf16(router), accumulated in f32 in ascending k, 1 / rms at the end; the softmax in
-//           f32; n is rounded once. Same bits every run; a row's bits do not depend on the other rows
-// why       the last of a row tile's blocks chooses, so that the logits are read while they lie in the L2 cache; each
-//           of them writes its part of the normed rows
+// numerics  n, rounded once, times bf16(router), accumulated in f32 in an order that K alone decides; the softmax in
+//           f32. Same bits every run; a row's bits do not depend on the other rows
+// why       a block norms 16 rows once, for itself and for what comes behind, and keeps them in shared memory; rows of
+//           the router come straight from the L2 cache, a lane's eight neighbours being its part of two products. Where
+//           there are few rows, PARTS blocks share the experts, and the last of them chooses
 #include "contract.cuh"
 #include "arrive.cuh"
-#include "gemm.cuh"
+#include "mma.cuh"
 #include "route.cuh"
 
 KERNEL(route_tiles, norm_route)
@@ -23,16 +24,15 @@ FLAG(SHARED)
 DTYPES(NT, bf16, f16, f32)
 DTYPES(RT, bf16, f16, f32)
 DTYPES(GT, bf16, f16, f32)
-TUNE(BM, 16, 32, 64)
+TUNE(PARTS, 1, 2, 4, 8)
 REQUIRE(ROWS >= 9)
 REQUIRE(K % 8 == 0)
 REQUIRE(TOPK <= EXPERTS && TOPK <= 32 && EXPERTS <= 1024)
-REQUIRE(BM == 16 || ceil_div(ROWS, BM) * ceil_div(EXPERTS, 64) >= 88)
-GRID(ceil_div(ROWS, BM), ceil_div(EXPERTS, 64), 1)
-BLOCK(32 * ceil_div(BM, 32) * (BM < 64 ? 2 : 1))
-SMEM((BM <= 32 ? 8 : 3) * ((BM + 64) * 144 + 256))
-READS(ceil_div(ROWS, BM) * EXPERTS * K * RT_BYTES + (ceil_div(EXPERTS, 64) + 1) * ROWS * K * 2 + SHARED * K * GT_BYTES
-	+ K * NT_BYTES)
+REQUIRE(PARTS == 1 || ceil_div(ROWS, 16) * PARTS <= 144 && EXPERTS >= 32 * PARTS)
+GRID(ceil_div(ROWS, 16), PARTS, 1)
+BLOCK(256)
+SMEM(16 * (K * 2 + 64))
+READS(ceil_div(ROWS, 16) * EXPERTS * K * RT_BYTES + SHARED * K * GT_BYTES + K * NT_BYTES + PARTS * ROWS * K * 2)
 WRITES(ROWS * (K * 2 + EXPERTS * 4 + (2 * TOPK + SHARED) * 4))
 FLOPS(2 * ROWS * (EXPERTS + SHARED) * K)
 struct Args {
@@ -48,77 +48,136 @@ struct Args {
 	OUT(f32, share, "ROWS, TOPK + SHARED");
 };
 
-// warp level: row t of n, and the share of the expert that all rows go to
-__device__ __forceinline__ void leave_norm(const Args &a, int t)
+constexpr int warps = 8, pitch = K * 2 + 64; // bytes of a row in shared memory: neighbours start half a turn apart
+
+// warp level: row t of n, to `own` and, when it leaves, to memory, with the share of the expert that all rows go to
+__device__ __forceinline__ void norm_row(const Args &a, int t, bool leaves, char *own)
 {
-	float ss = 0.0f, dot = 0.0f;
+	constexpr int pieces = ceil_div(K, 256), held = pieces < 16 ? pieces : 16;
+	const bf16 *const x = a.x + i64(t) * K;
 	const int first = int(threadIdx.x) % 32 * 8;
-	for (int k = first; k < K; k += 256) {
-		float v[8];
-		route_norm<NORM_ONE != 0>(*reinterpret_cast<const uint4 *>(a.x + i64(t) * K + k), a.norm + k, v, ss);
-		if constexpr (SHARED) {
-			float w[8];
-			unpack(load8(a.shared_gate + k), w);
+	uint4 row[held];
+	float ss = 0.0f, dot = 0.0f;
+	const auto piece = [&](int i) {
+		const int k = first + i * 256;
+		return k < K ? *reinterpret_cast<const uint4 *>(x + k) : make_uint4(0, 0, 0, 0);
+	};
 #pragma unroll
-			for (int i = 0; i < 8; i++)
-				dot = fmaf(v[i], w[i], dot);
-		}
+	for (int i = 0; i < held; i++)
+		row[i] = piece(i);
+#pragma unroll
+	for (int i = 0; i < pieces; i++) {
+		float v[8];
+		unpack(Vec8<bf16> { i < held ? row[i < held ? i : 0] : piece(i) }, v);
+#pragma unroll
+		for (int e = 0; e < 8; e++)
+			ss = fmaf(v[e], v[e], ss);
 	}
 	const float scale = rsqrtf(warp_sum(ss) / K + float(EPS));
+#pragma unroll
+	for (int i = 0; i < pieces; i++) {
+		const int k = first + i * 256;
+		if (k >= K)
+			break;
+		float v[8], m[8];
+		unpack(Vec8<bf16> { i < held ? row[i < held ? i : 0] : piece(i) }, v);
+		unpack(load8(a.norm + k), m);
+#pragma unroll
+		for (int e = 0; e < 8; e++)
+			v[e] *= scale * (NORM_ONE ? 1.0f + m[e] : m[e]);
+		const uint4 y = pack8(v);
+		*reinterpret_cast<uint4 *>(own + k * 2) = y;
+		if (!leaves)
+			continue;
+		*reinterpret_cast<uint4 *>(a.n + i64(t) * K + k) = y;
+		if constexpr (SHARED) {
+			unpack(load8(a.shared_gate + k), m);
+#pragma unroll
+			for (int e = 0; e < 8; e++)
+				dot = fmaf(v[e], m[e], dot);
+		}
+	}
 	if constexpr (SHARED) {
 		dot = warp_sum(dot);
-		if (first == 0)
-			a.share[i64(t) * (TOPK + 1) + TOPK] = sigmoid(dot * scale);
-	}
-	for (int k = first; k < K; k += 256) {
-		float v[8], unused = 0.0f;
-		route_norm<NORM_ONE != 0>(*reinterpret_cast<const uint4 *>(a.x + i64(t) * K + k), a.norm + k, v, unused);
-#pragma unroll
-		for (int i = 0; i < 8; i++)
-			v[i] *= scale;
-		*reinterpret_cast<uint4 *>(a.n + i64(t) * K + k) = pack8(v);
+		if (leaves && first == 0)
+			a.share[i64(t) * (TOPK + 1) + TOPK] = sigmoid(dot);
 	}
 }
 
-extern "C" __global__ void __launch_bounds__(Tile<BM, 64>::threads) route_tiles(const Args a)
+__device__ __forceinline__ uint4 router_piece(const RT *w)
 {
-	using T = Tile<BM, 64>;
-	constexpr int shares = TOPK + SHARED, warps = T::threads / 32;
+	if constexpr (same_type<RT, bf16>::value)
+		return *reinterpret_cast<const uint4 *>(w);
+	float v[8];
+	unpack(load8(w), v);
+	return pack8(v);
+}
+
+extern "C" __global__ void __launch_bounds__(256) route_tiles(const Args a)
+{
+	constexpr int shares = TOPK + SHARED, part = ceil_div(ceil_div(EXPERTS, PARTS), 8) * 8; // experts of a block
+	constexpr int tiles = ceil_div(part, 8 * warps), steps = ceil_div(K, 32);
+	constexpr int ahead = tiles <= 2 ? 8 : tiles <= 4 ? 4 : 2; // steps whose weights are asked for together
 	__shared__ bool is_last;
 	let_next_start();
 	inputs_ready();
-	DYNAMIC_SMEM(ring);
-	const int t0 = blockIdx.x * BM, e0 = blockIdx.y * 64, end = min(min(t0 + BM, ROWS), a.step[0]);
-	const int warp = threadIdx.x / 32;
+	DYNAMIC_SMEM(normed);
+	const int t0 = blockIdx.x * 16, end = min(min(t0 + 16, ROWS), a.step[0]), e0 = blockIdx.y * part;
+	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+	char *const rows = reinterpret_cast<char *>(normed);
 	if (t0 >= end)
 		return;
-	for (int t = t0 + int(blockIdx.y) * warps + warp; t < end; t += int(gridDim.y) * warps)
-		leave_norm(a, t);
-	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
-	gemm<BM, 64, K, true, NORM_ONE != 0, RT>(
-		ring,
-		[&](int r) {
-			const bool exists = ROWS % BM == 0 || t0 + r < ROWS;
-			return Row<bf16> { a.x + (exists ? i64(t0 + r) * K : 0), exists };
-		},
-		[&](int r) {
-			const bool exists = EXPERTS % 64 == 0 || e0 + r < EXPERTS;
-			return Row<RT> { a.router + (exists ? i64(e0 + r) * K : 0), exists };
-		},
-		a.norm, float(EPS), acc, scale);
-	gemm_each<BM, 64>(acc, scale, [&](int r, int c, float lo, float hi, float s) {
-		const int t = t0 + r, e = e0 + c;
-		if (t >= end || e >= EXPERTS)
-			return;
-		a.logits[i64(t) * EXPERTS + e] = lo * s;
-		if (e + 1 < EXPERTS)
-			a.logits[i64(t) * EXPERTS + e + 1] = hi * s;
-	});
+	for (int r = warp; r < 16; r += warps)
+		if (t0 + r < end)
+			norm_row(a, t0 + r, blockIdx.y == 0, rows + r * pitch);
+		else
+			for (int k = int(threadIdx.x) % 32 * 8; k < K; k += 256)
+				*reinterpret_cast<uint4 *>(rows + r * pitch + k * 2) = make_uint4(0, 0, 0, 0);
 	__syncthreads();
-	if (threadIdx.x == 0)
-		is_last = last_to_arrive(a.routed + blockIdx.x, gridDim.y);
+
+	float acc[tiles][4] = {};
+	const RT *w[tiles];
+#pragma unroll
+	for (int j = 0; j < tiles; j++) {
+		const int e = e0 + (j * warps + warp) * 8 + g;
+		w[j] = a.router + i64(min(e, EXPERTS - 1)) * K + 8 * q;
+	}
+	for (int s0 = 0; s0 < steps; s0 += ahead) {
+		uint4 b[ahead][tiles];
+#pragma unroll
+		for (int s = 0; s < ahead; s++)
+#pragma unroll
+			for (int j = 0; j < tiles; j++)
+				b[s][j] = (s0 + s) * 32 + 8 * q < K ? router_piece(w[j] + (s0 + s) * 32) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+		for (int s = 0; s < ahead; s++) {
+			const int k = (s0 + s) * 32 + 8 * q;
+			uint4 x[2] = {};
+			if (k < K) {
+				x[0] = *reinterpret_cast<const uint4 *>(rows + g * pitch + k * 2);
+				x[1] = *reinterpret_cast<const uint4 *>(rows + (g + 8) * pitch + k * 2);
+			}
+			const u32 first[4] = { x[0].x, x[1].x, x[0].y, x[1].y }, second[4] = { x[0].z, x[1].z, x[0].w, x[1].w };
+#pragma unroll
+			for (int j = 0; j < tiles; j++) {
+				mma(acc[j], first, b[s][j].x, b[s][j].y);
+				mma(acc[j], second, b[s][j].z, b[s][j].w);
+			}
+		}
+	}
+#pragma unroll
+	for (int j = 0; j < tiles; j++)
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			const int t = t0 + g + i / 2 * 8, local = (j * warps + warp) * 8 + 2 * q + i % 2, e = e0 + local;
+			if (t < end && local < part && e < EXPERTS)
+				a.logits[i64(t) * EXPERTS + e] = acc[j][i];
+		}
 	__syncthreads();
-	if (!is_last)
+	if (PARTS > 1 && threadIdx.x == 0)
+		is_last = last_to_arrive(a.routed + blockIdx.x, PARTS);
+	__syncthreads();
+	if (PARTS > 1 && !is_last)
 		return;
 	for (int t = t0 + warp; t < end; t += warps)
 		route_row<EXPERTS, TOPK, NORM_TOPK != 0>(a.logits + i64(t) * EXPERTS, a.expert + i64(t) * TOPK,
