@@ -9,7 +9,7 @@
  *              by row     M.weight_scale [N] or [N,1]
  *   NVFP4    M.weight U8 [N,K/2], M.weight_scale F8_E4M3 [N,K/16], one in M.weight_scale_2, all multiply; or
  *            M.weight_packed U8 [N,K/2], M.weight_scale the same, one in M.weight_global_scale, which divides
- *   MXFP4    M.weight_packed U8 [N,K/2], M.weight_scale U8 or F8_E8M0 [N,K/32], exponents
+ *   MXFP4    M.weight_packed or M.weight U8 [N,K/2], M.weight_scale U8 or F8_E8M0 [N,K/32], exponents
  *
  * Weights that are read as one have a common grid of blocks only if each ends where a block does. Where one ends
  * within, as 192 rows do in blocks of 128, blocks are split into equal ones of fewer rows (64) that have the same
@@ -192,10 +192,11 @@ static bool see_module(Compile *c, Stored *s)
 		return true;
 	}
 	s->second = find(c, s->module, packed ? "weight_global_scale" : "weight_scale_2");
-	s->format = !packed ? FORMAT_NVFP4 : s->second ? FORMAT_NVFP4_OVER : FORMAT_MXFP4;
+	bool has_exponents = !s->second && (packed || is_type(s->scale, "U8") || is_type(s->scale, "F8_E8M0"));
+	s->format = has_exponents ? FORMAT_MXFP4 : packed ? FORMAT_NVFP4_OVER : FORMAT_NVFP4;
 	s->block_n = 1;
 	s->block_k = s->format == FORMAT_MXFP4 ? MXFP4_GROUP : NVFP4_GROUP;
-	if (!packed && !s->second)
+	if (s->format == FORMAT_NVFP4 && !s->second)
 		return fail_missing(c, s, "weight_scale_2");
 	return s->scale || fail_missing(c, s, "weight_scale");
 }

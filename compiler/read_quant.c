@@ -295,7 +295,7 @@ static bool read_block(Reading *r, const char *name, const Value *v, int block[2
 static void read_fp8(Reading *r, const Value *q)
 {
 	static const char *const keys[] = {"quant_method", "fmt", "activation_scheme", "weight_block_size",
-		"modules_to_not_convert", "ignored_layers", "scale_fmt", "dequantize"};
+		"modules_to_not_convert", "modules_to_convert", "ignored_layers", "scale_fmt", "dequantize"};
 	static const char *const formats[] = {"e4m3", "float8_e4m3fn"};
 	static const char *const schemes[] = {"dynamic", "static"};
 	int block[2] = {0, 0};
@@ -314,23 +314,25 @@ static void read_fp8(Reading *r, const Value *q)
 }
 
 static const char *const modelopt_algos[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4",
-	"MIXED_PRECISION"};
+	"mxfp4", "MIXED_PRECISION"};
 
 /* What one of them stores; FORMAT_PLAIN = that is said of each module. */
 static WeightFormat format_of(const char *algo)
 {
-	static const WeightFormat formats[] = {FORMAT_FP8_TENSOR, FORMAT_FP8_CHANNEL, FORMAT_NVFP4, FORMAT_NVFP4};
+	static const WeightFormat formats[] = {FORMAT_FP8_TENSOR, FORMAT_FP8_CHANNEL, FORMAT_NVFP4, FORMAT_NVFP4,
+		FORMAT_MXFP4};
 	for (int i = 0; i < COUNT(formats) && algo; i++)
 		if (strcmp(modelopt_algos[i], algo) == 0)
 			return formats[i];
 	return FORMAT_PLAIN;
 }
 
-static void read_group_size(Reading *r, const char *name, const Value *v)
+static void read_group_size(Reading *r, const char *name, const Value *v, const char *algo)
 {
+	const int group = format_of(algo) == FORMAT_MXFP4 ? MXFP4_GROUP : NVFP4_GROUP;
 	int n;
-	if (v && want_int(r->d, A0203, name, v, 1, MAX_DIM, &n) && n != NVFP4_GROUP)
-		fail_at(r->d, A0208, v->at, "%s = %d: expected %d", name, n, NVFP4_GROUP);
+	if (v && want_int(r->d, A0203, name, v, 1, MAX_DIM, &n) && n != group)
+		fail_at(r->d, A0208, v->at, "%s = %d: expected %d", name, n, group);
 }
 
 /* MIXED_PRECISION: each quantised module by its name. */
@@ -349,7 +351,7 @@ static void read_layers(Reading *r, const char *where, const Value *layers)
 		if (algo)
 			word = want_word(r, arena_printf(r->d->arena, "%s.quant_algo", key), algo, modelopt_algos,
 				COUNT(modelopt_algos) - 1);
-		read_group_size(r, arena_printf(r->d->arena, "%s.group_size", key), get(v, "group_size"));
+		read_group_size(r, arena_printf(r->d->arena, "%s.group_size", key), get(v, "group_size"), word);
 		if (r->q->targets.n < MAX_PATTERNS && add_pattern(r, key, v->key, v->at, &p))
 			*vec_push(&r->c->arena, &r->q->targets) = (QuantTarget){p, format_of(word), 0, 0};
 	}
@@ -377,7 +379,7 @@ static void read_modelopt(Reading *r, const char *where, const Value *q)
 	if (get(q, "pre_quant_scale") && !value_passes(get(q, "pre_quant_scale"), IS_FALSE))
 		fail_at(r->d, A0208, get(q, "pre_quant_scale")->at, "%s.pre_quant_scale: scales of what the products read are "
 			"not implemented", where);
-	read_group_size(r, arena_printf(r->d->arena, "%s.group_size", where), get(q, "group_size"));
+	read_group_size(r, arena_printf(r->d->arena, "%s.group_size", where), get(q, "group_size"), word);
 	if (layers)
 		read_layers(r, where, layers);
 	else if (r->q->targets.n == 0)
