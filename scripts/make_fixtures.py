@@ -21,9 +21,13 @@ EDGES: what a prompt that ends there gives, in whatever chunks it is read. Weigh
 everything runs on the CPU with eager attention, so no reduced-precision matrix mode can interfere. A folder with
 heldout.txt also gets `perplexity` F32 [1] and `nll` F32 [N-1], the loss of every token of that text in windows of
 max_position_embeddings, each token predicted once, from the start of its window.
+
+Of a quantised checkpoint this is what its plain twin gives, which dequantise.py writes with the packages that write such
+files (compressed-tensors, nvidia-modelopt).
 """
 
 import argparse
+import importlib.metadata
 import json
 import os
 import shutil
@@ -126,7 +130,13 @@ def search_seeds(names):
 
 
 def loadable(folder, scratch):
-    """A folder that AutoModelForCausalLM reads: nested configs are flattened into a copy."""
+    """A folder that AutoModelForCausalLM reads: codes are dequantised, nested configs flattened, into a copy."""
+    import dequantise
+
+    if dequantise.is_quantised(folder):
+        copy = os.path.join(scratch, os.path.basename(folder))
+        dequantise.write_plain(folder, copy)
+        return copy
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
     if "text_config" not in config:
@@ -206,6 +216,15 @@ def encode_file(folder, path):
         return tokenizer.encode(f.read()).ids
 
 
+def dequantised_by(folder):
+    """Versions of the packages that told what the codes are."""
+    import dequantise
+
+    if not dequantise.is_quantised(folder):
+        return {}
+    return {name: importlib.metadata.version(name) for name in ("compressed-tensors", "nvidia-modelopt")}
+
+
 def make_golden(folder):
     import torch
     import transformers
@@ -247,6 +266,7 @@ def make_golden(folder):
     metadata = {
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        **dequantised_by(folder),
         "command": f"python scripts/make_fixtures.py goldens tests/fixtures/{os.path.basename(folder)}",
         "attention": "eager",
         "device": "cpu",

@@ -15,6 +15,7 @@ import os
 
 import numpy as np
 
+import quant
 from container import decode, read_safetensors
 
 
@@ -36,18 +37,20 @@ def load_config(folder):
 
 
 def load_weights(folder):
-    """name -> float32 array, from one file or from the shards that the index names."""
+    """name -> float32 array, from one file or from the shards that the index names; codes with their scales applied."""
     index = os.path.join(folder, "model.safetensors.index.json")
     if os.path.exists(index):
         with open(index, encoding="utf-8") as f:
             files = sorted(set(json.load(f)["weight_map"].values()))
     else:
         files = ["model.safetensors"]
-    out = {}
+    stored = {}
     for name in files:
-        for key, (dtype, shape, raw) in read_safetensors(os.path.join(folder, name)).items():
-            key = key.replace("model.language_model.", "model.", 1)
-            out[key] = decode(raw, dtype, shape)
+        for key, tensor in read_safetensors(os.path.join(folder, name)).items():
+            stored[key.replace("model.language_model.", "model.", 1)] = tensor
+    out = {key: decode(raw, dtype, shape) for key, (dtype, shape, raw) in stored.items()}
+    for module in quant.coded_modules(stored):
+        out[f"{module}.weight"] = quant.dequantise(module, stored, quant.block_of(folder))
     return out
 
 

@@ -263,7 +263,8 @@ def make_tensors(knob):
         out.append(Tensor(name, dtype, shape, encode(poke(knob["values"], name, x), dtype)))
     for name, shape in knob["extra"].items():
         x = noise(knob["seed"], name, int(np.prod(shape, dtype=np.int64)))
-        out.append(Tensor(name, knob["dtype"], tuple(shape), encode(poke(knob["values"], name, x), knob["dtype"])))
+        dtype = next((t for glob, t in knob["dtypes"].items() if fnmatch.fnmatchcase(name, glob)), knob["dtype"])
+        out.append(Tensor(name, dtype, tuple(shape), encode(poke(knob["values"], name, x), dtype)))
     return out[::-1] if knob["order"] == "reversed" else out
 
 

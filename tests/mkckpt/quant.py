@@ -1,7 +1,7 @@
 """Quantised weights: number formats, the layouts of three writers, and what they mean.
 
     fp8          config.json quant_method "fp8": blocks or whole tensors of E4M3
-    modelopt     quant_method "modelopt" and hf_quant_config.json: E4M3 by tensor or row, NVFP4 (scales multiply)
+    modelopt     quant_method "modelopt" and hf_quant_config.json: E4M3 by tensor or row, NVFP4 (scales multiply), MXFP4
     ct           quant_method "compressed-tensors": E4M3 by tensor, row or block, NVFP4 (the global scale divides), MXFP4
 
 A weight [N,K] of float32 becomes the tensors of a module; `dequantise` gives back what these mean, from the tensors
@@ -9,6 +9,8 @@ alone. Everything is done in float64 or integers, so that the same bytes come ou
 """
 
 import fnmatch
+import json
+import os
 
 import numpy as np
 
@@ -17,7 +19,8 @@ from container import Tensor, decode, encode
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float64)
 E4M3 = np.array([m * 2.0**-9 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7) for e in range(16) for m in range(8)][:127])
 FORMATS = ("fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "mxfp4")
-ALGOS = {"fp8-tensor": "FP8", "fp8-channel": "FP8_PER_CHANNEL_PER_TOKEN", "nvfp4": "NVFP4"}  # of modelopt
+ALGOS = {"fp8-tensor": "FP8", "fp8-channel": "FP8_PER_CHANNEL_PER_TOKEN", "nvfp4": "NVFP4",
+         "mxfp4": "mxfp4"}  # of modelopt, as it spells them
 CT_FORMATS = {"nvfp4": "nvfp4-pack-quantized", "mxfp4": "mxfp4-pack-quantized"}
 
 
@@ -113,11 +116,12 @@ def nvfp4(module, x, writer):
     return out + [Tensor(f"{module}.weight_scale_2", "F32", (), encode(np.array(step), "F32"))]
 
 
-def mxfp4(module, x):
+def mxfp4(module, x, writer):
     """Scales are powers of two, of the largest magnitude's exponent."""
     code = np.clip(np.floor(np.log2(amax(x, 1, 32))) - 2 + 127, 0, 254).astype(np.uint8)
     packed = pack(to_e2m1(x / spread(from_e8m0(code), *x.shape, 1, 32)))
-    return [Tensor(f"{module}.weight_packed", "U8", packed.shape, packed.tobytes()),
+    weight = "weight_packed" if writer == "ct" else "weight"
+    return [Tensor(f"{module}.{weight}", "U8", packed.shape, packed.tobytes()),
             Tensor(f"{module}.weight_scale", "U8", code.shape, code.tobytes())]
 
 
@@ -152,7 +156,7 @@ def module_tensors(module, x, knob):
     if kind == "nvfp4":
         out = nvfp4(module, x, knob["writer"])
     elif kind == "mxfp4":
-        out = mxfp4(module, x)
+        out = mxfp4(module, x, knob["writer"])
     else:
         out = fp8(module, x, kind, knob["writer"], knob)
     return out + input_scale(module, kind, knob)
@@ -181,6 +185,21 @@ def dequantise(module, tensors, block=None):
     if scale.size == 1 or scale.shape in ((code.shape[0],), (code.shape[0], 1)):
         return code * scale.reshape(-1, 1)
     return code * spread(scale, *code.shape, *block)
+
+
+def coded_modules(tensors):
+    """Names of the modules of which codes are stored."""
+    return [name.rpartition(".")[0] for name, (dtype, _, _) in tensors.items()
+            if name.endswith(".weight_packed") or (name.endswith(".weight") and dtype in ("U8", "F8_E4M3"))]
+
+
+def block_of(folder):
+    """The size of FP8 blocks that a config.json names, or None."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        told = json.load(f).get("quantization_config", {})
+    groups = told.get("config_groups", {}).values()
+    return told.get("weight_block_size") or next(
+        (g["weights"]["block_structure"] for g in groups if g["weights"].get("block_structure")), None)
 
 
 # -- JSON files -------------------------------------------------------------------------------------------------
@@ -216,21 +235,36 @@ def fnmatch_to_regex(glob):
     return glob.replace(".", "\\.").replace("*", ".*") + "$"
 
 
+def modelopt_group(kind, knob, targets):
+    """One of config_groups; where activations are read as they come there is no word of them."""
+    numbers = {"dynamic": False, "num_bits": 4 if kind == "nvfp4" else 8, "type": "float",
+               **({"group_size": 16} if kind == "nvfp4" else {})}  # fmt: skip
+    return {**({"input_activations": numbers} if knob["static"] else {}), "weights": numbers, "targets": targets}
+
+
 def modelopt_config(knob, modules):
     """(hf_quant_config.json, quantization_config)."""
-    kinds = {kind for kind in knob["formats"].values() if kind != "plain"}
-    algo = ALGOS[next(iter(kinds))] if len(kinds) == 1 else "MIXED_PRECISION"
+    kinds = [kind for kind in dict.fromkeys(knob["formats"].values()) if kind != "plain"]
+    of_kind = {kind: [m for m in modules if kind_of(m, knob) == kind] for kind in kinds}
+    algo = ALGOS[kinds[0]] if len(kinds) == 1 else "MIXED_PRECISION"
     inner = {"quant_algo": algo, "kv_cache_quant_algo": knob["kv"]}
-    if kinds == {"nvfp4"}:
-        inner["group_size"] = 16
+    outer = {"ignore": knob["ignore"], "quant_algo": algo, "quant_method": "modelopt",
+             "producer": {"name": "modelopt", "version": "0.47.0"}}  # fmt: skip
     if algo == "MIXED_PRECISION":
-        inner["quantized_layers"] = {m: {"quant_algo": ALGOS[kind_of(m, knob)]} for m in modules
-                                     if kind_of(m, knob) not in (None, "plain")}
+        inner["quantized_layers"] = {
+            m: {"quant_algo": ALGOS[kind_of(m, knob)], **({"group_size": 16} if kind_of(m, knob) == "nvfp4" else {})}
+            for m in modules if kind_of(m, knob) in kinds}
+        outer["quantized_layers"] = inner["quantized_layers"]
     else:
+        inner |= {"group_size": 16} if kinds == ["nvfp4"] else {}
         inner["exclude_modules"] = knob["ignore"]
-    outer = {"quant_method": "modelopt", **{k: v for k, v in inner.items() if k not in ("exclude_modules", "kv_cache_quant_algo")},
-             "ignore": knob["ignore"], "producer": {"name": "modelopt", "version": "0.33.0"}}
-    return {"producer": {"name": "modelopt", "version": "0.33.0"}, "quantization": inner}, outer
+    if algo not in ("FP8_PER_CHANNEL_PER_TOKEN", "mxfp4"):
+        outer["config_groups"] = {
+            f"group_{i}": modelopt_group(kind, knob, sorted(of_kind[kind]) if len(kinds) > 1 else ["Linear"])
+            for i, kind in enumerate(kinds)}
+    if knob["kv"]:
+        outer["kv_cache_scheme"] = {"dynamic": False, "num_bits": 8, "type": "float"}
+    return {"producer": outer["producer"], "quantization": inner}, outer
 
 
 def fp8_config(knob):

@@ -177,7 +177,7 @@ def test_blocks_that_two_weights_would_share_are_split(atlasc, tmp_path):
     """k has 64 rows, a block 128: blocks of 64 with the same scales, and q, k and v are one weight."""
     text = lowered(atlasc, tmp_path, "llama-fp8-block")
     q = "model.layers.0.self_attn.q_proj"
-    assert f" w={q}.weight (+2)[256,64]e4m3 w_scale=atlas.{q}.scale (+2)[4,1]bf16 " in text
+    assert f" w={q}.weight (+2)[256,128]e4m3 w_scale=atlas.{q}.scale (+2)[4,1]bf16 " in text
     text = lowered(atlasc, tmp_path / "other", "llama-fp8-block-f32")
     assert f" w={q}.weight (+2)[256,64]e4m3 w_scale={q}.weight_scale_inv (+2)[8,1]f32 " in text
 
