@@ -66,7 +66,8 @@ static const OptionRow option_table[N_OPTIONS] = {
 	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that no op has to use; one * stands for any text"},
 	[QUANT] = {"quant", T_FORMATS, 0, 0, false, "[quant]: products to quantise now, MODULE = \"FORMAT\"; MODULE is a "
 		"name, the first or last parts of one, or has stars, and the first line that fits decides; FORMAT is fp8-block "
-		"(128 x 128), fp8-channel (by row), fp8-tensor, nvfp4, mxfp4, or keep: as the checkpoint has it"},
+		"(128 x 128; fewer rows where k or v, which are read with q, would begin within one), fp8-channel (by row), "
+		"fp8-tensor, nvfp4, mxfp4, or keep: as the checkpoint has it"},
 	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, before all other "
 		"options; keys: layers (\"first-last\" or a list) and dtype"},
 	[FP4] = {"kernels.fp4", T_CHOICE, 0, 0, false, "how long prompts multiply NVFP4 weights: weight_only, by rows of "
