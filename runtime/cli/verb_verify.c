@@ -3,7 +3,8 @@
  * The same prompt goes through the device under test and through the reference device; the output
  * of every layer is compared row by row. The first layer whose least cosine misses 1 by more than
  * the tolerance is named: the fault lies in it, as what went into it was still good. The logits are
- * compared last. With --against, the reference is another plan: two compilations, or two states of
+ * compared last. A row that goes through another expert than the reference's is another row from there on, so the
+ * median of rows is told too. With --against, the reference is another plan: two compilations, or two states of
  * a checkpoint.
  */
 #include "artifacts/json_put.h"
@@ -15,13 +16,21 @@
 
 typedef struct Difference {
 	double cosine; /* least of all rows; not a number when one is not */
+	double median; /* of rows; those that are no numbers come first */
 	double max_error; /* largest of all elements */
 	double relative; /* to the largest magnitude of the reference */
 } Difference;
 
-static Difference compare(const float *got, const float *want, int rows, int cols)
+static int by_size(const void *a, const void *b)
 {
-	Difference d = {1, 0, 0};
+	const double x = *(const double *)a, y = *(const double *)b;
+	return isnan(x) || isnan(y) ? isnan(y) - isnan(x) : (x > y) - (x < y);
+}
+
+/* cosines: room for [rows] */
+static Difference compare(const float *got, const float *want, int rows, int cols, double *cosines)
+{
+	Difference d = {1, 1, 0, 0};
 	double largest = 0;
 	for (int t = 0; t < rows; t++) {
 		double dot = 0, a = 0, b = 0;
@@ -37,7 +46,10 @@ static Difference compare(const float *got, const float *want, int rows, int col
 		double cosine = a == 0 && b == 0 ? 1 : dot / sqrt(a * b);
 		if (!(cosine >= d.cosine))
 			d.cosine = cosine;
+		cosines[t] = cosine;
 	}
+	qsort(cosines, (size_t)rows, sizeof *cosines, by_size);
+	d.median = rows ? cosines[rows / 2] : 1;
 	d.relative = largest > 0 ? d.max_error / largest : d.max_error;
 	return d;
 }
@@ -61,11 +73,13 @@ static int same_tokens(const Trace *a, const Trace *b)
 static void print_difference(const Args *args, const char *name, const Difference *d, bool is_first)
 {
 	if (!args->json) {
-		printf("%-8s %11.8f %11.3e %11.3e\n", name, d->cosine, d->max_error, d->relative);
+		printf("%-8s %11.8f %11.8f %11.3e %11.3e\n", name, d->cosine, d->median, d->max_error, d->relative);
 		return;
 	}
 	printf("%s\n  {\"output\": \"%s\", \"cosine\": ", is_first ? "" : ",", name);
 	json_number(stdout, d->cosine);
+	fputs(", \"median\": ", stdout);
+	json_number(stdout, d->median);
 	fputs(", \"max_error\": ", stdout);
 	json_number(stdout, d->max_error);
 	fputs(", \"relative_error\": ", stdout);
@@ -77,22 +91,26 @@ static int judge(const Args *args, const Trace *got, const Trace *want)
 {
 	double tolerance = isnan(args->tolerance) ? 1e-3 : args->tolerance;
 	char name[16], bad[16] = "";
+	double *cosines = malloc(sizeof *cosines * (size_t)(got->rows + 1));
+	if (!cosines)
+		return cli_say(args, EXIT_ENVIRONMENT, "no memory for %d rows", got->rows);
 	if (args->json)
 		printf("{\"schema_version\": 1, \"rows\": %d, \"tolerance\": %g, \"outputs\": [", got->rows,
 			tolerance);
 	else
-		printf("%-8s %11s %11s %11s\n", "layer", "cosine", "max error", "relative");
+		printf("%-8s %11s %11s %11s %11s\n", "layer", "cosine", "median", "max error", "relative");
 	for (int l = 0; l <= got->n_layers; l++) {
 		size_t at = (size_t)l * (size_t)got->rows * (size_t)got->hidden_dim;
 		bool is_logits = l == got->n_layers;
 		Difference d = is_logits
-			? compare(got->logits, want->logits, got->rows, got->vocab)
-			: compare(got->hidden + at, want->hidden + at, got->rows, got->hidden_dim);
+			? compare(got->logits, want->logits, got->rows, got->vocab, cosines)
+			: compare(got->hidden + at, want->hidden + at, got->rows, got->hidden_dim, cosines);
 		snprintf(name, sizeof name, is_logits ? "logits" : "%d", l);
 		print_difference(args, name, &d, l == 0);
 		if (!(d.cosine >= 1 - tolerance) && !*bad)
 			snprintf(bad, sizeof bad, is_logits ? "logits" : "layer %d", l);
 	}
+	free(cosines);
 	int same = same_tokens(got, want);
 	if (args->json) {
 		printf("],\n \"same_best_tokens\": %d, \"first_bad\": ", same);

@@ -2,11 +2,14 @@
 
     python tests/gpu/fixtures.py BUILD [NAME...]
 
-A row a fixture: the lowest cosine over layers and logits of two prompts, as its MODEL.toml compiles it and with
-prefill steps of 128 rows through the wgmma templates, where they take its weights (must be above 0.999), and how
-many of the 32 greedy tokens that `transformers` makes in float32 are the GPU's too. The two may part only where the
-two best logits of the float32 run lie closer than bfloat16 noise: the largest difference that running `transformers`
-in bfloat16 makes to the prompt's logits.
+A row a fixture: what the lowest cosine over layers and logits of two prompts is short of 1, as its MODEL.toml compiles
+it and with prefill steps of 128 rows through the wgmma templates, where they take its weights, and how many of the 32
+greedy tokens that `transformers` makes in float32 are the GPU's too. The two may part only where the two best logits of
+the float32 run lie closer than bfloat16 noise: the largest difference that running `transformers` in bfloat16 makes to
+the prompt's logits. Beside it stands how far from 1 that run's own logits are: small models are loud, some more than
+others, so the GPU may lose 0.001, or 8 times that. Where long prompts are rows of e4m3, these err 32 times as far as
+bfloat16, which is a thousand times in what a cosine loses; half of it is allowed, since weights and sums do not err so.
+Of experts it is the median of rows: one that noise sends to another expert is another row from there on.
 """
 import json
 import pathlib
@@ -16,7 +19,9 @@ import sys
 import tempfile
 
 from safetensors.torch import load_file
+from torch.nn.functional import cosine_similarity
 
+LEAST, PLAIN, CODES = 0.001, 8, 512  # of what a cosine may lose: in any case, and times what bfloat16 loses
 PINNED = ("wgmma_residual",)  # where it serves, so do the other wgmma templates, alone
 REFUSED = 3
 REPO = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -29,14 +34,19 @@ def run(*command, codes=(0,)):
     return done.stdout
 
 
-def lowest_cosine(build, plan, golden):
+def lowest_cosine(build, plan, golden, kind):
     worst = 1.0
     for prompt in ("p0", "p1"):
         ids = ",".join(str(i) for i in golden[f"{prompt}.input_ids"].flatten().tolist())
         report = json.loads(run(build / "atlas", "verify", plan, "--tokens", ids, "--device", "cuda", "--json", "-q",
                                 codes=(0, 1)))
-        worst = min([worst] + [row["cosine"] for row in report["outputs"]])
+        worst = min([worst] + [row[kind] for row in report["outputs"]])
     return worst
+
+
+def has_rows_of_codes(build, plan):
+    audit = json.loads(run(build / "atlas", "audit", plan, "--json"))
+    return any(op["op"] == "norm_rows_fp8" for phase in audit["targets"][0]["phases"] for op in phase["launches"])
 
 
 def check(build, folder, scratch):
@@ -52,8 +62,10 @@ def check(build, folder, scratch):
         options.write_text(widened)
     if done.returncode:
         run(*command)
-    worst = lowest_cosine(build, plan, golden)
-    worst_wide = lowest_cosine(build, wide, golden)
+    has_experts = "num_experts" in (folder / "config.json").read_text()
+    kind = "median" if has_experts else "cosine"
+    worst = lowest_cosine(build, plan, golden, kind)
+    worst_wide = lowest_cosine(build, wide, golden, kind)
     ids = ",".join(str(i) for i in golden["p0.input_ids"].flatten().tolist())
     theirs = golden["p0.greedy"].flatten().tolist()
     ours = json.loads(run(build / "atlas", "run", plan, "--tokens", ids, "-n", len(theirs), "--temperature", "0",
@@ -62,9 +74,14 @@ def check(build, folder, scratch):
     noise = (golden["p0.logits_bf16"].float() - golden["p0.logits"]).abs().max().item()
     whole = same == min(len(theirs), len(ours)) and same > 0
     margin = float("inf") if whole else golden["p0.margin"][same].item()
-    ok = min(worst, worst_wide) > 0.999 and (whole or margin <= noise)
-    print(f"{folder.name:20s} cosine {worst:.6f}, wide {worst_wide:.6f}   greedy {same:2d} of {len(theirs)}   "
-          f"{'' if whole else f'two best {margin:.4f} apart, noise {noise:.4f}   '}{'ok' if ok else 'BAD'}", flush=True)
+    rows = cosine_similarity(golden["p0.logits_bf16"].double(), golden["p0.logits"].double(), -1)
+    loud = 1 - (rows.median() if has_experts else rows.min()).item()
+    codes = has_rows_of_codes(build, wide)
+    ok = (1 - worst <= max(LEAST, PLAIN * loud) and 1 - worst_wide <= max(LEAST, (CODES if codes else PLAIN) * loud)
+          and (whole or margin <= noise))
+    why = "" if whole else f"two best {margin:.4f} apart, noise {noise:.4f}   "
+    print(f"{folder.name:36s} loses {1 - worst:.6f}, {'e4m3 rows' if codes else 'wide':9s} {1 - worst_wide:.6f}, bf16 "
+          f"{loud:.6f}   greedy {same:2d} of {len(theirs)}   {why}{'ok' if ok else 'BAD'}", flush=True)
     return ok
 
 
