@@ -141,10 +141,54 @@ static int none(const Graph *g, const Phase *p, int turn, int i)
 	return -1;
 }
 
+/* Experts of a step's layers, or 1 in a model that has none. */
+static int experts_of(const Graph *g)
+{
+	for (int i = 0; i < g->n_ops; i++)
+		if (g->ops[i].kind == OP_experts)
+			return (int)g->tensors[g->ops[i].operands[op_operand(OP_experts, "gate_up")]].shape[0];
+	return 1;
+}
+
+/* Pairs of row and expert in use. */
+static int pairs_in_use(const Graph *g, const Phase *p)
+{
+	for (int i = 0; i < g->n_ops; i++)
+		if (g->ops[i].kind == OP_experts)
+			return rows_in_use(g, p) * g->ops[i].attrs.n_active;
+	return 0;
+}
+
+/* Every expert once before one comes again, others in the next turn. */
+static int expert(const Graph *g, const Phase *p, int turn, int i)
+{
+	return (int)(((int64_t)turn * pairs_in_use(g, p) + i) % experts_of(g));
+}
+
+/* Where the pairs of an expert begin, if pair i is expert i's, the experts over and over. */
+static int first_pair(const Graph *g, const Phase *p, int turn, int e)
+{
+	const int n = experts_of(g), pairs = pairs_in_use(g, p);
+	(void)turn;
+	return e * (pairs / n) + least(e, pairs % n);
+}
+
+/* The pairs in that order. */
+static int pair(const Graph *g, const Phase *p, int turn, int i)
+{
+	const int n = experts_of(g), pairs = pairs_in_use(g, p), each = pairs / n, longer = pairs % n * (each + 1);
+	(void)turn;
+	if (i >= pairs)
+		return -1;
+	return i < longer ? i / (each + 1) + i % (each + 1) * n
+		: (i - longer) / each + pairs % n + (i - longer) % each * n;
+}
+
 static const struct { const char *name; Rule *rule; } rules[] = {{"step", step_word}, {"row_slot", row_slot},
 	{"row_pos", row_position}, {"slot_len", slot_length}, {"row_token", token}, {"slot_token", token},
 	{"out_row", out_row}, {"seg", segment_word}, {"page_table", page}, {"new_pages", page}, {"limits", limit},
-	{"new_limits", limit}, {"acquire", first_alone}, {"stop_tokens", none}};
+	{"new_limits", limit}, {"acquire", first_alone}, {"stop_tokens", none},
+	{"expert", expert}, {"pair", pair}, {"first", first_pair}};
 
 void tune_rule(const Graph *g, const Phase *p, const Buf *b, int turn, void *host)
 {
