@@ -66,12 +66,15 @@ struct NoScales {
 };
 
 // The sizes of a product. A turn is as many columns of the group's rows of w as COLS_ bf16 have bytes, a step 32.
-template <int ROWS_, int K_, int SPLIT_, int TILES_, int COLS_, int DEPTH_, class W_ = bf16, class Scales_ = NoScales>
+// AHEAD_ turns are under way at a time.
+template <int ROWS_, int K_, int SPLIT_, int TILES_, int COLS_, int DEPTH_, class W_ = bf16, class Scales_ = NoScales,
+	int AHEAD_ = stream_ahead>
 struct Stream {
 	using W = W_;
 	using Scale = typename Scales_::Scale;
 	static constexpr int bits = bits_of<W>;
 	static constexpr int rows = ROWS_, k = K_, split = SPLIT_, tiles = TILES_, cols = COLS_ * 16 / bits, depth = DEPTH_;
+	static constexpr int ahead = AHEAD_;
 	static constexpr int groups = stream_warps / SPLIT_, n_tiles = ceil_div(ROWS_, 8);
 	static constexpr int row_bytes = COLS_ * 2, w_bytes = TILES_ * 16 * row_bytes, pitch = K_ * bits / 8;
 	static constexpr int most_steps = ceil_div(ceil_div(K_, cols), SPLIT_) * (cols / 32); // of a warp
@@ -91,7 +94,7 @@ struct Stream {
 		"groups of 16 or 32");
 	static_assert(!blocked || (period % 32 == 0 && cols % period == 0 && (block_k >= K_ || block_k % period == 0)),
 		"a scale is that of whole steps");
-	static_assert(DEPTH_ >= stream_ahead, "what is under way has a place");
+	static_assert(DEPTH_ >= AHEAD_, "what is under way has a place");
 	static_assert(sums_bytes <= DEPTH_ * w_bytes, "the sums take the ring's place");
 };
 
@@ -461,8 +464,8 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 	const int steps = ring.turns * turn_steps;
 #pragma unroll
 	for (int i = 0; i < S::depth; i++) {
-		if (i >= stream_ahead)
-			copy_wait<stream_ahead - 1>();
+		if (i >= S::ahead)
+			copy_wait<S::ahead - 1>();
 		ring.fill(i, i);
 	}
 	using Stage = StreamStage<S, ONE, Norm, Ring, Ring::staged>;
@@ -497,7 +500,7 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 #pragma unroll
 	for (int s = 0; s < S::x_steps; s++)
 		read_x(s, b[s]);
-	int slot = 0, to_fill = stream_ahead % S::depth;
+	int slot = 0, to_fill = S::ahead % S::depth;
 	Total total = {};
 	u32 scales[S::tiles][2][2]; // of groups, in four steps
 	for (int first = 0; first < steps; first += unroll) {
@@ -508,7 +511,7 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 			const int step = unroll >= turn_steps ? s % turn_steps : (first + s) % turn_steps; // of its turn
 			uint4 (&x_now)[n_tiles] = b[s % S::x_steps];
 			if (step == 0) {
-				copy_wait<stream_ahead - 1>();
+				copy_wait<S::ahead - 1>();
 				__syncwarp();
 			}
 			const char *const at = ring.mine + slot * Ring::turn_bytes, *const weights = ring.weights(at, step);
@@ -551,7 +554,7 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 				read_x(first + s + S::x_steps, x_now);
 			if (step == turn_steps - 1) {
 				__syncwarp(); // the slot is read by all
-				const int next = (first + s) / turn_steps + stream_ahead;
+				const int next = (first + s) / turn_steps + S::ahead;
 				ring.fill(next < S::depth ? ring.turns : next, to_fill); // the first ones are there already
 				to_fill = to_fill + 1 == S::depth ? 0 : to_fill + 1;
 				slot = slot + 1 == S::depth ? 0 : slot + 1;

@@ -3,7 +3,7 @@
 // numerics  each expert's product accumulated in f32, these added in the order of the row's choice, then the residual;
 //           one rounding. Same bits every run and for every batch
 // why       a warp is an expert's: the experts of a row are streamed side by side and meet once, in shared memory, so
-//           that neither a second pass nor an atomic sum is needed
+//           that neither a second pass nor an atomic sum is needed. It has few turns, which it asks for all at once
 // rows      that chose the same expert read its weights at the same time, all but one from the L2 cache: READS counts
 //           an expert once
 #include "contract.cuh"
@@ -33,7 +33,7 @@ DTYPES(ST, bf16, f32, e4m3, e8m0)
 DTYPES(SWT, bf16, e4m3, e2m1)
 DTYPES(SST, bf16, f32, e4m3, e8m0)
 TUNE(TILES, 1, 2)
-TUNE(DEPTH, 2, 4)
+TUNE(DEPTH, 2, 4, 6)
 REQUIRE(ROWS <= 8 && TOPK <= EXPERTS && TOPK + SHARED <= 16)
 REQUIRE(N % 8 == 0 && N * WT_BITS % 128 == 0)
 REQUIRE(!SHARED || (WIDTH - TOPK * N) % 8 == 0 && (WIDTH - TOPK * N) * SWT_BITS % 128 == 0)
@@ -101,11 +101,11 @@ extern "C" __global__ void __launch_bounds__(32 * (TOPK + SHARED)) stream_expert
 {
 	constexpr int shared_width = WIDTH - TOPK * N, most = max_of(shared_width, 32);
 	using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<1, N, 1, TILES, 64, DEPTH, WT, Scales>;
+	using S = Stream<1, N, 1, TILES, 64, DEPTH, WT, Scales, DEPTH>;
 	using SharedScales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
 		NoScales>::Type;
 	using T = Stream<1, SHARED ? shared_width : most, 1, TILES, 64, DEPTH, SWT,
-		typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type>;
+		typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type, DEPTH>;
 	constexpr bool full = K % (16 * TILES) == 0;
 	using Ring = StreamRing<S, full, void>;
 	constexpr int place = Ring::warp_bytes / 16 + StreamStage<S, false, void, Ring, Ring::staged>::place;
