@@ -1,8 +1,9 @@
 /* fuse_experts.c - the launches of a layer's experts: what stands behind its last norm.
  *
  * That is the router, the experts that a row chose, and the one that all rows go to. What chooses writes the normed
- * rows too. Few rows stream the experts they chose as they come; more are put in order by expert first, and the
- * products of a row's experts are then added in a launch of their own.
+ * rows too. Few rows stream the experts they chose as they come, in one launch where both halves of an expert have one
+ * format; more are put in order by expert first, and the products of a row's experts are then added in a launch of
+ * their own.
  */
 #include "compiler/fuse.h"
 
@@ -130,16 +131,13 @@ static int gate_and_up(Fuser *f, const ExpertOps *e, const char *part)
 	return f->low->tensors.n - 1;
 }
 
-static void bind_experts_up(Fuser *f, const ExpertOps *e, const ExpertTensors *t)
+/* The weights of experts on the way up, or down. */
+static void bind_up(Fuser *f, LOp *op, const ExpertOps *e)
 {
 	static const char *const same[] = {"gate_up", "gate_up_scale", "gate_up_row_scale"};
-	LOp *op = expert_op(f, OP_experts_up, e);
-	bind(f, op, "n", operand(e->norm, "y"));
-	put_all(op, t);
-	if (t->pair < 0)
-		bind(f, op, "expert", operand(e->route, "expert"));
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
 		bind(f, op, same[i], operand(e->experts, same[i]));
+	bind(f, op, "n", operand(e->norm, "y"));
 	if (!e->gate)
 		return;
 	put(op, "shared", gate_and_up(f, e, "w"));
@@ -147,24 +145,80 @@ static void bind_experts_up(Fuser *f, const ExpertOps *e, const ExpertTensors *t
 	put(op, "shared_row_scale", gate_and_up(f, e, "w_row_scale"));
 }
 
-static void bind_experts_down(Fuser *f, const ExpertOps *e, const ExpertTensors *t)
+static void bind_down(Fuser *f, LOp *op, const ExpertOps *e)
 {
 	static const char *const same[] = {"down", "down_scale", "down_row_scale"};
-	const bool is_sorted = t->pair >= 0;
-	LOp *op = expert_op(f, is_sorted ? OP_experts_down_rows : OP_experts_down, e), *last = op;
-	put_all(op, t);
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
 		bind(f, op, same[i], operand(e->experts, same[i]));
 	if (e->gate)
 		bind_weight(f, op, "shared_down", e->down);
-	if (is_sorted) {
-		last = expert_op(f, OP_sum_experts, e);
-		put_all(last, t);
-	} else {
-		bind(f, op, "expert", operand(e->route, "expert"));
+}
+
+static void bind_sum(Fuser *f, LOp *op, const ExpertOps *e)
+{
+	bind(f, op, "residual", operand(e->sum, "x"));
+	bind(f, op, "z", operand(e->sum, "z"));
+}
+
+static bool is_same_type(const Fuser *f, int a, int b)
+{
+	return (a < 0) == (b < 0) && (a < 0 || f->c->graph.tensors[a].dtype == f->c->graph.tensors[b].dtype);
+}
+
+/* Have both halves of the experts, and of the shared one, codes and scales of one kind? */
+static bool is_one_format(const Fuser *f, const ExpertOps *e)
+{
+	static const char *const ends[] = {"", "_scale", "_row_scale"};
+	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+		char up[32], down[32], w[32];
+		snprintf(up, sizeof up, "gate_up%s", ends[i]);
+		snprintf(down, sizeof down, "down%s", ends[i]);
+		snprintf(w, sizeof w, "w%s", ends[i]);
+		if (!is_same_type(f, operand(e->experts, up), operand(e->experts, down))
+			|| (e->gate && !is_same_type(f, operand(e->gate, w), operand(e->down, w))))
+			return false;
 	}
-	bind(f, last, "residual", operand(e->sum, "x"));
-	bind(f, last, "z", operand(e->sum, "z"));
+	return true;
+}
+
+/* Few rows. What counts the blocks of a launch is touched early, so each layer has its own. */
+static void as_they_come(Fuser *f, const ExpertOps *e, const ExpertTensors *t)
+{
+	const bool is_one = is_one_format(f, e);
+	LOp *op = expert_op(f, is_one ? OP_experts_step : OP_experts_up, e);
+	bind_up(f, op, e);
+	bind(f, op, "expert", operand(e->route, "expert"));
+	put_all(op, t);
+	if (is_one) {
+		bind_own(f, op, "turns", ROLE_STATE, false, DT_i32, 1, (int64_t[]){f->low->rows + 1});
+	} else {
+		op = expert_op(f, OP_experts_down, e);
+		bind(f, op, "expert", operand(e->route, "expert"));
+		put_all(op, t);
+	}
+	bind_down(f, op, e);
+	bind_sum(f, op, e);
+}
+
+static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
+{
+	const int64_t rows = f->low->rows, pairs = rows * e->attrs.n_active;
+	const int64_t shares = e->attrs.n_active + (e->gate != NULL), experts = dim_of(f, e->router, "y", 1);
+	t->pair = layer_tensor(f, e->route, "pair", DT_i32, 1, (int64_t[]){pairs});
+	t->first = layer_tensor(f, e->route, "first", DT_i32, 1, (int64_t[]){experts + 1});
+	t->y = layer_tensor(f, e->route, "terms", DT_bf16, 3, (int64_t[]){rows, shares, dim_of(f, e->norm, "y", 1)});
+	LOp *op = expert_op(f, OP_group_rows, e);
+	bind(f, op, "expert", operand(e->route, "expert"));
+	put_all(op, t);
+	op = expert_op(f, OP_experts_up, e);
+	bind_up(f, op, e);
+	put_all(op, t);
+	op = expert_op(f, OP_experts_down_rows, e);
+	bind_down(f, op, e);
+	put_all(op, t);
+	op = expert_op(f, OP_sum_experts, e);
+	put_all(op, t);
+	bind_sum(f, op, e);
 }
 
 static bool experts_at(Fuser *f, int i, bool has_shared)
@@ -173,7 +227,6 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	if (!expert_ops(f, i, has_shared, &e))
 		return false;
 	const int64_t rows = f->low->rows, active = e.attrs.n_active, shares = active + has_shared;
-	const int64_t hidden = dim_of(f, e.norm, "y", 1), experts = dim_of(f, e.router, "y", 1);
 	ExpertTensors t = {-1, -1, -1, -1, -1};
 	t.share = layer_tensor(f, e.route, "shares", DT_f32, 2, (int64_t[]){rows, shares});
 	t.h = layer_tensor(f, e.route, "h", DT_bf16, 2, (int64_t[]){rows, active * e.width + e.shared_width});
@@ -190,16 +243,10 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	bind(f, op, "expert", operand(e.route, "expert"));
 	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
 	put_all(op, &t);
-	if (rows > ROWS_AS_THEY_COME) {
-		t.pair = layer_tensor(f, e.route, "pair", DT_i32, 1, (int64_t[]){rows * active});
-		t.first = layer_tensor(f, e.route, "first", DT_i32, 1, (int64_t[]){experts + 1});
-		t.y = layer_tensor(f, e.route, "terms", DT_bf16, 3, (int64_t[]){rows, shares, hidden});
-		op = expert_op(f, OP_group_rows, &e);
-		bind(f, op, "expert", operand(e.route, "expert"));
-		put_all(op, &t);
-	}
-	bind_experts_up(f, &e, &t);
-	bind_experts_down(f, &e, &t);
+	if (rows > ROWS_AS_THEY_COME)
+		in_order(f, &e, &t);
+	else
+		as_they_come(f, &e, &t);
 	return true;
 }
 

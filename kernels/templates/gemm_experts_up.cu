@@ -58,7 +58,8 @@ SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * (max(WT_BITS < 16 ? BM * 128 + BN * 8
 READS(max(min(EXPERTS, ROWS * TOPK), ceil_div(ROWS * TOPK, BM)) * (N * K * WT_BITS / 8 + ROW_SCALE * N * 4
 		+ SCALE * 2 * ceil_div(N / 2, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8)
 	+ SHARED * ceil_div(ROWS, BM) * ((2 * WIDTH - TOPK * N) * (K * SWT_BITS / 8 + SHARED_ROW_SCALE * 4)
-		+ SHARED_SCALE * 2 * ceil_div(WIDTH - TOPK * N / 2, max(SHARED_BLOCK_N, 1)) * ceil_div(K, max(SHARED_BLOCK_K, 1)) * SST_BITS / 8)
+		+ SHARED_SCALE * 2 * SST_BITS / 8
+		* ceil_div(WIDTH - TOPK * N / 2, max(SHARED_BLOCK_N, 1)) * ceil_div(K, max(SHARED_BLOCK_K, 1)))
 	+ ROWS * (TOPK * ceil_div(N, BN) + SHARED * ceil_div(2 * WIDTH - TOPK * N, BN)) * K * 2 + ROWS * TOPK * 8)
 WRITES(ROWS * WIDTH * 2)
 FLOPS(4 * ROWS * WIDTH * K)

@@ -7,8 +7,7 @@
 // rows      that chose the same expert read its weights at the same time, all but one from the L2 cache: READS counts
 //           an expert once
 #include "contract.cuh"
-#include "experts.cuh"
-#include "stream.cuh"
+#include "stream_experts.cuh"
 
 KERNEL(stream_experts_down, experts_down)
 ARCH(80)
@@ -75,28 +74,6 @@ struct Args {
 	OUT(bf16, z, "ROWS, K");
 };
 
-// warp level: 16 * TILES columns of z by one expert, into `place`, as values; false when there is nothing to do
-template <class S, bool BY_ROW, class Scale>
-__device__ __forceinline__ bool part(uint4 *place, const typename S::W *w, const Scale *scales, const float *by_row,
-	int n0, bool some, const bf16 *x)
-{
-	constexpr bool full = K % (16 * S::tiles) == 0;
-	constexpr int ring = StreamRing<S, full, void>::warp_bytes / 16;
-	const int lane = threadIdx.x % 32;
-	float scale = S::unit;
-	if constexpr (BY_ROW)
-		scale *= by_row[min(n0 + lane, K - 1)];
-	StreamSums<S> sums;
-	if (!stream_at<S, full, false, void>(place, place + ring,
-		[&](int m) { return stream_tile<S>(w, scales, n0 + m * 16, K); }, [&](int) { return x; },
-		static_cast<const void *>(nullptr), some, [] {}, sums))
-		return false;
-	float *const value = reinterpret_cast<float *>(place) + lane; // that is where the sums are
-	if (lane < 16 * S::tiles)
-		*value *= scale;
-	return true;
-}
-
 extern "C" __global__ void __launch_bounds__(32 * (TOPK + SHARED)) stream_experts_down(const Args a)
 {
 	constexpr int shared_width = WIDTH - TOPK * N, most = max_of(shared_width, 32);
@@ -106,26 +83,24 @@ extern "C" __global__ void __launch_bounds__(32 * (TOPK + SHARED)) stream_expert
 		NoScales>::Type;
 	using T = Stream<1, SHARED ? shared_width : most, 1, TILES, 64, DEPTH, SWT,
 		typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type, DEPTH>;
-	constexpr bool full = K % (16 * TILES) == 0;
-	using Ring = StreamRing<S, full, void>;
-	constexpr int place = Ring::warp_bytes / 16 + StreamStage<S, false, void, Ring, Ring::staged>::place;
+	constexpr int place = stream_part_place<S, K>();
 	DYNAMIC_SMEM(ring);
 	let_next_start();
 	const int warp = threadIdx.x / 32, n0 = blockIdx.x * 16 * TILES, t = blockIdx.y;
 	const bool some = t < a.step[0];
 	const bf16 *const x = a.h + i64(t) * WIDTH + warp * N;
 	if (SHARED && warp == TOPK) {
-		if (!part<T, SHARED_ROW_SCALE != 0>(ring + TOPK * place, a.shared_down, a.shared_down_scale,
-			a.shared_down_row_scale, n0, some, x))
+		if (!stream_part<T, K, SHARED_ROW_SCALE != 0>(ring + TOPK * place, a.shared_down, a.shared_down_scale,
+			a.shared_down_row_scale, n0, some, x, [] {}))
 			return;
 	} else {
 		inputs_ready();
 		if (!some)
 			return;
 		const int e = a.expert[t * TOPK + warp];
-		part<S, ROW_SCALE != 0>(ring + warp * place, matrix_at<WT, K, N>(a.down, e),
+		stream_part<S, K, ROW_SCALE != 0>(ring + warp * place, matrix_at<WT, K, N>(a.down, e),
 			scales_at<1, K, N, BLOCK_N, BLOCK_K>(a.down_scale, e), ROW_SCALE ? a.down_row_scale + i64(e) * K : nullptr,
-			n0, true, x);
+			n0, true, x, [] {});
 	}
 	const int n = n0 + threadIdx.x;
 	const bool mine = threadIdx.x < 16 * TILES && n < K;

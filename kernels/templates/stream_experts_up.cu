@@ -5,11 +5,12 @@
 // why       nothing is sorted: a pair of row and expert is a slice of the grid, which streams the expert's rows as if
 //           there were no other. Which rows those are is known only when the launch before is done; the shared expert's
 //           are on their way by then
+// ring      of two turns: four leave room for one block where three are wanted and cost 5 to 30 %; 32 rows of codes a
+//           block, 64 of bf16
 // rows      that chose the same expert read its weights at the same time, all but one from the L2 cache: READS counts
 //           an expert once
 #include "contract.cuh"
-#include "experts.cuh"
-#include "stream.cuh"
+#include "stream_experts.cuh"
 
 KERNEL(stream_experts_up, experts_up)
 ARCH(80)
@@ -34,7 +35,6 @@ DTYPES(ST, bf16, f32, e4m3, e8m0)
 DTYPES(SWT, bf16, e4m3, e2m1)
 DTYPES(SST, bf16, f32, e4m3, e8m0)
 TUNE(TILES, 2, 4)
-TUNE(DEPTH, 2, 4)
 REQUIRE(ROWS <= 8 && TOPK <= EXPERTS)
 REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0 && K * SWT_BITS % 128 == 0)
 REQUIRE(N % 2 == 0 && (SHARED ? 2 * WIDTH > TOPK * N : 2 * WIDTH == TOPK * N && !SHARED_SCALE && !SHARED_ROW_SCALE))
@@ -47,12 +47,12 @@ REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || SHARED_BLOCK_K >= K || SHARED_BLOCK_K 
 	&& SHARED_BLOCK_K % 32 == 0 || SHARED_BLOCK_K > 0 && SHARED_BLOCK_K % 128 == 0)
 REQUIRE(SWT_BITS != 4 || SHARED_SCALE && SST_BITS == 8 && SHARED_BLOCK_N == 1
 	&& (SHARED_BLOCK_K == 16 || SHARED_BLOCK_K == 32))
-REQUIRE(DEPTH * TILES <= 8)
+REQUIRE(WT_BITS == 16 || TILES == 2)
 GRID(max(ceil_div(N / 2, 8 * TILES), ceil_div(WIDTH - TOPK * N / 2, 8 * TILES)), SHARED + ROWS * TOPK, 1)
 BLOCK(256)
-SMEM(max(8 * DEPTH * TILES * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)))
+SMEM(max(16 * TILES * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)))
 		+ (WT_BITS < 16) * (16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096),
-	SHARED * (8 * DEPTH * TILES * 16 * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1)))
+	SHARED * (16 * TILES * 16 * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1)))
 		+ (SWT_BITS < 16 && ROWS <= 4) * ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096))))
 READS(min(EXPERTS, ROWS * TOPK) * (N * K * WT_BITS / 8 + ROW_SCALE * N * 4
 		+ SCALE * 2 * ceil_div(N / 2, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8)
@@ -76,34 +76,6 @@ struct Args {
 	OUT(bf16, h, "ROWS, WIDTH");
 };
 
-// block level: out(t, n, value) of the rows of an expert from n0 on, N_ of gate and as many of up
-template <class S, int N_, bool BY_ROW, class Scale, class XRow, class Out>
-__device__ __forceinline__ void gated(uint4 *ring, const typename S::W *w, const Scale *scales, const float *by_row,
-	int n0, bool some, XRow x_row, Out out)
-{
-	constexpr int half = 8 * S::tiles; // rows of gate, then as many of up
-	const auto *const up = w + i64(N_) * S::pitch / int(sizeof(typename S::W));
-	const Scale *const up_scales = scales + ceil_div(N_, S::block_n) * S::scale_pitch;
-	float gate_scale = 1.0f, up_scale = 1.0f;
-	if constexpr (BY_ROW) {
-		const int n = min(n0 + stream_row<S, half>(), N_ - 1);
-		gate_scale = by_row[n];
-		up_scale = by_row[N_ + n];
-	}
-	StreamSums<S> sums;
-	if (!stream<S, N_ % half == 0, false, void>(ring, [&](int m) {
-			const bool first = m < S::tiles / 2;
-			return stream_tile<S>(first ? w : up, first ? scales : up_scales, n0 + m % (S::tiles / 2) * 16, N_);
-		}, x_row, static_cast<const void *>(nullptr), some, [] {}, sums))
-		return;
-	stream_each<S, half>([&](int, int t, int row) {
-		if (n0 + row >= N_)
-			return;
-		const float gate = sums.at(t, row) * gate_scale, y = sums.at(t, half + row) * up_scale;
-		out(t, n0 + row, gate / (1.0f + __expf(-gate)) * y);
-	});
-}
-
 extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, TILES, bits_of<WT>))
 stream_experts_up(const Args a)
 {
@@ -114,25 +86,26 @@ stream_experts_up(const Args a)
 	if constexpr (SHARED) {
 		using Scales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
 			NoScales>::Type;
-		using S = Stream<ROWS, K, stream_warps, TILES, 64, DEPTH, SWT, Scales>;
+		using S = Stream<ROWS, K, stream_warps, TILES, 64, 2, SWT, Scales>;
 		if (pair < 0) {
 			if (n0 < shared_width)
-				gated<S, shared_width, SHARED_ROW_SCALE != 0>(ring, a.shared, a.shared_scale, a.shared_row_scale, n0,
-					rows > 0, [&](int t) { return a.n + i64(t) * K; }, [&](int t, int n, float y) {
+				stream_gated<S, shared_width, SHARED_ROW_SCALE != 0>(ring, a.shared, a.shared_scale,
+					a.shared_row_scale, n0, rows > 0, [&](int t) { return a.n + i64(t) * K; },
+					[&](int t, int n, float y) {
 						store(a.h + i64(t) * WIDTH + TOPK * width + n, y * a.share[t * shares + TOPK]);
 					});
 			return;
 		}
 	}
 	using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<1, K, stream_warps, TILES, 64, DEPTH, WT, Scales>;
+	using S = Stream<1, K, stream_warps, TILES, 64, 2, WT, Scales>;
 	const int t = pair / TOPK, j = pair % TOPK;
 	inputs_ready();
 	if (t >= rows || n0 >= width)
 		return;
 	const int e = a.expert[pair];
 	const float share = a.share[t * shares + j];
-	gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
+	stream_gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
 		scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),
 		ROW_SCALE ? a.gate_up_row_scale + i64(e) * N : nullptr,
 		n0, true, [&](int) { return a.n + i64(t) * K; },
