@@ -201,7 +201,8 @@ static int64_t draw_flag(Case *c, const char *name)
 	const size_t n = at ? (size_t)(at - name) : 0;
 	if (at)
 		snprintf(twin, sizeof twin, "%.*s%s", (int)(n && !at[4] ? n - 1 : n), name, at[4] ? at + 5 : at + 4);
-	return at && !one_in(&c->random, 8) ? case_value(c, twin, random_below(&c->random, 2)) : random_below(&c->random, 2);
+	const int64_t any = random_below(&c->random, 2);
+	return at && !one_in(&c->random, 8) ? case_value(c, twin, any) : any;
 }
 
 /* All constants once: free ones, then those that depend on them. */
