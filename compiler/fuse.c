@@ -118,29 +118,6 @@ static int count_linears(Fuser *f, int i, int x)
 	return n;
 }
 
-static bool takes_dtype(const KernelTemplate *t, const char *field, Dtype dtype)
-{
-	for (int i = 0; i < t->n_fields; i++) {
-		if (strcmp(t->fields[i].name, field) != 0)
-			continue;
-		if (strcmp(t->fields[i].dtype, dtype_name(dtype)) == 0)
-			return true;
-		for (int v = 0; v < t->n_dtypes; v++)
-			for (int k = 0; k < t->dtypes[v].n && strcmp(t->fields[i].dtype, t->dtypes[v].var) == 0; k++)
-				if (t->dtypes[v].allowed[k] == dtype)
-					return true;
-	}
-	return false;
-}
-
-static bool takes_field(const KernelTemplate *t, const char *field)
-{
-	for (int i = 0; i < t->n_fields; i++)
-		if (strcmp(t->fields[i].name, field) == 0)
-			return true;
-	return false;
-}
-
 /* The scales that the linear's w has must be operands of the template as well. */
 static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *weights, const GraphOp *linear)
 {

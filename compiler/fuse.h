@@ -174,6 +174,31 @@ static inline void bind_own(Fuser *f, LOp *op, const char *name, Role role, bool
 	memcpy(x->shape, shape, sizeof shape[0] * (size_t)n_dims);
 }
 
+/* What templates take -------------------------------------------------------------------------------- */
+
+static inline bool takes_dtype(const KernelTemplate *t, const char *field, Dtype dtype)
+{
+	for (int i = 0; i < t->n_fields; i++) {
+		if (strcmp(t->fields[i].name, field) != 0)
+			continue;
+		if (strcmp(t->fields[i].dtype, dtype_name(dtype)) == 0)
+			return true;
+		for (int v = 0; v < t->n_dtypes; v++)
+			for (int k = 0; k < t->dtypes[v].n && strcmp(t->fields[i].dtype, t->dtypes[v].var) == 0; k++)
+				if (t->dtypes[v].allowed[k] == dtype)
+					return true;
+	}
+	return false;
+}
+
+static inline bool takes_field(const KernelTemplate *t, const char *field)
+{
+	for (int i = 0; i < t->n_fields; i++)
+		if (strcmp(t->fields[i].name, field) == 0)
+			return true;
+	return false;
+}
+
 /* fuse_experts.c: a layer's experts from position i on, with or without one that all rows go to. */
 bool fuse_experts(Fuser *f, int i);
 bool fuse_experts_and_shared(Fuser *f, int i);

@@ -1,9 +1,9 @@
 /* fuse_experts.c - the launches of a layer's experts: what stands behind its last norm.
  *
  * That is the router, the experts that a row chose, and the one that all rows go to. What chooses writes the normed
- * rows too. Few rows stream the experts they chose as they come, in one launch where both halves of an expert have one
- * format; more are put in order by expert first, and the products of a row's experts are then added in a launch of
- * their own.
+ * rows too. Few rows stream the experts they chose as they come, where their weights are of types that are streamed, in
+ * one launch where both halves of an expert have one format; all others are put in order by expert first, and the
+ * products of a row's experts are then added in a launch of their own.
  */
 #include "compiler/fuse.h"
 
@@ -221,6 +221,25 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
 	bind_sum(f, op, e);
 }
 
+/* Does a kernel that streams the experts as they come take this weight? */
+static bool is_streamed(const Fuser *f, OpKind op, const char *field, int weight)
+{
+	for (int i = 0; i < n_kernel_table && weight >= 0; i++)
+		if (kernel_table[i].op == op && takes_field(&kernel_table[i], "expert")
+			&& template_serves(&kernel_table[i], f->target)
+			&& takes_dtype(&kernel_table[i], field, f->c->graph.tensors[weight].dtype))
+			return true;
+	return weight < 0;
+}
+
+static bool are_streamed(const Fuser *f, const ExpertOps *e)
+{
+	return is_streamed(f, OP_experts_up, "gate_up", operand(e->experts, "gate_up"))
+		&& is_streamed(f, OP_experts_down, "down", operand(e->experts, "down"))
+		&& (!e->gate || (is_streamed(f, OP_experts_up, "shared", operand(e->gate, "w"))
+			&& is_streamed(f, OP_experts_down, "shared_down", operand(e->down, "w"))));
+}
+
 static bool experts_at(Fuser *f, int i, bool has_shared)
 {
 	ExpertOps e;
@@ -243,7 +262,7 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	bind(f, op, "expert", operand(e.route, "expert"));
 	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
 	put_all(op, &t);
-	if (rows > ROWS_AS_THEY_COME)
+	if (rows > ROWS_AS_THEY_COME || !are_streamed(f, &e))
 		in_order(f, &e, &t);
 	else
 		as_they_come(f, &e, &t);

@@ -84,6 +84,16 @@ def test_every_format_has_kernels(build_dir, tmp_path, recipe, target):
                 assert ("pair" in operands) == (rows > 8) == ("expert" not in operands)
 
 
+@pytest.mark.parametrize("dtype", ["F16", "F32"])
+def test_wide_weights_are_put_in_order(build_dir, tmp_path, dtype):
+    """What no kernel streams goes through tiles, however few the rows are."""
+    folder = checkpoint(tmp_path / "m", "qwen3_moe", dtype=dtype)
+    done = atlasc(build_dir, folder, "--target", "sm_90a", "--dry-run", "--stop-after", "pick-kernels", "-d", "k")
+    assert done.returncode == 0, done.stderr
+    for (kind, _), ops in layers(done.stdout).items():
+        assert kind not in ("prefill", "decode") or [name for name, _ in ops][-5:] == IN_ORDER
+
+
 @pytest.mark.parametrize("recipe", ["qwen3_next", "qwen3_5_moe"])
 def test_the_shared_expert_goes_with_the_others(build_dir, tmp_path, recipe):
     folder = checkpoint(tmp_path / recipe, recipe)
