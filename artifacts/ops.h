@@ -165,15 +165,15 @@ OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
 	IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
 	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
 OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
-	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads and, "
-	"where GATED, gates, which nobody reads here",
+	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads "
+	"and, where GATED, gates, which are not read",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(q, "ROWS, NH * HDIM"))
 OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROPE_FACTOR EPS NORM_ONE",
-	"decode, rows of different slots: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the gate "
-	"for each of o. part, part_ml, arrived serve the launch alone: "
+	"decode, rows of different slots: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
+	"gate for each of o. part, part_ml, arrived serve the launch alone: "
 	"sums of SPLITS runs of a history with their maxima, and how many runs are done, which is 0 before and after",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),

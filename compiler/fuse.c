@@ -514,7 +514,8 @@ static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
 static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
 {
 	NewKeys n;
-	const GraphOp *look = op_at(f, has_norm ? i + 5 : i + 3), *gate = has_gate ? op_at(f, has_norm ? i + 6 : i + 4) : NULL;
+	const GraphOp *look = op_at(f, has_norm ? i + 5 : i + 3);
+	const GraphOp *gate = has_gate ? op_at(f, has_norm ? i + 6 : i + 4) : NULL;
 	if (f->low->kind != DECODE || !new_keys(f, i, has_norm, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
 	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate)))
@@ -574,7 +575,8 @@ static bool delta_ops(Fuser *f, int i, DeltaOps *d)
 {
 	*d = (DeltaOps){op_at(f, i), op_at(f, i + 1), op_at(f, i + 2), -1};
 	if (!flows(f, d->conv, "y", d->rule, "qkv") || !flows(f, d->rule, "o", d->norm, "x")
-		|| operand(d->conv, "row_slot") != operand(d->rule, "row_slot") || d->norm->attrs.head_dim != d->rule->attrs.v_dim)
+		|| operand(d->conv, "row_slot") != operand(d->rule, "row_slot")
+		|| d->norm->attrs.head_dim != d->rule->attrs.v_dim)
 		return false;
 	const Graph *g = &f->c->graph;
 	const int z_at = operand(d->norm, "z"), b_at = operand(d->rule, "b");

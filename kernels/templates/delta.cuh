@@ -1,5 +1,5 @@
-// delta.cuh - Gated DeltaNet, what the kernels of one row after another share: a row's numbers, and a value head's state
-// in the registers of a block.
+// delta.cuh - Gated DeltaNet, what the kernels of one row after another share: a row's numbers, and a value head's
+// state in the registers of a block.
 //
 // The state S [DK, DV] of a value head lies in all threads of a block: thread (r, c) holds columns 4c..4c+3 of the rows
 // r, r + LANES, ... A row of the step needs of it two sums over its rows, k.S and q.S, and changes it by a product of

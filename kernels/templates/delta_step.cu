@@ -6,7 +6,8 @@
 //           y = 0, no state changes
 // numerics  f32 from the inputs to the one rounding of y; the state stays f32. Sums over a head's rows in an order that
 //           DK, DV and WARPS alone decide: same bits every run; batch-invariant
-// measured  not yet
+// measured  H100 SXM, 16 key heads, heads of 128 x 128, in a chain, caches cold: 32 value heads 4.3 us for one row,
+//           14.6 for eight (76 % of the read bandwidth); 48 value heads 4.7 us for one, 79 for 32 (84 %). No spills
 // bytes     the state, read and written once, is nearly all of it
 // early     no launch before this one in its step writes the states of its layer (EARLY), so they are on their way to
 //           registers while the products in front end; then only x is missing

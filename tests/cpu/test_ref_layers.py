@@ -269,3 +269,43 @@ def test_norm_route(ref, has_shared):  # noqa: F811
     assert np.all(got["routed"] == 0)
     if has_shared:
         close(got["share"][:, active:], np_sigmoid(n.astype(np.float64) @ gate[0].astype(np.float64))[:, None], 1e-6)
+
+
+def test_gate_rows(ref):  # noqa: F811
+    g = rng()
+    x, gates = normal(g, 5, 12), normal(g, 5, 30)
+    got = ref("gate_rows", step=np.array([4, 0, 0, 0], np.int32), x=x, gates=gates, y=blank(5, 12))
+    close(got["y"], x * np_sigmoid(gates[:, 18:]))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_fused_delta_layers(ref, apart):  # noqa: F811
+    """delta_step, and conv_rows with delta_rows, are their graph ops on columns of joined tensors."""
+    g, nk, nv, dk, dv, taps, slots = rng(), 2, 4, 8, 6, 3, 3
+    mixed, values = 2 * nk * dk + nv * dv, nv * dv
+    dims = {"NK": nk, "NV": nv, "DK": dk, "DV": dv, "EPS": 1e-6}
+    x, ba = normal(g, 5, mixed + values + (0 if apart else 2 * nv)), normal(g, 5, 2 * nv)
+    b, a = np.split(ba if apart else x[:, mixed + values:], 2, 1)
+    w, norm, a_log, dt_bias = bf16(normal(g, mixed, 1, taps + 1)), normal(g, dv), normal(g, nv), normal(g, nv)
+    slot, step = np.array([2, 0, -1, 1, 0], np.int32), np.array([4, 0, 3, 0], np.int32)
+    start = {"conv": normal(g, slots, taps * mixed), "delta": normal(g, slots, nv * dk * dv)}
+
+    turned = ref("causal_conv", {"TAPS": taps}, step=step, x=x[:, :mixed], w=w, row_slot=slot, conv=start["conv"],
+                 y=blank(5, mixed), dtypes={"w": "bf16"})
+    rule = ref("delta_rule", {k: v for k, v in dims.items() if k != "EPS"}, step=step, qkv=turned["y"], a=a, b=b,
+               a_log=a_log, dt_bias=dt_bias, row_slot=slot, delta=start["delta"], o=blank(5, values))
+    want = ref("gated_norm", {"HDIM": dv, "EPS": 1e-6}, x=rule["o"], z=x[:, mixed:mixed + values], w=norm,
+               y=blank(5, values))["y"]
+
+    shared = dict(step=step, x=x, ba=ba if apart else None, a_log=a_log, dt_bias=dt_bias, norm=norm, row_slot=slot)
+    one = ref("delta_step", dims | {"TAPS": taps}, conv_w=w, **shared, **start, readers=np.zeros((5, nk), np.int32),
+              y=blank(5, values), dtypes={"conv_w": "bf16"})
+    assert np.array_equal(one["y"], want) and not one["readers"].any()
+    assert np.array_equal(one["conv"], turned["conv"]) and np.array_equal(one["delta"], rule["delta"])
+
+    seg = np.array([[0, 1, 2, 0], [1, 1, 0, 0], [3, 1, 1, 0]], np.int32)
+    conv = ref("conv_rows", {"TAPS": taps}, step=step, x=x, conv_w=w, row_slot=slot, seg=seg, conv=start["conv"],
+               y=blank(5, mixed), dtypes={"conv_w": "bf16"})
+    assert all(np.array_equal(conv[k], turned[k]) for k in ("conv", "y"))
+    rows = ref("delta_rows", dims, qkv=conv["y"], seg=seg, delta=start["delta"], y=blank(5, values), **shared)
+    assert np.array_equal(rows["y"], want) and np.array_equal(rows["delta"], rule["delta"])

@@ -837,6 +837,22 @@ def test_attention_step(ref, norms):
     assert not got["arrived"].any() and np.array_equal(got["part"], part, equal_nan=True)
 
 
+def test_gated_attention(ref):
+    """With a gate behind v, rope_write does what it does without, and attention_step multiplies by its sigmoid."""
+    attrs, operands, _, q, _ = heads_of_step(True)
+    nh = attrs["NH"]
+    gate = normal(rng(7), *q.shape)
+    gated = operands | {"qkv": np.concatenate([operands["qkv"], gate], 1)}
+    plain, turned = (ref("rope_write", attrs | {"GATED": i}, **o, q=blank(*q.shape))
+                     for i, o in enumerate((operands, gated)))
+    assert all(np.array_equal(plain[k], turned[k]) for k in plain)
+    plain, got = (ref("attention_step", {**attrs, "SCALE": 0.3, "GATED": i}, **from_slots(o, attrs["PAGE"]),
+                      part=blank(5, nh, 3, 16), part_ml=blank(5, nh, 3, 2), arrived=np.zeros((5, nh), np.int32),
+                      o=blank(*q.shape)) for i, o in enumerate((operands, gated)))
+    close(got["o"], plain["o"] / (1 + np.exp(-gate.astype(np.float64))), 1e-6)
+    assert np.array_equal(got["kv"], plain["kv"])
+
+
 def test_read_probe(ref):
     x = rng().integers(-2**31, 2**31, 3 * 8192, np.int64).astype(np.int32)
     got = ref("read_probe", {}, x=x, part=np.zeros(3, np.int32))

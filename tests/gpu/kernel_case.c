@@ -159,7 +159,7 @@ static int64_t derived(Case *c, const char *name)
 		int64_t ids = (int64_t)1 << (3 + random_below(&c->random, 5));
 		return case_value(c, "V", 0) ? (v + ids - 1) / ids : draw(c, name);
 	}
-	if (strcmp(name, "COLS") == 0) /* of a tensor of which an op reads some: the first, the last, or all of a delta row */
+	if (strcmp(name, "COLS") == 0) /* of a tensor that an op reads some of: the first, the last, all of a delta row */
 		return case_value(c, "NV", 0) ? 2 * case_value(c, "NK", 1) * case_value(c, "DK", 1)
 				+ 2 * case_value(c, "NV", 1) * (case_value(c, "DV", 1) + random_below(&c->random, 2))
 			: case_value(c, "C", case_value(c, "N", 0)) + 8 * random_below(&c->random, 6);
