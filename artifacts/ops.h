@@ -188,8 +188,8 @@ OP(conv_rows, OP_FUSED, "TAPS",
 	IN(step, "4"), IN(x, "ROWS, COLS"), IN(conv_w, "C, 1, TAPS + 1"), IN(row_slot, "ROWS"), IN(seg, "SEGS, 4"),
 	INOUT(conv, "SLOTS, TAPS * C"), OUT(y, "ROWS, C"))
 OP(delta_rows, OP_FUSED, "NK NV DK DV EPS",
-	"delta_rule; gated_norm: of rows in use. Rows of x are q, k, v heads (not read: qkv has them), z of the v heads and, "
-	"without ba, b and a of each; ba: those two",
+	"delta_rule; gated_norm: of rows in use. Rows of x are q, k, v heads (not read: qkv has them), z of the v heads "
+	"and, without ba, b and a of each; ba: those two",
 	IN(step, "4"), IN(qkv, "ROWS, 2 * NK * DK + NV * DV"), IN(x, "ROWS, COLS"), IN_OPT(ba, "ROWS, 2 * NV"),
 	IN(a_log, "NV"), IN(dt_bias, "NV"), IN(norm, "DV"), IN(row_slot, "ROWS"), IN(seg, "SEGS, 4"),
 	INOUT(delta, "SLOTS, NV * DK * DV"), OUT(y, "ROWS, NV * DV"))

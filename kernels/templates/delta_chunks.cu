@@ -99,7 +99,8 @@ __device__ __forceinline__ void multiply(float (&c)[4], const Split &a, u32 b0, 
 }
 
 // Two neighbouring products c += a b of a block at (row, column) of a matrix of 64 x 64 in two parts.
-__device__ __forceinline__ void multiply(float (&c0)[4], float (&c1)[4], const Split &a, u32 matrix, int row, int column)
+__device__ __forceinline__ void multiply(float (&c0)[4], float (&c1)[4], const Split &a, u32 matrix, int row,
+	int column)
 {
 	u32 hi[4], lo[4];
 	load_b(hi, matrix, M_STRIDE, row, column);
@@ -178,7 +179,8 @@ __device__ __forceinline__ void note_gates(RowNumbers &r, const GateInputs &in, 
 		const float before = __shfl_up_sync(~0u, sum, m);
 		sum += lane >= m ? before : 0.0f;
 	}
-	r.total[lane * 2] = sum - log_decay[1];
+	const float before = __shfl_up_sync(~0u, sum, 1);
+	r.total[lane * 2] = (lane ? before : 0.0f) + log_decay[0]; // no row's G has anything of the next
 	r.total[lane * 2 + 1] = sum;
 }
 

@@ -26,7 +26,8 @@ def test_the_script_stays_short():
 
 
 @pytest.mark.parametrize("model,words", [
-    ("llama", ["--target", "sm_90a,sm_80"]), ("qwen2", []), ("qwen3", []), ("llama-f32", []), ("qwen3_moe", [])])
+    ("llama", ["--target", "sm_90a,sm_80"]), ("qwen2", []), ("qwen3", []), ("llama-f32", []), ("qwen3_moe", []),
+    ("qwen3_5", [])])
 def test_every_verdict(atlas, small_plan_of, model, words):
     text = atlas("audit", small_plan_of(model, *words), "--json").stdout
     run = subprocess.run([sys.executable, SCRIPT], input=text, capture_output=True, text=True, timeout=300)

@@ -1,0 +1,73 @@
+"""Plans of Gated DeltaNet and gated attention: what becomes a launch, and that every launch has a kernel."""
+
+import json
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+SHAPE = pathlib.Path(__file__).resolve().parent.parent / "gpu" / "shapes" / "qwen3.5-27b-fp8.json"
+MLP = ["norm_swiglu", "linear_residual"]
+MLP_OF_CODES = ["norm_rows_fp8", "linear_swiglu_fp8", "linear_residual"]
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_a_dense_fixture_compiles(atlas, small_plan_of, target):
+    """With a kernel for every launch, seven of them in a decode layer at most, and state zeroed for each new sequence."""
+    plan = small_plan_of("qwen3_5", "--target", target, prefill="[2, 16, 128]")
+    phases = json.loads(atlas("audit", plan, "--json").stdout)["targets"][0]["phases"]
+    for phase in phases:
+        ops = [launch["op"] for launch in phase["launches"]]
+        if phase["phase"] == "decode":
+            layers = [launch["layers"] for launch in phase["launches"]]
+            assert all(1 < layers.count([i, i]) <= 7 for i in range(3))
+            assert ops.count("delta_step") == 2 and ops.count("attention_step") == 1
+        if phase["phase"] == "prefill":
+            assert ops.count("conv_rows") == ops.count("delta_rows") == 2 and ops.count("gate_rows") == 1
+        if phase["phase"] == "acquire":
+            assert ops.count("zero_slots") == 4
+    assert {"prefill", "decode", "acquire"} <= {phase["phase"] for phase in phases}
+
+
+@pytest.fixture(scope="module")
+def lowered(build_dir):
+    """{(phase, rows): {layer: [(op, operands)]}} of the FP8 shape, in which b and a alone are bf16."""
+    done = subprocess.run([build_dir / "atlasc", SHAPE, "--random-weights", "--target", "sm_90a", "--dry-run",
+                           "--stop-after", "fuse", "-d", "f"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    phases, layers = {}, {}
+    for line in done.stdout.splitlines():
+        head = re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line)
+        op = re.match(r" +(\d+) +(\w+) +(.*)", line)
+        if head:
+            layers = phases[head[1], int(head[2] or 0)] = {}
+        elif op:
+            operands = dict(x.split("=", 1) for x in op[3].split() if "=" in x)
+            layers.setdefault(int(op[1]), []).append((op[2], operands))
+    return phases
+
+
+def names(ops):
+    return [op for op, _ in ops]
+
+
+def test_products_of_two_formats_behind_one_norm(lowered):
+    """Each of the groups that can be joined is a product: with the norm inside, or on rows as it likes them."""
+    for (kind, rows), layers in lowered.items():
+        if kind == "decode":
+            assert names(layers[0]) == ["norm_linear", "norm_linear", "delta_step", "linear_residual", *MLP]
+            assert names(layers[3]) == ["norm_linear", "attention_step", "linear_residual", *MLP]
+            assert layers[0][2][1]["ba"] != "-" and layers[0][2][1]["x"] == layers[0][0][1]["y"]
+        elif kind == "prefill" and rows > 64:
+            assert names(layers[0]) == ["norm_rows_fp8", "linear_rows", "norm_rows", "linear_rows", "conv_rows",
+                                        "delta_rows", "quant_rows", "linear_residual", *MLP_OF_CODES]
+            assert "x_scale" in layers[0][1][1] and "x_scale" not in layers[0][3][1]
+            assert names(layers[3]) == ["norm_rows_fp8", "linear_rows", "rope_write", "attention", "gate_rows",
+                                        "quant_rows", "linear_residual", *MLP_OF_CODES]
+
+
+def test_state_that_is_touched_early_is_a_layer_s_own(lowered):
+    readers = [operands["readers"] for (kind, rows), layers in lowered.items() if (kind, rows) == ("decode", 1)
+               for ops in layers.values() for op, operands in ops if op == "delta_step"]
+    assert len(readers) == len(set(readers)) == 48
