@@ -41,6 +41,11 @@ __device__ __forceinline__ void store_at_rank(u32 to, float4 v)
 		: "memory");
 }
 
+__device__ __forceinline__ void store2_at_rank(u32 to, float x, float y)
+{
+	asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" :: "r"(to), "f"(x), "f"(y) : "memory");
+}
+
 __device__ __forceinline__ u64 load2_of_rank(u32 from)
 {
 	u64 x;
