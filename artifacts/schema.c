@@ -134,7 +134,7 @@ const AttrField attr_fields[] = {
 };
 const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 
-_Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 92 + sizeof(Attrs) &&
+_Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Weight) == 120 && sizeof(Graph) == 136 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
 	sizeof(TargetPlan) == 96 && sizeof(Candidate) == 48 && sizeof(Slot) == 56 && sizeof(Section) == 56 &&

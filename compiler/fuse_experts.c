@@ -1,9 +1,8 @@
 /* fuse_experts.c - the launches of a layer's experts: what stands behind its last norm.
  *
  * That is the router, the experts that a row chose, and the one that all rows go to. What chooses writes the normed
- * rows too. Few rows stream the experts they chose as they come, where their weights are of types that are streamed, in
- * one launch where both halves of an expert have one format; all others are put in order by expert first, and the
- * products of a row's experts are then added in a launch of their own.
+ * rows too. Few rows stream the experts they chose as they come, where their weights are of types that are streamed; all
+ * others are put in order by expert first, and the products of a row's experts are then added in a launch of their own.
  */
 #include "compiler/fuse.h"
 
@@ -160,43 +159,16 @@ static void bind_sum(Fuser *f, LOp *op, const ExpertOps *e)
 	bind(f, op, "z", operand(e->sum, "z"));
 }
 
-static bool is_same_type(const Fuser *f, int a, int b)
-{
-	return (a < 0) == (b < 0) && (a < 0 || f->c->graph.tensors[a].dtype == f->c->graph.tensors[b].dtype);
-}
-
-/* Have both halves of the experts, and of the shared one, codes and scales of one kind? */
-static bool is_one_format(const Fuser *f, const ExpertOps *e)
-{
-	static const char *const ends[] = {"", "_scale", "_row_scale"};
-	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-		char up[32], down[32], w[32];
-		snprintf(up, sizeof up, "gate_up%s", ends[i]);
-		snprintf(down, sizeof down, "down%s", ends[i]);
-		snprintf(w, sizeof w, "w%s", ends[i]);
-		if (!is_same_type(f, operand(e->experts, up), operand(e->experts, down))
-			|| (e->gate && !is_same_type(f, operand(e->gate, w), operand(e->down, w))))
-			return false;
-	}
-	return true;
-}
-
-/* Few rows. What counts the blocks of a launch is touched early, so each layer has its own. */
 static void as_they_come(Fuser *f, const ExpertOps *e, const ExpertTensors *t)
 {
-	const bool is_one = is_one_format(f, e);
-	LOp *op = expert_op(f, is_one ? OP_experts_step : OP_experts_up, e);
+	LOp *op = expert_op(f, OP_experts_up, e);
 	bind_up(f, op, e);
 	bind(f, op, "expert", operand(e->route, "expert"));
 	put_all(op, t);
-	if (is_one) {
-		bind_own(f, op, "turns", ROLE_STATE, false, DT_i32, 1, (int64_t[]){f->low->rows + 1});
-	} else {
-		op = expert_op(f, OP_experts_down, e);
-		bind(f, op, "expert", operand(e->route, "expert"));
-		put_all(op, t);
-	}
+	op = expert_op(f, OP_experts_down, e);
 	bind_down(f, op, e);
+	bind(f, op, "expert", operand(e->route, "expert"));
+	put_all(op, t);
 	bind_sum(f, op, e);
 }
 

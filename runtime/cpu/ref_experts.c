@@ -256,13 +256,6 @@ void ref_experts_down(const RefCall *c)
 	}
 }
 
-/* Its operands have the names that they have in its halves. */
-void ref_experts_step(const RefCall *c)
-{
-	ref_experts_up(c);
-	ref_experts_down(c);
-}
-
 void ref_sum_experts(const RefCall *c)
 {
 	const int64_t rows = ref_dim(c, "y", 0), shares = ref_dim(c, "y", 1), k = ref_dim(c, "y", 2);

@@ -268,7 +268,6 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_group_rows] = ref_group_rows,
 	[OP_experts_up] = ref_experts_up,
 	[OP_experts_down] = ref_experts_down,
-	[OP_experts_step] = ref_experts_step,
 	[OP_experts_down_rows] = ref_experts_down_rows,
 	[OP_sum_experts] = ref_sum_experts,
 	[OP_causal_conv] = ref_causal_conv,
@@ -287,7 +286,6 @@ size_t ref_scratch_bytes(const RefCall *c)
 		return ref_experts_scratch(c);
 	case OP_experts_up:
 	case OP_experts_down:
-	case OP_experts_step:
 	case OP_experts_down_rows:
 		return ref_experts_row_scratch(c);
 	case OP_sample: /* a score and a probability for each token id */

@@ -15,8 +15,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "tests" / "mkckpt"))
 import mkckpt  # noqa: E402
 
-AS_THEY_COME = ["norm_route", "experts_step"]
-IN_TWO = ["norm_route", "experts_up", "experts_down"]
+AS_THEY_COME = ["norm_route", "experts_up", "experts_down"]
 IN_ORDER = ["norm_route", "group_rows", "experts_up", "experts_down_rows", "sum_experts"]
 DTYPES = {"moe-fp8": "e4m3", "moe-nvfp4": "e2m1"}
 
@@ -44,7 +43,7 @@ def checkpoint(folder, recipe, **changed):
 
 
 def test_launches_of_a_layer(build_dir, tmp_path):
-    """The plan of the fixture: five launches a layer in decode, of which the experts are two."""
+    """The plan of the fixture: six launches a layer in decode, of which the experts are three."""
     plan = tmp_path / "plan.bin"
     done = atlasc(build_dir, REPO / "tests/fixtures/qwen3_moe", "-o", plan, "-q", "--target", "sm_90a",
                   "--cache-dir", build_dir / "kernel-cache")
@@ -77,9 +76,9 @@ def test_every_format_has_kernels(build_dir, tmp_path, recipe, target):
         if kind not in ("prefill", "decode"):
             continue
         names = [name for name, _ in ops]
-        assert names[-2:] == AS_THEY_COME if rows <= 8 else names[-5:] == IN_ORDER
+        assert names[-3:] == AS_THEY_COME if rows <= 8 else names[-5:] == IN_ORDER
         for name, operands in ops:
-            if name in ("experts_up", "experts_step"):
+            if name == "experts_up":
                 assert operands["gate_up"].endswith(DTYPES.get(recipe, "bf16"))
                 assert ("pair" in operands) == (rows > 8) == ("expert" not in operands)
 
@@ -104,14 +103,15 @@ def test_the_shared_expert_goes_with_the_others(build_dir, tmp_path, recipe):
         if kind not in ("prefill", "decode"):
             continue
         names = [name for name, _ in ops]
-        assert names[-2:] == AS_THEY_COME if rows <= 8 else names[-5:] == IN_ORDER
+        assert names[-3:] == AS_THEY_COME if rows <= 8 else names[-5:] == IN_ORDER
         assert not {"sigmoid_gate", "swiglu", "route", "experts"} & set(names)
         by_name = dict(ops)
         assert "shared_gate" in by_name["norm_route"]
-        assert f"[{2 * shared},64]" in by_name["experts_up" if rows > 8 else "experts_step"]["shared"]
+        assert f"[{2 * shared},64]" in by_name["experts_up"]["shared"]
 
 
-def test_halves_of_two_formats_are_two_launches(build_dir, tmp_path):
+def test_halves_of_two_formats(build_dir, tmp_path):
+    """NVFP4 on the way up, plain on the way down."""
     recipe = mkckpt.recipes()["moe-nvfp4"]
     quant = {**recipe["quant"], "formats": {"*.down_proj": "plain", **recipe["quant"]["formats"]}}
     folder = checkpoint(tmp_path / "m", "moe-nvfp4", quant=quant)
@@ -120,7 +120,7 @@ def test_halves_of_two_formats_are_two_launches(build_dir, tmp_path):
     for (kind, rows), ops in layers(done.stdout).items():
         if kind in ("prefill", "decode"):
             names = [name for name, _ in ops]
-            assert names[-3:] == IN_TWO if rows <= 8 else names[-5:] == IN_ORDER
+            assert names[-3:] == AS_THEY_COME if rows <= 8 else names[-5:] == IN_ORDER
 
 
 def test_a_router_of_codes_is_refused(build_dir, tmp_path):
@@ -144,5 +144,5 @@ def test_real_shapes(build_dir, tmp_path, shape):
                   "--stop-after", "pick-kernels", "-d", "k")
     assert done.returncode == 0, done.stderr
     used = set(re.findall(r"^      (\w+)  grid", done.stdout, re.M))
-    assert {"route_few", "route_tiles", "group_rows", "stream_experts", "gemm_experts_up", "gemm_experts_down",
-            "sum_experts"} <= used
+    assert {"route_few", "route_tiles", "group_rows", "stream_experts_up", "stream_experts_down", "gemm_experts_up",
+            "gemm_experts_down", "sum_experts"} <= used

@@ -229,9 +229,6 @@ def test_fused_experts_are_the_graph_s(ref, shared_width):  # noqa: F811
     h = ref("experts_up", attrs, **operands(o, up + " expert"), h=blank(rows, width))["h"]
     z = ref("experts_down", attrs, **operands(o, down + " expert residual"), h=h, z=blank(rows, k))["z"]
     close(z[:-1], want[:-1], 1e-6)
-    both = ref("experts_step", attrs, **operands(o, up + down[4:] + " expert residual"), h=blank(rows, width),
-               turns=np.zeros(rows + 1, np.int32), z=blank(rows, k))
-    assert np.array_equal(both["z"], z) and np.all(both["turns"] == 0)
     assert np.all(h[-1] == blank(1)) and np.all(z[-1] == blank(1)), "a row in no use"
     order = ref("group_rows", attrs, **operands(o, "step expert"), pair=blank(rows * active, kind=np.int32),
                 first=blank(6, kind=np.int32))

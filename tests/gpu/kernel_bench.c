@@ -34,12 +34,6 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define NO_SHARED " SHARED=0 SHARED_SCALE=0 SHARED_ROW_SCALE=0"
 #define SHARED_FP8 " SWT=e4m3 SST=bf16 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=0 SHARED_BLOCK_N=128 SHARED_BLOCK_K=128"
 #define SHARED_NVFP4 " SWT=e2m1 SST=e4m3 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=1 SHARED_BLOCK_N=1 SHARED_BLOCK_K=16"
-#define DOWN_BF16 " DOWN_SCALE=0 DOWN_ROW_SCALE=0"
-#define DOWN_FP8 " DOWN_SCALE=1 DOWN_ROW_SCALE=0"
-#define DOWN_NVFP4 " DOWN_SCALE=1 DOWN_ROW_SCALE=1"
-#define NO_SHARED_DOWN " SHARED_DOWN=0 SHARED_DOWN_SCALE=0 SHARED_DOWN_ROW_SCALE=0"
-#define SHARED_DOWN_FP8 " SHARED_DOWN=1 SHARED_DOWN_SCALE=1 SHARED_DOWN_ROW_SCALE=0"
-#define SHARED_DOWN_NVFP4 " SHARED_DOWN=1 SHARED_DOWN_SCALE=1 SHARED_DOWN_ROW_SCALE=1"
 #define UP_35B "K=2048 EXPERTS=128 N=1024 WIDTH=4608 TOPK=8 " /* half of its experts, of which a step reads as many */
 #define DOWN_35B "K=2048 EXPERTS=128 N=512 WIDTH=4608 TOPK=8 "
 #define UP_30B "K=2048 EXPERTS=128 N=1536 WIDTH=6144 TOPK=8 "
@@ -167,12 +161,6 @@ static const Shape shapes[] = {
 	{"rope_write", "1B", "ROWS=1 SLOTS=1 MAX_PAGES=512 PAGE=16 HDIM=64 NH=32 NKV=8 ROTARY=64 Q_NORM=0 K_NORM=0"},
 	{"route_few", "35B-A3B", "ROWS=1 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
 	{"route_few", "35B-A3B x8", "ROWS=8 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
-	{"stream_experts", "fp8 35B-A3B", "ROWS=1 " UP_35B EXPERTS_FP8 SHARED_FP8 DOWN_FP8 SHARED_DOWN_FP8},
-	{"stream_experts", "nvfp4 35B-A3B", "ROWS=1 " UP_35B EXPERTS_NVFP4 SHARED_NVFP4 DOWN_NVFP4 SHARED_DOWN_NVFP4},
-	{"stream_experts", "fp8 30B-A3B", "ROWS=1 " UP_30B EXPERTS_FP8 NO_SHARED DOWN_FP8 NO_SHARED_DOWN},
-	{"stream_experts", "bf16 30B-A3B", "ROWS=1 " UP_30B EXPERTS_BF16 NO_SHARED DOWN_BF16 NO_SHARED_DOWN},
-	{"stream_experts", "fp8 35B-A3B x4", "ROWS=4 " UP_35B EXPERTS_FP8 SHARED_FP8 DOWN_FP8 SHARED_DOWN_FP8},
-	{"stream_experts", "fp8 30B-A3B x8", "ROWS=8 " UP_30B EXPERTS_FP8 NO_SHARED DOWN_FP8 NO_SHARED_DOWN},
 	{"stream_experts_up", "fp8 35B-A3B", "ROWS=1 " UP_35B EXPERTS_FP8 SHARED_FP8},
 	{"stream_experts_down", "fp8 35B-A3B", "ROWS=1 " DOWN_35B EXPERTS_FP8 SHARED_FP8},
 	{"stream_experts_up", "nvfp4 35B-A3B", "ROWS=1 " UP_35B EXPERTS_NVFP4 SHARED_NVFP4},
@@ -334,7 +322,7 @@ static bool measure_bounds(const Settings *s, Gpu *g, Bounds *b)
 
 /* Trials ------------------------------------------------------------------------------------------ */
 
-typedef struct BenchTrial { int shape; char fixed[512]; Case c; Cubin cubin; double seconds; } BenchTrial;
+typedef struct BenchTrial { int shape; char fixed[384]; Case c; Cubin cubin; double seconds; } BenchTrial;
 typedef struct Bench {
 	const Settings *settings;
 	BenchTrial *trials;

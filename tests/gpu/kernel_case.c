@@ -193,18 +193,6 @@ static double draw_float(Case *c, const char *name)
 	return one_in(&c->random, 2) ? 1 : 1.3466f;
 }
 
-/* Whether an operand is there that must be if its twin is, as the scales of down with those of up: mostly so. */
-static int64_t draw_flag(Case *c, const char *name)
-{
-	char twin[64];
-	const char *at = strstr(name, "DOWN");
-	const size_t n = at ? (size_t)(at - name) : 0;
-	if (at)
-		snprintf(twin, sizeof twin, "%.*s%s", (int)(n && !at[4] ? n - 1 : n), name, at[4] ? at + 5 : at + 4);
-	const int64_t any = random_below(&c->random, 2);
-	return at && !one_in(&c->random, 8) ? case_value(c, twin, any) : any;
-}
-
 /* All constants once: free ones, then those that depend on them. */
 static void draw_constants(Case *c, const char *fixed)
 {
@@ -243,7 +231,7 @@ static void draw_constants(Case *c, const char *fixed)
 	for (int i = 0; i < t->n_fields; i++)
 		if (t->fields[i].flag)
 			set(c, t->fields[i].flag,
-				fixed_value(fixed, t->fields[i].flag, &value) ? value : draw_flag(c, t->fields[i].flag));
+				fixed_value(fixed, t->fields[i].flag, &value) ? value : random_below(&c->random, 2));
 }
 
 static void write_defines(Case *c)

@@ -317,7 +317,7 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 		fill_experts(c, a, b->shape[0]);
 	else if (strcmp(name, "pair") == 0 || strcmp(name, "first") == 0)
 		fill_groups(c, strcmp(name, "first") == 0);
-	else if (strcmp(name, "arrived") != 0 && strcmp(name, "routed") != 0 && strcmp(name, "turns") != 0
+	else if (strcmp(name, "arrived") != 0 && strcmp(name, "routed") != 0
 		&& strcmp(name, "readers") != 0) /* those are 0 between launches */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = (int32_t)random_below(&c->random,
