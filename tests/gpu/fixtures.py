@@ -12,11 +12,13 @@ bfloat16, which is a thousand times in what a cosine loses; half of it is allowe
 Of experts it is the median of rows: one that noise sends to another expert is another row from there on.
 """
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 from safetensors.torch import load_file
 from torch.nn.functional import cosine_similarity
@@ -80,9 +82,9 @@ def check(build, folder, scratch):
     ok = (1 - worst <= max(LEAST, PLAIN * loud) and 1 - worst_wide <= max(LEAST, (CODES if codes else PLAIN) * loud)
           and (whole or margin <= noise))
     why = "" if whole else f"two best {margin:.4f} apart, noise {noise:.4f}   "
-    print(f"{folder.name:36s} loses {1 - worst:.6f}, {'e4m3 rows' if codes else 'wide':9s} {1 - worst_wide:.6f}, bf16 "
-          f"{loud:.6f}   greedy {same:2d} of {len(theirs)}   {why}{'ok' if ok else 'BAD'}", flush=True)
-    return ok
+    line = (f"{folder.name:36s} loses {1 - worst:.6f}, {'e4m3' if codes else 'wide'} {1 - worst_wide:.6f}, bf16 "
+          f"{loud:.6f}   greedy {same:2d} of {len(theirs)}   {why}{'ok' if ok else 'BAD'}")
+    return line, ok
 
 
 def main():
@@ -90,8 +92,14 @@ def main():
     folders = sorted(p.parent for p in (REPO / "tests" / "fixtures").glob("*/golden.safetensors"))
     if len(sys.argv) > 2:
         folders = [f for f in folders if f.name in sys.argv[2:]]
-    with tempfile.TemporaryDirectory() as scratch:
-        results = [check(build, folder, pathlib.Path(scratch)) for folder in folders]
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(min(12, os.cpu_count())) as pool:
+        scratches = [pathlib.Path(scratch) / folder.name for folder in folders]
+        for place in scratches:
+            place.mkdir()
+        results = []
+        for line, ok in pool.map(check, [build] * len(folders), folders, scratches):
+            print(line, flush=True)
+            results.append(ok)
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
     raise SystemExit(0 if all(results) and results else 1)
 
