@@ -1,5 +1,5 @@
-// delta_chunks.cuh - prompts of Gated DeltaNet, 64 rows at a time: what delta_chunks and delta_chunks_team share, behind
-// their Args and TEAM, the blocks of a cluster that a value head's columns are divided among.
+// delta_chunks.cuh - prompts of Gated DeltaNet, 64 rows at a time: what delta_chunks and delta_chunks_team share,
+// behind their Args and TEAM, the blocks of a cluster that a value head's columns are divided among.
 //
 // All is transposed: a warp has 16 columns of S, of X and of o in registers, where what one product gives is what the
 // next one takes, and only q, k and the matrices of 64 x 64, which all warps share, lie in shared memory. The next rows
@@ -302,12 +302,149 @@ __device__ __forceinline__ void load_columns(float (&x)[2][4], u32 tile, int blo
 		}
 }
 
+// warp level: what the changes solve for, b (v - e^G k.S), from held = k.S; o = e^G q.S
+__device__ __forceinline__ void start(Rows &x, Rows &o, const RowNumbers &r, u32 v_tile)
+{
+	const int v0 = threadIdx.x / 32 * 16, quad = threadIdx.x % 4;
+#pragma unroll
+	for (int n = 0; n < BLOCKS; n++) {
+		float v[2][4];
+		load_columns(v, v_tile, n, v0);
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+#pragma unroll
+			for (int e = 0; e < 2; e++) {
+				const float4 f = r.factor[(2 * n + i) * 8 + quad * 2 + e];
+#pragma unroll
+				for (int half = 0; half < 4; half += 2) {
+					x[2 * n + i][half + e] = f.x * v[i][half + e] - f.y * x[2 * n + i][half + e];
+					o[2 * n + i][half + e] *= f.z;
+				}
+			}
+	}
+}
+
+// warp level: the changes, and what o has of them: 16 rows after the other
+__device__ __forceinline__ void solve(Rows &x, Rows &o, u32 minus_a, u32 q_k)
+{
+	Split solved[BLOCKS];
+#pragma unroll
+	for (int row = 0; row < BLOCKS; row++) {
+		float(&x0)[4] = x[2 * row], (&x1)[4] = x[2 * row + 1];
+#pragma unroll
+		for (int column = 0; column < row; column++)
+			multiply(x0, x1, solved[column], minus_a, row * 16, column * 16);
+		solved[row].take(x0, x1);
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			x0[e] = x1[e] = 0.0f;
+		multiply(x0, x1, solved[row], minus_a, row * 16, row * 16);
+		solved[row].take(x0, x1);
+#pragma unroll
+		for (int column = 0; column <= row; column++)
+			multiply(o[2 * row], o[2 * row + 1], solved[column], q_k, row * 16, column * 16);
+	}
+}
+
+// warp level: the state behind the chunk
+__device__ __forceinline__ void change(State &s, Rows &x, const RowNumbers &r, u32 k_tile)
+{
+	const int quad = threadIdx.x % 4;
+	const float decay = __expf(r.total[CHUNK - 1]);
+#pragma unroll
+	for (int n = 0; n < DK / 8; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			s[n][e] *= decay;
+#pragma unroll
+	for (int row = 0; row < BLOCKS; row++) {
+		Split by;
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				x[2 * row + i][e] *= r.factor[(2 * row + i) * 8 + quad * 2 + e % 2].w;
+		by.take(x[2 * row], x[2 * row + 1]);
+#pragma unroll
+		for (int n = 0; n < DK / 16; n++) {
+			u32 b[4];
+			load_b_transposed(b, k_tile, K_STRIDE, row * 16, n * 16);
+			multiply(s[2 * n], by, b[0], b[1]);
+			multiply(s[2 * n + 1], by, b[2], b[3]);
+		}
+	}
+}
+
+// warp level: the warp's sums of squares of o to all blocks of the team
+__device__ __forceinline__ void share_squares(float (*squares)[CHUNK], const Rows &o, int rank)
+{
+	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
+#pragma unroll
+	for (int n = 0; n < CHUNK / 8; n++) {
+		float sum[2];
+#pragma unroll
+		for (int e = 0; e < 2; e++) {
+			sum[e] = o[n][e] * o[n][e] + o[n][2 + e] * o[n][2 + e];
+#pragma unroll
+			for (int m = 4; m < 32; m *= 2)
+				sum[e] += __shfl_xor_sync(~0u, sum[e], m);
+		}
+		float *const to = &squares[rank * WARPS + warp][n * 8 + quad * 2];
+		if (g != n)
+			continue;
+		if constexpr (is_team) {
+#pragma unroll
+			for (int i = 0; i < TEAM; i++)
+				store2_at_rank(at_rank(to, i), sum[0], sum[1]);
+		} else {
+			*reinterpret_cast<float2 *>(to) = make_float2(sum[0], sum[1]);
+		}
+	}
+}
+
+// warp level: y from o and z, where z was
+__device__ __forceinline__ void finish(const Rows &o, const float (*squares)[CHUNK], const float (&norm)[2], u32 z_tile,
+	char *y_rows)
+{
+	const int v0 = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
+#pragma unroll
+	for (int n = 0; n < BLOCKS; n++) {
+		float z[2][4];
+		load_columns(z, z_tile, n, v0);
+		__syncwarp();
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+#pragma unroll
+			for (int e = 0; e < 2; e++) {
+				const int row = (2 * n + i) * 8 + quad * 2 + e;
+				float sum = 0.0f;
+#pragma unroll
+				for (int w = 0; w < TEAM * WARPS; w++)
+					sum += squares[w][row];
+				const float scale = rsqrtf(sum / DV + float(EPS));
+				bf16 *to = reinterpret_cast<bf16 *>(y_rows + row * V_STRIDE) + v0 + g;
+				store(to, o[2 * n + i][e] * scale * norm[0] * silu(z[i][e]));
+				store(to + 8, o[2 * n + i][2 + e] * scale * norm[1] * silu(z[i][2 + e]));
+			}
+	}
+}
+
+// warp level: the warp's columns of y to memory
+__device__ __forceinline__ void write(const Args &a, const char *y_rows, int t, int n, const Part &p)
+{
+	const int v0 = threadIdx.x / 32 * 16;
+	for (int i = threadIdx.x % 32; i < CHUNK * 2; i += 32)
+		if (const int row = i / 2, column = v0 + i % 2 * 8; row < n)
+			*reinterpret_cast<uint4 *>(a.y + (i64(t + row) * NV + p.head) * DV + p.v0 + column) =
+				*reinterpret_cast<const uint4 *>(y_rows + row * V_STRIDE + column * 2);
+}
+
 // The rows of a segment, of what this block has of a value head.
 __device__ __forceinline__ void go_through_segment(const Args &a, uint4 *smem)
 {
 	// stages of q, k, v; -A with the inverses of its diagonal blocks, and q k, each in two parts; numbers of rows
 	let_next_start();
-	const int warp = threadIdx.x / 32, v0 = warp * 16, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
+	const int warp = threadIdx.x / 32, v0 = warp * 16, g = threadIdx.x % 32 / 4;
 	const int h = blockIdx.x / TEAM, rank = blockIdx.x % TEAM;
 	const Part part = { h, rank * COLUMNS, rank };
 	const float minus_decay = -expf(to_f32(a.a_log[h])), dt_bias = to_f32(a.dt_bias[h]);
@@ -333,6 +470,7 @@ __device__ __forceinline__ void go_through_segment(const Args &a, uint4 *smem)
 	for (int t = 0, turn = 0; t < rows; t += CHUNK, turn = STAGES - 1 - turn) {
 		char *const stage = stages + turn * STAGE_BYTES;
 		const u32 tile = shared_address(stage), v_tile = tile + 2 * CHUNK * K_STRIDE;
+		char *const v_rows = stage + 2 * CHUNK * K_STRIDE;
 		const int n_rows = rows - t, next = n_rows - CHUNK;
 		copy_wait<0>();
 		__syncthreads(); // the rows are here, and all are done with those before
@@ -357,120 +495,24 @@ __device__ __forceinline__ void go_through_segment(const Args &a, uint4 *smem)
 			invert(diagonal + block * 16, minus_a, block);
 		Rows x, o;
 		project(x, o, s, tile);
-#pragma unroll
-		for (int n = 0; n < BLOCKS; n++) {
-			float v[2][4];
-			load_columns(v, v_tile, n, v0);
-#pragma unroll
-			for (int i = 0; i < 2; i++)
-#pragma unroll
-				for (int e = 0; e < 2; e++) {
-					const float4 f = r.factor[(2 * n + i) * 8 + quad * 2 + e];
-#pragma unroll
-					for (int half = 0; half < 4; half += 2) {
-						x[2 * n + i][half + e] = f.x * v[i][half + e] - f.y * x[2 * n + i][half + e];
-						o[2 * n + i][half + e] *= f.z;
-					}
-				}
-		}
+		start(x, o, r, v_tile);
 		__syncwarp();
 		fetch_gate(v_tile, a, first + t, n_rows, part, v0);
 		__syncthreads(); // the inverses are there
-		Split solved[BLOCKS];
-		const u32 left = shared_address(minus_a), right = shared_address(q_k);
-#pragma unroll
-		for (int row = 0; row < BLOCKS; row++) {
-			float(&x0)[4] = x[2 * row], (&x1)[4] = x[2 * row + 1];
-#pragma unroll
-			for (int column = 0; column < row; column++)
-				multiply(x0, x1, solved[column], left, row * 16, column * 16);
-			solved[row].take(x0, x1);
-#pragma unroll
-			for (int e = 0; e < 4; e++)
-				x0[e] = x1[e] = 0.0f;
-			multiply(x0, x1, solved[row], left, row * 16, row * 16);
-			solved[row].take(x0, x1);
-#pragma unroll
-			for (int column = 0; column <= row; column++)
-				multiply(o[2 * row], o[2 * row + 1], solved[column], right, row * 16, column * 16);
-		}
-		const float decay = __expf(r.total[CHUNK - 1]);
-#pragma unroll
-		for (int n = 0; n < DK / 8; n++)
-#pragma unroll
-			for (int e = 0; e < 4; e++)
-				s[n][e] *= decay;
-#pragma unroll
-		for (int row = 0; row < BLOCKS; row++) {
-			Split change;
-#pragma unroll
-			for (int i = 0; i < 2; i++)
-#pragma unroll
-				for (int e = 0; e < 4; e++)
-					x[2 * row + i][e] *= r.factor[(2 * row + i) * 8 + quad * 2 + e % 2].w;
-			change.take(x[2 * row], x[2 * row + 1]);
-#pragma unroll
-			for (int n = 0; n < DK / 16; n++) {
-				u32 b[4];
-				load_b_transposed(b, tile + CHUNK * K_STRIDE, K_STRIDE, row * 16, n * 16);
-				multiply(s[2 * n], change, b[0], b[1]);
-				multiply(s[2 * n + 1], change, b[2], b[3]);
-			}
-		}
+		solve(x, o, shared_address(minus_a), shared_address(q_k));
+		change(s, x, r, tile + CHUNK * K_STRIDE);
 		float (*const squares)[CHUNK] = r.squares[t / CHUNK % 2];
 		if (is_team && t == 0)
 			team_wait(); // all of the team have started: their memory is there
-#pragma unroll
-		for (int n = 0; n < CHUNK / 8; n++) {
-			float sum[2];
-#pragma unroll
-			for (int e = 0; e < 2; e++) {
-				sum[e] = o[n][e] * o[n][e] + o[n][2 + e] * o[n][2 + e];
-#pragma unroll
-				for (int m = 4; m < 32; m *= 2)
-					sum[e] += __shfl_xor_sync(~0u, sum[e], m);
-			}
-			float *const to = &squares[rank * WARPS + warp][n * 8 + quad * 2];
-			if (g != n)
-				continue;
-			if constexpr (is_team) {
-#pragma unroll
-				for (int i = 0; i < TEAM; i++)
-					store2_at_rank(at_rank(to, i), sum[0], sum[1]);
-			} else {
-				*reinterpret_cast<float2 *>(to) = make_float2(sum[0], sum[1]);
-			}
-		}
+		share_squares(squares, o, part.rank);
 		copy_wait<0>();
 		if constexpr (is_team)
 			team_meet();
 		else
 			__syncthreads(); // the squares are there, as is the warp's part of z
-#pragma unroll
-		for (int n = 0; n < BLOCKS; n++) {
-			float z[2][4];
-			load_columns(z, v_tile, n, v0);
-			__syncwarp();
-#pragma unroll
-			for (int i = 0; i < 2; i++)
-#pragma unroll
-				for (int e = 0; e < 2; e++) {
-					const int row = (2 * n + i) * 8 + quad * 2 + e;
-					float sum = 0.0f;
-#pragma unroll
-					for (int w = 0; w < TEAM * WARPS; w++)
-						sum += squares[w][row];
-					const float scale = rsqrtf(sum / DV + float(EPS));
-					bf16 *to = reinterpret_cast<bf16 *>(stage + 2 * CHUNK * K_STRIDE + row * V_STRIDE) + v0 + g;
-					store(to, o[2 * n + i][e] * scale * norm[0] * silu(z[i][e]));
-					store(to + 8, o[2 * n + i][2 + e] * scale * norm[1] * silu(z[i][2 + e]));
-				}
-		}
+		finish(o, squares, norm, v_tile, v_rows);
 		__syncwarp();
-		for (int i = threadIdx.x % 32; i < CHUNK * 2; i += 32)
-			if (const int row = i / 2, column = v0 + i % 2 * 8; row < n_rows)
-				*reinterpret_cast<uint4 *>(a.y + (i64(first + t + row) * NV + h) * DV + part.v0 + column) =
-					*reinterpret_cast<const uint4 *>(stage + 2 * CHUNK * K_STRIDE + row * V_STRIDE + column * 2);
+		write(a, v_rows, first + t, n_rows, part);
 		if (STAGES == 1 && next > 0) {
 			__syncthreads();
 			fetch(shared_address(stages), a, first + t + CHUNK, next, part);

@@ -1,7 +1,7 @@
 // what      delta_rows, as delta_chunks has it, with the columns of a value head in TEAM blocks of a cluster
 // numerics  those of delta_chunks, but for the order in which squares of o are added: same bits as with TEAM 1
 // measured  not yet
-// why       the heads of one segment are too few for the card, and the chain of its chunks is what it takes: the columns
+// why       the heads of one segment are too few for the card, and the chain of its chunks is what it takes: columns
 //           of a head are independent but for the sum of squares behind them, which blocks write into each other's
 //           shared memory. Each relates all keys for itself
 #include "contract.cuh"
