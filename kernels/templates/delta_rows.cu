@@ -13,7 +13,7 @@
 KERNEL(delta_rows, delta_rows)
 ARCH(80)
 NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 64)
+DIM(ROWS, 8)
 DIM(SLOTS, 8)
 DIM(SEGS, 8)
 DIM(COLS, 12352)
