@@ -1,8 +1,9 @@
 /* fuse_experts.c - the launches of a layer's experts: what stands behind its last norm.
  *
  * That is the router, the experts that a row chose, and the one that all rows go to. What chooses writes the normed
- * rows too. Few rows stream the experts they chose as they come, where their weights are of types that are streamed; all
- * others are put in order by expert first, and the products of a row's experts are then added in a launch of their own.
+ * rows too. Few rows stream the experts they chose as they come, where their weights are of types that are streamed;
+ * all others are put in order by expert first, and the products of a row's experts are then added in a launch of their
+ * own.
  */
 #include "compiler/fuse.h"
 
