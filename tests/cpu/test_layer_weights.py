@@ -116,11 +116,3 @@ def test_slots_are_alone(atlas, model_of, tmp_path, name):
     alone = [json.loads(atlas("run", plan, "-p", text, *options).stdout)["results"][0]["tokens"] for text in texts]
     assert together == alone
     assert together[0] == together[4] and len({tuple(t) for t in together}) > 2
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_no_kernel_serves_them_yet(atlasc, tmp_path, name):
-    mkckpt.make(name, tmp_path / "m")
-    run = atlasc(tmp_path / "m", "-o", tmp_path / "m.bin", "-q")
-    assert run.returncode == 3 and "error[A0701]" in run.stderr, run.stderr
-    assert not (tmp_path / "m.bin").exists()
