@@ -287,7 +287,11 @@ static NormPlace place_of_norm(const Fuser *f, int i, int n)
 		n_codes++;
 	if (n_codes == n || n_e2m1 == n)
 		return n_codes == n ? APART_AS_CODES : APART_AS_E2M1;
-	return is_served(f, ROWS_PLAIN, OP_linear_rows, "w", op_at(f, i)) ? APART : INSIDE;
+	int64_t rows = 0;
+	for (int k = 0; k < n; k++)
+		rows += weight_tensor(f, op_at(f, i + k), "w")->shape[0];
+	/* tiles that come straight from memory are written in steps of 16 bytes */
+	return rows % 8 == 0 && is_served(f, ROWS_PLAIN, OP_linear_rows, "w", op_at(f, i)) ? APART : INSIDE;
 }
 
 static void join_linears(Fuser *f, LOp *op, int i, int n)
