@@ -191,10 +191,14 @@ static void test_table(void **state)
 		char file[200];
 		snprintf(file, sizeof file, "%s.cu", k->name);
 		assert_string_equal(k->sources[0], file);
+		int choices = 1;
+		for (int j = 0; j < k->n_tunables; j++)
+			choices *= k->tunables[j].n_values;
 		Example e = example(k, &target_table[0], 0, 1);
-		if (broken_require(k, &e)) { /* operands that a cache of bf16 lacks */
+		/* other tunables, and without operands that a cache of bf16 lacks */
+		for (int j = 1; j < 2 * choices && broken_require(k, &e); j++) {
 			free_example(&e);
-			e = example(k, &target_table[0], 0, 0);
+			e = example(k, &target_table[0], j % choices, j < choices);
 		}
 		const ContractRequire *broken = broken_require(k, &e);
 		if (broken)
