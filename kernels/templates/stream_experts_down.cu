@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(32 * (TOPK + SHARED)) stream_expert
 		NoScales>::Type;
 	using T = Stream<1, SHARED ? shared_width : most, 1, 1, 64, DEPTH, SWT,
 		typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type, DEPTH>;
-	constexpr bool full = K % (16) == 0;
+	constexpr bool full = K % 16 == 0;
 	using Ring = StreamRing<S, full, void>;
 	constexpr int place = Ring::warp_bytes / 16 + StreamStage<S, false, void, Ring, Ring::staged>::place;
 	DYNAMIC_SMEM(ring);

@@ -56,9 +56,12 @@ REQUIRE(WT_BITS == 16 || TILES == 2)
 GRID(max(ceil_div(N / 2, 8 * TILES), ceil_div(WIDTH - TOPK * N / 2, 8 * TILES)), SHARED + ROWS * TOPK, 1)
 BLOCK(256)
 SMEM(max(16 * TILES * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)))
-		+ (WT_BITS < 16) * (16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096),
+		+ (WT_BITS < 16 && 16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096 + 75776 <= SMEM_MAX)
+			* (16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096),
 	SHARED * (16 * TILES * 16 * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1)))
-		+ (SWT_BITS < 16 && ROWS <= 4) * ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096))))
+		+ (SWT_BITS < 16 && ROWS <= 4
+			&& ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096) + 75776 <= SMEM_MAX)
+			* ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096))))
 READS(min(EXPERTS, ROWS * TOPK) * (N * K * WT_BITS / 8 + ROW_SCALE * N * 4
 		+ SCALE * 2 * ceil_div(N / 2, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8)
 	+ SHARED * ((2 * WIDTH - TOPK * N) * (K * SWT_BITS / 8 + SHARED_ROW_SCALE * 4) + SHARED_SCALE * 2

@@ -2,6 +2,7 @@
 a block has there."""
 
 import json
+import pathlib
 import re
 
 import pytest
@@ -12,6 +13,7 @@ QUANT = {
     "fp8": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
     "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]},
 }
+GPU_SHAPES = pathlib.Path(__file__).resolve().parents[1] / "gpu" / "shapes"
 SHAPES = {  # hidden, ffn, heads, key/value heads, head_dim
     "8b": (4096, 14336, 32, 8, 128),
     "wide head": (2048, 6144, 8, 2, 256),
@@ -37,3 +39,19 @@ def test_formats(atlasc, tmp_path, shape, weights):
                       "--stop-after", "pick-kernels", "--dry-run", "-d", "g", "-o", tmp_path / "plan.bin")
         assert done.returncode == 0, done.stderr
         assert {"bf16": "bf16", "fp8": "e4m3", "nvfp4": "e2m1"}[weights] in re.search(r"\S*down_proj.*", done.stdout)[0]
+
+
+@pytest.mark.parametrize("shape", ["qwen3-30b-a3b", "qwen3-30b-a3b-fp8", "qwen3.5-27b-fp8", "qwen3.6-35b-a3b-fp8",
+                                   "qwen3.6-35b-a3b-nvfp4"])
+def test_experts_and_hybrids(atlasc, tmp_path, shape):
+    """The same of published shapes, with a layer of each kind."""
+    config = json.loads((GPU_SHAPES / f"{shape}.json").read_text(encoding="utf-8"))
+    text = config.get("text_config", config)
+    text["num_hidden_layers"] = text.get("full_attention_interval", 1)
+    text["vocab_size"] = 1024
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for kv in ("bf16", "fp8"):
+        (tmp_path / "MODEL.toml").write_text(f'[kv]\ndtype = "{kv}"\n', encoding="utf-8")
+        done = atlasc(tmp_path / "config.json", "--random-weights", "--model", tmp_path / "MODEL.toml", "--target",
+                      ",".join(TARGETS), "--stop-after", "pick-kernels", "--dry-run", "-o", tmp_path / "plan.bin")
+        assert done.returncode == 0, done.stderr
