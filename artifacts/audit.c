@@ -207,6 +207,20 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 	}
 }
 
+/* What the reference device runs. */
+static void print_graph_phases(const Graph *g, FILE *out)
+{
+	fputs("graph ", out);
+	for (int p = 0; p < PROBE; p++) {
+		int n = 0;
+		for (int i = 0; i < g->n_ops; i++)
+			n += (g->ops[i].phases & phase_bit((PhaseKind)p)) != 0;
+		if (n)
+			fprintf(out, "  %s %d ops", phase_name((PhaseKind)p), n);
+	}
+	fputs("\ntarget  none: for the reference device\n", out);
+}
+
 bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 {
 	const Graph *g = &a->graph;
@@ -215,7 +229,9 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 	fprintf(out, "plan    %s  %d layers  hidden_dim %d  vocab %d  weights %.1f MiB  root ", g->family,
 		g->n_layers, g->hidden_dim, g->vocab, (double)g->weight_arena_bytes / 1048576);
 	print_root(a, out);
-	fputs(a->n_targets ? "\n" : "\ntarget  none: for the reference device\n", out);
+	fputc('\n', out);
+	if (!a->n_targets)
+		print_graph_phases(g, out);
 	for (int i = 0; i < a->n_targets; i++) {
 		const TargetPlan *t = &a->targets[i];
 		if (o->target && strcmp(t->target, o->target) != 0)

@@ -45,9 +45,18 @@
  *   limits    [SLOTS,8] i32: top_k (0 = all), seed low, seed high, positions the slot may hold, unused...
  *   slot_token [SLOTS] i32: the last token, which the next step reads; -1 = the sequence has ended. Decode steps may
  *             go on with such a slot: it reads token 0 at position 0 and draws nothing
+ *   row_next  [ROWS] i32: the token behind a row: of a prompt as the host knows it, 0 behind the last one; of a verify
+ *             step what was drawn for the row
+ *   slot_draft [SLOTS,DRAFTS] i32: the tokens that the head drafts behind slot_token; a verify step reads them in a row
+ *             each, behind that of slot_token: DRAFTS + 1 rows of one slot, consecutive
+ *   slot_version [SLOTS] i32: which of the slot's rows in the last verify step its state is of: 0 = the first; 0 too
+ *             where there was no verify step yet. Version 0 of a state is the tensor that prefill and decode know,
+ *             version j its j-th row in the tensor named _later. A verify step reads the slot's version and leaves that
+ *             of its row j as version j; prefill and decode are of slots whose version is 0
  *   ring      [SLOTS,256] i32: results, in memory that the host sees: 64 entries of 4 words a slot. The token that
  *             makes slot_len = p is entry p % 64: p, token, done and a seal, bits of its f32 log probability
- *             (artifacts/ring.h). done: 0 goes on, 1 stop token, 2 slot full, 3 the logits are not numbers
+ *             (artifacts/ring.h). done: 0 goes on, 1 stop token, 2 slot full, 3 the logits are not numbers, 4 goes on,
+ *             and the next token is of the same step
  */
 OP(slot_rows, OP_GRAPH, "",
 	"decode: row_token[t] = slot_token[row_slot[t]]; row_pos[t] = slot_len[row_slot[t]]; idle rows and ended slots: "
@@ -127,12 +136,56 @@ OP(sample, OP_GRAPH, "N_VALID",
 	IN(sampling, "SLOTS, 8"),
 	IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"),
 	INOUT(slot_len, "SLOTS"), INOUT(ring, "SLOTS, 256"))
+OP(verify_rows, OP_GRAPH, "",
+	"verify: row t is the j-th of slot s, j = t mod (DRAFTS + 1): row_token = slot_token[s], or draft j - 1; row_pos = "
+	"slot_len[s] + j. Ended slots: 0, j; idle rows: 0, 0",
+	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(slot_draft, "SLOTS, DRAFTS"),
+	OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"))
+OP(draft_rows, OP_GRAPH, "",
+	"draft: row_token[t] = slot_token[s]; row_pos[t] = slot_len[s] - 1, where the head's keys end; idle rows and ended "
+	"slots: 0, 0",
+	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"))
+OP(embed_next_token, OP_GRAPH, "", "x[t,:] = table[row_next[t],:]",
+	IN(row_next, "ROWS"), IN(table, "V, H"), OUT(x, "ROWS, H"))
+OP(join, OP_GRAPH, "", "z[t,:] = x[t,:] and behind it y[t,:]",
+	IN(x, "ROWS, N"), IN(y, "ROWS, M"), OUT(z, "ROWS, N + M"))
+OP(hold, OP_GRAPH, "",
+	"held[s,:] = x[t,:], t the last row of slot s in the step; with slot_len, that at position slot_len[s] - 1",
+	IN(step, "4"), IN(x, "ROWS, K"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN_OPT(slot_len, "SLOTS"),
+	INOUT(held, "SLOTS, K"))
+OP(recall, OP_GRAPH, "", "y[t,:] = held[row_slot[t],:]; idle rows: 0",
+	IN(row_slot, "ROWS"), IN(held, "SLOTS, K"), OUT(y, "ROWS, K"))
+OP(conv_verify, OP_GRAPH, "TAPS", "verify: causal_conv of versions (slot_version, above) of conv",
+	IN(step, "4"), IN(x, "ROWS, C"), IN(w, "C, 1, TAPS + 1"), IN(row_slot, "ROWS"), IN(slot_version, "SLOTS"),
+	INOUT(conv, "SLOTS, TAPS * C"), INOUT(conv_later, "SLOTS, DRAFTS, TAPS * C"), OUT(y, "ROWS, C"))
+OP(delta_verify, OP_GRAPH, "NK NV DK DV", "verify: delta_rule of versions (slot_version, above) of delta",
+	IN(step, "4"), IN(qkv, "ROWS, 2 * NK * DK + NV * DV"), IN(a, "ROWS, NV"), IN(b, "ROWS, NV"), IN(a_log, "NV"),
+	IN(dt_bias, "NV"), IN(row_slot, "ROWS"), IN(slot_version, "SLOTS"), INOUT(delta, "SLOTS, NV * DK * DV"),
+	INOUT(delta_later, "SLOTS, DRAFTS, NV * DK * DV"), OUT(o, "ROWS, NV * DV"))
+OP(draw, OP_GRAPH, "N_VALID AHEAD",
+	"what sample draws and its log probability, of each row of a slot that has not ended, for position row_pos + "
+	"AHEAD; counted besides: the slot's drafts before that position. Not numbers: -1. Other rows: 0",
+	IN(step, "4"), INOUT(logits, "ROWS, V"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"),
+	IN(limits, "SLOTS, 8"), IN(counts, "SLOTS, V"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
+	IN(slot_draft, "SLOTS, DRAFTS"), OUT(drawn, "ROWS"), OUT(drawn_logprob, "ROWS"))
+OP(keep_draft, OP_GRAPH, "",
+	"draft: slot_draft[s, row_pos[t] + 1 - slot_len[s]] = row_token[t] = drawn[t], 0 for -1; row_pos[t] += 1",
+	IN(drawn, "ROWS"), IN(row_slot, "ROWS"), IN(slot_len, "SLOTS"), INOUT(slot_draft, "SLOTS, DRAFTS"),
+	INOUT(row_token, "ROWS"), INOUT(row_pos, "ROWS"))
+OP(accept, OP_GRAPH, "",
+	"of each slot that has not ended, row after row: drawn[t] becomes the slot's token as sample does it, and it goes "
+	"on to the next row while that row's row_token is this token and the sequence has not ended; slot_version[s] = "
+	"the last such row, 0 = the first. row_next[t] = drawn[t], 0 for -1",
+	IN(step, "4"), IN(drawn, "ROWS"), IN(drawn_logprob, "ROWS"), IN(row_token, "ROWS"), IN(row_slot, "ROWS"),
+	IN(row_pos, "ROWS"), IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"),
+	INOUT(slot_token, "SLOTS"), INOUT(slot_len, "SLOTS"), INOUT(slot_version, "SLOTS"), INOUT(ring, "SLOTS, 256"),
+	OUT(row_next, "ROWS"))
 OP(acquire, OP_GRAPH, "",
-	"for each slot s with acquire[s] = 1: slot_len, slot_token, counts = 0; "
+	"for each slot s with acquire[s] = 1: slot_len, slot_token, slot_version, counts = 0; "
 	"sampling, limits, page_table rows = the new ones",
 	IN(acquire, "SLOTS"), IN(new_sampling, "SLOTS, 8"), IN(new_limits, "SLOTS, 8"), IN(new_pages, "SLOTS, MAX_PAGES"),
 	INOUT(slot_len, "SLOTS"), INOUT(slot_token, "SLOTS"), INOUT(counts, "SLOTS, V"), INOUT(sampling, "SLOTS, 8"),
-	INOUT(limits, "SLOTS, 8"), INOUT(page_table, "SLOTS, MAX_PAGES"))
+	INOUT(limits, "SLOTS, 8"), INOUT(page_table, "SLOTS, MAX_PAGES"), INOUT_OPT(slot_version, "SLOTS"))
 
 OP(embed_next, OP_FUSED, "", "slot_rows; embed",
 	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(table, "V, H"),

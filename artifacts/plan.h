@@ -51,7 +51,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 4,
+	PLAN_VERSION = 5,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -60,6 +60,7 @@ enum {
 	PLAN_TENSOR_MAP_BYTES = 128, /* of one CUtensorMap in it, at a multiple of 64 */
 	PLAN_MAX_LAYERS = 1024,
 	PLAN_MAX_SLOTS = 1024,
+	PLAN_MAX_VERIFY = 4,     /* rows of a slot in a verify step */
 	PLAN_RING_ENTRIES = 64, PLAN_RING_WORDS = 4, /* of a slot's results (ops.h, ring); of one entry */
 };
 #define PLAN_MAGIC "ATLASPLN"
@@ -144,7 +145,8 @@ typedef struct Tensor {
 	int n_weights;                /* that many from it on, one behind the other, are its bytes; 0 without any */
 } Tensor;
 
-enum { PHASE_PREFILL = 1, PHASE_DECODE = 2, PHASE_ACQUIRE = 4 }; /* bits of GraphOp.phases */
+enum { PHASE_PREFILL = 1, PHASE_DECODE = 2, PHASE_ACQUIRE = 4, PHASE_DRAFT = 8, PHASE_VERIFY = 16,
+	PHASE_ALL = 31 }; /* bits of GraphOp.phases */
 
 typedef struct GraphOp {
 	OpKind kind;
@@ -168,9 +170,10 @@ typedef struct Weight {
 	uint8_t sha256[32];  /* of its bytes */
 } Weight;
 
-/* Tensors that every graph has under these names, with these types: the host and the state of slots. An operand
- * of an op that has such a name is this tensor. Dims: DIM_ROWS, DIM_OUTS, DIM_SLOTS, DIM_MAX_PAGES, DIM_VOCAB. */
-enum { DIM_SLOTS = -3, DIM_MAX_PAGES = -4, DIM_VOCAB = -5 };
+/* Tensors that a graph has under these names, if at all, with these types: the host and the state of slots. An operand
+ * of an op that has such a name is this tensor. Dims: DIM_ROWS, DIM_OUTS, DIM_SLOTS, DIM_MAX_PAGES, DIM_VOCAB,
+ * DIM_DRAFTS. */
+enum { DIM_SLOTS = -3, DIM_MAX_PAGES = -4, DIM_VOCAB = -5, DIM_DRAFTS = -6 /* verify_rows - 1 */ };
 typedef struct FrameTensor { const char *name; Role role; Dtype dtype; int n_dims; int64_t shape[2]; } FrameTensor;
 extern const FrameTensor frame_table[];
 extern const int n_frame_table;
@@ -179,7 +182,9 @@ typedef struct Graph {
 	const char *family; /* "llama" */
 	int n_layers, vocab, hidden_dim;
 	int slots, max_context, page, pages; /* sequences, tokens a slot, tokens a page, pages in the pool */
-	int max_pages;                       /* entries of a slot's page table: ceil(max_context / page) */
+	int max_pages;                       /* entries of a slot's page table: ceil(positions / page); positions are
+	                                        max_context, and verify_rows - 1 more where there are drafts */
+	int verify_rows;                     /* rows of a slot in a verify step; 0 = no head drafts */
 	Tensor *tensors; int n_tensors;
 	GraphOp *ops; int n_ops;
 	Weight *weights; int n_weights;
@@ -258,10 +263,15 @@ typedef struct Launch {
 	int produces_layer; /* -1, or the layer whose output (hidden state) it completes */
 } Launch;
 
-/* PROBE computes nothing of the model: its launches, none of which reads what another wrote, measure what the GPU
+/* A step that speculates is DRAFT, then VERIFY: the head drafts verify_rows - 1 tokens for each slot, and the model
+ * reads them behind the slot's last token. Both are there where graph.verify_rows is not 0, for all slots; rows of
+ * VERIFY are verify_rows for each slot, one behind the other.
+ *
+ * PROBE computes nothing of the model: its launches, none of which reads what another wrote, measure what the GPU
  * does at best: a product of large matrices (linear_residual, all operands in ARENA_PROBE but `step`), one read
  * of much memory (read_probe), one of next to none (read_probe). Sessions neither load nor run it. */
-typedef enum PhaseKind { PREFILL, DECODE, ACQUIRE, PROBE, PHASE_KINDS } PhaseKind;
+typedef enum PhaseKind { PREFILL, DECODE, DRAFT, VERIFY, ACQUIRE, PROBE, PHASE_KINDS } PhaseKind;
+int phase_bit(PhaseKind p); /* PHASE_DECODE; 0 of PROBE */
 const char *phase_name(PhaseKind p);
 
 typedef struct Phase {

@@ -63,7 +63,8 @@ static bool check_numbers(const Graph *g, Why *why)
 		{"n_layers", g->n_layers, 1, PLAN_MAX_LAYERS}, {"vocab", g->vocab, 1, 1 << 24},
 		{"hidden_dim", g->hidden_dim, 1, 1 << 20}, {"slots", g->slots, 1, PLAN_MAX_SLOTS},
 		{"max_context", g->max_context, 1, 1 << 28}, {"page", g->page, 1, 1 << 16},
-		{"pages", g->pages, 1, 1 << 28}, {"bos_token", g->bos_token, -1, g->vocab - 1},
+		{"pages", g->pages, 1, 1 << 28}, {"verify_rows", g->verify_rows, 0, PLAN_MAX_VERIFY},
+		{"bos_token", g->bos_token, -1, g->vocab - 1},
 		{"top_k", g->top_k, 0, INT32_MAX}, {"max_new_tokens", g->max_new_tokens, 0, INT32_MAX},
 		{"weight_arena_bytes", g->weight_arena_bytes, 0, max_bytes}};
 	for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
@@ -72,9 +73,12 @@ static bool check_numbers(const Graph *g, Why *why)
 				(long long)ranges[i].value, (long long)ranges[i].low, (long long)ranges[i].high);
 	if (g->page & (g->page - 1))
 		return REFUSE("graph: page = %d is not a power of two", g->page);
-	if (g->max_pages != (g->max_context + g->page - 1) / g->page)
-		return REFUSE("graph: max_pages = %d: %d tokens in pages of %d need %d", g->max_pages, g->max_context,
-			g->page, (g->max_context + g->page - 1) / g->page);
+	const int positions = g->max_context + (g->verify_rows ? g->verify_rows - 1 : 0);
+	if (g->verify_rows == 1)
+		return REFUSE("graph: verify_rows = 1: 0, or 2 to %d expected", PLAN_MAX_VERIFY);
+	if (g->max_pages != (positions + g->page - 1) / g->page)
+		return REFUSE("graph: max_pages = %d: %d tokens in pages of %d need %d", g->max_pages, positions, g->page,
+			(positions + g->page - 1) / g->page);
 	if (g->pages < g->max_pages)
 		return REFUSE("graph: %d pages of %d tokens do not hold max_context = %d", g->pages, g->page,
 			g->max_context);
@@ -189,7 +193,8 @@ static bool check_frame(const Graph *g, const Tensor *t, Why *why)
 	bool same = f->role == t->role && f->dtype == t->dtype && f->n_dims == t->n_dims;
 	for (int i = 0; i < f->n_dims && same; i++)
 		same = t->shape[i] == (f->shape[i] == DIM_SLOTS ? g->slots : f->shape[i] == DIM_VOCAB ? g->vocab
-			: f->shape[i] == DIM_MAX_PAGES ? g->max_pages : f->shape[i]);
+			: f->shape[i] == DIM_MAX_PAGES ? g->max_pages : f->shape[i] == DIM_DRAFTS ? g->verify_rows - 1
+			: f->shape[i]);
 	return same || REFUSE("tensor %s: not the type that the step loop relies on", t->name);
 }
 
@@ -201,7 +206,7 @@ static bool check_graph_op(const Graph *g, int index, Why *why)
 	char what[64];
 	snprintf(what, sizeof what, "graph op %d (%s)", index, info->name);
 	if (!(info->traits & OP_GRAPH) || op->layer < -1 || op->layer > g->n_layers || op->phases < 1 ||
-		op->phases > (PHASE_PREFILL | PHASE_DECODE | PHASE_ACQUIRE))
+		op->phases > (g->verify_rows ? PHASE_ALL : PHASE_DRAFT - 1))
 		return REFUSE("%s: layer %d, phases %d", what, op->layer, op->phases);
 	for (int i = 0; i < info->n_operands; i++) {
 		int t = op->operands[i];
@@ -453,8 +458,9 @@ static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
 	if (p->kind == ACQUIRE ? p->rows || p->outs
 		: p->rows < 1 || p->rows > MAX_ROWS || p->outs < least_outs || p->outs > most_outs)
 		return REFUSE("phase %s: %d rows, %d outs", phase_name(p->kind), p->rows, p->outs);
-	if (p->kind == DECODE && p->outs != p->rows)
-		return REFUSE("phase decode: %d rows, %d outs", p->rows, p->outs);
+	const int per_slot = p->kind == VERIFY ? c->a->graph.verify_rows : 1;
+	if (p->kind >= DECODE && p->kind <= VERIFY && (p->outs != p->rows || per_slot < 1 || p->rows % per_slot))
+		return REFUSE("phase %s: %d rows, %d outs", phase_name(p->kind), p->rows, p->outs);
 	if (before && (before->kind > p->kind || (before->kind == p->kind && before->rows >= p->rows)))
 		return REFUSE("phase %s[%d]: out of order", phase_name(p->kind), p->rows);
 	if (p->n_launches < 1 || p->n_launches > MAX_LAUNCHES || p->n_bufs > MAX_BUFS)
@@ -510,8 +516,8 @@ static bool check_target(const Checking *c)
 			return false;
 		if (++found[t->phases[i].kind] > 1 && t->phases[i].kind >= ACQUIRE)
 			return REFUSE("target %s: two %s phases", t->target, phase_name(t->phases[i].kind));
-		if (t->phases[i].kind == DECODE)
-			found[DECODE] = t->phases[i].rows;
+		if (t->phases[i].kind >= DECODE && t->phases[i].kind <= VERIFY)
+			found[t->phases[i].kind] = t->phases[i].rows;
 	}
 	for (int i = 0; i < t->n_phases; i++)
 		if (!check_own_state(c, &t->phases[i]))
@@ -519,6 +525,11 @@ static bool check_target(const Checking *c)
 	if (!found[PREFILL] || !found[ACQUIRE] || found[DECODE] < c->a->graph.slots)
 		return REFUSE("target %s: a phase is missing, or decode[%d] is too small for %d slots", t->target,
 			found[DECODE], c->a->graph.slots);
+	const int slots = c->a->graph.verify_rows ? c->a->graph.slots : 0;
+	if (found[DRAFT] < slots || found[VERIFY] < slots * c->a->graph.verify_rows
+		|| (!slots && (found[DRAFT] || found[VERIFY])))
+		return REFUSE("target %s: draft[%d] and verify[%d] do not fit %d slots of %d rows", t->target, found[DRAFT],
+			found[VERIFY], slots, c->a->graph.verify_rows);
 	return true;
 }
 

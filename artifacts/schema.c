@@ -43,7 +43,7 @@ static const Schema weight_schema = SCHEMA(Weight, weight_fields);
 #define T Graph
 static const Field graph_fields[] = {
 	STR(family), INT(n_layers), INT(vocab), INT(hidden_dim), INT(slots), INT(max_context), INT(page),
-	INT(pages), INT(max_pages), LIST(tensors, tensor_schema), LIST(ops, graph_op_schema),
+	INT(pages), INT(max_pages), INT(verify_rows), LIST(tensors, tensor_schema), LIST(ops, graph_op_schema),
 	LIST(weights, weight_schema), INT64(weight_arena_bytes), INT_LIST(stop_tokens), INT(bos_token),
 	FLOAT(temperature), FLOAT(top_p), FLOAT(min_p), FLOAT(repetition_penalty), INT(top_k),
 	INT(max_new_tokens)};
@@ -135,7 +135,7 @@ const AttrField attr_fields[] = {
 const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
-	sizeof(Weight) == 120 && sizeof(Graph) == 136 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
+	sizeof(Weight) == 120 && sizeof(Graph) == 144 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
 	sizeof(TargetPlan) == 96 && sizeof(Candidate) == 48 && sizeof(Slot) == 56 && sizeof(Section) == 56 &&
 	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32,

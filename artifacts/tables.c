@@ -90,7 +90,7 @@ bool attr_value(const Attrs *a, const char *name, double *value, bool *is_float)
 
 static const char *const roles[] = {"weight", "state", "activation", "input", "output"};
 static const char *const arenas[] = {"weights", "state", "scratch", "io", "ring", "probe"};
-static const char *const phases[] = {"prefill", "decode", "acquire", "probe"};
+static const char *const phases[] = {"prefill", "decode", "draft", "verify", "acquire", "probe"};
 static const char *const verdicts[] = {"chosen", "slower", "rejected", "banned"};
 _Static_assert(sizeof roles / sizeof roles[0] == ROLE_COUNT, "one name a role");
 _Static_assert(sizeof arenas / sizeof arenas[0] == ARENA_COUNT, "one name an arena");
@@ -105,6 +105,12 @@ static const char *const operand_roles[OPERAND_ROLES] = {
 const char *operand_role_name(OperandRole r) { return operand_roles[r]; }
 const char *arena_name(ArenaKind a) { return arenas[a]; }
 const char *phase_name(PhaseKind p) { return phases[p]; }
+int phase_bit(PhaseKind p)
+{
+	static const int bits[PHASE_KINDS] = {[PREFILL] = PHASE_PREFILL, [DECODE] = PHASE_DECODE, [DRAFT] = PHASE_DRAFT,
+		[VERIFY] = PHASE_VERIFY, [ACQUIRE] = PHASE_ACQUIRE};
+	return bits[p];
+}
 const char *verdict_name(Verdict v) { return verdicts[v]; }
 
 #define I32 DT_i32
@@ -114,6 +120,7 @@ const FrameTensor frame_table[] = {
 	{"row_token", ROLE_INPUT, I32, 1, {DIM_ROWS}},
 	{"row_slot", ROLE_INPUT, I32, 1, {DIM_ROWS}},
 	{"row_pos", ROLE_INPUT, I32, 1, {DIM_ROWS}},
+	{"row_next", ROLE_INPUT, I32, 1, {DIM_ROWS}},
 	{"out_row", ROLE_INPUT, I32, 1, {DIM_OUTS}},
 	{"seg", ROLE_INPUT, I32, 2, {DIM_SLOTS, 4}},
 	{"acquire", ROLE_INPUT, I32, 1, {DIM_SLOTS}},
@@ -124,6 +131,8 @@ const FrameTensor frame_table[] = {
 	{"page_table", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_MAX_PAGES}},
 	{"slot_len", ROLE_STATE, I32, 1, {DIM_SLOTS}},
 	{"slot_token", ROLE_STATE, I32, 1, {DIM_SLOTS}},
+	{"slot_draft", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_DRAFTS}},
+	{"slot_version", ROLE_STATE, I32, 1, {DIM_SLOTS}},
 	{"sampling", ROLE_STATE, F32, 2, {DIM_SLOTS, 8}},
 	{"limits", ROLE_STATE, I32, 2, {DIM_SLOTS, 8}},
 	{"counts", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_VOCAB}},

@@ -35,7 +35,8 @@ void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, co
 	Graph *g = &c->graph;
 	VEC(GraphOp) list = {g->ops, g->n_ops, c->graph_cap[1]};
 	GraphOp *op = vec_push(&c->arena, &list);
-	*op = (GraphOp){.kind = kind, .layer = layer, .phases = phases};
+	*op = (GraphOp){.kind = kind, .layer = layer < g->n_layers ? layer : g->n_layers,
+		.phases = phases ? phases : c->layer_phases};
 	for (int i = 0; i < PLAN_MAX_OPERANDS; i++)
 		op->operands[i] = i < op_table[kind].n_operands ? operands[i] : -1;
 #define ATTR(NAME, field, type, meaning) \
@@ -184,6 +185,23 @@ int g_slot_state(Compile *c, const char *name, Dtype dtype, int64_t cols)
 	return t;
 }
 
+int g_later_state(Compile *c, const char *name, Dtype dtype, int64_t cols)
+{
+	return g_tensor(c, ROLE_STATE, dtype, name, 3, (int64_t[]){c->graph.slots, c->graph.verify_rows - 1, cols});
+}
+
+void g_speculate(Compile *c, int verify_rows)
+{
+	Graph *g = &c->graph;
+	const Options *o = &c->model.options;
+	const int more = verify_rows ? verify_rows - 1 : 0;
+	const int64_t pool = ((int64_t)o->pool_tokens + o->page - 1) / o->page;
+	g->verify_rows = verify_rows;
+	g->max_pages = (o->max_context + more + o->page - 1) / o->page;
+	/* a pool just large enough for one sequence holds its drafts as well */
+	g->pages = (int)(!o->pool_tokens ? (int64_t)o->slots * g->max_pages : pool > g->max_pages ? pool : g->max_pages);
+}
+
 static void add_frame_tensors(Compile *c, StepTensors *s)
 {
 	const Graph *g = &c->graph;
@@ -193,15 +211,22 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	s->row_token = host(c, ROLE_INPUT, DT_i32, "row_token", DIM_ROWS, 0);
 	s->row_pos = host(c, ROLE_INPUT, DT_i32, "row_pos", DIM_ROWS, 0);
 	s->seg = host(c, ROLE_INPUT, DT_i32, "seg", g->slots, 4);
+	s->row_next = s->slot_draft = s->slot_version = -1;
+	if (g->verify_rows)
+		s->row_next = host(c, ROLE_INPUT, DT_i32, "row_next", DIM_ROWS, 0);
 	s->page_table = state(c, "page_table", DT_i32, g->slots, g->max_pages);
 	s->slot_len = state(c, "slot_len", DT_i32, g->slots, 0);
 	s->slot_token = state(c, "slot_token", DT_i32, g->slots, 0);
 	s->sampling = state(c, "sampling", DT_f32, g->slots, 8);
 	s->limits = state(c, "limits", DT_i32, g->slots, 8);
 	s->counts = state(c, "counts", DT_i32, g->slots, g->vocab);
+	if (!g->verify_rows)
+		return;
+	s->slot_draft = state(c, "slot_draft", DT_i32, g->slots, g->verify_rows - 1);
+	s->slot_version = state(c, "slot_version", DT_i32, g->slots, 0);
 }
 
-static void add_head(Compile *c, const StepTensors *s, int x, int norm, const Product *head, const Attrs *attrs)
+static void add_head(Compile *c, StepTensors *s, const DecoderEnds *ends, const Attrs *attrs)
 {
 	Graph *g = &c->graph;
 	int end = g->n_layers, both = PHASE_PREFILL | PHASE_DECODE;
@@ -209,28 +234,33 @@ static void add_head(Compile *c, const StepTensors *s, int x, int norm, const Pr
 	int last = g_tensor(c, ROLE_ACTIVATION, DT_bf16, "out.hidden", 2, outs_hidden);
 	int normed = g_tensor(c, ROLE_ACTIVATION, DT_bf16, "out.norm", 2, outs_hidden);
 	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, "logits", 2, outs_vocab);
-	g_op(c, OP_gather, end, both, NULL, (int[]){x, s->out_row, last});
-	g_op(c, OP_rmsnorm, end, both, attrs, (int[]){last, norm, normed});
-	g_linear(c, end, both, head, normed, -1, logits);
+	g_op(c, OP_gather, end, both, NULL, (int[]){ends->x, s->out_row, last});
+	g_op(c, OP_rmsnorm, end, both, attrs, (int[]){last, ends->norm, normed});
+	g_linear(c, end, both, ends->head, normed, -1, logits);
 
-	int stop = g_constant(c, "atlas.stop_tokens", DT_i32, g->n_stop_tokens, g->stop_tokens);
-	int ring = host(c, ROLE_OUTPUT, DT_i32, "ring", g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS);
+	s->stop_tokens = g_constant(c, "atlas.stop_tokens", DT_i32, g->n_stop_tokens, g->stop_tokens);
+	s->ring = host(c, ROLE_OUTPUT, DT_i32, "ring", g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS);
 	g_op(c, OP_sample, end, both, attrs,
-		(int[]){s->step, logits, s->out_row, s->row_slot, s->row_pos, s->sampling, s->limits, stop,
-			s->counts, s->slot_token, s->slot_len, ring});
+		(int[]){s->step, logits, s->out_row, s->row_slot, s->row_pos, s->sampling, s->limits, s->stop_tokens,
+			s->counts, s->slot_token, s->slot_len, s->ring});
+}
 
+static void add_acquire(Compile *c, const StepTensors *s)
+{
+	const Graph *g = &c->graph;
 	int wanted = host(c, ROLE_INPUT, DT_i32, "acquire", g->slots, 0);
 	int new_sampling = host(c, ROLE_INPUT, DT_f32, "new_sampling", g->slots, 8);
 	int new_limits = host(c, ROLE_INPUT, DT_i32, "new_limits", g->slots, 8);
 	int new_pages = host(c, ROLE_INPUT, DT_i32, "new_pages", g->slots, g->max_pages);
 	g_op(c, OP_acquire, -1, PHASE_ACQUIRE, NULL,
 		(int[]){wanted, new_sampling, new_limits, new_pages, s->slot_len, s->slot_token, s->counts,
-			s->sampling, s->limits, s->page_table});
+			s->sampling, s->limits, s->page_table, s->slot_version});
 	for (int i = 0; i < c->slot_states.n; i++)
 		g_op(c, OP_zero_slots, -1, PHASE_ACQUIRE, NULL, (int[]){wanted, c->slot_states.at[i]});
 }
 
-void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits)
+void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, g_behind_fn *behind,
+	const void *traits)
 {
 	Graph *g = &c->graph;
 	const Config *cf = &c->model.config;
@@ -242,7 +272,11 @@ void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *l
 	g_op(c, OP_slot_rows, -1, PHASE_DECODE, NULL,
 		(int[]){s.row_slot, s.slot_token, s.slot_len, s.row_token, s.row_pos});
 	g_op(c, OP_note_prompt, -1, PHASE_PREFILL, NULL, (int[]){s.step, s.row_token, s.row_slot, s.counts});
-	g_op(c, OP_embed, -1, PHASE_PREFILL | PHASE_DECODE, NULL, (int[]){s.row_token, table, x});
+	if (g->verify_rows)
+		g_op(c, OP_verify_rows, -1, PHASE_VERIFY, NULL,
+			(int[]){s.row_slot, s.slot_token, s.slot_len, s.slot_draft, s.row_token, s.row_pos});
+	c->layer_phases = PHASE_PREFILL | PHASE_DECODE | (g->verify_rows ? PHASE_VERIFY : 0);
+	g_op(c, OP_embed, -1, 0, NULL, (int[]){s.row_token, table, x});
 	for (int l = 0; l < g->n_layers; l++)
 		x = layer(c, &s, l, x, traits);
 	int norm = g_weight(c, arena_printf(&c->arena, "%s.norm.weight", prefix), 1, cf->hidden_dim, 0);
@@ -251,7 +285,11 @@ void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *l
 		g_tied_product(c, "lm_head", c->graph.tensors[table].name, table, cf->vocab, cf->hidden_dim, &head);
 	else
 		g_products(c, 1, (const char *const[]){"lm_head"}, (int64_t[]){cf->vocab}, cf->hidden_dim, &head);
-	add_head(c, &s, x, norm, &head, attrs);
+	const DecoderEnds ends = {table, x, norm, &head};
+	add_head(c, &s, &ends, attrs);
+	if (behind)
+		behind(c, &s, &ends, traits);
+	add_acquire(c, &s);
 }
 
 /* Leftovers -------------------------------------------------------------------------------- */
@@ -349,16 +387,14 @@ void build_graph(Compile *c)
 	if (!family)
 		bug("model_type %s passed check_model without a family", cf->model_type);
 	Graph *g = &c->graph;
-	int max_pages = (o->max_context + o->page - 1) / o->page;
-	int64_t pages = o->pool_tokens ? (o->pool_tokens + o->page - 1) / o->page
-		: (int64_t)o->slots * max_pages;
 	*g = (Graph){.family = family->name, .n_layers = cf->n_layers, .vocab = cf->vocab,
 		.hidden_dim = cf->hidden_dim, .slots = o->slots, .max_context = o->max_context, .page = o->page,
-		.pages = (int)pages, .max_pages = max_pages, .bos_token = cf->bos,
+		.bos_token = cf->bos,
 		.temperature = (float)o->temperature, .top_p = (float)o->top_p, .min_p = (float)o->min_p,
 		.repetition_penalty = (float)o->repetition_penalty, .top_k = o->top_k,
 		.max_new_tokens = o->max_new_tokens};
 	set_stop_tokens(c);
+	g_speculate(c, 0);
 	family->build(c);
 	check_quant_lists(c);
 	check_quant_rules(c);

@@ -55,8 +55,11 @@ void print_graph(Compile *c, void *file)
 	for (int i = 0; i < g->n_ops; i++) {
 		const GraphOp *op = &g->ops[i];
 		const OpInfo *info = &op_table[op->kind];
-		fprintf(f, "op      %-3d %-11s %s%s%s ", op->layer, info->name, op->phases & PHASE_PREFILL ? "p" : "-",
+		fprintf(f, "op      %-3d %-11s %s%s%s", op->layer, info->name, op->phases & PHASE_PREFILL ? "p" : "-",
 			op->phases & PHASE_DECODE ? "d" : "-", op->phases & PHASE_ACQUIRE ? "a" : "-");
+		if (g->verify_rows) /* draft, verify */
+			fprintf(f, "%s%s", op->phases & PHASE_DRAFT ? "D" : "-", op->phases & PHASE_VERIFY ? "V" : "-");
+		fputc(' ', f);
 		for (int k = 0; k < info->n_operands; k++)
 			if (op->operands[k] >= 0)
 				fprintf(f, " %s=%s", info->operands[k].name, g->tensors[op->operands[k]].name);
@@ -116,7 +119,6 @@ void check_graph(Compile *c)
 		if ((g->tensors[i].role == ROLE_WEIGHT) != (g->tensors[i].weight >= 0))
 			bug("tensor %s: role and weight disagree", g->tensors[i].name);
 	int8_t *written = ARENA_ARRAY(&c->scratch, int8_t, g->n_tensors);
-	check_phase(g, PHASE_PREFILL, written);
-	check_phase(g, PHASE_DECODE, written);
-	check_phase(g, PHASE_ACQUIRE, written);
+	for (int p = 0; p < PROBE; p++)
+		check_phase(g, phase_bit((PhaseKind)p), written);
 }

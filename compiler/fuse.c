@@ -709,7 +709,6 @@ static void mark_layer_outputs(Fuser *f)
 
 static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, int outs)
 {
-	static const int bits[PHASE_KINDS] = {PHASE_PREFILL, PHASE_DECODE, PHASE_ACQUIRE};
 	const Graph *g = &c->graph;
 	Lowered *low = vec_push(&c->arena, &work->phases);
 	*low = (Lowered){.kind = kind, .rows = rows, .outs = outs};
@@ -720,7 +719,7 @@ static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, 
 	for (int i = 0; i < g->n_tensors; i++)
 		f.views[i].tensor = f.codes[i].tensor = -1;
 	for (int i = 0; i < g->n_ops; i++) {
-		if (!(g->ops[i].phases & bits[kind]))
+		if (!(g->ops[i].phases & phase_bit(kind)))
 			continue;
 		f.ops[f.n_ops++] = i;
 		const OpInfo *info = &op_table[g->ops[i].kind];
@@ -797,6 +796,11 @@ void fuse(Compile *c)
 				o->prefill[k] < o->slots ? o->prefill[k] : o->slots);
 		for (int k = 0; k < o->n_decode; k++)
 			lower_phase(c, work, DECODE, o->decode[k], o->decode[k]);
+		const int drafted = c->graph.verify_rows ? o->n_decode : 0; /* for as many slots as decode is */
+		for (int k = 0; k < drafted; k++)
+			lower_phase(c, work, DRAFT, o->decode[k], o->decode[k]);
+		for (int k = 0; k < drafted; k++)
+			lower_phase(c, work, VERIFY, o->decode[k] * c->graph.verify_rows, o->decode[k] * c->graph.verify_rows);
 		lower_phase(c, work, ACQUIRE, 0, 0);
 		lower_probe(c, work);
 	}

@@ -10,7 +10,7 @@
  *
  *   row        one token of one sequence in one step         slot      one sequence's state on the device
  *   out        a row whose logits are wanted                 page      PAGE tokens of K and V of one slot
- *   phase      prefill, decode, acquire, probe               bucket    (rows, outs) a phase is compiled for
+ *   phase      prefill, decode, draft, verify, acquire, ...  bucket    (rows, outs) a phase is compiled for
  *   hidden_dim elements of the residual stream               head_dim  elements of one attention head
  *   n_heads    query heads                                   n_kv_heads  key/value heads
  *   ffn_dim    width of the MLP (intermediate_size)          vocab     rows of the embedding
@@ -31,6 +31,10 @@
  *   row scale  of all codes of one row                       early     read before the launches before have ended
  *   expert     one of an MLP's alternatives; a row goes      slot state   of a slot and not of a page, which acquire
  *              through the n_active likeliest                          sets to zero: Gated DeltaNet's
+ *   draft      a token that the drafting head proposes;      version    slot state behind one row of a verify step;
+ *              the phase that makes them                                the slot's version is that of its last token
+ *   verify     the phase that reads a slot's last token      accept     a draft is accepted where it is the token that
+ *              and its drafts, verify_rows of them                      the step draws in its place
  *
  * References between objects are indices into arrays of the level, never pointers.
  */
@@ -154,11 +158,14 @@ typedef struct Options {
 	int max_context;       /* [runtime] max_context, tokens a slot */
 	int page;              /* [kv] page, tokens; power of two */
 	/* [kv] dtype, bf16_first, bf16_last, layers: of each layer's cache, bf16, e4m3 or e2m1 */
-	Dtype kv[PLAN_MAX_LAYERS];
+	Dtype kv[PLAN_MAX_LAYERS + 1]; /* that of the drafting head, behind the last layer's, is bf16 */
 	const char *kv_scales; /* [kv] scales: path of a file, NULL = what the checkpoint has */
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
 	int prefill[MAX_BUCKETS], n_prefill; /* [phases] prefill rows, ascending */
 	int decode[MAX_BUCKETS], n_decode;   /* [phases] decode rows, ascending; the last >= slots */
+	int verify_rows;       /* [speculate] rows: of a slot in a verify step; 1 = the drafting head is left out; 0: the
+	                          family has none */
+	bool wants_head;       /* the user's file says so */
 	/* [sampling]: overrides generation_config when present */
 	double temperature, top_p, min_p, repetition_penalty;
 	int top_k, max_new_tokens;
@@ -168,7 +175,7 @@ typedef struct Options {
 	bool native_fp4;       /* [kernels] fp4 = "native": long prompts multiply e2m1 by e2m1 */
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
-	Loc at_max_context, at_kv, at_kv_scales;
+	Loc at_max_context, at_kv, at_kv_scales, at_verify_rows;
 } Options;
 
 /* What the files say about quantised weights (read_quant.c). A module's tensors decide; this gives the size of FP8
@@ -357,6 +364,8 @@ typedef struct TargetTuning {
 
 typedef struct Module { const char *name; bool is_quantised; } Module; /* a product of the graph, "lm_head" */
 
+typedef struct NamedProduct { const char *name; const struct Product *product; } NamedProduct;
+
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
 /* A product's weight whose codes and scales are made while they are written: from `source`, as [quant] asks
@@ -400,6 +409,8 @@ typedef struct Compile {
 	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
 	VEC(Constant) constants; /* values of the weights made here */
 	VEC(int) slot_states;  /* tensors [slots, n] that acquire sets to zero */
+	int layer_phases;      /* PHASE_ bits of the ops that are built now and name none themselves */
+	VEC(NamedProduct) products; /* that were made: one asked for again is the same */
 	VEC(Module) modules;   /* products that were asked for */
 	VEC(MadeProduct) made; /* those of them whose weights are made here */
 	bool is_input_scale_told; /* that scales of activations are not used */
@@ -464,10 +475,17 @@ void print_plan(Compile *c, void *file);
 typedef struct StepTensors {
 	int step, row_slot, row_token, row_pos, out_row, seg;
 	int page_table, slot_len, slot_token, sampling, limits, counts;
+	int row_next, slot_draft, slot_version, ring, stop_tokens; /* the first three: -1 where no head drafts */
 } StepTensors;
+
+struct Product;
+/* What stands around the layers: the embedding, the last layer's output, the norm behind it and the head. */
+typedef struct DecoderEnds { int table, x, norm; const struct Product *head; } DecoderEnds;
 
 /* Appends the ops of layer l, which read the hidden state x; returns the new one, named "l<l>.out". */
 typedef int g_layer_fn(Compile *c, const StepTensors *s, int l, int x, const void *traits);
+/* Appends what follows on sampling. */
+typedef void g_behind_fn(Compile *c, const StepTensors *s, const DecoderEnds *ends, const void *traits);
 
 /* traits: experts, one for all rows, Gated DeltaNet */
 enum { FAMILY_EXPERTS = 1, FAMILY_SHARED = 2, FAMILY_DELTA = 4 };
@@ -537,15 +555,20 @@ int g_add_weight(Compile *c, const Weight *w);
 /* A tensor whose bytes are those of n >= 1 weights of one dtype, one behind the other. */
 int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
 const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
-/* A whole decoder: embedding, layers, final norm, head, sampling, acquire. prefix: "model". */
-void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, const void *traits);
+/* A whole decoder: embedding, layers, final norm, head, sampling, what is behind it, acquire. prefix: "model". */
+void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, g_behind_fn *behind,
+	const void *traits);
+/* Before all tensors: a head drafts, so many rows of a slot are verified in a step. */
+void g_speculate(Compile *c, int verify_rows);
 int g_weight_of(Compile *c, const char *name, int n_dims, const int64_t *shape); /* the same, of any dims */
 int g_slot_state(Compile *c, const char *name, Dtype dtype, int64_t cols); /* [slots, cols], zeroed at acquire */
+int g_later_state(Compile *c, const char *name, Dtype dtype, int64_t cols); /* [slots, drafts, cols]: versions 1 ... */
 int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* -1 when absent */
 int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *values); /* a weight made here */
 int g_table(Compile *c, const char *name, Dtype dtype, int rows, int cols, const void *values); /* one of two dims */
 int g_tensor(Compile *c, Role role, Dtype dtype, const char *name, int n_dims, const int64_t *shape);
 int g_activation(Compile *c, const char *name, int64_t cols); /* bf16 [ROWS, cols] */
+/* phases 0: those of Compile.layer_phases. A layer behind the last one counts as the end. */
 void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, const int *operands);
 
 /* Expressions of contracts (expr.c): integers, names, + - * / %, comparisons, && || !, ?:, parentheses,

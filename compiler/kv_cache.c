@@ -115,9 +115,14 @@ static int add_scale(Compile *c, const char *module, int n_heads)
 
 Cache g_cache(Compile *c, int layer, const char *module, const Attrs *attrs)
 {
-	const Dtype dtype = c->model.options.kv[layer];
+	const int at = layer < c->graph.n_layers ? layer : c->graph.n_layers; /* the drafting head has one cache */
+	const Dtype dtype = c->model.options.kv[at];
+	const char *name = arena_printf(&c->arena, "kv.%d", at);
 	int64_t shape[5] = {c->graph.pages, 2, attrs->n_kv_heads, c->graph.page, attrs->head_dim};
-	Cache cache = {g_tensor(c, ROLE_STATE, dtype, arena_printf(&c->arena, "kv.%d", layer), 5, shape), -1, -1};
+	for (int i = 0; at == c->graph.n_layers && i < c->graph.n_tensors; i++)
+		if (strcmp(c->graph.tensors[i].name, name) == 0)
+			return (Cache){i, -1, -1};
+	Cache cache = {g_tensor(c, ROLE_STATE, dtype, name, 5, shape), -1, -1};
 	if (dtype == DT_bf16)
 		return cache;
 	cache.scale = add_scale(c, module, attrs->n_kv_heads);

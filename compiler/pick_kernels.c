@@ -649,6 +649,9 @@ static void refuse(Picker *p, const Decision *d, const char *operands)
 		text = arena_printf(&p->c->arena, "%s\n    %s%s%s: %s %s", text, k->kernel, *k->tunables ? " " : "",
 			k->tunables, verdict_name(k->verdict), k->reason);
 	}
+	if (p->c->graph.verify_rows && (op->layer == p->c->graph.n_layers || p->low->kind == VERIFY))
+		text = arena_printf(&p->c->arena, "%s\n    [speculate] rows = 1 in MODEL.toml leaves the drafting head and its "
+			"phases out", text);
 	fail_at(&p->c->diags, A0701, at, "%s", text);
 }
 

@@ -662,11 +662,38 @@ static void fit_blocks(Compile *c, int n, Making *making)
 	}
 }
 
+/* Products that were made already: all of these, or none. */
+static bool find_products(const Compile *c, int n, const ProductSpec *specs, Product *out)
+{
+	int found = 0;
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < c->products.n; k++)
+			if (strcmp(c->products.at[k].name, specs[i].name) == 0) {
+				out[i] = *c->products.at[k].product;
+				found++;
+				break;
+			}
+	if (found && found != n)
+		bug("%s and its neighbours: %d of %d products are there", specs[0].name, found, n);
+	return found;
+}
+
+static void keep_products(Compile *c, int n, const ProductSpec *specs, const Product *made)
+{
+	for (int i = 0; i < n; i++) {
+		Product *p = arena_alloc(&c->arena, sizeof *p);
+		*p = made[i];
+		*vec_push(&c->arena, &c->products) = (NamedProduct){arena_strdup(&c->arena, specs[i].name), p};
+	}
+}
+
 void g_products_of(Compile *c, int n, const ProductSpec *specs, int64_t cols, Product *out)
 {
 	Making making[MAX_TOGETHER];
 	if (n > MAX_TOGETHER)
 		bug("%d products of one input", n);
+	if (find_products(c, n, specs, out))
+		return;
 	for (int i = 0; i < n; i++) {
 		make_product(c, &specs[i], cols, &making[i]);
 		out[i] = (Product){add_codes(c, &making[i]), -1, -1, 0, 0};
@@ -677,6 +704,7 @@ void g_products_of(Compile *c, int n, const ProductSpec *specs, int64_t cols, Pr
 	for (int i = 0; i < n; i++)
 		if (making[i].is_right)
 			out[i].row_scale = add_row_scale(c, &making[i]);
+	keep_products(c, n, specs, out);
 }
 
 void g_tied_product(Compile *c, const char *module, const char *tensor, int table, int64_t rows, int64_t cols,

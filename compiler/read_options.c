@@ -18,7 +18,7 @@
 #include "compiler/toml.h"
 
 typedef enum OptionType { T_INT, T_REAL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_FORMATS, T_CHOICE,
-	T_RULES } OptionType;
+	T_RULES, T_COUNT } OptionType; /* from T_FORMATS on, a family's file need not have it */
 
 typedef struct OptionRow {
 	const char *key;
@@ -31,7 +31,7 @@ typedef struct OptionRow {
 enum {
 	FAMILY, SLOTS, MAX_CONTEXT, KV_DTYPE, KV_BF16_FIRST, KV_BF16_LAST, KV_SCALES, KV_PAGE,
 	KV_POOL_TOKENS, PREFILL_ROWS, DECODE_ROWS, TEMPERATURE, TOP_K, TOP_P,
-	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, QUANT, FP4, KV_LAYERS, PIN, BAN,
+	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, QUANT, FP4, KV_LAYERS, PIN, BAN, SPECULATE_ROWS,
 	N_OPTIONS,
 };
 
@@ -76,12 +76,15 @@ static const OptionRow option_table[N_OPTIONS] = {
 		"template, and to narrow it op, phase, layers (\"first-last\" or a list), tunables ({ NAME = value })"},
 	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use this template where the rule applies; "
 		"the same keys"},
+	[SPECULATE_ROWS] = {"speculate.rows", T_COUNT, 1, PLAN_MAX_VERIFY, false, "of families with a drafting head: "
+		"tokens that a verify step reads for each sequence, the last one and drafts of the head; 1 leaves the head "
+		"out, and no step drafts"},
 };
 
 static const char *const type_names[] = {
 	[T_INT] = "integer", [T_REAL] = "number", [T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
 	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_CHOICE] = "word",
-	[T_RULES] = "tables",
+	[T_RULES] = "tables", [T_COUNT] = "integer",
 };
 
 typedef struct Reading {
@@ -396,7 +399,7 @@ static bool read_rule_phase(Reading *r, const Value *v, const char **phase)
 	for (int p = 0; p < PROBE; p++)
 		if (strcmp(*phase, phase_name((PhaseKind)p)) == 0)
 			return true;
-	return fail_at(r->d, A0305, v->at, "phase = %s: expected prefill, decode or acquire",
+	return fail_at(r->d, A0305, v->at, "phase = %s: expected prefill, decode, draft, verify or acquire",
 		value_text(r->d->arena, v));
 }
 
@@ -679,7 +682,22 @@ static void read_kv(Reading *r)
 	read_kv_scales(r);
 	for (int l = 0; r->c->cmd.text && l < PLAN_MAX_LAYERS; l++) /* calibrate: scales are still to be made */
 		o->kv[l] = DT_bf16;
+	o->kv[last_layer(r) + 1] = DT_bf16;
 	o->kv_scales = r->c->cmd.text ? NULL : o->kv_scales;
+}
+
+/* Drafts ------------------------------------------------------------------------------------------------ */
+
+static void read_speculate(Reading *r)
+{
+	const Value *v = chosen(r, SPECULATE_ROWS);
+	if (!v || !get_int(r, SPECULATE_ROWS, &r->o->verify_rows))
+		return;
+	r->o->at_verify_rows = v->at;
+	r->o->wants_head = r->user[SPECULATE_ROWS] && r->o->verify_rows > 1;
+	if (r->o->wants_head && !r->base[SPECULATE_ROWS])
+		fail_at(r->d, A0304, v->at, "speculate.rows = %d: %s has no drafting head; the families that have one are "
+			"qwen3_next, qwen3_5 and qwen3_5_moe", r->o->verify_rows, r->family->name);
 }
 
 /* What goes into the plan ----------------------------------------------------------------------------- */
@@ -777,6 +795,8 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[KV_SCALES].key, chosen(r, KV_SCALES)->string);
 	if (r->user[FP4])
 		resolve(r, option_table[FP4].key, r->user[FP4]->string);
+	if (r->base[SPECULATE_ROWS])
+		resolve(r, option_table[SPECULATE_ROWS].key, arena_printf(a, "%d", o->verify_rows));
 	resolve(r, option_table[KV_LAYERS].key, kv_text(r));
 	resolve(r, option_table[PREFILL_ROWS].key, ints_text(a, o->prefill, o->n_prefill));
 	resolve(r, option_table[DECODE_ROWS].key, ints_text(a, o->decode, o->n_decode));
@@ -848,6 +868,7 @@ void read_options(Compile *c)
 	read_ignore(&r, r.user[IGNORE], true);
 	read_formats(&r, r.user[QUANT]);
 	read_fp4(&r);
+	read_speculate(&r);
 	for (int k = PIN; k <= BAN; k++) {
 		read_rules(&r, r.base[k], k);
 		read_rules(&r, r.user[k], k);
@@ -862,7 +883,7 @@ void print_option_table(void *file)
 	for (int k = 0; k < N_OPTIONS; k++) {
 		const OptionRow *row = &option_table[k];
 		char range[64] = "";
-		if (row->type <= T_REAL || row->type == T_BUCKETS)
+		if (row->type <= T_REAL || row->type == T_BUCKETS || row->type == T_COUNT)
 			snprintf(range, sizeof range, "%s%.15g to %.15g", row->above ? "above " : "", row->lo, row->hi);
 		fprintf(f, "%-28s %-10s %-18s %s\n", row->key, type_names[row->type], range, row->meaning);
 	}

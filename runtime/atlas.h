@@ -127,6 +127,7 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	const char *chat_template;  /* [chat_template_bytes] UTF-8, no final NUL; NULL = none */
 	size_t chat_template_bytes;
 	int weights_by_reference;   /* 1: the weights are those of the checkpoint's files */
+	int verify_rows;            /* tokens that a step reads of a sequence whose next ones a head drafts; 0 = no head */
 } AtlasPlanInfo;
 
 /* Fills *info up to info->struct_size. Any thread. */
@@ -147,6 +148,15 @@ void atlas_device_end(AtlasDevice *device);
 
 typedef struct AtlasSession AtlasSession;
 
+/* A step may make several tokens of a sequence, where the plan has a head that drafts them (multi-token prediction):
+ * the model reads the drafts in one step and keeps those that it would have drawn itself. Tokens are those of plain
+ * decoding, greedy or sampled; only how many come at once differs. */
+typedef enum AtlasSpeculate {
+	ATLAS_SPECULATE_AUTO = 0, /* where the plan has the head */
+	ATLAS_SPECULATE_OFF = 1,  /* one token a step */
+	ATLAS_SPECULATE_MTP = 2   /* by the head; ATLAS_UNSUPPORTED where the plan has none */
+} AtlasSpeculate;
+
 typedef struct AtlasSessionOptions {
 	size_t struct_size;
 	const char *device; /* "auto" (NULL): cuda if there is a usable GPU, else cpu; "cuda"; "cpu" */
@@ -157,6 +167,7 @@ typedef struct AtlasSessionOptions {
 	                       hides the host's delays. The price: what is started, scored or cancelled waits for the
 	                       steps on their way, up to that many where a stop token came first */
 	AtlasDevice *started; /* a GPU of the same index that was started before, or NULL. Ends after the opening */
+	int speculate;      /* AtlasSpeculate */
 } AtlasSessionOptions;
 
 /* Takes all the memory it will ever use, copies the weights to the device, builds every graph. Blocks. "auto"
@@ -181,6 +192,8 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	/* What opening took, in seconds: driver and context, device memory and pinned buffers, kernels, graphs, weights.
 	   0 on cpu */
 	double context_seconds, memory_seconds, kernels_seconds, graphs_seconds, weights_seconds;
+	int step_tokens;         /* most tokens of a sequence that one step makes: 1 without drafts */
+	int64_t drafts, accepted_drafts; /* of the steps handed out so far: made, and found to be the model's own tokens */
 } AtlasSessionInfo;
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
 
@@ -228,8 +241,11 @@ typedef struct AtlasEvent {
 } AtlasEvent;
 
 /* One step: the next chunk of all waiting prompts if there is one and no token on its way, else one token for every
- * running sequence. events [cap] receives one event per token made, *n how many (0 while a long prompt is not read to
- * its end, and when no sequence is left). cap must be at least the plan's slots. Blocks until the tokens are there. */
+ * running sequence, or up to step_tokens (atlas_session_info) of each. events [cap] receives one event per token made,
+ * those of a sequence one behind the other, *n how many (0 while a long prompt is not read to its end, and when no
+ * sequence is left). cap must be at least the plan's slots times step_tokens. Blocks until the tokens are there. A
+ * sequence that is cancelled while these events are looked at may have more of them, which are to be passed over; if
+ * one of them ends it, its slot is free already. */
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
 
 int atlas_active(const AtlasSession *session); /* sequences that have a slot */

@@ -318,6 +318,8 @@ static AtlasStatus prepare(Cuda *c, const StepSize *size)
 		io->row_slot[i] = -1;
 	for (int i = size->rows; i < p->rows && size->phase == PREFILL; i++)
 		io->row_token[i] = io->row_pos[i] = 0;
+	for (int i = size->rows; i < p->rows && size->phase == PREFILL && io->row_next; i++)
+		io->row_next[i] = 0;
 	for (int i = size->outs; i < p->outs; i++)
 		io->out_row[i] = -1;
 	return ATLAS_OK;
@@ -578,7 +580,8 @@ static AtlasStatus find_io(Cuda *c)
 	int64_t outs = l->prefill_outs > l->decode_rows ? l->prefill_outs : l->decode_rows;
 	const struct { const char *name; void *field; int64_t n; } wanted[] = {
 		{"step", &io->step, 4}, {"row_token", &io->row_token, rows}, {"row_slot", &io->row_slot, rows},
-		{"row_pos", &io->row_pos, rows}, {"out_row", &io->out_row, outs},
+		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, g->verify_rows ? rows : 0},
+		{"out_row", &io->out_row, outs},
 		{"seg", &io->seg, (int64_t)g->slots * 4}, {"acquire", &io->acquire, g->slots},
 		{"new_sampling", &io->new_sampling, (int64_t)g->slots * 8},
 		{"new_limits", &io->new_limits, (int64_t)g->slots * 8},
@@ -586,6 +589,8 @@ static AtlasStatus find_io(Cuda *c)
 		{"ring", &io->ring, (int64_t)g->slots * PLAN_RING_ENTRIES * PLAN_RING_WORDS}};
 	for (size_t w = 0; w < sizeof wanted / sizeof wanted[0]; w++) {
 		const Buf *largest = NULL;
+		if (wanted[w].n == 0)
+			continue;
 		for (int p = 0; p < c->plan->n_phases; p++)
 			for (int b = 0; b < c->plan->phases[p].n_bufs; b++) {
 				const Buf *buf = &c->plan->phases[p].bufs[b];

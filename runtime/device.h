@@ -17,6 +17,7 @@ typedef struct StepIo {
 	int32_t *row_token;  /* [rows] prefill only */
 	int32_t *row_slot;   /* [rows] */
 	int32_t *row_pos;    /* [rows] prefill only */
+	int32_t *row_next;   /* [rows] prefill only; NULL where no head drafts */
 	int32_t *out_row;    /* [outs] */
 	int32_t *seg;        /* [slots, 4] prefill only */
 	int32_t *acquire;    /* [slots] */
@@ -30,6 +31,7 @@ enum { STEP_SCORE = 1 }; /* flags: sample nothing */
 
 typedef struct StepLimits { /* most of each that one step takes */
 	int prefill_rows, prefill_outs, decode_rows;
+	int verify_rows; /* of a slot in a VERIFY step, of at most decode_rows slots; 0 = the device knows no such step */
 	int ahead; /* decode steps that may be launched before the result of the first is seen; at least 1 */
 	int row;   /* launched that many at a time, decode steps cost least; at least 1 */
 } StepLimits;
@@ -37,7 +39,8 @@ typedef struct StepLimits { /* most of each that one step takes */
 /* What is in use of a step. The device picks its bucket and makes the rest of it idle. */
 typedef struct StepSize {
 	PhaseKind phase;
-	int rows, outs, segs; /* ACQUIRE: 0. DECODE: outs = rows, segs = 0 */
+	int rows, outs, segs; /* ACQUIRE: 0. DECODE: outs = rows, segs = 0. VERIFY: the same, verify_rows for each slot, one
+	                         behind the other; the drafts before it are part of the step, of the same slots */
 	int flags;
 	bool is_same; /* the inputs in io are those of the step launched last: they need not be sent again */
 } StepSize;
@@ -51,8 +54,8 @@ typedef struct Device Device;
 typedef struct DeviceOps {
 	const char *kind; /* "cuda", "cpu" */
 	/* Starts n >= 1 steps of that size, one behind the other and behind all that was launched before; more than one
-	 * are DECODE, each of which goes on from the tokens of the one before. Results appear in io.ring as they are drawn.
-	 * io's inputs may be changed when a result of these steps was seen, or after wait. Allocates nothing. */
+	 * are DECODE or VERIFY, each of which goes on from the tokens of the one before. Results appear in io.ring as they
+	 * are drawn. io's inputs may be changed when a result of these steps was seen, or after wait. Allocates nothing. */
 	AtlasStatus (*launch)(Device *d, const StepSize *size, int n);
 	/* Returns when all that was launched is done. */
 	AtlasStatus (*wait)(Device *d);

@@ -10,6 +10,12 @@
  * wait in the rings: a slot is given to another sequence only when its end was handed out, and a flight is
  * shorter than a ring. A flight goes on as long as its set does. When a sequence ends, is cancelled or waits to be
  * read, no step is added; what is on its way is handed out, step by step and in order, and then another begins.
+ *
+ * Where the plan has a head that drafts, a step of a flight may make several tokens of a sequence: the device drafts,
+ * verifies and accepts, and the ring says which token is the last of its step. A flight counts such a step as one
+ * token, since it never makes fewer. Its rows reach up to verify_rows - 1 positions behind the sequence's last one, so
+ * a slot has pages for them as well.
+ *
  * Steps behind the end of a sequence do nothing for it (ops.h: slot_token): they write to the first line of its first
  * page, which a later launch of the same stream hands on, so none of them can touch what the next owner writes.
  */
@@ -52,6 +58,8 @@ struct AtlasSession {
 	int64_t next_ticket;
 	Flight flight;
 	bool has_strays;      /* steps are on their way whose results nobody waits for */
+	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
+	int64_t n_drafts, n_accepted; /* of the steps handed out */
 	AtlasStatus failed;   /* the first fault; sticky */
 	AtlasError error;
 };
@@ -80,12 +88,36 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 	s->plan = plan;
 	s->graph = g;
 	s->device = device;
+	s->step_tokens = 1;
 	for (int i = 0; i < g->slots; i++)
 		s->slots[i].pages = s->page_table + (size_t)i * (size_t)g->max_pages;
 	s->n_free_pages = g->pages;
 	for (int i = 0; i < g->pages; i++)
 		s->free_pages[i] = g->pages - 1 - i; /* page 0 goes first */
 	*session = s;
+	return ATLAS_OK;
+}
+
+/* What the options say of drafts fits the plan. */
+static AtlasStatus check_speculate(const AtlasPlan *plan, int speculate, AtlasError *error)
+{
+	if (speculate < ATLAS_SPECULATE_AUTO || speculate > ATLAS_SPECULATE_MTP)
+		return error_set(error, ATLAS_ARGUMENT, "speculate = %d: auto, off or mtp expected", speculate);
+	if (speculate == ATLAS_SPECULATE_MTP && !plan->artifact.graph.verify_rows)
+		return error_set(error, ATLAS_UNSUPPORTED, "speculate = mtp: the plan has no head that drafts; it is compiled "
+			"in from a checkpoint with tensors mtp.*, unless [speculate] rows = 1 leaves it out");
+	return ATLAS_OK;
+}
+
+/* From here on steps of flights draft and verify, unless they shall not. */
+static AtlasStatus begin_speculation(AtlasSession *s, int speculate, AtlasError *error)
+{
+	if (speculate == ATLAS_SPECULATE_OFF || !s->graph->verify_rows)
+		return ATLAS_OK;
+	if (s->device->limits.verify_rows != s->graph->verify_rows)
+		return error_set(error, ATLAS_UNSUPPORTED, "device %s knows no verify step; speculate = off decodes without",
+			s->device->ops->kind);
+	s->step_tokens = s->graph->verify_rows;
 	return ATLAS_OK;
 }
 
@@ -110,14 +142,23 @@ AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions 
 			"weights_dir is not given: this plan refers to the files of its checkpoint");
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .index = o.device_index,
 		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started};
-	AtlasStatus s = strcmp(name, "cpu") == 0 ? ATLAS_NO_DEVICE : cuda_open(&config, &device, error);
+	AtlasStatus s = check_speculate(plan, o.speculate, error);
+	if (s != ATLAS_OK)
+		return s;
+	s = strcmp(name, "cpu") == 0 ? ATLAS_NO_DEVICE : cuda_open(&config, &device, error);
 	bool has_no_gpu = s == ATLAS_NO_DRIVER || s == ATLAS_NO_DEVICE;
 	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0)) {
 		if (error)
 			*error = (AtlasError){.status = ATLAS_OK}; /* the GPU's absence is no failure here */
 		s = cpu_open(&config, &device, error);
 	}
-	return s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
+	s = s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
+	s = s == ATLAS_OK ? begin_speculation(*session, o.speculate, error) : s;
+	if (s != ATLAS_OK) {
+		atlas_session_close(*session);
+		*session = NULL;
+	}
+	return s;
 }
 
 void atlas_session_close(AtlasSession *session)
@@ -162,7 +203,8 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.score_rows = score < d->limits.prefill_rows ? score : d->limits.prefill_rows,
 		.context_seconds = d->times.context, .memory_seconds = d->times.memory,
 		.kernels_seconds = d->times.kernels, .graphs_seconds = d->times.graphs,
-		.weights_seconds = d->times.weights};
+		.weights_seconds = d->times.weights, .step_tokens = session->step_tokens,
+		.drafts = session->n_drafts, .accepted_drafts = session->n_accepted};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
@@ -245,7 +287,7 @@ static AtlasStatus acquire(AtlasSession *s, int positions, const AtlasSampling *
 {
 	const Graph *g = s->graph;
 	StepIo *io = &s->device->io;
-	int n_pages = (positions + g->page - 1) / g->page, i = 0;
+	int n_pages = (positions + s->step_tokens - 1 + g->page - 1) / g->page, i = 0;
 	while (i < g->slots && s->slots[i].state != FREE)
 		i++;
 	if (i == g->slots)
@@ -321,8 +363,8 @@ AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, con
 
 /* Steps ------------------------------------------------------------------------------------------------ */
 
-/* Appends tokens [from, from + count) of a slot's sequence as one segment. */
-static void add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int from, int count)
+/* Appends tokens [from, from + count) of the n of a slot's sequence as one segment. */
+static void add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int n, int from, int count)
 {
 	int32_t *seg = io->seg + size->segs++ * 4;
 	seg[0] = size->rows;
@@ -333,6 +375,8 @@ static void add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tok
 		io->row_token[size->rows] = tokens[from + i];
 		io->row_slot[size->rows] = slot;
 		io->row_pos[size->rows] = from + i;
+		if (io->row_next)
+			io->row_next[size->rows] = from + i + 1 < n ? tokens[from + i + 1] : 0;
 	}
 }
 
@@ -362,7 +406,7 @@ static StepSize gather_prompts(AtlasSession *s)
 			count--; /* no out is left: its last row waits for the next chunk */
 		if (count == 0)
 			continue;
-		add_segment(io, &size, slot, q->tokens, q->read, count);
+		add_segment(io, &size, slot, q->tokens, q->n, q->read, count);
 		q->read += count;
 		if (q->read == q->n)
 			io->out_row[size.outs++] = size.rows - 1;
@@ -377,16 +421,18 @@ static int32_t *ring_entry(const AtlasSession *s, int slot, int position)
 	return s->device->io.ring + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
 }
 
-/* The next token of the slot's sequence, which should be there. */
-static AtlasStatus take_token(AtlasSession *s, int slot, AtlasEvent *e)
+/* The next token of the slot's sequence, which should be there. *more: the one behind it is of the same step. */
+static AtlasStatus take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *more)
 {
-	static const AtlasFinish finish[] = {ATLAS_RUNNING, ATLAS_STOP, ATLAS_LENGTH, ATLAS_FAILED};
+	static const AtlasFinish finish[] = {ATLAS_RUNNING, ATLAS_STOP, ATLAS_LENGTH, ATLAS_FAILED, ATLAS_RUNNING};
+	const int last = s->step_tokens > 1 ? 4 : 3;
 	Sequence *q = &s->slots[slot];
 	int position = q->n + q->made;
 	RingEntry entry;
 	bool is_whole = ring_read(ring_entry(s, slot, position), &entry), is_none = entry.done == 3;
 	*e = (AtlasEvent){.slot = slot, .token = entry.token, .logprob = entry.logprob};
-	if (!is_whole || entry.position != position || entry.done > 3 ||
+	*more = entry.done == 4;
+	if (!is_whole || entry.position != position || entry.done > last ||
 		(is_none ? e->token != -1 : e->token < 0 || e->token >= s->graph->vocab || isnan(e->logprob)))
 		return s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT,
 			"slot %d was given token %d at position %d, done %d%s: no such result of position %d", slot, entry.token,
@@ -407,8 +453,9 @@ static AtlasStatus take_tokens(AtlasSession *s, const StepSize *size, AtlasEvent
 {
 	const StepIo *io = &s->device->io;
 	AtlasStatus status = ATLAS_OK;
+	bool more;
 	for (int o = 0; o < size->outs && status == ATLAS_OK; o++)
-		status = take_token(s, io->row_slot[io->out_row[o]], &events[o]);
+		status = take_token(s, io->row_slot[io->out_row[o]], &events[o], &more);
 	return status;
 }
 
@@ -466,7 +513,9 @@ static int steps_to_add(const AtlasSession *s)
 		if (q && q->max_new - q->made > left)
 			left = q->max_new - q->made;
 	}
-	int end = left < limits->ahead ? left : limits->ahead, n = end - on_way;
+	/* of tokens that nobody has taken, no ring has more than it holds */
+	int room = PLAN_RING_ENTRIES / s->step_tokens - 1, ahead = limits->ahead < room ? limits->ahead : room;
+	int end = left < ahead ? left : ahead, n = end - on_way;
 	if (f->is_closed || n <= 0)
 		return 0;
 	return on_way == 0 || end == left ? n : n - n % limits->row;
@@ -476,12 +525,14 @@ static AtlasStatus add_steps(AtlasSession *s)
 {
 	Flight *f = &s->flight;
 	StepIo *io = &s->device->io;
-	StepSize size = {.phase = DECODE, .rows = f->n, .outs = f->n, .is_same = f->has_inputs};
+	const int rows = f->n * s->step_tokens;
+	StepSize size = {.phase = s->step_tokens > 1 ? VERIFY : DECODE, .rows = rows, .outs = rows,
+		.is_same = f->has_inputs};
 	int n = steps_to_add(s);
 	if (n == 0)
 		return ATLAS_OK;
-	for (int i = 0; i < f->n && !f->has_inputs; i++) {
-		io->row_slot[i] = f->slots[i];
+	for (int i = 0; i < rows && !f->has_inputs; i++) {
+		io->row_slot[i] = f->slots[i / s->step_tokens];
 		io->out_row[i] = i;
 	}
 	AtlasStatus status = s->device->ops->launch(s->device, &size, n);
@@ -524,6 +575,28 @@ static AtlasStatus await_token(AtlasSession *s, int slot, int position)
 	return ATLAS_OK;
 }
 
+/* All tokens that a step made for a slot: *n more events. */
+static AtlasStatus take_slot(AtlasSession *s, int slot, AtlasEvent *events, int *n)
+{
+	const int before = *n;
+	bool more = true;
+	while (more) {
+		AtlasStatus status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made);
+		if (status == ATLAS_OK)
+			status = take_token(s, slot, &events[*n], &more);
+		if (status == ATLAS_OK && more && (++*n == before + s->step_tokens || events[*n - 1].finish != ATLAS_RUNNING))
+			status = s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT, "slot %d: a step of %d rows says that more "
+				"than %d tokens are its", slot, s->step_tokens, *n - before);
+		if (status != ATLAS_OK)
+			return status;
+	}
+	s->n_drafts += s->step_tokens - 1;
+	s->n_accepted += *n - before;
+	if (events[(*n)++].finish != ATLAS_RUNNING)
+		leave_flight(s, slot);
+	return ATLAS_OK;
+}
+
 /* The results of the oldest step on its way. */
 static AtlasStatus take_step(AtlasSession *s, AtlasEvent *events, int *n)
 {
@@ -531,16 +604,9 @@ static AtlasStatus take_step(AtlasSession *s, AtlasEvent *events, int *n)
 	AtlasStatus status = ATLAS_OK;
 	int made = 0;
 	f->taken++; /* now, so that leave_flight knows whether steps are left behind */
-	for (int i = 0; i < f->n && status == ATLAS_OK; i++) {
-		int slot = f->slots[i];
-		if (slot < 0)
-			continue;
-		status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made);
-		if (status == ATLAS_OK)
-			status = take_token(s, slot, &events[made]);
-		if (status == ATLAS_OK && events[made++].finish != ATLAS_RUNNING)
-			leave_flight(s, slot);
-	}
+	for (int i = 0; i < f->n && status == ATLAS_OK; i++)
+		if (f->slots[i] >= 0)
+			status = take_slot(s, f->slots[i], events, &made);
 	if (status == ATLAS_OK)
 		*n = made;
 	return status;
@@ -553,9 +619,9 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 	*n = 0;
 	if (session->failed != ATLAS_OK)
 		return session->failed;
-	if (cap < session->graph->slots)
-		return error_set(&session->error, ATLAS_ARGUMENT, "room for %d events: %d expected", cap,
-			session->graph->slots);
+	const int most = session->graph->slots * session->step_tokens;
+	if (cap < most)
+		return error_set(&session->error, ATLAS_ARGUMENT, "room for %d events: %d expected", cap, most);
 	session->flight.is_closed |= is_waiting;
 	if (!has_results(session) && is_waiting)
 		return step_prompts(session, events, n);
@@ -617,7 +683,7 @@ static AtlasStatus walk_chunks(AtlasSession *s, const int32_t *tokens, int n, in
 	AtlasStatus status = ATLAS_OK;
 	for (int pos = 0; pos < n && status == ATLAS_OK; pos += most) {
 		StepSize size = {.phase = PREFILL, .flags = STEP_SCORE};
-		add_segment(&d->io, &size, slot, tokens, pos, n - pos < most ? n - pos : most);
+		add_segment(&d->io, &size, slot, tokens, n, pos, n - pos < most ? n - pos : most);
 		if (score) {
 			for (size.outs = 0; size.outs < size.rows; size.outs++)
 				d->io.out_row[size.outs] = size.outs;

@@ -1,4 +1,4 @@
-/* delta.c - Gated DeltaNet in place of attention, and the drafting head of the families that have it.
+/* delta.c - Gated DeltaNet in place of attention.
  *
  *   q, k, v = silu(conv(in_proj(n)))    a causal convolution of each column, whose last rows the slot keeps
  *   o = delta_rule(q, k, v, a, b)       a state [DK, DV] for each value head, which the slot keeps
@@ -62,65 +62,23 @@ int d_delta(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
 	int delta = g_slot_state(c, arena_printf(&c->arena, "delta.%d", l), DT_f32, (int64_t)nv * cf->k_dim * cf->v_dim);
 	int turned = d_act(c, l, "conv", DT_bf16, mixed), o = d_act(c, l, "delta", DT_bf16, values);
 	int normed = d_act(c, l, "delta.norm", DT_bf16, values);
-	g_op(c, OP_causal_conv, l, BOTH, &d->attrs, (int[]){s->step, y[0], w_conv, s->row_slot, conv, turned});
-	g_op(c, OP_delta_rule, l, BOTH, &d->attrs,
+	const int plain = PHASE_PREFILL | PHASE_DECODE;
+	g_op(c, OP_causal_conv, l, plain, &d->attrs, (int[]){s->step, y[0], w_conv, s->row_slot, conv, turned});
+	if (c->graph.verify_rows) {
+		int later = g_later_state(c, arena_printf(&c->arena, "conv_later.%d", l), DT_bf16, (int64_t)cf->n_taps * mixed);
+		g_op(c, OP_conv_verify, l, PHASE_VERIFY, &d->attrs,
+			(int[]){s->step, y[0], w_conv, s->row_slot, s->slot_version, conv, later, turned});
+	}
+	g_op(c, OP_delta_rule, l, plain, &d->attrs,
 		(int[]){s->step, turned, y[3], y[2], a_log, dt_bias, s->row_slot, delta, o});
+	if (c->graph.verify_rows) {
+		int later = g_later_state(c, arena_printf(&c->arena, "delta_later.%d", l), DT_f32,
+			(int64_t)nv * cf->k_dim * cf->v_dim);
+		g_op(c, OP_delta_verify, l, PHASE_VERIFY, &d->attrs,
+			(int[]){s->step, turned, y[3], y[2], a_log, dt_bias, s->row_slot, s->slot_version, delta, later, o});
+	}
 	Attrs attrs = d->attrs;
 	attrs.head_dim = cf->v_dim;
 	g_op(c, OP_gated_norm, l, BOTH, &attrs, (int[]){o, y[1], w_norm, normed});
 	return d_add(c, l, x, d_linear(c, l, normed, &wo, -1, "attn.o", hidden), "mid");
-}
-
-/* The drafting head ---------------------------------------------------------------------------------------- */
-
-/* How much of the graph there was. */
-typedef struct Mark { int tensors, ops, weights, constants, made; } Mark;
-
-static void cut_back(Compile *c, const Mark *m)
-{
-	c->graph.n_tensors = m->tensors;
-	c->graph.n_ops = m->ops;
-	c->graph.n_weights = m->weights;
-	c->constants.n = m->constants;
-	c->made.n = m->made;
-}
-
-/* It is built like a layer, so that every tensor is looked at as a layer's are, and taken away again: no step runs
- * it. */
-void d_check_mtp(Compile *c, const StepTensors *s, const Dense *d)
-{
-	const Config *cf = &c->model.config;
-	const int hidden = cf->hidden_dim;
-	int first = -1, n = 0;
-	for (int i = 0; i < c->model.tensors.n; i++)
-		if (name_matches("mtp.*", c->model.tensors.at[i].name)) {
-			first = first < 0 ? i : first;
-			n++;
-		}
-	if (c->cmd.random_weights || (!n && !cf->n_mtp) || !cf->is_delta)
-		return;
-	if (!n) {
-		fail_at(&c->diags, A0601, cf->at_mtp, "mtp_num_hidden_layers = %d: the checkpoint has no tensor mtp.*",
-			cf->n_mtp);
-		return;
-	}
-	const Mark before = {c->graph.n_tensors, c->graph.n_ops, c->graph.n_weights, c->constants.n, c->made.n};
-	Dense head = *d;
-	Product fc;
-	head.prefix = "mtp";
-	g_products(c, 1, (const char *const[]){"mtp.fc"}, (int64_t[]){hidden}, (int64_t)2 * hidden, &fc);
-	g_weight(c, "mtp.pre_fc_norm_embedding.weight", 1, hidden, 0);
-	g_weight(c, "mtp.pre_fc_norm_hidden.weight", 1, hidden, 0);
-	g_weight(c, "mtp.norm.weight", 1, hidden, 0);
-	for (int l = 0; l < (cf->n_mtp ? cf->n_mtp : 1); l++) {
-		int x = d_attention(c, s, &head, l, d_act(c, l, "mtp", DT_bf16, hidden));
-		if (cf->n_experts)
-			d_experts(c, &head, l, x);
-		else
-			d_mlp(c, &head, l, x);
-	}
-	cut_back(c, &before);
-	const StTensor *t = &c->model.tensors.at[first];
-	note_at(&c->diags, A0605, (Loc){c->model.shards.at[t->shard].path, 0, 0},
-		"%s and %d more of the drafting head are checked and not read: no step drafts", t->name, n - 1);
 }

@@ -57,7 +57,7 @@ static double rope_factor(const Rope *r)
 
 const char *d_name(Compile *c, const Dense *d, int l, const char *name)
 {
-	return arena_printf(&c->arena, "%s.layers.%d.%s", d->prefix, l, name);
+	return arena_printf(&c->arena, "%s.layers.%d.%s", d->prefix, l - d->first, name);
 }
 
 void d_products(Compile *c, const Dense *d, int l, int n, const char *const *modules, const int64_t *rows, int cols,
@@ -158,7 +158,7 @@ int d_attention(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
 	int o = d_act(c, l, "attn", DT_bf16, nq);
 	g_op(c, OP_rope, l, BOTH, &d->attrs, (int[]){q, d->inv_freq, s->row_pos, qr});
 	g_op(c, OP_rope, l, BOTH, &d->attrs, (int[]){k, d->inv_freq, s->row_pos, kr});
-	Cache kv = g_cache(c, l, arena_printf(&c->arena, "%s.layers.%d.self_attn", d->prefix, l), &d->attrs);
+	Cache kv = g_cache(c, l, d_name(c, d, l, "self_attn"), &d->attrs);
 	g_op(c, OP_kv_write, l, BOTH, &d->attrs,
 		(int[]){s->step, kr, v, s->row_slot, s->row_pos, s->page_table, kv.kv, kv.scale, kv.block});
 	g_op(c, OP_attention, l, BOTH, &d->attrs,
@@ -171,6 +171,24 @@ int d_attention(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
 	d_products(c, d, l, 1, (const char *const[]){"self_attn.o_proj"}, (int64_t[]){hidden}, nq, &wo);
 	int bo = d->has->o_bias ? d_vector(c, d, l, "self_attn.o_proj.bias", hidden) : -1;
 	return d_add(c, l, x, d_linear(c, l, o, &wo, bo, "attn.o", hidden), "mid");
+}
+
+void d_keys(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
+{
+	const Config *cf = &c->model.config;
+	const int nkv = cf->n_kv_heads * cf->head_dim;
+	int norm = d_vector(c, d, l, "input_layernorm.weight", cf->hidden_dim);
+	Product w[4];
+	products_qkv(c, d, l, w);
+	int n = d_rmsnorm(c, d, l, x, norm, "attn.norm");
+	int k = d_linear(c, l, n, &w[1], -1, "k", nkv), v = d_linear(c, l, n, &w[2], -1, "v", nkv);
+	int k_norm = d_vector(c, d, l, "self_attn.k_norm.weight", cf->head_dim);
+	int kn = d_act(c, l, "k.norm", DT_bf16, nkv), kr = d_act(c, l, "k.rope", DT_bf16, nkv);
+	g_op(c, OP_head_norm, l, BOTH, &d->attrs, (int[]){k, k_norm, kn});
+	g_op(c, OP_rope, l, BOTH, &d->attrs, (int[]){kn, d->inv_freq, s->row_pos, kr});
+	Cache kv = g_cache(c, l, d_name(c, d, l, "self_attn"), &d->attrs);
+	g_op(c, OP_kv_write, l, BOTH, &d->attrs,
+		(int[]){s->step, kr, v, s->row_slot, s->row_pos, s->page_table, kv.kv, kv.scale, kv.block});
 }
 
 int d_mlp(Compile *c, const Dense *d, int l, int x)
@@ -196,15 +214,13 @@ static int layer(Compile *c, const StepTensors *s, int l, int x, const void *tra
 {
 	const Config *cf = &c->model.config;
 	x = cf->is_delta && cf->is_delta[l] ? d_delta(c, s, traits, l, x) : d_attention(c, s, traits, l, x);
-	x = cf->n_experts ? d_experts(c, traits, l, x) : d_mlp(c, traits, l, x);
-	if (l + 1 == cf->n_layers)
-		d_check_mtp(c, s, traits);
-	return x;
+	return cf->n_experts ? d_experts(c, traits, l, x) : d_mlp(c, traits, l, x);
 }
 
 void build_dense(Compile *c, const DenseTraits *has)
 {
 	const Config *cf = &c->model.config;
+	d_speculate(c);
 	/* multimodal checkpoints keep the language model one level deeper */
 	Dense d = {.has = has, .prefix = g_find_tensor(c, "model.language_model.embed_tokens.weight")
 		? "model.language_model" : "model"};
@@ -214,8 +230,8 @@ void build_dense(Compile *c, const DenseTraits *has)
 	d.attrs = (Attrs){.head_dim = cf->head_dim, .n_heads = cf->n_heads, .n_kv_heads = cf->n_kv_heads,
 		.page = c->graph.page, .rotary_dim = cf->rotary_dim, .eps = (float)cf->norm_eps, .norm_one = has->norm_one,
 		.scale = (float)(1 / sqrt(cf->head_dim)), .rope_factor = (float)rope_factor(&cf->rope),
-		.n_valid = c->model.n_tokens, .n_active = cf->n_active, .norm_topk = cf->norm_topk,
+		.n_valid = c->model.n_tokens, .ahead = 1, .n_active = cf->n_active, .norm_topk = cf->norm_topk,
 		.n_k_heads = cf->n_k_heads, .n_v_heads = cf->n_v_heads, .k_dim = cf->k_dim, .v_dim = cf->v_dim,
 		.n_taps = cf->n_taps};
-	g_decoder(c, d.prefix, &d.attrs, layer, &d);
+	g_decoder(c, d.prefix, &d.attrs, layer, d_draft, &d);
 }

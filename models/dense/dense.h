@@ -25,11 +25,12 @@ void build_dense(Compile *c, const DenseTraits *traits);
 
 /* Inside models/dense only ------------------------------------------------------------------------------- */
 
-enum { BOTH = PHASE_PREFILL | PHASE_DECODE };
+enum { BOTH = 0 }; /* phases of a layer's ops: those that the layer is built for */
 
 typedef struct Dense {
 	const DenseTraits *has;
 	const char *prefix; /* of tensor names: "model", "model.language_model" or "mtp" */
+	int first;          /* layer of the graph that is layer 0 of the prefix */
 	int inv_freq;       /* tensor f32 [rotary_dim / 2] */
 	Attrs attrs;
 } Dense;
@@ -50,7 +51,12 @@ int d_attention(Compile *c, const StepTensors *s, const Dense *d, int l, int x);
 int d_mlp(Compile *c, const Dense *d, int l, int x);
 int d_delta(Compile *c, const StepTensors *s, const Dense *d, int l, int x);
 int d_experts(Compile *c, const Dense *d, int l, int x);
-/* The head that drafts: its tensors are checked. The graph stays as it is. */
-void d_check_mtp(Compile *c, const StepTensors *s, const Dense *d);
+/* The part of d_attention that leaves keys and values of rows in the cache. */
+void d_keys(Compile *c, const StepTensors *s, const Dense *d, int l, int x);
+
+/* The head that drafts (draft.c): before all tensors, whether there is one and how many rows are verified; and what
+ * follows on sampling. */
+void d_speculate(Compile *c);
+g_behind_fn d_draft;
 
 #endif

@@ -32,7 +32,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 		*only;
 	const char *stop[MAX_STOPS];
 	int n_stop;
-	const char *json_file, *html_file, *policy, *phase, *layer, *slot;
+	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
 	int max_new, top_k, window, device_index, threads, reps, steps_ahead, bench_tokens;
 	double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
 		tolerance;

@@ -46,6 +46,14 @@ int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
 	return atlas_plan_open(path, &options, plan, &error) == ATLAS_OK ? 0 : cli_fail(args, &error);
 }
 
+/* Verbs but run count steps of one token, or make none. */
+static int speculate_of(const Args *args)
+{
+	if (!args->speculate)
+		return strcmp(args->verb, "run") == 0 ? ATLAS_SPECULATE_AUTO : ATLAS_SPECULATE_OFF;
+	return strcmp(args->speculate, "mtp") == 0 ? ATLAS_SPECULATE_MTP : ATLAS_SPECULATE_OFF;
+}
+
 AtlasDevice *cli_start_device(const Args *args)
 {
 	bool is_cpu = args->device && strcmp(args->device, "cpu") == 0;
@@ -61,7 +69,8 @@ int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device
 		.device_index = args->device_index,
 		.n_threads = args->threads,
 		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0,
-		.started = started};
+		.started = started,
+		.speculate = speculate_of(args)};
 	AtlasPlanInfo plan_info = {.struct_size = sizeof plan_info};
 	atlas_plan_info(plan, &plan_info);
 	if (plan_info.weights_by_reference && !args->weights_dir)

@@ -30,7 +30,7 @@ static const struct {
 	{"diff", DIFF}, {"calibrate", CALIBRATE}};
 
 typedef enum Kind {
-	FLAG, TEXT, STOPS, DEVICE, INTEGER, NUMBER, SEED, HELP,
+	FLAG, TEXT, STOPS, DEVICE, SPECULATE, INTEGER, NUMBER, SEED, HELP,
 	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
 } Kind;
 
@@ -133,6 +133,8 @@ static const Opt options[] = {
 		INTEGER, FIELD(threads), 1, 64},
 	{"--steps-ahead", 0, RUN | BENCH, "N", "steps a GPU is given at once: 1 = one by one (default: 8)",
 		INTEGER, FIELD(steps_ahead), 1, 32},
+	{"--speculate", 0, RUN, "HOW", "mtp: a head drafts, a step verifies (default where there is one); off",
+		SPECULATE, FIELD(speculate), 0, 0},
 	{"--weights", 0, COMPUTES | CALIBRATE | INFO | AUDIT, "DIR", "folder of the checkpoint a plan refers to",
 		TEXT, FIELD(weights_dir), 0, 0},
 	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO | DIFF, NULL, "one JSON document on stdout",
@@ -245,6 +247,11 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		if (strcmp(text, "cuda") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "auto") != 0)
 			return wrong(o, args, text, "cuda, cpu or auto");
 		args->device = text;
+		return true;
+	case SPECULATE:
+		if (strcmp(text, "mtp") != 0 && strcmp(text, "off") != 0)
+			return wrong(o, args, text, "mtp or off");
+		args->speculate = text;
 		return true;
 	case STOPS:
 		if (!*text)

@@ -183,13 +183,22 @@ static const PolicyList *kv_rule(const Policy *policy, int layer)
 	return &policy->kv;
 }
 
+/* Does an op before op i write the same cache? A drafting head's is written in several phases. */
+static bool is_written_before(const Graph *g, int i, int cache)
+{
+	for (int j = 0; j < i; j++)
+		if (g->ops[j].kind == OP_kv_write && g->ops[j].operands[op_operand(OP_kv_write, "kv")] == cache)
+			return true;
+	return false;
+}
+
 static void check_kv(const Policy *policy, const Artifact *a, Violations *v)
 {
 	const Graph *g = &a->graph;
 	for (int i = 0; i < g->n_ops; i++) {
 		int k = g->ops[i].kind == OP_kv_write ? op_operand(OP_kv_write, "kv") : -1;
 		const PolicyList *rule = kv_rule(policy, g->ops[i].layer);
-		if (k < 0 || !rule->line)
+		if (k < 0 || !rule->line || is_written_before(g, i, g->ops[i].operands[k]))
 			continue;
 		const char *dtype = dtype_name(g->tensors[g->ops[i].operands[k]].dtype);
 		const char *name = rule == &policy->kv ? "kv.dtype" : "kv.layers";
@@ -197,7 +206,10 @@ static void check_kv(const Policy *policy, const Artifact *a, Violations *v)
 		char list[128];
 		if (!x)
 			continue;
-		snprintf(x->where, sizeof x->where, "layer %d", g->ops[i].layer);
+		if (g->ops[i].layer < g->n_layers)
+			snprintf(x->where, sizeof x->where, "layer %d", g->ops[i].layer);
+		else
+			snprintf(x->where, sizeof x->where, "drafting head");
 		snprintf(x->text, sizeof x->text, "keys and values are %s: allowed %s", dtype, list_text(rule, list));
 	}
 	for (int i = 0; i < policy->n_kv_layers; i++)

@@ -28,9 +28,9 @@ static void print_json(const AtlasPlanInfo *info)
 	for (int i = 0; i < info->n_stop_tokens; i++)
 		printf("%s%d", i ? ", " : "", info->stop_tokens[i]);
 	printf("], \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
-		   "\"has_chat_template\": %s}\n",
+		   "\"has_chat_template\": %s, \"verify_rows\": %d}\n",
 		(long long)info->weight_bytes, info->weights_by_reference ? "ref" : "embed",
-		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false");
+		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false", info->verify_rows);
 }
 
 static void print_text(const AtlasPlanInfo *info)
@@ -46,6 +46,9 @@ static void print_text(const AtlasPlanInfo *info)
 		info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded");
 	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
 	printf("kv           %d pages of %d tokens\n", info->pages, info->page);
+	if (info->verify_rows)
+		printf("drafts       %d for each token, by the model's head: verify steps of %d rows a slot\n",
+			info->verify_rows - 1, info->verify_rows);
 	printf("stop tokens ");
 	for (int i = 0; i < info->n_stop_tokens; i++)
 		if (info->stop_tokens[i] >= 0) /* -1 = none */

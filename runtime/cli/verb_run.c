@@ -40,6 +40,7 @@ typedef struct Run {
 	int show; /* the answer being shown */
 	int *in_slot; /* [slots] its answer */
 	AtlasEvent *events;
+	int n_events;
 	double start_seconds, first_token_seconds; /* the first is a clock, the second counts from it */
 } Run;
 
@@ -172,6 +173,8 @@ static bool keep_token(Answer *a, const AtlasEvent *e)
 static int take_event(Run *r, const AtlasEvent *e)
 {
 	Answer *a = &r->answers[r->in_slot[e->slot]];
+	if (a->finish) /* a stop text ended it in the middle of a step */
+		return 0;
 	const char *text = "", *rest = "";
 	size_t n = 0, n_rest = 0;
 	bool found = false, is_token = e->finish != ATLAS_FAILED, good = !is_token || keep_token(a, e);
@@ -223,7 +226,7 @@ static int generate(Run *r)
 		int n, code = start_some(r, &sampling);
 		if (code)
 			return code;
-		AtlasStatus status = atlas_step(r->session, r->events, r->info.slots, &n);
+		AtlasStatus status = atlas_step(r->session, r->events, r->n_events, &n);
 		if (status != ATLAS_OK)
 			return cli_fail_session(r->args, r->session, status);
 		if (n > 0 && r->first_token_seconds == 0)
@@ -247,6 +250,9 @@ static void print_json(const Run *r, const AtlasSessionInfo *session)
 {
 	printf("{\"schema_version\": 1, \"device\": ");
 	json_quoted(stdout, session->device);
+	if (session->step_tokens > 1)
+		printf(", \"speculate\": {\"rows\": %d, \"drafts\": %lld, \"accepted\": %lld}", session->step_tokens,
+			(long long)session->drafts, (long long)session->accepted_drafts);
 	printf(", \"results\": [");
 	for (int i = 0; i < r->n_answers; i++) {
 		const Answer *a = &r->answers[i];
@@ -274,7 +280,7 @@ static void print_json(const Run *r, const AtlasSessionInfo *session)
 }
 
 /* Tokens a second after the first token: with one prompt, the speed of decoding alone. */
-static void report(const Run *r, double seconds)
+static void report(const Run *r, const AtlasSessionInfo *session, double seconds)
 {
 	int prompt = 0, made = 0;
 	for (int i = 0; i < r->n_answers; i++) {
@@ -287,6 +293,9 @@ static void report(const Run *r, double seconds)
 			"%d prompt tokens, first token after %.1f ms; %d tokens in %.2f s, %.1f tokens/s",
 			prompt, 1e3 * r->first_token_seconds, made, seconds,
 			made > 1 ? (made - 1) / fmax(decoding, 1e-9) : 0);
+	if (!r->args->quiet && session->drafts > 0)
+		cli_say(r->args, 0, "%lld of %lld drafts accepted, %.1f %%", (long long)session->accepted_drafts,
+			(long long)session->drafts, 100.0 * (double)session->accepted_drafts / (double)session->drafts);
 }
 
 static int run_all(Run *r)
@@ -305,19 +314,21 @@ static int run_all(Run *r)
 		return code;
 	atlas_session_info(r->session, &session);
 	r->in_slot = calloc((size_t)r->info.slots, sizeof *r->in_slot);
-	r->events = calloc((size_t)r->info.slots, sizeof *r->events);
+	r->n_events = r->info.slots * session.step_tokens;
+	r->events = calloc((size_t)r->n_events, sizeof *r->events);
 	if (!r->in_slot || !r->events)
 		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for %d slots", r->info.slots);
 	r->start_seconds = cli_seconds();
 	code = generate(r);
 	double seconds = cli_seconds() - r->start_seconds;
+	atlas_session_info(r->session, &session); /* with the drafts that were made */
 	bool is_plain = !r->args->json && !r->args->file;
 	if (is_plain && isatty(STDOUT_FILENO))
 		putchar('\n'); /* otherwise stdout is the text alone */
 	if (!code && r->args->json)
 		print_json(r, &session);
 	if (!code)
-		report(r, seconds);
+		report(r, &session, seconds);
 	if (!code && r->n_failed)
 		code = cli_say(r->args, atlas_status_exit_code(ATLAS_DEVICE_FAULT),
 			"error: %d of %d answers ended early: the model's scores were not numbers", r->n_failed, r->n_answers);

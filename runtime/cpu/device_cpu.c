@@ -94,15 +94,12 @@ static void run_op(CpuDevice *d, const GraphOp *op, const StepSize *size)
 		run_part(&job, 0, 1);
 }
 
-static const int phase_bits[PHASE_KINDS] = {
-	[PREFILL] = PHASE_PREFILL, [DECODE] = PHASE_DECODE, [ACQUIRE] = PHASE_ACQUIRE};
-
 /* Index of the op after i that runs in the phase; n_ops when there is none. */
 static int next_op(const Graph *g, int i, PhaseKind phase)
 {
 	do
 		i++;
-	while (i < g->n_ops && !(g->ops[i].phases & phase_bits[phase]));
+	while (i < g->n_ops && !(g->ops[i].phases & phase_bit(phase)));
 	return i;
 }
 
@@ -122,9 +119,10 @@ static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn
 {
 	const Graph *g = d->graph;
 	const StepLimits *max = &d->base.limits;
-	bool decode = size->phase == DECODE;
-	if (size->rows > (decode ? max->decode_rows : max->prefill_rows) || size->segs > g->slots ||
-		size->outs > (decode ? max->decode_rows : max->prefill_outs))
+	const bool is_prompt = size->phase == PREFILL;
+	const int most = size->phase == VERIFY ? max->decode_rows * g->verify_rows : max->decode_rows;
+	if (size->rows > (is_prompt ? max->prefill_rows : most) || size->segs > g->slots ||
+		size->outs > (is_prompt ? max->prefill_outs : most))
 		return error_set(&d->base.error, ATLAS_ARGUMENT,
 			"a step of %d rows and %d outs is too large", size->rows, size->outs);
 	memcpy(d->base.io.step, (int32_t[]){size->rows, size->outs, size->segs, size->flags},
@@ -137,12 +135,31 @@ static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn
 	return ATLAS_OK;
 }
 
+/* The drafts before a verify step: a row for each slot of it. The rows of the verify step stand again afterwards. */
+static AtlasStatus execute_draft(CpuDevice *d, const StepSize *verify)
+{
+	const int per_slot = d->graph->verify_rows;
+	int32_t *row_slot = d->base.io.row_slot;
+	const StepSize size = {.phase = DRAFT, .rows = verify->rows / per_slot, .outs = verify->rows / per_slot};
+	for (int i = 0; i < size.rows; i++)
+		row_slot[i] = row_slot[i * per_slot];
+	const AtlasStatus status = execute(d, &size, NULL, NULL);
+	for (int t = verify->rows; t-- > 0;)
+		row_slot[t] = row_slot[t / per_slot];
+	return status;
+}
+
 /* A step is done when launch returns. */
 static AtlasStatus cpu_launch(Device *base, const StepSize *size, int n)
 {
+	CpuDevice *d = (CpuDevice *)base;
 	AtlasStatus status = ATLAS_OK;
-	for (int i = 0; i < n && status == ATLAS_OK; i++)
-		status = execute((CpuDevice *)base, size, NULL, NULL);
+	for (int i = 0; i < n && status == ATLAS_OK; i++) {
+		if (size->phase == VERIFY)
+			status = execute_draft(d, size);
+		if (status == ATLAS_OK)
+			status = execute(d, size, NULL, NULL);
+	}
 	return status;
 }
 
@@ -201,8 +218,9 @@ static void cpu_close(Device *base)
 static bool size_tensors(CpuDevice *d, size_t *total)
 {
 	const StepLimits *max = &d->base.limits;
-	int64_t rows = max->prefill_rows > max->decode_rows ? max->prefill_rows : max->decode_rows;
-	int64_t outs = max->prefill_outs > max->decode_rows ? max->prefill_outs : max->decode_rows;
+	const int64_t steps = (int64_t)max->decode_rows * (max->verify_rows ? max->verify_rows : 1);
+	const int64_t rows = max->prefill_rows > steps ? max->prefill_rows : steps;
+	const int64_t outs = max->prefill_outs > steps ? max->prefill_outs : steps;
 
 	*total = 0;
 	for (int i = 0; i < d->graph->n_tensors; i++) {
@@ -313,6 +331,7 @@ static const char *bind_io(CpuDevice *d)
 		{"row_token", &io->row_token, DT_i32, DIM_ROWS, 0},
 		{"row_slot", &io->row_slot, DT_i32, DIM_ROWS, 0},
 		{"row_pos", &io->row_pos, DT_i32, DIM_ROWS, 0},
+		{"row_next", &io->row_next, DT_i32, DIM_ROWS, 0},
 		{"out_row", &io->out_row, DT_i32, DIM_OUTS, 0},
 		{"seg", &io->seg, DT_i32, g->slots, 4},
 		{"acquire", &io->acquire, DT_i32, g->slots, 0},
@@ -323,6 +342,8 @@ static const char *bind_io(CpuDevice *d)
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		void *data = io_tensor(d, table[i].name, table[i].dtype, table[i].d0, table[i].d1);
+		if (!data && !g->verify_rows && table[i].place == &io->row_next)
+			continue;
 		if (!data)
 			return table[i].name;
 		memcpy(table[i].place, &data, sizeof data);
@@ -381,7 +402,8 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 	d->base = (Device){.ops = &ops,
 		.target = "",
 		.name = "reference device, float32",
-		.limits = {.prefill_rows = rows, .prefill_outs = rows, .decode_rows = slots, .ahead = 1, .row = 1}};
+		.limits = {.prefill_rows = rows, .prefill_outs = rows, .decode_rows = slots,
+			.verify_rows = d->graph->verify_rows, .ahead = 1, .row = 1}};
 	AtlasStatus status = fill(d, config, error);
 	if (status != ATLAS_OK)
 		cpu_close(&d->base);

@@ -28,13 +28,26 @@ float ref_group_scale(const float *x, int64_t n, float scale);
 /* sum_i a[i] b[i]: exact products, added in float64 on eight lanes, element i on lane i % 8. */
 double ref_dot(const float *a, const float *b, int64_t n);
 
+/* What a token is drawn by (ref_slots.c, the logits stage): n ids take part; drafts count as generated. */
+typedef struct DrawOf {
+	const int32_t *counts; /* [V] */
+	const int32_t *drafts; int n_drafts;
+	const float *sampling; const int32_t *limits; /* [8] each */
+	int n, position;
+} DrawOf;
+/* The token, -1 when the scores are not numbers; penalises logits [V] in place. scratch: 2 * n. */
+int ref_draw(const DrawOf *d, float *logits, double *scratch, float *logprob);
+/* `done` of a ring entry. */
+int ref_done(const int32_t *stop_tokens, int64_t n_stops, const int32_t *limits, int token, int position);
+
 typedef void RefFn(const RefCall *c);
 RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_head_norm, ref_rope,
 	ref_kv_write, ref_attention, ref_add, ref_swiglu, ref_quantise, ref_dequantise, ref_quantise_fp4,
 	ref_dequantise_fp4, ref_gather, ref_sample, ref_acquire,
 	ref_read_probe, ref_sigmoid_gate, ref_route, ref_experts, ref_causal_conv, ref_delta_rule,
 	ref_gated_norm, ref_zero_slots, ref_group_rows, ref_experts_up, ref_experts_down, ref_experts_down_rows,
-	ref_sum_experts;
+	ref_sum_experts, ref_verify_rows, ref_draft_rows, ref_embed_next_token, ref_join,
+	ref_hold, ref_recall, ref_conv_verify, ref_delta_verify, ref_draw_rows, ref_keep_draft, ref_accept;
 size_t ref_experts_scratch(const RefCall *c), ref_experts_row_scratch(const RefCall *c);
 
 /* Fused ops: runs the graph ops they stand for, or only measures what that takes. Returns the bytes

@@ -24,7 +24,7 @@ static bool is_listed(const char *name, const char *list)
 static const char *check_operand(const Graph *g, const OperandInfo *info, const Tensor *t)
 {
 	static const char integers[] =
-		"step seg row_token row_slot row_pos out_row slot_token slot_len "
+		"step seg row_token row_slot row_pos row_next out_row slot_token slot_len slot_draft slot_version drawn "
 		"counts limits stop_tokens ring acquire new_limits new_pages page_table expert";
 	static const char raw[] = "table w w_scale w_row_scale bias inv_freq kv_scale "
 		"gate_up gate_up_scale gate_up_row_scale down down_scale down_row_scale a_log dt_bias";
@@ -74,9 +74,9 @@ static const char *check_experts(const Graph *g, const GraphOp *op)
 static const char *check_delta(const GraphOp *op)
 {
 	const Attrs *a = &op->attrs;
-	if (op->kind == OP_causal_conv && a->n_taps < 0)
+	if (op_has_attr(op->kind, "TAPS") && a->n_taps < 0)
 		return "TAPS is negative";
-	if (op->kind != OP_delta_rule)
+	if (!op_has_attr(op->kind, "DK"))
 		return NULL;
 	if (a->n_k_heads < 1 || a->n_v_heads < 1 || a->n_v_heads % a->n_k_heads || a->k_dim < 1 || a->v_dim < 1)
 		return "NV is not a multiple of NK, or a head has no elements";
@@ -101,7 +101,9 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm)
 		&& x->shape[1] % a->head_dim != 0)
 		return "a row is no whole number of heads";
-	if (op->kind == OP_sample && (a->n_valid < 1 || a->n_valid > g->vocab))
+	if (op->kind == OP_draw && (a->ahead < 1 || a->ahead > 2))
+		return "AHEAD is neither 1 nor 2";
+	if ((op->kind == OP_sample || op->kind == OP_draw) && (a->n_valid < 1 || a->n_valid > g->vocab))
 		return "N_VALID is not between 1 and the vocabulary";
 	const char *why = op_operand(op->kind, "kv_block") >= 0 ? check_kv(g, op) : NULL;
 	why = why ? why : check_experts(g, op);

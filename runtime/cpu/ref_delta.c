@@ -13,31 +13,35 @@
 
 static double silu(double x) { return x / (1 + exp(-x)); }
 
+/* A row behind those in `window` [TAPS, cols], the oldest first, which then holds it too. */
+static void convolve(const RefCall *c, const float *x, float *window, float *y)
+{
+	const int64_t cols = ref_dim(c, "x", 1), taps = c->attrs.n_taps;
+	for (int64_t i = 0; i < cols; i++) {
+		double sum = 0;
+		for (int64_t j = 0; j <= taps; j++) {
+			float w;
+			ref_convert(ref_arg(c, "w"), i * (taps + 1) + j, 1, &w);
+			sum += (double)w * (j < taps ? window[j * cols + i] : x[i]);
+		}
+		y[i] = (float)silu(sum);
+	}
+	if (taps) {
+		memmove(window, window + cols, (size_t)((taps - 1) * cols) * sizeof *window);
+		memcpy(window + (taps - 1) * cols, x, (size_t)cols * sizeof *window);
+	}
+}
+
 void ref_causal_conv(const RefCall *c)
 {
-	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), taps = c->attrs.n_taps;
+	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
 	for (int64_t t = 0; t < rows; t++) {
-		const float *x = ref_floats(c, "x") + t * cols;
 		float *y = ref_floats(c, "y") + t * cols;
 		const int slot = ref_row_slot(c, t);
-		if (slot < 0) {
+		if (slot < 0)
 			memset(y, 0, (size_t)cols * sizeof *y);
-			continue;
-		}
-		float *conv = ref_floats(c, "conv") + slot * taps * cols; /* [taps, cols], the oldest row first */
-		for (int64_t i = 0; i < cols; i++) {
-			double sum = 0;
-			for (int64_t j = 0; j <= taps; j++) {
-				float w;
-				ref_convert(ref_arg(c, "w"), i * (taps + 1) + j, 1, &w);
-				sum += (double)w * (j < taps ? conv[j * cols + i] : x[i]);
-			}
-			y[i] = (float)silu(sum);
-		}
-		if (taps) {
-			memmove(conv, conv + cols, (size_t)((taps - 1) * cols) * sizeof *conv);
-			memcpy(conv + (taps - 1) * cols, x, (size_t)cols * sizeof *conv);
-		}
+		else
+			convolve(c, ref_floats(c, "x") + t * cols, ref_floats(c, "conv") + slot * ref_dim(c, "conv", 1), y);
 	}
 }
 
@@ -73,28 +77,108 @@ static double per_head(const RefCall *c, const char *name, int64_t h)
 
 static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
 
+/* Row t of value head h, whose state goes on. */
+static void advance_row(const RefCall *c, int64_t h, int64_t t, float *state, float *o)
+{
+	const Attrs *a = &c->attrs;
+	const int64_t nk = a->n_k_heads, nv = a->n_v_heads, dk = a->k_dim, dv = a->v_dim, head = h / (nv / nk);
+	const float *qkv = ref_floats(c, "qkv") + t * (2 * nk * dk + nv * dv);
+	Step s = {.q = qkv + head * dk, .k = qkv + (nk + head) * dk, .v = qkv + 2 * nk * dk + h * dv};
+	s.q_scale = 1 / sqrt((ref_dot(s.q, s.q, dk) + 1e-6) * (double)dk);
+	s.k_scale = 1 / sqrt(ref_dot(s.k, s.k, dk) + 1e-6);
+	s.decay = exp(-exp(per_head(c, "a_log", h)) *
+		softplus((double)ref_floats(c, "a")[t * nv + h] + per_head(c, "dt_bias", h)));
+	s.rate = 1 / (1 + exp(-(double)ref_floats(c, "b")[t * nv + h]));
+	advance(&s, dk, dv, state, o);
+}
+
 /* Value heads part, part + parts, ... */
 void ref_delta_rule(const RefCall *c)
 {
 	const Attrs *a = &c->attrs;
-	const int64_t rows = ref_dim(c, "qkv", 0), nk = a->n_k_heads, nv = a->n_v_heads, dk = a->k_dim, dv = a->v_dim;
+	const int64_t rows = ref_dim(c, "qkv", 0), nv = a->n_v_heads, dk = a->k_dim, dv = a->v_dim;
 	for (int64_t h = c->part; h < nv; h += c->parts ? c->parts : 1)
 		for (int64_t t = 0; t < rows; t++) {
-			const float *qkv = ref_floats(c, "qkv") + t * (2 * nk * dk + nv * dv);
+			float *o = ref_floats(c, "o") + (t * nv + h) * dv;
+			const int slot = ref_row_slot(c, t);
+			if (slot < 0)
+				memset(o, 0, (size_t)dv * sizeof *o);
+			else
+				advance_row(c, h, t, ref_floats(c, "delta") + (slot * nv + h) * dk * dv, o);
+		}
+}
+
+/* Versions ------------------------------------------------------------------------------------------------
+ *
+ * A verify step keeps what is behind each row of a slot: version j of its row j, so that the last accepted one is found
+ * again by its number. The slot's version, which the first row reads, may be one that the step writes itself: it goes
+ * through the scratch. */
+
+/* The place of n elements from `at` on in version j of a slot; NULL when there is none. */
+static float *version(const RefCall *c, const char *name, const char *later, int slot, int64_t j, int64_t at)
+{
+	const int64_t n = ref_dim(c, name, 1), more = ref_dim(c, later, 1);
+	if (j == 0)
+		return ref_floats(c, name) + slot * n + at;
+	return j < 0 || j > more ? NULL : ref_floats(c, later) + ((int64_t)slot * more + j - 1) * n + at;
+}
+
+/* Puts n elements of the slot's version into `held` for its first row; returns which of the slot's rows t is. */
+static int64_t begin_row(const RefCall *c, const char *name, const char *later, int64_t t, int slot, int64_t at,
+	int64_t n, float *held)
+{
+	int64_t j = 0;
+	while (j < t && ref_ints(c, "row_slot")[t - 1 - j] == slot)
+		j++;
+	if (j == 0) {
+		const float *from = version(c, name, later, slot, ref_ints(c, "slot_version")[slot], at);
+		memcpy(held, from ? from : version(c, name, later, slot, 0, at), (size_t)n * sizeof *held);
+	}
+	return j;
+}
+
+static void end_row(const RefCall *c, const char *name, const char *later, int64_t j, int slot, int64_t at, int64_t n,
+	const float *held)
+{
+	float *to = version(c, name, later, slot, j, at);
+	if (to)
+		memcpy(to, held, (size_t)n * sizeof *held);
+}
+
+void ref_conv_verify(const RefCall *c)
+{
+	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), n = ref_dim(c, "conv", 1);
+	float *held = c->scratch;
+	for (int64_t t = 0; t < rows; t++) {
+		float *y = ref_floats(c, "y") + t * cols;
+		const int slot = ref_row_slot(c, t);
+		if (slot < 0) {
+			memset(y, 0, (size_t)cols * sizeof *y);
+			continue;
+		}
+		const int64_t j = begin_row(c, "conv", "conv_later", t, slot, 0, n, held);
+		convolve(c, ref_floats(c, "x") + t * cols, held, y);
+		end_row(c, "conv", "conv_later", j, slot, 0, n, held);
+	}
+}
+
+/* Value heads part, part + parts, ... */
+void ref_delta_verify(const RefCall *c)
+{
+	const Attrs *a = &c->attrs;
+	const int64_t rows = ref_dim(c, "qkv", 0), nv = a->n_v_heads, dv = a->v_dim, n = a->k_dim * dv;
+	float *held = c->scratch;
+	for (int64_t h = c->part; h < nv; h += c->parts ? c->parts : 1)
+		for (int64_t t = 0; t < rows; t++) {
 			float *o = ref_floats(c, "o") + (t * nv + h) * dv;
 			const int slot = ref_row_slot(c, t);
 			if (slot < 0) {
 				memset(o, 0, (size_t)dv * sizeof *o);
 				continue;
 			}
-			const int64_t head = h / (nv / nk);
-			Step s = {.q = qkv + head * dk, .k = qkv + (nk + head) * dk, .v = qkv + 2 * nk * dk + h * dv};
-			s.q_scale = 1 / sqrt((ref_dot(s.q, s.q, dk) + 1e-6) * (double)dk);
-			s.k_scale = 1 / sqrt(ref_dot(s.k, s.k, dk) + 1e-6);
-			s.decay = exp(-exp(per_head(c, "a_log", h)) *
-				softplus((double)ref_floats(c, "a")[t * nv + h] + per_head(c, "dt_bias", h)));
-			s.rate = 1 / (1 + exp(-(double)ref_floats(c, "b")[t * nv + h]));
-			advance(&s, dk, dv, ref_floats(c, "delta") + (slot * nv + h) * dk * dv, o);
+			const int64_t j = begin_row(c, "delta", "delta_later", t, slot, h * n, n, held);
+			advance_row(c, h, t, held, o);
+			end_row(c, "delta", "delta_later", j, slot, h * n, n, held);
 		}
 }
 

@@ -135,16 +135,18 @@ void ref_linear(const RefCall *c)
 
 /* Rows ------------------------------------------------------------ */
 
-void ref_embed(const RefCall *c)
+static void embed(const RefCall *c, const int32_t *row_token)
 {
 	const RefOperand *table = ref_arg(c, "table");
-	const int32_t *row_token = ref_ints(c, "row_token");
 	float *x = ref_floats(c, "x");
 	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
 
 	for (int64_t t = 0; t < rows; t++)
 		ref_convert(table, row_token[t] * cols, cols, x + t * cols);
 }
+
+void ref_embed(const RefCall *c) { embed(c, ref_ints(c, "row_token")); }
+void ref_embed_next_token(const RefCall *c) { embed(c, ref_ints(c, "row_next")); }
 
 static void norm(const Attrs *a, const float *x, const RefOperand *w, int64_t n, float *y)
 {
@@ -274,6 +276,17 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_delta_rule] = ref_delta_rule,
 	[OP_gated_norm] = ref_gated_norm,
 	[OP_zero_slots] = ref_zero_slots,
+	[OP_verify_rows] = ref_verify_rows,
+	[OP_draft_rows] = ref_draft_rows,
+	[OP_embed_next_token] = ref_embed_next_token,
+	[OP_join] = ref_join,
+	[OP_hold] = ref_hold,
+	[OP_recall] = ref_recall,
+	[OP_conv_verify] = ref_conv_verify,
+	[OP_delta_verify] = ref_delta_verify,
+	[OP_draw] = ref_draw_rows,
+	[OP_keep_draft] = ref_keep_draft,
+	[OP_accept] = ref_accept,
 };
 
 size_t ref_scratch_bytes(const RefCall *c)
@@ -288,6 +301,11 @@ size_t ref_scratch_bytes(const RefCall *c)
 	case OP_experts_down:
 	case OP_experts_down_rows:
 		return ref_experts_row_scratch(c);
+	case OP_conv_verify: /* a slot's version */
+		return sizeof(float) * (size_t)ref_dim(c, "conv", 1);
+	case OP_delta_verify:
+		return sizeof(float) * (size_t)c->attrs.k_dim * (size_t)c->attrs.v_dim;
+	case OP_draw:
 	case OP_sample: /* a score and a probability for each token id */
 		return 2 * sizeof(double) * (size_t)ref_dim(c, "logits", 1);
 	default:
@@ -297,7 +315,7 @@ size_t ref_scratch_bytes(const RefCall *c)
 
 bool ref_op_has_parts(OpKind op)
 {
-	return op == OP_linear || op == OP_attention || op == OP_experts || op == OP_delta_rule;
+	return op == OP_linear || op == OP_attention || op == OP_experts || op == OP_delta_rule || op == OP_delta_verify;
 }
 
 void ref_op(const RefCall *c)

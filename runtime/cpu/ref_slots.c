@@ -27,6 +27,9 @@
  *  7 slot_token[s] = token, -1 when done; slot_len[s] = position; counts[s,token] += 1 when there
  *    is a token; ring[s], entry position % 64 = position, token, done, logprob (artifacts/ring.h)
  *
+ * Where a head drafts, ops draw (1 to 5) and accept (6, 7) are this stage (ref_draft.c): of several rows of a slot each
+ * counts the drafts before it as generated, which they are when its own draw counts.
+ *
  * Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
  */
 #include "artifacts/ring.h"
@@ -70,6 +73,8 @@ void ref_acquire(const RefCall *c)
 			continue;
 		ref_ints(c, "slot_len")[s] = 0;
 		ref_ints(c, "slot_token")[s] = 0;
+		if (ref_has(c, "slot_version"))
+			ref_ints(c, "slot_version")[s] = 0;
 		memset(ref_ints(c, "counts") + s * vocab, 0, (size_t)vocab * sizeof(int32_t));
 		for (int i = 0; i < 3; i++) { /* all three are rows of 4-byte elements */
 			int64_t cols = ref_dim(c, fresh[i][1], 1);
@@ -81,12 +86,14 @@ void ref_acquire(const RefCall *c)
 
 /* Sampling ------------------------------------------------------------ */
 
-static void penalise(float *logits, const int32_t *counts, const float *sampling, int n)
+static void penalise(float *logits, const DrawOf *d)
 {
-	float repetition = sampling[3], presence = sampling[4], frequency = sampling[5];
-	for (int v = 0; v < n; v++) {
-		int32_t generated = counts[v] & (IN_PROMPT - 1);
-		if (counts[v] != 0)
+	float repetition = d->sampling[3], presence = d->sampling[4], frequency = d->sampling[5];
+	for (int v = 0; v < d->n; v++) {
+		int32_t generated = d->counts[v] & (IN_PROMPT - 1);
+		for (int i = 0; i < d->n_drafts; i++)
+			generated += d->drafts[i] == v;
+		if (d->counts[v] != 0 || generated > 0)
 			logits[v] = logits[v] > 0 ? logits[v] / repetition : logits[v] * repetition;
 		if (generated > 0) {
 			logits[v] -= presence;
@@ -202,26 +209,38 @@ static double log_softmax(const float *logits, int n, int token)
 	return logits[token] - max - log(sum);
 }
 
+int ref_draw(const DrawOf *d, float *logits, double *scratch, float *logprob)
+{
+	penalise(logits, d);
+	const bool good = are_numbers(logits, d->n);
+	const int token = good
+		? choose(logits, d->n, d->sampling, d->limits, d->position, scratch, scratch + d->n) : -1;
+	*logprob = good ? (float)log_softmax(logits, d->n, token) : NAN;
+	return token;
+}
+
+int ref_done(const int32_t *stop_tokens, int64_t n_stops, const int32_t *limits, int token, int position)
+{
+	if (token < 0)
+		return 3;
+	for (int64_t i = 0; i < n_stops; i++)
+		if (stop_tokens[i] == token)
+			return 1;
+	return position >= limits[3] ? 2 : 0;
+}
+
 static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot)
 {
 	int64_t vocab = ref_dim(c, "logits", 1), n_stops = ref_dim(c, "stop_tokens", 0);
-	float *logits = ref_floats(c, "logits") + o * vocab;
 	int32_t *counts = ref_ints(c, "counts") + slot * vocab;
-	const float *sampling = ref_floats(c, "sampling") + slot * 8;
 	const int32_t *limits = ref_ints(c, "limits") + slot * 8;
-	int n = c->attrs.n_valid, position = ref_ints(c, "row_pos")[t] + 1;
-	double *z = c->scratch;
+	const int position = ref_ints(c, "row_pos")[t] + 1;
+	const DrawOf d = {counts, NULL, 0, ref_floats(c, "sampling") + slot * 8, limits, c->attrs.n_valid, position};
+	float logprob;
+	const int token = ref_draw(&d, ref_floats(c, "logits") + o * vocab, c->scratch, &logprob);
+	const int done = ref_done(ref_ints(c, "stop_tokens"), n_stops, limits, token, position);
 
-	penalise(logits, counts, sampling, n);
-	bool good = are_numbers(logits, n);
-	int token = good ? choose(logits, n, sampling, limits, position, z, z + vocab) : -1;
-	float logprob = good ? (float)log_softmax(logits, n, token) : NAN;
-	int done = !good ? 3 : position >= limits[3] ? 2 : 0;
-	for (int64_t i = 0; i < n_stops && good; i++)
-		if (ref_ints(c, "stop_tokens")[i] == token)
-			done = 1;
-
-	if (good)
+	if (token >= 0)
 		counts[token]++;
 	ref_ints(c, "slot_token")[slot] = done ? -1 : token;
 	ref_ints(c, "slot_len")[slot] = position;

@@ -197,6 +197,9 @@ static void graph_is_checked(void **state)
 	WRONG(g->page, 12, "graph: page = 12 is not a power of two");
 	WRONG(g->max_pages, 7, "graph: max_pages = 7: 128 tokens in pages of 16 need 8");
 	WRONG(g->pages, 7, "graph: 7 pages of 16 tokens do not hold max_context = 128");
+	WRONG(g->verify_rows, 1, "graph: verify_rows = 1: 0, or 2 to 4 expected");
+	WRONG(g->verify_rows, 5, "graph: verify_rows = 5: 0 to 4 expected");
+	WRONG(g->verify_rows, 3, "graph: max_pages = 8: 130 tokens in pages of 16 need 9");
 	WRONG(g->stop_tokens[0], 40, "graph: stop token 40 is not a token of 40");
 	WRONG(g->top_p, 1.5f, "graph: the default sampling settings are out of range");
 	int w = g->n_weights - 1, step = tensor_named(g, "step"), row_token = tensor_named(g, "row_token");
