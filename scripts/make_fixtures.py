@@ -304,6 +304,7 @@ def main():
         write_model_toml(name, fixture_recipes()[name]["family"], 256)
     if not args.names:
         write_model_toml("llama-trained", "llama", 512)
+        write_model_toml("qwen3_5_moe-trained", "qwen3_5_moe", 512)
 
 
 if __name__ == "__main__":

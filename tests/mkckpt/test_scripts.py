@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import smollm2_checkpoint  # noqa: E402
+import train_mtp  # noqa: E402
 import train_tiny  # noqa: E402
 
 
@@ -51,6 +52,15 @@ def test_trained_fixture_has_the_shape_of_its_script(tmp_path):
         assert (folder / file).read_bytes() == (tmp_path / file).read_bytes()
     assert len(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]) == train_tiny.VOCAB
     assert len((folder / "heldout.txt").read_bytes()) <= train_tiny.HELDOUT_BYTES
+
+
+def test_trained_fixture_with_a_head_has_the_shape_of_its_script(tmp_path):
+    train_mtp.write_config(tmp_path)
+    folder = ROOT / "tests" / "fixtures" / "qwen3_5_moe-trained"
+    for file in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        assert (folder / file).read_bytes() == (tmp_path / file).read_bytes()
+    assert len(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]) == train_mtp.VOCAB
+    assert sum(p.stat().st_size for p in folder.iterdir()) < 4 << 20
 
 
 def test_recipes_can_be_listed_and_made(tmp_path):
