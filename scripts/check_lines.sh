@@ -39,7 +39,7 @@ total() { sources "$1" | grep -v "^$1/kernelgen/" | xargs -r cat | wc -l; }
 rooms='16000 compiler
 1600 compiler/kernelgen
 7000 artifacts
-2500 runtime/cpu
+2800 runtime/cpu
 2500 runtime/text
 5500 runtime/cli'
 
@@ -61,7 +61,7 @@ for f in $(sources artifacts compiler models runtime kernels/templates); do
 	*.h) over "$f" "$(wc -l <"$f")" 600 ;;
 	esac
 done
-over README.md "$(wc -l <README.md)" 250
+over README.md "$(wc -l <README.md)" 260
 over Makefile "$(wc -l <Makefile)" 150
 while read -r size where name; do
 	over "$where: $name" "$size" 120

@@ -51,7 +51,8 @@ DRAFTS = 3
 def write_config(folder):
     ids = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
     config = {
-        "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "dtype": "bfloat16", **ids, **SHAPE,
+        "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "dtype": "bfloat16", **ids,
+        **SHAPE,
         "attn_output_gate": True, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1,
         "mtp_use_dedicated_embeddings": False,
     }  # fmt: skip
@@ -99,10 +100,12 @@ def make_head():
     kv, e = SHAPE["num_key_value_heads"], SHAPE["num_experts"]
     width, shared = SHAPE["moe_intermediate_size"], SHAPE["shared_expert_intermediate_size"]
     layer = {
-        "input_layernorm.weight": (h,), "post_attention_layernorm.weight": (h,), "self_attn.q_proj.weight": (2 * n * hd, h),
+        "input_layernorm.weight": (h,), "post_attention_layernorm.weight": (h,),
+        "self_attn.q_proj.weight": (2 * n * hd, h),
         "self_attn.k_proj.weight": (kv * hd, h), "self_attn.v_proj.weight": (kv * hd, h),
         "self_attn.o_proj.weight": (h, n * hd), "self_attn.q_norm.weight": (hd,), "self_attn.k_norm.weight": (hd,),
-        "mlp.gate.weight": (e, h), "mlp.experts.gate_up_proj": (e, 2 * width, h), "mlp.experts.down_proj": (e, h, width),
+        "mlp.gate.weight": (e, h), "mlp.experts.gate_up_proj": (e, 2 * width, h),
+        "mlp.experts.down_proj": (e, h, width),
         "mlp.shared_expert.gate_proj.weight": (shared, h), "mlp.shared_expert.up_proj.weight": (shared, h),
         "mlp.shared_expert.down_proj.weight": (h, shared), "mlp.shared_expert_gate.weight": (1, h),
     }  # fmt: skip
@@ -242,7 +245,8 @@ def oracle(folder):
                 draft = logits.argmax().view(1)
                 out[f"p{p}.logits.{i}"], out[f"p{p}.draft.{i}"] = logits.numpy(), draft.numpy()
                 y, kept = head(w, model.model.embed_tokens(draft[None]), y[:, -1:], torch.tensor([n + i - 1]), kept)
-    tensors = [Tensor(name, "I64" if x.dtype == np.int64 else "F32", x.shape, x.tobytes()) for name, x in sorted(out.items())]
+    kinds = {np.dtype(np.int64): "I64", np.dtype(np.float32): "F32"}
+    tensors = [Tensor(name, kinds[x.dtype], x.shape, x.tobytes()) for name, x in sorted(out.items())]
     write_safetensors(os.path.join(folder, "mtp.safetensors"), tensors, {})
     print({name: x.tolist() for name, x in out.items() if x.size == 1})
 

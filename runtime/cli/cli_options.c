@@ -133,7 +133,7 @@ static const Opt options[] = {
 		INTEGER, FIELD(threads), 1, 64},
 	{"--steps-ahead", 0, RUN | BENCH, "N", "steps a GPU is given at once: 1 = one by one (default: 8)",
 		INTEGER, FIELD(steps_ahead), 1, 32},
-	{"--speculate", 0, RUN, "HOW", "mtp: a head drafts, a step verifies (default where there is one); off",
+	{"--speculate", 0, RUN, "HOW", "mtp: the plan's head drafts (default where it has one); off",
 		SPECULATE, FIELD(speculate), 0, 0},
 	{"--weights", 0, COMPUTES | CALIBRATE | INFO | AUDIT, "DIR", "folder of the checkpoint a plan refers to",
 		TEXT, FIELD(weights_dir), 0, 0},

@@ -218,9 +218,7 @@ static void cpu_close(Device *base)
 static bool size_tensors(CpuDevice *d, size_t *total)
 {
 	const StepLimits *max = &d->base.limits;
-	const int64_t steps = (int64_t)max->decode_rows * (max->verify_rows ? max->verify_rows : 1);
-	const int64_t rows = max->prefill_rows > steps ? max->prefill_rows : steps;
-	const int64_t outs = max->prefill_outs > steps ? max->prefill_outs : steps;
+	const int64_t rows = max->prefill_rows, outs = max->prefill_outs; /* no step has more */
 
 	*total = 0;
 	for (int i = 0; i < d->graph->n_tensors; i++) {
@@ -398,7 +396,8 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 	if (!d)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for the reference device");
 	d->graph = &config->artifact->graph;
-	int slots = d->graph->slots, rows = PREFILL_ROWS > slots ? PREFILL_ROWS : slots;
+	int slots = d->graph->slots, most = slots * (d->graph->verify_rows ? d->graph->verify_rows : 1);
+	int rows = PREFILL_ROWS > most ? PREFILL_ROWS : most;
 	d->base = (Device){.ops = &ops,
 		.target = "",
 		.name = "reference device, float32",

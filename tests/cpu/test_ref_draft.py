@@ -15,8 +15,9 @@ def ints(*values):
 
 def test_verify_rows(ref):  # noqa: F811
     """Slot 2 with its drafts, slot 0, which has ended, and an idle slot."""
-    got = ref("verify_rows", row_slot=ints(2, 2, 2, 0, 0, 0, -1, -1, -1), slot_token=ints(-1, 5, 7), slot_len=ints(9, 8, 40),
-              slot_draft=ints([1, 2], [3, 4], [11, 12]), row_token=blank(9, kind=np.int32), row_pos=blank(9, kind=np.int32))
+    got = ref("verify_rows", row_slot=ints(2, 2, 2, 0, 0, 0, -1, -1, -1), slot_token=ints(-1, 5, 7),
+              slot_len=ints(9, 8, 40), slot_draft=ints([1, 2], [3, 4], [11, 12]), row_token=blank(9, kind=np.int32),
+              row_pos=blank(9, kind=np.int32))
     assert got["row_token"].tolist() == [7, 11, 12, 0, 0, 0, 0, 0, 0]
     assert got["row_pos"].tolist() == [40, 41, 42, 0, 1, 2, 0, 0, 0]
 
@@ -62,7 +63,8 @@ def test_conv_verify(ref, taps, from_version):  # noqa: F811
     x, w = normal(g, 6, cols), bf16(normal(g, cols, 1, taps + 1))
     conv, later = normal(g, 3, n), normal(g, 3, 2, n)
     got = ref("conv_verify", {"TAPS": taps}, step=ints(5, 0, 0, 0), x=x, w=w, row_slot=ints(2, 2, 2, 0, 0, 1),
-              slot_version=ints(0, 0, from_version), conv=conv, conv_later=later, y=blank(6, cols), dtypes={"w": "bf16"})
+              slot_version=ints(0, 0, from_version), conv=conv, conv_later=later, y=blank(6, cols),
+              dtypes={"w": "bf16"})
     assert not got["y"][5].any()
     for slot, first, rows, version in (2, 0, 3, from_version), (0, 3, 2, 0):
         state = conv.copy()
@@ -224,12 +226,13 @@ def test_draws_of_the_head(ref):  # noqa: F811
                   row_slot=ints(0))
     for draft in range(12):
         for i in (0, 1):  # the first and the second draft
-            got = ref("draw", {"N_VALID": 12, "AHEAD": 2}, logits=logits, row_pos=ints(29 + i), slot_draft=ints([draft, 5]),
-                      drawn=ints(99), drawn_logprob=blank(1), **common)
+            got = ref("draw", {"N_VALID": 12, "AHEAD": 2}, logits=logits, row_pos=ints(29 + i),
+                      slot_draft=ints([draft, 5]), drawn=ints(99), drawn_logprob=blank(1), **common)
             counts = common["counts"].copy()
             counts[0, draft] += i
-            same = ref("draw", {"N_VALID": 12, "AHEAD": 1}, logits=logits, row_pos=ints(30 + i), slot_draft=ints([0, 0]),
-                       drawn=ints(99), drawn_logprob=blank(1), **(common | {"counts": counts, "slot_len": ints(30 + i)}))
+            plain = common | {"counts": counts, "slot_len": ints(30 + i)}
+            same = ref("draw", {"N_VALID": 12, "AHEAD": 1}, logits=logits, row_pos=ints(30 + i),
+                       slot_draft=ints([0, 0]), drawn=ints(99), drawn_logprob=blank(1), **plain)
             assert np.array_equal(got["logits"], same["logits"]) and got["drawn"] == same["drawn"]
 
 
