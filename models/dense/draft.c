@@ -41,7 +41,8 @@ void d_speculate(Compile *c)
 			cf->n_mtp);
 		return;
 	}
-	const bool is_there = c->cmd.random_weights ? cf->n_mtp > 0 : n > 0;
+	/* a random head is never right: there is one only where it is asked for */
+	const bool is_there = c->cmd.random_weights ? cf->n_mtp > 0 && o->wants_head : n > 0;
 	if (!is_there && o->wants_head)
 		fail_at(&c->diags, A0304, o->at_verify_rows, "speculate.rows = %d: the checkpoint has no head to draft with: "
 			"no tensor mtp.*, and mtp_num_hidden_layers = 0 (%s:%d)", o->verify_rows, cf->at_mtp.file, cf->at_mtp.line);
