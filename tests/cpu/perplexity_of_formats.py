@@ -1,10 +1,11 @@
 """Perplexity of every format that [quant] makes, beside the same computed by `transformers` on weights that torch rounds.
 
-    python tests/cpu/perplexity_of_formats.py CHECKPOINT TEXT [--build build] [--bytes 480] [--only FORMAT...]
+    python tests/cpu/perplexity_of_formats.py CHECKPOINT TEXT [--build build] [--bytes 480] [--device cpu] [--only FORMAT...]
 
 CHECKPOINT is made by scripts/smollm2_checkpoint.py. atlasc quantises all products of its layers while compiling, and
-`atlas perplexity` scores the first bytes of TEXT on the reference device. The other side shares nothing with it: scales by
-the formulas of the formats, E4M3 by torch, E2M1 by ml_dtypes, then the model in float32. The two may differ by 0.1 %.
+`atlas perplexity` scores the first bytes of TEXT. The other side shares nothing with it: scales by
+the formulas of the formats, E4M3 by torch, E2M1 by ml_dtypes, then the model in float32. The two may differ by 0.1 % on the reference device; by 1 %
+on a GPU, whose rows are bf16, and e4m3 where a long prompt multiplies FP8 by FP8.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
+BARS = {"cpu": 1e-3, "cuda": 1e-2}
 FORMATS = ("keep", "fp8-block", "fp8-channel", "fp8-tensor", "nvfp4", "mxfp4")
 MODEL_TOML = """\
 [model]
@@ -91,9 +93,9 @@ def theirs(model, plain, kind, ids):
 def ours(args, kind, text, scratch):
     options, plan = scratch / "MODEL.toml", scratch / "plan.bin"
     options.write_text(MODEL_TOML.format(format=kind))
-    command = [args.build / "atlasc", args.checkpoint, "--model", options, "--target", "none", "-o", plan, "-q"]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    command = [args.build / "atlas", "perplexity", plan, "-f", text, "--device", "cpu", "--json", "-q"]
+    command = [args.build / "atlasc", args.checkpoint, "--model", options, "-o", plan, "-q"]
+    subprocess.run(command + ["--target", "none"] * (args.device == "cpu"), check=True, stderr=subprocess.DEVNULL)
+    command = [args.build / "atlas", "perplexity", plan, "-f", text, "--device", args.device, "--json", "-q"]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout), plan.stat().st_size
 
 
@@ -103,6 +105,7 @@ def main():
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--bytes", type=int, default=480)
+    parser.add_argument("--device", choices=BARS, default="cpu")
     parser.add_argument("--only", nargs="+", default=FORMATS)
     args = parser.parse_args()
     args.build = args.build.resolve()
@@ -116,16 +119,16 @@ def main():
         text.write_bytes(args.text.read_bytes()[: args.bytes])
         ids = Tokenizer.from_file(str(args.checkpoint / "tokenizer.json")).encode(text.read_text(encoding="utf-8")).ids
         print(f"torch {torch.__version__}, transformers {transformers.__version__}, float32; "
-              f"{len(ids) - 1} tokens of {args.text}, {args.bytes} bytes")
+              f"{len(ids) - 1} tokens of {args.text}, {args.bytes} bytes; device {args.device}")
         print(f"{'format':12} {'atlas':>9} {'torch':>9} {'differ':>9} {'weights changed':>16} {'plan, MiB':>10}")
         for kind in args.only:
             got, size = ours(args, kind, text, scratch)
             want, changed = theirs(model, plain, kind, ids)
             assert got["scored"] == len(ids) - 1
             differ = got["perplexity"] / want - 1
-            bad += abs(differ) > 1e-3
+            bad += abs(differ) > BARS[args.device]
             print(f"{kind:12} {got['perplexity']:9.4f} {want:9.4f} {differ:+9.1e} {changed:16.4f} {size / 2**20:10.1f}"
-                  f"  {'ok' if abs(differ) <= 1e-3 else 'BAD'}", flush=True)
+                  f"  {'ok' if abs(differ) <= BARS[args.device] else 'BAD'}", flush=True)
     raise SystemExit(bad > 0)
 
 
