@@ -101,11 +101,19 @@ static double product(const Matrices *m, int64_t e, int64_t n, const float *x, f
 	if (m->scale.data) {
 		const int64_t in_piece = (m->piece - 1) / m->block_n + 1;
 		const int64_t row = n / m->piece * in_piece + n % m->piece / m->block_n;
-		for (int64_t k = 0; k < m->k; k++)
-			room[k] *= scale_at(&m->scale, (e * m->scale.shape[1] + row) * m->scale.shape[2] + k / m->block_k);
+		for (int64_t from = 0; from < m->k; from += m->block_k) {
+			const int64_t to = from + m->block_k < m->k ? from + m->block_k : m->k;
+			const float scale =
+				scale_at(&m->scale, (e * m->scale.shape[1] + row) * m->scale.shape[2] + from / m->block_k);
+			for (int64_t k = from; k < to; k++)
+				room[k] *= scale;
+		}
 	}
-	for (int64_t k = 0; m->row_scale.data && k < m->k; k++)
-		room[k] *= scale_at(&m->row_scale, e * m->n + n);
+	if (m->row_scale.data) {
+		const float scale = scale_at(&m->row_scale, e * m->n + n);
+		for (int64_t k = 0; k < m->k; k++)
+			room[k] *= scale;
+	}
 	return ref_dot(x, room, m->k);
 }
 

@@ -94,8 +94,11 @@ static void convert_row(const Weights *x, int64_t n, int64_t k, int64_t count, f
 		for (; i < count && i < end; i++)
 			out[i] *= scale;
 	}
-	for (int64_t i = 0; x->row_scale->data && i < count; i++)
-		out[i] *= element(x->row_scale, n);
+	if (x->row_scale->data) {
+		float scale = element(x->row_scale, n);
+		for (int64_t i = 0; i < count; i++)
+			out[i] *= scale;
+	}
 }
 
 /* Output n of `count` rows: y[t,n] = sum_k x[t,k] w[n,k] + bias, count <= TILE. */
