@@ -2,6 +2,7 @@
 #   make          the two commands and the library      make demo    from checkpoint to text
 #   make test     everything that needs no GPU          make help    the other targets
 VERSION := 0.1.0
+DATE := 2026-11-28
 MAKEFLAGS += -r $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc))
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
@@ -26,7 +27,7 @@ WARN := -Wall -Wextra -Werror -Wshadow -Wmissing-prototypes -Wvla
 CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g $(WARN) -fPIC -ffp-contract=off -fstack-protector-strong \
 	-ffile-prefix-map=$(CURDIR)=. $(addprefix -fsanitize=,$(SANITIZE)) \
 	$(if $(SANITIZE),-DARENA_MALLOC -fno-omit-frame-pointer -fno-sanitize-recover=all,-D_FORTIFY_SOURCE=2)
-CPPFLAGS := -I. -isystem $(CUDA_ROOT)/include -DATLAS_VERSION='"$(VERSION)"'
+CPPFLAGS := -I. -isystem $(CUDA_ROOT)/include -DATLAS_VERSION='"$(VERSION)"' -DATLAS_DATE='"$(DATE)"'
 LDFLAGS := -Wl,--as-needed -Wl,-z,relro,-z,now $(addprefix -fsanitize=,$(SANITIZE))
 RUNTIME_LIBS := -l:libcrypto.a -lm -ldl -lpthread
 COMPILER_LIBS := -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
@@ -39,19 +40,19 @@ GEN := $(addprefix $(BUILD)/gen/,kernel_table.o family_toml.o tuning_toml.o)
 ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
 COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
-	$(filter-out %/plan_write.o,$(ARTIFACTS))
-CLI := $(call obj,$(wildcard runtime/cli/*.c))
+	$(filter-out %/plan_write.o %/manual.o,$(ARTIFACTS))
+CLI := $(call obj,$(wildcard runtime/cli/*.c artifacts/manual.c))
 KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c compiler/expr.c artifacts/tables.c))
-TEST_C := $(filter-out tests/gpu/% tests/fuzz/%,$(wildcard tests/*/*.c))
+TEST_C := $(filter-out tests/gpu/%,$(wildcard tests/*/*.c))
 TEST_SRC := $(if $(TEST_C),$(shell grep -l '^int main\>' $(TEST_C)))
 TESTS := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SRC))))
 GPU_TEST := $(if $(wildcard tests/gpu/*.c),$(BUILD)/tests-gpu/kernel_test)
 API_TEST := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/api_example.c))
 HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.c 2>/dev/null))
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
-PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so)
+PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
-.PHONY: all deps ready tests test check demo golden asan test-asan lines install flags clean help
+.PHONY: all deps ready tests test check demo golden fuzz asan test-asan lines install flags clean help
 all: $(PRODUCTS)
 
 ready:
@@ -94,6 +95,10 @@ $(BUILD)/libatlas.so: $(RUNTIME) $(MAP)
 		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(RUNTIME) $(RUNTIME_LIBS)
 	@ln -sf libatlas.so $@.0
 
+# Manual pages and completion, by the commands themselves.
+$(BUILD)/share: scripts/manual.sh $(BUILD)/atlasc $(BUILD)/atlas
+	$(call q,manual)$< $(BUILD)
+
 # A test file with a main is a program that sees all but the product's mains; the API example sees libatlas alone.
 tests: all $(TESTS) $(API_TEST) $(GPU_TEST)
 $(BUILD)/obj/tests.a: $(filter-out $(HAS_MAIN),$(COMPILER) $(ARTIFACTS) $(RUNTIME) $(CLI)) \
@@ -105,6 +110,10 @@ $(GPU_TEST): $(call obj,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests.a | $(BUIL
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 $(API_TEST): $(BUILD)/obj/tests/api_example.o $(BUILD)/libatlas.a | $(BUILD)/tests
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ -lm -ldl -lpthread
+# scripts/fuzz.sh: one reader of foreign bytes under libFuzzer, built by clang.
+$(BUILD)/fuzz/%: tests/fuzz/targets.c $(BUILD)/obj/tests.a
+	@mkdir -p $(@D)
+	$(call q,fuzz)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -DFUZZ='"$*"' -o $@ $^ $(COMPILER_LIBS)
 $(BUILD)/tests $(BUILD)/tests-gpu:
 	@mkdir -p $@
 
@@ -117,6 +126,8 @@ check: all
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --only checks
 golden: all
 	@tests/golden/run --build-dir $(BUILD) --update
+fuzz:
+	@scripts/fuzz.sh
 asan:
 	+@$(MAKE) --no-print-directory BUILD=build-asan SANITIZE=address,undefined tests
 test-asan: deps asan
@@ -136,6 +147,7 @@ install: all
 	ln -sf libatlas.so.0 $(DESTDIR)$(PREFIX)/lib/libatlas.so
 	$(if $(filter build/%,$(NVRTC)),install -m 644 $(dir $(NVRTC))*.so* $(DESTDIR)$(PREFIX)/lib/atlasc)
 	install -m 644 runtime/atlas.h $(DESTDIR)$(PREFIX)/include
+	cd $(BUILD)/share && find . -type f -exec install -m 644 -D {} $(abspath $(DESTDIR)$(PREFIX))/share/{} \;
 	printf 'Name: atlas\nDescription: runtime of compiled language models\nVersion: %s\n%s\n%s\n' \
 		'$(VERSION)' 'Cflags: -I$(PREFIX)/include' 'Libs: -L$(PREFIX)/lib -latlas -lm -ldl -lpthread' \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/atlas.pc
@@ -144,7 +156,7 @@ flags:
 clean:
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests* $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen
 help:
-	@echo 'targets: all deps demo test check golden asan test-asan lines install clean'
+	@echo 'targets: all deps demo test check golden fuzz asan test-asan lines install clean'
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)

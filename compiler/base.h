@@ -50,9 +50,11 @@ typedef struct Loc {
 	int line, col;    /* 1-based; 0 = the whole file. For binary files line is 0 */
 } Loc;
 
-enum { EXIT_OK = 0, EXIT_NEGATIVE = 1, EXIT_USAGE = 2, EXIT_REFUSED = 3, EXIT_BAD_INPUT = 4,
-	EXIT_ENVIRONMENT = 5, EXIT_INTEGRITY = 6, EXIT_NO_MEMORY = 7, EXIT_VERSION = 8,
-	EXIT_GPU_FAULT = 9, EXIT_PEER_LOST = 10, EXIT_INTERNAL = 70, EXIT_INTERRUPTED = 130 };
+enum {
+#define EXIT_CODE(name, value, meaning) name = (value),
+#include "artifacts/exit_codes.h"
+#undef EXIT_CODE
+};
 
 typedef enum Code { /* stable diagnostic codes: compiler/codes.h is the table */
 	CODE_NONE,

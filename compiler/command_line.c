@@ -13,10 +13,10 @@ enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN =
 
 typedef enum Flag {
 	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_JOBS, F_CACHE, F_DUMP,
-	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_VERSION, F_HELP, N_FLAGS
+	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_VERSION, F_HELP, F_AS, N_FLAGS
 } Flag;
 
-static const struct { const char *name; char letter; const char *argument, *help; } flags[N_FLAGS] = {
+static const ManualOption flags[N_FLAGS] = {
 	[F_OUTPUT] = {"--output", 'o', "FILE", "where the plan goes (default: plan.bin)"},
 	[F_TEXT] = {"--text", 0, "FILE", "of calibrate: what the model reads while its keys and values are measured"},
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
@@ -41,20 +41,28 @@ static const struct { const char *name; char letter; const char *argument, *help
 	[F_LIST] = {"--list", 0, NULL, "of explain: every code with its title"},
 	[F_VERSION] = {"--version", 'V', NULL, "print the version"},
 	[F_HELP] = {"--help", 'h', NULL, "print this"},
+	[F_AS] = {"--help-as", 0, "man|model|bash", "print the manual page, that of MODEL.toml, or completion for bash"},
+};
+
+const CommandWord command_words[COMMAND_WORDS] = {
+	[COMMAND_COMPILE] = {"", "MODEL_DIR [-o plan.bin] [options]", "compile a Hugging Face checkpoint into a plan"},
+	[COMMAND_KERNELS] = {"kernels", "[--json]", "list every kernel template with its contract"},
+	[COMMAND_EXPLAIN] = {"explain", "CODE | --list [--json]", "what a diagnostic's code means and what to do"},
+	[COMMAND_CALIBRATE] = {"calibrate", "MODEL_DIR --text FILE -o FILE", "measure scales of a KV cache"},
 };
 
 void print_help(void)
 {
-	puts("atlasc MODEL_DIR [-o plan.bin] [options]   compile a Hugging Face checkpoint into a plan\n"
-		"atlasc kernels [--json]                    list every kernel template with its contract\n"
-		"atlasc calibrate MODEL_DIR --text FILE -o kv_scales.safetensors   measure scales of a KV cache\n"
-		"atlasc explain CODE | --list [--json]      what a diagnostic's code means and what to do\n\n"
-		"The compiler needs no GPU and reads no environment variable. Same inputs, same bytes.\n\nOptions:");
+	for (int i = 0; i < COMMAND_WORDS; i++)
+		printf("atlasc %s%s%-*s %s\n", command_words[i].name, *command_words[i].name ? " " : "",
+			42 - (int)strlen(command_words[i].name) - !!*command_words[i].name, command_words[i].words,
+			command_words[i].summary);
+	puts("\nThe compiler needs no GPU and reads no environment variable. Same inputs, same bytes.\n\nOptions:");
 	for (int i = 0; i < N_FLAGS; i++) {
 		char left[64];
 		snprintf(left, sizeof left, "%s%c%s%s%s%s", flags[i].letter ? "-" : "", flags[i].letter ? flags[i].letter : ' ',
-			flags[i].letter ? ", " : "   ", flags[i].name, flags[i].argument ? " " : "",
-			flags[i].argument ? flags[i].argument : "");
+			flags[i].letter ? ", " : "   ", flags[i].name, flags[i].value ? " " : "",
+			flags[i].value ? flags[i].value : "");
 		printf("  %-28s %s\n", left, flags[i].help);
 	}
 	puts("\nExit codes: 0 ok, 2 usage, 3 refused (no admissible kernel), 4 bad input, 5 environment,\n"
@@ -154,6 +162,12 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_LIST: cmd->list = true; break;
 	case F_VERSION: *command = COMMAND_VERSION; break;
 	case F_HELP: *command = COMMAND_HELP; break;
+	case F_AS:
+		if (strcmp(value, "man") != 0 && strcmp(value, "model") != 0 && strcmp(value, "bash") != 0)
+			return wrong(c, "--help-as %s: expected man, model or bash%s", value, "");
+		cmd->help_as = value;
+		*command = COMMAND_MANUAL;
+		break;
 	case N_FLAGS: break;
 	}
 	return true;
@@ -167,7 +181,7 @@ static unsigned commands_of(Flag f)
 	case F_LIST: return EXPLAIN;
 	case F_OUTPUT: case F_MODEL: case F_QUIET: return COMPILE | CALIBRATE;
 	case F_JSON: return COMPILE | KERNELS | EXPLAIN;
-	case F_OPS: case F_KEYS: case F_VERSION: case F_HELP: return EVERY;
+	case F_OPS: case F_KEYS: case F_VERSION: case F_HELP: case F_AS: return EVERY;
 	default: return COMPILE;
 	}
 }
@@ -175,14 +189,13 @@ static unsigned commands_of(Flag f)
 /* `command` is what the first word says. */
 static bool is_taken(Compile *c, Flag f, Command command)
 {
-	static const char *const words[] = {[COMMAND_KERNELS] = "kernels", [COMMAND_EXPLAIN] = "explain",
-		[COMMAND_CALIBRATE] = "calibrate"};
 	unsigned of = commands_of(f);
 	if (of & 1u << command)
 		return true;
 	if (command != COMMAND_COMPILE)
-		return wrong(c, "atlasc %s takes no %s", words[command], flags[f].name);
-	return wrong(c, "%s is of atlasc %s", flags[f].name, words[of & EXPLAIN ? COMMAND_EXPLAIN : COMMAND_CALIBRATE]);
+		return wrong(c, "atlasc %s takes no %s", command_words[command].name, flags[f].name);
+	return wrong(c, "%s is of atlasc %s", flags[f].name,
+		command_words[of & EXPLAIN ? COMMAND_EXPLAIN : COMMAND_CALIBRATE].name);
 }
 
 /* The flag an argument spells; its value when joined to it ("-j4", "--jobs=4"), else NULL. */
@@ -191,11 +204,11 @@ static Flag match(const char *arg, const char **value)
 	*value = NULL;
 	for (int i = 0; i < N_FLAGS; i++) {
 		size_t n = strlen(flags[i].name);
-		if (strncmp(arg, flags[i].name, n) == 0 && (arg[n] == 0 || (arg[n] == '=' && flags[i].argument))) {
+		if (strncmp(arg, flags[i].name, n) == 0 && (arg[n] == 0 || (arg[n] == '=' && flags[i].value))) {
 			*value = arg[n] ? arg + n + 1 : NULL;
 			return (Flag)i;
 		}
-		if (flags[i].letter && arg[0] == '-' && arg[1] == flags[i].letter && (!arg[2] || flags[i].argument)) {
+		if (flags[i].letter && arg[0] == '-' && arg[1] == flags[i].letter && (!arg[2] || flags[i].value)) {
 			*value = arg[2] ? arg + 2 : NULL;
 			return (Flag)i;
 		}
@@ -214,6 +227,24 @@ static bool is_verb_of_atlas(const char *word)
 	return false;
 }
 
+/* The command that the first word names. */
+static Command verb_of(const char *word)
+{
+	for (int i = COMMAND_COMPILE + 1; i < COMMAND_WORDS; i++)
+		if (strcmp(word, command_words[i].name) == 0)
+			return (Command)i;
+	return COMMAND_COMPILE;
+}
+
+int command_options(Command command, ManualOption *out)
+{
+	int n = 0;
+	for (int i = 0; i < N_FLAGS; i++)
+		if (command == COMMAND_HELP || (commands_of((Flag)i) & 1u << command))
+			out[n++] = flags[i];
+	return n;
+}
+
 static bool parse(Compile *c, int argc, char **argv, Command *command)
 {
 	bool ok = true, words_only = false;
@@ -229,12 +260,8 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 			continue;
 		}
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
-			if (i == 1 && strcmp(argv[i], "kernels") == 0)
-				verb = *command = COMMAND_KERNELS;
-			else if (i == 1 && strcmp(argv[i], "explain") == 0)
-				verb = *command = COMMAND_EXPLAIN;
-			else if (i == 1 && strcmp(argv[i], "calibrate") == 0)
-				verb = *command = COMMAND_CALIBRATE;
+			if (i == 1 && (verb = verb_of(argv[i])) != COMMAND_COMPILE)
+				*command = verb;
 			else if (i == 1 && is_verb_of_atlas(argv[i]))
 				return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", argv[i],
 					argv[i]);
@@ -249,13 +276,13 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 			ok = unknown_flag(c, argv[i]);
 		} else if (!is_taken(c, f, verb)) {
 			ok = false;
-			i += flags[f].argument && !value;
-		} else if (flags[f].argument && !value && i + 1 == argc) {
-			ok = wrong(c, "%s needs %s", flags[f].name, flags[f].argument);
+			i += flags[f].value && !value;
+		} else if (flags[f].value && !value && i + 1 == argc) {
+			ok = wrong(c, "%s needs %s", flags[f].name, flags[f].value);
 		} else {
-			if (flags[f].argument && !value)
+			if (flags[f].value && !value)
 				value = argv[++i];
-			ok = flags[f].argument && !*value ? wrong(c, "%s needs %s", flags[f].name, flags[f].argument) :
+			ok = flags[f].value && !*value ? wrong(c, "%s needs %s", flags[f].name, flags[f].value) :
 				apply(c, f, value, command) && ok;
 		}
 	}

@@ -385,6 +385,7 @@ typedef struct CommandLine {
 	const char *targets[8]; int n_targets;
 	bool embed_weights, dry_run, json, quiet, timings;
 	bool list;              /* of `atlasc explain`: all codes */
+	const char *help_as;    /* "man", "model", "bash"; NULL = text */
 	bool estimate;          /* end after plan_memory, without kernels, and print the items of memory */
 	int jobs;
 	const char *dump;       /* letters of passes after which to print */

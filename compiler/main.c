@@ -9,6 +9,7 @@
 #include "compiler/estimate.h"
 #include "compiler/explain.h"
 #include "compiler/kernels_cmd.h"
+#include "compiler/manual_cmd.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -316,6 +317,14 @@ int main(int argc, char **argv)
 		print_passes();
 		code = EXIT_OK;
 		break;
+	case COMMAND_MANUAL: {
+		const char *names[N_PASSES];
+		for (int i = 0; i < N_PASSES; i++)
+			names[i] = pipeline[i].name;
+		manual_command(&c, names, N_PASSES);
+		code = EXIT_OK;
+		break;
+	}
 	case COMMAND_VERSION:
 		puts("atlasc " ATLAS_VERSION);
 		code = EXIT_OK;

@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifacts/manual.h"
 #include "artifacts/numbers.h"
 #include "compiler/input.h"
+#include "compiler/manual_cmd.h"
 #include "compiler/read_model.h"
 #include "compiler/toml.h"
 
@@ -877,14 +879,32 @@ void read_options(Compile *c)
 		resolve_options(&r);
 }
 
+/* "1 to 1024"; "" where the type has none. */
+static void print_range(const OptionRow *row, char *out, size_t n)
+{
+	*out = 0;
+	if (row->type <= T_REAL || row->type == T_BUCKETS || row->type == T_COUNT)
+		snprintf(out, n, "%s%.15g to %.15g", row->above ? "above " : "", row->lo, row->hi);
+}
+
 void print_option_table(void *file)
 {
 	FILE *f = file;
 	for (int k = 0; k < N_OPTIONS; k++) {
 		const OptionRow *row = &option_table[k];
-		char range[64] = "";
-		if (row->type <= T_REAL || row->type == T_BUCKETS || row->type == T_COUNT)
-			snprintf(range, sizeof range, "%s%.15g to %.15g", row->above ? "above " : "", row->lo, row->hi);
+		char range[64];
+		print_range(row, range, sizeof range);
 		fprintf(f, "%-28s %-10s %-18s %s\n", row->key, type_names[row->type], range, row->meaning);
+	}
+}
+
+void print_option_page(FILE *f)
+{
+	for (int k = 0; k < N_OPTIONS; k++) {
+		const OptionRow *row = &option_table[k];
+		char range[64], tag[160];
+		print_range(row, range, sizeof range);
+		snprintf(tag, sizeof tag, "%s (%s%s%s)", row->key, type_names[row->type], *range ? " " : "", range);
+		manual_item(f, tag, row->meaning);
 	}
 }

@@ -24,6 +24,7 @@ build libmsgpack-dev   lib:libmsgpackc.a                      writes the manifes
 build libssl-dev       lib:libcrypto.a                        SHA-256 of plan sections, linked statically
 build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel contracts while building
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
+test  mandoc           cmd:mandoc                             checks the manual pages
 test  python3-venv     usr/lib/python3*/ensurepip/__init__.py      Python of the tests and their oracles
 '
 # Exact versions: a plan records its NVRTC, and the same inputs must give the same bytes.

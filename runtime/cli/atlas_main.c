@@ -76,7 +76,8 @@ static void help(FILE *out)
 	fputs("usage: atlas VERB PLAN [options]\n\n", out);
 	for (int i = 0; i < N_VERBS; i++)
 		fprintf(out, "  %-11s %s\n", verbs[i].name, verbs[i].summary);
-	fputs("\natlas VERB --help lists the options of a verb; atlas --version prints the version.\n"
+	fputs("\natlas VERB --help lists the options of a verb; atlas --version prints the version; atlas --help-as man\n"
+		  "prints the manual page, --help-as bash what completes words in bash.\n"
 		  "Opening a plan means running its code on the GPU: open plans you trust.\n",
 		out);
 }
@@ -104,6 +105,15 @@ int main(int argc, char **argv)
 	const char *first = argv[1];
 	if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
 		help(stdout);
+		return fflush(stdout) ? EXIT_ENVIRONMENT : EXIT_OK;
+	}
+	if (strncmp(first, "--help-as", 9) == 0 && (!first[9] || first[9] == '=')) {
+		const char *form = first[9] ? first + 10 : argc > 2 ? argv[2] : "";
+		if (strcmp(form, "man") != 0 && strcmp(form, "bash") != 0) {
+			fprintf(stderr, "atlas: --help-as %s: expected man or bash\n", form);
+			return EXIT_USAGE;
+		}
+		(*form == 'm' ? manual_of_command : manual_completion)(stdout, verbs, N_VERBS);
 		return fflush(stdout) ? EXIT_ENVIRONMENT : EXIT_OK;
 	}
 	if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0) {

@@ -1,25 +1,20 @@
 /* cli.h - what the verbs of the `atlas` command share.
  *
- * stdout is data, stderr is talk. A verb returns the exit code: 0 ok, 1 negative answer, 2 usage, 4
- * bad input, 5 environment, 6 integrity, 7 memory, 8 version or architecture, 9 GPU fault, 130
- * interrupted.
+ * stdout is data, stderr is talk. A verb returns the exit code.
  */
 #ifndef ATLAS_CLI_H
 #define ATLAS_CLI_H
 
+#include "artifacts/manual.h"
 #include "runtime/atlas.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 
 enum {
-	EXIT_OK = 0,
-	EXIT_NEGATIVE = 1,
-	EXIT_USAGE = 2,
-	EXIT_BAD_INPUT = 4,
-	EXIT_ENVIRONMENT = 5,
-	EXIT_INTERNAL = 70,
-	EXIT_INTERRUPTED = 130,
+#define EXIT_CODE(name, value, meaning) name = (value),
+#include "artifacts/exit_codes.h"
+#undef EXIT_CODE
 	MAX_STOPS = 16,
 };
 
@@ -54,6 +49,14 @@ VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune,
  * printed, or the mistake told on stderr). */
 bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exit_code);
 void options_help(FILE *out, const Verb *verb);
+/* The verb's options in order; returns how many, at most MAX_OPTIONS. */
+enum { MAX_OPTIONS = 64 };
+int options_rows(const Verb *verb, ManualOption *out);
+const char *options_plans(const Verb *verb); /* "PLAN" */
+/* atlas-VERB(1), atlas(1), completion of bash (cli_manual.c). */
+void manual_of_verb(FILE *out, const Verb *verb);
+void manual_of_command(FILE *out, const Verb *verbs, int n);
+void manual_completion(FILE *out, const Verb *verbs, int n);
 /* The name closest to `seen` within a third of its length, or NULL. */
 const char *options_closest(const char *seen, const char *const *names, int n);
 

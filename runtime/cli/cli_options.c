@@ -30,7 +30,7 @@ static const struct {
 	{"diff", DIFF}, {"calibrate", CALIBRATE}};
 
 typedef enum Kind {
-	FLAG, TEXT, STOPS, DEVICE, SPECULATE, INTEGER, NUMBER, SEED, HELP,
+	FLAG, TEXT, STOPS, DEVICE, SPECULATE, INTEGER, NUMBER, SEED, HELP, PAGE,
 	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
 } Kind;
 
@@ -125,7 +125,7 @@ static const Opt options[] = {
 		TEXT, FIELD(policy), 0, 0},
 	{"--sarif", 0, AUDIT, NULL, "with --check: one SARIF 2.1.0 log on stdout",
 		FLAG, FIELD(sarif), 0, 0},
-	{"--device", 0, COMPUTES, "D", "cuda, cpu or auto: a GPU if there is one",
+	{"--device", 0, COMPUTES, "cuda|cpu|auto", "where it runs; auto: on a GPU if there is one",
 		DEVICE, FIELD(device), 0, 0},
 	{"--device-index", 0, COMPUTES | TUNE, "N", "which GPU (default: 0)",
 		INTEGER, FIELD(device_index), 0, 1 << 10},
@@ -133,7 +133,7 @@ static const Opt options[] = {
 		INTEGER, FIELD(threads), 1, 64},
 	{"--steps-ahead", 0, RUN | BENCH, "N", "steps a GPU is given at once: 1 = one by one (default: 8)",
 		INTEGER, FIELD(steps_ahead), 1, 32},
-	{"--speculate", 0, RUN, "HOW", "mtp: the plan's head drafts (default where it has one); off",
+	{"--speculate", 0, RUN, "mtp|off", "mtp: the plan's head drafts (default where it has one)",
 		SPECULATE, FIELD(speculate), 0, 0},
 	{"--weights", 0, COMPUTES | CALIBRATE | INFO | AUDIT, "DIR", "folder of the checkpoint a plan refers to",
 		TEXT, FIELD(weights_dir), 0, 0},
@@ -143,6 +143,8 @@ static const Opt options[] = {
 		FLAG, FIELD(quiet), 0, 0},
 	{"--help", 'h', ~0u, NULL, "print this",
 		HELP, 0, 0, 0},
+	{"--help-as", 0, ~0u, "man", "print it as a manual page",
+		PAGE, 0, 0, 0},
 };
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
@@ -154,16 +156,25 @@ static unsigned bit_of(const char *verb)
 	return 0;
 }
 
-static const char *plans_of(const Verb *verb) { return verb->n_plans == 2 ? "PLAN PLAN" : "PLAN"; }
+const char *options_plans(const Verb *verb) { return verb->n_plans == 2 ? "PLAN PLAN" : "PLAN"; }
+
+int options_rows(const Verb *verb, ManualOption *out)
+{
+	int n = 0;
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (options[i].verbs & bit_of(verb->name))
+			out[n++] = (ManualOption){options[i].name, options[i].letter, options[i].value, options[i].help};
+	return n;
+}
 
 void options_help(FILE *out, const Verb *verb)
 {
-	fprintf(out, "usage: atlas %s %s [options]\n\n%s\n\n", verb->name, plans_of(verb), verb->summary);
-	for (int i = 0; i < N_OPTIONS; i++) {
-		const Opt *o = &options[i];
+	ManualOption rows[MAX_OPTIONS];
+	int n = options_rows(verb, rows);
+	fprintf(out, "usage: atlas %s %s [options]\n\n%s\n\n", verb->name, options_plans(verb), verb->summary);
+	for (int i = 0; i < n; i++) {
+		const ManualOption *o = &rows[i];
 		char left[64], letter[8] = "    ";
-		if (!(o->verbs & bit_of(verb->name)))
-			continue;
 		if (o->letter)
 			snprintf(letter, sizeof letter, "-%c, ", o->letter);
 		snprintf(left, sizeof left, "%s%s%s%s", letter, o->name, o->value ? " " : "",
@@ -253,6 +264,8 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 			return wrong(o, args, text, "mtp or off");
 		args->speculate = text;
 		return true;
+	case PAGE:
+		return strcmp(text, "man") == 0 || wrong(o, args, text, "man");
 	case STOPS:
 		if (!*text)
 			return wrong(o, args, "''", "a text");
@@ -370,6 +383,11 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 		int used = take_option(o, argc - i, argv + i, args);
 		if (!used)
 			return false;
+		if (o->kind == PAGE) {
+			manual_of_verb(stdout, verb);
+			*exit_code = fflush(stdout) ? EXIT_ENVIRONMENT : EXIT_OK;
+			return false;
+		}
 		i += used;
 	}
 	if (verb->n_plans == 2 && !args->other)

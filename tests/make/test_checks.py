@@ -11,7 +11,7 @@ import pytest
 PLAN_H = "#ifndef PLAN_H\n#define PLAN_H\nint plan_bytes(void);\n#endif\n"
 CLEAN = {
     "artifacts/plan.h": PLAN_H,
-    "artifacts/plan_read.c": '#include "artifacts/plan.h"\nint plan_bytes(void) { return 1; }\n',
+    "artifacts/plan_read.c": '#include "artifacts/plan.h"\nint plan_bytes(void) { return 0; }\n',
     "runtime/atlas.h": "#ifndef ATLAS_H\n#define ATLAS_H\nint atlas_version(void);\n#endif\n",
     "runtime/load.c": '#include "runtime/atlas.h"\n#include "artifacts/plan.h"\n'
                       "int atlas_version(void) { return plan_bytes(); }\n",

@@ -87,6 +87,8 @@ def test_installed_tree_works_alone(clone, tmp_path):
             assert got.stdout.startswith(name + " ")
     finally:
         shutil.move(clone / "build/deps.away", clone / "build/deps")
+    for name in ("man/man1/atlasc.1", "man/man1/atlas-run.1", "man/man5/MODEL.toml.5", "bash-completion/completions/atlas"):
+        assert (root / "usr/share" / name).stat().st_size > 0
     source = tmp_path / "user.c"
     source.write_text('#include <atlas.h>\nint main(void) { return 0; }\n')
     subprocess.run(["cc", "-std=c11", "-Wall", "-Werror", f"-I{root}/usr/include", source, "-o",
