@@ -292,16 +292,3 @@ void artifact_free(Artifact *a)
 	free(a->memory);
 	memset(a, 0, sizeof *a);
 }
-
-#ifdef FUZZ
-/* clang -fsanitize=fuzzer,address -DFUZZ: any bytes, hashes not compared. */
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
-{
-	Artifact a;
-	char why[256];
-	if (artifact_read_unsealed(bytes, (int64_t)n, &a, why, sizeof why) == READ_OK)
-		artifact_free(&a);
-	return 0;
-}
-#endif

@@ -331,19 +331,3 @@ const Value *json_read(Arena *a, Arena *scratch, Diags *d, const JsonRules *rule
 		*absent = ok && !text;
 	return text ? json_parse(a, scratch, d, rules, path, text, n) : NULL;
 }
-
-#ifdef FUZZ
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
-{
-	Arena a = {0}, scratch = {0};
-	Diags d = {.arena = &a};
-	char *text = arena_strndup(&a, (const char *)bytes, n);
-	const Value *v = json_parse(&a, &scratch, &d, &json_config_rules, "fuzz.json", text, n);
-	if (!v && !d.n_errors)
-		bug("refused without a word");
-	arena_release(&scratch);
-	arena_release(&a);
-	return 0;
-}
-#endif

@@ -542,30 +542,3 @@ bool same_contents(Compile *c, const StTensor *a, const StTensor *b)
 		close(fd_b);
 	return same;
 }
-
-#ifdef FUZZ
-/* The bytes of a whole file: prefix, header and data. */
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
-{
-	Compile c = {.diags.arena = &c.arena};
-	Reading r = {.c = &c, .d = &c.diags, .dir = "."};
-	char path[] = "/dev/shm/fuzz-safetensors-XXXXXX";
-	int fd = mkstemp(path);
-	if (fd < 0 || write(fd, bytes, n) != (ssize_t)n)
-		bug("no scratch file");
-	unlink(path);
-	*vec_push(&c.arena, &c.model.shards) = (Shard){"fuzz.safetensors", "fuzz.safetensors", (int64_t)n};
-	if (read_header(&r, fd, 0) != (c.diags.n_errors == 0))
-		bug("refused without a word");
-	int64_t total = 0;
-	for (int i = 0; i < c.model.tensors.n; i++)
-		total += c.model.tensors.at[i].bytes;
-	if (total > (int64_t)n)
-		bug("%lld bytes of tensors in %zu", (long long)total, n);
-	close(fd);
-	arena_release(&c.scratch);
-	arena_release(&c.arena);
-	return 0;
-}
-#endif

@@ -586,19 +586,3 @@ const Value *toml_parse(Arena *a, Diags *d, const char *file, const char *text, 
 			return NULL;
 	}
 }
-
-#ifdef FUZZ
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
-{
-	Arena a = {0};
-	Diags d = {.arena = &a};
-	char *text = arena_alloc(&a, n);
-	memcpy(text, bytes, n);
-	const Value *v = toml_parse(&a, &d, "fuzz.toml", text, n);
-	if (!v != (d.n_errors == 1))
-		bug("%d mistakes recorded", d.n_errors);
-	arena_release(&a);
-	return 0;
-}
-#endif

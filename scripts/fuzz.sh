@@ -1,38 +1,43 @@
 #!/bin/bash
-# Fuzz a reader of foreign files with libFuzzer under ASan and UBSan. Needs clang.
+# Fuzz the readers of foreign bytes (tests/fuzz/targets.h) with libFuzzer under ASan and UBSan. Needs clang.
 #
-#   scripts/fuzz.sh toml|json|safetensors [SECONDS]
+#   scripts/fuzz.sh [SECONDS [NAME...]]     default: 60 seconds each, all
 #
-# Starts from tests/fuzz/NAME, where inputs that once broke something are kept (the tests replay them); what it
-# finds on the way stays under build/fuzz. A crash leaves its input there and fails.
+# Starts from tests/fuzz/NAME, which the tests replay, and from the fixtures; what it finds on the way stays under
+# build-fuzz/NAME. A finding leaves its input there and fails: mend it, and keep the input in tests/fuzz/NAME.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-name=${1:-} seconds=${2:-60}
-common='compiler/base.c compiler/input.c compiler/value.c'
-case $name in
-toml) source=compiler/toml.c rest=$common libs= ;;
-json) source=compiler/json.c rest=$common libs=-ljansson ;;
-safetensors)
-	source=compiler/read_weights.c libs=-ljansson
-	rest="$common compiler/json.c artifacts/tables.c" ;;
-*)
-	echo 'usage: scripts/fuzz.sh toml|json|safetensors [SECONDS]' >&2
-	exit 2 ;;
-esac
-out=build/fuzz/$name
-mkdir -p "$out/corpus"
-flags='-std=c11 -D_GNU_SOURCE -O1 -g -I. -DARENA_MALLOC -fsanitize=address,undefined,fuzzer-no-link
-	-fno-sanitize-recover=all'
-objects=()
-for file in $source $rest; do
-	object=$out/$(basename "$file" .c).o
-	define=
-	[ "$file" = "$source" ] && define=-DFUZZ
-	# shellcheck disable=SC2086  # words on purpose
-	clang $flags $define -c -o "$object" "$file"
-	objects+=("$object")
+seconds=${1:-60}
+shift || true
+[ $# -gt 0 ] || set -- plan msgpack model-toml config safetensors tokenizer tokenizer-section json toml
+build=build-fuzz bad=0
+export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+
+seed() { # name: what there is besides tests/fuzz/NAME, into its corpus
+	local corpus=$build/$1/corpus file
+	mkdir -p "$corpus"
+	case $1 in
+	plan) "$build/tests/plan_seeds" "$corpus" ;;
+	config | tokenizer)
+		for file in tests/fixtures/*/"$1".json tests/fixtures/tokenizers/*/"$1".json; do
+			[ ! -e "$file" ] || cp "$file" "$corpus/$(basename "$(dirname "$file")")"
+		done ;;
+	model-toml) cp models/llama/MODEL.toml "$corpus/family" ;;
+	esac
+}
+
+make -s BUILD=$build CC=clang WARN=-Wno-everything SANITIZE=address,undefined,fuzzer-no-link \
+	$build/tests/plan_seeds "${@/#/$build/fuzz/}"
+for name; do
+	longest=4096
+	case $name in plan | tokenizer*) longest=160000 ;; esac
+	seed "$name"
+	"$build/fuzz/$name" -max_total_time="$seconds" -max_len=$longest -timeout=10 -rss_limit_mb=2048 -verbosity=1 \
+		-artifact_prefix="$build/$name/" -print_final_stats=1 "$build/$name/corpus" "tests/fuzz/$name" \
+		>"$build/$name/log" 2>&1 || { bad=1; grep -E 'ERROR|runtime error|internal error|Test unit' "$build/$name/log"; }
+	printf '%-18s %s\n' "$name" "$(awk '
+		/number_of_executed_units/ { runs = $2 } / cov: / { for (i = 1; i < NF; i++) if ($i == "cov:") cov = $(i + 1) }
+		/Done [0-9]+ runs in/ { secs = $(NF - 1) } /Test unit written/ { found++ }
+		END { printf "%10d inputs %5d s %6d edges %d findings", runs, secs, cov, found }' "$build/$name/log")"
 done
-# shellcheck disable=SC2086
-clang -fsanitize=address,undefined,fuzzer -o "$out/fuzz" "${objects[@]}" $libs
-"$out/fuzz" -max_total_time="$seconds" -max_len=4096 -timeout=5 -artifact_prefix="$out/" -print_final_stats=1 \
-	"$out/corpus" "tests/fuzz/$name"
+exit $bad

@@ -1,0 +1,292 @@
+/* targets.c - see targets.h. A reader of files gets its bytes through a folder of links to a file in memory.
+ */
+#include "tests/fuzz/targets.h"
+
+#include "artifacts/audit.h"
+#include "artifacts/diff.h"
+#include "artifacts/reader.h"
+#include "compiler/ir.h"
+#include "compiler/json.h"
+#include "compiler/read_tokenizer.h"
+#include "compiler/toml.h"
+#include "runtime/text/tokenizer.h"
+
+#include <msgpack.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Files ------------------------------------------------------------ */
+
+static char folder[] = "/tmp/fuzz-XXXXXX", config_link[64];
+static int memory = -1;
+static const char *const links[] = {"model.safetensors", "tokenizer.json", "file"};
+
+static void remove_folder(void)
+{
+	char path[64];
+	for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+		snprintf(path, sizeof path, "%s/%s", folder, links[i]);
+		unlink(path);
+	}
+	rmdir(folder);
+}
+
+/* Makes the folder, and the bytes what its files hold. */
+static void put_file(const uint8_t *bytes, size_t n)
+{
+	char path[64], to[64];
+	if (memory < 0) {
+		memory = memfd_create("fuzz", 0);
+		if (memory < 0 || !mkdtemp(folder))
+			bug("no scratch file");
+		atexit(remove_folder);
+		snprintf(to, sizeof to, "/proc/self/fd/%d", memory);
+		snprintf(config_link, sizeof config_link, "%s/file", folder);
+		for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+			snprintf(path, sizeof path, "%s/%s", folder, links[i]);
+			if (symlink(to, path) != 0)
+				bug("no scratch file");
+		}
+	}
+	if (ftruncate(memory, 0) != 0 || pwrite(memory, bytes, n, 0) != (ssize_t)n)
+		bug("no scratch file");
+}
+
+static void *exact_copy(const uint8_t *bytes, size_t n) /* a sanitizer sees one byte too far */
+{
+	void *copy = malloc(n + !n);
+	if (!copy)
+		bug("no memory");
+	memcpy(copy, bytes, n);
+	return copy;
+}
+
+/* Ends a compile: refused means that there is an error. */
+static bool finish(Compile *c, bool read)
+{
+	if (!read && !c->diags.n_errors)
+		bug("refused without a word");
+	arena_release(&c->scratch);
+	arena_release(&c->arena);
+	return read;
+}
+
+/* Texts ------------------------------------------------------------ */
+
+static bool run_json(const uint8_t *bytes, size_t n)
+{
+	Compile c = {.diags.arena = &c.arena};
+	char *text = arena_strndup(&c.arena, (const char *)bytes, n);
+	return finish(&c, json_parse(&c.arena, &c.scratch, &c.diags, &json_config_rules, "fuzz.json", text, n));
+}
+
+static bool run_toml(const uint8_t *bytes, size_t n)
+{
+	Compile c = {.diags.arena = &c.arena};
+	char *text = arena_alloc(&c.arena, n);
+	memcpy(text, bytes, n);
+	return finish(&c, toml_parse(&c.arena, &c.diags, "fuzz.toml", text, n));
+}
+
+/* A config.json; of one that is read, the graph, if it is small. */
+static bool run_config(const uint8_t *bytes, size_t n)
+{
+	Compile c = {.diags.arena = &c.arena,
+		.cmd = {.random_weights = true, .embed_weights = true, .tuning = "none", .targets = {"sm_90a"},
+			.n_targets = 1}};
+	const Config *cf = &c.model.config;
+	put_file(bytes, n);
+	c.cmd.model_dir = folder;
+	c.cmd.config_file = config_link;
+	read_config(&c);
+	bool read = !c.diags.n_errors;
+	if (read)
+		read_options(&c);
+	if (!c.diags.n_errors && cf->n_layers <= 8 && cf->n_experts <= 8) {
+		read_weights(&c);
+		c.model.n_tokens = cf->vocab;
+		if (!c.diags.n_errors)
+			build_graph(&c);
+		if (!c.diags.n_errors)
+			check_graph(&c);
+	}
+	return finish(&c, read);
+}
+
+/* A MODEL.toml of the fixture that its first line names after a #; else of llama. */
+static bool run_model_toml(const uint8_t *bytes, size_t n)
+{
+	static const char *const fixtures[] = {"llama", "qwen3_5_moe", "llama-nvfp4-modelopt"};
+	const char *fixture = fixtures[0];
+	char path[128];
+	for (size_t i = 1; i < sizeof fixtures / sizeof fixtures[0]; i++) {
+		size_t len = strlen(fixtures[i]);
+		if (n > len + 1 && bytes[0] == '#' && memcmp(bytes + 1, fixtures[i], len) == 0 && bytes[len + 1] == '\n')
+			fixture = fixtures[i];
+	}
+	snprintf(path, sizeof path, "tests/fixtures/%s", fixture);
+	Compile c = {.diags.arena = &c.arena,
+		.cmd = {.model_dir = path, .embed_weights = true, .tuning = "none", .targets = {"sm_90a"}, .n_targets = 1}};
+	put_file(bytes, n);
+	c.cmd.model_toml = config_link;
+	read_config(&c);
+	if (c.diags.n_errors)
+		bug("%s cannot be read", path);
+	read_options(&c);
+	return finish(&c, !c.diags.n_errors);
+}
+
+/* Files of a checkpoint ------------------------------------------------------------ */
+
+/* A whole file: prefix, header and data. */
+static bool run_safetensors(const uint8_t *bytes, size_t n)
+{
+	Compile c = {.diags.arena = &c.arena, .cmd.model_dir = folder};
+	int64_t total = 0;
+	put_file(bytes, n);
+	read_weights(&c);
+	for (int i = 0; i < c.model.tensors.n; i++)
+		total += c.model.tensors.at[i].bytes;
+	if (total > (int64_t)n)
+		bug("%lld bytes of tensors in %zu", (long long)total, n);
+	return finish(&c, !c.diags.n_errors);
+}
+
+/* Encodes and decodes a text that has something of everything. */
+static void use_tokenizer(const Tok *t)
+{
+	static const char sample[] = "<|begin_of_text|> the e\xCC\x81 wheel's 12345\r\n\n  water <unk></s>  "
+		"\xF0\x9F\x91\x8D \xE6\xB0\xB4 \xEA\xB0\x80 \xFF\xE2\x82 word<\xEF\xBD\x9CUser\xEF\xBD\x9C>";
+	int32_t ids[256];
+	char text[64];
+	int n = tok_encode(t, sample, sizeof sample - 1, true, true, ids, 248);
+	if (n < 0)
+		return;
+	n = n < 248 ? n : 248;
+	for (int i = 0; i < 8; i++)
+		ids[n++] = i * 37;
+	for (int skip = 0; skip < 2; skip++)
+		if (tok_decode(t, ids, (size_t)n, skip, text, sizeof text) < 0)
+			bug("decoding failed");
+}
+
+/* A tokenizer.json; what it compiles to must open. */
+static bool run_tokenizer(const uint8_t *bytes, size_t n)
+{
+	Compile c = {.diags.arena = &c.arena};
+	TokenizerImage image;
+	Tok tok;
+	char why[200];
+	put_file(bytes, n);
+	bool read = read_tokenizer(&c.arena, &c.diags, folder, 2000, &image);
+	if (read && tok_open(&tok, image.bytes, image.n_bytes, why, sizeof why) != 0)
+		bug("%s", why);
+	if (read)
+		use_tokenizer(&tok);
+	return finish(&c, read);
+}
+
+/* The section of a plan that a tokenizer is compiled to. */
+static bool run_tokenizer_section(const uint8_t *bytes, size_t n)
+{
+	Tok tok;
+	char why[200] = "";
+	void *copy = exact_copy(bytes, n);
+	bool read = tok_open(&tok, copy, n, why, sizeof why) == 0;
+	if (read)
+		use_tokenizer(&tok);
+	else if (!why[0])
+		bug("refused without a word");
+	free(copy);
+	return read;
+}
+
+/* Plans ------------------------------------------------------------ */
+
+/* A plan, whose hashes are not compared and whose version is this one. One that is accepted can be shown in every
+ * way, and does not differ from itself. */
+static bool run_plan(const uint8_t *bytes, size_t n)
+{
+	Artifact a;
+	char why[256] = "";
+	uint8_t *copy = exact_copy(bytes, n);
+	if (n >= 12)
+		memcpy(copy, PLAN_MAGIC, 8), copy[8] = PLAN_VERSION, copy[9] = copy[10] = copy[11] = 0;
+	bool read = artifact_read_unsealed(copy, (int64_t)n, &a, why, sizeof why) == READ_OK;
+	if (read) {
+		const AuditOptions all = {.reasons = true};
+		FILE *out = fopen("/dev/null", "w");
+		PlanDiff *diff = diff_make(&a, &a);
+		if (!out || !diff || !diff_is_empty(diff))
+			bug("a plan that differs from itself");
+		audit_text(&a, &all, out);
+		audit_json(&a, &all, out);
+		diff_free(diff);
+		fclose(out);
+		artifact_free(&a);
+	} else if (!why[0]) {
+		bug("refused without a word");
+	}
+	free(copy);
+	return read;
+}
+
+/* msgpack-c makes a float a double and back: a signalling NaN comes out quiet. */
+static bool has_nan(const msgpack_object *o)
+{
+	bool found = (o->type == MSGPACK_OBJECT_FLOAT32 || o->type == MSGPACK_OBJECT_FLOAT64) && o->via.f64 != o->via.f64;
+	for (uint32_t i = 0; o->type == MSGPACK_OBJECT_ARRAY && i < o->via.array.size; i++)
+		found |= has_nan(&o->via.array.ptr[i]);
+	for (uint32_t i = 0; o->type == MSGPACK_OBJECT_MAP && i < o->via.map.size; i++)
+		found |= has_nan(&o->via.map.ptr[i].val);
+	return found;
+}
+
+/* Bytes that are accepted are what msgpack-c reads to the end and writes back the same. */
+static bool run_msgpack(const uint8_t *bytes, size_t n)
+{
+	const char *what;
+	size_t at = 0, used = 0;
+	void *copy = exact_copy(bytes, n);
+	bool read = msgpack_check(copy, n, &at, &what);
+	if (at > n || read != !what)
+		bug("%s at %zu of %zu", what ? what : "nothing", at, n);
+	if (read) {
+		msgpack_unpacked tree;
+		msgpack_sbuffer out;
+		msgpack_packer packer;
+		msgpack_unpacked_init(&tree);
+		msgpack_sbuffer_init(&out);
+		msgpack_packer_init(&packer, &out, msgpack_sbuffer_write);
+		if (msgpack_unpack_next(&tree, copy, n, &used) != MSGPACK_UNPACK_SUCCESS || used != n)
+			bug("%zu bytes read of %zu", used, n);
+		if (msgpack_pack_object(&packer, tree.data) != 0 || out.size != n ||
+			(memcmp(out.data, copy, n) != 0 && !has_nan(&tree.data)))
+			bug("it is not written back the same");
+		msgpack_sbuffer_destroy(&out);
+		msgpack_unpacked_destroy(&tree);
+	}
+	free(copy);
+	return read;
+}
+
+const FuzzTarget fuzz_targets[] = {
+	{"plan", run_plan}, {"msgpack", run_msgpack}, {"model-toml", run_model_toml}, {"config", run_config},
+	{"safetensors", run_safetensors}, {"tokenizer", run_tokenizer}, {"tokenizer-section", run_tokenizer_section},
+	{"json", run_json}, {"toml", run_toml},
+};
+const int n_fuzz_targets = sizeof fuzz_targets / sizeof fuzz_targets[0];
+
+#ifdef FUZZ /* the target's name */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+	for (int i = 0; i < n_fuzz_targets; i++)
+		if (strcmp(fuzz_targets[i].name, FUZZ) == 0)
+			fuzz_targets[i].run(bytes, n);
+	return 0;
+}
+#endif
