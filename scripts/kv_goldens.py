@@ -27,11 +27,12 @@ def e4m3(x):
 
 def e2m1(x):
     """Nearest of SIZES, of two as near the one whose code is even."""
-    distance = (x.abs().unsqueeze(-1) - SIZES).abs()
+    sizes = SIZES.to(x.device)
+    distance = (x.abs().unsqueeze(-1) - sizes).abs()
     nearest = distance == distance.amin(-1, keepdim=True)
-    even = nearest & (torch.arange(8) % 2 == 0)
+    even = nearest & (torch.arange(8, device=x.device) % 2 == 0)
     code = torch.where(even.any(-1), even.int().argmax(-1), nearest.int().argmax(-1))
-    return SIZES[code] * torch.where(torch.signbit(x), -1.0, 1.0)
+    return sizes[code] * torch.where(torch.signbit(x), -1.0, 1.0)
 
 
 def kept(x, scale, kind):

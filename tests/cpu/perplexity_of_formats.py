@@ -108,6 +108,7 @@ def main():
     parser.add_argument("--device", choices=BARS, default="cpu")
     parser.add_argument("--only", nargs="+", default=FORMATS)
     args = parser.parse_args()
+    transformers.utils.logging.disable_progress_bar()
     args.build = args.build.resolve()
     model = transformers.AutoModelForCausalLM.from_pretrained(args.checkpoint, dtype=torch.float32,
                                                               attn_implementation="eager").eval()

@@ -143,6 +143,7 @@ def main():
     parser.add_argument("--atlas", default="build/atlas")
     parser.add_argument("--device", default="cuda")
     args = parser.parse_args()
+    transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     tokenizer = Tokenizer.from_file(f"{args.checkpoint}/tokenizer.json")
     half, full = load(args.checkpoint, torch.bfloat16), load(args.checkpoint, torch.float32)
