@@ -187,6 +187,9 @@ CODE(A0802, EXIT_BAD_INPUT, "weight cannot be read",
 CODE(A0803, EXIT_BAD_INPUT, "weight without sense",
 	"A weight holds NaN or infinity, or nothing but zeros.",
 	"Fetch the weights again; the message names the tensor and the first such element.")
+CODE(A0804, EXIT_NO_MEMORY, "over the memory budget",
+	"The plan needs more device memory than --memory-budget allows; no weight was read.",
+	"Lower runtime.slots, runtime.max_context, kv.pool_tokens or the largest bucket, or allow more.")
 /* A09xx kernel templates and NVRTC */
 CODE(A0901, EXIT_BAD_INPUT, "template is not CUDA C++",
 	"A kernel template is not valid CUDA C++.",

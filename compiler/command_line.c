@@ -1,5 +1,6 @@
 /* command_line.c - one table of options gives parsing, --help and suggestions. */
 #include "compiler/command_line.h"
+#include "artifacts/memory.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@ enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN =
 
 typedef enum Flag {
 	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_JOBS, F_CACHE, F_DUMP,
-	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_VERSION, F_HELP, F_AS, N_FLAGS
+	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_BUDGET, F_VERSION, F_HELP, F_AS,
+	N_FLAGS
 } Flag;
 
 static const ManualOption flags[N_FLAGS] = {
@@ -38,6 +40,8 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
 	[F_KEYS] = {"--help-model", 0, NULL, "print every key of MODEL.toml with its range and meaning"},
 	[F_ESTIMATE] = {"--estimate", 0, NULL, "print what memory the plan will need, item by item; compiles nothing"},
+	[F_BUDGET] = {"--memory-budget", 0, "SIZE", "refuse a plan that needs more of a device, before a weight is read: "
+		"24GiB"},
 	[F_LIST] = {"--list", 0, NULL, "of explain: every code with its title"},
 	[F_VERSION] = {"--version", 'V', NULL, "print the version"},
 	[F_HELP] = {"--help", 'h', NULL, "print this"},
@@ -159,6 +163,9 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_OPS: *command = COMMAND_OPS; break;
 	case F_KEYS: *command = COMMAND_KEYS; break;
 	case F_ESTIMATE: cmd->estimate = true; break;
+	case F_BUDGET:
+		return memory_parse(value, &cmd->memory_budget) ||
+			wrong(c, "--memory-budget %s: expected bytes, or a number of KiB, MiB or GiB%s", value, "");
 	case F_LIST: cmd->list = true; break;
 	case F_VERSION: *command = COMMAND_VERSION; break;
 	case F_HELP: *command = COMMAND_HELP; break;
@@ -220,7 +227,7 @@ static Flag match(const char *arg, const char **value)
 static bool is_verb_of_atlas(const char *word)
 {
 	static const char *const verbs[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info",
-		"diff"};
+		"diff", "receipt", "memory"};
 	for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
 		if (strcmp(word, verbs[i]) == 0)
 			return access(word, F_OK) != 0;

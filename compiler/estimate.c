@@ -1,59 +1,59 @@
-/* estimate.c - the items of the arenas that plan_memory has laid out.
+/* estimate.c - the items of the arenas that plan_memory has laid out, and of what the driver will take beside them.
  *
- * The state arena is told apart by what its tensors are: keys and values of all layers, and what slots keep besides.
- * Padding and the counters of launches, which belong to no tensor of the graph, are the last item, so that the sum is
- * exactly what the runtime allocates.
+ * No kernel is compiled, so the code of each counts by what kernels have at most.
  */
 #include "compiler/estimate.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
-typedef struct Item { const char *name, *where; int64_t bytes; } Item;
-enum { MAX_ITEMS = 8 };
+#include "artifacts/memory.h"
 
-static int64_t state_bytes(const Graph *g, const char *prefix)
+static bool is_new(const Lowered *low, int i, const Lowered *phases)
 {
-	int64_t sum = 0;
-	for (int i = 0; i < g->n_tensors; i++) {
-		const Tensor *t = &g->tensors[i];
-		int64_t n = 1;
-		if (t->role != ROLE_STATE || strncmp(t->name, prefix, strlen(prefix)) != 0)
-			continue;
-		for (int d = 0; d < t->n_dims; d++)
-			n *= t->shape[d];
-		sum += dtype_span(t->dtype, n);
+	const Pick *mine = &low->picks.at[i];
+	for (const Lowered *p = phases; p <= low; p++)
+		for (int k = 0; k < (p == low ? i : p->picks.n); k++) {
+			const Pick *other = &p->picks.at[k];
+			if (other->template_index == mine->template_index && strcmp(other->defines, mine->defines) == 0)
+				return false;
+		}
+	return true;
+}
+
+/* Launches, which are still to be made, are the ops that were lowered; and kernels, where they are, the picks. */
+static MemoryLoad load_of(const TargetWork *work)
+{
+	TargetPlan plan = work->plan;
+	MemoryLoad load = {.code_bytes = -1};
+	Phase phases[PHASE_KINDS * MAX_BUCKETS];
+	for (int p = 0; p < work->phases.n; p++) {
+		const Lowered *low = &work->phases.at[p];
+		phases[p] = (Phase){.kind = low->kind, .n_launches = low->ops.n};
+		for (int i = 0; i < low->picks.n; i++)
+			load.n_kernels += is_new(low, i, work->phases.at);
 	}
-	return sum;
+	plan.phases = phases;
+	plan.n_phases = work->phases.n;
+	const MemoryLoad made = memory_load(&plan);
+	load.n_nodes = made.n_nodes;
+	return plan.n_kernels ? made : load;
 }
 
-static int larger_first(const void *a, const void *b)
+static int list_items(const Compile *c, const TargetWork *work, MemoryItem *items)
 {
-	const Item *x = a, *y = b;
-	return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : strcmp(x->name, y->name);
+	const MemoryLoad load = load_of(work);
+	return memory_items(&c->graph, &work->plan, &load, items);
 }
 
-static int list_items(const Graph *g, const TargetPlan *p, Item items[MAX_ITEMS])
-{
-	const int64_t *arena = p->arena_bytes, kv = state_bytes(g, "kv"), all = state_bytes(g, "");
-	const Item list[] = {{"weights", "device", arena[ARENA_WEIGHTS]}, {"keys and values", "device", kv},
-		{"state of slots", "device", all - kv}, {"padding and counters", "device", arena[ARENA_STATE] - all},
-		{"scratch", "device", arena[ARENA_SCRATCH]}, {"inputs", "host", arena[ARENA_IO]},
-		{"results", "host", arena[ARENA_RING]}};
-	memcpy(items, list, sizeof list);
-	int n = sizeof list / sizeof list[0];
-	qsort(items, (size_t)n, sizeof *items, larger_first);
-	return n;
-}
-
-static json_t *json_of(const TargetPlan *p, const Item *items, int n, int64_t device)
+static json_t *json_of(const TargetPlan *p, const MemoryItem *items, int n)
 {
 	json_t *list = json_array();
 	for (int i = 0; i < n; i++)
-		json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "item", items[i].name, "where", items[i].where,
-			"bytes", (json_int_t)items[i].bytes));
-	return json_pack("{s:s, s:I, s:o}", "target", p->target, "device_bytes", (json_int_t)device, "items", list);
+		json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "item", items[i].name, "where",
+			items[i].is_on_device ? "device" : "host", "bytes", (json_int_t)items[i].bytes));
+	return json_pack("{s:s, s:I, s:o}", "target", p->target, "device_bytes", (json_int_t)memory_on_device(items, n),
+		"items", list);
 }
 
 void estimate_memory(Compile *c, bool json, FILE *out)
@@ -61,17 +61,15 @@ void estimate_memory(Compile *c, bool json, FILE *out)
 	json_t *targets = json_array();
 	for (int w = 0; w < c->work.n; w++) {
 		const TargetPlan *p = &c->work.at[w].plan;
-		Item items[MAX_ITEMS];
-		int n = list_items(&c->graph, p, items);
-		int64_t device = 0;
-		for (int i = 0; i < n; i++)
-			device += strcmp(items[i].where, "device") == 0 ? items[i].bytes : 0;
+		MemoryItem items[MEMORY_MAX_ITEMS];
+		int n = list_items(c, &c->work.at[w], items);
 		if (json)
-			json_array_append_new(targets, json_of(p, items, n, device));
+			json_array_append_new(targets, json_of(p, items, n));
 		else
-			fprintf(out, "%s: %.1f MiB on the device\n", p->target, (double)device / (1 << 20));
+			fprintf(out, "%s: %.1f MiB on the device\n", p->target, (double)memory_on_device(items, n) / (1 << 20));
 		for (int i = 0; !json && i < n; i++)
-			fprintf(out, "  %-21s %-6s %16lld bytes\n", items[i].name, items[i].where, (long long)items[i].bytes);
+			fprintf(out, "  %-21s %-6s %16lld bytes\n", items[i].name, items[i].is_on_device ? "device" : "host",
+				(long long)items[i].bytes);
 	}
 	json_t *root = json_pack("{s:i, s:o}", "schema_version", 1, "targets", targets);
 	if (json) {
@@ -79,4 +77,18 @@ void estimate_memory(Compile *c, bool json, FILE *out)
 		fputc('\n', out);
 	}
 	json_decref(root);
+}
+
+void check_budget(Compile *c)
+{
+	for (int w = 0; w < c->work.n && c->cmd.memory_budget; w++) {
+		MemoryItem items[MEMORY_MAX_ITEMS];
+		char largest[160];
+		int n = list_items(c, &c->work.at[w], items);
+		int64_t need = memory_on_device(items, n);
+		if (need > c->cmd.memory_budget)
+			fail_at(&c->diags, A0804, (Loc){0}, "%s: %.1f MiB on the device, the budget is %.1f MiB; the largest: %s",
+				c->work.at[w].plan.target, (double)need / (1 << 20), (double)c->cmd.memory_budget / (1 << 20),
+				memory_largest(items, n, largest, sizeof largest));
+	}
 }

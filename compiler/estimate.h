@@ -6,9 +6,10 @@
 
 #include "compiler/ir.h"
 
-/* After plan_memory: for each target the items of its arenas in bytes, largest first, and their sum. `json`: one
- * object, schema_version 1. Items on the device but for io and ring, which are the host's; what driver and
- * context take for themselves is not among them. */
+/* After plan_memory: for each target the items of artifacts/memory.h in bytes, largest first, and their sum on the
+ * device. `json`: one object, schema_version 1. */
 void estimate_memory(Compile *c, bool json, FILE *out);
+/* A0804 for each target that needs more than --memory-budget. */
+void check_budget(Compile *c);
 
 #endif

@@ -387,6 +387,7 @@ typedef struct CommandLine {
 	bool list;              /* of `atlasc explain`: all codes */
 	const char *help_as;    /* "man", "model", "bash"; NULL = text */
 	bool estimate;          /* end after plan_memory, without kernels, and print the items of memory */
+	int64_t memory_budget;  /* most bytes on a device; 0 = any number */
 	int jobs;
 	const char *dump;       /* letters of passes after which to print */
 	const char *stop_after; /* pass name */

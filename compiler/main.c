@@ -41,7 +41,7 @@ static const Pass pipeline[] = {
 	{'f', "fuse", fuse, check_lowered, print_lowered, false},
 	{'k', "pick-kernels", pick_kernels, check_lowered, print_lowered, false},
 	{'n', "make-kernels", make_kernels, check_lowered, print_lowered, false},
-	{'b', "plan-memory", plan_memory, NULL, print_plan, false},
+	{'b', "plan-memory", plan_memory, check_budget, print_plan, false},
 	{'s', "schedule", schedule, check_plan, print_plan, false},
 	/* plan -> artifact */
 	{'e', "emit", emit, NULL, print_plan, false},

@@ -97,6 +97,8 @@ typedef struct AtlasPlanOptions {
 	                            are opened by base name in this folder alone. Ignored by other plans. NULL: such a
 	                            plan can be looked at, but no session of it opens (ATLAS_ARGUMENT) */
 	int skip_weight_hash;    /* 1: trust the bytes of the weights; all other hashes are always checked */
+	int64_t memory_budget;   /* most bytes on a device, 0 = any number. A plan that needs more, whichever of its targets
+	                            runs, is ATLAS_DEVICE_MEMORY before a weight is read; the text has the largest items */
 } AtlasPlanOptions;
 
 /* Maps the file read-only, checks hashes, bounds and the whole schedule. Needs no GPU. Blocks on the disk; reads

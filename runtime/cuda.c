@@ -48,6 +48,7 @@ typedef struct Cuda {
 	int last_phase;     /* whose buffers hold the last step; -1 = none */
 	int smem_limit;     /* bytes a block may ask for on this device */
 	bool has_context;
+	const DeviceWatch *watch; /* NULL = nobody */
 } Cuda;
 
 static AtlasStatus cuda_fail(Cuda *c, CuResult r, const char *call, const char *about)
@@ -73,7 +74,7 @@ static AtlasStatus cuda_fail(Cuda *c, CuResult r, const char *call, const char *
 /* Choosing the device ------------------------------------------------------------------------------- */
 
 /* A target with a letter (sm_90a) runs on exactly its capability, another one on all later minors. */
-static const TargetPlan *find_target(const Artifact *a, int major, int minor)
+const TargetPlan *cuda_find_target(const Artifact *a, int major, int minor)
 {
 	const TargetPlan *best = NULL;
 	int best_rank = -1;
@@ -116,7 +117,7 @@ static AtlasStatus choose_device(Cuda *c, int index)
 	CALL(c, "", DeviceGetAttribute, &major, CU_ATTR_CC_MAJOR, c->device);
 	CALL(c, "", DeviceGetAttribute, &minor, CU_ATTR_CC_MINOR, c->device);
 	CALL(c, "", DeviceGetAttribute, &c->smem_limit, CU_ATTR_SMEM_OPTIN, c->device);
-	c->plan = find_target(c->artifact, major, minor);
+	c->plan = cuda_find_target(c->artifact, major, minor);
 	list_targets(c->artifact, targets, sizeof targets);
 	if (!c->plan)
 		return error_set(&c->base.error, ATLAS_ARCH, "%s has compute capability %d.%d: the plan is for %s",
@@ -259,7 +260,8 @@ static AtlasStatus fill_args(Cuda *c, const Phase *p, const Launch *l, ArgImage 
 
 static AtlasStatus build_graph(Cuda *c, int phase, int steps, CuGraphExec *exec)
 {
-	const GraphContext context = {&c->cu, c->plan, c->arena, c->kernels, c->context, c->stream};
+	const GraphContext context = {&c->cu, c->plan, c->arena, c->kernels, c->context, c->stream,
+		c->watch};
 	const char *call = "", *about = "";
 	CuResult r = cuda_graph_build(&context, &c->plan->phases[phase], steps, exec, &call, &about);
 	if (r == CU_OUT_OF_HOST_MEMORY)
@@ -343,6 +345,8 @@ static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
 	for (int made = 0, row; made < n; made += row) {
 		row = c->row && c->last_phase == c->row_phase && n - made >= ROW_STEPS ? ROW_STEPS : 1;
 		CALL(c, phase_name(size->phase), GraphLaunch, row > 1 ? c->row : c->graphs[c->last_phase], c->stream);
+		if (c->watch)
+			c->watch->launched(c->watch->ctx, c->last_phase, row);
 	}
 	return ATLAS_OK;
 }
@@ -646,6 +650,16 @@ static void lap(double *from, double *total)
 	*from = now;
 }
 
+static AtlasStatus tell_stage(Cuda *c, WatchStage stage)
+{
+	size_t free_bytes, total_bytes;
+	if (!c->watch)
+		return ATLAS_OK;
+	CALL(c, "", MemGetInfo, &free_bytes, &total_bytes);
+	c->watch->stage(c->watch->ctx, stage, (int64_t)free_bytes, (int64_t)total_bytes);
+	return ATLAS_OK;
+}
+
 static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 {
 	DeviceTimes *times = &c->base.times;
@@ -654,20 +668,24 @@ static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 	CALL(c, "", StreamCreate, &c->stream, DRIVER_STREAM_NON_BLOCKING);
 	for (int i = 0; i < 2; i++)
 		CALL(c, "", EventCreate, &c->staged[i], DRIVER_EVENT_DISABLE_TIMING);
+	TRY(tell_stage(c, WATCH_CONTEXT));
 	TRY(take_memory(c));
+	TRY(tell_stage(c, WATCH_ARENAS));
 	lap(&clock, &times->memory);
 	set_limits(c);
 	TRY(find_io(c));
 	find_inputs(c);
 	TRY(load_kernels(c));
+	TRY(tell_stage(c, WATCH_KERNELS));
 	lap(&clock, &times->kernels);
 	TRY(build_graphs(c));
 	CALL(c, "graphs", StreamSynchronize, c->stream); /* uploads and cleared state belong to what was timed so far */
+	TRY(tell_stage(c, WATCH_GRAPHS));
 	lap(&clock, &times->graphs);
 	if (config->weights)
 		TRY(load_weights(c, config->weights));
 	lap(&clock, &times->weights);
-	return ATLAS_OK;
+	return tell_stage(c, WATCH_WEIGHTS);
 }
 
 static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
@@ -675,6 +693,7 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	double clock = 0, none = 0;
 	lap(&clock, &none);
 	c->artifact = config->artifact;
+	c->watch = config->watch;
 	c->base.ops = &cuda_ops;
 	c->last_phase = -1;
 	c->base.limits.ahead = config->steps_ahead < 1 ? AHEAD_DEFAULT

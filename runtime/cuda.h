@@ -26,6 +26,9 @@ typedef struct ArgImage { _Alignas(64) uint8_t bytes[PLAN_MAX_PARAM_BYTES]; } Ar
 CuResult cuda_fill_args(const Driver *cu, const CuPtr *arena, const Phase *p, const Launch *l, ArgImage *image,
 	const char **about);
 
+/* The plan of that compute capability, NULL when there is none. */
+const TargetPlan *cuda_find_target(const Artifact *a, int major, int minor);
+
 /* Waits for the GPU to be started; its driver, NULL when there is none. */
 const Driver *cuda_started(AtlasDevice *d);
 

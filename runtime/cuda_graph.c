@@ -80,6 +80,36 @@ static CuResult fill(Building *b, int steps)
 	return r == CU_SUCCESS ? r : failed(b, r, "cuGraphAddDependencies", phase_name(b->p->kind));
 }
 
+/* What a node runs, by the graph's own word. */
+static CuResult tell_node(Building *b, int phase, int step, int launch)
+{
+	const GraphContext *c = b->c;
+	CuKernelNode node = {0};
+	SeenLaunch seen = {.registers = -1, .static_smem_bytes = -1};
+	CuResult r = c->cu->GraphKernelNodeGetParams(b->nodes[step * b->p->n_launches + launch], &node);
+	if (r != CU_SUCCESS)
+		return failed(b, r, "cuGraphKernelNodeGetParams", phase_name(b->p->kind));
+	r = node.func ? c->cu->FuncGetName(&seen.name, node.func) : c->cu->KernelGetName(&seen.name, node.kern);
+	if (r != CU_SUCCESS)
+		return failed(b, r, node.func ? "cuFuncGetName" : "cuKernelGetName", phase_name(b->p->kind));
+	for (int d = 0; d < 3; d++) {
+		seen.grid[d] = (int)node.grid[d];
+		seen.block[d] = (int)node.block[d];
+	}
+	seen.smem_bytes = (int)node.smem_bytes;
+	c->watch->node(c->watch->ctx, phase, step, launch, &seen);
+	return CU_SUCCESS;
+}
+
+static CuResult tell_nodes(Building *b, int steps)
+{
+	CuResult r = CU_SUCCESS;
+	for (int s = 0; s < steps; s++)
+		for (int i = 0; b->c->watch && i < b->p->n_launches && r == CU_SUCCESS; i++)
+			r = tell_node(b, (int)(b->p - b->c->plan->phases), s, i);
+	return r;
+}
+
 static CuResult instantiate(Building *b, int steps, CuGraphExec *exec)
 {
 	const Driver *cu = b->c->cu;
@@ -88,6 +118,8 @@ static CuResult instantiate(Building *b, int steps, CuGraphExec *exec)
 	if (r != CU_SUCCESS)
 		return failed(b, r, "cuGraphCreate", name);
 	r = fill(b, steps);
+	if (r == CU_SUCCESS)
+		r = tell_nodes(b, steps);
 	if (r == CU_SUCCESS && (r = cu->GraphInstantiateWithFlags(exec, b->graph, 0)) != CU_SUCCESS) {
 		*exec = NULL;
 		failed(b, r, "cuGraphInstantiate", name);

@@ -81,6 +81,25 @@ struct Device { /* first member of each implementation's own struct */
 	AtlasError error;   /* last failure */
 };
 
+/* Who watches a GPU work (atlas receipt, atlas memory). Everything is told as the driver says it, in the thread that
+ * calls the device, with its context current. */
+typedef enum WatchStage { /* of opening: what was made by then */
+	WATCH_CONTEXT, WATCH_ARENAS, WATCH_KERNELS, WATCH_GRAPHS, WATCH_WEIGHTS, WATCH_STAGES
+} WatchStage;
+typedef struct SeenLaunch {
+	const char *name; /* the function's symbol; valid during the call */
+	int grid[3], block[3], smem_bytes /* dynamic */;
+	int registers, static_smem_bytes; /* -1 = not told */
+} SeenLaunch;
+typedef struct DeviceWatch {
+	void *ctx;
+	void (*stage)(void *ctx, WatchStage stage, int64_t free_bytes, int64_t total_bytes); /* of the device's memory */
+	/* Each kernel node of each graph that steps replay, read back from the graph: the launch of the plan's phase that
+	 * it was made for, and the how many-th step of the graph's it is in. */
+	void (*node)(void *ctx, int phase, int step, int launch, const SeenLaunch *seen);
+	void (*launched)(void *ctx, int phase, int steps); /* steps of a phase of the plan were put on the stream */
+} DeviceWatch;
+
 struct Driver;
 typedef struct DeviceConfig {
 	const Artifact *artifact;       /* outlives the device */
@@ -91,6 +110,7 @@ typedef struct DeviceConfig {
 	int steps_ahead;                /* CUDA: wish for limits.ahead; 0 = the default */
 	const struct Driver *driver;    /* CUDA: the driver to use; NULL = load libcuda.so.1 (driver.h) */
 	AtlasDevice *started;           /* CUDA: may be NULL, in place of `driver`: its own is used, waited for */
+	const DeviceWatch *watch;       /* CUDA: outlives the device; NULL = nobody watches */
 } DeviceConfig;
 
 /* On failure *device is NULL, error says why and everything is given back. */

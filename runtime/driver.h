@@ -100,6 +100,9 @@ enum {
 	FN(GraphDestroy, 10000, (CuGraph graph)) \
 	FN(GraphAddKernelNode, 12000, (CuGraphNode *node, CuGraph graph, const CuGraphNode *deps, \
 		size_t n_deps, const CuKernelNode *params)) \
+	FN(GraphKernelNodeGetParams, 12000, (CuGraphNode node, CuKernelNode *params)) \
+	FN(KernelGetName, 12030, (const char **name, CuKernel kernel)) \
+	FN(FuncGetName, 12030, (const char **name, void *function)) \
 	FN(GraphAddDependencies, 12030, (CuGraph graph, const CuGraphNode *from, const CuGraphNode *to, \
 		const CuGraphEdge *edges, size_t n)) \
 	FN(GraphInstantiateWithFlags, 11040, (CuGraphExec *exec, CuGraph graph, \

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "artifacts/hash.h"
+#include "artifacts/memory.h"
 #include "runtime/device.h"
 #include "runtime/plan_handle.h"
 
@@ -134,11 +136,33 @@ static AtlasStatus open_tokenizer(AtlasPlan *p, AtlasError *error)
 	return ATLAS_OK;
 }
 
+/* Is there a target that needs no more? Without any, only the reference device runs the plan. */
+static bool is_within(const Artifact *a, int64_t budget, char *why, size_t why_bytes)
+{
+	char largest[160];
+	int64_t least = INT64_MAX;
+	for (int i = 0; i < a->n_targets; i++) {
+		MemoryItem items[MEMORY_MAX_ITEMS];
+		const MemoryLoad load = memory_load(&a->targets[i]);
+		int n = memory_items(&a->graph, &a->targets[i], &load, items);
+		int64_t need = memory_on_device(items, n);
+		if (need >= least)
+			continue;
+		least = need;
+		snprintf(why, why_bytes, "%.1f MiB needed on %s, the budget is %.1f MiB; the largest: %s",
+			(double)need / 1048576, a->targets[i].target, (double)budget / 1048576,
+			memory_largest(items, n, largest, sizeof largest));
+	}
+	return budget == 0 || a->n_targets == 0 || least <= budget;
+}
+
 /* What the file itself says, to the last byte unless weights are to be believed. */
 static AtlasStatus read_plan(AtlasPlan *p, const AtlasPlanOptions *o, AtlasError *error)
 {
 	char why[sizeof error->text];
 	ReadStatus read = artifact_read(p->file.bytes, p->file.n, &p->artifact, why, sizeof why);
+	if (read == READ_OK && !is_within(&p->artifact, o->memory_budget, why, sizeof why))
+		return error_set(error, ATLAS_DEVICE_MEMORY, "%s", why);
 	if (read == READ_OK && !o->skip_weight_hash)
 		read = artifact_check_weights(&p->artifact, why, sizeof why);
 	return read == READ_OK ? open_tokenizer(p, error) : error_set(error, read_status(read), "%s", why);
@@ -167,7 +191,7 @@ static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOpti
 AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,
 	AtlasError *error)
 {
-	AtlasPlanOptions o = {sizeof o, NULL, 0};
+	AtlasPlanOptions o = {.struct_size = sizeof o};
 	*plan = NULL;
 	if (options && options->struct_size < sizeof options->struct_size)
 		return error_set(error, ATLAS_ARGUMENT, "options.struct_size is not set");

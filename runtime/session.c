@@ -121,7 +121,7 @@ static AtlasStatus begin_speculation(AtlasSession *s, int speculate, AtlasError 
 	return ATLAS_OK;
 }
 
-AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions *options,
+AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
 	AtlasSession **session, AtlasError *error)
 {
 	AtlasSessionOptions o = {.struct_size = sizeof o};
@@ -141,7 +141,7 @@ AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions 
 		return error_set(error, ATLAS_ARGUMENT,
 			"weights_dir is not given: this plan refers to the files of its checkpoint");
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .index = o.device_index,
-		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started};
+		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started, .watch = watch};
 	AtlasStatus s = check_speculate(plan, o.speculate, error);
 	if (s != ATLAS_OK)
 		return s;
@@ -159,6 +159,12 @@ AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions 
 		*session = NULL;
 	}
 	return s;
+}
+
+AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions *options,
+	AtlasSession **session, AtlasError *error)
+{
+	return session_open_watched(plan, options, NULL, session, error);
 }
 
 void atlas_session_close(AtlasSession *session)

@@ -9,6 +9,10 @@
 AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession **session,
 	AtlasError *error);
 
+/* atlas_session_open with somebody who watches the GPU; NULL = nobody. */
+AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
+	AtlasSession **session, AtlasError *error);
+
 /* The device of a session, for who measures between its steps. Owned by the session. */
 Device *session_device(AtlasSession *session);
 

@@ -57,6 +57,17 @@ static const char diff_notes[] =
 	"read and written, expected time, and on the lines below it why: operands, what the other plan's\n"
 	"ledger says of the kernel, constants, geometry, code.\n";
 
+static const char receipt_notes[] =
+	"Needs a GPU. Fills and runs each bucket of the plan. Every node of every CUDA graph is read back\n"
+	"from the driver, and CUPTI, where it is installed, tells of each kernel that ran: name, grid,\n"
+	"block, shared memory, registers and order must be the plan's. Exit code 1 at any difference.\n"
+	"The last member of the JSON is the SHA-256 of all before its comma.\n";
+
+static const char memory_notes[] =
+	"Without a GPU: what is predicted. With one: a session is opened, each bucket run, and the device's\n"
+	"free memory read; exit code 1 when prediction and peak differ by more than 1 % and 32 MiB.\n"
+	"Nothing else may run on the GPU meanwhile. The driver's context is not counted.\n";
+
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, NULL, 1},
 	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes, 1},
@@ -68,6 +79,8 @@ static const Verb verbs[] = {
 	{"tune", "time the kernels that a plan could have had", verb_tune, tune_notes, 1},
 	{"info", "what a plan holds", verb_info, NULL, 1},
 	{"diff", "what differs between two plans, by meaning; exit code 1 when anything does", verb_diff, diff_notes, 2},
+	{"receipt", "what kernels a GPU ran, beside the plan's list", verb_receipt, receipt_notes, 1},
+	{"memory", "what a plan takes of a GPU's memory, predicted and measured", verb_memory, memory_notes, 1},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 

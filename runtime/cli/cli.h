@@ -28,10 +28,13 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *stop[MAX_STOPS];
 	int n_stop;
 	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
+	const char *cupti;
+	int steps;
 	int max_new, top_k, window, device_index, threads, reps, steps_ahead, bench_tokens;
 	double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
 		tolerance;
 	uint64_t seed;
+	int64_t memory_budget;
 	bool json, quiet, hidden, reasons, bench_kernels, sarif;
 } Args;
 
@@ -43,7 +46,7 @@ typedef struct Verb {
 	int n_plans;       /* that it takes, 1 or 2 */
 } Verb;
 VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_bench,
-	verb_info, verb_diff, verb_calibrate;
+	verb_info, verb_diff, verb_calibrate, verb_receipt, verb_memory;
 
 /* Fills args from argv[0..argc), the words behind the verb. False: done, with *exit_code (help
  * printed, or the mistake told on stderr). */
@@ -89,6 +92,8 @@ int cli_encode(const Args *args, const AtlasPlan *plan, const char *text, size_t
 int cli_prompt_tokens(const Args *args, const AtlasPlan *plan, Tokens *tokens);
 /* Whole file with a final NUL that does not count; free(*bytes). */
 int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n);
+
+bool cli_parse_bytes(const char *text, int64_t *bytes); /* memory_parse */
 
 /* Files that are written (cli_output.c). 0, or the exit code after the failure was told. */
 /* Before the work: may a file of that name be made or replaced? */

@@ -1,4 +1,5 @@
 /* cli_common.c - messages, opening, encoding and signals for the verbs. */
+#include "artifacts/memory.h"
 #include "runtime/cli/cli.h"
 
 #include <errno.h>
@@ -37,12 +38,15 @@ int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus 
 	return cli_fail(args, &error);
 }
 
+bool cli_parse_bytes(const char *text, int64_t *bytes) { return memory_parse(text, bytes); }
+
 /* Opening ------------------------------------------------------------ */
 
 int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
 {
 	AtlasError error = {0};
-	AtlasPlanOptions options = {.struct_size = sizeof options, .weights_dir = args->weights_dir};
+	AtlasPlanOptions options = {.struct_size = sizeof options, .weights_dir = args->weights_dir,
+		.memory_budget = args->memory_budget};
 	return atlas_plan_open(path, &options, plan, &error) == ATLAS_OK ? 0 : cli_fail(args, &error);
 }
 

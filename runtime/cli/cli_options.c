@@ -20,6 +20,8 @@ enum { /* verbs an option belongs to */
 	BENCH = 128,
 	DIFF = 256,
 	CALIBRATE = 512,
+	RECEIPT = 1024,
+	MEMORY = 2048,
 	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY | BENCH,
 };
 static const struct {
@@ -27,10 +29,10 @@ static const struct {
 	unsigned bit;
 } verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
 	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}, {"bench", BENCH},
-	{"diff", DIFF}, {"calibrate", CALIBRATE}};
+	{"diff", DIFF}, {"calibrate", CALIBRATE}, {"receipt", RECEIPT}, {"memory", MEMORY}};
 
 typedef enum Kind {
-	FLAG, TEXT, STOPS, DEVICE, SPECULATE, INTEGER, NUMBER, SEED, HELP, PAGE,
+	FLAG, TEXT, STOPS, DEVICE, SPECULATE, INTEGER, NUMBER, SEED, SIZE, HELP, PAGE,
 	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
 } Kind;
 
@@ -91,6 +93,12 @@ static const Opt options[] = {
 		TEXT, FIELD(output), 0, 0},
 	{"--output", 'o', TUNE, "FILE", "file of times to write or to bring up to date (default: stdout)",
 		TEXT, FIELD(output), 0, 0},
+	{"--output", 'o', RECEIPT, "FILE", "JSON file to write",
+		TEXT, FIELD(output), 0, 0},
+	{"--steps", 0, RECEIPT, "N", "steps of each decode bucket (default: 8)",
+		INTEGER, FIELD(steps), 1, 1 << 20},
+	{"--cupti", 0, RECEIPT, "FILE", "libcupti.so to observe by (default: where it usually is)",
+		TEXT, FIELD(cupti), 0, 0},
 	{"--only", 0, TUNE, "OP", "candidates of one op only: norm_linear",
 		TEXT, FIELD(only), 0, 0},
 	{"--reps", 0, TUNE, "N", "runs of a round that a time is the median of (default: 4)",
@@ -125,9 +133,9 @@ static const Opt options[] = {
 		TEXT, FIELD(policy), 0, 0},
 	{"--sarif", 0, AUDIT, NULL, "with --check: one SARIF 2.1.0 log on stdout",
 		FLAG, FIELD(sarif), 0, 0},
-	{"--device", 0, COMPUTES, "cuda|cpu|auto", "where it runs; auto: on a GPU if there is one",
+	{"--device", 0, COMPUTES | MEMORY, "cuda|cpu|auto", "where it runs; auto: on a GPU if there is one",
 		DEVICE, FIELD(device), 0, 0},
-	{"--device-index", 0, COMPUTES | TUNE, "N", "which GPU (default: 0)",
+	{"--device-index", 0, COMPUTES | TUNE | RECEIPT | MEMORY, "N", "which GPU (default: 0)",
 		INTEGER, FIELD(device_index), 0, 1 << 10},
 	{"--threads", 0, COMPUTES | CALIBRATE, "N", "of device cpu (default: all processors)",
 		INTEGER, FIELD(threads), 1, 64},
@@ -135,9 +143,15 @@ static const Opt options[] = {
 		INTEGER, FIELD(steps_ahead), 1, 32},
 	{"--speculate", 0, RUN, "mtp|off", "mtp: the plan's head drafts (default where it has one)",
 		SPECULATE, FIELD(speculate), 0, 0},
-	{"--weights", 0, COMPUTES | CALIBRATE | INFO | AUDIT, "DIR", "folder of the checkpoint a plan refers to",
+	{"--speculate", 0, RECEIPT | MEMORY, "mtp|off", "mtp: the plan's head drafts (default: off)",
+		SPECULATE, FIELD(speculate), 0, 0},
+	{"--memory-budget", 0, COMPUTES | RECEIPT | MEMORY, "SIZE", "refuse a plan that needs more of a GPU: 24GiB",
+		SIZE, FIELD(memory_budget), 0, 0},
+	{"--weights", 0, COMPUTES | CALIBRATE | INFO | AUDIT | RECEIPT | MEMORY, "DIR",
+		"folder of the checkpoint a plan refers to",
 		TEXT, FIELD(weights_dir), 0, 0},
-	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO | DIFF, NULL, "one JSON document on stdout",
+	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO | DIFF | RECEIPT | MEMORY, NULL,
+		"one JSON document on stdout",
 		FLAG, FIELD(json), 0, 0},
 	{"--quiet", 'q', COMPUTES | CALIBRATE | TUNE, NULL, "no remarks on stderr",
 		FLAG, FIELD(quiet), 0, 0},
@@ -279,6 +293,9 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		if (errno || end == text || *end || strchr(text, '-'))
 			return wrong(o, args, text, "a whole number below 2^64");
 		return true;
+	case SIZE:
+		return cli_parse_bytes(text, &args->memory_budget) ||
+			wrong(o, args, text, "bytes, or a number of KiB, MiB or GiB");
 	case INTEGER:
 	case NUMBER:
 		return set_number(o, args, text);

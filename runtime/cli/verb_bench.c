@@ -13,7 +13,7 @@ static int open_plan(Bench *b)
 {
 	/* Without the hash of the weights, which reads all of them: seconds of a large model, and no part of a start. */
 	AtlasPlanOptions options = {.struct_size = sizeof options, .weights_dir = b->args->weights_dir,
-		.skip_weight_hash = 1};
+		.skip_weight_hash = 1, .memory_budget = b->args->memory_budget};
 	AtlasError error = {0};
 	double start = cli_seconds();
 	if (atlas_plan_open(b->args->plan, &options, &b->plan, &error) != ATLAS_OK)

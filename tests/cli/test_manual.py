@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "diff"]
+VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "diff", "receipt",
+         "memory"]
 COMPLETE = r"""
 source "$1"; shift
 command=$1

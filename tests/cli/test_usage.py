@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "diff"]
+VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "diff", "receipt",
+         "memory"]
 
 
 def test_version(atlas, repo):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+
+MIB2 = 2 << 20  # the driver's pieces
 
 
 def test_the_items_are_what_the_plan_says(atlasc, atlas, small_plan_of, repo, tmp_path):
@@ -12,9 +16,14 @@ def test_the_items_are_what_the_plan_says(atlasc, atlas, small_plan_of, repo, tm
     run = atlasc("tests/fixtures/llama", "--model", toml, "--estimate", "--json", "-o", tmp_path / "none.bin")
     assert run.returncode == 0 and not (tmp_path / "none.bin").exists()
     [got] = json.loads(run.stdout)["targets"]
+    told = json.loads(atlas("memory", plan, "--device", "cpu", "--json").stdout)
+    assert {k: told[k] for k in got} == got and told["measured"] is None  # but for code, whose size is known then
     arenas = json.loads(atlas("audit", plan, "--json").stdout)["targets"][0]["arena_bytes"]
     items = {i["item"]: i["bytes"] for i in got["items"]}
-    assert got["device_bytes"] == arenas["weights"] + arenas["state"] + arenas["scratch"]
+    exact = sum(arenas[a] for a in ("weights", "state", "scratch", "io"))
+    assert exact < MIB2 and items["ends of allocations"] == MIB2 - exact  # all share one piece
+    assert got["device_bytes"] == MIB2 + items["kernels"] + items["graphs"]
+    assert items["kernels"] % MIB2 == items["graphs"] % MIB2 == 0
     assert items["weights"] == arenas["weights"] and items["scratch"] == arenas["scratch"]
     config = json.loads((repo / "tests/fixtures/llama/config.json").read_text())
     heads, layers = config["num_key_value_heads"], config["num_hidden_layers"]
@@ -39,3 +48,38 @@ def test_no_weight_is_read(atlasc, tmp_path, repo):
     weights.write_bytes(data)
     run = atlasc(folder, "--estimate")
     assert run.returncode == 0 and "keys and values" in run.stdout
+
+
+def test_a_budget_too_small_is_refused_before_a_weight_is_read(atlasc, atlas, kernel_cache, plan_of, repo, tmp_path):
+    """The checkpoint's numbers are NaN, which would be told, and the plan's are not there at all."""
+    largest = r"the largest: kernels 4\.0 MiB, graphs 2\.0 MiB, [a-z ]+ \d+\.\d MiB"
+    folder = tmp_path / "model"
+    shutil.copytree(repo / "tests/fixtures/llama", folder)
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    begin = 8 + int.from_bytes(data[:8], "little")
+    data[begin:] = b"\xff" * (len(data) - begin)
+    weights.write_bytes(data)
+    plan = plan_of("llama", "--weights", "ref")
+    run = atlasc(folder, "-o", tmp_path / "plan.bin", "--cache-dir", kernel_cache, "--memory-budget", "1MiB")
+    assert run.returncode == 7 and not (tmp_path / "plan.bin").exists()
+    assert re.search(r"^atlasc: error\[A0804\]: sm_90a: \d+\.\d MiB on the device, the budget is 1\.0 MiB; " + largest,
+                     run.stderr)
+    assert "NaN" not in run.stderr
+    assert atlasc(folder, "--estimate", "--memory-budget", 1 << 20).returncode == 7
+    assert atlasc(folder, "--estimate", "--memory-budget", "1GiB").returncode == 0
+    run = atlas("run", plan, "-p", "x", "--memory-budget", "1MiB", "--weights", tmp_path / "nowhere")
+    assert run.returncode == 7 and re.search(largest, run.stderr)
+    run = atlas("run", plan, "-p", "x", "--memory-budget", "1GiB", "--weights", tmp_path / "nowhere")
+    assert run.returncode == 5 and "nowhere" in run.stderr
+    for command in (["run", plan, "-p", "x"], ["memory", plan]):
+        run = atlas(*command, "--memory-budget", "1 GB")
+        assert run.returncode == 2 and "expected bytes, or a number of KiB, MiB or GiB" in run.stderr
+    assert atlasc(folder, "--memory-budget", "lots").returncode == 2
+
+
+def test_several_targets_and_none(atlas, atlasc, tmp_path):
+    plan = tmp_path / "none.bin"
+    assert atlasc("tests/fixtures/llama", "--target", "none", "-o", plan).returncode == 0
+    run = atlas("memory", plan, "--device", "cpu")
+    assert run.returncode == 4 and "takes no device memory" in run.stderr

@@ -108,7 +108,7 @@ def test_options_of_other_commands(atlasc):
              "calibrate": {"--output", "--text", "--model", "--quiet"}}
     assert len(listed) > 20
     for name, argument, only in listed:
-        if name in ("--help", "--version", "--list-ops", "--help-model"):
+        if name in ("--help", "--help-as", "--version", "--list-ops", "--help-model"):
             continue
         for command, names in taken.items():
             run = atlasc(command, name, *(["x"] if argument else []))

@@ -2,7 +2,7 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
-#                    [gemm] [fp8] [fixtures] [models] [quantised] [start] [kv] [peer] [model]
+#                    [gemm] [fp8] [fixtures] [models] [quantised] [start] [kv] [peer] [model] [receipt] [memory]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -17,6 +17,9 @@
 #   start      a new process to its first token, five times
 #   kv         logits of quantised caches against those of bf16 caches at 8192 tokens, random weights
 #   peer       one stream of real shapes beside transformers, context 128 to 640
+#   receipt    what ran, by CUPTI, beside what the plan lists, of some fixtures and a shape; then with one function
+#              swapped under the runtime, which must be seen
+#   memory     predicted and measured device memory of the same plans, behind every bucket
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
@@ -103,6 +106,44 @@ peer() { # shape
 	rm -f "build/$1.bin"
 }
 
+fixture_plans="llama-trained llama-fp8-block qwen3_moe qwen3_next"
+fixture_plan() { # name
+	[ -e "build/$1.bin" ] ||
+		build/atlasc "tests/fixtures/$1" -o "build/$1.bin" -q "${tuning[@]}" --cache-dir build/kernel-cache
+}
+
+receipts() {
+	local bad=0 name
+	for name in $fixture_plans llama-3.2-1b; do
+		echo "-- $name"
+		build/atlas receipt "build/$name.bin" -o "$out/receipt-$name.json" || bad=1
+	done
+	for swap in 1 7; do
+		cc -shared -fPIC -DSWAP=$swap -o build/swapped.so tests/gpu/receipt/swapped_function.c || return 1
+		echo "-- llama-trained, function $swap swapped"
+		LD_PRELOAD=$PWD/build/swapped.so build/atlas receipt build/llama-trained.bin
+		[ $? -eq 1 ] || bad=1
+	done
+	return $bad
+}
+
+memory() {
+	local bad=0 name
+	for name in $fixture_plans llama-3.2-1b; do
+		echo "-- $name"
+		build/atlas memory "build/$name.bin" || bad=1
+	done
+	return $bad
+}
+
+watched_plans() { # made once for both parts
+	local name
+	for name in $fixture_plans; do
+		fixture_plan "$name" || return 1
+	done
+	[ -e build/llama-3.2-1b.bin ] || random_plan llama-3.2-1b llama-3.2-1b "$(room 8192 131072)"
+}
+
 for what in "$@"; do
 	case $what in
 	kernels) part kernels $test --cases 100 --jobs "$jobs" ;;
@@ -143,6 +184,8 @@ for what in "$@"; do
 		peer llama-3.2-1b
 		peer llama-3.1-8b
 		;;
+	receipt) watched_plans && part receipt receipts || failed=1 ;;
+	memory) watched_plans && part memory memory || failed=1 ;;
 	model)
 		build/atlasc "$model" -o build/model.bin -q &&
 			part model python3 tests/gpu/against_transformers.py "$model" build/model.bin \

@@ -27,11 +27,11 @@ struct FakeQueue {
 };
 
 struct CuEvent_ { long at; };
-struct CuKernel_ { int number; };
+struct CuKernel_ { int number; char name[64]; };
 struct CuLibrary_ { struct CuKernel_ *kernels[64]; int n; };
 struct CuStream_ { int unused; };
 struct CuContext_ { int unused; };
-struct CuGraphNode_ { int index; int kernel; uint8_t params[PARAM_BYTES]; int n_deps; int *deps; };
+struct CuGraphNode_ { int index; int kernel; CuKernelNode asked; uint8_t params[PARAM_BYTES]; int n_deps; int *deps; };
 struct CuGraph_ { int n; struct CuGraphNode_ *nodes[MAX_NODES]; };
 struct CuGraphExec_ { struct CuGraph_ *graph; };
 
@@ -159,6 +159,8 @@ static void run_graph(const struct CuGraph_ *g)
 			abort();
 		done[pick] = true;
 		fake->n_launches++;
+		if (fake->ran)
+			fake->ran(fake->ran_ctx, g->nodes[pick]->asked.kern->name, &g->nodes[pick]->asked);
 		fake->execute(fake->ctx, g->nodes[pick]->kernel, g->nodes[pick]->params);
 	}
 	fake->give(done);
@@ -277,6 +279,9 @@ static CuResult fake_MemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
 	BEGIN("MemGetInfo");
 	*free_bytes = *total_bytes = fake->memory_bytes;
+	for (int i = 0; i < fake->queue->n_objects; i++)
+		if (strcmp(fake->queue->objects[i].kind, "device") == 0)
+			*free_bytes -= fake->queue->objects[i].bytes;
 	return CU_SUCCESS;
 }
 
@@ -440,6 +445,9 @@ static CuResult fake_LibraryGetKernel(CuKernel *kernel, CuLibrary library, const
 		return broken("too many kernels in one library");
 	*kernel = library->kernels[library->n++] = fake->take(1, sizeof **kernel);
 	(*kernel)->number = fake->queue->n_kernels++;
+	snprintf((*kernel)->name, sizeof (*kernel)->name, "%s", name);
+	if (fake->swapped && strcmp(fake->swapped, name) == 0) /* the code of another function */
+		snprintf((*kernel)->name, sizeof (*kernel)->name, "another");
 	return CU_SUCCESS;
 }
 
@@ -534,13 +542,34 @@ static CuResult fake_GraphAddKernelNode(CuGraphNode *node, CuGraph graph, const 
 	if (p->func || p->extra || p->ctx != &the_context || graph->n == MAX_NODES)
 		return broken("node parameters");
 	struct CuGraphNode_ *made = fake->take(1, sizeof *made);
-	*made = (struct CuGraphNode_){.index = graph->n, .kernel = p->kern->number, .n_deps = (int)n_deps,
+	*made = (struct CuGraphNode_){.index = graph->n, .kernel = p->kern->number, .asked = *p, .n_deps = (int)n_deps,
 		.deps = fake->take(n_deps + 1, sizeof(int))};
 	for (size_t i = 0; i < n_deps; i++)
 		made->deps[i] = deps[i]->index;
 	memcpy(made->params, p->params[0], fake->param_bytes(fake->ctx, p->kern->number));
 	graph->nodes[graph->n++] = *node = made;
 	return CU_SUCCESS;
+}
+
+static CuResult fake_GraphKernelNodeGetParams(CuGraphNode node, CuKernelNode *params)
+{
+	BEGIN("GraphKernelNodeGetParams %d", node->index);
+	*params = node->asked;
+	params->params = NULL;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_KernelGetName(const char **name, CuKernel kernel)
+{
+	BEGIN("KernelGetName kernel %d", kernel->number);
+	*name = kernel->name;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_FuncGetName(const char **name, void *function)
+{
+	(void)name, (void)function;
+	return broken("a function that is no kernel of a library");
 }
 
 static CuResult fake_GraphInstantiateWithFlags(CuGraphExec *exec, CuGraph graph, unsigned long long flags)

@@ -21,10 +21,13 @@ typedef struct FakeDriver {
 	bool is_eager;      /* work is done when it is asked for */
 	int fail_at;        /* the call of this number (1 = first) fails; 0 = none */
 	CuResult fail_with;
+	const char *swapped; /* a function of this name turns out to be another; NULL = none */
 	FILE *log;          /* a line for each call; NULL = none */
 	void *ctx;
 	size_t (*param_bytes)(void *ctx, int kernel); /* kernels are numbered as they are looked up */
 	void (*execute)(void *ctx, int kernel, const void *params);
+	void (*ran)(void *ctx, const char *name, const CuKernelNode *node); /* each node that a graph ran; NULL = nobody */
+	void *ran_ctx;
 	void *(*take)(size_t n, size_t size); /* the driver's own memory and the device's: calloc and free */
 	void (*give)(void *p);
 	/* read by the test */

@@ -15,6 +15,7 @@ typedef struct Rig {
 	AtlasSession *session;
 	AtlasError error;
 	int steps_ahead;
+	const DeviceWatch *watch;
 } Rig;
 
 void rig_made(Rig *r); /* of r->made: the file, the handle and the driver */

@@ -639,7 +639,7 @@ static void weights_by_reference(void **state)
 	assert_string_equal(error.text,
 		"weights_dir is not given: this plan refers to the files of its checkpoint");
 	atlas_plan_close(plan);
-	AtlasPlanOptions o = {sizeof o, folder, 0};
+	AtlasPlanOptions o = {.struct_size = sizeof o, .weights_dir = folder};
 	assert_int_equal(atlas_plan_open(m.path, &o, &plan, &error), ATLAS_IO);
 	assert_string_equal(error.text, "model.safetensors: No such file or directory");
 	write_made_shard(&m, folder);

@@ -1,0 +1,137 @@
+/* memory.c - the items of a plan's memory (memory.h).
+ *
+ * A row of decode steps has a graph of its own with ROW_STEPS of them (runtime/cuda.c), which counts with the others.
+ */
+#include "artifacts/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ROW_STEPS = 4,
+	PIECE_BYTES = 2 << 20,  /* the driver hands out device memory in such pieces */
+	LOADER_BYTES = 2 << 20, /* beside the code, as soon as there is any */
+	NODE_BYTES = 3 << 10,   /* of a kernel node of a graph that was uploaded */
+	KERNEL_BYTES = 32 << 10, /* of a kernel whose code is not there yet */
+	STAGE_BYTES = 16 << 20, /* pinned: two stages through which weights go */
+};
+
+static int64_t state_bytes(const Graph *g, const char *prefix)
+{
+	int64_t sum = 0;
+	for (int i = 0; i < g->n_tensors; i++) {
+		const Tensor *t = &g->tensors[i];
+		int64_t n = 1;
+		if (t->role != ROLE_STATE || strncmp(t->name, prefix, strlen(prefix)) != 0)
+			continue;
+		for (int d = 0; d < t->n_dims; d++)
+			n *= t->shape[d];
+		sum += dtype_span(t->dtype, n);
+	}
+	return sum;
+}
+
+MemoryLoad memory_load(const TargetPlan *t)
+{
+	MemoryLoad load = {0};
+	bool has_decode = false;
+	for (int p = 0; p < t->n_phases; p++) {
+		const Phase *phase = &t->phases[p];
+		bool has_row = phase->kind == DECODE && !has_decode;
+		load.n_nodes += phase->kind == PROBE ? 0 : phase->n_launches * (has_row ? 1 + ROW_STEPS : 1);
+		has_decode |= has_row;
+	}
+	for (int k = 0; k < t->n_kernels; k++) {
+		bool is_first = true; /* equal cubins stand once */
+		for (int j = 0; j < k && is_first; j++)
+			is_first = t->kernels[j].cubin_offset != t->kernels[k].cubin_offset;
+		load.n_kernels += is_first;
+		load.code_bytes += is_first ? t->kernels[k].cubin_bytes : 0;
+	}
+	return load;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+	const MemoryItem *x = a, *y = b;
+	return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+static int64_t round_up(int64_t bytes) { return (bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES; }
+
+/* Allocations of less than a piece share pieces, first come first served. */
+static int64_t ends_of_pieces(const int64_t *arena)
+{
+	int64_t taken = 0, asked = 0, room[ARENA_RING];
+	int n = 0;
+	for (int a = 0; a < ARENA_RING; a++) {
+		int shared = 0;
+		asked += arena[a];
+		if (arena[a] >= PIECE_BYTES || arena[a] == 0) {
+			taken += round_up(arena[a]);
+			continue;
+		}
+		while (shared < n && room[shared] < arena[a])
+			shared++;
+		if (shared == n) {
+			room[n++] = PIECE_BYTES;
+			taken += PIECE_BYTES;
+		}
+		room[shared] -= arena[a];
+	}
+	return taken - asked;
+}
+
+int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, MemoryItem *items)
+{
+	const int64_t *arena = t->arena_bytes, kv = state_bytes(g, "kv"), all = state_bytes(g, "");
+	const int64_t code = load->code_bytes >= 0 ? load->code_bytes : load->n_kernels * (int64_t)KERNEL_BYTES;
+	const MemoryItem list[] = {{"weights", true, arena[ARENA_WEIGHTS]}, {"keys and values", true, kv},
+		{"state of slots", true, all - kv}, {"padding and counters", true, arena[ARENA_STATE] - all},
+		{"scratch", true, arena[ARENA_SCRATCH]}, {"inputs", true, arena[ARENA_IO]},
+		{"ends of allocations", true, ends_of_pieces(arena)},
+		{"kernels", true, code ? round_up(code) + LOADER_BYTES : 0},
+		{"graphs", true, round_up(load->n_nodes * (int64_t)NODE_BYTES)},
+		{"inputs and staging", false, arena[ARENA_IO] + STAGE_BYTES}, {"results", false, arena[ARENA_RING]}};
+	_Static_assert(sizeof list / sizeof list[0] <= MEMORY_MAX_ITEMS, "room for all items");
+	int n = sizeof list / sizeof list[0];
+	memcpy(items, list, sizeof list);
+	qsort(items, (size_t)n, sizeof *items, larger_first);
+	return n;
+}
+
+int64_t memory_on_device(const MemoryItem *items, int n)
+{
+	int64_t sum = 0;
+	for (int i = 0; i < n; i++)
+		sum += items[i].is_on_device ? items[i].bytes : 0;
+	return sum;
+}
+
+const char *memory_largest(const MemoryItem *items, int n, char *text, size_t bytes)
+{
+	size_t at = 0;
+	text[0] = 0;
+	for (int i = 0, told = 0; i < n && told < 3 && at < bytes; i++)
+		if (items[i].is_on_device)
+			at += (size_t)snprintf(text + at, bytes - at, "%s%s %.1f MiB", told++ ? ", " : "", items[i].name,
+				(double)items[i].bytes / (1 << 20));
+	return text;
+}
+
+bool memory_parse(const char *text, int64_t *bytes)
+{
+	static const struct { const char *unit; int64_t bytes; } units[] = {
+		{"", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+	char *end;
+	errno = 0;
+	long long n = strtoll(text, &end, 10);
+	for (size_t u = 0; u < sizeof units / sizeof units[0]; u++)
+		if (strcmp(end, units[u].unit) == 0 && end != text && !errno && n >= 1 && n <= INT64_MAX / units[u].bytes) {
+			*bytes = n * units[u].bytes;
+			return true;
+		}
+	return false;
+}

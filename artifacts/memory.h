@@ -1,0 +1,35 @@
+/* memory.h - what a plan takes of a device's memory, item by item, before anything is taken.
+ *
+ * Arenas are exact: the runtime makes one allocation of each. State is told apart by what its tensors are. What the
+ * driver takes for the plan's sake, kernels and graphs, is predicted from their number and bytes; the rates below were
+ * measured (tests/gpu/results/memory.txt). The driver's own context, which any program has, is not in the list.
+ */
+#ifndef ATLAS_MEMORY_H
+#define ATLAS_MEMORY_H
+
+#include "artifacts/plan.h"
+
+typedef struct MemoryItem {
+	const char *name;
+	bool is_on_device; /* else in pinned memory of the host */
+	int64_t bytes;
+} MemoryItem;
+enum { MEMORY_MAX_ITEMS = 12 };
+
+/* What the driver keeps of kernels and graphs. */
+typedef struct MemoryLoad {
+	int n_kernels, n_nodes;
+	int64_t code_bytes; /* of the cubins; -1 = not compiled yet */
+} MemoryLoad;
+MemoryLoad memory_load(const TargetPlan *t);
+
+/* Into items [MEMORY_MAX_ITEMS], largest first; returns how many. */
+int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, MemoryItem *items);
+/* Their sum on the device. */
+int64_t memory_on_device(const MemoryItem *items, int n);
+/* "weights 1.9 MiB, keys and values 1.5 MiB, scratch 0.1 MiB": the largest three on the device. Returns text. */
+const char *memory_largest(const MemoryItem *items, int n, char *text, size_t bytes);
+/* "24GiB", "512MiB", "64KiB", "1000000": bytes, at least 1. False when it is none of these. */
+bool memory_parse(const char *text, int64_t *bytes);
+
+#endif

@@ -1,0 +1,65 @@
+/* receipt.h - what a GPU really ran, beside the plan: for atlas receipt and atlas memory.
+ *
+ * A Watch hangs on a session from its opening. It holds every kernel node of the graphs against the plan's launch, as
+ * the driver tells it, and writes down which steps were put on the stream. A Listener has CUPTI tell of each kernel
+ * that ran, with the time at which it started. receipt_match lays the two beside each other.
+ */
+#ifndef ATLAS_RECEIPT_H
+#define ATLAS_RECEIPT_H
+
+#include "runtime/device.h"
+
+struct Args;
+
+typedef struct PhaseSteps { int phase, steps; } PhaseSteps;
+
+typedef struct Watch {
+	DeviceWatch hooks;         /* ctx is this; give &hooks to session_open_watched */
+	const TargetPlan *plan;    /* set by the caller before the opening */
+	PhaseSteps *log; int n_log, cap; /* in order */
+	int64_t n_nodes, n_bad;    /* nodes of graphs; of them those that are not the plan's launch */
+	char first_bad[256];       /* "" = none */
+	int64_t free_bytes[WATCH_STAGES], total_bytes;
+	bool is_short_of_memory;   /* the log is not whole */
+} Watch;
+void watch_start(Watch *w, const TargetPlan *plan);
+void watch_end(Watch *w);
+
+/* What is not as planned (a GPU gives a thread no fewer than 16 registers): "grid 4 1 1 where the plan has
+ * 8 1 1"; "" = nothing. */
+void receipt_compare(const Kernel *k, const Launch *l, const SeenLaunch *seen, char *why, size_t why_bytes);
+
+typedef struct RanKernel { SeenLaunch seen; uint64_t start_ns; } RanKernel;
+typedef struct Listener {
+	void *library;
+	unsigned version;            /* of CUPTI's API: 130001 */
+	RanKernel *ran; int n, cap;  /* by start once it has ended */
+	char **names; int n_names;   /* that `ran` points to */
+	int64_t dropped;             /* records that CUPTI had no room for */
+	bool is_short_of_memory;
+} Listener;
+/* Kernels that start from here on are heard. One at a time in a process. path: the library, NULL = where it usually is.
+ * False: it cannot be had, with the reason. */
+bool listener_start(Listener *l, const char *path, char *why, size_t why_bytes);
+bool listener_stop(Listener *l, char *why, size_t why_bytes); /* all that ran is in l->ran */
+void listener_free(Listener *l);
+
+typedef struct Match {
+	int64_t planned, observed;   /* launches */
+	int64_t out_of_place;        /* that started before one that stands before them and that they do not wait for */
+	uint8_t planned_sha256[32], observed_sha256[32]; /* of the two lists as text, in order */
+	char first_difference[384];  /* "" = none */
+} Match;
+bool receipt_match(const Watch *w, const RanKernel *ran, int n, Match *m); /* false: no memory */
+
+/* Steps of every bucket: for each prefill phase prompts of its rows, for each decode phase its rows for `steps` steps.
+ * `after` is called behind each (may be NULL); it returns an exit code. Buckets that no session can fill are left. */
+typedef int BucketFn(void *ctx, const Phase *phase);
+int receipt_run_buckets(const struct Args *args, AtlasSession *session, const Graph *g, const TargetPlan *t, int steps,
+	BucketFn *after, void *ctx);
+/* The target of the plan that the session runs; NULL on the reference device. */
+const TargetPlan *receipt_target(const AtlasPlan *plan, const AtlasSession *session);
+/* As cli_open_session, on a GPU, watched. w->plan is found on the way. */
+int receipt_open(const struct Args *args, const AtlasPlan *plan, Watch *w, AtlasSession **session);
+
+#endif
