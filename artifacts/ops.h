@@ -234,6 +234,15 @@ OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROPE_FACTOR EP
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(part, "ROWS, NH, SPLITS, HDIM"),
 	OUT(part_ml, "ROWS, NH, SPLITS, 2"), INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
+OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROPE_FACTOR EPS NORM_ONE EACH",
+	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
+	"part_ml, arrived as in attention_step",
+	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
+	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
+	IN(page_table, "SLOTS, MAX_PAGES"),
+	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
+	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(part, "ROWS, NH, SPLITS, HDIM"),
+	OUT(part_ml, "ROWS, NH, SPLITS, 2"), INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
 OP(gate_rows, OP_FUSED, "", "sigmoid_gate, of rows in use: the gate is the last N columns of gates",
 	IN(step, "4"), IN(x, "ROWS, N"), IN(gates, "ROWS, COLS"), OUT(y, "ROWS, N"))
 OP(conv_rows, OP_FUSED, "TAPS",
@@ -253,6 +262,14 @@ OP(delta_step, OP_FUSED, "NK NV DK DV TAPS EPS",
 	IN(a_log, "NV"), IN(dt_bias, "NV"), IN(norm, "DV"), IN(row_slot, "ROWS"),
 	INOUT(conv, "SLOTS, TAPS * (2 * NK * DK + NV * DV)"), INOUT(delta, "SLOTS, NV * DK * DV"),
 	INOUT(readers, "ROWS, NK"), OUT(y, "ROWS, NV * DV"))
+OP(delta_verify_step, OP_FUSED, "NK NV DK DV TAPS EPS",
+	"verify, DRAFTS + 1 rows of a slot: conv_verify; delta_verify; gated_norm. Rows of x and ba as in delta_rows, "
+	"readers as in delta_step",
+	IN(step, "4"), IN(x, "ROWS, COLS"), IN_OPT(ba, "ROWS, 2 * NV"), IN(conv_w, "2 * NK * DK + NV * DV, 1, TAPS + 1"),
+	IN(a_log, "NV"), IN(dt_bias, "NV"), IN(norm, "DV"), IN(row_slot, "ROWS"), IN(slot_version, "SLOTS"),
+	INOUT(conv, "SLOTS, TAPS * (2 * NK * DK + NV * DV)"),
+	INOUT(conv_later, "SLOTS, DRAFTS, TAPS * (2 * NK * DK + NV * DV)"), INOUT(delta, "SLOTS, NV * DK * DV"),
+	INOUT(delta_later, "SLOTS, DRAFTS, NV * DK * DV"), INOUT(readers, "ROWS, NK"), OUT(y, "ROWS, NV * DV"))
 OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "[dequantise or dequantise_fp4;] z = residual + linear(x)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_scale, "ceil_div(K, 128), ROWS"),
 	IN_OPT(x_block, "ROWS, ceil_div(K, 16)"), IN_OPT(x_row_scale, "ROWS"), IN(w, "N, K"),

@@ -503,24 +503,26 @@ static bool rope_write_at(Fuser *f, int i, bool has_norm)
 static bool rope_write(Fuser *f, int i) { return rope_write_at(f, i, false); }
 static bool norm_rope_write(Fuser *f, int i) { return rope_write_at(f, i, true); }
 
-/* The op that makes the positions of a decode step's rows of what it knows of their slots; NULL when there is none. */
+/* The op that makes the positions of a step's rows of what it knows of their slots; NULL when there is none. */
 static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
 {
+	const OpKind kind = f->low->kind == VERIFY ? OP_verify_rows : OP_slot_rows;
 	for (int i = 0; i < f->n_ops; i++)
-		if (op_at(f, i)->kind == OP_slot_rows && operand(op_at(f, i), "row_pos") == operand(reader, "row_pos")
+		if (op_at(f, i)->kind == kind && operand(op_at(f, i), "row_pos") == operand(reader, "row_pos")
 			&& operand(op_at(f, i), "row_slot") == operand(reader, "row_slot"))
 			return op_at(f, i);
 	return NULL;
 }
 
-/* Decode has one new position a slot: what makes its key and all that attends to it are one launch. It makes the
- * position itself, which the state of slots says before the step begins. */
+/* Decode has one new position a slot, verify a few that follow each other: what makes their keys and all that attends
+ * to them are one launch. It makes the positions itself, which the state of slots says before the step begins. */
 static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
 {
 	NewKeys n;
 	const GraphOp *look = op_at(f, has_norm ? i + 5 : i + 3);
 	const GraphOp *gate = has_gate ? op_at(f, has_norm ? i + 6 : i + 4) : NULL;
-	if (f->low->kind != DECODE || !new_keys(f, i, has_norm, &n) || !flows(f, n.q_rope, "y", look, "q"))
+	const bool is_verify = f->low->kind == VERIFY;
+	if ((f->low->kind != DECODE && !is_verify) || !new_keys(f, i, has_norm, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
 	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate)))
 		return false;
@@ -533,11 +535,12 @@ static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
 	const GraphOp *positions = op_of_positions(f, look);
 	if (!positions)
 		return fail_note(f, "the positions of its rows do not come from the state of slots");
-	LOp *op = new_op(f, OP_attention_step, n.q_rope);
+	LOp *op = new_op(f, is_verify ? OP_attention_verify : OP_attention_step, n.q_rope);
 	bind_new_keys(f, op, &n);
 	bind(f, op, "slot_token", operand(positions, "slot_token"));
 	bind(f, op, "slot_len", operand(positions, "slot_len"));
 	merge_attrs(op, look);
+	op->attrs.rows_each = is_verify ? f->c->graph.verify_rows : 0;
 	bind(f, op, "o", gate ? operand(gate, "y") : operand(look, "o"));
 	int64_t rows = f->low->rows, nh = look->attrs.n_heads;
 	bind_own(f, op, "part", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
@@ -598,7 +601,7 @@ static bool delta_ops(Fuser *f, int i, DeltaOps *d)
 	return true;
 }
 
-/* The operands that delta_step and delta_rows share. */
+/* The operands that ops of a whole row share. */
 static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
 {
 	bind_same(f, op, d->rule);
@@ -609,19 +612,21 @@ static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
 	bind(f, op, "y", operand(d->norm, "y"));
 }
 
-/* In decode a launch does it all; in prefill one launch turns rows, of whatever segment, and another goes through the
- * rows of each. */
+/* In decode and verify a launch does it all; in prefill one launch turns rows, of whatever segment, and another goes
+ * through the rows of each. */
 static bool delta_layer(Fuser *f, int i)
 {
 	DeltaOps d;
 	if (!delta_ops(f, i, &d))
 		return false;
-	if (f->low->kind == DECODE) {
-		LOp *op = new_op(f, OP_delta_step, d.conv);
+	if (f->low->kind != PREFILL) {
+		LOp *op = new_op(f, f->low->kind == VERIFY ? OP_delta_verify_step : OP_delta_step, d.conv);
 		bind_delta(f, op, &d);
 		merge_attrs(op, d.conv);
 		bind(f, op, "conv_w", operand(d.conv, "w"));
 		bind(f, op, "conv", operand(d.conv, "conv"));
+		if (f->low->kind == VERIFY)
+			bind(f, op, "conv_later", operand(d.conv, "conv_later"));
 		bind_own(f, op, "readers", ROLE_STATE, false, DT_i32, 2,
 			(int64_t[]){f->low->rows, d.rule->attrs.n_k_heads});
 		return true;
@@ -658,6 +663,7 @@ static const Fusion fusions[] = {
 	{"rope_write", 3, {OP_rope, OP_rope, OP_kv_write}, rope_write},
 	{"gate_rows", 1, {OP_sigmoid_gate}, gate_rows},
 	{"delta_layer", 3, {OP_causal_conv, OP_delta_rule, OP_gated_norm}, delta_layer},
+	{"delta_layer", 3, {OP_conv_verify, OP_delta_verify, OP_gated_norm}, delta_layer},
 	{"norm_logits", 4, {OP_gather, OP_rmsnorm, OP_linear, OP_sample}, draw_from_head},
 	{"linear_residual", 2, {OP_linear, OP_add}, linear_residual},
 	{"experts", 12, {OP_rmsnorm, OP_linear, OP_route, OP_experts, OP_linear, OP_linear, OP_swiglu, OP_linear, OP_linear,

@@ -239,17 +239,42 @@ static void gate_rows(Sequence *s)
 	RUN(s, OP_sigmoid_gate, x, columns(s, gates, gates.shape[1] - x.shape[1], x.shape[1]), arg(s, "y"));
 }
 
-static void attention_step(Sequence *s)
+/* All of an attention layer but the products before and behind, at these positions. */
+static void attend(Sequence *s, RefOperand row_pos)
 {
 	RefOperand o = arg(s, "o"), qkv = arg(s, "qkv"), q = temporary(s, o.shape[0], o.shape[1]), absent = {0};
-	RefOperand row_token = temporary(s, o.shape[0], 1), row_pos = temporary(s, o.shape[0], 1);
-	row_token.dtype = row_pos.dtype = DT_i32;
-	RUN(s, OP_slot_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"), row_token, row_pos);
 	turn_and_write(s, row_pos, q);
 	RUN(s, OP_attention, arg(s, "step"), q, arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"), arg(s, "row_slot"),
 		row_pos, absent, arg(s, "page_table"), o);
 	if (s->fused->attrs.gated)
 		RUN(s, OP_sigmoid_gate, o, columns(s, qkv, qkv.shape[1] - o.shape[1], o.shape[1]), o);
+}
+
+static RefOperand temporary_ints(Sequence *s, int64_t rows, int64_t cols)
+{
+	RefOperand r = temporary(s, rows, cols);
+	r.dtype = DT_i32;
+	if (s->runs)
+		memset(r.data, 0, (size_t)(rows * cols) * sizeof(int32_t));
+	return r;
+}
+
+static void attention_step(Sequence *s)
+{
+	const int64_t rows = arg(s, "row_slot").shape[0];
+	RefOperand row_token = temporary_ints(s, rows, 1), row_pos = temporary_ints(s, rows, 1);
+	RUN(s, OP_slot_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"), row_token, row_pos);
+	attend(s, row_pos);
+}
+
+/* What the drafts are does not matter to where they stand. */
+static void attention_verify(Sequence *s)
+{
+	const int64_t rows = arg(s, "row_slot").shape[0], slots = arg(s, "slot_len").shape[0];
+	RefOperand row_token = temporary_ints(s, rows, 1), row_pos = temporary_ints(s, rows, 1);
+	RUN(s, OP_verify_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"),
+		temporary_ints(s, slots, s->fused->attrs.rows_each - 1), row_token, row_pos);
+	attend(s, row_pos);
 }
 
 static void conv_rows(Sequence *s)
@@ -266,8 +291,13 @@ static void delta_and_norm(Sequence *s, RefOperand qkv)
 	RefOperand x = arg(s, "x"), ba = arg(s, "ba"), y = arg(s, "y"), o = temporary(s, y.shape[0], y.shape[1]);
 	RefOperand of = ba.data ? ba : x;
 	const int64_t b_at = ba.data ? 0 : z_at + y.shape[1];
-	RUN(s, OP_delta_rule, arg(s, "step"), qkv, columns(s, of, b_at + nv, nv), columns(s, of, b_at, nv),
-		arg(s, "a_log"), arg(s, "dt_bias"), arg(s, "row_slot"), arg(s, "delta"), o);
+	RefOperand a_of = columns(s, of, b_at + nv, nv), b_of = columns(s, of, b_at, nv);
+	if (s->fused->op == OP_delta_verify_step)
+		RUN(s, OP_delta_verify, arg(s, "step"), qkv, a_of, b_of, arg(s, "a_log"), arg(s, "dt_bias"),
+			arg(s, "row_slot"), arg(s, "slot_version"), arg(s, "delta"), arg(s, "delta_later"), o);
+	else
+		RUN(s, OP_delta_rule, arg(s, "step"), qkv, a_of, b_of, arg(s, "a_log"), arg(s, "dt_bias"),
+			arg(s, "row_slot"), arg(s, "delta"), o);
 	RefCall norm = {.op = OP_gated_norm, .attrs = *a,
 		.operand = {o, columns(s, x, z_at, y.shape[1]), arg(s, "norm"), y}};
 	norm.attrs.head_dim = a->v_dim;
@@ -284,6 +314,14 @@ static void delta_step(Sequence *s)
 	delta_and_norm(s, turned);
 }
 
+static void delta_verify_step(Sequence *s)
+{
+	RefOperand x = arg(s, "x"), w = arg(s, "conv_w"), turned = temporary(s, x.shape[0], w.shape[0]);
+	RUN(s, OP_conv_verify, arg(s, "step"), columns(s, x, 0, w.shape[0]), w, arg(s, "row_slot"), arg(s, "slot_version"),
+		arg(s, "conv"), arg(s, "conv_later"), turned);
+	delta_and_norm(s, turned);
+}
+
 size_t ref_fused(const RefCall *c, bool runs)
 {
 	static void (*const sequences[OP_COUNT])(Sequence *) = {
@@ -292,10 +330,12 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_norm_linear] = norm_linear,
 		[OP_rope_write] = rope_write,
 		[OP_attention_step] = attention_step,
+		[OP_attention_verify] = attention_verify,
 		[OP_gate_rows] = gate_rows,
 		[OP_conv_rows] = conv_rows,
 		[OP_delta_rows] = delta_rows,
 		[OP_delta_step] = delta_step,
+		[OP_delta_verify_step] = delta_verify_step,
 		[OP_norm_route] = norm_route,
 		[OP_norm_rows] = norm_rows,
 		[OP_norm_rows_fp8] = norm_rows_fp8,

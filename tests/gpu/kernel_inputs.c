@@ -42,6 +42,27 @@ static int64_t first_position(Case *c, int64_t count, int64_t capacity)
 	return kind == 0 ? 0 : kind == 1 ? last : random_below(&c->random, (kind == 2 ? soon : last) + 1);
 }
 
+/* Rows of a verify step: as many of each slot, from a multiple of that on, the last ones perhaps cut off by the step's
+ * end. */
+static bool seat_verify(Case *c, int64_t each, int64_t rows, int64_t slots, int64_t capacity)
+{
+	Rows *s = &c->step;
+	int32_t *order = permutation(c, slots);
+	int64_t n = 0, in_use = 0;
+	for (int64_t t = 0; t < s->rows && capacity >= each; t += each) {
+		if (n == slots || one_in(&c->random, 6))
+			continue; /* idle ones */
+		int64_t pos = first_position(c, each, capacity);
+		for (int64_t j = 0; j < each; j++) {
+			s->slot[t + j] = order[n];
+			s->pos[t + j] = (int32_t)(pos + j);
+			in_use += t + j < s->rows;
+		}
+		n++;
+	}
+	return in_use > 0 && rows % each == 0;
+}
+
 /* Rows of distinct slots, one run each; in a decode step each run is one row and some rows are idle. */
 static bool seat_rows(Case *c, int64_t rows, int64_t slots, int64_t capacity)
 {
@@ -103,7 +124,8 @@ bool case_rows(Case *c)
 		s->pos = case_alloc(c, rows * 4);
 		for (int64_t t = 0; t < rows; t++)
 			s->slot[t] = -1;
-		if (!seat_rows(c, rows, slots, capacity))
+		const int64_t each = case_each(c);
+		if (!(each ? seat_verify(c, each, rows, slots, capacity) : seat_rows(c, rows, slots, capacity)))
 			return false;
 	}
 	if (outs) {
@@ -155,14 +177,16 @@ static void fill_kv(Case *c, const CaseBuffer *b, bool is_scale)
 	bool reads = attends(c), writes = has(c, "qkv"); /* its own position as well: what stands there is not read */
 	for (int64_t i = 0; i < b->n; i++)
 		kv[i] = reads ? NAN : 7;
-	for (int t = 0; reads && t < c->step.rows; t++)
-		for (int64_t p = 0; c->step.slot[t] >= 0 && p <= c->step.pos[t] - writes; p++)
+	for (int t = 0; reads && t < c->step.rows; t++) {
+		const bool follows = writes && t > 0 && c->step.slot[t - 1] == c->step.slot[t]; /* made by the kernel as well */
+		for (int64_t p = 0; c->step.slot[t] >= 0 && !follows && p <= c->step.pos[t] - writes; p++)
 			for (int64_t h = 0; h < 2 * n_kv; h++) {
 				int64_t at = table[c->step.slot[t] * per_slot + p / page] * 2 * n_kv + h;
 				float *line = kv + (at * page + p % page) * width;
 				for (int64_t d = width - 1; isnan(line[0]) && d >= 0; d--) /* once: the first at last */
 					line[d] = is_scale ? exp2f(random_normal(&c->random) / 2 - 1) : random_normal(&c->random);
 			}
+	}
 }
 
 BestOfPart case_best(const Case *c, const float *logits, int64_t out, int64_t p)
@@ -237,7 +261,7 @@ static void fill_lengths(Case *c, int32_t *a, bool tokens)
 	for (int64_t i = 0; i < slots; i++)
 		a[i] = (int32_t)random_below(&c->random, tokens ? 1000 : capacity);
 	for (int t = 0; t < s->rows; t++) {
-		int slot = s->slot[t];
+		int slot = t > 0 && s->slot[t - 1] == s->slot[t] ? -1 : s->slot[t]; /* of its first row */
 		if (slot >= 0 && tokens && s->pos[t] == 0 && one_in(&c->random, 2))
 			a[slot] = -1;
 		if (slot >= 0 && !tokens && token[slot] >= 0)
@@ -311,6 +335,9 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 	else if (token) /* some sequences have ended */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = one_in(&c->random, 5) ? -1 : (int32_t)random_below(&c->random, case_value(c, "V", 100));
+	else if (strcmp(name, "slot_version") == 0)
+		for (int64_t i = 0; i < b->n; i++)
+			a[i] = (int32_t)random_below(&c->random, case_each(c));
 	else if (strcmp(name, "best_id") == 0)
 		fill_best(c, a, true);
 	else if (strcmp(name, "expert") == 0)
