@@ -48,6 +48,8 @@ static const Pool pools[] = {
 	{"FIRSTS", 5, {2, 3, 9, 129, 257}},
 	{"NORM_TOPK", 2, {0, 1}},
 	{"SHARES", 5, {1, 2, 3, 9, 11}},
+	{"DRAFTS", 3, {1, 2, 3}},
+	{"AHEAD", 2, {1, 2}},
 	{"", 8, {1, 2, 3, 8, 17, 64, 128, 250}}, /* any other name */
 };
 

@@ -67,7 +67,8 @@ static bool seat_verify(Case *c, int64_t each, int64_t rows, int64_t slots, int6
 static bool seat_rows(Case *c, int64_t rows, int64_t slots, int64_t capacity)
 {
 	Rows *s = &c->step;
-	bool apart = (attends(c) && has(c, "qkv")) || has(c, "readers"); /* rows of a whole decode layer have a slot each */
+	/* rows of a whole decode layer have a slot each, and so have those of drafts */
+	bool apart = (attends(c) && has(c, "qkv")) || has(c, "readers") || has(c, "draft_len");
 	bool decode = apart || (!has(c, "seg") && rows <= 4 * slots && one_in(&c->random, 2));
 	int32_t *order = permutation(c, slots);
 	int64_t t = 0, n_runs = decode ? slots : 1 + random_below(&c->random, slots < 4 ? slots : 4);
@@ -240,6 +241,8 @@ static void fill_limits(Case *c, int32_t *a, int64_t slots)
 	for (int64_t s = 0; s < slots; s++) {
 		int32_t row[8] = {top_k[random_below(&c->random, 6)], (int32_t)random_bits(&c->random),
 			(int32_t)random_bits(&c->random), (int32_t)random_below(&c->random, 1200), 0, 0, 0, 0};
+		for (int i = 4; i < 7 && one_in(&c->random, 3); i++) /* shares of drafts that count whatever was drawn */
+			row[i] = (int32_t)random_below(&c->random, (1 << 16) + 1);
 		memcpy(a + s * 8, row, sizeof row);
 	}
 }
@@ -266,6 +269,34 @@ static void fill_lengths(Case *c, int32_t *a, bool tokens)
 			a[slot] = -1;
 		if (slot >= 0 && !tokens && token[slot] >= 0)
 			a[slot] = s->pos[t];
+	}
+}
+
+/* Rows of drafts stand a few positions behind the slot's length, the row that is held at its last one. */
+static void fill_draft_lengths(Case *c, int32_t *a)
+{
+	const Rows *s = &c->step;
+	const int64_t drafts = case_value(c, "DRAFTS", 1);
+	for (int64_t i = 0; i < case_value(c, "SLOTS", 1); i++)
+		a[i] = (int32_t)random_below(&c->random, 1000);
+	for (int t = 0; t < s->rows; t++) {
+		const int32_t length = s->slot[t] < 0 ? -1 : s->pos[t] + 1 - (int32_t)random_below(&c->random, drafts);
+		if (length >= 0 && !one_in(&c->random, 8))
+			a[s->slot[t]] = length;
+	}
+}
+
+/* What rows of a verify step have drawn, some of it no token; and their tokens, most of them what the row before
+ * drew. */
+static void fill_drawn(Case *c, int32_t *a, int64_t n, bool tokens)
+{
+	const int32_t *drawn = tokens ? c->buf[case_field(c, "drawn")].before : NULL;
+	for (int64_t i = 0; i < n; i++) {
+		a[i] = (int32_t)random_below(&c->random, case_value(c, "V", 100));
+		if (!tokens && one_in(&c->random, 12))
+			a[i] = -1;
+		if (tokens && i && drawn[i - 1] >= 0 && !one_in(&c->random, 3))
+			a[i] = drawn[i - 1];
 	}
 }
 
@@ -316,6 +347,10 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 	bool token = strcmp(name, "slot_token") == 0;
 	if (attends(c) && (token || strcmp(name, "slot_len") == 0))
 		fill_lengths(c, a, token);
+	else if (strcmp(name, "slot_len") == 0 && (has(c, "row_next") || has(c, "slot_draft")) && s->slot)
+		fill_draft_lengths(c, a);
+	else if (strcmp(name, "drawn") == 0 || (strcmp(name, "row_token") == 0 && has(c, "drawn")))
+		fill_drawn(c, a, b->n, strcmp(name, "drawn") != 0);
 	else if (strcmp(name, "step") == 0)
 		memcpy(a, (int32_t[4]){s->rows, s->outs, s->segs, s->flags}, 16);
 	else if (strcmp(name, "row_slot") == 0)
@@ -456,7 +491,7 @@ bool case_operand(Case *c, int field)
 	/* what an operand is made from comes first, whatever the order of the fields */
 	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"kv_block", "page_table"},
 		{"best", "logits"},
-		{"best_id", "logits"}, {"slot_len", "slot_token"}};
+		{"best_id", "logits"}, {"slot_len", "slot_token"}, {"row_token", "drawn"}};
 	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
 		int needs = case_field(c, order[i].needs);
 		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && !make(c, needs))
