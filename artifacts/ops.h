@@ -42,7 +42,9 @@
  *   counts    [SLOTS,V] i32: times v was generated for slot s, plus 2^30 if v occurs in its prompt
  *   sampling  [SLOTS,8] f32: temperature (0 = greedy), top_p, min_p, repetition penalty, presence
  *             penalty, frequency penalty, unused, unused
- *   limits    [SLOTS,8] i32: top_k (0 = all), seed low, seed high, positions the slot may hold, unused...
+ *   limits    [SLOTS,8] i32: top_k (0 = all), seed low, seed high, positions the slot may hold; then, of the slot's
+ *             first, second and third draft, for measuring alone: 0, or in how many of 2^16 positions it counts as
+ *             accepted whatever was drawn (by a hash of the position: ref_draft.c); unused
  *   slot_token [SLOTS] i32: the last token, which the next step reads; -1 = the sequence has ended. Decode steps may
  *             go on with such a slot: it reads token 0 at position 0 and draws nothing
  *   row_next  [ROWS] i32: the token behind a row: of a prompt as the host knows it, 0 behind the last one; of a verify
@@ -174,7 +176,8 @@ OP(keep_draft, OP_GRAPH, "",
 	INOUT(row_token, "ROWS"), INOUT(row_pos, "ROWS"))
 OP(accept, OP_GRAPH, "",
 	"of each slot that has not ended, row after row: drawn[t] becomes the slot's token as sample does it, and it goes "
-	"on to the next row while that row's row_token is this token and the sequence has not ended; slot_version[s] = "
+	"on to the next row while that row's row_token is this token (or limits decides) and the sequence has not ended; "
+	"slot_version[s] = "
 	"the last such row, 0 = the first. row_next[t] = drawn[t], 0 for -1",
 	IN(step, "4"), IN(drawn, "ROWS"), IN(drawn_logprob, "ROWS"), IN(row_token, "ROWS"), IN(row_slot, "ROWS"),
 	IN(row_pos, "ROWS"), IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"),
@@ -234,6 +237,15 @@ OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROPE_FACTOR EP
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(part, "ROWS, NH, SPLITS, HDIM"),
 	OUT(part_ml, "ROWS, NH, SPLITS, 2"), INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
+OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROPE_FACTOR EPS NORM_ONE EACH",
+	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
+	"part_ml, arrived as in attention_step",
+	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
+	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
+	IN(page_table, "SLOTS, MAX_PAGES"),
+	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
+	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(part, "ROWS, NH, SPLITS, HDIM"),
+	OUT(part_ml, "ROWS, NH, SPLITS, 2"), INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
 OP(gate_rows, OP_FUSED, "", "sigmoid_gate, of rows in use: the gate is the last N columns of gates",
 	IN(step, "4"), IN(x, "ROWS, N"), IN(gates, "ROWS, COLS"), OUT(y, "ROWS, N"))
 OP(conv_rows, OP_FUSED, "TAPS",
@@ -253,6 +265,14 @@ OP(delta_step, OP_FUSED, "NK NV DK DV TAPS EPS",
 	IN(a_log, "NV"), IN(dt_bias, "NV"), IN(norm, "DV"), IN(row_slot, "ROWS"),
 	INOUT(conv, "SLOTS, TAPS * (2 * NK * DK + NV * DV)"), INOUT(delta, "SLOTS, NV * DK * DV"),
 	INOUT(readers, "ROWS, NK"), OUT(y, "ROWS, NV * DV"))
+OP(delta_verify_step, OP_FUSED, "NK NV DK DV TAPS EPS",
+	"verify, DRAFTS + 1 rows of a slot: conv_verify; delta_verify; gated_norm. Rows of x and ba as in delta_rows, "
+	"readers as in delta_step",
+	IN(step, "4"), IN(x, "ROWS, COLS"), IN_OPT(ba, "ROWS, 2 * NV"), IN(conv_w, "2 * NK * DK + NV * DV, 1, TAPS + 1"),
+	IN(a_log, "NV"), IN(dt_bias, "NV"), IN(norm, "DV"), IN(row_slot, "ROWS"), IN(slot_version, "SLOTS"),
+	INOUT(conv, "SLOTS, TAPS * (2 * NK * DK + NV * DV)"),
+	INOUT(conv_later, "SLOTS, DRAFTS, TAPS * (2 * NK * DK + NV * DV)"), INOUT(delta, "SLOTS, NV * DK * DV"),
+	INOUT(delta_later, "SLOTS, DRAFTS, NV * DK * DV"), INOUT(readers, "ROWS, NK"), OUT(y, "ROWS, NV * DV"))
 OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "[dequantise or dequantise_fp4;] z = residual + linear(x)",
 	IN(step, "4"), IN(x, "ROWS, K"), IN_OPT(x_scale, "ceil_div(K, 128), ROWS"),
 	IN_OPT(x_block, "ROWS, ceil_div(K, 16)"), IN_OPT(x_row_scale, "ROWS"), IN(w, "N, K"),
@@ -325,6 +345,41 @@ OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logi
 	IN(out_row, "OUTS"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"),
 	IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"),
 	INOUT(slot_len, "SLOTS"), INOUT(ring, "SLOTS, 256"))
+OP(embed_verify, OP_FUSED, "", "verify_rows; embed",
+	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(slot_draft, "SLOTS, DRAFTS"),
+	IN(table, "V, H"), OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"), OUT(x, "ROWS, H"))
+OP(draft_first, OP_FUSED, "EPS NORM_ONE",
+	"draft_rows; recall; embed; rmsnorm of both, by embedding_norm and hidden_norm; join: what the head reads for a "
+	"slot's first draft. Besides, of every slot: draft_len = slot_len - 1, at least 0, the position of its row",
+	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(held, "SLOTS, H"), IN(table, "V, H"),
+	IN(embedding_norm, "H"), IN(hidden_norm, "H"), OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"),
+	OUT(draft_len, "SLOTS"), OUT(z, "ROWS, 2 * H"))
+OP(draft_next, OP_FUSED, "EPS NORM_ONE",
+	"rmsnorm; embed of row_token; rmsnorm of both, by embedding_norm and hidden_norm; join",
+	IN(x, "ROWS, H"), IN(norm, "H"), IN(row_token, "ROWS"), IN(table, "V, H"), IN(embedding_norm, "H"),
+	IN(hidden_norm, "H"), OUT(z, "ROWS, 2 * H"))
+OP(follow_rows, OP_FUSED, "EPS NORM_ONE",
+	"rmsnorm; hold; embed_next_token; rmsnorm of both, by embedding_norm and hidden_norm; join: of rows in use",
+	IN(step, "4"), IN(x, "ROWS, H"), IN(norm, "H"), IN(row_next, "ROWS"), IN(table, "V, H"), IN(embedding_norm, "H"),
+	IN(hidden_norm, "H"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN_OPT(slot_len, "SLOTS"),
+	INOUT(held, "SLOTS, H"), OUT(z, "ROWS, 2 * H"))
+OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
+	"head_norm of k when k_norm is there; rope of k; kv_write. Rows of keys are k and v heads",
+	IN(step, "4"), IN(keys, "ROWS, 2 * NKV * HDIM"), IN_OPT(k_norm, "HDIM"), IN(inv_freq, "ROTARY / 2"),
+	IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
+	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
+	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"))
+OP(draw_best, OP_FUSED, "N_VALID AHEAD", "draw, with best and best_id as norm_logits has left them beside the logits",
+	IN(step, "4"), INOUT(logits, "ROWS, V"), IN(best, "ROWS, PARTS, 2"), IN(best_id, "ROWS, PARTS"),
+	IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"),
+	IN(counts, "SLOTS, V"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(slot_draft, "SLOTS, DRAFTS"),
+	OUT(drawn, "ROWS"), OUT(drawn_logprob, "ROWS"))
+OP(draw_draft, OP_FUSED, "N_VALID AHEAD",
+	"draw_best; keep_draft, of a row a slot; draft_len[s] += 1 where row_pos[t] is",
+	IN(step, "4"), INOUT(logits, "ROWS, V"), IN(best, "ROWS, PARTS, 2"), IN(best_id, "ROWS, PARTS"),
+	IN(row_slot, "ROWS"), IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"),
+	IN(counts, "SLOTS, V"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), INOUT(slot_draft, "SLOTS, DRAFTS"),
+	INOUT(row_token, "ROWS"), INOUT(row_pos, "ROWS"), INOUT(draft_len, "SLOTS"))
 OP(read_probe, OP_FUSED, "",
 	"part[i] = exclusive or of words 8192 i .. 8192 i + 8191 of x: phase probe alone, to measure reading",
 	IN(x, "PARTS * 8192"), OUT(part, "PARTS"))

@@ -382,6 +382,16 @@ static bool check_maps(const Checking *c, const Phase *p, int index, uint64_t wo
 	return true;
 }
 
+/* The buffer that an operand of such a name is, or NULL: it may be any. Rows of a draft step stand at positions of
+ * their own. */
+static const char *frame_of_arg(const Phase *p, const Launch *l, const Arg *a)
+{
+	const char *name = op_table[l->op].operands[a->operand].name;
+	if (p->kind == DRAFT && l->op == OP_attention_step && strcmp(name, "slot_len") == 0)
+		return "draft_len";
+	return find_frame(name) ? name : NULL;
+}
+
 static bool check_args(const Checking *c, const Phase *p, int index, const char *what)
 {
 	Why *why = c->why;
@@ -412,8 +422,8 @@ static bool check_args(const Checking *c, const Phase *p, int index, const char 
 		const Buf *b = &p->bufs[a->buf];
 		if (b->arena == ARENA_WEIGHTS && operand_is_written(role))
 			return REFUSE("%s: writes weight %s", what, b->name);
-		if (find_frame(info->operands[a->operand].name) &&
-			strcmp(info->operands[a->operand].name, b->name) != 0)
+		const char *expected = frame_of_arg(p, l, a);
+		if (expected && strcmp(expected, b->name) != 0)
 			return REFUSE("%s: operand %s is buffer %s", what, info->operands[a->operand].name, b->name);
 		if (index < b->first || index > b->last)
 			return REFUSE("%s: buffer %s does not live then", what, b->name);

@@ -138,13 +138,14 @@ static bool is_long_prompt(const Fuser *f) { return f->low->kind == PREFILL && f
 typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
 
 /* Does a template of this target multiply such rows of a long prompt as `product`, whose operand `weights` is the w of
- * `linear`? */
+ * `linear`? Plain ones in tiles that come straight from memory: others are no reason to write them first. */
 static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *weights, const GraphOp *linear)
 {
 	for (int i = 0; is_long_prompt(f) && i < n_kernel_table; i++) {
 		const KernelTemplate *t = &kernel_table[i];
 		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3)
-			&& takes_field(t, "x_block") == (rows == ROWS_E2M1) && takes_scales(f, t, weights, linear)
+			&& takes_field(t, "x_block") == (rows == ROWS_E2M1) && (rows != ROWS_PLAIN || t->n_maps)
+			&& takes_scales(f, t, weights, linear)
 			&& takes_dtype(t, weights, weight_tensor(f, linear, "w")->dtype))
 			return true;
 	}
@@ -372,25 +373,42 @@ static bool norm_swiglu(Fuser *f, int i)
 	return true;
 }
 
-static bool linear_residual(Fuser *f, int i)
+/* A product of rows as they are, or of their codes, which a launch before it makes of them. */
+static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
 {
-	const GraphOp *lin = op_at(f, i), *sum = op_at(f, i + 1);
-	int x = operand(lin, "x");
-	if (!is_residual(f, i))
-		return false;
-	const bool is_e4m3 = multiplies_codes(f, OP_linear_residual, "w", lin);
-	if (f->codes[x].tensor < 0 && (is_e4m3 || multiplies_e2m1(f, OP_linear_residual, "w", lin))) {
+	const int x = operand(lin, "x");
+	const bool is_e4m3 = multiplies_codes(f, kind, "w", lin);
+	if (f->codes[x].tensor < 0 && (is_e4m3 || multiplies_e2m1(f, kind, "w", lin))) {
 		LOp *codes = new_op(f, is_e4m3 ? OP_quant_rows : OP_quant_rows_fp4, lin);
 		bind(f, codes, "step", input_named(f, "step"));
 		bind(f, codes, "x", x);
 		(is_e4m3 ? write_codes : write_e2m1)(f, codes, x);
 	}
-	LOp *op = new_op(f, OP_linear_residual, lin);
+	LOp *op = new_op(f, kind, lin);
 	bind_weight(f, op, "w", lin);
 	bind(f, op, "bias", operand(lin, "bias"));
 	merge_attrs(op, lin);
 	read_rows(f, op, x);
 	bind(f, op, "step", input_named(f, "step"));
+	return op;
+}
+
+/* Behind the layers, where a head that drafts begins with one. */
+static bool head_product(Fuser *f, int i)
+{
+	const GraphOp *lin = op_at(f, i);
+	if (lin->layer < f->c->graph.n_layers)
+		return false;
+	bind(f, product_of_rows(f, OP_linear_rows, lin), "y", operand(lin, "y"));
+	return true;
+}
+
+static bool linear_residual(Fuser *f, int i)
+{
+	const GraphOp *lin = op_at(f, i), *sum = op_at(f, i + 1);
+	if (!is_residual(f, i))
+		return false;
+	LOp *op = product_of_rows(f, OP_linear_residual, lin);
 	bind(f, op, "residual", operand(sum, "x"));
 	bind(f, op, "z", operand(sum, "z"));
 	return true;
@@ -503,24 +521,27 @@ static bool rope_write_at(Fuser *f, int i, bool has_norm)
 static bool rope_write(Fuser *f, int i) { return rope_write_at(f, i, false); }
 static bool norm_rope_write(Fuser *f, int i) { return rope_write_at(f, i, true); }
 
-/* The op that makes the positions of a decode step's rows of what it knows of their slots; NULL when there is none. */
+/* The op that makes the positions of a step's rows of what it knows of their slots; NULL when there is none. */
 static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
 {
+	const OpKind kind = f->low->kind == VERIFY ? OP_verify_rows : f->low->kind == DRAFT ? OP_draft_rows : OP_slot_rows;
 	for (int i = 0; i < f->n_ops; i++)
-		if (op_at(f, i)->kind == OP_slot_rows && operand(op_at(f, i), "row_pos") == operand(reader, "row_pos")
+		if (op_at(f, i)->kind == kind && operand(op_at(f, i), "row_pos") == operand(reader, "row_pos")
 			&& operand(op_at(f, i), "row_slot") == operand(reader, "row_slot"))
 			return op_at(f, i);
 	return NULL;
 }
 
-/* Decode has one new position a slot: what makes its key and all that attends to it are one launch. It makes the
- * position itself, which the state of slots says before the step begins. */
+/* Decode and draft have one new position a slot, verify a few that follow each other: what makes their keys and all that
+ * attends to them are one launch. It makes the positions itself, which the state of slots says before the step begins,
+ * or in a draft step draft_len. */
 static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
 {
 	NewKeys n;
 	const GraphOp *look = op_at(f, has_norm ? i + 5 : i + 3);
 	const GraphOp *gate = has_gate ? op_at(f, has_norm ? i + 6 : i + 4) : NULL;
-	if (f->low->kind != DECODE || !new_keys(f, i, has_norm, &n) || !flows(f, n.q_rope, "y", look, "q"))
+	const bool is_verify = f->low->kind == VERIFY;
+	if (f->low->kind == PREFILL || !new_keys(f, i, has_norm, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
 	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate)))
 		return false;
@@ -533,11 +554,14 @@ static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
 	const GraphOp *positions = op_of_positions(f, look);
 	if (!positions)
 		return fail_note(f, "the positions of its rows do not come from the state of slots");
-	LOp *op = new_op(f, OP_attention_step, n.q_rope);
+	LOp *op = new_op(f, is_verify ? OP_attention_verify : OP_attention_step, n.q_rope);
 	bind_new_keys(f, op, &n);
 	bind(f, op, "slot_token", operand(positions, "slot_token"));
 	bind(f, op, "slot_len", operand(positions, "slot_len"));
+	if (f->low->kind == DRAFT)
+		op->operands[op_operand(OP_attention_step, "slot_len")] = fuse_draft_len(f);
 	merge_attrs(op, look);
+	op->attrs.rows_each = is_verify ? f->c->graph.verify_rows : 0;
 	bind(f, op, "o", gate ? operand(gate, "y") : operand(look, "o"));
 	int64_t rows = f->low->rows, nh = look->attrs.n_heads;
 	bind_own(f, op, "part", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
@@ -598,7 +622,7 @@ static bool delta_ops(Fuser *f, int i, DeltaOps *d)
 	return true;
 }
 
-/* The operands that delta_step and delta_rows share. */
+/* The operands that ops of a whole row share. */
 static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
 {
 	bind_same(f, op, d->rule);
@@ -609,19 +633,21 @@ static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
 	bind(f, op, "y", operand(d->norm, "y"));
 }
 
-/* In decode a launch does it all; in prefill one launch turns rows, of whatever segment, and another goes through the
- * rows of each. */
+/* In decode and verify a launch does it all; in prefill one launch turns rows, of whatever segment, and another goes
+ * through the rows of each. */
 static bool delta_layer(Fuser *f, int i)
 {
 	DeltaOps d;
 	if (!delta_ops(f, i, &d))
 		return false;
-	if (f->low->kind == DECODE) {
-		LOp *op = new_op(f, OP_delta_step, d.conv);
+	if (f->low->kind != PREFILL) {
+		LOp *op = new_op(f, f->low->kind == VERIFY ? OP_delta_verify_step : OP_delta_step, d.conv);
 		bind_delta(f, op, &d);
 		merge_attrs(op, d.conv);
 		bind(f, op, "conv_w", operand(d.conv, "w"));
 		bind(f, op, "conv", operand(d.conv, "conv"));
+		if (f->low->kind == VERIFY)
+			bind(f, op, "conv_later", operand(d.conv, "conv_later"));
 		bind_own(f, op, "readers", ROLE_STATE, false, DT_i32, 2,
 			(int64_t[]){f->low->rows, d.rule->attrs.n_k_heads});
 		return true;
@@ -658,8 +684,20 @@ static const Fusion fusions[] = {
 	{"rope_write", 3, {OP_rope, OP_rope, OP_kv_write}, rope_write},
 	{"gate_rows", 1, {OP_sigmoid_gate}, gate_rows},
 	{"delta_layer", 3, {OP_causal_conv, OP_delta_rule, OP_gated_norm}, delta_layer},
+	{"delta_layer", 3, {OP_conv_verify, OP_delta_verify, OP_gated_norm}, delta_layer},
 	{"norm_logits", 4, {OP_gather, OP_rmsnorm, OP_linear, OP_sample}, draw_from_head},
 	{"linear_residual", 2, {OP_linear, OP_add}, linear_residual},
+	{"head_product", 1, {OP_linear}, head_product},
+	{"embed_verify", 2, {OP_verify_rows, OP_embed}, fuse_embed_verify},
+	{"draft_first", 6, {OP_draft_rows, OP_recall, OP_embed, OP_rmsnorm, OP_rmsnorm, OP_join}, fuse_draft_first},
+	{"follow_rows", 6, {OP_rmsnorm, OP_hold, OP_embed_next_token, OP_rmsnorm, OP_rmsnorm, OP_join},
+		fuse_follow_prompt},
+	{"accept", 9, {OP_rmsnorm, OP_linear, OP_draw, OP_accept, OP_hold, OP_embed_next_token, OP_rmsnorm, OP_rmsnorm,
+		OP_join}, fuse_accept},
+	{"draw_draft", 8, {OP_rmsnorm, OP_linear, OP_draw, OP_keep_draft, OP_embed, OP_rmsnorm, OP_rmsnorm, OP_join},
+		fuse_draft},
+	{"draw_draft", 4, {OP_rmsnorm, OP_linear, OP_draw, OP_keep_draft}, fuse_last_draft},
+	{"keys_write", 3, {OP_head_norm, OP_rope, OP_kv_write}, fuse_keys},
 	{"experts", 12, {OP_rmsnorm, OP_linear, OP_route, OP_experts, OP_linear, OP_linear, OP_swiglu, OP_linear, OP_linear,
 		OP_sigmoid_gate, OP_add, OP_add}, fuse_experts_and_shared},
 	{"experts", 5, {OP_rmsnorm, OP_linear, OP_route, OP_experts, OP_add}, fuse_experts},

@@ -203,4 +203,11 @@ static inline bool takes_field(const KernelTemplate *t, const char *field)
 bool fuse_experts(Fuser *f, int i);
 bool fuse_experts_and_shared(Fuser *f, int i);
 
+/* fuse_draft.c: what stands around a head that drafts, from position i on; and the tensor draft_len of a draft step,
+ * the positions of the rows of its slots. */
+bool fuse_embed_verify(Fuser *f, int i), fuse_draft_first(Fuser *f, int i), fuse_follow_prompt(Fuser *f, int i),
+	fuse_accept(Fuser *f, int i), fuse_draft(Fuser *f, int i), fuse_last_draft(Fuser *f, int i),
+	fuse_keys(Fuser *f, int i);
+int fuse_draft_len(Fuser *f);
+
 #endif

@@ -14,7 +14,8 @@
  * end of the step before and this launch. So, in a phase with such a kernel, launches without deps do not overlap: they
  * start when all of the step before is done, every other launch of the step starts after one of them, and of the
  * launches before it in the step none writes what it reads early (else it is not early). Those behind it that write
- * such bytes have edges as ever.
+ * such bytes have edges as ever. In a draft step, where launches before it do write them (the draft before), such a
+ * kernel does not overlap: it starts when all of them are done.
  */
 #include "compiler/ir.h"
 
@@ -111,6 +112,29 @@ static void make_launch(Graphing *g, int i)
 	l->produces_layer = op->produces_layer;
 }
 
+/* Does a launch before this one write what it would read early? */
+static bool is_written_before(const Graphing *g, int i, const Arg *a)
+{
+	const Buf *b = &g->phase->bufs[a->buf];
+	for (int j = 0; j < i; j++)
+		for (int k = 0; k < g->n_touches[j]; k++) {
+			const Touch *t = &g->touches[j * PLAN_MAX_OPERANDS + k];
+			if (t->writes && t->arena == b->arena && t->from < b->offset + b->bytes && b->offset < t->to)
+				return true;
+		}
+	return false;
+}
+
+static void settle_early(Graphing *g, int i)
+{
+	Launch *l = &g->phase->launches[i];
+	for (int k = 0; k < l->n_args; k++)
+		if (l->args[k].early && is_written_before(g, i, &l->args[k]))
+			l->overlaps = 0;
+	for (int k = 0; k < l->n_args && !l->overlaps; k++)
+		l->args[k].early = 0;
+}
+
 /* A kernel of a step that reads state early has the step before done when the first of its launches starts. */
 static void part_steps(Phase *p)
 {
@@ -146,6 +170,7 @@ void schedule(Compile *c)
 			phase->launches = ARENA_ARRAY(&c->arena, Launch, n);
 			for (int i = 0; i < n; i++) {
 				make_launch(&g, i);
+				settle_early(&g, i);
 				note_touches(&g, i);
 				add_edges(&g, i);
 			}

@@ -2,7 +2,8 @@
  *
  * Opening does everything that can fail for a reason of the machine, in this order: driver, device, architecture,
  * memory. Each arena is one allocation of the size the plan says. A phase becomes a CUDA graph node by node
- * (cuda_graph.c). A step sends its inputs in one piece, unless they are those of the step before, and launches one
+ * (cuda_graph.c). A step that speculates is one graph of two, draft and verify, of which each has its own image of the
+ * inputs. A step sends its inputs in one piece, unless they are those of the step before, and launches one
  * graph; its results arrive in the ring, memory of the host that the kernels write to. Decode steps take their tokens
  * from the device, so any number of them can be on the stream before a result is looked at. The context is the
  * device's primary one, current only during our calls.
@@ -37,13 +38,14 @@ typedef struct Cuda {
 	CuStream stream;
 	CuEvent staged[2];
 	CuPtr arena[ARENA_COUNT]; /* the ring's is `ring`: with unified addressing a pinned place has one address */
-	uint8_t *host_io;   /* pinned image of the io arena */
+	CuPtr draft_arena[ARENA_COUNT]; /* those of phase DRAFT: the same, but for its io */
+	uint8_t *host_io;   /* pinned image of the io arena, and behind it that of DRAFT's */
 	uint8_t *ring;      /* pinned, mapped */
 	Span *inputs;       /* [plan->n_phases] the part of the io arena that a phase reads before writing it */
 	uint8_t *stage[2];  /* pinned; weights go through them at open, results of read and trace later */
 	LoadedCubin *cubins; int n_cubins;
 	CuKernel *kernels;  /* [plan->n_kernels] */
-	CuGraphExec *graphs; /* [plan->n_phases] */
+	CuGraphExec *graphs; /* [plan->n_phases]; of VERIFY with the drafts before it, of DRAFT none */
 	CuGraphExec row; int row_phase; /* ROW_STEPS decode steps of one phase; NULL = none */
 	int last_phase;     /* whose buffers hold the last step; -1 = none */
 	int smem_limit;     /* bytes a block may ask for on this device */
@@ -134,11 +136,19 @@ static AtlasStatus choose_device(Cuda *c, int index)
 
 /* Memory --------------------------------------------------------------------------------------------- */
 
+/* Of the io arena: the images of a step's inputs. */
+static int64_t io_bytes(const Cuda *c)
+{
+	return c->plan->arena_bytes[ARENA_IO] * (c->artifact->graph.verify_rows ? 2 : 1);
+}
+
 static AtlasStatus take_memory(Cuda *c)
 {
-	const int64_t *bytes = c->plan->arena_bytes;
+	int64_t bytes[ARENA_COUNT];
 	size_t free_bytes, total_bytes;
 	int64_t need = 0;
+	memcpy(bytes, c->plan->arena_bytes, sizeof bytes);
+	bytes[ARENA_IO] = io_bytes(c);
 	for (int i = 0; i < ARENA_RING; i++)
 		need += bytes[i];
 	CALL(c, "", MemGetInfo, &free_bytes, &total_bytes);
@@ -169,6 +179,8 @@ static AtlasStatus take_memory(Cuda *c)
 	for (int i = 0; i < ARENA_COUNT; i++) /* weights are copied, scratch is undefined at every step's start */
 		if (bytes[i] && (i == ARENA_STATE || i == ARENA_IO))
 			CALL(c, arena_name((ArenaKind)i), MemsetD8Async, c->arena[i], 0, (size_t)bytes[i], c->stream);
+	memcpy(c->draft_arena, c->arena, sizeof c->arena);
+	c->draft_arena[ARENA_IO] += (CuPtr)(bytes[ARENA_IO] - c->plan->arena_bytes[ARENA_IO]);
 	return ATLAS_OK;
 }
 
@@ -258,27 +270,46 @@ static AtlasStatus fill_args(Cuda *c, const Phase *p, const Launch *l, ArgImage 
 	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, "cuTensorMapEncodeTiled", about);
 }
 
+/* The drafts before a verify step: the phase DRAFT of the same slots. -1: of another phase, or there is none. */
+static int draft_of(const Cuda *c, int verify)
+{
+	for (int i = 0; i < c->plan->n_phases; i++)
+		if (c->plan->phases[verify].kind == VERIFY && c->plan->phases[i].kind == DRAFT
+			&& c->plan->phases[i].rows * c->artifact->graph.verify_rows == c->plan->phases[verify].rows)
+			return i;
+	return -1;
+}
+
 static AtlasStatus build_graph(Cuda *c, int phase, int steps, CuGraphExec *exec)
 {
-	const GraphContext context = {&c->cu, c->plan, c->arena, c->kernels, c->context, c->stream,
-		c->watch};
+	const GraphContext context = {&c->cu, c->plan, c->kernels, c->context, c->stream, c->watch};
+	GraphPart parts[2 * ROW_STEPS];
+	const int draft = draft_of(c, phase);
+	int n = 0;
+	for (int i = 0; i < steps; i++) {
+		if (draft >= 0)
+			parts[n++] = (GraphPart){&c->plan->phases[draft], c->draft_arena};
+		parts[n++] = (GraphPart){&c->plan->phases[phase], c->arena};
+	}
 	const char *call = "", *about = "";
-	CuResult r = cuda_graph_build(&context, &c->plan->phases[phase], steps, exec, &call, &about);
+	CuResult r = cuda_graph_build(&context, parts, n, exec, &call, &about);
 	if (r == CU_OUT_OF_HOST_MEMORY)
 		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d graph nodes",
 			steps * c->plan->phases[phase].n_launches);
 	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, about);
 }
 
-/* One step of each phase; besides a row of decode steps of the smallest bucket, where a step is so short that the gap
+/* One step of each phase, a verify step with its drafts; besides a row of decode steps of the smallest bucket, where a step is so short that the gap
  * between two graphs shows. */
 static AtlasStatus build_graphs(Cuda *c)
 {
 	bool has_decode = false;
 	for (int i = 0; i < c->plan->n_phases; i++) {
 		const Phase *p = &c->plan->phases[i];
-		if (p->kind == PROBE)
+		if (p->kind == PROBE || p->kind == DRAFT)
 			continue;
+		if (p->kind == VERIFY && draft_of(c, i) < 0)
+			return error_set(&c->base.error, ATLAS_MALFORMED, "verify[%d] has no drafts before it", p->rows);
 		TRY(build_graph(c, i, 1, &c->graphs[i]));
 		if (p->kind == DECODE && !has_decode && c->base.limits.ahead >= 2 * ROW_STEPS) {
 			TRY(build_graph(c, i, ROW_STEPS, &c->row));
@@ -327,20 +358,49 @@ static AtlasStatus prepare(Cuda *c, const StepSize *size)
 	return ATLAS_OK;
 }
 
-static AtlasStatus copy_inputs(Cuda *c)
+/* The place of an input in the image of the drafts, from that in the other one. */
+static int32_t *of_drafts(const Cuda *c, int32_t *input)
 {
-	Span s = c->inputs[c->last_phase];
+	return (int32_t *)((char *)input + c->plan->arena_bytes[ARENA_IO]);
+}
+
+/* The drafts before a verify step are of the same slots, a row each. */
+static void prepare_drafts(Cuda *c, const StepSize *size, int draft)
+{
+	const StepIo *io = &c->base.io;
+	const int each = c->artifact->graph.verify_rows, rows = size->rows / each;
+	int32_t *row_slot = of_drafts(c, io->row_slot), *out_row = of_drafts(c, io->out_row);
+	memcpy(of_drafts(c, io->step), (int32_t[]){rows, rows, 0, size->flags}, 4 * sizeof(int32_t));
+	for (int i = 0; i < c->plan->phases[draft].rows; i++) {
+		row_slot[i] = i < rows ? io->row_slot[i * each] : -1;
+		out_row[i] = i < rows ? i : -1;
+	}
+}
+
+/* What a phase reads of its image, to the device's own. */
+static AtlasStatus copy_image(Cuda *c, int phase, CuPtr to, const uint8_t *from)
+{
+	const Span s = c->inputs[phase];
 	if (s.to > s.from)
-		CALL(c, "inputs", MemcpyHtoDAsync, c->arena[ARENA_IO] + (CuPtr)s.from, c->host_io + s.from,
-			(size_t)(s.to - s.from), c->stream);
+		CALL(c, "inputs", MemcpyHtoDAsync, to + (CuPtr)s.from, from + s.from, (size_t)(s.to - s.from), c->stream);
 	return ATLAS_OK;
+}
+
+static AtlasStatus copy_inputs(Cuda *c, const StepSize *size)
+{
+	const int draft = draft_of(c, c->last_phase);
+	TRY(copy_image(c, c->last_phase, c->arena[ARENA_IO], c->host_io));
+	if (draft < 0)
+		return ATLAS_OK;
+	prepare_drafts(c, size, draft);
+	return copy_image(c, draft, c->draft_arena[ARENA_IO], c->host_io + c->plan->arena_bytes[ARENA_IO]);
 }
 
 static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
 {
 	if (!size->is_same) {
 		TRY(prepare(c, size));
-		TRY(copy_inputs(c));
+		TRY(copy_inputs(c, size));
 	}
 	for (int made = 0, row; made < n; made += row) {
 		row = c->row && c->last_phase == c->row_phase && n - made >= ROW_STEPS ? ROW_STEPS : 1;
@@ -430,7 +490,7 @@ static AtlasStatus launch_one(Cuda *c, const Phase *p, const Launch *l)
 static AtlasStatus trace_launches(Cuda *c, const StepSize *size, DeviceLayerFn *fn, void *ctx)
 {
 	TRY(prepare(c, size));
-	TRY(copy_inputs(c));
+	TRY(copy_inputs(c, size));
 	const Phase *p = &c->plan->phases[c->last_phase];
 	for (int i = 0; i < p->n_launches; i++) {
 		const Launch *l = &p->launches[i];
@@ -580,8 +640,9 @@ static AtlasStatus find_io(Cuda *c)
 	StepIo *io = &c->base.io;
 	const Graph *g = &c->artifact->graph;
 	const StepLimits *l = &c->base.limits;
-	int64_t rows = l->prefill_rows > l->decode_rows ? l->prefill_rows : l->decode_rows;
-	int64_t outs = l->prefill_outs > l->decode_rows ? l->prefill_outs : l->decode_rows;
+	const int64_t most = (int64_t)l->decode_rows * (l->verify_rows ? l->verify_rows : 1); /* of a flight's step */
+	int64_t rows = l->prefill_rows > most ? l->prefill_rows : most;
+	int64_t outs = l->prefill_outs > most ? l->prefill_outs : most;
 	const struct { const char *name; void *field; int64_t n; } wanted[] = {
 		{"step", &io->step, 4}, {"row_token", &io->row_token, rows}, {"row_slot", &io->row_slot, rows},
 		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, g->verify_rows ? rows : 0},
@@ -637,6 +698,8 @@ static void set_limits(Cuda *c)
 			l->prefill_rows = p->rows, l->prefill_outs = p->outs;
 		if (p->kind == DECODE)
 			l->decode_rows = p->rows;
+		if (p->kind == VERIFY)
+			l->verify_rows = c->artifact->graph.verify_rows;
 	}
 }
 

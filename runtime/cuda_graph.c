@@ -1,9 +1,9 @@
 /* cuda_graph.c - launches become kernel nodes, their deps edges.
  *
- * In a row of steps the first launches of a step wait for the last ones of the step before: a launch without deps is a
+ * In a row of phases the first launches of one wait for the last ones of that before: a launch without deps is a
  * first one, a launch that no other waits for a last one. Every launch comes before a last one and after a first one,
- * and kernels that start early wait for their predecessors before they end; so all of a step is done before anything
- * of the next one reads or writes what steps share.
+ * and kernels that start early wait for their predecessors before they end; so all of a phase is done before anything
+ * of the next one reads or writes what they share.
  */
 #include "runtime/cuda_graph.h"
 
@@ -11,11 +11,11 @@
 
 typedef struct Building {
 	const GraphContext *c;
-	const Phase *p;
+	const GraphPart *parts; int n_parts;
 	CuGraph graph;
-	CuGraphNode *nodes;        /* [steps * n_launches] */
-	CuGraphNode *deps;         /* [n_launches + 1] of the node at hand */
-	int *last; int n_last;     /* launches that no other waits for */
+	CuGraphNode *nodes;        /* of all parts, one behind the other */
+	CuGraphNode *deps;         /* of the node at hand */
+	CuGraphNode *last; int n_last; /* nodes of the part before that no other waits for */
 	CuGraphNode *from, *to; CuGraphEdge *edges; size_t n_edges; /* programmatic ones, added when all nodes are there */
 	const char **call, **about;
 } Building;
@@ -27,23 +27,23 @@ static CuResult failed(Building *b, CuResult r, const char *call, const char *ab
 	return r;
 }
 
-/* The nodes a launch of this step waits for, into b->deps. */
-static int find_deps(const Building *b, int step, const Launch *l)
+/* The nodes a launch waits for, into b->deps; mine: the nodes of its part. */
+static int find_deps(const Building *b, const CuGraphNode *mine, const Launch *l)
 {
-	int n = 0, base = step * b->p->n_launches;
+	int n = 0;
 	for (int d = 0; d < l->n_deps; d++)
-		b->deps[n++] = b->nodes[base + l->deps[d]];
-	for (int d = 0; step > 0 && l->n_deps == 0 && d < b->n_last; d++)
-		b->deps[n++] = b->nodes[base - b->p->n_launches + b->last[d]];
+		b->deps[n++] = mine[l->deps[d]];
+	for (int d = 0; l->n_deps == 0 && d < b->n_last; d++)
+		b->deps[n++] = b->last[d];
 	return n;
 }
 
-static CuResult add_node(Building *b, int step, int index)
+static CuResult add_node(Building *b, const GraphPart *part, CuGraphNode *mine, int index)
 {
 	const GraphContext *c = b->c;
-	const Launch *l = &b->p->launches[index];
+	const Launch *l = &part->p->launches[index];
 	const Kernel *k = &c->plan->kernels[l->kernel];
-	CuGraphNode *made = &b->nodes[step * b->p->n_launches + index];
+	CuGraphNode *made = &mine[index];
 	ArgImage image;
 	void *params[] = {&image};
 	CuKernelNode node = {.smem_bytes = (unsigned)k->smem_bytes, .params = params, .kern = c->kernels[l->kernel],
@@ -52,10 +52,10 @@ static CuResult add_node(Building *b, int step, int index)
 		node.grid[d] = (unsigned)l->grid[d];
 		node.block[d] = (unsigned)k->block[d];
 	}
-	CuResult r = cuda_fill_args(c->cu, c->arena, b->p, l, &image, b->about);
+	CuResult r = cuda_fill_args(c->cu, part->arena, part->p, l, &image, b->about);
 	if (r != CU_SUCCESS)
 		return failed(b, r, "cuTensorMapEncodeTiled", *b->about);
-	int n = find_deps(b, step, l);
+	int n = find_deps(b, mine, l);
 	r = c->cu->GraphAddKernelNode(made, b->graph, b->deps, l->overlaps ? 0 : (size_t)n, &node);
 	if (r != CU_SUCCESS)
 		return failed(b, r, "cuGraphAddKernelNode", k->name);
@@ -67,59 +67,80 @@ static CuResult add_node(Building *b, int step, int index)
 	return CU_SUCCESS;
 }
 
-static CuResult fill(Building *b, int steps)
+static bool is_last(const Phase *p, int launch)
 {
-	for (int s = 0; s < steps; s++)
-		for (int i = 0; i < b->p->n_launches; i++) {
-			CuResult r = add_node(b, s, i);
+	for (int k = launch + 1; k < p->n_launches; k++)
+		for (int d = 0; d < p->launches[k].n_deps; d++)
+			if (p->launches[k].deps[d] == launch)
+				return false;
+	return true;
+}
+
+static CuResult fill(Building *b)
+{
+	CuGraphNode *mine = b->nodes;
+	for (int k = 0; k < b->n_parts; k++) {
+		const Phase *p = b->parts[k].p;
+		for (int i = 0; i < p->n_launches; i++) {
+			CuResult r = add_node(b, &b->parts[k], mine, i);
 			if (r != CU_SUCCESS)
 				return r;
 		}
+		b->n_last = 0;
+		for (int i = 0; i < p->n_launches; i++)
+			if (is_last(p, i))
+				b->last[b->n_last++] = mine[i];
+		mine += p->n_launches;
+	}
 	CuResult r = b->n_edges ? b->c->cu->GraphAddDependencies(b->graph, b->from, b->to, b->edges, b->n_edges)
 		: CU_SUCCESS;
-	return r == CU_SUCCESS ? r : failed(b, r, "cuGraphAddDependencies", phase_name(b->p->kind));
+	return r == CU_SUCCESS ? r : failed(b, r, "cuGraphAddDependencies", phase_name(b->parts[0].p->kind));
 }
 
 /* What a node runs, by the graph's own word. */
-static CuResult tell_node(Building *b, int phase, int step, int launch)
+static CuResult tell_node(Building *b, const Phase *p, CuGraphNode made, int step, int launch)
 {
 	const GraphContext *c = b->c;
 	CuKernelNode node = {0};
 	SeenLaunch seen = {.registers = -1, .static_smem_bytes = -1};
-	CuResult r = c->cu->GraphKernelNodeGetParams(b->nodes[step * b->p->n_launches + launch], &node);
+	CuResult r = c->cu->GraphKernelNodeGetParams(made, &node);
 	if (r != CU_SUCCESS)
-		return failed(b, r, "cuGraphKernelNodeGetParams", phase_name(b->p->kind));
+		return failed(b, r, "cuGraphKernelNodeGetParams", phase_name(p->kind));
 	r = node.func ? c->cu->FuncGetName(&seen.name, node.func) : c->cu->KernelGetName(&seen.name, node.kern);
 	if (r != CU_SUCCESS)
-		return failed(b, r, node.func ? "cuFuncGetName" : "cuKernelGetName", phase_name(b->p->kind));
+		return failed(b, r, node.func ? "cuFuncGetName" : "cuKernelGetName", phase_name(p->kind));
 	for (int d = 0; d < 3; d++) {
 		seen.grid[d] = (int)node.grid[d];
 		seen.block[d] = (int)node.block[d];
 	}
 	seen.smem_bytes = (int)node.smem_bytes;
-	c->watch->node(c->watch->ctx, phase, step, launch, &seen);
+	c->watch->node(c->watch->ctx, (int)(p - c->plan->phases), step, launch, &seen);
 	return CU_SUCCESS;
 }
 
-static CuResult tell_nodes(Building *b, int steps)
+static CuResult tell_nodes(Building *b)
 {
 	CuResult r = CU_SUCCESS;
-	for (int s = 0; s < steps; s++)
-		for (int i = 0; b->c->watch && i < b->p->n_launches && r == CU_SUCCESS; i++)
-			r = tell_node(b, (int)(b->p - b->c->plan->phases), s, i);
+	const CuGraphNode *mine = b->nodes;
+	for (int k = 0; b->c->watch && k < b->n_parts; k++) {
+		const Phase *p = b->parts[k].p;
+		for (int i = 0; i < p->n_launches && r == CU_SUCCESS; i++)
+			r = tell_node(b, p, mine[i], k, i);
+		mine += p->n_launches;
+	}
 	return r;
 }
 
-static CuResult instantiate(Building *b, int steps, CuGraphExec *exec)
+static CuResult instantiate(Building *b, CuGraphExec *exec)
 {
 	const Driver *cu = b->c->cu;
-	const char *name = phase_name(b->p->kind);
+	const char *name = phase_name(b->parts[b->n_parts - 1].p->kind);
 	CuResult r = cu->GraphCreate(&b->graph, 0);
 	if (r != CU_SUCCESS)
 		return failed(b, r, "cuGraphCreate", name);
-	r = fill(b, steps);
+	r = fill(b);
 	if (r == CU_SUCCESS)
-		r = tell_nodes(b, steps);
+		r = tell_nodes(b);
 	if (r == CU_SUCCESS && (r = cu->GraphInstantiateWithFlags(exec, b->graph, 0)) != CU_SUCCESS) {
 		*exec = NULL;
 		failed(b, r, "cuGraphInstantiate", name);
@@ -133,44 +154,42 @@ static CuResult instantiate(Building *b, int steps, CuGraphExec *exec)
 	return r;
 }
 
-/* Fills b->last; how many edges there can be at most. */
-static size_t find_last(Building *b, int steps)
+/* How many edges there can be at most; the nodes of all parts, and those of the largest. */
+static size_t count_edges(const Building *b, size_t *all, size_t *most)
 {
-	const Phase *p = b->p;
-	size_t n_deps = 0, n_first = 0;
-	for (int i = 0; i < p->n_launches; i++) {
-		bool is_last = true;
-		for (int k = i + 1; k < p->n_launches && is_last; k++)
-			for (int d = 0; d < p->launches[k].n_deps; d++)
-				is_last &= p->launches[k].deps[d] != i;
-		if (is_last)
-			b->last[b->n_last++] = i;
-		n_deps += (size_t)p->launches[i].n_deps;
-		n_first += p->launches[i].n_deps == 0;
+	size_t edges = 0, n_last = 0;
+	*all = *most = 0;
+	for (int k = 0; k < b->n_parts; k++) {
+		const Phase *p = b->parts[k].p;
+		size_t n = (size_t)p->n_launches, found = 0;
+		for (int i = 0; i < p->n_launches; i++) {
+			edges += p->launches[i].n_deps ? (size_t)p->launches[i].n_deps : n_last;
+			found += is_last(p, i);
+		}
+		n_last = found;
+		*all += n;
+		*most = n > *most ? n : *most;
 	}
-	return (size_t)steps * (n_deps + n_first * (size_t)b->n_last);
+	return edges;
 }
 
-CuResult cuda_graph_build(const GraphContext *c, const Phase *p, int steps, CuGraphExec *exec, const char **call,
+CuResult cuda_graph_build(const GraphContext *c, const GraphPart *parts, int n, CuGraphExec *exec, const char **call,
 	const char **about)
 {
-	Building b = {.c = c, .p = p, .call = call, .about = about};
-	size_t n = (size_t)p->n_launches, all = n * (size_t)steps;
+	Building b = {.c = c, .parts = parts, .n_parts = n, .call = call, .about = about};
+	size_t all, most, room = count_edges(&b, &all, &most);
 	*exec = NULL;
-	b.nodes = malloc((all + n + 1) * sizeof *b.nodes);
-	b.last = malloc(n * sizeof *b.last);
+	b.nodes = malloc((all + 2 * most + 1) * sizeof *b.nodes);
+	b.from = malloc((2 * room + 1) * sizeof *b.from);
+	b.edges = malloc((room + 1) * sizeof *b.edges);
 	CuResult r = CU_OUT_OF_HOST_MEMORY;
-	if (b.nodes && b.last) {
-		size_t room = find_last(&b, steps);
+	if (b.nodes && b.from && b.edges) {
 		b.deps = b.nodes + all;
-		b.from = malloc((2 * room + 1) * sizeof *b.from);
-		b.to = b.from ? b.from + room : NULL;
-		b.edges = malloc((room + 1) * sizeof *b.edges);
-		if (b.from && b.edges)
-			r = instantiate(&b, steps, exec);
+		b.last = b.deps + most;
+		b.to = b.from + room;
+		r = instantiate(&b, exec);
 	}
 	free(b.nodes);
-	free(b.last);
 	free(b.from);
 	free(b.edges);
 	return r;

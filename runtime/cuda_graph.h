@@ -1,4 +1,4 @@
-/* cuda_graph.h - a phase of a plan as a CUDA graph, once or several steps in a row. */
+/* cuda_graph.h - phases of a plan as one CUDA graph: a step of one or two of them, or several steps in a row. */
 #ifndef ATLAS_CUDA_GRAPH_H
 #define ATLAS_CUDA_GRAPH_H
 
@@ -7,7 +7,6 @@
 typedef struct GraphContext { /* nothing is owned or kept */
 	const Driver *cu;
 	const TargetPlan *plan;
-	const CuPtr *arena;       /* [ARENA_COUNT] */
 	const CuKernel *kernels;  /* [plan->n_kernels] those of the phase are loaded */
 	CuContext context;
 	CuStream stream;
@@ -16,10 +15,15 @@ typedef struct GraphContext { /* nothing is owned or kept */
 
 enum { CU_OUT_OF_HOST_MEMORY = -1 }; /* a result of ours, not the driver's */
 
-/* The instance, uploaded. With steps > 1 each step starts when the one before it is done, as its kernels see it: edges
+typedef struct GraphPart { /* a phase, on arenas of its own where it needs them */
+	const Phase *p;
+	const CuPtr *arena; /* [ARENA_COUNT] */
+} GraphPart;
+
+/* The instance, uploaded. Each of the n parts starts when the one before it is done, as its kernels see it: edges
  * between them are programmatic where the plan says that a kernel waits itself. On failure *exec is NULL, *call names
  * what failed and *about what it was for. */
-CuResult cuda_graph_build(const GraphContext *c, const Phase *p, int steps, CuGraphExec *exec, const char **call,
+CuResult cuda_graph_build(const GraphContext *c, const GraphPart *parts, int n, CuGraphExec *exec, const char **call,
 	const char **about);
 
 #endif

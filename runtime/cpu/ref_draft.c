@@ -126,18 +126,30 @@ static void commit(const RefCall *c, int64_t t, int slot, int64_t j, int token, 
 	ring_write(entry, (RingEntry){position, token, done, ref_floats(c, "drawn_logprob")[t]});
 }
 
+/* Does draft i of a slot, at `position`, count whatever was drawn there? share: of 2^16 positions. */
+static bool is_given(int position, int64_t i, int share)
+{
+	uint32_t h = ((uint32_t)position * 4 + (uint32_t)i) * 0x9E3779B1u;
+	h ^= h >> 15;
+	h *= 0x85EBCA77u;
+	h ^= h >> 13;
+	h *= 0xC2B2AE3Du;
+	return (int)(h >> 16) < share;
+}
+
 /* Rows t and on of one slot that has not ended. */
 static void accept_rows(const RefCall *c, int64_t t, int slot)
 {
 	const int64_t rows = ref_dim(c, "drawn", 0), vocab = ref_dim(c, "counts", 1);
 	const int64_t n_stops = ref_dim(c, "stop_tokens", 0);
+	const int32_t *limits = ref_ints(c, "limits") + slot * 8;
 	bool goes_on = true;
 	for (int64_t j = 0; goes_on; j++, t++) {
 		const int drawn = ref_ints(c, "drawn")[t], token = drawn < vocab ? drawn : -1;
-		int done = ref_done(ref_ints(c, "stop_tokens"), n_stops, ref_ints(c, "limits") + slot * 8, token,
-			ref_ints(c, "row_pos")[t] + 1);
+		const int position = ref_ints(c, "row_pos")[t] + 1, share = j < PLAN_MAX_VERIFY - 1 ? limits[4 + j] : 0;
+		int done = ref_done(ref_ints(c, "stop_tokens"), n_stops, limits, token, position);
 		goes_on = done == 0 && t + 1 < rows && ref_row_slot(c, t + 1) == slot &&
-			ref_ints(c, "row_token")[t + 1] == token;
+			(share ? is_given(position, j, share) : ref_ints(c, "row_token")[t + 1] == token);
 		commit(c, t, slot, j, token, goes_on ? 4 : done);
 	}
 }

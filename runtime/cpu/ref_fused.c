@@ -239,17 +239,125 @@ static void gate_rows(Sequence *s)
 	RUN(s, OP_sigmoid_gate, x, columns(s, gates, gates.shape[1] - x.shape[1], x.shape[1]), arg(s, "y"));
 }
 
-static void attention_step(Sequence *s)
+/* All of an attention layer but the products before and behind, at these positions. */
+static void attend(Sequence *s, RefOperand row_pos)
 {
 	RefOperand o = arg(s, "o"), qkv = arg(s, "qkv"), q = temporary(s, o.shape[0], o.shape[1]), absent = {0};
-	RefOperand row_token = temporary(s, o.shape[0], 1), row_pos = temporary(s, o.shape[0], 1);
-	row_token.dtype = row_pos.dtype = DT_i32;
-	RUN(s, OP_slot_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"), row_token, row_pos);
 	turn_and_write(s, row_pos, q);
 	RUN(s, OP_attention, arg(s, "step"), q, arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"), arg(s, "row_slot"),
 		row_pos, absent, arg(s, "page_table"), o);
 	if (s->fused->attrs.gated)
 		RUN(s, OP_sigmoid_gate, o, columns(s, qkv, qkv.shape[1] - o.shape[1], o.shape[1]), o);
+}
+
+static RefOperand temporary_ints(Sequence *s, int64_t rows, int64_t cols)
+{
+	RefOperand r = temporary(s, rows, cols);
+	r.dtype = DT_i32;
+	if (s->runs)
+		memset(r.data, 0, (size_t)(rows * cols) * sizeof(int32_t));
+	return r;
+}
+
+static void attention_step(Sequence *s)
+{
+	const int64_t rows = arg(s, "row_slot").shape[0];
+	RefOperand row_token = temporary_ints(s, rows, 1), row_pos = temporary_ints(s, rows, 1);
+	RUN(s, OP_slot_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"), row_token, row_pos);
+	attend(s, row_pos);
+}
+
+/* What the drafts are does not matter to where they stand. */
+static void attention_verify(Sequence *s)
+{
+	const int64_t rows = arg(s, "row_slot").shape[0], slots = arg(s, "slot_len").shape[0];
+	RefOperand row_token = temporary_ints(s, rows, 1), row_pos = temporary_ints(s, rows, 1);
+	RUN(s, OP_verify_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"),
+		temporary_ints(s, slots, s->fused->attrs.rows_each - 1), row_token, row_pos);
+	attend(s, row_pos);
+}
+
+static void embed_verify(Sequence *s)
+{
+	RUN(s, OP_verify_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"), arg(s, "slot_draft"),
+		arg(s, "row_token"), arg(s, "row_pos"));
+	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), arg(s, "x"));
+}
+
+/* What the head reads, of embedded tokens and rows. */
+static void join_normed(Sequence *s, RefOperand embedded, RefOperand rows)
+{
+	RefOperand e = temporary(s, rows.shape[0], rows.shape[1]), n = temporary(s, rows.shape[0], rows.shape[1]);
+	RUN(s, OP_rmsnorm, embedded, arg(s, "embedding_norm"), e);
+	RUN(s, OP_rmsnorm, rows, arg(s, "hidden_norm"), n);
+	RUN(s, OP_join, e, n, arg(s, "z"));
+}
+
+static void draft_first(Sequence *s)
+{
+	RefOperand z = arg(s, "z"), len = arg(s, "draft_len"), slot_len = arg(s, "slot_len");
+	RefOperand held = temporary(s, z.shape[0], z.shape[1] / 2), embedded = temporary(s, z.shape[0], z.shape[1] / 2);
+	RUN(s, OP_draft_rows, arg(s, "row_slot"), arg(s, "slot_token"), slot_len, arg(s, "row_token"), arg(s, "row_pos"));
+	RUN(s, OP_recall, arg(s, "row_slot"), arg(s, "held"), held);
+	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), embedded);
+	join_normed(s, embedded, held);
+	for (int64_t i = 0; s->runs && i < len.shape[0]; i++) {
+		const int32_t length = ((const int32_t *)slot_len.data)[i];
+		((int32_t *)len.data)[i] = length > 0 ? length - 1 : 0;
+	}
+}
+
+static void draft_next(Sequence *s)
+{
+	RefOperand x = arg(s, "x"), embedded = temporary(s, x.shape[0], x.shape[1]), rows = normed(s, x);
+	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), embedded);
+	join_normed(s, embedded, rows);
+}
+
+static void follow_rows(Sequence *s)
+{
+	RefOperand x = arg(s, "x"), embedded = temporary(s, x.shape[0], x.shape[1]), rows = normed(s, x);
+	RUN(s, OP_hold, arg(s, "step"), rows, arg(s, "row_slot"), arg(s, "row_pos"), arg(s, "slot_len"), arg(s, "held"));
+	RUN(s, OP_embed_next_token, arg(s, "row_next"), arg(s, "table"), embedded);
+	join_normed(s, embedded, rows);
+}
+
+static void keys_write(Sequence *s)
+{
+	RefOperand keys = arg(s, "keys"), k_norm = arg(s, "k_norm");
+	const int64_t cols = keys.shape[1] / 2;
+	RefOperand k = columns(s, keys, 0, cols), turned = temporary(s, keys.shape[0], cols);
+	if (k_norm.data)
+		RUN(s, OP_head_norm, k, k_norm, k);
+	RUN(s, OP_rope, k, arg(s, "inv_freq"), arg(s, "row_pos"), turned);
+	RUN(s, OP_kv_write, arg(s, "step"), turned, columns(s, keys, cols, cols), arg(s, "row_slot"), arg(s, "row_pos"),
+		arg(s, "page_table"), arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"));
+}
+
+/* What the parts say is in the logits too. */
+static void draw_rows(Sequence *s, RefOperand drawn, RefOperand logprob)
+{
+	RUN(s, OP_draw, arg(s, "step"), arg(s, "logits"), arg(s, "row_slot"), arg(s, "row_pos"), arg(s, "sampling"),
+		arg(s, "limits"), arg(s, "counts"), arg(s, "slot_token"), arg(s, "slot_len"), arg(s, "slot_draft"), drawn,
+		logprob);
+}
+
+static void draw_best(Sequence *s) { draw_rows(s, arg(s, "drawn"), arg(s, "drawn_logprob")); }
+
+static void draw_draft(Sequence *s)
+{
+	RefOperand pos = arg(s, "row_pos"), len = arg(s, "draft_len"), slot = arg(s, "row_slot");
+	const int64_t rows = pos.shape[0];
+	RefOperand drawn = temporary(s, rows, 1), logprob = temporary(s, rows, 1), before = temporary(s, rows, 1);
+	drawn.dtype = before.dtype = DT_i32;
+	drawn.n_dims = logprob.n_dims = 1;
+	draw_rows(s, drawn, logprob);
+	if (s->runs)
+		memcpy(before.data, pos.data, (size_t)rows * sizeof(int32_t));
+	RUN(s, OP_keep_draft, drawn, slot, arg(s, "slot_len"), arg(s, "slot_draft"), arg(s, "row_token"), pos);
+	for (int64_t t = 0; s->runs && t < rows; t++)
+		if (((const int32_t *)pos.data)[t] != ((const int32_t *)before.data)[t])
+			((int32_t *)len.data)[((const int32_t *)slot.data)[t]]++;
 }
 
 static void conv_rows(Sequence *s)
@@ -266,8 +374,13 @@ static void delta_and_norm(Sequence *s, RefOperand qkv)
 	RefOperand x = arg(s, "x"), ba = arg(s, "ba"), y = arg(s, "y"), o = temporary(s, y.shape[0], y.shape[1]);
 	RefOperand of = ba.data ? ba : x;
 	const int64_t b_at = ba.data ? 0 : z_at + y.shape[1];
-	RUN(s, OP_delta_rule, arg(s, "step"), qkv, columns(s, of, b_at + nv, nv), columns(s, of, b_at, nv),
-		arg(s, "a_log"), arg(s, "dt_bias"), arg(s, "row_slot"), arg(s, "delta"), o);
+	RefOperand a_of = columns(s, of, b_at + nv, nv), b_of = columns(s, of, b_at, nv);
+	if (s->fused->op == OP_delta_verify_step)
+		RUN(s, OP_delta_verify, arg(s, "step"), qkv, a_of, b_of, arg(s, "a_log"), arg(s, "dt_bias"),
+			arg(s, "row_slot"), arg(s, "slot_version"), arg(s, "delta"), arg(s, "delta_later"), o);
+	else
+		RUN(s, OP_delta_rule, arg(s, "step"), qkv, a_of, b_of, arg(s, "a_log"), arg(s, "dt_bias"),
+			arg(s, "row_slot"), arg(s, "delta"), o);
 	RefCall norm = {.op = OP_gated_norm, .attrs = *a,
 		.operand = {o, columns(s, x, z_at, y.shape[1]), arg(s, "norm"), y}};
 	norm.attrs.head_dim = a->v_dim;
@@ -284,6 +397,14 @@ static void delta_step(Sequence *s)
 	delta_and_norm(s, turned);
 }
 
+static void delta_verify_step(Sequence *s)
+{
+	RefOperand x = arg(s, "x"), w = arg(s, "conv_w"), turned = temporary(s, x.shape[0], w.shape[0]);
+	RUN(s, OP_conv_verify, arg(s, "step"), columns(s, x, 0, w.shape[0]), w, arg(s, "row_slot"), arg(s, "slot_version"),
+		arg(s, "conv"), arg(s, "conv_later"), turned);
+	delta_and_norm(s, turned);
+}
+
 size_t ref_fused(const RefCall *c, bool runs)
 {
 	static void (*const sequences[OP_COUNT])(Sequence *) = {
@@ -292,10 +413,12 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_norm_linear] = norm_linear,
 		[OP_rope_write] = rope_write,
 		[OP_attention_step] = attention_step,
+		[OP_attention_verify] = attention_verify,
 		[OP_gate_rows] = gate_rows,
 		[OP_conv_rows] = conv_rows,
 		[OP_delta_rows] = delta_rows,
 		[OP_delta_step] = delta_step,
+		[OP_delta_verify_step] = delta_verify_step,
 		[OP_norm_route] = norm_route,
 		[OP_norm_rows] = norm_rows,
 		[OP_norm_rows_fp8] = norm_rows_fp8,
@@ -309,6 +432,13 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_norm_swiglu] = norm_swiglu,
 		[OP_norm_logits] = norm_logits,
 		[OP_sample_best] = sample_best,
+		[OP_embed_verify] = embed_verify,
+		[OP_draft_first] = draft_first,
+		[OP_draft_next] = draft_next,
+		[OP_follow_rows] = follow_rows,
+		[OP_keys_write] = keys_write,
+		[OP_draw_best] = draw_best,
+		[OP_draw_draft] = draw_draft,
 	};
 	Sequence s = {.fused = c, .runs = runs};
 	if (sequences[c->op])

@@ -30,11 +30,10 @@ def test_a_dense_fixture_compiles(atlas, small_plan_of, target):
     assert {"prefill", "decode", "acquire"} <= {phase["phase"] for phase in phases}
 
 
-@pytest.fixture(scope="module")
-def lowered(build_dir):
+def lower(build_dir, *options):
     """{(phase, rows): {layer: [(op, operands)]}} of the FP8 shape, in which b and a alone are bf16."""
     done = subprocess.run([build_dir / "atlasc", SHAPE, "--random-weights", "--target", "sm_90a", "--dry-run",
-                           "--stop-after", "fuse", "-d", "f"], capture_output=True, text=True, timeout=60)
+                           "--stop-after", "fuse", "-d", "f", *options], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     phases, layers = {}, {}
     for line in done.stdout.splitlines():
@@ -46,6 +45,11 @@ def lowered(build_dir):
             operands = dict(x.split("=", 1) for x in op[3].split() if "=" in x)
             layers.setdefault(int(op[1]), []).append((op[2], operands))
     return phases
+
+
+@pytest.fixture(scope="module")
+def lowered(build_dir):
+    return lower(build_dir)
 
 
 def names(ops):
@@ -65,6 +69,32 @@ def test_products_of_two_formats_behind_one_norm(lowered):
             assert "x_scale" in layers[0][1][1] and "x_scale" not in layers[0][3][1]
             assert names(layers[3]) == ["norm_rows_fp8", "linear_rows", "rope_write", "attention", "gate_rows",
                                         "quant_rows", "linear_residual", *MLP_OF_CODES]
+
+
+@pytest.fixture(scope="module")
+def verified(build_dir, tmp_path_factory):
+    """The same of verify phases of a plan that drafts."""
+    toml = tmp_path_factory.mktemp("verify") / "MODEL.toml"
+    toml.write_text("[speculate]\nrows = 3\n", encoding="utf-8")
+    return {key: layers for key, layers in lower(build_dir, "--model", toml).items() if key[0] == "verify"}
+
+
+def test_verify_layers_have_the_launches_of_decode(lowered, verified):
+    """With rows of a slot in place of one, so at most seven launches a layer; states and their versions are touched by
+    one launch, and each layer counts readers for itself."""
+    assert verified and len(verified) == sum(kind == "decode" for kind, _ in lowered)
+    for (_, rows), layers in verified.items():
+        for layer in range(64):
+            as_decoded = {"delta_verify_step": "delta_step", "attention_verify": "attention_step"}
+            ops = [as_decoded.get(op, op) for op in names(layers[layer])]
+            assert rows > 64 or ops == names(lowered["decode", 1][layer])
+            assert len(ops) <= 7
+        delta = next(operands for op, operands in layers[0] if op == "delta_verify_step")
+        assert delta["x"].endswith("bf16") and f"[{rows}," in delta["x"] and delta["ba"] != "-"
+        assert [delta[k].split("[")[0] for k in ("conv_later", "delta_later", "slot_version")] == \
+            ["conv_later.0", "delta_later.0", "slot_version"]
+        readers = [operands["readers"] for ops in layers.values() for op, operands in ops if op == "delta_verify_step"]
+        assert len(readers) == len(set(readers)) == 48
 
 
 def test_state_that_is_touched_early_is_a_layer_s_own(lowered):

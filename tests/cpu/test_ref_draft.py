@@ -103,6 +103,70 @@ def test_delta_verify(ref, parts, from_version):  # noqa: F811
     assert np.array_equal(got["delta"][1], delta[1]) and np.array_equal(got["delta_later"][1], later[1])
 
 
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("from_version", [0, 2])
+def test_delta_verify_step(ref, apart, from_version):  # noqa: F811
+    """Row after row what delta_step does, from the slot's version on; the last slot's rows are cut off by the step."""
+    g, nk, nv, dk, dv, taps, drafts = rng(5), 2, 4, 8, 6, 3, 2
+    mixed, values = 2 * nk * dk + nv * dv, nv * dv
+    attrs = {"NK": nk, "NV": nv, "DK": dk, "DV": dv, "TAPS": taps, "EPS": 1e-6}
+    x = normal(g, 9, mixed + values + (0 if apart else 2 * nv))
+    ba = normal(g, 9, 2 * nv) if apart else None
+    fixed = {"conv_w": bf16(normal(g, mixed, 1, taps + 1)), "a_log": normal(g, nv), "dt_bias": normal(g, nv),
+             "norm": normal(g, dv)}
+    state = {"conv": normal(g, 3, taps * mixed), "delta": normal(g, 3, nv * dk * dv)}
+    later = {f"{k}_later": normal(g, 3, drafts, a.shape[1]) for k, a in state.items()}
+    got = ref("delta_verify_step", attrs, step=ints(8, 0, 0, 0), x=x, ba=ba,
+              row_slot=ints(2, 2, 2, -1, -1, -1, 0, 0, 0), slot_version=ints(0, 1, from_version),
+              readers=np.zeros((9, nk), np.int32), y=blank(9, values),
+              dtypes={"conv_w": "bf16"}, **fixed, **state, **later)
+    for slot, first, rows, version in (2, 0, 3, from_version), (0, 6, 2, 0):
+        now = {k: a.copy() for k, a in state.items()}
+        for k in now:
+            now[k][slot] = versions(state[k], later[f"{k}_later"], slot, version)
+        for j in range(rows):
+            t = slice(first + j, first + j + 1)
+            one = ref("delta_step", attrs, step=ints(1, 0, 0, 0), x=x[t], ba=ba[t] if apart else None,
+                      row_slot=ints(slot), readers=np.zeros((1, nk), np.int32), y=blank(1, values),
+                      dtypes={"conv_w": "bf16"}, **fixed, **now)
+            now = {k: one[k] for k in now}
+            assert np.array_equal(got["y"][first + j], one["y"][0])
+            for k in now:
+                assert np.array_equal(versions(got[k], got[f"{k}_later"], slot, j), now[k][slot])
+    for k, a in state.items():
+        assert np.array_equal(got[k][1], a[1]) and np.array_equal(got[f"{k}_later"][0, 1], later[f"{k}_later"][0, 1])
+    assert not got["readers"].any()
+
+
+@pytest.mark.parametrize("gated", [0, 1])
+def test_attention_verify(ref, gated):  # noqa: F811
+    """Row after row what attention_step does. Slot 0 has ended, and its length means nothing; the last row of slot 1 is
+    cut off by the step."""
+    g, nh, nkv, hdim, page = rng(6), 4, 2, 16, 4
+    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "GATED": gated, "PAGE": page, "SCALE": 0.3, "ROTARY": 12,
+             "ROPE_FACTOR": 1.1, "EPS": 1e-6, "NORM_ONE": 1}
+    qkv = normal(g, 12, (nh + 2 * nkv + gated * nh) * hdim)
+    fixed = {"q_norm": normal(g, hdim), "k_norm": normal(g, hdim), "inv_freq": np.abs(normal(g, 6)),
+             "page_table": ints([5, 0, 2], [1, 4, 3], [6, 7, 8])}
+    kv, lengths = normal(g, 9, 2, nkv, page, hdim), ints(7, 6, 3)
+
+    def own(rows):
+        return {"part": blank(rows, nh, 3, hdim), "part_ml": blank(rows, nh, 3, 2),
+                "arrived": np.zeros((rows, nh), np.int32), "o": blank(rows, nh * hdim)}
+
+    got = ref("attention_verify", attrs | {"EACH": 3}, step=ints(11, 0, 0, 0), qkv=qkv, kv=kv, slot_len=lengths,
+              row_slot=ints(2, 2, 2, -1, -1, -1, 0, 0, 0, 1, 1, 1), slot_token=ints(-1, 5, 7), **fixed, **own(12))
+    for slot, first, rows, start in (2, 0, 3, 3), (0, 6, 3, 0), (1, 9, 2, 6):
+        for j in range(rows):
+            t = slice(first + j, first + j + 1)
+            lengths[slot] = start + j
+            one = ref("attention_step", attrs, step=ints(1, 0, 0, 0), qkv=qkv[t], kv=kv, slot_len=lengths,
+                      row_slot=ints(slot), slot_token=ints(5, 5, 7), **fixed, **own(1))
+            kv = one["kv"]
+            assert np.array_equal(got["o"][first + j], one["o"][0])
+    assert np.array_equal(got["kv"], kv) and not got["arrived"].any()
+
+
 def test_keep_draft(ref):  # noqa: F811
     """Slot 1 keeps its second draft, slot 0 its first; the third row is idle, slot 2 has ended long ago."""
     got = ref("keep_draft", drawn=ints(5, -1, 9, 8), row_slot=ints(1, 0, -1, 2), slot_len=ints(6, 8, 30),

@@ -213,6 +213,18 @@ static const Shape shapes[] = {
 	{"attn_wgmma", "head of 96, 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=96 NH=32 NKV=32"},
 	{"attn_step", "27B 4k", "ROWS=1 SLOTS=1 MAX_PAGES=64 PAGES=66 PAGE=64 HDIM=256 NH=24 NKV=4 ROTARY=64 GATED=1 "
 		"NORM_ONE=1 Q_NORM=1 K_NORM=1"},
+	{"attn_verify", "27B 4k x3", "ROWS=3 EACH=3 SLOTS=1 MAX_PAGES=64 PAGES=66 PAGE=64 HDIM=256 NH=24 NKV=4 ROTARY=64 "
+		"GATED=1 NORM_ONE=1 Q_NORM=1 K_NORM=1"},
+	{"attn_verify", "35B 4k x2", "ROWS=2 EACH=2 SLOTS=1 MAX_PAGES=64 PAGES=66 PAGE=64 HDIM=256 NH=16 NKV=2 ROTARY=64 "
+		"GATED=1 NORM_ONE=1 Q_NORM=1 K_NORM=1"},
+	{"attn_verify", "35B 4k x4", "ROWS=4 EACH=4 SLOTS=1 MAX_PAGES=64 PAGES=66 PAGE=64 HDIM=256 NH=16 NKV=2 ROTARY=64 "
+		"GATED=1 NORM_ONE=1 Q_NORM=1 K_NORM=1"},
+	{"attn_step", "35B 4k", "ROWS=1 SLOTS=1 MAX_PAGES=64 PAGES=66 PAGE=64 HDIM=256 NH=16 NKV=2 ROTARY=64 GATED=1 "
+		"NORM_ONE=1 Q_NORM=1 K_NORM=1"},
+	{"delta_verify", "35B x2", "ROWS=2 SLOTS=1 DRAFTS=1 NK=16 NV=32" DELTA},
+	{"delta_verify", "35B x4", "ROWS=4 SLOTS=1 DRAFTS=3 NK=16 NV=32" DELTA},
+	{"delta_verify", "35B 8 of x3", "ROWS=24 SLOTS=8 DRAFTS=2 NK=16 NV=32" DELTA},
+	{"delta_verify", "27B x3", "ROWS=3 SLOTS=1 DRAFTS=2 NK=16 NV=48" DELTA},
 	{"delta_step", "35B", "ROWS=1 SLOTS=1 NK=16 NV=32" DELTA},
 	{"delta_step", "35B x8", "ROWS=8 SLOTS=8 NK=16 NV=32" DELTA},
 	{"delta_step", "27B", "ROWS=1 SLOTS=1 NK=16 NV=48" DELTA},
@@ -392,6 +404,7 @@ static void seat(Case *c)
 {
 	int64_t rows = case_value(c, "ROWS", 1), outs = case_value(c, "OUTS", 0), slots = case_value(c, "SLOTS", 0);
 	int64_t capacity = case_value(c, "MAX_PAGES", 1) * case_value(c, "PAGE", 1);
+	int64_t each = case_each(c) ? case_each(c) : 1; /* of a slot */
 	bool prefill = case_field(c, "seg") >= 0;
 	c->step = (Rows){.rows = (int)rows, .outs = (int)outs, .segs = prefill};
 	c->step.slot = case_alloc(c, rows * 4);
@@ -399,8 +412,8 @@ static void seat(Case *c)
 	c->step.out_row = case_alloc(c, outs * 4);
 	c->step.seg = case_alloc(c, slots * 16);
 	for (int32_t t = 0; t < rows; t++) {
-		c->step.slot[t] = prefill ? 0 : t;
-		c->step.pos[t] = (int32_t)(prefill ? capacity - rows + t : capacity - 1);
+		c->step.slot[t] = (int32_t)(prefill ? 0 : t / each);
+		c->step.pos[t] = (int32_t)(prefill ? capacity - rows + t : capacity - each + t % each);
 	}
 	for (int32_t o = 0; o < outs; o++)
 		c->step.out_row[o] = o;
@@ -477,7 +490,8 @@ static double moved_bytes(const Case *c)
 	int64_t hdim = case_value(c, "HDIM", 0), n_kv = case_value(c, "NKV", 0);
 	bool prefill = case_field(c, "seg") >= 0;
 	double capacity = (double)case_value(c, "MAX_PAGES", 0) * (double)case_value(c, "PAGE", 0);
-	double tokens = case_field(c, "kv") < 0 ? 0 : prefill ? capacity : capacity * (double)case_value(c, "ROWS", 0);
+	int64_t slots = case_value(c, "ROWS", 0) / (case_each(c) ? case_each(c) : 1); /* in a step that is no prefill */
+	double tokens = case_field(c, "kv") < 0 ? 0 : capacity * (double)(prefill ? 1 : slots);
 	int kv = case_field(c, "kv"), block = case_field(c, "kv_block");
 	double bits = kv < 0 ? 0 : (double)dtype_span(c->buf[kv].dtype, 8);
 	if (block >= 0 && c->buf[block].present)

@@ -36,6 +36,8 @@ static const Pool pools[] = {
 	{"DK", 6, {8, 16, 24, 64, 100, 128}},
 	{"DV", 6, {8, 16, 36, 64, 96, 128}},
 	{"TAPS", 4, {1, 2, 3, 6}},
+	{"DRAFTS", 3, {1, 2, 3}},
+	{"EACH", 3, {2, 3, 4}},
 	{"C", 7, {2, 34, 128, 250, 512, 1000, 8192}},
 	{"BLOCK_N", 5, {1, 16, 64, 128, 48}},
 	{"BLOCK_K", 5, {16, 32, 64, 128, 256}},
@@ -46,6 +48,8 @@ static const Pool pools[] = {
 	{"FIRSTS", 5, {2, 3, 9, 129, 257}},
 	{"NORM_TOPK", 2, {0, 1}},
 	{"SHARES", 5, {1, 2, 3, 9, 11}},
+	{"DRAFTS", 3, {1, 2, 3}},
+	{"AHEAD", 2, {1, 2}},
 	{"", 8, {1, 2, 3, 8, 17, 64, 128, 250}}, /* any other name */
 };
 
@@ -105,9 +109,16 @@ int case_field(const Case *c, const char *name)
 	return -1;
 }
 
+int64_t case_each(const Case *c)
+{
+	return case_value(c, "EACH", case_field(c, "slot_version") >= 0 ? case_value(c, "DRAFTS", -1) + 1 : 0);
+}
+
 bool case_is_own(const Case *c, int field)
 {
-	return c->tmpl->op == OP_attention_step && strncmp(c->tmpl->fields[field].name, "part", 4) == 0;
+	const OpKind op = c->tmpl->op;
+	return (op == OP_attention_step || op == OP_attention_verify)
+		&& strncmp(c->tmpl->fields[field].name, "part", 4) == 0;
 }
 
 static void set(Case *c, const char *name, int64_t value)
@@ -377,6 +388,38 @@ bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimi
 		case_free(c);
 	}
 	return false;
+}
+
+bool case_as_step(Case *d, const Case *c, const KernelTemplate *t, const Target *target)
+{
+	const CaseLimits limits = {INT64_MAX, INT64_MAX, target, NULL, 0};
+	*d = (Case){.tmpl = t, .attrs = c->attrs};
+	for (int i = 0; i < t->n_dims + t->n_attrs; i++) {
+		const char *name = i < t->n_dims ? t->dims[i] : t->attrs[i - t->n_dims];
+		const int64_t value = case_value(c, name, -1); /* floats have none */
+		if (value >= 0)
+			set(d, name, strcmp(name, "ROWS") == 0 ? value / case_each(c) : value);
+	}
+	for (int i = 0; i < t->n_tunables; i++) /* clusters change no bits, and fewer are admissible */
+		set(d, t->tunables[i].name, strcmp(t->tunables[i].name, "CLUSTER") == 0 ? 1
+			: case_value(c, t->tunables[i].name, 0));
+	for (int i = 0; i < t->n_fields; i++)
+		if (t->fields[i].flag)
+			set(d, t->fields[i].flag, case_value(c, t->fields[i].flag, 0));
+	for (int v = 0; v < t->n_dtypes; v++)
+		for (int k = 0; k < c->tmpl->n_dtypes; k++)
+			if (strcmp(t->dtypes[v].var, c->tmpl->dtypes[k].var) == 0) {
+				d->vars[v] = c->vars[k];
+				set_sizes(d, t->dtypes[v].var, d->vars[v]);
+			}
+	set(d, "SMEM_MAX", target->smem_block_bytes);
+	if (!fits(d, &limits)) {
+		case_free(d);
+		return false;
+	}
+	write_defines(d);
+	d->image = case_alloc(d, d->image_bytes);
+	return true;
 }
 
 /* Operands -------------------------------------------------------------------------------------- */

@@ -58,6 +58,9 @@ typedef struct CaseLimits {
 
 /* Draws constants until all predicates hold and the launch fits. False when no draw does. */
 bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimits *limits);
+/* The constants of a decode step of template t with a row of each slot of c, a verify step; operands are laid out and
+ * zero. False when t does not admit them. */
+bool case_as_step(Case *d, const Case *c, const KernelTemplate *t, const Target *target);
 /* Operands, guards and poison into c->image. False when the draw cannot be filled legally: choose again. */
 bool case_fill(Case *c);
 /* The op's reference over the operands: fills `want` of INOUT and OUT buffers. */
@@ -69,6 +72,7 @@ bool fixed_value(const char *fixed, const char *name, int64_t *value);
 
 int64_t case_value(const Case *c, const char *name, int64_t otherwise);
 int case_field(const Case *c, const char *name); /* index or -1 */
+int64_t case_each(const Case *c); /* rows of a slot in a verify step, from a multiple of it on; 0 = it is none */
 bool case_is_own(const Case *c, int field); /* an output that serves the launch alone: nobody reads what it leaves */
 void *case_alloc(Case *c, int64_t bytes);        /* zeroed, freed with the case */
 

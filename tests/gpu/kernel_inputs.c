@@ -42,11 +42,33 @@ static int64_t first_position(Case *c, int64_t count, int64_t capacity)
 	return kind == 0 ? 0 : kind == 1 ? last : random_below(&c->random, (kind == 2 ? soon : last) + 1);
 }
 
+/* Rows of a verify step: as many of each slot, from a multiple of that on, the last ones perhaps cut off by the step's
+ * end. */
+static bool seat_verify(Case *c, int64_t each, int64_t rows, int64_t slots, int64_t capacity)
+{
+	Rows *s = &c->step;
+	int32_t *order = permutation(c, slots);
+	int64_t n = 0, in_use = 0;
+	for (int64_t t = 0; t < s->rows && capacity >= each; t += each) {
+		if (n == slots || one_in(&c->random, 6))
+			continue; /* idle ones */
+		int64_t pos = first_position(c, each, capacity);
+		for (int64_t j = 0; j < each; j++) {
+			s->slot[t + j] = order[n];
+			s->pos[t + j] = (int32_t)(pos + j);
+			in_use += t + j < s->rows;
+		}
+		n++;
+	}
+	return in_use > 0 && rows % each == 0;
+}
+
 /* Rows of distinct slots, one run each; in a decode step each run is one row and some rows are idle. */
 static bool seat_rows(Case *c, int64_t rows, int64_t slots, int64_t capacity)
 {
 	Rows *s = &c->step;
-	bool apart = (attends(c) && has(c, "qkv")) || has(c, "readers"); /* rows of a whole decode layer have a slot each */
+	/* rows of a whole decode layer have a slot each, and so have those of drafts */
+	bool apart = (attends(c) && has(c, "qkv")) || has(c, "readers") || has(c, "draft_len");
 	bool decode = apart || (!has(c, "seg") && rows <= 4 * slots && one_in(&c->random, 2));
 	int32_t *order = permutation(c, slots);
 	int64_t t = 0, n_runs = decode ? slots : 1 + random_below(&c->random, slots < 4 ? slots : 4);
@@ -103,7 +125,8 @@ bool case_rows(Case *c)
 		s->pos = case_alloc(c, rows * 4);
 		for (int64_t t = 0; t < rows; t++)
 			s->slot[t] = -1;
-		if (!seat_rows(c, rows, slots, capacity))
+		const int64_t each = case_each(c);
+		if (!(each ? seat_verify(c, each, rows, slots, capacity) : seat_rows(c, rows, slots, capacity)))
 			return false;
 	}
 	if (outs) {
@@ -155,14 +178,16 @@ static void fill_kv(Case *c, const CaseBuffer *b, bool is_scale)
 	bool reads = attends(c), writes = has(c, "qkv"); /* its own position as well: what stands there is not read */
 	for (int64_t i = 0; i < b->n; i++)
 		kv[i] = reads ? NAN : 7;
-	for (int t = 0; reads && t < c->step.rows; t++)
-		for (int64_t p = 0; c->step.slot[t] >= 0 && p <= c->step.pos[t] - writes; p++)
+	for (int t = 0; reads && t < c->step.rows; t++) {
+		const bool follows = writes && t > 0 && c->step.slot[t - 1] == c->step.slot[t]; /* made by the kernel as well */
+		for (int64_t p = 0; c->step.slot[t] >= 0 && !follows && p <= c->step.pos[t] - writes; p++)
 			for (int64_t h = 0; h < 2 * n_kv; h++) {
 				int64_t at = table[c->step.slot[t] * per_slot + p / page] * 2 * n_kv + h;
 				float *line = kv + (at * page + p % page) * width;
 				for (int64_t d = width - 1; isnan(line[0]) && d >= 0; d--) /* once: the first at last */
 					line[d] = is_scale ? exp2f(random_normal(&c->random) / 2 - 1) : random_normal(&c->random);
 			}
+	}
 }
 
 BestOfPart case_best(const Case *c, const float *logits, int64_t out, int64_t p)
@@ -216,6 +241,8 @@ static void fill_limits(Case *c, int32_t *a, int64_t slots)
 	for (int64_t s = 0; s < slots; s++) {
 		int32_t row[8] = {top_k[random_below(&c->random, 6)], (int32_t)random_bits(&c->random),
 			(int32_t)random_bits(&c->random), (int32_t)random_below(&c->random, 1200), 0, 0, 0, 0};
+		for (int i = 4; i < 7 && one_in(&c->random, 3); i++) /* shares of drafts that count whatever was drawn */
+			row[i] = (int32_t)random_below(&c->random, (1 << 16) + 1);
 		memcpy(a + s * 8, row, sizeof row);
 	}
 }
@@ -237,11 +264,39 @@ static void fill_lengths(Case *c, int32_t *a, bool tokens)
 	for (int64_t i = 0; i < slots; i++)
 		a[i] = (int32_t)random_below(&c->random, tokens ? 1000 : capacity);
 	for (int t = 0; t < s->rows; t++) {
-		int slot = s->slot[t];
+		int slot = t > 0 && s->slot[t - 1] == s->slot[t] ? -1 : s->slot[t]; /* of its first row */
 		if (slot >= 0 && tokens && s->pos[t] == 0 && one_in(&c->random, 2))
 			a[slot] = -1;
 		if (slot >= 0 && !tokens && token[slot] >= 0)
 			a[slot] = s->pos[t];
+	}
+}
+
+/* Rows of drafts stand a few positions behind the slot's length, the row that is held at its last one. */
+static void fill_draft_lengths(Case *c, int32_t *a)
+{
+	const Rows *s = &c->step;
+	const int64_t drafts = case_value(c, "DRAFTS", 1);
+	for (int64_t i = 0; i < case_value(c, "SLOTS", 1); i++)
+		a[i] = (int32_t)random_below(&c->random, 1000);
+	for (int t = 0; t < s->rows; t++) {
+		const int32_t length = s->slot[t] < 0 ? -1 : s->pos[t] + 1 - (int32_t)random_below(&c->random, drafts);
+		if (length >= 0 && !one_in(&c->random, 8))
+			a[s->slot[t]] = length;
+	}
+}
+
+/* What rows of a verify step have drawn, some of it no token; and their tokens, most of them what the row before
+ * drew. */
+static void fill_drawn(Case *c, int32_t *a, int64_t n, bool tokens)
+{
+	const int32_t *drawn = tokens ? c->buf[case_field(c, "drawn")].before : NULL;
+	for (int64_t i = 0; i < n; i++) {
+		a[i] = (int32_t)random_below(&c->random, case_value(c, "V", 100));
+		if (!tokens && one_in(&c->random, 12))
+			a[i] = -1;
+		if (tokens && i && drawn[i - 1] >= 0 && !one_in(&c->random, 3))
+			a[i] = drawn[i - 1];
 	}
 }
 
@@ -292,6 +347,10 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 	bool token = strcmp(name, "slot_token") == 0;
 	if (attends(c) && (token || strcmp(name, "slot_len") == 0))
 		fill_lengths(c, a, token);
+	else if (strcmp(name, "slot_len") == 0 && (has(c, "row_next") || has(c, "slot_draft")) && s->slot)
+		fill_draft_lengths(c, a);
+	else if (strcmp(name, "drawn") == 0 || (strcmp(name, "row_token") == 0 && has(c, "drawn")))
+		fill_drawn(c, a, b->n, strcmp(name, "drawn") != 0);
 	else if (strcmp(name, "step") == 0)
 		memcpy(a, (int32_t[4]){s->rows, s->outs, s->segs, s->flags}, 16);
 	else if (strcmp(name, "row_slot") == 0)
@@ -311,6 +370,9 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 	else if (token) /* some sequences have ended */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = one_in(&c->random, 5) ? -1 : (int32_t)random_below(&c->random, case_value(c, "V", 100));
+	else if (strcmp(name, "slot_version") == 0)
+		for (int64_t i = 0; i < b->n; i++)
+			a[i] = (int32_t)random_below(&c->random, case_each(c));
 	else if (strcmp(name, "best_id") == 0)
 		fill_best(c, a, true);
 	else if (strcmp(name, "expert") == 0)
@@ -429,7 +491,7 @@ bool case_operand(Case *c, int field)
 	/* what an operand is made from comes first, whatever the order of the fields */
 	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"kv_block", "page_table"},
 		{"best", "logits"},
-		{"best_id", "logits"}, {"slot_len", "slot_token"}};
+		{"best_id", "logits"}, {"slot_len", "slot_token"}, {"row_token", "drawn"}};
 	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
 		int needs = case_field(c, order[i].needs);
 		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && !make(c, needs))

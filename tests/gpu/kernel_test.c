@@ -7,7 +7,8 @@
  * operands (kernel_case.h).
  * Workers draw, compile and run the reference; one at a time runs on the device: the whole image of operands and
  * guards goes there and back, twice, and both times must give the same bits. Where the contract says
- * batch_invariant, a third run with half of the step's rows must give those rows the same bits. --small keeps
+ * batch_invariant, a third run with half of the step's rows must give those rows the same bits, and rows of a verify
+ * step must have the bits that decode's kernel gives them (kernel_steps.c). --small keeps
  * trials small enough for compute-sanitizer. --no-gpu draws, compiles for TARGET and runs the reference only.
  * --cache-dir keeps compiled kernels, by content; with --no-gpu it is filled, and no reference runs: then a machine
  * with a GPU need not compile what is drawn and timed there.
@@ -116,6 +117,16 @@ static bool rows_stand_alone(Run *r, const Case *c, GpuKernel *k, const uint8_t 
 	return ran;
 }
 
+static const uint8_t *run_step(void *ctx, const Case *c, const Cubin *cubin)
+{
+	Run *r = ctx;
+	GpuKernel k = {0};
+	const bool ran = gpu_load(r->gpu, cubin, c->tmpl->name, c->smem, &k) && run_once(r, c, &k);
+	if (!r->gpu->dead)
+		gpu_unload(r->gpu, &k);
+	return ran ? r->image : NULL;
+}
+
 static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
 {
 	Outcome out = {0};
@@ -128,7 +139,8 @@ static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
 			out.ok = false;
 			snprintf(out.why, sizeof out.why, "a second run gave other bits");
 		}
-		out.ok = out.ok && rows_stand_alone(r, c, &k, first, &out);
+		out.ok = out.ok && rows_are_steps(r->settings, c, first, run_step, r, &out)
+			&& rows_stand_alone(r, c, &k, first, &out);
 	} else {
 		snprintf(out.why, sizeof out.why, "%s", r->gpu->why);
 	}
