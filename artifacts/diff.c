@@ -417,7 +417,7 @@ static void weight_text(const Weight *w, char text[192])
 		n += snprintf(text + n, 192 - (size_t)n, "%s%" PRId64, k ? "," : "", w->shape[k]);
 	n += snprintf(text + n, 192 - (size_t)n, "] ");
 	for (int k = 0; k < 8; k++)
-		n += snprintf(text + n, 192 - (size_t)n, "%02x", w->sha256[k]);
+		n += snprintf(text + n, 192 - (size_t)n, "%02x", w->hash[k]);
 }
 
 static const Weight *find_weight(const Graph *g, const char *name, int *hint)
@@ -462,11 +462,11 @@ static int each_section(const PlanDiff *d, PairFn *f, void *ctx)
 		char text[2][20] = {"", ""};
 		if (!s[0] && !s[1])
 			continue;
-		if (s[0] && s[1] && memcmp(s[0]->sha256, s[1]->sha256, sizeof s[0]->sha256) == 0)
+		if (s[0] && s[1] && memcmp(s[0]->hash, s[1]->hash, sizeof s[0]->hash) == 0)
 			continue;
 		for (int side = 0; side < 2; side++)
 			for (int k = 0; s[side] && k < 8; k++)
-				sprintf(text[side] + 2 * k, "%02x", s[side]->sha256[k]);
+				sprintf(text[side] + 2 * k, "%02x", s[side]->hash[k]);
 		Pair p = {names[i], s[0] ? text[0] : NULL, s[1] ? text[1] : NULL};
 		if (f)
 			f(ctx, &p);
