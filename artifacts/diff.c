@@ -116,7 +116,8 @@ static void say_words(const char *a, const char *b, FILE *out)
 		int ka = (int)strcspn(a, "= "), kb = (int)strcspn(b, "= ");
 		int order = !*a ? 1 : !*b ? -1 : strncmp(a, b, (size_t)(ka > kb ? ka : kb));
 		if (order == 0 && (na != nb || strncmp(a, b, (size_t)na) != 0))
-			fprintf(out, "%.*s %.*s -> %.*s\n", ka, a, na - ka - 1, a + ka + 1, nb - kb - 1, b + kb + 1);
+			fprintf(out, "%.*s %.*s -> %.*s\n", ka, a, na - ka - (ka < na), a + ka + (ka < na), nb - kb - (kb < nb),
+				b + kb + (kb < nb));
 		else if (order < 0)
 			fprintf(out, "%.*s only in a\n", na, a);
 		else if (order > 0)
@@ -193,7 +194,8 @@ static void say_kernel(const PlanDiff *d, const Kernel *a, const Kernel *b, FILE
 static void say_launch(const PlanDiff *d, const Side side[2], const Launch *a, const Launch *b, FILE *out)
 {
 	const Slot *sa = slot_of(&side[0], a), *sb = slot_of(&side[1], b);
-	say_operands(sa->operands, sb->operands, out);
+	if (strcmp(sa->operands, sb->operands) != 0)
+		say_operands(sa->operands, sb->operands, out);
 	say_choice(sa, sb, out);
 	say_kernel(d, &side[0].target->kernels[a->kernel], &side[1].target->kernels[b->kernel], out);
 	say_ints("grid", a->grid, b->grid, out);

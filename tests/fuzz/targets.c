@@ -220,8 +220,12 @@ static bool run_plan(const uint8_t *bytes, size_t n)
 		const AuditOptions all = {.reasons = true};
 		FILE *out = fopen("/dev/null", "w");
 		PlanDiff *diff = diff_make(&a, &a);
-		if (!out || !diff || !diff_is_empty(diff))
+		if (!out || !diff)
+			bug("no memory");
+		if (!diff_is_empty(diff)) {
+			diff_text(diff, stderr);
 			bug("a plan that differs from itself");
+		}
 		audit_text(&a, &all, out);
 		audit_json(&a, &all, out);
 		diff_free(diff);
