@@ -41,7 +41,7 @@ rooms='18000 compiler
 8000 artifacts
 2800 runtime/cpu
 2500 runtime/text
-7500 runtime/cli'
+8500 runtime/cli'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

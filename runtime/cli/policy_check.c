@@ -277,7 +277,7 @@ static bool is_signed_by(const PolicyList *signers, const Artifact *a)
 	return false;
 }
 
-static void check_whole(const Policy *policy, const Artifact *a, Violations *v)
+static void check_whole(const Policy *policy, const Artifact *a, const char *uncertified, Violations *v)
 {
 	for (int i = 0; policy->waivers.line && !policy->waivers.value && i < a->n_options; i++) {
 		const Option *o = &a->options[i];
@@ -287,9 +287,10 @@ static void check_whole(const Policy *policy, const Artifact *a, Violations *v)
 		if (x)
 			snprintf(x->text, sizeof x->text, "%s: %s", o->name, o->value);
 	}
-	Violation *x = policy->certificate.value ? add(v, "plan.certificate", policy->certificate.line) : NULL;
+	bool is_wanted = policy->certificate.value && uncertified;
+	Violation *x = is_wanted ? add(v, "plan.certificate", policy->certificate.line) : NULL;
 	if (x)
-		snprintf(x->text, sizeof x->text, "the plan has no numerics certificate: this version makes none");
+		snprintf(x->text, sizeof x->text, "%s", uncertified);
 	x = policy->signature.value && !a->n_signatures ? add(v, "plan.signature", policy->signature.line) : NULL;
 	if (x)
 		snprintf(x->text, sizeof x->text, "the plan has no signature");
@@ -299,14 +300,14 @@ static void check_whole(const Policy *policy, const Artifact *a, Violations *v)
 		snprintf(x->text, sizeof x->text, "none of the plan's %d signatures is by a key of the list", a->n_signatures);
 }
 
-void policy_check(const Policy *policy, const Artifact *a, Violations *out)
+void policy_check(const Policy *policy, const Artifact *a, const char *uncertified, Violations *out)
 {
 	check_required(policy, a, out);
 	check_forbidden(policy, a, out);
 	check_dtypes(policy, a, out);
 	check_kv(policy, a, out);
 	check_launches(policy, a, out);
-	check_whole(policy, a, out);
+	check_whole(policy, a, uncertified, out);
 }
 
 /* Reports -------------------------------------------------------------------------------------------------- */

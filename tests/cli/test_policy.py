@@ -125,7 +125,7 @@ def test_the_plan_as_a_whole(check, plan_of, tmp_path):
     got = found(run)
     assert [g[0] for g in got] == ["plan.waivers", "plan.certificate", "plan.signature"]
     assert got[0][2].startswith("kernels.ban.000: ") and "attn_wgmma" in got[0][2]
-    assert got[1][2] == "the plan has no numerics certificate: this version makes none"
+    assert got[1][2] == f"there is no {banned}.cert: atlas verify --certify makes one"
     assert got[2][2] == "the plan has no signature"
     assert check("[plan]\nwaivers = true\ncertificate = false\nsignature = false\n", plan=banned).returncode == 0
 
