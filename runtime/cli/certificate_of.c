@@ -26,15 +26,14 @@ static int refuse(char *why, size_t n, const char *fmt, ...)
 	return EXIT_INTEGRITY;
 }
 
-/* Was every phase of the target that it was measured on? */
-static int check_phases(const Certificate *c, const Artifact *a, char *why, size_t n)
+bool certificate_is_whole(const Certificate *c, const Artifact *a, char *why, size_t n)
 {
 	const TargetPlan *t = NULL;
 	for (int i = 0; i < a->n_targets; i++)
 		if (strcmp(a->targets[i].target, c->target) == 0)
 			t = &a->targets[i];
 	if (!t)
-		return refuse(why, n, "it is for target %s, which the plan has not", c->target);
+		return !refuse(why, n, "it is for target %s, which the plan has not", c->target);
 	for (int i = 0; i < t->n_phases; i++) {
 		char name[32];
 		bool found = t->phases[i].kind == PROBE || t->phases[i].n_launches == 0;
@@ -42,11 +41,11 @@ static int check_phases(const Certificate *c, const Artifact *a, char *why, size
 		for (int k = 0; k < c->n_phases && !found; k++)
 			found = strcmp(c->phases[k].name, name) == 0;
 		if (!found)
-			return refuse(why, n, "%s was not measured", name);
+			return !refuse(why, n, "%s was not measured", name);
 	}
 	if (c->n_layers != a->graph.n_layers + 1)
-		return refuse(why, n, "it has %d layers and logits, the plan %d", c->n_layers - 1, a->graph.n_layers);
-	return 0;
+		return !refuse(why, n, "it has %d layers and logits, the plan %d", c->n_layers - 1, a->graph.n_layers);
+	return true;
 }
 
 static int check_trust(const Args *args, const Certificate *c, char *why, size_t n)
@@ -71,8 +70,8 @@ static int check(const Args *args, const Artifact *a, int major, int minor, cons
 	int code = check_trust(args, c, why, n);
 	if (!code && !certificate_holds(c, why, n))
 		code = EXIT_INTEGRITY;
-	if (!code)
-		code = check_phases(c, a, why, n);
+	if (!code && !certificate_is_whole(c, a, why, n))
+		code = EXIT_INTEGRITY;
 	if (!code && major && (major != c->cc_major || minor != c->cc_minor))
 		code = refuse(why, n, "it was measured on compute capability %d.%d (%s), this GPU has %d.%d", c->cc_major,
 			c->cc_minor, c->device, major, minor);

@@ -29,6 +29,8 @@ int certify_plan(const Args *args, const AtlasPlan *plan, const Driver *driver, 
 int certificate_demand(const Args *args, const Artifact *a, int major, int minor, char *why, size_t why_bytes);
 /* --require-certified: the same, told. session NULL: the GPU is not known yet. */
 int certificate_required(const Args *args, const AtlasPlan *plan, AtlasSession *session);
+/* Was every phase of the target, and every layer, measured? Else `why` names one. */
+bool certificate_is_whole(const Certificate *c, const Artifact *a, char *why, size_t why_bytes);
 char *certificate_path(const char *plan); /* PLAN.cert; to be freed, NULL: no memory */
 
 #endif
