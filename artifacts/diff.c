@@ -116,7 +116,8 @@ static void say_words(const char *a, const char *b, FILE *out)
 		int ka = (int)strcspn(a, "= "), kb = (int)strcspn(b, "= ");
 		int order = !*a ? 1 : !*b ? -1 : strncmp(a, b, (size_t)(ka > kb ? ka : kb));
 		if (order == 0 && (na != nb || strncmp(a, b, (size_t)na) != 0))
-			fprintf(out, "%.*s %.*s -> %.*s\n", ka, a, na - ka - 1, a + ka + 1, nb - kb - 1, b + kb + 1);
+			fprintf(out, "%.*s %.*s -> %.*s\n", ka, a, na - ka - (ka < na), a + ka + (ka < na), nb - kb - (kb < nb),
+				b + kb + (kb < nb));
 		else if (order < 0)
 			fprintf(out, "%.*s only in a\n", na, a);
 		else if (order > 0)
@@ -193,7 +194,8 @@ static void say_kernel(const PlanDiff *d, const Kernel *a, const Kernel *b, FILE
 static void say_launch(const PlanDiff *d, const Side side[2], const Launch *a, const Launch *b, FILE *out)
 {
 	const Slot *sa = slot_of(&side[0], a), *sb = slot_of(&side[1], b);
-	say_operands(sa->operands, sb->operands, out);
+	if (strcmp(sa->operands, sb->operands) != 0)
+		say_operands(sa->operands, sb->operands, out);
 	say_choice(sa, sb, out);
 	say_kernel(d, &side[0].target->kernels[a->kernel], &side[1].target->kernels[b->kernel], out);
 	say_ints("grid", a->grid, b->grid, out);
@@ -417,7 +419,7 @@ static void weight_text(const Weight *w, char text[192])
 		n += snprintf(text + n, 192 - (size_t)n, "%s%" PRId64, k ? "," : "", w->shape[k]);
 	n += snprintf(text + n, 192 - (size_t)n, "] ");
 	for (int k = 0; k < 8; k++)
-		n += snprintf(text + n, 192 - (size_t)n, "%02x", w->sha256[k]);
+		n += snprintf(text + n, 192 - (size_t)n, "%02x", w->hash[k]);
 }
 
 static const Weight *find_weight(const Graph *g, const char *name, int *hint)
@@ -462,11 +464,11 @@ static int each_section(const PlanDiff *d, PairFn *f, void *ctx)
 		char text[2][20] = {"", ""};
 		if (!s[0] && !s[1])
 			continue;
-		if (s[0] && s[1] && memcmp(s[0]->sha256, s[1]->sha256, sizeof s[0]->sha256) == 0)
+		if (s[0] && s[1] && memcmp(s[0]->hash, s[1]->hash, sizeof s[0]->hash) == 0)
 			continue;
 		for (int side = 0; side < 2; side++)
 			for (int k = 0; s[side] && k < 8; k++)
-				sprintf(text[side] + 2 * k, "%02x", s[side]->sha256[k]);
+				sprintf(text[side] + 2 * k, "%02x", s[side]->hash[k]);
 		Pair p = {names[i], s[0] ? text[0] : NULL, s[1] ? text[1] : NULL};
 		if (f)
 			f(ctx, &p);

@@ -10,13 +10,16 @@
  *   offset 0    magic "ATLASPLN"
  *          8    u32 format version (PLAN_VERSION; any other is refused with both numbers)
  *         12    u32 manifest length in bytes
- *         16    32 bytes root hash: SHA-256 over bytes 0..15 followed by the manifest
+ *         16    32 bytes root hash (artifacts/tree.h), over bytes 0..15 and the manifest
  *         48    manifest, MessagePack (below), then zeros up to the first section
- *   sections    each starts at a multiple of 4096, in manifest order, without overlap; gaps are zero;
- *               the file ends where the last section ends
+ *   sections    each starts at a multiple of 4096, in manifest order, without overlap; gaps are zero
+ *   signatures  at the next multiple of 4096: any number of {32 bytes Ed25519 public key, 64 bytes signature}, keys
+ *               ascending, then u32 their number, u32 0, "ATLASSIG", which end the file. What is signed is the root
+ *               hash, in the domain "plan" (artifacts/sign.h). Without any, the other bytes are the same
  *
- *   The manifest is a map: "sections" = array of {"name", "offset", "bytes", "sha256"}.
- *   As every section's hash stands in the manifest, the root hash seals the file.
+ *   The manifest is a map: "sections" = array of {"name", "offset", "bytes", "hash"}.
+ *   As every section's hash stands in the manifest, the root hash seals the file up to the signatures, and each of
+ *   those must hold for its own key. So no byte can change unnoticed.
  *
  * SECTIONS
  *
@@ -33,6 +36,8 @@
  *                arena alike, and its length is weight_arena_bytes. With `--weights ref` it is shorter and holds
  *                only the weights the compiler made (rope frequencies, stop tokens: Weight.file is NULL), which
  *                stand first in the arena: Weight.offset holds alike. The others are read from the checkpoint's files
+ *   leaves       hashes of the leaves of all weights, in order of Graph.weights and there of bytes, so that weights
+ *                can be checked piece by piece and by many threads, wherever their bytes are
  *   tokenizer    compiled tokenizer (artifacts/tokenizer_format.h), absent when the checkpoint has none
  *   chat_template  UTF-8 text, absent when the checkpoint has none
  *
@@ -51,19 +56,22 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 5,
+	PLAN_VERSION = 6,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
 	PLAN_MAX_OPERANDS = 16,  /* of one op */
 	PLAN_MAX_PARAM_BYTES = 512, /* of one kernel's argument struct */
 	PLAN_TENSOR_MAP_BYTES = 128, /* of one CUtensorMap in it, at a multiple of 64 */
+	PLAN_MAX_SIGNATURES = 16,
 	PLAN_MAX_LAYERS = 1024,
 	PLAN_MAX_SLOTS = 1024,
 	PLAN_MAX_VERIFY = 4,     /* rows of a slot in a verify step */
 	PLAN_RING_ENTRIES = 64, PLAN_RING_WORDS = 4, /* of a slot's results (ops.h, ring); of one entry */
 };
 #define PLAN_MAGIC "ATLASPLN"
+#define PLAN_END "ATLASSIG"
+#define PLAN_DOMAIN "plan" /* of signatures */
 
 /* Tables ---------------------------------------------------------------------------------- */
 
@@ -167,7 +175,7 @@ typedef struct Weight {
 	                        one before (several weights that are read as one, or make one tensor) */
 	const char *file;    /* base name of the checkpoint file it comes from; NULL = made by the compiler */
 	int64_t file_offset; /* bytes from that file's start */
-	uint8_t sha256[32];  /* of its bytes */
+	uint8_t hash[32];    /* top of the leaves of its bytes (artifacts/tree.h) */
 } Weight;
 
 /* Tensors that a graph has under these names, if at all, with these types: the host and the state of slots. An operand
@@ -339,8 +347,10 @@ typedef struct Contract { const char *name; OpKind op; ContractTerm *terms; int 
 typedef struct Section {
 	const char *name;
 	int64_t offset, bytes; /* in the file */
-	uint8_t sha256[32];
+	uint8_t hash[32];
 } Section;
+
+typedef struct PlanSignature { uint8_t public_key[32], signature[64]; } PlanSignature;
 
 typedef struct Option { const char *name, *value; } Option; /* "runtime.slots", "8" */
 
@@ -354,21 +364,37 @@ typedef struct Artifact {
 	TargetPlan *candidates;       /* one a target, without kernels where there is no section; NULL = none at all */
 	const uint8_t *file; int64_t file_bytes; /* the mapped file (reader) */
 	uint8_t root[32];
+	const PlanSignature *signatures; int n_signatures; /* in the file */
+	const uint8_t *leaves; /* section leaves */
+	int64_t *first_leaf;   /* [n_weights + 1] of each weight in it; the reader's, owned */
 	void *memory; /* reader's arena: one block */
 } Artifact;
 
 /* Section by name; NULL when absent. Its bytes are artifact->file + offset. */
 const Section *artifact_section(const Artifact *a, const char *name);
 
-/* Reader: maps nothing itself. `file` must stay valid and unchanged until artifact_free. Checks magic,
- * version, root hash, section table, hashes of all sections but `weights` (artifact_check_weights
- * does that one), then every count, offset, index, shape and launch against this specification.
- * On failure writes one sentence with the byte offset or the name of what is wrong into why. */
+/* Whose plans are read: those that one of these keys has signed. */
+typedef struct PlanTrust { const uint8_t (*keys)[32]; int n_keys; } PlanTrust;
+
+/* Reader: maps nothing itself. `file` must stay valid and unchanged until artifact_free. Checks magic and version, the
+ * root hash, signatures and, where `trust` is not NULL, that one of them is by a key of it; nothing of a plan that is
+ * not trusted is looked at any further. Then the section table, hashes of all sections (of `weights`, those of the
+ * leaves, but not the bytes: artifact_check_weights does that), and every count, offset, index, shape and launch
+ * against this specification. On failure writes one sentence with the byte offset or the name of what is wrong into
+ * why. */
 typedef enum ReadStatus {
-	READ_OK, READ_NOT_A_PLAN, READ_VERSION, READ_INTEGRITY, READ_MALFORMED, READ_NO_MEMORY
+	READ_OK, READ_NOT_A_PLAN, READ_VERSION, READ_INTEGRITY, READ_MALFORMED, READ_NO_MEMORY, READ_UNSIGNED,
+	READ_UNTRUSTED
 } ReadStatus;
-ReadStatus artifact_read(const uint8_t *file, int64_t bytes, Artifact *out, char *why, size_t why_bytes);
-ReadStatus artifact_check_weights(const Artifact *a, char *why, size_t why_bytes);
+ReadStatus artifact_read(const uint8_t *file, int64_t bytes, const PlanTrust *trust, Artifact *out, char *why,
+	size_t why_bytes);
+/* By several threads: the leaves of every weight whose bytes are there ([n_weights], NULL in it: not looked at; bytes
+ * NULL: those in section weights), and the gaps of that section. What is wrong first is told. */
+ReadStatus artifact_check_weights(const Artifact *a, const uint8_t *const *bytes, char *why, size_t why_bytes);
+/* Bytes at..at+n of a weight, at a multiple of TREE_LEAF_BYTES, up to another or to its end. */
+bool artifact_leaves_hold(const Artifact *a, int weight, int64_t at, const uint8_t *bytes, int64_t n);
+/* Do this weight's bytes stand in section weights? Else in the checkpoint's file. */
+bool artifact_holds_weight(const Artifact *a, int weight);
 void artifact_free(Artifact *a);
 
 /* Validator: one loop, no recursion, no allocation. True when the bytes are exactly one canonical
@@ -388,6 +414,7 @@ typedef struct PlanParts {
 	const PlanBlob *blobs; int n_blobs; /* cubins, tokenizer, chat_template */
 	bool embed_weights;
 	WeightSource weights;
+	const struct PrivateKey *keys; int n_keys; /* that sign it (artifacts/sign.h), each once */
 } PlanParts;
 bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t why_bytes);
 /* Could artifact_write make this file? Asked before a long compile; leaves nothing. False: with the reason. */

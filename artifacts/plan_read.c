@@ -1,23 +1,24 @@
 /* plan_read.c - open a plan.bin: the file around the structs.
  *
- * Order of trust: magic and version; the root hash, which seals the manifest; the section table, which must cover
- * the file without overlap and with nothing but zeros between; each section's hash; then the MessagePack of
- * each section, validated, measured, and decoded into one block; then what it means (plan_check.c). Whatever
- * fails first ends the reading, and nothing is believed before it was checked.
+ * Order of trust: magic and version; the root hash, which seals the manifest; the signatures of the root hash; the
+ * section table, which must cover the file without overlap and with nothing but zeros between; each section's hash;
+ * then the MessagePack of each section, validated, measured, and decoded into one block; then what it means
+ * (plan_check.c). Whatever fails first ends the reading, and nothing is believed before it was checked.
  */
-#include "artifacts/hash.h"
 #include "artifacts/reader.h"
+#include "artifacts/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER_BYTES = 48, MAX_SECTIONS = 64, MAX_TARGETS = 16 };
+enum { HEADER_BYTES = 48, END_BYTES = 16, MAX_SECTIONS = 64, MAX_TARGETS = 16 };
 
 typedef struct Reader {
 	const uint8_t *file;
 	int64_t bytes, manifest_bytes;
 	bool check_hashes;
+	const PlanTrust *trust;
 	Artifact *out;
 	Why why;
 } Reader;
@@ -43,25 +44,21 @@ static uint32_t u32_at(const uint8_t *p)
 static bool read_header(Reader *r)
 {
 	uint8_t root[32];
-	Sha256 h;
-	if (r->bytes < HEADER_BYTES || memcmp(r->file, PLAN_MAGIC, 8) != 0)
+	if (r->bytes < HEADER_BYTES + END_BYTES || memcmp(r->file, PLAN_MAGIC, 8) != 0)
 		return why_not(&r->why, READ_NOT_A_PLAN, "not a plan: the file does not start with %s and a header",
 			PLAN_MAGIC);
 	if (u32_at(r->file + 8) != PLAN_VERSION)
 		return why_not(&r->why, READ_VERSION, "plan format version %u: this program reads version %d",
 			u32_at(r->file + 8), PLAN_VERSION);
 	r->manifest_bytes = u32_at(r->file + 12);
-	if (r->manifest_bytes > r->bytes - HEADER_BYTES)
-		return why_not(&r->why, READ_INTEGRITY, "the manifest of %lld bytes does not fit the file of %lld",
+	if (r->manifest_bytes > r->bytes - HEADER_BYTES - END_BYTES)
+		return why_not(&r->why, READ_INTEGRITY, "header: the manifest of %lld bytes does not fit the file of %lld",
 			(long long)r->manifest_bytes, (long long)r->bytes);
-	sha256_start(&h);
-	sha256_add(&h, r->file, 16);
-	sha256_add(&h, r->file + HEADER_BYTES, (size_t)r->manifest_bytes);
-	sha256_end(&h, root);
+	tree_root(r->file, r->file + HEADER_BYTES, (size_t)r->manifest_bytes, root);
 	if (r->check_hashes && memcmp(root, r->file + 16, 32) != 0)
-		return why_not(&r->why, READ_INTEGRITY, "the root hash does not match the manifest");
+		return why_not(&r->why, READ_INTEGRITY, "the root hash does not match header and manifest");
 	memcpy(r->out->root, r->file + 16, 32);
-	return true;
+	return find_signatures(r->out, &r->why) && (!r->check_hashes || check_signatures(r->out, r->trust, &r->why));
 }
 
 /* A decoder at the start of bytes that are one canonical value. */
@@ -85,8 +82,8 @@ static bool read_manifest(Reader *r, Decoder *d, Section **sections, int *n)
 
 static bool is_known(const char *name)
 {
-	static const char *const known[] = {"options", "graph", "contracts", "cubins", "weights", "tokenizer",
-		"chat_template"};
+	static const char *const known[] = {"options", "graph", "contracts", "cubins", "leaves", "weights",
+		"tokenizer", "chat_template"};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strcmp(name, known[i]) == 0)
 			return true;
@@ -113,7 +110,7 @@ static bool has_plan(const Section *sections, int n, const char *target)
 
 static bool check_sections(Reader *r, const Section *sections, int n)
 {
-	int64_t end = HEADER_BYTES + r->manifest_bytes;
+	int64_t end = HEADER_BYTES + r->manifest_bytes, room = (const uint8_t *)r->out->signatures - r->file;
 	for (int i = 0; i < n; i++) {
 		const Section *s = &sections[i];
 		if (!is_known(s->name))
@@ -127,24 +124,29 @@ static bool check_sections(Reader *r, const Section *sections, int n)
 			return why_not(&r->why, READ_MALFORMED, "section %s: offset %lld is not a multiple of %d after %lld",
 				s->name, (long long)s->offset, PLAN_ALIGN, (long long)end);
 		bool may_be_empty = strcmp(s->name, "weights") == 0;
-		if (s->bytes < !may_be_empty || s->offset > r->bytes || s->bytes > r->bytes - s->offset)
+		if (s->bytes < !may_be_empty || s->offset > room || s->bytes > room - s->offset)
 			return why_not(&r->why, READ_INTEGRITY, "section %s: %lld bytes at %lld in a file of %lld", s->name,
 				(long long)s->bytes, (long long)s->offset, (long long)r->bytes);
 		if (s->offset - end >= PLAN_ALIGN || !is_zero(r->file + end, s->offset - end))
-			return why_not(&r->why, READ_MALFORMED, "the bytes before section %s are not a gap of zeros",
+			return why_not(&r->why, READ_INTEGRITY, "the bytes before section %s are not a gap of zeros",
 				s->name);
 		end = s->offset + s->bytes;
 	}
-	return end == r->bytes ||
-		why_not(&r->why, READ_INTEGRITY, "the file has %lld bytes, its sections end at %lld",
+	if (end > room || room - end >= PLAN_ALIGN)
+		return why_not(&r->why, READ_INTEGRITY, "the file has %lld bytes, its sections end at %lld",
 			(long long)r->bytes, (long long)end);
+	return is_zero(r->file + end, room - end) ||
+		why_not(&r->why, READ_INTEGRITY, "the bytes before section signatures are not a gap of zeros");
 }
 
+/* Of `weights` the hash is compared when its leaves are known (check_leaves). */
 static bool check_hash(const Section *s, const uint8_t *file, Why *why)
 {
 	uint8_t hash[32];
-	sha256_of(file + s->offset, (size_t)s->bytes, hash);
-	return memcmp(hash, s->sha256, 32) == 0 ||
+	if (strcmp(s->name, "weights") == 0)
+		return true;
+	tree_section_of(s->name, file + s->offset, s->bytes, hash);
+	return memcmp(hash, s->hash, 32) == 0 ||
 		why_not(why, READ_INTEGRITY, "section %s does not match its hash", s->name);
 }
 
@@ -244,7 +246,7 @@ static bool read_sections(Reader *r)
 	small = (Decoder){.why = &r->why, .memory = memory};
 	bool good = read_manifest(r, &small, &sections, &n) && check_sections(r, sections, n);
 	for (int i = 0; good && r->check_hashes && i < n; i++)
-		good = strcmp(sections[i].name, "weights") == 0 || check_hash(&sections[i], r->file, &r->why);
+		good = check_hash(&sections[i], r->file, &r->why);
 	measure = (Decoder){.why = &r->why};
 	if (good && decode_file(r, &measure, sections, n, &unused)) {
 		a->memory = calloc(1, measure.used + 1);
@@ -258,37 +260,32 @@ static bool read_sections(Reader *r)
 	return good;
 }
 
-static ReadStatus read_artifact(const uint8_t *file, int64_t bytes, bool check_hashes, Artifact *out, Why why)
+static ReadStatus read_artifact(Reader r)
 {
-	Reader r = {.file = file, .bytes = bytes, .check_hashes = check_hashes, .out = out, .why = why};
-	memset(out, 0, sizeof *out);
-	out->file = file;
-	out->file_bytes = bytes;
-	if (read_header(&r) && read_sections(&r) && check_artifact(out, &r.why))
+	*r.out = (Artifact){.file = r.file, .file_bytes = r.bytes};
+	if (read_header(&r) && read_sections(&r) && check_artifact(r.out, &r.why) &&
+		check_leaves(r.out, r.check_hashes, &r.why))
 		return READ_OK;
-	artifact_free(out);
+	artifact_free(r.out);
 	return r.why.status;
 }
 
-ReadStatus artifact_read(const uint8_t *file, int64_t bytes, Artifact *out, char *why, size_t why_bytes)
+ReadStatus artifact_read(const uint8_t *file, int64_t bytes, const PlanTrust *trust, Artifact *out, char *why,
+	size_t why_bytes)
 {
-	return read_artifact(file, bytes, true, out, (Why){.text = why, .bytes = why_bytes});
+	return read_artifact((Reader){.file = file, .bytes = bytes, .check_hashes = true, .trust = trust, .out = out,
+		.why = {.text = why, .bytes = why_bytes}});
 }
 
 ReadStatus artifact_read_unsealed(const uint8_t *file, int64_t bytes, Artifact *out, char *why,
 	size_t why_bytes)
 {
-	return read_artifact(file, bytes, false, out, (Why){.text = why, .bytes = why_bytes});
-}
-
-ReadStatus artifact_check_weights(const Artifact *a, char *why, size_t why_bytes)
-{
-	Why w = {.text = why, .bytes = why_bytes};
-	return check_hash(artifact_section(a, "weights"), a->file, &w) ? READ_OK : w.status;
+	return read_artifact((Reader){.file = file, .bytes = bytes, .out = out, .why = {.text = why, .bytes = why_bytes}});
 }
 
 void artifact_free(Artifact *a)
 {
+	free(a->first_leaf);
 	free(a->memory);
 	memset(a, 0, sizeof *a);
 }

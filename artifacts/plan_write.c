@@ -1,19 +1,20 @@
-/* plan_write.c - write plan.bin: layout, weights, hashes, then the small sections and the manifest.
+/* plan_write.c - write plan.bin: layout, weights, hashes, then the small sections, the manifest and signatures.
  *
  * The size of every section is known before its content is final, since hashes have a fixed size: so the file is
- * laid out first, weights are streamed to their place while they are hashed, and the graph section, which holds
- * their hashes, is packed again afterwards. The file appears under its name only when it is whole: written without
- * a name in the same folder, fsync, rename, fsync of the folder.
+ * laid out first, weights are streamed to their place while their leaves are hashed by several threads, and the graph
+ * section, which holds their hashes, is packed again afterwards. The file appears under its name only when it is
+ * whole: written without a name in the same folder, fsync, rename, fsync of the folder.
  */
 #include "artifacts/plan.h"
 
-#include "artifacts/hash.h"
+#include "artifacts/parallel.h"
 #include "artifacts/schema.h"
+#include "artifacts/sign.h"
+#include "artifacts/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <msgpack.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 48, CHUNK_BYTES = 4 << 20, MAX_SECTIONS = 64, LAYOUT_ROUNDS = 8 };
+enum { HEADER_BYTES = 48, END_BYTES = 16, CHUNK_BYTES = 16 * TREE_LEAF_BYTES, MAX_SECTIONS = 64, LAYOUT_ROUNDS = 8 };
 
 typedef struct Piece { /* a section to be */
 	char name[64];
@@ -34,6 +35,8 @@ typedef struct Piece { /* a section to be */
 typedef struct Writer {
 	const PlanParts *parts;
 	Graph graph;       /* the artifact's, with weights of our own to fill in hashes */
+	uint8_t *leaves;   /* hashes, in order of weights */
+	int64_t n_leaves;
 	Piece pieces[MAX_SECTIONS];
 	Section sections[MAX_SECTIONS];
 	int n;
@@ -263,6 +266,11 @@ static void make_pieces(Writer *w)
 		p->bytes = w->parts->blobs[i].bytes;
 		p->n = w->parts->blobs[i].n;
 	}
+	if (w->n_leaves) {
+		Piece *p = add_piece(w, "leaves");
+		p->bytes = w->leaves;
+		p->n = (size_t)w->n_leaves * HASH_BYTES;
+	}
 	add_piece(w, "weights")->n = (size_t)weight_section_bytes(w);
 }
 
@@ -351,185 +359,145 @@ static int compare_offset(const void *a, const void *b)
 	return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* A hash that grows on a thread of its own: reading, writing and the two hashes of a weight take about the same time,
- * and of a large model minutes one after the other. Where no thread can be had the caller does the work. */
-typedef struct HashLine {
-	Sha256 hash;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	const void *bytes; /* to be added; NULL = nothing is */
-	size_t n;
-	bool has_thread, ends;
-} HashLine;
+/* Leaves of a chunk, hashed while the next one is read. */
+typedef struct Chunk {
+	uint8_t *bytes;
+	int64_t n;
+	uint8_t *leaves; /* where their hashes go */
+	Parallel hashing;
+} Chunk;
 
-static void *hash_on_line(void *arg)
+static void hash_leaf(void *ctx, int64_t i)
 {
-	HashLine *l = arg;
-	pthread_mutex_lock(&l->lock);
-	for (;;) {
-		while (!l->bytes && !l->ends)
-			pthread_cond_wait(&l->changed, &l->lock);
-		if (!l->bytes)
-			break;
-		pthread_mutex_unlock(&l->lock);
-		sha256_add(&l->hash, l->bytes, l->n);
-		pthread_mutex_lock(&l->lock);
-		l->bytes = NULL;
-		pthread_cond_broadcast(&l->changed);
-	}
-	pthread_mutex_unlock(&l->lock);
-	return NULL;
-}
-
-static void line_start(HashLine *l)
-{
-	*l = (HashLine){.bytes = NULL};
-	sha256_start(&l->hash);
-	pthread_mutex_init(&l->lock, NULL);
-	pthread_cond_init(&l->changed, NULL);
-	l->has_thread = pthread_create(&l->thread, NULL, hash_on_line, l) == 0;
-}
-
-/* Until all that was given is in the hash. */
-static void line_wait(HashLine *l)
-{
-	pthread_mutex_lock(&l->lock);
-	while (l->bytes)
-		pthread_cond_wait(&l->changed, &l->lock);
-	pthread_mutex_unlock(&l->lock);
-}
-
-/* The bytes must stay until the next call of a line_ function returns. */
-static void line_add(HashLine *l, const void *bytes, size_t n)
-{
-	if (!l->has_thread) {
-		sha256_add(&l->hash, bytes, n);
-		return;
-	}
-	line_wait(l);
-	pthread_mutex_lock(&l->lock);
-	l->bytes = bytes;
-	l->n = n;
-	pthread_cond_broadcast(&l->changed);
-	pthread_mutex_unlock(&l->lock);
-}
-
-static void line_end(HashLine *l)
-{
-	line_wait(l);
-	pthread_mutex_lock(&l->lock);
-	l->ends = true;
-	pthread_cond_broadcast(&l->changed);
-	pthread_mutex_unlock(&l->lock);
-	if (l->has_thread)
-		pthread_join(l->thread, NULL);
-	pthread_cond_destroy(&l->changed);
-	pthread_mutex_destroy(&l->lock);
-}
-
-static void line_zeros(HashLine *l, int64_t n)
-{
-	static const uint8_t zeros[PLAN_ALIGN];
-	for (; n > 0; n -= PLAN_ALIGN)
-		line_add(l, zeros, n < PLAN_ALIGN ? (size_t)n : PLAN_ALIGN);
+	const Chunk *c = ctx;
+	int64_t at = i * TREE_LEAF_BYTES, left = c->n - at;
+	tree_leaf(c->bytes + at, (size_t)(left < TREE_LEAF_BYTES ? left : TREE_LEAF_BYTES), c->leaves + i * HASH_BYTES);
 }
 
 typedef struct Stream {
-	HashLine own, section; /* of the weight at hand; of all that is kept */
-	uint8_t *chunk[2];     /* one is filled while the other is hashed */
+	Chunk chunk[2]; /* one is filled while the other is hashed */
 	int side;
 } Stream;
 
-static bool stream_weight(Writer *w, int index, Stream *s, int64_t section_at)
+static bool stream_weight(Writer *w, int index, Stream *s, int64_t section_at, uint8_t *leaves)
 {
-	Weight *x = &w->graph.weights[index];
+	const Weight *x = &w->graph.weights[index];
 	bool is_kept = w->parts->embed_weights || !x->file;
-	sha256_start(&s->own.hash);
 	for (int64_t at = 0; at < x->bytes; s->side ^= 1) {
-		uint8_t *chunk = s->chunk[s->side];
-		size_t n = x->bytes - at < CHUNK_BYTES ? (size_t)(x->bytes - at) : CHUNK_BYTES;
-		if (!w->parts->weights.read(w->parts->weights.ctx, index, at, chunk, n))
+		Chunk *c = &s->chunk[s->side];
+		parallel_wait(&c->hashing);
+		c->n = x->bytes - at < CHUNK_BYTES ? x->bytes - at : CHUNK_BYTES;
+		if (!w->parts->weights.read(w->parts->weights.ctx, index, at, c->bytes, (size_t)c->n))
 			return failed(w, "weight %s could not be read", x->name);
 		if (is_interrupted(w))
 			return failed(w, "interrupted");
-		line_add(&s->own, chunk, n);
-		if (is_kept) {
-			line_add(&s->section, chunk, n);
-			if (!write_at(w, section_at + x->offset + at, chunk, n))
-				return false;
-		} else {
-			line_wait(&s->section); /* it may still be at the chunk before, which is filled again next */
-		}
-		at += (int64_t)n;
+		c->leaves = leaves + at / TREE_LEAF_BYTES * HASH_BYTES;
+		int64_t n = tree_n_leaves(c->n);
+		parallel_start(&c->hashing, n, (int)n - 1, hash_leaf, c);
+		if (is_kept && !write_at(w, section_at + x->offset + at, c->bytes, (size_t)c->n))
+			return false;
+		at += c->n;
 	}
-	line_wait(&s->own);
-	sha256_end(&s->own.hash, x->sha256);
 	return true;
 }
 
-/* In order of offset; gaps are zero in the file (never written) and in the hash. */
+/* Of weights that are kept, in order of offset. */
+static void hash_section(Writer *w, const Weight **order, Section *section)
+{
+	TreeTop t;
+	uint8_t top[HASH_BYTES];
+	tree_start(&t);
+	for (int i = 0; i < w->graph.n_weights; i++)
+		if (w->parts->embed_weights || !order[i]->file)
+			tree_add(&t, order[i]->hash);
+	tree_end(&t, top);
+	tree_section(section->name, section->bytes, top, section->hash);
+}
+
+/* In order of offset; gaps are zero in the file, never written. */
 static bool stream_weights(Writer *w, Section *section)
 {
 	int n = w->graph.n_weights;
-	Stream s = {.chunk = {malloc(CHUNK_BYTES), malloc(CHUNK_BYTES)}};
+	Stream s = {.chunk = {{.bytes = malloc(CHUNK_BYTES)}, {.bytes = malloc(CHUNK_BYTES)}}};
 	const Weight **order = malloc(sizeof *order * (size_t)(n + 1));
-	bool ok = s.chunk[0] && s.chunk[1] && order;
+	int64_t *first = malloc(sizeof *first * (size_t)(n + 1));
+	bool ok = s.chunk[0].bytes && s.chunk[1].bytes && order && first;
 	if (!ok)
 		failed(w, "out of memory");
-	for (int i = 0; ok && i < n; i++)
+	for (int i = 0; ok && i < n; i++) {
 		order[i] = &w->graph.weights[i];
+		first[i] = i ? first[i - 1] + tree_n_leaves(w->graph.weights[i - 1].bytes) : 0;
+	}
 	if (ok)
 		qsort(order, (size_t)n, sizeof *order, compare_offset);
-	line_start(&s.own);
-	line_start(&s.section);
-	int64_t at = 0;
 	for (int i = 0; ok && i < n; i++) {
-		bool is_kept = w->parts->embed_weights || !order[i]->file;
-		if (is_kept) {
-			line_zeros(&s.section, order[i]->offset - at);
-			at = order[i]->offset + order[i]->bytes;
-		}
-		ok = stream_weight(w, (int)(order[i] - w->graph.weights), &s, section->offset);
+		int index = (int)(order[i] - w->graph.weights);
+		ok = stream_weight(w, index, &s, section->offset, w->leaves + first[index] * HASH_BYTES);
 	}
-	line_zeros(&s.section, section->bytes - at);
-	line_end(&s.own);
-	line_end(&s.section);
-	sha256_end(&s.section.hash, section->sha256);
+	for (int i = 0; i < 2; i++)
+		parallel_wait(&s.chunk[i].hashing);
+	for (int i = 0; ok && i < n; i++) {
+		Weight *x = &w->graph.weights[i];
+		tree_top(w->leaves + first[i] * HASH_BYTES, tree_n_leaves(x->bytes), x->hash);
+	}
+	if (ok)
+		hash_section(w, order, section);
 	free(order);
-	free(s.chunk[0]);
-	free(s.chunk[1]);
+	free(first);
+	free(s.chunk[0].bytes);
+	free(s.chunk[1].bytes);
 	return ok;
+}
+
+static void put_u32(uint8_t *p, uint32_t v)
+{
+	for (int b = 0; b < 4; b++)
+		p[b] = (uint8_t)(v >> (8 * b));
+}
+
+static int compare_signatures(const void *a, const void *b)
+{
+	return memcmp(a, b, PUBLIC_KEY_BYTES);
+}
+
+static bool write_signatures(Writer *w, const uint8_t root[HASH_BYTES])
+{
+	PlanSignature signatures[PLAN_MAX_SIGNATURES];
+	uint8_t end[END_BYTES] = {0};
+	const Section *last = &w->sections[w->n - 1];
+	int64_t at = align_up(last->offset + last->bytes, PLAN_ALIGN);
+	int n = w->parts->n_keys;
+	for (int i = 0; i < n; i++) {
+		memcpy(signatures[i].public_key, w->parts->keys[i].public_key, PUBLIC_KEY_BYTES);
+		if (!sign_bytes(&w->parts->keys[i], PLAN_DOMAIN, root, HASH_BYTES, signatures[i].signature))
+			return failed(w, "out of memory");
+	}
+	qsort(signatures, (size_t)n, sizeof signatures[0], compare_signatures);
+	put_u32(end, (uint32_t)n);
+	memcpy(end + 8, PLAN_END, 8);
+	return write_at(w, at, signatures, sizeof signatures[0] * (size_t)n) &&
+		write_at(w, at + (int64_t)sizeof signatures[0] * n, end, sizeof end);
 }
 
 static bool write_header(Writer *w)
 {
 	uint8_t header[HEADER_BYTES] = PLAN_MAGIC;
-	uint32_t words[2] = {PLAN_VERSION, (uint32_t)w->manifest.size};
-	for (int i = 0; i < 2; i++)
-		for (int b = 0; b < 4; b++)
-			header[8 + 4 * i + b] = (uint8_t)(words[i] >> (8 * b));
-	Sha256 root;
-	sha256_start(&root);
-	sha256_add(&root, header, 16);
-	sha256_add(&root, w->manifest.data, w->manifest.size);
-	sha256_end(&root, header + 16);
+	put_u32(header + 8, PLAN_VERSION);
+	put_u32(header + 12, (uint32_t)w->manifest.size);
+	tree_root(header, w->manifest.data, w->manifest.size, header + 16);
 	return write_at(w, 0, header, HEADER_BYTES)
-		&& write_at(w, HEADER_BYTES, w->manifest.data, w->manifest.size);
+		&& write_at(w, HEADER_BYTES, w->manifest.data, w->manifest.size) && write_signatures(w, header + 16);
 }
 
 static bool write_content(Writer *w)
 {
-	const Section *last = &w->sections[w->n - 1];
-	if (ftruncate(w->fd, (off_t)(last->offset + last->bytes)) != 0)
-		return failed(w, "cannot be written: %s", strerror(errno));
 	if (!stream_weights(w, &w->sections[w->n - 1]))
 		return false;
 	for (int i = 0; i < w->n - 1; i++) {
 		Piece *p = &w->pieces[i];
 		if (strcmp(p->name, "graph") == 0)
 			pack_one(p, &graph_schema, &w->graph, 1, false);
-		sha256_of(p->bytes, p->n, w->sections[i].sha256);
+		tree_section_of(p->name, p->bytes, (int64_t)p->n, w->sections[i].hash);
 		if (!write_at(w, w->sections[i].offset, p->bytes, p->n))
 			return false;
 	}
@@ -629,11 +597,19 @@ bool artifact_can_write(const char *path, char *why, size_t why_bytes)
 bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t why_bytes)
 {
 	Writer w = {.parts = parts, .graph = parts->artifact->graph, .fd = -1, .why = why, .why_bytes = why_bytes};
-	if (3 + 3 * parts->artifact->n_targets + parts->n_blobs + 1 > MAX_SECTIONS)
+	if (3 + 3 * parts->artifact->n_targets + parts->n_blobs + 2 > MAX_SECTIONS)
 		return failed(&w, "more than %d sections", MAX_SECTIONS);
+	if (parts->n_keys > PLAN_MAX_SIGNATURES)
+		return failed(&w, "more than %d signatures", PLAN_MAX_SIGNATURES);
+	for (int i = 0; i < w.graph.n_weights; i++)
+		w.n_leaves += tree_n_leaves(w.graph.weights[i].bytes);
 	w.graph.weights = malloc(sizeof(Weight) * (size_t)(w.graph.n_weights + 1));
-	if (!w.graph.weights)
+	w.leaves = malloc((size_t)w.n_leaves * HASH_BYTES + 1);
+	if (!w.graph.weights || !w.leaves) {
+		free(w.graph.weights);
+		free(w.leaves);
 		return failed(&w, "out of memory");
+	}
 	memcpy(w.graph.weights, parts->artifact->graph.weights, sizeof(Weight) * (size_t)w.graph.n_weights);
 	msgpack_sbuffer_init(&w.manifest);
 	make_pieces(&w);
@@ -649,5 +625,6 @@ bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t 
 			free((void *)(uintptr_t)w.pieces[i].bytes);
 	msgpack_sbuffer_destroy(&w.manifest);
 	free(w.graph.weights);
+	free(w.leaves);
 	return ok;
 }

@@ -1,5 +1,5 @@
 /* reader.h - between the files of the reader: plan_read.c (file), msgpack_check.c (bytes), decode.c (structs),
- * plan_check.c with shape_check.c and hazard_check.c (meaning).
+ * plan_check.c with shape_check.c and hazard_check.c (meaning), seal.c (hash tree, signatures).
  */
 #ifndef ATLAS_READER_H
 #define ATLAS_READER_H
@@ -54,6 +54,13 @@ typedef struct OpShapes {
 	int n_dims[PLAN_MAX_OPERANDS];
 } OpShapes;
 bool check_op_shapes(const Graph *g, const OpShapes *s, const char *what, Why *why);
+
+/* The block of signatures at the end of the file. Of find_signatures, a->file must be as long as header and end. */
+bool find_signatures(Artifact *a, Why *why);
+/* Each holds for a->root and its own key, and one key is trusted. trust may be NULL. */
+bool check_signatures(const Artifact *a, const PlanTrust *trust, Why *why);
+/* Section leaves has those of all weights, and their hashes make those of the weights and of section weights. */
+bool check_leaves(Artifact *a, bool check_hashes, Why *why);
 
 /* artifact_read, with the choice not to compare hashes: for tests that look behind them. */
 ReadStatus artifact_read_unsealed(const uint8_t *file, int64_t bytes, Artifact *out, char *why,

@@ -36,7 +36,7 @@ static const Schema graph_op_schema = SCHEMA(GraphOp, graph_op_fields);
 #define T Weight
 static const Field weight_fields[] = {
 	STR(name), ENUM(dtype, E_DTYPE), DIMS(shape), INT64(bytes), INT64(offset), STR_OPT(file),
-	INT64(file_offset), SHA(sha256)};
+	INT64(file_offset), SHA(hash)};
 static const Schema weight_schema = SCHEMA(Weight, weight_fields);
 #undef T
 
@@ -121,7 +121,7 @@ const Schema contract_schema = SCHEMA(Contract, contract_fields);
 #undef T
 
 #define T Section
-static const Field section_fields[] = {STR(name), INT64(offset), INT64(bytes), SHA(sha256)};
+static const Field section_fields[] = {STR(name), INT64(offset), INT64(bytes), SHA(hash)};
 const Schema section_schema = SCHEMA(Section, section_fields);
 #undef T
 

@@ -1,7 +1,8 @@
 /* sign.c - signatures by libcrypto, in a context of their own.
  *
- * libcrypto has Ed25519 behind the EVP interface alone. It is asked not to read its configuration file and not to
- * stay for the end of the process, and works in a library context that lives as long as one call.
+ * libcrypto has Ed25519 behind the EVP interface alone, which costs a program 4.5 MB. It is asked not to read its
+ * configuration file and not to stay for the end of the process, and works in a library context that lives as long as
+ * one call.
  */
 #include "artifacts/sign.h"
 

@@ -27,6 +27,9 @@ CODE(A0105, EXIT_ENVIRONMENT, "out of host memory",
 CODE(A0106, EXIT_BAD_INPUT, "file too large",
 	"The file is larger than a file of its kind may be.",
 	"Check that the file is what its name says; the message has the limit.")
+CODE(A0107, EXIT_BAD_INPUT, "not a signing key",
+	"A file given with --sign is no Ed25519 private key, or the same key was given twice.",
+	"`openssl genpkey -algorithm ed25519 -out key.pem` makes one; the message says what the file holds.")
 /* A02xx config.json, generation_config.json */
 CODE(A0201, EXIT_BAD_INPUT, "not strict JSON",
 	"The file is not strict JSON: no repeated names, UTF-8, one object, bounded depth.",

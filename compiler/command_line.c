@@ -13,8 +13,9 @@ enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN =
 	CALIBRATE = 1 << COMMAND_CALIBRATE, EVERY = COMPILE | KERNELS | EXPLAIN | CALIBRATE };
 
 typedef enum Flag {
-	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_JOBS, F_CACHE, F_DUMP,
-	F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_BUDGET, F_VERSION, F_HELP, F_AS,
+	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_SIGN, F_JOBS, F_CACHE,
+	F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_BUDGET, F_VERSION,
+	F_HELP, F_AS,
 	N_FLAGS
 } Flag;
 
@@ -29,6 +30,7 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
 	[F_RANDOM] = {"--random-weights", 0, NULL, "make weights up: a config.json is enough, alone or in a folder"},
 	[F_SEED] = {"--seed", 0, "N", "of --random-weights (default: 0); the same seed gives the same plan"},
+	[F_SIGN] = {"--sign", 0, "PEM", "sign the plan with this Ed25519 private key; may be repeated"},
 	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled at a time (default: the number of processors)"},
 	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels there (default: nowhere)"},
 	[F_DUMP] = {"--dump", 'd', "LETTERS", "print the level after these passes to stdout"},
@@ -152,6 +154,11 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 		break;
 	case F_RANDOM: cmd->random_weights = true; break;
 	case F_SEED: return set_seed(c, value);
+	case F_SIGN:
+		if (cmd->n_sign == (int)(sizeof cmd->sign / sizeof cmd->sign[0]))
+			return wrong(c, "--sign %s: too many keys%s", value, "");
+		cmd->sign[cmd->n_sign++] = value;
+		break;
 	case F_JOBS: return set_count(c, "-j", value, &cmd->jobs);
 	case F_CACHE: cmd->cache_dir = value; break;
 	case F_DUMP: cmd->dump = value; break;
@@ -227,7 +234,7 @@ static Flag match(const char *arg, const char **value)
 static bool is_verb_of_atlas(const char *word)
 {
 	static const char *const verbs[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info",
-		"diff", "receipt", "memory"};
+		"diff", "receipt", "memory", "sign"};
 	for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
 		if (strcmp(word, verbs[i]) == 0)
 			return access(word, F_OK) != 0;

@@ -5,6 +5,7 @@
  * here than in the text it produces. Codes and scales that [quant] asks for are made from them on the way.
  */
 #include "artifacts/numbers.h"
+#include "artifacts/sign.h"
 #include "compiler/ir.h"
 
 #include <errno.h>
@@ -234,12 +235,45 @@ static void fill_artifact(Compile *c, Artifact *a)
 		qsort(a->options, (size_t)a->n_options, sizeof a->options[0], compare_option);
 }
 
+enum { MOST_KEYS = sizeof ((CommandLine *)0)->sign / sizeof ((CommandLine *)0)->sign[0] };
+
+/* False after a key that cannot be used was told; forget_keys in any case. */
+static bool read_keys(Compile *c, PrivateKey keys[MOST_KEYS])
+{
+	int before = c->diags.n_errors;
+	for (int i = 0; i < c->cmd.n_sign; i++) {
+		char why[256] = "";
+		Loc at = {c->cmd.sign[i], 0, 0};
+		if (!key_read_private(c->cmd.sign[i], &keys[i], why, sizeof why)) {
+			fail_at(&c->diags, A0107, at, "%s", why);
+			continue;
+		}
+		for (int k = 0; k < i; k++)
+			if (memcmp(keys[k].public_key, keys[i].public_key, sizeof keys[i].public_key) == 0)
+				fail_at(&c->diags, A0107, at, "the key of %s again", c->cmd.sign[k]);
+	}
+	return c->diags.n_errors == before;
+}
+
+static void forget_keys(PrivateKey keys[MOST_KEYS])
+{
+	for (int i = 0; i < MOST_KEYS; i++)
+		key_forget(&keys[i]);
+}
+
+void check_keys(Compile *c)
+{
+	PrivateKey keys[MOST_KEYS];
+	read_keys(c, keys);
+	forget_keys(keys);
+}
+
 /* emit - plan.bin.
  *
  *   needs   everything above
  *   gives   the file
  *   breaks  nothing
- *   fails   a weight that cannot be read, an output that cannot be written; nothing is left behind
+ *   fails   a weight that cannot be read, an output that cannot be written, a key that has gone; nothing is left behind
  */
 void emit(Compile *c)
 {
@@ -265,11 +299,13 @@ void emit(Compile *c)
 		source.total += c->graph.weights[i].bytes;
 	for (int i = 0; i < c->constants.n; i++)
 		source.total -= c->graph.weights[c->constants.at[i].weight].bytes;
-	PlanParts parts = {&artifact, blobs, n, c->cmd.embed_weights, {&source, read_weight}};
+	PrivateKey keys[MOST_KEYS];
+	PlanParts parts = {&artifact, blobs, n, c->cmd.embed_weights, {&source, read_weight}, keys, c->cmd.n_sign};
 	char why[512] = "";
 	int before = c->diags.n_errors;
-	if (!artifact_write(c->cmd.output, &parts, why, sizeof why) && c->diags.n_errors == before)
+	if (read_keys(c, keys) && !artifact_write(c->cmd.output, &parts, why, sizeof why) && c->diags.n_errors == before)
 		fail_at(&c->diags, A0103, (Loc){c->cmd.output, 0, 0}, "%s", why);
+	forget_keys(keys);
 	if (source.fd >= 0)
 		close(source.fd);
 	requant_release(source.requant);

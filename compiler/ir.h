@@ -398,6 +398,7 @@ typedef struct CommandLine {
 	bool has_seed;          /* it was given */
 	const char *text;       /* of calibrate: caches are kept in bf16, whatever MODEL.toml says; else NULL */
 	const char *config_file; /* the config.json that was named itself; NULL = the folder's */
+	const char *sign[8]; int n_sign; /* files of private keys that sign the plan */
 } CommandLine;
 
 typedef struct Compile {
@@ -436,6 +437,7 @@ void make_kernels(Compile *c);   /* NVRTC -> Kernel, cubins */
 void plan_memory(Compile *c);    /* -> Phase.bufs with offsets, arenas */
 void schedule(Compile *c);       /* -> Phase.launches with their edges */
 void emit(Compile *c);           /* -> plan.bin */
+void check_keys(Compile *c);     /* can emit sign with the keys that are named? */
 
 /* contracts.c: those of every template that implements an op of a ledger, in the order of the table. */
 Contract *list_contracts(Compile *c, int *n);

@@ -278,6 +278,7 @@ static bool check_paths(Compile *c)
 	bool writes = !c->cmd.dry_run && !c->cmd.estimate && (!c->cmd.stop_after || strcmp(c->cmd.stop_after, "emit") == 0);
 	if (writes && !artifact_can_write(c->cmd.output, why, sizeof why))
 		fail_at(&c->diags, A0103, (Loc){c->cmd.output, 0, 0}, "%s", why);
+	check_keys(c);
 	return is_folder;
 }
 

@@ -65,7 +65,10 @@ extern "C" {
 	X(TOKEN, 17, 4, "a token id is outside the vocabulary", "Encode the text with this plan.") \
 	X(NO_TOKENIZER, 18, 4, "the plan holds no tokenizer", "Pass token ids.") \
 	X(UNSUPPORTED, 19, 4, "this plan cannot do that", "The text says what is missing.") \
-	X(STOPPED, 20, 0, "a callback asked to stop", "")
+	X(STOPPED, 20, 0, "a callback asked to stop", "") \
+	X(UNSIGNED, 21, 6, "the plan has no signature", "Sign it with atlas sign, or open it without trusted keys.") \
+	X(UNTRUSTED, 22, 6, "no trusted key has signed the plan", "Check who made it; atlas info shows its keys.") \
+	X(KEY, 23, 4, "a file is not an Ed25519 public key", "openssl pkey -in key.pem -pubout writes one.")
 
 typedef enum AtlasStatus {
 #define ATLAS_STATUS_ROW(name, value, exit_code, text, advice) ATLAS_##name = value,
@@ -91,23 +94,36 @@ const char *atlas_version(void); /* "0.1.0" */
 
 typedef struct AtlasPlan AtlasPlan;
 
+typedef enum AtlasVerify { /* when the weights' bytes are compared with their hashes; all else is when a plan opens */
+	ATLAS_VERIFY_FULL = 0, /* all of them when the plan is opened, by several threads */
+	ATLAS_VERIFY_LAZY = 1, /* each when a session loads it: what a GPU gets is what was compared. A session on the
+	                          reference device compares all when it opens */
+	ATLAS_VERIFY_OFF = 2   /* never: they are believed */
+} AtlasVerify;
+
 typedef struct AtlasPlanOptions {
 	size_t struct_size;
 	const char *weights_dir; /* folder of the checkpoint, for plans that refer to its files (--weights ref); files
 	                            are opened by base name in this folder alone. Ignored by other plans. NULL: such a
 	                            plan can be looked at, but no session of it opens (ATLAS_ARGUMENT) */
-	int skip_weight_hash;    /* 1: trust the bytes of the weights; all other hashes are always checked */
+	int verify;              /* AtlasVerify */
+	const uint8_t (*trust)[32]; /* [n_trust] Ed25519 public keys: only a plan that one of them has signed is opened. */
+	int n_trust;             /* 0: any plan is, signed or not; a signature that does not hold is refused all the same */
 	int64_t memory_budget;   /* most bytes on a device, 0 = any number. A plan that needs more, whichever of its targets
 	                            runs, is ATLAS_DEVICE_MEMORY before a weight is read; the text has the largest items */
 } AtlasPlanOptions;
 
-/* Maps the file read-only, checks hashes, bounds and the whole schedule. Needs no GPU. Blocks on the disk; reads
- * the weights once unless skip_weight_hash. *plan is NULL on failure. `error` may be NULL. The path is not kept.
+/* Maps the file read-only, checks signatures, hashes, bounds and the whole schedule. Needs no GPU. Blocks on the disk;
+ * has threads meanwhile. *plan is NULL on failure. `error` may be NULL. The path is not kept.
+ *   ATLAS_UNSIGNED, ATLAS_UNTRUSTED  there is no signature, or none by a key of `trust`; nothing of the plan was used
+ *   ATLAS_INTEGRITY  a hash or a signature does not match; the text names the section
  * What is mapped is what was checked; files must not be changed in place before atlas_plan_close (replacing them
- * by a rename is fine). Opening a session runs the plan's code: the hashes show that a file is whole, not
- * who made it. */
+ * by a rename is fine). Opening a session runs the plan's code: hashes show that a file is whole, `trust` who made
+ * it. */
 AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,
 	AtlasError *error);
+/* Reads the Ed25519 public key of a PEM file (openssl pkey -pubout), for `trust`. ATLAS_KEY: it holds none. */
+AtlasStatus atlas_read_key(const char *path, uint8_t key[32], AtlasError *error);
 void atlas_plan_close(AtlasPlan *plan); /* NULL is fine. No session of it may be open */
 
 typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
@@ -124,13 +140,18 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	const int *stop_tokens;
 	int max_new_tokens;         /* default answer length of the model's own settings; 0 = none given */
 	int64_t weight_bytes;
-	const uint8_t *root_hash;   /* [32] SHA-256 that seals the file */
+	const uint8_t *root_hash;   /* [32] SHA-256 that seals the file, and what signatures sign */
 	int has_tokenizer;
 	const char *chat_template;  /* [chat_template_bytes] UTF-8, no final NUL; NULL = none */
 	size_t chat_template_bytes;
 	int weights_by_reference;   /* 1: the weights are those of the checkpoint's files */
 	int verify_rows;            /* tokens that a step reads of a sequence whose next ones a head drafts; 0 = no head */
+	int n_signatures;           /* each of them holds */
 } AtlasPlanInfo;
+
+/* Signature i < n_signatures: the public key, and the key's id, which is the SHA-256 of its DER form. Either may be
+ * NULL. ATLAS_ARGUMENT: there is none of that number. */
+AtlasStatus atlas_plan_signature(const AtlasPlan *plan, int i, uint8_t key[32], uint8_t id[32]);
 
 /* Fills *info up to info->struct_size. Any thread. */
 AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info);

@@ -51,6 +51,7 @@ typedef struct Cuda {
 	int smem_limit;     /* bytes a block may ask for on this device */
 	bool has_context;
 	const DeviceWatch *watch; /* NULL = nobody */
+	CudaHaltFn *halt; void *halt_ctx; int halt_phase; /* cuda_halt */
 } Cuda;
 
 static AtlasStatus cuda_fail(Cuda *c, CuResult r, const char *call, const char *about)
@@ -184,13 +185,17 @@ static AtlasStatus take_memory(Cuda *c)
 	return ATLAS_OK;
 }
 
-static AtlasStatus load_weights(Cuda *c, const uint8_t *const *weights)
+static AtlasStatus load_weights(Cuda *c, const uint8_t *const *weights, bool compares)
 {
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	const WeightRoad road = {&c->cu, c->stream, c->arena[ARENA_WEIGHTS], {c->stage[0], c->stage[1]},
-		{c->staged[0], c->staged[1]}, STAGE_BYTES, processors < LOAD_THREADS ? (int)processors : LOAD_THREADS};
+		{c->staged[0], c->staged[1]}, STAGE_BYTES, processors < LOAD_THREADS ? (int)processors : LOAD_THREADS,
+		compares ? c->artifact : NULL};
 	const char *call = "", *about = "";
 	CuResult r = cuda_load_weights(&road, &c->artifact->graph, weights, &call, &about);
+	if (!call)
+		return error_set(&c->base.error, ATLAS_INTEGRITY, "weight %.200s differs from the one that was compiled",
+			about);
 	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, about);
 }
 
@@ -326,12 +331,14 @@ static AtlasStatus build_graphs(Cuda *c)
 /* The smallest bucket that holds the step, or -1. Phases of a kind stand in ascending order. */
 static int find_phase(const Cuda *c, const StepSize *size)
 {
+	int found = -1;
 	for (int i = 0; i < c->plan->n_phases; i++) {
 		const Phase *p = &c->plan->phases[i];
-		if (p->kind == size->phase && p->rows >= size->rows && p->outs >= size->outs)
-			return i;
+		bool is_wish = c->halt && i == c->halt_phase;
+		if (p->kind == size->phase && p->rows >= size->rows && p->outs >= size->outs && (found < 0 || is_wish))
+			found = i;
 	}
-	return -1;
+	return found;
 }
 
 /* Finds the bucket, writes `step`, and makes the rows and outs beyond the step idle. */
@@ -396,12 +403,44 @@ static AtlasStatus copy_inputs(Cuda *c, const StepSize *size)
 	return copy_image(c, draft, c->draft_arena[ARENA_IO], c->host_io + c->plan->arena_bytes[ARENA_IO]);
 }
 
+static AtlasStatus launch_one(Cuda *c, const Phase *p, const Launch *l)
+{
+	const Kernel *k = &c->plan->kernels[l->kernel];
+	ArgImage image;
+	void *params[] = {&image};
+	TRY(fill_args(c, p, l, &image));
+	CALL(c, k->name, LaunchKernel, c->kernels[l->kernel], (unsigned)l->grid[0], (unsigned)l->grid[1],
+		(unsigned)l->grid[2], (unsigned)k->block[0], (unsigned)k->block[1], (unsigned)k->block[2],
+		(unsigned)k->smem_bytes, c->stream, params, NULL);
+	return ATLAS_OK;
+}
+
+static AtlasStatus halt_at(Cuda *c, const Phase *p, const Launch *l, bool is_after)
+{
+	CALL(c, "a step that halts", StreamSynchronize, c->stream);
+	return c->halt(c->halt_ctx, p, l, is_after);
+}
+
+static AtlasStatus launch_halting(Cuda *c, const Phase *p)
+{
+	for (int i = 0; i < p->n_launches; i++) {
+		TRY(halt_at(c, p, &p->launches[i], false));
+		TRY(launch_one(c, p, &p->launches[i]));
+		TRY(halt_at(c, p, &p->launches[i], true));
+	}
+	return ATLAS_OK;
+}
+
 static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
 {
-	if (!size->is_same) {
+	if (!size->is_same || c->halt) {
 		TRY(prepare(c, size));
 		TRY(copy_inputs(c, size));
 	}
+	for (int i = 0; c->halt && i < n; i++)
+		TRY(launch_halting(c, &c->plan->phases[c->last_phase]));
+	if (c->halt)
+		return ATLAS_OK;
 	for (int made = 0, row; made < n; made += row) {
 		row = c->row && c->last_phase == c->row_phase && n - made >= ROW_STEPS ? ROW_STEPS : 1;
 		CALL(c, phase_name(size->phase), GraphLaunch, row > 1 ? c->row : c->graphs[c->last_phase], c->stream);
@@ -473,18 +512,6 @@ static const Buf *output_of(const Phase *p, const Launch *l)
 		if (l->args[i].buf >= 0 && op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
 			return &p->bufs[l->args[i].buf];
 	return NULL;
-}
-
-static AtlasStatus launch_one(Cuda *c, const Phase *p, const Launch *l)
-{
-	const Kernel *k = &c->plan->kernels[l->kernel];
-	ArgImage image;
-	void *params[] = {&image};
-	TRY(fill_args(c, p, l, &image));
-	CALL(c, k->name, LaunchKernel, c->kernels[l->kernel], (unsigned)l->grid[0], (unsigned)l->grid[1],
-		(unsigned)l->grid[2], (unsigned)k->block[0], (unsigned)k->block[1], (unsigned)k->block[2],
-		(unsigned)k->smem_bytes, c->stream, params, NULL);
-	return ATLAS_OK;
 }
 
 static AtlasStatus trace_launches(Cuda *c, const StepSize *size, DeviceLayerFn *fn, void *ctx)
@@ -623,6 +650,29 @@ bool cuda_view(Device *d, CudaView *view)
 	return true;
 }
 
+void cuda_halt(Device *d, CudaHaltFn *fn, void *ctx, int phase)
+{
+	Cuda *c = (Cuda *)d;
+	c->halt = fn;
+	c->halt_ctx = ctx;
+	c->halt_phase = phase;
+}
+
+const TargetPlan *cuda_target(const Device *d) { return ((const Cuda *)d)->plan; }
+
+AtlasStatus cuda_read_bytes(Device *d, const Buf *b, uint8_t *dst)
+{
+	Cuda *c = (Cuda *)d;
+	for (int64_t at = 0; at < b->bytes; at += STAGE_BYTES) {
+		int64_t part = b->bytes - at < STAGE_BYTES ? b->bytes - at : STAGE_BYTES;
+		CALL(c, b->name, MemcpyDtoHAsync, c->stage[0], c->arena[b->arena] + (CuPtr)(b->offset + at), (size_t)part,
+			c->stream);
+		CALL(c, b->name, StreamSynchronize, c->stream);
+		memcpy(dst + at, c->stage[0], (size_t)part);
+	}
+	return ATLAS_OK;
+}
+
 /* Does the first launch that touches the buffer read it? */
 static bool is_read_first(const Phase *p, int buf)
 {
@@ -746,7 +796,7 @@ static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 	TRY(tell_stage(c, WATCH_GRAPHS));
 	lap(&clock, &times->graphs);
 	if (config->weights)
-		TRY(load_weights(c, config->weights));
+		TRY(load_weights(c, config->weights, config->compares_weights));
 	lap(&clock, &times->weights);
 	return tell_stage(c, WATCH_WEIGHTS);
 }

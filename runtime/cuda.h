@@ -18,6 +18,16 @@ typedef struct CudaView { /* all owned by the device, valid until it closes */
 /* False: the device is no GPU. */
 bool cuda_view(Device *d, CudaView *view);
 
+/* Called before and after each launch, with the stream idle and the context current. Anything but ATLAS_OK ends the
+ * step with it; the device's error is then the caller's. */
+typedef AtlasStatus CudaHaltFn(void *ctx, const Phase *p, const Launch *l, bool is_after);
+/* From now on steps halt before and after each launch, those that phase `phase` has room for in its bucket, whatever
+ * smaller one there is. fn NULL: graphs again. The device is one that cuda_view takes. */
+void cuda_halt(Device *d, CudaHaltFn *fn, void *ctx, int phase);
+const TargetPlan *cuda_target(const Device *d); /* of the same device */
+/* All bytes of a buffer, as they are, while a step halts. */
+AtlasStatus cuda_read_bytes(Device *d, const Buf *b, uint8_t *dst);
+
 /* The argument struct of a launch, as the kernel reads it; aligned as a tensor map in it is. */
 typedef struct ArgImage { _Alignas(64) uint8_t bytes[PLAN_MAX_PARAM_BYTES]; } ArgImage;
 

@@ -5,9 +5,11 @@
  */
 #include "runtime/cuda_weights.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "artifacts/tree.h"
 #include "runtime/cpu/pool.h"
 
 enum {
@@ -15,12 +17,21 @@ enum {
 	WORTH_THREADS = 1 << 20, /* bytes of a piece that are worth waking them */
 };
 
-typedef struct Piece { uint8_t *to; const uint8_t *from; int64_t n; } Piece;
+typedef struct Piece {
+	uint8_t *to;
+	const uint8_t *from;
+	int64_t n;
+	const Artifact *compare; /* NULL = not at all */
+	int weight;
+	int64_t at; /* in the weight */
+	atomic_bool differs;
+} Piece;
 
 static void copy_part(void *ctx, int part, int parts)
 {
-	const Piece *p = ctx;
-	int64_t share = (p->n / parts + PAGE) / PAGE * PAGE, first = share * part; /* at least n / parts, rounded up */
+	Piece *p = ctx;
+	int64_t unit = p->compare ? TREE_LEAF_BYTES : PAGE;
+	int64_t share = (p->n + parts * unit - 1) / (parts * unit) * unit, first = share * part; /* n / parts, rounded up */
 	int64_t n = p->n - first < share ? p->n - first : share;
 	if (n <= 0)
 		return;
@@ -29,6 +40,9 @@ static void copy_part(void *ctx, int part, int parts)
 	(void)madvise((void *)page, at - page + (uintptr_t)n, MADV_POPULATE_READ); /* only a wish: older systems refuse */
 #endif
 	memcpy(p->to + first, p->from + first, (size_t)n);
+	/* What was copied is compared, not the file, which may change meanwhile. */
+	if (p->compare && !artifact_leaves_hold(p->compare, p->weight, p->at + first, p->to + first, n))
+		atomic_store(&p->differs, true);
 }
 
 static CuResult load(const WeightRoad *r, const Graph *g, const uint8_t *const *bytes, Pool *pool, const char **call,
@@ -41,7 +55,7 @@ static CuResult load(const WeightRoad *r, const Graph *g, const uint8_t *const *
 		*about = w->name;
 		for (int64_t at = 0; at < w->bytes; at += r->stage_bytes, side ^= 1) {
 			int64_t left = w->bytes - at, n = left < r->stage_bytes ? left : r->stage_bytes;
-			Piece piece = {r->stage[side], bytes[i] + at, n};
+			Piece piece = {r->stage[side], bytes[i] + at, n, r->compare, i, at, false};
 			*call = "cuEventSynchronize";
 			if ((result = r->cu->EventSynchronize(r->staged[side])) != CU_SUCCESS)
 				return result;
@@ -49,6 +63,10 @@ static CuResult load(const WeightRoad *r, const Graph *g, const uint8_t *const *
 				pool_run(pool, copy_part, &piece);
 			else
 				copy_part(&piece, 0, 1);
+			if (atomic_load(&piece.differs)) {
+				*call = NULL;
+				return CU_SUCCESS;
+			}
 			*call = "cuMemcpyHtoDAsync";
 			if ((result = r->cu->MemcpyHtoDAsync(r->arena + (CuPtr)(w->offset + at), piece.to, (size_t)n, r->stream)))
 				return result;

@@ -12,10 +12,13 @@ typedef struct WeightRoad { /* nothing is owned */
 	CuEvent staged[2];
 	int64_t stage_bytes;
 	int threads;        /* that fill a stage; the caller is one of them. At least 1 */
+	const Artifact *compare; /* with whose leaves each stage is compared before it is sent; NULL = not at all. Then
+	                            stage_bytes is a multiple of TREE_LEAF_BYTES */
 } WeightRoad;
 
 /* Copies bytes [g->n_weights] of each weight to its offset in the arena; done when it returns. On failure *call names
- * the driver's function and *about the weight. Fewer threads than asked for may take part: the result is the same. */
+ * the driver's function, or is NULL where bytes are not those that were compiled, and *about the weight. Fewer threads
+ * than asked for may take part: the result is the same. */
 CuResult cuda_load_weights(const WeightRoad *road, const Graph *g, const uint8_t *const *bytes, const char **call,
 	const char **about);
 

@@ -1,7 +1,7 @@
 /* plan.c - open a plan: map the file, let the reader check it, find where each weight's bytes lie.
  *
  * Everything here works without a GPU. Weights come from the plan itself or, when it was written by reference, from
- * the checkpoint's files, which are opened by base name in one folder and compared with the plan's hashes.
+ * the checkpoint's files, which are opened by base name in one folder. Both are compared with the same leaves.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "artifacts/hash.h"
 #include "artifacts/memory.h"
+#include "artifacts/sign.h"
 #include "runtime/device.h"
 #include "runtime/plan_handle.h"
 
@@ -55,6 +55,8 @@ static AtlasStatus read_status(ReadStatus s)
 	case READ_VERSION: return ATLAS_PLAN_VERSION;
 	case READ_INTEGRITY: return ATLAS_INTEGRITY;
 	case READ_NO_MEMORY: return ATLAS_NO_MEMORY;
+	case READ_UNSIGNED: return ATLAS_UNSIGNED;
+	case READ_UNTRUSTED: return ATLAS_UNTRUSTED;
 	default: return ATLAS_MALFORMED;
 	}
 }
@@ -77,13 +79,12 @@ static AtlasStatus map_reference(AtlasPlan *p, int folder, const char *name, Map
 	return ATLAS_OK;
 }
 
-static AtlasStatus bind_references(AtlasPlan *p, int folder, bool check, AtlasError *error)
+static AtlasStatus bind_references(AtlasPlan *p, int folder, AtlasError *error)
 {
 	const Graph *g = &p->artifact.graph;
 	for (int i = 0; i < g->n_weights; i++) {
 		const Weight *w = &g->weights[i];
 		MappedFile *f;
-		uint8_t hash[32];
 		if (!w->file)
 			continue;
 		AtlasStatus s = map_reference(p, folder, w->file, &f, error);
@@ -93,12 +94,6 @@ static AtlasStatus bind_references(AtlasPlan *p, int folder, bool check, AtlasEr
 			return error_set(error, ATLAS_INTEGRITY, "%.200s: too short for %.200s: not the file that was compiled",
 				w->file, w->name);
 		p->weights[i] = f->bytes + w->file_offset;
-		if (!check)
-			continue;
-		sha256_of(p->weights[i], (size_t)w->bytes, hash);
-		if (memcmp(hash, w->sha256, 32) != 0)
-			return error_set(error, ATLAS_INTEGRITY, "%.200s: %.200s differs from the one that was compiled",
-				w->file, w->name);
 	}
 	return ATLAS_OK;
 }
@@ -116,7 +111,7 @@ static AtlasStatus bind_weights(AtlasPlan *p, const AtlasPlanOptions *o, AtlasEr
 	int folder = open(o->weights_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (folder < 0)
 		return error_set(error, ATLAS_IO, "%.300s: %s", o->weights_dir, strerror(errno));
-	AtlasStatus s = bind_references(p, folder, !o->skip_weight_hash, error);
+	AtlasStatus s = bind_references(p, folder, error);
 	close(folder);
 	return s;
 }
@@ -156,16 +151,23 @@ static bool is_within(const Artifact *a, int64_t budget, char *why, size_t why_b
 	return budget == 0 || a->n_targets == 0 || least <= budget;
 }
 
-/* What the file itself says, to the last byte unless weights are to be believed. */
+/* What the file itself says, but for the bytes of weights. */
 static AtlasStatus read_plan(AtlasPlan *p, const AtlasPlanOptions *o, AtlasError *error)
 {
 	char why[sizeof error->text];
-	ReadStatus read = artifact_read(p->file.bytes, p->file.n, &p->artifact, why, sizeof why);
+	const PlanTrust trust = {o->trust, o->n_trust};
+	ReadStatus read = artifact_read(p->file.bytes, p->file.n, o->n_trust ? &trust : NULL, &p->artifact, why,
+		sizeof why);
 	if (read == READ_OK && !is_within(&p->artifact, o->memory_budget, why, sizeof why))
 		return error_set(error, ATLAS_DEVICE_MEMORY, "%s", why);
-	if (read == READ_OK && !o->skip_weight_hash)
-		read = artifact_check_weights(&p->artifact, why, sizeof why);
 	return read == READ_OK ? open_tokenizer(p, error) : error_set(error, read_status(read), "%s", why);
+}
+
+AtlasStatus plan_check_weights(const AtlasPlan *p, AtlasError *error)
+{
+	char why[sizeof error->text];
+	ReadStatus read = artifact_check_weights(&p->artifact, p->weights, why, sizeof why);
+	return read == READ_OK ? ATLAS_OK : error_set(error, read_status(read), "%s", why);
 }
 
 static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOptions *o, AtlasError *error)
@@ -185,7 +187,12 @@ static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOpti
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d weights", a->graph.n_weights);
 	for (int i = 0; i < a->n_targets; i++)
 		p->targets[i] = a->targets[i].target;
-	return bind_weights(p, o, error);
+	p->is_lazy = o->verify == ATLAS_VERIFY_LAZY;
+	s = bind_weights(p, o, error);
+	if (s != ATLAS_OK || o->verify != ATLAS_VERIFY_FULL)
+		return s;
+	s = plan_check_weights(p, &inside);
+	return s == ATLAS_OK ? s : error_set(error, s, "%.200s: %.300s", path, inside.text);
 }
 
 AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,
@@ -197,6 +204,10 @@ AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, A
 		return error_set(error, ATLAS_ARGUMENT, "options.struct_size is not set");
 	if (options)
 		memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+	if (o.verify < ATLAS_VERIFY_FULL || o.verify > ATLAS_VERIFY_OFF)
+		return error_set(error, ATLAS_ARGUMENT, "verify = %d: full, lazy or off expected", o.verify);
+	if (o.n_trust < 0 || (o.n_trust > 0 && !o.trust))
+		return error_set(error, ATLAS_ARGUMENT, "n_trust = %d: no such number of keys", o.n_trust);
 	AtlasPlan *p = calloc(1, sizeof *p);
 	if (!p)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for the plan's handle");
@@ -237,11 +248,31 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 		.has_tokenizer = plan->has_tokenizer,
 		.chat_template = chat ? (const char *)a->file + chat->offset : NULL,
 		.chat_template_bytes = chat ? (size_t)chat->bytes : 0,
-		.weights_by_reference = plan->by_reference, .verify_rows = g->verify_rows};
+		.weights_by_reference = plan->by_reference, .verify_rows = g->verify_rows,
+		.n_signatures = a->n_signatures};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
 	return ATLAS_OK;
+}
+
+AtlasStatus atlas_plan_signature(const AtlasPlan *plan, int i, uint8_t key[32], uint8_t id[32])
+{
+	if (i < 0 || i >= plan->artifact.n_signatures)
+		return ATLAS_ARGUMENT;
+	const uint8_t *public_key = plan->artifact.signatures[i].public_key;
+	if (key)
+		memcpy(key, public_key, PUBLIC_KEY_BYTES);
+	if (id)
+		key_id(public_key, id);
+	return ATLAS_OK;
+}
+
+AtlasStatus atlas_read_key(const char *path, uint8_t key[32], AtlasError *error)
+{
+	char why[256] = "";
+	return key_read_public(path, key, why, sizeof why) ? ATLAS_OK
+		: error_set(error, ATLAS_KEY, "%.200s: %.250s", path, why);
 }
 
 void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling)

@@ -19,8 +19,12 @@ struct AtlasPlan {
 	const uint8_t **weights;       /* [graph.n_weights] where each weight's bytes are mapped */
 	const char **targets;          /* [n_targets] names */
 	int by_reference;              /* weights come from the checkpoint's files */
+	bool is_lazy;                  /* sessions compare the weights with their hashes */
 	Tok tokenizer;                 /* over the mapped section */
 	int has_tokenizer;
 };
+
+/* All weights whose bytes are there, with their hashes. */
+AtlasStatus plan_check_weights(const AtlasPlan *p, AtlasError *error);
 
 #endif

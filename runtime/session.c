@@ -141,7 +141,8 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 		return error_set(error, ATLAS_ARGUMENT,
 			"weights_dir is not given: this plan refers to the files of its checkpoint");
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .index = o.device_index,
-		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started, .watch = watch};
+		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started,
+		.compares_weights = plan->is_lazy, .watch = watch};
 	AtlasStatus s = check_speculate(plan, o.speculate, error);
 	if (s != ATLAS_OK)
 		return s;
@@ -150,7 +151,8 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0)) {
 		if (error)
 			*error = (AtlasError){.status = ATLAS_OK}; /* the GPU's absence is no failure here */
-		s = cpu_open(&config, &device, error);
+		s = plan->is_lazy ? plan_check_weights(plan, error) : ATLAS_OK; /* it uses them where they are mapped */
+		s = s == ATLAS_OK ? cpu_open(&config, &device, error) : s;
 	}
 	s = s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
 	s = s == ATLAS_OK ? begin_speculation(*session, o.speculate, error) : s;

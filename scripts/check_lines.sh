@@ -41,7 +41,7 @@ rooms='18000 compiler
 8000 artifacts
 2800 runtime/cpu
 2500 runtime/text
-7500 runtime/cli'
+8500 runtime/cli'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
@@ -61,7 +61,7 @@ for f in $(sources artifacts compiler models runtime kernels/templates); do
 	*.h) over "$f" "$(wc -l <"$f")" 600 ;;
 	esac
 done
-over README.md "$(wc -l <README.md)" 290
+over README.md "$(wc -l <README.md)" 300
 over Makefile "$(wc -l <Makefile)" 180
 while read -r size where name; do
 	over "$where: $name" "$size" 120

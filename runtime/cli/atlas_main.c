@@ -23,7 +23,8 @@ static const char audit_notes[] =
 	"what their contract requires and the values that break it.\n"
 	"With --check, a TOML file of rules: [templates] required, forbidden; [dtypes] weight, embedding,\n"
 	"norm, bias, scale, activation; [kv] dtype, [[kv.layers]] layers, dtype; [launches] per_layer,\n"
-	"prefill, decode; [plan] waivers, certificate, signature. Every violation is told with its line.\n";
+	"prefill, decode; [plan] waivers, certificate, signature, signers. Every violation is told with its\n"
+	"line.\n";
 
 static const char tune_notes[] =
 	"Needs a GPU and a plan with candidates: atlasc MODEL --candidates 4 --weights ref -o PLAN. The\n"
@@ -48,7 +49,7 @@ static const char bench_notes[] =
 	"--kernels  each launch alone with nothing of its own in the L2 cache, the worst first: by the time\n"
 	"  that all launches of its kind lose against their bound. Each time holds the clock's own share:\n"
 	"  launch, in the line of the bounds, is the time of one that does next to nothing.\n"
-	"The start is that of this process. The hash of the weights is not checked here.\n";
+	"The start is that of this process. Hashes of weights are compared where --verify says so.\n";
 
 static const char diff_notes[] =
 	"Names are compared with names, so the order in the files does not count, nor do offsets of\n"
@@ -68,6 +69,12 @@ static const char memory_notes[] =
 	"free memory read; exit code 1 when prediction and peak differ by more than 1 % and 32 MiB.\n"
 	"Nothing else may run on the GPU meanwhile. The driver's context is not counted.\n";
 
+static const char sign_notes[] =
+	"The plan is checked first, to its last byte, and replaced as a whole; what is signed is its root\n"
+	"hash, so that nothing else in it changes. The same key and plan give the same bytes. Keys:\n"
+	"  openssl genpkey -algorithm ed25519 -out key.pem\n"
+	"  openssl pkey -in key.pem -pubout -out pub.pem        for --trust\n";
+
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, NULL, 1},
 	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes, 1},
@@ -78,6 +85,7 @@ static const Verb verbs[] = {
 	{"bench", "how fast prompts and answers are, beside what the GPU could do", verb_bench, bench_notes, 1},
 	{"tune", "time the kernels that a plan could have had", verb_tune, tune_notes, 1},
 	{"info", "what a plan holds", verb_info, NULL, 1},
+	{"sign", "sign a plan with an Ed25519 key", verb_sign, sign_notes, 1},
 	{"diff", "what differs between two plans, by meaning; exit code 1 when anything does", verb_diff, diff_notes, 2},
 	{"receipt", "what kernels a GPU ran, beside the plan's list", verb_receipt, receipt_notes, 1},
 	{"memory", "what a plan takes of a GPU's memory, predicted and measured", verb_memory, memory_notes, 1},
@@ -91,7 +99,7 @@ static void help(FILE *out)
 		fprintf(out, "  %-11s %s\n", verbs[i].name, verbs[i].summary);
 	fputs("\natlas VERB --help lists the options of a verb; atlas --version prints the version; atlas --help-as man\n"
 		  "prints the manual page, --help-as bash what completes words in bash.\n"
-		  "Opening a plan means running its code on the GPU: open plans you trust.\n",
+		  "Opening a plan means running its code on the GPU: open plans you trust, with --trust those you know.\n",
 		out);
 }
 

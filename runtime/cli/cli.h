@@ -16,6 +16,7 @@ enum {
 #include "artifacts/exit_codes.h"
 #undef EXIT_CODE
 	MAX_STOPS = 16,
+	MAX_TRUST = 16,
 };
 
 /* Command line ------------------------------------------------------------ */
@@ -27,6 +28,10 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 		*only;
 	const char *stop[MAX_STOPS];
 	int n_stop;
+	const char *trust[MAX_TRUST]; /* files of public keys */
+	int n_trust;
+	const char *key; /* file of a private key */
+	const char *hashes; /* full, lazy, off; NULL = the verb's own */
 	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
 	const char *cupti;
 	int steps;
@@ -35,7 +40,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 		tolerance;
 	uint64_t seed;
 	int64_t memory_budget;
-	bool json, quiet, hidden, reasons, bench_kernels, sarif;
+	bool json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified;
 } Args;
 
 typedef int VerbFn(const Args *args);
@@ -46,7 +51,7 @@ typedef struct Verb {
 	int n_plans;       /* that it takes, 1 or 2 */
 } Verb;
 VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_bench,
-	verb_info, verb_diff, verb_calibrate, verb_receipt, verb_memory;
+	verb_info, verb_diff, verb_calibrate, verb_receipt, verb_memory, verb_sign;
 
 /* Fills args from argv[0..argc), the words behind the verb. False: done, with *exit_code (help
  * printed, or the mistake told on stderr). */
@@ -78,7 +83,8 @@ int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus 
 AtlasDevice *cli_start_device(const Args *args);
 /* 0, or the exit code after the failure was told. `device` overrides args->device when not NULL, `started` may be
  * NULL. */
-int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan);
+int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan); /* --verify: full unless it says else */
+int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan **plan); /* AtlasVerify unless it does */
 int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device, AtlasDevice *started,
 	AtlasSession **session);
 

@@ -42,12 +42,31 @@ bool cli_parse_bytes(const char *text, int64_t *bytes) { return memory_parse(tex
 
 /* Opening ------------------------------------------------------------ */
 
-int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
+static int verify_of(const Args *args, int verify)
+{
+	static const char *const words[] = {"full", "lazy", "off"};
+	for (int i = 0; args->hashes && i < 3; i++)
+		if (strcmp(args->hashes, words[i]) == 0)
+			return i;
+	return verify;
+}
+
+int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan **plan)
 {
 	AtlasError error = {0};
+	uint8_t keys[MAX_TRUST][32];
+	for (int i = 0; i < args->n_trust; i++)
+		if (atlas_read_key(args->trust[i], keys[i], &error) != ATLAS_OK)
+			return cli_fail(args, &error);
 	AtlasPlanOptions options = {.struct_size = sizeof options, .weights_dir = args->weights_dir,
+		.verify = verify_of(args, verify), .trust = keys, .n_trust = args->n_trust,
 		.memory_budget = args->memory_budget};
 	return atlas_plan_open(path, &options, plan, &error) == ATLAS_OK ? 0 : cli_fail(args, &error);
+}
+
+int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
+{
+	return cli_open_plan_as(args, path, ATLAS_VERIFY_FULL, plan);
 }
 
 /* Verbs but run count steps of one token, or make none. */

@@ -22,6 +22,8 @@ enum { /* verbs an option belongs to */
 	CALIBRATE = 512,
 	RECEIPT = 1024,
 	MEMORY = 2048,
+	SIGN = 4096,
+	ALL = 8191,
 	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY | BENCH,
 };
 static const struct {
@@ -29,10 +31,11 @@ static const struct {
 	unsigned bit;
 } verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
 	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}, {"bench", BENCH},
-	{"diff", DIFF}, {"calibrate", CALIBRATE}, {"receipt", RECEIPT}, {"memory", MEMORY}};
+	{"diff", DIFF}, {"calibrate", CALIBRATE}, {"receipt", RECEIPT}, {"memory", MEMORY},
+	{"sign", SIGN}};
 
 typedef enum Kind {
-	FLAG, TEXT, STOPS, DEVICE, SPECULATE, INTEGER, NUMBER, SEED, SIZE, HELP, PAGE,
+	FLAG, TEXT, STOPS, TRUST, HASHES, DEVICE, SPECULATE, INTEGER, NUMBER, SEED, SIZE, HELP, PAGE,
 	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
 } Kind;
 
@@ -85,6 +88,12 @@ static const Opt options[] = {
 		TEXT, FIELD(against), 0, 0},
 	{"--tolerance", 0, VERIFY, "X", "most that a cosine may miss 1 (default: 0.001)",
 		NUMBER, FIELD(tolerance), 0, 2},
+	{"--certify", 0, VERIFY, NULL, "measure every launch as well, and write the certificate PLAN.cert",
+		FLAG, FIELD(certify), 0, 0},
+	{"--sign", 0, VERIFY, "FILE", "with --certify: Ed25519 private key to sign it with",
+		TEXT, FIELD(key), 0, 0},
+	{"--require-certified", 0, RUN, NULL, "only with a certificate PLAN.cert that holds, of this kind of GPU",
+		FLAG, FIELD(require_certified), 0, 0},
 	{"--hidden", 0, DUMP, NULL, "the output of every layer as well",
 		FLAG, FIELD(hidden), 0, 0},
 	{"--output", 'o', DUMP, "FILE", "safetensors file to write",
@@ -150,6 +159,17 @@ static const Opt options[] = {
 	{"--weights", 0, COMPUTES | CALIBRATE | INFO | AUDIT | RECEIPT | MEMORY, "DIR",
 		"folder of the checkpoint a plan refers to",
 		TEXT, FIELD(weights_dir), 0, 0},
+	{"--key", 0, SIGN, "PEM", "Ed25519 private key",
+		TEXT, FIELD(key), 0, 0},
+	{"--output", 'o', SIGN, "FILE", "where the signed plan goes (default: in its place)",
+		TEXT, FIELD(output), 0, 0},
+	{"--verify", 0, ALL & ~(BENCH | TUNE | SIGN), "full|lazy|off",
+		"weights' hashes: full: first (default); lazy: when loaded; off",
+		HASHES, FIELD(hashes), 0, 0},
+	{"--verify", 0, BENCH, "full|lazy|off", "weights' hashes: full: first; lazy: when loaded; off (default)",
+		HASHES, FIELD(hashes), 0, 0},
+	{"--trust", 0, ALL, "PEM", "only a plan that this public key has signed; may be repeated",
+		TRUST, FIELD(trust), 0, 0},
 	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO | DIFF | RECEIPT | MEMORY, NULL,
 		"one JSON document on stdout",
 		FLAG, FIELD(json), 0, 0},
@@ -280,6 +300,16 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		return true;
 	case PAGE:
 		return strcmp(text, "man") == 0 || wrong(o, args, text, "man");
+	case HASHES:
+		if (strcmp(text, "full") != 0 && strcmp(text, "lazy") != 0 && strcmp(text, "off") != 0)
+			return wrong(o, args, text, "full, lazy or off");
+		args->hashes = text;
+		return true;
+	case TRUST:
+		if (args->n_trust == MAX_TRUST)
+			return wrong(o, args, text, "at most 16 of them");
+		args->trust[args->n_trust++] = text;
+		return true;
 	case STOPS:
 		if (!*text)
 			return wrong(o, args, "''", "a text");

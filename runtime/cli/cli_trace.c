@@ -1,6 +1,7 @@
 /* cli_trace.c - see cli_trace.h. */
 #include "runtime/cli/cli_trace.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,4 +55,38 @@ void trace_free(Trace *t)
 	free(t->hidden);
 	free(t->logits);
 	*t = (Trace){0};
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return isnan(x) || isnan(y) ? isnan(y) - isnan(x) : (x > y) - (x < y);
+}
+
+Difference trace_compare(const float *got, const float *want, int rows, int cols, double *cosines)
+{
+	Difference d = {1, 1, 0, 0, 0};
+	double largest = 0, squares = 0, errors = 0;
+	for (int t = 0; t < rows; t++) {
+		double dot = 0, a = 0, b = 0;
+		for (int i = 0; i < cols; i++) {
+			double x = got[(size_t)t * (size_t)cols + (size_t)i], y = want[(size_t)t * (size_t)cols + (size_t)i];
+			dot += x * y;
+			a += x * x;
+			b += y * y;
+			errors += (x - y) * (x - y);
+			d.max_error = isnan(x - y) ? NAN : fmax(d.max_error, fabs(x - y));
+			largest = fmax(largest, fabs(y));
+		}
+		squares += b;
+		double cosine = a == 0 && b == 0 ? 1 : dot / sqrt(a * b);
+		if (!(cosine >= d.cosine))
+			d.cosine = cosine;
+		cosines[t] = cosine;
+	}
+	qsort(cosines, (size_t)rows, sizeof *cosines, by_size);
+	d.median = rows ? cosines[rows / 2] : 1;
+	d.relative = largest > 0 ? d.max_error / largest : d.max_error;
+	d.rms = squares > 0 ? sqrt(errors / squares) : sqrt(errors);
+	return d;
 }

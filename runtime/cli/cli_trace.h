@@ -18,4 +18,14 @@ int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
 	const Tokens *tokens, bool wants_hidden, Trace *trace);
 void trace_free(Trace *trace);
 
+typedef struct Difference { /* of two outputs [rows, cols] */
+	double cosine;    /* least of all rows; not a number when one is not */
+	double median;    /* of rows; those that are no numbers come first */
+	double max_error; /* largest of all elements */
+	double relative;  /* to the largest magnitude of the reference */
+	double rms;       /* root of the mean square of the error, over that of the reference */
+} Difference;
+/* cosines: room for [rows] */
+Difference trace_compare(const float *got, const float *want, int rows, int cols, double *cosines);
+
 #endif

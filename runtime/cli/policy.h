@@ -19,8 +19,9 @@
  *	decode = 7
  *	[plan]
  *	waivers = false               # no pins and no bans of MODEL.toml
- *	certificate = true            # must be there: this version makes neither, so that no plan passes
- *	signature = true
+ *	certificate = true            # PLAN.cert is there and holds
+ *	signature = true              # there is one, by whatever key: --trust says whose plans are opened at all
+ *	signers = ["06e3fd..."]       # one of these has signed it: key ids, 64 hexadecimal digits (atlas info shows them)
  */
 #ifndef ATLAS_POLICY_H
 #define ATLAS_POLICY_H
@@ -40,7 +41,7 @@ typedef struct PolicyLayers { int first, last, line; PolicyList dtypes; } Policy
 typedef struct Policy {
 	const char *path;
 	char *text; /* the file, which all words point into; owned */
-	PolicyList required, forbidden, dtypes[POLICY_ROLES], kv;
+	PolicyList required, forbidden, dtypes[POLICY_ROLES], kv, signers;
 	PolicyLayers kv_layers[POLICY_KV_RULES]; int n_kv_layers;
 	PolicyNumber per_layer, prefill, decode, waivers, certificate, signature;
 } Policy;
@@ -56,8 +57,9 @@ typedef struct Violation {
 } Violation;
 typedef struct Violations { Violation *at; int n, cap; bool is_short_of_memory; } Violations; /* free(at) */
 
-/* Adds everything in the plan that breaks the policy, in the order of the rules above. */
-void policy_check(const Policy *policy, const Artifact *a, Violations *out);
+/* Adds everything in the plan that breaks the policy, in the order of the rules above. uncertified: why its certificate
+ * does not hold; NULL = it does. */
+void policy_check(const Policy *policy, const Artifact *a, const char *uncertified, Violations *out);
 
 /* One line each and a sum; one JSON object, schema_version 1; one SARIF 2.1.0 log. */
 void policy_text(const Policy *policy, const Violations *v, FILE *out);

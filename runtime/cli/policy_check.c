@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "artifacts/json_put.h"
+#include "artifacts/sign.h"
 #include "runtime/cli/policy.h"
 
 /* NULL when there is no memory: the caller then has nothing to fill. */
@@ -261,7 +262,22 @@ static void check_launches(const Policy *policy, const Artifact *a, Violations *
 		}
 }
 
-static void check_whole(const Policy *policy, const Artifact *a, Violations *v)
+/* Signatures of a plan that was opened hold. */
+static bool is_signed_by(const PolicyList *signers, const Artifact *a)
+{
+	for (int i = 0; i < a->n_signatures; i++) {
+		uint8_t id[KEY_ID_BYTES];
+		char text[2 * KEY_ID_BYTES + 1];
+		key_id(a->signatures[i].public_key, id);
+		for (int k = 0; k < KEY_ID_BYTES; k++)
+			sprintf(text + 2 * k, "%02x", id[k]);
+		if (is_listed(signers, text))
+			return true;
+	}
+	return false;
+}
+
+static void check_whole(const Policy *policy, const Artifact *a, const char *uncertified, Violations *v)
 {
 	for (int i = 0; policy->waivers.line && !policy->waivers.value && i < a->n_options; i++) {
 		const Option *o = &a->options[i];
@@ -271,24 +287,27 @@ static void check_whole(const Policy *policy, const Artifact *a, Violations *v)
 		if (x)
 			snprintf(x->text, sizeof x->text, "%s: %s", o->name, o->value);
 	}
-	const struct { const char *rule, *text; const PolicyNumber *of; } absent[] = {
-		{"plan.certificate", "the plan has no numerics certificate: this version makes none", &policy->certificate},
-		{"plan.signature", "the plan has no signature: this version makes none", &policy->signature}};
-	for (int i = 0; i < 2; i++) {
-		Violation *x = absent[i].of->value ? add(v, absent[i].rule, absent[i].of->line) : NULL;
-		if (x)
-			snprintf(x->text, sizeof x->text, "%s", absent[i].text);
-	}
+	bool is_wanted = policy->certificate.value && uncertified;
+	Violation *x = is_wanted ? add(v, "plan.certificate", policy->certificate.line) : NULL;
+	if (x)
+		snprintf(x->text, sizeof x->text, "%s", uncertified);
+	x = policy->signature.value && !a->n_signatures ? add(v, "plan.signature", policy->signature.line) : NULL;
+	if (x)
+		snprintf(x->text, sizeof x->text, "the plan has no signature");
+	const PolicyList *signers = &policy->signers;
+	x = signers->line && !is_signed_by(signers, a) ? add(v, "plan.signers", signers->line) : NULL;
+	if (x)
+		snprintf(x->text, sizeof x->text, "none of the plan's %d signatures is by a key of the list", a->n_signatures);
 }
 
-void policy_check(const Policy *policy, const Artifact *a, Violations *out)
+void policy_check(const Policy *policy, const Artifact *a, const char *uncertified, Violations *out)
 {
 	check_required(policy, a, out);
 	check_forbidden(policy, a, out);
 	check_dtypes(policy, a, out);
 	check_kv(policy, a, out);
 	check_launches(policy, a, out);
-	check_whole(policy, a, out);
+	check_whole(policy, a, uncertified, out);
 }
 
 /* Reports -------------------------------------------------------------------------------------------------- */

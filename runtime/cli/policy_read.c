@@ -14,7 +14,7 @@
 
 const char *const policy_role_names[POLICY_ROLES] = {"weight", "embedding", "norm", "bias", "scale", "activation"};
 
-typedef enum KeyKind { NAMES, DTYPES, COUNT, FLAG, LAYERS } KeyKind;
+typedef enum KeyKind { NAMES, DTYPES, IDS, COUNT, FLAG, LAYERS } KeyKind;
 typedef struct Key { const char *name; KeyKind kind; size_t at; } Key; /* at: of its field in Policy, LAYERS: unused */
 #define IN(field) offsetof(Policy, field)
 static const Key keys[] = {
@@ -26,6 +26,7 @@ static const Key keys[] = {
 	{"launches.per_layer", COUNT, IN(per_layer)}, {"launches.prefill", COUNT, IN(prefill)},
 	{"launches.decode", COUNT, IN(decode)}, {"plan.waivers", FLAG, IN(waivers)},
 	{"plan.certificate", FLAG, IN(certificate)}, {"plan.signature", FLAG, IN(signature)},
+	{"plan.signers", IDS, IN(signers)},
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0], KEY_BYTES = 80 };
 
@@ -122,6 +123,8 @@ static bool read_list(Reader *r, const Key *k, PolicyList *list)
 		const char *word = read_string(r);
 		if (!word || (k->kind == DTYPES && !is_dtype(r, word)))
 			return false;
+		if (k->kind == IDS && (strlen(word) != 64 || strspn(word, "0123456789abcdef") != 64))
+			return wrong(r, "%s: \"%s\": expected the id of a key, 64 hexadecimal digits", k->name, word);
 		if (k->kind == NAMES && strchr(word, '*') != strrchr(word, '*'))
 			return wrong(r, "%s: \"%s\": at most one *", k->name, word);
 		if (list->n == POLICY_WORDS)
@@ -182,7 +185,7 @@ static bool read_value(Reader *r, const Key *k)
 			return wrong(r, "%s: stands there twice", k->name);
 		return k->kind == LAYERS ? read_layers(r, l) : read_list(r, k, &l->dtypes);
 	}
-	if (k->kind == NAMES || k->kind == DTYPES) {
+	if (k->kind == NAMES || k->kind == DTYPES || k->kind == IDS) {
 		PolicyList *list = field;
 		return list->line ? wrong(r, "%s: stands there twice, first in line %d", k->name, list->line)
 			: read_list(r, k, list);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "artifacts/audit.h"
-#include "runtime/cli/cli.h"
+#include "runtime/cli/certify.h"
 #include "runtime/cli/policy.h"
 #include "runtime/plan_handle.h"
 
@@ -13,9 +13,10 @@ static int check(const Args *args, const Artifact *a)
 {
 	Policy policy;
 	Violations found = {0};
+	char why[VIOLATION_TEXT];
 	int code = policy_read(args, args->policy, &policy);
 	if (!code) {
-		policy_check(&policy, a, &found);
+		policy_check(&policy, a, certificate_demand(args, a, 0, 0, why, sizeof why) ? why : NULL, &found);
 		(args->sarif ? policy_sarif : args->json ? policy_json : policy_text)(&policy, &found, stdout);
 		code = found.n ? EXIT_NEGATIVE : EXIT_OK;
 	}

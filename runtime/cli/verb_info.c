@@ -8,11 +8,25 @@ static void print_hash(const uint8_t *hash)
 		printf("%02x", hash[i]);
 }
 
-static void print_json(const AtlasPlanInfo *info)
+/* Ids of the keys that signed it. */
+static void print_keys(const AtlasPlan *plan, int n, const char *quote, const char *between)
+{
+	uint8_t id[32];
+	for (int i = 0; i < n; i++) {
+		atlas_plan_signature(plan, i, NULL, id);
+		printf("%s%s", i ? between : "", quote);
+		print_hash(id);
+		fputs(quote, stdout);
+	}
+}
+
+static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
 	printf("{\"schema_version\": 1, \"root\": \"");
 	print_hash(info->root_hash);
-	printf("\", \"family\": ");
+	printf("\", \"signatures\": [");
+	print_keys(plan, info->n_signatures, "\"", ", ");
+	printf("], \"family\": ");
 	json_quoted(stdout, info->family);
 	printf(", \"targets\": [");
 	for (int i = 0; i < info->n_targets; i++) {
@@ -33,10 +47,12 @@ static void print_json(const AtlasPlanInfo *info)
 		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false", info->verify_rows);
 }
 
-static void print_text(const AtlasPlanInfo *info)
+static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
 	printf("root         ");
 	print_hash(info->root_hash);
+	printf("\nsigned by    %s", info->n_signatures ? "" : "nobody");
+	print_keys(plan, info->n_signatures, "", "\n             ");
 	printf("\nfamily       %s\ntargets     ", info->family);
 	for (int i = 0; i < info->n_targets; i++)
 		printf(" %s", info->targets[i]);
@@ -66,9 +82,9 @@ int verb_info(const Args *args)
 		return code;
 	atlas_plan_info(plan, &info);
 	if (args->json)
-		print_json(&info);
+		print_json(plan, &info);
 	else
-		print_text(&info);
+		print_text(plan, &info);
 	atlas_plan_close(plan);
 	return 0;
 }

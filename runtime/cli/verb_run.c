@@ -6,6 +6,7 @@
  * it.
  */
 #include "artifacts/json_put.h"
+#include "runtime/cli/certify.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/stop_text.h"
 
@@ -309,8 +310,10 @@ static int run_all(Run *r)
 	if ((code = cli_open_plan(r->args, r->args->plan, &r->plan)))
 		return code;
 	atlas_plan_info(r->plan, &r->info);
-	if ((code = encode_prompts(r)) ||
-		(code = cli_open_session(r->args, r->plan, NULL, r->started, &r->session)))
+	const bool certified = r->args->require_certified;
+	if ((certified && (code = certificate_required(r->args, r->plan, NULL))) || (code = encode_prompts(r)) ||
+		(code = cli_open_session(r->args, r->plan, NULL, r->started, &r->session)) ||
+		(certified && (code = certificate_required(r->args, r->plan, r->session))))
 		return code;
 	atlas_session_info(r->session, &session);
 	r->in_slot = calloc((size_t)r->info.slots, sizeof *r->in_slot);

@@ -381,7 +381,7 @@ int verb_tune(const Args *args)
 {
 	AtlasPlan *plan = NULL;
 	cli_hold_signals();
-	int code = cli_open_plan(args, args->plan, &plan);
+	int code = cli_open_plan_as(args, args->plan, ATLAS_VERIFY_OFF, &plan); /* weights are not read */
 	if (!code)
 		code = tune_artifact(args, &plan->artifact, NULL);
 	atlas_plan_close(plan);

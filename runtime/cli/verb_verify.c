@@ -9,50 +9,12 @@
  */
 #include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
+#include "runtime/cli/certify.h"
 #include "runtime/cli/cli_trace.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-typedef struct Difference {
-	double cosine; /* least of all rows; not a number when one is not */
-	double median; /* of rows; those that are no numbers come first */
-	double max_error; /* largest of all elements */
-	double relative; /* to the largest magnitude of the reference */
-} Difference;
-
-static int by_size(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-	return isnan(x) || isnan(y) ? isnan(y) - isnan(x) : (x > y) - (x < y);
-}
-
-/* cosines: room for [rows] */
-static Difference compare(const float *got, const float *want, int rows, int cols, double *cosines)
-{
-	Difference d = {1, 1, 0, 0};
-	double largest = 0;
-	for (int t = 0; t < rows; t++) {
-		double dot = 0, a = 0, b = 0;
-		for (int i = 0; i < cols; i++) {
-			double x = got[(size_t)t * (size_t)cols + (size_t)i],
-				   y = want[(size_t)t * (size_t)cols + (size_t)i];
-			dot += x * y;
-			a += x * x;
-			b += y * y;
-			d.max_error = isnan(x - y) ? NAN : fmax(d.max_error, fabs(x - y));
-			largest = fmax(largest, fabs(y));
-		}
-		double cosine = a == 0 && b == 0 ? 1 : dot / sqrt(a * b);
-		if (!(cosine >= d.cosine))
-			d.cosine = cosine;
-		cosines[t] = cosine;
-	}
-	qsort(cosines, (size_t)rows, sizeof *cosines, by_size);
-	d.median = rows ? cosines[rows / 2] : 1;
-	d.relative = largest > 0 ? d.max_error / largest : d.max_error;
-	return d;
-}
+#include <string.h>
 
 static int same_tokens(const Trace *a, const Trace *b)
 {
@@ -103,8 +65,8 @@ static int judge(const Args *args, const Trace *got, const Trace *want)
 		size_t at = (size_t)l * (size_t)got->rows * (size_t)got->hidden_dim;
 		bool is_logits = l == got->n_layers;
 		Difference d = is_logits
-			? compare(got->logits, want->logits, got->rows, got->vocab, cosines)
-			: compare(got->hidden + at, want->hidden + at, got->rows, got->hidden_dim, cosines);
+			? trace_compare(got->logits, want->logits, got->rows, got->vocab, cosines)
+			: trace_compare(got->hidden + at, want->hidden + at, got->rows, got->hidden_dim, cosines);
 		snprintf(name, sizeof name, is_logits ? "logits" : "%d", l);
 		print_difference(args, name, &d, l == 0);
 		if (!(d.cosine >= 1 - tolerance) && !*bad)
@@ -140,12 +102,37 @@ static int trace_on(
 	return code;
 }
 
+/* The words that --certify goes with. */
+static int certify(const Args *args)
+{
+	AtlasPlan *plan = NULL;
+	Tokens tokens = {0};
+	if (args->against || !isnan(args->tolerance))
+		return cli_say(args, EXIT_USAGE,
+			"--certify measures against the reference device, by the tolerances of dtypes: "
+			"give it without --against and --tolerance");
+	if (args->device && strcmp(args->device, "cpu") == 0)
+		return cli_say(args, EXIT_USAGE, "--certify: the reference device is what is measured against; name a GPU");
+	int code = cli_open_plan(args, args->plan, &plan);
+	if (!code && (args->prompt || args->tokens))
+		code = cli_prompt_tokens(args, plan, &tokens);
+	if (!code)
+		code = certify_plan(args, plan, NULL, &tokens);
+	free(tokens.ids);
+	atlas_plan_close(plan);
+	return code;
+}
+
 int verb_verify(const Args *args)
 {
 	AtlasPlan *plan = NULL, *other = NULL;
 	Tokens tokens = {0};
 	Trace got = {0}, want = {0};
 	cli_hold_signals();
+	if (args->key && !args->certify)
+		return cli_say(args, EXIT_USAGE, "--sign is of --certify, which is not given");
+	if (args->certify)
+		return certify(args);
 	int code = cli_open_plan(args, args->plan, &plan);
 	if (!code && args->against)
 		code = cli_open_plan(args, args->against, &other);

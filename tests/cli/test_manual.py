@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "diff", "receipt",
-         "memory"]
+VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "sign", "diff",
+         "receipt", "memory"]
 COMPLETE = r"""
 source "$1"; shift
 command=$1

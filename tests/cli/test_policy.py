@@ -125,8 +125,8 @@ def test_the_plan_as_a_whole(check, plan_of, tmp_path):
     got = found(run)
     assert [g[0] for g in got] == ["plan.waivers", "plan.certificate", "plan.signature"]
     assert got[0][2].startswith("kernels.ban.000: ") and "attn_wgmma" in got[0][2]
-    assert got[1][2] == "the plan has no numerics certificate: this version makes none"
-    assert got[2][2] == "the plan has no signature: this version makes none"
+    assert got[1][2] == f"there is no {banned}.cert: atlas verify --certify makes one"
+    assert got[2][2] == "the plan has no signature"
     assert check("[plan]\nwaivers = true\ncertificate = false\nsignature = false\n", plan=banned).returncode == 0
 
 
@@ -134,7 +134,7 @@ def test_text_names_line_and_rule(check):
     run = check("[launches]\n\nper_layer = 1\n[plan]\nsignature = true\n")
     lines = run.stdout.splitlines()
     assert run.returncode == 1 and lines[0].startswith("policy.toml:3: launches.per_layer: sm_90a/prefill[16]/layers 0-1: ")
-    assert lines[-2] == "policy.toml:5: plan.signature: the plan has no signature: this version makes none"
+    assert lines[-2] == "policy.toml:5: plan.signature: the plan has no signature"
     assert lines[-1] == "3 violations"
 
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "diff", "receipt",
-         "memory"]
+VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "sign", "diff",
+         "receipt", "memory"]
 
 
 def test_version(atlas, repo):

@@ -180,9 +180,9 @@ def test_info(atlas, plan):
     assert got["max_context"] == config["max_position_embeddings"]
     data = plan.read_bytes()
     length = int.from_bytes(data[12:16], "little")
-    assert got["root"] == hashlib.sha256(data[:16] + data[48:48 + length]).hexdigest()
+    assert got["root"] == hashlib.sha256(b"\3" + data[:16] + data[48:48 + length]).hexdigest() and got["signatures"] == []
     text = atlas("info", plan).stdout
-    assert text.startswith(f"root         {got['root']}\nfamily       llama\n")
+    assert text.startswith(f"root         {got['root']}\nsigned by    nobody\nfamily       llama\n")
 
 
 # atlas.h --------------------------------------------------------------------------------------------------------

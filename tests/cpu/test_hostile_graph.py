@@ -7,40 +7,16 @@ with `--build-dir build-asan` for the sharpest eye.
 
 from __future__ import annotations
 
-import hashlib
 import random
 
 import msgpack
 import pytest
+from plan_file import put_together, take_apart
 
 ROUNDS = 12
 PER_ROUND = 10
 EXTREMES = [-2, -1, 0, 1, 2, 3, 7, 64, 65535, 1 << 20, (1 << 31) - 1, 1 << 40, (1 << 62)]
 EXIT_CODES = {0, 4, 5, 6, 7, 9}  # done, or one of the refusals; a signal is negative
-
-
-def take_apart(data):
-    length = int.from_bytes(data[12:16], "little")
-    manifest = msgpack.unpackb(data[48:48 + length])
-    return {s["name"]: data[s["offset"]:s["offset"] + s["bytes"]] for s in manifest["sections"]}
-
-
-def put_together(magic, sections):
-    """The file of these sections, with all hashes right."""
-    entries = [{"name": n, "offset": 0, "bytes": len(b), "sha256": hashlib.sha256(b).digest()} for n, b in sections.items()]
-    at = 0
-    for _ in range(3):  # offsets change the manifest's length, which changes offsets
-        manifest = msgpack.packb({"sections": entries})
-        at = 48 + len(manifest)
-        for e in entries:
-            e["offset"] = at = -(-at // 4096) * 4096
-            at += e["bytes"]
-    manifest = msgpack.packb({"sections": entries})
-    head = magic + len(manifest).to_bytes(4, "little")
-    out = bytearray(head + hashlib.sha256(head + manifest).digest() + manifest)
-    for e, b in zip(entries, sections.values()):
-        out += bytes(e["offset"] - len(out)) + b
-    return bytes(out)
 
 
 def places(value, path=()):

@@ -3,6 +3,7 @@
 #include "tests/fuzz/targets.h"
 
 #include "artifacts/audit.h"
+#include "artifacts/certificate.h"
 #include "artifacts/diff.h"
 #include "artifacts/reader.h"
 #include "compiler/ir.h"
@@ -220,8 +221,12 @@ static bool run_plan(const uint8_t *bytes, size_t n)
 		const AuditOptions all = {.reasons = true};
 		FILE *out = fopen("/dev/null", "w");
 		PlanDiff *diff = diff_make(&a, &a);
-		if (!out || !diff || !diff_is_empty(diff))
+		if (!out || !diff)
+			bug("no memory");
+		if (!diff_is_empty(diff)) {
+			diff_text(diff, stderr);
 			bug("a plan that differs from itself");
+		}
 		audit_text(&a, &all, out);
 		audit_json(&a, &all, out);
 		diff_free(diff);
@@ -273,10 +278,26 @@ static bool run_msgpack(const uint8_t *bytes, size_t n)
 	return read;
 }
 
+/* A certificate of a plan, and its verdict. */
+static bool run_certificate(const uint8_t *bytes, size_t n)
+{
+	Certificate c;
+	char why[640] = "";
+	void *copy = exact_copy(bytes, n);
+	bool read = certificate_read(copy, n, &c, why, sizeof why);
+	if (read && !certificate_holds(&c, why, sizeof why) && !why[0])
+		bug("it does not hold, without a word");
+	if (!read && !why[0])
+		bug("refused without a word");
+	certificate_free(&c);
+	free(copy);
+	return read;
+}
+
 const FuzzTarget fuzz_targets[] = {
 	{"plan", run_plan}, {"msgpack", run_msgpack}, {"model-toml", run_model_toml}, {"config", run_config},
 	{"safetensors", run_safetensors}, {"tokenizer", run_tokenizer}, {"tokenizer-section", run_tokenizer_section},
-	{"json", run_json}, {"toml", run_toml},
+	{"certificate", run_certificate}, {"json", run_json}, {"toml", run_toml},
 };
 const int n_fuzz_targets = sizeof fuzz_targets / sizeof fuzz_targets[0];
 

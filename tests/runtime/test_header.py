@@ -13,7 +13,7 @@ USE = """
 #include "runtime/atlas.h"
 int main(void)
 {
-	AtlasPlanOptions o = {sizeof o, 0, 0, 0};
+	AtlasPlanOptions o = {sizeof o, 0, ATLAS_VERIFY_LAZY, 0, 0, 0};
 	AtlasPlan *plan;
 	AtlasError error;
 	return atlas_status_exit_code(atlas_plan_open("x", &o, &plan, &error));

@@ -130,7 +130,7 @@ void make_plan_of_model(MadePlan *m)
 void write_made(MadePlan *m, bool embed)
 {
 	char why[256];
-	m->parts = (PlanParts){&m->artifact, &m->blob, 1, embed, {m, read_weight}};
+	m->parts = (PlanParts){&m->artifact, &m->blob, 1, embed, {m, read_weight}, m->keys, m->n_keys};
 	if (!m->path[0]) {
 		snprintf(m->path, sizeof m->path, "%s/made_plan.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 		close(mkstemp(m->path));

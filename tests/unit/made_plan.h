@@ -12,6 +12,7 @@ typedef struct MadePlan {
 	PlanParts parts;
 	PlanBlob blob;
 	uint8_t *cubins;
+	const struct PrivateKey *keys; int n_keys; /* that write_made signs with; set between make and write */
 	char path[64];     /* of the file written last */
 } MadePlan;
 

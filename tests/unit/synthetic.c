@@ -73,6 +73,21 @@ void synthetic_layers(Compile *c, int n)
 	qsort(c->model.tensors.at, (size_t)c->model.tensors.n, sizeof(StTensor), by_name);
 }
 
+void synthetic_vocab(Compile *c, int n)
+{
+	Shard *file = &c->model.shards.at[0];
+	c->model.config.vocab = c->model.n_tokens = n;
+	for (int i = 0; i < c->model.tensors.n; i++) {
+		StTensor *t = &c->model.tensors.at[i];
+		if (strcmp(t->name, "model.embed_tokens.weight") != 0)
+			continue;
+		t->shape[0] = n;
+		t->bytes = 2 * (int64_t)n * HIDDEN;
+		t->offset = file->bytes; /* behind the others, in place of its old bytes */
+		file->bytes += t->bytes;
+	}
+}
+
 void synthetic_dtype(Compile *c, const char *name, Dtype dtype)
 {
 	for (int i = 0; i < c->model.tensors.n; i++) {

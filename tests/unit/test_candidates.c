@@ -38,7 +38,7 @@ static ReadStatus read_made(MadePlan *m, Artifact *a, uint8_t **bytes, char why[
 	why[0] = 0;
 	write_made(m, true);
 	*bytes = slurp(m->path, &n);
-	return artifact_read(*bytes, n, a, why, 256);
+	return artifact_read(*bytes, n, NULL, a, why, 256);
 }
 
 /* Every decision's winner is among them, each kernel once, each as one launch on buffers named as the operands. */

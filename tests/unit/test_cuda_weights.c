@@ -1,5 +1,6 @@
 /* test_cuda_weights.c - weights reach the device whole, whatever their sizes and however many threads copy. */
 #include "runtime/cuda_weights.h"
+#include "artifacts/tree.h"
 #include "tests/unit/fake_driver.h"
 
 #include <setjmp.h>
@@ -78,6 +79,41 @@ static void every_byte_arrives(void **state)
 	}
 }
 
+/* Each byte of a piece is looked at, whoever copies it; what differs is not sent. */
+static void differing_bytes_are_not_sent(void **state)
+{
+	static const int threads[] = {1, 3, 8};
+	int64_t first_leaf[N + 1] = {0};
+	uint8_t leaves[32][HASH_BYTES];
+	(void)state;
+	for (int i = 0; i < 3 * N; i++) {
+		Load l;
+		const char *call = "", *about = "";
+		start(&l, threads[i / N]);
+		Artifact a = {.graph = {.weights = l.weights, .n_weights = N}, .leaves = leaves[0], .first_leaf = first_leaf};
+		for (int w = 0; w < N; w++) {
+			l.weights[w].name = w == i % N ? "the one" : "w";
+			for (int64_t at = 0, leaf = first_leaf[w]; at < l.weights[w].bytes; at += TREE_LEAF_BYTES, leaf++) {
+				int64_t left = l.weights[w].bytes - at;
+				tree_leaf(l.bytes[w] + at, (size_t)(left < TREE_LEAF_BYTES ? left : TREE_LEAF_BYTES), leaves[leaf]);
+				first_leaf[w + 1] = leaf + 1;
+			}
+		}
+		l.road.compare = &a;
+		assert_int_equal(cuda_load_weights(&l.road, &a.graph, l.bytes, &call, &about), 0);
+		assert_non_null(call);
+		uint8_t *end = (uint8_t *)(uintptr_t)l.bytes[i % N] + l.weights[i % N].bytes - 1;
+		*end ^= 1;
+		assert_int_equal(cuda_load_weights(&l.road, &a.graph, l.bytes, &call, &about), 0);
+		assert_null(call);
+		assert_string_equal(about, "the one");
+		l.cu.StreamSynchronize(l.road.stream);
+		assert_memory_not_equal((uint8_t *)(uintptr_t)l.road.arena + l.weights[i % N].offset, l.bytes[i % N],
+			(size_t)l.weights[i % N].bytes);
+		stop(&l);
+	}
+}
+
 static void failures_name_the_call(void **state)
 {
 	int n_failed = 0;
@@ -110,6 +146,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_byte_arrives),
+		cmocka_unit_test(differing_bytes_are_not_sent),
 		cmocka_unit_test(failures_name_the_call),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

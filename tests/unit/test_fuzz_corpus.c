@@ -1,5 +1,7 @@
 /* test_fuzz_corpus.c - inputs that fuzzing found or started from, read again: tests/fuzz/NAME (targets.h). */
+#include "artifacts/diff.h"
 #include "tests/fuzz/targets.h"
+#include "tests/unit/made_plan.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -47,8 +49,43 @@ static void corpora_are_read_or_refused(void **state)
 	}
 }
 
+/* The ledger's texts are free: an operand of the same name twice, a constant without a value. */
+static void odd_texts_of_plans_are_compared(void **state)
+{
+	MadePlan m;
+	char *text;
+	size_t n;
+	(void)state;
+	make_plan(&m, "llama");
+	for (int i = 0; i < m.artifact.n_ledger[0]; i++)
+		m.artifact.ledger[0][i].operands = "x bf16 [1,64], x i32 [1]";
+	PlanDiff *same = diff_make(&m.artifact, &m.artifact);
+	assert_true(diff_is_empty(same));
+	diff_free(same);
+	Artifact other = m.artifact;
+	TargetPlan target = m.artifact.targets[0];
+	Kernel *kernels = malloc(sizeof *kernels * (size_t)target.n_kernels);
+	other.targets = &target;
+	memcpy(kernels, target.kernels, sizeof *kernels * (size_t)target.n_kernels);
+	target.kernels = kernels;
+	for (int i = 0; i < target.n_kernels; i++) {
+		kernels[i].defines = "X";
+		m.artifact.targets[0].kernels[i].defines = "X=1";
+	}
+	PlanDiff *d = diff_make(&m.artifact, &other);
+	FILE *out = open_memstream(&text, &n);
+	diff_text(d, out);
+	fclose(out);
+	assert_non_null(strstr(text, "X 1 -> \n"));
+	diff_free(d);
+	free(text);
+	free(kernels);
+	free_made(&m);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(corpora_are_read_or_refused)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(corpora_are_read_or_refused),
+		cmocka_unit_test(odd_texts_of_plans_are_compared)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
