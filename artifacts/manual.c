@@ -125,7 +125,7 @@ void manual_see_also(FILE *out, const char *const *pages, int n)
 static void put_value(FILE *out, const char *value)
 {
 	bool any = false, is_dir = strstr(value, "DIR");
-	bool is_file = strstr(value, "FILE") || strstr(value, "PLAN") || strstr(value, "POLICY");
+	bool is_file = strstr(value, "FILE") || strstr(value, "PLAN") || strstr(value, "PEM") || strstr(value, "POLICY");
 	for (const char *p = value; *p; p += strspn(p, "| ")) {
 		size_t n = strcspn(p, "| ");
 		bool is_code = n > 1 && p[1] >= '0' && p[1] <= '9'; /* of a diagnostic */

@@ -532,9 +532,9 @@ static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
 	return NULL;
 }
 
-/* Decode and draft have one new position a slot, verify a few that follow each other: what makes their keys and all that
- * attends to them are one launch. It makes the positions itself, which the state of slots says before the step begins,
- * or in a draft step draft_len. */
+/* Decode and draft have one new position a slot, verify a few that follow each other: what makes their keys and all
+ * that attends to them are one launch. It makes the positions itself, which the state of slots says before the step
+ * begins, or in a draft step draft_len. */
 static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
 {
 	NewKeys n;

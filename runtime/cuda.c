@@ -52,6 +52,7 @@ typedef struct Cuda {
 	bool has_context;
 	const DeviceWatch *watch; /* NULL = nobody */
 	CudaHaltFn *halt; void *halt_ctx; int halt_phase; /* cuda_halt */
+	const CuPtr *halted_arena; /* of the launch that a step halts at */
 } Cuda;
 
 static AtlasStatus cuda_fail(Cuda *c, CuResult r, const char *call, const char *about)
@@ -268,13 +269,6 @@ CuResult cuda_fill_args(const Driver *cu, const CuPtr *arena, const Phase *p, co
 	return CU_SUCCESS;
 }
 
-static AtlasStatus fill_args(Cuda *c, const Phase *p, const Launch *l, ArgImage *image)
-{
-	const char *about = "";
-	CuResult r = cuda_fill_args(&c->cu, c->arena, p, l, image, &about);
-	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, "cuTensorMapEncodeTiled", about);
-}
-
 /* The drafts before a verify step: the phase DRAFT of the same slots. -1: of another phase, or there is none. */
 static int draft_of(const Cuda *c, int verify)
 {
@@ -304,8 +298,8 @@ static AtlasStatus build_graph(Cuda *c, int phase, int steps, CuGraphExec *exec)
 	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, about);
 }
 
-/* One step of each phase, a verify step with its drafts; besides a row of decode steps of the smallest bucket, where a step is so short that the gap
- * between two graphs shows. */
+/* One step of each phase, a verify step with its drafts; besides a row of decode steps of the smallest bucket, where a
+ * step is so short that the gap between two graphs shows. */
 static AtlasStatus build_graphs(Cuda *c)
 {
 	bool has_decode = false;
@@ -403,12 +397,15 @@ static AtlasStatus copy_inputs(Cuda *c, const StepSize *size)
 	return copy_image(c, draft, c->draft_arena[ARENA_IO], c->host_io + c->plan->arena_bytes[ARENA_IO]);
 }
 
-static AtlasStatus launch_one(Cuda *c, const Phase *p, const Launch *l)
+static AtlasStatus launch_one(Cuda *c, const CuPtr *arena, const Phase *p, const Launch *l)
 {
 	const Kernel *k = &c->plan->kernels[l->kernel];
 	ArgImage image;
 	void *params[] = {&image};
-	TRY(fill_args(c, p, l, &image));
+	const char *about = "";
+	CuResult r = cuda_fill_args(&c->cu, arena, p, l, &image, &about);
+	if (r != CU_SUCCESS)
+		return cuda_fail(c, r, "cuTensorMapEncodeTiled", about);
 	CALL(c, k->name, LaunchKernel, c->kernels[l->kernel], (unsigned)l->grid[0], (unsigned)l->grid[1],
 		(unsigned)l->grid[2], (unsigned)k->block[0], (unsigned)k->block[1], (unsigned)k->block[2],
 		(unsigned)k->smem_bytes, c->stream, params, NULL);
@@ -417,18 +414,29 @@ static AtlasStatus launch_one(Cuda *c, const Phase *p, const Launch *l)
 
 static AtlasStatus halt_at(Cuda *c, const Phase *p, const Launch *l, bool is_after)
 {
+	const bool is_draft = c->halted_arena == c->draft_arena;
 	CALL(c, "a step that halts", StreamSynchronize, c->stream);
-	return c->halt(c->halt_ctx, p, l, is_after);
+	return c->halt(c->halt_ctx, p, l, is_draft ? of_drafts(c, c->base.io.step) : c->base.io.step, is_after);
 }
 
-static AtlasStatus launch_halting(Cuda *c, const Phase *p)
+static AtlasStatus launch_halting(Cuda *c, const Phase *p, const CuPtr *arena)
 {
+	c->halted_arena = arena;
 	for (int i = 0; i < p->n_launches; i++) {
 		TRY(halt_at(c, p, &p->launches[i], false));
-		TRY(launch_one(c, p, &p->launches[i]));
+		TRY(launch_one(c, arena, p, &p->launches[i]));
 		TRY(halt_at(c, p, &p->launches[i], true));
 	}
 	return ATLAS_OK;
+}
+
+/* A step of the phase prepared last, with its drafts. */
+static AtlasStatus halting_step(Cuda *c)
+{
+	const int draft = draft_of(c, c->last_phase);
+	if (draft >= 0)
+		TRY(launch_halting(c, &c->plan->phases[draft], c->draft_arena));
+	return launch_halting(c, &c->plan->phases[c->last_phase], c->arena);
 }
 
 static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
@@ -438,7 +446,7 @@ static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
 		TRY(copy_inputs(c, size));
 	}
 	for (int i = 0; c->halt && i < n; i++)
-		TRY(launch_halting(c, &c->plan->phases[c->last_phase]));
+		TRY(halting_step(c));
 	if (c->halt)
 		return ATLAS_OK;
 	for (int made = 0, row; made < n; made += row) {
@@ -521,7 +529,7 @@ static AtlasStatus trace_launches(Cuda *c, const StepSize *size, DeviceLayerFn *
 	const Phase *p = &c->plan->phases[c->last_phase];
 	for (int i = 0; i < p->n_launches; i++) {
 		const Launch *l = &p->launches[i];
-		TRY(launch_one(c, p, l));
+		TRY(launch_one(c, c->arena, p, l));
 		const Buf *b = l->produces_layer >= 0 ? output_of(p, l) : NULL;
 		if (!b)
 			continue;
@@ -665,8 +673,8 @@ AtlasStatus cuda_read_bytes(Device *d, const Buf *b, uint8_t *dst)
 	Cuda *c = (Cuda *)d;
 	for (int64_t at = 0; at < b->bytes; at += STAGE_BYTES) {
 		int64_t part = b->bytes - at < STAGE_BYTES ? b->bytes - at : STAGE_BYTES;
-		CALL(c, b->name, MemcpyDtoHAsync, c->stage[0], c->arena[b->arena] + (CuPtr)(b->offset + at), (size_t)part,
-			c->stream);
+		CALL(c, b->name, MemcpyDtoHAsync, c->stage[0], c->halted_arena[b->arena] + (CuPtr)(b->offset + at),
+			(size_t)part, c->stream);
 		CALL(c, b->name, StreamSynchronize, c->stream);
 		memcpy(dst + at, c->stage[0], (size_t)part);
 	}

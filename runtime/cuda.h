@@ -18,9 +18,9 @@ typedef struct CudaView { /* all owned by the device, valid until it closes */
 /* False: the device is no GPU. */
 bool cuda_view(Device *d, CudaView *view);
 
-/* Called before and after each launch, with the stream idle and the context current. Anything but ATLAS_OK ends the
- * step with it; the device's error is then the caller's. */
-typedef AtlasStatus CudaHaltFn(void *ctx, const Phase *p, const Launch *l, bool is_after);
+/* Called before and after each launch, with the stream idle and the context current. step: the tensor of that name
+ * (ops.h). Anything but ATLAS_OK ends the step with it; the device's error is then the caller's. */
+typedef AtlasStatus CudaHaltFn(void *ctx, const Phase *p, const Launch *l, const int32_t *step, bool is_after);
 /* From now on steps halt before and after each launch, those that phase `phase` has room for in its bucket, whatever
  * smaller one there is. fn NULL: graphs again. The device is one that cuda_view takes. */
 void cuda_halt(Device *d, CudaHaltFn *fn, void *ctx, int phase);

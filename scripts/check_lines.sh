@@ -54,7 +54,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 3500
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 3700
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in
 	*.c | *.cu | *.cuh) over "$f" "$(wc -l <"$f")" 1000 ;;

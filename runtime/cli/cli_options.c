@@ -90,7 +90,7 @@ static const Opt options[] = {
 		NUMBER, FIELD(tolerance), 0, 2},
 	{"--certify", 0, VERIFY, NULL, "measure every launch as well, and write the certificate PLAN.cert",
 		FLAG, FIELD(certify), 0, 0},
-	{"--sign", 0, VERIFY, "FILE", "with --certify: Ed25519 private key to sign it with",
+	{"--sign", 0, VERIFY, "PEM", "with --certify: Ed25519 private key to sign it with",
 		TEXT, FIELD(key), 0, 0},
 	{"--require-certified", 0, RUN, NULL, "only with a certificate PLAN.cert that holds, of this kind of GPU",
 		FLAG, FIELD(require_certified), 0, 0},

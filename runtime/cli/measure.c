@@ -367,15 +367,15 @@ static bool is_wanted(const Measure *m, const Phase *p)
 	return p->kind == ACQUIRE ? !m->has_acquired : p->kind == DRAFT || p == &cuda_target(m->device)->phases[m->phase];
 }
 
-static AtlasStatus look(void *ctx, const Phase *p, const Launch *l, bool is_after)
+static AtlasStatus look(void *ctx, const Phase *p, const Launch *l, const int32_t *step, bool is_after)
 {
 	Measure *m = ctx;
 	AtlasStatus s = ATLAS_OK;
 	if (!is_wanted(m, p))
 		return s;
 	if (!is_after) {
-		m->rows = m->device->io.step[0];
-		m->outs = m->device->io.step[1];
+		m->rows = step[0];
+		m->outs = step[1];
 	}
 	for (int i = 0; i < l->n_args && !is_after && s == ATLAS_OK; i++)
 		if (l->args[i].buf >= 0)
