@@ -26,6 +26,14 @@ static const char audit_notes[] =
 	"prefill, decode; [plan] waivers, certificate, signature, signers. Every violation is told with its\n"
 	"line.\n";
 
+static const char verify_notes[] =
+	"The first layer whose least cosine misses 1 by more than the tolerance is named: the fault lies in\n"
+	"it. With --certify, a GPU runs a few rows in every bucket of every phase, and each launch's result\n"
+	"is compared with what the reference makes of the very same operands; then layers are compared, for\n"
+	"the prompt given or one made up. Limits are those of the dtypes. PLAN.cert gets the figures, bound\n"
+	"to the plan's root hash. Out of tolerance: exit code 1, and the launch in the first layer that has\n"
+	"one is named. Columns: times launches; cosine the least; rms, max errors relative to the result.\n";
+
 static const char tune_notes[] =
 	"Needs a GPU and a plan with candidates: atlasc MODEL --candidates 4 --weights ref -o PLAN. The\n"
 	"model's weights are not read. Each candidate is launched in a chain of its own kind, on weights\n"
@@ -78,7 +86,7 @@ static const char sign_notes[] =
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, NULL, 1},
 	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes, 1},
-	{"verify", "compare every layer's output with the reference device", verb_verify, NULL, 1},
+	{"verify", "compare every layer's output with the reference device", verb_verify, verify_notes, 1},
 	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump, NULL, 1},
 	{"perplexity", "perplexity of a text file", verb_perplexity, NULL, 1},
 	{"calibrate", "scales of an fp8 or nvfp4 KV cache from a text", verb_calibrate, NULL, 1},
