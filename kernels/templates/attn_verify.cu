@@ -61,7 +61,8 @@ REQUIRE(NH % NKV == 0)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(EACH >= 2 && EACH <= 4 && ROWS % EACH == 0)
 REQUIRE(SPLITS % CLUSTER == 0)
-REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8) * (ROWS / EACH) <= 132)
+REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8) * (ROWS / EACH)
+	<= (CLUSTER == 2 ? 132 : 66))
 REQUIRE(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) <= 132
 	&& SPLITS <= MAX_PAGES * PAGE / 64))
 REQUIRE(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) > 66
@@ -300,27 +301,35 @@ __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const Class 
 	}
 }
 
+// Four elements of BATCH runs of a line, each with its maximum and its sum of weights, in ascending order: part(i) is
+// the i-th's float4, pair(i) those two. Runs from n on are not there.
+template <int BATCH> struct Parts {
+	float4 v[BATCH];
+	float2 ml[BATCH];
+
+	template <class Part, class Pair> __device__ __forceinline__ void load(int n, Part part, Pair pair)
+	{
+#pragma unroll
+		for (int i = 0; i < BATCH; i++) {
+			v[i] = part(min(i, n - 1));
+			ml[i] = pair(min(i, n - 1));
+		}
+	}
+};
+
 // Sums of some runs of a line, relative to their maximum: four elements of the head.
 struct Sums {
 	float m, l, x[4];
 
 	__device__ __forceinline__ Sums() : m(minus_infinity()), l(0.0f), x {} {}
 
-	// Adds BATCH parts in ascending order: part(i) is the i-th's float4, pair(i) its maximum and sum of weights. Parts
-	// from n on are not there. The first is never empty, so the maximum is a number.
-	template <int BATCH, class Part, class Pair> __device__ __forceinline__ void add(int n, Part part, Pair pair)
+	// Adds the first n parts. The first of all is never empty, so the maximum is a number.
+	template <int BATCH> __device__ __forceinline__ void add(const Parts<BATCH> &p, int n)
 	{
-		float4 v[BATCH];
-		float2 ml[BATCH];
 		float top = m;
 #pragma unroll
-		for (int i = 0; i < BATCH; i++) {
-			v[i] = part(min(i, n - 1));
-			ml[i] = pair(min(i, n - 1));
-		}
-#pragma unroll
 		for (int i = 0; i < BATCH; i++)
-			top = fmaxf(top, ml[i].x);
+			top = fmaxf(top, p.ml[i].x);
 		const float shrink = exp2_fast(m - top);
 		m = top;
 		l *= shrink;
@@ -329,12 +338,12 @@ struct Sums {
 			x[e] *= shrink;
 #pragma unroll
 		for (int i = 0; i < BATCH; i++) {
-			const float weight = i < n ? exp2_fast(ml[i].x - m) : 0.0f;
-			l = fmaf(ml[i].y, weight, l);
-			x[0] = fmaf(v[i].x, weight, x[0]);
-			x[1] = fmaf(v[i].y, weight, x[1]);
-			x[2] = fmaf(v[i].z, weight, x[2]);
-			x[3] = fmaf(v[i].w, weight, x[3]);
+			const float weight = i < n ? exp2_fast(p.ml[i].x - m) : 0.0f;
+			l = fmaf(p.ml[i].y, weight, l);
+			x[0] = fmaf(p.v[i].x, weight, x[0]);
+			x[1] = fmaf(p.v[i].y, weight, x[1]);
+			x[2] = fmaf(p.v[i].z, weight, x[2]);
+			x[3] = fmaf(p.v[i].w, weight, x[3]);
 		}
 	}
 
@@ -347,11 +356,10 @@ struct Sums {
 	}
 };
 
-// block level: f(i, line, d) for each line of the tile that is there and each fourth element of its head; block `rank`
-// of `n` that share in it
-template <class F> __device__ __forceinline__ void each(const Class &c, F f, int rank = 0, int n = 1)
+// block level: f(i, line, d) for each line of the tile that is there and each fourth element of its head
+template <class F> __device__ __forceinline__ void each(const Class &c, F f)
 {
-	for (int i = rank * THREADS + threadIdx.x; i < LINES * (HDIM / 4); i += n * THREADS)
+	for (int i = threadIdx.x; i < LINES * (HDIM / 4); i += THREADS)
 		if (const Class::Line line = c.line(i / (HDIM / 4)); line.exists)
 			f(i / (HDIM / 4), line, i % (HDIM / 4) * 4);
 }
@@ -379,21 +387,39 @@ __device__ __forceinline__ void write_part(const Args &a, const Class::Line &lin
 		*reinterpret_cast<float2 *>(a.part_ml + at * 2) = make_float2(s.m, s.l);
 }
 
-// block level: the tile's result from n parts, or what block `rank` of `helpers` has of it
+// block level: the tile's result from n parts, or what block `rank` of `helpers` has of it: two items of a thread at
+// once, so that twice as much is under way
 __device__ __forceinline__ void merge(const Args &a, const Class &c, float factor, int n, int rank, int helpers)
 {
-	constexpr int BATCH = SPLITS < 16 ? SPLITS : 16;
-	each(c, [&](int, const Class::Line &line, int d) {
-		const i64 at = (i64(line.row) * NH + line.head) * SPLITS;
-		const float *part = a.part + at * HDIM + d, *ml = a.part_ml + at * 2;
-		Sums s;
+	constexpr int BATCH = SPLITS < 16 ? SPLITS : 16, ITEMS = LINES * (HDIM / 4), AT_ONCE = 2;
+	const int step = helpers * THREADS;
 #pragma unroll 1
-		for (int first = 0; first < n; first += BATCH)
-			s.add<BATCH>(n - first,
-				[&](int i) { return __ldcg(reinterpret_cast<const float4 *>(part + (first + i) * HDIM)); },
-				[&](int i) { return __ldcg(reinterpret_cast<const float2 *>(ml + (first + i) * 2)); });
-		write(a, line, d, factor, s);
-	}, rank, helpers);
+	for (int item = rank * THREADS + threadIdx.x; item < ITEMS; item += AT_ONCE * step) {
+		Sums s[AT_ONCE];
+#pragma unroll 1
+		for (int first = 0; first < n; first += BATCH) {
+			Parts<BATCH> p[AT_ONCE];
+#pragma unroll
+			for (int k = 0; k < AT_ONCE; k++) {
+				const int i = item + k * step;
+				const Class::Line line = c.line(i / (HDIM / 4));
+				const i64 at = (i64(line.row) * NH + line.head) * SPLITS + first;
+				const float *part = a.part + at * HDIM + i % (HDIM / 4) * 4, *ml = a.part_ml + at * 2;
+				if (i < ITEMS && line.exists)
+					p[k].load(n - first,
+						[&](int r) { return __ldcg(reinterpret_cast<const float4 *>(part + r * HDIM)); },
+						[&](int r) { return __ldcg(reinterpret_cast<const float2 *>(ml + r * 2)); });
+			}
+#pragma unroll
+			for (int k = 0; k < AT_ONCE; k++)
+				s[k].add(p[k], n - first);
+		}
+#pragma unroll
+		for (int k = 0; k < AT_ONCE; k++)
+			if (const int i = item + k * step; i < ITEMS)
+				if (const Class::Line line = c.line(i / (HDIM / 4)); line.exists)
+					write(a, line, i % (HDIM / 4) * 4, factor, s[k]);
+	}
 }
 
 // block level: each warp's lines into the rings, which nobody uses any more
@@ -534,10 +560,11 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 		team_wait(); // all blocks of the team have started: the first one's memory is there
 	each(c, [&](int i, const Class::Line &line, int d) {
 		const float *row = rings + i * SUM_STRIDE;
-		Sums s;
-		s.add<WARPS>(WARPS, // each row sees something of the first warp's first chunk of a run
-			[&](int k) { return *reinterpret_cast<const float4 *>(row + k * LINES * SUM_STRIDE + d); },
+		Parts<WARPS> parts; // each row sees something of the first warp's first chunk of a run
+		parts.load(WARPS, [&](int k) { return *reinterpret_cast<const float4 *>(row + k * LINES * SUM_STRIDE + d); },
 			[&](int k) { return *reinterpret_cast<const float2 *>(row + k * LINES * SUM_STRIDE + HDIM); });
+		Sums s;
+		s.add(parts, WARPS);
 		if (in_team) {
 			const u32 share = at_rank(shares + (run * LINES + i) * SHARE, 0);
 			store_at_rank(share + d * 4, make_float4(s.x[0], s.x[1], s.x[2], s.x[3]));
@@ -558,10 +585,11 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 		team_wait();
 		each(c, [&](int i, const Class::Line &line, int d) {
 			const float *row = shares + i * SHARE;
-			Sums s;
-			s.add<TEAM>(runs.n,
-				[&](int k) { return *reinterpret_cast<const float4 *>(row + k * LINES * SHARE + d); },
+			Parts<TEAM> parts;
+			parts.load(runs.n, [&](int k) { return *reinterpret_cast<const float4 *>(row + k * LINES * SHARE + d); },
 				[&](int k) { return *reinterpret_cast<const float2 *>(row + k * LINES * SHARE + HDIM); });
+			Sums s;
+			s.add(parts, runs.n);
 			write(a, line, d, v_factor, s);
 		});
 		return;

@@ -94,6 +94,17 @@ template <class T> __device__ __forceinline__ T *version_at(T *first, T *later, 
 	return j ? later + (i64(slot) * DRAFTS + j - 1) * n : first + i64(slot) * n;
 }
 
+// The state to memory. DeltaState's own store becomes four of four bytes each where more than one follow each other.
+__device__ __forceinline__ void store_state(const State &state, float *to)
+{
+#pragma unroll
+	for (int i = 0; i < State::rows; i++)
+		if (State::has_row(i))
+			asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::
+				"l"(to + (State::lane() + i * State::lanes) * DV + State::column()), "f"(state.s[i].x),
+				"f"(state.s[i].y), "f"(state.s[i].z), "f"(state.s[i].w) : "memory");
+}
+
 // Two columns of a slot's rows: the TAPS before this step, then those of it. Row i - TAPS stands in element i.
 struct Window { u32 pair[TAPS + EACH]; };
 
@@ -200,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) delta_verify(const Args a)
 		}
 		__syncthreads();
 		state.change(k, by, g.decay);
-		state.store(version_at(a.delta, a.delta_later, slot, j, NV * DK * DV) + h * (DK * DV));
+		store_state(state, version_at(a.delta, a.delta_later, slot, j, NV * DK * DV) + h * (DK * DV));
 	}
 #pragma unroll
 	for (int j = 0; j < EACH; j++)

@@ -60,15 +60,15 @@ def test_experts_and_hybrids(atlasc, tmp_path, shape):
 @pytest.mark.parametrize("kv", ["bf16", "fp8", "nvfp4"])
 @pytest.mark.parametrize("shape", ["qwen3.5-27b-fp8", "qwen3.6-35b-a3b-fp8"])
 def test_verify_layers(atlasc, tmp_path, shape, kv):
-    """Layers of verify steps have kernels on every target, with as many rows of a slot as there may be, whatever the
-    cache is."""
+    """Plans that draft have kernels on every target, with as many rows of a slot as there may be in a verify step,
+    whatever the model's caches are."""
     config = json.loads((GPU_SHAPES / f"{shape}.json").read_text(encoding="utf-8"))
     text = config.get("text_config", config)
     text["num_hidden_layers"] = text.get("full_attention_interval", 1)
     text["vocab_size"] = 1024
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    for rows in (2, 3, 4):
+    for rows in (2, 3, 4) if kv == "bf16" else (4,):
         (tmp_path / "MODEL.toml").write_text(f'[kv]\ndtype = "{kv}"\n[speculate]\nrows = {rows}\n', encoding="utf-8")
         done = atlasc(tmp_path / "config.json", "--random-weights", "--model", tmp_path / "MODEL.toml", "--target",
                       ",".join(TARGETS), "--stop-after", "pick-kernels", "--dry-run", "-o", tmp_path / "plan.bin")
-        assert "(layer " not in done.stderr
+        assert done.returncode == 0, done.stderr

@@ -117,14 +117,34 @@ static bool rows_stand_alone(Run *r, const Case *c, GpuKernel *k, const uint8_t 
 	return ran;
 }
 
-static const uint8_t *run_step(void *ctx, const Case *c, const Cubin *cubin)
+/* Steps of decode's kernel, which is compiled for the first of them. */
+typedef struct StepRun { Run *r; Cubin cubin; GpuKernel k; } StepRun;
+
+static const uint8_t *run_step(void *ctx, Case *d, Outcome *out)
 {
-	Run *r = ctx;
-	GpuKernel k = {0};
-	const bool ran = gpu_load(r->gpu, cubin, c->tmpl->name, c->smem, &k) && run_once(r, c, &k);
+	StepRun *s = ctx;
+	KernelSource source = {d->tmpl, d->defines, s->r->settings->target->name};
+	char *log = NULL;
+	bool ok = s->cubin.bytes || test_compile(s->r->settings, &source, &s->cubin, &log);
+	if (!ok)
+		snprintf(out->why, sizeof out->why, "%s: %s", d->tmpl->name, log);
+	free(log);
+	if (!ok)
+		return NULL;
+	ok = (s->k.kernel || gpu_load(s->r->gpu, &s->cubin, d->tmpl->name, d->smem, &s->k)) && run_once(s->r, d, &s->k);
+	if (!ok)
+		snprintf(out->why, sizeof out->why, "%s", s->r->gpu->why);
+	return ok ? s->r->image : NULL;
+}
+
+static bool has_bits_of_steps(Run *r, const Case *c, const uint8_t *first, Outcome *out)
+{
+	StepRun s = {.r = r};
+	const bool ok = rows_are_steps(c, r->settings->target, first, run_step, &s, out);
 	if (!r->gpu->dead)
-		gpu_unload(r->gpu, &k);
-	return ran ? r->image : NULL;
+		gpu_unload(r->gpu, &s.k);
+	free(s.cubin.bytes);
+	return ok;
 }
 
 static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
@@ -139,7 +159,7 @@ static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
 			out.ok = false;
 			snprintf(out.why, sizeof out.why, "a second run gave other bits");
 		}
-		out.ok = out.ok && rows_are_steps(r->settings, c, first, run_step, r, &out)
+		out.ok = out.ok && has_bits_of_steps(r, c, first, &out)
 			&& rows_stand_alone(r, c, &k, first, &out);
 	} else {
 		snprintf(out.why, sizeof out.why, "%s", r->gpu->why);
