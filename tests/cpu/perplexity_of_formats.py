@@ -4,8 +4,8 @@
 
 CHECKPOINT is made by scripts/smollm2_checkpoint.py. atlasc quantises all products of its layers while compiling, and
 `atlas perplexity` scores the first bytes of TEXT. The other side shares nothing with it: scales by
-the formulas of the formats, E4M3 by torch, E2M1 by ml_dtypes, then the model in float32. The two may differ by 0.1 % on the reference device; by 1 %
-on a GPU, whose rows are bf16, and e4m3 where a long prompt multiplies FP8 by FP8.
+the formulas of the formats, E4M3 by torch, E2M1 by ml_dtypes, then the model in float32. The two may differ by 0.1 % on the reference device; by 3 %
+on a GPU, whose rows are bf16, and e4m3 where a long prompt multiplies FP8 by FP8: torch with rows rounded so moves as far.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-BARS = {"cpu": 1e-3, "cuda": 1e-2}
+BARS = {"cpu": 1e-3, "cuda": 3e-2}
 FORMATS = ("keep", "fp8-block", "fp8-channel", "fp8-tensor", "nvfp4", "mxfp4")
 MODEL_TOML = """\
 [model]
