@@ -1,15 +1,14 @@
-/* sign.c - signatures by libcrypto, in a context of their own.
+/* sign.c - signatures by libsodium.
  *
- * libcrypto has Ed25519 behind the EVP interface alone, which costs a program 4.5 MB. It is asked not to read its
- * configuration file and not to stay for the end of the process, and works in a library context that lives as long as
- * one call.
+ * Its functions keep nothing and take no memory. (libcrypto has Ed25519 behind its EVP interface alone, which costs a
+ * program 4.5 MB.)
  */
 #include "artifacts/sign.h"
 
 #include "artifacts/hash.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
+#include <sodium/crypto_sign_ed25519.h>
+#include <sodium/utils.h>
 #include <string.h>
 
 enum { MESSAGE_BYTES = sizeof "atlas.signature.1" + SIGN_MAX_DOMAIN + 1 + 32 };
@@ -38,25 +37,14 @@ static size_t make_message(const char *domain, const void *bytes, size_t n, uint
 	return sizeof head + length + 1 + 32;
 }
 
-static OSSL_LIB_CTX *open_library(void)
-{
-	OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL);
-	return OSSL_LIB_CTX_new();
-}
-
 bool sign_bytes(const PrivateKey *key, const char *domain, const void *bytes, size_t n,
 	uint8_t signature[SIGNATURE_BYTES])
 {
-	uint8_t message[MESSAGE_BYTES];
-	size_t length = make_message(domain, bytes, n, message), made = SIGNATURE_BYTES;
-	OSSL_LIB_CTX *library = open_library();
-	EVP_PKEY *pkey = EVP_PKEY_new_raw_private_key_ex(library, "ED25519", NULL, key->seed, sizeof key->seed);
-	EVP_MD_CTX *md = EVP_MD_CTX_new();
-	bool ok = length && library && pkey && md && EVP_DigestSignInit_ex(md, NULL, NULL, library, NULL, pkey, NULL) == 1
-		&& EVP_DigestSign(md, signature, &made, message, length) == 1 && made == SIGNATURE_BYTES;
-	EVP_MD_CTX_free(md);
-	EVP_PKEY_free(pkey);
-	OSSL_LIB_CTX_free(library);
+	uint8_t message[MESSAGE_BYTES], public_key[PUBLIC_KEY_BYTES], secret[crypto_sign_ed25519_SECRETKEYBYTES];
+	size_t length = make_message(domain, bytes, n, message);
+	bool ok = length && crypto_sign_ed25519_seed_keypair(public_key, secret, key->seed) == 0
+		&& crypto_sign_ed25519_detached(signature, NULL, message, length, secret) == 0;
+	sodium_memzero(secret, sizeof secret);
 	return ok;
 }
 
@@ -65,26 +53,18 @@ bool signature_holds(const uint8_t public_key[PUBLIC_KEY_BYTES], const char *dom
 {
 	uint8_t message[MESSAGE_BYTES];
 	size_t length = make_message(domain, bytes, n, message);
-	OSSL_LIB_CTX *library = open_library();
-	EVP_PKEY *pkey = EVP_PKEY_new_raw_public_key_ex(library, "ED25519", NULL, public_key, PUBLIC_KEY_BYTES);
-	EVP_MD_CTX *md = EVP_MD_CTX_new();
-	bool ok = length && library && pkey && md && EVP_DigestVerifyInit_ex(md, NULL, NULL, library, NULL, pkey, NULL) == 1
-		&& EVP_DigestVerify(md, signature, SIGNATURE_BYTES, message, length) == 1;
-	EVP_MD_CTX_free(md);
-	EVP_PKEY_free(pkey);
-	OSSL_LIB_CTX_free(library);
-	return ok;
+	return length && crypto_sign_ed25519_verify_detached(signature, message, length, public_key) == 0;
 }
 
 bool key_derive(PrivateKey *key)
 {
-	size_t n = PUBLIC_KEY_BYTES;
-	OSSL_LIB_CTX *library = open_library();
-	EVP_PKEY *pkey = EVP_PKEY_new_raw_private_key_ex(library, "ED25519", NULL, key->seed, sizeof key->seed);
-	bool ok = library && pkey && EVP_PKEY_get_raw_public_key(pkey, key->public_key, &n) == 1 && n == PUBLIC_KEY_BYTES;
-	EVP_PKEY_free(pkey);
-	OSSL_LIB_CTX_free(library);
+	uint8_t secret[crypto_sign_ed25519_SECRETKEYBYTES];
+	bool ok = crypto_sign_ed25519_seed_keypair(key->public_key, secret, key->seed) == 0;
+	sodium_memzero(secret, sizeof secret);
 	return ok;
 }
 
-void key_forget(PrivateKey *key) { OPENSSL_cleanse(key, sizeof *key); }
+void key_forget(PrivateKey *key)
+{
+	sodium_memzero(key, sizeof *key);
+}

@@ -31,11 +31,11 @@ bool key_read_public(const char *path, uint8_t public_key[PUBLIC_KEY_BYTES], cha
 /* The same of a file's text. */
 bool key_parse_private(const char *text, size_t n, PrivateKey *key, char *why, size_t why_bytes);
 bool key_parse_public(const char *text, size_t n, uint8_t public_key[PUBLIC_KEY_BYTES], char *why, size_t why_bytes);
-bool key_derive(PrivateKey *key); /* public_key from seed; false: libcrypto has no memory */
+bool key_derive(PrivateKey *key); /* public_key from seed */
 void key_forget(PrivateKey *key);
 void key_id(const uint8_t public_key[PUBLIC_KEY_BYTES], uint8_t id[KEY_ID_BYTES]);
 
-/* The same key, domain and bytes give the same signature. False: libcrypto has no memory. */
+/* The same key, domain and bytes give the same signature. False: the domain is too long. */
 bool sign_bytes(const PrivateKey *key, const char *domain, const void *bytes, size_t n,
 	uint8_t signature[SIGNATURE_BYTES]);
 bool signature_holds(const uint8_t public_key[PUBLIC_KEY_BYTES], const char *domain, const void *bytes, size_t n,

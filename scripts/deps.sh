@@ -22,6 +22,7 @@ build binutils         cmd:objcopy                            linker, archiver, 
 build libjansson-dev   lib:libjansson.a                       JSON of the checkpoint, linked statically
 build libmsgpack-dev   lib:libmsgpackc.a                      writes the manifest of a plan, linked statically
 build libssl-dev       lib:libcrypto.a                        SHA-256 of plan sections, linked statically
+build libsodium-dev    lib:libsodium.a                        Ed25519 signatures of plans, linked statically
 build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel contracts while building
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
 test  mandoc           cmd:mandoc                             checks the manual pages
