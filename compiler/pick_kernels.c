@@ -8,6 +8,10 @@
  * then the model ranks all. Pins and bans of MODEL.toml come first. There is no fall-back: an op without an admissible
  * candidate is a refusal that says why each one was rejected.
  *
+ * A row of a verify step is to have the bits that decode gives it. Where tunables decide in which order a kernel adds,
+ * they are those of decode's kernel for as many sequences; what adds in another order is banned, unless nothing else is
+ * admissible.
+ *
  * Layers repeat, so a decision is made once for each different op and reused.
  */
 #include "compiler/ir.h"
@@ -33,6 +37,7 @@ typedef struct Picker {
 	Lowered *low;
 	LOp *op;
 	VEC(const char *) refused; /* "op operands" of each refusal: equal layers are refused once */
+	const char *order;         /* "SPLITS=16 WARPS=4": the order in which decode's kernel adds; NULL = any will do */
 	char why[WHY_BYTES];
 } Picker;
 
@@ -521,6 +526,34 @@ static int combinations(const KernelTemplate *t)
 	return n;
 }
 
+/* The order in which decode's kernel of this layer adds, for as many sequences; NULL where there is none to keep. */
+static const char *order_of_decode(Picker *p)
+{
+	static const struct { OpKind op, of; const char *names[2]; } twins[] = {
+		{OP_attention_verify, OP_attention_step, {"SPLITS=", "WARPS="}},
+		{OP_delta_verify_step, OP_delta_step, {"WARPS="}}};
+	const Slot *slot = NULL;
+	size_t i = 0;
+	while (i < sizeof twins / sizeof twins[0] && twins[i].op != p->op->kind)
+		i++;
+	for (int k = 0; i < sizeof twins / sizeof twins[0] && k < p->work->ledger.n; k++) {
+		const Slot *s = &p->work->ledger.at[k];
+		if (s->phase == DECODE && s->rows == p->low->rows / p->c->graph.verify_rows && s->op == twins[i].of
+			&& s->layer_first <= p->op->layer && p->op->layer <= s->layer_last)
+			slot = s;
+	}
+	const char *order = NULL;
+	for (int k = 0; slot && k < slot->n_candidates; k++)
+		for (int n = 0; slot->candidates[k].verdict == CHOSEN && n < 2 && twins[i].names[n]; n++) {
+			const char *at = strstr(slot->candidates[k].tunables, twins[i].names[n]);
+			if (!at)
+				return NULL;
+			order = arena_printf(&p->c->arena, "%s%s%.*s", order ? order : "", order ? " " : "",
+				(int)strcspn(at, " "), at);
+		}
+	return order;
+}
+
 typedef struct Admitted { /* an admissible candidate */
 	Pick pick;
 	const char *tunables;
@@ -553,6 +586,12 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 		k->verdict = BANNED;
 		/* of the file the line alone: the plan says the same wherever the file lies */
 		k->reason = arena_printf(&p->c->arena, "%sMODEL.toml:%d", by->is_pin ? "by the pin at " : "", by->at.line);
+		return;
+	}
+	if (rule == 0 && p->order && !has_tunables(tunables, p->order)) {
+		k->verdict = BANNED;
+		k->reason = arena_printf(&p->c->arena, "decode[%d] adds in the order of %s",
+			p->low->rows / p->c->graph.verify_rows, p->order);
 		return;
 	}
 	k->verdict = SLOWER;
@@ -691,6 +730,21 @@ static bool same_attrs(const Attrs *a, const Attrs *b)
 	return true;
 }
 
+static Decision consider_all(Picker *p)
+{
+	Decision d = {0};
+	for (int t = 0; t < n_kernel_table; t++) {
+		if (kernel_table[t].op != p->op->kind)
+			continue;
+		int from = d.candidates.n, first = d.admitted.n;
+		for (int i = 0; i < combinations(&kernel_table[t]); i++)
+			consider(p, &d, t, i);
+		fold_rejected(&d, from);
+		add_trials(p, &d, first);
+	}
+	return d;
+}
+
 static void decide(Picker *p)
 {
 	LOp *op = p->op;
@@ -709,15 +763,11 @@ static void decide(Picker *p)
 		settle_op(p, k, p->work->ledger.at[slot].candidates[k->chosen].tunables);
 		return;
 	}
-	Decision d = {0};
-	for (int t = 0; t < n_kernel_table; t++) {
-		if (kernel_table[t].op != op->kind)
-			continue;
-		int from = d.candidates.n, first = d.admitted.n;
-		for (int i = 0; i < combinations(&kernel_table[t]); i++)
-			consider(p, &d, t, i);
-		fold_rejected(&d, from);
-		add_trials(p, &d, first);
+	p->order = order_of_decode(p);
+	Decision d = consider_all(p);
+	if (!d.admitted.n && p->order) {
+		p->order = NULL;
+		d = consider_all(p);
 	}
 	const Admitted *best = choose(&d);
 	if (!best) {

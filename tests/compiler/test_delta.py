@@ -97,6 +97,27 @@ def test_verify_layers_have_the_launches_of_decode(lowered, verified):
         assert len(readers) == len(set(readers)) == 48
 
 
+def test_verify_layers_add_in_the_order_of_decode(build_dir, tmp_path):
+    """SPLITS and WARPS of attention, WARPS of Gated DeltaNet: those of decode's kernels for as many sequences."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text("[speculate]\nrows = 3\n", encoding="utf-8")
+    done = subprocess.run([build_dir / "atlasc", SHAPE, "--random-weights", "--target", "sm_90a", "--dry-run",
+                           "--stop-after", "pick-kernels", "-d", "k", "--model", toml],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found, phase = {}, None
+    for line in done.stdout.splitlines():
+        head = re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line)
+        kernel = re.match(r" +(attn|delta)_\w+ +grid \d+ \d+ (\d+) +block (\d+)", line)
+        phase = (head[1], int(head[2] or 0)) if head else phase
+        if kernel:
+            found.setdefault((*phase, kernel[1]), set()).add((kernel[2], kernel[3]))
+    decoded = [key for key in found if key[0] == "decode"]
+    assert len(decoded) > 4
+    for _, rows, kind in decoded:
+        assert found["verify", 3 * rows, kind] == found["decode", rows, kind]
+
+
 def test_state_that_is_touched_early_is_a_layer_s_own(lowered):
     readers = [operands["readers"] for (kind, rows), layers in lowered.items() if (kind, rows) == ("decode", 1)
                for ops in layers.values() for op, operands in ops if op == "delta_step"]
