@@ -32,7 +32,7 @@
 #include "artifacts/plan.h"
 #include "artifacts/sign.h"
 
-enum { CERT_TEXT = 96, CERT_TOKENS = 64, CERT_MAX_BYTES = 4 << 20 };
+enum { CERT_TEXT = 96, CERT_TOKENS = 96, CERT_MAX_BYTES = 4 << 20 };
 #define CERT_DOMAIN "certificate"
 
 typedef struct CertLayer { Dtype dtype; double cosine, median, rms, max; } CertLayer; /* the last one: logits */

@@ -14,10 +14,14 @@ build=build-fuzz bad=0
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
 seed() { # name: what there is besides tests/fuzz/NAME, into its corpus
-	local corpus=$build/$1/corpus file
+	local corpus=$build/$1/corpus file line n=0
 	mkdir -p "$corpus"
+	while read -r line; do
+		base64 -d <<<"$line" >"$corpus/found-$((n++))"
+	done < <(cat "tests/fuzz/$1/found.b64" 2>/dev/null)
 	case $1 in
 	plan) "$build/tests/plan_seeds" "$corpus" ;;
+	tokenizer-section) "$build/tests/tokdump" tests/fixtures/llama 400 "$corpus/llama" >"$build/$1/log" ;;
 	config | tokenizer)
 		for file in tests/fixtures/*/"$1".json tests/fixtures/tokenizers/*/"$1".json; do
 			[ ! -e "$file" ] || cp "$file" "$corpus/$(basename "$(dirname "$file")")"
@@ -27,7 +31,7 @@ seed() { # name: what there is besides tests/fuzz/NAME, into its corpus
 }
 
 make -s BUILD=$build CC=clang WARN=-Wno-everything SANITIZE=address,undefined,fuzzer-no-link \
-	$build/tests/plan_seeds "${@/#/$build/fuzz/}"
+	$build/tests/plan_seeds $build/tests/tokdump "${@/#/$build/fuzz/}"
 for name; do
 	longest=4096
 	case $name in plan | tokenizer*) longest=160000 ;; esac

@@ -15,7 +15,7 @@
 #include "runtime/plan_handle.h"
 #include "runtime/session.h"
 
-enum { PROMPT = 24, MOST_STEPS = 64, LEAST_CONTEXT = 8, TRIES = 8 };
+enum { FEW = 8, MOST_STEPS = 64, TRIES = 8 };
 
 typedef struct Work {
 	const Args *args;
@@ -31,15 +31,15 @@ static const Graph *graph_of(const Work *w) { return &w->plan->artifact.graph; }
 
 static int short_of_memory(const Work *w) { return cli_say(w->args, EXIT_ENVIRONMENT, "no memory to measure with"); }
 
-/* Ids without a meaning, the same ones for each plan of the vocabulary. */
+/* Ids without a meaning, the same ones for each plan of the vocabulary and page; some stand in a second page. */
 static int make_prompt(Work *w, const Tokens *tokens)
 {
 	const Graph *g = graph_of(w);
-	if (g->max_context < LEAST_CONTEXT)
-		return cli_say(w->args, EXIT_BAD_INPUT, "--certify needs a context of %d tokens, the plan has %d",
-			LEAST_CONTEXT, g->max_context);
+	if (g->max_context < FEW)
+		return cli_say(w->args, EXIT_BAD_INPUT, "--certify needs a context of %d tokens, the plan has %d", FEW,
+			g->max_context);
 	const int most = CERT_TOKENS < g->max_context - 4 ? CERT_TOKENS : g->max_context - 4;
-	int n = tokens->n ? tokens->n : PROMPT;
+	int n = tokens->n ? tokens->n : g->page + FEW;
 	if (tokens->n > most)
 		cli_say(w->args, 0, "the first %d tokens are read", most);
 	n = n < most ? n : most;
@@ -135,9 +135,13 @@ static int measure_launches(Work *w, bool drafts)
 		if (!w->args->quiet)
 			cli_say(w->args, 0, "measuring %s[%d]", phase_name(p->kind), p->rows);
 		measure_bucket(m, i);
-		Batch b = {2, p->rows < w->prompt.n ? p->rows : w->prompt.n, 0, 1, 0};
+		/* a chunk of the largest bucket's rows is too large for the others */
+		const int whole = w->prompt.n;
+		const int most = p->rows < device->limits.prefill_rows && p->rows < whole ? p->rows : whole;
+		Batch b = {2, most, most > FEW ? FEW - most : 0, 1, 0};
 		if (p->kind != PREFILL)
-			b = (Batch){drafts ? p->rows / graph_of(w)->verify_rows : p->rows, 2, 1, drafts ? 6 : 3, 0};
+			b = (Batch){drafts ? p->rows / graph_of(w)->verify_rows : p->rows, whole, whole > 2 ? -1 : 0,
+				drafts ? 6 : 3, 0};
 		for (; b.shift < TRIES && s == ATLAS_OK && !is_measured(w, p); b.shift++) /* an answer may end at once */
 			s = run_sequences(w, session, &b);
 	}

@@ -39,16 +39,19 @@ make)
 			{ echo "$name: the change does not fit $template" >&2; exit 1; }
 	done <<<"$bugs"
 	make -s -C "$tree" build/atlasc
-	while read -r name template op change; do
-		[ -n "$name" ] || continue
+	for name in $(awk 'NF { print $1 }' <<<"$bugs"); do
+		op=$(awk -v name="$name" '$1 == name { print $3 }' <<<"$bugs")
 		for layer in 0 2; do
-			printf '%s\n' '[runtime]' 'slots = 1' 'max_context = 128' '[kv]' 'page = 16' '[phases]' 'prefill = [16]' \
-				'decode = [1]' '[[kernels.pin]]' "template = \"bug_$name\"" "op = \"$op\"" "layers = [$layer]" \
-				>"$tree/MODEL.toml"
+			{
+				printf '%s\n' '[runtime]' 'slots = 1' 'max_context = 128' '[kv]' 'page = 16' '[phases]' 'prefill = [16]' \
+					'decode = [1]' '[[kernels.pin]]' "template = \"bug_$name\"" "op = \"$op\"" "layers = [$layer]" \
+					'[[kernels.ban]]' "template = \"bug_$name\"" "layers = [$(seq -s, 0 3 | sed "s/$layer,*//; s/,$//")]"
+				awk -v name="$name" 'NF && $1 != name { printf "[[kernels.ban]]\ntemplate = \"bug_%s\"\n", $1 }' <<<"$bugs"
+			} >"$tree/MODEL.toml"
 			"$tree/build/atlasc" tests/fixtures/llama-trained --model "$tree/MODEL.toml" -q --cache-dir "$tree/cache" \
 				-o "$out/$name-$layer.bin"
 		done
-	done <<<"$bugs" ;;
+	done ;;
 look)
 	printf '%-24s %-28s %s\n' 'bug in layer' 'atlas verify' 'atlas verify --certify'
 	for plan in "$2"/*.bin; do
