@@ -109,8 +109,10 @@ static bool is_following(const Fuser *f, const GraphOp *norm, int i)
 static void follow(Fuser *f, const GraphOp *norm, int i)
 {
 	const GraphOp *hold = op_at(f, i), *embed = op_at(f, i + 1);
+	static const char *const same[] = {"step", "row_slot", "row_pos", "slot_len", "held"};
 	LOp *op = new_op(f, OP_follow_rows, hold);
-	bind_same(f, op, hold);
+	for (size_t k = 0; k < sizeof same / sizeof same[0]; k++)
+		bind(f, op, same[k], operand(hold, same[k]));
 	bind(f, op, "x", operand(norm, "x"));
 	bind(f, op, "norm", operand(norm, "w"));
 	bind(f, op, "row_next", operand(embed, "row_next"));
