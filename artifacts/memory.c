@@ -86,7 +86,10 @@ static int64_t ends_of_pieces(const int64_t *arena)
 
 int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, MemoryItem *items)
 {
-	const int64_t *arena = t->arena_bytes, kv = state_bytes(g, "kv"), all = state_bytes(g, "");
+	const int64_t kv = state_bytes(g, "kv"), all = state_bytes(g, "");
+	int64_t arena[ARENA_COUNT];
+	memcpy(arena, t->arena_bytes, sizeof arena);
+	arena[ARENA_IO] *= io_images(g);
 	const int64_t code = load->code_bytes >= 0 ? load->code_bytes : load->n_kernels * (int64_t)KERNEL_BYTES;
 	const MemoryItem list[] = {{"weights", true, arena[ARENA_WEIGHTS]}, {"keys and values", true, kv},
 		{"state of slots", true, all - kv}, {"padding and counters", true, arena[ARENA_STATE] - all},

@@ -214,6 +214,8 @@ typedef enum Arena_ {
 	ARENA_COUNT
 } ArenaKind;
 const char *arena_name(ArenaKind a);
+/* How often a session has the io arena: the two phases of a step that speculates have each its own inputs. */
+static inline int io_images(const Graph *g) { return g->verify_rows ? 2 : 1; }
 
 typedef struct Buf {
 	const char *name; /* the graph tensor's name, or that of a fused op's intermediate */
@@ -273,7 +275,8 @@ typedef struct Launch {
 
 /* A step that speculates is DRAFT, then VERIFY: the head drafts verify_rows - 1 tokens for each slot, and the model
  * reads them behind the slot's last token. Both are there where graph.verify_rows is not 0, for all slots; rows of
- * VERIFY are verify_rows for each slot, one behind the other.
+ * VERIFY are verify_rows for each slot, one behind the other. Logits are of all rows in either: out_row[t] = t, or -1
+ * where the row is idle.
  *
  * PROBE computes nothing of the model: its launches, none of which reads what another wrote, measure what the GPU
  * does at best: a product of large matrices (linear_residual, all operands in ARENA_PROBE but `step`), one read

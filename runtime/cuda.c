@@ -138,19 +138,13 @@ static AtlasStatus choose_device(Cuda *c, int index)
 
 /* Memory --------------------------------------------------------------------------------------------- */
 
-/* Of the io arena: the images of a step's inputs. */
-static int64_t io_bytes(const Cuda *c)
-{
-	return c->plan->arena_bytes[ARENA_IO] * (c->artifact->graph.verify_rows ? 2 : 1);
-}
-
 static AtlasStatus take_memory(Cuda *c)
 {
 	int64_t bytes[ARENA_COUNT];
 	size_t free_bytes, total_bytes;
 	int64_t need = 0;
 	memcpy(bytes, c->plan->arena_bytes, sizeof bytes);
-	bytes[ARENA_IO] = io_bytes(c);
+	bytes[ARENA_IO] *= io_images(&c->artifact->graph);
 	for (int i = 0; i < ARENA_RING; i++)
 		need += bytes[i];
 	CALL(c, "", MemGetInfo, &free_bytes, &total_bytes);
@@ -449,9 +443,12 @@ static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
 		TRY(halting_step(c));
 	if (c->halt)
 		return ATLAS_OK;
+	const int draft = draft_of(c, c->last_phase);
 	for (int made = 0, row; made < n; made += row) {
 		row = c->row && c->last_phase == c->row_phase && n - made >= ROW_STEPS ? ROW_STEPS : 1;
 		CALL(c, phase_name(size->phase), GraphLaunch, row > 1 ? c->row : c->graphs[c->last_phase], c->stream);
+		if (c->watch && draft >= 0)
+			c->watch->launched(c->watch->ctx, draft, row);
 		if (c->watch)
 			c->watch->launched(c->watch->ctx, c->last_phase, row);
 	}
@@ -654,7 +651,7 @@ bool cuda_view(Device *d, CudaView *view)
 	const Cuda *c = (const Cuda *)d;
 	if (d->ops != &cuda_ops)
 		return false;
-	*view = (CudaView){&c->cu, c->artifact, c->plan, c->device, c->context, c->stream, c->arena};
+	*view = (CudaView){&c->cu, c->artifact, c->plan, c->device, c->context, c->stream, c->arena, c->draft_arena};
 	return true;
 }
 

@@ -13,6 +13,7 @@ typedef struct CudaView { /* all owned by the device, valid until it closes */
 	CuContext context; /* push it around driver calls */
 	CuStream stream;   /* of the steps: what is put on it runs after the last step */
 	const CuPtr *arena; /* [ARENA_COUNT] addresses; 0 = empty, or one that only measurements take */
+	const CuPtr *draft_arena; /* the same of phase DRAFT, whose io is its own */
 } CudaView;
 
 /* False: the device is no GPU. */

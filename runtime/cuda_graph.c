@@ -124,8 +124,11 @@ static CuResult tell_nodes(Building *b)
 	const CuGraphNode *mine = b->nodes;
 	for (int k = 0; b->c->watch && k < b->n_parts; k++) {
 		const Phase *p = b->parts[k].p;
+		int step = 0;
+		for (int i = 0; i < k; i++)
+			step += b->parts[i].p == p;
 		for (int i = 0; i < p->n_launches && r == CU_SUCCESS; i++)
-			r = tell_node(b, p, mine[i], k, i);
+			r = tell_node(b, p, mine[i], step, i);
 		mine += p->n_launches;
 	}
 	return r;

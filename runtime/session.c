@@ -60,6 +60,7 @@ struct AtlasSession {
 	bool has_strays;      /* steps are on their way whose results nobody waits for */
 	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
 	int64_t n_drafts, n_accepted; /* of the steps handed out */
+	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
 	AtlasStatus failed;   /* the first fault; sticky */
 	AtlasError error;
 };
@@ -119,6 +120,17 @@ static AtlasStatus begin_speculation(AtlasSession *s, int speculate, AtlasError 
 			s->device->ops->kind);
 	s->step_tokens = s->graph->verify_rows;
 	return ATLAS_OK;
+}
+
+void session_speculate(AtlasSession *session, bool on)
+{
+	session->step_tokens = on && session->device->limits.verify_rows ? session->graph->verify_rows : 1;
+}
+
+void session_prescribe(AtlasSession *session, const double *shares)
+{
+	for (int i = 0; i < PLAN_MAX_VERIFY - 1; i++)
+		session->shares[i] = (int32_t)(shares[i] * (1 << 16) + 0.5);
 }
 
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
@@ -311,7 +323,7 @@ static AtlasStatus acquire(AtlasSession *s, int positions, const AtlasSampling *
 	const float sampling[8] = {a->temperature, a->top_p, a->min_p, a->repetition_penalty,
 		a->presence_penalty, a->frequency_penalty};
 	const int32_t limits[8] = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32),
-		positions};
+		positions, s->shares[0], s->shares[1], s->shares[2]};
 	memcpy(io->new_sampling + i * 8, sampling, sizeof sampling);
 	memcpy(io->new_limits + i * 8, limits, sizeof limits);
 	memset(io->acquire, 0, sizeof *io->acquire * (size_t)g->slots);

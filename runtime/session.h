@@ -13,6 +13,12 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
 	AtlasSession **session, AtlasError *error);
 
+/* For who measures. Whether flights draft and verify from here on, where the plan has a head: of a session that was
+ * opened with speculation, while it holds no sequence. Which drafts count as accepted, of sequences that start from
+ * here on: shares [PLAN_MAX_VERIFY - 1] of the first, second, ... draft, whatever the model draws; 0 = as it draws. */
+void session_speculate(AtlasSession *session, bool on);
+void session_prescribe(AtlasSession *session, const double *shares);
+
 /* The device of a session, for who measures between its steps. Owned by the session. */
 Device *session_device(AtlasSession *session);
 

@@ -187,7 +187,7 @@ static AtlasStatus make_launch(LaunchTimer *t, const Phase *p, const Launch *l, 
 	const Kernel *k = &t->v.plan->kernels[l->kernel];
 	const char *about = "";
 	CuPtr arena[ARENA_COUNT];
-	memcpy(arena, t->v.arena, sizeof arena);
+	memcpy(arena, p->kind == DRAFT ? t->v.draft_arena : t->v.arena, sizeof arena);
 	if (p->kind == PROBE) {
 		arena[ARENA_PROBE] = t->probe_arena;
 		arena[ARENA_IO] = t->probe_io;

@@ -116,7 +116,7 @@ def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
                   "max_context": min(config["max_position_embeddings"], 4096)} | changes
         text = (REPO / "models" / family / "MODEL.toml").read_text(encoding="utf-8")
         if "[speculate]" in text and not (config.get("mtp_num_hidden_layers") and "none" in options):
-            values = {"rows": 1} | values  # a user's file may not ask for a head that is not there, or has no kernels
+            values = {"rows": 1} | values  # a user's file may not ask for a head that is not there; kernels of it take time
         for key, value in values.items():
             text, n = re.subn(rf"^{key} = (\[[^]]*\]|\S+)", f"{key} = {value}", text, flags=re.M)
             assert n == 1, key

@@ -10,12 +10,12 @@
 #include "runtime/plan_handle.h"
 #include "runtime/time_launch.h"
 
-typedef enum RowKind { ROW_PREFILL, ROW_DECODE } RowKind;
+typedef enum RowKind { ROW_PREFILL, ROW_DECODE, ROW_SPECULATE } RowKind;
 typedef enum BoundKind { BOUND_NONE, BOUND_READ, BOUND_GEMM } BoundKind; /* which of the two takes longer */
 
 typedef struct BenchRow {
 	RowKind kind;
-	char name[40];       /* "pp512", "tg128@4096x8" */
+	char name[40];       /* "pp512", "tg128@4096x8", "sp128@4096x8": tokens of steps that draft and verify */
 	int tokens;          /* prefill: of the prompt; decode: of each sequence in one repetition */
 	int context, batch;  /* decode: tokens before the first repetition; sequences */
 	char skipped[160];   /* why it was not measured; "" = it was */
@@ -23,6 +23,8 @@ typedef struct BenchRow {
 	double ms;           /* median: prefill: to the first token; decode: of one step */
 	double spread;       /* of the repetitions: (largest - least) / median */
 	double tokens_s;     /* of all sequences together */
+	double step_tokens;  /* speculate: tokens that a step made of a sequence */
+	double accepted;     /* speculate: drafts accepted, of all */
 	double bytes, flops; /* prefill: of the prompt; decode: of one step in the middle of the repetitions */
 	double bytes_token;  /* bytes / tokens that come of them */
 	double gbps, tflops; /* bytes and flops over time */
@@ -80,7 +82,7 @@ typedef struct Bench {
 	BenchRow *rows; int n_rows;
 	BenchPhase *phases; int n_phases;    /* --kernels */
 	BenchKernel *kernels; int n_kernels; /* --kernels: by phase, worst first */
-	AtlasEvent *events;       /* [slots] */
+	AtlasEvent *events; int n_events; /* [slots * tokens of a step] */
 	int32_t *tokens;          /* [max_context] random ids */
 	uint64_t random;
 } Bench;
@@ -113,6 +115,14 @@ int bench_cancel_all(Bench *b);
 /* Positions that each of `batch` sequences may have, by the context and the pool. */
 int bench_room(const Bench *b, int batch);
 int bench_first_token(Bench *b);
+
+/* bench_speculate.c: steps that draft and verify --------------------------------------------------------- */
+
+enum { BENCH_WARM_STEPS = 16, BENCH_SLACK = 48 /* tokens that may be on their way when a row ends */ };
+/* One attempt at a row: ms [reps] of a step. *ended = a sequence came to its end. */
+int bench_try_speculate(Bench *b, BenchRow *row, int prompt, int reps, double *ms, bool *ended);
+/* What the two phases of a step of the row must do, `mean` positions before it; *nodes: their launches. */
+Work bench_speculate_work(const Bench *b, const BenchRow *row, double mean, int *nodes);
 
 /* bench_kernels.c: --kernels ----------------------------------------------------------------------------- */
 

@@ -120,20 +120,23 @@ void bench_settle_kernels(Bench *b)
 		settle_phase(b, &b->phases[i]);
 }
 
-/* Brings the session to a step of that phase; *rows = 0 when it cannot be reached. */
-static int reach_decode(Bench *b, const Phase *p, StepUse *use)
+/* Brings the session to a step of that phase of a flight; use->rows = 0 when it cannot be reached. */
+static int reach_flight(Bench *b, const Phase *p, StepUse *use)
 {
-	int rows = p->rows < b->info.slots ? p->rows : b->info.slots, room = bench_room(b, rows) - SPARE;
-	int prompt = room < CONTEXT ? room : CONTEXT;
+	const int each = p->kind == VERIFY ? b->info.verify_rows : 1, wanted = p->rows / each;
+	const int batch = wanted < b->info.slots ? wanted : b->info.slots, rows = batch * each;
+	int room = bench_room(b, batch) - SPARE, prompt = room < CONTEXT ? room : CONTEXT;
 	bool ended = false;
-	if (prompt < 1 || phase_for(b->target, DECODE, rows, rows) != p)
+	if (prompt < 1 || phase_for(b->target, p->kind, rows, rows) != p)
 		return 0;
-	int code = bench_start(b, rows, prompt, SPARE);
+	session_speculate(b->session, p->kind != DECODE);
+	int code = bench_start(b, batch, prompt, SPARE);
 	if (!code)
-		code = bench_steps(b, rows, 2, &ended);
+		code = bench_steps(b, batch, 2, &ended);
 	double seen = prompt + 2;
 	if (!ended)
-		*use = (StepUse){.rows = rows, .outs = rows, .positions = rows * seen, .history = rows * seen};
+		*use = (StepUse){.rows = rows, .outs = rows, .positions = rows * (seen + (each - 1) / 2.0),
+			.history = batch * (seen + each - 1)};
 	return code;
 }
 
@@ -142,10 +145,11 @@ static int reach_prefill(Bench *b, const Phase *p, StepUse *use)
 	int room = b->info.max_context, n = (p->rows + room - 1) / room, each = p->rows / n, made;
 	if (n > b->info.slots || n > p->outs || bench_room(b, n) < each || phase_for(b->target, PREFILL, n * each, n) != p)
 		return 0;
+	session_speculate(b->session, false);
 	int left = bench_room(b, n) - each + 1, code = bench_start(b, n, each, left < SPARE ? left : SPARE);
 	if (code)
 		return code;
-	AtlasStatus s = atlas_step(b->session, b->events, b->info.slots, &made);
+	AtlasStatus s = atlas_step(b->session, b->events, b->n_events, &made);
 	if (s != ATLAS_OK)
 		return cli_fail_session(b->args, b->session, s);
 	*use = (StepUse){.rows = n * each, .outs = n, .positions = n * (each * (each + 1) / 2.0), .history = n * each};
@@ -155,7 +159,7 @@ static int reach_prefill(Bench *b, const Phase *p, StepUse *use)
 static int run_phase(Bench *b, const Phase *p)
 {
 	StepUse use = {0};
-	int code = p->kind == DECODE ? reach_decode(b, p, &use) : reach_prefill(b, p, &use);
+	int code = p->kind == PREFILL ? reach_prefill(b, p, &use) : reach_flight(b, p, &use);
 	TimedLaunch *list = use.rows ? aligned_alloc(_Alignof(TimedLaunch), sizeof *list * (size_t)p->n_launches) : NULL;
 	if (!code && use.rows)
 		code = list ? walk(b, p, &use, list) : cli_say(b->args, EXIT_ENVIRONMENT, "no memory for %d launches",
@@ -176,7 +180,8 @@ int bench_run_kernels(Bench *b)
 	b->phases = calloc((size_t)b->target->n_phases, sizeof *b->phases);
 	if (!b->kernels || !b->phases)
 		return cli_say(b->args, EXIT_ENVIRONMENT, "no memory for %d launches", launches);
-	for (int kind = DECODE; kind >= PREFILL; kind--)
+	const bool speculates = b->args->speculate && strcmp(b->args->speculate, "mtp") == 0;
+	for (int kind = speculates ? VERIFY : DECODE; kind >= PREFILL; kind--)
 		for (int i = 0; i < b->target->n_phases && !code; i++)
 			if ((int)b->target->phases[i].kind == kind)
 				code = run_phase(b, &b->target->phases[i]);

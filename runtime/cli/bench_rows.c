@@ -7,13 +7,14 @@
  * was there in the middle.
  */
 #include "runtime/cli/bench.h"
+#include "runtime/session.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { WARM_STEPS = 16, TRIES = 5, REPS_DEFAULT = 3, TOKENS_DEFAULT = 128, MAX_REPS = 1000, SLACK = 48 };
+enum { TRIES = 5, REPS_DEFAULT = 3, TOKENS_DEFAULT = 128, MAX_REPS = 1000 };
 
 static const int prompts[] = {512, 2048, 8192}, contexts[] = {0, 4096, 16384}, batches[] = {1, 2, 4, 8, 16, 32};
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -68,7 +69,8 @@ static int check_only(const Bench *b, int tokens)
 int bench_list_rows(Bench *b)
 {
 	int tokens = b->args->bench_tokens > 0 ? b->args->bench_tokens : TOKENS_DEFAULT;
-	b->rows = calloc((size_t)(COUNT(prompts) + COUNT(contexts) * COUNT(batches)), sizeof *b->rows);
+	const bool speculates = b->args->speculate && strcmp(b->args->speculate, "mtp") == 0;
+	b->rows = calloc((size_t)(COUNT(prompts) + 2 * COUNT(contexts) * COUNT(batches)), sizeof *b->rows);
 	if (!b->rows)
 		return cli_say(b->args, EXIT_ENVIRONMENT, "no memory for the rows");
 	for (int i = 0; i < COUNT(prompts); i++) {
@@ -76,12 +78,14 @@ int bench_list_rows(Bench *b)
 		snprintf(row.name, sizeof row.name, "pp%d", row.tokens);
 		add_row(b, &row);
 	}
-	for (int c = 0; c < COUNT(contexts); c++)
-		for (int i = 0; i < COUNT(batches); i++) {
-			BenchRow row = {.kind = ROW_DECODE, .tokens = tokens, .context = contexts[c], .batch = batches[i]};
-			snprintf(row.name, sizeof row.name, "tg%d@%dx%d", tokens, row.context, row.batch);
-			add_row(b, &row);
-		}
+	for (int kind = ROW_DECODE; kind <= (speculates ? ROW_SPECULATE : ROW_DECODE); kind++)
+		for (int c = 0; c < COUNT(contexts); c++)
+			for (int i = 0; i < COUNT(batches); i++) {
+				BenchRow row = {.kind = (RowKind)kind, .tokens = tokens, .context = contexts[c], .batch = batches[i]};
+				snprintf(row.name, sizeof row.name, "%s%d@%dx%d", kind == ROW_DECODE ? "tg" : "sp", tokens, row.context,
+					row.batch);
+				add_row(b, &row);
+			}
 	return check_only(b, tokens);
 }
 
@@ -119,7 +123,7 @@ int bench_steps(Bench *b, int batch, int more, bool *ended)
 	*ended = false;
 	for (int64_t left = (int64_t)batch * more; left > 0 && !*ended;) {
 		int n;
-		AtlasStatus s = atlas_step(b->session, b->events, b->info.slots, &n);
+		AtlasStatus s = atlas_step(b->session, b->events, b->n_events, &n);
 		if (s != ATLAS_OK)
 			return cli_fail_session(b->args, b->session, s);
 		left -= n;
@@ -274,12 +278,18 @@ static int run_prefill(Bench *b, BenchRow *row)
 static int try_decode(Bench *b, BenchRow *row, int prompt, bool *ended)
 {
 	double ms[MAX_REPS];
-	int reps = reps_of(b), max_new = 1 + WARM_STEPS + reps * row->tokens + SLACK;
+	int reps = reps_of(b), max_new = 1 + BENCH_WARM_STEPS + reps * row->tokens + BENCH_SLACK;
+	if (row->kind == ROW_SPECULATE) {
+		int code = bench_try_speculate(b, row, prompt, reps, ms, ended), stopped = bench_cancel_all(b);
+		if (!code && !*ended)
+			take_times(row, ms, reps);
+		return code ? code : stopped;
+	}
 	int room = bench_room(b, row->batch) - prompt + 1;
 	max_new = max_new < room ? max_new : room;
 	int code = bench_start(b, row->batch, prompt, max_new);
 	if (!code)
-		code = bench_steps(b, row->batch, 1 + WARM_STEPS, ended);
+		code = bench_steps(b, row->batch, 1 + BENCH_WARM_STEPS, ended);
 	for (int i = 0; i < reps && !code && !*ended; i++) {
 		double start = cli_seconds();
 		code = bench_steps(b, row->batch, row->tokens, ended);
@@ -295,7 +305,9 @@ static int run_decode(Bench *b, BenchRow *row)
 {
 	bool ended = true;
 	int code = 0, reps = reps_of(b), prompt = row->context > 0 ? row->context : 1;
-	int made = WARM_STEPS + reps * row->tokens; /* and the first token, which takes no position of its own */
+	const int most = row->kind == ROW_SPECULATE ? b->info.verify_rows : 1; /* of a step */
+	/* the first token takes no position of its own */
+	int made = BENCH_WARM_STEPS + most - 1 + reps * (row->tokens + most - 1);
 	if (!fits(b, row, row->batch, prompt + made))
 		return 0;
 	for (int i = 0; i < TRIES && ended && !code; i++)
@@ -307,8 +319,14 @@ static int run_decode(Bench *b, BenchRow *row)
 			TRIES);
 		return 0;
 	}
+	double mean = prompt + BENCH_WARM_STEPS + (reps * row->tokens + 1) / 2.0; /* the row's own position included */
+	if (row->kind == ROW_SPECULATE) {
+		Work both = bench_speculate_work(b, row, mean, &row->nodes);
+		finish_row(b, row, &both, row->batch * row->step_tokens,
+			phase_for(b->target, VERIFY, row->batch * most, row->batch * most));
+		return 0;
+	}
 	const Phase *p = phase_for(b->target, DECODE, row->batch, row->batch);
-	double mean = prompt + WARM_STEPS + (reps * row->tokens + 1) / 2.0; /* the row's own position included */
 	StepUse use = {.rows = row->batch, .outs = row->batch, .positions = row->batch * mean,
 		.history = row->batch * mean};
 	Work w = p ? phase_work(p, &use) : (Work){0};
@@ -325,6 +343,7 @@ int bench_run_rows(Bench *b)
 		BenchRow *row = &b->rows[i];
 		if (shows)
 			fprintf(stderr, "\r\033[K%s", row->name);
+		session_speculate(b->session, row->kind == ROW_SPECULATE);
 		code = row->kind == ROW_PREFILL ? run_prefill(b, row) : run_decode(b, row);
 	}
 	if (shows)

@@ -46,9 +46,29 @@ static void text_row(const BenchRow *r, FILE *out)
 	else
 		fprintf(out, " %8s %-4s", "-", "");
 	if (r->nodes)
-		fprintf(out, " %6d %8.2f\n", r->nodes, r->layer_launches);
+		fprintf(out, " %6d %8.2f", r->nodes, r->layer_launches);
 	else
-		fprintf(out, " %6s %8s\n", "-", "-");
+		fprintf(out, " %6s %8s", "-", "-");
+	if (r->kind == ROW_SPECULATE)
+		fprintf(out, "   %.2f tokens a step, %.1f %% of drafts", r->step_tokens, 100 * r->accepted);
+	fputc('\n', out);
+}
+
+/* What rows that draft and verify are to be read by. */
+static void text_speculate(const Bench *b, FILE *out)
+{
+	bool any = false;
+	for (int i = 0; i < b->n_rows; i++)
+		any |= b->rows[i].kind == ROW_SPECULATE;
+	if (!any)
+		return;
+	fprintf(out, "drafts   sp rows: %d rows of a sequence in a verify step; accepted", b->info.verify_rows);
+	for (int i = 0; i < b->info.verify_rows - 1; i++)
+		if (b->args->acceptance[i] > 0)
+			fprintf(out, "%s %.2f of draft %d as prescribed", i ? "," : "", b->args->acceptance[i], i + 1);
+		else
+			fprintf(out, "%s draft %d as drawn", i ? "," : "", i + 1);
+	fputc('\n', out);
 }
 
 static void text_rows(const Bench *b, FILE *out)
@@ -112,6 +132,7 @@ void bench_print_text(const Bench *b, FILE *out)
 		b->target ? ", " : "", b->device.target, (double)b->device.device_bytes / 1048576);
 	text_bounds(b, out);
 	text_cold(b, out);
+	text_speculate(b, out);
 	text_rows(b, out);
 	text_kernels(b, out);
 }
@@ -146,7 +167,8 @@ static void json_row(const BenchRow *r, FILE *out)
 	fputc('{', out);
 	text(out, "name", r->name);
 	fprintf(out, ", \"kind\": \"%s\", \"tokens\": %d, \"context\": %d, \"batch\": %d, ",
-		r->kind == ROW_PREFILL ? "prefill" : "decode", r->tokens, r->context, r->batch);
+		r->kind == ROW_PREFILL ? "prefill" : r->kind == ROW_DECODE ? "decode" : "speculate", r->tokens, r->context,
+		r->batch);
 	if (r->skipped[0]) {
 		text(out, "skipped", r->skipped);
 		fputc('}', out);
@@ -161,6 +183,12 @@ static void json_row(const BenchRow *r, FILE *out)
 			fputs(", ", out);
 			number(out, values[i].name, values[i].value);
 		}
+	if (r->kind == ROW_SPECULATE) {
+		fputs(", ", out);
+		number(out, "step_tokens", r->step_tokens);
+		fputs(", ", out);
+		number(out, "accepted", r->accepted);
+	}
 	if (r->bound) {
 		fprintf(out, ", \"bound\": \"%s\", ", bound_name(r->bound));
 		number(out, "percent", r->percent);

@@ -50,7 +50,7 @@ Work launch_work(const Phase *p, const Launch *l, const StepUse *use)
 	if (kv && o)
 		return attention_work(p, l, kv, block, o, use);
 	/* rows that are not in use cost time, but are no work */
-	double share = p->kind != PREFILL && p->kind != DECODE ? 1 : logits ? (double)use->outs / p->outs
+	double share = p->kind > VERIFY ? 1 : logits ? (double)use->outs / p->outs
 		: (double)use->rows / p->rows;
 	double once = operand_bytes(p, l, kv, block);
 	return (Work){once < (double)l->read_bytes ? once : (double)l->read_bytes, share * (double)l->flops};

@@ -17,6 +17,7 @@ enum {
 #undef EXIT_CODE
 	MAX_STOPS = 16,
 	MAX_TRUST = 16,
+	MAX_DRAFTS = 3, /* of a slot in a step */
 };
 
 /* Command line ------------------------------------------------------------ */
@@ -36,6 +37,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *cupti;
 	int steps;
 	int max_new, top_k, window, device_index, threads, reps, steps_ahead, bench_tokens;
+	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */
 	double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
 		tolerance;
 	uint64_t seed;

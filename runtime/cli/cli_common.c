@@ -69,7 +69,7 @@ int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
 	return cli_open_plan_as(args, path, ATLAS_VERIFY_FULL, plan);
 }
 
-/* Verbs but run count steps of one token, or make none. */
+/* Verbs but run count steps of one token, or make none, unless they are asked for more. */
 static int speculate_of(const Args *args)
 {
 	if (!args->speculate)

@@ -35,7 +35,7 @@ static const struct {
 	{"sign", SIGN}};
 
 typedef enum Kind {
-	FLAG, TEXT, STOPS, TRUST, HASHES, DEVICE, SPECULATE, INTEGER, NUMBER, SEED, SIZE, HELP, PAGE,
+	FLAG, TEXT, STOPS, TRUST, HASHES, DEVICE, SPECULATE, SHARES, INTEGER, NUMBER, SEED, SIZE, HELP, PAGE,
 	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
 } Kind;
 
@@ -152,6 +152,10 @@ static const Opt options[] = {
 		INTEGER, FIELD(steps_ahead), 1, 32},
 	{"--speculate", 0, RUN, "mtp|off", "mtp: the plan's head drafts (default where it has one)",
 		SPECULATE, FIELD(speculate), 0, 0},
+	{"--speculate", 0, BENCH, "mtp|off", "mtp: rows of steps that draft and verify as well",
+		SPECULATE, FIELD(speculate), 0, 0},
+	{"--acceptance", 0, BENCH, "A[,B[,C]]", "with it: shares of drafts to count as accepted (default: as drawn)",
+		SHARES, FIELD(acceptance), 0, 1},
 	{"--speculate", 0, RECEIPT | MEMORY, "mtp|off", "mtp: the plan's head drafts (default: off)",
 		SPECULATE, FIELD(speculate), 0, 0},
 	{"--memory-budget", 0, COMPUTES | RECEIPT | MEMORY, "SIZE", "refuse a plan that needs more of a GPU: 24GiB",
@@ -284,6 +288,22 @@ static bool set_number(const Opt *o, Args *args, const char *text)
 	return true;
 }
 
+static bool set_shares(const Opt *o, Args *args, const char *text)
+{
+	const char *at = text;
+	int n = 0;
+	for (bool more = true; more; n++) {
+		char *end;
+		const double share = strtod(at, &end);
+		if (n == MAX_DRAFTS || end == at || !(share > 0 && share <= 1) || (*end && *end != ','))
+			return wrong(o, args, text, "one to three numbers above 0, at most 1, with commas between them");
+		args->acceptance[n] = share;
+		more = *end == ',';
+		at = end + 1;
+	}
+	return true;
+}
+
 static bool set_value(const Opt *o, Args *args, const char *text)
 {
 	char *end;
@@ -298,6 +318,8 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 			return wrong(o, args, text, "mtp or off");
 		args->speculate = text;
 		return true;
+	case SHARES:
+		return set_shares(o, args, text);
 	case PAGE:
 		return strcmp(text, "man") == 0 || wrong(o, args, text, "man");
 	case HASHES:

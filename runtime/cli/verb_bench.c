@@ -20,7 +20,8 @@ static int open_plan(Bench *b)
 	b->info.struct_size = sizeof b->info;
 	atlas_plan_info(b->plan, &b->info);
 	b->graph = &b->plan->artifact.graph;
-	b->events = calloc((size_t)b->info.slots, sizeof *b->events);
+	b->n_events = b->info.slots * (b->info.verify_rows ? b->info.verify_rows : 1);
+	b->events = calloc((size_t)b->n_events, sizeof *b->events);
 	b->tokens = calloc((size_t)b->info.max_context, sizeof *b->tokens);
 	b->random = b->args->seed;
 	return b->events && b->tokens ? 0 : cli_say(b->args, EXIT_ENVIRONMENT, "no memory for %d tokens",
@@ -41,6 +42,8 @@ static int open_session(Bench *b)
 	b->cold.kernels = 1e3 * b->device.kernels_seconds;
 	b->cold.graphs = 1e3 * b->device.graphs_seconds;
 	b->cold.weights = 1e3 * b->device.weights_seconds;
+	session_prescribe(b->session, b->args->acceptance);
+	session_speculate(b->session, false); /* but for rows that do */
 	for (int i = 0; i < b->plan->artifact.n_targets; i++)
 		if (strcmp(b->plan->artifact.targets[i].target, b->device.target) == 0)
 			b->target = &b->plan->artifact.targets[i];

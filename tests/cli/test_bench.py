@@ -52,6 +52,39 @@ def test_a_pool_too_small_is_a_reason(atlas, small_plan_of):
     assert rows["tg12@0x2"]["skipped"] == "needs KV for 128 tokens, kv.pool_tokens is 64"
 
 
+def test_steps_that_draft_and_verify(atlas, small_plan_of):
+    """Beside plain decoding in the same process. Which drafts count may be prescribed; else none of random ones do."""
+    plan = small_plan_of("qwen3_5", "--target", "none", rows=3)
+    options = ("--device", "cpu", "--tokens", 8, "-q", "--json", "-", "--only", "tg8@0,sp8@0", "--speculate", "mtp")
+
+    def rows(*more):
+        run = atlas("bench", plan, *options, *more)
+        assert run.returncode == 0, run.stderr
+        return {row["name"]: row for row in json.loads(run.stdout)["rows"] if "skipped" not in row}
+
+    drawn, all_of, half = rows(), rows("--acceptance", "1,1"), rows("--acceptance", "1,0.5")
+    assert list(drawn) == ["tg8@0x1", "tg8@0x2", "sp8@0x1", "sp8@0x2"]
+    for name in "sp8@0x1", "sp8@0x2":
+        assert drawn[name]["kind"] == "speculate"
+        assert drawn[name]["accepted"] < 0.3 and all_of[name]["accepted"] == 1 and 0.5 < half[name]["accepted"] < 1
+        for told in drawn[name], all_of[name], half[name]:
+            assert told["step_tokens"] == pytest.approx(1 + 2 * told["accepted"])
+            tokens = told["batch"] * told["step_tokens"]
+            assert told["tokens_s"] == pytest.approx(tokens / told["ms"] * 1e3, rel=1e-6)
+    text = atlas("bench", plan, "--device", "cpu", "--tokens", 8, "-q", "--only", "sp8@0x1", "--speculate", "mtp",
+                 "--acceptance", "0.9")
+    assert ("drafts   sp rows: 3 rows of a sequence in a verify step; accepted 0.90 of draft 1 as prescribed, draft 2 as "
+            "drawn") in text.stdout
+    for wrong in "0", "1.5", "0.5,", "a", "0.1,0.2,0.3,0.4":
+        run = atlas("bench", plan, *options, "--acceptance", wrong)
+        assert run.returncode == 2 and "expected one to three numbers above 0, at most 1" in run.stderr
+
+
+def test_a_plan_without_a_head_drafts_nothing(atlas, plan):
+    run = atlas("bench", plan, "--device", "cpu", "--speculate", "mtp", "-q", "--only", "sp128@0x1")
+    assert run.returncode != 0 and "the plan has no head that drafts" in run.stderr
+
+
 def test_json_holds_the_run(found, atlas, plan):
     _, data, _ = found
     info = json.loads(atlas("info", plan, "--json").stdout)

@@ -241,9 +241,16 @@ def test_the_cache_of_the_head(atlasc, atlas, answers, tmp_path):
     assert run.stdout.count("drafting head: keys and values are bf16: allowed e4m3") == 1, run.stdout
 
 
-def test_a_gpu_without_kernels_for_drafts_is_refused(atlasc, kernel_cache):
-    run = atlasc(TRAINED, "--target", "sm_90a", "--dry-run", "--cache-dir", kernel_cache)
-    if run.returncode == 0:
-        pytest.skip("there are kernels for all phases")
+@pytest.mark.parametrize("checkpoint", [TRAINED.name, "qwen3_5", "qwen3_next"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_120a"])
+def test_gpus_have_kernels_for_all_phases(atlasc, checkpoint, target):
+    run = atlasc(FIXTURES / checkpoint, "--target", target, "--stop-after", "pick-kernels")
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("template", ["accept", "draw_draft", "draft_first", "follow_rows", "keys_write", "delta_verify"])
+def test_a_gpu_without_kernels_for_drafts_is_refused(atlasc, tmp_path, template):
+    (tmp_path / "m.toml").write_text(f'[[kernels.ban]]\ntemplate = "{template}"\n')
+    run = atlasc(TRAINED, "--model", tmp_path / "m.toml", "--stop-after", "pick-kernels")
     assert run.returncode == 3
     assert "    [speculate] rows = 1 in MODEL.toml leaves the drafting head and its phases out" in run.stderr

@@ -10,6 +10,8 @@ the prompt's logits. Beside it stands how far from 1 that run's own logits are: 
 others, so the GPU may lose 0.001, or 8 times that. Where long prompts are rows of e4m3, these err 32 times as far as
 bfloat16, which is a thousand times in what a cosine loses; half of it is allowed, since weights and sums do not err so.
 Of experts it is the median of rows: one that noise sends to another expert is another row from there on.
+Where the checkpoint has a head that drafts, the same answer is made with and without drafts, with longer prompts for the
+trained one besides; the two may part where `transformers` in bfloat16 and float32 may.
 """
 import json
 import os
@@ -51,10 +53,34 @@ def has_rows_of_codes(build, plan):
     return any(op["op"] == "norm_rows_fp8" for phase in audit["targets"][0]["phases"] for op in phase["launches"])
 
 
+def answer(build, plan, ids, n, speculate):
+    told = json.loads(run(build / "atlas", "run", plan, "--tokens", ids, "-n", n, "--temperature", "0",
+                          "--repetition-penalty", "1", "--device", "cuda", "--json", "-q", "--speculate", speculate))
+    return told["results"][0]["tokens"], told.get("speculate")
+
+
+def drafts(build, plan, ids, plain, golden, noise, is_trained):
+    """What the table says of an answer with drafts beside the one without, and whether that may be."""
+    verify_rows = json.loads(run(build / "atlas", "info", plan, "--json"))["verify_rows"]
+    if not verify_rows:
+        return "", True
+    fast, told = answer(build, plan, ids, len(plain), "mtp")
+    same = next((i for i, (a, b) in enumerate(zip(plain, fast)) if a != b), len(plain))
+    margins = golden["p0.margin"].flatten().tolist()
+    follows = plain[:same] == golden["p0.greedy"].flatten().tolist()[:same]
+    ok = len(fast) == len(plain) and (same == len(plain) or not follows or margins[same] <= noise)
+    text = f"drafts: {same} of {len(plain)} as without, {told['accepted']} of {told['drafts']} accepted"
+    if is_trained:
+        longer = [answer(build, plan, ids, 150, how)[0] for how in ("off", "mtp")]
+        ok = ok and longer[0] == longer[1]
+        text += f", 150 {'equal' if longer[0] == longer[1] else 'DIFFER'}"
+    return text + "   ", ok
+
+
 def check(build, folder, scratch):
     golden = load_file(folder / "golden.safetensors")
     plan, wide, options = scratch / "plan.bin", scratch / "wide.bin", scratch / "MODEL.toml"
-    text = (folder / "MODEL.toml").read_text() + "\n[speculate]\nrows = 1\n"  # there are no kernels of drafts
+    text = (folder / "MODEL.toml").read_text()
     options.write_text(text)
     run(build / "atlasc", folder, "--model", options, "-o", plan, "-q", "--cache-dir", scratch / "cache")
     widened = re.sub(r"prefill = .*", "prefill = [128]", text)
@@ -72,8 +98,7 @@ def check(build, folder, scratch):
     worst_wide = lowest_cosine(build, wide, golden, kind)
     ids = ",".join(str(i) for i in golden["p0.input_ids"].flatten().tolist())
     theirs = golden["p0.greedy"].flatten().tolist()
-    ours = json.loads(run(build / "atlas", "run", plan, "--tokens", ids, "-n", len(theirs), "--temperature", "0",
-                          "--repetition-penalty", "1", "--device", "cuda", "--json", "-q"))["results"][0]["tokens"]
+    ours, _ = answer(build, plan, ids, len(theirs), "off")
     same = next((i for i, (a, b) in enumerate(zip(theirs, ours)) if a != b), min(len(theirs), len(ours)))
     noise = (golden["p0.logits_bf16"].float() - golden["p0.logits"]).abs().max().item()
     whole = same == min(len(theirs), len(ours)) and same > 0
@@ -81,11 +106,12 @@ def check(build, folder, scratch):
     rows = cosine_similarity(golden["p0.logits_bf16"].double(), golden["p0.logits"].double(), -1)
     loud = 1 - (rows.median() if has_experts else rows.min()).item()
     codes = has_rows_of_codes(build, wide)
-    ok = (1 - worst <= max(LEAST, PLAIN * loud) and 1 - worst_wide <= max(LEAST, (CODES if codes else PLAIN) * loud)
+    drafted, drafts_ok = drafts(build, plan, ids, ours, golden, noise, folder.name.endswith("-trained"))
+    ok = (drafts_ok and 1 - worst <= max(LEAST, PLAIN * loud) and 1 - worst_wide <= max(LEAST, (CODES if codes else PLAIN) * loud)
           and (whole or margin <= noise))
     why = "" if whole else f"two best {margin:.4f} apart, noise {noise:.4f}   "
     line = (f"{folder.name:36s} loses {1 - worst:.6f}, {'e4m3' if codes else 'wide'} {1 - worst_wide:.6f}, bf16 "
-          f"{loud:.6f}   greedy {same:2d} of {len(theirs)}   {why}{'ok' if ok else 'BAD'}")
+          f"{loud:.6f}   greedy {same:2d} of {len(theirs)}   {why}{drafted}{'ok' if ok else 'BAD'}")
     return line, ok
 
 

@@ -2,7 +2,7 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
-#                    [gemm] [fp8] [fixtures] [models] [quantised] [start] [kv] [peer] [model] [receipt] [memory]
+#                    [gemm] [fp8] [fixtures] [models] [quantised] [speculate] [start] [kv] [peer] [model] [receipt] [memory]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -14,6 +14,8 @@
 #   models     atlas bench on real shapes with random weights: every row and every launch; JSON and a page with plots
 #              beside the table
 #   quantised  the same of FP8 and NVFP4 weights, of an FP8 head, and of FP8 caches behind 16384 tokens
+#   speculate  drafts: a text alone and beside others, 5 rounds of 50 prompts in four slots; a 35B shape with and without
+#              them at a prescribed acceptance, 2, 3 and 4 rows a step
 #   start      a new process to its first token, five times
 #   kv         logits of quantised caches against those of bf16 caches at 8192 tokens, random weights
 #   peer       one stream of real shapes beside transformers, context 128 to 640
@@ -88,6 +90,23 @@ bench_model() { # name shape lines rows
 
 room() { # max_context pool_tokens
 	printf '[runtime]\\nslots = 32\\nmax_context = %s\\n[kv]\\npool_tokens = %s\\n' "$1" "$2"
+}
+
+isolated_plan() { # one bucket: kernels of another are other sums
+	sed 's/^max_context = .*/max_context = 128/; s/^decode = .*/decode = [4]/' \
+		tests/fixtures/qwen3_5_moe-trained/MODEL.toml >"$out/isolated.toml"
+	build/atlasc tests/fixtures/qwen3_5_moe-trained --model "$out/isolated.toml" -o build/isolated.bin -q \
+		"${tuning[@]}" --cache-dir build/kernel-cache
+}
+
+bench_speculate() { # rows
+	local name=qwen3.6-35b-a3b-fp8
+	random_plan "$name-$1" $name "[runtime]\nslots = 1\nmax_context = 5120\n[phases]\nprefill = [512]\ndecode = [1]\n\
+[speculate]\nrows = $1\n"
+	part "bench-$name-rows-$1" build/atlas bench "build/$name-$1.bin" -q --speculate mtp --acceptance 0.85,0.75,0.65 \
+		--reps 5 --only tg128@0x1,tg128@4096x1,sp128@0x1,sp128@4096x1
+	sed "s/^/MODEL.toml: /" "$out/$name-$1.toml" >>"$out/bench-$name-rows-$1.txt"
+	rm -f "build/$name-$1.bin" "$out/$name-$1.toml"
 }
 
 starts() {
@@ -183,6 +202,14 @@ for what in "$@"; do
 		peer smollm2-135m
 		peer llama-3.2-1b
 		peer llama-3.1-8b
+		;;
+	speculate)
+		isolated_plan && for how in off mtp; do
+			part "isolate-$how" build/tests/isolate_run build/isolated.bin cuda $how 5 50 1
+		done || failed=1
+		for rows in 2 3 4; do
+			bench_speculate $rows
+		done
 		;;
 	receipt) watched_plans && part receipt receipts || failed=1 ;;
 	memory) watched_plans && part memory memory || failed=1 ;;

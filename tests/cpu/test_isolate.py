@@ -1,0 +1,23 @@
+"""A sequence's text is its own: the same alone and beside others that come, go and are cancelled, drafts or none.
+
+Rounds of prompts go through four slots in shuffled orders (tests/cpu/isolate_run.c); tests/gpu/run.sh does more of them
+on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+
+@pytest.mark.parametrize("how, rows", [("off", 3), ("mtp", 2), ("mtp", 3), ("mtp", 4)])
+def test_text_does_not_depend_on_neighbours(build_dir, small_plan_of, how, rows):
+    plan = small_plan_of("qwen3_5_moe-trained", "--target", "none", slots=4, decode="[4]", max_context=128, rows=rows)
+    done = subprocess.run([build_dir / "tests" / "isolate_run", plan, "cpu", how, "2", "16", str(rows)],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["same"] and told["compared"] > 12 and told["cancelled"] > 3, told
+    assert (told["accepted"] > 0) == (how == "mtp"), told
