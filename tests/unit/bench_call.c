@@ -35,7 +35,8 @@ int bench_call_kernels(AtlasPlan *plan, AtlasSession *session, BenchSeen *seen)
 	*seen = (BenchSeen){.n = 0};
 	atlas_plan_info(plan, &b.info);
 	atlas_session_info(session, &b.device);
-	b.events = calloc((size_t)b.info.slots, sizeof *b.events);
+	b.n_events = b.info.slots;
+	b.events = calloc((size_t)b.n_events, sizeof *b.events);
 	b.tokens = calloc((size_t)b.info.max_context, sizeof *b.tokens);
 	if (timer_open(session_device(session), &b.timer, &error) != ATLAS_OK ||
 		timer_bounds(b.timer, &b.bounds) != ATLAS_OK)

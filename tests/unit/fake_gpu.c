@@ -53,15 +53,20 @@ static const Launch *find_launch(const TargetPlan *t, int kernel, const void *pa
 	abort();
 }
 
-/* An attribute has one value in a layer: any graph op of the layer that lists it tells. */
-static Attrs attrs_of(const Graph *g, const Launch *l)
+/* As the kernel was compiled: "EPS=0x1.4f8b58p-17f HDIM=64". */
+static Attrs attrs_of(const TargetPlan *t, const Launch *l)
 {
 	Attrs a = {0};
-	for (int i = 0; i < g->n_ops; i++)
-		for (int k = 0; k < n_attr_fields && g->ops[i].layer == l->layer; k++)
-			if (op_has_attr(g->ops[i].kind, attr_fields[k].label))
-				memcpy((char *)&a + attr_fields[k].offset,
-					(const char *)&g->ops[i].attrs + attr_fields[k].offset, 4);
+	for (int k = 0; k < n_attr_fields; k++) {
+		const size_t n = strlen(attr_fields[k].label);
+		for (const char *s = t->kernels[l->kernel].defines; s; s = strchr(s, ' ') ? strchr(s, ' ') + 1 : NULL) {
+			if (strncmp(s, attr_fields[k].label, n) != 0 || s[n] != '=')
+				continue;
+			const float value = strtof(s + n + 1, NULL);
+			const int32_t whole = (int32_t)strtol(s + n + 1, NULL, 10);
+			memcpy((char *)&a + attr_fields[k].offset, attr_fields[k].kind == F_INT ? (const void *)&whole : &value, 4);
+		}
+	}
 	return a;
 }
 
@@ -95,7 +100,7 @@ static void execute(void *ctx, int kernel, const void *params)
 	const Launch *l = find_launch(t, kernel, params, &p);
 	if (g->is_lazy && l->op != OP_acquire && l->op != OP_embed_next && !draws_tokens(l->op))
 		return;
-	RefCall c = {.op = l->op, .attrs = attrs_of(&g->artifact->graph, l)};
+	RefCall c = {.op = l->op, .attrs = attrs_of(t, l)};
 	float *floats[PLAN_MAX_OPERANDS] = {0};
 	for (int i = 0; i < l->n_args; i++) {
 		if (l->args[i].buf < 0)

@@ -1,0 +1,125 @@
+/* test_drafts.c - steps that draft and verify, on the fake GPU: what they cost the driver, and that texts stay.
+ *
+ * The plan is that of a checkpoint with a head, with weights made up: no draft is right but by chance, so which count
+ * is prescribed where the test needs some. The fake GPU runs every launch of the plan by what its op means, in the most
+ * unusual order that the edges allow.
+ */
+#include "runtime/session.h"
+#include "tests/unit/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SLOTS = 4, MOST = 3 /* tokens of a step */, EVENTS = SLOTS * MOST };
+
+static void open_head(Rig *r)
+{
+	static void (*const reading[])(Compile *) = {read_config, read_options, read_weights, read_text};
+	memset(r, 0, sizeof *r);
+	Compile *c = &r->made.c;
+	c->diags.arena = &c->arena;
+	c->cmd = (CommandLine){.model_dir = "tests/fixtures/qwen3_5", .targets = {"sm_90a"}, .n_targets = 1, .jobs = 1};
+	for (int i = 0; i < 4; i++) {
+		reading[i](c);
+		arena_release(&c->scratch);
+		assert_int_equal(c->diags.n_errors, 0);
+	}
+	make_plan_of_model(&r->made);
+	rig_made(r);
+	assert_int_equal(open_fake(r), ATLAS_OK);
+}
+
+/* Three prompts at once; what each answers. */
+static void answer(Rig *r, int answers[SLOTS][64], int counts[SLOTS])
+{
+	AtlasEvent events[EVENTS];
+	AtlasSampling a = {.struct_size = sizeof a, .top_p = 1, .repetition_penalty = 1};
+	int32_t prompt[9];
+	int slot, n;
+	memset(counts, 0, sizeof *counts * SLOTS);
+	for (int i = 0; i < 3; i++) {
+		fill_prompt(prompt, 9, i);
+		a.temperature = i == 1 ? 0.8f : 0;
+		assert_int_equal(atlas_start(r->session, prompt, 5 + 2 * i, &a, 20 + i, &slot), ATLAS_OK);
+		assert_int_equal(slot, i);
+	}
+	while (atlas_active(r->session) > 0) {
+		assert_int_equal(atlas_step(r->session, events, EVENTS, &n), ATLAS_OK);
+		for (int i = 0; i < n; i++)
+			answers[events[i].slot][counts[events[i].slot]++] = events[i].token;
+	}
+}
+
+static void text_is_that_of_plain_decoding(void **state)
+{
+	int plain[SLOTS][64], drafted[SLOTS][64], n_plain[SLOTS], n_drafted[SLOTS];
+	Rig r;
+	(void)state;
+	open_head(&r);
+	answer(&r, plain, n_plain);
+	session_speculate(r.session, true);
+	answer(&r, drafted, n_drafted);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(n_plain[i], 20 + i);
+		assert_int_equal(n_drafted[i], n_plain[i]);
+		assert_memory_equal(drafted[i], plain[i], sizeof(int) * (size_t)n_plain[i]);
+	}
+	rig_close(&r);
+}
+
+/* Both phases send their inputs once; then a step is one graph, whatever it makes. Nothing is allocated. */
+static void steps_are_one_graph(void **state)
+{
+	const double all[PLAN_MAX_VERIFY - 1] = {1, 1, 1};
+	AtlasSampling a = {.struct_size = sizeof a, .top_p = 1, .repetition_penalty = 1};
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	AtlasEvent events[EVENTS];
+	int32_t prompt[9];
+	int slot, made;
+	char *log;
+	size_t n;
+	Rig r;
+	(void)state;
+	open_head(&r);
+	r.fake.is_eager = true;
+	session_speculate(r.session, true);
+	session_prescribe(r.session, all);
+	fill_prompt(prompt, 9, 4);
+	assert_int_equal(atlas_start(r.session, prompt, 9, &a, 1 + 6 * MOST, &slot), ATLAS_OK);
+	assert_int_equal(atlas_step(r.session, events, EVENTS, &made), ATLAS_OK);
+	assert_int_equal(made, 1);
+	const int before = r.fake.n_allocations;
+	log_calls(&r, &log, &n);
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(atlas_step(r.session, events, EVENTS, &made), ATLAS_OK);
+		assert_int_equal(made, MOST);
+		assert_int_equal(events[MOST - 1].finish, i == 5 ? ATLAS_LENGTH : ATLAS_RUNNING);
+	}
+	fclose(r.fake.log);
+	r.fake.log = NULL;
+	drop_lines(log, "Ctx");
+	assert_non_null(strstr(log, "MemcpyHtoDAsync"));
+	assert_non_null(strstr(strstr(log, "MemcpyHtoDAsync") + 1, "MemcpyHtoDAsync"));
+	drop_lines(log, "MemcpyHtoDAsync");
+	drop_lines(log, "GraphLaunch");
+	assert_string_equal(log, "");
+	free(log);
+	assert_int_equal(r.fake.n_allocations, before);
+	atlas_session_info(r.session, &info);
+	assert_int_equal(info.step_tokens, MOST);
+	assert_int_equal(info.accepted_drafts, info.drafts);
+	rig_close(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(text_is_that_of_plain_decoding),
+		cmocka_unit_test(steps_are_one_graph),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
