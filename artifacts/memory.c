@@ -1,6 +1,7 @@
 /* memory.c - the items of a plan's memory (memory.h).
  *
- * A row of decode steps has a graph of its own with ROW_STEPS of them (runtime/cuda.c), which counts with the others.
+ * A row of decode steps has a graph of its own with ROW_STEPS of them (runtime/cuda.c), which counts with the others;
+ * drafts are in the graph of the verify step behind them.
  */
 #include "artifacts/memory.h"
 
@@ -13,7 +14,7 @@ enum {
 	ROW_STEPS = 4,
 	PIECE_BYTES = 2 << 20,  /* the driver hands out device memory in such pieces */
 	LOADER_BYTES = 2 << 20, /* beside the code, as soon as there is any */
-	NODE_BYTES = 3 << 10,   /* of a kernel node of a graph that was uploaded */
+	NODE_BYTES = 5 << 9,    /* of a kernel node of a graph that was uploaded */
 	KERNEL_BYTES = 32 << 10, /* of a kernel whose code is not there yet */
 	STAGE_BYTES = 16 << 20, /* pinned: two stages through which weights go */
 };
@@ -86,7 +87,10 @@ static int64_t ends_of_pieces(const int64_t *arena)
 
 int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, MemoryItem *items)
 {
-	const int64_t *arena = t->arena_bytes, kv = state_bytes(g, "kv"), all = state_bytes(g, "");
+	const int64_t kv = state_bytes(g, "kv"), all = state_bytes(g, "");
+	int64_t arena[ARENA_COUNT];
+	memcpy(arena, t->arena_bytes, sizeof arena);
+	arena[ARENA_IO] *= g->verify_rows ? 2 : 1; /* drafts have an image of their own (runtime/cuda.c) */
 	const int64_t code = load->code_bytes >= 0 ? load->code_bytes : load->n_kernels * (int64_t)KERNEL_BYTES;
 	const MemoryItem list[] = {{"weights", true, arena[ARENA_WEIGHTS]}, {"keys and values", true, kv},
 		{"state of slots", true, all - kv}, {"padding and counters", true, arena[ARENA_STATE] - all},

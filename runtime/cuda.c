@@ -452,6 +452,8 @@ static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
 	for (int made = 0, row; made < n; made += row) {
 		row = c->row && c->last_phase == c->row_phase && n - made >= ROW_STEPS ? ROW_STEPS : 1;
 		CALL(c, phase_name(size->phase), GraphLaunch, row > 1 ? c->row : c->graphs[c->last_phase], c->stream);
+		if (c->watch && draft_of(c, c->last_phase) >= 0)
+			c->watch->launched(c->watch->ctx, draft_of(c, c->last_phase), row);
 		if (c->watch)
 			c->watch->launched(c->watch->ctx, c->last_phase, row);
 	}
