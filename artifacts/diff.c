@@ -395,6 +395,7 @@ static const char *option_value(const Artifact *a, const char *name)
 	return NULL;
 }
 
+/* But the text of MODEL.toml: its meaning are the other options. */
 static int each_option(const PlanDiff *d, PairFn *f, void *ctx)
 {
 	int n = 0;
@@ -402,6 +403,8 @@ static int each_option(const PlanDiff *d, PairFn *f, void *ctx)
 		for (int i = 0; i < d->of[side]->n_options; i++) {
 			const Option *o = &d->of[side]->options[i];
 			const char *other = option_value(d->of[!side], o->name);
+			if (strcmp(o->name, "input.model_toml") == 0)
+				continue;
 			if (side ? other != NULL : other && strcmp(other, o->value) == 0)
 				continue;
 			Pair p = {o->name, side ? NULL : o->value, side ? o->value : other};

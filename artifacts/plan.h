@@ -23,7 +23,8 @@
  *
  * SECTIONS
  *
- *   options      map: every resolved option of MODEL.toml and of the command line, by dotted name
+ *   options      map: every resolved option of MODEL.toml and of the command line, by dotted name; and what else made
+ *                the plan: input.* (MODEL.toml as it was, but for the folder of its file of scales), tool.*, tuning.*
  *   graph        Graph (MessagePack)
  *   plan.TARGET  TargetPlan (MessagePack), one for each target, e.g. plan.sm_90a
  *   audit.TARGET Decision ledger of that target: array of Slot (MessagePack)

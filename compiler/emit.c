@@ -268,6 +268,27 @@ void check_keys(Compile *c)
 	forget_keys(keys);
 }
 
+static void record(Compile *c, const char *name, const char *value)
+{
+	*vec_push(&c->arena, &c->model.options.resolved) = (Option){name, value};
+}
+
+/* What made the plan, for `atlas verify --rebuild`. Of large inputs, the checkpoint and files of times and of scales,
+ * there are hashes; no path is recorded. */
+static void record_inputs(Compile *c)
+{
+	const char *tuning = c->cmd.tuning;
+	record(c, "tool.atlasc", ATLAS_VERSION);
+	record(c, "input.model_toml", c->model.options.text);
+	record(c, "input.tuning", !tuning ? "built in" : strcmp(tuning, "none") == 0 ? "none" : "file");
+	if (c->cmd.candidates)
+		record(c, "input.candidates", arena_printf(&c->arena, "%d", c->cmd.candidates));
+	record(c, "output.weights", c->cmd.embed_weights ? "embed" : "ref");
+	if (c->work.n)
+		record_tools(c);
+	record_tuning(c);
+}
+
 /* emit - plan.bin.
  *
  *   needs   everything above
@@ -277,10 +298,7 @@ void check_keys(Compile *c)
  */
 void emit(Compile *c)
 {
-	record_tools(c);
-	record_tuning(c);
-	*vec_push(&c->arena, &c->model.options.resolved) =
-		(Option){"output.weights", c->cmd.embed_weights ? "embed" : "ref"};
+	record_inputs(c);
 	Artifact artifact;
 	fill_artifact(c, &artifact);
 	PlanBlob blobs[3];

@@ -174,6 +174,7 @@ typedef struct Options {
 	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
 	bool native_fp4;       /* [kernels] fp4 = "native": long prompts multiply e2m1 by e2m1 */
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
+	const char *text;      /* the user's MODEL.toml as the plan records it; "" = there is none */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
 	Loc at_max_context, at_kv, at_kv_scales, at_verify_rows;
 } Options;

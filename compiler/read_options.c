@@ -771,6 +771,12 @@ static const char *kv_text(Reading *r)
 	return text;
 }
 
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
 static void resolve_options(Reading *r)
 {
 	Arena *a = &r->c->arena;
@@ -794,7 +800,7 @@ static void resolve_options(Reading *r)
 	resolve(r, option_table[FAMILY].key, r->family->name);
 	resolve(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE)->string);
 	if (o->kv_scales)
-		resolve(r, option_table[KV_SCALES].key, chosen(r, KV_SCALES)->string);
+		resolve(r, option_table[KV_SCALES].key, base_name(chosen(r, KV_SCALES)->string));
 	if (r->user[FP4])
 		resolve(r, option_table[FP4].key, r->user[FP4]->string);
 	if (r->base[SPECULATE_ROWS])
@@ -827,6 +833,17 @@ static void read_family_file(Reading *r)
 			bug("models/%s/MODEL.toml has no %s", r->family->name, option_table[k].key);
 }
 
+/* MODEL.toml for the plan to keep. Where the file of scales lies is no input, so its base name stands there alone. */
+static const char *recorded_text(Arena *a, const char *text, const Value *scales)
+{
+	int n = scales && scales->kind == VALUE_STRING ? scales->source_bytes : 0, base = n;
+	while (base > 0 && scales->source[base - 1] != '/')
+		base--;
+	if (base == 0)
+		return text;
+	return arena_printf(a, "%.*s%c%s", (int)(scales->source - text), text, scales->source[0], scales->source + base);
+}
+
 static bool read_user_file(Reading *r)
 {
 	Compile *c = r->c;
@@ -838,6 +855,7 @@ static bool read_user_file(Reading *r)
 	const Value *t = text ? toml_parse(&c->arena, r->d, path, text, n) : NULL;
 	if (t)
 		collect_keys(r, t, "", r->user);
+	r->o->text = t ? recorded_text(&c->arena, text, r->user[KV_SCALES]) : "";
 	return !text || t;
 }
 

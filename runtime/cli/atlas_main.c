@@ -32,7 +32,12 @@ static const char verify_notes[] =
 	"is compared with what the reference makes of the very same operands; then layers are compared, for\n"
 	"the prompt given or one made up. Limits are those of the dtypes. PLAN.cert gets the figures, bound\n"
 	"to the plan's root hash. Out of tolerance: exit code 1, and the launch in the first layer that has\n"
-	"one is named. Columns: times launches; cosine the least; rms, max errors relative to the result.\n";
+	"one is named. Columns: times launches; cosine the least; rms, max errors relative to the result.\n"
+	"--rebuild touches no GPU. A plan records MODEL.toml, options and tools; the checkpoint, a file of\n"
+	"times and one of scales, of which it has hashes, are to be named. atlasc makes the plan again, in\n"
+	"a folder beside it, and every byte but signatures is compared. What differs is named: tools\n"
+	"first, then sections, then all that `atlas diff` tells. Exit code 0: equal, 1: different, 8:\n"
+	"made by another version of atlasc or NVRTC.\n";
 
 static const char tune_notes[] =
 	"Needs a GPU and a plan with candidates: atlasc MODEL --candidates 4 --weights ref -o PLAN. The\n"
@@ -86,7 +91,8 @@ static const char sign_notes[] =
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, NULL, 1},
 	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes, 1},
-	{"verify", "compare every layer's output with the reference device", verb_verify, verify_notes, 1},
+	{"verify", "compare every layer's output with the reference device, or a plan with its rebuild", verb_verify,
+		verify_notes, 1},
 	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump, NULL, 1},
 	{"perplexity", "perplexity of a text file", verb_perplexity, NULL, 1},
 	{"calibrate", "scales of an fp8 or nvfp4 KV cache from a text", verb_calibrate, NULL, 1},

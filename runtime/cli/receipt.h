@@ -57,8 +57,6 @@ bool receipt_match(const Watch *w, const RanKernel *ran, int n, Match *m); /* fa
 typedef int BucketFn(void *ctx, const Phase *phase);
 int receipt_run_buckets(const struct Args *args, AtlasSession *session, const Graph *g, const TargetPlan *t, int steps,
 	BucketFn *after, void *ctx);
-/* The target of the plan that the session runs; NULL on the reference device. */
-const TargetPlan *receipt_target(const AtlasPlan *plan, const AtlasSession *session);
 /* As cli_open_session, on a GPU, watched. w->plan is found on the way. */
 int receipt_open(const struct Args *args, const AtlasPlan *plan, Watch *w, AtlasSession **session);
 

@@ -9,16 +9,6 @@
 #include "runtime/plan_handle.h"
 #include "runtime/session.h"
 
-const TargetPlan *receipt_target(const AtlasPlan *plan, const AtlasSession *session)
-{
-	AtlasSessionInfo info = {.struct_size = sizeof info};
-	atlas_session_info(session, &info);
-	for (int i = 0; i < plan->artifact.n_targets; i++)
-		if (strcmp(plan->artifact.targets[i].target, info.target) == 0)
-			return &plan->artifact.targets[i];
-	return NULL;
-}
-
 typedef struct Filling {
 	const Args *args;
 	AtlasSession *session;
@@ -30,10 +20,8 @@ typedef struct Filling {
 
 static int start(Filling *f, int n_tokens, int most)
 {
-	AtlasSampling greedy;
+	const AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
 	int slot;
-	memset(&greedy, 0, sizeof greedy);
-	greedy = (AtlasSampling){.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
 	for (int i = 0; i < n_tokens; i++) {
 		f->random = f->random * 1664525u + 1013904223u;
 		f->tokens[i] = (int32_t)((f->random >> 8) % (uint32_t)f->g->vocab);

@@ -11,6 +11,7 @@
 #include "runtime/cli/cli.h"
 #include "runtime/cli/certify.h"
 #include "runtime/cli/cli_trace.h"
+#include "runtime/cli/verify_rebuild.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -128,6 +129,13 @@ int verb_verify(const Args *args)
 	AtlasPlan *plan = NULL, *other = NULL;
 	Tokens tokens = {0};
 	Trace got = {0}, want = {0};
+	if (args->rebuild && args->certify)
+		return cli_say(args, EXIT_USAGE, "--rebuild touches no GPU, and --certify measures on one: give one of them");
+	if (args->rebuild)
+		return verify_rebuild(args);
+	if (args->checkpoint || args->atlasc || args->tuning || args->kv_scales || args->cache_dir || args->output)
+		return cli_say(args, EXIT_USAGE, "--checkpoint, --atlasc, --tuning, --kv-scales, --cache-dir and --output are "
+			"of --rebuild, which is not given");
 	cli_hold_signals();
 	if (args->key && !args->certify)
 		return cli_say(args, EXIT_USAGE, "--sign is of --certify, which is not given");

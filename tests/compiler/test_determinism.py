@@ -2,7 +2,12 @@
 
 import hashlib
 import os
+import pathlib
 import shutil
+import subprocess
+import tempfile
+
+import pytest
 
 FIXTURE = "tests/fixtures/llama"
 
@@ -21,6 +26,9 @@ def test_one_digest_whatever_the_surroundings(atlasc, kernel_cache, repo, tmp_pa
         os.utime(elsewhere / name, (1, 1))
     others = {
         "no cache, two jobs": dict(args=[FIXTURE, "-j", 2]),
+        "four jobs": dict(args=[FIXTURE, "-j", 4, "--cache-dir", kernel_cache]),
+        "another locale": dict(args=[FIXTURE, "--cache-dir", kernel_cache],
+                               env={"LC_ALL": "de_DE.UTF-8", "LC_NUMERIC": "de_DE.UTF-8", "TZ": "America/St_Johns"}),
         "another folder": dict(args=[elsewhere, "--cache-dir", kernel_cache]),
         "from inside": dict(args=[".", "--cache-dir", kernel_cache], cwd=elsewhere),
         "another user's surroundings": dict(
@@ -62,3 +70,41 @@ def test_no_trace_of_this_machine(atlasc, kernel_cache, repo, tmp_path):
     data = plan.read_bytes()
     for word in (os.uname().nodename, str(repo), str(tmp_path), os.path.expanduser("~") + "/"):
         assert word.encode() not in data, word
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_in_another_order_of_files(atlasc, repo, tmp_path):
+    """Somebody who owns nothing, in a folder whose files were made in the opposite order, under another umask."""
+    mine = tmp_path / "mine.bin"
+    assert atlasc(FIXTURE, "--target", "none", "-o", mine).returncode == 0
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o777)
+        model = pathlib.Path(place) / "model"
+        model.mkdir(mode=0o755)
+        for name in sorted(os.listdir(repo / FIXTURE), reverse=True):
+            shutil.copy(repo / FIXTURE / name, model / name)
+        theirs = pathlib.Path(place) / "theirs.bin"
+        words = [atlasc, model, "-o", theirs, "-q", "-j", "1", "--target", "none"]
+        try:
+            run = subprocess.run(words, user=65534, group=65534, extra_groups=[], umask=0o007, cwd="/", env={},
+                                 capture_output=True, text=True)
+        except PermissionError:
+            pytest.skip("the build lies where nobody else may read")
+        assert run.returncode == 0, run.stderr
+        assert theirs.stat().st_uid == 65534 and digest(theirs) == digest(mine)
+
+
+def test_nothing_is_asked_of_the_machine(build_dir, repo):
+    """No object of the compiler asks for a user, a host, a locale, the environment or a date. Folders are listed in one
+    place, for a remark on files that are not read, and sorted."""
+    objects = [*build_dir.glob("obj/compiler/*.o"), *build_dir.glob("obj/artifacts/*.o"),
+               *build_dir.glob("obj/models/*/*.o")]
+    asked = subprocess.run(["nm", "-A", "-u", *objects], capture_output=True, text=True, check=True).stdout.split("\n")
+    calls = {}
+    for line in filter(None, asked):
+        file, name = line.split(":")[0], line.split()[-1].split("@")[0]
+        calls.setdefault(name, set()).add(pathlib.Path(file).name)
+    never = {"getenv", "secure_getenv", "getpwuid", "getuid", "geteuid", "gethostname", "uname", "setlocale", "time",
+             "localtime", "gmtime", "strftime", "random", "rand", "scandir", "glob", "ftw", "nftw", "dlopen"}
+    assert never & set(calls) == set()
+    assert calls["readdir"] == {"read_weights.o"}

@@ -2,7 +2,8 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
-#                    [gemm] [fp8] [fixtures] [models] [quantised] [speculate] [start] [kv] [peer] [model] [receipt] [memory]
+#                    [gemm] [fp8] [fixtures] [models] [quantised] [speculate] [start] [kv] [peer] [model]
+#                    [receipt] [memory] [rebuild]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -22,6 +23,8 @@
 #   receipt    what ran, by CUPTI, beside what the plan lists, of some fixtures and a shape; then with one function
 #              swapped under the runtime, which must be seen
 #   memory     predicted and measured device memory of the same plans, behind every bucket
+#   rebuild    digests of whole plans, those with code compiled there, against the goldens made without a GPU; and a plan
+#              made again of what it records
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
@@ -155,6 +158,12 @@ memory() {
 	return $bad
 }
 
+rebuild() {
+	tests/golden/run --build-dir build digests digests-sm_90a || return 1
+	build/atlasc tests/fixtures/llama-trained -o build/rebuild.bin -q || return 1
+	build/atlas verify build/rebuild.bin --rebuild --checkpoint tests/fixtures/llama-trained
+}
+
 watched_plans() { # made once for both parts
 	local name
 	for name in $fixture_plans; do
@@ -212,6 +221,7 @@ for what in "$@"; do
 		done
 		;;
 	receipt) watched_plans && part receipt receipts || failed=1 ;;
+	rebuild) part rebuild rebuild ;;
 	memory) watched_plans && part memory memory || failed=1 ;;
 	model)
 		build/atlasc "$model" -o build/model.bin -q &&

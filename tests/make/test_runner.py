@@ -99,6 +99,16 @@ def test_golden_compares_output_order_and_exit_code(tree):
     assert run(tool="tests/golden/run") == (0, "golden: 1 passed, 0 failed\n")
 
 
+def test_golden_of_another_nvrtc_is_skipped(tree):
+    """Each version of NVRTC has its own expectation; where there is none that is said, and never a pass."""
+    files = {"tests/golden/a/cmd": "echo code", "tests/golden/a/expected@1.2": "code\nexit 0\n"}
+    for version, says in (("1.2", "1 passed, 0 failed"), ("1.3", "0 passed, 0 failed, 1 skipped")):
+        run = tree(files, {"build/atlasc": "exit 0", "build/atlas": f"""echo '{{"tool.nvrtc":"{version}"}}'"""})
+        code, output = run(tool="tests/golden/run")
+        assert code == 0 and last(output) == f"golden: {says}", output
+    assert "skip golden a: no digests of NVRTC 1.3\n" in output
+
+
 def test_golden_difference_and_update(tree, tmp_path):
     run = tree({"tests/golden/a/cmd": "echo new", "tests/golden/a/expected": "old\nexit 0\n"}, {})
     code, output = run(tool="tests/golden/run")

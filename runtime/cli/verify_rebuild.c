@@ -1,0 +1,333 @@
+/* verify_rebuild.c - atlas verify --rebuild: is the plan what its recorded inputs make?
+ *
+ * A plan records what it was made of: MODEL.toml, the options, the tools; of the checkpoint and of files of times and
+ * scales it has hashes alone, so these are named. The compiler beside this command is run on them (it is another
+ * program: `atlas` knows no NVRTC), into a folder beside the plan, and the two files are compared byte by byte. What is
+ * not the same is named by section, and by meaning as `atlas diff` does. Signatures stand behind the sections and are
+ * not compared.
+ */
+#include "runtime/cli/verify_rebuild.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "artifacts/diff.h"
+#include "artifacts/hash.h"
+#include "artifacts/json_put.h"
+#include "runtime/plan_handle.h"
+
+enum { EXIT_OTHER_TOOL = 8, MAX_WORDS = 32 };
+
+typedef struct Rebuild {
+	const Args *args;
+	AtlasPlan *plan, *made;
+	char folder[PATH_MAX];      /* scratch; "" = none */
+	char toml[PATH_MAX + 16], output[PATH_MAX + 16], scales[PATH_MAX + 272]; /* in it; scales "" = none */
+	char compiler[PATH_MAX + 16], targets[256], checkpoint_scales[PATH_MAX + 272];
+} Rebuild;
+
+static const char *option(const AtlasPlan *p, const char *name)
+{
+	for (int i = 0; i < p->artifact.n_options; i++)
+		if (strcmp(p->artifact.options[i].name, name) == 0)
+			return p->artifact.options[i].value;
+	return NULL;
+}
+
+/* What is needed besides the plan. */
+static int check_inputs(Rebuild *r)
+{
+	const Args *args = r->args;
+	const char *tuning = option(r->plan, "input.tuning"), *scales = option(r->plan, "kv.scales");
+	if (!option(r->plan, "input.model_toml") || !tuning || !option(r->plan, "output.weights") ||
+		!option(r->plan, "tool.atlasc"))
+		return cli_say(args, EXIT_BAD_INPUT, "%s does not record what it was made of: compile the model again",
+			args->plan);
+	if (strcmp(tuning, "file") == 0 && !args->tuning)
+		return cli_say(args, EXIT_USAGE, "the plan was made with a file of times: name it with --tuning FILE");
+	if (strcmp(tuning, "file") != 0 && args->tuning)
+		return cli_say(args, EXIT_USAGE, "--tuning %s: the plan was made with %s", args->tuning,
+			strcmp(tuning, "none") == 0 ? "no times" : "the times of the compiler");
+	if (!scales && args->kv_scales)
+		return cli_say(args, EXIT_USAGE, "--kv-scales %s: the plan was made without a file of scales", args->kv_scales);
+	if (scales && (strchr(scales, '/') || strlen(scales) > 255))
+		return cli_say(args, EXIT_BAD_INPUT, "%s records a path, %.80s, where a name belongs", args->plan, scales);
+	if (scales)
+		snprintf(r->checkpoint_scales, sizeof r->checkpoint_scales, "%s/%s", args->checkpoint, scales);
+	const char *file = scales && args->kv_scales ? args->kv_scales : r->checkpoint_scales;
+	if (scales && access(file, R_OK) != 0)
+		return cli_say(args, EXIT_USAGE, "%s: %s: name the file of scales, %s, with --kv-scales FILE", file,
+			strerror(errno), scales);
+	return 0;
+}
+
+static int find_compiler(Rebuild *r)
+{
+	const Args *args = r->args;
+	if (args->atlasc) {
+		snprintf(r->compiler, sizeof r->compiler, "%s", args->atlasc);
+	} else {
+		ssize_t n = readlink("/proc/self/exe", r->compiler, PATH_MAX - 1);
+		r->compiler[n < 0 ? 0 : n] = 0;
+		char *slash = strrchr(r->compiler, '/');
+		strcpy(slash ? slash + 1 : r->compiler, "atlasc");
+	}
+	return access(r->compiler, X_OK) == 0 ? 0
+		: cli_say(args, EXIT_ENVIRONMENT, "%s: %s: name the compiler with --atlasc FILE", r->compiler, strerror(errno));
+}
+
+/* The folder with MODEL.toml as recorded and, beside it, the file of scales that it names. */
+static int make_folder(Rebuild *r)
+{
+	const Args *args = r->args;
+	const char *text = option(r->plan, "input.model_toml"), *scales = option(r->plan, "kv.scales");
+	if (snprintf(r->folder, sizeof r->folder, "%s.rebuild.XXXXXX", args->plan) >= (int)sizeof r->folder ||
+		!mkdtemp(r->folder)) {
+		r->folder[0] = 0;
+		return cli_say(args, EXIT_ENVIRONMENT, "no folder can be made beside %s: %s", args->plan, strerror(errno));
+	}
+	snprintf(r->toml, sizeof r->toml, "%s/MODEL.toml", r->folder);
+	snprintf(r->output, sizeof r->output, "%s/plan.bin", r->folder);
+	FILE *f = fopen(r->toml, "wb");
+	bool good = f && fwrite(text, 1, strlen(text), f) == strlen(text);
+	good = f && fclose(f) == 0 && good;
+	if (good && scales) {
+		const char *file = args->kv_scales ? args->kv_scales : r->checkpoint_scales;
+		char *real = realpath(file, NULL);
+		snprintf(r->scales, sizeof r->scales, "%s/%s", r->folder, scales);
+		good = real && symlink(real, r->scales) == 0;
+		free(real);
+	}
+	return good ? 0 : cli_say(args, EXIT_ENVIRONMENT, "%s cannot be filled: %s", r->folder, strerror(errno));
+}
+
+static void remove_folder(const Rebuild *r)
+{
+	if (!r->folder[0])
+		return;
+	unlink(r->toml);
+	unlink(r->output);
+	if (r->scales[0])
+		unlink(r->scales);
+	rmdir(r->folder);
+}
+
+static int list_words(Rebuild *r, const char *words[MAX_WORDS])
+{
+	const Args *args = r->args;
+	const Artifact *a = &r->plan->artifact;
+	const char *tuning = option(r->plan, "input.tuning");
+	size_t at = (size_t)snprintf(r->targets, sizeof r->targets, "%s", a->n_targets ? "" : "none");
+	for (int i = 0; i < a->n_targets && at < sizeof r->targets; i++)
+		at += (size_t)snprintf(r->targets + at, sizeof r->targets - at, "%s%s", i ? "," : "", a->targets[i].target);
+	const struct { const char *flag, *value; } rows[] = {
+		{"--model", r->toml}, {"--target", r->targets}, {"--weights", option(r->plan, "output.weights")},
+		{"--output", args->output ? args->output : r->output},
+		{"--candidates", option(r->plan, "input.candidates")}, {"--seed", option(r->plan, "weights.random_seed")},
+		{"--tuning", strcmp(tuning, "none") == 0 ? "none" : args->tuning}, {"--cache-dir", args->cache_dir}};
+	int n = 0;
+	words[n++] = r->compiler;
+	words[n++] = "--quiet";
+	if (option(r->plan, "weights.random_seed"))
+		words[n++] = "--random-weights";
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+		if (rows[i].value) {
+			words[n++] = rows[i].flag;
+			words[n++] = rows[i].value;
+		}
+	words[n++] = "--";
+	words[n++] = args->checkpoint;
+	words[n] = NULL;
+	return n;
+}
+
+/* Signals wait in this process, so that the folder is removed; not in the compiler. */
+static int run_compiler(Rebuild *r)
+{
+	const char *words[MAX_WORDS];
+	int status;
+	list_words(r, words);
+	fflush(stdout);
+	pid_t child = fork();
+	if (child < 0)
+		return cli_say(r->args, EXIT_ENVIRONMENT, "%s cannot be started: %s", r->compiler, strerror(errno));
+	if (child == 0) {
+		sigset_t none;
+		sigemptyset(&none);
+		sigprocmask(SIG_SETMASK, &none, NULL);
+		execv(r->compiler, (char *const *)(uintptr_t)words);
+		_exit(EXIT_ENVIRONMENT);
+	}
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		continue;
+	int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_INTERNAL;
+	return code == 0 ? 0 : cli_say(r->args, code, "%s does not make a plan of %s: exit code %d", r->compiler,
+		r->args->checkpoint, code);
+}
+
+/* The comparison ---------------------------------------------------------------------------------------- */
+
+/* Where the sections end. */
+static int64_t end_of(const Artifact *a)
+{
+	int64_t end = 0;
+	for (int i = 0; i < a->n_sections; i++)
+		if (a->sections[i].offset + a->sections[i].bytes > end)
+			end = a->sections[i].offset + a->sections[i].bytes;
+	return end;
+}
+
+/* First byte at which they differ, -1 = none. A section that is missing has no bytes. */
+static int64_t first_difference(const AtlasPlan *a, const AtlasPlan *b, const char *name)
+{
+	const Section *x = artifact_section(&a->artifact, name), *y = artifact_section(&b->artifact, name);
+	const int64_t n = x ? x->bytes : 0, m = y ? y->bytes : 0, least = n < m ? n : m;
+	const uint8_t *p = x ? a->artifact.file + x->offset : NULL, *q = y ? b->artifact.file + y->offset : NULL;
+	if (!x || !y)
+		return 0;
+	if (n == m && memcmp(p, q, (size_t)n) == 0)
+		return -1;
+	for (int64_t i = 0; i < least; i++)
+		if (p[i] != q[i])
+			return i;
+	return least;
+}
+
+typedef struct Finding { const char *section; int64_t at; } Finding;
+enum { MAX_FINDINGS = 64 };
+
+/* Sections of either plan that are not the same, each once. */
+static int list_findings(const Rebuild *r, Finding list[MAX_FINDINGS])
+{
+	const AtlasPlan *of[2] = {r->plan, r->made};
+	int n = 0;
+	for (int side = 0; side < 2; side++)
+		for (int i = 0; i < of[side]->artifact.n_sections && n < MAX_FINDINGS; i++) {
+			const char *name = of[side]->artifact.sections[i].name;
+			int64_t at = side && artifact_section(&of[0]->artifact, name) ? -1 : first_difference(of[0], of[1], name);
+			if (at >= 0)
+				list[n++] = (Finding){name, at};
+		}
+	return n;
+}
+
+static const char *const tools[] = {"tool.atlasc", "tool.nvrtc", "tool.nvrtc_options"};
+enum { N_TOOLS = sizeof tools / sizeof tools[0] };
+
+static bool is_other_tool(const Rebuild *r, int i)
+{
+	const char *a = option(r->plan, tools[i]), *b = option(r->made, tools[i]);
+	return (!a != !b) || (a && strcmp(a, b) != 0);
+}
+
+static void put_hash(const uint8_t hash[32])
+{
+	for (int i = 0; i < 32; i++)
+		printf("%02x", hash[i]);
+}
+
+static void print_text(const Rebuild *r, bool is_equal, const uint8_t hashes[2][32], const Finding *found, int n,
+	const PlanDiff *diff)
+{
+	for (int i = 0; i < N_TOOLS; i++)
+		if (is_other_tool(r, i))
+			printf("another tool: %s %s -> %s\n", tools[i] + 5, option(r->plan, tools[i]) ? option(r->plan, tools[i]) :
+				"none", option(r->made, tools[i]) ? option(r->made, tools[i]) : "none");
+	fputs("plan     ", stdout);
+	put_hash(hashes[0]);
+	fputs("\nrebuilt  ", stdout);
+	put_hash(hashes[1]);
+	putchar('\n');
+	for (int i = 0; i < n; i++)
+		printf("section  %-28s differs from byte %lld on\n", found[i].section, (long long)found[i].at);
+	if (!is_equal && !diff_is_empty(diff))
+		diff_text(diff, stdout);
+	puts(is_equal ? "the rebuilt plan is equal" : "the rebuilt plan differs");
+}
+
+static void print_json(const Rebuild *r, bool is_equal, const uint8_t hashes[2][32], const Finding *found, int n,
+	const PlanDiff *diff)
+{
+	int told = 0;
+	printf("{\"schema_version\": 1, \"equal\": %s, \"sha256\": ", is_equal ? "true" : "false");
+	json_hash(stdout, hashes[0]);
+	fputs(", \"rebuilt_sha256\": ", stdout);
+	json_hash(stdout, hashes[1]);
+	fputs(",\n \"other_tools\": [", stdout);
+	for (int i = 0; i < N_TOOLS; i++)
+		if (is_other_tool(r, i)) {
+			fputs(told++ ? ", " : "", stdout);
+			json_quoted(stdout, tools[i]);
+		}
+	fputs("],\n \"sections\": [", stdout);
+	for (int i = 0; i < n; i++) {
+		fputs(i ? ", {\"section\": " : "{\"section\": ", stdout);
+		json_quoted(stdout, found[i].section);
+		printf(", \"first_byte\": %lld}", (long long)found[i].at);
+	}
+	fputs("],\n \"diff\": ", stdout);
+	diff_json(diff, stdout);
+	puts("}");
+}
+
+static int compare(Rebuild *r)
+{
+	const Artifact *a = &r->plan->artifact, *b = &r->made->artifact;
+	const int64_t n = end_of(a), m = end_of(b);
+	const bool is_equal = n == m && memcmp(a->file, b->file, (size_t)n) == 0;
+	uint8_t hashes[2][32];
+	Finding found[MAX_FINDINGS];
+	bool is_other = false;
+	sha256_of(a->file, (size_t)n, hashes[0]);
+	sha256_of(b->file, (size_t)m, hashes[1]);
+	PlanDiff *diff = diff_make(a, b);
+	if (!diff)
+		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory to compare the plans");
+	int n_found = is_equal ? 0 : list_findings(r, found);
+	(r->args->json ? print_json : print_text)(r, is_equal, (const uint8_t (*)[32])hashes, found, n_found, diff);
+	diff_free(diff);
+	for (int i = 0; i < N_TOOLS; i++)
+		is_other |= is_other_tool(r, i);
+	return is_equal ? EXIT_OK : is_other ? EXIT_OTHER_TOOL : EXIT_NEGATIVE;
+}
+
+static int open_made(Rebuild *r)
+{
+	AtlasError error = {0};
+	AtlasPlanOptions options = {.struct_size = sizeof options, .verify = ATLAS_VERIFY_OFF};
+	const char *path = r->args->output ? r->args->output : r->output;
+	return atlas_plan_open(path, &options, &r->made, &error) == ATLAS_OK ? 0 : cli_fail(r->args, &error);
+}
+
+int verify_rebuild(const Args *args)
+{
+	Rebuild r = {.args = args};
+	if (!args->checkpoint)
+		return cli_say(args, EXIT_USAGE, "--rebuild needs --checkpoint DIR");
+	cli_hold_signals();
+	int code = args->output ? cli_check_output(args, args->output) : 0;
+	if (!code)
+		code = cli_open_plan(args, args->plan, &r.plan);
+	if (!code)
+		code = check_inputs(&r);
+	if (!code)
+		code = find_compiler(&r);
+	if (!code)
+		code = make_folder(&r);
+	if (!code)
+		code = run_compiler(&r);
+	if (!code)
+		code = open_made(&r);
+	if (!code)
+		code = compare(&r);
+	atlas_plan_close(r.made);
+	remove_folder(&r);
+	atlas_plan_close(r.plan);
+	return code;
+}
