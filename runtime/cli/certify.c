@@ -135,10 +135,11 @@ static int measure_launches(Work *w, bool drafts)
 		if (!w->args->quiet)
 			cli_say(w->args, 0, "measuring %s[%d]", phase_name(p->kind), p->rows);
 		measure_bucket(m, i);
-		/* a chunk of the largest bucket's rows is too large for the others */
-		const int whole = w->prompt.n;
-		const int most = p->rows < device->limits.prefill_rows && p->rows < whole ? p->rows : whole;
-		Batch b = {2, most, most > FEW ? FEW - most : 0, 1, 0};
+		/* two prompts share a chunk, which must not be too large for this bucket; the largest one takes any */
+		const int whole = w->prompt.n, room = p->rows > 2 * FEW ? p->rows - FEW : p->rows;
+		const bool is_largest = p->rows >= device->limits.prefill_rows;
+		const int most = is_largest || room > whole ? whole : room;
+		Batch b = {is_largest || room < p->rows ? 2 : 1, most, most > FEW ? FEW - most : 0, 1, 0};
 		if (p->kind != PREFILL)
 			b = (Batch){drafts ? p->rows / graph_of(w)->verify_rows : p->rows, whole, whole > 2 ? -1 : 0,
 				drafts ? 6 : 3, 0};
