@@ -17,8 +17,8 @@
 //           warp are on the way, turns and page table there, before the products in front of this launch end
 // measured  H100 SXM, in a chain, caches cold, 16 heads of 256 over 2, 4096 positions in bf16: 12.3 us for two rows,
 //           19.3 for four (attn_step 13.2 for one); 24 heads over 4, three rows 20.0 with 16 splits, 34.6 with 32
-//           (attn_step 13.0, 13.7). Clusters of eight merge two rows of the first in half of the time that one block
-//           takes; in more than half of the card they wait for room, and two are best. No spills
+//           (attn_step 13.0, 13.7). Clusters of eight take 12.3 us for the first of these, one block alone that merges
+//           20.1; in more than half of the card they wait for room, and clusters of two are best. No spills
 // why       keys and values leave memory once for all rows of a slot. A tile of 16 lines for mma has eight places of
 //           two heads each, lines p and p + 8, which are of one row: so a lane, which has two such lines, sees up to
 //           one position, as in attn_step. Where EACH times a group's heads are more than a tile, another block reads

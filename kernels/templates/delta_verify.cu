@@ -10,6 +10,10 @@
 // numerics  f32 from the inputs to the one rounding of y; the state stays f32. Each sum is made in the order of
 //           delta_step with the same WARPS: a row has the bits that as many decode steps would have given it.
 //           Batch-invariant
+// measured  H100 SXM, 16 key heads, heads of 128 x 128, in a chain, caches cold: 32 value heads, one slot, 5.0 us for
+//           two rows, 9.2 for four (delta_step 3.9 for one); eight slots of three 25.5 (88 % of the read bandwidth); 48
+//           value heads, three rows 8.1. Sixteen warps are best for one slot. A head's columns divided among a cluster
+//           of two or four blocks take 1 to 2 us longer: rows wait for each other, not for room. No spills
 // bytes     the state, read once and written EACH times, is nearly all of it
 // early     no launch before this one in its step writes the states of its layer or which version is the slot's
 //           (EARLY), so they are on their way to registers while the products in front end; then only x is missing

@@ -72,3 +72,20 @@ def test_verify_layers(atlasc, tmp_path, shape, kv):
         done = atlasc(tmp_path / "config.json", "--random-weights", "--model", tmp_path / "MODEL.toml", "--target",
                       ",".join(TARGETS), "--stop-after", "pick-kernels", "--dry-run", "-o", tmp_path / "plan.bin")
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kv", ["bf16", "fp8", "nvfp4"])
+def test_verify_heads(atlasc, tmp_path, kv):
+    """No head dim is left out: attention of verify steps has a kernel for each, of every cache, on every target."""
+    config = json.loads((GPU_SHAPES / "qwen3.5-27b-fp8.json").read_text(encoding="utf-8"))
+    config.pop("quantization_config")
+    config["text_config"] |= {"num_hidden_layers": 4, "vocab_size": 1024, "intermediate_size": 512, "hidden_size": 256}
+    (tmp_path / "MODEL.toml").write_text(f'[runtime]\nslots = 1\n[phases]\nprefill = [64]\ndecode = [1]\n'
+                                         f'[kv]\ndtype = "{kv}"\n[speculate]\nrows = 4\n', encoding="utf-8")
+    for head_dim in (32, 64, 80, 96, 128):  # 256: test_verify_layers
+        config["text_config"]["head_dim"] = head_dim
+        (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        targets = TARGETS[1:] if (head_dim, kv) == (96, "fp8") else TARGETS  # decode itself has none on sm_80
+        done = atlasc(tmp_path / "config.json", "--random-weights", "--model", tmp_path / "MODEL.toml", "--target",
+                      ",".join(targets), "--stop-after", "pick-kernels", "--dry-run", "-o", tmp_path / "plan.bin")
+        assert done.returncode == 0, (head_dim, done.stderr)
