@@ -42,7 +42,7 @@ COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
 	$(filter-out %/plan_write.o %/manual.o,$(ARTIFACTS))
 CLI := $(call obj,$(wildcard runtime/cli/*.c artifacts/manual.c))
-KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c compiler/expr.c artifacts/tables.c))
+KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c artifacts/expr.c artifacts/tables.c))
 TEST_C := $(filter-out tests/gpu/%,$(wildcard tests/*/*.c))
 TEST_SRC := $(if $(TEST_C),$(shell grep -l '^int main\>' $(TEST_C)))
 TESTS := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SRC))))

@@ -595,7 +595,7 @@ static bool check_candidates(const Checking *plan)
 	for (int i = 0; i < t->n_kernels; i++)
 		if (!check_kernel(&c, &t->kernels[i]) || !check_trial(&c, i))
 			return false;
-	return true;
+	return check_contracts(c.a, t, c.ledger, true, why);
 }
 
 /* The contract of that template for that op; names are few, and neighbours ask for the same one. */
@@ -650,7 +650,8 @@ bool check_artifact(const Artifact *a, Why *why)
 	for (int i = 0; i < a->n_targets && good; i++) {
 		memset(place, -1, sizeof *place * (size_t)a->graph.n_tensors);
 		Checking c = {a, &a->targets[i], a->ledger[i], a->n_ledger[i], place, why};
-		good = check_ledger(a, i, why) && check_target(&c) && check_candidates(&c);
+		good = check_ledger(a, i, why) && check_target(&c) && check_uses(a, c.plan, why)
+			&& check_contracts(a, c.plan, c.ledger, false, why) && check_candidates(&c);
 	}
 	free(place);
 	return good;
