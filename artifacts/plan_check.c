@@ -226,6 +226,37 @@ static bool check_graph_op(const Graph *g, int index, Why *why)
 	return check_op_shapes(g, &s, what, why);
 }
 
+/* In a phase, an activation is written by one op, and before another reads it. */
+static bool check_graph_order(const Graph *g, int phase, bool *is_written, Why *why)
+{
+	memset(is_written, 0, (size_t)g->n_tensors);
+	for (int i = 0; i < g->n_ops; i++) {
+		const OpInfo *info = &op_table[g->ops[i].kind];
+		for (int pass = 0; pass < 2 && g->ops[i].phases & phase; pass++)
+			for (int k = 0; k < info->n_operands; k++) {
+				const int t = g->ops[i].operands[k];
+				const bool is_out = info->operands[k].role == OPERAND_OUT;
+				if (t < 0 || g->tensors[t].role != ROLE_ACTIVATION || is_out != (pass == 1))
+					continue;
+				if (is_written[t] == is_out)
+					return REFUSE("graph op %d (%s): %s %s, which no op before it %s", i, info->name,
+						is_out ? "writes" : "reads", g->tensors[t].name, is_out ? "may have written" : "has written");
+				is_written[t] |= is_out;
+			}
+	}
+	return true;
+}
+
+static bool check_graph_orders(const Graph *g, Why *why)
+{
+	bool *is_written = malloc((size_t)g->n_tensors + 1);
+	bool good = is_written || why_not(why, READ_NO_MEMORY, "no memory to order %d tensors", g->n_tensors);
+	for (int phase = 1; phase <= PHASE_ALL && good; phase <<= 1)
+		good = check_graph_order(g, phase, is_written, why);
+	free(is_written);
+	return good;
+}
+
 bool check_graph_section(const Graph *g, Why *why)
 {
 	if (!check_numbers(g, why) || !UNIQUE("weight", g->weights, g->n_weights) ||
@@ -237,7 +268,7 @@ bool check_graph_section(const Graph *g, Why *why)
 	for (int i = 0; i < g->n_ops; i++)
 		if (!check_graph_op(g, i, why))
 			return false;
-	return true;
+	return check_graph_orders(g, why);
 }
 
 /* Target plans ------------------------------------------------------------------------------------- */
@@ -518,6 +549,8 @@ static bool check_target(const Checking *c)
 		return REFUSE("target %s: its weight arena is not the graph's", t->target);
 	if (t->cc_major < 1 || t->cc_major > 99 || t->cc_minor < 0 || t->cc_minor > 9)
 		return REFUSE("target %s: compute capability %d.%d", t->target, t->cc_major, t->cc_minor);
+	if (t->smem_block_bytes < 0 || t->smem_block_bytes > MAX_SMEM)
+		return REFUSE("target %s: %d bytes of shared memory a block", t->target, t->smem_block_bytes);
 	for (int i = 0; i < t->n_kernels; i++)
 		if (!check_kernel(c, &t->kernels[i]))
 			return false;
