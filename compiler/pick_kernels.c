@@ -21,7 +21,7 @@
 #include <string.h>
 
 enum {
-	MAX_NAMES = 48, WHY_BYTES = 256,
+	MAX_NAMES = 48, WHY_BYTES = 256, MAX_SHOWN = 8 /* candidates in a refusal */,
 	MAX_DEFINES = MAX_NAMES + MAX_CONSTS + MAX_DTYPES, /* macros, float attributes, dtype variables */
 };
 
@@ -683,11 +683,15 @@ static void refuse(Picker *p, const Decision *d, const char *operands)
 		text = arena_printf(&p->c->arena, "%s\n    not fused: %s", text, op->note);
 	if (!d->candidates.n)
 		text = arena_printf(&p->c->arena, "%s\n    no template implements this op alone", text);
-	for (int i = 0; i < d->candidates.n && i < 8; i++) {
-		const Candidate *k = &d->candidates.at[i];
-		text = arena_printf(&p->c->arena, "%s\n    %s%s%s: %s %s", text, k->kernel, *k->tunables ? " " : "",
-			k->tunables, verdict_name(k->verdict), k->reason);
-	}
+	for (int pass = 0, n = 0; pass < 2; pass++) /* what would be admissible goes first */
+		for (int i = 0; i < d->candidates.n && n < MAX_SHOWN; i++) {
+			const Candidate *k = &d->candidates.at[i];
+			if ((k->verdict == BANNED) != (pass == 0))
+				continue;
+			text = arena_printf(&p->c->arena, "%s\n    %s%s%s: %s %s", text, k->kernel, *k->tunables ? " " : "",
+				k->tunables, verdict_name(k->verdict), k->reason);
+			n++;
+		}
 	if (p->c->graph.verify_rows && (op->layer == p->c->graph.n_layers || p->low->kind == VERIFY))
 		text = arena_printf(&p->c->arena, "%s\n    [speculate] rows = 1 in MODEL.toml leaves the drafting head and its "
 			"phases out", text);
