@@ -14,6 +14,7 @@
 enum {
 	MAX_LAUNCHES = 8 * PLAN_MAX_LAYERS, MAX_BUFS = 32 * PLAN_MAX_LAYERS, MAX_ROWS = 65536, /* of a phase */
 	MAX_SMEM = 232448, /* bytes a block may ask for on the largest device: 227 KiB */
+	MAX_STATIC_SMEM = 49152, /* static ones, on any device: more has to be dynamic */
 	MAX_THREADS = 1024, MAX_REGISTERS = 255,
 };
 static const int64_t max_bytes = (int64_t)1 << 46; /* of a tensor or an arena: sums of two never overflow */
@@ -301,6 +302,7 @@ static bool check_kernel(const Checking *c, const Kernel *k)
 	if (threads > MAX_THREADS || k->block[2] > 64)
 		return REFUSE("kernel %s: block %d x %d x %d", k->name, k->block[0], k->block[1], k->block[2]);
 	if (k->smem_bytes < 0 || k->static_smem_bytes < 0 || k->smem_bytes > MAX_SMEM ||
+		k->static_smem_bytes > MAX_STATIC_SMEM ||
 		k->static_smem_bytes > MAX_SMEM - k->smem_bytes || k->registers < 0 ||
 		k->registers > MAX_REGISTERS || k->spill_bytes < 0)
 		return REFUSE("kernel %s: %d + %d bytes of shared memory, %d registers", k->name, k->smem_bytes,
