@@ -271,7 +271,8 @@ static void edit(char *text)
 		if (*text == '+')
 			memcpy(list + n * size, s.at, size);
 		else
-			memmove(list + (size_t)s.index * size, list + ((size_t)s.index + 1) * size, (n - (size_t)s.index - 1) * size);
+			memmove(list + (size_t)s.index * size, list + ((size_t)s.index + 1) * size,
+				(n - (size_t)s.index - 1) * size);
 		*s.base = list;
 		*s.n += *text == '+' ? 1 : -1;
 	} else if (wave) {

@@ -2,7 +2,7 @@
  *
  *   without TEMPLATE ATLASC-ARGUMENTS...
  *
- * The object of the kernel table is linked with its two symbols renamed (Makefile), and what the compiler sees instead is
+ * The object of the kernel table is linked with its symbols renamed (deletions.py), and what the compiler sees instead is
  * a copy that lacks the row. `without - ...` deletes nothing.
  */
 #include <stdio.h>

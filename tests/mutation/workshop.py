@@ -35,9 +35,10 @@ def replaced(text: str, changes: list[list[str]], where: str) -> str:
     return text
 
 
-def small_toml(name: str, **changes: object) -> str:
+def small_toml(checkpoint: str | pathlib.Path, **changes: object) -> str:
     """The family's MODEL.toml with one bucket a phase, as tests/conftest.py has it, so that kernels are shared."""
-    config = json.loads((FIXTURES / name / "config.json").read_text(encoding="utf-8"))
+    path = FIXTURES / checkpoint  # an absolute path stays as it is
+    config = json.loads((path if path.suffix == ".json" else path / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config", config)
     family = config["model_type"].removesuffix("_text")
     values = {"prefill": "[16]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
@@ -174,8 +175,9 @@ class Workshop:
 
     def compile(self, m: dict, folder: pathlib.Path, program: pathlib.Path | None = None):
         words = m.get("words", []) + ["--target", m.get("target", "sm_90a"), "--cache-dir", self.build / "kernel-cache"]
-        return self.run(program or self.build / "atlasc", folder, "--dry-run",
-                        f"--stop-after={m.get('stop', 'pick-kernels')}", "-q", *words)
+        stop = m.get("stop", "pick-kernels")
+        words += ["-o", folder / "plan.bin"] if stop == "emit" else ["--dry-run", f"--stop-after={stop}"]
+        return self.run(program or self.build / "atlasc", folder, "-q", *words)
 
     def kind_model(self, m: dict):
         sound = self.once(("model", m["base"], str(m.get("toml")), m.get("target"), m.get("stop"), str(m.get("words"))),
@@ -405,3 +407,7 @@ class Workshop:
             shutil.copy(self.mutated_object(m), objects / "mutant.o")
         sound = self.once(("tree", m["check"]), lambda: self.run("bash", REPO / script, self.build))
         return script, self.run("bash", folder / script, build, cwd=folder), sound
+
+
+def judge(shop: Workshop, m: dict) -> tuple[str | None, str]:
+    return shop.judge(m)
