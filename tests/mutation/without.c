@@ -2,8 +2,8 @@
  *
  *   without TEMPLATE ATLASC-ARGUMENTS...
  *
- * The object of the kernel table is linked with its symbols renamed (deletions.py), and what the compiler sees instead is
- * a copy that lacks the row. `without - ...` deletes nothing.
+ * The object of the kernel table is linked with its symbols renamed (deletions.py); what the compiler sees instead is a
+ * copy that lacks the row. `without - ...` deletes nothing.
  */
 #include <stdio.h>
 #include <stdlib.h>
