@@ -324,7 +324,7 @@ int main(int argc, char **argv)
 	const long n = ftell(f);
 	uint8_t *bytes = malloc((size_t)n);
 	rewind(f);
-	if (fread(bytes, 1, (size_t)n, f) != (size_t)n || artifact_read(bytes, n, &plan, why, sizeof why) != READ_OK)
+	if (fread(bytes, 1, (size_t)n, f) != (size_t)n || artifact_read(bytes, n, NULL, &plan, why, sizeof why) != READ_OK)
 		stop(argv[1], why);
 	fclose(f);
 	n_as_read = plan.graph.n_weights;
