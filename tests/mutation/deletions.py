@@ -9,8 +9,8 @@ has next, which is what a ban of that template gives. It is checked that
     ban gives them: no op is left without a kernel, and none changes its kernel beside;
   - a pin on the deleted template is refused (A0305): a name that means nothing is not passed over.
 
-Where the lowering itself asks whether a template is there (products of codes by codes, `[kernels] fp4`), ops change with
-it; then a ban refuses, and the plan without the template is that of an older compiler, whose ledger says so.
+Where the lowering itself asks whether a template is there (a norm in front of a product, products of codes by codes), the
+ops change with it: the plan is that of a compiler that never had the template, and its ledger says what it chose.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ PLANS = (
     ("qwen3_next", "sm_80", {"prefill": "[4, 16]"}, ""),
     ("qwen3_5", "sm_80", STEPS, ""),
     ("written-by-modelopt-fp8", "sm_89", STEPS, ""),
+    ("qwen3_5", "sm_90a", STEPS | {"rows": 3}, ""),
+    ("qwen3_5", "sm_80", STEPS | {"rows": 2}, ""),
     ("llama-fp8-block", "sm_89", STEPS, ""),
     ("llama-fp8-block", "sm_90a", STEPS, ""),
     ("llama-nvfp4-modelopt", "sm_120a", STEPS, "[kernels]\nfp4 = \"native\"\n"),
     ("qwen3.5-27b-fp8.json", "sm_90a", {"prefill": "[16, 2048]", "decode": "[1]", "slots": 1, "max_context": 4096}, ""),
 )
-UNUSED = ("delta_chunks_team",)  # admissible beside delta_chunks, and chosen by measured times alone
+# Used by none of these plans: chosen beside delta_chunks by measured times alone; for drafting heads in f16 and f32.
+UNUSED = ("delta_chunks_team", "gemv_linear")
 REFUSED = re.compile(r"error\[A0701\]: no admissible kernel for \w+ \((?:layer \d+|(?:before|after) the layers), "
-                     r"(?:prefill|decode|acquire|probe) rows \d+, sm_\w+\)")
+                     r"(?:prefill|decode|draft|verify|acquire|probe) rows \d+, sm_\w+\)")
 
 
 def templates() -> list[str]:
@@ -110,13 +113,12 @@ class Deletions:
             assert template not in re.findall(r"^    (\w+)", said, re.M), f"{where}: it is still a candidate"
             return "refused"
         banned_code, banned_said, banned = self.picks("-", plan, rule.format("ban"))
-        if banned_code == 0:
-            assert len(ops) == len(left) == len(banned), f"{where}: other ops than when banned"
+        if banned_code == 0 and [op[:3] for op in left] == [op[:3] for op in ops]:
             for a, b, c, counts in zip(ops, left, banned, is_step):
                 assert b == c or not counts, f"{where}: {b}, when banned {c}"
                 assert a == b or a[3] == template != b[3], f"{where}: {a} became {b}"
             return "next"
-        assert banned_code == 3 and REFUSED.search(banned_said), f"{where}: a ban: exit {banned_code}: {banned_said[:300]}"
+        assert banned_code == 0 or REFUSED.search(banned_said), f"{where}: a ban: exit {banned_code}: {banned_said[:300]}"
         assert [op[:3] for op in left] != [op[:3] for op in ops], f"{where}: the same ops, refused only when banned"
         return "lowered"
 
