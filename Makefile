@@ -42,8 +42,8 @@ COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
 	$(filter-out %/plan_write.o %/manual.o,$(ARTIFACTS))
 CLI := $(call obj,$(wildcard runtime/cli/*.c artifacts/manual.c))
-KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c compiler/expr.c artifacts/tables.c))
-TEST_C := $(filter-out tests/gpu/%,$(wildcard tests/*/*.c))
+KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c artifacts/expr.c artifacts/tables.c))
+TEST_C := $(filter-out tests/gpu/% tests/mutation/without.c,$(wildcard tests/*/*.c))
 TEST_SRC := $(if $(TEST_C),$(shell grep -l '^int main\>' $(TEST_C)))
 TESTS := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SRC))))
 GPU_TEST := $(if $(wildcard tests/gpu/*.c),$(BUILD)/tests-gpu/kernel_test)
@@ -52,7 +52,7 @@ HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
-.PHONY: all deps ready tests test check demo golden fuzz asan test-asan lines install flags clean help
+.PHONY: all deps ready tests test check demo golden fuzz asan test-asan mutate lines install flags clean help
 all: $(PRODUCTS)
 
 ready:
@@ -136,8 +136,10 @@ demo:
 	@$(DEPS) install build
 	+@$(MAKE) --no-print-directory all
 	@scripts/demo.sh $(BUILD)
-lines:
-	@scripts/check_lines.sh --report
+mutate:
+	+@$(MAKE) --no-print-directory tests
+	@$(VENV)/bin/python tests/mutation/run --build-dir $(BUILD)
+lines: ; @scripts/check_lines.sh --report
 
 install: all
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/atlasc lib/pkgconfig include)
@@ -151,12 +153,11 @@ install: all
 	printf 'Name: atlas\nDescription: runtime of compiled language models\nVersion: %s\n%s\n%s\n' \
 		'$(VERSION)' 'Cflags: -I$(PREFIX)/include' 'Libs: -L$(PREFIX)/lib -latlas -lm -ldl -lpthread' \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/atlas.pc
-flags:
-	@echo $(CPPFLAGS) -isystem $(LLVM)/include $(CFLAGS)
+flags: ; @echo $(if $(LINK),$(LDFLAGS) LIBS $(COMPILER_LIBS) -lcmocka,$(CPPFLAGS) -isystem $(LLVM)/include $(CFLAGS))
 clean:
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests* $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen
 help:
-	@echo 'targets: all deps demo test check golden fuzz asan test-asan lines install clean'
+	@echo 'targets: all deps demo test check golden fuzz asan test-asan mutate lines install clean'
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)

@@ -384,8 +384,8 @@ typedef struct PlanTrust { const uint8_t (*keys)[32]; int n_keys; } PlanTrust;
  * root hash, signatures and, where `trust` is not NULL, that one of them is by a key of it; nothing of a plan that is
  * not trusted is looked at any further. Then the section table, hashes of all sections (of `weights`, those of the
  * leaves, but not the bytes: artifact_check_weights does that), and every count, offset, index, shape and launch
- * against this specification. On failure writes one sentence with the byte offset or the name of what is wrong into
- * why. */
+ * against this specification, each launch against its kernel's contract and the ledger, and what each phase touches
+ * against the graph. On failure writes one sentence with the byte offset or the name of what is wrong into why. */
 typedef enum ReadStatus {
 	READ_OK, READ_NOT_A_PLAN, READ_VERSION, READ_INTEGRITY, READ_MALFORMED, READ_NO_MEMORY, READ_UNSIGNED,
 	READ_UNTRUSTED

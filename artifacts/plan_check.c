@@ -14,6 +14,7 @@
 enum {
 	MAX_LAUNCHES = 8 * PLAN_MAX_LAYERS, MAX_BUFS = 32 * PLAN_MAX_LAYERS, MAX_ROWS = 65536, /* of a phase */
 	MAX_SMEM = 232448, /* bytes a block may ask for on the largest device: 227 KiB */
+	MAX_STATIC_SMEM = 49152, /* static ones, on any device: more has to be dynamic */
 	MAX_THREADS = 1024, MAX_REGISTERS = 255,
 };
 static const int64_t max_bytes = (int64_t)1 << 46; /* of a tensor or an arena: sums of two never overflow */
@@ -226,6 +227,37 @@ static bool check_graph_op(const Graph *g, int index, Why *why)
 	return check_op_shapes(g, &s, what, why);
 }
 
+/* In a phase, an activation is written by one op, and before another reads it. */
+static bool check_graph_order(const Graph *g, int phase, bool *is_written, Why *why)
+{
+	memset(is_written, 0, (size_t)g->n_tensors);
+	for (int i = 0; i < g->n_ops; i++) {
+		const OpInfo *info = &op_table[g->ops[i].kind];
+		for (int pass = 0; pass < 2 && g->ops[i].phases & phase; pass++)
+			for (int k = 0; k < info->n_operands; k++) {
+				const int t = g->ops[i].operands[k];
+				const bool is_out = info->operands[k].role == OPERAND_OUT;
+				if (t < 0 || g->tensors[t].role != ROLE_ACTIVATION || is_out != (pass == 1))
+					continue;
+				if (is_written[t] == is_out)
+					return REFUSE("graph op %d (%s): %s %s, which no op before it %s", i, info->name,
+						is_out ? "writes" : "reads", g->tensors[t].name, is_out ? "may have written" : "has written");
+				is_written[t] |= is_out;
+			}
+	}
+	return true;
+}
+
+static bool check_graph_orders(const Graph *g, Why *why)
+{
+	bool *is_written = malloc((size_t)g->n_tensors + 1);
+	bool good = is_written || why_not(why, READ_NO_MEMORY, "no memory to order %d tensors", g->n_tensors);
+	for (int phase = 1; phase <= PHASE_ALL && good; phase <<= 1)
+		good = check_graph_order(g, phase, is_written, why);
+	free(is_written);
+	return good;
+}
+
 bool check_graph_section(const Graph *g, Why *why)
 {
 	if (!check_numbers(g, why) || !UNIQUE("weight", g->weights, g->n_weights) ||
@@ -237,7 +269,7 @@ bool check_graph_section(const Graph *g, Why *why)
 	for (int i = 0; i < g->n_ops; i++)
 		if (!check_graph_op(g, i, why))
 			return false;
-	return true;
+	return check_graph_orders(g, why);
 }
 
 /* Target plans ------------------------------------------------------------------------------------- */
@@ -270,6 +302,7 @@ static bool check_kernel(const Checking *c, const Kernel *k)
 	if (threads > MAX_THREADS || k->block[2] > 64)
 		return REFUSE("kernel %s: block %d x %d x %d", k->name, k->block[0], k->block[1], k->block[2]);
 	if (k->smem_bytes < 0 || k->static_smem_bytes < 0 || k->smem_bytes > MAX_SMEM ||
+		k->static_smem_bytes > MAX_STATIC_SMEM ||
 		k->static_smem_bytes > MAX_SMEM - k->smem_bytes || k->registers < 0 ||
 		k->registers > MAX_REGISTERS || k->spill_bytes < 0)
 		return REFUSE("kernel %s: %d + %d bytes of shared memory, %d registers", k->name, k->smem_bytes,
@@ -518,6 +551,8 @@ static bool check_target(const Checking *c)
 		return REFUSE("target %s: its weight arena is not the graph's", t->target);
 	if (t->cc_major < 1 || t->cc_major > 99 || t->cc_minor < 0 || t->cc_minor > 9)
 		return REFUSE("target %s: compute capability %d.%d", t->target, t->cc_major, t->cc_minor);
+	if (t->smem_block_bytes < 0 || t->smem_block_bytes > MAX_SMEM)
+		return REFUSE("target %s: %d bytes of shared memory a block", t->target, t->smem_block_bytes);
 	for (int i = 0; i < t->n_kernels; i++)
 		if (!check_kernel(c, &t->kernels[i]))
 			return false;
@@ -595,7 +630,7 @@ static bool check_candidates(const Checking *plan)
 	for (int i = 0; i < t->n_kernels; i++)
 		if (!check_kernel(&c, &t->kernels[i]) || !check_trial(&c, i))
 			return false;
-	return true;
+	return check_contracts(c.a, t, c.ledger, true, why);
 }
 
 /* The contract of that template for that op; names are few, and neighbours ask for the same one. */
@@ -650,7 +685,8 @@ bool check_artifact(const Artifact *a, Why *why)
 	for (int i = 0; i < a->n_targets && good; i++) {
 		memset(place, -1, sizeof *place * (size_t)a->graph.n_tensors);
 		Checking c = {a, &a->targets[i], a->ledger[i], a->n_ledger[i], place, why};
-		good = check_ledger(a, i, why) && check_target(&c) && check_candidates(&c);
+		good = check_ledger(a, i, why) && check_target(&c) && check_uses(a, c.plan, why)
+			&& check_contracts(a, c.plan, c.ledger, false, why) && check_candidates(&c);
 	}
 	free(place);
 	return good;

@@ -1,5 +1,5 @@
 /* reader.h - between the files of the reader: plan_read.c (file), msgpack_check.c (bytes), decode.c (structs),
- * plan_check.c with shape_check.c and hazard_check.c (meaning), seal.c (hash tree, signatures).
+ * plan_check.c with the other *_check.c (meaning), seal.c (hash tree, signatures).
  */
 #ifndef ATLAS_READER_H
 #define ATLAS_READER_H
@@ -44,6 +44,9 @@ void *decode_take(Decoder *d, size_t bytes);  /* zeroed, aligned to 16; NULL whe
 bool check_artifact(const Artifact *a, Why *why);
 bool check_graph_section(const Graph *g, Why *why);
 bool check_hazards(const Phase *p, Why *why); /* of a phase that is otherwise in order */
+/* Of a target plan whose indices are all in range; are_trials: of its candidates. */
+bool check_contracts(const Artifact *a, const TargetPlan *t, const Slot *ledger, bool are_trials, Why *why);
+bool check_uses(const Artifact *a, const TargetPlan *t, Why *why);
 /* Do the tensors fit the op's row in ops.h? shapes [n_operands]; n_dims 0 = absent. `what` names the op in
  * messages. constants may be NULL (attributes unknown). */
 typedef struct OpShapes {

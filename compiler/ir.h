@@ -41,6 +41,7 @@
 #ifndef ATLASC_IR_H
 #define ATLASC_IR_H
 
+#include "artifacts/expr.h"
 #include "artifacts/plan.h"
 #include "artifacts/tuning.h"
 #include "compiler/base.h"
@@ -575,15 +576,5 @@ int g_tensor(Compile *c, Role role, Dtype dtype, const char *name, int n_dims, c
 int g_activation(Compile *c, const char *name, int64_t cols); /* bf16 [ROWS, cols] */
 /* phases 0: those of Compile.layer_phases. A layer behind the last one counts as the end. */
 void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, const int *operands);
-
-/* Expressions of contracts (expr.c): integers, names, + - * / %, comparisons, && || !, ?:, parentheses,
- * ceil_div(a, b), min(a, b), max(a, b), align(a, b). C precedence. Division by zero is an error. */
-typedef struct ExprName { const char *name; int64_t value; } ExprName;
-typedef struct ExprEnv { const ExprName *names; int n; const struct ExprEnv *outer; } ExprEnv;
-bool expr_eval(const char *text, const ExprEnv *env, int64_t *value, char *why, size_t why_bytes);
-/* Calls seen(ctx, name, length) for each distinct occurrence of a name; false on a syntax error. */
-bool expr_names(const char *text, void (*seen)(void *ctx, const char *name, int n), void *ctx,
-	char *why, size_t why_bytes);
-bool env_find(const ExprEnv *env, const char *name, size_t n, int64_t *value);
 
 #endif

@@ -18,6 +18,7 @@
 #include <string.h>
 
 /* NVRTC takes about 20 MiB a thread: 32 of them keep the whole compile under 1 GiB. */
+enum { MAX_STATIC_SMEM = 48 << 10 /* of a block on any GPU; ptxas takes more */ };
 enum { MAX_THREADS = 32, CUBIN_ALIGN = 16, WHY_BYTES = 256, VERSION_BYTES = 32, REGISTER_UNIT = 8,
 	LOCAL_BYTES_UNTOLD = 32 };
 
@@ -187,7 +188,8 @@ static bool check_limits(Compile *c, const Job *job, const CubinInfo *info)
 	int64_t warps = (threads + 31) / 32, smem = (int64_t)info->static_smem_bytes + job->pick->smem_bytes;
 	bool has_params = info->param_bytes == t->param_bytes, has_block = threads >= 1 && threads <= 1024,
 		is_bounded = !info->max_threads || threads <= info->max_threads,
-		has_registers = registers * warps * 32 <= target->registers_sm, has_smem = smem <= target->smem_block_bytes;
+		has_registers = registers * warps * 32 <= target->registers_sm,
+		has_static = info->static_smem_bytes <= MAX_STATIC_SMEM, has_smem = smem <= target->smem_block_bytes;
 	if (!has_params)
 		breaks(c, job, A0912, "%d bytes of parameters, the contract has %d", info->param_bytes, t->param_bytes);
 	if (!has_block)
@@ -198,10 +200,13 @@ static bool check_limits(Compile *c, const Job *job, const CubinInfo *info)
 	if (!has_registers)
 		breaks(c, job, A0911, "%lld threads of %lld registers: expected at most %d in all", (long long)warps * 32,
 			(long long)registers, target->registers_sm);
+	if (!has_static)
+		breaks(c, job, A0911, "%d bytes of static shared memory: expected at most %d, more has to be dynamic",
+			info->static_smem_bytes, MAX_STATIC_SMEM);
 	if (!has_smem)
 		breaks(c, job, A0911, "%d + %d bytes of static and dynamic shared memory: expected at most %d",
 			info->static_smem_bytes, job->pick->smem_bytes, target->smem_block_bytes);
-	return has_params && has_block && is_bounded && has_registers && has_smem;
+	return has_params && has_block && is_bounded && has_registers && has_static && has_smem;
 }
 
 /* Offset of the bytes in Compile.cubins: those of an equal cubin, else new ones at a multiple of CUBIN_ALIGN. */

@@ -21,7 +21,7 @@
 #include <string.h>
 
 enum {
-	MAX_NAMES = 48, WHY_BYTES = 256,
+	MAX_NAMES = 48, WHY_BYTES = 256, MAX_SHOWN = 8 /* candidates in a refusal */,
 	MAX_DEFINES = MAX_NAMES + MAX_CONSTS + MAX_DTYPES, /* macros, float attributes, dtype variables */
 };
 
@@ -662,6 +662,44 @@ static void fold_rejected(Decision *d, int from)
 	d->candidates.at[from].tunables = "";
 }
 
+/* How many of its template's conditions were not asked any more when it failed; what is only banned has passed all. */
+static int conditions_left(const Candidate *k)
+{
+	const KernelTemplate *t = kernel_table;
+	while (strcmp(t->name, k->kernel) != 0)
+		t++;
+	if (k->verdict == BANNED)
+		return 0;
+	for (int i = 0; i < t->n_requires; i++) {
+		size_t n = strlen(t->requires[i].text);
+		if (strncmp(k->reason, t->requires[i].text, n) == 0 && strncmp(k->reason + n, " is false", 9) == 0)
+			return t->n_requires - i + 1;
+	}
+	bool is_launch = strncmp(k->reason, "grid.", 5) == 0 || strncmp(k->reason, "shared memory", 13) == 0;
+	return is_launch ? 1 : t->n_requires + 2;
+}
+
+/* Those that came closest first, and of those that fail for one reason the first: tunables have many combinations. */
+static char *add_candidates(Picker *p, const Decision *d, char *text)
+{
+	int shown[MAX_SHOWN], n = 0;
+	for (int left = 0; left <= MAX_REQUIRES + 2; left++)
+		for (int i = 0; i < d->candidates.n && n < MAX_SHOWN; i++) {
+			const Candidate *k = &d->candidates.at[i];
+			bool is_new = conditions_left(k) == left;
+			for (int s = 0; s < n && is_new; s++) {
+				const Candidate *o = &d->candidates.at[shown[s]];
+				is_new = strcmp(o->kernel, k->kernel) != 0 || conditions_left(o) != left;
+			}
+			if (!is_new)
+				continue;
+			shown[n++] = i;
+			text = arena_printf(&p->c->arena, "%s\n    %s%s%s: %s %s", text, k->kernel, *k->tunables ? " " : "",
+				k->tunables, verdict_name(k->verdict), k->reason);
+		}
+	return text;
+}
+
 static void refuse(Picker *p, const Decision *d, const char *operands)
 {
 	const LOp *op = p->op;
@@ -683,11 +721,7 @@ static void refuse(Picker *p, const Decision *d, const char *operands)
 		text = arena_printf(&p->c->arena, "%s\n    not fused: %s", text, op->note);
 	if (!d->candidates.n)
 		text = arena_printf(&p->c->arena, "%s\n    no template implements this op alone", text);
-	for (int i = 0; i < d->candidates.n && i < 8; i++) {
-		const Candidate *k = &d->candidates.at[i];
-		text = arena_printf(&p->c->arena, "%s\n    %s%s%s: %s %s", text, k->kernel, *k->tunables ? " " : "",
-			k->tunables, verdict_name(k->verdict), k->reason);
-	}
+	text = add_candidates(p, d, text);
 	if (p->c->graph.verify_rows && (op->layer == p->c->graph.n_layers || p->low->kind == VERIFY))
 		text = arena_printf(&p->c->arena, "%s\n    [speculate] rows = 1 in MODEL.toml leaves the drafting head and its "
 			"phases out", text);

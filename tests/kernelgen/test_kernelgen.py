@@ -74,7 +74,7 @@ REFUSALS = [
      [("ARCH(", "A0902", "ARCH sm_90: expected a number such as 80 or 90a")]),
     ("arch twice", [("ARCH(80, 90a)", "ARCH(80, 80)")], [("ARCH(", "A0906", "ARCH names 80 twice")]),
     ("bad numerics", [("NUMERICS(f32_accumulate, ", "NUMERICS(32 bits, ")],
-     [("NUMERICS(", "A0902", "NUMERICS 32 bits: expected words")]),
+     [("NUMERICS(", "A0902", "NUMERICS 32 bits: expected exact, f32, f32_accumulate or batch_invariant")]),
     ("an unknown matrix instruction", [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(umma)")],
      [("MATRIX(", "A0902", "MATRIX umma: expected mma, wgmma or wgmma_fp8")]),
     ("wgmma where there is none", [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(wgmma)")],

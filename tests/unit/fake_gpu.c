@@ -7,10 +7,25 @@
 #include "artifacts/schema.h"
 #include "runtime/cpu/ref_ops.h"
 
-static size_t param_bytes(void *ctx, int kernel)
+/* The plan's kernel behind the driver's number: sessions load those of steps alone, in the plan's order. */
+static int kernel_of(const FakeGpu *g, int number)
+{
+	const TargetPlan *t = &g->artifact->targets[0];
+	for (int k = 0; k < t->n_kernels; k++) {
+		bool is_of_a_step = false;
+		for (int p = 0; p < t->n_phases; p++)
+			for (int i = 0; i < t->phases[p].n_launches && t->phases[p].kind != PROBE; i++)
+				is_of_a_step |= t->phases[p].launches[i].kernel == k;
+		if (is_of_a_step && number-- == 0)
+			return k;
+	}
+	return 0; /* of a phase that a test loads besides */
+}
+
+static size_t param_bytes(void *ctx, int number)
 {
 	const FakeGpu *g = ctx;
-	return (size_t)g->artifact->targets[0].kernels[kernel].param_bytes;
+	return (size_t)g->artifact->targets[0].kernels[kernel_of(g, number)].param_bytes;
 }
 
 static void *address(const void *params, const Arg *a)
@@ -92,9 +107,10 @@ static void spoil(const RefCall *c, int slot, int byte)
 			memset((float *)logits->data + o * logits->shape[1], byte, sizeof(float) * (size_t)logits->shape[1]);
 }
 
-static void execute(void *ctx, int kernel, const void *params)
+static void execute(void *ctx, int number, const void *params)
 {
 	FakeGpu *g = ctx;
+	const int kernel = kernel_of(g, number);
 	const Phase *p;
 	const TargetPlan *t = &g->artifact->targets[0];
 	const Launch *l = find_launch(t, kernel, params, &p);

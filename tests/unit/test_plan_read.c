@@ -423,6 +423,35 @@ static void launches_are_checked(void **state)
 	free_made(&m);
 }
 
+/* Gives every launch of a template a map of its argument `arg`, behind the arguments, and its contract the words. */
+static void add_maps(MadePlan *m, const char *template_name, int arg, TensorMap *maps, ContractTerm *terms)
+{
+	TargetPlan *t = m->artifact.targets;
+	Contract *c = m->artifact.contracts;
+	while (strcmp(c->name, template_name) != 0)
+		c++;
+	int at = 0;
+	for (int k = 0; k < t->n_kernels; k++)
+		if (strcmp(t->kernels[k].name, template_name) == 0) {
+			at = (t->kernels[k].param_bytes + 63) / 64 * 64;
+			t->kernels[k].param_bytes = at + PLAN_TENSOR_MAP_BYTES;
+		}
+	for (int p = 0; p < t->n_phases; p++)
+		for (int i = 0; i < t->phases[p].n_launches; i++) {
+			Launch *l = &t->phases[p].launches[i];
+			if (strcmp(t->kernels[l->kernel].name, template_name) != 0)
+				continue;
+			*maps = (TensorMap){at, l->args[arg].buf, {64, 64}};
+			l->maps = maps++;
+			l->n_maps = 1;
+		}
+	const char *operand = op_table[c->op].operands[t->phases[0].launches[1].args[arg].operand].name;
+	memcpy(terms, c->terms, sizeof *terms * (size_t)c->n_terms);
+	terms[c->n_terms++] = (ContractTerm){"map.rows", operand, "64"};
+	terms[c->n_terms++] = (ContractTerm){"map.columns", operand, "64"};
+	c->terms = terms;
+}
+
 static void tensor_maps_are_checked(void **state)
 {
 	MadePlan m;
@@ -433,13 +462,13 @@ static void tensor_maps_are_checked(void **state)
 	Phase *p = &t->phases[0];
 	Launch *l = &p->launches[1];
 	const char *op = op_table[l->op].name;
-	int matrix = -1, vector = -1, stranger = -1;
+	int matrix = -1, vector = -1, stranger = -1, arg = -1;
 	for (int i = 0; i < p->n_bufs; i++)
 		stranger = p->bufs[i].arena == ARENA_STATE ? i : stranger;
 	for (int i = 0; i < l->n_args; i++) {
 		const Buf *b = l->args[i].buf < 0 ? NULL : &p->bufs[l->args[i].buf];
 		if (b && b->n_dims == 2 && dtype_bytes(b->dtype) == 2)
-			matrix = l->args[i].buf;
+			matrix = l->args[i].buf, arg = i;
 		if (b && b->n_dims == 1)
 			vector = l->args[i].buf;
 		if (b && l->args[i].buf == stranger)
@@ -447,35 +476,34 @@ static void tensor_maps_are_checked(void **state)
 	}
 	assert_true(matrix >= 0 && vector >= 0 && stranger >= 0);
 	int at = (t->kernels[l->kernel].param_bytes + 63) / 64 * 64;
-	t->kernels[l->kernel].param_bytes = at + PLAN_TENSOR_MAP_BYTES;
-	TensorMap map = {at, matrix, {64, 64}};
-	l->maps = &map;
-	l->n_maps = 1;
+	TensorMap maps[64];
+	ContractTerm terms[256];
+	add_maps(&m, t->kernels[l->kernel].name, arg, maps, terms);
+	TensorMap *map = l->maps;
 	write_made(&m, true);
 	Bytes bytes = slurp(m.path);
 	char why[256];
 	Artifact read;
 	assert_int_equal(artifact_read(bytes.at, bytes.n, NULL, &read, why, sizeof why), READ_OK);
-	assert_memory_equal(read.targets[0].phases[0].launches[1].maps, &map, sizeof map);
+	assert_memory_equal(read.targets[0].phases[0].launches[1].maps, map, sizeof *map);
 	artifact_free(&read);
 	free(bytes.at);
 	long long row = p->bufs[matrix].shape[1] * 2;
 	const char *name = p->bufs[matrix].name;
-	WRONG(map.field_offset, 0, SAYS("prefill[32] launch 1 (%s): tensor map at byte 0 of %d", op, at + 128));
-	WRONG(map.field_offset, at + 32, SAYS("prefill[32] launch 1 (%s): tensor map at byte %d of %d", op, at + 32,
+	WRONG(map->field_offset, 0, SAYS("prefill[32] launch 1 (%s): tensor map at byte 0 of %d", op, at + 128));
+	WRONG(map->field_offset, at + 32, SAYS("prefill[32] launch 1 (%s): tensor map at byte %d of %d", op, at + 32,
 		at + 128));
-	WRONG(map.field_offset, at + 64, SAYS("prefill[32] launch 1 (%s): tensor map at byte %d of %d", op, at + 64,
+	WRONG(map->field_offset, at + 64, SAYS("prefill[32] launch 1 (%s): tensor map at byte %d of %d", op, at + 64,
 		at + 128));
-	WRONG(map.buf, stranger, SAYS("prefill[32] launch 1 (%s): tensor map of buffer %d, which is no argument", op,
+	WRONG(map->buf, stranger, SAYS("prefill[32] launch 1 (%s): tensor map of buffer %d, which is no argument", op,
 		stranger));
-	WRONG(map.buf, -1, SAYS("prefill[32] launch 1 (%s): tensor map of buffer -1, which is no argument", op));
-	WRONG(map.buf, vector, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 64 x 64 of rows of %lld bytes",
+	WRONG(map->buf, -1, SAYS("prefill[32] launch 1 (%s): tensor map of buffer -1, which is no argument", op));
+	WRONG(map->buf, vector, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 64 x 64 of rows of %lld bytes",
 		op, p->bufs[vector].name, (long long)p->bufs[vector].bytes));
-	WRONG(map.box[0], 257, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 257 x 64 of rows of %lld bytes",
+	WRONG(map->box[0], 257, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 257 x 64 of rows of %lld bytes",
 		op, name, row));
-	WRONG(map.box[1], 32, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 64 x 32 of rows of %lld bytes",
+	WRONG(map->box[1], 32, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 64 x 32 of rows of %lld bytes",
 		op, name, row));
-	l->n_maps = 0;
 	free_made(&m);
 }
 

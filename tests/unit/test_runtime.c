@@ -511,22 +511,17 @@ static void targets_fit_devices(void **state)
 	Rig r;
 	(void)state;
 	memset(&r, 0, sizeof r);
-	make_plan(&r.made, "llama");
+	synthetic_model(&r.made.c, "llama");
+	r.made.c.cmd.targets[0] = "sm_80"; /* what serves it serves them all */
+	make_plan_of_model(&r.made);
 	Artifact *a = &r.made.artifact;
-	for (int p = 0; p < a->targets[0].n_phases; p++) /* sm_80 knows no programmatic edges */
-		for (int i = 0; i < a->targets[0].phases[p].n_launches; i++) {
-			Launch *l = &a->targets[0].phases[p].launches[i];
-			l->overlaps = 0;
-			for (int k = 0; k < l->n_args; k++)
-				l->args[k].early = 0;
-		}
 	for (int i = 0; i < 3; i++) {
 		targets[i] = a->targets[0];
 		ledger[i] = a->ledger[0];
 		n_ledger[i] = a->n_ledger[0];
 	}
-	targets[0].target = "sm_80", targets[0].cc_major = 8, targets[0].cc_minor = 0;
 	targets[1].target = "sm_89", targets[1].cc_major = 8, targets[1].cc_minor = 9;
+	targets[2].target = "sm_90a", targets[2].cc_major = 9, targets[2].cc_minor = 0;
 	a->targets = targets, a->ledger = ledger, a->n_ledger = n_ledger, a->n_targets = 3;
 	rig_made(&r);
 	for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
