@@ -2,7 +2,7 @@
 //           table[row_token[t],:] by embedding_norm, behind it that of held[s,:] by hidden_norm; of every slot
 //           draft_len = slot_len - 1, at least 0. Ended slots: token 0, position 0; idle rows besides: zeros for held
 // numerics  norms in f32, one rounding. Same bits every run; batch-invariant
-// measured  not yet: as little as any launch
+// measured  H100 SXM, in a chain of its own kind, one row of 2048: 2.3 us, little more than any launch takes
 // why       a block a row makes all that stands before the head's first product, since each launch costs more than this
 #include "contract.cuh"
 #include "join.cuh"

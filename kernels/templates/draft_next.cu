@@ -1,7 +1,7 @@
 // what      z[t,:] = rmsnorm of table[row_token[t],:] by embedding_norm, behind it that of rmsnorm(x[t,:]) by
 //           hidden_norm
 // numerics  norms in f32, one rounding: the first norm's result is not rounded. Same bits every run; batch-invariant
-// measured  not yet: as little as any launch
+// measured  H100 SXM, in a chain of its own kind, one row of 2048: 2.2 us, little more than any launch takes
 // why       a block a row makes all that stands before the head's product, since each launch costs more than this
 #include "contract.cuh"
 #include "join.cuh"

@@ -1,7 +1,7 @@
 // what      y[t,n] = sum_k x[t,k] w[n,k] + bias[n], for batches and prompts; rows beyond step[0] stay as they are
 // numerics  bf16 products accumulated in f32 in ascending k; one rounding. Same bits every run; a row's bits do not
 //           depend on the other rows
-// measured  not yet: it is gemm_residual without the residual
+// measured  not separately: it is gemm_residual without the residual
 // codes     e4m3 and e2m1 become bf16 exactly, e2m1 with the scale of its group; scales of blocks multiply the f32
 //           sums of their columns, those of rows the end. k is then added in another fixed order (gemm_codes.cuh)
 // tiles     a tile is admitted when at least 88 blocks are left to keep a large GPU busy (BN = 64 always is), and

@@ -1,6 +1,6 @@
 // what      kv[page of (row_slot[t], row_pos[t])] = rope(norm?(k heads of keys[t])), v heads, for rows in use
 // numerics  those of rope_write, whose keys and values these are, bit for bit. Batch-invariant
-// measured  not yet: as little as any launch
+// measured  H100 SXM, in a chain of its own kind, three rows of two heads: 1.8 us, what any launch takes
 // why       a drafting head follows the model's rows with its keys and values alone: nobody asks what attends to them
 #include "contract.cuh"
 #include "kv.cuh"
