@@ -66,6 +66,8 @@ bool input_pread(int fd, void *dst, size_t n, int64_t at)
 void input_note(Diags *d, const char *path, const char *text, size_t n)
 {
 	const char *slash = strrchr(path, '/');
+	if (!n) /* an empty file says as much as none */
+		return;
 	InputFile new = {.bytes = (int64_t)n};
 	snprintf(new.name, sizeof new.name, "%s", slash ? slash + 1 : path);
 	sha256_of(text, n, new.sha256);

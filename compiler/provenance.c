@@ -131,6 +131,12 @@ static int by_input_name(const void *a, const void *b)
 static void add_inputs(Origins *o)
 {
 	Diags *d = &o->c->diags;
+	const char *toml = o->c->model.options.text;
+	for (int i = 0; i < d->n_inputs; i++)
+		if (strcmp(d->inputs[i].name, "MODEL.toml") == 0 && toml) { /* as the plan records it: without paths */
+			sha256_of(toml, strlen(toml), d->inputs[i].sha256);
+			d->inputs[i].bytes = (int64_t)strlen(toml);
+		}
 	qsort(d->inputs, (size_t)d->n_inputs, sizeof d->inputs[0], by_input_name);
 	for (int i = 0; i < d->n_inputs; i++)
 		add(o, (Origin){.kind = "input", .name = d->inputs[i].name, .sha256 = hex(o, d->inputs[i].sha256),

@@ -853,7 +853,7 @@ static bool read_user_file(Reading *r)
 	const char *path = c->cmd.model_toml ? c->cmd.model_toml : input_path(&c->arena, c->cmd.model_dir, "MODEL.toml");
 	if (!input_read(&c->arena, r->d, path, !c->cmd.model_toml, TOML_MAX_BYTES, &text, &n))
 		return false;
-	if (text)
+	if (text && n)
 		input_call(r->d, "MODEL.toml");
 	const Value *t = text ? toml_parse(&c->arena, r->d, path, text, n) : NULL;
 	if (t)

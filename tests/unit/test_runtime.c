@@ -665,7 +665,7 @@ static void weights_by_reference(void **state)
 	free_made(&m);
 }
 
-/* A weight that changed: refused when the plan opens, on its way to the device, or before the reference device uses it. */
+/* A weight that changed: refused when the plan opens, on its way to a GPU, or before the reference device uses it. */
 static void changed_weights_are_refused(void **state)
 {
 	Rig r = {0};
