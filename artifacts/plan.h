@@ -29,6 +29,7 @@
  *   plan.TARGET  TargetPlan (MessagePack), one for each target, e.g. plan.sm_90a
  *   audit.TARGET Decision ledger of that target: array of Slot (MessagePack)
  *   contracts    Contracts of all templates that implement an op of a ledger: array of Contract (MessagePack)
+ *   provenance   what the plan was made of, and with: array of Origin
  *   candidates.TARGET  what `atlas tune` times, where asked for: a TargetPlan whose kernels are admissible ones of the
  *                ledger, whose phase i launches kernel i alone, and whose arenas hold one phase's buffers (named as
  *                the operands) at a time: weights, state, and in scratch the rest. Sessions do not look at it
@@ -346,6 +347,23 @@ typedef struct Slot {
 typedef struct ContractTerm { const char *kind, *name, *text; } ContractTerm;
 typedef struct Contract { const char *name; OpKind op; ContractTerm *terms; int n_terms; } Contract;
 
+/* Provenance ------------------------------------------------------------------------------------ */
+
+/* A thing that the plan was made of, or with. Kinds, in this order:
+ *   compiler  atlasc                   library   in it          tool     NVRTC, its ptxas, libclang; detail: options
+ *   source    files of the templates that the plan has kernels of, from kernels/templates/
+ *   input     files of the checkpoint and the user's that were read whole, and atlasc's own that took their place
+ *   weights   files that weights were read from, hashed only where --hash-files asks for it
+ */
+typedef struct Origin {
+	const char *kind, *name; /* a file's base name */
+	const char *version;     /* "" = none */
+	const char *licence;     /* SPDX expression, "" = not known here */
+	const char *sha256;      /* of its bytes, 64 hexadecimal digits; "" = not computed */
+	int64_t bytes;           /* 0 = no file */
+	const char *detail;      /* "" = none */
+} Origin;
+
 /* A whole file ---------------------------------------------------------------------------------- */
 
 typedef struct Section {
@@ -365,6 +383,7 @@ typedef struct Artifact {
 	TargetPlan *targets; int n_targets;
 	Slot **ledger; int *n_ledger; /* one list a target */
 	Contract *contracts; int n_contracts; /* names are unique; each candidate of a ledger has one */
+	Origin *origins; int n_origins;
 	TargetPlan *candidates;       /* one a target, without kernels where there is no section; NULL = none at all */
 	const uint8_t *file; int64_t file_bytes; /* the mapped file (reader) */
 	uint8_t root[32];

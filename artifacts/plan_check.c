@@ -666,10 +666,22 @@ static bool check_ledger(const Artifact *a, int target, Why *why)
 	return true;
 }
 
+static bool check_origins(const Artifact *a, Why *why)
+{
+	for (int i = 0; i < a->n_origins; i++) {
+		const Origin *o = &a->origins[i];
+		size_t n = strlen(o->sha256);
+		if (!o->kind[0] || !o->name[0] || o->bytes < 0 || (n && n != 64) || strspn(o->sha256, "0123456789abcdef") != n)
+			return REFUSE("provenance entry %d (%.80s): %lld bytes, SHA-256 \"%.80s\"", i, o->name,
+				(long long)o->bytes, o->sha256);
+	}
+	return true;
+}
+
 bool check_artifact(const Artifact *a, Why *why)
 {
 	const Section *weights = artifact_section(a, "weights");
-	if (!check_graph_section(&a->graph, why))
+	if (!check_graph_section(&a->graph, why) || !check_origins(a, why))
 		return false;
 	if (!weights || weights->bytes > a->graph.weight_arena_bytes)
 		return REFUSE("section weights is missing or longer than the weight arena");

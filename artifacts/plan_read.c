@@ -82,7 +82,7 @@ static bool read_manifest(Reader *r, Decoder *d, Section **sections, int *n)
 
 static bool is_known(const char *name)
 {
-	static const char *const known[] = {"options", "graph", "contracts", "cubins", "leaves", "weights",
+	static const char *const known[] = {"options", "graph", "contracts", "provenance", "cubins", "leaves", "weights",
 		"tokenizer", "chat_template"};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strcmp(name, known[i]) == 0)
@@ -185,7 +185,9 @@ static bool decode_sections(Reader *r, Decoder *d, const Section *sections, int 
 	if (!open_section(r, d, sections, n, "options") || !decode_options(d, &a->options, &a->n_options) ||
 		!open_section(r, d, sections, n, "graph") || !decode_struct(d, &graph_schema, &a->graph) ||
 		!open_section(r, d, sections, n, "contracts") ||
-		!decode_list(d, &contract_schema, (void **)&a->contracts, &a->n_contracts))
+		!decode_list(d, &contract_schema, (void **)&a->contracts, &a->n_contracts) ||
+		!open_section(r, d, sections, n, "provenance") ||
+		!decode_list(d, &origin_schema, (void **)&a->origins, &a->n_origins))
 		return false;
 	for (int i = 0; i < n; i++)
 		a->n_targets += starts_with(sections[i].name, "plan.");

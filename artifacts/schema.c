@@ -120,6 +120,12 @@ static const Field contract_fields[] = {STR(name), ENUM(op, E_OP), LIST(terms, c
 const Schema contract_schema = SCHEMA(Contract, contract_fields);
 #undef T
 
+#define T Origin
+static const Field origin_fields[] = {STR(kind), STR(name), STR(version), STR(licence), STR(sha256), INT64(bytes),
+	STR(detail)};
+const Schema origin_schema = SCHEMA(Origin, origin_fields);
+#undef T
+
 #define T Section
 static const Field section_fields[] = {STR(name), INT64(offset), INT64(bytes), SHA(hash)};
 const Schema section_schema = SCHEMA(Section, section_fields);
@@ -138,7 +144,7 @@ _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Weight) == 120 && sizeof(Graph) == 144 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
 	sizeof(TargetPlan) == 96 && sizeof(Candidate) == 48 && sizeof(Slot) == 56 && sizeof(Section) == 56 &&
-	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32,
+	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32 && sizeof(Origin) == 56,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 
 int enum_count(EnumKind kind)

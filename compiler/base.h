@@ -79,11 +79,19 @@ typedef struct Diag {
 	char *text; /* owned by the diagnostics' arena */
 } Diag;
 
+typedef struct InputFile { /* that was read whole */
+	char name[96]; /* base name, cut to that */
+	uint8_t sha256[32];
+	int64_t bytes;
+} InputFile;
+enum { INPUT_MAX = 32 }; /* noted */
+
 typedef struct Diags {
 	Arena *arena;
 	Diag list[DIAG_MAX];
 	int n;        /* entries in list */
 	int n_errors; /* errors seen, including those not kept */
+	InputFile inputs[INPUT_MAX]; int n_inputs; /* what the plan says it was made of: noted where files are read */
 } Diags;
 
 /* Records an error and returns false, so that a helper can `return fail_at(...)`. */

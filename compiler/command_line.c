@@ -13,10 +13,9 @@ enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN =
 	CALIBRATE = 1 << COMMAND_CALIBRATE, EVERY = COMPILE | KERNELS | EXPLAIN | CALIBRATE };
 
 typedef enum Flag {
-	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_SIGN, F_JOBS, F_CACHE,
-	F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_BUDGET, F_VERSION,
-	F_HELP, F_AS,
-	N_FLAGS
+	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_HASH, F_SIGN, F_JOBS,
+	F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_BUDGET,
+	F_VERSION, F_HELP, F_AS, N_FLAGS
 } Flag;
 
 static const ManualOption flags[N_FLAGS] = {
@@ -30,6 +29,7 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
 	[F_RANDOM] = {"--random-weights", 0, NULL, "make weights up: a config.json is enough, alone or in a folder"},
 	[F_SEED] = {"--seed", 0, "N", "of --random-weights (default: 0); the same seed gives the same plan"},
+	[F_HASH] = {"--hash-files", 0, NULL, "record the SHA-256 of the weights' files too: reads each once more"},
 	[F_SIGN] = {"--sign", 0, "PEM", "sign the plan with this Ed25519 private key; may be repeated"},
 	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled at a time (default: the number of processors)"},
 	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels there (default: nowhere)"},
@@ -154,6 +154,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 		break;
 	case F_RANDOM: cmd->random_weights = true; break;
 	case F_SEED: return set_seed(c, value);
+	case F_HASH: cmd->hash_files = true; break;
 	case F_SIGN:
 		if (cmd->n_sign == (int)(sizeof cmd->sign / sizeof cmd->sign[0]))
 			return wrong(c, "--sign %s: too many keys%s", value, "");
@@ -316,6 +317,8 @@ static const char *contradiction(const CommandLine *cmd, Command command)
 		return "explain: a code or --list, not both";
 	if (cmd->has_seed && !cmd->random_weights)
 		return "--seed is of --random-weights, which is not given";
+	if (cmd->random_weights && cmd->hash_files)
+		return "--hash-files with --random-weights: there are no files to hash";
 	if (cmd->random_weights && !cmd->embed_weights)
 		return "--weights ref with --random-weights: there are no files to refer to";
 	if (cmd->estimate && !cmd->n_targets)

@@ -225,6 +225,7 @@ static void fill_artifact(Compile *c, Artifact *a)
 		.candidates = ARENA_ARRAY(&c->arena, TargetPlan, n),
 		.options = c->model.options.resolved.at, .n_options = c->model.options.resolved.n};
 	a->contracts = list_contracts(c, &a->n_contracts);
+	a->origins = list_origins(c, &a->n_origins);
 	for (int i = 0; i < n; i++) {
 		a->targets[i] = c->work.at[i].plan;
 		a->ledger[i] = c->work.at[i].ledger.at;
@@ -298,6 +299,7 @@ static void record_inputs(Compile *c)
  */
 void emit(Compile *c)
 {
+	int before = c->diags.n_errors;
 	record_inputs(c);
 	Artifact artifact;
 	fill_artifact(c, &artifact);
@@ -320,8 +322,8 @@ void emit(Compile *c)
 	PrivateKey keys[MOST_KEYS];
 	PlanParts parts = {&artifact, blobs, n, c->cmd.embed_weights, {&source, read_weight}, keys, c->cmd.n_sign};
 	char why[512] = "";
-	int before = c->diags.n_errors;
-	if (read_keys(c, keys) && !artifact_write(c->cmd.output, &parts, why, sizeof why) && c->diags.n_errors == before)
+	bool ok = read_keys(c, keys) && c->diags.n_errors == before;
+	if (ok && !artifact_write(c->cmd.output, &parts, why, sizeof why) && c->diags.n_errors == before)
 		fail_at(&c->diags, A0103, (Loc){c->cmd.output, 0, 0}, "%s", why);
 	forget_keys(keys);
 	if (source.fd >= 0)

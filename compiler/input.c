@@ -1,8 +1,11 @@
 /* input.c - opening and reading regular files, and nothing else (see input.h). */
 #include "compiler/input.h"
 
+#include "artifacts/hash.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,6 +63,29 @@ bool input_pread(int fd, void *dst, size_t n, int64_t at)
 	return true;
 }
 
+void input_note(Diags *d, const char *path, const char *text, size_t n)
+{
+	const char *slash = strrchr(path, '/');
+	if (!n) /* an empty file says as much as none */
+		return;
+	InputFile new = {.bytes = (int64_t)n};
+	snprintf(new.name, sizeof new.name, "%s", slash ? slash + 1 : path);
+	sha256_of(text, n, new.sha256);
+	int kept = 0;
+	for (int i = 0; i < d->n_inputs; i++)
+		if (strcmp(d->inputs[i].name, new.name) != 0 || memcmp(d->inputs[i].sha256, new.sha256, 32) != 0)
+			d->inputs[kept++] = d->inputs[i];
+	d->n_inputs = kept;
+	if (d->n_inputs < INPUT_MAX)
+		d->inputs[d->n_inputs++] = new;
+}
+
+void input_call(Diags *d, const char *name)
+{
+	if (d->n_inputs)
+		snprintf(d->inputs[d->n_inputs - 1].name, sizeof d->inputs[0].name, "%s", name);
+}
+
 bool input_read(Arena *a, Diags *d, const char *path, bool optional, int64_t max_bytes, char **text, size_t *n)
 {
 	int64_t bytes;
@@ -81,6 +107,8 @@ bool input_read(Arena *a, Diags *d, const char *path, bool optional, int64_t max
 	close(fd);
 	if (!ok)
 		*text = NULL;
+	else
+		input_note(d, path, *text, *n);
 	return ok;
 }
 

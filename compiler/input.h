@@ -23,6 +23,12 @@ bool input_pread(int fd, void *dst, size_t n, int64_t at);
  * (`optional` only). False after having recorded an error; A0106 names size and limit. */
 bool input_read(Arena *a, Diags *d, const char *path, bool optional, int64_t max_bytes, char **text, size_t *n);
 
+/* Notes a text that decides what the plan is, by its base name, once and as the last. input_read does
+ * it itself. */
+void input_note(Diags *d, const char *path, const char *text, size_t n);
+/* What was noted last is called `name` in the plan, whatever the user's file is called. */
+void input_call(Diags *d, const char *name);
+
 /* "dir/name", with as few slashes as `dir` allows: how the user would name the file. */
 const char *input_path(Arena *a, const char *dir, const char *name);
 

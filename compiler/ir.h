@@ -267,6 +267,7 @@ extern const KernelTemplate kernel_table[];
 extern const int n_kernel_table;
 extern const TemplateSource template_sources[];
 extern const int n_template_sources;
+extern const char libclang_version[]; /* that read them */
 
 /* The families' own MODEL.toml, embedded by the build: name "llama", text. */
 extern const TemplateSource family_toml[];
@@ -400,6 +401,7 @@ typedef struct CommandLine {
 	bool has_seed;          /* it was given */
 	const char *text;       /* of calibrate: caches are kept in bf16, whatever MODEL.toml says; else NULL */
 	const char *config_file; /* the config.json that was named itself; NULL = the folder's */
+	bool hash_files;        /* SHA-256 of the weights' files into the plan */
 	const char *sign[8]; int n_sign; /* files of private keys that sign the plan */
 } CommandLine;
 
@@ -439,6 +441,7 @@ void make_kernels(Compile *c);   /* NVRTC -> Kernel, cubins */
 void plan_memory(Compile *c);    /* -> Phase.bufs with offsets, arenas */
 void schedule(Compile *c);       /* -> Phase.launches with their edges */
 void emit(Compile *c);           /* -> plan.bin */
+Origin *list_origins(Compile *c, int *n); /* provenance.c: what this plan is made of, and with */
 void check_keys(Compile *c);     /* can emit sign with the keys that are named? */
 
 /* contracts.c: those of every template that implements an op of a ledger, in the order of the table. */

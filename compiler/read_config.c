@@ -481,6 +481,7 @@ void read_config(Compile *c)
 	r.top = json_read(&c->arena, &c->scratch, r.d, &json_config_rules, path, NULL);
 	if (!r.top)
 		return;
+	input_call(r.d, "config.json");
 	r.text = value_get(r.top, "text_config");
 	if (!r.text || r.text->kind == VALUE_NULL)
 		r.text = r.top;

@@ -823,6 +823,7 @@ static void read_family_file(Reading *r)
 		if (strcmp(family_toml[i].name, r->family->name) != 0)
 			continue;
 		const char *text = family_toml[i].text;
+		input_note(r->d, arena_printf(&c->arena, "models-%s-MODEL.toml", r->family->name), text, strlen(text));
 		const Value *t = toml_parse(&c->arena, r->d, arena_printf(&c->arena, "models/%s/MODEL.toml", r->family->name),
 			text, strlen(text));
 		if (t)
@@ -852,6 +853,8 @@ static bool read_user_file(Reading *r)
 	const char *path = c->cmd.model_toml ? c->cmd.model_toml : input_path(&c->arena, c->cmd.model_dir, "MODEL.toml");
 	if (!input_read(&c->arena, r->d, path, !c->cmd.model_toml, TOML_MAX_BYTES, &text, &n))
 		return false;
+	if (text && n)
+		input_call(r->d, "MODEL.toml");
 	const Value *t = text ? toml_parse(&c->arena, r->d, path, text, n) : NULL;
 	if (t)
 		collect_keys(r, t, "", r->user);

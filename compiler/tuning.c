@@ -82,6 +82,7 @@ static bool read_given(Compile *c)
 		|| !read_times(c, c->cmd.tuning, text, n))
 		return false;
 	const char *target = c->tunings.at[0].times.target;
+	input_call(&c->diags, arena_printf(&c->arena, "%s.toml", target));
 	return is_compiled(c, target) || fail_at(&c->diags, A0703, (Loc){c->cmd.tuning, 0, 0},
 		"times of %s, which is no target of this compile", target);
 }
@@ -95,9 +96,12 @@ void read_tuning(Compile *c)
 	for (int i = 0; i < c->cmd.n_targets; i++) {
 		const char *target = c->cmd.targets[i];
 		for (int k = 0; k < n_tuning_toml && !is_none && !tuning_for(c, target); k++)
-			if (strcmp(tuning_toml[k].name, target) == 0)
-				read_times(c, arena_printf(&c->arena, "kernels/tuning/%s.toml", target), tuning_toml[k].text,
-					strlen(tuning_toml[k].text));
+			if (strcmp(tuning_toml[k].name, target) == 0) {
+				const char *text = tuning_toml[k].text;
+				const char *file = arena_printf(&c->arena, "kernels/tuning/%s.toml", target);
+				input_note(&c->diags, file, text, strlen(text));
+				read_times(c, file, text, strlen(text));
+			}
 	}
 }
 

@@ -61,6 +61,7 @@ typedef struct Gen {
 
 /* Parses with libclang; false after an error of the file itself, when nothing is to be believed. */
 bool read_template(Gen *g, const char *path, RawTemplate *out);
+const char *libclang_text(Gen *g); /* libclang's version: "19.1.7" */
 bool has_name(const Names *names, const char *name);
 /* Checks everything and, if nothing is wrong, appends a row to g->templates. */
 void check_contract(Gen *g, const RawTemplate *raw);

@@ -364,3 +364,12 @@ bool read_template(Gen *g, const char *path, RawTemplate *out)
 	clang_disposeIndex(index);
 	return ok;
 }
+
+const char *libclang_text(Gen *g)
+{
+	CXString s = clang_getClangVersion();
+	const char *text = clang_getCString(s), *at = text ? text + strcspn(text, "0123456789") : "";
+	const char *version = arena_strndup(&g->arena, at, strspn(at, "0123456789."));
+	clang_disposeString(s);
+	return version;
+}

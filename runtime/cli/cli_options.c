@@ -177,6 +177,8 @@ static const Opt options[] = {
 	{"--weights", 0, COMPUTES | CALIBRATE | INFO | AUDIT | RECEIPT | MEMORY, "DIR",
 		"folder of the checkpoint a plan refers to",
 		TEXT, FIELD(weights_dir), 0, 0},
+	{"--sbom", 0, INFO, NULL, "what it was made of and with, as a CycloneDX 1.6 document on stdout",
+		FLAG, FIELD(sbom), 0, 0},
 	{"--key", 0, SIGN, "PEM", "Ed25519 private key",
 		TEXT, FIELD(key), 0, 0},
 	{"--output", 'o', SIGN, "FILE", "where the signed plan goes (default: in its place)",

@@ -1,6 +1,8 @@
 /* verb_info.c - atlas info: what a plan holds, without touching a GPU. */
 #include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
+#include "runtime/cli/sbom.h"
+#include "runtime/plan_handle.h"
 
 static void print_hash(const uint8_t *hash)
 {
@@ -77,11 +79,15 @@ int verb_info(const Args *args)
 {
 	AtlasPlan *plan = NULL;
 	AtlasPlanInfo info = {.struct_size = sizeof info};
+	if (args->sbom && args->json)
+		return cli_say(args, EXIT_USAGE, "--sbom and --json both write to stdout: give one of them");
 	int code = cli_open_plan(args, args->plan, &plan);
 	if (code)
 		return code;
 	atlas_plan_info(plan, &info);
-	if (args->json)
+	if (args->sbom)
+		sbom_json(&plan->artifact, stdout);
+	else if (args->json)
 		print_json(plan, &info);
 	else
 		print_text(plan, &info);

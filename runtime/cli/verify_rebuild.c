@@ -118,6 +118,14 @@ static void remove_folder(const Rebuild *r)
 	rmdir(r->folder);
 }
 
+static bool has_hashed_files(const Artifact *a)
+{
+	for (int i = 0; i < a->n_origins; i++)
+		if (strcmp(a->origins[i].kind, "weights") == 0 && a->origins[i].sha256[0])
+			return true;
+	return false;
+}
+
 static int list_words(Rebuild *r, const char *words[MAX_WORDS])
 {
 	const Args *args = r->args;
@@ -136,6 +144,8 @@ static int list_words(Rebuild *r, const char *words[MAX_WORDS])
 	words[n++] = "--quiet";
 	if (option(r->plan, "weights.random_seed"))
 		words[n++] = "--random-weights";
+	if (has_hashed_files(a))
+		words[n++] = "--hash-files";
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		if (rows[i].value) {
 			words[n++] = rows[i].flag;

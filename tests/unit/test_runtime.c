@@ -660,6 +660,53 @@ static void weights_by_reference(void **state)
 	free_made(&m);
 }
 
+/* A weight that changed: refused when the plan opens, on its way to a GPU, or before the reference device uses it. */
+static void changed_weights_are_refused(void **state)
+{
+	Rig r = {0};
+	AtlasPlanOptions o = {.struct_size = sizeof o, .verify = ATLAS_VERIFY_LAZY};
+	AtlasSessionOptions cpu = {.struct_size = sizeof cpu, .device = "cpu", .n_threads = 1};
+	(void)state;
+	rig_plan(&r, "llama", 0);
+	const Artifact *a = &r.plan->artifact;
+	long at = (long)(artifact_section(a, "weights")->offset + a->graph.weights[3].offset + 5);
+	char expected[128];
+	snprintf(expected, sizeof expected, "weight %s differs from the one that was compiled", a->graph.weights[3].name);
+	atlas_plan_close(r.plan);
+	fake_driver_stop(&r.fake);
+	for (int changed = 0; changed < 2; changed++) {
+		FILE *f = fopen(r.made.path, "r+b");
+		fseek(f, at, SEEK_SET);
+		int byte = fgetc(f);
+		fseek(f, at, SEEK_SET);
+		fputc(byte ^ changed, f);
+		fclose(f);
+		assert_int_equal(atlas_plan_open(r.made.path, &o, &r.plan, &r.error), ATLAS_OK);
+		fake_driver_start(&r.fake, &r.driver);
+		fake_gpu_start(&r.gpu, &r.fake, &r.plan->artifact);
+		assert_int_equal(open_fake(&r), changed ? ATLAS_INTEGRITY : ATLAS_OK);
+		if (changed)
+			assert_string_equal(r.error.text, expected);
+		atlas_session_close(r.session);
+		assert_int_equal(atlas_session_open(r.plan, &cpu, &r.session, &r.error), changed ? ATLAS_INTEGRITY : ATLAS_OK);
+		if (changed)
+			assert_non_null(strstr(r.error.text, "section weights: bytes 0 to "));
+		atlas_session_close(r.session);
+		r.session = NULL;
+		atlas_plan_close(r.plan);
+		assert_int_equal(r.fake.live, 0);
+		fake_driver_stop(&r.fake);
+	}
+	o.verify = ATLAS_VERIFY_FULL;
+	assert_int_equal(atlas_plan_open(r.made.path, &o, &r.plan, &r.error), ATLAS_INTEGRITY);
+	o.verify = 3;
+	assert_int_equal(atlas_plan_open(r.made.path, &o, &r.plan, &r.error), ATLAS_ARGUMENT);
+	o.verify = ATLAS_VERIFY_OFF;
+	o.n_trust = 1;
+	assert_int_equal(atlas_plan_open(r.made.path, &o, &r.plan, &r.error), ATLAS_ARGUMENT);
+	free_made(&r.made);
+}
+
 static void files_that_are_no_plans(void **state)
 {
 	char path[] = "/tmp/made_none.XXXXXX";
@@ -709,7 +756,7 @@ int main(void)
 		cmocka_unit_test(unfit_machines_are_refused),
 		cmocka_unit_test(targets_fit_devices),
 		cmocka_unit_test(every_call_may_fail),
-		cmocka_unit_test(weights_by_reference),
+		cmocka_unit_test(weights_by_reference), cmocka_unit_test(changed_weights_are_refused),
 		cmocka_unit_test(files_that_are_no_plans),
 		cmocka_unit_test(statuses_have_words),
 	};
