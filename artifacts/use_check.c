@@ -173,7 +173,8 @@ static bool check_phase_uses(Uses *u, const Phase *p)
 
 /* Memory ------------------------------------------------------------------------------------------------- */
 
-/* What a step makes for itself lives from the first launch that touches it to the last. */
+/* What a step makes for itself lives from the first launch that touches it to the last; logits, which the host reads
+ * behind the step, to its end. */
 static bool check_lives(const Phase *p, Why *why)
 {
 	int (*lives)[2] = malloc(sizeof *lives * (size_t)(p->n_bufs + 1));
@@ -194,6 +195,8 @@ static bool check_lives(const Phase *p, Why *why)
 	for (int i = 0; i < p->n_bufs && good; i++) {
 		const Buf *b = &p->bufs[i];
 		bool is_made = b->arena == ARENA_SCRATCH || b->arena == ARENA_PROBE;
+		if (strcmp(b->name, "logits") == 0 && lives[i][0] >= 0)
+			lives[i][1] = p->n_launches - 1;
 		if (lives[i][0] < 0)
 			good = REFUSE("%s[%d] buffer %s: no launch touches it", phase_name(p->kind), p->rows, b->name);
 		else if (is_made && (b->first != lives[i][0] || b->last != lives[i][1]))

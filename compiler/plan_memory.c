@@ -171,6 +171,8 @@ static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, in
 		memcpy(b->shape, x->shape, sizeof b->shape);
 		if (x->role == ROLE_ACTIVATION) {
 			set_lifetime(low, t, b);
+			if (strcmp(x->name, "logits") == 0)
+				b->last = low->ops.n - 1; /* the host reads them behind the step, in which a head may follow them */
 			continue;
 		}
 		b->last = low->ops.n - 1;

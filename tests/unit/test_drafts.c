@@ -115,11 +115,26 @@ static void steps_are_one_graph(void **state)
 	rig_close(&r);
 }
 
+/* Scores are read behind a step, whose last launches are the head's: nothing of those lies in their place. */
+static void scores_outlive_the_head(void **state)
+{
+	Rig r;
+	(void)state;
+	open_head(&r);
+	const TargetPlan *t = r.plan->artifact.targets;
+	for (int p = 0; p < t->n_phases; p++)
+		for (int i = 0; i < t->phases[p].n_bufs; i++)
+			if (strcmp(t->phases[p].bufs[i].name, "logits") == 0)
+				assert_int_equal(t->phases[p].bufs[i].last, t->phases[p].n_launches - 1);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_is_that_of_plain_decoding),
 		cmocka_unit_test(steps_are_one_graph),
+		cmocka_unit_test(scores_outlive_the_head),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
