@@ -75,12 +75,12 @@ Difference trace_compare(const float *got, const float *want, int rows, int cols
 			a += x * x;
 			b += y * y;
 			errors += (x - y) * (x - y);
-			d.max_error = isnan(x - y) ? NAN : fmax(d.max_error, fabs(x - y));
+			d.max_error = isnan(x - y) || isnan(d.max_error) ? NAN : fmax(d.max_error, fabs(x - y));
 			largest = fmax(largest, fabs(y));
 		}
 		squares += b;
 		double cosine = a == 0 && b == 0 ? 1 : dot / sqrt(a * b);
-		if (!(cosine >= d.cosine))
+		if (isnan(cosine) || cosine < d.cosine)
 			d.cosine = cosine;
 		cosines[t] = cosine;
 	}
