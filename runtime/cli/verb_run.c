@@ -104,6 +104,8 @@ static int encode_prompts(Run *r)
 				where, a->tokens.n, r->info.max_context);
 		AtlasError error = {.status = atlas_text_open(r->plan, 1, &a->stream)};
 		bool needs_text = !r->args->tokens || !r->args->json; /* ids in, ids out: no tokenizer */
+		if (error.status == ATLAS_NO_TOKENIZER && r->args->tokens && needs_text)
+			return cli_say(r->args, EXIT_BAD_INPUT, "the plan holds no tokenizer, its answers are ids: add --json");
 		if (error.status != ATLAS_OK && (needs_text || error.status != ATLAS_NO_TOKENIZER))
 			return cli_fail(r->args, &error);
 	}
