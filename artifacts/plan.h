@@ -350,7 +350,7 @@ typedef struct Contract { const char *name; OpKind op; ContractTerm *terms; int 
 /* Provenance ------------------------------------------------------------------------------------ */
 
 /* A thing that the plan was made of, or with. Kinds, in this order:
- *   compiler  atlasc                   library   in it          tool     NVRTC, its ptxas, libclang; detail: options
+ *   compiler  atlasc                   tool      NVRTC, its ptxas; detail: options
  *   source    files of the templates that the plan has kernels of, from kernels/templates/
  *   input     files of the checkpoint and the user's that were read whole, and atlasc's own that took their place
  *   weights   files that weights were read from, hashed only where --hash-files asks for it

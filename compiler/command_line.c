@@ -3,6 +3,10 @@
 #include "artifacts/memory.h"
 
 #include <errno.h>
+#include <jansson.h>
+#include <msgpack.h>
+#include <openssl/opensslv.h>
+#include <sodium/version.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +60,12 @@ const CommandWord command_words[COMMAND_WORDS] = {
 	[COMMAND_EXPLAIN] = {"explain", "CODE | --list [--json]", "what a diagnostic's code means and what to do"},
 	[COMMAND_CALIBRATE] = {"calibrate", "MODEL_DIR --text FILE -o FILE", "measure scales of a KV cache"},
 };
+
+void print_version(void)
+{
+	printf("atlasc " ATLAS_VERSION "\nbuilt with jansson " JANSSON_VERSION ", msgpack-c " MSGPACK_VERSION ", OpenSSL "
+		OPENSSL_VERSION_STR ", libsodium " SODIUM_VERSION_STRING ", libclang %s\n", libclang_version);
+}
 
 void print_help(void)
 {

@@ -19,5 +19,6 @@ int command_options(Command command, ManualOption *out);
 /* Fills Compile.cmd with every field resolved (targets, jobs, output). */
 Command parse_command_line(Compile *c, int argc, char **argv);
 void print_help(void);
+void print_version(void); /* and those of what it was built with */
 
 #endif

@@ -327,7 +327,7 @@ int main(int argc, char **argv)
 		break;
 	}
 	case COMMAND_VERSION:
-		puts("atlasc " ATLAS_VERSION);
+		print_version();
 		code = EXIT_OK;
 		break;
 	case COMMAND_OPS:

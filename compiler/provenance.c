@@ -1,6 +1,7 @@
 /* provenance.c - what a plan is made of, and with: the section of that name, from which `atlas info --sbom` writes.
  *
- * Tools and libraries are those of this atlasc; templates and their headers are named with the hashes of their files,
+ * Tools are those that the bytes depend on; what this atlasc was built of, which they don't, `atlasc --version` tells.
+ * Templates and their headers are named with the hashes of their files,
  * so that whoever has the sources can compare. Files that were read whole were noted when they were (input.c). Those of
  * weights are only hashed when asked for: reading them is most of what a compile with --weights ref does. Each weight
  * has its own hash in the plan all the same.
@@ -13,10 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
-#include <msgpack.h>
-#include <openssl/opensslv.h>
-#include <sodium/version.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,12 +66,6 @@ static void add_tools(Origins *o)
 	static const char nvidia[] = "LicenseRef-NVIDIA-CUDA-Toolkit-EULA";
 	const char *assembler = assembler_version(o->c);
 	add(o, (Origin){.kind = "compiler", .name = "atlasc", .version = ATLAS_VERSION, .licence = own_licence});
-	add(o, (Origin){.kind = "library", .name = "jansson", .version = JANSSON_VERSION, .licence = "MIT"});
-	add(o, (Origin){.kind = "library", .name = "libsodium", .version = SODIUM_VERSION_STRING, .licence = "ISC"});
-	add(o, (Origin){.kind = "library", .name = "msgpack-c", .version = MSGPACK_VERSION, .licence = "BSL-1.0"});
-	add(o, (Origin){.kind = "library", .name = "openssl", .version = OPENSSL_VERSION_STR, .licence = "Apache-2.0"});
-	add(o, (Origin){.kind = "tool", .name = "libclang", .version = libclang_version,
-		.licence = "Apache-2.0 WITH LLVM-exception"});
 	if (assembler) {
 		add(o, (Origin){.kind = "tool", .name = "nvrtc", .version = option_value(o->c, "tool.nvrtc"), .licence = nvidia,
 			.detail = option_value(o->c, "tool.nvrtc_options")});

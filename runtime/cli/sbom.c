@@ -82,7 +82,6 @@ static void put_origin(const Artifact *a, const Origin *o, const char *type, FIL
 
 static bool is_kind(const Origin *o, const char *kind) { return strcmp(o->kind, kind) == 0; }
 
-/* The compiler holds its libraries. */
 static void put_tools(const Artifact *a, FILE *out)
 {
 	bool is_first = true;
@@ -92,15 +91,7 @@ static void put_tools(const Artifact *a, FILE *out)
 			continue;
 		separate(&is_first, out);
 		put_origin(a, o, "application", out);
-		bool is_first_library = true;
-		for (int k = 0; is_kind(o, "compiler") && k < a->n_origins; k++)
-			if (is_kind(&a->origins[k], "library")) {
-				fputs(is_first_library ? ", \"components\": [" : ", ", out);
-				put_origin(a, &a->origins[k], "library", out);
-				fputc('}', out);
-				is_first_library = false;
-			}
-		fputs(is_first_library ? "}" : "]}", out);
+		fputc('}', out);
 	}
 }
 
@@ -108,7 +99,7 @@ static void put_files(const Artifact *a, bool *is_first, FILE *out)
 {
 	for (int i = 0; i < a->n_origins; i++) {
 		const Origin *o = &a->origins[i];
-		if (is_kind(o, "compiler") || is_kind(o, "tool") || is_kind(o, "library"))
+		if (is_kind(o, "compiler") || is_kind(o, "tool"))
 			continue;
 		separate(is_first, out);
 		put_origin(a, o, "file", out);
