@@ -31,7 +31,7 @@ void receipt_compare(const Kernel *k, const Launch *l, const SeenLaunch *seen, c
 
 typedef struct RanKernel { SeenLaunch seen; uint64_t start_ns; } RanKernel;
 typedef struct Listener {
-	void *library;
+	void *cupti;
 	unsigned version;            /* of CUPTI's API: 130001 */
 	RanKernel *ran; int n, cap;  /* by start once it has ended */
 	char **names; int n_names;   /* that `ran` points to */

@@ -45,7 +45,7 @@ static void *find(void *library, const char *name)
 /* ISO C has no conversion from object to function pointer. */
 #define FUNCTION(type, l, name) \
 	type *name##_fn; \
-	void *name##_at = find((l)->library, #name); \
+	void *name##_at = find((l)->cupti, #name); \
 	memcpy(&name##_fn, &name##_at, sizeof name##_fn)
 
 static const char *keep_name(Listener *l, const char *name)
@@ -123,14 +123,14 @@ bool listener_start(Listener *l, const char *path, char *why, size_t why_bytes)
 	static const char *const needed[] = {"cuptiGetVersion", "cuptiActivityRegisterCallbacks", "cuptiActivityEnable",
 		"cuptiActivityDisable", "cuptiActivityFlushAll", "cuptiActivityGetNextRecord",
 		"cuptiActivityGetNumDroppedRecords"};
-	*l = (Listener){.library = open_library(path)};
-	if (!l->library) {
+	*l = (Listener){.cupti = open_library(path)};
+	if (!l->cupti) {
 		const char *what = dlerror();
 		snprintf(why, why_bytes, "CUPTI cannot be opened: %.200s", path && what ? what : "no libcupti.so is found");
 		return false;
 	}
 	for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
-		if (!find(l->library, needed[i])) {
+		if (!find(l->cupti, needed[i])) {
 			snprintf(why, why_bytes, "CUPTI lacks %s", needed[i]);
 			return false;
 		}

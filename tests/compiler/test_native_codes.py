@@ -25,11 +25,11 @@ def compiled(atlasc, where, recipe, target, fp4=None):
 def machine_code(where, mark):
     """The instructions of the plan's kernels whose symbol has that name in it."""
     plan, text = (where / "plan.bin").read_bytes(), ""
-    for found in re.finditer(b"\x7fELF\x02\x01", plan):
-        (where / "k.cubin").write_bytes(plan[found.start():])
-        done = subprocess.run([DISASSEMBLER, "-c", where / "k.cubin"], capture_output=True, text=True, timeout=60)
-        if f".text.{mark}" in done.stdout:
-            text += done.stdout
+    starts = [found.start() for found in re.finditer(b"\x7fELF\x02\x01", plan)]
+    for start, end in zip(starts, [*starts[1:], len(plan)]):
+        if f".text.{mark}".encode() in plan[start:end]:
+            (where / "k.cubin").write_bytes(plan[start:end])
+            text += subprocess.run([DISASSEMBLER, "-c", where / "k.cubin"], capture_output=True, text=True, timeout=60).stdout
     return text
 
 
