@@ -1,0 +1,123 @@
+"""Fused ops of steps that draft and verify, against numpy formulas written from artifacts/ops.h; draws, whose formula is
+that of op draw, against that op."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from test_ref_ops import STEP, blank, close, heads_of_step, normal, np_rmsnorm, ref, rng  # noqa: F401  (ref: a fixture)
+
+EPS, NORMS = 1e-5, {"EPS": 1e-5, "NORM_ONE": 1}
+
+
+def ints(*values):
+    return np.array(values, np.int32)
+
+
+def head(g, cols):
+    """What a head reads besides rows: table, its two norms."""
+    return {"table": normal(g, 9, cols), "embedding_norm": normal(g, cols), "hidden_norm": normal(g, cols)}
+
+
+def joined(weights, tokens, rows):
+    """Both normed, side by side, as a head reads them."""
+    return np.concatenate((np_rmsnorm(weights["table"][tokens].astype(np.float64), weights["embedding_norm"], EPS, 1),
+                           np_rmsnorm(np.asarray(rows, np.float64), weights["hidden_norm"], EPS, 1)), 1)
+
+
+def test_embed_verify(ref):  # noqa: F811
+    table = normal(rng(), 13, 4)
+    got = ref("embed_verify", row_slot=ints(2, 2, 2, 0, 0, 0, -1, -1, -1), slot_token=ints(-1, 5, 7),
+              slot_len=ints(9, 8, 40), slot_draft=ints([1, 2], [3, 4], [11, 12]), table=table,
+              row_token=blank(9, kind=np.int32), row_pos=blank(9, kind=np.int32), x=blank(9, 4))
+    assert got["row_token"].tolist() == [7, 11, 12, 0, 0, 0, 0, 0, 0]
+    assert got["row_pos"].tolist() == [40, 41, 42, 0, 1, 2, 0, 0, 0]
+    assert np.array_equal(got["x"], table[[7, 11, 12, 0, 0, 0, 0, 0, 0]])
+
+
+def test_draft_first(ref):  # noqa: F811
+    """Slot 0 has ended, slot 1 never had a token; the third row is idle."""
+    g = rng()
+    weights, held = head(g, 12), normal(g, 3, 12)
+    got = ref("draft_first", NORMS, row_slot=ints(2, 0, -1), slot_token=ints(-1, 5, 7), slot_len=ints(9, 0, 40), held=held,
+              row_token=blank(3, kind=np.int32), row_pos=blank(3, kind=np.int32), draft_len=blank(3, kind=np.int32),
+              z=blank(3, 24), **weights)
+    assert got["row_token"].tolist() == [7, 0, 0] and got["row_pos"].tolist() == [39, 0, 0]
+    assert got["draft_len"].tolist() == [8, 0, 39]
+    close(got["z"], joined(weights, [7, 0, 0], np.stack((held[2], held[0], np.zeros(12)))), 1e-6)
+
+
+def test_draft_next(ref):  # noqa: F811
+    g = rng()
+    weights, x, norm = head(g, 12), normal(g, 3, 12), normal(g, 12)
+    got = ref("draft_next", NORMS, x=x, norm=norm, row_token=ints(3, 0, 8), z=blank(3, 24), **weights)
+    close(got["z"], joined(weights, [3, 0, 8], np_rmsnorm(x.astype(np.float64), norm, EPS, 1)), 1e-6)
+
+
+@pytest.mark.parametrize("lengths", [None, [8, 9, 6]])
+def test_follow_rows(ref, lengths):  # noqa: F811
+    """Held is a slot's last row, or that before its length; the last row is beyond the step."""
+    g = rng()
+    weights, x, norm, held = head(g, 12), normal(g, 6, 12), normal(g, 12), normal(g, 3, 12)
+    got = ref("follow_rows", NORMS, step=ints(5, 0, 0, 0), x=x, norm=norm, row_next=ints(3, 0, 8, 1, 0, 2), held=held,
+              row_slot=ints(1, 1, 1, 0, -1, 2), row_pos=ints(7, 8, 9, 3, 0, 5), z=blank(6, 24),
+              slot_len=None if lengths is None else ints(*lengths), **weights)
+    rows = np_rmsnorm(x.astype(np.float64), norm, EPS, 1)
+    close(got["z"][:4], joined(weights, [3, 0, 8, 1], rows[:4]), 1e-6)
+    want = (rows[3], rows[2], held[2]) if lengths is None else (held[0], rows[1], held[2])
+    close(got["held"], np.stack(want), 1e-6)
+
+
+@pytest.mark.parametrize("norms", [False, True])
+def test_keys_write(ref, norms):  # noqa: F811
+    """What rope_write makes of k and v, from rows that hold these alone."""
+    attrs, operands, _, _, kv = heads_of_step(norms)
+    cols = attrs["NH"] * attrs["HDIM"]
+    keys = operands["qkv"][:, cols:].copy()
+    left_out = ("qkv", "q_norm")
+    got = ref("keys_write", {k: v for k, v in attrs.items() if k != "NH"}, keys=keys,
+              **{k: v for k, v in operands.items() if k not in left_out})
+    close(got["kv"], kv, 1e-6)
+
+
+def drawing(g, rows, vocab):
+    """Rows of three slots, the second ended; greedy, drawn, greedy with a penalty on what was said and drafted."""
+    sampling = np.zeros((3, 8), np.float32)
+    sampling[:, 1] = sampling[:, 3] = 1
+    sampling[1, 0], sampling[2, 5] = 0.8, 3
+    counts = np.zeros((3, vocab), np.int32)
+    counts[2, 4] = 2
+    limits = np.zeros((3, 8), np.int32)
+    limits[:, 3] = 100
+    return dict(step=ints(rows, 0, 0, 0), logits=normal(g, rows, vocab), best=blank(rows, 1, 2),
+                best_id=np.zeros((rows, 1), np.int32), sampling=sampling, limits=limits, counts=counts,
+                slot_draft=ints([1, 2], [3, 4], [5, 6]))
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_draw_best(ref, ended):  # noqa: F811
+    operands = drawing(rng(), 6, 8) | dict(row_slot=ints(2, 2, 0, 0, 1, -1), row_pos=ints(9, 10, 4, 5, 7, 0),
+                                           slot_token=ints(7, -1 if ended else 3, 2), slot_len=ints(4, 7, 9))
+    out = dict(drawn=blank(6, kind=np.int32), drawn_logprob=blank(6))
+    got = ref("draw_best", {"N_VALID": 7, "AHEAD": 1}, **operands, **out)
+    rest = {k: v for k, v in operands.items() if k not in ("best", "best_id")}
+    want = ref("draw", {"N_VALID": 7, "AHEAD": 1}, **rest, **out)
+    assert np.array_equal(got["drawn"], want["drawn"]) and np.array_equal(got["drawn_logprob"], want["drawn_logprob"])
+    assert got["drawn"][2:4].tolist() == operands["logits"][2:4, :7].argmax(1).tolist()  # greedy
+    penalised = operands["logits"][:2, :7].copy()
+    penalised[:, 4] -= 6  # 3 for each time it was said
+    penalised[1, 5] -= 3  # the draft before it counts
+    assert got["drawn"][:2].tolist() == penalised.argmax(1).tolist()
+
+
+def test_draw_draft(ref):  # noqa: F811
+    """Slot 2 keeps its second draft and slot 0 its first; slot 1 has ended, and the last row is idle."""
+    operands = drawing(rng(2), 4, 8) | dict(row_slot=ints(2, 0, 1, -1), slot_token=ints(7, -1, 2), slot_len=ints(4, 7, 9))
+    operands["sampling"][:, 5] = 0
+    got = ref("draw_draft", {"N_VALID": 7, "AHEAD": 2}, **operands, row_token=ints(1, 1, 1, 1), row_pos=ints(9, 3, 0, 0),
+              draft_len=ints(3, 6, 9))
+    best = operands["logits"][:, :7].argmax(1)
+    assert got["slot_draft"].tolist() == [[best[1], 2], [3, 4], [5, best[0]]]
+    assert got["row_token"].tolist()[:2] == best[:2].tolist() and got["row_pos"].tolist()[:2] == [10, 4]
+    assert got["draft_len"].tolist() == [4, 6, 10]
