@@ -522,7 +522,7 @@ static void targets_fit_devices(void **state)
 	}
 	targets[1].target = "sm_89", targets[1].cc_major = 8, targets[1].cc_minor = 9;
 	targets[2].target = "sm_90a", targets[2].cc_major = 9, targets[2].cc_minor = 0;
-	a->targets = targets, a->ledger = ledger, a->n_ledger = n_ledger, a->n_targets = 3;
+	a->targets = targets, a->ledger = ledger, a->n_ledger = n_ledger, a->n_targets = 3, a->candidates = NULL;
 	rig_made(&r);
 	for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
 		AtlasSessionInfo info = {.struct_size = sizeof info};
