@@ -45,8 +45,9 @@ typedef struct StepSize {
 	bool is_same; /* the inputs in io are those of the step launched last: they need not be sent again */
 } StepSize;
 
-/* hidden [rows, cols] f32 of `layer`; non-zero = stop. `hidden` is valid during the call. */
-typedef int DeviceLayerFn(void *ctx, int layer, int rows, int cols, const float *hidden);
+/* hidden [rows, cols] f32 of `layer`; non-zero = stop. `hidden` is valid during the call; the reference goes on from
+ * what fn leaves there, a GPU from what it has. */
+typedef int DeviceLayerFn(void *ctx, int layer, int rows, int cols, float *hidden);
 
 typedef struct Device Device;
 

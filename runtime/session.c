@@ -663,23 +663,20 @@ AtlasStatus atlas_cancel(AtlasSession *session, int slot)
 
 /* Scores and traces --------------------------------------------------------------------------------------- */
 
-typedef struct LayerRelay { AtlasLayerFn *fn; void *ctx; int pos; } LayerRelay;
+typedef struct LayerRelay { SessionLayerFn *fn; void *ctx; int pos; } LayerRelay;
 
-static int relay_layer(void *ctx, int layer, int rows, int cols, const float *hidden)
+static int relay_layer(void *ctx, int layer, int rows, int cols, float *hidden)
 {
 	LayerRelay *r = ctx;
 	return r->fn(r->ctx, layer, r->pos, rows, cols, hidden);
 }
 
-static AtlasStatus score_chunk(AtlasSession *s, const StepSize *size, int pos, float *logits,
-	AtlasLogitsFn *fn, void *ctx)
+static AtlasStatus read_scores(AtlasSession *s, const StepSize *size, int pos, float *logits, AtlasLogitsFn *fn,
+	void *ctx)
 {
 	Device *d = s->device;
 	int64_t vocab = s->graph->vocab;
-	AtlasStatus status = run(s, size);
-	if (status != ATLAS_OK)
-		return status;
-	status = d->ops->read(d, "logits", 0, size->outs * vocab, logits);
+	AtlasStatus status = d->ops->read(d, "logits", 0, size->outs * vocab, logits);
 	if (status != ATLAS_OK)
 		return device_failed(s, status);
 	for (int i = 0; i < size->outs; i++)
@@ -688,9 +685,18 @@ static AtlasStatus score_chunk(AtlasSession *s, const StepSize *size, int pos, f
 	return ATLAS_OK;
 }
 
-/* One of the two callbacks is given. */
-static AtlasStatus walk_chunks(AtlasSession *s, const int32_t *tokens, int n, int slot, AtlasLogitsFn *score,
-	AtlasLayerFn *layer, void *ctx)
+/* One step, launch by launch. */
+static AtlasStatus trace_chunk(AtlasSession *s, const StepSize *size, int pos, SessionLayerFn *layer, void *ctx)
+{
+	LayerRelay relay = {layer, ctx, pos};
+	s->flight.has_inputs = false;
+	AtlasStatus status = s->device->ops->trace(s->device, size, relay_layer, &relay);
+	return status == ATLAS_OK || status == ATLAS_STOPPED ? status : device_failed(s, status);
+}
+
+/* At least one of the two callbacks is given. */
+static AtlasStatus walk_chunks(AtlasSession *s, const int32_t *tokens, int n, int slot, SessionLayerFn *layer,
+	AtlasLogitsFn *score, void *ctx)
 {
 	Device *d = s->device;
 	const StepLimits *limits = &d->limits;
@@ -704,24 +710,18 @@ static AtlasStatus walk_chunks(AtlasSession *s, const int32_t *tokens, int n, in
 	for (int pos = 0; pos < n && status == ATLAS_OK; pos += most) {
 		StepSize size = {.phase = PREFILL, .flags = STEP_SCORE};
 		add_segment(&d->io, &size, slot, tokens, n, pos, n - pos < most ? n - pos : most);
-		if (score) {
-			for (size.outs = 0; size.outs < size.rows; size.outs++)
-				d->io.out_row[size.outs] = size.outs;
-			status = score_chunk(s, &size, pos, logits, score, ctx);
-			continue;
-		}
-		LayerRelay relay = {layer, ctx, pos};
-		s->flight.has_inputs = false;
-		status = d->ops->trace(d, &size, relay_layer, &relay);
-		if (status != ATLAS_OK && status != ATLAS_STOPPED)
-			device_failed(s, status);
+		for (; score && size.outs < size.rows; size.outs++)
+			d->io.out_row[size.outs] = size.outs;
+		status = layer ? trace_chunk(s, &size, pos, layer, ctx) : run(s, &size);
+		if (score && status == ATLAS_OK)
+			status = read_scores(s, &size, pos, logits, score, ctx);
 	}
 	free(logits);
 	return status;
 }
 
-static AtlasStatus walk(AtlasSession *s, const int32_t *tokens, int n, AtlasLogitsFn *score,
-	AtlasLayerFn *layer, void *ctx)
+AtlasStatus session_walk(AtlasSession *s, const int32_t *tokens, int n, SessionLayerFn *layer, AtlasLogitsFn *score,
+	void *ctx)
 {
 	AtlasSampling greedy;
 	int slot;
@@ -731,17 +731,26 @@ static AtlasStatus walk(AtlasSession *s, const int32_t *tokens, int n, AtlasLogi
 		status = acquire(s, n, &greedy, &slot);
 	if (status != ATLAS_OK)
 		return status;
-	status = walk_chunks(s, tokens, n, slot, score, layer, ctx);
+	status = walk_chunks(s, tokens, n, slot, layer, score, ctx);
 	free_slot(s, slot);
 	return status;
 }
 
 AtlasStatus atlas_score(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx)
 {
-	return walk(session, tokens, n, fn, NULL, ctx);
+	return session_walk(session, tokens, n, NULL, fn, ctx);
+}
+
+typedef struct Reader { AtlasLayerFn *fn; void *ctx; } Reader;
+
+static int only_read(void *ctx, int layer, int pos, int rows, int cols, float *hidden)
+{
+	const Reader *r = ctx;
+	return r->fn(r->ctx, layer, pos, rows, cols, hidden);
 }
 
 AtlasStatus atlas_trace(AtlasSession *session, const int32_t *tokens, int n, AtlasLayerFn *fn, void *ctx)
 {
-	return walk(session, tokens, n, NULL, fn, ctx);
+	Reader reader = {fn, ctx};
+	return session_walk(session, tokens, n, only_read, NULL, &reader);
 }

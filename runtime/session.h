@@ -19,6 +19,11 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 void session_speculate(AtlasSession *session, bool on);
 void session_prescribe(AtlasSession *session, const double *shares);
 
+/* atlas_trace and atlas_score in one walk. What `layer` leaves in hidden the reference device goes on from. */
+typedef int SessionLayerFn(void *ctx, int layer, int pos, int rows, int cols, float *hidden);
+AtlasStatus session_walk(AtlasSession *session, const int32_t *tokens, int n, SessionLayerFn *layer,
+	AtlasLogitsFn *score, void *ctx);
+
 /* The device of a session, for who measures between its steps. Owned by the session. */
 Device *session_device(AtlasSession *session);
 

@@ -28,7 +28,10 @@ static const char audit_notes[] =
 
 static const char verify_notes[] =
 	"The first layer whose least cosine misses 1 by more than the tolerance is named: the fault lies in\n"
-	"it. With --certify, a GPU runs a few rows in every bucket of every phase, and each launch's result\n"
+	"it. Errors add up from layer to layer, and where scores of experts are close, a row takes another\n"
+	"one and is another row from there on. With --each-layer nothing adds up: each layer of the\n"
+	"reference, and its logits, start from what the device made of the layer before.\n"
+	"With --certify, a GPU runs a few rows in every bucket of every phase, and each launch's result\n"
 	"is compared with what the reference makes of the very same operands; then layers are compared, for\n"
 	"the prompt given or one made up. Limits are those of the dtypes. PLAN.cert gets the figures, bound\n"
 	"to the plan's root hash. Out of tolerance: exit code 1, and the launch in the first layer that has\n"

@@ -42,7 +42,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 		tolerance;
 	uint64_t seed;
 	int64_t memory_budget;
-	bool sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild;
+	bool sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer;
 } Args;
 
 typedef int VerbFn(const Args *args);

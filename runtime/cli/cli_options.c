@@ -88,6 +88,8 @@ static const Opt options[] = {
 		TEXT, FIELD(against), 0, 0},
 	{"--tolerance", 0, VERIFY, "X", "most that a cosine may miss 1 (default: 0.001)",
 		NUMBER, FIELD(tolerance), 0, 2},
+	{"--each-layer", 0, VERIFY, NULL, "start each layer of the reference from the other's one before",
+		FLAG, FIELD(each_layer), 0, 0},
 	{"--certify", 0, VERIFY, NULL, "measure every launch as well, and write the certificate PLAN.cert",
 		FLAG, FIELD(certify), 0, 0},
 	{"--sign", 0, VERIFY, "PEM", "with --certify: Ed25519 private key to sign it with",

@@ -1,17 +1,20 @@
 /* cli_trace.c - see cli_trace.h. */
 #include "runtime/cli/cli_trace.h"
+#include "runtime/session.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int keep_layer(void *ctx, int layer, int pos, int rows, int cols, const float *hidden)
+static int keep_layer(void *ctx, int layer, int pos, int rows, int cols, float *hidden)
 {
 	Trace *t = ctx;
 	if (layer >= t->n_layers || cols != t->hidden_dim || pos + rows > t->rows)
 		return 1; /* the plan says otherwise */
 	size_t at = ((size_t)layer * (size_t)t->rows + (size_t)pos) * (size_t)cols;
 	memcpy(t->hidden + at, hidden, sizeof *hidden * (size_t)rows * (size_t)cols);
+	if (t->follows) /* the next layer starts from there */
+		memcpy(hidden, t->follows->hidden + at, sizeof *hidden * (size_t)rows * (size_t)cols);
 	return cli_interrupted();
 }
 
@@ -23,14 +26,14 @@ static int keep_logits(void *ctx, int pos, const float *logits)
 }
 
 int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
-	const Tokens *tokens, bool wants_hidden, Trace *trace)
+	const Tokens *tokens, bool wants_hidden, const Trace *follows, Trace *trace)
 {
 	AtlasPlanInfo info = {.struct_size = sizeof info};
-	AtlasStatus status = ATLAS_OK;
+	AtlasStatus status;
 	atlas_plan_info(plan, &info);
 	AtlasSessionInfo device = {.struct_size = sizeof device};
 	atlas_session_info(session, &device);
-	*trace = (Trace){.is_gpu = strcmp(device.device, "cpu") != 0,
+	*trace = (Trace){.follows = follows, .is_gpu = strcmp(device.device, "cpu") != 0,
 		.rows = tokens->n,
 		.n_layers = info.n_layers,
 		.hidden_dim = info.hidden_dim,
@@ -41,10 +44,9 @@ int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
 		trace->hidden = calloc(cells + 1, sizeof(float));
 	if (!trace->logits || (wants_hidden && !trace->hidden))
 		return cli_say(args, EXIT_ENVIRONMENT, "no memory for the outputs of %zu tokens", rows);
-	if (wants_hidden)
-		status = atlas_trace(session, tokens->ids, tokens->n, keep_layer, trace);
-	if (status == ATLAS_OK)
-		status = atlas_score(session, tokens->ids, tokens->n, keep_logits, trace);
+	if (follows && (trace->n_layers != follows->n_layers || trace->hidden_dim != follows->hidden_dim))
+		return cli_say(args, EXIT_BAD_INPUT, "layers cannot start from those of another shape");
+	status = session_walk(session, tokens->ids, tokens->n, wants_hidden ? keep_layer : NULL, keep_logits, trace);
 	if (status == ATLAS_STOPPED)
 		return EXIT_INTERRUPTED;
 	return status == ATLAS_OK ? 0 : cli_fail_session(args, session, status);

@@ -4,18 +4,21 @@
 
 #include "runtime/cli/cli.h"
 
-typedef struct Trace { /* zeroed = empty */
+typedef struct Trace Trace;
+struct Trace { /* zeroed = empty */
+	const Trace *follows; /* NULL = none */
 	bool is_gpu; /* it ran on one */
 	int rows; /* tokens */
 	int n_layers, hidden_dim, vocab;
 	float *hidden; /* [n_layers, rows, hidden_dim] output of each layer; NULL when not asked for */
 	float *logits; /* [rows, vocab] */
-} Trace;
+};
 
-/* Runs the prompt twice, once for the layers and once for the logits. 0, or the exit code after the
- * failure was told; the trace is to be freed either way. */
+/* Runs the prompt. follows: NULL, or a trace of the same prompt, from whose layers' outputs each next layer and the
+ * logits start; the session is of the reference device then. 0, or the exit code after the failure was told; the trace
+ * is to be freed either way. */
 int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
-	const Tokens *tokens, bool wants_hidden, Trace *trace);
+	const Tokens *tokens, bool wants_hidden, const Trace *follows, Trace *trace);
 void trace_free(Trace *trace);
 
 typedef struct Difference { /* of two outputs [rows, cols] */

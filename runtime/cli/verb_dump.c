@@ -84,7 +84,7 @@ int verb_dump(const Args *args)
 	if (!code)
 		code = cli_open_session(args, plan, NULL, NULL, &session);
 	if (!code)
-		code = trace_prompt(args, plan, session, &tokens, args->hidden, &trace);
+		code = trace_prompt(args, plan, session, &tokens, args->hidden, NULL, &trace);
 	if (!code)
 		code = write_file(args, &tokens, &trace);
 	trace_free(&trace);

@@ -4,8 +4,9 @@
  * of every layer is compared row by row. The first layer whose least cosine misses 1 by more than
  * the tolerance is named: the fault lies in it, as what went into it was still good. The logits are
  * compared last. A row that goes through another expert than the reference's is another row from there on, so the
- * median of rows is told too. With --against, the reference is another plan: two compilations, or two states of
- * a checkpoint.
+ * median of rows is told too. With --each-layer nothing adds up: each layer of the reference starts from what the
+ * device made of the one before, so that only the layer itself is compared. With --against, the reference is another
+ * plan: two compilations, or two states of a checkpoint.
  */
 #include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
@@ -58,8 +59,8 @@ static int judge(const Args *args, const Trace *got, const Trace *want)
 	if (!cosines)
 		return cli_say(args, EXIT_ENVIRONMENT, "no memory for %d rows", got->rows);
 	if (args->json)
-		printf("{\"schema_version\": 1, \"rows\": %d, \"tolerance\": %g, \"outputs\": [", got->rows,
-			tolerance);
+		printf("{\"schema_version\": 1, \"rows\": %d, \"tolerance\": %g, \"each_layer\": %s, \"outputs\": [",
+			got->rows, tolerance, args->each_layer ? "true" : "false");
 	else
 		printf("%-8s %11s %11s %11s %11s\n", "layer", "cosine", "median", "max error", "relative");
 	for (int l = 0; l <= got->n_layers; l++) {
@@ -92,13 +93,13 @@ static int judge(const Args *args, const Trace *got, const Trace *want)
 	return *bad ? EXIT_NEGATIVE : EXIT_OK;
 }
 
-static int trace_on(
-	const Args *args, const AtlasPlan *plan, const char *device, const Tokens *tokens, Trace *trace)
+static int trace_on(const Args *args, const AtlasPlan *plan, const char *device, const Tokens *tokens,
+	const Trace *follows, Trace *trace)
 {
 	AtlasSession *session = NULL;
 	int code = cli_open_session(args, plan, device, NULL, &session);
 	if (!code)
-		code = trace_prompt(args, plan, session, tokens, true, trace);
+		code = trace_prompt(args, plan, session, tokens, true, follows, trace);
 	atlas_session_close(session);
 	return code;
 }
@@ -108,10 +109,10 @@ static int certify(const Args *args)
 {
 	AtlasPlan *plan = NULL;
 	Tokens tokens = {0};
-	if (args->against || !isnan(args->tolerance))
+	if (args->against || args->each_layer || !isnan(args->tolerance))
 		return cli_say(args, EXIT_USAGE,
 			"--certify measures against the reference device, by the tolerances of dtypes: "
-			"give it without --against and --tolerance");
+			"give it without --against, --each-layer and --tolerance");
 	if (args->device && strcmp(args->device, "cpu") == 0)
 		return cli_say(args, EXIT_USAGE, "--certify: the reference device is what is measured against; name a GPU");
 	int code = cli_open_plan(args, args->plan, &plan);
@@ -147,9 +148,9 @@ int verb_verify(const Args *args)
 	if (!code)
 		code = cli_prompt_tokens(args, plan, &tokens);
 	if (!code)
-		code = trace_on(args, plan, args->device ? args->device : "cuda", &tokens, &got);
+		code = trace_on(args, plan, args->device ? args->device : "cuda", &tokens, NULL, &got);
 	if (!code)
-		code = trace_on(args, other ? other : plan, "cpu", &tokens, &want);
+		code = trace_on(args, other ? other : plan, "cpu", &tokens, args->each_layer ? &got : NULL, &want);
 	if (!code &&
 		(got.n_layers != want.n_layers || got.hidden_dim != want.hidden_dim ||
 			got.vocab != want.vocab))

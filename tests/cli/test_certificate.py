@@ -76,7 +76,7 @@ def test_one_that_holds(atlas, plan, tmp_path):
 @pytest.mark.parametrize("words,message", [
     (["--certify", "--device", "cpu"], "--certify: the reference device is what is measured against; name a GPU"),
     (["--certify", "--against", "b"], "--certify measures against the reference device, by the tolerances of dtypes: give it "
-     "without --against and --tolerance"),
+     "without --against, --each-layer and --tolerance"),
     (["--sign", "key.pem", "-p", "x"], "--sign is of --certify, which is not given"),
 ])
 def test_mistakes(atlas, words, message):

@@ -77,6 +77,33 @@ def test_verify_names_the_first_bad_layer(atlas, plan, changed_in, tensor, bad):
     assert text.stdout.splitlines()[-1] == (f"first bad output: {bad}" if bad else "every output agrees")
 
 
+@pytest.mark.parametrize("layer", [0, 1])
+def test_verify_each_layer(atlas, plan, changed_in, layer):
+    """What one layer does wrong stays there: those before and behind it, and the logits, are equal to the last bit."""
+    other = changed_in(f"model.layers.{layer}.mlp.down_proj.weight", 1.5)
+    words = ["verify", plan, *IDS, "--against", other, "--device", "cpu", "--json", "-q"]
+    for more in [], ["--each-layer"]:
+        got = json.loads(atlas(*words, *more).stdout)
+        wrong = [o["output"] for o in got["outputs"] if o["max_error"] > 0]
+        assert got["each_layer"] == bool(more) and got["first_bad"] == f"layer {layer}"
+        assert wrong == ([str(layer)] if more else [*map(str, range(layer, 2)), "logits"])
+
+
+def test_verify_each_layer_in_chunks(atlas, small_plan_of):
+    """The state of layers that carry one, and chunks of more tokens than the reference takes at a time."""
+    plan = small_plan_of("qwen3_5_moe-trained")
+    ids = ["--tokens", ",".join(str(7 * i % 199 + 1) for i in range(100))]
+    got = json.loads(atlas("verify", plan, *ids, "--device", "cpu", "--each-layer", "--json", "-q").stdout)
+    assert got["first_bad"] is None and all(o["max_error"] == 0 for o in got["outputs"])
+
+
+def test_verify_each_layer_of_another_shape(atlas, plan, small_plan_of):
+    other = small_plan_of("qwen2")
+    run = atlas("verify", plan, "--tokens", "1,2", "--against", other, "--device", "cpu", "-q", "--each-layer")
+    assert (run.returncode, run.stdout) == (4, "")
+    assert run.stderr == "atlas verify: layers cannot start from those of another shape\n"
+
+
 def test_verify_tolerance(atlas, plan, changed_in):
     other = changed_in("model.layers.1.mlp.down_proj.weight", 1.02)
     words = ["verify", plan, *IDS, "--against", other, "--device", "cpu", "-q"]
