@@ -177,10 +177,34 @@ static void run_part(void *ctx, int part, int parts)
 	ref_op(&c);
 }
 
+typedef struct Inner { Pool *pool; bool failed; } Inner;
+
+/* A graph op, of all threads where it has parts. */
+static bool run_threads(Pool *pool, const RefCall *call)
+{
+	const bool has_parts = ref_op_has_parts(call->op);
+	Job job = {call, NULL, (ref_scratch_bytes(call) + 63) / 64 * 64};
+	job.scratch = aligned_alloc(64, job.piece * (size_t)(has_parts ? pool_threads(pool) : 1) + 64);
+	if (job.scratch && has_parts)
+		pool_run(pool, run_part, &job);
+	else if (job.scratch)
+		run_part(&job, 0, 1);
+	const bool ran = job.scratch;
+	free(job.scratch);
+	return ran;
+}
+
+static void run_inner(void *ctx, const RefCall *call)
+{
+	Inner *inner = ctx;
+	inner->failed |= !run_threads(inner->pool, call);
+}
+
 /* Fills `want` of what the launch writes. False: no memory. */
 static bool run_reference(Measure *m, const Launch *l)
 {
-	RefCall call = {.op = l->op, .attrs = attrs_of(m, l)};
+	Inner inner = {m->pool, false};
+	RefCall call = {.op = l->op, .attrs = attrs_of(m, l), .inner = run_inner, .inner_ctx = &inner};
 	for (int i = 0; i < op_table[l->op].n_operands; i++) {
 		const Held *h = &m->held[i];
 		if (!h->buf)
@@ -190,15 +214,7 @@ static bool run_reference(Measure *m, const Launch *l)
 			h->buf->n_dims, {0}};
 		memcpy(o->shape, h->shape, sizeof o->shape);
 	}
-	const bool has_parts = ref_op_has_parts(l->op);
-	Job job = {&call, NULL, (ref_scratch_bytes(&call) + 63) / 64 * 64};
-	job.scratch = aligned_alloc(64, job.piece * (size_t)(has_parts ? pool_threads(m->pool) : 1) + 64);
-	if (job.scratch && has_parts)
-		pool_run(m->pool, run_part, &job);
-	else if (job.scratch)
-		run_part(&job, 0, 1);
-	free(job.scratch);
-	return job.scratch;
+	return run_threads(m->pool, &call) && !inner.failed;
 }
 
 /* Comparing ------------------------------------------------------------ */

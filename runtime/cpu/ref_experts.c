@@ -117,10 +117,15 @@ static double product(const Matrices *m, int64_t e, int64_t n, const float *x, f
 	return ref_dot(x, room, m->k);
 }
 
+typedef struct Slice { int64_t part, parts; } Slice; /* of columns */
+
+static Slice whole(void) { return (Slice){0, 1}; }
+static Slice slice_of(const RefCall *c) { return (Slice){c->part, c->parts ? c->parts : 1}; }
+
 /* h[n] = factor * (silu(gate x) * (up x)) of expert e; `room` [k] for a row. */
-static void gated(const Matrices *up, int64_t e, const float *x, double factor, float *room, float *h)
+static void gated(const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room, float *h)
 {
-	for (int64_t n = 0; n < up->piece; n++) {
+	for (int64_t n = up->piece * s.part / s.parts; n < up->piece * (s.part + 1) / s.parts; n++) {
 		const double gate = (float)product(up, e, n, x, room);
 		h[n] = (float)(factor * (gate * sigmoid(gate) * (float)product(up, e, up->piece + n, x, room)));
 	}
@@ -149,7 +154,7 @@ void ref_experts(const RefCall *c)
 			const int64_t e = ref_ints(c, "expert")[t * active + j];
 			if (e < 0 || e >= n_experts) /* of a row that a lying graph made */
 				continue;
-			gated(&up, e, x, 1, room, hidden);
+			gated(&up, e, x, 1, whole(), room, hidden);
 			for (int64_t i = 0; i < up.k; i++)
 				sum[i] += (double)ref_floats(c, "share")[t * active + j] * (float)product(&down, e, i, hidden, room);
 		}
@@ -213,17 +218,17 @@ void ref_experts_up(const RefCall *c)
 		for (int64_t j = 0; j < active; j++) {
 			const int64_t e = expert_of(c, t * active + j, up.w.shape[0]);
 			if (e >= 0)
-				gated(&up, e, x, (double)share[j], c->scratch, h + j * up.piece);
+				gated(&up, e, x, (double)share[j], slice_of(c), c->scratch, h + j * up.piece);
 		}
 		if (shared.w.data && t < ref_ints(c, "step")[0])
-			gated(&shared, 0, x, (double)share[active], c->scratch, h + active * up.piece);
+			gated(&shared, 0, x, (double)share[active], slice_of(c), c->scratch, h + active * up.piece);
 	}
 }
 
 /* y [k]: what expert e makes of its part of a row of h. */
-static void brought_down(const Matrices *down, int64_t e, const float *h, float *room, float *y)
+static void brought_down(const Matrices *down, int64_t e, const float *h, Slice s, float *room, float *y)
 {
-	for (int64_t i = 0; i < down->n; i++)
+	for (int64_t i = down->n * s.part / s.parts; i < down->n * (s.part + 1) / s.parts; i++)
 		y[i] = (float)product(down, e, i, h, room);
 }
 
@@ -238,10 +243,10 @@ void ref_experts_down_rows(const RefCall *c)
 		for (int64_t j = 0; j < active; j++) {
 			const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);
 			if (e >= 0)
-				brought_down(&down, e, h + j * down.k, c->scratch, y + j * down.n);
+				brought_down(&down, e, h + j * down.k, slice_of(c), c->scratch, y + j * down.n);
 		}
 		if (shared.w.data && t < ref_ints(c, "step")[0])
-			brought_down(&shared, 0, h + active * down.k, c->scratch, y + active * down.n);
+			brought_down(&shared, 0, h + active * down.k, slice_of(c), c->scratch, y + active * down.n);
 	}
 }
 
@@ -249,9 +254,10 @@ void ref_experts_down(const RefCall *c)
 {
 	const Matrices down = matrices(c, "down", 1), shared = matrices(c, "shared_down", 1);
 	const int64_t rows = ref_dim(c, "h", 0), width = ref_dim(c, "h", 1), active = c->attrs.n_active;
+	const Slice s = slice_of(c);
 	for (int64_t t = 0; t < rows && t < ref_ints(c, "step")[0]; t++) {
 		const float *h = ref_floats(c, "h") + t * width;
-		for (int64_t i = 0; i < down.n; i++) {
+		for (int64_t i = down.n * s.part / s.parts; i < down.n * (s.part + 1) / s.parts; i++) {
 			double sum = 0;
 			for (int64_t j = 0; j < active; j++) {
 				const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);

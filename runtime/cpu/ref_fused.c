@@ -41,7 +41,9 @@ static void run(Sequence *s, OpKind kind, const RefOperand *operands, size_t n)
 	RefCall c = {.op = kind, .attrs = s->fused->attrs};
 	memcpy(c.operand, operands, n * sizeof *operands);
 	c.scratch = take(s, ref_scratch_bytes(&c));
-	if (s->runs)
+	if (s->runs && s->fused->inner)
+		s->fused->inner(s->fused->inner_ctx, &c);
+	else if (s->runs)
 		ref_op(&c);
 }
 

@@ -318,7 +318,8 @@ size_t ref_scratch_bytes(const RefCall *c)
 
 bool ref_op_has_parts(OpKind op)
 {
-	return op == OP_linear || op == OP_attention || op == OP_experts || op == OP_delta_rule || op == OP_delta_verify;
+	return op == OP_linear || op == OP_attention || op == OP_experts || op == OP_experts_up || op == OP_experts_down ||
+		op == OP_experts_down_rows || op == OP_delta_rule || op == OP_delta_verify;
 }
 
 void ref_op(const RefCall *c)

@@ -31,17 +31,21 @@ typedef struct RefOperand {
 	int64_t shape[PLAN_MAX_DIMS]; /* elements, all positive */
 } RefOperand;
 
-typedef struct RefCall {
+typedef struct RefCall RefCall;
+struct RefCall {
 	OpKind op;
 	Attrs attrs;
 	RefOperand operand[PLAN_MAX_OPERANDS];
 	void *scratch; /* ref_scratch_bytes() of this call, aligned to 16; NULL when that is 0 */
 	int part, parts; /* 0, 0 = all of it. Else this call makes slice `part` of `parts` of the output
-						columns of linear, of the heads of attention and delta_rule and of
-						the rows of experts; other ops do everything in
+						columns of linear, experts_up, experts_down and experts_down_rows, of the heads of
+						attention and delta_rule and of the rows of experts; other ops do everything in
 						part 0 and nothing in the others. Calls of different parts may run at once,
 						each with its own scratch */
-} RefCall;
+	void (*inner)(void *ctx, const RefCall *call); /* who runs the graph ops that a fused op stands for, by threads
+						perhaps; scratch is there for one part. NULL = ref_op */
+	void *inner_ctx;
+};
 
 /* Executes the call. Shapes must fit the op's row, indices must be in range: neither is checked. */
 void ref_op(const RefCall *call);

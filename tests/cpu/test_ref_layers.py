@@ -232,12 +232,14 @@ def test_fused_experts_are_the_graph_s(ref, shared_width):  # noqa: F811
     assert np.all(h[-1] == blank(1)) and np.all(z[-1] == blank(1)), "a row in no use"
     order = ref("group_rows", attrs, **operands(o, "step expert"), pair=blank(rows * active, kind=np.int32),
                 first=blank(6, kind=np.int32))
-    sorted_h = ref("experts_up", attrs, **operands(o, up), **order, h=blank(rows, width))["h"]
+    sorted_h = ref("experts_up", attrs, 3, **operands(o, up), **order, h=blank(rows, width))["h"]
     assert np.array_equal(sorted_h, h)
-    y = ref("experts_down_rows", attrs, **operands(o, down), **order, h=h,
+    y = ref("experts_down_rows", attrs, 3, **operands(o, down), **order, h=h,
             y=blank(rows, active + bool(shared_width), k))["y"]
     summed = ref("sum_experts", step=o["step"], y=y, residual=o["residual"], z=blank(rows, k))["z"]
     assert np.array_equal(summed[:-1], z[:-1])
+    in_parts = ref("experts_down", attrs, 7, **operands(o, down + " expert residual"), h=h, z=blank(rows, k))["z"]
+    assert np.array_equal(in_parts, z)
 
 
 def test_group_rows(ref):  # noqa: F811
