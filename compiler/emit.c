@@ -56,29 +56,54 @@ static int shard_of(const Compile *c, const char *file)
 	bug("weight from unknown shard %s", file);
 }
 
-/* Index of the first NaN or infinity among n elements, or -1. All exponent bits set, whatever the type; but e4m3 has
- * numbers there and one NaN, and the other narrow ones have none, as far as they are no scales. */
+/* Of an element type with NaN or infinity, in each place of eight bytes. */
+typedef struct Places {
+	uint64_t exponent; /* bits that are all set there; of e4m3, which has numbers there too, all but the sign */
+	uint64_t lowest;   /* of these: one more, and all set run over into the sign's place */
+	uint64_t sign;
+} Places;
+
+static Places places(uint64_t every, uint64_t exponent, uint64_t lowest, uint64_t sign)
+{
+	return (Places){every * exponent, every * lowest, every * sign};
+}
+
+/* False of those that have neither, as far as they are no scales. */
+static bool places_of(Dtype dtype, Places *p)
+{
+	const uint64_t bytes = 0x0101010101010101, halves = 0x0001000100010001, words = 0x0000000100000001;
+	switch ((int)dtype) {
+	case DT_e4m3: *p = places(bytes, 0x7f, 0x01, 0x80); return true;
+	case DT_f16: *p = places(halves, 0x7c00, 0x0400, 0x8000); return true;
+	case DT_bf16: *p = places(halves, 0x7f80, 0x0080, 0x8000); return true;
+	case DT_f32: *p = places(words, 0x7f800000, 0x00800000, 0x80000000); return true;
+	default: return false;
+	}
+}
+
+/* Index of the first NaN or infinity among n elements, or -1. */
 static int64_t first_non_finite(Dtype dtype, const uint8_t *bytes, int64_t n)
 {
-	uint32_t mask = dtype == DT_f16 ? 0x7c00 : dtype == DT_bf16 ? 0x7f80 : 0x7f800000;
-	for (int64_t i = 0; i < n && dtype == DT_e4m3; i++)
-		if ((bytes[i] & 0x7f) == 0x7f)
-			return i;
-	if (dtype != DT_f32 && dtype != DT_bf16 && dtype != DT_f16)
+	Places p;
+	if (!places_of(dtype, &p))
 		return -1;
-	for (int64_t i = 0; i < n; i++) {
-		uint32_t v;
-		if (dtype == DT_f32) {
-			memcpy(&v, bytes + 4 * i, 4);
-		} else {
-			uint16_t half;
-			memcpy(&half, bytes + 2 * i, 2);
-			v = half;
-		}
-		if ((v & mask) == mask)
-			return i;
+	const int64_t size = dtype_bytes(dtype), end = n * size;
+	for (int64_t at = 0; at < end; at += 8) {
+		uint64_t x = 0;
+		if (end - at >= 8)
+			memcpy(&x, bytes + at, 8);
+		else
+			memcpy(&x, bytes + at, (size_t)(end - at));
+		const uint64_t found = ((x & p.exponent) + p.lowest) & p.sign;
+		if (found)
+			return (at + __builtin_ctzll(found) / 8) / size;
 	}
 	return -1;
+}
+
+static bool is_zero(const uint8_t *bytes, size_t n)
+{
+	return n == 0 || (*bytes == 0 && memcmp(bytes, bytes + 1, n - 1) == 0);
 }
 
 static Loc weight_loc(const Compile *c, const Weight *x) { return shard_loc(c, shard_of(c, x->file)); }
@@ -101,8 +126,7 @@ static bool look_at(Source *s, int w, int64_t at, const void *bytes, size_t n)
 	}
 	if (s->is_scale[w])
 		return true;
-	for (size_t i = 0; i < n && !s->has_value[w]; i++)
-		s->has_value[w] = ((const uint8_t *)bytes)[i] != 0;
+	s->has_value[w] = s->has_value[w] || !is_zero(bytes, n);
 	if (!s->has_value[w] && at + (int64_t)n == x->bytes && x->n_dims > 1) { /* biases may well be zero */
 		s->is_reported[w] = true;
 		note_at(&s->c->diags, A0803, weight_loc(s->c, x), "tensor %s is zero everywhere", x->name);
