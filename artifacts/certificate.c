@@ -209,7 +209,7 @@ static void walk_ops(Walk *w, Certificate *c)
 /* All but key and signature. */
 static void walk(Walk *w, Certificate *c, bool *holds)
 {
-	literal(w, "{\"atlas_certificate\":1,\n\"root\":");
+	literal(w, "{\"atlas_certificate\":2,\n\"root\":");
 	hex(w, c->root, sizeof c->root);
 	literal(w, ",\n\"target\":");
 	string(w, c->target, sizeof c->target);
@@ -256,7 +256,7 @@ static void walk(Walk *w, Certificate *c, bool *holds)
 double cert_layer_limit(const Certificate *c, int layer)
 {
 	double t = dtype_tolerance(c->layers[layer].dtype);
-	return t * t * (layer + 1) / 2;
+	return t * t / 2;
 }
 
 double cert_op_limit(const CertOp *op)

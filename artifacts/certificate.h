@@ -3,12 +3,13 @@
  * One JSON object in one canonical form: keys in this order, a line for each element of a list, numbers as %.6g. A
  * reader prints what it read and compares the bytes.
  *
- *   atlas_certificate  version of this format: 1
+ *   atlas_certificate  version of this format: 2
  *   root               of the plan (artifacts/plan.h); a certificate says nothing of any other plan
  *   target, capability, device, driver, atlas   where and by what it was measured
  *   tokens             ids of the prompt that was read
  *   phases             "prefill[512]": buckets of which every launch was measured
- *   layers             output of each layer, and last the logits, for that prompt, against the reference device:
+ *   layers             output of each layer, and last the logits, for that prompt, against the reference device, which
+ *                      starts each from what the GPU made of the layer before, so that errors do not add up:
  *                      cosine: of rows, the least; median: of rows; rms: root of mean squares of the error over that
  *                      of the reference; max: largest error over largest magnitude
  *   ops                every launch alone: its result against the reference function of its op, from the very same
@@ -21,8 +22,8 @@
  *            tolerance is that of `dtype`, the least exact one among result and inputs; codes of inputs are exact.
  *            Integers that follow from integers must be equal: max is the share of those that are not. Those that
  *            compare floats (the likeliest token, an expert) may differ in ties: max is 0 up to one in eight, then 1
- *   layers   1 - median <= tolerance^2 (l + 1) / 2: the error of a layer is the tolerance at most, and errors of
- *            layers add up like noise. The tolerance is that of `dtype`, the least exact of results up to there
+ *   layers   1 - median <= tolerance^2 / 2: the error of a layer is the tolerance at most. The tolerance is that of
+ *            `dtype`, the least exact of the layer's results
  */
 #ifndef ATLAS_CERTIFICATE_H
 #define ATLAS_CERTIFICATE_H

@@ -172,7 +172,7 @@ static int measure_layers(Work *w)
 	AtlasSession *session = NULL;
 	int code = cli_open_session(w->args, w->plan, "cpu", NULL, &session);
 	if (!code)
-		code = trace_prompt(w->args, w->plan, session, &w->prompt, true, NULL, &w->want);
+		code = trace_prompt(w->args, w->plan, session, &w->prompt, true, &w->got, &w->want);
 	atlas_session_close(session);
 	double *cosines = code ? NULL : malloc(sizeof *cosines * (size_t)(got->rows + 1));
 	w->c.layers = cosines ? calloc((size_t)g->n_layers + 1, sizeof *w->c.layers) : NULL;

@@ -9,7 +9,7 @@
 /* measure.c: looks at each launch of a GPU ------------------------------------------------------------ */
 
 typedef struct Measure Measure;
-/* Figures go into c->ops. coarsest [n_layers + 1]: the least exact dtype that a layer's launches leave results in, in
+/* Figures go into c->ops. coarsest [n_layers + 1]: the least exact dtype that launches of a layer are judged by, in
  * prefill. NULL: no memory. */
 Measure *measure_start(Device *device, const Artifact *artifact, int threads, Certificate *c, Dtype *coarsest);
 /* From now on the device's steps are looked at, and run in the bucket of that phase where they fit it. */

@@ -334,10 +334,10 @@ static bool note(Measure *m, const Phase *p, const Launch *l, int operand, const
 	if (max > o->max && was_good) /* of launches out of tolerance, the first counts */
 		o->layer = l->layer;
 	o->max = fmax(o->max, max);
-	if (p->kind == PREFILL)
-		for (int k = l->layer < 0 ? 0 : l->layer; k <= m->artifact->graph.n_layers; k++)
-			if (o->dtype != DT_i32 && dtype_tolerance(stored) > dtype_tolerance(m->coarsest[k]))
-				m->coarsest[k] = stored;
+	const int n_layers = m->artifact->graph.n_layers;
+	Dtype *coarsest = &m->coarsest[l->layer < 0 ? 0 : l->layer < n_layers ? l->layer : n_layers];
+	if (p->kind == PREFILL && o->dtype != DT_i32 && dtype_tolerance(o->dtype) > dtype_tolerance(*coarsest))
+		*coarsest = o->dtype;
 	return true;
 }
 

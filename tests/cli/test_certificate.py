@@ -15,7 +15,7 @@ OP = ('{{"phase":"{phase}","op":"linear_residual","kernel":"k","result":"z","sto
 
 def certificate(root, phases, layers, *, max_error="0.003", verdict="true"):
     ops = ",\n".join(OP.format(phase=p, max=max_error) for p in phases)
-    return (f'{{"atlas_certificate":1,\n"root":"{root}",\n"target":"sm_90a",\n"capability":[9,0],\n"device":"a GPU",\n'
+    return (f'{{"atlas_certificate":2,\n"root":"{root}",\n"target":"sm_90a",\n"capability":[9,0],\n"device":"a GPU",\n'
             f'"driver":13000,\n"atlas":"0.1.0",\n"tokens":[1,2],\n"phases":[{",".join(f"{chr(34)}{p}{chr(34)}" for p in phases)}],\n'
             f'"layers":[\n{",{0}".format(chr(10)).join([LAYER] * layers)}],\n"ops":[\n{ops}],\n"certified":{verdict},\n'
             '"key":"",\n"signature":""}\n')
