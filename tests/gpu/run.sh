@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [fixtures] [models] [quantised] [speculate] [start] [kv] [peer] [model]
-#                    [receipt] [memory] [rebuild]
+#                    [receipt] [memory] [rebuild] [layers] [seal]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -25,6 +25,9 @@
 #   memory     predicted and measured device memory of the same plans, behind every bucket
 #   rebuild    digests of whole plans, those with code compiled there, against the goldens made without a GPU; and a plan
 #              made again of what it records
+#   layers     a 35B shape of random weights, every layer beside the reference device's from the same input, its certificate,
+#              and what bf16 alone costs transformers at that shape
+#   seal       a process with each --verify to its first token, weights of 8B in memory
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
@@ -118,6 +121,32 @@ starts() {
 		build/atlas bench build/start.bin -q --only tg8@0x1 --tokens 8 --reps 3 2>/dev/null | grep -A 1 '^start'
 	done
 	rm -f build/start.bin "$out/start.toml"
+}
+
+added_up() { # plan tokens; what it comes to is no fault
+	build/atlas verify "$1" --tokens "$2" --device cuda
+	[ $? -le 1 ]
+}
+
+layers() {
+	local name=qwen3.6-35b-a3b-fp8 plan=build/layers.bin tokens=11,222,3333,44444
+	random_plan layers $name '[runtime]\nslots = 1\nmax_context = 4096\n[phases]\nprefill = [64]\ndecode = [1]\n'
+	part verify-$name build/atlas verify $plan --tokens $tokens --device cuda --each-layer --tolerance 0.01
+	part verify-$name-added-up added_up $plan $tokens
+	part bf16-loss-$name python3 tests/gpu/bf16_loss.py tests/gpu/shapes/$name.json
+	part certificate-$name build/atlas verify $plan --certify --device cuda
+	rm -f $plan "$out/layers.toml"
+}
+
+seals() {
+	local how TIMEFORMAT='%R s'
+	random_plan seal llama-3.1-8b ''
+	cat build/seal.bin >/dev/null
+	for how in full lazy off full lazy off; do
+		echo "--verify $how"
+		time build/atlas run build/seal.bin --tokens 1,2,3 -n 1 --device cuda --json -q --verify $how >/dev/null || return 1
+	done
+	rm -f build/seal.bin "$out/seal.toml"
 }
 
 peer() { # shape
@@ -222,6 +251,8 @@ for what in "$@"; do
 		;;
 	receipt) watched_plans && part receipt receipts || failed=1 ;;
 	rebuild) part rebuild rebuild ;;
+	layers) layers ;;
+	seal) part seal seals ;;
 	memory) watched_plans && part memory memory || failed=1 ;;
 	model)
 		build/atlasc "$model" -o build/model.bin -q &&
