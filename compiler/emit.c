@@ -5,6 +5,7 @@
  * here than in the text it produces. Codes and scales that [quant] asks for are made from them on the way.
  */
 #include "artifacts/numbers.h"
+#include "artifacts/parallel.h"
 #include "artifacts/sign.h"
 #include "compiler/ir.h"
 
@@ -183,6 +184,35 @@ static bool read_source(void *ctx, const Weight *source, int64_t at, void *dst, 
 	return read_shard(ctx, source, at, dst, n);
 }
 
+/* Bytes of --random-weights, which follow from their place alone: by several threads. */
+typedef struct Making {
+	const Compile *c;
+	const MadeProduct *product; /* NULL = a plain weight */
+	int weight;
+	int64_t at;
+	uint8_t *dst;
+	size_t n;
+} Making;
+
+enum { MAKE_BYTES = 1 << 20 /* of a thread at a time */ };
+
+static void make_piece(void *ctx, int64_t item)
+{
+	const Making *m = ctx;
+	const size_t skip = (size_t)item * MAKE_BYTES, n = m->n - skip < MAKE_BYTES ? m->n - skip : MAKE_BYTES;
+	const Graph *g = &m->c->graph;
+	if (m->product)
+		random_product(m->product, g->weights, m->weight, m->c->cmd.seed, m->at + (int64_t)skip, m->dst + skip, n);
+	else
+		random_weight(&g->weights[m->weight], m->c->cmd.seed, m->at + (int64_t)skip, m->dst + skip, n);
+}
+
+static void make_random(const Making *m)
+{
+	const int64_t pieces = (int64_t)((m->n + MAKE_BYTES - 1) / MAKE_BYTES);
+	parallel_run(pieces, (int)pieces - 1, make_piece, (void *)(uintptr_t)m);
+}
+
 /* A weight that lies in no file. */
 static bool make_weight(Source *s, int w, int64_t at, void *dst, size_t n)
 {
@@ -196,10 +226,8 @@ static bool make_weight(Source *s, int w, int64_t at, void *dst, size_t n)
 	if (p && p->source.file) {
 		if (!requant_bytes(c, s->requant, p, w, at, dst, n, &(SourceReader){read_source, s}))
 			return false;
-	} else if (p) {
-		random_product(p, c->graph.weights, w, c->cmd.seed, at, dst, n);
 	} else if (c->cmd.random_weights) {
-		random_weight(&c->graph.weights[w], c->cmd.seed, at, dst, n);
+		make_random(&(Making){c, p, w, at, dst, n});
 	} else {
 		bug("weight %s has no file and no value", c->graph.weights[w].name);
 	}
