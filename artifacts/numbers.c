@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { ZERO_MASK = 31 }; /* of f32z */
+
 static float from_bits(uint32_t bits)
 {
 	float f;
@@ -109,11 +111,25 @@ void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, fl
 		for (int64_t i = 0; i < n; i++)
 			out[i] = from_e8m0(bytes[first + i]);
 		return;
+	case DT_u4:
+		for (int64_t i = first; i < first + n; i++)
+			out[i - first] = (float)(bytes[i / 2] >> (i % 2 * 4) & 15);
+		return;
+	case DT_f32z:
+		for (int64_t i = 0; i < n; i++) {
+			uint32_t zeroed;
+			memcpy(&zeroed, bytes + 4 * (first + i), sizeof zeroed);
+			out[i] = from_bits(zeroed & ~(uint32_t)ZERO_MASK);
+		}
+		return;
 	case DT_i32:
 	case DT_COUNT:
 		return;
 	}
 }
+
+uint32_t numbers_zeroed(float scale, unsigned zero) { return to_bits(scale) | (zero & ZERO_MASK); }
+unsigned numbers_zero(uint32_t zeroed) { return zeroed & ZERO_MASK; }
 
 float numbers_rounded(Dtype dtype, float x)
 {

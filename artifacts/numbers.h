@@ -6,6 +6,9 @@
  *   e2m1   1, 2, 1 in four bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; two in a byte, the first in
  *          the low half
  *   e8m0   a power of two, 2^(b - 127), without sign and zero; 0xff is NaN
+ *   u4     0 to 15; two in a byte, the first in the low half
+ *   f32z   a scale and a zero: the low five bits of an f32 are an integer, the zero of the codes of u4 that the scale
+ *          is for; as f32 it is the scale, whose own low five bits are 0. All of f16 and bf16 have such an f32
  *
  * Every value of each of them is an f32; the least, 2^-127 of e8m0, a subnormal one.
  */
@@ -29,5 +32,9 @@ void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, fl
  * it is that one's, with x's sign, infinities too. NaN: 0x7f in e4m3, the largest in e2m1, which has none. */
 uint8_t numbers_code(Dtype dtype, float x);
 float numbers_rounded(Dtype dtype, float x); /* what that code is worth */
+
+/* An f32z of a scale whose low five bits are 0, and of a zero from 0 to 31; and its zero. */
+uint32_t numbers_zeroed(float scale, unsigned zero);
+unsigned numbers_zero(uint32_t zeroed);
 
 #endif

@@ -11,7 +11,8 @@
  * Weights of products may be quantised. A weight w [N,K] of codes comes with w_scale, one scale for each block of
  * BLOCK_N rows and BLOCK_K elements (the last ones may be cut off), or w_row_scale, one a row, or both, and then means
  *   w[n,k] = value(code[n,k]) * w_scale[n / BLOCK_N, k / BLOCK_K] * w_row_scale[n]      in f32, from left to right,
- * without the factors that are absent. gate and up have their own, and share the size of blocks.
+ * without the factors that are absent. gate and up have their own, and share the size of blocks. Codes of u4 have
+ * scales of f32z, and no other codes have: of these, value(code) is the code less the zero of its scale.
  *
  * Rows may be codes of e4m3 as well, with a scale of f32 for each 128 columns (the last ones may be fewer):
  *   x_scale   [ceil_div(K,128),ROWS]: x[t,k] means value(code[t,k]) * x_scale[k / 128, t]

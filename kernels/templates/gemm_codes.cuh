@@ -1,24 +1,25 @@
-// gemm_codes.cuh - tiles of x w^T on the tensor cores where w are codes: e4m3 or e2m1 with scales.
+// gemm_codes.cuh - tiles of x w^T on the tensor cores where w are codes: e4m3, e2m1 or u4 with scales.
 //
 // gemm.cuh with another tile of w. Codes go through the ring as they lie in memory, by cp.async, and become bf16 in
-// registers, exactly: every e4m3 is one, and every e2m1 times its e4m3 or e8m0 scale. So a tile of w costs a half or a
-// quarter of the shared memory and of its bandwidth, and each warp decodes what it multiplies.
+// registers, exactly: every e4m3 is one, every e2m1 times its e4m3 or e8m0 scale, and every u4 less its zero. So a tile
+// of w costs a half or a quarter of the shared memory and of its bandwidth, and each warp decodes what it multiplies.
 //
 // The order of k inside a step of 64 columns is ours as long as both operands agree: a lane's part of two products is
 // eight neighbouring codes of a row of w and the same columns, a piece of 16 bytes, of a row of x. Which piece it is of
 // half h of a step is `Codes::piece`: for e2m1 both are neighbours, so that they have one scale of a group of 16; for
-// e4m3 a half is 32 columns, the least that a block scale may span. Pieces are stored where rows that are read together
-// touch different banks (`swizzle`); nothing is padded.
+// e4m3 and u4 a half is 32 columns, the least that a block scale may span. Pieces are stored where rows that are read
+// together touch different banks (`swizzle`); nothing is padded.
 //
-// Scales of groups of 16 or 32 multiply the codes as they are decoded. Those of larger blocks multiply sums in f32: of
-// each block's columns apart, before they are added to the total. Scales of rows are the caller's (`scale` gives him
-// the unit of decoding along with 1 / rms).
+// Scales of groups of e2m1 multiply the codes as they are decoded. Those of larger blocks, and of groups of u4,
+// multiply sums in f32: of each block's columns apart, before they are added to the total. Scales of rows are the
+// caller's (`scale` gives him the unit of decoding along with 1 / rms).
 //
 // Ring, one stage: x tile (BM rows of 128 bytes), codes (BN rows of 64 columns), 64 norm weights. In contracts:
 //   SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * (WT_BITS < 16 ? BM * 128 + BN * 8 * WT_BITS + 256 : ...))
 #pragma once
 #include "codes.cuh"
 #include "gemm.cuh"
+#include "u4.cuh"
 
 // Elements of a row of K_ as units of the pointer to it: two e2m1 stand in each.
 template <class W, int K_> constexpr int row_units = bits_of<W> < 8 ? K_ / 2 : K_;
@@ -30,16 +31,21 @@ template <class W_, bool SCALED_, class Scale_, int BLOCK_N_, int BLOCK_K_> stru
 	static constexpr int bits = bits_of<W_>;
 	static constexpr int row_bytes = 8 * bits, pieces = row_bytes / 16; // 64 columns
 	static constexpr int block_n = SCALED_ ? BLOCK_N_ : 1, block_k = SCALED_ ? BLOCK_K_ : 1 << 30;
-	static constexpr bool grouped = bits == 4, blocked = SCALED_ && !grouped;
+	static constexpr bool zeroed = bits == 4 && SCALED_ && same_type<Scale_, f32z>::value;
+	static constexpr bool grouped = bits == 4 && !zeroed, blocked = SCALED_ && !grouped;
 	// decoded codes times this are the values
 	static constexpr float unit = grouped && same_type<Scale_, e4m3>::value ? E2M1_UNIT : 1.0f;
 	static_assert(!grouped || (SCALED_ && sizeof(Scale_) == 1 && BLOCK_N_ == 1 && BLOCK_K_ % 16 == 0),
 		"e2m1 in groups");
+	static_assert(same_type<W_, u4>::value == zeroed && (!zeroed || BLOCK_N_ == 1), "u4 has zeros, and nothing else");
 
 	// the 16-byte piece of a row of x, 64 columns, that lane q of four multiplies in half h, and where it is stored
 	static __device__ int piece(int h, int q) { return grouped ? 2 * q + h : 4 * h + q; }
 	static __device__ int place(int row, int piece) { return grouped ? piece ^ row % 2 : piece ^ row % 2 * 4; }
-	static __device__ int code_place(int row, int piece) { return grouped ? piece : piece ^ row / 2 % 2 * 2; }
+	static __device__ int code_place(int row, int piece)
+	{
+		return grouped ? piece : zeroed ? piece ^ row / 4 % 2 : piece ^ row / 2 % 2 * 2;
+	}
 };
 
 // The scale of a group, twice, as e2m1_weights takes it.
@@ -73,6 +79,13 @@ __device__ __forceinline__ uint2 load_shared8(u32 from)
 {
 	uint2 v;
 	asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from));
+	return v;
+}
+
+__device__ __forceinline__ u32 load_shared4(u32 from)
+{
+	u32 v;
+	asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from));
 	return v;
 }
 
@@ -114,6 +127,8 @@ template <int BM_, int BN_, class C> struct CodeStage {
 		const int row = row0 + threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 		if constexpr (C::grouped)
 			return load_shared8(stage + w_at + row * C::row_bytes + q * 8);
+		else if constexpr (C::zeroed)
+			return make_uint2(load_shared4(stage + w_at + row * C::row_bytes + C::code_place(row, h) * 16 + q * 4), 0);
 		else
 			return load_shared8(stage + w_at + row * C::row_bytes + C::code_place(row, 2 * h + q / 2) * 16 + q % 2 * 8);
 	}
@@ -153,12 +168,27 @@ __device__ __forceinline__ void gemm_codes(uint4 *ring, XRow x_row, WRow w_row, 
 	auto fetch = [&](int j, int step) {
 		next[j] = scales(n0 + j * 8 + g)[min((step * T::bk + 16 * q) / C::block_k, last_scale)];
 	};
+	// with zeros: of this lane's row of each tile, in this step and in the next; in both halves, or one each
+	constexpr int halves = C::zeroed && C::block_k % T::bk ? 2 : 1;
+	typename C::Scale now[C::zeroed ? T::n_tiles : 1][halves], then[C::zeroed ? T::n_tiles : 1][halves];
+	auto fetch_zeroed = [&](int j, int step) {
+#pragma unroll
+		for (int h = 0; h < halves; h++)
+			then[j][h] = scales(n0 + j * 8 + g)[min((step * T::bk + 32 * h) / C::block_k, last_scale)];
+	};
 	// acc += sums of scale `at`'s columns, times it; they start anew
-	auto promote = [&](auto &sums, int at) {
+	auto promote = [&](auto &sums, int at, int h) {
 #pragma unroll
 		for (int j = 0; j < T::n_tiles; j++) {
-			const float s0 = to_f32(scales(n0 + j * 8 + 2 * q)[at]);
-			const float s1 = C::block_n % 8 == 0 ? s0 : to_f32(scales(n0 + j * 8 + 2 * q + 1)[at]);
+			float s0, s1;
+			if constexpr (C::zeroed) { // rows 2q and 2q + 1 are other lanes'
+				const float mine = to_f32(now[j][h % halves]);
+				s0 = __shfl_sync(~0u, mine, 8 * q);
+				s1 = __shfl_sync(~0u, mine, 8 * q + 4);
+			} else {
+				s0 = to_f32(scales(n0 + j * 8 + 2 * q)[at]);
+				s1 = C::block_n % 8 == 0 ? s0 : to_f32(scales(n0 + j * 8 + 2 * q + 1)[at]);
+			}
 #pragma unroll
 			for (int m = 0; m < T::m_tiles; m++)
 #pragma unroll
@@ -177,6 +207,11 @@ __device__ __forceinline__ void gemm_codes(uint4 *ring, XRow x_row, WRow w_row, 
 		for (int j = 0; j < T::n_tiles; j++)
 			fetch(j, 0);
 	}
+	if constexpr (C::zeroed) {
+#pragma unroll
+		for (int j = 0; j < T::n_tiles; j++)
+			fetch_zeroed(j, 0);
+	}
 	int slot = 0;
 	for (int step = 0; step < steps; step++) {
 		copy_wait<T::stages - 2>();
@@ -192,6 +227,15 @@ __device__ __forceinline__ void gemm_codes(uint4 *ring, XRow x_row, WRow w_row, 
 			for (int j = 0; j < T::n_tiles; j++) {
 				group[j] = group_scale(next[j]);
 				fetch(j, step + 1);
+			}
+		}
+		if constexpr (C::zeroed) {
+#pragma unroll
+			for (int j = 0; j < T::n_tiles; j++) {
+#pragma unroll
+				for (int h = 0; h < halves; h++)
+					now[j][h] = then[j][h];
+				fetch_zeroed(j, step + 1);
 			}
 		}
 #pragma unroll
@@ -224,6 +268,8 @@ __device__ __forceinline__ void gemm_codes(uint4 *ring, XRow x_row, WRow w_row, 
 				u32 b[4];
 				if constexpr (C::grouped) {
 					e2m1_weights<typename C::Scale>(h ? codes[j].y : codes[j].x, group[j], b);
+				} else if constexpr (C::zeroed) {
+					u4_to_bf16(codes[j].x, u4_zero(now[j][h % halves]), b);
 				} else {
 					e4m3_numbers(codes[j].x, b[0], b[1]);
 					e4m3_numbers(codes[j].y, b[2], b[3]);
@@ -241,13 +287,13 @@ __device__ __forceinline__ void gemm_codes(uint4 *ring, XRow x_row, WRow w_row, 
 			if constexpr (apart) {
 				const int end = step * T::bk + h * 32 + 32;
 				if (end % C::block_k == 0 || (h == 1 && step + 1 == steps && K_ % C::block_k))
-					promote(block, min((end - 1) / C::block_k, last_scale));
+					promote(block, min((end - 1) / C::block_k, last_scale), h);
 			}
 		}
 		slot = slot + 1 == T::stages ? 0 : slot + 1;
 	}
 	if constexpr (C::blocked && !apart)
-		promote(acc, 0);
+		promote(acc, 0, 0);
 	gemm_scales<BM_, BN_, K_, NORM>(ss, eps, scale);
 #pragma unroll
 	for (int m = 0; m < T::m_tiles; m++)

@@ -3,8 +3,9 @@
 // numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; not rounded. Same bits every run; an
 //           out's bits do not depend on the others
 // measured  H100 SXM, 16 outs: 85 % of the read bound at 128256 x 2048; no spills
-// codes     e4m3 and e2m1 become bf16 exactly, e2m1 with the scale of its group; scales of blocks multiply the f32
-//           sums of their columns, those of rows the end. k is then added in another fixed order (gemm_codes.cuh)
+// codes     e4m3, e2m1 and u4 become bf16 exactly, e2m1 with the scale of its group, u4 less its zero; scales of blocks
+//           and of groups of u4 multiply the f32 sums of their columns, those of rows the end. k is then added in
+//           another fixed order (gemm_codes.cuh)
 // tiles     a tile is admitted when at least 88 blocks are left to keep a large GPU busy (BN = 64 always is), and
 //           when the next larger BM would leave fewer: larger tiles ask less of the L2 cache
 // bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
@@ -27,8 +28,8 @@ ATTR_INT(BLOCK_N, 128)
 ATTR_INT(BLOCK_K, 128)
 FLAG(W_SCALE)
 FLAG(W_ROW_SCALE)
-DTYPES(WT, bf16, f16, f32, e4m3, e2m1)
-DTYPES(ST, bf16, f32, e4m3, e8m0)
+DTYPES(WT, bf16, f16, f32, e4m3, e2m1, u4)
+DTYPES(ST, bf16, f32, e4m3, e8m0, f32z)
 DTYPES(NT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
 TUNE(BN, 64, 128)
@@ -36,7 +37,8 @@ REQUIRE(K % 8 == 0)
 REQUIRE(WT_BITS >= 16 || K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !W_SCALE && !W_ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
-REQUIRE(WT_BITS != 4 || W_SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
+REQUIRE(WT_BITS != 4 || W_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
+	: ST_BITS == 32 && (BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))))
 REQUIRE(OUTS >= 9)
 REQUIRE(BM == 16 || OUTS > BM / 2)
 REQUIRE(BN == 64 || ceil_div(OUTS, BM) * ceil_div(V, BN) >= 88)

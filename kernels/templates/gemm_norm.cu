@@ -3,8 +3,9 @@
 // numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; 1 / rms and the bias in f32; one
 //           rounding. Same bits every run; a row's bits do not depend on the other rows
 // measured  H100 SXM: 159 TFLOP/s at 512 rows of 3072 x 2048, 25 % of what mma.sync can do; no spills
-// codes     e4m3 and e2m1 become bf16 exactly, e2m1 with the scale of its group; scales of blocks multiply the f32
-//           sums of their columns, those of rows the end. k is then added in another fixed order (gemm_codes.cuh)
+// codes     e4m3, e2m1 and u4 become bf16 exactly, e2m1 with the scale of its group, u4 less its zero; scales of blocks
+//           and of groups of u4 multiply the f32 sums of their columns, those of rows the end. k is then added in
+//           another fixed order (gemm_codes.cuh)
 // tiles     a tile is admitted when at least 88 blocks are left to keep a large GPU busy (BN = 64 always is), and
 //           when the next larger BM would leave fewer: larger tiles ask less of the L2 cache
 // bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
@@ -25,8 +26,8 @@ ATTR_INT(BLOCK_K, 128)
 FLAG(W_SCALE)
 FLAG(W_ROW_SCALE)
 FLAG(BIAS)
-DTYPES(WT, bf16, f16, f32, e4m3, e2m1)
-DTYPES(ST, bf16, f32, e4m3, e8m0)
+DTYPES(WT, bf16, f16, f32, e4m3, e2m1, u4)
+DTYPES(ST, bf16, f32, e4m3, e8m0, f32z)
 DTYPES(NT, bf16, f16, f32)
 DTYPES(BT, bf16, f16, f32)
 TUNE(BM, 16, 32, 64, 128)
@@ -35,7 +36,8 @@ REQUIRE(K % 8 == 0)
 REQUIRE(WT_BITS >= 16 || K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !W_SCALE && !W_ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
-REQUIRE(WT_BITS != 4 || W_SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
+REQUIRE(WT_BITS != 4 || W_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
+	: ST_BITS == 32 && (BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))))
 REQUIRE(ROWS >= 9)
 REQUIRE(BM == 16 || ROWS > BM / 2)
 REQUIRE(BN == 64 || ceil_div(ROWS, BM) * ceil_div(N, BN) >= 88)

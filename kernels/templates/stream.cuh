@@ -1,4 +1,4 @@
-// stream.cuh - y = x w^T for 1 to 64 rows of x on the tensor cores: the weights, bf16 or codes of e4m3 or e2m1 with
+// stream.cuh - y = x w^T for 1 to 64 rows of x on the tensor cores: the weights, bf16 or codes of e4m3, e2m1 or u4 with
 // scales, are streamed once, past all else.
 //
 // The operands change places: sixteen rows of w are the A operand of mma.m16n8k16, eight rows of x its B operand. One
@@ -17,8 +17,9 @@
 // part, and 1 / rms multiplies the sums at the end.
 //
 // Codes become bf16 on the way to the product, without rounding (stream_codes.cuh). The scales of groups of e2m1 codes
-// multiply the codes; those of larger blocks of e4m3 codes multiply the sums over a block's columns, in f32, and these
-// add up apart; what is one for a row of w is left to the caller. At few rows of x, where instructions are what codes
+// multiply the codes; those of larger blocks of e4m3 codes, and of groups of u4, whose zeros the codes lose first,
+// multiply the sums over a block's columns, in f32, and these add up apart; what is one for a row of w is left to the
+// caller. At few rows of x, where instructions are what codes
 // cost, each warp norms its columns of x before it starts, all lanes at it, and keeps them in shared memory.
 //
 // SPLIT_ warps, a group, share K in turns of COLS_ columns and own 16 * TILES_ rows of w. Their sums meet in shared
@@ -57,12 +58,12 @@ template <class A, class B> struct TypeIf<false, A, B> { using Type = B; };
 template <class Scale_, int BLOCK_N_, int BLOCK_K_> struct BlockScales {
 	using Scale = Scale_;
 	static constexpr bool there = true;
-	static constexpr int block_n = BLOCK_N_, block_k = BLOCK_K_;
+	static constexpr int block_n = BLOCK_N_, block_k = BLOCK_K_, bytes = sizeof(Scale_);
 };
 struct NoScales {
 	using Scale = void;
 	static constexpr bool there = false;
-	static constexpr int block_n = 1, block_k = 1;
+	static constexpr int block_n = 1, block_k = 1, bytes = 1;
 };
 
 // The sizes of a product. A turn is as many columns of the group's rows of w as COLS_ bf16 have bytes, a step 32.
@@ -78,9 +79,11 @@ struct Stream {
 	static constexpr int groups = stream_warps / SPLIT_, n_tiles = ceil_div(ROWS_, 8);
 	static constexpr int row_bytes = COLS_ * 2, w_bytes = TILES_ * 16 * row_bytes, pitch = K_ * bits / 8;
 	static constexpr int most_steps = ceil_div(ceil_div(K_, cols), SPLIT_) * (cols / 32); // of a warp
-	// scales of groups multiply the codes, those of larger blocks the sums of `period` columns
-	static constexpr bool grouped = bits == 4, blocked = Scales_::there && !grouped;
-	static constexpr int block_n = Scales_::block_n, block_k = Scales_::block_k, scale_pitch = ceil_div(K_, block_k);
+	// scales of groups multiply the codes, those of larger blocks, and with zeros, the sums of `period` columns
+	static constexpr bool zeroed = same_type<Scale, f32z>::value && bits == 4, grouped = bits == 4 && !zeroed;
+	static constexpr bool blocked = Scales_::there && !grouped;
+	static constexpr int block_n = Scales_::block_n, block_k = Scales_::block_k;
+	static constexpr int scale_bytes = Scales_::bytes, scale_pitch = ceil_div(K_, block_k);
 	static constexpr int period = block_k >= K_ || block_k > cols ? cols : block_k;
 	static constexpr int periods = most_steps * 32 / period; // of a warp
 	static constexpr float unit = CodeUnit<W, Scale>::value;
@@ -92,6 +95,7 @@ struct Stream {
 	static_assert(K_ * bits % 128 == 0, "rows are read 16 bytes at a time");
 	static_assert(!grouped || (Scales_::there && block_n == 1 && (block_k == 16 || block_k == 32)),
 		"groups of 16 or 32");
+	static_assert(same_type<W_, u4>::value == zeroed && (!zeroed || block_n == 1), "u4 has zeros, and nothing else");
 	static_assert(!blocked || (period % 32 == 0 && cols % period == 0 && (block_k >= K_ || block_k % period == 0)),
 		"a scale is that of whole steps");
 	static_assert(DEPTH_ >= AHEAD_, "what is under way has a place");
@@ -172,10 +176,12 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 	// else rows of x are read and normed as they are used
 	static constexpr bool staged = stream_stages(S::rows, S::k, S::bits, S::cols);
 	static constexpr int norm_size = staged || !norm_there ? 0 : same_type<Norm, f32>::value ? 4 : 2;
-	// scales of a row's groups in a turn, a byte each, come in pieces of so many, or, 0, when they are used
-	static constexpr int row_scales = S::grouped ? S::cols / S::block_k : 0;
-	static constexpr int scale_piece = !S::grouped ? 0 : row_scales % 16 == 0 && S::scale_pitch % 16 == 0 ? 16
-		: row_scales % 8 == 0 && S::scale_pitch % 8 == 0 ? 8 : S::scale_pitch % 4 == 0 ? 4 : 0;
+	// scales of a row's groups in a turn come in pieces of so many bytes, or, 0, when they are used
+	static constexpr int row_scales = S::zeroed ? S::cols / S::period * S::scale_bytes
+		: S::grouped ? S::cols / S::block_k : 0;
+	static constexpr int scale_pitch = S::scale_pitch * S::scale_bytes;
+	static constexpr int scale_piece = !row_scales ? 0 : row_scales % 16 == 0 && scale_pitch % 16 == 0 ? 16
+		: row_scales % 8 == 0 && scale_pitch % 8 == 0 ? 8 : scale_pitch % 4 == 0 ? 4 : 0;
 	static constexpr int scales_at = S::w_bytes + S::cols * norm_size;
 	static constexpr int turn_bytes = scales_at + S::tiles * 16 * row_scales, warp_bytes = S::depth * turn_bytes;
 	static constexpr int units = ceil_div(S::k, S::cols);
@@ -257,6 +263,13 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 		return in_step == 2 ? __byte_perm(bytes[0], bytes[1], half ? 0x7531 : 0x6420) : bytes[0];
 	}
 
+	// thread level: the scale and the zero of a row of a tile in the period of a turn that `step` is in
+	__device__ __forceinline__ f32z zeroed_scale(const char *slot, int m, int row, int step) const
+	{
+		const char *const at = slot + scales_at + (m * 16 + row) * row_scales;
+		return *reinterpret_cast<const f32z *>(at + step * 32 / S::period * S::scale_bytes);
+	}
+
 	// warp level: turn i of the warp into a slot, as one group of copies; past the last turn an empty group
 	__device__ __forceinline__ void fill(int i, int slot) const
 	{
@@ -284,7 +297,7 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 				}
 			}
 			if constexpr (scale_piece != 0)
-				fill_scales(to + scales_at, k0 / S::block_k);
+				fill_scales(to + scales_at, k0 / S::block_k * S::scale_bytes);
 		}
 		copy_commit();
 	}
@@ -318,8 +331,9 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 #pragma unroll
 			for (int p = 0; p < pieces; p += 32) {
 				const int at = p + threadIdx.x % 32, row = at / in_row, column = first + at % in_row * scale_piece;
-				const bool inside = (FULL || row < tile[m].rows) && (exact || column < S::scale_pitch);
-				const auto *there = tile[m].scales + (inside ? i64(tile[m].n0 + row) * S::scale_pitch + column : 0);
+				const bool inside = (FULL || row < tile[m].rows) && (exact || column < scale_pitch);
+				const auto *there = reinterpret_cast<const char *>(tile[m].scales)
+					+ (inside ? i64(tile[m].n0 + row) * scale_pitch + column : 0);
 				if (pieces % 32 && at >= pieces)
 					break;
 				if constexpr (scale_piece == 16)
@@ -424,15 +438,21 @@ __device__ __forceinline__ void stream_leave(float *out, const float (&acc)[CHAI
 	}
 }
 
-// warp level: the sums of a period, times its scale, to the total; then the next one begins
+// warp level: the sums of a period, times its scale, to the total; then the next one begins. `period`: the scales with
+// zeros
 template <class S, int CHAINS_, class Ring>
-__device__ __forceinline__ void stream_add(const Ring &ring, int turn, int step,
+__device__ __forceinline__ void stream_add(const Ring &ring, int turn, int step, const f32z (&period)[S::tiles][2],
 	float (&acc)[CHAINS_][S::tiles][S::n_tiles][4], float (&total)[S::tiles][S::n_tiles][4])
 {
 #pragma unroll
 	for (int m = 0; m < S::tiles; m++) {
 		float scale[2];
-		ring.block_scales(m, turn, step, scale);
+		if constexpr (S::zeroed) {
+			scale[0] = to_f32(period[m][0]);
+			scale[1] = to_f32(period[m][1]);
+		} else {
+			ring.block_scales(m, turn, step, scale);
+		}
 #pragma unroll
 		for (int j = 0; j < S::n_tiles; j++)
 #pragma unroll
@@ -457,7 +477,7 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 {
 	using Ring = StreamRing<S, FULL, Norm>;
 	constexpr int n_tiles = S::n_tiles, chains = n_tiles * S::tiles <= 2 ? 2 : 1; // of dependent products
-	constexpr int turn_steps = S::cols / 32, unroll = S::grouped && S::x_steps < 4 ? 4 : S::x_steps;
+	constexpr int turn_steps = S::cols / 32, unroll = S::bits == 4 && S::x_steps < 4 ? 4 : S::x_steps;
 	using Total = float[1][S::blocked ? S::tiles : 1][S::blocked ? n_tiles : 1][4];
 	const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 	const Ring ring(place, w_tile, norm);
@@ -503,6 +523,7 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 	int slot = 0, to_fill = S::ahead % S::depth;
 	Total total = {};
 	u32 scales[S::tiles][2][2]; // of groups, in four steps
+	f32z period[S::tiles][2];   // with zeros, of the period
 	for (int first = 0; first < steps; first += unroll) {
 #pragma unroll
 		for (int s = 0; s < unroll; s++) {
@@ -536,6 +557,11 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 								ring.group_scales(at, m, g + 8 * h, (first + s) / turn_steps, step), scales[m][h]);
 						scale = stream_scale(scales[m][h], s % 4);
 					}
+					if constexpr (S::zeroed) {
+						if (step * 32 % S::period == 0)
+							period[m][h] = ring.zeroed_scale(at, m, g + 8 * h, step);
+						scale = u4_zero(period[m][h]);
+					}
 					stream_decode<typename S::Scale>(ring.read(weights, m * 16 + 8 * h).at, scale, pair);
 #pragma unroll
 					for (int i = 0; i < 4; i++)
@@ -549,7 +575,7 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 			}
 			if constexpr (S::blocked)
 				if ((step + 1) * 32 % S::period == 0)
-					stream_add<S, chains>(ring, (first + s) / turn_steps, step, acc, total[0]);
+					stream_add<S, chains>(ring, (first + s) / turn_steps, step, period, acc, total[0]);
 			if constexpr (S::most_steps > S::x_steps)
 				read_x(first + s + S::x_steps, x_now);
 			if (step == turn_steps - 1) {

@@ -5,8 +5,11 @@
 // sets the exponent right, of subnormal codes too. A pair of bf16 holds two elements that move together rather than
 // two neighbours: k may stand in any order as long as the other operand has the same (stream_pair). NaN codes of e4m3
 // do not occur in weights; here they are worth 480.
+//
+// u4 becomes an integer, less the zero of its group; the scale is not in it (u4.cuh).
 #pragma once
 #include "codes.cuh"
+#include "u4.cuh"
 
 // What is decoded times this is the weight.
 template <class W, class Scale> struct CodeUnit { static constexpr float value = 1.0f; };
@@ -31,8 +34,15 @@ template <class Scale> __device__ __forceinline__ void stream_decode(const u32 (
 	}
 }
 
+// `scale` of u4: that of u4_zero
 template <class Scale> __device__ __forceinline__ void stream_decode(const u32 (&w)[1], u32 scale, u32 (&pair)[4])
 {
+	if constexpr (same_type<Scale, f32z>::value) {
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			pair[i] = u4_less(w[0] >> 4 * i, scale);
+		return;
+	}
 	const u32 c = w[0], sign = 0x80008000u, rest = 0x01c001c0u; // elements i and i + 4 are 16 bits apart
 	pair[0] = (c << 12 & sign) | (c << 6 & rest);
 	pair[1] = (c << 8 & sign) | (c << 2 & rest);

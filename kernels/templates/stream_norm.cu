@@ -24,8 +24,8 @@ ATTR_INT(BLOCK_K, 128)
 FLAG(W_SCALE)
 FLAG(W_ROW_SCALE)
 FLAG(BIAS)
-DTYPES(WT, bf16, e4m3, e2m1)
-DTYPES(ST, bf16, f32, e4m3, e8m0)
+DTYPES(WT, bf16, e4m3, e2m1, u4)
+DTYPES(ST, bf16, f32, e4m3, e8m0, f32z)
 DTYPES(NT, bf16, f16, f32)
 DTYPES(BT, bf16, f16, f32)
 TUNE(TILES, 1, 2)
@@ -37,7 +37,9 @@ REQUIRE(K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !W_SCALE && !W_ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || 2 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
 	|| BLOCK_K % (2 * COLS) == 0)
-REQUIRE(WT_BITS != 4 || W_SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
+REQUIRE(WT_BITS != 4 || W_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
+	: ST_BITS == 32 && (BLOCK_K >= K || 4 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
+	|| BLOCK_K % (4 * COLS) == 0)))
 REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
 REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
@@ -46,7 +48,8 @@ REQUIRE(WT_BITS == 16 || ROWS > 8 || DEPTH == 2 && TILES == 2 && COLS == 64 || S
 REQUIRE(ROWS <= 16 || TILES == 2)
 GRID(ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
-SMEM(8 * DEPTH * (COLS * TILES * 16 * 2 + (WT_BITS == 4) * TILES * 16 * (4 * COLS / max(BLOCK_K, 1)))
+SMEM(8 * DEPTH * (COLS * TILES * 16 * 2
+	+ (WT_BITS == 4) * TILES * 16 * (4 * COLS / min(4 * COLS, max(BLOCK_K, 1)) * ST_BITS / 8))
 	+ (WT_BITS < 16 && ROWS <= 4
 		&& ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096) + 75776 <= SMEM_MAX
 		? ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096)

@@ -26,8 +26,8 @@ FLAG(UP_SCALE)
 FLAG(UP_ROW_SCALE)
 FLAG(GATE_BIAS)
 FLAG(UP_BIAS)
-DTYPES(WT, bf16, e4m3, e2m1)
-DTYPES(ST, bf16, f32, e4m3, e8m0)
+DTYPES(WT, bf16, e4m3, e2m1, u4)
+DTYPES(ST, bf16, f32, e4m3, e8m0, f32z)
 DTYPES(NT, bf16, f16, f32)
 DTYPES(BT, bf16, f16, f32)
 TUNE(SPLIT, 8, 4)
@@ -40,7 +40,9 @@ REQUIRE(K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !GATE_SCALE && !UP_SCALE && !GATE_ROW_SCALE && !UP_ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !GATE_SCALE || BLOCK_K >= K || 2 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
 	|| BLOCK_K % (2 * COLS) == 0)
-REQUIRE(WT_BITS != 4 || GATE_SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
+REQUIRE(WT_BITS != 4 || GATE_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
+	: ST_BITS == 32 && (BLOCK_K >= K || 4 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
+	|| BLOCK_K % (4 * COLS) == 0)))
 REQUIRE(GATE_SCALE == UP_SCALE && GATE_ROW_SCALE == UP_ROW_SCALE)
 REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
@@ -50,7 +52,8 @@ REQUIRE(WT_BITS == 16 || ROWS > 8 || COLS == 64 && TILES == 2 || SMEM_MAX < 2000
 REQUIRE(SPLIT == 8 || ROWS > 16)
 GRID(ceil_div(N, 64 * TILES / SPLIT), 1, 1)
 BLOCK(256)
-SMEM(8 * DEPTH * (COLS * TILES * 16 * 2 + (WT_BITS == 4) * TILES * 16 * (4 * COLS / max(BLOCK_K, 1)))
+SMEM(8 * DEPTH * (COLS * TILES * 16 * 2
+	+ (WT_BITS == 4) * TILES * 16 * (4 * COLS / min(4 * COLS, max(BLOCK_K, 1)) * ST_BITS / 8))
 	+ (WT_BITS < 16 && ROWS <= 4
 		&& ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096) + 75776 <= SMEM_MAX
 		? ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096)

@@ -56,6 +56,21 @@ static const char *check_kv(const Graph *g, const GraphOp *op)
 	return NULL;
 }
 
+/* Zeros belong to codes of u4: their scales are f32z, and no others are. */
+static const char *check_zeros(const Graph *g, const GraphOp *op)
+{
+	const OpInfo *info = &op_table[op->kind];
+	for (int i = 0; i < info->n_operands; i++) {
+		char name[32];
+		snprintf(name, sizeof name, "%s_scale", info->operands[i].name);
+		const int at = op_operand(op->kind, name), scale = at >= 0 ? op->operands[at] : -1;
+		const bool has_zeros = scale >= 0 && g->tensors[scale].dtype == DT_f32z;
+		if (op->operands[i] >= 0 && (g->tensors[op->operands[i]].dtype == DT_u4) != has_zeros)
+			return has_zeros ? "zeros belong to no codes of u4" : "codes of u4 have no zeros";
+	}
+	return NULL;
+}
+
 static const char *check_experts(const Graph *g, const GraphOp *op)
 {
 	const Attrs *a = &op->attrs;
@@ -106,6 +121,7 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 	if ((op->kind == OP_sample || op->kind == OP_draw) && (a->n_valid < 1 || a->n_valid > g->vocab))
 		return "N_VALID is not between 1 and the vocabulary";
 	const char *why = op_operand(op->kind, "kv_block") >= 0 ? check_kv(g, op) : NULL;
+	why = why ? why : check_zeros(g, op);
 	why = why ? why : check_experts(g, op);
 	return why ? why : check_delta(op);
 }

@@ -83,16 +83,27 @@ typedef struct Weights {
 	int64_t block_n, block_k;
 } Weights;
 
-/* w[n, k..k+count) as they are meant: code * block scale * row scale. */
+/* The zero of codes that have scale i. */
+static float zero_of(const RefOperand *scale, int64_t i)
+{
+	uint32_t zeroed;
+	if (scale->dtype != DT_f32z)
+		return 0;
+	memcpy(&zeroed, (const char *)scale->data + 4 * i, sizeof zeroed);
+	return (float)numbers_zero(zeroed);
+}
+
+/* w[n, k..k+count) as they are meant: (code - zero) * block scale * row scale. */
 static void convert_row(const Weights *x, int64_t n, int64_t k, int64_t count, float *out)
 {
 	const int64_t cols = x->w->shape[1];
 	ref_convert(x->w, n * cols + k, count, out);
 	for (int64_t i = 0; x->scale->data && i < count;) {
 		int64_t block = (k + i) / x->block_k, end = (block + 1) * x->block_k - k;
-		float scale = element(x->scale, n / x->block_n * x->scale->shape[1] + block);
+		const int64_t at = n / x->block_n * x->scale->shape[1] + block;
+		float scale = element(x->scale, at), zero = zero_of(x->scale, at);
 		for (; i < count && i < end; i++)
-			out[i] *= scale;
+			out[i] = (out[i] - zero) * scale;
 	}
 	if (x->row_scale->data) {
 		float scale = element(x->row_scale, n);

@@ -23,6 +23,8 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define FP8_TWO "WT=e4m3 ST=bf16 GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=0 UP_ROW_SCALE=0 BLOCK_N=128 BLOCK_K=128"
 #define NVFP4 "WT=e2m1 ST=e4m3 W_SCALE=1 W_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
 #define NVFP4_TWO "WT=e2m1 ST=e4m3 GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=1 UP_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
+#define INT4 "WT=u4 ST=f32z W_SCALE=1 W_ROW_SCALE=0 BLOCK_N=1 BLOCK_K=128"
+#define INT4_TWO "WT=u4 ST=f32z GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=0 UP_ROW_SCALE=0 BLOCK_N=1 BLOCK_K=128"
 
 #define DELTA " DK=128 DV=128 TAPS=3 BA=1" /* b and a stand in bf16 beside products of codes */
 #define FP8_BLOCK " BLOCK_N=128 BLOCK_K=128"
@@ -97,6 +99,18 @@ static const Shape shapes[] = {
 	{"stream_residual", "nvfp4x32 8B o", "ROWS=32 K=4096 N=4096 BIAS=0 " NVFP4},
 	{"stream_swiglu", "nvfp4x32 8B gate up", "ROWS=32 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " NVFP4_TWO},
 	{"stream_residual", "nvfp4x32 8B down", "ROWS=32 K=14336 N=4096 BIAS=0 " NVFP4},
+	{"stream_norm", "int4 8B qkv", "ROWS=1 K=4096 N=6144 BIAS=0 NORM_ONE=0 " INT4},
+	{"stream_residual", "int4 8B o", "ROWS=1 K=4096 N=4096 BIAS=0 " INT4},
+	{"stream_swiglu", "int4 8B gate up", "ROWS=1 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " INT4_TWO},
+	{"stream_residual", "int4 8B down", "ROWS=1 K=14336 N=4096 BIAS=0 " INT4},
+	{"stream_norm", "int4x8 8B qkv", "ROWS=8 K=4096 N=6144 BIAS=0 NORM_ONE=0 " INT4},
+	{"stream_residual", "int4x8 8B o", "ROWS=8 K=4096 N=4096 BIAS=0 " INT4},
+	{"stream_swiglu", "int4x8 8B gate up", "ROWS=8 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " INT4_TWO},
+	{"stream_residual", "int4x8 8B down", "ROWS=8 K=14336 N=4096 BIAS=0 " INT4},
+	{"stream_norm", "int4x32 8B qkv", "ROWS=32 K=4096 N=6144 BIAS=0 NORM_ONE=0 " INT4},
+	{"stream_residual", "int4x32 8B o", "ROWS=32 K=4096 N=4096 BIAS=0 " INT4},
+	{"stream_swiglu", "int4x32 8B gate up", "ROWS=32 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " INT4_TWO},
+	{"stream_residual", "int4x32 8B down", "ROWS=32 K=14336 N=4096 BIAS=0 " INT4},
 	{"gemv_swiglu", "1B gate up f16", "ROWS=1 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
 	{"gemv_residual", "1B down f16 x8", "ROWS=8 K=8192 N=2048 BIAS=0"},
 	{"gemm_swiglu", "1B gate up x64", "ROWS=64 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0"},
@@ -112,6 +126,9 @@ static const Shape shapes[] = {
 	{"gemm_swiglu", "nvfp4 8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " NVFP4_TWO},
 	{"gemm_norm", "nvfp4 8B qkv x2048", "ROWS=2048 K=4096 N=6144 BIAS=0 NORM_ONE=0 " NVFP4},
 	{"gemm_residual", "nvfp4 8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0 " NVFP4},
+	{"gemm_swiglu", "int4 8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " INT4_TWO},
+	{"gemm_norm", "int4 8B qkv x2048", "ROWS=2048 K=4096 N=6144 BIAS=0 NORM_ONE=0 " INT4},
+	{"gemm_residual", "int4 8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0 " INT4},
 	{"wgmma_linear", "1B qkv x512", "ROWS=512 K=2048 N=3072 BIAS=0"},
 	{"wgmma_residual", "1B down x512", "ROWS=512 K=8192 N=2048 BIAS=0"},
 	{"wgmma_swiglu", "1B gate up x512", "ROWS=512 K=2048 N=8192 GATE_BIAS=0 UP_BIAS=0"},

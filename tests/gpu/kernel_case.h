@@ -22,7 +22,7 @@ typedef struct CaseBuffer { /* one field of the argument struct */
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS], n, bytes;
 	int64_t at;   /* offset in Case.image */
-	void *before; /* f32 or i32 [n]: contents before the run, in values the dtype can hold */
+	void *before; /* f32, i32 or f32z [n]: contents before the run, in values the dtype can hold */
 	void *want;   /* the same after the reference; for IN it is `before` itself */
 } CaseBuffer;
 

@@ -3,6 +3,7 @@
  * Index operands follow the words at the top of artifacts/ops.h. Keys and values that no row may see are NaN:
  * a kernel that reads one step too far shows it.
  */
+#include "artifacts/numbers.h"
 #include "tests/gpu/kernel_case.h"
 
 #include <math.h>
@@ -406,7 +407,10 @@ static bool ends_with(const char *name, const char *end)
 }
 
 /* How codes of a product's weight are spread: over much of what the format has. */
-static float code_spread(Dtype dtype) { return dtype == DT_e4m3 ? 32.0f : dtype == DT_e2m1 ? 2.5f : 1; }
+static float code_spread(Dtype dtype)
+{
+	return dtype == DT_e4m3 ? 32.0f : dtype == DT_e2m1 ? 2.5f : dtype == DT_u4 ? 6.5f /* less its zero */ : 1;
+}
 
 /* Scales of a weight's codes: positive, of several powers of two, the smallest subnormal in e4m3; together they bring
  * sums over K to order one. Where blocks and rows have scales, those of blocks are of order one. */
@@ -429,6 +433,12 @@ static void fill_scales(Case *c, const char *name, CaseBuffer *b)
 		float spread = ldexpf(1 + (float)random_below(&c->random, 8) / 8, (int)random_below(&c->random, 5) - 3);
 		float scale = unit * (!is_row && one_in(&c->random, 40) ? 0x1p-9f : spread);
 		((float *)b->before)[i] = b->dtype == DT_e4m3 ? fmaxf(scale, 0x1p-9f) : scale;
+		if (b->dtype == DT_f32z) { /* of a scale that is an f16 */
+			uint32_t bits;
+			memcpy(&bits, (float *)b->before + i, sizeof bits);
+			memcpy(&scale, &(uint32_t){bits & ~0x1fffu}, sizeof scale);
+			((uint32_t *)b->before)[i] = numbers_zeroed(scale, (unsigned)random_below(&c->random, 17));
+		}
 	}
 }
 
@@ -446,6 +456,10 @@ static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 		if (strcmp(name, "kv_block") != 0)
 			return;
 	}
+	for (int64_t i = 0; i < b->n && b->dtype == DT_u4; i++)
+		a[i] = (float)random_below(&c->random, 16);
+	if (b->dtype == DT_u4)
+		return;
 	if (is_product_weight(name)) /* so that sums over K are of order one */
 		scale = dtype_bytes(b->dtype) >= 2 ? 1 / sqrtf((float)b->shape[b->n_dims - 1]) : code_spread(b->dtype);
 	if (strcmp(name, "logits") == 0)

@@ -111,7 +111,7 @@ static const uint8_t *play_step(void *ctx, Case *d, Outcome *out)
 		if (!b->present)
 			continue;
 		b->before = b->before ? b->before : case_alloc(d, b->n * 4);
-		if (b->dtype == DT_i32)
+		if (b->dtype == DT_i32 || b->dtype == DT_f32z)
 			memcpy(b->before, raw.data, (size_t)b->bytes);
 		else
 			ref_convert(&raw, 0, b->n, b->before);

@@ -93,9 +93,33 @@ static void test_edges(void **state)
 	}
 }
 
+/* Integers, and scales that keep every digit of an f16 or a bf16 beside a zero. */
+static void test_zeros(void **state)
+{
+	(void)state;
+	const uint8_t pair = 0xa5;
+	float two[2], value;
+	numbers_convert(DT_u4, &pair, 0, 2, two);
+	assert_true(two[0] == 5 && two[1] == 10);
+	for (uint32_t i = 0; i < 0x10000; i++) {
+		const uint16_t half = (uint16_t)i;
+		for (int k = 0; k < 2; k++) {
+			float scale;
+			numbers_convert(k ? DT_f16 : DT_bf16, &half, 0, 1, &scale);
+			if (isnan(scale))
+				continue;
+			const uint32_t zeroed[] = {0, numbers_zeroed(scale, i % 32)};
+			numbers_convert(DT_f32z, zeroed, 1, 1, &value);
+			assert_memory_equal(&value, &scale, sizeof value);
+			assert_int_equal(numbers_zero(zeroed[1]), i % 32);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values), cmocka_unit_test(test_codes), cmocka_unit_test(test_edges)};
+		cmocka_unit_test(test_values), cmocka_unit_test(test_codes), cmocka_unit_test(test_edges),
+		cmocka_unit_test(test_zeros)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,6 +82,18 @@ static void test_linear(void **state)
 	EXPECT(&c, "ok");
 	w->dtype = DT_e2m1;
 	EXPECT(&c, "ok");
+	w->dtype = DT_u4;
+	EXPECT(&c, "graph op 0 (linear): codes of u4 have no zeros");
+	Tensor *scale = &c.tensors[4];
+	*scale = (Tensor){.name = "scale", .role = ROLE_WEIGHT, .dtype = DT_e8m0, .n_dims = 2, .shape = {100, 1}};
+	c.op.operands[op_operand(OP_linear, "w_scale")] = 4;
+	c.graph.n_tensors = 5;
+	EXPECT(&c, "graph op 0 (linear): codes of u4 have no zeros");
+	scale->dtype = DT_f32z;
+	EXPECT(&c, "ok");
+	w->dtype = DT_e4m3;
+	EXPECT(&c, "graph op 0 (linear): zeros belong to no codes of u4");
+	c.op.operands[op_operand(OP_linear, "w_scale")] = -1;
 	w->dtype = DT_i32;
 	EXPECT(&c, "graph op 0 (linear): w holds integers");
 	w->dtype = DT_e4m3;
