@@ -167,10 +167,12 @@ OP(delta_verify, OP_GRAPH, "NK NV DK DV", "verify: delta_rule of versions (slot_
 	INOUT(delta_later, "SLOTS, DRAFTS, NV * DK * DV"), OUT(o, "ROWS, NV * DV"))
 OP(draw, OP_GRAPH, "N_VALID AHEAD",
 	"what sample draws and its log probability, of each row of a slot that has not ended, for position row_pos + "
-	"AHEAD; counted besides: the slot's drafts before that position. Not numbers: -1. Other rows: 0",
-	IN(step, "4"), INOUT(logits, "ROWS, V"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"),
-	IN(limits, "SLOTS, 8"), IN(counts, "SLOTS, V"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
-	IN(slot_draft, "SLOTS, DRAFTS"), OUT(drawn, "ROWS"), OUT(drawn_logprob, "ROWS"))
+	"AHEAD; counted besides: the slot's drafts before that position. Not numbers: -1. Other rows: 0. Column v is of "
+	"token id ids[v], ascending, where ids is there, else of id v; V may be less than VOCAB, and all that goes by ids "
+	"goes by these: counts, drafts, the noise, what is drawn",
+	IN(step, "4"), INOUT(logits, "ROWS, V"), IN_OPT(ids, "V"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
+	IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"), IN(counts, "SLOTS, VOCAB"), IN(slot_token, "SLOTS"),
+	IN(slot_len, "SLOTS"), IN(slot_draft, "SLOTS, DRAFTS"), OUT(drawn, "ROWS"), OUT(drawn_logprob, "ROWS"))
 OP(keep_draft, OP_GRAPH, "",
 	"draft: slot_draft[s, row_pos[t] + 1 - slot_len[s]] = row_token[t] = drawn[t], 0 for -1; row_pos[t] += 1",
 	IN(drawn, "ROWS"), IN(row_slot, "ROWS"), IN(slot_len, "SLOTS"), INOUT(slot_draft, "SLOTS, DRAFTS"),
@@ -376,10 +378,11 @@ OP(draw_best, OP_FUSED, "N_VALID AHEAD", "draw, with best and best_id as norm_lo
 	IN(counts, "SLOTS, V"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(slot_draft, "SLOTS, DRAFTS"),
 	OUT(drawn, "ROWS"), OUT(drawn_logprob, "ROWS"))
 OP(draw_draft, OP_FUSED, "N_VALID AHEAD",
-	"draw_best; keep_draft, of a row a slot; draft_len[s] += 1 where row_pos[t] is",
-	IN(step, "4"), INOUT(logits, "ROWS, V"), IN(best, "ROWS, PARTS, 2"), IN(best_id, "ROWS, PARTS"),
+	"draw_best, of columns of token ids as draw has them; keep_draft, of a row a slot; draft_len[s] += 1 where "
+	"row_pos[t] is",
+	IN(step, "4"), INOUT(logits, "ROWS, V"), IN_OPT(ids, "V"), IN(best, "ROWS, PARTS, 2"), IN(best_id, "ROWS, PARTS"),
 	IN(row_slot, "ROWS"), IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"),
-	IN(counts, "SLOTS, V"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), INOUT(slot_draft, "SLOTS, DRAFTS"),
+	IN(counts, "SLOTS, VOCAB"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), INOUT(slot_draft, "SLOTS, DRAFTS"),
 	INOUT(row_token, "ROWS"), INOUT(row_pos, "ROWS"), INOUT(draft_len, "SLOTS"))
 OP(read_probe, OP_FUSED, "",
 	"part[i] = exclusive or of words 8192 i .. 8192 i + 8191 of x: phase probe alone, to measure reading",

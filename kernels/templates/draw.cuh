@@ -6,6 +6,8 @@
 // are found, and why they do not depend on the order of additions, is told in sample.cu, which draws and ends a step of
 // one row a slot; here nothing is ended, and drafts count as generated.
 //
+// An id here is a column of the logits. Which token that is, Ids says: counts, drafts and the noise go by tokens.
+//
 // A template that draws rows has the dims ROWS, SLOTS, V, PARTS and DRAFTS, the attributes N_VALID and AHEAD, and the
 // tunable CLUSTER: blocks a row, a slice of it each (one before sm_90). Its grid is (CLUSTER, ROWS, 1), its block 512.
 #pragma once
@@ -25,6 +27,17 @@ constexpr bool HALVES = SLICE <= 65536; // sums of 16-bit halves of that many we
 // arithmetic a few suffice, and the code stays small: it is compiled for every vocabulary and bucket.
 constexpr int LIGHT = 16, HEAVY = 2;
 constexpr i32 GENERATED = (1 << 30) - 1; // bits of counts below the prompt's mark
+
+// Tokens of columns: a table of ascending ones, or the columns themselves.
+template <bool HAS_TABLE> struct Ids {
+	const i32 *table;
+	__device__ __forceinline__ int operator[](int v) const
+	{
+		if constexpr (HAS_TABLE)
+			return table[v];
+		return v;
+	}
+};
 
 struct alignas(16) Shared {
 	u32 low[BINS], high[BINS]; // weight in a bin of the slice: its lower and upper halves apart, or 64 bits
@@ -358,7 +371,9 @@ __device__ __forceinline__ void cut(Shared &s, Candidates &c, Want want, bool by
 }
 
 // team level: temperature, cuts and the draw; -1 when nothing could be drawn
-__device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampling, const i32 *limits, int position)
+template <class Ids_>
+__device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampling, const i32 *limits, int position,
+	Ids_ ids)
 {
 	const float top_p = sampling[1], min_p = sampling[2];
 	const int top_k = limits[0];
@@ -375,7 +390,7 @@ __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampl
 		const float z = c.z_of(l);
 		if (z < c.top_z && expf(z - c.top_z) < min_p)
 			return;
-		best = max(best, contender(z + gumbel(philox(id, position, key0, key1)), id));
+		best = max(best, contender(z + gumbel(philox(ids[id], position, key0, key1)), id));
 	});
 	return int(~u32(team_max(s, best)));
 }
@@ -420,7 +435,8 @@ __device__ __forceinline__ Row row_of_parts(Shared &s, const float *best, const 
 
 // team level: from the logits, which the penalties change in place; the slot's first n_drafts drafts count as
 // generated
-__device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32 *counts, const i32 *drafts,
+template <class Ids_>
+__device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32 *counts, Ids_ ids, const i32 *drafts,
 	int n_drafts, const float *sampling)
 {
 	i32 draft[DRAFTS];
@@ -438,17 +454,18 @@ __device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32
 		for (int j = 0; j < LIGHT; j++) {
 			const int v = first + j * THREADS;
 			l[j] = v < end ? logits[v] : minus_infinity();
-			count[j] = v < end ? counts[v] : 0;
+			count[j] = v < end ? counts[ids[v]] : 0;
 		}
 #pragma unroll
 		for (int j = 0; j < LIGHT; j++) {
 			const int v = first + j * THREADS;
 			if (v >= end)
 				break;
+			const int token = ids[v];
 			int n = count[j] & GENERATED;
 #pragma unroll
 			for (int i = 0; i < DRAFTS; i++)
-				n += draft[i] == v;
+				n += draft[i] == token;
 			if (count[j] || n) {
 				l[j] = penalise(l[j], n, sampling);
 				logits[v] = l[j];
@@ -479,10 +496,11 @@ template <class Args_> __device__ __forceinline__ bool draws(const Args_ &a, int
 	return rank == 0 || (rank < TEAM && (is_penalised(a, slot) || a.sampling[slot * 8] > 0.0f));
 }
 
-// team level: row t, which draws for a slot whose sequence has not ended. The result is that of the first thread of
-// the first block; when it has it, all blocks have read what they read.
-template <class Args_>
-__device__ __forceinline__ Drawn draw_row(Shared &s, const Args_ &a, int t, int slot, int row_pos)
+// team level: row t, which draws for a slot whose sequence has not ended; counts are the slot's. The result is that of
+// the first thread of the first block; when it has it, all blocks have read what they read.
+template <class Args_, class Ids_>
+__device__ __forceinline__ Drawn draw_row(Shared &s, const Args_ &a, int t, int slot, int row_pos, const i32 *counts,
+	Ids_ ids)
 {
 	float *const logits = a.logits + i64(t) * V;
 	const float *const sampling = a.sampling + slot * 8;
@@ -494,21 +512,21 @@ __device__ __forceinline__ Drawn draw_row(Shared &s, const Args_ &a, int t, int 
 	}
 	__syncthreads();
 	const Row row = penalised
-		? penalised_row(s, logits, a.counts + i64(slot) * V, a.slot_draft + i64(slot) * DRAFTS,
+		? penalised_row(s, logits, counts, ids, a.slot_draft + i64(slot) * DRAFTS,
 			position - 1 - a.slot_len[slot], sampling)
 		: row_of_parts(s, a.best + i64(t) * PARTS * 2, a.best_id + i64(t) * PARTS);
 	const bool good = row.sum > 0.0f; // a NaN or +inf makes the sum NaN; nothing but -inf leaves it 0
-	int token = row.id;
+	int id = row.id;
 	if (good && sampling[0] > 0.0f) {
 		Candidates c = { logits, sampling[0], row.top, row.top / sampling[0], 64.0f / sampling[0], BINS, 0, false };
-		const int drawn = draw(s, c, sampling, a.limits + slot * 8, position);
-		token = drawn < 0 ? token : drawn; // -1: a temperature so low that no number is left to compare
+		const int drawn = draw(s, c, sampling, a.limits + slot * 8, position, ids);
+		id = drawn < 0 ? id : drawn; // -1: a temperature so low that no number is left to compare
 	}
 	if (in_team)
 		meet(); // nobody leaves while others read its memory
 	if (!good)
 		return { -1, __uint_as_float(0x7fc00000u) };
 	const bool is_first = blockIdx.x == 0 && threadIdx.x == 0; // another block may have written the logit
-	const float l = token == row.id || !is_first ? row.top : __ldcg(logits + token);
-	return { token, l - row.top - logf(row.sum) };
+	const float l = id == row.id || !is_first ? row.top : __ldcg(logits + id);
+	return { ids[id], l - row.top - logf(row.sum) };
 }

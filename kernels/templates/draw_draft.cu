@@ -1,7 +1,7 @@
 // what      each row in use whose slot s has not ended, one row a slot, draws a token for position row_pos[t] + AHEAD
 //           (draw.cuh), 0 when its scores are no numbers: the slot's draft number row_pos[t] + 1 - slot_len[s], and the
 //           row's own token; row_pos[t] and draft_len[s] go one on. Rows of slots that have ended draw 0, idle rows
-//           nothing
+//           nothing. Logits may be of fewer ids than there are: of the first V, or of those in ids
 // numerics  as in sample.cu: cuts compare ordered integers and add probabilities as integers of 2^-31. Same bits every
 //           run
 // measured  H100 SXM, in a chain of its own kind, one row of 248320 ids, greedy: 2.9 us
@@ -14,12 +14,15 @@ ARCH(80)
 NUMERICS(f32, batch_invariant)
 DIM(ROWS, 3)
 DIM(SLOTS, 8)
-DIM(V, 49152)
-DIM(PARTS, 3072)
+DIM(V, 32768)
+DIM(VOCAB, 49152)
+DIM(PARTS, 2048)
 DIM(DRAFTS, 2)
-ATTR_INT(N_VALID, 49152)
+ATTR_INT(N_VALID, 32768)
 ATTR_INT(AHEAD, 1)
+FLAG(IDS)
 REQUIRE(N_VALID >= 1 && N_VALID <= V)
+REQUIRE(V <= VOCAB)
 REQUIRE(AHEAD >= 1 && AHEAD <= 2)
 TUNE(CLUSTER, 8, 1)
 REQUIRE(ROWS <= 65535)
@@ -32,12 +35,13 @@ FLOPS(ROWS * PARTS * 4)
 struct Args {
 	IN(i32, step, "4");
 	INOUT(f32, logits, "ROWS, V");
+	IN_IF(IDS, i32, ids, "V");
 	IN(f32, best, "ROWS, PARTS, 2");
 	IN(i32, best_id, "ROWS, PARTS");
 	IN(i32, row_slot, "ROWS");
 	IN(f32, sampling, "SLOTS, 8");
 	IN(i32, limits, "SLOTS, 8");
-	IN(i32, counts, "SLOTS, V");
+	IN(i32, counts, "SLOTS, VOCAB");
 	IN(i32, slot_token, "SLOTS");
 	IN(i32, slot_len, "SLOTS");
 	INOUT(i32, slot_draft, "SLOTS, DRAFTS");
@@ -62,7 +66,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) draw_draft(con
 	if (may_draw && a.slot_token[slot] >= 0) {
 		if (!draws(a, slot, rank))
 			return;
-		token = max(draw_row(s, a, t, slot, row_pos).token, 0);
+		token = max(draw_row(s, a, t, slot, row_pos, a.counts + i64(slot) * VOCAB, Ids<IDS != 0> { a.ids }).token, 0);
 	}
 	const int i = row_pos + 1 - a.slot_len[slot];
 	if (rank || threadIdx.x || i < 0 || i >= DRAFTS)

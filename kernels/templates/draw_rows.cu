@@ -57,7 +57,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) draw_rows(cons
 	inputs_ready();
 	Drawn d = { 0, 0.0f };
 	if (slot >= 0 && a.slot_token[slot] >= 0 && draws(a, slot, rank))
-		d = draw_row(s, a, t, slot, a.row_pos[t]);
+		d = draw_row(s, a, t, slot, a.row_pos[t], a.counts + i64(slot) * V, Ids<false> {});
 	if (rank == 0 && threadIdx.x == 0) {
 		a.drawn[t] = d.token;
 		a.drawn_logprob[t] = d.logprob;

@@ -100,8 +100,8 @@ static void draw(Compile *c, const StepTensors *s, const DecoderEnds *ends, cons
 	out[1] = g_tensor(c, ROLE_ACTIVATION, DT_f32, arena_printf(&c->arena, "%s.logprob", name), 1,
 		(int64_t[]){DIM_ROWS});
 	g_linear(c, end, BOTH, ends->head, rows, -1, logits);
-	g_op(c, OP_draw, end, BOTH, attrs, (int[]){s->step, logits, s->row_slot, s->row_pos, s->sampling, s->limits,
-		s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
+	g_op(c, OP_draw, end, BOTH, attrs, (int[]){s->step, logits, -1, s->row_slot, s->row_pos, s->sampling,
+		s->limits, s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
 }
 
 /* Prefill and verify: the head's keys and values of the model's rows, and which row the slot holds. */

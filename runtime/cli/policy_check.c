@@ -141,7 +141,8 @@ static PolicyRole role_of(const Graph *g, const GraphOp *op, int operand)
 		return R_SCALE;
 	if (t->role == ROLE_ACTIVATION)
 		return R_ACTIVATION;
-	if (t->role != ROLE_WEIGHT || strcmp(name, "inv_freq") == 0 || strcmp(name, "stop_tokens") == 0)
+	if (t->role != ROLE_WEIGHT || strcmp(name, "inv_freq") == 0 || strcmp(name, "stop_tokens") == 0
+		|| strcmp(name, "ids") == 0)
 		return POLICY_ROLES;
 	if (strcmp(name, "table") == 0)
 		return R_EMBEDDING;

@@ -190,11 +190,20 @@ static int pair(const Graph *g, const Phase *p, int turn, int i)
 		: (i - longer) / each + pairs % n + (i - longer) % each * n;
 }
 
+/* A table of the first ids. */
+static int itself(const Graph *g, const Phase *p, int turn, int i)
+{
+	(void)g;
+	(void)p;
+	(void)turn;
+	return i;
+}
+
 static const struct { const char *name; Rule *rule; } rules[] = {{"step", step_word}, {"row_slot", row_slot},
 	{"row_pos", row_position}, {"slot_len", slot_length}, {"draft_len", slot_length},
 	{"row_token", token}, {"slot_token", token}, {"row_next", token}, {"slot_draft", token}, {"drawn", token},
 	{"out_row", out_row}, {"seg", segment_word}, {"page_table", page}, {"new_pages", page}, {"limits", limit},
-	{"new_limits", limit}, {"acquire", first_alone}, {"stop_tokens", none},
+	{"new_limits", limit}, {"acquire", first_alone}, {"stop_tokens", none}, {"ids", itself},
 	{"expert", expert}, {"pair", pair}, {"first", first_pair}};
 
 void tune_rule(const Graph *g, const Phase *p, const Buf *b, int turn, void *host)

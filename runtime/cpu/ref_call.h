@@ -28,14 +28,15 @@ float ref_group_scale(const float *x, int64_t n, float scale);
 /* sum_i a[i] b[i]: exact products, added in float64 on eight lanes, element i on lane i % 8. */
 double ref_dot(const float *a, const float *b, int64_t n);
 
-/* What a token is drawn by (ref_slots.c, the logits stage): n ids take part; drafts count as generated. */
+/* What a token is drawn by (ref_slots.c, the logits stage): n columns take part; drafts count as generated. */
 typedef struct DrawOf {
-	const int32_t *counts; /* [V] */
+	const int32_t *ids;    /* of the columns, ascending; NULL = column v is of id v */
+	const int32_t *counts; /* by id */
 	const int32_t *drafts; int n_drafts;
 	const float *sampling; const int32_t *limits; /* [8] each */
 	int n, position;
 } DrawOf;
-/* The token, -1 when the scores are not numbers; penalises logits [V] in place. scratch: 2 * n. */
+/* The token, -1 when the scores are not numbers; penalises logits [n] in place. scratch: 2 * n. */
 int ref_draw(const DrawOf *d, float *logits, double *scratch, float *logprob);
 /* `done` of a ring entry. */
 int ref_done(const int32_t *stop_tokens, int64_t n_stops, const int32_t *limits, int token, int position);

@@ -20,23 +20,33 @@ static bool is_listed(const char *name, const char *list)
 	return false;
 }
 
-/* NULL, or what is wrong with the tensor as this operand. */
-static const char *check_operand(const Graph *g, const OperandInfo *info, const Tensor *t)
+/* Is the last dim of that name? */
+static bool ends_with_dim(const char *shape, const char *dim)
+{
+	const size_t n = strlen(shape), m = strlen(dim);
+	return n >= m && strcmp(shape + n - m, dim) == 0 && (n == m || shape[n - m - 1] == ' ');
+}
+
+/* NULL, or what is wrong with the tensor as this operand. Drafts may be drawn from fewer columns than there are ids. */
+static const char *check_operand(const Graph *g, OpKind kind, const OperandInfo *info, const Tensor *t)
 {
 	static const char integers[] =
-		"step seg row_token row_slot row_pos row_next out_row slot_token slot_len slot_draft slot_version drawn "
+		"step ids seg row_token row_slot row_pos row_next out_row slot_token slot_len slot_draft slot_version drawn "
 		"counts limits stop_tokens ring acquire new_limits new_pages page_table expert";
 	static const char raw[] = "table w w_scale w_row_scale bias inv_freq kv_scale "
 		"gate_up gate_up_scale gate_up_row_scale down down_scale down_row_scale a_log dt_bias";
-	const char *vocab = strrchr(info->shape, 'V');
-	bool has_vocab = vocab && !vocab[1] && (vocab == info->shape || vocab[-1] == ' ');
+	const int64_t width = t->shape[t->n_dims - 1];
+	const bool is_part = kind == OP_draw && ends_with_dim(info->shape, "V");
+	const bool has_vocab = ends_with_dim(info->shape, "V") || ends_with_dim(info->shape, "VOCAB");
 
 	if ((t->dtype == DT_i32) != is_listed(info->name, integers))
 		return t->dtype == DT_i32 ? "holds integers" : "holds no integers";
 	if (t->role == ROLE_WEIGHT && t->dtype != DT_f32 && t->dtype != DT_i32 &&
 		!is_listed(info->name, raw))
 		return "is a narrow weight where activations belong";
-	if ((has_vocab && t->shape[t->n_dims - 1] != g->vocab) ||
+	if (is_part && width > g->vocab)
+		return "is wider than the vocabulary";
+	if ((has_vocab && !is_part && width != g->vocab) ||
 		(strcmp(info->name, "table") == 0 && t->shape[0] != g->vocab))
 		return "is not as wide as the vocabulary";
 	return NULL;
@@ -118,8 +128,9 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 		return "a row is no whole number of heads";
 	if (op->kind == OP_draw && (a->ahead < 1 || a->ahead > 2))
 		return "AHEAD is neither 1 nor 2";
-	if ((op->kind == OP_sample || op->kind == OP_draw) && (a->n_valid < 1 || a->n_valid > g->vocab))
-		return "N_VALID is not between 1 and the vocabulary";
+	if ((op->kind == OP_sample || op->kind == OP_draw) && (a->n_valid < 1
+		|| a->n_valid > g->tensors[op->operands[op_operand(op->kind, "logits")]].shape[1]))
+		return "N_VALID is not between 1 and the columns of logits";
 	const char *why = op_operand(op->kind, "kv_block") >= 0 ? check_kv(g, op) : NULL;
 	why = why ? why : check_zeros(g, op);
 	why = why ? why : check_experts(g, op);
@@ -135,7 +146,7 @@ bool ref_check(const Graph *g, char *why, size_t why_bytes)
 		for (int i = 0; i < row->n_operands && !what; i++) {
 			operand = row->operands[i].name;
 			if (op->operands[i] >= 0)
-				what = check_operand(g, &row->operands[i], &g->tensors[op->operands[i]]);
+				what = check_operand(g, op->kind, &row->operands[i], &g->tensors[op->operands[i]]);
 			if (!what)
 				operand = "";
 		}

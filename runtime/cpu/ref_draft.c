@@ -75,24 +75,37 @@ static int live_slot(const RefCall *c, int64_t t)
 	return slot >= 0 && ref_ints(c, "slot_token")[slot] >= 0 ? slot : -1;
 }
 
+/* Is a table of ids what the op says: ascending, and of the vocabulary? */
+static bool are_ids(const int32_t *ids, int64_t n, int64_t vocab)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (ids[i] <= (i ? ids[i - 1] : -1) || ids[i] >= vocab)
+			return false;
+	return true;
+}
+
+/* Nothing is drawn by a table that is none. */
 void ref_draw_rows(const RefCall *c)
 {
-	const int64_t rows = ref_dim(c, "logits", 0), vocab = ref_dim(c, "logits", 1), most = ref_dim(c, "slot_draft", 1);
+	const int64_t rows = ref_dim(c, "logits", 0), columns = ref_dim(c, "logits", 1), vocab = ref_dim(c, "counts", 1);
+	const int64_t most = ref_dim(c, "slot_draft", 1);
+	const int32_t *ids = ref_has(c, "ids") ? ref_ints(c, "ids") : NULL;
+	const bool is_good = !ids || are_ids(ids, columns, vocab);
 	for (int64_t t = 0; t < rows; t++) {
 		const int slot = live_slot(c, t);
 		float *logprob = ref_floats(c, "drawn_logprob") + t;
 		int32_t *drawn = ref_ints(c, "drawn") + t;
 		*drawn = 0;
 		*logprob = 0;
-		if (slot < 0)
+		if (slot < 0 || !is_good)
 			continue;
 		const int position = ref_ints(c, "row_pos")[t] + c->attrs.ahead;
 		const int64_t before = position - 1 - ref_ints(c, "slot_len")[slot];
-		const DrawOf d = {.counts = ref_ints(c, "counts") + slot * vocab,
+		const DrawOf d = {.ids = ids, .counts = ref_ints(c, "counts") + slot * vocab,
 			.drafts = ref_ints(c, "slot_draft") + slot * most, .n_drafts = (int)(before < most ? before : most),
 			.sampling = ref_floats(c, "sampling") + slot * 8, .limits = ref_ints(c, "limits") + slot * 8,
 			.n = c->attrs.n_valid, .position = position};
-		*drawn = ref_draw(&d, ref_floats(c, "logits") + t * vocab, c->scratch, logprob);
+		*drawn = ref_draw(&d, ref_floats(c, "logits") + t * columns, c->scratch, logprob);
 	}
 }
 

@@ -337,14 +337,14 @@ static void keys_write(Sequence *s)
 }
 
 /* What the parts say is in the logits too. */
-static void draw_rows(Sequence *s, RefOperand drawn, RefOperand logprob)
+static void draw_rows(Sequence *s, RefOperand ids, RefOperand drawn, RefOperand logprob)
 {
-	RUN(s, OP_draw, arg(s, "step"), arg(s, "logits"), arg(s, "row_slot"), arg(s, "row_pos"), arg(s, "sampling"),
+	RUN(s, OP_draw, arg(s, "step"), arg(s, "logits"), ids, arg(s, "row_slot"), arg(s, "row_pos"), arg(s, "sampling"),
 		arg(s, "limits"), arg(s, "counts"), arg(s, "slot_token"), arg(s, "slot_len"), arg(s, "slot_draft"), drawn,
 		logprob);
 }
 
-static void draw_best(Sequence *s) { draw_rows(s, arg(s, "drawn"), arg(s, "drawn_logprob")); }
+static void draw_best(Sequence *s) { draw_rows(s, (RefOperand){0}, arg(s, "drawn"), arg(s, "drawn_logprob")); }
 
 static void draw_draft(Sequence *s)
 {
@@ -353,7 +353,7 @@ static void draw_draft(Sequence *s)
 	RefOperand drawn = temporary(s, rows, 1), logprob = temporary(s, rows, 1), before = temporary(s, rows, 1);
 	drawn.dtype = before.dtype = DT_i32;
 	drawn.n_dims = logprob.n_dims = 1;
-	draw_rows(s, drawn, logprob);
+	draw_rows(s, arg(s, "ids"), drawn, logprob);
 	if (s->runs)
 		memcpy(before.data, pos.data, (size_t)rows * sizeof(int32_t));
 	RUN(s, OP_keep_draft, drawn, slot, arg(s, "slot_len"), arg(s, "slot_draft"), arg(s, "row_token"), pos);

@@ -86,14 +86,17 @@ void ref_acquire(const RefCall *c)
 
 /* Sampling ------------------------------------------------------------ */
 
+static int id_of(const DrawOf *d, int v) { return d->ids ? d->ids[v] : v; }
+
 static void penalise(float *logits, const DrawOf *d)
 {
 	float repetition = d->sampling[3], presence = d->sampling[4], frequency = d->sampling[5];
 	for (int v = 0; v < d->n; v++) {
-		int32_t generated = d->counts[v] & (IN_PROMPT - 1);
+		const int id = id_of(d, v);
+		int32_t generated = d->counts[id] & (IN_PROMPT - 1);
 		for (int i = 0; i < d->n_drafts; i++)
-			generated += d->drafts[i] == v;
-		if (d->counts[v] != 0 || generated > 0)
+			generated += d->drafts[i] == id;
+		if (d->counts[id] != 0 || generated > 0)
 			logits[v] = logits[v] > 0 ? logits[v] / repetition : logits[v] * repetition;
 		if (generated > 0) {
 			logits[v] -= presence;
@@ -155,10 +158,12 @@ static uint32_t philox(uint32_t v, uint32_t position, uint32_t key0, uint32_t ke
 	return counter[0];
 }
 
-/* Chooses among n penalised logits; z and p are scratch of n values each. */
-static int choose(const float *logits, int n, const float *sampling, const int32_t *limits,
-	int position, double *z, double *p)
+/* Chooses among penalised logits, a column of them; z and p are scratch of n values each. */
+static int choose(const DrawOf *d, const float *logits, double *z, double *p)
 {
+	const int n = d->n, position = d->position;
+	const int32_t *limits = d->limits;
+	const float *sampling = d->sampling;
 	float temperature = sampling[0], top_p = sampling[1], min_p = sampling[2];
 	for (int v = 0; v < n; v++)
 		z[v] = temperature > 0 ? logits[v] / temperature : logits[v];
@@ -177,7 +182,7 @@ static int choose(const float *logits, int n, const float *sampling, const int32
 	}
 	for (int v = 0; v < n; v++) {
 		double u = (philox(
-						(uint32_t)v, (uint32_t)position, (uint32_t)limits[1], (uint32_t)limits[2]) +
+						(uint32_t)id_of(d, v), (uint32_t)position, (uint32_t)limits[1], (uint32_t)limits[2]) +
 					   0.5) *
 			0x1p-32;
 		if (z[v] < max && exp(z[v] - max) < min_p)
@@ -199,24 +204,23 @@ static bool are_numbers(const float *logits, int n)
 	return isfinite(max);
 }
 
-static double log_softmax(const float *logits, int n, int token)
+static double log_softmax(const float *logits, int n, int column)
 {
 	double max = logits[0], sum = 0;
 	for (int v = 1; v < n; v++)
 		max = fmax(max, logits[v]);
 	for (int v = 0; v < n; v++)
 		sum += exp(logits[v] - max);
-	return logits[token] - max - log(sum);
+	return logits[column] - max - log(sum);
 }
 
 int ref_draw(const DrawOf *d, float *logits, double *scratch, float *logprob)
 {
 	penalise(logits, d);
 	const bool good = are_numbers(logits, d->n);
-	const int token = good
-		? choose(logits, d->n, d->sampling, d->limits, d->position, scratch, scratch + d->n) : -1;
-	*logprob = good ? (float)log_softmax(logits, d->n, token) : NAN;
-	return token;
+	const int column = good ? choose(d, logits, scratch, scratch + d->n) : -1;
+	*logprob = good ? (float)log_softmax(logits, d->n, column) : NAN;
+	return good ? id_of(d, column) : -1;
 }
 
 int ref_done(const int32_t *stop_tokens, int64_t n_stops, const int32_t *limits, int token, int position)
@@ -235,7 +239,7 @@ static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot)
 	int32_t *counts = ref_ints(c, "counts") + slot * vocab;
 	const int32_t *limits = ref_ints(c, "limits") + slot * 8;
 	const int position = ref_ints(c, "row_pos")[t] + 1;
-	const DrawOf d = {counts, NULL, 0, ref_floats(c, "sampling") + slot * 8, limits, c->attrs.n_valid, position};
+	const DrawOf d = {NULL, counts, NULL, 0, ref_floats(c, "sampling") + slot * 8, limits, c->attrs.n_valid, position};
 	float logprob;
 	const int token = ref_draw(&d, ref_floats(c, "logits") + o * vocab, c->scratch, &logprob);
 	const int done = ref_done(ref_ints(c, "stop_tokens"), n_stops, limits, token, position);

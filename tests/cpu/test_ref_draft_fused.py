@@ -111,6 +111,53 @@ def test_draw_best(ref, ended):  # noqa: F811
     assert got["drawn"][:2].tolist() == penalised.argmax(1).tolist()
 
 
+@pytest.mark.parametrize("ids", [[0, 1, 2, 3, 4, 5], [1, 2, 4, 5, 8, 9]], ids=["first", "listed"])
+@pytest.mark.parametrize("top_k, top_p, min_p", [(0, 1, 0), (3, 1, 0), (0, 0.7, 0.1)])
+def test_draw_of_some_ids(ref, ids, top_k, top_p, min_p):  # noqa: F811
+    """What it is of all ids where the others can't be: tokens, log probabilities, penalties, noise."""
+    g, vocab, rows = rng(5), 12, 300
+    operands = drawing(g, rows, vocab) | dict(row_slot=np.resize(ints(0, 1, 2), rows), slot_token=ints(7, 3, 2),
+                                              slot_len=ints(4, 7, 9), row_pos=np.resize(ints(4, 7, 9, 5, 8, 10), rows))
+    operands["sampling"][:, 0], operands["sampling"][:, 1], operands["sampling"][:, 2] = (0, 0.8, 1.3), top_p, min_p
+    operands["sampling"][1:, 3:6] = 1.3, 0.4, 0.6
+    operands["limits"][:, 0], operands["limits"][:, 1] = top_k, (5, 6, 7)
+    operands["counts"][:, ids[3]] = 1, 2, (1 << 30) + 1
+    del operands["best"], operands["best_id"]
+    out = dict(drawn=blank(rows, kind=np.int32), drawn_logprob=blank(rows))
+    few = operands | dict(logits=operands["logits"][:, ids].copy(), ids=None if ids[-1] == 5 else ints(*ids))
+    operands["logits"][:, [v for v in range(vocab) if v not in ids]] = -np.inf
+    got, want = ref("draw", {"N_VALID": 6, "AHEAD": 2}, **few, **out), ref("draw", {"N_VALID": 12, "AHEAD": 2}, **operands,
+                                                                           **out)
+    assert set(got["drawn"]) <= set(ids) and len(set(got["drawn"])) >= 5
+    assert np.array_equal(got["drawn"], want["drawn"])
+    close(got["drawn_logprob"], want["drawn_logprob"], 1e-6)
+    greedy = got["drawn"][0::3]
+    assert greedy.tolist() == np.array(ids)[few["logits"][0::3].argmax(1)].tolist()
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 2, 2, 5, 6], [0, 1, 2, 4, 5, 12], [-1, 1, 2, 4, 5, 6]])
+def test_a_table_that_is_none_draws_nothing(ref, ids):  # noqa: F811
+    operands = drawing(rng(), 2, 12) | dict(row_slot=ints(0, 2), slot_token=ints(7, 3, 2), slot_len=ints(4, 7, 9),
+                                            row_pos=ints(4, 9), ids=ints(*ids))
+    del operands["best"], operands["best_id"]
+    operands["logits"] = operands["logits"][:, :6].copy()
+    got = ref("draw", {"N_VALID": 6, "AHEAD": 2}, **operands, drawn=blank(2, kind=np.int32), drawn_logprob=blank(2))
+    assert got["drawn"].tolist() == [0, 0]
+
+
+def test_draw_draft_of_listed_ids(ref):  # noqa: F811
+    operands = drawing(rng(2), 3, 8) | dict(row_slot=ints(2, 0, 1), slot_token=ints(7, -1, 2), slot_len=ints(4, 7, 9))
+    operands |= dict(logits=operands["logits"][:, :5].copy(), ids=ints(0, 2, 3, 5, 7))
+    operands["logits"][0, 3] = operands["logits"][0].max() + 1
+    got = ref("draw_draft", {"N_VALID": 5, "AHEAD": 2}, **operands, row_token=ints(1, 1, 1), row_pos=ints(9, 3, 0),
+              draft_len=ints(3, 6, 9))
+    penalised = operands["logits"].copy()
+    penalised[0, 3] -= 3  # 5 is slot 2's draft before; 4, which was said, has no column
+    best = operands["ids"][penalised.argmax(1)]
+    assert got["row_token"].tolist()[:2] == best[:2].tolist()
+    assert got["slot_draft"].tolist() == [[best[1], 2], [3, 4], [5, best[0]]]
+
+
 def test_draw_draft(ref):  # noqa: F811
     """Slot 2 keeps its second draft and slot 0 its first; slot 1 has ended, and the last row is idle."""
     operands = drawing(rng(2), 4, 8) | dict(row_slot=ints(2, 0, 1, -1), slot_token=ints(7, -1, 2), slot_len=ints(4, 7, 9))

@@ -179,6 +179,8 @@ static int64_t derived(Case *c, const char *name)
 		int64_t both = strcmp(c->tmpl->fields[case_field(c, "step") + 1].name, "n") == 0 ? 2 : 1;
 		return case_value(c, "TOPK", 1) * case_value(c, "N", 1) / both + widths[random_below(&c->random, 8)];
 	}
+	if (strcmp(name, "VOCAB") == 0) /* of which the columns of logits are some or all */
+		return v + (one_in(&c->random, 2) ? 0 : 1 + random_below(&c->random, 2 * v));
 	if (strcmp(name, "PAGES") != 0)
 		return -1;
 	int64_t page_bytes = 4 * case_value(c, "NKV", 1) * case_value(c, "PAGE", 1) * case_value(c, "HDIM", 1);
@@ -220,7 +222,7 @@ static void draw_constants(Case *c, const char *fixed)
 				attr_value(&c->attrs, name, &unused, &is_float);
 			bool depends = is_float || strcmp(name, "SEGS") == 0 || strcmp(name, "N_VALID") == 0
 				|| strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0 || strcmp(name, "COLS") == 0
-				|| strcmp(name, "WIDTH") == 0;
+				|| strcmp(name, "WIDTH") == 0 || strcmp(name, "VOCAB") == 0;
 			if (depends != (pass == 1))
 				continue;
 			if (is_float) {

@@ -287,6 +287,17 @@ static void fill_draft_lengths(Case *c, int32_t *a)
 	}
 }
 
+/* Ascending tokens of columns: a stretch of the vocabulary, or with gaps between them. */
+static void fill_ids(Case *c, int32_t *a, int64_t n)
+{
+	int64_t spare = case_value(c, "VOCAB", n) - n, at = one_in(&c->random, 4) ? spare : 0;
+	for (int64_t i = 0; i < n; i++) {
+		if (at < spare && one_in(&c->random, 3))
+			at += 1 + random_below(&c->random, one_in(&c->random, 2) ? 3 : spare - at);
+		a[i] = (int32_t)(i + (at < spare ? at : spare));
+	}
+}
+
 /* What rows of a verify step have drawn, some of it no token; and their tokens, most of them what the row before
  * drew. */
 static void fill_drawn(Case *c, int32_t *a, int64_t n, bool tokens)
@@ -376,6 +387,8 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 			a[i] = (int32_t)random_below(&c->random, case_each(c) ? case_each(c) : PLAN_MAX_VERIFY);
 	else if (strcmp(name, "best_id") == 0)
 		fill_best(c, a, true);
+	else if (strcmp(name, "ids") == 0)
+		fill_ids(c, a, b->n);
 	else if (strcmp(name, "expert") == 0)
 		fill_experts(c, a, b->shape[0]);
 	else if (strcmp(name, "pair") == 0 || strcmp(name, "first") == 0)
@@ -384,7 +397,8 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 		&& strcmp(name, "readers") != 0) /* those are 0 between launches */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = (int32_t)random_below(&c->random,
-				strcmp(name, "acquire") == 0 ? 2 : strcmp(name, "slot_len") == 0 ? 1000 : case_value(c, "V", 100));
+				strcmp(name, "acquire") == 0 ? 2 : strcmp(name, "slot_len") == 0 ? 1000
+				: case_value(c, "VOCAB", case_value(c, "V", 100)));
 	return true;
 }
 

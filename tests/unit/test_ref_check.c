@@ -168,6 +168,35 @@ static void test_kv_codes(void **state)
 	EXPECT(&c, "graph op 0 (kv_write): HDIM is no multiple of 16, which a block scale is for");
 }
 
+/* Drafts may be drawn from fewer columns than there are ids, not from more; counts are of all ids. */
+static void test_draw(void **state)
+{
+	(void)state;
+	char why[256];
+	Case c;
+	begin(&c, OP_draw);
+	c.op.attrs.n_valid = 60;
+	c.op.attrs.ahead = 2;
+	const int logits = op_operand(OP_draw, "logits"), ids = op_operand(OP_draw, "ids"),
+		counts = op_operand(OP_draw, "counts");
+	for (int i = 0; i < op_table[OP_draw].n_operands; i++)
+		add(&c, ROLE_STATE, i == logits || strcmp(op_table[OP_draw].operands[i].name, "sampling") == 0
+			|| strcmp(op_table[OP_draw].operands[i].name, "drawn_logprob") == 0 ? DT_f32 : DT_i32, i == ids ? 60 : 4,
+			i == logits ? 60 : i == counts ? 100 : i == ids ? 0 : 8);
+	EXPECT(&c, "ok");
+	c.op.attrs.n_valid = 61;
+	EXPECT(&c, "graph op 0 (draw): N_VALID is not between 1 and the columns of logits");
+	c.op.attrs.n_valid = 60;
+	c.tensors[logits].shape[1] = 101;
+	EXPECT(&c, "graph op 0 (draw): logits is wider than the vocabulary");
+	c.tensors[logits].shape[1] = 60;
+	c.tensors[counts].shape[1] = 60;
+	EXPECT(&c, "graph op 0 (draw): counts is not as wide as the vocabulary");
+	c.tensors[counts].shape[1] = 100;
+	c.tensors[ids].dtype = DT_f32;
+	EXPECT(&c, "graph op 0 (draw): ids holds no integers");
+}
+
 static void test_sample(void **state)
 {
 	(void)state;
@@ -186,9 +215,9 @@ static void test_sample(void **state)
 	assert_int_equal(c.graph.n_tensors, op_table[OP_sample].n_operands);
 	EXPECT(&c, "ok");
 	c.op.attrs.n_valid = 101;
-	EXPECT(&c, "graph op 0 (sample): N_VALID is not between 1 and the vocabulary");
+	EXPECT(&c, "graph op 0 (sample): N_VALID is not between 1 and the columns of logits");
 	c.op.attrs.n_valid = 0;
-	EXPECT(&c, "graph op 0 (sample): N_VALID is not between 1 and the vocabulary");
+	EXPECT(&c, "graph op 0 (sample): N_VALID is not between 1 and the columns of logits");
 	c.op.attrs.n_valid = 1;
 	c.tensors[8].shape[1] = 64;
 	EXPECT(&c, "graph op 0 (sample): counts is not as wide as the vocabulary");
@@ -206,7 +235,7 @@ int main(void)
 		cmocka_unit_test(test_embed),
 		cmocka_unit_test(test_linear),
 		cmocka_unit_test(test_heads),
-		cmocka_unit_test(test_kv_codes), cmocka_unit_test(test_sample),
+		cmocka_unit_test(test_kv_codes), cmocka_unit_test(test_draw), cmocka_unit_test(test_sample),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
