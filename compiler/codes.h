@@ -80,6 +80,9 @@ CODE(A0304, EXIT_BAD_INPUT, "contradiction of options",
 CODE(A0305, EXIT_BAD_INPUT, "no such name",
 	"The option names something that does not exist.",
 	"Use a name that exists: `atlasc kernels` lists templates, `atlasc --list-ops` ops.")
+CODE(A0306, EXIT_BAD_INPUT, "not a list of token ids",
+	"The file of speculate.vocabulary_file is no list of token ids, one a line, ascending, each once.",
+	"Write ids of tokens that the model has, sorted by number; the message has the line in doubt.")
 CODE(A0312, EXIT_BAD_INPUT, "value that the template does not have",
 	"A rule of kernels.pin or kernels.ban gives a tunable a value that the template is not written for.",
 	"Use one of the values in the message; `atlasc kernels` lists the tunables of every template.")

@@ -166,7 +166,12 @@ typedef struct Options {
 	int decode[MAX_BUCKETS], n_decode;   /* [phases] decode rows, ascending; the last >= slots */
 	int verify_rows;       /* [speculate] rows: of a slot in a verify step; 1 = the drafting head is left out; 0: the
 	                          family has none */
-	bool wants_head;       /* the user's file says so */
+	const char *asks_head; /* what of the user's file asks for one, "speculate.rows = 3"; NULL = nothing does */
+	/* [speculate] head, vocabulary, vocabulary_file: by what drafts are scored, if not by the model's own head */
+	WeightFormat draft_format; /* FORMAT_PLAIN: as that head is */
+	int n_draft_ids;       /* 0 = all ids; with a file, filled by build-graph */
+	const char *draft_ids_file; /* path, NULL = the first n_draft_ids ids */
+	const int32_t *draft_ids; /* of that file, ascending; filled by build-graph */
 	/* [sampling]: overrides generation_config when present */
 	double temperature, top_p, min_p, repetition_penalty;
 	int top_k, max_new_tokens;
@@ -177,7 +182,7 @@ typedef struct Options {
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	const char *text;      /* the user's MODEL.toml as the plan records it; "" = there is none */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
-	Loc at_max_context, at_kv, at_kv_scales, at_verify_rows;
+	Loc at_max_context, at_kv, at_kv_scales, at_asks_head, at_draft_format, at_draft_ids;
 } Options;
 
 /* What the files say about quantised weights (read_quant.c). A module's tensors decide; this gives the size of FP8
@@ -371,14 +376,15 @@ typedef struct NamedProduct { const char *name; const struct Product *product; }
 
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
-/* A product's weight whose codes and scales are made while they are written: from `source`, as [quant] asks
- * (requant.c), or of nothing (random_weights.c). */
+/* A product's weight that is made while it is written: codes and scales of `source`, as [quant] asks, or rows of it as
+ * they are (requant.c); or codes and scales of nothing (random_weights.c). */
 typedef struct MadeProduct {
-	WeightFormat format;
+	WeightFormat format;          /* FORMAT_PLAIN: rows as they are, in `codes` */
 	int64_t rows, cols;
 	int block_n, block_k;         /* of the block scales; 0 = there are none */
 	int codes, scale, row_scale;  /* indices in Graph.weights, -1 = absent */
 	Weight source;                /* BF16, F16 or F32 [rows, cols] in a file; file NULL = --random-weights */
+	const int32_t *ids;           /* [rows]: which rows of the source these are; NULL = the first ones */
 } MadeProduct;
 
 /* Compile: the context, first argument of every pass ---------------------------------------------- */
@@ -547,6 +553,11 @@ void g_products_of(Compile *c, int n, const ProductSpec *specs, int64_t cols, Pr
 /* One whose weight is a tensor that is there already as `table`, unless [quant] asks for it in another format. */
 void g_tied_product(Compile *c, const char *module, const char *tensor, int table, int64_t rows, int64_t cols,
 	Product *out);
+/* By what drafts are scored: the model's head, or a copy of rows of it as [speculate] asks. They are those of ids 0 to
+ * n - 1, or of the ids in a tensor. */
+typedef struct DraftHead { Product rows; int n, ids; /* tensor, -1 = absent */ } DraftHead;
+DraftHead g_draft_head(Compile *c, const DecoderEnds *ends);
+void read_draft_ids(Compile *c); /* draft_ids.c: the file of speculate.vocabulary_file; A0102, A0106, A0306 */
 void g_linear(Compile *c, int layer, int phases, const Product *p, int x, int bias, int y); /* y = x w + bias */
 /* The cache of a layer (kv_cache.c), its tensors; -1 = absent. module: "model.layers.0.self_attn". Errors as of
  * g_weight. */

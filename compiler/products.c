@@ -324,6 +324,25 @@ typedef struct Making {
 	int block_n;      /* rows of a block in the graph, of which the file's may have a multiple */
 } Making;
 
+/* The product is made while it is written, of the module's first rows. */
+static bool make_here(Compile *c, const Making *m, Stored *s, WeightFormat format, const QuantTarget *listed, Loc at)
+{
+	StTensor *t = s->codes;
+	s->format = format;
+	if (!set_blocks(c, s, listed, at))
+		return false;
+	s->made = c->made.n;
+	MadeProduct *p = vec_push(&c->arena, &c->made);
+	*p = (MadeProduct){s->format, m->rows, m->cols, s->block_n, s->block_k, -1, -1, -1, {.file = NULL}, NULL};
+	if (!t)
+		return true;
+	t->used_by++;
+	p->source = (Weight){.name = t->name, .dtype = t->dtype, .n_dims = 2, .shape = {m->rows, m->cols},
+		.bytes = t->bytes,
+		.file = c->model.shards.at[t->shard].name, .file_offset = t->offset};
+	return true;
+}
+
 /* Codes and scales that no tensor holds: as [quant] asks, from a module that is not quantised, or, with
  * --random-weights, as the files say. s: the first part's module. False after having said why that cannot be. */
 static bool see_made(Compile *c, const Making *m, Stored *s)
@@ -346,19 +365,7 @@ static bool see_made(Compile *c, const Making *m, Stored *s)
 			rule->in_parts = arena_strdup(&c->arena, s->module);
 		return false;
 	}
-	s->format = rule ? rule->format : listed->format;
-	if (!set_blocks(c, s, listed, at))
-		return false;
-	s->made = c->made.n;
-	MadeProduct *p = vec_push(&c->arena, &c->made);
-	*p = (MadeProduct){s->format, m->rows, m->cols, s->block_n, s->block_k, -1, -1, -1, {.file = NULL}};
-	if (!t)
-		return true;
-	t->used_by++;
-	p->source = (Weight){.name = t->name, .dtype = t->dtype, .n_dims = 2, .shape = {m->rows, m->cols},
-		.bytes = t->bytes,
-		.file = c->model.shards.at[t->shard].name, .file_offset = t->offset};
-	return true;
+	return make_here(c, m, s, rule ? rule->format : listed->format, listed, at);
 }
 
 static const char *part_name(Compile *c, const Part *p, const char *of)
@@ -413,8 +420,9 @@ static int add_codes(Compile *c, const Making *m)
 	const Stored *first = m->parts[0].s;
 	const int n = m->spec->n_pieces;
 	if (m->is_right && first->made >= 0)
-		return add_made(c, m, &c->made.at[first->made].codes, "codes",
-			first->format >= FORMAT_NVFP4 ? DT_e2m1 : DT_e4m3, m->rows, m->cols);
+		return add_made(c, m, &c->made.at[first->made].codes, first->format == FORMAT_PLAIN ? "rows" : "codes",
+			first->format == FORMAT_PLAIN ? first->codes->dtype : first->format >= FORMAT_NVFP4 ? DT_e2m1 : DT_e4m3,
+			m->rows, m->cols);
 	Weight *w = ARENA_ARRAY(&c->scratch, Weight, n);
 	Dtype dtype = first->format >= FORMAT_NVFP4 ? DT_e2m1 : first->format != FORMAT_PLAIN ? DT_e4m3
 		: first->codes ? first->codes->dtype : c->model.config.dtype;
@@ -482,7 +490,7 @@ static int add_row_scale(Compile *c, const Making *m)
 {
 	const Stored *first = m->parts[0].s;
 	if (first->made >= 0)
-		return first->format == FORMAT_FP8_BLOCK || first->format == FORMAT_MXFP4 ? -1
+		return first->format == FORMAT_PLAIN || first->format == FORMAT_FP8_BLOCK || first->format == FORMAT_MXFP4 ? -1
 			: add_made(c, m, &c->made.at[first->made].row_scale, "row_scale", DT_f32, m->rows, 0);
 	if (!(first->format == FORMAT_FP8_CHANNEL ? first->scale : first->second))
 		return -1;
@@ -723,6 +731,63 @@ void g_tied_product(Compile *c, const char *module, const char *tensor, int tabl
 	out->w = add_codes(c, &m);
 	add_blocks(c, &m, out);
 	out->row_scale = add_row_scale(c, &m);
+}
+
+/* How the rows of the head that drafts read are made, if they are. False after having said why they cannot be. */
+static bool see_draft_rows(Compile *c, const Making *m, Stored *s)
+{
+	const Options *o = &c->model.options;
+	QuantRule *rule = rule_of(c, s->module);
+	const QuantTarget *listed = c->cmd.random_weights && !rule ? target_of(c, s->module) : NULL;
+	const WeightFormat stored = s->format == FORMAT_PLAIN && listed ? listed->format : s->format;
+	if (o->draft_format != FORMAT_PLAIN && stored != FORMAT_PLAIN)
+		return fail_at(&c->diags, A0304, o->at_draft_format, "speculate.head: %s is %s in the checkpoint, and only "
+			"what is not quantized can be", s->module, format_names[stored]);
+	if (o->draft_ids && s->format != FORMAT_PLAIN)
+		return fail_at(&c->diags, A0304, o->at_draft_ids, "speculate.vocabulary_file: %s is %s in the checkpoint, and "
+			"only of what is not quantized rows are taken one by one: speculate.vocabulary = N takes the first N",
+			s->module, format_names[s->format]);
+	const WeightFormat format = o->draft_format != FORMAT_PLAIN ? o->draft_format : rule ? rule->format
+		: listed ? listed->format : FORMAT_PLAIN;
+	if (format == FORMAT_PLAIN && (!o->draft_ids || !s->codes)) /* a range of the file, or made up as any weight is */
+		return true;
+	if (!c->cmd.embed_weights && s->codes)
+		return fail_at(&c->diags, A0304, o->at_draft_ids, "speculate.vocabulary_file: with --weights ref the weights "
+			"are those of the checkpoint's files, where these rows do not stand together: speculate.vocabulary = N "
+			"takes the first N");
+	if (!make_here(c, m, s, format, listed, o->at_draft_format))
+		return false;
+	c->made.at[s->made].ids = o->draft_ids;
+	return true;
+}
+
+DraftHead g_draft_head(Compile *c, const DecoderEnds *ends)
+{
+	const Options *o = &c->model.options;
+	const int64_t vocab = c->model.config.vocab, cols = c->model.config.hidden_dim;
+	DraftHead out = {*ends->head, (int)vocab, -1};
+	const int rows = o->n_draft_ids ? o->n_draft_ids : (int)vocab;
+	if ((rows == vocab && o->draft_format == FORMAT_PLAIN) || c->diags.n_errors)
+		return out;
+	const Piece piece = {"lm_head", vocab, 0, rows};
+	const ProductSpec spec = {.name = "lm_head.draft", .n_pieces = 1, .pieces = &piece};
+	Stored s = {.module = "lm_head", .rows = vocab, .cols = cols, .made = -1};
+	Part part = {&s, 0, rows};
+	Making m = {&spec, &part, rows, cols, true, 0};
+	if (c->model.config.tie_embeddings)
+		s.codes = g_find_tensor(c, c->graph.tensors[ends->table].name);
+	else
+		m.is_right = see_and_check(c, &s, false);
+	m.is_right = m.is_right && see_draft_rows(c, &m, &s);
+	m.block_n = s.block_n;
+	out.n = rows;
+	out.rows = (Product){add_codes(c, &m), -1, -1, 0, 0};
+	add_blocks(c, &m, &out.rows);
+	if (m.is_right)
+		out.rows.row_scale = add_row_scale(c, &m);
+	if (o->draft_ids)
+		out.ids = g_constant(c, "atlas.draft_ids", DT_i32, rows, o->draft_ids);
+	return out;
 }
 
 void g_products(Compile *c, int n, const char *const *modules, const int64_t *rows, int64_t cols, Product *out)

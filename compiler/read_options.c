@@ -34,6 +34,7 @@ enum {
 	FAMILY, SLOTS, MAX_CONTEXT, KV_DTYPE, KV_BF16_FIRST, KV_BF16_LAST, KV_SCALES, KV_PAGE,
 	KV_POOL_TOKENS, PREFILL_ROWS, DECODE_ROWS, TEMPERATURE, TOP_K, TOP_P,
 	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, QUANT, FP4, KV_LAYERS, PIN, BAN, SPECULATE_ROWS,
+	SPECULATE_HEAD, SPECULATE_VOCABULARY, SPECULATE_VOCABULARY_FILE,
 	N_OPTIONS,
 };
 
@@ -81,6 +82,13 @@ static const OptionRow option_table[N_OPTIONS] = {
 	[SPECULATE_ROWS] = {"speculate.rows", T_COUNT, 1, PLAN_MAX_VERIFY, false, "of families with a drafting head: "
 		"tokens that a verify step reads for each sequence, the last one and drafts of the head; 1 leaves the head "
 		"out, and no step drafts"},
+	[SPECULATE_HEAD] = {"speculate.head", T_CHOICE, 0, 0, false, "format of a copy of the model's head that drafts "
+		"alone are scored by: one of [quant]'s, but keep. Other drafts may be accepted then, never another text made"},
+	[SPECULATE_VOCABULARY] = {"speculate.vocabulary", T_COUNT, 1, MAX_VOCAB, false, "only the first so many token ids "
+		"are drafted, by a copy of their rows of the head. Tokenizers number merges in the order in which they learned "
+		"them, so that frequent tokens come first"},
+	[SPECULATE_VOCABULARY_FILE] = {"speculate.vocabulary_file", T_CHOICE, 0, 0, false, "only the token ids in this "
+		"file are drafted: a number a line, ascending; the path starts at the folder of MODEL.toml"},
 };
 
 static const char *const type_names[] = {
@@ -330,34 +338,47 @@ static void read_ignore(Reading *r, const Value *v, bool must_match)
 	}
 }
 
+static const struct { const char *name; WeightFormat format; } quant_formats[] = {{"keep", FORMAT_PLAIN},
+	{"fp8-block", FORMAT_FP8_BLOCK}, {"fp8-channel", FORMAT_FP8_CHANNEL}, {"fp8-tensor", FORMAT_FP8_TENSOR},
+	{"nvfp4", FORMAT_NVFP4}, {"mxfp4", FORMAT_MXFP4}};
+enum { N_QUANT_FORMATS = sizeof quant_formats / sizeof quant_formats[0] };
+
+/* Index in quant_formats, or N_QUANT_FORMATS. */
+static int quant_format(const char *word)
+{
+	int k = 0;
+	while (k < N_QUANT_FORMATS && strcmp(quant_formats[k].name, word) != 0)
+		k++;
+	return k;
+}
+
+static bool fail_by_reference(Reading *r, const char *name, const Value *v)
+{
+	return fail_at(r->d, A0304, v->at, "%s = \"%s\": with --weights ref the weights are those of the checkpoint's "
+		"files, where nothing of that format stands", name, v->string);
+}
+
 /* A table of modules, each with the name of a format. */
 static void read_formats(Reading *r, const Value *table)
 {
-	static const char *const names[] = {"keep", "fp8-block", "fp8-channel", "fp8-tensor", "nvfp4", "mxfp4"};
-	static const WeightFormat formats[] = {FORMAT_PLAIN, FORMAT_FP8_BLOCK, FORMAT_FP8_CHANNEL, FORMAT_FP8_TENSOR,
-		FORMAT_NVFP4, FORMAT_MXFP4};
-	enum { N_FORMATS = sizeof names / sizeof names[0] };
 	if (!table || !want_table(r->d, A0303, option_table[QUANT].key, table))
 		return;
 	for (const Value *v = table->first; v; v = v->next) {
 		const char *word, *module = clip_text(r->d->arena, v->key, strlen(v->key), 80);
 		const char *name = arena_printf(r->d->arena, "quant.\"%s\"", module);
-		int k = 0;
 		if (!want_string(r->d, A0303, name, v, &word))
 			continue;
-		while (k < N_FORMATS && strcmp(names[k], word) != 0)
-			k++;
-		if (k == N_FORMATS)
+		const int k = quant_format(word);
+		if (k == N_QUANT_FORMATS)
 			fail_at(r->d, A0303, v->at, "%s = %s: expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4 or keep",
 				name, value_text(r->d->arena, v));
 		else if (!*v->key || strncmp(v->key, "re:", 3) == 0)
 			fail_at(r->d, A0303, v->key_at, "%s: expected the name of a module, or one with stars", name);
-		else if (formats[k] != FORMAT_PLAIN && !r->c->cmd.embed_weights)
-			fail_at(r->d, A0304, v->at, "%s = \"%s\": with --weights ref the weights are those of the checkpoint's "
-				"files, where nothing of that format stands", name, word);
+		else if (quant_formats[k].format != FORMAT_PLAIN && !r->c->cmd.embed_weights)
+			fail_by_reference(r, name, v);
 		else
 			*vec_push(&r->c->arena, &r->o->quant) = (QuantRule){.modules = {.text = v->key, .at = v->key_at},
-				.format = formats[k]};
+				.format = quant_formats[k].format};
 	}
 }
 
@@ -660,16 +681,21 @@ static void read_fp4(Reading *r)
 }
 
 /* A path in MODEL.toml starts at the folder of that file. */
+static const char *path_of(Reading *r, const Value *v, const char *name)
+{
+	const char *slash = strrchr(v->at.file, '/');
+	return *name == '/' || !slash ? name : input_path(&r->c->arena,
+		arena_strndup(&r->c->arena, v->at.file, (size_t)(slash - v->at.file) + 1), name);
+}
+
 static void read_kv_scales(Reading *r)
 {
 	const Value *v = chosen(r, KV_SCALES);
 	const char *name;
 	if (!want_string(r->d, A0303, option_table[KV_SCALES].key, v, &name) || !*name)
 		return;
-	const char *slash = strrchr(v->at.file, '/');
 	r->o->at_kv_scales = v->at;
-	r->o->kv_scales = *name == '/' || !slash ? name : input_path(&r->c->arena,
-		arena_strndup(&r->c->arena, v->at.file, (size_t)(slash - v->at.file) + 1), name);
+	r->o->kv_scales = path_of(r, v, name);
 }
 
 static void read_kv(Reading *r)
@@ -690,16 +716,61 @@ static void read_kv(Reading *r)
 
 /* Drafts ------------------------------------------------------------------------------------------------ */
 
+/* By what drafts are scored. */
+static void read_draft_scores(Reading *r)
+{
+	Options *o = r->o;
+	const Config *cf = &r->c->model.config;
+	const Value *head = r->user[SPECULATE_HEAD], *count = r->user[SPECULATE_VOCABULARY];
+	const Value *file = r->user[SPECULATE_VOCABULARY_FILE];
+	const char *word;
+	if (head && want_string(r->d, A0303, option_table[SPECULATE_HEAD].key, head, &word)) {
+		const int k = quant_format(word);
+		o->at_draft_format = head->at;
+		if (k == N_QUANT_FORMATS || quant_formats[k].format == FORMAT_PLAIN)
+			fail_at(r->d, A0303, head->at, "speculate.head = %s: expected fp8-block, fp8-channel, fp8-tensor, nvfp4 or "
+				"mxfp4", value_text(r->d->arena, head));
+		else if (!r->c->cmd.embed_weights)
+			fail_by_reference(r, option_table[SPECULATE_HEAD].key, head);
+		else
+			o->draft_format = quant_formats[k].format;
+	}
+	if (count && file)
+		fail_at(r->d, A0304, file->at, "speculate.vocabulary_file and speculate.vocabulary (%s:%d) both say which "
+			"tokens are drafted", count->at.file, count->at.line);
+	if (count && get_int(r, SPECULATE_VOCABULARY, &o->n_draft_ids) && cf->vocab > 0 && o->n_draft_ids > cf->vocab)
+		fail_at(r->d, A0304, count->at, "speculate.vocabulary = %d: vocab_size = %d (%s:%d)", o->n_draft_ids, cf->vocab,
+			cf->at_vocab.file, cf->at_vocab.line);
+	if (!file || !want_string(r->d, A0303, option_table[SPECULATE_VOCABULARY_FILE].key, file, &word))
+		return;
+	o->at_draft_ids = file->at;
+	o->draft_ids_file = path_of(r, file, word);
+	if (!*word)
+		fail_at(r->d, A0303, file->at, "speculate.vocabulary_file = \"\": expected the name of a file");
+}
+
 static void read_speculate(Reading *r)
 {
-	const Value *v = chosen(r, SPECULATE_ROWS);
-	if (!v || !get_int(r, SPECULATE_ROWS, &r->o->verify_rows))
+	static const int asking[] = {SPECULATE_ROWS, SPECULATE_HEAD, SPECULATE_VOCABULARY, SPECULATE_VOCABULARY_FILE};
+	Options *o = r->o;
+	if (chosen(r, SPECULATE_ROWS) && !get_int(r, SPECULATE_ROWS, &o->verify_rows))
 		return;
-	r->o->at_verify_rows = v->at;
-	r->o->wants_head = r->user[SPECULATE_ROWS] && r->o->verify_rows > 1;
-	if (r->o->wants_head && !r->base[SPECULATE_ROWS])
-		fail_at(r->d, A0304, v->at, "speculate.rows = %d: %s has no drafting head; the families that have one are "
-			"qwen3_next, qwen3_5 and qwen3_5_moe", r->o->verify_rows, r->family->name);
+	for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
+		const Value *v = r->user[asking[i]];
+		if (!v || (i == 0 && o->verify_rows < 2))
+			continue;
+		const char *text = arena_printf(&r->c->arena, "%s = %s", option_table[asking[i]].key,
+			value_text(r->d->arena, v));
+		if (!r->base[SPECULATE_ROWS])
+			fail_at(r->d, A0304, v->at, "%s: %s has no drafting head; the families that have one are qwen3_next, "
+				"qwen3_5 and qwen3_5_moe", text, r->family->name);
+		else if (o->verify_rows < 2)
+			fail_at(r->d, A0304, v->at, "%s: speculate.rows = 1 (%s:%d) leaves the drafting head out", text,
+				chosen(r, SPECULATE_ROWS)->at.file, chosen(r, SPECULATE_ROWS)->at.line);
+		o->at_asks_head = o->asks_head ? o->at_asks_head : v->at;
+		o->asks_head = o->asks_head ? o->asks_head : text;
+	}
+	read_draft_scores(r);
 }
 
 /* What goes into the plan ----------------------------------------------------------------------------- */
@@ -805,6 +876,12 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[FP4].key, r->user[FP4]->string);
 	if (r->base[SPECULATE_ROWS])
 		resolve(r, option_table[SPECULATE_ROWS].key, arena_printf(a, "%d", o->verify_rows));
+	if (o->draft_format != FORMAT_PLAIN)
+		resolve(r, option_table[SPECULATE_HEAD].key, r->user[SPECULATE_HEAD]->string);
+	if (o->n_draft_ids)
+		resolve(r, option_table[SPECULATE_VOCABULARY].key, arena_printf(a, "%d", o->n_draft_ids));
+	if (o->draft_ids_file)
+		resolve(r, option_table[SPECULATE_VOCABULARY_FILE].key, base_name(o->draft_ids_file));
 	resolve(r, option_table[KV_LAYERS].key, kv_text(r));
 	resolve(r, option_table[PREFILL_ROWS].key, ints_text(a, o->prefill, o->n_prefill));
 	resolve(r, option_table[DECODE_ROWS].key, ints_text(a, o->decode, o->n_decode));
@@ -834,17 +911,6 @@ static void read_family_file(Reading *r)
 			bug("models/%s/MODEL.toml has no %s", r->family->name, option_table[k].key);
 }
 
-/* MODEL.toml for the plan to keep. Where the file of scales lies is no input, so its base name stands there alone. */
-static const char *recorded_text(Arena *a, const char *text, const Value *scales)
-{
-	int n = scales && scales->kind == VALUE_STRING ? scales->source_bytes : 0, base = n;
-	while (base > 0 && scales->source[base - 1] != '/')
-		base--;
-	if (base == 0)
-		return text;
-	return arena_printf(a, "%.*s%c%s", (int)(scales->source - text), text, scales->source[0], scales->source + base);
-}
-
 static bool read_user_file(Reading *r)
 {
 	Compile *c = r->c;
@@ -858,7 +924,8 @@ static bool read_user_file(Reading *r)
 	const Value *t = text ? toml_parse(&c->arena, r->d, path, text, n) : NULL;
 	if (t)
 		collect_keys(r, t, "", r->user);
-	r->o->text = t ? recorded_text(&c->arena, text, r->user[KV_SCALES]) : "";
+	const Value *const paths[] = {r->user[KV_SCALES], r->user[SPECULATE_VOCABULARY_FILE]};
+	r->o->text = t ? value_text_without_folders(&c->arena, text, paths, sizeof paths / sizeof paths[0]) : "";
 	return !text || t;
 }
 

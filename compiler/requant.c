@@ -1,4 +1,4 @@
-/* requant.c - quantises weights while they are written, where [quant] of MODEL.toml asks for it.
+/* requant.c - quantises weights while they are written, where [quant] or speculate.head of MODEL.toml asks for it.
  *
  * A product's weight [rows, cols] in BF16, F16 or F32 becomes codes, block scales and row scales, as products.c lays
  * them out. The source is read in bands of whole rows, as many as a block has, and nothing larger than a band is ever
@@ -9,6 +9,8 @@
  *   NVFP4    step = largest of the tensor / (6 * 448); block scale = e4m3(largest of the block / 6 / step), at
  *            least 2^-9
  *   MXFP4    scale = 2^(floor(log2(largest of the block)) - 2): what exceeds 6 of these is cut to 6
+ *
+ * Of a head that drafts some ids alone, the rows of these are taken; if in no format, as they are.
  *
  * A code is the one nearest to x / scale, ties to even, the quotient rounded once to f32. So equal files give equal
  * bytes on every machine.
@@ -51,19 +53,48 @@ static float largest(const float *x, int64_t rows, int64_t stride, int64_t cols)
 	return top;
 }
 
-/* Rows [first, first + n) of the source as f32, into r->x. False after having said why not. */
+/* Where row n of the product begins in its source. */
+static int64_t source_at(const MadeProduct *p, int64_t n)
+{
+	return dtype_span(p->source.dtype, (p->ids ? p->ids[n] : n) * p->cols);
+}
+
+/* Bytes [at, at + n) of a product whose rows are the source's as they are. */
+static bool copy_rows(const MadeProduct *p, int64_t at, uint8_t *to, size_t n, const SourceReader *source)
+{
+	const int64_t row_bytes = dtype_span(p->source.dtype, p->cols);
+	while (n) {
+		const int64_t skip = at % row_bytes, left = row_bytes - skip;
+		const size_t part = (int64_t)n < left ? n : (size_t)left;
+		if (!source->read(source->ctx, &p->source, source_at(p, at / row_bytes) + skip, to, part))
+			return false;
+		to += part;
+		at += (int64_t)part;
+		n -= part;
+	}
+	return true;
+}
+
+/* Rows [first, first + n) of the product as f32, into r->x. False after having said why not. */
 static bool read_rows(Compile *c, Requant *r, const MadeProduct *p, int64_t first, int64_t n,
 	const SourceReader *source)
 {
 	const Dtype dtype = p->source.dtype;
-	const int64_t count = n * p->cols, at = first * p->cols;
-	if (!source->read(source->ctx, &p->source, dtype_span(dtype, at), r->raw, (size_t)dtype_span(dtype, count)))
-		return false;
+	const int64_t count = n * p->cols;
+	for (int64_t i = 0, run; i < n; i += run) { /* as many at once as follow each other in the source */
+		for (run = 1; i + run < n && (!p->ids || p->ids[first + i + run] == p->ids[first + i] + run);)
+			run++;
+		if (!source->read(source->ctx, &p->source, source_at(p, first + i), r->raw + dtype_span(dtype, i * p->cols),
+			(size_t)dtype_span(dtype, run * p->cols)))
+			return false;
+	}
 	numbers_convert(dtype, r->raw, 0, count, r->x);
 	for (int64_t i = 0; i < count; i++)
 		if (!isfinite(r->x[i]))
 			return fail_at(&c->diags, A0606, (Loc){p->source.file, 0, 0}, "tensor %s: element %lld is %g, which has no "
-				"code: it cannot be quantized", p->source.name, (long long)(at + i), (double)r->x[i]);
+				"code: it cannot be quantized", p->source.name,
+				(long long)((p->ids ? p->ids[first + i / p->cols] : first + i / p->cols) * p->cols + i % p->cols),
+				(double)r->x[i]);
 	return true;
 }
 
@@ -167,6 +198,8 @@ bool requant_bytes(Compile *c, Requant *r, const MadeProduct *p, int w, int64_t 
 	const int64_t per_row = p->block_n && w == p->scale ? div_up(p->cols, p->block_k) : is_codes ? p->cols : 1;
 	const int64_t rows_of_scale = p->block_n && w == p->scale ? p->block_n : 1;
 	const int64_t band_bytes = dtype_span(made->dtype, div_up(band_rows(p), rows_of_scale) * per_row);
+	if (p->format == FORMAT_PLAIN)
+		return copy_rows(p, at, dst, n, source);
 	if (r->product != p && !begin(c, r, p, source))
 		return false;
 	const uint8_t *from = is_codes ? r->codes : w == p->scale ? r->scales : (const uint8_t *)r->row_scales;

@@ -128,3 +128,22 @@ bool want_array(Diags *d, Code code, const char *name, const Value *v)
 {
 	return v->kind == VALUE_ARRAY || want(d, code, name, v, "a list");
 }
+
+const char *value_text_without_folders(Arena *a, const char *text, const Value *const *paths, int n_paths)
+{
+	const char *kept = "", *from = text;
+	for (;;) { /* in the order in which they stand there */
+		const Value *next = NULL;
+		for (int i = 0; i < n_paths; i++)
+			if (paths[i] && paths[i]->kind == VALUE_STRING && paths[i]->source >= from
+				&& (!next || paths[i]->source < next->source))
+				next = paths[i];
+		if (!next)
+			return arena_printf(a, "%s%s", kept, from);
+		int base = next->source_bytes;
+		while (base > 1 && next->source[base - 1] != '/')
+			base--;
+		kept = arena_printf(a, "%s%.*s%c", kept, (int)(next->source - from), from, next->source[0]);
+		from = next->source + base;
+	}
+}

@@ -42,6 +42,8 @@ const Value *value_get(const Value *t, const char *key);
 
 /* The spelling, as clip_text does with at most 48 bytes. */
 const char *value_text(Arena *a, const Value *v);
+/* The text that these paths (NULL = none) were read from, with base names alone: where a file lies is no input. */
+const char *value_text_without_folders(Arena *a, const char *text, const Value *const *paths, int n_paths);
 
 /* Foreign UTF-8 made fit for a message: one line, no control characters, at most `max` (> 3) bytes of it, cut
  * between code points and then ended by "...". In the arena. */

@@ -2,7 +2,8 @@
  *
  *   x = fc([norm(embedding of the token at p + 1), norm(h at p)])    h: the model's rows behind its final norm
  *   x = a layer with attention over positions up to p, and a cache of its own
- *   y = norm(x)                                                     the model's own head: logits of the token at p + 2
+ *   y = norm(x)                                                     the model's own head: logits of the token at p + 2;
+ *                                                                   or those rows of it that [speculate] asks for
  *
  * A row of the model and the token behind it are enough for the head's keys and values at that position; its attention,
  * MLP and logits are needed where a draft is wanted alone. So the head runs in three places:
@@ -42,22 +43,24 @@ void d_speculate(Compile *c)
 		return;
 	}
 	/* a random head is never right: there is one only where it is asked for */
-	const bool is_there = c->cmd.random_weights ? cf->n_mtp > 0 && o->wants_head : n > 0;
-	if (!is_there && o->wants_head)
-		fail_at(&c->diags, A0304, o->at_verify_rows, "speculate.rows = %d: the checkpoint has no head to draft with: "
-			"no tensor mtp.*, and mtp_num_hidden_layers = 0 (%s:%d)", o->verify_rows, cf->at_mtp.file, cf->at_mtp.line);
+	const bool is_there = c->cmd.random_weights ? cf->n_mtp > 0 && o->asks_head : n > 0;
+	if (!is_there && o->asks_head)
+		fail_at(&c->diags, A0304, o->at_asks_head, "%s: the checkpoint has no head to draft with: "
+			"no tensor mtp.*, and mtp_num_hidden_layers = 0 (%s:%d)", o->asks_head, cf->at_mtp.file, cf->at_mtp.line);
 	if (!is_there || o->verify_rows < 2)
 		return;
 	if (cf->n_mtp > 1)
 		fail_at(&c->diags, A0206, cf->at_mtp, "mtp_num_hidden_layers = %d: drafting heads of one layer are read; "
 			"[speculate] rows = 1 leaves it out", cf->n_mtp);
 	g_speculate(c, o->verify_rows);
+	read_draft_ids(c);
 }
 
 typedef struct Head {
 	Dense d;      /* of its layer */
 	Product fc;
 	int embedding_norm, hidden_norm, norm; /* weights */
+	DraftHead scores;
 } Head;
 
 static Head head_of(Compile *c, const Dense *d)
@@ -88,19 +91,19 @@ static int rows_of_i32(Compile *c, const char *name)
 	return g_tensor(c, ROLE_ACTIVATION, DT_i32, name, 1, (int64_t[]){DIM_ROWS});
 }
 
-/* Logits of rows, and what they draw; tensors "NAME.logits", "NAME.drawn", "NAME.logprob", of which the latter two are
- * put into out. */
-static void draw(Compile *c, const StepTensors *s, const DecoderEnds *ends, const Attrs *attrs, const char *name,
+/* Logits of rows by a head, and what they draw; tensors "NAME.logits", "NAME.drawn", "NAME.logprob", of which the last
+ * two are put into out. */
+static void draw(Compile *c, const StepTensors *s, const DraftHead *head, const Attrs *attrs, const char *name,
 	int rows, int out[2])
 {
 	const int end = c->graph.n_layers;
 	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, arena_printf(&c->arena, "%s.logits", name), 2,
-		(int64_t[]){DIM_ROWS, c->graph.vocab});
+		(int64_t[]){DIM_ROWS, head->n});
 	out[0] = rows_of_i32(c, arena_printf(&c->arena, "%s.drawn", name));
 	out[1] = g_tensor(c, ROLE_ACTIVATION, DT_f32, arena_printf(&c->arena, "%s.logprob", name), 1,
 		(int64_t[]){DIM_ROWS});
-	g_linear(c, end, BOTH, ends->head, rows, -1, logits);
-	g_op(c, OP_draw, end, BOTH, attrs, (int[]){s->step, logits, -1, s->row_slot, s->row_pos, s->sampling,
+	g_linear(c, end, BOTH, &head->rows, rows, -1, logits);
+	g_op(c, OP_draw, end, BOTH, attrs, (int[]){s->step, logits, head->ids, s->row_slot, s->row_pos, s->sampling,
 		s->limits, s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
 }
 
@@ -112,7 +115,8 @@ static void follow(Compile *c, const StepTensors *s, const DecoderEnds *ends, He
 	c->layer_phases = PHASE_PREFILL | PHASE_VERIFY;
 	int rows = d_rmsnorm(c, &h->d, l, ends->x, ends->norm, "hidden");
 	c->layer_phases = PHASE_VERIFY;
-	draw(c, s, ends, &h->d.attrs, "verify", rows, drawn);
+	const DraftHead model = {*ends->head, c->graph.vocab, -1};
+	draw(c, s, &model, &h->d.attrs, "verify", rows, drawn);
 	g_op(c, OP_accept, l, BOTH, NULL, (int[]){s->step, drawn[0], drawn[1], s->row_token, s->row_slot, s->row_pos,
 		s->limits, s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->slot_version, s->ring, s->row_next});
 	g_op(c, OP_hold, l, BOTH, NULL, (int[]){s->step, rows, s->row_slot, s->row_pos, s->slot_len, held});
@@ -131,12 +135,13 @@ static int draft_once(Compile *c, const StepTensors *s, const DecoderEnds *ends,
 	Attrs attrs = h->d.attrs;
 	int drawn[2], embedded = d_act(c, l, "token", DT_bf16, cf->hidden_dim);
 	attrs.ahead = 2;
+	attrs.n_valid = h->scores.n < attrs.n_valid ? h->scores.n : attrs.n_valid;
 	h->d.first = l;
 	g_op(c, OP_embed, l, BOTH, NULL, (int[]){s->row_token, ends->table, embedded});
 	int x = d_attention(c, s, &h->d, l, fuse_rows(c, h, l, embedded, rows));
 	x = cf->n_experts ? d_experts(c, &h->d, l, x) : d_mlp(c, &h->d, l, x);
 	int y = d_rmsnorm(c, &h->d, l, x, h->norm, "hidden");
-	draw(c, s, ends, &attrs, arena_printf(&c->arena, "draft%d", l - c->graph.n_layers), y, drawn);
+	draw(c, s, &h->scores, &attrs, arena_printf(&c->arena, "draft%d", l - c->graph.n_layers), y, drawn);
 	g_op(c, OP_keep_draft, l, BOTH, NULL,
 		(int[]){drawn[0], s->row_slot, s->slot_len, s->slot_draft, s->row_token, s->row_pos});
 	return y;
@@ -191,6 +196,7 @@ void d_draft(Compile *c, const StepTensors *s, const DecoderEnds *ends, const vo
 	const int hidden = c->model.config.hidden_dim, n_layers = c->graph.n_layers;
 	Head h = head_of(c, d);
 	int held = g_tensor(c, ROLE_STATE, DT_bf16, "held", 2, (int64_t[]){c->graph.slots, hidden});
+	h.scores = g_draft_head(c, ends);
 	follow(c, s, ends, &h, held);
 	c->layer_phases = PHASE_DRAFT;
 	int x = d_act(c, n_layers + 1, "held", DT_bf16, hidden);

@@ -8,6 +8,7 @@
  *
  * All on the reference device; JSON on stdout. A sanitizer's malloc cannot be counted: `allocations` is -1 then.
  */
+#include "runtime/plan_handle.h"
 #include "runtime/session.h"
 
 #include <math.h>
@@ -72,13 +73,24 @@ static int read_ids(char **words, int n, int32_t *out)
 
 /* Drafts ------------------------------------------------------------ */
 
+static int64_t columns_of(const AtlasPlan *plan, const char *name)
+{
+	const Graph *g = &plan->artifact.graph;
+	for (int i = 0; i < g->n_tensors; i++)
+		if (strcmp(g->tensors[i].name, name) == 0)
+			return g->tensors[i].shape[1];
+	need(false, name);
+	return 0;
+}
+
 static int drafts(const AtlasPlan *plan, const AtlasPlanInfo *info, const int32_t *ids, int n)
 {
 	AtlasSession *s = open_session(plan, ATLAS_SPECULATE_MTP);
 	AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
 	AtlasEvent events[MAX_EVENTS];
 	int slot, made = 0;
-	float *logits = calloc((size_t)info->vocab, sizeof *logits), token[MAX_SLOTS * PLAN_MAX_VERIFY];
+	const int64_t columns = columns_of(plan, "draft1.logits");
+	float *logits = calloc((size_t)columns, sizeof *logits), token[MAX_SLOTS * PLAN_MAX_VERIFY];
 	need(atlas_start(s, ids, n, &greedy, 20, &slot) == ATLAS_OK, "atlas_start");
 	while (made == 0)
 		need(atlas_step(s, events, MAX_EVENTS, &made) == ATLAS_OK, atlas_session_error(s));
@@ -93,9 +105,9 @@ static int drafts(const AtlasPlan *plan, const AtlasPlanInfo *info, const int32_
 	for (int i = 0; i < per_slot; i++) {
 		char name[32];
 		snprintf(name, sizeof name, "draft%d.logits", i + 1);
-		need(d->ops->read(d, name, 0, info->vocab, logits) == ATLAS_OK, d->error.text);
+		need(d->ops->read(d, name, 0, columns, logits) == ATLAS_OK, d->error.text);
 		printf("%s[", i ? ", " : "");
-		for (int v = 0; v < info->vocab; v++)
+		for (int64_t v = 0; v < columns; v++)
 			printf("%s%.9g", v ? ", " : "", (double)logits[v]);
 		printf("]");
 	}

@@ -16,7 +16,8 @@
 #              beside the table
 #   quantised  the same of FP8 and NVFP4 weights, of an FP8 head, and of FP8 caches behind 16384 tokens
 #   speculate  drafts: a text alone and beside others, 5 rounds of 50 prompts in four slots; a 35B shape with and without
-#              them at a prescribed acceptance, 2, 3 and 4 rows a step
+#              them at a prescribed acceptance, 2, 3 and 4 rows a step, and 3 with drafts scored by an FP8 head, by the rows
+#              of 32768 ids, and by both
 #   start      a new process to its first token, five times
 #   kv         logits of quantised caches against those of bf16 caches at 8192 tokens, random weights
 #   peer       one stream of real shapes beside transformers, context 128 to 640
@@ -105,14 +106,14 @@ isolated_plan() { # one bucket: kernels of another are other sums
 		"${tuning[@]}" --cache-dir build/kernel-cache
 }
 
-bench_speculate() { # rows
-	local name=qwen3.6-35b-a3b-fp8
-	random_plan "$name-$1" $name "[runtime]\nslots = 1\nmax_context = 5120\n[phases]\nprefill = [512]\ndecode = [1]\n\
-[speculate]\nrows = $1\n"
-	part "bench-$name-rows-$1" build/atlas bench "build/$name-$1.bin" -q --speculate mtp --acceptance 0.85,0.75,0.65 \
+bench_speculate() { # rows, by what drafts are scored (a word, lines of MODEL.toml)
+	local name=qwen3.6-35b-a3b-fp8 of="$1${2:+-$2}"
+	random_plan "$name-$of" $name "[runtime]\nslots = 1\nmax_context = 5120\n[phases]\nprefill = [512]\ndecode = [1]\n\
+[speculate]\nrows = $1\n$3"
+	part "bench-$name-rows-$of" build/atlas bench "build/$name-$of.bin" -q --speculate mtp --acceptance 0.85,0.75,0.65 \
 		--reps 5 --only tg128@0x1,tg128@4096x1,sp128@0x1,sp128@4096x1
-	sed "s/^/MODEL.toml: /" "$out/$name-$1.toml" >>"$out/bench-$name-rows-$1.txt"
-	rm -f "build/$name-$1.bin" "$out/$name-$1.toml"
+	sed "s/^/MODEL.toml: /" "$out/$name-$of.toml" >>"$out/bench-$name-rows-$of.txt"
+	rm -f "build/$name-$of.bin" "$out/$name-$of.toml"
 }
 
 starts() {
@@ -246,8 +247,11 @@ for what in "$@"; do
 			part "isolate-$how" build/tests/isolate_run build/isolated.bin cuda $how 5 50 1
 		done || failed=1
 		for rows in 2 3 4; do
-			bench_speculate $rows
+			bench_speculate $rows "" ""
 		done
+		bench_speculate 3 fp8 'head = "fp8-block"\n'
+		bench_speculate 3 32k 'vocabulary = 32768\n'
+		bench_speculate 3 fp8-32k 'head = "fp8-block"\nvocabulary = 32768\n'
 		;;
 	receipt) watched_plans && part receipt receipts || failed=1 ;;
 	rebuild) part rebuild rebuild ;;
