@@ -1,6 +1,7 @@
 /* numbers.c - narrow number formats as f32: by rebuilding the bits, or from the list of a format's few values. */
 #include "artifacts/numbers.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { ZERO_MASK = 31 }; /* of f32z */
@@ -133,6 +134,9 @@ unsigned numbers_zero(uint32_t zeroed) { return zeroed & ZERO_MASK; }
 
 float numbers_rounded(Dtype dtype, float x)
 {
+	const uint32_t bits = to_bits(x);
+	if (dtype == DT_bf16)
+		return isnan(x) ? x : from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
 	const uint8_t code = numbers_code(dtype, x);
 	numbers_convert(dtype, &code, 0, 1, &x);
 	return x;

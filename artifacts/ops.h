@@ -40,6 +40,9 @@
  *             2^-9; the code that of x / (block * kv_scale)
  *             Codes are rounded to nearest, ties to even, what is too large to the largest; NaN stays NaN, for e2m1
  *             in the block. Quotients and products in f32, from left to right
+ *   delta     f32 or bf16, and delta_later with it. S is f32 while the rows of a step go through it. What is bf16 is
+ *             rounded, to nearest, ties to even, when it is stored: behind a slot's last row in the step, in verify
+ *             behind each, and the row after that goes on from what was stored. o is of what was not rounded yet
  *   counts    [SLOTS,V] i32: times v was generated for slot s, plus 2^30 if v occurs in its prompt
  *   sampling  [SLOTS,8] f32: temperature (0 = greedy), top_p, min_p, repetition penalty, presence
  *             penalty, frequency penalty, unused, unused

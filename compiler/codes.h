@@ -64,6 +64,9 @@ CODE(A0210, EXIT_BAD_INPUT, "wrong special token",
 CODE(A0211, EXIT_BAD_INPUT, "context beyond the attention window",
 	"Attention windows are not implemented: the context must not be longer than the window.",
 	"Set runtime.max_context to the window or less.")
+CODE(A0212, EXIT_OK, "states in bf16",
+	"The checkpoint asks for states of Gated DeltaNet in bf16, which are rounded at each step.",
+	"Nothing, if that is meant; state.dtype in MODEL.toml says f32 or bf16, whatever the checkpoint does.")
 /* A03xx MODEL.toml */
 CODE(A0301, EXIT_BAD_INPUT, "not the TOML that is read",
 	"Not the subset of TOML 1.0 that is read: no dates, no multi-line strings, no inf or nan.",

@@ -87,6 +87,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	/* Gated DeltaNet in place of attention */
 	const bool *is_delta;   /* [n_layers]; NULL = no layer has it */
 	int n_k_heads, n_v_heads, k_dim, v_dim, n_taps; /* of its heads; rows before its own that its convolution reads */
+	Dtype state_dtype;      /* mamba_ssm_dtype: f32, also when it is absent, or bf16 */
 	int n_mtp;              /* layers of the head that drafts the token after the next; 0 = none is promised */
 	Rope rope;
 	int bos;                /* -1 = none */
@@ -96,7 +97,8 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	int top_k;              /* 0 = all */
 	int max_new_tokens;
 	Loc at_hidden_dim, at_n_layers, at_n_heads, at_n_kv_heads, at_head_dim, at_ffn_dim, at_vocab,
-		at_model_type, at_tie, at_bias, at_act, at_max_position, at_window, at_experts, at_mtp; /* for later messages */
+		at_model_type, at_tie, at_bias, at_act, at_max_position, at_window, at_experts,
+		at_state_dtype, at_mtp; /* for later messages */
 } Config;
 
 typedef struct Shard {
@@ -160,6 +162,7 @@ typedef struct Options {
 	int page;              /* [kv] page, tokens; power of two */
 	/* [kv] dtype, bf16_first, bf16_last, layers: of each layer's cache, bf16, e4m3 or e2m1 */
 	Dtype kv[PLAN_MAX_LAYERS + 1]; /* that of the drafting head, behind the last layer's, is bf16 */
+	Dtype state;           /* [state] dtype, else the checkpoint's: what delta_rule keeps, f32 or bf16 */
 	const char *kv_scales; /* [kv] scales: path of a file, NULL = what the checkpoint has */
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
 	int prefill[MAX_BUCKETS], n_prefill; /* [phases] prefill rows, ascending */
@@ -217,7 +220,7 @@ typedef struct Model {
 /* Contracts: build/gen/kernel_table.c, written by kernelgen ------------------------------------ */
 
 enum { MAX_FIELDS = 16, MAX_MAPS = 3, MAX_TUNABLES = 8, MAX_TUNE_VALUES = 8, MAX_REQUIRES = 16, MAX_ARCHS = 8,
-	MAX_CONSTS = 24, MAX_DTYPES = 4 };
+	MAX_CONSTS = 24, MAX_DTYPES = 5 };
 
 typedef struct ContractField {
 	const char *name;   /* operand of the op */

@@ -350,7 +350,7 @@ static bool try_candidate(Picker *p, int template_index, int choice, Pick *pick,
 {
 	const KernelTemplate *t = &kernel_table[template_index];
 	Env env = {.n = 0};
-	int vars[MAX_DTYPES] = {-1, -1, -1, -1};
+	int vars[MAX_DTYPES] = {-1, -1, -1, -1, -1};
 	const char *text = "";
 	for (int i = 0; i < t->n_tunables; i++) {
 		const ContractTunable *tune = &t->tunables[i];
@@ -374,7 +374,7 @@ static void settle_outputs(Picker *p, const Pick *pick, const char *tunables, LT
 {
 	const KernelTemplate *t = &kernel_table[pick->template_index];
 	Env env = {.n = 0};
-	int vars[MAX_DTYPES] = {-1, -1, -1, -1};
+	int vars[MAX_DTYPES] = {-1, -1, -1, -1, -1};
 	for (int i = 0; i < t->n_tunables; i++) {
 		size_t n = strlen(t->tunables[i].name);
 		for (const char *s = tunables; s && *s; s = strchr(s, ' ') ? strchr(s, ' ') + 1 : NULL)

@@ -129,6 +129,22 @@ static void check_word(Reading *r, const char *key, const char *a, const char *b
 		fail_at(r->d, A0206, v->at, "%s = %s: expected \"%s\"", key, value_text(r->d->arena, v), a);
 }
 
+/* In what its publisher keeps the state; the option state.dtype may say otherwise. */
+static void read_state_dtype(Reading *r)
+{
+	const Value *v = lookup(r, "mamba_ssm_dtype");
+	const char *word;
+	r->cf->state_dtype = DT_f32;
+	if (!v || !want_string(r->d, A0203, "mamba_ssm_dtype", v, &word))
+		return;
+	r->cf->at_state_dtype = v->at;
+	if (strcmp(word, "bfloat16") == 0)
+		r->cf->state_dtype = DT_bf16;
+	else if (strcmp(word, "float32") != 0)
+		fail_at(r->d, A0206, v->at, "mamba_ssm_dtype = %s: expected \"float32\" or \"bfloat16\"",
+			value_text(r->d->arena, v));
+}
+
 static void read_delta(Reading *r)
 {
 	Config *cf = r->cf;
@@ -148,7 +164,7 @@ static void read_delta(Reading *r)
 	if (v && want_bool(r->d, A0203, "attn_output_gate", v, &gate) && !gate)
 		fail_at(r->d, A0206, v->at, "attn_output_gate = false: expected true, as %s has it", cf->model_type);
 	check_word(r, "output_gate_type", "swish", "silu");
-	check_word(r, "mamba_ssm_dtype", "float32", "float32");
+	read_state_dtype(r);
 	read_pattern(r);
 	v = lookup(r, "mtp_num_hidden_layers");
 	cf->at_mtp = v ? v->at : r->text->at;

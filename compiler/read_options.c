@@ -35,6 +35,7 @@ enum {
 	KV_POOL_TOKENS, PREFILL_ROWS, DECODE_ROWS, TEMPERATURE, TOP_K, TOP_P,
 	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, QUANT, FP4, KV_LAYERS, PIN, BAN, SPECULATE_ROWS,
 	SPECULATE_HEAD, SPECULATE_VOCABULARY, SPECULATE_VOCABULARY_FILE,
+	STATE_DTYPE,
 	N_OPTIONS,
 };
 
@@ -89,6 +90,11 @@ static const OptionRow option_table[N_OPTIONS] = {
 		"them, so that frequent tokens come first"},
 	[SPECULATE_VOCABULARY_FILE] = {"speculate.vocabulary_file", T_CHOICE, 0, 0, false, "only the token ids in this "
 		"file are drafted: a number a line, ascending; the path starts at the folder of MODEL.toml"},
+	[STATE_DTYPE] = {"state.dtype", T_CHOICE, 0, 0, false, "of families with Gated DeltaNet: in what a slot keeps its "
+		"states, and the versions behind the rows of a verify step, f32 or bf16; without this key what config.json's "
+		"mamba_ssm_dtype says, else f32. Sums are f32 all the same; bf16 is rounded to when a state is stored: in "
+		"decode behind each token, in verify behind each row, in prefill behind a slot's last row of the step, so that "
+		"answers may depend on where a prompt is cut"},
 };
 
 static const char *const type_names[] = {
@@ -714,6 +720,29 @@ static void read_kv(Reading *r)
 	o->kv_scales = r->c->cmd.text ? NULL : o->kv_scales;
 }
 
+/* States --------------------------------------------------------------------------------------------- */
+
+static void read_state(Reading *r)
+{
+	const Config *cf = &r->c->model.config;
+	const Value *v = chosen(r, STATE_DTYPE);
+	const bool has_states = r->family->traits & FAMILY_DELTA;
+	const char *word, *name = option_table[STATE_DTYPE].key;
+	r->o->state = has_states ? cf->state_dtype : DT_f32;
+	if (v && want_string(r->d, A0303, name, v, &word)) {
+		r->o->state = strcmp(word, "bf16") == 0 ? DT_bf16 : DT_f32;
+		if (r->o->state == DT_f32 && strcmp(word, "f32") != 0)
+			fail_at(r->d, A0303, v->at, "%s = %s: expected \"f32\" or \"bf16\"", name, value_text(r->d->arena, v));
+		if (r->o->state == DT_bf16 && !has_states)
+			fail_at(r->d, A0304, v->at, "%s = \"bf16\": %s keeps keys and values alone; the families that keep states "
+				"are qwen3_next, qwen3_5 and qwen3_5_moe", name, r->family->name);
+	}
+	if (has_states && cf->state_dtype == DT_bf16)
+		note_at(r->d, A0212, cf->at_state_dtype, "mamba_ssm_dtype = \"bfloat16\": states are kept in %s, as %s",
+			dtype_name(r->o->state), !v ? "that says; [state] dtype in MODEL.toml decides"
+			: arena_printf(r->d->arena, "%s in %s:%d says", name, v->at.file, v->at.line));
+}
+
 /* Drafts ------------------------------------------------------------------------------------------------ */
 
 /* By what drafts are scored. */
@@ -874,6 +903,8 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[KV_SCALES].key, base_name(chosen(r, KV_SCALES)->string));
 	if (r->user[FP4])
 		resolve(r, option_table[FP4].key, r->user[FP4]->string);
+	if (r->family->traits & FAMILY_DELTA)
+		resolve(r, option_table[STATE_DTYPE].key, dtype_name(o->state));
 	if (r->base[SPECULATE_ROWS])
 		resolve(r, option_table[SPECULATE_ROWS].key, arena_printf(a, "%d", o->verify_rows));
 	if (o->draft_format != FORMAT_PLAIN)
@@ -958,6 +989,7 @@ void read_options(Compile *c)
 	read_ignore(&r, r.user[IGNORE], true);
 	read_formats(&r, r.user[QUANT]);
 	read_fp4(&r);
+	read_state(&r);
 	read_speculate(&r);
 	for (int k = PIN; k <= BAN; k++) {
 		read_rules(&r, r.base[k], k);

@@ -5,10 +5,25 @@
 // r, r + LANES, ... A row of the step needs of it two sums over its rows, k.S and q.S, and changes it by a product of
 // two vectors:
 //   change = rate * (v - decay * k.S)      o = decay * q.S + (q.k) * change      S = decay * S + k change
-// so that one exchange between the threads is enough.
+// so that one exchange between the threads is enough. All of it is f32; a state that memory has in bf16 is rounded when
+// it is stored, and nowhere else.
 #pragma once
 #include "activation.cuh"
 #include "reduce.cuh"
+
+// Four columns of a state, as memory has them.
+__device__ __forceinline__ float4 load_four(const float *from) { return *reinterpret_cast<const float4 *>(from); }
+__device__ __forceinline__ float4 load_four(const bf16 *from)
+{
+	const uint2 x = *reinterpret_cast<const uint2 *>(from);
+	return make_float4(low_bf16(x.x), high_bf16(x.x), low_bf16(x.y), high_bf16(x.y));
+}
+
+__device__ __forceinline__ void store_four(float *to, float4 x) { *reinterpret_cast<float4 *>(to) = x; }
+__device__ __forceinline__ void store_four(bf16 *to, float4 x)
+{
+	*reinterpret_cast<uint2 *>(to) = make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
+}
 
 template <int DK_, int DV_, int THREADS_> struct DeltaState {
 	static constexpr int groups = DV_ / 4, most = THREADS_ / groups, lanes = most < DK_ ? most : DK_;
@@ -25,20 +40,20 @@ template <int DK_, int DV_, int THREADS_> struct DeltaState {
 		return lane() < lanes && (DK_ % lanes == 0 || lane() + i * lanes < DK_);
 	}
 
-	__device__ __forceinline__ void load(const float *from)
+	template <class T> __device__ __forceinline__ void load(const T *from)
 	{
 #pragma unroll
 		for (int i = 0; i < rows; i++)
-			s[i] = has_row(i) ? *reinterpret_cast<const float4 *>(from + (lane() + i * lanes) * DV_ + column())
+			s[i] = has_row(i) ? load_four(from + (lane() + i * lanes) * DV_ + column())
 				: make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 	}
 
-	__device__ __forceinline__ void store(float *to) const
+	template <class T> __device__ __forceinline__ void store(T *to) const
 	{
 #pragma unroll
 		for (int i = 0; i < rows; i++)
 			if (has_row(i))
-				*reinterpret_cast<float4 *>(to + (lane() + i * lanes) * DV_ + column()) = s[i];
+				store_four(to + (lane() + i * lanes) * DV_ + column(), s[i]);
 	}
 
 	// block level: sums over this thread's rows of k S and q S into `part`; q and k [DK] lie in shared memory. What

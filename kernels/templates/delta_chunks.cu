@@ -5,8 +5,9 @@
 // numerics  64 rows at a time, by tensor cores: with G the summed logs of decay, A[i,j] = b_i k_i.k_j e^(G_i - G_j) of
 //           j < i, changes X solve (1 + A) X = b (v - e^G k.S), and o = e^G q.S + (q.k e^(G_i - G_j), j <= i) X,
 //           S = e^G_last S + (k e^(G_last - G)) X. q and k are exact in bf16, every other operand is two bf16, so a
-//           product is good to 2^-16; sums, S and the inverses of blocks of 16 rows in f32. Exponents are never
-//           positive. Same bits every run; a row's bits depend on those before it in its segment alone
+//           product is good to 2^-16; sums, S and the inverses of blocks of 16 rows in f32; a state of bf16 is
+//           rounded when it is stored, behind the segment's last row. Exponents are never positive. Same bits every
+//           run; a row's bits depend on those before it in its segment alone
 // measured  H100 SXM, 48 value heads of 128 x 128: 2048 rows 503 us, 64 rows 19.6; row after row they take 2867 and 109
 // why       a block is a value head of a segment (delta_chunks.cuh)
 #include "contract.cuh"
@@ -28,6 +29,7 @@ FLAG(BA)
 DTYPES(AT, f32, bf16, f16)
 DTYPES(BT, f32, bf16, f16)
 DTYPES(NT, bf16, f16, f32)
+DTYPES(ST, f32, bf16)
 TUNE(STAGES, 2, 1)
 REQUIRE(NV % NK == 0)
 REQUIRE(DK % 16 == 0 && DK <= 128 && DV % 16 == 0 && DV <= 128)
@@ -36,8 +38,8 @@ REQUIRE(SEGS <= 65535)
 GRID(NV, SEGS, 1)
 BLOCK(2 * DV)
 SMEM(STAGES * 64 * (4 * DK + 2 * DV + 48) + 4 * 64 * 144 + 4096 + 2048 + 32 * DV)
-READS(ROWS * NV * (2 * DK + 2 * DV + 2) * 2 + SEGS * NV * DK * DV * 4)
-WRITES(ROWS * NV * DV * 2 + SEGS * NV * DK * DV * 4)
+READS(ROWS * NV * (2 * DK + 2 * DV + 2) * 2 + SEGS * NV * DK * DV * ST_BYTES)
+WRITES(ROWS * NV * DV * 2 + SEGS * NV * DK * DV * ST_BYTES)
 FLOPS(2 * ROWS * NV * (128 * DK + 384 * DV + 6 * DK * DV))
 struct Args {
 	IN(i32, step, "4");
@@ -49,7 +51,7 @@ struct Args {
 	IN(NT, norm, "DV");
 	IN(i32, row_slot, "ROWS");
 	IN(i32, seg, "SEGS, 4");
-	INOUT(f32, delta, "SLOTS, NV * DK * DV");
+	INOUT(ST, delta, "SLOTS, NV * DK * DV");
 	OUT(bf16, y, "ROWS, NV * DV");
 };
 

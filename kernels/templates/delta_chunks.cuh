@@ -459,13 +459,13 @@ __device__ __forceinline__ void go_through_segment(const Args &a, uint4 *smem)
 	float (*const diagonal)[16] = reinterpret_cast<float (*)[16]>(q_k + 2 * MATRIX); // [CHUNK][16]
 	RowNumbers &r = *reinterpret_cast<RowNumbers *>(q_k + 2 * MATRIX + CHUNK * 64);
 	const int first = a.seg[blockIdx.y * 4], rows = a.seg[blockIdx.y * 4 + 1], slot = a.row_slot[first];
-	float *const delta = a.delta + (i64(slot) * NV + h) * DK * DV;
+	ST *const delta = a.delta + (i64(slot) * NV + h) * DK * DV;
 	GateInputs gates;
 	fetch(shared_address(stages), a, first, rows, part);
 	if (warp == 0)
 		fetch(gates, a, first, rows, h);
 	State s;
-	each(part.v0 + v0, [&](int i, int j, int n, int e) { s[n][e] = delta[i * DV + j]; });
+	each(part.v0 + v0, [&](int i, int j, int n, int e) { s[n][e] = to_f32(delta[i * DV + j]); });
 #pragma unroll 1
 	for (int t = 0, turn = 0; t < rows; t += CHUNK, turn = STAGES - 1 - turn) {
 		char *const stage = stages + turn * STAGE_BYTES;
@@ -518,5 +518,5 @@ __device__ __forceinline__ void go_through_segment(const Args &a, uint4 *smem)
 			fetch(shared_address(stages), a, first + t + CHUNK, next, part);
 		}
 	}
-	each(part.v0 + v0, [&](int i, int j, int n, int e) { delta[i * DV + j] = s[n][e]; });
+	each(part.v0 + v0, [&](int i, int j, int n, int e) { store(&delta[i * DV + j], s[n][e]); });
 }

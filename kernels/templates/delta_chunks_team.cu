@@ -24,6 +24,7 @@ FLAG(BA)
 DTYPES(AT, f32, bf16, f16)
 DTYPES(BT, f32, bf16, f16)
 DTYPES(NT, bf16, f16, f32)
+DTYPES(ST, f32, bf16)
 TUNE(STAGES, 2, 1)
 TUNE(TEAM, 2)
 REQUIRE(NV % NK == 0)
@@ -33,8 +34,8 @@ REQUIRE(SEGS <= 65535)
 GRID(NV * TEAM, SEGS, 1)
 BLOCK(2 * DV / TEAM)
 SMEM(STAGES * 64 * (4 * DK + 2 * DV / TEAM + 48) + 4 * 64 * 144 + 4096 + 2048 + 32 * DV)
-READS(ROWS * NV * (2 * DK * TEAM + 2 * DV + 2 * TEAM) * 2 + SEGS * NV * DK * DV * 4)
-WRITES(ROWS * NV * DV * 2 + SEGS * NV * DK * DV * 4)
+READS(ROWS * NV * (2 * DK * TEAM + 2 * DV + 2 * TEAM) * 2 + SEGS * NV * DK * DV * ST_BYTES)
+WRITES(ROWS * NV * DV * 2 + SEGS * NV * DK * DV * ST_BYTES)
 FLOPS(2 * ROWS * NV * (128 * DK * TEAM + 384 * DV + 6 * DK * DV))
 struct Args {
 	IN(i32, step, "4");
@@ -46,7 +47,7 @@ struct Args {
 	IN(NT, norm, "DV");
 	IN(i32, row_slot, "ROWS");
 	IN(i32, seg, "SEGS, 4");
-	INOUT(f32, delta, "SLOTS, NV * DK * DV");
+	INOUT(ST, delta, "SLOTS, NV * DK * DV");
 	OUT(bf16, y, "ROWS, NV * DV");
 };
 

@@ -7,9 +7,9 @@
 //             y[t,h,:] = rmsnorm(o) * norm * silu(z)
 //           readers is the launch's own: how many value heads have read their key head's columns of conv. Idle rows:
 //           y = 0, no state changes
-// numerics  f32 from the inputs to the one rounding of y; the state stays f32. Each sum is made in the order of
-//           delta_step with the same WARPS: a row has the bits that as many decode steps would have given it.
-//           Batch-invariant
+// numerics  f32 from the inputs to the one rounding of y; the state stays f32, or is rounded to bf16 behind each row,
+//           where it is stored. Each sum is made in the order of delta_step with the same WARPS: a row has the bits
+//           that as many decode steps would have given it. Batch-invariant
 // measured  H100 SXM, 16 key heads, heads of 128 x 128, in a chain, caches cold: 32 value heads, one slot, 5.0 us for
 //           two rows, 9.2 for four (delta_step 3.9 for one); eight slots of three 25.5 (88 % of the read bandwidth); 48
 //           value heads, three rows 8.1. Sixteen warps are best for one slot. A head's columns divided among a cluster
@@ -44,6 +44,7 @@ DTYPES(CT, bf16, f16, f32)
 DTYPES(AT, f32, bf16, f16)
 DTYPES(BT, f32, bf16, f16)
 DTYPES(NT, bf16, f16, f32)
+DTYPES(ST, f32, bf16)
 TUNE(WARPS, 8, 4, 16)
 REQUIRE(NV % NK == 0)
 REQUIRE(DK % 2 == 0 && DV % 4 == 0 && DV <= 32 * WARPS)
@@ -57,9 +58,9 @@ GRID(NV, ROWS / (DRAFTS + 1), 1)
 BLOCK(32 * WARPS)
 SMEM(0)
 READS(ROWS * (COLS * 2 + (BA ? 4 * NV : 0))
-	+ ROWS / (DRAFTS + 1) * (NV * DK * DV * 4 + TAPS * (2 * NK * DK + NV * DV) * 2)
+	+ ROWS / (DRAFTS + 1) * (NV * DK * DV * ST_BYTES + TAPS * (2 * NK * DK + NV * DV) * 2)
 	+ (2 * NK * DK + NV * DV) * (TAPS + 1) * CT_BYTES)
-WRITES(ROWS * (NV * DV * 2 + NV * DK * DV * 4 + TAPS * (2 * NK * DK + NV * DV) * 2))
+WRITES(ROWS * (NV * DV * 2 + NV * DK * DV * ST_BYTES + TAPS * (2 * NK * DK + NV * DV) * 2))
 FLOPS(ROWS * NV * DK * DV * 7)
 EARLY(slot_version, conv, conv_later, delta, delta_later, readers)
 struct Args {
@@ -74,8 +75,8 @@ struct Args {
 	IN(i32, slot_version, "SLOTS");
 	INOUT(bf16, conv, "SLOTS, TAPS * (2 * NK * DK + NV * DV)");
 	INOUT(bf16, conv_later, "SLOTS, DRAFTS, TAPS * (2 * NK * DK + NV * DV)");
-	INOUT(f32, delta, "SLOTS, NV * DK * DV");
-	INOUT(f32, delta_later, "SLOTS, DRAFTS, NV * DK * DV");
+	INOUT(ST, delta, "SLOTS, NV * DK * DV");
+	INOUT(ST, delta_later, "SLOTS, DRAFTS, NV * DK * DV");
 	INOUT(i32, readers, "ROWS, NK");
 	OUT(bf16, y, "ROWS, NV * DV");
 };
@@ -98,8 +99,9 @@ template <class T> __device__ __forceinline__ T *version_at(T *first, T *later, 
 	return j ? later + (i64(slot) * DRAFTS + j - 1) * n : first + i64(slot) * n;
 }
 
-// The state to memory. DeltaState's own store becomes four of four bytes each where more than one follow each other.
-__device__ __forceinline__ void store_state(const State &state, float *to)
+// The state to memory, which the next row finds as it is there. DeltaState's own store becomes several of four bytes
+// each where more than one follow each other.
+__device__ __forceinline__ void store_state(State &state, float *to)
 {
 #pragma unroll
 	for (int i = 0; i < State::rows; i++)
@@ -107,6 +109,18 @@ __device__ __forceinline__ void store_state(const State &state, float *to)
 			asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::
 				"l"(to + (State::lane() + i * State::lanes) * DV + State::column()), "f"(state.s[i].x),
 				"f"(state.s[i].y), "f"(state.s[i].z), "f"(state.s[i].w) : "memory");
+}
+__device__ __forceinline__ void store_state(State &state, bf16 *to)
+{
+#pragma unroll
+	for (int i = 0; i < State::rows; i++) {
+		float4 &s = state.s[i];
+		const u32 left = pack_bf16(s.x, s.y), right = pack_bf16(s.z, s.w);
+		s = make_float4(low_bf16(left), high_bf16(left), low_bf16(right), high_bf16(right));
+		if (State::has_row(i))
+			asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::
+				"l"(to + (State::lane() + i * State::lanes) * DV + State::column()), "r"(left), "r"(right) : "memory");
+	}
 }
 
 // Two columns of a slot's rows: the TAPS before this step, then those of it. Row i - TAPS stands in element i.

@@ -44,6 +44,7 @@ int d_delta(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
 	const int hidden = cf->hidden_dim, nv = cf->n_v_heads, values = nv * cf->v_dim;
 	const int mixed = 2 * cf->n_k_heads * cf->k_dim + values;
 	const int64_t rows[] = {mixed, values, nv, nv};
+	const Dtype state = c->model.options.state;
 	Product w[4], wo;
 	int norm = d_vector(c, d, l, "input_layernorm.weight", hidden), y[4];
 	if (d->has->grouped)
@@ -59,7 +60,7 @@ int d_delta(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
 	for (int i = 0; i < 4; i++)
 		y[i] = d_linear(c, l, n, &w[i], -1, names[i], rows[i]);
 	int conv = g_slot_state(c, arena_printf(&c->arena, "conv.%d", l), DT_bf16, (int64_t)cf->n_taps * mixed);
-	int delta = g_slot_state(c, arena_printf(&c->arena, "delta.%d", l), DT_f32, (int64_t)nv * cf->k_dim * cf->v_dim);
+	int delta = g_slot_state(c, arena_printf(&c->arena, "delta.%d", l), state, (int64_t)nv * cf->k_dim * cf->v_dim);
 	int turned = d_act(c, l, "conv", DT_bf16, mixed), o = d_act(c, l, "delta", DT_bf16, values);
 	int normed = d_act(c, l, "delta.norm", DT_bf16, values);
 	const int plain = PHASE_PREFILL | PHASE_DECODE;
@@ -72,7 +73,7 @@ int d_delta(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
 	g_op(c, OP_delta_rule, l, plain, &d->attrs,
 		(int[]){s->step, turned, y[3], y[2], a_log, dt_bias, s->row_slot, delta, o});
 	if (c->graph.verify_rows) {
-		int later = g_later_state(c, arena_printf(&c->arena, "delta_later.%d", l), DT_f32,
+		int later = g_later_state(c, arena_printf(&c->arena, "delta_later.%d", l), state,
 			(int64_t)nv * cf->k_dim * cf->v_dim);
 		g_op(c, OP_delta_verify, l, PHASE_VERIFY, &d->attrs,
 			(int[]){s->step, turned, y[3], y[2], a_log, dt_bias, s->row_slot, s->slot_version, delta, later, o});

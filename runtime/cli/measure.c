@@ -211,7 +211,7 @@ static bool run_reference(Measure *m, const Launch *l)
 			continue;
 		RefOperand *o = &call.operand[i];
 		*o = (RefOperand){h->want ? h->want : h->before, h->want && h->buf->dtype != DT_i32 ? DT_f32 : h->buf->dtype,
-			h->buf->n_dims, {0}};
+			h->buf->n_dims, {0}, h->buf->dtype == DT_bf16};
 		memcpy(o->shape, h->shape, sizeof o->shape);
 	}
 	return run_threads(m->pool, &call) && !inner.failed;

@@ -3,8 +3,8 @@
  * It knows nothing of plans for GPUs. A step is the list of graph ops of its phase, in order, each
  * handed to ref_op with the step's own row count. Every tensor has a place of its own for the whole
  * life of the device, in one block taken at opening; weights are used where they are mapped. The
- * cache is paged as the graph says, in float32. Nothing is fused, nothing is rounded to bf16: what
- * a GPU yields is measured against this.
+ * cache is paged as the graph says, in float32. Nothing is fused, nothing is rounded to bf16 but a
+ * state of Gated DeltaNet that is asked for in it: what a GPU yields is measured against this.
  */
 #include "runtime/cpu/pool.h"
 #include "runtime/cpu/ref_check.h"
@@ -225,7 +225,7 @@ static bool size_tensors(CpuDevice *d, size_t *total)
 		const Tensor *t = &d->graph->tensors[i];
 		RefOperand *r = &d->tensors[i];
 		size_t bytes = 4;
-		*r = (RefOperand){NULL, t->dtype, t->n_dims, {0}};
+		*r = (RefOperand){.dtype = t->dtype, .n_dims = t->n_dims};
 		for (int k = 0; k < t->n_dims; k++) {
 			r->shape[k] = dim_of(t, k, rows, outs);
 			if (__builtin_mul_overflow(bytes, (size_t)r->shape[k], &bytes))
@@ -234,6 +234,7 @@ static bool size_tensors(CpuDevice *d, size_t *total)
 		if (t->role == ROLE_WEIGHT)
 			continue;
 		r->dtype = t->dtype == DT_i32 ? DT_i32 : DT_f32;
+		r->is_bf16 = t->dtype == DT_bf16;
 		if (__builtin_add_overflow(*total, bytes + ALIGN, total))
 			return false;
 		*total = *total / ALIGN * ALIGN;

@@ -2,10 +2,12 @@
  *
  * A slot's state stands before the first of its rows in a step and after the last of them: a prompt may be read in
  * pieces of any length, or row by row, and the state goes through the same numbers. Rows of one slot stand in order of
- * position. Slots are zeroed when they are taken (zero_slots).
+ * position. Slots are zeroed when they are taken (zero_slots). A state of bf16 is rounded where a step ends, so then it
+ * does matter where a prompt is cut.
  *
  * Yang, Kautz, Hatamizadeh, "Gated Delta Networks: improving Mamba2 with delta rule", arXiv 2412.06464.
  */
+#include "artifacts/numbers.h"
 #include "runtime/cpu/ref_call.h"
 
 #include <math.h>
@@ -92,19 +94,30 @@ static void advance_row(const RefCall *c, int64_t h, int64_t t, float *state, fl
 	advance(&s, dk, dv, state, o);
 }
 
+/* What is stored of a state. */
+static void round_state(const RefCall *c, float *state, int64_t n)
+{
+	for (int64_t i = 0; i < n && ref_arg(c, "delta")->is_bf16; i++)
+		state[i] = numbers_rounded(DT_bf16, state[i]);
+}
+
 /* Value heads part, part + parts, ... */
 void ref_delta_rule(const RefCall *c)
 {
 	const Attrs *a = &c->attrs;
-	const int64_t rows = ref_dim(c, "qkv", 0), nv = a->n_v_heads, dk = a->k_dim, dv = a->v_dim;
+	const int64_t rows = ref_dim(c, "qkv", 0), nv = a->n_v_heads, dv = a->v_dim, n = a->k_dim * dv;
 	for (int64_t h = c->part; h < nv; h += c->parts ? c->parts : 1)
 		for (int64_t t = 0; t < rows; t++) {
 			float *o = ref_floats(c, "o") + (t * nv + h) * dv;
 			const int slot = ref_row_slot(c, t);
-			if (slot < 0)
+			float *state = ref_floats(c, "delta") + (slot * nv + h) * n;
+			if (slot < 0) {
 				memset(o, 0, (size_t)dv * sizeof *o);
-			else
-				advance_row(c, h, t, ref_floats(c, "delta") + (slot * nv + h) * dk * dv, o);
+				continue;
+			}
+			advance_row(c, h, t, state, o);
+			if (t + 1 == rows || ref_row_slot(c, t + 1) != slot)
+				round_state(c, state, n);
 		}
 }
 
@@ -178,6 +191,7 @@ void ref_delta_verify(const RefCall *c)
 			}
 			const int64_t j = begin_row(c, "delta", "delta_later", t, slot, h * n, n, held);
 			advance_row(c, h, t, held, o);
+			round_state(c, held, n);
 			end_row(c, "delta", "delta_later", j, slot, h * n, n, held);
 		}
 }

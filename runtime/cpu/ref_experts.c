@@ -70,7 +70,7 @@ static RefOperand as_matrices(const RefOperand *x)
 {
 	RefOperand y = *x;
 	if (y.n_dims == 2)
-		y = (RefOperand){x->data, x->dtype, 3, {1, x->shape[0], x->shape[1]}};
+		y = (RefOperand){x->data, x->dtype, 3, {1, x->shape[0], x->shape[1]}, false};
 	return y;
 }
 

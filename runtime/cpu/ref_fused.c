@@ -25,7 +25,7 @@ static void *take(Sequence *s, size_t bytes)
 
 static RefOperand temporary(Sequence *s, int64_t rows, int64_t cols)
 {
-	RefOperand r = {NULL, DT_f32, 2, {rows, cols}};
+	RefOperand r = {.dtype = DT_f32, .n_dims = 2, .shape = {rows, cols}};
 	r.data = take(s, (size_t)(rows * cols) * sizeof(float));
 	return r;
 }

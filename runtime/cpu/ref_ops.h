@@ -29,6 +29,7 @@ typedef struct RefOperand {
 	Dtype dtype;
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS]; /* elements, all positive */
+	bool is_bf16; /* of delta, f32 as all state: what it stands for is bf16, to which it is rounded when it is stored */
 } RefOperand;
 
 typedef struct RefCall RefCall;

@@ -12,13 +12,15 @@ MLP = ["norm_swiglu", "linear_residual"]
 MLP_OF_CODES = ["norm_rows_fp8", "linear_swiglu_fp8", "linear_residual"]
 
 
-@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
-def test_a_dense_fixture_compiles(atlas, small_plan_of, target):
+@pytest.mark.parametrize("target, state", [("sm_90a", ""), ("sm_80", ""), ("sm_90a", "bf16")])
+def test_a_dense_fixture_compiles(atlas, small_plan_of, target, state):
     """With a kernel for every launch, seven of them in a decode layer at most, and state zeroed for each new sequence."""
-    plan = small_plan_of("qwen3_5", "--target", target, prefill="[2, 16, 128]")
+    plan = small_plan_of("qwen3_5", "--target", target, prefill="[2, 16, 128]", state=state)
     phases = json.loads(atlas("audit", plan, "--json").stdout)["targets"][0]["phases"]
     for phase in phases:
         ops = [launch["op"] for launch in phase["launches"]]
+        assert all(f" ST={state or 'f32'} " in launch["defines"] for launch in phase["launches"]
+                   if launch["op"].startswith("delta"))
         if phase["phase"] == "decode":
             layers = [launch["layers"] for launch in phase["launches"]]
             assert all(1 < layers.count([i, i]) <= 7 for i in range(3))

@@ -1,6 +1,7 @@
 /* ref_run.c - one call of the reference, from stdin to stdout, for tests/cpu/test_ref_ops.py.
  *
  * Header, one item a line:  op NAME [PARTS] | attr NAME VALUE | arg DTYPE DIM... | arg -  | end
+ * or `state bf16`: delta and delta_later, which come as f32, stand for bf16.
  * Then the bytes of the operands, in the order of the op's row. Answers with the bytes of those
  * that the op may write, in the same order. With PARTS > 1 the call is made in that many parts, the
  * last one first.
@@ -51,6 +52,8 @@ static int read_header(RefCall *c)
 			parts = count ? atoi(count) : 1;
 		} else if (strcmp(word, "attr") == 0) {
 			set_attr(&c->attrs, name, strtod(strtok(NULL, " \n"), NULL));
+		} else if (strcmp(word, "state") == 0) {
+			c->operand[op_operand(c->op, "delta")].is_bf16 = true;
 		} else if (strcmp(name, "-") == 0) {
 			n++;
 		} else {

@@ -79,16 +79,18 @@ def test_conv_verify(ref, taps, from_version):  # noqa: F811
     assert np.array_equal(got["conv_later"][0, 1], later[0, 1])
 
 
+@pytest.mark.parametrize("state_dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("from_version", [0, 1, 2])
-def test_delta_verify(ref, parts, from_version):  # noqa: F811
+def test_delta_verify(ref, parts, from_version, state_dtype):  # noqa: F811
     nk, nv, dk, dv = 1, 3, 4, 5
     g, n, attrs = rng(3), nv * dk * dv, {"NK": nk, "NV": nv, "DK": dk, "DV": dv}
     qkv, a, b = normal(g, 6, 2 * nk * dk + nv * dv), normal(g, 6, nv), normal(g, 6, nv)
     fixed = {"a_log": normal(g, nv), "dt_bias": normal(g, nv)}
     delta, later = normal(g, 3, n), normal(g, 3, 2, n)
     got = ref("delta_verify", attrs, parts, step=ints(5, 0, 0, 0), qkv=qkv, a=a, b=b, row_slot=ints(2, 2, 2, 0, 0, 1),
-              slot_version=ints(0, 0, from_version), delta=delta, delta_later=later, o=blank(6, nv * dv), **fixed)
+              slot_version=ints(0, 0, from_version), delta=delta, delta_later=later, o=blank(6, nv * dv),
+              state_dtype=state_dtype, **fixed)
     assert not got["o"][5].any()
     for slot, first, rows, version in (2, 0, 3, from_version), (0, 3, 2, 0):
         state = delta.copy()
@@ -96,16 +98,17 @@ def test_delta_verify(ref, parts, from_version):  # noqa: F811
         for j in range(rows):
             t = slice(first + j, first + j + 1)
             one = ref("delta_rule", attrs, step=ints(1, 0, 0, 0), qkv=qkv[t], a=a[t], b=b[t], row_slot=ints(slot),
-                      delta=state, o=blank(1, nv * dv), **fixed)
+                      delta=state, o=blank(1, nv * dv), state_dtype=state_dtype, **fixed)
             state = one["delta"]
             assert np.array_equal(got["o"][first + j], one["o"][0])
             assert np.array_equal(versions(got["delta"], got["delta_later"], slot, j), state[slot])
     assert np.array_equal(got["delta"][1], delta[1]) and np.array_equal(got["delta_later"][1], later[1])
 
 
+@pytest.mark.parametrize("state_dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("from_version", [0, 2])
-def test_delta_verify_step(ref, apart, from_version):  # noqa: F811
+def test_delta_verify_step(ref, apart, from_version, state_dtype):  # noqa: F811
     """Row after row what delta_step does, from the slot's version on; the last slot's rows are cut off by the step."""
     g, nk, nv, dk, dv, taps, drafts = rng(5), 2, 4, 8, 6, 3, 2
     mixed, values = 2 * nk * dk + nv * dv, nv * dv
@@ -119,7 +122,7 @@ def test_delta_verify_step(ref, apart, from_version):  # noqa: F811
     got = ref("delta_verify_step", attrs, step=ints(8, 0, 0, 0), x=x, ba=ba,
               row_slot=ints(2, 2, 2, -1, -1, -1, 0, 0, 0), slot_version=ints(0, 1, from_version),
               readers=np.zeros((9, nk), np.int32), y=blank(9, values),
-              dtypes={"conv_w": "bf16"}, **fixed, **state, **later)
+              dtypes={"conv_w": "bf16"}, state_dtype=state_dtype, **fixed, **state, **later)
     for slot, first, rows, version in (2, 0, 3, from_version), (0, 6, 2, 0):
         now = {k: a.copy() for k, a in state.items()}
         for k in now:
@@ -128,7 +131,7 @@ def test_delta_verify_step(ref, apart, from_version):  # noqa: F811
             t = slice(first + j, first + j + 1)
             one = ref("delta_step", attrs, step=ints(1, 0, 0, 0), x=x[t], ba=ba[t] if apart else None,
                       row_slot=ints(slot), readers=np.zeros((1, nk), np.int32), y=blank(1, values),
-                      dtypes={"conv_w": "bf16"}, **fixed, **now)
+                      dtypes={"conv_w": "bf16"}, state_dtype=state_dtype, **fixed, **now)
             now = {k: one[k] for k in now}
             assert np.array_equal(got["y"][first + j], one["y"][0])
             for k in now:

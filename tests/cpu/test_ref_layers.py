@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from test_ref_ops import bf16, blank, close, normal, np_silu, ref, rng  # noqa: F401  (ref is a fixture)
+from test_ref_ops import bf16, blank, close, nearest_bf16, normal, np_silu, ref, rng  # noqa: F401  (ref is a fixture)
 
 
 def np_sigmoid(x):
@@ -164,6 +164,38 @@ def test_delta_rule(ref, lengths, nk, nv, dk, dv, parts):  # noqa: F811
                                start[1].astype(np.float64).reshape(nv, dk, dv)[h])
         close(o[:, h * dv:(h + 1) * dv], want, 2e-6)
         close(states["delta"][1].reshape(nv, dk, dv)[h], after, 2e-6)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("lengths", [[6], [1] * 6, [4, 2], [1, 5]])
+def test_a_state_of_bf16(ref, lengths, fused):  # noqa: F811
+    """Rounded behind the last row of its slot in a step; that is all that differs from f32, and rows do not see it. Two
+    slots have rows in each step; one stays as it is."""
+    g, nk, nv, dk, dv, slots = rng(len(lengths)), 1, 2, 4, 6, 4
+    dims, mixed, values = {"NK": nk, "NV": nv, "DK": dk, "DV": dv}, 2 * nk * dk + nv * dv, nv * dv
+    fixed = {"a_log": normal(g, nv), "dt_bias": normal(g, nv)}
+    states = {"f32": nearest_bf16(normal(g, slots, nv * dk * dv))}
+    states["bf16"] = states["f32"].copy()
+    start = states["f32"].copy()
+    for n in lengths:
+        qkv, x = normal(g, 2 * n, mixed), normal(g, 2 * n, mixed + values + 2 * nv)
+        rows = dict(step=np.array([2 * n, 0, 2, 0], np.int32), row_slot=np.array([3] * n + [1] * n, np.int32))
+        out = {}
+        for kind in states:
+            if fused:
+                seg = np.array([[0, n, 3, 0], [n, n, 1, 0]] + [[0] * 4] * 2, np.int32)
+                got = ref("delta_rows", dims | {"EPS": 1e-6}, qkv=qkv, x=x, seg=seg, norm=fixed["a_log"].repeat(3),
+                          delta=states["bf16"], y=blank(2 * n, values), state_dtype=kind, **rows, **fixed)
+            else:
+                got = ref("delta_rule", dims, qkv=qkv, a=x[:, :nv], b=x[:, nv:2 * nv], delta=states["bf16"],
+                          o=blank(2 * n, values), state_dtype=kind, **rows, **fixed)
+            out[kind] = got
+        assert np.array_equal(out["bf16"].get("o", 0), out["f32"].get("o", 0))
+        assert np.array_equal(out["bf16"].get("y", 0), out["f32"].get("y", 0))
+        states["bf16"] = out["bf16"]["delta"]
+        assert np.array_equal(states["bf16"], nearest_bf16(out["f32"]["delta"]))
+        assert not np.array_equal(states["bf16"], out["f32"]["delta"])
+    assert np.array_equal(states["bf16"][[0, 2]], start[[0, 2]])
 
 
 def test_gated_norm(ref):  # noqa: F811

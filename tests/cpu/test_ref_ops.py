@@ -32,6 +32,12 @@ def bf16(x):
     return (np.asarray(x, np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
 
 
+def nearest_bf16(x):
+    """The same to nearest, ties to even."""
+    mantissa, exponent = np.frexp(np.asarray(x, np.float32))
+    return np.ldexp(np.rint(np.ldexp(mantissa, 8)), exponent - 8).astype(np.float32)
+
+
 def encode(a, dtype):
     if dtype == "bf16":
         return (np.ascontiguousarray(a, np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
@@ -42,8 +48,9 @@ def encode(a, dtype):
 def ref(build_dir):
     program = build_dir / "tests" / "ref_run"
 
-    def call(op, attrs=(), parts=1, dtypes=(), **operands):
-        """Runs the op; operands by name (None or left out = absent). Returns {name: array} of what it may write."""
+    def call(op, attrs=(), parts=1, dtypes=(), state_dtype="f32", **operands):
+        """Runs the op; operands by name (None or left out = absent). Returns {name: array} of what it may write. state_dtype:
+        what delta stands for."""
         dtypes = dict(dtypes)
         head, data, back = [f"op {op} {parts}"], b"", []
         head += [f"attr {k} {float(v)!r}" for k, v in dict(attrs).items()]
@@ -59,6 +66,7 @@ def ref(build_dir):
             if role in ("INOUT", "INOUT_OPT", "OUT"):
                 back.append((name, a.shape, np.int32 if dtype == "i32" else np.float32))
         assert not operands, f"{op} has no operand {list(operands)}"
+        head += [f"state {state_dtype}"] if state_dtype != "f32" else []
         run = subprocess.run([program], input="\n".join(head + ["end", ""]).encode() + data,
                              capture_output=True, timeout=60)
         assert run.returncode == 0, run.stderr.decode()

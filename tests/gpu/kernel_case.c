@@ -488,7 +488,7 @@ void case_encode(const CaseBuffer *b, const void *values, uint8_t *raw)
 /* Values into the image, and back into `before`, so that both sides see what the dtype can hold. */
 static void store_values(Case *c, CaseBuffer *b)
 {
-	RefOperand stored = {c->image + b->at, b->dtype, 1, {b->n}};
+	RefOperand stored = {c->image + b->at, b->dtype, 1, {b->n}, false};
 	case_encode(b, b->before, c->image + b->at);
 	if (dtype_bytes(b->dtype) != 4)
 		ref_convert(&stored, 0, b->n, b->before);
@@ -533,7 +533,7 @@ void case_reference(Case *c)
 		}
 		RefOperand *o = &call.operand[op_operand(call.op, c->tmpl->fields[i].name)];
 		const bool is_kept = b->dtype == DT_i32 || b->dtype == DT_f32z;
-		*o = (RefOperand){b->want, is_kept ? b->dtype : DT_f32, b->n_dims, {0}};
+		*o = (RefOperand){b->want, is_kept ? b->dtype : DT_f32, b->n_dims, {0}, b->dtype == DT_bf16};
 		memcpy(o->shape, b->shape, sizeof o->shape);
 	}
 	call.scratch = malloc(ref_scratch_bytes(&call) + 16);

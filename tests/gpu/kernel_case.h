@@ -37,7 +37,7 @@ typedef struct Case {
 	ExprName names[CASE_NAMES];
 	int n_names;
 	Attrs attrs;
-	Dtype vars[4];
+	Dtype vars[MAX_DTYPES];
 	char defines[CASE_DEFINES];
 	int grid[3], block, smem, box[MAX_MAPS][2];
 	int64_t reads, writes, flops;

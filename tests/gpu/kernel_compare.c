@@ -132,7 +132,7 @@ static bool compare_floats(const Case *c, int field, const uint8_t *image, Outco
 {
 	const CaseBuffer *b = &c->buf[field];
 	const float *before = b->before, *want = b->want;
-	RefOperand raw = {(void *)(image + b->at), b->dtype, 1, {b->n}};
+	RefOperand raw = {(void *)(image + b->at), b->dtype, 1, {b->n}, false};
 	Sums s = {.worst_at = -1};
 	for (int64_t i = 0; i < b->n; i++) {
 		float got;

@@ -107,7 +107,7 @@ static const uint8_t *play_step(void *ctx, Case *d, Outcome *out)
 	uint8_t **image = ctx;
 	for (int i = 0; i < d->tmpl->n_fields; i++) {
 		CaseBuffer *b = &d->buf[i];
-		RefOperand raw = {d->image + b->at, b->dtype, 1, {b->n}};
+		RefOperand raw = {d->image + b->at, b->dtype, 1, {b->n}, false};
 		if (!b->present)
 			continue;
 		b->before = b->before ? b->before : case_alloc(d, b->n * 4);

@@ -6,7 +6,8 @@ are compared with it in the tests, so a golden that no longer belongs to its wei
 
 Formulas follow the public `transformers` model files: RMSNorm w * x / rms(x); half-split rotary embedding; rope
 types default, linear, llama3 and yarn; grouped-query attention where head h reads KV head h // (nh / nkv). Gated
-DeltaNet is its recurrence, a position at a time. Experts: each row through the TOP_K most probable ones.
+DeltaNet is its recurrence, a position at a time; behind the positions of "bf16_behind" in the configuration, which no
+file has, its state becomes the nearest bf16. Experts: each row through the TOP_K most probable ones.
 """
 
 import json
@@ -165,6 +166,12 @@ def delta_inputs(c, w, prefix, x):
     return q.reshape(t, nk, dk), k.reshape(t, nk, dk), v.reshape(t, nv, dv), z.reshape(t, nv, dv), b, a
 
 
+def nearest_bf16(x):
+    """Eight bits of mantissa, ties to even."""
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.rint(np.ldexp(mantissa, 8)), exponent - 8).astype(np.float32)
+
+
 def delta_net(c, w, prefix, x):
     """Gated DeltaNet; x [T, hidden] -> [T, hidden]."""
     t = x.shape[0]
@@ -188,6 +195,8 @@ def delta_net(c, w, prefix, x):
         change = sigmoid(b[n])[:, None] * (v[n] - np.einsum("hkv,hk->hv", state, k[n]))
         state = state + k[n][:, :, None] * change[:, None, :]
         out.append(np.einsum("hkv,hk->hv", state, q[n]))
+        if n in c.get("bf16_behind", ()):
+            state = nearest_bf16(state)
     y = rms_norm(np.stack(out), w[f"{prefix}norm.weight"], c["rms_norm_eps"]) * z * sigmoid(z)
     return y.reshape(t, nv * dv).astype(np.float32) @ w[f"{prefix}out_proj.weight"].T
 

@@ -55,15 +55,15 @@ static void dump_linear(Compile *c, const GraphOp *op)
 		if (op->operands[i] < 0)
 			continue;
 		const Tensor *t = &c->graph.tensors[op->operands[i]];
-		call.operand[i] = (RefOperand){bytes_of(c, t->weight), t->dtype, t->n_dims, {t->shape[0], t->shape[1]}};
+		call.operand[i] = (RefOperand){bytes_of(c, t->weight), t->dtype, t->n_dims, {t->shape[0], t->shape[1]}, false};
 	}
 	const Tensor *w = &c->graph.tensors[op->operands[op_operand(OP_linear, "w")]];
 	const int64_t n = w->shape[0], k = w->shape[1];
 	float *x = calloc((size_t)(k * k), sizeof *x), *y = malloc((size_t)(k * n) * sizeof *y);
 	for (int64_t i = 0; i < k; i++)
 		x[i * k + i] = 1;
-	call.operand[op_operand(OP_linear, "x")] = (RefOperand){x, DT_f32, 2, {k, k}};
-	call.operand[op_operand(OP_linear, "y")] = (RefOperand){y, DT_f32, 2, {k, n}};
+	call.operand[op_operand(OP_linear, "x")] = (RefOperand){x, DT_f32, 2, {k, k}, false};
+	call.operand[op_operand(OP_linear, "y")] = (RefOperand){y, DT_f32, 2, {k, n}, false};
 	ref_op(&call);
 	printf("%s %lld %lld\n", w->name, (long long)n, (long long)k);
 	fwrite(y, sizeof *y, (size_t)(k * n), stdout);

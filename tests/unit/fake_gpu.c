@@ -131,6 +131,7 @@ static void execute(void *ctx, int number, const void *params)
 		ref_convert(o, 0, elements(b), f);
 		o->data = f;
 		o->dtype = DT_f32;
+		o->is_bf16 = true;
 	}
 	if (draws_tokens(l->op) && (g->is_lazy || g->spoiled))
 		spoil(&c, g->is_lazy ? -1 : g->spoiled - 1, g->is_lazy ? 0 : 0xff);

@@ -43,6 +43,30 @@ static uint8_t nearest(Dtype dtype, float x)
 	return (uint8_t)(best | (signbit(x) ? sign_of(dtype) : 0));
 }
 
+/* Eight bits of mantissa, ties to even. */
+static void test_rounding_to_bf16(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 1 << 20; i++) {
+		const uint32_t bits = i << 12 | i * 2654435761u >> 20; /* four bits below bf16's last, and any */
+		float x, got;
+		int exponent;
+		memcpy(&x, &bits, sizeof x);
+		got = numbers_rounded(DT_bf16, x);
+		if (isnan(x)) {
+			assert_true(isnan(got));
+			continue;
+		}
+		const double mantissa = frexp((double)x, &exponent);
+		const int at = exponent < -125 ? -133 : exponent - 8; /* subnormal: units of 2^-133 */
+		assert_true(isinf(x) ? got == x : got == (float)ldexp(rint(ldexp(mantissa, exponent - at)), at));
+		assert_true(signbit(x) == signbit(got));
+	}
+	assert_true(numbers_rounded(DT_bf16, 1 + 0x1p-8f) == 1 && numbers_rounded(DT_bf16, 1 + 0x3p-8f) == 1 + 0x1p-6f);
+	assert_true(isinf(numbers_rounded(DT_bf16, 0x1.ffp+127f)));
+	assert_true(numbers_rounded(DT_bf16, 0x1.fep+127f) == 0x1.fep+127f);
+}
+
 static void test_values(void **state)
 {
 	(void)state;
@@ -120,6 +144,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_values), cmocka_unit_test(test_codes), cmocka_unit_test(test_edges),
-		cmocka_unit_test(test_zeros)};
+		cmocka_unit_test(test_zeros), cmocka_unit_test(test_rounding_to_bf16)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void *make(const Weight *w, uint64_t seed)
 
 static float *values(const Weight *w, uint64_t seed)
 {
-	RefOperand raw = {make(w, seed), w->dtype, 1, {N}};
+	RefOperand raw = {make(w, seed), w->dtype, 1, {N}, false};
 	float *f = malloc(sizeof *f * N);
 	ref_convert(&raw, 0, N, f);
 	free(raw.data);
