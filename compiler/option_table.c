@@ -1,0 +1,147 @@
+/* option_table.c - every key of MODEL.toml with its type, range and meaning, and what prints them. */
+#include "compiler/option_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "artifacts/manual.h"
+#include "compiler/ir.h"
+#include "compiler/manual_cmd.h"
+#include "compiler/read_model.h"
+
+const OptionRow option_table[N_OPTIONS] = {
+	[FAMILY] = {"model.family", T_WORD, 0, 0, false, "family of the model, a folder of models/; must be config.json's"},
+	[SLOTS] = {"runtime.slots", T_INT, 1, PLAN_MAX_SLOTS, false, "sequences that can be active at once"},
+	[MAX_CONTEXT] = {"runtime.max_context", T_INT, 1, MAX_POSITION, false,
+		"tokens of one sequence, prompt included; the family's value gives way to a shorter model"},
+	[KV_DTYPE] = {"kv.dtype", T_WORD, 0, 0, false, "format of the KV cache: bf16, fp8 (e4m3 with a scale a head) or "
+		"nvfp4 (e2m1, with a scale "
+		"for each run of 16 as well)"},
+	[KV_BF16_FIRST] = {"kv.bf16_first", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the first layers "
+		"are kept in bf16"},
+	[KV_BF16_LAST] = {"kv.bf16_last", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the last layers are kept in bf16"},
+	[KV_SCALES] = {"kv.scales", T_WORD, 0, 0, false, "safetensors file of scales that `atlasc calibrate` wrote, from "
+		"the folder of this file on; \"\" = the checkpoint's, and 1 where it has none"},
+	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
+	[KV_POOL_TOKENS] = {"kv.pool_tokens", T_INT, 0, 1 << 30, false,
+		"tokens of KV of all sequences together; 0 = slots * max_context"},
+	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false, 
+		"rows that prefill is compiled for, ascending; the family's list is cut to what all slots may hold"},
+	[DECODE_ROWS] = {"phases.decode", T_BUCKETS, 1, PLAN_MAX_SLOTS, false,
+		"rows that decode is compiled for, ascending, the last at least slots; the family's list is cut or "
+		"continued to end at slots"},
+	[TEMPERATURE] = {"sampling.temperature", T_REAL, 0, 100, false, "0 = always the likeliest token"},
+	[TOP_K] = {"sampling.top_k", T_INT, 0, MAX_VOCAB, false, "sample from the k likeliest tokens; 0 = from all"},
+	[TOP_P] = {"sampling.top_p", T_REAL, 0, 1, true, "sample from the likeliest tokens that sum up to p"},
+	[MIN_P] = {"sampling.min_p", T_REAL, 0, 1, false, "leave out tokens below min_p times the likeliest"},
+	[REPETITION_PENALTY] = {"sampling.repetition_penalty", T_REAL, 0, 100, true, "1 = none"},
+	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "tokens generated unless stopped"},
+	[STOP] = {"sampling.stop", T_TOKENS, 0, MAX_VOCAB, false, "token ids that end a sequence, besides the model's own"},
+	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that no op has to use; one * stands for any text"},
+	[QUANT] = {"quant", T_FORMATS, 0, 0, false, "[quant]: products to quantise now, MODULE = \"FORMAT\"; MODULE is a "
+		"name, the first or last parts of one, or has stars, and the first line that fits decides; FORMAT is fp8-block "
+		"(128 x 128; fewer rows where k or v, which are read with q, would begin within one), fp8-channel (by row), "
+		"fp8-tensor, nvfp4, mxfp4, or keep: as the checkpoint has it"},
+	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, before all other "
+		"options; keys: layers (\"first-last\" or a list) and dtype"},
+	[FP4] = {"kernels.fp4", T_CHOICE, 0, 0, false, "how long prompts multiply NVFP4 weights: weight_only, by rows of "
+		"bf16, which is also what happens without this key; native, by rows of e2m1, which sm_120a and sm_121a can"},
+	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies; keys: "
+		"template, and to narrow it op, phase, layers (\"first-last\" or a list), tunables ({ NAME = value })"},
+	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use this template where the rule applies; "
+		"the same keys"},
+	[SPECULATE_ROWS] = {"speculate.rows", T_COUNT, 1, PLAN_MAX_VERIFY, false, "of families with a drafting head: "
+		"tokens that a verify step reads for each sequence, the last one and drafts of the head; 1 leaves the head "
+		"out, and no step drafts"},
+	[SPECULATE_HEAD] = {"speculate.head", T_CHOICE, 0, 0, false, "format of a copy of the model's head that drafts "
+		"alone are scored by: one of [quant]'s, but keep. Other drafts may be accepted then, never another text made"},
+	[SPECULATE_VOCABULARY] = {"speculate.vocabulary", T_COUNT, 1, MAX_VOCAB, false, "only the first so many token ids "
+		"are drafted, by a copy of their rows of the head. Tokenizers number merges in the order in which they learned "
+		"them, so that frequent tokens come first"},
+	[SPECULATE_VOCABULARY_FILE] = {"speculate.vocabulary_file", T_CHOICE, 0, 0, false, "only the token ids in this "
+		"file are drafted: a number a line, ascending; the path starts at the folder of MODEL.toml"},
+	[STATE_DTYPE] = {"state.dtype", T_CHOICE, 0, 0, false, "of families with Gated DeltaNet: in what a slot keeps its "
+		"states, and the versions behind the rows of a verify step, f32 or bf16; without this key what config.json's "
+		"mamba_ssm_dtype says, else f32. Sums are f32 all the same; bf16 is rounded to when a state is stored: in "
+		"decode behind each token, in verify behind each row, in prefill behind a slot's last row of the step, so that "
+		"answers may depend on where a prompt is cut"},
+};
+
+static const char *const type_names[] = {
+	[T_INT] = "integer", [T_REAL] = "number", [T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
+	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_CHOICE] = "word",
+	[T_RULES] = "tables", [T_COUNT] = "integer",
+};
+
+bool is_option_section(const char *name)
+{
+	size_t n = strlen(name);
+	for (int k = 0; k < N_OPTIONS; k++)
+		if (strncmp(option_table[k].key, name, n) == 0 && option_table[k].key[n] == '.')
+			return true;
+	return false;
+}
+
+static const char *last_part(const char *key)
+{
+	const char *dot = strrchr(key, '.');
+	return dot ? dot + 1 : key;
+}
+
+/* The section meant, for a name without a dot. */
+static const char *suggest_section(Arena *a, const char *seen)
+{
+	const char *names[N_OPTIONS];
+	for (int k = 0; k < N_OPTIONS; k++)
+		names[k] = arena_strndup(a, option_table[k].key, strcspn(option_table[k].key, "."));
+	return strchr(seen, '.') ? NULL : closest_name(seen, names, N_OPTIONS);
+}
+
+const char *suggest_option(Arena *a, const char *seen)
+{
+	const char *names[N_OPTIONS], *last = last_part(seen);
+	for (int k = 0; k < N_OPTIONS; k++) {
+		names[k] = option_table[k].key;
+		if (strcmp(last_part(names[k]), last) == 0)
+			return names[k];
+	}
+	const char *close = closest_name(seen, names, N_OPTIONS);
+	if (close || (close = suggest_section(a, seen)))
+		return close;
+	for (int k = 0; k < N_OPTIONS; k++) { /* alike in the last part */
+		const char *part = last_part(names[k]);
+		if (closest_name(last, &part, 1))
+			return names[k];
+	}
+	return NULL;
+}
+
+/* "1 to 1024"; "" where the type has none. */
+static void print_range(const OptionRow *row, char *out, size_t n)
+{
+	*out = 0;
+	if (row->type <= T_REAL || row->type == T_BUCKETS || row->type == T_COUNT)
+		snprintf(out, n, "%s%.15g to %.15g", row->above ? "above " : "", row->lo, row->hi);
+}
+
+void print_option_table(void *file)
+{
+	FILE *f = file;
+	for (int k = 0; k < N_OPTIONS; k++) {
+		const OptionRow *row = &option_table[k];
+		char range[64];
+		print_range(row, range, sizeof range);
+		fprintf(f, "%-28s %-10s %-18s %s\n", row->key, type_names[row->type], range, row->meaning);
+	}
+}
+
+void print_option_page(FILE *f)
+{
+	for (int k = 0; k < N_OPTIONS; k++) {
+		const OptionRow *row = &option_table[k];
+		char range[64], tag[160];
+		print_range(row, range, sizeof range);
+		snprintf(tag, sizeof tag, "%s (%s%s%s)", row->key, type_names[row->type], *range ? " " : "", range);
+		manual_item(f, tag, row->meaning);
+	}
+}
