@@ -37,10 +37,10 @@ static const char verify_notes[] =
 	"the figures, bound to the plan's root hash. Out of tolerance: exit code 1, and the launch in the\n"
 	"first layer that has one is named. Columns: times launches; cosine the least; rms, max errors\n"
 	"relative to the result.\n"
-	"--rebuild touches no GPU. A plan records MODEL.toml, options and tools; the checkpoint, a file of\n"
-	"times and one of scales, of which it has hashes, are to be named. atlasc makes the plan again, in\n"
-	"a folder beside it, and every byte but signatures is compared. What differs is named: tools\n"
-	"first, then sections, then all that `atlas diff` tells. Exit code 0: equal, 1: different, 8:\n"
+	"--rebuild touches no GPU. A plan records MODEL.toml, options and tools; the checkpoint, files of\n"
+	"times, of scales and of token ids, of which it has hashes, are to be named. atlasc makes the plan\n"
+	"again, in a folder beside it, and every byte but signatures is compared. What differs is named:\n"
+	"tools first, then sections, then all that `atlas diff` tells. Exit code 0: equal, 1: different, 8:\n"
 	"made by another version of atlasc or NVRTC.\n";
 
 static const char tune_notes[] =

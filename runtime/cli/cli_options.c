@@ -106,6 +106,8 @@ static const Opt options[] = {
 		TEXT, FIELD(tuning), 0, 0},
 	{"--kv-scales", 0, VERIFY, "FILE", "of --rebuild: the file of scales (default: in the checkpoint)",
 		TEXT, FIELD(kv_scales), 0, 0},
+	{"--vocabulary-file", 0, VERIFY, "FILE", "of --rebuild: the file of token ids (default: in the checkpoint)",
+		TEXT, FIELD(vocabulary_file), 0, 0},
 	{"--cache-dir", 0, VERIFY, "DIR", "of --rebuild: believe compiled kernels there (default: none)",
 		TEXT, FIELD(cache_dir), 0, 0},
 	{"--output", 'o', VERIFY, "FILE", "of --rebuild: keep the rebuilt plan there",

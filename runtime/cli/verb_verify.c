@@ -134,9 +134,10 @@ int verb_verify(const Args *args)
 		return cli_say(args, EXIT_USAGE, "--rebuild touches no GPU, and --certify measures on one: give one of them");
 	if (args->rebuild)
 		return verify_rebuild(args);
-	if (args->checkpoint || args->atlasc || args->tuning || args->kv_scales || args->cache_dir || args->output)
-		return cli_say(args, EXIT_USAGE, "--checkpoint, --atlasc, --tuning, --kv-scales, --cache-dir and --output are "
-			"of --rebuild, which is not given");
+	if (args->checkpoint || args->atlasc || args->tuning || args->kv_scales || args->vocabulary_file
+		|| args->cache_dir || args->output)
+		return cli_say(args, EXIT_USAGE, "--checkpoint, --atlasc, --tuning, --kv-scales, --vocabulary-file, "
+			"--cache-dir and --output are of --rebuild, which is not given");
 	cli_hold_signals();
 	if (args->key && !args->certify)
 		return cli_say(args, EXIT_USAGE, "--sign is of --certify, which is not given");

@@ -1,10 +1,10 @@
 /* verify_rebuild.c - atlas verify --rebuild: is the plan what its recorded inputs make?
  *
- * A plan records what it was made of: MODEL.toml, the options, the tools; of the checkpoint and of files of times and
- * scales it has hashes alone, so these are named. The compiler beside this command is run on them (it is another
- * program: `atlas` knows no NVRTC), into a folder beside the plan, and the two files are compared byte by byte. What is
- * not the same is named by section, and by meaning as `atlas diff` does. Signatures stand behind the sections and are
- * not compared.
+ * A plan records what it was made of: MODEL.toml, the options, the tools; of the checkpoint and of files of times,
+ * scales and token ids it has hashes alone, so these are named. The compiler beside this command is run on them (it is
+ * another program: `atlas` knows no NVRTC), into a folder beside the plan, and the two files are compared byte by byte.
+ * What is not the same is named by section, and by meaning as `atlas diff` does. Signatures stand behind the sections
+ * and are not compared.
  */
 #include "runtime/cli/verify_rebuild.h"
 
@@ -22,14 +22,21 @@
 #include "artifacts/json_put.h"
 #include "runtime/plan_handle.h"
 
-enum { EXIT_OTHER_TOOL = 8, MAX_WORDS = 32 };
+enum { EXIT_OTHER_TOOL = 8, MAX_WORDS = 32, N_FILES = 2 };
+
+typedef struct NamedFile { /* that MODEL.toml names */
+	const char *name;            /* as recorded, NULL = it names none */
+	const char *from;            /* where it is now */
+	char in_checkpoint[PATH_MAX + 272], link[PATH_MAX + 272]; /* the latter in the folder; "" = not made */
+} NamedFile;
 
 typedef struct Rebuild {
 	const Args *args;
 	AtlasPlan *plan, *made;
 	char folder[PATH_MAX];      /* scratch; "" = none */
-	char toml[PATH_MAX + 16], output[PATH_MAX + 16], scales[PATH_MAX + 272]; /* in it; scales "" = none */
-	char compiler[PATH_MAX + 16], targets[256], checkpoint_scales[PATH_MAX + 272];
+	char toml[PATH_MAX + 16], output[PATH_MAX + 16]; /* in it */
+	NamedFile files[N_FILES];
+	char compiler[PATH_MAX + 16], targets[256];
 } Rebuild;
 
 static const char *option(const AtlasPlan *p, const char *name)
@@ -40,11 +47,37 @@ static const char *option(const AtlasPlan *p, const char *name)
 	return NULL;
 }
 
+/* The files that MODEL.toml names: given, or in the checkpoint. */
+static int find_files(Rebuild *r)
+{
+	const Args *args = r->args;
+	const struct { const char *option, *word, *given, *what; } rows[N_FILES] = {
+		{"kv.scales", "--kv-scales", args->kv_scales, "scales"},
+		{"speculate.vocabulary_file", "--vocabulary-file", args->vocabulary_file, "token ids"}};
+	for (int i = 0; i < N_FILES; i++) {
+		NamedFile *f = &r->files[i];
+		const char *name = f->name = option(r->plan, rows[i].option);
+		if (!name && rows[i].given)
+			return cli_say(args, EXIT_USAGE, "%s %s: the plan was made without a file of %s", rows[i].word,
+				rows[i].given, rows[i].what);
+		if (!name)
+			continue;
+		if (strchr(name, '/') || strlen(name) > 255)
+			return cli_say(args, EXIT_BAD_INPUT, "%s records a path, %.80s, where a name belongs", args->plan, name);
+		snprintf(f->in_checkpoint, sizeof f->in_checkpoint, "%s/%s", args->checkpoint, name);
+		f->from = rows[i].given ? rows[i].given : f->in_checkpoint;
+		if (access(f->from, R_OK) != 0)
+			return cli_say(args, EXIT_USAGE, "%s: %s: name the file of %s, %s, with %s FILE", f->from, strerror(errno),
+				rows[i].what, name, rows[i].word);
+	}
+	return 0;
+}
+
 /* What is needed besides the plan. */
 static int check_inputs(Rebuild *r)
 {
 	const Args *args = r->args;
-	const char *tuning = option(r->plan, "input.tuning"), *scales = option(r->plan, "kv.scales");
+	const char *tuning = option(r->plan, "input.tuning");
 	if (!option(r->plan, "input.model_toml") || !tuning || !option(r->plan, "output.weights") ||
 		!option(r->plan, "tool.atlasc"))
 		return cli_say(args, EXIT_BAD_INPUT, "%s does not record what it was made of: compile the model again",
@@ -54,17 +87,7 @@ static int check_inputs(Rebuild *r)
 	if (strcmp(tuning, "file") != 0 && args->tuning)
 		return cli_say(args, EXIT_USAGE, "--tuning %s: the plan was made with %s", args->tuning,
 			strcmp(tuning, "none") == 0 ? "no times" : "the times of the compiler");
-	if (!scales && args->kv_scales)
-		return cli_say(args, EXIT_USAGE, "--kv-scales %s: the plan was made without a file of scales", args->kv_scales);
-	if (scales && (strchr(scales, '/') || strlen(scales) > 255))
-		return cli_say(args, EXIT_BAD_INPUT, "%s records a path, %.80s, where a name belongs", args->plan, scales);
-	if (scales)
-		snprintf(r->checkpoint_scales, sizeof r->checkpoint_scales, "%s/%s", args->checkpoint, scales);
-	const char *file = scales && args->kv_scales ? args->kv_scales : r->checkpoint_scales;
-	if (scales && access(file, R_OK) != 0)
-		return cli_say(args, EXIT_USAGE, "%s: %s: name the file of scales, %s, with --kv-scales FILE", file,
-			strerror(errno), scales);
-	return 0;
+	return find_files(r);
 }
 
 static int find_compiler(Rebuild *r)
@@ -82,11 +105,11 @@ static int find_compiler(Rebuild *r)
 		: cli_say(args, EXIT_ENVIRONMENT, "%s: %s: name the compiler with --atlasc FILE", r->compiler, strerror(errno));
 }
 
-/* The folder with MODEL.toml as recorded and, beside it, the file of scales that it names. */
+/* The folder with MODEL.toml as recorded and, beside it, the files that it names. */
 static int make_folder(Rebuild *r)
 {
 	const Args *args = r->args;
-	const char *text = option(r->plan, "input.model_toml"), *scales = option(r->plan, "kv.scales");
+	const char *text = option(r->plan, "input.model_toml");
 	if (snprintf(r->folder, sizeof r->folder, "%s.rebuild.XXXXXX", args->plan) >= (int)sizeof r->folder ||
 		!mkdtemp(r->folder)) {
 		r->folder[0] = 0;
@@ -97,11 +120,14 @@ static int make_folder(Rebuild *r)
 	FILE *f = fopen(r->toml, "wb");
 	bool good = f && fwrite(text, 1, strlen(text), f) == strlen(text);
 	good = f && fclose(f) == 0 && good;
-	if (good && scales) {
-		const char *file = args->kv_scales ? args->kv_scales : r->checkpoint_scales;
-		char *real = realpath(file, NULL);
-		snprintf(r->scales, sizeof r->scales, "%s/%s", r->folder, scales);
-		good = real && symlink(real, r->scales) == 0;
+	for (int i = 0; good && i < N_FILES; i++) {
+		NamedFile *n = &r->files[i];
+		char link[sizeof n->link];
+		char *real = n->name ? realpath(n->from, NULL) : NULL;
+		snprintf(link, sizeof link, "%s/%s", r->folder, n->name ? n->name : "");
+		good = !n->name || (real && symlink(real, link) == 0);
+		if (good && n->name)
+			memcpy(n->link, link, sizeof link);
 		free(real);
 	}
 	return good ? 0 : cli_say(args, EXIT_ENVIRONMENT, "%s cannot be filled: %s", r->folder, strerror(errno));
@@ -113,8 +139,9 @@ static void remove_folder(const Rebuild *r)
 		return;
 	unlink(r->toml);
 	unlink(r->output);
-	if (r->scales[0])
-		unlink(r->scales);
+	for (int i = 0; i < N_FILES; i++)
+		if (r->files[i].link[0])
+			unlink(r->files[i].link);
 	rmdir(r->folder);
 }
 

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 FIXTURE = "tests/fixtures/llama"
 TRAINED = "tests/fixtures/llama-trained"
+DRAFTING = "tests/fixtures/qwen3_5_moe-trained"
 PINNED = '[[kernels.pin]]\ntemplate = "stream_norm"\nphase = "decode"\ntunables = { TILES = 2 }\n'
 
 
@@ -87,6 +88,31 @@ def test_files_of_times_and_of_scales(atlasc, rebuild, kernel_cache, repo, tmp_p
     assert run.returncode == 1 and "tuning.sm_90a" in run.stdout and left_over(plan) == []
 
 
+def test_files_of_token_ids(atlasc, rebuild, repo, tmp_path):
+    """And one of scales beside it: each is found under its own name."""
+    model, far = tmp_path / "model", tmp_path / "far"
+    shutil.copytree(repo / DRAFTING, model)
+    far.mkdir()
+    ids, scales, plan = far / "my-ids.txt", far / "my-scales.safetensors", tmp_path / "plan.bin"
+    ids.write_text("".join(f"{i}\n" for i in range(0, 400, 3)))
+    assert atlasc("calibrate", model, "--text", model / "heldout.txt", "-o", scales, "-q").returncode == 0
+    (model / "MODEL.toml").write_text(f'[speculate]\nrows = 2\nvocabulary_file = "{ids}"  # these\nhead = "fp8-block"\n[kv]\n'
+                                      f'scales = "../far/{scales.name}"\ndtype = "fp8"\n[runtime]\nmax_context = 64\n')
+    done = atlasc(model, "--target", "none", "-o", plan)
+    assert done.returncode == 0, done.stderr
+    data = plan.read_bytes()
+    assert b'vocabulary_file = "my-ids.txt"  # these' in data and b'scales = "my-scales.safetensors"\n' in data
+    assert str(tmp_path).encode() not in data and b"../far" not in data
+    run = rebuild(plan, model, "--kv-scales", scales)
+    assert run.returncode == 2 and "name the file of token ids, my-ids.txt, with --vocabulary-file FILE" in run.stderr
+    files = ["--kv-scales", scales, "--vocabulary-file", ids]
+    run = rebuild(plan, model, *files)
+    assert run.returncode == 0 and left_over(plan) == [], run.stdout + run.stderr
+    ids.write_text("0\n" + ids.read_text()[2:].replace("6\n", "7\n", 1))
+    run = rebuild(plan, model, *files)
+    assert run.returncode == 1 and "atlas.draft_ids" in run.stdout, run.stdout + run.stderr
+
+
 def test_another_checkpoint_is_named(atlasc, rebuild, repo, tmp_path):
     model, plan = tmp_path / "model", tmp_path / "plan.bin"
     shutil.copytree(repo / FIXTURE, model)
@@ -139,5 +165,7 @@ def test_refusals(atlas, atlasc, rebuild, repo, tmp_path):
     assert run.returncode == 5 and "name the compiler with --atlasc FILE" in run.stderr
     run = rebuild(plan, FIXTURE, "--kv-scales", plan)
     assert run.returncode == 2 and "made without a file of scales" in run.stderr
+    run = rebuild(plan, FIXTURE, "--vocabulary-file", plan)
+    assert run.returncode == 2 and "made without a file of token ids" in run.stderr
     run = rebuild(plan, FIXTURE, "--tuning", plan)
     assert run.returncode == 2 and "made with the times of the compiler" in run.stderr

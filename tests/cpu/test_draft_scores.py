@@ -139,6 +139,19 @@ def test_what_a_plan_records(plan, atlas, atlasc, tmp_path):
         assert text in run.stdout, run.stdout
 
 
+def test_all_ids_are_the_head_itself(plan):
+    assert abs(plan(f"vocabulary = {VOCAB}").stat().st_size - plan("").stat().st_size) < 4096, "no copy"
+
+
+@pytest.mark.parametrize("lines", ["vocabulary = 100", 'vocabulary_file = "ids.txt"', 'head = "nvfp4"\nvocabulary = 90'])
+def test_random_weights(plan, atlas, lines):
+    """Of a head that they are to make up for the option alone."""
+    path = plan(lines, "--random-weights", checkpoint=TRAINED / "config.json", rows=0)
+    words = ["--tokens", "1,2,3", "-n", 12, "--temperature", 1, "--seed", 3, "--device", "cpu", "--json", "-q"]
+    plain, got = (json.loads(atlas("run", path, *words, "--speculate", how).stdout) for how in ("off", "mtp"))
+    assert got["results"] == plain["results"] and got["speculate"]["drafts"] > 0
+
+
 def test_first_rows_by_reference(plan, answers):  # noqa: F811
     """They are a range of the checkpoint's file."""
     got = answers(plan("vocabulary = 200", "--weights", "ref"), PROMPTS, "-n", 20, "--weights", TRAINED)[0]

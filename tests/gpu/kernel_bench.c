@@ -240,10 +240,12 @@ static const Shape shapes[] = {
 		"NORM_ONE=1 Q_NORM=1 K_NORM=1"},
 	{"stream_logits", "35B head", "ROWS=1 OUTS=1 K=2048 V=248320 NORM_ONE=1 N_VALID=248320"},
 	{"stream_logits", "fp8 35B head", "ROWS=1 OUTS=1 K=2048 V=248320 NORM_ONE=1 N_VALID=248320 " FP8},
-	{"stream_logits", "35B head of 32k", "ROWS=1 OUTS=1 K=2048 V=32768 NORM_ONE=1 N_VALID=32768"},
-	{"stream_logits", "fp8 35B head of 32k", "ROWS=1 OUTS=1 K=2048 V=32768 NORM_ONE=1 N_VALID=32768 " FP8},
-	{"draw_draft", "35B", "ROWS=1 SLOTS=1 DRAFTS=2 V=248320 VOCAB=248320 PARTS=15520 N_VALID=248320 AHEAD=2 IDS=0"},
-	{"draw_draft", "35B of 32k", "ROWS=1 SLOTS=1 DRAFTS=2 V=32768 VOCAB=248320 PARTS=2048 N_VALID=32768 AHEAD=2 IDS=1"},
+	{"stream_logits", "35B head 32k", "ROWS=1 OUTS=1 K=2048 V=32768 NORM_ONE=1 N_VALID=32768"},
+	{"stream_logits", "fp8 35B head 32k", "ROWS=1 OUTS=1 K=2048 V=32768 NORM_ONE=1 N_VALID=32768 " FP8},
+	{"draw_draft", "35B greedy", "ROWS=1 SLOTS=1 DRAFTS=2 V=248320 VOCAB=248320 PARTS=15520 N_VALID=248320 AHEAD=2 "
+		"IDS=0"},
+	{"draw_draft", "35B 32k greedy", "ROWS=1 SLOTS=1 DRAFTS=2 V=32768 VOCAB=248320 PARTS=2048 N_VALID=32768 AHEAD=2 "
+		"IDS=1"},
 	{"delta_verify", "35B x2", "ROWS=2 SLOTS=1 DRAFTS=1 NK=16 NV=32" DELTA},
 	{"delta_verify", "35B x4", "ROWS=4 SLOTS=1 DRAFTS=3 NK=16 NV=32" DELTA},
 	{"delta_verify", "35B 8 of x3", "ROWS=24 SLOTS=8 DRAFTS=2 NK=16 NV=32" DELTA},
