@@ -2,9 +2,10 @@
 
     python3 tests/gpu/bf16_loss.py tests/gpu/shapes/qwen3.6-35b-a3b-fp8.json --tokens 4
 
-The weights are drawn as `atlasc --random-weights` draws them: matrices of deviation 1 / sqrt(columns), norms 1 with one of
-0.1, other vectors 0.02. They are bf16 for both sides, so that only the arithmetic differs. One layer at a time is made,
-on a GPU if there is one. Columns: least and median cosine of the rows; experts of them that float32 did not choose.
+The weights are drawn as `atlasc --random-weights` draws them: matrices of deviation 1 / sqrt(columns), norms 1 with one
+of 0.1, other vectors 0.02. They are bf16 for both sides, so that only the arithmetic differs. One layer at a time is
+made, on a GPU if there is one. Columns: least and median cosine of the rows; experts of them that float32 did not
+choose.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main() -> None:
     generator = torch.Generator(device).manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = False
     rotary = getattr(code, name + "TextRotaryEmbedding")(config).to(device)
-    place = torch.arange(args.tokens, device=device)[None]
+    place = torch.arange(args.tokens, device=device).expand(3, 1, -1)  # of text, image height and width
     exact = torch.empty(1, args.tokens, config.hidden_size, device=device)
     exact.normal_(0, config.hidden_size ** -0.5, generator=generator)
     rounded = exact = exact.bfloat16().float()
@@ -61,7 +62,7 @@ def main() -> None:
         both = []
         for x, side in (rounded, layer), (exact, copy.deepcopy(layer).float()):
             with torch.no_grad():
-                y = side(x, position_embeddings=rotary(x, place), attention_mask=None, position_ids=place)
+                y = side(x, position_embeddings=rotary(x, place), attention_mask=None, position_ids=place[0])
             both.append(y[0] if isinstance(y, tuple) else y)
         rounded, exact = both
         cosines = torch.cosine_similarity(rounded.double(), exact.double(), dim=-1).flatten().sort().values
