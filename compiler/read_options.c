@@ -630,7 +630,7 @@ static void read_draft_scores(Reading *r)
 		if (k == N_QUANT_FORMATS || quant_formats[k].format == FORMAT_PLAIN)
 			fail_at(r->d, A0303, head->at, "speculate.head = %s: expected fp8-block, fp8-channel, fp8-tensor, nvfp4 or "
 				"mxfp4", value_text(r->d->arena, head));
-		else if (!r->c->cmd.embed_weights)
+		else if (!r->c->cmd.embed_weights && !r->c->cmd.text)
 			fail_by_reference(r, option_table[SPECULATE_HEAD].key, head);
 		else
 			o->draft_format = quant_formats[k].format;
@@ -647,6 +647,14 @@ static void read_draft_scores(Reading *r)
 	o->draft_ids_file = path_of(r, file, word);
 	if (!*word)
 		fail_at(r->d, A0303, file->at, "speculate.vocabulary_file = \"\": expected the name of a file");
+}
+
+/* calibrate: nothing is drafted, and weights are read where they are. */
+static void leave_out_draft_scores(Options *o)
+{
+	o->draft_format = FORMAT_PLAIN;
+	o->n_draft_ids = 0;
+	o->draft_ids_file = NULL;
 }
 
 static void read_speculate(Reading *r)
@@ -671,6 +679,8 @@ static void read_speculate(Reading *r)
 		o->asks_head = o->asks_head ? o->asks_head : text;
 	}
 	read_draft_scores(r);
+	if (r->c->cmd.text)
+		leave_out_draft_scores(o);
 }
 
 /* What goes into the plan ----------------------------------------------------------------------------- */

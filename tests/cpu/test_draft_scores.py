@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -156,6 +157,17 @@ def test_first_rows_by_reference(plan, answers):  # noqa: F811
     """They are a range of the checkpoint's file."""
     got = answers(plan("vocabulary = 200", "--weights", "ref"), PROMPTS, "-n", 20, "--weights", TRAINED)[0]
     assert got == answers(plan(""), PROMPTS, "-n", 20)[0]
+
+
+def test_calibrate_drafts_nothing(atlasc, tmp_path):
+    shutil.copytree(TRAINED, tmp_path / "m")
+    made = []
+    for lines in "", 'head = "fp8-block"\nvocabulary_file = "ids.txt"':
+        write_toml(tmp_path / "m", lines).rename(tmp_path / "m" / "MODEL.toml")
+        made.append(tmp_path / f"{len(made)}.safetensors")
+        run = atlasc("calibrate", tmp_path / "m", "--text", TRAINED / "heldout.txt", "-o", made[-1])
+        assert run.returncode == 0, run.stderr
+    assert made[0].read_bytes() == made[1].read_bytes()
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
