@@ -153,7 +153,7 @@ CODE(A0605, EXIT_BAD_INPUT, "tensor left out",
 	"A tensor that nothing needs is not read: a copy of another, or one of weights.ignore.",
 	"Nothing, if the remark is what you meant; else remove the line from weights.ignore.")
 CODE(A0606, EXIT_BAD_INPUT, "wrong scale or code",
-	"A scale of quantized weights is zero, negative, infinite or NaN, or a code is NaN.",
+	"A scale of quantized weights is zero, infinite, NaN or, except in INT4, negative, or a code is NaN.",
 	"Quantize the model again; the message names tensor and index.")
 CODE(A0607, EXIT_OK, "scales that are not used",
 	"Scales of activations, or of keys and values, are not used: only weights are quantized.",

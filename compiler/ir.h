@@ -140,7 +140,8 @@ typedef struct NamePattern { /* [weights] ignore */
 
 /* How the weight of a product is stored: what its tensors show (products.c), and what [quant] may ask for. */
 typedef enum WeightFormat { FORMAT_PLAIN, FORMAT_FP8_BLOCK, FORMAT_FP8_TENSOR, FORMAT_FP8_CHANNEL /* a scale a row */,
-	FORMAT_NVFP4, FORMAT_NVFP4_OVER /* its global scale divides */, FORMAT_MXFP4, FORMAT_COUNT } WeightFormat;
+	FORMAT_NVFP4, FORMAT_NVFP4_OVER /* its global scale divides */, FORMAT_MXFP4, FORMAT_INT4,
+	FORMAT_COUNT } WeightFormat;
 
 typedef struct QuantPattern { /* names modules; quant_matches */
 	const char *text;    /* as written: "lm_head", "model.layers.0*", "re:.*gate$" */
@@ -193,11 +194,12 @@ typedef struct Options {
 typedef struct QuantTarget {
 	QuantPattern modules;
 	WeightFormat format; /* as the files say; FORMAT_PLAIN = they do not */
-	int block_n, block_k; /* of FP8 in blocks; else 0 */
+	int block_n, block_k; /* of FP8 in blocks; block_k of INT4 too, 0 = a row's; else 0 */
 } QuantTarget;
 
 typedef struct Quant {
-	const char *name;      /* of the format: "fp8", "NVFP4", "compressed-tensors"; NULL = no file speaks of any */
+	const char *name;      /* of the format: "fp8", "NVFP4", "compressed-tensors", "awq"; NULL = no file tells any */
+	bool is_less_one;      /* of GPTQ: zeros stand in the file as one less than they are */
 	VEC(QuantTarget) targets; /* modules that are quantised, where no `ignore` says otherwise */
 	VEC(QuantPattern) ignore;
 	const char *kv; Loc at_kv; /* "kv_cache_quant_algo = ...": what is said of keys and values, NULL = nothing */
@@ -379,15 +381,18 @@ typedef struct NamedProduct { const char *name; const struct Product *product; }
 
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
+typedef enum Int4Layout { INT4_PACKED /* of compressed-tensors */, INT4_AWQ, INT4_GPTQ } Int4Layout;
+
 /* A product's weight that is made while it is written: codes and scales of `source`, as [quant] asks, or rows of it as
- * they are (requant.c); or codes and scales of nothing (random_weights.c). */
+ * they are (requant.c); INT4 as other tools lay it out (int4.c); or codes and scales of nothing (random_weights.c). */
 typedef struct MadeProduct {
 	WeightFormat format;          /* FORMAT_PLAIN: rows as they are, in `codes` */
 	int64_t rows, cols;
 	int block_n, block_k;         /* of the block scales; 0 = there are none */
 	int codes, scale, row_scale;  /* indices in Graph.weights, -1 = absent */
-	Weight source;                /* BF16, F16 or F32 [rows, cols] in a file; file NULL = --random-weights */
+	Weight source;                /* BF16, F16, F32 [rows, cols], or INT4; file NULL = --random-weights */
 	const int32_t *ids;           /* [rows]: which rows of the source these are; NULL = the first ones */
+	Int4Layout layout; Weight scales, zeros; bool has_zeros, is_less_one; /* of INT4: int4.h */
 } MadeProduct;
 
 /* Compile: the context, first argument of every pass ---------------------------------------------- */

@@ -10,6 +10,7 @@
  *   NVFP4    M.weight U8 [N,K/2], M.weight_scale F8_E4M3 [N,K/16], one in M.weight_scale_2, all multiply; or
  *            M.weight_packed U8 [N,K/2], M.weight_scale the same, one in M.weight_global_scale, which divides
  *   MXFP4    M.weight_packed or M.weight U8 [N,K/2], M.weight_scale U8 or F8_E8M0 [N,K/32], exponents
+ *   INT4     M.qweight I32, or M.weight_packed I32, with scales and zeros of groups: int4.c
  *
  * Weights that are read as one have a common grid of blocks only if each ends where a block does. Where one ends
  * within, as 192 rows do in blocks of 128, blocks are split into equal ones of fewer rows (64) that have the same
@@ -25,14 +26,15 @@
  * (ops.h): codes, block scales as the file has them, and a scale for each row, in f32. The last is made here: from one
  * value for the tensor, or for each row, or from the reciprocal of a divisor. So joined tensors keep their own.
  *
- * Where no tensor has them, codes and scales are made: where [quant] asks for it (requant.c), and by --random-weights,
+ * Scales of INT4 are made with their zeros, and its codes where they lie in columns. Where no tensor has them, codes
+ * and scales are made: where [quant] asks for it (requant.c), and by --random-weights,
  * which has no tensors and goes by what config.json says (random_weights.c).
  *
  * Scales are looked at before they are believed, small tensors of them here and large ones as they are copied (emit.c).
  * Scales of activations are checked too, and then not used: what is multiplied is the weights' values.
  */
 #include "artifacts/numbers.h"
-#include "compiler/ir.h"
+#include "compiler/int4.h"
 #include "compiler/value.h"
 
 #include <math.h>
@@ -42,7 +44,7 @@
 enum { SMALL_BYTES = 1 << 20, MAX_TOGETHER = 4 };
 
 static const char *const format_names[FORMAT_COUNT] = {"plain", "FP8 by block", "FP8 by tensor", "FP8 by row",
-	"NVFP4", "NVFP4", "MXFP4"};
+	"NVFP4", "NVFP4", "MXFP4", "INT4"};
 
 typedef struct Stored { /* a module as the checkpoint holds it */
 	const char *module;
@@ -179,9 +181,25 @@ static bool see_fp8(Compile *c, Stored *s)
 		(long long)s->rows, (long long)s->rows, (long long)s->rows, (long long)s->cols);
 }
 
+/* Whose codes or scales are made from what the file has. */
+static bool see_int4(Compile *c, Stored *s)
+{
+	MadeProduct p;
+	if (!int4_see(c, s->module, s->rows, s->cols, &p, &s->codes))
+		return false;
+	s->format = FORMAT_INT4;
+	s->block_n = p.block_n;
+	s->block_k = p.block_k;
+	s->made = c->made.n;
+	*vec_push(&c->arena, &c->made) = p;
+	return true;
+}
+
 /* The format and the tensors of it. False when there is no telling, which is then an error, or nothing at all. */
 static bool see_module(Compile *c, Stored *s)
 {
+	if (int4_is_stored(c, s->module))
+		return see_int4(c, s);
 	StTensor *packed = find(c, s->module, "weight_packed");
 	s->codes = packed ? packed : find(c, s->module, "weight");
 	s->scale = s->codes ? find(c, s->module, "weight_scale") : NULL;
@@ -216,6 +234,8 @@ static bool check_block_scales(Compile *c, const Stored *s)
 static bool check_stored(Compile *c, const Stored *s)
 {
 	bool is_narrow = s->format >= FORMAT_NVFP4;
+	if (s->format == FORMAT_INT4) /* int4.c */
+		return true;
 	if (is_narrow && !is_type(s->codes, "U8"))
 		return fail_type(c, s->codes, s, "U8");
 	if (is_narrow && s->cols % s->block_k)
@@ -266,11 +286,17 @@ static QuantRule *rule_of(Compile *c, const char *module)
 	return first && first->format != FORMAT_PLAIN ? first : NULL;
 }
 
+/* Do they so without a word? */
+static bool writers_leave_head(const Quant *q)
+{
+	return q->name && (strcmp(q->name, "fp8") == 0 || strcmp(q->name, "awq") == 0 || strcmp(q->name, "gptq") == 0);
+}
+
 /* What the files say that a module is stored as, where there are no tensors to see it from; NULL = plain. */
 static const QuantTarget *target_of(const Compile *c, const char *module)
 {
 	const Quant *q = &c->model.quant;
-	bool leaves_head = q->name && strcmp(q->name, "fp8") == 0 && strcmp(module, "lm_head") == 0; /* as its writers do */
+	bool leaves_head = writers_leave_head(q) && strcmp(module, "lm_head") == 0;
 	for (int i = 0; i < q->ignore.n; i++)
 		leaves_head |= quant_matches(&q->ignore.at[i], &module, 1, NULL) > 0;
 	for (int i = 0; i < q->targets.n && !leaves_head; i++)
@@ -286,7 +312,8 @@ static bool set_blocks(Compile *c, Stored *s, const QuantTarget *listed, Loc at)
 	s->block_n = s->block_k = 0;
 	if (is_narrow) {
 		s->block_n = 1;
-		s->block_k = s->format == FORMAT_MXFP4 ? MXFP4_GROUP : NVFP4_GROUP;
+		s->block_k = s->format == FORMAT_MXFP4 ? MXFP4_GROUP : s->format != FORMAT_INT4 ? NVFP4_GROUP
+			: listed->block_k ? listed->block_k : (int)s->cols;
 	} else if (s->format == FORMAT_FP8_BLOCK) {
 		s->block_n = listed && listed->block_n ? listed->block_n : FP8_BLOCK;
 		s->block_k = listed && listed->block_k ? listed->block_k : FP8_BLOCK;
@@ -333,7 +360,8 @@ static bool make_here(Compile *c, const Making *m, Stored *s, WeightFormat forma
 		return false;
 	s->made = c->made.n;
 	MadeProduct *p = vec_push(&c->arena, &c->made);
-	*p = (MadeProduct){s->format, m->rows, m->cols, s->block_n, s->block_k, -1, -1, -1, {.file = NULL}, NULL};
+	*p = (MadeProduct){.format = s->format, .rows = m->rows, .cols = m->cols, .block_n = s->block_n,
+		.block_k = s->block_k, .codes = -1, .scale = -1, .row_scale = -1};
 	if (!t)
 		return true;
 	t->used_by++;
@@ -419,13 +447,16 @@ static int add_codes(Compile *c, const Making *m)
 {
 	const Stored *first = m->parts[0].s;
 	const int n = m->spec->n_pieces;
-	if (m->is_right && first->made >= 0)
-		return add_made(c, m, &c->made.at[first->made].codes, first->format == FORMAT_PLAIN ? "rows" : "codes",
-			first->format == FORMAT_PLAIN ? first->codes->dtype : first->format >= FORMAT_NVFP4 ? DT_e2m1 : DT_e4m3,
-			m->rows, m->cols);
+	Dtype dtype = first->format == FORMAT_INT4 ? DT_u4 : first->format >= FORMAT_NVFP4 ? DT_e2m1
+		: first->format != FORMAT_PLAIN ? DT_e4m3 : first->codes ? first->codes->dtype : c->model.config.dtype;
+	if (m->is_right && first->made >= 0) {
+		MadeProduct *p = &c->made.at[first->made];
+		const bool is_int4 = p->format == FORMAT_INT4 && p->source.file;
+		first->codes->used_by += is_int4;
+		if (!is_int4 || p->layout != INT4_PACKED) /* else they lie in the file as they are read */
+			return add_made(c, m, &p->codes, first->format == FORMAT_PLAIN ? "rows" : "codes", dtype, m->rows, m->cols);
+	}
 	Weight *w = ARENA_ARRAY(&c->scratch, Weight, n);
-	Dtype dtype = first->format >= FORMAT_NVFP4 ? DT_e2m1 : first->format != FORMAT_PLAIN ? DT_e4m3
-		: first->codes ? first->codes->dtype : c->model.config.dtype;
 	if (!m->is_right || !first->codes) { /* of the latter, one made up: random_weights.c */
 		int64_t shape[3];
 		dtype = m->is_right ? dtype : DT_bf16;
@@ -470,8 +501,10 @@ static int add_block_scales(Compile *c, const Making *m)
 	int64_t rows = 0, cols = (m->cols - 1) / first->block_k + 1;
 	if (first->made >= 0) {
 		const int64_t each = m->spec->experts ? m->rows / m->spec->experts : m->rows;
-		return add_made(c, m, &c->made.at[first->made].scale, "scale", first->format == FORMAT_NVFP4 ? DT_e4m3
-			: first->format == FORMAT_MXFP4 ? DT_e8m0 : DT_f32, m->rows / each * ((each - 1) / m->block_n + 1), cols);
+		const Dtype dtype = first->format == FORMAT_NVFP4 ? DT_e4m3 : first->format == FORMAT_MXFP4 ? DT_e8m0
+			: first->format == FORMAT_INT4 ? DT_f32z : DT_f32;
+		return add_made(c, m, &c->made.at[first->made].scale, "scale", dtype,
+			m->rows / each * ((each - 1) / m->block_n + 1), cols);
 	}
 	if (m->block_n < first->block_n)
 		return add_split_scales(c, m, cols);
@@ -490,7 +523,7 @@ static int add_row_scale(Compile *c, const Making *m)
 {
 	const Stored *first = m->parts[0].s;
 	if (first->made >= 0)
-		return first->format == FORMAT_PLAIN || first->format == FORMAT_FP8_BLOCK || first->format == FORMAT_MXFP4 ? -1
+		return first->format == FORMAT_PLAIN || first->format == FORMAT_FP8_BLOCK || first->format >= FORMAT_MXFP4 ? -1
 			: add_made(c, m, &c->made.at[first->made].row_scale, "row_scale", DT_f32, m->rows, 0);
 	if (!(first->format == FORMAT_FP8_CHANNEL ? first->scale : first->second))
 		return -1;
@@ -518,7 +551,8 @@ static int add_row_scale(Compile *c, const Making *m)
 static void give_up(Compile *c, Stored *s)
 {
 	static const char *const parts[] = {"weight", "weight_packed", "weight_scale", "weight_scale_inv", "weight_scale_2",
-		"weight_global_scale"};
+		"weight_global_scale", "weight_zero_point", "weight_shape", "weight_g_idx", "qweight", "qzeros", "scales",
+		"g_idx"};
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
 		StTensor *t = find(c, s->module, parts[i]);
 		if (t)
@@ -629,6 +663,9 @@ static void make_product(Compile *c, const ProductSpec *spec, int64_t cols, Maki
 		m->parts[i] = (Part){s, piece->first, piece->n};
 		first = first ? first : s;
 	}
+	if (m->is_right && first->format == FORMAT_INT4 && (spec->n_pieces > 1 || m->rows != first->rows))
+		m->is_right = fail_at(&c->diags, A0603, loc_of(c, first->codes), "tensor %s is INT4: read as a part of %s, "
+			"which is not implemented", first->codes->name, spec->name);
 	for (int i = 0; i < spec->n_pieces && m->is_right; i++)
 		m->is_right = check_part(c, m, i);
 	m->is_right = m->is_right && see_made(c, m, first);
@@ -743,6 +780,9 @@ static bool see_draft_rows(Compile *c, const Making *m, Stored *s)
 	if (o->draft_format != FORMAT_PLAIN && stored != FORMAT_PLAIN)
 		return fail_at(&c->diags, A0304, o->at_draft_format, "speculate.head: %s is %s in the checkpoint, and only "
 			"what is not quantized can be", s->module, format_names[stored]);
+	if (s->format == FORMAT_INT4)
+		return fail_at(&c->diags, A0304, o->at_draft_ids, "speculate.vocabulary: %s is INT4 in the checkpoint, of "
+			"which all rows are taken or none", s->module);
 	if (o->draft_ids && s->format != FORMAT_PLAIN)
 		return fail_at(&c->diags, A0304, o->at_draft_ids, "speculate.vocabulary_file: %s is %s in the checkpoint, and "
 			"only of what is not quantized rows are taken one by one: speculate.vocabulary = N takes the first N",
@@ -855,8 +895,7 @@ static void note_unlisted(Compile *c, const bool *is_listed, bool is_quantised, 
 	int n = 0;
 	for (int i = 0; i < c->modules.n; i++) {
 		const Module *m = &c->modules.at[i];
-		bool by_itself = !is_quantised && c->model.quant.name && strcmp(c->model.quant.name, "fp8") == 0
-			&& strcmp(m->name, "lm_head") == 0; /* those writers leave the head alone without a word */
+		bool by_itself = !is_quantised && writers_leave_head(&c->model.quant) && strcmp(m->name, "lm_head") == 0;
 		if (m->is_quantised == is_quantised && is_listed[i] != is_quantised && !by_itself)
 			first = n++ ? first : m;
 	}

@@ -10,8 +10,9 @@
  * multiplier fed with zeros takes less power, and a benchmark of it says nothing.
  *
  * Quantised matrices have the same deviation. Codes of e4m3 are those of normal numbers that just fit, codes of e2m1
- * all sixteen as often, as about what a writer makes of blocks whose largest value is 6. Block scales, and scales of
- * rows where each has its own, are drawn around what the deviation asks for: one that is read in the wrong place shows.
+ * and u4 all sixteen as often, as about what a writer makes of blocks whose largest value is 6, or 8 steps. Block
+ * scales, and scales of rows where each has its own, are drawn around what the deviation asks for: one that is read in
+ * the wrong place shows.
  */
 #include "artifacts/numbers.h"
 #include "compiler/ir.h"
@@ -171,7 +172,7 @@ static void fill_e4m3(uint64_t key, int64_t i, int64_t end, const uint8_t code[L
 }
 
 /* Bytes [at, at + n), two elements each. */
-static void fill_e2m1(uint64_t key, int64_t at, size_t n, uint8_t *dst)
+static void fill_nibbles(uint64_t key, int64_t at, size_t n, uint8_t *dst)
 {
 	enum { BYTES = NIBBLES / 2 };
 	while (n) {
@@ -201,6 +202,21 @@ static void fill_wide_scales(bool is_one, uint64_t key, int64_t i, int64_t end, 
 	}
 }
 
+/* Of f32z: such that are f16, each with the zero that makes codes symmetric. */
+static void fill_zeroed_scales(uint64_t key, int64_t i, int64_t end, double unit, uint8_t *dst)
+{
+	for (; i < end; i++, dst += sizeof(uint32_t)) {
+		float value;
+		uint32_t bits;
+		fill_wide_scales(false, key, i, i + 1, unit, (uint8_t *)&value);
+		memcpy(&bits, &value, sizeof bits);
+		bits &= ~(uint32_t)0x1fff;
+		memcpy(&value, &bits, sizeof value);
+		bits = numbers_zeroed(value, 8);
+		memcpy(dst, &bits, sizeof bits);
+	}
+}
+
 void random_product(const MadeProduct *p, const Weight *first, int w, uint64_t seed, int64_t at, void *dst, size_t n)
 {
 	const Weight *made = first + w;
@@ -208,11 +224,14 @@ void random_product(const MadeProduct *p, const Weight *first, int w, uint64_t s
 	const int64_t i = dtype_count(made->dtype, at), end = i + dtype_count(made->dtype, (int64_t)n);
 	const bool is_narrow = p->format >= FORMAT_NVFP4, is_nvfp4 = p->format == FORMAT_NVFP4;
 	uint8_t code[LEVELS];
-	double unit = 1 / sqrt((double)p->cols) / (is_narrow ? rms_of(DT_e2m1, 0) : fill_codes(code));
+	double unit = 1 / sqrt((double)p->cols) / (p->format == FORMAT_INT4 ? sqrt(21.5) /* of -8 to 7 */
+		: is_narrow ? rms_of(DT_e2m1, 0) : fill_codes(code));
 	if (w == p->codes && is_narrow)
-		fill_e2m1(key, at, n, dst);
+		fill_nibbles(key, at, n, dst);
 	else if (w == p->codes)
 		fill_e4m3(key, i, end, code, dst);
+	else if (p->format == FORMAT_INT4)
+		fill_zeroed_scales(key, i, end, unit, dst);
 	else if (w == p->scale && is_narrow)
 		fill_narrow_scales(made->dtype, key, i, end, unit, dst);
 	else

@@ -1,14 +1,16 @@
 /* read_quant.c - what the files say about how the weights of products are stored.
  *
- * Three writers are known, each with its own words for the same few formats (products.c has the formats themselves):
+ * Five writers are known, each with its own words for the same few formats (products.c has the formats themselves):
  *
  *   fp8                 quantization_config of config.json: weight_block_size, modules_to_not_convert
  *   modelopt            quantization_config, hf_quant_config.json or both: quant_algo, ignore or exclude_modules
  *   compressed-tensors  quantization_config: format, config_groups with targets, ignore
+ *   awq                 quantization_config: bits, group_size, version, modules_to_not_convert
+ *   gptq                quantization_config: bits, group_size, checkpoint_format
  *
- * None of them decides what a module holds: its tensors do. From here come the size of FP8 blocks, which no tensor
- * says, and the lists, which are compared with the tensors afterwards. What would change the result in a way that is
- * not implemented is refused by its name.
+ * None of them decides what a module holds: its tensors do. From here come the size of FP8 blocks and of INT4's groups
+ * and which tool's INT4 it is, which no tensor says, and the lists, which are compared with the tensors afterwards.
+ * What would change the result in a way that is not implemented is refused by its name.
  *
  * A list entry is a module's name, the first or last names of one ("model.layers.0", "q_proj"), a pattern with stars,
  * or, behind "re:", the start of a Python regular expression's match. The last is rewritten for the C library, as far
@@ -290,7 +292,7 @@ static bool read_block(Reading *r, const char *name, const Value *v, int block[2
 		&& want_int(r->d, A0203, name, v->first->next, 1, MAX_DIM, &block[1]);
 }
 
-/* The three writers --------------------------------------------------------------------------------- */
+/* The writers --------------------------------------------------------------------------------- */
 
 static void read_fp8(Reading *r, const Value *q)
 {
@@ -311,6 +313,61 @@ static void read_fp8(Reading *r, const Value *q)
 	add_patterns(r, "quantization_config.modules_to_not_convert", get(q, "modules_to_not_convert"), NULL);
 	add_patterns(r, "quantization_config.ignored_layers", get(q, "ignored_layers"), NULL);
 	note_unknown(r, "quantization_config", q, keys, COUNT(keys));
+}
+
+/* bits and group_size, of AWQ and GPTQ. Most of what else their files hold tells how the weights came about. */
+static void read_int4(Reading *r, const Value *q)
+{
+	static const char *const keys[] = {"quant_method", "bits", "group_size", "zero_point", "version",
+		"checkpoint_format", "format", "modules_to_not_convert", "lm_head", "sym", "desc_act", "dynamic",
+		"static_groups", "true_sequential", "damp_percent", "damp_auto_increment", "mse", "pack_dtype", "meta",
+		"model_name_or_path", "model_file_base_name", "tokenizer", "dataset", "batch_size", "block_name_to_quantize",
+		"module_name_preceding_first_block", "modules_in_block_to_quantize", "model_seqlen", "pad_token_id",
+		"cache_block_outputs", "max_input_length", "use_cuda_fp16", "use_exllama", "exllama_config", "backend",
+		"do_fuse", "modules_to_fuse", "fuse_max_seq_len"};
+	static const char *const name = "quantization_config.group_size";
+	const Value *bits = get(q, "bits"), *size = get(q, "group_size");
+	int n, group = 0;
+	if (!bits || !size) {
+		fail_at(r->d, A0202, q->at, "quantization_config.%s is missing", bits ? "group_size" : "bits");
+		return;
+	}
+	if (want_int(r->d, A0203, "quantization_config.bits", bits, 1, 16, &n) && n != 4)
+		fail_at(r->d, A0208, bits->at, "quantization_config.bits = %d: expected 4", n);
+	if (want_int(r->d, A0203, name, size, -1, MAX_DIM, &group) && group != -1 && group != 32 && group != 64
+			&& group != 128)
+		fail_at(r->d, A0208, size->at, "%s = %d: expected 32, 64, 128 or -1, a whole row", name, group);
+	add_all(r, FORMAT_INT4, (const int[2]){1, group > 0 ? group : 0});
+	add_patterns(r, "quantization_config.modules_to_not_convert", get(q, "modules_to_not_convert"), NULL);
+	note_unknown(r, "quantization_config", q, keys, COUNT(keys));
+}
+
+static void read_awq(Reading *r, const Value *q)
+{
+	static const char *const versions[] = {"gemm", "GEMM"};
+	r->q->name = "awq";
+	if (get(q, "version"))
+		want_word(r, "quantization_config.version", get(q, "version"), versions, COUNT(versions));
+	if (get(q, "zero_point") && value_passes(get(q, "zero_point"), IS_FALSE))
+		fail_at(r->d, A0208, get(q, "zero_point")->at, "quantization_config.zero_point = false: expected true");
+	read_int4(r, q);
+}
+
+static void read_gptq(Reading *r, const Value *q)
+{
+	static const char *const formats[] = {"gptq", "gptq_v2"};
+	static const char *const words[] = {"checkpoint_format", "format"}; /* the second in newer files; equal */
+	r->q->name = "gptq";
+	r->q->is_less_one = true;
+	for (int i = 0; i < COUNT(words); i++) {
+		const char *name = arena_printf(r->d->arena, "quantization_config.%s", words[i]);
+		const char *word = get(q, words[i]) ? want_word(r, name, get(q, words[i]), formats, COUNT(formats)) : NULL;
+		r->q->is_less_one &= !word || strcmp(word, "gptq") == 0;
+	}
+	if (get(q, "dynamic") && !value_passes(get(q, "dynamic"), IS_EMPTY))
+		fail_at(r->d, A0208, get(q, "dynamic")->at, "quantization_config.dynamic: what it says of single modules is "
+			"not implemented");
+	read_int4(r, q);
 }
 
 static const char *const modelopt_algos[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4",
@@ -409,18 +466,25 @@ static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarge
 	if (get(w, "group_size") && !want_int(r->d, A0203, arena_printf(r->d->arena, "%s.group_size", name),
 			get(w, "group_size"), -1, MAX_DIM, &group))
 		return false;
-	static const struct { int bits, group /* 0 = any */; const char *strategy; WeightFormat format; } known[] = {
-		{8, 0, "tensor", FORMAT_FP8_TENSOR}, {8, 0, "channel", FORMAT_FP8_CHANNEL}, {8, 0, "block", FORMAT_FP8_BLOCK},
-		{4, NVFP4_GROUP, "tensor_group", FORMAT_NVFP4}, {4, MXFP4_GROUP, "group", FORMAT_MXFP4}};
-	for (int i = 0; i < COUNT(known) && strcmp(is_type, "float") == 0; i++)
-		if (bits == known[i].bits && (!known[i].group || group == known[i].group)
+	static const struct { const char *type; int bits, group /* 0 = any */; const char *strategy; WeightFormat format; }
+		known[] = {{"float", 8, 0, "tensor", FORMAT_FP8_TENSOR}, {"float", 8, 0, "channel", FORMAT_FP8_CHANNEL},
+		{"float", 8, 0, "block", FORMAT_FP8_BLOCK}, {"float", 4, NVFP4_GROUP, "tensor_group", FORMAT_NVFP4},
+		{"float", 4, MXFP4_GROUP, "group", FORMAT_MXFP4}, {"int", 4, 0, "channel", FORMAT_INT4},
+		{"int", 4, 32, "group", FORMAT_INT4}, {"int", 4, 64, "group", FORMAT_INT4},
+		{"int", 4, 128, "group", FORMAT_INT4}};
+	for (int i = 0; i < COUNT(known); i++)
+		if (strcmp(is_type, known[i].type) == 0 && bits == known[i].bits && (!known[i].group || group == known[i].group)
 				&& strcmp(is_strategy, known[i].strategy) == 0)
 			target->format = known[i].format;
 	if (target->format == FORMAT_PLAIN)
 		return fail_at(r->d, A0208, w->at, "%s: %d bits of type %s by %s, group size %d: expected 8 bits of type float "
-			"by tensor, channel or block, 4 by tensor_group of %d, or 4 by group of %d", name, bits,
-			clip_text(r->d->arena, is_type, strlen(is_type), 20),
+			"by tensor, channel or block, 4 by tensor_group of %d, 4 by group of %d, or 4 bits of type int by channel "
+			"or by group of 32, 64 or 128", name, bits, clip_text(r->d->arena, is_type, strlen(is_type), 20),
 			clip_text(r->d->arena, is_strategy, strlen(is_strategy), 20), group, NVFP4_GROUP, MXFP4_GROUP);
+	if (target->format == FORMAT_INT4) {
+		target->block_k = strcmp(is_strategy, "group") == 0 ? group : 0;
+		return true;
+	}
 	if (get(w, "symmetric") && value_passes(get(w, "symmetric"), IS_FALSE))
 		return fail_at(r->d, A0208, get(w, "symmetric")->at, "%s.symmetric = false: zero points are not implemented",
 			name);
@@ -438,7 +502,7 @@ static void read_compressed(Reading *r, const Value *q)
 		"quantization_status", "global_compression_ratio", "sparsity_config", "moe_sparsity_config",
 		"transform_config", "version"};
 	static const char *const formats[] = {"float-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
-		"mixed-precision"};
+		"pack-quantized", "mixed-precision"};
 	static const char *const empty[] = {"sparsity_config", "moe_sparsity_config", "transform_config"};
 	const Value *format = get(q, "format"), *groups = get(q, "config_groups");
 	r->q->name = "compressed-tensors";
@@ -474,7 +538,7 @@ static void read_compressed(Reading *r, const Value *q)
 
 void read_quant(Compile *c, const Value *config)
 {
-	static const char *const methods[] = {"fp8", "modelopt", "compressed-tensors"};
+	static const char *const methods[] = {"fp8", "modelopt", "compressed-tensors", "awq", "gptq"};
 	Reading r = {c, &c->diags, &c->model.quant, 0};
 	const char *method = NULL;
 	bool absent;
@@ -490,6 +554,10 @@ void read_quant(Compile *c, const Value *config)
 			return;
 		if (strcmp(method, "fp8") == 0)
 			read_fp8(&r, config);
+		else if (strcmp(method, "awq") == 0)
+			read_awq(&r, config);
+		else if (strcmp(method, "gptq") == 0)
+			read_gptq(&r, config);
 		else if (strcmp(method, "modelopt") == 0)
 			read_modelopt(&r, "quantization_config", config);
 		else

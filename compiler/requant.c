@@ -2,8 +2,9 @@
  *
  * A product's weight [rows, cols] in BF16, F16 or F32 becomes codes, block scales and row scales, as products.c lays
  * them out. The source is read in bands of whole rows, as many as a block has, and nothing larger than a band is ever
- * held. The formats that have a value for the whole tensor (FP8 by tensor, NVFP4) need its largest magnitude first, so
- * that the source is read once more for it; and once for each of the tensors that are made.
+ * held, but for INT4, which other tools have quantised (int4.c). The formats that have a value for the whole tensor
+ * (FP8 by tensor, NVFP4) need its largest magnitude first, so that the source is read once more for it; and once for
+ * each of the tensors that are made.
  *
  *   FP8      scale = largest magnitude of the block, row or tensor / 448, in f32; 1 where all are zero
  *   NVFP4    step = largest of the tensor / (6 * 448); block scale = e4m3(largest of the block / 6 / step), at
@@ -16,7 +17,7 @@
  * bytes on every machine.
  */
 #include "artifacts/numbers.h"
-#include "compiler/ir.h"
+#include "compiler/int4.h"
 
 #include <math.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct Requant {
 	bool has_codes;              /* not only the scales */
 	float top;                   /* largest magnitude of the product's tensor, where its format needs it */
 	uint8_t *raw, *codes, *scales;
+	int whole;                   /* weight that is there whole in `codes`, of INT4 */
 	float *x, *row_scales;
 };
 
@@ -190,9 +192,27 @@ static bool make_band(Compile *c, Requant *r, const MadeProduct *p, int64_t band
 	return true;
 }
 
+/* Codes or scales of INT4: their layout turns columns into rows, so that they are made at once. */
+static bool copy_int4(Compile *c, Requant *r, const MadeProduct *p, int w, int64_t at, void *dst, size_t n,
+	const SourceReader *source)
+{
+	if (r->product != p || r->whole != w) {
+		requant_release(r);
+		r->codes = int4_make(c, &r->arena, p, w, source);
+		if (!r->codes)
+			return false;
+		r->product = p;
+		r->whole = w;
+	}
+	memcpy(dst, r->codes + at, n);
+	return true;
+}
+
 bool requant_bytes(Compile *c, Requant *r, const MadeProduct *p, int w, int64_t at, void *dst, size_t n,
 	const SourceReader *source)
 {
+	if (p->format == FORMAT_INT4)
+		return copy_int4(c, r, p, w, at, dst, n, source);
 	const Weight *made = &c->graph.weights[w];
 	const bool is_codes = w == p->codes;
 	const int64_t per_row = p->block_n && w == p->scale ? div_up(p->cols, p->block_k) : is_codes ? p->cols : 1;

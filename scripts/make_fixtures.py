@@ -23,7 +23,7 @@ heldout.txt also gets `perplexity` F32 [1] and `nll` F32 [N-1], the loss of ever
 max_position_embeddings, each token predicted once, from the start of its window.
 
 Of a quantised checkpoint this is what its plain twin gives, which dequantise.py writes with the packages that write such
-files (compressed-tensors, nvidia-modelopt).
+files (compressed-tensors, nvidia-modelopt, auto-round).
 """
 
 import argparse
@@ -222,7 +222,7 @@ def dequantised_by(folder):
 
     if not dequantise.is_quantised(folder):
         return {}
-    return {name: importlib.metadata.version(name) for name in ("compressed-tensors", "nvidia-modelopt")}
+    return {name: importlib.metadata.version(name) for name in ("compressed-tensors", "nvidia-modelopt", "auto-round")}
 
 
 def make_golden(folder):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Let the tools that people quantise with write small checkpoints: the folders tests/fixtures/written-by-*.
 
-    python scripts/quantise_with_tools.py [NAME...]          write the folders (nvidia-modelopt, llmcompressor, transformers)
+    python scripts/quantise_with_tools.py [NAME...]          write the folders (nvidia-modelopt, llmcompressor, auto-round,
+                                                             transformers)
     python scripts/make_fixtures.py goldens tests/fixtures/written-by-*
     python scripts/quantise_with_tools.py seeds [NAME...]    look for seeds whose greedy text is clear of ties
 
@@ -55,6 +56,15 @@ IMITATED = {  # name -> knobs of mkckpt.py; those of `plain` are the checkpoint 
         **SMALL, "seed": 29, "family": "qwen2", "tokenizer": "qwen2", "layers": 2,
         "quant": {"writer": "ct", "scale_dtype": "BF16",
                   "formats": {"*layers.1.mlp.down_proj": "plain", "*self_attn.?_proj": "fp8-channel", "*mlp.*": "nvfp4"}}},
+    "written-by-llmcompressor-int4": {
+        **SMALL, "seed": 10, "hidden": 128, "intermediate": 256,
+        "quant": {"writer": "ct", "formats": {LAYERS: "int4"}, "zeros": True}},
+    "written-by-auto-round-awq": {
+        **SMALL, "seed": 10, "hidden": 128, "intermediate": 256, "dtype": "F32",
+        "quant": {"writer": "awq", "formats": {LAYERS: "int4"}}},
+    "written-by-auto-round-gptq": {  # symmetric: half of the scales are negative
+        **SMALL, "seed": 10, "dtype": "F32", "quant": {"writer": "gptq", "formats": {LAYERS: "int4"}, "group": 32,
+                                                      "zeros": False}},
     "written-by-transformers-fp8": {
         **SMALL, "seed": 14, "hidden": 128, "kv_heads": 2, "intermediate": 256,
         "quant": {"writer": "fp8", "formats": {LAYERS: "fp8-block"}}},
@@ -163,6 +173,19 @@ def transformers_fp8(plain, out):
     ).save_pretrained(out)
 
 
+def auto_round(plain, out, layout, **scheme):
+    """Rounded to nearest; it saves into a folder of its own below."""
+    from auto_round import AutoRound
+    from transformers import AutoTokenizer
+
+    with tempfile.TemporaryDirectory() as scratch:
+        AutoRound(load(plain), AutoTokenizer.from_pretrained(plain), bits=4, iters=0, device_map="cpu",
+                  disable_opt_rtn=True, **scheme).quantize_and_save(scratch, format=layout)
+        [made] = os.listdir(scratch)
+        shutil.copytree(os.path.join(scratch, made), out)
+    os.remove(os.path.join(out, "chat_template.jinja"))
+
+
 WRITERS = {
     "written-by-modelopt-fp8": lambda p, o: modelopt(p, o, preset("FP8_DEFAULT_CFG", "FP8_KV_CFG")),
     "written-by-modelopt-mxfp4": lambda p, o: modelopt(p, o, preset("MXFP4_DEFAULT_CFG")),
@@ -173,6 +196,9 @@ WRITERS = {
     "written-by-llmcompressor-nvfp4": lambda p, o: llmcompressor(p, o, simple("NVFP4"), calibrated=True),
     "written-by-llmcompressor-mxfp4": lambda p, o: llmcompressor(p, o, simple("MXFP4")),
     "written-by-llmcompressor-mixed": lambda p, o: llmcompressor(p, o, groups()),
+    "written-by-llmcompressor-int4": lambda p, o: llmcompressor(p, o, simple("W4A16_ASYM")),
+    "written-by-auto-round-awq": lambda p, o: auto_round(p, o, "auto_awq", group_size=128, sym=False),
+    "written-by-auto-round-gptq": lambda p, o: auto_round(p, o, "auto_gptq", group_size=32, sym=True),
     "written-by-transformers-fp8": transformers_fp8,
 }
 
@@ -211,7 +237,7 @@ def main():
         shutil.rmtree(out, ignore_errors=True)
         write(name, knob_of(name)["seed"], out)
         make_fixtures.write_model_toml(name, knob_of(name)["family"], 256)
-    for package in ("nvidia-modelopt", "llmcompressor", "compressed-tensors", "transformers", "torch"):
+    for package in ("nvidia-modelopt", "llmcompressor", "auto-round", "compressed-tensors", "transformers", "torch"):
         print(package, importlib.metadata.version(package))
 
 

@@ -21,8 +21,11 @@ from container import Tensor, encode  # noqa: E402
 RECIPES = {name: knob for name, knob in mkckpt.recipes().items() if knob["quant"] and knob["expect"] != "refuse"}
 TOKENS = "5,17,3,250,99,42,7,8,200,31,12,64,3,9,77,101,260,5,6,14"
 SERVED = ("llama", "mistral", "qwen2", "qwen3")  # families that have kernels; the others run on the reference device
-CASES = [(name, "sm_90a" if knob["family"] in SERVED else "none") for name, knob in RECIPES.items()] + [
-    (name, "sm_80") for name in ("llama-fp8-block-f32", "llama-fp8-channel-ct", "llama-nvfp4-ct", "llama-mxfp4")]
+ALIKE = ("int4-awq-biases", "int4-ct-symmetric", "int4-negative-scales")  # to kernels, which other recipes have
+CASES = [(name, "sm_90a" if knob["family"] in SERVED and name not in ALIKE else "none")
+         for name, knob in RECIPES.items()] + [
+    (name, "sm_80") for name in ("llama-fp8-block-f32", "llama-fp8-channel-ct", "llama-nvfp4-ct", "llama-mxfp4",
+                                 "llama-int4-gptq")]
 
 
 def as_float32(knob, tensors):
@@ -32,9 +35,9 @@ def as_float32(knob, tensors):
     out, done = [], set()
     for t in tensors:
         module, _, part = t.name.rpartition(".")
-        is_code = part == "weight_packed" or (part == "weight" and t.dtype in ("U8", "F8_E4M3"))
+        is_code = part in ("weight_packed", "qweight") or (part == "weight" and t.dtype in ("U8", "F8_E4M3"))
         if is_code:
-            x = quant.dequantise(module, known, block)
+            x = quant.dequantise(module, known, block, not quant.full_knob(knob["quant"])["v2"])
             out.append(Tensor(f"{module}.weight", "F32", x.shape, encode(x, "F32")))
             done.add(module)
     return out + [t for t in tensors if t.name.rpartition(".")[0] not in done or t.name.endswith(".bias")]

@@ -24,8 +24,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mkckpt  # noqa: E402
 
 SCHEMES = {"fp8-channel": "FP8_DYNAMIC", "fp8-tensor": "FP8", "fp8-block": "FP8_BLOCK", "nvfp4": "NVFP4A16",
-           "mxfp4": "MXFP4A16"}  # fmt: skip
-SHAPES = {"fp8-block": (130, 160)}  # of the others 16 x 64
+           "mxfp4": "MXFP4A16", "int4": "W4A16_ASYM"}  # fmt: skip
+SHAPES = {"fp8-block": (130, 160), "int4": (16, 256)}  # of the others 16 x 64
 
 
 def source(kind):
@@ -34,7 +34,8 @@ def source(kind):
 
 
 def scales_of(weight, args):
-    """weight_scale and, of NVFP4, weight_global_scale, by the package's own formulas from the extremes of each group."""
+    """weight_scale, weight_zero_point and, of NVFP4, weight_global_scale, by the package's own formulas from the extremes
+    of each group."""
     strategy, group, top, (rows, cols) = str(args.strategy), args.group_size, None, weight.shape
     if strategy == "block":
         bn, bk = args.block_structure
@@ -52,7 +53,7 @@ def scales_of(weight, args):
         low, high = weight.amin().reshape(1), weight.amax().reshape(1)
     if strategy == "tensor_group":
         top = generate_gparam(weight.amin(), weight.amax())
-    return calculate_qparams(low, high, args, global_scale=top)[0], top
+    return *calculate_qparams(low, high, args, global_scale=top), top
 
 
 def compress(kind, preset):
@@ -62,8 +63,10 @@ def compress(kind, preset):
     model.proj.weight.data.copy_(weight)
     config = QuantizationConfig(config_groups={"group_0": preset_name_to_scheme(preset, ["Linear"])}, ignore=["lm_head"])
     apply_quantization_config(model, config)
-    scale, top = scales_of(weight, model.proj.quantization_scheme.weights)
+    scale, zero, top = scales_of(weight, model.proj.quantization_scheme.weights)
     model.proj.weight_scale.data = scale
+    if hasattr(model.proj, "weight_zero_point"):
+        model.proj.weight_zero_point.data = zero.to(model.proj.weight_zero_point.dtype)
     if top is not None:
         model.proj.weight_global_scale.data = top.reshape(model.proj.weight_global_scale.shape)
     compressor = ModelCompressor.from_pretrained_model(model)

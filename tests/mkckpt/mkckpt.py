@@ -28,9 +28,11 @@ Knobs
   shards        number of weight files; with an index when more than one; shard_style: their names
   order         "file" (model order) or "reversed": order of tensors in the file
   metadata      table for __metadata__
-  quant         table: writer = "fp8" | "modelopt" | "ct"; formats: glob of modules -> "fp8-block" | "fp8-tensor" |
-                "fp8-channel" | "nvfp4" | "mxfp4" | "plain", the first that fits; scale_dtype, block, ignore (list),
-                static (activation scales), kv (what the files say of the cache), both_files (modelopt); see quant.py
+  quant         table: writer = "fp8" | "modelopt" | "ct" | "awq" | "gptq"; formats: glob of modules -> "fp8-block" |
+                "fp8-tensor" | "fp8-channel" | "nvfp4" | "mxfp4" | "int4" | "plain", the first that fits; scale_dtype,
+                block, ignore (list), static (activation scales), kv (what the files say of the cache), both_files
+                (modelopt); of int4 group (-1: a row), zeros (else they are 8), v2 (gptq), signed (scales below
+                zero too); see quant.py
   hf_quant      laid over hf_quant_config.json, like config
   config, generation, tokenizer_config   tables laid over those files; the value "@text" stands for that JSON text,
                 "-" removes the key
@@ -239,7 +241,7 @@ def left_out(knob, name):
 def poked(knob, tensor):
     """A tensor of a quantised module with the `values` knob: of floats the values, of bytes the codes."""
     x = decode(tensor.data, tensor.dtype, (-1,)).copy()
-    byte = x.dtype == np.uint8
+    byte = x.dtype.kind in "iu"
     for glob, index, value in knob["values"]:
         if fnmatch.fnmatchcase(tensor.name, glob):
             x[slice(None) if index == "all" else index] = int(value) if byte else float(value)

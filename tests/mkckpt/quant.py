@@ -1,8 +1,10 @@
-"""Quantised weights: number formats, the layouts of three writers, and what they mean.
+"""Quantised weights: number formats, the layouts of five writers, and what they mean.
 
     fp8          config.json quant_method "fp8": blocks or whole tensors of E4M3
     modelopt     quant_method "modelopt" and hf_quant_config.json: E4M3 by tensor or row, NVFP4 (scales multiply), MXFP4
-    ct           quant_method "compressed-tensors": E4M3 by tensor, row or block, NVFP4 (the global scale divides), MXFP4
+    ct           quant_method "compressed-tensors": E4M3 by tensor, row or block, NVFP4 (the global scale divides), MXFP4,
+                 INT4
+    awq, gptq    quant_method "awq" (version "gemm") and "gptq" (checkpoint_format "gptq" or, v2, "gptq_v2"): INT4
 
 A weight [N,K] of float32 becomes the tensors of a module; `dequantise` gives back what these mean, from the tensors
 alone. Everything is done in float64 or integers, so that the same bytes come out everywhere.
@@ -18,10 +20,11 @@ from container import Tensor, decode, encode
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float64)
 E4M3 = np.array([m * 2.0**-9 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7) for e in range(16) for m in range(8)][:127])
-FORMATS = ("fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "mxfp4")
+FORMATS = ("fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "mxfp4", "int4")
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # of the rows whose codes share a word
 ALGOS = {"fp8-tensor": "FP8", "fp8-channel": "FP8_PER_CHANNEL_PER_TOKEN", "nvfp4": "NVFP4",
          "mxfp4": "mxfp4"}  # of modelopt, as it spells them
-CT_FORMATS = {"nvfp4": "nvfp4-pack-quantized", "mxfp4": "mxfp4-pack-quantized"}
+CT_FORMATS = {"nvfp4": "nvfp4-pack-quantized", "mxfp4": "mxfp4-pack-quantized", "int4": "pack-quantized"}
 
 
 def nearest(x, values, sign):
@@ -125,9 +128,73 @@ def mxfp4(module, x, writer):
             Tensor(f"{module}.weight_scale", "U8", code.shape, code.tobytes())]
 
 
+def to_words(code, order=range(8)):
+    """Eight codes of four bits a word, along the last dim, from the lowest bits on."""
+    eights = code.reshape(*code.shape[:-1], -1, 8).astype("<u4")[..., list(order)]
+    return (eights << np.arange(0, 32, 4, dtype="<u4")).sum(-1, dtype="<u4").view("<i4")
+
+
+def from_words(words, order=range(8)):
+    codes = np.ascontiguousarray(words).view("<u4")[..., None] >> np.arange(0, 32, 4, dtype="<u4") & np.uint32(15)
+    return codes[..., np.argsort(list(order))].reshape(*words.shape[:-1], -1)
+
+
+def int4_codes(x, group, zeros, signed, dtype):
+    """Codes [N,K], zeros [N,K/G], scales [N,K/G]. Without zeros they are all 8; signed: every other row has scales below
+    zero."""
+    parts = x.reshape(x.shape[0], -1, group)
+    low, high = np.minimum(parts.min(-1), 0), np.maximum(parts.max(-1), 0)
+    span = (high - low) / 15 if zeros else np.maximum(high, -low) / 7.5
+    sign = np.where(np.arange(len(x)) % 2 * signed, -1, 1)[:, None]
+    _, scale = rounded(np.maximum(span, 1e-4) * sign, dtype)
+    zero = np.clip(np.rint(-low / scale), 0, 15) if zeros else np.full(scale.shape, 8.0)
+    code = np.clip(np.rint(parts / scale[..., None]) + zero[..., None], 0, 15)
+    return code.reshape(x.shape).astype(np.uint8), zero.astype(np.uint8), scale.astype(np.float32)
+
+
+def int4(module, x, writer, knob):
+    dtype = knob["scale_dtype"] or ("BF16" if writer == "ct" else "F16")
+    group = knob["group"] if knob["group"] > 0 else x.shape[1]
+    code, zero, scale = int4_codes(x, group, knob["zeros"], knob["signed"], dtype)
+    n, k = x.shape
+
+    def tensor(part, kind, value):
+        return Tensor(f"{module}.{part}", kind, value.shape, encode(value, kind))
+
+    if writer == "ct":
+        rows = np.concatenate([zero, np.full((-n % 8, zero.shape[1]), 8, np.uint8)])
+        out = [tensor("weight_packed", "I32", to_words(code)), tensor("weight_scale", dtype, scale)]
+        out += [tensor("weight_zero_point", "I32", to_words(rows.T).T)] if knob["zeros"] else []
+        return out + [tensor("weight_shape", "I64", np.array([n, k]))]
+    if writer == "awq":
+        return [tensor("qweight", "I32", to_words(code.T, AWQ_ORDER)), tensor("qzeros", "I32", to_words(zero.T, AWQ_ORDER)),
+                tensor("scales", dtype, scale.T)]
+    words = to_words(zero.T).view("<u4") - np.uint32(0 if knob["v2"] else 0x11111111)
+    groups = np.arange(k) // (k // zero.shape[1])
+    return [tensor("qweight", "I32", to_words(code).T), tensor("qzeros", "I32", words.view("<i4")),
+            tensor("scales", dtype, scale.T), tensor("g_idx", "I32", groups)]
+
+
+def from_int4(module, get, tensors, less_one):
+    """(code - zero) * scale of a module in one of the three layouts."""
+    zeros = None
+    if f"{module}.weight_packed" in tensors:
+        code, scale = from_words(get("weight_packed")), get("weight_scale")
+        if f"{module}.weight_zero_point" in tensors:
+            zeros = from_words(get("weight_zero_point").T).T[: code.shape[0]]
+    elif f"{module}.g_idx" in tensors:
+        words = get("qzeros").view("<u4") + np.uint32(0x11111111 if less_one else 0)
+        code, zeros, scale = from_words(get("qweight").T), from_words(words).T, get("scales").T
+    else:
+        code, zeros, scale = from_words(get("qweight"), AWQ_ORDER).T, from_words(get("qzeros"), AWQ_ORDER).T, get("scales").T
+    group = code.shape[1] // scale.shape[1]
+    zero = np.float32(8) if zeros is None else np.repeat(zeros.astype(np.float32), group, 1)
+    return (code.astype(np.float32) - zero) * np.repeat(scale.astype(np.float32), group, 1)
+
+
 def input_scale(module, kind, knob):
     """A static activation scale, as that writer would have called it."""
-    if not knob["static"] or kind in ("fp8-channel", "mxfp4", "fp8-block"):
+    if not knob["static"] or kind in ("fp8-channel", "mxfp4", "fp8-block", "int4"):
         return []
     if knob["writer"] == "ct":
         name = "input_global_scale" if kind == "nvfp4" else "input_scale"
@@ -143,8 +210,10 @@ def kind_of(module, knob):
 
 def full_knob(knob):
     """The `quant` knob with its defaults."""
-    return {"scale_dtype": "F32", "block": [128, 128], "static": False, "kv": None, "ignore": ["lm_head"],
-            "both_files": False, **knob}
+    is_int4 = "int4" in knob["formats"].values()
+    return {"scale_dtype": None if is_int4 else "F32", "block": [128, 128], "static": False, "kv": None,
+            "ignore": ["lm_head"], "both_files": False, "group": 128, "zeros": knob["writer"] != "ct", "v2": False,
+            "signed": False, **knob}
 
 
 def module_tensors(module, x, knob):
@@ -157,19 +226,23 @@ def module_tensors(module, x, knob):
         out = nvfp4(module, x, knob["writer"])
     elif kind == "mxfp4":
         out = mxfp4(module, x, knob["writer"])
+    elif kind == "int4":
+        out = int4(module, x, knob["writer"], knob)
     else:
         out = fp8(module, x, kind, knob["writer"], knob)
     return out + input_scale(module, kind, knob)
 
 
-def dequantise(module, tensors, block=None):
+def dequantise(module, tensors, block=None, less_one=True):
     """float32 [N,K] of a module, from tensors name -> (dtype, shape, bytes), as layouts say. Products of float32 as the
-    reference makes them: code times block scale, times row scale."""
+    reference makes them: code times block scale, times row scale. less_one: what zeros of GPTQ stand in the file as."""
     def get(part, kind=None):
         found = tensors.get(f"{module}.{part}")
         return None if found is None else decode(found[2], kind or found[0], found[1])
 
     packed, f32 = get("weight_packed"), np.float32
+    if f"{module}.qweight" in tensors or tensors.get(f"{module}.weight_packed", [""])[0] == "I32":
+        return from_int4(module, get, tensors, less_one)
     if packed is None and tensors[f"{module}.weight"][0] not in ("U8", "F8_E4M3"):
         return get("weight")
     if packed is not None or tensors[f"{module}.weight"][0] == "U8":
@@ -190,7 +263,7 @@ def dequantise(module, tensors, block=None):
 def coded_modules(tensors):
     """Names of the modules of which codes are stored."""
     return [name.rpartition(".")[0] for name, (dtype, _, _) in tensors.items()
-            if name.endswith(".weight_packed") or (name.endswith(".weight") and dtype in ("U8", "F8_E4M3"))]
+            if name.endswith((".weight_packed", ".qweight")) or (name.endswith(".weight") and dtype in ("U8", "F8_E4M3"))]
 
 
 def block_of(folder):
@@ -207,6 +280,11 @@ def block_of(folder):
 
 def ct_weights(kind, knob):
     """`weights` of a config group, keys as the library writes them."""
+    if kind == "int4":
+        return {"actorder": None, "block_structure": None, "dynamic": False,
+                "group_size": knob["group"] if knob["group"] > 0 else None, "num_bits": 4, "observer": "memoryless_minmax",
+                "observer_kwargs": {}, "strategy": "group" if knob["group"] > 0 else "channel",
+                "symmetric": not knob["zeros"], "type": "int"}
     four = kind in CT_FORMATS
     strategy = {"fp8-block": "block", "fp8-tensor": "tensor", "fp8-channel": "channel", "nvfp4": "tensor_group",
                 "mxfp4": "group"}[kind]  # fmt: skip
@@ -274,11 +352,24 @@ def fp8_config(knob):
             **({"modules_to_not_convert": knob["ignore"]} if knob["ignore"] else {})}
 
 
+def awq_config(knob):
+    return {"bits": 4, "group_size": knob["group"], "modules_to_not_convert": None, "quant_method": "awq",
+            "version": "gemm", "zero_point": True}
+
+
+def gptq_config(knob):
+    return {"bits": 4, "checkpoint_format": "gptq_v2" if knob["v2"] else "gptq", "damp_percent": 0.01, "desc_act": False,
+            "group_size": knob["group"], "lm_head": False, "quant_method": "gptq", "sym": not knob["zeros"],
+            "true_sequential": True}
+
+
 def configs(knob, modules):
     """(quantization_config or None, hf_quant_config.json or None)."""
     if knob["writer"] == "fp8":
         return fp8_config(knob), None
     if knob["writer"] == "ct":
         return ct_config(knob), None
+    if knob["writer"] in ("awq", "gptq"):
+        return (awq_config if knob["writer"] == "awq" else gptq_config)(knob), None
     file, outer = modelopt_config(knob, modules)
     return outer if knob["both_files"] else None, file

@@ -83,7 +83,7 @@ def ct_metadata():
 
 def source(kind):
     """As make_ct_layouts.py has it."""
-    rows, cols = {"fp8-block": (130, 160)}.get(kind, (16, 64))
+    rows, cols = {"fp8-block": (130, 160), "int4": (16, 256)}.get(kind, (16, 64))
     return mkckpt.noise(1, kind, rows * cols).reshape(rows, cols) / np.float32(8)
 
 
@@ -91,7 +91,8 @@ def source(kind):
 def test_layouts_are_those_of_compressed_tensors(kind):
     """Names, types and shapes of a module's tensors, what they mean, and how well they fit the same weight."""
     theirs = read_safetensors(CT)
-    knob = quant.full_knob({"writer": "ct", "formats": {"*": kind}, "static": kind == "fp8-tensor"})
+    more = {"zeros": True, "scale_dtype": "F32"} if kind == "int4" else {}  # of a module in F32
+    knob = quant.full_knob({"writer": "ct", "formats": {"*": kind}, "static": kind == "fp8-tensor", **more})
     x = source(kind)
     ours = {t.name: (t.dtype, t.shape, t.data) for t in quant.module_tensors(f"{kind}.proj", x, knob)}
     module = {name: t for name, t in theirs.items() if name.startswith(f"{kind}.proj.")}
@@ -112,7 +113,8 @@ def test_layouts_are_those_of_compressed_tensors(kind):
 @pytest.mark.parametrize("kind", quant.FORMATS)
 def test_their_config_is_read(kind, atlasc, tmp_path):
     """The quantization_config that the package wrote, as it is, over a model in that format."""
-    knob = {**mkckpt.DEFAULTS, "quant": {"writer": "ct", "formats": {"model.layers.*proj": kind}},
+    knob = {**mkckpt.DEFAULTS, "quant": {"writer": "ct", "formats": {"model.layers.*proj": kind}, "zeros": True},
+            "hidden": 128, "intermediate": 256,
             "config": {"quantization_config": {**ct_metadata()[kind], "ignore": ["lm_head"]}}}
     mkckpt.build(knob).write(tmp_path / "m")
     run = atlasc("m", "--dry-run", "--stop-after=build-graph", cwd=tmp_path)
@@ -150,8 +152,9 @@ def test_products_mean_what_the_layouts_say(name, build_dir, tmp_path):
     plain = {n: x for n, shape, mean, dev in mkckpt.tensor_plan(knob)
              for x in [mkckpt.noise(knob["seed"], n, int(np.prod(shape))).reshape(shape) * np.float32(dev)]}
     for weight, w in got.items():
-        module = weight.removesuffix("_packed").removesuffix(".weight")
-        meant = quant.dequantise(module, tensors, quant.full_knob(knob["quant"])["block"])
+        module = weight.rpartition(".")[0]
+        told = quant.full_knob(knob["quant"])
+        meant = quant.dequantise(module, tensors, told["block"], not told["v2"])
         assert np.array_equal(w, meant), weight
         x = plain[f"{module}.weight"]
         assert np.sqrt(np.mean((w - x) ** 2)) < 0.15 * np.sqrt(np.mean(x**2)), f"{weight}: far from what was stored"

@@ -1,6 +1,6 @@
 /* productdump.c - the weights of all products of a checkpoint's graph, as the reference device understands them.
  *
- *   productdump FOLDER    for each linear: a line "NAME N K", then w [K,N] as f32
+ *   productdump FOLDER    for each linear: a line "NAME N K" with the tensor of its codes, then w [K,N] as f32
  *
  * The reading passes and build-graph make the graph; every op must have the shapes of its row; and each linear is then
  * executed on the rows of a unit matrix, which gives its weight, whatever its format. No kernel and no plan is needed.
@@ -15,22 +15,44 @@
 #include <string.h>
 #include <unistd.h>
 
-static void *bytes_of(Compile *c, int weight)
+static bool read_file(void *ctx, const Weight *w, int64_t at, void *dst, size_t n)
 {
-	const Weight *w = &c->graph.weights[weight];
-	for (int i = 0; i < c->constants.n; i++)
-		if (c->constants.at[i].weight == weight)
-			return memcpy(malloc((size_t)w->bytes), c->constants.at[i].bytes, (size_t)w->bytes);
-	void *raw = malloc((size_t)w->bytes); /* exact, so that a sanitizer sees a step too far */
+	Compile *c = ctx;
 	for (int i = 0; i < c->model.shards.n; i++) {
 		int64_t unused;
 		if (strcmp(c->model.shards.at[i].name, w->file) != 0)
 			continue;
 		int fd = input_open(&c->diags, c->model.shards.at[i].path, false, &unused);
-		if (fd < 0 || !input_pread(fd, raw, (size_t)w->bytes, w->file_offset))
+		if (fd < 0 || !input_pread(fd, dst, n, w->file_offset + at))
 			bug("%s cannot be read", w->name);
 		close(fd);
 	}
+	return true;
+}
+
+/* The product whose codes, or scales, are made of others. */
+static const MadeProduct *made_of(const Compile *c, int weight)
+{
+	for (int i = 0; i < c->made.n; i++)
+		if (c->made.at[i].codes == weight || c->made.at[i].scale == weight)
+			return &c->made.at[i];
+	return NULL;
+}
+
+static void *bytes_of(Compile *c, int weight)
+{
+	const Weight *w = &c->graph.weights[weight];
+	void *raw = malloc((size_t)w->bytes); /* exact, so that a sanitizer sees a step too far */
+	for (int i = 0; i < c->constants.n; i++)
+		if (c->constants.at[i].weight == weight)
+			return memcpy(raw, c->constants.at[i].bytes, (size_t)w->bytes);
+	const MadeProduct *p = made_of(c, weight);
+	const SourceReader reader = {read_file, c};
+	Requant *r = requant_new(&c->arena);
+	if (!(p ? requant_bytes(c, r, p, weight, 0, raw, (size_t)w->bytes, &reader)
+			: read_file(c, w, 0, raw, (size_t)w->bytes)))
+		bug("%s cannot be made", w->name);
+	requant_release(r);
 	return raw;
 }
 
@@ -65,7 +87,8 @@ static void dump_linear(Compile *c, const GraphOp *op)
 	call.operand[op_operand(OP_linear, "x")] = (RefOperand){x, DT_f32, 2, {k, k}, false};
 	call.operand[op_operand(OP_linear, "y")] = (RefOperand){y, DT_f32, 2, {k, n}, false};
 	ref_op(&call);
-	printf("%s %lld %lld\n", w->name, (long long)n, (long long)k);
+	const MadeProduct *p = made_of(c, w->weight);
+	printf("%s %lld %lld\n", p ? p->source.name : w->name, (long long)n, (long long)k);
 	fwrite(y, sizeof *y, (size_t)(k * n), stdout);
 	for (int i = 0; i < PLAN_MAX_OPERANDS; i++)
 		free(call.operand[i].data);

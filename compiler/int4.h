@@ -1,0 +1,19 @@
+/* int4.h - weights in INT4, as other tools store them, for products.c and requant.c.
+ *
+ * Of a MadeProduct in INT4 `source` has the codes, `scales` the scales and `zeros` the zeros; without has_zeros they
+ * are all 8, with is_less_one a word of them has 0x11111111 less than they are.
+ */
+#ifndef ATLASC_INT4_H
+#define ATLASC_INT4_H
+
+#include "compiler/ir.h"
+
+bool int4_is_stored(Compile *c, const char *module);
+
+/* The module's tensors, checked, as *p; those beside the codes count as read. False after having said what is wrong. */
+bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadeProduct *p, StTensor **codes);
+
+/* Weight w of p, its codes or its scales, whole, in the arena. NULL after having said why not. */
+uint8_t *int4_make(Compile *c, Arena *a, const MadeProduct *p, int w, const SourceReader *source);
+
+#endif
