@@ -8,6 +8,8 @@
 
 #include "compiler/ir.h"
 
+typedef enum Int4Layout { INT4_PACKED /* of compressed-tensors */, INT4_AWQ, INT4_GPTQ } Int4Layout; /* MadeProduct's */
+
 bool int4_is_stored(Compile *c, const char *module);
 
 /* The module's tensors, checked, as *p; those beside the codes count as read. False after having said what is wrong. */

@@ -381,8 +381,6 @@ typedef struct NamedProduct { const char *name; const struct Product *product; }
 
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
-typedef enum Int4Layout { INT4_PACKED /* of compressed-tensors */, INT4_AWQ, INT4_GPTQ } Int4Layout;
-
 /* A product's weight that is made while it is written: codes and scales of `source`, as [quant] asks, or rows of it as
  * they are (requant.c); INT4 as other tools lay it out (int4.c); or codes and scales of nothing (random_weights.c). */
 typedef struct MadeProduct {
@@ -392,7 +390,7 @@ typedef struct MadeProduct {
 	int codes, scale, row_scale;  /* indices in Graph.weights, -1 = absent */
 	Weight source;                /* BF16, F16, F32 [rows, cols], or INT4; file NULL = --random-weights */
 	const int32_t *ids;           /* [rows]: which rows of the source these are; NULL = the first ones */
-	Int4Layout layout; Weight scales, zeros; bool has_zeros, is_less_one; /* of INT4: int4.h */
+	int layout; Weight scales, zeros; bool has_zeros, is_less_one; /* of INT4: int4.h */
 } MadeProduct;
 
 /* Compile: the context, first argument of every pass ---------------------------------------------- */

@@ -324,7 +324,8 @@ static void read_int4(Reading *r, const Value *q)
 		"model_name_or_path", "model_file_base_name", "tokenizer", "dataset", "batch_size", "block_name_to_quantize",
 		"module_name_preceding_first_block", "modules_in_block_to_quantize", "model_seqlen", "pad_token_id",
 		"cache_block_outputs", "max_input_length", "use_cuda_fp16", "use_exllama", "exllama_config", "backend",
-		"do_fuse", "modules_to_fuse", "fuse_max_seq_len"};
+		"do_fuse", "modules_to_fuse", "fuse_max_seq_len", "provider", "autoround_version", "data_type", "amp",
+		"to_quant_block_names", "enable_quanted_input", "static_attention_granularity", "static_kv_granularity"};
 	static const char *const name = "quantization_config.group_size";
 	const Value *bits = get(q, "bits"), *size = get(q, "group_size");
 	int n, group = 0;
