@@ -57,13 +57,13 @@ IMITATED = {  # name -> knobs of mkckpt.py; those of `plain` are the checkpoint 
         "quant": {"writer": "ct", "scale_dtype": "BF16",
                   "formats": {"*layers.1.mlp.down_proj": "plain", "*self_attn.?_proj": "fp8-channel", "*mlp.*": "nvfp4"}}},
     "written-by-llmcompressor-int4": {
-        **SMALL, "seed": 10, "hidden": 128, "intermediate": 256,
+        **SMALL, "seed": 47, "hidden": 128, "intermediate": 256,
         "quant": {"writer": "ct", "formats": {LAYERS: "int4"}, "zeros": True}},
     "written-by-auto-round-awq": {
-        **SMALL, "seed": 10, "hidden": 128, "intermediate": 256, "dtype": "F32",
+        **SMALL, "seed": 99, "hidden": 128, "intermediate": 256, "dtype": "F32",
         "quant": {"writer": "awq", "formats": {LAYERS: "int4"}}},
     "written-by-auto-round-gptq": {  # symmetric: half of the scales are negative
-        **SMALL, "seed": 10, "dtype": "F32", "quant": {"writer": "gptq", "formats": {LAYERS: "int4"}, "group": 32,
+        **SMALL, "seed": 8, "dtype": "F32", "quant": {"writer": "gptq", "formats": {LAYERS: "int4"}, "group": 32,
                                                       "zeros": False}},
     "written-by-transformers-fp8": {
         **SMALL, "seed": 14, "hidden": 128, "kv_heads": 2, "intermediate": 256,
