@@ -232,6 +232,7 @@ for what in "$@"; do
 		bench_model llama-3.1-8b-fp8 llama-3.1-8b-fp8 "$(room 17408 163840)" pp2048,tg128@0
 		bench_model llama-3.1-8b-fp8-head llama-3.1-8b-fp8 '[quant]\nlm_head = "fp8-block"\n' tg128@0x1
 		bench_model llama-3.1-8b-nvfp4 llama-3.1-8b-nvfp4 "$(room 17408 163840)" pp2048,tg128@0
+		bench_model llama-3.1-8b-int4 llama-3.1-8b-int4 "$(room 17408 163840)" pp2048,tg128@0
 		bench_model llama-3.1-8b-fp8-kv llama-3.1-8b-fp8 "$(room 17408 163840)dtype = \"fp8\"\n" \
 			tg128@0x1,tg128@16384
 		;;
