@@ -2,7 +2,7 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
-#                    [gemm] [fp8] [fixtures] [models] [quantised] [speculate] [start] [kv] [peer] [model]
+#                    [gemm] [fp8] [fixtures] [models] [quantised] [hybrid] [speculate] [start] [kv] [peer] [model]
 #                    [receipt] [memory] [rebuild] [layers] [seal]
 #
 #   kernels    every template against the reference device, 100 trials each
@@ -15,25 +15,26 @@
 #   models     atlas bench on real shapes with random weights: every row and every launch; JSON and a page with plots
 #              beside the table
 #   quantised  the same of FP8 and NVFP4 weights, of an FP8 head, and of FP8 caches behind 16384 tokens
+#   hybrid     the same of shapes with experts and Gated DeltaNet: 35B-A3B, 27B, 30B-A3B
 #   speculate  drafts: a text alone and beside others, 5 rounds of 50 prompts in four slots; a 35B shape with and without
-#              them at a prescribed acceptance, 2, 3 and 4 rows a step, and 3 with drafts scored by an FP8 head, by the rows
-#              of 32768 ids, and by both
+#              them at a prescribed acceptance: 2, 3 and 4 rows a step, eight sequences, and 3 rows with drafts that an
+#              FP8 head of 32768 ids scores
 #   start      a new process to its first token, five times
 #   kv         logits of quantised caches against those of bf16 caches at 8192 tokens, random weights
 #   peer       one stream of real shapes beside transformers, context 128 to 640
 #   receipt    what ran, by CUPTI, beside what the plan lists, of some fixtures and a shape; then with one function
 #              swapped under the runtime, which must be seen
 #   memory     predicted and measured device memory of the same plans, behind every bucket
-#   rebuild    digests of whole plans, those with code compiled there, against the goldens made without a GPU; and a plan
-#              made again of what it records
-#   layers     a 35B shape of random weights, every layer beside the reference device's from the same input, its certificate,
-#              and what bf16 alone costs transformers at that shape
+#   rebuild    digests of whole plans, those with code compiled there, against the goldens made without a GPU; and a
+#              plan made again of what it records
+#   layers     a 35B shape of random weights: every layer beside the reference device's from the same input, what adds up,
+#              what bf16 alone costs transformers at that shape, and the plan's certificate
 #   seal       a process with each --verify to its first token, weights of 8B in memory
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
-# first six need build/tests-gpu/kernel_test, the others build/atlasc and build/atlas. NVRTC is taken from where the build found it, else from an installed toolkit or a
-# Python package that brings it.
+# first six need build/tests-gpu/kernel_test, the others build/atlasc and build/atlas. NVRTC is taken from where the build
+# found it, else from an installed toolkit or a Python package that brings it.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
 commit=unknown
@@ -106,12 +107,12 @@ isolated_plan() { # one bucket: kernels of another are other sums
 		"${tuning[@]}" --cache-dir build/kernel-cache
 }
 
-bench_speculate() { # rows, by what drafts are scored (a word, lines of MODEL.toml)
-	local name=qwen3.6-35b-a3b-fp8 of="$1${2:+-$2}"
-	random_plan "$name-$of" $name "[runtime]\nslots = 1\nmax_context = 5120\n[phases]\nprefill = [512]\ndecode = [1]\n\
-[speculate]\nrows = $1\n$3"
+bench_speculate() { # slots rows, by what drafts are scored (a word, lines of MODEL.toml)
+	local name=qwen3.6-35b-a3b-fp8 of="$2${3:+-$3}"
+	random_plan "$name-$of" $name "[runtime]\nslots = $1\nmax_context = 5120\n[phases]\nprefill = [512]\n\
+decode = [$1]\n[speculate]\nrows = $2\n$4"
 	part "bench-$name-rows-$of" build/atlas bench "build/$name-$of.bin" -q --speculate mtp --acceptance 0.85,0.75,0.65 \
-		--reps 5 --only tg128@0x1,tg128@4096x1,sp128@0x1,sp128@4096x1
+		--reps 5 --only "tg128@0x$1,tg128@4096x$1,sp128@0x$1,sp128@4096x$1"
 	sed "s/^/MODEL.toml: /" "$out/$name-$of.toml" >>"$out/bench-$name-rows-$of.txt"
 	rm -f "build/$name-$of.bin" "$out/$name-$of.toml"
 }
@@ -135,7 +136,7 @@ layers() {
 	part verify-$name build/atlas verify $plan --tokens $tokens --device cuda --each-layer --tolerance 0.01
 	part verify-$name-added-up added_up $plan $tokens
 	part bf16-loss-$name python3 tests/gpu/bf16_loss.py tests/gpu/shapes/$name.json
-	part certificate-$name build/atlas verify $plan --certify --device cuda
+	part certificate-$name build/atlas verify $plan --certify --tokens $tokens,5,66,777,8888 --device cuda
 	rm -f $plan "$out/layers.toml"
 }
 
@@ -243,16 +244,22 @@ for what in "$@"; do
 		peer llama-3.2-1b
 		peer llama-3.1-8b
 		;;
+	hybrid)
+		some='[phases]\nprefill = [2048]\ndecode = [1, 16]\n[runtime]\nslots = 16\nmax_context = '
+		bench_model qwen3.6-35b-a3b-fp8 qwen3.6-35b-a3b-fp8 "${some}8704\n" pp2048,pp8192,tg128@0x1,tg128@0x16
+		bench_model qwen3.6-35b-a3b-nvfp4 qwen3.6-35b-a3b-nvfp4 "${some}8704\n" pp2048,pp8192,tg128@0x1,tg128@0x16
+		bench_model qwen3.5-27b-fp8 qwen3.5-27b-fp8 "${some}4096\n" pp2048,tg128@0x1,tg128@0x16
+		bench_model qwen3-30b-a3b-fp8 qwen3-30b-a3b-fp8 "${some}4096\n" pp2048,tg128@0x1,tg128@0x16
+		;;
 	speculate)
 		isolated_plan && for how in off mtp; do
 			part "isolate-$how" build/tests/isolate_run build/isolated.bin cuda $how 5 50 1
 		done || failed=1
-		for rows in 2 3 4; do
-			bench_speculate $rows "" ""
+		bench_speculate 1 3 fp8-32k 'head = "fp8-block"\nvocabulary = 32768\n'
+		for rows in 3 2 4; do
+			bench_speculate 1 $rows "" ""
 		done
-		bench_speculate 3 fp8 'head = "fp8-block"\n'
-		bench_speculate 3 32k 'vocabulary = 32768\n'
-		bench_speculate 3 fp8-32k 'head = "fp8-block"\nvocabulary = 32768\n'
+		bench_speculate 8 3 of-8 ""
 		;;
 	receipt) watched_plans && part receipt receipts || failed=1 ;;
 	rebuild) part rebuild rebuild ;;
