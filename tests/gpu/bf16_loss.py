@@ -33,6 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("shape", type=pathlib.Path)
     parser.add_argument("--tokens", type=int, default=4)
+    parser.add_argument("--layers", type=int, help="the first so many; default: all")
     args = parser.parse_args()
     data = json.loads(args.shape.read_text())
     kind = data["model_type"]
@@ -53,7 +54,7 @@ def main() -> None:
     rounded = rounded.bfloat16()
     print(f"transformers {transformers.__version__}, torch {torch.__version__}, {device.type}, {args.tokens} tokens")
     print(f"{'layer':6} {'cosine':>11} {'median':>11} {'other experts':>14}")
-    for i in range(config.num_hidden_layers):
+    for i in range(args.layers or config.num_hidden_layers):
         with torch.device(device):
             layer = getattr(code, name + "DecoderLayer")(config, i).to(torch.bfloat16).eval()
         draw(layer, generator)
