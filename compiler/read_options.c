@@ -229,6 +229,9 @@ static int quant_format(const char *word)
 	return k;
 }
 
+/* What is made of weights goes into the plan, and calibrate's, which is gone again, holds what it must. */
+static bool may_be_made(const Reading *r) { return r->c->cmd.embed_weights || r->c->cmd.text; }
+
 static bool fail_by_reference(Reading *r, const char *name, const Value *v)
 {
 	return fail_at(r->d, A0304, v->at, "%s = \"%s\": with --weights ref the weights are those of the checkpoint's "
@@ -251,7 +254,7 @@ static void read_formats(Reading *r, const Value *table)
 				name, value_text(r->d->arena, v));
 		else if (!*v->key || strncmp(v->key, "re:", 3) == 0)
 			fail_at(r->d, A0303, v->key_at, "%s: expected the name of a module, or one with stars", name);
-		else if (quant_formats[k].format != FORMAT_PLAIN && !r->c->cmd.embed_weights)
+		else if (quant_formats[k].format != FORMAT_PLAIN && !may_be_made(r))
 			fail_by_reference(r, name, v);
 		else
 			*vec_push(&r->c->arena, &r->o->quant) = (QuantRule){.modules = {.text = v->key, .at = v->key_at},
@@ -630,7 +633,7 @@ static void read_draft_scores(Reading *r)
 		if (k == N_QUANT_FORMATS || quant_formats[k].format == FORMAT_PLAIN)
 			fail_at(r->d, A0303, head->at, "speculate.head = %s: expected fp8-block, fp8-channel, fp8-tensor, nvfp4 or "
 				"mxfp4", value_text(r->d->arena, head));
-		else if (!r->c->cmd.embed_weights && !r->c->cmd.text)
+		else if (!may_be_made(r))
 			fail_by_reference(r, option_table[SPECULATE_HEAD].key, head);
 		else
 			o->draft_format = quant_formats[k].format;

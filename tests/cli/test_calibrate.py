@@ -49,6 +49,18 @@ def test_scales_of_a_text(atlasc, atlas, model, tmp_path):
     assert done.returncode == 0 and "A0610" not in done.stderr, done.stderr
 
 
+def test_of_weights_that_are_quantised_now(atlasc, model):
+    """[quant] of MODEL.toml holds: these are the keys and values that the plan will make, near the others."""
+    found = []
+    for more in "", '[quant]\n"model.layers.*" = "nvfp4"\n':
+        kept(more, model)
+        run = atlasc("calibrate", model, "--text", FIXTURE / "heldout.txt", "-o", model / "s.safetensors", "-q")
+        assert run.returncode == 0, run.stderr
+        found.append(load_file(model / "s.safetensors"))
+    assert all(0.7 < found[1][name][0] / found[0][name][0] < 1.4 for name in found[0])
+    assert any(found[1][name][0] != found[0][name][0] for name in found[0])
+
+
 def test_a_name_is_a_name(atlasc, model):
     """Also the one that a plan has where none is given."""
     kept("", model)
