@@ -452,7 +452,8 @@ static int add_codes(Compile *c, const Making *m)
 	if (m->is_right && first->made >= 0) {
 		MadeProduct *p = &c->made.at[first->made];
 		const bool is_int4 = p->format == FORMAT_INT4 && p->source.file;
-		first->codes->used_by += is_int4;
+		if (is_int4)
+			first->codes->used_by++;
 		if (!is_int4 || p->layout != INT4_PACKED) /* else they lie in the file as they are read */
 			return add_made(c, m, &p->codes, first->format == FORMAT_PLAIN ? "rows" : "codes", dtype, m->rows, m->cols);
 	}
