@@ -29,7 +29,7 @@ int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
 	const Tokens *tokens, bool wants_hidden, const Trace *follows, Trace *trace)
 {
 	AtlasPlanInfo info = {.struct_size = sizeof info};
-	AtlasStatus status;
+	AtlasStatus status = ATLAS_OK;
 	atlas_plan_info(plan, &info);
 	AtlasSessionInfo device = {.struct_size = sizeof device};
 	atlas_session_info(session, &device);
@@ -46,7 +46,12 @@ int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
 		return cli_say(args, EXIT_ENVIRONMENT, "no memory for the outputs of %zu tokens", rows);
 	if (follows && (trace->n_layers != follows->n_layers || trace->hidden_dim != follows->hidden_dim))
 		return cli_say(args, EXIT_BAD_INPUT, "layers cannot start from those of another shape");
-	status = session_walk(session, tokens->ids, tokens->n, wants_hidden ? keep_layer : NULL, keep_logits, trace);
+	if (follows) /* what the layers leave, the logits start from */
+		status = session_walk(session, tokens->ids, tokens->n, keep_layer, keep_logits, trace);
+	else if (wants_hidden)
+		status = session_walk(session, tokens->ids, tokens->n, keep_layer, NULL, trace);
+	if (status == ATLAS_OK && !follows) /* by the graphs that serve; layers came launch by launch */
+		status = atlas_score(session, tokens->ids, tokens->n, keep_logits, trace);
 	if (status == ATLAS_STOPPED)
 		return EXIT_INTERRUPTED;
 	return status == ATLAS_OK ? 0 : cli_fail_session(args, session, status);

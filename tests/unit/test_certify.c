@@ -125,6 +125,34 @@ static void a_wrong_launch_is_named(void **state)
 	}
 }
 
+/* Launches are measured one by one; but what serves is a graph, which the logits are to come from. */
+static void logits_are_those_of_a_graph(void **state)
+{
+	static Bench b;
+	char *log = NULL;
+	size_t n;
+	int most = 0, smallest = 1 << 30;
+	(void)state;
+	memset(&b, 0, sizeof b);
+	rig_plan(&b.rig, "llama", 0);
+	snprintf(b.path, sizeof b.path, "%s.cert", b.rig.made.path);
+	log_calls(&b.rig, &log, &n);
+	assert_int_equal(certify_call(b.rig.plan, &b.rig.driver, b.rig.made.path, NULL), 0);
+	fclose(b.rig.fake.log);
+	b.rig.fake.log = NULL;
+	for (const char *at = log; (at = strstr(at, "GraphLaunch of ")); at++) {
+		int nodes = atoi(at + strlen("GraphLaunch of "));
+		most = nodes > most ? nodes : most;
+	}
+	const TargetPlan *t = &b.rig.plan->artifact.targets[0];
+	for (int p = 0; p < t->n_phases; p++)
+		if (t->phases[p].kind == PREFILL && t->phases[p].n_launches < smallest)
+			smallest = t->phases[p].n_launches;
+	assert_true(most >= smallest);
+	free(log);
+	end(&b);
+}
+
 /* Every byte counts: another one is refused as such, as another plan's, or by its figures. */
 static void one_form_of_one_plan(void **state)
 {
@@ -176,6 +204,7 @@ static void one_form_of_one_plan(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_of_every_phase_is_measured),
-		cmocka_unit_test(a_wrong_launch_is_named), cmocka_unit_test(one_form_of_one_plan)};
+		cmocka_unit_test(a_wrong_launch_is_named), cmocka_unit_test(logits_are_those_of_a_graph),
+		cmocka_unit_test(one_form_of_one_plan)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
