@@ -644,9 +644,9 @@ static void read_draft_scores(Reading *r)
 	if (count && get_int(r, SPECULATE_VOCABULARY, &o->n_draft_ids) && cf->vocab > 0 && o->n_draft_ids > cf->vocab)
 		fail_at(r->d, A0304, count->at, "speculate.vocabulary = %d: vocab_size = %d (%s:%d)", o->n_draft_ids, cf->vocab,
 			cf->at_vocab.file, cf->at_vocab.line);
+	o->at_draft_ids = file ? file->at : count ? count->at : (Loc){0};
 	if (!file || !want_string(r->d, A0303, option_table[SPECULATE_VOCABULARY_FILE].key, file, &word))
 		return;
-	o->at_draft_ids = file->at;
 	o->draft_ids_file = path_of(r, file, word);
 	if (!*word)
 		fail_at(r->d, A0303, file->at, "speculate.vocabulary_file = \"\": expected the name of a file");

@@ -203,6 +203,6 @@ void d_draft(Compile *c, const StepTensors *s, const DecoderEnds *ends, const vo
 	g_op(c, OP_draft_rows, n_layers, BOTH, NULL,
 		(int[]){s->row_slot, s->slot_token, s->slot_len, s->row_token, s->row_pos});
 	g_op(c, OP_recall, n_layers, BOTH, NULL, (int[]){s->row_slot, held, x});
-	for (int i = 1; i < rows && c->diags.n_errors == before; i++)
+	for (int i = 1; i < rows && (i == 1 || c->diags.n_errors == before); i++) /* the first one looks at all tensors */
 		x = draft_once(c, s, ends, &h, n_layers + i, x);
 }

@@ -119,10 +119,21 @@ def test_other_forms_of_the_head(atlas, atlasc, plan, spec_run, answers, tmp_pat
             told = refusal(atlasc, tmp_path, lines, checkpoint=checkpoint, listed=range(1, 90, 4))
             key = lines.split()[0]
             assert f"error[A0304]: speculate.{key}: lm_head is " in told and " in the checkpoint, and only " in told
+            assert told.count("error[") == 1
             continue
         path = plan(lines, checkpoint=checkpoint, listed=range(1, 90, 4))
         plain, got = (answers(path, ["abc def", "x"], "-n", 20, *SAMPLED, *how)[0] for how in (["--speculate", "off"], []))
         assert got == plain
+
+
+@pytest.mark.parametrize("lines, key, at", [("vocabulary = 64", "vocabulary", "11:14"), ('head = "nvfp4"', "head", "11:8")])
+def test_a_head_in_int4(atlasc, tmp_path, lines, key, at):
+    """Where it is to be cut it is refused with the line that asks for it, as a copy in codes is."""
+    quant = {"writer": "ct", "formats": {"lm_head": "int4"}, "group": 64}
+    mkckpt.build({**mkckpt.recipes()["mtp-of-next"], "hidden": 128, "layers": 2, "quant": quant}).write(tmp_path / "m")
+    told = refusal(atlasc, tmp_path, lines, checkpoint=tmp_path / "m")
+    assert f"m.toml:{at}: error[A0304]: speculate.{key}: lm_head is INT4 in the checkpoint" in told
+    assert told.count("error[") == 1, "the head's other tensors are none that nobody uses"
 
 
 def test_what_a_plan_records(plan, atlas, atlasc, tmp_path):
