@@ -329,7 +329,7 @@ static void check_all_used(Compile *c)
 	int n_ignored = 0;
 	for (int i = 0; i < c->model.tensors.n; i++) {
 		const StTensor *t = &c->model.tensors.at[i];
-		Loc at = {c->model.shards.at[t->shard].path, 0, 0};
+		Loc at = loc_of(c, t);
 		if (t->used_by)
 			continue;
 		const NamePattern *pattern = ignored_by(c, t->name);

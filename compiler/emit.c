@@ -107,8 +107,6 @@ static bool is_zero(const uint8_t *bytes, size_t n)
 	return n == 0 || (*bytes == 0 && memcmp(bytes, bytes + 1, n - 1) == 0);
 }
 
-static Loc weight_loc(const Compile *c, const Weight *x) { return shard_loc(c, shard_of(c, x->file)); }
-
 /* False when what is there must not be used. */
 static bool look_at(Source *s, int w, int64_t at, const void *bytes, size_t n)
 {

@@ -39,7 +39,6 @@ static StTensor *find(const Module4 *m, const char *part)
 	return g_find_tensor(m->c, arena_printf(&m->c->scratch, "%s.%s", m->name, part));
 }
 
-static Loc loc_of(const Compile *c, const StTensor *t) { return (Loc){c->model.shards.at[t->shard].path, 0, 0}; }
 static bool is_type(const StTensor *t, const char *text) { return t && strcmp(t->dtype_text, text) == 0; }
 
 bool int4_is_stored(Compile *c, const char *module)
@@ -312,11 +311,9 @@ uint8_t *int4_make(Compile *c, Arena *a, const MadeProduct *p, int w, const Sour
 	const uint8_t *scales = read_source(a, &p->scales, source), *zeros = NULL;
 	if (!scales || (p->has_zeros && !(zeros = read_source(a, &p->zeros, source))))
 		return NULL;
-	for (int i = 0; i < c->model.shards.n; i++)
-		if (strcmp(c->model.shards.at[i].name, p->scales.file) == 0 && !check_scales(c,
-				(Loc){c->model.shards.at[i].path, 0, 0}, p->scales.name, p->scales.dtype, scales,
-				p->rows * (p->cols / p->block_k)))
-			return NULL;
+	if (!check_scales(c, weight_loc(c, &p->scales), p->scales.name, p->scales.dtype, scales,
+			p->rows * (p->cols / p->block_k)))
+		return NULL;
 	join_scales(p, scales, zeros, made);
 	return made;
 }

@@ -26,9 +26,10 @@
  *              the first one's token was seen                          what atlasc chooses by, what atlas tune writes
  *   module     "model.layers.0.mlp.up_proj": tensors with    product   x w^T of rows of modules, which a family asks
  *              that name and a dot before their own                    for; made: its codes are made while compiling
- *   code       an element of e4m3 or e2m1; what it is        block scale  of block_n rows and block_k columns of
+ *   code       an element of e4m3, e2m1 or u4; what it is    block scale  of block_n rows and block_k columns of
  *              worth times its scales is the value                     codes; those of one row are a group
  *   row scale  of all codes of one row                       early     read before the launches before have ended
+ *   zero       what codes of u4 are worth less               draft head  the model's, rows of it or a copy in codes
  *   expert     one of an MLP's alternatives; a row goes      slot state   of a slot and not of a page, which acquire
  *              through the n_active likeliest                          sets to zero: Gated DeltaNet's
  *   draft      a token that the drafting head proposes;      version    slot state behind one row of a verify step;
@@ -97,8 +98,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	int top_k;              /* 0 = all */
 	int max_new_tokens;
 	Loc at_hidden_dim, at_n_layers, at_n_heads, at_n_kv_heads, at_head_dim, at_ffn_dim, at_vocab,
-		at_model_type, at_tie, at_bias, at_act, at_max_position, at_window, at_experts,
-		at_state_dtype, at_mtp; /* for later messages */
+		at_model_type, at_tie, at_bias, at_act, at_max_position, at_window, at_experts, at_state_dtype, at_mtp;
 } Config;
 
 typedef struct Shard {
@@ -140,8 +140,7 @@ typedef struct NamePattern { /* [weights] ignore */
 
 /* How the weight of a product is stored: what its tensors show (products.c), and what [quant] may ask for. */
 typedef enum WeightFormat { FORMAT_PLAIN, FORMAT_FP8_BLOCK, FORMAT_FP8_TENSOR, FORMAT_FP8_CHANNEL /* a scale a row */,
-	FORMAT_NVFP4, FORMAT_NVFP4_OVER /* its global scale divides */, FORMAT_MXFP4, FORMAT_INT4,
-	FORMAT_COUNT } WeightFormat;
+	FORMAT_NVFP4, FORMAT_NVFP4_OVER /* scale divides */, FORMAT_MXFP4, FORMAT_INT4, FORMAT_COUNT } WeightFormat;
 
 typedef struct QuantPattern { /* names modules; quant_matches */
 	const char *text;    /* as written: "lm_head", "model.layers.0*", "re:.*gate$" */
@@ -479,6 +478,7 @@ void print_model(Compile *c, void *file);
 void print_option_table(void *file); /* every key of MODEL.toml with type, range and meaning */
 /* The bytes of a checkpoint tensor. False after having recorded that they cannot be read. */
 bool read_tensor(Compile *c, const StTensor *t, void *dst);
+Loc loc_of(const Compile *c, const StTensor *t), weight_loc(const Compile *c, const Weight *in_file); /* the shard */
 /* Index of the first of n scales that is not a positive finite number, or -1. */
 int64_t first_bad_scale(Dtype dtype, const void *scales, int64_t n);
 /* Same dtype, shape and bytes on disk. False as well after having recorded that a file cannot be read. */

@@ -31,7 +31,6 @@ static const char *const side_names[2] = {"keys", "values"};
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-static Loc loc_of(const Compile *c, const StTensor *t) { return (Loc){c->model.shards.at[t->shard].path, 0, 0}; }
 
 static StTensor *find(Compile *c, const char *module, const char *part)
 {

@@ -205,8 +205,10 @@ static void add_sizes(Picker *p, Env *env, const char *var, Dtype dtype)
 		set(env, arena_printf(&p->c->scratch, "%s_BYTES", var), dtype_bytes(dtype));
 }
 
-static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int *vars)
+static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int vars[MAX_DTYPES])
 {
+	for (int v = 0; v < MAX_DTYPES; v++)
+		vars[v] = -1;
 	for (int pass = 0; pass < 2; pass++)
 		for (int i = 0; i < t->n_fields; i++) {
 			const ContractField *f = &t->fields[i];
@@ -350,7 +352,7 @@ static bool try_candidate(Picker *p, int template_index, int choice, Pick *pick,
 {
 	const KernelTemplate *t = &kernel_table[template_index];
 	Env env = {.n = 0};
-	int vars[MAX_DTYPES] = {-1, -1, -1, -1, -1};
+	int vars[MAX_DTYPES];
 	const char *text = "";
 	for (int i = 0; i < t->n_tunables; i++) {
 		const ContractTunable *tune = &t->tunables[i];
@@ -374,7 +376,7 @@ static void settle_outputs(Picker *p, const Pick *pick, const char *tunables, LT
 {
 	const KernelTemplate *t = &kernel_table[pick->template_index];
 	Env env = {.n = 0};
-	int vars[MAX_DTYPES] = {-1, -1, -1, -1, -1};
+	int vars[MAX_DTYPES];
 	for (int i = 0; i < t->n_tunables; i++) {
 		size_t n = strlen(t->tunables[i].name);
 		for (const char *s = tunables; s && *s; s = strchr(s, ' ') ? strchr(s, ' ') + 1 : NULL)

@@ -43,8 +43,17 @@
 
 enum { SMALL_BYTES = 1 << 20, MAX_TOGETHER = 4 };
 
-static const char *const format_names[FORMAT_COUNT] = {"plain", "FP8 by block", "FP8 by tensor", "FP8 by row",
-	"NVFP4", "NVFP4", "MXFP4", "INT4"};
+/* Its name in messages, and what is made for it: codes, block scales, and a scale a row where it has one. */
+static const struct Format { const char *name; Dtype codes, scale; bool has_row_scale; } formats[FORMAT_COUNT] = {
+	[FORMAT_PLAIN] = {"plain", DT_bf16, DT_f32, false}, /* its codes have the source's dtype */
+	[FORMAT_FP8_BLOCK] = {"FP8 by block", DT_e4m3, DT_f32, false},
+	[FORMAT_FP8_TENSOR] = {"FP8 by tensor", DT_e4m3, DT_f32, true},
+	[FORMAT_FP8_CHANNEL] = {"FP8 by row", DT_e4m3, DT_f32, true},
+	[FORMAT_NVFP4] = {"NVFP4", DT_e2m1, DT_e4m3, true},
+	[FORMAT_NVFP4_OVER] = {"NVFP4", DT_e2m1, DT_e4m3, true},
+	[FORMAT_MXFP4] = {"MXFP4", DT_e2m1, DT_e8m0, false},
+	[FORMAT_INT4] = {"INT4", DT_u4, DT_f32z, false},
+};
 
 typedef struct Stored { /* a module as the checkpoint holds it */
 	const char *module;
@@ -63,7 +72,6 @@ static StTensor *find(Compile *c, const char *module, const char *part)
 	return g_find_tensor(c, arena_printf(&c->scratch, "%s.%s", module, part));
 }
 
-static Loc loc_of(const Compile *c, const StTensor *t) { return (Loc){c->model.shards.at[t->shard].path, 0, 0}; }
 static bool is_type(const StTensor *t, const char *text) { return t && strcmp(t->dtype_text, text) == 0; }
 
 static int64_t elements_of(const StTensor *t)
@@ -113,7 +121,7 @@ static float *read_scales(Compile *c, const StTensor *t)
 static bool fail_type(Compile *c, const StTensor *t, const Stored *s, const char *expected)
 {
 	return fail_at(&c->diags, A0603, loc_of(c, t), "tensor %s has dtype %s: expected %s for %s", t->name, t->dtype_text,
-		expected, format_names[s->format]);
+		expected, formats[s->format].name);
 }
 
 static bool check_shape(Compile *c, const StTensor *t, const Stored *s, int64_t d0, int64_t d1)
@@ -121,7 +129,7 @@ static bool check_shape(Compile *c, const StTensor *t, const Stored *s, int64_t 
 	if (t->n_dims == 2 && t->shape[0] == d0 && t->shape[1] == d1)
 		return true;
 	return fail_at(&c->diags, A0602, loc_of(c, t), "tensor %s has shape %s: %s of [%lld, %lld] asks for [%lld, %lld]",
-		t->name, g_shape_text(c, t->n_dims, t->shape), format_names[s->format], (long long)s->rows, (long long)s->cols,
+		t->name, g_shape_text(c, t->n_dims, t->shape), formats[s->format].name, (long long)s->rows, (long long)s->cols,
 		(long long)d0, (long long)d1);
 }
 
@@ -131,7 +139,7 @@ static bool check_single(Compile *c, const StTensor *t, const Stored *s)
 	if (!is_type(t, "F32") && !is_type(t, "BF16") && !is_type(t, "F16"))
 		return fail_type(c, t, s, "F32, BF16 or F16");
 	return elements_of(t) == 1 || fail_at(&c->diags, A0602, loc_of(c, t), "tensor %s has shape %s: %s of [%lld, %lld] "
-		"asks for one element", t->name, g_shape_text(c, t->n_dims, t->shape), format_names[s->format],
+		"asks for one element", t->name, g_shape_text(c, t->n_dims, t->shape), formats[s->format].name,
 		(long long)s->rows, (long long)s->cols);
 }
 
@@ -240,7 +248,7 @@ static bool check_stored(Compile *c, const Stored *s)
 		return fail_type(c, s->codes, s, "U8");
 	if (is_narrow && s->cols % s->block_k)
 		return fail_at(&c->diags, A0602, loc_of(c, s->codes), "tensor %s: rows of %lld elements are no whole number of "
-			"groups of %d, as %s has them", s->codes->name, (long long)s->cols, s->block_k, format_names[s->format]);
+			"groups of %d, as %s has them", s->codes->name, (long long)s->cols, s->block_k, formats[s->format].name);
 	bool ok = check_shape(c, s->codes, s, s->rows, is_narrow ? s->cols / 2 : s->cols);
 	if (s->scale && s->format != FORMAT_FP8_CHANNEL)
 		ok &= check_block_scales(c, s);
@@ -320,7 +328,7 @@ static bool set_blocks(Compile *c, Stored *s, const QuantTarget *listed, Loc at)
 	}
 	return !is_narrow || s->cols % s->block_k == 0 || fail_at(&c->diags, A0602, at, "%s: rows of %lld elements are no "
 		"whole number of groups of %d, as %s has them", s->module, (long long)s->cols, s->block_k,
-		format_names[s->format]);
+		formats[s->format].name);
 }
 
 void check_quant_rules(Compile *c)
@@ -384,7 +392,7 @@ static bool see_made(Compile *c, const Making *m, Stored *s)
 		return true;
 	if (s->format != FORMAT_PLAIN)
 		return fail_at(&c->diags, A0304, at, "quant.\"%s\": %s is %s in the checkpoint, and only what is not quantized "
-			"can be", rule->modules.text, s->module, format_names[s->format]);
+			"can be", rule->modules.text, s->module, formats[s->format].name);
 	if (listed && listed->format == FORMAT_PLAIN)
 		return fail_at(&c->diags, A0208, at, "\"%s\": the files do not say in which format, and --random-weights has "
 			"no tensors to see it from", listed->modules.text);
@@ -447,8 +455,8 @@ static int add_codes(Compile *c, const Making *m)
 {
 	const Stored *first = m->parts[0].s;
 	const int n = m->spec->n_pieces;
-	Dtype dtype = first->format == FORMAT_INT4 ? DT_u4 : first->format >= FORMAT_NVFP4 ? DT_e2m1
-		: first->format != FORMAT_PLAIN ? DT_e4m3 : first->codes ? first->codes->dtype : c->model.config.dtype;
+	Dtype dtype = first->format != FORMAT_PLAIN ? formats[first->format].codes
+		: first->codes ? first->codes->dtype : c->model.config.dtype;
 	if (m->is_right && first->made >= 0) {
 		MadeProduct *p = &c->made.at[first->made];
 		const bool is_int4 = p->format == FORMAT_INT4 && p->source.file;
@@ -502,9 +510,7 @@ static int add_block_scales(Compile *c, const Making *m)
 	int64_t rows = 0, cols = (m->cols - 1) / first->block_k + 1;
 	if (first->made >= 0) {
 		const int64_t each = m->spec->experts ? m->rows / m->spec->experts : m->rows;
-		const Dtype dtype = first->format == FORMAT_NVFP4 ? DT_e4m3 : first->format == FORMAT_MXFP4 ? DT_e8m0
-			: first->format == FORMAT_INT4 ? DT_f32z : DT_f32;
-		return add_made(c, m, &c->made.at[first->made].scale, "scale", dtype,
+		return add_made(c, m, &c->made.at[first->made].scale, "scale", formats[first->format].scale,
 			m->rows / each * ((each - 1) / m->block_n + 1), cols);
 	}
 	if (m->block_n < first->block_n)
@@ -524,8 +530,8 @@ static int add_row_scale(Compile *c, const Making *m)
 {
 	const Stored *first = m->parts[0].s;
 	if (first->made >= 0)
-		return first->format == FORMAT_PLAIN || first->format == FORMAT_FP8_BLOCK || first->format >= FORMAT_MXFP4 ? -1
-			: add_made(c, m, &c->made.at[first->made].row_scale, "row_scale", DT_f32, m->rows, 0);
+		return formats[first->format].has_row_scale
+			? add_made(c, m, &c->made.at[first->made].row_scale, "row_scale", DT_f32, m->rows, 0) : -1;
 	if (!(first->format == FORMAT_FP8_CHANNEL ? first->scale : first->second))
 		return -1;
 	float *rows = ARENA_ARRAY(&c->arena, float, m->rows), *to = rows;
@@ -633,8 +639,8 @@ static bool check_part(Compile *c, const Making *m, int i)
 		|| (a->codes && strcmp(a->codes->dtype_text, b->codes->dtype_text) != 0)
 		|| (a->scale && strcmp(a->scale->dtype_text, b->scale->dtype_text) != 0))
 		return fail_at(&c->diags, A0603, loc_of(c, b->codes), "tensor %s is %s of %s, %s is %s of %s: "
-			"they are read as one", b->codes->name, format_names[b->format], b->codes->dtype_text, a->codes->name,
-			format_names[a->format], a->codes->dtype_text);
+			"they are read as one", b->codes->name, formats[b->format].name, b->codes->dtype_text, a->codes->name,
+			formats[a->format].name, a->codes->dtype_text);
 	bool is_last = i + 1 == m->spec->n_pieces || m->spec->experts;
 	if (b->format == FORMAT_FP8_BLOCK && (p->first % b->block_n || (p->n % b->block_n
 		&& (p->first + p->n < b->rows || !is_last))))
@@ -780,14 +786,14 @@ static bool see_draft_rows(Compile *c, const Making *m, Stored *s)
 	const WeightFormat stored = s->format == FORMAT_PLAIN && listed ? listed->format : s->format;
 	if (o->draft_format != FORMAT_PLAIN && stored != FORMAT_PLAIN)
 		return fail_at(&c->diags, A0304, o->at_draft_format, "speculate.head: %s is %s in the checkpoint, and only "
-			"what is not quantized can be", s->module, format_names[stored]);
+			"what is not quantized can be", s->module, formats[stored].name);
 	if (s->format == FORMAT_INT4)
 		return fail_at(&c->diags, A0304, o->at_draft_ids, "speculate.vocabulary: %s is INT4 in the checkpoint, of "
 			"which all rows are taken or none", s->module);
 	if (o->draft_ids && s->format != FORMAT_PLAIN)
 		return fail_at(&c->diags, A0304, o->at_draft_ids, "speculate.vocabulary_file: %s is %s in the checkpoint, and "
 			"only of what is not quantized rows are taken one by one: speculate.vocabulary = N takes the first N",
-			s->module, format_names[s->format]);
+			s->module, formats[s->format].name);
 	const WeightFormat format = o->draft_format != FORMAT_PLAIN ? o->draft_format : rule ? rule->format
 		: listed ? listed->format : FORMAT_PLAIN;
 	if (format == FORMAT_PLAIN && (!o->draft_ids || !s->codes)) /* a range of the file, or made up as any weight is */

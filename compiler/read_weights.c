@@ -504,10 +504,20 @@ void read_weights(Compile *c)
 	read_kv_scales(&r);
 }
 
+Loc loc_of(const Compile *c, const StTensor *t) { return (Loc){c->model.shards.at[t->shard].path, 0, 0}; }
+
+Loc weight_loc(const Compile *c, const Weight *w)
+{
+	for (int i = 0; i < c->model.shards.n; i++)
+		if (strcmp(c->model.shards.at[i].name, w->file) == 0)
+			return (Loc){c->model.shards.at[i].path, 0, 0};
+	bug("weight from unknown shard %s", w->file);
+}
+
 static bool read_part(Compile *c, int fd, const StTensor *t, int64_t at, void *dst, size_t n)
 {
 	return input_pread(fd, dst, n, t->offset + at) || fail_at(&c->diags, A0102,
-		(Loc){c->model.shards.at[t->shard].path, 0, 0}, "%s cannot be read: %s", t->name,
+		loc_of(c, t), "%s cannot be read: %s", t->name,
 		errno ? strerror(errno) : "the file became shorter meanwhile");
 }
 

@@ -93,7 +93,7 @@ static bool read_rows(Compile *c, Requant *r, const MadeProduct *p, int64_t firs
 	numbers_convert(dtype, r->raw, 0, count, r->x);
 	for (int64_t i = 0; i < count; i++)
 		if (!isfinite(r->x[i]))
-			return fail_at(&c->diags, A0606, (Loc){p->source.file, 0, 0}, "tensor %s: element %lld is %g, which has no "
+			return fail_at(&c->diags, A0606, weight_loc(c, &p->source), "tensor %s: element %lld is %g, which has no "
 				"code: it cannot be quantized", p->source.name,
 				(long long)((p->ids ? p->ids[first + i / p->cols] : first + i / p->cols) * p->cols + i % p->cols),
 				(double)r->x[i]);

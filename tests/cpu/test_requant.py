@@ -84,6 +84,18 @@ def test_the_same_logits(kind, atlasc, atlas, tmp_path, monkeypatch):
     assert np.array_equal(logits[0], logits[1])
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_no_number_is_refused(kind, atlasc, tmp_path):
+    """By file, tensor and element, and nothing is left behind."""
+    name = "model.layers.0.mlp.up_proj.weight"
+    mkckpt.build({**KNOB, "values": [[name, 5000, "nan"]]}).write(tmp_path / "m")
+    (tmp_path / "m" / "MODEL.toml").write_text(f'[quant]\n"*.up_proj" = "{kind}"\n')
+    run = atlasc("m", "--target", "none", "-o", "plan.bin", cwd=tmp_path)
+    assert run.returncode == 4 and not (tmp_path / "plan.bin").exists()
+    assert (f"m/model.safetensors: error[A0606]: tensor {name}: element 5000 is nan, which has no code: it cannot be "
+            "quantized") in run.stderr, run.stderr
+
+
 @pytest.mark.parametrize("kind, group", [("nvfp4", 16), ("mxfp4", 32)])
 def test_rows_that_are_no_whole_groups_are_refused(kind, group, atlasc, tmp_path):
     mkckpt.build({**KNOB, "intermediate": 200}).write(tmp_path / "m")
