@@ -121,11 +121,13 @@ typedef struct Slice { int64_t part, parts; } Slice; /* of columns */
 
 static Slice whole(void) { return (Slice){0, 1}; }
 static Slice slice_of(const RefCall *c) { return (Slice){c->part, c->parts ? c->parts : 1}; }
+static int64_t first_of(Slice s, int64_t n) { return n * s.part / s.parts; }
+static int64_t end_of(Slice s, int64_t n) { return n * (s.part + 1) / s.parts; }
 
 /* h[n] = factor * (silu(gate x) * (up x)) of expert e; `room` [k] for a row. */
 static void gated(const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room, float *h)
 {
-	for (int64_t n = up->piece * s.part / s.parts; n < up->piece * (s.part + 1) / s.parts; n++) {
+	for (int64_t n = first_of(s, up->piece); n < end_of(s, up->piece); n++) {
 		const double gate = (float)product(up, e, n, x, room);
 		h[n] = (float)(factor * (gate * sigmoid(gate) * (float)product(up, e, up->piece + n, x, room)));
 	}
@@ -228,7 +230,7 @@ void ref_experts_up(const RefCall *c)
 /* y [k]: what expert e makes of its part of a row of h. */
 static void brought_down(const Matrices *down, int64_t e, const float *h, Slice s, float *room, float *y)
 {
-	for (int64_t i = down->n * s.part / s.parts; i < down->n * (s.part + 1) / s.parts; i++)
+	for (int64_t i = first_of(s, down->n); i < end_of(s, down->n); i++)
 		y[i] = (float)product(down, e, i, h, room);
 }
 
@@ -257,7 +259,7 @@ void ref_experts_down(const RefCall *c)
 	const Slice s = slice_of(c);
 	for (int64_t t = 0; t < rows && t < ref_ints(c, "step")[0]; t++) {
 		const float *h = ref_floats(c, "h") + t * width;
-		for (int64_t i = down.n * s.part / s.parts; i < down.n * (s.part + 1) / s.parts; i++) {
+		for (int64_t i = first_of(s, down.n); i < end_of(s, down.n); i++) {
 			double sum = 0;
 			for (int64_t j = 0; j < active; j++) {
 				const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);

@@ -14,7 +14,7 @@
 #   fixtures   every committed checkpoint: layers against the reference device, tokens against transformers
 #   models     atlas bench on real shapes with random weights: every row and every launch; JSON and a page with plots
 #              beside the table
-#   quantised  the same of FP8 and NVFP4 weights, of an FP8 head, and of FP8 caches behind 16384 tokens
+#   quantised  the same of FP8, NVFP4 and INT4 weights, of an FP8 head, and of FP8 caches behind 16384 tokens
 #   hybrid     the same of shapes with experts and Gated DeltaNet: 35B-A3B, 27B, 30B-A3B
 #   speculate  drafts: a text alone and beside others, 5 rounds of 50 prompts in four slots; a 35B shape with and without
 #              them at a prescribed acceptance: 2, 3 and 4 rows a step, eight sequences, and 3 rows with drafts that an

@@ -44,7 +44,8 @@ PLANS = (
     ("llama-nvfp4-modelopt", "sm_120a", STEPS, "[kernels]\nfp4 = \"native\"\n"),
     ("qwen3.5-27b-fp8.json", "sm_90a", {"prefill": "[16, 2048]", "decode": "[1]", "slots": 1, "max_context": 4096}, ""),
 )
-# Used by none of these plans: chosen beside delta_chunks by measured times alone; for drafting heads in f16 and f32.
+# Used by none of these plans: chosen beside delta_chunks by times, measured or of sm_120a; for drafting heads in f16
+# and f32.
 UNUSED = ("delta_chunks_team", "gemv_linear")
 REFUSED = re.compile(r"error\[A0701\]: no admissible kernel for \w+ \((?:layer \d+|(?:before|after) the layers), "
                      r"(?:prefill|decode|draft|verify|acquire|probe) rows \d+, sm_\w+\)")
