@@ -40,6 +40,10 @@
  *             2^-9; the code that of x / (block * kv_scale)
  *             Codes are rounded to nearest, ties to even, what is too large to the largest; NaN stays NaN, for e2m1
  *             in the block. Quotients and products in f32, from left to right
+ *   ROTATE    q and k of a head are rotated: multiplied by the Hadamard matrix over the root of its size, y[d] = sum_i
+ *             (-1)^(ones of d & i) x[i] / sqrt(n), d and i below n. n is the largest power of two in HDIM; what is left
+ *             of a head is rotated in the same way (80 elements as 64 and 16). q.k stays as it is, and what a few
+ *             elements of a key had is spread over all of them before it is rounded to codes
  *   delta     f32 or bf16, and delta_later with it. S is f32 while the rows of a step go through it. What is bf16 is
  *             rounded, to nearest, ties to even, when it is stored: behind a slot's last row in the step, in verify
  *             behind each, and the row after that goes on from what was stored. o is of what was not rounded yet
@@ -82,8 +86,9 @@ OP(linear, OP_GRAPH, "BLOCK_N BLOCK_K", "y[t,n] = sum_k x[t,k] w[n,k] + bias[n]"
 	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
 OP(head_norm, OP_GRAPH, "HDIM EPS NORM_ONE", "rmsnorm over each head of HDIM elements, one w for all heads",
 	IN(x, "ROWS, N"), IN(w, "HDIM"), OUT(y, "ROWS, N"))
-OP(rope, OP_GRAPH, "HDIM ROTARY ROPE_FACTOR",
-	"pairs (i, i + ROTARY/2) of each head turned by row_pos[t] * inv_freq[i]; cos, sin times ROPE_FACTOR",
+OP(rope, OP_GRAPH, "HDIM ROTARY ROTATE ROPE_FACTOR",
+	"pairs (i, i + ROTARY/2) of each head turned by row_pos[t] * inv_freq[i]; cos, sin times ROPE_FACTOR. With ROTATE "
+	"each head is then rotated (above)",
 	IN(x, "ROWS, N"), IN(inv_freq, "ROTARY / 2"), IN(row_pos, "ROWS"), OUT(y, "ROWS, N"))
 OP(kv_write, OP_GRAPH, "HDIM NKV PAGE", "kv[page of (row_slot[t], row_pos[t])] = k[t,:], v[t,:] for rows in use",
 	IN(step, "4"), IN(k, "ROWS, NKV * HDIM"), IN(v, "ROWS, NKV * HDIM"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
@@ -226,14 +231,14 @@ OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
 	IN_OPT(x_block, "ROWS, ceil_div(K, 16)"), IN_OPT(x_row_scale, "ROWS"), IN(w, "N, K"),
 	IN_OPT(w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
 	IN_OPT(w_row_scale, "N"), IN_OPT(bias, "N"), OUT(y, "ROWS, N"))
-OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
+OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads "
 	"and, where GATED, gates, which are not read",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(q, "ROWS, NH * HDIM"))
-OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROPE_FACTOR EPS NORM_ONE",
+OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"decode, rows of different slots: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
 	"gate for each of o. part, part_ml, arrived serve the launch alone: "
 	"sums of SPLITS runs of a history with their maxima, and how many runs are done, which is 0 before and after",
@@ -243,7 +248,7 @@ OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROPE_FACTOR EP
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(part, "ROWS, NH, SPLITS, HDIM"),
 	OUT(part_ml, "ROWS, NH, SPLITS, 2"), INOUT(arrived, "ROWS, NH"), OUT(o, "ROWS, NH * HDIM"))
-OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROPE_FACTOR EPS NORM_ONE EACH",
+OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
 	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
 	"part_ml, arrived as in attention_step",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
@@ -369,7 +374,7 @@ OP(follow_rows, OP_FUSED, "EPS NORM_ONE",
 	IN(step, "4"), IN(x, "ROWS, H"), IN(norm, "H"), IN(row_next, "ROWS"), IN(table, "V, H"), IN(embedding_norm, "H"),
 	IN(hidden_norm, "H"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN_OPT(slot_len, "SLOTS"),
 	INOUT(held, "SLOTS, H"), OUT(z, "ROWS, 2 * H"))
-OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY ROPE_FACTOR EPS NORM_ONE",
+OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of k when k_norm is there; rope of k; kv_write. Rows of keys are k and v heads",
 	IN(step, "4"), IN(keys, "ROWS, 2 * NKV * HDIM"), IN_OPT(k_norm, "HDIM"), IN(inv_freq, "ROTARY / 2"),
 	IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),

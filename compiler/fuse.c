@@ -467,7 +467,8 @@ static bool new_keys(Fuser *f, int i, bool has_norm, NewKeys *n)
 	const View *q = &f->views[n->q], *k = &f->views[n->k], *v = &f->views[n->v];
 	bool same_turn = operand(n->q_rope, "inv_freq") == operand(n->k_rope, "inv_freq")
 		&& operand(n->q_rope, "row_pos") == operand(n->write, "row_pos")
-		&& operand(n->k_rope, "row_pos") == operand(n->write, "row_pos");
+		&& operand(n->k_rope, "row_pos") == operand(n->write, "row_pos")
+		&& n->q_rope->attrs.rotate == n->k_rope->attrs.rotate;
 	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k"))
 		return false;
 	if (has_norm && !(flows(f, n->q_norm, "y", n->q_rope, "x") && flows(f, n->k_norm, "y", n->k_rope, "x")))

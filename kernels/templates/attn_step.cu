@@ -7,9 +7,9 @@
 //           part, part_ml and arrived are the launch's own: sums of runs with their maxima (log2 domain), and how
 //           many blocks of a group have delivered theirs. Idle rows: o = 0, no state changes
 // numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;
-//           scores and sums in f32, probabilities rounded like q for the second product; codes are exact. How a
-//           history is cut into runs and the order of all sums depend on its length and the tunables alone: same bits
-//           every run; batch-invariant
+//           q and k behind all of rope, with ROTATE the Hadamard matrix too (ops.h). Scores and sums in f32,
+//           probabilities rounded like q for the second product; codes are exact. How a history is cut into runs and
+//           the order of all sums depend on its length and the tunables alone: same bits every run; batch-invariant
 // splits    runs enough that a long history keeps most of 132 multiprocessors busy, one block each, and none shorter
 //           than 64 positions. Clusters where half of the card has room for them: where all of it is needed, they wait
 //           until eight neighbours are free, and a step of Llama-3.2-1B is 3 % longer. Heads of 128 in bf16, 8 runs of
@@ -51,6 +51,7 @@ ATTR_INT(GATED, 0)
 ATTR_INT(PAGE, 16)
 ATTR_FLOAT(SCALE, 0.125f)
 ATTR_INT(ROTARY, 128)
+ATTR_INT(ROTATE, 0)
 ATTR_FLOAT(ROPE_FACTOR, 1.0f)
 ATTR_FLOAT(EPS, 1e-5f)
 ATTR_INT(NORM_ONE, 0)
@@ -132,7 +133,7 @@ constexpr int TEAM = CLUSTER; // blocks that merge their runs through shared mem
 constexpr int TEAM = 1;
 #endif
 constexpr int SHARE = HDIM + 4; // floats of a head that a block hands to its team: sums, maximum, weights, two free
-using H = Head<HDIM, ROTARY>;
+using H = Head<HDIM, ROTARY, ROTATE>;
 
 // The runs of a history of some chunks: how many, and the chunks of each (the last may have fewer).
 struct Runs { int n, chunks; };
@@ -226,7 +227,7 @@ __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pai
 			if (task == heads)
 				H::norm(w.x[r], w.k_weights, NORM_ONE != 0, float(EPS));
 		if (task <= heads)
-			H::rotate(w.x[r], turn);
+			H::rope(w.x[r], turn);
 		if (task < heads)
 			put_q(q_tile + task * (STRIDE / 2), up + task, w.x[r]);
 		else

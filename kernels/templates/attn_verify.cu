@@ -7,9 +7,10 @@
 //           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
 //           part, part_ml and arrived are the launch's own, as in attn_step. Idle rows: o = 0, no state changes
 // numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;
-//           scores and sums in f32, probabilities rounded like q for the second product; codes are exact. All sums of
-//           a row are made in the order of attn_step: with the same SPLITS and WARPS a row has the bits that as many
-//           decode steps would have given it. Same bits every run; batch-invariant
+//           q and k behind all of rope, with ROTATE the Hadamard matrix too (ops.h). Scores and sums in f32,
+//           probabilities rounded like q for the second product; codes are exact. All sums of a row are made in the
+//           order of attn_step: with the same SPLITS and WARPS a row has the bits that as many decode steps would have
+//           given it. Same bits every run; batch-invariant
 // classes   a row's history is cut into runs by its own length. Rows whose histories are cut in the same way look at
 //           them together, as one class; where a history has grown over a border, the rows behind it look once more. A
 //           chunk that a row sees nothing of leaves the row's sums as they are, bit for bit
@@ -45,6 +46,7 @@ ATTR_INT(GATED, 0)
 ATTR_INT(PAGE, 16)
 ATTR_FLOAT(SCALE, 0.125f)
 ATTR_INT(ROTARY, 128)
+ATTR_INT(ROTATE, 0)
 ATTR_FLOAT(ROPE_FACTOR, 1.0f)
 ATTR_FLOAT(EPS, 1e-5f)
 ATTR_INT(NORM_ONE, 0)
@@ -134,7 +136,7 @@ constexpr int TEAM = 1;
 constexpr int SHARES = CLUSTER > 1 && (HDIM < 128 || CLUSTER <= 2) ? CLUSTER : 0; // runs merged through shared memory
 constexpr int SHARE = HDIM + 4; // floats of a line that a block hands to its team: sums, maximum, weights, two free
 constexpr int ROW_HEADS = NH + 2 * NKV + GATED * NH; // of a row of qkv
-using H = Head<HDIM, ROTARY>;
+using H = Head<HDIM, ROTARY, ROTATE>;
 
 // The runs of a history of some chunks: how many, and the chunks of each (the last may have fewer).
 struct Runs { int n, chunks; };
@@ -215,7 +217,7 @@ __device__ __forceinline__ void turn(H::Pairs &x, const float *turns, int row)
 			by[j][0] = t.x;
 			by[j][1] = t.y;
 		}
-	H::rotate(x, by);
+	H::rope(x, by);
 }
 
 // warp level: a head of q becomes a row of its tile, in f16 (history.cuh) by a power of two, `up` what it takes back

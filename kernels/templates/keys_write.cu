@@ -17,6 +17,7 @@ ATTR_INT(HDIM, 64)
 ATTR_INT(NKV, 8)
 ATTR_INT(PAGE, 16)
 ATTR_INT(ROTARY, 64)
+ATTR_INT(ROTATE, 0)
 ATTR_FLOAT(ROPE_FACTOR, 1.0f)
 ATTR_FLOAT(EPS, 1e-5f)
 ATTR_INT(NORM_ONE, 0)
@@ -26,7 +27,7 @@ FLAG(KV_BLOCK)
 DTYPES(KT, bf16, f16, f32)
 DTYPES(KVT, bf16, e4m3, e2m1)
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
-REQUIRE(KVT_BITS == 16 || HDIM % 16 == 0)
+REQUIRE(KVT_BITS == 16 && !ROTATE || HDIM % 16 == 0)
 REQUIRE(HDIM % 2 == 0 && HDIM <= 256)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(ROWS <= 65535)
@@ -36,7 +37,7 @@ BLOCK(128)
 SMEM(0)
 READS(ROWS * (2 * NKV * HDIM * 2 + 12) + ROTARY * 2)
 WRITES(ROWS * 2 * NKV * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 16 : 0)))
-FLOPS(ROWS * NKV * ROTARY * 3)
+FLOPS(ROWS * NKV * (ROTARY * 3 + ROTATE * HDIM * 6))
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, keys, "ROWS, 2 * NKV * HDIM");
@@ -50,7 +51,7 @@ struct Args {
 	INOUT_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
 };
 
-using H = Head<HDIM, ROTARY>;
+using H = Head<HDIM, ROTARY, ROTATE>;
 
 extern "C" __global__ void __launch_bounds__(128) keys_write(const Args a)
 {
@@ -75,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(128) keys_write(const Args a)
 		H::Pairs turn;
 		H::load_frequencies(frequency, a.inv_freq);
 		H::angles(turn, frequency, pos, float(ROPE_FACTOR));
-		H::rotate(x, turn);
+		H::rope(x, turn);
 	}
 	if constexpr (bits_of<KVT> == 16) {
 		H::store_to(a.kv + line * HDIM, x);

@@ -1,7 +1,9 @@
 // what      q[t,h,:] = rope(norm?(qkv[t,h,:])); kv[page of (row_slot[t], row_pos[t])] = rope(norm?(k)), v
-//           rope turns the pair (x[i], x[i + ROTARY/2]) by row_pos[t] * inv_freq[i]; cos and sin times ROPE_FACTOR
-// numerics  f32 from the bf16 input to the one rounding at the end. The angle is the f32 product, as in the
-//           models' own code; its sine and cosine are good to 1e-7 up to 6e6 radians. Batch-invariant
+//           rope turns the pair (x[i], x[i + ROTARY/2]) by row_pos[t] * inv_freq[i]; cos and sin times ROPE_FACTOR.
+//           Where ROTATE, it multiplies the head by the Hadamard matrix then (ops.h)
+// numerics  f32 from the bf16 input to the one rounding at the end, of q to bf16, of k and v to what the cache keeps.
+//           The angle is the f32 product, as in the models' own code; its sine and cosine are good to 1e-7 up to 6e6
+//           radians. Batch-invariant
 // measured  H100 SXM: 1.8 us for one row, what any launch takes
 //           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written as ops.h says, from the same f32:
 //           bit for bit what the reference makes of these numbers
@@ -24,6 +26,7 @@ ATTR_INT(NKV, 8)
 ATTR_INT(GATED, 0)
 ATTR_INT(PAGE, 16)
 ATTR_INT(ROTARY, 64)
+ATTR_INT(ROTATE, 0)
 ATTR_FLOAT(ROPE_FACTOR, 1.0f)
 ATTR_FLOAT(EPS, 1e-5f)
 ATTR_INT(NORM_ONE, 0)
@@ -35,7 +38,7 @@ FLAG(KV_BLOCK)
 DTYPES(KT, bf16, f16, f32)
 DTYPES(KVT, bf16, e4m3, e2m1)
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
-REQUIRE(KVT_BITS == 16 || HDIM % 16 == 0)
+REQUIRE(KVT_BITS == 16 && !ROTATE || HDIM % 16 == 0)
 REQUIRE(HDIM % 2 == 0 && HDIM <= 256)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(ROWS <= 65535)
@@ -45,7 +48,7 @@ BLOCK(128)
 SMEM(0)
 READS(ROWS * ((NH + 2 * NKV) * HDIM * 2 + 12) + ROTARY * 2)
 WRITES(ROWS * (NH * HDIM * 2 + 2 * NKV * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 16 : 0))))
-FLOPS(ROWS * (NH + NKV) * ROTARY * 3)
+FLOPS(ROWS * (NH + NKV) * (ROTARY * 3 + ROTATE * HDIM * 6))
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM");
@@ -61,7 +64,7 @@ struct Args {
 	OUT(bf16, q, "ROWS, NH * HDIM");
 };
 
-using H = Head<HDIM, ROTARY>;
+using H = Head<HDIM, ROTARY, ROTATE>;
 
 template <class T> __device__ __forceinline__ void norm(H::Pairs &x, const T *weights)
 {
@@ -107,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 		H::Pairs turn;
 		H::load_frequencies(frequency, a.inv_freq);
 		H::angles(turn, frequency, pos, float(ROPE_FACTOR));
-		H::rotate(x, turn);
+		H::rope(x, turn);
 	}
 	if (h < NH) {
 		H::store_to(a.q + (i64(t) * NH + h) * HDIM, x);

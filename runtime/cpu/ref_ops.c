@@ -204,6 +204,25 @@ static void turn(const RefCall *c, float position, const float *x, float *y)
 		y[i] = x[i];
 }
 
+/* A head, rotated in place (ops.h): of each power of two in its size, sums and differences of neighbours, of elements
+ * two apart, and so on. */
+static void rotate(float *x, int hdim)
+{
+	for (int at = 0, n; at < hdim; at += n) {
+		for (n = 1; 2 * n <= hdim - at;)
+			n *= 2;
+		for (int step = 1; step < n; step *= 2)
+			for (int first = at; first < at + n; first += 2 * step)
+				for (int i = first; i < first + step; i++) {
+					float a = x[i], b = x[i + step];
+					x[i] = a + b;
+					x[i + step] = a - b;
+				}
+		for (int i = at; i < at + n; i++)
+			x[i] *= (float)(1 / sqrt(n));
+	}
+}
+
 void ref_rope(const RefCall *c)
 {
 	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), hdim = c->attrs.head_dim;
@@ -212,6 +231,8 @@ void ref_rope(const RefCall *c)
 	for (int64_t t = 0; t < rows; t++)
 		for (int64_t at = t * cols; at < (t + 1) * cols; at += hdim)
 			turn(c, (float)row_pos[t], ref_floats(c, "x") + at, ref_floats(c, "y") + at);
+	for (int64_t at = 0; c->attrs.rotate && at < rows * cols; at += hdim)
+		rotate(ref_floats(c, "y") + at, (int)hdim);
 }
 
 void ref_add(const RefCall *c)

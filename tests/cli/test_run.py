@@ -214,7 +214,7 @@ def test_a_damaged_plan(atlas, trained, tmp_path):
     (tmp_path / "plan.bin").write_bytes(plan)
     run = atlas("run", tmp_path / "plan.bin", "-p", "x", *GREEDY)
     assert (run.returncode, run.stdout, run.stderr) == (8, "", (
-        f"atlas run: error[PLAN_VERSION]: {tmp_path}/plan.bin: plan format version 1: this program reads version 7\n"
+        f"atlas run: error[PLAN_VERSION]: {tmp_path}/plan.bin: plan format version 1: this program reads version 8\n"
         "  help: Compile the model again.\n"))
     (tmp_path / "plan.bin").write_bytes(b"#!/bin/sh\n" * 50)
     run = atlas("run", tmp_path / "plan.bin", "-p", "x", *GREEDY)

@@ -141,13 +141,13 @@ def test_delta_verify_step(ref, apart, from_version, state_dtype):  # noqa: F811
     assert not got["readers"].any()
 
 
-@pytest.mark.parametrize("gated", [0, 1])
-def test_attention_verify(ref, gated):  # noqa: F811
+@pytest.mark.parametrize("gated, rotate", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_attention_verify(ref, gated, rotate):  # noqa: F811
     """Row after row what attention_step does. Slot 0 has ended, and its length means nothing; the last row of slot 1 is
     cut off by the step."""
     g, nh, nkv, hdim, page = rng(6), 4, 2, 16, 4
     attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "GATED": gated, "PAGE": page, "SCALE": 0.3, "ROTARY": 12,
-             "ROPE_FACTOR": 1.1, "EPS": 1e-6, "NORM_ONE": 1}
+             "ROTATE": rotate, "ROPE_FACTOR": 1.1, "EPS": 1e-6, "NORM_ONE": 1}
     qkv = normal(g, 12, (nh + 2 * nkv + gated * nh) * hdim)
     fixed = {"q_norm": normal(g, hdim), "k_norm": normal(g, hdim), "inv_freq": np.abs(normal(g, 6)),
              "page_table": ints([5, 0, 2], [1, 4, 3], [6, 7, 8])}

@@ -69,10 +69,14 @@ def test_follow_rows(ref, lengths):  # noqa: F811
     close(got["held"], np.stack(want), 1e-6)
 
 
-@pytest.mark.parametrize("norms", [False, True])
-def test_keys_write(ref, norms):  # noqa: F811
+@pytest.mark.parametrize("norms, rotate", [(False, 0), (True, 0), (True, 1)])
+def test_keys_write(ref, norms, rotate):  # noqa: F811
     """What rope_write makes of k and v, from rows that hold these alone."""
-    attrs, operands, _, _, kv = heads_of_step(norms)
+    attrs, operands, paged, q, kv = heads_of_step(norms)
+    attrs["ROTATE"] = rotate
+    if rotate:
+        kv = ref("rope_write", attrs, **operands, q=blank(*q.shape))["kv"]
+        assert not np.allclose(kv, paged.kv)
     cols = attrs["NH"] * attrs["HDIM"]
     keys = operands["qkv"][:, cols:].copy()
     left_out = ("qkv", "q_norm")

@@ -118,6 +118,16 @@ def np_rope(x, pos, inv_freq, hdim, factor=1.0):
     return np.concatenate([z.real, z.imag, h[..., 2 * half:]], -1).reshape(rows, -1)
 
 
+def np_hadamard(hdim):
+    """The matrix that rotates a head: of each power of two in its size, the largest first, over the root of that."""
+    whole, at = np.zeros((hdim, hdim)), 0
+    for n in (2 ** i for i in reversed(range(hdim.bit_length())) if hdim >> i & 1):
+        ones = np.array([[bin(d & i).count("1") for i in range(n)] for d in range(n)])
+        whole[at:at + n, at:at + n] = (-1.0) ** ones / np.sqrt(n)
+        at += n
+    return whole
+
+
 def np_silu(x):
     x = x.astype(np.float64)
     return x * 0.5 * (1 + np.tanh(x / 2))
@@ -223,6 +233,21 @@ def test_rope(ref, rotary, factor):
               y=blank(5, 32))
     close(got["y"], np_rope(x, pos, freq, 16, factor))
     assert np.array_equal(got["y"][0], x[0]) or factor != 1
+
+
+@pytest.mark.parametrize(("hdim", "rotary"), [(16, 16), (32, 8), (64, 64), (72, 72), (80, 80), (96, 24), (128, 128),
+                                              (256, 64)])
+def test_rotated_rope(ref, hdim, rotary):
+    """Products of two heads stay as they are."""
+    g, h = rng(), np_hadamard(hdim)
+    x, freq = normal(g, 5, 3 * hdim), (10000.0 ** (-np.arange(rotary // 2) / (rotary // 2))).astype(np.float32)
+    operands = dict(x=x, inv_freq=freq, row_pos=np.array([0, 1, 77, 4095, 9], np.int32), y=blank(5, 3 * hdim))
+    plain, got = (ref("rope", {"HDIM": hdim, "ROTARY": rotary, "ROTATE": i, "ROPE_FACTOR": 1.1}, **operands)["y"]
+                  .reshape(5, 3, hdim) for i in (0, 1))
+    assert np.allclose(h @ h.T, np.eye(hdim), atol=1e-12) and np.array_equal(h, h.T)
+    close(got, plain.astype(np.float64) @ h, 3e-7)
+    close(np.sum(got[:, 0].astype(np.float64) * got[:, 1], -1), np.sum(plain[:, 0].astype(np.float64) * plain[:, 1], -1),
+          1e-6)
 
 
 def test_add_swiglu(ref):
@@ -827,6 +852,38 @@ def test_fused_codes(ref, is_narrow):
                q=turned["q"], kv=turned["kv"], kv_scale=scale, kv_block=turned.get("kv_block"), o=blank(*q.shape),
                **{k: operands[k] for k in ("row_slot", "row_pos", "page_table")})
     assert np.array_equal(look["o"], step["o"])
+
+
+@pytest.mark.parametrize("is_narrow", [None, False, True])
+def test_fused_rotation(ref, is_narrow):
+    """With ROTATE rope_write and attention_step write rotated keys; of a cache that rounds nothing, answers stay."""
+    attrs, operands, paged, q, kv = heads_of_step(True)
+    nh, hdim, scale = attrs["NH"], attrs["HDIM"], np.array([[0.5, 0.25], [0.01, 0.02]], np.float32)
+    h = np_hadamard(hdim)
+    was, kv = paged.kv.copy(), kv.copy()
+    for a in (was, kv):
+        a[:, 0] = a[:, 0] @ h
+    plain = ref("attention_step", {**attrs, "SCALE": 0.3}, **from_slots(operands, attrs["PAGE"]), part=blank(5, nh, 3, 16),
+                part_ml=blank(5, nh, 3, 2), arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
+    want, want_block = kv, None
+    operands["kv"] = was
+    if is_narrow is not None:
+        codes, block = as_kept(was, scale[:, :, None], is_narrow)
+        operands |= dict(kv=codes.astype(np.float32), kv_scale=scale, kv_block=block)
+        want, want_block = as_kept(kv, scale[:, :, None], is_narrow)
+    attrs["ROTATE"] = 1
+    turned = ref("rope_write", attrs, **operands, q=blank(*q.shape))
+    step = ref("attention_step", {**attrs, "SCALE": 0.3}, **from_slots(operands, attrs["PAGE"]), part=blank(5, nh, 3, 16),
+               part_ml=blank(5, nh, 3, 2), arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
+    close(turned["q"][[0, 1, 3]], (q.reshape(5, nh, hdim) @ h).reshape(5, -1)[[0, 1, 3]], 1e-6)
+    assert np.array_equal(turned["kv"], step["kv"])
+    if is_narrow is None:
+        close(step["kv"], want, 1e-6)
+        close(step["o"], plain["o"], 3e-6)
+    else:
+        for name, a in (("kv", want), ("kv_block", want_block)):
+            assert a is None or np.mean(step[name] == a) > 0.99
+        assert 1e-6 < np.max(np.abs(step["o"] - plain["o"]))
 
 
 @pytest.mark.parametrize("norms", [False, True])

@@ -31,6 +31,7 @@ static const Pool pools[] = {
 	{"SPLITS", 6, {1, 2, 3, 8, 31, 32}},
 	{"NORM_ONE", 2, {0, 1}},
 	{"GATED", 2, {0, 1}},
+	{"ROTATE", 2, {0, 1}},
 	{"NK", 5, {1, 2, 3, 4, 16}},
 	{"NV", 8, {1, 2, 3, 4, 6, 8, 32, 48}},
 	{"DK", 6, {8, 16, 24, 64, 100, 128}},
@@ -230,7 +231,7 @@ static void draw_constants(Case *c, const char *fixed)
 				continue;
 			}
 			if (!fixed_value(fixed, name, &value))
-				value = depends ? derived(c, name) : draw(c, name);
+				value = depends ? derived(c, name) : fixed && strcmp(name, "ROTATE") == 0 ? 0 : draw(c, name);
 			set(c, name, value);
 			if (i >= t->n_dims)
 				set_attr(c, name, (double)value);

@@ -115,7 +115,7 @@ static void fusions_look_at_the_data(void **state)
 {
 	Compile c;
 	(void)state;
-	for (int mutant = 0; mutant < 9; mutant++) {
+	for (int mutant = 0; mutant < 10; mutant++) {
 		OpKind gone = mutant == 4 ? OP_norm_swiglu : mutant == 5 ? OP_norm_logits : OP_attention_step;
 		synthetic_model(&c, "qwen3");
 		build_graph(&c);
@@ -142,11 +142,13 @@ static void fusions_look_at_the_data(void **state)
 			*operand_of(graph_op(&c, OP_add, 0), "x") = *operand_of(q_rope, "y");
 		if (mutant == 8) /* positions are not what the state of slots says: attention_step makes them of that */
 			*operand_of(graph_op(&c, OP_slot_rows, 0), "row_pos") = row_token;
+		if (mutant == 9) /* keys are rotated, queries are not */
+			k_rope->attrs.rotate = 1;
 		fuse(&c);
 		assert_false(has_op(phase_of(&c, DECODE, 1), mutant == 5 ? 2 : 0, gone));
 		if (mutant != 5 && mutant != 8) /* the other layer is whole */
 			assert_true(has_op(phase_of(&c, DECODE, 1), 1, gone));
-		if (mutant < 4)
+		if (mutant < 4 || mutant == 9)
 			assert_false(has_op(phase_of(&c, PREFILL, 32), 0, OP_rope_write));
 		if (mutant == 6 || mutant == 8)
 			assert_true(has_op(phase_of(&c, DECODE, 1), 0, OP_rope_write));

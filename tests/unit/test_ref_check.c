@@ -120,6 +120,11 @@ static void test_heads(void **state)
 	x->shape[1] = 48;
 	c.op.attrs.rotary_dim = 18;
 	EXPECT(&c, "graph op 0 (rope): ROTARY is not between 0 and HDIM");
+	c.op.attrs.rotary_dim = 16;
+	c.op.attrs.rotate = 1;
+	EXPECT(&c, "ok");
+	c.op.attrs.rotate = 2;
+	EXPECT(&c, "graph op 0 (rope): ROTATE is neither 0 nor 1");
 	c.op.attrs = (Attrs){.rotary_dim = 0};
 	EXPECT(&c, "graph op 0 (rope): HDIM is not positive");
 
