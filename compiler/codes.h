@@ -165,7 +165,8 @@ CODE(A0609, EXIT_BAD_INPUT, "empty list of modules",
 	"The list of modules that are not quantized names no module at all.",
 	"Write the modules' names into the quantization settings, or remove the list.")
 CODE(A0610, EXIT_OK, "scales of keys and values made up",
-	"The cache is quantized and has no measured scales, or one for keys and values both.",
+	"The cache is quantized and has no measured scales, or one for keys and values both, or one of keys that were not "
+	"rotated yet.",
 	"Run `atlasc calibrate` and name its file in kv.scales of MODEL.toml.")
 /* A07xx kernel selection */
 CODE(A0701, EXIT_REFUSED, "no admissible kernel",

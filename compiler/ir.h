@@ -34,6 +34,7 @@
  *              through the n_active likeliest                          sets to zero: Gated DeltaNet's
  *   draft      a token that the drafting head proposes;      version    slot state behind one row of a verify step;
  *              the phase that makes them                                the slot's version is that of its last token
+ *   turn       pairs of a head's elements by a position      rotate    q and k of a head, by the Hadamard matrix
  *   verify     the phase that reads a slot's last token      accept     a draft is accepted where it is the token that
  *              and its drafts, verify_rows of them                      the step draws in its place
  *
@@ -67,7 +68,7 @@ typedef struct Rope {
 	Loc at;
 } Rope;
 
-enum { MAX_EOS = 16 };
+enum { MAX_EOS = 16, MAX_BUCKETS = 16 };
 
 typedef struct Config { /* config.json (its text_config when there is one) and generation_config.json */
 	const char *model_type; /* "llama", "mistral", "qwen2", "qwen3" */
@@ -120,7 +121,6 @@ typedef struct StTensor { /* a tensor as a safetensors header describes it */
 } StTensor;
 
 /* MODEL.toml, resolved over the family's own file. Every field has a default there, none here. */
-enum { MAX_BUCKETS = 16 };
 typedef struct KernelRule { /* [[kernels.pin]] or [[kernels.ban]] */
 	bool is_pin;
 	const char *template_name;
@@ -162,6 +162,7 @@ typedef struct Options {
 	int page;              /* [kv] page, tokens; power of two */
 	/* [kv] dtype, bf16_first, bf16_last, layers: of each layer's cache, bf16, e4m3 or e2m1 */
 	Dtype kv[PLAN_MAX_LAYERS + 1]; /* that of the drafting head, behind the last layer's, is bf16 */
+	bool rotate[PLAN_MAX_LAYERS];  /* [kv] rotate, layers: of each layer's q and k; only where the cache is in codes */
 	Dtype state;           /* [state] dtype, else the checkpoint's: what delta_rule keeps, f32 or bf16 */
 	const char *kv_scales; /* [kv] scales: path of a file, NULL = what the checkpoint has */
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
@@ -375,7 +376,6 @@ typedef struct TargetTuning {
 } TargetTuning;
 
 typedef struct Module { const char *name; bool is_quantised; } Module; /* a product of the graph, "lm_head" */
-
 typedef struct NamedProduct { const char *name; const struct Product *product; } NamedProduct;
 
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
@@ -432,8 +432,8 @@ typedef struct Compile {
 	VEC(Module) modules;   /* products that were asked for */
 	VEC(MadeProduct) made; /* those of them whose weights are made here */
 	bool is_input_scale_told; /* that scales of activations are not used */
-	struct { int n_unscaled, n_shared; const char *unscaled, *shared; } kv_told; /* layers without scales of keys and
-		values, scales that serve both, and the first of each */
+	struct { int n_unscaled, n_shared, n_plain; const char *unscaled, *shared, *plain; } kv_told; /* layers without
+		scales of keys and values, scales that serve both, those of keys not rotated yet, and the first of each */
 	VEC(TargetWork) work; /* one a target */
 	VEC(uint8_t) cubins;
 	void (*progress)(struct Compile *c, const char *what, int64_t done, int64_t total); /* may be NULL */

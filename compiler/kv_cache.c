@@ -11,6 +11,12 @@
  * from the checkpoint. Where only keys or only values have one, it serves both; where neither has, it is 1. Both are
  * told. A cache in bf16 has no scales: those that are there anyway are told as not used. A name that is none of these
  * is refused like every tensor that nobody reads.
+ *
+ * Keys that are rotated ([kv] rotate) have another largest magnitude. `atlasc calibrate` writes it over 448 as
+ * M.rotated_k_scale, which goes before the other names there, and is refused in a layer whose keys are not rotated.
+ * Where it is missing, a scale of keys as they were before serves, which is told: what rotation makes of a key with a
+ * few large elements is smaller than these, of any key at most sqrt(HDIM) times as large, and what goes beyond becomes
+ * the largest code.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,6 +25,7 @@
 #include "artifacts/numbers.h"
 #include "compiler/ir.h"
 
+#define ROTATED_NAME "rotated_k_scale"
 enum { N_NAMES = 6 };
 
 static const char *const scale_names[2][N_NAMES] = {
@@ -44,9 +51,14 @@ static StTensor *find(Compile *c, const char *module, const char *part)
 }
 
 /* The scale of keys (0) or values (1) of a module; NULL where there is none. Two of them must say the same. */
-static StTensor *find_scale(Compile *c, const char *module, int side)
+static StTensor *find_scale(Compile *c, const char *module, int side, bool is_rotated)
 {
-	StTensor *first = NULL;
+	StTensor *first = NULL, *rotated = side == 0 ? find(c, module, ROTATED_NAME) : NULL;
+	if (rotated && !is_rotated)
+		fail_at(&c->diags, A0604, loc_of(c, rotated), "tensor %s is the scale of rotated keys: those of its layer "
+			"are not, by kv.rotate", rotated->name);
+	if (rotated)
+		rotated->used_by++;
 	for (int i = 0; i < N_NAMES; i++) {
 		StTensor *t = find(c, module, scale_names[side][i]);
 		if (!t)
@@ -57,7 +69,9 @@ static StTensor *find_scale(Compile *c, const char *module, int side)
 				first->name, t->name, side_names[side]);
 		first = first ? first : t;
 	}
-	return first;
+	if (side == 0 && is_rotated && first && !rotated && !c->kv_told.n_plain++)
+		c->kv_told.plain = first->name;
+	return is_rotated && rotated ? rotated : first;
 }
 
 /* Puts a tensor's scales into out [n_heads]. False after having said what is wrong with them. */
@@ -88,13 +102,13 @@ static bool read_scale(Compile *c, const StTensor *t, int n_heads, float *out)
 }
 
 /* kv_scale of a layer, as a constant. */
-static int add_scale(Compile *c, const char *module, int n_heads)
+static int add_scale(Compile *c, const char *module, int n_heads, bool is_rotated)
 {
 	float *scales = ARENA_ARRAY(&c->scratch, float, 2 * n_heads);
 	StTensor *found[2];
 	bool is_random = c->cmd.random_weights && !c->model.options.kv_scales; /* there is no checkpoint */
 	for (int side = 0; side < 2; side++)
-		found[side] = is_random ? NULL : find_scale(c, module, side);
+		found[side] = is_random ? NULL : find_scale(c, module, side, is_rotated);
 	for (int i = 0; i < 2 * n_heads; i++)
 		scales[i] = 1;
 	bool is_one = found[0] == found[1] || !found[0] || !found[1];
@@ -124,7 +138,7 @@ Cache g_cache(Compile *c, int layer, const char *module, const Attrs *attrs)
 	Cache cache = {g_tensor(c, ROLE_STATE, dtype, name, 5, shape), -1, -1};
 	if (dtype == DT_bf16)
 		return cache;
-	cache.scale = add_scale(c, module, attrs->n_kv_heads);
+	cache.scale = add_scale(c, module, attrs->n_kv_heads, attrs->rotate);
 	shape[4] /= NVFP4_GROUP;
 	if (dtype == DT_e2m1)
 		cache.block = g_tensor(c, ROLE_STATE, DT_e4m3, arena_printf(&c->arena, "kv_block.%d", layer), 5, shape);
@@ -141,7 +155,7 @@ static bool ends_in(const char *name, const char *part)
 
 static bool is_known(const char *name)
 {
-	bool known = false;
+	bool known = ends_in(name, ROTATED_NAME);
 	for (int i = 0; i < 2 * N_NAMES; i++)
 		known |= ends_in(name, scale_names[i / N_NAMES][i % N_NAMES]);
 	for (int i = 0; i < COUNT(other_names); i++)
@@ -188,6 +202,9 @@ static void tell_made_up(Compile *c)
 	if (c->kv_told.n_shared)
 		note_at(&c->diags, A0610, o->at_kv, "%s%s: serves keys and values, the other is missing", c->kv_told.shared,
 			and_others(c, c->kv_told.n_shared, "more"));
+	if (c->kv_told.n_plain)
+		note_at(&c->diags, A0610, o->at_kv, "%s%s: of keys before they are rotated, serves rotated ones; `atlasc "
+			"calibrate` measures these", c->kv_told.plain, and_others(c, c->kv_told.n_plain, "more"));
 }
 
 static bool is_any_quantised(const Compile *c)

@@ -20,6 +20,10 @@ const OptionRow option_table[N_OPTIONS] = {
 	[KV_BF16_FIRST] = {"kv.bf16_first", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the first layers "
 		"are kept in bf16"},
 	[KV_BF16_LAST] = {"kv.bf16_last", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the last layers are kept in bf16"},
+	[KV_ROTATE] = {"kv.rotate", T_BOOL, 0, 0, false, "true: in layers whose cache is in fp8 or nvfp4, queries and keys "
+		"are multiplied by the Hadamard matrix of a head before keys are rounded. Their products stay as they are, and "
+		"what a few elements of a key had is spread over all of them, which loses less; a head of 80 or 96 elements is "
+		"rotated as 64 and 16, or 64 and 32. Without this key, or with false, none are"},
 	[KV_SCALES] = {"kv.scales", T_WORD, 0, 0, false, "safetensors file of scales that `atlasc calibrate` wrote, from "
 		"the folder of this file on; \"\" = the checkpoint's, and 1 where it has none"},
 	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
@@ -43,7 +47,7 @@ const OptionRow option_table[N_OPTIONS] = {
 		"(128 x 128; fewer rows where k or v, which are read with q, would begin within one), fp8-channel (by row), "
 		"fp8-tensor, nvfp4, mxfp4, or keep: as the checkpoint has it"},
 	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, before all other "
-		"options; keys: layers (\"first-last\" or a list) and dtype"},
+		"options; keys: layers (\"first-last\" or a list), dtype and, where it is not as kv.rotate says, rotate"},
 	[FP4] = {"kernels.fp4", T_CHOICE, 0, 0, false, "how long prompts multiply NVFP4 weights: weight_only, by rows of "
 		"bf16, which is also what happens without this key; native, by rows of e2m1, which sm_120a and sm_121a can"},
 	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies; keys: "
@@ -70,7 +74,7 @@ const OptionRow option_table[N_OPTIONS] = {
 static const char *const type_names[] = {
 	[T_INT] = "integer", [T_REAL] = "number", [T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
 	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_CHOICE] = "word",
-	[T_RULES] = "tables", [T_COUNT] = "integer",
+	[T_RULES] = "tables", [T_COUNT] = "integer", [T_BOOL] = "boolean",
 };
 
 bool is_option_section(const char *name)

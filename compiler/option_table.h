@@ -7,7 +7,7 @@
 #include "compiler/base.h"
 
 typedef enum OptionType { T_INT, T_REAL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_FORMATS, T_CHOICE,
-	T_RULES, T_COUNT } OptionType; /* from T_FORMATS on, a family's file need not have it */
+	T_RULES, T_COUNT, T_BOOL } OptionType; /* from T_FORMATS on, a family's file need not have it */
 
 typedef struct OptionRow {
 	const char *key;
@@ -18,7 +18,7 @@ typedef struct OptionRow {
 } OptionRow;
 
 enum { /* rows */
-	FAMILY, SLOTS, MAX_CONTEXT, KV_DTYPE, KV_BF16_FIRST, KV_BF16_LAST, KV_SCALES, KV_PAGE,
+	FAMILY, SLOTS, MAX_CONTEXT, KV_DTYPE, KV_BF16_FIRST, KV_BF16_LAST, KV_ROTATE, KV_SCALES, KV_PAGE,
 	KV_POOL_TOKENS, PREFILL_ROWS, DECODE_ROWS, TEMPERATURE, TOP_K, TOP_P,
 	MIN_P, REPETITION_PENALTY, MAX_NEW_TOKENS, STOP, IGNORE, QUANT, FP4, KV_LAYERS, PIN, BAN, SPECULATE_ROWS,
 	SPECULATE_HEAD, SPECULATE_VOCABULARY, SPECULATE_VOCABULARY_FILE, STATE_DTYPE,

@@ -508,10 +508,18 @@ static void read_kv_ends(Reading *r)
 	}
 }
 
+static bool read_layers_rotate(Reading *r, const Value *v, const Value *format, Dtype dtype)
+{
+	bool is_wanted;
+	return want_bool(r->d, A0303, "kv.layers.rotate", v, &is_wanted) && (!is_wanted || dtype != DT_bf16
+		|| fail_at(r->d, A0304, v->at, "kv.layers.rotate = true: dtype = %s, only keys that become codes are "
+			"rotated", value_text(r->d->arena, format)));
+}
+
 /* [[kv.layers]] */
 static void read_kv_layers(Reading *r, const Value *list)
 {
-	static const char *const keys[] = {"layers", "dtype"};
+	static const char *const keys[] = {"layers", "dtype", "rotate"};
 	bool taken[PLAN_MAX_LAYERS] = {false};
 	if (!list || !want_array(r->d, A0303, "kv.layers", list))
 		return;
@@ -521,19 +529,22 @@ static void read_kv_layers(Reading *r, const Value *list)
 		if (!want_table(r->d, A0303, "kv.layers", t))
 			continue;
 		for (const Value *v = t->first; v; v = v->next)
-			if (strcmp(v->key, keys[0]) != 0 && strcmp(v->key, keys[1]) != 0)
+			if (strcmp(v->key, keys[0]) != 0 && strcmp(v->key, keys[1]) != 0 && strcmp(v->key, keys[2]) != 0)
 				fail_at(r->d, A0302, v->key_at, "unknown key kv.layers.%s%s",
 					clip_text(r->d->arena, v->key, strlen(v->key), 48),
-					did_you_mean(r->d->arena, closest_name(v->key, keys, 2)));
-		const Value *layers = value_get(t, keys[0]), *format = value_get(t, keys[1]);
+					did_you_mean(r->d->arena, closest_name(v->key, keys, 3)));
+		const Value *layers = value_get(t, keys[0]), *format = value_get(t, keys[1]), *rotate = value_get(t, keys[2]);
 		if (!layers || !format)
 			fail_at(r->d, A0303, t->at, "kv.layers: %s is missing", layers ? "dtype" : "layers");
-		else if (read_layers(r, layers, named) && read_kv_format(r, "kv.layers.dtype", format, &dtype))
+		else if (read_layers(r, layers, named) && read_kv_format(r, "kv.layers.dtype", format, &dtype)
+			&& (!rotate || read_layers_rotate(r, rotate, format, dtype)))
 			for (int l = 0; l <= last_layer(r); l++) {
 				if (named[l] && taken[l])
 					fail_at(r->d, A0303, layers->at, "kv.layers: layer %d stands there twice", l);
 				if (named[l])
 					r->o->kv[l] = dtype;
+				if (named[l] && rotate)
+					r->o->rotate[l] = rotate->boolean;
 				taken[l] |= named[l];
 			}
 	}
@@ -582,11 +593,23 @@ static void read_kv(Reading *r)
 {
 	Options *o = r->o;
 	Dtype all = DT_bf16;
+	bool rotate = false, is_met = false;
+	const Value *v = chosen(r, KV_ROTATE);
 	read_kv_format(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE), &all);
-	for (int l = 0; l < PLAN_MAX_LAYERS; l++)
+	if (v)
+		want_bool(r->d, A0303, option_table[KV_ROTATE].key, v, &rotate);
+	for (int l = 0; l < PLAN_MAX_LAYERS; l++) {
 		o->kv[l] = all;
+		o->rotate[l] = rotate;
+	}
 	read_kv_ends(r);
 	read_kv_layers(r, chosen(r, KV_LAYERS));
+	for (int l = 0; l <= last_layer(r); l++) {
+		o->rotate[l] = o->rotate[l] && o->kv[l] != DT_bf16;
+		is_met |= o->rotate[l];
+	}
+	if (rotate && !is_met)
+		fail_at(r->d, A0304, v->at, "kv.rotate = true: no layer's keys become codes and are rotated");
 	read_kv_scales(r);
 	for (int l = 0; r->c->cmd.text && l < PLAN_MAX_LAYERS; l++) /* calibrate: scales are still to be made */
 		o->kv[l] = DT_bf16;
@@ -736,19 +759,20 @@ static void resolve_rules(Reading *r)
 	}
 }
 
-/* "bf16 0, fp8 1-30, bf16 31": each layer once. */
+/* "bf16 0, fp8 1-30, bf16 31", "fp8 rotated 0-31": each layer once. */
 static const char *kv_text(Reading *r)
 {
 	Arena *a = &r->c->arena;
 	const Dtype *kv = r->o->kv;
+	const bool *rotate = r->o->rotate;
 	const char *text = "";
 	for (int l = 0, end; l <= last_layer(r); l = end) {
 		int k = 0;
 		while (kv_formats[k].dtype != kv[l])
 			k++;
-		for (end = l + 1; end <= last_layer(r) && kv[end] == kv[l];)
+		for (end = l + 1; end <= last_layer(r) && kv[end] == kv[l] && rotate[end] == rotate[l];)
 			end++;
-		text = arena_printf(a, "%s%s%s %d", text, l ? ", " : "", kv_formats[k].name, l);
+		text = arena_printf(a, "%s%s%s%s %d", text, l ? ", " : "", kv_formats[k].name, rotate[l] ? " rotated" : "", l);
 		if (end > l + 1)
 			text = arena_printf(a, "%s-%d", text, end - 1);
 	}
@@ -783,6 +807,8 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[reals[i].k].key, real_text(a, reals[i].value));
 	resolve(r, option_table[FAMILY].key, r->family->name);
 	resolve(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE)->string);
+	if (r->user[KV_ROTATE])
+		resolve(r, option_table[KV_ROTATE].key, r->user[KV_ROTATE]->boolean ? "true" : "false");
 	if (o->kv_scales)
 		resolve(r, option_table[KV_SCALES].key, base_name(chosen(r, KV_SCALES)->string));
 	if (r->user[FP4])

@@ -5,8 +5,9 @@
 
 The model runs in float32 on the CPU. Behind rope, keys and values become codes and numbers again: e4m3 by torch's own
 float8_e4m3fn, of x / scale; e2m1 in groups of 16 of a head, each with a scale in e4m3 of its largest |x| / scale / 6, by
-the list of its eight sizes. Scales of keys and values of a head are those that the file holds too. kv.safetensors gets
-input_ids, the scales, and of the last 32 positions logits.plain, logits.e4m3, logits.e2m1.
+the list of its eight sizes. Scales of keys and values of a head are those that the file holds too. Rotated, queries and
+keys are multiplied by the Hadamard matrix before. kv.safetensors gets input_ids, the scales, and of the last 32 positions
+logits.plain, logits.e4m3, logits.e2m1, logits.e4m3.rotated, logits.e2m1.rotated.
 """
 import pathlib
 import sys
@@ -35,6 +36,17 @@ def e2m1(x):
     return sizes[code] * torch.where(torch.signbit(x), -1.0, 1.0)
 
 
+def hadamard(head_dim):
+    """For each power of two in head_dim, the largest first, the Hadamard matrix over the root of its size."""
+    blocks = []
+    for n in (2 ** i for i in reversed(range(head_dim.bit_length())) if head_dim >> i & 1):
+        h = torch.ones(1, 1)
+        while len(h) < n:
+            h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)])
+        blocks.append(h / n ** 0.5)
+    return torch.block_diag(*blocks)
+
+
 def kept(x, scale, kind):
     """x [batch, heads, rows, head_dim] as the cache gives it back; scale [heads]."""
     scale = scale.view(1, -1, 1, 1)
@@ -59,20 +71,24 @@ def main():
         for i, name in enumerate(("k_scale", "v_scale")):
             out[f"model.layers.{layer}.self_attn.{name}"] = (0.03 + 0.01 * layer + 0.02 * i) * torch.ones(heads)
     plain = modeling_llama.eager_attention_forward
-    kind = "plain"
+    kind, rotate = "plain", False
+    h = hadamard(model.config.head_dim)
 
     def attention(module, query, key, value, *args, **more):
         at = f"model.layers.{module.layer_idx}.self_attn."
+        if rotate:
+            query, key = query @ h, key @ h
         return plain(module, query, kept(key, out[at + "k_scale"], kind), kept(value, out[at + "v_scale"], kind), *args,
                      **more)
 
     modeling_llama.eager_attention_forward = attention
-    for kind in ("plain", "e4m3", "e2m1"):
+    names = {"plain": ("plain", False)} | {kind + ".rotated" * r: (kind, r) for r in (False, True) for kind in ("e4m3", "e2m1")}
+    for name, (kind, rotate) in names.items():
         with torch.no_grad():
-            out[f"logits.{kind}"] = model(ids).logits[0, -ROWS:].contiguous()
-    for kind in ("e4m3", "e2m1"):
-        cosine = torch.nn.functional.cosine_similarity(out["logits.plain"], out[f"logits.{kind}"], -1)
-        print(f"{kind}: mean cosine {cosine.mean():.6f}, least {cosine.min():.6f}")
+            out[f"logits.{name}"] = model(ids).logits[0, -ROWS:].contiguous()
+    for name in names:
+        cosine = torch.nn.functional.cosine_similarity(out["logits.plain"], out[f"logits.{name}"], -1)
+        print(f"{name}: mean cosine {cosine.mean():.6f}, least {cosine.min():.6f}")
     save_file(out, folder / "kv.safetensors")
 
 

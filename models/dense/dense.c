@@ -213,8 +213,10 @@ int d_mlp(Compile *c, const Dense *d, int l, int x)
 static int layer(Compile *c, const StepTensors *s, int l, int x, const void *traits)
 {
 	const Config *cf = &c->model.config;
-	x = cf->is_delta && cf->is_delta[l] ? d_delta(c, s, traits, l, x) : d_attention(c, s, traits, l, x);
-	return cf->n_experts ? d_experts(c, traits, l, x) : d_mlp(c, traits, l, x);
+	Dense d = *(const Dense *)traits;
+	d.attrs.rotate = c->model.options.rotate[l];
+	x = cf->is_delta && cf->is_delta[l] ? d_delta(c, s, &d, l, x) : d_attention(c, s, &d, l, x);
+	return cf->n_experts ? d_experts(c, &d, l, x) : d_mlp(c, &d, l, x);
 }
 
 void build_dense(Compile *c, const DenseTraits *has)

@@ -3,9 +3,9 @@
  * The text is read in windows, each from position 0, on the reference device, which keeps keys and values in float32.
  * After each window the caches are looked through; at the end each kv head of each layer has a scale for its keys and
  * one for its values: the largest magnitude seen, over 448, the largest number of e4m3. A head of zeros alone gets 1.
- * The file is safetensors: M.k_scale and M.v_scale F32 [kv heads], M being "model.layers.N.self_attn" as the
- * checkpoint's own tensors say it. kv.scales of MODEL.toml names such a file. The same text, model and window give the
- * same bytes.
+ * The file is safetensors: M.k_scale, of keys that are rotated M.rotated_k_scale, and M.v_scale F32 [kv heads], M being
+ * "model.layers.N.self_attn" as the checkpoint's own tensors say it. kv.scales of MODEL.toml names such a file. The
+ * same text, model and window give the same bytes.
  */
 #include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
@@ -20,6 +20,7 @@
 typedef struct Layer {
 	char module[256];   /* "model.layers.0.self_attn" */
 	const Tensor *kv;   /* [PAGES, 2, NKV, PAGE, HDIM] */
+	bool is_rotated;    /* its keys are */
 	float *largest;     /* [2, NKV] */
 } Layer;
 
@@ -48,6 +49,14 @@ static void find_module(const Graph *g, int layer, char *module, size_t bytes)
 	}
 }
 
+static bool makes_rotated(const Graph *g, int keys)
+{
+	for (int i = 0; i < g->n_ops; i++)
+		if (g->ops[i].kind == OP_rope && g->ops[i].operands[op_operand(OP_rope, "y")] == keys)
+			return g->ops[i].attrs.rotate;
+	return false;
+}
+
 static int find_layers(const Args *args, const Graph *g, Calibration *c)
 {
 	int64_t most = 0;
@@ -66,6 +75,7 @@ static int find_layers(const Args *args, const Graph *g, Calibration *c)
 				"kept in bf16", kv->name, dtype_name(kv->dtype));
 		find_module(g, op->layer, l->module, sizeof l->module);
 		l->kv = kv;
+		l->is_rotated = makes_rotated(g, op->operands[op_operand(OP_kv_write, "k")]);
 		l->largest = calloc((size_t)(2 * kv->shape[2]), sizeof *l->largest);
 		if (!l->largest)
 			return cli_say(args, EXIT_ENVIRONMENT, "no memory for %d layers", g->n_layers);
@@ -134,7 +144,7 @@ static char *make_header(const Calibration *c)
 		const Layer *l = &c->layers[i / 2];
 		char name[sizeof l->module + 16];
 		size_t bytes = sizeof *l->largest * (size_t)l->kv->shape[2];
-		snprintf(name, sizeof name, "%s.%c_scale", l->module, "kv"[i % 2]);
+		snprintf(name, sizeof name, "%s.%s_scale", l->module, i % 2 ? "v" : l->is_rotated ? "rotated_k" : "k");
 		fputc(i ? ',' : '{', text);
 		json_quoted(text, name);
 		fprintf(text, ":{\"dtype\":\"F32\",\"shape\":[%" PRId64 "],\"data_offsets\":[%zu,%zu]}", l->kv->shape[2], at,

@@ -61,6 +61,30 @@ def test_of_weights_that_are_quantised_now(atlasc, model):
     assert any(found[1][name][0] != found[0][name][0] for name in found[0])
 
 
+def test_scales_of_rotated_keys(atlasc, model, tmp_path):
+    """Keys are measured as they are kept; the file serves no plan whose keys are not."""
+    text, scales = FIXTURE / "heldout.txt", model / "s.safetensors"
+    found = []
+    for rotate in ("false", "true"):
+        kept(f'[kv]\ndtype = "fp8"\nrotate = {rotate}\nscales = "s.safetensors"\nbf16_last = 1\n', model)
+        assert atlasc("calibrate", model, "--text", text, "-o", scales, "-q").returncode == 0
+        found.append(load_file(scales))
+    plain, rotated = found
+    for n in range(4):
+        at = f"model.layers.{n}.self_attn."
+        assert np.allclose(plain[at + "v_scale"], rotated[at + "v_scale"], rtol=1e-4), "a cache in f32: the same model"
+        if n < 3:
+            k, r = plain[at + "k_scale"], rotated[at + "rotated_k_scale"]
+            assert at + "k_scale" not in rotated and k != r and k / 8 < r < k * 8
+        else:
+            assert np.allclose(plain[at + "k_scale"], rotated[at + "k_scale"], rtol=1e-4), "bf16 keys are not rotated"
+    done = atlasc(model, "-o", tmp_path / "p.bin", "--target", "none")
+    assert done.returncode == 0 and "A06" not in done.stderr, done.stderr
+    kept('[kv]\ndtype = "fp8"\nscales = "s.safetensors"\n', model)
+    done = atlasc(model, "-o", tmp_path / "p.bin", "--target", "none")
+    assert done.returncode == 4 and "rotated_k_scale is the scale of rotated keys" in done.stderr, done.stderr
+
+
 def test_a_name_is_a_name(atlasc, model):
     """Also the one that a plan has where none is given."""
     kept("", model)

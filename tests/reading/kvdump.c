@@ -1,6 +1,6 @@
 /* kvdump.c - the caches of a checkpoint's graph.
  *
- *   kvdump FOLDER    for each layer: "LAYER DTYPE [ELEMENTS A RUN]: SCALES OF KEYS | SCALES OF VALUES", as %.9g
+ *   kvdump FOLDER    for each layer: "LAYER DTYPE [ELEMENTS A RUN] [rotated]: SCALES OF KEYS | OF VALUES", as %.9g
  *
  * Diagnostics go to stderr as in productdump.c. No kernel and no plan is needed.
  */
@@ -24,6 +24,21 @@ static const Tensor *operand(const Compile *c, const GraphOp *op, const char *na
 	return t < 0 ? NULL : &c->graph.tensors[t];
 }
 
+/* Are keys and queries of the layer rotated? Both or neither. */
+static bool is_rotated(const Compile *c, const GraphOp *op, const GraphOp *reader)
+{
+	int n[2] = {0};
+	for (int i = 0; i < c->graph.n_ops; i++) {
+		const GraphOp *rope = &c->graph.ops[i];
+		const Tensor *y = rope->kind == OP_rope ? operand(c, rope, "y") : NULL;
+		n[0] += y && y == operand(c, op, "k") && rope->attrs.rotate;
+		n[1] += y && y == operand(c, reader, "q") && rope->attrs.rotate;
+	}
+	if (n[0] != n[1])
+		bug("layer %d: only keys are rotated, or only queries", op->layer);
+	return n[0];
+}
+
 static void dump(const Compile *c, const GraphOp *op, const GraphOp *reader)
 {
 	const Tensor *kv = operand(c, op, "kv"), *scale = operand(c, op, "kv_scale"), *block = operand(c, op, "kv_block");
@@ -33,7 +48,7 @@ static void dump(const Compile *c, const GraphOp *op, const GraphOp *reader)
 	printf("%d %s", op->layer, dtype_name(kv->dtype));
 	if (block)
 		printf(" %lld", (long long)(kv->shape[4] / block->shape[4]));
-	putchar(':');
+	fputs(is_rotated(c, op, reader) ? " rotated:" : ":", stdout);
 	for (int64_t i = 0; scale && i < 2 * scale->shape[1]; i++)
 		printf("%s %.9g", i == scale->shape[1] ? " |" : "", (double)constant(c, scale->weight)[i]);
 	putchar('\n');

@@ -34,7 +34,9 @@ def caches(build_dir, tmp_path):
         found = {}
         for line in done.stdout.splitlines():
             head, _, scales = line.partition(":")
-            layer, dtype, *length = head.split()
+            layer, dtype, *rest = head.split()
+            length = [n for n in rest if n.isdigit()]
+            dtype += " rotated" if "rotated" in rest else ""
             sides = [[float(x) for x in side.split()] for side in scales.split("|")] if scales.strip() else []
             found[int(layer)] = (dtype, int(length[0]) if length else 0, *sides)
         return found, done.stderr, done.returncode
@@ -60,7 +62,29 @@ def test_every_layer_has_a_format(caches, toml, want):
     assert {run for dtype, run, *_ in found.values() if dtype == "e2m1"} <= {16}
 
 
+@pytest.mark.parametrize(("toml", "want"), [
+    ('[kv]\ndtype = "fp8"\nrotate = true\n', "e4m3 rotated, e4m3 rotated, e4m3 rotated, e4m3 rotated"),
+    ('[kv]\ndtype = "fp8"\nrotate = false\n', "e4m3, e4m3, e4m3, e4m3"),
+    ('[kv]\ndtype = "nvfp4"\nrotate = true\nbf16_first = 1\n', "bf16, e2m1 rotated, e2m1 rotated, e2m1 rotated"),
+    ('[kv]\ndtype = "fp8"\nrotate = true\n[[kv.layers]]\nlayers = [0]\ndtype = "nvfp4"\n[[kv.layers]]\nlayers = [2]\n'
+     'dtype = "fp8"\nrotate = false\n', "e2m1 rotated, e4m3 rotated, e4m3, e4m3 rotated"),
+    ('[[kv.layers]]\nlayers = "1-2"\ndtype = "fp8"\nrotate = true\n', "bf16, e4m3 rotated, e4m3 rotated, bf16")])
+def test_which_layers_are_rotated(caches, toml, want):
+    found, err, code = caches(toml, layers=4)
+    assert code == 0 and formats(found) == want.split(", "), err
+
+
 @pytest.mark.parametrize(("toml", "message"), [
+    ("[kv]\nrotate = true\n", "error[A0304]: kv.rotate = true: no layer's keys become codes and are rotated"),
+    ('[kv]\ndtype = "fp8"\nrotate = 1\n', "error[A0303]: kv.rotate = 1: expected true or false"),
+    ('[kv]\ndtype = "fp8"\nrotate = "true"\n', 'error[A0303]: kv.rotate = "true": expected true or false'),
+    ('[[kv.layers]]\nlayers = "1"\ndtype = "fp8"\nrotate = 0\n', "error[A0303]: kv.layers.rotate = 0: expected true or"),
+    ('[[kv.layers]]\nlayers = "1"\ndtype = "fp8"\nrotat = true\n',
+     "error[A0302]: unknown key kv.layers.rotat: did you mean rotate?"),
+    ('[kv]\ndtype = "fp8"\nrotate = true\n[[kv.layers]]\nlayers = "0-1"\ndtype = "fp8"\nrotate = false\n',
+     "error[A0304]: kv.rotate = true: no layer's keys become codes and are rotated"),
+    ('[[kv.layers]]\nlayers = "1"\ndtype = "bf16"\nrotate = true\n',
+     'error[A0304]: kv.layers.rotate = true: dtype = "bf16", only keys that become codes are rotated'),
     ('[kv]\ndtype = "fp4"\n', 'error[A0303]: kv.dtype = "fp4": expected "bf16", "fp8" or "nvfp4"'),
     ("[kv]\ndtype = 8\n", "error[A0303]: kv.dtype = 8: expected a string"),
     ("[kv]\nbf16_first = 3\n", "error[A0304]: kv.bf16_first = 3: the model has 2 layers"),
@@ -154,6 +178,33 @@ def test_two_scales_that_differ_are_refused(caches):
     _, err, code = caches('[kv]\ndtype = "fp8"\nbf16_last = 1\n', names, same + [["*k_proj.k_scale", "all", 2]])
     assert code != 0 and (f"error[A0604]: {ATTN.format(0)}.k_proj.k_scale and {ATTN.format(0)}.k_scale differ: both would "
                           "be the scale of the layer's keys") in err, err
+
+
+ROTATED = '[kv]\ndtype = "fp8"\nrotate = true\n'
+
+
+def test_scales_of_rotated_keys(caches):
+    """They go before those of keys as they were; without them these serve, which is told."""
+    names = {f"{ATTN.format(layer)}.{side}_scale": [] for layer in range(2) for side in ("k", "v", "rotated_k")}
+    values = [["*.k_scale", "all", 0.25], ["*.v_scale", "all", 0.5], ["*.rotated_k_scale", "all", 0.125]]
+    found, err, code = caches(ROTATED, names, values)
+    assert code == 0 and "A06" not in err, err
+    assert found == {layer: ("e4m3 rotated", 0, [0.125, 0.125], [0.5, 0.5]) for layer in range(2)}
+    plain = {name: shape for name, shape in names.items() if "rotated" not in name}
+    found, err, code = caches(ROTATED, plain, values[:2])
+    assert code == 0 and found[0] == ("e4m3 rotated", 0, [0.25, 0.25], [0.5, 0.5]), err
+    assert (f"note[A0610]: {ATTN.format(0)}.k_scale and 1 more: of keys before they are rotated, serves rotated ones; "
+            "`atlasc calibrate` measures these") in err
+
+
+def test_scales_of_rotated_keys_serve_no_others(caches):
+    names = {f"{ATTN.format(layer)}.{side}_scale": [] for layer in range(2) for side in ("v", "rotated_k")}
+    _, err, code = caches('[kv]\ndtype = "fp8"\n', names, [["*_scale", "all", 1]])
+    assert code != 0 and (f"error[A0604]: tensor {ATTN.format(0)}.rotated_k_scale is the scale of rotated keys: those of its "
+                          "layer are not, by kv.rotate") in err, err
+    found, err, code = caches(ROTATED + "bf16_last = 1\n", names, [["*_scale", "all", 1]])
+    assert code == 0 and formats(found) == ["e4m3 rotated", "bf16"], err
+    assert f"note[A0607]: {ATTN.format(1)}.rotated_k_scale and 1 more are not used" in err, err
 
 
 @pytest.mark.parametrize("toml", ["", '[kv]\ndtype = "fp8"\n'])

@@ -42,6 +42,13 @@ def test_family_defaults(compile_toml):
     assert list(options) == sorted(options)
 
 
+def test_a_plan_records_which_layers_are_rotated(compile_toml):
+    options, _ = compile_toml('[kv]\ndtype = "fp8"\nrotate = true\nbf16_first = 1\n')
+    assert options["kv.rotate"] == "true" and options["kv.layers"] == "bf16 0, fp8 rotated 1"
+    options, _ = compile_toml('[[kv.layers]]\nlayers = [0]\ndtype = "nvfp4"\nrotate = true\n')
+    assert "kv.rotate" not in options and options["kv.layers"] == "nvfp4 rotated 0, bf16 1"
+
+
 def test_user_keys_go_before_the_family(compile_toml):
     text = "[kv]\npage = 128\n[sampling]\ntemperature = 0.7\nstop = [5, 3]\n[weights]\nignore = []\n"
     options, _ = compile_toml(text)
@@ -214,5 +221,5 @@ def test_the_help_has_every_key(atlasc, compile_toml):
     shown = {line.split()[0] for line in text.splitlines()}
     assert all(word in text for word in ("template", "op", "phase", "layers", "tunables"))  # keys of a rule
     options, _ = compile_toml(None)
-    given = {"kv.scales", "quant", "state.dtype"} | {key for key in shown if key.startswith("speculate.")}
+    given = {"kv.rotate", "kv.scales", "quant", "state.dtype"} | {key for key in shown if key.startswith("speculate.")}
     assert set(options) == {key for key in shown if not key.startswith("kernels.")} - given  # where these are
