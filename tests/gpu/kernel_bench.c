@@ -445,14 +445,14 @@ static void *compile_trials(void *arg)
 	return NULL;
 }
 
-/* A full step: decode rows at the end of their context, or one segment that fills it up. */
+/* A full step: decode rows at the end of their context, or rows of one slot, a segment that fills it up. */
 static void seat(Case *c)
 {
 	int64_t rows = case_value(c, "ROWS", 1), outs = case_value(c, "OUTS", 0), slots = case_value(c, "SLOTS", 0);
 	int64_t capacity = case_value(c, "MAX_PAGES", 1) * case_value(c, "PAGE", 1);
 	int64_t each = case_each(c) ? case_each(c) : 1; /* of a slot */
-	bool prefill = case_field(c, "seg") >= 0;
-	c->step = (Rows){.rows = (int)rows, .outs = (int)outs, .segs = prefill};
+	bool has_seg = case_field(c, "seg") >= 0, prefill = has_seg || (slots > 0 && rows > slots * each);
+	c->step = (Rows){.rows = (int)rows, .outs = (int)outs, .segs = has_seg};
 	c->step.slot = case_alloc(c, rows * 4);
 	c->step.pos = case_alloc(c, rows * 4);
 	c->step.out_row = case_alloc(c, outs * 4);
@@ -463,7 +463,7 @@ static void seat(Case *c)
 	}
 	for (int32_t o = 0; o < outs; o++)
 		c->step.out_row[o] = o;
-	if (prefill)
+	if (has_seg)
 		memcpy(c->step.seg, (int32_t[4]){0, (int32_t)rows, 0, c->step.pos[0]}, 16);
 }
 
@@ -537,7 +537,8 @@ static double moved_bytes(const Case *c)
 	bool prefill = case_field(c, "seg") >= 0;
 	double capacity = (double)case_value(c, "MAX_PAGES", 0) * (double)case_value(c, "PAGE", 0);
 	int64_t slots = case_value(c, "ROWS", 0) / (case_each(c) ? case_each(c) : 1); /* in a step that is no prefill */
-	double tokens = case_field(c, "kv") < 0 ? 0 : capacity * (double)(prefill ? 1 : slots);
+	double tokens = case_field(c, "kv") < 0 ? 0 : case_field(c, "o") < 0 ? (double)case_value(c, "ROWS", 0)
+		: capacity * (double)(prefill ? 1 : slots);
 	int kv = case_field(c, "kv"), block = case_field(c, "kv_block");
 	double bits = kv < 0 ? 0 : (double)dtype_span(c->buf[kv].dtype, 8);
 	if (block >= 0 && c->buf[block].present)

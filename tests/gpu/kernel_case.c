@@ -204,7 +204,8 @@ static double draw_float(Case *c, const char *name)
 		return one_in(&c->random, 2) ? 1e-5f : 1e-6f;
 	if (strcmp(name, "SCALE") == 0)
 		return (one_in(&c->random, 3) ? 1.6f : 1) / sqrtf((float)case_value(c, "HDIM", 64));
-	return one_in(&c->random, 2) ? 1 : 1.3466f;
+	/* ROPE_FACTOR counts twice in a score: of larger ones the rounding of q alone may cost what a mean may lose */
+	return one_in(&c->random, 2) || c->attrs.scale * sqrtf((float)case_value(c, "HDIM", 64)) > 1.1f ? 1 : 1.3466f;
 }
 
 /* All constants once: free ones, then those that depend on them. */
