@@ -13,10 +13,10 @@
  * is refused like every tensor that nobody reads.
  *
  * Keys that are rotated ([kv] rotate) have another largest magnitude. `atlasc calibrate` writes it over 448 as
- * M.rotated_k_scale, which goes before the other names there, and is refused in a layer whose keys are not rotated.
- * Where it is missing, a scale of keys as they were before serves, which is told: what rotation makes of a key with a
- * few large elements is smaller than these, of any key at most sqrt(HDIM) times as large, and what goes beyond becomes
- * the largest code.
+ * M.rotated_k_scale, beside that of keys as they were; each layer reads the one that it needs. Where a rotated layer
+ * has only the latter, as in checkpoints, it serves, which is told: what rotation makes of a key with a few large
+ * elements is smaller than these, of any key at most sqrt(HDIM) times as large, and what goes beyond becomes the
+ * largest code.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -54,9 +54,6 @@ static StTensor *find(Compile *c, const char *module, const char *part)
 static StTensor *find_scale(Compile *c, const char *module, int side, bool is_rotated)
 {
 	StTensor *first = NULL, *rotated = side == 0 ? find(c, module, ROTATED_NAME) : NULL;
-	if (rotated && !is_rotated)
-		fail_at(&c->diags, A0604, loc_of(c, rotated), "tensor %s is the scale of rotated keys: those of its layer "
-			"are not, by kv.rotate", rotated->name);
 	if (rotated)
 		rotated->used_by++;
 	for (int i = 0; i < N_NAMES; i++) {

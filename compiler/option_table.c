@@ -23,7 +23,7 @@ const OptionRow option_table[N_OPTIONS] = {
 	[KV_ROTATE] = {"kv.rotate", T_BOOL, 0, 0, false, "true: in layers whose cache is in fp8 or nvfp4, queries and keys "
 		"are multiplied by the Hadamard matrix of a head before keys are rounded. Their products stay as they are, and "
 		"what a few elements of a key had is spread over all of them, which loses less; a head of 80 or 96 elements is "
-		"rotated as 64 and 16, or 64 and 32. Without this key, or with false, none are"},
+		"rotated as 64 and 16, or 64 and 32; false: they stay as they are"},
 	[KV_SCALES] = {"kv.scales", T_WORD, 0, 0, false, "safetensors file of scales that `atlasc calibrate` wrote, from "
 		"the folder of this file on; \"\" = the checkpoint's, and 1 where it has none"},
 	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
@@ -72,9 +72,10 @@ const OptionRow option_table[N_OPTIONS] = {
 };
 
 static const char *const type_names[] = {
-	[T_INT] = "integer", [T_REAL] = "number", [T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
+	[T_INT] = "integer", [T_REAL] = "number", [T_BOOL] = "boolean",
+	[T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
 	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_CHOICE] = "word",
-	[T_RULES] = "tables", [T_COUNT] = "integer", [T_BOOL] = "boolean",
+	[T_RULES] = "tables", [T_COUNT] = "integer",
 };
 
 bool is_option_section(const char *name)

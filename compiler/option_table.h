@@ -6,8 +6,8 @@
 
 #include "compiler/base.h"
 
-typedef enum OptionType { T_INT, T_REAL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_FORMATS, T_CHOICE,
-	T_RULES, T_COUNT, T_BOOL } OptionType; /* from T_FORMATS on, a family's file need not have it */
+typedef enum OptionType { T_INT, T_REAL, T_BOOL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_FORMATS, T_CHOICE,
+	T_RULES, T_COUNT } OptionType; /* from T_FORMATS on, a family's file need not have it */
 
 typedef struct OptionRow {
 	const char *key;

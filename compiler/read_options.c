@@ -593,26 +593,22 @@ static void read_kv(Reading *r)
 {
 	Options *o = r->o;
 	Dtype all = DT_bf16;
-	bool rotate = false, is_met = false;
-	const Value *v = chosen(r, KV_ROTATE);
+	bool rotate = false;
 	read_kv_format(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE), &all);
-	if (v)
-		want_bool(r->d, A0303, option_table[KV_ROTATE].key, v, &rotate);
+	want_bool(r->d, A0303, option_table[KV_ROTATE].key, chosen(r, KV_ROTATE), &rotate);
 	for (int l = 0; l < PLAN_MAX_LAYERS; l++) {
 		o->kv[l] = all;
 		o->rotate[l] = rotate;
 	}
 	read_kv_ends(r);
 	read_kv_layers(r, chosen(r, KV_LAYERS));
-	for (int l = 0; l <= last_layer(r); l++) {
+	for (int l = 0; l <= last_layer(r); l++)
 		o->rotate[l] = o->rotate[l] && o->kv[l] != DT_bf16;
-		is_met |= o->rotate[l];
-	}
-	if (rotate && !is_met)
-		fail_at(r->d, A0304, v->at, "kv.rotate = true: no layer's keys become codes and are rotated");
 	read_kv_scales(r);
-	for (int l = 0; r->c->cmd.text && l < PLAN_MAX_LAYERS; l++) /* calibrate: scales are still to be made */
+	for (int l = 0; r->c->cmd.text && l < PLAN_MAX_LAYERS; l++) { /* calibrate: scales are still to be made */
 		o->kv[l] = DT_bf16;
+		o->rotate[l] = false;
+	}
 	o->kv[last_layer(r) + 1] = DT_bf16;
 	o->kv_scales = r->c->cmd.text ? NULL : o->kv_scales;
 }

@@ -105,11 +105,10 @@ def plan_of(atlasc: Command, kernel_cache: pathlib.Path, tmp_path_factory: pytes
 def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
     """As plan_of, with one bucket a phase, two slots and pages of 16 tokens: for tests of the reference device,
     which reads the graph alone. Further words go to atlasc; keywords change keys of the family's MODEL.toml, and
-    `state` is state.dtype, which it does not have, nor has it kv.rotate."""
+    `state` is state.dtype, which it does not have."""
     folder = tmp_path_factory.mktemp("small")
 
-    def compiled(checkpoint: str | os.PathLike, *options: object, state: str = "", rotate: bool = False,
-                 **changes: object) -> pathlib.Path:
+    def compiled(checkpoint: str | os.PathLike, *options: object, state: str = "", **changes: object) -> pathlib.Path:
         source = REPO / "tests" / "fixtures" / checkpoint  # an absolute path stays as it is
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
         config = config.get("text_config", config)
@@ -124,9 +123,7 @@ def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
             assert n == 1, key
         if state:
             text += f'\n[state]\ndtype = "{state}"\n'
-        if rotate:
-            text = text.replace("[kv]\n", "[kv]\nrotate = true\n", 1)
-        toml = folder / ("-".join([source.name + state + "-rotated" * rotate, *(f"{k}={v}" for k, v in sorted(changes.items()))]) + ".toml")
+        toml = folder / ("-".join([source.name + state, *(f"{k}={v}" for k, v in sorted(changes.items()))]) + ".toml")
         toml.write_text(text, encoding="utf-8")
         return plan_of(checkpoint, "--model", toml, *options)
 

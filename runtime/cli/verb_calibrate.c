@@ -1,14 +1,15 @@
 /* verb_calibrate.c - atlas calibrate: how large are the keys and values that a model makes of a text?
  *
  * The text is read in windows, each from position 0, on the reference device, which keeps keys and values in float32.
- * After each window the caches are looked through; at the end each kv head of each layer has a scale for its keys and
- * one for its values: the largest magnitude seen, over 448, the largest number of e4m3. A head of zeros alone gets 1.
- * The file is safetensors: M.k_scale, of keys that are rotated M.rotated_k_scale, and M.v_scale F32 [kv heads], M being
- * "model.layers.N.self_attn" as the checkpoint's own tensors say it. kv.scales of MODEL.toml names such a file. The
- * same text, model and window give the same bytes.
+ * After each window the caches are looked through; at the end each kv head of each layer has a scale for its keys, one
+ * for its values and one for its keys rotated (kv.rotate): the largest magnitude seen, over 448, the largest number of
+ * e4m3. A head of zeros alone gets 1. The file is safetensors: M.k_scale, M.v_scale and M.rotated_k_scale F32 [kv
+ * heads], M being "model.layers.N.self_attn" as the checkpoint's own tensors say it. kv.scales of MODEL.toml names such
+ * a file. The same text, model and window give the same bytes.
  */
 #include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
+#include "runtime/cpu/ref_ops.h"
 #include "runtime/plan_handle.h"
 #include "runtime/session.h"
 
@@ -17,11 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { N_SIDES = 3 };
+static const char *const side_names[N_SIDES] = {"k", "v", "rotated_k"};
+
 typedef struct Layer {
-	char module[256];   /* "model.layers.0.self_attn" */
-	const Tensor *kv;   /* [PAGES, 2, NKV, PAGE, HDIM] */
-	bool is_rotated;    /* its keys are */
-	float *largest;     /* [2, NKV] */
+	char module[256]; /* "model.layers.0.self_attn" */
+	const Tensor *kv; /* [PAGES, 2, NKV, PAGE, HDIM] */
+	float *largest;   /* [N_SIDES, NKV] */
 } Layer;
 
 typedef struct Calibration {
@@ -49,14 +52,6 @@ static void find_module(const Graph *g, int layer, char *module, size_t bytes)
 	}
 }
 
-static bool makes_rotated(const Graph *g, int keys)
-{
-	for (int i = 0; i < g->n_ops; i++)
-		if (g->ops[i].kind == OP_rope && g->ops[i].operands[op_operand(OP_rope, "y")] == keys)
-			return g->ops[i].attrs.rotate;
-	return false;
-}
-
 static int find_layers(const Args *args, const Graph *g, Calibration *c)
 {
 	int64_t most = 0;
@@ -75,8 +70,7 @@ static int find_layers(const Args *args, const Graph *g, Calibration *c)
 				"kept in bf16", kv->name, dtype_name(kv->dtype));
 		find_module(g, op->layer, l->module, sizeof l->module);
 		l->kv = kv;
-		l->is_rotated = makes_rotated(g, op->operands[op_operand(OP_kv_write, "k")]);
-		l->largest = calloc((size_t)(2 * kv->shape[2]), sizeof *l->largest);
+		l->largest = calloc((size_t)(N_SIDES * kv->shape[2]), sizeof *l->largest);
 		if (!l->largest)
 			return cli_say(args, EXIT_ENVIRONMENT, "no memory for %d layers", g->n_layers);
 		most = page_elements(kv) > most ? page_elements(kv) : most;
@@ -85,18 +79,28 @@ static int find_layers(const Args *args, const Graph *g, Calibration *c)
 	return c->page ? 0 : cli_say(args, EXIT_ENVIRONMENT, "no memory for a page of %lld elements", (long long)most);
 }
 
+/* Runs of `head` elements, the first of largest[0]. False where one is no finite number. */
+static bool see_largest(const float *x, int64_t n, int64_t head, float *largest)
+{
+	for (int64_t i = 0; i < n; i++) {
+		if (!isfinite(x[i]))
+			return false;
+		largest[i / head] = fmaxf(largest[i / head], fabsf(x[i]));
+	}
+	return true;
+}
+
 static int look_through(const Args *args, Device *d, const Layer *l, float *page)
 {
-	const int64_t n = page_elements(l->kv), head = l->kv->shape[3] * l->kv->shape[4];
+	const int64_t n = page_elements(l->kv), head = l->kv->shape[3] * l->kv->shape[4], hdim = l->kv->shape[4];
 	for (int64_t p = 0; p < l->kv->shape[0]; p++) {
 		if (d->ops->read(d, l->kv->name, p * n, n, page) != ATLAS_OK)
 			return cli_fail(args, &d->error);
-		for (int64_t i = 0; i < n; i++) {
-			float *largest = &l->largest[i / head];
-			if (!isfinite(page[i]))
-				return cli_say(args, EXIT_BAD_INPUT, "%s: keys or values are not finite numbers", l->module);
-			*largest = fmaxf(*largest, fabsf(page[i]));
-		}
+		bool is_finite = see_largest(page, n, head, l->largest);
+		for (int64_t i = 0; i < n / 2; i += hdim)
+			ref_rotate(page + i, (int)hdim);
+		if (!is_finite || !see_largest(page, n / 2, head, l->largest + 2 * l->kv->shape[2]))
+			return cli_say(args, EXIT_BAD_INPUT, "%s: keys or values are not finite numbers", l->module);
 	}
 	return 0;
 }
@@ -140,11 +144,11 @@ static char *make_header(const Calibration *c)
 	FILE *text = open_memstream(&header, &n);
 	if (!text)
 		return NULL;
-	for (int i = 0; i < 2 * c->n_layers; i++) {
-		const Layer *l = &c->layers[i / 2];
+	for (int i = 0; i < N_SIDES * c->n_layers; i++) {
+		const Layer *l = &c->layers[i / N_SIDES];
 		char name[sizeof l->module + 16];
 		size_t bytes = sizeof *l->largest * (size_t)l->kv->shape[2];
-		snprintf(name, sizeof name, "%s.%s_scale", l->module, i % 2 ? "v" : l->is_rotated ? "rotated_k" : "k");
+		snprintf(name, sizeof name, "%s.%s_scale", l->module, side_names[i % N_SIDES]);
 		fputc(i ? ',' : '{', text);
 		json_quoted(text, name);
 		fprintf(text, ":{\"dtype\":\"F32\",\"shape\":[%" PRId64 "],\"data_offsets\":[%zu,%zu]}", l->kv->shape[2], at,
@@ -165,10 +169,10 @@ static void write_scales(const void *what, FILE *file)
 	uint64_t length = (strlen(c->header) + 7) / 8 * 8; /* little-endian like everything here */
 	fwrite(&length, sizeof length, 1, file);
 	fprintf(file, "%-*s", (int)length, c->header);
-	for (int i = 0; i < 2 * c->n_layers; i++) {
-		const Layer *l = &c->layers[i / 2];
+	for (int i = 0; i < N_SIDES * c->n_layers; i++) {
+		const Layer *l = &c->layers[i / N_SIDES];
 		for (int64_t h = 0; h < l->kv->shape[2]; h++) {
-			float largest = l->largest[(i % 2) * l->kv->shape[2] + h], scale = largest > 0 ? largest / 448 : 1;
+			float largest = l->largest[(i % N_SIDES) * l->kv->shape[2] + h], scale = largest > 0 ? largest / 448 : 1;
 			fwrite(&scale, sizeof scale, 1, file);
 		}
 	}

@@ -204,9 +204,8 @@ static void turn(const RefCall *c, float position, const float *x, float *y)
 		y[i] = x[i];
 }
 
-/* A head, rotated in place (ops.h): of each power of two in its size, sums and differences of neighbours, of elements
- * two apart, and so on. */
-static void rotate(float *x, int hdim)
+/* Of each power of two in the head's size: sums and differences of neighbours, of elements two apart, and so on. */
+void ref_rotate(float *x, int hdim)
 {
 	for (int at = 0, n; at < hdim; at += n) {
 		for (n = 1; 2 * n <= hdim - at;)
@@ -232,7 +231,7 @@ void ref_rope(const RefCall *c)
 		for (int64_t at = t * cols; at < (t + 1) * cols; at += hdim)
 			turn(c, (float)row_pos[t], ref_floats(c, "x") + at, ref_floats(c, "y") + at);
 	for (int64_t at = 0; c->attrs.rotate && at < rows * cols; at += hdim)
-		rotate(ref_floats(c, "y") + at, (int)hdim);
+		ref_rotate(ref_floats(c, "y") + at, (int)hdim);
 }
 
 void ref_add(const RefCall *c)

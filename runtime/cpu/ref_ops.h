@@ -57,6 +57,9 @@ bool ref_op_has_parts(OpKind op);
 /* Converts n elements of a float operand, from element `first`, to f32. */
 void ref_convert(const RefOperand *from, int64_t first, int64_t n, float *out);
 
+/* A head of hdim elements times the Hadamard matrix, in place: ROTATE in artifacts/ops.h. */
+void ref_rotate(float *x, int hdim);
+
 /* Bytes of scratch the call needs: from its op, attributes and shapes, and from which operands are
  * absent. */
 size_t ref_scratch_bytes(const RefCall *call);

@@ -46,13 +46,13 @@ def test_heads_of_every_size(small_plan_of, atlas, tmp_path, name):
     """Heads of 80 and 96 elements are rotated in two blocks, those of the others as a whole, behind partial rope too."""
     ids = ",".join(str(10 + 37 * i * i % 250) for i in range(60))
 
-    def logits(dtype, rotate=False):
+    def logits(dtype, rotate="false"):
         plan = small_plan_of(name, "--target", "none", dtype=f'"{dtype}"', rotate=rotate)
         done = atlas("dump", plan, "--tokens", ids, "--device", "cpu", "-o", tmp_path / "out", "-q")
         assert done.returncode == 0, done.stderr
         return load_file(tmp_path / "out")["logits"]
 
     want, plain = logits("bf16"), logits("fp8")
-    got = logits("fp8", True)
+    got = logits("fp8", "true")
     lost, plain_lost = (1 - cosines(a, want).mean() for a in (got, plain))
     assert lost < 1.25 * plain_lost < 0.003 and not np.array_equal(got, plain)

@@ -17,6 +17,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mkckpt"))
 import mkckpt  # noqa: E402
 
 ATTN = "model.layers.{}.self_attn"
+ROTATED = '[kv]\ndtype = "fp8"\n'
+PLAIN = ROTATED + "rotate = false\n"
 PAIRS = [("k_proj.k_scale", "v_proj.v_scale"), ("k_scale", "v_scale"), ("attn.k_scale", "attn.v_scale"),
          ("k_proj.output_scale", "v_proj.output_scale"), ("qkv_proj.k_scale", "qkv_proj.v_scale")]
 
@@ -58,31 +60,31 @@ def formats(found):
      "bf16 e4m3 e2m1 e4m3")])
 def test_every_layer_has_a_format(caches, toml, want):
     found, err, code = caches(toml, layers=4)
-    assert code == 0 and formats(found) == want.split(), err
+    assert code == 0 and [f.removesuffix(" rotated") for f in formats(found)] == want.split(), err
     assert {run for dtype, run, *_ in found.values() if dtype == "e2m1"} <= {16}
 
 
 @pytest.mark.parametrize(("toml", "want"), [
+    ('[kv]\ndtype = "fp8"\n', "e4m3 rotated, e4m3 rotated, e4m3 rotated, e4m3 rotated"),
     ('[kv]\ndtype = "fp8"\nrotate = true\n', "e4m3 rotated, e4m3 rotated, e4m3 rotated, e4m3 rotated"),
+    ('[kv]\nrotate = true\n', "bf16, bf16, bf16, bf16"),
     ('[kv]\ndtype = "fp8"\nrotate = false\n', "e4m3, e4m3, e4m3, e4m3"),
     ('[kv]\ndtype = "nvfp4"\nrotate = true\nbf16_first = 1\n', "bf16, e2m1 rotated, e2m1 rotated, e2m1 rotated"),
     ('[kv]\ndtype = "fp8"\nrotate = true\n[[kv.layers]]\nlayers = [0]\ndtype = "nvfp4"\n[[kv.layers]]\nlayers = [2]\n'
      'dtype = "fp8"\nrotate = false\n', "e2m1 rotated, e4m3 rotated, e4m3, e4m3 rotated"),
-    ('[[kv.layers]]\nlayers = "1-2"\ndtype = "fp8"\nrotate = true\n', "bf16, e4m3 rotated, e4m3 rotated, bf16")])
+    ('[kv]\nrotate = false\n[[kv.layers]]\nlayers = "1-2"\ndtype = "fp8"\nrotate = true\n',
+     "bf16, e4m3 rotated, e4m3 rotated, bf16")])
 def test_which_layers_are_rotated(caches, toml, want):
     found, err, code = caches(toml, layers=4)
     assert code == 0 and formats(found) == want.split(", "), err
 
 
 @pytest.mark.parametrize(("toml", "message"), [
-    ("[kv]\nrotate = true\n", "error[A0304]: kv.rotate = true: no layer's keys become codes and are rotated"),
     ('[kv]\ndtype = "fp8"\nrotate = 1\n', "error[A0303]: kv.rotate = 1: expected true or false"),
     ('[kv]\ndtype = "fp8"\nrotate = "true"\n', 'error[A0303]: kv.rotate = "true": expected true or false'),
     ('[[kv.layers]]\nlayers = "1"\ndtype = "fp8"\nrotate = 0\n', "error[A0303]: kv.layers.rotate = 0: expected true or"),
     ('[[kv.layers]]\nlayers = "1"\ndtype = "fp8"\nrotat = true\n',
      "error[A0302]: unknown key kv.layers.rotat: did you mean rotate?"),
-    ('[kv]\ndtype = "fp8"\nrotate = true\n[[kv.layers]]\nlayers = "0-1"\ndtype = "fp8"\nrotate = false\n',
-     "error[A0304]: kv.rotate = true: no layer's keys become codes and are rotated"),
     ('[[kv.layers]]\nlayers = "1"\ndtype = "bf16"\nrotate = true\n',
      'error[A0304]: kv.layers.rotate = true: dtype = "bf16", only keys that become codes are rotated'),
     ('[kv]\ndtype = "fp4"\n', 'error[A0303]: kv.dtype = "fp4": expected "bf16", "fp8" or "nvfp4"'),
@@ -119,27 +121,27 @@ def test_scales_under_every_name(caches, key, value, heads):
               [f"{ATTN.format(1)}.{key}", "all", 2], [f"{ATTN.format(1)}.{value}", "all", 3]]
     if each:
         values += [[f"{ATTN.format(1)}.{value}", 1, 5]]
-    found, err, code = caches('[kv]\ndtype = "fp8"\n', names, values)
+    found, err, code = caches(PLAIN, names, values)
     assert code == 0 and "A0610" not in err and "A0607" not in err, err
     assert found == {0: ("e4m3", 0, [0.25, 0.25], [0.125, 0.125]), 1: ("e4m3", 0, [2, 2], [3, 5 if each else 3])}
 
 
 def test_one_scale_for_both(caches):
     names = {f"{ATTN.format(layer)}.kv_scale": [] for layer in range(2)}
-    found, err, code = caches('[kv]\ndtype = "nvfp4"\n', names, [["*.kv_scale", "all", 0.5]])
+    found, err, code = caches('[kv]\ndtype = "nvfp4"\nrotate = false\n', names, [["*.kv_scale", "all", 0.5]])
     assert code == 0 and "A06" not in err, err
     assert found == {layer: ("e2m1", 16, [0.5, 0.5], [0.5, 0.5]) for layer in range(2)}
 
 
 def test_one_side_serves_the_other_and_is_told(caches):
     names = {f"{ATTN.format(0)}.k_scale": [2]}
-    found, err, code = caches('[kv]\ndtype = "fp8"\nbf16_last = 1\n', names, [["*.k_scale", 0, 0.5], ["*.k_scale", 1, 4]])
+    found, err, code = caches(PLAIN + "bf16_last = 1\n", names, [["*.k_scale", 0, 0.5], ["*.k_scale", 1, 4]])
     assert code == 0 and found[0] == ("e4m3", 0, [0.5, 4], [0.5, 4]), err
     assert f"note[A0610]: {ATTN.format(0)}.k_scale: serves keys and values, the other is missing" in err
 
 
 def test_without_scales_it_is_one_and_told(caches):
-    found, err, code = caches('[kv]\ndtype = "fp8"\n')
+    found, err, code = caches(PLAIN)
     assert code == 0 and found[1] == ("e4m3", 0, [1, 1], [1, 1]), err
     assert (f"note[A0610]: {ATTN.format(0)} and 1 more: there are no scales of keys and values, 1 is used; "
             "`atlasc calibrate` measures them") in err
@@ -147,7 +149,7 @@ def test_without_scales_it_is_one_and_told(caches):
 
 def test_scales_of_layers_in_bf16_are_told(caches):
     names = {f"{ATTN.format(layer)}.{side}_scale": [] for layer in range(2) for side in "kvq"}
-    found, err, code = caches('[kv]\ndtype = "fp8"\nbf16_last = 1\n', names, [["*_scale", "all", 1]])
+    found, err, code = caches(PLAIN + "bf16_last = 1\n", names, [["*_scale", "all", 1]])
     assert code == 0 and formats(found) == ["e4m3", "bf16"], err
     assert "note[A0607]: model.layers.0.self_attn.q_scale and 3 more are not used: keys and values of these" in err
     found, err, code = caches("", names, [["*_scale", "all", 1]])
@@ -164,7 +166,7 @@ def test_scales_of_layers_in_bf16_are_told(caches):
 def test_wrong_scales_are_refused(caches, shape, values, code, message):
     first = [["*.?_scale", "all", 1]]
     names = {f"{ATTN.format(1)}.k_scale": shape, f"{ATTN.format(1)}.v_scale": []}
-    _, err, done = caches('[kv]\ndtype = "fp8"\n', names, first + values)
+    _, err, done = caches(PLAIN, names, first + values)
     assert done != 0, err
     text = err.replace("-nan", "nan")
     assert f"error[{code}]: tensor {ATTN.format(1)}.k_scale" in text and message in text, err
@@ -173,14 +175,11 @@ def test_wrong_scales_are_refused(caches, shape, values, code, message):
 def test_two_scales_that_differ_are_refused(caches):
     names = {f"{ATTN.format(0)}.{n}": [] for n in ("k_scale", "k_proj.k_scale", "v_scale")}
     same = [["*.?_scale", "all", 1]]
-    found, err, code = caches('[kv]\ndtype = "fp8"\nbf16_last = 1\n', names, same)
+    found, err, code = caches(PLAIN + "bf16_last = 1\n", names, same)
     assert code == 0, err
-    _, err, code = caches('[kv]\ndtype = "fp8"\nbf16_last = 1\n', names, same + [["*k_proj.k_scale", "all", 2]])
+    _, err, code = caches(PLAIN + "bf16_last = 1\n", names, same + [["*k_proj.k_scale", "all", 2]])
     assert code != 0 and (f"error[A0604]: {ATTN.format(0)}.k_proj.k_scale and {ATTN.format(0)}.k_scale differ: both would "
                           "be the scale of the layer's keys") in err, err
-
-
-ROTATED = '[kv]\ndtype = "fp8"\nrotate = true\n'
 
 
 def test_scales_of_rotated_keys(caches):
@@ -198,11 +197,17 @@ def test_scales_of_rotated_keys(caches):
 
 
 def test_scales_of_rotated_keys_serve_no_others(caches):
-    names = {f"{ATTN.format(layer)}.{side}_scale": [] for layer in range(2) for side in ("v", "rotated_k")}
-    _, err, code = caches('[kv]\ndtype = "fp8"\n', names, [["*_scale", "all", 1]])
-    assert code != 0 and (f"error[A0604]: tensor {ATTN.format(0)}.rotated_k_scale is the scale of rotated keys: those of its "
-                          "layer are not, by kv.rotate") in err, err
-    found, err, code = caches(ROTATED + "bf16_last = 1\n", names, [["*_scale", "all", 1]])
+    """A file of atlasc calibrate has both; keys that stay as they are do not read those of rotated ones."""
+    names = {f"{ATTN.format(layer)}.{side}_scale": [] for layer in range(2) for side in ("k", "v", "rotated_k")}
+    values = [["*.k_scale", "all", 0.25], ["*.v_scale", "all", 0.5], ["*.rotated_k_scale", "all", 0.125]]
+    found, err, code = caches(PLAIN, names, values)
+    assert code == 0 and found[0] == ("e4m3", 0, [0.25, 0.25], [0.5, 0.5]) and "A06" not in err, err
+    for layer in range(2):
+        del names[f"{ATTN.format(layer)}.k_scale"]
+    found, err, code = caches(PLAIN, names, values[1:])
+    assert code == 0 and found[0] == ("e4m3", 0, [0.5, 0.5], [0.5, 0.5]), err
+    assert f"note[A0610]: {ATTN.format(0)}.v_scale" in err, err
+    found, err, code = caches(ROTATED + "bf16_last = 1\n", names, values[1:])
     assert code == 0 and formats(found) == ["e4m3 rotated", "bf16"], err
     assert f"note[A0607]: {ATTN.format(1)}.rotated_k_scale and 1 more are not used" in err, err
 
@@ -235,7 +240,7 @@ def test_the_file_goes_before_the_checkpoint(caches, tmp_path):
     (tmp_path / "m").mkdir()
     write_scales(tmp_path / "m" / "s.safetensors", {f"{ATTN.format(layer)}.{side}_scale": [layer + 1, layer + 2]
                                                     for layer in range(2) for side in "kv"})
-    found, err, code = caches('[kv]\ndtype = "fp8"\nscales = "s.safetensors"\n',
+    found, err, code = caches(PLAIN + 'scales = "s.safetensors"\n',
                               {f"{ATTN.format(0)}.kv_scale": []}, [["*_scale", "all", 9]])
     assert code == 0 and found == {layer: ("e4m3", 0, *[[layer + 1, layer + 2]] * 2) for layer in range(2)}, err
     assert f"note[A0607]: {ATTN.format(0)}.kv_scale is not used: kv.scales names a file" in err
