@@ -20,7 +20,8 @@
 #              them at a prescribed acceptance: 2, 3 and 4 rows a step, eight sequences, and 3 rows with drafts that an
 #              FP8 head of 32768 ids scores
 #   start      a new process to its first token, five times
-#   kv         logits of quantised caches against those of bf16 caches at 8192 tokens, random weights
+#   kv         logits of quantised caches of CHECKPOINT against those of bf16 caches, at 8192 tokens of a licence, beside
+#              torch's rounding
 #   peer       one stream of real shapes beside transformers, context 128 to 640
 #   receipt    what ran, by CUPTI, beside what the plan lists, of some fixtures and a shape; then with one function
 #              swapped under the runtime, which must be seen
@@ -238,7 +239,10 @@ for what in "$@"; do
 			tg128@0x1,tg128@16384
 		;;
 	start) part start starts ;;
-	kv) part kv python3 tests/gpu/kv_cosine.py --build build --model tests/gpu/shapes/llama-3.1-8b.json ;;
+	kv)
+		part kv-cosine python3 tests/gpu/kv_cosine.py --build build --model "$model" \
+			--text /usr/share/common-licenses/GPL-3
+		;;
 	peer)
 		peer smollm2-135m
 		peer llama-3.2-1b
