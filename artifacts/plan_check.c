@@ -405,10 +405,10 @@ static bool check_maps(const Checking *c, const Phase *p, int index, uint64_t wo
 		if (!is_arg)
 			return REFUSE("%s: tensor map of buffer %d, which is no argument", what, m->buf);
 		const Buf *b = &p->bufs[m->buf];
-		int64_t element = dtype_bytes(b->dtype), row = dtype_span(b->dtype, b->shape[b->n_dims - 1]);
-		if (b->n_dims < 2 || element < 1 || row % 16 || b->offset % 16 || row > UINT32_MAX ||
+		int64_t row = dtype_span(b->dtype, b->shape[b->n_dims - 1]);
+		if (b->n_dims < 2 || row % 16 || b->offset % 16 || row > UINT32_MAX ||
 			b->bytes / row > UINT32_MAX ||
-			m->box[0] < 1 || m->box[0] > 256 || m->box[1] * element != 128)
+			m->box[0] < 1 || m->box[0] > 256 || dtype_span(b->dtype, m->box[1]) != 128)
 			return REFUSE("%s: tensor map of %s: tiles of %d x %d of rows of %lld bytes", what, b->name, m->box[0],
 				m->box[1], (long long)row);
 	}

@@ -257,11 +257,11 @@ static bool check_maps(Picker *p, const KernelTemplate *t, const Env *env, Pick 
 	for (int i = 0; i < t->n_maps; i++) {
 		const ContractMap *m = &t->maps[i];
 		const LTensor *x = operand_of(p, &t->fields[m->field]);
-		int64_t box[2], element = dtype_bytes(x->dtype), row = dtype_span(x->dtype, x->shape[x->n_dims - 1]);
+		int64_t box[2], row = dtype_span(x->dtype, x->shape[x->n_dims - 1]);
 		for (int k = 0; k < 2; k++)
 			if (!eval(p, env, m->box[k], &box[k]))
 				return false;
-		if (box[0] < 1 || box[0] > 256 || box[1] * element != 128)
+		if (box[0] < 1 || box[0] > 256 || dtype_span(x->dtype, box[1]) != 128)
 			return reject(p, "%s: tiles of %lld x %lld %s: rows of 128 bytes, 1 to 256 of them", m->name,
 				(long long)box[0], (long long)box[1], dtype_name(x->dtype));
 		if (x->n_dims < 2 || row % 16)

@@ -340,13 +340,12 @@ static bool fits(Case *c, const CaseLimits *limits)
 	lay_out(c);
 	for (int i = 0; i < t->n_maps; i++) {
 		const CaseBuffer *b = &c->buf[t->maps[i].field];
-		int64_t size = dtype_bytes(b->dtype);
 		for (int k = 0; k < 2; k++) {
 			eval(c, t->maps[i].box[k], &v);
 			c->box[i][k] = (int)v;
 		}
-		if (b->n_dims < 2 || b->shape[b->n_dims - 1] * size % 16 || c->box[i][0] < 1 || c->box[i][0] > 256
-			|| c->box[i][1] * size != 128)
+		if (b->n_dims < 2 || dtype_span(b->dtype, b->shape[b->n_dims - 1]) % 16 || c->box[i][0] < 1
+			|| c->box[i][0] > 256 || dtype_span(b->dtype, c->box[i][1]) != 128)
 			return false;
 	}
 	return c->image_bytes <= limits->bytes;

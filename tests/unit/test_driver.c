@@ -64,6 +64,44 @@ static void results_become_statuses(void **state)
 }
 
 /* With a driver, every function of the table is found; without one, it is said which library is missing. */
+static unsigned long long map_dims[2], map_stride;
+static unsigned map_box[2];
+static int map_element;
+
+static CuResult see_map(void *map, int element, unsigned rank, CuPtr at, const unsigned long long *dims,
+	const unsigned long long *strides, const unsigned *box, const unsigned *steps, int interleave, int swizzle,
+	int promotion, int fill)
+{
+	(void)map, (void)at, (void)steps, (void)interleave, (void)promotion, (void)fill;
+	assert_true(rank == 2 && swizzle == CU_TENSOR_SWIZZLE_128B);
+	map_element = element;
+	map_stride = strides[0];
+	for (int i = 0; i < 2; i++) {
+		map_dims[i] = dims[i];
+		map_box[i] = box[i];
+	}
+	return CU_SUCCESS;
+}
+
+/* 96 rows of 512 elements in tiles of 64 rows of 128 bytes; codes of four bits count as bytes. */
+static void maps_are_of_bytes(void **state)
+{
+	static const struct { Dtype dtype; int columns, element; unsigned long long across; } want[] = {
+		{DT_bf16, 64, CU_TENSOR_UINT16, 512}, {DT_f32, 32, CU_TENSOR_UINT32, 512}, {DT_e4m3, 128, CU_TENSOR_UINT8, 512},
+		{DT_e2m1, 256, CU_TENSOR_UINT8, 256}, {DT_u4, 256, CU_TENSOR_UINT8, 256}};
+	Driver driver = {.TensorMapEncodeTiled = see_map};
+	(void)state;
+	for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+		const int box[2] = {64, want[i].columns};
+		const int64_t row = dtype_span(want[i].dtype, 512);
+		assert_int_equal(driver_tensor_map(&driver, NULL, 0, want[i].dtype, 96 * row, 512, box), CU_SUCCESS);
+		assert_int_equal(map_element, want[i].element);
+		assert_true(map_stride == (unsigned long long)row && map_dims[0] == want[i].across && map_dims[1] == 96);
+		assert_int_equal(map_box[1], 64);
+		assert_int_equal(map_box[0] * (unsigned)map_stride / map_dims[0], 128);
+	}
+}
+
 static void opens_or_says_why(void **state)
 {
 	Driver driver = {0};
@@ -81,6 +119,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(results_become_statuses),
+		cmocka_unit_test(maps_are_of_bytes),
 		cmocka_unit_test(opens_or_says_why),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
