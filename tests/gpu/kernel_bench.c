@@ -23,6 +23,10 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define FP8_TWO "WT=e4m3 ST=bf16 GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=0 UP_ROW_SCALE=0 BLOCK_N=128 BLOCK_K=128"
 #define NVFP4 "WT=e2m1 ST=e4m3 W_SCALE=1 W_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
 #define NVFP4_TWO "WT=e2m1 ST=e4m3 GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=1 UP_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
+#define NVFP4_ROWS " WT=e2m1 ST=e4m3 W_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
+#define NVFP4_ROWS_TWO " WT=e2m1 ST=e4m3 GATE_ROW_SCALE=1 UP_ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
+#define INT4_ROWS " WT=u4 ST=f32z W_ROW_SCALE=0 BLOCK_N=1 BLOCK_K=128"
+#define INT4_ROWS_TWO " WT=u4 ST=f32z GATE_ROW_SCALE=0 UP_ROW_SCALE=0 BLOCK_N=1 BLOCK_K=128"
 #define INT4 "WT=u4 ST=f32z W_SCALE=1 W_ROW_SCALE=0 BLOCK_N=1 BLOCK_K=128"
 #define INT4_TWO "WT=u4 ST=f32z GATE_SCALE=1 UP_SCALE=1 GATE_ROW_SCALE=0 UP_ROW_SCALE=0 BLOCK_N=1 BLOCK_K=128"
 
@@ -141,6 +145,26 @@ static const Shape shapes[] = {
 	{"wgmma_residual", "8B o x512", "ROWS=512 K=4096 N=4096 BIAS=0"},
 	{"wgmma_residual", "8B o x128", "ROWS=128 K=4096 N=4096 BIAS=0"},
 	{"wgmma_swiglu", "8B gate up x128", "ROWS=128 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0"},
+	{"wgmma_codes_linear", "nvfp4 8B qkv x2048", "ROWS=2048 K=4096 N=6144 BIAS=0" NVFP4_ROWS},
+	{"wgmma_codes_residual", "nvfp4 8B o x2048", "ROWS=2048 K=4096 N=4096 BIAS=0" NVFP4_ROWS},
+	{"wgmma_codes_swiglu", "nvfp4 8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" NVFP4_ROWS_TWO},
+	{"wgmma_codes_residual", "nvfp4 8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0" NVFP4_ROWS},
+	{"wgmma_codes_linear", "int4 8B qkv x2048", "ROWS=2048 K=4096 N=6144 BIAS=0" INT4_ROWS},
+	{"wgmma_codes_residual", "int4 8B o x2048", "ROWS=2048 K=4096 N=4096 BIAS=0" INT4_ROWS},
+	{"wgmma_codes_swiglu", "int4 8B gate up x2048", "ROWS=2048 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" INT4_ROWS_TWO},
+	{"wgmma_codes_residual", "int4 8B down x2048", "ROWS=2048 K=14336 N=4096 BIAS=0" INT4_ROWS},
+	{"wgmma_codes_linear", "nvfp4 8B qkv x512", "ROWS=512 K=4096 N=6144 BIAS=0" NVFP4_ROWS},
+	{"wgmma_codes_residual", "nvfp4 8B o x512", "ROWS=512 K=4096 N=4096 BIAS=0" NVFP4_ROWS},
+	{"wgmma_codes_swiglu", "nvfp4 8B gate up x512", "ROWS=512 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" NVFP4_ROWS_TWO},
+	{"wgmma_codes_residual", "nvfp4 8B down x512", "ROWS=512 K=14336 N=4096 BIAS=0" NVFP4_ROWS},
+	{"wgmma_codes_linear", "nvfp4 8B qkv x128", "ROWS=128 K=4096 N=6144 BIAS=0" NVFP4_ROWS},
+	{"wgmma_codes_residual", "nvfp4 8B o x128", "ROWS=128 K=4096 N=4096 BIAS=0" NVFP4_ROWS},
+	{"wgmma_codes_swiglu", "nvfp4 8B gate up x128", "ROWS=128 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" NVFP4_ROWS_TWO},
+	{"wgmma_codes_residual", "nvfp4 8B down x128", "ROWS=128 K=14336 N=4096 BIAS=0" NVFP4_ROWS},
+	{"wgmma_codes_linear", "int4 8B qkv x128", "ROWS=128 K=4096 N=6144 BIAS=0" INT4_ROWS},
+	{"wgmma_codes_residual", "int4 8B o x128", "ROWS=128 K=4096 N=4096 BIAS=0" INT4_ROWS},
+	{"wgmma_codes_swiglu", "int4 8B gate up x128", "ROWS=128 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" INT4_ROWS_TWO},
+	{"wgmma_codes_residual", "int4 8B down x128", "ROWS=128 K=14336 N=4096 BIAS=0" INT4_ROWS},
 	{"wgmma_fp8_residual", "8192 cubed", "ROWS=8192 K=8192 N=8192 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},
 	{"wgmma_fp8_residual", "4096x7168x2048", "ROWS=4096 K=2048 N=7168 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},
 	{"wgmma_fp8_linear", "8192 cubed", "ROWS=8192 K=8192 N=8192 BIAS=0 W_SCALE=1 W_ROW_SCALE=0" FP8_BLOCK},

@@ -2,8 +2,8 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
-#                    [gemm] [fp8] [fixtures] [models] [quantised] [hybrid] [speculate] [start] [kv] [peer] [model]
-#                    [receipt] [memory] [rebuild] [layers] [seal]
+#                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [speculate] [start] [kv] [peer]
+#                    [model] [receipt] [memory] [rebuild] [layers] [seal]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -11,6 +11,7 @@
 #   attention  prefill attention of long prompts against the mma rate of the same run
 #   gemm       products of long prompts beside cuBLAS
 #   fp8        products of long prompts of codes by codes against the mma rate of the same run
+#   codes      the same of bf16 rows by weights in four bits
 #   fixtures   every committed checkpoint: layers against the reference device, tokens against transformers
 #   models     atlas bench on real shapes with random weights: every row and every launch; JSON and a page with plots
 #              beside the table
@@ -34,7 +35,7 @@
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
-# first six need build/tests-gpu/kernel_test, the others build/atlasc and build/atlas. NVRTC is taken from where the build
+# first seven need build/tests-gpu/kernel_test, the others build/atlasc and build/atlas. NVRTC is taken from where the build
 # found it, else from an installed toolkit or a Python package that brings it.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
@@ -223,6 +224,7 @@ for what in "$@"; do
 		;;
 	attention) part attention $test --bench --only attn_wgmma --jobs "$jobs" ;;
 	fp8) part bench-fp8-products $test --bench --only fp8_ --jobs "$jobs" ;;
+	codes) part bench-codes-products $test --bench --only wgmma_codes_ --jobs "$jobs" ;;
 	gemm) part peer_gemm python3 tests/gpu/peer_gemm.py $test ;;
 	fixtures) part fixtures python3 tests/gpu/fixtures.py build ;;
 	models)
