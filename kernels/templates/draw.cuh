@@ -1,15 +1,22 @@
 // draw.cuh - the token that a row of logits comes to: the stage of logits (runtime/cpu/ref_slots.c), by a team of
 // blocks.
 //
-// Penalties in place, then greedy, or temperature, top-k, top-p, min-p and Gumbel-max; the log probability besides.
-// What the head has left of each part of the vocabulary (best.cuh) decides a greedy draw without penalties. How cuts
-// are found, and why they do not depend on the order of additions, is told in sample.cu, which draws and ends a step of
-// one row a slot; here nothing is ended, and drafts count as generated.
+// Penalties in place, then greedy, or temperature, top-k, top-p, min-p and Gumbel-max; the log probability besides:
+// sample.cu has the formulas. What the head has left of each part of the vocabulary (best.cuh) gives the maximum and
+// the sum of a row without penalties, and decides a greedy draw from it.
+//
+// Cuts are found by counting into 2048 bins, first of equal width below the maximum (values crowd in a few
+// floating-point exponents, so their bits would crowd in a few bins), then by the bits of the value inside the bin that
+// holds the threshold. They compare ordered integers and add probabilities as integers of 2^-31, so the result does not
+// depend on the order of the additions. When few enough values may still win, they are gathered in shared memory and
+// the row is not read again. Bins are pairs of 32-bit words, which shared memory adds in one instruction, 64 bits in a
+// loop that contention stretches: sums of 16-bit halves, or a carry where a slice is too long for them.
+// Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011
 //
 // An id here is a column of the logits. Which token that is, Ids says: counts, drafts and the noise go by tokens.
 //
-// A template that draws rows has the dims ROWS, SLOTS, V, PARTS and DRAFTS, the attributes N_VALID and AHEAD, and the
-// tunable CLUSTER: blocks a row, a slice of it each (one before sm_90). Its grid is (CLUSTER, ROWS, 1), its block 512.
+// A template that draws has the dims V and PARTS, the attribute N_VALID, and the tunable CLUSTER: blocks a row, a slice
+// of it each (one before sm_90). Its grid is (CLUSTER, rows or outs, 1), its block 512.
 #pragma once
 #include "arrive.cuh"
 
@@ -433,15 +440,15 @@ __device__ __forceinline__ Row row_of_parts(Shared &s, const float *best, const 
 	return { top, block_add(s, sum * exp_fast(m - top)), first ? best_id[int(~u32(first))] : 0 };
 }
 
-// team level: from the logits, which the penalties change in place; the slot's first n_drafts drafts count as
-// generated
-template <class Ids_>
+// team level: from the logits, which the penalties change in place; the slot's first n_drafts drafts, at most MOST of
+// them, count as generated
+template <int MOST, class Ids_>
 __device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32 *counts, Ids_ ids, const i32 *drafts,
 	int n_drafts, const float *sampling)
 {
-	i32 draft[DRAFTS];
+	i32 draft[MOST + 1]; // and one more, since no array is empty
 #pragma unroll
-	for (int i = 0; i < DRAFTS; i++)
+	for (int i = 0; i < MOST; i++)
 		draft[i] = i < n_drafts ? drafts[i] : -1;
 	float m = LEAST, sum = 0.0f;
 	int id = -1;
@@ -464,9 +471,9 @@ __device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32
 			const int token = ids[v];
 			int n = count[j] & GENERATED;
 #pragma unroll
-			for (int i = 0; i < DRAFTS; i++)
+			for (int i = 0; i < MOST; i++)
 				n += draft[i] == token;
-			if (count[j] || n) {
+			if (count[j] || (MOST > 0 && n)) {
 				l[j] = penalise(l[j], n, sampling);
 				logits[v] = l[j];
 			}
@@ -479,54 +486,4 @@ __device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32
 	float all = 0.0f;
 	hear(s, __float_as_uint(sum), [&](int, u64 theirs) { all += __uint_as_float(u32(theirs)); });
 	return { top, all, int(~u32(best)) };
-}
-
-// What a row draws: the token, -1 when its scores are not numbers, and its log probability.
-struct Drawn { int token; float logprob; };
-
-template <class Args_> __device__ __forceinline__ bool is_penalised(const Args_ &a, int slot)
-{
-	const float *const sampling = a.sampling + slot * 8;
-	return sampling[3] != 1.0f || sampling[4] != 0.0f || sampling[5] != 0.0f;
-}
-
-// block level: has the block of that rank a part in a draw of the slot? The first one always.
-template <class Args_> __device__ __forceinline__ bool draws(const Args_ &a, int slot, int rank)
-{
-	return rank == 0 || (rank < TEAM && (is_penalised(a, slot) || a.sampling[slot * 8] > 0.0f));
-}
-
-// team level: row t, which draws for a slot whose sequence has not ended; counts are the slot's. The result is that of
-// the first thread of the first block; when it has it, all blocks have read what they read.
-template <class Args_, class Ids_>
-__device__ __forceinline__ Drawn draw_row(Shared &s, const Args_ &a, int t, int slot, int row_pos, const i32 *counts,
-	Ids_ ids)
-{
-	float *const logits = a.logits + i64(t) * V;
-	const float *const sampling = a.sampling + slot * 8;
-	const int position = row_pos + AHEAD;
-	const bool penalised = is_penalised(a, slot), in_team = TEAM > 1 && (penalised || sampling[0] > 0.0f);
-	if (threadIdx.x == 0) {
-		s.rank = blockIdx.x;
-		s.turn = 0;
-	}
-	__syncthreads();
-	const Row row = penalised
-		? penalised_row(s, logits, counts, ids, a.slot_draft + i64(slot) * DRAFTS,
-			position - 1 - a.slot_len[slot], sampling)
-		: row_of_parts(s, a.best + i64(t) * PARTS * 2, a.best_id + i64(t) * PARTS);
-	const bool good = row.sum > 0.0f; // a NaN or +inf makes the sum NaN; nothing but -inf leaves it 0
-	int id = row.id;
-	if (good && sampling[0] > 0.0f) {
-		Candidates c = { logits, sampling[0], row.top, row.top / sampling[0], 64.0f / sampling[0], BINS, 0, false };
-		const int drawn = draw(s, c, sampling, a.limits + slot * 8, position, ids);
-		id = drawn < 0 ? id : drawn; // -1: a temperature so low that no number is left to compare
-	}
-	if (in_team)
-		meet(); // nobody leaves while others read its memory
-	if (!good)
-		return { -1, __uint_as_float(0x7fc00000u) };
-	const bool is_first = blockIdx.x == 0 && threadIdx.x == 0; // another block may have written the logit
-	const float l = id == row.id || !is_first ? row.top : __ldcg(logits + id);
-	return { ids[id], l - row.top - logf(row.sum) };
 }

@@ -1,8 +1,8 @@
 // what      each row in use whose slot s has not ended, one row a slot, draws a token for position row_pos[t] + AHEAD
-//           (draw.cuh), 0 when its scores are no numbers: the slot's draft number row_pos[t] + 1 - slot_len[s], and the
-//           row's own token; row_pos[t] and draft_len[s] go one on. Rows of slots that have ended draw 0, idle rows
+//           (draw_row.cuh), 0 when its scores are no numbers: the slot's draft number row_pos[t] + 1 - slot_len[s], and
+//           the row's own token; row_pos[t] and draft_len[s] go one on. Rows of slots that have ended draw 0, idle rows
 //           nothing. Logits may be of fewer ids than there are: of the first V, or of those in ids
-// numerics  as in sample.cu: cuts compare ordered integers and add probabilities as integers of 2^-31. Same bits every
+// numerics  as in draw.cuh: cuts compare ordered integers and add probabilities as integers of 2^-31. Same bits every
 //           run
 // measured  H100 SXM, in a chain of its own kind, one row of 248320 ids, greedy: 2.9 us
 // why       what is drawn is kept where it is drawn: a launch of its own would cost more than all of it
@@ -50,7 +50,7 @@ struct Args {
 	INOUT(i32, draft_len, "SLOTS");
 };
 
-#include "draw.cuh"
+#include "draw_row.cuh"
 
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) draw_draft(const Args a)
 {

@@ -1,7 +1,7 @@
-// what      drawn[t], drawn_logprob[t]: what the logits of row t come to for position row_pos[t] + AHEAD (draw.cuh), of
-//           rows in use whose slot has not ended; -1 and NaN when they are no numbers; other rows, and all rows of a
-//           scoring step: 0, 0
-// numerics  as in sample.cu: cuts compare ordered integers and add probabilities as integers of 2^-31. Same bits every
+// what      drawn[t], drawn_logprob[t]: what the logits of row t come to for position row_pos[t] + AHEAD
+//           (draw_row.cuh), of rows in use whose slot has not ended; -1 and NaN when they are no numbers; other rows,
+//           and all rows of a scoring step: 0, 0
+// numerics  as in draw.cuh: cuts compare ordered integers and add probabilities as integers of 2^-31. Same bits every
 //           run
 // measured  H100 SXM, in a chain of its own kind, three rows of 248320 ids, greedy: 2.8 us
 // why       a team of blocks a row, all rows at once. What a row draws does not depend on the rows before it: they are
@@ -46,7 +46,7 @@ struct Args {
 	OUT(f32, drawn_logprob, "ROWS");
 };
 
-#include "draw.cuh"
+#include "draw_row.cuh"
 
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) draw_rows(const Args a)
 {
