@@ -115,50 +115,18 @@ struct Args {
 	OUT(bf16, o, "ROWS, NH * HDIM");
 };
 
-static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
+#include "attend_runs.cuh"
 
 constexpr int GROUP = NH / NKV, GROUP_TILES = (GROUP + 15) / 16, HEADS = GROUP < 16 ? GROUP : 16;
-using Past = History<KVT, HDIM, NKV, PAGE>;
-constexpr bool is_codes = bits_of<KVT> < 16;
-constexpr int THREADS = 32 * WARPS, CHUNK = Past::keys, STRIDE = tile_stride(Past::width);
-constexpr int STAGE_BYTES = Past::stage_bytes, RING_BYTES = STAGES * STAGE_BYTES + Past::scratch_bytes; // of a warp
-constexpr int SUM_STRIDE = HDIM + 8; // floats from head to head: rows of a fragment fall into different banks
-constexpr int ALONE = 4 * WARPS;     // chunks that one block reads sooner than several could merge
 constexpr int TABLE = MAX_PAGES <= 4096 ? (MAX_PAGES + 3) / 4 * 4 : 0; // entries of a page table in shared memory
-#if __CUDA_ARCH__ >= 900 && CLUSTER > 1
-#define TOGETHER __cluster_dims__(1, 1, CLUSTER)
-constexpr int TEAM = CLUSTER; // blocks that merge their runs through shared memory
-#else
-#define TOGETHER
-constexpr int TEAM = 1;
-#endif
-constexpr int SHARE = HDIM + 4; // floats of a head that a block hands to its team: sums, maximum, weights, two free
-using H = Head<HDIM, ROTARY, ROTATE>;
-
-// The runs of a history of some chunks: how many, and the chunks of each (the last may have fewer).
-struct Runs { int n, chunks; };
-__device__ __forceinline__ Runs runs_of(int chunks)
-{
-	const int wanted = chunks <= ALONE ? 1 : min(ceil_div(chunks, WARPS), SPLITS);
-	const int each = ceil_div(chunks, wanted);
-	return { ceil_div(chunks, each), each };
-}
 
 // What a warp prepares: every WARPS-th of the group's q heads and, in the run that holds the new position, k and v.
 struct Prepared {
 	static constexpr int rounds = (HEADS + 2 + WARPS - 1) / WARPS;
-	H::Pairs x[rounds], q_weights, k_weights;
+	H::Pairs x[rounds];
+	Norms norms;
 	float frequency[H::pairs];
 };
-
-__device__ __forceinline__ void load_weights(Prepared &w, const Args &a)
-{
-	H::load_frequencies(w.frequency, a.inv_freq);
-	if constexpr (Q_NORM)
-		H::load(w.q_weights, a.q_norm);
-	if constexpr (K_NORM)
-		H::load(w.k_weights, a.k_norm);
-}
 
 // Column head of a task in a row of qkv: heads of q, then k, then v.
 __device__ __forceinline__ int source_head(int task, int heads, int head0, int kv_head)
@@ -182,35 +150,6 @@ __device__ __forceinline__ void keep(const Args &a, const NewLine &to, int which
 		to.line + which * (NKV * PAGE));
 }
 
-// warp level: a head of q becomes a row of its tile, in f16 (history.cuh) by a power of two, `up` what it takes back
-__device__ __forceinline__ void put_q(bf16 *row, float *up, const H::Pairs &x)
-{
-	float down = 1.0f;
-	if constexpr (Past::is_half) {
-		u32 largest = 0;
-#pragma unroll
-		for (int j = 0; j < H::pairs; j++)
-			largest = max(largest, max(__float_as_uint(fabsf(x[j][0])), __float_as_uint(fabsf(x[j][1]))));
-#pragma unroll
-		for (int m = 16; m; m >>= 1)
-			largest = max(largest, __shfl_xor_sync(~0u, largest, m));
-		const u32 exponent = max(largest >> 23, 20u);
-		down = __uint_as_float((261u - exponent) << 23);
-		*up = __uint_as_float((exponent - 7u) << 23);
-	}
-#pragma unroll
-	for (int j = 0; j < H::pairs; j++)
-#pragma unroll
-		for (int e = 0; e < 2; e++)
-			if (H::exists(j)) {
-				bf16 *to = row + Past::column(H::element(j, e));
-				if constexpr (Past::is_half)
-					to->bits = static_cast<unsigned short>(pack_f16(x[j][e] * down, 0.0f));
-				else
-					store(to, x[j][e]);
-			}
-}
-
 // block level: the row's q into its tile, the new k and v to their places
 __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pairs &turn, int heads,
 	bool has_new, bf16 *q_tile, float *up, const NewLine &to)
@@ -222,10 +161,10 @@ __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pai
 			break;
 		if constexpr (Q_NORM)
 			if (task < heads)
-				H::norm(w.x[r], w.q_weights, NORM_ONE != 0, float(EPS));
+				H::norm(w.x[r], w.norms.q, NORM_ONE != 0, float(EPS));
 		if constexpr (K_NORM)
 			if (task == heads)
-				H::norm(w.x[r], w.k_weights, NORM_ONE != 0, float(EPS));
+				H::norm(w.x[r], w.norms.k, NORM_ONE != 0, float(EPS));
 		if (task <= heads)
 			H::rope(w.x[r], turn);
 		if (task < heads)
@@ -245,53 +184,6 @@ __device__ __forceinline__ void clear_rest(int heads, bf16 *q_tile)
 		store(q_tile + i / behind * (STRIDE / 2) + Past::column(HDIM + i % behind), 0.0f);
 }
 
-// Sums of some runs of a head, relative to their maximum: four elements of the head.
-struct Sums {
-	float m, l, x[4];
-
-	__device__ __forceinline__ Sums() : m(minus_infinity()), l(0.0f), x {} {}
-
-	// Adds BATCH parts in ascending order: part(i) is the i-th's float4, pair(i) its maximum and sum of weights. Parts
-	// from n on are not there. The first is never empty, so the maximum is a number.
-	template <int BATCH, class Part, class Pair> __device__ __forceinline__ void add(int n, Part part, Pair pair)
-	{
-		float4 v[BATCH];
-		float2 ml[BATCH];
-		float top = m;
-#pragma unroll
-		for (int i = 0; i < BATCH; i++) {
-			v[i] = part(min(i, n - 1));
-			ml[i] = pair(min(i, n - 1));
-		}
-#pragma unroll
-		for (int i = 0; i < BATCH; i++)
-			top = fmaxf(top, ml[i].x);
-		const float shrink = exp2_fast(m - top);
-		m = top;
-		l *= shrink;
-#pragma unroll
-		for (int e = 0; e < 4; e++)
-			x[e] *= shrink;
-#pragma unroll
-		for (int i = 0; i < BATCH; i++) {
-			const float weight = i < n ? exp2_fast(ml[i].x - m) : 0.0f;
-			l = fmaf(ml[i].y, weight, l);
-			x[0] = fmaf(v[i].x, weight, x[0]);
-			x[1] = fmaf(v[i].y, weight, x[1]);
-			x[2] = fmaf(v[i].z, weight, x[2]);
-			x[3] = fmaf(v[i].w, weight, x[3]);
-		}
-	}
-
-	// `factor`: what all values were divided by; gate: what each element of the result is multiplied by
-	__device__ __forceinline__ uint2 result(float factor, const float (&gate)[4]) const
-	{
-		const float scale = factor / l;
-		return make_uint2(pack_bf16(x[0] * scale * gate[0], x[1] * scale * gate[1]),
-			pack_bf16(x[2] * scale * gate[2], x[3] * scale * gate[3]));
-	}
-};
-
 // block level: f(h, d) for each head of a group and each fourth element of it
 template <class F> __device__ __forceinline__ void each(int heads, F f)
 {
@@ -303,14 +195,8 @@ template <class F> __device__ __forceinline__ void each(int heads, F f)
 __device__ __forceinline__ void write(const Args &a, i64 head, int d, float factor, const Sums &s)
 {
 	float gate[4] = { 1.0f, 1.0f, 1.0f, 1.0f };
-	if constexpr (GATED != 0) { // q, k and v of this row stand before its gates, and those of the rows before too
-		const i64 at = i64(blockIdx.y + 1) * (NH + 2 * NKV) + head;
-		const uint2 x = *reinterpret_cast<const uint2 *>(a.qkv + at * HDIM + d);
-		gate[0] = sigmoid(low_bf16(x.x));
-		gate[1] = sigmoid(high_bf16(x.x));
-		gate[2] = sigmoid(low_bf16(x.y));
-		gate[3] = sigmoid(high_bf16(x.y));
-	}
+	if constexpr (GATED != 0) // q, k and v of this row stand before its gates, and those of the rows before too
+		load_gates(gate, a.qkv + (i64(blockIdx.y + 1) * (NH + 2 * NKV) + head) * HDIM + d);
 	*reinterpret_cast<uint2 *>(a.o + head * HDIM + d) = s.result(factor, gate);
 }
 
@@ -386,7 +272,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 		for (int i = threadIdx.x; i < MAX_PAGES; i += THREADS)
 			pages[i] = table[i];
 	Prepared w;
-	load_weights(w, a);
+	H::load_frequencies(w.frequency, a.inv_freq);
+	load_norms(w.norms, a);
 	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, kv_head);
 	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + kv_head);
 	const int chunks = pos / CHUNK + 1;

@@ -114,39 +114,14 @@ struct Args {
 	OUT(bf16, o, "ROWS, NH * HDIM");
 };
 
-static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
+#include "attend_runs.cuh"
 
 constexpr int GROUP = NH / NKV, PAIRS = (GROUP + 1) / 2; // of a row's heads
 constexpr int TILES = (EACH * PAIRS + 7) / 8, PLACES = EACH * PAIRS < 8 ? EACH * PAIRS : 8, LINES = 2 * PLACES;
-using Past = History<KVT, HDIM, NKV, PAGE>;
-constexpr bool is_codes = bits_of<KVT> < 16;
-constexpr int THREADS = 32 * WARPS, CHUNK = Past::keys, STRIDE = tile_stride(Past::width);
-constexpr int STAGE_BYTES = Past::stage_bytes, RING_BYTES = STAGES * STAGE_BYTES + Past::scratch_bytes; // of a warp
-constexpr int SUM_STRIDE = HDIM + 8; // floats from line to line: rows of a fragment fall into different banks
-constexpr int ALONE = 4 * WARPS;     // chunks that one block reads sooner than several could merge
 constexpr int TABLE = MAX_PAGES <= 2048 ? (MAX_PAGES + 3) / 4 * 4 : 0; // entries of a page table in shared memory
 constexpr int TURNS = (EACH * ROTARY + 3) / 4 * 4; // floats: sine and cosine of each pair of each row
-#if __CUDA_ARCH__ >= 900 && CLUSTER > 1
-#define TOGETHER __cluster_dims__(1, 1, CLUSTER)
-constexpr int TEAM = CLUSTER; // blocks that merge their runs together
-#else
-#define TOGETHER
-constexpr int TEAM = 1;
-#endif
 constexpr int SHARES = CLUSTER > 1 && (HDIM < 128 || CLUSTER <= 2) ? CLUSTER : 0; // runs merged through shared memory
-constexpr int SHARE = HDIM + 4; // floats of a line that a block hands to its team: sums, maximum, weights, two free
 constexpr int ROW_HEADS = NH + 2 * NKV + GATED * NH; // of a row of qkv
-using H = Head<HDIM, ROTARY, ROTATE>;
-
-// The runs of a history of some chunks: how many, and the chunks of each (the last may have fewer).
-struct Runs { int n, chunks; };
-__device__ __forceinline__ Runs runs_of(int chunks)
-{
-	const int wanted = chunks <= ALONE ? 1 : min(ceil_div(chunks, WARPS), SPLITS);
-	const int each = ceil_div(chunks, wanted);
-	return { ceil_div(chunks, each), each };
-}
-
 // What a block is about: rows j .. end - 1 of a slot whose first is `begin`, at position `start`; of them a tile of
 // pairs of heads of one kv head.
 struct Class {
@@ -184,16 +159,9 @@ __device__ __forceinline__ int end_of_class(int start, int j, int n, const Runs 
 // keys and values: k, v of the slot's first row, then of the next.
 struct Prepared {
 	static constexpr int rounds = (LINES + 2 * EACH + WARPS - 1) / WARPS;
-	H::Pairs x[rounds], q_weights, k_weights;
+	H::Pairs x[rounds];
+	Norms norms;
 };
-
-__device__ __forceinline__ void load_weights(Prepared &w, const Args &a)
-{
-	if constexpr (Q_NORM)
-		H::load(w.q_weights, a.q_norm);
-	if constexpr (K_NORM)
-		H::load(w.k_weights, a.k_norm);
-}
 
 // block level: sine and cosine of each row's position
 __device__ __forceinline__ void make_turns(float *turns, const Args &a, int start)
@@ -218,35 +186,6 @@ __device__ __forceinline__ void turn(H::Pairs &x, const float *turns, int row)
 			by[j][1] = t.y;
 		}
 	H::rope(x, by);
-}
-
-// warp level: a head of q becomes a row of its tile, in f16 (history.cuh) by a power of two, `up` what it takes back
-__device__ __forceinline__ void put_q(bf16 *row, float *up, const H::Pairs &x)
-{
-	float down = 1.0f;
-	if constexpr (Past::is_half) {
-		u32 largest = 0;
-#pragma unroll
-		for (int j = 0; j < H::pairs; j++)
-			largest = max(largest, max(__float_as_uint(fabsf(x[j][0])), __float_as_uint(fabsf(x[j][1]))));
-#pragma unroll
-		for (int m = 16; m; m >>= 1)
-			largest = max(largest, __shfl_xor_sync(~0u, largest, m));
-		const u32 exponent = max(largest >> 23, 20u);
-		down = __uint_as_float((261u - exponent) << 23);
-		*up = __uint_as_float((exponent - 7u) << 23);
-	}
-#pragma unroll
-	for (int j = 0; j < H::pairs; j++)
-#pragma unroll
-		for (int e = 0; e < 2; e++)
-			if (H::exists(j)) {
-				bf16 *to = row + Past::column(H::element(j, e));
-				if constexpr (Past::is_half)
-					to->bits = static_cast<unsigned short>(pack_f16(x[j][e] * down, 0.0f));
-				else
-					store(to, x[j][e]);
-			}
 }
 
 // Where new keys and values go: into shared memory, those of row j `fresh_bytes` behind those of row j - 1, and, from
@@ -293,74 +232,19 @@ __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const Class 
 			if (!line.exists)
 				continue;
 			if constexpr (Q_NORM)
-				H::norm(w.x[r], w.q_weights, NORM_ONE != 0, float(EPS));
+				H::norm(w.x[r], w.norms.q, NORM_ONE != 0, float(EPS));
 			turn(w.x[r], turns, line.row - c.begin);
 			put_q(q_tile + (task / 2 + task % 2 * 8) * (STRIDE / 2), up + task / 2 + task % 2 * 8, w.x[r]);
 			continue;
 		}
 		if ((task - LINES) % 2 == 0) {
 			if constexpr (K_NORM)
-				H::norm(w.x[r], w.k_weights, NORM_ONE != 0, float(EPS));
+				H::norm(w.x[r], w.norms.k, NORM_ONE != 0, float(EPS));
 			turn(w.x[r], turns, row);
 		}
 		keep(a, c, to, row, (task - LINES) % 2, w.x[r]);
 	}
 }
-
-// Four elements of BATCH runs of a line, each with its maximum and its sum of weights, in ascending order: part(i) is
-// the i-th's float4, pair(i) those two. Runs from n on are not there.
-template <int BATCH> struct Parts {
-	float4 v[BATCH];
-	float2 ml[BATCH];
-
-	template <class Part, class Pair> __device__ __forceinline__ void load(int n, Part part, Pair pair)
-	{
-#pragma unroll
-		for (int i = 0; i < BATCH; i++) {
-			v[i] = part(min(i, n - 1));
-			ml[i] = pair(min(i, n - 1));
-		}
-	}
-};
-
-// Sums of some runs of a line, relative to their maximum: four elements of the head.
-struct Sums {
-	float m, l, x[4];
-
-	__device__ __forceinline__ Sums() : m(minus_infinity()), l(0.0f), x {} {}
-
-	// Adds the first n parts. The first of all is never empty, so the maximum is a number.
-	template <int BATCH> __device__ __forceinline__ void add(const Parts<BATCH> &p, int n)
-	{
-		float top = m;
-#pragma unroll
-		for (int i = 0; i < BATCH; i++)
-			top = fmaxf(top, p.ml[i].x);
-		const float shrink = exp2_fast(m - top);
-		m = top;
-		l *= shrink;
-#pragma unroll
-		for (int e = 0; e < 4; e++)
-			x[e] *= shrink;
-#pragma unroll
-		for (int i = 0; i < BATCH; i++) {
-			const float weight = i < n ? exp2_fast(p.ml[i].x - m) : 0.0f;
-			l = fmaf(p.ml[i].y, weight, l);
-			x[0] = fmaf(p.v[i].x, weight, x[0]);
-			x[1] = fmaf(p.v[i].y, weight, x[1]);
-			x[2] = fmaf(p.v[i].z, weight, x[2]);
-			x[3] = fmaf(p.v[i].w, weight, x[3]);
-		}
-	}
-
-	// `factor`: what all values were divided by; gate: what each element of the result is multiplied by
-	__device__ __forceinline__ uint2 result(float factor, const float (&gate)[4]) const
-	{
-		const float scale = factor / l;
-		return make_uint2(pack_bf16(x[0] * scale * gate[0], x[1] * scale * gate[1]),
-			pack_bf16(x[2] * scale * gate[2], x[3] * scale * gate[3]));
-	}
-};
 
 // block level: f(i, line, d) for each line of the tile that is there and each fourth element of its head
 template <class F> __device__ __forceinline__ void each(const Class &c, F f)
@@ -374,14 +258,8 @@ template <class F> __device__ __forceinline__ void each(const Class &c, F f)
 __device__ __forceinline__ void write(const Args &a, const Class::Line &line, int d, float factor, const Sums &s)
 {
 	float gate[4] = { 1.0f, 1.0f, 1.0f, 1.0f };
-	if constexpr (GATED != 0) {
-		const i64 at = i64(line.row) * ROW_HEADS + NH + 2 * NKV + line.head;
-		const uint2 x = *reinterpret_cast<const uint2 *>(a.qkv + at * HDIM + d);
-		gate[0] = sigmoid(low_bf16(x.x));
-		gate[1] = sigmoid(high_bf16(x.x));
-		gate[2] = sigmoid(low_bf16(x.y));
-		gate[3] = sigmoid(high_bf16(x.y));
-	}
+	if constexpr (GATED != 0)
+		load_gates(gate, a.qkv + (i64(line.row) * ROW_HEADS + NH + 2 * NKV + line.head) * HDIM + d);
 	*reinterpret_cast<uint2 *>(a.o + (i64(line.row) * NH + line.head) * HDIM + d) = s.result(factor, gate);
 }
 
@@ -499,7 +377,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 		for (int i = threadIdx.x; i < MAX_PAGES; i += THREADS)
 			pages[i] = fresh.table[i];
 	Prepared w;
-	load_weights(w, a);
+	load_norms(w.norms, a);
 	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, c.kv_head);
 	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + c.kv_head);
 	const int chunks = (c.start + c.end - 1) / CHUNK + 1, end = min((run + 1) * runs.chunks, chunks);
