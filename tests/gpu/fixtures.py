@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cosine_similarity
 
 LEAST, PLAIN, CODES = 0.001, 8, 512  # of what a cosine may lose: in any case, and times what bfloat16 loses
-PINNED = ("wgmma_residual",)  # where it serves, so do the other wgmma templates, alone
+PINNED = ("wgmma_residual", "wgmma_codes_residual")  # where one serves, so do its sisters, alone
 REFUSED = 3
 REPO = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -84,13 +84,14 @@ def check(build, folder, scratch):
     options.write_text(text)
     run(build / "atlasc", folder, "--model", options, "-o", plan, "-q", "--cache-dir", scratch / "cache")
     widened = re.sub(r"prefill = .*", "prefill = [128]", text)
-    options.write_text(widened + "".join(
-        f'\n[[kernels.pin]]\ntemplate = "{name}"\nphase = "prefill"\n' for name in PINNED))
     command = [build / "atlasc", folder, "--model", options, "-o", wide, "-q", "--cache-dir", scratch / "cache"]
-    done = subprocess.run([str(c) for c in command], capture_output=True, check=False)
-    if done.returncode == REFUSED:  # f16 and f32 weights
+    for name in PINNED:
+        options.write_text(f'{widened}\n[[kernels.pin]]\ntemplate = "{name}"\nphase = "prefill"\n')
+        pinned = subprocess.run([str(c) for c in command], capture_output=True, check=False).returncode
+        if pinned != REFUSED:
+            break
+    if pinned:  # weights in f16, f32 or e4m3
         options.write_text(widened)
-    if done.returncode:
         run(*command)
     has_experts = "num_experts" in (folder / "config.json").read_text()
     kind = "median" if has_experts else "cosine"

@@ -42,6 +42,7 @@ PLANS = (
     ("llama-fp8-block", "sm_89", STEPS, ""),
     ("llama-fp8-block", "sm_90a", STEPS, ""),
     ("llama-nvfp4-modelopt", "sm_120a", STEPS, "[kernels]\nfp4 = \"native\"\n"),
+    ("llama-3.1-8b-nvfp4.json", "sm_90a", {"prefill": "[2048]", "decode": "[1]", "slots": 1, "max_context": 4096}, ""),
     ("qwen3.5-27b-fp8.json", "sm_90a", {"prefill": "[16, 2048]", "decode": "[1]", "slots": 1, "max_context": 4096}, ""),
 )
 # Used by none of these plans: chosen beside delta_chunks by times, measured or of sm_120a; for drafting heads in f16
