@@ -342,7 +342,10 @@ private:
 #pragma unroll
 		for (int n = 0; n < pieces; n += 2) {
 			u32 b[4];
-			load_b_transposed(b, v, stride, row0, n * 8);
+			if (n + 1 < pieces)
+				load_b_transposed(b, v, stride, row0, n * 8);
+			else // twice: behind the last row's lies a chunk that is on its way
+				load_matrices_transposed(b, v + (row0 + int(threadIdx.x % 16)) * stride + n * 16);
 #pragma unroll
 			for (int i = 0; i < 2; i++) {
 				if (n + i >= pieces)
