@@ -212,6 +212,10 @@ for what in "$@"; do
 		for tool in memcheck racecheck; do
 			part $tool compute-sanitizer --tool $tool --error-exitcode 1 --print-limit 20 \
 				$test --small --cases 6 --jobs "$jobs"
+			for name in attn_step attn_verify; do # an odd number of pieces of 16 bytes ends beside what is on its way
+				part $tool-$name-80 compute-sanitizer --tool $tool --error-exitcode 1 --print-limit 20 \
+					$test --small --cases 6 --only $name --fix "HDIM=80 KVT=e4m3 KV_SCALE=1 KV_BLOCK=0" --jobs "$jobs"
+			done
 		done
 		;;
 	bench)
