@@ -44,11 +44,11 @@ AtlasStatus driver_open(Driver *driver, AtlasError *error)
 CuResult driver_tensor_map(const Driver *driver, void *map, CuPtr at, Dtype dtype, int64_t bytes, int64_t columns,
 	const int box[2])
 {
-	int size = dtype_bytes(dtype), element = size <= 1 ? CU_TENSOR_UINT8 : size == 2 ? CU_TENSOR_UINT16
-		: CU_TENSOR_UINT32;
-	const unsigned long long row = (unsigned long long)dtype_span(dtype, columns); /* codes of 4 bits as bytes */
-	const unsigned long long dims[2] = {row / (size ? (unsigned long long)size : 1), (unsigned long long)bytes / row};
-	const unsigned tile[2] = {(unsigned)dtype_span(dtype, box[1]) / (size ? (unsigned)size : 1), (unsigned)box[0]};
+	const int64_t size = dtype_bytes(dtype) ? dtype_bytes(dtype) : 1; /* codes of 4 bits are fetched as bytes */
+	const int element = size == 1 ? CU_TENSOR_UINT8 : size == 2 ? CU_TENSOR_UINT16 : CU_TENSOR_UINT32;
+	const unsigned long long row = (unsigned long long)dtype_span(dtype, columns);
+	const unsigned long long dims[2] = {row / (unsigned long long)size, (unsigned long long)bytes / row};
+	const unsigned tile[2] = {(unsigned)(dtype_span(dtype, box[1]) / size), (unsigned)box[0]};
 	const unsigned steps[2] = {1, 1};
 	return driver->TensorMapEncodeTiled(map, element, 2, at, dims, &row, tile, steps, 0, CU_TENSOR_SWIZZLE_128B,
 		CU_TENSOR_PROMOTE_256B, 0);

@@ -4,6 +4,8 @@
 #include "runtime/cli/sbom.h"
 #include "runtime/plan_handle.h"
 
+#include <string.h>
+
 static void print_hash(const uint8_t *hash)
 {
 	for (int i = 0; i < 32; i++)
@@ -20,6 +22,16 @@ static void print_keys(const AtlasPlan *plan, int n, const char *quote, const ch
 		print_hash(id);
 		fputs(quote, stdout);
 	}
+}
+
+/* How each layer keeps its keys and values: "bf16 0, fp8 rotated 1-31". */
+static const char *kv_layers(const AtlasPlan *plan)
+{
+	const Artifact *a = &plan->artifact;
+	for (int i = 0; i < a->n_options; i++)
+		if (strcmp(a->options[i].name, "kv.layers") == 0)
+			return a->options[i].value;
+	return "";
 }
 
 static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
@@ -43,7 +55,9 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		info->pages, info->bos_token, info->max_new_tokens);
 	for (int i = 0; i < info->n_stop_tokens; i++)
 		printf("%s%d", i ? ", " : "", info->stop_tokens[i]);
-	printf("], \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
+	printf("], \"kv_layers\": ");
+	json_quoted(stdout, kv_layers(plan));
+	printf(", \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
 		   "\"has_chat_template\": %s, \"verify_rows\": %d}\n",
 		(long long)info->weight_bytes, info->weights_by_reference ? "ref" : "embed",
 		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false", info->verify_rows);
@@ -63,7 +77,7 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("weights      %lld bytes, %s\n", (long long)info->weight_bytes,
 		info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded");
 	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
-	printf("kv           %d pages of %d tokens\n", info->pages, info->page);
+	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, kv_layers(plan));
 	if (info->verify_rows)
 		printf("drafts       %d for each token, by the model's head: verify steps of %d rows a slot\n",
 			info->verify_rows - 1, info->verify_rows);

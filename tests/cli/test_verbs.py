@@ -212,6 +212,14 @@ def test_info(atlas, plan):
     assert text.startswith(f"root         {got['root']}\nsigned by    nobody\nfamily       llama\n")
 
 
+def test_info_tells_how_keys_and_values_are_kept(atlas, small_plan_of):
+    for changes, want in ({}, "bf16 0-3"), ({"dtype": '"fp8"', "bf16_first": 1}, "bf16 0, fp8 rotated 1-3"), (
+            {"dtype": '"nvfp4"', "rotate": "false"}, "nvfp4 0-3"):
+        plan = small_plan_of("llama-trained", "--target", "none", **changes)
+        assert json.loads(atlas("info", plan, "--json").stdout)["kv_layers"] == want
+        assert f" of 16 tokens; by layer: {want}\n" in atlas("info", plan).stdout
+
+
 # atlas.h --------------------------------------------------------------------------------------------------------
 
 
