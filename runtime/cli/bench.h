@@ -8,7 +8,7 @@
 
 #include "runtime/cli/cli.h"
 #include "runtime/plan_handle.h"
-#include "runtime/time_launch.h"
+#include "runtime/cli/time_launch.h"
 
 typedef enum RowKind { ROW_PREFILL, ROW_DECODE, ROW_SPECULATE } RowKind;
 typedef enum BoundKind { BOUND_NONE, BOUND_READ, BOUND_GEMM } BoundKind; /* which of the two takes longer */

@@ -3,7 +3,7 @@
 #define ATLAS_TUNE_H
 
 #include "artifacts/plan.h"
-#include "runtime/time_launch.h"
+#include "runtime/cli/time_launch.h"
 
 /* verb_tune.c: the whole verb behind opening the plan; returns the exit code. driver: NULL = the system's. */
 struct Args;

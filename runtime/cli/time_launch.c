@@ -5,7 +5,7 @@
  * for longer than the host needs to queue the rest, and leaves nothing of anybody in the L2 cache; for a warm cache
  * the graph runs once more before the first event.
  */
-#include "runtime/time_launch.h"
+#include "runtime/cli/time_launch.h"
 
 #include <stdlib.h>
 #include <string.h>
