@@ -58,7 +58,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 8,
+	PLAN_VERSION = 9,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -69,6 +69,7 @@ enum {
 	PLAN_MAX_LAYERS = 1024,
 	PLAN_MAX_SLOTS = 1024,
 	PLAN_MAX_VERIFY = 4,     /* rows of a slot in a verify step */
+	PLAN_DELTA_CELL = 64,    /* rows that delta_rule solves together, from a segment's first one on (ops.h) */
 	PLAN_RING_ENTRIES = 64, PLAN_RING_WORDS = 4, /* of a slot's results (ops.h, ring); of one entry */
 };
 #define PLAN_MAGIC "ATLASPLN"
@@ -195,6 +196,10 @@ typedef struct Graph {
 	int max_pages;                       /* entries of a slot's page table: ceil(positions / page); positions are
 	                                        max_context, and verify_rows - 1 more where there are drafts */
 	int verify_rows;                     /* rows of a slot in a verify step; 0 = no head drafts */
+	int prompt_grid;                     /* a prompt is cut at positions that are multiples of it, and nowhere else, so
+	                                        that no cut depends on load. What lies between two is a cell, which is read
+	                                        in one step. A multiple of PLAN_DELTA_CELL where prompts run delta_rule,
+	                                        unless it is at least max_context: no prompt is cut then */
 	Tensor *tensors; int n_tensors;
 	GraphOp *ops; int n_ops;
 	Weight *weights; int n_weights;

@@ -65,6 +65,7 @@ static bool check_numbers(const Graph *g, Why *why)
 		{"hidden_dim", g->hidden_dim, 1, 1 << 20}, {"slots", g->slots, 1, PLAN_MAX_SLOTS},
 		{"max_context", g->max_context, 1, 1 << 28}, {"page", g->page, 1, 1 << 16},
 		{"pages", g->pages, 1, 1 << 28}, {"verify_rows", g->verify_rows, 0, PLAN_MAX_VERIFY},
+		{"prompt_grid", g->prompt_grid, 1, 1 << 28},
 		{"bos_token", g->bos_token, -1, g->vocab - 1},
 		{"top_k", g->top_k, 0, INT32_MAX}, {"max_new_tokens", g->max_new_tokens, 0, INT32_MAX},
 		{"weight_arena_bytes", g->weight_arena_bytes, 0, max_bytes}};
@@ -209,6 +210,10 @@ static bool check_graph_op(const Graph *g, int index, Why *why)
 	if (!(info->traits & OP_GRAPH) || op->layer < -1 || op->layer > g->n_layers || op->phases < 1 ||
 		op->phases > (g->verify_rows ? PHASE_ALL : PHASE_DRAFT - 1))
 		return REFUSE("%s: layer %d, phases %d", what, op->layer, op->phases);
+	if (op->kind == OP_delta_rule && op->phases & PHASE_PREFILL && g->prompt_grid % PLAN_DELTA_CELL &&
+		g->prompt_grid < g->max_context)
+		return REFUSE("%s: prompt_grid = %d cuts through %d rows that it solves together", what, g->prompt_grid,
+			PLAN_DELTA_CELL);
 	for (int i = 0; i < info->n_operands; i++) {
 		int t = op->operands[i];
 		OperandRole role = info->operands[i].role;
@@ -542,7 +547,7 @@ static bool check_target(const Checking *c)
 {
 	Why *why = c->why;
 	const TargetPlan *t = c->plan;
-	int found[PHASE_KINDS] = {0};
+	int found[PHASE_KINDS] = {0}, prompt_rows = 0;
 	for (int i = 0; i < ARENA_COUNT; i++)
 		if (t->arena_bytes[i] < 0 || t->arena_bytes[i] > max_bytes)
 			return REFUSE("target %s: arena %s of %lld bytes", t->target, arena_name((ArenaKind)i),
@@ -561,6 +566,8 @@ static bool check_target(const Checking *c)
 			return false;
 		if (++found[t->phases[i].kind] > 1 && t->phases[i].kind >= ACQUIRE)
 			return REFUSE("target %s: two %s phases", t->target, phase_name(t->phases[i].kind));
+		if (t->phases[i].kind == PREFILL)
+			prompt_rows = t->phases[i].rows; /* ascending */
 		if (t->phases[i].kind >= DECODE && t->phases[i].kind <= VERIFY)
 			found[t->phases[i].kind] = t->phases[i].rows;
 	}
@@ -570,6 +577,11 @@ static bool check_target(const Checking *c)
 	if (!found[PREFILL] || !found[ACQUIRE] || found[DECODE] < c->a->graph.slots)
 		return REFUSE("target %s: a phase is missing, or decode[%d] is too small for %d slots", t->target,
 			found[DECODE], c->a->graph.slots);
+	const int cell = c->a->graph.prompt_grid < c->a->graph.max_context ? c->a->graph.prompt_grid
+		: c->a->graph.max_context;
+	if (prompt_rows < cell)
+		return REFUSE("target %s: prefill[%d] is too small for %d positions, between which no prompt is cut", t->target,
+			prompt_rows, cell);
 	const int slots = c->a->graph.verify_rows ? c->a->graph.slots : 0;
 	if (found[DRAFT] < slots || found[VERIFY] < slots * c->a->graph.verify_rows
 		|| (!slots && (found[DRAFT] || found[VERIFY])))

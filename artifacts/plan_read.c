@@ -48,7 +48,8 @@ static bool read_header(Reader *r)
 		return why_not(&r->why, READ_NOT_A_PLAN, "not a plan: the file does not start with %s and a header",
 			PLAN_MAGIC);
 	if (u32_at(r->file + 8) != PLAN_VERSION)
-		return why_not(&r->why, READ_VERSION, "plan format version %u: this program reads version %d",
+		return why_not(&r->why, READ_VERSION, "plan format version %u: this program reads version %d; `atlasc "
+			"MODEL_DIR -o PLAN` makes the plan anew",
 			u32_at(r->file + 8), PLAN_VERSION);
 	r->manifest_bytes = u32_at(r->file + 12);
 	if (r->manifest_bytes > r->bytes - HEADER_BYTES - END_BYTES)

@@ -43,8 +43,9 @@ static const Schema weight_schema = SCHEMA(Weight, weight_fields);
 #define T Graph
 static const Field graph_fields[] = {
 	STR(family), INT(n_layers), INT(vocab), INT(hidden_dim), INT(slots), INT(max_context), INT(page),
-	INT(pages), INT(max_pages), INT(verify_rows), LIST(tensors, tensor_schema), LIST(ops, graph_op_schema),
-	LIST(weights, weight_schema), INT64(weight_arena_bytes), INT_LIST(stop_tokens), INT(bos_token),
+	INT(pages), INT(max_pages), INT(verify_rows), INT(prompt_grid), LIST(tensors, tensor_schema),
+	LIST(ops, graph_op_schema), LIST(weights, weight_schema), INT64(weight_arena_bytes),
+	INT_LIST(stop_tokens), INT(bos_token),
 	FLOAT(temperature), FLOAT(top_p), FLOAT(min_p), FLOAT(repetition_penalty), INT(top_k),
 	INT(max_new_tokens)};
 const Schema graph_schema = SCHEMA(Graph, graph_fields);

@@ -173,8 +173,19 @@ static bool check_phase_uses(Uses *u, const Phase *p)
 
 /* Memory ------------------------------------------------------------------------------------------------- */
 
-/* What a step makes for itself lives from the first launch that touches it to the last; logits, which the host reads
- * behind the step, to its end. */
+/* What a step makes for itself lives from the first launch that touches it to the last. To the step's end live logits,
+ * which the host reads behind it, and what prompts' logits are made of, since more of them may be asked for then. */
+static bool is_kept(const Phase *p, int buf)
+{
+	bool is_read = strcmp(p->bufs[buf].name, "logits") == 0;
+	for (int i = 0; i < p->n_launches && p->kind == PREFILL && !is_read; i++) {
+		const Launch *l = &p->launches[i];
+		for (int k = 0; k < l->n_args && op_operand(l->op, "out_row") >= 0; k++)
+			is_read |= l->args[k].buf == buf && op_table[l->op].operands[l->args[k].operand].role == OPERAND_IN;
+	}
+	return is_read;
+}
+
 static bool check_lives(const Phase *p, Why *why)
 {
 	int (*lives)[2] = malloc(sizeof *lives * (size_t)(p->n_bufs + 1));
@@ -195,7 +206,7 @@ static bool check_lives(const Phase *p, Why *why)
 	for (int i = 0; i < p->n_bufs && good; i++) {
 		const Buf *b = &p->bufs[i];
 		bool is_made = b->arena == ARENA_SCRATCH || b->arena == ARENA_PROBE;
-		if (strcmp(b->name, "logits") == 0 && lives[i][0] >= 0)
+		if (is_made && lives[i][0] >= 0 && is_kept(p, i))
 			lives[i][1] = p->n_launches - 1;
 		if (lives[i][0] < 0)
 			good = REFUSE("%s[%d] buffer %s: no launch touches it", phase_name(p->kind), p->rows, b->name);

@@ -389,6 +389,7 @@ void build_graph(Compile *c)
 	Graph *g = &c->graph;
 	*g = (Graph){.family = family->name, .n_layers = cf->n_layers, .vocab = cf->vocab,
 		.hidden_dim = cf->hidden_dim, .slots = o->slots, .max_context = o->max_context, .page = o->page,
+		.prompt_grid = o->prompt_grid,
 		.bos_token = cf->bos,
 		.temperature = (float)o->temperature, .top_p = (float)o->top_p, .min_p = (float)o->min_p,
 		.repetition_penalty = (float)o->repetition_penalty, .top_k = o->top_k,

@@ -31,6 +31,10 @@ const OptionRow option_table[N_OPTIONS] = {
 		"tokens of KV of all sequences together; 0 = slots * max_context"},
 	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false, 
 		"rows that prefill is compiled for, ascending; the family's list is cut to what all slots may hold"},
+	[PROMPT_GRID] = {"phases.grid", T_INT, 1, 65536, false,
+		"positions between two places at which a prompt may be cut into steps, so that no cut depends on others; "
+		"a multiple of 64 where there is Gated DeltaNet. The largest of phases.prefill holds at least so many rows; "
+		"elsewhere the family's value gives way to it"},
 	[DECODE_ROWS] = {"phases.decode", T_BUCKETS, 1, PLAN_MAX_SLOTS, false,
 		"rows that decode is compiled for, ascending, the last at least slots; the family's list is cut or "
 		"continued to end at slots"},

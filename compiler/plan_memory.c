@@ -110,6 +110,18 @@ static void set_lifetime(const Lowered *low, int t, Buf *b)
 	}
 }
 
+/* logits, which the host reads behind the step, and what prompts' logits are made of: more of them may be asked for. */
+static bool is_kept(const Lowered *low, int t)
+{
+	bool is_read = strcmp(low->tensors.at[t].name, "logits") == 0;
+	for (int i = 0; i < low->ops.n && low->kind == PREFILL && !is_read; i++) {
+		const LOp *op = &low->ops.at[i];
+		for (int k = 0; k < op_table[op->kind].n_operands && op_operand(op->kind, "out_row") >= 0; k++)
+			is_read |= op->operands[k] == t && op_table[op->kind].operands[k].role == OPERAND_IN;
+	}
+	return is_read;
+}
+
 static bool live_together(const Buf *a, const Buf *b)
 {
 	return a->first <= b->last && b->first <= a->last;
@@ -171,8 +183,8 @@ static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, in
 		memcpy(b->shape, x->shape, sizeof b->shape);
 		if (x->role == ROLE_ACTIVATION) {
 			set_lifetime(low, t, b);
-			if (strcmp(x->name, "logits") == 0)
-				b->last = low->ops.n - 1; /* the host reads them behind the step, in which a head may follow them */
+			if (is_kept(low, t))
+				b->last = low->ops.n - 1; /* a drafting head may follow in the step */
 			continue;
 		}
 		b->last = low->ops.n - 1;

@@ -168,6 +168,27 @@ static void read_phases(Reading *r)
 			value_text(r->d->arena, r->user[DECODE_ROWS]), o->slots);
 }
 
+/* Prompts are cut on a grid of positions, and a step holds whole cells of it: at least one, unless no prompt is that
+ * long. */
+static void read_grid(Reading *r)
+{
+	Options *o = r->o;
+	if (!get_int(r, PROMPT_GRID, &o->prompt_grid) || o->n_prefill == 0)
+		return;
+	const int last = o->prefill[o->n_prefill - 1];
+	const bool is_delta = r->family->traits & FAMILY_DELTA;
+	if (!r->user[PROMPT_GRID] && !is_delta && o->prompt_grid > last)
+		o->prompt_grid = last;
+	const bool is_cut = o->max_context > o->prompt_grid; /* is there a prompt that may be? */
+	if (is_cut && is_delta && o->prompt_grid % PLAN_DELTA_CELL)
+		fail_at(r->d, A0304, chosen(r, PROMPT_GRID)->at, "phases.grid = %d: expected a multiple of %d, the rows that "
+			"Gated DeltaNet solves together", o->prompt_grid, PLAN_DELTA_CELL);
+	if (last < o->prompt_grid && last < o->max_context)
+		fail_at(r->d, A0304, chosen(r, PREFILL_ROWS)->at, "phases.prefill = %s: expected a last entry of at least "
+			"phases.grid = %d, since prompts are cut at multiples of that alone",
+			value_text(r->d->arena, chosen(r, PREFILL_ROWS)), o->prompt_grid);
+}
+
 /* The user's file, then generation_config.json, then the family's file. */
 static void read_sampling_real(Reading *r, int k, double generation, double *out)
 {
@@ -790,6 +811,7 @@ static void resolve_options(Reading *r)
 		ignore = arena_printf(a, "%s%s%s", ignore, i ? ", " : "", o->ignore_tensors.at[i].text);
 	const struct { int k; int value; } ints[] = {
 		{SLOTS, o->slots}, {MAX_CONTEXT, o->max_context}, {KV_PAGE, o->page}, {KV_POOL_TOKENS, o->pool_tokens},
+		{PROMPT_GRID, o->prompt_grid},
 		{KV_BF16_FIRST, (int)chosen(r, KV_BF16_FIRST)->integer}, {KV_BF16_LAST, (int)chosen(r, KV_BF16_LAST)->integer},
 		{TOP_K, o->top_k}, {MAX_NEW_TOKENS, o->max_new_tokens},
 	};
@@ -890,6 +912,7 @@ void read_options(Compile *c)
 	read_pages(&r);
 	read_kv(&r);
 	read_phases(&r);
+	read_grid(&r);
 	read_sampling(&r);
 	read_ignore(&r, r.base[IGNORE], false);
 	read_ignore(&r, r.user[IGNORE], true);

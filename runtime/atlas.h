@@ -50,7 +50,7 @@ extern "C" {
 	X(NO_MEMORY, 2, 7, "the host's memory does not suffice", "Free memory, or compile for less.") \
 	X(IO, 3, 5, "a file cannot be read", "Check that the file exists and may be read.") \
 	X(NOT_A_PLAN, 4, 4, "the file is not a plan", "Name a file written by atlasc.") \
-	X(PLAN_VERSION, 5, 8, "the plan has another format version", "Compile the model again.") \
+	X(PLAN_VERSION, 5, 8, "the plan has another format version", "Compile the model again with this atlasc.") \
 	X(INTEGRITY, 6, 6, "a hash does not match", "The file was changed or cut: copy it again.") \
 	X(MALFORMED, 7, 6, "the plan contradicts its format", "Compile the model again.") \
 	X(NO_DRIVER, 8, 5, "there is no CUDA driver", "Install the NVIDIA driver, or use device cpu.") \
@@ -147,6 +147,7 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	int weights_by_reference;   /* 1: the weights are those of the checkpoint's files */
 	int verify_rows;            /* tokens that a step reads of a sequence whose next ones a head drafts; 0 = no head */
 	int n_signatures;           /* each of them holds */
+	int prompt_grid;            /* a prompt is cut into steps at positions that are multiples of it, and nowhere else */
 } AtlasPlanInfo;
 
 /* Signature i < n_signatures: the public key, and the key's id, which is the SHA-256 of its DER form. Either may be
@@ -264,7 +265,9 @@ typedef struct AtlasEvent {
 } AtlasEvent;
 
 /* One step: the next chunk of all waiting prompts if there is one and no token on its way, else one token for every
- * running sequence, or up to step_tokens (atlas_session_info) of each. events [cap] receives one event per token made,
+ * running sequence, or up to step_tokens (atlas_session_info) of each. A chunk takes prompts in the order of their
+ * arrival: all that is left of one, or as many whole cells of the plan's prompt_grid as there is room for, so that what
+ * else is waiting never moves a cut. events [cap] receives one event per token made,
  * those of a sequence one behind the other, *n how many (0 while a long prompt is not read to its end, and when no
  * sequence is left). cap must be at least the plan's slots times step_tokens. Blocks until the tokens are there. A
  * sequence that is cancelled while these events are looked at may have more of them, which are to be passed over; if
@@ -283,7 +286,8 @@ AtlasStatus atlas_cancel(AtlasSession *session, int slot);
  * returns 0 to go on; anything else ends the call with ATLAS_STOPPED. Its arrays are valid during the call.
  */
 
-/* logits [vocab] f32 of position `pos`: the scores of the token at pos + 1. Called for pos = 0 .. n-1 in order. */
+/* logits [vocab] f32 of position `pos`: the scores of the token at pos + 1. Called for pos = 0 .. n-1 in order. The
+ * tokens are read as a prompt is that is alone: in the same steps, by the same kernels. */
 typedef int AtlasLogitsFn(void *ctx, int pos, const float *logits);
 AtlasStatus atlas_score(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx);
 

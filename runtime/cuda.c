@@ -329,14 +329,10 @@ static int find_phase(const Cuda *c, const StepSize *size)
 	return found;
 }
 
-/* Finds the bucket, writes `step`, and makes the rows and outs beyond the step idle. */
-static AtlasStatus prepare(Cuda *c, const StepSize *size)
+/* Writes `step`, and makes the rows and outs of the bucket beyond the step idle. */
+static void prepare_phase(Cuda *c, const StepSize *size)
 {
 	StepIo *io = &c->base.io;
-	c->last_phase = find_phase(c, size);
-	if (c->last_phase < 0)
-		return error_set(&c->base.error, ATLAS_UNSUPPORTED, "no %s phase for %d rows and %d outs",
-			phase_name(size->phase), size->rows, size->outs);
 	const Phase *p = &c->plan->phases[c->last_phase];
 	io->step[0] = size->rows;
 	io->step[1] = size->outs;
@@ -350,6 +346,15 @@ static AtlasStatus prepare(Cuda *c, const StepSize *size)
 		io->row_next[i] = 0;
 	for (int i = size->outs; i < p->outs; i++)
 		io->out_row[i] = -1;
+}
+
+static AtlasStatus prepare(Cuda *c, const StepSize *size)
+{
+	c->last_phase = find_phase(c, size);
+	if (c->last_phase < 0)
+		return error_set(&c->base.error, ATLAS_UNSUPPORTED, "no %s phase for %d rows and %d outs",
+			phase_name(size->phase), size->rows, size->outs);
+	prepare_phase(c, size);
 	return ATLAS_OK;
 }
 
@@ -424,6 +429,44 @@ static AtlasStatus launch_halting(Cuda *c, const Phase *p, const CuPtr *arena)
 	return ATLAS_OK;
 }
 
+/* Does the launch read something of the step's outs? `first` is the first that does. */
+static bool is_of_outs(const Phase *p, int first, int launch)
+{
+	const Launch *l = &p->launches[launch];
+	if (op_operand(l->op, "out_row") >= 0)
+		return true;
+	for (int i = 0; i < l->n_args; i++) {
+		const int buf = l->args[i].buf;
+		if (buf < 0 || p->bufs[buf].arena != ARENA_SCRATCH
+			|| op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
+			continue;
+		for (int k = p->bufs[buf].first > first ? p->bufs[buf].first : first; k < launch; k++)
+			for (int a = 0; a < p->launches[k].n_args; a++)
+				if (p->launches[k].args[a].buf == buf && is_of_outs(p, first, k) && operand_is_written(
+						op_table[p->launches[k].op].operands[p->launches[k].args[a].operand].role))
+					return true;
+	}
+	return false;
+}
+
+/* The logits of other rows of the step launched last. */
+static AtlasStatus launch_outs(Cuda *c, const StepSize *size)
+{
+	const Phase *p = c->last_phase < 0 ? NULL : &c->plan->phases[c->last_phase];
+	if (!p || p->kind != PREFILL || size->rows > p->rows || size->outs > p->outs)
+		return error_set(&c->base.error, ATLAS_ARGUMENT, "the last step was no prompt of %d rows and %d outs",
+			size->rows, size->outs);
+	int first = 0;
+	while (first < p->n_launches && op_operand(p->launches[first].op, "out_row") < 0)
+		first++;
+	prepare_phase(c, size);
+	TRY(copy_inputs(c, size));
+	for (int i = first; i < p->n_launches; i++)
+		if (is_of_outs(p, first, i))
+			TRY(launch_one(c, c->arena, p, &p->launches[i]));
+	return ATLAS_OK;
+}
+
 /* A step of the phase prepared last, with its drafts. */
 static AtlasStatus halting_step(Cuda *c)
 {
@@ -435,6 +478,8 @@ static AtlasStatus halting_step(Cuda *c)
 
 static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
 {
+	if (size->flags & STEP_OUTS)
+		return launch_outs(c, size);
 	if (!size->is_same || c->halt) {
 		TRY(prepare(c, size));
 		TRY(copy_inputs(c, size));

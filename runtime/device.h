@@ -13,7 +13,7 @@
  * tensors themselves on the reference. Owned by the device, at the same place for its whole life; sizes are those of
  * the largest step in `limits`. A device's first step finds them zeroed. */
 typedef struct StepIo {
-	int32_t *step;       /* [4] rows, outs, segments, flags (STEP_SCORE); written by launch and trace */
+	int32_t *step;       /* [4] rows, outs, segments, flags (STEP_*); written by launch and trace */
 	int32_t *row_token;  /* [rows] prefill only */
 	int32_t *row_slot;   /* [rows] */
 	int32_t *row_pos;    /* [rows] prefill only */
@@ -27,7 +27,9 @@ typedef struct StepIo {
 	int32_t *ring;       /* [slots, PLAN_RING_ENTRIES, PLAN_RING_WORDS] output */
 } StepIo;
 
-enum { STEP_SCORE = 1 }; /* flags: sample nothing */
+/* flags. SCORE: sample nothing. OUTS, with SCORE: of the PREFILL step launched last, whose rows and segments these are
+ * again, only the logits, of other rows; of devices that have fewer outs than rows. */
+enum { STEP_SCORE = 1, STEP_OUTS = 2 };
 
 typedef struct StepLimits { /* most of each that one step takes */
 	int prefill_rows, prefill_outs, decode_rows;

@@ -249,7 +249,7 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 		.chat_template = chat ? (const char *)a->file + chat->offset : NULL,
 		.chat_template_bytes = chat ? (size_t)chat->bytes : 0,
 		.weights_by_reference = plan->by_reference, .verify_rows = g->verify_rows,
-		.n_signatures = a->n_signatures};
+		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);

@@ -410,7 +410,16 @@ static int next_waiting(const AtlasSession *s, int64_t after)
 	return best;
 }
 
-/* Rows of waiting prompts until the largest bucket is full. The last row of a prompt needs an out. */
+/* Of the `left` tokens of a prompt, those of a step with room for so many rows: all, or whole cells of the grid on
+ * which prompts are cut. What was read before ended on it. */
+static int whole_cells(const AtlasSession *s, int left, int room)
+{
+	const int grid = s->graph->prompt_grid;
+	return left <= room ? left : room / grid * grid;
+}
+
+/* Rows of waiting prompts until the next cell is too large for what is left of the largest bucket. The last row of a
+ * prompt needs an out: its last cell waits for one. */
 static StepSize gather_prompts(AtlasSession *s)
 {
 	StepIo *io = &s->device->io;
@@ -419,11 +428,13 @@ static StepSize gather_prompts(AtlasSession *s)
 	int64_t ticket = -1;
 	for (int slot; (slot = next_waiting(s, ticket)) >= 0 && size.rows < limits->prefill_rows;) {
 		Sequence *q = &s->slots[slot];
-		int left = q->n - q->read, room = limits->prefill_rows - size.rows;
-		int count = left < room ? left : room;
+		const int left = q->n - q->read;
+		int count = whole_cells(s, left, limits->prefill_rows - size.rows);
 		ticket = q->ticket;
+		if (count == 0)
+			break; /* first come, first served */
 		if (count == left && size.outs == limits->prefill_outs)
-			count--; /* no out is left: its last row waits for the next chunk */
+			count = (left - 1) / s->graph->prompt_grid * s->graph->prompt_grid;
 		if (count == 0)
 			continue;
 		add_segment(io, &size, slot, q->tokens, q->n, q->read, count);
@@ -694,27 +705,42 @@ static AtlasStatus trace_chunk(AtlasSession *s, const StepSize *size, int pos, S
 	return status == ATLAS_OK || status == ATLAS_STOPPED ? status : device_failed(s, status);
 }
 
-/* At least one of the two callbacks is given. */
+/* Makes the rows from `first` on the outs of the step, `most` of them if there are so many; returns the row behind. */
+static int add_outs(StepIo *io, StepSize *size, int first, int most)
+{
+	size->outs = size->rows - first < most ? size->rows - first : most;
+	for (int o = 0; o < size->outs; o++)
+		io->out_row[o] = first + o;
+	return first + size->outs;
+}
+
+/* As a prompt that is alone is read. At least one of the two callbacks is given. */
 static AtlasStatus walk_chunks(AtlasSession *s, const int32_t *tokens, int n, int slot, SessionLayerFn *layer,
 	AtlasLogitsFn *score, void *ctx)
 {
 	Device *d = s->device;
 	const StepLimits *limits = &d->limits;
-	int most = limits->prefill_rows;
-	if (score && limits->prefill_outs < most)
-		most = limits->prefill_outs;
+	const int most = limits->prefill_outs < limits->prefill_rows ? limits->prefill_outs : limits->prefill_rows;
 	float *logits = score ? malloc(sizeof *logits * (size_t)most * (size_t)s->graph->vocab) : NULL;
 	if (score && !logits)
 		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory for %d rows of logits", most);
 	AtlasStatus status = ATLAS_OK;
-	for (int pos = 0; pos < n && status == ATLAS_OK; pos += most) {
+	for (int pos = 0, count; pos < n && status == ATLAS_OK; pos += count) {
 		StepSize size = {.phase = PREFILL, .flags = STEP_SCORE};
-		add_segment(&d->io, &size, slot, tokens, n, pos, n - pos < most ? n - pos : most);
-		for (; score && size.outs < size.rows; size.outs++)
-			d->io.out_row[size.outs] = size.outs;
+		count = whole_cells(s, n - pos, limits->prefill_rows);
+		add_segment(&d->io, &size, slot, tokens, n, pos, count);
+		int scored = score ? add_outs(&d->io, &size, 0, most) : count;
 		status = layer ? trace_chunk(s, &size, pos, layer, ctx) : run(s, &size);
 		if (score && status == ATLAS_OK)
 			status = read_scores(s, &size, pos, logits, score, ctx);
+		while (scored < count && status == ATLAS_OK) {
+			const int first = scored;
+			size.flags = STEP_SCORE | STEP_OUTS;
+			scored = add_outs(&d->io, &size, first, most);
+			status = run(s, &size);
+			if (status == ATLAS_OK)
+				status = read_scores(s, &size, pos + first, logits, score, ctx);
+		}
 	}
 	free(logits);
 	return status;

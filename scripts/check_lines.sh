@@ -41,7 +41,7 @@ rooms='18000 compiler
 9500 artifacts
 2800 runtime/cpu
 2500 runtime/text
-8500 runtime/cli'
+9000 runtime/cli'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
@@ -54,7 +54,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 3700
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 3400
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in
 	*.c | *.cu | *.cuh) over "$f" "$(wc -l <"$f")" 1000 ;;

@@ -113,7 +113,7 @@ def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
         config = config.get("text_config", config)
         family = config["model_type"].removesuffix("_text")
-        values = {"prefill": "[16]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
+        values = {"prefill": "[64]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
                   "max_context": min(config["max_position_embeddings"], 4096)} | changes
         text = (REPO / "models" / family / "MODEL.toml").read_text(encoding="utf-8")
         if "[speculate]" in text and not (config.get("mtp_num_hidden_layers") and "none" in options):

@@ -24,12 +24,12 @@ static void print_keys(const AtlasPlan *plan, int n, const char *quote, const ch
 	}
 }
 
-/* How each layer keeps its keys and values: "bf16 0, fp8 rotated 1-31". */
-static const char *kv_layers(const AtlasPlan *plan)
+/* A resolved option of the plan by its dotted name; "" = there is none. */
+static const char *option_of(const AtlasPlan *plan, const char *name)
 {
 	const Artifact *a = &plan->artifact;
 	for (int i = 0; i < a->n_options; i++)
-		if (strcmp(a->options[i].name, "kv.layers") == 0)
+		if (strcmp(a->options[i].name, name) == 0)
 			return a->options[i].value;
 	return "";
 }
@@ -56,11 +56,12 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	for (int i = 0; i < info->n_stop_tokens; i++)
 		printf("%s%d", i ? ", " : "", info->stop_tokens[i]);
 	printf("], \"kv_layers\": ");
-	json_quoted(stdout, kv_layers(plan));
+	json_quoted(stdout, option_of(plan, "kv.layers"));
 	printf(", \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
-		   "\"has_chat_template\": %s, \"verify_rows\": %d}\n",
+		   "\"has_chat_template\": %s, \"verify_rows\": %d, \"prompt_grid\": %d}\n",
 		(long long)info->weight_bytes, info->weights_by_reference ? "ref" : "embed",
-		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false", info->verify_rows);
+		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false", info->verify_rows,
+		info->prompt_grid);
 }
 
 static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
@@ -77,7 +78,12 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("weights      %lld bytes, %s\n", (long long)info->weight_bytes,
 		info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded");
 	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
-	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, kv_layers(plan));
+	printf("prompts      cut into steps at multiples of %d positions alone\n", info->prompt_grid);
+	if (info->n_targets)
+		printf("buckets      prefill %s, decode %s; "
+			   "a text has the same bits alone and beside others within equal buckets\n",
+			option_of(plan, "phases.prefill"), option_of(plan, "phases.decode"));
+	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, option_of(plan, "kv.layers"));
 	if (info->verify_rows)
 		printf("drafts       %d for each token, by the model's head: verify steps of %d rows a slot\n",
 			info->verify_rows - 1, info->verify_rows);

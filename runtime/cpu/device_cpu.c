@@ -121,6 +121,8 @@ static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn
 	const StepLimits *max = &d->base.limits;
 	const bool is_prompt = size->phase == PREFILL;
 	const int most = size->phase == VERIFY ? max->decode_rows * g->verify_rows : max->decode_rows;
+	if (size->flags & STEP_OUTS)
+		return error_set(&d->base.error, ATLAS_ARGUMENT, "each row of a step may be an out: there are no more");
 	if (size->rows > (is_prompt ? max->prefill_rows : most) || size->segs > g->slots ||
 		size->outs > (is_prompt ? max->prefill_outs : most))
 		return error_set(&d->base.error, ATLAS_ARGUMENT,
@@ -399,6 +401,8 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 	d->graph = &config->artifact->graph;
 	int slots = d->graph->slots, most = slots * (d->graph->verify_rows ? d->graph->verify_rows : 1);
 	int rows = PREFILL_ROWS > most ? PREFILL_ROWS : most;
+	const int grid = d->graph->prompt_grid < d->graph->max_context ? d->graph->prompt_grid : d->graph->max_context;
+	rows = rows > grid ? rows : grid;
 	d->base = (Device){.ops = &ops,
 		.target = "",
 		.name = "reference device, float32",

@@ -88,7 +88,7 @@ def test_another_choice_has_the_ledgers_word(atlas, plan_of, small_plan_of, repo
     entry = next(e for e in decode["launches"] if sum(c["verdict"] == "slower" for c in e["candidates"]))
     slower = next(c for c in entry["candidates"] if c["verdict"] == "slower")
     text = (repo / "models" / "llama" / "MODEL.toml").read_text()
-    for key, value in {"prefill": "[16]", "decode": "[2]", "slots": "2", "page": "16", "ignore": "[]",
+    for key, value in {"prefill": "[64]", "decode": "[2]", "slots": "2", "page": "16", "ignore": "[]",
                        "max_context": str(json.loads((repo / "tests/fixtures" / MODEL / "config.json").read_text())
                                           ["max_position_embeddings"])}.items():
         text = "\n".join(f"{key} = {value}" if line.startswith(f"{key} = ") else line for line in text.split("\n"))

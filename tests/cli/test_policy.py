@@ -133,7 +133,7 @@ def test_the_plan_as_a_whole(check, plan_of, tmp_path):
 def test_text_names_line_and_rule(check):
     run = check("[launches]\n\nper_layer = 1\n[plan]\nsignature = true\n")
     lines = run.stdout.splitlines()
-    assert run.returncode == 1 and lines[0].startswith("policy.toml:3: launches.per_layer: sm_90a/prefill[16]/layers 0-1: ")
+    assert run.returncode == 1 and lines[0].startswith("policy.toml:3: launches.per_layer: sm_90a/prefill[64]/layers 0-1: ")
     assert lines[-2] == "policy.toml:5: plan.signature: the plan has no signature"
     assert lines[-1] == "3 violations"
 

@@ -253,7 +253,7 @@ def test_audit(atlas, plan):
     [target] = got["targets"]
     assert [p["phase"] for p in target["phases"]] == ["prefill", "decode", "acquire", "probe"]
     text = atlas("audit", plan).stdout
-    for name in ("prefill[16]", "decode[2]", "attention_step", "norm_logits", "rope_write", target["target"]):
+    for name in ("prefill[64]", "decode[2]", "attention_step", "norm_logits", "rope_write", target["target"]):
         assert name in text
     assert len(atlas("audit", plan, "--reasons").stdout) > len(text)
     assert atlas("audit", plan, "--target", target["target"]).stdout == text
@@ -283,3 +283,25 @@ def test_weights_by_reference(atlas, small_plan_of, tmp_path):
     file.write_bytes(data)
     changed = atlas("run", plan, *words, "--weights", tmp_path / "copy")
     assert changed.returncode == 6 and changed.stderr.startswith("atlas run: error[INTEGRITY]: ")
+
+
+OLD = pathlib.Path(__file__).with_name("old-plans") / "format-8.bin"
+
+
+@pytest.mark.parametrize("words", [
+    ["run", OLD, "-p", "x"], ["audit", OLD], ["verify", OLD, "-p", "x"], ["verify", OLD, "--rebuild", "--checkpoint", "tests/fixtures/llama"], ["info", OLD],
+    ["bench", OLD], ["memory", OLD], ["diff", OLD, OLD], ["dump", OLD, "--tokens", "5", "-o", "none.safetensors"],
+    ["perplexity", OLD, "--file", __file__], ["tune", OLD, "-o", "none.toml"], ["receipt", OLD, "-o", "none.json"],
+    ["sign", OLD, "--key", "none.pem"]], ids=lambda w: " ".join(map(str, w[:1] + w[2:3])))
+def test_a_plan_of_an_older_format(atlas, tmp_path, words):
+    """The committed file is a plan of format 8, made from tests/fixtures/llama by the atlasc of its time with `--target
+    none --weights ref`. It is refused by every verb, with the command that makes it anew."""
+    before = OLD.read_bytes()
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"], check=True,
+                   capture_output=True)
+    run = atlas(*[tmp_path / "key.pem" if word == "none.pem" else word for word in words])
+    assert run.returncode == 8, run.stderr
+    assert run.stdout == ""
+    assert f"{OLD}: plan format version 8: this program reads version 9; `atlasc MODEL_DIR -o PLAN` makes the plan anew\n" \
+        in run.stderr
+    assert OLD.read_bytes() == before

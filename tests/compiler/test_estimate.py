@@ -11,7 +11,7 @@ MIB2 = 2 << 20  # the driver's pieces
 
 def test_the_items_are_what_the_plan_says(atlasc, atlas, small_plan_of, repo, tmp_path):
     toml = tmp_path / "small.toml"
-    toml.write_text("[runtime]\nslots = 2\n[kv]\npage = 16\n[phases]\nprefill = [16]\ndecode = [2]\n")
+    toml.write_text("[runtime]\nslots = 2\n[kv]\npage = 16\n[phases]\nprefill = [64]\ndecode = [2]\n")
     plan = small_plan_of("llama")
     run = atlasc("tests/fixtures/llama", "--model", toml, "--estimate", "--json", "-o", tmp_path / "none.bin")
     assert run.returncode == 0 and not (tmp_path / "none.bin").exists()

@@ -1,11 +1,16 @@
 /* isolate_run.c - does a sequence's text depend on those beside it? For tests/cpu/test_isolate.py and tests/gpu/run.sh.
  *
- *   isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS SEED
+ *   isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count]
  *
- * Each of so many prompts is answered alone, in whatever slot is free. Then, in each round, all of them go through the
- * plan's slots at once, in an order of their own, some cancelled in their middle: each text must be that of the prompt
- * alone, or its beginning. The plan's decode steps should have one bucket: kernels of another are other sums. Exit code
- * 1: one was not; JSON on stdout.
+ * For each seed from FIRST to LAST so many prompts are made: shorter than a cell of the plan's grid, at its edges,
+ * longer than a step and several steps long, one in six the same as the one before. Each is answered alone. Then, in
+ * each round, all of them go through the plan's slots in an order of their own, arriving while others decode, some
+ * cancelled in their prompt or their answer, and scores are asked for in between: each token, each bit of each log
+ * probability and the end must be those of the prompt alone. The scores of a greedy prompt's last token must have the
+ * bits of the logits that its answer began with.
+ *
+ * Where kernels of several buckets are other sums, texts may differ: `count` tells how many do, and that is no failure.
+ * Exit code 1: one differed; JSON on stdout.
  */
 #include "runtime/session.h"
 
@@ -13,22 +18,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MADE = 64, MAX_PROMPT = 48, MAX_EVENTS = 64 * PLAN_MAX_VERIFY, MAX_SLOTS = 64 };
+enum { MAX_MADE = 48, MAX_EVENTS = 256 * PLAN_MAX_VERIFY, MAX_SLOTS = 256, MOST_TOLD = 5 };
+
+typedef struct Answer { int32_t token[MAX_MADE]; uint32_t logprob[MAX_MADE]; int n; AtlasFinish finish; } Answer;
 
 typedef struct Text {
-	int32_t prompt[MAX_PROMPT], alone[MAX_MADE], made[MAX_MADE];
-	int n_prompt, n_alone, n_made, max_new;
-	AtlasFinish finish; /* alone */
+	int32_t *prompt; int n_prompt, max_new;
+	bool is_plain;        /* greedy, without penalties: scores are the logits it is drawn from */
+	bool differed, scores_differed;
 	AtlasSampling sampling;
+	Answer alone, made;
 } Text;
 
 typedef struct Run {
+	AtlasPlanInfo info;
 	AtlasSession *session;
 	Text *texts; int n;
 	Text *in_slot[MAX_SLOTS]; /* NULL = free, or its last events are to be passed over */
-	int slots, running;
-	uint64_t random;
-	long compared, cancelled, tokens, steps;
+	int running, longest, rows; /* longest prompt; rows of a prefill step */
+	uint64_t random, seed;
+	float *logits, *scores;     /* [vocab] behind a prompt alone, in a step of it and by atlas_score */
+	long compared, cancelled, tokens, steps, scored, told;
 } Run;
 
 static void need(bool ok, const char *what)
@@ -47,26 +57,44 @@ static int below(Run *r, int n)
 	return (int)((r->random >> 11) % (uint64_t)n);
 }
 
-/* Half of them greedy; of the others some with cuts and penalties. */
-static void make_text(Run *r, const AtlasPlanInfo *info, Text *t)
+/* Lengths around the places where prompts may be cut. */
+static int some_length(Run *r)
 {
-	t->n_prompt = 1 + below(r, MAX_PROMPT);
-	t->max_new = 1 + below(r, MAX_MADE);
-	for (int i = 0; i < t->n_prompt; i++)
-		t->prompt[i] = 3 + below(r, info->vocab - 3);
+	const int grid = r->info.prompt_grid, kind = below(r, 6);
+	const int n = kind == 0 ? 1 + below(r, grid) : kind == 1 ? grid * (1 + below(r, 4)) - 1 + below(r, 3)
+		: kind == 2 ? r->rows - 1 + below(r, 3) : kind == 3 ? 1 + below(r, 2 * r->rows)
+		: 1 + below(r, r->longest);
+	return n < 1 ? 1 : n < r->longest ? n : r->longest;
+}
+
+/* Half of them greedy; of the others some with cuts and penalties. */
+static void make_text(Run *r, Text *t, const Text *before)
+{
+	*t = (Text){.n_prompt = some_length(r), .max_new = 1 + below(r, MAX_MADE)};
 	t->sampling = (AtlasSampling){.struct_size = sizeof t->sampling, .top_p = 1, .repetition_penalty = 1,
 		.seed = (uint64_t)below(r, 1 << 20)};
-	if (below(r, 2)) {
+	t->is_plain = below(r, 2) == 0;
+	if (before && below(r, 6) == 0) {
+		t->n_prompt = before->n_prompt;
+		t->is_plain = before->is_plain;
+		t->sampling = before->sampling;
+	} else if (!t->is_plain) {
 		t->sampling.temperature = 0.3f + 0.1f * (float)below(r, 10);
 		t->sampling.top_p = below(r, 2) ? 0.9f : 1;
 		t->sampling.frequency_penalty = below(r, 3) ? 0 : 0.5f;
+	} else {
+		before = NULL;
 	}
+	t->prompt = malloc(sizeof *t->prompt * (size_t)t->n_prompt);
+	need(t->prompt != NULL, "no memory");
+	for (int i = 0; i < t->n_prompt; i++)
+		t->prompt[i] = before && before->n_prompt == t->n_prompt ? before->prompt[i] : 3 + below(r, r->info.vocab - 3);
 }
 
 static void start(Run *r, Text *t)
 {
 	int slot;
-	t->n_made = 0;
+	t->made = (Answer){0};
 	need(atlas_start(r->session, t->prompt, t->n_prompt, &t->sampling, t->max_new, &slot) == ATLAS_OK,
 		atlas_session_error(r->session));
 	need(slot < MAX_SLOTS && !r->in_slot[slot], "a slot was given away twice");
@@ -80,10 +108,43 @@ static void leave(Run *r, int slot)
 	r->running--;
 }
 
-/* One step; cancels: now and then a sequence, which is compared as far as it came. */
-static bool step(Run *r, bool alone, bool cancels)
+static void tell(Run *r, const Text *t, int i)
 {
-	AtlasEvent events[MAX_EVENTS];
+	const Answer *a = &t->alone, *m = &t->made;
+	if (r->told++ >= MOST_TOLD)
+		return;
+	if (i >= a->n)
+		fprintf(stderr, "isolate_run: seed %llu prompt %d of %d tokens: token %d is %d, alone there were %d\n",
+			(unsigned long long)r->seed, (int)(t - r->texts), t->n_prompt, i, m->token[i], a->n);
+	else
+		fprintf(stderr, "isolate_run: seed %llu prompt %d of %d tokens: token %d at position %d is %d, alone %d; "
+			"logprob %08x, alone %08x\n", (unsigned long long)r->seed, (int)(t - r->texts), t->n_prompt, i,
+			t->n_prompt + i, m->token[i], a->token[i], m->logprob[i], a->logprob[i]);
+}
+
+/* The last token of a text that is beside others. */
+static void compare(Run *r, Text *t, bool has_ended)
+{
+	const Answer *a = &t->alone, *m = &t->made;
+	const int i = m->n - 1;
+	if (t->differed || (i < a->n && a->token[i] == m->token[i] && a->logprob[i] == m->logprob[i] &&
+		(!has_ended || (m->n == a->n && m->finish == a->finish))))
+		return;
+	t->differed = true;
+	tell(r, t, i);
+}
+
+static void cancel(Run *r, int slot)
+{
+	const AtlasStatus s = atlas_cancel(r->session, slot); /* an end in this very step was the slot's own */
+	need(s == ATLAS_OK || s == ATLAS_ARGUMENT, atlas_session_error(r->session));
+	r->cancelled++;
+	leave(r, slot);
+}
+
+static void step(Run *r, bool is_alone)
+{
+	static AtlasEvent events[MAX_EVENTS];
 	int n;
 	need(atlas_step(r->session, events, MAX_EVENTS, &n) == ATLAS_OK, atlas_session_error(r->session));
 	r->steps++;
@@ -92,40 +153,60 @@ static bool step(Run *r, bool alone, bool cancels)
 		Text *t = r->in_slot[slot];
 		if (!t)
 			continue;
-		need(t->n_made < MAX_MADE, "more tokens than were asked for");
-		t->made[t->n_made++] = events[i].token;
+		need(t->made.n < MAX_MADE, "more tokens than were asked for");
+		memcpy(&t->made.logprob[t->made.n], &events[i].logprob, sizeof(float));
+		t->made.token[t->made.n++] = events[i].token;
+		t->made.finish = events[i].finish;
 		r->tokens++;
 		const bool has_ended = events[i].finish != ATLAS_RUNNING;
-		if (!alone && (t->n_made > t->n_alone || t->alone[t->n_made - 1] != events[i].token
-			|| (has_ended && (t->n_made != t->n_alone || t->finish != events[i].finish)))) {
-			fprintf(stderr, "isolate_run: prompt %d: token %d is %d, alone it was %d of %d\n", (int)(t - r->texts),
-				t->n_made - 1, events[i].token, t->n_made <= t->n_alone ? t->alone[t->n_made - 1] : -1, t->n_alone);
-			return false;
-		}
+		if (!is_alone)
+			compare(r, t, has_ended);
 		if (has_ended) {
-			t->finish = events[i].finish;
-			r->compared += !alone;
+			r->compared += !is_alone;
 			leave(r, slot);
-		} else if (cancels && below(r, 150) == 0) {
-			const AtlasStatus s = atlas_cancel(r->session, slot); /* an end in this very step was the slot's own */
-			need(s == ATLAS_OK || s == ATLAS_ARGUMENT, atlas_session_error(r->session));
-			r->cancelled++;
-			leave(r, slot);
+		} else if (!is_alone && below(r, 150) == 0) {
+			cancel(r, slot);
 		}
 	}
-	return true;
+	for (int slot = 0; slot < r->info.slots && !is_alone; slot++)
+		if (r->in_slot[slot] && r->in_slot[slot]->made.n == 0 && below(r, 40) == 0)
+			cancel(r, slot); /* in its prompt */
+}
+
+static int keep_last(void *ctx, int pos, const float *logits)
+{
+	Run *r = ctx;
+	(void)pos;
+	memcpy(r->scores, logits, sizeof *r->scores * (size_t)r->info.vocab);
+	return 0;
+}
+
+/* Scores of the prompt, of which the last must be the logits that the answer alone began with. */
+static void score(Run *r, Text *t, const float *expected)
+{
+	need(atlas_score(r->session, t->prompt, t->n_prompt, keep_last, r) == ATLAS_OK, atlas_session_error(r->session));
+	r->scored++;
+	t->scores_differed |= expected && memcmp(expected, r->scores, sizeof *expected * (size_t)r->info.vocab) != 0;
 }
 
 static void answer_alone(Run *r, Text *t)
 {
+	Device *d = session_device(r->session);
+	bool has_logits = false;
 	start(r, t);
-	while (r->running)
-		step(r, true, false);
-	memcpy(t->alone, t->made, sizeof t->made);
-	t->n_alone = t->n_made;
+	while (r->running) {
+		step(r, true);
+		if (t->made.n && t->is_plain && !has_logits && t->max_new > 1)
+			has_logits = d->ops->read(d, "logits", 0, r->info.vocab, r->logits) == ATLAS_OK;
+		if (t->made.n && !has_logits)
+			t->is_plain = false; /* it has but one token, whose step's logits are not there to be read */
+	}
+	t->alone = t->made;
+	if (t->is_plain)
+		score(r, t, r->logits);
 }
 
-static bool round_of_all(Run *r)
+static void round_of_all(Run *r)
 {
 	int *order = malloc(sizeof *order * (size_t)r->n), next = 0;
 	need(order != NULL, "no memory");
@@ -136,46 +217,73 @@ static bool round_of_all(Run *r)
 		order[k] = order[i];
 		order[i] = other;
 	}
-	bool good = true;
-	while (good && (next < r->n || r->running)) {
-		while (next < r->n && r->running < r->slots)
+	while (next < r->n || r->running) {
+		/* now all at once, now one after the other */
+		for (int most = below(r, 4) ? r->info.slots : 1; most && next < r->n && r->running < r->info.slots; most--)
 			start(r, &r->texts[order[next++]]);
-		good = step(r, false, true);
+		step(r, false);
+		if (r->running < r->info.slots && below(r, 30) == 0)
+			score(r, &r->texts[below(r, r->n)], NULL);
 	}
 	free(order);
-	return good;
+}
+
+static void run_seed(Run *r, uint64_t seed, int rounds, long *differed, long *scores_differed)
+{
+	r->seed = seed;
+	r->random = seed * 0x9E3779B97F4A7C15u + 1;
+	for (int i = 0; i < r->n; i++) {
+		make_text(r, &r->texts[i], i ? &r->texts[i - 1] : NULL);
+		answer_alone(r, &r->texts[i]);
+	}
+	for (int i = 0; i < rounds; i++)
+		round_of_all(r);
+	for (int i = 0; i < r->n; i++) {
+		*differed += r->texts[i].differed;
+		*scores_differed += r->texts[i].scores_differed;
+		free(r->texts[i].prompt);
+	}
 }
 
 int main(int argc, char **argv)
 {
 	AtlasError error = {0};
 	AtlasPlan *plan;
-	AtlasPlanInfo info = {.struct_size = sizeof info};
-	need(argc == 7, "usage: isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS SEED");
+	Run r = {.info = {.struct_size = sizeof r.info}};
+	unsigned long long first, last;
+	need((argc == 7 || (argc == 8 && strcmp(argv[7], "count") == 0)) &&
+		sscanf(argv[6], "%llu-%llu", &first, &last) == 2,
+		"usage: isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count]");
 	need(atlas_plan_open(argv[1], NULL, &plan, &error) == ATLAS_OK, error.text);
-	atlas_plan_info(plan, &info);
-	need(info.max_context >= MAX_PROMPT + MAX_MADE && info.slots <= MAX_SLOTS, "a plan too small or large");
+	atlas_plan_info(plan, &r.info);
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device = argv[2],
 		.speculate = strcmp(argv[3], "mtp") == 0 ? ATLAS_SPECULATE_MTP : ATLAS_SPECULATE_OFF};
-	Run r = {.n = atoi(argv[5]), .slots = info.slots, .random = strtoull(argv[6], NULL, 10) * 0x9E3779B97F4A7C15u + 1};
 	const int rounds = atoi(argv[4]);
-	need(atlas_session_open(plan, &options, &r.session, &error) == ATLAS_OK, error.text);
-	r.texts = calloc((size_t)r.n, sizeof *r.texts);
-	need(r.texts != NULL, "no memory");
-	for (int i = 0; i < r.n; i++) {
-		make_text(&r, &info, &r.texts[i]);
-		answer_alone(&r, &r.texts[i]);
-	}
-	bool good = true;
-	for (int i = 0; i < rounds && good; i++)
-		good = round_of_all(&r);
 	AtlasSessionInfo end = {.struct_size = sizeof end};
+	need(atlas_session_open(plan, &options, &r.session, &error) == ATLAS_OK, error.text);
 	atlas_session_info(r.session, &end);
-	printf("{\"rounds\": %d, \"prompts\": %d, \"compared\": %ld, \"cancelled\": %ld, \"tokens\": %ld, \"steps\": %ld, "
-		"\"drafts\": %lld, \"accepted\": %lld, \"same\": %s}\n", rounds, r.n, r.compared, r.cancelled, r.tokens,
-		r.steps, (long long)end.drafts, (long long)end.accepted_drafts, good ? "true" : "false");
+	r.n = atoi(argv[5]);
+	r.rows = end.prefill_rows;
+	r.longest = 3 * r.rows + r.info.prompt_grid;
+	if (r.longest > r.info.max_context - MAX_MADE)
+		r.longest = r.info.max_context - MAX_MADE;
+	need(r.longest > r.info.prompt_grid && r.info.slots <= MAX_SLOTS, "a plan too small or large");
+	r.texts = calloc((size_t)r.n, sizeof *r.texts);
+	r.logits = malloc(2 * sizeof *r.logits * (size_t)r.info.vocab);
+	need(r.texts && r.logits, "no memory");
+	r.scores = r.logits + r.info.vocab;
+	long differed = 0, scores_differed = 0, texts = 0;
+	for (unsigned long long seed = first; seed <= last; seed++, texts += r.n)
+		run_seed(&r, seed, rounds, &differed, &scores_differed);
+	atlas_session_info(r.session, &end);
+	printf("{\"seeds\": \"%s\", \"texts\": %ld, \"rounds\": %d, \"longest\": %d, \"compared\": %ld, "
+		"\"cancelled\": %ld, \"scored\": %ld, \"tokens\": %ld, \"steps\": %ld, \"drafts\": %lld, \"accepted\": %lld, "
+		"\"differed\": %ld, "
+		"\"scores_differed\": %ld}\n", argv[6], texts, rounds, r.longest, r.compared, r.cancelled, r.scored, r.tokens,
+		r.steps, (long long)end.drafts, (long long)end.accepted_drafts, differed, scores_differed);
 	atlas_session_close(r.session);
 	free(r.texts);
+	free(r.logits);
 	atlas_plan_close(plan);
-	return good ? 0 : 1;
+	return argc == 7 && (differed || scores_differed) ? 1 : 0;
 }

@@ -29,7 +29,7 @@ def write_toml(folder, lines, rows=3, more="", listed=IDS):
     """MODEL.toml with these lines under [speculate], and beside it the list."""
     (folder / "ids.txt").write_text("".join(f"{i}\n" for i in listed))
     rows = f"rows = {rows}\n" if rows else ""
-    (folder / "m.toml").write_text(f"[runtime]\nslots = 4\nmax_context = 96\n[kv]\npage = 16\n[phases]\nprefill = [16]\n"
+    (folder / "m.toml").write_text(f"[runtime]\nslots = 4\nmax_context = 96\n[kv]\npage = 16\n[phases]\nprefill = [64]\n"
                                    f"decode = [4]\n{more}[speculate]\n{rows}{lines}\n")
     return folder / "m.toml"
 

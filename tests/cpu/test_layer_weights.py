@@ -18,7 +18,7 @@ import mkckpt  # noqa: E402
 import quant  # noqa: E402
 from container import decode, read_safetensors  # noqa: E402
 
-SMALL = '[runtime]\nslots = 2\nmax_context = 192\n[phases]\nprefill = [16]\ndecode = [1, 2]\n'
+SMALL = '[runtime]\nslots = 2\nmax_context = 192\n[phases]\nprefill = [64]\ndecode = [1, 2]\n'
 
 
 def values(folder, knob):

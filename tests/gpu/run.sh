@@ -2,8 +2,8 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
-#                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [speculate] [start] [kv] [peer]
-#                    [model] [receipt] [memory] [rebuild] [layers] [seal]
+#                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
+#                    [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -17,9 +17,10 @@
 #              beside the table
 #   quantised  the same of FP8, NVFP4 and INT4 weights, of an FP8 head, and of FP8 caches behind 16384 tokens
 #   hybrid     the same of shapes with experts and Gated DeltaNet: 35B-A3B, 27B, 30B-A3B
-#   speculate  drafts: a text alone and beside others, 5 rounds of 50 prompts in four slots; a 35B shape with and without
-#              them at a prescribed acceptance: 2, 3 and 4 rows a step, eight sequences, and 3 rows with drafts that an
-#              FP8 head of 32768 ids scores
+#   isolate    texts alone and beside others by the bits of every log probability, with one bucket of each kind
+#   isolate-buckets  how many texts differ with the families' default buckets
+#   speculate  drafts: a 35B shape with and without them at a prescribed acceptance: 2, 3 and 4 rows a step, eight
+#              sequences, and 3 rows with drafts that an FP8 head of 32768 ids scores
 #   start      a new process to its first token, five times
 #   kv         logits of quantised caches of CHECKPOINT against those of bf16 caches, at 8192 tokens of a licence, beside
 #              torch's rounding
@@ -102,11 +103,42 @@ room() { # max_context pool_tokens
 	printf '[runtime]\\nslots = 32\\nmax_context = %s\\n[kv]\\npool_tokens = %s\\n' "$1" "$2"
 }
 
-isolated_plan() { # one bucket: kernels of another are other sums
-	sed 's/^max_context = .*/max_context = 128/; s/^decode = .*/decode = [4]/' \
-		tests/fixtures/qwen3_5_moe-trained/MODEL.toml >"$out/isolated.toml"
-	build/atlasc tests/fixtures/qwen3_5_moe-trained --model "$out/isolated.toml" -o build/isolated.bin -q \
-		"${tuning[@]}" --cache-dir build/kernel-cache
+# One prefill and one decode bucket: kernels of another are other sums. `default` leaves the family's buckets.
+isolated_plan() { # fixture one|default lines to add
+	local toml=$out/isolated.toml
+	sed 's/^max_context = .*/max_context = 512/' "tests/fixtures/$1/MODEL.toml" >"$toml"
+	if [ "$2" = one ]; then
+		sed -i 's/^prefill = .*/prefill = [128]/; s/^decode = .*/decode = [4]/' "$toml"
+	else
+		sed -i '/^prefill = /d; /^decode = /d; s/^slots = .*/slots = 16/' "$toml"
+	fi
+	printf '%b' "${3-}" >>"$toml"
+	build/atlasc "tests/fixtures/$1" --model "$toml" -o build/isolated.bin -q "${tuning[@]}" --cache-dir build/kernel-cache
+	local rc=$?
+	rm -f "$toml"
+	return $rc
+}
+
+# Each text alone and beside others, seeds 0 to 19, with and without drafts where there is a head.
+isolate() { # one|default [count]
+	local rc=0 name fixture lines how
+	while IFS='|' read -r name fixture lines; do
+		isolated_plan "$fixture" "$1" "$lines" || { rc=1; continue; }
+		for how in off mtp; do
+			[ $how = off ] || ! build/atlas info build/isolated.bin --json | grep -q '"verify_rows": 0' || continue
+			printf '%-28s %-3s ' "$name" $how
+			build/tests/isolate_run build/isolated.bin cuda $how 3 32 0-19 ${2+"$2"} || rc=1
+		done
+	done <<-'END'
+		llama-trained|llama-trained|
+		qwen3_5|qwen3_5|
+		qwen3_5_moe-trained|qwen3_5_moe-trained|
+		llama-fp8-block|llama-fp8-block|
+		llama-trained, fp8 caches|llama-trained|[kv]\ndtype = "fp8"\n
+		qwen3_5, states in bf16|qwen3_5|[state]\ndtype = "bf16"\n
+	END
+	rm -f build/isolated.bin
+	return $rc
 }
 
 bench_speculate() { # slots rows, by what drafts are scored (a word, lines of MODEL.toml)
@@ -261,10 +293,9 @@ for what in "$@"; do
 		bench_model qwen3.5-27b-fp8 qwen3.5-27b-fp8 "${some}4096\n" pp2048,tg128@0x1,tg128@0x16
 		bench_model qwen3-30b-a3b-fp8 qwen3-30b-a3b-fp8 "${some}4096\n" pp2048,tg128@0x1,tg128@0x16
 		;;
+	isolate) part isolate isolate one ;;
+	isolate-buckets) part isolate-buckets isolate default count ;;
 	speculate)
-		isolated_plan && for how in off mtp; do
-			part "isolate-$how" build/tests/isolate_run build/isolated.bin cuda $how 5 50 1
-		done || failed=1
 		bench_speculate 1 3 fp8-32k 'head = "fp8-block"\nvocabulary = 32768\n'
 		for rows in 3 2 4; do
 			bench_speculate 1 $rows "" ""

@@ -55,6 +55,7 @@ void synthetic_model(Compile *c, const char *model_type)
 		.rope = {.kind = ROPE_DEFAULT, .theta = 10000}};
 	cf->at_hidden_dim = cf->at_tie = (Loc){"config.json", 1, 1};
 	c->model.options = (Options){.slots = 4, .max_context = 128, .page = 16, .prefill = {32}, .n_prefill = 1,
+		.prompt_grid = 16,
 		.decode = {1, 4}, .n_decode = 2, .top_p = 1, .repetition_penalty = 1, .max_new_tokens = 16};
 	c->model.n_tokens = VOCAB;
 	*vec_push(&c->arena, &c->model.shards) = (Shard){"model.safetensors", "model.safetensors", 0};

@@ -72,10 +72,11 @@ static void header_is_checked(void **state)
 	b.at[0] = 'A';
 	assert_int_equal(read_copy(b.at, 63, true, why), READ_NOT_A_PLAN);
 	for (uint32_t version = PLAN_VERSION - 1; version <= PLAN_VERSION + 1; version += 2) {
-		char expected[64];
+		char expected[128];
 		put_u32(b.at + 8, version);
 		assert_int_equal(read_copy(b.at, b.n, true, why), READ_VERSION);
-		sprintf(expected, "plan format version %u: this program reads version %d", version, PLAN_VERSION);
+		sprintf(expected, "plan format version %u: this program reads version %d; `atlasc MODEL_DIR -o PLAN` makes the "
+			"plan anew", version, PLAN_VERSION);
 		assert_string_equal(why, expected);
 	}
 	put_u32(b.at + 8, PLAN_VERSION);

@@ -315,6 +315,7 @@ static void rig_shaped(Rig *r, const Shape *shape)
 	memcpy(o->decode, shape->decode, sizeof shape->decode);
 	o->n_prefill = shape->n_prefill;
 	o->n_decode = shape->n_decode;
+	o->prompt_grid = o->prefill[o->n_prefill - 1] < 16 ? o->prefill[o->n_prefill - 1] : 16;
 	make_plan_of_model(&r->made);
 	rig_made(r);
 	r->steps_ahead = shape->ahead;
