@@ -130,7 +130,7 @@ OP(causal_conv, OP_GRAPH, "TAPS",
 OP(delta_rule, OP_GRAPH, "NK NV DK DV",
 	"qkv rows are q, k, v heads; q, k over sqrt(their square + 1e-6), q over sqrt(DK); by value head, row after row: "
 	"S = delta[s,h] * e^(-e^a_log softplus(a + dt_bias)); S += k (sigmoid(b) (v - k.S)); o = q.S; "
-	"delta[s,h] = S [DK,DV]",
+	"delta[s,h] = S [DK,DV]. S in bf16 is rounded behind each 64th row of a slot's in this step, and behind the last",
 	IN(step, "4"), IN(qkv, "ROWS, 2 * NK * DK + NV * DV"), IN(a, "ROWS, NV"), IN(b, "ROWS, NV"), IN(a_log, "NV"),
 	IN(dt_bias, "NV"), IN(row_slot, "ROWS"), INOUT(delta, "SLOTS, NV * DK * DV"), OUT(o, "ROWS, NV * DV"))
 OP(gated_norm, OP_GRAPH, "HDIM EPS", "y = rmsnorm of x over each head of HDIM elements, one w for all heads, * silu(z)",

@@ -501,6 +501,12 @@ __device__ __forceinline__ void go_through_segment(const Args &a, uint4 *smem)
 		__syncthreads(); // the inverses are there
 		solve(x, o, shared_address(minus_a), shared_address(q_k));
 		change(s, x, r, tile + CHUNK * K_STRIDE);
+		if (sizeof(ST) < 4 && next > 0) // a prompt may be cut here, where the state would be stored and loaded
+			each(part.v0 + v0, [&](int, int, int n, int e) {
+				ST held;
+				store(&held, s[n][e]);
+				s[n][e] = to_f32(held);
+			});
 		float (*const squares)[CHUNK] = r.squares[t / CHUNK % 2];
 		if (is_team && t == 0)
 			team_wait(); // all of the team have started: their memory is there

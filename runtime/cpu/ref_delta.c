@@ -107,7 +107,7 @@ void ref_delta_rule(const RefCall *c)
 	const Attrs *a = &c->attrs;
 	const int64_t rows = ref_dim(c, "qkv", 0), nv = a->n_v_heads, dv = a->v_dim, n = a->k_dim * dv;
 	for (int64_t h = c->part; h < nv; h += c->parts ? c->parts : 1)
-		for (int64_t t = 0; t < rows; t++) {
+		for (int64_t t = 0, first = 0; t < rows; t++) {
 			float *o = ref_floats(c, "o") + (t * nv + h) * dv;
 			const int slot = ref_row_slot(c, t);
 			float *state = ref_floats(c, "delta") + (slot * nv + h) * n;
@@ -115,8 +115,10 @@ void ref_delta_rule(const RefCall *c)
 				memset(o, 0, (size_t)dv * sizeof *o);
 				continue;
 			}
+			if (t > 0 && ref_row_slot(c, t - 1) != slot)
+				first = t;
 			advance_row(c, h, t, state, o);
-			if (t + 1 == rows || ref_row_slot(c, t + 1) != slot)
+			if ((t + 1 - first) % PLAN_DELTA_CELL == 0 || t + 1 == rows || ref_row_slot(c, t + 1) != slot)
 				round_state(c, state, n);
 		}
 }

@@ -1,0 +1,192 @@
+/* test_cuts.c - where prompts are cut into steps: on the plan's grid, whatever else waits, starts and is cancelled.
+ *
+ * The device writes down the segments of each step and draws any token at once; so the rule itself is seen, over many
+ * loads, without a model.
+ */
+#include "artifacts/ring.h"
+#include "runtime/session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SLOTS = 6, CONTEXT = 400, VOCAB = 16, MAX_ROWS = 256, LOADS = 100000 };
+
+typedef struct CutDevice {
+	Device base; /* first */
+	const Graph *graph;
+	int read[SLOTS];   /* tokens of the slot's prompt that steps have read */
+	int length[SLOTS]; /* of the prompt; 0 = it is no prompt any more */
+	int64_t order[SLOTS]; /* of arrival */
+	int made[SLOTS];   /* position behind the slot's last token */
+	long n_segments, n_cuts, n_waited; /* segments; of them not to the end; steps that outs were missing in */
+	int32_t words[SLOTS * PLAN_RING_ENTRIES * PLAN_RING_WORDS];
+	int32_t step[4], row[4][MAX_ROWS], out_row[MAX_ROWS], seg[SLOTS * 4], acquire[SLOTS], limits[SLOTS * 8];
+	float sampling[SLOTS * 8];
+	int32_t pages[SLOTS * CONTEXT];
+} CutDevice;
+
+static void put_token(CutDevice *d, int slot)
+{
+	const int position = d->made[slot]++;
+	ring_write(d->words + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS,
+		(RingEntry){.position = position, .token = 3, .logprob = -1});
+}
+
+/* Of the prompts that are not read to their end, the first whose next cell needs no out that is missing: there was no
+ * room for it. */
+static void check_rest(const CutDevice *d, const StepSize *size)
+{
+	const int room = d->base.limits.prefill_rows - size->rows, grid = d->graph->prompt_grid;
+	const bool has_outs = size->outs < d->base.limits.prefill_outs;
+	int first = -1;
+	for (int slot = 0; slot < SLOTS; slot++)
+		if (d->length[slot] && (has_outs || d->length[slot] - d->read[slot] > grid)
+			&& (first < 0 || d->order[slot] < d->order[first]))
+			first = slot;
+	const int left = first < 0 ? 0 : d->length[first] - d->read[first];
+	assert_true(first < 0 || room < (left < grid ? left : grid));
+}
+
+static void read_prompts(CutDevice *d, const StepSize *size)
+{
+	const int grid = d->graph->prompt_grid;
+	int rows = 0, outs = 0;
+	int64_t last = -1;
+	assert_in_range(size->rows, 1, d->base.limits.prefill_rows);
+	assert_in_range(size->outs, 0, d->base.limits.prefill_outs);
+	for (int i = 0; i < size->segs; i++) {
+		const int32_t *s = d->seg + i * 4;
+		const int slot = s[2], end = s[3] + s[1];
+		assert_true(s[0] == rows && s[1] > 0 && d->order[slot] > last);
+		last = d->order[slot];
+		rows += s[1];
+		d->n_segments++;
+		assert_int_equal(s[3], d->read[slot]); /* from where the last one ended */
+		assert_int_equal(s[3] % grid, 0);
+		assert_true(end == d->length[slot] || end % grid == 0);
+		d->n_cuts += end < d->length[slot];
+		d->read[slot] = end;
+		if (end < d->length[slot])
+			continue;
+		assert_int_equal(d->out_row[outs++], rows - 1); /* a prompt's last row has its out in the same step */
+		d->made[slot] = d->length[slot];
+		d->length[slot] = 0;
+		put_token(d, slot);
+	}
+	assert_true(rows == size->rows && outs == size->outs);
+	check_rest(d, size);
+	d->n_waited += outs == d->base.limits.prefill_outs;
+}
+
+static AtlasStatus launch(Device *base, const StepSize *size, int n)
+{
+	CutDevice *d = (CutDevice *)base;
+	if (size->phase == PREFILL)
+		read_prompts(d, size);
+	for (int i = 0; i < n && size->phase == DECODE; i++)
+		for (int row = 0; row < size->rows; row++)
+			put_token(d, base->io.row_slot[row]);
+	return ATLAS_OK;
+}
+
+static AtlasStatus wait_for(Device *base)
+{
+	(void)base;
+	return ATLAS_OK;
+}
+
+static AtlasStatus look(Device *base, bool *is_busy)
+{
+	(void)base;
+	*is_busy = false;
+	return ATLAS_OK;
+}
+
+static void close_device(Device *base) { (void)base; } /* it is the test's */
+
+static int below(uint64_t *random, int n)
+{
+	*random = *random * 6364136223846793005u + 1442695040888963407u;
+	return (int)((*random >> 33) % (uint64_t)n);
+}
+
+static void begin(CutDevice *d, const Graph *g, int rows, int outs)
+{
+	static const DeviceOps ops = {.kind = "cuts", .launch = launch, .wait = wait_for, .look = look,
+		.close = close_device};
+	memset(d, 0, sizeof *d);
+	d->graph = g;
+	d->base.ops = &ops;
+	d->base.io = (StepIo){.step = d->step, .row_token = d->row[0], .row_slot = d->row[1], .row_pos = d->row[2],
+		.out_row = d->out_row, .seg = d->seg, .acquire = d->acquire, .new_sampling = d->sampling,
+		.new_limits = d->limits, .new_pages = d->pages, .ring = d->words};
+	d->base.limits = (StepLimits){.prefill_rows = rows, .prefill_outs = outs, .decode_rows = SLOTS, .ahead = 1,
+		.row = 1};
+}
+
+static void start_one(AtlasSession *s, CutDevice *d, const AtlasSampling *greedy, uint64_t *random, int64_t *arrived)
+{
+	int32_t tokens[CONTEXT] = {0};
+	int slot;
+	const int kind = below(random, 4), grid = d->graph->prompt_grid, most = CONTEXT - 20;
+	int n = kind == 0 ? 1 + below(random, most) : kind == 1 ? 1 + below(random, grid)
+		: grid * (1 + below(random, 3)) - 1 + below(random, 3);
+	n = n < 1 ? 1 : n > most ? most : n;
+	if (atlas_start(s, tokens, n, greedy, 1 + below(random, 6), &slot) != ATLAS_OK)
+		return;
+	d->length[slot] = n;
+	d->read[slot] = 0;
+	d->order[slot] = (*arrived)++;
+}
+
+/* Six slots whose prompts come, are read, answered and cancelled in any order. */
+static void run_load(AtlasPlan *plan, CutDevice *d, uint64_t *random)
+{
+	AtlasSession *s;
+	AtlasEvent events[SLOTS];
+	AtlasError error;
+	int64_t arrived = 0;
+	int n, steps = 0;
+	const AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
+	assert_int_equal(session_open_on(plan, &d->base, &s, &error), ATLAS_OK);
+	while (steps++ < 30 || atlas_active(s)) {
+		if (steps < 30 && below(random, 3))
+			start_one(s, d, &greedy, random, &arrived);
+		for (int slot = 0; slot < SLOTS; slot++)
+			if (below(random, 25) == 0 && atlas_cancel(s, slot) == ATLAS_OK)
+				d->length[slot] = 0;
+		assert_int_equal(atlas_step(s, events, SLOTS, &n), ATLAS_OK);
+	}
+	atlas_session_close(s);
+}
+
+static void prompts_are_cut_on_the_grid(void **state)
+{
+	CutDevice *d = malloc(sizeof *d);
+	long segments = 0, cuts = 0, waited = 0;
+	uint64_t random = 1;
+	(void)state;
+	for (int load = 0; load < LOADS; load++) {
+		const int grid = 1 << below(&random, 7), rows = grid + below(&random, 192);
+		AtlasPlan plan = {.artifact.graph = {.slots = SLOTS, .vocab = VOCAB, .max_context = CONTEXT, .page = 16,
+			.pages = SLOTS * CONTEXT / 16, .max_pages = CONTEXT / 16, .prompt_grid = grid, .top_p = 1,
+			.repetition_penalty = 1, .max_new_tokens = 4}};
+		begin(d, &plan.artifact.graph, rows, 1 + below(&random, SLOTS < rows ? SLOTS : rows));
+		run_load(&plan, d, &random);
+		segments += d->n_segments;
+		cuts += d->n_cuts;
+		waited += d->n_waited;
+	}
+	free(d);
+	assert_true(cuts > LOADS && segments > 2 * cuts && waited > LOADS); /* all of it has happened, and often */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(prompts_are_cut_on_the_grid)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
