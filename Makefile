@@ -52,7 +52,7 @@ HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
-.PHONY: all deps ready tests test check demo golden fuzz asan test-asan mutate lines install flags clean help
+.PHONY: all deps ready tests test test-long check demo golden fuzz asan test-asan mutate lines install flags clean help
 all: $(PRODUCTS)
 
 ready:
@@ -122,6 +122,9 @@ deps:
 test: deps
 	+@$(MAKE) --no-print-directory tests
 	@tests/run --build-dir $(BUILD) --venv $(VENV)
+test-long: deps
+	+@$(MAKE) --no-print-directory tests
+	@tests/run --build-dir $(BUILD) --venv $(VENV) --long
 check: all
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --only checks
 golden: all
@@ -157,7 +160,7 @@ flags: ; @echo $(if $(LINK),$(LDFLAGS) LIBS $(COMPILER_LIBS) -lcmocka,$(CPPFLAGS
 clean:
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests* $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen
 help:
-	@echo 'targets: all deps demo test check golden fuzz asan test-asan mutate lines install clean'
+	@echo 'targets: all deps demo test test-long check golden fuzz asan test-asan mutate lines install clean'
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)

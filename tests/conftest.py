@@ -1,6 +1,7 @@
 """Fixtures shared by every Python test: where the build is and how to run its commands.
 
 `pytest --build-dir build-asan` tests another build; the default is `build` in the repository's root.
+`@pytest.mark.long` is for a test that takes minutes: it runs with `--long` (`make test-long`) alone.
 """
 
 from __future__ import annotations
@@ -14,10 +15,30 @@ import subprocess
 import pytest
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
+LEFT_OUT = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--build-dir", default="build", help="folder with atlasc and atlas")
+    parser.addoption("--long", action="store_true", help="run the tests marked `long` too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: takes minutes; runs with --long alone (make test-long)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [] if config.getoption("--long") else [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    config.stash[LEFT_OUT] = len(left_out)
+
+
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    n = config.stash.get(LEFT_OUT, 0)
+    if n:
+        terminalreporter.write_line(f"left out: {n} long test{'s' * (n > 1)}; `make test-long` runs them too")
 
 
 @pytest.fixture(scope="session")

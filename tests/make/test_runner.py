@@ -93,6 +93,29 @@ def test_pytest_failure_and_error(tree, text, says):
     assert says in output
 
 
+def test_long_tests_are_left_out_unless_asked_for(tree):
+    run = tree({"tests/x/test_y.py": "import pytest\ndef test_a(): pass\n@pytest.mark.long\ndef test_b(): assert 0\n"}, {})
+    code, output = run("--only", "pytest")
+    assert code == 0
+    assert output.splitlines()[-2:] == ["1 long test; `make test-long` runs them too", "1 passed, 0 failed"]
+    code, output = run("--only", "pytest", "--long")
+    assert (code, last(output)) == (1, "1 passed, 1 failed") and "make test-long" not in output
+
+
+def test_ten_slowest_of_all_kinds(tree):
+    slow = "import time, pytest\n@pytest.mark.parametrize('i', range(9))\ndef test_a(i): time.sleep(.1 if i else .9)\n"
+    run = tree({"tests/unit/test_a.c": "", "tests/golden/one/cmd": "sleep 0.5", "tests/golden/one/expected": "exit 0\n",
+                "tests/x/test_y.py": slow}, {"build/tests/test_a": "sleep 0.7; " + PASS, "scripts/check_x.sh": "sleep 0.3"})
+    code, output = run()
+    assert code == 0, output
+    lines = output.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("the slowest of 12, in "))
+    assert [line.split(" s  ")[1] for line in lines[start + 1:start + 5]] == \
+        ["tests.x.test_y::test_a[0]", "unit test_a", "golden one", "check check_x"]
+    assert len(lines) == start + 12 and float(lines[start + 1].split()[0]) >= 0.9
+    assert lines[-1] == "14 passed, 0 failed"
+
+
 def test_golden_compares_output_order_and_exit_code(tree):
     run = tree({"tests/golden/a/cmd": "$ATLASC x $T/plan\n", "tests/golden/a/expected":
                 "$ATLASC: $T/plan\nexit 3\n"}, {"build/atlasc": 'echo "$0: $2" >&2; exit 3'})
