@@ -18,7 +18,9 @@ CUDA_HOME ?= /usr/local/cuda $(wildcard /usr/local/cuda-13*) \
 CUDA_ROOT := $(firstword $(foreach d,$(CUDA_HOME),$(if $(and $(wildcard $(d)/include/nvrtc.h),\
 	$(wildcard $(d)/include/cuda.h),$(wildcard $(d)/lib*/libnvrtc.so.13)),$(d))) $(WHEELS)/nvidia/cu13)
 NVRTC := $(firstword $(wildcard $(CUDA_ROOT)/lib*/libnvrtc.so.13) $(CUDA_ROOT)/lib/libnvrtc.so.13)
-NVRTC_RPATH := $(patsubst build/%,$$ORIGIN/../build/%,$(patsubst %/,%,$(dir $(NVRTC))))
+# Where a program that is put into the folder of $@ finds NVRTC; wheels relative to it, so that the tree can be moved.
+NVRTC_RPATH = $(if $(filter build/%,$(NVRTC)),$$ORIGIN/$(shell realpath -m \
+	--relative-to=$(if $(filter flags,$@),$(BUILD),$(@D)) $(dir $(NVRTC))),$(patsubst %/,%,$(dir $(NVRTC))))
 LLVM := $(patsubst %/include/clang-c,%,$(firstword $(wildcard $(addsuffix /include/clang-c,\
 	/usr/lib/llvm-19 /usr/lib/llvm-14))))
 DEPS = CC="$(CC)" CUDA_ROOT="$(CUDA_ROOT)" WHEELS="$(WHEELS)" VENV="$(VENV)" scripts/deps.sh
@@ -30,7 +32,7 @@ CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g $(WARN) -fPIC -ffp-contract=off -fstack-
 CPPFLAGS := -I. -isystem $(CUDA_ROOT)/include -DATLAS_VERSION='"$(VERSION)"' -DATLAS_DATE='"$(DATE)"'
 LDFLAGS := -Wl,--as-needed -Wl,-z,relro,-z,now $(addprefix -fsanitize=,$(SANITIZE))
 RUNTIME_LIBS := -l:libcrypto.a -l:libsodium.a -lm -ldl -lpthread
-COMPILER_LIBS := -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
+COMPILER_LIBS = -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
 	-Wl,-rpath,'$$ORIGIN/../lib/atlasc:$(NVRTC_RPATH)'
 
 # A short line per output; V=1 shows the commands.
@@ -52,7 +54,7 @@ HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
-.PHONY: all deps ready tests test test-long check demo golden fuzz asan test-asan mutate lines install flags clean help
+.PHONY: all deps ready tests test test-long test-fresh check demo golden fuzz asan test-asan mutate lines install flags clean help
 all: $(PRODUCTS)
 
 ready:
@@ -125,6 +127,8 @@ test: deps
 test-long: deps
 	+@$(MAKE) --no-print-directory tests
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --long
+test-fresh:
+	@scripts/test_fresh.sh $(BUILD)
 check: all
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --only checks
 golden: all
@@ -150,7 +154,8 @@ install: all
 	install -m 644 $(BUILD)/libatlas.a $(DESTDIR)$(PREFIX)/lib
 	install $(BUILD)/libatlas.so $(DESTDIR)$(PREFIX)/lib/libatlas.so.0
 	ln -sf libatlas.so.0 $(DESTDIR)$(PREFIX)/lib/libatlas.so
-	$(if $(filter build/%,$(NVRTC)),install -m 644 $(dir $(NVRTC))*.so* $(DESTDIR)$(PREFIX)/lib/atlasc)
+	$(if $(filter build/%,$(NVRTC)),install -m 644 $(NVRTC) $(dir $(NVRTC))libnvrtc-builtins.so.* \
+		$(DESTDIR)$(PREFIX)/lib/atlasc)
 	install -m 644 runtime/atlas.h $(DESTDIR)$(PREFIX)/include
 	cd $(BUILD)/share && find . -type f -exec install -m 644 -D {} $(abspath $(DESTDIR)$(PREFIX))/share/{} \;
 	printf 'Name: atlas\nDescription: runtime of compiled language models\nVersion: %s\n%s\n%s\n' \
@@ -160,7 +165,7 @@ flags: ; @echo $(if $(LINK),$(LDFLAGS) LIBS $(COMPILER_LIBS) -lcmocka,$(CPPFLAGS
 clean:
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests* $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen
 help:
-	@echo 'targets: all deps demo test test-long check golden fuzz asan test-asan mutate lines install clean'
+	@echo 'targets: all deps demo test test-long test-fresh check golden fuzz asan test-asan mutate lines install clean'
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)

@@ -220,8 +220,9 @@ CODE(A0906, EXIT_REFUSED, "declared twice",
 	"A kernel template declares something twice.",
 	"Remove one of the two.")
 CODE(A0910, EXIT_ENVIRONMENT, "NVRTC failed",
-	"NVRTC could not compile a kernel.",
-	"Read the log in the message; with an unchanged template report it, and ban the template meanwhile.")
+	"NVRTC does not work here, or could not compile a kernel.",
+	"A library that the message names belongs beside libnvrtc; `make deps` fetches both. Else read the log in the message; "
+	"with an unchanged template report it, and ban the template meanwhile.")
 CODE(A0911, EXIT_REFUSED, "kernel beyond a limit of the GPU",
 	"A compiled kernel breaks a limit of the GPU; ban it or pin other tunables.",
 	"Ban the template or pin other tunables in MODEL.toml.")

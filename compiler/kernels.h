@@ -24,7 +24,8 @@ typedef struct Cubin {
 
 /* The fixed options one by one, without architecture and defines; NULL after the last. */
 const char *nvrtc_option(int i);
-/* "13.0.88"; false with a reason when NVRTC does not work. Takes 30 ms: it compiles an empty program. */
+/* "13.0.88"; false with a reason when NVRTC does not work. Takes 30 ms: it compiles an empty program. Comes before the
+ * first nvrtc_compile, for it loads what NVRTC would not find by itself. */
 bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes);
 /* On failure *log (malloc, or NULL) says why in NVRTC's words, at most 20 lines. */
 bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log);

@@ -19,7 +19,7 @@
 
 /* NVRTC takes about 20 MiB a thread: 32 of them keep the whole compile under 1 GiB. */
 enum { MAX_STATIC_SMEM = 48 << 10 /* of a block on any GPU; ptxas takes more */ };
-enum { MAX_THREADS = 32, CUBIN_ALIGN = 16, WHY_BYTES = 256, VERSION_BYTES = 32, REGISTER_UNIT = 8,
+enum { MAX_THREADS = 32, CUBIN_ALIGN = 16, WHY_BYTES = 1024, VERSION_BYTES = 32, REGISTER_UNIT = 8,
 	LOCAL_BYTES_UNTOLD = 32 };
 
 typedef struct Job { /* one kernel */

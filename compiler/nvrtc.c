@@ -15,10 +15,13 @@
  */
 #include "compiler/kernels.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <nvrtc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_OPTIONS = 96, MAX_HEADERS = 32, LOG_LINES = 20 };
 
@@ -29,6 +32,38 @@ enum { N_FIXED = sizeof fixed_options / sizeof fixed_options[0] };
 const char *nvrtc_option(int i)
 {
 	return i < N_FIXED ? fixed_options[i] : NULL;
+}
+
+/* libnvrtc keeps the declarations that every kernel starts from in a second library and opens it by name alone, at the
+ * first compile: the loader then looks where LD_LIBRARY_PATH and its cache say, not beside libnvrtc. A library that is
+ * loaded already answers to its name, so the one of the folder that libnvrtc itself came from is loaded first; that
+ * also keeps the two of one version together where a machine has several. Only where that folder has none is it left
+ * to the loader. */
+static bool load_builtins(char *why, size_t why_bytes)
+{
+	char name[64], at[PATH_MAX], real[PATH_MAX];
+	int major = 0, minor = 0;
+	Dl_info nvrtc;
+	if (nvrtcVersion(&major, &minor) != NVRTC_SUCCESS || !dladdr((void *)nvrtcVersion, &nvrtc)) {
+		snprintf(why, why_bytes, "its version cannot be read");
+		return false;
+	}
+	snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", major, minor);
+	const char *beside[] = {nvrtc.dli_fname, realpath(nvrtc.dli_fname, real)};
+	for (int i = 0; i < 2 && beside[i]; i++) {
+		const char *slash = strrchr(beside[i], '/');
+		int n = slash ? (int)(slash - beside[i]) : 1;
+		if (snprintf(at, sizeof at, "%.*s/%s", n, slash ? beside[i] : ".", name) >= (int)sizeof at || access(at, F_OK) != 0)
+			continue;
+		if (dlopen(at, RTLD_NOW | RTLD_GLOBAL))
+			return true;
+		snprintf(why, why_bytes, "%s cannot be loaded: %s", name, dlerror());
+		return false;
+	}
+	if (dlopen(name, RTLD_NOW | RTLD_GLOBAL))
+		return true;
+	snprintf(why, why_bytes, "%s is neither beside %s nor where the loader looks", name, nvrtc.dli_fname);
+	return false;
 }
 
 static const char *source_text(const char *name)
@@ -128,12 +163,16 @@ bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log)
 bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes)
 {
 	static const char *const options[] = {"--gpu-architecture=compute_80"};
+	if (!load_builtins(why, why_bytes))
+		return false;
 	nvrtcProgram program = NULL;
 	size_t n = 0;
-	char *ptx = NULL;
+	char *ptx = NULL, *log = NULL;
 	nvrtcResult rc = nvrtcCreateProgram(&program, "", "empty.cu", 0, NULL, NULL);
 	if (rc == NVRTC_SUCCESS)
 		rc = nvrtcCompileProgram(program, 1, options);
+	if (rc != NVRTC_SUCCESS && program)
+		log = trimmed_log(program);
 	if (rc == NVRTC_SUCCESS)
 		rc = nvrtcGetPTXSize(program, &n);
 	if (rc == NVRTC_SUCCESS && (ptx = calloc(1, n + 1)))
@@ -146,7 +185,9 @@ bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes)
 	if (ok)
 		snprintf(text, bytes, "%.*s", (int)len, v + 3);
 	else
-		snprintf(why, why_bytes, "%s", rc == NVRTC_SUCCESS ? "its version cannot be read" : nvrtcGetErrorString(rc));
+		snprintf(why, why_bytes, "%s%s%s", rc == NVRTC_SUCCESS ? "its version cannot be read" : nvrtcGetErrorString(rc),
+			log ? ":\n" : "", log ? log : "");
+	free(log);
 	free(ptx);
 	return ok;
 }

@@ -266,7 +266,7 @@ class Workshop:
         flags = self.flags(True)
         at = flags.index("LIBS")
         out = self.scratch / name
-        libs = [f.replace("$ORIGIN/..", str(self.build.parent)) for f in flags[at + 1:]]
+        libs = [f.replace("$ORIGIN", str(self.build)) for f in flags[at + 1:]]
         code, said = self.run("cc", *flags[:at], "-o", out, *objects, self.build / "obj" / "tests.a", *libs)
         assert code == 0, said
         return out
