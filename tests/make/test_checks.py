@@ -45,7 +45,7 @@ def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
 
         def check(name: str, build: bool = False) -> tuple[int, str]:
             if build:
-                made = subprocess.run(["make", f"VENV={repo}/build/venv"], cwd=tmp_path, text=True,
+                made = subprocess.run(["make", f"VENV={repo}/build/venv", f"WHEELS={repo}/build/deps/cuda"], cwd=tmp_path, text=True,
                                       capture_output=True, check=False, timeout=120)
                 assert made.returncode == 0, made.stdout + made.stderr
             got = subprocess.run([tmp_path / f"scripts/check_{name}.sh", "build"], cwd=tmp_path, text=True,
