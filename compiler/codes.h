@@ -221,8 +221,8 @@ CODE(A0906, EXIT_REFUSED, "declared twice",
 	"Remove one of the two.")
 CODE(A0910, EXIT_ENVIRONMENT, "NVRTC failed",
 	"NVRTC does not work here, or could not compile a kernel.",
-	"A library that the message names belongs beside libnvrtc; `make deps` fetches both. Else read the log in the message; "
-	"with an unchanged template report it, and ban the template meanwhile.")
+	"A library that the message names belongs beside libnvrtc; `make deps` fetches both. Else read the log in the "
+	"message; with an unchanged template report it, and ban the template meanwhile.")
 CODE(A0911, EXIT_REFUSED, "kernel beyond a limit of the GPU",
 	"A compiled kernel breaks a limit of the GPU; ban it or pin other tunables.",
 	"Ban the template or pin other tunables in MODEL.toml.")

@@ -53,7 +53,8 @@ static bool load_builtins(char *why, size_t why_bytes)
 	for (int i = 0; i < 2 && beside[i]; i++) {
 		const char *slash = strrchr(beside[i], '/');
 		int n = slash ? (int)(slash - beside[i]) : 1;
-		if (snprintf(at, sizeof at, "%.*s/%s", n, slash ? beside[i] : ".", name) >= (int)sizeof at || access(at, F_OK) != 0)
+		if (snprintf(at, sizeof at, "%.*s/%s", n, slash ? beside[i] : ".", name) >= (int)sizeof at ||
+			access(at, F_OK) != 0)
 			continue;
 		if (dlopen(at, RTLD_NOW | RTLD_GLOBAL))
 			return true;
