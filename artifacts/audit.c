@@ -132,18 +132,39 @@ static int n_candidates(const Artifact *a, int target) { return a->candidates ? 
 
 /* Text --------------------------------------------------------------------------------------------- */
 
-static void text_others(const Slot *s, FILE *out)
+/* Where the predicate stands that a candidate was rejected for, by its contract; "" when the reason is no predicate. */
+static const char *place_of(const Artifact *a, const Candidate *c)
+{
+	for (int i = 0; i < a->n_contracts; i++)
+		for (int k = 0; strcmp(a->contracts[i].name, c->kernel) == 0 && k < a->contracts[i].n_terms; k++) {
+			const ContractTerm *t = &a->contracts[i].terms[k];
+			size_t n = strlen(t->text);
+			if (strcmp(t->kind, "requires") == 0 && strncmp(c->reason, t->text, n) == 0 &&
+				strncmp(c->reason + n, " is false", 9) == 0)
+				return t->name;
+		}
+	return "";
+}
+
+/* The rest of a line about one that was not chosen: its name, then why. */
+static void text_other(const Artifact *a, const Candidate *c, FILE *out)
+{
+	const char *at = place_of(a, c);
+	fprintf(out, " %s%s%s", c->kernel, c->tunables[0] ? " " : "", c->tunables);
+	if (c->reason[0])
+		fprintf(out, ": %s%s%s%s\n", c->reason, *at ? " (" : "", at, *at ? ")" : "");
+	else
+		fprintf(out, ", %.2f us (%s)\n", c->cost_us, c->cost_from);
+}
+
+static void text_others(const Artifact *a, const Slot *s, FILE *out)
 {
 	for (int i = 0; i < s->n_candidates; i++) {
 		const Candidate *c = &s->candidates[i];
 		if (c->verdict == CHOSEN)
 			continue;
-		fprintf(out, "  %-7s   %-15s   %-8s %s%s%s", "", "", verdict_name(c->verdict), c->kernel,
-			c->tunables[0] ? " " : "", c->tunables);
-		if (c->reason[0])
-			fprintf(out, ": %s\n", c->reason);
-		else
-			fprintf(out, ", %.2f us (%s)\n", c->cost_us, c->cost_from);
+		fprintf(out, "  %-7s   %-15s   %-8s", "", "", verdict_name(c->verdict));
+		text_other(a, c, out);
 	}
 }
 
@@ -165,8 +186,8 @@ static int name_columns(const TargetPlan *t, const Slot *ledger, const Phase *p)
 	return widest;
 }
 
-static void text_launch(const TargetPlan *t, const Slot *ledger, const Launch *l, const char *layers, int columns,
-	const AuditOptions *o, FILE *out)
+static void text_launch(const Artifact *a, const TargetPlan *t, const Slot *ledger, const Launch *l, const char *layers,
+	int columns, const AuditOptions *o, FILE *out)
 {
 	const Kernel *k = &t->kernels[l->kernel];
 	const Slot *s = &ledger[l->slot];
@@ -179,7 +200,7 @@ static void text_launch(const TargetPlan *t, const Slot *ledger, const Launch *l
 		k->registers, k->spill_bytes, (double)(l->read_bytes + l->write_bytes) / 1e6, c->cost_us,
 		c->cost_from);
 	if (o->reasons)
-		text_others(s, out);
+		text_others(a, s, out);
 }
 
 static void text_phase(const Artifact *a, int target, const Phase *p, const AuditOptions *o, FILE *out)
@@ -202,8 +223,7 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 			continue;
 		name_layers(a, &r, layers);
 		for (int k = 0; k < r.n; k++)
-			text_launch(t, a->ledger[target], &p->launches[i + k], k ? "" : layers, columns, o,
-				out);
+			text_launch(a, t, a->ledger[target], &p->launches[i + k], k ? "" : layers, columns, o, out);
 	}
 }
 
@@ -268,11 +288,8 @@ static void why_launch(const Artifact *a, const TargetPlan *t, const Slot *s, co
 		c = &s->candidates[i];
 		if (c->verdict == CHOSEN)
 			continue;
-		fprintf(out, "%-9s %s%s%s", verdict_name(c->verdict), c->kernel, c->tunables[0] ? " " : "", c->tunables);
-		if (c->reason[0])
-			fprintf(out, ": %s\n", c->reason);
-		else
-			fprintf(out, ", %.2f us (%s)\n", c->cost_us, c->cost_from);
+		fprintf(out, "%-9s", verdict_name(c->verdict));
+		text_other(a, c, out);
 	}
 }
 
@@ -304,7 +321,7 @@ bool audit_why(const Artifact *a, const AuditOptions *o, const char *slot, FILE 
 
 /* JSON ---------------------------------------------------------------------------------------------- */
 
-static void json_candidates(const Slot *s, FILE *out)
+static void json_candidates(const Artifact *a, const Slot *s, FILE *out)
 {
 	fputs("\"candidates\":[", out);
 	for (int i = 0; i < s->n_candidates; i++) {
@@ -317,6 +334,8 @@ static void json_candidates(const Slot *s, FILE *out)
 		json_field(out, "verdict", verdict_name(c->verdict));
 		fputc(',', out);
 		json_field(out, "reason", c->reason);
+		fputc(',', out);
+		json_field(out, "at", place_of(a, c));
 		fprintf(out, ",\"cost_us\":%.17g,", c->cost_us);
 		json_field(out, "cost_from", c->cost_from);
 		fputc('}', out);
@@ -324,7 +343,8 @@ static void json_candidates(const Slot *s, FILE *out)
 	fputc(']', out);
 }
 
-static void json_launch(const TargetPlan *t, const Slot *ledger, const Launch *l, const Run *r, FILE *out)
+static void json_launch(const Artifact *a, const TargetPlan *t, const Slot *ledger, const Launch *l, const Run *r,
+	FILE *out)
 {
 	const Kernel *k = &t->kernels[l->kernel];
 	const Slot *s = &ledger[l->slot];
@@ -343,11 +363,11 @@ static void json_launch(const TargetPlan *t, const Slot *ledger, const Launch *l
 		",\"flops\":%" PRId64 ",", l->grid[0], l->grid[1], l->grid[2], k->block[0], k->block[1],
 		k->block[2], k->smem_bytes, k->static_smem_bytes, k->registers, k->spill_bytes, l->read_bytes,
 		l->write_bytes, l->flops);
-	json_candidates(s, out);
+	json_candidates(a, s, out);
 	fputc('}', out);
 }
 
-static void json_phase(const TargetPlan *t, const Slot *ledger, const Phase *p, FILE *out)
+static void json_phase(const Artifact *a, const TargetPlan *t, const Slot *ledger, const Phase *p, FILE *out)
 {
 	fputc('{', out);
 	json_field(out, "phase", phase_name(p->kind));
@@ -357,13 +377,13 @@ static void json_phase(const TargetPlan *t, const Slot *ledger, const Phase *p, 
 		for (int k = 0; k < r.n; k++) {
 			if (i + k)
 				fputc(',', out);
-			json_launch(t, ledger, &p->launches[i + k], &r, out);
+			json_launch(a, t, ledger, &p->launches[i + k], &r, out);
 		}
 	}
 	fputs("]}", out);
 }
 
-static void json_target(const TargetPlan *t, const Slot *ledger, int candidates, FILE *out)
+static void json_target(const Artifact *a, const TargetPlan *t, const Slot *ledger, int candidates, FILE *out)
 {
 	fputc('{', out);
 	json_field(out, "target", t->target);
@@ -374,7 +394,7 @@ static void json_target(const TargetPlan *t, const Slot *ledger, int candidates,
 	for (int i = 0; i < t->n_phases; i++) {
 		if (i)
 			fputc(',', out);
-		json_phase(t, ledger, &t->phases[i], out);
+		json_phase(a, t, ledger, &t->phases[i], out);
 	}
 	fputs("]}", out);
 }
@@ -429,7 +449,7 @@ bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
 		if (!is_first)
 			fputc(',', out);
 		is_first = false;
-		json_target(&a->targets[i], a->ledger[i], n_candidates(a, i), out);
+		json_target(a, &a->targets[i], a->ledger[i], n_candidates(a, i), out);
 	}
 	fputs("]}\n", out);
 	return true;

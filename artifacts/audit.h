@@ -29,7 +29,8 @@ bool audit_why(const Artifact *a, const AuditOptions *o, const char *slot, FILE 
 /* One page that needs nothing else: map of layers, search, and each launch with bytes, operations and time. False when
  * there is no memory for it. */
 bool audit_html(const Artifact *a, FILE *out);
-/* One object, schema_version 1; candidates are always in it. */
+/* One object, schema_version 1; candidates are always in it, each with `at`: file and line of the predicate that its
+ * reason names, "" when the reason is no predicate. */
 bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out);
 
 #endif

@@ -343,7 +343,8 @@ typedef struct Slot {
  *              must be absent; those named must be there, but for those with a term `flag` of the same name, whose
  *              text is a constant: 1 when the operand is there, else 0. Dims that only absent ones would bind are 0
  *   map.rows, map.columns  a tile of that operand: 1 to 256 rows of 128 bytes; its own rows: a multiple of 16 bytes
- *   requires   must not be 0        grid.x grid.y grid.z  1 to 2^31 - 1, 65535, 65535     block  1 to 1024
+ *   requires   must not be 0; name: where it stands, "kernels/templates/gemm_norm.cu:31"
+ *   grid.x grid.y grid.z  1 to 2^31 - 1, 65535, 65535     block  1 to 1024
  *   smem       0 to smem_block_bytes of the target
  *   reads writes flops  of the launch
  *

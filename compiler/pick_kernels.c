@@ -664,19 +664,46 @@ static void fold_rejected(Decision *d, int from)
 	d->candidates.at[from].tunables = "";
 }
 
-/* How many of its template's conditions were not asked any more when it failed; what is only banned has passed all. */
-static int conditions_left(const Candidate *k)
+static const KernelTemplate *template_of(const Candidate *k)
 {
 	const KernelTemplate *t = kernel_table;
 	while (strcmp(t->name, k->kernel) != 0)
 		t++;
-	if (k->verdict == BANNED)
-		return 0;
+	return t;
+}
+
+/* The predicate of t that this reason says is false; NULL when it says something else. */
+static const ContractRequire *broken_require(const KernelTemplate *t, const char *reason)
+{
 	for (int i = 0; i < t->n_requires; i++) {
 		size_t n = strlen(t->requires[i].text);
-		if (strncmp(k->reason, t->requires[i].text, n) == 0 && strncmp(k->reason + n, " is false", 9) == 0)
-			return t->n_requires - i + 1;
+		if (strncmp(reason, t->requires[i].text, n) == 0 && strncmp(reason + n, " is false", 9) == 0)
+			return &t->requires[i];
 	}
+	return NULL;
+}
+
+/* The line of t's file that this reason is about: of the predicate, of the argument, else where the contract begins. */
+static int line_of(const KernelTemplate *t, const char *reason)
+{
+	const ContractRequire *broken = broken_require(t, reason);
+	for (int i = 0; i < t->n_fields && !broken; i++) {
+		size_t n = strlen(t->fields[i].name);
+		if (strncmp(reason, t->fields[i].name, n) == 0 && (reason[n] == ':' || reason[n] == ' '))
+			return t->fields[i].line;
+	}
+	return broken ? broken->line : t->line;
+}
+
+/* How many of its template's conditions were not asked any more when it failed; what is only banned has passed all. */
+static int conditions_left(const Candidate *k)
+{
+	const KernelTemplate *t = template_of(k);
+	if (k->verdict == BANNED)
+		return 0;
+	const ContractRequire *broken = broken_require(t, k->reason);
+	if (broken)
+		return t->n_requires - (int)(broken - t->requires) + 1;
 	bool is_launch = strncmp(k->reason, "grid.", 5) == 0 || strncmp(k->reason, "shared memory", 13) == 0;
 	return is_launch ? 1 : t->n_requires + 2;
 }
@@ -698,6 +725,9 @@ static char *add_candidates(Picker *p, const Decision *d, char *text)
 			shown[n++] = i;
 			text = arena_printf(&p->c->arena, "%s\n    %s%s%s: %s %s", text, k->kernel, *k->tunables ? " " : "",
 				k->tunables, verdict_name(k->verdict), k->reason);
+			const KernelTemplate *t = template_of(k);
+			if (k->verdict == REJECTED)
+				text = arena_printf(&p->c->arena, "%s (%s:%d)", text, t->file, line_of(t, k->reason));
 		}
 	return text;
 }

@@ -49,7 +49,27 @@ def test_why_holds_all_of_a_decision(atlas, plan):
             for c in entry["candidates"]:
                 kernel = " ".join(filter(None, (c["template"], c["tunables"])))
                 end = f": {c['reason']}" if c["reason"] else f", {c['cost_us']:.2f} us ({c['cost_from']})"
+                end += f" ({c['at']})" if c["at"] else ""
                 assert f"{c['verdict']:9} {kernel}{end}" in lines
+
+
+def test_a_false_predicate_has_its_place(atlas, plan, repo):
+    """File and line of the contract, in JSON and in both texts; reasons that are no predicate have none."""
+    audit = json.loads(atlas("audit", plan, "--json").stdout)
+    launches = [x for p in audit["targets"][0]["phases"] for x in p["launches"]]
+    candidates = [c for x in launches for c in x["candidates"]]
+    places = {f"{c['reason']} ({c['at']})": c for c in candidates if c["at"]}
+    assert len(places) > 10
+    for c in candidates:
+        assert bool(c["at"]) == (" is false: " in c["reason"]), c
+        if c["at"]:
+            file, line = c["at"].split(":")
+            assert file == f"kernels/templates/{c['template']}.cu"
+            text = " ".join((repo / file).read_text(encoding="utf-8").splitlines()[int(line) - 1:][:4])
+            predicate = c["reason"].split(" is false: ")[0]
+            assert f"REQUIRE({predicate})" in " ".join(text.split())
+    text = atlas("audit", plan, "--reasons").stdout
+    assert all(place in text for place in places)
 
 
 @pytest.mark.parametrize("words,message", [

@@ -1,0 +1,45 @@
+"""A refusal names what is false, and where it stands: file and line of each template's contract."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+TOML = """[model]
+family = "llama"
+[runtime]
+slots = 2
+max_context = 512
+[phases]
+prefill = [16]
+decode = [2]
+[[kernels.pin]]
+op = "norm_linear"
+template = "gemm_norm"
+"""
+
+
+def place(repo: pathlib.Path, template: str, start: str) -> str:
+    """Of the one line of the template's file that begins so."""
+    file = f"kernels/templates/{template}.cu"
+    lines = (repo / file).read_text(encoding="utf-8").splitlines()
+    at, = [n for n, line in enumerate(lines, 1) if line.strip().startswith(start)]
+    return f"({file}:{at})"
+
+
+def test_each_candidate_has_its_place(atlasc, repo, tmp_path):
+    """A pin of a template whose predicate is false for two rows."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(TOML)
+    done = atlasc("tests/fixtures/llama", "--model", toml, "--target", "sm_90a", "--dry-run", "-q")
+    assert done.returncode == 3
+    message, *lines = done.stderr.splitlines()
+    assert message == ("tests/fixtures/llama/config.json: error[A0701]: no admissible kernel for norm_linear (layer 0, decode "
+                       "rows 2, sm_90a): step i32 [4], x bf16 [2,64], norm bf16 [64], w bf16 [256,64], y bf16 [2,256]")
+    assert "    gemm_norm: rejected ROWS >= 9 is false: ROWS = 2 " + place(repo, "gemm_norm", "REQUIRE(ROWS >= 9)") in lines
+    assert ("    gemv_norm: rejected w: model.layers.0.self_attn.q_proj.weight (+2) is bf16, which WT does not take "
+            + place(repo, "gemv_norm", "IN(WT, w,")) in lines
+    rejected = [line for line in lines if ": rejected " in line]
+    assert len(rejected) > 3
+    for line in rejected:
+        assert re.search(r" \(kernels/templates/(\w+)\.cu:[1-9][0-9]*\)$", line)[1] == line.split()[0].rstrip(":"), line
