@@ -5,7 +5,7 @@
 #
 #   scripts/test_fresh.sh BUILD [demo] [test]
 #
-# Needs root, a mirror of Debian and 4 GB in BUILD. The last lines are the results, one a command. Exit codes: 0 all
+# Needs root, a mirror of Debian and 4 GB in BUILD; gives all of it back, also when interrupted. The last lines are the results, one a command. Exit codes: 0 all
 # passed, 1 one failed, 2 usage, 5 this machine cannot do it. All mounts live in a namespace of their own and end with it.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -16,7 +16,7 @@ wanted=" ${*:-demo test} " suite=bookworm
 refuse() { echo "test-fresh: $*" >&2; exit 5; }
 
 [ "$(id -u)" -eq 0 ] || refuse 'needs root, for debootstrap and chroot'
-unshare --mount --pid --fork true 2>/dev/null || refuse 'needs to make namespaces (unshare --mount --pid), which this machine refuses'
+unshare --mount --pid --fork true 2>/dev/null || refuse 'needs namespaces (unshare --mount --pid), which this machine refuses'
 git rev-parse -q --verify HEAD >/dev/null 2>&1 || git -c safe.directory='*' rev-parse -q --verify HEAD >/dev/null 2>&1 ||
 	refuse 'needs a git checkout: a newcomer starts with a clone'
 if ! command -v debootstrap >/dev/null; then
@@ -25,7 +25,7 @@ if ! command -v debootstrap >/dev/null; then
 fi
 
 mkdir -p "$build"
-work=$(mktemp -d "$PWD/${build#"$PWD"/}/fresh.XXXXXX") root=$work/root child=
+work=$(mktemp -d "$(realpath "$build")/fresh.XXXXXX") root=$work/root child=
 mkdir "$root"
 end() {
 	trap '' INT TERM
