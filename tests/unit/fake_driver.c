@@ -3,10 +3,16 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { MAX_OBJECTS = 4096, MAX_QUEUE = 4096, MAX_NODES = 4096, PARAM_BYTES = 512 };
 
-typedef struct Object { const char *kind; void *at; size_t bytes; } Object;
+typedef struct Object {
+	const char *kind;
+	void *at;
+	size_t bytes;
+	void *map; size_t map_bytes; /* of memory that lies where chance says; NULL = of `take` */
+} Object;
 
 typedef struct Work { /* one operation on the stream */
 	enum { COPY, FILL, KERNEL, GRAPH } kind;
@@ -72,8 +78,38 @@ static void *keep(const char *kind, void *at, size_t bytes)
 	FakeQueue *q = fake->queue;
 	if (q->n_objects == MAX_OBJECTS)
 		abort();
-	q->objects[q->n_objects++] = (Object){kind, at, bytes};
+	q->objects[q->n_objects++] = (Object){.kind = kind, .at = at, .bytes = bytes};
 	fake->live++;
+	return at;
+}
+
+static uint64_t chance(void)
+{
+	uint64_t *x = &fake->places;
+	*x ^= *x << 13;
+	*x ^= *x >> 7;
+	*x ^= *x << 17;
+	return *x >> 11;
+}
+
+/* Memory, not cleared: of `take`, or somewhere. Of a place that is taken already another one is tried. */
+static void *keep_memory(const char *kind, size_t bytes)
+{
+	if (!fake->places)
+		return keep(kind, fake->take(1, bytes), bytes);
+	const size_t shift = (1 + chance() % 15) * 256, map_bytes = shift + bytes;
+	void *map = MAP_FAILED;
+	for (int i = 0; i < 1000 && map == MAP_FAILED; i++) {
+		const uint64_t half = (uint64_t)1 << (33 + chance() % 13), at = half + chance() % half;
+		map = mmap((void *)(uintptr_t)(at & ~(uint64_t)0xffff), map_bytes, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	}
+	if (map == MAP_FAILED)
+		abort();
+	void *at = keep(kind, (char *)map + shift, bytes);
+	Object *o = &fake->queue->objects[fake->queue->n_objects - 1];
+	o->map = map;
+	o->map_bytes = map_bytes;
 	return at;
 }
 
@@ -129,6 +165,10 @@ static void free_object(const Object *o)
 		return;
 	if (strcmp(o->kind, "graph") == 0) {
 		free_nodes(o->at);
+		return;
+	}
+	if (o->map) {
+		munmap(o->map, o->map_bytes);
 		return;
 	}
 	if (strcmp(o->kind, "exec") == 0)
@@ -254,6 +294,8 @@ static CuResult fake_DevicePrimaryCtxRelease(CuDevice device)
 	CuResult r = call("DevicePrimaryCtxRelease %d", device);
 	FakeQueue *q = fake->queue;
 	drop("context", &the_context);
+	if (within("context", &the_context, 0))
+		return r;
 	fake->n_abandoned += q->n_objects;
 	while (q->n_objects)
 		drop(q->objects[0].kind, q->objects[0].at);
@@ -290,9 +332,8 @@ static CuResult fake_MemAlloc(CuPtr *at, size_t bytes)
 	BEGIN("MemAlloc %zu", bytes);
 	if (bytes == 0)
 		return broken("an allocation of nothing");
-	void *p = fake->take(1, bytes);
+	void *p = keep_memory("device", bytes);
 	memset(p, 0xff, bytes);
-	keep("device", p, bytes);
 	fake->n_allocations++;
 	*at = (CuPtr)(uintptr_t)p;
 	return CU_SUCCESS;
@@ -308,7 +349,7 @@ static CuResult fake_MemFree(CuPtr at)
 static CuResult fake_MemHostAlloc(void **at, size_t bytes, unsigned flags)
 {
 	BEGIN("MemHostAlloc %zu, flags %u", bytes, flags);
-	*at = keep(flags & DRIVER_HOST_MAPPED ? "mapped" : "pinned", fake->take(1, bytes), bytes);
+	*at = keep_memory(flags & DRIVER_HOST_MAPPED ? "mapped" : "pinned", bytes);
 	memset(*at, 0xff, bytes < 65536 ? bytes : 65536); /* large ones would take the test's time */
 	fake->n_allocations++;
 	return CU_SUCCESS;

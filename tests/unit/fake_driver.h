@@ -2,6 +2,8 @@
  *
  * Work on a stream waits in a queue until somebody waits for it, as on a GPU: a copy reads its source when it runs,
  * not when it is asked for. New memory is full of NaN. Every address is checked against what was allocated.
+ * Where `places` is set, memory of device and host lies anywhere between 2^33 and 2^46, at a multiple of 256,
+ * which is all that CUDA promises, and mostly not of 512.
  * Graphs run in an order that their edges allow and that is as far from the order of building as possible.
  */
 #ifndef TESTS_FAKE_DRIVER_H
@@ -22,6 +24,7 @@ typedef struct FakeDriver {
 	int fail_at;        /* the call of this number (1 = first) fails; 0 = none */
 	CuResult fail_with;
 	const char *swapped; /* a function of this name turns out to be another; NULL = none */
+	uint64_t places;    /* memory lies where chance says: the state of its generator. 0 = where `take` puts it */
 	FILE *log;          /* a line for each call; NULL = none */
 	void *ctx;
 	size_t (*param_bytes)(void *ctx, int kernel); /* kernels are numbered as they are looked up */

@@ -33,6 +33,22 @@ void rig_plan(Rig *r, const char *model_type, int pool_tokens)
 	rig_made(r);
 }
 
+void rig_checkpoint(Rig *r, const char *folder)
+{
+	static void (*const reading[])(Compile *) = {read_config, read_options, read_weights, read_text};
+	memset(r, 0, sizeof *r);
+	Compile *c = &r->made.c;
+	c->diags.arena = &c->arena;
+	c->cmd = (CommandLine){.model_dir = folder, .targets = {"sm_90a"}, .n_targets = 1, .jobs = 1};
+	for (size_t i = 0; i < sizeof reading / sizeof reading[0]; i++) {
+		reading[i](c);
+		arena_release(&c->scratch);
+		assert_int_equal(c->diags.n_errors, 0);
+	}
+	make_plan_of_model(&r->made);
+	rig_made(r);
+}
+
 void rig_open(Rig *r, const char *model_type, int pool_tokens)
 {
 	rig_plan(r, model_type, pool_tokens);

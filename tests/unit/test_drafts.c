@@ -18,18 +18,7 @@ enum { SLOTS = 4, MOST = 3 /* tokens of a step */, EVENTS = SLOTS * MOST };
 
 static void open_head(Rig *r)
 {
-	static void (*const reading[])(Compile *) = {read_config, read_options, read_weights, read_text};
-	memset(r, 0, sizeof *r);
-	Compile *c = &r->made.c;
-	c->diags.arena = &c->arena;
-	c->cmd = (CommandLine){.model_dir = "tests/fixtures/qwen3_5", .targets = {"sm_90a"}, .n_targets = 1, .jobs = 1};
-	for (int i = 0; i < 4; i++) {
-		reading[i](c);
-		arena_release(&c->scratch);
-		assert_int_equal(c->diags.n_errors, 0);
-	}
-	make_plan_of_model(&r->made);
-	rig_made(r);
+	rig_checkpoint(r, "tests/fixtures/qwen3_5");
 	assert_int_equal(open_fake(r), ATLAS_OK);
 }
 
