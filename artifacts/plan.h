@@ -317,7 +317,8 @@ typedef struct Candidate {
 	const char *kernel;   /* template */
 	const char *tunables; /* "WARPS=8 ..." or "" */
 	Verdict verdict;
-	const char *reason;   /* REJECTED: "HDIM == 64 || HDIM == 128 is false: HDIM = 80"; BANNED: by whom; else "" */
+	const char *reason;   /* REJECTED: "HDIM == 64 || HDIM == 128 is false: HDIM = 80"; BANNED: by whom; CHOSEN: what
+	                         it does not keep ("adds in another order than decode[1], ..."); else "" */
 	double cost_us;       /* 0 when rejected */
 	const char *cost_from; /* "model", "measured", "pin" */
 } Candidate;
