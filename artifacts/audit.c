@@ -161,7 +161,7 @@ static void text_others(const Artifact *a, const Slot *s, FILE *out)
 {
 	for (int i = 0; i < s->n_candidates; i++) {
 		const Candidate *c = &s->candidates[i];
-		if (c->verdict == CHOSEN)
+		if (c->verdict == CHOSEN && !c->reason[0])
 			continue;
 		fprintf(out, "  %-7s   %-15s   %-8s", "", "", verdict_name(c->verdict));
 		text_other(a, c, out);
@@ -286,7 +286,7 @@ static void why_launch(const Artifact *a, const TargetPlan *t, const Slot *s, co
 				fprintf(out, "  holds   %s\n", a->contracts[i].terms[k].text);
 	for (int i = 0; i < s->n_candidates; i++) {
 		c = &s->candidates[i];
-		if (c->verdict == CHOSEN)
+		if (c->verdict == CHOSEN && !c->reason[0])
 			continue;
 		fprintf(out, "%-9s", verdict_name(c->verdict));
 		text_other(a, c, out);

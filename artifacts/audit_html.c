@@ -52,7 +52,7 @@ static const char tail[] =
 	"    r.append(el('td', name(x.layers)), el('td', x.op));\n"
 	"    const cell = el('td'), d = el('details'), s = el('summary', x.template + ' ' + c.tunables);\n"
 	"    d.append(s, el('div', x.operands), el('code', x.defines));\n"
-	"    for (const k of x.candidates) if (k !== c) d.append(el('div',\n"
+	"    for (const k of x.candidates) if (k !== c || k.reason) d.append(el('div',\n"
 	"      k.verdict + ' ' + k.template + ' ' + k.tunables +\n"
 	"      (k.reason ? ': ' + k.reason + (k.at ? ' (' + k.at + ')' : '') :\n"
 	"        ', ' + k.cost_us.toFixed(2) + ' us (' + k.cost_from + ')')));\n"

@@ -187,6 +187,10 @@ CODE(A0705, EXIT_OK, "candidates beyond a limit",
 CODE(A0706, EXIT_REFUSED, "no such tensor cores",
 	"MODEL.toml asks for products of a format that the target's tensor cores do not multiply.",
 	"Leave the key out, or compile for a target that the message names.")
+CODE(A0730, EXIT_OK, "verify adds in another order",
+	"Attention or Gated DeltaNet of a verify step adds in another order than decode's kernel of the same layer: what "
+	"it computes of a row may differ in its last bits.",
+	"Nothing, if a text with drafts may differ from one without; else lift the pin or ban on which the order fails.")
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
 	"The plan needs more device memory than any card has; lower slots, max_context or rows.",

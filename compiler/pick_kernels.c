@@ -37,6 +37,7 @@ typedef struct Picker {
 	Lowered *low;
 	LOp *op;
 	VEC(const char *) refused; /* "op operands" of each refusal: equal layers are refused once */
+	VEC(const char *) told;    /* of each kernel that adds in another order: the same */
 	const char *order;         /* "SPLITS=16 WARPS=4": the order in which decode's kernel adds; NULL = any will do */
 	char why[WHY_BYTES];
 } Picker;
@@ -528,7 +529,8 @@ static int combinations(const KernelTemplate *t)
 	return n;
 }
 
-/* The order in which decode's kernel of this layer adds, for as many sequences; NULL where there is none to keep. */
+/* The order in which decode's kernel of this layer adds, for as many sequences; NULL where there is none to keep. That
+ * of a kernel without such a tunable is one that no other has. */
 static const char *order_of_decode(Picker *p)
 {
 	static const struct { OpKind op, of; const char *names[2]; } twins[] = {
@@ -549,7 +551,7 @@ static const char *order_of_decode(Picker *p)
 		for (int n = 0; slot->candidates[k].verdict == CHOSEN && n < 2 && twins[i].names[n]; n++) {
 			const char *at = strstr(slot->candidates[k].tunables, twins[i].names[n]);
 			if (!at)
-				return NULL;
+				return arena_printf(&p->c->arena, "no %.*s", (int)strlen(twins[i].names[n]) - 1, twins[i].names[n]);
 			order = arena_printf(&p->c->arena, "%s%s%.*s", order ? order : "", order ? " " : "",
 				(int)strcspn(at, " "), at);
 		}
@@ -811,6 +813,22 @@ static Decision consider_all(Picker *p)
 	return d;
 }
 
+/* The kernel of a verify step does not add in decode's order: the ledger keeps it, and atlasc tells, once a phase. */
+static void tell_other_order(Picker *p, const Admitted *best, Candidate *chosen, const char *order)
+{
+	const bool is_pinned = strcmp(chosen->cost_from, "pin") == 0;
+	chosen->reason = arena_printf(&p->c->arena, "adds in another order than decode[%d], which has %s: %s",
+		p->low->rows / p->c->graph.verify_rows, order, is_pinned ? "it is pinned" : "no admissible kernel has that");
+	const char *what = arena_printf(&p->c->scratch, "%s: %s%s%s %s", op_table[p->op->kind].name, chosen->kernel,
+		*best->tunables ? " " : "", best->tunables, chosen->reason);
+	for (int i = 0; i < p->told.n; i++)
+		if (strcmp(p->told.at[i], what) == 0)
+			return;
+	*vec_push(&p->c->scratch, &p->told) = what;
+	note_at(&p->c->diags, A0730, (Loc){0}, "layer %d, verify rows %d, %s, %s", p->op->layer, p->low->rows,
+		p->work->target->name, what);
+}
+
 static void decide(Picker *p)
 {
 	LOp *op = p->op;
@@ -829,9 +847,9 @@ static void decide(Picker *p)
 		settle_op(p, k, p->work->ledger.at[slot].candidates[k->chosen].tunables);
 		return;
 	}
-	p->order = order_of_decode(p);
+	const char *order = p->order = order_of_decode(p);
 	Decision d = consider_all(p);
-	if (!d.admitted.n && p->order) {
+	if (!d.admitted.n && order) {
 		p->order = NULL;
 		d = consider_all(p);
 	}
@@ -841,6 +859,8 @@ static void decide(Picker *p)
 		return;
 	}
 	d.candidates.at[best->candidate].verdict = CHOSEN;
+	if (order && !has_tunables(best->tunables, order))
+		tell_other_order(p, best, &d.candidates.at[best->candidate], order);
 	*vec_push(&p->c->arena, &p->work->ledger) = (Slot){.phase = p->low->kind, .rows = p->low->rows,
 		.outs = p->low->outs, .layer_first = op->layer, .layer_last = op->layer, .op = op->kind,
 		.operands = operands, .attrs = attrs_text(p), .candidates = d.candidates.at, .n_candidates = d.candidates.n};
