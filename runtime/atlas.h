@@ -172,9 +172,19 @@ void atlas_device_end(AtlasDevice *device);
 
 typedef struct AtlasSession AtlasSession;
 
+/* What a text depends on. On the reference device: plan, tokens, sampling and seed, and where states are kept in bf16
+ * the places at which its prompt is cut. Not on other sequences, n_threads, steps_ahead or speculate.
+ * On a GPU a step goes through the smallest compiled bucket that holds its rows, and each bucket has kernels of its
+ * own, whose sums may be in another order. A row's bits depend on its own history, on these kernels and on the cuts of
+ * its prompt, not on the rows beside it. But other sequences, and beside them steps_ahead, decide which bucket that is
+ * and where a prompt is cut. So a sequence has the same tokens and log probabilities alone and beside others where
+ * buckets and cuts are equal; elsewhere its scores may differ in their last bits, and where two tokens are about as
+ * likely the text may. A sequence that is alone from start to end has the same bits each time. */
+
 /* A step may make several tokens of a sequence, where the plan has a head that drafts them (multi-token prediction):
- * the model reads the drafts in one step and keeps those that it would have drawn itself. Tokens are those of plain
- * decoding, greedy or sampled; only how many come at once differs. */
+ * the model reads the drafts in one step and keeps those that it would have drawn itself, greedy or sampled. On the
+ * reference device tokens are those of plain decoding; only how many come at once differs. On a GPU the rows of such a
+ * step have kernels of another bucket than decode's, with what that means for their last bits (above). */
 typedef enum AtlasSpeculate {
 	ATLAS_SPECULATE_AUTO = 0, /* where the plan has the head */
 	ATLAS_SPECULATE_OFF = 1,  /* one token a step */
@@ -185,11 +195,11 @@ typedef struct AtlasSessionOptions {
 	size_t struct_size;
 	const char *device; /* "auto" (NULL): cuda if there is a usable GPU, else cpu; "cuda"; "cpu" */
 	int device_index;   /* of the GPU, in the driver's order */
-	int n_threads;      /* of the reference device; 0 = one for each processor. The results do not depend on it */
+	int n_threads;      /* of the reference device; 0 = one for each processor. Its results do not depend on it */
 	int steps_ahead;    /* decode steps that a GPU may have been given before the token of the first is seen; 0 = the
-	                       default, 8; 1 = one at a time; at most 32. Tokens and their order do not depend on it. More
-	                       hides the host's delays. The price: what is started, scored or cancelled waits for the
-	                       steps on their way, up to that many where a stop token came first */
+	                       default, 8; 1 = one at a time; at most 32. Tokens of a sequence that is alone do not depend
+	                       on it. More hides the host's delays. The price: what is started, scored or cancelled waits
+	                       for the steps on their way, up to that many where a stop token came first */
 	AtlasDevice *started; /* a GPU of the same index that was started before, or NULL. Ends after the opening */
 	int speculate;      /* AtlasSpeculate */
 } AtlasSessionOptions;
@@ -232,7 +242,7 @@ typedef struct AtlasSampling {
 	float repetition_penalty; /* > 0; 1 = off; over prompt and answer */
 	float presence_penalty, frequency_penalty; /* 0 = off; over the answer */
 	int32_t top_k;            /* 0 = all */
-	uint64_t seed;            /* same seed, prompt and device: same tokens */
+	uint64_t seed;            /* same seed, prompt and device: same tokens, as far as "What a text depends on" says */
 } AtlasSampling;
 
 /* The model's own settings (generation_config.json, MODEL.toml), seed 0. Sets struct_size. */

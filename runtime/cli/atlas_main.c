@@ -92,8 +92,14 @@ static const char sign_notes[] =
 	"  openssl genpkey -algorithm ed25519 -out key.pem\n"
 	"  openssl pkey -in key.pem -pubout -out pub.pem        for --trust\n";
 
+static const char run_notes[] =
+	"A text depends on plan, prompt, sampling and seed, and with --device cpu on nothing else. On a GPU\n"
+	"each bucket has kernels of its own, which may add in another order; --speculate and the prompts\n"
+	"beside it in the same call decide which buckets a text goes through, so that it may differ where two\n"
+	"tokens are about as likely. A prompt alone has the same text each time.\n";
+
 static const Verb verbs[] = {
-	{"run", "generate text from one prompt or many", verb_run, NULL, 1},
+	{"run", "generate text from one prompt or many", verb_run, run_notes, 1},
 	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes, 1},
 	{"verify", "compare every layer's output with the reference device, or a plan with its rebuild", verb_verify,
 		verify_notes, 1},

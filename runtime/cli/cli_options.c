@@ -76,7 +76,7 @@ static const Opt options[] = {
 		NUMBER, FIELD(presence_penalty), -1e3, 1e3},
 	{"--frequency-penalty", 0, RUN, "R", "subtract for each time a token was generated",
 		NUMBER, FIELD(frequency_penalty), -1e3, 1e3},
-	{"--seed", 0, RUN, "N", "of the draw; the same seed gives the same text",
+	{"--seed", 0, RUN, "N", "of the draw; a prompt alone has the same text each time",
 		SEED, FIELD(seed), 0, 0},
 	{"--stop", 0, RUN, "TEXT", "end before this text appears; may be repeated",
 		STOPS, FIELD(stop), 0, 0},

@@ -1,4 +1,4 @@
-"""A sequence's text is its own: the same alone and beside others that come, go and are cancelled, drafts or none.
+"""On the reference device a text is its own: the same alone and beside others that come and go, with drafts or without.
 
 Rounds of prompts go through four slots in shuffled orders (tests/cpu/isolate_run.c); tests/gpu/run.sh does more of them
 on a GPU.

@@ -1,4 +1,5 @@
-"""Steps that draft and verify: text, counts and ends are those of plain decoding, whatever the head proposes.
+"""Steps that draft and verify, on the reference device: text, counts and ends are those of plain decoding, whatever
+the head proposes.
 
 tests/fixtures/qwen3_5_moe-trained has a head that was trained with its model (scripts/train_mtp.py); what it should
 draft stands in mtp.safetensors. The heads of the other checkpoints are random and propose nonsense. The programs of
