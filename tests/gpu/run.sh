@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
-#                    [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal]
+#                    [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal] [starts]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -33,6 +33,8 @@
 #   layers     a 35B shape of random weights: every layer beside the reference device's from the same input, what adds up,
 #              what bf16 alone costs transformers at that shape, and the plan's certificate
 #   seal       a process with each --verify to its first token, weights of 8B in memory
+#   starts     50 processes whose memory lies elsewhere each time, of two plans, one of which drafts: equal tokens and
+#              bits of log probabilities; then ten with both plans, whose steps alternate by chance
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
@@ -64,6 +66,7 @@ if ldd $test build/atlasc 2>/dev/null | grep -q 'libnvrtc.*not found'; then
 	export LD_LIBRARY_PATH=${nvrtc%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 card=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)
+device=cuda n_starts=50
 jobs=$(nproc)
 [ "$jobs" -le 16 ] || jobs=16
 failed=0
@@ -229,6 +232,41 @@ rebuild() {
 	build/atlas verify build/rebuild.bin --rebuild --checkpoint tests/fixtures/llama-trained
 }
 
+start_run() { # plans seed text; where its memory lies goes to TEXT.at
+	build/tests/start_run "$1" "$device" "$2" >"$3" 2>"$3.at" || { cat "$3.at"; return 1; }
+}
+
+many_starts() {
+	local name plans=() of seed bad=0 differ places work
+	work=$(mktemp -d)
+	for name in llama-trained qwen3_5_moe-trained; do
+		fixture_plan $name || return 1
+		plans+=("build/$name.bin")
+		differ=0
+		for seed in $(seq 0 $((n_starts - 1))); do
+			start_run "build/$name.bin" "$seed" "$work/$seed" || return 1
+			cmp -s "$work/0" "$work/$seed" || differ=$((differ + 1))
+		done
+		cp "$work/0" "$work/$name"
+		places=$(sed -n 's/^weights at //p' "$work"/*.at | sort -u | wc -l)
+		echo "$name: $n_starts starts, $(wc -l <"$work/0") texts of $(wc -w <"$work/0") tokens and ends, weights at" \
+			"$places places: $differ starts differ"
+		[ $differ -eq 0 ] && [ "$places" -gt 1 ] || bad=1
+		rm -f "$work"/*.at
+	done
+	cat "$work/llama-trained" "$work/qwen3_5_moe-trained" >"$work/both"
+	of=$(IFS=,; echo "${plans[*]}")
+	differ=0
+	for seed in 1 2 3 4 5 6 7 8 9 10; do
+		start_run "$of" "$seed" "$work/$seed" || return 1
+		cmp -s "$work/both" "$work/$seed" || differ=$((differ + 1))
+	done
+	echo "both in one process: 10 starts: $differ differ from each alone"
+	[ $differ -eq 0 ] || bad=1
+	rm -rf "$work"
+	return $bad
+}
+
 watched_plans() { # made once for both parts
 	local name
 	for name in $fixture_plans; do
@@ -307,6 +345,7 @@ for what in "$@"; do
 	layers) layers ;;
 	seal) part seal seals ;;
 	memory) watched_plans && part memory memory || failed=1 ;;
+	starts) part starts many_starts ;;
 	model)
 		build/atlasc "$model" -o build/model.bin -q &&
 			part model python3 tests/gpu/against_transformers.py "$model" build/model.bin \
