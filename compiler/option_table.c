@@ -70,9 +70,8 @@ const OptionRow option_table[N_OPTIONS] = {
 		"file are drafted: a number a line, ascending; the path starts at the folder of MODEL.toml"},
 	[STATE_DTYPE] = {"state.dtype", T_CHOICE, 0, 0, false, "of families with Gated DeltaNet: in what a slot keeps its "
 		"states, and the versions behind the rows of a verify step, f32 or bf16; without this key what config.json's "
-		"mamba_ssm_dtype says, else f32. Sums are f32 all the same; bf16 is rounded to when a state is stored: in "
-		"decode behind each token, in verify behind each row, in prefill behind a slot's last row of the step, so that "
-		"answers may depend on where a prompt is cut"},
+		"mamba_ssm_dtype says, else f32. Sums are f32 all the same; bf16 is rounded to in decode behind each token, in "
+		"verify behind each row, in prefill behind each 64 tokens and the prompt's last"},
 };
 
 static const char *const type_names[] = {

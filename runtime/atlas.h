@@ -172,14 +172,15 @@ void atlas_device_end(AtlasDevice *device);
 
 typedef struct AtlasSession AtlasSession;
 
-/* What a text depends on. On the reference device: plan, tokens, sampling and seed, and where states are kept in bf16
- * the places at which its prompt is cut. Not on other sequences, n_threads, steps_ahead or speculate.
+/* What a text depends on. On the reference device: plan, tokens, sampling and seed. Not on other sequences, n_threads,
+ * steps_ahead or speculate.
  * On a GPU a step goes through the smallest compiled bucket that holds its rows, and each bucket has kernels of its
- * own, whose sums may be in another order. A row's bits depend on its own history, on these kernels and on the cuts of
- * its prompt, not on the rows beside it. But other sequences, and beside them steps_ahead, decide which bucket that is
- * and where a prompt is cut. So a sequence has the same tokens and log probabilities alone and beside others where
- * buckets and cuts are equal; elsewhere its scores may differ in their last bits, and where two tokens are about as
- * likely the text may. A sequence that is alone from start to end has the same bits each time. */
+ * own, whose sums may be in another order. A row's bits depend on its own history and on these kernels, not on the rows
+ * beside it, nor on how many steps a prompt takes: it is cut at multiples of prompt_grid alone, where a cut changes no
+ * bit. But other sequences, and beside them steps_ahead, decide which bucket it is. So a sequence has the same tokens
+ * and log probabilities alone and beside others where buckets are equal, as in a plan with one prefill and one decode
+ * bucket; elsewhere its scores may differ in their last bits, and where two tokens are about as likely the text may. A
+ * sequence that is alone from start to end has the same bits each time. */
 
 /* A step may make several tokens of a sequence, where the plan has a head that drafts them (multi-token prediction):
  * the model reads the drafts in one step and keeps those that it would have drawn itself, greedy or sampled. On the

@@ -1,8 +1,7 @@
-"""States of Gated DeltaNet in bf16: rounded where a step stores them, and nowhere else.
+"""States of Gated DeltaNet in bf16: rounded where a prompt may be cut and behind each token, and nowhere else.
 
 The oracle is tests/mkckpt/forward.py, which goes through a text a position at a time and rounds behind those that it is
-told. The reference device reads prompts 64 rows a step, so those are the last row of every 64, the prompt's last one,
-and each row behind it. A single element that is nearly halfway between two bf16 may go either way on the two sides:
+told: the last row of every 64, however many rows a step reads, the prompt's last one, and each row behind it. A single element that is nearly halfway between two bf16 may go either way on the two sides:
 hence a tolerance above that of test_golden.py, and far below what a rounding at another place makes.
 """
 
@@ -25,7 +24,7 @@ import forward  # noqa: E402
 FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
 NAMES = ["qwen3_5", "qwen3_next", "qwen3_5_moe-trained"]
 LENGTHS = [1, 63, 64, 65, 127, 129]
-STEP = 64  # rows of a prefill step of the reference device
+STEP = 64  # rows of a prompt between two roundings
 TOLERANCE = 1e-4
 
 
@@ -76,6 +75,17 @@ def test_prompts(atlas, plan, model, tmp_path, name):
         assert n <= STEP or np.max(np.abs(got["logits"][64] - plain[64])) > 2 * TOLERANCE * np.max(np.abs(plain[64]))
     exact = dump(atlas, plan(name, "f32"), ids, tmp_path / "out.safetensors")["logits"]
     assert error(exact, plain) < TOLERANCE
+
+
+@pytest.mark.parametrize("state", ["bf16", "f32"])
+@pytest.mark.parametrize("name", NAMES)
+def test_bits_do_not_depend_on_cuts(atlas, plan, tmp_path, name, state):
+    """Steps of 64 rows and steps of 128."""
+    for n in LENGTHS:
+        short, long = (dump(atlas, plan(name, state, grid=grid, prefill="[128]"), text(n), tmp_path / f"{grid}.safetensors")
+                       for grid in (64, 128))
+        for what in short:
+            assert np.array_equal(short[what], long[what]), (n, what)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
