@@ -34,7 +34,7 @@ PLANS = (
     ("llama-f32", "sm_90a", STEPS, ""),
     ("qwen3_moe", "sm_90a", STEPS, ""),
     ("qwen3_next", "sm_90a", STEPS, ""),
-    ("qwen3_next", "sm_80", {"prefill": "[4, 16]"}, ""),
+    ("qwen3_next", "sm_80", {"prefill": "[4, 64]"}, ""),
     ("qwen3_5", "sm_80", STEPS, ""),
     ("written-by-modelopt-fp8", "sm_89", STEPS, ""),
     ("qwen3_5", "sm_90a", STEPS | {"rows": 3}, ""),

@@ -41,7 +41,7 @@ def small_toml(checkpoint: str | pathlib.Path, **changes: object) -> str:
     config = json.loads((path if path.suffix == ".json" else path / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config", config)
     family = config["model_type"].removesuffix("_text")
-    values = {"prefill": "[16]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
+    values = {"prefill": "[64]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
               "max_context": min(config["max_position_embeddings"], 4096)}
     text = (REPO / "models" / family / "MODEL.toml").read_text(encoding="utf-8")
     if "[speculate]" in text:
