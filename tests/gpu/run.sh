@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
-#                    [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal] [starts]
+#                    [grid] [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal] [starts]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -18,6 +18,7 @@
 #   quantised  the same of FP8, NVFP4 and INT4 weights, of an FP8 head, and of FP8 caches behind 16384 tokens
 #   hybrid     the same of shapes with experts and Gated DeltaNet: 35B-A3B, 27B, 30B-A3B
 #   isolate    texts alone and beside others by the bits of every log probability, with one bucket of each kind
+#   grid       prompts of an 8B shape a second where they are cut on the grid, and where they may be cut anywhere
 #   isolate-buckets  how many texts differ with the families' default buckets
 #   speculate  drafts: a 35B shape with and without them at a prescribed acceptance: 2, 3 and 4 rows a step, eight
 #              sequences, and 3 rows with drafts that an FP8 head of 32768 ids scores
@@ -141,6 +142,21 @@ isolate() { # one|default [count]
 		qwen3_5, states in bf16|qwen3_5|[state]\ndtype = "bf16"\n
 	END
 	rm -f build/isolated.bin
+	return $rc
+}
+
+# Prompts of an 8B shape, one behind the other: cut on the grid, and anywhere.
+grid_cost() {
+	local grid rc=0
+	for grid in 64 1; do
+		random_plan grid llama-3.1-8b "[runtime]\nslots = 64\nmax_context = 8448\n[kv]\npool_tokens = 270336\n\
+[phases]\nprefill = [2048]\ngrid = $grid\ndecode = [64]\n" || rc=1
+		for load in '300 0.8 512' '1024 1 256' '4096 0.7 64'; do
+			# shellcheck disable=SC2086  # three words
+			build/tests/prompt_run build/grid.bin cuda $load 1 || rc=1
+		done
+	done
+	rm -f build/grid.bin "$out/grid.toml"
 	return $rc
 }
 
@@ -332,6 +348,7 @@ for what in "$@"; do
 		bench_model qwen3-30b-a3b-fp8 qwen3-30b-a3b-fp8 "${some}4096\n" pp2048,tg128@0x1,tg128@0x16
 		;;
 	isolate) part isolate isolate one ;;
+	grid) part grid grid_cost ;;
 	isolate-buckets) part isolate-buckets isolate default count ;;
 	speculate)
 		bench_speculate 1 3 fp8-32k 'head = "fp8-block"\nvocabulary = 32768\n'
