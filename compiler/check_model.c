@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "compiler/config_keys.h"
 #include "compiler/ir.h"
 #include "compiler/value.h"
 
@@ -51,14 +52,38 @@ static void check_tensors(const Model *m)
 	}
 }
 
+static bool is_one(const bool *is, int n)
+{
+	int hits = 0;
+	for (int l = 0; l < n; l++)
+		hits += is[l];
+	return hits == 1;
+}
+
+/* "layer 3", "layers 0-2, 4-7": those of which `is` is true. */
+static const char *layers_text(Arena *a, const bool *is, int n)
+{
+	const char *text = "";
+	for (int l = 0, end; l < n; l = end) {
+		for (end = l + 1; end < n && is[end] == is[l];)
+			end++;
+		if (!is[l])
+			continue;
+		text = arena_printf(a, end - l > 1 ? "%s%s%d-%d" : "%s%s%d", text, *text ? ", " : "", l, end - 1);
+	}
+	return arena_printf(a, "layer%s %s", is_one(is, n) ? "" : "s", text);
+}
+
 static void check_window(Compile *c)
 {
 	const Config *cf = &c->model.config;
 	const Options *o = &c->model.options;
 	if (cf->window && o->max_context > cf->window)
-		fail_at(&c->diags, A0211, cf->at_window,
-			"sliding_window = %d: attention windows are not implemented; runtime.max_context = %d (%s:%d) must be "
-			"at most %d, where the window never matters", cf->window, o->max_context, o->at_max_context.file,
+		fail_at(&c->diags, A0211, config_place(cf, "sliding_window"),
+			"%s: %s look%s back so many tokens, and attention windows are not implemented; runtime.max_context = %d "
+			"(%s:%d) must be at most %d, where the window never matters", config_said(&c->arena, cf, "sliding_window"),
+			layers_text(&c->arena, cf->is_windowed, cf->n_layers),
+			is_one(cf->is_windowed, cf->n_layers) ? "s" : "", o->max_context, o->at_max_context.file,
 			o->at_max_context.line, cf->window);
 }
 
@@ -114,14 +139,15 @@ static void print_rope(FILE *f, const Rope *r)
 	fputc('\n', f);
 }
 
-static void print_config(FILE *f, const Model *m)
+static void print_config(Compile *c, FILE *f)
 {
+	const Model *m = &c->model;
 	const Config *cf = &m->config;
 	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  n_heads %d  n_kv_heads %d  head_dim %d", cf->model_type,
 		cf->hidden_dim, cf->n_layers, cf->n_heads, cf->n_kv_heads, cf->head_dim);
 	fprintf(f, "  ffn_dim %d  vocab %d\n", cf->ffn_dim, cf->vocab);
-	fprintf(f, "config     norm_eps %.17g  act %s  tied %d  attention_bias %d  mlp_bias %d", cf->norm_eps,
-		cf->hidden_act, cf->tie_embeddings, cf->attention_bias, cf->mlp_bias);
+	fprintf(f, "config     norm_eps %.17g  act silu  tied %d  attention_bias %d  mlp_bias %d", cf->norm_eps,
+		cf->tie_embeddings, cf->attention_bias, cf->mlp_bias);
 	fprintf(f, "  max_position %d  window %d\n", cf->max_position, cf->window);
 	if (cf->n_experts)
 		fprintf(f, "experts    %d  a row %d  norm_topk %d  shared %d\n", cf->n_experts, cf->n_active, cf->norm_topk,
@@ -133,7 +159,13 @@ static void print_config(FILE *f, const Model *m)
 			fputc(cf->is_delta[l] ? 'd' : 'a', f);
 		fputc('\n', f);
 	}
+	if (cf->window)
+		fprintf(f, "window     %d tokens  %s\n", cf->window, layers_text(&c->scratch, cf->is_windowed, cf->n_layers));
 	print_rope(f, &cf->rope);
+	for (int i = 0; i < cf->n_values; i++)
+		fprintf(f, "key        %s = %s%s\n", cf->values[i].key, cf->values[i].text,
+			!cf->values[i].is_default ? "" : cf->values[i].from ? arena_printf(&c->scratch, "  (%s)", cf->values[i].from)
+			: "  (default)");
 	if (m->quant.name)
 		fprintf(f, "quant      %s  targets %d  ignore %d\n", m->quant.name, m->quant.targets.n, m->quant.ignore.n);
 	fprintf(f, "tokens     %d  bos %d  eos", m->n_tokens, cf->bos);
@@ -147,7 +179,7 @@ void print_model(Compile *c, void *file)
 {
 	FILE *f = file;
 	const Model *m = &c->model;
-	print_config(f, m);
+	print_config(c, f);
 	for (int i = 0; i < m->options.resolved.n; i++)
 		fprintf(f, "option     %-28s %s\n", m->options.resolved.at[i].name, m->options.resolved.at[i].value);
 	for (int i = 0; i < m->shards.n; i++)

@@ -62,11 +62,20 @@ CODE(A0210, EXIT_BAD_INPUT, "wrong special token",
 	"A special token is not a row of the vocabulary, or there are none or too many.",
 	"Correct the id in config.json or generation_config.json, or list the stop tokens in MODEL.toml.")
 CODE(A0211, EXIT_BAD_INPUT, "context beyond the attention window",
-	"Attention windows are not implemented: the context must not be longer than the window.",
+	"Attention windows are not implemented: the context must not be longer than the window of any layer.",
 	"Set runtime.max_context to the window or less.")
 CODE(A0212, EXIT_OK, "states in bf16",
 	"The checkpoint asks for states of Gated DeltaNet in bf16, which are rounded at each step.",
 	"Nothing, if that is meant; state.dtype in MODEL.toml says f32 or bf16, whatever the checkpoint does.")
+CODE(A0213, EXIT_BAD_INPUT, "keys that the family does not have",
+	"Keys that another family or program would read, and that the model's own class in transformers does not.",
+	"Nothing, if the model was made for transformers; -W error=A0213 refuses such files.")
+CODE(A0214, EXIT_BAD_INPUT, "config.json against tensors",
+	"One value of config.json contradicts the shapes or the number of the checkpoint's tensors.",
+	"Correct the value, in the file or by [config] in MODEL.toml; the message says what the tensors are of.")
+CODE(A0215, EXIT_OK, "value of config.json replaced",
+	"MODEL.toml's [config] says otherwise than config.json, which is not changed.",
+	"Nothing: the remark says which value is read, and the plan records it.")
 /* A03xx MODEL.toml */
 CODE(A0301, EXIT_BAD_INPUT, "not the TOML that is read",
 	"Not the subset of TOML 1.0 that is read: no dates, no multi-line strings, no inf or nan.",
@@ -86,6 +95,9 @@ CODE(A0305, EXIT_BAD_INPUT, "no such name",
 CODE(A0306, EXIT_BAD_INPUT, "not a list of token ids",
 	"The file of speculate.vocabulary_file is no list of token ids, one a line, ascending, each once.",
 	"Write ids of tokens that the model has, sorted by number; the message has the line in doubt.")
+CODE(A0307, EXIT_BAD_INPUT, "[config] that fits no config.json",
+	"A key of [config] is none that any family has, or stands where config.json does not have it.",
+	"Write the key as config.json spells it; in a config with a text_config as config.text_config.NAME.")
 CODE(A0312, EXIT_BAD_INPUT, "value that the template does not have",
 	"A rule of kernels.pin or kernels.ban gives a tunable a value that the template is not written for.",
 	"Use one of the values in the message; `atlasc kernels` lists the tunables of every template.")

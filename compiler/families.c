@@ -4,18 +4,19 @@
 #include <string.h>
 
 const Family family_table[] = {
-	{"llama", {"llama"}, {"LlamaForCausalLM"}, build_llama, 0},
-	{"mistral", {"mistral"}, {"MistralForCausalLM"}, build_mistral, 0},
-	{"qwen2", {"qwen2"}, {"Qwen2ForCausalLM"}, build_qwen2, 0},
-	{"qwen3", {"qwen3"}, {"Qwen3ForCausalLM"}, build_qwen3, 0},
-	{"qwen3_moe", {"qwen3_moe"}, {"Qwen3MoeForCausalLM"}, build_qwen3_moe, FAMILY_EXPERTS},
+	{"llama", {"llama"}, {"LlamaForCausalLM"}, build_llama, 0, llama_keys},
+	{"mistral", {"mistral"}, {"MistralForCausalLM"}, build_mistral, 0, mistral_keys},
+	{"qwen2", {"qwen2"}, {"Qwen2ForCausalLM"}, build_qwen2, 0, qwen2_keys},
+	{"qwen3", {"qwen3"}, {"Qwen3ForCausalLM"}, build_qwen3, 0, qwen3_keys},
+	{"qwen3_moe", {"qwen3_moe"}, {"Qwen3MoeForCausalLM"}, build_qwen3_moe, FAMILY_EXPERTS,
+		qwen3_moe_keys},
 	{"qwen3_next", {"qwen3_next"}, {"Qwen3NextForCausalLM"}, build_qwen3_next,
-		FAMILY_EXPERTS | FAMILY_SHARED | FAMILY_DELTA},
+		FAMILY_EXPERTS | FAMILY_SHARED | FAMILY_DELTA, qwen3_next_keys},
 	{"qwen3_5", {"qwen3_5", "qwen3_5_text"}, {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"}, build_qwen3_5,
-		FAMILY_DELTA},
+		FAMILY_DELTA, qwen3_5_keys},
 	{"qwen3_5_moe", {"qwen3_5_moe", "qwen3_5_moe_text"},
 		{"Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"}, build_qwen3_5,
-		FAMILY_EXPERTS | FAMILY_SHARED | FAMILY_DELTA},
+		FAMILY_EXPERTS | FAMILY_SHARED | FAMILY_DELTA, qwen3_5_moe_keys},
 };
 const int n_family_table = sizeof family_table / sizeof family_table[0];
 

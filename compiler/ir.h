@@ -71,23 +71,22 @@ typedef struct Rope {
 enum { MAX_EOS = 16, MAX_BUCKETS = 16 };
 
 typedef struct Config { /* config.json (its text_config when there is one) and generation_config.json */
-	const char *model_type; /* "llama", "mistral", "qwen2", "qwen3" */
+	const char *model_type; /* "llama", "qwen3_5_text" */
 	int hidden_dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab;
 	int max_position;       /* tokens the model was trained for, yarn's factor put in */
-	int window;             /* tokens a row may look back at, itself included; 0 = all of them */
+	int window;             /* tokens a row of these layers may look back at, itself included; 0 = no layer has one */
+	const bool *is_windowed; /* [n_layers]; NULL when window is 0 */
 	double norm_eps;
 	bool tie_embeddings;
 	Dtype dtype;            /* torch_dtype; read for --random-weights alone, where no tensor says it */
-	bool attention_bias;    /* o_proj too has a bias (llama with attention_bias); q, k, v by presence in the family */
-	bool mlp_bias;
-	const char *hidden_act; /* "silu" */
+	bool attention_bias, mlp_bias; /* of q, k, v and o; of gate, up and down. qwen2: o has none, the others always */
 	int rotary_dim;         /* leading elements of a head that rope turns */
 	/* experts in place of the MLP; n_experts 0 = none. ffn_dim is an expert's width then */
 	int n_experts, n_active; /* of a layer; of them those that a row is given to */
 	int shared_dim;         /* width of the expert that every row is given to as well; 0 = there is none */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
 	/* Gated DeltaNet in place of attention */
-	const bool *is_delta;   /* [n_layers]; NULL = no layer has it */
+	const bool *is_delta;   /* [PLAN_MAX_LAYERS], those behind n_layers by the same pattern; NULL = no layer has it */
 	int n_k_heads, n_v_heads, k_dim, v_dim, n_taps; /* of its heads; rows before its own that its convolution reads */
 	Dtype state_dtype;      /* mamba_ssm_dtype: f32, also when it is absent, or bf16 */
 	int n_mtp;              /* layers of the head that drafts the token after the next; 0 = none is promised */
@@ -98,15 +97,11 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	double temperature, top_p, min_p, repetition_penalty;
 	int top_k;              /* 0 = all */
 	int max_new_tokens;
-	Loc at_hidden_dim, at_n_layers, at_n_heads, at_n_kv_heads, at_head_dim, at_ffn_dim, at_vocab,
-		at_model_type, at_tie, at_bias, at_act, at_max_position, at_window, at_experts, at_state_dtype, at_mtp;
+	Loc at_hidden_dim, at_n_layers, at_max_position, at_vocab, at_head_dim, at_tie, at_experts, at_state_dtype, at_mtp;
+	const struct ConfigValue *values; int n_values; /* of each key that is read: config_keys.h */
 } Config;
 
-typedef struct Shard {
-	const char *name; /* base name */
-	const char *path; /* as opened */
-	int64_t bytes;
-} Shard;
+typedef struct Shard { const char *name, *path; int64_t bytes; } Shard; /* base name; as opened */
 
 typedef struct StTensor { /* a tensor as a safetensors header describes it */
 	const char *name;
@@ -217,6 +212,7 @@ typedef struct Model {
 	const void *tokenizer; size_t tokenizer_bytes; /* compiled; NULL when the checkpoint has none */
 	int n_tokens;           /* real token ids; rows above are padding. = vocab when no tokenizer */
 	const char *chat_template; /* NULL = none */
+	const struct Value *toml; /* the user's MODEL.toml; NULL = there is none, or it cannot be read */
 } Model;
 
 /* Contracts: build/gen/kernel_table.c, written by kernelgen ------------------------------------ */
@@ -516,6 +512,7 @@ typedef struct Family {
 	const char *architectures[4];
 	void (*build)(Compile *c);
 	int traits;
+	const struct ConfigKey *keys; /* of config.json: config_keys.h */
 } Family;
 extern const Family family_table[];
 extern const int n_family_table;

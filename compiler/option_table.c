@@ -72,13 +72,16 @@ const OptionRow option_table[N_OPTIONS] = {
 		"states, and the versions behind the rows of a verify step, f32 or bf16; without this key what config.json's "
 		"mamba_ssm_dtype says, else f32. Sums are f32 all the same; bf16 is rounded to in decode behind each token, in "
 		"verify behind each row, in prefill behind each 64 tokens and the prompt's last"},
+	[CONFIG] = {"config", T_KEYS, 0, 0, false, "[config]: values of config.json to be read in place of the file's own, "
+		"by the names they have there, nested ones with dots or as tables: rope_scaling.factor = 4.0; unset = "
+		"[\"NAME\"] takes keys out. The file stays as it is, each value is told in a note, and the plan records it"},
 };
 
 static const char *const type_names[] = {
 	[T_INT] = "integer", [T_REAL] = "number", [T_BOOL] = "boolean",
 	[T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
 	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_CHOICE] = "word",
-	[T_RULES] = "tables", [T_COUNT] = "integer",
+	[T_RULES] = "tables", [T_COUNT] = "integer", [T_KEYS] = "values",
 };
 
 bool is_option_section(const char *name)

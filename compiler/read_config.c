@@ -1,13 +1,13 @@
-/* read_config.c - config.json and generation_config.json.
+/* read_config.c - config.json.
  *
- * A config is forty keys by a dozen writers, most of them default values nobody looks at. Three kinds are told
- * apart: keys that are read here, checked for type, range and agreement with each other; keys that change the
- * result in a way that is not implemented, which pass only with the value that changes nothing; and keys
- * that change no result. A key of none of the three is named in a note, for it may be of the second kind.
+ * A config is forty keys by a dozen writers, most of them default values nobody looks at. The family's list
+ * (models/<family>/facts.c) says which of them are read, and what holds where one is absent: what its class in
+ * transformers takes. Every other key goes by foreign_keys.c: an error where it would change the result and nobody here
+ * does so, else a note or nothing.
  *
  * The language model's keys stand at the top or under text_config; what says how text is wrapped (vocabulary, tied
- * head, end tokens) may stand at either. Rope parameters stand in rope_parameters, rope_scaling and beside
- * them; wherever a value is found twice it must be the same.
+ * head, end tokens) may stand at either. Wherever a value is found twice it must be the same. [config] of MODEL.toml
+ * is laid over the file before anything is read.
  *
  * Nothing is converted and nothing guessed: 4096.0 and "4096" are not integers. All mistakes are recorded
  * before the pass returns.
@@ -20,76 +20,67 @@
 #include "compiler/json.h"
 #include "compiler/read_model.h"
 
-typedef struct Reading {
-	Compile *c;
-	Diags *d;
-	Config *cf;
-	const Value *top, *text; /* config.json; its text_config, or the same */
-} Reading;
-
-static const char *const keys_read[] = {
-	"architectures", "attention_bias", "auto_map", "bos_token_id", "eos_token_id", "head_dim", "hidden_act",
-	"hidden_size", "intermediate_size", "layer_types", "max_position_embeddings", "max_window_layers",
-	"mlp_bias", "model_type", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
-	"partial_rotary_factor", "quantization_config", "rms_norm_eps", "rope_parameters", "rope_scaling",
-	"rope_theta", "sliding_window", "text_config", "tie_word_embeddings", "use_sliding_window", "vocab_size",
-};
-
-static const SpareKey keys_spare[] = {
-	/* training, generation helpers of a library, names and versions: no result depends on them */
-	{"_name_or_path", FREE}, {"_attn_implementation_autoset", FREE}, {"_commit_hash", FREE},
-	{"attention_dropout", FREE}, {"begin_suppress_tokens", FREE}, {"chunk_size_feed_forward", FREE},
-	{"classifier_dropout", FREE}, {"dtype", FREE}, {"embd_pdrop", FREE}, {"finetuning_task", FREE},
-	{"hidden_dropout", FREE}, {"id2label", FREE}, {"initializer_range", FREE}, {"is_llama_config", FREE},
-	{"label2id", FREE},
-	{"license", FREE}, {"output_attentions", FREE}, {"output_hidden_states", FREE}, {"pad_token_id", FREE},
-	{"prefix", FREE}, {"pretraining_tp", FREE}, {"problem_type", FREE}, {"resid_pdrop", FREE},
-	{"return_dict", FREE}, {"sep_token_id", FREE}, {"task_specific_params", FREE}, {"tokenizer_class", FREE},
-	{"torch_dtype", FREE}, {"torchscript", FREE}, {"transformers_version", FREE}, {"transformers.js_config", FREE},
-	{"unsloth_fixed", FREE}, {"unsloth_version", FREE}, {"use_bfloat16", FREE}, {"use_cache", FREE},
-	{"use_return_dict", FREE}, {"rope_interleaved", IS_FALSE}, {"rope_interleave", IS_FALSE},
-	/* other arithmetic */
-	{"add_cross_attention", IS_FALSE}, {"alibi", IS_FALSE}, {"attention_chunk_size", 0},
-	{"attention_multiplier", 0}, {"attention_sinks", IS_FALSE}, {"attn_logit_softcapping", 0},
-	{"attn_output_gate", IS_FALSE}, {"attn_temperature_tuning", IS_FALSE}, {"clip_qkv", 0},
-	{"compression_config", 0}, {"cross_attention_hidden_size", 0}, {"dual_chunk_attention_config", 0},
-	{"embedding_multiplier", IS_ONE}, {"final_logit_softcapping", 0}, {"first_k_dense_replace", IS_ZERO},
-	{"is_decoder", IS_FALSE}, {"is_encoder_decoder", IS_FALSE}, {"kv_lora_rank", 0}, {"logit_scale", IS_ONE},
-	{"logit_softcapping", 0}, {"logits_scaling", IS_ONE}, {"logits_to_keep", IS_ZERO},
-	{"moe_intermediate_size", 0}, {"mup_enabled", IS_FALSE}, {"n_routed_experts", IS_ZERO},
-	{"no_rope_layer_interval", 0}, {"no_rope_layers", IS_EMPTY}, {"num_experts", IS_ZERO},
-	{"num_experts_per_tok", IS_ZERO}, {"num_local_experts", IS_ZERO}, {"num_nextn_predict_layers", IS_ZERO},
-	{"parallel_attn", IS_FALSE}, {"pruned_heads", IS_EMPTY}, {"q_lora_rank", 0}, {"qk_layernorm", IS_FALSE},
-	{"query_pre_attn_scalar", 0}, {"residual_multiplier", IS_ONE}, {"rope_local_base_freq", 0},
-	{"scale_attention_softmax_in_fp32", FREE}, {"sliding_window_pattern", 0}, {"sparsity_config", IS_EMPTY},
-	{"tie_encoder_decoder", IS_FALSE}, {"use_mrope", IS_FALSE}, {"use_parallel_residual", IS_FALSE},
-	{"use_qk_norm", IS_FALSE},
-};
-
-/* generation_config.json: read, and what would choose tokens in ways that the logits stage does not know */
-static const char *const generation_keys_read[] = {
-	"bos_token_id", "do_sample", "eos_token_id", "max_new_tokens", "min_p", "repetition_penalty", "temperature",
-	"top_k", "top_p",
-};
-static const SpareKey generation_keys_spare[] = {
-	{"_from_model_config", FREE}, {"cache_implementation", FREE}, {"chat_format", FREE}, {"early_stopping", FREE},
-	{"length_penalty", FREE}, {"max_length", FREE}, {"max_window_size", FREE}, {"output_attentions", FREE},
-	{"output_hidden_states", FREE}, {"output_scores", FREE}, {"pad_token_id", FREE}, {"renormalize_logits", FREE},
-	{"return_dict_in_generate", FREE}, {"transformers_version", FREE}, {"trust_remote_code", FREE},
-	{"use_cache", FREE}, {"is_assistant", FREE}, {"num_assistant_tokens", FREE},
-	{"num_assistant_tokens_schedule", FREE}, {"assistant_confidence_threshold", FREE},
-	{"bad_words_ids", IS_EMPTY}, {"begin_suppress_tokens", IS_EMPTY}, {"constraints", IS_EMPTY},
-	{"diversity_penalty", IS_ZERO}, {"dola_layers", 0}, {"encoder_no_repeat_ngram_size", IS_ZERO},
-	{"encoder_repetition_penalty", IS_ONE}, {"epsilon_cutoff", IS_ZERO}, {"eta_cutoff", IS_ZERO},
-	{"exponential_decay_length_penalty", 0}, {"forced_bos_token_id", 0}, {"forced_decoder_ids", 0},
-	{"forced_eos_token_id", 0}, {"guidance_scale", IS_ONE}, {"min_length", IS_ZERO}, {"min_new_tokens", IS_ZERO},
-	{"no_repeat_ngram_size", IS_ZERO}, {"num_beam_groups", IS_ONE}, {"num_beams", IS_ONE},
-	{"num_return_sequences", IS_ONE}, {"penalty_alpha", IS_ZERO}, {"sequence_bias", IS_EMPTY},
-	{"stop_strings", IS_EMPTY}, {"suppress_tokens", IS_EMPTY}, {"typical_p", IS_ONE},
-	{"watermarking_config", 0},
-};
+typedef ConfigReading Reading;
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+/* What is found --------------------------------------------------------------------------------------- */
+
+const Value *config_get(const ConfigReading *r, const char *key)
+{
+	const ConfigKey *k = find_config_key(r->family, key);
+	const Value *v = value_get(r->text, key);
+	bool is_shared = !k || (k->flags & SHARED); /* without a family no list says so */
+	return v || !is_shared ? v : value_get(r->top, key);
+}
+
+const Value *config_lookup(const ConfigReading *r, const char *key)
+{
+	const ConfigKey *k = find_config_key(r->family, key);
+	const Value *v = value_get(r->text, key);
+	if ((!v || v->kind == VALUE_NULL) && (!k || (k->flags & SHARED)))
+		v = value_get(r->top, key);
+	return v && v->kind != VALUE_NULL ? v : NULL;
+}
+
+void config_note(ConfigReading *r, const char *key, const Value *v, const char *default_text)
+{
+	bool is_default = !v || (v->kind == VALUE_NULL && default_text);
+	*vec_push(&r->c->arena, &r->values) = (ConfigValue){key, is_default ? default_text : value_text(&r->c->arena, v),
+		v ? v->at : r->text->at, is_default, NULL};
+}
+
+/* Where the last value that was written down comes from. */
+static void config_note_from(ConfigReading *r, const char *from) { r->values.at[r->values.n - 1].from = from; }
+
+static const ConfigValue *find_value(const Config *cf, const char *key)
+{
+	for (int i = 0; i < cf->n_values; i++)
+		if (strcmp(cf->values[i].key, key) == 0)
+			return &cf->values[i];
+	bug("%s is no key that was read", key);
+}
+
+const char *config_said(Arena *a, const Config *cf, const char *key)
+{
+	const ConfigValue *v = find_value(cf, key);
+	if (!v->is_default)
+		return arena_printf(a, "%s = %s", key, v->text);
+	return v->from ? arena_printf(a, "%s = %s, %s", key, v->text, v->from)
+		: arena_printf(a, "%s = %s, the default of %s", key, v->text, family_by_model_type(cf->model_type)->name);
+}
+
+Loc config_place(const Config *cf, const char *key) { return find_value(cf, key)->at; }
+
+static bool is_full(const Value *v)
+{
+	if (v->kind != VALUE_ARRAY)
+		return false;
+	for (const Value *e = v->first; e; e = e->next)
+		if (e->kind != VALUE_STRING || strcmp(e->string, "full_attention") != 0)
+			return false;
+	return true;
+}
 
 bool value_passes(const Value *v, int pass)
 {
@@ -97,70 +88,144 @@ bool value_passes(const Value *v, int pass)
 		return true;
 	double x = v->kind == VALUE_INT ? (double)v->integer : v->kind == VALUE_REAL ? v->real : NAN;
 	return ((pass & IS_FALSE) && v->kind == VALUE_BOOL && !v->boolean) || ((pass & IS_ZERO) && x == 0) ||
-		((pass & IS_ONE) && x == 1) ||
-		((pass & IS_EMPTY) && (v->kind == VALUE_ARRAY || v->kind == VALUE_TABLE) && v->n == 0);
+		((pass & IS_TRUE) && v->kind == VALUE_BOOL && v->boolean) || ((pass & IS_ONE) && x == 1) ||
+		((pass & IS_EMPTY) && (v->kind == VALUE_ARRAY || v->kind == VALUE_TABLE) && v->n == 0) ||
+		((pass & IS_FULL) && is_full(v));
 }
 
-/* Every member of `table` that is not read: harmless, neutral, refused, or named in one note. */
-static void check_spare_keys(Reading *r, const Value *table, const char *const *read, int n_read,
-	const SpareKey *spare, int n_spare)
+/* The text of a word that passes beside others: "swish or silu". */
+static bool is_word_of(const Value *v, const char *words)
 {
-	const char *unknown = NULL;
-	Loc at = {0};
-	for (const Value *v = table->first; v; v = v->next) {
-		bool known = table == r->text && is_layer_key(r->cf, v->key);
-		for (int i = 0; i < n_read && !known; i++)
-			known = strcmp(v->key, read[i]) == 0;
-		for (int i = 0; i < n_spare && !known; i++) {
-			known = strcmp(v->key, spare[i].name) == 0;
-			if (known && !value_passes(v, spare[i].pass))
-				fail_at(r->d, A0206, v->at, "%s = %s: what it asks for is not implemented", v->key,
-					value_text(r->d->arena, v));
-		}
-		if (known)
-			continue;
-		if (!unknown)
-			at = v->at;
-		const char *key = clip_text(r->d->arena, v->key, strlen(v->key), 48);
-		unknown = unknown ? arena_printf(r->d->arena, "%s, %s", unknown, key) : key;
-		if (strlen(unknown) > 400) /* a note is a line, not a listing */
-			break;
+	if (!words || v->kind != VALUE_STRING)
+		return false;
+	size_t n = strlen(v->string);
+	for (const char *at = words; *at; at += strspn(at, " ")) {
+		size_t len = strcspn(at, " ");
+		if (len == n && memcmp(at, v->string, n) == 0 && (n != 2 || memcmp(at, "or", 2) != 0))
+			return true;
+		at += len;
 	}
-	if (unknown)
-		note_at(r->d, A0207, at, "unknown keys are not used: %s", unknown);
+	return false;
 }
 
-/* A key of the language model; for `shared` ones the top level is asked as well. Null counts as absent. */
-static const Value *lookup(const Reading *r, const char *key, bool shared)
+void name_in_list(Arena *a, NameList *list, const Value *member)
 {
-	const Value *v = value_get(r->text, key);
-	if ((!v || v->kind == VALUE_NULL) && shared)
-		v = value_get(r->top, key);
-	return v && v->kind != VALUE_NULL ? v : NULL;
+	if (list->is_cut)
+		return;
+	const char *key = clip_text(a, member->key, strlen(member->key), 48);
+	if (!list->text)
+		list->at = member->at;
+	list->text = list->text ? arena_printf(a, "%s, %s", list->text, key) : key;
+	list->is_cut = strlen(list->text) > 400; /* a note is a line, not a listing */
 }
 
-static bool fail_missing(Reading *r, const char *key)
+/* Keys that are not read ------------------------------------------------------------------------------- */
+
+/* "swish or silu" as a message has it. */
+static const char *words_text(Arena *a, const char *words)
 {
-	return fail_at(r->d, A0202, r->text->at, "%s is missing", key);
+	const char *text = "";
+	for (const char *at = words; *at; at += strspn(at, " ")) {
+		int n = (int)strcspn(at, " ");
+		text = n == 2 && memcmp(at, "or", 2) == 0 ? arena_printf(a, "%s or ", text)
+			: arena_printf(a, "%s\"%.*s\"", text, n, at);
+		at += n;
+	}
+	return text;
 }
 
-static bool read_dim(Reading *r, const char *key, bool shared, int64_t hi, int *out, Loc *at)
+/* What the family says of a key that it does not read into anything. */
+static void check_own_key(Reading *r, const ConfigKey *k, const Value *v, NameList *ignored)
 {
-	const Value *v = lookup(r, key, shared);
-	if (!v && !(v = value_get(r->text, key))) /* a null is shown as such */
-		return fail_missing(r, key);
-	*at = v->at;
-	return want_int(r->d, A0203, key, v, 1, hi, out);
+	Arena *a = r->d->arena;
+	if (k->rule == KEY_IGNORED && !value_passes(v, k->pass) && !((k->pass & IF_NO_WINDOW) && !r->cf->window))
+		name_in_list(a, ignored, v);
+	if (k->rule != KEY_MUST || (v->kind != VALUE_NULL && value_passes(v, k->pass)) || is_word_of(v, k->word) ||
+			(v->kind == VALUE_NULL && (k->flags & MAY_BE_NULL)))
+		return;
+	const char *expected = k->word ? words_text(a, k->word) : k->pass & IS_TRUE ? "true" :
+		k->pass & IS_FALSE ? "false" : k->pass & IS_ONE ? "1" : "[]";
+	fail_at(r->d, A0206, v->at, "%s = %s: expected %s, as %s has it", k->name, value_text(a, v), expected,
+		r->family->name);
 }
 
-/* Absent or null: stays as it is. */
-static bool read_bool(Reading *r, const char *key, bool *out, Loc *at)
+/* Names of the families that read the key, "qwen3_next and qwen3_5"; NULL = none. */
+static const char *readers_of(Arena *a, const char *key)
 {
-	const Value *v = lookup(r, key, false);
-	if (!v)
-		return true;
-	*at = v->at;
-	return want_bool(r->d, A0203, key, v, out);
+	const char *text = NULL;
+	int n = 0, at = 0;
+	for (int i = 0; i < n_family_table; i++) {
+		const ConfigKey *k = find_config_key(&family_table[i], key);
+		n += k && k->rule != KEY_IGNORED;
+	}
+	for (int i = 0; i < n_family_table; i++) {
+		const ConfigKey *k = find_config_key(&family_table[i], key);
+		if (k && k->rule != KEY_IGNORED && ++at)
+			text = text ? arena_printf(a, "%s%s%s", text, at == n ? " and " : ", ", family_table[i].name) :
+				family_table[i].name;
+	}
+	return text;
+}
+
+/* A key that the family does not have. */
+static void check_foreign_key(Reading *r, const Value *v, NameList *ignored, NameList *unknown)
+{
+	int pass;
+	const char *word, *readers;
+	Arena *a = r->d->arena;
+	switch (foreign_key(v->key, &pass, &word)) {
+	case KEY_UNKNOWN:
+		name_in_list(a, unknown, v);
+		break;
+	case KEY_OTHER_ARITHMETIC:
+		if (value_passes(v, pass) || is_word_of(v, word))
+			break;
+		readers = readers_of(a, v->key);
+		fail_at(r->d, A0206, v->at, "%s = %s: what it asks for is not implemented%s", v->key, value_text(a, v), readers
+			? arena_printf(a, " for %s: it is a key of %s", r->family->name, readers) : "");
+		break;
+	case KEY_GENERATION:
+		if (!value_passes(v, pass))
+			name_in_list(a, ignored, v);
+		break;
+	case KEY_NO_RESULT: case KEY_WRAPPER:
+		break;
+	}
+}
+
+/* Beside text_config: what the language model would read there stands under the other name, and is not read here. */
+static void check_outer_key(Reading *r, const Value *v, NameList *ignored, NameList *unknown)
+{
+	int pass;
+	const char *word;
+	const ConfigKey *k = find_config_key(r->family, v->key);
+	ForeignKind kind = foreign_key(v->key, &pass, &word);
+	if ((k && (k->flags & SHARED)) || strcmp(v->key, "text_config") == 0 || strcmp(v->key, "model_type") == 0)
+		return;
+	if (!k && kind == KEY_UNKNOWN)
+		name_in_list(r->d->arena, unknown, v);
+	else if (k ? k->pass != FREE : !value_passes(v, pass) && !is_word_of(v, word))
+		name_in_list(r->d->arena, ignored, v);
+}
+
+static void check_all_keys(Reading *r)
+{
+	NameList ignored = {0}, unknown = {0}, outer = {0};
+	for (const Value *v = r->text->first; v; v = v->next) {
+		const ConfigKey *k = find_config_key(r->family, v->key);
+		if (k)
+			check_own_key(r, k, v, &ignored);
+		else
+			check_foreign_key(r, v, &ignored, &unknown);
+	}
+	for (const Value *v = r->text == r->top ? NULL : r->top->first; v; v = v->next)
+		check_outer_key(r, v, &outer, &unknown);
+	if (ignored.text)
+		note_at(r->d, A0213, ignored.at, "keys that %s does not have are not used: %s", r->family->name, ignored.text);
+	if (outer.text)
+		note_at(r->d, A0213, outer.at, "keys beside text_config are not used: %s", outer.text);
+	if (unknown.text)
+		note_at(r->d, A0207, unknown.at, "unknown keys are not used: %s", unknown.text);
 }
 
 /* Which model ------------------------------------------------------------------------------------ */
@@ -179,16 +244,16 @@ static const char *known_names(Arena *a, bool architectures)
 
 static void read_architecture(Reading *r)
 {
-	const Value *v = lookup(r, "architectures", true);
+	const Value *v = config_lookup(r, "architectures");
 	if (!v) {
-		fail_missing(r, "architectures");
+		fail_at(r->d, A0202, r->text->at, "architectures is missing");
 		return;
 	}
 	if (v->kind != VALUE_ARRAY || v->n != 1 || v->first->kind != VALUE_STRING) {
 		fail_at(r->d, A0204, v->at, "architectures = %s: expected a list of one name", value_text(r->d->arena, v));
 		return;
 	}
-	const Family *family = r->cf->model_type ? family_by_model_type(r->cf->model_type) : NULL;
+	const Family *family = r->family;
 	const char *seen = v->first->string, *expected = family ? "" : known_names(r->d->arena, true);
 	for (int j = 0; family && j < 4 && family->architectures[j]; j++) {
 		if (strcmp(seen, family->architectures[j]) == 0)
@@ -201,145 +266,118 @@ static void read_architecture(Reading *r)
 
 static void read_kind(Reading *r)
 {
-	const Value *v = lookup(r, "model_type", false), *code = lookup(r, "auto_map", true);
-	if (!v) {
-		fail_missing(r, "model_type");
+	const Value *v = value_get(r->text, "model_type"), *code = config_lookup(r, "auto_map");
+	if (!v || v->kind == VALUE_NULL) {
+		fail_at(r->d, A0202, r->text->at, "model_type is missing");
 	} else if (want_string(r->d, A0203, "model_type", v, &r->cf->model_type)) {
-		r->cf->at_model_type = v->at;
-		if (!family_by_model_type(r->cf->model_type))
+		r->family = family_by_model_type(r->cf->model_type);
+		if (!r->family)
 			fail_at(r->d, A0204, v->at, "model_type = %s: expected one of %s", value_text(r->d->arena, v),
 				known_names(r->d->arena, false));
 	}
 	read_architecture(r);
 	if (code && !value_passes(code, IS_EMPTY))
 		fail_at(r->d, A0204, code->at, "auto_map names Python code of the checkpoint: it is never run");
-	read_quant(r->c, lookup(r, "quantization_config", true));
+	read_quant(r->c, config_lookup(r, "quantization_config"));
 }
 
-/* Shape ----------------------------------------------------------------------------------------- */
+/* Values into fields ------------------------------------------------------------------------------------ */
 
-static void read_head_dim(Reading *r, bool sizes_known)
+static const char *number_text(Arena *a, double x) { return arena_printf(a, "%.17g", x); }
+
+/* The default; of an integer 0 stands for what other keys give. */
+static void take_default(Reading *r, const ConfigKey *k, const Value *null, void *to)
+{
+	Arena *a = &r->c->arena;
+	if (k->rule == KEY_INT)
+		*(int *)to = null ? 0 : (int)k->absent; /* where null is allowed it means: from other keys */
+	else if (k->rule == KEY_REAL)
+		*(double *)to = k->absent;
+	else
+		*(bool *)to = k->absent != 0;
+	if (k->rule != KEY_INT || (!null && k->absent != 0))
+		config_note(r, k->name, null, k->rule == KEY_BOOL ? (k->absent != 0 ? "true" : "false")
+			: k->rule == KEY_REAL ? arena_printf(a, "%g", k->absent) : number_text(a, k->absent));
+}
+
+/* False where there is a mistake. */
+static bool read_field(Reading *r, const ConfigKey *k)
+{
+	const Value *v = k->flags & SHARED ? config_lookup(r, k->name) : NULL;
+	void *to = (char *)r->cf + k->to;
+	bool may_be_null = k->flags & MAY_BE_NULL;
+	if (!v)
+		v = value_get(r->text, k->name); /* a null is shown as such */
+	if (k->at)
+		*(Loc *)(void *)((char *)r->cf + k->at) = v ? v->at : r->text->at;
+	if (!v && (k->flags & NEEDED))
+		return fail_at(r->d, A0202, r->text->at, "%s is missing", k->name);
+	if (!v || (v->kind == VALUE_NULL && may_be_null)) {
+		take_default(r, k, v, to);
+		return true;
+	}
+	bool ok = k->rule == KEY_INT ? want_int(r->d, A0203, k->name, v, (int64_t)k->lo, (int64_t)k->hi, to)
+		: k->rule == KEY_REAL ? want_real(r->d, A0203, k->name, v, k->lo, true, k->hi, to)
+		: want_bool(r->d, A0203, k->name, v, to);
+	config_note(r, k->name, v, NULL);
+	return ok;
+}
+
+/* What other keys give where these are absent. */
+static void derive_heads(Reading *r)
 {
 	Config *cf = r->cf;
-	const Value *v = lookup(r, "head_dim", false);
-	if (v) {
-		cf->at_head_dim = v->at;
-		if (!want_int(r->d, A0203, "head_dim", v, 1, 4096, &cf->head_dim))
-			return;
-	} else {
-		cf->at_head_dim = cf->at_n_heads;
-		if (!sizes_known)
-			return;
+	Arena *a = r->d->arena;
+	const Value *kv = value_get(r->text, "num_key_value_heads"), *dim = value_get(r->text, "head_dim");
+	if (cf->n_heads && !cf->n_kv_heads && (!kv || kv->kind == VALUE_NULL)) {
+		cf->n_kv_heads = cf->n_heads;
+		config_note(r, "num_key_value_heads", kv, number_text(&r->c->arena, cf->n_heads));
+		config_note_from(r, "num_attention_heads");
+	}
+	if (cf->n_heads && cf->hidden_dim && !cf->head_dim && (!dim || dim->kind == VALUE_NULL)) {
+		Loc at = value_get(r->text, "num_attention_heads")->at;
 		if (cf->hidden_dim % cf->n_heads) {
-			fail_at(r->d, A0205, cf->at_n_heads,
-				"head_dim is missing, and num_attention_heads = %d does not divide hidden_size = %d", cf->n_heads,
-				cf->hidden_dim);
+			fail_at(r->d, A0205, at, "head_dim is missing, and num_attention_heads = %d does not divide hidden_size = %d",
+				cf->n_heads, cf->hidden_dim);
 			return;
 		}
 		cf->head_dim = cf->hidden_dim / cf->n_heads;
+		cf->at_head_dim = at;
+		config_note(r, "head_dim", dim, number_text(&r->c->arena, cf->head_dim));
+		config_note_from(r, "hidden_size / num_attention_heads");
 	}
+	cf->values = r->values.at;
+	cf->n_values = r->values.n;
 	if (cf->head_dim % 2)
-		fail_at(r->d, A0205, cf->at_head_dim, "head_dim = %d: expected an even number, rope turns pairs",
-			cf->head_dim);
+		fail_at(r->d, A0205, cf->at_head_dim, "%s: expected an even number, rope turns pairs",
+			config_said(a, cf, "head_dim"));
+	if (cf->n_heads && cf->n_kv_heads && cf->n_heads % cf->n_kv_heads)
+		fail_at(r->d, A0205, config_place(cf, "num_key_value_heads"), "%s: must divide num_attention_heads = %d",
+			config_said(a, cf, "num_key_value_heads"), cf->n_heads);
 }
 
-static void read_shape(Reading *r)
+static void read_fields(Reading *r)
 {
-	Config *cf = r->cf;
-	bool hidden = read_dim(r, "hidden_size", false, MAX_DIM, &cf->hidden_dim, &cf->at_hidden_dim);
-	read_dim(r, "num_hidden_layers", false, PLAN_MAX_LAYERS, &cf->n_layers, &cf->at_n_layers);
-	bool heads = read_dim(r, "num_attention_heads", false, 4096, &cf->n_heads, &cf->at_n_heads);
-	if (!(family_traits(cf) & FAMILY_EXPERTS)) /* whose width read_layer_kinds finds */
-		read_dim(r, "intermediate_size", false, MAX_DIM, &cf->ffn_dim, &cf->at_ffn_dim);
-	read_dim(r, "vocab_size", true, MAX_VOCAB, &cf->vocab, &cf->at_vocab);
-	const Value *v = lookup(r, "num_key_value_heads", false);
-	cf->n_kv_heads = cf->n_heads;
-	cf->at_n_kv_heads = v ? v->at : cf->at_n_heads;
-	if (v && want_int(r->d, A0203, "num_key_value_heads", v, 1, 4096, &cf->n_kv_heads) && heads &&
-			cf->n_heads % cf->n_kv_heads)
-		fail_at(r->d, A0205, v->at, "num_key_value_heads = %d: must divide num_attention_heads = %d",
-			cf->n_kv_heads, cf->n_heads);
-	read_head_dim(r, hidden && heads);
-	read_dim(r, "max_position_embeddings", false, MAX_POSITION, &cf->max_position, &cf->at_max_position);
-	v = lookup(r, "rms_norm_eps", false);
-	if (v || (v = value_get(r->text, "rms_norm_eps")))
-		want_real(r->d, A0203, "rms_norm_eps", v, 0, true, 1, &cf->norm_eps);
-	else
-		fail_missing(r, "rms_norm_eps");
-	v = lookup(r, "hidden_act", false);
-	cf->hidden_act = "silu"; /* of all families when the key is absent */
-	cf->at_act = v ? v->at : r->text->at;
-	if (v && want_string(r->d, A0203, "hidden_act", v, &cf->hidden_act) && strcmp(cf->hidden_act, "silu") != 0)
-		fail_at(r->d, A0206, v->at, "hidden_act = %s: expected \"silu\"", value_text(r->d->arena, v));
-	read_bool(r, "attention_bias", &cf->attention_bias, &cf->at_bias);
-	read_bool(r, "mlp_bias", &cf->mlp_bias, &cf->at_bias);
+	r->cf->norm_topk = true; /* of families whose router always does */
+	for (const ConfigKey *k = r->family->keys; k->name; k++)
+		if (k->rule == KEY_INT || k->rule == KEY_REAL || k->rule == KEY_BOOL)
+			read_field(r, k);
+	derive_heads(r);
 }
 
 static void read_tie(Reading *r)
 {
-	const Value *inner = lookup(r, "tie_word_embeddings", false);
+	const Value *inner = value_get(r->text, "tie_word_embeddings");
 	const Value *outer = value_get(r->top, "tie_word_embeddings");
-	const Value *v = outer && outer->kind != VALUE_NULL ? outer : inner;
+	const Value *v = outer ? outer : inner;
 	r->cf->at_tie = v ? v->at : r->text->at;
+	config_note(r, "tie_word_embeddings", v, v ? NULL : "false");
 	if (!v || !want_bool(r->d, A0203, "tie_word_embeddings", v, &r->cf->tie_embeddings))
 		return;
-	if (inner && !value_equal(inner, v))
+	bool is_there = true;
+	if (inner && want_bool(r->d, A0203, "tie_word_embeddings", inner, &is_there) && !value_equal(inner, v))
 		fail_at(r->d, A0205, v->at, "tie_word_embeddings = %s: text_config in line %d says %s",
 			value_text(r->d->arena, v), inner->at.line, value_text(r->d->arena, inner));
-}
-
-/* Attention windows -------------------------------------------------------------------------------
- *
- * Only full attention is implemented. A window matters only to rows further than it from the start, so it is
- * kept, and check_model refuses a context that is longer. */
-
-/* 1 = layers with a window, 0 = all full, -1 = no layer_types (or a mistake, recorded) */
-static int read_layer_types(Reading *r)
-{
-	const Value *v = lookup(r, "layer_types", false);
-	if (!v || !want_array(r->d, A0203, "layer_types", v))
-		return -1;
-	if (r->cf->n_layers && v->n != r->cf->n_layers)
-		fail_at(r->d, A0205, v->at, "layer_types has %d entr%s: num_hidden_layers = %d", v->n,
-			v->n == 1 ? "y" : "ies", r->cf->n_layers);
-	int windows = 0, i = 0;
-	for (const Value *e = v->first; e; e = e->next, i++) {
-		if (e->kind == VALUE_STRING && strcmp(e->string, "sliding_attention") == 0)
-			windows = 1;
-		else if ((family_traits(r->cf) & FAMILY_DELTA) && e->kind == VALUE_STRING &&
-				strcmp(e->string, "linear_attention") == 0)
-			continue;
-		else if (e->kind != VALUE_STRING || strcmp(e->string, "full_attention") != 0)
-			fail_at(r->d, A0206, e->at, "layer_types[%d] = %s: expected \"full_attention\" or \"sliding_attention\"",
-				i, value_text(r->d->arena, e));
-	}
-	return windows;
-}
-
-static void read_window(Reading *r)
-{
-	int windows = read_layer_types(r);
-	const Value *v = lookup(r, "sliding_window", false), *from = lookup(r, "max_window_layers", false);
-	bool is_qwen = r->cf->model_type && strncmp(r->cf->model_type, "qwen", 4) == 0;
-	bool on = !is_qwen; /* qwen files always carry a number; a flag says whether it is meant */
-	Loc at;
-	if (!read_bool(r, "use_sliding_window", &on, &at))
-		return;
-	int first = 0;
-	if (from && !want_int(r->d, A0203, "max_window_layers", from, 0, MAX_DIM, &first))
-		return;
-	if (windows == 1 && !v) {
-		fail_at(r->d, A0202, r->text->at, "sliding_window is missing: layer_types has \"sliding_attention\"");
-		return;
-	}
-	/* layer_types decides, except for mistral, whose attention looks at the number alone */
-	bool is_mistral = r->cf->model_type && strcmp(r->cf->model_type, "mistral") == 0;
-	bool meant = windows >= 0 && !is_mistral ? windows : on && !(is_qwen && first >= r->cf->n_layers);
-	int window;
-	if (!v || !meant || !want_int(r->d, A0203, "sliding_window", v, 1, MAX_POSITION, &window))
-		return;
-	r->cf->window = window;
-	r->cf->at_window = v->at;
 }
 
 /* Special tokens ---------------------------------------------------------------------------------- */
@@ -395,15 +433,40 @@ static void read_bos(Reading *r, const Value *table)
 		read_token(r, "bos_token_id", v, &r->cf->bos);
 }
 
+/* Where no file names any, those that the class has; not where they lie behind the vocabulary. */
+static void default_token(Reading *r, const char *key, bool is_open)
+{
+	const ConfigKey *k = find_config_key(r->family, key);
+	bool is_stated = value_get(r->text, key) || value_get(r->top, key); /* a null: there is none */
+	if (!is_open || is_stated || k->absent < 0 || k->absent >= r->cf->vocab)
+		return;
+	if (strcmp(key, "bos_token_id") == 0)
+		r->cf->bos = (int)k->absent;
+	else
+		add_eos(r->cf, (int)k->absent);
+	config_note(r, key, NULL, number_text(&r->c->arena, k->absent));
+}
+
+static void read_tokens(Reading *r, const Value *generation)
+{
+	const Value *const tables[] = {r->top, r->text == r->top ? NULL : r->text, generation};
+	for (int i = 0; i < COUNT(tables); i++) {
+		read_eos(r, tables[i]);
+		read_bos(r, tables[i]);
+	}
+	default_token(r, "bos_token_id", r->cf->bos < 0);
+	default_token(r, "eos_token_id", r->cf->n_eos == 0);
+}
+
 /* What the checkpoint's tensors would be of. Newer writers call the key dtype. */
 static void read_dtype(Reading *r, const char *path)
 {
 	static const struct { const char *name; Dtype dtype; } known[] = {
 		{"bfloat16", DT_bf16}, {"float16", DT_f16}, {"float32", DT_f32}};
-	const Value *v = lookup(r, "torch_dtype", true);
+	const Value *v = config_lookup(r, "torch_dtype");
 	const char *text;
 	if (!v)
-		v = lookup(r, "dtype", true);
+		v = config_lookup(r, "dtype");
 	if (!v) {
 		fail_at(r->d, A0202, (Loc){path, 0, 0}, "torch_dtype is missing: --random-weights needs it");
 		return;
@@ -419,57 +482,11 @@ static void read_dtype(Reading *r, const char *path)
 		value_text(r->d->arena, v));
 }
 
-/* generation_config.json ---------------------------------------------------------------------------- */
-
-static void read_generation_number(Reading *r, const Value *g, const char *key, bool above, double hi, double *out)
-{
-	const Value *v = value_get(g, key);
-	if (v && v->kind != VALUE_NULL)
-		want_real(r->d, A0203, key, v, 0, above, hi, out);
-}
-
-static void read_generation(Reading *r)
-{
-	enum { LIBRARY_TOP_K = 50 }; /* what sampling without a top_k means to the library that writes these files */
-	Config *cf = r->cf;
-	Compile *c = r->c;
-	bool absent, sample = false;
-	cf->temperature = cf->top_p = cf->min_p = cf->repetition_penalty = -1;
-	cf->top_k = cf->max_new_tokens = -1;
-	const Value *g = json_read(&c->arena, &c->scratch, r->d, &json_config_rules,
-		input_path(&c->arena, c->cmd.model_dir, "generation_config.json"), &absent);
-	if (!g)
-		return;
-	const Value *v = value_get(g, "do_sample");
-	if (v && v->kind != VALUE_NULL)
-		want_bool(r->d, A0203, "do_sample", v, &sample);
-	read_generation_number(r, g, "temperature", false, 100, &cf->temperature);
-	read_generation_number(r, g, "top_p", true, 1, &cf->top_p);
-	read_generation_number(r, g, "min_p", false, 1, &cf->min_p);
-	read_generation_number(r, g, "repetition_penalty", true, 100, &cf->repetition_penalty);
-	v = value_get(g, "top_k");
-	if (v && v->kind != VALUE_NULL)
-		want_int(r->d, A0203, "top_k", v, 0, MAX_VOCAB, &cf->top_k);
-	else if (sample)
-		cf->top_k = LIBRARY_TOP_K;
-	v = value_get(g, "max_new_tokens");
-	if (v && v->kind != VALUE_NULL)
-		want_int(r->d, A0203, "max_new_tokens", v, 1, MAX_POSITION, &cf->max_new_tokens);
-	if (!sample)
-		cf->temperature = 0;
-	else if (cf->temperature < 0)
-		cf->temperature = 1;
-	read_eos(r, g);
-	read_bos(r, g);
-	check_spare_keys(r, g, generation_keys_read, COUNT(generation_keys_read), generation_keys_spare,
-		COUNT(generation_keys_spare));
-}
-
 /* read_config - what the checkpoint says it is.
  *
  *   needs   cmd.model_dir
- *   gives   Model.dir, Model.config, Model.quant
- *   fails   A0102, A0104, A0106, A02xx; all that are found in both files
+ *   gives   Model.dir, Model.config, Model.quant, Model.toml
+ *   fails   A0102, A0104, A0106, A02xx, A0301, A0307; all that are found, but of bad TOML only the first
  */
 void read_config(Compile *c)
 {
@@ -482,24 +499,24 @@ void read_config(Compile *c)
 	if (!r.top)
 		return;
 	input_call(r.d, "config.json");
+	read_model_toml(c); /* what is wrong with it is told; the config is read all the same */
+	r.top = lay_config_over(c, r.top);
 	r.text = value_get(r.top, "text_config");
 	if (!r.text || r.text->kind == VALUE_NULL)
 		r.text = r.top;
 	else if (!want_table(r.d, A0203, "text_config", r.text))
 		return;
 	read_kind(&r);
-	read_shape(&r);
+	if (!r.family) /* whose keys these are nobody can say */
+		return;
+	read_fields(&r);
 	read_tie(&r);
-	read_window(&r);
 	if (c->cmd.random_weights)
 		read_dtype(&r, path);
-	read_rope(r.d, r.text, cf);
-	read_layer_kinds(r.d, r.text, cf);
-	read_eos(&r, r.top);
-	if (r.text != r.top)
-		read_eos(&r, r.text);
-	read_bos(&r, r.top);
-	read_bos(&r, r.text);
-	check_spare_keys(&r, r.text, keys_read, COUNT(keys_read), keys_spare, COUNT(keys_spare));
-	read_generation(&r);
+	read_rope(&r);
+	read_layer_kinds(&r);
+	check_all_keys(&r);
+	read_tokens(&r, read_generation(c, cf));
+	cf->values = r.values.at;
+	cf->n_values = r.values.n;
 }

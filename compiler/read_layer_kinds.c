@@ -1,39 +1,15 @@
 /* read_layer_kinds.c - what config.json says of layers that not every family has: experts, Gated DeltaNet, a drafting
- * head.
+ * head, windows.
  *
- * Which of these keys count is decided by the family: where it has no such layers they stay what they are elsewhere,
- * values that must change nothing. Where two keys say the same thing, both are read and compared: the pattern of
- * layers as a list and as an interval, the number of experts under its two names.
+ * Where two keys say the same thing, both are read and compared: the pattern of layers as a list and as an interval,
+ * the number of experts under its two names. What is windowed is what the family's class in transformers windows, which
+ * differs between classes that have the same keys.
  */
 #include <string.h>
 
 #include "compiler/read_model.h"
 
-typedef struct Reading {
-	Diags *d;
-	Config *cf;
-	const Value *text;
-	int traits;
-} Reading;
-
-typedef struct LayerKey { const char *name; int traits; int pass; } LayerKey;
-enum { READ = -1 };
-
-/* Keys of families with any of the traits: read here, or passing with values that change nothing. */
-static const LayerKey layer_keys[] = {
-	{"num_experts", FAMILY_EXPERTS, READ}, {"num_local_experts", FAMILY_EXPERTS, READ},
-	{"num_experts_per_tok", FAMILY_EXPERTS, READ}, {"moe_intermediate_size", FAMILY_EXPERTS, READ},
-	{"norm_topk_prob", FAMILY_EXPERTS, READ}, {"shared_expert_intermediate_size", FAMILY_SHARED, READ},
-	{"decoder_sparse_step", FAMILY_EXPERTS, IS_ONE}, {"mlp_only_layers", FAMILY_EXPERTS, IS_EMPTY},
-	{"output_router_logits", FAMILY_EXPERTS, FREE}, {"router_aux_loss_coef", FAMILY_EXPERTS, FREE},
-	{"linear_num_key_heads", FAMILY_DELTA, READ}, {"linear_num_value_heads", FAMILY_DELTA, READ},
-	{"linear_key_head_dim", FAMILY_DELTA, READ}, {"linear_value_head_dim", FAMILY_DELTA, READ},
-	{"linear_conv_kernel_dim", FAMILY_DELTA, READ}, {"full_attention_interval", FAMILY_DELTA, READ},
-	{"attn_output_gate", FAMILY_DELTA, READ}, {"output_gate_type", FAMILY_DELTA, READ},
-	{"mamba_ssm_dtype", FAMILY_DELTA, READ}, {"mtp_num_hidden_layers", FAMILY_DELTA, READ},
-	{"mtp_use_dedicated_embeddings", FAMILY_DELTA, IS_FALSE}, {"mlp_bias", FAMILY_DELTA, IS_FALSE},
-};
-#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+typedef ConfigReading Reading;
 
 int family_traits(const Config *cf)
 {
@@ -41,26 +17,11 @@ int family_traits(const Config *cf)
 	return family ? family->traits : 0;
 }
 
-static const LayerKey *find_key(const Config *cf, const char *name)
-{
-	for (int i = 0; i < COUNT(layer_keys); i++)
-		if (strcmp(layer_keys[i].name, name) == 0 && (layer_keys[i].traits & family_traits(cf)))
-			return &layer_keys[i];
-	return NULL;
-}
-
-bool is_layer_key(const Config *cf, const char *name) { return find_key(cf, name) != NULL; }
-
-/* Null counts as absent. */
-static const Value *lookup(const Reading *r, const char *key)
-{
-	const Value *v = value_get(r->text, key);
-	return v && v->kind != VALUE_NULL ? v : NULL;
-}
+static const Value *lookup(const Reading *r, const char *key) { return config_lookup(r, key); }
 
 static bool read_dim(Reading *r, const char *key, int hi, int *out)
 {
-	const Value *v = lookup(r, key);
+	const Value *v = value_get(r->text, key);
 	return v ? want_int(r->d, A0203, key, v, 1, hi, out)
 		: fail_at(r->d, A0202, r->text->at, "%s is missing", key);
 }
@@ -70,63 +31,46 @@ static bool read_dim(Reading *r, const char *key, int hi, int *out)
 static void read_experts(Reading *r)
 {
 	Config *cf = r->cf;
-	const Value *a = lookup(r, "num_experts"), *b = lookup(r, "num_local_experts"), *v = lookup(r, "norm_topk_prob");
+	const Value *a = lookup(r, "num_experts"), *b = lookup(r, "num_local_experts");
+	const ConfigKey *other = find_config_key(r->family, "num_local_experts");
+	bool by_other = !a && b && (other->flags & OTHER_NAME);
 	cf->at_experts = a ? a->at : b ? b->at : r->text->at;
-	bool sizes = read_dim(r, a || !b ? "num_experts" : "num_local_experts", 1 << 14, &cf->n_experts);
+	bool size = read_dim(r, by_other ? "num_local_experts" : "num_experts", MAX_EXPERTS, &cf->n_experts);
+	config_note(r, "num_experts", by_other ? b : a, a || by_other ? NULL : "missing");
 	if (a && b && !value_equal(a, b))
 		fail_at(r->d, A0205, b->at, "num_local_experts = %s: num_experts in line %d says %s",
-			value_text(r->d->arena, b),
-			a->at.line, value_text(r->d->arena, a));
-	sizes &= read_dim(r, "num_experts_per_tok", 1 << 14, &cf->n_active);
-	if (sizes && cf->n_active > cf->n_experts)
+			value_text(r->d->arena, b), a->at.line, value_text(r->d->arena, a));
+	if (size && cf->n_active > cf->n_experts)
 		fail_at(r->d, A0205, lookup(r, "num_experts_per_tok")->at, "num_experts_per_tok = %d: num_experts = %d",
 			cf->n_active, cf->n_experts);
-	if (read_dim(r, "moe_intermediate_size", MAX_DIM, &cf->ffn_dim))
-		cf->at_ffn_dim = lookup(r, "moe_intermediate_size")->at;
-	if (r->traits & FAMILY_SHARED)
-		read_dim(r, "shared_expert_intermediate_size", MAX_DIM, &cf->shared_dim);
-	cf->norm_topk = true;
-	if (v)
-		want_bool(r->d, A0203, "norm_topk_prob", v, &cf->norm_topk);
-	else if (!(r->traits & FAMILY_DELTA)) /* the others' files do not have it: their shares always add up to 1 */
-		fail_at(r->d, A0202, r->text->at, "norm_topk_prob is missing");
-	if (v && !cf->norm_topk && (r->traits & FAMILY_DELTA))
-		fail_at(r->d, A0206, v->at, "norm_topk_prob = false: expected true, as %s has it", cf->model_type);
 }
 
 /* Gated DeltaNet ------------------------------------------------------------------------------------------ */
 
+/* What the class derives layer_types from where the file does not list them. */
+enum { DEFAULT_INTERVAL = 4 };
+
 static void read_pattern(Reading *r)
 {
-	const Value *list = lookup(r, "layer_types"), *every = lookup(r, "full_attention_interval");
-	int interval = 0, i = 0;
-	bool *is_delta = ARENA_ARRAY(r->d->arena, bool, r->cf->n_layers + 1);
+	const Value *list = lookup(r, "layer_types"), *every = value_get(r->text, "full_attention_interval");
+	int interval = DEFAULT_INTERVAL, i = 0;
+	bool *is_delta = ARENA_ARRAY(&r->c->arena, bool, PLAN_MAX_LAYERS + 1);
 	r->cf->is_delta = is_delta;
 	if (every && !want_int(r->d, A0203, "full_attention_interval", every, 1, PLAN_MAX_LAYERS, &interval))
 		return;
-	if (!list && !every)
-		fail_at(r->d, A0202, r->text->at, "layer_types is missing, and full_attention_interval as well");
-	for (int l = 0; l < r->cf->n_layers && interval; l++)
+	config_note(r, "full_attention_interval", every, every ? NULL : "4");
+	for (int l = 0; l < PLAN_MAX_LAYERS; l++)
 		is_delta[l] = (l + 1) % interval != 0;
 	for (const Value *e = list && list->kind == VALUE_ARRAY ? list->first : NULL; e && i < r->cf->n_layers;
 		e = e->next) {
 		bool delta = e->kind == VALUE_STRING && strcmp(e->string, "linear_attention") == 0;
-		if (interval && delta != is_delta[i]) {
+		if (every && delta != is_delta[i]) {
 			fail_at(r->d, A0205, e->at, "layer_types[%d] = %s: full_attention_interval = %d in line %d says otherwise",
 				i, value_text(r->d->arena, e), interval, every->at.line);
 			return;
 		}
 		is_delta[i++] = delta;
 	}
-}
-
-/* A word that, where it is there, must be one of two. */
-static void check_word(Reading *r, const char *key, const char *a, const char *b)
-{
-	const Value *v = lookup(r, key);
-	const char *word;
-	if (v && want_string(r->d, A0203, key, v, &word) && strcmp(word, a) != 0 && strcmp(word, b) != 0)
-		fail_at(r->d, A0206, v->at, "%s = %s: expected \"%s\"", key, value_text(r->d->arena, v), a);
 }
 
 /* In what its publisher keeps the state; the option state.dtype may say otherwise. */
@@ -149,21 +93,14 @@ static void read_delta(Reading *r)
 {
 	Config *cf = r->cf;
 	int width = 1;
-	bool gate = true;
-	const Value *v = lookup(r, "attn_output_gate"), *values = lookup(r, "linear_num_value_heads");
-	bool heads = read_dim(r, "linear_num_key_heads", 4096, &cf->n_k_heads);
-	heads &= read_dim(r, "linear_num_value_heads", 4096, &cf->n_v_heads);
-	if (heads && cf->n_v_heads % cf->n_k_heads)
-		fail_at(r->d, A0205, values->at, "linear_num_value_heads = %d: expected a multiple of "
+	const Value *v = lookup(r, "linear_num_value_heads");
+	if (cf->n_k_heads && cf->n_v_heads % cf->n_k_heads)
+		fail_at(r->d, A0205, v->at, "linear_num_value_heads = %d: expected a multiple of "
 			"linear_num_key_heads = %d", cf->n_v_heads, cf->n_k_heads);
-	read_dim(r, "linear_key_head_dim", 4096, &cf->k_dim);
-	read_dim(r, "linear_value_head_dim", 4096, &cf->v_dim);
 	if (read_dim(r, "linear_conv_kernel_dim", 64, &width) && width < 2)
 		fail_at(r->d, A0206, lookup(r, "linear_conv_kernel_dim")->at, "linear_conv_kernel_dim = 1: expected 2 or more");
+	config_note(r, "linear_conv_kernel_dim", value_get(r->text, "linear_conv_kernel_dim"), "missing");
 	cf->n_taps = width - 1;
-	if (v && want_bool(r->d, A0203, "attn_output_gate", v, &gate) && !gate)
-		fail_at(r->d, A0206, v->at, "attn_output_gate = false: expected true, as %s has it", cf->model_type);
-	check_word(r, "output_gate_type", "swish", "silu");
 	read_state_dtype(r);
 	read_pattern(r);
 	v = lookup(r, "mtp_num_hidden_layers");
@@ -172,16 +109,106 @@ static void read_delta(Reading *r)
 		want_int(r->d, A0203, "mtp_num_hidden_layers", v, 0, 8, &cf->n_mtp);
 }
 
-void read_layer_kinds(Diags *d, const Value *text, Config *cf)
+/* Windows -------------------------------------------------------------------------------------------------
+ *
+ * Only full attention is implemented. A window matters only to rows further than it from the start, so it is
+ * kept, and check_model refuses a context that is longer. The keys that a family lists say how its class decides: a
+ * class without use_sliding_window means its number; one without max_window_layers means it for every layer. */
+
+enum { DEFAULT_WINDOW = 4096, DEFAULT_FIRST_WINDOW = 28 }; /* of all classes that have these keys */
+
+static bool has_key(const Reading *r, const char *key)
 {
-	Reading r = {d, cf, text, family_traits(cf)};
-	if (r.traits & FAMILY_EXPERTS)
-		read_experts(&r);
-	if (r.traits & FAMILY_DELTA)
-		read_delta(&r);
-	for (const Value *v = text->first; v; v = v->next) {
-		const LayerKey *key = find_key(cf, v->key);
-		if (key && key->pass != READ && !value_passes(v, key->pass))
-			fail_at(d, A0206, v->at, "%s = %s: what it asks for is not implemented", v->key, value_text(d->arena, v));
+	const ConfigKey *k = find_config_key(r->family, key);
+	return k && k->rule == KEY_CODE;
+}
+
+/* layer_types, where the class reads it: is_windowed [n_layers] by it. False where the file does not list them. */
+static bool read_layer_types(Reading *r, bool *is_windowed)
+{
+	const Value *v = lookup(r, "layer_types");
+	const bool has_delta = r->family->traits & FAMILY_DELTA;
+	const char *other = has_delta ? "linear_attention" : "sliding_attention";
+	int i = 0;
+	if (!v || !want_array(r->d, A0203, "layer_types", v))
+		return false;
+	if (r->cf->n_layers && v->n != r->cf->n_layers)
+		fail_at(r->d, A0205, v->at, "layer_types has %d entr%s: num_hidden_layers = %d", v->n,
+			v->n == 1 ? "y" : "ies", r->cf->n_layers);
+	for (const Value *e = v->first; e; e = e->next, i++) {
+		bool is_other = e->kind == VALUE_STRING && strcmp(e->string, other) == 0;
+		if (i < r->cf->n_layers)
+			is_windowed[i] = is_other && !has_delta;
+		if (!is_other && (e->kind != VALUE_STRING || strcmp(e->string, "full_attention") != 0))
+			fail_at(r->d, A0206, e->at, "layer_types[%d] = %s: expected \"full_attention\" or \"%s\"", i,
+				value_text(r->d->arena, e), other);
 	}
+	return true;
+}
+
+static int first_of(const bool *is, int n)
+{
+	int i = 0;
+	while (i < n && !is[i])
+		i++;
+	return i;
+}
+
+/* The window of those layers that have one, 0 = the number is not meant or null; -1 after a mistake. */
+static int read_window_number(Reading *r)
+{
+	const Value *v = value_get(r->text, "sliding_window"), *flag = value_get(r->text, "use_sliding_window");
+	const bool has_flag = has_key(r, "use_sliding_window");
+	bool on = !has_flag;
+	int window = DEFAULT_WINDOW;
+	if (has_flag && flag && !want_bool(r->d, A0203, "use_sliding_window", flag, &on))
+		return -1;
+	if (v && v->kind != VALUE_NULL && !want_int(r->d, A0203, "sliding_window", v, 1, MAX_POSITION, &window))
+		return -1;
+	if (has_flag)
+		config_note(r, "use_sliding_window", flag, "false");
+	config_note(r, "sliding_window", v, v ? NULL : "4096");
+	return on && !(v && v->kind == VALUE_NULL) ? window : 0;
+}
+
+static void read_windows(Reading *r)
+{
+	Config *cf = r->cf;
+	const int n = cf->n_layers;
+	bool *is_windowed = ARENA_ARRAY(&r->c->arena, bool, n + 1);
+	int first = has_key(r, "max_window_layers") ? DEFAULT_FIRST_WINDOW : 0;
+	bool is_listed = has_key(r, "layer_types") && read_layer_types(r, is_windowed);
+	if (!has_key(r, "sliding_window"))
+		return;
+	const int window = read_window_number(r);
+	const Value *from = value_get(r->text, "max_window_layers"), *list = lookup(r, "layer_types");
+	if (has_key(r, "max_window_layers")) {
+		if (from && !want_int(r->d, A0203, "max_window_layers", from, 0, MAX_DIM, &first))
+			return;
+		config_note(r, "max_window_layers", from, "28");
+	}
+	for (int l = 0; l < n && !is_listed; l++)
+		is_windowed[l] = window > 0 && l >= first;
+	const int l = first_of(is_windowed, n);
+	if (window < 0 || l == n)
+		return;
+	if (!window) { /* as much as transformers would say, which finds no number for its mask */
+		const Value *number = value_get(r->text, "sliding_window");
+		fail_at(r->d, A0205, list->at, "layer_types[%d] = \"sliding_attention\": there is no window, as %s", l,
+			number && number->kind == VALUE_NULL ? "sliding_window = null"
+			: value_get(r->text, "use_sliding_window") ? "use_sliding_window = false"
+			: arena_printf(r->d->arena, "use_sliding_window = false, the default of %s", r->family->name));
+		return;
+	}
+	cf->window = window;
+	cf->is_windowed = is_windowed;
+}
+
+void read_layer_kinds(ConfigReading *r)
+{
+	if (r->family->traits & FAMILY_EXPERTS)
+		read_experts(r);
+	if (r->family->traits & FAMILY_DELTA)
+		read_delta(r);
+	read_windows(r);
 }

@@ -2,24 +2,37 @@
 #ifndef ATLASC_READ_MODEL_H
 #define ATLASC_READ_MODEL_H
 
+#include "compiler/config_keys.h"
 #include "compiler/ir.h"
 #include "compiler/value.h"
 
-/* Largest values a checkpoint may claim. Far beyond any model, and small enough that products of two fit
- * an int64 and every single one an int. */
-enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 20, MAX_POSITION = 1 << 28 };
+/* The parts of reading config.json: what each of them has before it. */
+typedef struct ConfigReading {
+	Compile *c;
+	Diags *d;
+	Config *cf;
+	const Family *family;    /* never NULL behind read_config's own part */
+	const Value *top, *text; /* config.json with [config] laid over it; its text_config, or the same */
+	VEC(ConfigValue) values;
+} ConfigReading;
+
+/* A key of the language model; for keys that may stand beside text_config the top level is asked as well. A null is a
+ * value like others. NULL when the key is absent. */
+const Value *config_get(const ConfigReading *r, const char *key);
+/* The same, a null is as good as absent. */
+const Value *config_lookup(const ConfigReading *r, const char *key);
+/* Writes down what the file said, or with v NULL what holds without it. */
+void config_note(ConfigReading *r, const char *key, const Value *v, const char *default_text);
 
 /* Puts a token id into Config.eos, ascending and once. False when the list is full. */
 bool add_eos(Config *cf, int id);
 
-/* Config.rope, and max_position where yarn reaches further, from the config `text` (its text_config when it has one);
- * needs Config.max_position. Records A0206 and A0209. */
-void read_rope(Diags *d, const Value *text, Config *cf);
+/* Config.rope, and max_position where yarn reaches further; needs Config.max_position. Records A0206 and A0209. */
+void read_rope(ConfigReading *r);
 
-/* What only some families' layers have, from the config `text`; needs the family and Config.n_layers. is_layer_key: is
- * the key of that kind, for this family? Records A0202, A0203, A0205 and A0206. */
-void read_layer_kinds(Diags *d, const Value *text, Config *cf);
-bool is_layer_key(const Config *cf, const char *name);
+/* What only some families' layers have: experts, Gated DeltaNet, windows; needs Config.n_layers. Records A0202, A0203,
+ * A0205 and A0206. */
+void read_layer_kinds(ConfigReading *r);
 /* Traits of the family that config.json names; 0 where it names none. */
 int family_traits(const Config *cf);
 
@@ -27,12 +40,22 @@ int family_traits(const Config *cf);
  * A0205, A0207 and A0208. */
 void read_quant(Compile *c, const Value *config);
 
-/* What a key means that is there but not used. Null passes always. */
-enum { FREE = 1, IS_FALSE = 2, IS_ZERO = 4, IS_ONE = 8, IS_EMPTY = 16 };
-typedef struct SpareKey {
-	const char *name;
-	int pass; /* FREE: any value, it changes no result. Else the values that change nothing */
-} SpareKey;
+/* generation_config.json, all but its token ids; NULL = there is none. Records A0203, A0206 and A0207. */
+const Value *read_generation(Compile *c, Config *cf);
+/* A key of that file, and the values by which it changes nothing in config.json, where nobody reads it. */
+bool generation_key(const char *name, int *pass);
+
+/* MODEL.toml parsed, once: Model.toml, and its text in Options. Records A0102, A0104, A0106 and A0301. */
+void read_model_toml(Compile *c);
+/* config.json with [config] of MODEL.toml laid over it; the tree itself where there is none. Records A0307 and notes
+ * A0215; the rows for the plan are in Options.resolved. */
+const Value *lay_config_over(Compile *c, const Value *config);
+
+/* Is it one of the values (config_keys.h)? Null passes always. */
 bool value_passes(const Value *v, int pass);
+
+/* "color, depth_scale, ..." of keys, cut where a note would be a listing. text NULL = none. */
+typedef struct NameList { const char *text; Loc at; bool is_cut; } NameList;
+void name_in_list(Arena *a, NameList *list, const Value *member);
 
 #endif

@@ -38,7 +38,7 @@ static void collect_keys(Reading *r, const Value *table, const char *prefix, con
 		while (k < N_OPTIONS && strcmp(option_table[k].key, full) != 0)
 			k++;
 		if (k < N_OPTIONS) {
-			slots[k] = v;
+			slots[k] = v; /* of [config], read_overrides.c has read what stands in it */
 		} else if (is_option_section(full) && v->kind == VALUE_TABLE) {
 			collect_keys(r, v, full, slots);
 		} else if (is_option_section(full)) {
@@ -870,22 +870,14 @@ static void read_family_file(Reading *r)
 			bug("models/%s/MODEL.toml has no %s", r->family->name, option_table[k].key);
 }
 
-static bool read_user_file(Reading *r)
+static void read_user_file(Reading *r)
 {
-	Compile *c = r->c;
-	char *text;
-	size_t n;
-	const char *path = c->cmd.model_toml ? c->cmd.model_toml : input_path(&c->arena, c->cmd.model_dir, "MODEL.toml");
-	if (!input_read(&c->arena, r->d, path, !c->cmd.model_toml, TOML_MAX_BYTES, &text, &n))
-		return false;
-	if (text && n)
-		input_call(r->d, "MODEL.toml");
-	const Value *t = text ? toml_parse(&c->arena, r->d, path, text, n) : NULL;
-	if (t)
-		collect_keys(r, t, "", r->user);
+	const Value *t = r->c->model.toml;
+	if (!t)
+		return;
+	collect_keys(r, t, "", r->user);
 	const Value *const paths[] = {r->user[KV_SCALES], r->user[SPECULATE_VOCABULARY_FILE]};
-	r->o->text = t ? value_text_without_folders(&c->arena, text, paths, sizeof paths / sizeof paths[0]) : "";
-	return !text || t;
+	r->o->text = value_text_without_folders(&r->c->arena, r->o->text, paths, sizeof paths / sizeof paths[0]);
 }
 
 /* read_options - MODEL.toml, resolved.
@@ -900,13 +892,12 @@ void read_options(Compile *c)
 	const char *model_type = c->model.config.model_type;
 	r.family = model_type ? family_by_model_type(model_type) : NULL;
 	int before = r.d->n_errors;
-	bool ok = read_user_file(&r);
+	read_model_toml(c);
+	read_user_file(&r);
 	read_tuning(c);
 	if (!r.family) /* read_config has said so; without the family's file there is nothing to resolve */
 		return;
 	read_family_file(&r);
-	if (!ok)
-		return;
 	get_word(&r, FAMILY, r.family->name, ", the family of config.json");
 	read_context(&r);
 	read_pages(&r);

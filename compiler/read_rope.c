@@ -5,36 +5,31 @@
  * parameters there are depends on the type: one that the type does not use, or that no type has, is refused, for it
  * would have changed the angles of whoever wrote it.
  */
+#include <math.h>
 #include <string.h>
 
 #include "compiler/read_model.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-typedef struct Reading {
-	Diags *d;
-	Config *cf;
-	const Value *text;
-} Reading;
+typedef ConfigReading Reading;
 
-/* Null counts as absent. */
-static const Value *lookup(const Reading *r, const char *key)
-{
-	const Value *v = value_get(r->text, key);
-	return v && v->kind != VALUE_NULL ? v : NULL;
-}
+static const Value *lookup(const Reading *r, const char *key) { return config_lookup(r, key); }
 
+/* A null is as good as no key where transformers takes it so; else it would compute with a None. */
 enum { ON_DEFAULT = 1 << ROPE_DEFAULT, ON_LINEAR = 1 << ROPE_LINEAR, ON_LLAMA3 = 1 << ROPE_LLAMA3,
-	ON_YARN = 1 << ROPE_YARN, ON_ALL = ON_DEFAULT | ON_LINEAR | ON_LLAMA3 | ON_YARN };
+	ON_YARN = 1 << ROPE_YARN, ON_ALL = ON_DEFAULT | ON_LINEAR | ON_LLAMA3 | ON_YARN,
+	NULL_IS_ABSENT = 1 << 8 };
 
 static const struct { const char *name; int kinds; } rope_keys[] = {
-	{"rope_type", ON_ALL}, {"type", ON_ALL}, {"rope_theta", ON_ALL}, {"partial_rotary_factor", ON_ALL},
-	{"original_max_position_embeddings", ON_ALL}, {"finetuned", ON_ALL},
+	{"rope_type", ON_ALL}, {"type", ON_ALL | NULL_IS_ABSENT}, {"rope_theta", ON_ALL}, {"partial_rotary_factor", ON_ALL},
+	{"original_max_position_embeddings", ON_ALL}, {"finetuned", ON_ALL | NULL_IS_ABSENT},
 	{"factor", ON_LINEAR | ON_LLAMA3 | ON_YARN}, {"low_freq_factor", ON_LLAMA3}, {"high_freq_factor", ON_LLAMA3},
-	{"attention_factor", ON_YARN}, {"beta_fast", ON_YARN}, {"beta_slow", ON_YARN}, {"mscale", ON_YARN},
-	{"mscale_all_dim", ON_YARN}, {"truncate", ON_YARN},
+	{"attention_factor", ON_YARN | NULL_IS_ABSENT}, {"beta_fast", ON_YARN | NULL_IS_ABSENT},
+	{"beta_slow", ON_YARN | NULL_IS_ABSENT}, {"mscale", ON_YARN | NULL_IS_ABSENT},
+	{"mscale_all_dim", ON_YARN | NULL_IS_ABSENT}, {"truncate", ON_YARN},
 	/* positions of images, in three parts: those of text are three equal ones */
-	{"mrope_interleaved", ON_DEFAULT}, {"mrope_section", ON_DEFAULT},
+	{"mrope_interleaved", ON_ALL | NULL_IS_ABSENT}, {"mrope_section", ON_ALL | NULL_IS_ABSENT},
 };
 static const char *const rope_types[] = {
 	[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
@@ -88,8 +83,23 @@ static bool read_original_context(Reading *r)
 	const Value *v = rope_value(r, "original_max_position_embeddings", NULL, true, &name);
 	if (v)
 		return want_int(r->d, A0209, name, v, 1, MAX_POSITION, &r->cf->rope.original_context);
-	return fail_at(r->d, A0209, r->cf->rope.at, "original_max_position_embeddings is missing: rope_type = %s needs it",
-		rope_types[r->cf->rope.kind]);
+	r->cf->rope.original_context = r->cf->max_position; /* what transformers takes where it is missing */
+	return true;
+}
+
+/* A name that other engines read, as a factor of what yarn gives; transformers reads attention_factor alone, which is
+ * the whole. */
+static void fail_attn_factor(Reading *r, const Value *v, int place)
+{
+	const char *name;
+	const Value *factor = rope_value(r, "factor", NULL, false, &name);
+	double f = factor && factor->kind == VALUE_INT ? (double)factor->integer
+		: factor && factor->kind == VALUE_REAL ? factor->real : 1;
+	double own = v->kind == VALUE_INT ? (double)v->integer : v->kind == VALUE_REAL ? v->real : 1;
+	fail_at(r->d, A0209, v->at, "%s.attn_factor = %s: transformers does not read it, other engines multiply by it: write "
+		"[config] in MODEL.toml, unset = [\"%s%s.attn_factor\"], and where it is meant %s%s.attention_factor = %.6g",
+		rope_places[place], value_text(r->d->arena, v), r->text == r->top ? "" : "text_config.", rope_places[place],
+		r->text == r->top ? "" : "text_config.", rope_places[place], own * (f > 1 ? 0.1 * log(f) + 1 : 1));
 }
 
 /* Keys that no rope type has, or that this one does not use. */
@@ -105,10 +115,16 @@ static void check_rope_keys(Reading *r)
 			while (k < COUNT(rope_keys) && strcmp(rope_keys[k].name, v->key) != 0)
 				k++;
 			bool is_image = k < COUNT(rope_keys) && strncmp(v->key, "mrope", 5) == 0;
+			if (strcmp(v->key, "attn_factor") == 0) {
+				fail_attn_factor(r, v, i);
+				continue;
+			}
 			if (k == COUNT(rope_keys) || (is_image && !(family_traits(r->cf) & FAMILY_DELTA))) {
 				const char *close = closest_name(v->key, names, COUNT(rope_keys));
 				fail_at(r->d, A0209, v->at, "%s.%s is unknown%s", rope_places[i],
 					clip_text(r->d->arena, v->key, strlen(v->key), 48), did_you_mean(r->d->arena, close));
+			} else if (v->kind == VALUE_NULL && !(rope_keys[k].kinds & NULL_IS_ABSENT)) {
+				fail_at(r->d, A0209, v->at, "%s.%s = null: expected a value, or no such key", rope_places[i], v->key);
 			} else if (v->kind != VALUE_NULL && !(rope_keys[k].kinds >> r->cf->rope.kind & 1)) {
 				fail_at(r->d, A0209, v->at, "%s.%s = %s: rope_type = %s does not use it", rope_places[i], v->key,
 					value_text(r->d->arena, v), rope_types[r->cf->rope.kind]);
@@ -154,38 +170,60 @@ static bool read_rope_kind(Reading *r)
 static void read_part(Reading *r)
 {
 	Config *cf = r->cf;
-	double part = 1;
 	const char *name;
 	const Value *v = rope_value(r, "partial_rotary_factor", NULL, true, &name);
 	bool may_be_part = family_traits(cf) & FAMILY_DELTA;
+	double part = may_be_part ? 0.25 : 1; /* of all classes that turn a part */
 	cf->rotary_dim = cf->head_dim;
-	if (!v && may_be_part)
-		fail_at(r->d, A0202, r->text->at, "partial_rotary_factor is missing");
-	if (!v || !want_real(r->d, A0209, name, v, 0, true, 1, &part) || part == 1)
+	if (v && !want_real(r->d, A0209, name, v, 0, true, 1, &part))
 		return;
 	const double dim = part * cf->head_dim;
-	if (!may_be_part)
+	if (!may_be_part && part != 1)
 		fail_at(r->d, A0206, v->at, "%s = %g: expected 1, partly turned heads are not implemented", name, part);
 	else if (dim != (int)dim || (int)dim % 2)
-		fail_at(r->d, A0205, v->at, "%s = %g: of head_dim = %d that is no even number", name, part, cf->head_dim);
-	cf->rotary_dim = (int)dim;
+		fail_at(r->d, A0205, v ? v->at : r->text->at, "partial_rotary_factor = %g%s: of head_dim = %d that is no even "
+			"number", part, v ? "" : arena_printf(r->d->arena, ", the default of %s", r->family->name), cf->head_dim);
+	else
+		cf->rotary_dim = (int)dim;
 }
 
-void read_rope(Diags *d, const Value *text, Config *cf)
+/* transformers takes rope_scaling in place of rope_parameters where both stand there, whole: what only one of them has
+ * would be read here and not there. */
+static void compare_places(Reading *r)
 {
-	Reading reading = {d, cf, text}, *r = &reading;
+	const Value *places[2] = {rope_place(r, 0), rope_place(r, 1)};
+	if (!places[0] || !places[1] || !places[1]->n)
+		return;
+	for (int i = 0; i < 2; i++)
+		for (const Value *v = places[i]->first; v; v = v->next) {
+			bool is_type = strcmp(v->key, "type") == 0 || strcmp(v->key, "rope_type") == 0;
+			if (v->kind != VALUE_NULL && !is_type && !value_get(places[!i], v->key))
+				fail_at(r->d, A0209, v->at, "%s.%s: %s in line %d lacks it, and they must say the same", rope_places[i],
+					clip_text(r->d->arena, v->key, strlen(v->key), 48), rope_places[!i], places[!i]->at.line);
+		}
+}
+
+void read_rope(ConfigReading *r)
+{
+	Config *cf = r->cf;
 	Rope *rope = &cf->rope;
 	const char *name;
+	const Value *v;
 	rope->theta = 10000; /* of all families when the key is absent */
 	rope->truncate = true;
 	rope->beta_fast = 32;
 	rope->beta_slow = 1;
 	if (!read_rope_kind(r))
 		return;
+	compare_places(r);
 	check_rope_keys(r);
+	for (int i = 0; i < 2; i++) { /* transformers would compute with a None */
+		v = value_get(r->text, i ? "partial_rotary_factor" : "rope_theta");
+		if (v && v->kind == VALUE_NULL)
+			fail_at(r->d, A0209, v->at, "%s = null: expected a number, or no such key", v->key);
+	}
 	read_rope_number(r, (RopeNumber){"rope_theta", &rope->theta, 0, true, false});
 	read_part(r);
-	const Value *v;
 	if (rope->kind != ROPE_DEFAULT)
 		read_rope_number(r, (RopeNumber){"factor", &rope->factor, 1, false, true});
 	if (rope->kind == ROPE_LLAMA3) {

@@ -24,7 +24,7 @@ only() { # room allowed-regex rule
 only artifacts 'artifacts/' 'artifacts/ includes artifacts/ only'
 only runtime '(runtime|artifacts)/' 'runtime/ includes runtime/ and artifacts/ only'
 only compiler '((compiler|artifacts)/|models/families\.h")' 'compiler/ includes compiler/, artifacts/ and models/families.h'
-only models '(compiler/(ir|base)\.h|artifacts/|models/)' 'models/ include compiler/ir.h and artifacts/ only'
+only models '(compiler/(ir|base|config_keys)\.h|artifacts/|models/)' 'models/ include compiler/ir.h, config_keys.h and artifacts/ only'
 
 grep -rnE '#[[:space:]]*include.*\.c[">]' --include='*.[ch]' artifacts compiler models runtime 2>/dev/null |
 	complain 'a source file is not included'

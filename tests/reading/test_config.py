@@ -30,7 +30,8 @@ def read(repo, tmp_path, atlasc):
         if generation is not None:
             (folder / "generation_config.json").write_text(json.dumps(generation))
         done = atlasc("m", "--dry-run", "-d", "c", "--stop-after=read-config", cwd=tmp_path)
-        words = [w for line in done.stdout.splitlines() for w in line.split("  ")[1:] if w.strip()]
+        lines = [line for line in done.stdout.splitlines() if not line.startswith("key ")]
+        words = [w for line in lines for w in line.split("  ")[1:] if w.strip()]
         facts = {}
         for w in words:
             key, _, value = w.strip().partition(" ")
@@ -110,7 +111,7 @@ WINDOWS = [
       "max_window_layers": 2}, "0"),
     ({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "sliding_window": 32, "use_sliding_window": True,
       "max_window_layers": 0, "layer_types": ["full_attention"] * 2}, "0"),
-    ({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "sliding_window": 32,
+    ({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "sliding_window": 32, "use_sliding_window": True,
       "layer_types": ["full_attention", "sliding_attention"]}, "32"),
 ]  # fmt: skip
 
@@ -165,7 +166,8 @@ MESSAGES = [
     ({"bos_token_id": [1]}, "error[A0210]: bos_token_id = [ 1 ]: expected a token id from 0 to 306 (vocab_size = 307)"),
     ({"eos_token_id": -1}, "error[A0210]: eos_token_id = -1: expected a token id from 0 to 306 (vocab_size = 307)"),
     ({"eos_token_id": list(range(17))}, "error[A0210]: more than 16 different eos_token_id"),
-    ({"layer_types": ["sliding_attention"] * 2}, 'error[A0202]: sliding_window is missing: layer_types has "sliding_attention"'),
+    ({"layer_types": ["sliding_attention"] * 2}, 'error[A0206]: layer_types = [ "sliding_attention", "sliding_atten...: '
+     "what it asks for is not implemented for llama: it is a key of qwen2, qwen3, qwen3_next, qwen3_5 and qwen3_5_moe"),
     ({"quantization_config": {"bits": 4}}, "error[A0208]: quantization_config: quant_method is missing: expected fp8, modelopt, compressed-tensors, awq or gptq"),
     ({"text_config": 3}, "error[A0203]: text_config = 3: expected a table"),
 ]  # fmt: skip
@@ -201,6 +203,8 @@ def test_tie_at_two_levels(read, repo):
     facts, lines = read(raw=json.dumps(wrapped))
     assert facts is None and any("error[A0205]: tie_word_embeddings = true: text_config in line 1 says false" in x for x in lines)
     wrapped["text_config"]["tie_word_embeddings"] = None
+    assert "error[A0203]: tie_word_embeddings = null: expected true or false" in read(raw=json.dumps(wrapped))[1][0]
+    del wrapped["text_config"]["tie_word_embeddings"]
     assert read(raw=json.dumps(wrapped))[0]["tied"] == "1"
 
 

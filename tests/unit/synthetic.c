@@ -51,7 +51,7 @@ void synthetic_model(Compile *c, const char *model_type)
 	*cf = (Config){.model_type = model_type, .hidden_dim = HIDDEN, .n_layers = LAYERS, .n_heads = HEADS,
 		.n_kv_heads = KV_HEADS, .head_dim = HEAD_DIM, .rotary_dim = HEAD_DIM,
 		.ffn_dim = FFN, .vocab = VOCAB, .max_position = 128,
-		.norm_eps = 1e-5, .tie_embeddings = true, .hidden_act = "silu", .bos = -1, .eos = {2}, .n_eos = 1,
+		.norm_eps = 1e-5, .tie_embeddings = true, .bos = -1, .eos = {2}, .n_eos = 1,
 		.rope = {.kind = ROPE_DEFAULT, .theta = 10000}};
 	cf->at_hidden_dim = cf->at_tie = (Loc){"config.json", 1, 1};
 	c->model.options = (Options){.slots = 4, .max_context = 128, .page = 16, .prefill = {32}, .n_prefill = 1,

@@ -1,0 +1,21 @@
+/* What the llama family is: Llama 2 and 3, SmolLM2.
+ *
+ * The keys of config.json as LlamaConfig of transformers 5.17 reads them.
+ */
+#include "compiler/config_keys.h"
+#include "models/families.h"
+
+const ConfigKey llama_keys[] = {
+	DECODER_KEYS,
+	SIZE_KEY("intermediate_size", ffn_dim, MAX_DIM),
+	HEAD_DIM_KEY(MAY_BE_NULL, 0),
+	KV_HEADS_KEY(MAY_BE_NULL, 0),
+	BOOL_KEY("attention_bias", attention_bias, 0),
+	BOOL_KEY("mlp_bias", mlp_bias, 0),
+	ID_KEY("bos_token_id", 1),
+	ID_KEY("eos_token_id", 2),
+	IGNORED_KEY("sliding_window", 0), /* the class has no windows */
+	IGNORED_KEY("use_sliding_window", IS_FALSE),
+	IGNORED_KEY("max_window_layers", IF_NO_WINDOW),
+	LAST_KEY,
+};
