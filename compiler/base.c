@@ -140,17 +140,32 @@ bool code_from_name(const char *name, Code *out)
 	return false;
 }
 
+bool code_is_unread(Code code)
+{
+	static const Code unread[] = {A0207, A0213, A0408, A0607};
+	for (size_t i = 0; i < sizeof unread / sizeof unread[0]; i++)
+		if (unread[i] == code)
+			return true;
+	return false;
+}
+
 static void record(Diags *d, Code code, bool is_note, Loc at, const char *fmt, va_list args)
 {
+	const bool is_unread = is_note && code_is_unread(code);
+	is_note = is_note && !d->refuses[code] && !(is_unread && d->refuses_unread);
 	if (!is_note)
 		d->n_errors++;
-	if (d->n == DIAG_MAX)
+	if (d->n == DIAG_MAX && !is_unread)
 		return;
 	char *text = arena_vprintf(d->arena, fmt, args);
 	for (char *p = text; *p; p++) /* names from files must not steer the terminal */
 		if (((unsigned char)*p < ' ' && *p != '\n') || *p == 0x7f)
 			*p = '?';
-	d->list[d->n++] = (Diag){code, is_note, at, text};
+	const Diag diag = {code, is_note, at, text};
+	if (is_unread)
+		*vec_push(d->arena, &d->unread) = diag;
+	if (d->n < DIAG_MAX)
+		d->list[d->n++] = diag;
 }
 
 bool fail_at(Diags *d, Code code, Loc at, const char *fmt, ...)

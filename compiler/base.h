@@ -91,12 +91,19 @@ typedef struct Diags {
 	Diag list[DIAG_MAX];
 	int n;        /* entries in list */
 	int n_errors; /* errors seen, including those not kept */
+	VEC(Diag) unread; /* remarks about input that nobody reads, all of them: the plan records them */
+	bool refuses_unread;      /* -W error: these are errors */
+	bool refuses[CODE_COUNT]; /* -W error=CODE: remarks of these codes are */
 	InputFile inputs[INPUT_MAX]; int n_inputs; /* what the plan says it was made of: noted where files are read */
 } Diags;
+
+/* Does a remark of the code tell of input that is there and not read? */
+bool code_is_unread(Code code);
 
 /* Records an error and returns false, so that a helper can `return fail_at(...)`. */
 bool fail_at(Diags *d, Code code, Loc at, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
+/* A remark, or an error where the command line says so. */
 void note_at(Diags *d, Code code, Loc at, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 

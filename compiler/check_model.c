@@ -164,8 +164,8 @@ static void print_config(Compile *c, FILE *f)
 	print_rope(f, &cf->rope);
 	for (int i = 0; i < cf->n_values; i++)
 		fprintf(f, "key        %s = %s%s\n", cf->values[i].key, cf->values[i].text,
-			!cf->values[i].is_default ? "" : cf->values[i].from ? arena_printf(&c->scratch, "  (%s)", cf->values[i].from)
-			: "  (default)");
+			!cf->values[i].is_default ? "" : !cf->values[i].from ? "  (default)"
+			: arena_printf(&c->scratch, "  (%s)", cf->values[i].from));
 	if (m->quant.name)
 		fprintf(f, "quant      %s  targets %d  ignore %d\n", m->quant.name, m->quant.targets.n, m->quant.ignore.n);
 	fprintf(f, "tokens     %d  bos %d  eos", m->n_tokens, cf->bos);

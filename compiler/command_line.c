@@ -18,7 +18,7 @@ enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN =
 
 typedef enum Flag {
 	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_HASH, F_SIGN, F_JOBS,
-	F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_BUDGET,
+	F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_WARN, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_BUDGET,
 	F_VERSION, F_HELP, F_AS, N_FLAGS
 } Flag;
 
@@ -42,6 +42,8 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_DRY] = {"--dry-run", 0, NULL, "do everything but write the plan"},
 	[F_JSON] = {"--json", 0, NULL, "summary and diagnostics as JSON on stdout"},
 	[F_TIMINGS] = {"--timings", 0, NULL, "time of every pass on stderr"},
+	[F_WARN] = {"--warn", 'W', "error[=CODE]", "refuse what is only noted: input that nobody reads, or notes of this "
+		"code"},
 	[F_QUIET] = {"--quiet", 'q', NULL, "diagnostics only"},
 	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
 	[F_KEYS] = {"--help-model", 0, NULL, "print every key of MODEL.toml with its range and meaning"},
@@ -147,6 +149,22 @@ static bool set_seed(Compile *c, const char *text)
 	return true;
 }
 
+/* "error", "error=A0207" */
+static bool set_warn(Compile *c, const char *value)
+{
+	Code code;
+	if (strcmp(value, "error") == 0) {
+		c->diags.refuses_unread = true;
+		return true;
+	}
+	if (strncmp(value, "error=", 6) != 0)
+		return wrong(c, "-W %s: expected error, or error=CODE as in error=A0207%s", value, "");
+	if (!code_from_name(value + 6, &code))
+		return wrong(c, "-W %s: there is no such code: atlasc explain --list has all of them%s", value, "");
+	c->diags.refuses[code] = true;
+	return true;
+}
+
 static bool apply(Compile *c, Flag f, const char *value, Command *command)
 {
 	CommandLine *cmd = &c->cmd;
@@ -178,6 +196,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_JSON: cmd->json = true; break;
 	case F_TIMINGS: cmd->timings = true; break;
 	case F_QUIET: cmd->quiet = true; break;
+	case F_WARN: return set_warn(c, value);
 	case F_OPS: *command = COMMAND_OPS; break;
 	case F_KEYS: *command = COMMAND_KEYS; break;
 	case F_ESTIMATE: cmd->estimate = true; break;
@@ -204,7 +223,7 @@ static unsigned commands_of(Flag f)
 	switch (f) {
 	case F_TEXT: return CALIBRATE;
 	case F_LIST: return EXPLAIN;
-	case F_OUTPUT: case F_MODEL: case F_QUIET: return COMPILE | CALIBRATE;
+	case F_OUTPUT: case F_MODEL: case F_QUIET: case F_WARN: return COMPILE | CALIBRATE;
 	case F_JSON: return COMPILE | KERNELS | EXPLAIN;
 	case F_OPS: case F_KEYS: case F_VERSION: case F_HELP: case F_AS: return EVERY;
 	default: return COMPILE;

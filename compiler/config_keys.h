@@ -17,7 +17,8 @@ enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 20, MAX_POSITION = 1 << 28, MAX_HEADS
 
 /* Values that change nothing. Null passes always but in a key that a family reads. */
 enum { FREE = 1, IS_FALSE = 2, IS_ZERO = 4, IS_ONE = 8, IS_EMPTY = 16, IS_TRUE = 32,
-	IS_FULL = 64 /* a list of nothing but "full_attention" */, IF_NO_WINDOW = 128 /* any, where no layer has a window */ };
+	IS_FULL = 64, /* a list of nothing but "full_attention" */
+	IF_NO_WINDOW = 128 }; /* any, where no layer has a window */
 
 typedef enum KeyRule {
 	KEY_INT, KEY_REAL, KEY_BOOL, /* into a field of Config */
@@ -46,7 +47,8 @@ typedef struct ConfigKey {
 #define INT_KEY(key, field, most, default, traits, ...) {.name = key, .rule = KEY_INT, .flags = traits, \
 	KEY_FIELD(field), .lo = 1, .hi = most, .absent = default, __VA_ARGS__}
 /* Sizes have no default that anybody means: a file without them is not finished. */
-#define SIZE_KEY(key, field, most) {.name = key, .rule = KEY_INT, .flags = NEEDED, KEY_FIELD(field), .lo = 1, .hi = most}
+#define SIZE_KEY(key, field, most) {.name = key, .rule = KEY_INT, .flags = NEEDED, KEY_FIELD(field), .lo = 1, \
+	.hi = most}
 #define BOOL_KEY(key, field, default) {.name = key, .rule = KEY_BOOL, KEY_FIELD(field), .absent = default}
 #define ID_KEY(key, default) {.name = key, .rule = KEY_ID, .flags = SHARED | MAY_BE_NULL, .absent = default}
 #define CODE_KEY(key) {.name = key, .rule = KEY_CODE}
@@ -96,8 +98,8 @@ typedef struct ConfigValue {
 	const char *from;  /* "hidden_size / num_attention_heads": what such a value is made of; NULL = the class's own */
 } ConfigValue;
 
-/* "head_dim = 64", "head_dim = 128, the default of qwen3", "head_dim = 64, hidden_size / num_attention_heads": for messages, which never tell a default as if it stood
- * somewhere. The key is one that the family reads. */
+/* "head_dim = 64", "head_dim = 128, the default of qwen3", "head_dim = 64, hidden_size / num_attention_heads": for
+ * messages, which never tell a default as if it stood somewhere. The key is one that the family reads. */
 const char *config_said(Arena *a, const Config *cf, const char *key);
 Loc config_place(const Config *cf, const char *key);
 

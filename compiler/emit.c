@@ -324,6 +324,24 @@ static void record(Compile *c, const char *name, const char *value)
 	*vec_push(&c->arena, &c->model.options.resolved) = (Option){name, value};
 }
 
+/* What the checkpoint's files have that nobody reads, a row for each code: for `atlas info` and policies. */
+static void record_unread(Compile *c)
+{
+	const Diags *d = &c->diags;
+	for (int i = 0; i < d->unread.n; i++) {
+		const char *text = "";
+		bool is_first = true;
+		for (int k = 0; k < d->unread.n; k++) {
+			if (d->unread.at[k].code != d->unread.at[i].code)
+				continue;
+			is_first &= k >= i;
+			text = arena_printf(&c->arena, "%s%s%s", text, *text ? "; " : "", d->unread.at[k].text);
+		}
+		if (is_first)
+			record(c, arena_printf(&c->arena, "note.%s", code_name(d->unread.at[i].code)), text);
+	}
+}
+
 /* What made the plan, for `atlas verify --rebuild`. Of large inputs, the checkpoint and files of times and of scales,
  * there are hashes; no path is recorded. */
 static void record_inputs(Compile *c)
@@ -338,6 +356,7 @@ static void record_inputs(Compile *c)
 	if (c->work.n)
 		record_tools(c);
 	record_tuning(c);
+	record_unread(c);
 }
 
 /* emit - plan.bin.

@@ -203,8 +203,8 @@ static void run_passes(Compile *c)
 static int first_exit_code(const Diags *d)
 {
 	for (int i = 0; i < d->n; i++)
-		if (!d->list[i].is_note)
-			return code_exit(d->list[i].code);
+		if (!d->list[i].is_note) /* a remark that -W makes an error may be of a code that has no exit code */
+			return code_exit(d->list[i].code) ? code_exit(d->list[i].code) : EXIT_BAD_INPUT;
 	return d->n_errors ? EXIT_INTERNAL : EXIT_OK;
 }
 

@@ -337,8 +337,8 @@ static void derive_heads(Reading *r)
 	if (cf->n_heads && cf->hidden_dim && !cf->head_dim && (!dim || dim->kind == VALUE_NULL)) {
 		Loc at = value_get(r->text, "num_attention_heads")->at;
 		if (cf->hidden_dim % cf->n_heads) {
-			fail_at(r->d, A0205, at, "head_dim is missing, and num_attention_heads = %d does not divide hidden_size = %d",
-				cf->n_heads, cf->hidden_dim);
+			fail_at(r->d, A0205, at, "head_dim is missing, and num_attention_heads = %d does not divide "
+				"hidden_size = %d", cf->n_heads, cf->hidden_dim);
 			return;
 		}
 		cf->head_dim = cf->hidden_dim / cf->n_heads;

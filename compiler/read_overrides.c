@@ -37,10 +37,11 @@ void read_model_toml(Compile *c)
 		m->options.text = text;
 }
 
-static void record(Laying *l, const char *path, const char *value)
+/* For the plan, whole, in one line. */
+static void record(Laying *l, const char *path, const Value *value)
 {
 	*vec_push(&l->c->arena, &l->c->model.options.resolved) = (Option){arena_printf(&l->c->arena, "config.%s", path),
-		value};
+		value ? clip_text(&l->c->arena, value->source, (size_t)value->source_bytes, 4096) : "unset"};
 }
 
 /* Does the path lead to a key of config.json that anybody knows? Below rope parameters and quantization_config the
@@ -111,7 +112,7 @@ static Value *lay_table(Laying *l, const Value *base, const Value *over, const c
 				continue;
 			now = copy_value(a, v);
 			tell(l, path, was, v);
-			record(l, path, value_text(a, v));
+			record(l, path, v);
 		}
 		now->key = v->key;
 		Value **at = &out->first;
@@ -140,10 +141,14 @@ static void unset(Laying *l, Value *tree, const Value *name)
 				clip_text(l->d->arena, name->string, strlen(name->string), 80));
 			return;
 		}
+		if (!path[n] && strcmp((*at)->at.file, name->at.file) == 0) {
+			fail_at(l->d, A0307, name->at, "config.unset: line %d gives %s a value", (*at)->at.line, name->string);
+			return;
+		}
 		if (!path[n]) {
 			note_at(l->d, A0215, name->at, "config.unset: %s, of which config.json says %s in line %d", name->string,
 				value_text(l->d->arena, *at), (*at)->at.line);
-			record(l, name->string, "unset");
+			record(l, name->string, NULL);
 			*at = (*at)->next;
 			table->n--;
 			return;

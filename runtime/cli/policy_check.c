@@ -278,16 +278,25 @@ static bool is_signed_by(const PolicyList *signers, const Artifact *a)
 	return false;
 }
 
+/* No option whose name begins so. */
+static void forbid_options(const char *rule, const PolicyNumber *may, const char *const *begins, int n, const Artifact *a,
+	Violations *v)
+{
+	for (int i = 0; may->line && !may->value && i < a->n_options; i++)
+		for (int k = 0; k < n; k++) {
+			Violation *x = strncmp(a->options[i].name, begins[k], strlen(begins[k])) ? NULL : add(v, rule, may->line);
+			if (x)
+				snprintf(x->text, sizeof x->text, "%s: %s", a->options[i].name, a->options[i].value);
+		}
+}
+
 static void check_whole(const Policy *policy, const Artifact *a, const char *uncertified, Violations *v)
 {
-	for (int i = 0; policy->waivers.line && !policy->waivers.value && i < a->n_options; i++) {
-		const Option *o = &a->options[i];
-		if (strncmp(o->name, "kernels.pin.", 12) != 0 && strncmp(o->name, "kernels.ban.", 12) != 0)
-			continue;
-		Violation *x = add(v, "plan.waivers", policy->waivers.line);
-		if (x)
-			snprintf(x->text, sizeof x->text, "%s: %s", o->name, o->value);
-	}
+	static const char *const waivers[] = {"kernels.pin.", "kernels.ban."}, *const unread[] = {"note."},
+		*const overrides[] = {"config."};
+	forbid_options("plan.waivers", &policy->waivers, waivers, 2, a, v);
+	forbid_options("plan.unread", &policy->unread, unread, 1, a, v);
+	forbid_options("plan.overrides", &policy->overrides, overrides, 1, a, v);
 	bool is_wanted = policy->certificate.value && uncertified;
 	Violation *x = is_wanted ? add(v, "plan.certificate", policy->certificate.line) : NULL;
 	if (x)

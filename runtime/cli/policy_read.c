@@ -25,6 +25,7 @@ static const Key keys[] = {
 	{"kv.dtype", DTYPES, IN(kv)}, {"kv.layers.layers", LAYERS, 0}, {"kv.layers.dtype", DTYPES, 0},
 	{"launches.per_layer", COUNT, IN(per_layer)}, {"launches.prefill", COUNT, IN(prefill)},
 	{"launches.decode", COUNT, IN(decode)}, {"plan.waivers", FLAG, IN(waivers)},
+	{"plan.unread", FLAG, IN(unread)}, {"plan.overrides", FLAG, IN(overrides)},
 	{"plan.certificate", FLAG, IN(certificate)}, {"plan.signature", FLAG, IN(signature)},
 	{"plan.signers", IDS, IN(signers)},
 };

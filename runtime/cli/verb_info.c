@@ -34,6 +34,28 @@ static const char *option_of(const AtlasPlan *plan, const char *name)
 	return "";
 }
 
+/* Rows of the plan's options whose name begins so: "config." what MODEL.toml says in place of config.json, "note." what
+ * of the checkpoint's files was not read. */
+static void print_rows(const Artifact *a, const char *begin, const char *title)
+{
+	for (int i = 0; i < a->n_options; i++)
+		if (strncmp(a->options[i].name, begin, strlen(begin)) == 0)
+			printf("%-12s %s = %s\n", title, a->options[i].name + strlen(begin), a->options[i].value);
+}
+
+static void json_rows(const Artifact *a, const char *begin)
+{
+	const char *between = "";
+	for (int i = 0; i < a->n_options; i++)
+		if (strncmp(a->options[i].name, begin, strlen(begin)) == 0) {
+			fputs(between, stdout);
+			json_quoted(stdout, a->options[i].name + strlen(begin));
+			fputs(": ", stdout);
+			json_quoted(stdout, a->options[i].value);
+			between = ", ";
+		}
+}
+
 static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
 	printf("{\"schema_version\": 1, \"root\": \"");
@@ -57,7 +79,11 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		printf("%s%d", i ? ", " : "", info->stop_tokens[i]);
 	printf("], \"kv_layers\": ");
 	json_quoted(stdout, option_of(plan, "kv.layers"));
-	printf(", \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
+	printf(", \"config\": {");
+	json_rows(&plan->artifact, "config.");
+	printf("}, \"unread\": {");
+	json_rows(&plan->artifact, "note.");
+	printf("}, \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
 		   "\"has_chat_template\": %s, \"verify_rows\": %d, \"prompt_grid\": %d}\n",
 		(long long)info->weight_bytes, info->weights_by_reference ? "ref" : "embed",
 		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false", info->verify_rows,
@@ -93,6 +119,8 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 			printf(" %d", info->stop_tokens[i]);
 	printf("\ntokenizer    %s\nchat         %s\n", info->has_tokenizer ? "yes" : "no",
 		info->chat_template ? "yes" : "no");
+	print_rows(&plan->artifact, "config.", "config");
+	print_rows(&plan->artifact, "note.", "not read");
 }
 
 int verb_info(const Args *args)
