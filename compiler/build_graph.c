@@ -5,6 +5,7 @@
  * embedding in front, the head and the sampling behind, and the acquire phase. At the end every tensor of the
  * checkpoint must have been used or be on the ignore list.
  */
+#include "compiler/config_keys.h"
 #include "compiler/ir.h"
 
 #include <stdio.h>
@@ -89,6 +90,15 @@ const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape)
 	return arena_printf(&c->arena, "%s]", text);
 }
 
+bool g_misfit(Compile *c, const StTensor *t, int n_dims, const int64_t *want)
+{
+	Misfit m = {.t = t, .n_dims = n_dims};
+	memcpy(m.want, want, (size_t)n_dims * sizeof *want);
+	*vec_push(&c->arena, &c->misfits) = m;
+	return fail_at(&c->diags, A0602, loc_of(c, t), "tensor %s has shape %s: config.json asks for %s", t->name,
+		g_shape_text(c, t->n_dims, t->shape), g_shape_text(c, n_dims, want));
+}
+
 static int weight(Compile *c, const char *name, bool required, int n_dims, const int64_t *shape)
 {
 	Weight w = {.name = arena_strdup(&c->arena, name), .dtype = DT_bf16, .n_dims = n_dims};
@@ -126,8 +136,7 @@ static int weight(Compile *c, const char *name, bool required, int n_dims, const
 		fail_at(&c->diags, A0603, place, "tensor %s has dtype %s: expected BF16, F16 or F32", name,
 			t->dtype_text);
 	if (t->n_dims != n_dims || memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape) != 0)
-		fail_at(&c->diags, A0602, place, "tensor %s has shape %s: config.json asks for %s", name,
-			g_shape_text(c, t->n_dims, t->shape), g_shape_text(c, n_dims, shape));
+		g_misfit(c, t, n_dims, shape);
 	return g_add_weight(c, &w);
 }
 
@@ -372,14 +381,7 @@ static void set_stop_tokens(Compile *c)
 		g->stop_tokens[g->n_stop_tokens++] = -1; /* never sampled: no stop token at all */
 }
 
-/* build_graph - ops over typed tensors from the validated checkpoint.
- *
- *   needs   Model
- *   gives   Graph (weights without offsets)
- *   breaks  nothing
- *   fails   a tensor that is missing, of another shape or dtype, or that no op reads
- */
-void build_graph(Compile *c)
+static void build(Compile *c)
 {
 	const Config *cf = &c->model.config;
 	const Options *o = &c->model.options;
@@ -401,4 +403,20 @@ void build_graph(Compile *c)
 	check_quant_rules(c);
 	check_kv_scales(c);
 	check_all_used(c);
+}
+
+/* build_graph - ops over typed tensors from the validated checkpoint.
+ *
+ *   needs   Model
+ *   gives   Graph (weights without offsets)
+ *   breaks  nothing
+ *   fails   a tensor that is missing, of another shape or dtype, or that no op reads; where one value of config.json
+ *           explains these, that value alone
+ */
+void build_graph(Compile *c)
+{
+	const Compile before = *c;
+	build(c);
+	if (c->diags.n_errors > before.diags.n_errors && !c->cmd.random_weights)
+		blame_config(c, &before, build);
 }

@@ -108,6 +108,9 @@ const ConfigKey *find_config_key(const Family *family, const char *name);
 /* Keys that are no family's own: what is told of one (foreign_keys.c). */
 typedef enum ForeignKind { KEY_UNKNOWN, KEY_OTHER_ARITHMETIC, KEY_NO_RESULT, KEY_GENERATION, KEY_WRAPPER } ForeignKind;
 ForeignKind foreign_key(const char *name, int *pass, const char **word);
+/* After errors of build_graph: where one value of config.json with another in its place explains them, that value's
+ * line stands in their place (blame_config.c); A0214. before: the state in which `build` was called. */
+void blame_config(Compile *c, const Compile *before, void (*build)(Compile *c));
 /* Any family's, or of foreign_keys.c. */
 bool is_config_key(const char *name);
 /* The key meant by one that does not exist, or NULL. */

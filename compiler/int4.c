@@ -58,10 +58,12 @@ static bool want_type(const Module4 *m, const StTensor *t, const char *a, const 
 static bool want_shape(const Module4 *m, const StTensor *t, int n_dims, int64_t d0, int64_t d1)
 {
 	const int64_t want[] = {d0, d1};
-	return (t->n_dims == n_dims && memcmp(t->shape, want, sizeof *want * (size_t)n_dims) == 0)
-		|| fail_at(&m->c->diags, A0602, loc_of(m->c, t), "tensor %s has shape %s: INT4 of [%lld, %lld] by groups of "
-			"%lld asks for %s", t->name, g_shape_text(m->c, t->n_dims, t->shape), (long long)m->rows,
-			(long long)m->cols, (long long)m->group, g_shape_text(m->c, n_dims, want));
+	if (t->n_dims == n_dims && memcmp(t->shape, want, sizeof *want * (size_t)n_dims) == 0)
+		return true;
+	*vec_push(&m->c->arena, &m->c->misfits) = (Misfit){t, n_dims, {d0, d1}};
+	return fail_at(&m->c->diags, A0602, loc_of(m->c, t), "tensor %s has shape %s: INT4 of [%lld, %lld] by groups of "
+		"%lld asks for %s", t->name, g_shape_text(m->c, t->n_dims, t->shape), (long long)m->rows, (long long)m->cols,
+		(long long)m->group, g_shape_text(m->c, n_dims, want));
 }
 
 static bool want_there(const Module4 *m, const StTensor *t, const char *part)

@@ -374,6 +374,7 @@ typedef struct TargetTuning {
 typedef struct Module { const char *name; bool is_quantised; } Module; /* a product of the graph, "lm_head" */
 typedef struct NamedProduct { const char *name; const struct Product *product; } NamedProduct;
 
+typedef struct Misfit { const StTensor *t; int n_dims; int64_t want[PLAN_MAX_DIMS]; } Misfit; /* its shape is another */
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
 /* A product's weight that is made while it is written: codes and scales of `source`, as [quant] asks, or rows of it as
@@ -424,6 +425,7 @@ typedef struct Compile {
 	VEC(Constant) constants; /* values of the weights made here */
 	VEC(int) slot_states;  /* tensors [slots, n] that acquire sets to zero */
 	int layer_phases;      /* PHASE_ bits of the ops that are built now and name none themselves */
+	VEC(Misfit) misfits;   /* tensors whose shape config.json contradicts */
 	VEC(NamedProduct) products; /* that were made: one asked for again is the same */
 	VEC(Module) modules;   /* products that were asked for */
 	VEC(MadeProduct) made; /* those of them whose weights are made here */
@@ -577,6 +579,7 @@ StTensor *g_find_tensor(Compile *c, const char *name);
 int g_add_weight(Compile *c, const Weight *w);
 /* A tensor whose bytes are those of n >= 1 weights of one dtype, one behind the other. */
 int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
+bool g_misfit(Compile *c, const StTensor *t, int n_dims, const int64_t *want); /* A0602; false */
 const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
 /* A whole decoder: embedding, layers, final norm, head, sampling, what is behind it, acquire. prefix: "model". */
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, g_behind_fn *behind,

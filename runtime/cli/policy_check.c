@@ -279,8 +279,8 @@ static bool is_signed_by(const PolicyList *signers, const Artifact *a)
 }
 
 /* No option whose name begins so. */
-static void forbid_options(const char *rule, const PolicyNumber *may, const char *const *begins, int n, const Artifact *a,
-	Violations *v)
+static void forbid_options(const char *rule, const PolicyNumber *may, const char *const *begins, int n,
+	const Artifact *a, Violations *v)
 {
 	for (int i = 0; may->line && !may->value && i < a->n_options; i++)
 		for (int k = 0; k < n; k++) {

@@ -1,0 +1,206 @@
+/* blame_config.c - which one value of config.json do the checkpoint's tensors contradict?
+ *
+ * A wrong head_dim makes a wrong shape of six tensors of every layer. Each of them is right to complain, and none says
+ * what is wrong. So the graph is built again with other values in place of one: of each size that a tensor's shape
+ * suggests, and of the number of layers that the tensors' names do. If that leaves no error, or far fewer, the value is
+ * what is told, once, and what is left.
+ *
+ * A build of the graph takes milliseconds, and this is done only where there were errors.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "compiler/config_keys.h"
+
+enum { MOST_TRIALS = 48, MOST_VALUES = 4 /* of one key */ };
+
+typedef struct Size { const char *key; size_t at; } Size;
+#define SIZE(key, field) {key, offsetof(Config, field)}
+/* In the order in which they are tried; where two explain the same, the first is told. */
+static const Size sizes[] = {
+	SIZE("hidden_size", hidden_dim), SIZE("vocab_size", vocab), SIZE("head_dim", head_dim),
+	SIZE("num_key_value_heads", n_kv_heads), SIZE("num_attention_heads", n_heads),
+	SIZE("intermediate_size", ffn_dim), SIZE("moe_intermediate_size", ffn_dim),
+	SIZE("shared_expert_intermediate_size", shared_dim), SIZE("num_experts", n_experts),
+	SIZE("linear_num_value_heads", n_v_heads), SIZE("linear_num_key_heads", n_k_heads),
+	SIZE("linear_value_head_dim", v_dim), SIZE("linear_key_head_dim", k_dim),
+};
+enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
+
+typedef struct Blame {
+	Compile *c;
+	const Compile *before;
+	void (*build)(Compile *c);
+	int n_trials;
+	Compile *best;    /* of the trials, NULL = none is better */
+	const char *key;  /* of it */
+	int is;           /* its value there */
+	const char *also; /* "linear_key_head_dim = 16": what explains everything as well; NULL = nothing does */
+} Blame;
+
+static int *field(Config *cf, const Size *s) { return (int *)(void *)((char *)cf + s->at); }
+
+static const ConfigValue *value_of(const Config *cf, const char *key)
+{
+	for (int i = 0; i < cf->n_values; i++)
+		if (strcmp(cf->values[i].key, key) == 0)
+			return &cf->values[i];
+	return NULL;
+}
+
+/* What is derived from others, anew. */
+static void derive(Config *cf, int old_head_dim)
+{
+	const ConfigValue *dim = value_of(cf, "head_dim"), *kv = value_of(cf, "num_key_value_heads");
+	if (dim && dim->from && cf->head_dim == old_head_dim)
+		cf->head_dim = cf->hidden_dim / cf->n_heads;
+	if (kv && kv->from)
+		cf->n_kv_heads = cf->n_heads;
+	cf->rotary_dim = (int)((int64_t)cf->rotary_dim * cf->head_dim / old_head_dim);
+}
+
+static bool is_sound(const Config *cf)
+{
+	return cf->hidden_dim > 0 && cf->head_dim > 0 && cf->head_dim % 2 == 0 && cf->rotary_dim % 2 == 0 &&
+		cf->n_kv_heads > 0 && cf->n_heads % cf->n_kv_heads == 0 && cf->n_active <= cf->n_experts &&
+		(!cf->is_delta || cf->n_v_heads % cf->n_k_heads == 0);
+}
+
+/* The trial, kept where it is the best; NULL where the value makes no sense. */
+static Compile *try_value(Blame *b, const char *key, size_t at, int value)
+{
+	Compile *c = b->c, *trial = ARENA_NEW(&c->arena, Compile);
+	if (b->n_trials == MOST_TRIALS)
+		return NULL;
+	*trial = *b->before;
+	Config *cf = &trial->model.config;
+	int *to = (int *)(void *)((char *)cf + at), head_dim = cf->head_dim;
+	*to = value;
+	derive(cf, head_dim);
+	if (!is_sound(cf))
+		return NULL;
+	b->n_trials++;
+	for (int i = 0; i < trial->model.tensors.n; i++)
+		trial->model.tensors.at[i].used_by = 0;
+	trial->arena = c->arena; /* the trial goes on where the compile is, and the other way round behind it */
+	trial->scratch = c->scratch;
+	trial->diags = (Diags){.arena = &trial->arena};
+	b->build(trial);
+	c->arena = trial->arena;
+	c->scratch = trial->scratch;
+	if (!trial->diags.n_errors && b->best && !b->best->diags.n_errors && !b->also && strcmp(b->key, key) != 0)
+		b->also = arena_printf(&c->arena, "%s = %d", key, value);
+	const int best = b->best ? b->best->diags.n_errors : c->diags.n_errors - b->before->diags.n_errors;
+	if (trial->diags.n_errors >= best || (trial->diags.n_errors && best - trial->diags.n_errors < 2))
+		return trial;
+	b->best = trial;
+	b->key = key;
+	b->is = value;
+	return trial;
+}
+
+/* One more than the last layer that a tensor names; 0 = none does. */
+static int layers_of_names(const Compile *c)
+{
+	int n = 0;
+	for (int i = 0; i < c->model.tensors.n; i++) {
+		const char *name = c->model.tensors.at[i].name, *at = strstr(name, ".layers.");
+		if (!at || strncmp(name, "model.", 6) != 0)
+			continue;
+		long l = strtol(at + 8, NULL, 10);
+		if (l >= n && l < PLAN_MAX_LAYERS)
+			n = (int)l + 1;
+	}
+	return n;
+}
+
+/* Sizes of which a dimension is a multiple. */
+static void try_multiples(Blame *b)
+{
+	Config *cf = &b->c->model.config;
+	for (int k = 0; k < N_SIZES; k++) {
+		int tried[MOST_VALUES], n = 0, value = *field(cf, &sizes[k]);
+		if (!value_of(cf, sizes[k].key))
+			continue;
+		for (int i = 0; i < b->c->misfits.n && n < MOST_VALUES; i++) {
+			const Misfit *m = &b->c->misfits.at[i];
+			for (int d = 0; d < m->n_dims && d < m->t->n_dims && n < MOST_VALUES; d++) {
+				int64_t product = value * m->t->shape[d], other = m->want[d] > 0 ? product / m->want[d] : 0;
+				bool is_new = other > 0 && other != value && other <= MAX_VOCAB && product % m->want[d] == 0;
+				for (int j = 0; j < n; j++)
+					is_new &= tried[j] != other;
+				if (!is_new)
+					continue;
+				tried[n++] = (int)other;
+				try_value(b, sizes[k].key, sizes[k].at, (int)other);
+			}
+		}
+	}
+}
+
+/* Sizes of which a dimension is a multiple and something more: twice or half the size shows how much. */
+static void try_sums(Blame *b)
+{
+	Config *cf = &b->c->model.config;
+	const Misfit *m = b->c->misfits.n ? &b->c->misfits.at[0] : NULL;
+	for (int k = 0; m && k < N_SIZES; k++) {
+		const int value = *field(cf, &sizes[k]);
+		if (!value_of(cf, sizes[k].key) || value < 1 || value > MAX_DIM)
+			continue;
+		int probed = 2 * value;
+		const Compile *probe = try_value(b, sizes[k].key, sizes[k].at, probed);
+		if (!probe && value % 2 == 0)
+			probe = try_value(b, sizes[k].key, sizes[k].at, probed = value / 2);
+		for (int i = 0; probe && i < probe->misfits.n; i++) {
+			const Misfit *t = &probe->misfits.at[i];
+			const int64_t more = t->want[0] - m->want[0], off = (m->t->shape[0] - m->want[0]) * (probed - value);
+			if (t->t != m->t || !more || off % more)
+				continue;
+			const int64_t other = value + off / more;
+			if (other > 0 && other <= MAX_DIM)
+				try_value(b, sizes[k].key, sizes[k].at, (int)other);
+		}
+	}
+}
+
+/* The line, and what is left of the errors. */
+static void tell(Blame *b)
+{
+	Compile *c = b->c;
+	const Misfit *first = c->misfits.n ? &c->misfits.at[0] : NULL;
+	const int n = c->misfits.n - b->best->misfits.n;
+	const Config *cf = &c->model.config;
+	const char *said = config_said(&c->arena, cf, b->key);
+	const Loc at = config_place(cf, b->key);
+	const Diags left = b->best->diags;
+	c->diags = b->before->diags;
+	if (strcmp(b->key, "num_hidden_layers") == 0)
+		fail_at(&c->diags, A0214, at, "%s: the checkpoint has tensors of %d layer%s", said, b->is, b->is > 1 ? "s" : "");
+	else if (n > 0)
+		fail_at(&c->diags, A0214, at, "%s: %d tensor%s of the checkpoint ha%s the shape of %s = %d%s%s, as %s %s, not %s",
+			said, n, n > 1 ? "s" : "", n > 1 ? "ve" : "s", b->key, b->is, b->also ? ", or of " : "",
+			b->also ? b->also : "", first->t->name, g_shape_text(c, first->t->n_dims, first->t->shape),
+			g_shape_text(c, first->n_dims, first->want));
+	else
+		fail_at(&c->diags, A0214, at, "%s: the checkpoint's tensors are those of %s = %d", said, b->key, b->is);
+	for (int i = 0; i < left.n; i++)
+		if (!left.list[i].is_note)
+			fail_at(&c->diags, left.list[i].code, left.list[i].at, "%s", left.list[i].text);
+	if (left.n_errors > left.n)
+		c->diags.n_errors += left.n_errors - left.n;
+}
+
+void blame_config(Compile *c, const Compile *before, void (*build)(Compile *c))
+{
+	Blame blame = {.c = c, .before = before, .build = build};
+	if (!c->model.config.n_values) /* made by a test, not read */
+		return;
+	const int n_layers = layers_of_names(c);
+	if (n_layers && n_layers != c->model.config.n_layers)
+		try_value(&blame, "num_hidden_layers", offsetof(Config, n_layers), n_layers);
+	try_multiples(&blame);
+	if (!blame.best)
+		try_sums(&blame);
+	if (blame.best)
+		tell(&blame);
+}
