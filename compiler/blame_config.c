@@ -175,10 +175,11 @@ static void tell(Blame *b)
 	const Diags left = b->best->diags;
 	c->diags = b->before->diags;
 	if (strcmp(b->key, "num_hidden_layers") == 0)
-		fail_at(&c->diags, A0214, at, "%s: the checkpoint has tensors of %d layer%s", said, b->is, b->is > 1 ? "s" : "");
+		fail_at(&c->diags, A0214, at, "%s: the checkpoint has tensors of %d layer%s", said, b->is,
+			b->is > 1 ? "s" : "");
 	else if (n > 0)
-		fail_at(&c->diags, A0214, at, "%s: %d tensor%s of the checkpoint ha%s the shape of %s = %d%s%s, as %s %s, not %s",
-			said, n, n > 1 ? "s" : "", n > 1 ? "ve" : "s", b->key, b->is, b->also ? ", or of " : "",
+		fail_at(&c->diags, A0214, at, "%s: %d tensor%s of the checkpoint ha%s the shape of %s = %d%s%s, as %s %s, "
+			"not %s", said, n, n > 1 ? "s" : "", n > 1 ? "ve" : "s", b->key, b->is, b->also ? ", or of " : "",
 			b->also ? b->also : "", first->t->name, g_shape_text(c, first->t->n_dims, first->t->shape),
 			g_shape_text(c, first->n_dims, first->want));
 	else

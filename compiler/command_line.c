@@ -42,8 +42,8 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_DRY] = {"--dry-run", 0, NULL, "do everything but write the plan"},
 	[F_JSON] = {"--json", 0, NULL, "summary and diagnostics as JSON on stdout"},
 	[F_TIMINGS] = {"--timings", 0, NULL, "time of every pass on stderr"},
-	[F_WARN] = {"--warn", 'W', "error[=CODE]", "refuse what is only noted: input that nobody reads, or notes of this "
-		"code"},
+	[F_WARN] = {"--warn", 'W', "error|error=CODE", "refuse what is only noted: input that nobody reads, or "
+		"notes of this code"},
 	[F_QUIET] = {"--quiet", 'q', NULL, "diagnostics only"},
 	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
 	[F_KEYS] = {"--help-model", 0, NULL, "print every key of MODEL.toml with its range and meaning"},

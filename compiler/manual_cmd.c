@@ -51,8 +51,9 @@ static void print_model_page(void)
 	manual_begin(stdout, "MODEL.toml", 5, "how atlasc compiles a model");
 	manual_head(stdout, "DESCRIPTION");
 	manual_text(stdout, "A file beside the checkpoint, or the one that --model names, in a subset of TOML 1.0 without "
-		"dates, multi-line strings, inf and nan. Keys that it has not are the family's own, models/FAMILY/MODEL.toml. "
-		"An unknown key is an error, and nothing is converted. All of them, as they were resolved, stand in the plan.");
+		"dates, multi-line strings, inf and nan. Keys that it has not are the family's own, models/FAMILY/MODEL.toml, "
+		"but for [config], which replaces values of the checkpoint's config.json. An unknown key is an error, and "
+		"nothing is converted. All of them, as they were resolved, stand in the plan.");
 	manual_head(stdout, "KEYS");
 	print_option_page(stdout);
 	manual_see_also(stdout, pages, 1);
@@ -68,9 +69,12 @@ static const char *join(Compile *c, const char *first, const char *const *names,
 
 static void print_completion(Compile *c, const char *const *passes, int n_passes)
 {
-	const char *codes = "", *targets = "none", *verbs = "";
-	for (int i = CODE_NONE + 1; i < CODE_COUNT; i++)
+	const char *codes = "", *targets = "none", *verbs = "", *refused = "error";
+	for (int i = CODE_NONE + 1; i < CODE_COUNT; i++) {
 		codes = join(c, codes, (const char *[]){code_name((Code)i)}, 1);
+		if (code_is_unread((Code)i))
+			refused = arena_printf(&c->arena, "%s|error=%s", refused, code_name((Code)i));
+	}
 	for (int i = 0; i < n_target_table; i++)
 		targets = join(c, targets, &target_table[i].name, 1);
 	const char *stops = join(c, "", passes, n_passes);
@@ -83,6 +87,8 @@ static void print_completion(Compile *c, const char *const *passes, int n_passes
 				options[k].value = targets;
 			else if (strcmp(options[k].name, "--stop-after") == 0)
 				options[k].value = stops;
+			else if (strcmp(options[k].name, "--warn") == 0)
+				options[k].value = refused;
 		}
 		completion_verb(stdout, command_words[i].name,
 			i == COMMAND_EXPLAIN ? codes : i == COMMAND_KERNELS ? NULL : "MODEL_DIR", options, n);

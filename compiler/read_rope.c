@@ -95,11 +95,12 @@ static void fail_attn_factor(Reading *r, const Value *v, int place)
 	const Value *factor = rope_value(r, "factor", NULL, false, &name);
 	double f = factor && factor->kind == VALUE_INT ? (double)factor->integer
 		: factor && factor->kind == VALUE_REAL ? factor->real : 1;
+	const char *outer = r->text == r->top ? "" : "text_config.";
 	double own = v->kind == VALUE_INT ? (double)v->integer : v->kind == VALUE_REAL ? v->real : 1;
 	fail_at(r->d, A0209, v->at, "%s.attn_factor = %s: transformers does not read it, other engines multiply by it: "
 		"write [config] in MODEL.toml, unset = [\"%s%s.attn_factor\"], and where it is meant "
-		"%s%s.attention_factor = %.6g", rope_places[place], value_text(r->d->arena, v), r->text == r->top ? "" : "text_config.", rope_places[place],
-		r->text == r->top ? "" : "text_config.", rope_places[place], own * (f > 1 ? 0.1 * log(f) + 1 : 1));
+		"%s%s.attention_factor = %.6g", rope_places[place], value_text(r->d->arena, v), outer, rope_places[place],
+		outer, rope_places[place], own * (f > 1 ? 0.1 * log(f) + 1 : 1));
 }
 
 /* Keys that no rope type has, or that this one does not use. */

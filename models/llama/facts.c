@@ -14,8 +14,8 @@ const ConfigKey llama_keys[] = {
 	BOOL_KEY("mlp_bias", mlp_bias, 0),
 	ID_KEY("bos_token_id", 1),
 	ID_KEY("eos_token_id", 2),
-	/* the class has no windows; texts of transformers' generate() are those of the class with use_cache = False, for its
-	 * cache looks at the number all the same */
+	/* the class has no windows; generate() of transformers gives its texts with use_cache = False, for the cache looks
+	 * at the number all the same */
 	IGNORED_KEY("sliding_window", 0),
 	IGNORED_KEY("use_sliding_window", IS_FALSE),
 	IGNORED_KEY("max_window_layers", IF_NO_WINDOW),
