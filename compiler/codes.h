@@ -123,12 +123,21 @@ CODE(A0406, EXIT_BAD_INPUT, "malformed index",
 CODE(A0407, EXIT_BAD_INPUT, "index against files",
 	"The index and the weight files disagree.",
 	"Fetch index and weight files of one revision; the message names the tensor or the file.")
-CODE(A0408, EXIT_BAD_INPUT, "weight file outside the index",
-	"A weight file that the index does not name is not read; sizes are taken from the headers.",
-	"Remove the file, or an index that is of another revision.")
+CODE(A0408, EXIT_BAD_INPUT, "weight file that is not read",
+	"A file beside the weights that other loaders would apply or load is not read; sizes are taken from the headers.",
+	"Remove the file, or an index that is of another revision; merge an adapter into the weights if it is meant.")
 CODE(A0409, EXIT_BAD_INPUT, "no weights",
 	"The folder has no safetensors weights.",
 	"Give a folder with *.safetensors; other formats have to be converted first.")
+CODE(A0410, EXIT_OK, "stale copies",
+	"An index sends a tensor to one shard while another still holds a copy of it: the index decides.",
+	"Nothing: the remark counts the copies that are not read.")
+CODE(A0411, EXIT_OK, "snapshot of a hub cache",
+	"The folder is one of a hub's cache: the snapshot that refs/main names is taken.",
+	"Name the snapshot's own folder to have another one.")
+CODE(A0412, EXIT_BAD_INPUT, "hub cache without one model",
+	"The folder is one of a hub's cache, and which checkpoint of it is meant cannot be told, or it is not all there.",
+	"Name the folder of one snapshot, models--ORG--NAME/snapshots/HASH, or fetch the model again.")
 /* A05xx tokenizer files */
 CODE(A0501, EXIT_BAD_INPUT, "tokenizer is not JSON",
 	"A tokenizer file is not valid JSON.",

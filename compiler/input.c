@@ -30,7 +30,15 @@ int input_open(Diags *d, const char *path, bool optional, int64_t *bytes)
 		return INPUT_FAILED;
 	}
 	if (fd < 0) {
-		fail_at(d, A0102, at, "cannot be opened: %s", strerror(errno));
+		const int why = errno;
+		char target[256];
+		const ssize_t n = why == ENOENT ? readlink(path, target, sizeof target - 1) : -1;
+		for (ssize_t i = 0; i < n; i++) /* a cache whose download did not end has links to nothing */
+			target[i] = (char)((unsigned char)target[i] < ' ' || target[i] == 0x7f ? '?' : target[i]);
+		if (n > 0)
+			fail_at(d, A0102, at, "cannot be opened: a link to %.*s, which is missing", (int)n, target);
+		else
+			fail_at(d, A0102, at, "cannot be opened: %s", strerror(why));
 		return INPUT_FAILED;
 	}
 	if (fstat(fd, &st) != 0) {

@@ -10,6 +10,7 @@
 #include "compiler/explain.h"
 #include "compiler/kernels_cmd.h"
 #include "compiler/manual_cmd.h"
+#include "compiler/model_folder.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -271,10 +272,7 @@ static void name_config(Compile *c)
 static bool check_paths(Compile *c)
 {
 	char why[512] = "";
-	struct stat st;
-	bool is_folder = stat(c->cmd.model_dir, &st) != 0 || S_ISDIR(st.st_mode); /* absent: the passes say what of it */
-	if (!is_folder)
-		fail_at(&c->diags, A0104, (Loc){c->cmd.model_dir, 0, 0}, "not a folder: give the checkpoint's folder");
+	bool is_folder = find_model_folder(c);
 	bool writes = !c->cmd.dry_run && !c->cmd.estimate && (!c->cmd.stop_after || strcmp(c->cmd.stop_after, "emit") == 0);
 	if (writes && !artifact_can_write(c->cmd.output, why, sizeof why))
 		fail_at(&c->diags, A0103, (Loc){c->cmd.output, 0, 0}, "%s", why);

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "compiler/foreign_files.h"
 #include "compiler/input.h"
 #include "compiler/json.h"
 #include "compiler/read_model.h"
@@ -41,6 +42,7 @@ typedef struct Reading {
 	Compile *c;
 	Diags *d;
 	const char *dir;
+	bool has_index;
 } Reading;
 
 static Loc shard_loc(const Reading *r, int shard) { return (Loc){r->c->model.shards.at[shard].path, 0, 0}; }
@@ -329,6 +331,46 @@ static int by_tensor_name(const void *x, const void *y)
 	return order ? order : a->shard - b->shard;
 }
 
+/* Of a tensor that several shards hold the index names the one that counts, as long as loaders that read the shards in
+ * order of their names, the last copy winning, end with the same one: the copies before it are stale, which is told.
+ * Both lists are sorted, that of the tensors by name and then by shard; shards are in order of their names. */
+static bool drop_stale(Reading *r, const Placed *map, int n_map)
+{
+	Model *m = &r->c->model;
+	StTensor first = {0};
+	const char *in_place = NULL;
+	int n_stale = 0, kept = 0;
+	bool ok = true;
+	for (int i = 0, k = 0, end; i < m->tensors.n; i = end) {
+		for (end = i + 1; end < m->tensors.n && strcmp(m->tensors.at[end].name, m->tensors.at[i].name) == 0;)
+			end++;
+		while (k < n_map && strcmp(map[k].name, m->tensors.at[i].name) < 0)
+			k++;
+		const StTensor *last = &m->tensors.at[end - 1], *meant = last;
+		for (int j = i; end > i + 1 && k < n_map && j < end; j++)
+			if (strcmp(map[k].name, last->name) == 0
+					&& strcmp(map[k].shard, m->shards.at[m->tensors.at[j].shard].name) == 0)
+				meant = &m->tensors.at[j];
+		if (meant != last && !same_contents(r->c, meant, last))
+			ok = fail_at(r->d, A0407, map[k].at, "%s: the index sends it to %s, and loaders that read the shards in "
+				"order take the other one that %s holds", last->name, map[k].shard,
+				m->shards.at[last->shard].name);
+		if (end > i + 1 && !n_stale) {
+			first = m->tensors.at[meant == &m->tensors.at[i] ? i + 1 : i];
+			in_place = m->shards.at[meant->shard].name;
+		}
+		n_stale += end - i - 1;
+		m->tensors.at[kept++] = *meant;
+	}
+	m->tensors.n = kept;
+	if (n_stale && ok)
+		note_at(r->d, A0410, shard_loc(r, first.shard), "%s%s: the index sends %s to %s%s, so that %s not read",
+			first.name, n_stale > 1 ? arena_printf(r->d->arena, " and %d more", n_stale - 1) : "",
+			n_stale > 1 ? "them" : "it", in_place, n_stale > 1 ? " and others" : "",
+			n_stale > 1 ? "these copies are" : "this copy is");
+	return ok;
+}
+
 /* Both lists sorted by name: what the index says must be what the headers say. */
 static void compare_map(Reading *r, const Placed *map, int n_map)
 {
@@ -353,40 +395,32 @@ static void compare_map(Reading *r, const Placed *map, int n_map)
 	}
 }
 
-static void check_total(Reading *r, const Value *index)
+/* What else the index says. total_size is a sum by which loaders show their progress. */
+static void check_rest(Reading *r, const Value *index)
 {
-	const Value *v = value_get(value_get(index, "metadata"), "total_size");
+	static const char *const known[][4] = {{"weight_map", "metadata"}, {"total_size", "total_parameters", "format"}};
+	const Value *metadata = value_get(index, "metadata"), *v = value_get(metadata, "total_size");
+	const Value *tables[] = {index, metadata};
+	if (metadata && metadata->kind != VALUE_NULL)
+		want_table(r->d, A0406, "metadata", metadata);
+	for (int i = 0; i < 2; i++)
+		for (const Value *e = tables[i] && tables[i]->kind == VALUE_TABLE ? tables[i]->first : NULL; e; e = e->next) {
+			bool is_known = false;
+			for (int k = 0; k < 4 && known[i][k]; k++)
+				is_known |= strcmp(known[i][k], e->key) == 0;
+			if (is_known)
+				continue;
+			note_at(r->d, A0207, e->at, "unknown keys are not used: %s%s", i ? "metadata." : "",
+				clip_text(r->d->arena, e->key, strlen(e->key), 48));
+			break;
+		}
 	int64_t total = 0;
 	for (int i = 0; i < r->c->model.tensors.n; i++)
 		total += r->c->model.tensors.at[i].bytes;
-	if (v && (v->kind != VALUE_INT || v->integer != total))
+	const Value sum = {.kind = VALUE_INT, .integer = total};
+	if (v && v->kind != VALUE_NULL && !value_equal(v, &sum)) /* writers that add in floating point say 251264.0 */
 		note_at(r->d, A0408, v->at, "total_size = %s: the tensors have %lld bytes", entry_text(r, v),
 			(long long)total);
-}
-
-static int by_text(const void *x, const void *y) { return strcmp(*(char *const *)x, *(char *const *)y); }
-
-/* Files of the folder that look like weights and are not read. */
-static void note_strangers(Reading *r)
-{
-	VEC(const char *) names = {0};
-	DIR *dir = opendir(r->dir);
-	for (struct dirent *e; dir && (e = readdir(dir));) {
-		size_t n = strlen(e->d_name), tail = strlen(".safetensors");
-		bool is_read = n <= tail || strcmp(e->d_name + n - tail, ".safetensors") != 0;
-		for (int i = 0; i < r->c->model.shards.n && !is_read; i++)
-			is_read = strcmp(e->d_name, r->c->model.shards.at[i].name) == 0;
-		if (!is_read && is_plain_name(e->d_name))
-			*vec_push(&r->c->scratch, &names) = arena_strdup(&r->c->scratch, e->d_name);
-	}
-	if (dir)
-		closedir(dir);
-	if (names.n)
-		qsort(names.at, (size_t)names.n, sizeof names.at[0], by_text);
-	for (int i = 0; i < names.n && i < 3; i++)
-		note_at(r->d, A0408, (Loc){input_path(r->d->arena, r->dir, names.at[i]), 0, 0}, "%s",
-			i == 2 && names.n > 3 ? "not read, like other weight files that the index does not name" :
-			"not read: the index does not name it");
 }
 
 static void read_sharded(Reading *r, const Value *index)
@@ -411,16 +445,9 @@ static void read_sharded(Reading *r, const Value *index)
 		return;
 	qsort(map, (size_t)n, sizeof *map, placed_by_name);
 	qsort(m->tensors.at, (size_t)m->tensors.n, sizeof m->tensors.at[0], by_tensor_name);
-	for (int i = 1; i < m->tensors.n; i++) {
-		const StTensor *a = &m->tensors.at[i - 1], *b = a + 1;
-		if (strcmp(a->name, b->name) == 0)
-			ok = fail_at(r->d, A0407, shard_loc(r, b->shard), "%s is in this file and in %s", b->name,
-				m->shards.at[a->shard].name);
-	}
-	if (ok)
+	if (drop_stale(r, map, n))
 		compare_map(r, map, n);
-	check_total(r, index);
-	note_strangers(r);
+	check_rest(r, index);
 }
 
 /* The file of kv.scales: its tensors are none of the checkpoint's. */
@@ -449,15 +476,15 @@ static void read_kv_scales(Reading *r)
 
 static void fail_no_weights(Reading *r, const char *path)
 {
-	static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth",
-		"consolidated.safetensors", "model.gguf"};
-	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-		if (access(input_path(&r->c->scratch, r->dir, others[i]), F_OK) == 0) {
-			fail_at(r->d, A0409, (Loc){path, 0, 0}, "no such file; %s is there, but only safetensors of the "
-				"Hugging Face layout are read", others[i]);
-			return;
-		}
-	fail_at(r->d, A0409, (Loc){path, 0, 0}, "no such file, and no model.safetensors.index.json either");
+	const char *other = foreign_in_folder(&r->c->scratch, r->dir);
+	if (other && strstr(other, "-of-") && strstr(other, ".safetensors"))
+		fail_at(r->d, A0409, (Loc){path, 0, 0}, "no such file; %s is there, but not model.safetensors.index.json, "
+			"which names the shards", other);
+	else if (other)
+		fail_at(r->d, A0409, (Loc){path, 0, 0}, "no such file; %s is there, but only safetensors of the Hugging Face "
+			"layout are read", other);
+	else
+		fail_at(r->d, A0409, (Loc){path, 0, 0}, "no such file, and no model.safetensors.index.json either");
 }
 
 static void read_checkpoint(Reading *r)
@@ -466,6 +493,7 @@ static void read_checkpoint(Reading *r)
 	bool absent;
 	const Value *index = json_read(&r->c->scratch, &r->c->scratch, r->d, &index_rules,
 		input_path(&r->c->arena, r->dir, "model.safetensors.index.json"), &absent);
+	r->has_index = index != NULL;
 	if (index) {
 		read_sharded(r, index);
 	} else if (absent) {
@@ -502,6 +530,8 @@ void read_weights(Compile *c)
 	else
 		read_checkpoint(&r);
 	read_kv_scales(&r);
+	if (c->model.tensors.n)
+		note_neighbours(c, r.dir, r.has_index);
 }
 
 Loc loc_of(const Compile *c, const StTensor *t) { return (Loc){c->model.shards.at[t->shard].path, 0, 0}; }
