@@ -7,6 +7,7 @@
  */
 #include "compiler/config_keys.h"
 #include "compiler/ir.h"
+#include "compiler/quant_lists.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -331,11 +332,37 @@ static void check_tied_head(Compile *c, const StTensor *head, Loc at)
 			embedding ? embedding->name : "the embedding", file, line);
 }
 
+/* Of a bias that no op reads: the module it belongs to is one of the model's, and all of it is zero, as some writers
+ * put it beside whatever they quantise. *at: of the first element that is not zero, else -1. */
+static bool is_zero_bias(Compile *c, const StTensor *t, int64_t *at)
+{
+	static const char *const parts[] = {"weight", "weight_packed", "qweight"};
+	const char *dot = strrchr(t->name, '.');
+	bool has_module = false;
+	*at = -1;
+	if (!dot || strcmp(dot, ".bias") != 0 || t->n_dims != 1 || !t->is_supported
+			|| (t->dtype != DT_bf16 && t->dtype != DT_f16 && t->dtype != DT_f32))
+		return false;
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+		const StTensor *of = g_find_tensor(c, arena_printf(&c->scratch, "%.*s.%s", (int)(dot - t->name), t->name,
+			parts[i]));
+		has_module |= of && of->used_by;
+	}
+	uint8_t *bytes = arena_alloc(&c->scratch, (size_t)t->bytes + 1);
+	const int64_t size = dtype_bytes(t->dtype);
+	if (!has_module || !read_tensor(c, t, bytes))
+		return false;
+	for (int64_t i = 0; i < t->bytes && *at < 0; i++) /* in the last byte of an element stands its sign */
+		if (bytes[i] & (i % size == size - 1 ? 0x7f : 0xff))
+			*at = i / size;
+	return *at < 0;
+}
+
 static void check_all_used(Compile *c)
 {
-	const StTensor *first = NULL; /* ignored */
+	const StTensor *first = NULL, *zero = NULL; /* ignored; a bias of zeros */
 	Loc first_at = {0};
-	int n_ignored = 0;
+	int n_ignored = 0, n_zero = 0;
 	for (int i = 0; i < c->model.tensors.n; i++) {
 		const StTensor *t = &c->model.tensors.at[i];
 		Loc at = loc_of(c, t);
@@ -349,13 +376,24 @@ static void check_all_used(Compile *c)
 			}
 			continue;
 		}
+		int64_t not_zero;
 		if (c->model.config.tie_embeddings && strcmp(t->name, "lm_head.weight") == 0)
 			check_tied_head(c, t, at);
+		else if (is_zero_bias(c, t, &not_zero))
+			zero = n_zero++ ? zero : t;
+		else if (not_zero >= 0)
+			fail_at(&c->diags, A0604, at, "tensor %s %s is not used by %s, and element %lld of it is not zero: list it "
+				"under [weights] ignore if that is meant", t->name, g_shape_text(c, t->n_dims, t->shape),
+				c->graph.family, (long long)not_zero);
 		else
 			fail_at(&c->diags, A0604, at,
 				"tensor %s %s is not used by %s: list it under [weights] ignore if that is meant%s",
 				t->name, g_shape_text(c, t->n_dims, t->shape), c->graph.family, kv_scale_hint(c, t->name));
 	}
+	if (n_zero)
+		note_at(&c->diags, A0613, loc_of(c, zero), "%s%s zero everywhere: %s has no such bias, and adds none",
+			zero->name, n_zero > 1 ? arena_printf(&c->scratch, " and %d more biases are", n_zero - 1) : " is",
+			c->graph.family);
 	if (n_ignored > 1)
 		note_at(&c->diags, A0605, first_at, "weights.ignore: %s and %d more are not read", first->name, n_ignored - 1);
 	else if (n_ignored)

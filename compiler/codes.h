@@ -189,6 +189,15 @@ CODE(A0610, EXIT_OK, "scales of keys and values made up",
 	"The cache is quantized and has no measured scales, or one for keys and values both, or one of keys that were not "
 	"rotated yet.",
 	"Run `atlasc calibrate` and name its file in kv.scales of MODEL.toml.")
+CODE(A0611, EXIT_BAD_INPUT, "lists that --random-weights cannot follow",
+	"The files list quantized modules, and none of them is a product of the model.",
+	"Take config.json and hf_quant_config.json from one revision of the model.")
+CODE(A0612, EXIT_OK, "weights decoded to bf16",
+	"A line of [quant] asks for bf16: the plan has what the codes and scales of the checkpoint mean.",
+	"Nothing: the remark counts the products.")
+CODE(A0613, EXIT_OK, "biases of zeros left out",
+	"The checkpoint has biases that the model family lacks; all of them are zero, so that nothing is lost.",
+	"Nothing: one that is not zero is an error.")
 /* A07xx kernel selection */
 CODE(A0701, EXIT_REFUSED, "no admissible kernel",
 	"No kernel template serves this operation; nothing is substituted.",

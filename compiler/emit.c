@@ -8,6 +8,7 @@
 #include "artifacts/parallel.h"
 #include "artifacts/sign.h"
 #include "compiler/ir.h"
+#include "compiler/stored.h"
 
 #include <errno.h>
 #include <fcntl.h>

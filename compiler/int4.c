@@ -21,6 +21,7 @@
  */
 #include "compiler/int4.h"
 #include "artifacts/numbers.h"
+#include "compiler/quant_lists.h"
 
 #include <math.h>
 #include <string.h>
@@ -32,6 +33,7 @@ typedef struct Module4 { /* a module and its tensors, NULL = absent */
 	const char *name;
 	int64_t rows, cols, group;
 	StTensor *codes, *scales, *zeros, *index, *shape;
+	const QuantTarget *told; /* what the files say of it; NULL = nothing */
 } Module4;
 
 static StTensor *find(const Module4 *m, const char *part)
@@ -138,11 +140,8 @@ static bool check_told_shape(const Module4 *m)
 /* What the files say of the module; else, of compressed-tensors, what its scales show. */
 static int64_t group_of(const Module4 *m)
 {
-	for (int i = 0; i < m->c->model.quant.targets.n; i++) {
-		const QuantTarget *t = &m->c->model.quant.targets.at[i];
-		if (t->format == FORMAT_INT4 && quant_matches(&t->modules, &m->name, 1, NULL))
-			return t->block_k ? t->block_k : m->cols;
-	}
+	if (m->told)
+		return m->told->block_k ? m->told->block_k : m->cols;
 	const int64_t groups = m->scales && m->scales->n_dims == 2 ? m->scales->shape[1] : 0;
 	return groups > 0 && m->cols % groups == 0 ? m->cols / groups : m->cols;
 }
@@ -201,8 +200,9 @@ static Weight whole(Compile *c, const StTensor *t)
 
 bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadeProduct *p, StTensor **codes)
 {
-	Module4 m = {.c = c, .name = module, .rows = rows, .cols = cols};
+	Module4 m = {.c = c, .name = module, .rows = rows, .cols = cols, .told = quant_target_of(c, module)};
 	Int4Layout layout = INT4_PACKED;
+	m.told = m.told && m.told->format == FORMAT_INT4 ? m.told : NULL;
 	*codes = m.codes = find(&m, "weight_packed");
 	if (m.codes) {
 		m.scales = find(&m, "weight_scale");
@@ -217,6 +217,10 @@ bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadePr
 		if (!see_layout(&m, &layout) || !want_there(&m, m.zeros, "qzeros"))
 			return false;
 	}
+	if (m.told && m.told->has_zeros && layout == INT4_PACKED && !want_there(&m, m.zeros, "weight_zero_point"))
+		return false;
+	if (m.told && m.told->has_index && !want_there(&m, m.index, layout == INT4_PACKED ? "weight_g_idx" : "g_idx"))
+		return false;
 	m.group = group_of(&m);
 	if (!want_there(&m, m.scales, layout == INT4_PACKED ? "weight_scale" : "scales") || !check_sizes(&m, layout)
 			|| !check_tensors(&m, layout))
@@ -301,15 +305,19 @@ static uint8_t *read_source(Arena *a, const Weight *w, const SourceReader *sourc
 	return source->read(source->ctx, w, 0, bytes, (size_t)w->bytes) ? bytes : NULL;
 }
 
-uint8_t *int4_make(Compile *c, Arena *a, const MadeProduct *p, int w, const SourceReader *source)
+uint8_t *int4_codes(Arena *a, const MadeProduct *p, const SourceReader *source)
 {
-	uint8_t *made = arena_alloc(a, (size_t)c->graph.weights[w].bytes);
-	if (w == p->codes) {
-		const uint8_t *words = read_source(a, &p->source, source);
-		if (words)
-			(p->layout == INT4_AWQ ? turn_awq : turn_gptq)(p, words, made);
-		return words ? made : NULL;
-	}
+	uint8_t *words = read_source(a, &p->source, source);
+	if (!words || p->layout == INT4_PACKED)
+		return words;
+	uint8_t *made = arena_alloc(a, (size_t)(p->rows * p->cols / 2));
+	(p->layout == INT4_AWQ ? turn_awq : turn_gptq)(p, words, made);
+	return made;
+}
+
+uint8_t *int4_scales(Compile *c, Arena *a, const MadeProduct *p, const SourceReader *source)
+{
+	uint8_t *made = arena_alloc(a, (size_t)(p->rows * (p->cols / p->block_k)) * sizeof(uint32_t));
 	const uint8_t *scales = read_source(a, &p->scales, source), *zeros = NULL;
 	if (!scales || (p->has_zeros && !(zeros = read_source(a, &p->zeros, source))))
 		return NULL;

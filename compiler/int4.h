@@ -15,7 +15,8 @@ bool int4_is_stored(Compile *c, const char *module);
 /* The module's tensors, checked, as *p; those beside the codes count as read. False after having said what is wrong. */
 bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadeProduct *p, StTensor **codes);
 
-/* Weight w of p, its codes or its scales, whole, in the arena. NULL after having said why not. */
-uint8_t *int4_make(Compile *c, Arena *a, const MadeProduct *p, int w, const SourceReader *source);
+/* The codes of p, u4 [N,K], or its scales, f32z [N,K/G], whole, in the arena. NULL after having said why not. */
+uint8_t *int4_codes(Arena *a, const MadeProduct *p, const SourceReader *source);
+uint8_t *int4_scales(Compile *c, Arena *a, const MadeProduct *p, const SourceReader *source);
 
 #endif

@@ -145,8 +145,9 @@ typedef struct QuantPattern { /* names modules; quant_matches */
 
 typedef struct QuantRule { /* a line of [quant] */
 	QuantPattern modules;
-	WeightFormat format; /* FORMAT_PLAIN: stays as the checkpoint has it */
-	bool was_met;        /* filled by build-graph: there was a product that it names */
+	WeightFormat format; /* FORMAT_PLAIN: stays as the checkpoint has it, or, is_bf16, is decoded to bf16 */
+	bool is_bf16, was_met; /* the latter filled by build-graph: there was a product that it names */
+	int n_decoded; const char *decoded; /* likewise: products that were decoded, the first of them */
 	int n_in_parts;      /* likewise: modules that it names and that are read as parts of products */
 	const char *in_parts; /* the first of them */
 } QuantRule;
@@ -190,12 +191,15 @@ typedef struct QuantTarget {
 	QuantPattern modules;
 	WeightFormat format; /* as the files say; FORMAT_PLAIN = they do not */
 	int block_n, block_k; /* of FP8 in blocks; block_k of INT4 too, 0 = a row's; else 0 */
+	bool has_zeros, has_index; /* of INT4: zeros are not all 8; columns may be out of order */
+	bool is_class, was_met; /* "Linear", all products; of Quant.layers: a product has that name */
 } QuantTarget;
 
 typedef struct Quant {
 	const char *name;      /* of the format: "fp8", "NVFP4", "compressed-tensors", "awq"; NULL = no file tells any */
 	bool is_less_one;      /* of GPTQ: zeros stand in the file as one less than they are */
-	VEC(QuantTarget) targets; /* modules that are quantised, where no `ignore` says otherwise */
+	bool has_head;         /* of AWQ and GPTQ: the head is quantised too */
+	VEC(QuantTarget) targets, layers; /* quantised where no `ignore` says otherwise; by their own names, sorted */
 	VEC(QuantPattern) ignore;
 	const char *kv; Loc at_kv; /* "kv_cache_quant_algo = ...": what is said of keys and values, NULL = nothing */
 	Loc at;
@@ -387,6 +391,7 @@ typedef struct MadeProduct {
 	Weight source;                /* BF16, F16, F32 [rows, cols], or INT4; file NULL = --random-weights */
 	const int32_t *ids;           /* [rows]: which rows of the source these are; NULL = the first ones */
 	int layout; Weight scales, zeros; bool has_zeros, is_less_one; /* of INT4: int4.h */
+	struct DecodedPart *parts; int n_parts; /* decoded to bf16, of these: decode.h; 0 = it is not */
 } MadeProduct;
 
 /* Compile: the context, first argument of every pass ---------------------------------------------- */
@@ -477,13 +482,9 @@ void print_option_table(void *file); /* every key of MODEL.toml with type, range
 /* The bytes of a checkpoint tensor. False after having recorded that they cannot be read. */
 bool read_tensor(Compile *c, const StTensor *t, void *dst);
 Loc loc_of(const Compile *c, const StTensor *t), weight_loc(const Compile *c, const Weight *in_file); /* the shard */
-/* Index of the first of n scales that is not a positive finite number, or -1. */
-int64_t first_bad_scale(Dtype dtype, const void *scales, int64_t n);
 /* Same dtype, shape and bytes on disk. False as well after having recorded that a file cannot be read. */
 bool same_contents(Compile *c, const StTensor *a, const StTensor *b);
 bool name_matches(const char *pattern, const char *name); /* at most one '*' in pattern */
-/* How many of n modules the pattern names (read_quant.c); is_named [n] becomes true for these, may be NULL. */
-int quant_matches(const QuantPattern *p, const char *const *modules, int n, bool *is_named);
 void print_graph(Compile *c, void *file);
 void print_lowered(Compile *c, void *file);
 void print_plan(Compile *c, void *file);
@@ -572,8 +573,6 @@ Cache g_cache(Compile *c, int layer, const char *module, const Attrs *attrs);
 void check_kv_scales(Compile *c);
 /* For a tensor that nobody reads: what is expected if it is meant as such a scale, else "". */
 const char *kv_scale_hint(Compile *c, const char *name);
-void check_quant_lists(Compile *c); /* notes where lists and tensors differ; A0609 */
-void check_quant_rules(Compile *c); /* A0305 for a line of [quant] that names no product */
 /* What builders share: the checkpoint's tensor of that name, or NULL; a weight, as a tensor; "[64, 128]". */
 StTensor *g_find_tensor(Compile *c, const char *name);
 int g_add_weight(Compile *c, const Weight *w);

@@ -24,6 +24,7 @@
 
 #include "artifacts/numbers.h"
 #include "compiler/ir.h"
+#include "compiler/stored.h"
 
 #define ROTATED_NAME "rotated_k_scale"
 enum { N_NAMES = 6 };

@@ -236,9 +236,10 @@ static void read_ignore(Reading *r, const Value *v, bool must_match)
 	}
 }
 
-static const struct { const char *name; WeightFormat format; } quant_formats[] = {{"keep", FORMAT_PLAIN},
-	{"fp8-block", FORMAT_FP8_BLOCK}, {"fp8-channel", FORMAT_FP8_CHANNEL}, {"fp8-tensor", FORMAT_FP8_TENSOR},
-	{"nvfp4", FORMAT_NVFP4}, {"mxfp4", FORMAT_MXFP4}};
+static const struct { const char *name; WeightFormat format; bool is_bf16; } quant_formats[] = {
+	{"keep", FORMAT_PLAIN, false}, {"bf16", FORMAT_PLAIN, true}, {"fp8-block", FORMAT_FP8_BLOCK, false},
+	{"fp8-channel", FORMAT_FP8_CHANNEL, false}, {"fp8-tensor", FORMAT_FP8_TENSOR, false},
+	{"nvfp4", FORMAT_NVFP4, false}, {"mxfp4", FORMAT_MXFP4, false}};
 enum { N_QUANT_FORMATS = sizeof quant_formats / sizeof quant_formats[0] };
 
 /* Index in quant_formats, or N_QUANT_FORMATS. */
@@ -271,15 +272,15 @@ static void read_formats(Reading *r, const Value *table)
 			continue;
 		const int k = quant_format(word);
 		if (k == N_QUANT_FORMATS)
-			fail_at(r->d, A0303, v->at, "%s = %s: expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4 or keep",
-				name, value_text(r->d->arena, v));
+			fail_at(r->d, A0303, v->at, "%s = %s: expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4, bf16 or "
+				"keep", name, value_text(r->d->arena, v));
 		else if (!*v->key || strncmp(v->key, "re:", 3) == 0)
 			fail_at(r->d, A0303, v->key_at, "%s: expected the name of a module, or one with stars", name);
-		else if (quant_formats[k].format != FORMAT_PLAIN && !may_be_made(r))
+		else if ((quant_formats[k].format != FORMAT_PLAIN || quant_formats[k].is_bf16) && !may_be_made(r))
 			fail_by_reference(r, name, v);
 		else
 			*vec_push(&r->c->arena, &r->o->quant) = (QuantRule){.modules = {.text = v->key, .at = v->key_at},
-				.format = quant_formats[k].format};
+				.format = quant_formats[k].format, .is_bf16 = quant_formats[k].is_bf16};
 	}
 }
 

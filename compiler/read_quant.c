@@ -18,21 +18,59 @@
  */
 #include <ctype.h>
 #include <regex.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "artifacts/numbers.h"
 #include "compiler/input.h"
 #include "compiler/json.h"
+#include "compiler/quant_lists.h"
 #include "compiler/read_model.h"
 
-enum { MAX_PATTERN = 512, MAX_PATTERNS = 4096, MAX_REGEX = 64 };
+enum { MAX_PATTERN = 512, MAX_PATTERNS = 4096, MAX_LAYERS = 1 << 17, MAX_REGEX = 64 };
+
+/* Keys ------------------------------------------------------------------------------------------------------------
+ *
+ * What a writer reads of quantization_config, or of hf_quant_config.json. In another's settings it is an error, unless
+ * it says nothing there. A key in no row is told. */
+enum { BY_FP8 = 1, BY_MODELOPT = 2, BY_CT = 4, BY_AWQ = 8, BY_GPTQ = 16, BY_INT4 = BY_AWQ | BY_GPTQ };
+
+static const struct { const char *name; int readers, pass /* of values elsewhere: read_model.h */; } quant_keys[] = {
+	{"quant_method", BY_FP8 | BY_MODELOPT | BY_CT | BY_INT4, 0}, {"quant_algo", BY_MODELOPT, 0},
+	{"fmt", BY_FP8, 0}, {"weight_block_size", BY_FP8, 0}, {"modules_to_convert", BY_FP8, IS_EMPTY},
+	{"ignored_layers", BY_FP8, IS_EMPTY}, {"scale_fmt", BY_FP8, 0},
+	{"modules_to_not_convert", BY_FP8 | BY_INT4, IS_EMPTY},
+	{"ignore", BY_MODELOPT | BY_CT, IS_EMPTY}, {"exclude_modules", BY_MODELOPT, IS_EMPTY},
+	{"config_groups", BY_MODELOPT | BY_CT, IS_EMPTY}, {"kv_cache_scheme", BY_MODELOPT | BY_CT, 0},
+	{"kv_cache_quant_algo", BY_MODELOPT, 0}, {"quantized_layers", BY_MODELOPT, IS_EMPTY},
+	{"has_zero_point", BY_MODELOPT, IS_FALSE}, {"pre_quant_scale", BY_MODELOPT, IS_FALSE},
+	{"group_size", BY_MODELOPT | BY_INT4, 0}, {"format", BY_CT | BY_GPTQ, 0}, {"quantization_status", BY_CT, 0},
+	{"sparsity_config", BY_CT, IS_EMPTY}, {"moe_sparsity_config", BY_CT, IS_EMPTY},
+	{"transform_config", BY_CT, IS_EMPTY}, {"bits", BY_INT4, 0}, {"zero_point", BY_AWQ, IS_FALSE},
+	{"checkpoint_format", BY_GPTQ, 0},
+	{"lm_head", BY_INT4, IS_FALSE}, {"desc_act", BY_INT4, IS_FALSE}, {"dynamic", BY_GPTQ, IS_EMPTY},
+	{"modules_in_block_to_quantize", BY_GPTQ, IS_EMPTY},
+	/* how the weights came about, how other programs shall run them, what is done to activations */
+	{"activation_scheme", BY_FP8, FREE}, {"version", BY_AWQ, FREE}, {"dequantize", 0, FREE}, {"producer", 0, FREE},
+	{"global_compression_ratio", 0, FREE}, {"sym", 0, FREE}, {"static_groups", 0, FREE}, {"true_sequential", 0, FREE},
+	{"act_group_aware", 0, FREE}, {"damp_percent", 0, FREE}, {"damp_auto_increment", 0, FREE}, {"mse", 0, FREE},
+	{"pack_dtype", 0, FREE}, {"meta", 0, FREE}, {"quantizer", 0, FREE}, {"model_name_or_path", 0, FREE},
+	{"model_file_base_name", 0, FREE}, {"tokenizer", 0, FREE}, {"dataset", 0, FREE}, {"batch_size", 0, FREE},
+	{"block_name_to_quantize", 0, FREE}, {"module_name_preceding_first_block", 0, FREE}, {"model_seqlen", 0, FREE},
+	{"pad_token_id", 0, FREE}, {"cache_block_outputs", 0, FREE}, {"max_input_length", 0, FREE},
+	{"use_cuda_fp16", 0, FREE}, {"use_exllama", 0, FREE}, {"disable_exllama", 0, FREE}, {"exllama_config", 0, FREE},
+	{"backend", 0, FREE}, {"do_fuse", 0, FREE}, {"modules_to_fuse", 0, FREE}, {"fuse_max_seq_len", 0, FREE},
+	{"provider", 0, FREE}, {"autoround_version", 0, FREE}, {"data_type", 0, FREE}, {"amp", 0, FREE},
+	{"to_quant_block_names", 0, FREE}, {"enable_quanted_input", 0, FREE}, {"static_attention_granularity", 0, FREE},
+	{"static_kv_granularity", 0, FREE},
+};
 
 typedef struct Reading {
 	Compile *c;
 	Diags *d;
 	Quant *q;
 	int n_regex;
+	bool is_modelopt; /* whose groups leave out how scales are shared */
 } Reading;
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -232,6 +270,13 @@ static bool add_pattern(Reading *r, const char *name, const char *text, Loc at, 
 		"sets and * + ?", name, clip_text(r->d->arena, text, n, 80));
 }
 
+static void add_target(Reading *r, const QuantTarget *target, QuantPattern modules)
+{
+	QuantTarget *t = vec_push(&r->c->arena, &r->q->targets);
+	*t = *target;
+	t->modules = modules;
+}
+
 /* A list of patterns: of targets with their format, or, `target` NULL, of modules that are left alone. */
 static void add_patterns(Reading *r, const char *name, const Value *list, const QuantTarget *target)
 {
@@ -250,16 +295,19 @@ static void add_patterns(Reading *r, const char *name, const Value *list, const 
 		bool is_class = target && strcmp(text, "Linear") == 0; /* all products, in the words of PyTorch */
 		if (!add_pattern(r, name, is_class ? "*" : text, v->at, &p))
 			continue;
+		const int before = q->targets.n;
 		if (target)
-			*vec_push(&r->c->arena, &q->targets) = (QuantTarget){p, target->format, target->block_n, target->block_k};
+			add_target(r, target, p);
 		else
 			*vec_push(&r->c->arena, &q->ignore) = p;
+		if (q->targets.n > before)
+			q->targets.at[before].is_class = is_class;
 	}
 }
 
-static void add_all(Reading *r, WeightFormat format, const int block[2])
+static void add_all(Reading *r, const QuantTarget *target)
 {
-	*vec_push(&r->c->arena, &r->q->targets) = (QuantTarget){{.text = "*", .at = r->q->at}, format, block[0], block[1]};
+	add_target(r, target, (QuantPattern){.text = "*", .at = r->q->at});
 }
 
 /* Members that are none of `known`, in one note. */
@@ -271,6 +319,25 @@ static void note_unknown(Reading *r, const char *where, const Value *table, cons
 				clip_text(r->d->arena, v->key, strlen(v->key), 48));
 			return;
 		}
+}
+
+/* Every member has a rule: quant_keys. */
+static void check_quant_keys(Reading *r, const char *where, const Value *table, int reader)
+{
+	const Value *unknown = NULL;
+	for (const Value *v = table->first; v; v = v->next) {
+		int k = 0;
+		while (k < COUNT(quant_keys) && strcmp(quant_keys[k].name, v->key) != 0)
+			k++;
+		if (k == COUNT(quant_keys))
+			unknown = unknown ? unknown : v;
+		else if (!(quant_keys[k].readers & reader) && !value_passes(v, quant_keys[k].pass))
+			fail_at(r->d, A0208, v->at, "%s.%s = %s: a setting of another quant_method: it means nothing here", where,
+				v->key, text_of(r, v));
+	}
+	if (unknown)
+		note_at(r->d, A0207, unknown->at, "unknown keys are not used: %s.%s", where,
+			clip_text(r->d->arena, unknown->key, strlen(unknown->key), 48));
 }
 
 /* What is said of keys and values is advice: MODEL.toml decides, which is read later. */
@@ -296,51 +363,70 @@ static bool read_block(Reading *r, const char *name, const Value *v, int block[2
 
 static void read_fp8(Reading *r, const Value *q)
 {
-	static const char *const keys[] = {"quant_method", "fmt", "activation_scheme", "weight_block_size",
-		"modules_to_not_convert", "modules_to_convert", "ignored_layers", "scale_fmt", "dequantize"};
 	static const char *const formats[] = {"e4m3", "float8_e4m3fn"};
 	static const char *const schemes[] = {"dynamic", "static"};
-	int block[2] = {0, 0};
+	static const char *const scales[] = {"float", "ue8m0"};
+	static const struct { const char *key; const char *const *words; int n; } words[] = {
+		{"fmt", formats, COUNT(formats)}, {"activation_scheme", schemes, COUNT(schemes)},
+		{"scale_fmt", scales, COUNT(scales)}};
+	const Value *size = value_get(q, "weight_block_size"), *only = get(q, "modules_to_convert");
+	int block[2] = {FP8_BLOCK, FP8_BLOCK}; /* where nothing is said; null says that there are none */
 	r->q->name = "fp8";
-	if (get(q, "fmt"))
-		want_word(r, "quantization_config.fmt", get(q, "fmt"), formats, COUNT(formats));
-	if (get(q, "activation_scheme"))
-		want_word(r, "quantization_config.activation_scheme", get(q, "activation_scheme"), schemes, COUNT(schemes));
-	if (get(q, "weight_block_size")
-			&& !read_block(r, "quantization_config.weight_block_size", get(q, "weight_block_size"), block))
+	for (int i = 0; i < COUNT(words); i++)
+		if (get(q, words[i].key))
+			want_word(r, arena_printf(r->d->arena, "quantization_config.%s", words[i].key), get(q, words[i].key),
+				words[i].words, words[i].n);
+	if (size && size->kind == VALUE_NULL)
+		block[0] = block[1] = 0;
+	else if (size && !read_block(r, "quantization_config.weight_block_size", size, block))
 		return;
-	add_all(r, block[0] ? FORMAT_FP8_BLOCK : FORMAT_FP8_TENSOR, block);
+	const QuantTarget target = {.format = block[0] ? FORMAT_FP8_BLOCK : FORMAT_FP8_TENSOR, .block_n = block[0],
+		.block_k = block[1]};
+	if (only && !value_passes(only, IS_EMPTY))
+		add_patterns(r, "quantization_config.modules_to_convert", only, &target);
+	else
+		add_all(r, &target);
 	add_patterns(r, "quantization_config.modules_to_not_convert", get(q, "modules_to_not_convert"), NULL);
 	add_patterns(r, "quantization_config.ignored_layers", get(q, "ignored_layers"), NULL);
-	note_unknown(r, "quantization_config", q, keys, COUNT(keys));
+	check_quant_keys(r, "quantization_config", q, BY_FP8);
 }
 
-/* bits and group_size, of AWQ and GPTQ. Most of what else their files hold tells how the weights came about. */
-static void read_int4(Reading *r, const Value *q)
+/* Names of modules in blocks, in lists of lists. */
+static void add_in_blocks(Reading *r, const char *name, const Value *lists, const QuantTarget *target)
 {
-	static const char *const keys[] = {"quant_method", "bits", "group_size", "zero_point", "version",
-		"checkpoint_format", "format", "modules_to_not_convert", "lm_head", "sym", "desc_act", "dynamic",
-		"static_groups", "true_sequential", "damp_percent", "damp_auto_increment", "mse", "pack_dtype", "meta",
-		"model_name_or_path", "model_file_base_name", "tokenizer", "dataset", "batch_size", "block_name_to_quantize",
-		"module_name_preceding_first_block", "modules_in_block_to_quantize", "model_seqlen", "pad_token_id",
-		"cache_block_outputs", "max_input_length", "use_cuda_fp16", "use_exllama", "exllama_config", "backend",
-		"do_fuse", "modules_to_fuse", "fuse_max_seq_len", "provider", "autoround_version", "data_type", "amp",
-		"to_quant_block_names", "enable_quanted_input", "static_attention_granularity", "static_kv_granularity"};
-	static const char *const name = "quantization_config.group_size";
-	const Value *bits = get(q, "bits"), *size = get(q, "group_size");
-	int n, group = 0;
-	if (!bits || !size) {
-		fail_at(r->d, A0202, q->at, "quantization_config.%s is missing", bits ? "group_size" : "bits");
+	if (!want_array(r->d, A0203, name, lists))
 		return;
-	}
-	if (want_int(r->d, A0203, "quantization_config.bits", bits, 1, 16, &n) && n != 4)
+	for (const Value *v = lists->first; v; v = v->next)
+		add_patterns(r, name, v, target);
+}
+
+/* bits and group_size, of AWQ and GPTQ, which have classes with defaults of their own. */
+static void read_int4(Reading *r, const Value *q, int reader)
+{
+	static const char *const name = "quantization_config.group_size";
+	const Value *bits = get(q, "bits"), *size = get(q, "group_size"), *order = get(q, "desc_act");
+	const Value *head = get(q, "lm_head"), *only = get(q, "modules_in_block_to_quantize");
+	int n, group = 128;
+	bool is_out_of_order = false;
+	if (!bits && reader == BY_GPTQ)
+		fail_at(r->d, A0202, q->at, "quantization_config.bits is missing");
+	if (bits && want_int(r->d, A0203, "quantization_config.bits", bits, 1, 16, &n) && n != 4)
 		fail_at(r->d, A0208, bits->at, "quantization_config.bits = %d: expected 4", n);
-	if (want_int(r->d, A0203, name, size, -1, MAX_DIM, &group) && group != -1 && group != 32 && group != 64
+	if (size && want_int(r->d, A0203, name, size, -1, MAX_DIM, &group) && group != -1 && group != 32 && group != 64
 			&& group != 128)
 		fail_at(r->d, A0208, size->at, "%s = %d: expected 32, 64, 128 or -1, a whole row", name, group);
-	add_all(r, FORMAT_INT4, (const int[2]){1, group > 0 ? group : 0});
+	if (order)
+		want_bool(r->d, A0203, "quantization_config.desc_act", order, &is_out_of_order);
+	if (head)
+		want_bool(r->d, A0203, "quantization_config.lm_head", head, &r->q->has_head);
+	const QuantTarget target = {.format = FORMAT_INT4, .block_n = 1, .block_k = group > 0 ? group : 0,
+		.has_zeros = true, .has_index = is_out_of_order && reader == BY_GPTQ};
+	if (only && !value_passes(only, IS_EMPTY))
+		add_in_blocks(r, "quantization_config.modules_in_block_to_quantize", only, &target);
+	else
+		add_all(r, &target);
 	add_patterns(r, "quantization_config.modules_to_not_convert", get(q, "modules_to_not_convert"), NULL);
-	note_unknown(r, "quantization_config", q, keys, COUNT(keys));
+	check_quant_keys(r, "quantization_config", q, reader);
 }
 
 static void read_awq(Reading *r, const Value *q)
@@ -351,7 +437,7 @@ static void read_awq(Reading *r, const Value *q)
 		want_word(r, "quantization_config.version", get(q, "version"), versions, COUNT(versions));
 	if (get(q, "zero_point") && value_passes(get(q, "zero_point"), IS_FALSE))
 		fail_at(r->d, A0208, get(q, "zero_point")->at, "quantization_config.zero_point = false: expected true");
-	read_int4(r, q);
+	read_int4(r, q, BY_AWQ);
 }
 
 static void read_gptq(Reading *r, const Value *q)
@@ -365,10 +451,18 @@ static void read_gptq(Reading *r, const Value *q)
 		const char *word = get(q, words[i]) ? want_word(r, name, get(q, words[i]), formats, COUNT(formats)) : NULL;
 		r->q->is_less_one &= !word || strcmp(word, "gptq") == 0;
 	}
-	if (get(q, "dynamic") && !value_passes(get(q, "dynamic"), IS_EMPTY))
-		fail_at(r->d, A0208, get(q, "dynamic")->at, "quantization_config.dynamic: what it says of single modules is "
-			"not implemented");
-	read_int4(r, q);
+	const Value *dynamic = get(q, "dynamic");
+	for (const Value *v = dynamic && want_table(r->d, A0203, "quantization_config.dynamic", dynamic) ? dynamic->first
+			: NULL; v; v = v->next) {
+		QuantPattern pattern; /* "-:" and a regular expression leave modules alone */
+		if (strncmp(v->key, "-:", 2) != 0)
+			fail_at(r->d, A0208, dynamic->at, "quantization_config.dynamic: what it says of single modules is not "
+				"implemented");
+		else if (r->q->ignore.n < MAX_PATTERNS && add_pattern(r, "quantization_config.dynamic",
+				arena_printf(r->d->arena, "re:%s", v->key + 2), v->at, &pattern))
+			*vec_push(&r->c->arena, &r->q->ignore) = pattern;
+	}
+	read_int4(r, q, BY_GPTQ);
 }
 
 static const char *const modelopt_algos[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4",
@@ -393,10 +487,16 @@ static void read_group_size(Reading *r, const char *name, const Value *v, const 
 		fail_at(r->d, A0208, v->at, "%s = %d: expected %d", name, n, group);
 }
 
-/* MIXED_PRECISION: each quantised module by its name. */
+static int by_module(const void *x, const void *y)
+{
+	return strcmp(((const QuantTarget *)x)->modules.text, ((const QuantTarget *)y)->modules.text);
+}
+
+/* MIXED_PRECISION: each quantised module by its name. Where both files have the list it is the same one. */
 static void read_layers(Reading *r, const char *where, const Value *layers)
 {
 	const char *name = arena_printf(r->d->arena, "%s.quantized_layers", where);
+	const int n_before = r->q->layers.n;
 	if (!want_table(r->d, A0203, name, layers))
 		return;
 	for (const Value *v = layers->first; v; v = v->next) {
@@ -406,22 +506,56 @@ static void read_layers(Reading *r, const char *where, const Value *layers)
 		QuantPattern p;
 		if (!want_table(r->d, A0203, key, v))
 			continue;
-		if (algo)
-			word = want_word(r, arena_printf(r->d->arena, "%s.quant_algo", key), algo, modelopt_algos,
-				COUNT(modelopt_algos) - 1);
+		if (algo && !(word = want_word(r, arena_printf(r->d->arena, "%s.quant_algo", key), algo, modelopt_algos,
+				COUNT(modelopt_algos) - 1)))
+			continue;
 		read_group_size(r, arena_printf(r->d->arena, "%s.group_size", key), get(v, "group_size"), word);
-		if (r->q->targets.n < MAX_PATTERNS && add_pattern(r, key, v->key, v->at, &p))
-			*vec_push(&r->c->arena, &r->q->targets) = (QuantTarget){p, format_of(word), 0, 0};
+		if (!add_pattern(r, key, v->key, v->at, &p))
+			continue;
+		const QuantTarget target = {.modules = p, .format = format_of(word)};
+		const QuantTarget *told = n_before
+			? bsearch(&target, r->q->layers.at, (size_t)n_before, sizeof target, by_module) : NULL;
+		if (n_before && (!told || told->format != target.format))
+			fail_at(r->d, A0205, v->at, "%s: config.json in line %d says %s", key, told ? told->modules.at.line
+				: r->q->at.line, told ? "otherwise" : "nothing of it");
+		else if (p.regex || strchr(p.text, '*'))
+			add_target(r, &target, p);
+		else if (!n_before && r->q->layers.n == MAX_LAYERS)
+			fail_at(r->d, A0203, v->at, "%s: more than %d modules", name, MAX_LAYERS);
+		else if (!n_before)
+			*vec_push(&r->c->arena, &r->q->layers) = target;
+		if (r->d->n_errors > DIAG_MAX)
+			return;
+	}
+	if (r->q->layers.n > n_before)
+		qsort(r->q->layers.at, (size_t)r->q->layers.n, sizeof r->q->layers.at[0], by_module);
+}
+
+static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarget *target);
+
+/* Groups of modules with what is stored of each: what MIXED_PRECISION says where there is no list of modules. */
+static void read_groups(Reading *r, const char *where, const Value *groups)
+{
+	const char *all = arena_printf(r->d->arena, "%s.config_groups", where);
+	if (!want_table(r->d, A0203, all, groups))
+		return;
+	for (const Value *g = groups->first; g; g = g->next) {
+		const char *name = arena_printf(r->d->arena, "%s.%s", all, clip_text(r->d->arena, g->key, strlen(g->key), 40));
+		QuantTarget target = {.format = FORMAT_PLAIN};
+		if (!want_table(r->d, A0203, name, g))
+			continue;
+		if (!get(g, "weights"))
+			fail_at(r->d, A0202, g->at, "%s.weights is missing", name);
+		else if (read_stored(r, arena_printf(r->d->arena, "%s.weights", name), get(g, "weights"), &target))
+			add_patterns(r, arena_printf(r->d->arena, "%s.targets", name), get(g, "targets"), &target);
 	}
 }
 
 /* The same facts stand in both files under other names. */
 static void read_modelopt(Reading *r, const char *where, const Value *q)
 {
-	static const char *const keys[] = {"quant_method", "quant_algo", "ignore", "exclude_modules", "config_groups",
-		"kv_cache_scheme", "kv_cache_quant_algo", "group_size", "producer", "quantized_layers", "has_zero_point",
-		"pre_quant_scale"};
-	const Value *algo = get(q, "quant_algo"), *layers = get(q, "quantized_layers");
+	const Value *algo = get(q, "quant_algo"), *layers = get(q, "quantized_layers"), *groups = get(q, "config_groups");
+	static const char *const refused[] = {"pre_quant_scale", "has_zero_point"};
 	const char *name = arena_printf(r->d->arena, "%s.quant_algo", where);
 	if (!algo) {
 		fail_at(r->d, A0202, q->at, "%s is missing", name);
@@ -434,29 +568,40 @@ static void read_modelopt(Reading *r, const char *where, const Value *q)
 		fail_at(r->d, A0205, algo->at, "%s = %s: config.json in line %d says %s", name, word, r->q->at.line,
 			r->q->name);
 	r->q->name = word;
-	if (get(q, "pre_quant_scale") && !value_passes(get(q, "pre_quant_scale"), IS_FALSE))
-		fail_at(r->d, A0208, get(q, "pre_quant_scale")->at, "%s.pre_quant_scale: scales of what the products read are "
-			"not implemented", where);
+	r->is_modelopt = true;
+	for (int i = 0; i < COUNT(refused); i++)
+		if (get(q, refused[i]) && !value_passes(get(q, refused[i]), IS_FALSE))
+			fail_at(r->d, A0208, get(q, refused[i])->at, "%s.%s: %s are not implemented", where, refused[i],
+				i ? "zero points of these formats" : "scales of what the products read");
 	read_group_size(r, arena_printf(r->d->arena, "%s.group_size", where), get(q, "group_size"), word);
+	const QuantTarget all = {.format = format_of(word)};
 	if (layers)
 		read_layers(r, where, layers);
-	else if (r->q->targets.n == 0)
-		add_all(r, format_of(word), (const int[2]){0, 0});
+	else if (all.format == FORMAT_PLAIN && groups && r->q->layers.n + r->q->targets.n == 0)
+		read_groups(r, where, groups);
+	else if (r->q->layers.n + r->q->targets.n == 0)
+		add_all(r, &all);
 	add_patterns(r, arena_printf(r->d->arena, "%s.ignore", where), get(q, "ignore"), NULL);
 	add_patterns(r, arena_printf(r->d->arena, "%s.exclude_modules", where), get(q, "exclude_modules"), NULL);
 	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_quant_algo", where), get(q, "kv_cache_quant_algo"));
 	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_scheme", where), get(q, "kv_cache_scheme"));
-	note_unknown(r, where, q, keys, COUNT(keys));
+	check_quant_keys(r, where, q, BY_MODELOPT);
 }
 
 /* weights of a config group: what is stored. */
 static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarget *target)
 {
 	const Value *type = get(w, "type"), *strategy = get(w, "strategy"), *shape = get(w, "block_structure");
+	static const char *const keys[] = {"num_bits", "type", "strategy", "group_size", "symmetric", "dynamic", "actorder",
+		"block_structure", "observer", "observer_kwargs", "scale_dtype", "zp_dtype", "is_mse"};
 	int bits = 0, group = 0, block[2] = {0, 0};
 	const char *is_type = "int", *is_strategy = "tensor";
 	if (!want_table(r->d, A0203, name, w))
 		return false;
+	note_unknown(r, name, w, keys, COUNT(keys));
+	if (get(w, "dynamic") && !value_passes(get(w, "dynamic"), IS_FALSE))
+		return fail_at(r->d, A0208, get(w, "dynamic")->at, "%s.dynamic = %s: weights that are not stored quantized are "
+			"not read", name, text_of(r, get(w, "dynamic")));
 	if (get(w, "num_bits") && !want_int(r->d, A0203, arena_printf(r->d->arena, "%s.num_bits", name),
 			get(w, "num_bits"), 1, 16, &bits))
 		return false;
@@ -467,6 +612,8 @@ static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarge
 	if (get(w, "group_size") && !want_int(r->d, A0203, arena_printf(r->d->arena, "%s.group_size", name),
 			get(w, "group_size"), -1, MAX_DIM, &group))
 		return false;
+	if (r->is_modelopt && !strategy) /* by tensor, or by groups of one with a second scale */
+		is_strategy = group == NVFP4_GROUP ? "tensor_group" : group ? "group" : "tensor";
 	static const struct { const char *type; int bits, group /* 0 = any */; const char *strategy; WeightFormat format; }
 		known[] = {{"float", 8, 0, "tensor", FORMAT_FP8_TENSOR}, {"float", 8, 0, "channel", FORMAT_FP8_CHANNEL},
 		{"float", 8, 0, "block", FORMAT_FP8_BLOCK}, {"float", 4, NVFP4_GROUP, "tensor_group", FORMAT_NVFP4},
@@ -483,7 +630,11 @@ static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarge
 			"or by group of 32, 64 or 128", name, bits, clip_text(r->d->arena, is_type, strlen(is_type), 20),
 			clip_text(r->d->arena, is_strategy, strlen(is_strategy), 20), group, NVFP4_GROUP, MXFP4_GROUP);
 	if (target->format == FORMAT_INT4) {
+		const Value *order = get(w, "actorder");
+		target->block_n = 1;
 		target->block_k = strcmp(is_strategy, "group") == 0 ? group : 0;
+		target->has_zeros = get(w, "symmetric") && value_passes(get(w, "symmetric"), IS_FALSE);
+		target->has_index = order && order->kind == VALUE_STRING && strcmp(order->string, "group") == 0;
 		return true;
 	}
 	if (get(w, "symmetric") && value_passes(get(w, "symmetric"), IS_FALSE))
@@ -497,60 +648,82 @@ static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarge
 	return true;
 }
 
+/* Of a config group. Scales of activations are not used, those of outputs neither: products.c. */
+static void check_group(Reading *r, const char *name, const Value *group, const char *const *formats, int n_formats)
+{
+	static const char *const keys[] = {"weights", "targets", "input_activations", "output_activations", "format"};
+	note_unknown(r, name, group, keys, COUNT(keys));
+	if (get(group, "format"))
+		want_word(r, arena_printf(r->d->arena, "%s.format", name), get(group, "format"), formats, n_formats);
+}
+
+static bool is_dense(const Value *sparsity)
+{
+	const Value *format = value_get(sparsity, "format");
+	return value_passes(sparsity, IS_EMPTY) || (format && format->kind == VALUE_STRING
+		&& strcmp(format->string, "dense") == 0);
+}
+
 static void read_compressed(Reading *r, const Value *q)
 {
-	static const char *const keys[] = {"quant_method", "format", "config_groups", "ignore", "kv_cache_scheme",
-		"quantization_status", "global_compression_ratio", "sparsity_config", "moe_sparsity_config",
-		"transform_config", "version"};
 	static const char *const formats[] = {"float-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
 		"pack-quantized", "mixed-precision"};
+	static const char *const stages[] = {"compressed", "frozen"};
 	static const char *const empty[] = {"sparsity_config", "moe_sparsity_config", "transform_config"};
-	const Value *format = get(q, "format"), *groups = get(q, "config_groups");
+	const Value *format = get(q, "format"), *groups = get(q, "config_groups"), *stage = get(q, "quantization_status");
 	r->q->name = "compressed-tensors";
 	if (format)
 		want_word(r, "quantization_config.format", format, formats, COUNT(formats));
+	if (stage)
+		want_word(r, "quantization_config.quantization_status", stage, stages, COUNT(stages));
 	for (int i = 0; i < COUNT(empty); i++)
-		if (get(q, empty[i]) && !value_passes(get(q, empty[i]), IS_EMPTY))
+		if (get(q, empty[i]) && !is_dense(get(q, empty[i])))
 			fail_at(r->d, A0208, get(q, empty[i])->at, "quantization_config.%s: what it asks for is not implemented",
 				empty[i]);
 	if (!groups) {
 		fail_at(r->d, A0202, q->at, "quantization_config.config_groups is missing");
 		return;
 	}
-	if (!want_table(r->d, A0203, "quantization_config.config_groups", groups))
-		return;
-	for (const Value *g = groups->first; g; g = g->next) {
-		const char *name = arena_printf(r->d->arena, "quantization_config.config_groups.%s",
-			clip_text(r->d->arena, g->key, strlen(g->key), 40));
-		QuantTarget target = {.format = FORMAT_PLAIN};
-		if (!want_table(r->d, A0203, name, g))
-			continue;
-		if (get(g, "format"))
-			want_word(r, arena_printf(r->d->arena, "%s.format", name), get(g, "format"), formats, COUNT(formats));
-		if (!get(g, "weights"))
-			fail_at(r->d, A0202, g->at, "%s.weights is missing", name);
-		else if (read_stored(r, arena_printf(r->d->arena, "%s.weights", name), get(g, "weights"), &target))
-			add_patterns(r, arena_printf(r->d->arena, "%s.targets", name), get(g, "targets"), &target);
-	}
+	for (const Value *g = groups->kind == VALUE_TABLE ? groups->first : NULL; g; g = g->next)
+		if (g->kind == VALUE_TABLE)
+			check_group(r, arena_printf(r->d->arena, "quantization_config.config_groups.%s",
+				clip_text(r->d->arena, g->key, strlen(g->key), 40)), g, formats, COUNT(formats));
+	read_groups(r, "quantization_config", groups);
 	add_patterns(r, "quantization_config.ignore", get(q, "ignore"), NULL);
 	see_kv(r, "quantization_config.kv_cache_scheme", get(q, "kv_cache_scheme"));
-	note_unknown(r, "quantization_config", q, keys, COUNT(keys));
+	check_quant_keys(r, "quantization_config", q, BY_CT);
+}
+
+/* What hf_quant_config.json holds: under "quantization", or by itself as some exports copy it. */
+static const Value *modelopt_part(const Value *table)
+{
+	const Value *inner = get(table, "quantization");
+	return inner ? inner : get(table, "quant_algo") ? table : NULL;
+}
+
+/* The method of quantization_config, or NULL after having said what is wrong. ModelOpt's may leave its name out. */
+static const char *read_method(Reading *r, const Value *config)
+{
+	static const char *const methods[] = {"fp8", "modelopt", "compressed-tensors", "awq", "gptq"};
+	const Value *v = get(config, "quant_method"), *producer = get(get(config, "producer"), "name");
+	if (v)
+		return want_word(r, "quantization_config.quant_method", v, methods, COUNT(methods));
+	if (modelopt_part(config) && (!producer || (producer->kind == VALUE_STRING
+			&& strcmp(producer->string, "modelopt") == 0)))
+		return "modelopt";
+	fail_at(r->d, A0208, config->at, "quantization_config: quant_method is missing: expected %s",
+		list_text(r->d->arena, methods, COUNT(methods)));
+	return NULL;
 }
 
 void read_quant(Compile *c, const Value *config)
 {
-	static const char *const methods[] = {"fp8", "modelopt", "compressed-tensors", "awq", "gptq"};
-	Reading r = {c, &c->diags, &c->model.quant, 0};
+	Reading r = {.c = c, .d = &c->diags, .q = &c->model.quant};
 	const char *method = NULL;
 	bool absent;
 	if (config && want_table(r.d, A0203, "quantization_config", config)) {
-		const Value *v = get(config, "quant_method");
 		r.q->at = config->at;
-		if (v)
-			method = want_word(&r, "quantization_config.quant_method", v, methods, COUNT(methods));
-		else
-			fail_at(r.d, A0208, config->at, "quantization_config: quant_method is missing: expected %s",
-				list_text(r.d->arena, methods, COUNT(methods)));
+		method = read_method(&r, config);
 		if (!method)
 			return;
 		if (strcmp(method, "fp8") == 0)
@@ -559,14 +732,17 @@ void read_quant(Compile *c, const Value *config)
 			read_awq(&r, config);
 		else if (strcmp(method, "gptq") == 0)
 			read_gptq(&r, config);
-		else if (strcmp(method, "modelopt") == 0)
-			read_modelopt(&r, "quantization_config", config);
-		else
+		else if (strcmp(method, "modelopt") != 0)
 			read_compressed(&r, config);
+		else if (get(config, "quantization") && want_table(r.d, A0203, "quantization_config.quantization",
+				get(config, "quantization")))
+			read_modelopt(&r, "quantization_config.quantization", get(config, "quantization"));
+		else
+			read_modelopt(&r, "quantization_config", config);
 	}
 	const Value *file = json_read(&c->arena, &c->scratch, r.d, &json_config_rules,
 		input_path(&c->arena, c->cmd.model_dir, "hf_quant_config.json"), &absent);
-	const Value *inner = file ? get(file, "quantization") : NULL;
+	const Value *inner = file ? modelopt_part(file) : NULL;
 	if (file && !inner)
 		fail_at(r.d, A0202, file->at, "quantization is missing");
 	else if (file && method && strcmp(method, "modelopt") != 0)
@@ -574,6 +750,6 @@ void read_quant(Compile *c, const Value *config)
 			method);
 	else if (file && want_table(r.d, A0203, "quantization", inner)) {
 		r.q->at = r.q->at.file ? r.q->at : inner->at;
-		read_modelopt(&r, "quantization", inner);
+		read_modelopt(&r, inner == file ? "hf_quant_config" : "quantization", inner);
 	}
 }

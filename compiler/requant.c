@@ -11,12 +11,15 @@
  *            least 2^-9
  *   MXFP4    scale = 2^(floor(log2(largest of the block)) - 2): what exceeds 6 of these is cut to 6
  *
+ * Where [quant] asks for bf16 it is the other way round: decode.c.
+ *
  * Of a head that drafts some ids alone, the rows of these are taken; if in no format, as they are.
  *
  * A code is the one nearest to x / scale, ties to even, the quotient rounded once to f32. So equal files give equal
  * bytes on every machine.
  */
 #include "artifacts/numbers.h"
+#include "compiler/decode.h"
 #include "compiler/int4.h"
 
 #include <math.h>
@@ -33,17 +36,24 @@ struct Requant {
 	uint8_t *raw, *codes, *scales;
 	int whole;                   /* weight that is there whole in `codes`, of INT4 */
 	float *x, *row_scales;
+	Decoder *decoder;            /* of products that are decoded instead */
 };
 
 static int64_t band_rows(const MadeProduct *p) { return p->block_n > 1 ? p->block_n : BAND_ROWS; }
 static int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-Requant *requant_new(Arena *a) { return memset(arena_alloc(a, sizeof(Requant)), 0, sizeof(Requant)); }
+Requant *requant_new(Arena *a)
+{
+	Requant *r = arena_alloc(a, sizeof *r);
+	*r = (Requant){.decoder = decoder_new(a)};
+	return r;
+}
 
 void requant_release(Requant *r)
 {
 	arena_release(&r->arena);
-	*r = (Requant){.product = NULL};
+	decoder_release(r->decoder);
+	*r = (Requant){.decoder = r->decoder};
 }
 
 static float largest(const float *x, int64_t rows, int64_t stride, int64_t cols)
@@ -198,7 +208,7 @@ static bool copy_int4(Compile *c, Requant *r, const MadeProduct *p, int w, int64
 {
 	if (r->product != p || r->whole != w) {
 		requant_release(r);
-		r->codes = int4_make(c, &r->arena, p, w, source);
+		r->codes = w == p->codes ? int4_codes(&r->arena, p, source) : int4_scales(c, &r->arena, p, source);
 		if (!r->codes)
 			return false;
 		r->product = p;
@@ -211,6 +221,8 @@ static bool copy_int4(Compile *c, Requant *r, const MadeProduct *p, int w, int64
 bool requant_bytes(Compile *c, Requant *r, const MadeProduct *p, int w, int64_t at, void *dst, size_t n,
 	const SourceReader *source)
 {
+	if (p->n_parts)
+		return decode_bytes(c, r->decoder, p, at, dst, n, source);
 	if (p->format == FORMAT_INT4)
 		return copy_int4(c, r, p, w, at, dst, n, source);
 	const Weight *made = &c->graph.weights[w];

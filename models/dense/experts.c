@@ -6,16 +6,22 @@
  */
 #include "models/dense/dense.h"
 
-/* Experts of the layer that have tensors of their own. */
+#include <stdlib.h>
+#include <string.h>
+
+/* Experts of the layer that have tensors of their own: one more than the last that has any. */
 static int count_experts(Compile *c, const Dense *d, int l)
 {
-	static const char *const parts[] = {"weight", "weight_packed"};
+	const char *head = d_name(c, d, l, "mlp.experts.");
+	const size_t k = strlen(head);
 	int n = 0;
-	for (bool is_there = true; is_there; n += is_there) {
-		is_there = false;
-		for (int i = 0; i < 2; i++)
-			is_there |= g_find_tensor(c, d_name(c, d, l, arena_printf(&c->scratch, "mlp.experts.%d.down_proj.%s", n,
-				parts[i]))) != NULL;
+	for (int i = 0; i < c->model.tensors.n; i++) {
+		const char *name = c->model.tensors.at[i].name;
+		char *end;
+		if (strncmp(name, head, k) != 0 || name[k] < '0' || name[k] > '9')
+			continue;
+		const long e = strtol(name + k, &end, 10);
+		n = *end == '.' && e >= n && e < INT32_MAX ? (int)e + 1 : n;
 	}
 	return n;
 }
@@ -24,7 +30,10 @@ static int count_experts(Compile *c, const Dense *d, int l)
 static bool is_fused(Compile *c, const Dense *d, int l)
 {
 	const Config *cf = &c->model.config;
-	const StTensor *one = g_find_tensor(c, d_name(c, d, l, "mlp.experts.gate_up_proj"));
+	static const char *const parts[] = {"gate_up_proj", "down_proj", "gate_up_proj_scale_inv", "down_proj_scale_inv"};
+	const StTensor *one = NULL; /* any of them, where another is missing */
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !one; i++)
+		one = g_find_tensor(c, d_name(c, d, l, arena_printf(&c->scratch, "mlp.experts.%s", parts[i])));
 	const int n = count_experts(c, d, l);
 	if (one && n)
 		fail_at(&c->diags, A0602, (Loc){c->model.shards.at[one->shard].path, 0, 0},

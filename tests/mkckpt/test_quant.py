@@ -212,7 +212,8 @@ def test_quant_refusals(atlasc, tmp_path):
     mkckpt.make("llama-fp8-channel-ct", tmp_path / "m")
     cases = {
         '"lm_haed" = "nvfp4"': 'quant."lm_haed": the model has no such product',
-        '"lm_head" = "fp8"': 'quant."lm_head" = "fp8": expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4 or keep',
+        '"lm_head" = "fp8"': 'quant."lm_head" = "fp8": expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4, bf16 '
+                             "or keep",
         '"*.mlp.up_proj" = "nvfp4"': "model.layers.0.mlp.up_proj is FP8 by row in the checkpoint, and only what is not "
                                      "quantized can be",
         '"re:lm.*" = "nvfp4"': "expected the name of a module, or one with stars",

@@ -7,7 +7,8 @@
 
 bool graph_of(Compile *c, const char *folder)
 {
-	*c = (Compile){.cmd = {.model_dir = folder, .targets = {"sm_90a"}, .n_targets = 1}};
+	*c = (Compile){.cmd = {.model_dir = folder, .targets = {"sm_90a"}, .n_targets = 1,
+		.embed_weights = true}};
 	c->diags.arena = &c->arena;
 	read_config(c);
 	read_options(c);
