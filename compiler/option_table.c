@@ -49,7 +49,7 @@ const OptionRow option_table[N_OPTIONS] = {
 	[QUANT] = {"quant", T_FORMATS, 0, 0, false, "[quant]: products to quantise now, MODULE = \"FORMAT\"; MODULE is a "
 		"name, the first or last parts of one, or has stars, and the first line that fits decides; FORMAT is fp8-block "
 		"(128 x 128; fewer rows where k or v, which are read with q, would begin within one), fp8-channel (by row), "
-		"fp8-tensor, nvfp4, mxfp4, or keep: as the checkpoint has it"},
+		"fp8-tensor, nvfp4, mxfp4; bf16: decoded, each element to the nearest; or keep: as the checkpoint has it"},
 	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, before all other "
 		"options; keys: layers (\"first-last\" or a list), dtype and, where it is not as kv.rotate says, rotate"},
 	[FP4] = {"kernels.fp4", T_CHOICE, 0, 0, false, "how long prompts multiply NVFP4 weights: weight_only, by rows of "
@@ -62,7 +62,8 @@ const OptionRow option_table[N_OPTIONS] = {
 		"tokens that a verify step reads for each sequence, the last one and drafts of the head; 1 leaves the head "
 		"out, and no step drafts"},
 	[SPECULATE_HEAD] = {"speculate.head", T_CHOICE, 0, 0, false, "format of a copy of the model's head that drafts "
-		"alone are scored by: one of [quant]'s, but keep. Other drafts may be accepted then, never another text made"},
+		"alone are scored by: one of [quant]'s but bf16 and keep. Other drafts may be accepted then, never another "
+		"text made"},
 	[SPECULATE_VOCABULARY] = {"speculate.vocabulary", T_COUNT, 1, MAX_VOCAB, false, "only the first so many token ids "
 		"are drafted, by a copy of their rows of the head. Tokenizers number merges in the order in which they learned "
 		"them, so that frequent tokens come first"},

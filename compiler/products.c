@@ -131,6 +131,9 @@ static bool see_made(Compile *c, const Making *m, Stored *s)
 	if (listed && listed->format == FORMAT_PLAIN)
 		return fail_at(&c->diags, A0208, at, "\"%s\": the files do not say in which format, and --random-weights has "
 			"no tensors to see it from", listed->modules.text);
+	if (listed && listed->has_index)
+		return fail_at(&c->diags, A0208, at, "%s is INT4 by what the files say: columns out of order (desc_act) are "
+			"not read", s->module);
 	if (listed && listed->format == FORMAT_INT4 && (m->spec->n_pieces > 1 || m->rows != s->rows || s->experts))
 		return fail_at(&c->diags, A0603, at, "%s is INT4 by what the files say: read as a part of %s, which is not "
 			"implemented", s->module, m->spec->name);

@@ -298,7 +298,7 @@ void stored_give_up(Compile *c, Stored *s)
 {
 	static const char *const parts[] = {"weight", "weight_packed", "weight_scale", "weight_scale_inv", "weight_scale_2",
 		"weight_global_scale", "weight_zero_point", "weight_shape", "weight_g_idx", "qweight", "qzeros", "scales",
-		"g_idx"};
+		"g_idx", "input_scale", "input_global_scale", "activation_scale"};
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
 		StTensor *t = find(c, s->module, parts[i]);
 		if (t)
