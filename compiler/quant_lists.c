@@ -100,8 +100,15 @@ static QuantTarget *find_layer(Quant *q, const char *module)
 
 /* What the files tell -------------------------------------------------------------------------------------------- */
 
-/* Targets of the modules; ignored [n] are left out. */
-static void find_targets(Compile *c, Forms *f, int n, const bool *ignored, Told *told)
+/* A layer's router is no Linear of PyTorch: writers leave it alone without a word, unless a list names it. */
+static bool is_router(const char *module)
+{
+	const size_t n = strlen(module), k = strlen(".mlp.gate");
+	return n > k && strcmp(module + n - k, ".mlp.gate") == 0;
+}
+
+/* Targets of the modules; ignored [n] are left out. modules: NULL = also of routers. */
+static void find_targets(Compile *c, const char *const *modules, Forms *f, int n, const bool *ignored, Told *told)
 {
 	Quant *q = &c->model.quant;
 	bool *hit = ARENA_ARRAY(&c->scratch, bool, n + 1);
@@ -117,8 +124,9 @@ static void find_targets(Compile *c, Forms *f, int n, const bool *ignored, Told 
 				continue;
 			memset(hit, 0, sizeof *hit * (size_t)n);
 			match(&q->targets.at[k].modules, f, hit);
+			const bool is_all = q->targets.at[k].is_class || strcmp(q->targets.at[k].modules.text, "*") == 0;
 			for (int i = 0; i < n; i++)
-				if (hit[i] && !ignored[i] && !told[i].target)
+				if (hit[i] && !ignored[i] && !told[i].target && !(is_all && modules && is_router(modules[i])))
 					told[i].target = &q->targets.at[k];
 		}
 }
@@ -140,7 +148,7 @@ void quant_told(Compile *c, const char *const *modules, int n, Told *told)
 		match(&q->ignore.at[i], &f, ignored);
 	for (int i = 0; i < n; i++)
 		ignored[i] |= writers_leave_head(q) && strcmp(modules[i], "lm_head") == 0;
-	find_targets(c, &f, n, ignored, told);
+	find_targets(c, modules, &f, n, ignored, told);
 	for (int i = 0; i < n; i++)
 		told[i].is_ignored = ignored[i];
 }
@@ -149,7 +157,7 @@ const QuantTarget *quant_target_of(Compile *c, const char *module)
 {
 	Told told = {NULL, false};
 	Forms f = all_forms(&c->scratch, &module, 1);
-	find_targets(c, &f, 1, (const bool[]){false}, &told);
+	find_targets(c, NULL, &f, 1, (const bool[]){false}, &told);
 	return told.target;
 }
 

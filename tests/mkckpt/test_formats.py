@@ -357,6 +357,15 @@ def test_lists_in_any_wrapping(kind, root, atlasc, tmp_path):
     assert code == 0 and "A0608" not in text, text
 
 
+@pytest.mark.parametrize("writer, kind", [("modelopt", "nvfp4"), ("modelopt", "fp8-tensor"), ("fp8", "fp8-block"), ("ct", "mxfp4")])
+def test_routers_stay_where_no_list_names_them(writer, kind, atlasc, tmp_path):
+    """They are no Linear of PyTorch: NVIDIA's lists of Qwen3.5's modules leave them out."""
+    knob = {"writer": writer, "formats": {"*.experts.*": kind, "*self_attn.*_proj": kind}, "ignore": ["lm_head"], "block": [32, 32]}
+    real_and_random(atlasc, tmp_path, "qwen3_moe", knob)
+    code, _, text = run_of(atlasc, tmp_path / "m")
+    assert code == 0 and "A0608" not in text, text
+
+
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("where", ["config.json", "hf_quant_config.json"])
 def test_mixed_precision_by_module(root, where, atlasc, tmp_path):
