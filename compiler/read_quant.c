@@ -135,25 +135,26 @@ static bool matches_stars(const char *pattern, const char *text)
 	return pattern[strspn(pattern, "*")] == 0;
 }
 
-/* The names from its start on, or up to its end. */
-static bool has_names(const char *module, const char *names)
+/* The names from its start on, or up to its end. k: length of names. */
+static bool has_names(const char *module, const char *names, size_t k)
 {
-	size_t n = strlen(module), k = strlen(names);
-	if (k > n || k == 0)
-		return false;
-	return (strncmp(module, names, k) == 0 && (module[k] == '.' || module[k] == 0))
-		|| (strcmp(module + n - k, names) == 0 && (n == k || module[n - k - 1] == '.'));
+	if (strncmp(module, names, k) == 0 && (module[k] == '.' || module[k] == 0))
+		return k > 0;
+	const size_t n = strlen(module);
+	return k > 0 && k < n && module[n - k - 1] == '.' && memcmp(module + n - k, names, k) == 0;
 }
 
 int quant_matches(const QuantPattern *p, const char *const *modules, int n, bool *is_named)
 {
 	int hits = 0;
 	regex_t regex;
+	const size_t length = strlen(p->text), head = strcspn(p->text, "*"); /* what no star stands in front of */
 	if (p->regex && regcomp(&regex, p->regex, REG_EXTENDED | REG_NOSUB) != 0)
 		bug("%s was read and no longer is", p->text);
 	for (int i = 0; i < n; i++) {
 		bool hit = p->regex ? regexec(&regex, modules[i], 0, NULL, 0) == 0
-			: strchr(p->text, '*') ? matches_stars(p->text, modules[i]) : has_names(modules[i], p->text);
+			: head == length ? has_names(modules[i], p->text, length)
+			: strncmp(modules[i], p->text, head) == 0 && matches_stars(p->text + head, modules[i] + head);
 		hits += hit;
 		if (is_named)
 			is_named[i] |= hit;
