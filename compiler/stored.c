@@ -331,8 +331,7 @@ static bool check_plain(Compile *c, const Stored *s)
 		is_right = fail_at(&c->diags, A0603, loc_of(c, t), "tensor %s has dtype %s: expected BF16, F16 or F32",
 			t->name, t->dtype_text);
 	if (t->n_dims != n_dims || memcmp(t->shape, want, sizeof *want * (size_t)n_dims) != 0)
-		is_right = fail_at(&c->diags, A0602, loc_of(c, t), "tensor %s has shape %s: config.json asks for %s", t->name,
-			g_shape_text(c, t->n_dims, t->shape), g_shape_text(c, n_dims, want));
+		is_right = g_misfit(c, t, n_dims, want);
 	return is_right;
 }
 
@@ -359,8 +358,7 @@ static bool see_fused(Compile *c, Stored *s)
 		|| fail_type(c, s->scale, s, "F32 or BF16");
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
 		if (all[i].t->n_dims != 3 || memcmp(all[i].t->shape, all[i].want, sizeof codes) != 0)
-			is_right = fail_at(&c->diags, A0602, loc_of(c, all[i].t), "tensor %s has shape %s: config.json asks for %s",
-				all[i].t->name, g_shape_text(c, all[i].t->n_dims, all[i].t->shape), g_shape_text(c, 3, all[i].want));
+			is_right = g_misfit(c, all[i].t, 3, all[i].want);
 	return is_right;
 }
 
