@@ -85,7 +85,8 @@ int main(int argc, char **argv)
 	}
 	const double took = seconds() - start;
 	printf("{\"grid\": %d, \"rows\": %d, \"median\": %g, \"sigma\": %g, \"prompts\": %d, \"tokens\": %ld, "
-		"\"steps\": %ld, \"empty\": %.4f, \"tokens_per_second\": %.0f}\n", info.prompt_grid, device.prefill_rows, median,
+		"\"steps\": %ld, \"empty\": %.4f, \"tokens_per_second\": %.0f}\n", info.prompt_grid, device.prefill_rows,
+		median,
 		sigma, n, read, steps, 1 - (double)read / (double)steps / device.prefill_rows, (double)read / took);
 	free(tokens);
 	atlas_session_close(session);
