@@ -1,7 +1,7 @@
-"""The configs of well-known models as they are published: read without a mistake, and without a word about it.
+"""The configs of well-known dense models as they are published: read without a mistake, and without a word about it.
 
-published.json holds them key for key, among them the ones that name the same thing in two ways; the weights are
-holes of the right shapes in a sparse file.
+Some are of tests/published/; published.json holds others key for key, among them the ones that name the same thing in two
+ways. The weights are holes of the right shapes in a sparse file.
 """
 
 import json
@@ -13,7 +13,11 @@ import struct
 
 import pytest
 
-PUBLISHED = json.loads(pathlib.Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+HERE = pathlib.Path(__file__).resolve().parent
+OTHERS = ("meta-llama-Llama-3.2-1B", "meta-llama-Llama-3.1-8B-Instruct", "Qwen-Qwen2.5-0.5B", "Qwen-Qwen2.5-7B-Instruct",
+          "Qwen-Qwen3-0.6B", "Qwen-Qwen3-4B", "mistralai-Mistral-7B-v0.1", "mistralai-Mistral-7B-v0.3")
+PUBLISHED = json.loads((HERE / "published.json").read_text(encoding="utf-8")) | {
+    name: json.loads((HERE.parent / "published" / f"{name}.json").read_text(encoding="utf-8")) for name in OTHERS}
 TARGETS = "sm_80,sm_89,sm_90a,sm_100a,sm_120a,sm_121a"
 
 
@@ -83,7 +87,7 @@ def test_published_tokenizer_config(atlasc, repo, tmp_path, name):
         shutil.copy(repo / "tests" / "fixtures" / "tokenizers" / name / file, tmp_path)
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | SLOW, indent=2), encoding="utf-8")
-    config = PUBLISHED["Llama-3.2-1B"]["config.json"]
+    config = PUBLISHED["meta-llama-Llama-3.2-1B"]["config.json"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     write_holes(tmp_path / "model.safetensors", tensor_shapes(config))
     run = atlasc(tmp_path, "--stop-after", "read-text", "-d", "t")
