@@ -5,6 +5,7 @@
 Needs torch and transformers; nothing is allocated. The drafting head (mtp.*) has no class there. Experts are fused in
 these classes, whatever the published files do.
 """
+
 import json
 import pathlib
 import sys
@@ -19,7 +20,9 @@ import official  # noqa: E402
 
 def main():
     seen = {}
-    print(f"# Made by scripts/official_names.py with transformers {transformers.__version__}: tensors, SHA-256 of their names and shapes")
+    print(
+        f"# Made by scripts/official_names.py with transformers {transformers.__version__}: tensors, SHA-256 of their names and shapes"
+    )
     for name, row in official.models().items():
         config = official.config_files(row, 0, 1)["config.json"]
         config.pop("quantization_config", None)

@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
-#                    [grid] [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal] [starts]
+#                    [grid] [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal] [starts] [official]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -36,6 +36,8 @@
 #   seal       a process with each --verify to its first token, weights of 8B in memory
 #   starts     50 processes whose memory lies elsewhere each time, of two plans, one of which drafts: equal tokens and
 #              bits of log probabilities; then ten with both plans, whose steps alternate by chance
+#   official   two folders in the official form (tests/published/official.py), BF16 and FP8, four layers of full width:
+#              every layer beside the reference device's, text with and without drafts; 10 GB of disk each
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
@@ -204,6 +206,23 @@ seals() {
 	rm -f build/seal.bin "$out/seal.toml"
 }
 
+official() { # plan
+	local words=(build/atlas run "$1" -p "In the beginning" -n 32 --temperature 0 --device cuda)
+	build/atlas verify "$1" --tokens 248045,846,198,9707,248046 --device cuda --each-layer --tolerance 0.01 || return 1
+	"${words[@]}" --speculate off && "${words[@]}" --speculate mtp
+}
+
+officials() {
+	local name folder plan=build/official.bin
+	for name in Qwen3.6-27B Qwen3.6-27B-FP8; do
+		folder=build/official-$name
+		python3 tests/published/official.py $name $folder --layers 4 &&
+			build/atlasc $folder -o $plan -q "${tuning[@]}" --cache-dir build/kernel-cache &&
+			part official-$name official $plan || failed=1
+		rm -rf $folder $plan
+	done
+}
+
 peer() { # shape
 	build/atlasc "tests/gpu/shapes/$1.json" --random-weights -o "build/$1.bin" -q "${tuning[@]}" \
 		--cache-dir build/kernel-cache &&
@@ -361,6 +380,7 @@ for what in "$@"; do
 	rebuild) part rebuild rebuild ;;
 	layers) layers ;;
 	seal) part seal seals ;;
+	official) officials ;;
 	memory) watched_plans && part memory memory || failed=1 ;;
 	starts) part starts many_starts ;;
 	model)

@@ -40,7 +40,9 @@ class Entry:
     @property
     def format(self) -> str:
         """How the weights are stored, in the words of the files."""
-        quant = self.config.get("quantization_config") or self.config.get("text_config", {}).get("quantization_config")
+        quant = self.config.get("quantization_config") or self.config.get("text_config", {}).get(
+            "quantization_config"
+        )
         inner = (self.files.get("hf_quant_config.json") or {}).get("quantization", {})
         if not quant and not inner:
             return self.config.get("dtype") or self.config.get("torch_dtype") or "bfloat16"
@@ -70,16 +72,24 @@ class Judgement:
 def entries() -> list[Entry]:
     """Every row of the table, in its order."""
     table = tomllib.loads((FOLDER / "table.toml").read_text(encoding="utf-8"))
-    return [Entry(name, files=json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")), **row)
-            for name, row in table.items()]
+    return [
+        Entry(name, files=json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")), **row)
+        for name, row in table.items()
+    ]
 
 
 def judge(atlasc: pathlib.Path, entry: Entry, folder: pathlib.Path, *options: str) -> Judgement:
     """Reads the config, builds its graph with weights that are made up, and picks a kernel for every op of it; nothing
     is compiled and no plan is written. `folder` is empty and takes the files."""
     entry.write(folder)
-    run = subprocess.run([atlasc, folder, "--random-weights", "--estimate", "--json", "--target", TARGET, *options],
-                         capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    run = subprocess.run(
+        [atlasc, folder, "--random-weights", "--estimate", "--json", "--target", TARGET, *options],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     errors = [(m[2], m[3]) for m in re.finditer(r"^(.*?)error\[(A\d{4})\]: (.*)$", run.stderr, re.M)]
     if run.returncode == 0:
         return Judgement("accepted", "", entry.verdict == "accepted", run.stdout, run.stderr)

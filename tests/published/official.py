@@ -3,13 +3,14 @@
 
     tests/published/official.py [--layers N] [--shrink N] MODEL DIR     or, without words, the names of MODELs
 
-Every tensor of the published folder is there, by its name, element type, shape and shard, the vision tower and the drafting
-head too; so is every file that such a folder has, in its form. What is not there is what a publisher owns: weights are
-the holes of sparse files, scales a constant that is legal (a scale of zero is not), and the tokenizer has the published
-number of tokens, merges and added tokens, but a vocabulary that is counted out. official.toml says where each fact is from.
+Every tensor of the published folder is there, by its name, element type, shape and shard, the vision tower and the
+drafting head too; so is every file that such a folder has, in its form. What is not there is what a publisher owns:
+weights are the holes of sparse files, scales a constant that is legal (a scale of zero is not), and the tokenizer has
+the published number of tokens, merges and added tokens, but a vocabulary that is counted out. official.toml says where
+each fact is from.
 
---layers cuts the layers down, --shrink also divides widths, for machines that are to compute: values are then small random
-numbers by the hash of the tensor's name. Same words, same bytes.
+--layers cuts the layers down, --shrink also divides widths, for machines that are to compute: values are then small
+random numbers by the hash of the tensor's name, but for the vision tower's. Same words, same bytes.
 """
 
 from __future__ import annotations
@@ -141,14 +142,22 @@ def vision_names(v: dict) -> Iterator[tuple[str, tuple]]:
     at, merged = "model.visual.", hidden * v["spatial_merge_size"] ** 2
     for b in range(v["depth"]):
         block = f"{at}blocks.{b}."
-        for part, shape in (("attn.proj", (hidden, hidden)), ("attn.qkv", (3 * hidden, hidden)),
-                            ("mlp.linear_fc1", (width, hidden)), ("mlp.linear_fc2", (hidden, width))):
+        for part, shape in (
+            ("attn.proj", (hidden, hidden)),
+            ("attn.qkv", (3 * hidden, hidden)),
+            ("mlp.linear_fc1", (width, hidden)),
+            ("mlp.linear_fc2", (hidden, width)),
+        ):
             yield f"{block}{part}.bias", shape[:1]
             yield f"{block}{part}.weight", shape
         for part in ("norm1", "norm2"):
             yield f"{block}{part}.bias", (hidden,)
             yield f"{block}{part}.weight", (hidden,)
-    for part, shape in (("linear_fc1", (merged, merged)), ("linear_fc2", (v["out_hidden_size"], merged)), ("norm", (hidden,))):
+    for part, shape in (
+        ("linear_fc1", (merged, merged)),
+        ("linear_fc2", (v["out_hidden_size"], merged)),
+        ("norm", (hidden,)),
+    ):
         yield f"{at}merger.{part}.bias", shape[:1]
         yield f"{at}merger.{part}.weight", shape
     yield f"{at}patch_embed.proj.bias", (hidden,)
@@ -193,7 +202,7 @@ def nvfp4(name: str, shape: tuple) -> Iterator[Tensor]:
 
 
 def is_kept(module: str, kept: list[str]) -> bool:
-    """Does a list of modules_to_not_convert name it: itself, or what it is part of? A table of embeddings is no product."""
+    """Does a list of modules_to_not_convert name it, or what it is part of? A table of embeddings is no product."""
     return module.endswith("embed_tokens") or any(module == k or module.startswith(k + ".") for k in kept)
 
 
@@ -210,7 +219,11 @@ def stored(name: str, shape: tuple, row: dict, quant: dict) -> Iterator[Tensor]:
         yield from {"FP8": fp8_tensor, "W4A16_NVFP4": nvfp4}[algo](name, shape) if algo else [plain(name, shape, row)]
     else:
         yield plain(name, shape, row)
-    if quant.get("kv_cache_scheme") and module.endswith(("self_attn.k_proj", "self_attn.v_proj")) and "mtp" not in module:
+    if (
+        quant.get("kv_cache_scheme")
+        and module.endswith(("self_attn.k_proj", "self_attn.v_proj"))
+        and "mtp" not in module
+    ):
         yield Tensor(f"{module}.{module[-6]}_scale", "F32", (), True)
 
 
@@ -229,15 +242,35 @@ def fp8_kept(config: dict) -> list[str]:
         if "num_experts" in text:
             kept += [f"{at}mlp.gate", f"{at}mlp.shared_expert_gate"]
     if vision:
-        kept += [f"model.visual.blocks.{b}.{part}" for b in range(vision["depth"])
-                 for part in ("attn.proj", "attn.qkv", "mlp.linear_fc1", "mlp.linear_fc2")]
-        kept += ["model.visual.merger.linear_fc1", "model.visual.merger.linear_fc2", "model.visual.patch_embed.proj",
-                 "model.visual.pos_embed"]
-    return kept + ["mtp.fc"] + (["mtp.layers.0.mlp.gate", "mtp.layers.0.mlp.shared_expert_gate"] if "num_experts" in text else [])
+        kept += [
+            f"model.visual.blocks.{b}.{part}"
+            for b in range(vision["depth"])
+            for part in ("attn.proj", "attn.qkv", "mlp.linear_fc1", "mlp.linear_fc2")
+        ]
+        kept += [
+            "model.visual.merger.linear_fc1",
+            "model.visual.merger.linear_fc2",
+            "model.visual.patch_embed.proj",
+            "model.visual.pos_embed",
+        ]
+    return (
+        kept
+        + ["mtp.fc"]
+        + (["mtp.layers.0.mlp.gate", "mtp.layers.0.mlp.shared_expert_gate"] if "num_experts" in text else [])
+    )
 
 
-DIVIDED = ("hidden_size", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "num_attention_heads",
-           "num_key_value_heads", "linear_num_key_heads", "linear_num_value_heads", "num_experts")
+DIVIDED = (
+    "hidden_size",
+    "intermediate_size",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "num_experts",
+)
 
 
 def config_files(row: dict, layers: int, shrink: int) -> dict[str, dict]:
@@ -260,8 +293,13 @@ def config_files(row: dict, layers: int, shrink: int) -> dict[str, dict]:
         config["vision_config"]["out_hidden_size"] = text["hidden_size"]
     config.pop("quantization_config", None) if row["format"] != "modelopt" else None
     if row["format"] == "fp8":
-        config["quantization_config"] = {"activation_scheme": "dynamic", "fmt": "e4m3", "modules_to_not_convert": fp8_kept(config),
-                                         "quant_method": "fp8", "weight_block_size": [BLOCK, BLOCK]}
+        config["quantization_config"] = {
+            "activation_scheme": "dynamic",
+            "fmt": "e4m3",
+            "modules_to_not_convert": fp8_kept(config),
+            "quant_method": "fp8",
+            "weight_block_size": [BLOCK, BLOCK],
+        }
     kept = ["config.json"] + (["hf_quant_config.json"] if row["format"] == "modelopt" else [])
     return {name: files[name] for name in kept}
 
@@ -269,7 +307,10 @@ def config_files(row: dict, layers: int, shrink: int) -> dict[str, dict]:
 def names_of(config: dict, fused: bool, draft: str = "") -> Iterator[tuple[str, tuple]]:
     """Names and shapes of the model before any format, in the order of the shards."""
     text = config.get("text_config", config)
-    text = text | {"tie_word_embeddings": config.get("tie_word_embeddings", False), "model_type": config["model_type"]}
+    text = text | {
+        "tie_word_embeddings": config.get("tie_word_embeddings", False),
+        "model_type": config["model_type"],
+    }
     yield from text_names(text, "model.language_model." if "vision_config" in config else "model.", fused)
     if "vision_config" in config:
         yield from vision_names(config["vision_config"])
@@ -285,7 +326,10 @@ def digest_of(names: Iterator[tuple[str, tuple]]) -> str:
 
 def tensors(row: dict, config: dict) -> list[Tensor]:
     """Every tensor of the folder, in the order of its shards."""
-    quant, names = config.get("quantization_config", {}), names_of(config, row.get("fused", False), row.get("draft", ""))
+    quant, names = (
+        config.get("quantization_config", {}),
+        names_of(config, row.get("fused", False), row.get("draft", "")),
+    )
     return [t for name, shape in names for t in stored(name, shape, row, quant)]
 
 
@@ -296,7 +340,11 @@ def shard_of_layer(name: str) -> str:
     """Shards by layer: layers-N, the drafting head, and the rest."""
     if name.startswith("mtp."):
         return "mtp.safetensors"
-    return f"layers-{name.split('.layers.')[1].split('.')[0]}.safetensors" if ".layers." in name else "outside.safetensors"
+    return (
+        f"layers-{name.split('.layers.')[1].split('.')[0]}.safetensors"
+        if ".layers." in name
+        else "outside.safetensors"
+    )
 
 
 def shards(row: dict, all_tensors: list[Tensor]) -> dict[str, list[Tensor]]:
@@ -314,8 +362,7 @@ def shards(row: dict, all_tensors: list[Tensor]) -> dict[str, list[Tensor]]:
             size = 0
         groups[-1].append(t)
         size += t.nbytes
-    stem = row.get("stem", "model-")
-    return {f"{stem}{i + 1:05}-of-{len(groups):05}.safetensors": g for i, g in enumerate(groups)}
+    return {f"model-{i + 1:05}-of-{len(groups):05}.safetensors": g for i, g in enumerate(groups)}
 
 
 SIGNS = bytes(0x3C | b & 0x80 for b in range(256))  # the high byte of a bf16 from 0.008 to 0.03, or less than -0.008
@@ -346,6 +393,30 @@ def values_of(t: Tensor) -> bytes:
     return noise(t.name, count) if len(t.shape) > 1 else ONE["BF16"] * count
 
 
+OWN_NAMES = {
+    "model.layers.": "layers.",
+    "model.embed_tokens.": "tok_embeddings.",
+    "model.norm.": "norm.",
+    "lm_head.": "output.",
+    "self_attn.q_proj": "attention.wq",
+    "self_attn.k_proj": "attention.wk",
+    "self_attn.v_proj": "attention.wv",
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.down_proj": "feed_forward.w2",
+    "mlp.up_proj": "feed_forward.w3",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def own_name(name: str) -> str:
+    """What the publisher of Mistral calls the tensor in its own files."""
+    for theirs, own in OWN_NAMES.items():
+        name = name.replace(theirs, own)
+    return name
+
+
 def write_shard(path: pathlib.Path, held: list[Tensor], filled: bool) -> None:
     entries, end = {"__metadata__": {"format": "pt"}}, 0
     for t in held:
@@ -372,6 +443,9 @@ def write(name: str, folder: pathlib.Path, layers: int = 0, shrink: int = 1) -> 
     by_file = shards(row, held)
     for file, content in by_file.items():
         write_shard(folder / file, content, filled=bool(layers or shrink > 1))
+    if row.get("again"):
+        again = [dataclasses.replace(t, name=own_name(t.name)) for t in held]
+        write_shard(folder / "consolidated.safetensors", again, filled=False)
     weight_map = {t.name: file for file, content in by_file.items() for t in content}
     index = {"metadata": {"total_size": sum(t.nbytes for t in held)}, "weight_map": dict(sorted(weight_map.items()))}
     files["model.safetensors.index.json"] = index

@@ -30,11 +30,13 @@ def weights_of(atlasc, entry, folder):
     folder.mkdir()
     said = corpus.judge(atlasc.path, entry, folder)
     assert said.verdict == "accepted", said.why
-    target, = json.loads(said.stdout)["targets"]
+    (target,) = json.loads(said.stdout)["targets"]
     return next(i["bytes"] for i in target["items"] if i["item"] == "weights")
 
 
-@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.verdict == "accepted" and e.is_quantised], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "entry", [e for e in ENTRIES if e.verdict == "accepted" and e.is_quantised], ids=lambda e: e.name
+)
 def test_made_weights_are_quantised(atlasc, tmp_path, entry):
     """What is made up is what the files say: beside the same model in bf16, a little more than a half or a quarter."""
     plain = json.loads(json.dumps(entry.files["config.json"]))
@@ -77,9 +79,11 @@ def test_the_command(build_dir, tmp_path, monkeypatch, capsys):
     (tmp_path / "table.toml").write_text(table + 'verdict = "A0204"\nsays = "gpt_oss"\nmissing = "sinks"\n')
     assert command.main() == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines] == [["Qwen-Qwen3-0.6B", "qwen3", "bfloat16", "accepted"],
-                                                ["openai-gpt-oss-20b", "gpt_oss", "mxfp4", "A0204", "sinks"],
-                                                ["1", "of", "2", "accepted"]]
+    assert [line.split() for line in lines] == [
+        ["Qwen-Qwen3-0.6B", "qwen3", "bfloat16", "accepted"],
+        ["openai-gpt-oss-20b", "gpt_oss", "mxfp4", "A0204", "sinks"],
+        ["1", "of", "2", "accepted"],
+    ]
     (tmp_path / "table.toml").write_text(table + 'verdict = "accepted"\n')
     assert command.main() == 1
     out, err = capsys.readouterr()
