@@ -51,6 +51,7 @@ NOTES = (
     r"note\[A0607\]: quantization\S* = .*: keys and values are kept in bf16; \[kv\] dtype in MODEL.toml decides",
     r"note\[A0607\]: \S*k_scale and 31 more are not used: keys and values are kept in bf16",
     r"note\[A0408\]: not read: the index does not name it",
+    r"atlasc: note\[A0914\]: ",
     r"tokenizer(_config)?.json\S* note\[A05\d\d\]: ",
 )
 
