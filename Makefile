@@ -54,8 +54,8 @@ HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
-.PHONY: all deps ready tests test test-long test-fresh check demo golden fuzz asan test-asan mutate published lines install \
-	flags clean help
+.PHONY: all deps ready tests test test-long test-fresh check demo golden fuzz asan test-asan mutate published \
+	lines install flags clean help
 all: $(PRODUCTS)
 
 ready:
@@ -169,7 +169,8 @@ clean:
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests* $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen \
 		$(BUILD)/fresh.*
 help:
-	@echo 'targets: all deps demo test test-long test-fresh check golden fuzz asan test-asan mutate published lines install clean'
+	@echo 'targets: all deps demo test test-long test-fresh check golden fuzz asan test-asan mutate published lines' \
+		'install clean'
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)

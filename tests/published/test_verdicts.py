@@ -13,22 +13,22 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-import corpus  # noqa: E402
+import verdicts  # noqa: E402
 
-ENTRIES = corpus.entries()
+ENTRIES = verdicts.entries()
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe"}
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
 def test_verdict(atlasc, tmp_path, entry):
-    said = corpus.judge(atlasc.path, entry, tmp_path)
+    said = verdicts.judge(atlasc.path, entry, tmp_path)
     assert said.right, f"{said.verdict} {said.why}: expected {entry.verdict} {entry.says}"
 
 
 def weights_of(atlasc, entry, folder):
     """Bytes of the weights that are made up."""
     folder.mkdir()
-    said = corpus.judge(atlasc.path, entry, folder)
+    said = verdicts.judge(atlasc.path, entry, folder)
     assert said.verdict == "accepted", said.why
     (target,) = json.loads(said.stdout)["targets"]
     return next(i["bytes"] for i in target["items"] if i["item"] == "weights")
@@ -70,7 +70,7 @@ def test_the_command(build_dir, tmp_path, monkeypatch, capsys):
     loader = importlib.machinery.SourceFileLoader("published_run", str(HERE / "run"))
     command = importlib.util.module_from_spec(importlib.util.spec_from_loader("published_run", loader))
     loader.exec_module(command)
-    monkeypatch.setattr(corpus, "FOLDER", tmp_path)
+    monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
     monkeypatch.setattr(sys, "argv", ["run", "--build-dir", str(build_dir)])
     names = ["Qwen-Qwen3-0.6B", "openai-gpt-oss-20b"]
     for name in names:
