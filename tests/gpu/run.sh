@@ -3,7 +3,8 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
-#                    [grid] [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal] [starts] [official]
+#                    [grid] [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal]
+#                    [starts] [official]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
