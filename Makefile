@@ -4,6 +4,7 @@
 VERSION := 0.1.0
 DATE := 2026-11-28
 MAKEFLAGS += -r $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc))
+$(if $(word 2,$(CURDIR)),$(error make takes words apart at spaces: move the tree out of "$(CURDIR)"))
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 

@@ -115,3 +115,12 @@ def test_failing_pip_is_one_clear_line_last(deps, tmp_path):
     assert got.stderr.splitlines()[-1] == ("missing: PyPI packages nvidia-cuda-nvrtc==13.0.88 "
                                            "nvidia-cuda-runtime==13.0.96: pip failed (above)")
     assert not (tmp_path / "wheels").exists()
+
+
+def test_a_folder_with_a_space_is_refused(repo, tmp_path):
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    shutil.copy(repo / "Makefile", folder)
+    got = subprocess.run(["make"], cwd=folder, text=True, capture_output=True, check=False, timeout=60)
+    assert (got.returncode, got.stdout) == (2, "")
+    assert f'make takes words apart at spaces: move the tree out of "{folder}".  Stop.' in got.stderr
