@@ -24,8 +24,10 @@ typedef struct Cubin {
 
 /* The fixed options one by one, without architecture and defines; NULL after the last. */
 const char *nvrtc_option(int i);
-/* "13.0.88"; false with a reason when NVRTC does not work. Takes 30 ms: it compiles an empty program. Comes before the
- * first nvrtc_compile, for it loads what NVRTC would not find by itself. */
+/* Loads what NVRTC would look for elsewhere or in vain; false with a reason. Before any call of NVRTC's own that
+ * compiles; the two below see to it themselves. */
+bool nvrtc_ready(char *why, size_t why_bytes);
+/* "13.0.88"; false with a reason when NVRTC does not work. Takes 30 ms: it compiles an empty program. */
 bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes);
 /* On failure *log (malloc, or NULL) says why in NVRTC's words, at most 20 lines. */
 bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log);

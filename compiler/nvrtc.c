@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_OPTIONS = 96, MAX_HEADERS = 32, LOG_LINES = 20 };
+enum { MAX_OPTIONS = 96, MAX_HEADERS = 32, LOG_LINES = 20, WHY_BYTES = 1024 };
 
 static const char *const fixed_options[] = {"-std=c++17", "-default-device", "--fmad=true", "--ftz=false",
 	"--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
@@ -38,8 +38,8 @@ const char *nvrtc_option(int i)
  * first compile: the loader then looks where LD_LIBRARY_PATH and its cache say, not beside libnvrtc. A library that is
  * loaded already answers to its name, so the one of the folder that libnvrtc itself came from is loaded first; that
  * also keeps the two of one version together where a machine has several. Only where that folder has none is it left
- * to the loader. */
-static bool load_builtins(char *why, size_t why_bytes)
+ * to the loader. Comes before anything is compiled, by any thread: the loader counts, and loads once. */
+bool nvrtc_ready(char *why, size_t why_bytes)
 {
 	char name[64], at[PATH_MAX], real[PATH_MAX];
 	int major = 0, minor = 0;
@@ -139,9 +139,14 @@ bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log)
 	options[n++] = smem;
 	for (int i = 0; i < N_FIXED; i++)
 		options[n++] = fixed_options[i];
-	char *block = define_options(source->defines, options, &n);
 	*out = (Cubin){0};
 	*log = NULL;
+	char why[WHY_BYTES];
+	if (!nvrtc_ready(why, sizeof why)) {
+		*log = strdup(why);
+		return false;
+	}
+	char *block = define_options(source->defines, options, &n);
 	nvrtcProgram program = NULL;
 	nvrtcResult rc = nvrtcCreateProgram(&program, source_text(t->sources[0]), t->sources[0], t->n_sources - 1,
 		headers, names);
@@ -164,7 +169,7 @@ bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log)
 bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes)
 {
 	static const char *const options[] = {"--gpu-architecture=compute_80"};
-	if (!load_builtins(why, why_bytes))
+	if (!nvrtc_ready(why, why_bytes))
 		return false;
 	nvrtcProgram program = NULL;
 	size_t n = 0;

@@ -348,8 +348,10 @@ static bool compile_bounds(const Settings *s, Cubin *out)
 	char arch[64];
 	snprintf(arch, sizeof arch, "--gpu-architecture=%s", s->target->name);
 	const char *options[] = {arch};
-	nvrtcProgram program;
-	bool ok = nvrtcCreateProgram(&program, bound_source, "bounds.cu", 0, NULL, NULL) == NVRTC_SUCCESS
+	char why[256];
+	nvrtcProgram program = NULL;
+	bool ok = nvrtc_ready(why, sizeof why)
+		&& nvrtcCreateProgram(&program, bound_source, "bounds.cu", 0, NULL, NULL) == NVRTC_SUCCESS
 		&& nvrtcCompileProgram(program, 1, options) == NVRTC_SUCCESS
 		&& nvrtcGetCUBINSize(program, &out->n) == NVRTC_SUCCESS && (out->bytes = malloc(out->n))
 		&& nvrtcGetCUBIN(program, (char *)out->bytes) == NVRTC_SUCCESS;

@@ -42,9 +42,11 @@ typedef struct Printed { int registers, stack, smem; } Printed;
 
 static Cubin compile(const Case *x, const char *target, Printed *printed)
 {
-	char arch[64];
+	char arch[64], why[256];
 	snprintf(arch, sizeof arch, "--gpu-architecture=%s", target);
 	const char *options[] = {arch, "-std=c++17", "--ptxas-options=-v"};
+	if (!nvrtc_ready(why, sizeof why))
+		fail_msg("%s", why);
 	nvrtcProgram p;
 	size_t n;
 	assert_int_equal(nvrtcCreateProgram(&p, x->source, "k.cu", 0, NULL, NULL), NVRTC_SUCCESS);
