@@ -126,8 +126,8 @@ static const ForeignKey arithmetic[] = {
 static const ForeignWord words[] = {
 	{"position_embedding_type", "rope"}, {"moe_router_activation_func", "softmax"}, {"score_function", "softmax"},
 	{"scoring_func", "softmax"}, {"score_func", "softmax"}, {"topk_method", "greedy"}, {"activation", "silu"},
-	{"activation_function", "silu"}, {"hidden_activation", "silu"}, {"mlp_hidden_act", "silu"}, {"norm_type",
-	"rms_norm"},
+	{"activation_function", "silu"}, {"hidden_activation", "silu"}, {"mlp_hidden_act", "silu"},
+	{"norm_type", "rms_norm"},
 };
 
 /* No result depends on them: training, names and versions, how a library keeps its caches or calls its kernels. */

@@ -204,7 +204,7 @@ static void check_outer_key(Reading *r, const Value *v, NameList *ignored, NameL
 		return;
 	if (!k && kind == KEY_UNKNOWN)
 		name_in_list(r->d->arena, unknown, v);
-	else if (k ? k->pass != FREE : !value_passes(v, pass) && !is_word_of(v, word))
+	else if (v->kind != VALUE_NULL && (k ? k->pass != FREE : !value_passes(v, pass) && !is_word_of(v, word)))
 		name_in_list(r->d->arena, ignored, v);
 }
 

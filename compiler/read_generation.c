@@ -13,24 +13,30 @@
 
 typedef struct GenerationKey { const char *name; int pass; } GenerationKey;
 static const GenerationKey keys_read[] = {
-	{"bos_token_id", FREE}, {"do_sample", IS_FALSE}, {"eos_token_id", FREE}, {"max_new_tokens", 0}, {"min_p",
-	IS_ZERO}, {"repetition_penalty", IS_ONE}, {"temperature", IS_ONE}, {"top_k", 0}, {"top_p", IS_ONE},
+	{"bos_token_id", FREE}, {"do_sample", IS_FALSE}, {"eos_token_id", FREE}, {"max_new_tokens", 0}, {"min_p", IS_ZERO},
+	{"repetition_penalty", IS_ONE}, {"temperature", IS_ONE}, {"top_k", 0}, {"top_p", IS_ONE},
 };
 static const GenerationKey keys_spare[] = {
-	{"_from_model_config", FREE}, {"assistant_confidence_threshold", FREE}, {"assistant_lookbehind", FREE},
-	{"bad_words_ids", IS_EMPTY}, {"begin_suppress_tokens", IS_EMPTY}, {"cache_implementation", FREE},
-	{"chat_format", FREE}, {"constraints", IS_EMPTY}, {"diversity_penalty", IS_ZERO}, {"dola_layers", 0},
-	{"early_stopping", FREE}, {"encoder_no_repeat_ngram_size", IS_ZERO}, {"encoder_repetition_penalty", IS_ONE},
-	{"epsilon_cutoff", IS_ZERO}, {"eta_cutoff", IS_ZERO}, {"exponential_decay_length_penalty", 0},
+	{"_commit_hash", FREE}, {"_from_model_config", FREE}, {"assistant_confidence_threshold", FREE},
+	{"assistant_early_exit", FREE}, {"assistant_ensemble_weight", 0}, {"assistant_lookbehind", FREE},
+	{"bad_words_ids", IS_EMPTY}, {"begin_suppress_tokens", IS_EMPTY}, {"cache_config", FREE},
+	{"cache_implementation", FREE}, {"chat_format", FREE}, {"compile_config", FREE}, {"constraints", IS_EMPTY},
+	{"continuous_batching_config", FREE}, {"decoder_start_token_id", FREE}, {"disable_compile", FREE},
+	{"diversity_penalty", IS_ZERO}, {"dola_layers", 0}, {"early_stopping", FREE},
+	{"encoder_no_repeat_ngram_size", IS_ZERO}, {"encoder_repetition_penalty", IS_ONE}, {"epsilon_cutoff", IS_ZERO},
+	{"eta_cutoff", IS_ZERO}, {"exponential_decay_length_penalty", 0}, {"force_words_ids", IS_EMPTY},
 	{"forced_bos_token_id", 0}, {"forced_decoder_ids", 0}, {"forced_eos_token_id", 0}, {"guidance_scale", IS_ONE},
-	{"is_assistant", FREE}, {"length_penalty", FREE}, {"max_length", FREE}, {"max_window_size", FREE},
+	{"is_assistant", FREE}, {"length_penalty", FREE}, {"low_memory", FREE}, {"max_cache_len", FREE},
+	{"max_length", FREE}, {"max_matching_ngram_size", FREE}, {"max_time", 0}, {"max_window_size", FREE},
 	{"min_length", IS_ZERO}, {"min_new_tokens", IS_ZERO}, {"no_repeat_ngram_size", IS_ZERO},
 	{"num_assistant_tokens", FREE}, {"num_assistant_tokens_schedule", FREE}, {"num_beam_groups", IS_ONE},
-	{"num_beams", IS_ONE}, {"num_return_sequences", IS_ONE}, {"output_attentions", FREE}, {"output_hidden_states",
-	FREE}, {"output_scores", FREE}, {"pad_token_id", FREE}, {"penalty_alpha", IS_ZERO}, {"remove_invalid_values",
-	IS_FALSE}, {"renormalize_logits", FREE}, {"return_dict_in_generate", FREE}, {"sequence_bias", IS_EMPTY},
-	{"stop_strings", IS_EMPTY}, {"suppress_tokens", IS_EMPTY}, {"target_lookbehind", FREE},
-	{"transformers_version", FREE}, {"trust_remote_code", FREE}, {"typical_p", IS_ONE}, {"use_cache", FREE},
+	{"num_beams", IS_ONE}, {"num_return_sequences", IS_ONE}, {"output_attentions", FREE},
+	{"output_hidden_states", FREE}, {"output_logits", FREE}, {"output_scores", FREE}, {"pad_token_id", FREE},
+	{"penalty_alpha", IS_ZERO}, {"prefill_chunk_size", FREE}, {"prompt_lookup_num_tokens", FREE},
+	{"remove_invalid_values", IS_FALSE}, {"renormalize_logits", FREE}, {"return_dict_in_generate", FREE},
+	{"sequence_bias", IS_EMPTY}, {"speculation_type", FREE}, {"stop_strings", IS_EMPTY}, {"suppress_tokens", IS_EMPTY},
+	{"target_lookbehind", FREE}, {"token_healing", IS_FALSE}, {"top_h", 0}, {"transformers_version", FREE},
+	{"trust_remote_code", FREE}, {"typical_p", IS_ONE}, {"use_cache", FREE}, {"use_mtp", FREE},
 	{"watermarking_config", 0},
 };
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))

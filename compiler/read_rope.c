@@ -188,20 +188,19 @@ static void read_part(Reading *r)
 		cf->rotary_dim = (int)dim;
 }
 
-/* transformers takes rope_scaling in place of rope_parameters where both stand there, whole: what only one of them has
- * would be read here and not there. */
+/* transformers takes rope_scaling in place of rope_parameters where both stand there, whole: what only the other one has,
+ * and the config itself has not, would be read here and not there. */
 static void compare_places(Reading *r)
 {
-	const Value *places[2] = {rope_place(r, 0), rope_place(r, 1)};
-	if (!places[0] || !places[1] || !places[1]->n)
+	const Value *read = rope_place(r, 1), *other = rope_place(r, 0);
+	if (!read || !other || !read->n)
 		return;
-	for (int i = 0; i < 2; i++)
-		for (const Value *v = places[i]->first; v; v = v->next) {
-			bool is_type = strcmp(v->key, "type") == 0 || strcmp(v->key, "rope_type") == 0;
-			if (v->kind != VALUE_NULL && !is_type && !value_get(places[!i], v->key))
-				fail_at(r->d, A0209, v->at, "%s.%s: %s in line %d lacks it, and they must say the same", rope_places[i],
-					clip_text(r->d->arena, v->key, strlen(v->key), 48), rope_places[!i], places[!i]->at.line);
-		}
+	for (const Value *v = other->first; v; v = v->next) {
+		bool is_type = strcmp(v->key, "type") == 0 || strcmp(v->key, "rope_type") == 0;
+		if (v->kind != VALUE_NULL && !is_type && !value_get(read, v->key) && !lookup(r, v->key))
+			fail_at(r->d, A0209, v->at, "%s.%s: %s in line %d lacks it, and they must say the same", rope_places[0],
+				clip_text(r->d->arena, v->key, strlen(v->key), 48), rope_places[1], read->at.line);
+	}
 }
 
 void read_rope(ConfigReading *r)

@@ -78,7 +78,7 @@ REFUSED = [
     ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "attn_factor": 1.5}},
      "error[A0209]: rope_scaling.attn_factor = 1.5: transformers does not read it, other engines multiply by it: write [config] in "
      'MODEL.toml, unset = ["rope_scaling.attn_factor"], and where it is meant rope_scaling.attention_factor = 1.70794'),
-    ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "linear", "factor": 2.0,
+    ("llama", {"rope_theta": ABSENT, "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "linear", "factor": 2.0,
                                                                                           "rope_theta": 1e6}},
      "error[A0209]: rope_parameters.rope_theta: rope_scaling in line"),
     ("llama", {"rope_theta": None}, "error[A0209]: rope_theta = null: expected a number, or no such key"),
