@@ -151,7 +151,7 @@ def decoded_copy(folder, to, modules, told):
     (to / "MODEL.toml").unlink(missing_ok=True)
 
 
-TOML = "[runtime]\nslots = 2\n[phases]\nprefill = [16]\ndecode = [2]\n"
+TOML = "[runtime]\nslots = 2\n[phases]\nprefill = [64]\ndecode = [2]\n"
 
 
 def logits(atlasc, atlas, folder, plan, toml):
