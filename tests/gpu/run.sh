@@ -4,7 +4,7 @@
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
 #                    [grid] [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal]
-#                    [starts] [official]
+#                    [starts] [official] [attention-rounding]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -39,6 +39,8 @@
 #              bits of log probabilities; then ten with both plans, whose steps alternate by chance
 #   official   two folders in the official form (tests/published/official.py), BF16 and FP8, four layers of full width:
 #              every layer beside the reference device's, text with and without drafts; 10 GB of disk each
+#   attention-rounding  attention of prompts as it is and with probabilities rounded in other ways, in kernels that
+#              tests/gpu/rounding.sh left in build/rounding: right, and how fast; what the ways gain on CHECKPOINT
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
@@ -303,6 +305,23 @@ many_starts() {
 	return $bad
 }
 
+attention_rounding() {
+	local way bad=0
+	for way in "" -its-sum -hi-lo; do
+		local program=build/rounding/kernel_test$way
+		[ -n "$way" ] || program=$test
+		echo "-- ${way:-as it is}"
+		$program --cases 30 --only attn_prefill --jobs "$jobs" && $program --cases 30 --only attn_wgmma --jobs "$jobs" || bad=1
+		for shape in "attn_wgmma 8B 2k" "attn_wgmma 8B 8k" "attn_wgmma 1B 2k" "attn_wgmma 1B 8k" "attn_prefill 8B 2k" \
+			"attn_prefill 8B 8k"; do
+			$program --bench --only "$shape" --jobs "$jobs" | grep '^\*' || bad=1
+		done
+	done
+	python3 tests/cpu/attention_rounding.py "$model" /usr/share/common-licenses/GPL-3 /usr/share/common-licenses/MPL-2.0 \
+		--device cuda --tokens 2048 8192 --few || bad=1
+	return $bad
+}
+
 watched_plans() { # made once for both parts
 	local name
 	for name in $fixture_plans; do
@@ -384,6 +403,7 @@ for what in "$@"; do
 	official) officials ;;
 	memory) watched_plans && part memory memory || failed=1 ;;
 	starts) part starts many_starts ;;
+	attention-rounding) part attention-rounding attention_rounding ;;
 	model)
 		build/atlasc "$model" -o build/model.bin -q &&
 			part model python3 tests/gpu/against_transformers.py "$model" build/model.bin \
