@@ -62,8 +62,8 @@ const OptionRow option_table[N_OPTIONS] = {
 		"tokens that a verify step reads for each sequence, the last one and drafts of the head; 1 leaves the head "
 		"out, and no step drafts"},
 	[SPECULATE_HEAD] = {"speculate.head", T_CHOICE, 0, 0, false, "format of a copy of the model's head that drafts "
-		"alone are scored by: one of [quant]'s but bf16 and keep. Other drafts may be accepted then, never another "
-		"text made"},
+		"alone are scored by: one of [quant]'s but bf16 and keep. Other drafts may be accepted then; a text that is "
+		"alone stays the same"},
 	[SPECULATE_VOCABULARY] = {"speculate.vocabulary", T_COUNT, 1, MAX_VOCAB, false, "only the first so many token ids "
 		"are drafted, by a copy of their rows of the head. Tokenizers number merges in the order in which they learned "
 		"them, so that frequent tokens come first"},

@@ -8,9 +8,11 @@
  * then the model ranks all. Pins and bans of MODEL.toml come first. There is no fall-back: an op without an admissible
  * candidate is a refusal that says why each one was rejected.
  *
- * A row of a verify step is to have the bits that decode gives it. Where tunables decide in which order a kernel adds,
- * they are those of decode's kernel for as many sequences; what adds in another order is banned, unless nothing else is
- * admissible.
+ * Attention and Gated DeltaNet of a verify step are to give a row the bits that decode gives it: the tunables that
+ * decide in which order they add are those of decode's kernel for as many sequences, and what adds in another is
+ * banned. Where nothing else is admissible, or a pin asks for it, the choice says so in the ledger, and a note tells
+ * (A0730). Products, router, experts and scores are chosen freely: on a GPU a text with drafts may part from one
+ * without.
  *
  * Layers repeat, so a decision is made once for each different op and reused.
  */
