@@ -24,7 +24,7 @@ static void plan_with(MadePlan *m, const char *rules)
 	Compile *c = &m->c;
 	FILE *f = fdopen(mkstemp(path), "w");
 	assert_non_null(f);
-	fprintf(f, "[model]\nfamily = \"qwen3_5\"\n[runtime]\nslots = 4\nmax_context = 128\n[phases]\nprefill = [16]\n"
+	fprintf(f, "[model]\nfamily = \"qwen3_5\"\n[runtime]\nslots = 4\nmax_context = 128\n[phases]\nprefill = [64]\n"
 		"decode = [1, 4]\n[weights]\nignore = []\n%s", rules);
 	fclose(f);
 	*m = (MadePlan){0};
