@@ -148,6 +148,9 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	int verify_rows;            /* tokens that a step reads of a sequence whose next ones a head drafts; 0 = no head */
 	int n_signatures;           /* each of them holds */
 	int prompt_grid;            /* a prompt is cut into steps at positions that are multiples of it, and nowhere else */
+	int n_drawable;             /* ids below this can be drawn; log probabilities are over these ids, scores of rows
+	                             * behind them count for nothing. At most vocab */
+	int n_tokens;               /* ids below vocab that have a token of the tokenizer; 0 = there is no tokenizer */
 } AtlasPlanInfo;
 
 /* Signature i < n_signatures: the public key, and the key's id, which is the SHA-256 of its DER form. Either may be

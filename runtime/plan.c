@@ -124,9 +124,9 @@ static AtlasStatus open_tokenizer(AtlasPlan *p, AtlasError *error)
 		return ATLAS_OK;
 	if (tok_open(&p->tokenizer, p->file.bytes + section->offset, (size_t)section->bytes, why, sizeof why))
 		return error_set(error, ATLAS_MALFORMED, "section tokenizer: %s", why);
-	if (tok_n_ids(&p->tokenizer) > p->artifact.graph.vocab)
+	if (tok_n_vocab_ids(&p->tokenizer) > p->artifact.graph.vocab) /* added tokens may lie behind: check_tokens */
 		return error_set(error, ATLAS_MALFORMED, "section tokenizer: %d ids, the vocabulary has %d",
-			tok_n_ids(&p->tokenizer), p->artifact.graph.vocab);
+			tok_n_vocab_ids(&p->tokenizer), p->artifact.graph.vocab);
 	p->has_tokenizer = 1;
 	return ATLAS_OK;
 }
@@ -233,6 +233,15 @@ void atlas_plan_close(AtlasPlan *plan)
 	free(plan);
 }
 
+/* Token ids below this can be drawn: what the plan's sampling says. */
+static int n_drawable(const Graph *g)
+{
+	for (int i = 0; i < g->n_ops; i++)
+		if (g->ops[i].kind == OP_sample)
+			return g->ops[i].attrs.n_valid;
+	return g->vocab;
+}
+
 AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 {
 	const Artifact *a = &plan->artifact;
@@ -249,7 +258,9 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 		.chat_template = chat ? (const char *)a->file + chat->offset : NULL,
 		.chat_template_bytes = chat ? (size_t)chat->bytes : 0,
 		.weights_by_reference = plan->by_reference, .verify_rows = g->verify_rows,
-		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid};
+		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid,
+		.n_drawable = n_drawable(g),
+		.n_tokens = plan->has_tokenizer ? tok_n_tokens(&plan->tokenizer, g->vocab) : 0};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);

@@ -84,10 +84,10 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("}, \"unread\": {");
 	json_rows(&plan->artifact, "note.");
 	printf("}, \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
-		   "\"has_chat_template\": %s, \"verify_rows\": %d, \"prompt_grid\": %d}\n",
+		   "\"has_chat_template\": %s, \"verify_rows\": %d, \"prompt_grid\": %d, \"drawable\": %d, \"tokens\": %d}\n",
 		(long long)info->weight_bytes, info->weights_by_reference ? "ref" : "embed",
 		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false", info->verify_rows,
-		info->prompt_grid);
+		info->prompt_grid, info->n_drawable, info->n_tokens);
 }
 
 static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
@@ -117,7 +117,11 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	for (int i = 0; i < info->n_stop_tokens; i++)
 		if (info->stop_tokens[i] >= 0) /* -1 = none */
 			printf(" %d", info->stop_tokens[i]);
-	printf("\ntokenizer    %s\nchat         %s\n", info->has_tokenizer ? "yes" : "no",
+	printf("\nids          %d rows of the vocabulary", info->vocab);
+	if (info->has_tokenizer)
+		printf(", %d with a token", info->n_tokens);
+	printf("; drawn are those below %d, of which log probabilities are\n", info->n_drawable);
+	printf("tokenizer    %s\nchat         %s\n", info->has_tokenizer ? "yes" : "no",
 		info->chat_template ? "yes" : "no");
 	print_rows(&plan->artifact, "config.", "config");
 	print_rows(&plan->artifact, "note.", "not read");

@@ -18,6 +18,23 @@ const char *tok_error_text(int error)
 }
 
 int tok_n_ids(const Tok *t) { return (int)t->header->n_ids; }
+
+int tok_n_vocab_ids(const Tok *t)
+{
+	int n = tok_n_ids(t);
+	while (n > 0 && !(t->tokens[n - 1].flags & TOK_KEYED))
+		n--;
+	return n;
+}
+
+int tok_n_tokens(const Tok *t, int below)
+{
+	int n = 0;
+	for (int id = 0; id < tok_n_ids(t) && id < below; id++)
+		n += (t->tokens[id].flags & TOK_EXISTS) != 0;
+	return n;
+}
+
 int tok_bos(const Tok *t) { return t->header->bos_id; }
 int tok_eos(const Tok *t) { return t->header->eos_id; }
 

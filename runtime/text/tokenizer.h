@@ -68,6 +68,8 @@ typedef struct Tok {
 int tok_open(Tok *t, const void *bytes, size_t n_bytes, char *why, size_t why_bytes);
 
 int tok_n_ids(const Tok *t); /* largest id + 1 */
+int tok_n_vocab_ids(const Tok *t); /* largest id of a text piece + 1: only added tokens lie behind */
+int tok_n_tokens(const Tok *t, int below); /* ids < below that have a token */
 int tok_bos(const Tok *t);   /* -1 = none */
 int tok_eos(const Tok *t);   /* -1 = none */
 
