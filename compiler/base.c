@@ -161,6 +161,12 @@ static void record(Diags *d, Code code, bool is_note, Loc at, const char *fmt, v
 	for (char *p = text; *p; p++) /* names from files must not steer the terminal */
 		if (((unsigned char)*p < ' ' && *p != '\n') || *p == 0x7f)
 			*p = '?';
+	for (int i = 0; i < d->n; i++) { /* a file that two passes read says it once */
+		const Diag *o = &d->list[i];
+		if (o->code == code && o->is_note == is_note && o->at.line == at.line && o->at.col == at.col &&
+				strcmp(o->text, text) == 0 && strcmp(o->at.file ? o->at.file : "", at.file ? at.file : "") == 0)
+			return;
+	}
 	const Diag diag = {code, is_note, at, text};
 	if (is_unread)
 		*vec_push(d->arena, &d->unread) = diag;

@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "compiler/config_keys.h"
-#include "compiler/ir.h"
-#include "compiler/value.h"
+#include "compiler/read_model.h"
 
 bool name_matches(const char *pattern, const char *name)
 {
@@ -113,6 +112,7 @@ void check_model(Compile *c)
 	check_config(cf);
 	check_tensors(&c->model);
 	check_window(c);
+	check_ids(c);
 	if (!c->cmd.random_weights) /* which brings no tensors at all */
 		check_ignored(c);
 	if (cf->n_eos == 0 && c->model.options.n_stop == 0)

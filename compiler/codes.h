@@ -157,6 +157,27 @@ CODE(A0505, EXIT_BAD_INPUT, "no tokenizer.json",
 CODE(A0506, EXIT_OK, "plan without tokenizer",
 	"The plan can run token ids, but no text.",
 	"Put tokenizer.json beside the weights to run text; --tokens takes ids without it.")
+CODE(A0507, EXIT_BAD_INPUT, "unknown tokenizer class",
+	"tokenizer_class names a class that builds parts of the tokenizer itself, in a way that is not implemented.",
+	"Load the tokenizer with `transformers`, save it, and set tokenizer_class to PreTrainedTokenizerFast.")
+CODE(A0508, EXIT_BAD_INPUT, "tokenizer setting not implemented",
+	"A key beside tokenizer.json asks for other token ids or texts, in a way that is not implemented.",
+	"Remove the key if the model does not need it, or run the model with token ids.")
+CODE(A0509, EXIT_OK, "unknown tokenizer settings",
+	"Keys of tokenizer_config.json are neither read nor known to change nothing.",
+	"Look whether one of them matters; what they ask for is not done.")
+CODE(A0510, EXIT_OK, "tokenizer files disagree",
+	"The files of the tokenizer disagree; what `AutoTokenizer` of transformers makes of them is done.",
+	"Nothing, if transformers counts; tokenizer_class = PreTrainedTokenizerFast takes tokenizer.json as it stands.")
+CODE(A0511, EXIT_OK, "token without a row",
+	"An added token's id lies behind the rows of the embedding. It is never generated; a prompt with it is refused.",
+	"Nothing, if such a token only pads batches; else resize the embedding and save the model again.")
+CODE(A0512, EXIT_BAD_INPUT, "id that is never drawn",
+	"An end token's id, or one that drafts are taken from, has no token, so that it is never generated.",
+	"Take tokenizer, config.json and generation_config.json from one revision; [sampling] stop adds end tokens.")
+CODE(A0513, EXIT_OK, "other chat templates",
+	"The checkpoint has several chat templates; the one called default is taken.",
+	"To use another one, put it into chat_template.jinja.")
 /* A06xx checkpoint against model family, graph */
 CODE(A0601, EXIT_BAD_INPUT, "missing tensor",
 	"The model family needs a tensor that the checkpoint lacks.",

@@ -20,6 +20,8 @@ enum { FREE = 1, IS_FALSE = 2, IS_ZERO = 4, IS_ONE = 8, IS_EMPTY = 16, IS_TRUE =
 	IS_FULL = 64, /* a list of nothing but "full_attention" */
 	IF_NO_WINDOW = 128 }; /* any, where no layer has a window */
 
+typedef struct SpareKey { const char *name; int pass; } SpareKey; /* one that is there and not used */
+
 typedef enum KeyRule {
 	KEY_INT, KEY_REAL, KEY_BOOL, /* into a field of Config */
 	KEY_ID,      /* a token id; `absent` is used where no file names any */

@@ -43,6 +43,8 @@ static int read_lines(Compile *c, const char *text, size_t bytes, int32_t *ids)
 		else if (n && id <= ids[n - 1])
 			fail_at(&c->diags, A0306, at, "%d behind %d: expected ascending ids, each once", id, ids[n - 1]);
 		else {
+			if (c->model.has_token && !c->model.has_token[id])
+				note_at(&c->diags, A0512, at, "%d: no token has this id", id);
 			ids[n++] = id;
 			continue;
 		}

@@ -12,10 +12,9 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-typedef struct ForeignKey { const char *name; int pass; } ForeignKey;
 typedef struct ForeignWord { const char *name, *neutral; } ForeignWord;
 
-static const ForeignKey arithmetic[] = {
+static const SpareKey arithmetic[] = {
 	/* sizes, and which layers there are */
 	{"block_auto_adjust_ff_dim", 0}, {"block_ffn_dim_multiplier", 0}, {"block_multiple_of", 0}, {"conv_L_cache", 0},
 	{"decoder_sparse_step", IS_ONE}, {"dense_intermediate_size", 0}, {"expand", 0}, {"expert_ffn_hidden_size", 0},

@@ -92,12 +92,13 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	int n_mtp;              /* layers of the head that drafts the token after the next; 0 = none is promised */
 	Rope rope;
 	int bos;                /* -1 = none */
-	int eos[MAX_EOS], n_eos; /* union of config, text_config, generation_config, tokenizer; ascending */
+	int eos[MAX_EOS], n_eos; Loc at_eos[MAX_EOS]; /* union of the configs' and the tokenizer's; ascending */
 	/* generation_config.json; do_sample false = temperature 0. -1 = the file does not say. Resolved: Options */
 	double temperature, top_p, min_p, repetition_penalty;
 	int top_k;              /* 0 = all */
 	int max_new_tokens;
-	Loc at_hidden_dim, at_n_layers, at_max_position, at_vocab, at_head_dim, at_tie, at_experts, at_state_dtype, at_mtp;
+	Loc at_hidden_dim, at_n_layers, at_max_position, at_vocab, at_head_dim, at_tie, at_experts, at_state_dtype, at_mtp,
+		at_bos;
 	const struct ConfigValue *values; int n_values; /* of each key that is read: config_keys.h */
 } Config;
 
@@ -182,7 +183,7 @@ typedef struct Options {
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	const char *text;      /* the user's MODEL.toml as the plan records it; "" = there is none */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
-	Loc at_max_context, at_kv, at_kv_scales, at_asks_head, at_draft_format, at_draft_ids;
+	Loc at_max_context, at_kv, at_kv_scales, at_asks_head, at_draft_format, at_draft_ids, at_stop;
 } Options;
 
 /* What the files say about quantised weights (read_quant.c). A module's tensors decide; this gives the size of FP8
@@ -214,7 +215,7 @@ typedef struct Model {
 	VEC(StTensor) tensors;  /* sorted by name */
 	VEC(StTensor) kv_scales; /* of the file that kv.scales names */
 	const void *tokenizer; size_t tokenizer_bytes; /* compiled; NULL when the checkpoint has none */
-	int n_tokens;           /* real token ids; rows above are padding. = vocab when no tokenizer */
+	int n_tokens; const bool *has_token; /* [n_tokens], NULL = all. Ids below are drawn; = vocab when no tokenizer */
 	const char *chat_template; /* NULL = none */
 	const struct Value *toml; /* the user's MODEL.toml; NULL = there is none, or it cannot be read */
 } Model;

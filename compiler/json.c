@@ -292,9 +292,8 @@ const Value *json_parse(Arena *a, Arena *scratch, Diags *d, const JsonRules *rul
 		return NULL;
 	}
 	if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
-		note_at(d, rules->code, (Loc){file, 1, 1}, "starts with a byte-order mark");
-		s.text += 3;
-		s.n -= 3;
+		fail_at(d, rules->code, (Loc){file, 1, 1}, "starts with a byte-order mark: save the file without it");
+		return NULL;
 	}
 	size_t bad = utf8_bad(s.text, s.n);
 	if (bad < s.n) {

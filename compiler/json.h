@@ -1,8 +1,9 @@
 /* json.h - JSON of checkpoints, strictly, every value with line and column.
  *
- * Refused: anything jansson refuses (bad UTF-8, trailing text, leading zeros, integers beyond 64 bits, numbers
- * beyond double, \u0000), a name twice in one object, nesting deeper and more values than the rules say.
- * The top level is an object. A byte-order mark is passed over with a note.
+ * Refused: a byte-order mark, as by Python's json; anything jansson refuses (bad UTF-8, trailing text, leading zeros,
+ * integers beyond 64 bits, numbers beyond double, \u0000), a name twice in one object, nesting deeper and more values
+ * than the rules say.
+ * The top level is an object.
  */
 #ifndef ATLASC_JSON_H
 #define ATLASC_JSON_H

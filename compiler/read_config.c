@@ -382,7 +382,7 @@ static void read_tie(Reading *r)
 
 /* Special tokens ---------------------------------------------------------------------------------- */
 
-bool add_eos(Config *cf, int id)
+bool add_eos(Config *cf, int id, Loc at)
 {
 	int i = 0;
 	while (i < cf->n_eos && cf->eos[i] < id)
@@ -392,7 +392,9 @@ bool add_eos(Config *cf, int id)
 	if (cf->n_eos == MAX_EOS)
 		return false;
 	memmove(&cf->eos[i + 1], &cf->eos[i], sizeof cf->eos[0] * (size_t)(cf->n_eos - i));
+	memmove(&cf->at_eos[i + 1], &cf->at_eos[i], sizeof cf->at_eos[0] * (size_t)(cf->n_eos - i));
 	cf->eos[i] = id;
+	cf->at_eos[i] = at;
 	cf->n_eos++;
 	return true;
 }
@@ -419,7 +421,7 @@ static void read_eos(Reading *r, const Value *table)
 	bool is_list = v->kind == VALUE_ARRAY;
 	for (const Value *e = is_list ? v->first : v; e; e = is_list ? e->next : NULL, i++) {
 		const char *name = is_list ? arena_printf(r->d->arena, "eos_token_id[%d]", i) : "eos_token_id";
-		if (read_token(r, name, e, &id) && !add_eos(r->cf, id)) {
+		if (read_token(r, name, e, &id) && !add_eos(r->cf, id, e->at)) {
 			fail_at(r->d, A0210, e->at, "more than %d different eos_token_id", MAX_EOS);
 			return;
 		}
@@ -429,8 +431,8 @@ static void read_eos(Reading *r, const Value *table)
 static void read_bos(Reading *r, const Value *table)
 {
 	const Value *v = value_get(table, "bos_token_id");
-	if (v && v->kind != VALUE_NULL)
-		read_token(r, "bos_token_id", v, &r->cf->bos);
+	if (v && v->kind != VALUE_NULL && read_token(r, "bos_token_id", v, &r->cf->bos))
+		r->cf->at_bos = v->at;
 }
 
 /* Where no file names any, those that the class has; not where they lie behind the vocabulary. */

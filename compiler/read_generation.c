@@ -11,12 +11,11 @@
 #include "compiler/json.h"
 #include "compiler/read_model.h"
 
-typedef struct GenerationKey { const char *name; int pass; } GenerationKey;
-static const GenerationKey keys_read[] = {
+static const SpareKey keys_read[] = {
 	{"bos_token_id", FREE}, {"do_sample", IS_FALSE}, {"eos_token_id", FREE}, {"max_new_tokens", 0}, {"min_p", IS_ZERO},
 	{"repetition_penalty", IS_ONE}, {"temperature", IS_ONE}, {"top_k", 0}, {"top_p", IS_ONE},
 };
-static const GenerationKey keys_spare[] = {
+static const SpareKey keys_spare[] = {
 	{"_commit_hash", FREE}, {"_from_model_config", FREE}, {"assistant_confidence_threshold", FREE},
 	{"assistant_early_exit", FREE}, {"assistant_ensemble_weight", 0}, {"assistant_lookbehind", FREE},
 	{"bad_words_ids", IS_EMPTY}, {"begin_suppress_tokens", IS_EMPTY}, {"cache_config", FREE},
@@ -41,7 +40,7 @@ static const GenerationKey keys_spare[] = {
 };
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-static const GenerationKey *find_key(const GenerationKey *list, int n, const char *name)
+static const SpareKey *find_key(const SpareKey *list, int n, const char *name)
 {
 	for (int i = 0; i < n; i++)
 		if (strcmp(list[i].name, name) == 0)
@@ -51,7 +50,7 @@ static const GenerationKey *find_key(const GenerationKey *list, int n, const cha
 
 bool generation_key(const char *name, int *pass)
 {
-	const GenerationKey *k = find_key(keys_read, COUNT(keys_read), name);
+	const SpareKey *k = find_key(keys_read, COUNT(keys_read), name);
 	if (!k)
 		k = find_key(keys_spare, COUNT(keys_spare), name);
 	*pass = k ? k->pass : FREE;

@@ -24,8 +24,8 @@ const Value *config_lookup(const ConfigReading *r, const char *key);
 /* Writes down what the file said, or with v NULL what holds without it. */
 void config_note(ConfigReading *r, const char *key, const Value *v, const char *default_text);
 
-/* Puts a token id into Config.eos, ascending and once. False when the list is full. */
-bool add_eos(Config *cf, int id);
+/* Puts a token id that stands at `at` into Config.eos, ascending and once. False when the list is full. */
+bool add_eos(Config *cf, int id, Loc at);
 
 /* Config.rope, and max_position where yarn reaches further; needs Config.max_position. Records A0206 and A0209. */
 void read_rope(ConfigReading *r);
@@ -39,6 +39,9 @@ int family_traits(const Config *cf);
 /* Model.quant, from quantization_config of config.json (NULL = none) and hf_quant_config.json. Records A0202, A0203,
  * A0205, A0207 and A0208. */
 void read_quant(Compile *c, const Value *config);
+
+/* check_ids.c, a part of check_model: every setting that is a token id has a token; A0512. */
+void check_ids(Compile *c);
 
 /* generation_config.json, all but its token ids; NULL = there is none. Records A0203, A0206 and A0207. */
 const Value *read_generation(Compile *c, Config *cf);

@@ -216,6 +216,7 @@ static void read_sampling(Reading *r)
 	read_sampling_int(r, MAX_NEW_TOKENS, cf->max_new_tokens, &o->max_new_tokens);
 	int64_t last = cf->vocab > 0 ? cf->vocab - 1 : MAX_VOCAB;
 	get_ints(r, STOP, last, 0, false, o->stop, &o->n_stop);
+	o->at_stop = chosen(r, STOP)->at;
 }
 
 static void read_ignore(Reading *r, const Value *v, bool must_match)

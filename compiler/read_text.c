@@ -1,10 +1,15 @@
 /* read_text.c - what turns text into tokens: the tokenizer and the chat template.
  *
- * The tokenizer is compiled by read_tokenizer.c. The template is carried as it is; it stands in one of three
- * places, and as in the library that defines them the file of its own goes before the configuration of the
- * tokenizer, which goes before the file of processors. The tokenizer's end token joins the others here,
- * since no file is sure to name them all.
+ * The tokenizer is compiled by read_tokenizer.c. The template is carried as it is. Where it stands, as in transformers,
+ * the first that is there: additional_chat_templates/default.jinja, chat_template.jinja; chat_template of
+ * tokenizer_config.json, a text, a list of {name, template} or an object of texts by name, of which "default" counts;
+ * chat_template.json, which that library reads for processors. A folder additional_chat_templates with others alone
+ * hides tokenizer_config.json's all the same. Templates of other names are told, for no one asks for them here.
+ *
+ * The tokenizer's end token joins the others here, since no file is sure to name them all.
  */
+#include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -13,48 +18,97 @@
 #include "compiler/read_model.h"
 #include "compiler/read_tokenizer.h"
 
-enum { MAX_TEMPLATE_BYTES = 1 << 20 };
+enum { MAX_TEMPLATE_BYTES = 1 << 20, MAX_TEMPLATES = 64 };
 
-/* A template as a string, or the one called "default" of a list of {name, template}. */
+static void tell_other(Compile *c, Loc at, const char *name)
+{
+	note_at(&c->diags, A0513, at, "chat template %s is not used; \"default\" is",
+		clip_text(c->diags.arena, name, strlen(name), 48));
+}
+
+/* A template as a string, or the one called "default" of a list of {name, template} or of an object. */
 static const char *pick_template(Compile *c, const Value *v)
 {
 	const char *text = NULL, *name;
 	if (!v || v->kind == VALUE_NULL)
 		return NULL;
-	if (v->kind != VALUE_ARRAY)
+	if (v->kind != VALUE_ARRAY && v->kind != VALUE_TABLE)
 		return want_string(&c->diags, A0203, "chat_template", v, &text) ? text : NULL;
 	for (const Value *e = v->first; e; e = e->next) {
-		const Value *named = value_get(e, "name"), *body = value_get(e, "template");
-		if (!named || !body)
+		const Value *named = value_get(e, "name"), *body = v->kind == VALUE_TABLE ? e : value_get(e, "template");
+		if (v->kind == VALUE_TABLE)
+			name = e->key;
+		else if (!named || !body) {
 			fail_at(&c->diags, A0203, e->at, "chat_template: expected entries of name and template");
-		else if (want_string(&c->diags, A0203, "name", named, &name) && strcmp(name, "default") == 0)
+			continue;
+		} else if (!want_string(&c->diags, A0203, "name", named, &name))
+			continue;
+		if (strcmp(name, "default") == 0)
 			want_string(&c->diags, A0203, "template", body, &text);
+		else
+			tell_other(c, e->at, name);
 	}
 	return text;
 }
 
-static const char *read_json_template(Compile *c, const char *name)
+static const char *read_json_template(Compile *c, const char *name, Code code)
 {
-	bool absent;
-	const Value *v = json_read(&c->arena, &c->scratch, &c->diags, &json_text_rules,
-		input_path(&c->arena, c->cmd.model_dir, name), &absent);
+	JsonRules rules = json_text_rules;
+	rules.code = code;
+	const Value *v = json_read(&c->arena, &c->scratch, &c->diags, &rules,
+		input_path(&c->arena, c->cmd.model_dir, name), &(bool){false});
 	return pick_template(c, value_get(v, "chat_template"));
 }
 
-static const char *read_chat_template(Compile *c)
+/* NULL as well after having recorded an error. */
+static const char *read_jinja(Compile *c, const char *name)
 {
 	char *text;
 	size_t n;
-	const char *path = input_path(&c->arena, c->cmd.model_dir, "chat_template.jinja");
+	const char *path = input_path(&c->arena, c->cmd.model_dir, name);
 	if (!input_read(&c->arena, &c->diags, path, true, MAX_TEMPLATE_BYTES, &text, &n))
 		return NULL;
 	if (text && (utf8_bad(text, n) < n || strlen(text) < n)) {
 		fail_at(&c->diags, A0203, (Loc){path, 0, 0}, "not a text in UTF-8");
 		return NULL;
 	}
-	if (!text)
-		text = (char *)read_json_template(c, "tokenizer_config.json");
-	return text ? text : read_json_template(c, "chat_template.json");
+	return text;
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+/* Names without ".jinja" of the files in additional_chat_templates, sorted; returns how many. */
+static int list_additional(Compile *c, const char **names)
+{
+	const char *path = input_path(&c->arena, c->cmd.model_dir, "additional_chat_templates");
+	DIR *folder = opendir(path);
+	int n = 0;
+	for (struct dirent *e; folder && (e = readdir(folder)) != NULL && n < MAX_TEMPLATES;) {
+		size_t length = strlen(e->d_name);
+		if (length > 6 && strcmp(e->d_name + length - 6, ".jinja") == 0)
+			names[n++] = arena_strndup(&c->arena, e->d_name, length - 6);
+	}
+	if (folder)
+		closedir(folder);
+	qsort(names, (size_t)n, sizeof *names, by_name);
+	return n;
+}
+
+static const char *read_chat_template(Compile *c)
+{
+	const char *names[MAX_TEMPLATES], *text = read_jinja(c, "chat_template.jinja");
+	const int n = list_additional(c, names);
+	for (int i = 0; i < n; i++) {
+		const char *name = arena_printf(&c->arena, "additional_chat_templates/%s.jinja", names[i]);
+		if (strcmp(names[i], "default") == 0)
+			text = read_jinja(c, name);
+		else
+			tell_other(c, (Loc){input_path(&c->arena, c->cmd.model_dir, name), 0, 0}, names[i]);
+	}
+	if (text || n)
+		return text;
+	text = read_json_template(c, "tokenizer_config.json", A0501);
+	return text ? text : read_json_template(c, "chat_template.json", A0201);
 }
 
 /* Is there a tokenizer to read? A checkpoint without one, such as random weights, compiles to a plan that takes
@@ -93,14 +147,21 @@ void read_text(Compile *c)
 		return;
 	if (!has_tokenizer(c))
 		return;
-	if (!read_tokenizer(&c->arena, &c->diags, c->cmd.model_dir, m->config.vocab, &image))
+	const char *config = c->cmd.config_file;
+	if (!config)
+		config = input_path(&c->arena, c->cmd.model_dir, "config.json");
+	if (!read_tokenizer(&c->arena, &c->diags, c->cmd.model_dir, config, m->config.vocab, &image))
 		return;
 	m->tokenizer = image.bytes;
 	m->tokenizer_bytes = image.n_bytes;
 	m->n_tokens = image.n_tokens;
-	if (image.eos_id >= 0 && !add_eos(&m->config, image.eos_id))
-		fail_at(&c->diags, A0210, (Loc){input_path(&c->arena, c->cmd.model_dir, "tokenizer_config.json"), 0, 0},
-			"more than %d different end tokens", MAX_EOS);
-	if (m->config.bos < 0)
+	m->has_token = image.has_token;
+	const Loc at = image.eos_at;
+	if (image.eos_id >= m->config.vocab)
+		note_at(&c->diags, A0512, at, "eos_token has id %d, which is no row of the vocabulary (%d): it ends no text",
+			image.eos_id, m->config.vocab);
+	else if (image.eos_id >= 0 && !add_eos(&m->config, image.eos_id, at))
+		fail_at(&c->diags, A0210, at, "more than %d different end tokens", MAX_EOS);
+	if (m->config.bos < 0 && image.bos_id < m->config.vocab)
 		m->config.bos = image.bos_id;
 }

@@ -1,20 +1,20 @@
-/* read_tokenizer.c - tokenizer.json and tokenizer_config.json, checked, to a TokenizerSpec.
+/* read_tokenizer.c - tokenizer.json and what stands beside it, checked, to a TokenizerSpec.
  *
- * The reference for every meaning here is the Python library `tokenizers`, with which models are
+ * The reference for every meaning of tokenizer.json is the Python library `tokenizers`, with which models are
  * trained; where that library guesses, warns or renumbers, this reader refuses, because a wrong
  * id is silent. What it does not implement it names (A0502); what contradicts itself, too (A0503).
- * The file is read as it is: a `tokenizer_class` that would rebuild parts of it is not followed.
+ * The reference for a folder as a whole is AutoTokenizer of transformers: read_tokenizer_config.c has the other files,
+ * tokenizer_class.c the classes that build parts themselves, add_tokens.c the added tokens.
  */
 #include "compiler/read_tokenizer.h"
 
 #include <assert.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "compiler/input.h"
-#include "compiler/tokenizer_json.h"
+#include "compiler/tokenizer_config.h"
 
-enum { MAX_NESTING = 8, MAX_ADDED_BYTES = 1024, MAX_TEMPLATE_IDS = 64 };
+enum { MAX_NESTING = 8, MAX_TEMPLATE_IDS = 64 };
 
 #define TOP_KEYS "version truncation padding added_tokens normalizer pre_tokenizer post_processor " \
 	"decoder model"
@@ -58,32 +58,27 @@ static Json vocab_entry(Reader *r, const char *key)
 	return (Json){NULL, arena_printf(r->arena, "model.vocab[%s]", quoted(r, (Str){key, strlen(key)}))};
 }
 
-/* One more than the largest id that the file names below `rows`: what the table of tokens has room for, so that a
- * large embedding, or none to compare with, costs nothing. */
-static int ids_named(const Reader *r, const json_t *added, int rows)
+/* One more than the largest id of the vocabulary below `rows`, so that a large embedding, or none to compare with,
+ * costs nothing. */
+static int ids_named(const Reader *r, int rows)
 {
 	json_int_t largest = 0;
 	const char *key;
 	json_t *v;
-	size_t i;
 	json_object_foreach(r->vocab, key, v)
 		if (json_integer_value(v) > largest && json_integer_value(v) < rows)
 			largest = json_integer_value(v);
-	json_array_foreach((json_t *)(uintptr_t)added, i, v) {
-		json_int_t id = json_integer_value(json_object_get(v, "id"));
-		if (id > largest && id < rows)
-			largest = id;
-	}
 	return (int)largest + 1;
 }
 
-static bool read_vocab(Reader *r, const json_t *added, int rows)
+/* room: for ids of added tokens behind those of the vocabulary. */
+static bool read_vocab(Reader *r, int room, int rows)
 {
 	TokenizerSpec *spec = r->spec;
 	const char *key;
 	json_t *v;
 	bool ok = true;
-	spec->tokens = ARENA_ARRAY(r->arena, SpecToken, ids_named(r, added, rows));
+	spec->tokens = ARENA_ARRAY(r->arena, SpecToken, ids_named(r, rows) + room);
 	json_object_foreach(r->vocab, key, v) {
 		int id;
 		Str name = {key, strlen(key)};
@@ -277,7 +272,7 @@ static bool check_bytes(Reader *r)
 	return true;
 }
 
-static bool read_model(Reader *r, Json model, const json_t *added, int rows)
+static bool read_model(Reader *r, Json model, int room, int rows)
 {
 	Json merges, vocab = child(r, model, "vocab");
 	Str type;
@@ -292,139 +287,11 @@ static bool read_model(Reader *r, Json model, const json_t *added, int rows)
 	bool ok = only_keys(r, model, MODEL_KEYS);
 	ok &= read_model_flags(r, model);
 	ok &= get_array(r, model, "merges", &merges);
-	if (!read_vocab(r, added, rows) || !ok)
+	if (!read_vocab(r, room, rows) || !ok)
 		return false;
 	ok = read_unk(r, model);
 	find_byte_ids(r);
 	return ok & check_bytes(r) & read_merges(r, merges);
-}
-
-/* Added tokens -------------------------------------------------------------------------------- */
-
-static bool has_ascii_only(Str s)
-{
-	for (size_t i = 0; i < s.n; i++)
-		if ((unsigned char)s.at[i] >= 0x80)
-			return false;
-	return true;
-}
-
-/* The token as it stands in normalised text. Only what certainly is right is done here. */
-static bool normalized_content(Reader *r, Json at, Str content, Str *out)
-{
-	const TokenizerSpec *spec = r->spec;
-	for (int i = 0; i < spec->n_normalizers; i++) {
-		const SpecStep *s = &spec->steps.at[i];
-		if (s->kind == TOK_STEP_PREPEND) {
-			char *joined = arena_alloc(r->arena, s->string.n + content.n + 1);
-			memcpy(joined, s->string.at, s->string.n);
-			memcpy(joined + s->string.n, content.at, content.n);
-			content = (Str){joined, s->string.n + content.n};
-		} else if (s->kind == TOK_STEP_REPLACE && s->literal.at) {
-			content = str_replace(r->arena, content, s->literal, s->string);
-		} else if (s->kind == TOK_STEP_REPLACE) {
-			return reject(r, A0502, at, "a normalized token beside a normalizer with a Regex");
-		} else if (!has_ascii_only(content)) {
-			for (size_t k = 0; k < content.n;) {
-				uint32_t cp;
-				k += (size_t)utf8_next(content.at + k, &cp);
-				if (!unicode_inert(spec->norm, cp))
-					return reject(r, A0502, at, "a normalized token that Unicode normalisation may change");
-			}
-		}
-	}
-	*out = content;
-	return content.n ? true : reject(r, A0503, at, "its normalized form is empty");
-}
-
-static bool read_added_fields(Reader *r, Json at, SpecAdded *t, int rows, int *id)
-{
-	static const struct { const char *key; uint32_t flag; } flags[] = {
-		{"lstrip", TOK_ADDED_LSTRIP}, {"rstrip", TOK_ADDED_RSTRIP},
-		{"single_word", TOK_ADDED_SINGLE_WORD}, {"special", TOK_ADDED_SPECIAL}};
-	bool ok = only_keys(r, at, "id content single_word lstrip rstrip normalized special");
-	ok &= check_id(r, child(r, at, "id"), child(r, at, "id").v, rows, id);
-	ok &= get_bool(r, at, "normalized", &t->normalized);
-	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-		bool on;
-		ok &= get_bool(r, at, flags[i].key, &on);
-		t->flags |= on ? flags[i].flag : 0;
-	}
-	if (!get_string(r, at, "content", &t->content))
-		return false;
-	if (!t->content.n || t->content.n > MAX_ADDED_BYTES)
-		return reject(r, A0503, child(r, at, "content"), "%zu bytes; expected 1 to %d", t->content.n,
-			MAX_ADDED_BYTES);
-	return ok;
-}
-
-/* A token of the vocabulary keeps its id; a new one has the next free number. */
-static bool check_added_id(Reader *r, Json at, const SpecAdded *t, int id, int *next)
-{
-	int known = vocab_id(r, t->content.at, t->content.n);
-	if (memchr(t->content.at, 0, t->content.n))
-		known = -1;
-	if (known >= 0 && known != id)
-		return reject(r, A0503, at, "%s has id %d here and %d in the vocabulary",
-			quoted(r, t->content), id, known);
-	if (known >= 0)
-		return true;
-	if (id != *next)
-		return reject(r, A0503, at, "%s has id %d; expected %d, the next free one",
-			quoted(r, t->content), id, *next);
-	++*next;
-	const SpecToken *other = &r->spec->tokens[id];
-	return !other->name.at || reject(r, A0503, at, "id %d belongs to %s, too", id, quoted(r, other->name));
-}
-
-static bool add_token(Reader *r, Json at, int rows, int *next)
-{
-	TokenizerSpec *spec = r->spec;
-	SpecAdded t = {0};
-	int id;
-	if (!read_added_fields(r, at, &t, rows, &id) || !check_added_id(r, at, &t, id, next))
-		return false;
-	t.id = (uint32_t)id;
-	t.matched = t.content;
-	if (t.normalized && !normalized_content(r, at, t.content, &t.matched))
-		return false;
-	for (int i = 0; i < spec->added.n; i++) {
-		const SpecAdded *o = &spec->added.at[i];
-		if (str_same(o->content, t.content) || (o->normalized == t.normalized && str_same(o->matched, t.matched)))
-			return reject(r, A0503, at, "%s is added twice", quoted(r, t.content));
-	}
-	*vec_push(r->arena, &spec->added) = t;
-	SpecToken *token = &spec->tokens[id];
-	token->name = token->text = t.matched;
-	token->flags |= TOK_EXISTS;
-	if (id >= spec->n_ids)
-		spec->n_ids = id + 1;
-	return true;
-}
-
-/* Decoding leaves out the tokens whose name, as normalised, is that of a special one. */
-static void mark_special(TokenizerSpec *spec)
-{
-	for (int i = 0; i < spec->added.n; i++)
-		for (int k = 0; k < spec->added.n; k++)
-			if (spec->added.at[k].flags & TOK_ADDED_SPECIAL &&
-				str_same(spec->added.at[i].matched, spec->added.at[k].content))
-				spec->tokens[spec->added.at[i].id].flags |= TOK_SPECIAL;
-}
-
-static bool read_added(Reader *r, Json root, int rows)
-{
-	Json list;
-	bool ok = true;
-	int next = (int)json_object_size(r->vocab);
-	if (!child(r, root, "added_tokens").v)
-		return true;
-	if (!get_array(r, root, "added_tokens", &list))
-		return false;
-	for (size_t i = 0; i < json_array_size(list.v); i++)
-		ok &= add_token(r, element(r, list, i), rows, &next);
-	mark_special(r->spec);
-	return ok;
 }
 
 /* Post-processor ------------------------------------------------------------------------------ */
@@ -512,7 +379,7 @@ static bool read_post_processor(Reader *r, Json at, int depth)
 
 /* Files --------------------------------------------------------------------------------------- */
 
-static bool read_root(Reader *r, json_t *root, int rows)
+static bool read_root(Reader *r, const TokenizerConfig *config, json_t *root, int rows)
 {
 	Json top = {root, ""}, file = {root, "top level"};
 	Str version;
@@ -533,117 +400,70 @@ static bool read_root(Reader *r, json_t *root, int rows)
 		return reject(r, A0504, model, "expected an object");
 	bool ok = read_normalizer(r, child(r, top, "normalizer"));
 	ok &= read_pre_tokenizer(r, child(r, top, "pre_tokenizer"));
-	if (!read_model(r, model, child(r, top, "added_tokens").v, rows) || !ok)
+	if (!read_model(r, model, most_added(config, root), rows) || !ok)
 		return false;
-	ok = read_added(r, top, rows);
+	ok = add_tokens(r, config, root, rows);
 	ok &= read_decoder(r, child(r, top, "decoder"));
 	return ok & read_post_processor(r, child(r, top, "post_processor"), 0);
 }
 
-/* Id of "bos_token" or the like: a string, or an object with `content`. Absent or null: -1. */
-static bool config_token(Reader *r, Json config, const char *key, int *id)
+/* The pad_token of a padding in tokenizer.json is a special token, where nobody else names one. */
+static void take_padding(Reader *r, TokenizerConfig *t, const json_t *root)
 {
-	Json at = child(r, config, key);
-	Str s;
-	*id = -1;
-	if (!at.v)
-		return true;
-	if (json_is_object(at.v) ? !get_string(r, at, "content", &s) : !get_string(r, config, key, &s))
-		return false;
-	for (int i = 0; i < r->spec->added.n && *id < 0; i++)
-		if (str_same(r->spec->added.at[i].content, s))
-			*id = (int)r->spec->added.at[i].id;
-	if (*id < 0)
-		*id = vocab_id(r, s.at, s.n);
-	return *id >= 0 || reject(r, A0503, at, "%s is not a token of tokenizer.json", quoted(r, s));
-}
-
-/* added_tokens_decoder says again what tokenizer.json says; the two must agree. */
-static bool check_added_decoder(Reader *r, Json config)
-{
-	Json at = child(r, config, "added_tokens_decoder");
-	const char *key;
-	json_t *v;
-	bool ok = true;
-	if (at.v && !json_is_object(at.v))
-		return reject(r, A0504, at, "expected an object");
-	json_object_foreach(at.v, key, v) {
-		Str content;
-		Json entry = {v, arena_printf(r->arena, "added_tokens_decoder[%s]", quoted(r, (Str){key, strlen(key)}))};
-		char *end;
-		long id = strtol(key, &end, 10);
-		if (!get_string(r, entry, "content", &content)) {
-			ok = false;
-			continue;
-		}
-		const SpecAdded *known = NULL;
-		for (int i = 0; i < r->spec->added.n; i++)
-			if (str_same(r->spec->added.at[i].content, content))
-				known = &r->spec->added.at[i];
-		if (*end || !known || (long)known->id != id)
-			ok = reject(r, A0503, entry, "tokenizer.json has no added token %s with this id",
-				quoted(r, content));
-	}
-	return ok;
+	const json_t *pad = json_object_get(json_object_get(root, "padding"), "pad_token");
+	NamedToken *n = &t->named.at[NAMED_PAD];
+	if (!json_is_string(pad) || n->is_given || (t->class && t->class->keeps_pad))
+		return;
+	n->is_given = n->is_set = true;
+	n->token = (DeclaredToken){.content = {json_string_value(pad), json_string_length(pad)},
+		.flags = TOK_ADDED_SPECIAL, .id = -1, .at = {r->file, 0, 0}};
 }
 
 /* add_bos_token and add_eos_token: where there is a tokenizer.json, its post-processor counts (so does
  * transformers since 5.0), so that a contradiction is only worth a remark. */
-static bool compare_template(Reader *r, Json config, const char *key, int id, const uint32_t *ids, int n)
+static void compare_template(Reader *r, const TokenizerConfig *t, const char *key, int id, const uint32_t *ids, int n)
 {
-	bool wanted, does = false;
-	if (!child(r, config, key).v)
-		return true;
-	if (!get_bool(r, config, key, &wanted))
-		return false;
+	const Value *v = value_get(t->top, key);
+	bool does = false;
+	if (!v || v->kind != VALUE_BOOL)
+		return;
 	for (int i = 0; i < n; i++)
 		does |= (int)ids[i] == id;
-	if (wanted != does)
-		note_at(r->diags, A0503, (Loc){r->file, 0, 0}, "%s: %s, but the post_processor of tokenizer.json %s this "
-			"token, and that is followed", key, wanted ? "true" : "false", does ? "adds" : "does not add");
-	return true;
+	if (v->boolean != does)
+		note_at(r->diags, A0503, v->at, "%s: %s, but the post_processor of tokenizer.json %s this token, and that is "
+			"followed", key, v->boolean ? "true" : "false", does ? "adds" : "does not add");
 }
 
-static bool read_config_file(Reader *r, json_t *root)
-{
-	TokenizerSpec *spec = r->spec;
-	Json config = {root, ""};
-	bool ok = config_token(r, config, "bos_token", &spec->bos_id) &
-		config_token(r, config, "eos_token", &spec->eos_id) & check_added_decoder(r, config);
-	return ok &&
-		compare_template(r, config, "add_bos_token", spec->bos_id, spec->prefix.at, spec->prefix.n) &
-		compare_template(r, config, "add_eos_token", spec->eos_id, spec->suffix.at, spec->suffix.n);
-}
-
-bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, int vocab_rows, TokenizerImage *out)
+bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *config_json, int vocab_rows,
+	TokenizerImage *out)
 {
 	TokenizerSpec spec = {.form = -1, .bos_id = -1, .eos_id = -1, .unk_id = -1};
-	Reader r = {.arena = a, .diags = d, .spec = &spec};
-	struct stat st;
+	Reader r = {.arena = a, .diags = d, .spec = &spec, .file = input_path(a, model_dir, "tokenizer.json")};
+	TokenizerConfig config;
 	assert(vocab_rows > 0);
 	if (vocab_rows > TOK_MAX_IDS)
 		vocab_rows = TOK_MAX_IDS;
-	r.file = input_path(a, model_dir, "tokenizer.json");
-	json_t *root = load_json(&r, 0), *config = NULL;
-	bool ok = root && read_root(&r, root, vocab_rows);
+	json_t *root = load_json(&r);
+	bool ok = read_tokenizer_config(a, d, model_dir, config_json, &config) && root;
+	ok = ok && apply_tokenizer_class(&r, &config, root);
+	if (ok)
+		take_padding(&r, &config, root);
+	ok = ok && read_root(&r, &config, root, vocab_rows);
 	if (ok && !spec.n_ids)
 		ok = reject(&r, A0503, (Json){NULL, "model.vocab"}, "no tokens");
-	r.file = input_path(a, model_dir, "tokenizer_config.json");
-	if (ok && stat(r.file, &st) == 0) {
-		config = load_json(&r, JSON_DECODE_INT_AS_REAL); /* model_max_length may be 10^30 */
-		ok = config && read_config_file(&r, config);
-	}
 	if (ok) {
+		compare_template(&r, &config, "add_bos_token", spec.bos_id, spec.prefix.at, spec.prefix.n);
+		compare_template(&r, &config, "add_eos_token", spec.eos_id, spec.suffix.at, spec.suffix.n);
+		*out = (TokenizerImage){.n_tokens = spec.n_ids < vocab_rows ? spec.n_ids : vocab_rows,
+			.bos_id = spec.bos_id, .eos_id = spec.eos_id,
+			.eos_at = config.named.at[NAMED_EOS].token.at};
+		out->has_token = ARENA_ARRAY(a, bool, out->n_tokens);
+		for (int id = 0; id < out->n_tokens; id++)
+			out->has_token[id] = spec.tokens[id].name.at != NULL;
 		out->bytes = write_tokenizer(a, &spec, &out->n_bytes);
-		out->n_tokens = spec.n_ids;
-		out->bos_id = spec.bos_id;
-		out->eos_id = spec.eos_id;
-		if (!out->bytes) {
-			r.file = input_path(a, model_dir, "tokenizer.json");
+		if (!out->bytes)
 			ok = reject(&r, A0502, (Json){NULL, "tokenizer.json"}, "compiles to more than %d bytes", TOK_MAX_BYTES);
-		}
 	}
-	json_decref(config);
 	json_decref(root);
 	return ok;
 }

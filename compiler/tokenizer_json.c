@@ -19,14 +19,18 @@ bool reject(Reader *r, Code code, Json at, const char *fmt, ...)
 	return fail_at(r->diags, code, (Loc){r->file, 0, 0}, "%s: %s", at.path, text);
 }
 
-json_t *load_json(Reader *r, size_t flags)
+json_t *load_json(Reader *r)
 {
 	json_error_t e;
 	char *text;
 	size_t n;
 	if (!input_read(r->arena, r->diags, r->file, false, MAX_FILE_BYTES, &text, &n))
 		return NULL;
-	json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &e);
+	if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
+		fail_at(r->diags, A0501, (Loc){r->file, 1, 1}, "starts with a byte-order mark: save the file without it");
+		return NULL;
+	}
+	json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
 	if (!root) {
 		fail_at(r->diags, A0501, (Loc){r->file, e.line > 0 ? e.line : 1, e.column > 0 ? e.column : 1}, "%s",
 			clip_text(r->arena, e.text, strlen(e.text), JSON_ERROR_TEXT_LENGTH));

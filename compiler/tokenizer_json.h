@@ -26,9 +26,8 @@ typedef struct Json {
 bool reject(Reader *r, Code code, Json at, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* Reads and parses a file: strict JSON, no duplicate keys. NULL after reporting. `flags`: jansson's,
- * besides these. */
-json_t *load_json(Reader *r, size_t flags);
+/* Reads and parses Reader.file: strict JSON, no duplicate keys. NULL after reporting. */
+json_t *load_json(Reader *r);
 
 Json child(Reader *r, Json of, const char *key);  /* absent or null: v = NULL */
 Json element(Reader *r, Json of, size_t index);

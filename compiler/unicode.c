@@ -142,8 +142,26 @@ NormTables unicode_normalisation(Arena *a, TokForm form)
 	return t;
 }
 
+static TokNormProps props_of(const NormTables *t, uint32_t cp)
+{
+	return t->props_list[t->props.blocks[t->props.index[cp >> 8] * 256 + (cp & 255)]];
+}
+
+/* Does the point come apart in two that make it again? */
+static bool comes_back(const NormTables *t, uint32_t cp)
+{
+	const TokDecomposition key = {.point = cp}, *d = bsearch(&key, t->decompositions, (size_t)t->n_decompositions,
+		sizeof key, by_point);
+	if (!d || d->n != 2 || props_of(t, t->points[d->first]).ccc || props_of(t, t->points[d->first]).flags)
+		return false;
+	for (int i = 0; i < t->n_compositions; i++)
+		if (t->compositions[i].first == t->points[d->first] && t->compositions[i].second == t->points[d->first + 1])
+			return t->compositions[i].composite == cp;
+	return false;
+}
+
 bool unicode_inert(const NormTables *t, uint32_t cp)
 {
-	TokNormProps p = t->props_list[t->props.blocks[t->props.index[cp >> 8] * 256 + (cp & 255)]];
-	return p.ccc == 0 && p.flags == 0;
+	const TokNormProps p = props_of(t, cp);
+	return p.ccc == 0 && (p.flags == 0 || (p.flags == TOK_NORM_DECOMPOSES && comes_back(t, cp)));
 }

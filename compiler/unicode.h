@@ -56,8 +56,8 @@ typedef struct NormTables {
 CharTable unicode_classes(Arena *a);
 NormTables unicode_normalisation(Arena *a, TokForm form);
 
-/* True when no normalisation form can change text that contains this code point where it
- * stands: it neither decomposes nor combines with its neighbours. */
+/* True only of points such that a text of nothing else is its own normal form: they neither decompose, or into two that
+ * compose again, nor combine with what stands before. */
 bool unicode_inert(const NormTables *t, uint32_t cp);
 
 /* TokCategory of a two-letter name ("Lu"), or -1. */

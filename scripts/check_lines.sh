@@ -36,7 +36,7 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ counts for itself.
 total() { sources "$1" | grep -v "^$1/kernelgen/" | xargs -r cat | wc -l; }
 
-rooms='20500 compiler
+rooms='22000 compiler
 1600 compiler/kernelgen
 9500 artifacts
 2800 runtime/cpu

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-[ $# -gt 0 ] || set -- plan msgpack model-toml config safetensors tokenizer tokenizer-section certificate json toml
+[ $# -gt 0 ] || set -- plan msgpack model-toml config safetensors tokenizer tokenizer-config tokenizer-section certificate json toml
 build=build-fuzz bad=0
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
@@ -25,6 +25,10 @@ seed() { # name: what there is besides tests/fuzz/NAME, into its corpus
 	config | tokenizer)
 		for file in tests/fixtures/*/"$1".json tests/fixtures/tokenizers/*/"$1".json; do
 			[ ! -e "$file" ] || cp "$file" "$corpus/$(basename "$(dirname "$file")")"
+		done ;;
+	tokenizer-config)
+		for file in tests/fixtures/*/tokenizer_config.json; do
+			cp "$file" "$corpus/$(basename "$(dirname "$file")")"
 		done ;;
 	model-toml) cp models/llama/MODEL.toml "$corpus/family" ;;
 	esac

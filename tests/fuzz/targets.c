@@ -17,13 +17,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Files ------------------------------------------------------------ */
 
 static char folder[] = "/tmp/fuzz-XXXXXX", config_link[64];
 static int memory = -1;
-static const char *const links[] = {"model.safetensors", "tokenizer.json", "file"};
+static const char *const links[] = {"model.safetensors", "tokenizer.json", "file", "small/tokenizer_config.json"};
+/* What lies beside small/tokenizer_config.json. */
+static const char small_tokenizer[] = "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\","
+	"\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}],"
+	"\"normalizer\":{\"type\":\"NFC\"},"
+	"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[[\"a\",\"b\"]]}}";
 
 static void remove_folder(void)
 {
@@ -32,6 +38,10 @@ static void remove_folder(void)
 		snprintf(path, sizeof path, "%s/%s", folder, links[i]);
 		unlink(path);
 	}
+	snprintf(path, sizeof path, "%s/small/tokenizer.json", folder);
+	unlink(path);
+	snprintf(path, sizeof path, "%s/small", folder);
+	rmdir(path);
 	rmdir(folder);
 }
 
@@ -45,6 +55,13 @@ static void put_file(const uint8_t *bytes, size_t n)
 			bug("no scratch file");
 		atexit(remove_folder);
 		snprintf(to, sizeof to, "/proc/self/fd/%d", memory);
+		snprintf(path, sizeof path, "%s/small", folder);
+		if (mkdir(path, 0700) != 0)
+			bug("no scratch folder");
+		snprintf(path, sizeof path, "%s/small/tokenizer.json", folder);
+		FILE *f = fopen(path, "w");
+		if (!f || fputs(small_tokenizer, f) < 0 || fclose(f) != 0)
+			bug("no scratch file");
 		snprintf(config_link, sizeof config_link, "%s/file", folder);
 		for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
 			snprintf(path, sizeof path, "%s/%s", folder, links[i]);
@@ -180,7 +197,24 @@ static bool run_tokenizer(const uint8_t *bytes, size_t n)
 	Tok tok;
 	char why[200];
 	put_file(bytes, n);
-	bool read = read_tokenizer(&c.arena, &c.diags, folder, 2000, &image);
+	bool read = read_tokenizer(&c.arena, &c.diags, folder, NULL, 2000, &image);
+	if (read && tok_open(&tok, image.bytes, image.n_bytes, why, sizeof why) != 0)
+		bug("%s", why);
+	if (read)
+		use_tokenizer(&tok);
+	return finish(&c, read);
+}
+
+/* A tokenizer_config.json beside a sound tokenizer.json. */
+static bool run_tokenizer_config(const uint8_t *bytes, size_t n)
+{
+	Compile c = {.diags.arena = &c.arena};
+	TokenizerImage image;
+	Tok tok;
+	char why[200], small[64];
+	put_file(bytes, n);
+	snprintf(small, sizeof small, "%s/small", folder);
+	bool read = read_tokenizer(&c.arena, &c.diags, small, NULL, 2000, &image);
 	if (read && tok_open(&tok, image.bytes, image.n_bytes, why, sizeof why) != 0)
 		bug("%s", why);
 	if (read)
@@ -294,8 +328,9 @@ static bool run_certificate(const uint8_t *bytes, size_t n)
 
 const FuzzTarget fuzz_targets[] = {
 	{"plan", run_plan}, {"msgpack", run_msgpack}, {"model-toml", run_model_toml}, {"config", run_config},
-	{"safetensors", run_safetensors}, {"tokenizer", run_tokenizer}, {"tokenizer-section", run_tokenizer_section},
-	{"certificate", run_certificate}, {"json", run_json}, {"toml", run_toml},
+	{"safetensors", run_safetensors}, {"tokenizer", run_tokenizer}, {"tokenizer-config", run_tokenizer_config},
+	{"tokenizer-section", run_tokenizer_section}, {"certificate", run_certificate},
+	{"json", run_json}, {"toml", run_toml},
 };
 const int n_fuzz_targets = sizeof fuzz_targets / sizeof fuzz_targets[0];
 

@@ -151,7 +151,7 @@ def make_smollm(merge_count):
     specials = [added(name, i) for i, name in enumerate(names)]
     tokenizer = file(specials, None, pre, None, byte_level(True, add_prefix_space=True), model)
     config = {"bos_token": names[1], "eos_token": names[2], "pad_token": names[2], "unk_token": names[0],
-              "chat_template": CHATML, "tokenizer_class": "GPT2Tokenizer"}  # fmt: skip
+              "chat_template": CHATML, "tokenizer_class": "PreTrainedTokenizerFast"}  # fmt: skip
     return tokenizer, config, {"eos": 2, "bos": 1, "pad": 2}
 
 

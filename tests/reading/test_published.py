@@ -91,5 +91,6 @@ def test_published_tokenizer_config(atlasc, repo, tmp_path, name):
     (tmp_path / "config.json").write_text(json.dumps(config))
     write_holes(tmp_path / "model.safetensors", tensor_shapes(config))
     run = atlasc(tmp_path, "--stop-after", "read-text", "-d", "t")
-    assert (run.returncode, run.stderr) == (0, "")
+    told = re.findall(r"(?:note|error)\[(A\d{4})\]", run.stderr)  # its ids, and a class that builds parts itself
+    assert run.returncode == 0 and set(told) <= {"A0510", "A0512"}, run.stderr
     assert re.search(r"tokenizer \d{4,} bytes  chat_template 15 bytes$", run.stdout, re.M)

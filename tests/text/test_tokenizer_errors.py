@@ -95,12 +95,12 @@ CASES = {
     # Added tokens
     "added id": (added(id=8), 'A0503', 'added_tokens[0]: "<s>" has id 8; expected 7, the next free one'),
     "added other id": (added(content="a"), 'A0503', 'added_tokens[0]: "a" has id 7 here and 1 in the vocabulary'),
-    "added too large": (added(id=99), 'A0503', "added_tokens[0].id: id 99 is not below 9, the rows of the embedding"),
+    "added too large": (added(id=99), 'A0503', 'added_tokens[0]: "<s>" has id 99; expected 7, the next free one'),
     "added empty": (added(content=""), 'A0503', "added_tokens[0].content: 0 bytes; expected 1 to 1024"),
     "added no flag": (put(["added_tokens", 0, "lstrip"], ...), 'A0504',
                       "added_tokens[0].lstrip: nothing where a boolean is expected"),
     "added twice": (lambda j: j["added_tokens"].append({**j["added_tokens"][0]}), 'A0503',
-                    'added_tokens[1]: "<s>" has id 7; expected 8, the next free one'),
+                    'added_tokens[1]: "<s>" is added twice'),
     # Steps
     "normalizer": (put(["normalizer"], {"type": "Lowercase"}), 'A0502',
                    f'normalizer: type "Lowercase" is not supported; {NORMALIZERS}'),
@@ -240,19 +240,132 @@ def test_every_mistake_is_told(tokdump, tmp_path):
     assert text.count("error[") == 3 and "Nmt" in text and "BertPreTokenizer" in text and "id 99" in text
 
 
+def token(content):
+    return {"content": content, "normalized": False, "special": True}
+
+
+OBJECT = 'expected a string or an object with "__type": "AddedToken"'
+SIDE = 'expected "left" or "right"'
+NOT_DONE = "what it asks for is not implemented"
+# Of tokenizer_config.json: what is wrong, where ($ in the text), and the message.
 CONFIGS = {
-    "unknown token": ({"eos_token": "</s>"}, 'A0503', 'eos_token: "</s>" is not a token of tokenizer.json'),
-    "number": ({"bos_token": 7}, 'A0504', "bos_token: a real number where a string is expected"),
-    "other id": ({"added_tokens_decoder": {"3": {"content": "<s>"}}}, 'A0503',
-                 'added_tokens_decoder["3"]: tokenizer.json has no added token "<s>" with this id'),
-    "other token": ({"added_tokens_decoder": {"7": {"content": "<t>"}}}, 'A0503',
-                    'added_tokens_decoder["7"]: tokenizer.json has no added token "<t>" with this id'),
+    "a number": ('{"bos_token": $7}', 'A0504', f"bos_token = 7: {OBJECT}"),
+    "no type": ('{"eos_token": ${"content": "<s>"}}', 'A0504', f'eos_token = {{"content": "<s>"}}: {OBJECT}'),
+    "no content": ('{"eos_token": ${"__type": "AddedToken"}}', 'A0504', "eos_token: content is missing"),
+    "content": ('{"eos_token": {"__type": "AddedToken", "content": $3}}', 'A0504', "content = 3: expected a string"),
+    "flag": ('{"eos_token": {"__type": "AddedToken", "content": "<s>", "lstrip": $1}}', 'A0504',
+             "lstrip = 1: expected true or false"),
+    "normalized": ('{"added_tokens_decoder": {"7": {"content": "<s>", "normalized": $null}}}', 'A0504',
+                   "normalized = null: expected true or false"),
+    "decoder": ('{"added_tokens_decoder": $[]}', 'A0504', "added_tokens_decoder = []: expected a table"),
+    "decoder null": ('{"added_tokens_decoder": $null}', 'A0504', "added_tokens_decoder = null: expected a table"),
+    "decoder key": ('{"added_tokens_decoder": {"<s>": ${"content": "<s>"}}}', 'A0504',
+                    'added_tokens_decoder["<s>"]: expected the id as the key, up to eight digits'),
+    "decoder value": ('{"added_tokens_decoder": {"7": $"<s>"}}', 'A0504',
+                      'added_tokens_decoder["7"] = "<s>": expected an object'),
+    "extra": ('{"extra_special_tokens": $"<x>"}', 'A0504',
+              'extra_special_tokens = "<x>": expected a list of tokens or an object of named ones'),
+    "extra element": ('{"extra_special_tokens": ["<x>", $5]}', 'A0504', f"extra_special_tokens[1] = 5: {OBJECT}"),
+    "extra value": ('{"extra_special_tokens": {"image_token": $[]}}', 'A0504', f"image_token = []: {OBJECT}"),
+    "additional": ('{"additional_special_tokens": [${"content": "<x>"}]}', 'A0504',
+                   f'additional_special_tokens[0] = {{"content": "<x>"}}: {OBJECT}'),
+    "specific": ('{"model_specific_special_tokens": $["<x>"]}', 'A0504',
+                 'model_specific_special_tokens = ["<x>"]: expected a table'),
+    "side": ('{"padding_side": $"middle"}', 'A0504', f'padding_side = "middle": {SIDE}'),
+    "other side": ('{"truncation_side": $null}', 'A0504', f"truncation_side = null: {SIDE}"),
+    "class": ('{"tokenizer_class": $"CohereTokenizerFast"}', 'A0507',
+              'tokenizer_class = "CohereTokenizerFast": it builds parts of its own, which are not implemented; accepted '
+              "are PreTrainedTokenizerFast, Qwen2Tokenizer, Qwen3_5Tokenizer, LlamaTokenizer, GPT2Tokenizer, "
+              "GPTNeoXTokenizer"),
+    "class of no text": ('{"tokenizer_class": $["x"]}', 'A0504', 'tokenizer_class = ["x"]: expected a string'),
+    "code": ('{"auto_map": {"AutoTokenizer": $["a.B", null]}}', 'A0508',
+             "auto_map names Python code of the checkpoint: it is never run"),
+    "old code": ('{"auto_map": $["a.B", null]}', 'A0508', "auto_map names Python code of the checkpoint: it is never run"),
+    "split": ('{"split_special_tokens": $true}', 'A0508', f"split_special_tokens = true: {NOT_DONE}"),
+    "regex": ('{"fix_mistral_regex": $true}', 'A0508', f"fix_mistral_regex = true: {NOT_DONE}"),
+    "other file": ('{"fast_tokenizer_files": $["tokenizer.4.json"]}', 'A0508',
+                   f'fast_tokenizer_files = ["tokenizer.4.json"]: {NOT_DONE}'),
+    "inputs": ('{"init_inputs": $[1]}', 'A0508', f"init_inputs = [1]: {NOT_DONE}"),
+    "clean": ('{"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": $true}', 'A0508',
+              f"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = true: {NOT_DONE}"),
+    "mark": ('$\ufeff{}', 'A0501', "starts with a byte-order mark: save the file without it"),
+    "twice": ('{"eos_token": "<s>", $"eos_token": "<s>"}', 'A0501', "the key eos_token stands there twice"),
+    "list": ('$[]', 'A0501', "a list: expected an object"),
+    "too long": ('{"eos_token": $"' + "x" * 1025 + '"}', 'A0503',
+                 '"' + "x" * 57 + '...": 1025 bytes; expected at most 1024'),
+    "space": ('{"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": $null}', 'A0504',
+              "add_prefix_space = null: expected true or false"),
+}
+FILES = {
+    "map key": ("special_tokens_map.json", '{"colour": $"red"}', 'A0504',
+                "colour: expected the name of a special token, one that ends in _token"),
+    "map value": ("special_tokens_map.json", '{"eos_token": $["<s>"]}', 'A0504',
+                  f'eos_token = ["<s>"]: {OBJECT}'),
+    "map list": ("special_tokens_map.json", '{"additional_special_tokens": [${"content": "<x>"}]}', 'A0504',
+                 f'additional_special_tokens[0] = {{"content": "<x>"}}: {OBJECT}'),
+    "map extra": ("special_tokens_map.json", '{"extra_special_tokens": [${"content": "<x>", "special": true}]}', 'A0504',
+                  "extra_special_tokens: an object that says whether it is special"),
+    "map mark": ("special_tokens_map.json", '$\ufeff{}', 'A0501',
+                 "starts with a byte-order mark: save the file without it"),
+    "added id": ("added_tokens.json", '{"<x>": $"7"}', 'A0504', '<x> = "7": expected an id'),
+    "added half": ("added_tokens.json", '{"<x>": $7.5}', 'A0504', "<x> = 7.5: expected an id"),
+    "added below": ("added_tokens.json", '{"<x>": $-1}', 'A0504', "<x> = -1: expected an id"),
+    "added list": ("added_tokens.json", '$["<x>"]', 'A0501', "a list: expected an object"),
+    "tokenizer mark": ("tokenizer.json", '$\ufeff{}', 'A0501', "starts with a byte-order mark: save the file without it"),
+    **{name: ("tokenizer_config.json", *rest) for name, rest in CONFIGS.items()},
 }
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_config_refused(name, tokdump, tmp_path):
-    config, code, message = CONFIGS[name]
+@pytest.mark.parametrize("name", FILES)
+def test_small_file_refused(name, tokdump, tmp_path):
+    file, text, code, message = FILES[name]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    if "GPT2" in text:
+        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+        (tmp_path / "tokenizer.json").write_text(json.dumps({**GOOD, "pre_tokenizer": byte_level}), encoding="utf-8")
+    (tmp_path / file).write_text(text.replace("$", ""), encoding="utf-8")
+    place = f"{tmp_path}/{file}:1:{text.index('$') + 1}"
+    assert diagnostics(tokdump, tmp_path, 1000) == f"{place}: error[{code}]: {message}\n"
+
+
+def test_every_mistake_of_the_config_is_told(tokdump, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(GOOD))
+    config = {"bos_token": 1, "padding_side": "up", "split_special_tokens": True, "tokenizer_class": 5,
+              "extra_special_tokens": [1, 2]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    assert diagnostics(tokdump, tmp_path) == f"{tmp_path}/tokenizer_config.json: error[{code}]: {message}\n"
+    assert diagnostics(tokdump, tmp_path).count("error[") == 6
+
+
+# Accepted, and told.
+NOTES = {
+    "other id": ({"added_tokens_decoder": {"3": token("<s>")}}, "", "tokenizer_config.json:1:32", 'A0510',
+                 '"<s>" has id 7 here, as in transformers, where 3 stands: it is a token already'),
+    "next id": ({"added_tokens_decoder": {"12": token("<t>")}}, "", "tokenizer_config.json:1:33", 'A0510',
+                '"<t>" has id 8 here, as in transformers, where 12 stands: it is the next one'),
+    "unknown": ({"shape": 1, "colour": "red"}, "", "tokenizer_config.json:1:11", 'A0509',
+                "unknown keys are not used: shape, colour"),
+    "class": ({"tokenizer_class": "LlamaTokenizer"}, "", "tokenizer.json", 'A0510',
+              "LlamaTokenizer builds these parts itself, as transformers does, and what stands here is not used: "
+              "pre_tokenizer, decoder, model.fuse_unk, model.byte_fallback"),
+    "class of bytes": ({"tokenizer_class": "GPT2Tokenizer"}, "", "tokenizer.json", 'A0510',
+                       "GPT2Tokenizer is a class for bytes, but the vocabulary is one of characters: tokenizer.json is "
+                       "taken as it stands"),
+    "left out": ({"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": {}, "bos_token": None}, "",
+                 "tokenizer.json", 'A0510', "added_tokens: 1 that added_tokens_decoder of tokenizer_config.json lacks are "
+                 'no tokens, as in transformers with LlamaTokenizer; the first is "<s>"'),
+    "pad": ({"pad_token": "[PAD]", "extra_special_tokens": ["<x>"]}, 8, "tokenizer.json", 'A0511',
+            '2 added tokens have no row of the vocabulary (8), the first is "[PAD]" with id 8: never generated, and an '
+            "error in a prompt"),
+    "pad alone": ({"pad_token": "[PAD]"}, 8, "tokenizer.json", 'A0511',
+                  '1 added token has no row of the vocabulary (8), the first is "[PAD]" with id 8: never generated, and '
+                  "an error in a prompt"),
+}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_small_file_told(name, tokdump, tmp_path):
+    config, rows, place, code, message = NOTES[name]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    told = tokdump.run(tmp_path, rows or 1000, tmp_path / "image").stderr.decode()
+    assert f"{tmp_path}/{place}: note[{code}]: {message}\n" in told

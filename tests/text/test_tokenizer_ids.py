@@ -1,11 +1,12 @@
-"""Ids and texts against the `tokenizers` library, line by line."""
+"""Ids and texts against `AutoTokenizer`, which builds on the `tokenizers` library, line by line."""
 import json
 import unicodedata
 
+import auto
 import corpus
 import pytest
 
-tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("transformers")
 
 NAMES = ("qwen3", "gpt-oss", "smollm2", "llama3", "llama2", "gemma", "deepseek")
 every = pytest.mark.parametrize("tokenizer", NAMES, indirect=True)
@@ -25,7 +26,7 @@ def loaded():
 
     def load(folder):
         if folder not in cache:
-            cache[folder] = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+            cache[folder] = auto.load(folder).backend_tokenizer
         cache[folder].encode_special_tokens = False
         return cache[folder]
     return load
@@ -127,6 +128,8 @@ def test_a_megabyte_of_one_thing(tokenizer, tokdump, text):
     long = text * ((1 << 20) // len(text.encode()))
     ids = tokdump.encode(folder, rows, [long])[0]
     back = unicodedata.normalize("NFC", long) if folder.name == "qwen3" else long
+    if folder.name == "llama2":  # no space is put before one, and decoding takes one away
+        back = back.removeprefix(" ")
     assert tokdump.decode(folder, rows, [ids])[0] == back.encode()
 
 

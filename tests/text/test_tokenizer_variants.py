@@ -1,7 +1,8 @@
 """Every component and option, each put into one of the small tokenizers, against `tokenizers`."""
 import json
-import os
+import re
 
+import auto
 import corpus
 import pytest
 
@@ -186,16 +187,15 @@ def test_bos_and_eos(config, template, small, tmp_path, tokdump):
     notes = tokdump.run(tmp_path, 1000, tmp_path / "image").stderr.decode()
     for key, does in (("add_bos_token", bos), ("add_eos_token", False)):
         says = config.get(key, does)
-        line = f"{tmp_path}/tokenizer_config.json: note[A0503]: {key}: {str(says).lower()}, but the post_processor " \
-               f"of tokenizer.json {'adds' if does else 'does not add'} this token, and that is followed\n"
-        assert (line in notes) == (says != does)
+        line = re.escape(str(tmp_path)) + rf"/tokenizer_config.json:1:\d+: note\[A0503\]: {key}: {str(says).lower()}, but " \
+            f"the post_processor of tokenizer.json {'adds' if does else 'does not add'} this token, and that is followed\n"
+        assert bool(re.search(line, notes)) == (says != does)
 
 
 @bos_and_eos[0]
 @bos_and_eos[1]
 def test_bos_and_eos_as_transformers(config, template, small, tmp_path, tokdump):
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
     build_config(small, tmp_path, config, template)
-    reference = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    reference = auto.load(tmp_path)
     assert tokdump.encode(tmp_path, 1000, ["the wheel"], add_special=True) == [reference("the wheel").input_ids]

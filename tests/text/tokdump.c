@@ -1,6 +1,6 @@
 /* tokdump - compiles a tokenizer and answers requests about it, for tests in Python.
  *
- *   tokdump DIR ROWS FILE  compiles DIR/tokenizer.json, writes the section to FILE and prints seconds:
+ *   tokdump DIR ROWS FILE  compiles DIR's tokenizer, writes the section to FILE and prints seconds:
  *                          compiling, opening
  *   tokdump FILE           opens a section and answers requests on stdin
  *
@@ -120,7 +120,8 @@ static int compile(char **argv)
 	Tok tok;
 	char why[200];
 	double start = seconds();
-	bool ok = read_tokenizer(&arena, &diags, argv[1], atoi(argv[2]), &image);
+	bool ok = read_tokenizer(&arena, &diags, argv[1], arena_printf(&arena, "%s/config.json", argv[1]), atoi(argv[2]),
+		&image);
 	double compiled = seconds();
 	int code = print_diags(&diags);
 	if (ok) {

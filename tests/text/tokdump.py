@@ -10,7 +10,7 @@ class Refused(Exception):
 class Tokdump:
     def __init__(self, program, folder):
         self.program, self.folder = program, folder  # folder: for compiled tokenizers
-        self.images = {}
+        self.images, self.notes = {}, []  # notes: what was told while compiling
         assert program.exists(), f"{program} is missing: run make tests"
 
     def run(self, *args, data=b""):
@@ -25,7 +25,7 @@ class Tokdump:
         key = (str(folder), rows)
         if key not in self.images:
             image = self.folder / f"{len(self.images)}.tok"
-            self.run(folder, rows, image)
+            self.notes.append(self.run(folder, rows, image).stderr.decode())
             self.images[key] = image
         return self.images[key]
 
