@@ -62,7 +62,7 @@ def write_config(folder):
     train_tiny.write_json(
         os.path.join(folder, "tokenizer_config.json"),
         {"add_bos_token": False, "eos_token": end, "pad_token": end, "unk_token": end, "model_max_length": WINDOW,
-         "tokenizer_class": "GPT2Tokenizer"},
+         "tokenizer_class": "PreTrainedTokenizerFast"},
     )  # fmt: skip
 
 

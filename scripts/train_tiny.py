@@ -106,7 +106,7 @@ def write_config(folder):
     write_json(
         os.path.join(folder, "tokenizer_config.json"),
         {"add_bos_token": False, "bos_token": END, "eos_token": END, "pad_token": END, "unk_token": END,
-         "model_max_length": WINDOW, "tokenizer_class": "GPT2Tokenizer"},
+         "model_max_length": WINDOW, "tokenizer_class": "PreTrainedTokenizerFast"},
     )  # fmt: skip
 
 
