@@ -445,7 +445,7 @@ static void default_token(Reading *r, const char *key, bool is_open)
 	if (strcmp(key, "bos_token_id") == 0)
 		r->cf->bos = (int)k->absent;
 	else
-		add_eos(r->cf, (int)k->absent);
+		add_eos(r->cf, (int)k->absent, r->text->at);
 	config_note(r, key, NULL, number_text(&r->c->arena, k->absent));
 }
 
