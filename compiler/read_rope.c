@@ -188,8 +188,8 @@ static void read_part(Reading *r)
 		cf->rotary_dim = (int)dim;
 }
 
-/* transformers takes rope_scaling in place of rope_parameters where both stand there, whole: what only the other one has,
- * and the config itself has not, would be read here and not there. */
+/* transformers takes rope_scaling in place of rope_parameters where both stand there, whole: what only the other one
+ * has, and the config itself has not, would be read here and not there. */
 static void compare_places(Reading *r)
 {
 	const Value *read = rope_place(r, 1), *other = rope_place(r, 0);
