@@ -5,8 +5,9 @@
 #
 #   scripts/test_fresh.sh BUILD [demo] [test]
 #
-# Needs root, a mirror of Debian and 4 GB in BUILD; gives all of it back, also when interrupted. The last lines are the results, one a command. Exit codes: 0 all
-# passed, 1 one failed, 2 usage, 5 this machine cannot do it. All mounts live in a namespace of their own and end with it.
+# Needs root, a mirror of Debian and 4 GB in BUILD; gives all of it back, also when interrupted. The last lines are the
+# results, one a command. Exit codes: 0 all passed, 1 one failed, 2 usage, 5 this machine cannot do it. All mounts live
+# in a namespace of their own and end with it.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?scripts/test_fresh.sh BUILD [demo] [test]}
