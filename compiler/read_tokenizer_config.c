@@ -277,8 +277,7 @@ static bool read_named(Reading *r, const Value *top)
 /* Every key that is not read: harmless, refused, or named in one note. */
 static bool check_spare_keys(Reading *r, const Value *top)
 {
-	const char *unknown = NULL;
-	Loc at = {0};
+	NameList unknown = {0};
 	bool ok = true;
 	for (const Value *v = top->first; v; v = v->next) {
 		bool known = name_index(v->key) < NAMED_COUNT || find_named(r->t, v->key) != NULL ||
@@ -291,16 +290,11 @@ static bool check_spare_keys(Reading *r, const Value *top)
 				ok = fail_at(r->d, A0508, v->at, "%s = %s: what it asks for is not implemented", v->key,
 					value_text(r->d->arena, v));
 		}
-		if (known)
-			continue;
-		at = unknown ? at : v->at;
-		const char *key = clip_text(r->d->arena, v->key, strlen(v->key), 48);
-		unknown = unknown ? arena_printf(r->d->arena, "%s, %s", unknown, key) : key;
-		if (strlen(unknown) > 400) /* a note is a line, not a listing */
-			break;
+		if (!known)
+			name_in_list(r->d->arena, &unknown, v);
 	}
-	if (unknown)
-		note_at(r->d, A0509, at, "unknown keys are not used: %s", unknown);
+	if (unknown.text)
+		note_at(r->d, A0509, unknown.at, "unknown keys are not used: %s", unknown.text);
 	return ok;
 }
 
