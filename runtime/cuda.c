@@ -180,14 +180,14 @@ static AtlasStatus take_memory(Cuda *c)
 	return ATLAS_OK;
 }
 
-static AtlasStatus load_weights(Cuda *c, const uint8_t *const *weights, bool compares)
+static AtlasStatus load_weights(Cuda *c, const DeviceConfig *config)
 {
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	const WeightRoad road = {&c->cu, c->stream, c->arena[ARENA_WEIGHTS], {c->stage[0], c->stage[1]},
 		{c->staged[0], c->staged[1]}, STAGE_BYTES, processors < LOAD_THREADS ? (int)processors : LOAD_THREADS,
-		compares ? c->artifact : NULL};
+		config->compares_weights ? c->artifact : NULL, config->unhashed};
 	const char *call = "", *about = "";
-	CuResult r = cuda_load_weights(&road, &c->artifact->graph, weights, &call, &about);
+	CuResult r = cuda_load_weights(&road, &c->artifact->graph, config->weights, &call, &about);
 	if (!call)
 		return error_set(&c->base.error, ATLAS_INTEGRITY, "weight %.200s differs from the one that was compiled",
 			about);
@@ -846,7 +846,7 @@ static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 	TRY(tell_stage(c, WATCH_GRAPHS));
 	lap(&clock, &times->graphs);
 	if (config->weights)
-		TRY(load_weights(c, config->weights, config->compares_weights));
+		TRY(load_weights(c, config));
 	lap(&clock, &times->weights);
 	return tell_stage(c, WATCH_WEIGHTS);
 }

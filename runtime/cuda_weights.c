@@ -55,7 +55,7 @@ static CuResult load(const WeightRoad *r, const Graph *g, const uint8_t *const *
 		*about = w->name;
 		for (int64_t at = 0; at < w->bytes; at += r->stage_bytes, side ^= 1) {
 			int64_t left = w->bytes - at, n = left < r->stage_bytes ? left : r->stage_bytes;
-			Piece piece = {r->stage[side], bytes[i] + at, n, r->compare, i, at, false};
+			Piece piece = {r->stage[side], bytes[i] + at, n, bytes[i] == r->unhashed ? NULL : r->compare, i, at, false};
 			*call = "cuEventSynchronize";
 			if ((result = r->cu->EventSynchronize(r->staged[side])) != CU_SUCCESS)
 				return result;

@@ -14,6 +14,7 @@ typedef struct WeightRoad { /* nothing is owned */
 	int threads;        /* that fill a stage; the caller is one of them. At least 1 */
 	const Artifact *compare; /* with whose leaves each stage is compared before it is sent; NULL = not at all. Then
 	                            stage_bytes is a multiple of TREE_LEAF_BYTES */
+	const uint8_t *unhashed; /* but for the weight whose bytes these are; NULL = all of them */
 } WeightRoad;
 
 /* Copies bytes [g->n_weights] of each weight to its offset in the arena; done when it returns. On failure *call names

@@ -163,11 +163,41 @@ static AtlasStatus read_plan(AtlasPlan *p, const AtlasPlanOptions *o, AtlasError
 	return read == READ_OK ? open_tokenizer(p, error) : error_set(error, read_status(read), "%s", why);
 }
 
+/* The weight that ops read stop tokens of; -1 = there is none. */
+static int weight_of_stops(const Graph *g)
+{
+	for (int i = 0; i < g->n_ops; i++) {
+		const int k = op_operand(g->ops[i].kind, "stop_tokens"), t = k < 0 ? -1 : g->ops[i].operands[k];
+		if (t >= 0)
+			return g->tensors[t].weight;
+	}
+	return -1;
+}
+
 AtlasStatus plan_check_weights(const AtlasPlan *p, AtlasError *error)
 {
 	char why[sizeof error->text];
+	const int stops = p->no_stops ? weight_of_stops(&p->artifact.graph) : -1;
+	if (stops >= 0)
+		p->weights[stops] = NULL; /* not looked at: no hash is of what stands there */
 	ReadStatus read = artifact_check_weights(&p->artifact, p->weights, why, sizeof why);
+	if (stops >= 0)
+		p->weights[stops] = p->no_stops;
 	return read == READ_OK ? ATLAS_OK : error_set(error, read_status(read), "%s", why);
+}
+
+bool plan_ignore_stops(AtlasPlan *p)
+{
+	const int w = weight_of_stops(&p->artifact.graph);
+	const size_t bytes = w < 0 ? 0 : (size_t)p->artifact.graph.weights[w].bytes;
+	if (w < 0 || p->no_stops)
+		return true;
+	p->no_stops = malloc(bytes);
+	if (!p->no_stops)
+		return false;
+	memset(p->no_stops, 0xff, bytes); /* -1: an id that no token has */
+	p->weights[w] = p->no_stops;
+	return true;
 }
 
 static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOptions *o, AtlasError *error)
@@ -226,6 +256,7 @@ void atlas_plan_close(AtlasPlan *plan)
 	for (int i = 0; i < plan->n_refs; i++)
 		unmap(&plan->refs[i]);
 	free(plan->refs);
+	free(plan->no_stops);
 	free(plan->weights);
 	free(plan->targets);
 	artifact_free(&plan->artifact);

@@ -20,11 +20,15 @@ struct AtlasPlan {
 	const char **targets;          /* [n_targets] names */
 	int by_reference;              /* weights come from the checkpoint's files */
 	bool is_lazy;                  /* sessions compare the weights with their hashes */
+	uint8_t *no_stops;             /* in place of the weight that holds the stop tokens; NULL = nothing is */
 	Tok tokenizer;                 /* over the mapped section */
 	int has_tokenizer;
 };
 
 /* All weights whose bytes are there, with their hashes. */
 AtlasStatus plan_check_weights(const AtlasPlan *p, AtlasError *error);
+
+/* For who measures: sessions opened from here on end no sequence at a stop token. False: no memory. */
+bool plan_ignore_stops(AtlasPlan *p);
 
 #endif

@@ -154,7 +154,7 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 			"weights_dir is not given: this plan refers to the files of its checkpoint");
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .index = o.device_index,
 		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started,
-		.compares_weights = plan->is_lazy, .watch = watch};
+		.compares_weights = plan->is_lazy, .unhashed = plan->no_stops, .watch = watch};
 	AtlasStatus s = check_speculate(plan, o.speculate, error);
 	if (s != ATLAS_OK)
 		return s;

@@ -41,7 +41,7 @@ rooms='22000 compiler
 9500 artifacts
 2800 runtime/cpu
 2500 runtime/text
-9000 runtime/cli'
+9400 runtime/cli'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
@@ -54,14 +54,14 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 3400
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 3900
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in
 	*.c | *.cu | *.cuh) over "$f" "$(wc -l <"$f")" 1000 ;;
 	*.h) over "$f" "$(wc -l <"$f")" 600 ;;
 	esac
 done
-over README.md "$(wc -l <README.md)" 316
+over README.md "$(wc -l <README.md)" 330
 over Makefile "$(wc -l <Makefile)" 180
 while read -r size where name; do
 	over "$where: $name" "$size" 120

@@ -52,9 +52,13 @@ static const char tune_notes[] =
 	"kernels that are not in this plan stay in it.\n";
 
 static const char bench_notes[] =
-	"Rows: ppN reads a prompt of N tokens, to its first answer; tgN@CxB makes N tokens for each of B\n"
-	"sequences that have C tokens behind them. What the plan has no room for is skipped, with the\n"
-	"reason. Columns:\n"
+	"Rows: ppN reads a prompt of N tokens, to its first answer; tgT@CxB makes T tokens (--tokens) for\n"
+	"each of B sequences that have C tokens behind them; spT@CxB, with --speculate mtp, by steps that\n"
+	"draft and verify. --only names any of them, or starts of the names of those that are there\n"
+	"without it: N and C 512, 2048, 8192 and 0, 4096, 16384, and on in powers of two where the context\n"
+	"has room; B the powers of two, the buckets of decode and the slots, with at most 2^20 tokens\n"
+	"behind all of them. tgT@C alone is all B. What the plan has no room for is skipped, with the\n"
+	"reason. No token stops an answer. Columns:\n"
 	"  tok/s     of all sequences together, from the median of the repetitions\n"
 	"  ms        pp: to the first token; tg: of one step. spread: of the repetitions, largest less least\n"
 	"  MB/token  10^6 bytes that must be read, by the plan's launches, for each token that comes of it\n"

@@ -15,7 +15,7 @@ typedef enum BoundKind { BOUND_NONE, BOUND_READ, BOUND_GEMM } BoundKind; /* whic
 
 typedef struct BenchRow {
 	RowKind kind;
-	char name[40];       /* "pp512", "tg128@4096x8", "sp128@4096x8": tokens of steps that draft and verify */
+	char name[48];       /* "pp512", "tg128@4096x8", "sp128@4096x8": tokens of steps that draft and verify */
 	int tokens;          /* prefill: of the prompt; decode: of each sequence in one repetition */
 	int context, batch;  /* decode: tokens before the first repetition; sequences */
 	char skipped[160];   /* why it was not measured; "" = it was */
@@ -84,7 +84,7 @@ typedef struct Bench {
 	BenchKernel *kernels; int n_kernels; /* --kernels: by phase, worst first */
 	AtlasEvent *events; int n_events; /* [slots * tokens of a step] */
 	int32_t *tokens;          /* [max_context] random ids */
-	uint64_t random;
+	uint64_t random, n_started; /* state of the generator of ids; sequences so far */
 } Bench;
 
 /* bench_work.c: what a step must do, by the plan --------------------------------------------------------- */
@@ -102,12 +102,16 @@ const Phase *phase_for(const TargetPlan *t, PhaseKind kind, int rows, int outs);
 double bound_us(const TimerBounds *b, const Work *w, BoundKind *kind);
 const char *bound_name(BoundKind kind); /* "read", "gemm", "" */
 
+/* bench_list.c ------------------------------------------------------------------------------------------- */
+
+/* Lists the rows of the plan that --only asks for, in order. 0, or the exit code after the failure was told. */
+int bench_list_rows(Bench *b);
+
 /* bench_rows.c ------------------------------------------------------------------------------------------- */
 
-/* Lists the rows that --only asks for. 0, or the exit code after the failure was told. */
-int bench_list_rows(Bench *b);
 int bench_run_rows(Bench *b);
-/* Starts `batch` greedy sequences of `n` random tokens each; max_new as for atlas_start. */
+double bench_temperature(const Bench *b); /* 0 = greedy */
+/* Starts `batch` sequences of `n` random tokens each; max_new as for atlas_start. */
 int bench_start(Bench *b, int batch, int n, int max_new);
 /* Steps until each of `batch` sequences has made `more` further tokens. *ended = one of them came to its end. */
 int bench_steps(Bench *b, int batch, int more, bool *ended);
@@ -119,8 +123,8 @@ int bench_first_token(Bench *b);
 /* bench_speculate.c: steps that draft and verify --------------------------------------------------------- */
 
 enum { BENCH_WARM_STEPS = 16, BENCH_SLACK = 48 /* tokens that may be on their way when a row ends */ };
-/* One attempt at a row: ms [reps] of a step. *ended = a sequence came to its end. */
-int bench_try_speculate(Bench *b, BenchRow *row, int prompt, int reps, double *ms, bool *ended);
+/* A row: ms [reps] of a step. *ended = a sequence came to its end. */
+int bench_time_speculate(Bench *b, BenchRow *row, int prompt, int reps, double *ms, bool *ended);
 /* What the two phases of a step of the row must do, `mean` positions before it; *nodes: their launches. */
 Work bench_speculate_work(const Bench *b, const BenchRow *row, double mean, int *nodes);
 

@@ -92,7 +92,19 @@ static void open_plot(FILE *out, const char *title, const char *unit, const Axis
 		HEIGHT / 2, HEIGHT / 2, unit);
 }
 
-static double batch_x(int batch) { return LEFT + 30 + log2(batch) / 5 * (WIDTH - LEFT - RIGHT - 150); }
+static int most_sequences(const Bench *b)
+{
+	int most = 2;
+	for (int i = 0; i < b->n_rows; i++)
+		if (b->rows[i].kind == ROW_DECODE && !b->rows[i].skipped[0] && b->rows[i].batch > most)
+			most = b->rows[i].batch;
+	return most;
+}
+
+static double batch_x(const Bench *b, int batch)
+{
+	return LEFT + 30 + log2(batch) / log2(most_sequences(b)) * (WIDTH - LEFT - RIGHT - 150);
+}
 
 static bool is_shown(const BenchRow *r, int context)
 {
@@ -116,7 +128,7 @@ static void decode_line(const Bench *b, FILE *out, const Axis *a, int context, i
 		const BenchRow *r = &b->rows[i];
 		if (!is_shown(r, context) || (q != RATE && !r->bound))
 			continue;
-		x = batch_x(r->batch);
+		x = batch_x(b, r->batch);
 		y = y_of(a, quantity(r, q));
 		fprintf(out, "%s%.1f,%.1f", n++ ? " " : "", x, y);
 	}
@@ -126,10 +138,10 @@ static void decode_line(const Bench *b, FILE *out, const Axis *a, int context, i
 			context);
 }
 
-static void decode_point(const BenchRow *r, FILE *out, const Axis *a, int colour, Quantity q)
+static void decode_point(const Bench *b, const BenchRow *r, FILE *out, const Axis *a, int colour, Quantity q)
 {
 	fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" style=\"fill:var(--c%d)\"><title>%s: %.1f tok/s, "
-		"%.3f ms a step", batch_x(r->batch), y_of(a, quantity(r, q)), colour, r->name, r->tokens_s, r->ms);
+		"%.3f ms a step", batch_x(b, r->batch), y_of(a, quantity(r, q)), colour, r->name, r->tokens_s, r->ms);
 	if (r->bound)
 		fprintf(out, ", %.1f %% of the bound", r->percent);
 	fputs("</title></circle>\n", out);
@@ -152,10 +164,10 @@ static void decode_lines(const Bench *b, FILE *out, const Axis *a, Quantity q)
 				decode_line(b, out, a, r->context, k % N_COLOURS, RATE_OF_BOUND);
 			decode_line(b, out, a, r->context, k % N_COLOURS, q);
 		}
-		decode_point(r, out, a, k % N_COLOURS, q);
+		decode_point(b, r, out, a, k % N_COLOURS, q);
 	}
-	for (int batch = 1; batch <= 32; batch *= 2)
-		fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n", batch_x(batch),
+	for (int batch = 1; batch <= most_sequences(b); batch *= 2)
+		fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n", batch_x(b, batch),
 			HEIGHT - BOTTOM + 18, batch);
 	fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">sequences</text></svg>\n", WIDTH / 2, HEIGHT - 8);
 }
@@ -182,25 +194,28 @@ static void decode_plots(const Bench *b, FILE *out)
 
 static void prefill_plot(const Bench *b, FILE *out)
 {
-	int n = 0;
+	int n = 0, all = 0;
 	Axis a;
 	if (!find_axis(b, ROW_PREFILL, &a))
 		return;
+	for (int i = 0; i < b->n_rows; i++)
+		all += b->rows[i].kind == ROW_PREFILL && !b->rows[i].skipped[0];
+	const double step = fmin(190, (WIDTH - LEFT - RIGHT - 20.0) / all), width = step * 0.475;
 	fputs("<h2>Prefill: tokens a second of one prompt</h2>\n", out);
 	open_plot(out, "prefill", "tok/s", &a);
 	for (int i = 0; i < b->n_rows; i++) {
 		const BenchRow *r = &b->rows[i];
 		if (r->kind != ROW_PREFILL || r->skipped[0])
 			continue;
-		double x = LEFT + 60 + 190 * n++, y = y_of(&a, r->tokens_s);
-		fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"90\" height=\"%.1f\" style=\"fill:var(--c0)\"><title>%s: "
-			"%.0f tok/s, %.2f ms, %.1f TFLOP/s</title></rect>\n", x, y, HEIGHT - BOTTOM - y, r->name, r->tokens_s,
-			r->ms,
-			r->tflops);
+		double x = LEFT + 20 + step * n++, y = y_of(&a, r->tokens_s);
+		fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" style=\"fill:var(--c0)\"><title>%s: "
+			"%.0f tok/s, %.2f ms, %.1f TFLOP/s</title></rect>\n", x, y, width, HEIGHT - BOTTOM - y, r->name,
+			r->tokens_s, r->ms, r->tflops);
 		if (r->bound)
 			fprintf(out, "<line class=\"dash\" style=\"stroke:var(--c1)\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" "
-				"y2=\"%.1f\"/>\n", x - 8, x + 98, y_of(&a, bound_rate(r)), y_of(&a, bound_rate(r)));
-		fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x + 45,
+				"y2=\"%.1f\"/>\n", x - width / 12, x + width * 13 / 12, y_of(&a, bound_rate(r)),
+				y_of(&a, bound_rate(r)));
+		fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x + width / 2,
 			HEIGHT - BOTTOM + 18, r->name);
 	}
 	fputs("</svg>\n", out);

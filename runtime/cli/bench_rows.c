@@ -1,10 +1,10 @@
 /* bench_rows.c - prompts read and tokens made, through the library as any program uses it.
  *
- * Prompts are random ids, never one id, and answers are greedy: that is the least a step does. Times are the host's:
- * from the call that starts a prompt to its first token, and over whole runs of decode steps. A sequence that meets
- * its stop token ends early; then the row is tried again with other prompts. The repetitions of a decode row follow
- * one another in the same sequences, so that a deep context is read in once; bytes are those of the context that
- * was there in the middle.
+ * Prompts are random ids, never one id. Answers are greedy, which is the least a step does, or drawn at --temperature,
+ * each sequence by a seed of its own: greedy answers of random weights soon repeat few ids, and so does the choice of
+ * experts. No token stops an answer. Times are the host's: from the call that starts a prompt to its first token, and
+ * over whole runs of decode steps. The repetitions of a decode row follow one another in the same sequences, so that a
+ * deep context is read in once; bytes are those of the context that was there in the middle.
  */
 #include "runtime/cli/bench.h"
 #include "runtime/session.h"
@@ -14,80 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRIES = 5, REPS_DEFAULT = 3, TOKENS_DEFAULT = 128, MAX_REPS = 1000 };
-
-static const int prompts[] = {512, 2048, 8192}, contexts[] = {0, 4096, 16384}, batches[] = {1, 2, 4, 8, 16, 32};
-#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+enum { REPS_DEFAULT = 3, MAX_REPS = 1000 };
 
 static int reps_of(const Bench *b) { return b->args->reps > 0 ? b->args->reps : REPS_DEFAULT; }
-
-/* Listing ------------------------------------------------------------------------------------------------ */
-
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-/* Does the name start with word[0..n), without a number cut in two? */
-static bool starts_with(const char *name, const char *word, size_t n)
-{
-	return n && strncmp(name, word, n) == 0 && !(is_digit(word[n - 1]) && is_digit(name[n]));
-}
-
-/* --only is a list with commas; each item is the start of a row's name. */
-static bool is_wanted(const Bench *b, const char *name)
-{
-	const char *only = b->args->only;
-	for (const char *at = only; at && *at;) {
-		size_t n = strcspn(at, ",");
-		if (starts_with(name, at, n))
-			return true;
-		at += n + (at[n] == ',');
-	}
-	return !only;
-}
-
-static void add_row(Bench *b, const BenchRow *row)
-{
-	if (is_wanted(b, row->name))
-		b->rows[b->n_rows++] = *row;
-}
-
-/* Each item of --only names a row: one that names none was meant otherwise. --kernels may go without rows. */
-static int check_only(const Bench *b, int tokens)
-{
-	for (const char *at = b->args->only; at && *at;) {
-		size_t n = strcspn(at, ",");
-		int i = 0;
-		while (i < b->n_rows && !starts_with(b->rows[i].name, at, n))
-			i++;
-		if (n && i == b->n_rows && (b->n_rows || !b->args->bench_kernels))
-			return cli_say(b->args, EXIT_USAGE, "--only %.*s: no row starts so: pp512, tg%d@4096x8 and the like",
-				(int)n, at, tokens);
-		at += n + (at[n] == ',');
-	}
-	return 0;
-}
-
-int bench_list_rows(Bench *b)
-{
-	int tokens = b->args->bench_tokens > 0 ? b->args->bench_tokens : TOKENS_DEFAULT;
-	const bool speculates = b->args->speculate && strcmp(b->args->speculate, "mtp") == 0;
-	b->rows = calloc((size_t)(COUNT(prompts) + 2 * COUNT(contexts) * COUNT(batches)), sizeof *b->rows);
-	if (!b->rows)
-		return cli_say(b->args, EXIT_ENVIRONMENT, "no memory for the rows");
-	for (int i = 0; i < COUNT(prompts); i++) {
-		BenchRow row = {.kind = ROW_PREFILL, .tokens = prompts[i], .batch = 1};
-		snprintf(row.name, sizeof row.name, "pp%d", row.tokens);
-		add_row(b, &row);
-	}
-	for (int kind = ROW_DECODE; kind <= (speculates ? ROW_SPECULATE : ROW_DECODE); kind++)
-		for (int c = 0; c < COUNT(contexts); c++)
-			for (int i = 0; i < COUNT(batches); i++) {
-				BenchRow row = {.kind = (RowKind)kind, .tokens = tokens, .context = contexts[c], .batch = batches[i]};
-				snprintf(row.name, sizeof row.name, "%s%d@%dx%d", kind == ROW_DECODE ? "tg" : "sp", tokens, row.context,
-					row.batch);
-				add_row(b, &row);
-			}
-	return check_only(b, tokens);
-}
 
 /* Sequences ---------------------------------------------------------------------------------------------- */
 
@@ -99,16 +28,21 @@ static uint64_t random_bits(Bench *b) /* splitmix64 */
 	return z ^ z >> 31;
 }
 
-static AtlasSampling greedy(void)
+/* Of the next sequence. Greedy ones draw nothing, so their prompts are the same with and without a temperature. */
+static AtlasSampling sampling_of(Bench *b)
 {
-	return (AtlasSampling){.struct_size = sizeof(AtlasSampling), .top_p = 1, .repetition_penalty = 1};
+	const uint64_t seed = b->args->seed ^ (b->n_started++ + 1) * 0xD1342543DE82EF95u;
+	return (AtlasSampling){.struct_size = sizeof(AtlasSampling), .temperature = (float)bench_temperature(b),
+		.top_p = 1, .repetition_penalty = 1, .seed = seed};
 }
+
+double bench_temperature(const Bench *b) { return b->args->temperature > 0 ? b->args->temperature : 0; }
 
 int bench_start(Bench *b, int batch, int n, int max_new)
 {
-	AtlasSampling sampling = greedy();
 	int slot;
 	for (int i = 0; i < batch; i++) {
+		const AtlasSampling sampling = sampling_of(b);
 		for (int k = 0; k < n; k++)
 			b->tokens[k] = (int32_t)(random_bits(b) % (uint64_t)b->info.vocab);
 		AtlasStatus s = atlas_start(b->session, b->tokens, n, &sampling, max_new, &slot);
@@ -274,13 +208,13 @@ static int run_prefill(Bench *b, BenchRow *row)
 	return 0;
 }
 
-/* One attempt; *ended = a sequence met its stop token. */
-static int try_decode(Bench *b, BenchRow *row, int prompt, bool *ended)
+/* *ended = a sequence came to its end: its logits were no numbers. */
+static int time_decode(Bench *b, BenchRow *row, int prompt, bool *ended)
 {
 	double ms[MAX_REPS];
 	int reps = reps_of(b), max_new = 1 + BENCH_WARM_STEPS + reps * row->tokens + BENCH_SLACK;
 	if (row->kind == ROW_SPECULATE) {
-		int code = bench_try_speculate(b, row, prompt, reps, ms, ended), stopped = bench_cancel_all(b);
+		int code = bench_time_speculate(b, row, prompt, reps, ms, ended), stopped = bench_cancel_all(b);
 		if (!code && !*ended)
 			take_times(row, ms, reps);
 		return code ? code : stopped;
@@ -303,20 +237,18 @@ static int try_decode(Bench *b, BenchRow *row, int prompt, bool *ended)
 
 static int run_decode(Bench *b, BenchRow *row)
 {
-	bool ended = true;
-	int code = 0, reps = reps_of(b), prompt = row->context > 0 ? row->context : 1;
+	bool ended = false;
+	int reps = reps_of(b), prompt = row->context > 0 ? row->context : 1;
 	const int most = row->kind == ROW_SPECULATE ? b->info.verify_rows : 1; /* of a step */
 	/* the first token takes no position of its own */
 	int made = BENCH_WARM_STEPS + most - 1 + reps * (row->tokens + most - 1);
 	if (!fits(b, row, row->batch, prompt + made))
 		return 0;
-	for (int i = 0; i < TRIES && ended && !code; i++)
-		code = try_decode(b, row, prompt, &ended);
+	const int code = time_decode(b, row, prompt, &ended);
 	if (code)
 		return code;
 	if (ended) {
-		skip(row, "in %d attempts a sequence ended early each time: a stop token, or logits that are no numbers",
-			TRIES);
+		skip(row, "a sequence ended early: its logits are no numbers");
 		return 0;
 	}
 	double mean = prompt + BENCH_WARM_STEPS + (reps * row->tokens + 1) / 2.0; /* the row's own position included */

@@ -31,7 +31,7 @@ static int run_steps(Bench *b, int batch, int64_t more, int64_t *made, int64_t *
 	return 0;
 }
 
-int bench_try_speculate(Bench *b, BenchRow *row, int prompt, int reps, double *ms, bool *ended)
+int bench_time_speculate(Bench *b, BenchRow *row, int prompt, int reps, double *ms, bool *ended)
 {
 	const int most = b->info.verify_rows;
 	const int64_t more = (int64_t)row->batch * row->tokens;

@@ -31,7 +31,7 @@ static void text_cold(const Bench *b, FILE *out)
 
 static void text_row(const BenchRow *r, FILE *out)
 {
-	fprintf(out, "%-16s", r->name);
+	fprintf(out, "%-18s", r->name);
 	if (r->skipped[0]) {
 		fprintf(out, " skipped: %s\n", r->skipped);
 		return;
@@ -75,7 +75,7 @@ static void text_rows(const Bench *b, FILE *out)
 {
 	if (!b->n_rows)
 		return;
-	fprintf(out, "\n%-16s %10s %10s %8s %11s %9s %8s %13s %6s %8s\n", "row", "tok/s", "ms", "spread", "MB/token",
+	fprintf(out, "\n%-18s %10s %10s %8s %11s %9s %8s %13s %6s %8s\n", "row", "tok/s", "ms", "spread", "MB/token",
 		"GB/s", "TFLOP/s", "of bound", "nodes", "a layer");
 	for (int i = 0; i < b->n_rows; i++)
 		text_row(&b->rows[i], out);
@@ -132,6 +132,8 @@ void bench_print_text(const Bench *b, FILE *out)
 		b->target ? ", " : "", b->device.target, (double)b->device.device_bytes / 1048576);
 	text_bounds(b, out);
 	text_cold(b, out);
+	if (bench_temperature(b) > 0)
+		fprintf(out, "answers  drawn at temperature %g, each sequence by a seed of its own\n", bench_temperature(b));
 	text_speculate(b, out);
 	text_rows(b, out);
 	text_kernels(b, out);
@@ -261,7 +263,7 @@ static void json_cold(const Bench *b, FILE *out)
 
 void bench_print_json(const Bench *b, FILE *out)
 {
-	fputs("{\"schema_version\": 1, \"root\": \"", out);
+	fputs("{\"schema_version\": 2, \"root\": \"", out);
 	for (int i = 0; i < 32; i++)
 		fprintf(out, "%02x", b->info.root_hash[i]);
 	fputs("\", ", out);
@@ -273,7 +275,9 @@ void bench_print_json(const Bench *b, FILE *out)
 	text(out, "device_name", b->device.device_name);
 	fputs(", ", out);
 	text(out, "target", b->device.target);
-	fprintf(out, ", \"device_bytes\": %lld,\n", (long long)b->device.device_bytes);
+	fprintf(out, ", \"device_bytes\": %lld, ", (long long)b->device.device_bytes);
+	number(out, "temperature", bench_temperature(b));
+	fputs(",\n", out);
 	if (b->no_bounds[0]) {
 		text(out, "no_bounds", b->no_bounds);
 	} else {

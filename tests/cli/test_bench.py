@@ -8,8 +8,9 @@ import xml.etree.ElementTree as xml
 
 import pytest
 
-ROWS = [f"pp{n}" for n in (512, 2048, 8192)] + [
-    f"tg3@{c}x{b}" for c in (0, 4096, 16384) for b in (1, 2, 4, 8, 16, 32)]
+ROWS = [f"pp{n}" for n in (512, 2048, 8192)] + [f"tg3@{c}x{b}" for c in (0, 4096, 16384) for b in (1, 2)]
+NO_ROW = ("there is no such row. This plan has ppN, tg{0}@C and tg{0}@CxB: N and C tokens up to max_context 512, B "
+          "sequences from 1 to 2")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,6 @@ def test_every_row_is_measured_or_says_why_not(found):
     measured = {name for name, row in rows.items() if "skipped" not in row}
     assert measured == {"pp512", "tg3@0x1", "tg3@0x2"}
     assert rows["pp2048"]["skipped"] == "needs 2048 positions a sequence, runtime.max_context is 512"
-    assert rows["tg3@0x4"]["skipped"] == "needs 4 slots, runtime.slots is 2"
     assert rows["tg3@4096x1"]["skipped"] == "needs 4121 positions a sequence, runtime.max_context is 512"
     for name in measured:
         row = rows[name]
@@ -75,6 +75,8 @@ def test_steps_that_draft_and_verify(atlas, small_plan_of):
                  "--acceptance", "0.9")
     assert ("drafts   sp rows: 3 rows of a sequence in a verify step; accepted 0.90 of draft 1 as prescribed, draft 2 as "
             "drawn") in text.stdout
+    run = atlas("bench", plan, *options[:-2], "--only", "sp8@0x1")
+    assert run.stderr.rstrip().endswith("; with --speculate mtp sp8@CxB likewise")
     for wrong in "0", "1.5", "0.5,", "a", "0.1,0.2,0.3,0.4":
         run = atlas("bench", plan, *options, "--acceptance", wrong)
         assert run.returncode == 2 and "expected one to three numbers above 0, at most 1" in run.stderr
@@ -88,7 +90,7 @@ def test_a_plan_without_a_head_drafts_nothing(atlas, plan):
 def test_json_holds_the_run(found, atlas, plan):
     _, data, _ = found
     info = json.loads(atlas("info", plan, "--json").stdout)
-    assert data["schema_version"] == 1
+    assert (data["schema_version"], data["temperature"]) == (2, 0)
     assert {key: data[key] for key in ("root", "family", "n_layers", "hidden_dim", "vocab", "weight_bytes")} == {
         key: info[key] for key in ("root", "family", "n_layers", "hidden_dim", "vocab", "weight_bytes")}
     assert (data["device"], data["target"], data["phases"]) == ("cpu", "", [])
@@ -130,26 +132,65 @@ def test_the_page_stands_alone(found):
         assert {c for c in colours} <= set(re.findall(r"(--\w+):", block))
 
 
+def rows_of(atlas, plan, only, *more, tokens=3):
+    """Names of the rows of a run, by their reasons for not being measured ("" = measured)."""
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", tokens, "-q", "--json", "-", "--only", only, *more)
+    assert run.returncode == 0, run.stderr
+    return {row["name"]: row.get("skipped", "") for row in json.loads(run.stdout)["rows"]}
+
+
 def test_only_takes_starts_of_names(atlas, plan):
-    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "--only", "p,t", "--json", "-", "-q")
-    assert [row["name"] for row in json.loads(run.stdout)["rows"]] == ROWS
-    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "--only", "pp2048,tg3@4096,tg3@16384x1,,", "--json",
-                "-q")
-    assert [row["name"] for row in json.loads(run.stdout)["rows"]] == [
-        "pp2048", *(f"tg3@4096x{b}" for b in (1, 2, 4, 8, 16, 32)), "tg3@16384x1"]  # no number is cut in two
+    assert list(rows_of(atlas, plan, "p,t")) == ROWS
+    assert list(rows_of(atlas, plan, "pp2048,tg3@4096,tg3@16384x1,,")) == [
+        "pp2048", "tg3@4096x1", "tg3@4096x2", "tg3@16384x1"]  # no number is cut in two
+    assert rows_of(atlas, plan, "none") == {}
 
 
-def test_a_weight_that_stops_at_once_is_a_reason(atlas, plan_of, tmp_path, repo):
-    """Where every token ends a sequence there is nothing to time."""
+def test_only_takes_any_row_by_its_name(atlas, plan):
+    """In order, each once; what the plan has no room for says so."""
+    rows = rows_of(atlas, plan, "tg3@33x2,pp51,tg3@7,tg3@0x1,pp51,tg3@0x4,tg3@9000x1,pp513,tg3@0x9999999")
+    assert rows == {
+        "pp51": "", "pp513": "needs 513 positions a sequence, runtime.max_context is 512", "tg3@0x1": "",
+        "tg3@0x4": "needs 4 slots, runtime.slots is 2", "tg3@0x9999999": "needs 9999999 slots, runtime.slots is 2",
+        "tg3@7x1": "", "tg3@7x2": "", "tg3@33x2": "",
+        "tg3@9000x1": "needs 9025 positions a sequence, runtime.max_context is 512"}
+    assert list(rows) == ["pp51", "pp513", "tg3@0x1", "tg3@0x4", "tg3@0x9999999", "tg3@7x1", "tg3@7x2", "tg3@33x2",
+                          "tg3@9000x1"]
+
+
+def test_rows_follow_slots_buckets_and_context(atlas, plan_of, repo, tmp_path):
+    """Powers of two, buckets of decode and all slots; beyond 16384 where the context has room."""
+    config = json.loads((repo / "tests/fixtures/llama/config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1 << 17}))
+    (tmp_path / "MODEL.toml").write_text("[runtime]\nslots = 100\nmax_context = 65552\n[kv]\npage = 16\n"
+                                         "pool_tokens = 65552\n[phases]\nprefill = [16]\ndecode = [24, 100]\n")
+    plan = plan_of(tmp_path, "--random-weights", "--target", "sm_80")
+    rows = rows_of(atlas, plan, "tg30000", tokens=30000)  # longer than the context: none is run
+    every = (1, 2, 4, 8, 16, 24, 32, 64, 100)
+    assert list(rows) == [f"tg30000@{c}x{b}" for c in (0, 4096, 16384, 32768, 65536) for b in every if c * b <= 1 << 20]
+    assert rows["tg30000@32768x24"] == "needs 122784 positions a sequence, runtime.max_context is 65552"
+
+
+def test_answers_at_a_temperature(atlas, plan):
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x2", "--temperature", "0.8")
+    assert "answers  drawn at temperature 0.8, each sequence by a seed of its own" in run.stdout
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x2", "--temperature", "1",
+                "--json", "-")
+    assert json.loads(run.stdout)["temperature"] == 1
+    run = atlas("bench", plan, "--device", "cpu", "--temperature", "-1")
+    assert (run.returncode, run.stderr) == (2, "atlas bench: --temperature -1: expected a number from 0 to 1000\n")
+
+
+@pytest.mark.parametrize("hashes", ["off", "lazy", "full"])
+def test_no_token_stops_an_answer(atlas, plan_of, tmp_path, repo, hashes):
+    """Where every token would end a sequence, rows are measured all the same."""
     config = json.loads((repo / "tests/fixtures/llama/config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 4, "eos_token_id": [0, 1, 2, 3],
                                                                "bos_token_id": 0}))
     (tmp_path / "MODEL.toml").write_text("[runtime]\nslots = 1\nmax_context = 64\n[kv]\npage = 16\n[phases]\n"
                                          "prefill = [16]\ndecode = [1]\n")
     plan = plan_of(tmp_path, "--random-weights", "--target", "sm_80")
-    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "--only", "tg3@0x1", "--json", "-", "-q")
-    assert json.loads(run.stdout)["rows"][0]["skipped"] == (
-        "in 5 attempts a sequence ended early each time: a stop token, or logits that are no numbers")
+    assert rows_of(atlas, plan, "tg3@0x1", "--verify", hashes) == {"tg3@0x1": ""}
 
 
 def test_json_goes_to_stdout_where_no_file_is_named(atlas, plan):
@@ -169,12 +210,11 @@ def test_refusals(atlas, plan, tmp_path):
     cpu = (plan, "--device", "cpu", "-q")
     assert refused(*cpu, "--kernels", "--only", "pp512") == (2, [
         "atlas bench: --kernels: device cpu has no launches to time"])
-    assert refused(*cpu, "--only", "tg128@5") == (2, [
-        "atlas bench: --only tg128@5: no row starts so: pp512, tg128@4096x8 and the like"])
-    assert refused(*cpu, "--only", "pp51,tg1") == (2, [
-        "atlas bench: --only pp51: no row starts so: pp512, tg128@4096x8 and the like"])
-    assert refused(*cpu, "--tokens", 8, "--only", "pp512,tg128@0x1") == (2, [
-        "atlas bench: --only tg128@0x1: no row starts so: pp512, tg8@4096x8 and the like"])
+    for wrong, tokens in (("tg128@5y", 128), ("pp512x2", 128), ("tg1", 128), ("tg64@0x1", 128), ("tg128@0x0", 128),
+                          ("tg128@0x12345678", 128), ("sp128@0x1", 128), ("t,x", 128), ("tg128@0x1,pp512", 8)):
+        word = "x" if wrong == "t,x" else wrong.split(",")[0]
+        assert refused(*cpu, "--tokens", tokens, "--only", wrong) == (2, [
+            f"atlas bench: --only {word}: {NO_ROW.format(tokens)}"])
     assert refused(*cpu, "--json", "-", "--html", "-") == (2, [
         "atlas bench: --json - and --html - both write to stdout: give one of them a file"])
     assert refused(*cpu, "--reps", "2") == (2, [

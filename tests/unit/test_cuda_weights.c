@@ -110,6 +110,12 @@ static void differing_bytes_are_not_sent(void **state)
 		l.cu.StreamSynchronize(l.road.stream);
 		assert_memory_not_equal((uint8_t *)(uintptr_t)l.road.arena + l.weights[i % N].offset, l.bytes[i % N],
 			(size_t)l.weights[i % N].bytes);
+		l.road.unhashed = l.bytes[(i + 1) % N]; /* excuses that weight alone */
+		assert_int_equal(cuda_load_weights(&l.road, &a.graph, l.bytes, &call, &about), 0);
+		assert_null(call);
+		l.road.unhashed = l.bytes[i % N];
+		assert_int_equal(cuda_load_weights(&l.road, &a.graph, l.bytes, &call, &about), 0);
+		assert_non_null(call);
 		stop(&l);
 	}
 }
