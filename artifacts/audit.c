@@ -119,12 +119,14 @@ static void print_root(const Artifact *a, FILE *out)
 /* SHA-256 of the times that a target's kernels were chosen by, or "none". */
 static const char *times_of(const Artifact *a, const TargetPlan *t)
 {
-	char name[64];
-	snprintf(name, sizeof name, "tuning.%s", t->target);
-	for (int i = 0; i < a->n_options; i++)
-		if (strcmp(a->options[i].name, name) == 0)
-			return a->options[i].value;
-	return "none";
+	const char *sha256 = artifact_option_of(a, "tuning", t->target, "");
+	return sha256 ? sha256 : "none";
+}
+
+static const char *ran_on(const Artifact *a, const TargetPlan *t)
+{
+	const char *cards = artifact_option_of(a, "target", t->target, ".ran_on");
+	return cards ? cards : "not recorded";
 }
 
 /* Kernels that atlas tune would time. */
@@ -259,6 +261,8 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 		fprintf(out, "target  %s  %d kernels  state %.1f MiB  scratch %.1f MiB  times %.12s\n", t->target, t->n_kernels,
 			(double)t->arena_bytes[ARENA_STATE] / 1048576, (double)t->arena_bytes[ARENA_SCRATCH] / 1048576,
 			times_of(a, t));
+		const char *card = artifact_option_of(a, "tuning", t->target, ".card");
+		fprintf(out, "        run on: %s   times of: %s\n", ran_on(a, t), card ? card : "no card");
 		if (n_candidates(a, i))
 			fprintf(out, "        %d candidates for atlas tune\n", n_candidates(a, i));
 		for (int p = 0; p < t->n_phases; p++)

@@ -24,7 +24,8 @@
  * SECTIONS
  *
  *   options      map: every resolved option of MODEL.toml and of the command line, by dotted name; and what else made
- *                the plan: input.* (MODEL.toml as it was, but for the folder of its file of scales), tool.*, tuning.*
+ *                the plan: input.* (MODEL.toml as it was, but for the folder of its file of scales), tool.*, tuning.*;
+ *                and target.TARGET.ran_on: cards that plans for it had run on by then, or PLAN_NEVER_RAN
  *   graph        Graph (MessagePack)
  *   plan.TARGET  TargetPlan (MessagePack), one for each target, e.g. plan.sm_90a
  *   audit.TARGET Decision ledger of that target: array of Slot (MessagePack)
@@ -75,6 +76,7 @@ enum {
 #define PLAN_MAGIC "ATLASPLN"
 #define PLAN_END "ATLASSIG"
 #define PLAN_DOMAIN "plan" /* of signatures */
+#define PLAN_NEVER_RAN "compiled, never run"
 
 /* Tables ---------------------------------------------------------------------------------- */
 
@@ -402,6 +404,9 @@ typedef struct Artifact {
 
 /* Section by name; NULL when absent. Its bytes are artifact->file + offset. */
 const Section *artifact_section(const Artifact *a, const char *name);
+/* Value of an option by its name; NULL when absent. _of: of the option of a target, "tuning.sm_90a.card". */
+const char *artifact_option(const Artifact *a, const char *name);
+const char *artifact_option_of(const Artifact *a, const char *what, const char *target, const char *which);
 
 /* Whose plans are read: those that one of these keys has signed. */
 typedef struct PlanTrust { const uint8_t (*keys)[32]; int n_keys; } PlanTrust;

@@ -36,6 +36,21 @@ const Section *artifact_section(const Artifact *a, const char *name)
 	return NULL;
 }
 
+const char *artifact_option(const Artifact *a, const char *name)
+{
+	for (int i = 0; i < a->n_options; i++)
+		if (strcmp(a->options[i].name, name) == 0)
+			return a->options[i].value;
+	return NULL;
+}
+
+const char *artifact_option_of(const Artifact *a, const char *what, const char *target, const char *which)
+{
+	char name[128];
+	snprintf(name, sizeof name, "%s.%s%s", what, target, which);
+	return artifact_option(a, name);
+}
+
 static uint32_t u32_at(const uint8_t *p)
 {
 	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;

@@ -1,4 +1,4 @@
-/* tuning.c - reader and writer of kernels/tuning/TARGET.toml.
+/* tuning.c - reader and writer of kernels/tuning/TARGET.CARD.toml.
  *
  * A line is a header, or a key and a value; a value is a string without escapes or a pair of numbers. The text is
  * copied once and its strings are ended in place.

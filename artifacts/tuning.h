@@ -1,4 +1,4 @@
-/* tuning.h - kernels/tuning/TARGET.toml: how long kernels took on one card. `atlas tune` writes it, atlasc chooses
+/* tuning.h - kernels/tuning/TARGET.CARD.toml: how long kernels took on one card. `atlas tune` writes it, atlasc chooses
  * by it.
  *
  * The file is TOML of a small, line-oriented form, so that both sides read it with one short reader:

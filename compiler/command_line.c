@@ -17,9 +17,9 @@ enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN =
 	CALIBRATE = 1 << COMMAND_CALIBRATE, EVERY = COMPILE | KERNELS | EXPLAIN | CALIBRATE };
 
 typedef enum Flag {
-	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_HASH, F_SIGN, F_JOBS,
-	F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_WARN, F_OPS, F_KEYS, F_LIST, F_ESTIMATE, F_BUDGET,
-	F_VERSION, F_HELP, F_AS, N_FLAGS
+	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_HASH, F_SIGN,
+	F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_WARN, F_OPS, F_TARGETS, F_KEYS,
+	F_LIST, F_ESTIMATE, F_BUDGET, F_VERSION, F_HELP, F_AS, N_FLAGS
 } Flag;
 
 static const ManualOption flags[N_FLAGS] = {
@@ -28,6 +28,8 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
 	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, comma-separated, or none: for the reference device "
 		"(default: sm_90a)"},
+	[F_CARD] = {"--card", 0, "LIST", "of which card the built-in times that kernels are chosen by are: h100 (default: "
+		"target.card of MODEL.toml, else the typical card)"},
 	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times to choose kernels by (default: those built in)"},
 	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N likeliest kernels of each template and op, for atlas tune"},
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
@@ -46,6 +48,7 @@ static const ManualOption flags[N_FLAGS] = {
 		"notes of this code"},
 	[F_QUIET] = {"--quiet", 'q', NULL, "diagnostics only"},
 	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
+	[F_TARGETS] = {"--list-targets", 0, NULL, "print every target, on which cards it has run, of which it has times"},
 	[F_KEYS] = {"--help-model", 0, NULL, "print every key of MODEL.toml with its range and meaning"},
 	[F_ESTIMATE] = {"--estimate", 0, NULL, "print what memory the plan will need, item by item; compiles nothing"},
 	[F_BUDGET] = {"--memory-budget", 0, "SIZE", "refuse a plan that needs more of a device, before a weight is read: "
@@ -111,10 +114,13 @@ static bool set_targets(Compile *c, const char *list)
 		size_t n = strcspn(at, ",");
 		const char *name = arena_strndup(&c->arena, at, n);
 		if (!target_by_name(name)) {
-			const char *known = "";
-			for (int i = 0; i < n_target_table; i++)
-				known = arena_printf(&c->arena, "%s%s%s", known, i ? ", " : "", target_table[i].name);
-			return wrong(c, "--target %s: expected one of %s", name, known);
+			const char *known[2] = {"", ""}; /* has run; has not */
+			for (int i = 0; i < n_target_table; i++) {
+				const char **of = &known[!target_table[i].ran_on];
+				*of = arena_printf(&c->arena, "%s%s%s", *of, **of ? ", " : "", target_table[i].name);
+			}
+			return wrong(c, "--target %s: expected %s", name, arena_printf(&c->arena,
+				"%s, or one of those that are compiled, never run: %s", known[0], known[1]));
 		}
 		for (int i = 0; i < c->cmd.n_targets; i++)
 			if (strcmp(c->cmd.targets[i], name) == 0)
@@ -173,6 +179,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_TEXT: cmd->text = value; break;
 	case F_MODEL: cmd->model_toml = value; break;
 	case F_TARGET: return set_targets(c, value);
+	case F_CARD: cmd->cards = value; break;
 	case F_TUNING: cmd->tuning = value; break;
 	case F_CANDIDATES: return set_count(c, "--candidates", value, &cmd->candidates);
 	case F_WEIGHTS:
@@ -198,6 +205,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_QUIET: cmd->quiet = true; break;
 	case F_WARN: return set_warn(c, value);
 	case F_OPS: *command = COMMAND_OPS; break;
+	case F_TARGETS: *command = COMMAND_TARGETS; break;
 	case F_KEYS: *command = COMMAND_KEYS; break;
 	case F_ESTIMATE: cmd->estimate = true; break;
 	case F_BUDGET:
@@ -225,7 +233,7 @@ static unsigned commands_of(Flag f)
 	case F_LIST: return EXPLAIN;
 	case F_OUTPUT: case F_MODEL: case F_QUIET: case F_WARN: return COMPILE | CALIBRATE;
 	case F_JSON: return COMPILE | KERNELS | EXPLAIN;
-	case F_OPS: case F_KEYS: case F_VERSION: case F_HELP: case F_AS: return EVERY;
+	case F_OPS: case F_TARGETS: case F_KEYS: case F_VERSION: case F_HELP: case F_AS: return EVERY;
 	default: return COMPILE;
 	}
 }
@@ -350,6 +358,10 @@ static const char *contradiction(const CommandLine *cmd, Command command)
 		return "--hash-files with --random-weights: there are no files to hash";
 	if (cmd->random_weights && !cmd->embed_weights)
 		return "--weights ref with --random-weights: there are no files to refer to";
+	if (cmd->cards && cmd->tuning)
+		return "--card is of the built-in times: --tuning names others, or none";
+	if (cmd->cards && !cmd->n_targets)
+		return "--card: --target none has no times";
 	if (cmd->estimate && !cmd->n_targets)
 		return "--estimate: --target none takes no device memory";
 	if (cmd->estimate && cmd->stop_after)

@@ -7,7 +7,7 @@
 
 typedef enum Command { COMMAND_COMPILE, COMMAND_KERNELS, COMMAND_CALIBRATE, COMMAND_EXPLAIN,
 	COMMAND_WORDS, /* those above are called by the first word */
-	COMMAND_OPS = COMMAND_WORDS, COMMAND_KEYS, COMMAND_HELP, COMMAND_MANUAL, COMMAND_VERSION,
+	COMMAND_OPS = COMMAND_WORDS, COMMAND_TARGETS, COMMAND_KEYS, COMMAND_HELP, COMMAND_MANUAL, COMMAND_VERSION,
 	COMMAND_WRONG /* diagnostics say why */ } Command;
 
 typedef struct CommandWord { const char *name, *words, *summary; } CommandWord; /* name: "" = none is needed */

@@ -7,8 +7,8 @@
 #include "artifacts/numbers.h"
 #include "artifacts/parallel.h"
 #include "artifacts/sign.h"
-#include "compiler/ir.h"
 #include "compiler/stored.h"
+#include "compiler/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -351,6 +351,8 @@ static void record_inputs(Compile *c)
 	record(c, "tool.atlasc", ATLAS_VERSION);
 	record(c, "input.model_toml", c->model.options.text);
 	record(c, "input.tuning", !tuning ? "built in" : strcmp(tuning, "none") == 0 ? "none" : "file");
+	if (c->cmd.cards)
+		record(c, "input.card", c->cmd.cards);
 	if (c->cmd.candidates)
 		record(c, "input.candidates", arena_printf(&c->arena, "%d", c->cmd.candidates));
 	record(c, "output.weights", c->cmd.embed_weights ? "embed" : "ref");

@@ -284,7 +284,7 @@ extern const char libclang_version[]; /* that read them */
 extern const TemplateSource family_toml[];
 extern const int n_family_toml;
 
-/* The measured times of kernels/tuning/, embedded by the build: name "sm_90a", text. */
+/* The measured times of kernels/tuning/, embedded by the build: name "sm_90a.h100", text. */
 extern const TemplateSource tuning_toml[];
 extern const int n_tuning_toml;
 
@@ -352,10 +352,13 @@ typedef struct Target {
 	int n_sms, smem_block_bytes /* largest dynamic + static, opt-in */, registers_sm, threads_sm;
 	/* typical card of the kind, for ranking only; TFLOP/s of bf16 with its best instruction, and with mma.sync */
 	double read_gbps, best_tflops, mma_tflops, launch_us;
+	const char *card;        /* the typical card, in the word that files of kernels/tuning/ have for it: "h100" */
+	const char *ran_on;      /* cards that plans for it have run on, "H100, H200"; NULL = compiled, never run */
 } Target;
 extern const Target target_table[];
 extern const int n_target_table;
 const Target *target_by_name(const char *name);
+const char *target_ran(const Target *t); /* ran_on, or that it never ran */
 /* Does one of the contract's archs cover this target? "80" covers sm_80 and later, "90a" only sm_90a. */
 bool template_serves(const KernelTemplate *k, const Target *t);
 bool multiplies_fp4(const Target *t); /* rows of e2m1 by weights of e2m1 */
@@ -409,6 +412,7 @@ typedef struct CommandLine {
 	const char *dump;       /* letters of passes after which to print */
 	const char *stop_after; /* pass name */
 	const char *tuning;     /* file of measured times, or "none"; NULL = the embedded ones */
+	const char *cards;      /* of the embedded times, with commas; NULL = target.card, or the typical ones */
 	int candidates;         /* kernels of each template that the plan carries for each op, for atlas tune */
 	bool random_weights;    /* no weights are read: random_weights.c makes those up that the family asks for */
 	uint64_t seed;          /* of them */
@@ -461,12 +465,6 @@ void check_keys(Compile *c);     /* can emit sign with the keys that are named? 
 
 /* contracts.c: those of every template that implements an op of a ledger, in the order of the table. */
 Contract *list_contracts(Compile *c, int *n);
-void read_tuning(Compile *c);    /* tuning.c: kernels/tuning/ or --tuning -> Compile.tunings, a part of read_options */
-void record_tuning(Compile *c);  /* the files' hashes -> Options.resolved */
-/* What the kernel took on the card of the target's tuning file; NULL = not measured. Tells of times that are of another
- * source than the template's. */
-const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTemplate *t, const char *defines,
-	const char *tunables);
 double model_cost(const Target *t, const Pick *k); /* cost.c: microseconds */
 /* schedule.c: the launch of a pick; bufs [operands of the op] are buffers of its phase, -1 = absent. No edges. */
 Launch launch_of(Compile *c, const Target *target, OpKind op, const Pick *pick, const int *bufs);

@@ -60,7 +60,7 @@ static void print_template(const KernelTemplate *k)
 	printf("  targets ");
 	for (int i = 0; i < n_target_table; i++)
 		if (template_serves(k, &target_table[i]))
-			printf(" %s", target_table[i].name);
+			printf(" %s%s", target_table[i].name, target_table[i].ran_on ? "" : " (never run)");
 	printf("\n  numerics %s%s\n  matrix   %s\n", k->numerics,
 		k->overlaps ? ", overlaps its predecessors" : "", k->matrix);
 	print_names("dims", k->dims, k->n_dims);

@@ -11,6 +11,7 @@
 #include "compiler/kernels_cmd.h"
 #include "compiler/manual_cmd.h"
 #include "compiler/model_folder.h"
+#include "compiler/times.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -330,6 +331,10 @@ int main(int argc, char **argv)
 		break;
 	case COMMAND_OPS:
 		print_ops();
+		code = EXIT_OK;
+		break;
+	case COMMAND_TARGETS:
+		print_targets(stdout);
 		code = EXIT_OK;
 		break;
 	case COMMAND_KEYS:

@@ -76,6 +76,9 @@ const OptionRow option_table[N_OPTIONS] = {
 	[CONFIG] = {"config", T_KEYS, 0, 0, false, "[config]: values of config.json to be read in place of the file's own, "
 		"by the names they have there, nested ones with dots or as tables: rope_scaling.factor = 4.0; unset = "
 		"[\"NAME\"] takes keys out. The file stays as it is, each value is told in a note, and the plan records it"},
+	[CARD] = {"target.card", T_CHOICE, 0, 0, false, "of which card the built-in times that kernels are chosen by are, "
+		"as --card, which goes before it: `atlasc --list-targets` shows for which there are some; without either those "
+		"of the target's typical card, or of the one card that was measured"},
 };
 
 static const char *const type_names[] = {

@@ -16,7 +16,7 @@
  *
  * Layers repeat, so a decision is made once for each different op and reused.
  */
-#include "compiler/ir.h"
+#include "compiler/times.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,6 +17,7 @@
 #include "compiler/option_table.h"
 #include "compiler/read_model.h"
 #include "compiler/toml.h"
+#include "compiler/times.h"
 
 typedef struct Reading {
 	Compile *c;
@@ -843,6 +844,8 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[SPECULATE_VOCABULARY].key, arena_printf(a, "%d", o->n_draft_ids));
 	if (o->draft_ids_file)
 		resolve(r, option_table[SPECULATE_VOCABULARY_FILE].key, base_name(o->draft_ids_file));
+	if (r->user[CARD])
+		resolve(r, option_table[CARD].key, r->user[CARD]->string);
 	resolve(r, option_table[KV_LAYERS].key, kv_text(r));
 	resolve(r, option_table[PREFILL_ROWS].key, ints_text(a, o->prefill, o->n_prefill));
 	resolve(r, option_table[DECODE_ROWS].key, ints_text(a, o->decode, o->n_decode));
@@ -886,7 +889,7 @@ static void read_user_file(Reading *r)
  *
  *   needs   config (its family decides whose defaults hold)
  *   gives   Model.options, complete; Compile.tunings
- *   fails   A0102, A0104, A0106, A03xx, A0703; all that are found, but of bad TOML only the first
+ *   fails   A0102, A0104, A0106, A03xx, A0703, A0707; all that are found, but of bad TOML only the first
  */
 void read_options(Compile *c)
 {
@@ -896,7 +899,11 @@ void read_options(Compile *c)
 	int before = r.d->n_errors;
 	read_model_toml(c);
 	read_user_file(&r);
-	read_tuning(c);
+	const char *card = NULL;
+	const Value *of_card = r.user[CARD];
+	if (of_card)
+		(void)want_string(r.d, A0303, option_table[CARD].key, of_card, &card);
+	read_tuning(c, card, of_card ? of_card->at : (Loc){0});
 	if (!r.family) /* read_config has said so; without the family's file there is nothing to resolve */
 		return;
 	read_family_file(&r);

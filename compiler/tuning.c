@@ -1,12 +1,14 @@
 /* tuning.c - the measured times that pick-kernels goes by.
  *
- * A target's times are those of kernels/tuning/TARGET.toml, which the build embeds, or of the file that --tuning names;
- * so a compile needs no GPU and depends on none. What was read is recorded in the plan by its hash. A time counts for
+ * A target's times are those of one card: of a file kernels/tuning/TARGET.CARD.toml, which the build embeds, or of the
+ * file that --tuning names; so a compile needs no GPU and depends on none. Which card: the one that --card or
+ * target.card names; else the only one that there is a file of; else the target's typical one (targets.c), or where
+ * that has none the first by name. What was read is recorded in the plan: hash, card and driver. A time counts for
  * exactly one kernel: the same template of the same source, with the same constants and tunables.
  */
 #include "artifacts/hash.h"
 #include "compiler/input.h"
-#include "compiler/ir.h"
+#include "compiler/times.h"
 
 #include <string.h>
 
@@ -87,30 +89,112 @@ static bool read_given(Compile *c)
 		"times of %s, which is no target of this compile", target);
 }
 
-/* read_tuning - the times of each target: of --tuning where it is for that target, else those built in. */
-void read_tuning(Compile *c)
+/* The word for the card in an embedded file's name where it is of that target, "h100"; else NULL. */
+static const char *card_of(const TemplateSource *file, const char *target)
 {
-	bool is_none = c->cmd.tuning && strcmp(c->cmd.tuning, "none") == 0;
+	const size_t n = strlen(target);
+	return strncmp(file->name, target, n) == 0 && file->name[n] == '.' ? file->name + n + 1 : NULL;
+}
+
+/* Is it one of a list with commas? NULL lists nothing. */
+static bool is_named(const char *list, const char *word)
+{
+	for (const char *at = list; at && *at;) {
+		size_t n = strcspn(at, ",");
+		if (strlen(word) == n && strncmp(at, word, n) == 0)
+			return true;
+		at += n + (at[n] == ',');
+	}
+	return false;
+}
+
+const TemplateSource *tuning_file(const TemplateSource *files, int n, const Target *t, const char *cards)
+{
+	const TemplateSource *first = NULL, *typical = NULL;
+	for (int k = 0; k < n; k++) {
+		const char *card = card_of(&files[k], t->name);
+		if (card && is_named(cards, card))
+			return &files[k];
+		if (card && !first)
+			first = &files[k];
+		if (card && strcmp(card, t->card) == 0)
+			typical = &files[k];
+	}
+	return typical ? typical : first;
+}
+
+static const char *known_cards(Compile *c)
+{
+	const char *known = "";
+	for (int i = 0; i < c->cmd.n_targets; i++)
+		for (int k = 0; k < n_tuning_toml; k++) {
+			const char *card = card_of(&tuning_toml[k], c->cmd.targets[i]);
+			if (card)
+				known = arena_printf(&c->arena, "%s%s%s", known, *known ? ", " : "", card);
+		}
+	return *known ? known : "none";
+}
+
+/* Each card that is named must be one that a target has times of. */
+static bool check_cards(Compile *c, const char *cards, const char *what, Loc at)
+{
+	const int before = c->diags.n_errors;
+	for (const char *word = cards; word && *word;) {
+		const size_t n = strcspn(word, ",");
+		const char *card = arena_strndup(&c->arena, word, n);
+		bool is_known = false;
+		for (int i = 0; i < c->cmd.n_targets; i++)
+			for (int k = 0; k < n_tuning_toml; k++) {
+				const char *of = card_of(&tuning_toml[k], c->cmd.targets[i]);
+				is_known |= of && strcmp(of, card) == 0;
+			}
+		if (!is_known)
+			fail_at(&c->diags, A0707, at, "%s %s: no target of this compile has times of that card; there are: %s",
+				what, card, known_cards(c));
+		word += n + (word[n] == ',');
+	}
+	return c->diags.n_errors == before;
+}
+
+/* read_tuning - the times of each target: of --tuning where it is for that target, else those built in. */
+void read_tuning(Compile *c, const char *card, Loc at)
+{
+	const bool is_none = c->cmd.tuning && strcmp(c->cmd.tuning, "none") == 0;
+	const char *cards = c->cmd.cards ? c->cmd.cards : card;
 	if (c->cmd.tuning && !is_none && !read_given(c))
 		return;
-	for (int i = 0; i < c->cmd.n_targets; i++) {
+	if (!check_cards(c, card, "target.card =", at) || !check_cards(c, c->cmd.cards, "--card", (Loc){0}))
+		return;
+	for (int i = 0; i < c->cmd.n_targets && !is_none; i++) {
 		const char *target = c->cmd.targets[i];
-		for (int k = 0; k < n_tuning_toml && !is_none && !tuning_for(c, target); k++)
-			if (strcmp(tuning_toml[k].name, target) == 0) {
-				const char *text = tuning_toml[k].text;
-				const char *file = arena_printf(&c->arena, "kernels/tuning/%s.toml", target);
-				input_note(&c->diags, file, text, strlen(text));
-				read_times(c, file, text, strlen(text));
-			}
+		const TemplateSource *of = tuning_for(c, target) ? NULL
+			: tuning_file(tuning_toml, n_tuning_toml, target_by_name(target), cards);
+		if (!of)
+			continue;
+		const char *file = arena_printf(&c->arena, "kernels/tuning/%s.toml", of->name);
+		input_note(&c->diags, file, of->text, strlen(of->text));
+		read_times(c, file, of->text, strlen(of->text));
 	}
+}
+
+static void record(Compile *c, const char *target, const char *what, const char *value)
+{
+	*vec_push(&c->arena, &c->model.options.resolved) =
+		(Option){arena_printf(&c->arena, "tuning.%s%s", target, what), value};
 }
 
 void record_tuning(Compile *c)
 {
 	for (int i = 0; i < c->cmd.n_targets; i++) {
-		const TargetTuning *t = tuning_for(c, c->cmd.targets[i]);
-		*vec_push(&c->arena, &c->model.options.resolved) =
-			(Option){arena_printf(&c->arena, "tuning.%s", c->cmd.targets[i]), t ? t->sha256 : "none"};
+		const char *target = c->cmd.targets[i];
+		const TargetTuning *t = tuning_for(c, target);
+		record(c, target, "", t ? t->sha256 : "none");
+		if (t) {
+			record(c, target, ".card", t->times.card);
+			record(c, target, ".driver", t->times.driver);
+		}
+		*vec_push(&c->arena, &c->model.options.resolved) = (Option){
+			arena_printf(&c->arena, "target.%s.ran_on", target), target_ran(target_by_name(target))};
 	}
 }
 

@@ -40,6 +40,10 @@ CuResult cuda_fill_args(const Driver *cu, const CuPtr *arena, const Phase *p, co
 /* The plan of that compute capability, NULL when there is none. */
 const TargetPlan *cuda_find_target(const Artifact *a, int major, int minor);
 
+/* The plan that a GPU would run, without opening it, and the GPU's name; NULL = there is no such GPU, or no plan for
+ * it. */
+const TargetPlan *cuda_would_run(const Driver *cu, const Artifact *a, int index, char name[256]);
+
 /* Waits for the GPU to be started; its driver, NULL when there is none. */
 const Driver *cuda_started(AtlasDevice *d);
 

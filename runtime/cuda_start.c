@@ -56,6 +56,18 @@ const Driver *cuda_started(AtlasDevice *d)
 	return d->has_driver ? &d->cu : NULL;
 }
 
+const TargetPlan *cuda_would_run(const Driver *cu, const Artifact *a, int index, char name[256])
+{
+	CuDevice device;
+	int count, major, minor;
+	const bool is_there = cu->Init(0) == CU_SUCCESS && cu->DeviceGetCount(&count) == CU_SUCCESS && index >= 0 &&
+		index < count && cu->DeviceGet(&device, index) == CU_SUCCESS &&
+		cu->DeviceGetName(name, 256, device) == CU_SUCCESS &&
+		cu->DeviceGetAttribute(&major, CU_ATTR_CC_MAJOR, device) == CU_SUCCESS &&
+		cu->DeviceGetAttribute(&minor, CU_ATTR_CC_MINOR, device) == CU_SUCCESS;
+	return is_there ? cuda_find_target(a, major, minor) : NULL;
+}
+
 void atlas_device_end(AtlasDevice *d)
 {
 	if (!d)

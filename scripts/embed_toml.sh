@@ -3,9 +3,9 @@
 # file of its own at run time.
 #
 #   scripts/embed_toml.sh family_toml models/llama/MODEL.toml... >build/gen/family_toml.c
-#   scripts/embed_toml.sh tuning_toml kernels/tuning/sm_90a.toml... >build/gen/tuning_toml.c
+#   scripts/embed_toml.sh tuning_toml kernels/tuning/sm_90a.h100.toml... >build/gen/tuning_toml.c
 #
-# The name of an entry is the file's, "sm_90a"; that of a MODEL.toml its folder's, "llama".
+# The name of an entry is the file's, "sm_90a.h100"; that of a MODEL.toml its folder's, "llama".
 set -euo pipefail
 table=$1
 shift

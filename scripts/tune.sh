@@ -1,44 +1,59 @@
 #!/bin/bash
-# The file of measured times that atlasc carries for a target, kernels/tuning/TARGET.toml, in two steps: plans with
+# The file of measured times that atlasc carries for a card, kernels/tuning/TARGET.CARD.toml, in two steps: plans with
 # candidates need no GPU and minutes of compiling, measuring needs the GPU for less than one minute a plan.
 #
-#   scripts/tune.sh plans [-b BUILD] [-n N] [-o DIR] [SHAPE...]    SHAPE.bin into DIR
-#   scripts/tune.sh measure [-b BUILD] [-o DIR]                    times of all plans in DIR into DIR/TARGET.toml
+#   scripts/tune.sh plans [-b BUILD] [-n N] [-o DIR] [-s SLOTS] [SHAPE...]    SHAPE.bin into DIR
+#   scripts/tune.sh measure [-b BUILD] [-o DIR] [-c CARD]                     times of all plans in DIR into
+#                                                                             DIR/TARGET.CARD.toml
 #
-# BUILD defaults to build, DIR to BUILD/tune, N (candidates of a template for an op) to 4, TARGET is sm_90a. A shape is
-# a config.json of tests/gpu/shapes; plans of those that are quantised, or no dense decoders, hold a few layers of random
-# weights. Measuring begins with the times in kernels/tuning. To end:
+# BUILD defaults to build, DIR to BUILD/tune, N (candidates of a template for an op) to 4, SLOTS (the largest bucket of
+# decode, a power of two) to 32, TARGET is sm_90a. A shape is a config.json of tests/gpu/shapes, cut to a few layers. CARD
+# is the card's word in the file's name, by default the first of its name behind NVIDIA, in small letters: h200. Measuring
+# begins with the times of that card in kernels/tuning, if there are any. To end:
 #
-#   cp build/tune/sm_90a.toml kernels/tuning/ && make
+#   cp build/tune/sm_90a.CARD.toml kernels/tuning/ && make
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=sm_90a
-build=build out='' n=4
+build=build out='' n=4 card='' slots=32
 what=${1-}
 shift || true
-while getopts b:n:o: option; do
+while getopts b:n:o:c:s: option; do
 	case $option in
 	b) build=$OPTARG ;;
 	n) n=$OPTARG ;;
 	o) out=$OPTARG ;;
+	c) card=$OPTARG ;;
+	s) slots=$OPTARG ;;
 	*) exit 2 ;;
 	esac
 done
 shift $((OPTIND - 1))
 out=${out:-$build/tune}
 
+buckets() { # "1, 2, 4"
+	local rows=1 list=1
+	while [ "$rows" -lt "$slots" ]; do
+		rows=$((rows * 2))
+		list="$list, $rows"
+	done
+	echo "$list"
+}
+
 plans() {
 	local shape
 	folder=$(mktemp -d)
 	trap 'rm -rf "$folder"' EXIT
 	mkdir -p "$out"
-	cat >"$folder/MODEL.toml" <<-'TOML'
+	cat >"$folder/MODEL.toml" <<-TOML
 		[runtime]
-		slots = 32
+		slots = $slots
 		max_context = 4096
+		[kv]
+		pool_tokens = 131072
 		[phases]
 		prefill = [128, 512, 2048]
-		decode = [1, 2, 4, 8, 16, 32]
+		decode = [$(buckets)]
 	TOML
 	for shape; do
 		python3 scripts/empty_checkpoint.py "tests/gpu/shapes/$shape.json" "$folder/$shape"
@@ -50,13 +65,21 @@ plans() {
 	done
 }
 
+card_word() { # of the GPU: "NVIDIA H100 80GB HBM3" is h100
+	nvidia-smi --query-gpu=name --format=csv,noheader | sed -n '1{s/^NVIDIA //; s/ .*//; p}' | tr '[:upper:]' '[:lower:]'
+}
+
 measure() {
-	local plan
-	[ -e "$out/$target.toml" ] || [ ! -e "kernels/tuning/$target.toml" ] || cp "kernels/tuning/$target.toml" "$out"
+	local plan times
+	[ -n "$card" ] || card=$(card_word)
+	[ -n "$card" ] || { echo "tune.sh: nvidia-smi names no card: say which with -c CARD" >&2; exit 5; }
+	times=$out/$target.$card.toml
+	[ -e "$times" ] || [ ! -e "kernels/tuning/$target.$card.toml" ] || cp "kernels/tuning/$target.$card.toml" "$out"
 	for plan in "$out"/*.bin; do
 		echo "== $(basename "$plan" .bin)" >&2
-		"$build/atlas" tune "$plan" -o "$out/$target.toml"
+		"$build/atlas" tune "$plan" -o "$times"
 	done
+	echo "$times"
 }
 
 case $what in

@@ -18,13 +18,14 @@ static const char audit_notes[] =
 	"  us, from  expected time. From measured: a file of times that atlas tune wrote has the kernel;\n"
 	"            from model: bytes, FLOPs, blocks on the target's typical card; from pin: chosen\n"
 	"            because MODEL.toml says so. Where each template was measured, what was goes first\n"
-	"times, of a target: how the SHA-256 of the file begins that the measured ones are from.\n"
+	"times, of a target: how the SHA-256 of the file begins that the measured ones are from, and of\n"
+	"which card they are; run on: the cards that plans for it had run on when this one was made.\n"
 	"With --reasons, candidates that lost follow: slower ones with their time, rejected ones with\n"
 	"what their contract requires and the values that break it.\n"
 	"With --check, a TOML file of rules: [templates] required, forbidden; [dtypes] weight, embedding,\n"
 	"norm, bias, scale, activation; [kv] dtype, [[kv.layers]] layers, dtype; [launches] per_layer,\n"
-	"prefill, decode; [plan] waivers, unread, overrides, certificate, signature, signers. Every violation\n"
-	"is told with its line.\n";
+	"prefill, decode; [plan] waivers, unread, overrides, ran, certificate, signature, signers. Every\n"
+	"violation is told with its line.\n";
 
 static const char verify_notes[] =
 	"The first layer whose least cosine misses 1 by more than the tolerance is named: the fault lies in\n"
@@ -47,7 +48,7 @@ static const char tune_notes[] =
 	"Needs a GPU and a plan with candidates: atlasc MODEL --candidates 4 --weights ref -o PLAN. The\n"
 	"model's weights are not read. Each candidate is launched in a chain of its own kind, on weights\n"
 	"that no cache holds; a line for each decision of the plan shows the fastest one, and what was\n"
-	"chosen where it is another one. The file, kernels/tuning/TARGET.toml where atlasc is built, or\n"
+	"chosen where it is another one. The file, kernels/tuning/TARGET.CARD.toml where atlasc is built, or\n"
 	"atlasc --tuning FILE, decides what later compiles choose. It holds one card's times; those of\n"
 	"kernels that are not in this plan stay in it.\n";
 

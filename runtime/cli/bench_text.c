@@ -130,6 +130,9 @@ void bench_print_text(const Bench *b, FILE *out)
 		b->info.family, b->info.n_layers, b->info.hidden_dim, b->info.vocab, (double)b->info.weight_bytes / 1048576);
 	fprintf(out, "device   %s   %s%s%s, %.1f MiB taken\n", b->device.device, b->device.device_name,
 		b->target ? ", " : "", b->device.target, (double)b->device.device_bytes / 1048576);
+	const char *other = cli_other_card(b->plan, b->device.target, b->device.device_name);
+	if (other)
+		fprintf(out, "times    of another card chose the kernels: %s\n", other);
 	text_bounds(b, out);
 	text_cold(b, out);
 	if (bench_temperature(b) > 0)
@@ -276,6 +279,9 @@ void bench_print_json(const Bench *b, FILE *out)
 	fputs(", ", out);
 	text(out, "target", b->device.target);
 	fprintf(out, ", \"device_bytes\": %lld, ", (long long)b->device.device_bytes);
+	const char *card = artifact_option_of(&b->plan->artifact, "tuning", b->device.target, ".card");
+	text(out, "times_of", card ? card : "");
+	fputs(", ", out);
 	number(out, "temperature", bench_temperature(b));
 	fputs(",\n", out);
 	if (b->no_bounds[0]) {

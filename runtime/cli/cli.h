@@ -87,6 +87,10 @@ AtlasDevice *cli_start_device(const Args *args);
  * NULL. */
 int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan); /* --verify: full unless it says else */
 int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan **plan); /* AtlasVerify unless it does */
+/* The card whose times chose the kernels of a target, where the GPU of that name is another one; else NULL. */
+const char *cli_other_card(const AtlasPlan *plan, const char *target, const char *gpu);
+/* Says so in one remark. */
+void cli_remark_card(const Args *args, const AtlasPlan *plan, const char *target, const char *gpu);
 int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device, AtlasDevice *started,
 	AtlasSession **session);
 

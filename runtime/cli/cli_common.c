@@ -1,6 +1,7 @@
 /* cli_common.c - messages, opening, encoding and signals for the verbs. */
 #include "artifacts/memory.h"
 #include "runtime/cli/cli.h"
+#include "runtime/plan_handle.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -83,6 +84,19 @@ AtlasDevice *cli_start_device(const Args *args)
 	return is_cpu ? NULL : atlas_device_start(args->device_index);
 }
 
+const char *cli_other_card(const AtlasPlan *plan, const char *target, const char *gpu)
+{
+	const char *card = artifact_option_of(&plan->artifact, "tuning", target, ".card");
+	return card && strcmp(card, gpu) != 0 ? card : NULL;
+}
+
+void cli_remark_card(const Args *args, const AtlasPlan *plan, const char *target, const char *gpu)
+{
+	const char *card = cli_other_card(plan, target, gpu);
+	if (card && !args->quiet)
+		cli_say(args, 0, "kernels were chosen by times of %s; this GPU is %s", card, gpu);
+}
+
 int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device, AtlasDevice *started,
 	AtlasSession **session)
 {
@@ -105,6 +119,7 @@ int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device
 	if (!args->quiet)
 		cli_say(args, 0, "device %s: %s, %.1f MiB", info.device, info.device_name,
 			(double)info.device_bytes / 1048576);
+	cli_remark_card(args, plan, info.target, info.device_name);
 	return 0;
 }
 

@@ -138,7 +138,7 @@ static const Opt options[] = {
 		INTEGER, FIELD(bench_tokens), 1, 1 << 20},
 	{"--kernels", 0, BENCH, NULL, "time each launch of the plan alone as well; needs a GPU",
 		FLAG, FIELD(bench_kernels), 0, 0},
-	{"--temperature", 0, BENCH, "T", "draw answers, each sequence by a seed of its own (default: 0, greedy)",
+	{"--temperature", 0, BENCH, "T", "draw answers, each by a seed of its own (default: 0, greedy)",
 		NUMBER, FIELD(temperature), 0, 1e3},
 	{"--seed", 0, BENCH, "N", "of the prompts, which are random ids, and of the draws",
 		SEED, FIELD(seed), 0, 0},

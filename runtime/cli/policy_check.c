@@ -297,8 +297,19 @@ static void check_whole(const Policy *policy, const Artifact *a, const char *unc
 	forbid_options("plan.waivers", &policy->waivers, waivers, 2, a, v);
 	forbid_options("plan.unread", &policy->unread, unread, 1, a, v);
 	forbid_options("plan.overrides", &policy->overrides, overrides, 1, a, v);
+	Violation *x;
+	for (int i = 0; policy->ran.value && i < a->n_targets; i++) {
+		const char *ran = artifact_option_of(a, "target", a->targets[i].target, ".ran_on");
+		if (ran && strcmp(ran, PLAN_NEVER_RAN) != 0)
+			continue;
+		if (!(x = add(v, "plan.ran", policy->ran.line)))
+			continue;
+		snprintf(x->where, sizeof x->where, "%s", a->targets[i].target);
+		snprintf(x->text, sizeof x->text, PLAN_NEVER_RAN ": no plan for %s had run on hardware when this one was "
+			"made", a->targets[i].target);
+	}
 	bool is_wanted = policy->certificate.value && uncertified;
-	Violation *x = is_wanted ? add(v, "plan.certificate", policy->certificate.line) : NULL;
+	x = is_wanted ? add(v, "plan.certificate", policy->certificate.line) : NULL;
 	if (x)
 		snprintf(x->text, sizeof x->text, "%s", uncertified);
 	x = policy->signature.value && !a->n_signatures ? add(v, "plan.signature", policy->signature.line) : NULL;

@@ -26,6 +26,7 @@ static const Key keys[] = {
 	{"launches.per_layer", COUNT, IN(per_layer)}, {"launches.prefill", COUNT, IN(prefill)},
 	{"launches.decode", COUNT, IN(decode)}, {"plan.waivers", FLAG, IN(waivers)},
 	{"plan.unread", FLAG, IN(unread)}, {"plan.overrides", FLAG, IN(overrides)},
+	{"plan.ran", FLAG, IN(ran)},
 	{"plan.certificate", FLAG, IN(certificate)}, {"plan.signature", FLAG, IN(signature)},
 	{"plan.signers", IDS, IN(signers)},
 };

@@ -1,7 +1,8 @@
-/* verb_info.c - atlas info: what a plan holds, without touching a GPU. */
+/* verb_info.c - atlas info: what a plan holds. It opens no GPU; where there is one, it asks for its name. */
 #include "artifacts/json_put.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/sbom.h"
+#include "runtime/cuda.h"
 #include "runtime/plan_handle.h"
 
 #include <string.h>
@@ -27,11 +28,44 @@ static void print_keys(const AtlasPlan *plan, int n, const char *quote, const ch
 /* A resolved option of the plan by its dotted name; "" = there is none. */
 static const char *option_of(const AtlasPlan *plan, const char *name)
 {
-	const Artifact *a = &plan->artifact;
-	for (int i = 0; i < a->n_options; i++)
-		if (strcmp(a->options[i].name, name) == 0)
-			return a->options[i].value;
-	return "";
+	const char *value = artifact_option(&plan->artifact, name);
+	return value ? value : "";
+}
+
+/* What the plan records of a target: of which card and driver the times are that its kernels were chosen by, and on
+ * which cards plans for it had run by then. "" = not recorded. */
+static const char *of_target(const AtlasPlan *plan, const char *what, const char *target, const char *which)
+{
+	const char *value = artifact_option_of(&plan->artifact, what, target, which);
+	return value ? value : "";
+}
+
+static void print_targets(const AtlasPlan *plan, const AtlasPlanInfo *info)
+{
+	for (int i = 0; i < info->n_targets; i++) {
+		const char *target = info->targets[i], *card = of_target(plan, "tuning", target, ".card");
+		printf("%s %s, run on: %s; kernels chosen by ", i ? "\n            " : "", target,
+			of_target(plan, "target", target, ".ran_on"));
+		if (*card)
+			printf("times of %s, driver %s", card, of_target(plan, "tuning", target, ".driver"));
+		else
+			printf("a model of its typical card, without times");
+	}
+	fputs(info->n_targets ? "\n" : " none: for the reference device\n", stdout);
+}
+
+static void json_targets(const AtlasPlan *plan, const AtlasPlanInfo *info)
+{
+	static const struct { const char *name, *what, *which; } fields[] = {{"ran_on", "target", ".ran_on"},
+		{"times", "tuning", ""}, {"card", "tuning", ".card"}, {"driver", "tuning", ".driver"}};
+	for (int i = 0; i < info->n_targets; i++) {
+		printf("%s{\"target\": \"%s\"", i ? ", " : "", info->targets[i]);
+		for (size_t k = 0; k < sizeof fields / sizeof fields[0]; k++) {
+			printf(", \"%s\": ", fields[k].name);
+			json_quoted(stdout, of_target(plan, fields[k].what, info->targets[i], fields[k].which));
+		}
+		putchar('}');
+	}
 }
 
 /* Rows of the plan's options whose name begins so: "config." what MODEL.toml says in place of config.json, "note." what
@@ -58,7 +92,7 @@ static void json_rows(const Artifact *a, const char *begin)
 
 static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
-	printf("{\"schema_version\": 1, \"root\": \"");
+	printf("{\"schema_version\": 2, \"root\": \"");
 	print_hash(info->root_hash);
 	printf("\", \"signatures\": [");
 	print_keys(plan, info->n_signatures, "\"", ", ");
@@ -69,6 +103,8 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		fputs(i ? ", " : "", stdout);
 		json_quoted(stdout, info->targets[i]);
 	}
+	printf("], \"by_target\": [");
+	json_targets(plan, info);
 	printf("], \"n_layers\": %d, \"hidden_dim\": %d, \"vocab\": %d, \"slots\": %d, "
 		   "\"max_context\": %d, "
 		   "\"page\": %d, \"pages\": %d, \"bos_token\": %d, \"max_new_tokens\": %d, "
@@ -97,10 +133,8 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("\nsigned by    %s", info->n_signatures ? "" : "nobody");
 	print_keys(plan, info->n_signatures, "", "\n             ");
 	printf("\nfamily       %s\ntargets     ", info->family);
-	for (int i = 0; i < info->n_targets; i++)
-		printf(" %s", info->targets[i]);
-	printf("%s\nmodel        %d layers, hidden_dim %d, vocab %d\n",
-		info->n_targets ? "" : " none: for the reference device", info->n_layers, info->hidden_dim, info->vocab);
+	print_targets(plan, info);
+	printf("model        %d layers, hidden_dim %d, vocab %d\n", info->n_layers, info->hidden_dim, info->vocab);
 	printf("weights      %lld bytes, %s\n", (long long)info->weight_bytes,
 		info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded");
 	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
@@ -127,6 +161,17 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	print_rows(&plan->artifact, "note.", "not read");
 }
 
+/* Where there is a GPU, which is not opened for it: whether the kernels that it would run were chosen by its times. */
+static void remark_card(const Args *args, const AtlasPlan *plan)
+{
+	Driver driver;
+	char gpu[256];
+	const TargetPlan *target = driver_open(&driver, NULL) != ATLAS_OK ? NULL
+		: cuda_would_run(&driver, &plan->artifact, args->device_index, gpu);
+	if (target)
+		cli_remark_card(args, plan, target->target, gpu);
+}
+
 int verb_info(const Args *args)
 {
 	AtlasPlan *plan = NULL;
@@ -143,6 +188,8 @@ int verb_info(const Args *args)
 		print_json(plan, &info);
 	else
 		print_text(plan, &info);
+	if (!args->sbom && !args->json)
+		remark_card(args, plan);
 	atlas_plan_close(plan);
 	return 0;
 }

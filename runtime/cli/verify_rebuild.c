@@ -39,13 +39,7 @@ typedef struct Rebuild {
 	char compiler[PATH_MAX + 16], targets[256];
 } Rebuild;
 
-static const char *option(const AtlasPlan *p, const char *name)
-{
-	for (int i = 0; i < p->artifact.n_options; i++)
-		if (strcmp(p->artifact.options[i].name, name) == 0)
-			return p->artifact.options[i].value;
-	return NULL;
-}
+static const char *option(const AtlasPlan *p, const char *name) { return artifact_option(&p->artifact, name); }
 
 /* The files that MODEL.toml names: given, or in the checkpoint. */
 static int find_files(Rebuild *r)
@@ -165,7 +159,8 @@ static int list_words(Rebuild *r, const char *words[MAX_WORDS])
 		{"--model", r->toml}, {"--target", r->targets}, {"--weights", option(r->plan, "output.weights")},
 		{"--output", args->output ? args->output : r->output},
 		{"--candidates", option(r->plan, "input.candidates")}, {"--seed", option(r->plan, "weights.random_seed")},
-		{"--tuning", strcmp(tuning, "none") == 0 ? "none" : args->tuning}, {"--cache-dir", args->cache_dir}};
+		{"--tuning", strcmp(tuning, "none") == 0 ? "none" : args->tuning}, {"--card", option(r->plan, "input.card")},
+		{"--cache-dir", args->cache_dir}};
 	int n = 0;
 	words[n++] = r->compiler;
 	words[n++] = "--quiet";

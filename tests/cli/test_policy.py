@@ -130,6 +130,18 @@ def test_the_plan_as_a_whole(check, plan_of, tmp_path):
     assert check("[plan]\nwaivers = true\ncertificate = false\nsignature = false\n", plan=banned).returncode == 0
 
 
+def test_targets_that_never_ran(atlas, check, plan_of, small_plan_of):
+    """Each is named, in a plan of several too; what is recorded is what the list of targets says."""
+    both = plan_of(MODEL, "--target", "sm_90a,sm_80,sm_89", "--tuning", "none")
+    got = found(check("[plan]\nran = true\n", "--json", plan=both))
+    never = "compiled, never run: no plan for {0} had run on hardware when this one was made"
+    assert got == [("plan.ran", t, never.format(t)) for t in ("sm_80", "sm_89")]
+    assert check("[plan]\nran = true\n").returncode == 0 and check("[plan]\nran = false\n", plan=both).returncode == 0
+    text = atlas("info", both).stdout
+    assert "sm_80, run on: compiled, never run; " in text and "sm_90a, run on: H100, H200; " in text
+    assert "        run on: compiled, never run   times of: no card" in atlas("audit", both).stdout.splitlines()
+
+
 def test_text_names_line_and_rule(check):
     run = check("[launches]\n\nper_layer = 1\n[plan]\nsignature = true\n")
     lines = run.stdout.splitlines()

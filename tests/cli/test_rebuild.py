@@ -69,7 +69,7 @@ def test_files_of_times_and_of_scales(atlasc, rebuild, kernel_cache, repo, tmp_p
     (tmp_path / "far").mkdir()
     scales, times = tmp_path / "far" / "my-scales.safetensors", tmp_path / "times.toml"
     assert atlasc("calibrate", model, "--text", model / "heldout.txt", "-o", scales, "-q").returncode == 0
-    times.write_bytes((repo / "kernels/tuning/sm_90a.toml").read_bytes() + b"# mine\n")
+    times.write_bytes((repo / "kernels/tuning/sm_90a.h100.toml").read_bytes() + b"# mine\n")
     (model / "MODEL.toml").write_text(f'[kv]\ndtype = "fp8"\nscales = "{scales}" # these\n[phases]\nprefill = [64]\n'
                                       'decode = [1]\n[runtime]\nslots = 1\nmax_context = 64\n')
     plan = tmp_path / "plan.bin"

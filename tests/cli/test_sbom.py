@@ -103,8 +103,8 @@ def test_files(document):
         assert properties(inputs[name])["atlas:bytes"] == str((folder / name).stat().st_size)
     family = (REPO / "models" / "llama" / "MODEL.toml").read_bytes()
     assert hash_of(inputs["models-llama-MODEL.toml"]) == hashlib.sha256(family).hexdigest()
-    tuning = (REPO / "kernels" / "tuning" / "sm_90a.toml").read_bytes()
-    assert hash_of(inputs["sm_90a.toml"]) == hashlib.sha256(tuning).hexdigest()
+    tuning = (REPO / "kernels" / "tuning" / "sm_90a.h100.toml").read_bytes()
+    assert hash_of(inputs["sm_90a.h100.toml"]) == hashlib.sha256(tuning).hexdigest()
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     assert set(weights) == set(index["weight_map"].values()) and len(weights) > 1
     for name, c in weights.items():

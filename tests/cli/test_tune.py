@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 import pathlib
 import re
 import subprocess
@@ -62,7 +63,51 @@ def test_measured_is_chosen_and_recorded(atlas, small_plan_of, times, tmp_path):
     assert re.search(rf"^target  sm_90a .*  times {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}$", text, re.M)
     line = next(x for x in text.splitlines() if "5.25 measured" in x)
     assert "norm_linear" in line and f'{other["template"]} {other["tunables"]}' in line
-    assert audit(atlas, small_plan_of(MODEL, "--tuning", "none"))["options"]["tuning.sm_90a"] == "none"
+    options = audit(atlas, plan)["options"]
+    assert (options["tuning.sm_90a.card"], options["tuning.sm_90a.driver"]) == ("A card", "1")
+    without = small_plan_of(MODEL, "--tuning", "none")
+    options = audit(atlas, without)["options"]
+    assert options["tuning.sm_90a"] == "none" and "tuning.sm_90a.card" not in options
+    assert "        run on: H100, H200   times of: A card" in text.splitlines()
+    assert "times of: no card" in atlas("audit", without).stdout
+    assert "targets      sm_90a, run on: H100, H200; kernels chosen by times of A card, driver 1\n" in atlas(
+        "info", plan).stdout
+    assert "; kernels chosen by a model of its typical card, without times\n" in atlas("info", without).stdout
+    told = {"target": "sm_90a", "ran_on": "H100, H200", "times": "none", "card": "", "driver": ""}
+    assert json.loads(atlas("info", without, "--json").stdout)["by_target"] == [told]
+
+
+def test_a_card_of_the_built_in_times(atlas, atlasc, small_plan_of, repo, tmp_path, kernel_cache):
+    """--card goes before target.card; both are recorded, and the same plan comes out of a rebuild."""
+    file = repo / "kernels/tuning/sm_90a.h100.toml"
+    of_file = tomllib.loads(file.read_text())["card"]
+    plain = audit(atlas, small_plan_of(MODEL))["options"]
+    assert plain["tuning.sm_90a"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (plain["tuning.sm_90a.card"], plain["tuning.sm_90a.driver"]) == (of_file["name"], of_file["driver"])
+    plan = small_plan_of(MODEL, "--card", "h100")
+    named = audit(atlas, plan)["options"]
+    assert named.pop("input.card") == "h100" and named == plain
+    run = atlas("verify", plan, "--rebuild", "--checkpoint", repo / "tests/fixtures" / MODEL, "--cache-dir",
+                kernel_cache)
+    assert run.returncode == 0, run.stdout + run.stderr
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text('[target]\ncard = "h100"\n')
+    fixture = repo / "tests/fixtures" / MODEL
+
+    def refused(*words):
+        run = atlasc(fixture, "--dry-run", "--model", toml, *words)
+        return run.returncode, run.stderr.splitlines()[0]
+
+    assert atlasc(fixture, "--dry-run", "--model", toml, "--stop-after", "read-options").returncode == 0
+    none = "no target of this compile has times of that card; there are: "
+    assert refused("--card", "h200x") == (4, f"atlasc: error[A0707]: --card h200x: {none}h100")
+    assert refused("--target", "sm_80") == (4, f"{toml}:2:8: error[A0707]: target.card = h100: {none}none")
+    assert refused("--card", "h100", "--tuning", "none") == (
+        2, "atlasc: error[A0101]: --card is of the built-in times: --tuning names others, or none")
+    assert refused("--card", "h100", "--target", "none") == (
+        2, "atlasc: error[A0101]: --card: --target none has no times")
+    toml.write_text("[target]\ncard = 1\n")
+    assert refused() == (4, f"{toml}:2:8: error[A0303]: target.card = 1: expected a string")
 
 
 def test_times_of_another_source_are_told_and_not_used(atlasc, times, tmp_path):

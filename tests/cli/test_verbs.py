@@ -201,7 +201,7 @@ def test_interrupted_perplexity(atlas, small_plan_of, tmp_path):
 def test_info(atlas, plan):
     run = atlas("info", plan, "--json")
     got, config = json.loads(run.stdout), json.loads((FIXTURES / MODEL / "config.json").read_text())
-    assert run.returncode == 0 and run.stderr == "" and got["schema_version"] == 1
+    assert run.returncode == 0 and run.stderr == "" and got["schema_version"] == 2
     assert got["vocab"] == config["vocab_size"] and got["hidden_dim"] == config["hidden_size"]
     assert got["slots"] == 2 and got["page"] == 16 and got["family"] == "llama" and got["weights"] == "embed"
     assert got["max_context"] == config["max_position_embeddings"]

@@ -4,7 +4,7 @@
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
 #                    [grid] [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal]
-#                    [starts] [official] [attention-rounding]
+#                    [starts] [official] [attention-rounding] [tune]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -41,6 +41,7 @@
 #              every layer beside the reference device's, text with and without drafts; 10 GB of disk each
 #   attention-rounding  attention of prompts as it is and with probabilities rounded in other ways, in kernels that
 #              tests/gpu/rounding.sh left in build/rounding: right, and how fast; what the ways gain on CHECKPOINT
+#   tune       times of the candidates in build/tune/*.bin, which scripts/tune.sh plans has made: build/tune/TARGET.CARD.toml
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
 # DIR defaults to build/gpu-results; models, quantised, start and peer compile with the times in TUNING. Of the build the
@@ -401,6 +402,7 @@ for what in "$@"; do
 	layers) layers ;;
 	seal) part seal seals ;;
 	official) officials ;;
+	tune) part tune scripts/tune.sh measure && cp build/tune/*.toml "$out" || failed=1 ;;
 	memory) watched_plans && part memory memory || failed=1 ;;
 	starts) part starts many_starts ;;
 	attention-rounding) part attention-rounding attention_rounding ;;

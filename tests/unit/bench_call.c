@@ -74,3 +74,8 @@ void bench_call_work(const AtlasPlan *plan, int phase, int launch, int rows, int
 	*bytes = w.bytes;
 	*flops = w.flops;
 }
+
+const char *bench_call_other_card(const AtlasPlan *plan, const char *target, const char *gpu)
+{
+	return cli_other_card(plan, target, gpu);
+}

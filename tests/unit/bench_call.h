@@ -27,4 +27,7 @@ char *bench_call_page(double percent);
 void bench_call_work(const AtlasPlan *plan, int phase, int launch, int rows, int outs, double positions, double history,
 	double *bytes, double *flops);
 
+/* cli_other_card. */
+const char *bench_call_other_card(const AtlasPlan *plan, const char *target, const char *gpu);
+
 #endif

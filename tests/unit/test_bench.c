@@ -1,6 +1,7 @@
 /* test_bench.c - atlas bench on a driver that takes a quarter of a millisecond for any graph: which launches it times,
  * how it counts them, what it takes their work to be.
  */
+#include "runtime/cuda.h"
 #include "runtime/session.h"
 #include "tests/unit/bench_call.h"
 #include "tests/unit/fake_gpu.h"
@@ -195,6 +196,33 @@ static void the_share_has_a_plot_of_its_own(void **state)
 	free(page);
 }
 
+/* A GPU whose name is not that of the card whose times chose is named beside it; one without a plan, not at all. */
+static void another_card_is_told(void **state)
+{
+	static Option options[] = {{"tuning.sm_80.card", "NVIDIA A100-SXM4-80GB"}, {"tuning.sm_90a", "none"}};
+	char gpu[256];
+	Rig r;
+	(void)state;
+	rig_open(&r);
+	Artifact *a = &r.plan->artifact;
+	const TargetPlan *t = cuda_would_run(&r.driver, a, 0, gpu);
+	assert_ptr_equal(t, a->targets);
+	assert_null(cuda_would_run(&r.driver, a, 99, gpu));
+	const Artifact none = {.n_targets = 0};
+	assert_null(cuda_would_run(&r.driver, &none, 0, gpu));
+	char name[80];
+	snprintf(name, sizeof name, "tuning.%s.card", t->target);
+	a->options = options;
+	a->n_options = 2;
+	options[0].name = name;
+	assert_string_equal(bench_call_other_card(r.plan, t->target, gpu), "NVIDIA A100-SXM4-80GB");
+	options[0].value = gpu;
+	assert_null(bench_call_other_card(r.plan, t->target, gpu));
+	options[0].name = "tuning.sm_80.driver";
+	assert_null(bench_call_other_card(r.plan, t->target, gpu));
+	rig_close(&r);
+}
+
 static int launch_with(const Phase *p, const char *operand, const char *and)
 {
 	int i = 0;
@@ -269,6 +297,7 @@ int main(void)
 		cmocka_unit_test(the_session_goes_on_unchanged),
 		cmocka_unit_test(the_share_has_a_plot_of_its_own),
 		cmocka_unit_test(attention_reads_what_was_there),
+		cmocka_unit_test(another_card_is_told),
 		cmocka_unit_test(other_launches_read_each_operand_once),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "artifacts/tuning.h"
 #include "compiler/toml.h"
 #include "tests/unit/synthetic.h"
+#include "compiler/times.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -160,6 +161,23 @@ static void constants_are_what_is_left(void **state)
 	assert_string_equal(out, "HDIM=64 PAGE=64 SLOTS_X=1");
 }
 
+/* One card's times choose: the one that is asked for, the typical one, or else the first that there is. */
+static void a_card_is_chosen(void **state)
+{
+	static const TemplateSource files[] = {{"sm_80.a100", ""}, {"sm_90.x", ""}, {"sm_90a.gh200", ""},
+		{"sm_90a.h100", ""}, {"sm_90a.h200", ""}};
+	const Target *hopper = target_by_name("sm_90a"), *ampere = target_by_name("sm_80");
+	(void)state;
+	assert_string_equal(tuning_file(files, 5, hopper, NULL)->name, "sm_90a.h100");
+	assert_string_equal(tuning_file(files, 5, hopper, "h200")->name, "sm_90a.h200");
+	assert_string_equal(tuning_file(files, 5, hopper, "a100,h200")->name, "sm_90a.h200");
+	assert_string_equal(tuning_file(files, 5, ampere, "a100,h200")->name, "sm_80.a100");
+	assert_string_equal(tuning_file(files, 5, hopper, "h20,h2000,100")->name, "sm_90a.h100");
+	assert_string_equal(tuning_file(files, 3, hopper, NULL)->name, "sm_90a.gh200");
+	assert_null(tuning_file(files, 2, hopper, NULL));
+	assert_null(tuning_file(files, 5, target_by_name("sm_89"), "h100"));
+}
+
 /* Choosing ------------------------------------------------------------------------------------------------ */
 
 static const Slot *pick(Compile *c, const char *toml, const KernelRule *rule, int slot)
@@ -171,7 +189,7 @@ static const Slot *pick(Compile *c, const char *toml, const KernelRule *rule, in
 		assert_int_equal(write(fd, toml, strlen(toml)), strlen(toml));
 		close(fd);
 		c->cmd.tuning = arena_strdup(&c->arena, path);
-		read_tuning(c);
+		read_tuning(c, NULL, (Loc){0});
 		unlink(path);
 	}
 	if (rule)
@@ -352,7 +370,10 @@ static void files_are_for_a_target(void **state)
 	for (int i = 0; i < n_tuning_toml; i++) { /* those that are built in */
 		Tuning t;
 		read_or_fail(tuning_toml[i].text, &t);
-		assert_string_equal(t.target, tuning_toml[i].name);
+		const size_t n = strlen(t.target); /* TARGET.CARD, the word a part of the card's name */
+		assert_memory_equal(tuning_toml[i].name, t.target, n);
+		assert_int_equal(tuning_toml[i].name[n], '.');
+		assert_non_null(strcasestr(t.card, tuning_toml[i].name + n + 1));
 		char *text = print(&t);
 		assert_string_equal(text, tuning_toml[i].text);
 		free(text);
@@ -367,6 +388,7 @@ int main(void)
 		cmocka_unit_test(every_refusal),
 		cmocka_unit_test(any_bytes),
 		cmocka_unit_test(constants_are_what_is_left),
+		cmocka_unit_test(a_card_is_chosen),
 		cmocka_unit_test(measured_goes_before_modelled),
 		cmocka_unit_test(times_of_some_templates_decide_nothing),
 		cmocka_unit_test(files_are_for_a_target),
