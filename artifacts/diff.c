@@ -387,14 +387,6 @@ void diff_free(PlanDiff *d)
 typedef struct Pair { const char *name, *a, *b; } Pair; /* NULL = the plan has none */
 typedef void PairFn(void *ctx, const Pair *p);
 
-static const char *option_value(const Artifact *a, const char *name)
-{
-	for (int i = 0; i < a->n_options; i++)
-		if (strcmp(a->options[i].name, name) == 0)
-			return a->options[i].value;
-	return NULL;
-}
-
 /* But the text of MODEL.toml: its meaning are the other options. */
 static int each_option(const PlanDiff *d, PairFn *f, void *ctx)
 {
@@ -402,7 +394,7 @@ static int each_option(const PlanDiff *d, PairFn *f, void *ctx)
 	for (int side = 0; side < 2; side++)
 		for (int i = 0; i < d->of[side]->n_options; i++) {
 			const Option *o = &d->of[side]->options[i];
-			const char *other = option_value(d->of[!side], o->name);
+			const char *other = artifact_option(d->of[!side], o->name);
 			if (strcmp(o->name, "input.model_toml") == 0)
 				continue;
 			if (side ? other != NULL : other && strcmp(other, o->value) == 0)
@@ -421,6 +413,10 @@ static void weight_text(const Weight *w, char text[192])
 	for (int k = 0; k < w->n_dims; k++)
 		n += snprintf(text + n, 192 - (size_t)n, "%s%" PRId64, k ? "," : "", w->shape[k]);
 	n += snprintf(text + n, 192 - (size_t)n, "] ");
+	if (w->made) {
+		snprintf(text + n, 192 - (size_t)n, "made at open: %s", made_name(w->made));
+		return;
+	}
 	for (int k = 0; k < 8; k++)
 		n += snprintf(text + n, 192 - (size_t)n, "%02x", w->hash[k]);
 }

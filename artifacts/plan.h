@@ -38,7 +38,10 @@
  *   weights      embedded weights: Weight.offset is an offset in this section and in the device's weight
  *                arena alike, and its length is weight_arena_bytes. With `--weights ref` it is shorter and holds
  *                only the weights the compiler made (rope frequencies, stop tokens: Weight.file is NULL), which
- *                stand first in the arena: Weight.offset holds alike. The others are read from the checkpoint's files
+ *                stand first in the arena: Weight.offset holds alike. The others are read from the checkpoint's
+ *                files, or are random and made when a session opens (Weight.made): such bytes follow from the weight's
+ *                name, shape and dtype, its `made` and `made_cols`, and option weights.random_seed alone
+ *                (artifacts/random_weights.h), so no hash is of them: it is 32 zeros, and they have no leaves
  *   leaves       hashes of the leaves of all weights, in order of Graph.weights and there of bytes, so that weights
  *                can be checked piece by piece and by many threads, wherever their bytes are
  *   tokenizer    compiled tokenizer (artifacts/tokenizer_format.h), absent when the checkpoint has none
@@ -169,6 +172,20 @@ typedef struct GraphOp {
 	Attrs attrs;
 } GraphOp;
 
+/* What a weight of random bytes is part of; MADE_NO: its bytes are stored somewhere. */
+typedef enum MadeAs {
+	MADE_NO,
+	MADE_NUMBERS,      /* bf16, f16 or f32, nearly normal */
+	MADE_CODES,        /* of a quantised product: e4m3, e2m1 or u4 */
+	MADE_E4M3_SCALES,  /* f32, of codes of e4m3: by blocks or rows, each another one */
+	MADE_E4M3_SCALE,   /* f32, all the same */
+	MADE_E2M1_SCALES,  /* e4m3 or e8m0, of codes of e2m1 by blocks */
+	MADE_E2M1_SCALE,   /* f32, all the same, beside the former in e4m3 */
+	MADE_U4_SCALES,    /* f32z, of codes of u4 by groups */
+	MADE_COUNT
+} MadeAs;
+const char *made_name(MadeAs m); /* "e4m3_scales" */
+
 /* A weight: where its bytes lie on disk and on the device. */
 typedef struct Weight {
 	const char *name;   /* of the checkpoint tensor; "atlas.inv_freq" and the like for made ones */
@@ -178,9 +195,11 @@ typedef struct Weight {
 	int64_t bytes;
 	int64_t offset;      /* in the weight arena, multiple of PLAN_BUF_ALIGN, except where joined to the
 	                        one before (several weights that are read as one, or make one tensor) */
-	const char *file;    /* base name of the checkpoint file it comes from; NULL = made by the compiler */
+	const char *file;    /* base name of the checkpoint file it comes from; NULL = made by the compiler, or at open */
 	int64_t file_offset; /* bytes from that file's start */
-	uint8_t hash[32];    /* top of the leaves of its bytes (artifacts/tree.h) */
+	MadeAs made;          /* not MADE_NO: when a session opens */
+	int64_t made_cols;   /* elements of a row of the product, of scales (but e4m3 ones of codes of e2m1); else 0 */
+	uint8_t hash[32];    /* top of the leaves of its bytes (artifacts/tree.h); of one made at open 0 */
 } Weight;
 
 /* Tensors that a graph has under these names, if at all, with these types: the host and the state of slots. An operand
@@ -428,7 +447,7 @@ ReadStatus artifact_read(const uint8_t *file, int64_t bytes, const PlanTrust *tr
 ReadStatus artifact_check_weights(const Artifact *a, const uint8_t *const *bytes, char *why, size_t why_bytes);
 /* Bytes at..at+n of a weight, at a multiple of TREE_LEAF_BYTES, up to another or to its end. */
 bool artifact_leaves_hold(const Artifact *a, int weight, int64_t at, const uint8_t *bytes, int64_t n);
-/* Do this weight's bytes stand in section weights? Else in the checkpoint's file. */
+/* Do this weight's bytes stand in section weights? Else in the checkpoint's file, or nowhere: they are made. */
 bool artifact_holds_weight(const Artifact *a, int weight);
 void artifact_free(Artifact *a);
 

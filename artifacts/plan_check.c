@@ -4,6 +4,7 @@
  * word where it can be computed again: bytes from shapes, buffers inside arenas, lifetimes that do not meet in
  * memory, launches within what any CUDA device takes.
  */
+#include "artifacts/random_weights.h"
 #include "artifacts/reader.h"
 
 #include <math.h>
@@ -113,6 +114,12 @@ static bool check_weight(const Graph *g, const Weight *w, Why *why)
 	if (w->offset < 0 || w->offset > g->weight_arena_bytes - w->bytes)
 		return REFUSE("weight %s: outside the arena of %lld bytes", w->name,
 			(long long)g->weight_arena_bytes);
+	if (w->made == MADE_NO ? w->made_cols != 0 : !random_is_sound(w))
+		return REFUSE("weight %s: made as %s for %lld columns, which %s is not", w->name, made_name(w->made),
+			(long long)w->made_cols, dtype_name(w->dtype));
+	static const uint8_t no_hash[sizeof w->hash];
+	if (w->made && (w->file || w->file_offset || memcmp(w->hash, no_hash, sizeof no_hash) != 0))
+		return REFUSE("weight %s: made at open, but with a file, a place or a hash", w->name);
 	if (w->file && (!is_base_name(w->file) || w->file_offset < 0 || w->file_offset > max_bytes))
 		return REFUSE("weight %s: \"%.80s\" at %lld is not a place in a file of the checkpoint", w->name,
 			w->file, (long long)w->file_offset);
@@ -699,8 +706,13 @@ bool check_artifact(const Artifact *a, Why *why)
 		return REFUSE("section weights is missing or longer than the weight arena");
 	for (int i = 0; i < a->graph.n_weights; i++) {
 		const Weight *w = &a->graph.weights[i];
-		if (!w->file && w->offset + w->bytes > weights->bytes)
+		if (!w->file && !w->made && w->offset + w->bytes > weights->bytes)
 			return REFUSE("weight %s: not in section weights", w->name);
+		if (w->made && w->offset < weights->bytes)
+			return REFUSE("weight %s: made at open, but in section weights", w->name);
+		uint64_t seed;
+		if (w->made && !random_seed(a, &seed))
+			return REFUSE("weight %s: made at open, but option weights.random_seed is no seed", w->name);
 	}
 	int64_t *place = malloc(sizeof *place * (size_t)(a->graph.n_tensors + 1));
 	if (!place)

@@ -233,7 +233,7 @@ static int64_t weight_section_bytes(const Writer *w)
 		return w->graph.weight_arena_bytes;
 	for (int i = 0; i < w->graph.n_weights; i++) {
 		const Weight *x = &w->graph.weights[i];
-		if (!x->file && x->offset + x->bytes > end)
+		if (!x->file && !x->made && x->offset + x->bytes > end)
 			end = x->offset + x->bytes;
 	}
 	return end;
@@ -384,6 +384,8 @@ static bool stream_weight(Writer *w, int index, Stream *s, int64_t section_at, u
 {
 	const Weight *x = &w->graph.weights[index];
 	bool is_kept = w->parts->embed_weights || !x->file;
+	if (x->made) /* of what is made at open there is nothing to write or to hash */
+		return true;
 	for (int64_t at = 0; at < x->bytes; s->side ^= 1) {
 		Chunk *c = &s->chunk[s->side];
 		parallel_wait(&c->hashing);
@@ -409,7 +411,7 @@ static void hash_section(Writer *w, const Weight **order, Section *section)
 	uint8_t top[HASH_BYTES];
 	tree_start(&t);
 	for (int i = 0; i < w->graph.n_weights; i++)
-		if (w->parts->embed_weights || !order[i]->file)
+		if (!order[i]->made && (w->parts->embed_weights || !order[i]->file))
 			tree_add(&t, order[i]->hash);
 	tree_end(&t, top);
 	tree_section(section->name, section->bytes, top, section->hash);
@@ -427,7 +429,7 @@ static bool stream_weights(Writer *w, Section *section)
 		failed(w, "out of memory");
 	for (int i = 0; ok && i < n; i++) {
 		order[i] = &w->graph.weights[i];
-		first[i] = i ? first[i - 1] + tree_n_leaves(w->graph.weights[i - 1].bytes) : 0;
+		first[i] = i ? first[i - 1] + weight_leaves(&w->graph.weights[i - 1]) : 0;
 	}
 	if (ok)
 		qsort(order, (size_t)n, sizeof *order, compare_offset);
@@ -439,6 +441,8 @@ static bool stream_weights(Writer *w, Section *section)
 		parallel_wait(&s.chunk[i].hashing);
 	for (int i = 0; ok && i < n; i++) {
 		Weight *x = &w->graph.weights[i];
+		if (x->made)
+			continue;
 		tree_top(w->leaves + first[i] * HASH_BYTES, tree_n_leaves(x->bytes), x->hash);
 	}
 	if (ok)
@@ -603,7 +607,7 @@ bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t 
 	if (parts->n_keys > PLAN_MAX_SIGNATURES)
 		return failed(&w, "more than %d signatures", PLAN_MAX_SIGNATURES);
 	for (int i = 0; i < w.graph.n_weights; i++)
-		w.n_leaves += tree_n_leaves(w.graph.weights[i].bytes);
+		w.n_leaves += weight_leaves(&w.graph.weights[i]);
 	w.graph.weights = malloc(sizeof(Weight) * (size_t)(w.graph.n_weights + 1));
 	w.leaves = malloc((size_t)w.n_leaves * HASH_BYTES + 1);
 	if (!w.graph.weights || !w.leaves) {

@@ -36,7 +36,7 @@ static const Schema graph_op_schema = SCHEMA(GraphOp, graph_op_fields);
 #define T Weight
 static const Field weight_fields[] = {
 	STR(name), ENUM(dtype, E_DTYPE), DIMS(shape), INT64(bytes), INT64(offset), STR_OPT(file),
-	INT64(file_offset), SHA(hash)};
+	INT64(file_offset), ENUM(made, E_MADE), INT64(made_cols), SHA(hash)};
 static const Schema weight_schema = SCHEMA(Weight, weight_fields);
 #undef T
 
@@ -142,7 +142,7 @@ const AttrField attr_fields[] = {
 const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
-	sizeof(Weight) == 120 && sizeof(Graph) == 144 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
+	sizeof(Weight) == 136 && sizeof(Graph) == 144 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
 	sizeof(TargetPlan) == 96 && sizeof(Candidate) == 48 && sizeof(Slot) == 56 && sizeof(Section) == 56 &&
 	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32 && sizeof(Origin) == 56,
@@ -152,7 +152,7 @@ int enum_count(EnumKind kind)
 {
 	static const int counts[E_KINDS] = {
 		[E_DTYPE] = DT_COUNT, [E_OP] = OP_COUNT, [E_ROLE] = ROLE_COUNT, [E_ARENA] = ARENA_COUNT,
-		[E_PHASE] = PHASE_KINDS, [E_VERDICT] = VERDICT_COUNT};
+		[E_PHASE] = PHASE_KINDS, [E_VERDICT] = VERDICT_COUNT, [E_MADE] = MADE_COUNT};
 	return counts[kind];
 }
 
@@ -164,6 +164,7 @@ const char *enum_name(EnumKind kind, int value)
 	case E_ROLE: return role_name((Role)value);
 	case E_ARENA: return arena_name((ArenaKind)value);
 	case E_PHASE: return phase_name((PhaseKind)value);
+	case E_MADE: return made_name((MadeAs)value);
 	default: return verdict_name((Verdict)value);
 	}
 }

@@ -23,7 +23,7 @@ typedef enum FieldKind {
 	F_INT_LIST, F_LIST, F_OPERANDS, F_ATTRS
 } FieldKind;
 
-typedef enum EnumKind { E_DTYPE, E_OP, E_ROLE, E_ARENA, E_PHASE, E_VERDICT, E_KINDS } EnumKind;
+typedef enum EnumKind { E_DTYPE, E_OP, E_ROLE, E_ARENA, E_PHASE, E_VERDICT, E_MADE, E_KINDS } EnumKind;
 
 struct Schema;
 typedef struct Field {

@@ -88,7 +88,7 @@ bool check_signatures(const Artifact *a, const PlanTrust *trust, Why *why)
 bool artifact_holds_weight(const Artifact *a, int weight)
 {
 	const Weight *w = &a->graph.weights[weight];
-	return !w->file || artifact_section(a, "weights")->bytes == a->graph.weight_arena_bytes;
+	return !w->made && (!w->file || artifact_section(a, "weights")->bytes == a->graph.weight_arena_bytes);
 }
 
 typedef struct Place { int64_t offset; int weight; } Place;
@@ -130,6 +130,8 @@ static void compare_top(void *ctx, int64_t weight)
 	Leaves *l = ctx;
 	const Artifact *a = l->a;
 	uint8_t top[HASH_BYTES];
+	if (a->graph.weights[weight].made)
+		return;
 	tree_top(a->leaves + a->first_leaf[weight] * HASH_BYTES, a->first_leaf[weight + 1] - a->first_leaf[weight], top);
 	if (memcmp(top, a->graph.weights[weight].hash, HASH_BYTES) != 0)
 		note_wrong(l, weight);
@@ -164,7 +166,7 @@ bool check_leaves(Artifact *a, bool check_hashes, Why *why)
 		return why_not(why, READ_NO_MEMORY, "no memory for %d weights", g->n_weights);
 	a->first_leaf[0] = 0;
 	for (int i = 0; i < g->n_weights; i++)
-		a->first_leaf[i + 1] = a->first_leaf[i] + tree_n_leaves(g->weights[i].bytes);
+		a->first_leaf[i + 1] = a->first_leaf[i] + weight_leaves(&g->weights[i]);
 	int64_t n = a->first_leaf[g->n_weights];
 	if ((section ? section->bytes : 0) != n * HASH_BYTES)
 		return why_not(why, READ_MALFORMED, "section leaves: %lld bytes, the weights have %lld leaves",

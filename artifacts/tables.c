@@ -138,3 +138,10 @@ const FrameTensor frame_table[] = {
 	{"counts", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_VOCAB}},
 };
 const int n_frame_table = (int)(sizeof frame_table / sizeof frame_table[0]);
+
+const char *made_name(MadeAs m)
+{
+	static const char *const names[MADE_COUNT] = {"no", "numbers", "codes", "e4m3_scales", "e4m3_scale", "e2m1_scales",
+		"e2m1_scale", "u4_scales"};
+	return names[m];
+}

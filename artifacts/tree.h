@@ -5,14 +5,14 @@
  *   top       of n hashes: of one, itself; of more, the node over the tops of the first k and of the others, k being
  *             the largest power of two below n; of none, the leaf of no bytes
  *   section   0x02, name, 0, u64 length in bytes, top of its leaves. Section `weights`: top of the hashes of its
- *             weights, in order of offset; a weight's hash is the top of the leaves of its own bytes
+ *             weights, in order of offset; a weight's hash is the top of the leaves of its own bytes.
+ *             Weights that are made at open (plan.h) are in neither
  *   root      0x03, bytes 0..15 of the file, manifest: which holds the hashes of all sections
  */
 #ifndef ATLAS_TREE_H
 #define ATLAS_TREE_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "artifacts/plan.h"
 
 enum { HASH_BYTES = 32, TREE_LEAF_BYTES = 1 << 20 };
 
@@ -22,6 +22,8 @@ typedef struct TreeTop { /* private: tops of the full trees so far, the largest 
 } TreeTop;
 
 static inline int64_t tree_n_leaves(int64_t bytes) { return (bytes + TREE_LEAF_BYTES - 1) / TREE_LEAF_BYTES; }
+/* Of what is made at open there are none. */
+static inline int64_t weight_leaves(const Weight *w) { return w->made ? 0 : tree_n_leaves(w->bytes); }
 
 void tree_leaf(const void *bytes, size_t n, uint8_t hash[HASH_BYTES]);
 void tree_start(TreeTop *t);

@@ -441,6 +441,7 @@ static void build(Compile *c)
 	check_quant_rules(c);
 	check_kv_scales(c);
 	check_all_used(c);
+	mark_made_weights(c);
 }
 
 /* build_graph - ops over typed tensors from the validated checkpoint.

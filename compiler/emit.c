@@ -6,6 +6,7 @@
  */
 #include "artifacts/numbers.h"
 #include "artifacts/parallel.h"
+#include "artifacts/random_weights.h"
 #include "artifacts/sign.h"
 #include "compiler/stored.h"
 #include "compiler/times.h"
@@ -26,6 +27,7 @@ typedef struct Source {
 	bool *has_value;    /* [weights] a byte that is not zero was seen */
 	bool *is_scale;     /* [weights] of quantised weights: positive numbers */
 	Requant *requant;
+	RandomTables random;
 } Source;
 
 static Loc shard_loc(const Compile *c, int shard) { return (Loc){c->model.shards.at[shard].path, 0, 0}; }
@@ -185,9 +187,9 @@ static bool read_source(void *ctx, const Weight *source, int64_t at, void *dst, 
 
 /* Bytes of --random-weights, which follow from their place alone: by several threads. */
 typedef struct Making {
-	const Compile *c;
-	const MadeProduct *product; /* NULL = a plain weight */
-	int weight;
+	const RandomTables *tables;
+	Weight weight;
+	uint64_t seed;
 	int64_t at;
 	uint8_t *dst;
 	size_t n;
@@ -199,11 +201,7 @@ static void make_piece(void *ctx, int64_t item)
 {
 	const Making *m = ctx;
 	const size_t skip = (size_t)item * MAKE_BYTES, n = m->n - skip < MAKE_BYTES ? m->n - skip : MAKE_BYTES;
-	const Graph *g = &m->c->graph;
-	if (m->product)
-		random_product(m->product, g->weights, m->weight, m->c->cmd.seed, m->at + (int64_t)skip, m->dst + skip, n);
-	else
-		random_weight(&g->weights[m->weight], m->c->cmd.seed, m->at + (int64_t)skip, m->dst + skip, n);
+	random_bytes(m->tables, &m->weight, m->seed, m->at + (int64_t)skip, m->dst + skip, n);
 }
 
 static void make_random(const Making *m)
@@ -226,7 +224,7 @@ static bool make_weight(Source *s, int w, int64_t at, void *dst, size_t n)
 		if (!requant_bytes(c, s->requant, p, w, at, dst, n, &(SourceReader){read_source, s}))
 			return false;
 	} else if (c->cmd.random_weights) {
-		make_random(&(Making){c, p, w, at, dst, n});
+		make_random(&(Making){&s->random, random_weight_of(c, w), c->cmd.seed, at, dst, n});
 	} else {
 		bug("weight %s has no file and no value", c->graph.weights[w].name);
 	}
@@ -391,6 +389,7 @@ void emit(Compile *c)
 		source.total += c->graph.weights[i].bytes;
 	for (int i = 0; i < c->constants.n; i++)
 		source.total -= c->graph.weights[c->constants.at[i].weight].bytes;
+	random_tables(&source.random);
 	PrivateKey keys[MOST_KEYS];
 	PlanParts parts = {&artifact, blobs, n, c->cmd.embed_weights, {&source, read_weight}, keys, c->cmd.n_sign};
 	char why[512] = "";

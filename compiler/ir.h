@@ -386,7 +386,7 @@ typedef struct Misfit { const StTensor *t; int n_dims; int64_t want[PLAN_MAX_DIM
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
 /* A product's weight that is made while it is written: codes and scales of `source`, as [quant] asks, or rows of it as
- * they are (requant.c); INT4 as other tools lay it out (int4.c); or codes and scales of nothing (random_weights.c). */
+ * they are (requant.c); INT4 as other tools lay it out (int4.c); or random codes and scales (made_weights.c). */
 typedef struct MadeProduct {
 	WeightFormat format;          /* FORMAT_PLAIN: rows as they are, in `codes` */
 	int64_t rows, cols;
@@ -414,7 +414,7 @@ typedef struct CommandLine {
 	const char *tuning;     /* file of measured times, or "none"; NULL = the embedded ones */
 	const char *cards;      /* of the embedded times, with commas; NULL = target.card, or the typical ones */
 	int candidates;         /* kernels of each template that the plan carries for each op, for atlas tune */
-	bool random_weights;    /* no weights are read: random_weights.c makes those up that the family asks for */
+	bool random_weights;    /* no weights are read: those that the family asks for are made up */
 	uint64_t seed;          /* of them */
 	bool has_seed;          /* it was given */
 	const char *text;       /* of calibrate: caches are kept in bf16, whatever MODEL.toml says; else NULL */
@@ -523,10 +523,9 @@ const Family *family_by_model_type(const char *model_type);
 /* Builder (build_graph.c), for families only. Tensors and ops are appended to Compile.graph. */
 int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* tensor index; missing or of
                                    another shape: an error naming both sides, and a usable index all the same */
-/* Bytes [at, at + n) of a weight that is made up, whole elements (random_weights.c). Any thread. random_product: of w,
- * which is the codes, the block scales or the row scales of p; `first` is the graph's weight 0. */
-void random_weight(const Weight *w, uint64_t seed, int64_t at, void *dst, size_t n);
-void random_product(const MadeProduct *p, const Weight *first, int w, uint64_t seed, int64_t at, void *dst, size_t n);
+/* What a weight without file and value is of --random-weights: Weight.made and made_cols of it (made_weights.c). */
+Weight random_weight_of(const Compile *c, int w);
+void mark_made_weights(Compile *c); /* with --weights ref, those are made when a session opens */
 /* Bytes [at, at + n) of weight w, a part of p, quantised from p->source (requant.c). False after having said why not.
  * A Requant keeps what it read last; one thread at a time. */
 typedef struct Requant Requant;

@@ -40,9 +40,9 @@ static void place_weights(Compile *c)
 					joined[low->tensors.at[t].weight + k] = true;
 		}
 	int64_t at = 0;
-	for (int made = 1; made >= 0; made--)
+	for (int kept = 1; kept >= 0; kept--)
 		for (int i = 0; i < g->n_weights; i++) {
-			if ((g->weights[i].file == NULL) != made)
+			if ((g->weights[i].file == NULL && !g->weights[i].made) != kept)
 				continue;
 			if (!joined[i])
 				at = align_up(at, PLAN_BUF_ALIGN);

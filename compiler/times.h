@@ -7,8 +7,8 @@
 /* kernels/tuning/ or --tuning -> Compile.tunings, a part of read_options. card: target.card, NULL = not given; `at`
  * its place. */
 void read_tuning(Compile *c, const char *card, Loc at);
-/* Of n files by name, "sm_90a.h100", the one that the target's kernels are chosen by; NULL = none is of it. cards: those
- * that are asked for, with commas between them, or NULL. */
+/* Of n files by name, "sm_90a.h100", the one that the target's kernels are chosen by; NULL = none is of it. cards:
+ * those that are asked for, with commas between them, or NULL. */
 const TemplateSource *tuning_file(const TemplateSource *files, int n, const Target *t, const char *cards);
 /* The files' hashes, cards and drivers, and on what the targets ran, -> Options.resolved. */
 void record_tuning(Compile *c);

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *name, *model_type; int candidates; bool embed; } seeds[] = {
-	{"sound-llama", "llama", 0, false}, {"sound-qwen3", "qwen3", 1, false}, {"sound-qwen2", "qwen2", 0, false},
+static const struct { const char *name, *model_type; int candidates; bool embed, random; } seeds[] = {
+	{"sound-llama", "llama", 0, false, false}, {"sound-qwen3", "qwen3", 1, false, false},
+	{"sound-qwen2", "qwen2", 0, false, true},
 };
 
 /* Leaves in the ledger what was chosen, with its contracts: a fifth of the bytes. */
@@ -46,7 +47,16 @@ int main(int argc, char **argv)
 		synthetic_model(&m.c, seeds[i].model_type);
 		m.c.model.options.slots = m.c.model.options.n_decode = 1;
 		m.c.cmd.candidates = seeds[i].candidates;
+		Option options[] = {{"kv.page", "16"}, {"weights.random_seed", "1"}};
+		if ((m.c.cmd.random_weights = seeds[i].random)) {
+			m.c.model.tensors.n = 0;
+			m.c.model.config.dtype = DT_bf16;
+		}
 		make_plan_of_model(&m);
+		if (seeds[i].random) {
+			m.artifact.options = options;
+			m.artifact.n_options = 2;
+		}
 		shorten(&m.artifact);
 		write_made(&m, seeds[i].embed);
 		snprintf(path, sizeof path, "%s/%s", argv[1], seeds[i].name);
