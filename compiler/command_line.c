@@ -32,7 +32,8 @@ static const ManualOption flags[N_FLAGS] = {
 		"target.card of MODEL.toml, else the typical card)"},
 	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times to choose kernels by (default: those built in)"},
 	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N likeliest kernels of each template and op, for atlas tune"},
-	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files"},
+	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files; with "
+		"--random-weights: make them when the plan is opened"},
 	[F_RANDOM] = {"--random-weights", 0, NULL, "make weights up: a config.json is enough, alone or in a folder"},
 	[F_SEED] = {"--seed", 0, "N", "of --random-weights (default: 0); the same seed gives the same plan"},
 	[F_HASH] = {"--hash-files", 0, NULL, "record the SHA-256 of the weights' files too: reads each once more"},
@@ -356,8 +357,9 @@ static const char *contradiction(const CommandLine *cmd, Command command)
 		return "--seed is of --random-weights, which is not given";
 	if (cmd->random_weights && cmd->hash_files)
 		return "--hash-files with --random-weights: there are no files to hash";
-	if (cmd->random_weights && !cmd->embed_weights)
-		return "--weights ref with --random-weights: there are no files to refer to";
+	if (cmd->random_weights && !cmd->embed_weights && cmd->n_sign)
+		return "--sign with --random-weights --weights ref: nobody vouches for weights that are made when a plan is "
+			"opened";
 	if (cmd->cards && cmd->tuning)
 		return "--card is of the built-in times: --tuning names others, or none";
 	if (cmd->cards && !cmd->n_targets)

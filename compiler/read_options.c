@@ -254,7 +254,11 @@ static int quant_format(const char *word)
 }
 
 /* What is made of weights goes into the plan, and calibrate's, which is gone again, holds what it must. */
-static bool may_be_made(const Reading *r) { return r->c->cmd.embed_weights || r->c->cmd.text; }
+static bool may_be_made(const Reading *r)
+{
+	const CommandLine *cmd = &r->c->cmd;
+	return cmd->embed_weights || cmd->random_weights || cmd->text;
+}
 
 static bool fail_by_reference(Reading *r, const char *name, const Value *v)
 {

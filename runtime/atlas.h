@@ -151,6 +151,8 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	int n_drawable;             /* ids below this can be drawn; log probabilities are over these ids, scores of rows
 	                             * behind them count for nothing. At most vocab */
 	int n_tokens;               /* ids below vocab that have a token of the tokenizer; 0 = there is no tokenizer */
+	int weights_made;           /* 1: not those of a model, but random, and made when a session opens */
+	uint64_t weights_seed;      /* of which they are made */
 } AtlasPlanInfo;
 
 /* Signature i < n_signatures: the public key, and the key's id, which is the SHA-256 of its DER form. Either may be

@@ -22,6 +22,7 @@ enum {
 	AHEAD_DEFAULT = 8, AHEAD_MOST = PLAN_RING_ENTRIES / 2, /* decode steps on their way */
 	ROW_STEPS = 4, /* of a graph that holds several */
 	LOAD_THREADS = 8, /* that copy weights to pinned buffers: enough for a PCIe 5 link */
+	MAKE_THREADS = 32, /* that make random ones there, at about 2 GB/s each */
 	STAGE_BYTES = 8 << 20, /* of each of two pinned buffers: 8 MiB keep a PCIe 5 link busy */
 };
 
@@ -182,10 +183,12 @@ static AtlasStatus take_memory(Cuda *c)
 
 static AtlasStatus load_weights(Cuda *c, const DeviceConfig *config)
 {
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	const WeightRoad road = {&c->cu, c->stream, c->arena[ARENA_WEIGHTS], {c->stage[0], c->stage[1]},
-		{c->staged[0], c->staged[1]}, STAGE_BYTES, processors < LOAD_THREADS ? (int)processors : LOAD_THREADS,
-		config->compares_weights ? c->artifact : NULL, config->unhashed};
+	const long processors = sysconf(_SC_NPROCESSORS_ONLN), most = config->random ? MAKE_THREADS : LOAD_THREADS;
+	const WeightRoad road = {.cu = &c->cu, .stream = c->stream, .arena = c->arena[ARENA_WEIGHTS],
+		.stage = {c->stage[0], c->stage[1]}, .staged = {c->staged[0], c->staged[1]}, .stage_bytes = STAGE_BYTES,
+		.threads = (int)(processors < most ? processors : most),
+		.compare = config->compares_weights ? c->artifact : NULL, .unhashed = config->unhashed,
+		.random = config->random, .seed = config->seed};
 	const char *call = "", *about = "";
 	CuResult r = cuda_load_weights(&road, &c->artifact->graph, config->weights, &call, &about);
 	if (!call)

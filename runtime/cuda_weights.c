@@ -1,7 +1,8 @@
 /* cuda_weights.c - through two pinned buffers: one is filled from the mapped file while the other is on its way.
  *
  * A single thread copies from the page cache at 5 to 10 GB/s, a fifth of what the bus takes; so several fill one buffer
- * together. Each first has its pages mapped by one call: page faults one by one cost more than the copy.
+ * together. Each first has its pages mapped by one call: page faults one by one cost more than the copy. Weights that
+ * are made at open are made in the buffers, so that no more than these is ever on the host.
  */
 #include "runtime/cuda_weights.h"
 
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "artifacts/random_weights.h"
 #include "artifacts/tree.h"
 #include "runtime/cpu/pool.h"
 
@@ -22,6 +24,8 @@ typedef struct Piece {
 	const uint8_t *from;
 	int64_t n;
 	const Artifact *compare; /* NULL = not at all */
+	const WeightRoad *road;
+	const Weight *of;
 	int weight;
 	int64_t at; /* in the weight */
 	atomic_bool differs;
@@ -35,6 +39,10 @@ static void copy_part(void *ctx, int part, int parts)
 	int64_t n = p->n - first < share ? p->n - first : share;
 	if (n <= 0)
 		return;
+	if (p->of->made) {
+		random_bytes(p->road->random, p->of, p->road->seed, p->at + first, p->to + first, (size_t)n);
+		return;
+	}
 #ifdef MADV_POPULATE_READ
 	uintptr_t at = (uintptr_t)(p->from + first), page = at / PAGE * PAGE;
 	(void)madvise((void *)page, at - page + (uintptr_t)n, MADV_POPULATE_READ); /* only a wish: older systems refuse */
@@ -55,7 +63,9 @@ static CuResult load(const WeightRoad *r, const Graph *g, const uint8_t *const *
 		*about = w->name;
 		for (int64_t at = 0; at < w->bytes; at += r->stage_bytes, side ^= 1) {
 			int64_t left = w->bytes - at, n = left < r->stage_bytes ? left : r->stage_bytes;
-			Piece piece = {r->stage[side], bytes[i] + at, n, bytes[i] == r->unhashed ? NULL : r->compare, i, at, false};
+			const bool is_hashed = !w->made && bytes[i] != r->unhashed;
+			Piece piece = {r->stage[side], w->made ? NULL : bytes[i] + at, n, is_hashed ? r->compare : NULL, r, w, i,
+				at, false};
 			*call = "cuEventSynchronize";
 			if ((result = r->cu->EventSynchronize(r->staged[side])) != CU_SUCCESS)
 				return result;

@@ -109,6 +109,9 @@ typedef struct DeviceConfig {
 	const uint8_t *const *weights;  /* [graph.n_weights] host bytes of each weight; outlive the device. NULL on CUDA:
 	                                   none are copied, the device is there for measuring kernels alone */
 	bool compares_weights;          /* CUDA: with their hashes, on their way to the device */
+	const struct RandomTables *random; /* for weights that are made at open, which `weights` has NULL for; NULL = there
+	                                   are none */
+	uint64_t seed;                  /* of these */
 	const uint8_t *unhashed;        /* but for the weight whose bytes these are; NULL = all of them */
 	int index;                      /* of the GPU */
 	int n_threads;                  /* reference: 0 = one a processor */

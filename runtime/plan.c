@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "artifacts/memory.h"
+#include "artifacts/random_weights.h"
 #include "artifacts/sign.h"
 #include "runtime/device.h"
 #include "runtime/plan_handle.h"
@@ -102,10 +103,14 @@ static AtlasStatus bind_weights(AtlasPlan *p, const AtlasPlanOptions *o, AtlasEr
 {
 	const Graph *g = &p->artifact.graph;
 	const Section *section = artifact_section(&p->artifact, "weights");
-	p->by_reference = section->bytes < g->weight_arena_bytes;
-	for (int i = 0; i < g->n_weights; i++)
-		if (!p->by_reference || !g->weights[i].file)
+	for (int i = 0; i < g->n_weights; i++) {
+		p->makes_weights |= g->weights[i].made != MADE_NO;
+		if (artifact_holds_weight(&p->artifact, i))
 			p->weights[i] = p->artifact.file + section->offset + g->weights[i].offset;
+		else
+			p->by_reference |= g->weights[i].file != NULL;
+	}
+	random_seed(&p->artifact, &p->seed);
 	if (!p->by_reference || !o->weights_dir) /* without its files a plan can be looked at, but not run */
 		return ATLAS_OK;
 	int folder = open(o->weights_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -289,8 +294,8 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 		.chat_template = chat ? (const char *)a->file + chat->offset : NULL,
 		.chat_template_bytes = chat ? (size_t)chat->bytes : 0,
 		.weights_by_reference = plan->by_reference, .verify_rows = g->verify_rows,
-		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid,
-		.n_drawable = n_drawable(g),
+		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid, .weights_made = plan->makes_weights,
+		.weights_seed = plan->seed, .n_drawable = n_drawable(g),
 		.n_tokens = plan->has_tokenizer ? tok_n_tokens(&plan->tokenizer, g->vocab) : 0};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;

@@ -16,9 +16,11 @@ struct AtlasPlan {
 	Artifact artifact;
 	MappedFile file;
 	MappedFile *refs; int n_refs;  /* checkpoint files of a plan that refers to its weights */
-	const uint8_t **weights;       /* [graph.n_weights] where each weight's bytes are mapped */
+	const uint8_t **weights;       /* [graph.n_weights] where each weight's bytes are mapped; NULL = they are made */
 	const char **targets;          /* [n_targets] names */
 	int by_reference;              /* weights come from the checkpoint's files */
+	bool makes_weights;            /* some are random, and made when a session opens */
+	uint64_t seed;                 /* of these */
 	bool is_lazy;                  /* sessions compare the weights with their hashes */
 	uint8_t *no_stops;             /* in place of the weight that holds the stop tokens; NULL = nothing is */
 	Tok tokenizer;                 /* over the mapped section */

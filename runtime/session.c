@@ -19,6 +19,7 @@
  * Steps behind the end of a sequence do nothing for it (ops.h: slot_token): they write to the first line of its first
  * page, which a later launch of the same stream hands on, so none of them can touch what the next owner writes.
  */
+#include "artifacts/random_weights.h"
 #include "artifacts/ring.h"
 #include "runtime/session.h"
 
@@ -158,6 +159,12 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	AtlasStatus s = check_speculate(plan, o.speculate, error);
 	if (s != ATLAS_OK)
 		return s;
+	RandomTables random;
+	if (plan->makes_weights) {
+		random_tables(&random);
+		config.random = &random;
+		config.seed = plan->seed;
+	}
 	s = strcmp(name, "cpu") == 0 ? ATLAS_NO_DEVICE : cuda_open(&config, &device, error);
 	bool has_no_gpu = s == ATLAS_NO_DRIVER || s == ATLAS_NO_DEVICE;
 	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0)) {

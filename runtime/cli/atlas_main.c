@@ -24,8 +24,8 @@ static const char audit_notes[] =
 	"what their contract requires and the values that break it.\n"
 	"With --check, a TOML file of rules: [templates] required, forbidden; [dtypes] weight, embedding,\n"
 	"norm, bias, scale, activation; [kv] dtype, [[kv.layers]] layers, dtype; [launches] per_layer,\n"
-	"prefill, decode; [plan] waivers, unread, overrides, ran, certificate, signature, signers. Every\n"
-	"violation is told with its line.\n";
+	"prefill, decode; [plan] waivers, unread, overrides, ran, random_weights, certificate, signature,\n"
+	"signers. Every violation is told with its line.\n";
 
 static const char verify_notes[] =
 	"The first layer whose least cosine misses 1 by more than the tolerance is named: the fault lies in\n"

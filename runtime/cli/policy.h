@@ -22,6 +22,7 @@
  *	unread = false                # nothing in the checkpoint's files that the compiler did not read
  *	overrides = false             # no value of config.json replaced by [config] of MODEL.toml
  *	ran = true                    # on hardware, a plan for each target: none is "compiled, never run" (atlas info)
+ *	random_weights = false        # they are of a checkpoint: not made up, in the plan or when it is opened
  *	certificate = true            # PLAN.cert is there and holds
  *	signature = true              # there is one, by whatever key: --trust says whose plans are opened at all
  *	signers = ["06e3fd..."]       # one of these has signed it: key ids, 64 hexadecimal digits (atlas info shows them)
@@ -46,7 +47,8 @@ typedef struct Policy {
 	char *text; /* the file, which all words point into; owned */
 	PolicyList required, forbidden, dtypes[POLICY_ROLES], kv, signers;
 	PolicyLayers kv_layers[POLICY_KV_RULES]; int n_kv_layers;
-	PolicyNumber per_layer, prefill, decode, waivers, unread, overrides, ran, certificate, signature;
+	PolicyNumber per_layer, prefill, decode, waivers, unread, overrides, ran,
+		random_weights, certificate, signature;
 } Policy;
 
 /* 0, or the exit code after every mistake of the file was told with its line. Then free(policy->text). */

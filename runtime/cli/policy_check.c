@@ -308,6 +308,11 @@ static void check_whole(const Policy *policy, const Artifact *a, const char *unc
 		snprintf(x->text, sizeof x->text, PLAN_NEVER_RAN ": no plan for %s had run on hardware when this one was "
 			"made", a->targets[i].target);
 	}
+	const char *seed = artifact_option(a, "weights.random_seed");
+	x = policy->random_weights.line && !policy->random_weights.value && seed
+		? add(v, "plan.random_weights", policy->random_weights.line) : NULL;
+	if (x)
+		snprintf(x->text, sizeof x->text, "the weights are random, made from seed %s", seed);
 	bool is_wanted = policy->certificate.value && uncertified;
 	x = is_wanted ? add(v, "plan.certificate", policy->certificate.line) : NULL;
 	if (x)

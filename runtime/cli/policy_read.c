@@ -27,6 +27,7 @@ static const Key keys[] = {
 	{"launches.decode", COUNT, IN(decode)}, {"plan.waivers", FLAG, IN(waivers)},
 	{"plan.unread", FLAG, IN(unread)}, {"plan.overrides", FLAG, IN(overrides)},
 	{"plan.ran", FLAG, IN(ran)},
+	{"plan.random_weights", FLAG, IN(random_weights)},
 	{"plan.certificate", FLAG, IN(certificate)}, {"plan.signature", FLAG, IN(signature)},
 	{"plan.signers", IDS, IN(signers)},
 };

@@ -90,6 +90,11 @@ static void json_rows(const Artifact *a, const char *begin)
 		}
 }
 
+static const char *weights_word(const AtlasPlanInfo *info)
+{
+	return info->weights_made ? "made" : info->weights_by_reference ? "ref" : "embed";
+}
+
 static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
 	printf("{\"schema_version\": 2, \"root\": \"");
@@ -115,13 +120,15 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		printf("%s%d", i ? ", " : "", info->stop_tokens[i]);
 	printf("], \"kv_layers\": ");
 	json_quoted(stdout, option_of(plan, "kv.layers"));
+	const char *seed = artifact_option(&plan->artifact, "weights.random_seed");
+	printf(", \"random_seed\": %s%s%s", seed ? "\"" : "", seed ? seed : "null", seed ? "\"" : "");
 	printf(", \"config\": {");
 	json_rows(&plan->artifact, "config.");
 	printf("}, \"unread\": {");
 	json_rows(&plan->artifact, "note.");
 	printf("}, \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
 		   "\"has_chat_template\": %s, \"verify_rows\": %d, \"prompt_grid\": %d, \"drawable\": %d, \"tokens\": %d}\n",
-		(long long)info->weight_bytes, info->weights_by_reference ? "ref" : "embed",
+		(long long)info->weight_bytes, weights_word(info),
 		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false", info->verify_rows,
 		info->prompt_grid, info->n_drawable, info->n_tokens);
 }
@@ -135,8 +142,13 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("\nfamily       %s\ntargets     ", info->family);
 	print_targets(plan, info);
 	printf("model        %d layers, hidden_dim %d, vocab %d\n", info->n_layers, info->hidden_dim, info->vocab);
-	printf("weights      %lld bytes, %s\n", (long long)info->weight_bytes,
-		info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded");
+	const char *seed = artifact_option(&plan->artifact, "weights.random_seed");
+	printf("weights      %lld bytes, ", (long long)info->weight_bytes);
+	if (info->weights_made)
+		printf("random, made at open from seed %s\n", seed);
+	else
+		printf("%s%s%s\n", info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded",
+			seed ? ", random, made from seed " : "", seed ? seed : "");
 	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
 	printf("prompts      cut into steps at multiples of %d positions alone\n", info->prompt_grid);
 	if (info->n_targets)

@@ -68,6 +68,9 @@ int verb_sign(const Args *args)
 		return cli_say(args, EXIT_BAD_INPUT, "%s: %s", args->key, why);
 	int code = cli_check_output(args, args->output ? args->output : args->plan);
 	code = code ? code : cli_open_plan(args, args->plan, &plan);
+	if (!code && plan->makes_weights)
+		code = cli_say(args, EXIT_BAD_INPUT, "%s: its weights are random and made when it is opened: nobody vouches "
+			"for them", args->plan);
 	code = code ? code : sign(args, &plan->artifact, &key);
 	key_forget(&key);
 	atlas_plan_close(plan);

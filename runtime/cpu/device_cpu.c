@@ -6,6 +6,7 @@
  * cache is paged as the graph says, in float32. Nothing is fused, nothing is rounded to bf16 but a
  * state of Gated DeltaNet that is asked for in it: what a GPU yields is measured against this.
  */
+#include "runtime/cpu/cpu_weights.h"
 #include "runtime/cpu/pool.h"
 #include "runtime/cpu/ref_check.h"
 #include "runtime/cpu/ref_ops.h"
@@ -27,6 +28,8 @@ typedef struct CpuDevice {
 	RefOperand *tensors; /* [graph.n_tensors], with shapes of the largest step */
 	Pool *pool;
 	char *memory; /* all tensors but weights */
+	const uint8_t **weights; /* [graph.n_weights] where the bytes of each are */
+	uint8_t *made; /* weights that were made, NULL = none were */
 	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
 	size_t gathered_bytes;
 	char *scratch; /* one piece a thread */
@@ -209,6 +212,8 @@ static void cpu_close(Device *base)
 	pool_close(d->pool);
 	free(d->memory);
 	free(d->gathered);
+	free(d->made);
+	free(d->weights);
 	free(d->scratch);
 	free(d->tensors);
 	free(d);
@@ -376,16 +381,25 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 	d->tensors = calloc((size_t)g->n_tensors + 1, sizeof *d->tensors);
 	if (!d->tensors || !size_tensors(d, &total))
 		return error_set(error, ATLAS_NO_MEMORY, "no memory holds the graph's tensors in float32");
-	if (!place_tensors(d, config->weights, total))
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	d->pool = pool_open(config->n_threads > 0 ? config->n_threads : (int)processors);
+	if (!d->pool)
+		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
+	d->weights = malloc(sizeof *d->weights * (size_t)(g->n_weights + 1));
+	if (!d->weights)
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d weights", g->n_weights);
+	memcpy(d->weights, config->weights, sizeof *d->weights * (size_t)g->n_weights);
+	const AtlasStatus made = cpu_make_weights(config, d->pool, d->weights, &d->made, error);
+	if (made != ATLAS_OK)
+		return made;
+	if (!place_tensors(d, d->weights, total))
 		return error_set(error, ATLAS_NO_MEMORY,
 			"%.1f GiB are not free for the graph's tensors in float32, %d pages of cache among them",
 			(double)total / 0x1p30, g->pages);
 	const char *missing = bind_io(d);
 	if (missing)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", missing);
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	d->pool = pool_open(config->n_threads > 0 ? config->n_threads : (int)processors);
-	if (!d->pool || !take_scratch(d))
+	if (!take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
 	d->base.bytes = (int64_t)(total + d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;

@@ -29,8 +29,9 @@ def left_over(plan):
 @pytest.mark.parametrize("checkpoint,words", [
     (FIXTURE, []), (FIXTURE, ["--target", "none"]), (FIXTURE, ["--weights", "ref", "--target", "none"]),
     (FIXTURE, ["--tuning", "none", "--candidates", "1"]), (FIXTURE, ["--target", "sm_80,sm_90a", "--weights", "ref"]),
-    (FIXTURE + "/config.json", ["--random-weights", "--seed", "7", "--target", "none"])],
-    ids=["embedded", "reference device", "by reference", "candidates", "two targets", "random"])
+    (FIXTURE + "/config.json", ["--random-weights", "--seed", "7", "--target", "none"]),
+    (FIXTURE + "/config.json", ["--random-weights", "--seed", "7", "--weights", "ref", "--target", "none"])],
+    ids=["embedded", "reference device", "by reference", "candidates", "two targets", "random", "random, made at open"])
 def test_equal(atlasc, rebuild, kernel_cache, tmp_path, checkpoint, words):
     plan = tmp_path / "plan.bin"
     done = atlasc(checkpoint, "-o", plan, "--cache-dir", kernel_cache, *words)

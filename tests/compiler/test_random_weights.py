@@ -4,7 +4,12 @@ import json
 import math
 import re
 
+import msgpack
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import plan_file
 
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "qwen3-nested"]
 SMALL = "[runtime]\nslots = 2\nmax_context = 64\n[kv]\npage = 16\n[phases]\nprefill = [16]\ndecode = [2]\n"
@@ -77,6 +82,70 @@ def test_same_seed_same_bytes(atlasc, kernel_cache, folder):
     assert plans["seed"] != plans["one"] and len(plans["seed"]) == len(plans["one"])
 
 
+@pytest.mark.parametrize("fixture, quant", [
+    *((f, "") for f in ("llama", "mistral", "qwen3-nested", "qwen3_moe", "qwen3_5_moe")),
+    *(("llama", f) for f in ("fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "mxfp4"))])
+def test_made_at_open_are_those_that_would_be_embedded(fixture, quant, repo, atlasc, atlas, kernel_cache, folder):
+    """The same answers by bits; and the plan holds nothing of the weights but how they are made."""
+    config = json.loads((repo / "tests/fixtures" / fixture / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config))
+    if quant:
+        (folder / "MODEL.toml").write_text(SMALL + f'[quant]\n"lm_head" = "{quant}"\n"*.down_proj" = "{quant}"\n')
+    plans = {}
+    for how in "embed", "ref":
+        plans[how] = folder / f"{how}.bin"
+        done = atlasc(folder, "--random-weights", "--seed", 5, "--weights", how, "-o", plans[how], "--cache-dir",
+                      kernel_cache, "--target", "none")
+        assert done.returncode == 0, done.stderr
+    results = {how: run_of(atlas, plan) for how, plan in plans.items()}
+    assert results["embed"] == results["ref"]
+    data = {how: plan.read_bytes() for how, plan in plans.items()}
+    for each in data.values():
+        plan_file.check(each)  # all hashes, by another program
+    graphs = {how: msgpack.unpackb(plan_file.take_apart(each)["graph"]) for how, each in data.items()}
+    named = {how: {w["name"]: w for w in g["weights"]} for how, g in graphs.items()}
+    assert named["embed"].keys() == named["ref"].keys()
+    for name, w in named["ref"].items():
+        other = named["embed"][name]
+        assert (w["dtype"], w["shape"], w["bytes"], other["made"]) == (
+            other["dtype"], other["shape"], other["bytes"], "no")
+        assert w["made"] != "no" or w["hash"] == other["hash"]
+    made = {w["made"] for w in named["ref"].values()}
+    wanted = {"": {"no", "numbers"}, "fp8-block": {"e4m3_scales"}, "fp8-channel": {"e4m3_scales"},
+              "fp8-tensor": {"e4m3_scale"}, "nvfp4": {"e2m1_scales", "e2m1_scale"}, "mxfp4": {"e2m1_scales"}}[quant]
+    assert made == {"no", "numbers"} | wanted | ({"codes"} if quant else set())
+    held = len(plan_file.take_apart(data["ref"])["weights"])
+    assert held == max(w["offset"] + w["bytes"] for w in named["ref"].values() if w["made"] == "no")
+
+
+def test_made_at_open_is_told_and_never_signed(atlas, atlasc, kernel_cache, folder, tmp_path):
+    plan, embedded = folder / "ref.bin", folder / "embedded.bin"
+    words = (folder, "--random-weights", "--seed", 11, "--cache-dir", kernel_cache, *ALL)
+    assert atlasc(*words, "--weights", "ref", "-o", plan).returncode == 0
+    assert atlasc(*words, "-o", embedded).returncode == 0
+    info = json.loads(atlas("info", plan, "--json").stdout)
+    assert (info["weights"], info["random_seed"]) == ("made", "11")
+    assert re.search(r"^weights +\d+ bytes, random, made at open from seed 11$", atlas("info", plan).stdout, re.M)
+    assert re.search(r"^weights +\d+ bytes, embedded, random, made from seed 11$", atlas("info", embedded).stdout, re.M)
+    (tmp_path / "key.pem").write_bytes(Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    before = plan.read_bytes()
+    run = atlas("sign", plan, "--key", tmp_path / "key.pem")
+    assert (run.returncode, run.stderr) == (
+        4, f"atlas sign: {plan}: its weights are random and made when it is opened: nobody vouches for them\n")
+    assert plan.read_bytes() == before
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[plan]\nrandom_weights = false\n")
+    for made in plan, embedded:
+        run = atlas("audit", made, "--check", policy)
+        assert (run.returncode, run.stdout) == (
+            1, f"{policy}:2: plan.random_weights: the weights are random, made from seed 11\n1 violation\n")
+    run = atlas("verify", plan, "--rebuild", "--checkpoint", folder, "--cache-dir", kernel_cache)
+    assert run.returncode == 0, run.stdout + run.stderr
+    run = atlas("verify", plan, "--against", embedded, "--tokens", "1,2,3", "--device", "cpu")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 def test_a_config_of_another_name(repo, atlasc, atlas, kernel_cache, tmp_path):
     (tmp_path / "MODEL.toml").write_text(SMALL)
     (tmp_path / "small.json").write_text(json.dumps(shape_of(repo, "qwen2")))
@@ -93,8 +162,9 @@ def refused(atlasc, *words):
 def test_refusals(repo, atlasc, folder):
     config = shape_of(repo, "llama")
     file = folder / "config.json"
-    assert refused(atlasc, folder, "--random-weights", "--weights", "ref") == (2, [
-        "atlasc: error[A0101]: --weights ref with --random-weights: there are no files to refer to"])
+    assert refused(atlasc, folder, "--random-weights", "--weights", "ref", "--sign", "key.pem") == (2, [
+        "atlasc: error[A0101]: --sign with --random-weights --weights ref: nobody vouches for weights that are made when "
+        "a plan is opened"])
     assert refused(atlasc, folder, "--seed", "1") == (2, [
         "atlasc: error[A0101]: --seed is of --random-weights, which is not given"])
     for seed in ("-1", "x", str(1 << 64)):

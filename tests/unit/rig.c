@@ -12,7 +12,10 @@ AtlasStatus open_fake(Rig *r)
 {
 	DeviceConfig config = {.artifact = &r->plan->artifact, .weights = r->plan->weights, .driver = &r->driver,
 		.steps_ahead = r->steps_ahead, .watch = r->watch,
-		.compares_weights = r->plan->is_lazy};
+		.compares_weights = r->plan->is_lazy, .seed = r->plan->seed};
+	random_tables(&r->random);
+	if (r->plan->makes_weights)
+		config.random = &r->random;
 	Device *device;
 	AtlasStatus s = cuda_open(&config, &device, &r->error);
 	return s == ATLAS_OK ? session_open_on(r->plan, device, &r->session, &r->error) : s;

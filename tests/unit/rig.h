@@ -2,6 +2,7 @@
 #ifndef TESTS_RIG_H
 #define TESTS_RIG_H
 
+#include "artifacts/random_weights.h"
 #include "runtime/session.h"
 #include "tests/unit/fake_gpu.h"
 #include "tests/unit/made_plan.h"
@@ -15,6 +16,7 @@ typedef struct Rig {
 	AtlasSession *session;
 	AtlasError error;
 	int steps_ahead;
+	RandomTables random;
 	const DeviceWatch *watch;
 } Rig;
 
