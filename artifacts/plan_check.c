@@ -352,8 +352,8 @@ static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
 	if (b->offset < 0 || b->bytes > room || b->offset > room - b->bytes)
 		return REFUSE("%s[%d] buffer %s: %lld bytes at %lld, outside 0..%lld of arena %s", in, p->rows, b->name,
 			(long long)b->bytes, (long long)b->offset, (long long)room, arena_name(b->arena));
-	if (!dtype_bytes(b->dtype) && b->arena != ARENA_WEIGHTS && b->arena != ARENA_STATE)
-		return REFUSE("%s[%d] buffer %s: %s is for weights and state alone", in, p->rows, b->name,
+	if (!dtype_bytes(b->dtype) && (b->arena == ARENA_IO || b->arena == ARENA_RING))
+		return REFUSE("%s[%d] buffer %s: %s is for nothing that the host reads or writes", in, p->rows, b->name,
 			dtype_name(b->dtype));
 	if (b->offset % (b->arena != ARENA_WEIGHTS ? PLAN_BUF_ALIGN : dtype_bytes(b->dtype) ? dtype_bytes(b->dtype) : 1))
 		return REFUSE("%s[%d] buffer %s: offset %lld is not aligned", in, p->rows, b->name,

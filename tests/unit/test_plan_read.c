@@ -277,8 +277,8 @@ static void kernels_and_buffers_are_checked(void **state)
 	free_made(&m);
 }
 
-/* Two elements a byte are read as weights alone; a row of them fills its bytes. */
-static void halves_of_bytes_are_weights(void **state)
+/* Two elements a byte, where the kernel takes such; a row of them fills its bytes. */
+static void halves_of_bytes_fill_their_rows(void **state)
 {
 	MadePlan m;
 	char text[256];
@@ -292,8 +292,8 @@ static void halves_of_bytes_are_weights(void **state)
 			b = &p->bufs[i];
 	assert_non_null(b);
 	b->bytes /= 4;
-	snprintf(text, sizeof text, "prefill[32] buffer %s: e2m1 is for weights and state alone", b->name);
-	WRONG(b->dtype, DT_e2m1, text);
+	WRONG(b->dtype, DT_e2m1,
+		"prefill[32] launch 1 (norm_linear): y is e2m1 of 2 dims, the kernel takes bf16 of 2");
 	b->bytes *= 4;
 	Weight *w = g->weights;
 	while (!w->file) /* those that are made have the bytes they have */
@@ -646,7 +646,7 @@ int main(void)
 		cmocka_unit_test(nothing_breaks_behind_the_hashes),
 		cmocka_unit_test(graph_is_checked),
 		cmocka_unit_test(kernels_and_buffers_are_checked),
-		cmocka_unit_test(halves_of_bytes_are_weights),
+		cmocka_unit_test(halves_of_bytes_fill_their_rows),
 		cmocka_unit_test(own_state_is_apart),
 		cmocka_unit_test(probe_phase_stands_apart),
 		cmocka_unit_test(launches_are_checked), cmocka_unit_test(tensor_maps_are_checked),
