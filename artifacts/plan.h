@@ -308,7 +308,8 @@ typedef struct Launch {
  *
  * PROBE computes nothing of the model: its launches, none of which reads what another wrote, measure what the GPU
  * does at best: a product of large matrices (linear_residual, all operands in ARENA_PROBE but `step`), one read
- * of much memory (read_probe), one of next to none (read_probe). Sessions neither load nor run it. */
+ * of much memory (read_probe), one of next to none (read_probe); then, where other phases multiply codes of e4m3 by
+ * codes of e4m3, or of e2m1 by e2m1, the same product of such. Sessions neither load nor run it. */
 typedef enum PhaseKind { PREFILL, DECODE, DRAFT, VERIFY, ACQUIRE, PROBE, PHASE_KINDS } PhaseKind;
 int phase_bit(PhaseKind p); /* PHASE_DECODE; 0 of PROBE */
 const char *phase_name(PhaseKind p);

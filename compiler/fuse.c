@@ -788,12 +788,50 @@ static LOp *probe_op(Compile *c, Lowered *low, OpKind kind)
 	return op;
 }
 
-/* The phase that measures (plan.h): a product of squares, one long read, one short. It is the same for every model. */
+enum { SIDE = 8192 /* rows and columns of the products of phase PROBE */ };
+
+/* Does a product of the phases so far have rows of codes, with scales in that operand? */
+static bool has_product_of(const TargetWork *work, const char *scales)
+{
+	for (int p = 0; p < work->phases.n; p++)
+		for (int i = 0; i < work->phases.at[p].ops.n; i++) {
+			const LOp *op = &work->phases.at[p].ops.at[i];
+			const int k = op_operand(op->kind, scales), step = op_operand(op->kind, "step");
+			if (step >= 0 && k >= 0 && op->operands[k] >= 0) /* those of one op alone have no step */
+				return true;
+		}
+	return false;
+}
+
+/* The product again, of codes of e4m3 or of e2m1. */
+static void probe_codes(Compile *c, Fuser *f, Lowered *low, bool is_fp4)
+{
+	const Dtype codes = is_fp4 ? DT_e2m1 : DT_e4m3;
+	const int groups = SIDE / (is_fp4 ? NVFP4_GROUP : 128);
+	const struct { const char *name; Dtype dtype; int64_t d0, d1; } operands[] = {
+		{"x", codes, SIDE, SIDE}, {"w", codes, SIDE, SIDE}, {"residual", DT_bf16, SIDE, SIDE},
+		{"z", DT_bf16, SIDE, SIDE},
+		{is_fp4 ? "x_block" : "x_scale", is_fp4 ? DT_e4m3 : DT_f32, is_fp4 ? SIDE : groups, is_fp4 ? groups : SIDE},
+		{"w_scale", is_fp4 ? DT_e4m3 : DT_f32, is_fp4 ? SIDE : groups, groups},
+		{"x_row_scale", DT_f32, SIDE, 0}, {"w_row_scale", DT_f32, SIDE, 0}};
+	LOp *op = probe_op(c, low, OP_linear_residual);
+	op->attrs.block_n = is_fp4 ? 1 : 128;
+	op->attrs.block_k = is_fp4 ? NVFP4_GROUP : 128;
+	bind(f, op, "step", input_named(f, "step"));
+	for (size_t i = 0; i < sizeof operands / sizeof operands[0] - (is_fp4 ? 0 : 2); i++) /* fp8: without rows' */
+		op->operands[op_operand(OP_linear_residual, operands[i].name)] = probe_tensor(c, low,
+			arena_printf(&c->arena, "probe.%s_%s", is_fp4 ? "fp4" : "fp8", operands[i].name), operands[i].dtype,
+			operands[i].d0, operands[i].d1);
+}
+
+/* The phase that measures (plan.h): a product of squares, one long read, one short; products of codes where there are
+ * such. */
 static void lower_probe(Compile *c, TargetWork *work)
 {
-	enum { SIDE = 8192, PART_WORDS = 8192, PARTS = 32768 /* 1 GiB */ };
+	enum { PART_WORDS = 8192, PARTS = 32768 /* 1 GiB */ };
 	static const struct { const char *x, *part; int parts; } reads[] = {
 		{"probe.long", "probe.long_part", PARTS}, {"probe.short", "probe.short_part", 1}};
+	const bool has_fp8 = has_product_of(work, "x_scale"), has_fp4 = has_product_of(work, "x_block");
 	Lowered *low = vec_push(&c->arena, &work->phases);
 	*low = (Lowered){.kind = PROBE, .rows = SIDE};
 	Fuser f = {.c = c, .low = low, .views = ARENA_ARRAY(&c->scratch, View, c->graph.n_tensors)};
@@ -812,6 +850,10 @@ static void lower_probe(Compile *c, TargetWork *work)
 		op->operands[op_operand(OP_read_probe, "part")] = probe_tensor(c, low, reads[i].part, DT_i32,
 			reads[i].parts, 0);
 	}
+	if (has_fp8)
+		probe_codes(c, &f, low, false);
+	if (has_fp4)
+		probe_codes(c, &f, low, true);
 }
 
 /* fuse - per target, phase and bucket, the ops that each become one launch.

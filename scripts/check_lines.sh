@@ -61,7 +61,7 @@ for f in $(sources artifacts compiler models runtime kernels/templates); do
 	*.h) over "$f" "$(wc -l <"$f")" 600 ;;
 	esac
 done
-over README.md "$(wc -l <README.md)" 335
+over README.md "$(wc -l <README.md)" 345
 over Makefile "$(wc -l <Makefile)" 180
 while read -r size where name; do
 	over "$where: $name" "$size" 120

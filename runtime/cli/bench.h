@@ -13,6 +13,13 @@
 typedef enum RowKind { ROW_PREFILL, ROW_DECODE, ROW_SPECULATE } RowKind;
 typedef enum BoundKind { BOUND_NONE, BOUND_READ, BOUND_GEMM } BoundKind; /* which of the two takes longer */
 
+/* Experts that rows of a step chose, each counted once a layer: [0] of the model's layers, [1] of the head that
+ * drafts. */
+typedef struct Experts {
+	double distinct[2]; /* sums over the layers and steps that were looked at */
+	int64_t layers[2];  /* how many; 0 = none was, and the bound assumes the most that rows can choose */
+} Experts;
+
 typedef struct BenchRow {
 	RowKind kind;
 	char name[48];       /* "pp512", "tg128@4096x8", "sp128@4096x8": tokens of steps that draft and verify */
@@ -26,12 +33,15 @@ typedef struct BenchRow {
 	double step_tokens;  /* speculate: tokens that a step made of a sequence */
 	double accepted;     /* speculate: drafts accepted, of all */
 	double bytes, flops; /* prefill: of the prompt; decode: of one step in the middle of the repetitions */
+	double fp8_flops, fp4_flops; /* of these by products of codes by codes */
 	double bytes_token;  /* bytes / tokens that come of them */
 	double gbps, tflops; /* bytes and flops over time */
 	BoundKind bound;
 	double percent;      /* of the bound's rate; 0 without one */
 	int nodes;           /* launches of one step: nodes of its CUDA graph; 0 on the reference device */
 	double layer_launches; /* of them in a layer, on average */
+	Experts experts;
+	double a_layer;      /* experts that a step reads in a layer, on average, for the bound; 0 = there are none */
 } BenchRow;
 
 typedef struct BenchKernel { /* launches of a phase that are one kernel on operands of one shape */
@@ -41,7 +51,7 @@ typedef struct BenchKernel { /* launches of a phase that are one kernel on opera
 	const char *tunables; /* "WARPS=8" */
 	int count;            /* in a step */
 	LaunchTime time;
-	double bytes, flops;  /* bytes: read and written */
+	double bytes, flops, fp8, fp4; /* bytes: read and written; as of Work */
 	double bound_us;
 	BoundKind bound;
 	double lost_us;       /* count * (time - bound) */
@@ -89,16 +99,19 @@ typedef struct Bench {
 
 /* bench_work.c: what a step must do, by the plan --------------------------------------------------------- */
 
-typedef struct Work { double bytes, flops; } Work; /* read at least once; multiplied and added */
+/* Read at least once; multiplied and added, and of these by products of e4m3 by e4m3 and of e2m1 by e2m1. */
+typedef struct Work { double bytes, flops, fp8, fp4; } Work;
+void add_work(Work *sum, const Work *w);
 
 /* What is in use of a step. `positions`: sum over its rows of the positions each attends to; `history`: sum over its
  * sequences of the positions whose keys and values must be read at least once. */
-typedef struct StepUse { int rows, outs; double positions, history; } StepUse;
+typedef struct StepUse { int rows, outs; double positions, history;
+	double experts; /* that are read in a layer, on average; 0 = as many as the bucket's rows can choose */ } StepUse;
 Work launch_work(const Phase *p, const Launch *l, const StepUse *use);
 Work phase_work(const Phase *p, const StepUse *use);
 /* The phase that a step of that size runs in; NULL when there is none. */
 const Phase *phase_for(const TargetPlan *t, PhaseKind kind, int rows, int outs);
-/* Least time in us, by which of the rates. */
+/* Least time in us, and what takes it: reading, or products, each at the rate of its kind. */
 double bound_us(const TimerBounds *b, const Work *w, BoundKind *kind);
 const char *bound_name(BoundKind kind); /* "read", "gemm", "" */
 
@@ -119,6 +132,17 @@ int bench_cancel_all(Bench *b);
 /* Positions that each of `batch` sequences may have, by the context and the pool. */
 int bench_room(const Bench *b, int batch);
 int bench_first_token(Bench *b);
+
+/* bench_experts.c: which experts steps read -------------------------------------------------------------- */
+
+enum { BENCH_SAMPLED = 4 /* steps that are looked at, before the repetitions of a row and behind them */ };
+bool bench_has_experts(const Graph *g, int *of, int *each); /* of a layer, of a row */
+int bench_sample_tokens(const Bench *b, const BenchRow *row); /* of a sequence, that a look takes at most */
+/* Looks at steps of the sequences of a row; what has no clock. They must go on for that many tokens. */
+int bench_sample_flight(Bench *b, BenchRow *row, bool *ended);
+int bench_sample_prompt(Bench *b, BenchRow *row); /* at those of one more prompt, on a GPU */
+/* Of a layer, on average; where none was looked at, as many as `rows` rows can choose. 0 = there are none. */
+double bench_experts(const Bench *b, const Experts *e, bool is_head, int rows);
 
 /* bench_speculate.c: steps that draft and verify --------------------------------------------------------- */
 

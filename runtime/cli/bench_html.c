@@ -327,8 +327,13 @@ void bench_print_html(const Bench *b, FILE *out)
 		fputs("No bounds: ", out);
 		put(out, b->no_bounds);
 	} else {
-		fprintf(out, "Bounds of this run: reading %.0f GB/s, products %.1f TFLOP/s. A launch timed alone holds the "
-			"clock's own %.2f us.", b->bounds.read_gbps, b->bounds.gemm_tflops, b->bounds.launch_us);
+		fprintf(out, "Bounds of this run: reading %.0f GB/s, products %.1f TFLOP/s", b->bounds.read_gbps,
+			b->bounds.gemm_tflops);
+		if (b->bounds.fp8_tflops > 0)
+			fprintf(out, ", of FP8 by FP8 %.1f", b->bounds.fp8_tflops);
+		if (b->bounds.fp4_tflops > 0)
+			fprintf(out, ", of FP4 by FP4 %.1f", b->bounds.fp4_tflops);
+		fprintf(out, ". A launch timed alone holds the clock's own %.2f us.", b->bounds.launch_us);
 	}
 	fprintf(out, "</p>\n<p class=\"dim\">%sppN reads a prompt of N tokens; tgN@CxB makes N tokens for each of B "
 		"sequences that have C tokens behind them. Times are medians; spread: largest less least, over the median. "

@@ -56,6 +56,8 @@ static void weigh(BenchKernel *k, const StepUse *use)
 	Work w = launch_work(k->phase, k->launch, use);
 	k->bytes = w.bytes + (double)k->launch->write_bytes;
 	k->flops = w.flops;
+	k->fp8 = w.fp8;
+	k->fp4 = w.fp4;
 }
 
 static int compare_lost(const void *a, const void *b)
@@ -105,7 +107,7 @@ static void settle_phase(const Bench *b, BenchPhase *whole)
 		first++;
 	whole->alone_us = whole->bound_us = 0;
 	for (BenchKernel *k = b->kernels + first; first + n < b->n_kernels && k->phase == whole->phase; k++, n++) {
-		Work w = {k->bytes, k->flops};
+		const Work w = {k->bytes, k->flops, k->fp8, k->fp4};
 		k->bound_us = bound_us(&b->bounds, &w, &k->bound);
 		k->lost_us = k->count * (k->time.us - k->bound_us);
 		whole->alone_us += k->count * k->time.us;

@@ -126,13 +126,12 @@ static Work prompt_work(const Bench *b, const BenchRow *row, int *nodes, const P
 	for (int at = 0; at < row->tokens && b->target; at += most) {
 		int rows = row->tokens - at < most ? row->tokens - at : most;
 		StepUse use = {.rows = rows, .outs = at + rows == row->tokens, .history = at + rows,
-			.positions = rows * (at + (rows + 1) / 2.0)};
+			.positions = rows * (at + (rows + 1) / 2.0), .experts = bench_experts(b, &row->experts, false, rows)};
 		const Phase *p = phase_for(b->target, PREFILL, rows, use.outs);
 		if (!p)
 			continue;
 		Work w = phase_work(p, &use);
-		sum.bytes += w.bytes;
-		sum.flops += w.flops;
+		add_work(&sum, &w);
 		*nodes += p->n_launches;
 		*last = p;
 	}
@@ -155,6 +154,8 @@ static void finish_row(const Bench *b, BenchRow *row, const Work *w, double toke
 		return;
 	row->bytes = w->bytes;
 	row->flops = w->flops;
+	row->fp8_flops = w->fp8;
+	row->fp4_flops = w->fp4;
 	row->bytes_token = w->bytes / tokens;
 	row->gbps = w->bytes / row->ms * 1e-6;
 	row->tflops = w->flops / row->ms * 1e-9;
@@ -202,6 +203,11 @@ static int run_prefill(Bench *b, BenchRow *row)
 	if (code)
 		return code;
 	take_times(row, ms, reps);
+	code = bench_sample_prompt(b, row);
+	if (code)
+		return code;
+	row->a_layer = bench_experts(b, &row->experts, false, row->tokens < b->device.prefill_rows ? row->tokens
+		: b->device.prefill_rows);
 	Work w = prompt_work(b, row, &nodes, &p);
 	row->nodes = nodes;
 	finish_row(b, row, &w, row->tokens, p);
@@ -212,7 +218,8 @@ static int run_prefill(Bench *b, BenchRow *row)
 static int time_decode(Bench *b, BenchRow *row, int prompt, bool *ended)
 {
 	double ms[MAX_REPS];
-	int reps = reps_of(b), max_new = 1 + BENCH_WARM_STEPS + reps * row->tokens + BENCH_SLACK;
+	int reps = reps_of(b), sampled = bench_sample_tokens(b, row);
+	int max_new = 1 + 2 * (BENCH_WARM_STEPS + sampled) + reps * row->tokens + BENCH_SLACK;
 	if (row->kind == ROW_SPECULATE) {
 		int code = bench_time_speculate(b, row, prompt, reps, ms, ended), stopped = bench_cancel_all(b);
 		if (!code && !*ended)
@@ -224,6 +231,10 @@ static int time_decode(Bench *b, BenchRow *row, int prompt, bool *ended)
 	int code = bench_start(b, row->batch, prompt, max_new);
 	if (!code)
 		code = bench_steps(b, row->batch, 1 + BENCH_WARM_STEPS, ended);
+	if (!code && !*ended)
+		code = bench_sample_flight(b, row, ended);
+	if (!code && !*ended && sampled) /* steps on their way again, before the clock runs */
+		code = bench_steps(b, row->batch, BENCH_WARM_STEPS, ended);
 	for (int i = 0; i < reps && !code && !*ended; i++) {
 		double start = cli_seconds();
 		code = bench_steps(b, row->batch, row->tokens, ended);
@@ -231,6 +242,8 @@ static int time_decode(Bench *b, BenchRow *row, int prompt, bool *ended)
 	}
 	if (!code && !*ended)
 		take_times(row, ms, reps);
+	if (!code && !*ended)
+		code = bench_sample_flight(b, row, ended);
 	int cancelled = bench_cancel_all(b);
 	return code ? code : cancelled;
 }
@@ -241,7 +254,9 @@ static int run_decode(Bench *b, BenchRow *row)
 	int reps = reps_of(b), prompt = row->context > 0 ? row->context : 1;
 	const int most = row->kind == ROW_SPECULATE ? b->info.verify_rows : 1; /* of a step */
 	/* the first token takes no position of its own */
-	int made = BENCH_WARM_STEPS + most - 1 + reps * (row->tokens + most - 1);
+	const int sampled = bench_sample_tokens(b, row);
+	const int before = BENCH_WARM_STEPS + (sampled ? sampled + BENCH_WARM_STEPS : 0);
+	int made = before + sampled + most - 1 + reps * (row->tokens + most - 1);
 	if (!fits(b, row, row->batch, prompt + made))
 		return 0;
 	const int code = time_decode(b, row, prompt, &ended);
@@ -251,8 +266,9 @@ static int run_decode(Bench *b, BenchRow *row)
 		skip(row, "a sequence ended early: its logits are no numbers");
 		return 0;
 	}
-	double mean = prompt + BENCH_WARM_STEPS + (reps * row->tokens + 1) / 2.0; /* the row's own position included */
+	double mean = prompt + before + (reps * row->tokens + 1) / 2.0; /* the row's own position included */
 	if (row->kind == ROW_SPECULATE) {
+		row->a_layer = bench_experts(b, &row->experts, false, row->batch * most);
 		Work both = bench_speculate_work(b, row, mean, &row->nodes);
 		finish_row(b, row, &both, row->batch * row->step_tokens,
 			phase_for(b->target, VERIFY, row->batch * most, row->batch * most));
@@ -260,7 +276,7 @@ static int run_decode(Bench *b, BenchRow *row)
 	}
 	const Phase *p = phase_for(b->target, DECODE, row->batch, row->batch);
 	StepUse use = {.rows = row->batch, .outs = row->batch, .positions = row->batch * mean,
-		.history = row->batch * mean};
+		.history = row->batch * mean, .experts = row->a_layer = bench_experts(b, &row->experts, false, row->batch)};
 	Work w = p ? phase_work(p, &use) : (Work){0};
 	row->nodes = p ? p->n_launches : 0;
 	finish_row(b, row, &w, row->batch, p);

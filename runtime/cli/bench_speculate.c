@@ -35,13 +35,18 @@ int bench_time_speculate(Bench *b, BenchRow *row, int prompt, int reps, double *
 {
 	const int most = b->info.verify_rows;
 	const int64_t more = (int64_t)row->batch * row->tokens;
-	int max_new = BENCH_WARM_STEPS * most + reps * (row->tokens + most) + BENCH_SLACK * most;
+	const int sampled = bench_sample_tokens(b, row);
+	int max_new = 2 * (BENCH_WARM_STEPS * most + sampled) + reps * (row->tokens + most) + BENCH_SLACK * most;
 	int room = bench_room(b, row->batch) - prompt - most + 1;
 	int64_t made, steps, all_made = 0, all_steps = 0;
 	AtlasSessionInfo before = {.struct_size = sizeof before}, after = before;
 	int code = bench_start(b, row->batch, prompt, max_new < room ? max_new : room);
 	if (!code)
 		code = run_steps(b, row->batch, (int64_t)row->batch * (1 + BENCH_WARM_STEPS), &made, &steps, ended);
+	if (!code && !*ended)
+		code = bench_sample_flight(b, row, ended);
+	if (!code && !*ended && sampled)
+		code = run_steps(b, row->batch, (int64_t)row->batch * BENCH_WARM_STEPS, &made, &steps, ended);
 	atlas_session_info(b->session, &before);
 	for (int i = 0; i < reps && !code && !*ended; i++) {
 		const double start = cli_seconds();
@@ -56,6 +61,8 @@ int bench_time_speculate(Bench *b, BenchRow *row, int prompt, int reps, double *
 		row->accepted = (double)(after.accepted_drafts - before.accepted_drafts)
 			/ (double)(after.drafts - before.drafts);
 	}
+	if (!code && !*ended)
+		code = bench_sample_flight(b, row, ended);
 	return code;
 }
 
@@ -66,14 +73,16 @@ Work bench_speculate_work(const Bench *b, const BenchRow *row, double mean, int 
 	const Phase *draft = b->target ? phase_for(b->target, DRAFT, row->batch, row->batch) : NULL;
 	const Phase *verify = b->target ? phase_for(b->target, VERIFY, rows, rows) : NULL;
 	const StepUse one = {.rows = row->batch, .outs = row->batch, .positions = row->batch * mean,
-		.history = row->batch * mean};
+		.history = row->batch * mean, .experts = bench_experts(b, &row->experts, true, row->batch)};
 	const StepUse all = {.rows = rows, .outs = rows, .positions = rows * (mean + (each - 1) / 2.0),
-		.history = row->batch * (mean + each - 1)};
+		.history = row->batch * (mean + each - 1), .experts = row->a_layer};
 	Work sum = {0};
 	*nodes = 0;
 	if (!draft || !verify)
 		return sum;
-	const Work first = phase_work(draft, &one), second = phase_work(verify, &all);
+	const Work second = phase_work(verify, &all);
+	sum = phase_work(draft, &one);
+	add_work(&sum, &second);
 	*nodes = draft->n_launches + verify->n_launches;
-	return (Work){first.bytes + second.bytes, first.flops + second.flops};
+	return sum;
 }

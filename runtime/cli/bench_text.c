@@ -12,9 +12,16 @@ static void text_bounds(const Bench *b, FILE *out)
 		fprintf(out, "bounds   none: %s\n", b->no_bounds);
 		return;
 	}
-	fprintf(out, "bounds   read %.0f GB/s (before %.0f, after %.0f)   gemm %.1f TFLOP/s (%.1f, %.1f)   launch "
-		"%.2f us\n", b->bounds.read_gbps, b->before.read_gbps, b->after.read_gbps, b->bounds.gemm_tflops,
-		b->before.gemm_tflops, b->after.gemm_tflops, b->bounds.launch_us);
+	fprintf(out, "bounds   read %.0f GB/s (before %.0f, after %.0f)   gemm %.1f TFLOP/s (%.1f, %.1f)",
+		b->bounds.read_gbps, b->before.read_gbps, b->after.read_gbps, b->bounds.gemm_tflops, b->before.gemm_tflops,
+		b->after.gemm_tflops);
+	if (b->bounds.fp8_tflops > 0)
+		fprintf(out, "   fp8 by fp8 %.1f (%.1f, %.1f)", b->bounds.fp8_tflops, b->before.fp8_tflops,
+			b->after.fp8_tflops);
+	if (b->bounds.fp4_tflops > 0)
+		fprintf(out, "   fp4 by fp4 %.1f (%.1f, %.1f)", b->bounds.fp4_tflops, b->before.fp4_tflops,
+			b->after.fp4_tflops);
+	fprintf(out, "   launch %.2f us\n", b->bounds.launch_us);
 }
 
 static void text_cold(const Bench *b, FILE *out)
@@ -49,6 +56,8 @@ static void text_row(const BenchRow *r, FILE *out)
 		fprintf(out, " %6d %8.2f", r->nodes, r->layer_launches);
 	else
 		fprintf(out, " %6s %8s", "-", "-");
+	if (r->a_layer > 0)
+		fprintf(out, "   %.1f experts a layer%s", r->a_layer, r->experts.layers[0] ? "" : " (assumed)");
 	if (r->kind == ROW_SPECULATE)
 		fprintf(out, "   %.2f tokens a step, %.1f %% of drafts", r->step_tokens, 100 * r->accepted);
 	fputc('\n', out);
@@ -69,6 +78,15 @@ static void text_speculate(const Bench *b, FILE *out)
 		else
 			fprintf(out, "%s draft %d as drawn", i ? "," : "", i + 1);
 	fputc('\n', out);
+}
+
+/* What the bound takes experts to be. */
+static void text_experts(const Bench *b, FILE *out)
+{
+	int of, each;
+	if (b->n_rows && bench_has_experts(b->graph, &of, &each))
+		fprintf(out, "experts  %d of %d for each row; a layer: how many rows of a step chose together, on average, by "
+			"which its bound is\n         (assumed: not counted, the most that they can choose)\n", each, of);
 }
 
 static void text_rows(const Bench *b, FILE *out)
@@ -138,6 +156,7 @@ void bench_print_text(const Bench *b, FILE *out)
 	if (bench_temperature(b) > 0)
 		fprintf(out, "answers  drawn at temperature %g, each sequence by a seed of its own\n", bench_temperature(b));
 	text_speculate(b, out);
+	text_experts(b, out);
 	text_rows(b, out);
 	text_kernels(b, out);
 }
@@ -162,6 +181,13 @@ static void json_bounds(FILE *out, const char *name, const TimerBounds *t)
 	number(out, "read_gbps", t->read_gbps);
 	fputs(", ", out);
 	number(out, "gemm_tflops", t->gemm_tflops);
+	const struct { const char *name; double value; } codes[] = {{"fp8_tflops", t->fp8_tflops},
+		{"fp4_tflops", t->fp4_tflops}};
+	for (int i = 0; i < 2; i++)
+		if (codes[i].value > 0) {
+			fputs(", ", out);
+			number(out, codes[i].name, codes[i].value);
+		}
 	fputs(", ", out);
 	number(out, "launch_us", t->launch_us);
 	fputc('}', out);
@@ -180,7 +206,8 @@ static void json_row(const BenchRow *r, FILE *out)
 		return;
 	}
 	const struct { const char *name; double value; } values[] = {{"ms", r->ms}, {"spread", r->spread},
-		{"tokens_s", r->tokens_s}, {"bytes", r->bytes}, {"flops", r->flops}, {"bytes_token", r->bytes_token},
+		{"tokens_s", r->tokens_s}, {"bytes", r->bytes}, {"flops", r->flops}, {"flops_fp8", r->fp8_flops},
+		{"flops_fp4", r->fp4_flops}, {"bytes_token", r->bytes_token},
 		{"gbps", r->gbps}, {"tflops", r->tflops}};
 	fprintf(out, "\"reps\": %d", r->reps);
 	for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
@@ -193,6 +220,11 @@ static void json_row(const BenchRow *r, FILE *out)
 		number(out, "step_tokens", r->step_tokens);
 		fputs(", ", out);
 		number(out, "accepted", r->accepted);
+	}
+	if (r->a_layer > 0) {
+		fputs(", ", out);
+		number(out, "experts", r->a_layer);
+		fprintf(out, ", \"experts_counted\": %lld", (long long)r->experts.layers[0]);
 	}
 	if (r->bound) {
 		fprintf(out, ", \"bound\": \"%s\", ", bound_name(r->bound));

@@ -2,8 +2,10 @@
  *
  * Bytes are those that must be read: each operand of a launch once, or what the kernel's contract says where that is
  * less (a few rows of an embedding). What a kernel reads a second time is its own fault, so it is not counted.
- * Contracts speak of a full context; for attention, the one kind of launch whose work depends on the text, keys and
- * values of the positions that were really there take the place of the cache, and multiplications follow them.
+ * Of experts those are read that some row chose: as many as were counted (bench_experts.c), else, by the contract, as
+ * many as the bucket's rows can choose. Contracts speak of a full context; for attention, the one kind of launch whose
+ * work depends on the text, keys and values of the positions that were really there take the place of the cache, and
+ * multiplications follow them. Those of codes by codes have rates of their own.
  */
 #include "runtime/cli/bench.h"
 
@@ -40,7 +42,22 @@ static Work attention_work(const Phase *p, const Launch *l, const Buf *kv, const
 {
 	double history = use->history * (position_bytes(kv) + position_bytes(block));
 	double width = (double)o->shape[o->n_dims - 1]; /* heads times elements of one */
-	return (Work){history + operand_bytes(p, l, kv, block), 4 * width * use->positions};
+	return (Work){history + operand_bytes(p, l, kv, block), 4 * width * use->positions, 0, 0};
+}
+
+/* Bytes of the experts that no row chose. */
+static double unread_experts(const Phase *p, const Launch *l, const StepUse *use)
+{
+	double bytes = 0;
+	for (int i = 0; i < l->n_args && use->experts > 0; i++) {
+		const Buf *b = l->args[i].buf < 0 ? NULL : &p->bufs[l->args[i].buf];
+		const char *shape = op_table[l->op].operands[l->args[i].operand].shape;
+		const bool is_of_experts = b && b->arena == ARENA_WEIGHTS && b->n_dims == 3 &&
+			(strncmp(shape, "EXPERTS, ", 9) == 0 || strncmp(shape, "E, ", 3) == 0);
+		if (is_of_experts && use->experts < (double)b->shape[0])
+			bytes += (double)b->bytes * (1 - use->experts / (double)b->shape[0]);
+	}
+	return bytes;
 }
 
 Work launch_work(const Phase *p, const Launch *l, const StepUse *use)
@@ -52,17 +69,29 @@ Work launch_work(const Phase *p, const Launch *l, const StepUse *use)
 	/* rows that are not in use cost time, but are no work */
 	double share = p->kind > VERIFY ? 1 : logits ? (double)use->outs / p->outs
 		: (double)use->rows / p->rows;
-	double once = operand_bytes(p, l, kv, block);
-	return (Work){once < (double)l->read_bytes ? once : (double)l->read_bytes, share * (double)l->flops};
+	double once = operand_bytes(p, l, kv, block) - unread_experts(p, l, use);
+	Work w = {once < (double)l->read_bytes ? once : (double)l->read_bytes, share * (double)l->flops, 0, 0};
+	if (l->op != OP_dequantise && operand(p, l, "x_scale"))
+		w.fp8 = w.flops;
+	if (l->op != OP_dequantise_fp4 && operand(p, l, "x_block"))
+		w.fp4 = w.flops;
+	return w;
+}
+
+void add_work(Work *sum, const Work *w)
+{
+	sum->bytes += w->bytes;
+	sum->flops += w->flops;
+	sum->fp8 += w->fp8;
+	sum->fp4 += w->fp4;
 }
 
 Work phase_work(const Phase *p, const StepUse *use)
 {
 	Work sum = {0};
 	for (int i = 0; i < p->n_launches; i++) {
-		Work w = launch_work(p, &p->launches[i], use);
-		sum.bytes += w.bytes;
-		sum.flops += w.flops;
+		const Work w = launch_work(p, &p->launches[i], use);
+		add_work(&sum, &w);
 	}
 	return sum;
 }
@@ -81,7 +110,10 @@ double bound_us(const TimerBounds *b, const Work *w, BoundKind *kind)
 		*kind = BOUND_NONE;
 		return 0;
 	}
-	double read = w->bytes / b->read_gbps * 1e-3, gemm = w->flops / b->gemm_tflops * 1e-6;
+	const double fp8 = b->fp8_tflops > 0 ? b->fp8_tflops : b->gemm_tflops;
+	const double fp4 = b->fp4_tflops > 0 ? b->fp4_tflops : b->gemm_tflops;
+	const double read = w->bytes / b->read_gbps * 1e-3;
+	const double gemm = ((w->flops - w->fp8 - w->fp4) / b->gemm_tflops + w->fp8 / fp8 + w->fp4 / fp4) * 1e-6;
 	*kind = gemm > read ? BOUND_GEMM : BOUND_READ;
 	return gemm > read ? gemm : read;
 }

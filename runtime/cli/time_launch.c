@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { FILL_BYTES = 4 << 20, WARM_RUNS = 2, BOUND_REPS = 9, BOUND_CHAIN = 4 };
-enum { PROBE_PRODUCT, PROBE_LONG, PROBE_SHORT, PROBE_LAUNCHES }; /* of phase PROBE, in order (plan.h) */
+enum { PROBE_PRODUCT, PROBE_LONG, PROBE_SHORT, PROBE_LAUNCHES /* products of codes follow */ }; /* plan.h */
 
 typedef struct Loaded { int64_t cubin_offset; CuLibrary loaded; } Loaded;
 
@@ -117,15 +117,48 @@ static void fill_random(uint16_t *to, size_t n)
 	}
 }
 
+/* Numbers of a dtype, never zeros all over nor NaN; scales are positive and small. */
+static void fill_dtype(Dtype dtype, bool is_scale, uint8_t *to, size_t n)
+{
+	fill_random((uint16_t *)(void *)to, n / sizeof(uint16_t));
+	for (size_t i = 0; dtype == DT_e4m3 && i < n; i++) { /* two octaves below 2: sign, then 0x28 to 0x47 */
+		const uint32_t mixed = (uint32_t)(i + 1) * 2654435761u;
+		to[i] = (uint8_t)((is_scale ? 0 : mixed >> 24 & 0x80) | (0x28 + (mixed >> 19 & 0x1f)));
+	}
+	for (size_t i = 0; dtype == DT_f32 && i + 4 <= n; i += 4) {
+		const float scale = 0x1p-6f * (1 + (float)(to[i] & 63) * 0x1p-6f);
+		memcpy(to + i, &scale, sizeof scale);
+	}
+}
+
 /* The same numbers again and again: a multiplier does not know. */
+static AtlasStatus fill_buf(LaunchTimer *t, const Buf *b, bool is_scale)
+{
+	fill_dtype(b->dtype, is_scale, t->stage, FILL_BYTES);
+	for (int64_t at = 0; at < b->bytes; at += FILL_BYTES)
+		CALL(t, "probe arena", MemcpyHtoDAsync, t->probe_arena + (CuPtr)(b->offset + at), t->stage,
+			(size_t)(b->bytes - at < FILL_BYTES ? b->bytes - at : FILL_BYTES), t->v.stream);
+	CALL(t, "probe arena", StreamSynchronize, t->v.stream); /* the stage is filled again */
+	return ATLAS_OK;
+}
+
+/* What the launch reads: launches of the phase share memory. */
+static AtlasStatus fill_operands(LaunchTimer *t, const Launch *l)
+{
+	for (int i = 0; i < l->n_args; i++) {
+		const Buf *b = l->args[i].buf < 0 ? NULL : &t->probe->bufs[l->args[i].buf];
+		const OperandInfo *o = &op_table[l->op].operands[l->args[i].operand];
+		if (b && b->arena == ARENA_PROBE && o->role != OPERAND_OUT)
+			TRY(fill_buf(t, b, strstr(o->name, "scale") || strstr(o->name, "block")));
+	}
+	return ATLAS_OK;
+}
+
+/* What the long read reads: bf16 numbers. */
 static AtlasStatus fill_probe(LaunchTimer *t, int64_t bytes)
 {
-	fill_random((uint16_t *)(void *)t->stage, FILL_BYTES / sizeof(uint16_t));
-	for (int64_t at = 0; at < bytes; at += FILL_BYTES)
-		CALL(t, "probe arena", MemcpyHtoDAsync, t->probe_arena + (CuPtr)at, t->stage,
-			(size_t)(bytes - at < FILL_BYTES ? bytes - at : FILL_BYTES), t->v.stream);
-	CALL(t, "probe arena", StreamSynchronize, t->v.stream);
-	return ATLAS_OK;
+	const Buf all = {.dtype = DT_bf16, .bytes = bytes};
+	return fill_buf(t, &all, false);
 }
 
 static AtlasStatus take_probe(LaunchTimer *t)
@@ -315,23 +348,48 @@ AtlasStatus timer_measure(LaunchTimer *t, const TimedLaunch *launches, int n, in
 	return leave(t, measure(t, launches, n, reps, is_cold, out));
 }
 
+/* TFLOP/s of a product of the probe phase. */
+static AtlasStatus measure_product(LaunchTimer *t, const Launch *l, double *tflops)
+{
+	TimedLaunch chain[BOUND_CHAIN], one;
+	LaunchTime time;
+	TRY(enter(t));
+	TRY(leave(t, fill_operands(t, l)));
+	TRY(timer_launch(t, t->probe, l, &one));
+	for (int i = 0; i < BOUND_CHAIN; i++)
+		chain[i] = one;
+	TRY(timer_measure(t, chain, BOUND_CHAIN, BOUND_REPS, false, &time));
+	*tflops = BOUND_CHAIN * (double)l->flops / time.us * 1e-6;
+	return ATLAS_OK;
+}
+
+static bool has_operand(const Launch *l, const char *name)
+{
+	const int k = op_operand(l->op, name);
+	for (int i = 0; i < l->n_args; i++)
+		if (l->args[i].operand == k && l->args[i].buf >= 0)
+			return true;
+	return false;
+}
+
 AtlasStatus timer_bounds(LaunchTimer *t, TimerBounds *out)
 {
 	const Launch *l = t->probe->launches;
 	TimedLaunch chain[BOUND_CHAIN], one;
-	LaunchTime read, product, least;
+	LaunchTime read, least;
+	TimerBounds found = {0};
 	TRY(timer_launch(t, t->probe, &l[PROBE_LONG], &one));
 	for (int i = 0; i < BOUND_CHAIN; i++)
 		chain[i] = one;
 	TRY(timer_measure(t, chain, BOUND_CHAIN, BOUND_REPS, false, &read));
-	TRY(timer_launch(t, t->probe, &l[PROBE_PRODUCT], &one));
-	for (int i = 0; i < BOUND_CHAIN; i++)
-		chain[i] = one;
-	TRY(timer_measure(t, chain, BOUND_CHAIN, BOUND_REPS, false, &product));
+	found.read_gbps = BOUND_CHAIN * (double)l[PROBE_LONG].read_bytes / read.us * 1e-3;
+	TRY(measure_product(t, &l[PROBE_PRODUCT], &found.gemm_tflops));
+	for (int i = PROBE_LAUNCHES; i < t->probe->n_launches; i++)
+		TRY(measure_product(t, &l[i], has_operand(&l[i], "x_block") ? &found.fp4_tflops : &found.fp8_tflops));
 	TRY(timer_launch(t, t->probe, &l[PROBE_SHORT], &one));
 	TRY(timer_measure(t, &one, 1, BOUND_REPS, true, &least));
-	*out = (TimerBounds){.read_gbps = BOUND_CHAIN * (double)l[PROBE_LONG].read_bytes / read.us * 1e-3,
-		.gemm_tflops = BOUND_CHAIN * (double)l[PROBE_PRODUCT].flops / product.us * 1e-6, .launch_us = least.us};
+	found.launch_us = least.us;
+	*out = found;
 	return ATLAS_OK;
 }
 
@@ -357,9 +415,9 @@ static AtlasStatus open_timer(LaunchTimer *t, Device *device)
 			t->probe = &t->v.plan->phases[i];
 	static const OpKind ops[PROBE_LAUNCHES] = {[PROBE_PRODUCT] = OP_linear_residual, [PROBE_LONG] = OP_read_probe,
 		[PROBE_SHORT] = OP_read_probe};
-	bool is_known = t->probe && t->probe->n_launches == PROBE_LAUNCHES;
-	for (int i = 0; i < PROBE_LAUNCHES && is_known; i++)
-		is_known = t->probe->launches[i].op == ops[i];
+	bool is_known = t->probe && t->probe->n_launches >= PROBE_LAUNCHES;
+	for (int i = 0; is_known && i < t->probe->n_launches; i++)
+		is_known = t->probe->launches[i].op == (i < PROBE_LAUNCHES ? ops[i] : OP_linear_residual);
 	if (!is_known)
 		return error_set(&t->error, ATLAS_UNSUPPORTED,
 			"the plan has no phase to measure the GPU with: compile it again");

@@ -64,6 +64,8 @@ AtlasStatus timer_measure(LaunchTimer *timer, const TimedLaunch *launches, int n
 typedef struct TimerBounds {
 	double read_gbps;    /* 10^9 bytes/s of a kernel that does nothing but read 1 GiB */
 	double gemm_tflops;  /* of the plan's own kernel for a product of 8192 x 8192 x 8192 in bf16 */
+	double fp8_tflops;   /* the same of codes of e4m3 by codes of e4m3; 0 = the plan has no such products */
+	double fp4_tflops;   /* of e2m1 by e2m1 */
 	double launch_us;    /* of a launch that reads 32 KiB with one block */
 } TimerBounds;
 AtlasStatus timer_bounds(LaunchTimer *timer, TimerBounds *out);

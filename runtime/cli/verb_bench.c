@@ -74,7 +74,8 @@ static double larger(double a, double b) { return a > b ? a : b; }
 static void settle_bounds(Bench *b)
 {
 	b->bounds = (TimerBounds){larger(b->before.read_gbps, b->after.read_gbps),
-		larger(b->before.gemm_tflops, b->after.gemm_tflops),
+		larger(b->before.gemm_tflops, b->after.gemm_tflops), larger(b->before.fp8_tflops, b->after.fp8_tflops),
+		larger(b->before.fp4_tflops, b->after.fp4_tflops),
 		b->before.launch_us < b->after.launch_us || b->after.launch_us == 0 ? b->before.launch_us : b->after.launch_us};
 }
 
@@ -82,7 +83,7 @@ static void settle_rows(Bench *b)
 {
 	for (int i = 0; i < b->n_rows; i++) {
 		BenchRow *row = &b->rows[i];
-		Work w = {row->bytes, row->flops};
+		const Work w = {row->bytes, row->flops, row->fp8_flops, row->fp4_flops};
 		if (row->skipped[0] || !row->nodes)
 			continue;
 		double us = bound_us(&b->bounds, &w, &row->bound);

@@ -82,6 +82,25 @@ def test_steps_that_draft_and_verify(atlas, small_plan_of):
         assert run.returncode == 2 and "expected one to three numbers above 0, at most 1" in run.stderr
 
 
+def test_experts_that_steps_read_are_counted(atlas, small_plan_of):
+    """One sequence chooses its own, two share some: as many as the reference device's routing chose, not the most."""
+    plan = small_plan_of("qwen3_moe", "--target", "none", max_context=256)
+    words = ("bench", plan, "--device", "cpu", "--tokens", 8, "-q", "--only", "tg8@0,pp40", "--temperature", "1")
+    rows = {row["name"]: row for row in json.loads(atlas(*words, "--json", "-").stdout)["rows"]}
+    assert rows["tg8@0x1"]["experts"] == 2 and rows["tg8@0x1"]["experts_counted"] == 2 * 4 * 2  # looks, steps, layers
+    assert 2 < rows["tg8@0x2"]["experts"] < 4 and rows["tg8@0x2"]["experts_counted"] == 16
+    assert (rows["pp40"]["experts"], rows["pp40"]["experts_counted"]) == (8, 0)
+    text = atlas(*words).stdout
+    assert "experts  2 of 8 for each row; " in text
+    assert re.search(r"^tg8@0x1 .*   2\.0 experts a layer$", text, re.M)
+    assert re.search(r"^pp40 .*   8\.0 experts a layer \(assumed\)$", text, re.M)
+    plan = small_plan_of("qwen3_5_moe-trained", "--target", "none", rows=3, max_context=512)
+    run = atlas("bench", plan, "--device", "cpu", "--tokens", 8, "-q", "--json", "-", "--only", "sp8@0x2", "--speculate",
+                "mtp")
+    row = json.loads(run.stdout)["rows"][0]
+    assert row["experts_counted"] > 0 and row["experts"] > 2
+
+
 def test_a_plan_without_a_head_drafts_nothing(atlas, plan):
     run = atlas("bench", plan, "--device", "cpu", "--speculate", "mtp", "-q", "--only", "sp128@0x1")
     assert run.returncode != 0 and "the plan has no head that drafts" in run.stderr

@@ -2,6 +2,7 @@
 they have not, a plan that asks for them is refused."""
 
 import importlib.metadata
+import json
 import pathlib
 import re
 import subprocess
@@ -71,3 +72,19 @@ def test_native_fp8(atlasc, tmp_path, target):
     assert run.returncode == 0, run.stderr
     assert re.search(r"^ +mma_fp8_linear  grid", run.stdout, re.M)
     assert re.search(r"\bQMMA\.16832\.F32\.E4M3\.E4M3", machine_code(tmp_path, "mma_fp8_linear"))
+
+
+@pytest.mark.parametrize("recipe, target, fp4, templates", [
+    ("llama-fp8-channel-ct", "sm_90a", None, ["wgmma_residual", "wgmma_fp8_residual"]),
+    ("llama-fp8-channel-ct", "sm_89", None, ["gemm_residual", "mma_fp8_residual"]),
+    ("llama-fp8-channel-ct", "sm_80", None, ["gemm_residual"]),
+    ("llama-nvfp4-modelopt", "sm_120a", '"native"', ["gemm_residual", "mma_fp4_residual"]),
+    ("llama-nvfp4-modelopt", "sm_90a", None, ["wgmma_residual"])])
+def test_the_rate_of_codes_by_codes_is_measured_by_such_a_product(atlasc, atlas, tmp_path, recipe, target, fp4, templates):
+    """Where a phase multiplies codes by codes, the probe phase does, beside bf16; and atlas opens the plan."""
+    done = compiled(atlasc, tmp_path, recipe, target, fp4)
+    assert done.returncode == 0, done.stderr
+    audit = json.loads(atlas("audit", tmp_path / "plan.bin", "--json").stdout)
+    probe = next(p for p in audit["targets"][0]["phases"] if p["phase"] == "probe")
+    assert [e["template"] for e in probe["launches"] if e["op"] == "linear_residual"] == templates
+    assert len(probe["launches"]) == 2 + len(templates)

@@ -62,6 +62,15 @@ def test_codes_from_the_first_norm_to_the_last_product(lowered, recipe):
     ("llama-fp8-block-f32", "sm_90a"),  # blocks of 32 x 64
     ("llama-nvfp4-ct", "sm_90a"),
 ])
+def test_the_probe_has_a_product_of_codes_where_others_are(lowered):
+    """What rates products of codes by codes have is measured by one of them."""
+    def probe(recipe, target):
+        text = lowered(recipe, target)
+        return re.findall(r"^.*linear_residual.*$", text[text.index("probe rows 8192"):], re.M)
+
+    assert len(probe("llama-fp8-block", "sm_90a")) == 2 and len(probe("llama", "sm_90a")) == 1
+
+
 def test_no_codes_elsewhere(lowered, recipe, target):
     for _, _, ops in lowered(recipe, target):
         assert not MAKES_CODES & {name for name, _ in ops}

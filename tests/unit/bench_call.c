@@ -67,10 +67,10 @@ char *bench_call_page(double percent)
 }
 
 void bench_call_work(const AtlasPlan *plan, int phase, int launch, int rows, int outs, double positions, double history,
-	double *bytes, double *flops)
+	double experts, double *bytes, double *flops)
 {
 	const Phase *p = &plan->artifact.targets[0].phases[phase];
-	Work w = launch_work(p, &p->launches[launch], &(StepUse){rows, outs, positions, history});
+	Work w = launch_work(p, &p->launches[launch], &(StepUse){rows, outs, positions, history, experts});
 	*bytes = w.bytes;
 	*flops = w.flops;
 }
@@ -78,4 +78,30 @@ void bench_call_work(const AtlasPlan *plan, int phase, int launch, int rows, int
 const char *bench_call_other_card(const AtlasPlan *plan, const char *target, const char *gpu)
 {
 	return cli_other_card(plan, target, gpu);
+}
+
+int bench_call_experts(AtlasPlan *plan, AtlasSession *session, int batch, BenchExperts *out)
+{
+	char only[32];
+	snprintf(only, sizeof only, "tg4@0x%d", batch);
+	Args args = {.verb = "bench", .plan = "plan.bin", .quiet = true, .only = only, .bench_tokens = 4};
+	Bench b = {.args = &args, .plan = plan, .session = session, .info = {.struct_size = sizeof b.info},
+		.device = {.struct_size = sizeof b.device}, .graph = &plan->artifact.graph};
+	atlas_plan_info(plan, &b.info);
+	atlas_session_info(session, &b.device);
+	b.target = b.device.target[0] ? plan->artifact.targets : NULL;
+	b.n_events = b.info.slots;
+	b.events = calloc((size_t)b.n_events, sizeof *b.events);
+	b.tokens = calloc((size_t)b.info.max_context, sizeof *b.tokens);
+	int code = bench_list_rows(&b);
+	code = code ? code : bench_run_rows(&b);
+	if (!code && b.n_rows == 1 && !b.rows[0].skipped[0])
+		*out = (BenchExperts){b.rows[0].experts.distinct[0], b.rows[0].a_layer, b.rows[0].bytes,
+			b.rows[0].experts.layers[0]};
+	else if (b.n_rows == 1)
+		fprintf(stderr, "%s\n", b.rows[0].skipped);
+	free(b.rows);
+	free(b.events);
+	free(b.tokens);
+	return code;
 }

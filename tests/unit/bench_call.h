@@ -25,9 +25,14 @@ char *bench_call_page(double percent);
 
 /* Bytes and operations of one launch of the plan's target 0. */
 void bench_call_work(const AtlasPlan *plan, int phase, int launch, int rows, int outs, double positions, double history,
-	double *bytes, double *flops);
+	double experts, double *bytes, double *flops);
 
 /* cli_other_card. */
 const char *bench_call_other_card(const AtlasPlan *plan, const char *target, const char *gpu);
+
+/* A decode row of so many greedy sequences: experts that were counted, over how many layers and steps, those a layer
+ * that its bound takes, and the bytes of a step by that. Returns the exit code. */
+typedef struct BenchExperts { double distinct, a_layer, bytes; int64_t layers; } BenchExperts;
+int bench_call_experts(AtlasPlan *plan, AtlasSession *session, int batch, BenchExperts *out);
 
 #endif

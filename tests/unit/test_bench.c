@@ -254,10 +254,10 @@ static void attention_reads_what_was_there(void **state)
 	const Phase *p = &t->phases[at];
 	int i = launch_with(p, "kv", "o");
 	double rest = operand_bytes(p, &p->launches[i], "kv");
-	bench_call_work(r.plan, at, i, 3, 3, 300, 300, &bytes, &flops);
+	bench_call_work(r.plan, at, i, 3, 3, 300, 300, 0, &bytes, &flops);
 	assert_float_equal(bytes, 300 * 512 + rest, 1e-6);
 	assert_float_equal(flops, 4 * 256 * 300, 1e-6);
-	bench_call_work(r.plan, at, i, 3, 3, 30, 30, &bytes, &flops);
+	bench_call_work(r.plan, at, i, 3, 3, 30, 30, 0, &bytes, &flops);
 	assert_float_equal(bytes, 30 * 512 + rest, 1e-6);
 	atlas_plan_close(r.plan);
 	free_made(&r.made);
@@ -278,13 +278,13 @@ static void other_launches_read_each_operand_once(void **state)
 		if (op_operand(l->op, "kv") >= 0)
 			continue;
 		bool draws = op_operand(l->op, "logits") >= 0;
-		bench_call_work(r.plan, at, i, 8, 1, 36, 8, &bytes, &flops);
+		bench_call_work(r.plan, at, i, 8, 1, 36, 8, 0, &bytes, &flops);
 		double once = operand_bytes(p, l, "");
 		assert_float_equal(bytes, once < (double)l->read_bytes ? once : (double)l->read_bytes, 1e-6);
 		assert_float_equal(flops, (double)l->flops * (draws ? 1.0 / p->outs : 0.25), 1);
 	}
 	int embed = launch_with(p, "table", "row_token");
-	bench_call_work(r.plan, at, embed, 8, 1, 36, 8, &bytes, &flops);
+	bench_call_work(r.plan, at, embed, 8, 1, 36, 8, 0, &bytes, &flops);
 	assert_true(bytes <= 32 * (64 * 2 + 12));
 	atlas_plan_close(r.plan);
 	free_made(&r.made);
