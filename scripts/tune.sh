@@ -57,11 +57,8 @@ plans() {
 	TOML
 	for shape; do
 		python3 scripts/empty_checkpoint.py "tests/gpu/shapes/$shape.json" "$folder/$shape"
-		weights=(--weights ref)
-		[ -e "$folder/$shape/model.safetensors" ] || weights=(--random-weights)
 		"$build/atlasc" "$folder/$shape" --model "$folder/MODEL.toml" --target "$target" \
-			--candidates "$n" "${weights[@]}" --cache-dir "$build/kernel-cache" -o "$out/$shape.bin" 2>&1 |
-			grep -v A0803 >&2 # there are no weights
+			--candidates "$n" --random-weights --weights ref --cache-dir "$build/kernel-cache" -o "$out/$shape.bin"
 	done
 }
 

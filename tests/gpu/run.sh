@@ -4,7 +4,7 @@
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
 #                    [grid] [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal]
-#                    [starts] [official] [attention-rounding] [tune]
+#                    [starts] [official] [attention-rounding] [tune] [streams]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -41,6 +41,7 @@
 #              every layer beside the reference device's, text with and without drafts; 10 GB of disk each
 #   attention-rounding  attention of prompts as it is and with probabilities rounded in other ways, in kernels that
 #              tests/gpu/rounding.sh left in build/rounding: right, and how fast; what the ways gain on CHECKPOINT
+#   streams    1 to 256 streams of 8B in bf16 and FP8 and of a 35B in FP8, drawn at temperature 1: tests/gpu/streams.sh
 #   tune       times of the candidates in build/tune/*.bin, which scripts/tune.sh plans has made: build/tune/TARGET.CARD.toml
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
@@ -402,6 +403,7 @@ for what in "$@"; do
 	layers) layers ;;
 	seal) part seal seals ;;
 	official) officials ;;
+	streams) part streams tests/gpu/streams.sh measure "$out" ;;
 	tune) part tune scripts/tune.sh measure && cp build/tune/*.toml "$out" || failed=1 ;;
 	memory) watched_plans && part memory memory || failed=1 ;;
 	starts) part starts many_starts ;;
