@@ -41,7 +41,7 @@ rooms='22000 compiler
 9700 artifacts
 2950 runtime/cpu
 2500 runtime/text
-9400 runtime/cli'
+9700 runtime/cli'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
