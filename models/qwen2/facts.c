@@ -17,5 +17,6 @@ const ConfigKey qwen2_keys[] = {
 	ID_KEY("bos_token_id", -1),
 	ID_KEY("eos_token_id", -1),
 	IGNORED_KEY("attention_bias", IS_FALSE),
+	IGNORED_KEY("dual_chunk_attention_config", 0), /* of other engines, beyond its length */
 	LAST_KEY,
 };

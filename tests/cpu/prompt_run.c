@@ -68,11 +68,15 @@ int main(int argc, char **argv)
 		tokens[i] = 3 + (int)(uniform(&random) * (info.vocab - 3));
 	long read = 0, steps = 0;
 	double start = 0;
-	for (int started = -8, made, slot; started < n || atlas_active(session);) { /* the first eight are not counted */
+	for (int started = -8, length = 0, made, slot; started < n || atlas_active(session);) { /* the first eight are not counted */
 		while (started < n && atlas_active(session) < (started < 0 ? 1 : info.slots)) {
-			const int length = some_length(&random, median, sigma, info.max_context - 1);
-			need(atlas_start(session, tokens, length, NULL, 1, &slot) == ATLAS_OK, atlas_session_error(session));
+			length = length ? length : some_length(&random, median, sigma, info.max_context - 1);
+			const AtlasStatus s = atlas_start(session, tokens, length, NULL, 1, &slot);
+			if (s == ATLAS_NO_PAGES && atlas_active(session))
+				break; /* when others have ended */
+			need(s == ATLAS_OK, atlas_session_error(session));
 			read += started >= 0 ? length : 0;
+			length = 0;
 			if (++started < 0)
 				break;
 			if (start == 0) {
