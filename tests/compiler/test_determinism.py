@@ -95,8 +95,8 @@ def test_another_user_in_another_order_of_files(atlasc, repo, tmp_path):
 
 
 def test_nothing_is_asked_of_the_machine(build_dir, repo):
-    """No object of the compiler asks for a user, a host, a locale, the environment or a date. Folders are listed in two
-    places, for remarks on files that are not read and to find a snapshot, and sorted."""
+    """No object of the compiler asks for a user, a host, a locale, the environment or a date. Folders are listed in
+    three places, for remarks on files that are not read, to find a snapshot and chat templates, and sorted."""
     objects = [*build_dir.glob("obj/compiler/*.o"), *build_dir.glob("obj/artifacts/*.o"),
                *build_dir.glob("obj/models/*/*.o")]
     asked = subprocess.run(["nm", "-A", "-u", *objects], capture_output=True, text=True, check=True).stdout.split("\n")
@@ -108,4 +108,4 @@ def test_nothing_is_asked_of_the_machine(build_dir, repo):
              "localtime", "gmtime", "strftime", "random", "rand", "scandir", "glob", "ftw", "nftw"}
     assert never & set(calls) == set()
     assert calls["dlopen"] == {"nvrtc.o"}  # of the library that belongs to the NVRTC in use
-    assert calls["readdir"] == {"foreign_files.o", "model_folder.o"}
+    assert calls["readdir"] == {"foreign_files.o", "model_folder.o", "read_text.o"}

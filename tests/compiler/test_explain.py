@@ -55,7 +55,7 @@ def test_one_code(atlasc):
 
 @pytest.mark.parametrize("words,message", [
     (["explain"], "atlasc: error[A0101]: name a code: atlasc explain A0302, or --list for all of them"),
-    (["explain", "A0313"], "atlasc: error[A0101]: there is no code A0313: did you mean A0303?"),
+    (["explain", "A0313"], "atlasc: error[A0101]: there is no code A0313: did you mean A0213?"),
     (["explain", "xyzzy"], "atlasc: error[A0101]: there is no code xyzzy: see atlasc explain --list"),
     (["tests/fixtures/llama", "--list"], "atlasc: error[A0101]: --list is of atlasc explain"),
 ])

@@ -105,10 +105,10 @@ def test_options_of_other_commands(atlasc):
     listed = re.findall(r"^  (?:-\w, |    )(--[\w-]+)( [A-Z|a-z]+)? +(?:of (calibrate|explain):)?", atlasc("--help").stdout,
                         re.M)
     taken = {"kernels": {"--json"}, "explain": {"--json", "--list"},
-             "calibrate": {"--output", "--text", "--model", "--quiet"}}
+             "calibrate": {"--output", "--text", "--model", "--quiet", "--warn"}}
     assert len(listed) > 20
     for name, argument, only in listed:
-        if name in ("--help", "--help-as", "--version", "--list-ops", "--help-model"):
+        if name in ("--help", "--help-as", "--version", "--list-ops", "--list-targets", "--help-model"):
             continue
         for command, names in taken.items():
             run = atlasc(command, name, *(["x"] if argument else []))

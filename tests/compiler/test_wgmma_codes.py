@@ -30,7 +30,8 @@ def picks(atlasc, tmp_path):
     def run(quant, target="sm_90a", lines="", **changes):
         """{(phase, rows): [(op, template, constants) of layer 0]}"""
         config = json.loads((SHAPES / "llama-3.1-8b.json").read_text())
-        config |= {"num_hidden_layers": 1, "quantization_config": {**quant, "ignore": ["lm_head"]}} | changes
+        left_out = "modules_to_not_convert" if quant["quant_method"] == "awq" else "ignore"
+        config |= {"num_hidden_layers": 1, "quantization_config": {**quant, left_out: ["lm_head"]}} | changes
         (tmp_path / "config.json").write_text(json.dumps(config))
         (tmp_path / "it.toml").write_text(TOML + lines)
         done = atlasc("config.json", "--random-weights", "--model", "it.toml", "--target", target, "--tuning", "none",

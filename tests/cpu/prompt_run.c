@@ -68,9 +68,10 @@ int main(int argc, char **argv)
 		tokens[i] = 3 + (int)(uniform(&random) * (info.vocab - 3));
 	long read = 0, steps = 0;
 	double start = 0;
-	for (int started = -8, length = 0, made, slot; started < n || atlas_active(session);) { /* the first eight are not counted */
+	for (int started = -8, length = 0, made, slot; started < n || atlas_active(session);) { /* eight are not counted */
 		while (started < n && atlas_active(session) < (started < 0 ? 1 : info.slots)) {
-			length = length ? length : some_length(&random, median, sigma, info.max_context - 1);
+			if (length == 0)
+				length = some_length(&random, median, sigma, info.max_context - 1);
 			const AtlasStatus s = atlas_start(session, tokens, length, NULL, 1, &slot);
 			if (s == ATLAS_NO_PAGES && atlas_active(session))
 				break; /* when others have ended */

@@ -5,6 +5,7 @@ import unicodedata
 import auto
 import corpus
 import pytest
+import tokenizers
 
 pytest.importorskip("transformers")
 
