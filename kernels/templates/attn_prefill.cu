@@ -1,7 +1,7 @@
 // what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, for
 //           the rows of the step's segments; other rows stay as they are
 // numerics  scores and sums in f32, probabilities rounded to bf16 for the second product, as the tensor cores take
-//           them; one rounding at the end. Same bits every run; a row's bits depend on its own history alone
+//           them; one rounding at the end. Same bits every run; a row's bits depend on its own history and KEYS
 // measured  H100 SXM (mma.sync reaches 640 TFLOP/s there), causal work alone counted: 8192 rows, head dim 128 307
 //           TFLOP/s, 2048 rows 262, head dim 64 238. KEYS=64 with PAIRS=128 and head dim 128 parks 28 bytes of
 //           registers and is faster all the same: shared memory, not the tensor cores, is what is short

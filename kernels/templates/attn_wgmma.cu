@@ -1,7 +1,7 @@
 // what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, for
 //           the rows of the step's segments; other rows stay as they are
 // numerics  scores and sums in f32, probabilities rounded to bf16 for the second product, as the tensor cores take
-//           them; one rounding at the end. Same bits every run; a row's bits depend on its own history alone: runs of
+//           them; one rounding at the end. Same bits every run; a row's bits depend on its history and KEYS: runs of
 //           keys start at multiples of KEYS, and a run of which a row sees nothing leaves that row's state as it was
 // measured  H100 SXM, causal work alone counted, pages of 64: 8192 rows from position 0, head dim 128 614 TFLOP/s
 //           (attn_prefill 280), 64 502, 96 466, 256 640; head dim 128: 2048 rows 507, the last 2048 of 8192 580, 512

@@ -6,7 +6,7 @@
 //
 //   KERNEL(name, op)              one a file; name = file name = symbol; op is a row of artifacts/ops.h
 //   ARCH(80, 90a)                 "80": sm_80 and every later architecture; "90a": that one alone
-//   NUMERICS(f32_accumulate, batch_invariant)
+//   NUMERICS(f32_accumulate, batch_invariant)     the second: in this kernel, not between two of another bucket
 //   MATRIX(wgmma)                 the instruction of the tensor cores, if not mma: the cost model takes its rate;
 //                                 wgmma_fp8 is the one of e4m3
 //   DIM(K, 4096)                  a constant the operands' shapes decide; second: an example, for reading the file

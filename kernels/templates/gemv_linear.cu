@@ -1,5 +1,5 @@
 // what      y[t,n] = sum_k x[t,k] w[n,k] + bias[n]
-// numerics  f32 sums in an order that depends on K alone; one rounding. Same bits every run and for every batch
+// numerics  f32 sums in an order that depends on K alone; one rounding. Same bits every run, whatever the rows beside
 // measured  not separately: it is gemv_residual without the residual
 // why       weights in f16 and f32, whose digits the products keep, where stream_linear takes none
 #include "contract.cuh"

@@ -1,5 +1,5 @@
 // what      logits[o,v] = sum_k rmsnorm(x[out_row[o],:])[k] w[v,k], in f32; idle outs (-1): 0
-// numerics  bf16(x * norm) times w, accumulated in f32; not rounded. Same bits every run and for every batch
+// numerics  bf16(x * norm) times w, accumulated in f32; not rounded. Same bits every run, whatever the rows beside
 // measured  H100 SXM, one out, 16-bit weights: the read bound itself at 128256 x 2048 (3.1 TB/s); no spills
 // why       a step that wants no logits (a chunk in the middle of a prompt) leaves before the first weight is read
 #include "contract.cuh"

@@ -1,6 +1,6 @@
 // what      n = rmsnorm(x); y[t,i] = silu(n[t,:].gate[i,:] + gate_bias[i]) * (n[t,:].up[i,:] + up_bias[i])
 // numerics  bf16(x * norm) times w, accumulated in f32; norm, biases, silu and product in f32; one rounding.
-//           Same bits every run and for every batch
+//           Same bits every run, whatever the rows beside
 // measured  H100 SXM, one row of 16-bit weights: 98 % of the read bound at 14336 x 4096, 93 % at 8192 x 2048; no spills
 // why       a warp holds row i of gate and of up, so the product needs neither a second kernel nor a layout of its own
 #include "contract.cuh"

@@ -1,7 +1,7 @@
 // what      n = rmsnorm(x); logits = n . router; the TOPK largest of each row, with their shares of the softmax; with
 //           shared_gate also sigmoid(n . shared_gate). For up to 8 rows
 // numerics  x times norm * router in f32, 1 / rms at the end; the softmax in f32; n is rounded once. Same bits
-//           every run and for every batch
+//           every run, whatever the rows beside
 // measured  H100 SXM, 256 experts of 2048: 5.8 us at one row, 9.8 at 8, in a chain of its own kind
 // why       a warp holds a row of the router before the launches before have ended, so that of the time of its bytes
 //           nothing is left; the block that comes last chooses. Each warp sums the squares itself rather than wait

@@ -1,7 +1,7 @@
 // what      z[t,n] = residual[t,n] + sum_j (down of row t's j-th expert)[n,:] . h[t, part j], the shared expert's part
 //           last; weights may be codes with scales
 // numerics  each expert's product accumulated in f32, these added in the order of the row's choice, then the residual;
-//           one rounding. Same bits every run and for every batch
+//           one rounding. Same bits every run, whatever the rows beside
 // why       a warp is an expert's: the experts of a row are streamed side by side and meet once, in shared memory, so
 //           that neither a second pass nor an atomic sum is needed. It has few turns, which it asks for all at once
 // measured  H100 SXM, in a chain of its own kind, one row: FP8 2048 x 512 with the shared expert 5.7 us, 54 % of the

@@ -1,7 +1,7 @@
 // what      h[t,:] = for each of row t's experts share * (silu(gate n[t]) * (up n[t])), then the same of the expert
 //           that all rows go to; weights may be codes with scales
 // numerics  n times w, whose codes are decoded exactly, accumulated in f32; scales of rows, silu, products and the
-//           share in f32; one rounding. Same bits every run and for every batch
+//           share in f32; one rounding. Same bits every run, whatever the rows beside
 // why       nothing is sorted: a pair of row and expert is a slice of the grid, which streams the expert's rows as if
 //           there were no other. Which rows those are is known only when the launch before is done; the shared expert's
 //           are on their way by then
