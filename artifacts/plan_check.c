@@ -89,7 +89,7 @@ static bool check_numbers(const Graph *g, Why *why)
 		if (g->stop_tokens[i] < -1 || g->stop_tokens[i] >= g->vocab)
 			return REFUSE("graph: stop token %d is not a token of %d", g->stop_tokens[i], g->vocab);
 	if (g->temperature < 0 || g->top_p <= 0 || g->top_p > 1 || g->min_p < 0 || g->min_p > 1 ||
-		g->repetition_penalty <= 0)
+		!(g->repetition_penalty >= 1e-3f && g->repetition_penalty <= 1e3f))
 		return REFUSE("graph: the default sampling settings are out of range");
 	return true;
 }

@@ -42,7 +42,7 @@ const OptionRow option_table[N_OPTIONS] = {
 	[TOP_K] = {"sampling.top_k", T_INT, 0, MAX_VOCAB, false, "sample from the k likeliest tokens; 0 = from all"},
 	[TOP_P] = {"sampling.top_p", T_REAL, 0, 1, true, "sample from the likeliest tokens that sum up to p"},
 	[MIN_P] = {"sampling.min_p", T_REAL, 0, 1, false, "leave out tokens below min_p times the likeliest"},
-	[REPETITION_PENALTY] = {"sampling.repetition_penalty", T_REAL, 0, 100, true, "1 = none"},
+	[REPETITION_PENALTY] = {"sampling.repetition_penalty", T_REAL, 1e-3, 100, false, "1 = none"},
 	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "tokens generated unless stopped"},
 	[STOP] = {"sampling.stop", T_TOKENS, 0, MAX_VOCAB, false, "token ids that end a sequence, besides the model's own"},
 	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that no op has to use; one * stands for any text"},

@@ -63,11 +63,11 @@ static const Value *lookup(const Value *g, const char *key)
 	return v && v->kind != VALUE_NULL ? v : NULL;
 }
 
-static void read_number(Diags *d, const Value *g, const char *key, bool above, double hi, double *out)
+static void read_number(Diags *d, const Value *g, const char *key, double lo, bool above, double hi, double *out)
 {
 	const Value *v = lookup(g, key);
 	if (v)
-		want_real(d, A0203, key, v, 0, above, hi, out);
+		want_real(d, A0203, key, v, lo, above, hi, out);
 }
 
 static void check_generation_keys(Diags *d, const Value *g)
@@ -98,10 +98,10 @@ const Value *read_generation(Compile *c, Config *cf)
 	const Value *v = lookup(g, "do_sample");
 	if (v)
 		want_bool(d, A0203, "do_sample", v, &sample);
-	read_number(d, g, "temperature", false, 100, &cf->temperature);
-	read_number(d, g, "top_p", true, 1, &cf->top_p);
-	read_number(d, g, "min_p", false, 1, &cf->min_p);
-	read_number(d, g, "repetition_penalty", true, 100, &cf->repetition_penalty);
+	read_number(d, g, "temperature", 0, false, 100, &cf->temperature);
+	read_number(d, g, "top_p", 0, true, 1, &cf->top_p);
+	read_number(d, g, "min_p", 0, false, 1, &cf->min_p);
+	read_number(d, g, "repetition_penalty", 1e-3, false, 100, &cf->repetition_penalty);
 	v = lookup(g, "top_k");
 	if (v)
 		want_int(d, A0203, "top_k", v, 0, MAX_VOCAB, &cf->top_k);

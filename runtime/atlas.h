@@ -90,6 +90,9 @@ typedef struct AtlasError { /* filled by the function that failed; owned by the 
 
 const char *atlas_version(void); /* "0.1.0" */
 
+/* A NULL where something is asked for is ATLAS_ARGUMENT, unless its function says what it means. A session has threads
+ * (the reference device's) and a GPU's context, which fork does not take along: open it in the child. */
+
 /* Plans ---------------------------------------------------------------------------------------- */
 
 typedef struct AtlasPlan AtlasPlan;
@@ -243,10 +246,10 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
  */
 typedef struct AtlasSampling {
 	size_t struct_size;
-	float temperature;        /* 0 = greedy: the most probable token, the lowest id among equals */
+	float temperature;        /* below 1e-30 greedy: the most probable token, the lowest id among equals */
 	float top_p, min_p;       /* 1 and 0 = off */
-	float repetition_penalty; /* > 0; 1 = off; over prompt and answer */
-	float presence_penalty, frequency_penalty; /* 0 = off; over the answer */
+	float repetition_penalty; /* 0.001 to 1000; 1 = off; over prompt and answer */
+	float presence_penalty, frequency_penalty; /* -1000 to 1000; 0 = off; over the answer */
 	int32_t top_k;            /* 0 = all */
 	uint64_t seed;            /* same seed, prompt and device: same tokens, as far as "What a text depends on" says */
 } AtlasSampling;
@@ -298,8 +301,9 @@ AtlasStatus atlas_cancel(AtlasSession *session, int slot);
 
 /* Scores and traces --------------------------------------------------------------------------------------
  *
- * Both run tokens [n] in a free slot from position 0, sample nothing and free the slot. A callback
- * returns 0 to go on; anything else ends the call with ATLAS_STOPPED. Its arrays are valid during the call.
+ * Both run tokens [n] in a free slot from position 0, sample nothing and free the slot. A callback returns 0 to go on;
+ * anything else ends the call with ATLAS_STOPPED. Its arrays are valid during the call. While it runs, atlas_start,
+ * atlas_step, atlas_cancel, atlas_score and atlas_trace of the same session are ATLAS_ARGUMENT; it must not be closed.
  */
 
 /* logits [vocab] f32 of position `pos`: the scores of the token at pos + 1. Called for pos = 0 .. n-1 in order. The

@@ -234,7 +234,10 @@ AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, A
 	AtlasError *error)
 {
 	AtlasPlanOptions o = {.struct_size = sizeof o};
-	*plan = NULL;
+	if (plan)
+		*plan = NULL;
+	if (!plan || !path)
+		return error_set(error, ATLAS_ARGUMENT, "path and plan must not be NULL");
 	if (options && options->struct_size < sizeof options->struct_size)
 		return error_set(error, ATLAS_ARGUMENT, "options.struct_size is not set");
 	if (options)
@@ -280,6 +283,8 @@ static int n_drawable(const Graph *g)
 
 AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 {
+	if (!plan || !info)
+		return ATLAS_ARGUMENT;
 	const Artifact *a = &plan->artifact;
 	const Graph *g = &a->graph;
 	const Section *chat = artifact_section(a, "chat_template");
@@ -305,7 +310,7 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 
 AtlasStatus atlas_plan_signature(const AtlasPlan *plan, int i, uint8_t key[32], uint8_t id[32])
 {
-	if (i < 0 || i >= plan->artifact.n_signatures)
+	if (!plan || i < 0 || i >= plan->artifact.n_signatures)
 		return ATLAS_ARGUMENT;
 	const uint8_t *public_key = plan->artifact.signatures[i].public_key;
 	if (key)
@@ -318,6 +323,8 @@ AtlasStatus atlas_plan_signature(const AtlasPlan *plan, int i, uint8_t key[32], 
 AtlasStatus atlas_read_key(const char *path, uint8_t key[32], AtlasError *error)
 {
 	char why[256] = "";
+	if (!path || !key)
+		return error_set(error, ATLAS_ARGUMENT, "path and key must not be NULL");
 	return key_read_public(path, key, why, sizeof why) ? ATLAS_OK
 		: error_set(error, ATLAS_KEY, "%.200s: %.250s", path, why);
 }

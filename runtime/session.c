@@ -62,6 +62,7 @@ struct AtlasSession {
 	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
 	int64_t n_drafts, n_accepted; /* of the steps handed out */
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
+	bool is_walking;      /* a callback of atlas_score or atlas_trace is running: nothing else may be asked meanwhile */
 	AtlasStatus failed;   /* the first fault; sticky */
 	AtlasError error;
 };
@@ -185,6 +186,10 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions *options,
 	AtlasSession **session, AtlasError *error)
 {
+	if (session)
+		*session = NULL;
+	if (!plan || !session)
+		return error_set(error, ATLAS_ARGUMENT, "plan and session must not be NULL");
 	return session_open_watched(plan, options, NULL, session, error);
 }
 
@@ -203,7 +208,7 @@ void atlas_session_close(AtlasSession *session)
 	free(session);
 }
 
-const char *atlas_session_error(const AtlasSession *session) { return session->error.text; }
+const char *atlas_session_error(const AtlasSession *session) { return session ? session->error.text : ""; }
 Device *session_device(AtlasSession *session) { return session->device; }
 
 static int count_state(const AtlasSession *s, SequenceState state)
@@ -216,11 +221,13 @@ static int count_state(const AtlasSession *s, SequenceState state)
 
 int atlas_active(const AtlasSession *session)
 {
-	return session->graph->slots - count_state(session, FREE);
+	return session ? session->graph->slots - count_state(session, FREE) : 0;
 }
 
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info)
 {
+	if (!session || !info)
+		return ATLAS_ARGUMENT;
 	const Device *d = session->device;
 	int score = d->limits.prefill_outs;
 	AtlasSessionInfo all = {
@@ -298,15 +305,25 @@ static AtlasStatus check_sampling(AtlasSession *s, const AtlasSampling *a)
 		{"temperature", a->temperature, a->temperature >= 0},
 		{"top_p", a->top_p, a->top_p > 0 && a->top_p <= 1},
 		{"min_p", a->min_p, a->min_p >= 0 && a->min_p <= 1},
-		{"repetition_penalty", a->repetition_penalty, a->repetition_penalty > 0},
-		{"presence_penalty", a->presence_penalty, true},
-		{"frequency_penalty", a->frequency_penalty, true},
+		{"repetition_penalty", a->repetition_penalty, a->repetition_penalty >= 1e-3f && a->repetition_penalty <= 1e3f},
+		{"presence_penalty", a->presence_penalty, fabsf(a->presence_penalty) <= 1e3f},
+		{"frequency_penalty", a->frequency_penalty, fabsf(a->frequency_penalty) <= 1e3f},
 		{"top_k", (float)a->top_k, a->top_k >= 0}};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		if (!rows[i].good || !isfinite(rows[i].value))
 			return error_set(&s->error, ATLAS_ARGUMENT, "%s = %g is out of range", rows[i].name,
 				(double)rows[i].value);
 	return ATLAS_OK;
+}
+
+/* Can the session be asked for something now? */
+static AtlasStatus check_session(AtlasSession *s)
+{
+	if (!s)
+		return ATLAS_ARGUMENT;
+	if (s->is_walking)
+		return error_set(&s->error, ATLAS_ARGUMENT, "the session is asked from a callback of its own");
+	return s->failed;
 }
 
 /* A free slot with pages for `positions`, its state reset on the device. */
@@ -327,7 +344,8 @@ static AtlasStatus acquire(AtlasSession *s, int positions, const AtlasSampling *
 	memset(row, 0, sizeof *row * (size_t)g->max_pages);
 	for (q->n_pages = 0; q->n_pages < n_pages; q->n_pages++)
 		row[q->n_pages] = q->pages[q->n_pages] = s->free_pages[--s->n_free_pages];
-	const float sampling[8] = {a->temperature, a->top_p, a->min_p, a->repetition_penalty,
+	const float coldest = 1e-30f; /* below it a score over the temperature may be no number */
+	const float sampling[8] = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p, a->repetition_penalty,
 		a->presence_penalty, a->frequency_penalty};
 	const int32_t limits[8] = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32),
 		positions, s->shares[0], s->shares[1], s->shares[2]};
@@ -351,9 +369,13 @@ AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, con
 	int max_new, int *slot)
 {
 	AtlasSampling a;
+	AtlasStatus s = check_session(session);
+	if (s != ATLAS_OK)
+		return s;
 	int max_context = session->graph->max_context;
-	AtlasStatus s = session->failed;
 	atlas_sampling_init(session->plan, &a);
+	if (!tokens || !slot)
+		s = error_set(&session->error, ATLAS_ARGUMENT, "tokens and slot must not be NULL");
 	if (s == ATLAS_OK && sampling && sampling->struct_size < sizeof sampling->struct_size)
 		s = error_set(&session->error, ATLAS_ARGUMENT, "sampling.struct_size is not set");
 	if (s == ATLAS_OK && sampling)
@@ -652,11 +674,14 @@ static AtlasStatus take_step(AtlasSession *s, AtlasEvent *events, int *n)
 
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n)
 {
-	AtlasStatus s = ATLAS_OK;
+	AtlasStatus s = check_session(session);
+	if (n)
+		*n = 0;
+	if (s != ATLAS_OK)
+		return s;
+	if (!events || !n)
+		return error_set(&session->error, ATLAS_ARGUMENT, "events and n must not be NULL");
 	bool is_waiting = next_waiting(session, -1) >= 0;
-	*n = 0;
-	if (session->failed != ATLAS_OK)
-		return session->failed;
 	const int most = session->graph->slots * session->step_tokens;
 	if (cap < most)
 		return error_set(&session->error, ATLAS_ARGUMENT, "room for %d events: %d expected", cap, most);
@@ -672,6 +697,8 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 
 AtlasStatus atlas_cancel(AtlasSession *session, int slot)
 {
+	if (!session || session->is_walking)
+		return check_session(session);
 	if (slot < 0 || slot >= session->graph->slots || session->slots[slot].state == FREE)
 		return error_set(&session->error, ATLAS_ARGUMENT, "slot %d holds no sequence", slot);
 	leave_flight(session, slot);
@@ -758,13 +785,20 @@ AtlasStatus session_walk(AtlasSession *s, const int32_t *tokens, int n, SessionL
 {
 	AtlasSampling greedy;
 	int slot;
-	AtlasStatus status = s->failed != ATLAS_OK ? s->failed : check_tokens(s, tokens, n);
+	AtlasStatus status = check_session(s);
+	if (status != ATLAS_OK)
+		return status;
+	if (!tokens || (!layer && !score))
+		return error_set(&s->error, ATLAS_ARGUMENT, "tokens and the callback must not be NULL");
+	status = check_tokens(s, tokens, n);
 	atlas_sampling_init(s->plan, &greedy);
 	if (status == ATLAS_OK)
 		status = acquire(s, n, &greedy, &slot);
 	if (status != ATLAS_OK)
 		return status;
+	s->is_walking = true;
 	status = walk_chunks(s, tokens, n, slot, layer, score, ctx);
+	s->is_walking = false;
 	free_slot(s, slot);
 	return status;
 }
@@ -785,5 +819,5 @@ static int only_read(void *ctx, int layer, int pos, int rows, int cols, float *h
 AtlasStatus atlas_trace(AtlasSession *session, const int32_t *tokens, int n, AtlasLayerFn *fn, void *ctx)
 {
 	Reader reader = {fn, ctx};
-	return session_walk(session, tokens, n, only_read, NULL, &reader);
+	return session_walk(session, tokens, n, fn ? only_read : NULL, NULL, &reader);
 }

@@ -21,7 +21,10 @@ static AtlasStatus text_status(int64_t result)
 AtlasStatus atlas_encode(const AtlasPlan *plan, const char *text, size_t n_bytes, int flags, int32_t *tokens,
 	size_t cap, size_t *n_tokens)
 {
-	*n_tokens = 0;
+	if (n_tokens)
+		*n_tokens = 0;
+	if (!plan || !n_tokens || (!text && n_bytes) || (!tokens && cap))
+		return ATLAS_ARGUMENT;
 	if (!plan->has_tokenizer)
 		return ATLAS_NO_TOKENIZER;
 	int n = tok_encode(&plan->tokenizer, text, n_bytes, flags & ATLAS_ADD_SPECIAL,
@@ -33,7 +36,10 @@ AtlasStatus atlas_encode(const AtlasPlan *plan, const char *text, size_t n_bytes
 
 AtlasStatus atlas_text_open(const AtlasPlan *plan, int skip_special, AtlasText **text)
 {
-	*text = NULL;
+	if (text)
+		*text = NULL;
+	if (!plan || !text)
+		return ATLAS_ARGUMENT;
 	if (!plan->has_tokenizer)
 		return ATLAS_NO_TOKENIZER;
 	AtlasText *t = calloc(1, sizeof *t);
@@ -48,18 +54,24 @@ AtlasStatus atlas_text_open(const AtlasPlan *plan, int skip_special, AtlasText *
 
 AtlasStatus atlas_text_push(AtlasText *text, int32_t token, const char **bytes, size_t *n)
 {
+	if (!text || !bytes || !n)
+		return ATLAS_ARGUMENT;
 	*n = 0;
 	return text_status(tok_stream_push(&text->stream, token, bytes, n));
 }
 
 AtlasStatus atlas_text_finish(AtlasText *text, const char **bytes, size_t *n)
 {
+	if (!text || !bytes || !n)
+		return ATLAS_ARGUMENT;
 	*n = 0;
 	return text_status(tok_stream_finish(&text->stream, bytes, n));
 }
 
 void atlas_text_restart(AtlasText *text)
 {
+	if (!text)
+		return;
 	tok_stream_free(&text->stream);
 	tok_stream_start(&text->stream, &text->plan->tokenizer, text->skip_special);
 }

@@ -185,7 +185,7 @@ GENERATION = [
     ({"suppress_tokens": [1]}, "error[A0206]: suppress_tokens = [1]: what it asks for is not implemented"),
     ({"do_sample": 1}, "error[A0203]: do_sample = 1: expected true or false"),
     ({"do_sample": True, "top_k": 1.5}, "error[A0203]: top_k = 1.5: expected an integer from 0 to 1048576"),
-    ({"repetition_penalty": 0}, "error[A0203]: repetition_penalty = 0: expected a number above 0 up to 100"),
+    ({"repetition_penalty": 0}, "error[A0203]: repetition_penalty = 0: expected a number from 0.001 to 100"),
 ]
 
 
