@@ -3,24 +3,22 @@
  * The size of every section is known before its content is final, since hashes have a fixed size: so the file is
  * laid out first, weights are streamed to their place while their leaves are hashed by several threads, and the graph
  * section, which holds their hashes, is packed again afterwards. The file appears under its name only when it is
- * whole: written without a name in the same folder, fsync, rename, fsync of the folder.
+ * whole (new_file.h).
  */
 #include "artifacts/plan.h"
 
+#include "artifacts/new_file.h"
 #include "artifacts/parallel.h"
 #include "artifacts/schema.h"
 #include "artifacts/sign.h"
 #include "artifacts/tree.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <msgpack.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HEADER_BYTES = 48, END_BYTES = 16, CHUNK_BYTES = 16 * TREE_LEAF_BYTES, MAX_SECTIONS = 64, LAYOUT_ROUNDS = 8 };
@@ -41,11 +39,7 @@ typedef struct Writer {
 	Section sections[MAX_SECTIONS];
 	int n;
 	msgpack_sbuffer manifest;
-	char tmp[4096];    /* the temporary file's name, once it has one */
-	bool is_unnamed;
-	bool holds_signals; /* until the temporary file is renamed or gone */
-	sigset_t mask;      /* as it was before */
-	int fd;
+	NewFile file;
 	char *why;
 	size_t why_bytes;
 } Writer;
@@ -315,7 +309,7 @@ static bool write_at(Writer *w, int64_t at, const void *bytes, size_t n)
 {
 	const uint8_t *p = bytes;
 	while (n) {
-		ssize_t done = pwrite(w->fd, p, n, (off_t)at);
+		ssize_t done = pwrite(w->file.fd, p, n, (off_t)at);
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done < 0)
@@ -325,33 +319,6 @@ static bool write_at(Writer *w, int64_t at, const void *bytes, size_t n)
 		at += done;
 	}
 	return true;
-}
-
-/* Signals that end a program wait while there is a file of a temporary name: it would be left behind. */
-static void hold_signals(Writer *w)
-{
-	sigset_t set;
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, &w->mask);
-	w->holds_signals = true;
-}
-
-static void release_signals(Writer *w)
-{
-	if (w->holds_signals)
-		sigprocmask(SIG_SETMASK, &w->mask, NULL);
-	w->holds_signals = false;
-}
-
-/* Did a signal come that hold_signals keeps waiting? */
-static bool is_interrupted(const Writer *w)
-{
-	sigset_t pending;
-	return w->holds_signals && sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1
-		|| sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGHUP) == 1);
 }
 
 static int compare_offset(const void *a, const void *b)
@@ -392,7 +359,7 @@ static bool stream_weight(Writer *w, int index, Stream *s, int64_t section_at, u
 		c->n = x->bytes - at < CHUNK_BYTES ? x->bytes - at : CHUNK_BYTES;
 		if (!w->parts->weights.read(w->parts->weights.ctx, index, at, c->bytes, (size_t)c->n))
 			return failed(w, "weight %s could not be read", x->name);
-		if (is_interrupted(w))
+		if (new_file_is_interrupted(&w->file))
 			return failed(w, "interrupted");
 		c->leaves = leaves + at / TREE_LEAF_BYTES * HASH_BYTES;
 		int64_t n = tree_n_leaves(c->n);
@@ -507,101 +474,17 @@ static bool write_content(Writer *w)
 			return false;
 	}
 	pack_manifest(w);
-	if (!write_header(w))
-		return false;
-	return fsync(w->fd) == 0 || failed(w, "cannot be written: %s", strerror(errno));
-}
-
-static void folder_of(const char *path, char *folder, size_t bytes)
-{
-	const char *slash = strrchr(path, '/');
-	snprintf(folder, bytes, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-}
-
-/* A plan replaces a plan. Anything else of that name is not ours to replace: a device, or a link such as
- * /dev/stdout. */
-static bool may_replace(Writer *w, const char *path)
-{
-	struct stat st;
-	if (lstat(path, &st) != 0 || S_ISREG(st.st_mode))
-		return true;
-	return failed(w, "not a regular file but %s", S_ISDIR(st.st_mode) ? "a folder" :
-		S_ISLNK(st.st_mode) ? "a symbolic link" : S_ISFIFO(st.st_mode) ? "a FIFO" :
-		S_ISSOCK(st.st_mode) ? "a socket" : "a device");
-}
-
-/* A file without a name, where the file system has them: whatever ends the program, nothing is left. Elsewhere
- * signals wait. */
-static bool open_temporary(Writer *w, const char *path)
-{
-	char folder[4096];
-	if (!may_replace(w, path))
-		return false;
-	folder_of(path, folder, sizeof folder);
-	int n = snprintf(w->tmp, sizeof w->tmp, "%s.tmp.XXXXXX", path);
-	if (n < 0 || (size_t)n >= sizeof w->tmp)
-		return failed(w, "the path is too long");
-	w->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
-	w->is_unnamed = w->fd >= 0;
-	if (w->fd < 0) {
-		hold_signals(w);
-		w->fd = mkstemp(w->tmp);
-	}
-	if (w->fd < 0)
-		return failed(w, "cannot be written: %s", strerror(errno));
-	return true;
-}
-
-static void sync_folder(const char *path)
-{
-	char folder[4096];
-	folder_of(path, folder, sizeof folder);
-	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd >= 0) {
-		fsync(fd); /* a folder that cannot be synced is no reason to lose the file */
-		close(fd);
-	}
-}
-
-/* Gives the finished file a name of its own, then the one wanted: the old file stays until that instant. */
-static bool finish(Writer *w, const char *path)
-{
-	if (w->is_unnamed) {
-		char self[64];
-		snprintf(self, sizeof self, "/proc/self/fd/%d", w->fd);
-		snprintf(w->tmp, sizeof w->tmp, "%s.tmp.%d", path, (int)getpid());
-		unlink(w->tmp);
-		hold_signals(w);
-		if (linkat(AT_FDCWD, self, AT_FDCWD, w->tmp, AT_SYMLINK_FOLLOW) != 0)
-			return failed(w, "cannot be written: %s", strerror(errno));
-		w->is_unnamed = false;
-	} else {
-		mode_t mask = umask(0);
-		umask(mask);
-		if (fchmod(w->fd, 0666 & ~mask) != 0)
-			return failed(w, "cannot be written: %s", strerror(errno));
-	}
-	if (rename(w->tmp, path) != 0)
-		return failed(w, "cannot be written: %s", strerror(errno));
-	sync_folder(path);
-	return true;
+	return write_header(w);
 }
 
 bool artifact_can_write(const char *path, char *why, size_t why_bytes)
 {
-	Writer w = {.fd = -1, .why = why, .why_bytes = why_bytes};
-	bool ok = open_temporary(&w, path);
-	if (ok && !w.is_unnamed)
-		unlink(w.tmp);
-	release_signals(&w);
-	if (ok)
-		close(w.fd);
-	return ok;
+	return new_file_may_begin(path, why, why_bytes);
 }
 
 bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t why_bytes)
 {
-	Writer w = {.parts = parts, .graph = parts->artifact->graph, .fd = -1, .why = why, .why_bytes = why_bytes};
+	Writer w = {.parts = parts, .graph = parts->artifact->graph, .why = why, .why_bytes = why_bytes};
 	if (4 + 3 * parts->artifact->n_targets + parts->n_blobs + 2 > MAX_SECTIONS)
 		return failed(&w, "more than %d sections", MAX_SECTIONS);
 	if (parts->n_keys > PLAN_MAX_SIGNATURES)
@@ -619,12 +502,13 @@ bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t 
 	msgpack_sbuffer_init(&w.manifest);
 	make_pieces(&w);
 	lay_out(&w);
-	bool ok = open_temporary(&w, path) && write_content(&w) && finish(&w, path);
-	if (w.fd >= 0)
-		close(w.fd);
-	if (!ok && w.fd >= 0 && !w.is_unnamed)
-		unlink(w.tmp);
-	release_signals(&w);
+	bool ok = new_file_begin(&w.file, path, why, why_bytes);
+	if (ok && write_content(&w))
+		ok = new_file_end(&w.file);
+	else if (ok) {
+		new_file_abandon(&w.file);
+		ok = false;
+	}
 	for (int i = 0; i < w.n; i++)
 		if (w.pieces[i].is_owned)
 			free((void *)(uintptr_t)w.pieces[i].bytes);

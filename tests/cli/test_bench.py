@@ -239,7 +239,7 @@ def test_refusals(atlas, plan, tmp_path):
     assert refused(*cpu, "--reps", "2") == (2, [
         "atlas bench: --reps 2: expected a whole number from 3 to 1000"])
     code, lines = refused(*cpu, "--only", "pp512", "--json", tmp_path / "no" / "b.json")
-    assert code == 5 and lines == [f"atlas bench: {tmp_path}/no/b.json: No such file or directory"]
+    assert code == 5 and lines == [f"atlas bench: {tmp_path}/no/b.json: cannot be written: No such file or directory"]
     code, lines = refused(tmp_path / "none.bin", "--html", tmp_path)  # known before the plan is even opened
-    assert code == 5 and lines == [f"atlas bench: {tmp_path}: not a regular file"]
+    assert code == 5 and lines == [f"atlas bench: {tmp_path}: not a regular file but a folder"]
     assert refused(tmp_path / "none.bin")[0] == 5

@@ -137,10 +137,10 @@ def test_dump(atlas, plan, tmp_path):
 def test_dump_leaves_nothing_behind(atlas, plan, tmp_path):
     out = tmp_path / "no" / "such" / "folder"
     run = atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", out)
-    assert (run.returncode, run.stderr) == (5, f"atlas dump: {out}: No such file or directory\n")
+    assert (run.returncode, run.stderr) == (5, f"atlas dump: {out}: cannot be written: No such file or directory\n")
     (tmp_path / "folder").mkdir()
     run = atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", tmp_path / "folder")
-    assert (run.returncode, run.stderr) == (5, f"atlas dump: {tmp_path}/folder: not a regular file\n")
+    assert (run.returncode, run.stderr) == (5, f"atlas dump: {tmp_path}/folder: not a regular file but a folder\n")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 

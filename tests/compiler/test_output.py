@@ -30,23 +30,56 @@ def a_socket(path):
         s.bind(str(path))
 
 
+# Each verb that writes a file, and how it is told which.
+WRITERS = {
+    "dump": lambda plan, out: ["dump", plan, "--tokens", "1", "--device", "cpu", "-q", "-o", out],
+    "audit": lambda plan, out: ["audit", plan, "--html", out],
+    "bench": lambda plan, out: ["bench", plan, "--device", "cpu", "-q", "--only", "none", "--json", out],
+    "calibrate": lambda plan, out: ["calibrate", plan, "--file", __file__, "-q", "-o", out],
+    "sign": lambda plan, out: ["sign", plan, "--key", out.parent / "key.pem", "-o", out],
+}
+
+
 @pytest.mark.parametrize("make", [a_fifo, a_folder, a_symbolic_link, a_socket])
-@pytest.mark.parametrize("command", ["atlasc", "dump"])
+@pytest.mark.parametrize("command", ["atlasc", *WRITERS])
 def test_only_files_are_replaced(atlasc, atlas, plan_of, tmp_path, monkeypatch, make, command):
     monkeypatch.chdir(tmp_path)  # a socket's path must be short
     make(tmp_path / "out")
+    what = make.__name__.replace("_", " ").replace("fifo", "FIFO")
+    if command == "sign":
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"], check=True,
+                       capture_output=True)
     before = sorted((p.name, p.lstat().st_ino, stat.S_IFMT(p.lstat().st_mode)) for p in tmp_path.iterdir())
     if command == "atlasc":
         run = atlasc(FIXTURE, "-o", tmp_path / "out", timeout=5)  # less than compiling a kernel takes
-        what = make.__name__.replace("_", " ").replace("fifo", "FIFO")
         assert run.stderr == f"{tmp_path}/out: error[A0103]: not a regular file but {what}\n"
     else:
-        run = atlas("dump", plan_of("llama-trained"), "--tokens", "1", "--device", "cpu", "-q", "-o", tmp_path / "out")
-        assert run.stderr == f"atlas dump: {tmp_path}/out: not a regular file\n"
+        run = atlas(*WRITERS[command](plan_of("llama-trained"), tmp_path / "out"))
+        assert run.stderr.endswith(f"atlas {command}: {tmp_path}/out: not a regular file but {what}\n"), run.stderr
     assert (run.returncode, run.stdout) == (5, "")
     assert before == sorted((p.name, p.lstat().st_ino, stat.S_IFMT(p.lstat().st_mode)) for p in tmp_path.iterdir())
     if make is a_symbolic_link:
         assert (tmp_path / "target").read_bytes() == b"keep me"
+
+
+@pytest.mark.parametrize("command", ["atlasc", "dump", "audit", "sign"])
+def test_a_file_keeps_its_mode_and_a_new_one_obeys_umask(atlasc, atlas, plan_of, tmp_path, command):
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"], check=True,
+                   capture_output=True)
+
+    def write(out):
+        words = WRITERS[command](plan_of("llama-trained"), out) if command in WRITERS else None
+        run = atlas(*words) if words else atlasc(FIXTURE, "--target", "none", "-q", "-o", out)
+        assert run.returncode == 0, run.stderr
+        return stat.S_IMODE(out.stat().st_mode)
+
+    before = os.umask(0o027)
+    try:
+        assert write(tmp_path / "out") == 0o640
+        (tmp_path / "out").chmod(0o600)
+        assert write(tmp_path / "out") == 0o600
+    finally:
+        os.umask(before)
 
 
 def test_told_with_the_mistakes_of_the_input(atlasc, tmp_path):

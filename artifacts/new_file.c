@@ -1,0 +1,157 @@
+/* new_file.c - write a file whole or not at all (see new_file.h). */
+#include "artifacts/new_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool failed(const NewFile *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool failed(const NewFile *f, const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	vsnprintf(f->why, f->why_bytes, fmt, args);
+	va_end(args);
+	return false;
+}
+
+static bool cannot(const NewFile *f) { return failed(f, "cannot be written: %s", strerror(errno)); }
+
+/* Signals that end a program wait while there is a file of a temporary name: it would be left behind. */
+static void hold_signals(NewFile *f)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	if (!f->holds_signals)
+		sigprocmask(SIG_BLOCK, &set, &f->mask);
+	f->holds_signals = true;
+}
+
+bool new_file_is_interrupted(const NewFile *f)
+{
+	sigset_t pending;
+	return f->holds_signals && sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1
+		|| sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGHUP) == 1);
+}
+
+static void folder_of(const char *path, char *folder, size_t bytes)
+{
+	const char *slash = strrchr(path, '/');
+	snprintf(folder, bytes, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+}
+
+/* A regular file of that name may be replaced; *mode is then its own, else what umask leaves. */
+static bool may_replace(const NewFile *f, mode_t *mode)
+{
+	struct stat st;
+	if (lstat(f->path, &st) != 0) {
+		const mode_t mask = umask(0);
+		umask(mask);
+		*mode = 0666 & ~mask;
+		return true;
+	}
+	*mode = st.st_mode & 07777;
+	if (S_ISREG(st.st_mode))
+		return true;
+	return failed(f, "not a regular file but %s", S_ISDIR(st.st_mode) ? "a folder" :
+		S_ISLNK(st.st_mode) ? "a symbolic link" : S_ISFIFO(st.st_mode) ? "a FIFO" :
+		S_ISSOCK(st.st_mode) ? "a socket" : "a device");
+}
+
+bool new_file_begin(NewFile *f, const char *path, char *why, size_t why_bytes)
+{
+	char folder[sizeof f->path];
+	mode_t mode;
+	*f = (NewFile){.fd = -1, .why = why, .why_bytes = why_bytes};
+	if (strlen(path) >= sizeof f->path)
+		return failed(f, "the path is too long");
+	strcpy(f->path, path);
+	if (!may_replace(f, &mode))
+		return false;
+	folder_of(path, folder, sizeof folder);
+	f->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (f->fd < 0) {
+		snprintf(f->temporary, sizeof f->temporary, "%s.tmp.XXXXXX", path);
+		hold_signals(f);
+		f->fd = mkostemp(f->temporary, O_CLOEXEC);
+	}
+	if (f->fd >= 0)
+		return true;
+	cannot(f);
+	f->temporary[0] = 0;
+	new_file_abandon(f);
+	return false;
+}
+
+void new_file_abandon(NewFile *f)
+{
+	if (f->fd >= 0)
+		close(f->fd);
+	if (f->temporary[0])
+		unlink(f->temporary);
+	f->fd = -1;
+	f->temporary[0] = 0;
+	if (f->holds_signals)
+		sigprocmask(SIG_SETMASK, &f->mask, NULL);
+	f->holds_signals = false;
+}
+
+static void sync_folder(const char *path)
+{
+	char folder[4096];
+	folder_of(path, folder, sizeof folder);
+	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0) {
+		fsync(fd); /* a folder that cannot be synced is no reason to lose the file */
+		close(fd);
+	}
+}
+
+/* A name of its own first, then the one wanted: the old file stays until that instant. */
+static bool take_name(NewFile *f)
+{
+	mode_t mode;
+	if (!may_replace(f, &mode)) /* what is there now may be another thing than at the beginning */
+		return false;
+	if (fchmod(f->fd, mode) != 0 || fsync(f->fd) != 0)
+		return cannot(f);
+	if (!f->temporary[0]) {
+		char self[64], name[sizeof f->temporary];
+		snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
+		snprintf(name, sizeof name, "%s.tmp.%d", f->path, (int)getpid());
+		unlink(name);
+		hold_signals(f);
+		if (linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) != 0)
+			return cannot(f);
+		strcpy(f->temporary, name);
+	}
+	if (rename(f->temporary, f->path) != 0)
+		return cannot(f);
+	f->temporary[0] = 0;
+	sync_folder(f->path);
+	return true;
+}
+
+bool new_file_end(NewFile *f)
+{
+	const bool ok = take_name(f);
+	new_file_abandon(f); /* of what was renamed nothing is left to unlink */
+	return ok;
+}
+
+bool new_file_may_begin(const char *path, char *why, size_t why_bytes)
+{
+	NewFile f;
+	if (!new_file_begin(&f, path, why, why_bytes))
+		return false;
+	new_file_abandon(&f);
+	return true;
+}
