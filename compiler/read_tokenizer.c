@@ -42,17 +42,6 @@ static bool is_keyed(const Reader *r, Str name, Str *key)
 	return n > 0;
 }
 
-static bool check_id(Reader *r, Json at, const json_t *v, int rows, int *id)
-{
-	if (!json_is_integer(v) || json_integer_value(v) < 0)
-		return reject(r, A0504, at, "expected an id, an integer that is not negative");
-	if (json_integer_value(v) >= rows)
-		return reject(r, A0503, at, "id %lld is not below %d, the rows of the embedding",
-			(long long)json_integer_value(v), rows);
-	*id = (int)json_integer_value(v);
-	return true;
-}
-
 static Json vocab_entry(Reader *r, const char *key)
 {
 	return (Json){NULL, arena_printf(r->arena, "model.vocab[%s]", quoted(r, (Str){key, strlen(key)}))};
@@ -78,12 +67,18 @@ static bool read_vocab(Reader *r, int room, int rows)
 	const char *key;
 	json_t *v;
 	bool ok = true;
+	const char *beyond = NULL; /* the first whose id has no row */
+	int n_beyond = 0;
 	spec->tokens = ARENA_ARRAY(r->arena, SpecToken, ids_named(r, rows) + room);
 	json_object_foreach(r->vocab, key, v) {
 		int id;
 		Str name = {key, strlen(key)};
-		if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= rows) {
-			ok = check_id(r, vocab_entry(r, key), v, rows, &id);
+		if (!json_is_integer(v) || json_integer_value(v) < 0) {
+			ok = reject(r, A0504, vocab_entry(r, key), "expected an id, an integer that is not negative");
+			continue;
+		}
+		if (json_integer_value(v) >= rows) {
+			beyond = n_beyond++ ? beyond : key;
 			continue;
 		}
 		id = (int)json_integer_value(v);
@@ -100,6 +95,11 @@ static bool read_vocab(Reader *r, int room, int rows)
 		if (id >= spec->n_ids)
 			spec->n_ids = id + 1;
 	}
+	if (beyond)
+		ok = reject(r, A0503, vocab_entry(r, beyond), "id %lld is not below %d, the rows of the embedding%s",
+			(long long)json_integer_value(json_object_get(r->vocab, beyond)), rows, n_beyond > 1
+			? arena_printf(r->arena, ", nor %s %d other%s", n_beyond > 2 ? "are" : "is", n_beyond - 1,
+				n_beyond > 2 ? "s" : "") : "");
 	return ok;
 }
 

@@ -69,6 +69,8 @@ CASES = {
     "same id twice": (put(["model", "vocab", "c"], 2), 'A0503', 'model.vocab["c"]: id 2 belongs to "b", too'),
     "id too large": (put(["model", "vocab", "c"], 9), 'A0503',
                      'model.vocab["c"]: id 9 is not below 9, the rows of the embedding'),
+    "ids too large": (lambda t: t["model"]["vocab"].update({"b": 9, "c": 10, "ab": 11}), 'A0503',
+                      'model.vocab["b"]: id 9 is not below 9, the rows of the embedding, nor are 2 others'),
     "id negative": (put(["model", "vocab", "c"], -1), 'A0504',
                     'model.vocab["c"]: expected an id, an integer that is not negative'),
     "id text": (put(["model", "vocab", "c"], "3"), 'A0504',
