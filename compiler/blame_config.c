@@ -14,8 +14,8 @@
 
 enum { MOST_TRIALS = 48, MOST_VALUES = 4 /* of one key */ };
 
-typedef struct Size { const char *key; size_t at; } Size;
-#define SIZE(key, field) {key, offsetof(Config, field)}
+typedef struct Size { const char *key; size_t at; int more; /* of the key than of the field */ } Size;
+#define SIZE(key, field) {key, offsetof(Config, field), 0}
 /* In the order in which they are tried; where two explain the same, the first is told. */
 static const Size sizes[] = {
 	SIZE("hidden_size", hidden_dim), SIZE("vocab_size", vocab), SIZE("head_dim", head_dim),
@@ -24,6 +24,7 @@ static const Size sizes[] = {
 	SIZE("shared_expert_intermediate_size", shared_dim), SIZE("num_experts", n_experts),
 	SIZE("linear_num_value_heads", n_v_heads), SIZE("linear_num_key_heads", n_k_heads),
 	SIZE("linear_value_head_dim", v_dim), SIZE("linear_key_head_dim", k_dim),
+	{"linear_conv_kernel_dim", offsetof(Config, n_taps), 1},
 };
 enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
 
@@ -38,7 +39,10 @@ typedef struct Blame {
 	const char *also; /* "linear_key_head_dim = 16": what explains everything as well; NULL = nothing does */
 } Blame;
 
-static int *field(Config *cf, const Size *s) { return (int *)(void *)((char *)cf + s->at); }
+static int size_of(const Config *cf, const Size *s)
+{
+	return *(const int *)(const void *)((const char *)cf + s->at) + s->more;
+}
 
 static const ConfigValue *value_of(const Config *cf, const char *key)
 {
@@ -63,19 +67,19 @@ static bool is_sound(const Config *cf)
 {
 	return cf->hidden_dim > 0 && cf->head_dim > 0 && cf->head_dim % 2 == 0 && cf->rotary_dim % 2 == 0 &&
 		cf->n_kv_heads > 0 && cf->n_heads % cf->n_kv_heads == 0 && cf->n_active <= cf->n_experts &&
-		(!cf->is_delta || cf->n_v_heads % cf->n_k_heads == 0);
+		(!cf->is_delta || (cf->n_v_heads % cf->n_k_heads == 0 && cf->n_taps > 0));
 }
 
 /* The trial, kept where it is the best; NULL where the value makes no sense. */
-static Compile *try_value(Blame *b, const char *key, size_t at, int value)
+static Compile *try_value(Blame *b, const Size *size, int value)
 {
 	Compile *c = b->c, *trial = ARENA_NEW(&c->arena, Compile);
 	if (b->n_trials == MOST_TRIALS)
 		return NULL;
 	*trial = *b->before;
 	Config *cf = &trial->model.config;
-	int *to = (int *)(void *)((char *)cf + at), head_dim = cf->head_dim;
-	*to = value;
+	int *to = (int *)(void *)((char *)cf + size->at), head_dim = cf->head_dim;
+	*to = value - size->more;
 	derive(cf, head_dim);
 	if (!is_sound(cf))
 		return NULL;
@@ -88,13 +92,13 @@ static Compile *try_value(Blame *b, const char *key, size_t at, int value)
 	b->build(trial);
 	c->arena = trial->arena;
 	c->scratch = trial->scratch;
-	if (!trial->diags.n_errors && b->best && !b->best->diags.n_errors && !b->also && strcmp(b->key, key) != 0)
-		b->also = arena_printf(&c->arena, "%s = %d", key, value);
+	if (!trial->diags.n_errors && b->best && !b->best->diags.n_errors && !b->also && strcmp(b->key, size->key) != 0)
+		b->also = arena_printf(&c->arena, "%s = %d", size->key, value);
 	const int best = b->best ? b->best->diags.n_errors : c->diags.n_errors - b->before->diags.n_errors;
 	if (trial->diags.n_errors >= best || (trial->diags.n_errors && best - trial->diags.n_errors < 2))
 		return trial;
 	b->best = trial;
-	b->key = key;
+	b->key = size->key;
 	b->is = value;
 	return trial;
 }
@@ -119,7 +123,7 @@ static void try_multiples(Blame *b)
 {
 	Config *cf = &b->c->model.config;
 	for (int k = 0; k < N_SIZES; k++) {
-		int tried[MOST_VALUES], n = 0, value = *field(cf, &sizes[k]);
+		int tried[MOST_VALUES], n = 0, value = size_of(cf, &sizes[k]);
 		if (!value_of(cf, sizes[k].key))
 			continue;
 		for (int i = 0; i < b->c->misfits.n && n < MOST_VALUES; i++) {
@@ -132,7 +136,7 @@ static void try_multiples(Blame *b)
 				if (!is_new)
 					continue;
 				tried[n++] = (int)other;
-				try_value(b, sizes[k].key, sizes[k].at, (int)other);
+				try_value(b, &sizes[k], (int)other);
 			}
 		}
 	}
@@ -144,13 +148,13 @@ static void try_sums(Blame *b)
 	Config *cf = &b->c->model.config;
 	const Misfit *m = b->c->misfits.n ? &b->c->misfits.at[0] : NULL;
 	for (int k = 0; m && k < N_SIZES; k++) {
-		const int value = *field(cf, &sizes[k]);
+		const int value = size_of(cf, &sizes[k]);
 		if (!value_of(cf, sizes[k].key) || value < 1 || value > MAX_DIM)
 			continue;
 		int probed = 2 * value;
-		const Compile *probe = try_value(b, sizes[k].key, sizes[k].at, probed);
+		const Compile *probe = try_value(b, &sizes[k], probed);
 		if (!probe && value % 2 == 0)
-			probe = try_value(b, sizes[k].key, sizes[k].at, probed = value / 2);
+			probe = try_value(b, &sizes[k], probed = value / 2);
 		for (int i = 0; probe && i < probe->misfits.n; i++) {
 			const Misfit *t = &probe->misfits.at[i];
 			const int64_t more = t->want[0] - m->want[0], off = (m->t->shape[0] - m->want[0]) * (probed - value);
@@ -158,7 +162,7 @@ static void try_sums(Blame *b)
 				continue;
 			const int64_t other = value + off / more;
 			if (other > 0 && other <= MAX_DIM)
-				try_value(b, sizes[k].key, sizes[k].at, (int)other);
+				try_value(b, &sizes[k], (int)other);
 		}
 	}
 }
@@ -198,7 +202,7 @@ void blame_config(Compile *c, const Compile *before, void (*build)(Compile *c))
 		return;
 	const int n_layers = layers_of_names(c);
 	if (n_layers && n_layers != c->model.config.n_layers)
-		try_value(&blame, "num_hidden_layers", offsetof(Config, n_layers), n_layers);
+		try_value(&blame, &(Size)SIZE("num_hidden_layers", n_layers), n_layers);
 	try_multiples(&blame);
 	if (!blame.best)
 		try_sums(&blame);

@@ -186,6 +186,10 @@ CONTRADICTED = [
      "hidden_size = 64, as model.embed_tokens.weight [307, 64], not [307, 128]"),
     ("llama-int4-awq", "head_dim", 32, "head_dim = 32: 9 tensors of the checkpoint have the shape of head_dim = 64, as "
      "model.layers.0.self_attn.q_proj.qweight [128, 16], not [128, 8]"),
+    ("qwen3_next", "linear_conv_kernel_dim", 8, "linear_conv_kernel_dim = 8: 2 tensors of the checkpoint have the shape of "
+     "linear_conv_kernel_dim = 4, as model.layers.0.linear_attn.conv1d.weight [128, 1, 4], not [128, 1, 8]"),
+    ("qwen3_5", "text.linear_conv_kernel_dim", 2, "linear_conv_kernel_dim = 2: 2 tensors of the checkpoint have the shape of "
+     "linear_conv_kernel_dim = 4, as model.language_model.layers.0.linear_attn.conv1d.weight [128, 1, 4], not [128, 1, 2]"),
     ("qwen3_5", "text.linear_key_head_dim", 32, "linear_num_key_heads = 2: 4 tensors of the checkpoint have the shape of "
      "linear_num_key_heads = 1, or of linear_key_head_dim = 16, as model.language_model.layers.0.linear_attn.in_proj_qkv.weight "
      "[128, 64], not [192, 64]"),
