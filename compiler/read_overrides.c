@@ -17,6 +17,7 @@ typedef struct Laying {
 	Compile *c;
 	Diags *d;
 	const Value *file; /* config.json */
+	const Value *over; /* [config] */
 } Laying;
 
 void read_model_toml(Compile *c)
@@ -41,7 +42,7 @@ void read_model_toml(Compile *c)
 static void record(Laying *l, const char *path, const Value *value)
 {
 	*vec_push(&l->c->arena, &l->c->model.options.resolved) = (Option){arena_printf(&l->c->arena, "config.%s", path),
-		value ? clip_text(&l->c->arena, value->source, (size_t)value->source_bytes, 4096) : "unset"};
+		value ? value_spelling(&l->c->arena, value, 4096) : "unset"};
 }
 
 /* Does the path lead to a key of config.json that anybody knows? Below rope parameters and quantization_config the
@@ -63,7 +64,9 @@ static bool check_path(Laying *l, const char *path, Loc at)
 	const Value *type = is_nested ? value_get(text, "model_type") : NULL;
 	const ConfigKey *k = find_config_key(type && type->kind == VALUE_STRING ? family_by_model_type(type->string) : NULL,
 		key);
-	if (is_nested && !is_inner && k && !(k->flags & SHARED) && !value_get(l->file, key))
+	const Value *inner = value_get(text, key);
+	const bool is_below = k && (!(k->flags & SHARED) || (inner && inner->kind != VALUE_NULL));
+	if (is_nested && !is_inner && is_below && !value_get(l->file, key))
 		return fail_at(l->d, A0307, at, "config.%s: the language model's keys stand under text_config: write "
 			"config.text_config.%s", path, path);
 	return true;
@@ -101,11 +104,16 @@ static Value *lay_table(Laying *l, const Value *base, const Value *over, const c
 		Value *now;
 		if (!*prefix && strcmp(v->key, "unset") == 0)
 			continue;
+		const int n_errors = l->d->n_errors;
 		if (v->kind == VALUE_TABLE && v->n) {
-			if (was && was->kind != VALUE_TABLE && was->kind != VALUE_NULL)
+			if (was && was->kind != VALUE_TABLE && was->kind != VALUE_NULL) {
 				fail_at(l->d, A0307, v->at, "config.%s is a table: config.json says %s in line %d", path,
 					value_text(l->d->arena, was), was->at.line);
+				continue;
+			}
 			now = lay_table(l, was && was->kind == VALUE_TABLE ? was : NULL, v, path);
+			if (!was && l->d->n_errors > n_errors) /* nothing else is told of a table that should not be there */
+				continue;
 			now->at = was && was->kind == VALUE_TABLE ? was->at : v->key_at;
 		} else {
 			if (!check_path(l, path, v->key_at))
@@ -125,11 +133,27 @@ static Value *lay_table(Laying *l, const Value *base, const Value *over, const c
 	return out;
 }
 
+/* What [config] has under a path, or NULL. */
+static const Value *given(const Laying *l, const char *path)
+{
+	const Value *v = *path ? l->over : NULL;
+	for (size_t n; v && *path; path += n + (path[n] == '.')) {
+		n = strcspn(path, ".");
+		v = value_get(v, arena_strndup(l->d->arena, path, n));
+	}
+	return v;
+}
+
 /* Takes a key out of a tree that is ours. */
 static void unset(Laying *l, Value *tree, const Value *name)
 {
 	const char *path = name->string;
 	Value *table = tree;
+	const Value *other = given(l, path);
+	if (other) {
+		fail_at(l->d, A0307, name->at, "config.unset: line %d gives %s a value", other->at.line, path);
+		return;
+	}
 	for (;;) {
 		size_t n = strcspn(path, ".");
 		const char *part = arena_strndup(l->d->arena, path, n);
@@ -139,10 +163,6 @@ static void unset(Laying *l, Value *tree, const Value *name)
 		if (!at || !*at) {
 			fail_at(l->d, A0307, name->at, "config.unset: config.json has no %s",
 				clip_text(l->d->arena, name->string, strlen(name->string), 80));
-			return;
-		}
-		if (!path[n] && strcmp((*at)->at.file, name->at.file) == 0) {
-			fail_at(l->d, A0307, name->at, "config.unset: line %d gives %s a value", (*at)->at.line, name->string);
 			return;
 		}
 		if (!path[n]) {
@@ -168,8 +188,8 @@ static void unset(Laying *l, Value *tree, const Value *name)
 
 const Value *lay_config_over(Compile *c, const Value *config)
 {
-	Laying laying = {c, &c->diags, config}, *l = &laying;
 	const Value *over = value_get(c->model.toml, "config"), *list = value_get(over, "unset");
+	Laying laying = {c, &c->diags, config, over}, *l = &laying;
 	if (!over || !want_table(l->d, A0303, "config", over))
 		return config;
 	Value *out = lay_table(l, config, over, "");

@@ -36,10 +36,19 @@ const char *clip_text(Arena *a, const char *text, size_t n, size_t max)
 	return out;
 }
 
-const char *value_text(Arena *a, const Value *v)
+const char *value_spelling(Arena *a, const Value *v, size_t max)
 {
-	return clip_text(a, v->source, (size_t)v->source_bytes, MAX_TEXT_BYTES);
+	if (v->source_bytes || v->kind < VALUE_ARRAY)
+		return clip_text(a, v->source, (size_t)v->source_bytes, max);
+	const char *text = ""; /* of headers and dotted keys of TOML, whose parts stand in several places */
+	for (const Value *e = v->first; e && strlen(text) < max; e = e->next)
+		text = arena_printf(a, "%s%s%s%s%s", text, *text ? ", " : "", v->kind == VALUE_TABLE ? e->key : "",
+			v->kind == VALUE_TABLE ? " = " : "", value_spelling(a, e, max));
+	text = arena_printf(a, v->kind == VALUE_TABLE ? "{%s}" : "[%s]", text);
+	return clip_text(a, text, strlen(text), max);
 }
+
+const char *value_text(Arena *a, const Value *v) { return value_spelling(a, v, MAX_TEXT_BYTES); }
 
 const char *did_you_mean(Arena *a, const char *close)
 {

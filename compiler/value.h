@@ -40,7 +40,9 @@ struct Value {
 /* Member of a table by name, or NULL; also NULL when t is NULL or no table. */
 const Value *value_get(const Value *t, const char *key);
 
-/* The spelling, as clip_text does with at most 48 bytes. */
+/* The spelling, as clip_text does with at most `max` bytes; a TOML table of many lines as if it stood in one. */
+const char *value_spelling(Arena *a, const Value *v, size_t max);
+/* The same with at most 48 bytes. */
 const char *value_text(Arena *a, const Value *v);
 /* The text that these paths (NULL = none) were read from, with base names alone: where a file lies is no input. */
 const char *value_text_without_folders(Arena *a, const char *text, const Value *const *paths, int n_paths);

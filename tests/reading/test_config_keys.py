@@ -294,6 +294,30 @@ OVERRIDES = [
 ]  # fmt: skip
 
 
+# All errors of a file, of which there is one.
+OVERRIDES_ONCE = [
+    ("llama", "hidden_size.x = 3", "2:1: error[A0307]: config.hidden_size is a table: config.json says 64 in line 9"),
+    ("llama", "text_cofig.head_dim = 3",
+     "2:12: error[A0307]: config.text_cofig.head_dim: no family has such a key: did you mean text_config?"),
+    ("llama", "text_config.head_dim = 64",
+     "2:13: error[A0307]: config.text_config.head_dim: config.json has no text_config: write config.head_dim"),
+    ("llama", 'rope_scaling.rope_type = "linear"\nrope_scaling.factor = 2.0\nunset = ["rope_scaling"]',
+     "4:10: error[A0307]: config.unset: line 2 gives rope_scaling a value"),
+    ("llama", 'unset = [""]', "2:10: error[A0307]: config.unset: config.json has no "),
+    ("llama", "per_layer_config.0.head_dim = 3",
+     "2:1: error[A0206]: per_layer_config = {0 = {head_dim = 3}}: what it asks for is not implemented"),
+    ("llama", "[[config.rope_scaling]]\nfactor = 2.0", "2:10: error[A0209]: rope_scaling = [{factor = 2.0}]: expected a table"),
+    ("qwen3_5", "vocab_size = 100", "2:1: error[A0307]: config.vocab_size: the language model's keys stand under text_config: "
+     "write config.text_config.vocab_size"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fixture", "toml", "message"), OVERRIDES_ONCE)
+def test_config_messages_once(compiled, fixture, toml, message):
+    code, lines = compiled(fixture, None, f"[config]\n{toml}\n")
+    assert code == 4 and [line for line in lines if "error[" in line] == [f"m/MODEL.toml:{message}"], lines
+
+
 @pytest.mark.parametrize(("fixture", "toml", "message"), OVERRIDES)
 def test_config_messages(compiled, fixture, toml, message):
     code, lines = compiled(fixture, None, toml)
