@@ -85,7 +85,9 @@ typedef struct ConfigKey {
 	CODE_KEY("linear_conv_kernel_dim"), CODE_KEY("full_attention_interval"), CODE_KEY("layer_types"), \
 	CODE_KEY("mamba_ssm_dtype"), CODE_KEY("mtp_num_hidden_layers"), \
 	MUST_KEY("mtp_use_dedicated_embeddings", IS_FALSE), MUST_KEY("attention_bias", IS_FALSE), \
-	MUST_KEY("attn_output_gate", IS_TRUE), WORD_KEY("output_gate_type", "swish or silu")
+	MUST_KEY("attn_output_gate", IS_TRUE), WORD_KEY("output_gate_type", "swish or silu"), \
+	IGNORED_KEY("sliding_window", 0), IGNORED_KEY("use_sliding_window", IS_FALSE), /* these classes have no windows */ \
+	IGNORED_KEY("max_window_layers", IF_NO_WINDOW)
 #define EXPERT_KEYS \
 	SIZE_KEY("num_experts_per_tok", n_active, MAX_EXPERTS), SIZE_KEY("moe_intermediate_size", ffn_dim, MAX_DIM), \
 	CODE_KEY("num_experts"), FREE_KEY("output_router_logits"), FREE_KEY("router_aux_loss_coef")

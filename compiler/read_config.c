@@ -193,6 +193,17 @@ static void check_foreign_key(Reading *r, const Value *v, NameList *ignored, Nam
 	}
 }
 
+/* What is read in one place must not say something else in the other; tied heads and tokens go by rules of their own,
+ * and each level names its own class. */
+static void check_shared_key(Reading *r, const ConfigKey *k, const Value *outer)
+{
+	const Value *inner = value_get(r->text, k->name);
+	const bool is_one = k->rule == KEY_INT || strcmp(k->name, "quantization_config") == 0;
+	if (is_one && inner && inner->kind != VALUE_NULL && outer->kind != VALUE_NULL && !value_equal(inner, outer))
+		fail_at(r->d, A0205, outer->at, "%s = %s: text_config in line %d says %s", k->name,
+			value_text(r->d->arena, outer), inner->at.line, value_text(r->d->arena, inner));
+}
+
 /* Beside text_config: what the language model would read there stands under the other name, and is not read here. */
 static void check_outer_key(Reading *r, const Value *v, NameList *ignored, NameList *unknown)
 {
@@ -200,6 +211,8 @@ static void check_outer_key(Reading *r, const Value *v, NameList *ignored, NameL
 	const char *word;
 	const ConfigKey *k = find_config_key(r->family, v->key);
 	ForeignKind kind = foreign_key(v->key, &pass, &word);
+	if (k && (k->flags & SHARED))
+		check_shared_key(r, k, v);
 	if ((k && (k->flags & SHARED)) || strcmp(v->key, "text_config") == 0 || strcmp(v->key, "model_type") == 0)
 		return;
 	if (!k && kind == KEY_UNKNOWN)
@@ -323,18 +336,25 @@ static bool read_field(Reading *r, const ConfigKey *k)
 	return ok;
 }
 
+/* Absent, or a null that means the same; any other null has been refused. */
+static bool is_left_out(const Reading *r, const Value *v, const char *key)
+{
+	return !v || (v->kind == VALUE_NULL && (find_config_key(r->family, key)->flags & MAY_BE_NULL));
+}
+
 /* What other keys give where these are absent. */
 static void derive_heads(Reading *r)
 {
 	Config *cf = r->cf;
 	Arena *a = r->d->arena;
 	const Value *kv = value_get(r->text, "num_key_value_heads"), *dim = value_get(r->text, "head_dim");
-	if (cf->n_heads && !cf->n_kv_heads && (!kv || kv->kind == VALUE_NULL)) {
+	const bool no_kv = is_left_out(r, kv, "num_key_value_heads"), no_dim = is_left_out(r, dim, "head_dim");
+	if (cf->n_heads && !cf->n_kv_heads && no_kv) {
 		cf->n_kv_heads = cf->n_heads;
 		config_note(r, "num_key_value_heads", kv, number_text(&r->c->arena, cf->n_heads));
 		config_note_from(r, "num_attention_heads");
 	}
-	if (cf->n_heads && cf->hidden_dim && !cf->head_dim && (!dim || dim->kind == VALUE_NULL)) {
+	if (cf->n_heads && cf->hidden_dim && !cf->head_dim && no_dim) {
 		Loc at = value_get(r->text, "num_attention_heads")->at;
 		if (cf->hidden_dim % cf->n_heads) {
 			fail_at(r->d, A0205, at, "head_dim is missing, and num_attention_heads = %d does not divide "

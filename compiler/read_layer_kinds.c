@@ -19,6 +19,11 @@ int family_traits(const Config *cf)
 
 static const Value *lookup(const Reading *r, const char *key) { return config_lookup(r, key); }
 
+static bool is_word(const Value *v, const char *word)
+{
+	return v->kind == VALUE_STRING && strcmp(v->string, word) == 0;
+}
+
 static bool read_dim(Reading *r, const char *key, int hi, int *out)
 {
 	const Value *v = value_get(r->text, key);
@@ -56,6 +61,8 @@ static void read_pattern(Reading *r)
 	int interval = DEFAULT_INTERVAL, i = 0;
 	bool *is_delta = ARENA_ARRAY(&r->c->arena, bool, PLAN_MAX_LAYERS + 1);
 	r->cf->is_delta = is_delta;
+	if (list && every && every->kind == VALUE_NULL) /* the class does not look at it then */
+		every = NULL;
 	if (every && !want_int(r->d, A0203, "full_attention_interval", every, 1, PLAN_MAX_LAYERS, &interval))
 		return;
 	config_note(r, "full_attention_interval", every, every ? NULL : "4");
@@ -63,7 +70,9 @@ static void read_pattern(Reading *r)
 		is_delta[l] = (l + 1) % interval != 0;
 	for (const Value *e = list && list->kind == VALUE_ARRAY ? list->first : NULL; e && i < r->cf->n_layers;
 		e = e->next) {
-		bool delta = e->kind == VALUE_STRING && strcmp(e->string, "linear_attention") == 0;
+		bool delta = is_word(e, "linear_attention");
+		if (!delta && !is_word(e, "full_attention")) /* read_layer_types tells */
+			return;
 		if (every && delta != is_delta[i]) {
 			fail_at(r->d, A0205, e->at, "layer_types[%d] = %s: full_attention_interval = %d in line %d says otherwise",
 				i, value_text(r->d->arena, e), interval, every->at.line);
@@ -129,20 +138,26 @@ static bool read_layer_types(Reading *r, bool *is_windowed)
 	const Value *v = lookup(r, "layer_types");
 	const bool has_delta = r->family->traits & FAMILY_DELTA;
 	const char *other = has_delta ? "linear_attention" : "sliding_attention";
-	int i = 0;
+	const Value *wrong = NULL;
+	int i = 0, at = 0, n_wrong = 0;
 	if (!v || !want_array(r->d, A0203, "layer_types", v))
 		return false;
 	if (r->cf->n_layers && v->n != r->cf->n_layers)
 		fail_at(r->d, A0205, v->at, "layer_types has %d entr%s: num_hidden_layers = %d", v->n,
 			v->n == 1 ? "y" : "ies", r->cf->n_layers);
 	for (const Value *e = v->first; e; e = e->next, i++) {
-		bool is_other = e->kind == VALUE_STRING && strcmp(e->string, other) == 0;
+		bool is_other = is_word(e, other);
 		if (i < r->cf->n_layers)
 			is_windowed[i] = is_other && !has_delta;
-		if (!is_other && (e->kind != VALUE_STRING || strcmp(e->string, "full_attention") != 0))
-			fail_at(r->d, A0206, e->at, "layer_types[%d] = %s: expected \"full_attention\" or \"%s\"", i,
-				value_text(r->d->arena, e), other);
+		if (is_other || is_word(e, "full_attention"))
+			continue;
+		if (!n_wrong++)
+			wrong = e, at = i;
 	}
+	if (wrong)
+		fail_at(r->d, A0206, wrong->at, "layer_types[%d] = %s%s: expected \"full_attention\" or \"%s\"", at,
+			value_text(r->d->arena, wrong), n_wrong > 1 ? arena_printf(r->d->arena, " and %d other%s", n_wrong - 1,
+			n_wrong > 2 ? "s" : "") : "", other);
 	return true;
 }
 

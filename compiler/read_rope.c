@@ -73,6 +73,9 @@ static bool read_rope_number(Reading *r, RopeNumber want)
 	const Value *v = rope_value(r, want.key, NULL, strcmp(want.key, "rope_theta") == 0, &name);
 	if (v)
 		return want_real(r->d, A0209, name, v, want.lo, want.above, 1e12, want.out);
+	for (int i = 0; i < 2 && want.required; i++)
+		if (value_get(rope_place(r, i), want.key)) /* a null, which check_rope_keys tells */
+			return false;
 	return !want.required || fail_at(r->d, A0209, r->cf->rope.at, "%s is missing: rope_type = %s needs it", want.key,
 		rope_types[r->cf->rope.kind]);
 }
@@ -181,9 +184,10 @@ static void read_part(Reading *r)
 	const double dim = part * cf->head_dim;
 	if (!may_be_part && part != 1)
 		fail_at(r->d, A0206, v->at, "%s = %g: expected 1, partly turned heads are not implemented", name, part);
-	else if (dim != (int)dim || (int)dim % 2)
-		fail_at(r->d, A0205, v ? v->at : r->text->at, "partial_rotary_factor = %g%s: of head_dim = %d that is no even "
-			"number", part, v ? "" : arena_printf(r->d->arena, ", the default of %s", r->family->name), cf->head_dim);
+	else if (cf->head_dim % 2 == 0 && (dim != (int)dim || (int)dim % 2)) /* an odd head_dim is told */
+		fail_at(r->d, A0205, v ? v->at : r->text->at, "partial_rotary_factor = %g%s: expected an even number of "
+			"elements of %s", part, v ? "" : arena_printf(r->d->arena, ", the default of %s", r->family->name),
+			config_said(r->d->arena, cf, "head_dim"));
 	else
 		cf->rotary_dim = (int)dim;
 }

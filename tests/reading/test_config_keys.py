@@ -94,6 +94,43 @@ def test_refused(compiled, fixture, changes, message):
     assert any(line.startswith("m/config.json:") and message in line for line in lines), lines
 
 
+# What is wrong once is told once, and nothing is told of values that follow from it: the file's errors, all of them.
+ONCE = [
+    ("qwen3", {"head_dim": 15}, "A0205", "head_dim = 15: expected an even number, rope turns pairs"),
+    ("qwen3_5", {"text.head_dim": 31}, "A0205", "head_dim = 31: expected an even number, rope turns pairs"),
+    ("qwen3_5", {"text.head_dim": None}, "A0203", "head_dim = null: expected an integer from 1 to 4096"),
+    ("qwen3_moe", {"num_key_value_heads": None}, "A0203", "num_key_value_heads = null: expected an integer from 1 to 4096"),
+    ("qwen3_next", {"partial_rotary_factor": 0.3}, "A0205",
+     "partial_rotary_factor = 0.3: expected an even number of elements of head_dim = 32"),
+    ("qwen3_next", {"head_dim": ABSENT, "partial_rotary_factor": 0.3}, "A0205",
+     "partial_rotary_factor = 0.3: expected an even number of elements of head_dim = 256, the default of qwen3_next"),
+    ("qwen3", {"layer_types": ["chunked_attention", "moe"]}, "A0206",
+     'layer_types[0] = "chunked_attention" and 1 other: expected "full_attention" or "sliding_attention"'),
+    ("qwen3_next", {"layer_types": ["linear_attention", "mamba", "mamba"]}, "A0206",
+     'layer_types[1] = "mamba" and 1 other: expected "full_attention" or "linear_attention"'),
+    ("qwen3_next", {"full_attention_interval": 2, "layer_types": ["sliding_attention"] * 3}, "A0206",
+     'layer_types[0] = "sliding_attention" and 2 others: expected "full_attention" or "linear_attention"'),
+    ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": None}}, "A0209",
+     "rope_scaling.factor = null: expected a value, or no such key"),
+    ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": None, "high_freq_factor": 4.0}}, "A0209",
+     "rope_scaling.low_freq_factor = null: expected a value, or no such key"),
+    ("qwen3_5", {"vocab_size": 100}, "A0205", "vocab_size = 100: text_config in line 22 says 304"),
+    ("qwen3_5", {"quantization_config": {"quant_method": "fp8"}, "text.quantization_config": {"quant_method": "awq"}}, None,
+     'quantization_config = { "quant_method": "fp8" }: text_config in line'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fixture", "changes", "code", "message"), ONCE)
+def test_told_once(compiled, fixture, changes, code, message):
+    exit_code, lines = compiled(fixture, changes)
+    errors = [m[1] for line in lines if (m := re.fullmatch(r"m/config\.json:\d+:\d+: error\[(.*)", line))]
+    assert exit_code == 4
+    if code:
+        assert errors == [f"{code}]: {message}"], lines
+    else:  # a format of its own that cannot be read is another mistake
+        assert any(line.startswith(f"A0205]: {message}") for line in errors), lines
+
+
 # Keys that are accepted, with a note or without ------------------------------------------------------------------
 
 NOTED = [
@@ -102,6 +139,10 @@ NOTED = [
      "note[A0213]: keys that mistral does not have are not used: layer_types, attention_bias"),
     ("llama", {"temperature": 0.5, "num_beams": 4},
      "note[A0213]: keys that llama does not have are not used: temperature, num_beams"),
+    ("qwen3_next", {"sliding_window": 8, "use_sliding_window": True},
+     "note[A0213]: keys that qwen3_next does not have are not used: sliding_window, use_sliding_window"),
+    ("qwen3_5", {"text.sliding_window": 8}, "note[A0213]: keys that qwen3_5 does not have are not used: sliding_window"),
+    ("qwen3_5_moe", {"sliding_window": 8}, "note[A0213]: keys that qwen3_5_moe does not have are not used: sliding_window"),
     ("qwen3_5", {"hidden_size": 1024}, "note[A0213]: keys beside text_config are not used: hidden_size"),
     ("qwen3_5", {"color": 3, "text.shade": 4}, "note[A0207]: unknown keys are not used: shade, color"),
 ]
@@ -122,6 +163,9 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
     ("qwen3_5", {"text.rope_parameters": YARN}), ("qwen3_5", {"vision_config": {"depth": 27}, "image_token_id": 300}),
     ("qwen3_moe", {"max_window_layers": 2, "use_sliding_window": False, "sliding_window": None}),
     ("llama", {"temperature": 1.0, "num_beams": 1, "layer_types": ["full_attention"] * 2, "use_sliding_window": False}),
+    ("qwen3_next", {"sliding_window": None, "use_sliding_window": False, "max_window_layers": 28}),
+    ("qwen3_next", {"full_attention_interval": None, "layer_types": ["linear_attention", "full_attention", "linear_attention"]}),
+    ("qwen3_5", {"vocab_size": 304, "text.architectures": ["Qwen3_5ForCausalLM"]}),
 ])  # fmt: skip
 def test_accepted_without_a_word(compiled, fixture, changes):
     code, lines = compiled(fixture, changes)
