@@ -36,6 +36,13 @@ static const SpareKey arithmetic[] = {
 	{"per_layer_config", IS_EMPTY}, {"share_q_dim", 0}, {"vocab_size_per_layer_input", 0},
 	{"attention_other_setting", 0}, {"block_configs", IS_EMPTY}, {"cross_layer_attention", IS_FALSE},
 	{"use_cla", IS_FALSE}, {"cla_share_factor", IS_ONE}, {"num_hidden_layers_override", 0},
+	{"block_types", 0}, {"H_cycles", 0}, {"L_bp_cycles", 0}, {"L_cycles", 0}, {"local_layer_ids", IS_EMPTY},
+	{"lru_width", 0}, {"mtp_hidden_states_first", 0}, {"mtp_local_layer_ids", IS_EMPTY}, {"num_layers_per_stack", 0},
+	{"ple_embed_dim", 0}, {"ple_layer_ids", IS_EMPTY}, {"prefix_dense_intermediate_size", 0}, {"swa_head_dim", 0},
+	{"swa_num_attention_heads", 0}, {"swa_num_key_value_heads", 0}, {"unpadded_vocab_size", 0}, {"ngram_size", 0},
+	{"ngram_vocab_size_base", 0}, {"heads_per_ngram", 0}, {"make_ngram_vocab_size_divisible_by", 0},
+	{"split_ngram_parts", 0}, {"conv1d_width", 0}, {"conv_kernel_size", 0}, {"ple_conv_kernel_size", 0},
+	{"sconv_kernel_size", 0},
 	/* attention */
 	{"alibi", IS_FALSE}, {"attention_bias", IS_FALSE}, {"attention_chunk_size", 0}, {"attention_in_multiplier", IS_ONE},
 	{"attention_k_eq_v", IS_FALSE}, {"attention_multiplier", 0}, {"attention_out_bias", IS_FALSE},
@@ -59,6 +66,10 @@ static const SpareKey arithmetic[] = {
 	{"use_sliding_window", IS_FALSE}, {"v_head_dim", 0}, {"use_shared_attention_adapter", IS_FALSE},
 	{"adapter_rank", 0}, {"is_causal", IS_TRUE}, {"causal", IS_TRUE}, {"use_gated_attention", IS_FALSE},
 	{"attn_window_size", 0},
+	{"attention_window_size", 0}, {"cca_time0", 0}, {"cca_time1", 0}, {"d_rel", 0}, {"rel_extent", 0},
+	{"indexer_budget", 0}, {"indexer_compress_ratio", 0}, {"indexer_head_dim", 0}, {"indexer_kv_heads", 0},
+	{"indexer_n_heads", 0}, {"log_scaling_alpha", 0}, {"log_scaling_n_floor", 0},
+	{"prefix_dense_sliding_window_pattern", 0}, {"prefix_lm", IS_FALSE},
 	/* positions */
 	{"compress_ratios", IS_EMPTY}, {"compress_rates", 0}, {"compress_rope_theta", 0}, {"no_rope_layer_interval", 0},
 	{"no_rope_layers", IS_EMPTY}, {"partial_rotary_factors", IS_EMPTY}, {"rope_interleave", IS_FALSE},
@@ -68,6 +79,7 @@ static const SpareKey arithmetic[] = {
 	{"use_rope", IS_TRUE}, {"yarn_only_types", IS_EMPTY}, {"use_dynamic_ntk", IS_FALSE}, {"use_logn_attn", IS_FALSE},
 	{"nope_layer_interval", 0}, {"rope_ratio", IS_ONE}, {"original_rope", IS_TRUE}, {"seq_length", FREE},
 	{"global_rope_theta", 0}, {"local_rope_theta", 0},
+	{"layer_rope_theta", 0},
 	/* experts and their router */
 	{"enable_moe_block", IS_FALSE}, {"enable_moe_fp32_combine", IS_FALSE}, {"is_moe", IS_FALSE}, {"moe_k", 0},
 	{"input_jitter_noise", FREE}, {"moe_apply_router_weight_on_input", IS_FALSE}, {"moe_dynamic_exp_p", 0},
@@ -90,6 +102,8 @@ static const SpareKey arithmetic[] = {
 	{"use_moe_router_bias", IS_FALSE}, {"use_routing_bias", IS_FALSE}, {"zero_expert_num", IS_ZERO},
 	{"zero_expert_type", 0}, {"router_jitter_noise", FREE}, {"moe_router_bias_update_speed", FREE}, {"expert_dtype", 0},
 	{"experts_bias", IS_FALSE},
+	{"rms_norm_eps_moe_gate", 0}, {"router_hidden_size", 0}, {"shared_expert_combination_strategy", 0},
+	{"shared_expert_sink", IS_FALSE},
 	/* activations, norms, biases, factors */
 	{"add_cross_attention", IS_FALSE}, {"bias", IS_FALSE}, {"conv_bias", IS_FALSE}, {"embedding_multiplier", IS_ONE},
 	{"final_logit_softcapping", 0}, {"full_attn_alpha_factor", 0}, {"full_attn_beta_factor", 0}, {"hc_eps", 0},
@@ -108,6 +122,9 @@ static const SpareKey arithmetic[] = {
 	{"tie_encoder_decoder", IS_FALSE}, {"is_decoder", IS_FALSE}, {"is_encoder_decoder", IS_FALSE},
 	{"tie_word_embeddings_scale", 0}, {"layer_scale", 0}, {"ngram_vocab_size_ratio", 0}, {"emb_neighbor_num", 0},
 	{"use_layer_scale", IS_FALSE}, {"xielu_config", 0},
+	{"activation_sparsity_pattern", 0}, {"altup_active_idx", 0}, {"altup_coef_clip", 0}, {"altup_correct_scale", 0},
+	{"altup_num_inputs", 0}, {"chain_hidden_post_norm", IS_FALSE}, {"gated_norm_rank", 0}, {"hc_count", 0},
+	{"hc_lowrank", 0}, {"laurel_rank", 0}, {"logits_mup_width_multiplier", IS_ONE}, {"logits_soft_cap", 0},
 	/* states */
 	{"block_size", 0}, {"chunk_size", 0}, {"conv_kernel", 0}, {"mamba_chunk_size", 0}, {"mamba_conv_bias", IS_FALSE},
 	{"mamba_d_conv", 0}, {"mamba_d_head", 0}, {"mamba_d_ssm", 0}, {"mamba_d_state", 0}, {"mamba_dt_rank", 0},
@@ -117,6 +134,7 @@ static const SpareKey arithmetic[] = {
 	{"n_mamba_heads", 0}, {"num_heads", 0}, {"projectors_bias", IS_FALSE}, {"ssm_in_multiplier", IS_ONE},
 	{"ssm_multipliers", IS_EMPTY}, {"ssm_out_multiplier", IS_ONE}, {"ssm_state_size", 0}, {"state_size", 0},
 	{"time_step_limit", 0}, {"time_step_rank", 0}, {"use_conv_bias", IS_FALSE}, {"linear_attention_config", 0},
+	{"linear_allow_neg_eigval", IS_FALSE}, {"mixer_rms_eps", 0},
 	/* weights in another form */
 	{"compression_config", 0}, {"quantization", 0}, {"quantized_weights", IS_FALSE},
 };
@@ -126,7 +144,7 @@ static const ForeignWord words[] = {
 	{"position_embedding_type", "rope"}, {"moe_router_activation_func", "softmax"}, {"score_function", "softmax"},
 	{"scoring_func", "softmax"}, {"score_func", "softmax"}, {"topk_method", "greedy"}, {"activation", "silu"},
 	{"activation_function", "silu"}, {"hidden_activation", "silu"}, {"mlp_hidden_act", "silu"},
-	{"norm_type", "rms_norm"},
+	{"norm_type", "rms_norm"}, {"expert_selection_fn", "softmax"},
 };
 
 /* No result depends on them: training, names and versions, how a library keeps its caches or calls its kernels. */
@@ -143,7 +161,9 @@ static const char *const no_result[] = {
 	"transformers_version", "unsloth_fixed", "unsloth_version", "use_associative_scan", "use_bfloat16", "use_cache",
 	"use_mamba_kernels", "use_mambapy", "use_mem_eff_path", "use_return_dict", "vocab_file", "z_loss_coefficient",
 	"router_z_loss_coef", "eod_token_id", "bad_words_ids", "decoder_start_token_id", "cls_token_id", "mask_token_id",
-	"unk_token_id", "_flash_attn_2_enabled", "_sliding_window_pattern",
+	"unk_token_id", "_flash_attn_2_enabled", "_sliding_window_pattern", "embedding_initializer_range",
+	"linear_a_log_max", "linear_a_log_min", "linear_dt_init_floor", "linear_dt_max", "linear_dt_min", "seed",
+	"time_step_init_scheme", "time_step_scale", "w_init_variance_scale",
 };
 
 /* Around a text_config: other modalities, which text is read without. */

@@ -311,19 +311,24 @@ def test_many_values(seen, tmp_path, model_type):
 # Keys of other families ------------------------------------------------------------------------------------
 
 # Decoders of transformers: every key of these classes that no family of ours has must be known.
-OTHERS = """afmoe apertus arcee bamba bitnet cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 diffllama doge dots1
-ernie4_5 ernie4_5_moe exaone4 exaone_moe falcon falcon_h1 flex_olmo gemma gemma2 gemma3_text gemma4_text glm glm4 glm4_moe
-glm4_moe_lite glm_moe_dsa glm5_next_text gpt_oss granite granitemoe granitemoehybrid granitemoeshared helium hunyuan_v1_dense
-hunyuan_v1_moe hy_v3 hy_v4 jamba jetmoe kimi_linear laguna lfm2 lfm2_moe llama4_text longcat_flash mamba2 minimax minimax_m2
-minimax_m3_vl_text ministral ministral3 mistral4 mixtral nemotron nemotron_h olmo olmo2 olmo3 olmoe persimmon phi3 phimoe
-qwen2_moe qwen3_vl_text qwen3_vl_moe_text qwen4_exp seed_oss smollm3 stablelm starcoder2 step3p5 zamba2""".split()
+OTHERS = """afmoe apertus arcee aria_text axk1 axk2 bamba bitnet cohere cohere2 cohere2_moe cwm deepseek_v2
+deepseek_v3 deepseek_v32 deepseek_v4 diffllama doge dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe falcon falcon_h1
+falcon_mamba flex_olmo gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text glm glm4 glm4_moe
+glm4_moe_lite glm5_next_text glm_moe_dsa gpt_neox gpt_oss granite granite_swa granitemoe granitemoe_swa
+granitemoehybrid granitemoeshared helium hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hy_v4 inkling_text jais2 jamba
+jetmoe kimi_linear laguna lfm2 lfm2_moe llama4_text longcat_flash mamba2 mellum mimo_v2_flash minicpm3 minimax
+minimax_m2 minimax_m3_vl_text ministral ministral3 mistral4 mixtral nanochat nemotron nemotron_h olmo olmo2 olmo3
+olmo_hybrid olmoe persimmon phi phi3 phimoe qwen2_moe qwen3_vl_moe_text qwen3_vl_text qwen4_exp qwen4_exp_text
+recurrent_gemma seed_oss smollm3 solar_open stablelm starcoder2 step3p5 vaultgemma youtu zamba2 zaya""".split()
 NO_RESULT = """attention_dropout aux_loss_coef bos_token_id eod_token_id eos_token_id embd_pdrop embedding_dropout
 hidden_dropout initializer_range input_jitter_noise intermediate_size max_window_layers moe_shared_expert_overlap
-num_logits_to_keep output_router_logits pad_token_id pretraining_tp rescale_prenorm_residual resid_pdrop residual_dropout
-rope_parameters router_aux_loss_coef router_jitter_noise sep_token_id time_step_floor time_step_max time_step_min
-use_associative_scan use_cache use_mamba_kernels use_mambapy use_mem_eff_path z_loss_coefficient image_token_id
-video_token_id vision_config vision_start_token_id vision_end_token_id text_config original_max_position_embeddings
-partial_rotary_factor rope_theta num_local_experts""".split()
+num_logits_to_keep output_router_logits pad_token_id pretraining_tp rescale_prenorm_residual resid_pdrop
+residual_dropout rope_parameters router_aux_loss_coef router_jitter_noise sep_token_id time_step_floor time_step_max
+time_step_min use_associative_scan use_cache use_mamba_kernels use_mambapy use_mem_eff_path z_loss_coefficient
+image_token_id video_token_id vision_config vision_start_token_id vision_end_token_id text_config
+original_max_position_embeddings partial_rotary_factor rope_theta num_local_experts embedding_initializer_range
+linear_a_log_max linear_a_log_min linear_dt_init_floor linear_dt_max linear_dt_min seed w_init_variance_scale classifier_dropout
+rope_scaling time_step_init_scheme time_step_scale""".split()
 
 
 def foreign_keys():
