@@ -18,7 +18,8 @@ enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 20, MAX_POSITION = 1 << 28, MAX_HEADS
 /* Values that change nothing. Null passes always but in a key that a family reads. */
 enum { FREE = 1, IS_FALSE = 2, IS_ZERO = 4, IS_ONE = 8, IS_EMPTY = 16, IS_TRUE = 32,
 	IS_FULL = 64, /* a list of nothing but "full_attention" */
-	IF_NO_WINDOW = 128 }; /* any, where no layer has a window */
+	IF_NO_WINDOW = 128, /* any, where no layer has a window */
+	IS_FIFTY = 256 };   /* what older writers of config.json put down for top_k */
 
 typedef struct SpareKey { const char *name; int pass; } SpareKey; /* one that is there and not used */
 

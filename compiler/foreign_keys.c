@@ -163,7 +163,7 @@ static const char *const no_result[] = {
 	"router_z_loss_coef", "eod_token_id", "bad_words_ids", "decoder_start_token_id", "cls_token_id", "mask_token_id",
 	"unk_token_id", "_flash_attn_2_enabled", "_sliding_window_pattern", "embedding_initializer_range",
 	"linear_a_log_max", "linear_a_log_min", "linear_dt_init_floor", "linear_dt_max", "linear_dt_min", "seed",
-	"time_step_init_scheme", "time_step_scale", "w_init_variance_scale",
+	"tf_legacy_loss", "time_step_init_scheme", "time_step_scale", "w_init_variance_scale",
 };
 
 /* Around a text_config: other modalities, which text is read without. */

@@ -89,6 +89,7 @@ bool value_passes(const Value *v, int pass)
 	double x = v->kind == VALUE_INT ? (double)v->integer : v->kind == VALUE_REAL ? v->real : NAN;
 	return ((pass & IS_FALSE) && v->kind == VALUE_BOOL && !v->boolean) || ((pass & IS_ZERO) && x == 0) ||
 		((pass & IS_TRUE) && v->kind == VALUE_BOOL && v->boolean) || ((pass & IS_ONE) && x == 1) ||
+		((pass & IS_FIFTY) && x == 50) ||
 		((pass & IS_EMPTY) && (v->kind == VALUE_ARRAY || v->kind == VALUE_TABLE) && v->n == 0) ||
 		((pass & IS_FULL) && is_full(v));
 }

@@ -13,7 +13,7 @@
 
 static const SpareKey keys_read[] = {
 	{"bos_token_id", FREE}, {"do_sample", IS_FALSE}, {"eos_token_id", FREE}, {"max_new_tokens", 0}, {"min_p", IS_ZERO},
-	{"repetition_penalty", IS_ONE}, {"temperature", IS_ONE}, {"top_k", 0}, {"top_p", IS_ONE},
+	{"repetition_penalty", IS_ONE}, {"temperature", IS_ONE}, {"top_k", IS_FIFTY}, {"top_p", IS_ONE},
 };
 static const SpareKey keys_spare[] = {
 	{"_commit_hash", FREE}, {"_from_model_config", FREE}, {"assistant_confidence_threshold", FREE},

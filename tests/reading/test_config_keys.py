@@ -165,6 +165,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
     ("llama", {"temperature": 1.0, "num_beams": 1, "layer_types": ["full_attention"] * 2, "use_sliding_window": False}),
     ("qwen3_next", {"sliding_window": None, "use_sliding_window": False, "max_window_layers": 28}),
     ("qwen3_next", {"full_attention_interval": None, "layer_types": ["linear_attention", "full_attention", "linear_attention"]}),
+    ("llama", {"top_k": 50, "top_p": 1.0, "typical_p": 1.0, "tf_legacy_loss": False, "pruned_heads": {}, "min_length": 0}),
     ("qwen3_5", {"vocab_size": 304, "text.architectures": ["Qwen3_5ForCausalLM"]}),
 ])  # fmt: skip
 def test_accepted_without_a_word(compiled, fixture, changes):
