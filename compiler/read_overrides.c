@@ -54,8 +54,11 @@ static bool check_path(Laying *l, const char *path, Loc at)
 	bool is_nested = text && text->kind == VALUE_TABLE, is_inner = strncmp(path, "text_config.", 12) == 0;
 	const char *rest = is_inner ? path + 12 : path;
 	const char *key = arena_strndup(a, rest, strcspn(rest, "."));
-	if (!is_config_key(key) && !value_get(is_inner ? text : l->file, key)) {
-		const char *close = suggest_config_key(a, key);
+	const bool is_twice = is_inner && strcmp(key, "text_config") == 0;
+	if (value_get(is_inner ? text : l->file, rest)) /* there, also under a name that has a dot */
+		return true;
+	if (is_twice || (!is_config_key(key) && !value_get(is_inner ? text : l->file, key))) {
+		const char *close = is_twice ? NULL : suggest_config_key(a, key);
 		return fail_at(l->d, A0307, at, "config.%s: no family has such a key%s", clip_text(a, path, strlen(path), 80),
 			did_you_mean(a, close));
 	}
@@ -105,6 +108,11 @@ static Value *lay_table(Laying *l, const Value *base, const Value *over, const c
 		if (!*prefix && strcmp(v->key, "unset") == 0)
 			continue;
 		const int n_errors = l->d->n_errors;
+		if (strchr(v->key, '.') && !was) {
+			fail_at(l->d, A0307, v->key_at, "config.%s: quotes make one name of it, and config.json has none such: "
+				"write it without them", path);
+			continue;
+		}
 		if (v->kind == VALUE_TABLE && v->n) {
 			if (was && was->kind != VALUE_TABLE && was->kind != VALUE_NULL) {
 				fail_at(l->d, A0307, v->at, "config.%s is a table: config.json says %s in line %d", path,
@@ -155,7 +163,7 @@ static void unset(Laying *l, Value *tree, const Value *name)
 		return;
 	}
 	for (;;) {
-		size_t n = strcspn(path, ".");
+		size_t n = value_get(table, path) ? strlen(path) : strcspn(path, "."); /* some names have a dot */
 		const char *part = arena_strndup(l->d->arena, path, n);
 		Value **at = table->kind == VALUE_TABLE ? &table->first : NULL;
 		while (at && *at && strcmp((*at)->key, part) != 0)

@@ -348,6 +348,10 @@ OVERRIDES_ONCE = [
      "2:13: error[A0307]: config.text_config.head_dim: config.json has no text_config: write config.head_dim"),
     ("llama", 'rope_scaling.rope_type = "linear"\nrope_scaling.factor = 2.0\nunset = ["rope_scaling"]',
      "4:10: error[A0307]: config.unset: line 2 gives rope_scaling a value"),
+    ("llama", '"rope_scaling.factor" = 2.0', "2:1: error[A0307]: config.rope_scaling.factor: quotes make one name of it, and "
+     "config.json has none such: write it without them"),
+    ("qwen3_5", "text_config.text_config.head_dim = 64",
+     "2:25: error[A0307]: config.text_config.text_config.head_dim: no family has such a key"),
     ("llama", 'unset = [""]', "2:10: error[A0307]: config.unset: config.json has no "),
     ("llama", "per_layer_config.0.head_dim = 3",
      "2:1: error[A0206]: per_layer_config = {0 = {head_dim = 3}}: what it asks for is not implemented"),
@@ -361,6 +365,11 @@ OVERRIDES_ONCE = [
 def test_config_messages_once(compiled, fixture, toml, message):
     code, lines = compiled(fixture, None, f"[config]\n{toml}\n")
     assert code == 4 and [line for line in lines if "error[" in line] == [f"m/MODEL.toml:{message}"], lines
+
+
+@pytest.mark.parametrize("toml", ['unset = ["transformers.js_config"]', '"transformers.js_config" = {}'])
+def test_config_of_a_name_with_a_dot(compiled, toml):
+    assert compiled("llama", {"transformers.js_config": {"dtype": "q4"}}, f"[config]\n{toml}\n")[0] == 0
 
 
 @pytest.mark.parametrize(("fixture", "toml", "message"), OVERRIDES)
