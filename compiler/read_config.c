@@ -227,7 +227,9 @@ static void check_all_keys(Reading *r)
 	NameList ignored = {0}, unknown = {0}, outer = {0};
 	for (const Value *v = r->text->first; v; v = v->next) {
 		const ConfigKey *k = find_config_key(r->family, v->key);
-		if (k)
+		if (r->text != r->top && strcmp(v->key, "text_config") == 0)
+			name_in_list(r->d->arena, &ignored, v);
+		else if (k)
 			check_own_key(r, k, v, &ignored);
 		else
 			check_foreign_key(r, v, &ignored, &unknown);
@@ -244,12 +246,12 @@ static void check_all_keys(Reading *r)
 
 /* Which model ------------------------------------------------------------------------------------ */
 
-static const char *known_names(Arena *a, bool architectures)
+static const char *known_model_types(Arena *a)
 {
 	const char *list = "";
 	for (int i = 0; i < n_family_table; i++)
 		for (int j = 0; j < 4; j++) {
-			const char *name = architectures ? family_table[i].architectures[j] : family_table[i].model_types[j];
+			const char *name = family_table[i].model_types[j];
 			if (name)
 				list = arena_printf(a, "%s%s%s", list, *list ? ", " : "", name);
 		}
@@ -268,14 +270,15 @@ static void read_architecture(Reading *r)
 		return;
 	}
 	const Family *family = r->family;
-	const char *seen = v->first->string, *expected = family ? "" : known_names(r->d->arena, true);
-	for (int j = 0; family && j < 4 && family->architectures[j]; j++) {
+	const char *seen = v->first->string, *expected = "";
+	if (!family) /* which is told */
+		return;
+	for (int j = 0; j < 4 && family->architectures[j]; j++) {
 		if (strcmp(seen, family->architectures[j]) == 0)
 			return;
 		expected = arena_printf(r->d->arena, "%s%s%s", expected, j ? ", " : "", family->architectures[j]);
 	}
-	fail_at(r->d, A0204, v->first->at, "architectures = [%s]: expected %s%s",
-		value_text(r->d->arena, v->first), family ? "" : "one of ", expected);
+	fail_at(r->d, A0204, v->first->at, "architectures = [%s]: expected %s", value_text(r->d->arena, v->first), expected);
 }
 
 static void read_kind(Reading *r)
@@ -287,7 +290,7 @@ static void read_kind(Reading *r)
 		r->family = family_by_model_type(r->cf->model_type);
 		if (!r->family)
 			fail_at(r->d, A0204, v->at, "model_type = %s: expected one of %s", value_text(r->d->arena, v),
-				known_names(r->d->arena, false));
+				known_model_types(r->d->arena));
 	}
 	read_architecture(r);
 	if (code && !value_passes(code, IS_EMPTY))
@@ -481,15 +484,15 @@ static void read_tokens(Reading *r, const Value *generation)
 	default_token(r, "eos_token_id", r->cf->n_eos == 0);
 }
 
-/* What the checkpoint's tensors would be of. Newer writers call the key dtype. */
+/* What the checkpoint's tensors would be of. Older writers call the key torch_dtype. */
 static void read_dtype(Reading *r, const char *path)
 {
 	static const struct { const char *name; Dtype dtype; } known[] = {
 		{"bfloat16", DT_bf16}, {"float16", DT_f16}, {"float32", DT_f32}};
-	const Value *v = config_lookup(r, "torch_dtype");
+	const Value *v = config_lookup(r, "dtype"); /* which goes before the other, as in transformers */
 	const char *text;
 	if (!v)
-		v = config_lookup(r, "dtype");
+		v = config_lookup(r, "torch_dtype");
 	if (!v) {
 		fail_at(r->d, A0202, (Loc){path, 0, 0}, "torch_dtype is missing: --random-weights needs it");
 		return;

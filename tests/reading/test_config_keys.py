@@ -30,6 +30,7 @@ def compiled(repo, tmp_path, atlasc):
             (folder / "MODEL.toml").write_text(toml)
         words = words or ("--dry-run", "--stop-after=build-graph")
         done = atlasc("m", "--target", "none", *words, cwd=tmp_path)
+        run.stdout = done.stdout
         return done.returncode, done.stderr.splitlines()
 
     return run
@@ -96,6 +97,8 @@ def test_refused(compiled, fixture, changes, message):
 
 # What is wrong once is told once, and nothing is told of values that follow from it: the file's errors, all of them.
 ONCE = [
+    ("llama", {"model_type": "Llama"}, "A0204", 'model_type = "Llama": expected one of llama, mistral, qwen2, qwen3, qwen3_moe, '
+     "qwen3_next, qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text"),
     ("qwen3", {"head_dim": 15}, "A0205", "head_dim = 15: expected an even number, rope turns pairs"),
     ("qwen3_5", {"text.head_dim": 31}, "A0205", "head_dim = 31: expected an even number, rope turns pairs"),
     ("qwen3_5", {"text.head_dim": None}, "A0203", "head_dim = null: expected an integer from 1 to 4096"),
@@ -144,6 +147,7 @@ NOTED = [
     ("qwen3_5", {"text.sliding_window": 8}, "note[A0213]: keys that qwen3_5 does not have are not used: sliding_window"),
     ("qwen3_5_moe", {"sliding_window": 8}, "note[A0213]: keys that qwen3_5_moe does not have are not used: sliding_window"),
     ("qwen3_5", {"hidden_size": 1024}, "note[A0213]: keys beside text_config are not used: hidden_size"),
+    ("qwen3_5", {"text.text_config": {"head_dim": 8}}, "note[A0213]: keys that qwen3_5 does not have are not used: text_config"),
     ("qwen3_5", {"color": 3, "text.shade": 4}, "note[A0207]: unknown keys are not used: shade, color"),
 ]
 
@@ -263,6 +267,13 @@ def test_a_broken_tensor_is_no_broken_config(compiled, tmp_path):
     assert code == 4 and [x for x in lines if "error[" in x] == [
         "m/model.safetensors: error[A0602]: tensor model.layers.0.self_attn.k_proj.weight has shape [32, 128]: "
         "config.json asks for [64, 64]"]  # fmt: skip
+
+
+def test_dtype_goes_before_its_older_name(compiled):
+    words = ("--random-weights", "--dry-run", "--stop-after=build-graph", "-d", "g")
+    for dtype, word in (("float16", "f16"), (None, "bf16")):
+        assert compiled("llama", {"dtype": dtype, "torch_dtype": "bfloat16"}, None, *words)[0] == 0
+        assert re.search(rf"embed_tokens\.weight.* {word} ", compiled.stdout), compiled.stdout[:2000]
 
 
 # -W ------------------------------------------------------------------------------------------------------------
