@@ -278,7 +278,8 @@ static void read_architecture(Reading *r)
 			return;
 		expected = arena_printf(r->d->arena, "%s%s%s", expected, j ? ", " : "", family->architectures[j]);
 	}
-	fail_at(r->d, A0204, v->first->at, "architectures = [%s]: expected %s", value_text(r->d->arena, v->first), expected);
+	fail_at(r->d, A0204, v->first->at, "architectures = [%s]: expected %s", value_text(r->d->arena, v->first),
+		expected);
 }
 
 static void read_kind(Reading *r)
