@@ -211,7 +211,7 @@ CODE(A0610, EXIT_OK, "scales of keys and values made up",
 	"rotated yet.",
 	"Run `atlasc calibrate` and name its file in kv.scales of MODEL.toml.")
 CODE(A0611, EXIT_BAD_INPUT, "lists that --random-weights cannot follow",
-	"The files list quantized modules, and none of them is a product of the model.",
+	"The files say that the weights are quantized, and no product of the model is by their lists.",
 	"Take config.json and hf_quant_config.json from one revision of the model.")
 CODE(A0612, EXIT_OK, "weights decoded to bf16",
 	"A line of [quant] asks for bf16: the plan has what the codes and scales of the checkpoint mean.",

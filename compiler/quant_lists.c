@@ -237,6 +237,9 @@ static void check_all_made(Compile *c)
 			clip_text(c->diags.arena, first->modules.text, strlen(first->modules.text), 80),
 			q->layers.n + q->targets.n > 1 ? arena_printf(c->diags.arena, " and %d more",
 			q->layers.n + q->targets.n - 1) : "");
+	else if (q->name && !(q->layers.n + q->targets.n) && !q->kv && !c->model.options.quant.n)
+		fail_at(&c->diags, A0611, q->at, "%s: no list names a module that is quantized, and --random-weights has no "
+			"tensors to see it from", q->name);
 	else if (n_idle)
 		note_at(&c->diags, A0608, idle->modules.at, "\"%s\"%s: no product of the model has such a name",
 			clip_text(c->diags.arena, idle->modules.text, strlen(idle->modules.text), 80),

@@ -547,17 +547,30 @@ static void read_groups(Reading *r, const char *where, const Value *groups)
 			continue;
 		if (!get(g, "weights"))
 			fail_at(r->d, A0202, g->at, "%s.weights is missing", name);
+		else if (!get(g, "targets"))
+			fail_at(r->d, A0202, g->at, "%s.targets is missing", name);
 		else if (read_stored(r, arena_printf(r->d->arena, "%s.weights", name), get(g, "weights"), &target))
 			add_patterns(r, arena_printf(r->d->arena, "%s.targets", name), get(g, "targets"), &target);
 	}
 }
 
 /* The same facts stand in both files under other names. */
+static void see_modelopt_kv(Reading *r, const char *where, const Value *q)
+{
+	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_quant_algo", where), get(q, "kv_cache_quant_algo"));
+	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_scheme", where), get(q, "kv_cache_scheme"));
+}
+
 static void read_modelopt(Reading *r, const char *where, const Value *q)
 {
 	const Value *algo = get(q, "quant_algo"), *layers = get(q, "quantized_layers"), *groups = get(q, "config_groups");
 	static const char *const refused[] = {"pre_quant_scale", "has_zero_point"};
 	const char *name = arena_printf(r->d->arena, "%s.quant_algo", where);
+	if (!algo && value_get(q, "quant_algo") && (get(q, "kv_cache_quant_algo") || get(q, "kv_cache_scheme"))) {
+		see_modelopt_kv(r, where, q); /* the cache alone is quantised */
+		check_quant_keys(r, where, q, BY_MODELOPT);
+		return;
+	}
 	if (!algo) {
 		fail_at(r->d, A0202, q->at, "%s is missing", name);
 		return;
@@ -576,16 +589,16 @@ static void read_modelopt(Reading *r, const char *where, const Value *q)
 				i ? "zero points of these formats" : "scales of what the products read");
 	read_group_size(r, arena_printf(r->d->arena, "%s.group_size", where), get(q, "group_size"), word);
 	const QuantTarget all = {.format = format_of(word)};
-	if (layers)
+	if (layers && !value_passes(layers, IS_EMPTY))
 		read_layers(r, where, layers);
-	else if (all.format == FORMAT_PLAIN && groups && r->q->layers.n + r->q->targets.n == 0)
+	else if (all.format == FORMAT_PLAIN && groups && !value_passes(groups, IS_EMPTY)
+			&& r->q->layers.n + r->q->targets.n == 0)
 		read_groups(r, where, groups);
 	else if (r->q->layers.n + r->q->targets.n == 0)
 		add_all(r, &all);
 	add_patterns(r, arena_printf(r->d->arena, "%s.ignore", where), get(q, "ignore"), NULL);
 	add_patterns(r, arena_printf(r->d->arena, "%s.exclude_modules", where), get(q, "exclude_modules"), NULL);
-	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_quant_algo", where), get(q, "kv_cache_quant_algo"));
-	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_scheme", where), get(q, "kv_cache_scheme"));
+	see_modelopt_kv(r, where, q);
 	check_quant_keys(r, where, q, BY_MODELOPT);
 }
 
@@ -667,8 +680,8 @@ static bool is_dense(const Value *sparsity)
 
 static void read_compressed(Reading *r, const Value *q)
 {
-	static const char *const formats[] = {"float-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
-		"pack-quantized", "mixed-precision"};
+	static const char *const formats[] = {"float-quantized", "naive-quantized", "nvfp4-pack-quantized",
+		"mxfp4-pack-quantized", "pack-quantized", "mixed-precision"};
 	static const char *const stages[] = {"compressed", "frozen"};
 	static const char *const empty[] = {"sparsity_config", "moe_sparsity_config", "transform_config"};
 	const Value *format = get(q, "format"), *groups = get(q, "config_groups"), *stage = get(q, "quantization_status");

@@ -415,6 +415,8 @@ def test_random_weights_refuse_what_they_cannot_follow(atlasc, tmp_path):
             del value["quant_algo"]
     def no_list(told):
         del told["quantized_layers"]
+    def empty_list(told):
+        told["quantized_layers"] = {}
     cases = [
         (one_expert_differs, "[A0603]: model.layers.0.mlp.experts.3.up_proj is FP8 by tensor by what the files say, "
                              "model.layers.0.mlp.experts.0.gate_proj is NVFP4: they are read as one, "
@@ -426,6 +428,7 @@ def test_random_weights_refuse_what_they_cannot_follow(atlasc, tmp_path):
                       "to see it from"),
         (no_format, "the files do not say in which format, and --random-weights has no tensors to see it from"),
         (no_list, "the files do not say in which format, and --random-weights has no tensors to see it from"),
+        (empty_list, "the files do not say in which format, and --random-weights has no tensors to see it from"),
     ]
     for i, (change, message) in enumerate(cases):
         folder = bare(tmp_path / str(i), "qwen3_moe", mixed, change)
@@ -438,6 +441,36 @@ def test_random_weights_refuse_what_they_cannot_follow(atlasc, tmp_path):
                   lambda told: None)
     code, errors, text = run_of(atlasc, folder, "--random-weights")
     assert code == 4 and "model.layers.0.mlp.experts.gate_up_proj is INT4 by what the files say: read as a part of" in errors[0]
+
+
+def test_groups_that_name_no_module(atlasc, tmp_path):
+    """compressed-tensors: nothing is quantized by such lists, which --random-weights must not take for a bf16 model."""
+    said = "[A0611]: compressed-tensors: no list names a module that is quantized, and --random-weights has no tensors to see it from"
+    for i, change in enumerate((lambda told: told.update(config_groups={}),
+                                lambda told: told["config_groups"]["group_0"].update(targets=[]))):
+        code, errors, text = run_of(atlasc, bare(tmp_path / str(i), "llama", WRITERS["fp8-block-ct"], change), "--random-weights")
+        assert code == 4 and len(errors) == 1 and errors[0].endswith(said), text
+    folder = bare(tmp_path / "absent", "llama", WRITERS["fp8-block-ct"], lambda told: told["config_groups"]["group_0"].pop("targets"))
+    code, errors, text = run_of(atlasc, folder, "--random-weights")
+    assert code == 4 and errors[0].endswith("[A0202]: quantization_config.config_groups.group_0.targets is missing"), text
+    naive = bare(tmp_path / "naive", "llama", WRITERS["fp8-block-ct"], lambda told: told.update(format="naive-quantized"))
+    assert run_of(atlasc, naive, "--random-weights")[0] == 0 # FP8 under an older word
+
+
+@pytest.mark.parametrize("where,settings", [
+    ("hf_quant_config.json", {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}),
+    ("config.json", {"quant_method": "modelopt", "quant_algo": None, "kv_cache_scheme": {"num_bits": 8, "type": "float"}}),
+    ("config.json", {"quant_method": "compressed-tensors", "config_groups": {}, "kv_cache_scheme": {"num_bits": 8}}),
+])
+def test_a_cache_alone_is_quantized(where, settings, atlasc, tmp_path):
+    mkckpt.build(mkckpt.DEFAULTS).write(tmp_path / "m")
+    path = tmp_path / "m" / where
+    tree = json.loads((tmp_path / "m" / "config.json").read_text())
+    path.write_text(json.dumps({**tree, "quantization_config": settings} if where == "config.json" else settings))
+    for words in ((), ("--random-weights",)):
+        code, errors, text = run_of(atlasc, tmp_path / "m", *words)
+        assert (code, errors) == (0, []), text
+        assert "note[A0607]" in text and "keys and values are kept in bf16; [kv] dtype in MODEL.toml decides" in text
 
 
 def test_lists_of_many_modules(atlasc, tmp_path):
