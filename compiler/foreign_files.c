@@ -18,12 +18,15 @@ typedef VEC(const char *) Names;
 
 /* By its first bytes ------------------------------------------------------------------------------------------- */
 
+#define PICKLE "a pickle, as PyTorch writes .bin and .pth files"
+
 const char *foreign_kind(const char *path)
 {
 	static const struct { const char *magic; int n, at; const char *kind; } kinds[] = {
 		{"GGUF", 4, 0, "a GGUF file"}, {"ggjt", 4, 0, "a GGML file"}, {"tjgg", 4, 0, "a GGML file"},
 		{"PK\3\4", 4, 0, "a zip archive, as PyTorch writes .bin and .pth files"},
-		{"\x80\x02", 2, 0, "a pickle, as PyTorch writes .bin and .pth files"},
+		{"\x80\x02", 2, 0, PICKLE}, {"\x80\x03", 2, 0, PICKLE}, {"\x80\x04", 2, 0, PICKLE}, {"\x80\x05", 2, 0, PICKLE},
+		{LFS_POINTER, sizeof LFS_POINTER - 1, 0, "a Git LFS pointer, whose file `git lfs pull` fetches"},
 		{"\x89HDF\r\n\x1a\n", 8, 0, "an HDF5 file"}, {"ustar", 5, 257, "a tar archive"},
 		{"\x1f\x8b", 2, 0, "a gzip archive"}, {"\x28\xb5\x2f\xfd", 4, 0, "a Zstandard archive"},
 		{PLAN_MAGIC, sizeof PLAN_MAGIC - 1, 0, "a plan"}};
@@ -35,13 +38,14 @@ const char *foreign_kind(const char *path)
 	int fd = input_open(&unused, path, true, &bytes);
 	const char *kind = NULL;
 	const size_t n = fd < 0 ? 0 : bytes < HEAD ? (size_t)bytes : HEAD;
-	if (fd >= 0 && input_pread(fd, head, n, 0))
+	bool is_read = fd >= 0 && input_pread(fd, head, n, 0);
+	if (is_read && n > 8 && head[8] == '{' && !head[7] && !head[6])
+		kind = SAFETENSORS_KIND;
+	if (is_read)
 		for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !kind; i++)
 			if (n >= (size_t)(kinds[i].at + kinds[i].n)
 					&& memcmp(head + kinds[i].at, kinds[i].magic, (size_t)kinds[i].n) == 0)
 				kind = kinds[i].kind;
-	if (!kind && n > 8 && head[8] == '{' && !head[7] && !head[6])
-		kind = "a safetensors file";
 	if (fd >= 0)
 		close(fd);
 	arena_release(&a);
@@ -63,9 +67,21 @@ static bool is_adapter(const char *name)
 	return begins_with(name, "adapter_config.") || begins_with(name, "adapter_model");
 }
 
+/* What a trainer goes on from: no loader takes weights from it. */
+static bool is_of_training(const char *name)
+{
+	static const char *const heads[] = {"optimizer.", "scheduler.", "scaler.", "rng_state", "training_args."};
+	for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
+		if (begins_with(name, heads[i]))
+			return true;
+	return false;
+}
+
 /* Weights that something else reads. Of ".bin" there are other files too. */
 static bool is_foreign(const char *name)
 {
+	if (is_of_training(name))
+		return false;
 	static const char *const tails[] = {".gguf", ".ggml", ".pth", ".pt", ".ckpt", ".h5", ".msgpack", ".onnx", ".nemo",
 		".tar", ".tar.gz", ".tgz", ".zip", ".bin.index.json"};
 	for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++)
@@ -177,11 +193,13 @@ void note_neighbours(Compile *c, const char *dir, bool has_index)
 {
 	Arena *a = &c->scratch;
 	Names all = list_folder(a, dir), adapters = {0}, strangers = {0}, foreign = {0}, folders = {0}, settings = {0};
+	Names whole = {0}; /* what loaders that look for one file first take in place of the index's shards */
 	for (int i = 0; i < all.n; i++) {
 		const char *name = all.at[i], *path = input_path(a, dir, name);
 		Names *kind = is_adapter(name) ? &adapters
 			: ends_with(name, ".safetensors")
-			? is_shard(c, name) || (!has_index && holds_no_weights(a, path)) ? NULL : &strangers
+			? is_shard(c, name) || (!has_index && holds_no_weights(a, path)) ? NULL
+				: has_index && strcmp(name, "model.safetensors") == 0 ? &whole : &strangers
 			: is_safetensors(name) && strcmp(name, "model.safetensors.index.json") != 0 ? &strangers
 			: is_foreign(name) ? &foreign
 			: strcmp(name, "quantize_config.json") == 0 || strcmp(name, "quant_config.json") == 0 ? &settings : NULL;
@@ -192,6 +210,8 @@ void note_neighbours(Compile *c, const char *dir, bool has_index)
 	}
 	tell(c, dir, &adapters, "an adapter, which other loaders apply to the weights: merge it into them if it belongs to "
 		"the model");
+	tell(c, dir, &whole, "the index does not name it, and transformers takes it in place of the index's shards: only one "
+		"of them should be there");
 	tell(c, dir, &strangers, has_index ? "the index does not name it" : "the weights are those of model.safetensors");
 	tell(c, dir, &foreign, "only safetensors are, and other loaders may take these weights in their place");
 	tell(c, dir, &folders, "a folder with weights of its own");

@@ -6,6 +6,7 @@
 
 /* What a file is by its first bytes, whatever its name: "a GGUF file", "a tar archive" ...; NULL = none of these. */
 const char *foreign_kind(const char *path);
+#define SAFETENSORS_KIND "a safetensors file"
 
 /* The first file of the folder, in order of names, that holds weights under another name or in another format than
  * those that are read, in the arena; NULL = there is none. */

@@ -111,6 +111,8 @@ bool input_read(Arena *a, Diags *d, const char *path, bool optional, int64_t max
 		*n = (size_t)bytes;
 		if (!input_pread(fd, *text, *n, 0))
 			ok = fail_at(d, A0102, at, "cannot be read: %s", errno ? strerror(errno) : "it became shorter meanwhile");
+		else if (strncmp(*text, LFS_POINTER, sizeof LFS_POINTER - 1) == 0)
+			ok = fail_at(d, A0102, at, "a Git LFS pointer, whose file `git lfs pull` fetches");
 	}
 	close(fd);
 	if (!ok)

@@ -9,6 +9,9 @@
 
 #include "compiler/base.h"
 
+/* What stands where a repository was cloned without its large files. */
+#define LFS_POINTER "version https://git-lfs.github.com/spec/"
+
 enum { INPUT_FAILED = -1, INPUT_ABSENT = -2 };
 
 /* Descriptor of a regular file and its size in bytes; the caller closes it. INPUT_ABSENT when `optional` and
@@ -20,7 +23,7 @@ int input_open(Diags *d, const char *path, bool optional, int64_t *bytes);
 bool input_pread(int fd, void *dst, size_t n, int64_t at);
 
 /* The whole file, followed by a NUL that is not counted, in `a`. *text is NULL when the file is absent
- * (`optional` only). False after having recorded an error; A0106 names size and limit. */
+ * (`optional` only). False after having recorded an error; A0106 names size and limit. A Git LFS pointer is none. */
 bool input_read(Arena *a, Diags *d, const char *path, bool optional, int64_t max_bytes, char **text, size_t *n);
 
 /* Notes a text that decides what the plan is, by its base name, once and as the last. input_read does

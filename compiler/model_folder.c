@@ -87,17 +87,44 @@ static const char *snapshot_of(Compile *c, const char *dir)
 	return path;
 }
 
+/* Length of a path without the slashes at its end. */
+static int trimmed(const char *path)
+{
+	int n = (int)strlen(path);
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	return n;
+}
+
 static bool is_hub_model(Compile *c, const char *dir)
 {
-	return is_folder(input_path(&c->scratch, dir, "snapshots"))
-		&& (is_folder(input_path(&c->scratch, dir, "refs")) || is_folder(input_path(&c->scratch, dir, "blobs")));
+	const char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir;
+	const int n = is_folder(input_path(&c->scratch, dir, "snapshots")) + is_folder(input_path(&c->scratch, dir, "refs"))
+		+ is_folder(input_path(&c->scratch, dir, "blobs"));
+	return n >= (strncmp(name, "models--", 8) == 0 ? 1 : 2);
+}
+
+/* The folder of the model that one of its three parts is named of, or NULL. */
+static const char *model_around(Compile *c, const char *dir)
+{
+	static const char *const parts[] = {"snapshots", "refs", "blobs"};
+	const char *slash = strrchr(dir, '/'), *model = slash ? arena_strdup(&c->arena, dir) : ".";
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (strcmp(slash ? slash + 1 : dir, parts[i]) == 0) {
+			if (slash)
+				((char *)model)[slash == dir ? 1 : slash - dir] = 0;
+			return is_hub_model(c, model) ? model : NULL;
+		}
+	return NULL;
 }
 
 /* What is given is a file, or a folder without config.json: the checkpoint's folder, or NULL after an error. */
 static const char *from_cache(Compile *c, const char *dir)
 {
-	if (is_hub_model(c, dir))
-		return snapshot_of(c, dir);
+	dir = arena_printf(&c->arena, "%.*s", trimmed(dir), dir);
+	const char *model = is_hub_model(c, dir) ? dir : model_around(c, dir);
+	if (model)
+		return snapshot_of(c, model);
 	const char *hub = input_path(&c->arena, dir, "hub");
 	Names models = folders_of(c, dir, "models--");
 	if (!models.n && (models = folders_of(c, hub, "models--")).n)

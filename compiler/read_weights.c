@@ -224,6 +224,15 @@ static bool take_header(Reading *r, const Value *header, int shard, int64_t head
 	return true;
 }
 
+/* What makes no sense as a container: something else, if its first bytes say so. */
+static bool fail_container(Reading *r, int shard, const char *why)
+{
+	const char *kind = foreign_kind(r->c->model.shards.at[shard].path);
+	if (kind && strcmp(kind, SAFETENSORS_KIND) != 0)
+		why = arena_printf(r->d->arena, "%s, not a safetensors file", kind);
+	return fail_at(r->d, A0401, shard_loc(r, shard), "%s", why);
+}
+
 static bool read_header(Reading *r, int fd, int shard)
 {
 	const Shard *s = &r->c->model.shards.at[shard];
@@ -231,17 +240,18 @@ static bool read_header(Reading *r, int fd, int shard)
 	unsigned char prefix[PREFIX_BYTES];
 	uint64_t n = 0;
 	if (s->bytes < PREFIX_BYTES)
-		return fail_at(r->d, A0401, at, "%lld bytes: expected at least %d", (long long)s->bytes, PREFIX_BYTES);
+		return fail_container(r, shard, arena_printf(r->d->arena, "%lld bytes: expected at least %d",
+			(long long)s->bytes, PREFIX_BYTES));
 	if (!input_pread(fd, prefix, PREFIX_BYTES, 0))
 		return fail_at(r->d, A0102, at, "cannot be read: %s", errno ? strerror(errno) : "it became shorter meanwhile");
 	for (int i = PREFIX_BYTES - 1; i >= 0; i--)
 		n = n << 8 | prefix[i];
 	if (n < 2 || n > MAX_HEADER_BYTES)
-		return fail_at(r->d, A0401, at, "header length %llu: expected 2 to %d", (unsigned long long)n,
-			MAX_HEADER_BYTES);
+		return fail_container(r, shard, arena_printf(r->d->arena, "header length %llu: expected 2 to %d",
+			(unsigned long long)n, MAX_HEADER_BYTES));
 	if ((int64_t)n > s->bytes - PREFIX_BYTES)
-		return fail_at(r->d, A0401, at, "header length %llu: the file has %lld bytes", (unsigned long long)n,
-			(long long)s->bytes);
+		return fail_container(r, shard, arena_printf(r->d->arena, "header length %llu: the file has %lld bytes",
+			(unsigned long long)n, (long long)s->bytes));
 	char *text = arena_alloc(&r->c->scratch, (size_t)n + 1);
 	if (!input_pread(fd, text, (size_t)n, PREFIX_BYTES))
 		return fail_at(r->d, A0102, at, "cannot be read: %s", errno ? strerror(errno) : "it became shorter meanwhile");

@@ -85,7 +85,16 @@ def test_many_neighbours_are_a_line_a_kind(atlasc, model):
         f"quant_config.json: note[A0408]: not read, nor is quantize_config.json: {SETTINGS}"]
 
 
-@pytest.mark.parametrize("name", ["README.md", "training_args.bin", "optimizer/state.json", "tokenizer.model", "vocab.json",
+def test_one_file_beside_the_shards_of_an_index(atlasc, tmp_path):
+    """transformers looks for model.safetensors first, so that the folder means other weights there."""
+    mkckpt.build({**mkckpt.DEFAULTS, "shards": 2}).write(tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"{}")
+    assert told(atlasc, tmp_path / "m") == ["model.safetensors: note[A0408]: not read: the index does not name it, and "
+        "transformers takes it in place of the index's shards: only one of them should be there"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state_0.pth",
+                                  "scaler.pt", "optimizer/state.json", "tokenizer.model", "vocab.json",
                                   "figures/a.png", ".cache/model.safetensors"])
 def test_other_files_are_nobodys_business(name, atlasc, model):
     (model / name).parent.mkdir(exist_ok=True)
@@ -228,7 +237,8 @@ def test_the_snapshot_of_refs_main(atlasc, cache, model, tmp_path):
     """Whatever of its folders is named, and plans are those of the plain folder, byte for byte."""
     words = ["--target", "none", "-q", "-o"]
     assert atlasc(model, *words, tmp_path / "plain.bin").returncode == 0
-    for i, given in enumerate([cache, cache.parent, cache.parent.parent, cache / "snapshots" / HASH, f"{cache}/"]):
+    for i, given in enumerate([cache, cache.parent, cache.parent.parent, cache / "snapshots" / HASH, f"{cache}/",
+                               cache / "snapshots", cache / "blobs", f"{cache}/refs/"]):
         run = atlasc(given, *words, tmp_path / f"{i}.bin")
         assert run.returncode == 0, run.stderr
         note = f"{cache}/snapshots/{HASH}: note[A0411]: this snapshot is read, which refs/main names"
@@ -268,6 +278,9 @@ def test_caches_that_cannot_be_read(atlasc, cache, model, tmp_path):
     (cache / "snapshots").mkdir()
     assert refused(atlasc, hub) == [f"{cache}/refs/main: error[A0412]: missing, so that no snapshot is the one that is "
                                     "meant: there is none either"]
+    (cache / "snapshots").rmdir() # as a download leaves it that never began
+    assert refused(atlasc, hub) == refused(atlasc, cache / "blobs") == [
+        f"{cache}/refs/main: error[A0412]: missing, so that no snapshot is the one that is meant: there is none either"]
     put_in_cache(model, hub / "models--org--other")
     assert refused(atlasc, hub) == [f"{hub}: error[A0412]: 2 models are there: name one of models--org--name, "
                                     "models--org--other"]
@@ -288,6 +301,8 @@ HEADS = {
     "a GGUF file": b"GGUF\3\0\0\0" + bytes(40), "a GGML file": b"tjgg" + bytes(40),
     "a zip archive, as PyTorch writes .bin and .pth files": b"PK\3\4" + bytes(60),
     "a pickle, as PyTorch writes .bin and .pth files": b"\x80\x02\x8a\x0a" + bytes(60),
+    "a Git LFS pointer, whose file `git lfs pull` fetches":
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:12ab\nsize 12345\n",
     "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(60), "a tar archive": bytes(257) + b"ustar\0" + b"00" + bytes(300),
     "a gzip archive": b"\x1f\x8b\x08" + bytes(60), "a Zstandard archive": b"\x28\xb5\x2f\xfd" + bytes(60),
     "a safetensors file": b"\x02\0\0\0\0\0\0\0{}",
@@ -301,6 +316,22 @@ def test_a_file_of_another_format(kind, name, atlasc, tmp_path):
     path.write_bytes(HEADS[kind])
     want = [f"{path}: error[A0104]: {kind}, not a folder: {READ}"]
     assert refused(atlasc, path) == want and refused(atlasc, path, "--random-weights") == want
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HEADS if "safetensors" not in kind])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_weights_that_are_no_safetensors(kind, shards, atlasc, tmp_path):
+    mkckpt.build({**mkckpt.DEFAULTS, "shards": shards}).write(tmp_path / "m")
+    path = sorted((tmp_path / "m").glob("*.safetensors"))[-1]
+    path.write_bytes(HEADS[kind])
+    assert refused(atlasc, tmp_path / "m") == [f"{path}: error[A0401]: {kind}, not a safetensors file"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json",
+                                  "chat_template.jinja", "model.safetensors.index.json"])
+def test_a_clone_without_its_large_files(name, atlasc, model):
+    (model / name).write_bytes(list(HEADS.values())[4])
+    assert refused(atlasc, model) == [f"{model}/{name}: error[A0102]: a Git LFS pointer, whose file `git lfs pull` fetches"]
 
 
 def test_a_plan_and_a_text(atlasc, model, tmp_path):
