@@ -239,7 +239,8 @@ CODE(A0706, EXIT_REFUSED, "no such tensor cores",
 	"MODEL.toml asks for products of a format that the target's tensor cores do not multiply.",
 	"Leave the key out, or compile for a target that the message names.")
 CODE(A0707, EXIT_BAD_INPUT, "no times of that card",
-	"atlasc carries no measured times of the card that --card or target.card names, for any target of the compile.",
+	"atlasc carries no measured times of the card that --card or target.card names, for any target of the compile, or "
+	"two cards of one target are named.",
 	"Name one of the cards in the message, measure the card with scripts/tune.sh, or give its times with --tuning.")
 CODE(A0730, EXIT_OK, "verify adds in another order",
 	"Attention or Gated DeltaNet of a verify step adds in another order than decode's kernel of the same layer: what "

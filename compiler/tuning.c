@@ -135,23 +135,32 @@ static const char *known_cards(Compile *c)
 	return *known ? known : "none";
 }
 
-/* Each card that is named must be one that a target has times of. */
+/* Each card that is named must be one that a target has times of, and a target takes those of one. */
 static bool check_cards(Compile *c, const char *cards, const char *what, Loc at)
 {
 	const int before = c->diags.n_errors;
-	for (const char *word = cards; word && *word;) {
+	int *n_named = ARENA_ARRAY(&c->scratch, int, c->cmd.n_targets + 1); /* of each target */
+	for (const char *word = cards; word;) {
 		const size_t n = strcspn(word, ",");
 		const char *card = arena_strndup(&c->arena, word, n);
 		bool is_known = false;
 		for (int i = 0; i < c->cmd.n_targets; i++)
 			for (int k = 0; k < n_tuning_toml; k++) {
 				const char *of = card_of(&tuning_toml[k], c->cmd.targets[i]);
-				is_known |= of && strcmp(of, card) == 0;
+				if (!of || strcmp(of, card) != 0)
+					continue;
+				is_known = true;
+				if (++n_named[i] == 2)
+					fail_at(&c->diags, A0707, at, "%s %s: more than one card of %s: its kernels are chosen by the times "
+						"of one", what, cards, c->cmd.targets[i]);
 			}
-		if (!is_known)
+		if (!n)
+			fail_at(&c->diags, A0707, at, "%s \"%s\": the name of a card is missing; there are: %s", what, cards,
+				known_cards(c));
+		else if (!is_known)
 			fail_at(&c->diags, A0707, at, "%s %s: no target of this compile has times of that card; there are: %s",
 				what, card, known_cards(c));
-		word += n + (word[n] == ',');
+		word = word[n] ? word + n + 1 : NULL;
 	}
 	return c->diags.n_errors == before;
 }

@@ -106,6 +106,12 @@ def test_a_card_of_the_built_in_times(atlas, atlasc, small_plan_of, repo, tmp_pa
         2, "atlasc: error[A0101]: --card is of the built-in times: --tuning names others, or none")
     assert refused("--card", "h100", "--target", "none") == (
         2, "atlasc: error[A0101]: --card: --target none has no times")
+    known = "there are: h100, h200"
+    assert refused("--card", "h100,h200") == (4, "atlasc: error[A0707]: --card h100,h200: more than one card of sm_90a: its "
+                                              "kernels are chosen by the times of one")
+    assert refused("--card", "h100,") == (4, f'atlasc: error[A0707]: --card "h100,": the name of a card is missing; {known}')
+    toml.write_text('[target]\ncard = ""\n')
+    assert refused() == (4, f'{toml}:2:8: error[A0707]: target.card = "": the name of a card is missing; {known}')
     toml.write_text("[target]\ncard = 1\n")
     assert refused() == (4, f"{toml}:2:8: error[A0303]: target.card = 1: expected a string")
 
