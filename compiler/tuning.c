@@ -151,8 +151,8 @@ static bool check_cards(Compile *c, const char *cards, const char *what, Loc at)
 					continue;
 				is_known = true;
 				if (++n_named[i] == 2)
-					fail_at(&c->diags, A0707, at, "%s %s: more than one card of %s: its kernels are chosen by the times "
-						"of one", what, cards, c->cmd.targets[i]);
+					fail_at(&c->diags, A0707, at, "%s %s: more than one card of %s: its kernels are chosen by the "
+						"times of one", what, cards, c->cmd.targets[i]);
 			}
 		if (!n)
 			fail_at(&c->diags, A0707, at, "%s \"%s\": the name of a card is missing; there are: %s", what, cards,

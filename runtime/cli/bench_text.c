@@ -32,7 +32,7 @@ static void text_cold(const Bench *b, FILE *out)
 		fprintf(out, " (context %.1f, memory %.1f, kernels %.1f, graphs %.1f, weights %.1f)", c->context, c->memory,
 			c->kernels, c->graphs, c->weights);
 	fprintf(out, "   first token %.1f ms, of %d\n", c->first_token, c->first_tokens);
-	fprintf(out, "         start to first token without weights: %.1f ms\n",
+	fprintf(out, "         start to first token%s: %.1f ms\n", b->target ? " without weights" : "",
 		c->open + c->session - c->weights + c->first_token);
 }
 
@@ -315,7 +315,12 @@ void bench_print_json(const Bench *b, FILE *out)
 	text(out, "times_of", card ? card : "");
 	fputs(", ", out);
 	number(out, "temperature", bench_temperature(b));
-	fputs(",\n", out);
+	fputs(", \"acceptance\": [", out); /* as prescribed; without any, as drawn */
+	for (int i = 0; i < b->info.verify_rows - 1 && b->args->acceptance[i] > 0; i++) {
+		fputs(i ? ", " : "", out);
+		json_number(out, b->args->acceptance[i]);
+	}
+	fputs("],\n", out);
 	if (b->no_bounds[0]) {
 		text(out, "no_bounds", b->no_bounds);
 	} else {

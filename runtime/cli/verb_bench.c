@@ -114,9 +114,11 @@ static int measure(Bench *b)
 /* Of an option's value: NULL stands for stdout. */
 static const char *file_of(const char *value) { return strcmp(value, "-") == 0 ? NULL : value; }
 
-static int check_outputs(const Args *args)
+static int check_words(const Args *args)
 {
 	const char *json = args->json_file, *html = args->html_file;
+	if (args->acceptance[0] > 0 && !(args->speculate && strcmp(args->speculate, "mtp") == 0))
+		return cli_say(args, EXIT_USAGE, "--acceptance: no draft is made without --speculate mtp");
 	if (json && html && !file_of(json) && !file_of(html))
 		return cli_say(args, EXIT_USAGE, "--json - and --html - both write to stdout: give one of them a file");
 	int code = json && file_of(json) ? cli_check_output(args, json) : 0;
@@ -141,7 +143,7 @@ int verb_bench(const Args *args)
 {
 	Bench b = {.args = args};
 	cli_hold_signals();
-	int code = check_outputs(args);
+	int code = check_words(args);
 	if (!code) {
 		b.started = cli_start_device(args);
 		code = open_plan(&b);

@@ -80,6 +80,10 @@ def test_steps_that_draft_and_verify(atlas, small_plan_of):
     for wrong in "0", "1.5", "0.5,", "a", "0.1,0.2,0.3,0.4":
         run = atlas("bench", plan, *options, "--acceptance", wrong)
         assert run.returncode == 2 and "expected one to three numbers above 0, at most 1" in run.stderr
+    run = atlas("bench", plan, *options[:-2], "--acceptance", "0.9")
+    assert (run.returncode, run.stderr) == (2, "atlas bench: --acceptance: no draft is made without --speculate mtp\n")
+    told = json.loads(atlas("bench", plan, *options[:-4], "--only", "none", "--speculate", "mtp", "--acceptance", "0.9,0.5,0.1").stdout)
+    assert told["acceptance"] == [0.9, 0.5] # or a table of prescribed shares would read as one of drawn ones
 
 
 def test_experts_that_steps_read_are_counted(atlas, small_plan_of):
@@ -99,6 +103,13 @@ def test_experts_that_steps_read_are_counted(atlas, small_plan_of):
                 "mtp")
     row = json.loads(run.stdout)["rows"][0]
     assert row["experts_counted"] > 0 and row["experts"] > 2
+
+
+def test_what_is_timed_of_a_start_without_a_gpu(atlas, small_plan_of):
+    """Weights are not apart there: those of --random-weights --weights ref are made in it."""
+    plan = small_plan_of("llama", "--target", "none")
+    text = atlas("bench", plan, "--device", "cpu", "-q", "--only", "none").stdout
+    assert re.search(r"^ +start to first token: [0-9.]+ ms$", text, re.M) and "without weights" not in text
 
 
 def test_a_plan_without_a_head_drafts_nothing(atlas, plan):
