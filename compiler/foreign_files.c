@@ -210,8 +210,8 @@ void note_neighbours(Compile *c, const char *dir, bool has_index)
 	}
 	tell(c, dir, &adapters, "an adapter, which other loaders apply to the weights: merge it into them if it belongs to "
 		"the model");
-	tell(c, dir, &whole, "the index does not name it, and transformers takes it in place of the index's shards: only one "
-		"of them should be there");
+	tell(c, dir, &whole, "the index does not name it, and transformers takes it in place of the index's shards: only "
+		"one of them should be there");
 	tell(c, dir, &strangers, has_index ? "the index does not name it" : "the weights are those of model.safetensors");
 	tell(c, dir, &foreign, "only safetensors are, and other loaders may take these weights in their place");
 	tell(c, dir, &folders, "a folder with weights of its own");

@@ -263,7 +263,7 @@ static bool may_be_made(const Reading *r)
 static bool fail_by_reference(Reading *r, const char *name, const Value *v)
 {
 	return fail_at(r->d, A0304, v->at, "%s = \"%s\": with --weights ref the weights are those of the checkpoint's "
-		"files, where nothing of that format stands", name, v->string);
+		"files as they stand there: no format is changed", name, v->string);
 }
 
 /* A table of modules, each with the name of a format. */
