@@ -145,6 +145,8 @@ static const ForeignWord words[] = {
 	{"scoring_func", "softmax"}, {"score_func", "softmax"}, {"topk_method", "greedy"}, {"activation", "silu"},
 	{"activation_function", "silu"}, {"hidden_activation", "silu"}, {"mlp_hidden_act", "silu"},
 	{"norm_type", "rms_norm"}, {"expert_selection_fn", "softmax"},
+	/* the file that transformers takes the weights from */
+	{"transformers_weights", "model.safetensors or model.safetensors.index.json"},
 };
 
 /* No result depends on them: training, names and versions, how a library keeps its caches or calls its kernels. */

@@ -212,6 +212,10 @@ static void check_outer_key(Reading *r, const Value *v, NameList *ignored, NameL
 	const char *word;
 	const ConfigKey *k = find_config_key(r->family, v->key);
 	ForeignKind kind = foreign_key(v->key, &pass, &word);
+	if (strcmp(v->key, "transformers_weights") == 0) { /* read there, whatever is inside */
+		check_foreign_key(r, v, ignored, unknown);
+		return;
+	}
 	if (k && (k->flags & SHARED))
 		check_shared_key(r, k, v);
 	if ((k && (k->flags & SHARED)) || strcmp(v->key, "text_config") == 0 || strcmp(v->key, "model_type") == 0)

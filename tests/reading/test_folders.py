@@ -93,6 +93,19 @@ def test_one_file_beside_the_shards_of_an_index(atlasc, tmp_path):
         "transformers takes it in place of the index's shards: only one of them should be there"]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_config_that_names_the_file_of_weights(nested, atlasc, tmp_path):
+    """transformers reads that one in place of model.safetensors, also where the language model is a part."""
+    mkckpt.build({**mkckpt.DEFAULTS, "family": "qwen3", "nested": nested}).write(tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    config = json.loads(path.read_text())
+    for value in None, "model.safetensors", "model.safetensors.index.json", "more.safetensors":
+        path.write_text(json.dumps({**config, "transformers_weights": value}))
+        run = atlasc("m", *WORDS, cwd=tmp_path)
+        assert (run.returncode, "transformers_weights" in run.stderr) == ((4, True) if value == "more.safetensors" else (0, False))
+    assert lines(run, "error")[0].endswith('[A0206]: transformers_weights = "more.safetensors": what it asks for is not implemented')
+
+
 @pytest.mark.parametrize("name", ["README.md", "training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state_0.pth",
                                   "scaler.pt", "optimizer/state.json", "tokenizer.model", "vocab.json",
                                   "figures/a.png", ".cache/model.safetensors"])
