@@ -118,6 +118,10 @@ static AtlasStatus bind_weights(AtlasPlan *p, const AtlasPlanOptions *o, AtlasEr
 		return error_set(error, ATLAS_IO, "%.300s: %s", o->weights_dir, strerror(errno));
 	AtlasStatus s = bind_references(p, folder, error);
 	close(folder);
+	if (s == ATLAS_IO) { /* the plan knows no folder */
+		const AtlasError of_file = *error;
+		error_set(error, s, "%.200s/%.280s", o->weights_dir, of_file.text);
+	}
 	return s;
 }
 

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 int cli_say(const Args *args, int exit_code, const char *fmt, ...)
@@ -52,14 +53,37 @@ static int verify_of(const Args *args, int verify)
 	return verify;
 }
 
+/* The folder of --weights; of what the hub's client keeps of a model, models--ORG--NAME, the snapshot that refs/main
+ * names, as atlasc takes it. */
+static const char *weights_folder(const Args *args, char *room, size_t room_bytes)
+{
+	char hash[128] = "";
+	struct stat st;
+	if (!args->weights_dir)
+		return NULL;
+	snprintf(room, room_bytes, "%s/refs/main", args->weights_dir);
+	FILE *f = fopen(room, "re");
+	const bool is_read = f && fgets(hash, sizeof hash, f);
+	if (f)
+		fclose(f);
+	hash[strcspn(hash, " \t\r\n")] = 0;
+	snprintf(room, room_bytes, "%s/config.json", args->weights_dir);
+	const bool is_plain = lstat(room, &st) == 0;
+	if (is_plain || !is_read || !*hash || *hash == '.' || strchr(hash, '/')
+			|| (size_t)snprintf(room, room_bytes, "%s/snapshots/%s", args->weights_dir, hash) >= room_bytes)
+		return args->weights_dir;
+	return stat(room, &st) == 0 && S_ISDIR(st.st_mode) ? room : args->weights_dir;
+}
+
 int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan **plan)
 {
+	char room[4096];
 	AtlasError error = {0};
 	uint8_t keys[MAX_TRUST][32];
 	for (int i = 0; i < args->n_trust; i++)
 		if (atlas_read_key(args->trust[i], keys[i], &error) != ATLAS_OK)
 			return cli_fail(args, &error);
-	AtlasPlanOptions options = {.struct_size = sizeof options, .weights_dir = args->weights_dir,
+	AtlasPlanOptions options = {.struct_size = sizeof options, .weights_dir = weights_folder(args, room, sizeof room),
 		.verify = verify_of(args, verify), .trust = keys, .n_trust = args->n_trust,
 		.memory_budget = args->memory_budget};
 	return atlas_plan_open(path, &options, plan, &error) == ATLAS_OK ? 0 : cli_fail(args, &error);

@@ -259,6 +259,25 @@ def test_the_snapshot_of_refs_main(atlasc, cache, model, tmp_path):
         assert (tmp_path / f"{i}.bin").read_bytes() == (tmp_path / "plain.bin").read_bytes()
 
 
+def test_plans_find_their_weights_in_a_cache(atlasc, atlas, cache, model, tmp_path):
+    """The folder that was compiled is the one to run with, and a message names the file by its folder."""
+    plan = tmp_path / "ref.bin"
+    assert atlasc(cache, "--target", "none", "--weights", "ref", "-q", "-o", plan).returncode == 0
+
+    def run(folder):
+        return atlas("run", plan, "--tokens", "1,2,3", "-n", "4", "--device", "cpu", "-q", "--weights", folder)
+
+    want = run(model)
+    assert want.returncode == 0, want.stderr
+    for folder in cache, f"{cache}/", cache / "snapshots" / HASH:
+        assert run(folder).stdout == want.stdout
+    (cache / "refs" / "main").write_text("../../snapshots/" + HASH)
+    for folder in cache, tmp_path:
+        wrong = run(folder)
+        assert wrong.returncode == 5
+        assert f"error[IO]: {folder}/model.safetensors: No such file or directory" in wrong.stderr
+
+
 def test_other_revisions_are_not_taken(atlasc, cache, tmp_path):
     bad = tmp_path / "bad"
     bad.mkdir()
