@@ -34,7 +34,8 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N likeliest kernels of each template and op, for atlas tune"},
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files; with "
 		"--random-weights: make them when the plan is opened"},
-	[F_RANDOM] = {"--random-weights", 0, NULL, "make weights up: a config.json is enough, alone or in a folder"},
+	[F_RANDOM] = {"--random-weights", 0, NULL, "make weights up: a config.json is enough, alone or in a folder; "
+		"a drafting head where [speculate] asks for one"},
 	[F_SEED] = {"--seed", 0, "N", "of --random-weights (default: 0); the same seed gives the same plan"},
 	[F_HASH] = {"--hash-files", 0, NULL, "record the SHA-256 of the weights' files too: reads each once more"},
 	[F_SIGN] = {"--sign", 0, "PEM", "sign the plan with this Ed25519 private key; may be repeated"},

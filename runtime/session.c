@@ -106,9 +106,12 @@ static AtlasStatus check_speculate(const AtlasPlan *plan, int speculate, AtlasEr
 {
 	if (speculate < ATLAS_SPECULATE_AUTO || speculate > ATLAS_SPECULATE_MTP)
 		return error_set(error, ATLAS_ARGUMENT, "speculate = %d: auto, off or mtp expected", speculate);
+	uint64_t seed;
 	if (speculate == ATLAS_SPECULATE_MTP && !plan->artifact.graph.verify_rows)
-		return error_set(error, ATLAS_UNSUPPORTED, "speculate = mtp: the plan has no head that drafts; it is compiled "
-			"in from a checkpoint with tensors mtp.*, unless [speculate] rows = 1 leaves it out");
+		return error_set(error, ATLAS_UNSUPPORTED, "speculate = mtp: the plan has no head that drafts; %s",
+			random_seed(&plan->artifact, &seed) ? "of random weights one is made where [speculate] in MODEL.toml asks "
+			"for it, as rows = 3 does, and config.json has one" : "it is compiled in from a checkpoint with tensors "
+			"mtp.*, unless [speculate] rows = 1 leaves it out");
 	return ATLAS_OK;
 }
 

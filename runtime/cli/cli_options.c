@@ -132,7 +132,7 @@ static const Opt options[] = {
 		INTEGER, FIELD(reps), 1, 1000},
 	{"--only", 0, BENCH, "LIST", "rows by name or its start: pp2048,tg128@0,tg128@32768x8; none",
 		TEXT, FIELD(only), 0, 0},
-	{"--reps", 0, BENCH, "N", "repetitions of a row, whose median counts (default: 3)",
+	{"--reps", 0, BENCH, "N", "repetitions of a row, whose median counts (default: 3, the least)",
 		INTEGER, FIELD(reps), 3, 1000},
 	{"--tokens", 0, BENCH, "N", "tokens of a sequence in one repetition of decode (default: 128)",
 		INTEGER, FIELD(bench_tokens), 1, 1 << 20},

@@ -195,7 +195,7 @@ def test_draws_have_the_probabilities_of_the_model(trained, spec_run):
 # -- what is refused, and what is told ---------------------------------------------------------------------------
 
 
-def test_drafts_without_a_head(atlas, small_plan_of, trained):
+def test_drafts_without_a_head(atlas, plan_of, small_plan_of, trained):
     for plan in small_plan_of("llama", "--target", "none"), trained(1):
         run = atlas("run", plan, "--tokens", "1,2", "-n", 2, "--device", "cpu", "-q", "--speculate", "mtp")
         assert run.returncode == 4 and run.stderr.startswith(
@@ -203,6 +203,11 @@ def test_drafts_without_a_head(atlas, small_plan_of, trained):
             "from a checkpoint with tensors mtp.*, unless [speculate] rows = 1 leaves it out\n"), run.stderr
         for how in [], ["--speculate", "off"]:
             assert atlas("run", plan, "--tokens", "1,2", "-n", 2, "--device", "cpu", "-q", *how).returncode == 0
+    plan = plan_of("qwen3_5", "--target", "none", "--random-weights") # whose MODEL.toml says nothing of heads
+    run = atlas("run", plan, "--tokens", "1,2", "-n", 2, "--device", "cpu", "-q", "--speculate", "mtp")
+    assert run.returncode == 4 and run.stderr.startswith(
+        "atlas run: error[UNSUPPORTED]: speculate = mtp: the plan has no head that drafts; of random weights one is made "
+        "where [speculate] in MODEL.toml asks for it, as rows = 3 does, and config.json has one\n"), run.stderr
     run = atlas("run", trained(3), "--tokens", "1,2", "--speculate", "yes")
     assert run.returncode == 2 and "mtp or off" in run.stderr
 
