@@ -68,6 +68,7 @@ QuantRule *quant_rule_of(Compile *c, const char *module)
 		if (!hit)
 			continue;
 		rule->was_met = true;
+		rule->decides |= !first;
 		first = first ? first : rule;
 	}
 	return first;
@@ -276,6 +277,9 @@ void check_quant_rules(Compile *c)
 		if (!rule->was_met)
 			fail_at(&c->diags, A0305, rule->modules.at, "quant.\"%s\": the model has no such product",
 				rule->modules.text);
+		else if (!rule->decides)
+			fail_at(&c->diags, A0305, rule->modules.at, "quant.\"%s\": earlier lines decide on every product that it "
+				"names: the first that fits counts", rule->modules.text);
 		if (rule->n_in_parts)
 			fail_at(&c->diags, A0206, rule->modules.at, "quant.\"%s\": %s%s: read as parts of products, and only one "
 				"that is a tensor by itself can be quantized here; another line may keep them", rule->modules.text,

@@ -281,6 +281,9 @@ def test_refusals(atlasc, tmp_path):
                          "stays so, and is read as one with modules that would be decoded")
     assert refusal(atlasc, tmp_path / "m", '[quant]\n"*.mlp.nothing" = "bf16"\n') == [
         '2:1: error[A0305]: quant."*.mlp.nothing": the model has no such product']
+    for first, second in (('"*" = "keep"', "*.q_proj"), ('"*_proj" = "bf16"', "model.layers.1.self_attn.q_proj")):
+        assert refusal(atlasc, tmp_path / "m", f'[quant]\n{first}\n"{second}" = "bf16"\n') == [
+            f'3:1: error[A0305]: quant."{second}": earlier lines decide on every product that it names: the first that fits counts']
     assert refusal(atlasc, tmp_path / "m", '[quant]\n"*" = "bfloat16"\n') == [
         '2:7: error[A0303]: quant."*" = "bfloat16": expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4, bf16 or keep']
 
