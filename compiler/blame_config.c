@@ -70,6 +70,19 @@ static bool is_sound(const Config *cf)
 		(!cf->is_delta || (cf->n_v_heads % cf->n_k_heads == 0 && cf->n_taps > 0));
 }
 
+/* Does a tensor that fitted no longer fit? Then the value in the file was right, and something else is wrong. */
+static bool spoils_one(const Compile *c, const Compile *trial)
+{
+	for (int i = 0; i < trial->misfits.n; i++) {
+		int k = 0;
+		while (k < c->misfits.n && c->misfits.at[k].t != trial->misfits.at[i].t)
+			k++;
+		if (k == c->misfits.n)
+			return true;
+	}
+	return false;
+}
+
 /* The trial, kept where it is the best; NULL where the value makes no sense. */
 static Compile *try_value(Blame *b, const Size *size, int value)
 {
@@ -94,6 +107,8 @@ static Compile *try_value(Blame *b, const Size *size, int value)
 	c->scratch = trial->scratch;
 	if (!trial->diags.n_errors && b->best && !b->best->diags.n_errors && !b->also && strcmp(b->key, size->key) != 0)
 		b->also = arena_printf(&c->arena, "%s = %d", size->key, value);
+	if (strcmp(size->key, "num_hidden_layers") != 0 && spoils_one(c, trial)) /* other layers have other tensors */
+		return trial;
 	const int best = b->best ? b->best->diags.n_errors : c->diags.n_errors - b->before->diags.n_errors;
 	if (trial->diags.n_errors >= best || (trial->diags.n_errors && best - trial->diags.n_errors < 2))
 		return trial;

@@ -487,6 +487,19 @@ def test_lists_of_many_modules(atlasc, tmp_path):
     assert '" and 43007 more: no product of the model has such a name' in text
 
 
+def test_a_wrong_group_size_is_not_a_wrong_width(atlasc, tmp_path):
+    """hidden_size = 128 would explain the scales' shapes too, but not those of the tensors that fit."""
+    mkckpt.build({**mkckpt.DEFAULTS, "quant": WRITERS["int4-gptq"]}).write(tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"]["group_size"] = 64
+    path.write_text(json.dumps(config))
+    code, errors, text = run_of(atlasc, tmp_path / "m")
+    assert code == 4 and "A0214" not in text, text
+    assert errors[0].endswith("[A0602]: tensor model.layers.0.self_attn.q_proj.scales has shape [2, 128]: INT4 of [128, 64] by "
+                              "groups of 64 asks for [1, 128]"), text
+
+
 def test_gptq_rules_that_leave_modules_alone(atlasc, tmp_path):
     def dynamic(told):
         told["dynamic"] = {"-:.*\\.1\\.mlp\\..*": {}}
