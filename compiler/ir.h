@@ -148,7 +148,7 @@ typedef struct QuantRule { /* a line of [quant] */
 	QuantPattern modules;
 	WeightFormat format; /* FORMAT_PLAIN: stays as the checkpoint has it, or, is_bf16, is decoded to bf16 */
 	bool is_bf16;
-	bool was_met, decides; /* filled by build-graph: there was a product that it names, and that no earlier line names */
+	bool was_met, decides; /* filled by build-graph: a product is named, and by no earlier line */
 	int n_decoded; const char *decoded; /* likewise: products that were decoded, the first of them */
 	int n_in_parts;      /* likewise: modules that it names and that are read as parts of products */
 	const char *in_parts; /* the first of them */
