@@ -118,9 +118,6 @@ static bool scan(Scan *s)
 {
 	while (s->at < s->n) {
 		char ch = s->text[s->at];
-		if (ch == 0)
-			return fail_at(s->diags, s->rules->code, (Loc){s->file, s->line, s->col}, "NUL byte at offset %zu",
-				s->at);
 		if (ch == '}' || ch == ']') {
 			step(s);
 			if (s->depth > 0) {
@@ -213,18 +210,35 @@ static Value *copy_value(Copy *copy, json_t *j)
 }
 
 /* The place of byte `offset`, in lines and columns. */
-static Loc place_of(const Scan *s, size_t offset)
+static Loc place_in(const char *file, const char *text, size_t n, size_t offset)
 {
-	Loc at = {s->file, 1, 1};
-	for (size_t i = 0; i < s->n && i < offset; i++) {
-		if (s->text[i] == '\n') {
+	Loc at = {file, 1, 1};
+	for (size_t i = 0; i < n && i < offset; i++) {
+		if (text[i] == '\n') {
 			at.line++;
 			at.col = 1;
-		} else if (((unsigned char)s->text[i] & 0xC0) != 0x80) {
+		} else if (((unsigned char)text[i] & 0xC0) != 0x80) {
 			at.col++;
 		}
 	}
 	return at;
+}
+
+static Loc place_of(const Scan *s, size_t offset) { return place_in(s->file, s->text, s->n, offset); }
+
+bool json_check_text(Diags *d, Code code, const char *file, const char *text, size_t n)
+{
+	const size_t bad = utf8_bad(text, n);
+	const char *nul = memchr(text, 0, n);
+	if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0)
+		return fail_at(d, code, (Loc){file, 1, 1}, "starts with a byte-order mark: save the file without it");
+	if (n >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0))
+		return fail_at(d, code, (Loc){file, 1, 1}, "UTF-16 or UTF-32, by its byte-order mark: save the file as UTF-8");
+	if (nul && (size_t)(nul - text) < bad) /* as in UTF-16 without a mark, which may be no UTF-8 further on */
+		return fail_at(d, code, place_in(file, text, n, (size_t)(nul - text)), "NUL byte at offset %zu",
+			(size_t)(nul - text));
+	return bad == n || fail_at(d, code, place_in(file, text, n, bad), "not UTF-8: byte 0x%02x at offset %zu",
+		(unsigned char)text[bad], bad);
 }
 
 /* "key = " when the value that begins at `offset` is a member, else "". */
@@ -265,6 +279,10 @@ static bool fail_syntax(const Scan *s, const json_error_t *e)
 			begin--;
 		return fail_at(s->diags, s->rules->code, place_of(s, begin), "%s%s: beyond the range of 64 bits",
 			member_name(s, begin), clip_text(s->diags->arena, s->text + begin, end - begin, 48));
+	case json_error_null_character:
+	case json_error_null_byte_in_key:
+		return fail_at(s->diags, s->rules->code, place_of(s, end ? end - 1 : 0), "a text with \\u0000 in it (byte %zu)",
+			end);
 	default:
 		return fail_at(s->diags, s->rules->code, place_of(s, end ? end - 1 : 0), "not valid JSON: %s (byte %zu)",
 			clip_text(s->diags->arena, e->text, utf8_bad(e->text, strlen(e->text)), JSON_ERROR_TEXT_LENGTH), end);
@@ -291,16 +309,8 @@ const Value *json_parse(Arena *a, Arena *scratch, Diags *d, const JsonRules *rul
 		fail_at(d, rules->code, (Loc){file, 0, 0}, "%zu bytes of JSON", n);
 		return NULL;
 	}
-	if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
-		fail_at(d, rules->code, (Loc){file, 1, 1}, "starts with a byte-order mark: save the file without it");
+	if (!json_check_text(d, rules->code, file, text, n))
 		return NULL;
-	}
-	size_t bad = utf8_bad(s.text, s.n);
-	if (bad < s.n) {
-		fail_at(d, rules->code, place_of(&s, bad), "not UTF-8: byte 0x%02x at offset %zu",
-			(unsigned char)s.text[bad], bad);
-		return NULL;
-	}
 	if (!scan(&s) || !check_top(&s))
 		return NULL;
 	json_error_t error;

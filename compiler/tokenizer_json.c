@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "compiler/input.h"
+#include "compiler/json.h"
 #include "compiler/value.h"
 
 enum { QUOTE_BYTES = 60, MAX_FILE_BYTES = 256 << 20 };
@@ -26,10 +27,8 @@ json_t *load_json(Reader *r)
 	size_t n;
 	if (!input_read(r->arena, r->diags, r->file, false, MAX_FILE_BYTES, &text, &n))
 		return NULL;
-	if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
-		fail_at(r->diags, A0501, (Loc){r->file, 1, 1}, "starts with a byte-order mark: save the file without it");
+	if (!json_check_text(r->diags, A0501, r->file, text, n))
 		return NULL;
-	}
 	json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
 	if (!root) {
 		fail_at(r->diags, A0501, (Loc){r->file, e.line > 0 ? e.line : 1, e.column > 0 ? e.column : 1}, "%s",

@@ -207,9 +207,18 @@ TEXTS = {
     "twice": (b'{"model": {"vocab": {"a": 0,\n"b": 1, "a": 2}}}',
               "2:11: error[A0501]: duplicate object key near '\"a\"'"),
     "behind": (b"{} {}", "1:4: error[A0501]: end of file expected near '{'"),
-    "not UTF-8": (b'{"a": "\xff"}', "1:7: error[A0501]: unable to decode byte 0xff near '\"'"),
+    "not UTF-8": (b'{"a": "\xff"}', "1:8: error[A0501]: not UTF-8: byte 0xff at offset 7"),
     "comma": (b'{"a": 1,}', "1:9: error[A0501]: string or '}' expected near '}'"),
-    "UTF-16": ('{"a": 1}'.encode("utf-16"), "1:1: error[A0501]: unable to decode byte 0xff"),
+}
+FILE_NAMES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+MARKED = "UTF-16 or UTF-32, by its byte-order mark: save the file as UTF-8"
+BYTES = {
+    "utf-8-sig": ("1:1", "starts with a byte-order mark: save the file without it"),
+    "utf-16": ("1:1", MARKED),
+    "utf-32": ("1:1", MARKED),
+    "utf-16-le": ("1:2", "NUL byte at offset 1"),
+    "utf-16-be": ("1:1", "NUL byte at offset 0"),
+    "latin-1": ("1:3", "not UTF-8: byte 0xe9 at offset 2"),
 }
 
 
@@ -218,6 +227,15 @@ def test_not_json(name, tokdump, tmp_path):
     data, message = TEXTS[name]
     (tmp_path / "tokenizer.json").write_bytes(data)
     assert f"{tmp_path}/tokenizer.json:{message}" in diagnostics(tokdump, tmp_path)
+
+
+@pytest.mark.parametrize("file", FILE_NAMES)
+@pytest.mark.parametrize("encoding", BYTES)
+def test_one_rule_for_the_bytes_of_all_files(encoding, file, tokdump, tmp_path):
+    place, message = BYTES[encoding]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(GOOD))
+    (tmp_path / file).write_bytes('{"é": 1}'.encode(encoding))
+    assert diagnostics(tokdump, tmp_path) == f"{tmp_path}/{file}:{place}: error[A0501]: {message}\n"
 
 
 def test_cut_everywhere(tokdump, tmp_path):
@@ -292,6 +310,7 @@ CONFIGS = {
               f"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = true: {NOT_DONE}"),
     "mark": ('$\ufeff{}', 'A0501', "starts with a byte-order mark: save the file without it"),
     "twice": ('{"eos_token": "<s>", $"eos_token": "<s>"}', 'A0501', "the key eos_token stands there twice"),
+    "zero": ('{"eos_token": "a\\u0000b$"}', 'A0501', "a text with \\u0000 in it (byte 24)"),
     "list": ('$[]', 'A0501', "a list: expected an object"),
     "too long": ('{"eos_token": $"' + "x" * 1025 + '"}', 'A0503',
                  '"' + "x" * 57 + '...": 1025 bytes; expected at most 1024'),
