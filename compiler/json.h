@@ -22,8 +22,8 @@ enum { JSON_MAX_DEPTH = 64 };
 extern const JsonRules json_config_rules; /* of small files: 16 MiB, 64 levels, 2^18 values, nonfinite */
 extern const JsonRules json_text_rules;   /* the same with no_integers: tokenizer configs say 10^30 for "no limit" */
 
-/* What holds for the bytes of every JSON file: UTF-8 without a byte-order mark and without NUL bytes. False after having
- * recorded an error. */
+/* What holds for the bytes of every JSON file: UTF-8 without a byte-order mark and without NUL bytes. False after
+ * having recorded an error. */
 bool json_check_text(Diags *d, Code code, const char *file, const char *text, size_t n);
 
 /* The tree, in `a`, or NULL after having recorded an error. `text` has n bytes and a NUL behind them, must

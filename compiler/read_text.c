@@ -20,10 +20,23 @@
 
 enum { MAX_TEMPLATE_BYTES = 1 << 20, MAX_TEMPLATES = 64 };
 
-static void tell_other(Compile *c, Loc at, const char *name)
+/* has_default: another one is used. */
+static void tell_other(Compile *c, Loc at, const char *name, bool has_default)
 {
-	note_at(&c->diags, A0513, at, "chat template %s is not used; \"default\" is",
-		clip_text(c->diags.arena, name, strlen(name), 48));
+	note_at(&c->diags, A0513, at, "chat template %s is not used; %s", clip_text(c->diags.arena, name, strlen(name), 48),
+		has_default ? "\"default\" is" : "none is called \"default\"");
+}
+
+/* Does a list of {name, template} or an object have one called "default"? */
+static bool has_default(const Value *v)
+{
+	bool found = false;
+	for (const Value *e = v->first; e; e = e->next) {
+		const Value *name = value_get(e, "name");
+		found |= v->kind == VALUE_TABLE ? strcmp(e->key, "default") == 0 :
+			name && name->kind == VALUE_STRING && strcmp(name->string, "default") == 0;
+	}
+	return found;
 }
 
 /* A template as a string, or the one called "default" of a list of {name, template} or of an object. */
@@ -46,7 +59,7 @@ static const char *pick_template(Compile *c, const Value *v)
 		if (strcmp(name, "default") == 0)
 			want_string(&c->diags, A0203, "template", body, &text);
 		else
-			tell_other(c, e->at, name);
+			tell_other(c, e->at, name, has_default(v));
 	}
 	return text;
 }
@@ -98,12 +111,15 @@ static const char *read_chat_template(Compile *c)
 {
 	const char *names[MAX_TEMPLATES], *text = read_jinja(c, "chat_template.jinja");
 	const int n = list_additional(c, names);
+	bool found = text != NULL;
+	for (int i = 0; i < n; i++)
+		found |= strcmp(names[i], "default") == 0;
 	for (int i = 0; i < n; i++) {
 		const char *name = arena_printf(&c->arena, "additional_chat_templates/%s.jinja", names[i]);
 		if (strcmp(names[i], "default") == 0)
 			text = read_jinja(c, name);
 		else
-			tell_other(c, (Loc){input_path(&c->arena, c->cmd.model_dir, name), 0, 0}, names[i]);
+			tell_other(c, (Loc){input_path(&c->arena, c->cmd.model_dir, name), 0, 0}, names[i], found);
 	}
 	if (text || n)
 		return text;
@@ -115,7 +131,8 @@ static const char *read_chat_template(Compile *c)
  * token ids; one with a tokenizer in another form is refused. */
 static bool has_tokenizer(Compile *c)
 {
-	static const char *const others[] = {"tokenizer.model", "tekken.json", "vocab.json"};
+	static const char *const others[] = {"tokenizer.model", "tokenizer.model.v3", "tekken.json", "tiktoken.model",
+		"vocab.json"};
 	const char *dir = c->cmd.model_dir;
 	struct stat st;
 	if (lstat(input_path(&c->scratch, dir, "tokenizer.json"), &st) == 0)
@@ -128,6 +145,18 @@ static bool has_tokenizer(Compile *c)
 		}
 	note_at(&c->diags, A0506, (Loc){dir, 0, 0}, "no tokenizer.json: the plan takes token ids only");
 	return false;
+}
+
+/* The end token of the tokenizer lies behind the rows. check_ids judges those of other files. */
+static void tell_lost_end(Compile *c, int id, Loc at)
+{
+	const char *why = arena_printf(c->diags.arena, "eos_token has id %d, which is no row of the vocabulary (%d)", id,
+		c->model.config.vocab);
+	if (c->model.config.n_eos + c->model.options.n_stop > 0)
+		note_at(&c->diags, A0512, at, "%s: it ends no text", why);
+	else
+		fail_at(&c->diags, A0512, at, "%s, and no file names another: no text would end; name one in [sampling] stop of "
+			"MODEL.toml", why);
 }
 
 /* read_text - tokenizer and chat template.
@@ -158,8 +187,7 @@ void read_text(Compile *c)
 	m->has_token = image.has_token;
 	const Loc at = image.eos_at;
 	if (image.eos_id >= m->config.vocab)
-		note_at(&c->diags, A0512, at, "eos_token has id %d, which is no row of the vocabulary (%d): it ends no text",
-			image.eos_id, m->config.vocab);
+		tell_lost_end(c, image.eos_id, at);
 	else if (image.eos_id >= 0 && !add_eos(&m->config, image.eos_id, at))
 		fail_at(&c->diags, A0210, at, "more than %d different end tokens", MAX_EOS);
 	if (m->config.bos < 0 && image.bos_id < m->config.vocab)

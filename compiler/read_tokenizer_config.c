@@ -243,6 +243,12 @@ static bool read_added_decoder(Reading *r, const Value *table)
 	return ok;
 }
 
+/* Names no token, whatever its value. */
+static bool is_switch(const char *key)
+{
+	return strcmp(key, "add_bos_token") == 0 || strcmp(key, "add_eos_token") == 0;
+}
+
 static bool read_named(Reading *r, const Value *top)
 {
 	bool ok = true, named = false;
@@ -252,7 +258,8 @@ static bool read_named(Reading *r, const Value *top)
 	DeclaredToken token;
 	for (const Value *v = top->first; v; v = v->next) {
 		const bool standard = name_index(v->key) < NAMED_COUNT;
-		if (!standard && !(ends_with(v->key, "_token") && (v->kind == VALUE_STRING || is_typed(v))))
+		if (!standard && (!ends_with(v->key, "_token") || is_switch(v->key) ||
+				!(v->kind == VALUE_STRING || is_typed(v))))
 			continue;
 		named |= !standard && v->kind == VALUE_STRING;
 		if (v->kind == VALUE_NULL)

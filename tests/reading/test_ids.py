@@ -95,6 +95,23 @@ def test_an_end_token_behind_the_rows(atlasc, model):
     assert run.returncode == 0 and "note[A0511]: 2 added tokens have no row of the vocabulary (307)" in run.stderr
 
 
+def test_no_end_token_has_a_row(atlasc, model):
+    """The end token of the tokenizer lies behind the rows, and no other file names one."""
+    for file in ("config.json", "generation_config.json"):
+        change(model / file, eos_token_id=None)
+    change(model / "tokenizer_config.json", extra_special_tokens={"a": "<a>", "b": "<b>", "c": "<c>", "d": "<d>"},
+           bos_token="<x>", eos_token="<end>")
+    told = "eos_token has id 304, which is no row of the vocabulary (304)"
+    change(model / "config.json", vocab_size=304)
+    run = read(atlasc, model)
+    assert run.returncode == 4 and (f"{place(model / 'tokenizer_config.json', 'eos_token')}: error[A0512]: {told}, and no "
+        "file names another: no text would end; name one in [sampling] stop of MODEL.toml\n") in run.stderr, run.stderr
+    toml = model / "MODEL.toml"
+    toml.write_text(toml.read_text() + "\n[sampling]\nstop = [2]\n")
+    run = read(atlasc, model)
+    assert f"note[A0512]: {told}: it ends no text\n" in run.stderr
+
+
 def test_a_token_behind_the_rows(atlasc, atlas, model, tmp_path, kernel_cache):
     """[PAD] with the id of the row behind the last: accepted and told; a prompt that has it is refused."""
     change(model / "tokenizer_config.json", extra_special_tokens=["<a>", "<b>", "<c>", "<d>", "[PAD]"])
@@ -154,7 +171,8 @@ def test_chat_template(name, atlasc, model):
     length = {"C": 1, "J": 2, "D": 3, None: 0}[expected]
     assert run.returncode == 0 and f"chat_template {length} bytes\n" in run.stdout
     others = "tool_use" in json.dumps(files)
-    assert others == ('note[A0513]: chat template tool_use is not used; "default" is' in run.stderr)
+    reason = '"default" is' if expected else 'none is called "default"'
+    assert others == (f"note[A0513]: chat template tool_use is not used; {reason}\n" in run.stderr)
     transformers = pytest.importorskip("transformers")
     reference = transformers.AutoTokenizer.from_pretrained(str(model)).chat_template
     if isinstance(reference, dict):

@@ -283,6 +283,7 @@ with_config("harmless", model_max_length=10**30, clean_up_tokenization_spaces=Tr
             pad_token_type_id=3, return_token_type_ids=False, response_schema={}, backend="tokenizers")
 with_config("ends that the config wants", add_bos_token=True, add_eos_token=True, bos_token="<|endoftext|>")
 with_config("ends that the config does not want", "llama3", "llama", add_bos_token=False, add_eos_token=True)
+with_config("ends that are texts", add_bos_token="the", add_eos_token="<y>")
 with_config("ends of a Llama", "spm", "llama", add_bos_token=False, add_eos_token=True)
 with_config("no code", auto_map={"AutoProcessor": "x.Y"}, init_inputs=[], fast_tokenizer_files=[])
 
