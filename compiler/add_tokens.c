@@ -33,6 +33,9 @@ typedef struct Adding {
 	int rows, n_vocab;
 	int last;              /* largest id of an added token, -1 = none */
 	int n_beyond, beyond;  /* tokens behind the rows, and the first of them as an index of spec->added */
+	int n_moved;           /* tokens with another id than the files say, what is told of the first, and its place */
+	const char *moved;
+	Loc at_moved;
 } Adding;
 
 typedef struct Token { /* to be added */
@@ -110,8 +113,11 @@ static bool check_said_id(Adding *a, const Token *t, int known, int id)
 	if (t->id < 0 || t->id == id)
 		return true;
 	if (!t->at.path) {
-		note_at(a->r->diags, A0510, t->loc, "%s has id %d here, as in transformers, where %lld stands: it is %s", name,
-			id, (long long)t->id, known >= 0 ? "a token already" : "the next one");
+		if (a->n_moved++ == 0) {
+			a->moved = arena_printf(a->r->arena, "%s has id %d here, as in transformers, where %lld stands: it is %s", name,
+				id, (long long)t->id, known >= 0 ? "a token already" : "the next one");
+			a->at_moved = t->loc;
+		}
 		return true;
 	}
 	if (known >= 0)
@@ -348,6 +354,10 @@ bool add_tokens(Reader *r, const TokenizerConfig *t, json_t *root, int rows)
 	for (int i = 0; i < n; i++)
 		ok &= add(&a, &list[i]);
 	ok = ok && add_specials(&a, false) && (!t->class || !t->class->readds || add_specials(&a, true));
+	if (a.n_moved == 1)
+		note_at(r->diags, A0510, a.at_moved, "%s", a.moved);
+	else if (a.n_moved)
+		note_at(r->diags, A0510, a.at_moved, "%s; %d more have another id than stands", a.moved, a.n_moved - 1);
 	if (ok && t->class)
 		tell_left(&a, file, n_file);
 	mark_special(r->spec);

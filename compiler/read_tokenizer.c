@@ -266,6 +266,8 @@ static bool check_bytes(Reader *r)
 		return true;
 	if (spec->flags & TOK_BYTE_LEVEL && spec->flags & TOK_BYTE_FALLBACK)
 		return reject(r, A0502, at, "byte_fallback in a byte-level vocabulary that lacks byte 0x%02X", first);
+	if (missing == 256 && spec->flags & TOK_BYTE_LEVEL && spec->unk_id < 0)
+		return reject(r, A0503, at, "no token for any of the 256 bytes: every text would be lost");
 	note_at(r->diags, A0503, (Loc){r->file, 0, 0}, "model.vocab: no token for %d of the 256 bytes, the "
 		"first is 0x%02X; they become %s", missing, (unsigned)first,
 		spec->unk_id >= 0 ? "the unknown token" : "nothing");

@@ -387,3 +387,12 @@ def test_a_folder_of_another_format(name, kind, atlasc, tmp_path):
 def test_a_config_beside_weights_of_another_name(name, rest, atlasc, model):
     (model / "model.safetensors").rename(model / name)
     assert refused(atlasc, model) == [f"{model}/model.safetensors: error[A0409]: no such file; {name} is there, {rest}"]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.v3", "tekken.json", "tiktoken.model", "vocab.json"])
+def test_a_tokenizer_in_another_form(name, atlasc, model):
+    (model / "tokenizer.json").unlink()
+    (model / name).write_text("{}")
+    run = atlasc("m", *WORDS, cwd=model.parent)
+    assert (run.returncode, run.stderr) == (
+        4, f"m/{name}: error[A0505]: a tokenizer without tokenizer.json: save it as tokenizer.json first\n")
