@@ -45,21 +45,13 @@ typedef struct Token { /* to be added */
 	Loc loc;
 } Token;
 
-static bool has_ascii_only(Str s)
-{
-	for (size_t i = 0; i < s.n; i++)
-		if ((unsigned char)s.at[i] >= 0x80)
-			return false;
-	return true;
-}
-
 static bool refuse(Adding *a, Code code, const Token *t, const char *text)
 {
 	return t->at.path ? reject(a->r, code, t->at, "%s", text) :
 		fail_at(a->r->diags, code, t->loc, "%s: %s", quoted(a->r, t->added.content), text);
 }
 
-/* The token as it stands in normalised text. Only what certainly is right is done here. */
+/* The token as it stands in normalised text. */
 static bool normalize(Adding *a, Token *t)
 {
 	Arena *arena = a->r->arena;
@@ -76,13 +68,8 @@ static bool normalize(Adding *a, Token *t)
 			s = str_replace(arena, s, step->literal, step->string);
 		} else if (step->kind == TOK_STEP_REPLACE) {
 			return refuse(a, A0502, t, "a normalized token beside a normalizer with a Regex");
-		} else if (!has_ascii_only(s)) {
-			for (size_t k = 0; k < s.n;) {
-				uint32_t cp;
-				k += (size_t)utf8_next(s.at + k, &cp);
-				if (!unicode_inert(spec->norm, cp))
-					return refuse(a, A0502, t, "a normalized token that Unicode normalisation may change");
-			}
+		} else {
+			s.at = unicode_normalised(arena, spec->norm, s.at, s.n, &s.n);
 		}
 	}
 	t->added.matched = s;
@@ -114,8 +101,8 @@ static bool check_said_id(Adding *a, const Token *t, int known, int id)
 		return true;
 	if (!t->at.path) {
 		if (a->n_moved++ == 0) {
-			a->moved = arena_printf(a->r->arena, "%s has id %d here, as in transformers, where %lld stands: it is %s", name,
-				id, (long long)t->id, known >= 0 ? "a token already" : "the next one");
+			a->moved = arena_printf(a->r->arena, "%s has id %d here, as in transformers, where %lld stands: it is %s",
+				name, id, (long long)t->id, known >= 0 ? "a token already" : "the next one");
 			a->at_moved = t->loc;
 		}
 		return true;

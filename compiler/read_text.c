@@ -155,8 +155,8 @@ static void tell_lost_end(Compile *c, int id, Loc at)
 	if (c->model.config.n_eos + c->model.options.n_stop > 0)
 		note_at(&c->diags, A0512, at, "%s: it ends no text", why);
 	else
-		fail_at(&c->diags, A0512, at, "%s, and no file names another: no text would end; name one in [sampling] stop of "
-			"MODEL.toml", why);
+		fail_at(&c->diags, A0512, at, "%s, and no file names another: no text would end; name one in [sampling] stop "
+			"of MODEL.toml", why);
 }
 
 /* read_text - tokenizer and chat template.

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compiler/tokenizer_spec.h"
+
 enum { N_POINTS = 0x110000, HANGUL_FIRST = 0xAC00, HANGUL_LAST = 0xD7A3,
 	JAMO_V_FIRST = 0x1161, JAMO_V_LAST = 0x1175, JAMO_T_FIRST = 0x11A8, JAMO_T_LAST = 0x11C2 };
 
@@ -147,21 +149,94 @@ static TokNormProps props_of(const NormTables *t, uint32_t cp)
 	return t->props_list[t->props.blocks[t->props.index[cp >> 8] * 256 + (cp & 255)]];
 }
 
-/* Does the point come apart in two that make it again? */
-static bool comes_back(const NormTables *t, uint32_t cp)
+/* Normalising a text ----------------------------------------------------------------------------------- */
+
+enum { JAMO_L_FIRST = 0x1100, JAMO_L_N = 19, JAMO_V_N = 21, JAMO_T_N = 28, JAMO_T_NONE = JAMO_T_FIRST - 1 };
+
+typedef VEC(uint32_t) Points;
+
+static bool is_hangul(uint32_t cp) { return cp >= HANGUL_FIRST && cp <= HANGUL_LAST; }
+
+static void take_apart(Arena *a, const NormTables *t, uint32_t cp, Points *out)
 {
 	const TokDecomposition key = {.point = cp}, *d = bsearch(&key, t->decompositions, (size_t)t->n_decompositions,
 		sizeof key, by_point);
-	if (!d || d->n != 2 || props_of(t, t->points[d->first]).ccc || props_of(t, t->points[d->first]).flags)
-		return false;
-	for (int i = 0; i < t->n_compositions; i++)
-		if (t->compositions[i].first == t->points[d->first] && t->compositions[i].second == t->points[d->first + 1])
-			return t->compositions[i].composite == cp;
-	return false;
+	if (is_hangul(cp)) {
+		const uint32_t s = cp - HANGUL_FIRST;
+		*vec_push(a, out) = JAMO_L_FIRST + s / (JAMO_V_N * JAMO_T_N);
+		*vec_push(a, out) = JAMO_V_FIRST + s / JAMO_T_N % JAMO_V_N;
+		if (s % JAMO_T_N)
+			*vec_push(a, out) = JAMO_T_NONE + s % JAMO_T_N;
+	} else if (!d) {
+		*vec_push(a, out) = cp;
+	} else {
+		for (uint32_t i = 0; i < d->n; i++)
+			*vec_push(a, out) = t->points[d->first + i];
+	}
 }
 
-bool unicode_inert(const NormTables *t, uint32_t cp)
+/* The composite of two points, or 0. */
+static uint32_t put_together(const NormTables *t, uint32_t a, uint32_t b)
 {
-	const TokNormProps p = props_of(t, cp);
-	return p.ccc == 0 && (p.flags == 0 || (p.flags == TOK_NORM_DECOMPOSES && comes_back(t, cp)));
+	if (a >= JAMO_L_FIRST && a < JAMO_L_FIRST + JAMO_L_N && b >= JAMO_V_FIRST && b <= JAMO_V_LAST)
+		return HANGUL_FIRST + ((a - JAMO_L_FIRST) * JAMO_V_N + b - JAMO_V_FIRST) * JAMO_T_N;
+	if (is_hangul(a) && (a - HANGUL_FIRST) % JAMO_T_N == 0 && b >= JAMO_T_FIRST && b <= JAMO_T_LAST)
+		return a + b - JAMO_T_NONE;
+	for (int i = 0; i < t->n_compositions; i++)
+		if (t->compositions[i].first == a && t->compositions[i].second == b)
+			return t->compositions[i].composite;
+	return 0;
+}
+
+/* A mark is kept from its starter by one of its own or a higher class between them. */
+static void put_all_together(const NormTables *t, Points *p)
+{
+	int out = 0, starter = -1, last = -1; /* last: class of what stands behind the starter, -1 = nothing */
+	for (int i = 0; i < p->n; i++) {
+		const uint32_t cp = p->at[i];
+		const int class = props_of(t, cp).ccc;
+		const uint32_t both = starter >= 0 && last < class ? put_together(t, p->at[starter], cp) : 0;
+		if (both) {
+			p->at[starter] = both;
+			continue;
+		}
+		last = class ? class : -1;
+		starter = class ? starter : out;
+		p->at[out++] = cp;
+	}
+	p->n = out;
+}
+
+static int utf8_write(char *out, uint32_t cp)
+{
+	const int n = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+	static const unsigned char heads[] = {0, 0x00, 0xC0, 0xE0, 0xF0};
+	for (int i = n - 1; i > 0; i--, cp >>= 6)
+		out[i] = (char)(0x80 | (cp & 0x3F));
+	out[0] = (char)(heads[n] | cp);
+	return n;
+}
+
+const char *unicode_normalised(Arena *a, const NormTables *t, const char *text, size_t n, size_t *n_out)
+{
+	Points p = {0};
+	for (size_t k = 0; k < n;) {
+		uint32_t cp;
+		k += (size_t)utf8_next(text + k, &cp);
+		take_apart(a, t, cp, &p);
+	}
+	for (int i = 1; i < p.n; i++) /* marks by class, in their order where it is equal */
+		for (int k = i; k > 0 && props_of(t, p.at[k]).ccc && props_of(t, p.at[k - 1]).ccc > props_of(t, p.at[k]).ccc;
+				k--) {
+			const uint32_t mark = p.at[k];
+			p.at[k] = p.at[k - 1];
+			p.at[k - 1] = mark;
+		}
+	if (t->n_compositions)
+		put_all_together(t, &p);
+	char *out = arena_alloc(a, (size_t)p.n * 4 + 1);
+	*n_out = 0;
+	for (int i = 0; i < p.n; i++)
+		*n_out += (size_t)utf8_write(out + *n_out, p.at[i]);
+	return out;
 }

@@ -56,9 +56,8 @@ typedef struct NormTables {
 CharTable unicode_classes(Arena *a);
 NormTables unicode_normalisation(Arena *a, TokForm form);
 
-/* True only of points such that a text of nothing else is its own normal form: they neither decompose, or into two that
- * compose again, nor combine with what stands before. */
-bool unicode_inert(const NormTables *t, uint32_t cp);
+/* The text, UTF-8 of n bytes, in the tables' normal form; *n_out: its bytes. Quadratic in marks one behind another. */
+const char *unicode_normalised(Arena *a, const NormTables *t, const char *text, size_t n, size_t *n_out);
 
 /* TokCategory of a two-letter name ("Lu"), or -1. */
 int unicode_category_named(const char *name, int len);

@@ -152,6 +152,16 @@ def normalized_with_a_class():
 
 
 @case
+def normalized_words_of_many_scripts():
+    """As add_tokens of the library makes them: in the normal form of the text they are sought in."""
+    f = Folder()
+    for i, word in enumerate(["được", "한국어", "각", "नमस्ते", "क़", "e\u0301", "a\u0323\u0307\u0301", "\u1112\u1161\u11ab",
+                              "ệ\u0316", "\u212b", "日本", "\ufb01", "\u0958x", "\u0344", "다\u11a8", "\U0001d15e"]):
+        f.decoder[str(f.n + i)] = token(word, normalized=True, special=False)
+    return f
+
+
+@case
 def without_the_tokens_of_the_file():
     f = Folder()
     f.config["added_tokens_decoder"] = {}
