@@ -147,7 +147,8 @@ static bool add(Adding *a, Token *t)
 		if (id >= a->rows && a->n_beyond++ == 0)
 			a->beyond = spec->added.n - 1;
 	}
-	token->name = token->text = t->added.matched;
+	if (!old || t->added.normalized) /* decoded text keeps the normalised form once there was one */
+		token->name = token->text = t->added.matched;
 	token->flags |= TOK_EXISTS;
 	a->last = id > a->last ? id : a->last;
 	spec->n_ids = id >= spec->n_ids ? id + 1 : spec->n_ids;
@@ -259,7 +260,16 @@ static bool same_declared(const DeclaredToken *a, const DeclaredToken *b)
 		x.added.normalized == y.added.normalized;
 }
 
-/* Step 3; `again`: step 4. Of equal values the first is added. */
+/* The last token of that text among those of step 2, with those that another one of their number has displaced. */
+static const DeclaredToken *last_declared(const TokenizerConfig *c, Str content)
+{
+	for (int i = c->decoder.n - 1; i >= 0; i--)
+		if (str_same(c->decoder.at[i].content, content))
+			return &c->decoder.at[i];
+	return NULL;
+}
+
+/* Step 3, where the seven have the flags that step 2 gives their texts; `again`: step 4. Of equal values the first is added. */
 static bool add_specials(Adding *a, bool again)
 {
 	const TokenizerConfig *c = a->t;
@@ -268,8 +278,12 @@ static bool add_specials(Adding *a, bool again)
 	int n = 0, n_new = 0;
 	for (int order = NAMED_STANDARD; order <= NAMED_STRING; order++)
 		for (int i = 0; i < c->named.n; i++)
-			if (c->named.at[i].is_set && c->named.at[i].order == order)
-				list[n++] = c->named.at[i].token;
+			if (c->named.at[i].is_set && c->named.at[i].order == order) {
+				const DeclaredToken *of = order == NAMED_STANDARD ?
+					last_declared(c, c->named.at[i].token.content) : NULL;
+				list[n] = of ? *of : c->named.at[i].token;
+				list[n++].id = -1;
+			}
 	for (int i = 0; i < c->extra.n; i++)
 		list[n++] = c->extra.at[i];
 	for (int i = 0; i < n && !again; i++) { /* which were no tokens before */
@@ -297,7 +311,7 @@ static void mark_special(TokenizerSpec *spec)
 	for (int i = 0; i < spec->added.n; i++)
 		for (int k = 0; k < spec->added.n; k++)
 			if (spec->added.at[k].flags & TOK_ADDED_SPECIAL &&
-				str_same(spec->added.at[i].matched, spec->added.at[k].content))
+				str_same(spec->tokens[spec->added.at[i].id].name, spec->added.at[k].content))
 				spec->tokens[spec->added.at[i].id].flags |= TOK_SPECIAL;
 }
 

@@ -381,6 +381,24 @@ def added_tokens_json_against_the_file():
 
 
 @case
+def two_texts_with_one_number():
+    f = Folder(model_type="llama").old()
+    f.added = {"<a>": f.n, "<b>": f.n, "<c>": f.n + 1}
+    f.config.update(tokenizer_class="PreTrainedTokenizerFast", bos_token=typed("<a>", lstrip=True, special=False),
+                    mask_token=typed("<b>", rstrip=True))
+    return f
+
+
+@case
+def normalized_and_not():
+    """Two special tokens of one text: the later flags, but the text of the first."""
+    f = Folder("spm", "mistral")
+    f.config.update(pad_token=typed("<x>", normalized=True), mask_token="<x>", sep_token="<y>",
+                    cls_token=typed("<y>", normalized=True))
+    return f
+
+
+@case
 def added_tokens_json_and_map():
     f = Folder().old()
     f.added = {"<t>": f.n, "<u>": f.n + 1, "<x>": f.n + 2}
