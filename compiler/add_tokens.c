@@ -269,7 +269,8 @@ static const DeclaredToken *last_declared(const TokenizerConfig *c, Str content)
 	return NULL;
 }
 
-/* Step 3, where the seven have the flags that step 2 gives their texts; `again`: step 4. Of equal values the first is added. */
+/* Step 3, where the seven have the flags that step 2 gives their texts; `again`: step 4. Of equal values the first is
+ * added. */
 static bool add_specials(Adding *a, bool again)
 {
 	const TokenizerConfig *c = a->t;

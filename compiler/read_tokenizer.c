@@ -436,6 +436,26 @@ static void compare_template(Reader *r, const TokenizerConfig *t, const char *ke
 			"followed", key, v->boolean ? "true" : "false", does ? "adds" : "does not add");
 }
 
+/* The first Regex of a Split somewhere in a pre_tokenizer, or NULL. */
+static const char *split_pattern(const json_t *part)
+{
+	const json_t *list = json_object_get(part, "pretokenizers"), *v;
+	const char *found = json_string_value(json_object_get(json_object_get(part, "pattern"), "Regex"));
+	for (size_t i = 0; !found && (v = json_array_get(list, i)) != NULL; i++)
+		found = split_pattern(v);
+	return found;
+}
+
+/* pretokenize_regex, which transformers never reads: Qwen3.5 says there what its class should do. */
+static void compare_pattern(Reader *r, const TokenizerConfig *t, const json_t *root)
+{
+	const Value *v = value_get(t->top, "pretokenize_regex");
+	const char *pattern = split_pattern(json_object_get(root, "pre_tokenizer"));
+	if (v && v->kind == VALUE_STRING && (!pattern || strcmp(pattern, v->string) != 0))
+		note_at(r->diags, A0510, v->at, "pretokenize_regex is not used, as in transformers: text is split by what %s "
+			"has", t->class ? t->class->name : "tokenizer.json");
+}
+
 bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *config_json, int vocab_rows,
 	TokenizerImage *out)
 {
@@ -448,8 +468,10 @@ bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *confi
 	json_t *root = load_json(&r);
 	bool ok = read_tokenizer_config(a, d, model_dir, config_json, &config) && root;
 	ok = ok && apply_tokenizer_class(&r, &config, root);
-	if (ok)
+	if (ok) {
+		compare_pattern(&r, &config, root);
 		take_padding(&r, &config, root);
+	}
 	ok = ok && read_root(&r, &config, root, vocab_rows);
 	if (ok && !spec.n_ids)
 		ok = reject(&r, A0503, (Json){NULL, "model.vocab"}, "no tokens");

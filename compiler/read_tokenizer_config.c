@@ -14,6 +14,7 @@
  *   tokenizer_class                tokenizer_class.c, with add_prefix_space and legacy, which matter to some classes
  *   add_bos_token, add_eos_token   dropped: the post_processor of tokenizer.json decides
  *   clean_up_tokenization_spaces   dropped for BPE
+ *   pretokenize_regex              dropped; told where it is not the pattern that splits the text
  *   special_tokens_map.json        wins over tokenizer_config.json, except that lists are put behind its
  *                                  extra_special_tokens, and additional_special_tokens count where that is absent
  *

@@ -370,6 +370,11 @@ NOTES = {
     "other ids": ({"added_tokens_decoder": {"12": token("<t>"), "13": token("<u>"), "14": token("<v>")}}, "",
                   "tokenizer_config.json:1:33", 'A0510', '"<t>" has id 8 here, as in transformers, where 12 stands: it is '
                   "the next one; 2 more have another id than stands"),
+    "pattern": ({"pretokenize_regex": "a+"}, "", "tokenizer_config.json:1:23", 'A0510',
+                "pretokenize_regex is not used, as in transformers: text is split by what tokenizer.json has"),
+    "pattern of a class": ({"tokenizer_class": "LlamaTokenizer", "pretokenize_regex": "\\s+"}, "",
+                           "tokenizer_config.json:1:60", 'A0510',
+                           "pretokenize_regex is not used, as in transformers: text is split by what LlamaTokenizer has"),
     "unknown": ({"shape": 1, "colour": "red"}, "", "tokenizer_config.json:1:11", 'A0509',
                 "unknown keys are not used: shape, colour"),
     "class": ({"tokenizer_class": "LlamaTokenizer"}, "", "tokenizer.json", 'A0510',
@@ -388,6 +393,13 @@ NOTES = {
                   '1 added token has no row of the vocabulary (8), the first is "[PAD]" with id 8: never generated, and '
                   "an error in a prompt"),
 }
+
+
+@pytest.mark.parametrize("value", ["\\s+", None, 3])
+def test_a_pattern_that_is_the_files(value, tokdump, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(GOOD))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pretokenize_regex": value}))
+    assert tokdump.run(tmp_path, ROWS, tmp_path / "image").stderr == b""
 
 
 @pytest.mark.parametrize("name", NOTES)
