@@ -164,8 +164,10 @@ static void record(Diags *d, Code code, bool is_note, Loc at, const char *fmt, v
 	for (int i = 0; i < d->n; i++) { /* a file that two passes read says it once */
 		const Diag *o = &d->list[i];
 		if (o->code == code && o->is_note == is_note && o->at.line == at.line && o->at.col == at.col &&
-				strcmp(o->text, text) == 0 && strcmp(o->at.file ? o->at.file : "", at.file ? at.file : "") == 0)
+				strcmp(o->text, text) == 0 && strcmp(o->at.file ? o->at.file : "", at.file ? at.file : "") == 0) {
+			d->n_again += !is_note;
 			return;
+		}
 	}
 	const Diag diag = {code, is_note, at, text};
 	if (is_unread)

@@ -91,6 +91,7 @@ typedef struct Diags {
 	Diag list[DIAG_MAX];
 	int n;        /* entries in list */
 	int n_errors; /* errors seen, including those not kept */
+	int n_again;  /* of them, those that were kept already: two passes read one file */
 	VEC(Diag) unread; /* remarks about input that nobody reads, all of them: the plan records them */
 	bool refuses_unread;      /* -W error: these are errors */
 	bool refuses[CODE_COUNT]; /* -W error=CODE: remarks of these codes are */

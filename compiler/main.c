@@ -79,8 +79,9 @@ static void print_diags(const Diags *d)
 	int kept = 0;
 	for (int i = 0; i < d->n; i++)
 		kept += !d->list[i].is_note;
-	if (d->n_errors > kept)
-		fprintf(stderr, "atlasc: %d more errors\n", d->n_errors - kept);
+	const int more = d->n_errors - d->n_again - kept;
+	if (more > 0)
+		fprintf(stderr, "atlasc: %d more error%s\n", more, more == 1 ? "" : "s");
 }
 
 static void progress(Compile *c, const char *what, int64_t done, int64_t total)
@@ -142,7 +143,7 @@ static void print_json(const Compile *c, int exit_code)
 		json_array_append_new(targets, json_target(&c->work.at[i]));
 	json_t *root = json_pack("{s:i, s:i, s:o, s:b, s:o, s:i, s:o}", "schema_version", 1, "exit_code", exit_code,
 		"output", json_words(c->cmd.output), "dry_run", c->cmd.dry_run, "diagnostics", json_diags(&c->diags), "errors",
-		c->diags.n_errors, "targets", targets);
+		c->diags.n_errors - c->diags.n_again, "targets", targets);
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);

@@ -178,3 +178,12 @@ def test_chat_template(name, atlasc, model):
     if isinstance(reference, dict):
         reference = reference.get("default")
     assert len(reference or "") == length
+
+
+def test_a_mistake_that_two_passes_see_is_one(atlasc, model):
+    """tokenizer_config.json is read for the chat template and for the tokenizer."""
+    (model / "tokenizer_config.json").write_bytes(b"\xef\xbb\xbf{}")
+    run = read(atlasc, model)
+    assert (run.returncode, run.stderr) == (4, f"{model}/tokenizer_config.json:1:1: error[A0501]: starts with a byte-order "
+                                            "mark: save the file without it\n")
+    assert json.loads(atlasc(model, "--stop-after", "read-text", "--json").stdout)["errors"] == 1
