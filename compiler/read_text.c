@@ -73,6 +73,18 @@ static const char *read_json_template(Compile *c, const char *name, Code code)
 	return pick_template(c, value_get(v, "chat_template"));
 }
 
+/* Ends of lines as Python reads them: "\r\n" and "\r" are "\n". */
+static void one_line_end(char *text)
+{
+	char *out = text;
+	for (const char *p = text; *p; p++)
+		if (*p != '\r')
+			*out++ = *p;
+		else if (p[1] != '\n')
+			*out++ = '\n';
+	*out = 0;
+}
+
 /* NULL as well after having recorded an error. */
 static const char *read_jinja(Compile *c, const char *name)
 {
@@ -85,6 +97,8 @@ static const char *read_jinja(Compile *c, const char *name)
 		fail_at(&c->diags, A0203, (Loc){path, 0, 0}, "not a text in UTF-8");
 		return NULL;
 	}
+	if (text)
+		one_line_end(text);
 	return text;
 }
 

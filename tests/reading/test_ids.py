@@ -180,6 +180,15 @@ def test_chat_template(name, atlasc, model):
     assert len(reference or "") == length
 
 
+def test_line_ends_of_a_template(atlasc, model):
+    """Python reads a text so, and hands it on."""
+    text = b"a\r\nb\rc\n\r\n\r\r"
+    (model / "chat_template.jinja").write_bytes(text)
+    run = read(atlasc, model)
+    expected = (model / "chat_template.jinja").read_text()
+    assert len(expected) == 9 and f"chat_template {len(expected)} bytes\n" in run.stdout
+
+
 def test_a_mistake_that_two_passes_see_is_one(atlasc, model):
     """tokenizer_config.json is read for the chat template and for the tokenizer."""
     (model / "tokenizer_config.json").write_bytes(b"\xef\xbb\xbf{}")
