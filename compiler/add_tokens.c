@@ -32,6 +32,7 @@ typedef struct Adding {
 	const TokenizerConfig *t;
 	int rows, n_vocab;
 	int last;              /* largest id of an added token, -1 = none */
+	json_t *by_content, *by_matched[2]; /* indices of spec->added; by_matched[normalized] */
 	int n_beyond, beyond;  /* tokens behind the rows, and the first of them as an index of spec->added */
 	int n_moved;           /* tokens with another id than the files say, what is told of the first, and its place */
 	const char *moved;
@@ -76,21 +77,27 @@ static bool normalize(Adding *a, Token *t)
 	return s.n ? true : refuse(a, A0503, t, "its normalized form is empty");
 }
 
-static SpecAdded *find_added(const TokenizerSpec *spec, Str content)
+/* The index that a text has in one of the maps, or -1. */
+static int index_of(const json_t *map, Str text)
 {
-	for (int i = 0; i < spec->added.n; i++)
-		if (str_same(spec->added.at[i].content, content))
-			return &spec->added.at[i];
-	return NULL;
+	const json_t *v = json_object_getn(map, text.at, text.n);
+	return v ? (int)json_integer_value(v) : -1;
+}
+
+static SpecAdded *find_added(const Adding *a, Str content)
+{
+	const int i = index_of(a->by_content, content);
+	return i < 0 ? NULL : &a->r->spec->added.at[i];
 }
 
 /* The id of an added token or of one of the vocabulary, or -1. */
-static int known_id(const Reader *r, Str content)
+static int known_id(const Adding *a, Str content)
 {
-	const SpecAdded *t = find_added(r->spec, content);
+	const SpecAdded *t = find_added(a, content);
 	if (t)
 		return (int)t->id;
-	const json_t *v = memchr(content.at, 0, content.n) ? NULL : json_object_getn(r->vocab, content.at, content.n);
+	const json_t *v = memchr(content.at, 0, content.n) ? NULL :
+		json_object_getn(a->r->vocab, content.at, content.n);
 	return json_is_integer(v) ? (int)json_integer_value(v) : -1;
 }
 
@@ -124,20 +131,23 @@ static bool add(Adding *a, Token *t)
 		return true;
 	if (!normalize(a, t))
 		return false;
-	const int known = known_id(r, content), id = known >= 0 ? known : a->last >= a->n_vocab ? a->last + 1 : a->n_vocab;
+	const int known = known_id(a, content), id = known >= 0 ? known : a->last >= a->n_vocab ? a->last + 1 : a->n_vocab;
 	if (!check_said_id(a, t, known, id))
 		return false;
 	SpecToken *token = &spec->tokens[id];
 	if (known < 0 && token->name.at)
 		return refuse(a, A0503, t, arena_printf(r->arena, "gets id %d, which belongs to %s, too", id,
 			quoted(r, token->name)));
-	SpecAdded *old = find_added(spec, content);
-	for (int i = 0; i < spec->added.n; i++) {
-		const SpecAdded *o = &spec->added.at[i];
-		if (o != old && o->normalized == t->added.normalized && str_same(o->matched, t->added.matched))
-			return refuse(a, A0503, t, arena_printf(r->arena, "is %s in normalised text, as another added token is",
-				quoted(r, o->matched)));
-	}
+	SpecAdded *old = find_added(a, content);
+	json_t *by_matched = a->by_matched[t->added.normalized];
+	const int same = index_of(by_matched, t->added.matched), at = old ? (int)(old - spec->added.at) : spec->added.n;
+	if (same >= 0 && same != at)
+		return refuse(a, A0503, t, arena_printf(r->arena, "is %s in normalised text, as another added token is",
+			quoted(r, t->added.matched)));
+	if (old)
+		json_object_deln(a->by_matched[old->normalized], old->matched.at, old->matched.n);
+	json_object_setn_new_nocheck(by_matched, t->added.matched.at, t->added.matched.n, json_integer(at));
+	json_object_setn_new_nocheck(a->by_content, content.at, content.n, json_integer(at));
 	t->added.id = (uint32_t)id;
 	if (old) {
 		t->added.flags |= old->flags & TOK_ADDED_SPECIAL;
@@ -197,7 +207,7 @@ static bool read_file(Adding *a, json_t *root, Token *tokens, int *n, bool add_t
 			continue;
 		}
 		++*n;
-		if (add_them && find_added(a->r->spec, t->added.content))
+		if (add_them && find_added(a, t->added.content))
 			ok = reject(a->r, A0503, t->at, "%s is added twice", quoted(a->r, t->added.content));
 		else if (add_them)
 			ok &= add(a, t);
@@ -288,7 +298,7 @@ static bool add_specials(Adding *a, bool again)
 	for (int i = 0; i < c->extra.n; i++)
 		list[n++] = c->extra.at[i];
 	for (int i = 0; i < n && !again; i++) { /* which were no tokens before */
-		bool is_new = !find_added(a->r->spec, list[i].content);
+		bool is_new = !find_added(a, list[i].content);
 		for (int k = 0; k < n_new; k++)
 			is_new = is_new && !same_declared(&list[i], &list[k]);
 		if (is_new)
@@ -307,13 +317,15 @@ static bool add_specials(Adding *a, bool again)
 }
 
 /* Decoding leaves out the tokens whose name, as normalised, is that of a special one. */
-static void mark_special(TokenizerSpec *spec)
+static void mark_special(const Adding *a)
 {
-	for (int i = 0; i < spec->added.n; i++)
-		for (int k = 0; k < spec->added.n; k++)
-			if (spec->added.at[k].flags & TOK_ADDED_SPECIAL &&
-				str_same(spec->tokens[spec->added.at[i].id].name, spec->added.at[k].content))
-				spec->tokens[spec->added.at[i].id].flags |= TOK_SPECIAL;
+	TokenizerSpec *spec = a->r->spec;
+	for (int i = 0; i < spec->added.n; i++) {
+		SpecToken *token = &spec->tokens[spec->added.at[i].id];
+		const SpecAdded *of = find_added(a, token->name);
+		if (of && of->flags & TOK_ADDED_SPECIAL)
+			token->flags |= TOK_SPECIAL;
+	}
 }
 
 /* Tokens of tokenizer.json that its class does not take, since tokenizer_config.json has a list without them. */
@@ -321,7 +333,7 @@ static void tell_left(Adding *a, const Token *file, int n_file)
 {
 	int left = 0, first = -1;
 	for (int i = 0; i < n_file; i++)
-		if (known_id(a->r, file[i].added.content) < 0 && left++ == 0)
+		if (known_id(a, file[i].added.content) < 0 && left++ == 0)
 			first = i;
 	if (left)
 		note_at(a->r->diags, A0510, (Loc){a->r->file, 0, 0}, "added_tokens: %d that added_tokens_decoder of "
@@ -329,9 +341,9 @@ static void tell_left(Adding *a, const Token *file, int n_file)
 			a->t->class->name, quoted(a->r, file[first].added.content));
 }
 
-static int id_of(const Reader *r, const NamedToken *n)
+static int id_of(const Adding *a, const NamedToken *n)
 {
-	return n->is_set && n->token.content.n ? known_id(r, n->token.content) : -1;
+	return n->is_set && n->token.content.n ? known_id(a, n->token.content) : -1;
 }
 
 int most_added(const TokenizerConfig *t, const json_t *root)
@@ -339,9 +351,10 @@ int most_added(const TokenizerConfig *t, const json_t *root)
 	return (int)json_array_size(json_object_get(root, "added_tokens")) + t->decoder.n + t->named.n + t->extra.n;
 }
 
-bool add_tokens(Reader *r, const TokenizerConfig *t, json_t *root, int rows)
+static bool add_all(Reader *r, const TokenizerConfig *t, json_t *root, int rows, json_t *maps[3])
 {
-	Adding a = {.r = r, .t = t, .rows = rows, .n_vocab = (int)json_object_size(r->vocab), .last = -1};
+	Adding a = {.r = r, .t = t, .rows = rows, .n_vocab = (int)json_object_size(r->vocab), .last = -1,
+		.by_content = maps[0], .by_matched = {maps[1], maps[2]}};
 	const int most = most_added(t, root);
 	Token *file = ARENA_ARRAY(r->arena, Token, most + 1), *list = ARENA_ARRAY(r->arena, Token, most + 1);
 	int n_file, n = 0;
@@ -362,12 +375,21 @@ bool add_tokens(Reader *r, const TokenizerConfig *t, json_t *root, int rows)
 		note_at(r->diags, A0510, a.at_moved, "%s; %d more have another id than stands", a.moved, a.n_moved - 1);
 	if (ok && t->class)
 		tell_left(&a, file, n_file);
-	mark_special(r->spec);
-	r->spec->bos_id = id_of(r, &t->named.at[NAMED_BOS]);
-	r->spec->eos_id = id_of(r, &t->named.at[NAMED_EOS]);
+	mark_special(&a);
+	r->spec->bos_id = id_of(&a, &t->named.at[NAMED_BOS]);
+	r->spec->eos_id = id_of(&a, &t->named.at[NAMED_EOS]);
 	if (ok && a.n_beyond)
 		note_at(r->diags, A0511, (Loc){r->file, 0, 0}, "%d added token%s no row of the vocabulary (%d), the first is "
 			"%s with id %d: never generated, and an error in a prompt", a.n_beyond, a.n_beyond == 1 ? " has" : "s have",
 			rows, quoted(r, r->spec->added.at[a.beyond].content), (int)r->spec->added.at[a.beyond].id);
+	return ok;
+}
+
+bool add_tokens(Reader *r, const TokenizerConfig *t, json_t *root, int rows)
+{
+	json_t *maps[3] = {json_object(), json_object(), json_object()};
+	const bool ok = add_all(r, t, root, rows, maps);
+	for (int i = 0; i < 3; i++)
+		json_decref(maps[i]);
 	return ok;
 }

@@ -1,4 +1,6 @@
 """Whole folders against `AutoTokenizer`: which tokens are added, with which ids and flags, by which of the files."""
+import time
+
 import auto
 import corpus
 import folders
@@ -81,6 +83,17 @@ def test_random_folders(tokdump, tmp_path, lines):
 @pytest.mark.long
 def test_many_random_folders(tokdump, tmp_path, lines):
     assert random_folders(range(1000, 2000), tokdump, tmp_path, lines) > 700
+
+
+def test_many_added_tokens_are_quick(tokdump, tmp_path):
+    """A vocabulary that somebody has made larger: time goes with their number, not with its square."""
+    f = folders.Folder()
+    for i in range(36000):
+        f.decoder[str(f.n + i)] = folders.token(f"<word number {i}>", normalized=True, special=i % 2 == 0)
+    f.write(tmp_path)
+    start = time.monotonic()
+    assert tokdump.encode(tmp_path, ROWS, ["<word number 35999>a<word number 7>"])[0][::2] == [f.n + 35999, f.n + 7]
+    assert time.monotonic() - start < 7  # 14 s when each is compared with all
 
 
 def test_classes_are_known():
