@@ -156,7 +156,8 @@ static void put_named(Reading *r, const char *key, int order, const DeclaredToke
 		n = vec_push(r->a, &r->t->named);
 		*n = (NamedToken){.key = key, .order = order};
 	}
-	if (order < n->order) { /* it goes to the end of the other list */
+	if (order < n->order || (order == NAMED_STRING && n->order == NAMED_OBJECT && !n->is_set)) {
+		/* it goes to the end of the other list */
 		const NamedToken moved = *n;
 		const int at = (int)(n - r->t->named.at), behind = r->t->named.n - at - 1;
 		memmove(n, n + 1, sizeof *n * (size_t)behind);
@@ -259,6 +260,8 @@ static bool read_named(Reading *r, const Value *top)
 	DeclaredToken token;
 	for (const Value *v = top->first; v; v = v->next) {
 		const bool standard = name_index(v->key) < NAMED_COUNT;
+		if (!standard && v->kind == VALUE_NULL && ends_with(v->key, "_token") && !is_switch(v->key))
+			put_named(r, v->key, NAMED_OBJECT, NULL); /* its place, if special_tokens_map.json gives it a value */
 		if (!standard && (!ends_with(v->key, "_token") || is_switch(v->key) ||
 				!(v->kind == VALUE_STRING || is_typed(v))))
 			continue;

@@ -358,6 +358,14 @@ def map_and_extra():
 
 
 @case
+def map_fills_names_that_are_null():
+    f = Folder().old()
+    f.config.update(a_token=None, b_token=None, c_token=None, extra_special_tokens={"c_token": "<c>", "d": "<d>"})
+    f.map = {"x_token": "<x>", "b_token": "<b>", "a_token": "<a>"}
+    return f
+
+
+@case
 def map_with_extra_object():
     f = Folder().old()
     f.map = {"extra_special_tokens": {"k": "<k>"}, "pad_token": "<pp>"}
