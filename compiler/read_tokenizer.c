@@ -418,7 +418,7 @@ static void take_padding(Reader *r, TokenizerConfig *t, const json_t *root)
 		return;
 	n->is_given = n->is_set = true;
 	n->token = (DeclaredToken){.content = {json_string_value(pad), json_string_length(pad)},
-		.flags = TOK_ADDED_SPECIAL, .id = -1, .at = {r->file, 0, 0}};
+		.flags = TOK_ADDED_SPECIAL, .is_plain = true, .id = -1, .at = {r->file, 0, 0}};
 }
 
 /* add_bos_token and add_eos_token: where there is a tokenizer.json, its post-processor counts (so does

@@ -423,7 +423,7 @@ static void put_defaults(Reading *r)
 		[NAMED_UNK] = class->unk, [NAMED_PAD] = class->pad, [NAMED_MASK] = class->mask};
 	for (int i = 0; i < NAMED_COUNT; i++) {
 		DeclaredToken t = {.content = {texts[i], texts[i] ? strlen(texts[i]) : 0}, .flags = TOK_ADDED_SPECIAL,
-			.id = -1, .at = {r->t->file, 0, 0}};
+			.is_plain = true, .id = -1, .at = {r->t->file, 0, 0}};
 		if (texts[i] && !r->t->named.at[i].is_given)
 			put_named(r, names[i], NAMED_STANDARD, &t);
 	}

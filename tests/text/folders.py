@@ -242,6 +242,9 @@ with_config("objects without flags", model_type="llama", tokenizer_class="Tokeni
             bos_token={"__type": "AddedToken", "content": "<b>"}, mask_token={
                 "__type": "AddedToken", "content": "<M x>", "normalized": True})
 with_config("one text for two names", eos_token="<e>", pad_token=typed("<e>", lstrip=True), mask_token="<e>")
+with_config("one text for a default and two names", model_type="qwen3_5", tokenizer_class="Qwen3_5Tokenizer",
+            unk_token=..., eos_token="the", pad_token="and", sep_token=typed("<|endoftext|>", lstrip=True, special=False),
+            mask_token="<|endoftext|>", added_tokens_decoder={})
 with_config("empty text", bos_token="", extra_special_tokens=["", "<x>"])
 with_config("a name of the vocabulary", bos_token="the", eos_token="and")
 with_config("defaults of the class", eos_token=..., pad_token=..., unk_token=...)
