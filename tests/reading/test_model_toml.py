@@ -76,6 +76,26 @@ def test_family_prefill_list_ends_at_what_all_slots_hold(compile_toml, runtime, 
     assert options["phases.prefill"] == prefill
 
 
+@pytest.mark.parametrize(("text", "grid"), [
+    ("", "64"), ("phases.grid = 48\n", "48"), ("phases.prefill = [16]\n", "16"), ("phases.prefill = [64, 100]\n", "64"),
+    ("phases.grid = 512\nphases.prefill = [512]\n", "512"), ("phases.grid = 1\n", "1")])
+def test_grid_of_prompts(compile_toml, text, grid):
+    """The family's value gives way to a small bucket; the user's own does not."""
+    assert compile_toml(text)[0]["phases.grid"] == grid
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("phases.grid = 48\n", "1:15: error[A0304]: phases.grid = 48: expected a multiple of 64, the rows that Gated DeltaNet solves "
+                           "together"),
+    ("phases.prefill = [16]\n", "1:18: error[A0304]: phases.prefill = [16]: expected a last entry of at least phases.grid = 64, "
+                                "since prompts are cut at multiples of that alone"),
+    ("phases.prefill = [16]\nruntime.max_context = 16\n", None)])
+def test_grid_of_gated_deltanet(atlasc, repo, tmp_path, text, says):
+    (tmp_path / "m.toml").write_text(text)
+    run = atlasc(repo / "tests/fixtures/qwen3_5", "--model", tmp_path / "m.toml", "--target", "none", "--dry-run")
+    assert (run.returncode, f"{tmp_path}/m.toml:{says}\n" in run.stderr) == ((4, True) if says else (0, False)), run.stderr
+
+
 @pytest.mark.parametrize(("slots", "decode"), [(1, "[1]"), (3, "[1, 2, 3]"), (8, "[1, 2, 4, 8]"), (20, "[1, 2, 4, 8, 16, 20]"),
                                                 (40, "[1, 2, 4, 8, 16, 32, 40]")])
 def test_family_decode_list_ends_at_slots(compile_toml, slots, decode):
@@ -138,6 +158,10 @@ MESSAGES = [
     ("phases.prefill = 64\n", "1:18: error[A0303]: phases.prefill = 64: expected a list"),
     ("phases.prefill = [64, 32]\n", "1:23: error[A0303]: phases.prefill[1] = 32 after 64: expected ascending values"),
     ("phases.prefill = [64, 64]\n", "1:23: error[A0303]: phases.prefill[1] = 64 after 64: expected ascending values"),
+    ("phases.grid = 0\n", "1:15: error[A0303]: phases.grid = 0: expected an integer from 1 to 65536"),
+    ("phases.prefill = [16, 32]\nphases.grid = 64\n",
+     "1:18: error[A0304]: phases.prefill = [16, 32]: expected a last entry of at least phases.grid = 64, since prompts are cut "
+     "at multiples of that alone"),
     ("phases.decode = [1, 2]\n", "1:17: error[A0304]: phases.decode = [1, 2]: expected a last entry of at least runtime.slots = 8"),
     ("sampling.temperature = -0.5\n", "1:24: error[A0303]: sampling.temperature = -0.5: expected a number from 0 to 100"),
     ("sampling.top_p = 0.0\n", "1:18: error[A0303]: sampling.top_p = 0.0: expected a number above 0 up to 1"),
