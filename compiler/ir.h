@@ -35,6 +35,7 @@
  *   draft      a token that the drafting head proposes;      version    slot state behind one row of a verify step;
  *              the phase that makes them                                the slot's version is that of its last token
  *   turn       pairs of a head's elements by a position      rotate    q and k of a head, by the Hadamard matrix
+ *   grid       of positions at which a prompt may be cut     cell      between two of them: read in one step
  *   verify     the phase that reads a slot's last token      accept     a draft is accepted where it is the token that
  *              and its drafts, verify_rows of them                      the step draws in its place
  *
