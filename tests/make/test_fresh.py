@@ -22,9 +22,14 @@ def script(repo: pathlib.Path, tmp_path: pathlib.Path):
             (folder / name).chmod(0o755)
         return subprocess.Popen([repo / "scripts/test_fresh.sh", tmp_path / "b", "demo"], text=True,
                                 env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_hear_interrupts)
 
     return start
+
+
+def _hear_interrupts() -> None:
+    """Where the tests run in a shell's background, SIGINT is ignored, and a shell that is born so cannot trap it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def left_behind(tmp_path: pathlib.Path) -> list[pathlib.Path]:
