@@ -1,6 +1,6 @@
 #!/bin/bash
-# The README cannot rot: every path it names exists, every make target it names is one, every pass of the
-# compiler stands in it with its letter, and every command in a block marked `sh` runs, in order. Of `make`
+# README and docs/ cannot rot: every path they name exists, every make target they name is one, every pass of the
+# compiler is in README with its letter, and every command in a block marked `sh` runs, in order. Of `make`
 # lines only the target is looked up, for they are what runs this check; `apt-get` lines are for a bare machine.
 #
 #   scripts/check_readme.sh [BUILD]
@@ -8,30 +8,33 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build} bad=0
 
-say() { echo "README.md: $1"; bad=1; }
+say() { echo "$page: $1"; bad=1; }
 
-# Paths: `word/word` in backticks, and the tree drawing's first words.
-for path in $(grep -oE '`[A-Za-z0-9_.]+/[A-Za-z0-9_./*-]*`' README.md | tr -d '`' | sort -u) \
-	$(sed -n '/^```tree/,/^```$/s|^\([A-Za-z.][A-Za-z0-9_./-]*\) .*|\1|p' README.md); do
-	case $path in build/*) continue ;; esac
-	compgen -G "${path%/}" >/dev/null || say "$path does not exist"
-done
-
+page=README.md
 for pass in $(sed -n "/pipeline\[\] = {/,/^};/s/.*{'\(.\)', *\"\([a-z-]*\)\".*/\1_\2/p" compiler/main.c); do
 	grep -qF "${pass/_/ }" README.md || say "the pass ${pass/_/ } of compiler/main.c is not shown"
 done
 
-for target in $(grep -oE '(^|[`(])make [a-z-]+' README.md | sed 's/.*make //' | sort -u); do
-	make -n "$target" >/dev/null 2>&1 || say "make $target: no such target"
-done
-
 mkdir -p "$build/demo"
-while IFS= read -r line; do
-	case $line in
-	'' | '#'* | make* | 'apt-get '*) continue ;;
-	esac
-	bash -c "set -eo pipefail; ${line//build\//$build/}" >/dev/null 2>"$build/readme.log" </dev/null ||
-		{ say "\`$line\` fails:"; cat "$build/readme.log"; }
-done < <(sed -n '/^```sh$/,/^```$/p' README.md | grep -v '^```')
+for page in README.md $(find docs -name '*.md' 2>/dev/null | sort); do
+	# Paths: `word/word` in backticks, and the tree drawing's first words.
+	for path in $(grep -oE '`[A-Za-z0-9_.]+/[A-Za-z0-9_./*-]*`' "$page" | tr -d '`' | sort -u) \
+		$(sed -n '/^```tree/,/^```$/s|^\([A-Za-z.][A-Za-z0-9_./-]*\) .*|\1|p' "$page"); do
+		case $path in build/*) continue ;; esac
+		compgen -G "${path%/}" >/dev/null || say "$path does not exist"
+	done
+
+	for target in $(grep -oE '(^|[`(])make [a-z-]+' "$page" | sed 's/.*make //' | sort -u); do
+		make -n "$target" >/dev/null 2>&1 || say "make $target: no such target"
+	done
+
+	while IFS= read -r line; do
+		case $line in
+		'' | '#'* | make* | 'apt-get '*) continue ;;
+		esac
+		bash -c "set -eo pipefail; ${line//build\//$build/}" >/dev/null 2>"$build/readme.log" </dev/null ||
+			{ say "\`$line\` fails:"; cat "$build/readme.log"; }
+	done < <(sed -n '/^```sh$/,/^```$/p' "$page" | grep -v '^```')
+done
 rm -f "$build/readme.log"
 exit $bad
