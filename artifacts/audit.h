@@ -1,7 +1,7 @@
 /* audit.h - what a plan runs and why, for people and for programs.
  *
  * Both print, for each target and phase, every launch in order: its layers, op, template with tunables, launch
- * geometry, resources, work and cost. Neighbouring layers that run the same launches stand once, as a range.
+ * geometry, resources, work and cost. Neighbouring layers that run the same launches are one range.
  * Layers: -1 is what comes before the first one, n_layers what comes after the last.
  */
 #ifndef ATLAS_AUDIT_H

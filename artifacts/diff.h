@@ -19,7 +19,7 @@ typedef struct PlanDiff PlanDiff;
 PlanDiff *diff_make(const Artifact *a, const Artifact *b);
 void diff_free(PlanDiff *d);
 bool diff_is_empty(const PlanDiff *d);
-/* One line for each difference, equal ones of neighbouring layers once; nothing to tell: one line that says so. */
+/* One line for each difference, equal ones of neighbouring layers once; no difference: one line that says so. */
 void diff_text(const PlanDiff *d, FILE *out);
 /* One object, schema_version 1. */
 void diff_json(const PlanDiff *d, FILE *out);

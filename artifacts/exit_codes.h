@@ -1,4 +1,4 @@
-/* exit_codes.h - how the two commands end: EXIT_CODE(name, value, meaning). The only place where the numbers stand. */
+/* exit_codes.h - how the two commands end: EXIT_CODE(name, value, meaning). The only place that has the numbers. */
 EXIT_CODE(EXIT_OK, 0, "done")
 EXIT_CODE(EXIT_NEGATIVE, 1, "a negative answer: plans differ, an output is out of tolerance, a rule is broken")
 EXIT_CODE(EXIT_USAGE, 2, "the command line is wrong")

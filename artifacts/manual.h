@@ -21,7 +21,7 @@ void manual_begin(FILE *out, const char *name, int section, const char *what);
 void manual_head(FILE *out, const char *head);       /* "OPTIONS" */
 void manual_text(FILE *out, const char *text);
 void manual_paragraph(FILE *out);                    /* between two of them, or two synopses */
-void manual_lines(FILE *out, const char *text);      /* as it stands, line by line */
+void manual_lines(FILE *out, const char *text);      /* unchanged, line by line */
 void manual_synopsis(FILE *out, const char *command, const char *words); /* "atlas run", "PLAN [options]" */
 void manual_item(FILE *out, const char *tag, const char *text);
 void manual_option(FILE *out, const ManualOption *o);

@@ -1,6 +1,6 @@
 /* memory.h - what a plan takes of a device's memory, item by item, before anything is taken.
  *
- * Arenas are exact: the runtime makes one allocation of each. State is told apart by what its tensors are. What the
+ * Arenas are exact: the runtime makes one allocation of each. State is classified by what its tensors are. What the
  * driver takes for the plan's sake, kernels and graphs, is predicted from their number and bytes; the rates below were
  * measured (tests/gpu/results/memory.txt). The driver's own context, which any program has, is not in the list.
  */

@@ -1,8 +1,8 @@
 /* ops.h - every operation, once: its operands in order, its attributes and its formula.
  *
  * OP(name, traits, attributes, meaning, operands...)
- *   traits      OP_GRAPH   may stand in a graph (what the model means); has a reference in runtime/cpu
- *               OP_FUSED   stands only in plans; its meaning is a sequence of graph ops (compiler/fuse.c)
+ *   traits      OP_GRAPH   may be in a graph (what the model means); has a reference in runtime/cpu
+ *               OP_FUSED   is only in plans; its meaning is a sequence of graph ops (compiler/fuse.c)
  *   attributes  names of artifacts/attrs.h, separated by spaces
  *   meaning     indices: t row, o output row, h head, d element of a head, s slot, v vocabulary id
  *   operands    IN, INOUT, OUT, and IN_OPT, INOUT_OPT, which may be absent: name and shape in dims local to the op.
@@ -31,7 +31,7 @@
  *   step      [4] i32: rows in use, outs in use, segments in use, flags (1 = score only: sample nothing)
  *   seg       [SEGS,4] i32: first row, row count, slot, position of the first row; rows of one slot are
  *             consecutive and ascending in position. Prefill only
- *   kv        [PAGES,2,NKV,PAGE,HDIM]: keys (0) and values (1); position p of slot s stands in page
+ *   kv        [PAGES,2,NKV,PAGE,HDIM]: keys (0) and values (1); position p of slot s is in page
  *             page_table[s, p / PAGE], line p % PAGE
  *   kv_scale  [2,NKV] f32: of keys (0) and values (1) of a head, where kv is e4m3 or e2m1. Without it, kv is kept as it
  *             comes. kv alone is e4m3 then: value(code) * kv_scale, the code that of x / kv_scale
@@ -45,8 +45,8 @@
  *             of a head is rotated in the same way (80 elements as 64 and 16). q.k stays as it is, and what a few
  *             elements of a key had is spread over all of them before it is rounded to codes
  *   delta     f32 or bf16, and delta_later with it. S is f32 while the rows of a step go through it. What is bf16 is
- *             rounded, to nearest, ties to even, when it is stored: behind a slot's last row in the step, in verify
- *             behind each, and the row after that goes on from what was stored. o is of what was not rounded yet
+ *             rounded, to nearest, ties to even, when it is stored: after a slot's last row in the step, in verify
+ *             after each, and the row after that goes on from what was stored. o is of what was not rounded yet
  *   counts    [SLOTS,V] i32: times v was generated for slot s, plus 2^30 if v occurs in its prompt
  *   sampling  [SLOTS,8] f32: temperature (0 = greedy), top_p, min_p, repetition penalty, presence
  *             penalty, frequency penalty, unused, unused
@@ -55,10 +55,10 @@
  *             accepted whatever was drawn (by a hash of the position: ref_draft.c); unused
  *   slot_token [SLOTS] i32: the last token, which the next step reads; -1 = the sequence has ended. Decode steps may
  *             go on with such a slot: it reads token 0 at position 0 and draws nothing
- *   row_next  [ROWS] i32: the token behind a row: of a prompt as the host knows it, 0 behind the last one; of a verify
+ *   row_next  [ROWS] i32: the token after a row: of a prompt as the host knows it, 0 after the last one; of a verify
  *             step what was drawn for the row
- *   slot_draft [SLOTS,DRAFTS] i32: the tokens that the head drafts behind slot_token; a verify step reads them in a row
- *             each, behind that of slot_token: DRAFTS + 1 rows of one slot, consecutive
+ *   slot_draft [SLOTS,DRAFTS] i32: the tokens that the head drafts after slot_token; a verify step reads them in a row
+ *             each, after that of slot_token: DRAFTS + 1 rows of one slot, consecutive
  *   slot_version [SLOTS] i32: which of the slot's rows in the last verify step its state is of: 0 = the first; 0 too
  *             where there was no verify step yet. Version 0 of a state is the tensor that prefill and decode know,
  *             version j its j-th row in the tensor named _later. A verify step reads the slot's version and leaves that

@@ -18,7 +18,7 @@
  *               hash, in the domain "plan" (artifacts/sign.h). Without any, the other bytes are the same
  *
  *   The manifest is a map: "sections" = array of {"name", "offset", "bytes", "hash"}.
- *   As every section's hash stands in the manifest, the root hash seals the file up to the signatures, and each of
+ *   As every section's hash is in the manifest, the root hash seals the file up to the signatures, and each of
  *   those must hold for its own key. So no byte can change unnoticed.
  *
  * SECTIONS
@@ -34,11 +34,11 @@
  *   candidates.TARGET  what `atlas tune` times, where asked for: a TargetPlan whose kernels are admissible ones of the
  *                ledger, whose phase i launches kernel i alone, and whose arenas hold one phase's buffers (named as
  *                the operands) at a time: weights, state, and in scratch the rest. Sessions do not look at it
- *   cubins       the cubins, each at a multiple of 16; Kernel.cubin_offset points here. Equal ones stand once
+ *   cubins       the cubins, each at a multiple of 16; Kernel.cubin_offset points here. Equal ones are stored once
  *   weights      embedded weights: Weight.offset is an offset in this section and in the device's weight
  *                arena alike, and its length is weight_arena_bytes. With `--weights ref` it is shorter and holds
  *                only the weights the compiler made (rope frequencies, stop tokens: Weight.file is NULL), which
- *                stand first in the arena: Weight.offset holds alike. The others are read from the checkpoint's
+ *                come first in the arena: Weight.offset holds alike. The others are read from the checkpoint's
  *                files, or are random and made when a session opens (Weight.made): such bytes follow from the weight's
  *                name, shape and dtype, its `made` and `made_cols`, and option weights.random_seed alone
  *                (artifacts/random_weights.h), so no hash is of them: it is 32 zeros, and they have no leaves
@@ -143,7 +143,7 @@ bool op_has_attr(OpKind op, const char *name);
  *
  * Invariants: a tensor of role ACTIVATION is written by exactly one op of each phase that reads it, before
  * the reads; WEIGHT is never written; STATE lives as long as the slot; INPUT is written by the host
- * before a step, OUTPUT read by it as the device writes it. Ops stand in execution order. Operands of an op are
+ * before a step, OUTPUT read by it as the device writes it. Ops are in execution order. Operands of an op are
  * tensor indices in the order of its row in ops.h; an absent optional operand is -1.
  */
 enum { DIM_ROWS = -1, DIM_OUTS = -2 }; /* dims that vary with the phase's bucket */
@@ -158,7 +158,7 @@ typedef struct Tensor {
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS]; /* elements; DIM_ROWS or DIM_OUTS where they vary */
 	int weight;                   /* index in Graph.weights for ROLE_WEIGHT, else -1 */
-	int n_weights;                /* that many from it on, one behind the other, are its bytes; 0 without any */
+	int n_weights;                /* that many from it on, one after the other, are its bytes; 0 without any */
 } Tensor;
 
 enum { PHASE_PREFILL = 1, PHASE_DECODE = 2, PHASE_ACQUIRE = 4, PHASE_DRAFT = 8, PHASE_VERIFY = 16,
@@ -297,13 +297,13 @@ typedef struct Launch {
 	                 without deps waits for: in a phase with early arguments it does not overlap, so that all of the
 	                 step before is done when any launch of a step starts */
 	int64_t read_bytes, write_bytes, flops; /* from the contract, all rows in use */
-	int slot;   /* index in the ledger of the decision behind it */
+	int slot;   /* index in the ledger of the decision that chose it */
 	int produces_layer; /* -1, or the layer whose output (hidden state) it completes */
 } Launch;
 
 /* A step that speculates is DRAFT, then VERIFY: the head drafts verify_rows - 1 tokens for each slot, and the model
- * reads them behind the slot's last token. Both are there where graph.verify_rows is not 0, for all slots; rows of
- * VERIFY are verify_rows for each slot, one behind the other. Logits are of all rows in either: out_row[t] = t, or -1
+ * reads them after the slot's last token. Both are there where graph.verify_rows is not 0, for all slots; rows of
+ * VERIFY are verify_rows for each slot, one after the other. Logits are of all rows in either: out_row[t] = t, or -1
  * where the row is idle.
  *
  * PROBE computes nothing of the model: its launches, none of which reads what another wrote, measure what the GPU
@@ -348,7 +348,7 @@ typedef struct Candidate {
 typedef struct Slot {
 	PhaseKind phase;
 	int rows, outs;
-	int layer_first, layer_last; /* equal decisions of equal layers stand once */
+	int layer_first, layer_last; /* equal decisions of equal layers are one entry */
 	OpKind op;
 	const char *operands; /* "x bf16 [1,576], w bf16 [960,576], ..."; a dim that the candidate decides is * */
 	const char *attrs;    /* whole-number attributes of the op: "BLOCK_K=0 BLOCK_N=0 NORM_ONE=0" */
@@ -366,7 +366,7 @@ typedef struct Slot {
  *              must be absent; those named must be there, but for those with a term `flag` of the same name, whose
  *              text is a constant: 1 when the operand is there, else 0. Dims that only absent ones would bind are 0
  *   map.rows, map.columns  a tile of that operand: 1 to 256 rows of 128 bytes; its own rows: a multiple of 16 bytes
- *   requires   must not be 0; name: where it stands, "kernels/templates/gemm_norm.cu:31"
+ *   requires   must not be 0; name: where it is, "kernels/templates/gemm_norm.cu:31"
  *   grid.x grid.y grid.z  1 to 2^31 - 1, 65535, 65535     block  1 to 1024
  *   smem       0 to smem_block_bytes of the target
  *   reads writes flops  of the launch
@@ -444,11 +444,11 @@ typedef enum ReadStatus {
 ReadStatus artifact_read(const uint8_t *file, int64_t bytes, const PlanTrust *trust, Artifact *out, char *why,
 	size_t why_bytes);
 /* By several threads: the leaves of every weight whose bytes are there ([n_weights], NULL in it: not looked at; bytes
- * NULL: those in section weights), and the gaps of that section. What is wrong first is told. */
+ * NULL: those in section weights), and the gaps of that section. The first error is reported. */
 ReadStatus artifact_check_weights(const Artifact *a, const uint8_t *const *bytes, char *why, size_t why_bytes);
 /* Bytes at..at+n of a weight, at a multiple of TREE_LEAF_BYTES, up to another or to its end. */
 bool artifact_leaves_hold(const Artifact *a, int weight, int64_t at, const uint8_t *bytes, int64_t n);
-/* Do this weight's bytes stand in section weights? Else in the checkpoint's file, or nowhere: they are made. */
+/* Are this weight's bytes in section weights? Else in the checkpoint's file, or nowhere: they are made. */
 bool artifact_holds_weight(const Artifact *a, int weight);
 void artifact_free(Artifact *a);
 

@@ -65,7 +65,7 @@ bool check_signatures(const Artifact *a, const PlanTrust *trust, Why *why);
 /* Section leaves has those of all weights, and their hashes make those of the weights and of section weights. */
 bool check_leaves(Artifact *a, bool check_hashes, Why *why);
 
-/* artifact_read, with the choice not to compare hashes: for tests that look behind them. */
+/* artifact_read, with the choice not to compare hashes: for tests of the checks after them. */
 ReadStatus artifact_read_unsealed(const uint8_t *file, int64_t bytes, Artifact *out, char *why,
 	size_t why_bytes);
 

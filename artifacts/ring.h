@@ -1,7 +1,7 @@
 /* ring.h - an entry of a slot's ring, whole or not at all.
  *
  * The device writes an entry's four words while the host reads them, and nothing promises that they arrive together. So
- * the third word says what the other three are: below `done` (8 bits) stand 24 bits of a hash of them, the seal. An
+ * the third word says what the other three are: below `done` (8 bits) are 24 bits of a hash of them, the seal. An
  * entry whose seal does not fit is one of which a part is still to come. Of two entries mixed, one in 2^24 fits.
  *
  *   words   [4]: position, token, seal << 8 | done, bits of the f32 log probability

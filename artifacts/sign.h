@@ -1,4 +1,4 @@
-/* sign.h - Ed25519 signatures (RFC 8032) of bytes for a purpose, and the key files behind them.
+/* sign.h - Ed25519 signatures (RFC 8032) of bytes for a purpose, and their key files.
  *
  * What is signed names its purpose, so that no signature serves for another one:
  *

@@ -16,7 +16,7 @@
  * sequence. (2) Added tokens without `normalized` are cut out of the text, leftmost and longest
  * first. (3) Each piece between them goes through the normaliser steps, and added tokens with
  * `normalized` are cut out. (4) Each piece goes through the pre-tokenizer steps. (5) The pieces
- * become tokens by byte-pair encoding. (6) Template ids go in front and behind, if asked for.
+ * become tokens by byte-pair encoding. (6) Template ids are prepended and appended, if asked for.
  *
  * Decoding. The texts of the ids are joined and bytes that are not UTF-8 become U+FFFD; see
  * TokDecode for what else happens.
@@ -60,7 +60,7 @@ typedef enum TokSection {
 	TOK_SEC_POINTS,        /* uint32[]: code points of the decompositions */
 	TOK_SEC_COMPOSITIONS,  /* TokComposition[], ascending (first, second) */
 	TOK_SEC_PREFIX,        /* uint32[]: ids the template puts in front */
-	TOK_SEC_SUFFIX,        /* uint32[]: ids the template puts behind */
+	TOK_SEC_SUFFIX,        /* uint32[]: ids the template appends */
 	TOK_SEC_COUNT
 } TokSection;
 
@@ -124,7 +124,7 @@ typedef struct TokFirst {
 
 enum { /* TokAdded.flags */
 	TOK_ADDED_LSTRIP = 1,      /* white space in front belongs to the match */
-	TOK_ADDED_RSTRIP = 2,      /* white space behind belongs to the match */
+	TOK_ADDED_RSTRIP = 2,      /* white space after it belongs to the match */
 	TOK_ADDED_SINGLE_WORD = 4, /* no match beside a word character */
 	TOK_ADDED_SPECIAL = 8,     /* no match when text may not name special tokens */
 	TOK_ADDED_FLAGS = 15,
@@ -155,7 +155,7 @@ typedef enum TokBehaviour { /* what becomes of a match */
 	TOK_ISOLATED,      /* a piece of its own */
 	TOK_REMOVED,       /* nothing */
 	TOK_WITH_PREVIOUS, /* the end of the piece before */
-	TOK_WITH_NEXT,     /* the start of the piece behind */
+	TOK_WITH_NEXT,     /* the start of the next piece */
 	TOK_CONTIGUOUS,    /* neighbouring matches are one piece */
 	TOK_BEHAVIOUR_COUNT
 } TokBehaviour;
@@ -221,7 +221,7 @@ enum { TOK_CHAR_BLOCKS = 0x1100 };
 
 enum { /* TokNormProps.flags */
 	TOK_NORM_DECOMPOSES = 1, /* has a TokDecomposition */
-	TOK_NORM_SECOND = 2,     /* may combine with what stands before it */
+	TOK_NORM_SECOND = 2,     /* may combine with what is before it */
 };
 
 typedef struct TokNormProps {

@@ -53,7 +53,7 @@ bool tuning_read(const char *text, size_t n, Tuning *out, TuningFault *fault);
 /* Frees the arrays and the text: those of tuning_read, or malloc memory of the caller's. */
 void tuning_free(Tuning *t);
 
-/* Puts templates and times in order. False, with the index of the second one, when a time stands twice. */
+/* Puts templates and times in order. False, with the index of the second one, when a time is there twice. */
 bool tuning_sort(Tuning *t, int *twice);
 /* The file, of a sorted Tuning. */
 void tuning_print(const Tuning *t, FILE *out);
