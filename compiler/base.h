@@ -1,4 +1,4 @@
-/* base.h - what every file of the compiler stands on: memory with named lifetimes,
+/* base.h - what every file of the compiler uses: memory with named lifetimes,
  * growable arrays, source locations and diagnostics. Nothing here knows models or GPUs.
  */
 #ifndef ATLASC_BASE_H
@@ -92,13 +92,13 @@ typedef struct Diags {
 	int n;        /* entries in list */
 	int n_errors; /* errors seen, including those not kept */
 	int n_again;  /* of them, those that were kept already: two passes read one file */
-	VEC(Diag) unread; /* remarks about input that nobody reads, all of them: the plan records them */
+	VEC(Diag) unread; /* remarks about unused input, all of them: the plan records them */
 	bool refuses_unread;      /* -W error: these are errors */
 	bool refuses[CODE_COUNT]; /* -W error=CODE: remarks of these codes are */
 	InputFile inputs[INPUT_MAX]; int n_inputs; /* what the plan says it was made of: noted where files are read */
 } Diags;
 
-/* Does a remark of the code tell of input that is there and not read? */
+/* Does a remark of this code report input that is not read? */
 bool code_is_unread(Code code);
 
 /* Records an error and returns false, so that a helper can `return fail_at(...)`. */

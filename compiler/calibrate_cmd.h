@@ -5,7 +5,7 @@
 #include "compiler/ir.h"
 
 /* Compiles the model by `compile` into a plan beside cmd.output, which is removed again, and has `atlas calibrate` run
- * cmd.text through it. An exit code; what went wrong was told. */
+ * cmd.text through it. An exit code; errors were printed. */
 int calibrate_command(Compile *c, int (*compile)(Compile *c));
 
 #endif

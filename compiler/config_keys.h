@@ -1,8 +1,8 @@
 /* config_keys.h - what the keys of config.json are to a family, and what the checkpoint's file said of them.
  *
  * A family owns its keys: models/<family>/facts.c lists every one that its class in transformers 5.17 reads, with what
- * it means there when the file leaves it out. Whatever stands in no such list goes by foreign_keys.c: keys that change
- * the arithmetic of other families are errors unless their value changes nothing; keys nobody knows are a note.
+ * it means there when the file leaves it out. Whatever is in no such list goes by foreign_keys.c: keys that change
+ * the arithmetic of other families are errors unless their value changes nothing; unknown keys are a note.
  *
  * A null is what the class makes of it: the same as absent where its type allows None, an error where it does not.
  */
@@ -31,7 +31,7 @@ typedef enum KeyRule {
 	KEY_IGNORED, /* its class does not read it: a note where the value is not of `pass` */
 } KeyRule;
 
-enum { SHARED = 1 /* may stand beside text_config */, NEEDED = 2 /* has no default that could be trusted */,
+enum { SHARED = 1 /* may be beside text_config */, NEEDED = 2 /* has no default that could be trusted */,
 	MAY_BE_NULL = 4, OTHER_NAME = 8 /* of a key that the class maps to it */ };
 
 typedef struct ConfigKey {
@@ -104,17 +104,17 @@ typedef struct ConfigValue {
 } ConfigValue;
 
 /* "head_dim = 64", "head_dim = 128, the default of qwen3", "head_dim = 64, hidden_size / num_attention_heads": for
- * messages, which never tell a default as if it stood somewhere. The key is one that the family reads. */
+ * messages, which never present a default as if a file had it. The key is one that the family reads. */
 const char *config_said(Arena *a, const Config *cf, const char *key);
 Loc config_place(const Config *cf, const char *key);
 
 const ConfigKey *find_config_key(const Family *family, const char *name);
 
-/* Keys that are no family's own: what is told of one (foreign_keys.c). */
+/* Keys that are no family's own: what is printed about one (foreign_keys.c). */
 typedef enum ForeignKind { KEY_UNKNOWN, KEY_OTHER_ARITHMETIC, KEY_NO_RESULT, KEY_GENERATION, KEY_WRAPPER } ForeignKind;
 ForeignKind foreign_key(const char *name, int *pass, const char **word);
 /* After errors of build_graph: where one value of config.json with another in its place explains them, that value's
- * line stands in their place (blame_config.c); A0214. before: the state in which `build` was called. */
+ * line replaces them (blame_config.c); A0214. before: the state in which `build` was called. */
 void blame_config(Compile *c, const Compile *before, void (*build)(Compile *c));
 /* Any family's, or of foreign_keys.c. */
 bool is_config_key(const char *name);

@@ -17,10 +17,10 @@ typedef struct Fuser {
 	Lowered *low;
 	int *ops, n_ops; /* graph ops of this phase */
 	View *views;     /* by graph tensor */
-	Codes *codes;    /* by graph tensor: what stands for rows that were made codes */
+	Codes *codes;    /* by graph tensor: the quantised form of rows */
 	int *uses;       /* by graph tensor: how many operands of this phase read it */
 	const char *note; /* why the last attempt failed */
-	const char *split; /* why the linears behind the last norm are several products; NULL = they are one */
+	const char *split; /* why the linears after the last norm are several products; NULL = they are one */
 } Fuser;
 
 static inline const GraphOp *op_at(const Fuser *f, int i) { return &f->c->graph.ops[f->ops[i]]; }
@@ -97,7 +97,7 @@ static inline int input_named(const Fuser *f, const char *name)
 	bug("the graph has no input %s", name);
 }
 
-/* Does op `to` read, as `in`, what `from` writes as `out`, and nobody else? Then it may disappear between them. */
+/* Does op `to` read, as `in`, what `from` writes as `out`, and no other op? Then it may disappear between them. */
 static inline bool flows(const Fuser *f, const GraphOp *from, const char *out, const GraphOp *to, const char *in)
 {
 	int t = operand(from, out);
@@ -203,7 +203,7 @@ static inline bool takes_field(const KernelTemplate *t, const char *field)
 bool fuse_experts(Fuser *f, int i);
 bool fuse_experts_and_shared(Fuser *f, int i);
 
-/* fuse_draft.c: what stands around a head that drafts, from position i on; and the tensor draft_len of a draft step,
+/* fuse_draft.c: what is around a head that drafts, from position i on; and the tensor draft_len of a draft step,
  * the positions of the rows of its slots. */
 bool fuse_embed_verify(Fuser *f, int i), fuse_draft_first(Fuser *f, int i), fuse_follow_prompt(Fuser *f, int i),
 	fuse_accept(Fuser *f, int i), fuse_draft(Fuser *f, int i), fuse_last_draft(Fuser *f, int i),

@@ -2,14 +2,14 @@
  *
  * A path of a checkpoint may lead to a folder, a FIFO, a device, a loop of symbolic links or ten terabytes
  * of nothing. Opening never blocks, only regular files pass, everything is read with pread (a mapping
- * would die when the file shrinks), and a size limit stands before every allocation.
+ * would die when the file shrinks), and a size limit precedes every allocation.
  */
 #ifndef ATLASC_INPUT_H
 #define ATLASC_INPUT_H
 
 #include "compiler/base.h"
 
-/* What stands where a repository was cloned without its large files. */
+/* What is in place of a file where a repository was cloned without its large files. */
 #define LFS_POINTER "version https://git-lfs.github.com/spec/"
 
 enum { INPUT_FAILED = -1, INPUT_ABSENT = -2 };

@@ -32,7 +32,7 @@
  *   zero       what codes of u4 are worth less               draft head  the model's, rows of it or a copy in codes
  *   expert     one of an MLP's alternatives; a row goes      slot state   of a slot and not of a page, which acquire
  *              through the n_active likeliest                          sets to zero: Gated DeltaNet's
- *   draft      a token that the drafting head proposes;      version    slot state behind one row of a verify step;
+ *   draft      a token that the drafting head proposes;      version    slot state after one row of a verify step;
  *              the phase that makes them                                the slot's version is that of its last token
  *   turn       pairs of a head's elements by a position      rotate    q and k of a head, by the Hadamard matrix
  *   grid       of positions at which a prompt may be cut     cell      between two of them: read in one step
@@ -87,7 +87,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	int shared_dim;         /* width of the expert that every row is given to as well; 0 = there is none */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
 	/* Gated DeltaNet in place of attention */
-	const bool *is_delta;   /* [PLAN_MAX_LAYERS], those behind n_layers by the same pattern; NULL = no layer has it */
+	const bool *is_delta;   /* [PLAN_MAX_LAYERS], those after n_layers by the same pattern; NULL = no layer has it */
 	int n_k_heads, n_v_heads, k_dim, v_dim, n_taps; /* of its heads; rows before its own that its convolution reads */
 	Dtype state_dtype;      /* mamba_ssm_dtype: f32, also when it is absent, or bf16 */
 	int n_mtp;              /* layers of the head that drafts the token after the next; 0 = none is promised */
@@ -160,7 +160,7 @@ typedef struct Options {
 	int max_context;       /* [runtime] max_context, tokens a slot */
 	int page;              /* [kv] page, tokens; power of two */
 	/* [kv] dtype, bf16_first, bf16_last, layers: of each layer's cache, bf16, e4m3 or e2m1 */
-	Dtype kv[PLAN_MAX_LAYERS + 1]; /* that of the drafting head, behind the last layer's, is bf16 */
+	Dtype kv[PLAN_MAX_LAYERS + 1]; /* that of the drafting head, after the last layer's, is bf16 */
 	bool rotate[PLAN_MAX_LAYERS];  /* [kv] rotate, layers: of each layer's q and k; only where the cache is in codes */
 	Dtype state;           /* [state] dtype, else the checkpoint's: what delta_rule keeps, f32 or bf16 */
 	const char *kv_scales; /* [kv] scales: path of a file, NULL = what the checkpoint has */
@@ -199,8 +199,8 @@ typedef struct QuantTarget {
 } QuantTarget;
 
 typedef struct Quant {
-	const char *name;      /* of the format: "fp8", "NVFP4", "compressed-tensors", "awq"; NULL = no file tells any */
-	bool is_less_one;      /* of GPTQ: zeros stand in the file as one less than they are */
+	const char *name;      /* of the format: "fp8", "NVFP4", "compressed-tensors", "awq"; NULL = no file names one */
+	bool is_less_one;      /* of GPTQ: the file has zeros as one less than they are */
 	bool has_head;         /* of AWQ and GPTQ: the head is quantised too */
 	VEC(QuantTarget) targets, layers; /* quantised where no `ignore` says otherwise; by their own names, sorted */
 	VEC(QuantPattern) ignore;
@@ -302,7 +302,7 @@ typedef struct LTensor {
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS];
 	int tensor;      /* graph tensor, or -1 for an intermediate of a fused op */
-	int weight, n_weights; /* ROLE_WEIGHT: first weight and how many joined ones stand in for it */
+	int weight, n_weights; /* ROLE_WEIGHT: first weight and how many joined ones replace it */
 } LTensor;
 
 typedef struct LOp {
@@ -500,7 +500,7 @@ typedef struct StepTensors {
 } StepTensors;
 
 struct Product;
-/* What stands around the layers: the embedding, the last layer's output, the norm behind it and the head. */
+/* What is around the layers: the embedding, the last layer's output, the norm after it and the head. */
 typedef struct DecoderEnds { int table, x, norm; const struct Product *head; } DecoderEnds;
 
 /* Appends the ops of layer l, which read the hidden state x; returns the new one, named "l<l>.out". */
@@ -571,16 +571,16 @@ typedef struct Cache { int kv, scale, block; } Cache;
 Cache g_cache(Compile *c, int layer, const char *module, const Attrs *attrs);
 /* notes and errors about what was missing and what is left over; A0604, A0607, A0610 */
 void check_kv_scales(Compile *c);
-/* For a tensor that nobody reads: what is expected if it is meant as such a scale, else "". */
+/* For an unused tensor: what is expected if it is meant as such a scale, else "". */
 const char *kv_scale_hint(Compile *c, const char *name);
 /* What builders share: the checkpoint's tensor of that name, or NULL; a weight, as a tensor; "[64, 128]". */
 StTensor *g_find_tensor(Compile *c, const char *name);
 int g_add_weight(Compile *c, const Weight *w);
-/* A tensor whose bytes are those of n >= 1 weights of one dtype, one behind the other. */
+/* A tensor whose bytes are those of n >= 1 weights of one dtype, one after the other. */
 int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
 bool g_misfit(Compile *c, const StTensor *t, int n_dims, const int64_t *want); /* A0602; false */
 const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
-/* A whole decoder: embedding, layers, final norm, head, sampling, what is behind it, acquire. prefix: "model". */
+/* A whole decoder: embedding, layers, final norm, head, sampling, what follows it, acquire. prefix: "model". */
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, g_behind_fn *behind,
 	const void *traits);
 /* Before all tensors: a head drafts, so many rows of a slot are verified in a step. */
@@ -593,7 +593,7 @@ int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *val
 int g_table(Compile *c, const char *name, Dtype dtype, int rows, int cols, const void *values); /* one of two dims */
 int g_tensor(Compile *c, Role role, Dtype dtype, const char *name, int n_dims, const int64_t *shape);
 int g_activation(Compile *c, const char *name, int64_t cols); /* bf16 [ROWS, cols] */
-/* phases 0: those of Compile.layer_phases. A layer behind the last one counts as the end. */
+/* phases 0: those of Compile.layer_phases. A layer after the last one counts as the end. */
 void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, const int *operands);
 
 #endif

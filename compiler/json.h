@@ -26,7 +26,7 @@ extern const JsonRules json_text_rules;   /* the same with no_integers: tokenize
  * having recorded an error. */
 bool json_check_text(Diags *d, Code code, const char *file, const char *text, size_t n);
 
-/* The tree, in `a`, or NULL after having recorded an error. `text` has n bytes and a NUL behind them, must
+/* The tree, in `a`, or NULL after having recorded an error. `text` has n bytes and a NUL after them, must
  * stay as long as the tree (Value.source points there) and may be written to. `scratch` holds what is not
  * wanted afterwards. `file` is the name used in places. */
 const Value *json_parse(Arena *a, Arena *scratch, Diags *d, const JsonRules *rules, const char *file,

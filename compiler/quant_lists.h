@@ -18,6 +18,6 @@ void quant_told(Compile *c, const char *const *modules, int n, Told *told);
 const QuantTarget *quant_target_of(Compile *c, const char *module);
 
 void check_quant_lists(Compile *c); /* notes where lists and tensors differ; A0609, and A0611 with --random-weights */
-void check_quant_rules(Compile *c); /* A0305 for a line of [quant] that names no product; what was decoded is told */
+void check_quant_rules(Compile *c); /* A0305 for a line of [quant] that names no product; notes what was decoded */
 
 #endif

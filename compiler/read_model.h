@@ -11,12 +11,12 @@ typedef struct ConfigReading {
 	Compile *c;
 	Diags *d;
 	Config *cf;
-	const Family *family;    /* never NULL behind read_config's own part */
+	const Family *family;    /* never NULL after read_config's own part */
 	const Value *top, *text; /* config.json with [config] laid over it; its text_config, or the same */
 	VEC(ConfigValue) values;
 } ConfigReading;
 
-/* A key of the language model; for keys that may stand beside text_config the top level is asked as well. A null is a
+/* A key of the language model; for keys that may be beside text_config the top level is asked as well. A null is a
  * value like others. NULL when the key is absent. */
 const Value *config_get(const ConfigReading *r, const char *key);
 /* The same, a null is as good as absent. */
@@ -24,7 +24,7 @@ const Value *config_lookup(const ConfigReading *r, const char *key);
 /* Writes down what the file said, or with v NULL what holds without it. */
 void config_note(ConfigReading *r, const char *key, const Value *v, const char *default_text);
 
-/* Puts a token id that stands at `at` into Config.eos, ascending and once. False when the list is full. */
+/* Puts a token id found at `at` into Config.eos, ascending and once. False when the list is full. */
 bool add_eos(Config *cf, int id, Loc at);
 
 /* Config.rope, and max_position where yarn reaches further; needs Config.max_position. Records A0206 and A0209. */
@@ -45,7 +45,7 @@ void check_ids(Compile *c);
 
 /* generation_config.json, all but its token ids; NULL = there is none. Records A0203, A0206 and A0207. */
 const Value *read_generation(Compile *c, Config *cf);
-/* A key of that file, and the values by which it changes nothing in config.json, where nobody reads it. */
+/* A key of that file, and the values by which it changes nothing in config.json, where it is not read. */
 bool generation_key(const char *name, int *pass);
 
 /* MODEL.toml parsed, once: Model.toml, and its text in Options. Records A0102, A0104, A0106 and A0301. */

@@ -24,7 +24,7 @@ typedef struct Stored {
  * False after having said what is missing or wrong. With --random-weights there are no tensors and s is plain. */
 bool stored_see(Compile *c, Stored *s, bool is_fused);
 
-/* A module whose format is not known or not right: its tensors count as read, so that one mistake is told once. */
+/* A module whose format is not known or not right: its tensors count as read, so that one mistake is one error. */
 void stored_give_up(Compile *c, Stored *s);
 
 /* All scales of a tensor as f32, positive numbers, in the scratch arena, or NULL after having said what is wrong. */

@@ -42,7 +42,7 @@ enum { NAMED_BOS, NAMED_EOS, NAMED_UNK, NAMED_SEP, NAMED_PAD, NAMED_CLS, NAMED_M
 typedef struct TokenizerConfig {
 	const char *file;             /* tokenizer_config.json, as the user would name it */
 	const Value *top;             /* of it; NULL = there is none, or it has a mistake */
-	const TokenizerClass *class;  /* NULL = tokenizer.json is taken as it stands */
+	const TokenizerClass *class;  /* NULL = tokenizer.json is taken unchanged */
 	bool has_decoder;             /* added_tokens_decoder is there: the two old files are not read */
 	VEC(DeclaredToken) decoder;   /* added_tokens_decoder or added_tokens.json, in the order of the file */
 	VEC(NamedToken) named;        /* the seven in the order above, then those of other names */
@@ -54,7 +54,7 @@ typedef struct TokenizerConfig {
  * Unknown keys are named in a note, A0509. */
 bool read_tokenizer_config(Arena *a, Diags *d, const char *model_dir, const char *config_json, TokenizerConfig *t);
 
-/* The class that the library takes, in *out, NULL = tokenizer.json as it stands. False after A0507. config: the tree of
+/* The class that the library takes, in *out, NULL = tokenizer.json unchanged. False after A0507. config: the tree of
  * config.json or NULL. */
 bool find_tokenizer_class(Diags *d, const Value *config, const Value *tokenizer_config, const TokenizerClass **out);
 /* Puts the class's parts into the tree of tokenizer.json. A note, A0510, names what differs. A class that cannot be
@@ -62,7 +62,7 @@ bool find_tokenizer_class(Diags *d, const Value *config, const Value *tokenizer_
 bool apply_tokenizer_class(Reader *r, TokenizerConfig *t, json_t *root);
 
 /* The effective added tokens into Reader.spec: those of `root` (tokenizer.json), then what `t` declares. Every id below
- * `rows`, or told by a note (A0511). */
+ * `rows`, or reported by a note (A0511). */
 bool add_tokens(Reader *r, const TokenizerConfig *t, json_t *root, int rows);
 /* Most tokens that add_tokens can add. */
 int most_added(const TokenizerConfig *t, const json_t *root);

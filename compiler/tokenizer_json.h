@@ -54,6 +54,6 @@ Str str_replace(Arena *a, Str text, Str what, Str by);
 bool read_normalizer(Reader *r, Json at);
 bool read_pre_tokenizer(Reader *r, Json at);
 bool read_decoder(Reader *r, Json at); /* fills the texts of all tokens; their names are known */
-int alphabet_byte(uint32_t cp);        /* the byte a character of the byte-level alphabet stands for, or -1 */
+int alphabet_byte(uint32_t cp);        /* the byte a character of the byte-level alphabet represents, or -1 */
 
 #endif

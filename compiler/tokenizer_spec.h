@@ -27,7 +27,7 @@ typedef struct SpecToken {
 } SpecToken;
 
 typedef struct SpecAdded {
-	Str content, matched; /* as in the file; as it stands in normalised text */
+	Str content, matched; /* as in the file; as it is in normalised text */
 	uint32_t id, flags;   /* TOK_ADDED_ */
 	bool normalized;
 } SpecAdded;
@@ -64,7 +64,7 @@ typedef struct TokenizerSpec {
 
 /* Appends the program of a regular expression (Oniguruma's dialect, the subset listed in
  * compile_pattern.c) and returns its first instruction, or -1 with `why` filled:
- * a sentence without full stop, naming the construct and where it stands. */
+ * a sentence without full stop, naming the construct and its place. */
 int compile_pattern(Arena *a, TokenizerSpec *spec, Str pattern, char *why, size_t why_bytes);
 
 /* The same for a string that matches itself. It must not be empty. */

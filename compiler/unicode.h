@@ -56,7 +56,7 @@ typedef struct NormTables {
 CharTable unicode_classes(Arena *a);
 NormTables unicode_normalisation(Arena *a, TokForm form);
 
-/* The text, UTF-8 of n bytes, in the tables' normal form; *n_out: its bytes. Quadratic in marks one behind another. */
+/* The text, UTF-8 of n bytes, in the tables' normal form; *n_out: its bytes. Quadratic in consecutive marks. */
 const char *unicode_normalised(Arena *a, const NormTables *t, const char *text, size_t n, size_t *n_out);
 
 /* TokCategory of a two-letter name ("Lu"), or -1. */

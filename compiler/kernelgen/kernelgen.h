@@ -41,7 +41,7 @@ typedef struct Source { const char *name, *path, *text; size_t bytes; } Source; 
 
 typedef struct RawTemplate {
 	const char *path, *name; /* as given; base name without .cu */
-	VEC(Clause) clauses;     /* in order of the text, includes where they stand */
+	VEC(Clause) clauses;     /* in order of the text, includes where they are */
 	int n_args_structs;
 	Loc args_at;
 	int args_bytes;

@@ -3,7 +3,7 @@
  *   x += o_proj(attention(rope(q), rope(k), v))   with q, k, v = linears of rmsnorm(x)
  *   x += down(silu(gate(n)) * up(n))              with n = rmsnorm(x)
  *
- * In place of the first may stand Gated DeltaNet (delta.c), in place of the second experts (experts.c), where
+ * Gated DeltaNet (delta.c) may replace the first, experts the second (experts.c), where
  * config.json has them. Tensor names and formulas: the families' modeling files in Hugging Face transformers.
  */
 #ifndef MODELS_DENSE_H
@@ -17,7 +17,7 @@ typedef struct DenseTraits {
 	bool mlp_bias;  /* gate_proj, up_proj, down_proj have one */
 	bool head_norm; /* q and k are normalised per head (q_norm, k_norm) before rope */
 	bool norm_one;  /* norms multiply by 1 + w, but the gated one of Gated DeltaNet */
-	bool gate;      /* q_proj has, behind the rows of each head, those of a gate of what attention gives for it */
+	bool gate;      /* q_proj has, after the rows of each head, those of a gate of what attention gives for it */
 	bool grouped;   /* in_proj_qkvz and in_proj_ba, by key head, in place of in_proj_qkv, _z, _b and _a */
 } DenseTraits;
 
