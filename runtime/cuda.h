@@ -1,4 +1,4 @@
-/* cuda.h - the GPU behind an open device, for what measures it (time_launch.c). */
+/* cuda.h - the GPU of an open device, for what measures it (time_launch.c). */
 #ifndef ATLAS_CUDA_H
 #define ATLAS_CUDA_H
 

@@ -10,7 +10,7 @@ typedef struct GraphContext { /* nothing is owned or kept */
 	const CuKernel *kernels;  /* [plan->n_kernels] those of the phase are loaded */
 	CuContext context;
 	CuStream stream;
-	const DeviceWatch *watch; /* who is told of each node; NULL = nobody */
+	const DeviceWatch *watch; /* called for each node; NULL = none */
 } GraphContext;
 
 enum { CU_OUT_OF_HOST_MEMORY = -1 }; /* a result of ours, not the driver's */

@@ -42,7 +42,7 @@ typedef struct StepLimits { /* most of each that one step takes */
 typedef struct StepSize {
 	PhaseKind phase;
 	int rows, outs, segs; /* ACQUIRE: 0. DECODE: outs = rows, segs = 0. VERIFY: the same, verify_rows for each slot, one
-	                         behind the other; the drafts before it are part of the step, of the same slots */
+	                         after the other; the drafts before it are part of the step, of the same slots */
 	int flags;
 	bool is_same; /* the inputs in io are those of the step launched last: they need not be sent again */
 } StepSize;
@@ -56,7 +56,7 @@ typedef struct Device Device;
 /* Statuses other than ATLAS_OK come with a sentence in Device.error. Faults are sticky in the session, not here. */
 typedef struct DeviceOps {
 	const char *kind; /* "cuda", "cpu" */
-	/* Starts n >= 1 steps of that size, one behind the other and behind all that was launched before; more than one
+	/* Starts n >= 1 steps of that size, one after the other and after all that was launched before; more than one
 	 * are DECODE or VERIFY, each of which goes on from the tokens of the one before. Results appear in io.ring as they
 	 * are drawn. io's inputs may be changed when a result of these steps was seen, or after wait. Allocates nothing. */
 	AtlasStatus (*launch)(Device *d, const StepSize *size, int n);
@@ -84,7 +84,7 @@ struct Device { /* first member of each implementation's own struct */
 	AtlasError error;   /* last failure */
 };
 
-/* Who watches a GPU work (atlas receipt, atlas memory). Everything is told as the driver says it, in the thread that
+/* Who watches a GPU work (atlas receipt, atlas memory). Everything is as the driver reports it, in the thread that
  * calls the device, with its context current. */
 typedef enum WatchStage { /* of opening: what was made by then */
 	WATCH_CONTEXT, WATCH_ARENAS, WATCH_KERNELS, WATCH_GRAPHS, WATCH_WEIGHTS, WATCH_STAGES
@@ -92,7 +92,7 @@ typedef enum WatchStage { /* of opening: what was made by then */
 typedef struct SeenLaunch {
 	const char *name; /* the function's symbol; valid during the call */
 	int grid[3], block[3], smem_bytes /* dynamic */;
-	int registers, static_smem_bytes; /* -1 = not told */
+	int registers, static_smem_bytes; /* -1 = not known */
 } SeenLaunch;
 typedef struct DeviceWatch {
 	void *ctx;
@@ -118,7 +118,7 @@ typedef struct DeviceConfig {
 	int steps_ahead;                /* CUDA: wish for limits.ahead; 0 = the default */
 	const struct Driver *driver;    /* CUDA: the driver to use; NULL = load libcuda.so.1 (driver.h) */
 	AtlasDevice *started;           /* CUDA: may be NULL, in place of `driver`: its own is used, waited for */
-	const DeviceWatch *watch;       /* CUDA: outlives the device; NULL = nobody watches */
+	const DeviceWatch *watch;       /* CUDA: outlives the device; NULL = no watch */
 } DeviceConfig;
 
 /* On failure *device is NULL, error says why and everything is given back. */

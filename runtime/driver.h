@@ -1,7 +1,7 @@
 /* driver.h - the part of the CUDA driver API that the runtime uses, as one table of functions.
  *
  * The declarations are our own (the driver's ABI is public and frozen per version), so nothing of CUDA is
- * needed to build, and a test can put another driver behind the table. Names and argument orders are the API's;
+ * needed to build, and a test can put another driver into the table. Names and argument orders are the API's;
  * the version in a row is the one whose form of the function is asked for.
  */
 #ifndef ATLAS_DRIVER_H

@@ -9,7 +9,7 @@
 AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession **session,
 	AtlasError *error);
 
-/* atlas_session_open with somebody who watches the GPU; NULL = nobody. */
+/* atlas_session_open with a watch on the GPU; NULL = none. */
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
 	AtlasSession **session, AtlasError *error);
 

@@ -57,7 +57,7 @@ typedef struct BenchKernel { /* launches of a phase that are one kernel on opera
 	double lost_us;       /* count * (time - bound) */
 } BenchKernel;
 
-typedef struct BenchPhase { /* a whole step, launch behind launch, without the host */
+typedef struct BenchPhase { /* a whole step, launch after launch, without the host */
 	const Phase *phase;
 	int rows, context;    /* in use; positions a row looked back at, on average */
 	LaunchTime step;
@@ -117,7 +117,7 @@ const char *bound_name(BoundKind kind); /* "read", "gemm", "" */
 
 /* bench_list.c ------------------------------------------------------------------------------------------- */
 
-/* Lists the rows of the plan that --only asks for, in order. 0, or the exit code after the failure was told. */
+/* Lists the rows of the plan that --only asks for, in order. 0, or the exit code after the failure was printed. */
 int bench_list_rows(Bench *b);
 
 /* bench_rows.c ------------------------------------------------------------------------------------------- */
@@ -135,7 +135,7 @@ int bench_first_token(Bench *b);
 
 /* bench_experts.c: which experts steps read -------------------------------------------------------------- */
 
-enum { BENCH_SAMPLED = 4 /* steps that are looked at, before the repetitions of a row and behind them */ };
+enum { BENCH_SAMPLED = 4 /* steps that are looked at, before the repetitions of a row and after them */ };
 bool bench_has_experts(const Graph *g, int *of, int *each); /* of a layer, of a row */
 int bench_sample_tokens(const Bench *b, const BenchRow *row); /* of a sequence, that a look takes at most */
 /* Looks at steps of the sequences of a row; what has no clock. They must go on for that many tokens. */

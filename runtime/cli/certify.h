@@ -18,7 +18,7 @@ void measure_end(Measure *m); /* NULL is fine. The device must still be open */
 
 /* certify.c ---------------------------------------------------------------------------------------------- */
 
-/* The whole of it behind opening the plan, on that driver (NULL = the system's); returns the exit code. tokens: the
+/* The whole of it after opening the plan, on that driver (NULL = the system's); returns the exit code. tokens: the
  * prompt; n 0 = made-up ids. */
 int certify_plan(const Args *args, const AtlasPlan *plan, const Driver *driver, const Tokens *tokens);
 
@@ -27,7 +27,7 @@ int certify_plan(const Args *args, const AtlasPlan *plan, const Driver *driver, 
 /* PLAN.cert, read, of this plan and within its limits; for capability major.minor unless major is 0; by a key of
  * args->trust if there is one. 0, or EXIT_INTEGRITY and why not. */
 int certificate_demand(const Args *args, const Artifact *a, int major, int minor, char *why, size_t why_bytes);
-/* --require-certified: the same, told. session NULL: the GPU is not known yet. */
+/* --require-certified: the same, with a message. session NULL: the GPU is not known yet. */
 int certificate_required(const Args *args, const AtlasPlan *plan, AtlasSession *session);
 /* Was every phase of the target, and every layer, measured? Else `why` names one. */
 bool certificate_is_whole(const Certificate *c, const Artifact *a, char *why, size_t why_bytes);

@@ -49,14 +49,14 @@ typedef int VerbFn(const Args *args);
 typedef struct Verb {
 	const char *name, *summary;
 	VerbFn *run;
-	const char *notes; /* behind the options in its help; NULL = none */
+	const char *notes; /* after the options in its help; NULL = none */
 	int n_plans;       /* that it takes, 1 or 2 */
 } Verb;
 VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_bench,
 	verb_info, verb_diff, verb_calibrate, verb_receipt, verb_memory, verb_sign;
 
-/* Fills args from argv[0..argc), the words behind the verb. False: done, with *exit_code (help
- * printed, or the mistake told on stderr). */
+/* Fills args from argv[0..argc), the words after the verb. False: done, with *exit_code (help
+ * printed, or the error is on stderr). */
 bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exit_code);
 void options_help(FILE *out, const Verb *verb);
 /* The verb's options in order; returns how many, at most MAX_OPTIONS. */
@@ -83,7 +83,7 @@ int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus 
 
 /* Begins to start the GPU that args names, while a plan is opened; NULL for --device cpu. atlas_device_end. */
 AtlasDevice *cli_start_device(const Args *args);
-/* 0, or the exit code after the failure was told. `device` overrides args->device when not NULL, `started` may be
+/* 0, or the exit code after the failure was printed. `device` overrides args->device when not NULL, `started` may be
  * NULL. */
 int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan); /* --verify: full unless it says else */
 int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan **plan); /* AtlasVerify unless it does */
@@ -107,7 +107,7 @@ int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n);
 
 bool cli_parse_bytes(const char *text, int64_t *bytes); /* memory_parse */
 
-/* Files that are written (cli_output.c). 0, or the exit code after the failure was told. */
+/* Files that are written (cli_output.c). 0, or the exit code after the failure was printed. */
 /* Before the work: may a file of that name be made or replaced? */
 int cli_check_output(const Args *args, const char *path);
 /* Calls `write`, whose failures the stream remembers, and puts the file there: under a temporary name beside it,

@@ -16,7 +16,7 @@ struct Trace { /* zeroed = empty */
 
 /* Runs the prompt: for the layers launch by launch, for the logits by graphs. follows: NULL, or a trace of the same
  * prompt, from whose layers' outputs each next layer and the logits start; the session is of the reference device then.
- * 0, or the exit code after the failure was told; the trace is to be freed either way. */
+ * 0, or the exit code after the failure was printed; the trace is to be freed either way. */
 int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
 	const Tokens *tokens, bool wants_hidden, const Trace *follows, Trace *trace);
 void trace_free(Trace *trace);

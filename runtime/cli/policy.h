@@ -51,7 +51,7 @@ typedef struct Policy {
 		random_weights, certificate, signature;
 } Policy;
 
-/* 0, or the exit code after every mistake of the file was told with its line. Then free(policy->text). */
+/* 0, or the exit code after every mistake of the file was printed with its line. Then free(policy->text). */
 int policy_read(const Args *args, const char *path, Policy *policy);
 
 typedef struct Violation {

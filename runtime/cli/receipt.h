@@ -1,7 +1,7 @@
 /* receipt.h - what a GPU really ran, beside the plan: for atlas receipt and atlas memory.
  *
- * A Watch hangs on a session from its opening. It holds every kernel node of the graphs against the plan's launch, as
- * the driver tells it, and writes down which steps were put on the stream. A Listener has CUPTI tell of each kernel
+ * A Watch observes a session from its opening. It compares every kernel node of the graphs with the plan's launch, as
+ * the driver reports it, and writes down which steps were put on the stream. A Listener has CUPTI report each kernel
  * that ran, with the time at which it started. receipt_match lays the two beside each other.
  */
 #ifndef ATLAS_RECEIPT_H
@@ -46,14 +46,14 @@ void listener_free(Listener *l);
 
 typedef struct Match {
 	int64_t planned, observed;   /* launches */
-	int64_t out_of_place;        /* that started before one that stands before them and that they do not wait for */
+	int64_t out_of_place;        /* that started before one that precedes them and that they do not wait for */
 	uint8_t planned_sha256[32], observed_sha256[32]; /* of the two lists as text, in order */
 	char first_difference[384];  /* "" = none */
 } Match;
 bool receipt_match(const Watch *w, const RanKernel *ran, int n, Match *m); /* false: no memory */
 
 /* Steps of every bucket: for each prefill phase prompts of its rows, for each decode phase its rows for `steps` steps.
- * `after` is called behind each (may be NULL); it returns an exit code. Buckets that no session can fill are left. */
+ * `after` is called after each (may be NULL); it returns an exit code. Buckets that no session can fill are left. */
 typedef int BucketFn(void *ctx, const Phase *phase);
 int receipt_run_buckets(const struct Args *args, AtlasSession *session, const Graph *g, const TargetPlan *t, int steps,
 	BucketFn *after, void *ctx);

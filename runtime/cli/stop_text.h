@@ -19,7 +19,7 @@ typedef struct StopText {
 /* Appends; false when there is no memory. */
 bool bytes_add(Bytes *b, const char *from, size_t n);
 
-/* Takes the next n bytes of the text and appends to `out` what is certain to stand before any stop
+/* Takes the next n bytes of the text and appends to `out` what is certain to be before any stop
  * text. *found is set when one appeared: it and what follows are dropped. False when there is no
  * memory. */
 bool stop_text_push(StopText *s, const char *from, size_t n, Bytes *out, bool *found);

@@ -54,7 +54,7 @@ typedef struct LaunchTime {
 	int reps;
 } LaunchTime;
 
-/* n >= 1 launches, each behind the one before, as one graph; `reps` >= 1 runs of it behind two that do not count.
+/* n >= 1 launches, each after the one before, as one graph; `reps` >= 1 runs of it after two that do not count.
  * is_cold: the L2 cache holds nothing of theirs when the first one starts; else what the run before left.
  * *out is the time of the whole graph. Launches must bear being repeated. */
 AtlasStatus timer_measure(LaunchTimer *timer, const TimedLaunch *launches, int n, int reps, bool is_cold,

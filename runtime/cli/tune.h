@@ -5,7 +5,7 @@
 #include "artifacts/plan.h"
 #include "runtime/cli/time_launch.h"
 
-/* verb_tune.c: the whole verb behind opening the plan; returns the exit code. driver: NULL = the system's. */
+/* verb_tune.c: the whole verb after opening the plan; returns the exit code. driver: NULL = the system's. */
 struct Args;
 int tune_artifact(const struct Args *args, const Artifact *artifact, const Driver *driver);
 

@@ -51,7 +51,7 @@ RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_he
 	ref_hold, ref_recall, ref_conv_verify, ref_delta_verify, ref_draw_rows, ref_keep_draft, ref_accept;
 size_t ref_experts_scratch(const RefCall *c), ref_experts_row_scratch(const RefCall *c);
 
-/* Fused ops: runs the graph ops they stand for, or only measures what that takes. Returns the bytes
+/* Fused ops: runs the graph ops that define them, or only measures what that takes. Returns the bytes
  * of scratch used; 0 for an op that is not such a sequence. */
 size_t ref_fused(const RefCall *c, bool runs);
 

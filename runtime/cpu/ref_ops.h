@@ -11,7 +11,7 @@
  *   c.scratch = malloc(ref_scratch_bytes(&c));
  *   ref_op(&c);
  *
- * Operands stand in the order of the op's row. Integers are i32, floats f32, row-major without
+ * Operands are in the order of the op's row. Integers are i32, floats f32, row-major without
  * gaps; operands that hold weights (table, w, bias, norm, gate, up, gate_bias, up_bias, q_norm,
  * k_norm, inv_freq, router, shared_gate, gate_up, down, shared, shared_down, a_log, dt_bias, scales) may also be of any
  * narrower float type and are converted as they are read. Rows come from the operands' shapes. Idle rows (at or beyond
@@ -29,7 +29,7 @@ typedef struct RefOperand {
 	Dtype dtype;
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS]; /* elements, all positive */
-	bool is_bf16; /* of delta, f32 as all state: what it stands for is bf16, to which it is rounded when it is stored */
+	bool is_bf16; /* of delta, f32 as all state: it models bf16, to which it is rounded when it is stored */
 } RefOperand;
 
 typedef struct RefCall RefCall;
@@ -43,7 +43,7 @@ struct RefCall {
 						attention and delta_rule and of the rows of experts; other ops do everything in
 						part 0 and nothing in the others. Calls of different parts may run at once,
 						each with its own scratch */
-	void (*inner)(void *ctx, const RefCall *call); /* who runs the graph ops that a fused op stands for, by threads
+	void (*inner)(void *ctx, const RefCall *call); /* who runs the graph ops that define a fused op, by threads
 						perhaps; scratch is there for one part. NULL = ref_op */
 	void *inner_ctx;
 };

@@ -68,13 +68,13 @@ typedef struct Tok {
 int tok_open(Tok *t, const void *bytes, size_t n_bytes, char *why, size_t why_bytes);
 
 int tok_n_ids(const Tok *t); /* largest id + 1 */
-int tok_n_vocab_ids(const Tok *t); /* largest id of a text piece + 1: only added tokens lie behind */
+int tok_n_vocab_ids(const Tok *t); /* largest id of a text piece + 1: only added tokens have larger ids */
 int tok_n_tokens(const Tok *t, int below); /* ids < below that have a token */
 int tok_bos(const Tok *t);   /* -1 = none */
 int tok_eos(const Tok *t);   /* -1 = none */
 
 /* Encodes text. Bytes that are not UTF-8 count as U+FFFD, one for each maximal part of a sequence.
- * `add_special`: ids of the template in front and behind (BOS, EOS).
+ * `add_special`: ids that the template prepends and appends (BOS, EOS).
  * `parse_special`: "<|im_end|>" in the text is that token; false: it is just these characters.
  * Returns the number of ids; the first `cap` of them are stored in `ids` (NULL when cap is 0).
  * Time is n log n at worst. Allocates and frees scratch memory. Errors: MEMORY, SIZE, EFFORT. */
