@@ -29,7 +29,7 @@
  *
  * Structs with struct_size as first member are filled by their own init function, or with
  * `= {sizeof(AtlasXxx)}`; members added by a later version are read only from callers that know them. NULL
- * stands for all defaults.
+ * means all defaults.
  */
 #ifndef ATLAS_H
 #define ATLAS_H
@@ -152,7 +152,7 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	int n_signatures;           /* each of them holds */
 	int prompt_grid;            /* a prompt is cut into steps at positions that are multiples of it, and nowhere else */
 	int n_drawable;             /* ids below this can be drawn; log probabilities are over these ids, scores of rows
-	                             * behind them count for nothing. At most vocab */
+	                             * after them count for nothing. At most vocab */
 	int n_tokens;               /* ids below vocab that have a token of the tokenizer; 0 = there is no tokenizer */
 	int weights_made;           /* 1: not those of a model, but random, and made when a session opens */
 	uint64_t weights_seed;      /* of which they are made */
@@ -170,8 +170,9 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info);
 typedef struct AtlasDevice AtlasDevice;
 
 /* Starts a GPU in a thread of its own: the driver takes longer (a quarter of a second) than a plan to be opened, which
- * can happen meanwhile. Returns at once. Nobody needs it, and nothing that fails here is told: a session does what is
- * missing, and tells. index: of the GPU, in the driver's order. NULL when there is no memory or thread for it. */
+ * can happen meanwhile. Returns at once. Optional: failures here are silent, and opening a
+ * session repeats the work and reports them.
+ * index: of the GPU, in the driver's order. NULL when there is no memory or thread for it. */
 AtlasDevice *atlas_device_start(int index);
 /* Waits until it is started, and gives it back. Before or after the sessions on it are closed; NULL is fine. */
 void atlas_device_end(AtlasDevice *device);
@@ -287,7 +288,7 @@ typedef struct AtlasEvent {
  * running sequence, or up to step_tokens (atlas_session_info) of each. A chunk takes prompts in the order of their
  * arrival: all that is left of one, or as many whole cells of the plan's prompt_grid as there is room for, so that what
  * else is waiting never moves a cut. events [cap] receives one event per token made,
- * those of a sequence one behind the other, *n how many (0 while a long prompt is not read to its end, and when no
+ * those of a sequence one after the other, *n how many (0 while a long prompt is not read to its end, and when no
  * sequence is left). cap must be at least the plan's slots times step_tokens. Blocks until the tokens are there. A
  * sequence that is cancelled while these events are looked at may have more of them, which are to be passed over; if
  * one of them ends it, its slot is free already. */
