@@ -12,7 +12,7 @@ void read_tuning(Compile *c, const char *card, Loc at);
 const TemplateSource *tuning_file(const TemplateSource *files, int n, const Target *t, const char *cards);
 /* The files' hashes, cards and drivers, and on what the targets ran, -> Options.resolved. */
 void record_tuning(Compile *c);
-/* What the kernel took on the card of the target's tuning file; NULL = not measured. Tells of times that are of another
+/* What the kernel took on the card of the target's tuning file; NULL = not measured. Notes times that are of another
  * source than the template's. */
 const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTemplate *t, const char *defines,
 	const char *tunables);
