@@ -10,8 +10,9 @@ words='\b(told|tells?|nobody|held against|holds? [^.;]* against|as (it|they) sta
 allowed='compiler/quant_lists.h Told'
 files=$(find README.md docs CHANGELOG.md tests/gpu/results/README.md artifacts compiler models runtime \
 	\( -name '*.md' -o -name '*.h' \) 2>/dev/null | grep -v '/codes\.h$')
+# shellcheck disable=SC2086  # one word per file
 hits=$(grep -nEi "$words" $files /dev/null | sed -E 's/"[^"]*"/""/g' | grep -Ei "$words")
 while read -r file what; do
-	hits=$(grep -vE "^$file[^:]*:[0-9]*:.*$what" <<<"$hits")
+	hits=$(grep -vE "^${file}:[0-9]*:.*${what}" <<<"$hits")
 done <<<"$allowed"
 [ -z "$hits" ] || { echo "$hits"; echo 'say it with the words of the field: print, report, note, compare, unused'; exit 1; }

@@ -60,7 +60,7 @@ def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
 def test_clean_tree_passes_every_check(tree):
     check = tree({})
     assert check("globals", build=True) == (0, "")
-    for name in ("headers", "lines", "links", "readme", "rooms"):
+    for name in ("headers", "lines", "links", "prose", "readme", "rooms", "transcript"):
         assert check(name) == (0, "")
 
 
@@ -143,3 +143,32 @@ def test_readme(tree, line, says):
     code, output = tree({"README.md": f"# x\n\n{line}\n"})("readme")
     assert code == 1
     assert says in output
+
+
+@pytest.mark.parametrize("path, text", [
+    ("README.md", "# x\n\nA note tells why.\n"),
+    ("docs/x.md", "The plan is held against its contracts.\n"),
+    ("compiler/x.h", "/* Nobody reads it. */\n"),
+])
+def test_prose(tree, path, text):
+    code, output = tree({path: text})("prose")
+    assert code == 1
+    assert output.startswith(f"{path}:")
+
+
+def test_prose_leaves_messages_alone(tree):
+    assert tree({"compiler/x.h": 'static const char *const x = "nobody";\n'})("prose") == (0, "")
+
+
+@pytest.mark.parametrize("lines, says", [
+    ("$ echo one 2\none 33", None),
+    ("$ printf 'a\\nb c\\nd\\n'\na\n...\nd", None),
+    ("$ echo one two\none ...", None),
+    ("$ echo one two\none", "does not print, or not here: one"),
+    ("$ printf 'a\\nb\\n'\nb\na", "does not print, or not here: a"),
+    ("$ ls nowhere", "`ls nowhere` fails:"),
+])
+def test_transcript(tree, lines, says):
+    code, output = tree({"docs/x.md": f"```console\n{lines}\n```\n"})("transcript")
+    assert (code, says is None) in ((0, True), (1, False))
+    assert says is None or says in output
