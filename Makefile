@@ -96,7 +96,7 @@ $(BUILD)/gen/atlas.map: Makefile
 	@echo 'ATLAS_0.1 { global: atlas_*; local: *; };' >$@
 $(BUILD)/libatlas.so: $(RUNTIME) $(MAP)
 	$(call q,link)$(CC) $(LDFLAGS) -shared -Wl,-soname,libatlas.so.0 -Wl,--version-script=$(MAP) -Wl,-Bsymbolic \
-		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(RUNTIME) $(RUNTIME_LIBS)
+		-Wl,--gc-sections $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(RUNTIME) $(RUNTIME_LIBS)
 	@ln -sf libatlas.so $@.0
 
 # Manual pages and completion, by the commands themselves.

@@ -60,7 +60,7 @@ def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
 def test_clean_tree_passes_every_check(tree):
     check = tree({})
     assert check("globals", build=True) == (0, "")
-    for name in ("headers", "lines", "links", "prose", "readme", "rooms", "transcript"):
+    for name in ("headers", "lines", "links", "prose", "readme", "rooms", "size", "transcript"):
         assert check(name) == (0, "")
 
 
@@ -100,6 +100,15 @@ def test_header_that_needs_another(tree):
     code, output = tree({"runtime/bad.h": "#ifndef B\n#define B\nsize_t f(void);\n#endif\n"})("headers")
     assert code == 1
     assert "runtime/bad.h: not self-contained" in output
+
+
+def test_library_that_grew(tree):
+    check = tree({"runtime/atlas.h": "#ifndef A\n#define A\nint atlas_version(void);\nint atlas_many(int i);\n#endif\n",
+                  "runtime/many.c": '#include "runtime/atlas.h"\nstatic const int many[150000] = {1};\n'
+                                    "int atlas_many(int i) { return many[i]; }\n"})
+    code, output = check("size", build=True)
+    assert code == 1
+    assert "bytes when stripped: expected less than 524288" in output and " many\n" in output
 
 
 def test_undefined_export_and_build_path(tree):
