@@ -48,40 +48,38 @@ static void folder_of(const char *path, char *folder, size_t bytes)
 	snprintf(folder, bytes, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
 }
 
-/* A regular file of that name may be replaced; *mode is then its own, else what umask leaves. */
-static bool may_replace(const NewFile *f, mode_t *mode)
+/* Only a regular file may be replaced; *old is what has the name, its mode 0 if nothing has. */
+static bool may_replace(const NewFile *f, struct stat *old)
 {
-	struct stat st;
-	if (lstat(f->path, &st) != 0) {
-		const mode_t mask = umask(0);
-		umask(mask);
-		*mode = 0666 & ~mask;
+	if (lstat(f->path, old) != 0) {
+		*old = (struct stat){0};
 		return true;
 	}
-	*mode = st.st_mode & 07777;
-	if (S_ISREG(st.st_mode))
+	if (S_ISREG(old->st_mode))
 		return true;
-	return failed(f, "not a regular file but %s", S_ISDIR(st.st_mode) ? "a folder" :
-		S_ISLNK(st.st_mode) ? "a symbolic link" : S_ISFIFO(st.st_mode) ? "a FIFO" :
-		S_ISSOCK(st.st_mode) ? "a socket" : "a device");
+	return failed(f, "not a regular file but %s", S_ISDIR(old->st_mode) ? "a folder" :
+		S_ISLNK(old->st_mode) ? "a symbolic link" : S_ISFIFO(old->st_mode) ? "a FIFO" :
+		S_ISSOCK(old->st_mode) ? "a socket" : "a device");
 }
 
 bool new_file_begin(NewFile *f, const char *path, char *why, size_t why_bytes)
 {
 	char folder[sizeof f->path];
-	mode_t mode;
+	struct stat old;
 	*f = (NewFile){.fd = -1, .why = why, .why_bytes = why_bytes};
 	if (strlen(path) >= sizeof f->path)
 		return failed(f, "the path is too long");
 	strcpy(f->path, path);
-	if (!may_replace(f, &mode))
+	if (!may_replace(f, &old))
 		return false;
 	folder_of(path, folder, sizeof folder);
-	f->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	/* The system takes away what umask says, which no thread can ask for without changing it. */
+	f->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
 	if (f->fd < 0) {
-		snprintf(f->temporary, sizeof f->temporary, "%s.tmp.XXXXXX", path);
+		snprintf(f->temporary, sizeof f->temporary, "%s.tmp.%d", path, (int)getpid());
 		hold_signals(f);
-		f->fd = mkostemp(f->temporary, O_CLOEXEC);
+		unlink(f->temporary);
+		f->fd = open(f->temporary, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, old.st_mode ? 0600 : 0666);
 	}
 	if (f->fd >= 0)
 		return true;
@@ -115,20 +113,33 @@ static void sync_folder(const char *path)
 	}
 }
 
-/* A name of its own first, then the one wanted: the old file stays until that instant. */
+/* The mode of what is replaced, or the one that umask left. */
+static bool set_mode(const NewFile *f, const struct stat *old)
+{
+	struct stat st;
+	if (f->is_cache)
+		return fstat(f->fd, &st) == 0 && fchmod(f->fd, st.st_mode & 0755) == 0;
+	return !old->st_mode || fchmod(f->fd, old->st_mode & 07777) == 0;
+}
+
+/* A name that nothing has is taken at once; else it has a name of its own first, and the old file stays until then. */
 static bool take_name(NewFile *f)
 {
-	mode_t mode;
-	if (!may_replace(f, &mode)) /* what is there now may be another thing than at the beginning */
+	struct stat old;
+	char self[64], name[sizeof f->temporary];
+	if (!may_replace(f, &old)) /* what is there now may be another thing than at the beginning */
 		return false;
-	if (fchmod(f->fd, mode) != 0 || fsync(f->fd) != 0)
+	if (!set_mode(f, &old) || (!f->is_cache && fsync(f->fd) != 0))
 		return cannot(f);
 	if (!f->temporary[0]) {
-		char self[64], name[sizeof f->temporary];
 		snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
+		if (!old.st_mode && linkat(AT_FDCWD, self, AT_FDCWD, f->path, AT_SYMLINK_FOLLOW) == 0)
+			return true;
+		if (!old.st_mode && errno != EEXIST)
+			return cannot(f);
 		snprintf(name, sizeof name, "%s.tmp.%d", f->path, (int)getpid());
-		unlink(name);
 		hold_signals(f);
+		unlink(name);
 		if (linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) != 0)
 			return cannot(f);
 		strcpy(f->temporary, name);
@@ -136,13 +147,14 @@ static bool take_name(NewFile *f)
 	if (rename(f->temporary, f->path) != 0)
 		return cannot(f);
 	f->temporary[0] = 0;
-	sync_folder(f->path);
 	return true;
 }
 
 bool new_file_end(NewFile *f)
 {
 	const bool ok = take_name(f);
+	if (ok && !f->is_cache)
+		sync_folder(f->path);
 	new_file_abandon(f); /* of what was renamed nothing is left to unlink */
 	return ok;
 }

@@ -1,9 +1,10 @@
 /* new_file.h - a file that appears under its name only when it is whole: how both commands write files.
  *
  * It is written without a name in the folder where it will be (O_TMPFILE), so that nothing is left whatever ends the
- * program; where the file system has no such files, under a temporary name, and signals that end a program wait. A
- * regular file of that name is replaced at once and gives the new one its mode; without any, umask decides. Anything
- * else of that name is not ours to replace and is refused: a folder, a link such as /dev/stdout, a FIFO, a device.
+ * program; where the file system has no such files, or a file is replaced, it has a temporary name for a while, and
+ * signals that end a program wait. Several threads may write files of different names. A regular file of that name is
+ * replaced at once and gives the new one its mode; without any, umask decides. Anything else of that name is not ours
+ * to replace and is refused: a folder, a link such as /dev/stdout, a FIFO, a device.
  */
 #ifndef ATLAS_NEW_FILE_H
 #define ATLAS_NEW_FILE_H
@@ -16,6 +17,7 @@ typedef struct NewFile {
 	int fd;              /* open for reading and writing; owned here. -1 = there is none */
 	char path[4096];     /* the name that it gets */
 	char temporary[4096 + 32]; /* "" while it has no name */
+	bool is_cache;       /* set after new_file_begin: others may not write it, and a loss of power may lose it */
 	bool holds_signals;  /* until the temporary name is gone */
 	sigset_t mask;       /* as it was before */
 	char *why; size_t why_bytes; /* the caller's */

@@ -2,11 +2,13 @@
  *
  * What keys and values a model makes is known to who runs it, which is the other command: so the model is compiled for
  * the reference device, with its cache in bf16 and its weights left where they are, and `atlas calibrate`, which
- * stands beside this program, runs the text. The plan is a file beside the result and goes when that is there.
+ * stands beside this program, runs the text. The plan is a file beside the result that loses its name as soon as it is
+ * there: `atlas` reads it by its descriptor, and nothing is left whatever ends the two.
  */
 #include "compiler/calibrate_cmd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -65,26 +67,27 @@ static int run(Compile *c, const char *atlas, const char *plan, const char *outp
 	return WIFEXITED(status) ? WEXITSTATUS(status) : say(EXIT_INTERNAL, atlas, "was ended by a signal");
 }
 
-/* With signals that wait: a plan that is no result must go. */
+/* With signals that wait: a plan that is no result must lose its name. */
 static int measure(Compile *c, int (*compile)(Compile *c), const char *atlas, const sigset_t *held,
 	const sigset_t *before)
 {
 	const char *output = c->cmd.output;
 	bool is_quiet = c->cmd.quiet;
-	char *plan = arena_printf(&c->arena, "%s.plan-XXXXXX", output);
-	int fd = mkstemp(plan);
-	if (fd < 0)
-		return say(EXIT_ENVIRONMENT, output, strerror(errno));
-	close(fd);
+	char *plan = arena_printf(&c->arena, "%s.plan-%d", output, (int)getpid());
 	c->cmd.output = plan;
 	c->cmd.n_targets = 0; /* the reference device */
 	c->cmd.embed_weights = false;
 	c->cmd.quiet = true;
 	int code = compile(c);
 	c->cmd.quiet = is_quiet;
-	if (code == EXIT_OK)
-		code = run(c, atlas, plan, output, held, before);
+	if (code != EXIT_OK)
+		return code;
+	const int fd = open(plan, O_RDONLY); /* for the other program as well */
 	unlink(plan);
+	if (fd < 0)
+		return say(EXIT_ENVIRONMENT, plan, strerror(errno));
+	code = run(c, atlas, arena_printf(&c->arena, "/proc/self/fd/%d", fd), output, held, before);
+	close(fd);
 	return code;
 }
 

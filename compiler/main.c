@@ -309,6 +309,7 @@ int main(int argc, char **argv)
 	struct sigaction act = {.sa_handler = on_interrupt};
 	sigaction(SIGINT, &act, NULL);
 	sigaction(SIGTERM, &act, NULL);
+	signal(SIGXFSZ, SIG_IGN); /* a file that grows past a limit is an error of write */
 	Compile c = {.cmd = {.jobs = 0}};
 	c.diags.arena = &c.arena;
 	int code;

@@ -44,6 +44,14 @@ grep -rnE '<clang-c/' --include='*.[ch]' compiler 2>/dev/null | grep -v '^compil
 	complain 'libclang belongs to compiler/kernelgen'
 grep -rnE '#[[:space:]]*include[[:space:]]*<' kernels/templates 2>/dev/null |
 	complain 'a kernel template includes no header of a toolkit'
+# Files are written by artifacts/new_file.c alone; kernelgen serves the build. A folder of scratch may be made.
+{
+	grep -rnE '\<(creat|mkstemps?|mkostemps?|tmpfile|rename|renameat2?|link|linkat|truncate)\(' --include='*.[ch]' \
+		artifacts compiler models runtime
+	grep -rnE '\<O_(CREAT|TMPFILE|WRONLY|RDWR|APPEND|TRUNC)\>' --include='*.[ch]' artifacts compiler models runtime
+	grep -rnE '\<f(re)?open\(' --include='*.[ch]' artifacts compiler models runtime | grep -vE '"r[be]*"'
+} 2>/dev/null | grep -vE '^(artifacts/new_file\.[ch]|compiler/kernelgen/[a-z_]*\.c):' |
+	complain 'files are written by artifacts/new_file.c'
 grep -rnwE '(secure_)?getenv|environ|setenv|putenv' --include='*.[ch]' artifacts compiler models runtime 2>/dev/null |
 	grep -vE ':[[:space:]]*(/?\*|//)' | grep -v '^runtime/cli/atlas_main.c:[0-9]*:	setenv(' |
 	complain 'no room reads the environment; the command alone sets what the driver reads'

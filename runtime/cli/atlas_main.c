@@ -1,6 +1,7 @@
 /* atlas_main.c - the `atlas` command: finds the verb, reads its options, runs it. */
 #include "runtime/cli/cli.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,6 +155,7 @@ int main(int argc, char **argv)
 	/* Before a thread reads the environment: all work goes through one stream, and the driver makes a context with one
 	 * channel in half the time that its eight take (65 ms for 120 on an H100). Who set the variable keeps the word. */
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 0);
+	signal(SIGXFSZ, SIG_IGN); /* a file that grows past a limit is an error of write */
 	const char *first = argv[1];
 	if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
 		help(stdout);
