@@ -294,3 +294,11 @@ CODE(A0913, EXIT_ENVIRONMENT, "kernel cache unusable",
 CODE(A0914, EXIT_OK, "kernel spills registers",
 	"A kernel keeps values in local memory: correct, but slower than it should be.",
 	"Pin other tunables where speed matters; the results are right.")
+CODE(A0915, EXIT_ENVIRONMENT, "NVRTC ended at a kernel",
+	"NVRTC crashed, was ended by the system or took more than 15 minutes while it compiled the kernel that is named. "
+	"The others were compiled.",
+	"Mostly memory ran out: compile with fewer processes (-j 1) or a higher limit. Else try another version of NVRTC, "
+	"or ban the template in MODEL.toml.")
+CODE(A0916, EXIT_OK, "kernel cache not read",
+	"A plan that is signed takes no kernel from a cache, since whoever can write there could put another one in.",
+	"Nothing. The kernels that were compiled are kept there for plans that are not signed.")

@@ -5,9 +5,12 @@
  *
  *   "ATLASKRN"  key (32 bytes)  cubin length (u64, little-endian)  cubin  SHA-256 of all before it
  *
- * written to a file without a name in the same folder, flushed, then named. A reader believes an entry only when
- * its length, key and hash are right; anything else is the same as no entry, and compiling again replaces it.
+ * A reader believes an entry only when it is a regular file that this user owns and nobody else can write, and its
+ * length, key and hash are right; anything else is the same as no entry, and compiling again replaces it. The hash
+ * finds damage, not malice: who can write an entry can write its hash. So a folder that others can write is not used,
+ * and what is signed or verified is compiled without reading any.
  */
+#include "artifacts/new_file.h"
 #include "compiler/kernels.h"
 
 #include <errno.h>
@@ -80,17 +83,25 @@ bool cache_open(const char *dir, char *why, size_t why_bytes)
 			continue;
 		memcpy(path, dir, i);
 		path[i] = 0;
-		if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+		if (mkdir(path, 0755) != 0 && errno != EEXIST) {
 			snprintf(why, why_bytes, "%s", strerror(errno));
 			return false;
 		}
 	}
 	struct stat st;
-	if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
-		errno = ENOTDIR;
+	if (stat(dir, &st) != 0)
+		snprintf(why, why_bytes, "%s", strerror(errno));
+	else if (!S_ISDIR(st.st_mode))
+		snprintf(why, why_bytes, "%s", strerror(ENOTDIR));
+	else if (st.st_uid != geteuid())
+		snprintf(why, why_bytes, "user %u owns it, not user %u, who compiles", (unsigned)st.st_uid,
+			(unsigned)geteuid());
+	else if (st.st_mode & (S_IWGRP | S_IWOTH))
+		snprintf(why, why_bytes, "others can write there (mode %04o): chmod go-w", (unsigned)st.st_mode & 07777);
 	else if (access(dir, R_OK | W_OK | X_OK) == 0)
 		return true;
-	snprintf(why, why_bytes, "%s", strerror(errno));
+	else
+		snprintf(why, why_bytes, "%s", strerror(errno));
 	return false;
 }
 
@@ -102,23 +113,32 @@ static void entry_path(const char *dir, const KernelKey *key, char path[MAX_PATH
 	strcpy(path + n, ".kernel");
 }
 
-/* The whole file, at most MAX_ENTRY_BYTES; NULL when there is none. */
+/* The whole file, of at most MAX_ENTRY_BYTES; NULL when there is none that may be believed. Nothing else of that name
+ * is waited for (a FIFO), followed (a link) or read (a device). */
 static uint8_t *read_file(const char *path, size_t *n)
 {
-	FILE *f = fopen(path, "rb");
-	uint8_t *bytes = NULL;
 	struct stat st;
-	if (!f)
+	uint8_t *bytes = NULL;
+	size_t at = 0;
+	const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
 		return NULL;
-	if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= MAX_ENTRY_BYTES) {
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= MAX_ENTRY_BYTES && st.st_uid == geteuid() &&
+		!(st.st_mode & (S_IWGRP | S_IWOTH))) {
 		*n = (size_t)st.st_size;
 		bytes = malloc(*n + 1);
-		if (bytes && fread(bytes, 1, *n, f) != *n) {
+	}
+	while (bytes && at < *n) {
+		const ssize_t got = read(fd, bytes + at, *n - at);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0) {
 			free(bytes);
 			bytes = NULL;
 		}
+		at += (size_t)got;
 	}
-	fclose(f);
+	close(fd);
 	return bytes;
 }
 
@@ -169,40 +189,10 @@ static bool write_all(int fd, const uint8_t *bytes, size_t n)
 	return true;
 }
 
-/* A file without a name where the file system knows such files, so that a kill leaves nothing at all; else one under
- * a name of its own for each writer. */
-static int open_temporary(const char *dir, const char *path, char *temporary, size_t bytes)
-{
-	temporary[0] = 0;
-	int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL))
-		return fd;
-	snprintf(temporary, bytes, "%s.XXXXXX", path);
-	fd = mkostemp(temporary, O_CLOEXEC);
-	if (fd >= 0)
-		fchmod(fd, 0644);
-	return fd;
-}
-
-/* Gives the whole file its name, in place of a damaged entry if there is one. */
-static bool give_name(int fd, const char *temporary, const char *path)
-{
-	char link[64];
-	if (temporary[0])
-		return rename(temporary, path) == 0;
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	for (int attempt = 0; attempt < 2; attempt++) {
-		if (linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
-			return true;
-		if (errno != EEXIST || (attempt == 0 && unlink(path) != 0 && errno != ENOENT))
-			return false;
-	}
-	return true; /* another writer was faster, with the same bytes */
-}
-
 bool cache_put(const char *dir, const KernelKey *key, const Cubin *cubin, char *why, size_t why_bytes)
 {
-	char path[MAX_PATH], temporary[MAX_PATH + 64];
+	char path[MAX_PATH];
+	NewFile f;
 	uint8_t head[HEAD_BYTES], hash[HASH_BYTES];
 	memcpy(head, ENTRY_MAGIC, MAGIC_BYTES);
 	memcpy(head + MAGIC_BYTES, key->sha256, KEY_BYTES);
@@ -212,15 +202,13 @@ bool cache_put(const char *dir, const KernelKey *key, const Cubin *cubin, char *
 	hash_add(h, cubin->bytes, cubin->n);
 	hash_end(h, hash);
 	entry_path(dir, key, path);
-	int fd = open_temporary(dir, path, temporary, sizeof temporary);
-	bool ok = fd >= 0 && write_all(fd, head, sizeof head) && write_all(fd, cubin->bytes, cubin->n) &&
-		write_all(fd, hash, sizeof hash) && fsync(fd) == 0 && give_name(fd, temporary, path);
-	if (!ok) {
-		snprintf(why, why_bytes, "%s", strerror(errno));
-		if (fd >= 0 && temporary[0])
-			unlink(temporary);
-	}
-	if (fd >= 0)
-		close(fd);
-	return ok;
+	if (!new_file_begin(&f, path, why, why_bytes))
+		return false;
+	f.is_cache = true;
+	if (write_all(f.fd, head, sizeof head) && write_all(f.fd, cubin->bytes, cubin->n) &&
+		write_all(f.fd, hash, sizeof hash))
+		return new_file_end(&f);
+	snprintf(why, why_bytes, "%s", strerror(errno));
+	new_file_abandon(&f);
+	return false;
 }

@@ -32,6 +32,24 @@ bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes);
 /* On failure *log (malloc, or NULL) says why in NVRTC's words, at most 20 lines. */
 bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log);
 
+/* nvrtc_pool.c -------------------------------------------------------------------------------------- */
+
+typedef struct CompileJob {
+	const KernelSource *source;
+	Cubin cubin; /* the result; malloc of the caller */
+	char *log;   /* malloc or NULL: NVRTC's words where it refuses the kernel */
+	char *ended; /* malloc or NULL: how the process ended that compiled it */
+} CompileJob;
+
+enum { NVRTC_SECONDS = 900 }; /* for one kernel; the slowest takes a minute of a slow machine */
+
+/* Compiles all jobs in at most `processes` child processes, and starts another one for each that crashes or takes more
+ * than `seconds` for one kernel. `done` (or NULL) is called in the caller's thread, in the order in which they finish.
+ * To be called while the process has one thread. */
+void nvrtc_pool_run(CompileJob *jobs, int n, int processes, int seconds, void (*done)(void *ctx, int job), void *ctx);
+/* nvrtc_version in a child process. */
+bool nvrtc_version_apart(char *text, size_t bytes, char *why, size_t why_bytes);
+
 /* cubin.c ----------------------------------------------------------------------------------------- */
 
 typedef struct CubinInfo { /* of one entry, per thread or block as noted */
@@ -51,11 +69,11 @@ typedef struct KernelKey { uint8_t sha256[32]; } KernelKey;
 
 /* Key of everything that matters: sources, constants, target, NVRTC's version and options, entry format. */
 KernelKey kernel_key(const KernelSource *source, const char *nvrtc_version_text);
-/* Makes the folder and its parents; false with errno's reason. */
+/* Makes the folder and its parents; false with a reason, also when others can write there or another user owns it. */
 bool cache_open(const char *dir, char *why, size_t why_bytes);
 /* True when the cache holds the entry whole; a damaged one counts as absent. */
 bool cache_get(const char *dir, const KernelKey *key, Cubin *out);
-/* Writes a nameless file and names it, so that other processes and a kill at any moment see whole entries only. */
+/* Writes the entry as new_file.h does, so that other processes and a kill at any moment see whole entries only. */
 bool cache_put(const char *dir, const KernelKey *key, const Cubin *cubin, char *why, size_t why_bytes);
 
 #endif

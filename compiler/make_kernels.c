@@ -1,9 +1,9 @@
 /* make_kernels.c - compile every kernel that was picked.
  *
  * Layers repeat, so a thousand picks are a few dozen kernels: one for each different template, constants and
- * target. They are listed first, sorted by name and constants, compiled by worker threads into the slots of
- * that list, and only then, in order, checked and written into the plan. So neither the number of threads nor
- * their timing changes a byte. NVRTC keeps no state between programs and may run in several threads.
+ * target. They are listed first, sorted by name and constants, compiled by child processes (nvrtc_pool.c) into the
+ * slots of that list, and only then, in order, checked and written into the plan. So neither the number of processes
+ * nor their timing changes a byte.
  *
  * A cubin is believed only after it was read: it must hold the entry with exactly the parameters of the contract,
  * and its registers, shared memory and threads must fit the target. Values in local memory (spilled registers or
@@ -12,14 +12,12 @@
 #include "compiler/kernels.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* NVRTC takes about 20 MiB a thread: 32 of them keep the whole compile under 1 GiB. */
 enum { MAX_STATIC_SMEM = 48 << 10 /* of a block on any GPU; ptxas takes more */ };
-enum { MAX_THREADS = 32, CUBIN_ALIGN = 16, WHY_BYTES = 1024, VERSION_BYTES = 32, REGISTER_UNIT = 8,
+enum { CUBIN_ALIGN = 16, WHY_BYTES = 1024, VERSION_BYTES = 32, REGISTER_UNIT = 8,
 	LOCAL_BYTES_UNTOLD = 32 };
 
 typedef struct Job { /* one kernel */
@@ -29,7 +27,7 @@ typedef struct Job { /* one kernel */
 	bool is_picked;       /* the plan launches it */
 	bool is_trial;        /* a candidate that `atlas tune` shall time */
 	Cubin cubin;          /* malloc until the end of the pass */
-	char *log;            /* malloc; why it did not compile */
+	char *log, *ended;    /* malloc; why it did not compile, or how NVRTC ended at it */
 	char cache_why[WHY_BYTES]; /* why it could not be stored, "" = it was, or no cache */
 } Job;
 
@@ -37,10 +35,8 @@ typedef struct Pool {
 	Job *jobs;
 	int n;
 	const char *cache_dir; /* NULL = none */
+	bool reads_cache;      /* else it is only written */
 	const char *nvrtc;     /* version */
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	int next, done; /* jobs handed out, jobs finished; under lock */
 } Pool;
 
 /* List -------------------------------------------------------------------------------------------- */
@@ -97,68 +93,58 @@ static void list_jobs(Compile *c, Pool *pool)
 	pool->n = n;
 }
 
-/* Compile, in threads ------------------------------------------------------------------------------ */
+/* Compile, in processes ---------------------------------------------------------------------------- */
 
-static void run_job(const Pool *pool, Job *job)
+typedef struct Round { /* what the cache lacks */
+	Compile *c;
+	const Pool *pool;
+	CompileJob *list;
+	Job **jobs; /* of the list, in order */
+	int done;   /* of the pool's jobs */
+} Round;
+
+static void keep(const Pool *pool, Job *job)
 {
-	KernelKey key;
 	CubinInfo info;
 	char why[WHY_BYTES];
-	if (pool->cache_dir) {
-		key = kernel_key(&job->source, pool->nvrtc);
-		if (cache_get(pool->cache_dir, &key, &job->cubin))
-			return;
-	}
-	if (!nvrtc_compile(&job->source, &job->cubin, &job->log) || !pool->cache_dir)
-		return;
-	if (cubin_read(job->cubin.bytes, job->cubin.n, job->source.tmpl->name, &info, why, sizeof why))
+	if (pool->cache_dir && cubin_read(job->cubin.bytes, job->cubin.n, job->source.tmpl->name, &info, why, sizeof why)) {
+		const KernelKey key = kernel_key(&job->source, pool->nvrtc);
 		cache_put(pool->cache_dir, &key, &job->cubin, job->cache_why, sizeof job->cache_why);
+	}
 }
 
-static void *worker(void *data)
+static void on_done(void *ctx, int i)
 {
-	Pool *pool = data;
-	pthread_mutex_lock(&pool->lock);
-	while (pool->next < pool->n) {
-		Job *job = &pool->jobs[pool->next++];
-		pthread_mutex_unlock(&pool->lock);
-		run_job(pool, job);
-		pthread_mutex_lock(&pool->lock);
-		pool->done++;
-		pthread_cond_signal(&pool->changed);
-	}
-	pthread_mutex_unlock(&pool->lock);
-	return NULL;
+	Round *r = ctx;
+	Job *job = r->jobs[i];
+	job->cubin = r->list[i].cubin;
+	job->log = r->list[i].log;
+	job->ended = r->list[i].ended;
+	if (job->cubin.bytes)
+		keep(r->pool, job);
+	if (r->c->progress)
+		r->c->progress(r->c, "kernels", ++r->done, r->pool->n);
 }
 
-/* The calling thread only reports progress, which belongs to it, and works itself when no thread can start. */
-static void run_jobs(Compile *c, Pool *pool)
+static void run_jobs(Compile *c, const Pool *pool)
 {
-	pthread_t threads[MAX_THREADS];
-	int wanted = c->cmd.jobs < 1 ? 1 : c->cmd.jobs > MAX_THREADS ? MAX_THREADS : c->cmd.jobs;
-	int started = 0;
-	pthread_mutex_init(&pool->lock, NULL);
-	pthread_cond_init(&pool->changed, NULL);
-	while (started < wanted && started < pool->n &&
-		pthread_create(&threads[started], NULL, worker, pool) == 0)
-		started++;
-	if (started == 0)
-		worker(pool);
-	pthread_mutex_lock(&pool->lock);
-	for (int seen = 0; seen < pool->n;) {
-		while (pool->done == seen)
-			pthread_cond_wait(&pool->changed, &pool->lock);
-		seen = pool->done;
-		pthread_mutex_unlock(&pool->lock);
-		if (c->progress)
-			c->progress(c, "kernels", seen, pool->n);
-		pthread_mutex_lock(&pool->lock);
+	Round r = {.c = c, .pool = pool, .list = ARENA_ARRAY(&c->scratch, CompileJob, pool->n + 1),
+		.jobs = ARENA_ARRAY(&c->scratch, Job *, pool->n + 1)};
+	int n = 0;
+	for (int i = 0; i < pool->n; i++) {
+		Job *job = &pool->jobs[i];
+		if (pool->cache_dir && pool->reads_cache) {
+			const KernelKey key = kernel_key(&job->source, pool->nvrtc);
+			if (cache_get(pool->cache_dir, &key, &job->cubin))
+				continue;
+		}
+		r.list[n] = (CompileJob){.source = &job->source};
+		r.jobs[n++] = job;
 	}
-	pthread_mutex_unlock(&pool->lock);
-	for (int i = 0; i < started; i++)
-		pthread_join(threads[i], NULL);
-	pthread_mutex_destroy(&pool->lock);
-	pthread_cond_destroy(&pool->changed);
+	r.done = pool->n - n;
+	if (c->progress && r.done)
+		c->progress(c, "kernels", r.done, pool->n);
+	nvrtc_pool_run(r.list, n, c->cmd.jobs, NVRTC_SECONDS, on_done, &r);
 }
 
 /* Check and record -------------------------------------------------------------------------------- */
@@ -245,6 +231,11 @@ static bool record(Compile *c, const Job *job)
 	Loc at = {t->file, t->line, 1};
 	CubinInfo info;
 	char why[WHY_BYTES];
+	if (job->ended) {
+		fail_at(&c->diags, A0915, at, "kernel %s [%s] for %s: NVRTC %s", t->name, job->source.defines,
+			job->source.target, job->ended);
+		return true;
+	}
 	if (!job->cubin.bytes) {
 		fail_at(&c->diags, A0910, at, "kernel %s [%s] for %s: NVRTC refuses it:\n%s", t->name, job->source.defines,
 			job->source.target, job->log ? job->log : "no memory");
@@ -344,7 +335,7 @@ static void record_all(Compile *c, const Pool *pool)
 void record_tools(Compile *c)
 {
 	char version[VERSION_BYTES], why[WHY_BYTES], *options = arena_strdup(&c->arena, "");
-	if (!nvrtc_version(version, sizeof version, why, sizeof why)) {
+	if (!nvrtc_version_apart(version, sizeof version, why, sizeof why)) {
 		fail_at(&c->diags, A0910, (Loc){0}, "NVRTC does not work: %s", why);
 		return;
 	}
@@ -360,26 +351,30 @@ void record_tools(Compile *c)
  *   needs   picks
  *   gives   TargetPlan.kernels (by name, then constants), Compile.cubins, Pick.kernel
  *   breaks  nothing
- *   fails   NVRTC does not work or refuses a kernel; a kernel breaks a limit of its target. A cache that cannot be
- *           used is a note
+ *   fails   NVRTC does not work, refuses a kernel or ends at it; a kernel breaks a limit of its target. A cache that
+ *           cannot be used is a note
  */
 void make_kernels(Compile *c)
 {
 	char version[VERSION_BYTES], why[WHY_BYTES];
-	if (!nvrtc_version(version, sizeof version, why, sizeof why)) {
+	if (!nvrtc_version_apart(version, sizeof version, why, sizeof why)) {
 		fail_at(&c->diags, A0910, (Loc){0}, "NVRTC does not work: %s", why);
 		return;
 	}
-	Pool pool = {.cache_dir = c->cmd.cache_dir, .nvrtc = version};
+	Pool pool = {.cache_dir = c->cmd.cache_dir, .reads_cache = c->cmd.n_sign == 0, .nvrtc = version};
 	if (pool.cache_dir && !cache_open(pool.cache_dir, why, sizeof why)) {
 		note_at(&c->diags, A0913, (Loc){pool.cache_dir, 0, 0}, "no kernel is kept: %s", why);
 		pool.cache_dir = NULL;
 	}
+	if (pool.cache_dir && !pool.reads_cache)
+		note_at(&c->diags, A0916, (Loc){pool.cache_dir, 0, 0},
+			"a plan that is signed takes no kernel from a cache: all are compiled");
 	list_jobs(c, &pool);
 	run_jobs(c, &pool);
 	record_all(c, &pool);
 	for (int i = 0; i < pool.n; i++) {
 		free(pool.jobs[i].cubin.bytes);
 		free(pool.jobs[i].log);
+		free(pool.jobs[i].ended);
 	}
 }

@@ -58,7 +58,7 @@ def kernel_cache(build_dir: pathlib.Path) -> pathlib.Path:
     """Folder for `atlasc --cache-dir`, kept between runs: a kernel that any test has compiled is not compiled
     again. Tests about kernels being compiled, or about the cache, use a folder of their own."""
     folder = build_dir / "kernel-cache"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o755, exist_ok=True)  # one that others can write would not be used
     return folder
 
 

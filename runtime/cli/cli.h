@@ -34,7 +34,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *key; /* file of a private key */
 	const char *hashes; /* full, lazy, off; NULL = the verb's own */
 	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
-	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file, *cache_dir;
+	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file;
 	int steps;
 	int max_new, top_k, window, device_index, threads, reps, steps_ahead, bench_tokens;
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */

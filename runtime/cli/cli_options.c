@@ -108,8 +108,6 @@ static const Opt options[] = {
 		TEXT, FIELD(kv_scales), 0, 0},
 	{"--vocabulary-file", 0, VERIFY, "FILE", "of --rebuild: the file of token ids (default: in the checkpoint)",
 		TEXT, FIELD(vocabulary_file), 0, 0},
-	{"--cache-dir", 0, VERIFY, "DIR", "of --rebuild: believe compiled kernels there (default: none)",
-		TEXT, FIELD(cache_dir), 0, 0},
 	{"--output", 'o', VERIFY, "FILE", "of --rebuild: keep the rebuilt plan there",
 		TEXT, FIELD(output), 0, 0},
 	{"--hidden", 0, DUMP, NULL, "the output of every layer as well",

@@ -135,9 +135,9 @@ int verb_verify(const Args *args)
 	if (args->rebuild)
 		return verify_rebuild(args);
 	if (args->checkpoint || args->atlasc || args->tuning || args->kv_scales || args->vocabulary_file
-		|| args->cache_dir || args->output)
-		return cli_say(args, EXIT_USAGE, "--checkpoint, --atlasc, --tuning, --kv-scales, --vocabulary-file, "
-			"--cache-dir and --output are of --rebuild, which is not given");
+		|| args->output)
+		return cli_say(args, EXIT_USAGE, "--checkpoint, --atlasc, --tuning, --kv-scales, --vocabulary-file "
+			"and --output are of --rebuild, which is not given");
 	cli_hold_signals();
 	if (args->key && !args->certify)
 		return cli_say(args, EXIT_USAGE, "--sign is of --certify, which is not given");

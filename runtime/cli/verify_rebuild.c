@@ -3,6 +3,7 @@
  * A plan records what it was made of: MODEL.toml, the options, the tools; of the checkpoint and of files of times,
  * scales and token ids it has hashes alone, so these are named. The compiler beside this command is run on them (it is
  * another program: `atlas` knows no NVRTC), into a folder beside the plan, and the two files are compared byte by byte.
+ * No cache of kernels is read, so that what others may have put there cannot be taken for what the compiler makes.
  * What is not the same is named by section, and by meaning as `atlas diff` does. Signatures stand behind the sections
  * and are not compared.
  */
@@ -99,6 +100,8 @@ static int find_compiler(Rebuild *r)
 		: cli_say(args, EXIT_ENVIRONMENT, "%s: %s: name the compiler with --atlasc FILE", r->compiler, strerror(errno));
 }
 
+static void write_text(const void *text, FILE *file) { fputs(text, file); }
+
 /* The folder with MODEL.toml as recorded and, beside it, the files that it names. */
 static int make_folder(Rebuild *r)
 {
@@ -111,9 +114,10 @@ static int make_folder(Rebuild *r)
 	}
 	snprintf(r->toml, sizeof r->toml, "%s/MODEL.toml", r->folder);
 	snprintf(r->output, sizeof r->output, "%s/plan.bin", r->folder);
-	FILE *f = fopen(r->toml, "wb");
-	bool good = f && fwrite(text, 1, strlen(text), f) == strlen(text);
-	good = f && fclose(f) == 0 && good;
+	const int code = cli_write_file(args, r->toml, write_text, text);
+	if (code)
+		return code;
+	bool good = true;
 	for (int i = 0; good && i < N_FILES; i++) {
 		NamedFile *n = &r->files[i];
 		char link[sizeof n->link];
@@ -159,8 +163,7 @@ static int list_words(Rebuild *r, const char *words[MAX_WORDS])
 		{"--model", r->toml}, {"--target", r->targets}, {"--weights", option(r->plan, "output.weights")},
 		{"--output", args->output ? args->output : r->output},
 		{"--candidates", option(r->plan, "input.candidates")}, {"--seed", option(r->plan, "weights.random_seed")},
-		{"--tuning", strcmp(tuning, "none") == 0 ? "none" : args->tuning}, {"--card", option(r->plan, "input.card")},
-		{"--cache-dir", args->cache_dir}};
+		{"--tuning", strcmp(tuning, "none") == 0 ? "none" : args->tuning}, {"--card", option(r->plan, "input.card")}};
 	int n = 0;
 	words[n++] = r->compiler;
 	words[n++] = "--quiet";

@@ -16,9 +16,9 @@ PINNED = '[[kernels.pin]]\ntemplate = "stream_norm"\nphase = "decode"\ntunables 
 
 
 @pytest.fixture
-def rebuild(atlas, kernel_cache):
+def rebuild(atlas):
     def run(plan, checkpoint, *words):
-        return atlas("verify", plan, "--rebuild", "--checkpoint", checkpoint, "--cache-dir", kernel_cache, *words)
+        return atlas("verify", plan, "--rebuild", "--checkpoint", checkpoint, *words)
     return run
 
 

@@ -87,8 +87,7 @@ def test_a_card_of_the_built_in_times(atlas, atlasc, small_plan_of, repo, tmp_pa
     plan = small_plan_of(MODEL, "--card", "h100")
     named = audit(atlas, plan)["options"]
     assert named.pop("input.card") == "h100" and named == plain
-    run = atlas("verify", plan, "--rebuild", "--checkpoint", repo / "tests/fixtures" / MODEL, "--cache-dir",
-                kernel_cache)
+    run = atlas("verify", plan, "--rebuild", "--checkpoint", repo / "tests/fixtures" / MODEL)
     assert run.returncode == 0, run.stdout + run.stderr
     toml = tmp_path / "MODEL.toml"
     toml.write_text('[target]\ncard = "h100"\n')

@@ -142,7 +142,7 @@ def test_made_at_open_is_told_and_never_signed(atlas, atlasc, kernel_cache, fold
         run = atlas("audit", made, "--check", policy)
         assert (run.returncode, run.stdout) == (
             1, f"{policy}:2: plan.random_weights: the weights are random, made from seed 11\n1 violation\n")
-    run = atlas("verify", plan, "--rebuild", "--checkpoint", folder, "--cache-dir", kernel_cache)
+    run = atlas("verify", plan, "--rebuild", "--checkpoint", folder)
     assert run.returncode == 0, run.stdout + run.stderr
     run = atlas("verify", plan, "--against", embedded, "--tokens", "1,2,3", "--device", "cpu")
     assert run.returncode == 0, run.stdout + run.stderr

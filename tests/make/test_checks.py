@@ -74,6 +74,11 @@ def test_clean_tree_passes_every_check(tree):
     ("compiler/bad.c", "#include <clang-c/Index.h>", "libclang belongs to compiler/kernelgen"),
     ("compiler/bad.c", '#include "compiler/main.c"', "a source file is not included"),
     ("runtime/cli/bad.c", 'const char *f(void) { return getenv("X"); }', "no room reads the environment"),
+    ("runtime/cli/bad.c", 'FILE *f(void) { return fopen("x", "wb"); }', "files are written by artifacts/new_file.c"),
+    ("runtime/cli/bad.c", 'FILE *f(const char *p) { return fopen(p, "r+"); }', "files are written by artifacts/new_file.c"),
+    ("compiler/bad.c", "int f(char *p) { return mkstemp(p); }", "files are written by artifacts/new_file.c"),
+    ("compiler/bad.c", "int f(char *p) { return open(p, O_CREAT | O_EXCL, 0666); }", "written by artifacts/new_file.c"),
+    ("artifacts/bad.c", "int f(char *p) { return rename(p, p); }", "files are written by artifacts/new_file.c"),
     ("kernels/templates/bad.cuh", "#include <cuda_fp16.h>", "includes no header of a toolkit"),
 ])
 def test_rooms(tree, path, line, says):
