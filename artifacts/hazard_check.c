@@ -4,10 +4,10 @@
  * others, for the one that wrote them, and a launch that writes bytes for the last writer and for all who read
  * since. The bounds of all buffers cut the arenas into pieces that no buffer enters halfway; one walk over the
  * launches keeps, for each piece, its last writer and the readers since, and for each launch the set of those it
- * comes after. On the way it shows that no launch reads scratch that nobody wrote.
+ * comes after. On the way it shows that no launch reads scratch that nothing wrote.
  *
  * Early arguments are read before the launch has waited for anybody. What it finds is what the steps before have left
- * if two things hold: nobody before it in the phase writes these bytes, and all of the step before is done when a
+ * if two things hold: nothing before it in the phase writes these bytes, and all of the step before is done when a
  * launch of this step starts. The second follows from edges that are not programmatic in front of the launches without
  * deps.
  */

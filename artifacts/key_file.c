@@ -1,6 +1,6 @@
 /* key_file.c - Ed25519 keys out of PEM files.
  *
- * A key of this kind has one DER form (RFC 8410), so that it is compared, not parsed; whatever else is met is told
+ * A key of this kind has one DER form (RFC 8410), so that it is compared, not parsed; whatever else is met is reported
  * by name, since a wrong key file is mostly a good one of another kind.
  */
 #include "artifacts/sign.h"

@@ -72,7 +72,7 @@ static void add_op(Uses *u, const GraphOp *op)
 static void sort_weights(Uses *u)
 {
 	const Graph *g = u->g;
-	for (int i = 0; i < g->n_weights; i++) { /* nearly in order as they stand */
+	for (int i = 0; i < g->n_weights; i++) { /* nearly in order already */
 		int k = i;
 		for (; k > 0 && g->weights[u->by_offset[k - 1]].offset > g->weights[i].offset; k--)
 			u->by_offset[k] = u->by_offset[k - 1];

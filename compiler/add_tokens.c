@@ -34,7 +34,7 @@ typedef struct Adding {
 	int last;              /* largest id of an added token, -1 = none */
 	json_t *by_content, *by_matched[2]; /* indices of spec->added; by_matched[normalized] */
 	int n_beyond, beyond;  /* tokens behind the rows, and the first of them as an index of spec->added */
-	int n_moved;           /* tokens with another id than the files say, what is told of the first, and its place */
+	int n_moved;           /* tokens with another id than the files say, the report of the first, and its place */
 	const char *moved;
 	Loc at_moved;
 } Adding;
@@ -52,7 +52,7 @@ static bool refuse(Adding *a, Code code, const Token *t, const char *text)
 		fail_at(a->r->diags, code, t->loc, "%s: %s", quoted(a->r, t->added.content), text);
 }
 
-/* The token as it stands in normalised text. */
+/* The token as its bytes are in normalised text. */
 static bool normalize(Adding *a, Token *t)
 {
 	Arena *arena = a->r->arena;

@@ -3,7 +3,7 @@
  * A wrong head_dim makes a wrong shape of six tensors of every layer. Each of them is right to complain, and none says
  * what is wrong. So the graph is built again with other values in place of one: of each size that a tensor's shape
  * suggests, and of the number of layers that the tensors' names do. If that leaves no error, or far fewer, the value is
- * what is told, once, and what is left.
+ * what is reported, once, and what is left.
  *
  * A build of the graph takes milliseconds, and this is done only where there were errors.
  */
@@ -16,7 +16,7 @@ enum { MOST_TRIALS = 48, MOST_VALUES = 4 /* of one key */ };
 
 typedef struct Size { const char *key; size_t at; int more; /* of the key than of the field */ } Size;
 #define SIZE(key, field) {key, offsetof(Config, field), 0}
-/* In the order in which they are tried; where two explain the same, the first is told. */
+/* In the order in which they are tried; where two explain the same, the first is reported. */
 static const Size sizes[] = {
 	SIZE("hidden_size", hidden_dim), SIZE("vocab_size", vocab), SIZE("head_dim", head_dim),
 	SIZE("num_key_value_heads", n_kv_heads), SIZE("num_attention_heads", n_heads),
@@ -183,7 +183,7 @@ static void try_sums(Blame *b)
 }
 
 /* The line, and what is left of the errors. */
-static void tell(Blame *b)
+static void report(Blame *b)
 {
 	Compile *c = b->c;
 	const Misfit *first = c->misfits.n ? &c->misfits.at[0] : NULL;
@@ -222,5 +222,5 @@ void blame_config(Compile *c, const Compile *before, void (*build)(Compile *c))
 	if (!blame.best)
 		try_sums(&blame);
 	if (blame.best)
-		tell(&blame);
+		report(&blame);
 }

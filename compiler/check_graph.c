@@ -71,7 +71,7 @@ void print_graph(Compile *c, void *file)
 
 static bool runs(const GraphOp *op, int phase) { return op->phases & phase; }
 
-/* Within each phase: an activation is written once, before it is read, and by nobody else. */
+/* Within each phase: an activation is written once, before it is read, and by nothing else. */
 static void check_phase(const Graph *g, int phase, int8_t *written)
 {
 	memset(written, 0, (size_t)g->n_tensors);

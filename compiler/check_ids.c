@@ -1,4 +1,4 @@
-/* check_ids.c - every setting that is a token id, held against the ids that have a token.
+/* check_ids.c - every setting that is a token id, compared with the ids that have a token.
  *
  * A vocabulary has more rows than tokens: it is padded, and there may be holes. Only ids below Model.n_tokens are ever
  * drawn (ATTR n_valid of artifacts/attrs.h); the probabilities of a step are those of these ids, holes among them, and
@@ -19,7 +19,7 @@ static const char *why_not(Compile *c, int id)
 		"no token has this id, and ids from %d on are never drawn", m->n_tokens);
 }
 
-/* End tokens of all files and of [sampling] stop. One that is no token is told; if none is a token, a text would never
+/* End tokens of all files and of [sampling] stop. One that is no token is reported; without any, a text would never
  * end, and that is an error. */
 static void check_ends(Compile *c)
 {

@@ -23,7 +23,7 @@ typedef struct Source {
 	int shard, fd;      /* the open shard, -1 = none */
 	int64_t done;       /* bytes read, for the progress bar */
 	int64_t total;
-	bool *is_reported;  /* [weights] a finding already told */
+	bool *is_reported;  /* [weights] a finding already reported */
 	bool *has_value;    /* [weights] a byte that is not zero was seen */
 	bool *is_scale;     /* [weights] of quantised weights: positive numbers */
 	Requant *requant;
@@ -287,7 +287,7 @@ static void fill_artifact(Compile *c, Artifact *a)
 
 enum { MOST_KEYS = sizeof ((CommandLine *)0)->sign / sizeof ((CommandLine *)0)->sign[0] };
 
-/* False after a key that cannot be used was told; forget_keys in any case. */
+/* False after a key that cannot be used was reported; forget_keys in any case. */
 static bool read_keys(Compile *c, PrivateKey keys[MOST_KEYS])
 {
 	int before = c->diags.n_errors;
@@ -323,7 +323,7 @@ static void record(Compile *c, const char *name, const char *value)
 	*vec_push(&c->arena, &c->model.options.resolved) = (Option){name, value};
 }
 
-/* What the checkpoint's files have that nobody reads, a row for each code: for `atlas info` and policies. */
+/* What the checkpoint's files have that nothing reads, a row for each code: for `atlas info` and policies. */
 static void record_unread(Compile *c)
 {
 	const Diags *d = &c->diags;

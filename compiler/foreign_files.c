@@ -2,7 +2,7 @@
  *
  * A folder often holds more than one model's worth of weights: an adapter that other loaders apply on top, the same
  * weights in the writer's own layout (consolidated.safetensors, original/), a copy in half precision, pickles of
- * PyTorch. Nothing of it is read here, which is told, since the folder then means one thing here, another elsewhere.
+ * PyTorch. Nothing of it is read here; a note says so, since the folder then means one thing here, another elsewhere.
  */
 #include "compiler/foreign_files.h"
 #include "compiler/input.h"
@@ -181,7 +181,7 @@ static bool holds_no_weights(Arena *a, const char *path)
 }
 
 /* One note for all files of a kind, at the first of them. */
-static void tell(Compile *c, const char *dir, const Names *names, const char *what)
+static void report(Compile *c, const char *dir, const Names *names, const char *what)
 {
 	if (names->n)
 		note_at(&c->diags, A0408, (Loc){input_path(c->diags.arena, dir, names->at[0]), 0, 0}, "not read%s: %s",
@@ -208,12 +208,12 @@ void note_neighbours(Compile *c, const char *dir, bool has_index)
 		if (kind)
 			*vec_push(a, kind) = name;
 	}
-	tell(c, dir, &adapters, "an adapter, which other loaders apply to the weights: merge it into them if it belongs to "
-		"the model");
-	tell(c, dir, &whole, "the index does not name it, and transformers takes it in place of the index's shards: only "
+	report(c, dir, &adapters, "an adapter, which other loaders apply to the weights: merge it into them if it belongs "
+		"to the model");
+	report(c, dir, &whole, "the index does not name it, and transformers takes it in place of the index's shards: only "
 		"one of them should be there");
-	tell(c, dir, &strangers, has_index ? "the index does not name it" : "the weights are those of model.safetensors");
-	tell(c, dir, &foreign, "only safetensors are, and other loaders may take these weights in their place");
-	tell(c, dir, &folders, "a folder with weights of its own");
-	tell(c, dir, &settings, "what quantization_config in config.json says counts");
+	report(c, dir, &strangers, has_index ? "the index does not name it" : "the weights are those of model.safetensors");
+	report(c, dir, &foreign, "only safetensors are, and other loaders may take these weights in their place");
+	report(c, dir, &folders, "a folder with weights of its own");
+	report(c, dir, &settings, "what quantization_config in config.json says counts");
 }

@@ -3,7 +3,7 @@
  * The ops of a phase stand in execution order, and what may be fused stands together. So a fusion is a row of
  * a table: the graph ops it covers, in order, and a function that checks the flow of data between them and
  * names the operands of the fused op. The first row that fits wins; an op that no row covers stays as it is.
- * A fusion is legal only if nobody else reads what disappears inside it.
+ * A fusion is legal only if nothing else reads what disappears inside it.
  *
  * Several linears of one input become one (q, k, v): their weights stand one after the other in the weight
  * arena, and their outputs are columns of one tensor. Where that cannot be done the reason is kept, since

@@ -175,7 +175,7 @@ bool fuse_draft(Fuser *f, int i)
 	return true;
 }
 
-/* Keys and values of rows that nobody attends with: head_norm, rope, kv_write. k and v must be the columns of one
+/* Keys and values of rows that no row attends with: head_norm, rope, kv_write. k and v must be the columns of one
  * tensor. */
 bool fuse_keys(Fuser *f, int i)
 {

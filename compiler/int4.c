@@ -33,7 +33,7 @@ typedef struct Module4 { /* a module and its tensors, NULL = absent */
 	const char *name;
 	int64_t rows, cols, group;
 	StTensor *codes, *scales, *zeros, *index, *shape;
-	const QuantTarget *told; /* what the files say of it; NULL = nothing */
+	const QuantTarget *stated; /* what the files say of it; NULL = nothing */
 } Module4;
 
 static StTensor *find(const Module4 *m, const char *part)
@@ -119,7 +119,7 @@ static bool check_index(const Module4 *m)
 
 static bool check_told_shape(const Module4 *m)
 {
-	int64_t told[2] = {0, 0};
+	int64_t stated[2] = {0, 0};
 	if (!m->shape)
 		return true;
 	const bool is_long = is_type(m->shape, "I64");
@@ -129,19 +129,19 @@ static bool check_told_shape(const Module4 *m)
 		return false;
 	for (int i = 0; i < 2; i++)
 		if (is_long)
-			memcpy(&told[i], (const char *)words + 8 * i, sizeof told[i]);
+			memcpy(&stated[i], (const char *)words + 8 * i, sizeof stated[i]);
 		else
-			told[i] = int_at(words, i);
-	return (told[0] == m->rows && told[1] == m->cols) || fail_at(&m->c->diags, A0602, loc_of(m->c, m->shape),
-		"tensor %s is %lld, %lld: config.json asks for %lld, %lld", m->shape->name, (long long)told[0],
-		(long long)told[1], (long long)m->rows, (long long)m->cols);
+			stated[i] = int_at(words, i);
+	return (stated[0] == m->rows && stated[1] == m->cols) || fail_at(&m->c->diags, A0602, loc_of(m->c, m->shape),
+		"tensor %s is %lld, %lld: config.json asks for %lld, %lld", m->shape->name, (long long)stated[0],
+		(long long)stated[1], (long long)m->rows, (long long)m->cols);
 }
 
 /* What the files say of the module; else, of compressed-tensors, what its scales show. */
 static int64_t group_of(const Module4 *m)
 {
-	if (m->told)
-		return m->told->block_k ? m->told->block_k : m->cols;
+	if (m->stated)
+		return m->stated->block_k ? m->stated->block_k : m->cols;
 	const int64_t groups = m->scales && m->scales->n_dims == 2 ? m->scales->shape[1] : 0;
 	return groups > 0 && m->cols % groups == 0 ? m->cols / groups : m->cols;
 }
@@ -200,9 +200,9 @@ static Weight whole(Compile *c, const StTensor *t)
 
 bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadeProduct *p, StTensor **codes)
 {
-	Module4 m = {.c = c, .name = module, .rows = rows, .cols = cols, .told = quant_target_of(c, module)};
+	Module4 m = {.c = c, .name = module, .rows = rows, .cols = cols, .stated = quant_target_of(c, module)};
 	Int4Layout layout = INT4_PACKED;
-	m.told = m.told && m.told->format == FORMAT_INT4 ? m.told : NULL;
+	m.stated = m.stated && m.stated->format == FORMAT_INT4 ? m.stated : NULL;
 	*codes = m.codes = find(&m, "weight_packed");
 	if (m.codes) {
 		m.scales = find(&m, "weight_scale");
@@ -217,9 +217,9 @@ bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadePr
 		if (!see_layout(&m, &layout) || !want_there(&m, m.zeros, "qzeros"))
 			return false;
 	}
-	if (m.told && m.told->has_zeros && layout == INT4_PACKED && !want_there(&m, m.zeros, "weight_zero_point"))
+	if (m.stated && m.stated->has_zeros && layout == INT4_PACKED && !want_there(&m, m.zeros, "weight_zero_point"))
 		return false;
-	if (m.told && m.told->has_index && !want_there(&m, m.index, layout == INT4_PACKED ? "weight_g_idx" : "g_idx"))
+	if (m.stated && m.stated->has_index && !want_there(&m, m.index, layout == INT4_PACKED ? "weight_g_idx" : "g_idx"))
 		return false;
 	m.group = group_of(&m);
 	if (!want_there(&m, m.scales, layout == INT4_PACKED ? "weight_scale" : "scales") || !check_sizes(&m, layout)

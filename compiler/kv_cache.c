@@ -8,13 +8,13 @@
  *
  * one for all heads or one each: the largest magnitude that the writer saw, over 448. An e2m1 cache takes the same: its
  * run scales reach as far and leave room above. They come from the file of kv.scales where MODEL.toml names one, else
- * from the checkpoint. Where only keys or only values have one, it serves both; where neither has, it is 1. Both are
- * told. A cache in bf16 has no scales: those that are there anyway are told as not used. A name that is none of these
- * is refused like every tensor that nobody reads.
+ * from the checkpoint. Where only keys or only values have one, it serves both; where neither has, it is 1; a note says
+ * so in both cases. A cache in bf16 has no scales: those that are there anyway are reported as unused. Another name is
+ * refused like every tensor that nothing reads.
  *
  * Keys that are rotated ([kv] rotate) have another largest magnitude. `atlasc calibrate` writes it over 448 as
  * M.rotated_k_scale, beside that of keys as they were; each layer reads the one that it needs. Where a rotated layer
- * has only the latter, as in checkpoints, it serves, which is told: what rotation makes of a key with a few large
+ * has only the latter, as in checkpoints, it serves, with a note: what rotation makes of a key with a few large
  * elements is smaller than these, of any key at most sqrt(HDIM) times as large, and what goes beyond becomes the
  * largest code.
  */
@@ -173,7 +173,7 @@ const char *kv_scale_hint(Compile *c, const char *name)
 	return arena_printf(&c->arena, "; scales of keys are expected as self_attn.%s, those of values likewise", text);
 }
 
-/* Of tensors that nobody has read: known names count as read now. How many, and the first. */
+/* Of tensors that nothing has read: known names count as read now. How many, and the first. */
 static int drop_known(StTensor *list, int n, const StTensor **first)
 {
 	int n_dropped = 0;

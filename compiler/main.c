@@ -269,7 +269,7 @@ static void name_config(Compile *c)
 	c->cmd.model_dir = slash ? arena_strndup(&c->arena, c->cmd.model_dir, (size_t)(slash - c->cmd.model_dir) + 1) : ".";
 }
 
-/* An output that cannot be written is told with the mistakes of the input, not after all the work. False: there
+/* An output that cannot be written is reported with the mistakes of the input, not after all the work. False: there
  * is no folder to read. */
 static bool check_paths(Compile *c)
 {

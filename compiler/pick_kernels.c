@@ -10,7 +10,7 @@
  *
  * Attention and Gated DeltaNet of a verify step are to give a row the bits that decode gives it: the tunables that
  * decide in which order they add are those of decode's kernel for as many sequences, and what adds in another is
- * banned. Where nothing else is admissible, or a pin asks for it, the choice says so in the ledger, and a note tells
+ * banned. Where nothing else is admissible, or a pin asks for it, the choice says so in the ledger, and a note says
  * (A0730). Products, router, experts and scores are chosen freely: on a GPU a text with drafts may part from one
  * without.
  *
@@ -39,7 +39,7 @@ typedef struct Picker {
 	Lowered *low;
 	LOp *op;
 	VEC(const char *) refused; /* "op operands" of each refusal: equal layers are refused once */
-	VEC(const char *) told;    /* of each kernel that adds in another order: the same */
+	VEC(const char *) stated;    /* of each kernel that adds in another order: the same */
 	const char *order;         /* "SPLITS=16 WARPS=4": the order in which decode's kernel adds; NULL = any will do */
 	char why[WHY_BYTES];
 } Picker;
@@ -815,7 +815,7 @@ static Decision consider_all(Picker *p)
 	return d;
 }
 
-/* The kernel of a verify step does not add in decode's order: the ledger keeps it, and atlasc tells, once a phase. */
+/* The kernel of a verify step does not add in decode's order: the ledger keeps it, and a note says so once a phase. */
 static void tell_other_order(Picker *p, const Admitted *best, Candidate *chosen, const char *order)
 {
 	const bool is_pinned = strcmp(chosen->cost_from, "pin") == 0;
@@ -823,10 +823,10 @@ static void tell_other_order(Picker *p, const Admitted *best, Candidate *chosen,
 		p->low->rows / p->c->graph.verify_rows, order, is_pinned ? "it is pinned" : "no admissible kernel has that");
 	const char *what = arena_printf(&p->c->scratch, "%s: %s%s%s %s", op_table[p->op->kind].name, chosen->kernel,
 		*best->tunables ? " " : "", best->tunables, chosen->reason);
-	for (int i = 0; i < p->told.n; i++)
-		if (strcmp(p->told.at[i], what) == 0)
+	for (int i = 0; i < p->stated.n; i++)
+		if (strcmp(p->stated.at[i], what) == 0)
 			return;
-	*vec_push(&p->c->scratch, &p->told) = what;
+	*vec_push(&p->c->scratch, &p->stated) = what;
 	note_at(&p->c->diags, A0730, (Loc){0}, "layer %d, verify rows %d, %s, %s", p->op->layer, p->low->rows,
 		p->work->target->name, what);
 }

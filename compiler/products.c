@@ -91,25 +91,25 @@ static const QuantTarget *told_of(Compile *c, const Making *m, const Stored *s, 
 	const bool is_two = part && strcmp(part, ".gate_up_proj") == 0;
 	const int n = s->experts ? s->experts * (1 + is_two) : 0;
 	const char **names = ARENA_ARRAY(&c->scratch, const char *, n + 1);
-	Told *told = ARENA_ARRAY(&c->scratch, Told, n + 1);
+	Stated *stated = ARENA_ARRAY(&c->scratch, Stated, n + 1);
 	names[n] = s->module;
 	for (int i = 0; i < n; i++)
 		names[i] = arena_printf(&c->scratch, "%.*s.%d.%s", (int)(part - s->module), s->module, i / (1 + is_two),
 			!is_two ? part + 1 : i % 2 ? "up_proj" : "gate_proj");
-	quant_told(c, names, n + 1, told);
+	quant_stated(c, names, n + 1, stated);
 	*is_right = true;
-	const QuantTarget *first = told[0].target;
-	if (!n || told[n].is_ignored) /* it is the module itself, or that tensor is named */
-		return told[n].target;
+	const QuantTarget *first = stated[0].target;
+	if (!n || stated[n].is_ignored) /* it is the module itself, or that tensor is named */
+		return stated[n].target;
 	for (int i = 1; i < n && *is_right; i++) {
-		const QuantTarget *other = told[i].target;
+		const QuantTarget *other = stated[i].target;
 		if (!first != !other || (first && (first->format != other->format || first->block_k != other->block_k)))
 			*is_right = fail_at(&c->diags, A0603, (first ? first : other)->modules.at, "%s is %s by what the files "
 				"say, %s is %s: they are read as one, %s", names[i],
 				format_info[other ? other->format : FORMAT_PLAIN].name, names[0],
 				format_info[first ? first->format : FORMAT_PLAIN].name, m->spec->name);
 	}
-	return first || told[0].is_ignored ? first : told[n].target;
+	return first || stated[0].is_ignored ? first : stated[n].target;
 }
 
 /* Codes and scales that no tensor holds: as [quant] asks, from a module that is not quantised, or, with
@@ -408,7 +408,7 @@ static void add_blocks(Compile *c, const Making *m, Product *out)
 static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
 /* Blocks of FP8 whose edges are also edges of q, k and v, which fuse.c makes one weight of: all but the last, whose end
- * is nobody's start. Two products of one input (gate and up) stay two weights. */
+ * is the start of none. Two products of one input (gate and up) stay two weights. */
 static void fit_blocks(Compile *c, int n, Making *making)
 {
 	int64_t common = 0;

@@ -99,7 +99,7 @@ static QuantTarget *find_layer(Quant *q, const char *module)
 	return NULL;
 }
 
-/* What the files tell -------------------------------------------------------------------------------------------- */
+/* What the files say -------------------------------------------------------------------------------------------- */
 
 /* A layer's router is no Linear of PyTorch: writers leave it alone without a word, unless a list names it. */
 static bool is_router(const char *module)
@@ -109,15 +109,15 @@ static bool is_router(const char *module)
 }
 
 /* Targets of the modules; ignored [n] are left out. modules: NULL = also of routers. */
-static void find_targets(Compile *c, const char *const *modules, Forms *f, int n, const bool *ignored, Told *told)
+static void find_targets(Compile *c, const char *const *modules, Forms *f, int n, const bool *ignored, Stated *stated)
 {
 	Quant *q = &c->model.quant;
 	bool *hit = ARENA_ARRAY(&c->scratch, bool, n + 1);
 	for (int i = 0; i < f->n; i++) {
-		QuantTarget *layer = ignored[f->owner[i]] || told[f->owner[i]].target ? NULL : find_layer(q, f->names[i]);
+		QuantTarget *layer = ignored[f->owner[i]] || stated[f->owner[i]].target ? NULL : find_layer(q, f->names[i]);
 		if (layer)
 			layer->was_met = true;
-		told[f->owner[i]].target = layer ? layer : told[f->owner[i]].target;
+		stated[f->owner[i]].target = layer ? layer : stated[f->owner[i]].target;
 	}
 	for (int pass = 0; pass < 2; pass++)
 		for (int k = 0; k < q->targets.n; k++) {
@@ -127,8 +127,8 @@ static void find_targets(Compile *c, const char *const *modules, Forms *f, int n
 			match(&q->targets.at[k].modules, f, hit);
 			const bool is_all = q->targets.at[k].is_class || strcmp(q->targets.at[k].modules.text, "*") == 0;
 			for (int i = 0; i < n; i++)
-				if (hit[i] && !ignored[i] && !told[i].target && !(is_all && modules && is_router(modules[i])))
-					told[i].target = &q->targets.at[k];
+				if (hit[i] && !ignored[i] && !stated[i].target && !(is_all && modules && is_router(modules[i])))
+					stated[i].target = &q->targets.at[k];
 		}
 }
 
@@ -139,27 +139,27 @@ static bool writers_leave_head(const Quant *q)
 		|| strcmp(q->name, "gptq") == 0);
 }
 
-void quant_told(Compile *c, const char *const *modules, int n, Told *told)
+void quant_stated(Compile *c, const char *const *modules, int n, Stated *stated)
 {
 	const Quant *q = &c->model.quant;
 	Forms f = all_forms(&c->scratch, modules, n);
 	bool *ignored = ARENA_ARRAY(&c->scratch, bool, n + 1);
-	memset(told, 0, sizeof *told * (size_t)n);
+	memset(stated, 0, sizeof *stated * (size_t)n);
 	for (int i = 0; i < q->ignore.n; i++)
 		match(&q->ignore.at[i], &f, ignored);
 	for (int i = 0; i < n; i++)
 		ignored[i] |= writers_leave_head(q) && strcmp(modules[i], "lm_head") == 0;
-	find_targets(c, modules, &f, n, ignored, told);
+	find_targets(c, modules, &f, n, ignored, stated);
 	for (int i = 0; i < n; i++)
-		told[i].is_ignored = ignored[i];
+		stated[i].is_ignored = ignored[i];
 }
 
 const QuantTarget *quant_target_of(Compile *c, const char *module)
 {
-	Told told = {NULL, false};
+	Stated stated = {NULL, false};
 	Forms f = all_forms(&c->scratch, &module, 1);
-	find_targets(c, NULL, &f, 1, (const bool[]){false}, &told);
-	return told.target;
+	find_targets(c, NULL, &f, 1, (const bool[]){false}, &stated);
+	return stated.target;
 }
 
 /* Afterwards ------------------------------------------------------------------------------------------------------ */
@@ -257,12 +257,12 @@ void check_quant_lists(Compile *c)
 	}
 	const char **names = ARENA_ARRAY(&c->scratch, const char *, n + 1);
 	bool *is_listed = ARENA_ARRAY(&c->scratch, bool, n + 1);
-	Told *told = ARENA_ARRAY(&c->scratch, Told, n + 1);
+	Stated *stated = ARENA_ARRAY(&c->scratch, Stated, n + 1);
 	for (int i = 0; i < n; i++)
 		names[i] = c->modules.at[i].name;
-	quant_told(c, names, n, told);
+	quant_stated(c, names, n, stated);
 	for (int i = 0; i < n; i++)
-		is_listed[i] = told[i].target != NULL;
+		is_listed[i] = stated[i].target != NULL;
 	Loc at = q->at.file ? q->at : (Loc){c->model.config.at_hidden_dim.file, 0, 0};
 	note_unlisted(c, is_listed, true, at);
 	note_unlisted(c, is_listed, false, at);

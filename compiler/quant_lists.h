@@ -11,8 +11,8 @@ int quant_matches(const QuantPattern *p, const char *const *modules, int n, bool
 QuantRule *quant_rule_of(Compile *c, const char *module);
 
 /* What the files say of a module: the target, NULL = none names it or `ignore` does. */
-typedef struct Told { const QuantTarget *target; bool is_ignored; } Told;
-void quant_told(Compile *c, const char *const *modules, int n, Told *told);
+typedef struct Stated { const QuantTarget *target; bool is_ignored; } Stated;
+void quant_stated(Compile *c, const char *const *modules, int n, Stated *stated);
 
 /* The target about a module whose tensors show that it is quantised, whatever `ignore` says; NULL = there is none. */
 const QuantTarget *quant_target_of(Compile *c, const char *module);

@@ -1,8 +1,8 @@
 /* read_config.c - config.json.
  *
- * A config is forty keys by a dozen writers, most of them default values nobody looks at. The family's list
+ * A config is forty keys by a dozen writers, most of them default values no one looks at. The family's list
  * (models/<family>/facts.c) says which of them are read, and what holds where one is absent: what its class in
- * transformers takes. Every other key goes by foreign_keys.c: an error where it would change the result and nobody here
+ * transformers takes. Every other key goes by foreign_keys.c: an error where it would change the result and no one here
  * does so, else a note or nothing.
  *
  * The language model's keys stand at the top or under text_config; what says how text is wrapped (vocabulary, tied
@@ -275,7 +275,7 @@ static void read_architecture(Reading *r)
 	}
 	const Family *family = r->family;
 	const char *seen = v->first->string, *expected = "";
-	if (!family) /* which is told */
+	if (!family) /* reported already */
 		return;
 	for (int j = 0; j < 4 && family->architectures[j]; j++) {
 		if (strcmp(seen, family->architectures[j]) == 0)
@@ -530,7 +530,7 @@ void read_config(Compile *c)
 	if (!r.top)
 		return;
 	input_call(r.d, "config.json");
-	read_model_toml(c); /* what is wrong with it is told; the config is read all the same */
+	read_model_toml(c); /* what is wrong with it is reported; the config is read all the same */
 	r.top = lay_config_over(c, r.top);
 	r.text = value_get(r.top, "text_config");
 	if (!r.text || r.text->kind == VALUE_NULL)
@@ -538,7 +538,7 @@ void read_config(Compile *c)
 	else if (!want_table(r.d, A0203, "text_config", r.text))
 		return;
 	read_kind(&r);
-	if (!r.family) /* whose keys these are nobody can say */
+	if (!r.family) /* whose keys these are no one can say */
 		return;
 	read_fields(&r);
 	read_tie(&r);

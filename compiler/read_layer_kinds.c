@@ -71,7 +71,7 @@ static void read_pattern(Reading *r)
 	for (const Value *e = list && list->kind == VALUE_ARRAY ? list->first : NULL; e && i < r->cf->n_layers;
 		e = e->next) {
 		bool delta = is_word(e, "linear_attention");
-		if (!delta && !is_word(e, "full_attention")) /* read_layer_types tells */
+		if (!delta && !is_word(e, "full_attention")) /* read_layer_types reports it */
 			return;
 		if (every && delta != is_delta[i]) {
 			fail_at(r->d, A0205, e->at, "layer_types[%d] = %s: full_attention_interval = %d in line %d says otherwise",

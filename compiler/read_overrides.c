@@ -1,7 +1,7 @@
 /* read_overrides.c - MODEL.toml parsed, and its [config] laid over config.json.
  *
  * A checkpoint's files are hashed and signed by those who published them; what has to be said otherwise is said in
- * MODEL.toml, stands in the plan, and is told in a note. Names are those of config.json, nested ones with dots or
+ * MODEL.toml, stands in the plan, and is reported in a note. Names are those of config.json, nested ones with dots or
  * as tables; a table is laid over a table member by member. `unset` lists keys that are taken out.
  *
  * The result is a tree of its own: the file's values keep their places, those of [config] have theirs in MODEL.toml,
@@ -83,7 +83,7 @@ static Value *copy_value(Arena *a, const Value *v)
 	return out;
 }
 
-static void tell(Laying *l, const char *path, const Value *was, const Value *now)
+static void report(Laying *l, const char *path, const Value *was, const Value *now)
 {
 	Arena *a = l->d->arena;
 	const char *old = was ? arena_printf(a, "config.json says %s in line %d", value_text(a, was), was->at.line)
@@ -120,14 +120,14 @@ static Value *lay_table(Laying *l, const Value *base, const Value *over, const c
 				continue;
 			}
 			now = lay_table(l, was && was->kind == VALUE_TABLE ? was : NULL, v, path);
-			if (!was && l->d->n_errors > n_errors) /* nothing else is told of a table that should not be there */
+			if (!was && l->d->n_errors > n_errors) /* nothing else is reported of a table that should not be there */
 				continue;
 			now->at = was && was->kind == VALUE_TABLE ? was->at : v->key_at;
 		} else {
 			if (!check_path(l, path, v->key_at))
 				continue;
 			now = copy_value(a, v);
-			tell(l, path, was, v);
+			report(l, path, was, v);
 			record(l, path, v);
 		}
 		now->key = v->key;

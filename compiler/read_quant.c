@@ -32,7 +32,7 @@ enum { MAX_PATTERN = 512, MAX_PATTERNS = 4096, MAX_LAYERS = 1 << 17, MAX_REGEX =
 /* Keys ------------------------------------------------------------------------------------------------------------
  *
  * What a writer reads of quantization_config, or of hf_quant_config.json. In another's settings it is an error, unless
- * it says nothing there. A key in no row is told. */
+ * it says nothing there. A key in no row is reported. */
 enum { BY_FP8 = 1, BY_MODELOPT = 2, BY_CT = 4, BY_AWQ = 8, BY_GPTQ = 16, BY_INT4 = BY_AWQ | BY_GPTQ };
 
 static const struct { const char *name; int readers, pass /* of values elsewhere: read_model.h */; } quant_keys[] = {
@@ -514,11 +514,11 @@ static void read_layers(Reading *r, const char *where, const Value *layers)
 		if (!add_pattern(r, key, v->key, v->at, &p))
 			continue;
 		const QuantTarget target = {.modules = p, .format = format_of(word)};
-		const QuantTarget *told = n_before
+		const QuantTarget *stated = n_before
 			? bsearch(&target, r->q->layers.at, (size_t)n_before, sizeof target, by_module) : NULL;
-		if (n_before && (!told || told->format != target.format))
-			fail_at(r->d, A0205, v->at, "%s: config.json in line %d says %s", key, told ? told->modules.at.line
-				: r->q->at.line, told ? "otherwise" : "nothing of it");
+		if (n_before && (!stated || stated->format != target.format))
+			fail_at(r->d, A0205, v->at, "%s: config.json in line %d says %s", key, stated ? stated->modules.at.line
+				: r->q->at.line, stated ? "otherwise" : "nothing of it");
 		else if (p.regex || strchr(p.text, '*'))
 			add_target(r, &target, p);
 		else if (!n_before && r->q->layers.n == MAX_LAYERS)

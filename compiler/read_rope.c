@@ -74,7 +74,7 @@ static bool read_rope_number(Reading *r, RopeNumber want)
 	if (v)
 		return want_real(r->d, A0209, name, v, want.lo, want.above, 1e12, want.out);
 	for (int i = 0; i < 2 && want.required; i++)
-		if (value_get(rope_place(r, i), want.key)) /* a null, which check_rope_keys tells */
+		if (value_get(rope_place(r, i), want.key)) /* a null, which check_rope_keys reports */
 			return false;
 	return !want.required || fail_at(r->d, A0209, r->cf->rope.at, "%s is missing: rope_type = %s needs it", want.key,
 		rope_types[r->cf->rope.kind]);
@@ -184,7 +184,7 @@ static void read_part(Reading *r)
 	const double dim = part * cf->head_dim;
 	if (!may_be_part && part != 1)
 		fail_at(r->d, A0206, v->at, "%s = %g: expected 1, partly turned heads are not implemented", name, part);
-	else if (cf->head_dim % 2 == 0 && (dim != (int)dim || (int)dim % 2)) /* an odd head_dim is told */
+	else if (cf->head_dim % 2 == 0 && (dim != (int)dim || (int)dim % 2)) /* an odd head_dim is reported */
 		fail_at(r->d, A0205, v ? v->at : r->text->at, "partial_rotary_factor = %g%s: expected an even number of "
 			"elements of %s", part, v ? "" : arena_printf(r->d->arena, ", the default of %s", r->family->name),
 			config_said(r->d->arena, cf, "head_dim"));

@@ -4,7 +4,7 @@
  * the first that is there: additional_chat_templates/default.jinja, chat_template.jinja; chat_template of
  * tokenizer_config.json, a text, a list of {name, template} or an object of texts by name, of which "default" counts;
  * chat_template.json, which that library reads for processors. A folder additional_chat_templates with others alone
- * hides tokenizer_config.json's all the same. Templates of other names are told, for no one asks for them here.
+ * hides tokenizer_config.json's all the same. Templates of other names are reported, for no one asks for them here.
  *
  * The tokenizer's end token joins the others here, since no file is sure to name them all.
  */

@@ -364,7 +364,7 @@ static bool read_post_processor(Reader *r, Json at, int depth)
 		return true;
 	if (!get_string(r, at, "type", &type))
 		return false;
-	if (str_is(type, "ByteLevel")) /* it moves offsets, which nobody asks for here */
+	if (str_is(type, "ByteLevel")) /* it moves offsets, which no one asks for here */
 		return only_keys(r, at, "type add_prefix_space trim_offsets use_regex");
 	if (str_is(type, "TemplateProcessing"))
 		return read_template(r, at);
@@ -409,7 +409,7 @@ static bool read_root(Reader *r, const TokenizerConfig *config, json_t *root, in
 	return ok & read_post_processor(r, child(r, top, "post_processor"), 0);
 }
 
-/* The pad_token of a padding in tokenizer.json is a special token, where nobody else names one. */
+/* The pad_token of a padding in tokenizer.json is a special token, where nothing else names one. */
 static void take_padding(Reader *r, TokenizerConfig *t, const json_t *root)
 {
 	const json_t *pad = json_object_get(json_object_get(root, "padding"), "pad_token");

@@ -1,7 +1,7 @@
 /* read_tokenizer_config.c - tokenizer_config.json, special_tokens_map.json and added_tokens.json.
  *
  * The reference is `AutoTokenizer.from_pretrained(folder)` of transformers 5.17. What it does with the keys, where a
- * tokenizer.json is there (its own rules for ids are told in add_tokens.c):
+ * tokenizer.json is there (its own rules for ids are in add_tokens.c):
  *
  *   added_tokens_decoder           tokens by number, the flags of each; where it is absent, and only then, the two old
  *                                  files are read, added_tokens.json for the same purpose
@@ -14,7 +14,7 @@
  *   tokenizer_class                tokenizer_class.c, with add_prefix_space and legacy, which matter to some classes
  *   add_bos_token, add_eos_token   dropped: the post_processor of tokenizer.json decides
  *   clean_up_tokenization_spaces   dropped for BPE
- *   pretokenize_regex              dropped; told where it is not the pattern that splits the text
+ *   pretokenize_regex              dropped; reported where it is not the pattern that splits the text
  *   special_tokens_map.json        wins over tokenizer_config.json, except that lists are put behind its
  *                                  extra_special_tokens, and additional_special_tokens count where that is absent
  *
@@ -39,7 +39,7 @@ static const char *const keys_read[] = {"added_tokens_decoder", "additional_spec
 	"truncation_side"};
 
 static const SpareKey keys_spare[] = {
-	/* names, versions, defaults of calls that nobody makes here, helpers of training */
+	/* names, versions, defaults of calls that no one makes here, helpers of training */
 	{"_commit_hash", FREE}, {"add_bos_token", FREE}, {"add_eos_token", FREE}, {"add_prefix_space", FREE},
 	{"backend", FREE}, {"chat_template_file", FREE}, {"clean_up_tokenization_spaces", FREE}, {"device_map", FREE},
 	{"do_lower_case", FREE}, {"errors", FREE}, {"from_slow", FREE}, {"image_processor_type", FREE}, {"is_local", FREE},

@@ -7,7 +7,7 @@
  *
  * Only headers are read here. The order of checks is that of the format's reference reader: size of the file,
  * N, the JSON, every entry by itself, and then that the ranges in order of offset cover the data exactly. Hence no
- * overlap, no hole, no byte that belongs to nobody, and nothing is allocated by a number that a file claims.
+ * overlap, no hole, no byte that belongs to no tensor, and nothing is allocated by a number that a file claims.
  *
  * A name in a file never becomes a path, except those of the index, which must be plain names in the folder.
  */
@@ -342,7 +342,7 @@ static int by_tensor_name(const void *x, const void *y)
 }
 
 /* Of a tensor that several shards hold the index names the one that counts, as long as loaders that read the shards in
- * order of their names, the last copy winning, end with the same one: the copies before it are stale, which is told.
+ * order of their names, the last copy winning, end with the same one: the copies before it are stale, as a note says.
  * Both lists are sorted, that of the tensors by name and then by shard; shards are in order of their names. */
 static bool drop_stale(Reading *r, const Placed *map, int n_map)
 {

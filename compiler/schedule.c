@@ -10,7 +10,7 @@
  * "my predecessor is done" still implies "its predecessors are".
  *
  * A kernel may ask for more (EARLY in its contract): to read state before that wait, a history of keys for one, which
- * is most of what it reads and which this step only appends to. That is sound when nobody writes the bytes between the
+ * is most of what it reads and which this step only appends to. That is sound when nothing writes the bytes between the
  * end of the step before and this launch. So, in a phase with such a kernel, launches without deps do not overlap: they
  * start when all of the step before is done, every other launch of the step starts after one of them, and of the
  * launches before it in the step none writes what it reads early (else it is not early). Those behind it that write

@@ -14,7 +14,7 @@
  *
  * The matrices of all experts may also be one tensor M [E,N,K], plain or FP8 by block with M_scale_inv.
  *
- * Where a tensor of these is missing, the others of the module, and what the files say of it, tell which one it is.
+ * Where a tensor of these is missing, the others of the module, and what the files say of it, show which one it is.
  *
  * Scales are looked at before they are believed, small tensors of them here and large ones as they are copied (emit.c).
  * Scales of activations are checked too, and then not used: what is multiplied is the weights' values.
@@ -138,7 +138,7 @@ static void find_block(Compile *c, Stored *s)
 static bool see_fp8(Compile *c, Stored *s)
 {
 	StTensor *inverse = find(c, s->module, "weight_scale_inv"), *scale = find(c, s->module, "weight_scale");
-	StTensor *t = inverse ? inverse : scale; /* the other is then read by nobody, which is told */
+	StTensor *t = inverse ? inverse : scale; /* the other is then not read, with a note */
 	const char *writer = c->model.quant.name;
 	if (!t)
 		return fail_missing(c, s, writer && strcmp(writer, "fp8") == 0 ? "weight_scale_inv" : "weight_scale");
@@ -188,9 +188,10 @@ static bool fail_without_codes(Compile *c, const Stored *s)
 		{"weight_scale_inv", "weight"}, {"weight_scale", NULL}};
 	for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
 		const StTensor *t = find(c, s->module, signs[i].part);
-		const QuantTarget *told = t && !signs[i].codes ? quant_target_of(c, s->module) : NULL;
+		const QuantTarget *stated = t && !signs[i].codes ? quant_target_of(c, s->module) : NULL;
 		const char *writer = c->model.quant.name;
-		bool is_packed = told && writer && strcmp(writer, "compressed-tensors") == 0 && told->format >= FORMAT_NVFP4;
+		bool is_packed = stated && stated->format >= FORMAT_NVFP4 && writer
+			&& strcmp(writer, "compressed-tensors") == 0;
 		if (t)
 			return fail_at(&c->diags, A0601, loc_of(c, t), "tensor %s.%s is missing: %s is there", s->module,
 				signs[i].codes ? signs[i].codes : is_packed ? "weight_packed" : "weight", t->name);
@@ -208,13 +209,13 @@ static WeightFormat narrow_format(Compile *c, const Stored *s, bool is_packed)
 		return by_group;
 	if (has_exponents && !s->second)
 		return FORMAT_MXFP4;
-	const QuantTarget *told = quant_target_of(c, s->module);
-	if (told && (told->format == FORMAT_MXFP4 || told->format == FORMAT_NVFP4))
-		return told->format == FORMAT_MXFP4 ? FORMAT_MXFP4 : by_group;
+	const QuantTarget *stated = quant_target_of(c, s->module);
+	if (stated && (stated->format == FORMAT_MXFP4 || stated->format == FORMAT_NVFP4))
+		return stated->format == FORMAT_MXFP4 ? FORMAT_MXFP4 : by_group;
 	return has_exponents ? FORMAT_MXFP4 : by_group;
 }
 
-/* The format and the tensors of it. False when there is no telling, which is then an error, or nothing at all. */
+/* The format and the tensors of it. False when there is no way to know, which is then an error, or nothing at all. */
 static bool see_module(Compile *c, Stored *s)
 {
 	if (int4_is_stored(c, s->module))
@@ -234,7 +235,7 @@ static bool see_module(Compile *c, Stored *s)
 	s->block_n = 1;
 	s->block_k = s->format == FORMAT_MXFP4 ? MXFP4_GROUP : NVFP4_GROUP;
 	if (s->format == FORMAT_MXFP4)
-		s->second = NULL; /* one that is there is read by nobody, which is told */
+		s->second = NULL; /* one that is there is not read, with a note */
 	else if (!s->second)
 		fail_missing(c, s, second);
 	return (s->scale || fail_missing(c, s, "weight_scale")) && (s->second || s->format == FORMAT_MXFP4);
@@ -293,7 +294,7 @@ static bool check_input_scales(Compile *c, const Stored *s)
 }
 
 
-/* A module whose format is not known or not right: its tensors count as read, so that one mistake is told once. */
+/* A module whose format is not known or not right: its tensors count as read, so that one mistake is reported once. */
 void stored_give_up(Compile *c, Stored *s)
 {
 	static const char *const parts[] = {"weight", "weight_packed", "weight_scale", "weight_scale_inv", "weight_scale_2",

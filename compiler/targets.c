@@ -8,7 +8,7 @@
  *
  *   sm_80 A100 SXM 80 GB   sm_89 L40S   sm_90a H100 SXM   sm_100a B200   sm_120a RTX PRO 6000   sm_121a GB10
  *
- * The last column is what hardware has said so far. Everything that lists targets tells it, and a plan records it.
+ * The last column is what hardware has said so far. Everything that lists targets prints it, and a plan records it.
  */
 #include "compiler/times.h"
 

@@ -1,22 +1,22 @@
 /* tokenizer_class.c - what the class does that `AutoTokenizer` makes of a folder.
  *
  * The reference is transformers 5.17. Its TokenizersBackend (PreTrainedTokenizerFast, and any name that it does not
- * know) takes tokenizer.json as it stands. A class with a constructor of its own takes vocabulary, merges and
+ * know) takes tokenizer.json unchanged. A class with a constructor of its own takes vocabulary, merges and
  * post_processor of it, and builds the rest itself; the parts of those classes stand below as the JSON that
- * tokenizer.json would hold. Where the file says something else, that is told: the class decides, for so the ids are
+ * tokenizer.json would hold. Where the file says something else, a note says so: the class decides, for so the ids are
  * what the library gives.
  *
  * Which class: the library has one for some values of model_type in config.json.
  *   qwen2                          Qwen2Tokenizer whatever the files name
  *   qwen3, qwen3_moe, qwen3_next   Qwen2Tokenizer, qwen3_5 and qwen3_5_moe Qwen3_5Tokenizer; but another name that
  *                                  tokenizer_class has counts
- *   mistral and its like           tokenizer.json as it stands, whatever the files name
+ *   mistral and its like           tokenizer.json unchanged, whatever the files name
  *   others                         the name in tokenizer_class
  * tokenizer_class is a key of tokenizer_config.json, or else of config.json; "Fast" at its end means nothing.
  *
  * One thing is done otherwise. A class for characters (Metaspace) cannot read a vocabulary of bytes (ByteLevel), nor
  * the reverse; folders that name such a class (deepseek-coder, DeepSeek-R1-Distill-Llama) are in a list of the library
- * by their names on the hub, and their tokenizer.json is taken as it stands. Here no name is needed: it is so for all.
+ * by their names on the hub, and their tokenizer.json is taken unchanged. Here no name is needed: it is so for all.
  */
 #include <string.h>
 

@@ -8,7 +8,7 @@
  *   FROM_PATH    a header went through it: [a.b] makes a.     [a] may still define it, once
  *   FROM_HEADER  its own header stood there, [a] or [[a]].    No second header
  *   FROM_DOTS    a dotted key made it: a.b = 1.               More dotted keys may add, headers not
- *   FROM_INLINE  { } or [ ].                                  Complete: nobody adds
+ *   FROM_INLINE  { } or [ ].                                  Complete: nothing can be added
  *   FROM_LIST    the array behind [[a]].                      Only [[a]] adds
  */
 #include "compiler/toml.h"

@@ -207,7 +207,7 @@ void record_tuning(Compile *c)
 	}
 }
 
-/* Are the times of the template's present source? If not, that is told once. */
+/* Are the times of the template's present source? If not, that is reported once. */
 static bool is_current(Compile *c, TargetTuning *tuning, const KernelTemplate *t)
 {
 	const TunedTemplate *of = tuning_template(&tuning->times, t->name);

@@ -51,7 +51,7 @@ typedef struct Cuda {
 	int last_phase;     /* whose buffers hold the last step; -1 = none */
 	int smem_limit;     /* bytes a block may ask for on this device */
 	bool has_context;
-	const DeviceWatch *watch; /* NULL = nobody */
+	const DeviceWatch *watch; /* NULL = none */
 	CudaHaltFn *halt; void *halt_ctx; int halt_phase; /* cuda_halt */
 	const CuPtr *halted_arena; /* of the launch that a step halts at */
 } Cuda;

@@ -1,7 +1,7 @@
 /* cuda_start.c - start a GPU in a thread of its own, while its plan is opened.
  *
  * The thread finds the driver and holds the device's primary context, no more. A session on it goes through every step
- * of opening as without it, finds what takes long done, and is the one to tell what is wrong.
+ * of opening as without it, finds what takes long done, and is the one to report what is wrong.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -58,7 +58,7 @@ struct AtlasSession {
 	int n_free_pages;
 	int64_t next_ticket;
 	Flight flight;
-	bool has_strays;      /* steps are on their way whose results nobody waits for */
+	bool has_strays;      /* steps are on their way whose results nothing waits for */
 	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
 	int64_t n_drafts, n_accepted; /* of the steps handed out */
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
@@ -538,7 +538,7 @@ static AtlasStatus step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 
 /* Flights ------------------------------------------------------------------------------------------------ */
 
-/* A set that nobody of is left has no results. Its steps may still run. */
+/* A flight without sequences has no results. Its steps may still run. */
 static void leave_flight(AtlasSession *s, int slot)
 {
 	Flight *f = &s->flight;
@@ -576,7 +576,7 @@ static int steps_to_add(const AtlasSession *s)
 		if (q && q->max_new - q->made > left)
 			left = q->max_new - q->made;
 	}
-	/* of tokens that nobody has taken, no ring has more than it holds */
+	/* of tokens that were not taken yet, no ring has more than it holds */
 	int room = PLAN_RING_ENTRIES / s->step_tokens - 1, ahead = limits->ahead < room ? limits->ahead : room;
 	int end = left < ahead ? left : ahead, n = end - on_way;
 	if (f->is_closed || n <= 0)

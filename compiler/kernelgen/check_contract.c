@@ -150,7 +150,7 @@ static void read_archs(Check *c, const Clause *cl)
 	}
 }
 
-/* A word that nobody knows would promise nothing: a test asks for rows alone where it reads batch_invariant. */
+/* An unknown word would promise nothing: a test asks for rows alone where it reads batch_invariant. */
 static void read_numerics(Check *c, const Clause *cl)
 {
 	static const char *const words[] = {"exact", "f32", "f32_accumulate", "batch_invariant"};

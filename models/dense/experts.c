@@ -2,7 +2,7 @@
  *
  * A checkpoint has three tensors for each expert, or two for all of them (gate_up_proj, down_proj), where rows of gate
  * come before those of up. Either becomes the same two operands. Which it is, is seen from the names alone: of a
- * transposed one the shape would not tell where both dims are equal.
+ * transposed one the shape would not show where both dims are equal.
  */
 #include "models/dense/dense.h"
 

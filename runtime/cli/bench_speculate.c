@@ -1,6 +1,6 @@
 /* bench_speculate.c - rows of atlas bench whose steps draft and verify.
  *
- * A step makes as many tokens as drafts are accepted, and one more: so a row counts tokens, and tells how many a step
+ * A step makes as many tokens as drafts are accepted, and one more: so a row counts tokens, and says how many a step
  * made. On random weights a head is never right; --acceptance prescribes which drafts count as accepted, by a hash of
  * their positions (artifacts/ops.h, limits). All kernels run as ever: it is the last word of one of them that is given.
  */

@@ -143,7 +143,7 @@ static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *
 	return h->want ? ATLAS_OK : no_memory(m);
 }
 
-/* An attribute has one value in a layer, and any graph op of the layer tells it; but for those whose value the ledger
+/* An attribute has one value in a layer, and any graph op of the layer has it; but for those whose value the ledger
  * has, which are the op's own. */
 static Attrs attrs_of(const Measure *m, const Launch *l)
 {
@@ -228,7 +228,7 @@ static bool is_in_use(const Measure *m, const Held *h, const OperandInfo *o, int
 	return count == 'R' ? row < m->rows : count == 'O' ? row < m->outs : true;
 }
 
-/* Element i is what it was for both, or nobody's. */
+/* Element i is what it was for both, or unknown. */
 static bool is_left(const Held *h, const OperandInfo *o, const uint32_t *got, int64_t i)
 {
 	const uint32_t before = ((const uint32_t *)h->values)[i], want = ((const uint32_t *)h->want)[i];

@@ -1,4 +1,4 @@
-/* policy_check.c - a plan held against a policy, and the findings as text, JSON and SARIF.
+/* policy_check.c - a plan compared with a policy, and the findings as text, JSON and SARIF.
  *
  * The phase PROBE computes nothing of the model, so no rule is about it.
  */
@@ -154,15 +154,15 @@ static PolicyRole role_of(const Graph *g, const GraphOp *op, int operand)
 static void check_dtypes(const Policy *policy, const Artifact *a, Violations *v)
 {
 	const Graph *g = &a->graph;
-	unsigned char *told = calloc((size_t)g->n_tensors + 1, 1); /* a bit for each role */
-	v->is_short_of_memory |= !told;
-	for (int i = 0; told && i < g->n_ops; i++)
+	unsigned char *stated = calloc((size_t)g->n_tensors + 1, 1); /* a bit for each role */
+	v->is_short_of_memory |= !stated;
+	for (int i = 0; stated && i < g->n_ops; i++)
 		for (int k = 0; k < op_table[g->ops[i].kind].n_operands; k++) {
 			int tensor = g->ops[i].operands[k];
 			PolicyRole role = tensor < 0 ? POLICY_ROLES : role_of(g, &g->ops[i], k);
-			if (role == POLICY_ROLES || !policy->dtypes[role].line || (told[tensor] & 1u << role))
+			if (role == POLICY_ROLES || !policy->dtypes[role].line || (stated[tensor] & 1u << role))
 				continue;
-			told[tensor] |= (unsigned char)(1u << role);
+			stated[tensor] |= (unsigned char)(1u << role);
 			const char *dtype = dtype_name(g->tensors[tensor].dtype);
 			static const char *const rules[POLICY_ROLES] = {"dtypes.weight", "dtypes.embedding", "dtypes.norm",
 				"dtypes.bias", "dtypes.scale", "dtypes.activation"};
@@ -173,7 +173,7 @@ static void check_dtypes(const Policy *policy, const Artifact *a, Violations *v)
 				snprintf(x->text, sizeof x->text, "%s %s is %s: allowed %s", policy_role_names[role],
 					g->tensors[tensor].name, dtype, list_text(&policy->dtypes[role], list));
 		}
-	free(told);
+	free(stated);
 }
 
 /* The rule for the cache of a layer: the last [[kv.layers]] that names it, else kv.dtype. */

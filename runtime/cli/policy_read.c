@@ -1,6 +1,6 @@
 /* policy_read.c - policy.toml: one table of keys, strict in every other respect.
  *
- * A mistake ends its line, not the reading, so that all of them are told at once. Words are cut out of the file's own
+ * A mistake ends its line, not the reading, so that all are reported at once. Words are cut out of the file's own
  * text, in place: escapes only make them shorter.
  */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* receipt_cupti.c - kernels that ran, as CUPTI's activity records tell of them.
+/* receipt_cupti.c - kernels that ran, from CUPTI's activity records.
  *
  * The declarations are our own, as those of the driver: the first 112 bytes of a kernel's record have been the same
  * since CUDA 9, and nothing behind them is read. CUPTI calls back without any pointer of ours, from a thread of its

@@ -145,7 +145,7 @@ static AtlasStatus write_ruled(Tuner *t, const Phase *p, const Layout *l, const 
 		: ATLAS_OK;
 }
 
-static AtlasStatus tell(Tuner *t, CuResult r, const char *call)
+static AtlasStatus report(Tuner *t, CuResult r, const char *call)
 {
 	if (r != CU_SUCCESS)
 		error_set(&t->error, driver_status(r), "%s failed: %s", call, driver_error(timer_view(t->timer)->cu, r));
@@ -166,7 +166,7 @@ static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_
 	const CudaView *v = timer_view(t->timer);
 	AtlasStatus s = timer_kernel(t->timer, k, &kernel);
 	if (s == ATLAS_OK)
-		s = tell(t, v->cu->CtxPushCurrent(v->context), "cuCtxPushCurrent");
+		s = report(t, v->cu->CtxPushCurrent(v->context), "cuCtxPushCurrent");
 	if (s != ATLAS_OK)
 		return s;
 	for (int a = 0; a < ARENA_COUNT; a++)
@@ -183,7 +183,7 @@ static AtlasStatus make_chain(Tuner *t, int trial, const Layout *l, const int64_
 		for (int i = 0; i < p.n_bufs; i++)
 			bufs[i].offset = starts[part_of(&t->set->phases[trial], i)] + offsets[i];
 		p.bufs = bufs;
-		s = tell(t, cuda_fill_args(v->cu, arena, &p, launch, &one->args, &about), "cuTensorMapEncodeTiled");
+		s = report(t, cuda_fill_args(v->cu, arena, &p, launch, &one->args, &about), "cuTensorMapEncodeTiled");
 	}
 	v->cu->CtxPopCurrent(&popped);
 	return s;

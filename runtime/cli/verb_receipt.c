@@ -1,7 +1,7 @@
 /* verb_receipt.c - atlas receipt: what the GPU ran, beside what the plan lists.
  *
  * Every bucket is filled and run for some steps. All nodes of all graphs are read back from the driver as the session
- * opens, and CUPTI tells of each kernel that ran, in the order in which they started. The receipt holds both against
+ * opens, and CUPTI lists each kernel that ran, in the order in which they started. The receipt compares both with
  * the plan's launches: name, grid, block, shared memory, registers, order. Without CUPTI only the graphs are known, and
  * the receipt says so.
  */
@@ -166,7 +166,7 @@ static void print_text(const Receipt *r, const Document *d)
 		printf("different in what ran: %s\n", r->match.first_difference);
 }
 
-/* CUPTI first, for it tells only of graphs that are made while it listens. */
+/* CUPTI first, for it reports only graphs that are made while it listens. */
 static int run(Receipt *r)
 {
 	const Args *args = r->args;

@@ -56,7 +56,7 @@ static bool has_words(const char *defines, const char *words)
 	return true;
 }
 
-/* The ledger tells which of a kernel's constants are tunables. */
+/* The ledger says which of a kernel's constants are tunables. */
 static const char *tunables_of(const Tune *t, int trial)
 {
 	const Kernel *k = &t->set->kernels[trial];
@@ -258,12 +258,12 @@ static int measure_slot(Tune *t, Tuner *tuner, int slot)
 
 static int measure(Tune *t, Tuner *tuner)
 {
-	bool tells = !t->args->quiet && isatty(STDERR_FILENO);
+	bool reports = !t->args->quiet && isatty(STDERR_FILENO);
 	for (int s = 0; s < t->artifact->n_ledger[t->target]; s++) {
 		int code = measure_slot(t, tuner, s);
 		if (code)
 			return code;
-		if (tells)
+		if (reports)
 			fprintf(stderr, "\r%d of %d candidates%s", t->n_measured, t->n_wanted,
 				t->n_measured == t->n_wanted ? "\r\033[K" : "");
 	}
@@ -271,7 +271,7 @@ static int measure(Tune *t, Tuner *tuner)
 }
 
 /* For each decision of the ledger: what the compile chose, and the fastest. */
-static void tell(const Tune *t)
+static void report(const Tune *t)
 {
 	const Artifact *a = t->artifact;
 	for (int s = 0; s < a->n_ledger[t->target]; s++) {
@@ -297,7 +297,7 @@ static void tell(const Tune *t)
 	}
 }
 
-/* "580.159.03, CUDA 13.0": the kernel module's version where the system tells it. */
+/* "580.159.03, CUDA 13.0": the kernel module's version where the system says it. */
 static void name_driver(Tune *t, const Driver *cu)
 {
 	int version = 0;
@@ -339,7 +339,7 @@ static int tune_on(Tune *t, Device *device)
 	if (code)
 		return code;
 	if (!t->args->quiet)
-		tell(t);
+		report(t);
 	merge(t);
 	return cli_write_file(t->args, t->args->output, write_times, &t->made);
 }

@@ -4,7 +4,7 @@
  * of every layer is compared row by row. The first layer whose least cosine misses 1 by more than
  * the tolerance is named: the fault lies in it, as what went into it was still good. The logits are
  * compared last. A row that goes through another expert than the reference's is another row from there on, so the
- * median of rows is told too. With --each-layer nothing adds up: each layer of the reference starts from what the
+ * median of rows is printed too. With --each-layer nothing adds up: each layer of the reference starts from what the
  * device made of the one before, so that only the layer itself is compared. With --against, the reference is another
  * plan: two compilations, or two states of a checkpoint.
  */

@@ -1,7 +1,7 @@
 /* ref_fused.c - the fused ops, spelled out as the graph ops they stand for.
  *
  * A fused op has no meaning of its own: it is a sequence of graph ops with intermediates that
- * nobody else sees. Each function below lists that sequence; the intermediates lie in the call's
+ * nothing else sees. Each function below lists that sequence; the intermediates lie in the call's
  * scratch. The same code measures the scratch: then nothing runs and only the places are counted.
  */
 #include "runtime/cpu/ref_call.h"

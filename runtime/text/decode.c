@@ -2,7 +2,7 @@
  *
  * Texts of tokens are bytes; a code point may be spread over several tokens. Bytes that may still
  * become a code point are held back. With TOK_DECODE_FALLBACK a run of byte tokens is held as a
- * whole, because only its end tells whether it is UTF-8: if not, each of its bytes is a U+FFFD.
+ * whole, because only its end shows whether it is UTF-8: if not, each of its bytes is a U+FFFD.
  */
 #include <stdlib.h>
 

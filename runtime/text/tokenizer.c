@@ -1,5 +1,5 @@
 /* tokenizer.c - text to ids: added tokens are cut out, the rest goes through normaliser,
- * pre-tokenizer and byte-pair encoding (artifacts/tokenizer_format.h tells the order).
+ * pre-tokenizer and byte-pair encoding (artifacts/tokenizer_format.h has the order).
  */
 #include <limits.h>
 #include <stdlib.h>
