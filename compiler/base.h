@@ -14,7 +14,8 @@
  * Two lifetimes: one arena for a whole compile, one scratch arena released after each
  * pass. Passes never call free. Blocks are zeroed and aligned to 16 bytes; allocation
  * never returns NULL (out of memory ends the program with exit code 5).
- * With -DARENA_MALLOC each object is a malloc of its own, so that sanitizers see overruns.
+ * With -DARENA_MALLOC each object is a malloc of its own, so that sanitizers see overruns; what a growable array does
+ * not use yet is out of bounds for them.
  */
 typedef struct ArenaBlock ArenaBlock;
 typedef struct Arena {

@@ -91,3 +91,16 @@ def test_weights_stream_through(atlasc, kernel_cache, tmp_path, mode):
     assert code == 0, talk
     assert peak < 256 << 20, f"{peak >> 20} MiB for {weights >> 20} MiB of weights"
     assert (plan.stat().st_size > weights) == (mode == "embed")
+
+
+def test_memory_goes_with_the_number_of_tensors(atlasc, tmp_path):
+    """In a sanitizer's build too: twice the tensors take no more than twice what they add."""
+    peaks = []
+    for layers in (1, 110, 220):  # up to 1,983 tensors
+        folder = tmp_path / str(layers)
+        folder.mkdir()
+        sparse_checkpoint(folder, 256, layers, 4, 2, 512, 1000)
+        code, talk, peak = run_measured(atlasc, folder, "--dry-run", "--stop-after", "build-graph")
+        assert code == 0, talk
+        peaks.append(peak)
+    assert peaks[2] - peaks[0] < 3 * max(peaks[1] - peaks[0], 4 << 20), [peak >> 20 for peak in peaks]

@@ -612,20 +612,14 @@ static void section_table_is_checked(void **state)
 	free_made(&m);
 }
 
-/* What the compiler takes the reader takes: as many layers as there may be, in one small decode bucket. (Where
- * arrays grow by one element at a time, what they leave behind grows by the square: fewer there.) */
-#ifdef ARENA_MALLOC
-enum { DEEPEST = 100 };
-#else
-enum { DEEPEST = PLAN_MAX_LAYERS };
-#endif
+/* What the compiler takes the reader takes: as many layers as there may be, in one small decode bucket. */
 static void deepest_models_are_read(void **state)
 {
 	char why[256];
 	MadePlan m = {0};
 	(void)state;
 	synthetic_model(&m.c, "qwen3");
-	synthetic_layers(&m.c, DEEPEST);
+	synthetic_layers(&m.c, PLAN_MAX_LAYERS);
 	m.c.model.options.slots = m.c.model.options.n_decode = 1;
 	make_plan_of_model(&m);
 	assert_true(m.c.scratch.total_bytes < 64 << 20);
