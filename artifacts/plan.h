@@ -34,7 +34,8 @@
  *   candidates.TARGET  what `atlas tune` times, where asked for: a TargetPlan whose kernels are admissible ones of the
  *                ledger, whose phase i launches kernel i alone, and whose arenas hold one phase's buffers (named as
  *                the operands) at a time: weights, state, and in scratch the rest. Sessions do not look at it
- *   cubins       the cubins, each at a multiple of 16; Kernel.cubin_offset points here. Equal ones are stored once
+ *   cubins       the cubins (ELF files, artifacts/cubin.c), each at a multiple of 16; Kernel.cubin_offset points here.
+ *                Equal ones are stored once. What a Kernel says of its cubin is compared with the cubin
  *   weights      embedded weights: Weight.offset is an offset in this section and in the device's weight
  *                arena alike, and its length is weight_arena_bytes. With `--weights ref` it is shorter and holds
  *                only the weights the compiler made (rope frequencies, stop tokens: Weight.file is NULL), which

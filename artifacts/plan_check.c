@@ -4,6 +4,7 @@
  * word where it can be computed again: bytes from shapes, buffers inside arenas, lifetimes that do not meet in
  * memory, launches within what any CUDA device takes.
  */
+#include "artifacts/cubin.h"
 #include "artifacts/random_weights.h"
 #include "artifacts/reader.h"
 
@@ -295,6 +296,30 @@ typedef struct Checking { /* where in a plan we are */
 	Why *why;
 } Checking;
 
+/* What the plan says of a kernel is what its cubin says, so that no driver has to find out. `threads`: of a block. */
+static bool check_cubin(const Checking *c, const Kernel *k, int64_t threads)
+{
+	Why *why = c->why;
+	char reason[160];
+	CubinInfo info;
+	if (!cubin_read(c->a->file + artifact_section(c->a, "cubins")->offset + k->cubin_offset, (size_t)k->cubin_bytes,
+		k->entry, &info, reason, sizeof reason))
+		return REFUSE("kernel %s: %s", k->name, reason);
+	const struct { const char *what; int64_t plan, cubin; } facts[] = {
+		{"bytes of arguments", k->param_bytes, info.param_bytes}, {"registers", k->registers, info.registers},
+		{"bytes of static shared memory", k->static_smem_bytes, info.static_smem_bytes},
+		{"bytes of local memory", k->spill_bytes, info.local_bytes}};
+	for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++)
+		if (facts[i].plan != facts[i].cubin)
+			return REFUSE("kernel %s: %lld %s, its cubin has %lld", k->name, (long long)facts[i].plan, facts[i].what,
+				(long long)facts[i].cubin);
+	if (info.max_threads && threads > info.max_threads)
+		return REFUSE("kernel %s: %lld threads a block, its cubin allows %d", k->name, (long long)threads,
+			info.max_threads);
+	return !info.sm || info.sm == c->plan->cc_major * 10 + c->plan->cc_minor || REFUSE(
+		"kernel %s: its cubin is one for sm_%d, the plan is one for %s", k->name, info.sm, c->plan->target);
+}
+
 static bool check_kernel(const Checking *c, const Kernel *k)
 {
 	Why *why = c->why;
@@ -305,8 +330,6 @@ static bool check_kernel(const Checking *c, const Kernel *k)
 	if (!cubins || k->cubin_offset < 0 || k->cubin_offset % 16 || k->cubin_bytes < 64 ||
 		k->cubin_bytes > cubins->bytes || k->cubin_offset > cubins->bytes - k->cubin_bytes)
 		return REFUSE("kernel %s: its cubin is not within the section", k->name);
-	if (memcmp(c->a->file + cubins->offset + k->cubin_offset, "\x7f" "ELF", 4) != 0)
-		return REFUSE("kernel %s: its cubin is not an ELF file", k->name);
 	if (!k->name[0] || !k->entry[0] || k->param_bytes < 8 || k->param_bytes % 8 ||
 		k->param_bytes > PLAN_MAX_PARAM_BYTES)
 		return REFUSE("kernel %s: entry \"%.80s\" with %d bytes of arguments", k->name, k->entry,
@@ -319,7 +342,7 @@ static bool check_kernel(const Checking *c, const Kernel *k)
 		k->registers > MAX_REGISTERS || k->spill_bytes < 0)
 		return REFUSE("kernel %s: %d + %d bytes of shared memory, %d registers", k->name, k->smem_bytes,
 			k->static_smem_bytes, k->registers);
-	return true;
+	return check_cubin(c, k, threads);
 }
 
 static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
@@ -550,6 +573,14 @@ static bool check_own_state(const Checking *c, const Phase *p)
 	return true;
 }
 
+/* "sm_90a" is 9.0, "sm_121" 12.1. */
+static bool names_capability(const TargetPlan *t)
+{
+	char name[32];
+	const int n = snprintf(name, sizeof name, "sm_%d%d", t->cc_major, t->cc_minor);
+	return strncmp(t->target, name, (size_t)n) == 0 && (!t->target[n] || strcmp(t->target + n, "a") == 0);
+}
+
 static bool check_target(const Checking *c)
 {
 	Why *why = c->why;
@@ -561,7 +592,7 @@ static bool check_target(const Checking *c)
 				(long long)t->arena_bytes[i]);
 	if (t->arena_bytes[ARENA_WEIGHTS] != c->a->graph.weight_arena_bytes)
 		return REFUSE("target %s: its weight arena is not the graph's", t->target);
-	if (t->cc_major < 1 || t->cc_major > 99 || t->cc_minor < 0 || t->cc_minor > 9)
+	if (t->cc_major < 1 || t->cc_major > 99 || t->cc_minor < 0 || t->cc_minor > 9 || !names_capability(t))
 		return REFUSE("target %s: compute capability %d.%d", t->target, t->cc_major, t->cc_minor);
 	if (t->smem_block_bytes < 0 || t->smem_block_bytes > MAX_SMEM)
 		return REFUSE("target %s: %d bytes of shared memory a block", t->target, t->smem_block_bytes);

@@ -6,6 +6,7 @@
 #ifndef ATLASC_KERNELS_H
 #define ATLASC_KERNELS_H
 
+#include "artifacts/cubin.h"
 #include "compiler/ir.h"
 
 /* What decides the bytes of a cubin, besides the compiler's version and options. */
@@ -49,19 +50,6 @@ enum { NVRTC_SECONDS = 900 }; /* for one kernel; the slowest takes a minute of a
 void nvrtc_pool_run(CompileJob *jobs, int n, int processes, int seconds, void (*done)(void *ctx, int job), void *ctx);
 /* nvrtc_version in a child process. */
 bool nvrtc_version_apart(char *text, size_t bytes, char *why, size_t why_bytes);
-
-/* cubin.c ----------------------------------------------------------------------------------------- */
-
-typedef struct CubinInfo { /* of one entry, per thread or block as noted */
-	int registers;         /* a thread */
-	int local_bytes;       /* a thread: spilled registers and arrays in local memory, called functions included */
-	int static_smem_bytes; /* a block, without what the system reserves */
-	int param_bytes;       /* size of the parameters */
-	int max_threads;       /* of __launch_bounds__; 0 = none */
-} CubinInfo;
-
-/* Bounds every offset of the file; false with one sentence when it is no cubin or lacks the entry. */
-bool cubin_read(const uint8_t *bytes, size_t n, const char *entry, CubinInfo *out, char *why, size_t why_bytes);
 
 /* kernel_cache.c ------------------------------------------------------------------------------------ */
 

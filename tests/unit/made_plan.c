@@ -5,9 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/unit/made_cubin.h"
 #include "tests/unit/synthetic.h"
-
-enum { CUBIN_BYTES = 64 }; /* the size of an ELF header, the least a cubin has */
 
 /* A small number that depends on weight and element alone, exact in bf16; norms are around 1. */
 static float weight_value(const Weight *w, int index, int64_t i)
@@ -59,13 +58,14 @@ static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 }
 
 /* Appends the kernel of a pick, with the cubin of that number; returns its index. */
-static int add_kernel(MadePlan *m, TargetPlan *plan, const Pick *pick, int cubin)
+static int add_kernel(MadePlan *m, const Target *target, TargetPlan *plan, const Pick *pick, int cubin)
 {
 	const KernelTemplate *t = &kernel_table[pick->template_index];
-	memcpy(m->cubins + cubin * CUBIN_BYTES, "\177ELF", 4);
-	Kernel k = {.name = t->name, .defines = pick->defines, .cubin_offset = cubin * CUBIN_BYTES,
-		.cubin_bytes = CUBIN_BYTES, .entry = t->name, .param_bytes = t->param_bytes, .smem_bytes = pick->smem_bytes,
-		.registers = 32, .block = {pick->block[0], pick->block[1], pick->block[2]}};
+	made_cubin(m->cubins + cubin * MADE_CUBIN_BYTES, &(MadeCubin){.entry = t->name, .param_bytes = t->param_bytes,
+		.registers = 32, .sm = target->cc_major * 10 + target->cc_minor});
+	Kernel k = {.name = t->name, .defines = pick->defines, .cubin_offset = cubin * MADE_CUBIN_BYTES,
+		.cubin_bytes = MADE_CUBIN_BYTES, .entry = t->name, .param_bytes = t->param_bytes,
+		.smem_bytes = pick->smem_bytes, .registers = 32, .block = {pick->block[0], pick->block[1], pick->block[2]}};
 	memcpy(k.source_sha256, t->source_sha256, sizeof k.source_sha256);
 	plan->kernels[plan->n_kernels] = k;
 	return plan->n_kernels++;
@@ -80,16 +80,18 @@ static void make_kernels_up(MadePlan *m, TargetWork *w)
 	for (int i = 0; i < w->phases.n; i++)
 		n += w->phases.at[i].picks.n;
 	w->plan.kernels = ARENA_ARRAY(&m->c.arena, Kernel, n);
-	m->cubins = calloc((size_t)n, CUBIN_BYTES);
+	m->cubins = calloc((size_t)n, MADE_CUBIN_BYTES);
 	for (int i = 0; i < w->phases.n; i++)
 		for (int k = 0; k < w->phases.at[i].picks.n; k++) {
 			Pick *pick = &w->phases.at[i].picks.at[k];
-			pick->kernel = add_kernel(m, &w->plan, pick, w->plan.n_kernels);
+			pick->kernel = add_kernel(m, w->target, &w->plan, pick, w->plan.n_kernels);
 		}
 	w->candidates.kernels = ARENA_ARRAY(&m->c.arena, Kernel, w->trials.n);
-	for (int i = 0; i < w->trials.n; i++)
-		w->trials.at[i].pick.kernel = add_kernel(m, &w->candidates, &w->trials.at[i].pick, w->plan.n_kernels + i);
-	m->blob = (PlanBlob){"cubins", m->cubins, (size_t)n * CUBIN_BYTES};
+	for (int i = 0; i < w->trials.n; i++) {
+		Pick *pick = &w->trials.at[i].pick;
+		pick->kernel = add_kernel(m, w->target, &w->candidates, pick, w->plan.n_kernels + i);
+	}
+	m->blob = (PlanBlob){"cubins", m->cubins, (size_t)n * MADE_CUBIN_BYTES};
 }
 
 void make_plan(MadePlan *m, const char *model_type) { make_plan_of(m, model_type, 0, -1); }

@@ -1,5 +1,5 @@
 /* made_plan.h - a real plan file of a synthetic model, made by the compiler's passes without NVRTC: every kernel
- * has an empty ELF header for a cubin. Weights are small pseudo-random numbers.
+ * has a cubin without code (made_cubin.h). Weights are small pseudo-random numbers.
  */
 #ifndef TESTS_MADE_PLAN_H
 #define TESTS_MADE_PLAN_H

@@ -92,6 +92,7 @@ static void test_same_as_ptxas(void **state)
 			assert_int_equal(info.static_smem_bytes, printed.smem);
 			assert_int_equal(info.param_bytes, cases[i].param_bytes);
 			assert_int_equal(info.max_threads, cases[i].max_threads);
+			assert_int_equal(info.sm, target_table[t].cc_major * 10 + target_table[t].cc_minor);
 			with_stack += info.local_bytes > 0;
 			with_smem += info.static_smem_bytes > 0;
 			assert_false(cubin_read(c.bytes, c.n, "kk", &info, why, sizeof why));

@@ -3,6 +3,7 @@
  */
 #include "artifacts/reader.h"
 #include "artifacts/tree.h"
+#include "tests/unit/made_cubin.h"
 #include "tests/unit/made_plan.h"
 #include "tests/unit/synthetic.h"
 
@@ -238,7 +239,7 @@ static void kernels_and_buffers_are_checked(void **state)
 	WRONG(k->cubin_offset, 8, text);
 	WRONG(k->cubin_offset, INT64_MAX / 16 * 16, text);
 	WRONG(k->cubin_bytes, INT64_MAX, text);
-	snprintf(text, sizeof text, "kernel %s: its cubin is not an ELF file", k->name);
+	snprintf(text, sizeof text, "kernel %s: not an ELF file of the CUDA architecture", k->name);
 	WRONG(m.cubins[1], 'X', text);
 	snprintf(text, sizeof text, "kernel %s: block 2048 x 1 x 1", k->name);
 	WRONG(k->block[0], 2048, text);
@@ -274,6 +275,54 @@ static void kernels_and_buffers_are_checked(void **state)
 	assert_non_null(strstr(why, "share bytes while both live"));
 	free(bytes.at);
 	other->offset = apart;
+	free_made(&m);
+}
+
+/* Facts of a kernel that its cubin states as well. */
+static void kernels_are_what_their_cubins_say(void **state)
+{
+	MadePlan m;
+	char text[256];
+	(void)state;
+	make_plan(&m, "llama");
+	TargetPlan *t = m.artifact.targets;
+	Kernel *k = &t->kernels[0];
+#define SAYS(...) (snprintf(text, sizeof text, __VA_ARGS__), text)
+	WRONG(k->param_bytes, k->param_bytes + 8, SAYS("kernel %s: %d bytes of arguments, its cubin has %d", k->name,
+		k->param_bytes + 8, k->param_bytes));
+	WRONG(k->registers, 33, SAYS("kernel %s: 33 registers, its cubin has 32", k->name));
+	WRONG(k->static_smem_bytes, 16, SAYS("kernel %s: 16 bytes of static shared memory, its cubin has 0", k->name));
+	WRONG(k->spill_bytes, 8, SAYS("kernel %s: 8 bytes of local memory, its cubin has 0", k->name));
+	WRONG(k->entry, "another", SAYS("kernel %s: the cubin has no kernel another", k->name));
+	int other = 1;
+	while (strcmp(t->kernels[other].name, k->name) == 0)
+		other++;
+	WRONG(k->cubin_offset, t->kernels[other].cubin_offset, SAYS("kernel %s: the cubin has no kernel %s", k->name,
+		k->name));
+	uint8_t *cubin = m.cubins + k->cubin_offset;
+	MadeCubin of = {.entry = k->entry, .param_bytes = k->param_bytes, .registers = 32, .sm = 90};
+	int threads = k->block[0] * k->block[1] * k->block[2];
+	of.max_threads = threads - 1;
+	made_cubin(cubin, &of);
+	claims(&m, SAYS("kernel %s: %d threads a block, its cubin allows %d", k->name, threads, threads - 1));
+	of.max_threads = 0;
+	of.static_smem = 1040;
+	made_cubin(cubin, &of);
+	claims(&m, SAYS("kernel %s: 0 bytes of static shared memory, its cubin has 1040", k->name));
+	of.static_smem = 0;
+	of.sm = 80;
+	made_cubin(cubin, &of);
+	claims(&m, SAYS("kernel %s: its cubin is one for sm_80, the plan is one for sm_90a", k->name));
+	of.sm = 90;
+	of.max_threads = threads;
+	made_cubin(cubin, &of);
+	WRONG(t->cc_minor, 1, "target sm_90a: compute capability 9.1");
+	WRONG(m.artifact.targets->target, "sm_90b", "target sm_90b: compute capability 9.0");
+	char why[256];
+	write_made(&m, true);
+	Bytes b = slurp(m.path);
+	assert_int_equal(read_copy(b.at, b.n, true, why), READ_OK);
+	free(b.at);
 	free_made(&m);
 }
 
@@ -383,7 +432,6 @@ static void launches_are_checked(void **state)
 	Phase *p = &t->phases[0];
 	Launch *l = &p->launches[1];
 	const char *op = op_table[l->op].name;
-#define SAYS(...) (snprintf(text, sizeof text, __VA_ARGS__), text)
 	WRONG(l->grid[0], 0, SAYS("prefill[32] launch 1 (%s): grid 0 x %d x %d", op, l->grid[1], l->grid[2]));
 	WRONG(l->grid[1], 65536, SAYS("prefill[32] launch 1 (%s): grid %d x 65536 x %d", op, l->grid[0], l->grid[2]));
 	WRONG(l->kernel, t->n_kernels, SAYS("prefill[32] launch 1 (%s): kernel %d of %d", op, t->n_kernels,
@@ -436,6 +484,8 @@ static void add_maps(MadePlan *m, const char *template_name, int arg, TensorMap 
 		if (strcmp(t->kernels[k].name, template_name) == 0) {
 			at = (t->kernels[k].param_bytes + 63) / 64 * 64;
 			t->kernels[k].param_bytes = at + PLAN_TENSOR_MAP_BYTES;
+			made_cubin(m->cubins + t->kernels[k].cubin_offset, &(MadeCubin){.entry = template_name,
+				.param_bytes = t->kernels[k].param_bytes, .registers = 32, .sm = 90});
 		}
 	for (int p = 0; p < t->n_phases; p++)
 		for (int i = 0; i < t->phases[p].n_launches; i++) {
@@ -640,6 +690,7 @@ int main(void)
 		cmocka_unit_test(nothing_breaks_behind_the_hashes),
 		cmocka_unit_test(graph_is_checked),
 		cmocka_unit_test(kernels_and_buffers_are_checked),
+		cmocka_unit_test(kernels_are_what_their_cubins_say),
 		cmocka_unit_test(halves_of_bytes_fill_their_rows),
 		cmocka_unit_test(own_state_is_apart),
 		cmocka_unit_test(probe_phase_stands_apart),

@@ -1,5 +1,6 @@
 /* test_plan_write.c - what the writer writes, the reader reads: whole, or not at all. */
 #include "artifacts/hash.h"
+#include "tests/unit/made_cubin.h"
 #include "tests/unit/synthetic.h"
 
 #include <dirent.h>
@@ -22,7 +23,6 @@ typedef struct Made { /* a synthetic plan, ready to be written */
 	Artifact artifact;
 	PlanParts parts;
 	PlanBlob blob;
-	uint8_t cubins[64]; /* the size of an ELF header, the least a cubin has */
 	int fail_at; /* weight whose read fails, -1 = none */
 	int interrupt_at; /* weight at whose read SIGTERM comes, 0 = none */
 	bool has_names_only; /* the file system has no files without a name */
@@ -53,23 +53,28 @@ static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 	return w != m->fail_at;
 }
 
-static void make_kernels_up(Compile *c)
+/* Kernels without code; returns their cubins. */
+static PlanBlob make_kernels_up(Compile *c)
 {
 	TargetWork *w = &c->work.at[0];
 	int n = 0;
 	for (int i = 0; i < w->phases.n; i++)
 		n += w->phases.at[i].picks.n;
 	w->plan.kernels = ARENA_ARRAY(&c->arena, Kernel, n);
+	uint8_t *cubins = ARENA_ARRAY(&c->arena, uint8_t, n * MADE_CUBIN_BYTES);
 	for (int i = 0; i < w->phases.n; i++)
 		for (int k = 0; k < w->phases.at[i].picks.n; k++) {
 			Pick *pick = &w->phases.at[i].picks.at[k];
 			const KernelTemplate *t = &kernel_table[pick->template_index];
 			w->plan.kernels[w->plan.n_kernels] = (Kernel){.name = t->name, .defines = pick->defines,
-				.cubin_bytes = 64, .entry = t->name, .param_bytes = t->param_bytes,
-				.smem_bytes = pick->smem_bytes, .registers = 32,
+				.cubin_offset = w->plan.n_kernels * MADE_CUBIN_BYTES, .cubin_bytes = MADE_CUBIN_BYTES,
+				.entry = t->name, .param_bytes = t->param_bytes, .smem_bytes = pick->smem_bytes, .registers = 32,
 				.block = {pick->block[0], pick->block[1], pick->block[2]}};
+			made_cubin(cubins + w->plan.n_kernels * MADE_CUBIN_BYTES, &(MadeCubin){.entry = t->name,
+				.param_bytes = t->param_bytes, .registers = 32, .sm = 90});
 			pick->kernel = w->plan.n_kernels++;
 		}
+	return (PlanBlob){"cubins", cubins, (size_t)n * MADE_CUBIN_BYTES};
 }
 
 static void make(Made *m, bool embed)
@@ -78,7 +83,7 @@ static void make(Made *m, bool embed)
 	build_graph(&m->c);
 	fuse(&m->c);
 	pick_kernels(&m->c);
-	make_kernels_up(&m->c);
+	m->blob = make_kernels_up(&m->c);
 	plan_memory(&m->c);
 	schedule(&m->c);
 	assert_int_equal(m->c.diags.n_errors, 0);
@@ -91,8 +96,6 @@ static void make(Made *m, bool embed)
 	m->artifact.ledger[0] = w->ledger.at;
 	m->artifact.n_ledger[0] = w->ledger.n;
 	m->artifact.options[0] = (Option){"kv.page", "16"};
-	memcpy(m->cubins, "\177ELF", 4);
-	m->blob = (PlanBlob){"cubins", m->cubins, sizeof m->cubins};
 	m->parts = (PlanParts){&m->artifact, &m->blob, 1, embed, {m, read_weight}, NULL, 0};
 }
 

@@ -4,6 +4,7 @@
  * executes each launch by what its op means, in the most unusual order that the edges allow, on memory full of
  * NaN. So what is compared here with the reference device is everything but the kernels' code.
  */
+#include "tests/unit/made_cubin.h"
 #include "tests/unit/rig.h"
 #include "tests/unit/synthetic.h"
 
@@ -516,6 +517,11 @@ static void targets_fit_devices(void **state)
 	r.made.c.cmd.targets[0] = "sm_80"; /* what serves it serves them all */
 	make_plan_of_model(&r.made);
 	Artifact *a = &r.made.artifact;
+	for (int i = 0; i < a->targets[0].n_kernels; i++) { /* cubins that do not say for which GPU they are */
+		const Kernel *k = &a->targets[0].kernels[i];
+		made_cubin(r.made.cubins + k->cubin_offset, &(MadeCubin){.entry = k->entry, .param_bytes = k->param_bytes,
+			.registers = k->registers});
+	}
 	for (int i = 0; i < 3; i++) {
 		targets[i] = a->targets[0];
 		ledger[i] = a->ledger[0];

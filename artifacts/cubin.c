@@ -12,20 +12,23 @@
  *   04 05 0c 00 | x, y, z                           in .nv.info.NAME: __launch_bounds__
  *
  * Static shared memory is the size of .nv.shared.NAME; where the system reserves shared memory (a section
- * .nv.shared.reserved.0, from sm_90 on) the first 1024 bytes of it are not the kernel's. The format is not
- * published; the test compares with what ptxas prints, for every target.
+ * .nv.shared.reserved.0, from sm_90 on) the first 1024 bytes of it are not the kernel's. The architecture is in the
+ * flags of the ELF header: in bits 8 to 15 by the ABI that CUDA 13 writes, in the lowest 8 bits by the one before. The
+ * format is not published; the test compares with what ptxas prints, for every target.
  *
- * The bytes may come from a cache folder that anyone can write, so every offset is checked.
+ * The bytes may come from a cache folder that anyone can write, or from a plan of anybody, so every offset is checked.
  */
-#include "compiler/kernels.h"
+#include "artifacts/cubin.h"
 
 #include <elf.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { MACHINE_CUDA = 190, RESERVED_SMEM_BYTES = 1024, MAX_CUBIN_BYTES = 1 << 30 };
 enum { ATTR_MAX_THREADS = 0x05, ATTR_MIN_STACK = 0x12, ATTR_PARAM = 0x17, ATTR_REGISTERS = 0x2f };
 enum { FORM_BLOCK = 4 };
+enum { ABI_CUDA_12 = 7, ABI_CUDA_13 = 8 };
 
 typedef struct Reader {
 	const uint8_t *bytes;
@@ -189,6 +192,8 @@ bool cubin_read(const uint8_t *bytes, size_t n, const char *entry, CubinInfo *ou
 	*out = (CubinInfo){0};
 	if (!read_head(&r))
 		return false;
+	const int abi = r.head.e_ident[EI_ABIVERSION];
+	out->sm = abi == ABI_CUDA_13 ? r.head.e_flags >> 8 & 0xff : abi == ABI_CUDA_12 ? r.head.e_flags & 0xff : 0;
 	int text_index = find_section(&r, ".text.", entry, &text);
 	uint32_t symbol = text_index < 0 ? 0 : find_entry(&r, text_index);
 	if (symbol == 0)
