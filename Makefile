@@ -145,10 +145,10 @@ demo:
 	@$(DEPS) install build
 	+@$(MAKE) --no-print-directory all
 	@scripts/demo.sh $(BUILD)
-mutate:
+mutate: deps
 	+@$(MAKE) --no-print-directory tests
 	@$(VENV)/bin/python tests/mutation/run --build-dir $(BUILD)
-published: all
+published: deps all
 	@$(VENV)/bin/python tests/published/run --build-dir $(BUILD)
 lines: ; @scripts/check_lines.sh --report
 

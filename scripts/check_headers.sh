@@ -2,6 +2,7 @@
 # Every header compiles alone, with the build's own flags: it includes what it uses.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
+unset MAKEFLAGS MFLAGS MAKELEVEL # this make answers; it is no part of the make that runs the check
 flags=$(make -s flags) || exit 1
 bad=0
 while IFS= read -r header; do

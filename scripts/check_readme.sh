@@ -6,6 +6,7 @@
 #   scripts/check_readme.sh [BUILD]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
+unset MAKEFLAGS MFLAGS MAKELEVEL # a make that is asked here is no part of the one that runs this
 build=${1:-build} bad=0
 
 say() { echo "$page: $1"; bad=1; }

@@ -34,6 +34,7 @@ seed() { # name: what there is besides tests/fuzz/NAME, into its corpus
 	esac
 }
 
+unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that started this: its job server is closed to this one
 make -s BUILD=$build CC=clang WARN=-Wno-everything SANITIZE=address,undefined,fuzzer-no-link \
 	$build/tests/plan_seeds $build/tests/tokdump "${@/#/$build/fuzz/}"
 for name; do

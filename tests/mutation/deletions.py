@@ -19,7 +19,7 @@ import pathlib
 import re
 import subprocess
 
-from workshop import FIXTURES, REPO, Workshop, small_toml
+from workshop import FIXTURES, REPO, Workshop, must, small_toml
 
 SHAPES = REPO / "tests" / "gpu" / "shapes"
 
@@ -77,7 +77,7 @@ class Deletions:
         self.program = shop.once("without", lambda: linked(shop))
         for plan, words in enumerate(PLANS):
             code, said, _ = self.picks("-", plan)
-            assert code == 0, f"{words}: {said[:300]}"
+            must(code, f"{words}: {said[:300]}")
 
     def picks(self, template: str, plan: int, rule: str = ""):
         """(exit code, words, [(phase, layer, op, kernel)])"""
@@ -126,8 +126,8 @@ class Deletions:
 
 
 def judge(shop: Workshop, m: dict) -> tuple[str | None, str]:
+    deletions = shop.once("deletions", lambda: Deletions(shop))
     try:
-        deletions = shop.once("deletions", lambda: Deletions(shop))
         seen = [deletions.check(m["template"], plan) for plan in range(len(PLANS))]
     except AssertionError as error:
         return None, str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -15,22 +16,39 @@ import tomllib
 HERE = pathlib.Path(__file__).resolve().parent
 REPO = HERE.parent.parent
 FIXTURES = REPO / "tests" / "fixtures"
+TABLE = HERE / "mutants.toml"
 ROOMS = ("artifacts", "compiler", "kernels", "models", "runtime", "scripts", "tests")
 WITH_HEAD = ("qwen3_5_moe-trained",)  # which drafts, in plans for the reference device
 TOLERANCE = 1e-5  # of goldens, as in tests/cpu/test_golden.py
 
 
-def table() -> list[dict]:
-    return tomllib.loads((HERE / "mutants.toml").read_text(encoding="utf-8"))["row"]
+class CannotBeMade(Exception):
+    """There is no mutant to judge: it does not apply or compile, or its check refuses what is not mutated."""
 
 
-def mutants() -> list[dict]:
-    return [m | {"row": row["n"]} for row in table() for m in row.get("mutant", [])]
+def must(code: int, words: str) -> str:
+    if code:
+        raise CannotBeMade(f"exit code {code}: {words[-600:]}")
+    return words
+
+
+def apart_from_make() -> dict[str, str]:
+    """The environment without the variables by which a make that runs this speaks to makes it starts itself."""
+    return {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "GNUMAKEFLAGS")}
+
+
+def table(path: pathlib.Path = TABLE) -> list[dict]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))["row"]
+
+
+def mutants(path: pathlib.Path = TABLE) -> list[dict]:
+    return [m | {"row": row["n"]} for row in table(path) for m in row.get("mutant", [])]
 
 
 def replaced(text: str, changes: list[list[str]], where: str) -> str:
     for old, new in changes:
-        assert text.count(old) == 1, f"{where}: {old!r} stands {text.count(old)} times"
+        if text.count(old) != 1:
+            raise CannotBeMade(f"{where}: {old!r} is in it {text.count(old)} times")
         text = text.replace(old, new)
     return text
 
@@ -115,14 +133,11 @@ class Workshop:
         return done.returncode, done.stdout + done.stderr
 
     def judge(self, m: dict) -> tuple[str | None, str]:
-        """(the check that killed it, its words), or (None, why not)."""
-        try:
-            check, mutated, sound = getattr(self, "kind_" + m["kind"])(m)
-        except AssertionError as error:
-            return None, f"the mutant cannot be made: {error}"
+        """(the check that killed it, its words), or (None, why it survived); raises CannotBeMade."""
+        check, mutated, sound = getattr(self, "kind_" + m["kind"])(m)
         code, words = sound
         if code:
-            return None, f"{check} refuses what is not mutated: {words[-600:]}"
+            raise CannotBeMade(f"{check} refuses what is not mutated: {words[-600:]}")
         code, words = mutated
         if not code:
             return None, f"{check} accepts it"
@@ -219,7 +234,7 @@ class Workshop:
 
     def base_plan(self, base: str, *words: str) -> pathlib.Path:
         code, said, path = self.once(("plan", base, *words), lambda: self.plan(base, None, *words))
-        assert code == 0, said
+        must(code, said)
         return path
 
     def look(self, by: str, plan: pathlib.Path) -> tuple[int, str]:
@@ -239,7 +254,7 @@ class Workshop:
         def sealed(name, *edits):
             path = self.scratch / f"{name}.bin"
             code, said = self.run(self.build / "tests" / "plan_edit", plan, path, *edits)
-            assert code == 0, said
+            must(code, said)
             return path
 
         sound = self.once(("look", by, plan), lambda: self.look(by, sealed(f"{plan.stem}.{by}")))
@@ -250,15 +265,16 @@ class Workshop:
 
     def flags(self, link: bool) -> list[str]:
         def ask():
-            code, said = self.run("make", "-s", f"BUILD={self.build}", "flags", *(["LINK=1"] if link else []))
-            assert code == 0, said
-            return said.split()
+            done = subprocess.run(["make", "-s", f"BUILD={self.build}", "flags", *(["LINK=1"] if link else [])], cwd=REPO,
+                                  env=apart_from_make(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            must(done.returncode, done.stderr)
+            return done.stdout.split()
         return self.once(("flags", link), ask)
 
     def compiled(self, name: str, source: pathlib.Path, *words: str) -> pathlib.Path:
         out = self.scratch / f"{name}.o"
         code, said = self.run("cc", *self.flags(False), "-w", "-O1", *words, "-c", "-o", out, source)
-        assert code == 0, said
+        must(code, said)
         return out
 
     def linked(self, name: str, *objects: pathlib.Path) -> pathlib.Path:
@@ -268,13 +284,13 @@ class Workshop:
         out = self.scratch / name
         libs = [f.replace("$ORIGIN", str(self.build)) for f in flags[at + 1:]]
         code, said = self.run("cc", *flags[:at], "-o", out, *objects, self.build / "obj" / "tests.a", *libs)
-        assert code == 0, said
+        must(code, said)
         return out
 
     def with_table(self, name: str, templates: pathlib.Path, program: str, sources) -> pathlib.Path:
         c = self.scratch / f"{name}.table.c"
         code, said = self.run(self.build / "kernelgen", "-o", c, "-I", templates, *sorted(templates.glob("*.cu")))
-        assert code == 0, said
+        must(code, said)
         objects = [self.build / "obj" / s.relative_to(REPO).with_suffix(".o") for s in sources]
         return self.linked(f"{name}.{pathlib.Path(program).name}", *objects, self.compiled(f"{name}.table", c))
 
