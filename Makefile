@@ -56,7 +56,7 @@ MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
 .PHONY: all deps ready tests test test-long test-fresh check demo golden fuzz asan test-asan mutate published \
-	lines install flags clean help
+	gpu-report lines install flags clean help
 all: $(PRODUCTS)
 
 ready:
@@ -104,7 +104,7 @@ $(BUILD)/share: scripts/manual.sh $(BUILD)/atlasc $(BUILD)/atlas
 	$(call q,manual)$< $(BUILD)
 
 # A test file with a main is a program that sees all but the product's mains; the API example sees libatlas alone.
-tests: all $(TESTS) $(API_TEST) $(GPU_TEST)
+tests: all $(TESTS) $(API_TEST) $(GPU_TEST) $(BUILD)/tests-gpu/fake/libcuda.so.1
 $(BUILD)/obj/tests.a: $(filter-out $(HAS_MAIN),$(COMPILER) $(ARTIFACTS) $(RUNTIME) $(CLI)) \
 		$(call obj,$(filter-out $(TEST_SRC),$(TEST_C)))
 	$(call q,ar)rm -f $@ && $(AR) qcsDTP $@ $(sort $^)
@@ -112,13 +112,16 @@ $(TESTS): $$(call obj,$$(filter %/$$(@F).c,$(TEST_SRC))) $(BUILD)/obj/tests.a | 
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS) -lcmocka
 $(GPU_TEST): $(call obj,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests.a | $(BUILD)/tests-gpu
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
+$(BUILD)/tests-gpu/fake/libcuda.so.1: $(call obj,tests/unit/fake_libcuda.c) $(BUILD)/obj/tests.a | $$(@D)
+	$(call q,link)$(CC) $(LDFLAGS) -shared -Wl,-Bsymbolic,--gc-sections,--exclude-libs,ALL -o $@ $^ $(COMPILER_LIBS)
 $(API_TEST): $(BUILD)/obj/tests/api_example.o $(BUILD)/libatlas.a | $(BUILD)/tests
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ -lm -ldl -lpthread
+gpu-report: all $(GPU_TEST); @scripts/gpu_report.py --build-dir $(BUILD)
 # scripts/fuzz.sh: one reader of foreign bytes under libFuzzer, built by clang.
 $(BUILD)/fuzz/%: tests/fuzz/targets.c $(BUILD)/obj/tests.a
 	@mkdir -p $(@D)
 	$(call q,fuzz)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -DFUZZ='"$*"' -o $@ $^ $(COMPILER_LIBS)
-$(BUILD)/tests $(BUILD)/tests-gpu:
+$(BUILD)/tests $(BUILD)/tests-gpu $(BUILD)/tests-gpu/fake:
 	@mkdir -p $@
 
 deps:
@@ -171,7 +174,7 @@ clean:
 		$(BUILD)/fresh.*
 help:
 	@echo 'targets: all deps demo test test-long test-fresh check golden fuzz asan test-asan mutate published lines' \
-		'install clean'
+		'gpu-report install clean'
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)

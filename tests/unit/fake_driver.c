@@ -268,7 +268,7 @@ static CuResult fake_DeviceGet(CuDevice *device, int ordinal)
 static CuResult fake_DeviceGetName(char *name, int length, CuDevice device)
 {
 	BEGIN("DeviceGetName %d", device);
-	snprintf(name, (size_t)length, "Fake GPU");
+	snprintf(name, (size_t)length, "%s", fake->name ? fake->name : "Fake GPU");
 	return CU_SUCCESS;
 }
 

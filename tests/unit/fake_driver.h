@@ -19,6 +19,7 @@ typedef struct FakeQueue FakeQueue;
 typedef struct FakeDriver {
 	/* set by the test */
 	int n_devices, cc_major, cc_minor, smem_optin, version;
+	const char *name;   /* of the card; NULL = "Fake GPU" */
 	size_t memory_bytes;
 	bool is_eager;      /* work is done when it is asked for */
 	int fail_at;        /* the call of this number (1 = first) fails; 0 = none */

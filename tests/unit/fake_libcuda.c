@@ -1,0 +1,98 @@
+/* fake_libcuda.c - the fake driver as a libcuda.so.1, so that whole commands run on a card that is not there.
+ *
+ * The test sets LD_LIBRARY_PATH to its folder and, of the card, FAKE_CUDA_CC ("8.0") and FAKE_CUDA_NAME; what
+ * op FAKE_CUDA_BAD leaves in layer 0 is three times too large. The plan that is executed is the first word of the
+ * process's command line that ends in ".bin"; kernels of a process without one do nothing. cuAtlasFakeDriver
+ * exists here alone: whoever reports results asks for it, since none of them is a GPU's.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/fake_gpu.h"
+
+static FakeDriver fake;
+static FakeGpu gpu;
+static Driver table;
+static Artifact artifact;
+
+static size_t no_params(void *ctx, int kernel)
+{
+	(void)ctx, (void)kernel;
+	return 0;
+}
+
+static bool plan_of_command_line(char path[static 4096])
+{
+	static char words[1 << 16];
+	FILE *f = fopen("/proc/self/cmdline", "rb");
+	const size_t n = f ? fread(words, 1, sizeof words - 1, f) : 0;
+	if (f)
+		fclose(f);
+	for (const char *s = words; s < words + n; s += strlen(s) + 1)
+		if (strlen(s) > 4 && strlen(s) < 4096 && strcmp(s + strlen(s) - 4, ".bin") == 0) {
+			strcpy(path, s);
+			return true;
+		}
+	return false;
+}
+
+/* The plan stays mapped until the process ends. */
+static bool read_plan(const char *path)
+{
+	char why[512];
+	struct stat st;
+	const int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) != 0)
+		return false;
+	const uint8_t *file = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	close(fd);
+	return file != MAP_FAILED && artifact_read(file, st.st_size, NULL, &artifact, why, sizeof why) == READ_OK;
+}
+
+static void start(void)
+{
+	static bool is_started;
+	char path[4096];
+	if (is_started)
+		return;
+	is_started = true;
+	fake_driver_start(&fake, &table);
+	const char *cc = getenv("FAKE_CUDA_CC"), *name = getenv("FAKE_CUDA_NAME");
+	if (cc && sscanf(cc, "%d.%d", &fake.cc_major, &fake.cc_minor) != 2)
+		abort();
+	fake.name = name;
+	fake.param_bytes = no_params;
+	if (!plan_of_command_line(path) || !read_plan(path))
+		return;
+	fake_gpu_start(&gpu, &fake, &artifact);
+	const char *bad = getenv("FAKE_CUDA_BAD");
+	for (int op = 0; bad && op < OP_COUNT; op++)
+		if (strcmp(op_table[op].name, bad) == 0) {
+			gpu.bad_op = (OpKind)op;
+			gpu.bad_factor = 3;
+		}
+}
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT CuResult cuGetProcAddress_v2(const char *symbol, void **fn, int version, uint64_t flags, int *status)
+{
+	(void)flags;
+	start();
+	*fn = NULL;
+#define ROW(row_name, since, args) \
+	if (strcmp(symbol, "cu" #row_name) == 0 && version >= since) \
+		memcpy(fn, &table.row_name, sizeof *fn);
+	DRIVER_TABLE(ROW)
+#undef ROW
+	if (status)
+		*status = *fn ? 0 : 1;
+	return *fn ? CU_SUCCESS : CU_NOT_FOUND;
+}
+
+EXPORT int cuAtlasFakeDriver(void) { return 1; }
