@@ -5,6 +5,7 @@
  * equal those of the layer before belongs to its run.
  */
 #include "artifacts/audit.h"
+#include "artifacts/formats.h"
 #include "artifacts/json_put.h"
 
 #include <inttypes.h>
@@ -176,31 +177,51 @@ static int name_kernel(const TargetPlan *t, const Slot *ledger, const Launch *l,
 	return snprintf(name, 128, "%s%s%s", t->kernels[l->kernel].name, c->tunables[0] ? " " : "", c->tunables);
 }
 
-/* Columns for the names of all kernels of a phase. */
-static int name_columns(const TargetPlan *t, const Slot *ledger, const Phase *p)
+int audit_weights(const Phase *p, const Launch *l, const Slot *ledger, char text[AUDIT_WEIGHTS])
 {
-	char name[128];
-	int widest = (int)strlen("template");
-	for (int i = 0; i < p->n_launches; i++) {
-		int n = name_kernel(t, ledger, &p->launches[i], name);
-		widest = n > widest ? n : widest;
+	WeightFormatOf weights[MAX_LAUNCH_WEIGHTS];
+	const int n = launch_weights(p, l, &ledger[l->slot], weights);
+	int at = snprintf(text, AUDIT_WEIGHTS, "%s", n ? "" : "-");
+	for (int i = 0; i < n; i++) {
+		char one[FORMAT_TEXT];
+		at += snprintf(text + at, AUDIT_WEIGHTS - (size_t)at, "%s%s", i ? " + " : "", format_text(&weights[i], one));
 	}
-	return widest;
+	return at;
 }
 
-static void text_launch(const Artifact *a, const TargetPlan *t, const Slot *ledger, const Launch *l, const char *layers,
-	int columns, const AuditOptions *o, FILE *out)
+/* Columns of a phase that are as wide as what is in them. */
+typedef struct Widths { int name, weights; } Widths;
+
+static Widths find_widths(const TargetPlan *t, const Slot *ledger, const Phase *p)
 {
+	char name[128], weights[AUDIT_WEIGHTS];
+	Widths w = {(int)strlen("template"), (int)strlen("weights")};
+	for (int i = 0; i < p->n_launches; i++) {
+		int n = name_kernel(t, ledger, &p->launches[i], name);
+		w.name = n > w.name ? n : w.name;
+		n = audit_weights(p, &p->launches[i], ledger, weights);
+		w.weights = n > w.weights ? n : w.weights;
+	}
+	return w;
+}
+
+static void text_launch(const Artifact *a, int target, const Phase *p, const Launch *l, const char *layers, Widths w,
+	const AuditOptions *o, FILE *out)
+{
+	const TargetPlan *t = &a->targets[target];
+	const Slot *ledger = a->ledger[target];
 	const Kernel *k = &t->kernels[l->kernel];
 	const Slot *s = &ledger[l->slot];
 	const Candidate *c = chosen(s);
-	char name[128], grid[40];
+	const char *cache = *launch_cache(p, l) ? launch_cache(p, l) : "-";
+	char name[128], grid[40], weights[AUDIT_WEIGHTS];
 	name_kernel(t, ledger, l, name);
+	audit_weights(p, l, ledger, weights);
 	snprintf(grid, sizeof grid, "%dx%dx%d", l->grid[0], l->grid[1], l->grid[2]);
-	fprintf(out, "  %-7s %-15s  %-*s %12s %5d %7d %4d %6d %10.3f %10.2f %s\n", layers, op_table[l->op].name,
-		columns, name, grid, k->block[0] * k->block[1] * k->block[2], k->smem_bytes + k->static_smem_bytes,
-		k->registers, k->spill_bytes, (double)(l->read_bytes + l->write_bytes) / 1e6, c->cost_us,
-		c->cost_from);
+	fprintf(out, "  %-7s %-15s  %-*s  %-*s  %-10s %12s %5d %7d %4d %6d %10.3f %10.2f %s\n", layers,
+		op_table[l->op].name, w.name, name, w.weights, weights, cache, grid, k->block[0] * k->block[1] * k->block[2],
+		k->smem_bytes + k->static_smem_bytes, k->registers, k->spill_bytes,
+		(double)(l->read_bytes + l->write_bytes) / 1e6, c->cost_us, c->cost_from);
 	if (o->reasons)
 		text_others(a, s, out);
 }
@@ -208,7 +229,7 @@ static void text_launch(const Artifact *a, const TargetPlan *t, const Slot *ledg
 static void text_phase(const Artifact *a, int target, const Phase *p, const AuditOptions *o, FILE *out)
 {
 	const TargetPlan *t = &a->targets[target];
-	int columns = name_columns(t, a->ledger[target], p);
+	const Widths w = find_widths(t, a->ledger[target], p);
 	double us = 0, bytes = 0;
 	for (int i = 0; i < p->n_launches; i++) {
 		us += chosen(&a->ledger[target][p->launches[i].slot])->cost_us;
@@ -216,8 +237,8 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 	}
 	fprintf(out, "\n%s[%d]  outs %d  %d launches  %.1f MB  %.1f us by the ledger\n", phase_name(p->kind),
 		p->rows, p->outs, p->n_launches, bytes / 1e6, us);
-	fprintf(out, "  %-7s %-15s  %-*s %12s %5s %7s %4s %6s %10s %10s %s\n", "layers", "op", columns, "template",
-		"grid", "block", "smem", "regs", "spills", "MB", "us", "from");
+	fprintf(out, "  %-7s %-15s  %-*s  %-*s  %-10s %12s %5s %7s %4s %6s %10s %10s %s\n", "layers", "op", w.name,
+		"template", w.weights, "weights", "cache", "grid", "block", "smem", "regs", "spills", "MB", "us", "from");
 	for (int i = 0, next; i < p->n_launches; i = next) {
 		char layers[32];
 		Run r = run_at(p, i, &next);
@@ -225,8 +246,22 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 			continue;
 		name_layers(a, &r, layers);
 		for (int k = 0; k < r.n; k++)
-			text_launch(a, t, a->ledger[target], &p->launches[i + k], k ? "" : layers, columns, o, out);
+			text_launch(a, target, p, &p->launches[i + k], k ? "" : layers, w, o, out);
 	}
+}
+
+/* "products: 28 e4m3 128x128, 1 bf16", and what the caches are. */
+static void print_formats(const Graph *g, FILE *out)
+{
+	ProductCount products[MAX_PRODUCTS];
+	const int n = graph_products(g, products);
+	char text[FORMAT_TEXT];
+	fputs("products:", out);
+	for (int i = 0; i < n; i++)
+		fprintf(out, "%s %d %s", i ? "," : "", products[i].n, format_text(&products[i].format, text));
+	fputs("\ncaches: ", out);
+	print_caches(g, out);
+	fputc('\n', out);
 }
 
 /* What the reference device runs. */
@@ -252,6 +287,7 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 		g->n_layers, g->hidden_dim, g->vocab, (double)g->weight_arena_bytes / 1048576);
 	print_root(a, out);
 	fputc('\n', out);
+	print_formats(g, out);
 	if (!a->n_targets)
 		print_graph_phases(g, out);
 	for (int i = 0; i < a->n_targets; i++) {
@@ -347,8 +383,46 @@ static void json_candidates(const Artifact *a, const Slot *s, FILE *out)
 	fputc(']', out);
 }
 
-static void json_launch(const Artifact *a, const TargetPlan *t, const Slot *ledger, const Launch *l, const Run *r,
-	FILE *out)
+/* The fields of a format, inside an object. */
+static void json_format(const WeightFormatOf *f, FILE *out)
+{
+	char text[FORMAT_TEXT];
+	json_field(out, "format", format_names[f->name]);
+	fputc(',', out);
+	json_field(out, "codes", dtype_name(f->codes));
+	fprintf(out, ",\"block\":[%d,%d],", f->block_n, f->block_k);
+	json_field(out, "text", format_text(f, text));
+}
+
+static void json_weights(const Phase *p, const Launch *l, const Slot *slot, FILE *out)
+{
+	WeightFormatOf weights[MAX_LAUNCH_WEIGHTS];
+	const int n = launch_weights(p, l, slot, weights);
+	fputs(",\"weights\":[", out);
+	for (int i = 0; i < n; i++) {
+		fputs(i ? ",{" : "{", out);
+		json_format(&weights[i], out);
+		fputc('}', out);
+	}
+	fputs("],", out);
+	json_field(out, "cache", launch_cache(p, l));
+}
+
+static void json_products(const Graph *g, FILE *out)
+{
+	ProductCount products[MAX_PRODUCTS];
+	const int n = graph_products(g, products);
+	fputs(",\"products\":[", out);
+	for (int i = 0; i < n; i++) {
+		fprintf(out, "%s\"count\":%d,", i ? ",{" : "{", products[i].n);
+		json_format(&products[i].format, out);
+		fputc('}', out);
+	}
+	fputc(']', out);
+}
+
+static void json_launch(const Artifact *a, const TargetPlan *t, const Slot *ledger, const Phase *p, const Launch *l,
+	const Run *r, FILE *out)
 {
 	const Kernel *k = &t->kernels[l->kernel];
 	const Slot *s = &ledger[l->slot];
@@ -362,6 +436,7 @@ static void json_launch(const Artifact *a, const TargetPlan *t, const Slot *ledg
 	json_field(out, "template", k->name);
 	fputc(',', out);
 	json_field(out, "defines", k->defines);
+	json_weights(p, l, s, out);
 	fprintf(out, ",\"grid\":[%d,%d,%d],\"block\":[%d,%d,%d],\"smem_bytes\":%d,\"static_smem_bytes\":%d,"
 		"\"registers\":%d,\"spill_bytes\":%d,\"read_bytes\":%" PRId64 ",\"write_bytes\":%" PRId64
 		",\"flops\":%" PRId64 ",", l->grid[0], l->grid[1], l->grid[2], k->block[0], k->block[1],
@@ -381,7 +456,7 @@ static void json_phase(const Artifact *a, const TargetPlan *t, const Slot *ledge
 		for (int k = 0; k < r.n; k++) {
 			if (i + k)
 				fputc(',', out);
-			json_launch(a, t, ledger, &p->launches[i + k], &r, out);
+			json_launch(a, t, ledger, p, &p->launches[i + k], &r, out);
 		}
 	}
 	fputs("]}", out);
@@ -445,6 +520,7 @@ bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
 		json_quoted(out, a->options[i].value);
 	}
 	fputc('}', out);
+	json_products(&a->graph, out);
 	json_contracts(a, out);
 	fputs(",\"targets\":[", out);
 	for (int i = 0; i < a->n_targets; i++) {

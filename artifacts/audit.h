@@ -26,6 +26,9 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out);
 /* All of one decision: operands, attributes, what the chosen template requires with the constants, and every candidate.
  * slot: "decode[2]/0/norm_linear", phase[rows]/layer/op. False when no target has it; nothing is printed then. */
 bool audit_why(const Artifact *a, const AuditOptions *o, const char *slot, FILE *out);
+/* Formats of a launch's weights as the table has them, "e4m3 128x128 + bf16", "-" of none; returns the characters. */
+enum { AUDIT_WEIGHTS = 400 };
+int audit_weights(const Phase *p, const Launch *l, const Slot *ledger, char text[AUDIT_WEIGHTS]);
 /* One page that needs nothing else: map of layers, search, and each launch with bytes, operations and time. False when
  * there is no memory for it. */
 bool audit_html(const Artifact *a, FILE *out);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifacts/formats.h"
 #include "artifacts/numbers.h"
 #include "compiler/input.h"
 #include "compiler/option_table.h"
@@ -238,17 +239,19 @@ static void read_ignore(Reading *r, const Value *v, bool must_match)
 	}
 }
 
-static const struct { const char *name; WeightFormat format; bool is_bf16; } quant_formats[] = {
-	{"keep", FORMAT_PLAIN, false}, {"bf16", FORMAT_PLAIN, true}, {"fp8-block", FORMAT_FP8_BLOCK, false},
-	{"fp8-channel", FORMAT_FP8_CHANNEL, false}, {"fp8-tensor", FORMAT_FP8_TENSOR, false},
-	{"nvfp4", FORMAT_NVFP4, false}, {"mxfp4", FORMAT_MXFP4, false}};
+/* name: FORMAT_NAMES = "keep", which is no format. */
+static const struct { FormatName name; WeightFormat format; bool is_bf16; } quant_formats[] = {
+	{FORMAT_NAMES, FORMAT_PLAIN, false}, {NAME_BF16, FORMAT_PLAIN, true}, {NAME_FP8_BLOCK, FORMAT_FP8_BLOCK, false},
+	{NAME_FP8_CHANNEL, FORMAT_FP8_CHANNEL, false}, {NAME_FP8_TENSOR, FORMAT_FP8_TENSOR, false},
+	{NAME_NVFP4, FORMAT_NVFP4, false}, {NAME_MXFP4, FORMAT_MXFP4, false}};
 enum { N_QUANT_FORMATS = sizeof quant_formats / sizeof quant_formats[0] };
 
 /* Index in quant_formats, or N_QUANT_FORMATS. */
 static int quant_format(const char *word)
 {
 	int k = 0;
-	while (k < N_QUANT_FORMATS && strcmp(quant_formats[k].name, word) != 0)
+	while (k < N_QUANT_FORMATS && strcmp(quant_formats[k].name == FORMAT_NAMES ? "keep"
+		: format_names[quant_formats[k].name], word) != 0)
 		k++;
 	return k;
 }
@@ -497,23 +500,15 @@ static void read_rules(Reading *r, const Value *v, int k)
 
 /* The cache, layer by layer --------------------------------------------------------------------------- */
 
-static const struct { const char *name; Dtype dtype; } kv_formats[] = {
-	{"bf16", DT_bf16}, {"fp8", DT_e4m3}, {"nvfp4", DT_e2m1}};
-enum { N_KV_FORMATS = sizeof kv_formats / sizeof kv_formats[0] };
-
 static bool read_kv_format(Reading *r, const char *name, const Value *v, Dtype *out)
 {
 	const Config *cf = &r->c->model.config;
 	const char *word;
-	int k = 0;
 	if (!want_string(r->d, A0303, name, v, &word))
 		return false;
-	while (k < N_KV_FORMATS && strcmp(kv_formats[k].name, word) != 0)
-		k++;
-	if (k == N_KV_FORMATS)
+	if (!cache_from_name(word, out))
 		return fail_at(r->d, A0303, v->at, "%s = %s: expected \"bf16\", \"fp8\" or \"nvfp4\"", name,
 			value_text(r->d->arena, v));
-	*out = kv_formats[k].dtype;
 	if (*out == DT_e2m1 && cf->head_dim > 0 && cf->head_dim % NVFP4_GROUP)
 		return fail_at(r->d, A0304, v->at, "%s = \"nvfp4\": head_dim = %d (%s:%d) is no multiple of %d, which share a "
 			"scale", name, cf->head_dim, cf->at_head_dim.file, cf->at_head_dim.line, NVFP4_GROUP);
@@ -791,12 +786,9 @@ static const char *kv_text(Reading *r)
 	const bool *rotate = r->o->rotate;
 	const char *text = "";
 	for (int l = 0, end; l <= last_layer(r); l = end) {
-		int k = 0;
-		while (kv_formats[k].dtype != kv[l])
-			k++;
 		for (end = l + 1; end <= last_layer(r) && kv[end] == kv[l] && rotate[end] == rotate[l];)
 			end++;
-		text = arena_printf(a, "%s%s%s%s %d", text, l ? ", " : "", kv_formats[k].name, rotate[l] ? " rotated" : "", l);
+		text = arena_printf(a, "%s%s%s%s %d", text, l ? ", " : "", cache_name(kv[l]), rotate[l] ? " rotated" : "", l);
 		if (end > l + 1)
 			text = arena_printf(a, "%s-%d", text, end - 1);
 	}

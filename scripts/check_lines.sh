@@ -36,9 +36,9 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ counts for itself.
 total() { sources "$1" | grep -v "^$1/kernelgen/" | xargs -r cat | wc -l; }
 
-rooms='21750 compiler
+rooms='22000 compiler
 1600 compiler/kernelgen
-9950 artifacts
+10000 artifacts
 2950 runtime/cpu
 2500 runtime/text
 9700 runtime/cli'

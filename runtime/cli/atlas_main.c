@@ -12,6 +12,8 @@ static const char audit_notes[] =
 	"            the last\n"
 	"  op        what is computed: atlasc --list-ops has the formulas\n"
 	"  template  the kernel, with its tunables: atlasc kernels has the contracts\n"
+	"  weights   number format of its matrices, with rows x columns that share a scale: e4m3 128x128\n"
+	"  cache     of keys and values, as [kv] names it; state: what Gated DeltaNet keeps\n"
 	"  grid      blocks; block: threads of one\n"
 	"  smem      bytes of shared memory a block; regs: registers a thread\n"
 	"  spills    bytes of local memory a thread\n"
