@@ -44,7 +44,7 @@ ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
 COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
 	$(filter-out %/plan_write.o %/new_file.o %/manual.o,$(ARTIFACTS))
-CLI := $(call obj,$(wildcard runtime/cli/*.c artifacts/manual.c artifacts/new_file.c))
+CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/page/*.c artifacts/manual.c artifacts/new_file.c))
 KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c artifacts/expr.c artifacts/tables.c))
 TEST_C := $(filter-out tests/gpu/% tests/mutation/without.c,$(wildcard tests/*/*.c))
 TEST_SRC := $(if $(TEST_C),$(shell grep -l '^int main\>' $(TEST_C)))
@@ -73,10 +73,13 @@ $(BUILD)/kernelgen: $(KERNELGEN)
 $(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*.cu*)
 	@mkdir -p $(@D)
 	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))
-$(BUILD)/gen/%_toml.c: scripts/embed_toml.sh $(wildcard models/*/MODEL.toml kernels/tuning/*.toml)
+$(BUILD)/gen/%_toml.c: scripts/embed_text.sh $(wildcard models/*/MODEL.toml kernels/tuning/*.toml)
 	@mkdir -p $(@D)
-	$(call q,embed)scripts/embed_toml.sh $*_toml $(sort $(filter $(if $(filter family,$*),models,kernels)/%,$^)) >$@
-$(GEN): %.o: %.c Makefile
+	$(call q,embed)scripts/embed_text.sh $*_toml $(sort $(filter $(if $(filter family,$*),models,kernels)/%,$^)) >$@
+$(BUILD)/gen/page_text.c: scripts/embed_text.sh runtime/cli/page/page.css runtime/cli/page/page.js
+	@mkdir -p $(@D)
+	$(call q,embed)scripts/embed_text.sh page_text $(filter-out %.sh,$^) >$@
+$(GEN) $(BUILD)/gen/page_text.o: %.o: %.c Makefile
 	$(call q,cc)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/atlasc: $(COMPILER) $(ARTIFACTS)

@@ -47,7 +47,7 @@ static Run run_at(const Phase *p, int i, int *next)
 	return r;
 }
 
-static const Candidate *chosen(const Slot *s)
+const Candidate *audit_chosen(const Slot *s)
 {
 	for (int i = 0; i < s->n_candidates; i++)
 		if (s->candidates[i].verdict == CHOSEN)
@@ -135,8 +135,7 @@ static int n_candidates(const Artifact *a, int target) { return a->candidates ? 
 
 /* Text --------------------------------------------------------------------------------------------- */
 
-/* Where the predicate stands that a candidate was rejected for, by its contract; "" when the reason is no predicate. */
-static const char *place_of(const Artifact *a, const Candidate *c)
+const char *audit_place(const Artifact *a, const Candidate *c)
 {
 	for (int i = 0; i < a->n_contracts; i++)
 		for (int k = 0; strcmp(a->contracts[i].name, c->kernel) == 0 && k < a->contracts[i].n_terms; k++) {
@@ -152,7 +151,7 @@ static const char *place_of(const Artifact *a, const Candidate *c)
 /* The rest of a line about one that was not chosen: its name, then why. */
 static void text_other(const Artifact *a, const Candidate *c, FILE *out)
 {
-	const char *at = place_of(a, c);
+	const char *at = audit_place(a, c);
 	fprintf(out, " %s%s%s", c->kernel, c->tunables[0] ? " " : "", c->tunables);
 	if (c->reason[0])
 		fprintf(out, ": %s%s%s%s\n", c->reason, *at ? " (" : "", at, *at ? ")" : "");
@@ -173,7 +172,7 @@ static void text_others(const Artifact *a, const Slot *s, FILE *out)
 
 static int name_kernel(const TargetPlan *t, const Slot *ledger, const Launch *l, char name[128])
 {
-	const Candidate *c = chosen(&ledger[l->slot]);
+	const Candidate *c = audit_chosen(&ledger[l->slot]);
 	return snprintf(name, 128, "%s%s%s", t->kernels[l->kernel].name, c->tunables[0] ? " " : "", c->tunables);
 }
 
@@ -212,7 +211,7 @@ static void text_launch(const Artifact *a, int target, const Phase *p, const Lau
 	const Slot *ledger = a->ledger[target];
 	const Kernel *k = &t->kernels[l->kernel];
 	const Slot *s = &ledger[l->slot];
-	const Candidate *c = chosen(s);
+	const Candidate *c = audit_chosen(s);
 	const char *cache = *launch_cache(p, l) ? launch_cache(p, l) : "-";
 	char name[128], grid[40], weights[AUDIT_WEIGHTS];
 	name_kernel(t, ledger, l, name);
@@ -232,7 +231,7 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 	const Widths w = find_widths(t, a->ledger[target], p);
 	double us = 0, bytes = 0;
 	for (int i = 0; i < p->n_launches; i++) {
-		us += chosen(&a->ledger[target][p->launches[i].slot])->cost_us;
+		us += audit_chosen(&a->ledger[target][p->launches[i].slot])->cost_us;
 		bytes += (double)(p->launches[i].read_bytes + p->launches[i].write_bytes);
 	}
 	fprintf(out, "\n%s[%d]  outs %d  %d launches  %.1f MB  %.1f us by the ledger\n", phase_name(p->kind),
@@ -312,7 +311,7 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 
 static void why_launch(const Artifact *a, const TargetPlan *t, const Slot *s, const Launch *l, FILE *out)
 {
-	const Candidate *c = chosen(s);
+	const Candidate *c = audit_chosen(s);
 	fprintf(out, "%s  %s[%d]  layer %d  %s: %s\n", t->target, phase_name(s->phase), s->rows, l->layer,
 		op_table[l->op].name, op_table[l->op].meaning);
 	fprintf(out, "operands  %s\nattrs     %s\nconstants %s\n", s->operands, s->attrs, t->kernels[l->kernel].defines);
@@ -375,7 +374,7 @@ static void json_candidates(const Artifact *a, const Slot *s, FILE *out)
 		fputc(',', out);
 		json_field(out, "reason", c->reason);
 		fputc(',', out);
-		json_field(out, "at", place_of(a, c));
+		json_field(out, "at", audit_place(a, c));
 		fprintf(out, ",\"cost_us\":%.17g,", c->cost_us);
 		json_field(out, "cost_from", c->cost_from);
 		fputc('}', out);

@@ -26,12 +26,13 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out);
 /* All of one decision: operands, attributes, what the chosen template requires with the constants, and every candidate.
  * slot: "decode[2]/0/norm_linear", phase[rows]/layer/op. False when no target has it; nothing is printed then. */
 bool audit_why(const Artifact *a, const AuditOptions *o, const char *slot, FILE *out);
+/* The candidate that the decision chose; every plan that was opened has one. */
+const Candidate *audit_chosen(const Slot *s);
+/* File and line of the predicate that a candidate was rejected for, by its contract; "" when its reason is none. */
+const char *audit_place(const Artifact *a, const Candidate *c);
 /* Formats of a launch's weights as the table has them, "e4m3 128x128 + bf16", "-" of none; returns the characters. */
 enum { AUDIT_WEIGHTS = 400 };
 int audit_weights(const Phase *p, const Launch *l, const Slot *ledger, char text[AUDIT_WEIGHTS]);
-/* One page that needs nothing else: map of layers, search, and each launch with bytes, operations and time. False when
- * there is no memory for it. */
-bool audit_html(const Artifact *a, FILE *out);
 /* One object, schema_version 1; candidates are always in it, each with `at`: file and line of the predicate that its
  * reason names, "" when the reason is no predicate. */
 bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out);

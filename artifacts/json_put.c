@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes of the code point at p, 0 when there is none: the table of Unicode 15, 3.9 D92. */
-static size_t code_point(const unsigned char *p, size_t n)
+/* The table of Unicode 15, 3.9 D92. */
+size_t json_code_point(const unsigned char *p, size_t n)
 {
 	if (p[0] < 0x80)
 		return 1;
@@ -30,7 +30,7 @@ void json_text(FILE *out, const char *text, size_t n)
 	const unsigned char *p = (const unsigned char *)text;
 	fputc('"', out);
 	for (size_t i = 0; i < n;) {
-		size_t length = code_point(p + i, n - i);
+		size_t length = json_code_point(p + i, n - i);
 		if (length == 0)
 			fputs("\xef\xbf\xbd", out);
 		else if (p[i] == '"' || p[i] == '\\')

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+/* Bytes of the code point of UTF-8 at p, of which n bytes are there; 0 when there is none. */
+size_t json_code_point(const unsigned char *p, size_t n);
 /* Quoted; n bytes of UTF-8, invalid bytes as U+FFFD. */
 void json_text(FILE *out, const char *text, size_t n);
 void json_quoted(FILE *out, const char *text);

@@ -3,9 +3,11 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "artifacts/audit.h"
 #include "runtime/cli/certify.h"
+#include "runtime/cli/page/audit_page.h"
 #include "runtime/cli/policy.h"
 #include "runtime/plan_handle.h"
 
@@ -34,11 +36,18 @@ static int write_page(const Args *args, const Artifact *a)
 {
 	char *page = NULL;
 	size_t n;
-	FILE *f = open_memstream(&page, &n);
-	bool good = f && audit_html(a, f);
+	char why[VIOLATION_TEXT] = "";
+	char *beside = certificate_path(args->plan);
+	const CertificateState state = !beside || access(beside, F_OK) != 0 ? CERTIFICATE_NONE
+		: certificate_demand(args, a, 0, 0, why, sizeof why) ? CERTIFICATE_BROKEN : CERTIFICATE_HOLDS;
+	const size_t path = beside ? strlen(beside) : 0; /* "PLAN.cert: it is of another plan": the page names no folder */
+	const char *reason = beside && strncmp(why, beside, path) == 0 && why[path] == ':' ? why + path + 2 : why;
+	FILE *f = beside ? open_memstream(&page, &n) : NULL;
+	bool good = f && audit_page(a, state, reason, f);
 	good = f && fclose(f) == 0 && good;
 	int code = !good ? cli_say(args, EXIT_ENVIRONMENT, "no memory for the page")
 		: cli_write_file(args, strcmp(args->html_file, "-") == 0 ? NULL : args->html_file, write_text, page);
+	free(beside);
 	free(page);
 	return code;
 }
