@@ -25,6 +25,7 @@ build libssl-dev       lib:libcrypto.a                        SHA-256 of plan se
 build libsodium-dev    lib:libsodium.a                        Ed25519 signatures of plans, linked statically
 build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel contracts while building
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
+test  chromium-headless-shell  cmd:chromium-headless-shell    renders the pages of atlas audit and atlas bench
 test  mandoc           cmd:mandoc                             checks the manual pages
 test  python3-venv     usr/lib/python3*/ensurepip/__init__.py      Python of the tests and their oracles
 '
