@@ -15,9 +15,9 @@ KERNELS = HERE.parent / "gpu" / "results" / "mutants.txt"
 
 
 def test_every_class_has_a_row():
-    """Seventy classes, at least forty of them injected; the others say why they cannot be, and nothing contradicts."""
+    """At least seventy classes, at least forty of them injected; the others say why they cannot be, and nothing contradicts."""
     rows = workshop.table()
-    assert [row["n"] for row in rows] == list(range(1, 71))
+    assert [row["n"] for row in rows] == list(range(1, len(rows) + 1)) and len(rows) >= 70
     assert all(row["class"] and bool(row.get("mutant")) != bool(row.get("cannot")) for row in rows)
     assert sum(bool(row.get("mutant")) for row in rows) >= 60
     names = [m["name"] for m in workshop.mutants()]

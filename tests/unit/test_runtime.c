@@ -248,6 +248,32 @@ static void slots_and_pages_are_counted(void **state)
 	rig_close(&r);
 }
 
+/* Prompts are read in the order in which they were started, whichever slots they got. */
+static void first_come_first_served(void **state)
+{
+	int32_t tokens[40];
+	AtlasEvent events[4];
+	int slot, n, served[3], n_served = 0;
+	Rig r;
+	(void)state;
+	rig_open(&r, "llama", 0);
+	fill_prompt(tokens, 40, 0);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(atlas_start(r.session, tokens, 40, NULL, 3, &slot), ATLAS_OK);
+		assert_int_equal(slot, i);
+	}
+	assert_int_equal(atlas_cancel(r.session, 0), ATLAS_OK);
+	assert_int_equal(atlas_start(r.session, tokens, 40, NULL, 3, &slot), ATLAS_OK);
+	assert_int_equal(slot, 0); /* the lowest slot has the latest prompt */
+	while (n_served < 3) {
+		assert_int_equal(atlas_step(r.session, events, 4, &n), ATLAS_OK);
+		for (int i = 0; i < n && n_served < 3; i++)
+			served[n_served++] = events[i].slot;
+	}
+	assert_memory_equal(served, ((int[]){1, 2, 0}), sizeof served);
+	rig_close(&r);
+}
+
 static void sampling_is_checked(void **state)
 {
 	int32_t token = 5;
@@ -757,6 +783,7 @@ int main(void)
 		cmocka_unit_test(stop_tokens_stop),
 		cmocka_unit_test(contexts_end_where_they_must),
 		cmocka_unit_test(slots_and_pages_are_counted),
+		cmocka_unit_test(first_come_first_served),
 		cmocka_unit_test(sampling_is_checked),
 		cmocka_unit_test(seeds_decide),
 		cmocka_unit_test(any_buckets_give_the_same_answers),

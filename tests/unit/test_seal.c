@@ -239,6 +239,16 @@ static void leaves_of_weights(void **state)
 		assert_int_equal(artifact_check_weights(&a, NULL, why, sizeof why), READ_INTEGRITY);
 		assert_non_null(strstr(why, "bytes 1048576 to 2097152"));
 	}
+	at[TREE_LEAF_BYTES] ^= 1;
+	at[bytes - 1] ^= 4;
+	assert_true(artifact_leaves_hold(&a, w, 0, at, bytes));
+	uint8_t *leaves = b.at + (a.leaves - b.at) + a.first_leaf[w] * HASH_BYTES;
+	for (int bit = 0; bit < 8 * HASH_BYTES; bit++) { /* all of a hash is compared */
+		leaves[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_false(artifact_leaves_hold(&a, w, 0, at, bytes));
+		assert_int_equal(artifact_check_weights(&a, NULL, why, sizeof why), READ_INTEGRITY);
+		leaves[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
 	artifact_free(&a);
 	free(b.at);
 	free_made(&m);
@@ -274,6 +284,13 @@ static void trusted_keys(void **state)
 	assert_int_equal(read_all(b, &others, why), READ_OK);
 	assert_int_equal(read_all(b, &stranger, why), READ_UNTRUSTED);
 	assert_non_null(strstr(why, "... and others, none of them trusted"));
+	for (int bit = 0; bit < 256; bit++) { /* a key that differs in one bit, wherever, is another key */
+		uint8_t near[1][32];
+		memcpy(near, keys[0].public_key, 32);
+		near[0][bit / 8] ^= (uint8_t)(1 << bit % 8);
+		PlanTrust other = {(const uint8_t (*)[32])near, 1};
+		assert_int_equal(read_all(b, &other, why), READ_UNTRUSTED);
+	}
 	/* a signature of another plan's root, each of the two in the other's place, one of them twice */
 	PlanSignature *s = (PlanSignature *)(void *)(b.at + b.n - 16) - 2, old = s[0];
 	assert_true(sign_bytes(&keys[0], PLAN_DOMAIN, bare.at, 32, s[0].signature));
