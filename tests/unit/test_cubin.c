@@ -192,7 +192,7 @@ static void test_cache(void **state)
 	assert_int_equal(mkdir(file, 0700), 0); /* a folder in the entry's place */
 	assert_false(cache_get(path, &key, &out));
 	assert_false(cache_put(path, &key, &in, why, sizeof why));
-	assert_string_equal(why, "Is a directory");
+	assert_string_equal(why, "not a regular file but a folder");
 	assert_int_equal(rmdir(file), 0);
 	assert_int_equal(rmdir(path), 0); /* empty: no temporary file was left */
 	snprintf(path, sizeof path, "%s/deeper", dir);
