@@ -154,7 +154,8 @@ demo:
 mutate: deps
 	+@$(MAKE) --no-print-directory tests
 	@$(VENV)/bin/python tests/mutation/run --build-dir $(BUILD)
-published: deps all
+published: deps
+	+@$(MAKE) --no-print-directory all
 	@$(VENV)/bin/python tests/published/run --build-dir $(BUILD)
 lines: ; @scripts/check_lines.sh --report
 
