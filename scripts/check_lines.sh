@@ -38,7 +38,7 @@ total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc 
 
 rooms='22000 compiler
 1600 compiler/kernelgen
-10000 artifacts
+10250 artifacts
 2950 runtime/cpu
 2500 runtime/text
 9400 runtime/cli
@@ -68,7 +68,7 @@ for f in docs/*.md; do
 	[ ! -e "$f" ] || over "$f" "$(wc -l <"$f")" 120
 done
 wide=$(grep -nE '^.{101}' README.md) && { echo "README.md: wider than 100 columns: $wide"; bad=1; }
-over Makefile "$(wc -l <Makefile)" 180
+over Makefile "$(wc -l <Makefile)" 190
 while read -r size where name; do
 	over "$where: $name" "$size" 120
 done < <(functions | awk '$1 > 120')

@@ -593,7 +593,8 @@ static void put_steps(const Artifact *a, FILE *out)
 	for (int pass = 0; pass < 2; pass++) {
 		if (pass)
 			fputs("<section id=\"steps\"><h2>Expected steps</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
-				"aria-label=\"Expected steps\"><table class=\"steps cards sorts\"><caption>A step of each phase, by the "
+				"aria-label=\"Expected steps\"><table class=\"steps cards sorts\">"
+				"<caption>A step of each phase, by the "
 				"times that its kernels were chosen by</caption><thead><tr><th scope=\"col\">Phase</th>"
 				"<th scope=\"col\">Target</th><th scope=\"col\" class=\"n\">Launches</th>"
 				"<th scope=\"col\" class=\"n\">Bytes MB</th><th scope=\"col\" class=\"n\">Time \302\265s</th>"
