@@ -92,7 +92,8 @@ def test_what_is_interrupted_leaves_nothing(build_dir, model, number):
     kept("", model)
     (model / "long.txt").write_text((FIXTURE / "heldout.txt").read_text() * 50)
     before = {p.name for p in model.iterdir()}
-    run = subprocess.Popen([build_dir / "atlasc", "calibrate", model, "--text", model / "long.txt", "-o", model / "s", "-q"])
+    run = subprocess.Popen([build_dir / "atlasc", "calibrate", model, "--text", model / "long.txt", "-o", model / "s", "-q"],
+                           preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # nohup would have it ignored
     until = time.monotonic() + 60
     while time.monotonic() < until and not measures(run.pid):
         time.sleep(0.01)
