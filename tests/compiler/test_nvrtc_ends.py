@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import re
 import resource
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -78,6 +81,32 @@ def test_end_at_the_first_call(atlasc, tmp_path):
                env={**os.environ, "LD_PRELOAD": str(shim(tmp_path, "empty.cu", "abort()"))})
     assert (done.returncode, done.stderr) == (
         5, "atlasc: error[A0910]: NVRTC does not work: it was ended by signal 6 (Aborted)\n")
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_children_end_with_their_parent(atlasc, tmp_path, number):
+    """In the middle of a kernel, which here never ends."""
+    env = {**os.environ, "LD_PRELOAD": str(shim(tmp_path, "stream_norm.cu", "pause()"))}
+    parent = subprocess.Popen([atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "-j", "2"], env=env,
+                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    children, until = [], time.monotonic() + 60
+    while len(children) < 2 and time.monotonic() < until:
+        children = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    time.sleep(0.5)
+    parent.send_signal(number)
+    assert parent.wait(timeout=10) == (-9 if number == signal.SIGKILL else 130)
+    until = time.monotonic() + 10
+    while any(map(is_alive, children)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(children) == 2 and not any(map(is_alive, children))
+    assert list(tmp_path.glob("plan.bin*")) == []
 
 
 @pytest.mark.long
