@@ -118,9 +118,9 @@ const char *memory_largest(const MemoryItem *items, int n, char *text, size_t by
 {
 	size_t at = 0;
 	text[0] = 0;
-	for (int i = 0, stated = 0; i < n && stated < 3 && at < bytes; i++)
+	for (int i = 0, named = 0; i < n && named < 3 && at < bytes; i++)
 		if (items[i].is_on_device)
-			at += (size_t)snprintf(text + at, bytes - at, "%s%s %.1f MiB", stated++ ? ", " : "", items[i].name,
+			at += (size_t)snprintf(text + at, bytes - at, "%s%s %.1f MiB", named++ ? ", " : "", items[i].name,
 				(double)items[i].bytes / (1 << 20));
 	return text;
 }

@@ -170,9 +170,8 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info);
 typedef struct AtlasDevice AtlasDevice;
 
 /* Starts a GPU in a thread of its own: the driver takes longer (a quarter of a second) than a plan to be opened, which
- * can happen meanwhile. Returns at once. Optional: failures here are silent, and opening a
- * session repeats the work and reports them.
- * index: of the GPU, in the driver's order. NULL when there is no memory or thread for it. */
+ * can happen meanwhile. Returns at once. Optional: failures here are silent, and opening a session repeats the work and
+ * reports them. index: of the GPU, in the driver's order. NULL when there is no memory or thread for it. */
 AtlasDevice *atlas_device_start(int index);
 /* Waits until it is started, and gives it back. Before or after the sessions on it are closed; NULL is fine. */
 void atlas_device_end(AtlasDevice *device);

@@ -289,7 +289,7 @@ static void print_text(const Rebuild *r, bool is_equal, const uint8_t hashes[2][
 static void print_json(const Rebuild *r, bool is_equal, const uint8_t hashes[2][32], const Finding *found, int n,
 	const PlanDiff *diff)
 {
-	int stated = 0;
+	int printed = 0;
 	printf("{\"schema_version\": 1, \"equal\": %s, \"sha256\": ", is_equal ? "true" : "false");
 	json_hash(stdout, hashes[0]);
 	fputs(", \"rebuilt_sha256\": ", stdout);
@@ -297,7 +297,7 @@ static void print_json(const Rebuild *r, bool is_equal, const uint8_t hashes[2][
 	fputs(",\n \"other_tools\": [", stdout);
 	for (int i = 0; i < N_TOOLS; i++)
 		if (is_other_tool(r, i)) {
-			fputs(stated++ ? ", " : "", stdout);
+			fputs(printed++ ? ", " : "", stdout);
 			json_quoted(stdout, tools[i]);
 		}
 	fputs("],\n \"sections\": [", stdout);
