@@ -1,7 +1,7 @@
 /* test_nvrtc_pool.c - what the pool does when NVRTC never ends, dies, or no process can be had.
  *
- * Jobs ask for the version, which takes little time; a function of NVRTC never returns, or kills, as the test says by how
- * many calls all children have made so far.
+ * Jobs ask for the version, which takes little time; a function of NVRTC never returns, or kills, as the test says by
+ * how many calls all children have made so far.
  */
 #include "compiler/kernels.h"
 
@@ -29,7 +29,8 @@ static Shared *shared;
 nvrtcResult nvrtcCreateProgram(nvrtcProgram *program, const char *text, const char *name, int n,
 	const char *const *headers, const char *const *names)
 {
-	typedef nvrtcResult Create(nvrtcProgram *, const char *, const char *, int, const char *const *, const char *const *);
+	typedef nvrtcResult Create(nvrtcProgram *, const char *, const char *, int, const char *const *,
+		const char *const *);
 	Create *create;
 	const int call = __atomic_add_fetch(&shared->calls, 1, __ATOMIC_RELAXED);
 	if (shared->hang_every && call % shared->hang_every == 0)
