@@ -66,6 +66,7 @@ $(BUILD)/obj/%.o: %.c Makefile | ready
 	@mkdir -p $(@D)
 	$(call q,cc)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
+$(BUILD)/obj/artifacts/%_check.o: CFLAGS += -Os # they run once, and libatlas.so shall be small
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
 
 $(BUILD)/kernelgen: $(KERNELGEN)

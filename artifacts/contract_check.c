@@ -408,6 +408,32 @@ static bool has_constants(const char *defines, const char *text)
 	return true;
 }
 
+/* "step i32 [4], x bf16 [16,576], part f32 [16,9,*,64]": are these the operands? A kernel decides what is *. */
+static bool has_operands(const Phase *p, const Launch *l, const char *text)
+{
+	char item[TEXT_BYTES];
+	for (int i = 0; i < op_table[l->op].n_operands; i++) {
+		const Buf *b = NULL;
+		for (int k = 0; k < l->n_args; k++)
+			b = l->args[k].operand == i && l->args[k].buf >= 0 ? &p->bufs[l->args[k].buf] : b;
+		if (!b)
+			continue;
+		int n = snprintf(item, sizeof item, "%s %s [", op_table[l->op].operands[i].name, dtype_name(b->dtype));
+		if (strncmp(text, item, (size_t)n) != 0)
+			return false;
+		text += n;
+		for (int d = 0; d < b->n_dims; d++) {
+			n = snprintf(item, sizeof item, "%lld", (long long)b->shape[d]);
+			n = *text == '*' ? 1 : strncmp(text, item, (size_t)n) == 0 ? n : 0;
+			if (!n || text[n] != (d + 1 < b->n_dims ? ',' : ']'))
+				return false;
+			text += n + 1;
+		}
+		text += strncmp(text, ", ", 2) == 0 ? 2 : 0;
+	}
+	return !*text;
+}
+
 /* The kernel is the one the ledger has chosen, or, of a trial, one of those it admits; with its attributes. */
 static bool check_decision(const Kernel *k, const Contract *c, const Slot *s, bool is_trial, const char *what, Why *why)
 {
@@ -494,6 +520,8 @@ static bool check_launch(const TargetPlan *t, const Slot *ledger, const Ops *ops
 	if (!(fit->is_launched && fit->slot == l->slot)
 		&& !check_decision(&t->kernels[l->kernel], fit->contract, s, is_trial, what, why))
 		return false;
+	if (!(fit->is_launched && fit->slot == l->slot) && !has_operands(p, l, s->operands))
+		return REFUSE("%s: the ledger has other operands: %.160s", what, s->operands);
 	fit->is_launched = true;
 	fit->slot = l->slot;
 	if (!is_trial && (l->layer < s->layer_first || l->layer > s->layer_last))

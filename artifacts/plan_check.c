@@ -460,6 +460,25 @@ static const char *frame_of_arg(const Phase *p, const Launch *l, const Arg *a)
 	return find_frame(name) ? name : NULL;
 }
 
+/* Size of the struct that has arguments and maps at these offsets, one after the other; -1 = none has. */
+static int struct_bytes(const Launch *l)
+{
+	int at = 0, a = 0, m = 0;
+	while (a < l->n_args || m < l->n_maps) {
+		const int map_at = (at + 63) / 64 * 64;
+		if (a < l->n_args && l->args[a].field_offset == at) {
+			at += 8;
+			a++;
+		} else if (m < l->n_maps && l->maps[m].field_offset == map_at) {
+			at = map_at + PLAN_TENSOR_MAP_BYTES;
+			m++;
+		} else {
+			return -1;
+		}
+	}
+	return l->n_maps ? (at + 63) / 64 * 64 : at;
+}
+
 static bool check_args(const Checking *c, const Phase *p, int index, const char *what)
 {
 	Why *why = c->why;
@@ -498,7 +517,12 @@ static bool check_args(const Checking *c, const Phase *p, int index, const char 
 		s.shape[a->operand] = b->shape;
 		s.n_dims[a->operand] = b->n_dims;
 	}
-	return check_maps(c, p, index, words, what) && check_op_shapes(&c->a->graph, &s, what, why);
+	if (!check_maps(c, p, index, words, what))
+		return false;
+	if (struct_bytes(l) != c->plan->kernels[l->kernel].param_bytes)
+		return REFUSE("%s: its %d arguments and %d tensor maps are not a struct of %d bytes", what, l->n_args,
+			l->n_maps, c->plan->kernels[l->kernel].param_bytes);
+	return check_op_shapes(&c->a->graph, &s, what, why);
 }
 _Static_assert(PLAN_MAX_PARAM_BYTES / 8 <= 64 && PLAN_MAX_OPERANDS <= 64, "one bit each");
 
@@ -524,9 +548,26 @@ static bool check_launch(const Checking *c, const Phase *p, int index)
 		if (l->deps[i] < (i ? l->deps[i - 1] + 1 : 0) || l->deps[i] >= index)
 			return REFUSE("%s: waits for launch %d: earlier ones expected, ascending", what, l->deps[i]);
 	if (l->slot < 0 || l->slot >= c->n_ledger || c->ledger[l->slot].op != l->op ||
-		c->ledger[l->slot].phase != p->kind || c->ledger[l->slot].rows != p->rows)
+		c->ledger[l->slot].phase != p->kind || c->ledger[l->slot].rows != p->rows ||
+		c->ledger[l->slot].outs != p->outs)
 		return REFUSE("%s: entry %d of the ledger is not about it", what, l->slot);
 	return check_args(c, p, index, what);
+}
+
+/* A launch that writes tensor lN.out completes its layer, N. */
+static bool check_completion(const Phase *p, int index, Why *why)
+{
+	const Launch *l = &p->launches[index];
+	char name[32];
+	int completes = -1;
+	snprintf(name, sizeof name, "l%d.out", l->layer);
+	for (int i = 0; i < l->n_args; i++)
+		if (op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT && l->args[i].buf >= 0 &&
+			strcmp(p->bufs[l->args[i].buf].name, name) == 0)
+			completes = l->layer;
+	return l->produces_layer == completes || REFUSE(
+		"%s[%d] launch %d (%s): produces layer %d, but its results complete %d",
+		phase_name(p->kind), p->rows, index, op_table[l->op].name, l->produces_layer, completes);
 }
 
 static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
@@ -548,7 +589,7 @@ static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
 		if (!check_buf(c, p, &p->bufs[i]))
 			return false;
 	for (int i = 0; i < p->n_launches; i++)
-		if (!check_launch(c, p, i))
+		if (!check_launch(c, p, i) || !check_completion(p, i, why))
 			return false;
 	return check_lifetimes(c, p) && check_hazards(p, why);
 }
@@ -745,6 +786,8 @@ bool check_artifact(const Artifact *a, Why *why)
 		if (w->made && !random_seed(a, &seed))
 			return REFUSE("weight %s: made at open, but option weights.random_seed is no seed", w->name);
 	}
+	if (!check_graph_twice(a, why))
+		return false;
 	int64_t *place = malloc(sizeof *place * (size_t)(a->graph.n_tensors + 1));
 	if (!place)
 		return why_not(why, READ_NO_MEMORY, "no memory for %d tensors", a->graph.n_tensors);
@@ -753,7 +796,8 @@ bool check_artifact(const Artifact *a, Why *why)
 		memset(place, -1, sizeof *place * (size_t)a->graph.n_tensors);
 		Checking c = {a, &a->targets[i], a->ledger[i], a->n_ledger[i], place, why};
 		good = check_ledger(a, i, why) && check_target(&c) && check_uses(a, c.plan, why)
-			&& check_contracts(a, c.plan, c.ledger, false, why) && check_candidates(&c);
+			&& check_contracts(a, c.plan, c.ledger, false, why) && check_meaning(a, c.plan, why)
+			&& check_ledger_layers(a, i, why) && check_candidates(&c);
 	}
 	free(place);
 	return good;

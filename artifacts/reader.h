@@ -47,6 +47,12 @@ bool check_hazards(const Phase *p, Why *why); /* of a phase that is otherwise in
 /* Of a target plan whose indices are all in range; are_trials: of its candidates. */
 bool check_contracts(const Artifact *a, const TargetPlan *t, const Slot *ledger, bool are_trials, Why *why);
 bool check_uses(const Artifact *a, const TargetPlan *t, Why *why);
+bool check_meaning(const Artifact *a, const TargetPlan *t, Why *why); /* of a plan that is otherwise in order */
+/* Facts that are stated twice, of a graph and of targets that are in order (twice_check.c lists all of them). */
+bool check_graph_twice(const Artifact *a, Why *why);
+bool check_ledger_layers(const Artifact *a, int target, Why *why);
+bool op_has_meaning(OpKind op); /* does check_meaning know it? */
+void weights_by_offset(const Graph *g, int *order); /* [n_weights] their indices */
 /* Do the tensors fit the op's row in ops.h? shapes [n_operands]; n_dims 0 = absent. `what` names the op in
  * messages. constants may be NULL (attributes unknown). */
 typedef struct OpShapes {

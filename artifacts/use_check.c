@@ -69,14 +69,13 @@ static void add_op(Uses *u, const GraphOp *op)
 	}
 }
 
-static void sort_weights(Uses *u)
+void weights_by_offset(const Graph *g, int *order)
 {
-	const Graph *g = u->g;
 	for (int i = 0; i < g->n_weights; i++) { /* nearly in order already */
 		int k = i;
-		for (; k > 0 && g->weights[u->by_offset[k - 1]].offset > g->weights[i].offset; k--)
-			u->by_offset[k] = u->by_offset[k - 1];
-		u->by_offset[k] = i;
+		for (; k > 0 && g->weights[order[k - 1]].offset > g->weights[i].offset; k--)
+			order[k] = order[k - 1];
+		order[k] = i;
 	}
 }
 
@@ -106,7 +105,7 @@ static bool collect(Uses *u)
 		else
 			u->list[n++] = u->list[i];
 	u->n = n;
-	sort_weights(u);
+	weights_by_offset(g, u->by_offset);
 	return true;
 }
 

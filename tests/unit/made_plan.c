@@ -126,7 +126,7 @@ void make_plan_of_model(MadePlan *m)
 	m->artifact.candidates = &w->candidates;
 	m->artifact.ledger[0] = w->ledger.at;
 	m->artifact.n_ledger[0] = w->ledger.n;
-	m->artifact.options[0] = (Option){"kv.page", "16"};
+	m->artifact.options[0] = (Option){"kv.page", arena_printf(&c->arena, "%d", c->graph.page)};
 }
 
 void write_made(MadePlan *m, bool embed)

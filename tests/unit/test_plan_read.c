@@ -472,6 +472,59 @@ static void launches_are_checked(void **state)
 	free_made(&m);
 }
 
+/* Facts that follow from others, of which one is wrong. */
+static void facts_agree(void **state)
+{
+	MadePlan m;
+	char text[512];
+	(void)state;
+	make_plan(&m, "llama");
+	Graph *g = &m.artifact.graph;
+	TargetPlan *t = m.artifact.targets;
+	Slot *ledger = m.artifact.ledger[0];
+	int draws = 0, at = 0, done = 0;
+	while (g->ops[draws].kind != OP_sample)
+		draws++;
+	WRONG(m.artifact.options[0].value, "8", "option kv.page = 8: the graph has 16");
+	WRONG(m.artifact.options[0], ((Option){"model.family", "gpt"}), "option model.family = gpt: the graph is of llama");
+	WRONG(m.artifact.options[0], ((Option){"runtime.slots", "4.0"}), "option runtime.slots = 4.0: the graph has 4");
+	WRONG(g->stop_tokens[0], g->stop_tokens[0] + 1, SAYS("graph op %d (sample): atlas.stop_tokens does not hold the %d "
+		"stop tokens of the graph", draws, g->n_stop_tokens));
+	WRONG(g->ops[draws].attrs.n_valid, 41, SAYS("graph op %d (sample): N_VALID = 41 of 40 columns", draws));
+	Phase *p = &t->phases[0];
+	while (p->launches[done].produces_layer < 0)
+		done++;
+	Launch *l = &p->launches[done];
+	WRONG(l->produces_layer, -1, SAYS("prefill[32] launch %d (%s): produces layer -1, but its results complete %d",
+		done, op_table[l->op].name, l->layer));
+	const Slot *s = &ledger[l->slot];
+	WRONG(ledger[l->slot].layer_last, s->layer_last + 1, SAYS("ledger entry %d (%s): layers %d to %d, its launches are "
+		"of %d to %d", l->slot, op_table[s->op].name, s->layer_first, s->layer_last + 1, s->layer_first,
+		s->layer_last));
+	WRONG(ledger[l->slot].operands, "step i32 [4]", SAYS("prefill[32] launch %d (%s): the ledger has other operands: "
+		"step i32 [4]", done, op_table[l->op].name));
+	WRONG(ledger[l->slot].outs, s->outs + 1, SAYS("prefill[32] launch %d (%s): entry %d of the ledger is not about it",
+		done, op_table[l->op].name, l->slot));
+	Kernel *k = &t->kernels[l->kernel];
+	uint8_t *cubin = m.cubins + k->cubin_offset;
+	k->param_bytes += 8;
+	made_cubin(cubin, &(MadeCubin){.entry = k->entry, .param_bytes = k->param_bytes, .registers = 32, .sm = 90});
+	while (p->launches[at].kernel != l->kernel)
+		at++;
+	claims(&m, SAYS("prefill[32] launch %d (%s): its %d arguments and 0 tensor maps are not a struct of %d bytes", at,
+		op_table[l->op].name, l->n_args, k->param_bytes));
+	free_made(&m);
+}
+
+/* Every op that a launch may be is spelled out as ops of the graph. */
+static void every_op_has_a_meaning(void **state)
+{
+	(void)state;
+	for (int i = 0; i < OP_COUNT; i++)
+		if (op_has_meaning((OpKind)i) == (i == OP_read_probe))
+			fail_msg("%s: artifacts/meaning_check.c does not say what it means", op_table[i].name);
+}
+
 /* Gives every launch of a template a map of its argument `arg`, behind the arguments, and its contract the words. */
 static void add_maps(MadePlan *m, const char *template_name, int arg, TensorMap *maps, ContractTerm *terms)
 {
@@ -695,6 +748,7 @@ int main(void)
 		cmocka_unit_test(own_state_is_apart),
 		cmocka_unit_test(probe_phase_stands_apart),
 		cmocka_unit_test(launches_are_checked), cmocka_unit_test(tensor_maps_are_checked),
+		cmocka_unit_test(facts_agree), cmocka_unit_test(every_op_has_a_meaning),
 		cmocka_unit_test(edges_are_checked),
 		cmocka_unit_test(early_arguments_are_checked),
 		cmocka_unit_test(section_table_is_checked),

@@ -46,8 +46,12 @@ int open(const char *path, int flags, ...)
 static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 {
 	const Made *m = ctx;
+	const void *constant = NULL; /* of weights that the compiler makes */
+	for (int i = 0; i < m->c.constants.n; i++)
+		constant = m->c.constants.at[i].weight == w ? m->c.constants.at[i].bytes : constant;
 	for (size_t i = 0; i < n; i++)
-		((uint8_t *)dst)[i] = (uint8_t)(w * 7 + (at + (int64_t)i) * 13);
+		((uint8_t *)dst)[i] = constant ? ((const uint8_t *)constant)[at + (int64_t)i]
+			: (uint8_t)(w * 7 + (at + (int64_t)i) * 13);
 	if (m->interrupt_at && w == m->interrupt_at)
 		raise(SIGTERM);
 	return w != m->fail_at;
@@ -95,7 +99,7 @@ static void make(Made *m, bool embed)
 	m->artifact.contracts = list_contracts(&m->c, &m->artifact.n_contracts);
 	m->artifact.ledger[0] = w->ledger.at;
 	m->artifact.n_ledger[0] = w->ledger.n;
-	m->artifact.options[0] = (Option){"kv.page", "16"};
+	m->artifact.options[0] = (Option){"kv.page", arena_printf(&m->c.arena, "%d", m->c.graph.page)};
 	m->parts = (PlanParts){&m->artifact, &m->blob, 1, embed, {m, read_weight}, NULL, 0};
 }
 
