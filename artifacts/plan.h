@@ -444,9 +444,17 @@ typedef enum ReadStatus {
 } ReadStatus;
 ReadStatus artifact_read(const uint8_t *file, int64_t bytes, const PlanTrust *trust, Artifact *out, char *why,
 	size_t why_bytes);
+/* Where sections lie that are not read before they are used, or not at all: weights and those called x-. head [bytes]:
+ * header and manifest, of which nothing was checked. places [most][2] get the first byte and the one after the last, in
+ * the manifest's order. Returns how many; -1 when it is no manifest, -2 without memory. */
+int artifact_large_sections(const uint8_t *head, int64_t bytes, int64_t (*places)[2], int most);
+/* Copies mapped bytes so that a file that is cut meanwhile is no signal; false: they are not to be had. */
+typedef bool ByteCopyFn(const void *ctx, const void *from, void *to, size_t n);
 /* By several threads: the leaves of every weight whose bytes are there ([n_weights], NULL in it: not looked at; bytes
- * NULL: those in section weights), and the gaps of that section. The first error is reported. */
-ReadStatus artifact_check_weights(const Artifact *a, const uint8_t *const *bytes, char *why, size_t why_bytes);
+ * NULL: those in section weights), and the gaps of that section. copy: by which they are read; NULL = as memory. The
+ * first error is reported. */
+ReadStatus artifact_check_weights(const Artifact *a, const uint8_t *const *bytes, ByteCopyFn *copy, const void *ctx,
+	char *why, size_t why_bytes);
 /* Bytes at..at+n of a weight, at a multiple of TREE_LEAF_BYTES, up to another or to its end. */
 bool artifact_leaves_hold(const Artifact *a, int weight, int64_t at, const uint8_t *bytes, int64_t n);
 /* Are this weight's bytes in section weights? Else in the checkpoint's file, or nowhere: they are made. */

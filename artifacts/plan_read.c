@@ -288,6 +288,32 @@ static ReadStatus read_artifact(Reader r)
 	return r.why.status;
 }
 
+int artifact_large_sections(const uint8_t *head, int64_t bytes, int64_t (*places)[2], int most)
+{
+	char text[64];
+	Reader r = {.file = head, .bytes = bytes, .manifest_bytes = bytes - HEADER_BYTES, .why = {.text = text,
+		.bytes = sizeof text}};
+	Decoder measure = {.why = &r.why}, store;
+	Section *sections;
+	int n, found = 0;
+	if (!read_manifest(&r, &measure, &sections, &n) || n > MAX_SECTIONS)
+		return -1;
+	store = (Decoder){.why = &r.why, .memory = calloc(1, measure.used + 1)};
+	if (!store.memory)
+		return -2;
+	if (!read_manifest(&r, &store, &sections, &n))
+		found = -1;
+	for (int i = 0; found >= 0 && i < n && found < most; i++)
+		if (strcmp(sections[i].name, "weights") == 0 || starts_with(sections[i].name, "x-")) {
+			const bool is_sound = sections[i].offset >= 0 && sections[i].bytes >= 0 &&
+				sections[i].bytes < INT64_MAX - sections[i].offset;
+			places[found][0] = is_sound ? sections[i].offset : 0;
+			places[found++][1] = is_sound ? sections[i].offset + sections[i].bytes : 0;
+		}
+	free(store.memory);
+	return found;
+}
+
 ReadStatus artifact_read(const uint8_t *file, int64_t bytes, const PlanTrust *trust, Artifact *out, char *why,
 	size_t why_bytes)
 {

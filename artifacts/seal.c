@@ -115,6 +115,8 @@ static Place *list_held(const Artifact *a, int *n)
 typedef struct Leaves {
 	const Artifact *a;
 	const uint8_t *const *bytes; /* of weights; NULL = those in section weights */
+	ByteCopyFn *copy;            /* NULL = they are memory */
+	const void *ctx;
 	_Atomic int64_t wrong;       /* the first item that is, INT64_MAX = none */
 } Leaves;
 
@@ -226,8 +228,14 @@ static void compare_leaf(void *ctx, int64_t leaf)
 	int w = weight_of(l->a, leaf);
 	int64_t at = (leaf - l->a->first_leaf[w]) * TREE_LEAF_BYTES;
 	const uint8_t *bytes = bytes_of(l, w);
-	if (leaf < atomic_load(&l->wrong) && bytes &&
-		!artifact_leaves_hold(l->a, w, at, bytes + at, leaf_bytes(l->a, w, at)))
+	if (leaf >= atomic_load(&l->wrong) || !bytes)
+		return;
+	uint8_t hash[HASH_BYTES];
+	const size_t n = (size_t)leaf_bytes(l->a, w, at);
+	if (!l->copy)
+		tree_leaf(bytes + at, n, hash);
+	if ((l->copy && !tree_leaf_of(l->copy, l->ctx, bytes + at, n, hash)) ||
+		memcmp(hash, l->a->leaves + leaf * HASH_BYTES, HASH_BYTES) != 0)
 		note_wrong(l, leaf);
 }
 
@@ -243,8 +251,9 @@ static bool refuse_leaf(const Artifact *a, int64_t leaf, Why *why)
 }
 
 /* What lies between the weights of the section is zero. */
-static bool check_gaps(const Artifact *a, Why *why)
+static bool check_gaps(const Leaves *l, Why *why)
 {
+	const Artifact *a = l->a;
 	const Section *section = artifact_section(a, "weights");
 	const uint8_t *bytes = a->file + section->offset;
 	int n;
@@ -255,22 +264,32 @@ static bool check_gaps(const Artifact *a, Why *why)
 	bool good = true;
 	for (int i = 0; i <= n && good; i++) {
 		int64_t to = i < n ? held[i].offset : section->bytes;
-		for (; at < to && good; at++)
-			good = bytes[at] == 0 || why_not(why, READ_INTEGRITY, "section weights: byte %lld lies between weights and "
-				"is not zero", (long long)at);
+		while (at < to && good) {
+			uint8_t part[256] = {0};
+			const int64_t n_part = to - at < (int64_t)sizeof part ? to - at : (int64_t)sizeof part;
+			good = l->copy ? l->copy(l->ctx, bytes + at, part, (size_t)n_part)
+				: memcpy(part, bytes + at, (size_t)n_part) != NULL;
+			int64_t zeros = 0;
+			while (zeros < n_part && part[zeros] == 0)
+				zeros++;
+			at += zeros;
+			good = (good && zeros == n_part) || why_not(why, READ_INTEGRITY, "section weights: byte %lld lies between "
+				"weights and is not zero", (long long)at);
+		}
 		at = i < n ? to + a->graph.weights[held[i].weight].bytes : to;
 	}
 	free(held);
 	return good;
 }
 
-ReadStatus artifact_check_weights(const Artifact *a, const uint8_t *const *bytes, char *text, size_t text_bytes)
+ReadStatus artifact_check_weights(const Artifact *a, const uint8_t *const *bytes, ByteCopyFn *copy, const void *ctx,
+	char *text, size_t text_bytes)
 {
 	Why why = {.text = text, .bytes = text_bytes};
-	Leaves l = {.a = a, .bytes = bytes, .wrong = INT64_MAX};
+	Leaves l = {.a = a, .bytes = bytes, .copy = copy, .ctx = ctx, .wrong = INT64_MAX};
 	int64_t n = a->first_leaf[a->graph.n_weights];
 	bool is_worth = a->graph.weight_arena_bytes >= WORTH_THREADS;
 	parallel_run(n, is_worth ? PARALLEL_MOST : 0, compare_leaf, &l);
-	bool good = l.wrong == INT64_MAX ? check_gaps(a, &why) : refuse_leaf(a, l.wrong, &why);
+	bool good = l.wrong == INT64_MAX ? check_gaps(&l, &why) : refuse_leaf(a, l.wrong, &why);
 	return good ? READ_OK : why.status;
 }

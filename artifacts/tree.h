@@ -26,6 +26,8 @@ static inline int64_t tree_n_leaves(int64_t bytes) { return (bytes + TREE_LEAF_B
 static inline int64_t weight_leaves(const Weight *w) { return w->made ? 0 : tree_n_leaves(w->bytes); }
 
 void tree_leaf(const void *bytes, size_t n, uint8_t hash[HASH_BYTES]);
+/* The same of bytes that are got at in parts by `copy` (artifact_check_weights); false when it fails. */
+bool tree_leaf_of(ByteCopyFn *copy, const void *ctx, const void *bytes, size_t n, uint8_t hash[HASH_BYTES]);
 void tree_start(TreeTop *t);
 void tree_add(TreeTop *t, const uint8_t hash[HASH_BYTES]);
 void tree_end(TreeTop *t, uint8_t top[HASH_BYTES]);

@@ -187,7 +187,7 @@ static AtlasStatus load_weights(Cuda *c, const DeviceConfig *config)
 	const WeightRoad road = {.cu = &c->cu, .stream = c->stream, .arena = c->arena[ARENA_WEIGHTS],
 		.stage = {c->stage[0], c->stage[1]}, .staged = {c->staged[0], c->staged[1]}, .stage_bytes = STAGE_BYTES,
 		.threads = (int)(processors < most ? processors : most),
-		.compare = config->compares_weights ? c->artifact : NULL, .unhashed = config->unhashed,
+		.compare = config->compares_weights ? c->artifact : NULL, .files = config->files, .unhashed = config->unhashed,
 		.random = config->random, .seed = config->seed};
 	const char *call = "", *about = "";
 	CuResult r = cuda_load_weights(&road, &c->artifact->graph, config->weights, &call, &about);

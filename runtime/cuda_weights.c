@@ -1,18 +1,19 @@
 /* cuda_weights.c - through two pinned buffers: one is filled from the mapped file while the other is on its way.
  *
  * A single thread copies from the page cache at 5 to 10 GB/s, a fifth of what the bus takes; so several fill one buffer
- * together. Each first has its pages mapped by one call: page faults one by one cost more than the copy. Weights that
- * are made at open are made in the buffers, so that no more than these is ever on the host.
+ * together, by calls that read the file: page faults of the mapping would cost more than the copy, and a file that is
+ * cut meanwhile is an error, no signal. Weights that are made at open are made in the buffers, so that no more than
+ * these is ever on the host.
  */
 #include "runtime/cuda_weights.h"
 
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "artifacts/random_weights.h"
 #include "artifacts/tree.h"
 #include "runtime/cpu/pool.h"
+#include "runtime/plan_file.h"
 
 enum {
 	PAGE = 4096,
@@ -43,13 +44,9 @@ static void copy_part(void *ctx, int part, int parts)
 		random_bytes(p->road->random, p->of, p->road->seed, p->at + first, p->to + first, (size_t)n);
 		return;
 	}
-#ifdef MADV_POPULATE_READ
-	uintptr_t at = (uintptr_t)(p->from + first), page = at / PAGE * PAGE;
-	(void)madvise((void *)page, at - page + (uintptr_t)n, MADV_POPULATE_READ); /* only a wish: older systems refuse */
-#endif
-	memcpy(p->to + first, p->from + first, (size_t)n);
+	const bool is_copied = plan_files_copy(p->road->files, p->from + first, p->to + first, (size_t)n);
 	/* What was copied is compared, not the file, which may change meanwhile. */
-	if (p->compare && !artifact_leaves_hold(p->compare, p->weight, p->at + first, p->to + first, n))
+	if (!is_copied || (p->compare && !artifact_leaves_hold(p->compare, p->weight, p->at + first, p->to + first, n)))
 		atomic_store(&p->differs, true);
 }
 

@@ -16,6 +16,7 @@ typedef struct WeightRoad { /* nothing is owned */
 	                            stage_bytes is a multiple of TREE_LEAF_BYTES */
 	const struct RandomTables *random; /* for weights that are made here; NULL = there are none */
 	uint64_t seed;      /* of these */
+	const struct PlanFiles *files; /* that bytes are mapped from, and by which they are read; NULL = memory */
 	const uint8_t *unhashed; /* but for the weight whose bytes these are; NULL = all of them */
 } WeightRoad;
 

@@ -108,6 +108,7 @@ typedef struct DeviceConfig {
 	const Artifact *artifact;       /* outlives the device */
 	const uint8_t *const *weights;  /* [graph.n_weights] host bytes of each weight; outlive the device. NULL on CUDA:
 	                                   none are copied, the device is there for measuring kernels alone */
+	const struct PlanFiles *files;  /* that these are mapped from (plan_file.h); outlive the device. NULL: memory */
 	bool compares_weights;          /* CUDA: with their hashes, on their way to the device */
 	const struct RandomTables *random; /* for weights that are made at open, which `weights` has NULL for; NULL = there
 	                                   are none */

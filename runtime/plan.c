@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "artifacts/memory.h"
@@ -17,36 +15,6 @@
 #include "artifacts/sign.h"
 #include "runtime/device.h"
 #include "runtime/plan_handle.h"
-
-/* Maps a regular file that is not empty. `at` is a folder's descriptor or AT_FDCWD. */
-static AtlasStatus map_file(int at, const char *path, MappedFile *f, AtlasError *error)
-{
-	struct stat st;
-	int fd = openat(at, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return error_set(error, ATLAS_IO, "%.300s: %s", path, strerror(errno));
-	AtlasStatus s = ATLAS_OK;
-	void *bytes = MAP_FAILED;
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-		s = error_set(error, ATLAS_IO, "%.300s: not a regular file", path);
-	else if (st.st_size == 0)
-		s = error_set(error, ATLAS_NOT_A_PLAN, "%.300s: the file is empty", path);
-	else if ((bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
-		s = error_set(error, ATLAS_IO, "%.300s: cannot be mapped: %s", path, strerror(errno));
-	close(fd);
-	if (s == ATLAS_OK) {
-		f->bytes = bytes;
-		f->n = st.st_size;
-	}
-	return s;
-}
-
-static void unmap(MappedFile *f)
-{
-	if (f->bytes)
-		munmap((void *)(uintptr_t)f->bytes, (size_t)f->n);
-	f->bytes = NULL;
-}
 
 static AtlasStatus read_status(ReadStatus s)
 {
@@ -62,20 +30,20 @@ static AtlasStatus read_status(ReadStatus s)
 	}
 }
 
-static AtlasStatus map_reference(AtlasPlan *p, int folder, const char *name, MappedFile **out,
+static AtlasStatus open_reference(AtlasPlan *p, int folder, const char *name, const PlanFile **out,
 	AtlasError *error)
 {
-	for (int i = 0; i < p->n_refs; i++)
-		if (strcmp(p->refs[i].name, name) == 0) {
-			*out = &p->refs[i];
+	for (int i = 1; i < p->files.n; i++)
+		if (strcmp(p->files.list[i].name, name) == 0) {
+			*out = &p->files.list[i];
 			return ATLAS_OK;
 		}
-	MappedFile *f = &p->refs[p->n_refs];
-	AtlasStatus s = map_file(folder, name, f, error);
+	PlanFile *f = &p->files.list[p->files.n];
+	AtlasStatus s = plan_file_open(folder, name, false, f, error);
 	if (s != ATLAS_OK)
 		return s;
 	f->name = name;
-	p->n_refs++;
+	p->files.n++;
 	*out = f;
 	return ATLAS_OK;
 }
@@ -85,10 +53,10 @@ static AtlasStatus bind_references(AtlasPlan *p, int folder, AtlasError *error)
 	const Graph *g = &p->artifact.graph;
 	for (int i = 0; i < g->n_weights; i++) {
 		const Weight *w = &g->weights[i];
-		MappedFile *f;
+		const PlanFile *f;
 		if (!w->file)
 			continue;
-		AtlasStatus s = map_reference(p, folder, w->file, &f, error);
+		AtlasStatus s = open_reference(p, folder, w->file, &f, error);
 		if (s != ATLAS_OK)
 			return s;
 		if (w->bytes > f->n || w->file_offset > f->n - w->bytes)
@@ -131,7 +99,7 @@ static AtlasStatus open_tokenizer(AtlasPlan *p, AtlasError *error)
 	const Section *section = artifact_section(&p->artifact, "tokenizer");
 	if (!section)
 		return ATLAS_OK;
-	if (tok_open(&p->tokenizer, p->file.bytes + section->offset, (size_t)section->bytes, why, sizeof why))
+	if (tok_open(&p->tokenizer, p->artifact.file + section->offset, (size_t)section->bytes, why, sizeof why))
 		return error_set(error, ATLAS_MALFORMED, "section tokenizer: %s", why);
 	if (tok_n_vocab_ids(&p->tokenizer) > p->artifact.graph.vocab) /* added tokens may lie behind: check_tokens */
 		return error_set(error, ATLAS_MALFORMED, "section tokenizer: %d ids, the vocabulary has %d",
@@ -165,8 +133,8 @@ static AtlasStatus read_plan(AtlasPlan *p, const AtlasPlanOptions *o, AtlasError
 {
 	char why[sizeof error->text];
 	const PlanTrust trust = {o->trust, o->n_trust};
-	ReadStatus read = artifact_read(p->file.bytes, p->file.n, o->n_trust ? &trust : NULL, &p->artifact, why,
-		sizeof why);
+	const PlanFile *f = &p->files.list[0];
+	ReadStatus read = artifact_read(f->bytes, f->n, o->n_trust ? &trust : NULL, &p->artifact, why, sizeof why);
 	if (read == READ_OK && !is_within(&p->artifact, o->memory_budget, why, sizeof why))
 		return error_set(error, ATLAS_DEVICE_MEMORY, "%s", why);
 	return read == READ_OK ? open_tokenizer(p, error) : error_set(error, read_status(read), "%s", why);
@@ -183,13 +151,30 @@ static int weight_of_stops(const Graph *g)
 	return -1;
 }
 
+static bool copy_bytes(const void *files, const void *from, void *to, size_t n)
+{
+	return plan_files_copy(files, from, to, n);
+}
+
+AtlasStatus plan_unchanged(const AtlasPlan *p, AtlasError *error)
+{
+	const PlanFile *f = plan_files_changed(&p->files);
+	return f ? error_set(error, ATLAS_INTEGRITY, "%.200s was written to, or cut, after it was opened", f->name ? f->name
+		: "the plan's file") : ATLAS_OK;
+}
+
+bool plan_compares(const AtlasPlan *p)
+{
+	return p->verify == ATLAS_VERIFY_LAZY || (p->verify == ATLAS_VERIFY_FULL && plan_files_doubtful(&p->files));
+}
+
 AtlasStatus plan_check_weights(const AtlasPlan *p, AtlasError *error)
 {
 	char why[sizeof error->text];
 	const int stops = p->no_stops ? weight_of_stops(&p->artifact.graph) : -1;
 	if (stops >= 0)
 		p->weights[stops] = NULL; /* not looked at: no hash is of what stands there */
-	ReadStatus read = artifact_check_weights(&p->artifact, p->weights, why, sizeof why);
+	ReadStatus read = artifact_check_weights(&p->artifact, p->weights, copy_bytes, &p->files, why, sizeof why);
 	if (stops >= 0)
 		p->weights[stops] = p->no_stops;
 	return read == READ_OK ? ATLAS_OK : error_set(error, read_status(read), "%s", why);
@@ -212,25 +197,31 @@ bool plan_ignore_stops(AtlasPlan *p)
 static AtlasStatus open_plan(AtlasPlan *p, const char *path, const AtlasPlanOptions *o, AtlasError *error)
 {
 	AtlasError inside = {0};
-	AtlasStatus s = map_file(AT_FDCWD, path, &p->file, error);
+	p->files.list = calloc(1, sizeof *p->files.list);
+	if (!p->files.list)
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for the plan's handle");
+	AtlasStatus s = plan_file_open(AT_FDCWD, path, true, &p->files.list[0], error);
 	if (s != ATLAS_OK)
 		return s;
+	p->files.n = 1;
 	s = read_plan(p, o, &inside);
 	if (s != ATLAS_OK)
 		return error_set(error, s, "%.200s: %.300s", path, inside.text);
 	const Artifact *a = &p->artifact;
+	PlanFile *all = realloc(p->files.list, ((size_t)a->graph.n_weights + 1) * sizeof *all);
+	p->files.list = all ? all : p->files.list;
 	p->weights = calloc((size_t)a->graph.n_weights + 1, sizeof *p->weights);
-	p->refs = calloc((size_t)a->graph.n_weights + 1, sizeof *p->refs);
 	p->targets = calloc((size_t)a->n_targets + 1, sizeof *p->targets);
-	if (!p->weights || !p->refs || !p->targets)
+	if (!p->weights || !all || !p->targets)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d weights", a->graph.n_weights);
 	for (int i = 0; i < a->n_targets; i++)
 		p->targets[i] = a->targets[i].target;
-	p->is_lazy = o->verify == ATLAS_VERIFY_LAZY;
+	p->verify = (AtlasVerify)o->verify;
 	s = bind_weights(p, o, error);
 	if (s != ATLAS_OK || o->verify != ATLAS_VERIFY_FULL)
 		return s;
 	s = plan_check_weights(p, &inside);
+	s = s == ATLAS_OK ? plan_unchanged(p, &inside) : s;
 	return s == ATLAS_OK ? s : error_set(error, s, "%.200s: %.300s", path, inside.text);
 }
 
@@ -265,14 +256,13 @@ void atlas_plan_close(AtlasPlan *plan)
 {
 	if (!plan)
 		return;
-	for (int i = 0; i < plan->n_refs; i++)
-		unmap(&plan->refs[i]);
-	free(plan->refs);
 	free(plan->no_stops);
 	free(plan->weights);
 	free(plan->targets);
 	artifact_free(&plan->artifact);
-	unmap(&plan->file);
+	for (int i = 0; i < plan->files.n; i++)
+		plan_file_close(&plan->files.list[i]);
+	free(plan->files.list);
 	free(plan);
 }
 

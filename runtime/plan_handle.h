@@ -4,24 +4,18 @@
 
 #include "artifacts/plan.h"
 #include "runtime/atlas.h"
+#include "runtime/plan_file.h"
 #include "runtime/text/tokenizer.h"
-
-typedef struct MappedFile {
-	const char *name;     /* base name, owned by the artifact; NULL for the plan itself */
-	const uint8_t *bytes; /* NULL = not mapped */
-	int64_t n;
-} MappedFile;
 
 struct AtlasPlan {
 	Artifact artifact;
-	MappedFile file;
-	MappedFile *refs; int n_refs;  /* checkpoint files of a plan that refers to its weights */
+	PlanFiles files;               /* the plan's own, then the checkpoint's of a plan that refers to its weights */
 	const uint8_t **weights;       /* [graph.n_weights] where each weight's bytes are mapped; NULL = they are made */
 	const char **targets;          /* [n_targets] names */
 	int by_reference;              /* weights come from the checkpoint's files */
 	bool makes_weights;            /* some are random, and made when a session opens */
 	uint64_t seed;                 /* of these */
-	bool is_lazy;                  /* sessions compare the weights with their hashes */
+	AtlasVerify verify;
 	uint8_t *no_stops;             /* in place of the weight that holds the stop tokens; NULL = nothing is */
 	Tok tokenizer;                 /* over the mapped section */
 	int has_tokenizer;
@@ -29,6 +23,13 @@ struct AtlasPlan {
 
 /* All weights whose bytes are there, with their hashes. */
 AtlasStatus plan_check_weights(const AtlasPlan *p, AtlasError *error);
+
+/* ATLAS_INTEGRITY when a file of it was written to, or cut, since it was opened. */
+AtlasStatus plan_unchanged(const AtlasPlan *p, AtlasError *error);
+
+/* Must a session compare the weights with their hashes? Where it was asked for, and where an open plan's files may have
+ * changed after they were compared. */
+bool plan_compares(const AtlasPlan *p);
 
 /* For who measures: sessions opened from here on end no sequence at a stop token. False: no memory. */
 bool plan_ignore_stops(AtlasPlan *p);

@@ -154,12 +154,13 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	bool is_auto = strcmp(name, "auto") == 0;
 	if (!is_auto && strcmp(name, "cuda") != 0 && strcmp(name, "cpu") != 0)
 		return error_set(error, ATLAS_ARGUMENT, "device \"%.80s\": auto, cuda or cpu expected", name);
-	if (plan->by_reference && plan->n_refs == 0)
+	if (plan->by_reference && plan->files.n == 1)
 		return error_set(error, ATLAS_ARGUMENT,
 			"weights_dir is not given: this plan refers to the files of its checkpoint");
-	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .index = o.device_index,
-		.n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started,
-		.compares_weights = plan->is_lazy, .unhashed = plan->no_stops, .watch = watch};
+	const bool compares = plan_compares(plan);
+	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .files = &plan->files,
+		.index = o.device_index, .n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started,
+		.compares_weights = compares, .unhashed = plan->no_stops, .watch = watch};
 	AtlasStatus s = check_speculate(plan, o.speculate, error);
 	if (s != ATLAS_OK)
 		return s;
@@ -174,10 +175,11 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0)) {
 		if (error)
 			*error = (AtlasError){.status = ATLAS_OK}; /* the GPU's absence is no failure here */
-		s = plan->is_lazy ? plan_check_weights(plan, error) : ATLAS_OK; /* it uses them where they are mapped */
+		s = compares ? plan_check_weights(plan, error) : ATLAS_OK; /* it uses them where they are mapped */
 		s = s == ATLAS_OK ? cpu_open(&config, &device, error) : s;
 	}
 	s = s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
+	s = s == ATLAS_OK ? plan_unchanged(plan, error) : s; /* what was compared is what was loaded */
 	s = s == ATLAS_OK ? begin_speculation(*session, o.speculate, error) : s;
 	if (s != ATLAS_OK) {
 		atlas_session_close(*session);

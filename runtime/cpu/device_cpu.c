@@ -11,6 +11,7 @@
 #include "runtime/cpu/ref_check.h"
 #include "runtime/cpu/ref_ops.h"
 #include "runtime/device.h"
+#include "runtime/plan_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +23,15 @@ enum {
 	MANY = 32768, /* elements of an op's operands that make threads worth while */
 };
 
+#define CHANGED "a file of the plan was written to, or cut, after it was opened"
+
 typedef struct CpuDevice {
 	Device base;
 	const Graph *graph;
 	RefOperand *tensors; /* [graph.n_tensors], with shapes of the largest step */
 	Pool *pool;
 	char *memory; /* all tensors but weights */
+	const PlanFiles *files; /* that they are mapped from; NULL = memory */
 	const uint8_t **weights; /* [graph.n_weights] where the bytes of each are */
 	uint8_t *made; /* weights that were made, NULL = none were */
 	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
@@ -120,6 +124,8 @@ static int show_layer(CpuDevice *d, int at, const StepSize *size, DeviceLayerFn 
 
 static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn, void *ctx)
 {
+	if (plan_files_changed(d->files)) /* weights are used where they are mapped */
+		return error_set(&d->base.error, ATLAS_INTEGRITY, CHANGED);
 	const Graph *g = d->graph;
 	const StepLimits *max = &d->base.limits;
 	const bool is_prompt = size->phase == PREFILL;
@@ -271,8 +277,8 @@ static bool gather_weights(CpuDevice *d, const uint8_t *const *weights)
 			if (copies)
 				d->tensors[i].data = d->gathered + at;
 			for (int w = t->weight; w < t->weight + t->n_weights; w++) {
-				if (copies)
-					memcpy(d->gathered + at, weights[w], (size_t)g->weights[w].bytes);
+				if (copies && !plan_files_copy(d->files, weights[w], d->gathered + at, (size_t)g->weights[w].bytes))
+					return false;
 				at += (size_t)g->weights[w].bytes;
 			}
 		}
@@ -393,7 +399,8 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 	if (made != ATLAS_OK)
 		return made;
 	if (!place_tensors(d, d->weights, total))
-		return error_set(error, ATLAS_NO_MEMORY,
+		return plan_files_changed(d->files) ? error_set(error, ATLAS_INTEGRITY, CHANGED) : error_set(error,
+			ATLAS_NO_MEMORY,
 			"%.1f GiB are not free for the graph's tensors in float32, %d pages of cache among them",
 			(double)total / 0x1p30, g->pages);
 	const char *missing = bind_io(d);
@@ -413,6 +420,7 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 	if (!d)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for the reference device");
 	d->graph = &config->artifact->graph;
+	d->files = config->files;
 	int slots = d->graph->slots, most = slots * (d->graph->verify_rows ? d->graph->verify_rows : 1);
 	int rows = PREFILL_ROWS > most ? PREFILL_ROWS : most;
 	const int grid = d->graph->prompt_grid < d->graph->max_context ? d->graph->prompt_grid : d->graph->max_context;

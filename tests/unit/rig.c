@@ -12,7 +12,7 @@ AtlasStatus open_fake(Rig *r)
 {
 	DeviceConfig config = {.artifact = &r->plan->artifact, .weights = r->plan->weights, .driver = &r->driver,
 		.steps_ahead = r->steps_ahead, .watch = r->watch,
-		.compares_weights = r->plan->is_lazy, .seed = r->plan->seed};
+		.files = &r->plan->files, .compares_weights = plan_compares(r->plan), .seed = r->plan->seed};
 	random_tables(&r->random);
 	if (r->plan->makes_weights)
 		config.random = &r->random;

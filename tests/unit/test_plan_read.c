@@ -100,7 +100,7 @@ static void every_change_is_noticed(void **state)
 	Bytes b = slurp(m.path);
 	assert_int_equal(artifact_read(b.at, b.n, NULL, &a, why, sizeof why), READ_OK);
 	int64_t weights = artifact_section(&a, "weights")->offset;
-	assert_int_equal(artifact_check_weights(&a, NULL, why, sizeof why), READ_OK);
+	assert_int_equal(artifact_check_weights(&a, NULL, NULL, NULL, why, sizeof why), READ_OK);
 	for (int64_t bit = 0, step = 1; bit < weights * 8; bit += step) {
 		uint8_t old = b.at[bit / 8];
 		Artifact changed;
@@ -115,7 +115,7 @@ static void every_change_is_noticed(void **state)
 	for (int64_t n = 0; n < b.n; n += 997)
 		assert_int_not_equal(read_copy(b.at, n, true, why), READ_OK);
 	b.at[weights + 100] ^= 1;
-	assert_int_equal(artifact_check_weights(&a, NULL, why, sizeof why), READ_INTEGRITY);
+	assert_int_equal(artifact_check_weights(&a, NULL, NULL, NULL, why, sizeof why), READ_INTEGRITY);
 	assert_non_null(strstr(why, "section weights: bytes 0 to "));
 	artifact_free(&a);
 	free(b.at);

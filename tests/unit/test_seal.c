@@ -155,7 +155,7 @@ static ReadStatus read_all(Bytes b, const PlanTrust *trust, char why[256])
 	ReadStatus s = artifact_read(b.at, b.n, trust, &a, why, 256);
 	if (s != READ_OK)
 		return s;
-	s = artifact_check_weights(&a, NULL, why, 256);
+	s = artifact_check_weights(&a, NULL, NULL, NULL, why, 256);
 	artifact_free(&a);
 	return s;
 }
@@ -228,7 +228,7 @@ static void leaves_of_weights(void **state)
 	assert_int_equal(tree_n_leaves(bytes), 3);
 	assert_true(artifact_leaves_hold(&a, w, 0, at, bytes));
 	at[bytes - 1] ^= 4;
-	assert_int_equal(artifact_check_weights(&a, NULL, why, sizeof why), READ_INTEGRITY);
+	assert_int_equal(artifact_check_weights(&a, NULL, NULL, NULL, why, sizeof why), READ_INTEGRITY);
 	snprintf(expected, sizeof expected, "section weights: bytes 2097152 to %lld of weight model.embed_tokens.weight do "
 		"not match their hash", (long long)bytes);
 	assert_string_equal(why, expected);
@@ -236,7 +236,7 @@ static void leaves_of_weights(void **state)
 	assert_false(artifact_leaves_hold(&a, w, TREE_LEAF_BYTES, at + TREE_LEAF_BYTES, bytes - TREE_LEAF_BYTES));
 	at[TREE_LEAF_BYTES] ^= 1; /* the first of two is told, whoever finds it */
 	for (int i = 0; i < 20; i++) {
-		assert_int_equal(artifact_check_weights(&a, NULL, why, sizeof why), READ_INTEGRITY);
+		assert_int_equal(artifact_check_weights(&a, NULL, NULL, NULL, why, sizeof why), READ_INTEGRITY);
 		assert_non_null(strstr(why, "bytes 1048576 to 2097152"));
 	}
 	at[TREE_LEAF_BYTES] ^= 1;
@@ -246,7 +246,7 @@ static void leaves_of_weights(void **state)
 	for (int bit = 0; bit < 8 * HASH_BYTES; bit++) { /* all of a hash is compared */
 		leaves[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		assert_false(artifact_leaves_hold(&a, w, 0, at, bytes));
-		assert_int_equal(artifact_check_weights(&a, NULL, why, sizeof why), READ_INTEGRITY);
+		assert_int_equal(artifact_check_weights(&a, NULL, NULL, NULL, why, sizeof why), READ_INTEGRITY);
 		leaves[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
 	artifact_free(&a);
