@@ -120,9 +120,14 @@ typedef struct AtlasPlanOptions {
  * has threads meanwhile. *plan is NULL on failure. `error` may be NULL. The path is not kept.
  *   ATLAS_UNSIGNED, ATLAS_UNTRUSTED  there is no signature, or none by a key of `trust`; nothing of the plan was used
  *   ATLAS_INTEGRITY  a hash or a signature does not match; the text names the section
- * What is mapped is what was checked; files must not be changed in place before atlas_plan_close (replacing them
- * by a rename is fine). Opening a session runs the plan's code: hashes show that a file is whole, `trust` who made
- * it. */
+ * Opening a session runs the plan's code: hashes show that a file is whole, `trust` who made it.
+ *
+ * Deploy a new plan under another name and rename it over the old one: open plans go on with the old file. A file must
+ * not be changed in place (cp, rsync --inplace) before atlas_plan_close. If it is: all but the weights is a copy, made
+ * before it was checked; opening a plan or a session is ATLAS_INTEGRITY, or goes on with weights that were checked; a GPU
+ * has a copy of its own. The reference device computes on the mapped file: its next step is ATLAS_INTEGRITY, but a file
+ * that is cut during a step ends the process with SIGBUS. Changes through a mapping of another process show late, when
+ * the system writes them back. */
 AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,
 	AtlasError *error);
 /* Reads the Ed25519 public key of a PEM file (openssl pkey -pubout), for `trust`. ATLAS_KEY: it holds none. */
