@@ -68,6 +68,7 @@ $(BUILD)/obj/%.o: %.c Makefile | ready
 $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
 $(BUILD)/obj/artifacts/%_check.o: CFLAGS += -Os # they run once, and libatlas.so shall be small
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
+$(BUILD)/obj/tests/api_example.o: CPPFLAGS += -Iruntime
 
 $(BUILD)/kernelgen: $(KERNELGEN)
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(firstword $(wildcard $(LLVM)/lib/libclang.so*)) $(RUNTIME_LIBS)

@@ -9,17 +9,25 @@
  * allocates nothing, and a decode step on a GPU neither copies nor synchronises: its kernels write tokens to memory of
  * the host, which atlas_step watches.
  *
- *	AtlasError error = {0};
+ *	AtlasError error = {ATLAS_OK, ""};
  *	AtlasPlan *plan;
  *	AtlasSession *session;
- *	AtlasEvent event[8];
+ *	AtlasPlanInfo model = {sizeof model};
+ *	AtlasSessionInfo made = {sizeof made};
  *	int n, slot;
- *	if (atlas_plan_open("plan.bin", NULL, &plan, &error) != ATLAS_OK) die(error.text);
- *	if (atlas_session_open(plan, NULL, &session, &error) != ATLAS_OK) die(error.text);
- *	atlas_start(session, tokens, n_tokens, NULL, 64, &slot);
- *	while (atlas_active(session) && atlas_step(session, event, 8, &n) == ATLAS_OK)
+ *	if (atlas_plan_open("plan.bin", NULL, &plan, &error) || atlas_session_open(plan, NULL, &session, &error))
+ *		die(error.text);
+ *	atlas_plan_info(plan, &model);
+ *	atlas_session_info(session, &made);
+ *	const int most = model.slots * made.step_tokens; // events of a step
+ *	AtlasEvent *event = malloc(sizeof *event * (size_t)most);
+ *	if (!event || atlas_start(session, tokens, n_tokens, NULL, 64, &slot))
+ *		die(atlas_session_error(session));
+ *	while (atlas_active(session) && atlas_step(session, event, most, &n) == ATLAS_OK)
  *		for (int i = 0; i < n; i++)
- *			show(event[i].token);
+ *			if (event[i].finish != ATLAS_STOP)
+ *				show(event[i].token);
+ *	free(event);
  *	atlas_session_close(session);
  *	atlas_plan_close(plan);
  *
@@ -124,8 +132,8 @@ typedef struct AtlasPlanOptions {
  *
  * Deploy a new plan under another name and rename it over the old one: open plans go on with the old file. A file must
  * not be changed in place (cp, rsync --inplace) before atlas_plan_close. If it is: all but the weights is a copy, made
- * before it was checked; opening a plan or a session is ATLAS_INTEGRITY, or goes on with weights that were checked; a GPU
- * has a copy of its own. The reference device computes on the mapped file: its next step is ATLAS_INTEGRITY, but a file
+ * before it was checked; opening a plan or a session is ATLAS_INTEGRITY, or goes on with weights that were checked; a
+ * GPU has a copy of its own. The reference device computes on the mapped file: its next step is ATLAS_INTEGRITY, but a file
  * that is cut during a step ends the process with SIGBUS. Changes through a mapping of another process show late, when
  * the system writes them back. */
 AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,

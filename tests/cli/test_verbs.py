@@ -220,28 +220,6 @@ def test_info_tells_how_keys_and_values_are_kept(atlas, small_plan_of):
         assert f" of 16 tokens; by layer: {want}\n" in atlas("info", plan).stdout
 
 
-# atlas.h --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("compiler", [["cc", "-std=c99", "-pedantic"], ["c++", "-x", "c++"]])
-def test_program_on_atlas_h(atlas, repo, build_dir, small_plan_of, tmp_path, compiler):
-    """tests/api_example.c needs the header and the library, and says what `atlas run` says."""
-    if not shutil.which(compiler[0]):
-        pytest.skip(f"{compiler[0]} is not installed")
-    flags = ["-fsanitize=address,undefined"] if "asan" in build_dir.name else []
-    program = tmp_path / "example"
-    built = subprocess.run([*compiler, "-Wall", "-Wextra", "-Werror", *flags, f"-I{repo}",
-                            repo / "tests" / "api_example.c", "-x", "none", build_dir / "libatlas.a", "-lm", "-ldl",
-                            "-lpthread", "-o", program], capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    plan = small_plan_of("llama-trained")
-    run = subprocess.run([program, plan, "In the beginning", "30", "cpu"], capture_output=True, text=True)
-    assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout == atlas("run", plan, "-p", "In the beginning", "-n", 30, "--device", "cpu", "-q").stdout != ""
-    bad = subprocess.run([program, tmp_path / "none", "x"], capture_output=True, text=True)
-    assert (bad.returncode, bad.stderr) == (1, f"api_example: {tmp_path}/none: No such file or directory\n")
-
-
 # audit ----------------------------------------------------------------------------------------------------------
 
 
