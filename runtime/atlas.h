@@ -85,7 +85,7 @@ typedef enum AtlasStatus {
 	ATLAS_STATUS_LAST /* one more than the largest */
 } AtlasStatus;
 
-/* Static strings and the exit code of a status; "unknown status" and 70 for any other number. */
+/* Static strings and the exit code of a status; "UNKNOWN", "unknown status", "" and 70 for any other number. */
 const char *atlas_status_name(AtlasStatus s);   /* "NO_SLOT" */
 const char *atlas_status_text(AtlasStatus s);
 const char *atlas_status_advice(AtlasStatus s);
@@ -133,9 +133,9 @@ typedef struct AtlasPlanOptions {
  * Deploy a new plan under another name and rename it over the old one: open plans go on with the old file. A file must
  * not be changed in place (cp, rsync --inplace) before atlas_plan_close. If it is: all but the weights is a copy, made
  * before it was checked; opening a plan or a session is ATLAS_INTEGRITY, or goes on with weights that were checked; a
- * GPU has a copy of its own. The reference device computes on the mapped file: its next step is ATLAS_INTEGRITY, but a file
- * that is cut during a step ends the process with SIGBUS. Changes through a mapping of another process show late, when
- * the system writes them back. */
+ * GPU has a copy of its own. The reference device computes on the mapped file: its next step is ATLAS_INTEGRITY, but a
+ * file that is cut during a step ends the process with SIGBUS. Changes through a mapping of another process show late,
+ * when the system writes them back. */
 AtlasStatus atlas_plan_open(const char *path, const AtlasPlanOptions *options, AtlasPlan **plan,
 	AtlasError *error);
 /* Reads the Ed25519 public key of a PEM file (openssl pkey -pubout), for `trust`. ATLAS_KEY: it holds none. */
@@ -267,7 +267,8 @@ typedef struct AtlasSampling {
 	uint64_t seed;            /* same seed, prompt and device: same tokens, as far as "What a text depends on" says */
 } AtlasSampling;
 
-/* The model's own settings (generation_config.json, MODEL.toml), seed 0. Sets struct_size. */
+/* The model's own settings (generation_config.json, MODEL.toml), seed 0; greedy where plan is NULL. Sets struct_size.
+ * A sampling of NULL is left alone. */
 void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling);
 
 /* Reserves a slot and the KV pages of the whole sequence, resets the slot's state on the device, and queues the

@@ -325,8 +325,15 @@ AtlasStatus atlas_read_key(const char *path, uint8_t key[32], AtlasError *error)
 
 void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling)
 {
+	if (!sampling)
+		return;
+	*sampling = (AtlasSampling){.struct_size = sizeof *sampling, .top_p = 1, .repetition_penalty = 1};
+	if (!plan)
+		return;
 	const Graph *g = &plan->artifact.graph;
-	*sampling = (AtlasSampling){.struct_size = sizeof *sampling, .temperature = g->temperature,
-		.top_p = g->top_p, .min_p = g->min_p, .repetition_penalty = g->repetition_penalty,
-		.top_k = g->top_k};
+	sampling->temperature = g->temperature;
+	sampling->top_p = g->top_p;
+	sampling->min_p = g->min_p;
+	sampling->repetition_penalty = g->repetition_penalty;
+	sampling->top_k = g->top_k;
 }

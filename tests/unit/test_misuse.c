@@ -4,9 +4,19 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+
+static int take_layer(void *ctx, int layer, int pos, int rows, int cols, const float *hidden)
+{
+	(void)ctx, (void)layer, (void)pos, (void)rows, (void)cols, (void)hidden;
+	return 0;
+}
 
 static void nulls_are_refused(void **state)
 {
@@ -62,10 +72,105 @@ static void nulls_are_refused(void **state)
 	REFUSED(atlas_text_open(r.plan, 0, NULL));
 	REFUSED(atlas_text_push(NULL, 5, &bytes, &n));
 	REFUSED(atlas_text_finish(NULL, &bytes, &n));
+	REFUSED(atlas_trace(NULL, &token, 1, take_layer, &scores));
+	REFUSED(atlas_trace(r.session, NULL, 1, take_layer, &scores));
+	REFUSED(atlas_plan_open(NULL, NULL, NULL, NULL));
+	REFUSED(atlas_read_key(NULL, NULL, NULL));
+	REFUSED(atlas_session_open(NULL, NULL, NULL, NULL));
+	REFUSED(atlas_plan_signature(r.plan, 0, NULL, NULL)); /* there is none */
+	for (int i = -1; i < 100; i += 100 + !i)
+		REFUSED(atlas_cancel(r.session, i));
+	REFUSED(atlas_plan_info(r.plan, &(AtlasPlanInfo){.struct_size = 0}));
+	REFUSED(atlas_session_info(r.session, &(AtlasSessionInfo){.struct_size = 0}));
+	REFUSED(atlas_plan_open(r.made.path, &(AtlasPlanOptions){.struct_size = 0}, &plan, NULL));
+	REFUSED(atlas_session_open(r.plan, &(AtlasSessionOptions){.struct_size = 0}, &session, NULL));
+	REFUSED(atlas_plan_open(r.made.path, &(AtlasPlanOptions){.struct_size = sizeof(AtlasPlanOptions), .n_trust = 1},
+		&plan, NULL));
+	assert_int_equal(atlas_plan_open("/nowhere", NULL, &plan, NULL), ATLAS_IO);
 	atlas_text_restart(NULL);
+	atlas_text_close(NULL);
+	atlas_session_close(NULL);
+	atlas_plan_close(NULL);
+	atlas_device_end(NULL);
+	atlas_device_end(atlas_device_start(-1));
+	AtlasSampling s;
+	atlas_sampling_init(r.plan, NULL);
+	atlas_sampling_init(NULL, &s);
+	assert_true(s.struct_size == sizeof s && s.top_p >= 1 && s.repetition_penalty >= 1);
 	assert_int_equal(atlas_active(NULL), 0);
 	assert_string_equal(atlas_session_error(NULL), "");
+	assert_string_equal(atlas_status_name((AtlasStatus)-1), "UNKNOWN");
+	assert_string_equal(atlas_status_text((AtlasStatus)99), "unknown status");
+	assert_string_equal(atlas_status_advice((AtlasStatus)99), "");
+	assert_int_equal(atlas_status_exit_code((AtlasStatus)99), 70);
+	assert_true(strlen(atlas_version()) > 2);
 	rig_close(&r);
+}
+
+/* The same of a text, which needs a plan with a tokenizer. */
+static void nulls_of_texts_are_refused(void **state)
+{
+	const char *bytes;
+	size_t n;
+	AtlasText *text;
+	char why[256];
+	AtlasPlan *plan;
+	Rig r;
+	(void)state;
+	rig_checkpoint(&r, "tests/fixtures/llama");
+	const PlanBlob blobs[] = {r.made.blob, {"tokenizer", r.made.c.model.tokenizer, r.made.c.model.tokenizer_bytes}};
+	PlanParts parts = r.made.parts;
+	parts.blobs = blobs;
+	parts.n_blobs = 2;
+	assert_true(artifact_write(r.made.path, &parts, why, sizeof why));
+	assert_int_equal(atlas_plan_open(r.made.path, NULL, &plan, &r.error), ATLAS_OK);
+	assert_int_equal(atlas_text_open(plan, 0, &text), ATLAS_OK);
+	REFUSED(atlas_text_push(text, 5, NULL, &n));
+	REFUSED(atlas_text_push(text, 5, &bytes, NULL));
+	REFUSED(atlas_text_finish(text, NULL, &n));
+	REFUSED(atlas_text_finish(text, &bytes, NULL));
+	for (int64_t token = INT32_MIN; token <= INT32_MAX; token += INT32_MAX / 3) {
+		const AtlasStatus s = atlas_text_push(text, (int32_t)token, &bytes, &n);
+		assert_true(s == ATLAS_OK || s == ATLAS_TOKEN);
+	}
+	atlas_text_close(text);
+	atlas_plan_close(plan);
+	rig_close(&r);
+}
+
+static char *text_of(const char *path)
+{
+	static char text[1 << 17];
+	FILE *f = fopen(path, "rb");
+	assert_non_null(f);
+	text[fread(text, 1, sizeof text - 1, f)] = 0;
+	fclose(f);
+	return text;
+}
+
+/* Each function that atlas.h declares is in this file. */
+static void no_function_is_left_out(void **state)
+{
+	char names[64][40];
+	int n = 0;
+	(void)state;
+	for (const char *p = text_of("runtime/atlas.h"); (p = strstr(p, "atlas_")); p += 6) {
+		const size_t length = strspn(p, "abcdefghijklmnopqrstuvwxyz_");
+		const char *line = p;
+		while (line[-1] != '\n')
+			line--;
+		if (p[length] != '(' || strspn(line, " *\t/") || length >= sizeof names[0] || n == 64)
+			continue; /* in a comment */
+		memcpy(names[n], p, length);
+		names[n++][length] = 0;
+	}
+	assert_true(n >= 29);
+	const char *here = text_of("tests/unit/test_misuse.c");
+	for (int i = 0; i < n; i++) {
+		strcat(names[i], "(");
+		if (!strstr(here, names[i]))
+			fail_msg("%s is not tested", names[i]);
+	}
 }
 
 typedef struct Nosy { AtlasSession *session; int asked; } Nosy;
@@ -84,8 +189,15 @@ static int ask_all(void *ctx, int pos, const float *logits)
 	REFUSED(atlas_step(nosy->session, events, 4, &n));
 	REFUSED(atlas_cancel(nosy->session, 0));
 	REFUSED(atlas_score(nosy->session, tokens, 2, ask_all, ctx));
+	REFUSED(atlas_trace(nosy->session, tokens, 2, take_layer, ctx));
 	nosy->asked++;
 	return 0;
+}
+
+static int ask_all_of_a_layer(void *ctx, int layer, int pos, int rows, int cols, const float *hidden)
+{
+	(void)layer, (void)rows, (void)cols;
+	return ask_all(ctx, pos, hidden);
 }
 
 /* A sequence that runs, a text that is scored by a callback that asks for more: all pages and slots are there behind
@@ -108,6 +220,8 @@ static void callbacks_lose_nothing(void **state)
 			Nosy nosy = {.session = r.session};
 			assert_int_equal(atlas_score(r.session, tokens, 9, ask_all, &nosy), ATLAS_OK);
 			assert_int_equal(nosy.asked, 9);
+			assert_int_equal(atlas_trace(r.session, tokens, 9, ask_all_of_a_layer, &nosy), ATLAS_OK);
+			assert_true(nosy.asked > 9);
 		}
 		atlas_session_info(r.session, &after);
 		assert_true(before.free_pages == after.free_pages && before.free_slots == after.free_slots);
@@ -178,13 +292,146 @@ static void penalties_stay_numbers(void **state)
 	rig_close(&r);
 }
 
+static void open_either(Rig *r, int device)
+{
+	if (device == 0) {
+		rig_open(r, "llama", 0);
+		return;
+	}
+	rig_plan(r, "llama", 0);
+	assert_int_equal(atlas_session_open(r->plan, &(AtlasSessionOptions){.struct_size = sizeof(AtlasSessionOptions),
+		.device = "cpu", .n_threads = 1}, &r->session, &r->error), ATLAS_OK);
+}
+
+/* Whatever is asked for: it is refused as an argument, or it is done, and the session goes on. */
+static void sampling_has_no_surprises(void **state)
+{
+	const float odd[] = {0, -0.0f, 1e-45f, 1e-40f, 1.17549435e-38f, 1e-30f, 1e-10f, 1e-3f, 0.5f, 1, 1.0000001f, 999,
+		1e3f, 1e10f, 3.4028235e38f, INFINITY, -INFINITY, NAN, -1e-45f, -1, -3.4028235e38f};
+	const int32_t odd_k[] = {0, 1, 2, 39, 40, 41, INT32_MAX, -1, INT32_MIN};
+	enum { N = sizeof odd / sizeof odd[0], N_K = sizeof odd_k / sizeof odd_k[0], FIELDS = 6, PAIRS = 400 };
+	(void)state;
+	for (int device = 0; device < 2; device++) {
+		uint64_t x = 88172645463325252u;
+		int done = 0, refused = 0;
+		Rig r;
+		open_either(&r, device);
+		for (int i = 0; i < FIELDS * N + N_K + PAIRS; i++) {
+			AtlasSampling s;
+			int32_t tokens[5];
+			int slot, n, at[2] = {i / N, i / N}, value[2] = {i % N, i % N};
+			AtlasEvent events[8];
+			atlas_sampling_init(r.plan, &s);
+			float *fields[FIELDS] = {&s.temperature, &s.top_p, &s.min_p, &s.repetition_penalty, &s.presence_penalty,
+				&s.frequency_penalty};
+			s.seed = x;
+			if (i >= FIELDS * N + N_K) { /* two at a time, mostly of those that are allowed alone */
+				for (int k = 0; k < 2; k++) {
+					x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+					at[k] = (int)(x >> 8) & 0xff;
+					value[k] = (int)(x >> 16) & 0xff;
+				}
+				s.top_k = odd_k[(x >> 24 & 0xff) % 7];
+			}
+			if (i >= FIELDS * N && i < FIELDS * N + N_K) {
+				s.temperature = 0.8f;
+				s.top_k = odd_k[i - FIELDS * N];
+			} else {
+				for (int k = 0; k < 2; k++)
+					*fields[at[k] % FIELDS] = odd[value[k] % N];
+			}
+			fill_prompt(tokens, 5, i);
+			const AtlasStatus status = atlas_start(r.session, tokens, 5, &s, 4, &slot);
+			if (status != ATLAS_OK) {
+				assert_int_equal(status, ATLAS_ARGUMENT);
+				assert_non_null(strstr(atlas_session_error(r.session), " is out of range"));
+				refused++;
+				continue;
+			}
+			done++;
+			while (atlas_active(r.session)) {
+				assert_int_equal(atlas_step(r.session, events, 8, &n), ATLAS_OK);
+				for (int k = 0; k < n; k++)
+					if (events[k].finish == ATLAS_FAILED)
+						fail_msg("%g %g %g %g %g %g, %d: no number", (double)s.temperature, (double)s.top_p,
+							(double)s.min_p, (double)s.repetition_penalty, (double)s.presence_penalty,
+							(double)s.frequency_penalty, s.top_k);
+			}
+		}
+		assert_true(done > 100 && refused > 100);
+		rig_close(&r);
+	}
+}
+
+static void counts_far_out_are_refused(void **state)
+{
+	const int32_t tokens[2] = {5, 6};
+	(void)state;
+	for (int device = 0; device < 2; device++) {
+		int slot, n, answers[4][64], counts[4] = {0};
+		AtlasFinish finish[4];
+		AtlasEvent events[4];
+		Rig r;
+		open_either(&r, device);
+		for (int i = 0; i < 3; i++)
+			REFUSED(atlas_start(r.session, tokens, 2, NULL, (const int[]){0, -1, INT32_MIN}[i], &slot));
+		const int numbers[] = {0, -1, INT32_MIN, INT32_MAX};
+		for (int i = 0; i < 4; i++)
+			assert_int_equal(atlas_start(r.session, tokens, numbers[i], NULL, 1, &slot), ATLAS_CONTEXT);
+		const int32_t strangers[] = {-1, 40, INT32_MAX};
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(atlas_start(r.session, (const int32_t[]){5, strangers[i]}, 2, NULL, 1, &slot),
+				ATLAS_TOKEN);
+		REFUSED(atlas_step(r.session, events, 3, &n)); /* four slots */
+		REFUSED(atlas_step(r.session, events, INT32_MIN, &n));
+		assert_int_equal(atlas_start(r.session, tokens, 2, NULL, INT32_MAX, &slot), ATLAS_OK); /* to the end */
+		assert_int_equal(atlas_cancel(r.session, slot), ATLAS_OK);
+		assert_int_equal(atlas_start(r.session, tokens, 2, NULL, 3, &slot), ATLAS_OK);
+		run_all(r.session, answers, counts, finish);
+		rig_close(&r);
+	}
+}
+
+/* A session has threads, which fork leaves behind: the child opens one of its own, of the plan that is open. */
+static void a_child_opens_its_own_session(void **state)
+{
+	int answers[2][4][64], counts[2][4] = {{0}}, slot, status;
+	int32_t tokens[9];
+	AtlasFinish finish[4];
+	Rig r;
+	(void)state;
+	const AtlasSessionOptions options = {.struct_size = sizeof options, .device = "cpu", .n_threads = 4};
+	rig_plan(&r, "llama", 0);
+	fill_prompt(tokens, 9, 3);
+	assert_int_equal(atlas_session_open(r.plan, &options, &r.session, &r.error), ATLAS_OK);
+	assert_int_equal(atlas_start(r.session, tokens, 9, NULL, 12, &slot), ATLAS_OK);
+	run_all(r.session, answers[0], counts[0], finish);
+	const pid_t child = fork();
+	if (child == 0) {
+		AtlasSession *own;
+		bool same = atlas_session_open(r.plan, &options, &own, &r.error) == ATLAS_OK &&
+			atlas_start(own, tokens, 9, NULL, 12, &slot) == ATLAS_OK;
+		if (same)
+			run_all(own, answers[1], counts[1], finish);
+		same = same && counts[1][0] == counts[0][0] && memcmp(answers[1][0], answers[0][0],
+			sizeof(int) * (size_t)counts[0][0]) == 0;
+		atlas_session_close(own);
+		_exit(same ? 0 : 1);
+	}
+	assert_true(child > 0 && waitpid(child, &status, 0) == child);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nulls_are_refused),
 		cmocka_unit_test(callbacks_lose_nothing),
 		cmocka_unit_test(hardly_warm_is_greedy),
-		cmocka_unit_test(penalties_stay_numbers),
+		cmocka_unit_test(penalties_stay_numbers), cmocka_unit_test(nulls_of_texts_are_refused),
+		cmocka_unit_test(no_function_is_left_out), cmocka_unit_test(sampling_has_no_surprises),
+		cmocka_unit_test(counts_far_out_are_refused), cmocka_unit_test(a_child_opens_its_own_session),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
