@@ -87,7 +87,7 @@ $(GEN) $(BUILD)/gen/page_text.o: %.o: %.c Makefile
 $(BUILD)/atlasc: $(COMPILER) $(ARTIFACTS)
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 $(BUILD)/atlas: $(CLI) $(RUNTIME)
-	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ -l:libjansson.a $(RUNTIME_LIBS)
 
 # libatlas carries its third-party code and shows atlas_* only, in both forms, so that no name of ours
 # can meet a name of the program it is linked into.

@@ -42,7 +42,7 @@ rooms='22000 compiler
 2950 runtime/cpu
 2500 runtime/text
 9400 runtime/cli
-1300 runtime/cli/page'
+1450 runtime/cli/page'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

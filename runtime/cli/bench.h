@@ -76,8 +76,20 @@ typedef struct ColdStart { /* ms */
 	int first_tokens;
 } ColdStart;
 
+/* An earlier result, of this plan or another, that this run is compared with. "" = the file does not say. */
+typedef struct BeforeRow { char name[48]; double tokens_s, spread; } BeforeRow;
+typedef struct BenchBefore {
+	char root[65], family[64], card[256], driver[96], date[32];
+	BeforeRow *rows; int n_rows; /* rows: owned; those that were measured */
+} BenchBefore;
+enum { BENCH_SCHEMA = 2 /* of the JSON that is written and read */ };
+
 typedef struct Bench {
 	const Args *args;
+	char date[32];   /* when it began, "2026-11-29T06:40:00Z"; "" = not recorded */
+	char driver[96]; /* of the GPU; "" = there is none */
+	char host[64];   /* --host; "" = not asked for */
+	BenchBefore before_run; /* --compare; no rows = without */
 	AtlasDevice *started;
 	AtlasPlan *plan;
 	AtlasSession *session;
@@ -157,6 +169,15 @@ Work bench_speculate_work(const Bench *b, const BenchRow *row, double mean, int 
 int bench_run_kernels(Bench *b);
 /* By b->bounds: what each launch could take, and the order, worst first. */
 void bench_settle_kernels(Bench *b);
+
+/* bench_before.c: --compare ------------------------------------------------------------------------------- */
+
+/* 0, or the exit code after the failure was reported. free(out->rows). */
+int bench_read_before(const Args *args, BenchBefore *out);
+/* Speed of a row over that of the earlier row of its name, and half the width of what both spreads leave open. 0, 0 =
+ * one of them was not measured. */
+typedef struct BenchRatio { double ratio, open; } BenchRatio;
+BenchRatio bench_ratio(const Bench *b, const BenchRow *row);
 
 /* What was found ----------------------------------------------------------------------------------------- */
 

@@ -36,7 +36,7 @@ static void text_cold(const Bench *b, FILE *out)
 		c->open + c->session - c->weights + c->first_token);
 }
 
-static void text_row(const BenchRow *r, FILE *out)
+static void text_row(const Bench *b, const BenchRow *r, FILE *out)
 {
 	fprintf(out, "%-18s", r->name);
 	if (r->skipped[0]) {
@@ -58,6 +58,9 @@ static void text_row(const BenchRow *r, FILE *out)
 		fprintf(out, " %6s %8s", "-", "-");
 	if (r->a_layer > 0)
 		fprintf(out, "   %.1f experts a layer%s", r->a_layer, r->experts.layers[0] ? "" : " (assumed)");
+	const BenchRatio ratio = bench_ratio(b, r);
+	if (ratio.ratio > 0)
+		fprintf(out, "   %.3f +- %.3f of before", ratio.ratio, ratio.open);
 	if (r->kind == ROW_SPECULATE)
 		fprintf(out, "   %.2f tokens a step, %.1f %% of drafts", r->step_tokens, 100 * r->accepted);
 	fputc('\n', out);
@@ -89,6 +92,15 @@ static void text_experts(const Bench *b, FILE *out)
 			"which its bound is\n         (assumed: not counted, the most that they can choose)\n", each, of);
 }
 
+/* What the rows are compared with. */
+static void text_before(const Bench *b, FILE *out)
+{
+	const BenchBefore *x = &b->before_run;
+	if (b->args->compare)
+		fprintf(out, "before   plan %.12s, %s, on %s, %s\n", x->root, x->family,
+			x->card[0] ? x->card : "an unnamed device", x->date[0] ? x->date : "without a date");
+}
+
 static void text_rows(const Bench *b, FILE *out)
 {
 	if (!b->n_rows)
@@ -96,7 +108,7 @@ static void text_rows(const Bench *b, FILE *out)
 	fprintf(out, "\n%-18s %10s %10s %8s %11s %9s %8s %13s %6s %8s\n", "row", "tok/s", "ms", "spread", "MB/token",
 		"GB/s", "TFLOP/s", "of bound", "nodes", "a layer");
 	for (int i = 0; i < b->n_rows; i++)
-		text_row(&b->rows[i], out);
+		text_row(b, &b->rows[i], out);
 }
 
 static int name_kernel(const BenchKernel *k, char name[128])
@@ -157,6 +169,7 @@ void bench_print_text(const Bench *b, FILE *out)
 		fprintf(out, "answers  drawn at temperature %g, each sequence by a seed of its own\n", bench_temperature(b));
 	text_speculate(b, out);
 	text_experts(b, out);
+	text_before(b, out);
 	text_rows(b, out);
 	text_kernels(b, out);
 }
@@ -193,7 +206,7 @@ static void json_bounds(FILE *out, const char *name, const TimerBounds *t)
 	fputc('}', out);
 }
 
-static void json_row(const BenchRow *r, FILE *out)
+static void json_row(const Bench *b, const BenchRow *r, FILE *out)
 {
 	fputc('{', out);
 	text(out, "name", r->name);
@@ -233,6 +246,13 @@ static void json_row(const BenchRow *r, FILE *out)
 	if (r->nodes) {
 		fprintf(out, ", \"nodes\": %d, ", r->nodes);
 		number(out, "layer_launches", r->layer_launches);
+	}
+	const BenchRatio ratio = bench_ratio(b, r);
+	if (ratio.ratio > 0) {
+		fputs(", ", out);
+		number(out, "ratio", ratio.ratio);
+		fputs(", ", out);
+		number(out, "ratio_open", ratio.open);
 	}
 	fputc('}', out);
 }
@@ -298,7 +318,7 @@ static void json_cold(const Bench *b, FILE *out)
 
 void bench_print_json(const Bench *b, FILE *out)
 {
-	fputs("{\"schema_version\": 2, \"root\": \"", out);
+	fprintf(out, "{\"schema_version\": %d, \"root\": \"", BENCH_SCHEMA);
 	for (int i = 0; i < 32; i++)
 		fprintf(out, "%02x", b->info.root_hash[i]);
 	fputs("\", ", out);
@@ -310,6 +330,18 @@ void bench_print_json(const Bench *b, FILE *out)
 	text(out, "device_name", b->device.device_name);
 	fputs(", ", out);
 	text(out, "target", b->device.target);
+	fputs(", ", out);
+	text(out, "driver", b->driver);
+	fputs(", ", out);
+	text(out, "date", b->date);
+	if (b->host[0]) {
+		fputs(", ", out);
+		text(out, "host", b->host);
+	}
+	if (b->args->compare) {
+		fputs(", ", out);
+		text(out, "compared_with", b->before_run.root);
+	}
 	fprintf(out, ", \"device_bytes\": %lld, ", (long long)b->device.device_bytes);
 	const char *card = artifact_option_of(&b->plan->artifact, "tuning", b->device.target, ".card");
 	text(out, "times_of", card ? card : "");
@@ -335,7 +367,7 @@ void bench_print_json(const Bench *b, FILE *out)
 	fputs(",\n\"rows\": [", out);
 	for (int i = 0; i < b->n_rows; i++) {
 		fputs(i ? ",\n  " : "\n  ", out);
-		json_row(&b->rows[i], out);
+		json_row(b, &b->rows[i], out);
 	}
 	fputs("],\n\"phases\": [", out);
 	for (int i = 0; i < b->n_phases; i++) {

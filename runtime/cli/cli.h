@@ -33,6 +33,8 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	int n_trust;
 	const char *key; /* file of a private key */
 	const char *hashes; /* full, lazy, off; NULL = the verb's own */
+	const char *compare; /* an earlier result of bench --json */
+	char *const *words; int n_words; /* behind the verb, as they were given */
 	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
 	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file;
 	int steps;
@@ -42,7 +44,8 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 		tolerance;
 	uint64_t seed;
 	int64_t memory_budget;
-	bool sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer;
+	bool sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,
+		host;
 } Args;
 
 typedef int VerbFn(const Args *args);
@@ -119,6 +122,9 @@ int cli_write_file(const Args *args, const char *path, WriteFn *write, const voi
  * cli_hold_signals before threads start, then cli_interrupted between steps. */
 void cli_hold_signals(void);
 bool cli_interrupted(void);
+/* "580.159.03, CUDA 13.0": the kernel module's version where the system has it. */
+struct Driver;
+void cli_name_driver(const struct Driver *cu, char text[96]);
 double cli_seconds(void); /* of a clock that only goes forward */
 
 #endif

@@ -1,6 +1,7 @@
 /* cli_common.c - messages, opening, encoding and signals for the verbs. */
 #include "artifacts/memory.h"
 #include "runtime/cli/cli.h"
+#include "runtime/driver.h"
 #include "runtime/plan_handle.h"
 
 #include <errno.h>
@@ -255,4 +256,20 @@ double cli_seconds(void)
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void cli_name_driver(const Driver *cu, char text[96])
+{
+	int version = 0;
+	char line[256] = "", *at;
+	FILE *f = fopen("/proc/driver/nvidia/version", "r");
+	text[0] = 0;
+	if (f && fgets(line, sizeof line, f) && (at = strstr(line, "  "))) {
+		at += strspn(at, " ");
+		snprintf(text, 96, "%.*s, ", (int)strcspn(at, " \"\n"), at);
+	}
+	if (f)
+		fclose(f);
+	cu->DriverGetVersion(&version);
+	snprintf(text + strlen(text), 96 - strlen(text), "CUDA %d.%d", version / 1000, version % 1000 / 10);
 }

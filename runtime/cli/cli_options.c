@@ -144,6 +144,10 @@ static const Opt options[] = {
 		OUTPUT, FIELD(json_file), 0, 0},
 	{"--html", 0, BENCH, "FILE", "one page with plots; without FILE, or with -, to stdout",
 		OUTPUT, FIELD(html_file), 0, 0},
+	{"--compare", 0, BENCH, "FILE", "an earlier --json, of this plan or another: each row's ratio",
+		TEXT, FIELD(compare), 0, 0},
+	{"--host", 0, BENCH, NULL, "name this host in the page and in JSON",
+		FLAG, FIELD(host), 0, 0},
 	{"--target", 0, AUDIT, "SM", "one target only: sm_90a",
 		TEXT, FIELD(target), 0, 0},
 	{"--reasons", 0, AUDIT, NULL, "also what was not chosen, and why",
@@ -437,6 +441,8 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 	unsigned bit = bit_of(verb->name);
 	bool words_only = false;
 	*args = (Args){.verb = verb->name,
+		.words = argv,
+		.n_words = argc,
 		.max_new = -1,
 		.top_k = -1,
 		.window = -1,

@@ -4,10 +4,13 @@
  * the bounds again: what differs between the two is the card's mood, and no row is better than its bound by it.
  */
 #include "runtime/cli/bench.h"
+#include "runtime/cuda.h"
 #include "runtime/session.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static int open_plan(Bench *b)
 {
@@ -42,6 +45,9 @@ static int open_session(Bench *b)
 	b->cold.kernels = 1e3 * b->device.kernels_seconds;
 	b->cold.graphs = 1e3 * b->device.graphs_seconds;
 	b->cold.weights = 1e3 * b->device.weights_seconds;
+	CudaView view;
+	if (cuda_view(session_device(b->session), &view))
+		cli_name_driver(view.cu, b->driver);
 	session_prescribe(b->session, b->args->acceptance);
 	session_speculate(b->session, false); /* but for rows that do */
 	for (int i = 0; i < b->plan->artifact.n_targets; i++)
@@ -114,6 +120,16 @@ static int measure(Bench *b)
 /* Of an option's value: NULL stands for stdout. */
 static const char *file_of(const char *value) { return strcmp(value, "-") == 0 ? NULL : value; }
 
+static void note_run(Bench *b)
+{
+	const time_t now = time(NULL);
+	struct tm utc;
+	if (gmtime_r(&now, &utc))
+		strftime(b->date, sizeof b->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+	if (b->args->host)
+		gethostname(b->host, sizeof b->host - 1);
+}
+
 static int check_words(const Args *args)
 {
 	const char *json = args->json_file, *html = args->html_file;
@@ -143,7 +159,10 @@ int verb_bench(const Args *args)
 {
 	Bench b = {.args = args};
 	cli_hold_signals();
+	note_run(&b);
 	int code = check_words(args);
+	if (!code && args->compare)
+		code = bench_read_before(args, &b.before_run);
 	if (!code) {
 		b.started = cli_start_device(args);
 		code = open_plan(&b);
@@ -157,6 +176,7 @@ int verb_bench(const Args *args)
 	if (!code)
 		code = report(&b);
 	timer_close(b.timer);
+	free(b.before_run.rows);
 	free(b.rows);
 	free(b.kernels);
 	free(b.phases);

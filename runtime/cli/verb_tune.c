@@ -297,23 +297,6 @@ static void report(const Tune *t)
 	}
 }
 
-/* "580.159.03, CUDA 13.0": the kernel module's version where the system says it. */
-static void name_driver(Tune *t, const Driver *cu)
-{
-	int version = 0;
-	char line[256] = "", *at;
-	FILE *f = fopen("/proc/driver/nvidia/version", "r");
-	if (f && fgets(line, sizeof line, f) && (at = strstr(line, "  "))) {
-		at += strspn(at, " ");
-		snprintf(t->driver, sizeof t->driver, "%.*s, ", (int)strcspn(at, " \"\n"), at);
-	}
-	if (f)
-		fclose(f);
-	cu->DriverGetVersion(&version);
-	size_t n = strlen(t->driver);
-	snprintf(t->driver + n, sizeof t->driver - n, "CUDA %d.%d", version / 1000, version % 1000 / 10);
-}
-
 static int tune_on(Tune *t, Device *device)
 {
 	LaunchTimer *timer;
@@ -331,7 +314,7 @@ static int tune_on(Tune *t, Device *device)
 		return code;
 	if (timer_open(device, &timer, &error) != ATLAS_OK)
 		return cli_fail(t->args, &error);
-	name_driver(t, view.cu);
+	cli_name_driver(view.cu, t->driver);
 	AtlasStatus s = make_room(t) ? tune_start(timer, &t->artifact->graph, t->set, t->wanted, &tuner) : ATLAS_NO_MEMORY;
 	code = s == ATLAS_OK ? measure(t, tuner) : fail(t, timer_error(timer), s, NULL);
 	tune_end(tuner);

@@ -144,22 +144,26 @@ def test_text_is_the_same_run(found):
 def test_the_page_stands_alone(found):
     _, data, page = found
     root = xml.fromstring(page.removeprefix("<!DOCTYPE html>\n"))  # every tag closed, every text escaped
-    assert not re.search(r"https?:|src=|url\(|@import|<script|<link", page)
-    assert "prefers-color-scheme:dark" in page
+    assert not re.search(r"https?:|src=|url\(|@import|<link|style=", page)  # tests/pages has what a browser makes of it
     titles = [e.text for e in root.iter() if e.tag.endswith("title")]
     for shape in root.iter():  # nothing is drawn outside of its plot
         values = [float(shape.get(k)) for k in ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width") if shape.get(k)]
         assert all(0 <= v <= 720 for v in values), shape.attrib
     for row in data["rows"]:
         assert "skipped" in row or any(t.startswith(f"{row['name']}: ") for t in titles)
-    assert "of the bound" not in "".join(titles) and "Dashed" not in page  # there is none
-    assert f"Plan {data['root'][:12]}, atlas " in page
+    body = page[page.index("<body"):page.index("<script")]
+    assert "roofline" not in "".join(titles) and 'class="dash' not in body  # there is none
+    assert f"<code>{data['root']}</code>" in page and data["date"] in page
+    assert " of weights" in body and "0.00" not in body[:body.index(" of weights")]  # in a unit that fits a small model
+    assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", data["date"]) and data["driver"] == "" and "host" not in data
+    command = re.search(r"<code>(atlas bench [^<]*)</code>", page)[1].split()
+    assert "--tokens" in command and "b.html" in command and "/" not in "".join(command)  # it names no folder
     cells = ["".join(row.itertext()) for row in root.iter("tr")]
     for row in data["rows"]:
         assert any(c.startswith(row["name"]) for c in cells)
-    colours = re.findall(r"var\((--\w+)\)", page)
-    for block in re.findall(r":root\{([^}]*)\}", page):  # light and dark have a value for each colour
-        assert {c for c in colours} <= set(re.findall(r"(--\w+):", block))
+    colours = set(re.findall(r"var\((--[\w-]+)\)", page))
+    sets = [set(re.findall(r"(--[\w-]+):", s)) for s in re.findall(r":root[^{]*\{([^}]*--ground[^}]*)\}", page)]
+    assert sets == [colours] * 4  # light, the system's dark, the switch's, and paper have a value for each colour
 
 
 def rows_of(atlas, plan, only, *more, tokens=3):
@@ -254,3 +258,43 @@ def test_refusals(atlas, plan, tmp_path):
     code, lines = refused(tmp_path / "none.bin", "--html", tmp_path)  # known before the plan is even opened
     assert code == 5 and lines == [f"atlas bench: {tmp_path}: not a regular file but a folder"]
     assert refused(tmp_path / "none.bin")[0] == 5
+
+
+def test_a_run_is_compared_with_an_earlier_one(atlas, plan, tmp_path):
+    """Ratios of rows of equal names, with what both spreads leave open, in text, JSON and page."""
+    old = tmp_path / "old.json"
+    words = ["bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "pp64,tg3@0x1"]
+    assert atlas(*words, "--json", old).returncode == 0
+    before = json.loads(old.read_text())
+    for row in before["rows"]:
+        row["tokens_s"] *= 2
+    before |= {"device_name": "Some <card>", "driver": "1.2, CUDA 13.0", "root": "ab" * 32}
+    before["rows"] = [r for r in before["rows"] if r["name"] != "pp64"]
+    old.write_text(json.dumps(before))
+    run = atlas(*words, "--compare", old, "--json", tmp_path / "new.json", "--html", tmp_path / "new.html", "--host")
+    assert run.returncode == 0, run.stderr
+    data, page = json.loads((tmp_path / "new.json").read_text()), (tmp_path / "new.html").read_text()
+    assert data["compared_with"] == "ab" * 32 and data["host"]
+    rows = {r["name"]: r for r in data["rows"]}
+    then = {r["name"]: r for r in before["rows"]}
+    assert "ratio" not in rows["pp64"]
+    row = rows["tg3@0x1"]
+    assert row["ratio"] == pytest.approx(row["tokens_s"] / then["tg3@0x1"]["tokens_s"], rel=1e-6)
+    assert row["ratio_open"] == pytest.approx(row["ratio"] * (row["spread"] + then["tg3@0x1"]["spread"]) / 2, rel=1e-6)
+    assert f"{row['ratio']:.3f} +- {row['ratio_open']:.3f} of before" in run.stdout
+    assert f"before   plan {'ab' * 6}, llama, on Some <card>, " in run.stdout
+    assert f"{row['ratio']:.3f}</span> &#177; {row['ratio_open']:.3f}" in page
+    assert "Some &lt;card&gt;, driver 1.2, CUDA 13.0" in page and "another device" in page and data["host"] in page
+
+
+@pytest.mark.parametrize("text,code,message", [
+    ("{", 4, ":1:1: "), ("[]", 4, ": no result of atlas bench --json: it has no root and rows"),
+    ('{"root": "", "rows": []}', 8, ": schema_version 0: this atlas reads 2"),
+    ('{"root": "", "rows": [{"name": "x"}], "schema_version": 2}', 4,
+     ": rows[0]: expected a name, and tokens_s above 0 or skipped")])
+def test_mistakes_in_an_earlier_result(atlas, plan, tmp_path, text, code, message):
+    """Before anything is measured."""
+    (tmp_path / "old.json").write_text(text)
+    run = atlas("bench", plan, "--device", "cpu", "--compare", tmp_path / "old.json", "--json", tmp_path / "out.json")
+    assert run.returncode == code and run.stdout == "" and not (tmp_path / "out.json").exists()
+    assert run.stderr.startswith(f"atlas bench: {tmp_path}/old.json{message}"), run.stderr

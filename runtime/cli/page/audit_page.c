@@ -462,30 +462,19 @@ static bool put_phase(View *v, FILE *out)
 
 /* What an auditor asks first ------------------------------------------------------------------------------------ */
 
-static void fact(FILE *out, const char *name) { fprintf(out, "<div><dt>%s</dt><dd>", name); }
-static void end_fact(FILE *out) { fputs("</dd></div>\n", out); }
-
-static void put_hash(FILE *out, const uint8_t *hash)
-{
-	fputs("<code>", out);
-	for (int i = 0; i < 32; i++)
-		fprintf(out, "%02x", hash[i]);
-	fputs("</code>", out);
-}
-
 static void put_seals(const Artifact *a, CertificateState certificate, const char *why, FILE *out)
 {
-	fact(out, "Signatures");
+	page_fact(out, "Signatures");
 	for (int i = 0; i < a->n_signatures; i++) {
 		uint8_t id[KEY_ID_BYTES];
 		key_id(a->signatures[i].public_key, id);
 		fputs(i ? "<br/>" : "<span class=\"ok\">by key</span> ", out);
-		put_hash(out, id);
+		page_hash(out, id);
 	}
 	if (!a->n_signatures)
 		fputs("<span class=\"warn\">none</span>", out);
-	end_fact(out);
-	fact(out, "Certificate");
+	page_fact_end(out);
+	page_fact(out, "Certificate");
 	if (certificate == CERTIFICATE_HOLDS) {
 		fputs("<span class=\"ok\">holds</span>", out);
 	} else if (certificate == CERTIFICATE_NONE) {
@@ -494,12 +483,12 @@ static void put_seals(const Artifact *a, CertificateState certificate, const cha
 		fputs("<span class=\"bad\">does not hold</span>: ", out);
 		page_put(out, why);
 	}
-	end_fact(out);
+	page_fact_end(out);
 }
 
 static void put_targets(const Artifact *a, FILE *out)
 {
-	fact(out, "Targets");
+	page_fact(out, "Targets");
 	if (!a->n_targets)
 		fputs("none: for the reference device", out);
 	for (int i = 0; i < a->n_targets; i++) {
@@ -515,7 +504,7 @@ static void put_targets(const Artifact *a, FILE *out)
 		page_put(out, card ? card : "");
 		fprintf(out, "; %d kernels", a->targets[i].n_kernels);
 	}
-	end_fact(out);
+	page_fact_end(out);
 }
 
 static void put_weights(const Artifact *a, FILE *out)
@@ -523,15 +512,15 @@ static void put_weights(const Artifact *a, FILE *out)
 	ProductCount products[MAX_PRODUCTS];
 	const int n = graph_products(&a->graph, products);
 	const char *seed = artifact_option(a, "weights.random_seed");
-	fact(out, "Weights");
+	page_fact(out, "Weights");
 	page_bytes(out, (double)a->graph.weight_arena_bytes);
 	if (seed) {
 		fputs(" <span class=\"warn\">random, seed ", out);
 		page_put(out, seed);
 		fputs("</span>", out);
 	}
-	end_fact(out);
-	fact(out, "Products");
+	page_fact_end(out);
+	page_fact(out, "Products");
 	for (int i = 0; i < n; i++) {
 		char text[FORMAT_TEXT];
 		const char *name = format_names[products[i].format.name];
@@ -540,15 +529,15 @@ static void put_weights(const Artifact *a, FILE *out)
 			fprintf(out, " <span class=\"dim\">%s</span>", name);
 	}
 	fputs(n ? "" : "none", out);
-	end_fact(out);
-	fact(out, "Caches");
+	page_fact_end(out);
+	page_fact(out, "Caches");
 	print_caches(&a->graph, out);
-	end_fact(out);
+	page_fact_end(out);
 }
 
 static void put_memory(const Artifact *a, FILE *out)
 {
-	fact(out, "Memory");
+	page_fact(out, "Memory");
 	fputs("weights ", out);
 	page_bytes(out, (double)a->graph.weight_arena_bytes);
 	for (int i = 0; i < a->n_targets; i++) {
@@ -562,7 +551,7 @@ static void put_memory(const Artifact *a, FILE *out)
 		fputs(", scratch ", out);
 		page_bytes(out, (double)a->targets[i].arena_bytes[ARENA_SCRATCH]);
 	}
-	end_fact(out);
+	page_fact_end(out);
 }
 
 /* Options that change or excuse something: what MODEL.toml forces, replaces or leaves unread. */
@@ -571,7 +560,7 @@ static void put_notes(const Artifact *a, FILE *out)
 	static const struct { const char *begin, *word; } kinds[] = {{"kernels.pin.", "pinned"}, {"kernels.ban.", "banned"},
 		{"config.", "config.json replaced"}, {"note.", "not read"}};
 	int n = 0;
-	fact(out, "Notes and waivers");
+	page_fact(out, "Notes and waivers");
 	for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
 		for (int i = 0; i < a->n_options; i++) {
 			const Option *o = &a->options[i];
@@ -584,7 +573,7 @@ static void put_notes(const Artifact *a, FILE *out)
 			fputs("</li>", out);
 		}
 	fputs(n ? "</ul>" : "none: no pins, no bans, nothing of config.json replaced or unread", out);
-	end_fact(out);
+	page_fact_end(out);
 }
 
 static void put_steps(const Artifact *a, FILE *out)
@@ -593,9 +582,8 @@ static void put_steps(const Artifact *a, FILE *out)
 	for (int pass = 0; pass < 2; pass++) {
 		if (pass)
 			fputs("<section id=\"steps\"><h2>Expected steps</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
-				"aria-label=\"Expected steps\"><table class=\"steps cards sorts\">"
-				"<caption>A step of each phase, by the "
-				"times that its kernels were chosen by</caption><thead><tr><th scope=\"col\">Phase</th>"
+				"aria-label=\"Expected steps\"><table class=\"steps cards sorts\"><caption>A step of each phase, by "
+				"the times that its kernels were chosen by</caption><thead><tr><th scope=\"col\">Phase</th>"
 				"<th scope=\"col\">Target</th><th scope=\"col\" class=\"n\">Launches</th>"
 				"<th scope=\"col\" class=\"n\">Bytes MB</th><th scope=\"col\" class=\"n\">Time \302\265s</th>"
 				"<th scope=\"col\" class=\"n\">Of the longest</th></tr></thead><tbody>\n", out);
@@ -628,13 +616,13 @@ static void put_plan(const Artifact *a, CertificateState certificate, const char
 {
 	const Graph *g = &a->graph;
 	fputs("<section id=\"plan\"><h2>Plan</h2>\n<dl class=\"facts\">\n", out);
-	fact(out, "Model");
+	page_fact(out, "Model");
 	page_put(out, g->family);
 	fprintf(out, ", %d layers, hidden_dim %d, vocab %d", g->n_layers, g->hidden_dim, g->vocab);
-	end_fact(out);
-	fact(out, "Root hash");
-	put_hash(out, a->root);
-	end_fact(out);
+	page_fact_end(out);
+	page_fact(out, "Root hash");
+	page_hash(out, a->root);
+	page_fact_end(out);
 	put_seals(a, certificate, why, out);
 	put_targets(a, out);
 	put_weights(a, out);

@@ -132,3 +132,14 @@ void page_bytes(FILE *out, double bytes)
 		bytes /= 1000;
 	fprintf(out, "%.*f&#160;%s", i == 0 ? 0 : bytes < 9.995 ? 2 : 1, bytes, units[i]);
 }
+
+void page_fact(FILE *out, const char *name) { fprintf(out, "<div><dt>%s</dt><dd>", name); }
+void page_fact_end(FILE *out) { fputs("</dd></div>\n", out); }
+
+void page_hash(FILE *out, const unsigned char *hash)
+{
+	fputs("<code>", out);
+	for (int i = 0; i < 32; i++)
+		fprintf(out, "%02x", hash[i]);
+	fputs("</code>", out);
+}

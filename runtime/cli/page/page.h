@@ -26,6 +26,10 @@ void page_put(FILE *out, const char *text);
 void page_printf(FILE *out, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* page_put of it */
 /* A name in id="" or href="#": as page_put, but spaces become _. */
 void page_put_id(FILE *out, const char *text);
+/* An entry of a <dl class="facts">: its name, then what the caller writes, then its end. */
+void page_fact(FILE *out, const char *name);
+void page_fact_end(FILE *out);
+void page_hash(FILE *out, const unsigned char *hash); /* 32 bytes as <code> */
 /* The bar of a share, 0 to 1, and the share in words, as cells of a table: <td>37.2 %</td> with the bar in it. */
 void page_share(FILE *out, double share, bool is_bytes);
 /* "209.4 kB", "35.71 GB": in the unit of 1000 that fits. */
