@@ -53,6 +53,10 @@ def page_is_sound(browser, path, widths=(1280, 420, 360), fragment=""):
             ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, ground[4:-1].split(","))) < 120) == dark, ground
             assert page.complaints() == []
+            page.emulate(dark=dark, media="print")
+            page.settle()
+            seen = page.evaluate(CONTRAST)
+            assert seen["n"] > 50 and seen["bad"] == [], ("print", dark, seen)
             page.close()
 
 
