@@ -12,7 +12,7 @@ needs() { # file allowed-regex
 	local extra
 	[ -e "$1" ] || { echo "$1: missing"; bad=1; return; }
 	extra=$(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vxE "$2")
-	[ -z "$extra" ] || { echo "$1 needs" $extra; bad=1; }
+	[ -z "$extra" ] || { echo "$1 needs ${extra//$'\n'/ }"; bad=1; }
 	if grep -qaF "$PWD/" "$1"; then
 		echo "$1 holds the path of its build folder"
 		bad=1
@@ -23,9 +23,9 @@ needs "$build/libatlas.so" "$libc"
 needs "$build/atlasc" "$libc|libnvrtc\.so\.13"
 
 shown=$(nm -D --defined-only "$build/libatlas.so" | awk '{ print $3 }' | grep -vE '^(atlas_[a-z0-9_]+@@)?ATLAS_[0-9.]+$')
-[ -z "$shown" ] || { echo "libatlas.so exports" $shown; bad=1; }
+[ -z "$shown" ] || { echo "libatlas.so exports ${shown//$'\n'/ }"; bad=1; }
 shown=$(nm -g --defined-only "$build/libatlas.a" 2>/dev/null | awk 'NF == 3 { print $3 }' | grep -v '^atlas_')
-[ -z "$shown" ] || { echo "libatlas.a shows" $shown; bad=1; }
+[ -z "$shown" ] || { echo "libatlas.a shows ${shown//$'\n'/ }"; bad=1; }
 for name in $(grep -ohE '\batlas_[a-z0-9_]+ *\(' runtime/atlas.h 2>/dev/null | tr -d ' (' | sort -u); do
 	nm -D --defined-only "$build/libatlas.so" | grep -q " $name@@" ||
 		{ echo "runtime/atlas.h declares $name, which libatlas.so does not export"; bad=1; }

@@ -12,9 +12,9 @@ build=${1:-build} bad=0
 say() { echo "$page: $1"; bad=1; }
 
 page=README.md
-for pass in $(sed -n "/pipeline\[\] = {/,/^};/s/.*{'\(.\)', *\"\([a-z-]*\)\".*/\1_\2/p" compiler/main.c); do
+while read -r pass; do
 	grep -qF "${pass/_/ }" README.md || say "the pass ${pass/_/ } of compiler/main.c is not shown"
-done
+done < <(sed -n "/pipeline\[\] = {/,/^};/s/.*{'\(.\)', *\"\([a-z-]*\)\".*/\1_\2/p" compiler/main.c)
 
 mkdir -p "$build/demo"
 for page in README.md $(find docs -name '*.md' 2>/dev/null | sort); do
@@ -25,6 +25,7 @@ for page in README.md $(find docs -name '*.md' 2>/dev/null | sort); do
 		compgen -G "${path%/}" >/dev/null || say "$path does not exist"
 	done
 
+	# shellcheck disable=SC2013  # targets are words
 	for target in $(grep -oE '(^|[`(])make [a-z-]+' "$page" | sed 's/.*make //' | sort -u); do
 		make -n "$target" >/dev/null 2>&1 || say "make $target: no such target"
 	done

@@ -11,7 +11,7 @@ complain() { # text on stdin, one finding a line
 	local found
 	found=$(cat)
 	[ -z "$found" ] && return
-	sed "s|\$|: $1|" <<<"$found"
+	echo "${found//$'\n'/: $1$'\n'}: $1"
 	bad=1
 }
 

@@ -17,7 +17,8 @@ seed() { # name: what there is besides tests/fuzz/NAME, into its corpus
 	local corpus=$build/$1/corpus file line n=0
 	mkdir -p "$corpus"
 	while read -r line; do
-		base64 -d <<<"$line" >"$corpus/found-$((n++))"
+		base64 -d <<<"$line" >"$corpus/found-$n"
+		n=$((n + 1))
 	done < <(cat "tests/fuzz/$1/found.b64" 2>/dev/null)
 	case $1 in
 	plan) "$build/tests/plan_seeds" "$corpus" ;;

@@ -39,8 +39,8 @@ make)
 			{ echo "$name: the change does not fit $template" >&2; exit 1; }
 	done <<<"$bugs"
 	make -s -C "$tree" build/atlasc
-	for name in $(awk 'NF { print $1 }' <<<"$bugs"); do
-		op=$(awk -v name="$name" '$1 == name { print $3 }' <<<"$bugs")
+	while read -r name _ op _; do
+		[ -n "$name" ] || continue
 		for layer in 0 2; do
 			{
 				printf '%s\n' '[runtime]' 'slots = 1' 'max_context = 128' '[kv]' 'page = 16' '[phases]' 'prefill = [16]' \
@@ -51,7 +51,7 @@ make)
 			"$tree/build/atlasc" tests/fixtures/llama-trained --model "$tree/MODEL.toml" -q --cache-dir "$tree/cache" \
 				-o "$out/$name-$layer.bin"
 		done
-	done ;;
+	done <<<"$bugs" ;;
 look)
 	printf '%-24s %-28s %s\n' 'bug in layer' 'atlas verify' 'atlas verify --certify'
 	for plan in "$2"/*.bin; do

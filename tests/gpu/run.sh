@@ -130,7 +130,7 @@ isolated_plan() { # fixture one|default lines to add
 	build/atlasc "tests/fixtures/$1" --model "$toml" -o build/isolated.bin -q "${tuning[@]}" --cache-dir build/kernel-cache
 	local rc=$?
 	rm -f "$toml"
-	return $rc
+	return "$rc"
 }
 
 # Each text alone and beside others, seeds 0 to 19, with and without drafts where there is a head.
@@ -140,12 +140,12 @@ isolate() { # one|default [count]
 		[ "$1" = one ] || [ "$name" = "$fixture" ] || continue
 		isolated_plan "$fixture" "$1" "$lines" || { rc=1; continue; }
 		for how in off mtp; do
-			[ $how = off ] || ! build/atlas info build/isolated.bin --json | grep -q '"verify_rows": 0' || continue
-			printf '%-28s %-3s ' "$name" $how
+			[ "$how" = off ] || ! build/atlas info build/isolated.bin --json | grep -q '"verify_rows": 0' || continue
+			printf '%-28s %-3s ' "$name" "$how"
 			if [ $# -eq 2 ]; then # what differs is counted, not told
-				build/tests/isolate_run build/isolated.bin cuda $how 3 32 0-19 "$2" 2>/dev/null || rc=1
+				build/tests/isolate_run build/isolated.bin cuda "$how" 3 32 0-19 "$2" 2>/dev/null || rc=1
 			else
-				build/tests/isolate_run build/isolated.bin cuda $how 3 32 0-19 || rc=1
+				build/tests/isolate_run build/isolated.bin cuda "$how" 3 32 0-19 || rc=1
 			fi
 		done
 	done <<-'END'
@@ -157,7 +157,7 @@ isolate() { # one|default [count]
 		qwen3_5, states in bf16|qwen3_5|[state]\ndtype = "bf16"\n
 	END
 	rm -f build/isolated.bin
-	return $rc
+	return "$rc"
 }
 
 # Prompts of an 8B shape, one behind the other: cut on the grid, and anywhere.
@@ -172,7 +172,7 @@ grid_cost() {
 		done
 	done
 	rm -f build/grid.bin "$out/grid.toml"
-	return $rc
+	return "$rc"
 }
 
 bench_speculate() { # slots rows, by what drafts are scored (a word, lines of MODEL.toml)
@@ -214,7 +214,7 @@ seals() {
 	cat build/seal.bin >/dev/null
 	for how in full lazy off full lazy off; do
 		echo "--verify $how"
-		time build/atlas run build/seal.bin --tokens 1,2,3 -n 1 --device cuda --json -q --verify $how >/dev/null || return 1
+		time build/atlas run build/seal.bin --tokens 1,2,3 -n 1 --device cuda --json -q --verify "$how" >/dev/null || return 1
 	done
 	rm -f build/seal.bin "$out/seal.toml"
 }
@@ -257,12 +257,12 @@ receipts() {
 		build/atlas receipt "build/$name.bin" -o "$out/receipt-$name.json" || bad=1
 	done
 	for swap in 1 7; do
-		cc -shared -fPIC -DSWAP=$swap -o build/swapped.so tests/gpu/receipt/swapped_function.c || return 1
+		cc -shared -fPIC -DSWAP="$swap" -o build/swapped.so tests/gpu/receipt/swapped_function.c || return 1
 		echo "-- llama-trained, function $swap swapped"
 		LD_PRELOAD=$PWD/build/swapped.so build/atlas receipt build/llama-trained.bin
 		[ $? -eq 1 ] || bad=1
 	done
-	return $bad
+	return "$bad"
 }
 
 memory() {
@@ -271,7 +271,7 @@ memory() {
 		echo "-- $name"
 		build/atlas memory "build/$name.bin" || bad=1
 	done
-	return $bad
+	return "$bad"
 }
 
 rebuild() {
@@ -288,7 +288,7 @@ many_starts() {
 	local name plans=() of seed bad=0 differ places work
 	work=$(mktemp -d)
 	for name in llama-trained qwen3_5_moe-trained; do
-		fixture_plan $name || return 1
+		fixture_plan "$name" || return 1
 		plans+=("build/$name.bin")
 		differ=0
 		for seed in $(seq 0 $((n_starts - 1))); do
@@ -299,7 +299,7 @@ many_starts() {
 		places=$(sed -n 's/^weights at //p' "$work"/*.at | sort -u | wc -l)
 		echo "$name: $n_starts starts, $(wc -l <"$work/0") texts of $(wc -w <"$work/0") tokens and ends, weights at" \
 			"$places places: $differ starts differ"
-		[ $differ -eq 0 ] && [ "$places" -gt 1 ] || bad=1
+		[ "$differ" -eq 0 ] && [ "$places" -gt 1 ] || bad=1
 		rm -f "$work"/*.at
 	done
 	cat "$work/llama-trained" "$work/qwen3_5_moe-trained" >"$work/both"
@@ -310,9 +310,9 @@ many_starts() {
 		cmp -s "$work/both" "$work/$seed" || differ=$((differ + 1))
 	done
 	echo "both in one process: 10 starts: $differ differ from each alone"
-	[ $differ -eq 0 ] || bad=1
+	[ "$differ" -eq 0 ] || bad=1
 	rm -rf "$work"
-	return $bad
+	return "$bad"
 }
 
 attention_rounding() {
@@ -329,7 +329,7 @@ attention_rounding() {
 	done
 	python3 tests/cpu/attention_rounding.py "$model" /usr/share/common-licenses/GPL-3 /usr/share/common-licenses/MPL-2.0 \
 		--device cuda --tokens 2048 8192 --few || bad=1
-	return $bad
+	return "$bad"
 }
 
 watched_plans() { # made once for both parts
