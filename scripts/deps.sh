@@ -27,6 +27,7 @@ build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel 
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
 test  chromium-headless-shell  cmd:chromium-headless-shell    renders the pages of atlas audit and atlas bench
 test  mandoc           cmd:mandoc                             checks the manual pages
+test  shellcheck       cmd:shellcheck                         checks the shell scripts, in make check
 test  python3-venv     usr/lib/python3*/ensurepip/__init__.py      Python of the tests and their oracles
 '
 # Exact versions: a plan records its NVRTC, and the same inputs must give the same bytes.
@@ -53,8 +54,8 @@ has_nvrtc() { [ -e "$CUDA_ROOT/include/nvrtc.h" ] && [ -e "$CUDA_ROOT/include/cu
 
 packages=() reasons=()
 while read -r phase package probe reason; do
-	[ -n "$phase" ] && wants "$phase" || continue
-	present "$probe" || { packages+=("$package"); reasons+=("$reason"); }
+	[ -n "$phase" ] || continue
+	! wants "$phase" || present "$probe" || { packages+=("$package"); reasons+=("$reason"); }
 done <<<"$needs"
 need_wheels=false
 if wants build && ! has_nvrtc; then
@@ -101,18 +102,18 @@ if [ ${#packages[@]} -gt 0 ]; then
 fi
 
 make_venv() {
-	[ -x "$VENV/bin/pip" ] || "$(command -v /usr/bin/python3 || command -v python3)" -m venv "$VENV"
+	[ -x "$VENV/bin/python" ] || "$(command -v /usr/bin/python3 || command -v python3)" -m venv "$VENV"
 }
 
 pip_install() { # what is missing without it, then pip's arguments
 	local what=$1
 	shift
-	"$VENV/bin/pip" install -q --disable-pip-version-check "$@" ||
+	"$VENV/bin/python" -m pip install -q --disable-pip-version-check "$@" ||
 		{ echo "missing: PyPI packages $what: pip failed (above)" >&2; exit 1; }
 }
 
 if $need_wheels; then
-	echo "installing $wheels in $WHEELS: no CUDA toolkit with NVRTC 13 found"
+	echo "installing $wheels in ${WHEELS:?}: no CUDA toolkit with NVRTC 13 found"
 	make_venv
 	rm -rf "$WHEELS.new"
 	mkdir -p "$(dirname "$WHEELS")"

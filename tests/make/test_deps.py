@@ -106,7 +106,7 @@ def test_plain_user_with_sudo_goes_through_it(deps, tmp_path):
 
 
 def test_failing_pip_is_one_clear_line_last(deps, tmp_path):
-    pip = tmp_path / "venv/bin/pip"
+    pip = tmp_path / "venv/bin/python"  # -m pip
     pip.parent.mkdir(parents=True)
     pip.write_text("#!/bin/sh\necho ERROR: no index >&2\nexit 1\n")
     pip.chmod(0o755)
