@@ -21,7 +21,6 @@ train needs torch, transformers, tokenizers and numpy.
 """
 
 import argparse
-import json
 import os
 import sys
 

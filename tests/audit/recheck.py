@@ -2,7 +2,11 @@
 """Re-evaluates every verdict of a plan's ledgers from `atlas audit PLAN --json` on stdin, and from nothing else: a
 candidate must be rejected exactly when its contract and the operands do not admit it, the chosen one be the cheapest of
 those ranked, with the grid, shared memory, bytes and operations of the contract's formulas. Terms: artifacts/plan.h."""
-import itertools, json, operator, re, sys
+import itertools
+import json
+import operator
+import re
+import sys
 
 TOKEN = re.compile(r"\s*(\d+|[A-Za-z_]\w*|\|\||&&|[<>=!]=|[-+*/%<>!?:(),])")
 BITS = {"bf16": 16, "f16": 16, "f32": 32, "i32": 32, "e4m3": 8, "e8m0": 8, "e2m1": 4}
@@ -68,7 +72,9 @@ def evaluate(text, env):
 
 def admit(target, contract, launch, tunables):
     """The formulas' values for an admissible candidate; Rejected with a reason for another."""
-    of = lambda kind: [(t["name"], t["text"]) for t in contract["terms"] if t["kind"] == kind]
+    def of(kind):
+        return [(t["name"], t["text"]) for t in contract["terms"] if t["kind"] == kind]
+
     number, exact = re.fullmatch(r"sm_(\d+)(a?)", target["target"]).groups()
     demand(any(int(number) >= int(a) if a.isdigit() else a == number + exact for a, _ in of("arch")), "architecture")
     operands = {n: (d, s.split(",")) for n, d, s in re.findall(r"(\w+) (\w+) \[([^]]*)\]", launch["operands"])}

@@ -838,7 +838,7 @@ def test_rope_write(ref, norms):
 def test_fused_codes(ref, is_narrow):
     """rope_write and attention_step write and read codes as kv_write and attention do."""
     attrs, operands, paged, q, kv = heads_of_step(True)
-    nh, nkv, scale = attrs["NH"], attrs["NKV"], np.array([[0.5, 0.25], [0.01, 0.02]], np.float32)
+    nh, scale = attrs["NH"], np.array([[0.5, 0.25], [0.01, 0.02]], np.float32)
     codes, block = as_kept(paged.kv, scale[:, :, None], is_narrow)
     operands |= dict(kv=codes.astype(np.float32), kv_scale=scale, kv_block=block)
     turned = ref("rope_write", attrs, **operands, q=blank(*q.shape))

@@ -95,8 +95,8 @@ def compare_layers(args, tokenizer, full, text):
     for hook in hooks:
         hook.remove()
     worst, bad = 1.0, 0
-    for l, theirs in enumerate(outputs + [logits]):
-        name = "logits" if l == len(outputs) else f"l{l}.out"
+    for layer, theirs in enumerate(outputs + [logits]):
+        name = "logits" if layer == len(outputs) else f"l{layer}.out"
         mine = ours[name]
         cosine = torch.nn.functional.cosine_similarity(mine.double().flatten(), theirs.double().flatten(), dim=0).item()
         worst = min(worst, cosine)

@@ -370,7 +370,7 @@ def test_usage(kernelgen, tmp_path):
 def code_of(text):
     """Without comments, blanks folded, and lines only where the preprocessor needs them."""
     text = re.sub(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|//[^\n]*|/\*.*?\*/""", lambda m: m[1] or " ", text, flags=re.S)
-    out = ""
+    out, out_ends_directive = "", False
     for line in re.sub(r"\\\n", lambda m: "\\ ", text).split("\n"):
         line = re.sub(r"[ \t\r]+", " ", line).strip()
         if line:

@@ -43,7 +43,7 @@ def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
             file = tmp_path / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        for name in ("scripts", "Makefile"):
+        for name in ("scripts", "Makefile", "ruff.toml", ".shellcheckrc"):
             copy = shutil.copytree if (repo / name).is_dir() else shutil.copy
             copy(repo / name, tmp_path / name)
 
@@ -190,3 +190,19 @@ def test_transcript(tree, lines, says):
     code, output = tree({"docs/x.md": f"```console\n{lines}\n```\n"})("transcript")
     assert (code, says is None) in ((0, True), (1, False))
     assert says is None or says in output
+
+
+def test_lint_names_what_is_wrong(tree, repo, monkeypatch):
+    """Scripts are found by their first line, in every folder and with any name."""
+    monkeypatch.setenv("VENV", str(repo / "build/venv"))
+    check = tree({"tests/tool": "#!/bin/bash\nrm $1\n", "tests/bad.py": "import os\nprint(1)\n", "build/x.py": "import os\n"})
+    code, said = check("lint")
+    assert code == 1
+    assert said.splitlines() == [
+        "./tests/tool:2:4: note: Double quote to prevent globbing and word splitting. [SC2086]",
+        "tests/bad.py:1:8: F401 [*] `os` imported but unused"]
+
+
+def test_lint_says_what_is_missing(tree, monkeypatch):
+    monkeypatch.setenv("VENV", "no-such-folder")
+    assert tree({})("lint") == (1, "missing: ruff in no-such-folder; `make deps` installs it\n")

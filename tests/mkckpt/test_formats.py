@@ -7,7 +7,6 @@ import shutil
 import mkckpt
 import numpy as np
 import pytest
-import quant
 from container import Tensor, read_safetensors, write_safetensors
 
 UP = "model.layers.1.mlp.up_proj"
