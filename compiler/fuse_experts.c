@@ -62,8 +62,9 @@ static bool expert_ops(Fuser *f, int i, bool has_shared, ExpertOps *e)
 	*e = (ExpertOps){.norm = op_at(f, i), .router = op_at(f, i + 1), .route = op_at(f, i + 2),
 		.experts = op_at(f, i + 3), .sum = op_at(f, has_shared ? i + 11 : i + 4)};
 	const int n = operand(e->norm, "y");
-	if (operand(e->experts, "x") != n || f->uses[n] != (has_shared ? 5 : 2) || !is_plain_linear(f, e->router, e->norm)
-		|| !flows(f, e->router, "y", e->route, "logits") || !flows(f, e->route, "expert", e->experts, "expert")
+	if (operand(e->experts, "x") != n || f->uses[n] != (has_shared ? 5 : 2) ||
+		!is_plain_linear(f, e->router, e->norm) ||
+		!flows(f, e->router, "y", e->route, "logits") || !flows(f, e->route, "expert", e->experts, "expert")
 		|| !flows(f, e->route, "share", e->experts, "share"))
 		return false;
 	e->attrs = e->experts->attrs;

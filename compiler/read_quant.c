@@ -635,8 +635,8 @@ static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarge
 		{"int", 4, 32, "group", FORMAT_INT4}, {"int", 4, 64, "group", FORMAT_INT4},
 		{"int", 4, 128, "group", FORMAT_INT4}};
 	for (int i = 0; i < COUNT(known); i++)
-		if (strcmp(is_type, known[i].type) == 0 && bits == known[i].bits && (!known[i].group || group == known[i].group)
-				&& strcmp(is_strategy, known[i].strategy) == 0)
+		if (strcmp(is_type, known[i].type) == 0 && bits == known[i].bits &&
+				(!known[i].group || group == known[i].group) && strcmp(is_strategy, known[i].strategy) == 0)
 			target->format = known[i].format;
 	if (target->format == FORMAT_PLAIN)
 		return fail_at(r->d, A0208, w->at, "%s: %d bits of type %s by %s, group size %d: expected 8 bits of type float "

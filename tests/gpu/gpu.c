@@ -63,8 +63,9 @@ bool gpu_load(Gpu *g, const Cubin *cubin, const char *entry, int smem, GpuKernel
 {
 	Driver *d = &g->driver;
 	*out = (GpuKernel){0};
-	return gpu_ok(g, d->LibraryLoadData(&out->library, cubin->bytes, NULL, NULL, 0, NULL, NULL, 0), "cuLibraryLoadData")
-		&& gpu_ok(g, d->LibraryGetKernel(&out->kernel, out->library, entry), "cuLibraryGetKernel")
+	return gpu_ok(g, d->LibraryLoadData(&out->library, cubin->bytes, NULL, NULL, 0, NULL, NULL, 0),
+			"cuLibraryLoadData") &&
+		gpu_ok(g, d->LibraryGetKernel(&out->kernel, out->library, entry), "cuLibraryGetKernel")
 		&& gpu_ok(g, d->KernelSetAttribute(CU_KERNEL_MAX_DYNAMIC_SMEM, smem, out->kernel, g->device),
 			"cuKernelSetAttribute");
 }

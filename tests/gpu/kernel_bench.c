@@ -517,8 +517,9 @@ static bool upload(Gpu *g, Case *c, int field, int64_t at, const char *label)
 		return false;
 	set_sampling(b, c->tmpl->fields[field].name, label);
 	case_encode(b, b->before, raw);
-	return gpu_ok(g, g->driver.MemcpyHtoDAsync(g->memory + (CuPtr)at, raw, (size_t)b->bytes, g->stream), "cuMemcpyHtoD")
-		&& gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuMemcpyHtoD");
+	return gpu_ok(g, g->driver.MemcpyHtoDAsync(g->memory + (CuPtr)at, raw, (size_t)b->bytes, g->stream),
+			"cuMemcpyHtoD") &&
+		gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuMemcpyHtoD");
 }
 
 typedef struct Params { _Alignas(64) uint8_t bytes[PLAN_MAX_PARAM_BYTES]; } Params;
@@ -633,8 +634,9 @@ static bool fill_memory(Gpu *g)
 	}
 	bool ok = true;
 	for (int64_t at = 0; ok && at + chunk <= g->memory_bytes; at += chunk)
-		ok = gpu_ok(g, g->driver.MemcpyHtoDAsync(g->memory + (CuPtr)at, host, (size_t)chunk, g->stream), "cuMemcpyHtoD")
-			&& gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuMemcpyHtoD");
+		ok = gpu_ok(g, g->driver.MemcpyHtoDAsync(g->memory + (CuPtr)at, host, (size_t)chunk, g->stream),
+				"cuMemcpyHtoD") &&
+			gpu_ok(g, g->driver.StreamSynchronize(g->stream), "cuMemcpyHtoD");
 	free(host);
 	return ok;
 }
