@@ -55,7 +55,7 @@ HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
-.PHONY: all deps ready tests test test-long test-fresh check demo golden fuzz asan test-asan mutate published \
+.PHONY: all deps ready tests test test-long test-fresh check demo format golden fuzz asan test-asan mutate published \
 	gpu-report lines install flags clean help
 all: $(PRODUCTS)
 
@@ -141,6 +141,9 @@ test-fresh:
 	@scripts/test_fresh.sh $(BUILD)
 check: all
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --only checks
+format:
+	@python3 scripts/format_c.py
+	@$(VENV)/bin/python -m ruff format --quiet .
 golden: all
 	@tests/golden/run --build-dir $(BUILD) --update
 fuzz:
@@ -179,7 +182,7 @@ clean:
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests* $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen \
 		$(BUILD)/fresh.*
 help:
-	@echo 'targets: all deps demo test test-long test-fresh check golden fuzz asan test-asan mutate published lines' \
+	@echo 'targets: all deps demo test test-long test-fresh check format golden fuzz asan test-asan mutate published lines' \
 		'gpu-report install clean'
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'
 
