@@ -55,9 +55,9 @@ HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
-.PHONY: all deps ready tests test test-long test-fresh check demo format golden fuzz asan test-asan mutate published \
-	gpu-report lines install flags clean help
-all: $(PRODUCTS)
+.PHONY: all deps ready tests test test-long test-quick test-fresh check demo format hooks retune-needed golden fuzz \
+	compile_commands.json asan test-asan mutate published gpu-report lines install flags clean help
+all: $(PRODUCTS) ## the two commands and the library
 
 ready:
 	@$(DEPS) check build
@@ -121,7 +121,8 @@ $(BUILD)/tests-gpu/fake/libcuda.so.1: $(call obj,tests/unit/fake_libcuda.c) $(BU
 	$(call q,link)$(CC) $(LDFLAGS) -shared -Wl,-Bsymbolic,--gc-sections,--exclude-libs,ALL -o $@ $^ $(COMPILER_LIBS)
 $(API_TEST): $(BUILD)/obj/tests/api_example.o $(BUILD)/libatlas.a | $(BUILD)/tests
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ -lm -ldl -lpthread
-gpu-report: all $(GPU_TEST); @scripts/gpu_report.py --build-dir $(BUILD)
+gpu-report: all $(GPU_TEST) ## tests a card that nobody here has, and writes a report
+	@scripts/gpu_report.py --build-dir $(BUILD)
 # scripts/fuzz.sh: one reader of foreign bytes under libFuzzer, built by clang.
 $(BUILD)/fuzz/%: tests/fuzz/targets.c $(BUILD)/obj/tests.a
 	@mkdir -p $(@D)
@@ -129,42 +130,52 @@ $(BUILD)/fuzz/%: tests/fuzz/targets.c $(BUILD)/obj/tests.a
 $(BUILD)/tests $(BUILD)/tests-gpu $(BUILD)/tests-gpu/fake:
 	@mkdir -p $@
 
-deps:
+deps: ## installs what build and tests need
 	@$(DEPS) install build test
-test: deps
+test: deps ## every test that needs no GPU
 	+@$(MAKE) --no-print-directory tests
 	@tests/run --build-dir $(BUILD) --venv $(VENV)
-test-long: deps
+test-long: deps ## also the tests that take minutes
 	+@$(MAKE) --no-print-directory tests
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --long
-test-fresh:
+test-quick: deps ## unit programs, goldens and checks
+	+@$(MAKE) --no-print-directory tests
+	@tests/run --build-dir $(BUILD) --venv $(VENV) --only unit,golden,checks
+test-fresh: ## the first commands of README.md in a bare Debian 12; as root
 	@scripts/test_fresh.sh $(BUILD)
-check: all
+check: all ## rules of the source tree
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --only checks
-format:
+format: ## mends the layout of C and Python files
 	@python3 scripts/format_c.py
 	@$(VENV)/bin/python -m ruff format --quiet .
-golden: all
+golden: all ## rewrites the goldens; review the diff like code
 	@tests/golden/run --build-dir $(BUILD) --update
-fuzz:
+fuzz: ## libFuzzer on the readers of untrusted bytes
 	@scripts/fuzz.sh
-asan:
+asan: ## builds the tests with sanitizers in build-asan
 	+@$(MAKE) --no-print-directory BUILD=build-asan SANITIZE=address,undefined tests
-test-asan: deps asan
+test-asan: deps asan ## the tests with sanitizers
 	@tests/run --build-dir build-asan --venv $(VENV) --only unit,pytest,golden
-demo:
+demo: ## from checkpoint to text
 	@$(DEPS) install build
 	+@$(MAKE) --no-print-directory all
 	@scripts/demo.sh $(BUILD)
-mutate: deps
+mutate: deps ## injects bugs and names the check that stops each
 	+@$(MAKE) --no-print-directory tests
 	@$(VENV)/bin/python tests/mutation/run --build-dir $(BUILD)
-published: deps
+published: deps ## which published configs are accepted
 	+@$(MAKE) --no-print-directory all
 	@$(VENV)/bin/python tests/published/run --build-dir $(BUILD)
-lines: ; @scripts/check_lines.sh --report
+hooks: ## git runs make check before each commit
+	@scripts/hooks.sh
+retune-needed: $(BUILD)/gen/kernel_table.c ## templates whose present source has no times, per card
+	@python3 scripts/retune_needed.py $(BUILD)
+compile_commands.json: ## for clangd and clang-tidy
+	@$(MAKE) -s --no-print-directory flags | python3 scripts/compile_commands.py >$@
+lines: ## sizes of rooms, files and functions
+	@scripts/check_lines.sh --report
 
-install: all
+install: all ## commands, library, header and manual to PREFIX
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/atlasc lib/pkgconfig include)
 	install $(BUILD)/atlasc $(BUILD)/atlas $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(BUILD)/libatlas.a $(DESTDIR)$(PREFIX)/lib
@@ -178,12 +189,11 @@ install: all
 		'$(VERSION)' 'Cflags: -I$(PREFIX)/include' 'Libs: -L$(PREFIX)/lib -latlas -lm -ldl -lpthread' \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/atlas.pc
 flags: ; @echo $(if $(LINK),$(LDFLAGS) LIBS $(COMPILER_LIBS) -lcmocka,$(CPPFLAGS) -isystem $(LLVM)/include $(CFLAGS))
-clean:
+clean: ## removes what was built
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests* $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen \
 		$(BUILD)/fresh.*
-help:
-	@echo 'targets: all deps demo test test-long test-fresh check format golden fuzz asan test-asan mutate published lines' \
-		'gpu-report install clean'
+help: ## this list
+	@sed -n 's/^\([a-z_.-]*\):[^=]* ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 32
 	@echo 'variables: BUILD=dir CUDA_HOME=dir|none CC=compiler PREFIX=dir DESTDIR=dir SANITIZE=list V=1'
 
 -include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)

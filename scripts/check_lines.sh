@@ -68,7 +68,7 @@ for f in docs/*.md; do
 	[ ! -e "$f" ] || over "$f" "$(wc -l <"$f")" 120
 done
 wide=$(grep -nE '^.{101}' README.md) && { echo "README.md: wider than 100 columns: $wide"; bad=1; }
-over Makefile "$(wc -l <Makefile)" 190
+over Makefile "$(wc -l <Makefile)" 205
 while read -r size where name; do
 	over "$where: $name" "$size" 120
 done < <(functions | awk '$1 > 120')
