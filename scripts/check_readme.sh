@@ -1,5 +1,5 @@
 #!/bin/bash
-# README and docs/ cannot rot: every path they name exists, every make target they name is one, every pass of the
+# README, CONTRIBUTING and docs/ cannot rot: every path they name exists, every make target they name is one, every pass of the
 # compiler is in README with its letter, and every command in a block marked `sh` runs, in order. Of `make`
 # lines only the target is looked up, for they are what runs this check; `apt-get` lines are for a bare machine.
 #
@@ -17,7 +17,7 @@ while read -r pass; do
 done < <(sed -n "/pipeline\[\] = {/,/^};/s/.*{'\(.\)', *\"\([a-z-]*\)\".*/\1_\2/p" compiler/main.c)
 
 mkdir -p "$build/demo"
-for page in README.md $(find docs -name '*.md' 2>/dev/null | sort); do
+for page in README.md $(find CONTRIBUTING.md tests/README.md docs -name '*.md' 2>/dev/null | sort); do
 	# Paths: `word/word` in backticks, and the tree drawing's first words.
 	for path in $(grep -oE '`[A-Za-z0-9_.]+/[A-Za-z0-9_./*-]*`' "$page" | tr -d '`' | sort -u) \
 		$(sed -n '/^```tree/,/^```$/s|^\([A-Za-z.][A-Za-z0-9_./-]*\) .*|\1|p' "$page"); do
@@ -26,7 +26,7 @@ for page in README.md $(find docs -name '*.md' 2>/dev/null | sort); do
 	done
 
 	# shellcheck disable=SC2013  # targets are words
-	for target in $(grep -oE '(^|[`(])make [a-z-]+' "$page" | sed 's/.*make //' | sort -u); do
+	for target in $(grep -oE '(^|[`(])make [a-z_.-]+' "$page" | sed 's/.*make //' | sort -u); do
 		make -n "$target" >/dev/null 2>&1 || say "make $target: no such target"
 	done
 
