@@ -41,7 +41,7 @@ rooms='22000 compiler
 11400 artifacts
 2950 runtime/cpu
 2500 runtime/text
-9400 runtime/cli
+9900 runtime/cli
 1450 runtime/cli/page'
 
 if [ "${1-}" = --report ]; then

@@ -11,6 +11,7 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -31,12 +32,12 @@ static uint64_t random_bits(Bench *b) /* splitmix64 */
 /* Of the next sequence. Greedy ones draw nothing, so their prompts are the same with and without a temperature. */
 static AtlasSampling sampling_of(Bench *b)
 {
-	const uint64_t seed = b->args->seed ^ (b->n_started++ + 1) * 0xD1342543DE82EF95u;
+	const uint64_t seed = b->args->sampling.seed ^ (b->n_started++ + 1) * 0xD1342543DE82EF95u;
 	return (AtlasSampling){.struct_size = sizeof(AtlasSampling), .temperature = (float)bench_temperature(b),
 		.top_p = 1, .repetition_penalty = 1, .seed = seed};
 }
 
-double bench_temperature(const Bench *b) { return b->args->temperature > 0 ? b->args->temperature : 0; }
+double bench_temperature(const Bench *b) { return fmax(b->args->sampling.temperature, 0); /* NAN: 0 */ }
 
 int bench_start(Bench *b, int batch, int n, int max_new)
 {

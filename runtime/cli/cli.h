@@ -22,6 +22,12 @@ enum {
 
 /* Command line ------------------------------------------------------------ */
 
+typedef struct SamplingArgs { /* NAN, -1: as the plan has it */
+	double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+	int top_k, max_new;
+	uint64_t seed;
+} SamplingArgs;
+
 typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *verb;
 	const char *plan, *other; /* other: the second plan of a verb that takes two */
@@ -38,11 +44,11 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
 	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file;
 	int steps;
-	int max_new, top_k, window, device_index, threads, reps, steps_ahead, bench_tokens;
+	SamplingArgs sampling;
+	const char *input; /* of --file: "text", "jsonl"; NULL = by its name */
+	int window, device_index, threads, reps, steps_ahead, bench_tokens;
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */
-	double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
-		tolerance;
-	uint64_t seed;
+	double tolerance;
 	int64_t memory_budget;
 	bool sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,
 		host;
@@ -66,6 +72,8 @@ void options_help(FILE *out, const Verb *verb);
 enum { MAX_OPTIONS = 64 };
 int options_rows(const Verb *verb, ManualOption *out);
 const char *options_plans(const Verb *verb); /* "PLAN" */
+/* What a number of that option may be; false when the verb has no such option. */
+bool options_limits(const char *verb, const char *name, double *low, double *high);
 /* atlas-VERB(1), atlas(1), completion of bash (cli_manual.c). */
 void manual_of_verb(FILE *out, const Verb *verb);
 void manual_of_command(FILE *out, const Verb *verbs, int n);
@@ -103,9 +111,11 @@ typedef struct Tokens { /* zeroed = empty; free(ids) by the owner */
 } Tokens;
 /* Text as the model would read it: special tokens around it added, those inside recognised. */
 int cli_encode(const Args *args, const AtlasPlan *plan, const char *text, size_t n, Tokens *tokens);
+/* Are all of them ids of the plan's vocabulary? `where` they come from, for the message. */
+int cli_check_tokens(const Args *args, const AtlasPlan *plan, const Tokens *tokens, const char *where);
 /* From -p or --tokens, whichever was given. */
 int cli_prompt_tokens(const Args *args, const AtlasPlan *plan, Tokens *tokens);
-/* Whole file with a final NUL that does not count; free(*bytes). */
+/* Whole file, or stdin for "-", with a final NUL that does not count; free(*bytes). */
 int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n);
 
 bool cli_parse_bytes(const char *text, int64_t *bytes); /* memory_parse */

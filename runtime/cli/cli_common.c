@@ -193,18 +193,30 @@ static int parse_ids(const Args *args, const char *text, Tokens *tokens)
 	}
 }
 
+int cli_check_tokens(const Args *args, const AtlasPlan *plan, const Tokens *tokens, const char *where)
+{
+	AtlasPlanInfo info = {.struct_size = sizeof info};
+	atlas_plan_info(plan, &info);
+	for (int i = 0; i < tokens->n; i++)
+		if (tokens->ids[i] >= info.vocab)
+			return cli_say(args, EXIT_BAD_INPUT, "error[TOKEN]: %s: token id %d (number %d of %d): ids go from 0 to %d",
+				where, tokens->ids[i], i + 1, tokens->n, info.vocab - 1);
+	return 0;
+}
+
 int cli_prompt_tokens(const Args *args, const AtlasPlan *plan, Tokens *tokens)
 {
 	if (!args->prompt == !args->tokens)
 		return cli_say(args, EXIT_USAGE, "give either -p TEXT or --tokens IDS");
-	if (args->tokens)
-		return parse_ids(args, args->tokens, tokens);
-	return cli_encode(args, plan, args->prompt, strlen(args->prompt), tokens);
+	int code = args->tokens ? parse_ids(args, args->tokens, tokens)
+		: cli_encode(args, plan, args->prompt, strlen(args->prompt), tokens);
+	return code ? code : cli_check_tokens(args, plan, tokens, args->tokens ? "--tokens" : "the prompt");
 }
 
 int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n)
 {
-	FILE *file = fopen(path, "rb");
+	const bool is_stdin = strcmp(path, "-") == 0;
+	FILE *file = is_stdin ? stdin : fopen(path, "rb");
 	size_t cap = 1 << 16;
 	*n = 0;
 	*bytes = malloc(cap + 1);
@@ -218,7 +230,7 @@ int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n)
 		*bytes = larger;
 	}
 	int failure = !file || ferror(file) ? errno : 0;
-	if (file)
+	if (file && !is_stdin)
 		fclose(file);
 	if (failure)
 		return cli_say(args, EXIT_BAD_INPUT, "%s: %s", path, strerror(failure));

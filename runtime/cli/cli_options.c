@@ -35,7 +35,7 @@ static const struct {
 	{"sign", SIGN}};
 
 typedef enum Kind {
-	FLAG, TEXT, STOPS, TRUST, HASHES, DEVICE, SPECULATE, SHARES, INTEGER, NUMBER, SEED, SIZE, HELP, PAGE,
+	FLAG, TEXT, STOPS, TRUST, HASHES, DEVICE, SPECULATE, INPUT, SHARES, INTEGER, NUMBER, SEED, SIZE, HELP, PAGE,
 	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
 } Kind;
 
@@ -52,8 +52,10 @@ typedef struct Opt {
 static const Opt options[] = {
 	{"--prompt", 'p', RUN | VERIFY | DUMP, "TEXT", "raw text to continue",
 		TEXT, FIELD(prompt), 0, 0},
-	{"--file", 'f', RUN, "FILE", "prompts, one a line, run together in one batch",
+	{"--file", 'f', RUN, "FILE", "prompts, one per line, run as one batch; - reads stdin",
 		TEXT, FIELD(file), 0, 0},
+	{"--input", 0, RUN, "text|jsonl", "form of its lines: text, or JSON objects (default for *.jsonl)",
+		INPUT, FIELD(input), 0, 0},
 	{"--file", 'f', PERPLEXITY, "FILE", "text to score",
 		TEXT, FIELD(file), 0, 0},
 	{"--file", 'f', CALIBRATE, "FILE", "text to measure with",
@@ -61,23 +63,23 @@ static const Opt options[] = {
 	{"--tokens", 0, RUN | VERIFY | DUMP, "IDS", "token ids instead of text: 1,2,3",
 		TEXT, FIELD(tokens), 0, 0},
 	{"--max-tokens", 'n', RUN, "N", "most tokens of an answer",
-		INTEGER, FIELD(max_new), 1, 1 << 30},
+		INTEGER, FIELD(sampling.max_new), 1, 1 << 30},
 	{"--temperature", 0, RUN, "T", "0 = always the likeliest token",
-		NUMBER, FIELD(temperature), 0, 1e3},
+		NUMBER, FIELD(sampling.temperature), 0, 1e3},
 	{"--top-k", 0, RUN, "K", "draw from the K likeliest tokens, 0 = all",
-		INTEGER, FIELD(top_k), 0, 1 << 30},
+		INTEGER, FIELD(sampling.top_k), 0, 1 << 30},
 	{"--top-p", 0, RUN, "P", "draw from the likeliest tokens that make up P",
-		NUMBER, FIELD(top_p), 1e-6, 1},
+		NUMBER, FIELD(sampling.top_p), 1e-6, 1},
 	{"--min-p", 0, RUN, "P", "drop tokens below P times the likeliest",
-		NUMBER, FIELD(min_p), 0, 1},
+		NUMBER, FIELD(sampling.min_p), 0, 1},
 	{"--repetition-penalty", 0, RUN, "R", "weaken what was said, 1 = off",
-		NUMBER, FIELD(repetition_penalty), 1e-3, 1e3},
+		NUMBER, FIELD(sampling.repetition_penalty), 1e-3, 1e3},
 	{"--presence-penalty", 0, RUN, "R", "subtract once from generated tokens",
-		NUMBER, FIELD(presence_penalty), -1e3, 1e3},
+		NUMBER, FIELD(sampling.presence_penalty), -1e3, 1e3},
 	{"--frequency-penalty", 0, RUN, "R", "subtract for each time a token was generated",
-		NUMBER, FIELD(frequency_penalty), -1e3, 1e3},
+		NUMBER, FIELD(sampling.frequency_penalty), -1e3, 1e3},
 	{"--seed", 0, RUN, "N", "of the draw; a prompt alone has the same text each time",
-		SEED, FIELD(seed), 0, 0},
+		SEED, FIELD(sampling.seed), 0, 0},
 	{"--stop", 0, RUN, "TEXT", "end before this text appears; may be repeated",
 		STOPS, FIELD(stop), 0, 0},
 	{"--window", 0, PERPLEXITY, "N", "tokens scored at a time (default: the context)",
@@ -137,9 +139,9 @@ static const Opt options[] = {
 	{"--kernels", 0, BENCH, NULL, "time each launch of the plan alone as well; needs a GPU",
 		FLAG, FIELD(bench_kernels), 0, 0},
 	{"--temperature", 0, BENCH, "T", "draw answers, each by a seed of its own (default: 0, greedy)",
-		NUMBER, FIELD(temperature), 0, 1e3},
+		NUMBER, FIELD(sampling.temperature), 0, 1e3},
 	{"--seed", 0, BENCH, "N", "of the prompts, which are random ids, and of the draws",
-		SEED, FIELD(seed), 0, 0},
+		SEED, FIELD(sampling.seed), 0, 0},
 	{"--json", 0, BENCH, "FILE", "all of it as JSON; without FILE, or with -, to stdout",
 		OUTPUT, FIELD(json_file), 0, 0},
 	{"--html", 0, BENCH, "FILE", "one page with plots; without FILE, or with -, to stdout",
@@ -227,6 +229,17 @@ int options_rows(const Verb *verb, ManualOption *out)
 		if (options[i].verbs & bit_of(verb->name))
 			out[n++] = (ManualOption){options[i].name, options[i].letter, options[i].value, options[i].help};
 	return n;
+}
+
+bool options_limits(const char *verb, const char *name, double *low, double *high)
+{
+	for (int i = 0; i < N_OPTIONS; i++)
+		if ((options[i].verbs & bit_of(verb)) && strcmp(options[i].name, name) == 0) {
+			*low = options[i].low;
+			*high = options[i].high;
+			return true;
+		}
+	return false;
 }
 
 void options_help(FILE *out, const Verb *verb)
@@ -342,6 +355,11 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 			return wrong(o, args, text, "mtp or off");
 		args->speculate = text;
 		return true;
+	case INPUT:
+		if (strcmp(text, "text") != 0 && strcmp(text, "jsonl") != 0)
+			return wrong(o, args, text, "text or jsonl");
+		args->input = text;
+		return true;
 	case SHARES:
 		return set_shares(o, args, text);
 	case PAGE:
@@ -365,7 +383,7 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		return true;
 	case SEED:
 		errno = 0;
-		args->seed = strtoull(text, &end, 10);
+		args->sampling.seed = strtoull(text, &end, 10);
 		if (errno || end == text || *end || strchr(text, '-'))
 			return wrong(o, args, text, "a whole number below 2^64");
 		return true;
@@ -444,14 +462,8 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 		.words = argv,
 		.n_words = argc,
 		.max_new = -1,
-		.top_k = -1,
+		.sampling = {NAN, NAN, NAN, NAN, NAN, NAN, -1, -1, 0},
 		.window = -1,
-		.temperature = NAN,
-		.top_p = NAN,
-		.min_p = NAN,
-		.repetition_penalty = NAN,
-		.presence_penalty = NAN,
-		.frequency_penalty = NAN,
 		.tolerance = NAN};
 	*exit_code = EXIT_USAGE;
 	for (int i = 0; i < argc;) {

@@ -26,7 +26,7 @@ static int open_plan(Bench *b)
 	b->n_events = b->info.slots * (b->info.verify_rows ? b->info.verify_rows : 1);
 	b->events = calloc((size_t)b->n_events, sizeof *b->events);
 	b->tokens = calloc((size_t)b->info.max_context, sizeof *b->tokens);
-	b->random = b->args->seed;
+	b->random = b->args->sampling.seed;
 	return b->events && b->tokens && plan_ignore_stops(b->plan) ? 0
 		: cli_say(b->args, EXIT_ENVIRONMENT, "no memory for %d tokens", b->info.max_context);
 }

@@ -8,6 +8,7 @@
 #include "artifacts/json_put.h"
 #include "runtime/cli/certify.h"
 #include "runtime/cli/cli.h"
+#include "runtime/cli/prompts.h"
 #include "runtime/cli/stop_text.h"
 
 #include <math.h>
@@ -15,18 +16,21 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Why an answer ended: what JSON calls it, and what a person reads. */
+typedef enum End { RUNS, STOP_TOKEN, STOP_TEXT, MAX_TOKENS, CONTEXT_END, FAILED, CANCELLED, N_ENDS } End;
+static const struct { const char *finish, *words; } ends[N_ENDS] = {[STOP_TOKEN] = {"stop", "stop token"},
+	[STOP_TEXT] = {"stop", "stop text"}, [MAX_TOKENS] = {"length", "token limit"},
+	[CONTEXT_END] = {"length", "end of context"}, [FAILED] = {"failed", "failure"}, [CANCELLED] = {"", "cancelled"}};
+
 typedef struct Answer {
-	const char *prompt;
-	size_t prompt_bytes;
-	Tokens tokens; /* of the prompt */
 	AtlasText *stream;
 	StopText stop;
 	Bytes text; /* so far */
 	size_t shown; /* bytes of text already on stdout */
 	int32_t *ids; /* generated */
 	float *logprobs;
-	int n, cap;
-	const char *finish; /* NULL while it runs: "stop", "length", "failed" */
+	int n, cap, max_new;
+	End end;
 } Answer;
 
 typedef struct Run {
@@ -35,9 +39,9 @@ typedef struct Run {
 	AtlasPlan *plan;
 	AtlasSession *session;
 	AtlasPlanInfo info;
-	char *file; /* contents of the prompt file */
-	Answer *answers;
-	int n_answers, n_started, n_done, n_failed;
+	Prompts prompts;
+	Answer *answers; /* [prompts.n] */
+	int n_started, n_done, n_failed;
 	int show; /* the answer being shown */
 	int *in_slot; /* [slots] its answer */
 	AtlasEvent *events;
@@ -47,64 +51,34 @@ typedef struct Run {
 
 /* Prompts ------------------------------------------------------------ */
 
-static int add_prompt(Run *r, const char *text, size_t n)
-{
-	Answer *more = realloc(r->answers, sizeof *more * (size_t)(r->n_answers + 1));
-	if (!more)
-		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for prompt %d", r->n_answers + 1);
-	r->answers = more;
-	r->answers[r->n_answers++] = (Answer){.prompt = text,
-		.prompt_bytes = n,
-		.stop = {.stops = r->args->stop, .n_stops = r->args->n_stop}};
-	return 0;
-}
-
-static int read_prompts(Run *r)
-{
-	const Args *args = r->args;
-	size_t n;
-	int code = 0;
-	if (!!args->prompt + !!args->file + !!args->tokens != 1)
-		return cli_say(args, EXIT_USAGE, "give one of -p TEXT, -f FILE and --tokens IDS");
-	if (args->prompt || args->tokens)
-		return add_prompt(r, args->prompt, args->prompt ? strlen(args->prompt) : 0);
-	if ((code = cli_read_file(args, args->file, &r->file, &n)))
-		return code;
-	for (char *line = r->file, *end = r->file + n; line < end && !code;) {
-		char *newline = memchr(line, '\n', (size_t)(end - line)), *stop = newline ? newline : end;
-		size_t length = (size_t)(stop - line);
-		if (length && line[length - 1] == '\r')
-			length--;
-		code = add_prompt(r, line, length);
-		line = stop + 1;
-	}
-	if (!code && !r->n_answers)
-		return cli_say(args, EXIT_BAD_INPUT, "%s: there is no prompt in it", args->file);
-	return code;
-}
-
 /* Encodes every prompt and lists all that cannot run. */
 static int encode_prompts(Run *r)
 {
 	int bad = 0;
-	for (int i = 0; i < r->n_answers; i++) {
+	r->answers = calloc((size_t)r->prompts.n, sizeof *r->answers);
+	if (!r->answers)
+		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for %d answers", r->prompts.n);
+	for (int i = 0; i < r->prompts.n; i++) {
 		Answer *a = &r->answers[i];
-		char where[300] = "the prompt";
-		int code = r->args->file
-			? cli_encode(r->args, r->plan, a->prompt, a->prompt_bytes, &a->tokens)
-			: cli_prompt_tokens(r->args, r->plan, &a->tokens);
+		Prompt *p = &r->prompts.at[i];
+		char where[300];
+		const bool is_ids = !p->text;
+		int code = !p->line ? cli_prompt_tokens(r->args, r->plan, &p->tokens)
+			: p->text ? cli_encode(r->args, r->plan, p->text, p->bytes, &p->tokens) : 0;
 		if (code)
 			return code;
-		if (r->args->file)
-			snprintf(where, sizeof where, "%.250s:%d", r->args->file, i + 1);
-		if (a->tokens.n == 0)
+		prompt_place(r->args, p, where);
+		if (p->line && cli_check_tokens(r->args, r->plan, &p->tokens, where))
+			bad = EXIT_BAD_INPUT;
+		a->stop = (StopText){.stops = p->stop, .n_stops = p->n_stop};
+		if (p->tokens.n == 0)
 			bad = cli_say(r->args, EXIT_BAD_INPUT, "%s: no tokens: an empty prompt", where);
-		if (a->tokens.n > r->info.max_context)
+		if (p->tokens.n > r->info.max_context)
 			bad = cli_say(r->args, EXIT_BAD_INPUT, "%s: %d tokens: the plan's context holds %d",
-				where, a->tokens.n, r->info.max_context);
+				where, p->tokens.n, r->info.max_context);
 		AtlasError error = {.status = atlas_text_open(r->plan, 1, &a->stream)};
-		bool needs_text = !r->args->tokens || !r->args->json; /* ids in, ids out: no tokenizer */
-		if (error.status == ATLAS_NO_TOKENIZER && r->args->tokens && needs_text)
+		bool needs_text = !is_ids || !r->args->json; /* ids in, ids out: no tokenizer */
+		if (error.status == ATLAS_NO_TOKENIZER && is_ids && needs_text)
 			return cli_say(r->args, EXIT_BAD_INPUT, "the plan holds no tokenizer, its answers are ids: add --json");
 		if (error.status != ATLAS_OK && (needs_text || error.status != ATLAS_NO_TOKENIZER))
 			return cli_fail(r->args, &error);
@@ -114,42 +88,42 @@ static int encode_prompts(Run *r)
 
 /* Steps ------------------------------------------------------------ */
 
-static AtlasSampling sampling_of(const Run *r)
+static AtlasSampling sampling_of(const Run *r, const SamplingArgs *from)
 {
-	const Args *args = r->args;
 	AtlasSampling s = {.struct_size = sizeof s};
 	atlas_sampling_init(r->plan, &s);
 	const struct {
 		double given;
 		float *place;
-	} settings[] = {{args->temperature, &s.temperature}, {args->top_p, &s.top_p},
-		{args->min_p, &s.min_p}, {args->repetition_penalty, &s.repetition_penalty},
-		{args->presence_penalty, &s.presence_penalty},
-		{args->frequency_penalty, &s.frequency_penalty}};
+	} settings[] = {{from->temperature, &s.temperature}, {from->top_p, &s.top_p},
+		{from->min_p, &s.min_p}, {from->repetition_penalty, &s.repetition_penalty},
+		{from->presence_penalty, &s.presence_penalty},
+		{from->frequency_penalty, &s.frequency_penalty}};
 	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
 		if (!isnan(settings[i].given))
 			*settings[i].place = (float)settings[i].given;
-	if (args->top_k >= 0)
-		s.top_k = args->top_k;
-	s.seed = args->seed;
+	if (from->top_k >= 0)
+		s.top_k = from->top_k;
+	s.seed = from->seed;
 	return s;
 }
 
 /* Starts waiting prompts while there is room. */
-static int start_some(Run *r, const AtlasSampling *sampling)
+static int start_some(Run *r)
 {
-	int max_new = r->args->max_new > 0 ? r->args->max_new : r->info.max_new_tokens;
-	if (max_new <= 0)
-		max_new = r->info.max_context;
-	while (r->n_started < r->n_answers) {
-		const Tokens *t = &r->answers[r->n_started].tokens;
+	while (r->n_started < r->prompts.n) {
+		const Prompt *p = &r->prompts.at[r->n_started];
+		const AtlasSampling sampling = sampling_of(r, &p->sampling);
+		const int asked = p->sampling.max_new > 0 ? p->sampling.max_new : r->info.max_new_tokens;
+		const int max_new = asked > 0 ? asked : r->info.max_context;
 		int slot;
-		AtlasStatus status = atlas_start(r->session, t->ids, t->n, sampling, max_new, &slot);
+		AtlasStatus status = atlas_start(r->session, p->tokens.ids, p->tokens.n, &sampling, max_new, &slot);
 		bool is_full = status == ATLAS_NO_SLOT || status == ATLAS_NO_PAGES;
 		if (is_full && atlas_active(r->session) > 0)
 			return 0;
 		if (status != ATLAS_OK)
 			return cli_fail_session(r->args, r->session, status);
+		r->answers[r->n_started].max_new = max_new;
 		r->in_slot[slot] = r->n_started++;
 	}
 	return 0;
@@ -172,11 +146,47 @@ static bool keep_token(Answer *a, const AtlasEvent *e)
 	return true;
 }
 
+/* The members of its object. */
+static void print_answer(const Run *r, int i)
+{
+	const Answer *a = &r->answers[i];
+	const Prompt *p = &r->prompts.at[i];
+	printf("\"prompt\": ");
+	if (p->text)
+		json_text(stdout, p->text, p->bytes);
+	else
+		fputs("null", stdout);
+	printf(", \"prompt_tokens\": [");
+	for (int k = 0; k < p->tokens.n; k++)
+		printf("%s%d", k ? ", " : "", p->tokens.ids[k]);
+	printf("], \"text\": ");
+	json_text(stdout, a->text.at ? a->text.at : "", a->text.n);
+	printf(", \"tokens\": [");
+	for (int k = 0; k < a->n; k++)
+		printf("%s%d", k ? ", " : "", a->ids[k]);
+	printf("], \"logprobs\": [");
+	for (int k = 0; k < a->n; k++) {
+		fputs(k ? ", " : "", stdout);
+		json_number(stdout, a->logprobs[k]);
+	}
+	printf("], \"finish\": \"%s\", \"ended_by\": \"%s\"", ends[a->end].finish, ends[a->end].words);
+}
+
+/* One object on a line of its own, as soon as the answer has ended. */
+static void print_line(const Run *r, int i)
+{
+	const char *id = r->prompts.at[i].id;
+	printf("{\"schema_version\": 1, \"index\": %d, \"id\": %s, ", i, id ? id : "null");
+	print_answer(r, i);
+	puts("}");
+	fflush(stdout);
+}
+
 /* Adds a token's text; a stop text ends the answer here and now. */
 static int take_event(Run *r, const AtlasEvent *e)
 {
 	Answer *a = &r->answers[r->in_slot[e->slot]];
-	if (a->finish) /* a stop text ended it in the middle of a step */
+	if (a->end) /* a stop text ended it in the middle of a step */
 		return 0;
 	const char *text = "", *rest = "";
 	size_t n = 0, n_rest = 0;
@@ -189,32 +199,49 @@ static int take_event(Run *r, const AtlasEvent *e)
 		good = (!a->stream || atlas_text_finish(a->stream, &rest, &n_rest) == ATLAS_OK) &&
 			stop_text_push(&a->stop, rest, n_rest, &a->text, &found) &&
 			stop_text_finish(&a->stop, &a->text);
-		a->finish = e->finish == ATLAS_STOP ? "stop" : is_token ? "length" : "failed";
+		a->end = e->finish == ATLAS_STOP ? STOP_TOKEN : !is_token ? FAILED
+			: a->n < a->max_new ? CONTEXT_END : MAX_TOKENS;
 		r->n_failed += !is_token;
 	}
 	if (!good)
 		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for the text");
 	if (found) {
-		a->finish = "stop";
+		a->end = STOP_TEXT;
 		if (e->finish == ATLAS_RUNNING)
 			atlas_cancel(r->session, e->slot);
 	}
-	r->n_done += a->finish != NULL;
+	if (a->end) {
+		r->n_done++;
+		if (r->args->json && r->prompts.are_json)
+			print_line(r, r->in_slot[e->slot]);
+	}
 	return 0;
+}
+
+/* "==> 3 <==", or with the prompt's own id. */
+static void print_heading(const Run *r)
+{
+	const char *id = r->prompts.at[r->show].id;
+	printf("%s==> ", r->show ? "\n" : "");
+	if (id)
+		fputs(id, stdout);
+	else
+		printf("%d", r->show + 1);
+	puts(" <==");
 }
 
 /* Shows what is new, in the order of the prompts. */
 static void show_text(Run *r)
 {
-	bool many = r->args->file != NULL;
+	const bool many = r->args->file;
 	for (; r->show < r->n_started && !r->args->json; r->show++) {
 		Answer *a = &r->answers[r->show];
-		if (many && a->shown == 0 && (a->text.n || a->finish))
-			printf("%s==> %d <==\n", r->show ? "\n" : "", r->show + 1);
+		if (many && a->shown == 0 && (a->text.n || a->end))
+			print_heading(r);
 		if (a->text.n > a->shown)
 			fwrite(a->text.at + a->shown, 1, a->text.n - a->shown, stdout);
 		a->shown = a->text.n;
-		if (!a->finish)
+		if (!a->end)
 			break;
 		if (many)
 			putchar('\n');
@@ -224,9 +251,8 @@ static void show_text(Run *r)
 
 static int generate(Run *r)
 {
-	AtlasSampling sampling = sampling_of(r);
-	while (r->n_done < r->n_answers) {
-		int n, code = start_some(r, &sampling);
+	while (r->n_done < r->prompts.n) {
+		int n, code = start_some(r);
 		if (code)
 			return code;
 		AtlasStatus status = atlas_step(r->session, r->events, r->n_events, &n);
@@ -257,46 +283,45 @@ static void print_json(const Run *r, const AtlasSessionInfo *session)
 		printf(", \"speculate\": {\"rows\": %d, \"drafts\": %lld, \"accepted\": %lld}", session->step_tokens,
 			(long long)session->drafts, (long long)session->accepted_drafts);
 	printf(", \"results\": [");
-	for (int i = 0; i < r->n_answers; i++) {
-		const Answer *a = &r->answers[i];
-		printf("%s\n {\"prompt\": ", i ? "," : "");
-		if (a->prompt)
-			json_text(stdout, a->prompt, a->prompt_bytes);
-		else
-			fputs("null", stdout);
-		printf(", \"prompt_tokens\": [");
-		for (int k = 0; k < a->tokens.n; k++)
-			printf("%s%d", k ? ", " : "", a->tokens.ids[k]);
-		printf("], \"text\": ");
-		json_text(stdout, a->text.at ? a->text.at : "", a->text.n);
-		printf(", \"tokens\": [");
-		for (int k = 0; k < a->n; k++)
-			printf("%s%d", k ? ", " : "", a->ids[k]);
-		printf("], \"logprobs\": [");
-		for (int k = 0; k < a->n; k++) {
-			fputs(k ? ", " : "", stdout);
-			json_number(stdout, a->logprobs[k]);
-		}
-		printf("], \"finish\": \"%s\"}", a->finish);
+	for (int i = 0; i < r->prompts.n; i++) {
+		printf("%s\n {", i ? "," : "");
+		print_answer(r, i);
+		putchar('}');
 	}
 	printf("\n]}\n");
+}
+
+/* "stop token", or of several answers "2 stop token, 1 token limit". */
+static const char *ends_text(const Run *r, char text[160])
+{
+	int count[N_ENDS] = {0}, n = 0;
+	for (int i = 0; i < r->prompts.n; i++)
+		count[r->answers[i].end ? r->answers[i].end : CANCELLED]++;
+	text[0] = 0;
+	for (int e = RUNS + 1; e < N_ENDS; e++)
+		if (count[e] && r->prompts.n > 1)
+			n += snprintf(text + n, 160 - (size_t)n, "%s%d %s", n ? ", " : "", count[e], ends[e].words);
+		else if (count[e])
+			n += snprintf(text + n, 160 - (size_t)n, "%s", ends[e].words);
+	return text;
 }
 
 /* Tokens a second after the first token: with one prompt, the speed of decoding alone. */
 static void report(const Run *r, const AtlasSessionInfo *session, double seconds)
 {
 	int prompt = 0, made = 0;
-	for (int i = 0; i < r->n_answers; i++) {
-		prompt += r->answers[i].tokens.n;
+	char why[160];
+	for (int i = 0; i < r->prompts.n; i++) {
+		prompt += r->prompts.at[i].tokens.n;
 		made += r->answers[i].n;
 	}
 	double decoding = seconds - r->first_token_seconds;
-	if (!r->args->quiet)
-		cli_say(r->args, 0,
-			"%d prompt tokens, first token after %.1f ms; %d tokens in %.2f s, %.1f tokens/s",
-			prompt, 1e3 * r->first_token_seconds, made, seconds,
-			made > 1 ? (made - 1) / fmax(decoding, 1e-9) : 0);
-	if (!r->args->quiet && session->drafts > 0)
+	if (r->args->quiet)
+		return;
+	cli_say(r->args, 0, "%d prompt tokens, first token after %.1f ms; %d tokens in %.2f s, %.1f tokens/s; ended by: %s",
+		prompt, 1e3 * r->first_token_seconds, made, seconds, made > 1 ? (made - 1) / fmax(decoding, 1e-9) : 0,
+		ends_text(r, why));
+	if (session->drafts > 0)
 		cli_say(r->args, 0, "%lld of %lld drafts accepted, %.1f %%", (long long)session->accepted_drafts,
 			(long long)session->drafts, 100.0 * (double)session->accepted_drafts / (double)session->drafts);
 }
@@ -306,7 +331,7 @@ static int run_all(Run *r)
 	AtlasSessionInfo session = {.struct_size = sizeof session};
 	int code;
 	r->info.struct_size = sizeof r->info;
-	if ((code = read_prompts(r)))
+	if ((code = prompts_read(r->args, &r->prompts)))
 		return code;
 	r->started = cli_start_device(r->args);
 	if ((code = cli_open_plan(r->args, r->args->plan, &r->plan)))
@@ -325,18 +350,19 @@ static int run_all(Run *r)
 		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for %d slots", r->info.slots);
 	r->start_seconds = cli_seconds();
 	code = generate(r);
+	const Bytes *last = &r->answers[r->prompts.n - 1].text;
+	if (!r->args->json && (!r->args->file || code) && isatty(STDOUT_FILENO) && last->n &&
+		last->at[last->n - 1] != '\n')
+		putchar('\n'); /* between a text and what is said about it; otherwise stdout is the text alone */
 	double seconds = cli_seconds() - r->start_seconds;
 	atlas_session_info(r->session, &session); /* with the drafts that were made */
-	bool is_plain = !r->args->json && !r->args->file;
-	if (is_plain && isatty(STDOUT_FILENO))
-		putchar('\n'); /* otherwise stdout is the text alone */
-	if (!code && r->args->json)
+	if (!code && r->args->json && !r->prompts.are_json)
 		print_json(r, &session);
-	if (!code)
+	if (!code || code == EXIT_INTERRUPTED)
 		report(r, &session, seconds);
 	if (!code && r->n_failed)
 		code = cli_say(r->args, atlas_status_exit_code(ATLAS_DEVICE_FAULT),
-			"error: %d of %d answers ended early: the model's scores were not numbers", r->n_failed, r->n_answers);
+			"error: %d of %d answers ended early: the model's scores were not numbers", r->n_failed, r->prompts.n);
 	return code;
 }
 
@@ -345,17 +371,16 @@ int verb_run(const Args *args)
 	Run r = {.args = args};
 	cli_hold_signals();
 	int code = run_all(&r);
-	for (int i = 0; i < r.n_answers; i++) {
+	for (int i = 0; r.answers && i < r.prompts.n; i++) {
 		Answer *a = &r.answers[i];
 		atlas_text_close(a->stream);
-		free(a->tokens.ids);
 		free(a->stop.held.at);
 		free(a->text.at);
 		free(a->ids);
 		free(a->logprobs);
 	}
 	free(r.answers);
-	free(r.file);
+	prompts_free(&r.prompts);
 	free(r.in_slot);
 	free(r.events);
 	atlas_session_close(r.session);

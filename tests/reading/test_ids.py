@@ -121,9 +121,10 @@ def test_a_token_behind_the_rows(atlasc, atlas, model, tmp_path, kernel_cache):
         0, f'{model}/tokenizer.json: note[A0511]: 1 added token has no row of the vocabulary (307), the first is "[PAD]" '
            "with id 307: never generated, and an error in a prompt")
     run = atlas("run", plan, "--device", "cpu", "-n", 4, "-p", "a[PAD]b")
-    assert run.returncode == 4 and "\natlas run: error[TOKEN]: token 1 is 307: the vocabulary has 307\n" in run.stderr
+    assert run.returncode == 4 and run.stderr == (
+        "atlas run: error[TOKEN]: the prompt: token id 307 (number 2 of 3): ids go from 0 to 306\n")
     run = atlas("run", plan, "--device", "cpu", "-n", 4, "--tokens", "5,307")
-    assert run.returncode == 4 and "token 1 is 307: the vocabulary has 307" in run.stderr
+    assert run.returncode == 4 and "--tokens: token id 307 (number 2 of 2): ids go from 0 to 306" in run.stderr
     assert atlas("run", plan, "--device", "cpu", "-n", 4, "-p", "a<d>b").returncode == 0
     told = atlas("info", plan).stdout
     assert "ids          307 rows of the vocabulary, 307 with a token; drawn are those below 307" in told
