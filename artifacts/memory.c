@@ -117,11 +117,23 @@ int64_t memory_on_device(const MemoryItem *items, int n)
 const char *memory_largest(const MemoryItem *items, int n, char *text, size_t bytes)
 {
 	size_t at = 0;
+	char size[32];
 	text[0] = 0;
 	for (int i = 0, named = 0; i < n && named < 3 && at < bytes; i++)
 		if (items[i].is_on_device)
-			at += (size_t)snprintf(text + at, bytes - at, "%s%s %.1f MiB", named++ ? ", " : "", items[i].name,
-				(double)items[i].bytes / (1 << 20));
+			at += (size_t)snprintf(text + at, bytes - at, "%s%s %s", named++ ? ", " : "", items[i].name,
+				memory_text(items[i].bytes, size));
+	return text;
+}
+
+const char *memory_text(int64_t bytes, char text[32])
+{
+	if (bytes < 1 << 10)
+		snprintf(text, 32, "%lld bytes", (long long)bytes);
+	else if (bytes < 1 << 20)
+		snprintf(text, 32, "%.1f KiB", (double)bytes / (1 << 10));
+	else
+		snprintf(text, 32, "%.1f MiB", (double)bytes / (1 << 20));
 	return text;
 }
 

@@ -29,6 +29,8 @@ int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, Me
 int64_t memory_on_device(const MemoryItem *items, int n);
 /* "weights 1.9 MiB, keys and values 1.5 MiB, scratch 0.1 MiB": the largest three on the device. Returns text. */
 const char *memory_largest(const MemoryItem *items, int n, char *text, size_t bytes);
+/* "900 bytes", "1.0 KiB", "16384.0 MiB": in the largest unit up to MiB that does not make it 0. Returns text. */
+const char *memory_text(int64_t bytes, char text[32]);
 /* "24GiB", "512MiB", "64KiB", "1000000": bytes, at least 1. False when it is none of these. */
 bool memory_parse(const char *text, int64_t *bytes);
 

@@ -83,12 +83,12 @@ void check_budget(Compile *c)
 {
 	for (int w = 0; w < c->work.n && c->cmd.memory_budget; w++) {
 		MemoryItem items[MEMORY_MAX_ITEMS];
-		char largest[160];
+		char largest[160], sizes[2][32];
 		int n = list_items(c, &c->work.at[w], items);
 		int64_t need = memory_on_device(items, n);
 		if (need > c->cmd.memory_budget)
-			fail_at(&c->diags, A0804, (Loc){0}, "%s: %.1f MiB on the device, the budget is %.1f MiB; the largest: %s",
-				c->work.at[w].plan.target, (double)need / (1 << 20), (double)c->cmd.memory_budget / (1 << 20),
+			fail_at(&c->diags, A0804, (Loc){0}, "%s: %s on the device, the budget is %s; the largest: %s",
+				c->work.at[w].plan.target, memory_text(need, sizes[0]), memory_text(c->cmd.memory_budget, sizes[1]),
 				memory_largest(items, n, largest, sizeof largest));
 	}
 }

@@ -111,7 +111,7 @@ static AtlasStatus open_tokenizer(AtlasPlan *p, AtlasError *error)
 /* Is there a target that needs no more? Without any, only the reference device runs the plan. */
 static bool is_within(const Artifact *a, int64_t budget, char *why, size_t why_bytes)
 {
-	char largest[160];
+	char largest[160], sizes[2][32];
 	int64_t least = INT64_MAX;
 	for (int i = 0; i < a->n_targets; i++) {
 		MemoryItem items[MEMORY_MAX_ITEMS];
@@ -121,8 +121,8 @@ static bool is_within(const Artifact *a, int64_t budget, char *why, size_t why_b
 		if (need >= least)
 			continue;
 		least = need;
-		snprintf(why, why_bytes, "%.1f MiB needed on %s, the budget is %.1f MiB; the largest: %s",
-			(double)need / 1048576, a->targets[i].target, (double)budget / 1048576,
+		snprintf(why, why_bytes, "%s needed on %s, the budget is %s; the largest: %s",
+			memory_text(need, sizes[0]), a->targets[i].target, memory_text(budget, sizes[1]),
 			memory_largest(items, n, largest, sizeof largest));
 	}
 	return budget == 0 || a->n_targets == 0 || least <= budget;

@@ -58,7 +58,6 @@ static int make_prompt(Work *w, const Tokens *tokens)
 static int open_gpu(const Work *w, const char *speculate, AtlasSession **session)
 {
 	Args args = *w->args;
-	args.verb = "run"; /* the one that drafts */
 	args.speculate = speculate;
 	args.steps_ahead = 1;
 	args.quiet = true;

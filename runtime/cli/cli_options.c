@@ -461,7 +461,6 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 	*args = (Args){.verb = verb->name,
 		.words = argv,
 		.n_words = argc,
-		.max_new = -1,
 		.sampling = {NAN, NAN, NAN, NAN, NAN, NAN, -1, -1, 0},
 		.window = -1,
 		.tolerance = NAN};
