@@ -10,10 +10,10 @@
  *	weight = ["e4m3", "bf16"]     # scale, activation
  *	activation = ["bf16"]
  *	[kv]
- *	dtype = ["bf16"]              # of layers that no [[kv.layers]] names
+ *	dtype = ["bf16", "fp8"]       # of layers that no [[kv.layers]] names; as MODEL.toml names formats, or as dtypes
  *	[[kv.layers]]
  *	layers = "2-61"
- *	dtype = ["e4m3"]
+ *	dtype = ["nvfp4"]
  *	[launches]                    # most of a layer
  *	per_layer = 12                # in any phase; prefill and decode are rules of their own
  *	decode = 7

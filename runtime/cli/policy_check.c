@@ -7,6 +7,7 @@
 
 #include "artifacts/json_put.h"
 #include "artifacts/sign.h"
+#include "artifacts/formats.h"
 #include "runtime/cli/policy.h"
 
 /* NULL when there is no memory: the caller then has nothing to fill. */
@@ -52,6 +53,16 @@ static bool is_listed(const PolicyList *list, const char *word)
 {
 	for (int i = 0; i < list->n; i++)
 		if (strcmp(list->words[i], word) == 0)
+			return true;
+	return false;
+}
+
+/* A word is a dtype, or a format of MODEL.toml. */
+static bool allows(const PolicyList *list, Dtype dtype)
+{
+	Dtype d;
+	for (int i = 0; i < list->n; i++)
+		if ((dtype_from_name(list->words[i], &d) || cache_from_name(list->words[i], &d)) && d == dtype)
 			return true;
 	return false;
 }
@@ -163,15 +174,15 @@ static void check_dtypes(const Policy *policy, const Artifact *a, Violations *v)
 			if (role == POLICY_ROLES || !policy->dtypes[role].line || (stated[tensor] & 1u << role))
 				continue;
 			stated[tensor] |= (unsigned char)(1u << role);
-			const char *dtype = dtype_name(g->tensors[tensor].dtype);
+			const Dtype dtype = g->tensors[tensor].dtype;
 			static const char *const rules[POLICY_ROLES] = {"dtypes.weight", "dtypes.embedding", "dtypes.norm",
 				"dtypes.bias", "dtypes.scale", "dtypes.activation"};
-			Violation *x = is_listed(&policy->dtypes[role], dtype) ? NULL
+			Violation *x = allows(&policy->dtypes[role], dtype) ? NULL
 				: add(v, rules[role], policy->dtypes[role].line);
 			char list[128];
 			if (x)
 				snprintf(x->text, sizeof x->text, "%s %s is %s: allowed %s", policy_role_names[role],
-					g->tensors[tensor].name, dtype, list_text(&policy->dtypes[role], list));
+					g->tensors[tensor].name, dtype_name(dtype), list_text(&policy->dtypes[role], list));
 		}
 	free(stated);
 }
@@ -202,9 +213,9 @@ static void check_kv(const Policy *policy, const Artifact *a, Violations *v)
 		const PolicyList *rule = kv_rule(policy, g->ops[i].layer);
 		if (k < 0 || !rule->line || is_written_before(g, i, g->ops[i].operands[k]))
 			continue;
-		const char *dtype = dtype_name(g->tensors[g->ops[i].operands[k]].dtype);
+		const Dtype dtype = g->tensors[g->ops[i].operands[k]].dtype;
 		const char *name = rule == &policy->kv ? "kv.dtype" : "kv.layers";
-		Violation *x = is_listed(rule, dtype) ? NULL : add(v, name, rule->line);
+		Violation *x = allows(rule, dtype) ? NULL : add(v, name, rule->line);
 		char list[128];
 		if (!x)
 			continue;
@@ -212,7 +223,8 @@ static void check_kv(const Policy *policy, const Artifact *a, Violations *v)
 			snprintf(x->where, sizeof x->where, "layer %d", g->ops[i].layer);
 		else
 			snprintf(x->where, sizeof x->where, "drafting head");
-		snprintf(x->text, sizeof x->text, "keys and values are %s: allowed %s", dtype, list_text(rule, list));
+		snprintf(x->text, sizeof x->text, "keys and values are %s: allowed %s",
+			cache_name(dtype) ? cache_name(dtype) : dtype_name(dtype), list_text(rule, list));
 	}
 	for (int i = 0; i < policy->n_kv_layers; i++)
 		if (policy->kv_layers[i].last >= g->n_layers) {

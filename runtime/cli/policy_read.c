@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifacts/formats.h"
 #include "runtime/cli/policy.h"
 
 const char *const policy_role_names[POLICY_ROLES] = {"weight", "embedding", "norm", "bias", "scale", "activation"};
@@ -101,15 +102,16 @@ static const char *read_string(Reader *r)
 	return word;
 }
 
-static bool is_dtype(Reader *r, const char *word)
+static bool is_dtype(Reader *r, const Key *k, const char *word)
 {
 	Dtype unused;
-	if (dtype_from_name(word, &unused))
+	const bool is_kv = strncmp(k->name, "kv.", 3) == 0; /* elsewhere "nvfp4" might mean MXFP4 too */
+	if (dtype_from_name(word, &unused) || strcmp(word, "fp8") == 0 || (is_kv && cache_from_name(word, &unused)))
 		return true;
 	char known[128] = "";
 	for (int i = 0; i < DT_COUNT; i++)
 		snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", dtype_name((Dtype)i));
-	return wrong(r, "\"%s\" is no dtype: expected one of %s", word, known);
+	return wrong(r, "\"%s\" is no dtype: expected one of %s, %s", word, known, is_kv ? "fp8, nvfp4" : "fp8");
 }
 
 static bool read_list(Reader *r, const Key *k, PolicyList *list)
@@ -124,7 +126,7 @@ static bool read_list(Reader *r, const Key *k, PolicyList *list)
 		if (*r->at == ']')
 			break;
 		const char *word = read_string(r);
-		if (!word || (k->kind == DTYPES && !is_dtype(r, word)))
+		if (!word || (k->kind == DTYPES && !is_dtype(r, k, word)))
 			return false;
 		if (k->kind == IDS && (strlen(word) != 64 || strspn(word, "0123456789abcdef") != 64))
 			return wrong(r, "%s: \"%s\": expected the id of a key, 64 hexadecimal digits", k->name, word);

@@ -61,6 +61,18 @@ def found(run):
     return [(v["rule"], v["where"], v["text"]) for v in got["violations"]]
 
 
+def test_formats_of_a_cache(check, small_plan_of):
+    """What MODEL.toml calls fp8 a policy may call so too, or by its dtype; it is printed as MODEL.toml has it."""
+    plan = small_plan_of(MODEL, "--target", "none", dtype='"fp8"')
+    for word in ("fp8", "e4m3"):
+        assert check(f'[kv]\ndtype = ["{word}"]\n', plan=plan).returncode == 0
+    for word in ("nvfp4", "bf16"):
+        got = found(check(f'[kv]\ndtype = ["{word}"]\n', "--json", plan=plan))
+        assert got == [("kv.dtype", f"layer {n}", f"keys and values are fp8: allowed {word}") for n in (0, 1)]
+    got = found(check('[dtypes]\nweight = ["fp8"]\n', "--json", plan=plan))
+    assert got and all(text.endswith(" is bf16: allowed fp8") for _, _, text in got)
+
+
 def test_templates(check, audit):
     launches = [(p, e) for p in audit["targets"][0]["phases"] for e in p["launches"] if p["phase"] != "probe"]
     used = sorted({e["template"] for _, e in launches})
@@ -182,7 +194,9 @@ def test_sarif(check, atlas):
     ('[templates]\nforbidden = ["a]\n', "2: the string has no end"),
     ('[templates]\nforbidden = ["a"] x\n', "2: expected the end of the line"),
     ('[templates]\nrequired = ["a"]\nrequired = ["b"]\n', "3: templates.required: stands there twice, first in line 2"),
-    ('[kv]\ndtype = ["fp8"]\n', '2: "fp8" is no dtype: expected one of '),
+    ('[kv]\ndtype = ["fp7"]\n', '2: "fp7" is no dtype: expected one of bf16, f16, f32, i32, e4m3, e2m1, e8m0, u4, f32z, fp8, '
+     'nvfp4'),
+    ('[dtypes]\nweight = ["nvfp4"]\n', '2: "nvfp4" is no dtype: expected one of '),
     ("[launches]\nper_layer = 0\n", "2: launches.per_layer: expected a whole number from 1"),
     ("[launches]\nper_layer = 1.5\n", "2: launches.per_layer: expected a whole number from 1"),
     ("[plan]\nwaivers = 1\n", "2: plan.waivers: expected true or false"),
