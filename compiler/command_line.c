@@ -64,7 +64,7 @@ static const ManualOption flags[N_FLAGS] = {
 const CommandWord command_words[COMMAND_WORDS] = {
 	[COMMAND_COMPILE] = {"", "MODEL_DIR [-o plan.bin] [options]", "compile a Hugging Face checkpoint into a plan"},
 	[COMMAND_KERNELS] = {"kernels", "[--json]", "list every kernel template with its contract"},
-	[COMMAND_EXPLAIN] = {"explain", "CODE | --list [--json]", "what a diagnostic's code means and what to do"},
+	[COMMAND_EXPLAIN] = {"explain", "CODE | --list [--json]", "what a code or a status means, and what to do about it"},
 	[COMMAND_CALIBRATE] = {"calibrate", "MODEL_DIR --text FILE -o FILE", "measure scales of a KV cache"},
 };
 

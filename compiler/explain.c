@@ -1,10 +1,14 @@
-/* explain.c - the table of codes.h, for people who met one of its codes. */
+/* explain.c - the tables of codes.h and of atlas.h, for people who met one of their names. */
 #include "compiler/explain.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
+#include <strings.h>
 
 #include "compiler/base.h"
+#include "runtime/atlas.h" /* its table alone: the names that atlas prints are explained here too */
 
 enum { SCHEMA_VERSION = 1 };
 
@@ -14,12 +18,21 @@ static json_t *json_code(const CodeInfo *c)
 		"meaning", c->meaning, "advice", c->advice);
 }
 
-static void print_json(Code only)
+static const CodeInfo statuses[] = {
+#define STATUS_ROW(name, value, exit_code, text, advice) {#name, exit_code, text, "", advice},
+	ATLAS_STATUS_TABLE(STATUS_ROW)
+#undef STATUS_ROW
+};
+enum { N_STATUSES = sizeof statuses / sizeof statuses[0] };
+
+/* NULL: all codes. */
+static void print_json(const CodeInfo *only)
 {
 	json_t *list = json_array();
-	for (int i = CODE_NONE + 1; i < CODE_COUNT; i++)
-		if (only == CODE_NONE || only == (Code)i)
-			json_array_append_new(list, json_code(code_info((Code)i)));
+	for (int i = CODE_NONE + 1; i < CODE_COUNT && !only; i++)
+		json_array_append_new(list, json_code(code_info((Code)i)));
+	if (only)
+		json_array_append_new(list, json_code(only));
 	json_t *all = json_pack("{s:i, s:o}", "schema_version", SCHEMA_VERSION, "codes", list);
 	json_dumpf(all, stdout, JSON_INDENT(2));
 	putchar('\n');
@@ -35,12 +48,41 @@ static void print_code(const CodeInfo *c)
 		printf("As an error it ends the compile with exit code %d.\n", c->exit_code);
 }
 
+static void print_status(const CodeInfo *s)
+{
+	printf("%s: %s\n\n", s->name, s->title);
+	if (*s->advice)
+		printf("  %s\n\n", s->advice);
+	if (s->exit_code == EXIT_OK)
+		puts("It is a status of the library (atlas.h), not a failure.");
+	else
+		printf("It is a status of the library (atlas.h); atlas prints it as error[%s] and ends with exit code %d.\n",
+			s->name, s->exit_code);
+}
+
+/* A status by its name, as atlas prints it, in any case, or as the library spells it: ATLAS_UNSIGNED. NULL = none. */
+static const CodeInfo *find_status(const char *word)
+{
+	word += strncasecmp(word, "ATLAS_", 6) == 0 ? 6 : 0;
+	for (int i = 0; i < N_STATUSES; i++)
+		if (strcasecmp(word, statuses[i].name) == 0)
+			return &statuses[i];
+	return NULL;
+}
+
 static int no_such_code(const char *seen)
 {
-	const char *names[CODE_COUNT];
+	const char *names[CODE_COUNT + N_STATUSES];
+	char upper[32];
+	size_t n = 0;
+	for (; seen[n] && n < sizeof upper - 1; n++)
+		upper[n] = (char)toupper((unsigned char)seen[n]);
+	upper[n] = 0;
 	for (int i = CODE_NONE + 1; i < CODE_COUNT; i++)
 		names[i - 1] = code_name((Code)i);
-	const char *near = closest_name(seen, names, CODE_COUNT - 1);
+	for (int i = 0; i < N_STATUSES; i++)
+		names[CODE_COUNT - 1 + i] = statuses[i].name;
+	const char *near = closest_name(upper, names, CODE_COUNT - 1 + N_STATUSES);
 	fprintf(stderr, "atlasc: error[A0101]: there is no code %s: %s%s%s\n", seen,
 		near ? "did you mean " : "see atlasc explain --list", near ? near : "", near ? "?" : "");
 	return EXIT_USAGE;
@@ -49,10 +91,13 @@ static int no_such_code(const char *seen)
 int explain_command(const char *word, bool json)
 {
 	Code code = CODE_NONE;
-	if (word && !code_from_name(word, &code))
+	const CodeInfo *status = word ? find_status(word) : NULL;
+	if (word && !status && !code_from_name(word, &code))
 		return no_such_code(word);
 	if (json)
-		print_json(code);
+		print_json(status ? status : word ? code_info(code) : NULL);
+	else if (status)
+		print_status(status);
 	else if (word)
 		print_code(code_info(code));
 	else

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* One code, or, for NULL, all of them, a line each; to stdout. An exit code: EXIT_USAGE for a code that there is not,
- * after saying which one is closest. */
+/* One code, or a status of atlas.h by its name, or, for NULL, all codes, a line each; to stdout. An exit code:
+ * EXIT_USAGE for a name that does not exist, after saying which one is closest. */
 int explain_command(const char *code, bool json);
 
 #endif

@@ -53,7 +53,22 @@ def test_one_code(atlasc):
     assert only["code"] == "A0704"
 
 
+def test_statuses_of_atlas(atlasc, repo):
+    """Every name in the table of atlas.h, as atlas prints it, in small letters, and as the library spells it."""
+    table = re.findall(r'^\tX\((\w+), (\d+), (\d+), "([^"]*)", "([^"]*)"\)', (repo / "runtime/atlas.h").read_text(), re.M)
+    assert len(table) > 20
+    for name, _, exit_code, text, advice in table:
+        run = atlasc("explain", name)
+        assert run.returncode == 0 and run.stdout.startswith(f"{name}: {text}\n\n" + (f"  {advice}\n\n" if advice else ""))
+        assert exit_code == "0" or run.stdout.endswith(f"error[{name}] and ends with exit code {exit_code}.\n")
+        for word in (name.lower(), f"ATLAS_{name}"):
+            assert atlasc("explain", word).stdout == run.stdout
+        [only] = json.loads(atlasc("explain", name, "--json").stdout)["codes"]
+        assert only == {"code": name, "exit_code": int(exit_code), "title": text, "meaning": "", "advice": advice}
+
+
 @pytest.mark.parametrize("words,message", [
+    (["explain", "unsinged"], "atlasc: error[A0101]: there is no code unsinged: did you mean UNSIGNED?"),
     (["explain"], "atlasc: error[A0101]: name a code: atlasc explain A0302, or --list for all of them"),
     (["explain", "A0313"], "atlasc: error[A0101]: there is no code A0313: did you mean A0213?"),
     (["explain", "xyzzy"], "atlasc: error[A0101]: there is no code xyzzy: see atlasc explain --list"),
