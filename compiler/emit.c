@@ -8,6 +8,7 @@
 #include "artifacts/parallel.h"
 #include "artifacts/random_weights.h"
 #include "artifacts/sign.h"
+#include "compiler/input.h"
 #include "compiler/stored.h"
 #include "compiler/times.h"
 
@@ -348,6 +349,9 @@ static void record_inputs(Compile *c)
 	const char *tuning = c->cmd.tuning;
 	record(c, "tool.atlasc", ATLAS_VERSION);
 	record(c, "input.model_toml", c->model.options.text);
+	const char *name = input_name(c->cmd.model_toml ? c->cmd.model_toml : "MODEL.toml", "MODEL.toml");
+	if (c->model.options.rules.n && strcmp(name, "MODEL.toml") != 0) /* reasons in the ledger name it */
+		record(c, "input.model_name", name);
 	record(c, "input.tuning", !tuning ? "built in" : strcmp(tuning, "none") == 0 ? "none" : "file");
 	if (c->cmd.cards)
 		record(c, "input.card", c->cmd.cards);

@@ -122,6 +122,15 @@ bool input_read(Arena *a, Diags *d, const char *path, bool optional, int64_t max
 	return ok;
 }
 
+const char *input_name(const char *path, const char *otherwise)
+{
+	const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
+	for (const char *p = name; !p || *p; p++)
+		if (!p || *p < ' ' || *p > '~')
+			return otherwise;
+	return name;
+}
+
 const char *input_path(Arena *a, const char *dir, const char *name)
 {
 	size_t n = strlen(dir);

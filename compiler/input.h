@@ -32,6 +32,8 @@ void input_note(Diags *d, const char *path, const char *text, size_t n);
 /* What was noted last is called `name` in the plan, whatever the user's file is called. */
 void input_call(Diags *d, const char *name);
 
+/* The file's name without its folder, or `otherwise` where it is NULL or not printable ASCII: for the plan. */
+const char *input_name(const char *path, const char *otherwise);
 /* "dir/name", with as few slashes as `dir` allows: how the user would name the file. */
 const char *input_path(Arena *a, const char *dir, const char *name);
 

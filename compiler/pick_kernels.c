@@ -16,6 +16,7 @@
  *
  * Layers repeat, so a decision is made once for each different op and reused.
  */
+#include "compiler/input.h"
 #include "compiler/times.h"
 
 #include <stdio.h>
@@ -590,8 +591,9 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 	}
 	if (rule < 0) {
 		k->verdict = BANNED;
-		/* of the file the line alone: the plan says the same wherever the file lies */
-		k->reason = arena_printf(&p->c->arena, "%sMODEL.toml:%d", by->is_pin ? "by the pin at " : "", by->at.line);
+		/* the file by its last name: the plan says the same wherever it lies */
+		k->reason = arena_printf(&p->c->arena, "%s%s:%d", by->is_pin ? "by the pin at " : "",
+			input_name(by->at.file, "MODEL.toml"), by->at.line);
 		return;
 	}
 	if (rule == 0 && p->order && !has_tunables(tunables, p->order)) {

@@ -35,7 +35,7 @@ typedef struct Rebuild {
 	const Args *args;
 	AtlasPlan *plan, *made;
 	char folder[PATH_MAX];      /* scratch; "" = none */
-	char toml[PATH_MAX + 16], output[PATH_MAX + 16]; /* in it */
+	char toml[PATH_MAX + 272], output[PATH_MAX + 16]; /* in it */
 	NamedFile files[N_FILES];
 	char compiler[PATH_MAX + 16], targets[256];
 } Rebuild;
@@ -112,7 +112,10 @@ static int make_folder(Rebuild *r)
 		r->folder[0] = 0;
 		return cli_say(args, EXIT_ENVIRONMENT, "no folder can be made beside %s: %s", args->plan, strerror(errno));
 	}
-	snprintf(r->toml, sizeof r->toml, "%s/MODEL.toml", r->folder);
+	const char *name = option(r->plan, "input.model_name");
+	if (name && (strchr(name, '/') || !*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0))
+		return cli_say(args, EXIT_BAD_INPUT, "%s records a path, %.80s, where a name belongs", args->plan, name);
+	snprintf(r->toml, sizeof r->toml, "%s/%.255s", r->folder, name ? name : "MODEL.toml");
 	snprintf(r->output, sizeof r->output, "%s/plan.bin", r->folder);
 	const int code = cli_write_file(args, r->toml, write_text, text);
 	if (code)

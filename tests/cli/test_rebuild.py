@@ -48,6 +48,7 @@ def test_what_is_in_model_toml_counts_and_not_where_it_lies(atlasc, rebuild, ker
     toml.write_text((repo / FIXTURE / "MODEL.toml").read_text() + PINNED)
     plan, kept = tmp_path / "plan.bin", tmp_path / "kept.bin"
     assert atlasc(FIXTURE, "--model", toml, "-o", plan, "--cache-dir", kernel_cache).returncode == 0
+    assert b"by the pin at fast.toml:" in plan.read_bytes() and b"by the pin at MODEL.toml" not in plan.read_bytes()
     toml.unlink()
     run = rebuild(plan, FIXTURE, "-o", kept)
     assert run.returncode == 0, run.stdout + run.stderr
