@@ -98,6 +98,12 @@ CODE(A0306, EXIT_BAD_INPUT, "not a list of token ids",
 CODE(A0307, EXIT_BAD_INPUT, "[config] that fits no config.json",
 	"A key of [config] is none that any family has, or stands where config.json does not have it.",
 	"Write the key as config.json spells it; in a config with a text_config as config.text_config.NAME.")
+CODE(A0308, EXIT_OK, "value of MODEL.toml that the command line replaces",
+	"An option such as --context was given beside a MODEL.toml that sets the same key to another value.",
+	"Nothing, if the option is what you want; the plan records both. Otherwise leave the option out.")
+CODE(A0309, EXIT_OK, "context shorter than the model allows",
+	"Neither MODEL.toml nor the command line sets the context, so the family's default applies.",
+	"Pass --context N, or set [runtime] max_context in MODEL.toml; `--estimate` prints what memory it takes.")
 CODE(A0312, EXIT_BAD_INPUT, "value that the template does not have",
 	"A rule of kernels.pin or kernels.ban gives a tunable a value that the template is not written for.",
 	"Use one of the values in the message; `atlasc kernels` lists the tunables of every template.")

@@ -1,6 +1,7 @@
 /* command_line.c - one table of options gives parsing, --help and suggestions. */
 #include "compiler/command_line.h"
 #include "artifacts/memory.h"
+#include "compiler/option_table.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -17,8 +18,9 @@ enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN =
 	CALIBRATE = 1 << COMMAND_CALIBRATE, EVERY = COMPILE | KERNELS | EXPLAIN | CALIBRATE };
 
 typedef enum Flag {
-	F_OUTPUT, F_TEXT, F_MODEL, F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM, F_SEED, F_HASH, F_SIGN,
-	F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_WARN, F_OPS, F_TARGETS, F_KEYS,
+	F_OUTPUT, F_TEXT, F_MODEL, F_CONTEXT, F_SLOTS, F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM,
+	F_SEED, F_HASH, F_SIGN, F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_WARN, F_OPS, F_TARGETS,
+	F_KEYS,
 	F_LIST, F_ESTIMATE, F_BUDGET, F_VERSION, F_HELP, F_AS, N_FLAGS
 } Flag;
 
@@ -26,6 +28,9 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_OUTPUT] = {"--output", 'o', "FILE", "where the plan goes (default: plan.bin)"},
 	[F_TEXT] = {"--text", 0, "FILE", "of calibrate: what the model reads while its keys and values are measured"},
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
+	[F_CONTEXT] = {"--context", 0, "N", "tokens of one sequence, prompt included; overrides runtime.max_context of "
+		"MODEL.toml"},
+	[F_SLOTS] = {"--slots", 0, "N", "sequences active at once; overrides runtime.slots of MODEL.toml"},
 	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, comma-separated, or none: for the reference device "
 		"(default: sm_90a)"},
 	[F_CARD] = {"--card", 0, "LIST", "of which card the built-in times that kernels are chosen by are: h100 (default: "
@@ -135,12 +140,13 @@ static bool set_targets(Compile *c, const char *list)
 	return c->cmd.n_targets > 0 || wrong(c, "--target: expected a list such as sm_90a,sm_80%s%s", "", "");
 }
 
-static bool set_count(Compile *c, const char *name, const char *text, int *count)
+static bool set_count(Compile *c, const char *name, const char *text, int most, int *count)
 {
 	char *end;
+	errno = 0;
 	long n = strtol(text, &end, 10);
-	if (!*text || *end || n < 1 || n > MAX_COUNT)
-		return wrong(c, "%s %s: expected 1 to 256", name, text);
+	if (!*text || *end || errno || n < 1 || n > most)
+		return wrong(c, arena_printf(&c->arena, "%%s %%s: expected 1 to %d", most), name, text);
 	*count = (int)n;
 	return true;
 }
@@ -180,10 +186,12 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_OUTPUT: cmd->output = value; break;
 	case F_TEXT: cmd->text = value; break;
 	case F_MODEL: cmd->model_toml = value; break;
+	case F_CONTEXT: return set_count(c, "--context", value, (int)option_table[MAX_CONTEXT].hi, &cmd->context);
+	case F_SLOTS: return set_count(c, "--slots", value, (int)option_table[SLOTS].hi, &cmd->slots);
 	case F_TARGET: return set_targets(c, value);
 	case F_CARD: cmd->cards = value; break;
 	case F_TUNING: cmd->tuning = value; break;
-	case F_CANDIDATES: return set_count(c, "--candidates", value, &cmd->candidates);
+	case F_CANDIDATES: return set_count(c, "--candidates", value, MAX_COUNT, &cmd->candidates);
 	case F_WEIGHTS:
 		if (strcmp(value, "embed") != 0 && strcmp(value, "ref") != 0)
 			return wrong(c, "--weights %s: expected embed or ref%s", value, "");
@@ -197,7 +205,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 			return wrong(c, "--sign %s: too many keys%s", value, "");
 		cmd->sign[cmd->n_sign++] = value;
 		break;
-	case F_JOBS: return set_count(c, "-j", value, &cmd->jobs);
+	case F_JOBS: return set_count(c, "-j", value, MAX_COUNT, &cmd->jobs);
 	case F_CACHE: cmd->cache_dir = value; break;
 	case F_DUMP: cmd->dump = value; break;
 	case F_STOP: cmd->stop_after = value; break;

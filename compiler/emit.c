@@ -355,6 +355,10 @@ static void record_inputs(Compile *c)
 	record(c, "input.tuning", !tuning ? "built in" : strcmp(tuning, "none") == 0 ? "none" : "file");
 	if (c->cmd.cards)
 		record(c, "input.card", c->cmd.cards);
+	if (c->cmd.context)
+		record(c, "input.context", arena_printf(&c->arena, "%d", c->cmd.context));
+	if (c->cmd.slots)
+		record(c, "input.slots", arena_printf(&c->arena, "%d", c->cmd.slots));
 	if (c->cmd.candidates)
 		record(c, "input.candidates", arena_printf(&c->arena, "%d", c->cmd.candidates));
 	record(c, "output.weights", c->cmd.embed_weights ? "embed" : "ref");

@@ -62,16 +62,19 @@ void estimate_memory(Compile *c, bool json, FILE *out)
 	for (int w = 0; w < c->work.n; w++) {
 		const TargetPlan *p = &c->work.at[w].plan;
 		MemoryItem items[MEMORY_MAX_ITEMS];
+		char size[32];
 		int n = list_items(c, &c->work.at[w], items);
 		if (json)
 			json_array_append_new(targets, json_of(p, items, n));
 		else
-			fprintf(out, "%s: %.1f MiB on the device\n", p->target, (double)memory_on_device(items, n) / (1 << 20));
+			fprintf(out, "%s: %d slots of %d tokens: %s on the device\n", p->target, c->graph.slots,
+				c->graph.max_context, memory_text(memory_on_device(items, n), size));
 		for (int i = 0; !json && i < n; i++)
 			fprintf(out, "  %-21s %-6s %16lld bytes\n", items[i].name, items[i].is_on_device ? "device" : "host",
 				(long long)items[i].bytes);
 	}
-	json_t *root = json_pack("{s:i, s:o}", "schema_version", 1, "targets", targets);
+	json_t *root = json_pack("{s:i, s:i, s:i, s:o}", "schema_version", 1, "slots", c->graph.slots, "max_context",
+		c->graph.max_context, "targets", targets);
 	if (json) {
 		json_dumpf(root, out, JSON_INDENT(2));
 		fputc('\n', out);

@@ -415,6 +415,7 @@ typedef struct CommandLine {
 	const char *stop_after; /* pass name */
 	const char *tuning;     /* file of measured times, or "none"; NULL = the embedded ones */
 	const char *cards;      /* of the embedded times, with commas; NULL = target.card, or the typical ones */
+	int context, slots;     /* before runtime.max_context and runtime.slots of MODEL.toml; 0 = as that says */
 	int candidates;         /* kernels of each template that the plan carries for each op, for atlas tune */
 	bool random_weights;    /* no weights are read: those that the family asks for are made up */
 	uint64_t seed;          /* of them */

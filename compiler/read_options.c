@@ -101,6 +101,25 @@ static bool get_ints(Reading *r, int k, int64_t hi, int min, bool ascending, int
 	return true;
 }
 
+/* A number of the command line takes the place of the user's file's: noted, and recorded where it is another one. */
+static void take_count(Reading *r, int k, const char *flag, int n)
+{
+	Arena *a = &r->c->arena;
+	if (!n)
+		return;
+	const char *source = arena_printf(a, "%d", n);
+	Value *v = arena_alloc(a, sizeof *v);
+	*v = (Value){.kind = VALUE_INT, .integer = n, .at = {flag, 0, 0}, .source = source,
+		.source_bytes = (int)strlen(source)};
+	const Value *old = r->user[k];
+	r->user[k] = v;
+	if (!old || (old->kind == VALUE_INT && old->integer == n))
+		return;
+	note_at(r->d, A0308, old->at, "%s = %s is not used: %s %d", option_table[k].key, value_text(a, old), flag, n);
+	*vec_push(a, &r->o->resolved) = (Option){arena_printf(a, "replaced.%s", option_table[k].key),
+		arena_printf(a, "%s of %s, by %s %d", value_text(a, old), "MODEL.toml", flag, n)};
+}
+
 static void read_context(Reading *r)
 {
 	const Config *cf = &r->c->model.config;
@@ -113,6 +132,9 @@ static void read_context(Reading *r)
 			o->max_context, cf->max_position, cf->at_max_position.file, cf->at_max_position.line);
 	else if (o->max_context > cf->max_position)
 		o->max_context = cf->max_position;
+	else if (o->max_context < cf->max_position && !r->user[MAX_CONTEXT])
+		note_at(r->d, A0309, cf->at_max_position, "the model can read %d tokens; this plan's context is %d, the "
+			"default of family %s: --context N changes it", cf->max_position, o->max_context, r->family->name);
 }
 
 static void read_pages(Reading *r)
@@ -895,6 +917,8 @@ void read_options(Compile *c)
 	int before = r.d->n_errors;
 	read_model_toml(c);
 	read_user_file(&r);
+	take_count(&r, MAX_CONTEXT, "--context", c->cmd.context);
+	take_count(&r, SLOTS, "--slots", c->cmd.slots);
 	const char *card = NULL;
 	const Value *of_card = r.user[CARD];
 	if (of_card)

@@ -124,6 +124,8 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf(", \"random_seed\": %s%s%s", seed ? "\"" : "", seed ? seed : "null", seed ? "\"" : "");
 	printf(", \"config\": {");
 	json_rows(&plan->artifact, "config.");
+	printf("}, \"replaced\": {");
+	json_rows(&plan->artifact, "replaced.");
 	printf("}, \"unread\": {");
 	json_rows(&plan->artifact, "note.");
 	printf("}, \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
@@ -169,6 +171,7 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("; drawn are those below %d, of which log probabilities are\n", info->n_drawable);
 	printf("tokenizer    %s\nchat         %s\n", info->has_tokenizer ? "yes" : "no",
 		info->chat_template ? "yes" : "no");
+	print_rows(&plan->artifact, "replaced.", "replaced");
 	print_rows(&plan->artifact, "config.", "config");
 	print_rows(&plan->artifact, "note.", "not read");
 }

@@ -23,7 +23,7 @@
 #include "artifacts/json_put.h"
 #include "runtime/plan_handle.h"
 
-enum { EXIT_OTHER_TOOL = 8, MAX_WORDS = 32, N_FILES = 2 };
+enum { EXIT_OTHER_TOOL = 8, MAX_WORDS = 40, N_FILES = 2 };
 
 typedef struct NamedFile { /* that MODEL.toml names */
 	const char *name;            /* as recorded, NULL = it names none */
@@ -165,7 +165,8 @@ static int list_words(Rebuild *r, const char *words[MAX_WORDS])
 	const struct { const char *flag, *value; } rows[] = {
 		{"--model", r->toml}, {"--target", r->targets}, {"--weights", option(r->plan, "output.weights")},
 		{"--output", args->output ? args->output : r->output},
-		{"--candidates", option(r->plan, "input.candidates")}, {"--seed", option(r->plan, "weights.random_seed")},
+		{"--candidates", option(r->plan, "input.candidates")}, {"--context", option(r->plan, "input.context")},
+		{"--slots", option(r->plan, "input.slots")}, {"--seed", option(r->plan, "weights.random_seed")},
 		{"--tuning", strcmp(tuning, "none") == 0 ? "none" : args->tuning}, {"--card", option(r->plan, "input.card")}};
 	int n = 0;
 	words[n++] = r->compiler;

@@ -63,7 +63,13 @@ def test_published(atlasc, tmp_path, name):
     write_holes(tmp_path / "model.safetensors", tensor_shapes(config))
     run = atlasc(tmp_path, "--dry-run", "--stop-after", "pick-kernels", "--target", TARGETS, "-d", "t")
     assert run.returncode == 0, run.stderr
-    assert run.stderr == f"{tmp_path}: note[A0506]: no tokenizer.json: the plan takes token ids only\n"
+    notes = run.stderr.splitlines()
+    scaling = config.get("rope_scaling") or {}
+    reach = int(config["max_position_embeddings"] * (scaling["factor"] if scaling.get("type") == "yarn" else 1))
+    if reach > 4096:
+        assert re.fullmatch(rf"{tmp_path}/config\.json:\d+:\d+: note\[A0309\]: the model can read {reach} tokens; this plan's context is 4096, the default of "
+                            rf"family {config['model_type']}: --context N changes it", notes.pop(0))
+    assert notes == [f"{tmp_path}: note[A0506]: no tokenizer.json: the plan takes token ids only"]
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     theta = rope.get("rope_theta", config.get("rope_theta", 10000))
@@ -92,5 +98,5 @@ def test_published_tokenizer_config(atlasc, repo, tmp_path, name):
     write_holes(tmp_path / "model.safetensors", tensor_shapes(config))
     run = atlasc(tmp_path, "--stop-after", "read-text", "-d", "t")
     told = re.findall(r"(?:note|error)\[(A\d{4})\]", run.stderr)  # its ids, and a class that builds parts itself
-    assert run.returncode == 0 and set(told) <= {"A0510", "A0512"}, run.stderr
+    assert run.returncode == 0 and set(told) <= {"A0309", "A0510", "A0512"}, run.stderr
     assert re.search(r"tokenizer \d{4,} bytes  chat_template 15 bytes$", run.stdout, re.M)
