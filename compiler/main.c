@@ -11,6 +11,7 @@
 #include "compiler/kernels_cmd.h"
 #include "compiler/manual_cmd.h"
 #include "compiler/model_folder.h"
+#include "compiler/progress.h"
 #include "compiler/times.h"
 
 #include <jansson.h>
@@ -20,7 +21,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 typedef struct Pass {
 	char letter;
@@ -84,15 +84,14 @@ static void print_diags(const Diags *d)
 		fprintf(stderr, "atlasc: %d more error%s\n", more, more == 1 ? "" : "s");
 }
 
+typedef struct Program {
+	Compile c; /* first: a pass that reports progress knows this alone */
+	Progress progress;
+} Program;
+
 static void progress(Compile *c, const char *what, int64_t done, int64_t total)
 {
-	enum { WIDTH = 30 };
-	int filled = total > 0 ? (int)(done * WIDTH / total) : WIDTH;
-	(void)c;
-	fprintf(stderr, "\r%-10s [%.*s%*s] %3d %%", what, filled, "##############################", WIDTH - filled,
-		"", total > 0 ? (int)(done * 100 / total) : 100);
-	if (done >= total)
-		fputs("\r\033[K", stderr);
+	progress_show(&((Program *)c)->progress, what, done, total, now_seconds());
 }
 
 /* Text as JSON takes it. A path may hold bytes that are no UTF-8: a ? stands for each beyond ASCII then. */
@@ -287,12 +286,14 @@ static int compile(Compile *c)
 	double start = now_seconds();
 	check_names(c);
 	name_config(c);
-	if (isatty(STDERR_FILENO) && !c->cmd.quiet)
+	if (!c->cmd.quiet) {
+		((Program *)c)->progress = progress_on(stderr);
 		c->progress = progress;
+	}
 	if (!c->diags.n_errors && check_paths(c))
 		run_passes(c);
-	if (c->progress && c->diags.n_errors)
-		fputs("\r\033[K", stderr); /* a bar that stopped halfway */
+	if (c->progress)
+		progress_clear(&((Program *)c)->progress);
 	print_diags(&c->diags);
 	int code = first_exit_code(&c->diags);
 	if (c->cmd.estimate && code == EXIT_OK)
@@ -310,10 +311,11 @@ int main(int argc, char **argv)
 	sigaction(SIGINT, &act, NULL);
 	sigaction(SIGTERM, &act, NULL);
 	signal(SIGXFSZ, SIG_IGN); /* a file that grows past a limit is an error of write */
-	Compile c = {.cmd = {.jobs = 0}};
-	c.diags.arena = &c.arena;
+	Program program = {.c = {.cmd = {.jobs = 0}}};
+	Compile *const c = &program.c;
+	c->diags.arena = &c->arena;
 	int code;
-	switch (parse_command_line(&c, argc, argv)) {
+	switch (parse_command_line(c, argc, argv)) {
 	case COMMAND_HELP:
 		print_help();
 		print_passes();
@@ -323,7 +325,7 @@ int main(int argc, char **argv)
 		const char *names[N_PASSES];
 		for (int i = 0; i < N_PASSES; i++)
 			names[i] = pipeline[i].name;
-		manual_command(&c, names, N_PASSES);
+		manual_command(c, names, N_PASSES);
 		code = EXIT_OK;
 		break;
 	}
@@ -344,23 +346,23 @@ int main(int argc, char **argv)
 		code = EXIT_OK;
 		break;
 	case COMMAND_KERNELS:
-		code = kernels_command(c.cmd.json);
+		code = kernels_command(c->cmd.json);
 		break;
 	case COMMAND_CALIBRATE:
-		code = calibrate_command(&c, compile);
+		code = calibrate_command(c, compile);
 		break;
 	case COMMAND_EXPLAIN: /* the word that would name a model names a code */
-		code = explain_command(c.cmd.model_dir, c.cmd.json);
+		code = explain_command(c->cmd.model_dir, c->cmd.json);
 		break;
 	case COMMAND_COMPILE:
-		code = compile(&c);
+		code = compile(c);
 		break;
 	default:
-		print_diags(&c.diags);
+		print_diags(&c->diags);
 		code = EXIT_USAGE;
 	}
-	arena_release(&c.scratch);
-	arena_release(&c.arena);
+	arena_release(&c->scratch);
+	arena_release(&c->arena);
 	if (fflush(stdout) != 0 || ferror(stdout))
 		return EXIT_ENVIRONMENT;
 	return code;
