@@ -31,6 +31,8 @@ static const char audit_notes[] =
 	"signers. Every violation is told with its line.\n";
 
 static const char verify_notes[] =
+	"Without -p or --tokens the prompt is 32 token ids, fewer if the context is shorter: number i is\n"
+	"i * 2654435761 mod 2^32, mod the size of the vocabulary. They need no tokenizer.\n"
 	"The first layer whose least cosine misses 1 by more than the tolerance is named: the fault lies in\n"
 	"it. Errors add up from layer to layer, and where scores of experts are close, a row takes another\n"
 	"one and is another row from there on. With --each-layer nothing adds up: each layer of the\n"

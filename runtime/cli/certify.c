@@ -43,12 +43,12 @@ static int make_prompt(Work *w, const Tokens *tokens)
 	if (tokens->n > most)
 		cli_say(w->args, 0, "the first %d tokens are read", most);
 	n = n < most ? n : most;
-	w->prompt = (Tokens){malloc(sizeof *w->prompt.ids * (size_t)n), n};
-	for (int i = 0; w->prompt.ids && i < n; i++)
-		w->prompt.ids[i] = tokens->n ? tokens->ids[i] : (int32_t)((i + 1) * 2654435761u % (unsigned)g->vocab);
+	int code = cli_made_tokens(w->args, w->plan, n, &w->prompt);
+	if (code)
+		return code;
+	if (tokens->n)
+		memcpy(w->prompt.ids, tokens->ids, sizeof *w->prompt.ids * (size_t)n);
 	w->c.n_tokens = n;
-	if (!w->prompt.ids)
-		return short_of_memory(w);
 	memcpy(w->c.tokens, w->prompt.ids, sizeof *w->prompt.ids * (size_t)n);
 	return 0;
 }

@@ -50,7 +50,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */
 	double tolerance;
 	int64_t memory_budget;
-	bool sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,
+	bool all, sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,
 		host;
 } Args;
 
@@ -115,6 +115,8 @@ int cli_encode(const Args *args, const AtlasPlan *plan, const char *text, size_t
 int cli_check_tokens(const Args *args, const AtlasPlan *plan, const Tokens *tokens, const char *where);
 /* From -p or --tokens, whichever was given. */
 int cli_prompt_tokens(const Args *args, const AtlasPlan *plan, Tokens *tokens);
+/* A prompt for measurements: at most n ids, the same ones for each plan of that vocabulary and context. */
+int cli_made_tokens(const Args *args, const AtlasPlan *plan, int n, Tokens *tokens);
 /* Whole file, or stdin for "-", with a final NUL that does not count; free(*bytes). */
 int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n);
 

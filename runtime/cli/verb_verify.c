@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MADE_TOKENS = 32 }; /* of the prompt where none is given */
+
 static int same_tokens(const Trace *a, const Trace *b)
 {
 	int same = 0;
@@ -147,7 +149,8 @@ int verb_verify(const Args *args)
 	if (!code && args->against)
 		code = cli_open_plan(args, args->against, &other);
 	if (!code)
-		code = cli_prompt_tokens(args, plan, &tokens);
+		code = args->prompt || args->tokens ? cli_prompt_tokens(args, plan, &tokens)
+			: cli_made_tokens(args, plan, MADE_TOKENS, &tokens);
 	if (!code)
 		code = trace_on(args, plan, args->device ? args->device : "cuda", &tokens, NULL, &got);
 	if (!code)

@@ -58,6 +58,17 @@ def test_verify_agrees(atlas, plan):
     assert lines[n + 2:] == ["best token equal in 18 of 18 rows", "every output agrees"]
 
 
+def test_verify_has_a_prompt_of_its_own(atlas, plan):
+    """The ids that the help describes, as JSON of the same prompt given in words shows."""
+    vocab = json.loads((FIXTURES / MODEL / "config.json").read_text())["vocab_size"]
+    ids = ",".join(str(i * 2654435761 % 2**32 % vocab) for i in range(1, 33))
+    words = ["--device", "cpu", "--json", "-q", "--against", plan]
+    made, given = atlas("verify", plan, *words), atlas("verify", plan, "--tokens", ids, *words)
+    assert (made.returncode, made.stderr) == (0, "") and made.stdout == given.stdout
+    assert json.loads(made.stdout)["rows"] == 32
+    assert "i * 2654435761 mod 2^32, mod the size of the vocabulary" in atlas("verify", "--help").stdout
+
+
 @pytest.mark.parametrize("tensor,bad", [
     ("model.layers.0.self_attn.o_proj.weight", "layer 0"), ("model.layers.1.mlp.down_proj.weight", "layer 1"),
     ("model.norm.weight", None)])
