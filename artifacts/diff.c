@@ -387,7 +387,7 @@ void diff_free(PlanDiff *d)
 typedef struct Pair { const char *name, *a, *b; } Pair; /* NULL = the plan has none */
 typedef void PairFn(void *ctx, const Pair *p);
 
-/* But the text of MODEL.toml: its meaning are the other options. */
+/* But the text and name of MODEL.toml: its meaning are the other options. */
 static int each_option(const PlanDiff *d, PairFn *f, void *ctx)
 {
 	int n = 0;
@@ -395,7 +395,7 @@ static int each_option(const PlanDiff *d, PairFn *f, void *ctx)
 		for (int i = 0; i < d->of[side]->n_options; i++) {
 			const Option *o = &d->of[side]->options[i];
 			const char *other = artifact_option(d->of[!side], o->name);
-			if (strcmp(o->name, "input.model_toml") == 0)
+			if (strcmp(o->name, "input.model_toml") == 0 || strcmp(o->name, "input.model_name") == 0)
 				continue;
 			if (side ? other != NULL : other && strcmp(other, o->value) == 0)
 				continue;
@@ -483,14 +483,94 @@ bool diff_is_empty(const PlanDiff *d)
 
 /* Text -------------------------------------------------------------------------------------------------- */
 
-enum { LISTED_WEIGHTS = 8 };
-typedef struct Listing { FILE *out; const char *what; int n, most; } Listing;
+typedef struct Listing { FILE *out; const char *what; int n; } Listing;
 
 static void text_pair(void *ctx, const Pair *p)
 {
 	Listing *l = ctx;
-	if (l->n++ < l->most)
-		fprintf(l->out, "%-8s %-28s %s -> %s\n", l->what, p->name, p->a ? p->a : "none", p->b ? p->b : "none");
+	fprintf(l->out, "%-8s %-28s %s -> %s\n", l->what, p->name, p->a ? p->a : "none", p->b ? p->b : "none");
+}
+
+/* Weights of several layers whose names differ in the number of the layer alone, and which differ in the same way. */
+typedef struct Group {
+	char name[256]; /* of the first */
+	int number;     /* where the layer's number is in it; -1 = there is none */
+	char side[2][192]; /* of the first; "none" */
+	unsigned char layers[PLAN_MAX_LAYERS / 8 + 1];
+	int n;
+} Group;
+typedef struct Groups { PlanDiff *d; Group *at; int n, cap; } Groups;
+
+/* -1 too where a file names a layer that no model has, or the name does not fit. */
+static int layer_number(const char *name)
+{
+	const char *at = strstr(name, ".layers.");
+	const size_t digits = at ? strspn(at + 8, "0123456789") : 0;
+	return digits && digits < 6 && atoi(at + 8) < PLAN_MAX_LAYERS && strlen(name) < sizeof ((Group *)0)->name
+		? (int)(at + 8 - name) : -1;
+}
+
+/* Bytes of "f32 [2,1] 31e98574e8af3ddf" without the hash. */
+static size_t without_hash(const char *text)
+{
+	const char *end = strrchr(text, ']');
+	return end && strspn(end + 1, " 0123456789abcdef") == strlen(end + 1) ? (size_t)(end + 1 - text) : strlen(text);
+}
+
+static bool same_group(const Group *g, const Group *x)
+{
+	if (g->number < 0 || g->number != x->number || strncmp(g->name, x->name, (size_t)g->number) != 0)
+		return false;
+	const char *digits = "0123456789", *a = g->name + g->number, *b = x->name + x->number;
+	for (int s = 0; s < 2; s++) {
+		const size_t n = without_hash(g->side[s]);
+		if (n != without_hash(x->side[s]) || strncmp(g->side[s], x->side[s], n) != 0)
+			return false;
+	}
+	return strcmp(a + strspn(a, digits), b + strspn(b, digits)) == 0;
+}
+
+static void group_pair(void *ctx, const Pair *p)
+{
+	Groups *list = ctx;
+	Group x = {.number = layer_number(p->name), .n = 1};
+	snprintf(x.name, sizeof x.name, "%s", p->name);
+	snprintf(x.side[0], sizeof x.side[0], "%s", p->a ? p->a : "none");
+	snprintf(x.side[1], sizeof x.side[1], "%s", p->b ? p->b : "none");
+	const int layer = x.number < 0 ? 0 : atoi(x.name + x.number);
+	Group *g = NULL;
+	for (int i = 0; i < list->n && !g; i++)
+		g = same_group(&list->at[i], &x) ? &list->at[i] : NULL;
+	if (!g && PUSH(list->d, list->at, list->n, list->cap)) {
+		g = &list->at[list->n++];
+		*g = x;
+	} else if (g) {
+		g->n++;
+	}
+	if (g)
+		g->layers[layer / 8] |= (unsigned char)(1 << layer % 8);
+}
+
+static bool has_layer(const Group *g, int l) { return l < PLAN_MAX_LAYERS && (g->layers[l / 8] >> l % 8 & 1); }
+
+static void text_group(const Group *g, FILE *out)
+{
+	if (g->n == 1) {
+		fprintf(out, "%-8s %-28s %s -> %s\n", "weight", g->name, g->side[0], g->side[1]);
+		return;
+	}
+	fprintf(out, "%-8s %.*s", "weight", g->number, g->name);
+	for (int l = 0, end, is_first = 1; l < PLAN_MAX_LAYERS; l = end, is_first = 0) {
+		while (l < PLAN_MAX_LAYERS && !has_layer(g, l))
+			l++;
+		for (end = l; has_layer(g, end);)
+			end++;
+		if (l < end)
+			fprintf(out, end > l + 1 ? "%s%d-%d" : "%s%d", is_first ? "" : ",", l, end - 1);
+	}
+	const char *rest = g->name + g->number + strspn(g->name + g->number, "0123456789");
+	fprintf(out, "%s %.*s -> %.*s, %d weights\n", rest, (int)without_hash(g->side[0]), g->side[0],
+		(int)without_hash(g->side[1]), g->side[1], g->n);
 }
 
 typedef struct Work { int launches; double bytes, us; } Work;
@@ -577,22 +657,24 @@ static void text_target(const PlanDiff *d, const TargetChange *t, FILE *out)
 	}
 }
 
-void diff_text(const PlanDiff *d, FILE *out)
+bool diff_text(PlanDiff *d, bool unfolded, FILE *out)
 {
 	if (diff_is_empty(d)) {
 		bool same = memcmp(d->of[0]->root, d->of[1]->root, sizeof d->of[0]->root) == 0;
 		fprintf(out, "the plans are equal%s\n", same ? "" : " in meaning; their bytes are not");
-		return;
+		return true;
 	}
-	Listing options = {out, "option", 0, 1 << 30}, weights = {out, "weight", 0, LISTED_WEIGHTS},
-		sections = {out, "section", 0, 1 << 30};
+	Listing options = {out, "option", 0}, weights = {out, "weight", 0}, sections = {out, "section", 0};
+	Groups groups = {.d = d};
 	each_option(d, text_pair, &options);
-	each_weight(d, text_pair, &weights);
-	if (weights.n > weights.most)
-		fprintf(out, "weight   and %d more\n", weights.n - weights.most);
+	each_weight(d, unfolded ? text_pair : group_pair, unfolded ? (void *)&weights : &groups);
+	for (int i = 0; i < groups.n; i++)
+		text_group(&groups.at[i], out);
+	free(groups.at);
 	each_section(d, text_pair, &sections);
 	for (int i = 0; i < d->n_targets; i++)
 		text_target(d, &d->targets[i], out);
+	return !d->is_short_of_memory;
 }
 
 /* JSON ---------------------------------------------------------------------------------------------------- */
@@ -619,7 +701,7 @@ static void json_pair(void *ctx, const Pair *p)
 
 static void json_pairs(const PlanDiff *d, const char *name, int (*each)(const PlanDiff *, PairFn *, void *), FILE *out)
 {
-	Listing l = {out, name, 0, 0};
+	Listing l = {out, name, 0};
 	fprintf(out, ",\"%s\":[", name);
 	each(d, json_pair, &l);
 	fputc(']', out);

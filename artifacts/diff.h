@@ -19,8 +19,9 @@ typedef struct PlanDiff PlanDiff;
 PlanDiff *diff_make(const Artifact *a, const Artifact *b);
 void diff_free(PlanDiff *d);
 bool diff_is_empty(const PlanDiff *d);
-/* One line for each difference, equal ones of neighbouring layers once; no difference: one line that says so. */
-void diff_text(const PlanDiff *d, FILE *out);
+/* One line for each difference; launches and weights that differ alike in several layers once, weights one by one if
+ * unfolded. No difference: one line that says so. False when there was no memory for all of them. */
+bool diff_text(PlanDiff *d, bool unfolded, FILE *out);
 /* One object, schema_version 1. */
 void diff_json(const PlanDiff *d, FILE *out);
 

@@ -200,6 +200,8 @@ static const Opt options[] = {
 		HASHES, FIELD(hashes), 0, 0},
 	{"--trust", 0, ALL, "PEM", "only a plan that this public key has signed; may be repeated",
 		TRUST, FIELD(trust), 0, 0},
+	{"--all", 0, DIFF, NULL, "list every weight on a line of its own, with its hashes",
+		FLAG, FIELD(all), 0, 0},
 	{"--json", 0, RUN | AUDIT | VERIFY | PERPLEXITY | INFO | DIFF | RECEIPT | MEMORY, NULL,
 		"one JSON document on stdout",
 		FLAG, FIELD(json), 0, 0},

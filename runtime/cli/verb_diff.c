@@ -8,13 +8,14 @@ static int compare(const Args *args, const AtlasPlan *a, const AtlasPlan *b)
 	PlanDiff *d = diff_make(&a->artifact, &b->artifact);
 	if (!d)
 		return cli_say(args, EXIT_ENVIRONMENT, "no memory to compare the plans");
+	bool good = true;
 	int code = diff_is_empty(d) ? EXIT_OK : EXIT_NEGATIVE;
 	if (args->json)
 		diff_json(d, stdout);
 	else
-		diff_text(d, stdout);
+		good = diff_text(d, args->all, stdout);
 	diff_free(d);
-	return code;
+	return good ? code : cli_say(args, EXIT_ENVIRONMENT, "no memory to list the differences");
 }
 
 int verb_diff(const Args *args)

@@ -272,7 +272,7 @@ static void put_hash(const uint8_t hash[32])
 }
 
 static void print_text(const Rebuild *r, bool is_equal, const uint8_t hashes[2][32], const Finding *found, int n,
-	const PlanDiff *diff)
+	PlanDiff *diff)
 {
 	for (int i = 0; i < N_TOOLS; i++)
 		if (is_other_tool(r, i))
@@ -286,12 +286,12 @@ static void print_text(const Rebuild *r, bool is_equal, const uint8_t hashes[2][
 	for (int i = 0; i < n; i++)
 		printf("section  %-28s differs from byte %lld on\n", found[i].section, (long long)found[i].at);
 	if (!is_equal && !diff_is_empty(diff))
-		diff_text(diff, stdout);
+		diff_text(diff, false, stdout);
 	puts(is_equal ? "the rebuilt plan is equal" : "the rebuilt plan differs");
 }
 
 static void print_json(const Rebuild *r, bool is_equal, const uint8_t hashes[2][32], const Finding *found, int n,
-	const PlanDiff *diff)
+	PlanDiff *diff)
 {
 	int printed = 0;
 	printf("{\"schema_version\": 1, \"equal\": %s, \"sha256\": ", is_equal ? "true" : "false");

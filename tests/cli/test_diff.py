@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -56,6 +57,38 @@ def test_a_pages_size_touches_what_knows_pages(atlas, small_plan_of, diff):
     assert "\n            PAGE 16 -> 32\n" in text
 
 
+def test_weights_of_layers_are_folded(atlas, small_plan_of):
+    """Scales of every layer's cache are one line; with --all each has its own, as in JSON."""
+    a, b = (small_plan_of("llama-trained", "--target", "none", dtype=f'"{dtype}"') for dtype in ("bf16", "fp8"))
+    weights = json.loads(atlas("diff", a, b, "--json").stdout)["weights"]
+    assert len(weights) == 4
+    lines = [line for line in atlas("diff", a, b).stdout.splitlines() if line.startswith("weight")]
+    assert lines == ["weight   atlas.model.layers.0-3.self_attn.kv_scale none -> f32 [2,1], 4 weights"]
+    lines = [line for line in atlas("diff", a, b, "--all").stdout.splitlines() if line.startswith("weight")]
+    assert [line.split() for line in lines] == [["weight", w["name"], "none", "->", *w["b"].split()] for w in weights]
+
+
+def test_weights_that_differ_in_some_layers(atlas, small_plan_of, tmp_path, repo):
+    """Only layers whose weights differ are named; a weight alone keeps its hashes."""
+    changed = tmp_path / "changed"
+    shutil.copytree(repo / "tests/fixtures/llama-trained", changed)
+    data = bytearray((changed / "model.safetensors").read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    table = json.loads(data[8:8 + size])
+    for layer in (0, 2, 3):
+        for name in ("self_attn.o_proj", "mlp.down_proj") if layer else ("self_attn.o_proj",):
+            data[8 + size + table[f"model.layers.{layer}.{name}.weight"]["data_offsets"][0]] ^= 1
+    data[8 + size + table["model.norm.weight"]["data_offsets"][0]] ^= 1
+    (changed / "model.safetensors").write_bytes(data)
+    plans = [small_plan_of(m, "--target", "none") for m in ("llama-trained", changed)]
+    lines = [line.split() for line in atlas("diff", *plans).stdout.splitlines() if line.startswith("weight")]
+    assert sorted((line[1], line[-2:]) for line in lines if line[-1] == "weights") == [
+        ("model.layers.0,2-3.self_attn.o_proj.weight", ["3", "weights"]),
+        ("model.layers.2-3.mlp.down_proj.weight", ["2", "weights"])]
+    [norm] = [line for line in lines if line[1] == "model.norm.weight"]
+    assert norm[4] != norm[8] and len(norm[4]) == len(norm[8]) == 16
+
+
 def test_what_no_kernel_sees_touches_no_launch(small_plan_of, diff):
     got = diff(small_plan_of(MODEL), small_plan_of(MODEL, temperature="0.5"))
     assert got["options"] == [{"name": "sampling.temperature", "a": "0", "b": "0.5"}] and got["targets"] == []
@@ -102,7 +135,7 @@ def test_another_choice_has_the_ledgers_word(atlas, plan_of, small_plan_of, repo
     assert slot["layers"] == [1, 1] and slot["op"] == entry["op"]
     assert slot["b"]["tunables"] == slower["tunables"] and slot["b"]["cost_from"] == "pin"
     assert f"a: {slower['template']} {slower['tunables']} has {slower['cost_us']:.2f} us (model)" in slot["reasons"]
-    assert any(r.startswith(f"b: {slot['a']['template']} ") and "banned: by the pin at MODEL.toml:" in r
+    assert any(r.startswith(f"b: {slot['a']['template']} ") and "banned: by the pin at pin.toml:" in r
                for r in slot["reasons"]) and "chosen by a pin in b" in slot["reasons"]
 
 

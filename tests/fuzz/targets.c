@@ -256,7 +256,7 @@ static bool run_plan(const uint8_t *bytes, size_t n)
 		if (!out || !diff)
 			bug("no memory");
 		if (!diff_is_empty(diff)) {
-			diff_text(diff, stderr);
+			diff_text(diff, false, stderr);
 			bug("a plan that differs from itself");
 		}
 		audit_text(&a, &all, out);

@@ -94,7 +94,7 @@ static void odd_texts_of_plans_are_compared(void **state)
 	}
 	PlanDiff *d = diff_make(&m.artifact, &other);
 	FILE *out = open_memstream(&text, &n);
-	diff_text(d, out);
+	diff_text(d, false, out);
 	fclose(out);
 	assert_non_null(strstr(text, "X 1 -> \n"));
 	diff_free(d);
