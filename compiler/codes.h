@@ -50,8 +50,8 @@ CODE(A0206, EXIT_BAD_INPUT, "feature not implemented",
 	"The key changes what the model computes in a way this compiler does not implement.",
 	"Use a checkpoint without it; there is no option that ignores it, as the answers would be wrong.")
 CODE(A0207, EXIT_BAD_INPUT, "unknown keys",
-	"Keys that nobody here knows; none of them is used.",
-	"See whether one of them changes what the model computes; if so, do not trust the plan and report the key.")
+	"Unknown keys of config.json; they are ignored.",
+	"Check whether one of them changes what the model computes; if so, do not use the plan, and report the key.")
 CODE(A0208, EXIT_BAD_INPUT, "quantization not read",
 	"The checkpoint is quantized in a way that this version does not read.",
 	"Use a checkpoint of a form that the message lists, or the unquantized one.")
@@ -68,18 +68,18 @@ CODE(A0212, EXIT_OK, "states in bf16",
 	"The checkpoint asks for states of Gated DeltaNet in bf16, which are rounded at each step.",
 	"Nothing, if that is meant; state.dtype in MODEL.toml says f32 or bf16, whatever the checkpoint does.")
 CODE(A0213, EXIT_BAD_INPUT, "keys that the family does not have",
-	"Keys that another family or program would read, and that the model's own class in transformers does not.",
+	"Keys that another model family or program reads, but the model's own class in transformers does not.",
 	"Nothing, if the model was made for transformers; -W error=A0213 refuses such files.")
-CODE(A0214, EXIT_BAD_INPUT, "config.json against tensors",
+CODE(A0214, EXIT_BAD_INPUT, "config.json contradicts the tensors",
 	"One value of config.json contradicts the shapes or the number of the checkpoint's tensors.",
-	"Correct the value, in the file or by [config] in MODEL.toml; the message says what the tensors are of.")
+	"Correct the value, in the file or by [config] in MODEL.toml; the message gives the value that the tensors fit.")
 CODE(A0215, EXIT_OK, "value of config.json replaced",
-	"MODEL.toml's [config] says otherwise than config.json, which is not changed.",
-	"Nothing: the remark says which value is read, and the plan records it.")
+	"[config] in MODEL.toml replaces a value of config.json; the file itself is not changed.",
+	"Nothing: the note names the value in use, and the plan records it.")
 /* A03xx MODEL.toml */
-CODE(A0301, EXIT_BAD_INPUT, "not the TOML that is read",
-	"Not the subset of TOML 1.0 that is read: no dates, no multi-line strings, no inf or nan.",
-	"Write the value in the subset: tables, arrays, plain strings, integers, numbers, booleans.")
+CODE(A0301, EXIT_BAD_INPUT, "not in the supported subset of TOML",
+	"The file is not in the supported subset of TOML 1.0: dates, multi-line strings, inf and nan are not supported.",
+	"Use tables, arrays, single-line strings, integers, numbers and booleans only.")
 CODE(A0302, EXIT_BAD_INPUT, "unknown key of MODEL.toml",
 	"There is no such key; `--help-model` lists them.",
 	"Correct the spelling; `atlasc --help-model` prints every key with its range.")
@@ -88,16 +88,16 @@ CODE(A0303, EXIT_BAD_INPUT, "wrong value in MODEL.toml",
 	"Write a value of the type and range that the message names.")
 CODE(A0304, EXIT_BAD_INPUT, "contradiction of options",
 	"Two options, or an option and the model, contradict each other.",
-	"Change one of the two values; the message says where both stand.")
+	"Change one of the two values; the message gives the place of both.")
 CODE(A0305, EXIT_BAD_INPUT, "no such name",
 	"The option names something that does not exist.",
 	"Use a name that exists: `atlasc kernels` lists templates, `atlasc --list-ops` ops.")
 CODE(A0306, EXIT_BAD_INPUT, "not a list of token ids",
-	"The file of speculate.vocabulary_file is no list of token ids, one a line, ascending, each once.",
-	"Write ids of tokens that the model has, sorted by number; the message has the line in doubt.")
+	"The file of speculate.vocabulary_file is not a list of token ids: one per line, ascending, without repetition.",
+	"Write ids of tokens that the model has, sorted by number; the message names the line.")
 CODE(A0307, EXIT_BAD_INPUT, "[config] that fits no config.json",
-	"A key of [config] is none that any family has, or stands where config.json does not have it.",
-	"Write the key as config.json spells it; in a config with a text_config as config.text_config.NAME.")
+	"A key of [config] is unknown to every model family, or is in a place where config.json does not have it.",
+	"Spell the key as config.json does; if that has a text_config, write config.text_config.NAME.")
 CODE(A0308, EXIT_OK, "value of MODEL.toml that the command line replaces",
 	"An option such as --context was given beside a MODEL.toml that sets the same key to another value.",
 	"Nothing, if the option is what you want; the plan records both. Otherwise leave the option out.")
@@ -118,15 +118,15 @@ CODE(A0403, EXIT_BAD_INPUT, "unknown element type",
 	"The safetensors format has no such element type.",
 	"Save the tensor in a type of the safetensors format.")
 CODE(A0404, EXIT_BAD_INPUT, "holes or overlap in the data",
-	"The tensors do not cover the data exactly: no holes, no overlap, nothing behind the last.",
+	"The tensors do not cover the data exactly: no holes, no overlap, no bytes after the last tensor.",
 	"Save the weights again with the safetensors library.")
-CODE(A0405, EXIT_BAD_INPUT, "shape against bytes",
+CODE(A0405, EXIT_BAD_INPUT, "shape and size disagree",
 	"Shape and element type do not give the number of bytes in the range.",
 	"Save the weights again; the message has shape, type and bytes.")
 CODE(A0406, EXIT_BAD_INPUT, "malformed index",
 	"The index is malformed or names a file outside the folder.",
 	"Fetch model.safetensors.index.json again.")
-CODE(A0407, EXIT_BAD_INPUT, "index against files",
+CODE(A0407, EXIT_BAD_INPUT, "index and files disagree",
 	"The index and the weight files disagree.",
 	"Fetch index and weight files of one revision; the message names the tensor or the file.")
 CODE(A0408, EXIT_BAD_INPUT, "weight file that is not read",
@@ -139,10 +139,11 @@ CODE(A0410, EXIT_OK, "stale copies",
 	"An index sends a tensor to one shard while another still holds a copy of it: the index decides.",
 	"Nothing: the remark counts the copies that are not read.")
 CODE(A0411, EXIT_OK, "snapshot of a hub cache",
-	"The folder is one of a hub's cache: the snapshot that refs/main names is taken.",
-	"Name the snapshot's own folder to have another one.")
+	"The folder belongs to a Hugging Face cache; the snapshot named by refs/main is read.",
+	"To read another snapshot, name its folder.")
 CODE(A0412, EXIT_BAD_INPUT, "hub cache without one model",
-	"The folder is one of a hub's cache, and which checkpoint of it is meant cannot be told, or it is not all there.",
+	"The folder belongs to a Hugging Face cache, but it does not identify one checkpoint, or the checkpoint is "
+	"incomplete.",
 	"Name the folder of one snapshot, models--ORG--NAME/snapshots/HASH, or fetch the model again.")
 /* A05xx tokenizer files */
 CODE(A0501, EXIT_BAD_INPUT, "tokenizer is not JSON",
@@ -170,19 +171,19 @@ CODE(A0508, EXIT_BAD_INPUT, "tokenizer setting not implemented",
 	"A key beside tokenizer.json asks for other token ids or texts, in a way that is not implemented.",
 	"Remove the key if the model does not need it, or run the model with token ids.")
 CODE(A0509, EXIT_OK, "unknown tokenizer settings",
-	"Keys of tokenizer_config.json are neither read nor known to change nothing.",
-	"Look whether one of them matters; what they ask for is not done.")
+	"Unknown keys of tokenizer_config.json; they are ignored.",
+	"Check whether one of them changes token ids or text: it has no effect here.")
 CODE(A0510, EXIT_OK, "tokenizer files disagree",
-	"The files of the tokenizer disagree; what `AutoTokenizer` of transformers makes of them is done.",
-	"Nothing, if transformers counts; tokenizer_class = PreTrainedTokenizerFast takes tokenizer.json as it stands.")
+	"The tokenizer's files disagree; the result is that of `AutoTokenizer` of transformers.",
+	"Nothing, if you want what transformers does; tokenizer_class = PreTrainedTokenizerFast uses tokenizer.json alone.")
 CODE(A0511, EXIT_OK, "token without a row",
-	"An added token's id lies behind the rows of the embedding. It is never generated; a prompt with it is refused.",
+	"An added token's id is beyond the last row of the embedding. It is never generated, and refused in a prompt.",
 	"Nothing, if such a token only pads batches; else resize the embedding and save the model again.")
 CODE(A0512, EXIT_BAD_INPUT, "id that is never drawn",
-	"An end token's id, or one that drafts are taken from, has no token, so that it is never generated.",
+	"An end token's id, or one that drafts are taken from, has no token, so it is never generated.",
 	"Take tokenizer, config.json and generation_config.json from one revision; [sampling] stop adds end tokens.")
 CODE(A0513, EXIT_OK, "other chat templates",
-	"The checkpoint has several chat templates; the one called default is taken.",
+	"The checkpoint has several chat templates; the one named default is used.",
 	"To use another one, put it into chat_template.jinja.")
 /* A06xx checkpoint against model family, graph */
 CODE(A0601, EXIT_BAD_INPUT, "missing tensor",
@@ -191,12 +192,13 @@ CODE(A0601, EXIT_BAD_INPUT, "missing tensor",
 CODE(A0602, EXIT_BAD_INPUT, "wrong shape",
 	"A tensor's shape contradicts config.json.",
 	"Check that config.json is of this checkpoint; the message has both shapes.")
-CODE(A0603, EXIT_BAD_INPUT, "dtype not computed with",
-	"A tensor's dtype is not one this version computes with.",
+CODE(A0603, EXIT_BAD_INPUT, "unsupported dtype",
+	"This version cannot compute with the tensor's dtype.",
 	"Convert the tensor to BF16.")
-CODE(A0604, EXIT_BAD_INPUT, "tensor that nothing reads",
-	"The checkpoint holds a tensor that no operation reads; nothing is dropped silently.",
-	"If it is known to be dead weight, name it in weights.ignore of MODEL.toml; else the family lacks an op.")
+CODE(A0604, EXIT_BAD_INPUT, "unused tensor",
+	"The checkpoint contains a tensor that no operation uses; none is dropped silently.",
+	"If the tensor is known to be unused, list it in weights.ignore of MODEL.toml; otherwise this model family is not "
+	"fully supported.")
 CODE(A0605, EXIT_BAD_INPUT, "tensor left out",
 	"A tensor that nothing needs is not read: a copy of another, or one of weights.ignore.",
 	"Nothing, if the remark is what you meant; else remove the line from weights.ignore.")
@@ -206,52 +208,55 @@ CODE(A0606, EXIT_BAD_INPUT, "wrong scale or code",
 CODE(A0607, EXIT_OK, "scales that are not used",
 	"Scales of activations, or of keys and values, are not used: only weights are quantized.",
 	"Nothing: the remark says what the plan leaves out.")
-CODE(A0608, EXIT_OK, "lists against tensors",
-	"What tensors hold and what the lists of quantized modules say differs: the tensors decide.",
-	"Nothing: the remark says which of the two counts.")
+CODE(A0608, EXIT_OK, "quantization lists contradict the tensors",
+	"The lists of quantized modules disagree with the tensors; the tensors decide.",
+	"Nothing: the note names the format in use.")
 CODE(A0609, EXIT_BAD_INPUT, "empty list of modules",
 	"The list of modules that are not quantized names no module at all.",
 	"Write the modules' names into the quantization settings, or remove the list.")
 CODE(A0610, EXIT_OK, "scales of keys and values made up",
-	"The cache is quantized and has no measured scales, or one for keys and values both, or one of keys that were not "
-	"rotated yet.",
+	"The KV cache is quantized, but its scales were not measured, are shared by keys and values, or were measured "
+	"before "
+	"keys were rotated.",
 	"Run `atlasc calibrate` and name its file in kv.scales of MODEL.toml.")
-CODE(A0611, EXIT_BAD_INPUT, "lists that --random-weights cannot follow",
-	"The files say that the weights are quantized, and no product of the model is by their lists.",
+CODE(A0611, EXIT_BAD_INPUT, "quantization lists that --random-weights cannot follow",
+	"The files say that the weights are quantized, but their lists match none of the model's products.",
 	"Take config.json and hf_quant_config.json from one revision of the model.")
 CODE(A0612, EXIT_OK, "weights decoded to bf16",
-	"A line of [quant] asks for bf16: the plan has what the codes and scales of the checkpoint mean.",
+	"A line of [quant] asks for bf16: the plan holds the values that the checkpoint's codes and scales stand for.",
 	"Nothing: the remark counts the products.")
 CODE(A0613, EXIT_OK, "biases of zeros left out",
-	"The checkpoint has biases that the model family lacks; all of them are zero, so that nothing is lost.",
-	"Nothing: one that is not zero is an error.")
+	"The checkpoint has biases that the model family lacks; all of them are zero, so the result is the same.",
+	"Nothing: a bias that is not zero would be an error.")
 /* A07xx kernel selection */
 CODE(A0701, EXIT_REFUSED, "no admissible kernel",
 	"No kernel template serves this operation; nothing is substituted.",
 	"The message has each candidate and the predicate that fails: lift the ban, or add a template.")
 CODE(A0702, EXIT_BAD_INPUT, "rule without effect",
-	"A pin or ban is about no operation of the model.",
+	"A pin or ban matches no operation of the model.",
 	"Correct op, phase or layers of the rule, or remove it.")
 CODE(A0703, EXIT_BAD_INPUT, "not a file of times",
-	"Not a file of times as `atlas tune` writes it, or one of another target.",
+	"The file was not written by `atlas tune`, or is for another target.",
 	"Make one with `atlas tune` for this target, or leave --tuning out.")
-CODE(A0704, EXIT_OK, "times of another source",
-	"Times of a kernel template that has changed since are not used; `atlas tune` takes new ones.",
-	"Run `atlas tune` again for this version; until then the model of costs ranks those kernels.")
+CODE(A0704, EXIT_OK, "outdated measured times",
+	"A kernel template has changed since it was measured, so its times are not used.",
+	"Run `atlas tune` again for this version; until then the cost model ranks those kernels.")
 CODE(A0705, EXIT_OK, "candidates beyond a limit",
-	"Kernels that break a limit of the GPU are no candidates.",
+	"Kernels that break a limit of the GPU are left out of the candidates.",
 	"Nothing: the remark counts what `atlas tune` cannot time.")
 CODE(A0706, EXIT_REFUSED, "no such tensor cores",
-	"MODEL.toml asks for products of a format that the target's tensor cores do not multiply.",
+	"MODEL.toml asks for a format that the target's tensor cores cannot multiply.",
 	"Leave the key out, or compile for a target that the message names.")
 CODE(A0707, EXIT_BAD_INPUT, "no times of that card",
-	"atlasc carries no measured times of the card that --card or target.card names, for any target of the compile, or "
-	"two cards of one target are named.",
+	"atlasc has no measured times for the card named by --card or target.card on any target of this compile, or two "
+	"cards "
+	"of one target are named.",
 	"Name one of the cards in the message, measure the card with scripts/tune.sh, or give its times with --tuning.")
 CODE(A0730, EXIT_OK, "verify adds in another order",
-	"Attention or Gated DeltaNet of a verify step adds in another order than decode's kernel of the same layer: what "
-	"it computes of a row may differ in its last bits.",
-	"Nothing, if a text with drafts may differ from one without; else lift the pin or ban on which the order fails.")
+	"Attention or Gated DeltaNet of a verify step sums in another order than the decode kernel of the same layer, so "
+	"results may differ in the last bits.",
+	"Nothing, if text with drafts may differ from text without; otherwise remove the pin or ban that prevents the "
+	"order.")
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
 	"The plan needs more device memory than any card has; lower slots, max_context or rows.",
@@ -259,7 +264,7 @@ CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
 CODE(A0802, EXIT_BAD_INPUT, "weight cannot be read",
 	"A weight could not be read, or the file changed while it was read.",
 	"Leave the checkpoint alone while it is compiled, and check the disk.")
-CODE(A0803, EXIT_BAD_INPUT, "weight without sense",
+CODE(A0803, EXIT_BAD_INPUT, "invalid weight",
 	"A weight holds NaN or infinity, or nothing but zeros.",
 	"Fetch the weights again; the message names the tensor and the first such element.")
 CODE(A0804, EXIT_NO_MEMORY, "over the memory budget",
@@ -272,7 +277,7 @@ CODE(A0901, EXIT_BAD_INPUT, "template is not CUDA C++",
 CODE(A0902, EXIT_REFUSED, "incomplete contract",
 	"A kernel template lacks a part of its contract.",
 	"Add what the message names; `kernels/templates/contract.cuh` describes every part.")
-CODE(A0903, EXIT_REFUSED, "arguments against operands",
+CODE(A0903, EXIT_REFUSED, "arguments do not match operands",
 	"The arguments of a kernel template are not the operands of its operation.",
 	"Name the arguments as the op's operands: `atlasc --list-ops` has them.")
 CODE(A0904, EXIT_REFUSED, "formula is not an expression",
@@ -286,12 +291,13 @@ CODE(A0906, EXIT_REFUSED, "declared twice",
 	"Remove one of the two.")
 CODE(A0910, EXIT_ENVIRONMENT, "NVRTC failed",
 	"NVRTC does not work here, or could not compile a kernel.",
-	"A library that the message names belongs beside libnvrtc; `make deps` fetches both. Else read the log in the "
-	"message; with an unchanged template report it, and ban the template meanwhile.")
+	"If the message names a missing library, put it beside libnvrtc; `make deps` fetches both. Otherwise read the log "
+	"in "
+	"the message; if the template is unchanged, report it, and ban the template meanwhile.")
 CODE(A0911, EXIT_REFUSED, "kernel beyond a limit of the GPU",
 	"A compiled kernel breaks a limit of the GPU; ban it or pin other tunables.",
 	"Ban the template or pin other tunables in MODEL.toml.")
-CODE(A0912, EXIT_ENVIRONMENT, "kernel against its contract",
+CODE(A0912, EXIT_ENVIRONMENT, "kernel does not match its contract",
 	"A compiled kernel is not what its contract says.",
 	"Check that NVRTC is of the version that the build found; then report it.")
 CODE(A0913, EXIT_ENVIRONMENT, "kernel cache unusable",
@@ -300,11 +306,11 @@ CODE(A0913, EXIT_ENVIRONMENT, "kernel cache unusable",
 CODE(A0914, EXIT_OK, "kernel spills registers",
 	"A kernel keeps values in local memory: correct, but slower than it should be.",
 	"Pin other tunables where speed matters; the results are right.")
-CODE(A0915, EXIT_ENVIRONMENT, "NVRTC ended at a kernel",
-	"NVRTC crashed, was ended by the system or took more than 15 minutes while it compiled the kernel that is named. "
-	"The others were compiled.",
-	"Mostly memory ran out: compile with fewer processes (-j 1) or a higher limit. Else try another version of NVRTC, "
-	"or ban the template in MODEL.toml.")
+CODE(A0915, EXIT_ENVIRONMENT, "NVRTC failed on a kernel",
+	"NVRTC crashed, was killed or took more than 15 minutes while compiling the named kernel. The other kernels were "
+	"compiled.",
+	"Usually memory ran out: compile with fewer processes (-j 1) or a higher limit. Otherwise try another version of "
+	"NVRTC, or ban the template in MODEL.toml.")
 CODE(A0916, EXIT_OK, "kernel cache not read",
-	"A plan that is signed takes no kernel from a cache, since whoever can write there could put another one in.",
-	"Nothing. The kernels that were compiled are kept there for plans that are not signed.")
+	"A signed plan uses no cached kernel, because anyone who can write to the cache could replace one.",
+	"Nothing. The compiled kernels are stored there for unsigned plans.")

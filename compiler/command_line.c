@@ -26,44 +26,48 @@ typedef enum Flag {
 
 static const ManualOption flags[N_FLAGS] = {
 	[F_OUTPUT] = {"--output", 'o', "FILE", "where the plan goes (default: plan.bin)"},
-	[F_TEXT] = {"--text", 0, "FILE", "of calibrate: what the model reads while its keys and values are measured"},
+	[F_TEXT] = {"--text", 0, "FILE", "(calibrate) text used to measure K/V scales"},
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
 	[F_CONTEXT] = {"--context", 0, "N", "tokens of one sequence, prompt included; overrides runtime.max_context of "
 		"MODEL.toml"},
 	[F_SLOTS] = {"--slots", 0, "N", "sequences active at once; overrides runtime.slots of MODEL.toml"},
-	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, comma-separated, or none: for the reference device "
+	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, comma-separated; none: reference device only "
 		"(default: sm_90a)"},
-	[F_CARD] = {"--card", 0, "LIST", "of which card the built-in times that kernels are chosen by are: h100 (default: "
+	[F_CARD] = {"--card", 0, "LIST", "card whose built-in times choose the kernels, such as h100 (default: "
 		"target.card of MODEL.toml, else the typical card)"},
-	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times to choose kernels by (default: those built in)"},
-	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N likeliest kernels of each template and op, for atlas tune"},
+	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times that choose the kernels (default: the built-in ones)"},
+	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N most promising kernels of each template and op, for atlas "
+		"tune"},
 	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files; with "
 		"--random-weights: make them when the plan is opened"},
-	[F_RANDOM] = {"--random-weights", 0, NULL, "make weights up: a config.json is enough, alone or in a folder; "
-		"a drafting head where [speculate] asks for one"},
-	[F_SEED] = {"--seed", 0, "N", "of --random-weights (default: 0); the same seed gives the same plan"},
-	[F_HASH] = {"--hash-files", 0, NULL, "record the SHA-256 of the weights' files too: reads each once more"},
+	[F_RANDOM] = {"--random-weights", 0, NULL, "use random weights: a config.json is enough, alone or in a folder; "
+		"[speculate] decides whether there is a drafting head"},
+	[F_SEED] = {"--seed", 0, "N", "seed of --random-weights (default: 0); the same seed gives the same plan"},
+	[F_HASH] = {"--hash-files", 0, NULL, "also record the SHA-256 of every weight file (reads each file once more)"},
 	[F_SIGN] = {"--sign", 0, "PEM", "sign the plan with this Ed25519 private key; may be repeated"},
-	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled at a time (default: the number of processors)"},
+	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled in parallel (default: the number of processors)"},
 	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels there (yours alone; not read with --sign)"},
-	[F_DUMP] = {"--dump", 'd', "LETTERS", "print the level after these passes to stdout"},
-	[F_STOP] = {"--stop-after", 0, "PASS", "end after this pass; no plan is written unless it is emit"},
-	[F_DRY] = {"--dry-run", 0, NULL, "do everything but write the plan"},
+	[F_DUMP] = {"--dump", 'd', "LETTERS", "print the program to stdout after these passes"},
+	[F_STOP] = {"--stop-after", 0, "PASS", "stop after this pass; only emit writes a plan"},
+	[F_DRY] = {"--dry-run", 0, NULL, "do everything except write the plan"},
 	[F_JSON] = {"--json", 0, NULL, "summary and diagnostics as JSON on stdout"},
 	[F_TIMINGS] = {"--timings", 0, NULL, "time of every pass on stderr"},
-	[F_WARN] = {"--warn", 'W', "error|error=CODE", "refuse what is only noted: input that nobody reads, or "
-		"notes of this code"},
+	[F_WARN] = {"--warn", 'W', "error|error=CODE", "turn notes into errors: those about unused input, or "
+		"those with this code"},
 	[F_QUIET] = {"--quiet", 'q', NULL, "diagnostics only"},
 	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
-	[F_TARGETS] = {"--list-targets", 0, NULL, "print every target, on which cards it has run, of which it has times"},
+	[F_TARGETS] = {"--list-targets", 0, NULL, "print every target, the cards it has run on, and the cards it has times "
+		"for"},
 	[F_KEYS] = {"--help-model", 0, NULL, "print every key of MODEL.toml with its range and meaning"},
-	[F_ESTIMATE] = {"--estimate", 0, NULL, "print what memory the plan will need, item by item; compiles nothing"},
-	[F_BUDGET] = {"--memory-budget", 0, "SIZE", "refuse a plan that needs more of a device, before a weight is read: "
-		"24GiB"},
-	[F_LIST] = {"--list", 0, NULL, "of explain: every code with its title"},
+	[F_ESTIMATE] = {"--estimate", 0, NULL, "print the memory that the plan will need, item by item, and compile "
+		"nothing"},
+	[F_BUDGET] = {"--memory-budget", 0, "SIZE", "refuse a plan that needs more device memory than SIZE, such as 24GiB, "
+		"before reading weights"},
+	[F_LIST] = {"--list", 0, NULL, "(explain) list every code with its title"},
 	[F_VERSION] = {"--version", 'V', NULL, "print the version"},
-	[F_HELP] = {"--help", 'h', NULL, "print this"},
-	[F_AS] = {"--help-as", 0, "man|model|bash", "print the manual page, that of MODEL.toml, or completion for bash"},
+	[F_HELP] = {"--help", 'h', NULL, "print this help"},
+	[F_AS] = {"--help-as", 0, "man|model|bash", "print the manual page, that of MODEL.toml, or the bash completion "
+		"script"},
 };
 
 const CommandWord command_words[COMMAND_WORDS] = {

@@ -17,35 +17,39 @@ const OptionRow option_table[N_OPTIONS] = {
 	[KV_DTYPE] = {"kv.dtype", T_WORD, 0, 0, false, "format of the KV cache: bf16, fp8 (e4m3 with a scale a head) or "
 		"nvfp4 (e2m1, with a scale "
 		"for each run of 16 as well)"},
-	[KV_BF16_FIRST] = {"kv.bf16_first", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the first layers "
-		"are kept in bf16"},
-	[KV_BF16_LAST] = {"kv.bf16_last", T_INT, 0, PLAN_MAX_LAYERS, false, "so many of the last layers are kept in bf16"},
-	[KV_ROTATE] = {"kv.rotate", T_BOOL, 0, 0, false, "true: in layers whose cache is in fp8 or nvfp4, queries and keys "
-		"are multiplied by the Hadamard matrix of a head before keys are rounded. Their products stay as they are, and "
-		"what a few elements of a key had is spread over all of them, which loses less; a head of 80 or 96 elements is "
-		"rotated as 64 and 16, or 64 and 32; false: they stay as they are"},
-	[KV_SCALES] = {"kv.scales", T_WORD, 0, 0, false, "safetensors file of scales that `atlasc calibrate` wrote, from "
-		"the folder of this file on; \"\" = the checkpoint's, and 1 where it has none"},
+	[KV_BF16_FIRST] = {"kv.bf16_first", T_INT, 0, PLAN_MAX_LAYERS, false, "keep the first N layers in bf16"},
+	[KV_BF16_LAST] = {"kv.bf16_last", T_INT, 0, PLAN_MAX_LAYERS, false, "keep the last N layers in bf16"},
+	[KV_ROTATE] = {"kv.rotate", T_BOOL, 0, 0, false, "true: in layers with an fp8 or nvfp4 cache, multiply queries "
+		"and keys by a Hadamard matrix before keys are rounded. Attention scores do not change, and outliers of a key "
+		"are "
+		"spread over the whole head, which reduces the rounding error; heads of 80 or 96 elements are rotated as 64 "
+		"and "
+		"16, or 64 and 32. false: no rotation"},
+	[KV_SCALES] = {"kv.scales", T_WORD, 0, 0, false, "safetensors file of scales written by `atlasc calibrate`, "
+		"relative to this file; \"\" = the checkpoint's scales, or 1 where it has none"},
 	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
 	[KV_POOL_TOKENS] = {"kv.pool_tokens", T_INT, 0, 1 << 30, false,
 		"tokens of KV of all sequences together; 0 = slots * max_context"},
 	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false, 
 		"rows that prefill is compiled for, ascending; the family's list is cut to what all slots may hold"},
 	[PROMPT_GRID] = {"phases.grid", T_INT, 1, 65536, false,
-		"positions between two places at which a prompt may be cut into steps, so that no cut depends on others; "
-		"a multiple of 64 where there is Gated DeltaNet. The largest of phases.prefill holds at least so many rows; "
-		"elsewhere the family's value gives way to it"},
+		"prompts are cut into steps at multiples of this many positions, so that no cut depends on other prompts; a "
+		"multiple of 64 for Gated DeltaNet, and at most the largest entry of phases.prefill. The family's default is "
+		"lowered to that entry"},
 	[DECODE_ROWS] = {"phases.decode", T_BUCKETS, 1, PLAN_MAX_SLOTS, false,
 		"rows that decode is compiled for, ascending, the last at least slots; the family's list is cut or "
 		"continued to end at slots"},
-	[TEMPERATURE] = {"sampling.temperature", T_REAL, 0, 100, false, "0 = always the likeliest token"},
-	[TOP_K] = {"sampling.top_k", T_INT, 0, MAX_VOCAB, false, "sample from the k likeliest tokens; 0 = from all"},
-	[TOP_P] = {"sampling.top_p", T_REAL, 0, 1, true, "sample from the likeliest tokens that sum up to p"},
-	[MIN_P] = {"sampling.min_p", T_REAL, 0, 1, false, "leave out tokens below min_p times the likeliest"},
+	[TEMPERATURE] = {"sampling.temperature", T_REAL, 0, 100, false, "0 = greedy: always the most probable token"},
+	[TOP_K] = {"sampling.top_k", T_INT, 0, MAX_VOCAB, false, "sample from the k most probable tokens; 0 = all"},
+	[TOP_P] = {"sampling.top_p", T_REAL, 0, 1, true, "sample from the most probable tokens whose probabilities sum to "
+		"p"},
+	[MIN_P] = {"sampling.min_p", T_REAL, 0, 1, false, "drop tokens less probable than min_p times the most probable "
+		"one"},
 	[REPETITION_PENALTY] = {"sampling.repetition_penalty", T_REAL, 1e-3, 100, false, "1 = none"},
-	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "tokens generated unless stopped"},
-	[STOP] = {"sampling.stop", T_TOKENS, 0, MAX_VOCAB, false, "token ids that end a sequence, besides the model's own"},
-	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that no op has to use; one * stands for any text"},
+	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "most tokens of an answer"},
+	[STOP] = {"sampling.stop", T_TOKENS, 0, MAX_VOCAB, false, "token ids that end a sequence, in addition to the "
+		"model's own"},
+	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that may be unused; one * matches any text"},
 	[QUANT] = {"quant", T_FORMATS, 0, 0, false, "[quant]: products to quantise now, MODULE = \"FORMAT\"; MODULE is a "
 		"name, the first or last parts of one, or has stars, and the first line that fits decides; FORMAT is fp8-block "
 		"(128 x 128; fewer rows where k or v, which are read with q, would begin within one), fp8-channel (by row), "
@@ -61,24 +65,28 @@ const OptionRow option_table[N_OPTIONS] = {
 	[SPECULATE_ROWS] = {"speculate.rows", T_COUNT, 1, PLAN_MAX_VERIFY, false, "of families with a drafting head: "
 		"tokens that a verify step reads for each sequence, the last one and drafts of the head; 1 leaves the head "
 		"out, and no step drafts"},
-	[SPECULATE_HEAD] = {"speculate.head", T_CHOICE, 0, 0, false, "format of a copy of the model's head that drafts "
-		"alone are scored by: one of [quant]'s but bf16 and keep. Other drafts may be accepted then; a text that is "
-		"alone stays the same"},
-	[SPECULATE_VOCABULARY] = {"speculate.vocabulary", T_COUNT, 1, MAX_VOCAB, false, "only the first so many token ids "
-		"are drafted, by a copy of their rows of the head. Tokenizers number merges in the order in which they learned "
-		"them, so that frequent tokens come first"},
-	[SPECULATE_VOCABULARY_FILE] = {"speculate.vocabulary_file", T_CHOICE, 0, 0, false, "only the token ids in this "
-		"file are drafted: a number a line, ascending; the path starts at the folder of MODEL.toml"},
-	[STATE_DTYPE] = {"state.dtype", T_CHOICE, 0, 0, false, "of families with Gated DeltaNet: in what a slot keeps its "
-		"states, and the versions behind the rows of a verify step, f32 or bf16; without this key what config.json's "
-		"mamba_ssm_dtype says, else f32. Sums are f32 all the same; bf16 is rounded to in decode behind each token, in "
-		"verify behind each row, in prefill behind each 64 tokens and the prompt's last"},
+	[SPECULATE_HEAD] = {"speculate.head", T_CHOICE, 0, 0, false, "format of a copy of the model's head that only "
+		"drafts use for their logits: one of [quant]'s except bf16 and keep. The acceptance rate may change; the text "
+		"of a "
+		"prompt alone does not"},
+	[SPECULATE_VOCABULARY] = {"speculate.vocabulary", T_COUNT, 1, MAX_VOCAB, false, "draft only the first N token ids, "
+		"by a copy of their rows of the head. Tokenizers number merges in the order in which they were learned, so "
+		"frequent tokens come first"},
+	[SPECULATE_VOCABULARY_FILE] = {"speculate.vocabulary_file", T_CHOICE, 0, 0, false, "draft only the token ids in "
+		"this file: one per line, ascending; the path is relative to MODEL.toml"},
+	[STATE_DTYPE] = {"state.dtype", T_CHOICE, 0, 0, false, "(families with Gated DeltaNet) dtype of recurrent states "
+		"and of "
+		"their versions after each row of a verify step: f32 or bf16. Default: mamba_ssm_dtype of config.json, else "
+		"f32. "
+		"Sums are always f32; bf16 states are rounded after each token in decode, after each row in verify, and after "
+		"every 64 tokens and at the end of a prompt in prefill"},
 	[CONFIG] = {"config", T_KEYS, 0, 0, false, "[config]: values of config.json to be read in place of the file's own, "
 		"by the names they have there, nested ones with dots or as tables: rope_scaling.factor = 4.0; unset = "
-		"[\"NAME\"] takes keys out. The file stays as it is, each value is told in a note, and the plan records it"},
-	[CARD] = {"target.card", T_CHOICE, 0, 0, false, "of which card the built-in times that kernels are chosen by are, "
-		"as --card, which goes before it: `atlasc --list-targets` shows for which there are some; without either those "
-		"of the target's typical card, or of the one card that was measured"},
+		"[\"NAME\"] removes keys. The file is not changed; a note names each value, and the plan records it"},
+	[CARD] = {"target.card", T_CHOICE, 0, 0, false, "card whose built-in times choose the kernels; --card overrides "
+		"it. "
+		"`atlasc --list-targets` lists the cards. Default: the target's typical card, or the only one that was "
+		"measured"},
 };
 
 static const char *const type_names[] = {

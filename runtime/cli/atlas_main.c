@@ -6,9 +6,9 @@
 #include <string.h>
 
 static const char audit_notes[] =
-	"A block of lines stands for one phase, phase[rows], and each line for one launch of a step:\n"
-	"  outs      most sequences that get logits in one step of the phase\n"
-	"  layers    the layers that have this launch; start and end lie before the first and after\n"
+	"Each block of lines is one phase, phase[rows], and each line one launch of a step:\n"
+	"  outs      largest number of sequences that get logits in one step\n"
+	"  layers    layers with this launch; start and end are before the first and after\n"
 	"            the last\n"
 	"  op        what is computed: atlasc --list-ops has the formulas\n"
 	"  template  the kernel, with its tunables: atlasc kernels has the contracts\n"
@@ -20,34 +20,33 @@ static const char audit_notes[] =
 	"  MB        10^6 bytes that the launch reads and writes\n"
 	"  us, from  expected time. From measured: a file of times that atlas tune wrote has the kernel;\n"
 	"            from model: bytes, FLOPs, blocks on the target's typical card; from pin: chosen\n"
-	"            because MODEL.toml says so. Where each template was measured, what was goes first\n"
-	"times, of a target: how the SHA-256 of the file begins that the measured ones are from, and of\n"
-	"which card they are; run on: the cards that plans for it had run on when this one was made.\n"
+	"            because MODEL.toml says so. Templates that were measured rank first\n"
+	"times, of a target: the first digits of the SHA-256 of the file of measured times, and its card;\n"
+	"run on: cards that plans for the target had run on when this plan was made.\n"
 	"With --reasons, candidates that lost follow: slower ones with their time, rejected ones with\n"
 	"what their contract requires and the values that break it.\n"
 	"With --check, a TOML file of rules: [templates] required, forbidden; [dtypes] weight, embedding,\n"
 	"norm, bias, scale, activation; [kv] dtype, [[kv.layers]] layers, dtype; [launches] per_layer,\n"
 	"prefill, decode; [plan] waivers, unread, overrides, ran, random_weights, certificate, signature,\n"
-	"signers. Every violation is told with its line.\n";
+	"signers. Every violation is printed with its line.\n";
 
 static const char verify_notes[] =
 	"Without -p or --tokens the prompt is 32 token ids, fewer if the context is shorter: number i is\n"
 	"i * 2654435761 mod 2^32, mod the size of the vocabulary. They need no tokenizer.\n"
-	"The first layer whose least cosine misses 1 by more than the tolerance is named: the fault lies in\n"
-	"it. Errors add up from layer to layer, and where scores of experts are close, a row takes another\n"
-	"one and is another row from there on. With --each-layer nothing adds up: each layer of the\n"
-	"reference, and its logits, start from what the device made of the layer before.\n"
+	"The first layer whose smallest cosine is below 1 - tolerance is named: the fault is in that layer.\n"
+	"Errors accumulate from layer to layer; where router scores are close, a row may be routed to\n"
+	"another expert and differ from there on. With --each-layer errors do not accumulate: each\n"
+	"reference layer, and the logits, start from the device's output of the previous layer.\n"
 	"With --certify, a GPU runs a few rows in every bucket of every phase, and each launch's result\n"
-	"is compared with what the reference makes of the very same operands; then layers are, as with\n"
-	"--each-layer, for the prompt given or one made up. Limits are those of the dtypes. PLAN.cert gets\n"
-	"the figures, bound to the plan's root hash. Out of tolerance: exit code 1, and the launch in the\n"
-	"first layer that has one is named. Columns: times launches; cosine the least; rms, max errors\n"
-	"relative to the result.\n"
+	"is compared with the reference function on the same operands; then the layers, as with\n"
+	"--each-layer, for the given or default prompt. Limits depend on dtypes. PLAN.cert records the\n"
+	"figures and the plan's root hash. Out of tolerance: exit code 1, and the first bad launch is named.\n"
+	"Columns: times: number of launches; cosine: smallest; rms, max: errors relative to the result.\n"
 	"--rebuild touches no GPU. A plan records MODEL.toml, options and tools; the checkpoint, files of\n"
 	"times, of scales and of token ids, of which it has hashes, are to be named. atlasc makes the plan\n"
-	"again, in a folder beside it, and every byte but signatures is compared. What differs is named:\n"
-	"tools first, then sections, then all that `atlas diff` tells. Exit code 0: equal, 1: different, 8:\n"
-	"made by another version of atlasc or NVRTC.\n";
+	"again, in a folder beside it, and every byte but signatures is compared. Differences are\n"
+	"printed: tools first, then sections, then the output of `atlas diff`. Exit code 0: equal,\n"
+	"1: different, 8: made by another version of atlasc or NVRTC.\n";
 
 static const char tune_notes[] =
 	"Needs a GPU and a plan with candidates: atlasc MODEL --candidates 4 --weights ref -o PLAN. The\n"
@@ -67,36 +66,36 @@ static const char bench_notes[] =
 	"reason. No token stops an answer. Columns:\n"
 	"  tok/s     of all sequences together, from the median of the repetitions\n"
 	"  ms        pp: to the first token; tg: of one step. spread: of the repetitions, largest less least\n"
-	"  MB/token  10^6 bytes that must be read, by the plan's launches, for each token that comes of it\n"
+	"  MB/token  10^6 bytes that the plan's launches must read for each token\n"
 	"  GB/s, TFLOP/s  those bytes, and multiplications with additions, over the time\n"
-	"  of bound  what the GPU needs at least, over the time it took: to read those bytes, or to do\n"
-	"            those operations at the rate of a large product of their kind, whichever takes longer;\n"
-	"            all rates are measured in the same run\n"
+	"  of bound  roofline time / measured time. Roofline: reading those bytes, or doing those operations\n"
+	"            at the rate of a large product of their kind, whichever takes longer; all rates are\n"
+	"            measured in the same run\n"
 	"  experts a layer  how many all rows of a step chose together: in steps of the row's own sequences\n"
 	"            that halt behind each routing, the clock standing; the bound is by these\n"
 	"  nodes     launches of the step: nodes of its CUDA graph; a layer: of them in each layer\n"
-	"--kernels  each launch alone with nothing of its own in the L2 cache, the worst first: by the time\n"
-	"  that all launches of its kind lose against their bound. Each time holds the clock's own share:\n"
-	"  launch, in the line of the bounds, is the time of one that does next to nothing.\n"
+	"--kernels  each launch alone with a cold L2 cache, sorted by the time that all launches of its kind\n"
+	"  lose compared with their bound. Each time includes timer overhead, reported as `launch` in the\n"
+	"  line of the bounds.\n"
 	"--compare  of each row: its speed over that of the earlier row of its name, and half the width of\n"
-	"  what the spreads of both leave open: 1.043 +- 0.012 of before.\n"
+	"  the interval that the spreads of both leave open: 1.043 +- 0.012 of before.\n"
 	"The start is that of this process. Hashes of weights are compared where --verify says so.\n";
 
 static const char diff_notes[] =
-	"Names are compared with names, so the order in the files does not count, nor do offsets of\n"
-	"buffers. Behind options, weights and sections stands for each target and phase every launch that\n"
-	"is not the same, equal ones of neighbouring layers once: the kernels of the two plans, 10^6 bytes\n"
-	"read and written, expected time, and on the lines below it why: operands, what the other plan's\n"
-	"ledger says of the kernel, constants, geometry, code.\n";
+	"Everything is compared by name; order in the files and offsets of buffers do not matter. Options,\n"
+	"weights and sections come first, then for each target and phase every launch that differs, equal\n"
+	"ones of neighbouring layers once: the kernels of both plans, 10^6 bytes read and written, expected\n"
+	"time, and below it the reasons: operands, the other plan's verdict on the kernel, constants,\n"
+	"geometry, code. Weights that differ alike in several layers are one line; --all lists each.\n";
 
 static const char receipt_notes[] =
-	"Needs a GPU. Fills and runs each bucket of the plan. Every node of every CUDA graph is read back\n"
-	"from the driver, and CUPTI, where it is installed, tells of each kernel that ran: name, grid,\n"
-	"block, shared memory, registers and order must be the plan's. Exit code 1 at any difference.\n"
-	"The last member of the JSON is the SHA-256 of all before its comma.\n";
+	"Needs a GPU. Runs each bucket of the plan and compares the plan with what the GPU executed (CUPTI,\n"
+	"if installed) and with the CUDA graphs that the driver holds: names, grids, blocks, shared memory,\n"
+	"registers and order of kernels. Exit code 1 at any difference. The last member of the JSON is the\n"
+	"SHA-256 of all bytes before its comma.\n";
 
 static const char memory_notes[] =
-	"Without a GPU: what is predicted. With one: a session is opened, each bucket run, and the device's\n"
+	"Without a GPU: the prediction. With one: a session is opened, each bucket run, and the device's\n"
 	"free memory read; exit code 1 when prediction and peak differ by more than 1 % and 32 MiB.\n"
 	"Nothing else may run on the GPU meanwhile. The driver's context is not counted.\n";
 
@@ -107,26 +106,29 @@ static const char sign_notes[] =
 	"  openssl pkey -in key.pem -pubout -out pub.pem        for --trust\n";
 
 static const char run_notes[] =
-	"A text depends on plan, prompt, sampling and seed, and with --device cpu on nothing else. On a GPU\n"
-	"each bucket has kernels of its own, which may add in another order; --speculate and the prompts\n"
-	"beside it in the same call decide which buckets a text goes through, so that it may differ where two\n"
-	"tokens are about as likely. A prompt alone has the same text each time.\n";
+	"With --device cpu, the text depends only on plan, prompt, sampling and seed. On a GPU each bucket\n"
+	"has its own kernels, which may sum in another order; --speculate and the other prompts of the call\n"
+	"decide which buckets are used, so texts may differ where two tokens are almost equally probable.\n"
+	"A prompt run alone gives the same text each time.\n"
+	"A line of a *.jsonl file is an object: {\"prompt\": TEXT} or {\"tokens\": [IDS]}, and optionally\n"
+	"max_new, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,\n"
+	"frequency_penalty, seed, stop (a text or a list), and id, which its answer repeats.\n";
 
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, run_notes, 1},
-	{"audit", "which kernel runs for each op of each layer and phase", verb_audit, audit_notes, 1},
-	{"verify", "compare every layer's output with the reference device, or a plan with its rebuild", verb_verify,
+	{"audit", "show which kernel runs for each op of each layer and phase", verb_audit, audit_notes, 1},
+	{"verify", "compare each layer with the reference device, or a plan with its rebuild", verb_verify,
 		verify_notes, 1},
 	{"dump", "write logits and layer outputs of a prompt to a safetensors file", verb_dump, NULL, 1},
-	{"perplexity", "perplexity of a text file", verb_perplexity, NULL, 1},
-	{"calibrate", "scales of an fp8 or nvfp4 KV cache from a text", verb_calibrate, NULL, 1},
-	{"bench", "how fast prompts and answers are, beside what the GPU could do", verb_bench, bench_notes, 1},
-	{"tune", "time the kernels that a plan could have had", verb_tune, tune_notes, 1},
-	{"info", "what a plan holds", verb_info, NULL, 1},
+	{"perplexity", "measure the perplexity of a text file", verb_perplexity, NULL, 1},
+	{"calibrate", "measure scales of an fp8 or nvfp4 KV cache on a text", verb_calibrate, NULL, 1},
+	{"bench", "measure prompts and answers, and compare with the roofline", verb_bench, bench_notes, 1},
+	{"tune", "time the candidate kernels of a plan", verb_tune, tune_notes, 1},
+	{"info", "show what a plan contains", verb_info, NULL, 1},
 	{"sign", "sign a plan with an Ed25519 key", verb_sign, sign_notes, 1},
-	{"diff", "what differs between two plans, by meaning; exit code 1 when anything does", verb_diff, diff_notes, 2},
-	{"receipt", "what kernels a GPU ran, beside the plan's list", verb_receipt, receipt_notes, 1},
-	{"memory", "what a plan takes of a GPU's memory, predicted and measured", verb_memory, memory_notes, 1},
+	{"diff", "compare two plans by meaning; exit code 1 if they differ", verb_diff, diff_notes, 2},
+	{"receipt", "compare the kernels that a GPU ran with the plan", verb_receipt, receipt_notes, 1},
+	{"memory", "predict and measure a plan's GPU memory", verb_memory, memory_notes, 1},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
@@ -136,7 +138,7 @@ static void help(FILE *out)
 	for (int i = 0; i < N_VERBS; i++)
 		fprintf(out, "  %-11s %s\n", verbs[i].name, verbs[i].summary);
 	fputs("\natlas VERB --help lists the options of a verb; atlas --version prints the version; atlas --help-as man\n"
-		  "prints the manual page, --help-as bash what completes words in bash.\n"
+		  "prints the manual page, --help-as bash the bash completion script.\n"
 		  "Opening a plan means running its code on the GPU: open plans you trust, with --trust those you know.\n",
 		out);
 }

@@ -31,7 +31,7 @@ def test_help_of_a_verb(atlas, verb):
     run = atlas(verb, "--help")
     assert run.returncode == 0 and run.stderr == ""
     assert run.stdout.startswith(f"usage: atlas {verb} {'PLAN PLAN' if verb == 'diff' else 'PLAN'} [options]\n")
-    assert re.search(r"^  -h, --help +print this$", run.stdout, re.M)
+    assert re.search(r"^  -h, --help +print this help$", run.stdout, re.M)
     assert all(len(line) <= 100 for line in run.stdout.splitlines())
 
 
