@@ -78,7 +78,7 @@ def test_gate_and_up(build_dir, atlas, small_plan_of, tmp_path):
     other = tmp_path / "other.bin"
     other.write_bytes(put_together(data[:12], sections | {"plan.sm_90a": msgpack.packb(body)}))
     run = atlas("info", other)
-    launch = next(i for i, l in enumerate(phase["launches"]) if l["op"] == "norm_swiglu")
+    launch = next(i for i, row in enumerate(phase["launches"]) if row["op"] == "norm_swiglu")
     assert run.returncode == 6 and run.stderr.splitlines()[0] == (
         f"atlas info: error[MALFORMED]: {other}: decode[2] launch {launch} (norm_swiglu): l0.h is not what the graph "
         "computes: of model.layers.0.mlp.up_proj.weight, where the graph has model.layers.0.mlp.gate_proj.weight")
