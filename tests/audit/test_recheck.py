@@ -22,7 +22,7 @@ def audit_of(atlas, plan):
 
 
 def test_the_script_stays_short():
-    assert len(SCRIPT.read_text().splitlines()) <= 150
+    assert len(SCRIPT.read_text().splitlines()) <= 200
 
 
 @pytest.mark.parametrize("model,words", [
