@@ -1,73 +1,14 @@
-/* session.c - slots, pages and the step loop.
+/* session.c - a session's life, and what its next step is.
  *
- * A sequence is a slot, the KV pages of its whole life, and a prompt of which some rows were read. Pages are
- * taken at the start, so that no sequence runs out of memory in its middle. A step is either one chunk of
- * waiting prompts, first come first served and several in one chunk, or one token for every running sequence.
+ * A step is either one chunk of waiting prompts, first come first served and several in one chunk
+ * (session_prompts.c), or one token for every running sequence (session_flight.c).
  * Lengths, last tokens and random state live on the device; the host keeps what it must to stop in time.
- *
- * Decode steps need nothing from the host but who sits in which row, so several are on their way at once: a flight is
- * a run of steps of one set of sequences, of which `launched` were put on the device and `taken` handed out. Results
- * wait in the rings: a slot is given to another sequence only when its end was handed out, and a flight is
- * shorter than a ring. A flight goes on as long as its set does. When a sequence ends, is cancelled or waits to be
- * read, no step is added; what is on its way is handed out, step by step and in order, and then another begins.
- *
- * Where the plan has a head that drafts, a step of a flight may make several tokens of a sequence: the device drafts,
- * verifies and accepts, and the ring says which token is the last of its step. A flight counts such a step as one
- * token, since it never makes fewer. Its rows reach up to verify_rows - 1 positions behind the sequence's last one, so
- * a slot has pages for them as well.
- *
- * Steps behind the end of a sequence do nothing for it (ops.h: slot_token): they write to the first line of its first
- * page, which a later launch of the same stream hands on, so none of them can touch what the next owner writes.
  */
 #include "artifacts/random_weights.h"
-#include "artifacts/ring.h"
-#include "runtime/session.h"
+#include "runtime/session_handle.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { PATIENCE = 1 << 12 }; /* looks at a ring, about 0.1 ms of them, before the device is asked */
-
-typedef enum SequenceState { FREE, WAITING, RUNNING } SequenceState;
-
-typedef struct Sequence {
-	SequenceState state;
-	int64_t ticket;       /* order of arrival */
-	int32_t *tokens;      /* [n] the prompt, owned while WAITING */
-	int n, read;          /* tokens of the prompt; of them on the device */
-	int made, max_new;    /* tokens of the answer; most of them */
-	int32_t *pages;       /* [max_pages] of the session's table */
-	int n_pages;
-} Sequence;
-
-typedef struct Flight {
-	int *slots; int n;      /* [n] who sits in which row; -1 = ended or cancelled */
-	int launched, taken;    /* steps */
-	bool is_closed;         /* no step is added */
-	bool has_inputs;        /* the inputs in io and on the device are those of the flight */
-} Flight;
-
-struct AtlasSession {
-	const AtlasPlan *plan;
-	const Graph *graph;
-	Device *device;
-	Sequence *slots;      /* [graph->slots] */
-	int32_t *page_table;  /* [graph->slots, graph->max_pages] pages each slot holds */
-	int32_t *free_pages;  /* [n_free_pages] a stack */
-	int n_free_pages;
-	int64_t next_ticket;
-	Flight flight;
-	bool has_strays;      /* steps are on their way whose results nothing waits for */
-	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
-	int64_t n_drafts, n_accepted; /* of the steps handed out */
-	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
-	bool is_walking;      /* a callback of atlas_score or atlas_trace is running: nothing else may be asked meanwhile */
-	AtlasStatus failed;   /* the first fault; sticky */
-	AtlasError error;
-};
-
-/* Life of a session ------------------------------------------------------------------------------- */
 
 AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession **session, AtlasError *error)
 {
@@ -250,79 +191,31 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 	return ATLAS_OK;
 }
 
-/* What a device reports ends the session: the state of its slots is unknown from then on. */
-static AtlasStatus device_failed(AtlasSession *s, AtlasStatus status)
+AtlasStatus session_failed(AtlasSession *s, AtlasStatus status)
 {
 	s->error = s->device->error;
 	s->failed = s->error.status = status;
 	return status;
 }
 
-static bool has_results(const AtlasSession *s) { return s->flight.taken < s->flight.launched; }
-
-/* After it the inputs in io may be written and everything launched is done. */
-static AtlasStatus wait_for_device(AtlasSession *s)
+AtlasStatus session_wait(AtlasSession *s)
 {
 	AtlasStatus status = s->device->ops->wait(s->device);
 	s->has_strays = false;
-	return status == ATLAS_OK ? ATLAS_OK : device_failed(s, status);
+	return status == ATLAS_OK ? ATLAS_OK : session_failed(s, status);
 }
 
-/* One step and its end, when all that is on its way is done: `step` among the inputs is every step's. */
-static AtlasStatus run(AtlasSession *s, const StepSize *size)
+AtlasStatus session_run(AtlasSession *s, const StepSize *size)
 {
-	AtlasStatus status = s->has_strays || has_results(s) ? wait_for_device(s) : ATLAS_OK;
+	AtlasStatus status = s->has_strays || session_has_results(s) ? session_wait(s) : ATLAS_OK;
 	if (status != ATLAS_OK)
 		return status;
 	s->flight.has_inputs = false;
 	status = s->device->ops->launch(s->device, size, 1);
-	return status == ATLAS_OK ? wait_for_device(s) : device_failed(s, status);
+	return status == ATLAS_OK ? session_wait(s) : session_failed(s, status);
 }
 
-/* Slots and pages ------------------------------------------------------------------------------------ */
-
-static void free_slot(AtlasSession *s, int slot)
-{
-	Sequence *q = &s->slots[slot];
-	for (int i = q->n_pages; i-- > 0;)
-		s->free_pages[s->n_free_pages++] = q->pages[i];
-	free(q->tokens);
-	*q = (Sequence){.pages = q->pages};
-}
-
-static AtlasStatus check_tokens(AtlasSession *s, const int32_t *tokens, int n)
-{
-	const Graph *g = s->graph;
-	if (n < 1)
-		return error_set(&s->error, ATLAS_CONTEXT, "%d tokens: at least one is needed", n);
-	if (n > g->max_context)
-		return error_set(&s->error, ATLAS_CONTEXT, "%d tokens: the context holds %d", n, g->max_context);
-	for (int i = 0; i < n; i++)
-		if (tokens[i] < 0 || tokens[i] >= g->vocab)
-			return error_set(&s->error, ATLAS_TOKEN, "token %d is %d: the vocabulary has %d", i, tokens[i],
-				g->vocab);
-	return ATLAS_OK;
-}
-
-static AtlasStatus check_sampling(AtlasSession *s, const AtlasSampling *a)
-{
-	const struct { const char *name; float value; bool good; } rows[] = {
-		{"temperature", a->temperature, a->temperature >= 0},
-		{"top_p", a->top_p, a->top_p > 0 && a->top_p <= 1},
-		{"min_p", a->min_p, a->min_p >= 0 && a->min_p <= 1},
-		{"repetition_penalty", a->repetition_penalty, a->repetition_penalty >= 1e-3f && a->repetition_penalty <= 1e3f},
-		{"presence_penalty", a->presence_penalty, fabsf(a->presence_penalty) <= 1e3f},
-		{"frequency_penalty", a->frequency_penalty, fabsf(a->frequency_penalty) <= 1e3f},
-		{"top_k", (float)a->top_k, a->top_k >= 0}};
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-		if (!rows[i].good || !isfinite(rows[i].value))
-			return error_set(&s->error, ATLAS_ARGUMENT, "%s = %g is out of range", rows[i].name,
-				(double)rows[i].value);
-	return ATLAS_OK;
-}
-
-/* Can the session be asked for something now? */
-static AtlasStatus check_session(AtlasSession *s)
+AtlasStatus session_check(AtlasSession *s)
 {
 	if (!s)
 		return ATLAS_ARGUMENT;
@@ -331,498 +224,36 @@ static AtlasStatus check_session(AtlasSession *s)
 	return s->failed;
 }
 
-/* A free slot with pages for `positions`, its state reset on the device. */
-static AtlasStatus acquire(AtlasSession *s, int positions, const AtlasSampling *a, int *slot)
-{
-	const Graph *g = s->graph;
-	StepIo *io = &s->device->io;
-	int n_pages = (positions + s->step_tokens - 1 + g->page - 1) / g->page, i = 0;
-	while (i < g->slots && s->slots[i].state != FREE)
-		i++;
-	if (i == g->slots)
-		return error_set(&s->error, ATLAS_NO_SLOT, "all %d slots are taken", g->slots);
-	if (n_pages > s->n_free_pages)
-		return error_set(&s->error, ATLAS_NO_PAGES, "%d pages are needed, %d of %d are free", n_pages,
-			s->n_free_pages, g->pages);
-	Sequence *q = &s->slots[i];
-	int32_t *row = io->new_pages + (size_t)i * (size_t)g->max_pages;
-	memset(row, 0, sizeof *row * (size_t)g->max_pages);
-	for (q->n_pages = 0; q->n_pages < n_pages; q->n_pages++)
-		row[q->n_pages] = q->pages[q->n_pages] = s->free_pages[--s->n_free_pages];
-	const float coldest = 1e-30f; /* below it a score over the temperature may be no number */
-	const float sampling[8] = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p, a->repetition_penalty,
-		a->presence_penalty, a->frequency_penalty};
-	const int32_t limits[8] = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32),
-		positions, s->shares[0], s->shares[1], s->shares[2]};
-	memcpy(io->new_sampling + i * 8, sampling, sizeof sampling);
-	memcpy(io->new_limits + i * 8, limits, sizeof limits);
-	memset(io->acquire, 0, sizeof *io->acquire * (size_t)g->slots);
-	io->acquire[i] = 1;
-	AtlasStatus status = run(s, &(StepSize){.phase = ACQUIRE});
-	if (status != ATLAS_OK) {
-		free_slot(s, i);
-		return status;
-	}
-	/* No step that runs now can write there: the slot's last sequence has ended. */
-	memset(io->ring + i * PLAN_RING_ENTRIES * PLAN_RING_WORDS, 0,
-		sizeof *io->ring * PLAN_RING_ENTRIES * PLAN_RING_WORDS);
-	*slot = i;
-	return ATLAS_OK;
-}
-
-AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,
-	int max_new, int *slot)
-{
-	AtlasSampling a;
-	AtlasStatus s = check_session(session);
-	if (s != ATLAS_OK)
-		return s;
-	int max_context = session->graph->max_context;
-	atlas_sampling_init(session->plan, &a);
-	if (!tokens || !slot)
-		s = error_set(&session->error, ATLAS_ARGUMENT, "tokens and slot must not be NULL");
-	if (s == ATLAS_OK && sampling && sampling->struct_size < sizeof sampling->struct_size)
-		s = error_set(&session->error, ATLAS_ARGUMENT, "sampling.struct_size is not set");
-	if (s == ATLAS_OK && sampling)
-		memcpy(&a, sampling, sampling->struct_size < sizeof a ? sampling->struct_size : sizeof a);
-	if (s == ATLAS_OK && max_new < 1)
-		s = error_set(&session->error, ATLAS_ARGUMENT, "max_new = %d: at least 1 expected", max_new);
-	if (s == ATLAS_OK)
-		s = check_tokens(session, tokens, n);
-	if (s == ATLAS_OK)
-		s = check_sampling(session, &a);
-	if (s != ATLAS_OK)
-		return s;
-	/* The last token of an answer is never read, so it needs no position. */
-	if (max_new > max_context - n + 1)
-		max_new = max_context - n + 1;
-	int32_t *copy = malloc(sizeof *copy * (size_t)n);
-	if (!copy)
-		return error_set(&session->error, ATLAS_NO_MEMORY, "no memory for %d tokens", n);
-	s = acquire(session, n + max_new - 1, &a, slot);
-	if (s != ATLAS_OK) {
-		free(copy);
-		return s;
-	}
-	memcpy(copy, tokens, sizeof *copy * (size_t)n);
-	Sequence *q = &session->slots[*slot];
-	q->state = WAITING;
-	q->ticket = session->next_ticket++;
-	q->tokens = copy;
-	q->n = n;
-	q->max_new = max_new;
-	return ATLAS_OK;
-}
-
-
-/* Steps ------------------------------------------------------------------------------------------------ */
-
-/* Appends tokens [from, from + count) of the n of a slot's sequence as one segment. */
-static void add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int n, int from, int count)
-{
-	int32_t *seg = io->seg + size->segs++ * 4;
-	seg[0] = size->rows;
-	seg[1] = count;
-	seg[2] = slot;
-	seg[3] = from;
-	for (int i = 0; i < count; i++, size->rows++) {
-		io->row_token[size->rows] = tokens[from + i];
-		io->row_slot[size->rows] = slot;
-		io->row_pos[size->rows] = from + i;
-		if (io->row_next)
-			io->row_next[size->rows] = from + i + 1 < n ? tokens[from + i + 1] : 0;
-	}
-}
-
-static int next_waiting(const AtlasSession *s, int64_t after)
-{
-	int best = -1;
-	for (int i = 0; i < s->graph->slots; i++)
-		if (s->slots[i].state == WAITING && s->slots[i].ticket > after &&
-			(best < 0 || s->slots[i].ticket < s->slots[best].ticket))
-			best = i;
-	return best;
-}
-
-/* Of the `left` tokens of a prompt, those of a step with room for so many rows: all, or whole cells of the grid on
- * which prompts are cut. What was read before ended on it. */
-static int whole_cells(const AtlasSession *s, int left, int room)
-{
-	const int grid = s->graph->prompt_grid;
-	return left <= room ? left : room / grid * grid;
-}
-
-/* Rows of waiting prompts until the next cell is too large for what is left of the largest bucket. The last row of a
- * prompt needs an out: its last cell waits for one. */
-static StepSize gather_prompts(AtlasSession *s)
-{
-	StepIo *io = &s->device->io;
-	const StepLimits *limits = &s->device->limits;
-	StepSize size = {.phase = PREFILL};
-	int64_t ticket = -1;
-	for (int slot; (slot = next_waiting(s, ticket)) >= 0 && size.rows < limits->prefill_rows;) {
-		Sequence *q = &s->slots[slot];
-		const int left = q->n - q->read;
-		int count = whole_cells(s, left, limits->prefill_rows - size.rows);
-		ticket = q->ticket;
-		if (count == 0)
-			break; /* first come, first served */
-		if (count == left && size.outs == limits->prefill_outs)
-			count = (left - 1) / s->graph->prompt_grid * s->graph->prompt_grid;
-		if (count == 0)
-			continue;
-		add_segment(io, &size, slot, q->tokens, q->n, q->read, count);
-		q->read += count;
-		if (q->read == q->n)
-			io->out_row[size.outs++] = size.rows - 1;
-	}
-	return size;
-}
-
-
-/* The entry of the slot's ring for the token at `position`. */
-static int32_t *ring_entry(const AtlasSession *s, int slot, int position)
-{
-	return s->device->io.ring + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
-}
-
-/* The next token of the slot's sequence, which should be there. *more: the one behind it is of the same step. */
-static AtlasStatus take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *more)
-{
-	static const AtlasFinish finish[] = {ATLAS_RUNNING, ATLAS_STOP, ATLAS_LENGTH, ATLAS_FAILED, ATLAS_RUNNING};
-	const int last = s->step_tokens > 1 ? 4 : 3;
-	Sequence *q = &s->slots[slot];
-	int position = q->n + q->made;
-	RingEntry entry;
-	bool is_whole = ring_read(ring_entry(s, slot, position), &entry), is_none = entry.done == 3;
-	*e = (AtlasEvent){.slot = slot, .token = entry.token, .logprob = entry.logprob};
-	*more = entry.done == 4;
-	if (!is_whole || entry.position != position || entry.done > last ||
-		(is_none ? e->token != -1 : e->token < 0 || e->token >= s->graph->vocab || isnan(e->logprob)))
-		return s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT,
-			"slot %d was given token %d at position %d, done %d%s: no such result of position %d", slot, entry.token,
-			entry.position, entry.done, is_whole ? "" : ", not all of it", position);
-	free(q->tokens);
-	q->tokens = NULL;
-	q->state = RUNNING;
-	q->made++;
-	e->finish = finish[entry.done];
-	if (e->finish == ATLAS_RUNNING && q->made == q->max_new)
-		e->finish = ATLAS_LENGTH;
-	if (e->finish != ATLAS_RUNNING)
-		free_slot(s, slot);
-	return ATLAS_OK;
-}
-
-static AtlasStatus take_tokens(AtlasSession *s, const StepSize *size, AtlasEvent *events)
-{
-	const StepIo *io = &s->device->io;
-	AtlasStatus status = ATLAS_OK;
-	bool more;
-	for (int o = 0; o < size->outs && status == ATLAS_OK; o++)
-		status = take_token(s, io->row_slot[io->out_row[o]], &events[o], &more);
-	return status;
-}
-
-static AtlasStatus step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
-{
-	AtlasStatus status = s->has_strays ? wait_for_device(s) : ATLAS_OK;
-	if (status != ATLAS_OK)
-		return status;
-	StepSize size = gather_prompts(s);
-	status = run(s, &size);
-	if (status == ATLAS_OK)
-		status = take_tokens(s, &size, events);
-	if (status == ATLAS_OK)
-		*n = size.outs;
-	return status;
-}
-
-/* Flights ------------------------------------------------------------------------------------------------ */
-
-/* A flight without sequences has no results. Its steps may still run. */
-static void leave_flight(AtlasSession *s, int slot)
-{
-	Flight *f = &s->flight;
-	bool is_empty = true;
-	for (int i = 0; i < f->n; i++) {
-		f->is_closed |= f->slots[i] == slot;
-		f->slots[i] = f->slots[i] == slot ? -1 : f->slots[i];
-		is_empty &= f->slots[i] < 0;
-	}
-	if (is_empty) {
-		s->has_strays |= has_results(s);
-		f->n = f->launched = f->taken = 0;
-	}
-}
-
-/* All running sequences, when no step is on its way. */
-static AtlasStatus begin_flight(AtlasSession *s)
-{
-	Flight *f = &s->flight;
-	*f = (Flight){.slots = f->slots};
-	for (int i = 0; i < s->graph->slots; i++)
-		if (s->slots[i].state == RUNNING)
-			f->slots[f->n++] = i;
-	return s->has_strays ? wait_for_device(s) : ATLAS_OK;
-}
-
-/* Steps to add now: none when enough are on their way, or so few are missing that a whole row of them comes later. */
-static int steps_to_add(const AtlasSession *s)
-{
-	const Flight *f = &s->flight;
-	const StepLimits *limits = &s->device->limits;
-	int on_way = f->launched - f->taken, left = 0;
-	for (int i = 0; i < f->n; i++) {
-		const Sequence *q = f->slots[i] < 0 ? NULL : &s->slots[f->slots[i]];
-		if (q && q->max_new - q->made > left)
-			left = q->max_new - q->made;
-	}
-	/* of tokens that were not taken yet, no ring has more than it holds */
-	int room = PLAN_RING_ENTRIES / s->step_tokens - 1, ahead = limits->ahead < room ? limits->ahead : room;
-	int end = left < ahead ? left : ahead, n = end - on_way;
-	if (f->is_closed || n <= 0)
-		return 0;
-	return on_way == 0 || end == left ? n : n - n % limits->row;
-}
-
-static AtlasStatus add_steps(AtlasSession *s)
-{
-	Flight *f = &s->flight;
-	StepIo *io = &s->device->io;
-	const int rows = f->n * s->step_tokens;
-	StepSize size = {.phase = s->step_tokens > 1 ? VERIFY : DECODE, .rows = rows, .outs = rows,
-		.is_same = f->has_inputs};
-	int n = steps_to_add(s);
-	if (n == 0)
-		return ATLAS_OK;
-	for (int i = 0; i < rows && !f->has_inputs; i++) {
-		io->row_slot[i] = f->slots[i / s->step_tokens];
-		io->out_row[i] = i;
-	}
-	AtlasStatus status = s->device->ops->launch(s->device, &size, n);
-	if (status != ATLAS_OK)
-		return device_failed(s, status);
-	f->has_inputs = true;
-	f->launched += n;
-	return ATLAS_OK;
-}
-
-static void breathe(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#endif
-}
-
-/* Is all of the slot's entry for `position` there? */
-static bool has_token(const AtlasSession *s, int slot, int position)
-{
-	const int32_t *words = ring_entry(s, slot, position);
-	RingEntry entry;
-	return __atomic_load_n(words, __ATOMIC_RELAXED) == position && ring_read(words, &entry);
-}
-
-/* Returns when the slot's entry for `position` is in its ring. */
-static AtlasStatus await_token(AtlasSession *s, int slot, int position)
-{
-	bool is_busy = true;
-	for (int tries = 1; !has_token(s, slot, position); tries++) {
-		if (!is_busy) /* all is done, and it was not there a moment later: take_token says what is */
-			break;
-		breathe();
-		if (tries % PATIENCE)
-			continue;
-		AtlasStatus status = s->device->ops->look(s->device, &is_busy);
-		if (status != ATLAS_OK)
-			return device_failed(s, status);
-	}
-	return ATLAS_OK;
-}
-
-/* All tokens that a step made for a slot: *n more events. */
-static AtlasStatus take_slot(AtlasSession *s, int slot, AtlasEvent *events, int *n)
-{
-	const int before = *n;
-	bool more = true;
-	while (more) {
-		AtlasStatus status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made);
-		if (status == ATLAS_OK)
-			status = take_token(s, slot, &events[*n], &more);
-		if (status == ATLAS_OK && more && (++*n == before + s->step_tokens || events[*n - 1].finish != ATLAS_RUNNING))
-			status = s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT, "slot %d: a step of %d rows says that more "
-				"than %d tokens are its", slot, s->step_tokens, *n - before);
-		if (status != ATLAS_OK)
-			return status;
-	}
-	s->n_drafts += s->step_tokens - 1;
-	s->n_accepted += *n - before;
-	if (events[(*n)++].finish != ATLAS_RUNNING)
-		leave_flight(s, slot);
-	return ATLAS_OK;
-}
-
-/* The results of the oldest step on its way. */
-static AtlasStatus take_step(AtlasSession *s, AtlasEvent *events, int *n)
-{
-	Flight *f = &s->flight;
-	AtlasStatus status = ATLAS_OK;
-	int made = 0;
-	f->taken++; /* now, so that leave_flight knows whether steps are left behind */
-	for (int i = 0; i < f->n && status == ATLAS_OK; i++)
-		if (f->slots[i] >= 0)
-			status = take_slot(s, f->slots[i], events, &made);
-	if (status == ATLAS_OK)
-		*n = made;
-	return status;
-}
-
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n)
 {
-	AtlasStatus s = check_session(session);
+	AtlasStatus s = session_check(session);
 	if (n)
 		*n = 0;
 	if (s != ATLAS_OK)
 		return s;
 	if (!events || !n)
 		return error_set(&session->error, ATLAS_ARGUMENT, "events and n must not be NULL");
-	bool is_waiting = next_waiting(session, -1) >= 0;
+	bool is_waiting = session_next_waiting(session, -1) >= 0;
 	const int most = session->graph->slots * session->step_tokens;
 	if (cap < most)
 		return error_set(&session->error, ATLAS_ARGUMENT, "room for %d events: %d expected", cap, most);
 	session->flight.is_closed |= is_waiting;
-	if (!has_results(session) && is_waiting)
-		return step_prompts(session, events, n);
-	if (!has_results(session) && (session->flight.n == 0 || session->flight.is_closed))
-		s = begin_flight(session);
+	if (!session_has_results(session) && is_waiting)
+		return session_step_prompts(session, events, n);
+	if (!session_has_results(session) && (session->flight.n == 0 || session->flight.is_closed))
+		s = session_begin_flight(session);
 	if (s == ATLAS_OK && session->flight.n > 0)
-		s = add_steps(session);
-	return s == ATLAS_OK && has_results(session) ? take_step(session, events, n) : s;
+		s = session_add_steps(session);
+	return s == ATLAS_OK && session_has_results(session) ? session_take_step(session, events, n) : s;
 }
 
 AtlasStatus atlas_cancel(AtlasSession *session, int slot)
 {
 	if (!session || session->is_walking)
-		return check_session(session);
+		return session_check(session);
 	if (slot < 0 || slot >= session->graph->slots || session->slots[slot].state == FREE)
 		return error_set(&session->error, ATLAS_ARGUMENT, "slot %d holds no sequence", slot);
-	leave_flight(session, slot);
-	free_slot(session, slot);
+	session_leave_flight(session, slot);
+	session_free_slot(session, slot);
 	return ATLAS_OK;
-}
-
-/* Scores and traces --------------------------------------------------------------------------------------- */
-
-typedef struct LayerRelay { SessionLayerFn *fn; void *ctx; int pos; } LayerRelay;
-
-static int relay_layer(void *ctx, int layer, int rows, int cols, float *hidden)
-{
-	LayerRelay *r = ctx;
-	return r->fn(r->ctx, layer, r->pos, rows, cols, hidden);
-}
-
-static AtlasStatus read_scores(AtlasSession *s, const StepSize *size, int pos, float *logits, AtlasLogitsFn *fn,
-	void *ctx)
-{
-	Device *d = s->device;
-	int64_t vocab = s->graph->vocab;
-	AtlasStatus status = d->ops->read(d, "logits", 0, size->outs * vocab, logits);
-	if (status != ATLAS_OK)
-		return device_failed(s, status);
-	for (int i = 0; i < size->outs; i++)
-		if (fn(ctx, pos + i, logits + i * vocab) != 0)
-			return ATLAS_STOPPED;
-	return ATLAS_OK;
-}
-
-/* One step, launch by launch. */
-static AtlasStatus trace_chunk(AtlasSession *s, const StepSize *size, int pos, SessionLayerFn *layer, void *ctx)
-{
-	LayerRelay relay = {layer, ctx, pos};
-	s->flight.has_inputs = false;
-	AtlasStatus status = s->device->ops->trace(s->device, size, relay_layer, &relay);
-	return status == ATLAS_OK || status == ATLAS_STOPPED ? status : device_failed(s, status);
-}
-
-/* Makes the rows from `first` on the outs of the step, `most` of them if there are so many; returns the row behind. */
-static int add_outs(StepIo *io, StepSize *size, int first, int most)
-{
-	size->outs = size->rows - first < most ? size->rows - first : most;
-	for (int o = 0; o < size->outs; o++)
-		io->out_row[o] = first + o;
-	return first + size->outs;
-}
-
-/* As a prompt that is alone is read. At least one of the two callbacks is given. */
-static AtlasStatus walk_chunks(AtlasSession *s, const int32_t *tokens, int n, int slot, SessionLayerFn *layer,
-	AtlasLogitsFn *score, void *ctx)
-{
-	Device *d = s->device;
-	const StepLimits *limits = &d->limits;
-	const int most = limits->prefill_outs < limits->prefill_rows ? limits->prefill_outs : limits->prefill_rows;
-	float *logits = score ? malloc(sizeof *logits * (size_t)most * (size_t)s->graph->vocab) : NULL;
-	if (score && !logits)
-		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory for %d rows of logits", most);
-	AtlasStatus status = ATLAS_OK;
-	for (int pos = 0, count; pos < n && status == ATLAS_OK; pos += count) {
-		StepSize size = {.phase = PREFILL, .flags = STEP_SCORE};
-		count = whole_cells(s, n - pos, limits->prefill_rows);
-		add_segment(&d->io, &size, slot, tokens, n, pos, count);
-		int scored = score ? add_outs(&d->io, &size, 0, most) : count;
-		status = layer ? trace_chunk(s, &size, pos, layer, ctx) : run(s, &size);
-		if (score && status == ATLAS_OK)
-			status = read_scores(s, &size, pos, logits, score, ctx);
-		while (scored < count && status == ATLAS_OK) {
-			const int first = scored;
-			size.flags = STEP_SCORE | STEP_OUTS;
-			scored = add_outs(&d->io, &size, first, most);
-			status = run(s, &size);
-			if (status == ATLAS_OK)
-				status = read_scores(s, &size, pos + first, logits, score, ctx);
-		}
-	}
-	free(logits);
-	return status;
-}
-
-AtlasStatus session_walk(AtlasSession *s, const int32_t *tokens, int n, SessionLayerFn *layer, AtlasLogitsFn *score,
-	void *ctx)
-{
-	AtlasSampling greedy;
-	int slot;
-	AtlasStatus status = check_session(s);
-	if (status != ATLAS_OK)
-		return status;
-	if (!tokens || (!layer && !score))
-		return error_set(&s->error, ATLAS_ARGUMENT, "tokens and the callback must not be NULL");
-	status = check_tokens(s, tokens, n);
-	atlas_sampling_init(s->plan, &greedy);
-	if (status == ATLAS_OK)
-		status = acquire(s, n, &greedy, &slot);
-	if (status != ATLAS_OK)
-		return status;
-	s->is_walking = true;
-	status = walk_chunks(s, tokens, n, slot, layer, score, ctx);
-	s->is_walking = false;
-	free_slot(s, slot);
-	return status;
-}
-
-AtlasStatus atlas_score(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx)
-{
-	return session_walk(session, tokens, n, NULL, fn, ctx);
-}
-
-typedef struct Reader { AtlasLayerFn *fn; void *ctx; } Reader;
-
-static int only_read(void *ctx, int layer, int pos, int rows, int cols, float *hidden)
-{
-	const Reader *r = ctx;
-	return r->fn(r->ctx, layer, pos, rows, cols, hidden);
-}
-
-AtlasStatus atlas_trace(AtlasSession *session, const int32_t *tokens, int n, AtlasLayerFn *fn, void *ctx)
-{
-	Reader reader = {fn, ctx};
-	return session_walk(session, tokens, n, fn ? only_read : NULL, NULL, &reader);
 }

@@ -1,0 +1,190 @@
+/* session_flight.c - running sequences get their tokens.
+ *
+ * Decode steps need nothing from the host but who sits in which row, so several are on their way at once: a flight is
+ * a run of steps of one set of sequences, of which `launched` were put on the device and `taken` handed out. Results
+ * wait in the rings: a slot is given to another sequence only when its end was handed out, and a flight is
+ * shorter than a ring. A flight goes on as long as its set does. When a sequence ends, is cancelled or waits to be
+ * read, no step is added; what is on its way is handed out, step by step and in order, and then another begins.
+ *
+ * Where the plan has a head that drafts, a step of a flight may make several tokens of a sequence: the device drafts,
+ * verifies and accepts, and the ring says which token is the last of its step. A flight counts such a step as one
+ * token, since it never makes fewer. Its rows reach up to verify_rows - 1 positions behind the sequence's last one, so
+ * a slot has pages for them as well.
+ *
+ * Steps behind the end of a sequence do nothing for it (ops.h: slot_token): they write to the first line of its first
+ * page, which a later launch of the same stream hands on, so none of them can touch what the next owner writes.
+ */
+#include "artifacts/ring.h"
+#include "runtime/session_handle.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { PATIENCE = 1 << 12 }; /* looks at a ring, about 0.1 ms of them, before the device is asked */
+
+/* The entry of the slot's ring for the token at `position`. */
+static int32_t *ring_entry(const AtlasSession *s, int slot, int position)
+{
+	return s->device->io.ring + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
+}
+
+AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *more)
+{
+	static const AtlasFinish finish[] = {ATLAS_RUNNING, ATLAS_STOP, ATLAS_LENGTH, ATLAS_FAILED, ATLAS_RUNNING};
+	const int last = s->step_tokens > 1 ? 4 : 3;
+	Sequence *q = &s->slots[slot];
+	int position = q->n + q->made;
+	RingEntry entry;
+	bool is_whole = ring_read(ring_entry(s, slot, position), &entry), is_none = entry.done == 3;
+	*e = (AtlasEvent){.slot = slot, .token = entry.token, .logprob = entry.logprob};
+	*more = entry.done == 4;
+	if (!is_whole || entry.position != position || entry.done > last ||
+		(is_none ? e->token != -1 : e->token < 0 || e->token >= s->graph->vocab || isnan(e->logprob)))
+		return s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT,
+			"slot %d was given token %d at position %d, done %d%s: no such result of position %d", slot, entry.token,
+			entry.position, entry.done, is_whole ? "" : ", not all of it", position);
+	free(q->tokens);
+	q->tokens = NULL;
+	q->state = RUNNING;
+	q->made++;
+	e->finish = finish[entry.done];
+	if (e->finish == ATLAS_RUNNING && q->made == q->max_new)
+		e->finish = ATLAS_LENGTH;
+	if (e->finish != ATLAS_RUNNING)
+		session_free_slot(s, slot);
+	return ATLAS_OK;
+}
+
+void session_leave_flight(AtlasSession *s, int slot)
+{
+	Flight *f = &s->flight;
+	bool is_empty = true;
+	for (int i = 0; i < f->n; i++) {
+		f->is_closed |= f->slots[i] == slot;
+		f->slots[i] = f->slots[i] == slot ? -1 : f->slots[i];
+		is_empty &= f->slots[i] < 0;
+	}
+	if (is_empty) {
+		s->has_strays |= session_has_results(s);
+		f->n = f->launched = f->taken = 0;
+	}
+}
+
+AtlasStatus session_begin_flight(AtlasSession *s)
+{
+	Flight *f = &s->flight;
+	*f = (Flight){.slots = f->slots};
+	for (int i = 0; i < s->graph->slots; i++)
+		if (s->slots[i].state == RUNNING)
+			f->slots[f->n++] = i;
+	return s->has_strays ? session_wait(s) : ATLAS_OK;
+}
+
+/* Steps to add now: none when enough are on their way, or so few are missing that a whole row of them comes later. */
+static int steps_to_add(const AtlasSession *s)
+{
+	const Flight *f = &s->flight;
+	const StepLimits *limits = &s->device->limits;
+	int on_way = f->launched - f->taken, left = 0;
+	for (int i = 0; i < f->n; i++) {
+		const Sequence *q = f->slots[i] < 0 ? NULL : &s->slots[f->slots[i]];
+		if (q && q->max_new - q->made > left)
+			left = q->max_new - q->made;
+	}
+	/* of tokens that were not taken yet, no ring has more than it holds */
+	int room = PLAN_RING_ENTRIES / s->step_tokens - 1, ahead = limits->ahead < room ? limits->ahead : room;
+	int end = left < ahead ? left : ahead, n = end - on_way;
+	if (f->is_closed || n <= 0)
+		return 0;
+	return on_way == 0 || end == left ? n : n - n % limits->row;
+}
+
+AtlasStatus session_add_steps(AtlasSession *s)
+{
+	Flight *f = &s->flight;
+	StepIo *io = &s->device->io;
+	const int rows = f->n * s->step_tokens;
+	StepSize size = {.phase = s->step_tokens > 1 ? VERIFY : DECODE, .rows = rows, .outs = rows,
+		.is_same = f->has_inputs};
+	int n = steps_to_add(s);
+	if (n == 0)
+		return ATLAS_OK;
+	for (int i = 0; i < rows && !f->has_inputs; i++) {
+		io->row_slot[i] = f->slots[i / s->step_tokens];
+		io->out_row[i] = i;
+	}
+	AtlasStatus status = s->device->ops->launch(s->device, &size, n);
+	if (status != ATLAS_OK)
+		return session_failed(s, status);
+	f->has_inputs = true;
+	f->launched += n;
+	return ATLAS_OK;
+}
+
+static void breathe(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
+/* Is all of the slot's entry for `position` there? */
+static bool has_token(const AtlasSession *s, int slot, int position)
+{
+	const int32_t *words = ring_entry(s, slot, position);
+	RingEntry entry;
+	return __atomic_load_n(words, __ATOMIC_RELAXED) == position && ring_read(words, &entry);
+}
+
+/* Returns when the slot's entry for `position` is in its ring. */
+static AtlasStatus await_token(AtlasSession *s, int slot, int position)
+{
+	bool is_busy = true;
+	for (int tries = 1; !has_token(s, slot, position); tries++) {
+		if (!is_busy) /* all is done, and it was not there a moment later: take_token says what is */
+			break;
+		breathe();
+		if (tries % PATIENCE)
+			continue;
+		AtlasStatus status = s->device->ops->look(s->device, &is_busy);
+		if (status != ATLAS_OK)
+			return session_failed(s, status);
+	}
+	return ATLAS_OK;
+}
+
+/* All tokens that a step made for a slot: *n more events. */
+static AtlasStatus take_slot(AtlasSession *s, int slot, AtlasEvent *events, int *n)
+{
+	const int before = *n;
+	bool more = true;
+	while (more) {
+		AtlasStatus status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made);
+		if (status == ATLAS_OK)
+			status = session_take_token(s, slot, &events[*n], &more);
+		if (status == ATLAS_OK && more && (++*n == before + s->step_tokens || events[*n - 1].finish != ATLAS_RUNNING))
+			status = s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT, "slot %d: a step of %d rows says that more "
+				"than %d tokens are its", slot, s->step_tokens, *n - before);
+		if (status != ATLAS_OK)
+			return status;
+	}
+	s->n_drafts += s->step_tokens - 1;
+	s->n_accepted += *n - before;
+	if (events[(*n)++].finish != ATLAS_RUNNING)
+		session_leave_flight(s, slot);
+	return ATLAS_OK;
+}
+
+AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n)
+{
+	Flight *f = &s->flight;
+	AtlasStatus status = ATLAS_OK;
+	int made = 0;
+	f->taken++; /* now, so that leave_flight knows whether steps are left behind */
+	for (int i = 0; i < f->n && status == ATLAS_OK; i++)
+		if (f->slots[i] >= 0)
+			status = take_slot(s, f->slots[i], events, &made);
+	if (status == ATLAS_OK)
+		*n = made;
+	return status;
+}

@@ -1,0 +1,94 @@
+/* session_handle.h - what an AtlasSession is, for the files session*.c alone.
+ *
+ * session.c opens, closes and steps; session_request.c checks what a sequence is started with; session_pages.c hands
+ * out slots and pages; session_prompts.c reads prompts; session_flight.c decodes; session_walk.c scores and traces.
+ */
+#ifndef ATLAS_SESSION_HANDLE_H
+#define ATLAS_SESSION_HANDLE_H
+
+#include "runtime/session.h"
+
+typedef enum SequenceState { FREE, WAITING, RUNNING } SequenceState;
+
+typedef struct Sequence {
+	SequenceState state;
+	int64_t ticket;       /* order of arrival */
+	int32_t *tokens;      /* [n] the prompt, owned while WAITING */
+	int n, read;          /* tokens of the prompt; of them on the device */
+	int made, max_new;    /* tokens of the answer; most of them */
+	int32_t *pages;       /* [max_pages] of the session's table */
+	int n_pages;
+} Sequence;
+
+typedef struct Flight {
+	int *slots; int n;      /* [n] who sits in which row; -1 = ended or cancelled */
+	int launched, taken;    /* steps */
+	bool is_closed;         /* no step is added */
+	bool has_inputs;        /* the inputs in io and on the device are those of the flight */
+} Flight;
+
+struct AtlasSession {
+	const AtlasPlan *plan;
+	const Graph *graph;
+	Device *device;
+	Sequence *slots;      /* [graph->slots] */
+	int32_t *page_table;  /* [graph->slots, graph->max_pages] pages each slot holds */
+	int32_t *free_pages;  /* [n_free_pages] a stack */
+	int n_free_pages;
+	int64_t next_ticket;
+	Flight flight;
+	bool has_strays;      /* steps are on their way whose results nothing waits for */
+	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
+	int64_t n_drafts, n_accepted; /* of the steps handed out */
+	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
+	bool is_walking;      /* a callback of atlas_score or atlas_trace is running: nothing else may be asked meanwhile */
+	AtlasStatus failed;   /* the first fault; sticky */
+	AtlasError error;
+};
+
+/* session.c */
+
+/* Can the session be asked for something now? */
+AtlasStatus session_check(AtlasSession *s);
+/* What a device reports ends the session: the state of its slots is unknown from then on. */
+AtlasStatus session_failed(AtlasSession *s, AtlasStatus status);
+/* After it the inputs in io may be written and everything launched is done. */
+AtlasStatus session_wait(AtlasSession *s);
+/* One step and its end, when all that is on its way is done: `step` among the inputs is every step's. */
+AtlasStatus session_run(AtlasSession *s, const StepSize *size);
+
+/* session_request.c: ATLAS_CONTEXT and ATLAS_TOKEN of the tokens [n] of a sequence. */
+AtlasStatus session_check_tokens(AtlasSession *s, const int32_t *tokens, int n);
+
+/* session_pages.c */
+
+/* A free slot with pages for `positions`, its state reset on the device. */
+AtlasStatus session_acquire(AtlasSession *s, int positions, const AtlasSampling *a, int *slot);
+void session_free_slot(AtlasSession *s, int slot);
+
+/* session_prompts.c */
+
+/* The waiting slot that comes first of those with a ticket above `after`, or -1. */
+int session_next_waiting(const AtlasSession *s, int64_t after);
+/* Of the `left` tokens of a prompt, those of a step with room for so many rows: all, or whole cells of the grid on
+ * which prompts are cut. What was read before ended on it. */
+int session_whole_cells(const AtlasSession *s, int left, int room);
+/* Appends tokens [from, from + count) of the n of a slot's sequence as one segment. */
+void session_add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int n, int from, int count);
+/* The next chunk of waiting prompts, while no token is on its way. events [outs]; *n of them are written. */
+AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n);
+
+/* session_flight.c */
+
+static inline bool session_has_results(const AtlasSession *s) { return s->flight.taken < s->flight.launched; }
+/* All running sequences, when no step is on its way. */
+AtlasStatus session_begin_flight(AtlasSession *s);
+AtlasStatus session_add_steps(AtlasSession *s);
+/* The results of the oldest step on its way. */
+AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n);
+/* The next token of the slot's sequence, which should be there. *more: the one behind it is of the same step. */
+AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *more);
+/* A flight without sequences has no results. Its steps may still run. */
+void session_leave_flight(AtlasSession *s, int slot);
+
+#endif

@@ -1,0 +1,85 @@
+/* session_prompts.c - waiting prompts are read: first come, first served, in chunks that take several. */
+#include "runtime/session_handle.h"
+
+void session_add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int n, int from, int count)
+{
+	int32_t *seg = io->seg + size->segs++ * 4;
+	seg[0] = size->rows;
+	seg[1] = count;
+	seg[2] = slot;
+	seg[3] = from;
+	for (int i = 0; i < count; i++, size->rows++) {
+		io->row_token[size->rows] = tokens[from + i];
+		io->row_slot[size->rows] = slot;
+		io->row_pos[size->rows] = from + i;
+		if (io->row_next)
+			io->row_next[size->rows] = from + i + 1 < n ? tokens[from + i + 1] : 0;
+	}
+}
+
+int session_next_waiting(const AtlasSession *s, int64_t after)
+{
+	int best = -1;
+	for (int i = 0; i < s->graph->slots; i++)
+		if (s->slots[i].state == WAITING && s->slots[i].ticket > after &&
+			(best < 0 || s->slots[i].ticket < s->slots[best].ticket))
+			best = i;
+	return best;
+}
+
+int session_whole_cells(const AtlasSession *s, int left, int room)
+{
+	const int grid = s->graph->prompt_grid;
+	return left <= room ? left : room / grid * grid;
+}
+
+/* Rows of waiting prompts until the next cell is too large for what is left of the largest bucket. The last row of a
+ * prompt needs an out: its last cell waits for one. */
+static StepSize gather_prompts(AtlasSession *s)
+{
+	StepIo *io = &s->device->io;
+	const StepLimits *limits = &s->device->limits;
+	StepSize size = {.phase = PREFILL};
+	int64_t ticket = -1;
+	for (int slot; (slot = session_next_waiting(s, ticket)) >= 0 && size.rows < limits->prefill_rows;) {
+		Sequence *q = &s->slots[slot];
+		const int left = q->n - q->read;
+		int count = session_whole_cells(s, left, limits->prefill_rows - size.rows);
+		ticket = q->ticket;
+		if (count == 0)
+			break; /* first come, first served */
+		if (count == left && size.outs == limits->prefill_outs)
+			count = (left - 1) / s->graph->prompt_grid * s->graph->prompt_grid;
+		if (count == 0)
+			continue;
+		session_add_segment(io, &size, slot, q->tokens, q->n, q->read, count);
+		q->read += count;
+		if (q->read == q->n)
+			io->out_row[size.outs++] = size.rows - 1;
+	}
+	return size;
+}
+
+static AtlasStatus take_tokens(AtlasSession *s, const StepSize *size, AtlasEvent *events)
+{
+	const StepIo *io = &s->device->io;
+	AtlasStatus status = ATLAS_OK;
+	bool more;
+	for (int o = 0; o < size->outs && status == ATLAS_OK; o++)
+		status = session_take_token(s, io->row_slot[io->out_row[o]], &events[o], &more);
+	return status;
+}
+
+AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
+{
+	AtlasStatus status = s->has_strays ? session_wait(s) : ATLAS_OK;
+	if (status != ATLAS_OK)
+		return status;
+	StepSize size = gather_prompts(s);
+	status = session_run(s, &size);
+	if (status == ATLAS_OK)
+		status = take_tokens(s, &size, events);
+	if (status == ATLAS_OK)
+		*n = size.outs;
+	return status;
+}
