@@ -255,7 +255,7 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 
 /* Sequences ------------------------------------------------------------------------------------------
  *
- * A sequence lives in a slot from atlas_start until the event that has a finish reason, or until atlas_cancel.
+ * A sequence lives in a slot from its start until the event that has a finish reason, or until atlas_cancel.
  */
 typedef struct AtlasSampling {
 	size_t struct_size;
@@ -271,15 +271,47 @@ typedef struct AtlasSampling {
  * A sampling of NULL is left alone. */
 void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling);
 
-/* Reserves a slot and the KV pages of the whole sequence, resets the slot's state on the device, and queues the
- * prompt. tokens [n] is copied. sampling NULL = the model's own. The answer has at most max_new tokens (> 0), fewer
- * when the context ends before: a sequence never holds more than max_context tokens besides the last one.
- *   ATLAS_CONTEXT  n is 0 or more than max_context
- *   ATLAS_TOKEN    an id is negative or not below vocab
+/* What a sequence is started with beyond its tokens. */
+enum { ATLAS_MAX_BIAS = 300, ATLAS_MAX_STOP_TOKENS = 64, ATLAS_MAX_TOP = 20 };
+
+typedef struct AtlasBias {
+	int32_t token; /* of the vocabulary */
+	float value;   /* added to the token's score before temperature: -100 to 100, or -INFINITY: it is never drawn */
+} AtlasBias;
+
+/* All arrays are copied when the sequence starts. Besides the first five members, 0 and NULL ask for nothing. */
+typedef struct AtlasRequest {
+	size_t struct_size;
+	const int32_t *tokens;      /* [n_tokens] the prompt */
+	int n_tokens;               /* 1 to max_context */
+	const AtlasSampling *sampling; /* NULL = the model's own */
+	int max_new;                /* most tokens of the answer, 1 or more; fewer when the context ends before: a
+	                               sequence never holds more than max_context tokens besides the last one */
+	int min_new;                /* no stop token, of the model or of stop_tokens, is drawn before so many tokens */
+	int ignore_stops;           /* 1: the model's stop tokens are tokens like others; stop_tokens end it still */
+	const int32_t *stop_tokens; /* [n_stop_tokens] end this sequence (ATLAS_STOP) besides the model's */
+	int n_stop_tokens;          /* at most ATLAS_MAX_STOP_TOKENS */
+	const AtlasBias *bias;      /* [n_bias] each token at most once */
+	int n_bias;                 /* at most ATLAS_MAX_BIAS */
+	int top_logprobs;           /* 0 to ATLAS_MAX_TOP alternatives with each token */
+	int steps_ahead;            /* most decode steps on their way while this sequence runs; 0 = the session's. Of the
+	                               sequences that run together the least counts. With 1 a cancelled one costs at most
+	                               one step in vain, and what starts waits for one step */
+	int pages_as_needed;        /* 1: KV pages are taken while the text grows. 0: all at the start */
+} AtlasRequest;
+
+/* Reserves a slot and the KV pages of the whole sequence, resets the slot's state on the device, and queues the prompt.
+ *   ATLAS_ARGUMENT a member is out of range or not a number, or struct_size is not set, here or in sampling
+ *   ATLAS_CONTEXT  n_tokens is below 1 or above max_context
+ *   ATLAS_TOKEN    an id of tokens, stop_tokens or bias is negative or not below vocab
+ *   ATLAS_UNSUPPORTED  a member asks for what this version cannot do: it is as wrong to pass it over as to guess
  *   ATLAS_NO_SLOT, ATLAS_NO_PAGES  now; may succeed after other sequences end
- *   ATLAS_ARGUMENT a sampling value is out of range or not a number, or struct_size is not set
- * On success *slot (0 <= slot < slots) names the sequence. Blocks for the steps on their way and one short launch;
- * their tokens are handed out by atlas_step before any of the new sequence. */
+ * The session's sentence names the member and its value. On success *slot (0 <= slot < slots) names the sequence.
+ * Blocks for the steps on their way and one short launch; their tokens are handed out by atlas_step before any of the
+ * new sequence. */
+AtlasStatus atlas_request_start(AtlasSession *session, const AtlasRequest *request, int *slot);
+
+/* The same with these members alone; n and max_new as n_tokens and max_new there. */
 AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,
 	int max_new, int *slot);
 

@@ -28,6 +28,14 @@ static int32_t *ring_entry(const AtlasSession *s, int slot, int position)
 	return s->device->io.ring + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
 }
 
+static bool is_stop(const Sequence *q, int token)
+{
+	for (int i = 0; i < q->n_stop_tokens; i++)
+		if (q->stop_tokens[i] == token)
+			return true;
+	return false;
+}
+
 AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *more)
 {
 	static const AtlasFinish finish[] = {ATLAS_RUNNING, ATLAS_STOP, ATLAS_LENGTH, ATLAS_FAILED, ATLAS_RUNNING};
@@ -48,6 +56,10 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *m
 	q->state = RUNNING;
 	q->made++;
 	e->finish = finish[entry.done];
+	if (is_stop(q, e->token)) { /* the device goes on, as with a sequence that is cancelled */
+		e->finish = ATLAS_STOP;
+		*more = false;
+	}
 	if (e->finish == ATLAS_RUNNING && q->made == q->max_new)
 		e->finish = ATLAS_LENGTH;
 	if (e->finish != ATLAS_RUNNING)
@@ -85,15 +97,18 @@ static int steps_to_add(const AtlasSession *s)
 {
 	const Flight *f = &s->flight;
 	const StepLimits *limits = &s->device->limits;
-	int on_way = f->launched - f->taken, left = 0;
+	/* of tokens that were not taken yet, no ring has more than it holds */
+	const int room = PLAN_RING_ENTRIES / s->step_tokens - 1;
+	const int on_way = f->launched - f->taken;
+	int left = 0, ahead = limits->ahead < room ? limits->ahead : room;
 	for (int i = 0; i < f->n; i++) {
 		const Sequence *q = f->slots[i] < 0 ? NULL : &s->slots[f->slots[i]];
 		if (q && q->max_new - q->made > left)
 			left = q->max_new - q->made;
+		if (q && q->steps_ahead > 0 && q->steps_ahead < ahead)
+			ahead = q->steps_ahead;
 	}
-	/* of tokens that were not taken yet, no ring has more than it holds */
-	int room = PLAN_RING_ENTRIES / s->step_tokens - 1, ahead = limits->ahead < room ? limits->ahead : room;
-	int end = left < ahead ? left : ahead, n = end - on_way;
+	const int end = left < ahead ? left : ahead, n = end - on_way;
 	if (f->is_closed || n <= 0)
 		return 0;
 	return on_way == 0 || end == left ? n : n - n % limits->row;

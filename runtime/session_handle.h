@@ -18,7 +18,17 @@ typedef struct Sequence {
 	int made, max_new;    /* tokens of the answer; most of them */
 	int32_t *pages;       /* [max_pages] of the session's table */
 	int n_pages;
+	int steps_ahead;      /* most steps on their way while it runs; 0 = the device's */
+	int32_t stop_tokens[ATLAS_MAX_STOP_TOKENS]; /* [n_stop_tokens] that end it besides the model's */
+	int n_stop_tokens;
 } Sequence;
+
+/* What a slot begins with. */
+typedef struct SlotClaim {
+	int positions; /* that the sequence may hold */
+	const AtlasSampling *sampling;
+	bool ignores_stops; /* of the model */
+} SlotClaim;
 
 typedef struct Flight {
 	int *slots; int n;      /* [n] who sits in which row; -1 = ended or cancelled */
@@ -62,8 +72,8 @@ AtlasStatus session_check_tokens(AtlasSession *s, const int32_t *tokens, int n);
 
 /* session_pages.c */
 
-/* A free slot with pages for `positions`, its state reset on the device. */
-AtlasStatus session_acquire(AtlasSession *s, int positions, const AtlasSampling *a, int *slot);
+/* A free slot with pages for its positions, its state reset on the device. */
+AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot);
 void session_free_slot(AtlasSession *s, int slot);
 
 /* session_prompts.c */

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { IGNORES_STOPS = 1 << 16 }; /* in limits[7] */
+
 void session_free_slot(AtlasSession *s, int slot)
 {
 	Sequence *q = &s->slots[slot];
@@ -17,11 +19,12 @@ void session_free_slot(AtlasSession *s, int slot)
 	*q = (Sequence){.pages = q->pages};
 }
 
-AtlasStatus session_acquire(AtlasSession *s, int positions, const AtlasSampling *a, int *slot)
+AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 {
+	const AtlasSampling *a = claim->sampling;
 	const Graph *g = s->graph;
 	StepIo *io = &s->device->io;
-	int n_pages = (positions + s->step_tokens - 1 + g->page - 1) / g->page, i = 0;
+	int n_pages = (claim->positions + s->step_tokens - 1 + g->page - 1) / g->page, i = 0;
 	while (i < g->slots && s->slots[i].state != FREE)
 		i++;
 	if (i == g->slots)
@@ -38,7 +41,7 @@ AtlasStatus session_acquire(AtlasSession *s, int positions, const AtlasSampling 
 	const float sampling[8] = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p, a->repetition_penalty,
 		a->presence_penalty, a->frequency_penalty};
 	const int32_t limits[8] = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32),
-		positions, s->shares[0], s->shares[1], s->shares[2]};
+		claim->positions, s->shares[0], s->shares[1], s->shares[2], claim->ignores_stops ? IGNORES_STOPS : 0};
 	memcpy(io->new_sampling + i * 8, sampling, sizeof sampling);
 	memcpy(io->new_limits + i * 8, limits, sizeof limits);
 	memset(io->acquire, 0, sizeof *io->acquire * (size_t)g->slots);

@@ -36,46 +36,153 @@ static AtlasStatus check_sampling(AtlasSession *s, const AtlasSampling *a)
 	return ATLAS_OK;
 }
 
-AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,
-	int max_new, int *slot)
+static AtlasStatus check_stop_tokens(AtlasSession *s, const AtlasRequest *r)
 {
-	AtlasSampling a;
-	AtlasStatus s = session_check(session);
-	if (s != ATLAS_OK)
-		return s;
-	int max_context = session->graph->max_context;
-	atlas_sampling_init(session->plan, &a);
-	if (!tokens || !slot)
-		s = error_set(&session->error, ATLAS_ARGUMENT, "tokens and slot must not be NULL");
-	if (s == ATLAS_OK && sampling && sampling->struct_size < sizeof sampling->struct_size)
-		s = error_set(&session->error, ATLAS_ARGUMENT, "sampling.struct_size is not set");
-	if (s == ATLAS_OK && sampling)
-		memcpy(&a, sampling, sampling->struct_size < sizeof a ? sampling->struct_size : sizeof a);
-	if (s == ATLAS_OK && max_new < 1)
-		s = error_set(&session->error, ATLAS_ARGUMENT, "max_new = %d: at least 1 expected", max_new);
-	if (s == ATLAS_OK)
-		s = session_check_tokens(session, tokens, n);
-	if (s == ATLAS_OK)
-		s = check_sampling(session, &a);
-	if (s != ATLAS_OK)
-		return s;
+	if (r->n_stop_tokens < 0 || r->n_stop_tokens > ATLAS_MAX_STOP_TOKENS)
+		return error_set(&s->error, ATLAS_ARGUMENT, "n_stop_tokens = %d: 0 to %d expected", r->n_stop_tokens,
+			ATLAS_MAX_STOP_TOKENS);
+	if (r->n_stop_tokens && !r->stop_tokens)
+		return error_set(&s->error, ATLAS_ARGUMENT, "stop_tokens is NULL, n_stop_tokens = %d", r->n_stop_tokens);
+	for (int i = 0; i < r->n_stop_tokens; i++)
+		if (r->stop_tokens[i] < 0 || r->stop_tokens[i] >= s->graph->vocab)
+			return error_set(&s->error, ATLAS_TOKEN, "stop_tokens[%d] = %d: the vocabulary has %d", i,
+				r->stop_tokens[i], s->graph->vocab);
+	return ATLAS_OK;
+}
+
+static AtlasStatus check_bias(AtlasSession *s, const AtlasRequest *r)
+{
+	if (r->n_bias < 0 || r->n_bias > ATLAS_MAX_BIAS)
+		return error_set(&s->error, ATLAS_ARGUMENT, "n_bias = %d: 0 to %d expected", r->n_bias, ATLAS_MAX_BIAS);
+	if (r->n_bias && !r->bias)
+		return error_set(&s->error, ATLAS_ARGUMENT, "bias is NULL, n_bias = %d", r->n_bias);
+	for (int i = 0; i < r->n_bias; i++) {
+		const AtlasBias b = r->bias[i];
+		if (b.token < 0 || b.token >= s->graph->vocab)
+			return error_set(&s->error, ATLAS_TOKEN, "bias[%d].token = %d: the vocabulary has %d", i, b.token,
+				s->graph->vocab);
+		if (!(fabsf(b.value) <= 100) && b.value != -INFINITY)
+			return error_set(&s->error, ATLAS_ARGUMENT, "bias[%d].value = %g: -100 to 100 or -infinity expected", i,
+				(double)b.value);
+		for (int k = 0; k < i; k++)
+			if (r->bias[k].token == b.token)
+				return error_set(&s->error, ATLAS_ARGUMENT, "bias[%d].token = %d: bias[%d] has this token already", i,
+					b.token, k);
+	}
+	return ATLAS_OK;
+}
+
+static AtlasStatus check_numbers(AtlasSession *s, const AtlasRequest *r)
+{
+	const struct { const char *name; int value, least, most; } rows[] = {
+		{"max_new", r->max_new, 1, INT32_MAX}, {"min_new", r->min_new, 0, INT32_MAX},
+		{"ignore_stops", r->ignore_stops, 0, 1}, {"top_logprobs", r->top_logprobs, 0, ATLAS_MAX_TOP},
+		{"steps_ahead", r->steps_ahead, 0, INT32_MAX}, {"pages_as_needed", r->pages_as_needed, 0, 1}};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		if (rows[i].value >= rows[i].least && rows[i].value <= rows[i].most)
+			continue;
+		if (rows[i].most == INT32_MAX)
+			return error_set(&s->error, ATLAS_ARGUMENT, "%s = %d: %s%d%s expected", rows[i].name, rows[i].value,
+				rows[i].least ? "at least " : "", rows[i].least, rows[i].least ? "" : " or more");
+		return error_set(&s->error, ATLAS_ARGUMENT, "%s = %d: %d to %d expected", rows[i].name, rows[i].value,
+			rows[i].least, rows[i].most);
+	}
+	return ATLAS_OK;
+}
+
+/* What is asked for rightly and no device does. */
+static AtlasStatus check_support(AtlasSession *s, const AtlasRequest *r)
+{
+	const struct { const char *name; int value; } later[] = {{"n_bias", r->n_bias}, {"min_new", r->min_new},
+		{"ignore_stops", r->ignore_stops}, {"top_logprobs", r->top_logprobs}, {"pages_as_needed", r->pages_as_needed}};
+	for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
+		if (later[i].value)
+			return error_set(&s->error, ATLAS_UNSUPPORTED, "%s = %d: this version has no kernels for it", later[i].name,
+				later[i].value);
+	return ATLAS_OK;
+}
+
+/* All but tokens and sampling, which follow. */
+static AtlasStatus check_request(AtlasSession *s, const AtlasRequest *r)
+{
+	AtlasStatus status = check_numbers(s, r);
+	status = status == ATLAS_OK ? check_stop_tokens(s, r) : status;
+	status = status == ATLAS_OK ? check_bias(s, r) : status;
+	status = status == ATLAS_OK ? check_support(s, r) : status;
+	return status == ATLAS_OK ? session_check_tokens(s, r->tokens, r->n_tokens) : status;
+}
+
+/* A slot for the request, whose prompt waits to be read. */
+static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSampling *sampling, int *slot)
+{
+	const int max_context = s->graph->max_context, n = r->n_tokens;
 	/* The last token of an answer is never read, so it needs no position. */
+	int max_new = r->max_new;
 	if (max_new > max_context - n + 1)
 		max_new = max_context - n + 1;
+	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops};
 	int32_t *copy = malloc(sizeof *copy * (size_t)n);
 	if (!copy)
-		return error_set(&session->error, ATLAS_NO_MEMORY, "no memory for %d tokens", n);
-	s = session_acquire(session, n + max_new - 1, &a, slot);
-	if (s != ATLAS_OK) {
+		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory for %d tokens", n);
+	AtlasStatus status = session_acquire(s, &claim, slot);
+	if (status != ATLAS_OK) {
 		free(copy);
-		return s;
+		return status;
 	}
-	memcpy(copy, tokens, sizeof *copy * (size_t)n);
-	Sequence *q = &session->slots[*slot];
+	memcpy(copy, r->tokens, sizeof *copy * (size_t)n);
+	Sequence *q = &s->slots[*slot];
 	q->state = WAITING;
-	q->ticket = session->next_ticket++;
+	q->ticket = s->next_ticket++;
 	q->tokens = copy;
 	q->n = n;
 	q->max_new = max_new;
+	q->steps_ahead = r->steps_ahead;
+	q->n_stop_tokens = r->n_stop_tokens;
+	if (r->n_stop_tokens)
+		memcpy(q->stop_tokens, r->stop_tokens, sizeof *q->stop_tokens * (size_t)r->n_stop_tokens);
 	return ATLAS_OK;
+}
+
+/* A request of which all members are known and the arrays that must be there are. */
+static AtlasStatus start(AtlasSession *s, const AtlasRequest *r, int *slot)
+{
+	AtlasSampling a;
+	const AtlasSampling *given = r->sampling;
+	AtlasStatus status = ATLAS_OK;
+	atlas_sampling_init(s->plan, &a);
+	if (given && given->struct_size < sizeof given->struct_size)
+		status = error_set(&s->error, ATLAS_ARGUMENT, "sampling.struct_size is not set");
+	else if (given)
+		memcpy(&a, given, given->struct_size < sizeof a ? given->struct_size : sizeof a);
+	status = status == ATLAS_OK ? check_request(s, r) : status;
+	status = status == ATLAS_OK ? check_sampling(s, &a) : status;
+	return status == ATLAS_OK ? queue(s, r, &a, slot) : status;
+}
+
+AtlasStatus atlas_request_start(AtlasSession *session, const AtlasRequest *request, int *slot)
+{
+	AtlasRequest r = {0};
+	AtlasStatus s = session_check(session);
+	if (s != ATLAS_OK)
+		return s;
+	if (!request || !slot)
+		return error_set(&session->error, ATLAS_ARGUMENT, "request and slot must not be NULL");
+	if (request->struct_size < sizeof request->struct_size)
+		return error_set(&session->error, ATLAS_ARGUMENT, "request.struct_size is not set");
+	memcpy(&r, request, request->struct_size < sizeof r ? request->struct_size : sizeof r);
+	if (!r.tokens)
+		return error_set(&session->error, ATLAS_ARGUMENT, "request.tokens must not be NULL");
+	return start(session, &r, slot);
+}
+
+AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,
+	int max_new, int *slot)
+{
+	AtlasStatus s = session_check(session);
+	if (s != ATLAS_OK)
+		return s;
+	if (!tokens || !slot)
+		return error_set(&session->error, ATLAS_ARGUMENT, "tokens and slot must not be NULL");
+	return start(session, &(AtlasRequest){.tokens = tokens, .n_tokens = n, .sampling = sampling, .max_new = max_new},
+		slot);
 }
