@@ -194,14 +194,14 @@ void atlas_device_end(AtlasDevice *device);
 typedef struct AtlasSession AtlasSession;
 
 /* What a text depends on. On the reference device: plan, tokens, sampling and seed. Not on other sequences, n_threads,
- * steps_ahead or speculate.
+ * steps_ahead, max_gap or speculate.
  * On a GPU a step goes through the smallest compiled bucket that holds its rows, and each bucket has kernels of its
  * own, whose sums may be in another order. A row's bits depend on its own history and on these kernels, not on the rows
  * beside it, nor on how many steps a prompt takes: it is cut at multiples of prompt_grid alone, where a cut changes no
- * bit. But other sequences, and beside them steps_ahead, decide which bucket it is. So a sequence has the same tokens
- * and log probabilities alone and beside others where buckets are equal, as in a plan with one prefill and one decode
- * bucket; elsewhere its scores may differ in their last bits, and where two tokens are about as likely the text may. A
- * sequence that is alone from start to end has the same bits each time. */
+ * bit. But other sequences, and beside them steps_ahead and max_gap, decide which bucket it is. So a sequence has the
+ * same tokens and log probabilities alone and beside others where buckets are equal, as in a plan with one prefill and
+ * one decode bucket; elsewhere its scores may differ in their last bits, and where two tokens are about as likely the
+ * text may. A sequence that is alone from start to end has the same bits each time. */
 
 /* A step may make several tokens of a sequence, where the plan has a head that drafts them (multi-token prediction):
  * the model reads the drafts in one step and keeps those that it would have drawn itself, greedy or sampled. On the
@@ -224,6 +224,10 @@ typedef struct AtlasSessionOptions {
 	                       for the steps on their way, up to that many where a stop token came first */
 	AtlasDevice *started; /* a GPU of the same index that was started before, or NULL. Ends after the opening */
 	int speculate;      /* AtlasSpeculate */
+	int max_gap;        /* most rows of prompts that a step reads while sequences decode, as whole cells of prompt_grid,
+	                       but at least one cell; after each such step every running sequence has its next token. Load
+	                       decides how many cells a step has, never where a prompt is cut: "What a text depends on"
+	                       says what that means. 0 = no limit, and all waiting prompts are read first */
 } AtlasSessionOptions;
 
 /* Takes all the memory it will ever use, copies the weights to the device, builds every graph. Blocks. "auto"
@@ -330,7 +334,8 @@ typedef struct AtlasEvent {
 } AtlasEvent;
 
 /* One step: the next chunk of all waiting prompts if there is one and no token on its way, else one token for every
- * running sequence, or up to step_tokens (atlas_session_info) of each. A chunk takes prompts in the order of their
+ * running sequence, or up to step_tokens (atlas_session_info) of each. With max_gap the two take turns while sequences
+ * run: none of them waits for more than one chunk, which is a short one. A chunk takes prompts in the order of their
  * arrival: all that is left of one, or as many whole cells of the plan's prompt_grid as there is room for, so that what
  * else is waiting never moves a cut. events [cap] receives one event per token made,
  * those of a sequence one after the other, *n how many (0 while a long prompt is not read to its end, and when no

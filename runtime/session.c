@@ -1,7 +1,8 @@
 /* session.c - a session's life, and what its next step is.
  *
  * A step is either one chunk of waiting prompts, first come first served and several in one chunk
- * (session_prompts.c), or one token for every running sequence (session_flight.c).
+ * (session_prompts.c), or one token for every running sequence (session_flight.c). Prompts go first; with max_gap the
+ * two take turns, and a chunk has as many cells of the grid as that allows.
  * Lengths, last tokens and random state live on the device; the host keeps what it must to stop in time.
  */
 #include "artifacts/random_weights.h"
@@ -73,6 +74,8 @@ void session_speculate(AtlasSession *session, bool on)
 	session->step_tokens = on && session->device->limits.verify_rows ? session->graph->verify_rows : 1;
 }
 
+void session_max_gap(AtlasSession *session, int rows) { session->max_gap = rows; }
+
 void session_prescribe(AtlasSession *session, const double *shares)
 {
 	for (int i = 0; i < PLAN_MAX_VERIFY - 1; i++)
@@ -91,6 +94,8 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 		memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
 	if (o.steps_ahead < 0)
 		return error_set(error, ATLAS_ARGUMENT, "steps_ahead = %d: 0 or more expected", o.steps_ahead);
+	if (o.max_gap < 0)
+		return error_set(error, ATLAS_ARGUMENT, "max_gap = %d: 0 or more rows expected", o.max_gap);
 	const char *name = o.device ? o.device : "auto";
 	bool is_auto = strcmp(name, "auto") == 0;
 	if (!is_auto && strcmp(name, "cuda") != 0 && strcmp(name, "cpu") != 0)
@@ -125,8 +130,10 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	if (s != ATLAS_OK) {
 		atlas_session_close(*session);
 		*session = NULL;
+		return s;
 	}
-	return s;
+	session_max_gap(*session, o.max_gap);
+	return ATLAS_OK;
 }
 
 AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions *options,
@@ -233,13 +240,15 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 		return s;
 	if (!events || !n)
 		return error_set(&session->error, ATLAS_ARGUMENT, "events and n must not be NULL");
-	bool is_waiting = session_next_waiting(session, -1) >= 0;
+	const bool is_waiting = session_next_waiting(session, -1) >= 0;
+	const bool is_answers_turn = session->is_answers_turn && session_is_running(session);
 	const int most = session->graph->slots * session->step_tokens;
 	if (cap < most)
 		return error_set(&session->error, ATLAS_ARGUMENT, "room for %d events: %d expected", cap, most);
 	session->flight.is_closed |= is_waiting;
-	if (!session_has_results(session) && is_waiting)
+	if (!session_has_results(session) && is_waiting && !is_answers_turn)
 		return session_step_prompts(session, events, n);
+	session->is_answers_turn = false;
 	if (!session_has_results(session) && (session->flight.n == 0 || session->flight.is_closed))
 		s = session_begin_flight(session);
 	if (s == ATLAS_OK && session->flight.n > 0)

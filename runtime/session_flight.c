@@ -67,6 +67,14 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *m
 	return ATLAS_OK;
 }
 
+bool session_is_running(const AtlasSession *s)
+{
+	for (int i = 0; i < s->graph->slots; i++)
+		if (s->slots[i].state == RUNNING)
+			return true;
+	return false;
+}
+
 void session_leave_flight(AtlasSession *s, int slot)
 {
 	Flight *f = &s->flight;
@@ -111,6 +119,8 @@ static int steps_to_add(const AtlasSession *s)
 	const int end = left < ahead ? left : ahead, n = end - on_way;
 	if (f->is_closed || n <= 0)
 		return 0;
+	if (session_next_waiting(s, -1) >= 0) /* its turn is after this step */
+		return on_way == 0;
 	return on_way == 0 || end == left ? n : n - n % limits->row;
 }
 

@@ -51,6 +51,8 @@ struct AtlasSession {
 	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
 	int64_t n_drafts, n_accepted; /* of the steps handed out */
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
+	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */
+	bool is_answers_turn; /* the last step was of prompts, and max_gap is set */
 	bool is_walking;      /* a callback of atlas_score or atlas_trace is running: nothing else may be asked meanwhile */
 	AtlasStatus failed;   /* the first fault; sticky */
 	AtlasError error;
@@ -89,6 +91,9 @@ void session_add_segment(StepIo *io, StepSize *size, int slot, const int32_t *to
 AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n);
 
 /* session_flight.c */
+
+/* Does a sequence have answers to come? */
+bool session_is_running(const AtlasSession *s);
 
 static inline bool session_has_results(const AtlasSession *s) { return s->flight.taken < s->flight.launched; }
 /* All running sequences, when no step is on its way. */

@@ -33,18 +33,29 @@ int session_whole_cells(const AtlasSession *s, int left, int room)
 	return left <= room ? left : room / grid * grid;
 }
 
-/* Rows of waiting prompts until the next cell is too large for what is left of the largest bucket. The last row of a
- * prompt needs an out: its last cell waits for one. */
-static StepSize gather_prompts(AtlasSession *s)
+/* Most rows of the next step of prompts: those of the largest bucket or, where answers wait for it, the whole cells of
+ * max_gap, at least one. */
+static int most_rows(const AtlasSession *s)
+{
+	const int rows = s->device->limits.prefill_rows, grid = s->graph->prompt_grid;
+	if (s->max_gap == 0 || !session_is_running(s) || s->max_gap >= rows)
+		return rows;
+	const int cells = s->max_gap / grid * grid;
+	return cells > 0 ? cells : grid < rows ? grid : rows;
+}
+
+/* Rows of waiting prompts until the next cell is too large for what is left of `most` rows. The last row of a prompt
+ * needs an out: its last cell waits for one. */
+static StepSize gather_prompts(AtlasSession *s, int most)
 {
 	StepIo *io = &s->device->io;
 	const StepLimits *limits = &s->device->limits;
 	StepSize size = {.phase = PREFILL};
 	int64_t ticket = -1;
-	for (int slot; (slot = session_next_waiting(s, ticket)) >= 0 && size.rows < limits->prefill_rows;) {
+	for (int slot; (slot = session_next_waiting(s, ticket)) >= 0 && size.rows < most;) {
 		Sequence *q = &s->slots[slot];
 		const int left = q->n - q->read;
-		int count = session_whole_cells(s, left, limits->prefill_rows - size.rows);
+		int count = session_whole_cells(s, left, most - size.rows);
 		ticket = q->ticket;
 		if (count == 0)
 			break; /* first come, first served */
@@ -75,7 +86,8 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 	AtlasStatus status = s->has_strays ? session_wait(s) : ATLAS_OK;
 	if (status != ATLAS_OK)
 		return status;
-	StepSize size = gather_prompts(s);
+	StepSize size = gather_prompts(s, most_rows(s));
+	s->is_answers_turn = s->max_gap > 0;
 	status = session_run(s, &size);
 	if (status == ATLAS_OK)
 		status = take_tokens(s, &size, events);

@@ -1,4 +1,5 @@
-/* test_cuts.c - where prompts are cut into steps: on the plan's grid, whatever else waits, starts and is cancelled.
+/* test_cuts.c - where prompts are cut into steps: on the plan's grid, whatever else waits, starts and is cancelled; and
+ * how they take turns with answers.
  *
  * The device writes down the segments of each step and draws any token at once; so the rule itself is seen, over many
  * loads, without a model.
@@ -22,6 +23,10 @@ typedef struct CutDevice {
 	int length[SLOTS]; /* of the prompt; 0 = it is no prompt any more */
 	int64_t order[SLOTS]; /* of arrival */
 	int made[SLOTS];   /* position behind the slot's last token */
+	bool runs[SLOTS];  /* it has answers to come */
+	int max_gap;       /* of the session */
+	bool has_read;     /* the step before was of prompts */
+	long n_turns;      /* steps of prompts while answers ran, of sessions with max_gap */
 	long n_segments, n_cuts, n_waited; /* segments; of them not to the end; steps that outs were missing in */
 	int32_t words[SLOTS * PLAN_RING_ENTRIES * PLAN_RING_WORDS];
 	int32_t step[4], row[4][MAX_ROWS], out_row[MAX_ROWS], seg[SLOTS * 4], acquire[SLOTS], limits[SLOTS * 8];
@@ -36,11 +41,27 @@ static void put_token(CutDevice *d, int slot)
 		(RingEntry){.position = position, .token = 3, .logprob = -1});
 }
 
+static int n_running(const CutDevice *d)
+{
+	int n = 0;
+	for (int slot = 0; slot < SLOTS; slot++)
+		n += d->runs[slot];
+	return n;
+}
+
+/* Rows that a step of prompts may have now. */
+static int most_rows(const CutDevice *d)
+{
+	const int rows = d->base.limits.prefill_rows, grid = d->graph->prompt_grid;
+	const int cells = d->max_gap < grid ? grid : d->max_gap / grid * grid;
+	return d->max_gap == 0 || n_running(d) == 0 || d->max_gap >= rows || cells >= rows ? rows : cells;
+}
+
 /* Of the prompts that are not read to their end, the first whose next cell needs no out that is missing: there was no
  * room for it. */
-static void check_rest(const CutDevice *d, const StepSize *size)
+static void check_rest(const CutDevice *d, const StepSize *size, int most)
 {
-	const int room = d->base.limits.prefill_rows - size->rows, grid = d->graph->prompt_grid;
+	const int room = most - size->rows, grid = d->graph->prompt_grid;
 	const bool has_outs = size->outs < d->base.limits.prefill_outs;
 	int first = -1;
 	for (int slot = 0; slot < SLOTS; slot++)
@@ -53,10 +74,14 @@ static void check_rest(const CutDevice *d, const StepSize *size)
 
 static void read_prompts(CutDevice *d, const StepSize *size)
 {
-	const int grid = d->graph->prompt_grid;
+	const int grid = d->graph->prompt_grid, most = most_rows(d);
 	int rows = 0, outs = 0;
 	int64_t last = -1;
-	assert_in_range(size->rows, 1, d->base.limits.prefill_rows);
+	assert_in_range(size->rows, 1, most);
+	if (d->max_gap && n_running(d)) {
+		assert_false(d->has_read); /* none that runs waits for more than one */
+		d->n_turns++;
+	}
 	assert_in_range(size->outs, 0, d->base.limits.prefill_outs);
 	for (int i = 0; i < size->segs; i++) {
 		const int32_t *s = d->seg + i * 4;
@@ -73,12 +98,13 @@ static void read_prompts(CutDevice *d, const StepSize *size)
 		if (end < d->length[slot])
 			continue;
 		assert_int_equal(d->out_row[outs++], rows - 1); /* a prompt's last row has its out in the same step */
+		d->runs[slot] = true;
 		d->made[slot] = d->length[slot];
 		d->length[slot] = 0;
 		put_token(d, slot);
 	}
 	assert_true(rows == size->rows && outs == size->outs);
-	check_rest(d, size);
+	check_rest(d, size, most);
 	d->n_waited += outs == d->base.limits.prefill_outs;
 }
 
@@ -87,6 +113,10 @@ static AtlasStatus launch(Device *base, const StepSize *size, int n)
 	CutDevice *d = (CutDevice *)base;
 	if (size->phase == PREFILL)
 		read_prompts(d, size);
+	if (size->phase == DECODE)
+		assert_int_equal(size->rows, n_running(d)); /* all of them have a token in each */
+	if (size->phase != ACQUIRE)
+		d->has_read = size->phase == PREFILL;
 	for (int i = 0; i < n && size->phase == DECODE; i++)
 		for (int row = 0; row < size->rows; row++)
 			put_token(d, base->io.row_slot[row]);
@@ -114,7 +144,7 @@ static int below(uint64_t *random, int n)
 	return (int)((*random >> 33) % (uint64_t)n);
 }
 
-static void begin(CutDevice *d, const Graph *g, int rows, int outs)
+static void begin(CutDevice *d, const Graph *g, int rows, int outs, int ahead)
 {
 	static const DeviceOps ops = {.kind = "cuts", .launch = launch, .wait = wait_for, .look = look,
 		.close = close_device};
@@ -124,7 +154,7 @@ static void begin(CutDevice *d, const Graph *g, int rows, int outs)
 	d->base.io = (StepIo){.step = d->step, .row_token = d->row[0], .row_slot = d->row[1], .row_pos = d->row[2],
 		.out_row = d->out_row, .seg = d->seg, .acquire = d->acquire, .new_sampling = d->sampling,
 		.new_limits = d->limits, .new_pages = d->pages, .ring = d->words};
-	d->base.limits = (StepLimits){.prefill_rows = rows, .prefill_outs = outs, .decode_rows = SLOTS, .ahead = 1,
+	d->base.limits = (StepLimits){.prefill_rows = rows, .prefill_outs = outs, .decode_rows = SLOTS, .ahead = ahead,
 		.row = 1};
 }
 
@@ -139,6 +169,7 @@ static void start_one(AtlasSession *s, CutDevice *d, const AtlasSampling *greedy
 	if (atlas_start(s, tokens, n, greedy, 1 + below(random, 6), &slot) != ATLAS_OK)
 		return;
 	d->length[slot] = n;
+	d->runs[slot] = false;
 	d->read[slot] = 0;
 	d->order[slot] = (*arrived)++;
 }
@@ -153,21 +184,25 @@ static void run_load(AtlasPlan *plan, CutDevice *d, uint64_t *random)
 	int n, steps = 0;
 	const AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
 	assert_int_equal(session_open_on(plan, &d->base, &s, &error), ATLAS_OK);
+	session_max_gap(s, d->max_gap);
 	while (steps++ < 30 || atlas_active(s)) {
 		if (steps < 30 && below(random, 3))
 			start_one(s, d, &greedy, random, &arrived);
 		for (int slot = 0; slot < SLOTS; slot++)
 			if (below(random, 25) == 0 && atlas_cancel(s, slot) == ATLAS_OK)
-				d->length[slot] = 0;
+				d->length[slot] = d->runs[slot] = 0;
 		assert_int_equal(atlas_step(s, events, SLOTS, &n), ATLAS_OK);
+		for (int i = 0; i < n; i++)
+			if (events[i].finish != ATLAS_RUNNING)
+				d->runs[events[i].slot] = false;
 	}
 	atlas_session_close(s);
 }
 
-static void prompts_are_cut_on_the_grid(void **state)
+static void prompts_are_cut_on_the_grid_and_take_turns(void **state)
 {
 	CutDevice *d = malloc(sizeof *d);
-	long segments = 0, cuts = 0, waited = 0;
+	long segments = 0, cuts = 0, waited = 0, turns = 0;
 	uint64_t random = 1;
 	(void)state;
 	for (int load = 0; load < LOADS; load++) {
@@ -175,18 +210,21 @@ static void prompts_are_cut_on_the_grid(void **state)
 		AtlasPlan plan = {.artifact.graph = {.slots = SLOTS, .vocab = VOCAB, .max_context = CONTEXT, .page = 16,
 			.pages = SLOTS * CONTEXT / 16, .max_pages = CONTEXT / 16, .prompt_grid = grid, .top_p = 1,
 			.repetition_penalty = 1, .max_new_tokens = 4}};
-		begin(d, &plan.artifact.graph, rows, 1 + below(&random, SLOTS < rows ? SLOTS : rows));
+		begin(d, &plan.artifact.graph, rows, 1 + below(&random, SLOTS < rows ? SLOTS : rows), 1 + below(&random, 8));
+		d->max_gap = load % 2 ? 1 + below(&random, 2 * rows) : 0;
 		run_load(&plan, d, &random);
+		turns += d->n_turns;
 		segments += d->n_segments;
 		cuts += d->n_cuts;
 		waited += d->n_waited;
 	}
 	free(d);
-	assert_true(cuts > LOADS && segments > 2 * cuts && waited > LOADS); /* all of it has happened, and often */
+	/* all of it has happened, and often */
+	assert_true(turns > LOADS && cuts > LOADS && segments > 2 * cuts && waited > LOADS);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(prompts_are_cut_on_the_grid)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(prompts_are_cut_on_the_grid_and_take_turns)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
