@@ -32,7 +32,8 @@
  *	atlas_plan_close(plan);
  *
  * Handles. A plan is read-only after its opening: any number of sessions, in any threads, may share it, and it
- * must outlive them. A session belongs to one thread at a time. Every function returns a status; ATLAS_OK is 0.
+ * must outlive them. A session belongs to one thread at a time; atlas_wake alone may come from any. Every function
+ * returns a status; ATLAS_OK is 0.
  * A session whose device failed stays failed: each later call but close returns the same status.
  *
  * Structs with struct_size as first member are filled by their own init function, or with
@@ -343,6 +344,13 @@ typedef struct AtlasEvent {
  * sequence that is cancelled while these events are looked at may have more of them, which are to be passed over; if
  * one of them ends it, its slot is free already. */
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
+
+/* The one call for a session that may come from any thread, at any time between its opening and its closing, even while
+ * another thread is in a call of it. An atlas_step that waits for tokens returns at once, with ATLAS_OK and *n = 0; the
+ * next one, or the first if none waits, adds no decode steps ahead. So what the caller does then, such as starting or
+ * cancelling a sequence, waits for fewer steps. A chunk of prompts, and a step on the reference device, are waited for
+ * to their end. No token is lost: it is handed out by a later step. Calls before a step count as one. Never blocks. */
+void atlas_wake(AtlasSession *session); /* NULL is fine */
 
 int atlas_active(const AtlasSession *session); /* sequences that have a slot */
 

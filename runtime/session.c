@@ -245,6 +245,7 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 	const int most = session->graph->slots * session->step_tokens;
 	if (cap < most)
 		return error_set(&session->error, ATLAS_ARGUMENT, "room for %d events: %d expected", cap, most);
+	session->is_urgent = atomic_exchange(&session->is_woken, false);
 	session->flight.is_closed |= is_waiting;
 	if (!session_has_results(session) && is_waiting && !is_answers_turn)
 		return session_step_prompts(session, events, n);
@@ -254,6 +255,12 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 	if (s == ATLAS_OK && session->flight.n > 0)
 		s = session_add_steps(session);
 	return s == ATLAS_OK && session_has_results(session) ? session_take_step(session, events, n) : s;
+}
+
+void atlas_wake(AtlasSession *session)
+{
+	if (session)
+		atomic_store(&session->is_woken, true);
 }
 
 AtlasStatus atlas_cancel(AtlasSession *session, int slot)

@@ -119,7 +119,7 @@ static int steps_to_add(const AtlasSession *s)
 	const int end = left < ahead ? left : ahead, n = end - on_way;
 	if (f->is_closed || n <= 0)
 		return 0;
-	if (session_next_waiting(s, -1) >= 0) /* its turn is after this step */
+	if (s->is_urgent || session_next_waiting(s, -1) >= 0) /* whose turn is after this step */
 		return on_way == 0;
 	return on_way == 0 || end == left ? n : n - n % limits->row;
 }
@@ -161,11 +161,13 @@ static bool has_token(const AtlasSession *s, int slot, int position)
 	return __atomic_load_n(words, __ATOMIC_RELAXED) == position && ring_read(words, &entry);
 }
 
-/* Returns when the slot's entry for `position` is in its ring. */
-static AtlasStatus await_token(AtlasSession *s, int slot, int position)
+/* Returns when the slot's entry for `position` is in its ring or, where it may, when the session is woken. */
+static AtlasStatus await_token(AtlasSession *s, int slot, int position, bool may_wake)
 {
 	bool is_busy = true;
 	for (int tries = 1; !has_token(s, slot, position); tries++) {
+		if (may_wake && atomic_load_explicit(&s->is_woken, memory_order_relaxed))
+			break;
 		if (!is_busy) /* all is done, and it was not there a moment later: take_token says what is */
 			break;
 		breathe();
@@ -184,7 +186,7 @@ static AtlasStatus take_slot(AtlasSession *s, int slot, AtlasEvent *events, int 
 	const int before = *n;
 	bool more = true;
 	while (more) {
-		AtlasStatus status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made);
+		AtlasStatus status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made, false);
 		if (status == ATLAS_OK)
 			status = session_take_token(s, slot, &events[*n], &more);
 		if (status == ATLAS_OK && more && (++*n == before + s->step_tokens || events[*n - 1].finish != ATLAS_RUNNING))
@@ -203,8 +205,15 @@ static AtlasStatus take_slot(AtlasSession *s, int slot, AtlasEvent *events, int 
 AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n)
 {
 	Flight *f = &s->flight;
-	AtlasStatus status = ATLAS_OK;
-	int made = 0;
+	int made = 0, first = 0;
+	while (f->slots[first] < 0) /* a flight without any has no results */
+		first++;
+	const int slot = f->slots[first], position = s->slots[slot].n + s->slots[slot].made;
+	AtlasStatus status = await_token(s, slot, position, true);
+	if (status != ATLAS_OK)
+		return status;
+	if (!has_token(s, slot, position) && atomic_load_explicit(&s->is_woken, memory_order_relaxed))
+		return ATLAS_OK;
 	f->taken++; /* now, so that leave_flight knows whether steps are left behind */
 	for (int i = 0; i < f->n && status == ATLAS_OK; i++)
 		if (f->slots[i] >= 0)

@@ -8,6 +8,8 @@
 
 #include "runtime/session.h"
 
+#include <stdatomic.h>
+
 typedef enum SequenceState { FREE, WAITING, RUNNING } SequenceState;
 
 typedef struct Sequence {
@@ -53,6 +55,8 @@ struct AtlasSession {
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
 	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */
 	bool is_answers_turn; /* the last step was of prompts, and max_gap is set */
+	atomic_bool is_woken; /* by atlas_wake, from any thread; all else here is of one thread at a time */
+	bool is_urgent;       /* it was, before this step: no decode step is added ahead */
 	bool is_walking;      /* a callback of atlas_score or atlas_trace is running: nothing else may be asked meanwhile */
 	AtlasStatus failed;   /* the first fault; sticky */
 	AtlasError error;
@@ -99,7 +103,7 @@ static inline bool session_has_results(const AtlasSession *s) { return s->flight
 /* All running sequences, when no step is on its way. */
 AtlasStatus session_begin_flight(AtlasSession *s);
 AtlasStatus session_add_steps(AtlasSession *s);
-/* The results of the oldest step on its way. */
+/* The results of the oldest step on its way; none when atlas_wake is called before they are there. */
 AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n);
 /* The next token of the slot's sequence, which should be there. *more: the one behind it is of the same step. */
 AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *more);

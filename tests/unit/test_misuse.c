@@ -97,6 +97,7 @@ static void nulls_are_refused(void **state)
 	atlas_session_close(NULL);
 	atlas_plan_close(NULL);
 	atlas_device_end(NULL);
+	atlas_wake(NULL);
 	atlas_device_end(atlas_device_start(-1));
 	AtlasSampling s;
 	atlas_sampling_init(r.plan, NULL);
