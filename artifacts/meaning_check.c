@@ -537,7 +537,7 @@ static int known_logits(Meaning *m)
 static void sample_best(Meaning *m)
 {
 	static const char *const names[] = {"step", "logits", "out_row", "row_slot", "row_pos", "sampling", "limits",
-		"stop_tokens", "counts", "slot_token", "slot_len", "ring"};
+		"rules", "stop_tokens", "counts", "slot_token", "slot_len", "ring"};
 	int v[PLAN_MAX_OPERANDS] = {0};
 	known_logits(m);
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -552,7 +552,7 @@ static void sample_best(Meaning *m)
 static void draw(Meaning *m, int row_pos, int v[PLAN_MAX_OPERANDS])
 {
 	const int of[PLAN_MAX_OPERANDS] = {0, known_logits(m), in(m, "ids"), in(m, "row_slot"), row_pos, in(m, "sampling"),
-		in(m, "limits"), in(m, "counts"), in(m, "slot_token"), in(m, "slot_len"), in(m, "slot_draft")};
+		in(m, "limits"), in(m, "rules"), in(m, "counts"), in(m, "slot_token"), in(m, "slot_len"), in(m, "slot_draft")};
 	memcpy(v, of, sizeof of);
 	apply(m, OP_draw, v);
 	set(m, "logits", v[1]);
@@ -562,8 +562,8 @@ static void draw_best(Meaning *m)
 {
 	int v[PLAN_MAX_OPERANDS];
 	draw(m, in(m, "row_pos"), v);
-	set(m, "drawn", v[11]);
-	set(m, "drawn_logprob", v[12]);
+	set(m, "drawn", v[op_operand(OP_draw, "drawn")]);
+	set(m, "drawn_logprob", v[op_operand(OP_draw, "drawn_logprob")]);
 }
 
 static void draw_draft(Meaning *m)
@@ -574,8 +574,8 @@ static void draw_draft(Meaning *m)
 	if (made_of(m, in(m, "draft_len"), OF_LENGTHS, other) != row_pos)
 		odd(m, other);
 	draw(m, row_pos, v);
-	APPLY(m, OP_keep_draft, {v[11], in(m, "row_slot"), in(m, "slot_len"), in(m, "slot_draft"), in(m, "row_token"),
-		row_pos});
+	APPLY(m, OP_keep_draft, {v[op_operand(OP_draw, "drawn")], in(m, "row_slot"), in(m, "slot_len"),
+		in(m, "slot_draft"), in(m, "row_token"), row_pos});
 	set(m, "slot_draft", OP_keep_draft_v[3]);
 	set(m, "row_token", OP_keep_draft_v[4]);
 	set(m, "row_pos", OP_keep_draft_v[5]);

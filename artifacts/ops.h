@@ -52,7 +52,12 @@
  *             penalty, frequency penalty, unused, unused
  *   limits    [SLOTS,8] i32: top_k (0 = all), seed low, seed high, positions the slot may hold; then, of the slot's
  *             first, second and third draft, for measuring alone: 0, or in how many of 2^16 positions it counts as
- *             accepted whatever was drawn (by a hash of the position: ref_draft.c); unused
+ *             accepted whatever was drawn (by a hash of the position: ref_draft.c); how many rules the slot has, plus
+ *             2^16 if stop_tokens are tokens like others to it
+ *   rules     [SLOTS,1536] i32: 384 rules of 4 words a slot, of a token each, the first limits[s,7] mod 2^16 of them:
+ *             token id; bits of an f32 that is added to its score; a position, below which its score is -inf; 1 if the
+ *             token ends the sequence as those of stop_tokens do, else 0. No two are of one token. Scores are changed
+ *             for the draw alone: logits are left as the penalties make them
  *   slot_token [SLOTS] i32: the last token, which the next step reads; -1 = the sequence has ended. Decode steps may
  *             go on with such a slot: it reads token 0 at position 0 and draws nothing
  *   row_next  [ROWS] i32: the token after a row: of a prompt as the host knows it, 0 after the last one; of a verify
@@ -140,13 +145,12 @@ OP(zero_slots, OP_GRAPH, "", "state[s,:] = 0 for each slot s with acquire[s] = 1
 OP(gather, OP_GRAPH, "", "y[o,:] = x[out_row[o],:]; idle outs (-1): 0",
 	IN(x, "ROWS, K"), IN(out_row, "OUTS"), OUT(y, "OUTS, K"))
 OP(sample, OP_GRAPH, "N_VALID",
-	"per out row of slot s that has not ended: penalties, temperature, top-k, top-p, min-p, then argmax or Gumbel-max "
-	"with Philox(seed, slot_len); token -> slot_token (-1 when done), counts, ring; slot_len = row_pos + 1; "
+	"per out row of slot s that has not ended: penalties, rules, temperature, top-k, top-p, min-p, then argmax or "
+	"Gumbel-max with Philox(seed, slot_len); token -> slot_token (-1 when done), counts, ring; slot_len = row_pos + 1; "
 	"a NaN or an infinite maximum: token -1, done 3, counts as they were",
 	IN(step, "4"), INOUT(logits, "OUTS, V"), IN(out_row, "OUTS"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
-	IN(sampling, "SLOTS, 8"),
-	IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"),
-	INOUT(slot_len, "SLOTS"), INOUT(ring, "SLOTS, 256"))
+	IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"), IN(rules, "SLOTS, 1536"), IN(stop_tokens, "STOPS"),
+	INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"), INOUT(slot_len, "SLOTS"), INOUT(ring, "SLOTS, 256"))
 OP(verify_rows, OP_GRAPH, "",
 	"verify: row t is the j-th of slot s, j = t mod (DRAFTS + 1): row_token = slot_token[s], or draft j - 1; row_pos = "
 	"slot_len[s] + j. Ended slots: 0, j; idle rows: 0, 0",
@@ -179,8 +183,9 @@ OP(draw, OP_GRAPH, "N_VALID AHEAD",
 	"token id ids[v], ascending, where ids is there, else of id v; V may be less than VOCAB, and all that goes by ids "
 	"goes by these: counts, drafts, the noise, what is drawn",
 	IN(step, "4"), INOUT(logits, "ROWS, V"), IN_OPT(ids, "V"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
-	IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"), IN(counts, "SLOTS, VOCAB"), IN(slot_token, "SLOTS"),
-	IN(slot_len, "SLOTS"), IN(slot_draft, "SLOTS, DRAFTS"), OUT(drawn, "ROWS"), OUT(drawn_logprob, "ROWS"))
+	IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"), IN(rules, "SLOTS, 1536"), IN(counts, "SLOTS, VOCAB"),
+	IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(slot_draft, "SLOTS, DRAFTS"), OUT(drawn, "ROWS"),
+	OUT(drawn_logprob, "ROWS"))
 OP(keep_draft, OP_GRAPH, "",
 	"draft: slot_draft[s, row_pos[t] + 1 - slot_len[s]] = row_token[t] = drawn[t], 0 for -1; row_pos[t] += 1",
 	IN(drawn, "ROWS"), IN(row_slot, "ROWS"), IN(slot_len, "SLOTS"), INOUT(slot_draft, "SLOTS, DRAFTS"),
@@ -191,15 +196,16 @@ OP(accept, OP_GRAPH, "",
 	"slot_version[s] = "
 	"the last such row, 0 = the first. row_next[t] = drawn[t], 0 for -1",
 	IN(step, "4"), IN(drawn, "ROWS"), IN(drawn_logprob, "ROWS"), IN(row_token, "ROWS"), IN(row_slot, "ROWS"),
-	IN(row_pos, "ROWS"), IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"),
-	INOUT(slot_token, "SLOTS"), INOUT(slot_len, "SLOTS"), INOUT(slot_version, "SLOTS"), INOUT(ring, "SLOTS, 256"),
-	OUT(row_next, "ROWS"))
+	IN(row_pos, "ROWS"), IN(limits, "SLOTS, 8"), IN(rules, "SLOTS, 1536"), IN(stop_tokens, "STOPS"),
+	INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"), INOUT(slot_len, "SLOTS"), INOUT(slot_version, "SLOTS"),
+	INOUT(ring, "SLOTS, 256"), OUT(row_next, "ROWS"))
 OP(acquire, OP_GRAPH, "",
 	"for each slot s with acquire[s] = 1: slot_len, slot_token, slot_version, counts = 0; "
-	"sampling, limits, page_table rows = the new ones",
+	"sampling, limits, page_table rows = the new ones; rules row = new_rules",
 	IN(acquire, "SLOTS"), IN(new_sampling, "SLOTS, 8"), IN(new_limits, "SLOTS, 8"), IN(new_pages, "SLOTS, MAX_PAGES"),
-	INOUT(slot_len, "SLOTS"), INOUT(slot_token, "SLOTS"), INOUT(counts, "SLOTS, V"), INOUT(sampling, "SLOTS, 8"),
-	INOUT(limits, "SLOTS, 8"), INOUT(page_table, "SLOTS, MAX_PAGES"), INOUT_OPT(slot_version, "SLOTS"))
+	IN(new_rules, "1536"), INOUT(slot_len, "SLOTS"), INOUT(slot_token, "SLOTS"), INOUT(counts, "SLOTS, V"),
+	INOUT(sampling, "SLOTS, 8"), INOUT(limits, "SLOTS, 8"), INOUT(rules, "SLOTS, 1536"),
+	INOUT(page_table, "SLOTS, MAX_PAGES"), INOUT_OPT(slot_version, "SLOTS"))
 
 OP(embed_next, OP_FUSED, "", "slot_rows; embed",
 	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(table, "V, H"),
@@ -354,8 +360,8 @@ OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
 OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logits has left them beside the logits",
 	IN(step, "4"), INOUT(logits, "OUTS, V"), IN(best, "OUTS, PARTS, 2"), IN(best_id, "OUTS, PARTS"),
 	IN(out_row, "OUTS"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"),
-	IN(limits, "SLOTS, 8"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"), INOUT(slot_token, "SLOTS"),
-	INOUT(slot_len, "SLOTS"), INOUT(ring, "SLOTS, 256"))
+	IN(limits, "SLOTS, 8"), IN(rules, "SLOTS, 1536"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"),
+	INOUT(slot_token, "SLOTS"), INOUT(slot_len, "SLOTS"), INOUT(ring, "SLOTS, 256"))
 OP(embed_verify, OP_FUSED, "", "verify_rows; embed",
 	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(slot_draft, "SLOTS, DRAFTS"),
 	IN(table, "V, H"), OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"), OUT(x, "ROWS, H"))
@@ -383,13 +389,13 @@ OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 OP(draw_best, OP_FUSED, "N_VALID AHEAD", "draw, with best and best_id as norm_logits has left them beside the logits",
 	IN(step, "4"), INOUT(logits, "ROWS, V"), IN(best, "ROWS, PARTS, 2"), IN(best_id, "ROWS, PARTS"),
 	IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"),
-	IN(counts, "SLOTS, V"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), IN(slot_draft, "SLOTS, DRAFTS"),
-	OUT(drawn, "ROWS"), OUT(drawn_logprob, "ROWS"))
+	IN(rules, "SLOTS, 1536"), IN(counts, "SLOTS, V"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
+	IN(slot_draft, "SLOTS, DRAFTS"), OUT(drawn, "ROWS"), OUT(drawn_logprob, "ROWS"))
 OP(draw_draft, OP_FUSED, "N_VALID AHEAD",
 	"draw_best, of columns of token ids as draw has them; keep_draft, of a row a slot; draft_len[s] += 1 where "
 	"row_pos[t] is",
 	IN(step, "4"), INOUT(logits, "ROWS, V"), IN_OPT(ids, "V"), IN(best, "ROWS, PARTS, 2"), IN(best_id, "ROWS, PARTS"),
-	IN(row_slot, "ROWS"), IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"),
+	IN(row_slot, "ROWS"), IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"), IN(rules, "SLOTS, 1536"),
 	IN(counts, "SLOTS, VOCAB"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), INOUT(slot_draft, "SLOTS, DRAFTS"),
 	INOUT(row_token, "ROWS"), INOUT(row_pos, "ROWS"), INOUT(draft_len, "SLOTS"))
 OP(read_probe, OP_FUSED, "",

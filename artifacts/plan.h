@@ -63,7 +63,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 9,
+	PLAN_VERSION = 10,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -76,6 +76,7 @@ enum {
 	PLAN_MAX_VERIFY = 4,     /* rows of a slot in a verify step */
 	PLAN_DELTA_CELL = 64,    /* rows that delta_rule solves together, from a segment's first one on (ops.h) */
 	PLAN_RING_ENTRIES = 64, PLAN_RING_WORDS = 4, /* of a slot's results (ops.h, ring); of one entry */
+	PLAN_RULES = 384, PLAN_RULE_WORDS = 4, /* of a slot (ops.h, rules); of one rule */
 };
 #define PLAN_MAGIC "ATLASPLN"
 #define PLAN_END "ATLASSIG"

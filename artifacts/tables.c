@@ -127,6 +127,7 @@ const FrameTensor frame_table[] = {
 	{"new_sampling", ROLE_INPUT, F32, 2, {DIM_SLOTS, 8}},
 	{"new_limits", ROLE_INPUT, I32, 2, {DIM_SLOTS, 8}},
 	{"new_pages", ROLE_INPUT, I32, 2, {DIM_SLOTS, DIM_MAX_PAGES}},
+	{"new_rules", ROLE_INPUT, I32, 1, {PLAN_RULES * PLAN_RULE_WORDS}},
 	{"ring", ROLE_OUTPUT, I32, 2, {DIM_SLOTS, PLAN_RING_ENTRIES * PLAN_RING_WORDS}},
 	{"page_table", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_MAX_PAGES}},
 	{"slot_len", ROLE_STATE, I32, 1, {DIM_SLOTS}},
@@ -135,6 +136,7 @@ const FrameTensor frame_table[] = {
 	{"slot_version", ROLE_STATE, I32, 1, {DIM_SLOTS}},
 	{"sampling", ROLE_STATE, F32, 2, {DIM_SLOTS, 8}},
 	{"limits", ROLE_STATE, I32, 2, {DIM_SLOTS, 8}},
+	{"rules", ROLE_STATE, I32, 2, {DIM_SLOTS, PLAN_RULES * PLAN_RULE_WORDS}},
 	{"counts", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_VOCAB}},
 };
 const int n_frame_table = (int)(sizeof frame_table / sizeof frame_table[0]);

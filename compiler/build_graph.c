@@ -229,6 +229,7 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	s->slot_token = state(c, "slot_token", DT_i32, g->slots, 0);
 	s->sampling = state(c, "sampling", DT_f32, g->slots, 8);
 	s->limits = state(c, "limits", DT_i32, g->slots, 8);
+	s->rules = state(c, "rules", DT_i32, g->slots, PLAN_RULES * PLAN_RULE_WORDS);
 	s->counts = state(c, "counts", DT_i32, g->slots, g->vocab);
 	if (!g->verify_rows)
 		return;
@@ -251,8 +252,8 @@ static void add_head(Compile *c, StepTensors *s, const DecoderEnds *ends, const 
 	s->stop_tokens = g_constant(c, "atlas.stop_tokens", DT_i32, g->n_stop_tokens, g->stop_tokens);
 	s->ring = host(c, ROLE_OUTPUT, DT_i32, "ring", g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS);
 	g_op(c, OP_sample, end, both, attrs,
-		(int[]){s->step, logits, s->out_row, s->row_slot, s->row_pos, s->sampling, s->limits, s->stop_tokens,
-			s->counts, s->slot_token, s->slot_len, s->ring});
+		(int[]){s->step, logits, s->out_row, s->row_slot, s->row_pos, s->sampling, s->limits, s->rules,
+			s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->ring});
 }
 
 static void add_acquire(Compile *c, const StepTensors *s)
@@ -262,9 +263,10 @@ static void add_acquire(Compile *c, const StepTensors *s)
 	int new_sampling = host(c, ROLE_INPUT, DT_f32, "new_sampling", g->slots, 8);
 	int new_limits = host(c, ROLE_INPUT, DT_i32, "new_limits", g->slots, 8);
 	int new_pages = host(c, ROLE_INPUT, DT_i32, "new_pages", g->slots, g->max_pages);
+	int new_rules = host(c, ROLE_INPUT, DT_i32, "new_rules", PLAN_RULES * PLAN_RULE_WORDS, 0);
 	g_op(c, OP_acquire, -1, PHASE_ACQUIRE, NULL,
-		(int[]){wanted, new_sampling, new_limits, new_pages, s->slot_len, s->slot_token, s->counts,
-			s->sampling, s->limits, s->page_table, s->slot_version});
+		(int[]){wanted, new_sampling, new_limits, new_pages, new_rules, s->slot_len, s->slot_token, s->counts,
+			s->sampling, s->limits, s->rules, s->page_table, s->slot_version});
 	for (int i = 0; i < c->slot_states.n; i++)
 		g_op(c, OP_zero_slots, -1, PHASE_ACQUIRE, NULL, (int[]){wanted, c->slot_states.at[i]});
 }

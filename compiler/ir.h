@@ -496,7 +496,7 @@ void print_plan(Compile *c, void *file);
 /* Graph tensors every decoder has: see artifacts/ops.h for their meaning. */
 typedef struct StepTensors {
 	int step, row_slot, row_token, row_pos, out_row, seg;
-	int page_table, slot_len, slot_token, sampling, limits, counts;
+	int page_table, slot_len, slot_token, sampling, limits, rules, counts;
 	int row_next, slot_draft, slot_version, ring, stop_tokens; /* the first three: -1 where no head drafts */
 } StepTensors;
 

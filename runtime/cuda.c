@@ -754,6 +754,7 @@ static AtlasStatus find_io(Cuda *c)
 		{"new_sampling", &io->new_sampling, (int64_t)g->slots * 8},
 		{"new_limits", &io->new_limits, (int64_t)g->slots * 8},
 		{"new_pages", &io->new_pages, (int64_t)g->slots * g->max_pages},
+		{"new_rules", &io->new_rules, PLAN_RULES * PLAN_RULE_WORDS},
 		{"ring", &io->ring, (int64_t)g->slots * PLAN_RING_ENTRIES * PLAN_RING_WORDS}};
 	for (size_t w = 0; w < sizeof wanted / sizeof wanted[0]; w++) {
 		const Buf *largest = NULL;

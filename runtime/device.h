@@ -24,6 +24,7 @@ typedef struct StepIo {
 	float *new_sampling; /* [slots, 8] */
 	int32_t *new_limits; /* [slots, 8] */
 	int32_t *new_pages;  /* [slots, max_pages] */
+	int32_t *new_rules;  /* [PLAN_RULES, PLAN_RULE_WORDS] of each slot that is acquired */
 	int32_t *ring;       /* [slots, PLAN_RING_ENTRIES, PLAN_RING_WORDS] output */
 } StepIo;
 

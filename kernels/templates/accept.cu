@@ -8,6 +8,7 @@
 #include "contract.cuh"
 #include "types.cuh"
 #include "ring.cuh"
+#include "rules.cuh"
 
 KERNEL(accept, accept)
 ARCH(80)
@@ -30,6 +31,7 @@ struct Args {
 	IN(i32, row_slot, "ROWS");
 	IN(i32, row_pos, "ROWS");
 	IN(i32, limits, "SLOTS, 8");
+	IN(i32, rules, "SLOTS, 1536");
 	IN(i32, stop_tokens, "STOPS");
 	INOUT(i32, counts, "SLOTS, V");
 	INOUT(i32, slot_token, "SLOTS");
@@ -50,6 +52,20 @@ __device__ __forceinline__ bool is_given(int position, int i, int share)
 	return int(h >> 16) < share;
 }
 
+// thread level: is it a stop token of the model, which counts, or of a rule?
+__device__ __forceinline__ bool stops(const Args &a, const Rules &rules, int token)
+{
+	bool is_stop = false;
+	for (int k = 0; k < STOPS && !rules.keeps_on; k++)
+		is_stop |= a.stop_tokens[k] == token;
+#pragma unroll 4
+	for (int k = 0; k < rules.n; k++) {
+		const Rule rule = rules.at(k);
+		is_stop |= rule.is_end && rule.token == token;
+	}
+	return is_stop;
+}
+
 __device__ __forceinline__ int slot_of(const Args &a, int t) { return t < min(a.step[0], ROWS) ? a.row_slot[t] : -1; }
 
 extern "C" __global__ void __launch_bounds__(128) accept(const Args a)
@@ -64,13 +80,11 @@ extern "C" __global__ void __launch_bounds__(128) accept(const Args a)
 	if (slot < 0 || (first > 0 && a.row_slot[first - 1] == slot) || a.slot_token[slot] < 0)
 		return;
 	const i32 *const limits = a.limits + i64(slot) * 8;
+	const Rules rules = rules_of(a.rules, a.limits, slot);
 	bool goes_on = true;
 	for (int t = first; goes_on; t++) {
 		const int token = a.drawn[t] < V ? a.drawn[t] : -1, position = a.row_pos[t] + 1, i = t - first;
-		int done = token < 0 ? 3 : position >= limits[3] ? 2 : 0;
-		for (int k = 0; k < STOPS && token >= 0; k++)
-			if (a.stop_tokens[k] == token)
-				done = 1;
+		const int done = token < 0 ? 3 : stops(a, rules, token) ? 1 : position >= limits[3] ? 2 : 0;
 		const int share = i < 3 ? limits[4 + i] : 0;
 		goes_on = done == 0 && slot_of(a, t + 1) == slot
 			&& (share ? is_given(position, i, share) : a.row_token[t + 1] == token);

@@ -13,12 +13,16 @@
 // loop that contention stretches: sums of 16-bit halves, or a carry where a slice is too long for them.
 // Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011
 //
+// Rules of the slot (rules.cuh) change some logits for the draw alone. Thread i of each block has rule i: where its
+// token's column is in the block's slice, the thread changes the logit, and puts it back when the token is drawn.
+//
 // An id here is a column of the logits. Which token that is, Ids says: counts, drafts and the noise go by tokens.
 //
 // A template that draws has the dims V and PARTS, the attribute N_VALID, and the tunable CLUSTER: blocks a row, a slice
 // of it each (one before sm_90). Its grid is (CLUSTER, rows or outs, 1), its block 512.
 #pragma once
 #include "arrive.cuh"
+#include "rules.cuh"
 
 constexpr int THREADS = 512, BINS = 2048, LIST = 2048; // of a block
 #if __CUDA_ARCH__ >= 900 && CLUSTER > 1
@@ -43,6 +47,23 @@ template <bool HAS_TABLE> struct Ids {
 		if constexpr (HAS_TABLE)
 			return table[v];
 		return v;
+	}
+
+	// thread level: the column of a token, or -1
+	__device__ __forceinline__ int column_of(int token) const
+	{
+		if constexpr (HAS_TABLE) {
+			int low = 0, high = N_VALID; // it is in [low, high), if anywhere
+			while (high - low > 1) {
+				const int middle = (low + high) / 2;
+				if (table[middle] <= token)
+					low = middle;
+				else
+					high = middle;
+			}
+			return table[low] == token ? low : -1;
+		}
+		return token < N_VALID ? token : -1;
 	}
 };
 
@@ -486,4 +507,85 @@ __device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32
 	float all = 0.0f;
 	hear(s, __float_as_uint(sum), [&](int, u64 theirs) { all += __uint_as_float(u32(theirs)); });
 	return { top, all, int(~u32(best)) };
+}
+
+static_assert(RULES <= THREADS, "a thread has one rule");
+
+// block level: do the rules change a score at that position?
+__device__ __forceinline__ bool is_biased(const Rules &rules, int position)
+{
+	if (rules.n == 0)
+		return false;
+	const int i = threadIdx.x;
+	return __syncthreads_or(i < rules.n && rules.at(i).changes(position));
+}
+
+// block level: is it a token by which the rules end the sequence?
+__device__ __forceinline__ bool is_end(const Rules &rules, int token)
+{
+	if (rules.n == 0)
+		return false;
+	bool ends = false;
+	if (int(threadIdx.x) < rules.n) {
+		const Rule rule = rules.at(threadIdx.x);
+		ends = rule.is_end && rule.token == token;
+	}
+	return __syncthreads_or(ends);
+}
+
+// team level: the largest logit with its lowest id, as a contender; 0 when there is none above -inf
+__device__ __noinline__ u64 largest(Shared &s, const float *logits)
+{
+	u64 best = 0;
+	const int end = min((s.rank + 1) * SLICE, N_VALID);
+#pragma unroll 1
+	for (int first = s.rank * SLICE + threadIdx.x; first < end; first += LIGHT * THREADS) {
+		float l[LIGHT];
+#pragma unroll
+		for (int j = 0; j < LIGHT; j++)
+			l[j] = first + j * THREADS < end ? logits[first + j * THREADS] : minus_infinity();
+#pragma unroll
+		for (int j = 0; j < LIGHT; j++)
+			if (l[j] > minus_infinity())
+				best = max(best, contender(l[j], first + j * THREADS));
+	}
+	return team_max(s, best);
+}
+
+// team level: the id that is drawn from a row of logits, penalised as they are, or -1 when they are no numbers or the
+// rules leave none. The logits are on return what they were.
+template <class Ids_>
+__device__ __forceinline__ int pick(Shared &s, float *logits, const Row &row, const float *sampling, const i32 *limits,
+	const Rules &rules, bool biased, int position, Ids_ ids)
+{
+	bool good = row.sum > 0.0f; // a NaN or +inf makes the sum NaN; nothing but -inf leaves it 0
+	float top = row.top, before = 0.0f;
+	int id = row.id, changed = -1;
+	if (biased) {
+		if (int(threadIdx.x) < rules.n) {
+			const Rule rule = rules.at(threadIdx.x);
+			const int v = rule.token < 0 ? -1 : ids.column_of(rule.token);
+			if (v >= s.rank * SLICE && v < (s.rank + 1) * SLICE) {
+				changed = v;
+				before = logits[v];
+				logits[v] = rule.of(before, position);
+			}
+		}
+		__syncthreads();
+		const u64 best = largest(s, logits);
+		top = value_of(u32(best >> 32));
+		id = int(~u32(best));
+		good = good && best && top - top == 0.0f; // not +inf
+	}
+	if (good && sampling[0] > 0.0f) {
+		Candidates c = { logits, sampling[0], top, top / sampling[0], 64.0f / sampling[0], BINS, 0, false };
+		const int drawn = draw(s, c, sampling, limits, position, ids);
+		id = drawn < 0 ? id : drawn; // -1: a temperature so low that no number is left to compare
+	}
+	if (biased) {
+		__syncthreads();
+		if (changed >= 0)
+			logits[changed] = before;
+	}
+	return good ? id : -1;
 }

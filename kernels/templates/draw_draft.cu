@@ -41,6 +41,7 @@ struct Args {
 	IN(i32, row_slot, "ROWS");
 	IN(f32, sampling, "SLOTS, 8");
 	IN(i32, limits, "SLOTS, 8");
+	IN(i32, rules, "SLOTS, 1536");
 	IN(i32, counts, "SLOTS, VOCAB");
 	IN(i32, slot_token, "SLOTS");
 	IN(i32, slot_len, "SLOTS");
@@ -63,11 +64,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) draw_draft(con
 		return;
 	int token = 0;
 	const int row_pos = a.row_pos[t];
-	if (may_draw && a.slot_token[slot] >= 0) {
-		if (!draws(a, slot, rank))
-			return;
+	if (may_draw && a.slot_token[slot] >= 0)
 		token = max(draw_row(s, a, t, slot, row_pos, a.counts + i64(slot) * VOCAB, Ids<IDS != 0> { a.ids }).token, 0);
-	}
 	const int i = row_pos + 1 - a.slot_len[slot];
 	if (rank || threadIdx.x || i < 0 || i >= DRAFTS)
 		return;

@@ -1,13 +1,15 @@
 // what      for each out row o in use, of slot s, over ids v < N_VALID, whose best the head has left part by part:
 //             penalties in place: counts != 0: l = l > 0 ? l / repetition : l * repetition; generated n times:
 //             l -= presence; l -= frequency * n
+//             then the slot's rules, of single tokens, for the draw alone: l += value; -inf below a position
 //             temperature 0: the lowest id of the largest l; else z = l / temperature and of these stay, in this
 //             order, the top_k largest and their equals, the fewest whose probability reaches top_p and the equals
 //             of the last, those of at least min_p times the largest; then the lowest id of the largest z + g,
 //             u = (x + 0.5) / 2^32 at most 1 - 2^-24, g = -log(-log1p(-u)), x = first word of Philox4x32-10 with
 //             counter {v, position, 0, 0}, key {seed low, seed high}; position = row_pos + 1
-//           logprob = log softmax(l)[token], penalised, before temperature and cuts
-//           the sequence ends with a stop token, a full slot, or logits that are no numbers (token -1): slot_token = -1
+//           logprob = log softmax(l)[token], penalised, before rules, temperature and cuts
+//           the sequence ends with a stop token of the model, unless the slot keeps on, or of a rule, a full slot, or
+//           logits that are no numbers (token -1): slot_token = -1
 //           idle outs, outs of slots that have ended, and all outs of a scoring step change nothing
 // numerics  cuts compare ordered integers and add probabilities as integers of 2^-31: the result does not depend on
 //           the order of the additions. Same bits every run
@@ -49,6 +51,7 @@ struct Args {
 	IN(i32, row_pos, "ROWS");
 	IN(f32, sampling, "SLOTS, 8");
 	IN(i32, limits, "SLOTS, 8");
+	IN(i32, rules, "SLOTS, 1536");
 	IN(i32, stop_tokens, "STOPS");
 	INOUT(i32, counts, "SLOTS, V");
 	INOUT(i32, slot_token, "SLOTS");
@@ -73,8 +76,13 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) sample(const A
 	float *const logits = a.logits + i64(o) * V;
 	i32 *const counts = a.counts + i64(slot) * V;
 	const float *const sampling = a.sampling + slot * 8;
+	const i32 *const limits = a.limits + slot * 8;
+	const int position = a.row_pos[t] + 1;
+	const Rules rules = rules_of(a.rules, a.limits, slot);
 	const bool penalised = sampling[3] != 1.0f || sampling[4] != 0.0f || sampling[5] != 0.0f;
-	const bool in_team = TEAM > 1 && (penalised || sampling[0] > 0.0f); // else the parts say it all
+	const bool biased = is_biased(rules, position);
+	// else the parts say it all
+	const bool in_team = TEAM > 1 && (penalised || biased || sampling[0] > 0.0f);
 	if (rank && !in_team)
 		return;
 	if (threadIdx.x == 0) {
@@ -84,26 +92,20 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) sample(const A
 	__syncthreads();
 	const Row row = penalised ? penalised_row<0>(s, logits, counts, Ids<false> {}, nullptr, 0, sampling)
 		: row_of_parts(s, a.best + i64(o) * PARTS * 2, a.best_id + i64(o) * PARTS);
-
-	const int position = a.row_pos[t] + 1;
-	const i32 *const limits = a.limits + slot * 8;
-	const bool good = row.sum > 0.0f; // a NaN or +inf makes the sum NaN; nothing but -inf leaves it 0
-	int token = row.id;
-	if (good && sampling[0] > 0.0f) {
-		Candidates c = { logits, sampling[0], row.top, row.top / sampling[0], 64.0f / sampling[0], BINS, 0, false };
-		const int drawn = draw(s, c, sampling, limits, position, Ids<false> {});
-		token = drawn < 0 ? token : drawn; // -1: a temperature so low that no number is left to compare
-	}
-	if (in_team)
+	const int token = pick(s, logits, row, sampling, limits, rules, biased, position, Ids<false> {});
+	if (in_team || biased)
 		meet(); // nobody leaves while others read its memory, nor does the slot change before
-	if (rank || threadIdx.x)
+	if (rank)
 		return;
-	if (!good) {
+	const bool ends = is_end(rules, token);
+	if (threadIdx.x)
+		return;
+	if (token < 0) {
 		end_step(a.slot_token, a.slot_len, a.ring, slot, position, -1, 3, __uint_as_float(0x7fc00000u));
 		return;
 	}
-	int done = position >= limits[3] ? 2 : 0;
-	for (int i = 0; i < STOPS; i++)
+	int done = ends ? 1 : position >= limits[3] ? 2 : 0;
+	for (int i = 0; i < STOPS && !rules.keeps_on; i++)
 		if (a.stop_tokens[i] == token)
 			done = 1;
 	counts[token]++;

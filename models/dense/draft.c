@@ -104,7 +104,7 @@ static void draw(Compile *c, const StepTensors *s, const DraftHead *head, const 
 		(int64_t[]){DIM_ROWS});
 	g_linear(c, end, BOTH, &head->rows, rows, -1, logits);
 	g_op(c, OP_draw, end, BOTH, attrs, (int[]){s->step, logits, head->ids, s->row_slot, s->row_pos, s->sampling,
-		s->limits, s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
+		s->limits, s->rules, s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
 }
 
 /* Prefill and verify: the head's keys and values of the model's rows, and which row the slot holds. */
@@ -118,7 +118,8 @@ static void follow(Compile *c, const StepTensors *s, const DecoderEnds *ends, He
 	const DraftHead model = {*ends->head, c->graph.vocab, -1};
 	draw(c, s, &model, &h->d.attrs, "verify", rows, drawn);
 	g_op(c, OP_accept, l, BOTH, NULL, (int[]){s->step, drawn[0], drawn[1], s->row_token, s->row_slot, s->row_pos,
-		s->limits, s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->slot_version, s->ring, s->row_next});
+		s->limits, s->rules, s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->slot_version, s->ring,
+		s->row_next});
 	g_op(c, OP_hold, l, BOTH, NULL, (int[]){s->step, rows, s->row_slot, s->row_pos, s->slot_len, held});
 	c->layer_phases = PHASE_PREFILL;
 	g_op(c, OP_hold, l, BOTH, NULL, (int[]){s->step, rows, s->row_slot, s->row_pos, -1, held});

@@ -350,6 +350,7 @@ static const char *bind_io(CpuDevice *d)
 		{"new_sampling", &io->new_sampling, DT_f32, g->slots, 8},
 		{"new_limits", &io->new_limits, DT_i32, g->slots, 8},
 		{"new_pages", &io->new_pages, DT_i32, g->slots, g->max_pages},
+		{"new_rules", &io->new_rules, DT_i32, PLAN_RULES * PLAN_RULE_WORDS, 0},
 		{"ring", &io->ring, DT_i32, g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS},
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {

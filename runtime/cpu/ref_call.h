@@ -34,12 +34,14 @@ typedef struct DrawOf {
 	const int32_t *counts; /* by id */
 	const int32_t *drafts; int n_drafts;
 	const float *sampling; const int32_t *limits; /* [8] each */
+	const int32_t *rules;  /* of the slot, as many as limits says */
 	int n, position;
 } DrawOf;
-/* The token, -1 when the scores are not numbers; penalises logits [n] in place. scratch: 2 * n. */
+/* The token, -1 when the scores are not numbers or the rules leave none; penalises logits [n] in place.
+ * scratch: 2 * n. */
 int ref_draw(const DrawOf *d, float *logits, double *scratch, float *logprob);
-/* `done` of a ring entry. */
-int ref_done(const int32_t *stop_tokens, int64_t n_stops, const int32_t *limits, int token, int position);
+/* `done` of the ring entry of a slot's token. */
+int ref_done(const RefCall *c, int slot, int token, int position);
 
 typedef void RefFn(const RefCall *c);
 RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_head_norm, ref_rope,

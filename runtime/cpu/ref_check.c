@@ -32,7 +32,7 @@ static const char *check_operand(const Graph *g, OpKind kind, const OperandInfo 
 {
 	static const char integers[] =
 		"step ids seg row_token row_slot row_pos row_next out_row slot_token slot_len slot_draft slot_version drawn "
-		"counts limits stop_tokens ring acquire new_limits new_pages page_table expert";
+		"counts limits rules stop_tokens ring acquire new_limits new_pages new_rules page_table expert";
 	static const char raw[] = "table w w_scale w_row_scale bias inv_freq kv_scale "
 		"gate_up gate_up_scale gate_up_row_scale down down_scale down_row_scale a_log dt_bias";
 	const int64_t width = t->shape[t->n_dims - 1];

@@ -104,6 +104,7 @@ void ref_draw_rows(const RefCall *c)
 		const DrawOf d = {.ids = ids, .counts = ref_ints(c, "counts") + slot * vocab,
 			.drafts = ref_ints(c, "slot_draft") + slot * most, .n_drafts = (int)(before < most ? before : most),
 			.sampling = ref_floats(c, "sampling") + slot * 8, .limits = ref_ints(c, "limits") + slot * 8,
+			.rules = ref_ints(c, "rules") + slot * PLAN_RULES * PLAN_RULE_WORDS,
 			.n = c->attrs.n_valid, .position = position};
 		*drawn = ref_draw(&d, ref_floats(c, "logits") + t * columns, c->scratch, logprob);
 	}
@@ -154,13 +155,12 @@ static bool is_given(int position, int64_t i, int share)
 static void accept_rows(const RefCall *c, int64_t t, int slot)
 {
 	const int64_t rows = ref_dim(c, "drawn", 0), vocab = ref_dim(c, "counts", 1);
-	const int64_t n_stops = ref_dim(c, "stop_tokens", 0);
 	const int32_t *limits = ref_ints(c, "limits") + slot * 8;
 	bool goes_on = true;
 	for (int64_t j = 0; goes_on; j++, t++) {
 		const int drawn = ref_ints(c, "drawn")[t], token = drawn < vocab ? drawn : -1;
 		const int position = ref_ints(c, "row_pos")[t] + 1, share = j < PLAN_MAX_VERIFY - 1 ? limits[4 + j] : 0;
-		int done = ref_done(ref_ints(c, "stop_tokens"), n_stops, limits, token, position);
+		int done = ref_done(c, slot, token, position);
 		goes_on = done == 0 && t + 1 < rows && ref_row_slot(c, t + 1) == slot &&
 			(share ? is_given(position, j, share) : ref_ints(c, "row_token")[t + 1] == token);
 		commit(c, t, slot, j, token, goes_on ? 4 : done);

@@ -201,8 +201,8 @@ static void norm_logits(Sequence *s)
 static void sample_best(Sequence *s)
 {
 	RUN(s, OP_sample, arg(s, "step"), arg(s, "logits"), arg(s, "out_row"), arg(s, "row_slot"), arg(s, "row_pos"),
-		arg(s, "sampling"), arg(s, "limits"), arg(s, "stop_tokens"), arg(s, "counts"), arg(s, "slot_token"),
-		arg(s, "slot_len"), arg(s, "ring"));
+		arg(s, "sampling"), arg(s, "limits"), arg(s, "rules"), arg(s, "stop_tokens"), arg(s, "counts"),
+		arg(s, "slot_token"), arg(s, "slot_len"), arg(s, "ring"));
 }
 
 /* Columns first..first+count of a [ROWS, N] operand, in a place of their own. */
@@ -340,8 +340,8 @@ static void keys_write(Sequence *s)
 static void draw_rows(Sequence *s, RefOperand ids, RefOperand drawn, RefOperand logprob)
 {
 	RUN(s, OP_draw, arg(s, "step"), arg(s, "logits"), ids, arg(s, "row_slot"), arg(s, "row_pos"), arg(s, "sampling"),
-		arg(s, "limits"), arg(s, "counts"), arg(s, "slot_token"), arg(s, "slot_len"), arg(s, "slot_draft"), drawn,
-		logprob);
+		arg(s, "limits"), arg(s, "rules"), arg(s, "counts"), arg(s, "slot_token"), arg(s, "slot_len"),
+		arg(s, "slot_draft"), drawn, logprob);
 }
 
 static void draw_best(Sequence *s) { draw_rows(s, (RefOperand){0}, arg(s, "drawn"), arg(s, "drawn_logprob")); }

@@ -8,26 +8,30 @@
  *  1 penalties, in place in `logits`, one float32 rounding each:
  *      counts[s,v] != 0:             l = l > 0 ? l / repetition : l * repetition
  *      n = counts[s,v] mod 2^30 > 0: l = l - presence; l = l - frequency * n
- *  2 temperature 0: the token is the largest l, the lowest id among equals. Otherwise
- *  3 z = l / temperature in float32, of which these stay:
+ *  2 rules of the slot (ops.h), of one token each, for the draw alone: position = row_pos[t] + 1, the
+ *    new token's; below the rule's position l = -inf, else, if its value is not 0, l = l + value in
+ *    float32. What the logits were before comes back behind 5
+ *  3 temperature 0: the token is the largest l, the lowest id among equals. Otherwise
+ *  4 z = l / temperature in float32, of which these stay:
  *      top_k > 0:  z >= the top_k-th largest, equals counted one by one
  *      top_p < 1:  z >= T, the largest threshold for which the probabilities of those that
  *                  stayed so far and reach T sum up to at least top_p of the whole: the token
  *                  that crosses top_p stays, and its equals with it
  *      min_p > 0:  exp(z - largest z) >= min_p
- *  4 the token is the largest z + g, the lowest id among equals, with x the first word of
+ *  5 the token is the largest z + g, the lowest id among equals, with x the first word of
  *      Philox4x32-10 (counter {v, position, 0, 0}, key {limits[s,1], limits[s,2]}),
  *      u = (x + 0.5) / 2^32, at most 1 - 2^-24, and g = -log(-log1p(-u)). (1 - u is as uniform
- *      as u, and log1p keeps float32 exact just where g is large.) position = row_pos[t] + 1,
- *      the new token's: a draw depends on seed, position and id, never on batch or phase
- *  5 logprob = log softmax(l)[token]: penalised, before temperature and cuts
- *  6 done = 1 when the token is in stop_tokens, else 2 when position >= limits[s,3], else 0;
- *    when a penalised l is NaN or the largest is infinite, there is no token: it is -1, done = 3
+ *      as u, and log1p keeps float32 exact just where g is large.) A draw depends on
+ *      seed, position and id, never on batch or phase
+ *  6 logprob = log softmax(l)[token]: penalised, before rules, temperature and cuts
+ *  7 done = 1 when a rule says that the token ends the sequence, or it is in stop_tokens and
+ *    limits[s,7] has no 2^16; else 2 when position >= limits[s,3], else 0; when a penalised l is
+ *    NaN, or the largest is infinite with rules or without, there is no token: it is -1, done = 3
  *    and logprob NaN
- *  7 slot_token[s] = token, -1 when done; slot_len[s] = position; counts[s,token] += 1 when there
+ *  8 slot_token[s] = token, -1 when done; slot_len[s] = position; counts[s,token] += 1 when there
  *    is a token; ring[s], entry position % 64 = position, token, done, logprob (artifacts/ring.h)
  *
- * Where a head drafts, ops draw (1 to 5) and accept (6, 7) are this stage (ref_draft.c): of several rows of a slot each
+ * Where a head drafts, ops draw (1 to 6) and accept (7, 8) are this stage (ref_draft.c): of several rows of a slot each
  * counts the drafts before it as generated, which they are when its own draw counts.
  *
  * Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
@@ -39,6 +43,24 @@
 #include <string.h>
 
 enum { IN_PROMPT = 1 << 30 }; /* in counts */
+enum { RULES_WORDS = PLAN_RULES * PLAN_RULE_WORDS, KEEPS_ON = 1 << 16 }; /* of a slot; in limits[s,7] */
+
+typedef struct Rule { int token; float value; int before; bool is_end; } Rule;
+
+/* Of a slot, by its limits. */
+static int n_rules(const int32_t *limits)
+{
+	const int n = limits[7] & (KEEPS_ON - 1);
+	return n < PLAN_RULES ? n : PLAN_RULES;
+}
+
+static Rule rule_at(const int32_t *rules, int i)
+{
+	const int32_t *w = rules + i * PLAN_RULE_WORDS;
+	Rule r = {.token = w[0], .before = w[2], .is_end = w[3] != 0};
+	memcpy(&r.value, w + 1, sizeof r.value);
+	return r;
+}
 
 void ref_slot_rows(const RefCall *c)
 {
@@ -81,6 +103,7 @@ void ref_acquire(const RefCall *c)
 			memcpy(ref_ints(c, fresh[i][1]) + s * cols, ref_ints(c, fresh[i][0]) + s * cols,
 				(size_t)cols * sizeof(int32_t));
 		}
+		memcpy(ref_ints(c, "rules") + s * RULES_WORDS, ref_ints(c, "new_rules"), RULES_WORDS * sizeof(int32_t));
 	}
 }
 
@@ -214,35 +237,87 @@ static double log_softmax(const float *logits, int n, int column)
 	return logits[column] - max - log(sum);
 }
 
-int ref_draw(const DrawOf *d, float *logits, double *scratch, float *logprob)
+/* The column of a token; -1 when there is none. */
+static int column_of(const DrawOf *d, int token)
 {
-	penalise(logits, d);
-	const bool good = are_numbers(logits, d->n);
-	const int column = good ? choose(d, logits, scratch, scratch + d->n) : -1;
-	*logprob = good ? (float)log_softmax(logits, d->n, column) : NAN;
-	return good ? id_of(d, column) : -1;
+	if (!d->ids)
+		return token >= 0 && token < d->n ? token : -1;
+	for (int v = 0; v < d->n; v++)
+		if (d->ids[v] == token)
+			return v;
+	return -1;
 }
 
-int ref_done(const int32_t *stop_tokens, int64_t n_stops, const int32_t *limits, int token, int position)
+/* Changes logits as the rules say; before [PLAN_RULES] is what they were. */
+static void apply_rules(const DrawOf *d, float *logits, float *before)
+{
+	for (int i = 0; i < n_rules(d->limits); i++) {
+		const Rule r = rule_at(d->rules, i);
+		const int v = column_of(d, r.token);
+		if (v < 0)
+			continue;
+		before[i] = logits[v];
+		if (d->position < r.before)
+			logits[v] = -INFINITY;
+		else if (r.value != 0)
+			logits[v] += r.value;
+	}
+}
+
+static void undo_rules(const DrawOf *d, float *logits, const float *before)
+{
+	for (int i = 0; i < n_rules(d->limits); i++) {
+		const int v = column_of(d, rule_at(d->rules, i).token);
+		if (v >= 0)
+			logits[v] = before[i];
+	}
+}
+
+int ref_draw(const DrawOf *d, float *logits, double *scratch, float *logprob)
+{
+	float before[PLAN_RULES];
+	int column = -1;
+	penalise(logits, d);
+	if (are_numbers(logits, d->n)) {
+		apply_rules(d, logits, before);
+		column = are_numbers(logits, d->n) ? choose(d, logits, scratch, scratch + d->n) : -1;
+		undo_rules(d, logits, before);
+	}
+	*logprob = column >= 0 ? (float)log_softmax(logits, d->n, column) : NAN;
+	return column >= 0 ? id_of(d, column) : -1;
+}
+
+/* Does the token end the slot's sequence? */
+static bool is_stop(const RefCall *c, int slot, int token)
+{
+	const int32_t *limits = ref_ints(c, "limits") + slot * 8, *rules = ref_ints(c, "rules") + slot * RULES_WORDS;
+	const int64_t n_stops = limits[7] & KEEPS_ON ? 0 : ref_dim(c, "stop_tokens", 0);
+	bool found = false;
+	for (int64_t i = 0; i < n_stops; i++)
+		found |= ref_ints(c, "stop_tokens")[i] == token;
+	for (int i = 0; i < n_rules(limits); i++)
+		found |= rule_at(rules, i).is_end && rule_at(rules, i).token == token;
+	return found;
+}
+
+int ref_done(const RefCall *c, int slot, int token, int position)
 {
 	if (token < 0)
 		return 3;
-	for (int64_t i = 0; i < n_stops; i++)
-		if (stop_tokens[i] == token)
-			return 1;
-	return position >= limits[3] ? 2 : 0;
+	return is_stop(c, slot, token) ? 1 : position >= ref_ints(c, "limits")[slot * 8 + 3] ? 2 : 0;
 }
 
 static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot)
 {
-	int64_t vocab = ref_dim(c, "logits", 1), n_stops = ref_dim(c, "stop_tokens", 0);
+	int64_t vocab = ref_dim(c, "logits", 1);
 	int32_t *counts = ref_ints(c, "counts") + slot * vocab;
-	const int32_t *limits = ref_ints(c, "limits") + slot * 8;
 	const int position = ref_ints(c, "row_pos")[t] + 1;
-	const DrawOf d = {NULL, counts, NULL, 0, ref_floats(c, "sampling") + slot * 8, limits, c->attrs.n_valid, position};
+	const DrawOf d = {.counts = counts, .sampling = ref_floats(c, "sampling") + slot * 8,
+		.limits = ref_ints(c, "limits") + slot * 8, .rules = ref_ints(c, "rules") + slot * RULES_WORDS,
+		.n = c->attrs.n_valid, .position = position};
 	float logprob;
 	const int token = ref_draw(&d, ref_floats(c, "logits") + o * vocab, c->scratch, &logprob);
-	const int done = ref_done(ref_ints(c, "stop_tokens"), n_stops, limits, token, position);
+	const int done = ref_done(c, slot, token, position);
 
 	if (token >= 0)
 		counts[token]++;

@@ -212,7 +212,7 @@ def test_a_damaged_plan(atlas, trained, tmp_path):
     (tmp_path / "plan.bin").write_bytes(plan)
     run = atlas("run", tmp_path / "plan.bin", "-p", "x", *GREEDY)
     assert (run.returncode, run.stdout, run.stderr) == (8, "", (
-        f"atlas run: error[PLAN_VERSION]: {tmp_path}/plan.bin: plan format version 1: this program reads version 9; "
+        f"atlas run: error[PLAN_VERSION]: {tmp_path}/plan.bin: plan format version 1: this program reads version 10; "
         "`atlasc MODEL_DIR -o PLAN` makes the plan anew\n"
         "  help: Compile the model again with this atlasc.\n"))
     (tmp_path / "plan.bin").write_bytes(b"#!/bin/sh\n" * 50)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from test_ref_ops import bf16, blank, normal, ref, rng  # noqa: F401  (ref is a fixture)
+from test_ref_ops import bf16, blank, normal, ref, rng, rule_words  # noqa: F401  (ref is a fixture)
 
 
 def ints(*values):
@@ -184,7 +184,8 @@ class Verify:
 
     V = 12
 
-    def __init__(self, ref, seed, hit, greedy=False, stops=(), capacity=100, ended=False, bad=None):  # noqa: F811
+    def __init__(self, ref, seed, hit, greedy=False, stops=(), capacity=100, ended=False, bad=None,  # noqa: F811
+                 rules=(), keeps_on=False):
         g, v = rng(seed), self.V
         self.ref, self.stops = ref, ints(*stops, -1)
         self.logits = 2 * normal(g, 8, v)
@@ -192,6 +193,8 @@ class Verify:
             self.logits[bad] = np.nan
         self.sampling = np.tile(np.float32([0 if greedy else 0.8, 0.95, 0.01, 1.3, 0.5, 0.25, 0, 0]), (2, 1))
         self.limits = np.tile(ints(9, seed, 0, capacity, 0, 0, 0, 0), (2, 1))
+        self.limits[0, 7] = len(rules) + (keeps_on << 16)
+        self.rules = rule_words(2, 0, rules)
         self.counts = g.integers(0, 2, (2, v)).astype(np.int32)
         self.slot_token, self.slot_len = ints(-1 if ended else 3, 4), ints(20, 62)
         self.row_slot, self.row_pos = ints(*[0] * 4, *[1] * 4), ints(*range(20, 24), *range(62, 66))
@@ -211,7 +214,7 @@ class Verify:
             t = 4 * slot + j
             got = self.ref("sample", {"N_VALID": self.V}, step=ints(1, 1, 0, 0), logits=self.logits[t:t + 1],
                            out_row=ints(0), row_slot=ints(slot), row_pos=self.row_pos[t:t + 1], sampling=self.sampling,
-                           limits=self.limits, stop_tokens=self.stops, counts=counts, slot_token=token, slot_len=length,
+                           limits=self.limits, rules=self.rules, stop_tokens=self.stops, counts=counts, slot_token=token, slot_len=length,
                            ring=ring)
             counts, token, length, ring = (got[k] for k in ("counts", "slot_token", "slot_len", "ring"))
             entry = ring.reshape(2, 64, 4)[slot, (self.row_pos[t] + 1) % 64]
@@ -224,7 +227,8 @@ class Verify:
 
     def run(self):
         tokens = np.stack([ints(t, *d) for t, d in zip(self.slot_token, self.drafts)]).reshape(8)
-        fixed = {"step": ints(8, 8, 0, 0), "row_slot": self.row_slot, "row_pos": self.row_pos, "limits": self.limits}
+        fixed = {"step": ints(8, 8, 0, 0), "row_slot": self.row_slot, "row_pos": self.row_pos, "limits": self.limits,
+                 "rules": self.rules}
         drawn = self.ref("draw", {"N_VALID": self.V, "AHEAD": 1}, logits=self.logits, sampling=self.sampling,
                          counts=self.counts, slot_token=self.slot_token, slot_len=self.slot_len, slot_draft=self.drafts,
                          drawn=blank(8, kind=np.int32), drawn_logprob=blank(8), **fixed)
@@ -285,12 +289,51 @@ def test_ends_among_accepted_rows(ref, hit):  # noqa: F811
         Verify(ref, seed, (0, 0), bad=0).check((0, 0))
 
 
+@pytest.mark.parametrize("greedy", [True, False])
+def test_rules_in_rows_of_drafts(ref, greedy):  # noqa: F811
+    """Each row has a position of its own: what is not drawn below one may be in the row after it."""
+    ends = bans = 0
+    for seed in range(40):
+        g, hit = rng(900 + seed), HITS[seed % len(HITS)]
+        rules = [(v, g.choice([0, 0, 2, -2, 50, -np.inf]), g.integers(19, 26), v % 5 == seed % 5)
+                 for v in g.permutation(12)[:8]]
+        how = dict(hit=hit, greedy=greedy, rules=rules, keeps_on=seed % 2 == 0, stops=(int(g.integers(12)),))
+        v = Verify(ref, seed, **how)
+        v.check(hit)
+        ends += any(done == 1 and token == rule[0] and rule[3] for token, done, _ in v.plain[0] for rule in rules)
+        for token, value, before, _ in rules:
+            for j, (drawn, _, _) in enumerate(v.plain[0]):
+                assert drawn != token or (value > -np.inf and 21 + j >= before)
+                bans += drawn == token
+    assert ends > 3 and bans > 9
+
+
+def test_rules_of_listed_columns(ref):  # noqa: F811
+    """The head draws from columns of some ids: rules of others count for nothing."""
+    logits, ids = normal(rng(), 1, 6), ints(1, 2, 4, 5, 8, 9)
+    order = [int(ids[v]) for v in logits[0].argsort()[::-1]]
+    def drawn(*rules):
+        got = ref("draw", {"N_VALID": 6, "AHEAD": 2}, step=ints(1, 1, 0, 0), logits=logits, ids=ids, row_slot=ints(0),
+                  row_pos=ints(29), sampling=np.float32([[0, 1, 0, 1, 0, 0, 0, 0]]),
+                  limits=ints([0, 0, 0, 90, 0, 0, 0, len(rules)]), rules=rule_words(1, 0, rules),
+                  counts=ints([0] * 12), slot_token=ints(2), slot_len=ints(30), slot_draft=ints([0, 0]), drawn=ints(99),
+                  drawn_logprob=blank(1))
+        assert np.array_equal(got["logits"], logits)
+        return int(got["drawn"][0])
+    assert drawn() == order[0]
+    assert drawn((0, 100, 0, 0), (3, 100, 0, 0), (10, 100, 0, 0), (11, 100, 0, 0), (-1, 100, 0, 0)) == order[0]
+    assert drawn((order[0], -np.inf, 0, 0), (order[1], 0, 32, 0)) == order[2]
+    assert drawn((order[0], -np.inf, 0, 0), (order[1], 0, 31, 0)) == order[1]
+    for token in order:
+        assert drawn((token, 100, 0, 0)) == token
+
+
 def test_draws_of_the_head(ref):  # noqa: F811
     """AHEAD 2: by the random numbers of the position that the draft is for, penalised by the drafts before it."""
     logits = normal(rng(), 1, 12)
     common = dict(sampling=np.float32([[0.8, 1, 0, 1.5, 0, 0, 0, 0]]), limits=ints([0, 7, 0, 90, 0, 0, 0, 0]),
                   counts=np.zeros((1, 12), np.int32), slot_token=ints(2), slot_len=ints(30), step=ints(1, 1, 0, 0),
-                  row_slot=ints(0))
+                  row_slot=ints(0), rules=rule_words(1, 0, ()))
     for draft in range(12):
         for i in (0, 1):  # the first and the second draft
             got = ref("draw", {"N_VALID": 12, "AHEAD": 2}, logits=logits, row_pos=ints(29 + i),
@@ -306,7 +349,7 @@ def test_draws_of_the_head(ref):  # noqa: F811
 def test_nothing_is_drawn_for_prompts_that_are_scored(ref):  # noqa: F811
     logits = normal(rng(), 2, 5)
     got = ref("draw", {"N_VALID": 5, "AHEAD": 1}, step=ints(1, 1, 0, 1), logits=logits, row_slot=ints(0, 0),
-              row_pos=ints(4, 5), sampling=np.ones((1, 8), np.float32), limits=ints([0] * 8), counts=ints([0] * 5),
+              row_pos=ints(4, 5), sampling=np.ones((1, 8), np.float32), limits=ints([0] * 8), rules=rule_words(1, 0, ()), counts=ints([0] * 5),
               slot_token=ints(1), slot_len=ints(4), slot_draft=ints([1]), drawn=ints(9, 9), drawn_logprob=blank(2))
     assert np.array_equal(got["logits"], logits) and not got["drawn"].any()
 
@@ -314,6 +357,6 @@ def test_nothing_is_drawn_for_prompts_that_are_scored(ref):  # noqa: F811
 def test_acquire_starts_with_version_0(ref):  # noqa: F811
     zero = np.zeros((2, 8), np.int32)
     got = ref("acquire", acquire=ints(0, 1), new_sampling=np.zeros((2, 8), np.float32), new_limits=zero,
-              new_pages=ints([0], [0]), slot_len=ints(3, 3), slot_token=ints(3, 3), counts=ints([1], [1]),
+              new_pages=ints([0], [0]), new_rules=np.zeros(1536, np.int32), rules=np.zeros((2, 1536), np.int32), slot_len=ints(3, 3), slot_token=ints(3, 3), counts=ints([1], [1]),
               sampling=np.zeros((2, 8), np.float32), limits=zero, page_table=ints([0], [0]), slot_version=ints(2, 2))
     assert got["slot_version"].tolist() == [2, 0]

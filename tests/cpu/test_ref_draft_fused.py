@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from test_ref_ops import STEP, blank, close, heads_of_step, normal, np_rmsnorm, ref, rng  # noqa: F401  (ref: a fixture)
+from test_ref_ops import (  # noqa: F401  (ref: a fixture)
+    STEP, blank, close, heads_of_step, normal, np_rmsnorm, ref, rng, rule_words)
 
 EPS, NORMS = 1e-5, {"EPS": 1e-5, "NORM_ONE": 1}
 
@@ -94,7 +95,7 @@ def drawing(g, rows, vocab):
     counts[2, 4] = 2
     limits = np.zeros((3, 8), np.int32)
     limits[:, 3] = 100
-    return dict(step=ints(rows, 0, 0, 0), logits=normal(g, rows, vocab), best=blank(rows, 1, 2),
+    return dict(step=ints(rows, 0, 0, 0), rules=rule_words(3, 0, ()), logits=normal(g, rows, vocab), best=blank(rows, 1, 2),
                 best_id=np.zeros((rows, 1), np.int32), sampling=sampling, limits=limits, counts=counts,
                 slot_draft=ints([1, 2], [3, 4], [5, 6]))
 

@@ -295,7 +295,9 @@ def test_acquire(ref):
     old = {"slot_len": g.integers(1, 9, 3), "slot_token": g.integers(1, 9, 3), "counts": g.integers(1, 9, (3, 7)),
            "limits": g.integers(1, 9, (3, 8)), "page_table": g.integers(1, 9, (3, 4))}
     old = {k: v.astype(np.int32) for k, v in old.items()} | {"sampling": normal(g, 3, 8)}
+    old["rules"] = g.integers(1, 9, (3, 1536)).astype(np.int32)
     new = {"new_sampling": normal(g, 3, 8), "new_limits": g.integers(10, 19, (3, 8)).astype(np.int32),
+           "new_rules": g.integers(10, 19, 1536).astype(np.int32),
            "new_pages": g.integers(10, 19, (3, 4)).astype(np.int32)}
     got = ref("acquire", acquire=np.array([0, 1, 0], np.int32), **old, **new)
     want = {k: v.copy() for k, v in old.items()}
@@ -303,6 +305,7 @@ def test_acquire(ref):
         want[k][1] = 0
     for k, n in (("sampling", "new_sampling"), ("limits", "new_limits"), ("page_table", "new_pages")):
         want[k][1] = new[n][1]
+    want["rules"][1] = new["new_rules"]
     for k in want:
         assert np.array_equal(got[k], want[k]), k
 
@@ -549,24 +552,34 @@ def kept_by(z, top_k=0, top_p=1.0, min_p=0.0):
     return keep
 
 
+def rule_words(slots, slot, rules):
+    """Rules of a slot: (token, value, position below which it is not drawn, whether it ends the sequence)."""
+    words = np.full((slots, 384, 4), 1, np.int32)  # what is behind a slot's last rule counts for nothing
+    for i, (token, value, before, is_end) in enumerate(rules):
+        words[slot, i] = token, np.float32(value).view(np.int32), before, is_end
+    return words.reshape(slots, 1536)
+
+
 class Sampler:
     """One out row of slot 1 of 2; position of the row is 9."""
 
     def __init__(self, ref, logits, n_valid=None, seed=0, stops=(3,), capacity=100, counts=None, flags=0, top_k=0,
-                 ended=False, temperature=1.0, top_p=1.0, min_p=0.0, repetition=1.0, presence=0.0, frequency=0.0, pos=9):
+                 ended=False, temperature=1.0, top_p=1.0, min_p=0.0, repetition=1.0, presence=0.0, frequency=0.0, pos=9,
+                 rules=(), keeps_on=False):
         n = len(logits)
         self.counts = np.zeros((2, n), np.int32) if counts is None else counts
         sampling = np.zeros((2, 8), np.float32)
         sampling[1] = [temperature, top_p, min_p, repetition, presence, frequency, 0, 0]
         limits = np.zeros((2, 8), np.int64)
         limits[1, :4] = [top_k, seed & 0xFFFFFFFF, seed >> 32, capacity]
+        limits[1, 7] = len(rules) + (keeps_on << 16)
         operands = dict(
             step=np.array([3, 2, 0, flags], np.int32),
             logits=np.stack([logits, np.full(n, 5), np.full(n, 5)]).astype(np.float32),
             out_row=np.array([2, -1, 2], np.int32), row_slot=np.array([0, -1, 1, 0], np.int32),
             row_pos=np.array([1, 2, pos, 0], np.int32), sampling=sampling,
-            limits=limits.astype(np.uint32).view(np.int32), stop_tokens=np.array(stops, np.int32),
-            counts=self.counts, slot_token=np.array([7, -1 if ended else 7], np.int32),
+            limits=limits.astype(np.uint32).view(np.int32), rules=rule_words(2, 1, rules),
+            stop_tokens=np.array(stops, np.int32), counts=self.counts, slot_token=np.array([7, -1 if ended else 7], np.int32),
             slot_len=np.array([1, pos], np.int32), ring=np.full((2, 64, 4), -5, np.int32).reshape(2, 256))
         got = ref("sample", {"N_VALID": n_valid or n}, **operands)
         fused = ref("sample_best", {"N_VALID": n_valid or n}, best=blank(3, 1, 2),
@@ -671,6 +684,54 @@ def test_sample_draws(ref, cuts, temperature):
         z = logits.astype(np.float64) / temperature
         score = np.where(kept_by(z, **cuts), z + gumbel(50, 10, seed), -np.inf)
         assert s.token == score.argmax()
+
+
+@pytest.mark.parametrize("cuts", [{}, {"top_k": 4}, {"top_p": 0.6}, {"min_p": 0.1}, {"temperature": 0},
+                                  {"repetition": 1.4, "presence": 0.5, "frequency": 0.1}])
+def test_rules_of_single_tokens(ref, cuts):
+    """Scores change for the draw alone, behind the penalties: logits and log probability are those without rules."""
+    for seed in range(20):
+        g = rng(seed)
+        logits, counts = normal(g, 60) * 2, np.zeros((2, 60), np.int32)
+        counts[1, ::7] = 2
+        tokens = g.permutation(64)[:30]  # a few are no tokens
+        values = g.choice([0, 0, 2.5, -3, 100, -100, -np.inf], 30)
+        before = g.choice([0, 0, 9, 10, 11, 500], 30)
+        rules = list(zip(tokens, values, before, g.integers(0, 2, 30)))
+        how = {"seed": seed, "n_valid": 50, "stops": (-1,), "temperature": 0.8} | cuts
+        s = Sampler(ref, logits, rules=rules, counts=counts.copy(), **how)
+        plain = Sampler(ref, logits, counts=counts.copy(), **how)
+        assert np.array_equal(s.logits, plain.logits)
+        biased = plain.logits[0, :50].copy()
+        for token, value, position, _ in rules:
+            if token < 50:
+                biased[token] = -np.inf if 10 < position else biased[token] + np.float32(value)
+        z = biased.astype(np.float64) / (how["temperature"] or 1)
+        noise = gumbel(50, 10, seed) if how["temperature"] else 0
+        kept = kept_by(z, **{k: v for k, v in cuts.items() if k in ("top_k", "top_p", "min_p")})
+        assert s.token == np.where(kept, z + noise, -np.inf).argmax()
+        exact = plain.logits[0, :50].astype(np.float64)
+        assert abs(s.logprob - (exact[s.token] - np.log(np.exp(exact).sum()))) < 1e-5
+        assert s.done == any(token == s.token and is_end for token, _, _, is_end in rules)
+
+
+@pytest.mark.parametrize("rules, keeps_on, capacity, done", [
+    ([], False, 100, 1), ([], True, 100, 0), ([(2, 0, 0, 1)], True, 100, 1), ([(1, 0, 0, 1)], True, 100, 0),
+    ([(1, 0, 0, 1)], True, 10, 2), ([(2, 0, 0, 1)], True, 10, 1), ([(2, 0, 0, 0)], False, 100, 1)])
+def test_which_tokens_end_a_sequence(ref, rules, keeps_on, capacity, done):
+    s = Sampler(ref, np.array([0, 1, 5, 0], np.float32), temperature=0, capacity=capacity, stops=(3, 2), rules=rules,
+                keeps_on=keeps_on)
+    assert (s.token, s.done) == (2, done)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_rules_that_leave_no_token(ref, temperature):
+    logits = normal(rng(3), 12)
+    rules = [(v, -np.inf if v % 2 else 0, 0 if v % 2 else 11, 0) for v in range(12)]
+    s = Sampler(ref, logits, temperature=temperature, rules=rules, stops=(-1,))
+    assert (s.token, s.done) == (-1, 3) and np.isnan(s.logprob) and np.array_equal(s.logits[0], logits)
+    assert Sampler(ref, logits, temperature=temperature, rules=rules[:4] + rules[5:]).token == 4
+    assert Sampler(ref, logits, temperature=temperature, rules=rules, pos=10).token % 2 == 0
 
 
 def test_top_k_keeps_ties(ref):

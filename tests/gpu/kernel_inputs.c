@@ -242,9 +242,59 @@ static void fill_limits(Case *c, int32_t *a, int64_t slots)
 	for (int64_t s = 0; s < slots; s++) {
 		int32_t row[8] = {top_k[random_below(&c->random, 6)], (int32_t)random_bits(&c->random),
 			(int32_t)random_bits(&c->random), (int32_t)random_below(&c->random, 1200), 0, 0, 0, 0};
+		if (one_in(&c->random, 2))
+			row[7] = one_in(&c->random, 4) ? PLAN_RULES : 1 + (int32_t)random_below(&c->random, 20);
+		row[7] |= one_in(&c->random, 4) ? 1 << 16 : 0;
 		for (int i = 4; i < 7 && one_in(&c->random, 3); i++) /* shares of drafts that count whatever was drawn */
 			row[i] = (int32_t)random_below(&c->random, (1 << 16) + 1);
 		memcpy(a + s * 8, row, sizeof row);
+	}
+}
+
+/* The token that a row of the slot would be most likely to draw, or has drawn; -1 when the slot has none. */
+static int32_t likely_token(const Case *c, int64_t slot)
+{
+	const int drawn = case_field(c, "drawn"), logits = case_field(c, "logits"), ids = case_field(c, "ids");
+	for (int t = 0; t < c->step.rows; t++) {
+		if (c->step.slot[t] != slot)
+			continue;
+		if (drawn >= 0 && c->tmpl->fields[drawn].role == OPERAND_IN)
+			return ((const int32_t *)c->buf[drawn].before)[t];
+		int64_t row = t, v = case_value(c, "V", 1), best = 0;
+		for (int64_t o = 0; c->step.out_row && o < c->step.outs; o++)
+			row = c->step.out_row[o] == t ? o : row;
+		if (logits < 0 || row >= c->buf[logits].shape[0])
+			continue;
+		const float *l = (const float *)c->buf[logits].before + row * v;
+		for (int64_t i = 1; i < case_value(c, "N_VALID", v); i++)
+			best = l[i] > l[best] ? i : best;
+		return ids >= 0 && c->buf[ids].present ? ((const int32_t *)c->buf[ids].before)[best] : (int32_t)best;
+	}
+	return -1;
+}
+
+/* Of tokens that differ, a few of which may be none: one of them the likeliest of a row. */
+static void fill_rules(Case *c, int32_t *a, int64_t slots)
+{
+	static const float values[] = {0, 0, 3, -3, 100, -100, -INFINITY};
+	const int64_t vocab = case_value(c, "VOCAB", case_value(c, "V", 1)), n = vocab > PLAN_RULES ? vocab : PLAN_RULES;
+	int32_t *order = permutation(c, n);
+	for (int64_t s = 0; s < slots; s++) {
+		const int64_t first = random_below(&c->random, n), at = (first + random_below(&c->random, 20)) % n;
+		const int32_t likely = likely_token(c, s);
+		for (int64_t i = 0; i < n && likely >= 0; i++)
+			if (order[i] == likely) {
+				order[i] = order[at];
+				order[at] = likely;
+				break;
+			}
+		for (int64_t i = 0; i < PLAN_RULES; i++) {
+			int32_t *w = a + (s * PLAN_RULES + i) * PLAN_RULE_WORDS;
+			w[0] = order[(first + i) % n];
+			memcpy(w + 1, &values[random_below(&c->random, 7)], 4);
+			w[2] = one_in(&c->random, 3) ? (int32_t)random_below(&c->random, 1200) : 0;
+			w[3] = one_in(&c->random, 3);
+		}
 	}
 }
 
@@ -377,6 +427,8 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 		return fill_pages(c, a);
 	else if (strcmp(name, "limits") == 0 || strcmp(name, "new_limits") == 0)
 		fill_limits(c, a, b->shape[0]);
+	else if (strcmp(name, "rules") == 0)
+		fill_rules(c, a, b->shape[0]);
 	else if (strcmp(name, "counts") == 0)
 		fill_counts(c, a, b->n);
 	else if (token) /* some sequences have ended */
@@ -518,11 +570,12 @@ bool case_operand(Case *c, int field)
 {
 	/* what an operand is made from comes first, whatever the order of the fields */
 	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"kv_block", "page_table"},
-		{"best", "logits"},
-		{"best_id", "logits"}, {"slot_len", "slot_token"}, {"row_token", "drawn"}};
+		{"best", "logits"}, {"best_id", "logits"}, {"slot_len", "slot_token"}, {"row_token", "drawn"},
+		{"rules", "logits"}, {"rules", "ids"}, {"rules", "drawn"}};
 	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
 		int needs = case_field(c, order[i].needs);
-		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && !make(c, needs))
+		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && c->buf[needs].present
+			&& c->tmpl->fields[needs].role != OPERAND_OUT && !make(c, needs))
 			return false;
 	}
 	return make(c, field);
