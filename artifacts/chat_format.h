@@ -11,8 +11,8 @@
  *   char       text[n_text]        UTF-8, all strings
  *
  * Numbers are little-endian. A checkpoint whose template cannot be compiled has a header with n_nodes = 0, and `text`
- * says why. Variables are slots of a function's activation; an access names how many functions out it lies. The rules of
- * scopes are those of jinja2: compiler/template_scope.c knows them, the interpreter obeys.
+ * says why. Variables are slots of a function's activation; an access names how many functions out it lies. The rules
+ * of scopes are those of jinja2: compiler/template_scope.c knows them, the interpreter obeys.
  */
 #ifndef ATLAS_CHAT_FORMAT_H
 #define ATLAS_CHAT_FORMAT_H
@@ -93,7 +93,8 @@ typedef enum ChatCompare { CHAT_EQ, CHAT_NE, CHAT_LT, CHAT_LE, CHAT_GT, CHAT_GE,
 
 /* X(name in the program, name in a template, most arguments besides the value, their names in order) */
 #define CHAT_FILTERS(X) \
-	X(ABS, "abs", 0, "") X(CAPITALIZE, "capitalize", 0, "") X(COUNT, "count", 0, "") X(D, "d", 2, "default_value boolean") \
+	X(ABS, "abs", 0, "") X(CAPITALIZE, "capitalize", 0, "") X(COUNT, "count", 0, "") \
+	X(D, "d", 2, "default_value boolean") \
 	X(DEFAULT, "default", 2, "default_value boolean") X(DICTSORT, "dictsort", 3, "case_sensitive by reverse") \
 	X(FIRST, "first", 0, "") X(FLOAT, "float", 1, "default") X(FROM_JSON, "from_json", 0, "") \
 	X(INDENT, "indent", 3, "width first blank") X(INT, "int", 2, "default base") X(ITEMS, "items", 0, "") \
@@ -101,7 +102,8 @@ typedef enum ChatCompare { CHAT_EQ, CHAT_NE, CHAT_LT, CHAT_LE, CHAT_GT, CHAT_GE,
 	X(LOWER, "lower", 0, "") X(MAP, "map", 8, "") X(MAX, "max", 2, "case_sensitive attribute") \
 	X(MIN, "min", 2, "case_sensitive attribute") X(REJECT, "reject", 8, "") X(REJECTATTR, "rejectattr", 8, "") \
 	X(REPLACE, "replace", 3, "old new count") X(REVERSE, "reverse", 0, "") X(SAFE, "safe", 0, "") \
-	X(SELECT, "select", 8, "") X(SELECTATTR, "selectattr", 8, "") X(SORT, "sort", 3, "reverse case_sensitive attribute") \
+	X(SELECT, "select", 8, "") X(SELECTATTR, "selectattr", 8, "") \
+	X(SORT, "sort", 3, "reverse case_sensitive attribute") \
 	X(STRING, "string", 0, "") X(SUM, "sum", 2, "attribute start") \
 	X(TOJSON, "tojson", 4, "ensure_ascii indent separators sort_keys") X(TRIM, "trim", 1, "chars") \
 	X(UNIQUE, "unique", 2, "case_sensitive attribute") X(UPPER, "upper", 0, "")
@@ -112,13 +114,15 @@ typedef enum ChatCompare { CHAT_EQ, CHAT_NE, CHAT_LT, CHAT_LE, CHAT_GT, CHAT_GE,
 	X(FLOAT, "float", 0) X(GE, "ge", 1) X(GE_SIGN, ">=", 1) X(GREATERTHAN, "greaterthan", 1) X(GT, "gt", 1) \
 	X(GT_SIGN, ">", 1) X(IN, "in", 1) X(INTEGER, "integer", 0) X(ITERABLE, "iterable", 0) X(LE, "le", 1) \
 	X(LE_SIGN, "<=", 1) X(LESSTHAN, "lessthan", 1) X(LOWER, "lower", 0) X(LT, "lt", 1) X(LT_SIGN, "<", 1) \
-	X(MAPPING, "mapping", 0) X(NE, "ne", 1) X(NE_SIGN, "!=", 1) X(NONE, "none", 0) X(NUMBER, "number", 0) X(ODD, "odd", 0) \
+	X(MAPPING, "mapping", 0) X(NE, "ne", 1) X(NE_SIGN, "!=", 1) X(NONE, "none", 0) X(NUMBER, "number", 0) \
+	X(ODD, "odd", 0) \
 	X(SAMEAS, "sameas", 1) X(SEQUENCE, "sequence", 0) X(STRING, "string", 0) X(TRUE, "true", 0) \
 	X(UNDEFINED, "undefined", 0) X(UPPER, "upper", 0)
 
 /* Methods that can be called. */
 #define CHAT_METHODS(X) \
-	X(CAPITALIZE, "capitalize") X(COUNT, "count") X(ENDSWITH, "endswith") X(FIND, "find") X(GET, "get") X(INDEX, "index") \
+	X(CAPITALIZE, "capitalize") X(COUNT, "count") X(ENDSWITH, "endswith") X(FIND, "find") X(GET, "get") \
+	X(INDEX, "index") \
 	X(ISALPHA, "isalpha") X(ISDIGIT, "isdigit") X(ITEMS, "items") X(JOIN, "join") X(KEYS, "keys") X(LOWER, "lower") \
 	X(LSTRIP, "lstrip") X(REMOVEPREFIX, "removeprefix") X(REMOVESUFFIX, "removesuffix") X(REPLACE, "replace") \
 	X(RFIND, "rfind") X(RSPLIT, "rsplit") X(RSTRIP, "rstrip") X(SPLIT, "split") X(SPLITLINES, "splitlines") \

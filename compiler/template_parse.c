@@ -34,7 +34,8 @@ static bool syntax(Template *t, const char *expected)
 		"a number", "a string", "an operator"};
 	const Token *k = now(t);
 	if (k->kind == T_NAME || k->kind == T_OP)
-		return template_fail(t, A0520, k->line, k->col, "'%.*s': expected %s", k->n < 40 ? k->n : 40, k->text, expected);
+		return template_fail(t, A0520, k->line, k->col, "'%.*s': expected %s", k->n < 40 ? k->n : 40,
+			k->text, expected);
 	return template_fail(t, A0520, k->line, k->col, "%s: expected %s", kinds[k->kind], expected);
 }
 
@@ -239,8 +240,8 @@ static void unknown(Template *t, Code code, const TNode *n, const char *what, co
 {
 	char *name = arena_strndup(t->arena, n->name, (size_t)n->n_name);
 	const char *close = closest_name(name, names, count);
-	template_fail(t, code, n->line, n->col, "%s '%.40s' is not implemented%s%s%s", what, name, close ? " (there is '" : "",
-		close ? close : "", close ? "')" : "");
+	template_fail(t, code, n->line, n->col, "%s '%.40s' is not implemented%s%s%s", what, name,
+		close ? " (there is '" : "", close ? close : "", close ? "')" : "");
 }
 
 static TNode *parse_filter(Template *t, TNode *of, bool inline_start)
@@ -719,7 +720,8 @@ static TNode *parse_generation(Template *t, const Token *at)
 
 static TNode *parse_statement(Template *t)
 {
-	static const char *const elsewhere[] = {"autoescape", "block", "call", "extends", "from", "import", "include", "print"};
+	static const char *const elsewhere[] = {"autoescape", "block", "call", "extends", "from", "import", "include",
+		"print"};
 	const Token *k = now(t);
 	if (k->kind != T_NAME)
 		return syntax(t, "the name of a statement"), NULL;
@@ -768,12 +770,13 @@ static bool parse_piece(Template *t, TNode *all)
 	return add(t, all, parse_statement(t)) && want_block_end(t);
 }
 
-/* Up to {% END, an end being the token looked at then; ends NULL: the whole template. A statement's own %} comes first. */
+/* From the %} of a statement up to {% END, and then END is the token looked at; ends NULL: the whole template. */
 static TNode *parse_body(Template *t, const char *const *ends)
 {
 	TNode *all = node(t, CHAT_SEQUENCE, now(t));
 	if (++t->depth > MAX_DEPTH) {
-		template_fail(t, A0524, all->line, all->col, "more than %d expressions and blocks inside each other", MAX_DEPTH);
+		template_fail(t, A0524, all->line, all->col,
+			"more than %d expressions and blocks inside each other", MAX_DEPTH);
 		return NULL;
 	}
 	if (ends && !want_block_end(t))

@@ -6,7 +6,7 @@
  * that is assigned first is the scope's own, a copy of the outer one of that name if there is one. Branches of an if
  * are no scopes: what only one of them assigns is, in the others, what the caller gave by that name.
  *
- * A slot is a pair of name and level: scopes beside each other share slots, and each scope fills its own when it begins.
+ * A slot is a pair of name and level: scopes beside each other share slots, and each fills its own when it begins.
  */
 #include <string.h>
 
@@ -170,8 +170,8 @@ static void copy_refs(Emitter *e, Symbols *to, const Symbols *from)
 		*vec_push(e->a, &to->refs) = from->refs.at[i];
 }
 
-/* After a branch of an if: takes its names over. What it assigns and nobody did before is, without the branch, the outer
- * variable of that name or what the caller gave. */
+/* After a branch of an if: takes its names over. What it assigns and nobody did before is, without the branch, the
+ * outer variable of that name or what the caller gave. */
 static void join_branch(Emitter *e, Symbols *s, const Symbols *before, Symbols *branch)
 {
 	for (int i = 0; i < branch->refs.n; i++) {
@@ -283,7 +283,8 @@ static ChatNode variable(Emitter *e, Symbols *s, const TNode *n)
 			n->name);
 		owner = s->func;
 	}
-	return (ChatNode){.name = put_text(e, n->name, n->n_name), .a = functions_out(s->func, owner), .b = r ? r->slot : 0};
+	return (ChatNode){.name = put_text(e, n->name, n->n_name), .a = functions_out(s->func, owner),
+		.b = r ? r->slot : 0};
 }
 
 static uint32_t emit_for(Emitter *e, Symbols *s, const TNode *n)
@@ -333,7 +334,8 @@ static uint32_t emit_macro(Emitter *e, Symbols *s, const TNode *n)
 		params[i] = (ChatParam){put_text(e, p->name, p->n_name), declare(e, &body, p->name, p->n_name), CHAT_NONE};
 		for (int j = 0; j < i; j++)
 			if (params[j].slot == params[i].slot)
-				template_fail(e->t, A0520, p->line, p->col, "two arguments '%.*s'", p->n_name < 40 ? p->n_name : 40, p->name);
+				template_fail(e->t, A0520, p->line, p->col, "two arguments '%.*s'",
+					p->n_name < 40 ? p->n_name : 40, p->name);
 	}
 	for (int i = 0; i < k; i++)
 		analyze(e, &body, n->kids.at[1 + k + i]);
@@ -342,8 +344,8 @@ static uint32_t emit_macro(Emitter *e, Symbols *s, const TNode *n)
 		if (n->kids.at[1 + k + i]->kind != CHAT_ABSENT)
 			params[i].init = emit_node(e, &body, n->kids.at[1 + k + i]);
 	const uint32_t root = emit_node(e, &body, n->kids.at[1 + 2 * k]), scope = put_scope(e, &body);
-	e->funcs.at[func->index] = (ChatFunc){put_text(e, n->name, n->n_name), s->func->index, (uint32_t)func->slots.n, scope,
-		root, (uint32_t)e->params.n, (uint32_t)k};
+	e->funcs.at[func->index] = (ChatFunc){put_text(e, n->name, n->n_name), s->func->index,
+		(uint32_t)func->slots.n, scope, root, (uint32_t)e->params.n, (uint32_t)k};
 	for (int i = 0; i < k; i++)
 		*vec_push(e->a, &e->params) = params[i];
 	const uint32_t target = emit_node(e, s, n->kids.at[0]);
