@@ -37,9 +37,14 @@ typedef struct Symbol { /* of a word on its way through byte-pair encoding: see 
 typedef struct Encoder {
 	const Tok *tok;
 	bool parse_special;
+	bool by_spans;       /* special tokens are where spans[tree] say, in the text that is matched */
 	int error; /* TokError, 0 so far */
 
+	TextRange *spans[2]; /* [n_spans] of the text as given, and as normalised */
+	size_t n_spans[2], spans_cap[2];
+
 	Bytes valid;         /* the text, if it had to be made UTF-8 */
+	const unsigned char *whole; /* the text, valid */
 	Bytes normal[2];     /* normaliser steps write from one into the other */
 	Bytes spaced[2];     /* so do pre-tokenizer steps that change text */
 	Pieces pieces[2];
@@ -87,9 +92,9 @@ bool program_find(Encoder *e, uint32_t code, const unsigned char *text, size_t n
 void normalize(Encoder *e, const unsigned char *text, size_t n, Bytes *out);
 
 /* pretokenize.c: all normaliser steps on a text (returns where the result is and sets *n, and
- * clears e->at_start if the beginning is gone); all pre-tokenizer steps on a piece, whose result
- * is e->base and *pieces. */
-const unsigned char *run_normalizers(Encoder *e, const unsigned char *text, size_t *n);
+ * clears e->at_start if the beginning is gone; prepends: also those that put something in front); all
+ * pre-tokenizer steps on a piece, whose result is e->base and *pieces. */
+const unsigned char *run_normalizers(Encoder *e, const unsigned char *text, size_t *n, bool prepends);
 const Pieces *run_pre_tokenizers(Encoder *e, const unsigned char *text, size_t n);
 
 /* bpe.c: ids of one piece. */

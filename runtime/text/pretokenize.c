@@ -44,11 +44,13 @@ static void replace_matches(Encoder *e, const TokStep *s, const unsigned char *t
 	bytes_put(e, out, text + done, n - done);
 }
 
-const unsigned char *run_normalizers(Encoder *e, const unsigned char *text, size_t *n)
+const unsigned char *run_normalizers(Encoder *e, const unsigned char *text, size_t *n, bool prepends)
 {
 	const Tok *t = e->tok;
 	for (uint32_t i = 0; i < t->header->n_normalizers && *n && !e->error; i++) {
 		const TokStep *s = &t->steps[i];
+		if (s->kind == TOK_STEP_PREPEND && !prepends)
+			continue;
 		Bytes *out = other_buffer(e->normal, text);
 		if (s->kind == TOK_STEP_NORMALIZE) {
 			normalize(e, text, *n, out);

@@ -69,6 +69,8 @@ void bytes_put(Encoder *e, Bytes *b, const void *from, size_t n)
 static void encoder_free(Encoder *e)
 {
 	free(e->valid.at);
+	free(e->spans[0]);
+	free(e->spans[1]);
 	for (int i = 0; i < 2; i++) {
 		free(e->normal[i].at);
 		free(e->spaced[i].at);
@@ -83,14 +85,31 @@ static void encoder_free(Encoder *e)
 
 /* Added tokens -------------------------------------------------------------------------------- */
 
-/* Longest added token at text[at]; its length, 0 = none. */
-static size_t match_added(const Tok *t, int tree, const unsigned char *text, size_t n, size_t at,
+/* Are the bytes [begin, end) in one span? */
+static bool in_span(const Encoder *e, int tree, size_t begin, size_t end)
+{
+	size_t low = 0, high = e->n_spans[tree]; /* spans before `low` begin at or before `begin` */
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+		if (e->spans[tree][mid].begin <= begin)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low && end <= e->spans[tree][low - 1].end;
+}
+
+/* Longest added token at text[at]; its length, 0 = none. With spans, the longest of those that may be there: what comes
+ * after a span, which anybody may have written, takes no token from it. */
+static size_t match_added(const Encoder *e, int tree, const unsigned char *text, size_t n, size_t at,
 	const TokAdded **added)
 {
+	const Tok *t = e->tok;
 	const TokNode *node = &t->nodes[tree][0];
 	size_t start = at, best = 0;
 	for (;;) {
-		if (node->accept && at > start) {
+		if (node->accept && at > start && (!e->by_spans || !(t->added[node->accept - 1].flags & TOK_ADDED_SPECIAL) ||
+			in_span(e, tree, start, at))) {
 			*added = &t->added[node->accept - 1];
 			best = at - start;
 		}
@@ -161,13 +180,13 @@ static void cut_added(Encoder *e, int tree, const unsigned char *text, size_t n,
 	size_t done = 0;
 	for (size_t at = 0; any && at < n && !e->error;) {
 		const TokAdded *a = NULL;
-		size_t len = match_added(t, tree, text, n, at, &a), start = at, end = at + len;
+		size_t len = match_added(e, tree, text, n, at, &a), start = at, end = at + len;
 		if (!len) {
 			at++;
 			continue;
 		}
 		at = end; /* what does not count as a match is still not looked into */
-		if (a->flags & TOK_ADDED_SPECIAL && !e->parse_special)
+		if (a->flags & TOK_ADDED_SPECIAL && !e->parse_special && !e->by_spans)
 			continue;
 		if (a->flags & TOK_ADDED_SINGLE_WORD && beside_word(t, text, n, start, end))
 			continue;
@@ -189,19 +208,68 @@ static void encode_normal(Encoder *e, const unsigned char *text, size_t n, bool 
 		encode_word(e, e->base + pieces->at[i].at, pieces->at[i].n);
 }
 
+static void put_span(Encoder *e, size_t begin, size_t end)
+{
+	if (begin < end && RESERVE(e, e->spans[1], e->spans_cap[1], e->n_spans[1] + 1))
+		e->spans[1][e->n_spans[1]++] = (TextRange){begin, end};
+}
+
+/* Where the spans of a text are in its normal form: what lies between two borders is as long as its own normal form. A
+ * mark that is composed with what stands before a border may shift one by a few bytes, less than a token is long. */
+static void map_spans(Encoder *e, const unsigned char *text, size_t n)
+{
+	const size_t from = (size_t)(text - e->whole), to = from + n;
+	size_t at = from, normal = 0;
+	e->n_spans[1] = 0;
+	for (size_t i = 0; i < e->n_spans[0] && !e->error; i++) {
+		const TextRange s = e->spans[0][i];
+		const size_t borders[2] = {s.begin < from ? from : s.begin, s.end > to ? to : s.end};
+		if (s.end <= from)
+			continue;
+		if (s.begin >= to)
+			break;
+		for (int k = 0; k < 2; k++) {
+			size_t part = borders[k] - at;
+			const size_t before = normal;
+			run_normalizers(e, e->whole + at, &part, at == from);
+			normal += part;
+			at = borders[k];
+			if (k)
+				put_span(e, before, normal);
+		}
+	}
+}
+
 static void encode_raw(Encoder *e, const unsigned char *text, size_t n, bool at_start)
 {
+	if (e->by_spans && e->tok->count[TOK_SEC_NORMAL_NODES])
+		map_spans(e, text, n);
 	e->at_start = at_start;
-	text = run_normalizers(e, text, &n);
+	text = run_normalizers(e, text, &n, true);
 	cut_added(e, 1, text, n, e->at_start, encode_normal);
 }
 
 /* Entry --------------------------------------------------------------------------------------- */
 
+/* Bytes [at, at + k) of the text are replaced by three others: moves the borders of spans up to there. */
+typedef struct Borders { size_t next; int64_t shift; } Borders;
+static void move_borders(Encoder *e, Borders *b, size_t at, size_t k)
+{
+	for (; b->next < 2 * e->n_spans[0]; b->next++) {
+		TextRange *s = &e->spans[0][b->next / 2];
+		size_t *border = b->next % 2 ? &s->end : &s->begin;
+		if (*border >= at + k && *border != at)
+			break;
+		*border = (size_t)((int64_t)(*border < at ? *border : at) + b->shift);
+	}
+	b->shift += 3 - (int64_t)k;
+}
+
 /* The text as valid UTF-8: itself if it is, else a copy in e->valid. */
 static const unsigned char *make_valid(Encoder *e, const unsigned char *text, size_t *n)
 {
 	size_t done = 0, at = 0;
+	Borders borders = {0};
 	bool valid = true;
 	while (at < *n && !e->error) {
 		uint32_t cp;
@@ -213,31 +281,51 @@ static const unsigned char *make_valid(Encoder *e, const unsigned char *text, si
 		valid = false;
 		bytes_put(e, &e->valid, text + done, at - done);
 		bytes_put(e, &e->valid, "\xEF\xBF\xBD", 3);
+		move_borders(e, &borders, at, len ? (size_t)-len : *n - at);
 		at = len ? at + (size_t)-len : *n;
 		done = at;
 	}
 	if (valid)
 		return text;
 	bytes_put(e, &e->valid, text + done, *n - done);
+	move_borders(e, &borders, SIZE_MAX - 1, 1);
 	*n = e->valid.n;
 	return e->valid.at;
+}
+
+static int encode_all(Encoder *e, const char *text, size_t n_bytes, bool add_special)
+{
+	const Tok *t = e->tok;
+	if (n_bytes > TOK_MAX_TEXT)
+		e->error = TOK_E_SIZE;
+	for (uint32_t i = 0; add_special && i < t->count[TOK_SEC_PREFIX]; i++)
+		encoder_put_id(e, t->prefix[i]);
+	if (!e->error)
+		e->whole = make_valid(e, (const unsigned char *)text, &n_bytes);
+	if (n_bytes && !e->error)
+		cut_added(e, 0, e->whole, n_bytes, true, encode_raw);
+	for (uint32_t i = 0; add_special && i < t->count[TOK_SEC_SUFFIX]; i++)
+		encoder_put_id(e, t->suffix[i]);
+	encoder_free(e);
+	if (!e->error && e->n_ids > INT_MAX)
+		e->error = TOK_E_SIZE;
+	return e->error ? e->error : (int)e->n_ids;
 }
 
 int tok_encode(const Tok *t, const char *text, size_t n_bytes, bool add_special, bool parse_special,
 	int32_t *ids, int cap)
 {
 	Encoder e = {.tok = t, .parse_special = parse_special, .ids = ids, .cap = cap > 0 ? (size_t)cap : 0};
-	if (n_bytes > TOK_MAX_TEXT)
-		return TOK_E_SIZE;
-	for (uint32_t i = 0; add_special && i < t->count[TOK_SEC_PREFIX]; i++)
-		encoder_put_id(&e, t->prefix[i]);
-	const unsigned char *valid = make_valid(&e, (const unsigned char *)text, &n_bytes);
-	if (n_bytes && !e.error)
-		cut_added(&e, 0, valid, n_bytes, true, encode_raw);
-	for (uint32_t i = 0; add_special && i < t->count[TOK_SEC_SUFFIX]; i++)
-		encoder_put_id(&e, t->suffix[i]);
-	encoder_free(&e);
-	if (!e.error && e.n_ids > INT_MAX)
-		e.error = TOK_E_SIZE;
-	return e.error ? e.error : (int)e.n_ids;
+	return encode_all(&e, text, n_bytes, add_special);
+}
+
+int tok_encode_spans(const Tok *t, const char *text, size_t n_bytes, bool add_special, const TextRange *spans,
+	size_t n_spans, int32_t *ids, int cap)
+{
+	Encoder e = {.tok = t, .by_spans = true, .ids = ids, .cap = cap > 0 ? (size_t)cap : 0};
+	if (n_spans && RESERVE(&e, e.spans[0], e.spans_cap[0], n_spans)) {
+		memcpy(e.spans[0], spans, n_spans * sizeof *spans);
+		e.n_spans[0] = n_spans;
+	}
+	return encode_all(&e, text, n_bytes, add_special);
 }

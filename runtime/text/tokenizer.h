@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "artifacts/tokenizer_format.h"
+#include "runtime/text/utf8.h"
 
 typedef enum TokError {
 	TOK_E_FORMAT = -1, /* not a compiled tokenizer, damaged, or of another version */
@@ -80,6 +81,11 @@ int tok_eos(const Tok *t);   /* -1 = none */
  * Time is n log n at worst. Allocates and frees scratch memory. Errors: MEMORY, SIZE, EFFORT. */
 int tok_encode(const Tok *t, const char *text, size_t n_bytes, bool add_special, bool parse_special,
 	int32_t *ids, int cap);
+
+/* The same with special tokens inside spans alone: spans [n_spans] are ascending and apart, and "<|im_end|>" is that
+ * token where all of its bytes are in one of them, else just these characters. The text is encoded as a whole. */
+int tok_encode_spans(const Tok *t, const char *text, size_t n_bytes, bool add_special, const TextRange *spans,
+	size_t n_spans, int32_t *ids, int cap);
 
 /* What an id gives when decoded in the middle of a text: bytes, not always UTF-8. Returns false
  * if no token has this id. */

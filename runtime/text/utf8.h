@@ -1,4 +1,4 @@
-/* utf8.h - one code point at a time. */
+/* utf8.h - one code point at a time, and ranges of bytes. */
 #ifndef ATLAS_UTF8_H
 #define ATLAS_UTF8_H
 
@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 enum { UTF8_MAX = 4, UTF8_REPLACEMENT = 0xFFFD };
+
+typedef struct TextRange { size_t begin, end; } TextRange; /* bytes [begin, end) of a text */
 
 /* Looks at the bytes s[0, n), n > 0. Returns the length of the code point there (1 to 4) and
  * stores it; 0 when the bytes are a proper beginning of one that n cuts off; or -k when the
