@@ -24,7 +24,8 @@ enum {
 	CHAT_VERSION = 1,
 	CHAT_MAX_TREE = 200,     /* nodes on a path from a root to a leaf */
 	CHAT_MAX_NEST = 16,      /* functions inside functions */
-	CHAT_MAX_COUNT = 1 << 20 /* of every table */
+	CHAT_MAX_COUNT = 1 << 20, /* entries of every table, */
+	CHAT_MAX_TEXT = 1 << 22  /* but bytes of text */
 };
 #define CHAT_NONE UINT32_MAX
 

@@ -456,7 +456,7 @@ static int each_weight(const PlanDiff *d, PairFn *f, void *ctx)
 /* What is compared as bytes. */
 static int each_section(const PlanDiff *d, PairFn *f, void *ctx)
 {
-	static const char *const names[] = {"tokenizer", "chat_template"};
+	static const char *const names[] = {"tokenizer", "chat_template", "chat_program"};
 	int n = 0;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		const Section *s[2] = {artifact_section(d->of[0], names[i]), artifact_section(d->of[1], names[i])};

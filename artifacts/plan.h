@@ -47,6 +47,8 @@
  *                can be checked piece by piece and by many threads, wherever their bytes are
  *   tokenizer    compiled tokenizer (artifacts/tokenizer_format.h), absent when the checkpoint has none
  *   chat_template  UTF-8 text, absent when the checkpoint has none
+ *   chat_program  that template compiled, or why it could not be (artifacts/chat_format.h); absent without a template
+ *                and in plans of compilers before it
  *
  * MessagePack is written in one canonical form: maps have the keys of the struct's fields in the order
  * of declaration (artifacts/schema.h is that form as data), integers are minimal, strings are UTF-8, depth <= 16.
@@ -476,7 +478,7 @@ typedef struct WeightSource {
 } WeightSource;
 typedef struct PlanParts {
 	const Artifact *artifact;      /* options, graph, targets, ledger */
-	const PlanBlob *blobs; int n_blobs; /* cubins, tokenizer, chat_template */
+	const PlanBlob *blobs; int n_blobs; /* cubins, tokenizer, chat_template, chat_program */
 	bool embed_weights;
 	WeightSource weights;
 	const struct PrivateKey *keys; int n_keys; /* that sign it (artifacts/sign.h), each once */

@@ -99,7 +99,7 @@ static bool read_manifest(Reader *r, Decoder *d, Section **sections, int *n)
 static bool is_known(const char *name)
 {
 	static const char *const known[] = {"options", "graph", "contracts", "provenance", "cubins", "leaves", "weights",
-		"tokenizer", "chat_template"};
+		"tokenizer", "chat_template", "chat_program"};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strcmp(name, known[i]) == 0)
 			return true;

@@ -152,7 +152,7 @@ bool code_from_name(const char *name, Code *out)
 
 bool code_is_unread(Code code)
 {
-	static const Code unread[] = {A0207, A0213, A0408, A0509, A0607};
+	static const Code unread[] = {A0207, A0213, A0408, A0509, A0520, A0521, A0522, A0523, A0524, A0607};
 	for (size_t i = 0; i < sizeof unread / sizeof unread[0]; i++)
 		if (unread[i] == code)
 			return true;

@@ -381,7 +381,7 @@ void emit(Compile *c)
 	record_inputs(c);
 	Artifact artifact;
 	fill_artifact(c, &artifact);
-	PlanBlob blobs[3];
+	PlanBlob blobs[4];
 	int n = 0;
 	if (c->work.n)
 		blobs[n++] = (PlanBlob){"cubins", c->cubins.at, (size_t)c->cubins.n};
@@ -389,6 +389,8 @@ void emit(Compile *c)
 		blobs[n++] = (PlanBlob){"tokenizer", c->model.tokenizer, c->model.tokenizer_bytes};
 	if (c->model.chat_template)
 		blobs[n++] = (PlanBlob){"chat_template", c->model.chat_template, strlen(c->model.chat_template)};
+	if (c->model.chat_program)
+		blobs[n++] = (PlanBlob){"chat_program", c->model.chat_program, c->model.chat_program_bytes};
 	Source source = {.c = c, .shard = -1, .fd = -1,
 		.is_reported = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights),
 		.has_value = ARENA_ARRAY(&c->scratch, bool, c->graph.n_weights), .is_scale = find_scales(c),

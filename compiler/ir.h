@@ -218,7 +218,7 @@ typedef struct Model {
 	VEC(StTensor) kv_scales; /* of the file that kv.scales names */
 	const void *tokenizer; size_t tokenizer_bytes; /* compiled; NULL when the checkpoint has none */
 	int n_tokens; const bool *has_token; /* [n_tokens], NULL = all. Ids below are drawn; = vocab when no tokenizer */
-	const char *chat_template; /* NULL = none */
+	const char *chat_template; void *chat_program; size_t chat_program_bytes; /* NULL = none; artifacts/chat_format.h */
 	const struct Value *toml; /* the user's MODEL.toml; NULL = there is none, or it cannot be read */
 } Model;
 

@@ -1,6 +1,6 @@
 /* read_text.c - what turns text into tokens: the tokenizer and the chat template.
  *
- * The tokenizer is compiled by read_tokenizer.c. The template is carried as it is. Where it stands, as in transformers,
+ * The tokenizer is compiled by read_tokenizer.c, the template by template_*.c. Where it stands, as in transformers,
  * the first that is there: additional_chat_templates/default.jinja, chat_template.jinja; chat_template of
  * tokenizer_config.json, a text, a list of {name, template} or an object of texts by name, of which "default" counts;
  * chat_template.json, which that library reads for processors. A folder additional_chat_templates with others alone
@@ -64,13 +64,17 @@ static const char *pick_template(Compile *c, const Value *v)
 	return text;
 }
 
-static const char *read_json_template(Compile *c, const char *name, Code code)
+/* A chat template and what a message about it calls its file. */
+typedef struct Source { const char *text, *file; } Source;
+
+static Source read_json_template(Compile *c, const char *name, Code code)
 {
 	JsonRules rules = json_text_rules;
 	rules.code = code;
 	const Value *v = json_read(&c->arena, &c->scratch, &c->diags, &rules,
 		input_path(&c->arena, c->cmd.model_dir, name), &(bool){false});
-	return pick_template(c, value_get(v, "chat_template"));
+	return (Source){pick_template(c, value_get(v, "chat_template")), arena_printf(&c->arena, "%s#chat_template",
+		input_path(&c->scratch, c->cmd.model_dir, name))};
 }
 
 /* Ends of lines as Python reads them: "\r\n" and "\r" are "\n". */
@@ -85,21 +89,21 @@ static void one_line_end(char *text)
 	*out = 0;
 }
 
-/* NULL as well after having recorded an error. */
-static const char *read_jinja(Compile *c, const char *name)
+/* Text NULL as well after having recorded an error. */
+static Source read_jinja(Compile *c, const char *name)
 {
 	char *text;
 	size_t n;
 	const char *path = input_path(&c->arena, c->cmd.model_dir, name);
 	if (!input_read(&c->arena, &c->diags, path, true, MAX_TEMPLATE_BYTES, &text, &n))
-		return NULL;
+		return (Source){NULL, path};
 	if (text && (utf8_bad(text, n) < n || strlen(text) < n)) {
 		fail_at(&c->diags, A0203, (Loc){path, 0, 0}, "not a text in UTF-8");
-		return NULL;
+		return (Source){NULL, path};
 	}
 	if (text)
 		one_line_end(text);
-	return text;
+	return (Source){text, path};
 }
 
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
@@ -121,24 +125,36 @@ static int list_additional(Compile *c, const char **names)
 	return n;
 }
 
-static const char *read_chat_template(Compile *c)
+static Source read_chat_template(Compile *c)
 {
-	const char *names[MAX_TEMPLATES], *text = read_jinja(c, "chat_template.jinja");
+	const char *names[MAX_TEMPLATES];
+	Source source = read_jinja(c, "chat_template.jinja");
 	const int n = list_additional(c, names);
-	bool found = text != NULL;
+	bool found = source.text != NULL;
 	for (int i = 0; i < n; i++)
 		found |= strcmp(names[i], "default") == 0;
 	for (int i = 0; i < n; i++) {
 		const char *name = arena_printf(&c->arena, "additional_chat_templates/%s.jinja", names[i]);
 		if (strcmp(names[i], "default") == 0)
-			text = read_jinja(c, name);
+			source = read_jinja(c, name);
 		else
 			tell_other(c, (Loc){input_path(&c->arena, c->cmd.model_dir, name), 0, 0}, names[i], found);
 	}
-	if (text || n)
-		return text;
-	text = read_json_template(c, "tokenizer_config.json", A0501);
-	return text ? text : read_json_template(c, "chat_template.json", A0201);
+	if (source.text || n)
+		return source;
+	source = read_json_template(c, "tokenizer_config.json", A0501);
+	return source.text ? source : read_json_template(c, "chat_template.json", A0201);
+}
+
+static void compile_chat(Compile *c, Source source, const TokenizerImage *tokenizer)
+{
+	ChatImage image;
+	if (!source.text)
+		return;
+	compile_template(&c->arena, &c->diags, source.file, source.text, strlen(source.text), tokenizer->special,
+		tokenizer->n_special, &image);
+	c->model.chat_program = image.bytes;
+	c->model.chat_program_bytes = image.n;
 }
 
 /* Is there a tokenizer to read? A checkpoint without one, such as random weights, compiles to a plan that takes
@@ -176,20 +192,23 @@ static void tell_lost_end(Compile *c, int id, Loc at)
 /* read_text - tokenizer and chat template.
  *
  *   needs   config
- *   gives   Model.tokenizer, n_tokens, chat_template; config.eos gains the tokenizer's end token, config.bos is
- *           the tokenizer's where config.json has none
+ *   gives   Model.tokenizer, n_tokens, chat_template, chat_program; config.eos gains the tokenizer's end token,
+ *           config.bos is the tokenizer's where config.json has none
  *   fails   A0102, A0203, A0210, A05xx
  */
 void read_text(Compile *c)
 {
 	Model *m = &c->model;
-	TokenizerImage image;
+	TokenizerImage image = {0};
+	const Source chat = read_chat_template(c);
 	m->n_tokens = m->config.vocab;
-	m->chat_template = read_chat_template(c);
+	m->chat_template = chat.text;
 	if (m->config.vocab <= 0) /* read_config has said why; without it no id can be judged */
 		return;
-	if (!has_tokenizer(c))
+	if (!has_tokenizer(c)) {
+		compile_chat(c, chat, &image);
 		return;
+	}
 	const char *config = c->cmd.config_file;
 	if (!config)
 		config = input_path(&c->arena, c->cmd.model_dir, "config.json");
@@ -199,6 +218,7 @@ void read_text(Compile *c)
 	m->tokenizer_bytes = image.n_bytes;
 	m->n_tokens = image.n_tokens;
 	m->has_token = image.has_token;
+	compile_chat(c, chat, &image);
 	const Loc at = image.eos_at;
 	if (image.eos_id >= m->config.vocab)
 		tell_lost_end(c, image.eos_id, at);

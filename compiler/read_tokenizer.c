@@ -456,6 +456,18 @@ static void compare_pattern(Reader *r, const TokenizerConfig *t, const json_t *r
 			"has", t->class ? t->class->name : "tokenizer.json");
 }
 
+/* The texts of the special tokens that have names. */
+static void name_special(Arena *a, const TokenizerConfig *t, TokenizerImage *out)
+{
+	NamedText *list = ARENA_ARRAY(a, NamedText, t->named.n + 1);
+	for (int i = 0; i < t->named.n; i++) {
+		const NamedToken *n = &t->named.at[i];
+		if (n->is_set)
+			list[out->n_special++] = (NamedText){n->key, arena_strndup(a, n->token.content.at, n->token.content.n)};
+	}
+	out->special = list;
+}
+
 bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *config_json, int vocab_rows,
 	TokenizerImage *out)
 {
@@ -481,6 +493,7 @@ bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *confi
 		*out = (TokenizerImage){.n_tokens = spec.n_ids < vocab_rows ? spec.n_ids : vocab_rows,
 			.bos_id = spec.bos_id, .eos_id = spec.eos_id,
 			.eos_at = config.named.at[NAMED_EOS].token.at};
+		name_special(a, &config, out);
 		out->has_token = ARENA_ARRAY(a, bool, out->n_tokens);
 		for (int id = 0; id < out->n_tokens; id++)
 			out->has_token[id] = spec.tokens[id].name.at != NULL;

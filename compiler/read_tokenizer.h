@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "compiler/base.h"
+#include "compiler/template.h"
 
 typedef struct TokenizerImage {
 	void *bytes;    /* artifacts/tokenizer_format.h; arena memory */
@@ -14,6 +15,7 @@ typedef struct TokenizerImage {
 	bool *has_token; /* [n_tokens] */
 	int bos_id, eos_id; /* as AutoTokenizer has them; -1 = none. May be no row of the vocabulary */
 	Loc eos_at;     /* who says so */
+	const NamedText *special; int n_special; /* bos_token and its like, as chat templates know them */
 } TokenizerImage;
 
 /* Reads model_dir/tokenizer.json and, where they are there, tokenizer_config.json, special_tokens_map.json and
