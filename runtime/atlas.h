@@ -170,6 +170,7 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	int n_tokens;               /* ids below vocab that have a token of the tokenizer; 0 = there is no tokenizer */
 	int weights_made;           /* 1: not those of a model, but random, and made when a session opens */
 	uint64_t weights_seed;      /* of which they are made */
+	int has_chat;               /* 1: the plan holds a compiled chat template, for atlas_chat_render */
 } AtlasPlanInfo;
 
 /* Signature i < n_signatures: the public key, and the key's id, which is the SHA-256 of its DER form. Either may be
@@ -388,6 +389,14 @@ enum {
 AtlasStatus atlas_encode(const AtlasPlan *plan, const char *text, size_t n_bytes, int flags, int32_t *tokens,
 	size_t cap, size_t *n_tokens);
 
+typedef struct AtlasSpan { size_t begin, end; } AtlasSpan; /* bytes [begin, end) of a text */
+
+/* As atlas_encode, with control tokens in spans [n_spans] alone, which are ascending and apart: "<|im_end|>" is the
+ * control token where all of its bytes are in one span, else ten letters. The text is encoded as a whole: other tokens
+ * may reach across borders. flags: ATLAS_ADD_SPECIAL; ATLAS_PARSE_SPECIAL makes spans mean nothing. */
+AtlasStatus atlas_encode_spans(const AtlasPlan *plan, const char *text, size_t n_bytes, int flags,
+	const AtlasSpan *spans, size_t n_spans, int32_t *tokens, size_t cap, size_t *n_tokens);
+
 typedef struct AtlasText AtlasText; /* a stream from tokens to text */
 
 /* skip_special 1: control tokens give no text. */
@@ -399,6 +408,37 @@ AtlasStatus atlas_text_push(AtlasText *text, int32_t token, const char **bytes, 
 AtlasStatus atlas_text_finish(AtlasText *text, const char **bytes, size_t *n);
 void atlas_text_restart(AtlasText *text); /* forgets everything: another text begins */
 void atlas_text_close(AtlasText *text);
+
+/* Chat --------------------------------------------------------------------------------------------------- */
+
+typedef struct AtlasChat AtlasChat; /* a prompt that the plan's chat template made */
+
+/* json [n_bytes]: a conversation, as apply_chat_template of transformers takes it:
+ *
+ *	{"messages": [{"role": "user", "content": "Hello"}, ...],  objects, given to the template as they are
+ *	 "tools": [...], "documents": [...],     objects; absent or null: none
+ *	 "add_generation_prompt": true,          default true: an answer is to follow
+ *	 "continue_final_message": false,        true, or the name of a field: the last message goes on, and the one above
+ *	                                         is false
+ *	 "chat_template_kwargs": {...}}          more variables of the template: "enable_thinking": false
+ *
+ * No other member, no name twice. now: seconds since 1970, for templates that write the date (in UTC). The text is what
+ * transformers makes of it, byte for byte; encode it with atlas_encode_spans and the prompt's spans, without
+ * ATLAS_ADD_SPECIAL: templates write their own.
+ *   ATLAS_UNSUPPORTED  the plan holds no compiled template; the text says why
+ *   ATLAS_ARGUMENT     no JSON, or not of this shape, with the place; or the template refuses the conversation, with
+ *                      its words, or fails, with the line
+ *   ATLAS_CONTEXT      10,000,000 steps, 64 macros inside each other, 16 bytes a token of the context (at least 1 MiB),
+ *                      or 64 MiB and 32 times the JSON of memory do not suffice
+ * *chat is NULL on failure. `error` may be NULL. Any thread, with up to 2 MiB of its stack. */
+AtlasStatus atlas_chat_render(const AtlasPlan *plan, const char *json, size_t n_bytes, int64_t now, AtlasChat **chat,
+	AtlasError *error);
+/* text [n_bytes] UTF-8, with a final NUL; spans [n_spans]: what the template wrote. The rest came from strings of the
+ * conversation (names of known roles count as the template's): no control token is to be made of it. Both live as long
+ * as the chat. */
+AtlasStatus atlas_chat_text(const AtlasChat *chat, const char **text, size_t *n_bytes, const AtlasSpan **spans,
+	size_t *n_spans);
+void atlas_chat_free(AtlasChat *chat); /* NULL is fine */
 
 #ifdef __cplusplus
 }

@@ -108,6 +108,31 @@ static AtlasStatus open_tokenizer(AtlasPlan *p, AtlasError *error)
 	return ATLAS_OK;
 }
 
+static AtlasStatus open_chat(AtlasPlan *p, AtlasError *error)
+{
+	char why[256] = "";
+	const Section *section = artifact_section(&p->artifact, "chat_program");
+	if (!section)
+		return ATLAS_OK;
+	if (!chat_open(&p->chat, p->artifact.file + section->offset, (size_t)section->bytes, why, sizeof why))
+		return error_set(error, ATLAS_MALFORMED, "section chat_program: %s", why);
+	p->has_chat = p->chat.header->n_nodes > 0;
+	return ATLAS_OK;
+}
+
+void plan_no_chat(const AtlasPlan *p, char *why, size_t why_bytes)
+{
+	const ChatHeader *h = p->chat.header;
+	if (p->has_chat)
+		snprintf(why, why_bytes, "%s", "");
+	else if (h)
+		snprintf(why, why_bytes, "the chat template is not compiled: %.*s", h->n_text < 400 ? (int)h->n_text : 400,
+			p->chat.text);
+	else
+		snprintf(why, why_bytes, "%s", artifact_section(&p->artifact, "chat_template") ?
+			"the plan was made by an atlasc that compiled no chat templates" : "the checkpoint has no chat template");
+}
+
 /* Is there a target that needs no more? Without any, only the reference device runs the plan. */
 static bool is_within(const Artifact *a, int64_t budget, char *why, size_t why_bytes)
 {
@@ -137,7 +162,10 @@ static AtlasStatus read_plan(AtlasPlan *p, const AtlasPlanOptions *o, AtlasError
 	ReadStatus read = artifact_read(f->bytes, f->n, o->n_trust ? &trust : NULL, &p->artifact, why, sizeof why);
 	if (read == READ_OK && !is_within(&p->artifact, o->memory_budget, why, sizeof why))
 		return error_set(error, ATLAS_DEVICE_MEMORY, "%s", why);
-	return read == READ_OK ? open_tokenizer(p, error) : error_set(error, read_status(read), "%s", why);
+	if (read != READ_OK)
+		return error_set(error, read_status(read), "%s", why);
+	const AtlasStatus s = open_tokenizer(p, error);
+	return s == ATLAS_OK ? open_chat(p, error) : s;
 }
 
 /* The weight that ops read stop tokens of; -1 = there is none. */
@@ -295,6 +323,7 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 		.weights_by_reference = plan->by_reference, .verify_rows = g->verify_rows,
 		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid, .weights_made = plan->makes_weights,
 		.weights_seed = plan->seed, .n_drawable = n_drawable(g),
+		.has_chat = plan->has_chat,
 		.n_tokens = plan->has_tokenizer ? tok_n_tokens(&plan->tokenizer, g->vocab) : 0};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;

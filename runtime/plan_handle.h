@@ -5,6 +5,7 @@
 #include "artifacts/plan.h"
 #include "runtime/atlas.h"
 #include "runtime/plan_file.h"
+#include "runtime/text/chat.h"
 #include "runtime/text/tokenizer.h"
 
 struct AtlasPlan {
@@ -19,6 +20,8 @@ struct AtlasPlan {
 	uint8_t *no_stops;             /* in place of the weight that holds the stop tokens; NULL = nothing is */
 	Tok tokenizer;                 /* over the mapped section */
 	int has_tokenizer;
+	ChatProgram chat;              /* over the copied section; header NULL = there is none */
+	int has_chat;                  /* it can be run */
 };
 
 /* All weights whose bytes are there, with their hashes. */
@@ -30,6 +33,9 @@ AtlasStatus plan_unchanged(const AtlasPlan *p, AtlasError *error);
 /* Must a session compare the weights with their hashes? Where it was asked for, and where an open plan's files may have
  * changed after they were compared. */
 bool plan_compares(const AtlasPlan *p);
+
+/* Why there is no chat, in words; "" where there is. */
+void plan_no_chat(const AtlasPlan *p, char *why, size_t why_bytes);
 
 /* For who measures: sessions opened from here on end no sequence at a stop token. False: no memory. */
 bool plan_ignore_stops(AtlasPlan *p);

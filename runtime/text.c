@@ -1,9 +1,13 @@
 /* text.c - the tokenizer behind atlas.h: statuses for its errors, streams on the heap. */
+#include <assert.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "runtime/plan_handle.h"
 #include "runtime/text/tokenizer.h"
+
+static_assert(sizeof(AtlasSpan) == sizeof(TextRange) && offsetof(AtlasSpan, end) == offsetof(TextRange, end), "alike");
 
 struct AtlasText {
 	const AtlasPlan *plan;
@@ -29,6 +33,27 @@ AtlasStatus atlas_encode(const AtlasPlan *plan, const char *text, size_t n_bytes
 		return ATLAS_NO_TOKENIZER;
 	int n = tok_encode(&plan->tokenizer, text, n_bytes, flags & ATLAS_ADD_SPECIAL,
 		flags & ATLAS_PARSE_SPECIAL, tokens, cap > INT_MAX ? INT_MAX : (int)cap);
+	if (n >= 0)
+		*n_tokens = (size_t)n;
+	return text_status(n);
+}
+
+AtlasStatus atlas_encode_spans(const AtlasPlan *plan, const char *text, size_t n_bytes, int flags,
+	const AtlasSpan *spans, size_t n_spans, int32_t *tokens, size_t cap, size_t *n_tokens)
+{
+	if (n_tokens)
+		*n_tokens = 0;
+	if (!plan || !n_tokens || (!text && n_bytes) || (!tokens && cap) || (!spans && n_spans))
+		return ATLAS_ARGUMENT;
+	for (size_t i = 0; i < n_spans; i++)
+		if (spans[i].begin > spans[i].end || spans[i].end > n_bytes || (i && spans[i].begin < spans[i - 1].end))
+			return ATLAS_ARGUMENT;
+	if (flags & ATLAS_PARSE_SPECIAL)
+		return atlas_encode(plan, text, n_bytes, flags, tokens, cap, n_tokens);
+	if (!plan->has_tokenizer)
+		return ATLAS_NO_TOKENIZER;
+	int n = tok_encode_spans(&plan->tokenizer, text, n_bytes, flags & ATLAS_ADD_SPECIAL, (const TextRange *)spans,
+		n_spans, tokens, cap > INT_MAX ? INT_MAX : (int)cap);
 	if (n >= 0)
 		*n_tokens = (size_t)n;
 	return text_status(n);
