@@ -20,6 +20,7 @@ build gcc              cmd:gcc                                the C11 compiler
 build libc6-dev        usr/include/stdio.h                    headers of the C library
 build binutils         cmd:objcopy                            linker, archiver, objcopy
 build libjansson-dev   lib:libjansson.a                       JSON of the checkpoint, linked statically
+build libevent-dev     lib:libevent_core.a                    sockets and timers of atlas serve, linked statically
 build libmsgpack-dev   lib:libmsgpackc.a                      writes the manifest of a plan, linked statically
 build libssl-dev       lib:libcrypto.a                        SHA-256 of plan sections, linked statically
 build libsodium-dev    lib:libsodium.a                        Ed25519 signatures of plans, linked statically
