@@ -33,7 +33,8 @@ CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g $(WARN) -fPIC -ffp-contract=off -fstack-
 CPPFLAGS := -I. -isystem $(CUDA_ROOT)/include -DATLAS_VERSION='"$(VERSION)"' -DATLAS_DATE='"$(DATE)"'
 LDFLAGS := -Wl,--as-needed -Wl,-z,relro,-z,now $(addprefix -fsanitize=,$(SANITIZE))
 RUNTIME_LIBS := -l:libcrypto.a -l:libsodium.a -lm -ldl -lpthread
-COMPILER_LIBS = -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
+SERVE_LIBS := -l:libevent_core.a -l:libjansson.a
+COMPILER_LIBS = -l:libevent_core.a -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
 	-Wl,-rpath,'$$ORIGIN/../lib/atlasc:$(NVRTC_RPATH)'
 
 # A short line per output; V=1 shows the commands.
@@ -44,7 +45,8 @@ ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
 COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
 	$(filter-out %/plan_write.o %/new_file.o %/manual.o,$(ARTIFACTS))
-CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/page/*.c artifacts/manual.c artifacts/new_file.c))
+CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/page/*.c runtime/serve/*.c \
+	artifacts/manual.c artifacts/new_file.c))
 KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c artifacts/expr.c artifacts/tables.c))
 TEST_C := $(filter-out tests/gpu/% tests/mutation/without.c,$(wildcard tests/*/*.c))
 TEST_SRC := $(if $(TEST_C),$(shell grep -l '^int main\>' $(TEST_C)))
@@ -87,7 +89,7 @@ $(GEN) $(BUILD)/gen/page_text.o: %.o: %.c Makefile
 $(BUILD)/atlasc: $(COMPILER) $(ARTIFACTS)
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 $(BUILD)/atlas: $(CLI) $(RUNTIME)
-	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ -l:libjansson.a $(RUNTIME_LIBS)
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(SERVE_LIBS) $(RUNTIME_LIBS)
 
 # libatlas carries its third-party code and shows atlas_* only, in both forms, so that no name of ours
 # can meet a name of the program it is linked into.
