@@ -1,0 +1,330 @@
+/* engine.c - see engine.h. Each turn: take what was submitted and cancelled, start what fits in order of arrival, one
+ * step, one batch to the loop. */
+#include "runtime/serve/engine.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct Queue { Sequence *first, **end; } Queue;
+
+struct Engine {
+	EngineOptions options;
+	pthread_t thread;
+	/* shared, under the lock */
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	Queue submitted;
+	bool has_cancels, is_ending;
+	/* the thread's */
+	AtlasSession *session;
+	int slots, step_tokens, prefill_rows;
+	int64_t unread; /* tokens of prompts that no step has taken yet */
+	Sequence **running; /* [slots] */
+	AtlasEvent *events; /* [slots * step_tokens] of a step */
+	Queue waiting;
+	EngineBatch *batch; /* being filled; NULL = none */
+	int cap, exit_code;
+	char failure[512];
+};
+
+static void push(Queue *q, Sequence *s)
+{
+	s->next = NULL;
+	*q->end = s;
+	q->end = &s->next;
+}
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Batches ------------------------------------------------------------ */
+
+/* Without memory for what it must report the engine can only wait for some. */
+static void *must(void *(*allocate)(void *, size_t), void *old, size_t n)
+{
+	void *p;
+	while (!(p = allocate(old, n)))
+		nanosleep(&(struct timespec){0, 10000000}, NULL);
+	return p;
+}
+
+static EngineBatch *batch_of(Engine *e, int room)
+{
+	const int n = e->batch ? e->batch->n : 0;
+	if (!e->batch || n + room > e->cap) {
+		e->cap = (n + room) * 2 + 16;
+		EngineBatch *b = must(realloc, e->batch, sizeof *b + sizeof b->events[0] * (size_t)e->cap);
+		if (!e->batch)
+			*b = (EngineBatch){.ctx = e->options.ctx};
+		e->batch = b;
+	}
+	return e->batch;
+}
+
+static void report(Engine *e, EngineEvent event)
+{
+	EngineBatch *b = batch_of(e, 1);
+	b->events[b->n++] = event;
+}
+
+static void refuse(Engine *e, Sequence *s, AtlasStatus status)
+{
+	report(e, (EngineEvent){.sequence = s, .kind = ENGINE_REFUSED, .is_last = true, .status = status,
+		.why = e->session ? strdup(atlas_session_error(e->session)) : NULL});
+}
+
+static void post(Engine *e)
+{
+	EngineBatch *b = e->batch;
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	if (!b)
+		return;
+	if (e->session) {
+		atlas_session_info(e->session, &info);
+		b->is_open = true;
+		snprintf(b->target, sizeof b->target, "%s", info.target);
+		b->active = atlas_active(e->session);
+		b->free_slots = info.free_slots;
+		b->free_pages = info.free_pages;
+		b->drafts = info.drafts;
+		b->accepted_drafts = info.accepted_drafts;
+	}
+	b->exit_code = e->exit_code;
+	memcpy(b->failure, e->failure, sizeof b->failure);
+	b->job.done = e->options.batch;
+	e->batch = NULL;
+	mail_post(e->options.mail, &b->job);
+}
+
+/* Ends ------------------------------------------------------------ */
+
+/* The session is of no use any more: everything ends, and so does what comes later. */
+static void fail(Engine *e, AtlasStatus status)
+{
+	e->exit_code = atlas_status_exit_code(status);
+	snprintf(e->failure, sizeof e->failure, "%s: %s", atlas_status_name(status), atlas_session_error(e->session));
+	for (int i = 0; i < e->slots; i++)
+		if (e->running[i])
+			refuse(e, e->running[i], status);
+	memset(e->running, 0, sizeof *e->running * (size_t)e->slots);
+	batch_of(e, 0);
+}
+
+static void refuse_waiting(Engine *e)
+{
+	for (Sequence *s = e->waiting.first, *next; s; s = next) {
+		next = s->next;
+		refuse(e, s, ATLAS_DEVICE_FAULT);
+	}
+	e->waiting = (Queue){NULL, &e->waiting.first};
+}
+
+/* Those that are marked, or all. */
+static void cancel_some(Engine *e, bool all)
+{
+	Queue kept = {NULL, &kept.first};
+	for (int i = 0; i < e->slots; i++) {
+		Sequence *s = e->running[i];
+		if (!s || !(all || s->is_cancelled))
+			continue;
+		atlas_cancel(e->session, i);
+		e->running[i] = NULL;
+		report(e, (EngineEvent){.sequence = s, .kind = ENGINE_CANCELLED, .is_last = true});
+	}
+	for (Sequence *s = e->waiting.first, *next; s; s = next) {
+		next = s->next;
+		if (all || s->is_cancelled)
+			report(e, (EngineEvent){.sequence = s, .kind = ENGINE_CANCELLED, .is_last = true});
+		else
+			push(&kept, s);
+	}
+	e->waiting = kept;
+	if (!kept.first)
+		e->waiting.end = &e->waiting.first;
+}
+
+/* Steps ------------------------------------------------------------ */
+
+/* In order of arrival, so that a long prompt is not overtaken for ever by short ones. */
+static void start_some(Engine *e)
+{
+	while (e->waiting.first && !e->exit_code) {
+		Sequence *s = e->waiting.first;
+		const AtlasStatus status = atlas_request_start(e->session, &s->request, &s->slot);
+		if ((status == ATLAS_NO_SLOT || status == ATLAS_NO_PAGES) && atlas_active(e->session) > 0)
+			return;
+		if (!(e->waiting.first = s->next))
+			e->waiting.end = &e->waiting.first;
+		const bool is_its_own = status == ATLAS_OK || status == ATLAS_NO_PAGES || status == ATLAS_CONTEXT ||
+			status == ATLAS_TOKEN || status == ATLAS_ARGUMENT || status == ATLAS_UNSUPPORTED ||
+			status == ATLAS_NO_MEMORY;
+		if (status == ATLAS_OK) {
+			e->running[s->slot] = s;
+			e->unread += s->request.n_tokens;
+			report(e, (EngineEvent){.sequence = s, .kind = ENGINE_STARTED});
+			continue;
+		}
+		refuse(e, s, status);
+		if (!is_its_own)
+			fail(e, status);
+	}
+}
+
+static void step(Engine *e)
+{
+	int n, rows = 0, last_slot = -1;
+	bool is_prefill = true;
+	const double began = now();
+	const AtlasStatus status = atlas_step(e->session, e->events, e->slots * e->step_tokens, &n);
+	const double seconds = now() - began;
+	if (status != ATLAS_OK) {
+		fail(e, status);
+		return;
+	}
+	EngineBatch *b = batch_of(e, n);
+	for (int i = 0; i < n; i++) {
+		const AtlasEvent *from = &e->events[i];
+		Sequence *s = e->running[from->slot];
+		rows += from->slot != last_slot;
+		last_slot = from->slot;
+		if (!s)
+			continue;
+		is_prefill &= !s->is_read;
+		s->is_read = true;
+		b->events[b->n++] = (EngineEvent){.sequence = s, .kind = ENGINE_TOKEN, .is_last = from->finish != ATLAS_RUNNING,
+			.token = from->token, .logprob = from->logprob, .finish = from->finish};
+		if (from->finish != ATLAS_RUNNING)
+			e->running[from->slot] = NULL;
+	}
+	b->is_step = true;
+	b->is_prefill = is_prefill;
+	b->rows = !is_prefill ? rows : e->unread < e->prefill_rows ? (int)e->unread : e->prefill_rows;
+	if (is_prefill)
+		e->unread -= b->rows;
+	bool is_reading = false;
+	for (int i = 0; i < e->slots; i++)
+		is_reading |= e->running[i] && !e->running[i]->is_read;
+	if (!is_reading)
+		e->unread = 0; /* of what was cancelled */
+	b->seconds = seconds;
+}
+
+static bool open_session(Engine *e)
+{
+	AtlasPlanInfo plan = {.struct_size = sizeof plan};
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	e->exit_code = e->options.open_session(e->options.open_ctx, &e->session);
+	if (e->exit_code) {
+		snprintf(e->failure, sizeof e->failure, "the session could not be opened");
+	} else {
+		atlas_plan_info(e->options.plan, &plan);
+		atlas_session_info(e->session, &info);
+		e->slots = plan.slots;
+		e->step_tokens = info.step_tokens;
+		e->prefill_rows = info.prefill_rows;
+		e->running = must(realloc, NULL, sizeof *e->running * (size_t)e->slots);
+		memset(e->running, 0, sizeof *e->running * (size_t)e->slots);
+		e->events = must(realloc, NULL, sizeof *e->events * (size_t)(e->slots * e->step_tokens));
+	}
+	batch_of(e, 0);
+	post(e);
+	return !e->exit_code;
+}
+
+static void *run(void *arg)
+{
+	Engine *e = arg;
+	open_session(e);
+	for (;;) {
+		pthread_mutex_lock(&e->lock);
+		const bool has_work = e->session && !e->exit_code && (atlas_active(e->session) > 0 || e->waiting.first);
+		while (!has_work && !e->submitted.first && !e->has_cancels && !e->is_ending)
+			pthread_cond_wait(&e->more, &e->lock);
+		const bool ends = e->is_ending;
+		if (e->submitted.first) {
+			*e->waiting.end = e->submitted.first;
+			e->waiting.end = e->submitted.end;
+			e->submitted = (Queue){NULL, &e->submitted.first};
+		}
+		if (e->has_cancels || ends) /* under the lock, for the flags are set there */
+			cancel_some(e, ends);
+		e->has_cancels = false;
+		pthread_mutex_unlock(&e->lock);
+		if (ends) {
+			post(e);
+			return NULL;
+		}
+		if (!e->exit_code)
+			start_some(e);
+		if (!e->exit_code && atlas_active(e->session) > 0) {
+			post(e); /* a start is to be known before the first step of a long prompt ends */
+			step(e);
+		}
+		if (e->exit_code)
+			refuse_waiting(e);
+		post(e);
+	}
+}
+
+Engine *engine_open(const EngineOptions *options)
+{
+	Engine *e = calloc(1, sizeof *e);
+	if (!e)
+		return NULL;
+	e->options = *options;
+	e->submitted.end = &e->submitted.first;
+	e->waiting.end = &e->waiting.first;
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->more, NULL);
+	if (pthread_create(&e->thread, NULL, run, e) == 0)
+		return e;
+	free(e);
+	return NULL;
+}
+
+static void wake(Engine *e)
+{
+	pthread_cond_signal(&e->more);
+}
+
+void engine_submit(Engine *e, Sequence *s)
+{
+	pthread_mutex_lock(&e->lock);
+	s->is_cancelled = s->is_read = false;
+	push(&e->submitted, s);
+	wake(e);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void engine_cancel(Engine *e, Sequence *s)
+{
+	pthread_mutex_lock(&e->lock);
+	s->is_cancelled = e->has_cancels = true;
+	wake(e);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void engine_close(Engine *e)
+{
+	if (!e)
+		return;
+	pthread_mutex_lock(&e->lock);
+	e->is_ending = true;
+	wake(e);
+	pthread_mutex_unlock(&e->lock);
+	pthread_join(e->thread, NULL);
+	atlas_session_close(e->session);
+	pthread_cond_destroy(&e->more);
+	pthread_mutex_destroy(&e->lock);
+	free(e->running);
+	free(e->events);
+	free(e->batch);
+	free(e);
+}

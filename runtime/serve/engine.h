@@ -1,0 +1,76 @@
+/* engine.h - the one thread that owns the session.
+ *
+ * Sequences are submitted from the loop, wait in the order of their arrival, and come back as events, those of a step
+ * in one batch: STARTED, then TOKENs, one of which is the last; or REFUSED or CANCELLED, which are the last at any
+ * time. After its last event the engine does not touch a sequence, so that its owner may free it. Tokens become text
+ * in the loop's thread: this one does nothing but steps.
+ */
+#ifndef ATLAS_ENGINE_H
+#define ATLAS_ENGINE_H
+
+#include <stdbool.h>
+
+#include "runtime/atlas.h"
+#include "runtime/serve/workers.h"
+
+typedef struct Sequence {
+	/* the owner's, unchanged until the last event */
+	void *owner;
+	int choice;
+	AtlasRequest request;  /* what it points to lives as long; `sampling` is the one below */
+	AtlasSampling sampling;
+	/* the engine's */
+	struct Sequence *next;
+	int slot;
+	bool is_cancelled, is_read; /* is_read: its prompt is, and a token came */
+} Sequence;
+
+typedef enum EngineEventKind { ENGINE_STARTED, ENGINE_TOKEN, ENGINE_REFUSED, ENGINE_CANCELLED } EngineEventKind;
+
+typedef struct EngineEvent {
+	Sequence *sequence;
+	EngineEventKind kind;
+	bool is_last;
+	int32_t token;
+	float logprob;
+	AtlasFinish finish; /* of the last TOKEN */
+	AtlasStatus status; /* of REFUSED */
+	char *why;          /* of REFUSED: a sentence, free() by who gets it; NULL = none */
+} EngineEvent;
+
+typedef struct EngineBatch { /* free() by who gets it */
+	Job job;
+	void *ctx;
+	/* the session after the step */
+	bool is_open;
+	char target[32];    /* that runs: "sm_90a"; "" on the reference device */
+	int exit_code;      /* not 0: the session could not be opened, or failed for good */
+	char failure[512];  /* why; "" = it did not */
+	int active, free_slots, free_pages;
+	int64_t drafts, accepted_drafts;
+	/* the step, if there was one */
+	bool is_step, is_prefill;
+	int rows;           /* of a decode step: sequences that got a token; of a prefill: about how many tokens it read */
+	double seconds;
+	int n;
+	EngineEvent events[];
+} EngineBatch;
+
+typedef struct EngineOptions {
+	const AtlasPlan *plan;
+	Mail *mail;
+	void *ctx;
+	/* In the engine's thread: 0, or the exit code after the failure was printed. */
+	int (*open_session)(void *open_ctx, AtlasSession **session);
+	void *open_ctx;
+	void (*batch)(Job *job); /* in the loop's thread; the job is that of an EngineBatch */
+} EngineOptions;
+
+typedef struct Engine Engine;
+Engine *engine_open(const EngineOptions *options); /* NULL: no memory or thread. The session opens meanwhile */
+void engine_submit(Engine *e, Sequence *s);
+/* Its last event comes soon, CANCELLED or another that was on its way. */
+void engine_cancel(Engine *e, Sequence *s);
+void engine_close(Engine *e); /* cancels all, ends the thread and closes the session. NULL is fine */
+
+#endif

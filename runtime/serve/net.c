@@ -1,0 +1,475 @@
+/* net.c - see net.h: libevent's listeners, buffered sockets and timers around http_read.c. */
+#include "runtime/serve/net.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	READ_AT_ONCE = 1 << 16,     /* most bytes that wait in a connection's input */
+	LINGER_BYTES = 64 << 20,    /* most that is read of a refused peer before it is cut off */
+	LINGER_SECONDS = 2,
+	ACCEPT_PAUSE_MS = 100,      /* after the process ran out of descriptors */
+};
+
+typedef enum ConnState {
+	READING,   /* for a request */
+	ANSWERING,
+	LEAVING    /* the answer goes out, then the connection ends */
+} ConnState;
+
+struct Conn {
+	Net *net;
+	Conn *next, *before;
+	struct bufferevent *bev;
+	struct event *deadline;
+	HttpReader reader;
+	ConnState state;
+	HttpState seen;     /* the reader's, when the deadline was set */
+	void *answer;
+	bool keep_alive, is_1_0, is_pumping, is_dead, is_shut;
+	bool is_old; /* it has had an answer */
+	size_t lingered;
+};
+
+struct Net {
+	NetOptions options;
+	struct event_base *base;
+	struct evconnlistener *listeners[8];
+	int n_listeners;
+	struct event *resume;
+	Conn *conns;
+	int n_conns;
+	char name[300];
+	bool is_stopped;
+};
+
+static void pump(Conn *c);
+
+/* Connections ------------------------------------------------------------ */
+
+static void free_conn(Conn *c)
+{
+	Net *net = c->net;
+	if (c->before)
+		c->before->next = c->next;
+	else
+		net->conns = c->next;
+	if (c->next)
+		c->next->before = c->before;
+	net->n_conns--;
+	event_free(c->deadline);
+	bufferevent_free(c->bev);
+	http_end(&c->reader);
+	free(c);
+}
+
+void conn_drop(Conn *c)
+{
+	c->answer = NULL;
+	c->is_dead = true;
+	if (!c->is_pumping)
+		free_conn(c);
+}
+
+/* The peer is gone, or must go: its answer is of no use. */
+static void lose(Conn *c)
+{
+	void *answer = c->answer;
+	c->answer = NULL;
+	if (answer)
+		c->net->options.gone(c->net->options.ctx, c, answer);
+	conn_drop(c);
+}
+
+static void set_deadline(Conn *c)
+{
+	const NetOptions *o = &c->net->options;
+	double seconds = 0;
+	if (c->state == LEAVING)
+		seconds = LINGER_SECONDS;
+	else if (c->state == READING)
+		seconds = c->reader.state == HTTP_BODY           ? o->body_s
+			: c->reader.state == HTTP_HEAD || !c->is_old ? o->head_s
+														 : o->idle_s;
+	c->seen = c->reader.state;
+	evtimer_del(c->deadline);
+	if (seconds > 0) {
+		struct timeval t = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+		evtimer_add(c->deadline, &t);
+	}
+}
+
+/* The peer may still be sending: a close now would reset the connection and take the answer with it. So only this side
+ * is shut, and what comes is read and dropped for a while. */
+static void leave(Conn *c)
+{
+	c->state = LEAVING;
+	set_deadline(c);
+	if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0 && !c->is_shut) {
+		c->is_shut = true;
+		shutdown(bufferevent_getfd(c->bev), SHUT_WR);
+	}
+}
+
+static void refuse_stream(Conn *c)
+{
+	c->keep_alive = false;
+	c->state = ANSWERING;
+	c->is_1_0 = c->reader.request.minor == 0 && c->reader.request.method;
+	c->net->options.bad(c->net->options.ctx, c, c->reader.status, c->reader.why);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg)
+{
+	Conn *c = arg;
+	(void)fd, (void)what;
+	if (c->state != READING || c->reader.state == HTTP_IDLE) {
+		lose(c);
+		return;
+	}
+	c->reader.status = 408;
+	c->reader.why = c->reader.state == HTTP_HEAD ? "the head did not come in time" : "the body did not come in time";
+	c->is_pumping = true;
+	refuse_stream(c);
+	c->is_pumping = false;
+	if (c->is_dead)
+		free_conn(c);
+}
+
+/* Reads what is there; a request that is whole goes to the owner, whose answer may come at once or later. */
+static void pump(Conn *c)
+{
+	struct evbuffer *in = bufferevent_get_input(c->bev);
+	if (c->is_pumping)
+		return;
+	c->is_pumping = true;
+	while (!c->is_dead && c->state == READING && evbuffer_get_length(in)) {
+		const size_t n = evbuffer_get_contiguous_space(in);
+		const size_t used = http_feed(&c->reader, (const char *)evbuffer_pullup(in, (ev_ssize_t)n), n);
+		evbuffer_drain(in, used);
+		if (c->reader.state == HTTP_BODY && c->seen != HTTP_BODY && c->reader.request.expects_continue)
+			conn_continue(c);
+		if (c->reader.state == HTTP_DONE) {
+			c->state = ANSWERING;
+			c->keep_alive = c->reader.request.keep_alive && !c->net->is_stopped;
+			c->is_1_0 = c->reader.request.minor == 0;
+			set_deadline(c);
+			c->net->options.request(c->net->options.ctx, c, &c->reader);
+		} else if (c->reader.state == HTTP_BAD) {
+			refuse_stream(c);
+		} else if (c->reader.state != c->seen) {
+			set_deadline(c);
+		}
+	}
+	c->is_pumping = false;
+	if (c->is_dead)
+		free_conn(c);
+}
+
+static void on_read(struct bufferevent *bev, void *arg)
+{
+	Conn *c = arg;
+	struct evbuffer *in = bufferevent_get_input(bev);
+	const size_t n = evbuffer_get_length(in);
+	if (c->state == LEAVING) {
+		c->lingered += n;
+		evbuffer_drain(in, n);
+		if (c->lingered > LINGER_BYTES)
+			lose(c);
+	} else if (c->state == ANSWERING && n >= READ_AT_ONCE) {
+		lose(c); /* its end could no longer be seen */
+	} else {
+		pump(c);
+	}
+}
+
+static void on_written(struct bufferevent *bev, void *arg)
+{
+	(void)bev;
+	Conn *c = arg;
+	if (c->state == LEAVING && !c->is_shut)
+		leave(c);
+}
+
+static void on_event(struct bufferevent *bev, short what, void *arg)
+{
+	(void)bev, (void)what; /* the end of the stream, an error, or a write that took too long */
+	lose(arg);
+}
+
+static struct timeval seconds_of(double s)
+{
+	return (struct timeval){(time_t)s, (suseconds_t)((s - (double)(time_t)s) * 1e6)};
+}
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *from, int n, void *arg)
+{
+	static const char full[] =
+		"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+		"Retry-After: 1\r\nContent-Length: 109\r\n\r\n"
+		"{\"error\":{\"message\":\"there are too many connections\",\"type\":\"server_error\","
+		"\"param\":null,\"code\":\"overloaded\"}}";
+	Net *net = arg;
+	const int one = 1;
+	(void)listener, (void)n;
+	Conn *c = net->n_conns < net->options.max_connections ? calloc(1, sizeof *c) : NULL;
+	struct bufferevent *bev = c ? bufferevent_socket_new(net->base, fd, BEV_OPT_CLOSE_ON_FREE) : NULL;
+	struct event *deadline = bev ? evtimer_new(net->base, on_deadline, c) : NULL;
+	if (!deadline) {
+		(void)!send(fd, full, sizeof full - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (bev)
+			bufferevent_free(bev);
+		else
+			close(fd);
+		free(c);
+		return;
+	}
+	if (from->sa_family != AF_UNIX)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	*c = (Conn){.net = net, .bev = bev, .deadline = deadline, .next = net->conns};
+	if (net->conns)
+		net->conns->before = c;
+	net->conns = c;
+	net->n_conns++;
+	http_start(&c->reader, net->options.limits);
+	const struct timeval stall = seconds_of(net->options.stall_s);
+	bufferevent_setcb(bev, on_read, on_written, on_event, c);
+	bufferevent_setwatermark(bev, EV_READ, 0, READ_AT_ONCE);
+	bufferevent_set_timeouts(bev, NULL, &stall);
+	bufferevent_enable(bev, EV_READ | EV_WRITE);
+	set_deadline(c);
+}
+
+/* Answers ------------------------------------------------------------ */
+
+void conn_set_answer(Conn *c, void *answer) { c->answer = answer; }
+void *conn_context(const Conn *c) { return c->net->options.ctx; }
+void conn_keep_alive(Conn *c, bool on) { c->keep_alive &= on; }
+size_t conn_pending(const Conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
+
+void conn_continue(Conn *c)
+{
+	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+	bufferevent_write(c->bev, line, sizeof line - 1);
+}
+
+static void put_head(Conn *c, int status, const char *type, const char *fields)
+{
+	static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+	const time_t now = time(NULL);
+	struct tm t;
+	gmtime_r(&now, &t);
+	c->keep_alive &= !c->net->is_stopped;
+	evbuffer_add_printf(bufferevent_get_output(c->bev),
+		"HTTP/1.1 %d %s\r\nDate: %.3s, %02d %.3s %d %02d:%02d:%02d GMT\r\n"
+		"Content-Type: %s\r\n%s%s",
+		status, http_reason(status), days + 3 * t.tm_wday, t.tm_mday, months + 3 * t.tm_mon, t.tm_year + 1900,
+		t.tm_hour, t.tm_min, t.tm_sec, type, fields,
+		!c->keep_alive  ? "Connection: close\r\n"
+			: c->is_1_0 ? "Connection: keep-alive\r\n"
+						: "");
+}
+
+/* The answer is whole: on to the next request, or to the end. */
+static void finish(Conn *c)
+{
+	c->answer = NULL;
+	if (!c->keep_alive) {
+		leave(c);
+		return;
+	}
+	http_end(&c->reader);
+	c->state = READING;
+	c->is_old = true;
+	set_deadline(c);
+	pump(c);
+}
+
+void conn_answer(Conn *c, int status, const char *type, const char *fields, const void *body, size_t n)
+{
+	const char *method = c->reader.request.method;
+	put_head(c, status, type, fields);
+	evbuffer_add_printf(bufferevent_get_output(c->bev), "Content-Length: %zu\r\n\r\n", n);
+	if (n && (!method || strcmp(method, "HEAD") != 0))
+		bufferevent_write(c->bev, body, n);
+	finish(c);
+}
+
+/* HTTP/1.0 knows no chunks: there the stream ends with the connection. */
+void conn_stream_begin(Conn *c, const char *type, const char *fields)
+{
+	if (c->is_1_0)
+		c->keep_alive = false;
+	put_head(c, 200, type, fields);
+	evbuffer_add_printf(bufferevent_get_output(c->bev), "%s\r\n", c->is_1_0 ? "" : "Transfer-Encoding: chunked\r\n");
+}
+
+void conn_stream_add(Conn *c, const void *bytes, size_t n)
+{
+	struct evbuffer *out = bufferevent_get_output(c->bev);
+	if (!n)
+		return;
+	if (!c->is_1_0)
+		evbuffer_add_printf(out, "%zx\r\n", n);
+	bufferevent_write(c->bev, bytes, n);
+	if (!c->is_1_0)
+		bufferevent_write(c->bev, "\r\n", 2);
+}
+
+void conn_stream_end(Conn *c, bool is_whole)
+{
+	if (is_whole && !c->is_1_0)
+		bufferevent_write(c->bev, "0\r\n\r\n", 5);
+	c->keep_alive &= is_whole;
+	finish(c);
+}
+
+/* Listening ------------------------------------------------------------ */
+
+static void on_resume(evutil_socket_t fd, short what, void *arg)
+{
+	Net *net = arg;
+	(void)fd, (void)what;
+	for (int i = 0; i < net->n_listeners; i++)
+		evconnlistener_enable(net->listeners[i]);
+}
+
+/* No descriptor is left: accepting again at once would only spin. */
+static void on_accept_error(struct evconnlistener *listener, void *arg)
+{
+	Net *net = arg;
+	const struct timeval t = {0, ACCEPT_PAUSE_MS * 1000};
+	evconnlistener_disable(listener);
+	evtimer_add(net->resume, &t);
+}
+
+static bool listen_at(Net *net, const struct sockaddr *at, int n)
+{
+	enum { MOST = sizeof net->listeners / sizeof net->listeners[0] };
+	if (net->n_listeners == MOST)
+		return true;
+	struct evconnlistener *l = evconnlistener_new_bind(net->base, on_accept, net,
+		LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE, 1024, at, n);
+	if (!l)
+		return false;
+	evconnlistener_set_error_cb(l, on_accept_error);
+	net->listeners[net->n_listeners++] = l;
+	return true;
+}
+
+/* A socket that nothing answers at is left from a process that was killed. */
+static void remove_stale(const struct sockaddr_un *at)
+{
+	struct stat st;
+	int fd =
+		lstat(at->sun_path, &st) == 0 && S_ISSOCK(st.st_mode) ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+	if (fd < 0)
+		return;
+	if (connect(fd, (const struct sockaddr *)at, sizeof *at) != 0 && errno == ECONNREFUSED)
+		unlink(at->sun_path);
+	close(fd);
+}
+
+static bool listen_unix(Net *net, const char *path, char *why, size_t why_bytes)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	if (strlen(path) >= sizeof at.sun_path)
+		return snprintf(why, why_bytes, "%s: a path of a socket has at most %zu bytes", path, sizeof at.sun_path - 1),
+			   false;
+	memcpy(at.sun_path, path, strlen(path) + 1);
+	remove_stale(&at);
+	if (!listen_at(net, (struct sockaddr *)&at, sizeof at))
+		return snprintf(why, why_bytes, "%s: %s", path, strerror(errno)), false;
+	snprintf(net->name, sizeof net->name, "unix:%s", path);
+	return true;
+}
+
+static bool listen_tcp(Net *net, const char *host, const char *port, char *why, size_t why_bytes)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
+	int bad = getaddrinfo(host, port, &hints, &found), failure = 0;
+	struct sockaddr_storage at;
+	socklen_t n = sizeof at;
+	char text[64] = "", number[16] = "";
+	if (bad)
+		return snprintf(why, why_bytes, "%s: %s", host, gai_strerror(bad)), false;
+	for (struct addrinfo *a = found; a && !failure; a = strcmp(port, "0") == 0 ? NULL : a->ai_next)
+		if (!listen_at(net, a->ai_addr, (int)a->ai_addrlen))
+			failure = errno;
+	freeaddrinfo(found);
+	if (failure)
+		return snprintf(why, why_bytes, "%s, port %s: %s", host, port, strerror(failure)), false;
+	getsockname(evconnlistener_get_fd(net->listeners[0]), (struct sockaddr *)&at, &n);
+	getnameinfo((struct sockaddr *)&at, n, text, sizeof text, number, sizeof number, NI_NUMERICHOST | NI_NUMERICSERV);
+	snprintf(net->name, sizeof net->name, strchr(text, ':') ? "http://[%s]:%s" : "http://%s:%s", text, number);
+	return true;
+}
+
+Net *net_open(struct event_base *base, const NetOptions *options, char *why, size_t why_bytes)
+{
+	Net *net = calloc(1, sizeof *net);
+	snprintf(why, why_bytes, "no memory");
+	if (!net)
+		return NULL;
+	net->options = *options;
+	net->base = base;
+	net->resume = evtimer_new(base, on_resume, net);
+	const bool good = net->resume &&
+		(options->socket_path ? listen_unix(net, options->socket_path, why, why_bytes)
+							  : listen_tcp(net, options->host, options->port, why, why_bytes));
+	if (good)
+		return net;
+	net_close(net);
+	return NULL;
+}
+
+const char *net_name(const Net *net) { return net->name; }
+int net_connections(const Net *net) { return net->n_conns; }
+
+static void stop_listeners(Net *net)
+{
+	for (int i = 0; i < net->n_listeners; i++)
+		evconnlistener_free(net->listeners[i]);
+	if (net->n_listeners && net->options.socket_path)
+		unlink(net->options.socket_path);
+	net->n_listeners = 0;
+	if (net->resume)
+		evtimer_del(net->resume);
+}
+
+void net_stop_listening(Net *net)
+{
+	stop_listeners(net);
+	net->is_stopped = true;
+	for (Conn *c = net->conns, *next; c; c = next) {
+		next = c->next;
+		if (c->state == READING && c->reader.state == HTTP_IDLE)
+			lose(c);
+	}
+}
+
+void net_close(Net *net)
+{
+	if (!net)
+		return;
+	stop_listeners(net);
+	while (net->conns)
+		lose(net->conns);
+	if (net->resume)
+		event_free(net->resume);
+	free(net);
+}

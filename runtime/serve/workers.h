@@ -1,0 +1,29 @@
+/* workers.h - threads that do what would hold up the event loop, and the way back to it.
+ *
+ * A Job goes to a worker, which calls `work`, and then to the loop, which calls `done`. The engine posts jobs without
+ * `work` straight to the loop. Jobs of one poster arrive in their order. A job belongs to whoever has it.
+ */
+#ifndef ATLAS_WORKERS_H
+#define ATLAS_WORKERS_H
+
+#include <stdbool.h>
+
+struct event_base;
+typedef struct Job Job;
+struct Job {
+	Job *next;
+	void (*work)(Job *); /* in a worker */
+	void (*done)(Job *); /* in the loop's thread */
+};
+
+typedef struct Mail Mail; /* jobs on their way to the loop */
+Mail *mail_open(struct event_base *base); /* NULL: no memory or descriptor */
+void mail_post(Mail *mail, Job *job);     /* any thread */
+void mail_close(Mail *mail);              /* after it delivered what was posted; NULL is fine */
+
+typedef struct Workers Workers;
+Workers *workers_open(Mail *mail, int n); /* NULL: no memory or thread */
+void workers_add(Workers *w, Job *job);
+void workers_close(Workers *w);           /* jobs that no worker has begun go back without `work`; NULL is fine */
+
+#endif
