@@ -1,0 +1,103 @@
+/* api.h - what the routes of the API share: errors, typed readers of request JSON, and the one request that Chat
+ * Completions and Completions both become.
+ *
+ * A field that changes the answer is honoured or refused by name; one that only keeps books is ignored; one that
+ * this version does not know is ignored and counted (/metrics). null is the same as absent.
+ */
+#ifndef ATLAS_API_H
+#define ATLAS_API_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "runtime/atlas.h"
+
+enum {
+	API_MAX_STOPS = 16, API_MAX_STOP_BYTES = 256, API_MAX_MESSAGES = 4096, API_MAX_DEPTH = 64, API_MAX_PROMPTS = 128,
+	API_MAX_UNKNOWN = 8, API_NAME_BYTES = 48,
+};
+
+/* Errors ------------------------------------------------------------ */
+
+typedef struct ApiError { /* status 0 = none */
+	int status;
+	const char *type, *code; /* static; code NULL = null */
+	char param[96];          /* the field: "messages[2].content"; "" = null */
+	char message[600];
+	int retry_after_s;       /* 0 = no such header */
+} ApiError;
+
+/* Fills it and returns false. param NULL = none. */
+bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* {"error":{...}} */
+void api_put_error(FILE *out, const ApiError *e);
+
+/* Readers of JSON ------------------------------------------------------------ */
+
+/* Strict JSON, one object, at most API_MAX_DEPTH deep. NULL after filling `e`. json_decref. */
+json_t *api_parse(const char *text, size_t n, ApiError *e);
+
+/* Each leaves *value alone where the field is absent or null; false after filling `e`. */
+bool api_number(json_t *object, const char *name, double low, double high, double *value, ApiError *e);
+bool api_integer(json_t *object, const char *name, int64_t low, int64_t high, int64_t *value, ApiError *e);
+bool api_bool(json_t *object, const char *name, bool *value, ApiError *e);
+bool api_text(json_t *object, const char *name, const char **value, ApiError *e); /* lives as long as the object */
+/* What is there: "a string", "a list". */
+const char *api_kind(const json_t *value);
+/* NULL where the field is absent or null. */
+json_t *api_get(json_t *object, const char *name);
+
+/* Requests ------------------------------------------------------------ */
+
+typedef struct ApiLimits { /* of the plan that is served */
+	const AtlasPlan *plan;
+	const AtlasPlanInfo *info;
+	const char *const *names; /* [n_names] of the model: the first is the one that answers carry */
+	int n_names;
+} ApiLimits;
+
+typedef struct ApiPrompt {
+	int32_t *tokens; /* [n]; owned */
+	int n;
+	char *text;      /* [n_bytes] as it is echoed; NULL = not needed; owned */
+	size_t n_bytes;
+} ApiPrompt;
+
+typedef struct ApiRequest { /* zeroed = empty; api_request_free */
+	bool is_chat, stream, include_usage, continuous_usage, echo, include_stop, logprobs;
+	int top_logprobs;
+	int n;                    /* answers of each prompt; answer i has seed + i */
+	AtlasSampling sampling;
+	int max_new, min_new;
+	bool ignore_stops;        /* the model's; stop_tokens and stops end an answer still */
+	int32_t stop_tokens[ATLAS_MAX_STOP_TOKENS];
+	int n_stop_tokens;
+	AtlasBias *bias;          /* [n_bias]; owned */
+	int n_bias;
+	char *stops[API_MAX_STOPS];
+	int n_stops;
+	ApiPrompt *prompts;       /* [n_prompts] */
+	int n_prompts;
+	char unknown[API_MAX_UNKNOWN][API_NAME_BYTES]; /* names of fields that were ignored without being known */
+	int n_unknown;
+} ApiRequest;
+
+/* From the body of POST /v1/chat/completions or /v1/completions to token ids. Any thread; takes time that grows with
+ * the body. False after filling `e`. */
+bool api_read_request(const ApiLimits *limits, bool is_chat, const char *body, size_t n, ApiRequest *r, ApiError *e);
+void api_request_free(ApiRequest *r);
+
+/* Is `name` the model? True where the field is absent. */
+bool api_check_model(const ApiLimits *limits, json_t *object, ApiError *e);
+
+/* Prompts (prompt.c) ------------------------------------------------------------ */
+
+/* Checks the shape of "messages" and renders them with the plan's template. */
+bool api_prompt_of_chat(const ApiLimits *limits, json_t *request, ApiPrompt *prompt, ApiError *e);
+/* flags: ATLAS_ADD_SPECIAL, ATLAS_PARSE_SPECIAL. */
+bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *prompt, ApiError *e);
+/* A list of ids below vocab; `param` names the field. */
+bool api_prompt_of_ids(const ApiLimits *limits, json_t *ids, const char *param, ApiPrompt *prompt, ApiError *e);
+
+#endif

@@ -1,0 +1,145 @@
+/* fields.c - errors of the API, and values of JSON with their types and ranges (api.h). */
+#include <stdarg.h>
+#include <string.h>
+
+#include "artifacts/json_put.h"
+#include "runtime/serve/api.h"
+
+bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...)
+{
+	va_list list;
+	*e = (ApiError){.status = status, .type = "invalid_request_error"};
+	if (status == 401 || status == 429 || status >= 500)
+		e->type = status == 401 ? "authentication_error" : status == 429 ? "rate_limit_error" : "server_error";
+	snprintf(e->param, sizeof e->param, "%s", param ? param : "");
+	va_start(list, fmt);
+	vsnprintf(e->message, sizeof e->message, fmt, list);
+	va_end(list);
+	return false;
+}
+
+void api_put_error(FILE *out, const ApiError *e)
+{
+	fputs("{\"error\":{", out);
+	json_field(out, "message", e->message);
+	fputc(',', out);
+	json_field(out, "type", e->type);
+	fputs(",\"param\":", out);
+	if (e->param[0])
+		json_quoted(out, e->param);
+	else
+		fputs("null", out);
+	fputs(",\"code\":", out);
+	if (e->code)
+		json_quoted(out, e->code);
+	else
+		fputs("null", out);
+	fputs("}}", out);
+}
+
+/* Lists and objects inside each other, of any text: brackets in strings do not count. */
+static bool is_deep(const char *text, size_t n)
+{
+	int depth = 0;
+	bool in_string = false;
+	for (size_t i = 0; i < n; i++) {
+		if (in_string && text[i] == '\\')
+			i++;
+		else if (text[i] == '"')
+			in_string = !in_string;
+		else if (!in_string && (text[i] == '[' || text[i] == '{') && ++depth > API_MAX_DEPTH)
+			return true;
+		else if (!in_string && (text[i] == ']' || text[i] == '}'))
+			depth--;
+	}
+	return false;
+}
+
+json_t *api_parse(const char *text, size_t n, ApiError *e)
+{
+	json_error_t at;
+	json_t *object = NULL;
+	if (!text || !n)
+		return api_refuse(e, 400, NULL, "the request has no body: expected a JSON object"), NULL;
+	if (is_deep(text, n))
+		return api_refuse(e, 400, NULL, "the body is nested deeper than %d", API_MAX_DEPTH), NULL;
+	object = json_loadb(text, n, JSON_REJECT_DUPLICATES, &at);
+	if (!object)
+		return api_refuse(e, 400, NULL, "the body is not JSON: line %d, column %d: %s", at.line, at.column, at.text),
+			   NULL;
+	if (json_is_object(object))
+		return object;
+	api_refuse(e, 400, NULL, "the body is %s: expected a JSON object", api_kind(object));
+	json_decref(object);
+	return NULL;
+}
+
+const char *api_kind(const json_t *value)
+{
+	switch (value ? json_typeof(value) : JSON_NULL) {
+	case JSON_OBJECT: return "an object";
+	case JSON_ARRAY: return "a list";
+	case JSON_STRING: return "a string";
+	case JSON_INTEGER: return "a whole number";
+	case JSON_REAL: return "a number";
+	case JSON_TRUE:
+	case JSON_FALSE: return "a boolean";
+	default: return "null";
+	}
+}
+
+json_t *api_get(json_t *object, const char *name)
+{
+	json_t *value = json_object_get(object, name);
+	return json_is_null(value) ? NULL : value;
+}
+
+bool api_number(json_t *object, const char *name, double low, double high, double *value, ApiError *e)
+{
+	json_t *found = api_get(object, name);
+	if (!found)
+		return true;
+	if (!json_is_number(found))
+		return api_refuse(e, 400, name, "%s is %s: expected a number from %g to %g", name, api_kind(found), low, high);
+	const double x = json_number_value(found);
+	if (!(x >= low && x <= high))
+		return api_refuse(e, 400, name, "%s is %g: expected a number from %g to %g", name, x, low, high);
+	*value = x;
+	return true;
+}
+
+bool api_integer(json_t *object, const char *name, int64_t low, int64_t high, int64_t *value, ApiError *e)
+{
+	json_t *found = api_get(object, name);
+	if (!found)
+		return true;
+	if (!json_is_integer(found))
+		return api_refuse(e, 400, name, "%s is %s: expected a whole number from %lld to %lld", name, api_kind(found),
+			(long long)low, (long long)high);
+	const int64_t x = json_integer_value(found);
+	if (x < low || x > high)
+		return api_refuse(e, 400, name, "%s is %lld: expected a whole number from %lld to %lld", name, (long long)x,
+			(long long)low, (long long)high);
+	*value = x;
+	return true;
+}
+
+bool api_bool(json_t *object, const char *name, bool *value, ApiError *e)
+{
+	json_t *found = api_get(object, name);
+	if (found && !json_is_boolean(found))
+		return api_refuse(e, 400, name, "%s is %s: expected true or false", name, api_kind(found));
+	if (found)
+		*value = json_is_true(found);
+	return true;
+}
+
+bool api_text(json_t *object, const char *name, const char **value, ApiError *e)
+{
+	json_t *found = api_get(object, name);
+	if (found && !json_is_string(found))
+		return api_refuse(e, 400, name, "%s is %s: expected a string", name, api_kind(found));
+	if (found)
+		*value = json_string_value(found);
+	return true;
+}

@@ -1,0 +1,171 @@
+/* metrics.c - see metrics.h. Names are those that vLLM gives the same quantities, with the prefix atlas_. */
+#include "runtime/serve/metrics.h"
+
+#include <string.h>
+
+#include "artifacts/audit.h"
+
+static const double bounds[METRICS_BOUNDS] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05,
+	0.075, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120};
+static const char *const finish_names[FINISHES] = {"stop", "length", "error"};
+static const char *const cancel_names[CANCELS] = {"client", "slow_client", "wait", "drain"};
+
+void histogram_add(Histogram *h, double seconds)
+{
+	int i = 0;
+	while (i < METRICS_BOUNDS && seconds > bounds[i])
+		i++;
+	h->counts[i]++;
+	h->sum += seconds;
+}
+
+/* Sum of what its launches were chosen for: a step cannot be faster than that but where launches overlap. */
+static double expected_seconds(const Artifact *a, int target, const Phase *p)
+{
+	double us = 0;
+	for (int i = 0; i < p->n_launches; i++) {
+		const Candidate *c = audit_chosen(&a->ledger[target][p->launches[i].slot]);
+		us += c ? c->cost_us : 0;
+	}
+	return us * 1e-6;
+}
+
+void metrics_start(Metrics *m, const AtlasPlan *plan, const char *target)
+{
+	const Artifact *a = &plan->artifact;
+	m->n_steps = 0;
+	for (int t = 0; t < a->n_targets; t++)
+		for (int i = 0; target && strcmp(a->targets[t].target, target) == 0 && i < a->targets[t].n_phases; i++) {
+			const Phase *p = &a->targets[t].phases[i];
+			if ((p->kind == PREFILL || p->kind == DECODE) && m->n_steps < METRICS_BUCKETS)
+				m->steps[m->n_steps++] = (StepBucket){.is_prefill = p->kind == PREFILL, .rows = p->rows,
+					.expected_s = expected_seconds(a, t, p)};
+		}
+}
+
+/* The smallest bucket that holds the rows; where no bucket was compiled, one is made for each count. */
+void metrics_step(Metrics *m, bool is_prefill, int rows, double seconds)
+{
+	StepBucket *best = NULL;
+	for (int i = 0; i < m->n_steps; i++) {
+		StepBucket *b = &m->steps[i];
+		if (b->is_prefill == is_prefill && b->rows >= rows && (!best || b->rows < best->rows))
+			best = b;
+	}
+	if ((!best || (best->expected_s <= 0 && best->rows != rows)) && m->n_steps < METRICS_BUCKETS) {
+		best = &m->steps[m->n_steps++];
+		*best = (StepBucket){.is_prefill = is_prefill, .rows = rows};
+	}
+	if (best)
+		histogram_add(&best->seconds, seconds);
+}
+
+/* A client may send any name: only so many are kept apart, and none that could break the text. */
+void metrics_unknown(Metrics *m, const char *name)
+{
+	static const char others[] = "(others)";
+	const bool is_plain =
+		*name && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == strlen(name);
+	int i = 0;
+	if (!is_plain)
+		name = others;
+	while (i < m->n_unknown && strcmp(m->unknown[i].name, name) != 0)
+		i++;
+	if (i == METRICS_UNKNOWN)
+		i--;
+	else if (i == m->n_unknown)
+		snprintf(m->unknown[m->n_unknown++].name, sizeof m->unknown[0].name, "%s",
+			i < METRICS_UNKNOWN - 1 ? name : others);
+	m->unknown[i].n++;
+}
+
+/* Text ------------------------------------------------------------ */
+
+static void head(FILE *out, const char *name, const char *type, const char *help)
+{
+	fprintf(out, "# HELP atlas_%s %s\n# TYPE atlas_%s %s\n", name, help, name, type);
+}
+
+static void one(FILE *out, const char *name, const char *type, const char *help, int64_t value)
+{
+	head(out, name, type, help);
+	fprintf(out, "atlas_%s %lld\n", name, (long long)value);
+}
+
+/* labels: "a=\"b\"," or "". */
+static void rows(FILE *out, const char *name, const char *labels, const Histogram *h)
+{
+	int64_t n = 0;
+	for (int i = 0; i < METRICS_BOUNDS; i++) {
+		n += h->counts[i];
+		fprintf(out, "atlas_%s_bucket{%sle=\"%g\"} %lld\n", name, labels, bounds[i], (long long)n);
+	}
+	n += h->counts[METRICS_BOUNDS];
+	const int width = *labels ? (int)strlen(labels) - 1 : 0; /* without the comma */
+	fprintf(out, "atlas_%s_bucket{%sle=\"+Inf\"} %lld\n", name, labels, (long long)n);
+	fprintf(out, "atlas_%s_sum%s%.*s%s %.9g\n", name, width ? "{" : "", width, labels, width ? "}" : "", h->sum);
+	fprintf(
+		out, "atlas_%s_count%s%.*s%s %lld\n", name, width ? "{" : "", width, labels, width ? "}" : "", (long long)n);
+}
+
+static void histogram(FILE *out, const char *name, const char *help, const Histogram *h)
+{
+	head(out, name, "histogram", help);
+	rows(out, name, "", h);
+}
+
+static void put_steps(const Metrics *m, FILE *out)
+{
+	char labels[64];
+	head(out, "step_seconds", "histogram",
+		"Time from one step's tokens to the next step's, by phase and compiled bucket.");
+	for (int i = 0; i < m->n_steps; i++) {
+		const StepBucket *b = &m->steps[i];
+		snprintf(labels, sizeof labels, "phase=\"%s\",bucket=\"%d\",", b->is_prefill ? "prefill" : "decode", b->rows);
+		rows(out, "step_seconds", labels, &b->seconds);
+	}
+	head(out, "step_expected_seconds", "gauge", "What the plan's ledger expects of a step of that bucket.");
+	for (int i = 0; i < m->n_steps; i++)
+		if (m->steps[i].expected_s > 0)
+			fprintf(out, "atlas_step_expected_seconds{phase=\"%s\",bucket=\"%d\"} %.9g\n",
+				m->steps[i].is_prefill ? "prefill" : "decode", m->steps[i].rows, m->steps[i].expected_s);
+}
+
+void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *info, const char *target, FILE *out)
+{
+	head(out, "plan_info", "gauge", "The plan that is served.");
+	fputs("atlas_plan_info{root=\"", out);
+	for (int i = 0; i < 32; i++)
+		fprintf(out, "%02x", info->root_hash[i]);
+	fprintf(out, "\",family=\"%s\",target=\"%s\"} 1\n", plan->artifact.graph.family, target ? target : "");
+	one(out, "requests_running", "gauge", "Sequences that have a slot.", m->running);
+	one(out, "requests_waiting", "gauge", "Sequences that wait for a slot.", m->waiting);
+	one(out, "slots_total", "gauge", "Slots of the plan.", info->slots);
+	one(out, "slots_used", "gauge", "Slots that hold a sequence.", info->slots - m->free_slots);
+	one(out, "kv_pages_total", "gauge", "KV pages of the plan.", info->pages);
+	one(out, "kv_pages_used", "gauge", "KV pages that are taken.", info->pages - m->free_pages);
+	one(out, "prompt_tokens_total", "counter", "Tokens of prompts.", m->prompt_tokens);
+	one(out, "generation_tokens_total", "counter", "Tokens of answers.", m->generation_tokens);
+	one(out, "drafts_total", "counter", "Drafted tokens.", m->drafts);
+	one(out, "accepted_total", "counter", "Drafted tokens that were the model's own.", m->accepted_drafts);
+	one(out, "shed_total", "counter", "Requests that were refused because the queue was full or the wait too long.",
+		m->shed);
+	head(out, "http_requests_total", "counter", "Answers by class of their status.");
+	for (int i = 2; i < 6; i++)
+		fprintf(out, "atlas_http_requests_total{status=\"%dxx\"} %lld\n", i, (long long)m->requests[i]);
+	head(out, "request_success_total", "counter", "Answers that ended, by how.");
+	for (int i = 0; i < FINISHES; i++)
+		fprintf(out, "atlas_request_success_total{finished_reason=\"%s\"} %lld\n", finish_names[i],
+			(long long)m->finished[i]);
+	head(out, "cancelled_total", "counter", "Requests that ended early, by why.");
+	for (int i = 0; i < CANCELS; i++)
+		fprintf(out, "atlas_cancelled_total{why=\"%s\"} %lld\n", cancel_names[i], (long long)m->cancelled[i]);
+	head(out, "unknown_field_total", "counter", "Fields of requests that were ignored without being known.");
+	for (int i = 0; i < m->n_unknown; i++)
+		fprintf(out, "atlas_unknown_field_total{name=\"%s\"} %lld\n", m->unknown[i].name, (long long)m->unknown[i].n);
+	histogram(out, "time_to_first_token_seconds", "From the whole request to its first token.", &m->first_token);
+	histogram(out, "inter_token_latency_seconds", "Between two tokens of an answer.", &m->gap);
+	histogram(out, "e2e_request_latency_seconds", "From the whole request to the end of its answer.", &m->whole);
+	histogram(out, "request_queue_seconds", "Of waiting for a slot.", &m->queue);
+	put_steps(m, out);
+}

@@ -1,0 +1,47 @@
+/* metrics.h - what the server counts, and its text for Prometheus (exposition format 0.0.4). Of the loop's thread. */
+#ifndef ATLAS_METRICS_H
+#define ATLAS_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "runtime/plan_handle.h"
+
+enum { METRICS_BOUNDS = 20, METRICS_BUCKETS = 64, METRICS_UNKNOWN = 32 };
+
+typedef struct Histogram {
+	int64_t counts[METRICS_BOUNDS + 1]; /* of each bucket alone */
+	double sum;
+} Histogram;
+void histogram_add(Histogram *h, double seconds);
+
+typedef enum Finish { FINISH_STOP, FINISH_LENGTH, FINISH_ERROR, FINISHES } Finish;
+typedef enum Cancelled { BY_CLIENT, BY_SLOW_CLIENT, BY_WAIT, BY_DRAIN, CANCELS } Cancelled;
+
+typedef struct StepBucket { /* a compiled bucket, or on a device without: its rows */
+	bool is_prefill;
+	int rows;
+	double expected_s; /* by the plan's ledger; 0 = unknown */
+	Histogram seconds;
+} StepBucket;
+
+typedef struct Metrics {
+	int64_t requests[6];                /* by the first digit of the status */
+	int64_t finished[FINISHES], cancelled[CANCELS];
+	int64_t shed, prompt_tokens, generation_tokens, running, waiting;
+	int64_t drafts, accepted_drafts, free_pages, free_slots;
+	Histogram first_token, gap, whole, queue;
+	StepBucket steps[METRICS_BUCKETS];
+	int n_steps;
+	struct { char name[48]; int64_t n; } unknown[METRICS_UNKNOWN]; /* the last one: all others */
+	int n_unknown;
+} Metrics;
+
+/* The buckets of the plan's target (NULL: the reference device, which has none). */
+void metrics_start(Metrics *m, const AtlasPlan *plan, const char *target);
+void metrics_step(Metrics *m, bool is_prefill, int rows, double seconds);
+void metrics_unknown(Metrics *m, const char *name);
+void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *info, const char *target, FILE *out);
+
+#endif
