@@ -114,8 +114,19 @@ static const char run_notes[] =
 	"max_new, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,\n"
 	"frequency_penalty, seed, stop (a text or a list), and id, which its answer repeats.\n";
 
+static const char serve_notes[] =
+	"Chat Completions and Completions of the OpenAI API, GET /v1/models, /v1/plan, /health, /ready and\n"
+	"/metrics, POST /tokenize and /detokenize. A plan without a chat template serves no chat. Beyond the\n"
+	"loopback only with --api-key-file; TLS is the concern of a proxy, samples of which are installed in\n"
+	"share/atlas. SIGTERM drains: no new requests, answers end, exit code 0; a second signal ends at\n"
+	"once. A session that fails ends streams with an error, /health is 503, and the process ends with the\n"
+	"exit code of its status, 9 for a fault of the GPU: let systemd start it again.\n"
+	"The same prompt, sampling and seed have the text that atlas run prints, whatever is beside them, on\n"
+	"--device cpu; on a GPU within equal buckets.\n";
+
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, run_notes, 1},
+	{"serve", "answer requests over HTTP, as the OpenAI API has them", verb_serve, serve_notes, 1},
 	{"audit", "show which kernel runs for each op of each layer and phase", verb_audit, audit_notes, 1},
 	{"verify", "compare each layer with the reference device, or a plan with its rebuild", verb_verify,
 		verify_notes, 1},

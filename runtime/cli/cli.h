@@ -17,6 +17,7 @@ enum {
 #undef EXIT_CODE
 	MAX_STOPS = 16,
 	MAX_TRUST = 16,
+	MAX_GIVEN = 16,
 	MAX_DRAFTS = 3, /* of a slot in a step */
 };
 
@@ -27,6 +28,8 @@ typedef struct SamplingArgs { /* NAN, -1: as the plan has it */
 	int top_k, max_new;
 	uint64_t seed;
 } SamplingArgs;
+
+typedef struct Words { const char *at[MAX_GIVEN]; int n; } Words; /* of an option that may be repeated */
 
 typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *verb;
@@ -50,6 +53,11 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */
 	double tolerance;
 	int64_t memory_budget;
+	const char *listen, *socket, *api_key_file, *allowed_origin, *receipt, *log;
+	Words names, allowed_hosts;
+	int port, max_queue, max_connections, workers;
+	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, drain; /* seconds; 0 = the default */
+	int64_t max_body;
 	bool all, sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,
 		host;
 } Args;
@@ -62,7 +70,7 @@ typedef struct Verb {
 	int n_plans;       /* that it takes, 1 or 2 */
 } Verb;
 VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_bench,
-	verb_info, verb_diff, verb_calibrate, verb_receipt, verb_memory, verb_sign;
+	verb_info, verb_diff, verb_calibrate, verb_receipt, verb_memory, verb_sign, verb_serve;
 
 /* Fills args from argv[0..argc), the words after the verb. False: done, with *exit_code (help
  * printed, or the error is on stderr). */

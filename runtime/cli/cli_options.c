@@ -23,8 +23,9 @@ enum { /* verbs an option belongs to */
 	RECEIPT = 1024,
 	MEMORY = 2048,
 	SIGN = 4096,
-	ALL = 8191,
-	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY | BENCH,
+	SERVE = 8192,
+	ALL = 16383,
+	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY | BENCH | SERVE,
 };
 static const struct {
 	const char *name;
@@ -32,10 +33,11 @@ static const struct {
 } verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
 	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}, {"bench", BENCH},
 	{"diff", DIFF}, {"calibrate", CALIBRATE}, {"receipt", RECEIPT}, {"memory", MEMORY},
-	{"sign", SIGN}};
+	{"sign", SIGN}, {"serve", SERVE}};
 
 typedef enum Kind {
-	FLAG, TEXT, STOPS, TRUST, HASHES, DEVICE, SPECULATE, INPUT, SHARES, INTEGER, NUMBER, SEED, SIZE, HELP, PAGE,
+	FLAG, TEXT, WORDS, ONE_OF, STOPS, TRUST, HASHES, DEVICE, SPECULATE, INPUT, SHARES, INTEGER, NUMBER, SEED, SIZE,
+	HELP, PAGE,
 	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
 } Kind;
 
@@ -150,6 +152,44 @@ static const Opt options[] = {
 		TEXT, FIELD(compare), 0, 0},
 	{"--host", 0, BENCH, NULL, "name this host in the page and in JSON",
 		FLAG, FIELD(host), 0, 0},
+	{"--host", 0, SERVE, "ADDRESS", "where to listen (default: 127.0.0.1)",
+		TEXT, FIELD(listen), 0, 0},
+	{"--port", 0, SERVE, "N", "of TCP; 0 = any that is free (default: 8080)",
+		INTEGER, FIELD(port), 0, 65535},
+	{"--socket", 0, SERVE, "PATH", "listen at a Unix socket instead",
+		TEXT, FIELD(socket), 0, 0},
+	{"--name", 0, SERVE, "NAME", "of the model; repeated: further names (default: that of the file)",
+		WORDS, FIELD(names), 0, 0},
+	{"--api-key-file", 0, SERVE, "FILE", "keys, one a line, one of which each request must bring",
+		TEXT, FIELD(api_key_file), 0, 0},
+	{"--allow-host", 0, SERVE, "NAME", "in Host, besides names of the loopback; may be repeated",
+		WORDS, FIELD(allowed_hosts), 0, 0},
+	{"--allow-origin", 0, SERVE, "ORIGIN", "whose pages may use it from a browser: https://chat.example",
+		TEXT, FIELD(allowed_origin), 0, 0},
+	{"--receipt", 0, SERVE, "FILE", "of atlas receipt, whose hash /v1/plan shows",
+		TEXT, FIELD(receipt), 0, 0},
+	{"--max-queue", 0, SERVE, "N", "most answers that wait for a slot (default: 8 for each slot)",
+		INTEGER, FIELD(max_queue), 1, 1 << 20},
+	{"--max-wait", 0, SERVE, "SECONDS", "longest wait for a slot (default: 600)",
+		NUMBER, FIELD(max_wait), 0.1, 1e6},
+	{"--max-connections", 0, SERVE, "N", "at one time (default: 1024)",
+		INTEGER, FIELD(max_connections), 1, 1 << 16},
+	{"--max-body", 0, SERVE, "SIZE", "largest body of a request (default: 16MiB)",
+		SIZE, FIELD(max_body), 0, 0},
+	{"--head-timeout", 0, SERVE, "SECONDS", "for the head of a request (default: 5)",
+		NUMBER, FIELD(head_timeout), 0.1, 1e6},
+	{"--body-timeout", 0, SERVE, "SECONDS", "for its body (default: 30)",
+		NUMBER, FIELD(body_timeout), 0.1, 1e6},
+	{"--keep-alive", 0, SERVE, "SECONDS", "of a connection without a request (default: 75)",
+		NUMBER, FIELD(keep_alive), 0.1, 1e6},
+	{"--write-timeout", 0, SERVE, "SECONDS", "for a client that takes no bytes (default: 30)",
+		NUMBER, FIELD(write_timeout), 0.1, 1e6},
+	{"--drain", 0, SERVE, "SECONDS", "for answers to end after SIGTERM (default: 30)",
+		NUMBER, FIELD(drain), 0, 1e6},
+	{"--workers", 0, SERVE, "N", "threads that read requests (default: 2)",
+		INTEGER, FIELD(workers), 1, 16},
+	{"--log", 0, SERVE, "json|text|off", "a line for each request on stderr (default: json)",
+		ONE_OF, FIELD(log), 0, 0},
 	{"--target", 0, AUDIT, "SM", "one target only: sm_90a",
 		TEXT, FIELD(target), 0, 0},
 	{"--reasons", 0, AUDIT, NULL, "also what was not chosen, and why",
@@ -172,9 +212,9 @@ static const Opt options[] = {
 		INTEGER, FIELD(device_index), 0, 1 << 10},
 	{"--threads", 0, COMPUTES | CALIBRATE, "N", "of device cpu (default: all processors)",
 		INTEGER, FIELD(threads), 1, 64},
-	{"--steps-ahead", 0, RUN | BENCH, "N", "steps queued on a GPU: 1 = one at a time (default: 8)",
+	{"--steps-ahead", 0, RUN | BENCH | SERVE, "N", "steps queued on a GPU: 1 = one at a time (default: 8)",
 		INTEGER, FIELD(steps_ahead), 1, 32},
-	{"--speculate", 0, RUN, "mtp|off", "mtp: the plan's head drafts (default where it has one)",
+	{"--speculate", 0, RUN | SERVE, "mtp|off", "mtp: the plan's head drafts (default where it has one)",
 		SPECULATE, FIELD(speculate), 0, 0},
 	{"--speculate", 0, BENCH, "mtp|off", "mtp: also measure steps that draft and verify",
 		SPECULATE, FIELD(speculate), 0, 0},
@@ -343,6 +383,27 @@ static bool set_shares(const Opt *o, Args *args, const char *text)
 	return true;
 }
 
+static bool add_word(const Opt *o, Args *args, const char *text)
+{
+	Words *words = (Words *)((char *)args + o->at);
+	if (words->n == MAX_GIVEN)
+		return wrong(o, args, text, "at most 16 of them");
+	words->at[words->n++] = text;
+	return true;
+}
+
+/* One of the words between the bars of o->value. */
+static bool set_one_of(const Opt *o, Args *args, const char *text)
+{
+	const size_t n = strlen(text);
+	for (const char *p = o->value; *p; p += strcspn(p, "|") + (p[strcspn(p, "|")] == '|'))
+		if (n && strcspn(p, "|") == n && strncmp(p, text, n) == 0) {
+			*(const char **)((char *)args + o->at) = text;
+			return true;
+		}
+	return wrong(o, args, text, o->value);
+}
+
 static bool set_value(const Opt *o, Args *args, const char *text)
 {
 	char *end;
@@ -364,6 +425,10 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		return true;
 	case SHARES:
 		return set_shares(o, args, text);
+	case WORDS:
+		return add_word(o, args, text);
+	case ONE_OF:
+		return set_one_of(o, args, text);
 	case PAGE:
 		return strcmp(text, "man") == 0 || wrong(o, args, text, "man");
 	case HASHES:
@@ -390,7 +455,7 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 			return wrong(o, args, text, "a whole number below 2^64");
 		return true;
 	case SIZE:
-		return cli_parse_bytes(text, &args->memory_budget) ||
+		return cli_parse_bytes(text, (int64_t *)((char *)args + o->at)) ||
 			wrong(o, args, text, "bytes, or a number of KiB, MiB or GiB");
 	case INTEGER:
 	case NUMBER:
@@ -465,6 +530,8 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 		.n_words = argc,
 		.sampling = {NAN, NAN, NAN, NAN, NAN, NAN, -1, -1, 0},
 		.window = -1,
+		.port = -1,
+		.drain = NAN,
 		.tolerance = NAN};
 	*exit_code = EXIT_USAGE;
 	for (int i = 0; i < argc;) {

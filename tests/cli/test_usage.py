@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "sign", "diff",
+VERBS = ["run", "serve", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "sign", "diff",
          "receipt", "memory"]
 
 

@@ -1,0 +1,162 @@
+/* about.c - what the loop answers itself: the model, the plan, the server's state (server.h). */
+#include <string.h>
+#include <time.h>
+
+#include "artifacts/json_put.h"
+#include "runtime/serve/server.h"
+
+static void give(Server *s, Conn *conn, HttpReader *r, int status, const char *type)
+{
+	out_end(&s->out);
+	answer_now(s, conn, r, status, type, s->out.at, s->out.n);
+}
+
+/* Members of both APIs' objects: the clients take those that they know. */
+static void put_model(const Server *s, const char *name, FILE *out)
+{
+	char at[32];
+	struct tm utc;
+	const time_t created = (time_t)s->created;
+	gmtime_r(&created, &utc);
+	strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", &utc);
+	fputs("{", out);
+	json_field(out, "id", name);
+	fprintf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"atlas\",\"type\":\"model\",",
+		(long long)s->created);
+	json_field(out, "display_name", name);
+	fprintf(out, ",\"created_at\":\"%s\",\"lifecycle\":\"active\",\"max_model_len\":%d}", at, s->info.max_context);
+}
+
+void about_models(Server *s, Conn *conn, HttpReader *r, const char *id)
+{
+	FILE *out = out_begin(&s->out);
+	ApiError e;
+	for (int i = 0; i < s->limits.n_names; i++)
+		if (id && strcmp(s->limits.names[i], id) == 0) {
+			put_model(s, id, out);
+			give(s, conn, r, 200, "application/json");
+			return;
+		}
+	if (id) {
+		api_refuse(&e, 404, "model", "there is no model %.200s: this server has %.200s", id, s->limits.names[0]);
+		e.code = "model_not_found";
+		answer_error_now(s, conn, r, &e);
+		return;
+	}
+	fputs("{\"object\":\"list\",\"data\":[", out);
+	for (int i = 0; i < s->limits.n_names; i++) {
+		fputs(i ? "," : "", out);
+		put_model(s, s->limits.names[i], out);
+	}
+	fputs("]}", out);
+	give(s, conn, r, 200, "application/json");
+}
+
+static void put_digits(FILE *out, const uint8_t bytes[32])
+{
+	for (int i = 0; i < 32; i++)
+		fprintf(out, "%02x", bytes[i]);
+}
+
+static void put_signers(const Server *s, FILE *out)
+{
+	for (int i = 0; i < s->info.n_signatures; i++) {
+		uint8_t key[32], id[32];
+		atlas_plan_signature(s->limits.plan, i, key, id);
+		fprintf(out, "%s{\"key\":\"", i ? "," : "");
+		put_digits(out, key);
+		fputs("\",\"id\":\"", out);
+		put_digits(out, id);
+		fputs("\"}", out);
+	}
+}
+
+/* Rows of the compiled steps of a phase; the reference device needs none. */
+static void put_buckets(const Server *s, PhaseKind kind, FILE *out)
+{
+	const Artifact *a = &s->limits.plan->artifact;
+	const char *between = "";
+	for (int t = 0; t < a->n_targets; t++)
+		for (int i = 0; strcmp(a->targets[t].target, s->target) == 0 && i < a->targets[t].n_phases; i++)
+			if (a->targets[t].phases[i].kind == kind) {
+				fprintf(out, "%s%d", between, a->targets[t].phases[i].rows);
+				between = ",";
+			}
+}
+
+void about_plan(Server *s, Conn *conn, HttpReader *r)
+{
+	FILE *out = out_begin(&s->out);
+	const char *certificate = s->options->certificate;
+	fputs("{\"root\":\"", out);
+	put_digits(out, s->info.root_hash);
+	fprintf(out, "\",\"system_fingerprint\":\"%s\",\"signers\":[", s->fingerprint);
+	put_signers(s, out);
+	fputs("],\"certificate\":", out);
+	if (certificate) {
+		fprintf(out, "{\"holds\":%s,\"reason\":", *certificate ? "false" : "true");
+		if (*certificate)
+			json_quoted(out, certificate);
+		else
+			fputs("null", out);
+		fputc('}', out);
+	} else {
+		fputs("null", out);
+	}
+	fprintf(out, ",\"receipt_sha256\":%s%s%s,\"family\":", s->options->receipt_sha256 ? "\"" : "",
+		s->options->receipt_sha256 ? s->options->receipt_sha256 : "null", s->options->receipt_sha256 ? "\"" : "");
+	json_quoted(out, s->info.family);
+	fputs(",\"target\":", out);
+	json_quoted(out, s->target);
+	fputs(",\"buckets\":{\"prefill\":[", out);
+	put_buckets(s, PREFILL, out);
+	fputs("],\"decode\":[", out);
+	put_buckets(s, DECODE, out);
+	fprintf(out,
+		"]},\"slots\":%d,\"max_context\":%d,\"page\":%d,\"pages\":%d,\"prompt_grid\":%d,\"verify_rows\":%d,"
+		"\"vocab\":%d,\"layers\":%d,\"has_tokenizer\":%s,\"has_chat_template\":%s}",
+		s->info.slots, s->info.max_context, s->info.page, s->info.pages, s->info.prompt_grid, s->info.verify_rows,
+		s->info.vocab, s->info.n_layers, s->info.has_tokenizer ? "true" : "false",
+		s->info.chat_template ? "true" : "false");
+	give(s, conn, r, 200, "application/json");
+}
+
+void about_page(Server *s, Conn *conn, HttpReader *r)
+{
+	FILE *out = out_begin(&s->out);
+	fprintf(out, "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>atlas serve</title>\n"
+		"<h1>atlas serve %s</h1>\n<p>Plan %s, %d slots of %d tokens.\n"
+		"<p>POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize\n"
+		"<p>GET /v1/models, /v1/plan, /health, /ready, /metrics\n</html>\n",
+		atlas_version(), s->fingerprint, s->info.slots, s->info.max_context);
+	give(s, conn, r, 200, "text/html; charset=utf-8");
+}
+
+static void give_state(Server *s, Conn *conn, HttpReader *r, int status, const char *word)
+{
+	FILE *out = out_begin(&s->out);
+	fprintf(out, "{\"status\":\"%s\"", word);
+	if (s->exit_code) {
+		fputs(",\"reason\":", out);
+		json_quoted(out, s->failure);
+	}
+	fputc('}', out);
+	give(s, conn, r, status, "application/json");
+}
+
+void about_health(Server *s, Conn *conn, HttpReader *r)
+{
+	give_state(s, conn, r, s->exit_code ? 503 : 200, s->exit_code ? "failed" : "ok");
+}
+
+void about_ready(Server *s, Conn *conn, HttpReader *r)
+{
+	static const char *const words[] = {"loading", "ready", "draining"};
+	give_state(s, conn, r, !s->exit_code && s->state == READY ? 200 : 503, s->exit_code ? "failed" : words[s->state]);
+}
+
+void about_metrics(Server *s, Conn *conn, HttpReader *r)
+{
+	metrics_put(&s->metrics, s->limits.plan, &s->info, s->target, out_begin(&s->out));
+	give(s, conn, r, 200, "text/plain; version=0.0.4; charset=utf-8");
+}

@@ -1,0 +1,216 @@
+/* answer.c - answers of Chat Completions and Completions, whole and as streams.
+ *
+ * Clients do not check, they touch: every chunk has all its members, `finish_reason` is null up to the chunk that ends
+ * an answer, whose delta is empty, and the chunk with the usage has an empty list of choices. */
+#include <math.h>
+#include <string.h>
+
+#include "artifacts/json_put.h"
+#include "runtime/serve/generation.h"
+
+int generation_tokens(const Generation *g)
+{
+	int n = 0;
+	for (int i = 0; i < g->n_choices; i++)
+		n += g->choices[i].n_tokens;
+	return n;
+}
+
+/* Pieces ------------------------------------------------------------ */
+
+static void put_head(const Generation *g, const char *object, FILE *out)
+{
+	fprintf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->answer_id, object,
+		(long long)g->created);
+	json_quoted(out, g->call.s->limits.names[0]);
+	fprintf(out, ",\"system_fingerprint\":\"%s\",\"choices\":[", g->call.s->fingerprint);
+}
+
+static void put_usage(const Generation *g, FILE *out)
+{
+	const int made = generation_tokens(g);
+	fprintf(out, "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,"
+		"\"prompt_tokens_details\":{\"cached_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0}}",
+		g->prompt_tokens, made, g->prompt_tokens + made);
+}
+
+static void put_logprob(float logprob, FILE *out)
+{
+	json_number(out, isfinite(logprob) ? logprob : -9999.0);
+}
+
+static void token_bytes(const Generation *g, int32_t token, const char **bytes, size_t *n)
+{
+	const AtlasPlan *plan = g->call.s->limits.plan;
+	bool special;
+	if (!plan->has_tokenizer || !tok_token_bytes(&plan->tokenizer, token, bytes, n, &special)) {
+		*bytes = "";
+		*n = 0;
+	}
+}
+
+static void put_chat_token(const Generation *g, int32_t token, float logprob, FILE *out)
+{
+	const char *bytes;
+	size_t n;
+	token_bytes(g, token, &bytes, &n);
+	fputs("{\"token\":", out);
+	json_text(out, bytes, n);
+	fputs(",\"logprob\":", out);
+	put_logprob(logprob, out);
+	fputs(",\"bytes\":[", out);
+	for (size_t i = 0; i < n; i++)
+		fprintf(out, "%s%d", i ? "," : "", (unsigned char)bytes[i]);
+	fputc(']', out);
+}
+
+static void put_chat_logprobs(const Generation *g, const Choice *c, FILE *out)
+{
+	fputs("{\"content\":[", out);
+	for (int i = 0; i < c->n_logs; i++) {
+		fputs(i ? "," : "", out);
+		put_chat_token(g, c->logs[i].token, c->logs[i].logprob, out);
+		fputs(",\"top_logprobs\":[]}", out);
+	}
+	fputs("],\"refusal\":null}", out);
+}
+
+static void put_text_logprobs(const Generation *g, const Choice *c, FILE *out)
+{
+	const char *bytes;
+	size_t n;
+	fputs("{\"tokens\":[", out);
+	for (int i = 0; i < c->n_logs; i++) {
+		token_bytes(g, c->logs[i].token, &bytes, &n);
+		fputs(i ? "," : "", out);
+		json_text(out, bytes, n);
+	}
+	fputs("],\"token_logprobs\":[", out);
+	for (int i = 0; i < c->n_logs; i++) {
+		fputs(i ? "," : "", out);
+		put_logprob(c->logs[i].logprob, out);
+	}
+	fputs("],\"top_logprobs\":null,\"text_offset\":[", out);
+	for (int i = 0; i < c->n_logs; i++)
+		fprintf(out, "%s%lld", i ? "," : "", (long long)c->logs[i].offset);
+	fputs("]}", out);
+}
+
+static void put_logprobs(const Generation *g, const Choice *c, FILE *out)
+{
+	fputs(",\"logprobs\":", out);
+	if (!g->request.logprobs)
+		fputs("null", out);
+	else if (g->request.is_chat)
+		put_chat_logprobs(g, c, out);
+	else
+		put_text_logprobs(g, c, out);
+}
+
+static void put_finish_reason(const char *finish, FILE *out)
+{
+	if (finish)
+		fprintf(out, ",\"finish_reason\":\"%s\"}", finish);
+	else
+		fputs(",\"finish_reason\":null}", out);
+}
+
+/* Whole answers ------------------------------------------------------------ */
+
+void answer_put_whole(const Generation *g, FILE *out)
+{
+	put_head(g, g->request.is_chat ? "chat.completion" : "text_completion", out);
+	for (int i = 0; i < g->n_choices; i++) {
+		const Choice *c = &g->choices[i];
+		fprintf(out, "%s{\"index\":%d,", i ? "," : "", c->index);
+		fputs(g->request.is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":", out);
+		json_text(out, c->text.at ? c->text.at : "", c->text.n);
+		fputs(g->request.is_chat ? ",\"refusal\":null}" : "", out);
+		put_logprobs(g, c, out);
+		put_finish_reason(c->finish, out);
+	}
+	fputs("],\"usage\":", out);
+	put_usage(g, out);
+	fputc('}', out);
+}
+
+/* Streams ------------------------------------------------------------ */
+
+static void begin_chunk(const Generation *g, FILE *out)
+{
+	fputs("data: ", out);
+	put_head(g, g->request.is_chat ? "chat.completion.chunk" : "text_completion", out);
+}
+
+/* usage: null in all chunks but the last where it was asked for; or the usage so far in each. */
+static void end_chunk(const Generation *g, FILE *out)
+{
+	fputc(']', out);
+	if (g->request.continuous_usage) {
+		fputs(",\"usage\":", out);
+		put_usage(g, out);
+	} else if (g->request.include_usage) {
+		fputs(",\"usage\":null", out);
+	}
+	fputs("}\n\n", out);
+}
+
+void answer_put_first(const Generation *g, Choice *c, FILE *out)
+{
+	const ApiPrompt *p = c->prompt;
+	c->is_greeted = true;
+	if (!g->request.is_chat && !g->request.echo)
+		return;
+	begin_chunk(g, out);
+	fprintf(out, "{\"index\":%d,", c->index);
+	if (g->request.is_chat) {
+		fputs("\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null", out);
+	} else {
+		fputs("\"text\":", out);
+		json_text(out, p->text ? p->text : "", p->n_bytes);
+		fputs(",\"logprobs\":null", out);
+	}
+	put_finish_reason(NULL, out);
+	end_chunk(g, out);
+}
+
+void answer_put_text(const Generation *g, Choice *c, FILE *out)
+{
+	if (!c->text.n && !c->n_logs)
+		return;
+	begin_chunk(g, out);
+	fprintf(out, "{\"index\":%d,%s", c->index, g->request.is_chat ? "\"delta\":{\"content\":" : "\"text\":");
+	json_text(out, c->text.at ? c->text.at : "", c->text.n);
+	fputs(g->request.is_chat ? "}" : "", out);
+	put_logprobs(g, c, out);
+	put_finish_reason(NULL, out);
+	end_chunk(g, out);
+	c->text.n = 0;
+	c->n_logs = 0;
+}
+
+void answer_put_finish(const Generation *g, const Choice *c, FILE *out)
+{
+	begin_chunk(g, out);
+	fprintf(out, "{\"index\":%d,%s,\"logprobs\":null", c->index, g->request.is_chat ? "\"delta\":{}" : "\"text\":\"\"");
+	put_finish_reason(c->finish, out);
+	end_chunk(g, out);
+}
+
+void answer_put_end(const Generation *g, FILE *out)
+{
+	if (g->request.include_usage) {
+		begin_chunk(g, out);
+		fputs("],\"usage\":", out);
+		put_usage(g, out);
+		fputs("}\n\n", out);
+	}
+	fputs("data: [DONE]\n\n", out);
+}
+
+void answer_put_failure(const ApiError *e, FILE *out)
+{
+	fputs("data: ", out);
+	api_put_error(out, e);
+	fputs("\n\n", out);
+}

@@ -1,0 +1,43 @@
+/* serve.h - atlas serve: a plan over HTTP. docs/serve.md is its manual.
+ *
+ * Threads: one event loop (HTTP, streams, deadlines, /health, /ready, /metrics: never waits for a model), one engine
+ * (owns the session: engine.h), workers (JSON, templates, tokenization: workers.h). What they share are sequences and
+ * jobs that pass from one to the next.
+ */
+#ifndef ATLAS_SERVE_H
+#define ATLAS_SERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/atlas.h"
+
+enum { SERVE_MAX_NAMES = 16 };
+typedef enum ServeLog { SERVE_LOG_JSON, SERVE_LOG_TEXT, SERVE_LOG_OFF } ServeLog;
+
+typedef struct ServeOptions { /* all texts live until serve_run returns */
+	const AtlasPlan *plan;
+	const char *host, *port;      /* of TCP */
+	const char *socket_path;      /* a Unix socket instead; NULL = TCP */
+	const char *names[SERVE_MAX_NAMES]; int n_names; /* of the model, at least one */
+	const char *key_file;         /* NULL = no keys */
+	const char *hosts[SERVE_MAX_NAMES]; int n_hosts; /* that Host may name besides this machine's loopback */
+	const char *origin;           /* NULL = none */
+	const char *certificate; /* what /v1/plan says of PLAN.cert: "" = it holds, else why not; NULL = there is none */
+	const char *receipt_sha256;   /* 64 digits; NULL = none */
+	int max_queue, max_connections, n_workers;
+	int64_t max_body;             /* bytes */
+	double max_wait_s, drain_s, head_s, body_s, idle_s, stall_s;
+	ServeLog log;
+	int (*open_session)(void *ctx, AtlasSession **session); /* in the engine's thread; 0 or an exit code, printed */
+	void *open_ctx;
+} ServeOptions;
+
+/* Serves until SIGTERM or SIGINT, which must be blocked in the caller's thread; the second of them ends the process at
+ * once. Returns an exit code; failures are printed. */
+int serve_run(const ServeOptions *options);
+
+/* Is it an address or name of the loopback alone? */
+bool serve_is_loopback(const char *host);
+
+#endif
