@@ -176,6 +176,8 @@ static const Opt options[] = {
 		INTEGER, FIELD(max_connections), 1, 1 << 16},
 	{"--max-body", 0, SERVE, "SIZE", "largest body of a request (default: 16MiB)",
 		SIZE, FIELD(max_body), 0, 0},
+	{"--max-pending", 0, SERVE, "SIZE", "of a stream that its client does not take (default: 1MiB)",
+		SIZE, FIELD(max_pending), 0, 0},
 	{"--head-timeout", 0, SERVE, "SECONDS", "for the head of a request (default: 5)",
 		NUMBER, FIELD(head_timeout), 0.1, 1e6},
 	{"--body-timeout", 0, SERVE, "SECONDS", "for its body (default: 30)",

@@ -66,6 +66,7 @@ static int serve(const Args *args, Opening *opening)
 		.max_queue = args->max_queue > 0 ? args->max_queue : 8 * info.slots,
 		.max_connections = args->max_connections > 0 ? args->max_connections : 1024,
 		.n_workers = args->workers > 0 ? args->workers : 2, .max_body = args->max_body > 0 ? args->max_body : 16 << 20,
+		.max_pending = args->max_pending > 0 ? args->max_pending : 1 << 20,
 		.max_wait_s = seconds(args->max_wait, 600), .drain_s = isnan(args->drain) ? 30 : args->drain,
 		.head_s = seconds(args->head_timeout, 5), .body_s = seconds(args->body_timeout, 30),
 		.idle_s = seconds(args->keep_alive, 75), .stall_s = seconds(args->write_timeout, 30),

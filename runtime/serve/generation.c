@@ -13,7 +13,7 @@
 
 #include "artifacts/json_put.h"
 
-enum { MOST_PENDING = 1 << 20, MOST_AHEAD = 256 };
+enum { MOST_AHEAD = 256 }; /* tokens */
 
 static const char event_stream[] = "text/event-stream; charset=utf-8";
 
@@ -216,7 +216,8 @@ static void finish_answer(Generation *g)
 /* A peer that takes no bytes holds a slot and memory: some tokens more, then it has lost its answer. */
 static bool is_too_slow(Generation *g)
 {
-	g->sent_ahead = conn_pending(g->call.conn) > MOST_PENDING ? g->sent_ahead + 1 : 0;
+	const bool is_full = conn_pending(g->call.conn) > (size_t)g->call.s->options->max_pending;
+	g->sent_ahead = is_full ? g->sent_ahead + 1 : 0;
 	return g->sent_ahead > MOST_AHEAD;
 }
 

@@ -20,6 +20,7 @@
 
 enum {
 	READ_AT_ONCE = 1 << 16,     /* most bytes that wait in a connection's input */
+	SEND_BYTES = 1 << 16,       /* of a connection in the kernel, which would take megabytes otherwise */
 	LINGER_BYTES = 64 << 20,    /* most that is read of a refused peer before it is cut off */
 	LINGER_SECONDS = 2,
 	ACCEPT_PAUSE_MS = 100,      /* after the process ran out of descriptors */
@@ -224,7 +225,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 		"{\"error\":{\"message\":\"there are too many connections\",\"type\":\"server_error\","
 		"\"param\":null,\"code\":\"overloaded\"}}";
 	Net *net = arg;
-	const int one = 1;
+	const int one = 1, room = SEND_BYTES;
 	(void)listener, (void)n;
 	Conn *c = net->n_conns < net->options.max_connections ? calloc(1, sizeof *c) : NULL;
 	struct bufferevent *bev = c ? bufferevent_socket_new(net->base, fd, BEV_OPT_CLOSE_ON_FREE) : NULL;
@@ -238,6 +239,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 		free(c);
 		return;
 	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
 	if (from->sa_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	*c = (Conn){.net = net, .bev = bev, .deadline = deadline, .next = net->conns};
