@@ -27,7 +27,7 @@ LLVM := $(patsubst %/include/clang-c,%,$(firstword $(wildcard $(addsuffix /inclu
 DEPS = CC="$(CC)" CUDA_ROOT="$(CUDA_ROOT)" WHEELS="$(WHEELS)" VENV="$(VENV)" scripts/deps.sh
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wmissing-prototypes -Wvla
-CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g $(WARN) -fPIC -ffp-contract=off -fstack-protector-strong \
+CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g -ffunction-sections -fdata-sections $(WARN) -fPIC -ffp-contract=off -fstack-protector-strong \
 	-ffile-prefix-map=$(CURDIR)=. $(addprefix -fsanitize=,$(SANITIZE)) \
 	$(if $(SANITIZE),-DARENA_MALLOC -fno-omit-frame-pointer -fno-sanitize-recover=all,-D_FORTIFY_SOURCE=2)
 CPPFLAGS := -I. -isystem $(CUDA_ROOT)/include -DATLAS_VERSION='"$(VERSION)"' -DATLAS_DATE='"$(DATE)"'
@@ -68,7 +68,10 @@ $(BUILD)/obj/%.o: %.c Makefile | ready
 	@mkdir -p $(@D)
 	$(call q,cc)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
-$(BUILD)/obj/artifacts/%_check.o: CFLAGS += -Os # they run once, and libatlas.so shall be small
+# libatlas.so shall be small; only what computes is built for speed. Debuggers unwind by .debug_frame, which -g leaves.
+$(BUILD)/obj/artifacts/%.o $(BUILD)/obj/runtime/%.o: CFLAGS += $(if $(SANITIZE),,-Os -fno-asynchronous-unwind-tables)
+$(BUILD)/obj/artifacts/random_weights.o $(BUILD)/obj/runtime/cpu/%.o: CFLAGS += -O2
+$(addprefix $(BUILD)/obj/runtime/cpu/,device_cpu.o ref_fused.o): CFLAGS += -Os
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
 $(BUILD)/obj/tests/api_example.o: CPPFLAGS += -Iruntime
 

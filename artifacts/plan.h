@@ -118,7 +118,7 @@ static inline bool operand_may_be_absent(OperandRole r) { return r == OPERAND_IN
 
 typedef struct OperandInfo {
 	OperandRole role;
-	const char *name;  /* "x" */
+	char name[28];     /* "x" */
 	const char *shape; /* "ROWS, K": dims local to the op, and attribute names */
 } OperandInfo;
 
@@ -128,7 +128,7 @@ typedef struct OpInfo {
 	const char *attrs;   /* names separated by spaces */
 	const char *meaning; /* one formula */
 	int n_operands;
-	OperandInfo operands[PLAN_MAX_OPERANDS];
+	const OperandInfo *operands; /* [n_operands] */
 } OpInfo;
 extern const OpInfo op_table[OP_COUNT];
 bool op_from_name(const char *name, OpKind *out);

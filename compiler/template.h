@@ -67,7 +67,7 @@ typedef struct NamedText { const char *name, *value; } NamedText;
  * names, such as bos_token. */
 void template_emit(Template *t, const TNode *tree, const NamedText *globals, int n_globals, ChatImage *out);
 
-/* All of the above. What the template cannot be compiled for is told by remarks (A0520 to A0524). */
+/* All of the above. Remarks A0520 to A0524 say what cannot be compiled. */
 void compile_template(Arena *a, Diags *d, const char *file, const char *text, size_t n, const NamedText *globals,
 	int n_globals, ChatImage *out);
 

@@ -2,7 +2,7 @@
  *
  * What that grammar knows and this compiler does not (include, import, extends, block, call, recursive loops, * and **
  * in calls) is a remark, A0521, and no program. Filters, tests and methods are looked up here: A0522, A0523. After such
- * a remark parsing goes on, so that all of them are told; a mistake of syntax, A0520, ends it.
+ * a remark parsing goes on, so that all of them are reported; a mistake of syntax, A0520, ends it.
  */
 #include <string.h>
 

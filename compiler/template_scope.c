@@ -170,8 +170,8 @@ static void copy_refs(Emitter *e, Symbols *to, const Symbols *from)
 		*vec_push(e->a, &to->refs) = from->refs.at[i];
 }
 
-/* After a branch of an if: takes its names over. What it assigns and nobody did before is, without the branch, the
- * outer variable of that name or what the caller gave. */
+/* After a branch of an if: takes its names over. A name that it assigns first is, without the branch, the outer
+ * variable of that name or what the caller gave. */
 static void join_branch(Emitter *e, Symbols *s, const Symbols *before, Symbols *branch)
 {
 	for (int i = 0; i < branch->refs.n; i++) {
