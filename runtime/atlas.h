@@ -397,12 +397,24 @@ typedef struct AtlasSpan { size_t begin, end; } AtlasSpan; /* bytes [begin, end)
 AtlasStatus atlas_encode_spans(const AtlasPlan *plan, const char *text, size_t n_bytes, int flags,
 	const AtlasSpan *spans, size_t n_spans, int32_t *tokens, size_t cap, size_t *n_tokens);
 
-typedef struct AtlasText AtlasText; /* a stream from tokens to text */
+typedef struct AtlasText AtlasText; /* a stream from tokens to text. Of one thread at a time */
 
 /* skip_special 1: control tokens give no text. */
 AtlasStatus atlas_text_open(const AtlasPlan *plan, int skip_special, AtlasText **text);
-/* Appends a token. *bytes [*n] is the text that became certain: whole UTF-8 code points, invalid sequences as
- * U+FFFD; owned by the stream and valid until its next call. */
+/* The text ends at the first of these strings (stop strings), across tokens: the one that is complete first, the
+ * longest of those that end together. stops [n] of n_bytes [n] bytes each, copied, take the place of those before. n 0:
+ * none. include 1: the string that matched is part of the text, 0: the text ends before it. To be called before the
+ * first token; strings stay when the stream is restarted.
+ *   ATLAS_ARGUMENT  n is below 0 or above ATLAS_MAX_STOPS, a string is NULL or empty or of more than
+ *                   ATLAS_MAX_STOP_BYTES bytes, or a token was pushed already
+ *   ATLAS_NO_MEMORY those before are still there */
+enum { ATLAS_MAX_STOPS = 16, ATLAS_MAX_STOP_BYTES = 256 };
+AtlasStatus atlas_text_stops(AtlasText *text, const char *const *stops, const size_t *n_bytes, int n, int include);
+/* The index of the string that the text ended at, -1 = none so far. Whoever sees one cancels the sequence. */
+int atlas_text_stopped(const AtlasText *text);
+/* Appends a token. *bytes [*n] is the text that became certain: whole UTF-8 code points (where stop strings are UTF-8),
+ * invalid sequences as U+FFFD; owned by the stream and valid until its next call. The end of the text that may begin a
+ * stop string is held back: less than the longest of them. Once the text has ended, tokens give nothing. */
 AtlasStatus atlas_text_push(AtlasText *text, int32_t token, const char **bytes, size_t *n);
 /* The rest, when no token follows. After it the stream may be restarted or closed. */
 AtlasStatus atlas_text_finish(AtlasText *text, const char **bytes, size_t *n);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/plan_handle.h"
+#include "runtime/text/stops.h"
 #include "runtime/text/tokenizer.h"
 
 static_assert(sizeof(AtlasSpan) == sizeof(TextRange) && offsetof(AtlasSpan, end) == offsetof(TextRange, end), "alike");
@@ -13,6 +14,8 @@ struct AtlasText {
 	const AtlasPlan *plan;
 	TokStream stream;
 	int skip_special;
+	Stops stops;
+	bool has_begun; /* a token was pushed */
 };
 
 static AtlasStatus text_status(int64_t result)
@@ -81,17 +84,40 @@ AtlasStatus atlas_text_push(AtlasText *text, int32_t token, const char **bytes, 
 {
 	if (!text || !bytes || !n)
 		return ATLAS_ARGUMENT;
+	*bytes = "";
 	*n = 0;
-	return text_status(tok_stream_push(&text->stream, token, bytes, n));
+	text->has_begun = true;
+	if (text->stops.matched)
+		return ATLAS_OK;
+	const AtlasStatus status = text_status(tok_stream_push(&text->stream, token, bytes, n));
+	return status == ATLAS_OK && !stops_push(&text->stops, *bytes, *n, bytes, n) ? ATLAS_NO_MEMORY : status;
 }
 
 AtlasStatus atlas_text_finish(AtlasText *text, const char **bytes, size_t *n)
 {
 	if (!text || !bytes || !n)
 		return ATLAS_ARGUMENT;
+	*bytes = "";
 	*n = 0;
-	return text_status(tok_stream_finish(&text->stream, bytes, n));
+	if (text->stops.matched)
+		return ATLAS_OK;
+	AtlasStatus status = text_status(tok_stream_finish(&text->stream, bytes, n));
+	if (status != ATLAS_OK || text->stops.n == 0)
+		return status;
+	return stops_end(&text->stops, *bytes, *n, bytes, n) ? ATLAS_OK : ATLAS_NO_MEMORY;
 }
+
+AtlasStatus atlas_text_stops(AtlasText *text, const char *const *stops, const size_t *n_bytes, int n, int include)
+{
+	if (!text || text->has_begun || n < 0 || n > ATLAS_MAX_STOPS || (n && (!stops || !n_bytes)))
+		return ATLAS_ARGUMENT;
+	for (int i = 0; i < n; i++)
+		if (!stops[i] || n_bytes[i] < 1 || n_bytes[i] > ATLAS_MAX_STOP_BYTES)
+			return ATLAS_ARGUMENT;
+	return stops_set(&text->stops, stops, n_bytes, n, include) ? ATLAS_OK : ATLAS_NO_MEMORY;
+}
+
+int atlas_text_stopped(const AtlasText *text) { return text ? text->stops.matched - 1 : -1; }
 
 void atlas_text_restart(AtlasText *text)
 {
@@ -99,6 +125,8 @@ void atlas_text_restart(AtlasText *text)
 		return;
 	tok_stream_free(&text->stream);
 	tok_stream_start(&text->stream, &text->plan->tokenizer, text->skip_special);
+	stops_restart(&text->stops);
+	text->has_begun = false;
 }
 
 void atlas_text_close(AtlasText *text)
@@ -106,5 +134,6 @@ void atlas_text_close(AtlasText *text)
 	if (!text)
 		return;
 	tok_stream_free(&text->stream);
+	stops_free(&text->stops);
 	free(text);
 }

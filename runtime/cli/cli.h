@@ -15,7 +15,7 @@ enum {
 #define EXIT_CODE(name, value, meaning) name = (value),
 #include "artifacts/exit_codes.h"
 #undef EXIT_CODE
-	MAX_STOPS = 16,
+	MAX_STOPS = ATLAS_MAX_STOPS,
 	MAX_TRUST = 16,
 	MAX_GIVEN = 16,
 	MAX_DRAFTS = 3, /* of a slot in a step */

@@ -446,6 +446,8 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 	case STOPS:
 		if (!*text)
 			return wrong(o, args, "''", "a text");
+		if (strlen(text) > ATLAS_MAX_STOP_BYTES)
+			return wrong(o, args, text, "at most 256 bytes");
 		if (args->n_stop == MAX_STOPS)
 			return wrong(o, args, text, "at most 16 of them");
 		args->stop[args->n_stop++] = text;

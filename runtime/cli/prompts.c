@@ -116,11 +116,13 @@ static bool set_stop(Line *l, Prompt *p, const json_t *v)
 	p->n_stop = 0;
 	for (size_t i = 0; good && i < n; i++) {
 		const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
-		good = json_is_string(s) && json_string_length(s) && !memchr(json_string_value(s), 0, json_string_length(s));
+		good = json_is_string(s) && json_string_length(s) && !memchr(json_string_value(s), 0, json_string_length(s)) &&
+			json_string_length(s) <= ATLAS_MAX_STOP_BYTES;
 		if (good)
 			p->stop[p->n_stop++] = json_string_value(s);
 	}
-	return good || wrong(l, column_of(l, "stop"), "stop: expected a text, or a list of at most %d", MAX_STOPS);
+	return good || wrong(l, column_of(l, "stop"), "stop: expected a text of at most %d bytes, or a list of up to %d",
+		ATLAS_MAX_STOP_BYTES, MAX_STOPS);
 }
 
 static bool set_other(Line *l, Prompt *p, const char *key, const json_t *v)

@@ -3,9 +3,9 @@
  * Tensors: tokens I32 [T]; logits F32 [T, V]; with --hidden, l0.out, l1.out, ... F32 [T, H], the
  * residual stream after each layer.
  */
+#include "runtime/cli/bytes.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/cli_trace.h"
-#include "runtime/cli/stop_text.h"
 
 #include <stdlib.h>
 

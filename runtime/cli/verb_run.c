@@ -6,10 +6,10 @@
  * it.
  */
 #include "artifacts/json_put.h"
+#include "runtime/cli/bytes.h"
 #include "runtime/cli/certify.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/prompts.h"
-#include "runtime/cli/stop_text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,8 +23,7 @@ static const struct { const char *finish, *words; } ends[N_ENDS] = {[STOP_TOKEN]
 	[CONTEXT_END] = {"length", "end of context"}, [FAILED] = {"failed", "failure"}, [CANCELLED] = {"", "cancelled"}};
 
 typedef struct Answer {
-	AtlasText *stream;
-	StopText stop;
+	AtlasText *stream; /* NULL: ids alone */
 	Bytes text; /* so far */
 	size_t shown; /* bytes of text already on stdout */
 	int32_t *ids; /* generated */
@@ -51,6 +50,16 @@ typedef struct Run {
 
 /* Prompts ------------------------------------------------------------ */
 
+/* The stream of an answer's text, which ends before the first of the stop texts. */
+static AtlasStatus open_stream(const Run *r, const Prompt *p, AtlasText **stream)
+{
+	size_t n_bytes[MAX_STOPS];
+	for (int i = 0; i < p->n_stop; i++)
+		n_bytes[i] = strlen(p->stop[i]);
+	const AtlasStatus status = atlas_text_open(r->plan, 1, stream);
+	return status == ATLAS_OK ? atlas_text_stops(*stream, p->stop, n_bytes, p->n_stop, 0) : status;
+}
+
 /* Encodes every prompt and lists all that cannot run. */
 static int encode_prompts(Run *r)
 {
@@ -70,13 +79,12 @@ static int encode_prompts(Run *r)
 		prompt_place(r->args, p, where);
 		if (p->line && cli_check_tokens(r->args, r->plan, &p->tokens, where))
 			bad = EXIT_BAD_INPUT;
-		a->stop = (StopText){.stops = p->stop, .n_stops = p->n_stop};
 		if (p->tokens.n == 0)
 			bad = cli_say(r->args, EXIT_BAD_INPUT, "%s: no tokens: an empty prompt", where);
 		if (p->tokens.n > r->info.max_context)
 			bad = cli_say(r->args, EXIT_BAD_INPUT, "%s: %d tokens: the plan's context holds %d",
 				where, p->tokens.n, r->info.max_context);
-		AtlasError error = {.status = atlas_text_open(r->plan, 1, &a->stream)};
+		AtlasError error = {.status = open_stream(r, p, &a->stream)};
 		bool needs_text = !is_ids || !r->args->json; /* ids in, ids out: no tokenizer */
 		if (error.status == ATLAS_NO_TOKENIZER && is_ids && needs_text)
 			return cli_say(r->args, EXIT_BAD_INPUT, "the plan holds no tokenizer, its answers are ids: add --json");
@@ -188,17 +196,17 @@ static int take_event(Run *r, const AtlasEvent *e)
 	Answer *a = &r->answers[r->in_slot[e->slot]];
 	if (a->end) /* a stop text ended it in the middle of a step */
 		return 0;
-	const char *text = "", *rest = "";
-	size_t n = 0, n_rest = 0;
-	bool found = false, is_token = e->finish != ATLAS_FAILED, good = !is_token || keep_token(a, e);
+	const char *text = "";
+	size_t n = 0;
+	bool is_token = e->finish != ATLAS_FAILED, good = !is_token || keep_token(a, e);
 
 	if (e->finish != ATLAS_STOP && is_token && good && a->stream)
-		good = atlas_text_push(a->stream, e->token, &text, &n) == ATLAS_OK &&
-			stop_text_push(&a->stop, text, n, &a->text, &found);
+		good = atlas_text_push(a->stream, e->token, &text, &n) == ATLAS_OK && bytes_add(&a->text, text, n);
+	bool found = a->stream && atlas_text_stopped(a->stream) >= 0;
 	if (e->finish != ATLAS_RUNNING && !found && good) {
-		good = (!a->stream || atlas_text_finish(a->stream, &rest, &n_rest) == ATLAS_OK) &&
-			stop_text_push(&a->stop, rest, n_rest, &a->text, &found) &&
-			stop_text_finish(&a->stop, &a->text);
+		good = !a->stream ||
+			(atlas_text_finish(a->stream, &text, &n) == ATLAS_OK && bytes_add(&a->text, text, n));
+		found = a->stream && atlas_text_stopped(a->stream) >= 0;
 		a->end = e->finish == ATLAS_STOP ? STOP_TOKEN : !is_token ? FAILED
 			: a->n < a->max_new ? CONTEXT_END : MAX_TOKENS;
 		r->n_failed += !is_token;
@@ -374,7 +382,6 @@ int verb_run(const Args *args)
 	for (int i = 0; r.answers && i < r.prompts.n; i++) {
 		Answer *a = &r.answers[i];
 		atlas_text_close(a->stream);
-		free(a->stop.held.at);
 		free(a->text.at);
 		free(a->ids);
 		free(a->logprobs);

@@ -79,7 +79,7 @@ def test_stdin_and_empty_lines(atlas, trained):
     ('{"tokens": []}', ["2: error: tokens: expected a list of token ids"]),
     ('{"tokens": [3, -1]}', ["2: error: tokens: number 2 is no token id"]),
     ('{"prompt": "\\"seed\\": {", "seed": -1}', ["27: error: seed: expected a whole number below 2^63"]),
-    ('{"prompt": "a", "stop": [""]}', ["17: error: stop: expected a text, or a list of at most 16"]),
+    ('{"prompt": "a", "stop": [""]}', ["17: error: stop: expected a text of at most 256 bytes, or a list of up to 16"]),
     ('{"prompt": "a", "id": null}', ["17: error: id: expected a text or an integer"]),
     ('[1]', ["1: error: expected an object"]),
     ('{"prompt": "a", "prompt": "b"}', ["24: error: duplicate object key near '\"prompt\"'"]),

@@ -74,6 +74,7 @@ def test_help_lists_what_run_is_asked_for(atlas):
     (["run", "a", "--seed", "18446744073709551616"],
      "atlas run: --seed 18446744073709551616: expected a whole number below 2^64"),
     (["run", "a", "--stop", ""], "atlas run: --stop '': expected a text"),
+    (["run", "a", "--stop", "y" * 257], f"atlas run: --stop {'y' * 257}: expected at most 256 bytes"),
     (["run", "a", *["--stop=x"] * 17], "atlas run: --stop x: expected at most 16 of them"),
     (["run", "a", "--device", "gpu"], "atlas run: --device gpu: expected cuda, cpu or auto"),
     (["run", "a", "-n0"], "atlas run: --max-tokens 0: expected a whole number from 1 to 1073741824"),

@@ -74,6 +74,8 @@ static void nulls_are_refused(void **state)
 	REFUSED(atlas_text_open(r.plan, 0, NULL));
 	REFUSED(atlas_text_push(NULL, 5, &bytes, &n));
 	REFUSED(atlas_text_finish(NULL, &bytes, &n));
+	REFUSED(atlas_text_stops(NULL, NULL, NULL, 0, 0));
+	assert_int_equal(atlas_text_stopped(NULL), -1);
 	REFUSED(atlas_trace(NULL, &token, 1, take_layer, &scores));
 	REFUSED(atlas_trace(r.session, NULL, 1, take_layer, &scores));
 	REFUSED(atlas_plan_open(NULL, NULL, NULL, NULL));
@@ -131,6 +133,15 @@ static void nulls_of_texts_are_refused(void **state)
 	assert_true(artifact_write(r.made.path, &parts, why, sizeof why));
 	assert_int_equal(atlas_plan_open(r.made.path, NULL, &plan, &r.error), ATLAS_OK);
 	assert_int_equal(atlas_text_open(plan, 0, &text), ATLAS_OK);
+	const char *const stops[ATLAS_MAX_STOPS + 1] = {"x", NULL};
+	const size_t n_bytes[ATLAS_MAX_STOPS + 1] = {1, 0}, too_long[] = {ATLAS_MAX_STOP_BYTES + 1};
+	REFUSED(atlas_text_stops(text, NULL, n_bytes, 1, 0));
+	REFUSED(atlas_text_stops(text, stops, NULL, 1, 0));
+	REFUSED(atlas_text_stops(text, stops, n_bytes, 2, 0)); /* NULL */
+	REFUSED(atlas_text_stops(text, stops, n_bytes + 1, 1, 0)); /* empty */
+	REFUSED(atlas_text_stops(text, stops, too_long, 1, 0));
+	REFUSED(atlas_text_stops(text, stops, n_bytes, ATLAS_MAX_STOPS + 1, 0));
+	REFUSED(atlas_text_stops(text, stops, n_bytes, -1, 0));
 	REFUSED(atlas_text_push(text, 5, NULL, &n));
 	REFUSED(atlas_text_push(text, 5, &bytes, NULL));
 	REFUSED(atlas_text_finish(text, NULL, &n));
