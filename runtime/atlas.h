@@ -7,7 +7,7 @@
  * It prints nothing, never exits, reads no environment variable, has no global state, and on a GPU has threads only
  * while it starts and opens (the reference device has some until it is closed). After atlas_session_open a step
  * allocates nothing, and a decode step on a GPU neither copies nor synchronises: its kernels write tokens to memory of
- * the host, which atlas_step watches.
+ * the host, which atlas_step watches. Pages as needed (AtlasRequest) are the exception.
  *
  *	AtlasError error = {ATLAS_OK, ""};
  *	AtlasPlan *plan;
@@ -256,6 +256,10 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	double context_seconds, memory_seconds, kernels_seconds, graphs_seconds, weights_seconds;
 	int step_tokens;         /* most tokens of a sequence that one step makes: 1 without drafts */
 	int64_t drafts, accepted_drafts; /* of the steps handed out so far: made, and found to be the model's own tokens */
+	int pages, page_tokens;  /* KV pages of the session, free or not, and positions of each */
+	int aside;               /* sequences that are set aside now (pages_as_needed) */
+	int64_t aside_bytes;     /* of the host's memory that their pages take now */
+	int64_t set_aside;       /* times that a sequence was set aside so far */
 } AtlasSessionInfo;
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
 
@@ -303,10 +307,26 @@ typedef struct AtlasRequest {
 	int steps_ahead;            /* most decode steps on their way while this sequence runs; 0 = the session's. Of the
 	                               sequences that run together the least counts. With 1 a cancelled one costs at most
 	                               one step in vain, and what starts waits for one step */
-	int pages_as_needed;        /* 1: KV pages are taken while the text grows. 0: all at the start */
+	int pages_as_needed;        /* 1: KV pages are taken while the text grows, and may go to older sequences for a
+	                               while (below). 0: all at the start, for its whole life */
 } AtlasRequest;
 
-/* Reserves a slot and the KV pages of the whole sequence, resets the slot's state on the device, and queues the prompt.
+/* Pages as needed. Such a sequence starts with pages for its prompt and about 256 positions more, and takes others for
+ * as many when it comes to their end, so that a large max_new costs nothing before it is used. It starts when there are
+ * free pages for that and for as much of every such sequence that runs, and none waits for pages; else ATLAS_NO_PAGES.
+ * A plan has pages for a whole context at least, so one that is alone is never refused for want of pages.
+ * When a page is missing, the youngest such sequence is set aside: it keeps its slot, the bytes of its pages go to
+ * memory of the host, and it makes no tokens until pages are free and they come back, in order of age. The oldest is
+ * never set aside, and nothing starts meanwhile, with pages as needed or for life: so each ends, whatever others ask
+ * for. The bytes come back as they were. So to a text it is what other sequences beside it are ("What a text depends
+ * on"): nothing on the reference device; on a GPU they decide the buckets.
+ * Memory of the host is taken when a sequence is set aside and freed when it is back: its pages, all together at most
+ * slots - 1 times those of a whole context. If there is none, atlas_step is ATLAS_NO_MEMORY and nothing is lost: a
+ * later step tries again, and cancelling a sequence helps. Both ways wait for the device and for a copy (64 positions
+ * of an 8B model with caches in bf16 are 8 MiB). What has its pages for life is never set aside. */
+
+/* Reserves a slot and the KV pages of the whole sequence, or those it begins with, resets the slot's state on the
+ * device, and queues the prompt.
  *   ATLAS_ARGUMENT a member is out of range or not a number, or struct_size is not set, here or in sampling
  *   ATLAS_CONTEXT  n_tokens is below 1 or above max_context
  *   ATLAS_TOKEN    an id of tokens, stop_tokens or bias is negative or not below vocab
@@ -343,7 +363,7 @@ typedef struct AtlasEvent {
  * those of a sequence one after the other, *n how many (0 while a long prompt is not read to its end, and when no
  * sequence is left). cap must be at least the plan's slots times step_tokens. Blocks until the tokens are there. A
  * sequence that is cancelled while these events are looked at may have more of them, which are to be passed over; if
- * one of them ends it, its slot is free already. */
+ * one of them ends it, its slot is free already. ATLAS_NO_MEMORY: see pages as needed; the session has not failed. */
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
 
 /* The one call for a session that may come from any thread, at any time between its opening and its closing, even while

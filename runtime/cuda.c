@@ -16,6 +16,7 @@
 
 #include "runtime/cpu/ref_ops.h"
 #include "runtime/cuda_graph.h"
+#include "runtime/cuda_pages.h"
 #include "runtime/cuda_weights.h"
 
 enum {
@@ -51,6 +52,7 @@ typedef struct Cuda {
 	int last_phase;     /* whose buffers hold the last step; -1 = none */
 	int smem_limit;     /* bytes a block may ask for on this device */
 	bool has_context;
+	CudaPages pages;
 	const DeviceWatch *watch; /* NULL = none */
 	CudaHaltFn *halt; void *halt_ctx; int halt_phase; /* cuda_halt */
 	const CuPtr *halted_arena; /* of the launch that a step halts at */
@@ -644,6 +646,37 @@ static AtlasStatus cuda_read(Device *d, const char *tensor, int64_t first, int64
 	return leave(c, read_named(c, tensor, first, n, dst));
 }
 
+static AtlasStatus put_pages(Cuda *c, int slot, int first, int n)
+{
+	const int64_t at = (int64_t)slot * c->artifact->graph.max_pages + first;
+	CALL(c, "page table", MemcpyHtoDAsync, c->arena[ARENA_STATE] + (CuPtr)(c->pages.table + 4 * at),
+		c->base.io.new_pages + at, 4 * (size_t)n, c->stream);
+	return ATLAS_OK;
+}
+
+static AtlasStatus cuda_put_pages(Device *d, int slot, int first, int n)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return leave(c, put_pages(c, slot, first, n));
+}
+
+static AtlasStatus copy_pages(Cuda *c, const int32_t *pages, int n, uint8_t *bytes, bool is_back)
+{
+	const PageRoad road = {.cu = &c->cu, .stream = c->stream, .state = c->arena[ARENA_STATE], .stage = c->stage[0],
+		.stage_bytes = STAGE_BYTES, .pages = &c->pages};
+	const char *call = "";
+	const CuResult r = cuda_copy_pages(&road, pages, n, bytes, is_back, &call);
+	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, "pages");
+}
+
+static AtlasStatus cuda_move_pages(Device *d, const int32_t *pages, int n, uint8_t *bytes, bool is_back)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return leave(c, copy_pages(c, pages, n, bytes, is_back));
+}
+
 static void give_back(Cuda *c)
 {
 	Driver *cu = &c->cu;
@@ -689,10 +722,12 @@ static void cuda_close(Device *d)
 	free(c->kernels);
 	free(c->graphs);
 	free(c->inputs);
+	free(c->pages.places);
 	free(c);
 }
 
-static const DeviceOps cuda_ops = {"cuda", cuda_launch, cuda_wait, cuda_look, cuda_trace, cuda_read, cuda_close};
+static const DeviceOps cuda_ops = {"cuda", cuda_launch, cuda_wait, cuda_look, cuda_trace, cuda_read, cuda_put_pages,
+	cuda_move_pages, cuda_close};
 
 bool cuda_view(Device *d, CudaView *view)
 {
@@ -876,8 +911,12 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	c->kernels = calloc((size_t)c->plan->n_kernels + 1, sizeof *c->kernels);
 	c->graphs = calloc((size_t)c->plan->n_phases + 1, sizeof *c->graphs);
 	c->inputs = calloc((size_t)c->plan->n_phases + 1, sizeof *c->inputs);
-	if (!c->cubins || !c->kernels || !c->graphs || !c->inputs)
+	if (!c->cubins || !c->kernels || !c->graphs || !c->inputs ||
+		!cuda_find_pages(c->plan, &c->artifact->graph, &c->pages))
 		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d kernels", c->plan->n_kernels);
+	if (c->pages.table < 0)
+		return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no page_table");
+	c->base.page_bytes = c->pages.bytes;
 	CALL(c, "", DevicePrimaryCtxRetain, &c->context, c->device);
 	c->has_context = true;
 	TRY(enter(c));

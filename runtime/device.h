@@ -69,6 +69,12 @@ typedef struct DeviceOps {
 	AtlasStatus (*trace)(Device *d, const StepSize *size, DeviceLayerFn *fn, void *ctx);
 	/* Elements [first, first + n) of the tensor of that name as the last step left them, as f32. */
 	AtlasStatus (*read)(Device *d, const char *tensor, int64_t first, int64_t n, float *dst);
+	/* Entries [first, first + n) of the slot's row in io.new_pages become those of the page table, after what was
+	 * launched before and before what is launched next. They stay as they are until that is done. */
+	AtlasStatus (*put_pages)(Device *d, int slot, int first, int n);
+	/* All bytes of pages [n], of every tensor that has pages, as what was launched leaves them, to bytes
+	 * [n, page_bytes]; with is_back from there. Waits. */
+	AtlasStatus (*copy_pages)(Device *d, const int32_t *pages, int n, uint8_t *bytes, bool is_back);
 	void (*close)(Device *d); /* frees the device itself as well */
 } DeviceOps;
 
@@ -81,6 +87,7 @@ struct Device { /* first member of each implementation's own struct */
 	char name[256];     /* of the hardware */
 	const char *target; /* "" when there is none */
 	int64_t bytes;      /* memory taken on the device */
+	int64_t page_bytes; /* of one page of the cache, all tensors that have pages together */
 	DeviceTimes times;
 	AtlasError error;   /* last failure */
 };

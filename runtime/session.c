@@ -34,6 +34,7 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 	s->graph = g;
 	s->device = device;
 	s->step_tokens = 1;
+	s->grow = 256;
 	for (int i = 0; i < g->slots; i++)
 		s->slots[i].pages = s->page_table + (size_t)i * (size_t)g->max_pages;
 	s->n_free_pages = g->pages;
@@ -73,6 +74,8 @@ void session_speculate(AtlasSession *session, bool on)
 {
 	session->step_tokens = on && session->device->limits.verify_rows ? session->graph->verify_rows : 1;
 }
+
+void session_grow_by(AtlasSession *session, int positions) { session->grow = positions; }
 
 void session_max_gap(AtlasSession *session, int rows) { session->max_gap = rows; }
 
@@ -153,7 +156,7 @@ void atlas_session_close(AtlasSession *session)
 	if (session->device)
 		session->device->ops->close(session->device);
 	for (int i = 0; session->graph && i < session->graph->slots; i++)
-		free(session->slots[i].tokens);
+		session_free_slot(session, i);
 	free(session->slots);
 	free(session->page_table);
 	free(session->free_pages);
@@ -169,6 +172,14 @@ static int count_state(const AtlasSession *s, SequenceState state)
 	int n = 0;
 	for (int i = 0; i < s->graph->slots; i++)
 		n += s->slots[i].state == state;
+	return n;
+}
+
+static int count_aside(const AtlasSession *s)
+{
+	int n = 0;
+	for (int i = 0; i < s->graph->slots; i++)
+		n += s->slots[i].is_aside;
 	return n;
 }
 
@@ -191,7 +202,9 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.context_seconds = d->times.context, .memory_seconds = d->times.memory,
 		.kernels_seconds = d->times.kernels, .graphs_seconds = d->times.graphs,
 		.weights_seconds = d->times.weights, .step_tokens = session->step_tokens,
-		.drafts = session->n_drafts, .accepted_drafts = session->n_accepted};
+		.drafts = session->n_drafts, .accepted_drafts = session->n_accepted,
+		.pages = session->graph->pages, .page_tokens = session->graph->page, .aside = count_aside(session),
+		.aside_bytes = session->n_aside * d->page_bytes, .set_aside = session->n_set_aside};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
@@ -240,11 +253,15 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 		return s;
 	if (!events || !n)
 		return error_set(&session->error, ATLAS_ARGUMENT, "events and n must not be NULL");
-	const bool is_waiting = session_next_waiting(session, -1) >= 0;
-	const bool is_answers_turn = session->is_answers_turn && session_is_running(session);
 	const int most = session->graph->slots * session->step_tokens;
 	if (cap < most)
 		return error_set(&session->error, ATLAS_ARGUMENT, "room for %d events: %d expected", cap, most);
+	if (!session_has_results(session))
+		s = session_share_pages(session);
+	if (s != ATLAS_OK)
+		return s;
+	const bool is_waiting = session_next_waiting(session, -1) >= 0;
+	const bool is_answers_turn = session->is_answers_turn && session_is_running(session);
 	session->is_urgent = atomic_exchange(&session->is_woken, false);
 	session->flight.is_closed |= is_waiting;
 	if (!session_has_results(session) && is_waiting && !is_answers_turn)

@@ -22,6 +22,9 @@ void session_prescribe(AtlasSession *session, const double *shares);
 /* AtlasSessionOptions.max_gap, for sessions on a device of a test's own. */
 void session_max_gap(AtlasSession *session, int rows);
 
+/* For how many positions at a time sequences take pages as needed, for tests; 256 else. */
+void session_grow_by(AtlasSession *session, int positions);
+
 /* atlas_trace and atlas_score in one walk. What `layer` leaves in hidden the reference device goes on from. */
 typedef int SessionLayerFn(void *ctx, int layer, int pos, int rows, int cols, float *hidden);
 AtlasStatus session_walk(AtlasSession *session, const int32_t *tokens, int n, SessionLayerFn *layer,

@@ -70,7 +70,7 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *m
 bool session_is_running(const AtlasSession *s)
 {
 	for (int i = 0; i < s->graph->slots; i++)
-		if (s->slots[i].state == RUNNING)
+		if (session_can_run(s, &s->slots[i]))
 			return true;
 	return false;
 }
@@ -95,7 +95,7 @@ AtlasStatus session_begin_flight(AtlasSession *s)
 	Flight *f = &s->flight;
 	*f = (Flight){.slots = f->slots};
 	for (int i = 0; i < s->graph->slots; i++)
-		if (s->slots[i].state == RUNNING)
+		if (session_can_run(s, &s->slots[i]))
 			f->slots[f->n++] = i;
 	return s->has_strays ? session_wait(s) : ATLAS_OK;
 }
@@ -131,14 +131,17 @@ AtlasStatus session_add_steps(AtlasSession *s)
 	const int rows = f->n * s->step_tokens;
 	StepSize size = {.phase = s->step_tokens > 1 ? VERIFY : DECODE, .rows = rows, .outs = rows,
 		.is_same = f->has_inputs};
-	int n = steps_to_add(s);
-	if (n == 0)
-		return ATLAS_OK;
+	const int on_way = f->launched - f->taken;
+	int steps = on_way + steps_to_add(s);
+	AtlasStatus status = steps > on_way ? session_grow_flight(s, &steps) : ATLAS_OK;
+	const int n = steps - on_way;
+	if (n <= 0 || status != ATLAS_OK)
+		return status;
 	for (int i = 0; i < rows && !f->has_inputs; i++) {
 		io->row_slot[i] = f->slots[i / s->step_tokens];
 		io->out_row[i] = i;
 	}
-	AtlasStatus status = s->device->ops->launch(s->device, &size, n);
+	status = s->device->ops->launch(s->device, &size, n);
 	if (status != ATLAS_OK)
 		return session_failed(s, status);
 	f->has_inputs = true;

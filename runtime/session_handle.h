@@ -20,6 +20,11 @@ typedef struct Sequence {
 	int made, max_new;    /* tokens of the answer; most of them */
 	int32_t *pages;       /* [max_pages] of the session's table */
 	int n_pages;
+	bool as_needed;       /* pages are taken while it grows, and may be set aside */
+	int all_pages;        /* of its whole life */
+	bool is_aside;        /* it has no pages: what is in n_aside of them is in `aside`, and it waits for new ones */
+	uint8_t *aside;       /* [n_aside, page_bytes of the device] owned; NULL where there is nothing */
+	int n_aside;
 	int steps_ahead;      /* most steps on their way while it runs; 0 = the device's */
 	int32_t stop_tokens[ATLAS_MAX_STOP_TOKENS]; /* [n_stop_tokens] that end it besides the model's */
 	int n_stop_tokens;
@@ -30,6 +35,9 @@ typedef struct SlotClaim {
 	int positions; /* that the sequence may hold */
 	const AtlasSampling *sampling;
 	bool ignores_stops; /* of the model */
+	bool as_needed;     /* pages for `prompt` positions and a little more at once, others later */
+	int prompt;
+	bool is_brief;      /* it ends before anything else is asked for: no sequence has to wait for it */
 } SlotClaim;
 
 typedef struct Flight {
@@ -47,6 +55,9 @@ struct AtlasSession {
 	int32_t *page_table;  /* [graph->slots, graph->max_pages] pages each slot holds */
 	int32_t *free_pages;  /* [n_free_pages] a stack */
 	int n_free_pages;
+	int n_as_needed;      /* sequences whose pages are */
+	int grow;             /* positions that such a sequence gets pages for at a time */
+	int64_t n_aside, n_set_aside; /* pages whose bytes the host has; sequences that were set aside so far */
 	int64_t next_ticket;
 	Flight flight;
 	bool has_strays;      /* steps are on their way whose results nothing waits for */
@@ -78,9 +89,17 @@ AtlasStatus session_check_tokens(AtlasSession *s, const int32_t *tokens, int n);
 
 /* session_pages.c */
 
-/* A free slot with pages for its positions, its state reset on the device. */
+/* A free slot with pages for its positions, or as needed, its state reset on the device. */
 AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot);
 void session_free_slot(AtlasSession *s, int slot);
+/* Before a step, while no result is on its way: each sequence that has answers to come gets pages for a step, for which
+ * younger ones are set aside, and those that were set aside come back, as far as there are pages. */
+AtlasStatus session_share_pages(AtlasSession *s);
+/* Pages for so many more steps, all on their way counted, of each sequence of the flight; *steps: as many as there are
+ * pages for. */
+AtlasStatus session_grow_flight(AtlasSession *s, int *steps);
+/* Is it one that steps of answers are for now: with answers to come, and pages for one? */
+bool session_can_run(const AtlasSession *s, const Sequence *q);
 
 /* session_prompts.c */
 
@@ -96,11 +115,11 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n);
 
 /* session_flight.c */
 
-/* Does a sequence have answers to come? */
+/* Is there a sequence that can run? */
 bool session_is_running(const AtlasSession *s);
 
 static inline bool session_has_results(const AtlasSession *s) { return s->flight.taken < s->flight.launched; }
-/* All running sequences, when no step is on its way. */
+/* All sequences that can run, when no step is on its way. */
 AtlasStatus session_begin_flight(AtlasSession *s);
 AtlasStatus session_add_steps(AtlasSession *s);
 /* The results of the oldest step on its way; none when atlas_wake is called before they are there. */

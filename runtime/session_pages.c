@@ -1,22 +1,97 @@
 /* session_pages.c - slots and KV pages.
  *
- * A sequence is a slot, the KV pages of its whole life, and a prompt of which some rows were read. Pages are
- * taken at the start, so that no sequence runs out of memory in its middle.
+ * A sequence is a slot, KV pages, and a prompt of which some rows were read. Its pages are taken at the start for its
+ * whole life, or as needed: for the prompt and a little more, then while the text grows, before the steps that write
+ * there. A plan has pages for at least one whole context (plan_check.c), so each sequence fits alone.
+ *
+ * When there is no page for the next step of a sequence, the youngest of those as needed is set aside: the bytes of its
+ * pages go to memory of the host, its pages to others; its slot stays, and in it lengths, random state and recurrent
+ * states. The bytes come back into whatever pages are free then, so nothing that is computed changes. Who is set aside
+ * and comes back goes by age alone: the oldest as needed always has its pages or waits only for sequences that have
+ * theirs for life, and nothing new starts while one waits. So each makes its tokens some day, whatever the others do.
+ * Sequences come back, and new ones start, only where those that grow have room for a while: else they would go at
+ * once.
+ *
+ * The page table's rows are on the device; entries are added by copies on the stream of the steps, so that decode steps
+ * on their way are no obstacle.
  */
 #include "runtime/session_handle.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { IGNORES_STOPS = 1 << 16 }; /* in limits[7] */
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+static int larger(int a, int b) { return a > b ? a : b; }
+
+/* Pages for a step from `positions` on, that of the step's first row counted. */
+static int pages_for(const AtlasSession *s, int positions)
+{
+	return (positions + s->step_tokens - 1 + s->graph->page - 1) / s->graph->page;
+}
+
+/* Pages that a sequence takes at a time. */
+static int some_pages(const AtlasSession *s) { return larger(s->grow / s->graph->page, 1); }
 
 void session_free_slot(AtlasSession *s, int slot)
 {
 	Sequence *q = &s->slots[slot];
 	for (int i = q->n_pages; i-- > 0;)
 		s->free_pages[s->n_free_pages++] = q->pages[i];
+	s->n_as_needed -= q->as_needed;
+	s->n_aside -= q->n_aside;
 	free(q->tokens);
+	free(q->aside);
 	*q = (Sequence){.pages = q->pages};
+}
+
+/* Takes n free pages, and writes them down where the device looks for them. */
+static void take_pages(AtlasSession *s, int slot, int n)
+{
+	Sequence *q = &s->slots[slot];
+	int32_t *row = s->device->io.new_pages + (size_t)slot * (size_t)s->graph->max_pages;
+	for (; n > 0; n--, q->n_pages++)
+		row[q->n_pages] = q->pages[q->n_pages] = s->free_pages[--s->n_free_pages];
+}
+
+/* Pages that those as needed that have their pages may take next. */
+static int pages_to_come(const AtlasSession *s)
+{
+	int n = 0;
+	for (int i = 0; i < s->graph->slots && s->n_as_needed; i++) {
+		const Sequence *q = &s->slots[i];
+		if (q->as_needed && !q->is_aside)
+			n += smaller(some_pages(s), q->all_pages - q->n_pages);
+	}
+	return n;
+}
+
+/* Does a sequence wait for pages? */
+static bool is_short(const AtlasSession *s)
+{
+	for (int i = 0; i < s->graph->slots && s->n_as_needed; i++) {
+		const Sequence *q = &s->slots[i];
+		if (q->is_aside || (q->state == RUNNING && !session_can_run(s, q)))
+			return true;
+	}
+	return false;
+}
+
+/* Are there n pages for a new sequence? */
+static AtlasStatus check_pages(AtlasSession *s, const SlotClaim *claim, int n)
+{
+	const int kept = claim->is_brief ? 0 : pages_to_come(s);
+	if (n + kept > s->n_free_pages && !kept)
+		return error_set(&s->error, ATLAS_NO_PAGES, "%d pages are needed, %d of %d are free", n, s->n_free_pages,
+			s->graph->pages);
+	if (n + kept > s->n_free_pages)
+		return error_set(&s->error, ATLAS_NO_PAGES, "%d pages are needed, %d of %d are free, %d of them for texts that "
+			"grow", n, s->n_free_pages, s->graph->pages, kept);
+	if (!claim->is_brief && is_short(s))
+		return error_set(&s->error, ATLAS_NO_PAGES, "sequences that were started before wait for pages");
+	return ATLAS_OK;
 }
 
 AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
@@ -24,19 +99,22 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 	const AtlasSampling *a = claim->sampling;
 	const Graph *g = s->graph;
 	StepIo *io = &s->device->io;
-	int n_pages = (claim->positions + s->step_tokens - 1 + g->page - 1) / g->page, i = 0;
+	const int all_pages = pages_for(s, claim->positions);
+	const int n_pages = claim->as_needed ? smaller(all_pages, pages_for(s, claim->prompt) + some_pages(s)) : all_pages;
+	int i = 0;
 	while (i < g->slots && s->slots[i].state != FREE)
 		i++;
 	if (i == g->slots)
 		return error_set(&s->error, ATLAS_NO_SLOT, "all %d slots are taken", g->slots);
-	if (n_pages > s->n_free_pages)
-		return error_set(&s->error, ATLAS_NO_PAGES, "%d pages are needed, %d of %d are free", n_pages,
-			s->n_free_pages, g->pages);
+	AtlasStatus status = check_pages(s, claim, n_pages);
+	if (status != ATLAS_OK)
+		return status;
 	Sequence *q = &s->slots[i];
-	int32_t *row = io->new_pages + (size_t)i * (size_t)g->max_pages;
-	memset(row, 0, sizeof *row * (size_t)g->max_pages);
-	for (q->n_pages = 0; q->n_pages < n_pages; q->n_pages++)
-		row[q->n_pages] = q->pages[q->n_pages] = s->free_pages[--s->n_free_pages];
+	memset(io->new_pages + (size_t)i * (size_t)g->max_pages, 0, sizeof *io->new_pages * (size_t)g->max_pages);
+	take_pages(s, i, n_pages);
+	q->as_needed = claim->as_needed;
+	q->all_pages = all_pages;
+	s->n_as_needed += claim->as_needed;
 	const float coldest = 1e-30f; /* below it a score over the temperature may be no number */
 	const float sampling[8] = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p, a->repetition_penalty,
 		a->presence_penalty, a->frequency_penalty};
@@ -46,7 +124,7 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 	memcpy(io->new_limits + i * 8, limits, sizeof limits);
 	memset(io->acquire, 0, sizeof *io->acquire * (size_t)g->slots);
 	io->acquire[i] = 1;
-	AtlasStatus status = session_run(s, &(StepSize){.phase = ACQUIRE});
+	status = session_run(s, &(StepSize){.phase = ACQUIRE});
 	if (status != ATLAS_OK) {
 		session_free_slot(s, i);
 		return status;
@@ -56,4 +134,178 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 		sizeof *io->ring * PLAN_RING_ENTRIES * PLAN_RING_WORDS);
 	*slot = i;
 	return ATLAS_OK;
+}
+
+/* Growing ---------------------------------------------------------------------------------------------- */
+
+/* Steps that a sequence with answers to come has pages for: one from its last token on, and each later one as many
+ * positions on as a step makes tokens at most. */
+static int steps_held(const AtlasSession *s, const Sequence *q)
+{
+	if (q->n_pages == q->all_pages)
+		return INT_MAX;
+	const int room = q->n_pages * s->graph->page - (s->step_tokens - 1) - (q->n + q->made);
+	return room < 0 ? 0 : room / s->step_tokens + 1;
+}
+
+bool session_can_run(const AtlasSession *s, const Sequence *q)
+{
+	return q->state == RUNNING && !q->is_aside && steps_held(s, q) > 0;
+}
+
+/* Takes pages for so many steps, or as many as there are; some more where there are many. */
+static AtlasStatus grow(AtlasSession *s, int slot, int steps)
+{
+	Sequence *q = &s->slots[slot];
+	if (steps <= steps_held(s, q))
+		return ATLAS_OK;
+	const int first = q->n_pages;
+	const int wanted = smaller(q->all_pages, pages_for(s, q->n + q->made + (steps - 1) * s->step_tokens)) - first;
+	const int some = smaller(q->all_pages - first, some_pages(s));
+	const bool has_many = larger(wanted, some) + pages_to_come(s) <= s->n_free_pages;
+	const int n = smaller(has_many ? larger(wanted, some) : wanted, s->n_free_pages);
+	if (n == 0)
+		return ATLAS_OK;
+	take_pages(s, slot, n);
+	const AtlasStatus status = s->device->ops->put_pages(s->device, slot, first, n);
+	return status == ATLAS_OK ? ATLAS_OK : session_failed(s, status);
+}
+
+AtlasStatus session_grow_flight(AtlasSession *s, int *steps)
+{
+	const Flight *f = &s->flight;
+	AtlasStatus status = ATLAS_OK;
+	const int wanted = *steps;
+	for (int i = 0; i < f->n && s->n_as_needed && status == ATLAS_OK; i++) {
+		if (f->slots[i] < 0 || !s->slots[f->slots[i]].as_needed)
+			continue;
+		status = grow(s, f->slots[i], wanted);
+		*steps = smaller(*steps, steps_held(s, &s->slots[f->slots[i]]));
+	}
+	return status;
+}
+
+/* Setting aside ------------------------------------------------------------------------------------------ */
+
+/* Positions from which on nothing in the sequence's pages counts. */
+static int positions_held(const Sequence *q) { return q->state == WAITING ? q->read : q->n + q->made; }
+
+/* Its pages are free, and their bytes with the host. */
+static AtlasStatus set_aside(AtlasSession *s, int slot)
+{
+	Sequence *q = &s->slots[slot];
+	const int n = positions_held(q) ? smaller(q->n_pages, pages_for(s, positions_held(q))) : 0;
+	uint8_t *bytes = n ? malloc((size_t)n * (size_t)s->device->page_bytes) : NULL;
+	if (n && !bytes)
+		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory of the host for %d pages of %lld bytes", n,
+			(long long)s->device->page_bytes);
+	const AtlasStatus status = n ? s->device->ops->copy_pages(s->device, q->pages, n, bytes, false) : ATLAS_OK;
+	if (status != ATLAS_OK) {
+		free(bytes);
+		return session_failed(s, status);
+	}
+	while (q->n_pages > 0)
+		s->free_pages[s->n_free_pages++] = q->pages[--q->n_pages];
+	q->aside = bytes;
+	q->n_aside = n;
+	q->is_aside = true;
+	s->n_aside += n;
+	s->n_set_aside++;
+	s->flight.is_closed = true;
+	return ATLAS_OK;
+}
+
+static AtlasStatus bring_back(AtlasSession *s, int slot, int n_pages)
+{
+	Sequence *q = &s->slots[slot];
+	take_pages(s, slot, n_pages);
+	AtlasStatus status = s->device->ops->put_pages(s->device, slot, 0, n_pages);
+	if (status == ATLAS_OK && q->n_aside)
+		status = s->device->ops->copy_pages(s->device, q->pages, q->n_aside, q->aside, true);
+	if (status != ATLAS_OK)
+		return session_failed(s, status);
+	free(q->aside);
+	s->n_aside -= q->n_aside;
+	q->aside = NULL;
+	q->n_aside = 0;
+	q->is_aside = false;
+	s->flight.is_closed = true;
+	return ATLAS_OK;
+}
+
+/* The youngest one as needed that has pages. */
+static int youngest(const AtlasSession *s)
+{
+	int best = -1;
+	for (int i = 0; i < s->graph->slots; i++) {
+		const Sequence *q = &s->slots[i];
+		if (q->as_needed && !q->is_aside && (best < 0 || q->ticket > s->slots[best].ticket))
+			best = i;
+	}
+	return best;
+}
+
+/* The oldest one as needed that came after `after`, of those with pages or of those set aside; -1: there is none. */
+static int oldest(const AtlasSession *s, int64_t after, bool is_aside)
+{
+	int best = -1;
+	for (int i = 0; i < s->graph->slots; i++) {
+		const Sequence *q = &s->slots[i];
+		if (q->as_needed && q->is_aside == is_aside && q->ticket > after
+			&& (best < 0 || q->ticket < s->slots[best].ticket))
+			best = i;
+	}
+	return best;
+}
+
+/* A step for the sequence: younger ones are set aside for it, at last itself, but never the oldest. */
+static AtlasStatus make_room(AtlasSession *s, int slot, bool *has_room)
+{
+	const Sequence *q = &s->slots[slot];
+	AtlasStatus status = grow(s, slot, 1);
+	while (status == ATLAS_OK && !session_can_run(s, q)) {
+		const int victim = youngest(s);
+		*has_room = false;
+		if (victim == slot && oldest(s, -1, false) == slot)
+			break; /* pages of others come back when they end: they have theirs for life */
+		status = set_aside(s, victim);
+		if (status != ATLAS_OK || victim == slot)
+			break;
+		status = grow(s, slot, 1);
+	}
+	return status;
+}
+
+/* Pages with which a sequence that was set aside can go on, and some more. */
+static int pages_back(const AtlasSession *s, const Sequence *q)
+{
+	const int least = pages_for(s, q->state == WAITING ? q->n : q->n + q->made);
+	return smaller(q->all_pages, least + some_pages(s));
+}
+
+static AtlasStatus bring_some_back(AtlasSession *s)
+{
+	AtlasStatus status = ATLAS_OK;
+	for (int slot; status == ATLAS_OK && (slot = oldest(s, -1, true)) >= 0;) {
+		const Sequence *q = &s->slots[slot];
+		const int n = pages_back(s, q), kept = pages_to_come(s);
+		if (n + kept > s->n_free_pages)
+			return status;
+		status = bring_back(s, slot, n);
+	}
+	return status;
+}
+
+AtlasStatus session_share_pages(AtlasSession *s)
+{
+	AtlasStatus status = ATLAS_OK;
+	bool has_room = true;
+	if (s->n_as_needed == 0)
+		return ATLAS_OK;
+	for (int slot = -1; status == ATLAS_OK && (slot = oldest(s, slot < 0 ? -1 : s->slots[slot].ticket, false)) >= 0;)
+		if (s->slots[slot].state == RUNNING)
+			status = make_room(s, slot, &has_room);
+	if (!has_room) /* one waits for pages, or others went for it: the steps are for others now */
+		s->flight.is_closed = true;
+	return status == ATLAS_OK && has_room && s->n_set_aside ? bring_some_back(s) : status;
 }

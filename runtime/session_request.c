@@ -94,7 +94,7 @@ static AtlasStatus check_numbers(AtlasSession *s, const AtlasRequest *r)
 static AtlasStatus check_support(AtlasSession *s, const AtlasRequest *r)
 {
 	const struct { const char *name; int value; } later[] = {{"n_bias", r->n_bias}, {"min_new", r->min_new},
-		{"ignore_stops", r->ignore_stops}, {"top_logprobs", r->top_logprobs}, {"pages_as_needed", r->pages_as_needed}};
+		{"ignore_stops", r->ignore_stops}, {"top_logprobs", r->top_logprobs}};
 	for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
 		if (later[i].value)
 			return error_set(&s->error, ATLAS_UNSUPPORTED, "%s = %d: this version has no kernels for it", later[i].name,
@@ -120,7 +120,8 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	int max_new = r->max_new;
 	if (max_new > max_context - n + 1)
 		max_new = max_context - n + 1;
-	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops};
+	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
+		.as_needed = r->pages_as_needed, .prompt = n};
 	int32_t *copy = malloc(sizeof *copy * (size_t)n);
 	if (!copy)
 		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory for %d tokens", n);

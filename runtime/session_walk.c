@@ -88,7 +88,7 @@ AtlasStatus session_walk(AtlasSession *s, const int32_t *tokens, int n, SessionL
 	status = session_check_tokens(s, tokens, n);
 	atlas_sampling_init(s->plan, &greedy);
 	if (status == ATLAS_OK)
-		status = session_acquire(s, &(SlotClaim){.positions = n, .sampling = &greedy}, &slot);
+		status = session_acquire(s, &(SlotClaim){.positions = n, .sampling = &greedy, .is_brief = true}, &slot);
 	if (status != ATLAS_OK)
 		return status;
 	s->is_walking = true;

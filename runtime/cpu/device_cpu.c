@@ -34,6 +34,8 @@ typedef struct CpuDevice {
 	const PlanFiles *files; /* that they are mapped from; NULL = memory */
 	const uint8_t **weights; /* [graph.n_weights] where the bytes of each are */
 	uint8_t *made; /* weights that were made, NULL = none were */
+	char *paged; /* [graph->n_tensors] 1: it has pages */
+	RefOperand *page_table;
 	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
 	size_t gathered_bytes;
 	char *scratch; /* one piece a thread */
@@ -212,6 +214,38 @@ static AtlasStatus cpu_read(Device *base, const char *name, int64_t first, int64
 	return error_set(&base->error, ATLAS_ARGUMENT, "there is no tensor %s", name);
 }
 
+static AtlasStatus cpu_put_pages(Device *base, int slot, int first, int n)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	const size_t at = (size_t)slot * (size_t)d->graph->max_pages + (size_t)first;
+	memcpy((int32_t *)d->page_table->data + at, base->io.new_pages + at, sizeof(int32_t) * (size_t)n);
+	return ATLAS_OK;
+}
+
+/* Bytes of a page of a tensor that has pages. */
+static size_t bytes_of_page(const RefOperand *r)
+{
+	size_t bytes = 4;
+	for (int k = 1; k < r->n_dims; k++)
+		bytes *= (size_t)r->shape[k];
+	return bytes;
+}
+
+static AtlasStatus cpu_copy_pages(Device *base, const int32_t *pages, int n, uint8_t *bytes, bool is_back)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	for (int i = 0; i < n; i++)
+		for (int t = 0; t < d->graph->n_tensors; t++) {
+			if (!d->paged[t])
+				continue;
+			const size_t size = bytes_of_page(&d->tensors[t]);
+			uint8_t *page = (uint8_t *)d->tensors[t].data + (size_t)pages[i] * size;
+			memcpy(is_back ? page : bytes, is_back ? bytes : page, size);
+			bytes += size;
+		}
+	return ATLAS_OK;
+}
+
 static void cpu_close(Device *base)
 {
 	CpuDevice *d = (CpuDevice *)base;
@@ -222,6 +256,7 @@ static void cpu_close(Device *base)
 	free(d->weights);
 	free(d->scratch);
 	free(d->tensors);
+	free(d->paged);
 	free(d);
 }
 
@@ -364,6 +399,26 @@ static const char *bind_io(CpuDevice *d)
 	return NULL;
 }
 
+/* Which tensors have pages: those that are operands whose shape begins with PAGES. */
+static bool find_pages(CpuDevice *d)
+{
+	const Graph *g = d->graph;
+	d->paged = calloc((size_t)g->n_tensors + 1, 1);
+	if (!d->paged)
+		return false;
+	for (int i = 0; i < g->n_ops; i++)
+		for (int k = 0; k < op_table[g->ops[i].kind].n_operands; k++)
+			if (g->ops[i].operands[k] >= 0 && strncmp(op_table[g->ops[i].kind].operands[k].shape, "PAGES,", 6) == 0)
+				d->paged[g->ops[i].operands[k]] = 1;
+	for (int t = 0; t < g->n_tensors; t++) {
+		if (d->paged[t])
+			d->base.page_bytes += (int64_t)bytes_of_page(&d->tensors[t]);
+		if (strcmp(g->tensors[t].name, "page_table") == 0)
+			d->page_table = &d->tensors[t];
+	}
+	return true;
+}
+
 static bool take_scratch(CpuDevice *d)
 {
 	const StepLimits *max = &d->base.limits;
@@ -407,15 +462,18 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 	const char *missing = bind_io(d);
 	if (missing)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", missing);
-	if (!take_scratch(d))
+	if (!find_pages(d) || !take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
+	if (!d->page_table)
+		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor page_table");
 	d->base.bytes = (int64_t)(total + d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;
 }
 
 AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error)
 {
-	static const DeviceOps ops = {"cpu", cpu_launch, cpu_wait, cpu_look, cpu_trace, cpu_read, cpu_close};
+	static const DeviceOps ops = {"cpu", cpu_launch, cpu_wait, cpu_look, cpu_trace, cpu_read, cpu_put_pages,
+		cpu_copy_pages, cpu_close};
 	*device = NULL;
 	CpuDevice *d = calloc(1, sizeof *d);
 	if (!d)

@@ -37,7 +37,9 @@ void rig_plan(Rig *r, const char *model_type, int pool_tokens)
 	rig_made(r);
 }
 
-void rig_checkpoint(Rig *r, const char *folder)
+void rig_checkpoint(Rig *r, const char *folder) { rig_checkpoint_of(r, folder, 0); }
+
+void rig_checkpoint_of(Rig *r, const char *folder, int pool_tokens)
 {
 	static void (*const reading[])(Compile *) = {read_config, read_options, read_weights, read_text};
 	memset(r, 0, sizeof *r);
@@ -49,6 +51,8 @@ void rig_checkpoint(Rig *r, const char *folder)
 		arena_release(&c->scratch);
 		assert_int_equal(c->diags.n_errors, 0);
 	}
+	if (pool_tokens)
+		c->model.options.pool_tokens = pool_tokens, c->model.options.page = 16;
 	make_plan_of_model(&r->made);
 	rig_made(r);
 }

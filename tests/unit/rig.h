@@ -24,6 +24,7 @@ void rig_made(Rig *r); /* of r->made: the file, the handle and the driver */
 void rig_plan(Rig *r, const char *model_type, int pool_tokens); /* all but the session */
 /* The same of a checkpoint's configuration, tensors and tokenizer; weights are made up. */
 void rig_checkpoint(Rig *r, const char *folder);
+void rig_checkpoint_of(Rig *r, const char *folder, int pool_tokens); /* tokens of KV pages of 16; 0 = the folder's */
 AtlasStatus open_fake(Rig *r); /* r->session, r->steps_ahead steps ahead */
 void rig_open(Rig *r, const char *model_type, int pool_tokens);
 void rig_close(Rig *r); /* nothing may be left behind */

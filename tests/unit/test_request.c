@@ -258,8 +258,7 @@ static void what_cannot_be_done_is_said(void **state)
 		BAD(min_new, 3, ATLAS_UNSUPPORTED, "min_new = 3: this version has no kernels for it"),
 		BAD(ignore_stops, 1, ATLAS_UNSUPPORTED, "ignore_stops = 1: this version has no kernels for it"),
 		BAD_LIST(bias, bias, 1, ATLAS_UNSUPPORTED, "n_bias = 1: this version has no kernels for it"),
-		BAD(top_logprobs, 20, ATLAS_UNSUPPORTED, "top_logprobs = 20: this version has no kernels for it"),
-		BAD(pages_as_needed, 1, ATLAS_UNSUPPORTED, "pages_as_needed = 1: this version has no kernels for it")};
+		BAD(top_logprobs, 20, ATLAS_UNSUPPORTED, "top_logprobs = 20: this version has no kernels for it")};
 	int slot;
 	Rig rig;
 	(void)state;

@@ -1,0 +1,103 @@
+/* cuda_pages.c - see cuda_pages.h. Pieces of pages share a pinned buffer, so that many small ones cost few waits. */
+#include "runtime/cuda_pages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Does the operand have pages, as kv and its scales of blocks do? */
+static bool has_pages(const OperandInfo *o) { return strncmp(o->shape, "PAGES,", 6) == 0; }
+
+static bool is_known(const CudaPages *pages, int64_t offset)
+{
+	for (int i = 0; i < pages->n; i++)
+		if (pages->places[i].offset == offset)
+			return true;
+	return false;
+}
+
+static bool add_place(CudaPages *pages, const Buf *b, const Graph *g)
+{
+	if (b->arena != ARENA_STATE || is_known(pages, b->offset))
+		return true;
+	PagePlace *more = realloc(pages->places, sizeof *more * (size_t)(pages->n + 1));
+	if (!more)
+		return false;
+	pages->places = more;
+	more[pages->n++] = (PagePlace){b->offset, b->bytes / g->pages};
+	pages->bytes += b->bytes / g->pages;
+	return true;
+}
+
+bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
+{
+	*pages = (CudaPages){.table = -1};
+	for (int i = 0; i < t->n_phases; i++) {
+		const Phase *p = &t->phases[i];
+		for (int k = 0; k < p->n_bufs; k++)
+			if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "page_table") == 0)
+				pages->table = p->bufs[k].offset;
+		for (int l = 0; l < p->n_launches && p->kind != PROBE; l++)
+			for (int a = 0; a < p->launches[l].n_args; a++) {
+				const Arg *arg = &p->launches[l].args[a];
+				if (arg->buf >= 0 && has_pages(&op_table[p->launches[l].op].operands[arg->operand])
+					&& !add_place(pages, &p->bufs[arg->buf], g))
+					return false;
+			}
+	}
+	return true;
+}
+
+/* A part of a page of one buffer, which goes through a piece of the stage. */
+typedef struct Piece { CuPtr at; uint8_t *host; int64_t bytes; } Piece;
+
+/* The pieces of the stage, in order, all at once. */
+static CuResult copy_pieces(const PageRoad *road, const Piece *pieces, int n, bool is_back, const char **call)
+{
+	CuResult r = CU_SUCCESS;
+	int64_t at = 0;
+	for (int i = 0; i < n && r == CU_SUCCESS; at += pieces[i++].bytes) {
+		uint8_t *stage = road->stage + at;
+		if (is_back)
+			memcpy(stage, pieces[i].host, (size_t)pieces[i].bytes);
+		*call = is_back ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync";
+		r = is_back ? road->cu->MemcpyHtoDAsync(pieces[i].at, stage, (size_t)pieces[i].bytes, road->stream)
+			: road->cu->MemcpyDtoHAsync(stage, pieces[i].at, (size_t)pieces[i].bytes, road->stream);
+	}
+	if (r != CU_SUCCESS)
+		return r;
+	*call = "cuStreamSynchronize";
+	r = road->cu->StreamSynchronize(road->stream);
+	at = 0;
+	for (int i = 0; i < n && r == CU_SUCCESS && !is_back; at += pieces[i++].bytes)
+		memcpy(pieces[i].host, road->stage + at, (size_t)pieces[i].bytes);
+	return r;
+}
+
+CuResult cuda_copy_pages(const PageRoad *road, const int32_t *pages, int n, uint8_t *host, bool is_back,
+	const char **call)
+{
+	enum { MOST = 256 };
+	Piece pieces[MOST];
+	int n_pieces = 0;
+	int64_t staged = 0;
+	CuResult r = CU_SUCCESS;
+	for (int i = 0; i < n; i++)
+		for (int p = 0; p < road->pages->n; p++) {
+			const PagePlace place = road->pages->places[p];
+			for (int64_t from = 0, bytes; from < place.bytes && r == CU_SUCCESS; from += bytes) {
+				const int64_t left = place.bytes - from, room = road->stage_bytes - staged;
+				bytes = left < room ? left : room;
+				pieces[n_pieces++] = (Piece){road->state + (CuPtr)(place.offset + pages[i] * place.bytes + from), host,
+					bytes};
+				host += bytes;
+				staged += bytes;
+				const bool is_last = i == n - 1 && p == road->pages->n - 1 && from + bytes == place.bytes;
+				if (n_pieces < MOST && staged < road->stage_bytes && !is_last)
+					continue;
+				r = copy_pieces(road, pieces, n_pieces, is_back, call);
+				n_pieces = 0;
+				staged = 0;
+			}
+		}
+	return r;
+}

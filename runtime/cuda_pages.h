@@ -1,0 +1,32 @@
+/* cuda_pages.h - pages of the cache on a GPU: their places, their way to the host and back, and the page table. */
+#ifndef ATLAS_CUDA_PAGES_H
+#define ATLAS_CUDA_PAGES_H
+
+#include "runtime/driver.h"
+
+typedef struct PagePlace { int64_t offset, bytes; } PagePlace; /* of a buffer's page 0 in the state arena; of a page */
+
+typedef struct CudaPages {
+	PagePlace *places; int n; /* one of each buffer that has pages; owned */
+	int64_t bytes;            /* of a page in all of them */
+	int64_t table;            /* offset of the page table in the state arena */
+} CudaPages;
+
+typedef struct PageRoad { /* nothing is owned */
+	const Driver *cu;
+	CuStream stream;
+	CuPtr state;    /* arena */
+	uint8_t *stage; /* pinned, stage_bytes */
+	int64_t stage_bytes;
+	const CudaPages *pages;
+} PageRoad;
+
+/* By the operands of the plan's launches whose shape begins with PAGES. False: no memory. */
+bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages);
+
+/* All bytes of pages [n] to host [n, pages->bytes], or from there; done when it returns. On failure *call names the
+ * driver's function. */
+CuResult cuda_copy_pages(const PageRoad *road, const int32_t *pages, int n, uint8_t *host, bool is_back,
+	const char **call);
+
+#endif
