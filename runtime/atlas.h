@@ -286,10 +286,13 @@ enum { ATLAS_MAX_BIAS = 300, ATLAS_MAX_STOP_TOKENS = 64, ATLAS_MAX_TOP = 20 };
 
 typedef struct AtlasBias {
 	int32_t token; /* of the vocabulary */
-	float value;   /* added to the token's score before temperature: -100 to 100, or -INFINITY: it is never drawn */
+	float value;   /* added to the token's score after penalties, before temperature and cuts: -100 to 100, or
+	                  -INFINITY: it is never drawn */
 } AtlasBias;
 
-/* All arrays are copied when the sequence starts. Besides the first five members, 0 and NULL ask for nothing. */
+/* All arrays are copied when the sequence starts. Besides the first five members, 0 and NULL ask for nothing. bias,
+ * min_new, stop_tokens and ignore_stops change no bit of the sequences beside this one; drafts are drawn by them as
+ * well. */
 typedef struct AtlasRequest {
 	size_t struct_size;
 	const int32_t *tokens;      /* [n_tokens] the prompt */
@@ -297,7 +300,8 @@ typedef struct AtlasRequest {
 	const AtlasSampling *sampling; /* NULL = the model's own */
 	int max_new;                /* most tokens of the answer, 1 or more; fewer when the context ends before: a
 	                               sequence never holds more than max_context tokens besides the last one */
-	int min_new;                /* no stop token, of the model or of stop_tokens, is drawn before so many tokens */
+	int min_new;                /* no token that would end the sequence, of the model's or of stop_tokens, is among the
+	                               first so many of the answer; max_new may end it before. 0 = off */
 	int ignore_stops;           /* 1: the model's stop tokens are tokens like others; stop_tokens end it still */
 	const int32_t *stop_tokens; /* [n_stop_tokens] end this sequence (ATLAS_STOP) besides the model's */
 	int n_stop_tokens;          /* at most ATLAS_MAX_STOP_TOKENS */
@@ -345,14 +349,16 @@ typedef enum AtlasFinish {
 	ATLAS_RUNNING = 0,
 	ATLAS_STOP = 1,   /* token is a stop token; it is not part of the text */
 	ATLAS_LENGTH = 2, /* max_new tokens or the end of the context */
-	ATLAS_FAILED = 3  /* the model's scores were not numbers: there is no token (-1, logprob NaN). Others go on */
+	ATLAS_FAILED = 3  /* the model's scores were not numbers, or bias and min_new leave no token to draw: there is no
+	                     token (-1, logprob NaN). Others go on */
 } AtlasFinish;
 
 typedef struct AtlasEvent {
 	int slot;
 	int32_t token;
 	AtlasFinish finish; /* not ATLAS_RUNNING: the slot is free again */
-	float logprob;      /* natural log of the token's probability before temperature and cuts */
+	float logprob;      /* natural log of the token's probability: after penalties, before bias, min_new, temperature
+	                       and cuts. So a token that bias made likely may have a very low one */
 } AtlasEvent;
 
 /* One step: the next chunk of all waiting prompts if there is one and no token on its way, else one token for every

@@ -28,14 +28,6 @@ static int32_t *ring_entry(const AtlasSession *s, int slot, int position)
 	return s->device->io.ring + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
 }
 
-static bool is_stop(const Sequence *q, int token)
-{
-	for (int i = 0; i < q->n_stop_tokens; i++)
-		if (q->stop_tokens[i] == token)
-			return true;
-	return false;
-}
-
 AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *more)
 {
 	static const AtlasFinish finish[] = {ATLAS_RUNNING, ATLAS_STOP, ATLAS_LENGTH, ATLAS_FAILED, ATLAS_RUNNING};
@@ -56,10 +48,6 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *m
 	q->state = RUNNING;
 	q->made++;
 	e->finish = finish[entry.done];
-	if (is_stop(q, e->token)) { /* the device goes on, as with a sequence that is cancelled */
-		e->finish = ATLAS_STOP;
-		*more = false;
-	}
 	if (e->finish == ATLAS_RUNNING && q->made == q->max_new)
 		e->finish = ATLAS_LENGTH;
 	if (e->finish != ATLAS_RUNNING)

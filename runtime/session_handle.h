@@ -26,8 +26,6 @@ typedef struct Sequence {
 	uint8_t *aside;       /* [n_aside, page_bytes of the device] owned; NULL where there is nothing */
 	int n_aside;
 	int steps_ahead;      /* most steps on their way while it runs; 0 = the device's */
-	int32_t stop_tokens[ATLAS_MAX_STOP_TOKENS]; /* [n_stop_tokens] that end it besides the model's */
-	int n_stop_tokens;
 } Sequence;
 
 /* What a slot begins with. */
@@ -38,6 +36,7 @@ typedef struct SlotClaim {
 	bool as_needed;     /* pages for `prompt` positions and a little more at once, others later */
 	int prompt;
 	bool is_brief;      /* it ends before anything else is asked for: no sequence has to wait for it */
+	const int32_t *rules; int n_rules; /* [n_rules, PLAN_RULE_WORDS] of single tokens (ops.h) */
 } SlotClaim;
 
 typedef struct Flight {

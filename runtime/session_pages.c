@@ -119,9 +119,12 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 	const float sampling[8] = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p, a->repetition_penalty,
 		a->presence_penalty, a->frequency_penalty};
 	const int32_t limits[8] = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32),
-		claim->positions, s->shares[0], s->shares[1], s->shares[2], claim->ignores_stops ? IGNORES_STOPS : 0};
+		claim->positions, s->shares[0], s->shares[1], s->shares[2],
+		claim->n_rules | (claim->ignores_stops ? IGNORES_STOPS : 0)};
 	memcpy(io->new_sampling + i * 8, sampling, sizeof sampling);
 	memcpy(io->new_limits + i * 8, limits, sizeof limits);
+	if (claim->n_rules)
+		memcpy(io->new_rules, claim->rules, sizeof *claim->rules * (size_t)claim->n_rules * PLAN_RULE_WORDS);
 	memset(io->acquire, 0, sizeof *io->acquire * (size_t)g->slots);
 	io->acquire[i] = 1;
 	status = session_run(s, &(StepSize){.phase = ACQUIRE});

@@ -93,8 +93,7 @@ static AtlasStatus check_numbers(AtlasSession *s, const AtlasRequest *r)
 /* What is asked for rightly and no device does. */
 static AtlasStatus check_support(AtlasSession *s, const AtlasRequest *r)
 {
-	const struct { const char *name; int value; } later[] = {{"n_bias", r->n_bias}, {"min_new", r->min_new},
-		{"ignore_stops", r->ignore_stops}, {"top_logprobs", r->top_logprobs}};
+	const struct { const char *name; int value; } later[] = {{"top_logprobs", r->top_logprobs}};
 	for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
 		if (later[i].value)
 			return error_set(&s->error, ATLAS_UNSUPPORTED, "%s = %d: this version has no kernels for it", later[i].name,
@@ -112,6 +111,49 @@ static AtlasStatus check_request(AtlasSession *s, const AtlasRequest *r)
 	return status == ATLAS_OK ? session_check_tokens(s, r->tokens, r->n_tokens) : status;
 }
 
+/* What a request says of single tokens: each token has one rule of the slot (ops.h). */
+typedef struct Rules {
+	int32_t words[PLAN_RULES][PLAN_RULE_WORDS]; /* token, bits of what its score gains, not drawn below, is an end */
+	int n; /* tokens, some of which may not fit */
+} Rules;
+
+/* The token's rule, which may be new; the last one when there are too many. */
+static int32_t *rule_of(Rules *rules, int32_t token)
+{
+	int i = 0;
+	while (i < rules->n && i < PLAN_RULES && rules->words[i][0] != token)
+		i++;
+	if (i == PLAN_RULES) {
+		rules->n++;
+		return rules->words[i - 1];
+	}
+	if (i == rules->n)
+		memcpy(rules->words[rules->n++], (int32_t[PLAN_RULE_WORDS]){token}, sizeof rules->words[0]);
+	return rules->words[i];
+}
+
+static AtlasStatus make_rules(AtlasSession *s, const AtlasRequest *r, Rules *rules)
+{
+	const Graph *g = s->graph;
+	const int32_t before = r->min_new < INT32_MAX - r->n_tokens ? r->n_tokens + r->min_new : INT32_MAX;
+	rules->n = 0;
+	for (int i = 0; i < r->n_bias; i++)
+		if (r->bias[i].value != 0)
+			memcpy(rule_of(rules, r->bias[i].token) + 1, &r->bias[i].value, sizeof(float));
+	for (int i = 0; i < r->n_stop_tokens; i++) {
+		int32_t *w = rule_of(rules, r->stop_tokens[i]);
+		w[2] = r->min_new ? before : 0;
+		w[3] = 1;
+	}
+	for (int i = 0; i < g->n_stop_tokens && r->min_new && !r->ignore_stops; i++)
+		if (g->stop_tokens[i] >= 0) /* -1 = none */
+			rule_of(rules, g->stop_tokens[i])[2] = before;
+	if (rules->n > PLAN_RULES)
+		return error_set(&s->error, ATLAS_ARGUMENT, "bias, stop_tokens and the model's stop tokens, which min_new "
+			"names, are more than %d tokens", PLAN_RULES);
+	return ATLAS_OK;
+}
+
 /* A slot for the request, whose prompt waits to be read. */
 static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSampling *sampling, int *slot)
 {
@@ -120,12 +162,16 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	int max_new = r->max_new;
 	if (max_new > max_context - n + 1)
 		max_new = max_context - n + 1;
+	Rules rules;
+	AtlasStatus status = make_rules(s, r, &rules);
+	if (status != ATLAS_OK)
+		return status;
 	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
-		.as_needed = r->pages_as_needed, .prompt = n};
+		.as_needed = r->pages_as_needed, .prompt = n, .rules = rules.words[0], .n_rules = rules.n};
 	int32_t *copy = malloc(sizeof *copy * (size_t)n);
 	if (!copy)
 		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory for %d tokens", n);
-	AtlasStatus status = session_acquire(s, &claim, slot);
+	status = session_acquire(s, &claim, slot);
 	if (status != ATLAS_OK) {
 		free(copy);
 		return status;
@@ -138,9 +184,6 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	q->n = n;
 	q->max_new = max_new;
 	q->steps_ahead = r->steps_ahead;
-	q->n_stop_tokens = r->n_stop_tokens;
-	if (r->n_stop_tokens)
-		memcpy(q->stop_tokens, r->stop_tokens, sizeof *q->stop_tokens * (size_t)r->n_stop_tokens);
 	return ATLAS_OK;
 }
 

@@ -253,11 +253,7 @@ static void the_least_of_steps_ahead_counts(void **state)
 static void what_cannot_be_done_is_said(void **state)
 {
 	static const int32_t tokens[] = {5, 6};
-	static const AtlasBias bias[] = {{5, 1}};
 	const Wrong later[] = {
-		BAD(min_new, 3, ATLAS_UNSUPPORTED, "min_new = 3: this version has no kernels for it"),
-		BAD(ignore_stops, 1, ATLAS_UNSUPPORTED, "ignore_stops = 1: this version has no kernels for it"),
-		BAD_LIST(bias, bias, 1, ATLAS_UNSUPPORTED, "n_bias = 1: this version has no kernels for it"),
 		BAD(top_logprobs, 20, ATLAS_UNSUPPORTED, "top_logprobs = 20: this version has no kernels for it")};
 	int slot;
 	Rig rig;
