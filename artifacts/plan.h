@@ -316,6 +316,8 @@ typedef struct Launch {
  * codes of e4m3, or of e2m1 by e2m1, the same product of such. Sessions neither load nor run it. */
 typedef enum PhaseKind { PREFILL, DECODE, DRAFT, VERIFY, ACQUIRE, PROBE, PHASE_KINDS } PhaseKind;
 int phase_bit(PhaseKind p); /* PHASE_DECODE; 0 of PROBE */
+/* The tensor of a step's logits that the host may read behind it. Of a VERIFY step it has all rows, not outs alone. */
+const char *logits_name(PhaseKind p);
 const char *phase_name(PhaseKind p);
 
 typedef struct Phase {

@@ -111,6 +111,7 @@ int phase_bit(PhaseKind p)
 		[VERIFY] = PHASE_VERIFY, [ACQUIRE] = PHASE_ACQUIRE};
 	return bits[p];
 }
+const char *logits_name(PhaseKind p) { return p == VERIFY ? "verify.logits" : "logits"; }
 const char *verdict_name(Verdict v) { return verdicts[v]; }
 
 #define I32 DT_i32

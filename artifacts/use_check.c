@@ -176,7 +176,7 @@ static bool check_phase_uses(Uses *u, const Phase *p)
  * which the host reads behind it, and what prompts' logits are made of, since more of them may be asked for then. */
 static bool is_kept(const Phase *p, int buf)
 {
-	bool is_read = strcmp(p->bufs[buf].name, "logits") == 0;
+	bool is_read = strcmp(p->bufs[buf].name, logits_name(p->kind)) == 0;
 	for (int i = 0; i < p->n_launches && p->kind == PREFILL && !is_read; i++) {
 		const Launch *l = &p->launches[i];
 		for (int k = 0; k < l->n_args && op_operand(l->op, "out_row") >= 0; k++)

@@ -113,7 +113,7 @@ static void set_lifetime(const Lowered *low, int t, Buf *b)
 /* logits, which the host reads behind the step, and what prompts' logits are made of: more of them may be asked for. */
 static bool is_kept(const Lowered *low, int t)
 {
-	bool is_read = strcmp(low->tensors.at[t].name, "logits") == 0;
+	bool is_read = strcmp(low->tensors.at[t].name, logits_name(low->kind)) == 0;
 	for (int i = 0; i < low->ops.n && low->kind == PREFILL && !is_read; i++) {
 		const LOp *op = &low->ops.at[i];
 		for (int k = 0; k < op_table[op->kind].n_operands && op_operand(op->kind, "out_row") >= 0; k++)

@@ -307,7 +307,9 @@ typedef struct AtlasRequest {
 	int n_stop_tokens;          /* at most ATLAS_MAX_STOP_TOKENS */
 	const AtlasBias *bias;      /* [n_bias] each token at most once */
 	int n_bias;                 /* at most ATLAS_MAX_BIAS */
-	int top_logprobs;           /* 0 to ATLAS_MAX_TOP alternatives with each token */
+	int top_logprobs;           /* 0 to ATLAS_MAX_TOP alternatives with each token: atlas_event_top. While such a
+	                               sequence runs there is one step at a time (as with steps_ahead 1), and each of its
+	                               tokens costs a row of scores that is read and searched by the host */
 	int steps_ahead;            /* most decode steps on their way while this sequence runs; 0 = the session's. Of the
 	                               sequences that run together the least counts. With 1 a cancelled one costs at most
 	                               one step in vain, and what starts waits for one step */
@@ -334,7 +336,6 @@ typedef struct AtlasRequest {
  *   ATLAS_ARGUMENT a member is out of range or not a number, or struct_size is not set, here or in sampling
  *   ATLAS_CONTEXT  n_tokens is below 1 or above max_context
  *   ATLAS_TOKEN    an id of tokens, stop_tokens or bias is negative or not below vocab
- *   ATLAS_UNSUPPORTED  a member asks for what this version cannot do: it is as wrong to pass it over as to guess
  *   ATLAS_NO_SLOT, ATLAS_NO_PAGES  now; may succeed after other sequences end
  * The session's sentence names the member and its value. On success *slot (0 <= slot < slots) names the sequence.
  * Blocks for the steps on their way and one short launch; their tokens are handed out by atlas_step before any of the
@@ -372,11 +373,25 @@ typedef struct AtlasEvent {
  * one of them ends it, its slot is free already. ATLAS_NO_MEMORY: see pages as needed; the session has not failed. */
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
 
+typedef struct AtlasTop {
+	int32_t token;
+	float logprob; /* as AtlasEvent.logprob, and exactly that where token is the event's; at most 0 */
+} AtlasTop;
+
+/* The most probable tokens at the place of event i of the last atlas_step, the most probable first, the lowest id first
+ * among equals: as many as the sequence's top_logprobs, fewer where no more can be drawn, none where it did not ask or
+ * the event has no token. The event's token is among them only if it is one of them; probabilities are those before
+ * bias and min_new, so tokens that these forbid are among them as well. Log probabilities differ by what the scores
+ * differ: to the last bits of the event's they are its softmax. *top [*n] is the session's and valid until its next
+ * atlas_step. ATLAS_ARGUMENT: a NULL, or that step had no event i. Does not block. */
+AtlasStatus atlas_event_top(const AtlasSession *session, int i, const AtlasTop **top, int *n);
+
 /* The one call for a session that may come from any thread, at any time between its opening and its closing, even while
  * another thread is in a call of it. An atlas_step that waits for tokens returns at once, with ATLAS_OK and *n = 0; the
  * next one, or the first if none waits, adds no decode steps ahead. So what the caller does then, such as starting or
- * cancelling a sequence, waits for fewer steps. A chunk of prompts, and a step on the reference device, are waited for
- * to their end. No token is lost: it is handed out by a later step. Calls before a step count as one. Never blocks. */
+ * cancelling a sequence, waits for fewer steps. A chunk of prompts, a step of a sequence with top_logprobs, and a step
+ * on the reference device, are waited for to their end. No token is lost: it is handed out by a later step. Calls
+ * before a step count as one. Never blocks. */
 void atlas_wake(AtlasSession *session); /* NULL is fine */
 
 int atlas_active(const AtlasSession *session); /* sequences that have a slot */

@@ -294,9 +294,9 @@ void atlas_plan_close(AtlasPlan *plan)
 	free(plan);
 }
 
-/* Token ids below this can be drawn: what the plan's sampling says. */
-static int n_drawable(const Graph *g)
+int plan_drawable(const AtlasPlan *p)
 {
+	const Graph *g = &p->artifact.graph;
 	for (int i = 0; i < g->n_ops; i++)
 		if (g->ops[i].kind == OP_sample)
 			return g->ops[i].attrs.n_valid;
@@ -322,7 +322,7 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 		.chat_template_bytes = chat ? (size_t)chat->bytes : 0,
 		.weights_by_reference = plan->by_reference, .verify_rows = g->verify_rows,
 		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid, .weights_made = plan->makes_weights,
-		.weights_seed = plan->seed, .n_drawable = n_drawable(g),
+		.weights_seed = plan->seed, .n_drawable = plan_drawable(plan),
 		.has_chat = plan->has_chat,
 		.n_tokens = plan->has_tokenizer ? tok_n_tokens(&plan->tokenizer, g->vocab) : 0};
 	if (info->struct_size < sizeof info->struct_size)

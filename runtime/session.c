@@ -161,6 +161,7 @@ void atlas_session_close(AtlasSession *session)
 	free(session->page_table);
 	free(session->free_pages);
 	free(session->flight.slots);
+	session_free_tops(session);
 	free(session);
 }
 
@@ -251,6 +252,7 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 		*n = 0;
 	if (s != ATLAS_OK)
 		return s;
+	session->tops.n_events = 0;
 	if (!events || !n)
 		return error_set(&session->error, ATLAS_ARGUMENT, "events and n must not be NULL");
 	const int most = session->graph->slots * session->step_tokens;

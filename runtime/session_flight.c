@@ -28,11 +28,12 @@ static int32_t *ring_entry(const AtlasSession *s, int slot, int position)
 	return s->device->io.ring + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS;
 }
 
-AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *more)
+AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *events, int i, bool *more)
 {
 	static const AtlasFinish finish[] = {ATLAS_RUNNING, ATLAS_STOP, ATLAS_LENGTH, ATLAS_FAILED, ATLAS_RUNNING};
 	const int last = s->step_tokens > 1 ? 4 : 3;
 	Sequence *q = &s->slots[slot];
+	AtlasEvent *e = &events[i];
 	int position = q->n + q->made;
 	RingEntry entry;
 	bool is_whole = ring_read(ring_entry(s, slot, position), &entry), is_none = entry.done == 3;
@@ -47,6 +48,7 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *m
 	q->tokens = NULL;
 	q->state = RUNNING;
 	q->made++;
+	session_want_top(s, i, row, is_none ? 0 : q->n_top);
 	e->finish = finish[entry.done];
 	if (e->finish == ATLAS_RUNNING && q->made == q->max_new)
 		e->finish = ATLAS_LENGTH;
@@ -171,15 +173,15 @@ static AtlasStatus await_token(AtlasSession *s, int slot, int position, bool may
 	return ATLAS_OK;
 }
 
-/* All tokens that a step made for a slot: *n more events. */
-static AtlasStatus take_slot(AtlasSession *s, int slot, AtlasEvent *events, int *n)
+/* All tokens that a step made for a slot, whose rows begin with `row`: *n more events. */
+static AtlasStatus take_slot(AtlasSession *s, int slot, int row, AtlasEvent *events, int *n)
 {
 	const int before = *n;
 	bool more = true;
 	while (more) {
 		AtlasStatus status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made, false);
 		if (status == ATLAS_OK)
-			status = session_take_token(s, slot, &events[*n], &more);
+			status = session_take_token(s, slot, row + *n - before, events, *n, &more);
 		if (status == ATLAS_OK && more && (++*n == before + s->step_tokens || events[*n - 1].finish != ATLAS_RUNNING))
 			status = s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT, "slot %d: a step of %d rows says that more "
 				"than %d tokens are its", slot, s->step_tokens, *n - before);
@@ -193,6 +195,16 @@ static AtlasStatus take_slot(AtlasSession *s, int slot, AtlasEvent *events, int 
 	return ATLAS_OK;
 }
 
+/* May a step of the flight be left on its way while something else is asked? Not where its logits are to be read. */
+static bool may_wait(const AtlasSession *s)
+{
+	const Flight *f = &s->flight;
+	for (int i = 0; i < f->n; i++)
+		if (f->slots[i] >= 0 && s->slots[f->slots[i]].n_top > 0)
+			return false;
+	return true;
+}
+
 AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n)
 {
 	Flight *f = &s->flight;
@@ -200,15 +212,18 @@ AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n)
 	while (f->slots[first] < 0) /* a flight without any has no results */
 		first++;
 	const int slot = f->slots[first], position = s->slots[slot].n + s->slots[slot].made;
-	AtlasStatus status = await_token(s, slot, position, true);
+	const bool may_wake = may_wait(s);
+	AtlasStatus status = await_token(s, slot, position, may_wake);
 	if (status != ATLAS_OK)
 		return status;
-	if (!has_token(s, slot, position) && atomic_load_explicit(&s->is_woken, memory_order_relaxed))
+	if (may_wake && !has_token(s, slot, position) && atomic_load_explicit(&s->is_woken, memory_order_relaxed))
 		return ATLAS_OK;
 	f->taken++; /* now, so that leave_flight knows whether steps are left behind */
 	for (int i = 0; i < f->n && status == ATLAS_OK; i++)
 		if (f->slots[i] >= 0)
-			status = take_slot(s, f->slots[i], events, &made);
+			status = take_slot(s, f->slots[i], i * s->step_tokens, events, &made);
+	if (status == ATLAS_OK)
+		status = session_read_tops(s, s->step_tokens > 1 ? VERIFY : DECODE, events, made);
 	if (status == ATLAS_OK)
 		*n = made;
 	return status;

@@ -1,7 +1,8 @@
 /* session_handle.h - what an AtlasSession is, for the files session*.c alone.
  *
  * session.c opens, closes and steps; session_request.c checks what a sequence is started with; session_pages.c hands
- * out slots and pages; session_prompts.c reads prompts; session_flight.c decodes; session_walk.c scores and traces.
+ * out slots and pages; session_prompts.c reads prompts; session_flight.c decodes; session_top.c chooses alternatives;
+ * session_walk.c scores and traces.
  */
 #ifndef ATLAS_SESSION_HANDLE_H
 #define ATLAS_SESSION_HANDLE_H
@@ -26,6 +27,7 @@ typedef struct Sequence {
 	uint8_t *aside;       /* [n_aside, page_bytes of the device] owned; NULL where there is nothing */
 	int n_aside;
 	int steps_ahead;      /* most steps on their way while it runs; 0 = the device's */
+	int n_top;            /* alternatives with each token */
 } Sequence;
 
 /* What a slot begins with. */
@@ -46,6 +48,20 @@ typedef struct Flight {
 	bool has_inputs;        /* the inputs in io and on the device are those of the flight */
 } Flight;
 
+/* Alternatives of an event. */
+typedef struct TopOf {
+	int n_wanted, n;      /* asked for; there are */
+	int64_t row;          /* of the step's logits */
+	AtlasTop top[ATLAS_MAX_TOP];
+} TopOf;
+
+typedef struct Tops {
+	TopOf *of;            /* [slots * PLAN_MAX_VERIFY] of the last step's events; NULL until a sequence asks */
+	float *logits;        /* [vocab] of a row */
+	int n_drawable;       /* of the logits count */
+	int n_events;         /* of the last step */
+} Tops;
+
 struct AtlasSession {
 	const AtlasPlan *plan;
 	const Graph *graph;
@@ -65,6 +81,7 @@ struct AtlasSession {
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
 	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */
 	bool is_answers_turn; /* the last step was of prompts, and max_gap is set */
+	Tops tops;
 	atomic_bool is_woken; /* by atlas_wake, from any thread; all else here is of one thread at a time */
 	bool is_urgent;       /* it was, before this step: no decode step is added ahead */
 	bool is_walking;      /* a callback of atlas_score or atlas_trace is running: nothing else may be asked meanwhile */
@@ -123,9 +140,20 @@ AtlasStatus session_begin_flight(AtlasSession *s);
 AtlasStatus session_add_steps(AtlasSession *s);
 /* The results of the oldest step on its way; none when atlas_wake is called before they are there. */
 AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n);
-/* The next token of the slot's sequence, which should be there. *more: the one behind it is of the same step. */
-AtlasStatus session_take_token(AtlasSession *s, int slot, AtlasEvent *e, bool *more);
+/* The next token of the slot's sequence, which should be there, into events[i]; `row` of the step's logits is its own.
+ * *more: the token behind it is of the same step. */
+AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *events, int i, bool *more);
 /* A flight without sequences has no results. Its steps may still run. */
 void session_leave_flight(AtlasSession *s, int slot);
+
+/* session_top.c */
+
+/* Room for the alternatives of a step's events, if there is none yet. */
+AtlasStatus session_open_tops(AtlasSession *s);
+void session_free_tops(AtlasSession *s);
+/* Event number `event` of this step, of that row, has n alternatives. */
+void session_want_top(AtlasSession *s, int event, int row, int n);
+/* Alternatives of the n events of the step launched last. */
+AtlasStatus session_read_tops(AtlasSession *s, PhaseKind phase, const AtlasEvent *events, int n);
 
 #endif

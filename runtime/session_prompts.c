@@ -77,8 +77,8 @@ static AtlasStatus take_tokens(AtlasSession *s, const StepSize *size, AtlasEvent
 	AtlasStatus status = ATLAS_OK;
 	bool more;
 	for (int o = 0; o < size->outs && status == ATLAS_OK; o++)
-		status = session_take_token(s, io->row_slot[io->out_row[o]], &events[o], &more);
-	return status;
+		status = session_take_token(s, io->row_slot[io->out_row[o]], o, events, o, &more);
+	return status == ATLAS_OK ? session_read_tops(s, PREFILL, events, size->outs) : status;
 }
 
 AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)

@@ -90,24 +90,12 @@ static AtlasStatus check_numbers(AtlasSession *s, const AtlasRequest *r)
 	return ATLAS_OK;
 }
 
-/* What is asked for rightly and no device does. */
-static AtlasStatus check_support(AtlasSession *s, const AtlasRequest *r)
-{
-	const struct { const char *name; int value; } later[] = {{"top_logprobs", r->top_logprobs}};
-	for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
-		if (later[i].value)
-			return error_set(&s->error, ATLAS_UNSUPPORTED, "%s = %d: this version has no kernels for it", later[i].name,
-				later[i].value);
-	return ATLAS_OK;
-}
-
 /* All but tokens and sampling, which follow. */
 static AtlasStatus check_request(AtlasSession *s, const AtlasRequest *r)
 {
 	AtlasStatus status = check_numbers(s, r);
 	status = status == ATLAS_OK ? check_stop_tokens(s, r) : status;
 	status = status == ATLAS_OK ? check_bias(s, r) : status;
-	status = status == ATLAS_OK ? check_support(s, r) : status;
 	return status == ATLAS_OK ? session_check_tokens(s, r->tokens, r->n_tokens) : status;
 }
 
@@ -164,6 +152,7 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 		max_new = max_context - n + 1;
 	Rules rules;
 	AtlasStatus status = make_rules(s, r, &rules);
+	status = status == ATLAS_OK && r->top_logprobs ? session_open_tops(s) : status;
 	if (status != ATLAS_OK)
 		return status;
 	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
@@ -183,7 +172,8 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	q->tokens = copy;
 	q->n = n;
 	q->max_new = max_new;
-	q->steps_ahead = r->steps_ahead;
+	q->steps_ahead = r->top_logprobs ? 1 : r->steps_ahead; /* a step's logits are there until the next one */
+	q->n_top = r->top_logprobs;
 	return ATLAS_OK;
 }
 

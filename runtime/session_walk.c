@@ -16,7 +16,7 @@ static AtlasStatus read_scores(AtlasSession *s, const StepSize *size, int pos, f
 {
 	Device *d = s->device;
 	int64_t vocab = s->graph->vocab;
-	AtlasStatus status = d->ops->read(d, "logits", 0, size->outs * vocab, logits);
+	AtlasStatus status = d->ops->read(d, logits_name(PREFILL), 0, size->outs * vocab, logits);
 	if (status != ATLAS_OK)
 		return session_failed(s, status);
 	for (int i = 0; i < size->outs; i++)

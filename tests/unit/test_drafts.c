@@ -113,7 +113,7 @@ static void scores_outlive_the_head(void **state)
 	const TargetPlan *t = r.plan->artifact.targets;
 	for (int p = 0; p < t->n_phases; p++)
 		for (int i = 0; i < t->phases[p].n_bufs; i++)
-			if (strcmp(t->phases[p].bufs[i].name, "logits") == 0)
+			if (strcmp(t->phases[p].bufs[i].name, logits_name(t->phases[p].kind)) == 0)
 				assert_int_equal(t->phases[p].bufs[i].last, t->phases[p].n_launches - 1);
 	rig_close(&r);
 }

@@ -33,6 +33,7 @@ static void nulls_are_refused(void **state)
 	AtlasError error;
 	AtlasPlanInfo info = {.struct_size = sizeof info};
 	Collected scores = {0};
+	const AtlasTop *top;
 	Rig r;
 	(void)state;
 	rig_open(&r, "llama", 0);
@@ -61,6 +62,10 @@ static void nulls_are_refused(void **state)
 	REFUSED(atlas_step(NULL, events, 4, &made));
 	REFUSED(atlas_step(r.session, NULL, 4, &made));
 	REFUSED(atlas_step(r.session, events, 4, NULL));
+	REFUSED(atlas_event_top(NULL, 0, &top, &made));
+	REFUSED(atlas_event_top(r.session, 0, NULL, &made));
+	REFUSED(atlas_event_top(r.session, 0, &top, NULL));
+	REFUSED(atlas_event_top(r.session, 0, &top, &made)); /* no step was taken */
 	REFUSED(atlas_cancel(NULL, 0));
 	REFUSED(atlas_score(NULL, &token, 1, take_logits, &scores));
 	REFUSED(atlas_score(r.session, NULL, 1, take_logits, &scores));

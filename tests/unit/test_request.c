@@ -249,25 +249,6 @@ static void the_least_of_steps_ahead_counts(void **state)
 	assert_memory_equal(&answers[0], &answers[1], sizeof answers[0]);
 }
 
-/* What is valid and no device does yet is refused, not passed over. */
-static void what_cannot_be_done_is_said(void **state)
-{
-	static const int32_t tokens[] = {5, 6};
-	const Wrong later[] = {
-		BAD(top_logprobs, 20, ATLAS_UNSUPPORTED, "top_logprobs = 20: this version has no kernels for it")};
-	int slot;
-	Rig rig;
-	(void)state;
-	rig_open(&rig, "llama", 0);
-	for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
-		AtlasRequest r = later[i].request;
-		r.struct_size = sizeof r;
-		assert_int_equal(atlas_request_start(rig.session, &r, &slot), ATLAS_UNSUPPORTED);
-		assert_string_equal(atlas_session_error(rig.session), later[i].says);
-	}
-	rig_close(&rig);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -275,7 +256,6 @@ int main(void)
 		cmocka_unit_test(shorter_structs_are_whole),
 		cmocka_unit_test(stop_tokens_end_their_sequence_alone),
 		cmocka_unit_test(the_least_of_steps_ahead_counts),
-		cmocka_unit_test(what_cannot_be_done_is_said),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
