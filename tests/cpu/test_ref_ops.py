@@ -12,6 +12,8 @@ import subprocess
 import numpy as np
 import pytest
 
+from drawing import gumbel, kept_by, philox
+
 REPO = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -510,16 +512,6 @@ def test_attention_codes(ref, nh, nkv, page, hdim, is_narrow):
 # The logits stage ----------------------------------------------------------------------------------------
 
 
-def philox(counter, key):
-    """Philox4x32-10 with Python integers, from the paper's definition."""
-    c, k = list(counter), list(key)
-    for _ in range(10):
-        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & 0xFFFFFFFF, (p0 >> 32) ^ c[3] ^ k[1], p0 & 0xFFFFFFFF]
-        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return c
-
-
 def test_philox_known_answers():
     """The vectors that come with the authors' Random123 library."""
     ones = 0xFFFFFFFF
@@ -527,29 +519,6 @@ def test_philox_known_answers():
     assert philox([ones] * 4, [ones] * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
     assert philox([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0]) == [
         0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
-
-
-def gumbel(n, position, seed):
-    key = [seed & 0xFFFFFFFF, seed >> 32]
-    x = np.array([philox([v, position, 0, 0], key)[0] for v in range(n)], np.float64)
-    return -np.log(-np.log1p(-np.minimum((x + 0.5) / 2 ** 32, 1 - 2 ** -24)))
-
-
-def kept_by(z, top_k=0, top_p=1.0, min_p=0.0):
-    """Which ids stay, in the order top-k, top-p, min-p, by sorting."""
-    keep = np.ones(len(z), bool)
-    if top_k:
-        keep &= z >= np.sort(z)[::-1][min(top_k, len(z)) - 1]
-    if top_p < 1:
-        p = np.where(keep, np.exp(z - z.max()), 0)
-        p /= p.sum()
-        order = np.argsort(-z, kind="stable")
-        order = order[keep[order]]
-        mass = np.cumsum(p[order])
-        keep &= z >= z[order[np.searchsorted(mass, np.float32(top_p))]]
-    if min_p:
-        keep &= np.exp(z - z.max()) >= np.float32(min_p)
-    return keep
 
 
 def rule_words(slots, slot, rules):

@@ -3,8 +3,8 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
-#                    [grid] [speculate] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers] [seal]
-#                    [starts] [official] [attention-rounding] [tune] [streams]
+#                    [grid] [speculate] [requests] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers]
+#                    [seal] [starts] [official] [attention-rounding] [tune] [streams]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -23,6 +23,7 @@
 #   isolate-buckets  how many texts differ with the families' default buckets
 #   speculate  drafts: a 35B shape with and without them at a prescribed acceptance: 2, 3 and 4 rows a step, eight
 #              sequences, and 3 rows with drafts that an FP8 head of 32768 ids scores
+#   requests   bias, least lengths, stop tokens and alternatives, drawn again by numpy from the GPU's own scores
 #   start      a new process to its first token, five times
 #   kv         logits of quantised caches of CHECKPOINT against those of bf16 caches, at 8192 tokens of a licence, beside
 #              torch's rounding
@@ -158,6 +159,23 @@ isolate() { # one|default [count]
 	END
 	rm -f build/isolated.bin
 	return "$rc"
+}
+
+# Requests of all kinds, plain and with drafts.
+requests() {
+	local rc=0 fixture how
+	while read -r fixture how; do
+		isolated_plan "$fixture" one || { rc=1; continue; }
+		printf '%-28s %-3s ' "$fixture" "$how"
+		python3 tests/gpu/requests.py build/isolated.bin "$how" || rc=1
+	done <<-'END'
+		llama-trained off
+		llama-fp8-block off
+		qwen3_5_moe-trained off
+		qwen3_5_moe-trained mtp
+	END
+	rm -f build/isolated.bin
+	return $rc
 }
 
 # Prompts of an 8B shape, one behind the other: cut on the grid, and anywhere.
@@ -406,6 +424,7 @@ for what in "$@"; do
 		done
 		bench_speculate 8 3 of-8 ""
 		;;
+	requests) part requests requests ;;
 	receipt) watched_plans && part receipt receipts || failed=1 ;;
 	rebuild) part rebuild rebuild ;;
 	layers) layers ;;

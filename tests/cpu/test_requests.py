@@ -1,0 +1,27 @@
+"""Bias, least length, stop tokens and alternatives of whole texts, drawn again by numpy (tests/cpu/drawing.py).
+
+Requests run beside each other on the reference device, plain and with drafts; tests/gpu/run.sh does the same on a GPU.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drawing import LENGTH, STOP, answer, check, some_requests
+
+
+@pytest.mark.parametrize("fixture, how", [("llama-trained", "off"), ("qwen3_5_moe-trained", "off"),
+                                          ("qwen3_5_moe-trained", "mtp")])
+def test_answers_are_what_their_scores_say(build_dir, small_plan_of, tmp_path, fixture, how):
+    more = {"rows": 3} if how == "mtp" else {}
+    plan = small_plan_of(fixture, "--target", "none", slots=4, decode="[4]", max_context=192, **more)
+    g = np.random.default_rng(11)
+    greedy = {"tokens": [5, 60, 7], "max_new": 12, "ignore_stops": 1}
+    plan_info, [plain], _ = answer(build_dir, tmp_path, plan, "cpu", how, [greedy])
+    requests = [greedy | {"stops": [e["token"]], "min_new": k} for k, e in enumerate(plain) if k % 4 == 2]
+    requests += some_requests(g, plan_info["vocab"], 14)
+    _, made, scores = answer(build_dir, tmp_path, plan, "cpu", how, requests)
+    assert sum(check(request, plan_info, events, of, 2e-5) for request, events, of in zip(requests, made, scores)) == 0
+    finishes = [events[-1]["finish"] for events in made]
+    assert STOP in finishes and LENGTH in finishes and any(e["top"] for events in made for e in events)
