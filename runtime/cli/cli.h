@@ -55,7 +55,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	int64_t memory_budget;
 	const char *listen, *socket, *api_key_file, *allowed_origin, *receipt, *log;
 	Words names, allowed_hosts;
-	int port, max_queue, max_connections, workers;
+	int port, max_gap, max_queue, max_connections, workers;
 	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, drain; /* seconds; 0 = the default */
 	int64_t max_body, max_pending;
 	bool all, sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,

@@ -168,6 +168,8 @@ static const Opt options[] = {
 		TEXT, FIELD(allowed_origin), 0, 0},
 	{"--receipt", 0, SERVE, "FILE", "of atlas receipt, whose hash /v1/plan shows",
 		TEXT, FIELD(receipt), 0, 0},
+	{"--max-gap", 0, SERVE, "N", "tokens of prompts that a step reads between tokens of answers (default: 256)",
+		INTEGER, FIELD(max_gap), 1, 1 << 30},
 	{"--max-queue", 0, SERVE, "N", "most answers that wait for a slot (default: 8 for each slot)",
 		INTEGER, FIELD(max_queue), 1, 1 << 20},
 	{"--max-wait", 0, SERVE, "SECONDS", "longest wait for a slot (default: 600)",

@@ -117,7 +117,7 @@ void about_plan(Server *s, Conn *conn, HttpReader *r)
 		"\"vocab\":%d,\"layers\":%d,\"has_tokenizer\":%s,\"has_chat_template\":%s}",
 		s->info.slots, s->info.max_context, s->info.page, s->info.pages, s->info.prompt_grid, s->info.verify_rows,
 		s->info.vocab, s->info.n_layers, s->info.has_tokenizer ? "true" : "false",
-		s->info.chat_template ? "true" : "false");
+		s->info.has_chat ? "true" : "false");
 	give(s, conn, r, 200, "application/json");
 }
 

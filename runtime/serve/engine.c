@@ -18,6 +18,7 @@ struct Engine {
 	pthread_cond_t more;
 	Queue submitted;
 	bool has_cancels, is_ending;
+	bool is_open, has_room; /* the session may be woken; it has a free slot */
 	/* the thread's */
 	AtlasSession *session;
 	int slots, step_tokens, prefill_rows;
@@ -248,6 +249,8 @@ static void *run(void *arg)
 		while (!has_work && !e->submitted.first && !e->has_cancels && !e->is_ending)
 			pthread_cond_wait(&e->more, &e->lock);
 		const bool ends = e->is_ending;
+		e->is_open = e->session != NULL;
+		e->has_room = e->session && atlas_active(e->session) < e->slots;
 		if (e->submitted.first) {
 			*e->waiting.end = e->submitted.first;
 			e->waiting.end = e->submitted.end;
@@ -289,9 +292,12 @@ Engine *engine_open(const EngineOptions *options)
 	return NULL;
 }
 
-static void wake(Engine *e)
+/* Under the lock. */
+static void wake(Engine *e, bool ends_step)
 {
 	pthread_cond_signal(&e->more);
+	if (e->is_open && ends_step)
+		atlas_wake(e->session);
 }
 
 void engine_submit(Engine *e, Sequence *s)
@@ -299,7 +305,7 @@ void engine_submit(Engine *e, Sequence *s)
 	pthread_mutex_lock(&e->lock);
 	s->is_cancelled = s->is_read = false;
 	push(&e->submitted, s);
-	wake(e);
+	wake(e, e->has_room);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -307,7 +313,7 @@ void engine_cancel(Engine *e, Sequence *s)
 {
 	pthread_mutex_lock(&e->lock);
 	s->is_cancelled = e->has_cancels = true;
-	wake(e);
+	wake(e, true);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -317,7 +323,7 @@ void engine_close(Engine *e)
 		return;
 	pthread_mutex_lock(&e->lock);
 	e->is_ending = true;
-	wake(e);
+	wake(e, true);
 	pthread_mutex_unlock(&e->lock);
 	pthread_join(e->thread, NULL);
 	atlas_session_close(e->session);

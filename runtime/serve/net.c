@@ -440,7 +440,14 @@ Net *net_open(struct event_base *base, const NetOptions *options, char *why, siz
 }
 
 const char *net_name(const Net *net) { return net->name; }
-int net_connections(const Net *net) { return net->n_conns; }
+
+int net_busy(const Net *net)
+{
+	int n = 0;
+	for (const Conn *c = net->conns; c; c = c->next)
+		n += !c->is_shut;
+	return n;
+}
 
 static void stop_listeners(Net *net)
 {

@@ -31,7 +31,7 @@ typedef struct NetOptions {
 /* NULL with a sentence in why. */
 Net *net_open(struct event_base *base, const NetOptions *options, char *why, size_t why_bytes);
 const char *net_name(const Net *net);   /* "http://127.0.0.1:8080", "unix:PATH": where it listens */
-int net_connections(const Net *net);
+int net_busy(const Net *net);           /* connections that still have something to send or to read */
 void net_stop_listening(Net *net);      /* and closes the connections that wait for a request */
 void net_close(Net *net);               /* and all connections, as if their peers went away */
 

@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "runtime/serve/api.h"
 
@@ -20,25 +21,22 @@ static bool check_length(const ApiLimits *limits, size_t n, const char *param, A
 	return n <= (size_t)limits->info->max_context || too_long(limits, n, param, e);
 }
 
-bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *p, ApiError *e)
+/* Special tokens in spans alone; in all of the text where flags have ATLAS_PARSE_SPECIAL. */
+static bool encode(const ApiLimits *limits, const char *param, const char *text, size_t n, int flags,
+	const AtlasSpan *spans, size_t n_spans, ApiPrompt *p, ApiError *e)
 {
 	size_t cap = n + 8, count = 0;
-	p->text = malloc(n + 1);
-	if (!p->text)
-		return api_refuse(e, 500, NULL, "no memory");
-	memcpy(p->text, text, n);
-	p->text[n] = 0;
-	p->n_bytes = n;
 	for (;;) {
 		int32_t *tokens = cap < INT_MAX ? realloc(p->tokens, cap * sizeof *tokens) : NULL;
 		if (!tokens)
 			return api_refuse(e, 500, NULL, "no memory");
 		p->tokens = tokens;
-		const AtlasStatus status = atlas_encode(limits->plan, text, n, flags, tokens, cap, &count);
+		const AtlasStatus status =
+			atlas_encode_spans(limits->plan, text, n, flags, spans, n_spans, tokens, cap, &count);
 		if (status == ATLAS_NO_TOKENIZER)
-			return api_refuse(e, 400, "prompt", "the plan holds no tokenizer: give token ids");
+			return api_refuse(e, 400, param, "the plan holds no tokenizer: give token ids");
 		if (status == ATLAS_CONTEXT)
-			return api_refuse(e, 400, "prompt", "the tokenizer's pattern takes too long on this text");
+			return api_refuse(e, 400, param, "the tokenizer's pattern takes too long on this text");
 		if (status != ATLAS_OK)
 			return api_refuse(e, 500, NULL, "%s", atlas_status_text(status));
 		if (count <= cap)
@@ -46,7 +44,18 @@ bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int
 		cap = count;
 	}
 	p->n = (int)count;
-	return check_length(limits, count, "prompt", e);
+	return check_length(limits, count, param, e);
+}
+
+bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *p, ApiError *e)
+{
+	p->text = malloc(n + 1);
+	if (!p->text)
+		return api_refuse(e, 500, NULL, "no memory");
+	memcpy(p->text, text, n);
+	p->text[n] = 0;
+	p->n_bytes = n;
+	return encode(limits, "prompt", text, n, flags, NULL, 0, p, e);
 }
 
 /* The ids' text, for who echoes it. */
@@ -146,11 +155,104 @@ static bool check_messages(json_t *messages, ApiError *e)
 	return true;
 }
 
-/* Messages to token ids by the plan's own template. */
+/* Does the template look at the parts of a content itself? Else it is given their text. */
+static bool takes_parts(const AtlasPlanInfo *info)
+{
+	static const char *const words[] = {" is string", " is not string", " is iterable", " is sequence", " is mapping"};
+	bool found = false;
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		found |= memmem(info->chat_template, info->chat_template_bytes, words[i], strlen(words[i])) != NULL;
+	return found;
+}
+
+/* The texts of the parts, a line each. */
+static json_t *joined(json_t *parts)
+{
+	char *text = NULL;
+	size_t n = 0;
+	FILE *out = open_memstream(&text, &n);
+	for (size_t i = 0; out && i < json_array_size(parts); i++)
+		fprintf(out, "%s%s", i ? "\n" : "", json_string_value(json_object_get(json_array_get(parts, i), "text")));
+	json_t *string = out && fclose(out) == 0 ? json_stringn(text, n) : NULL;
+	free(text);
+	return string;
+}
+
+/* As the template expects them: it is the older word for a developer's message that most know. */
+static bool shape_messages(const AtlasPlanInfo *info, json_t *messages)
+{
+	const bool knows_developer = memmem(info->chat_template, info->chat_template_bytes, "developer", 9);
+	const bool keeps_parts = takes_parts(info);
+	bool good = true;
+	for (size_t i = 0; good && i < json_array_size(messages); i++) {
+		json_t *m = json_array_get(messages, i), *content = json_object_get(m, "content");
+		if (!knows_developer && strcmp(json_string_value(json_object_get(m, "role")), "developer") == 0)
+			good = json_object_set_new(m, "role", json_string("system")) == 0;
+		if (good && !keeps_parts && json_is_array(content))
+			good = json_object_set_new(m, "content", joined(content)) == 0;
+	}
+	return good;
+}
+
+/* What apply_chat_template would be given. NULL after filling `e`. */
+static json_t *conversation_of(json_t *request, ApiError *e)
+{
+	bool adds = true, goes_on = false;
+	json_t *given = api_get(request, "chat_template_kwargs"), *effort = api_get(request, "reasoning_effort");
+	const char *word = NULL;
+	if (!api_bool(request, "add_generation_prompt", &adds, e) ||
+		!api_bool(request, "continue_final_message", &goes_on, e) || !api_text(request, "reasoning_effort", &word, e))
+		return NULL;
+	if (given && !json_is_object(given))
+		return api_refuse(
+				   e, 400, "chat_template_kwargs", "chat_template_kwargs is %s: expected an object", api_kind(given)),
+			   NULL;
+	json_t *kwargs = given ? json_copy(given) : json_object(), *o = json_object();
+	bool good = kwargs && o && (!effort || json_object_get(kwargs, "reasoning_effort") ||
+		json_object_set(kwargs, "reasoning_effort", effort) == 0);
+	good = good && json_object_set(o, "messages", api_get(request, "messages")) == 0 &&
+		json_object_set_new(o, "add_generation_prompt", json_boolean(adds && !goes_on)) == 0 &&
+		json_object_set_new(o, "continue_final_message", json_boolean(goes_on)) == 0 &&
+		json_object_set(o, "chat_template_kwargs", kwargs) == 0;
+	json_decref(kwargs);
+	if (good)
+		return o;
+	json_decref(o);
+	api_refuse(e, 500, NULL, "no memory");
+	return NULL;
+}
+
+/* Messages to token ids by the plan's own template: control tokens are those that the template wrote. */
 static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, ApiError *e)
 {
-	(void)limits, (void)request, (void)p;
-	return api_refuse(e, 400, "messages", "the plan has no chat template");
+	AtlasChat *chat = NULL;
+	AtlasError error = {0};
+	const AtlasSpan *spans;
+	const char *text;
+	size_t n, n_spans;
+	bool adds = false;
+	if (!limits->info->chat_template)
+		return api_refuse(e, 400, "messages", "the plan has no chat template");
+	if (!api_bool(request, "add_special_tokens", &adds, e))
+		return false;
+	json_t *conversation = conversation_of(request, e);
+	if (!conversation)
+		return false;
+	const bool is_shaped = shape_messages(limits->info, json_object_get(conversation, "messages"));
+	char *json = is_shaped ? json_dumps(conversation, JSON_COMPACT) : NULL;
+	json_decref(conversation);
+	if (!json)
+		return api_refuse(e, 500, NULL, "no memory");
+	const AtlasStatus status = atlas_chat_render(limits->plan, json, strlen(json), time(NULL), &chat, &error);
+	free(json);
+	if (status == ATLAS_ARGUMENT || status == ATLAS_CONTEXT || status == ATLAS_UNSUPPORTED)
+		return api_refuse(e, 400, "messages", "%s", error.text);
+	if (status != ATLAS_OK)
+		return api_refuse(e, 500, NULL, "%s", atlas_status_text(status));
+	atlas_chat_text(chat, &text, &n, &spans, &n_spans);
+	const bool good = encode(limits, "messages", text, n, adds ? ATLAS_ADD_SPECIAL : 0, spans, n_spans, p, e);
+	atlas_chat_free(chat);
+	return good;
 }
 
 bool api_prompt_of_chat(const ApiLimits *limits, json_t *request, ApiPrompt *prompt, ApiError *e)

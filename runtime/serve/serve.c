@@ -106,7 +106,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	if (s->state != DRAINING || (s->exit_code && !is_late))
 		return;
 	net_stop_listening(s->net);
-	const bool is_empty = !s->calls && net_connections(s->net) == 0;
+	const bool is_empty = !s->calls && net_busy(s->net) == 0;
 	if (is_empty || now >= s->drain_until + 2 * failed_s)
 		event_base_loopbreak(s->base);
 }

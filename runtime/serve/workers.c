@@ -94,7 +94,7 @@ void mail_close(Mail *mail)
 
 /* Workers ------------------------------------------------------------ */
 
-enum { MOST_WORKERS = 16 };
+enum { MOST_WORKERS = 16, STACK_BYTES = 8 << 20 }; /* a template may take 2 MiB */
 struct Workers {
 	Mail *mail;
 	pthread_mutex_t lock;
@@ -124,14 +124,18 @@ static void *work(void *arg)
 Workers *workers_open(Mail *mail, int n)
 {
 	Workers *w = calloc(1, sizeof *w);
+	pthread_attr_t attributes;
 	if (!w)
 		return NULL;
 	w->mail = mail;
 	w->jobs.end = &w->jobs.first;
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->more, NULL);
-	while (w->n < n && w->n < MOST_WORKERS && pthread_create(&w->threads[w->n], NULL, work, w) == 0)
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, STACK_BYTES);
+	while (w->n < n && w->n < MOST_WORKERS && pthread_create(&w->threads[w->n], &attributes, work, w) == 0)
 		w->n++;
+	pthread_attr_destroy(&attributes);
 	if (w->n)
 		return w;
 	workers_close(w);

@@ -127,6 +127,18 @@ def read_all(s, quiet=0.3):
         s.settimeout(quiet)
 
 
+def read_answer(s):
+    """Bytes of one whole answer, or of what comes before the end of the stream."""
+    got = b""
+    while piece := s.recv(1 << 16):
+        got += piece
+        head, _, body = got.partition(b"\r\n\r\n")
+        length = re.search(rb"Content-Length: (\d+)", head)
+        if (length and len(body) == int(length[1])) or (b"chunked" in head and body.endswith(b"0\r\n\r\n")):
+            break
+    return got
+
+
 def text_of(atlas, plan, prompt, n, *options):
     """What `atlas run` prints for a prompt."""
     run = atlas("run", plan, "-p", prompt, "-n", n, "--device", "cpu", "-q", *options)

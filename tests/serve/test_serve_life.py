@@ -13,7 +13,7 @@ import time
 
 import openai
 import pytest
-from server import read_all, text_of
+from server import read_answer, text_of
 
 PROMPT = "In the beginning"
 LONG = {"prompt": PROMPT, "max_tokens": 480, "temperature": 1.5, "seed": 4}
@@ -60,7 +60,7 @@ def test_a_client_that_leaves_the_queue(trained, start):
         s.close()
     server.settles("requests_waiting", 0)
     assert server.metric("requests_running") == 2
-    assert all(read_all(s, 3).endswith(b"0\r\n\r\n") for s in sockets)
+    assert all(read_answer(s).endswith(b"0\r\n\r\n") for s in sockets)
     assert server.metric("prompt_tokens_total") == 20  # of five requests; the answers are of two
     assert server.metric("generation_tokens_total") <= 960
 
@@ -100,7 +100,7 @@ def test_a_full_queue(trained, start):
     assert server.get("/ready") == (200, {"status": "ready"})
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=5)
     assert client.completions.create(model="plan", prompt=PROMPT, max_tokens=2, extra_body={"model": None}).usage
-    assert read_all(waiting, 2).startswith(b"HTTP/1.1 200") and sockets
+    assert read_answer(waiting).startswith(b"HTTP/1.1 200") and sockets
     status, answer = server.post("/v1/completions", {"prompt": [PROMPT] * 4, "max_tokens": 1})
     assert (status, answer["error"]["message"]) == (400, "the request asks for 4 answers: this server takes 3")
 
@@ -142,12 +142,12 @@ def test_drain(atlas, trained, start):
     assert idle.recv(10) == b"" and kept.recv(10) == b""
     with pytest.raises(OSError):
         server.raw()
-    got = read_all(stream, 5)
+    got = read_answer(stream)
     events = [json.loads(line[6:]) for line in got.decode().split("\n") if line.startswith("data: {")]
     assert "".join(e["choices"][0]["text"] for e in events) == text and b"data: [DONE]" in got
-    answer = read_all(whole, 5)
+    answer = read_answer(whole)
     assert b"Connection: close" in answer and json.loads(answer.split(b"\r\n\r\n")[1])["choices"][0]["text"] == text
-    assert read_all(queued, 5).startswith(b"HTTP/1.1 200")
+    assert read_answer(queued).startswith(b"HTTP/1.1 200")
     assert server.process.wait(20) == 0
 
 
@@ -155,7 +155,7 @@ def test_drain_has_an_end(trained, start):
     server = start(trained, "--drain", 0)
     [stream, _] = busy(server)
     server.process.send_signal(signal.SIGINT)
-    assert b'data: {"error":{"message":"the server ends","type":"server_error"' in read_all(stream, 5)
+    assert b'data: {"error":{"message":"the server ends","type":"server_error"' in read_answer(stream)
     assert server.process.wait(20) == 0
 
 
@@ -183,9 +183,9 @@ def test_a_session_that_fails(trained, start, tmp_path):
         last = f.read(1)
         f.seek(-1, os.SEEK_END)
         f.write(bytes([last[0] ^ 1]))
-    got = read_all(sockets[0], 5)
+    got = read_answer(sockets[0])
     assert b'"type":"server_error"' in got.rsplit(b"data: ", 1)[1] and b"[DONE]" not in got
-    assert read_all(whole).startswith(b"HTTP/1.1 503")
+    assert read_answer(whole).startswith(b"HTTP/1.1 503")
     status, health = server.get("/health")
     assert status == 503 and health["status"] == "failed" and health["reason"].startswith("INTEGRITY: ")
     assert server.get("/ready")[0] == 503
