@@ -3,6 +3,7 @@
  * Clients do not check, they touch: every chunk has all its members, `finish_reason` is null up to the chunk that ends
  * an answer, whose delta is empty, and the chunk with the usage has an empty list of choices. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "artifacts/json_put.h"
@@ -14,6 +15,13 @@ int generation_tokens(const Generation *g)
 	for (int i = 0; i < g->n_choices; i++)
 		n += g->choices[i].n_tokens;
 	return n;
+}
+
+void choice_drop_logs(Choice *c)
+{
+	for (int i = 0; i < c->n_logs; i++)
+		free(c->logs[i].top);
+	c->n_logs = 0;
 }
 
 /* Pieces ------------------------------------------------------------ */
@@ -70,9 +78,57 @@ static void put_chat_logprobs(const Generation *g, const Choice *c, FILE *out)
 	for (int i = 0; i < c->n_logs; i++) {
 		fputs(i ? "," : "", out);
 		put_chat_token(g, c->logs[i].token, c->logs[i].logprob, out);
-		fputs(",\"top_logprobs\":[]}", out);
+		fputs(",\"top_logprobs\":[", out);
+		for (int k = 0; k < c->logs[i].n_top; k++) {
+			fputs(k ? "," : "", out);
+			put_chat_token(g, c->logs[i].top[k].token, c->logs[i].top[k].logprob, out);
+			fputc('}', out);
+		}
+		fputs("]}", out);
 	}
 	fputs("],\"refusal\":null}", out);
+}
+
+/* A token's text; of one that is no UTF-8 alone, its bytes as the API writes them: bytes:\xe2\x80. */
+static void put_token_name(const char *bytes, size_t n, FILE *out)
+{
+	bool is_text = true;
+	for (size_t i = 0; is_text && i < n;) {
+		const size_t length = json_code_point((const unsigned char *)bytes + i, n - i);
+		is_text = length > 0;
+		i += length;
+	}
+	if (is_text) {
+		json_text(out, bytes, n);
+		return;
+	}
+	fputs("\"bytes:", out);
+	for (size_t i = 0; i < n; i++)
+		fprintf(out, "\\\\x%02x", (unsigned char)bytes[i]);
+	fputc('"', out);
+}
+
+/* {"text": logprob}; of tokens with the same text, whose names are one, the most probable. */
+static void put_top(const Generation *g, const TokenLog *l, FILE *out)
+{
+	const char *bytes[ATLAS_MAX_TOP];
+	size_t n[ATLAS_MAX_TOP];
+	const char *between = "";
+	fputc('{', out);
+	for (int k = 0; k < l->n_top && k < ATLAS_MAX_TOP; k++) {
+		bool is_new = true;
+		token_bytes(g, l->top[k].token, &bytes[k], &n[k]);
+		for (int i = 0; i < k; i++)
+			is_new &= n[i] != n[k] || memcmp(bytes[i], bytes[k], n[k]) != 0;
+		if (!is_new)
+			continue;
+		fputs(between, out);
+		put_token_name(bytes[k], n[k], out);
+		fputc(':', out);
+		put_logprob(l->top[k].logprob, out);
+		between = ",";
+	}
+	fputc('}', out);
 }
 
 static void put_text_logprobs(const Generation *g, const Choice *c, FILE *out)
@@ -83,14 +139,19 @@ static void put_text_logprobs(const Generation *g, const Choice *c, FILE *out)
 	for (int i = 0; i < c->n_logs; i++) {
 		token_bytes(g, c->logs[i].token, &bytes, &n);
 		fputs(i ? "," : "", out);
-		json_text(out, bytes, n);
+		put_token_name(bytes, n, out);
 	}
 	fputs("],\"token_logprobs\":[", out);
 	for (int i = 0; i < c->n_logs; i++) {
 		fputs(i ? "," : "", out);
 		put_logprob(c->logs[i].logprob, out);
 	}
-	fputs("],\"top_logprobs\":null,\"text_offset\":[", out);
+	fputs(g->request.top_logprobs ? "],\"top_logprobs\":[" : "],\"top_logprobs\":null", out);
+	for (int i = 0; g->request.top_logprobs && i < c->n_logs; i++) {
+		fputs(i ? "," : "", out);
+		put_top(g, &c->logs[i], out);
+	}
+	fputs(g->request.top_logprobs ? "],\"text_offset\":[" : ",\"text_offset\":[", out);
 	for (int i = 0; i < c->n_logs; i++)
 		fprintf(out, "%s%lld", i ? "," : "", (long long)c->logs[i].offset);
 	fputs("]}", out);
@@ -124,7 +185,7 @@ void answer_put_whole(const Generation *g, FILE *out)
 		const Choice *c = &g->choices[i];
 		fprintf(out, "%s{\"index\":%d,", i ? "," : "", c->index);
 		fputs(g->request.is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":", out);
-		json_text(out, c->text.at ? c->text.at : "", c->text.n);
+		json_text(out, c->text ? c->text : "", c->n_text);
 		fputs(g->request.is_chat ? ",\"refusal\":null}" : "", out);
 		put_logprobs(g, c, out);
 		put_finish_reason(c->finish, out);
@@ -176,17 +237,17 @@ void answer_put_first(const Generation *g, Choice *c, FILE *out)
 
 void answer_put_text(const Generation *g, Choice *c, FILE *out)
 {
-	if (!c->text.n && !c->n_logs)
+	if (!c->n_text && !c->n_logs)
 		return;
 	begin_chunk(g, out);
 	fprintf(out, "{\"index\":%d,%s", c->index, g->request.is_chat ? "\"delta\":{\"content\":" : "\"text\":");
-	json_text(out, c->text.at ? c->text.at : "", c->text.n);
+	json_text(out, c->text ? c->text : "", c->n_text);
 	fputs(g->request.is_chat ? "}" : "", out);
 	put_logprobs(g, c, out);
 	put_finish_reason(NULL, out);
 	end_chunk(g, out);
-	c->text.n = 0;
-	c->n_logs = 0;
+	c->n_text = 0;
+	choice_drop_logs(c);
 }
 
 void answer_put_finish(const Generation *g, const Choice *c, FILE *out)

@@ -14,7 +14,7 @@
 #include "runtime/atlas.h"
 
 enum {
-	API_MAX_STOPS = 16, API_MAX_STOP_BYTES = 256, API_MAX_MESSAGES = 4096, API_MAX_DEPTH = 64, API_MAX_PROMPTS = 128,
+	API_MAX_MESSAGES = 4096, API_MAX_DEPTH = 64, API_MAX_PROMPTS = 128,
 	API_MAX_UNKNOWN = 8, API_NAME_BYTES = 48,
 };
 
@@ -75,7 +75,8 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	int n_stop_tokens;
 	AtlasBias *bias;          /* [n_bias]; owned */
 	int n_bias;
-	char *stops[API_MAX_STOPS];
+	char *stops[ATLAS_MAX_STOPS]; /* owned */
+	size_t stop_bytes[ATLAS_MAX_STOPS];
 	int n_stops;
 	ApiPrompt *prompts;       /* [n_prompts] */
 	int n_prompts;

@@ -178,6 +178,17 @@ static void start_some(Engine *e)
 	}
 }
 
+static void copy_top(Engine *e, int i, EngineEvent *to)
+{
+	const AtlasTop *top;
+	int n;
+	if (atlas_event_top(e->session, i, &top, &n) != ATLAS_OK || !n)
+		return;
+	to->top = must(realloc, NULL, sizeof *top * (size_t)n);
+	memcpy(to->top, top, sizeof *top * (size_t)n);
+	to->n_top = n;
+}
+
 static void step(Engine *e)
 {
 	int n, rows = 0, last_slot = -1;
@@ -199,8 +210,11 @@ static void step(Engine *e)
 			continue;
 		is_prefill &= !s->is_read;
 		s->is_read = true;
-		b->events[b->n++] = (EngineEvent){.sequence = s, .kind = ENGINE_TOKEN, .is_last = from->finish != ATLAS_RUNNING,
+		EngineEvent *to = &b->events[b->n++];
+		*to = (EngineEvent){.sequence = s, .kind = ENGINE_TOKEN, .is_last = from->finish != ATLAS_RUNNING,
 			.token = from->token, .logprob = from->logprob, .finish = from->finish};
+		if (s->request.top_logprobs)
+			copy_top(e, i, to);
 		if (from->finish != ATLAS_RUNNING)
 			e->running[from->slot] = NULL;
 	}

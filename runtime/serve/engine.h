@@ -36,6 +36,8 @@ typedef struct EngineEvent {
 	AtlasFinish finish; /* of the last TOKEN */
 	AtlasStatus status; /* of REFUSED */
 	char *why;          /* of REFUSED: a sentence, free() by who gets it; NULL = none */
+	AtlasTop *top;      /* [n_top] alternatives of a TOKEN, free() by who gets it */
+	int n_top;
 } EngineEvent;
 
 typedef struct EngineBatch { /* free() by who gets it */

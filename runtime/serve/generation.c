@@ -26,8 +26,8 @@ static void free_if_done(Generation *g)
 	for (int i = 0; i < g->n_choices; i++) {
 		Choice *c = &g->choices[i];
 		atlas_text_close(c->stream);
-		free(c->stop.held.at);
-		free(c->text.at);
+		free(c->text);
+		choice_drop_logs(c);
 		free(c->logs);
 	}
 	free(g->choices);
@@ -130,7 +130,7 @@ static int64_t count_code_points(const char *text, size_t n)
 	return count;
 }
 
-static bool add_log(Choice *c, const EngineEvent *e)
+static bool add_log(Choice *c, EngineEvent *e)
 {
 	if (c->n_logs == c->cap_logs) {
 		const int cap = c->cap_logs * 2 + 16;
@@ -140,32 +140,47 @@ static bool add_log(Choice *c, const EngineEvent *e)
 		c->logs = logs;
 		c->cap_logs = cap;
 	}
-	c->logs[c->n_logs++] = (TokenLog){.token = e->token, .logprob = e->logprob, .offset = c->code_points};
+	c->logs[c->n_logs++] = (TokenLog){.token = e->token, .logprob = e->logprob, .offset = c->code_points, .top = e->top,
+		.n_top = e->n_top};
+	e->top = NULL;
+	return true;
+}
+
+static bool add_text(Choice *c, const char *bytes, size_t n)
+{
+	if (c->cap_text - c->n_text < n) {
+		const size_t cap = (c->n_text + n) * 2 + 64;
+		char *text = realloc(c->text, cap);
+		if (!text)
+			return false;
+		c->text = text;
+		c->cap_text = cap;
+	}
+	if (n)
+		memcpy(c->text + c->n_text, bytes, n);
+	c->n_text += n;
+	c->code_points += count_code_points(bytes, n);
 	return true;
 }
 
 /* Appends a token to its answer. False: no memory. */
-static bool take_token(Generation *g, Choice *c, const EngineEvent *e)
+static bool take_token(Generation *g, Choice *c, EngineEvent *e)
 {
-	const char *bytes = "", *rest = "";
-	size_t n = 0, n_rest = 0;
-	const size_t before = c->text.n;
-	bool found = false, good = true;
+	const char *bytes = "";
+	size_t n = 0;
+	bool good = true;
 	c->n_tokens++;
-	if (e->finish != ATLAS_STOP) {
+	if (e->finish != ATLAS_STOP)
 		good = (!g->request.logprobs || add_log(c, e)) &&
-			(!c->stream || atlas_text_push(c->stream, e->token, &bytes, &n) == ATLAS_OK) &&
-			stop_text_push(&c->stop, bytes, n, &c->text, &found);
+			(!c->stream || atlas_text_push(c->stream, e->token, &bytes, &n) == ATLAS_OK) && add_text(c, bytes, n);
+	bool is_stopped = c->stream && atlas_text_stopped(c->stream) >= 0;
+	if (good && !is_stopped && e->is_last) {
+		n = 0;
+		good = (!c->stream || atlas_text_finish(c->stream, &bytes, &n) == ATLAS_OK) && add_text(c, bytes, n);
+		is_stopped = c->stream && atlas_text_stopped(c->stream) >= 0;
 	}
-	if (good && !found && e->is_last) {
-		good = (!c->stream || atlas_text_finish(c->stream, &rest, &n_rest) == ATLAS_OK) &&
-			stop_text_push(&c->stop, rest, n_rest, &c->text, &found) && stop_text_finish(&c->stop, &c->text);
-		c->finish = e->finish == ATLAS_STOP || found ? "stop" : "length";
-	}
-	if (found)
-		c->finish = "stop";
-	if (good)
-		c->code_points += count_code_points(c->text.at + before, c->text.n - before);
+	if (is_stopped || e->is_last)
+		c->finish = is_stopped || e->finish == ATLAS_STOP ? "stop" : "length";
 	return good;
 }
 
@@ -248,7 +263,7 @@ static void on_refused(Generation *g, AtlasStatus status, const char *why)
 	fail(g, &e, "error");
 }
 
-static void on_token(Generation *g, Choice *c, const EngineEvent *event)
+static void on_token(Generation *g, Choice *c, EngineEvent *event)
 {
 	Server *s = g->call.s;
 	const double now = server_now();
@@ -306,7 +321,7 @@ static void on_started(Generation *g, Choice *c)
 		send_chunks(g, c);
 }
 
-static void take_event(const EngineEvent *event)
+static void take_event(EngineEvent *event)
 {
 	Generation *g = event->sequence->owner;
 	Choice *c = &g->choices[event->sequence->choice];
@@ -326,6 +341,7 @@ static void take_event(const EngineEvent *event)
 	else if (event->kind == ENGINE_REFUSED && !g->is_over && !c->finish)
 		on_refused(g, event->status, event->why);
 	free(event->why);
+	free(event->top);
 	free_if_done(g);
 }
 
@@ -365,17 +381,19 @@ static bool make_choices(Generation *g)
 		Choice *c = &g->choices[i];
 		c->index = i;
 		c->prompt = &r->prompts[i / r->n];
-		c->stop = (StopText){.stops = (const char *const *)r->stops, .n_stops = r->n_stops};
 		Sequence *q = &c->sequence;
 		*q = (Sequence){.owner = g, .choice = i, .sampling = r->sampling, .request = {.struct_size = sizeof q->request,
 			.tokens = c->prompt->tokens, .n_tokens = c->prompt->n, .sampling = &q->sampling, .max_new = r->max_new,
 			.min_new = r->min_new, .ignore_stops = r->ignore_stops, .stop_tokens = r->stop_tokens,
-			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias}};
+			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias, .top_logprobs = r->top_logprobs}};
 		q->sampling.seed += (uint64_t)(i % r->n);
-		const AtlasStatus status = atlas_text_open(g->call.s->limits.plan, 1, &c->stream);
+		AtlasStatus status = atlas_text_open(g->call.s->limits.plan, 1, &c->stream);
+		if (status == ATLAS_OK)
+			status = atlas_text_stops(
+				c->stream, (const char *const *)r->stops, r->stop_bytes, r->n_stops, r->include_stop);
 		if (status != ATLAS_OK && status != ATLAS_NO_TOKENIZER)
 			return false;
-		if (r->echo && !r->stream && !bytes_add(&c->text, c->prompt->text, c->prompt->n_bytes))
+		if (r->echo && !r->stream && !add_text(c, c->prompt->text, c->prompt->n_bytes))
 			return false;
 	}
 	return g->choices != NULL;

@@ -2,13 +2,14 @@
 #ifndef ATLAS_GENERATION_H
 #define ATLAS_GENERATION_H
 
-#include "runtime/cli/stop_text.h"
 #include "runtime/serve/server.h"
 
 typedef struct TokenLog { /* of a token whose log probability was asked for */
 	int32_t token;
 	float logprob;
 	int64_t offset; /* code points of the answer's text before it */
+	AtlasTop *top;  /* [n_top] the most probable tokens in its place; owned */
+	int n_top;
 } TokenLog;
 
 typedef struct Choice { /* one answer */
@@ -16,8 +17,8 @@ typedef struct Choice { /* one answer */
 	int index;
 	const ApiPrompt *prompt;
 	AtlasText *stream;     /* from tokens to text; NULL: the plan has no tokenizer */
-	StopText stop;
-	Bytes text;            /* that is certain; of a stream, what was not sent yet */
+	char *text;            /* [n_text] that is certain; of a stream, what was not sent yet */
+	size_t n_text, cap_text;
 	TokenLog *logs;        /* [n_logs]; of a stream, what was not sent yet */
 	int n_logs, cap_logs;
 	int64_t code_points;   /* of the text so far */
@@ -49,7 +50,9 @@ int generation_tokens(const Generation *g); /* of all answers */
 void answer_put_whole(const Generation *g, FILE *out);
 /* Stream events, "data: {...}\n\n" each. */
 void answer_put_first(const Generation *g, Choice *c, FILE *out);  /* the role; of an echo, the prompt */
-void answer_put_text(const Generation *g, Choice *c, FILE *out);   /* what is new in it; takes it away */
+void answer_put_text(
+	const Generation *g, Choice *c, FILE *out); /* what is new in it, if anything is; takes it away */
+void choice_drop_logs(Choice *c);
 void answer_put_finish(
 	const Generation *g, const Choice *c, FILE *out); /* the one place of finish_reason in a stream */
 void answer_put_end(const Generation *g, FILE *out);               /* usage if it was asked for, and [DONE] */

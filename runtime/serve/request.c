@@ -170,8 +170,9 @@ static bool add_stop(ApiRequest *r, json_t *text, ApiError *e)
 	const size_t n = json_string_length(text);
 	if (!json_is_string(text))
 		return api_refuse(e, 400, "stop", "stop has %s: expected strings", api_kind(text));
-	if (n == 0 || n > API_MAX_STOP_BYTES)
-		return api_refuse(e, 400, "stop", "stop has a string of %zu bytes: expected 1 to %d", n, API_MAX_STOP_BYTES);
+	if (n == 0 || n > ATLAS_MAX_STOP_BYTES)
+		return api_refuse(e, 400, "stop", "stop has a string of %zu bytes: expected 1 to %d", n, ATLAS_MAX_STOP_BYTES);
+	r->stop_bytes[r->n_stops] = n;
 	r->stops[r->n_stops] = strdup(json_string_value(text));
 	return r->stops[r->n_stops++] ? true : api_refuse(e, 500, NULL, "no memory");
 }
@@ -185,9 +186,9 @@ static bool read_stops(json_t *o, ApiRequest *r, ApiError *e)
 		return add_stop(r, stop, e);
 	if (!json_is_array(stop))
 		return api_refuse(e, 400, "stop", "stop is %s: expected a string or a list of strings", api_kind(stop));
-	if (json_array_size(stop) > API_MAX_STOPS)
+	if (json_array_size(stop) > ATLAS_MAX_STOPS)
 		return api_refuse(
-			e, 400, "stop", "stop has %zu strings: expected at most %d", json_array_size(stop), API_MAX_STOPS);
+			e, 400, "stop", "stop has %zu strings: expected at most %d", json_array_size(stop), ATLAS_MAX_STOPS);
 	for (size_t i = 0; i < json_array_size(stop); i++)
 		if (!add_stop(r, json_array_get(stop, i), e))
 			return false;
@@ -256,10 +257,6 @@ static bool read_logprobs(json_t *o, ApiRequest *r, ApiError *e)
 		r->logprobs = top >= 0;
 	}
 	r->top_logprobs = top > 0 ? (int)top : 0;
-	const char *name = r->is_chat ? "top_logprobs" : "logprobs";
-	if (r->top_logprobs)
-		return api_refuse(e, 400, name, "%s is %d: this version has the log probability of the drawn token alone", name,
-			r->top_logprobs);
 	return true;
 }
 

@@ -153,6 +153,22 @@ def test_a_conversation_longer_than_the_context(chat):
     assert status == 400 and answer["error"]["code"] == "context_length_exceeded" and answer["error"]["param"] == "messages"
 
 
+def test_top_logprobs(client):
+    """At temperature 0 the drawn token is the first alternative, and its log probability that of the token."""
+    answer = client.chat.completions.create(model="tiny", messages=TALK, max_tokens=6, temperature=0, logprobs=True, top_logprobs=20)
+    for row in answer.choices[0].logprobs.content:
+        assert len(row.top_logprobs) == 20 and row.top_logprobs[0].token == row.token
+        assert row.top_logprobs[0].logprob == row.logprob
+        found = [t.logprob for t in row.top_logprobs]
+        assert found == sorted(found, reverse=True) and sum(2.718281828 ** x for x in found) <= 1.0001
+    plain = client.chat.completions.create(model="tiny", messages=TALK, max_tokens=6, temperature=0)
+    assert plain.choices[0].message.content == answer.choices[0].message.content
+    streamed = client.chat.completions.create(model="tiny", messages=TALK, max_tokens=6, temperature=0, logprobs=True,
+                                              top_logprobs=20, stream=True)
+    seen = [r for c in streamed if c.choices[0].logprobs for r in c.choices[0].logprobs.content]
+    assert seen == answer.choices[0].logprobs.content
+
+
 @pytest.mark.parametrize("fields,param", [
     ({"chat_template_kwargs": 1}, "chat_template_kwargs"), ({"reasoning_effort": 1}, "reasoning_effort"),
     ({"add_generation_prompt": "x"}, "add_generation_prompt"), ({"continue_final_message": 3}, "continue_final_message"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 
 import openai
 import pytest
@@ -111,6 +114,69 @@ def test_logprobs(client):
     assert sum((p.tokens for p in parts), []) == found.tokens
     assert sum((p.token_logprobs for p in parts), []) == found.token_logprobs
     assert sum((p.text_offset for p in parts), []) == found.text_offset
+
+
+def test_top_logprobs(client):
+    whole = greedy(client, max_tokens=8, logprobs=5).choices[0].logprobs
+    for token, logprob, top in zip(whole.tokens, whole.token_logprobs, whole.top_logprobs, strict=True):
+        assert 3 < len(top) <= 5 and max(top, key=top.get) == token and top[token] == logprob
+
+
+def test_bytes_that_are_no_text_have_names_of_their_own(small_plan_of, start):
+    server = start(small_plan_of("llama"))
+    asked = {"prompt": [5, 6, 7], "max_tokens": 60, "temperature": 1.5, "seed": 3, "logprobs": 5, "ignore_eos": True}
+    _, _, body = server.ask("POST", "/v1/completions", json.dumps(asked).encode())
+
+    def once(pairs):
+        assert len({k for k, _ in pairs}) == len(pairs)
+        return dict(pairs)
+
+    got = json.loads(body, object_pairs_hook=once)["choices"][0]["logprobs"]
+    assert any(t.startswith("bytes:\\x") for t in got["tokens"]) and len(got["tokens"]) == 60
+
+
+def test_bias(client, served):
+    """100 makes a token certain and -100 forbids it; a greedy text goes on with the next best."""
+    ids = served.post("/tokenize", {"prompt": " king", "add_special_tokens": False})[1]["tokens"]
+    assert greedy(client, max_tokens=4, logit_bias={str(ids[0]): 100}).choices[0].text == " king" * 4
+    text = greedy(client, max_tokens=12).choices[0].text
+    first = served.post("/tokenize", {"prompt": text, "add_special_tokens": False})[1]["tokens"][0]
+    other = greedy(client, max_tokens=12, logit_bias={str(first): -100}).choices[0].text
+    assert other != text and first not in served.post("/tokenize", {"prompt": other, "add_special_tokens": False})[1]["tokens"]
+    assert greedy(client, max_tokens=12, logit_bias={"7": 0}).choices[0].text == text
+
+
+def test_least_length_and_ignored_stops(client, served):
+    """The comma ends each answer by stop_token_ids; min_tokens puts that off, ignore_eos does not."""
+    ids = served.post("/tokenize", {"prompt": ",", "add_special_tokens": False})[1]["tokens"]
+    early = greedy(client, max_tokens=40, extra_body={"stop_token_ids": ids})
+    assert early.choices[0].finish_reason == "stop" and early.usage.completion_tokens < 20
+    late = greedy(client, max_tokens=40, extra_body={"stop_token_ids": ids, "min_tokens": 25})
+    assert late.usage.completion_tokens > 25 and "," not in late.choices[0].text
+    ignored = greedy(client, max_tokens=40, extra_body={"stop_token_ids": ids, "ignore_eos": True})
+    assert ignored.usage == early.usage
+    full = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=505, temperature=1.5, seed=4,
+                                     extra_body={"ignore_eos": True})
+    assert full.usage.completion_tokens == 505 and full.choices[0].finish_reason == "length"
+
+
+def test_the_stop_string_is_shown_on_request(client):
+    text = greedy(client, max_tokens=40).choices[0].text
+    stop = text[9:14]
+    kept = greedy(client, max_tokens=40, stop=stop, extra_body={"include_stop_str_in_output": True})
+    assert kept.choices[0].text == text[:text.index(stop)] + stop and kept.choices[0].finish_reason == "stop"
+
+
+def test_load_generator(served, repo, tmp_path):
+    """tests/gpu/load.py, against the reference device: all answers have their length, alone and beside others."""
+    run = subprocess.run([sys.executable, repo / "tests/gpu/load.py", "--url", f"http://127.0.0.1:{served.port}", "--prompt", "40",
+                          "--answer", "8", "--vocab", "2048", "--lowest", "10", "--in-flight", "3", "--rate", "20", "--requests", "12",
+                          "--text-equals-solo", "--json", tmp_path / "rows"], capture_output=True, text=True, check=False, timeout=120)
+    assert run.returncode == 0, run.stdout + run.stderr
+    rows = json.loads((tmp_path / "rows").read_text())["rows"]
+    assert [r["row"] for r in rows] == ["3 in flight", "20 a second"] and all(r["errors"] == 0 for r in rows)
+    assert all(r["tokens_s"] == pytest.approx(8 * r["requests_s"]) and 0 < r["gap_p50_ms"] <= r["gap_p99_ms"] for r in rows)
+    assert "0 of 12 texts differ" in run.stdout
 
 
 def test_echo(client):

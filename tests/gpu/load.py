@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Load of an OpenAI-compatible server: requests a second, first tokens and gaps, for N in flight or R a second.
+
+    tests/gpu/load.py --url http://127.0.0.1:8080 --in-flight 4,16,64 --rate 2,8,16 --prompt 1024 --answer 256
+    tests/gpu/load.py --url ... --text-equals-solo       each text again alone, greedy: must be the same
+
+Standard library alone, one process, asyncio. Prompts are token ids (`--vocab` says below which; seeded, no two alike) in
+Completions streams, so that any server counts the same tokens; `ignore_eos` is sent, so that every answer has its
+length. A row's figures: requests that ended, errors, requests a second, tokens of answers a second, milliseconds to the
+first token and between tokens, each p50 and p99, over the requests that began after the warm-up. `--json FILE` has all.
+Arrivals of --rate are Poisson, from the seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+import urllib.parse
+
+
+class Answer:
+    """One request: when it began, when each token came (seconds), its text; `error` says why it is none."""
+
+    def __init__(self):
+        self.began = time.perf_counter()
+        self.times: list[float] = []
+        self.text = ""
+        self.error = ""
+
+
+async def ask(args, prompt) -> Answer:
+    """Streams one completion over a connection of its own."""
+    answer = Answer()
+    fields = {"prompt": prompt, "max_tokens": args.answer, "temperature": args.temperature, "seed": 1, "stream": True}
+    if args.model:
+        fields["model"] = args.model
+    if args.ignore_eos:
+        fields["ignore_eos"] = True
+    body = json.dumps(fields).encode()
+    url = urllib.parse.urlsplit(args.url)
+    head = (f"POST {url.path.rstrip('/')}/v1/completions HTTP/1.1\r\nHost: {url.netloc}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n")
+    if args.key:
+        head += f"Authorization: Bearer {args.key}\r\n"
+    writer = None
+    try:
+        reader, writer = await asyncio.open_connection(url.hostname, url.port or 80, limit=1 << 20)
+        writer.write(head.encode() + b"\r\n" + body)
+        status = (await reader.readline()).split()[1:2]
+        while (line := await reader.readline()).strip():
+            pass
+        if status != [b"200"]:
+            answer.error = f"status {status}: {(await reader.read(300)).decode(errors='replace')}"
+            return answer
+        done = False
+        while line := await reader.readline():
+            if not line.startswith(b"data: "):
+                continue
+            if line.startswith(b"data: [DONE]"):
+                done = True
+                break
+            chunk = json.loads(line[6:])
+            if "error" in chunk:
+                answer.error = str(chunk["error"])
+                return answer
+            if chunk.get("choices") and not chunk["choices"][0].get("finish_reason"):
+                answer.times.append(time.perf_counter())
+                answer.text += chunk["choices"][0]["text"]
+        answer.error = "" if done else "the stream ended early"
+    except (OSError, ValueError, IndexError) as e:
+        answer.error = repr(e)
+    finally:
+        if writer:
+            writer.close()
+    return answer
+
+
+def prompt_of(args, number):
+    """Ids of request `number`."""
+    draw = random.Random(args.seed * 1_000_003 + number)
+    return [draw.randrange(args.lowest, args.vocab) for _ in range(args.prompt)]
+
+
+async def in_flight(args, n, total):
+    """`total` requests, n of them at any time."""
+    answers, numbers = [], iter(range(total))
+
+    async def one_after_the_other():
+        for number in numbers:
+            answers.append(await ask(args, prompt_of(args, number)))
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(n)))
+    return answers
+
+
+async def at_rate(args, rate, total):
+    """`total` requests that arrive as a Poisson process of `rate` a second, whatever is still running."""
+    draw, tasks, due = random.Random(args.seed), [], time.perf_counter()
+    for number in range(total):
+        await asyncio.sleep(max(0, due - time.perf_counter()))
+        tasks.append(asyncio.create_task(ask(args, prompt_of(args, number))))
+        due += draw.expovariate(rate)
+    return await asyncio.gather(*tasks)
+
+
+def percentile(values, p):
+    """The value below which p percent lie; NaN of none."""
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * p / 100))] if values else float("nan")
+
+
+def figures(answers, warm_up):
+    """What a row says of its answers, in the units of its names."""
+    answers = sorted(answers, key=lambda a: a.began)[warm_up:]
+    good = [a for a in answers if not a.error and a.times]
+    if not good:
+        return {"ended": 0, "errors": len(answers)}
+    seconds = max(a.times[-1] for a in good) - min(a.began for a in good)
+    first = [1e3 * (a.times[0] - a.began) for a in good]
+    gaps = [1e3 * (b - a) for x in good for a, b in zip(x.times, x.times[1:])]
+    return {"ended": len(good), "errors": len(answers) - len(good), "requests_s": len(good) / seconds,
+            "tokens_s": sum(len(a.times) for a in good) / seconds, "first_p50_ms": percentile(first, 50),
+            "first_p99_ms": percentile(first, 99), "gap_p50_ms": percentile(gaps, 50), "gap_p99_ms": percentile(gaps, 99)}
+
+
+def numbers(text):
+    return [float(word) for word in text.split(",") if word]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", default="http://127.0.0.1:8080")
+    parser.add_argument("--model", default=None, help="name that requests carry (default: none)")
+    parser.add_argument("--key", default="", help="API key")
+    parser.add_argument("--in-flight", default="4,16,64", type=numbers)
+    parser.add_argument("--rate", default="2,8,16", type=numbers, help="requests a second")
+    parser.add_argument("--requests", type=int, default=0, help="of a row (default: 4 for each in flight, 20 s of a rate)")
+    parser.add_argument("--warm-up", type=int, default=-1, help="first requests that do not count (default: those in flight, 2 s)")
+    parser.add_argument("--prompt", type=int, default=1024, help="tokens")
+    parser.add_argument("--answer", type=int, default=256, help="tokens")
+    parser.add_argument("--vocab", type=int, default=32000, help="ids are below")
+    parser.add_argument("--lowest", type=int, default=1000, help="and not below this one, to miss control tokens")
+    parser.add_argument("--temperature", type=float, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-ignore-eos", dest="ignore_eos", action="store_false")
+    parser.add_argument("--text-equals-solo", action="store_true")
+    parser.add_argument("--json", help="file for all figures and flags")
+    args = parser.parse_args()
+    rows, bad = [], 0
+    print(f"{'row':<14}{'ended':>6}{'err':>5}{'req/s':>8}{'tok/s':>9}{'first p50':>11}{'p99':>9}{'gap p50':>9}{'p99':>9}  ms")
+    for kind, run, values in (("in flight", in_flight, args.in_flight), ("a second", at_rate, args.rate)):
+        for value in values:
+            total = args.requests or int(value * (4 if run is in_flight else 20)) or 1
+            warm_up = args.warm_up if args.warm_up >= 0 else min(total // 3, int(value * (1 if run is in_flight else 2)))
+            answers = asyncio.run(run(args, int(value) if run is in_flight else value, total))
+            row = {"row": f"{value:g} {kind}", "requests": total, "warm_up": warm_up} | figures(answers, warm_up)
+            rows.append(row)
+            bad += row["errors"]
+            print(f"{row['row']:<14}{row['ended']:>6}{row['errors']:>5}" + (
+                "{requests_s:>8.2f}{tokens_s:>9.0f}{first_p50_ms:>11.1f}{first_p99_ms:>9.1f}{gap_p50_ms:>9.2f}{gap_p99_ms:>9.2f}"
+                .format(**row) if row["ended"] else ""), flush=True)
+            for error in sorted({a.error for a in answers if a.error})[:3]:
+                print(f"  {error}", file=sys.stderr)
+            if args.text_equals_solo and run is in_flight:
+                solo = asyncio.run(in_flight(args, 1, min(total, 16)))
+                texts = {a.text for a in answers}
+                different = sum(a.text not in texts for a in solo)
+                bad += different
+                print(f"  {different} of {len(solo)} texts differ from those alone", flush=True)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump({"flags": vars(args), "rows": rows}, f, indent=1)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
