@@ -181,7 +181,7 @@ lines: ## sizes of rooms, files and functions
 	@scripts/check_lines.sh --report
 
 install: all ## commands, library, header and manual to PREFIX
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/atlasc lib/pkgconfig include)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/atlasc lib/pkgconfig lib/systemd/system include share/atlas)
 	install $(BUILD)/atlasc $(BUILD)/atlas $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(BUILD)/libatlas.a $(DESTDIR)$(PREFIX)/lib
 	install $(BUILD)/libatlas.so $(DESTDIR)$(PREFIX)/lib/libatlas.so.0
@@ -189,6 +189,9 @@ install: all ## commands, library, header and manual to PREFIX
 	$(if $(filter build/%,$(NVRTC)),install -m 644 $(NVRTC) $(dir $(NVRTC))libnvrtc-builtins.so.* \
 		$(DESTDIR)$(PREFIX)/lib/atlasc)
 	install -m 644 runtime/atlas.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(addprefix runtime/serve/install/,nginx.conf haproxy.cfg) $(DESTDIR)$(PREFIX)/share/atlas
+	sed 's|@PREFIX@|$(PREFIX)|' runtime/serve/install/atlas-serve@.service \
+		>$(DESTDIR)$(PREFIX)/lib/systemd/system/atlas-serve@.service
 	cd $(BUILD)/share && find . -type f -exec install -m 644 -D {} $(abspath $(DESTDIR)$(PREFIX))/share/{} \;
 	printf 'Name: atlas\nDescription: runtime of compiled language models\nVersion: %s\n%s\n%s\n' \
 		'$(VERSION)' 'Cflags: -I$(PREFIX)/include' 'Libs: -L$(PREFIX)/lib -latlas -lm -ldl -lpthread' \

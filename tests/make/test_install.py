@@ -89,6 +89,21 @@ def test_whole_program_says_what_is_wrong(repo, installed, flags, plans, tmp_pat
     assert (bad.returncode, bad.stderr) == (1, "api_example: the tokens do not fit the context\n")
 
 
+def test_unit_and_samples_of_the_server(installed):
+    """The unit starts the installed command, with no privileges; the samples let streams through."""
+    unit = (installed / "lib" / "systemd" / "system" / "atlas-serve@.service").read_text(encoding="utf-8")
+    assert f"ExecStart={installed}/bin/atlas serve /var/lib/atlas/%i.bin\n" in unit and "@PREFIX@" not in unit
+    lines = unit.splitlines()
+    for line in ("NoNewPrivileges=yes", "CapabilityBoundingSet=", "ProtectSystem=strict", "DynamicUser=yes", "Type=exec"):
+        assert line in lines
+    if shutil.which("systemd-analyze"):
+        run = subprocess.run(["systemd-analyze", "verify", "--man=no", installed / "lib/systemd/system/atlas-serve@.service"],
+                             capture_output=True, text=True, check=False)
+        assert "atlas-serve" not in run.stderr, run.stderr
+    assert "proxy_buffering off;" in (installed / "share" / "atlas" / "nginx.conf").read_text(encoding="utf-8")
+    assert "option httpchk GET /ready" in (installed / "share" / "atlas" / "haproxy.cfg").read_text(encoding="utf-8")
+
+
 FRAME = """#include <atlas.h>
 #include <stdio.h>
 #include <stdlib.h>
