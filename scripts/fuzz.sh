@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-[ $# -gt 0 ] || set -- plan msgpack model-toml config safetensors tokenizer tokenizer-config tokenizer-section certificate json toml
+[ $# -gt 0 ] || set -- plan msgpack model-toml config safetensors tokenizer tokenizer-config tokenizer-section certificate json toml http request
 build=build-fuzz bad=0
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 

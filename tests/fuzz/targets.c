@@ -10,6 +10,9 @@
 #include "compiler/json.h"
 #include "compiler/read_tokenizer.h"
 #include "compiler/toml.h"
+#include "runtime/plan_handle.h"
+#include "runtime/serve/api.h"
+#include "runtime/serve/http_read.h"
 #include "runtime/text/tokenizer.h"
 
 #include <msgpack.h>
@@ -326,11 +329,95 @@ static bool run_certificate(const uint8_t *bytes, size_t n)
 	return read;
 }
 
+/* Requests to atlas serve ------------------------------------------------------------ */
+
+static bool same(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
+
+/* A stream of requests: how bytes are grouped changes nothing, and no byte is used twice or left out. */
+static bool run_http(const uint8_t *bytes, size_t n)
+{
+	const HttpLimits limits = {1024, 2048};
+	bool read = false;
+	char *copy = exact_copy(bytes, n);
+	for (size_t at = 0; at < n;) {
+		HttpReader whole, pieces;
+		http_start(&whole, limits);
+		http_start(&pieces, limits);
+		const size_t used = http_feed(&whole, copy + at, n - at);
+		size_t by_piece = 0;
+		while (at + by_piece < n && http_is_open(&pieces))
+			by_piece += http_feed(&pieces, copy + at + by_piece, 1);
+		const HttpRequest *a = &whole.request, *b = &pieces.request;
+		if (whole.state != pieces.state || whole.status != pieces.status || used > n - at ||
+			(whole.state != HTTP_BAD && used != by_piece))
+			bug("whole: %d, %zu bytes; by pieces: %d, %zu bytes", whole.state, used, pieces.state, by_piece);
+		if (whole.state == HTTP_BAD && !whole.why)
+			bug("refused without a word");
+		if (whole.state == HTTP_DONE && (!same(a->method, b->method) || !same(a->path, b->path) ||
+				!same(a->host, b->host) || a->n_body != b->n_body || a->n_body > 2048 ||
+				(a->n_body && memcmp(a->body, b->body, a->n_body) != 0)))
+			bug("two requests of the same bytes");
+		if (whole.state == HTTP_DONE && http_unescape((char *)whole.request.path) && !*whole.request.path)
+			bug("a path lost its slash");
+		read |= whole.state == HTTP_DONE;
+		const bool ends = whole.state != HTTP_DONE;
+		http_end(&whole);
+		http_end(&pieces);
+		if (ends)
+			break;
+		at += used;
+	}
+	free(copy);
+	return read;
+}
+
+/* A plan that is its tokenizer alone. */
+static const AtlasPlan *small_plan(void)
+{
+	static AtlasPlan plan;
+	static Compile c;
+	TokenizerImage image;
+	char why[200], small[64];
+	if (plan.has_tokenizer)
+		return &plan;
+	put_file((const uint8_t *)"{}", 2);
+	snprintf(small, sizeof small, "%s/small", folder);
+	c.diags.arena = &c.arena;
+	if (!read_tokenizer(&c.arena, &c.diags, small, NULL, 2000, &image) ||
+		tok_open(&plan.tokenizer, image.bytes, image.n_bytes, why, sizeof why) != 0)
+		bug("no tokenizer");
+	plan.has_tokenizer = true;
+	return &plan;
+}
+
+/* A body of Completions, or of Chat Completions where its first byte is a blank. */
+static bool run_request(const uint8_t *bytes, size_t n)
+{
+	static const char *const names[] = {"tiny"};
+	const AtlasPlanInfo info = {.vocab = 4, .max_context = 64, .slots = 4, .n_tokens = 4, .has_tokenizer = 1};
+	const ApiLimits limits = {small_plan(), &info, names, 1};
+	ApiRequest r;
+	ApiError e = {0};
+	char *copy = exact_copy(bytes, n);
+	const bool read = api_read_request(&limits, n && *bytes == ' ', copy, n, &r, &e);
+	if (read == (e.status != 0) || (!read && !e.message[0]))
+		bug("read %d, status %d, \"%s\"", read, e.status, e.message);
+	if (!read && e.status >= 500)
+		bug("a request is answered with %d: %s", e.status, e.message);
+	for (int i = 0; read && i < r.n_prompts; i++)
+		for (int k = 0; k < r.prompts[i].n; k++)
+			if (r.prompts[i].n > info.max_context || r.prompts[i].tokens[k] < 0)
+				bug("a prompt that no session takes");
+	api_request_free(&r);
+	free(copy);
+	return read;
+}
+
 const FuzzTarget fuzz_targets[] = {
 	{"plan", run_plan}, {"msgpack", run_msgpack}, {"model-toml", run_model_toml}, {"config", run_config},
 	{"safetensors", run_safetensors}, {"tokenizer", run_tokenizer}, {"tokenizer-config", run_tokenizer_config},
 	{"tokenizer-section", run_tokenizer_section}, {"certificate", run_certificate},
-	{"json", run_json}, {"toml", run_toml},
+	{"json", run_json}, {"toml", run_toml}, {"http", run_http}, {"request", run_request},
 };
 const int n_fuzz_targets = sizeof fuzz_targets / sizeof fuzz_targets[0];
 
