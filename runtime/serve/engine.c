@@ -22,6 +22,7 @@ struct Engine {
 	/* the thread's */
 	AtlasSession *session;
 	int slots, step_tokens, prefill_rows;
+	int64_t n_started;
 	int64_t unread; /* tokens of prompts that no step has taken yet */
 	Sequence **running; /* [slots] */
 	AtlasEvent *events; /* [slots * step_tokens] of a step */
@@ -96,6 +97,8 @@ static void post(Engine *e)
 		b->free_pages = info.free_pages;
 		b->drafts = info.drafts;
 		b->accepted_drafts = info.accepted_drafts;
+		b->aside = info.aside;
+		b->set_aside = info.set_aside;
 	}
 	b->exit_code = e->exit_code;
 	memcpy(b->failure, e->failure, sizeof b->failure);
@@ -168,6 +171,7 @@ static void start_some(Engine *e)
 			status == ATLAS_NO_MEMORY;
 		if (status == ATLAS_OK) {
 			e->running[s->slot] = s;
+			s->number = e->n_started++;
 			e->unread += s->request.n_tokens;
 			report(e, (EngineEvent){.sequence = s, .kind = ENGINE_STARTED});
 			continue;
@@ -189,6 +193,21 @@ static void copy_top(Engine *e, int i, EngineEvent *to)
 	to->n_top = n;
 }
 
+/* The host has no memory for what is set aside: the youngest ends, so that the others go on. */
+static bool end_youngest(Engine *e)
+{
+	Sequence *last = NULL;
+	for (int i = 0; i < e->slots; i++)
+		if (e->running[i] && (!last || e->running[i]->number > last->number))
+			last = e->running[i];
+	if (!last)
+		return false;
+	refuse(e, last, ATLAS_NO_MEMORY);
+	atlas_cancel(e->session, last->slot);
+	e->running[last->slot] = NULL;
+	return true;
+}
+
 static void step(Engine *e)
 {
 	int n, rows = 0, last_slot = -1;
@@ -196,6 +215,8 @@ static void step(Engine *e)
 	const double began = now();
 	const AtlasStatus status = atlas_step(e->session, e->events, e->slots * e->step_tokens, &n);
 	const double seconds = now() - began;
+	if (status == ATLAS_NO_MEMORY && end_youngest(e))
+		return;
 	if (status != ATLAS_OK) {
 		fail(e, status);
 		return;

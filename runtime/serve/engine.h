@@ -22,6 +22,7 @@ typedef struct Sequence {
 	/* the engine's */
 	struct Sequence *next;
 	int slot;
+	int64_t number; /* of its start */
 	bool is_cancelled, is_read; /* is_read: its prompt is, and a token came */
 } Sequence;
 
@@ -50,6 +51,8 @@ typedef struct EngineBatch { /* free() by who gets it */
 	char failure[512];  /* why; "" = it did not */
 	int active, free_slots, free_pages;
 	int64_t drafts, accepted_drafts;
+	int aside;          /* sequences that wait for pages in the middle of their text */
+	int64_t set_aside;  /* times that one began to */
 	/* the step, if there was one */
 	bool is_step, is_prefill;
 	int rows;           /* of a decode step: sequences that got a token; of a prefill: about how many tokens it read */

@@ -257,8 +257,11 @@ static void on_refused(Generation *g, AtlasStatus status, const char *why)
 	if (status == ATLAS_CONTEXT || status == ATLAS_TOKEN || status == ATLAS_ARGUMENT || status == ATLAS_NO_PAGES ||
 		status == ATLAS_UNSUPPORTED)
 		api_refuse(&e, 400, field_of(g, text), "%s", text);
+	else if (status == ATLAS_NO_MEMORY)
+		api_refuse(&e, 503, NULL, "%s", text);
 	else
 		api_refuse(&e, 503, NULL, "the model's session failed: %s", text);
+	e.retry_after_s = e.status == 503;
 	g->call.s->metrics.finished[FINISH_ERROR]++;
 	fail(g, &e, "error");
 }
@@ -354,6 +357,8 @@ void generation_batch(Job *job)
 		s->metrics.free_slots = b->free_slots;
 		s->metrics.drafts = b->drafts;
 		s->metrics.accepted_drafts = b->accepted_drafts;
+		s->metrics.aside = b->aside;
+		s->metrics.set_aside = b->set_aside;
 	}
 	if (b->is_step)
 		metrics_step(&s->metrics, b->is_prefill, b->rows, b->seconds);
@@ -385,7 +390,8 @@ static bool make_choices(Generation *g)
 		*q = (Sequence){.owner = g, .choice = i, .sampling = r->sampling, .request = {.struct_size = sizeof q->request,
 			.tokens = c->prompt->tokens, .n_tokens = c->prompt->n, .sampling = &q->sampling, .max_new = r->max_new,
 			.min_new = r->min_new, .ignore_stops = r->ignore_stops, .stop_tokens = r->stop_tokens,
-			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias, .top_logprobs = r->top_logprobs}};
+			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias, .top_logprobs = r->top_logprobs,
+			.pages_as_needed = 1}};
 		q->sampling.seed += (uint64_t)(i % r->n);
 		AtlasStatus status = atlas_text_open(g->call.s->limits.plan, 1, &c->stream);
 		if (status == ATLAS_OK)

@@ -146,6 +146,8 @@ void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *i
 	one(out, "kv_pages_used", "gauge", "KV pages that are taken.", info->pages - m->free_pages);
 	one(out, "prompt_tokens_total", "counter", "Tokens of prompts.", m->prompt_tokens);
 	one(out, "generation_tokens_total", "counter", "Tokens of answers.", m->generation_tokens);
+	one(out, "requests_aside", "gauge", "Sequences that wait for KV pages in the middle of their text.", m->aside);
+	one(out, "preemptions_total", "counter", "Times that a sequence began to wait so.", m->set_aside);
 	one(out, "drafts_total", "counter", "Drafted tokens.", m->drafts);
 	one(out, "accepted_total", "counter", "Drafted tokens that were the model's own.", m->accepted_drafts);
 	one(out, "shed_total", "counter", "Requests that were refused because the queue was full or the wait too long.",

@@ -242,3 +242,23 @@ def test_32_clients_say_what_each_says_alone(atlas, wide, start):
     server.settles("slots_used", 0)
     server.settles("kv_pages_used", 0)
     assert server.stop() == 0
+
+
+def test_a_tight_pool_of_pages_changes_no_text(atlas, small_plan_of, start):
+    """Eight long answers in a pool for two contexts: all come to their ends, and each text is its own."""
+    plan = small_plan_of("llama-trained", slots=8, decode="[8]", pool_tokens=1024)
+    server = start(plan, "--name", "tiny")
+
+    async def all_of_them():
+        client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+        kwargs = {"model": "tiny", "prompt": PROMPT, "max_tokens": 400, "temperature": 1.2, "extra_body": {"ignore_eos": True}}
+        return await asyncio.gather(*(client.completions.create(seed=i, **kwargs) for i in range(8)))
+
+    answers = asyncio.run(all_of_them())
+    assert all(a.usage.completion_tokens == 400 for a in answers)
+    alone = start(plan, "--name", "tiny")
+    for i in (0, 3, 7):
+        asked = {"prompt": PROMPT, "max_tokens": 400, "temperature": 1.2, "ignore_eos": True, "seed": i}
+        assert alone.post("/v1/completions", asked)[1]["choices"][0]["text"] == answers[i].choices[0].text
+    server.settles("kv_pages_used", 0)
+    assert server.metric("requests_aside") == 0 and server.metric("kv_pages_total") == 64
