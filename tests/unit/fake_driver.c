@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MAX_OBJECTS = 4096, MAX_QUEUE = 4096, MAX_NODES = 4096, PARAM_BYTES = 512 };
+enum { MAX_OBJECTS = 4096, MAX_QUEUE = 4096, MAX_NODES = 4096, PARAM_BYTES = 512, MAX_WORDS = 4096 };
 
 typedef struct Object {
 	const char *kind;
@@ -22,7 +22,12 @@ typedef struct Work { /* one operation on the stream */
 	int value;                   /* FILL: byte; KERNEL: number */
 	uint8_t params[PARAM_BYTES];
 	struct CuGraph_ *graph;
+	bool *done; int n_done;      /* [graph->n] nodes that ran; NULL = none so far */
+	uint64_t hash;               /* COPY from the host: of the source when the copy was asked for */
+	bool is_hashed;
 } Work;
+
+typedef struct Word { int32_t *at, value; } Word; /* written by a kernel, not seen by the host yet */
 
 struct FakeQueue {
 	Object objects[MAX_OBJECTS];
@@ -30,6 +35,7 @@ struct FakeQueue {
 	Work work[MAX_QUEUE];
 	long first, next; /* positions in an endless sequence of work */
 	int n_kernels;
+	Word words[MAX_WORDS]; int n_words; /* of mapped memory */
 };
 
 struct CuEvent_ { long at; };
@@ -44,6 +50,8 @@ struct CuGraphExec_ { struct CuGraph_ *graph; };
 static FakeDriver *fake;
 static struct CuContext_ the_context;
 
+static void pass_time(void);
+
 /* Counts and logs a call; the result it is to fail with, or success. */
 static CuResult call(const char *fmt, ...)
 {
@@ -57,6 +65,7 @@ static CuResult call(const char *fmt, ...)
 		va_end(ap);
 		fputc('\n', fake->log);
 	}
+	pass_time();
 	return fake->calls == fake->fail_at ? fake->fail_with : CU_SUCCESS;
 }
 #define BEGIN(...) \
@@ -83,9 +92,8 @@ static void *keep(const char *kind, void *at, size_t bytes)
 	return at;
 }
 
-static uint64_t chance(void)
+static uint64_t chance(uint64_t *x)
 {
-	uint64_t *x = &fake->places;
 	*x ^= *x << 13;
 	*x ^= *x >> 7;
 	*x ^= *x << 17;
@@ -97,10 +105,11 @@ static void *keep_memory(const char *kind, size_t bytes)
 {
 	if (!fake->places)
 		return keep(kind, fake->take(1, bytes), bytes);
-	const size_t shift = (1 + chance() % 15) * 256, map_bytes = shift + bytes;
+	const size_t shift = (1 + chance(&fake->places) % 15) * 256, map_bytes = shift + bytes;
 	void *map = MAP_FAILED;
 	for (int i = 0; i < 1000 && map == MAP_FAILED; i++) {
-		const uint64_t half = (uint64_t)1 << (33 + chance() % 13), at = half + chance() % half;
+		const uint64_t half = (uint64_t)1 << (33 + chance(&fake->places) % 13);
+		const uint64_t at = half + chance(&fake->places) % half;
 		map = mmap((void *)(uintptr_t)(at & ~(uint64_t)0xffff), map_bytes, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	}
@@ -114,6 +123,7 @@ static void *keep_memory(const char *kind, size_t bytes)
 }
 
 static void free_object(const Object *o);
+static void end_work_on(const Object *o);
 
 /* Releases happen even when they are told to fail: a real driver's state is unknown then. */
 static bool drop(const char *kind, const void *at)
@@ -124,6 +134,7 @@ static bool drop(const char *kind, const void *at)
 			Object o = q->objects[i];
 			q->objects[i] = q->objects[--q->n_objects];
 			fake->live--;
+			end_work_on(&o);
 			free_object(&o);
 			return true;
 		}
@@ -181,45 +192,198 @@ static void free_object(const Object *o)
 
 /* The stream ------------------------------------------------------------------------------------- */
 
-static void run_graph(const struct CuGraph_ *g)
+static uint64_t hash_of(const uint8_t *at, size_t n)
 {
-	if (!fake->execute)
-		return;
-	bool *done = fake->take((size_t)g->n + 1, 1);
-	for (int ran = 0; ran < g->n; ran++) { /* of all that may run, the one built last */
-		int pick = -1;
-		for (int i = 0; i < g->n; i++) {
-			bool ready = !done[i];
-			for (int d = 0; d < g->nodes[i]->n_deps; d++)
-				ready = ready && done[g->nodes[i]->deps[d]];
-			if (ready)
-				pick = i;
+	uint64_t h = n, word = 0;
+	for (; n >= sizeof word; at += sizeof word, n -= sizeof word) {
+		memcpy(&word, at, sizeof word);
+		h = (h ^ word) * 0x9E3779B97F4A7C15u;
+		h ^= h >> 29;
+	}
+	for (; n > 0; n--)
+		h = (h ^ *at++) * 0x9E3779B97F4A7C15u;
+	return h;
+}
+
+/* All words that kernels wrote so far are there. */
+static void show_words(void)
+{
+	FakeQueue *q = fake->queue;
+	for (int i = 0; i < q->n_words; i++)
+		*q->words[i].at = q->words[i].value;
+	q->n_words = 0;
+}
+
+/* A kernel. Where there are delays, the host sees none of the words that it wrote into mapped memory yet. */
+static void execute(int kernel, const void *params)
+{
+	FakeQueue *q = fake->queue;
+	show_words(); /* the device itself sees what was written before */
+	uint8_t *before[MAX_WORDS / 64] = {0};
+	int n = 0;
+	for (int i = 0; i < q->n_objects && fake->delays; i++)
+		if (strcmp(q->objects[i].kind, "mapped") == 0 && n < MAX_WORDS / 64) {
+			before[n] = fake->take(1, q->objects[i].bytes);
+			memcpy(before[n++], q->objects[i].at, q->objects[i].bytes);
 		}
-		if (pick < 0)
-			abort();
-		done[pick] = true;
+	fake->execute(fake->ctx, kernel, params);
+	for (int i = 0, k = 0; i < q->n_objects && k < n; i++) {
+		if (strcmp(q->objects[i].kind, "mapped") != 0)
+			continue;
+		int32_t *now = q->objects[i].at;
+		const size_t n_words = memcmp(now, before[k], q->objects[i].bytes) ? q->objects[i].bytes / sizeof *now : 0;
+		for (size_t w = 0; w < n_words && q->n_words < MAX_WORDS; w++)
+			if (memcmp(&now[w], before[k] + w * sizeof *now, sizeof *now) != 0) {
+				q->words[q->n_words++] = (Word){&now[w], now[w]};
+				memcpy(&now[w], before[k] + w * sizeof *now, sizeof *now);
+			}
+		fake->give(before[k++]);
+	}
+}
+
+/* Of the nodes that may run: the one built last, or any where there are delays. */
+static int pick_node(const struct CuGraph_ *g, const bool *done)
+{
+	int pick = -1, n_ready = 0;
+	for (int i = 0; i < g->n; i++) {
+		bool ready = !done[i];
+		for (int d = 0; d < g->nodes[i]->n_deps; d++)
+			ready = ready && done[g->nodes[i]->deps[d]];
+		if (ready && (!fake->delays || chance(&fake->delays) % (uint64_t)++n_ready == 0))
+			pick = i;
+	}
+	if (pick < 0)
+		abort();
+	return pick;
+}
+
+/* One node of the graph. True: it was the last. */
+static bool run_node(Work *w)
+{
+	const struct CuGraph_ *g = w->graph;
+	if (fake->execute && w->n_done < g->n) {
+		if (!w->done)
+			w->done = fake->take((size_t)g->n, 1);
+		const struct CuGraphNode_ *node = g->nodes[pick_node(g, w->done)];
+		w->done[node->index] = true;
 		fake->n_launches++;
 		if (fake->ran)
-			fake->ran(fake->ran_ctx, g->nodes[pick]->asked.kern->name, &g->nodes[pick]->asked);
-		fake->execute(fake->ctx, g->nodes[pick]->kernel, g->nodes[pick]->params);
+			fake->ran(fake->ran_ctx, node->asked.kern->name, &node->asked);
+		execute(node->kernel, node->params);
 	}
-	fake->give(done);
+	if (fake->execute && ++w->n_done < g->n)
+		return false;
+	fake->give(w->done);
+	w->done = NULL;
+	return true;
+}
+
+/* The next part of the oldest work: a copy, a fill, a kernel, a node of a graph. */
+static void advance(void)
+{
+	FakeQueue *q = fake->queue;
+	Work *w = &q->work[q->first % MAX_QUEUE];
+	bool is_done = true;
+	if (w->kind == COPY && w->is_hashed && hash_of(w->from, w->bytes) != w->hash)
+		broken("the source of a copy was changed before the copy ran");
+	if (w->kind == COPY)
+		memcpy(w->to, w->from, w->bytes);
+	else if (w->kind == FILL)
+		memset(w->to, w->value, w->bytes);
+	else if (w->kind == GRAPH)
+		is_done = run_node(w);
+	else if (fake->execute)
+		execute(w->value, w->params);
+	q->first += is_done;
 }
 
 static void drain(long until)
 {
+	while (fake->queue->first < until)
+		advance();
+	show_words();
+}
+
+/* Each call takes some time, in which the device may do nothing, a little or much. Of the words that wait to be seen
+ * some arrive, in any order. */
+static void pass_time(void)
+{
 	FakeQueue *q = fake->queue;
-	for (; q->first < until; q->first++) {
-		Work *w = &q->work[q->first % MAX_QUEUE];
-		if (w->kind == COPY)
-			memcpy(w->to, w->from, w->bytes);
-		else if (w->kind == FILL)
-			memset(w->to, w->value, w->bytes);
-		else if (w->kind == GRAPH)
-			run_graph(w->graph);
-		else if (fake->execute)
-			fake->execute(fake->ctx, w->value, w->params);
+	if (!fake->delays || chance(&fake->delays) % 2)
+		return;
+	for (int parts = 1 << chance(&fake->delays) % 8; parts > 0; parts--)
+		if (q->n_words && chance(&fake->delays) % 4) {
+			Word *w = &q->words[chance(&fake->delays) % (uint64_t)q->n_words];
+			*w->at = w->value;
+			*w = q->words[--q->n_words];
+		} else if (q->first < q->next) {
+			advance();
+		}
+}
+
+static bool points_into(const uint8_t *params, const Object *o)
+{
+	for (size_t i = 0; i < PARAM_BYTES; i += sizeof(CuPtr)) {
+		CuPtr at;
+		memcpy(&at, params + i, sizeof at);
+		if (at - (CuPtr)(uintptr_t)o->at < o->bytes)
+			return true;
 	}
+	return false;
+}
+
+static bool meets(const void *at, size_t n, const Object *o)
+{
+	return (const char *)at < (const char *)o->at + o->bytes && (const char *)o->at < (const char *)at + n;
+}
+
+static bool is_kernel_of(const struct CuLibrary_ *library, int kernel)
+{
+	for (int i = 0; i < library->n; i++)
+		if (library->kernels[i]->number == kernel)
+			return true;
+	return false;
+}
+
+static bool launch_uses(int kernel, const uint8_t *params, const Object *o)
+{
+	return strcmp(o->kind, "library") == 0 ? is_kernel_of(o->at, kernel) : o->bytes > 0 && points_into(params, o);
+}
+
+static bool work_uses(const Work *w, const Object *o)
+{
+	if (strcmp(o->kind, "stream") == 0)
+		return true;
+	if (w->kind == COPY || w->kind == FILL)
+		return meets(w->to, w->bytes, o) || (w->kind == COPY && meets(w->from, w->bytes, o));
+	if (w->kind == KERNEL)
+		return launch_uses(w->value, w->params, o);
+	if (strcmp(o->kind, "exec") == 0)
+		return ((const struct CuGraphExec_ *)o->at)->graph == w->graph;
+	for (int i = 0; i < w->graph->n; i++)
+		if (launch_uses(w->graph->nodes[i]->kernel, w->graph->nodes[i]->params, o))
+			return true;
+	return false;
+}
+
+/* What work on its way uses may not be given back: that is a fault of the caller, unless a call has failed, after which
+ * nobody knows what is on its way. Nothing of the work runs any more. */
+static void end_work_on(const Object *o)
+{
+	FakeQueue *q = fake->queue;
+	bool is_used = false;
+	for (long i = q->first; i < q->next && !is_used; i++)
+		is_used = work_uses(&q->work[i % MAX_QUEUE], o);
+	for (int i = 0; i < q->n_words && !is_used; i++)
+		is_used = meets(q->words[i].at, sizeof(int32_t), o);
+	if (!is_used)
+		return;
+	if (!fake->failed_call)
+		broken("something was given back that work on its way uses");
+	for (; q->first < q->next; q->first++)
+		if (q->work[q->first % MAX_QUEUE].kind == GRAPH)
+			fake->give(q->work[q->first % MAX_QUEUE].done);
+	q->n_words = 0;
 }
 
 static Work *push(void)
@@ -376,15 +540,18 @@ static CuResult fake_MemcpyHtoDAsync(CuPtr to, const void *from, size_t bytes, C
 	BEGIN("MemcpyHtoDAsync %zu", bytes);
 	if (!stream || !fake_is_allocated(host(to), bytes) || !within("pinned", from, bytes))
 		return broken("a copy to the device outside of what was allocated");
-	*push() = (Work){.kind = COPY, .to = host(to), .from = from, .bytes = bytes};
+	*push() = (Work){.kind = COPY, .to = host(to), .from = from, .bytes = bytes, .is_hashed = true,
+		.hash = hash_of(from, bytes)};
 	return CU_SUCCESS;
 }
 
+/* Until it ran, what it overwrites is as undefined as memory that is new. */
 static CuResult fake_MemcpyDtoHAsync(void *to, CuPtr from, size_t bytes, CuStream stream)
 {
 	BEGIN("MemcpyDtoHAsync %zu", bytes);
 	if (!stream || !fake_is_allocated(host(from), bytes) || !within("pinned", to, bytes))
 		return broken("a copy to the host outside of what was allocated");
+	memset(to, 0xff, bytes);
 	*push() = (Work){.kind = COPY, .to = to, .from = host(from), .bytes = bytes};
 	return CU_SUCCESS;
 }
@@ -417,9 +584,10 @@ static CuResult fake_StreamQuery(CuStream stream)
 	BEGIN("StreamQuery");
 	if (!stream)
 		return broken("the default stream");
-	if (q->first == q->next)
+	if (q->first == q->next && !q->n_words)
 		return CU_SUCCESS;
-	drain(q->first + 1);
+	if (!fake->delays)
+		drain(q->first + 1);
 	return CU_NOT_READY;
 }
 
@@ -651,11 +819,14 @@ static CuResult fake_GraphLaunch(CuGraphExec exec, CuStream stream)
 	return stream ? CU_SUCCESS : broken("the default stream");
 }
 
+uint64_t fake_delays(uint64_t seed) { return seed * 0x9E3779B97F4A7C15u; }
+
 void fake_driver_start(FakeDriver *f, Driver *table)
 {
+	const char *seed = getenv("FAKE_CUDA_DELAYS");
 	*f = (FakeDriver){.n_devices = 1, .cc_major = 9, .cc_minor = 0, .smem_optin = 232448, .version = 13000,
-		.memory_bytes = (size_t)1 << 34, .take = calloc, .give = free,
-		.queue = calloc(1, sizeof *f->queue)};
+		.memory_bytes = (size_t)1 << 34, .delays = fake_delays(seed ? strtoull(seed, NULL, 10) : 0),
+		.take = calloc, .give = free, .queue = calloc(1, sizeof *f->queue)};
 	fake = f;
 #define FAKE_ROW(name, version, args) table->name = fake_##name;
 	DRIVER_TABLE(FAKE_ROW)
@@ -664,6 +835,7 @@ void fake_driver_start(FakeDriver *f, Driver *table)
 
 void fake_driver_stop(FakeDriver *f)
 {
+	end_work_on(&(Object){.kind = "stream"});
 	free(f->queue);
 	f->queue = NULL;
 	fake = NULL;

@@ -1,10 +1,14 @@
 /* fake_driver.h - a CUDA driver of host memory behind the runtime's function table.
  *
  * Work on a stream waits in a queue until somebody waits for it, as on a GPU: a copy reads its source when it runs,
- * not when it is asked for. New memory is full of NaN. Every address is checked against what was allocated.
+ * not when it is asked for, and the source must be the same then. New memory is full of NaN. Every address is checked
+ * against what was allocated; nothing may be given back while work on its way uses it.
+ * Where `delays` is set, the work of a stream goes on in any call, by as many kernels, copies and words in mapped
+ * memory as chance says, and no further: the host meets every state that a GPU may be in between two of its calls.
  * Where `places` is set, memory of device and host lies anywhere between 2^33 and 2^46, at a multiple of 256,
  * which is all that CUDA promises, and mostly not of 512.
- * Graphs run in an order that their edges allow and that is as far from the order of building as possible.
+ * Graphs run in an order that their edges allow: one that is as far from the order of building as possible, or with
+ * delays any.
  */
 #ifndef TESTS_FAKE_DRIVER_H
 #define TESTS_FAKE_DRIVER_H
@@ -26,6 +30,7 @@ typedef struct FakeDriver {
 	CuResult fail_with;
 	const char *swapped; /* a function of this name turns out to be another; NULL = none */
 	uint64_t places;    /* memory lies where chance says: the state of its generator. 0 = where `take` puts it */
+	uint64_t delays;    /* the state of their generator. 0 = none: a query ends the oldest work, a wait all of it */
 	FILE *log;          /* a line for each call; NULL = none */
 	void *ctx;
 	size_t (*param_bytes)(void *ctx, int kernel); /* kernels are numbered as they are looked up */
@@ -46,9 +51,11 @@ typedef struct FakeDriver {
 	FakeQueue *queue;
 } FakeDriver;
 
-/* An H100-like device; fills the table. One fake driver at a time. */
+/* An H100-like device; fills the table. One fake driver at a time. Delays are those of the seed in the environment's
+ * FAKE_CUDA_DELAYS, so that any test can be run with them. */
 void fake_driver_start(FakeDriver *f, Driver *table);
 void fake_driver_stop(FakeDriver *f); /* frees what the driver itself holds */
+uint64_t fake_delays(uint64_t seed); /* 0 = none */
 bool fake_is_allocated(const void *at, size_t bytes); /* inside one device allocation */
 
 #endif
