@@ -254,7 +254,130 @@ static void leaves_of_weights(void **state)
 	free_made(&m);
 }
 
+/* The place of a hash in a part of the file, where it is once. */
+static uint8_t *find_hash(Bytes b, int64_t from, int64_t n, const uint8_t hash[HASH_BYTES])
+{
+	uint8_t *at = memmem(b.at + from, (size_t)n, hash, HASH_BYTES);
+	assert_non_null(at);
+	assert_null(memmem(at + 1, (size_t)(b.at + from + n - at - 1), hash, HASH_BYTES));
+	return at;
+}
+
+/* Of a file that is right but for what a test changed in it: the hash of the manifest again. */
+static void seal_manifest(Bytes b)
+{
+	const int64_t n = b.at[12] | b.at[13] << 8 | b.at[14] << 16;
+	tree_root(b.at, b.at + 48, (size_t)n, b.at + 16);
+}
+
+/* The hash of section weights by the weights' hashes as they are in section graph: no weight has a file. */
+static void seal_weights(const Artifact *a, const uint8_t *changed, int weight, uint8_t hash[HASH_BYTES])
+{
+	TreeTop t;
+	uint8_t top[HASH_BYTES];
+	int order[256];
+	assert_true(a->graph.n_weights <= 256);
+	weights_by_offset(&a->graph, order);
+	tree_start(&t);
+	for (int i = 0; i < a->graph.n_weights; i++)
+		tree_add(&t, order[i] == weight ? changed : a->graph.weights[order[i]].hash);
+	tree_end(&t, top);
+	tree_section("weights", artifact_section(a, "weights")->bytes, top, hash);
+}
+
+static void refused_by(Bytes b, const char *want)
+{
+	char why[256];
+	assert_int_equal(read_all(b, NULL, why), READ_INTEGRITY);
+	assert_string_equal(why, want);
+}
+
+/* A bit of one hash is changed, and all hashes above it are made right again: so it is this hash that is compared, and
+ * all of it. */
+static void every_bit_of_a_hash_counts(void **state)
+{
+	char why[256], want[256];
+	Artifact a;
+	MadePlan m;
+	(void)state;
+	make_plan(&m, "llama");
+	write_made(&m, true);
+	Bytes b = slurp(m.path);
+	assert_int_equal(artifact_read(b.at, b.n, NULL, &a, why, sizeof why), READ_OK);
+	const int64_t manifest = b.at[12] | b.at[13] << 8 | b.at[14] << 16;
+	const Section *graph = artifact_section(&a, "graph"), *weights = artifact_section(&a, "weights");
+	const int w = a.graph.n_weights / 2;
+	uint8_t *of_weight = find_hash(b, graph->offset, graph->bytes, a.graph.weights[w].hash);
+	uint8_t *of_graph = find_hash(b, 48, manifest, graph->hash), *of_weights = find_hash(b, 48, manifest, weights->hash);
+	uint8_t old[3][HASH_BYTES], root[HASH_BYTES];
+	memcpy(old[0], of_weight, HASH_BYTES);
+	memcpy(old[1], of_graph, HASH_BYTES);
+	memcpy(old[2], of_weights, HASH_BYTES);
+	memcpy(root, b.at + 16, HASH_BYTES);
+	for (int bit = 0; bit < 8 * HASH_BYTES; bit++) {
+		const uint8_t flip = (uint8_t)(1 << bit % 8);
+		b.at[16 + bit / 8] ^= flip;
+		refused_by(b, "the root hash does not match header and manifest");
+		of_graph[bit / 8] ^= flip;
+		seal_manifest(b);
+		refused_by(b, "section graph does not match its hash");
+		memcpy(of_graph, old[1], HASH_BYTES);
+		of_weights[bit / 8] ^= flip;
+		seal_manifest(b);
+		refused_by(b, "section weights does not match its hash");
+		of_weight[bit / 8] ^= flip;
+		seal_weights(&a, of_weight, w, of_weights);
+		tree_section_of("graph", b.at + graph->offset, graph->bytes, of_graph);
+		seal_manifest(b);
+		snprintf(want, sizeof want, "section leaves: not those of weight %s", a.graph.weights[w].name);
+		refused_by(b, want);
+		memcpy(of_weight, old[0], HASH_BYTES);
+		memcpy(of_graph, old[1], HASH_BYTES);
+		memcpy(of_weights, old[2], HASH_BYTES);
+		memcpy(b.at + 16, root, HASH_BYTES);
+	}
+	assert_int_equal(read_all(b, NULL, why), READ_OK);
+	artifact_free(&a);
+	free(b.at);
+	free_made(&m);
+}
+
 /* Signatures ------------------------------------------------------------------------------------------------- */
+
+static int compare_signatures(const void *a, const void *b)
+{
+	return memcmp(((const PlanSignature *)a)->public_key, ((const PlanSignature *)b)->public_key, PUBLIC_KEY_BYTES);
+}
+
+/* As many signatures as there may be, and one more: each of them holds, and all are in order. */
+static void most_signatures(void **state)
+{
+	char why[256];
+	PlanSignature all[PLAN_MAX_SIGNATURES + 1];
+	MadePlan m;
+	(void)state;
+	make_plan(&m, "llama");
+	write_made(&m, true);
+	Bytes bare = slurp(m.path), b = {malloc((size_t)bare.n + sizeof all), 0};
+	for (int n = PLAN_MAX_SIGNATURES; n <= PLAN_MAX_SIGNATURES + 1; n++) {
+		for (int i = 0; i < n; i++) {
+			PrivateKey key = key_of(i);
+			memcpy(all[i].public_key, key.public_key, PUBLIC_KEY_BYTES);
+			assert_true(sign_bytes(&key, PLAN_DOMAIN, bare.at + 16, 32, all[i].signature));
+		}
+		qsort(all, (size_t)n, sizeof all[0], compare_signatures);
+		b.n = bare.n + n * (int64_t)sizeof all[0];
+		memcpy(b.at, bare.at, (size_t)bare.n - 16);
+		memcpy(b.at + bare.n - 16, all, (size_t)n * sizeof all[0]);
+		memcpy(b.at + b.n - 16, bare.at + bare.n - 16, 16);
+		b.at[b.n - 16] = (uint8_t)n;
+		assert_int_equal(read_all(b, NULL, why), n > PLAN_MAX_SIGNATURES ? READ_INTEGRITY : READ_OK);
+	}
+	assert_non_null(strstr(why, "section signatures: 17 of them do not fit the file of "));
+	free(b.at);
+	free(bare.at);
+	free_made(&m);
+}
 
 static void trusted_keys(void **state)
 {
@@ -321,7 +444,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tops_are_as_specified), cmocka_unit_test(long_sections_are_hashed_in_leaves),
 		cmocka_unit_test(no_byte_changes_unnoticed), cmocka_unit_test(leaves_of_weights),
-		cmocka_unit_test(trusted_keys),
+		cmocka_unit_test(every_bit_of_a_hash_counts),
+		cmocka_unit_test(trusted_keys), cmocka_unit_test(most_signatures),
 	};
 	if (argc > 1) {
 		changed_bytes(atoi(argv[1]), true);
