@@ -3,6 +3,7 @@
  * The oracle of the reader is NVRTC's log with ptxas' -v: registers, stack frame and static shared memory as the
  * tool that wrote the cubin counts them. Kernels differ in each of the three, for every target.
  */
+#include "artifacts/hash.h"
 #include "compiler/kernels.h"
 
 #include <setjmp.h>
@@ -205,13 +206,70 @@ static void test_cache(void **state)
 	rmdir(dir);
 }
 
+/* An entry of one key under the name of another, which begins with the same byte, is none of that other. */
+static void test_entry_of_another_key(void **state)
+{
+	(void)state;
+	char dir[] = "/tmp/atlas-cache-XXXXXX", why[200], from[400], to[400], name[80], defines[20];
+	assert_non_null(mkdtemp(dir));
+	assert_true(cache_open(dir, why, sizeof why));
+	KernelTemplate t = {.name = "t"};
+	KernelSource source = {&t, "K=0", "sm_80"}, near = {&t, defines, "sm_80"};
+	KernelKey key = kernel_key(&source, "13.0.88"), other = {{0}};
+	for (int i = 1; other.sha256[0] != key.sha256[0]; i++) {
+		snprintf(defines, sizeof defines, "K=%d", i);
+		other = kernel_key(&near, "13.0.88");
+	}
+	uint8_t text[100] = {1, 2, 3};
+	Cubin in = {text, sizeof text}, out = {0};
+	assert_true(cache_put(dir, &key, &in, why, sizeof why));
+	entry_name(&key, name);
+	snprintf(from, sizeof from, "%s/%s", dir, name);
+	entry_name(&other, name);
+	snprintf(to, sizeof to, "%s/%s", dir, name);
+	assert_int_equal(rename(from, to), 0);
+	assert_false(cache_get(dir, &other, &out));
+	assert_int_equal(rename(to, from), 0);
+	assert_true(cache_get(dir, &key, &out));
+	free(out.bytes);
+	unlink(from);
+	rmdir(dir);
+}
+
+/* What decides a cubin, one after the other, texts with their ends: a key has all of it. */
+static void test_key_of_parts(void **state)
+{
+	(void)state;
+	KernelTemplate t = {.name = "norm_rows", .source_sha256 = {7, 8, 9}};
+	KernelSource source = {&t, "K=1 N=2", "sm_90a"};
+	const int smem_bytes = 232448;
+	char *all;
+	size_t n;
+	FILE *f = open_memstream(&all, &n);
+	fprintf(f, "atlas kernel 1%cnorm_rows%c", 0, 0);
+	fwrite(t.source_sha256, 1, sizeof t.source_sha256, f);
+	fprintf(f, "K=1 N=2%csm_90a%c", 0, 0);
+	fwrite(&smem_bytes, 1, sizeof smem_bytes, f);
+	fprintf(f, "13.0.88%c", 0);
+	for (int i = 0; nvrtc_option(i); i++)
+		fprintf(f, "%s%c", nvrtc_option(i), 0);
+	fclose(f);
+	uint8_t want[32];
+	sha256_of(all, n, want);
+	KernelKey key = kernel_key(&source, "13.0.88");
+	assert_memory_equal(key.sha256, want, sizeof want);
+	assert_true(nvrtc_option(0) != NULL);
+	free(all);
+}
+
 static void test_key(void **state)
 {
 	(void)state;
 	KernelTemplate t = {.name = "t"}, other_name = {.name = "u"}, other_source = {.name = "t"};
 	other_source.source_sha256[31] = 1;
 	KernelSource s[] = {{&t, "K=1", "sm_80"}, {&other_name, "K=1", "sm_80"}, {&other_source, "K=1", "sm_80"},
-		{&t, "K=11", "sm_80"}, {&t, "K=1", "sm_89"}, {&t, "K=1 N=2", "sm_80"}};
+		{&t, "K=11", "sm_80"}, {&t, "K=1", "sm_89"}, {&t, "K=1 N=2", "sm_80"}, {&t, "K=1", "sm_120a"},
+		{&t, "K=1", "sm_121a"}}; /* the last two have the same shared memory */
 	enum { N = sizeof s / sizeof s[0] };
 	KernelKey keys[N + 1];
 	for (int i = 0; i < N; i++)
@@ -228,7 +286,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_same_as_ptxas), cmocka_unit_test(test_damaged),
-		cmocka_unit_test(test_cache), cmocka_unit_test(test_key),
+		cmocka_unit_test(test_cache), cmocka_unit_test(test_key), cmocka_unit_test(test_key_of_parts),
+		cmocka_unit_test(test_entry_of_another_key),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
