@@ -4,9 +4,13 @@ artifacts/certificate.h describes, for a plan's own root hash and phases. Measur
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 LAYER = '{"dtype":"bf16","cosine":0.9999,"median":0.99995,"rms":0.005,"max":0.006}'
 OP = ('{{"phase":"{phase}","op":"linear_residual","kernel":"k","result":"z","stored":"bf16","dtype":"bf16","launches":1,'
@@ -57,6 +61,52 @@ def test_one_that_does_not_hold(atlas, plan, change, message):
     (path.parent / "plan.bin.cert").write_text(certificate(**words))
     assert message in run(atlas, path)
     (path.parent / "plan.bin.cert").unlink()
+
+
+@pytest.mark.parametrize("digit", [0, 1, 2, 31, 32, 62, 63])
+def test_of_another_plan(atlas, plan, tmp_path, digit):
+    """Whose root differs in one digit, wherever."""
+    path, root, phases = plan
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[plan]\ncertificate = true\n")
+    other = root[:digit] + f"{int(root[digit], 16) ^ 1:x}" + root[digit + 1:]
+    layers = json.loads(atlas("info", path, "--json").stdout)["n_layers"] + 1
+    (path.parent / "plan.bin.cert").write_text(certificate(other, phases, layers))
+    assert "it is of another plan: the root hashes differ" in run(atlas, path)
+    checked = atlas("audit", path, "--check", policy)
+    (path.parent / "plan.bin.cert").unlink()
+    assert checked.returncode == 1 and "it is of another plan" in checked.stdout, checked.stdout
+
+
+def public_key(private):
+    return private.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+
+
+def test_signed_by_a_similar_key(build_dir, atlas, atlasc, kernel_cache, tmp_path):
+    """The plan is signed by two keys that begin with the same byte, the certificate by one: it is not the other's."""
+    ann = near = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))
+    for i in range(1, 1 << 16):
+        near = ed25519.Ed25519PrivateKey.from_private_bytes(i.to_bytes(32, "big"))
+        if public_key(near)[0] == public_key(ann)[0]:
+            break
+    for name, key in (("ann", ann), ("near", near)):
+        (tmp_path / f"{name}.pem").write_bytes(key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+        (tmp_path / f"{name}.pub").write_bytes(key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+    path, policy = tmp_path / "plan.bin", tmp_path / "policy.toml"
+    assert atlasc("tests/fixtures/llama", "-o", path, "-q", "--cache-dir", kernel_cache).returncode == 0
+    for name in "ann", "near":
+        assert atlas("sign", path, "--key", tmp_path / f"{name}.pem").returncode == 0
+    assert len(json.loads(atlas("info", path, "--json").stdout)["signatures"]) == 2
+    made = subprocess.run([build_dir / "atlas", "verify", path, "--certify", "--sign", tmp_path / "ann.pem", "-q"], text=True,
+                          capture_output=True, timeout=60, check=False,
+                          env={**os.environ, "LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_CC": "9.0"})
+    assert made.returncode == 0, made.stderr
+    policy.write_text("[plan]\ncertificate = true\n")
+    assert atlas("audit", path, "--check", policy, "--trust", tmp_path / "ann.pub").returncode == 0
+    checked = atlas("audit", path, "--check", policy, "--trust", tmp_path / "near.pub")
+    assert checked.returncode == 1 and "signed by another key than those of --trust" in checked.stdout, checked.stdout
 
 
 def test_one_that_holds(atlas, plan, tmp_path):

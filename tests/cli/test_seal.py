@@ -79,6 +79,28 @@ def test_signatures(atlas, plans, keys):
     assert f"signed by    {by_key[0]}\n             {by_key[1]}\n" in atlas("info", plans[1]).stdout
 
 
+def test_similar_keys(atlas, atlasc, plans, keys, tmp_path):
+    """Two keys that begin with the same byte are two keys, for both commands."""
+    near = next(k for k in (Key(tmp_path, f"near{i}") for i in range(1 << 16)) if k.raw[0] == keys[0].raw[0])
+    out, both = tmp_path / "plan.bin", tmp_path / "both.bin"
+    assert atlas("sign", plans[0], "--key", keys[0].pem, "-o", out).returncode == 0
+    assert atlas("sign", out, "--key", near.pem).returncode == 0
+    assert [key for key, _ in signatures(out.read_bytes())] == sorted([keys[0].raw, near.raw])
+    done = atlasc(FIXTURES / MODEL, "--target", "none", "-q", "-o", both, "--sign", keys[0].pem, "--sign", near.pem)
+    assert done.returncode == 0, done.stderr
+    assert [key for key, _ in signatures(both.read_bytes())] == sorted([keys[0].raw, near.raw])
+
+
+def test_as_many_as_there_may_be(atlas, plans, tmp_path):
+    out = tmp_path / "plan.bin"
+    shutil.copy(plans[0], out)
+    for i in range(17):
+        run = atlas("sign", out, "--key", Key(tmp_path, f"signer{i}").pem)
+        assert run.returncode == (0 if i < 16 else 4), run.stderr
+    assert run.stderr == f"atlas sign: {out}: has 16 signatures, which is the most\n"
+    assert len(signatures(out.read_bytes())) == 16 and atlas("info", out).returncode == 0
+
+
 def test_sign_afterwards(atlas, plans, keys, tmp_path):
     """Signing a plan that exists gives the bytes of signing it at once; twice is once."""
     out, again = tmp_path / "signed.bin", tmp_path / "again.bin"
