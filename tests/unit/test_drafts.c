@@ -79,6 +79,9 @@ static void steps_are_one_graph(void **state)
 	session_prescribe(r.session, all);
 	fill_prompt(prompt, 9, 4);
 	assert_int_equal(atlas_start(r.session, prompt, 9, &a, 1 + 6 * MOST, &slot), ATLAS_OK);
+	assert_int_equal(atlas_session_info(r.session, &info), ATLAS_OK);
+	const int room = r.plan->artifact.graph.slots * MOST; /* of which every step may need all */
+	assert_int_equal(atlas_step(r.session, events, room - 1, &made), ATLAS_ARGUMENT);
 	assert_int_equal(atlas_step(r.session, events, EVENTS, &made), ATLAS_OK);
 	assert_int_equal(made, 1);
 	const int before = r.fake.n_allocations;

@@ -191,6 +191,79 @@ static void much_may_happen_in_flight(void **state)
 	rig_close(&r);
 }
 
+/* A sequence that is started while tokens of another are on their way: those are handed out first, all of them. */
+static void tokens_on_their_way_come_first(void **state)
+{
+	int32_t prompt[9];
+	AtlasEvent e[4];
+	int first, second, n, n_before = 0;
+	Rig r;
+	(void)state;
+	for (int is_eager = 0; is_eager < 2; is_eager++, n_before = 0) {
+		rig_open(&r, "llama", 0);
+		r.fake.is_eager = is_eager;
+		fill_prompt(prompt, 9, 5);
+		assert_int_equal(atlas_start(r.session, prompt, 9, NULL, 60, &first), ATLAS_OK);
+		for (int i = 0; i < 2; i++) /* its first token, and one of eight steps */
+			assert_int_equal(atlas_step(r.session, e, 4, &n), ATLAS_OK);
+		assert_int_equal(atlas_start(r.session, prompt, 9, NULL, 60, &second), ATLAS_OK);
+		do {
+			assert_int_equal(atlas_step(r.session, e, 4, &n), ATLAS_OK);
+			assert_int_equal(n, 1);
+			n_before += e[0].slot == first;
+		} while (e[0].slot == first);
+		assert_int_equal(n_before, 7);
+		assert_int_equal(e[0].slot, second);
+		rig_close(&r);
+	}
+}
+
+typedef struct Buckets { const TargetPlan *plan; int rows[8], n; } Buckets;
+
+static void note_bucket(void *ctx, int phase, int steps)
+{
+	Buckets *b = ctx;
+	(void)steps;
+	if (b->plan->phases[phase].kind == DECODE && b->n < 8)
+		b->rows[b->n++] = b->plan->phases[phase].rows;
+}
+
+static void no_stage(void *ctx, WatchStage stage, int64_t free_bytes, int64_t total_bytes)
+{
+	(void)ctx, (void)stage, (void)free_bytes, (void)total_bytes;
+}
+
+static void no_node(void *ctx, int phase, int step, int launch, const SeenLaunch *seen)
+{
+	(void)ctx, (void)phase, (void)step, (void)launch, (void)seen;
+}
+
+/* Of the buckets that hold a step, the smallest: one sequence decodes in one row. */
+static void steps_take_the_smallest_bucket(void **state)
+{
+	int32_t prompt[9];
+	AtlasEvent e[4];
+	int slot, n;
+	(void)state;
+	for (int n_sequences = 1; n_sequences <= 4; n_sequences++) {
+		Rig r;
+		Buckets b = {0};
+		const DeviceWatch watch = {&b, no_stage, no_node, note_bucket};
+		rig_plan(&r, "llama", 0); /* decode: 1 and 4 rows */
+		b.plan = &r.plan->artifact.targets[0];
+		r.watch = &watch;
+		r.steps_ahead = 1;
+		assert_int_equal(open_fake(&r), ATLAS_OK);
+		fill_prompt(prompt, 9, 5);
+		for (int i = 0; i < n_sequences; i++)
+			assert_int_equal(atlas_start(r.session, prompt, 9, NULL, 20, &slot), ATLAS_OK);
+		while (b.n == 0)
+			assert_int_equal(atlas_step(r.session, e, 4, &n), ATLAS_OK);
+		assert_int_equal(b.rows[0], n_sequences == 1 ? 1 : 4);
+		rig_close(&r);
+	}
+}
+
 /* Logits of one sequence that are no numbers end it alone; the others' tokens are what they are without it. */
 static void a_sequence_may_fail_alone(void **state)
 {
@@ -328,6 +401,8 @@ int main(void)
 		cmocka_unit_test(rings_wrap),
 		cmocka_unit_test(sequences_end_inside_launches),
 		cmocka_unit_test(much_may_happen_in_flight),
+		cmocka_unit_test(tokens_on_their_way_come_first),
+		cmocka_unit_test(steps_take_the_smallest_bucket),
 		cmocka_unit_test(a_sequence_may_fail_alone),
 		cmocka_unit_test(results_may_come_in_pieces),
 		cmocka_unit_test(nonsense_from_the_device_ends_the_session),

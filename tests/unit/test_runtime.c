@@ -690,6 +690,16 @@ static void weights_by_reference(void **state)
 	assert_int_equal(truncate(shard, 1000), 0);
 	assert_int_equal(atlas_plan_open(m.path, &o, &plan, &error), ATLAS_INTEGRITY);
 	assert_non_null(strstr(error.text, ": too short for "));
+	for (int i = 0, n_cut = 0; i < m.artifact.graph.n_weights || n_cut < 10; i++) { /* of each weight the last byte */
+		const Weight *w = &m.artifact.graph.weights[i];
+		if (!w->file)
+			continue;
+		write_made_shard(&m, folder);
+		assert_int_equal(truncate(shard, w->file_offset + w->bytes - 1), 0);
+		assert_int_equal(atlas_plan_open(m.path, &o, &plan, &error), ATLAS_INTEGRITY);
+		assert_non_null(strstr(error.text, ": too short for "));
+		n_cut++;
+	}
 	unlink(shard);
 	rmdir(folder);
 	free_made(&m);
