@@ -145,7 +145,7 @@ test-long: deps ## also the tests that take minutes
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --long
 test-quick: deps ## unit programs, goldens and checks
 	+@$(MAKE) --no-print-directory tests
-	@tests/run --build-dir $(BUILD) --venv $(VENV) --only unit,golden,checks
+	@tests/run --build-dir $(BUILD) --venv $(VENV) --only checks,golden,unit --quick
 test-fresh: ## the first commands of README.md in a bare Debian 12; as root
 	@scripts/test_fresh.sh $(BUILD)
 check: all ## rules of the source tree

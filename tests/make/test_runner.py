@@ -38,6 +38,7 @@ def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=60)
             return got.returncode, got.stdout
 
+        run.folder = tmp_path
         return run
 
     return grow
@@ -71,6 +72,34 @@ def test_unit_program_that_fails_dies_or_runs_nothing(tree, program, says):
 def test_unit_program_that_was_not_built(tree):
     code, output = tree({"tests/unit/test_a.c": ""}, {})("--only", "unit")
     assert (code, last(output)) == (1, "0 passed, 1 failed"), output
+
+
+def test_groups_run_at_once_and_are_shown_in_order(tree):
+    """With two processors, a slow program waits for its neighbour, which therefore has to run beside it."""
+    both = "touch {0}; for i in $(seq 100); do [ -e {1} ] && break; sleep 0.1; done; [ -e {1} ] && {2}"
+    run = tree({"tests/unit/test_a.c": "", "tests/unit/test_b.c": "", "tests/unit/test_c.c": ""},
+               {"build/tests/test_a": both.format("a", "b", f"sleep 1; {PASS}"), "build/tests/test_b": both.format("b", "a", PASS),
+                "build/tests/test_c": FAIL})
+    with_two = "nproc() { echo 2; }; export -f nproc; exec tests/run --only unit"
+    got = subprocess.run(["bash", "-c", with_two], cwd=run.folder, text=True, capture_output=True, check=False, timeout=60)
+    lines = got.stdout.splitlines()
+    assert [line.split()[:2] for line in lines[:3]] == [["unit", "test_a"], ["unit", "test_b"], ["unit", "test_c"]]
+    assert (got.returncode, got.stderr, lines[-1]) == (1, "", "8 passed, 1 failed")
+
+
+def test_a_group_that_leaves_nothing_has_failed(tree):
+    """Its shell is killed together with it."""
+    code, output = tree({"tests/unit/test_a.c": ""}, {"build/tests/test_a": "kill -KILL $(ps -o ppid= $PPID) $PPID; sleep 9"})("--only", "unit")
+    assert (code, last(output)) == (1, "0 passed, 1 failed"), output
+
+
+def test_quick_goes_to_those_who_know_it(tree):
+    run = tree({"tests/unit/test_a.c": "/* with --quick half of it */", "tests/unit/test_b.c": ""},
+               {f"build/tests/test_{x}": f'echo "$*" >>said-{x}; {PASS}' for x in "ab"})
+    assert run("--only", "unit")[0] == 0
+    code, output = run("--only", "unit", "--quick")
+    assert code == 0 and "some unit programs do less with --quick; `make test` runs all of them\n" in output
+    assert [(run.folder / f"said-{x}").read_text() for x in "ab"] == ["\n--quick\n", "\n\n"]
 
 
 def test_nothing_ran_is_a_failure(tree):
