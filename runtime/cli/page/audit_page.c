@@ -262,8 +262,9 @@ static int first_equal(const Slot *ledger, int index)
 	const Slot *s = &ledger[index];
 	for (int i = 0; i < index; i++) {
 		const Slot *x = &ledger[i];
-		bool same = x->op == s->op && x->phase == s->phase && x->rows == s->rows && x->n_candidates == s->n_candidates
-			&& strcmp(x->operands, s->operands) == 0 && strcmp(x->attrs, s->attrs) == 0;
+		bool same = x->op == s->op && x->phase == s->phase && x->rows == s->rows &&
+			x->n_candidates == s->n_candidates && strcmp(x->operands, s->operands) == 0 &&
+			strcmp(x->attrs, s->attrs) == 0;
 		for (int k = 0; same && k < s->n_candidates; k++)
 			same = same_candidate(&x->candidates[k], &s->candidates[k]);
 		if (same)
