@@ -148,15 +148,18 @@ test-quick: deps ## unit programs, goldens and checks
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --only checks,golden,unit --quick
 test-fresh: ## the first commands of README.md in a bare Debian 12; as root
 	@scripts/test_fresh.sh $(BUILD)
-check: all ## rules of the source tree
+check: deps ## rules of the source tree
+	+@$(MAKE) --no-print-directory all
 	@tests/run --build-dir $(BUILD) --venv $(VENV) --only checks
-format: ## mends the layout of C and Python files
+format: deps ## mends the layout of C and Python files
 	@python3 scripts/format_c.py
 	@$(VENV)/bin/python -m ruff format --quiet .
 golden: all ## rewrites the goldens; review the diff like code
 	@tests/golden/run --build-dir $(BUILD) --update
-fuzz: ## libFuzzer on the readers of untrusted bytes
-	@scripts/fuzz.sh
+fuzz: SECONDS = 60
+fuzz: ## libFuzzer on the readers of untrusted bytes, SECONDS=60 each
+	@$(DEPS) install build fuzz
+	@scripts/fuzz.sh $(SECONDS)
 asan: ## builds the tests with sanitizers in build-asan
 	+@$(MAKE) --no-print-directory BUILD=build-asan SANITIZE=address,undefined tests
 test-asan: deps asan ## the tests with sanitizers

@@ -4,7 +4,7 @@
 #   deps.sh check PHASE...     say what is missing, one line each, and fail
 #   deps.sh install PHASE...   install what is missing, after saying what and why
 #
-# PHASE is `build` or `test`. A need is looked for by the file or command that is really used, so a machine
+# PHASE is `build`, `test` or `fuzz`. A need is looked for by the file or command that is really used, so a machine
 # that has it from elsewhere passes, and so that nothing is started when nothing is missing. The Makefile
 # gives CC, CUDA_ROOT (the toolkit in use, or the wheel folder), WHEELS (where wheels go) and VENV.
 set -euo pipefail
@@ -29,6 +29,7 @@ test  libcmocka-dev    usr/include/cmocka.h                   unit tests
 test  chromium-headless-shell  cmd:chromium-headless-shell    renders the pages of atlas audit and atlas bench
 test  mandoc           cmd:mandoc                             checks the manual pages
 test  shellcheck       cmd:shellcheck                         checks the shell scripts, in make check
+fuzz  clang            cmd:clang                              builds the fuzzers, with libFuzzer
 test  python3-venv     usr/lib/python3*/ensurepip/__init__.py      Python of the tests and their oracles
 '
 # Exact versions: a plan records its NVRTC, and the same inputs must give the same bytes.
