@@ -13,34 +13,10 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 
 import pytest
-
-
-def make(clone: pathlib.Path, *args: str, timeout: float = 300) -> subprocess.CompletedProcess:
-    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
-    return subprocess.run(["make", "CUDA_HOME=none", *args], cwd=clone, env=env, text=True,
-                          capture_output=True, check=False, timeout=timeout)
-
-
-@pytest.fixture(scope="module")
-def clone(repo: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig) -> pathlib.Path:
-    if pytestconfig.getoption("--build-dir") != "build":
-        pytest.skip("the plain build is built twice, a sanitized one is not")
-    folder = tmp_path_factory.mktemp("elsewhere") / "tree"
-    shutil.copytree(repo, folder, symlinks=True,
-                    ignore=shutil.ignore_patterns("build", "build-*", ".git", "__pycache__"))
-    got = make(folder, "deps", f"VENV={repo}/build/venv")
-    if got.returncode != 0 and not reachable():
-        pytest.skip("PyPI is out of reach: " + (got.stderr.strip().splitlines() or ["?"])[-1])
-    assert got.returncode == 0, got.stderr
-    got = make(folder)
-    assert got.returncode == 0, got.stderr
-    assert "warning" not in (got.stdout + got.stderr).lower()
-    return folder
-
+from clean_clone import make
 
 BARE = """
 mount --bind /dev/null /etc/ld.so.cache || exit 99
@@ -71,14 +47,6 @@ def compiles(bare, atlasc: pathlib.Path, plan: pathlib.Path, cache: pathlib.Path
     """A compile whose kernels are in `cache` already; NVRTC is started all the same, for its version."""
     checkpoint = pathlib.Path(__file__).resolve().parents[1] / "fixtures/llama-trained"
     return bare(atlasc, checkpoint, "-o", plan, "-q", "--cache-dir", cache, cwd=plan.parent)
-
-
-def reachable() -> bool:
-    try:
-        socket.create_connection(("pypi.org", 443), timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("name", ["atlas", "libatlas.so", "libatlas.a", "gen/kernel_table.c"])
