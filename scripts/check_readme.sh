@@ -1,12 +1,12 @@
 #!/bin/bash
 # README, CONTRIBUTING and docs/ cannot rot: every path they name exists, every make target they name is one, every pass of the
 # compiler is in README with its letter, and every command in a block marked `sh` runs, in order. Of `make`
-# lines only the target is looked up, for they are what runs this check; `apt-get` lines are for a bare machine.
+# lines only the target is looked up, for they are what runs this check; `apt-get` lines are for a bare machine. In every
+# page of the tree, links lead to files that exist and, with #, to a heading there; the web is not asked.
 #
 #   scripts/check_readme.sh [BUILD]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
-unset MAKEFLAGS MFLAGS MAKELEVEL # a make that is asked here is no part of the one that runs this
 build=${1:-build} bad=0
 
 say() { echo "$page: $1"; bad=1; }
@@ -27,7 +27,7 @@ for page in README.md $(find CONTRIBUTING.md tests/README.md docs -name '*.md' 2
 
 	# shellcheck disable=SC2013  # targets are words
 	for target in $(grep -oE '(^|[`(])make [a-z_.-]+' "$page" | sed 's/.*make //' | sort -u); do
-		make -n "$target" >/dev/null 2>&1 || say "make $target: no such target"
+		grep -qE "^$target:" Makefile || say "make $target: no such target"
 	done
 
 	while IFS= read -r line; do
@@ -39,4 +39,25 @@ for page in README.md $(find CONTRIBUTING.md tests/README.md docs -name '*.md' 2
 	done < <(sed -n '/^```sh$/,/^```$/p' "$page" | grep -v '^```')
 done
 rm -f "$build/readme.log"
+
+anchors() { # page: its headings as links name them
+	sed -n '/^```/,/^```$/d; s/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g' |
+		awk '{ print n[$0]++ ? $0 "-" n[$0] - 1 : $0 }'
+}
+while IFS= read -r page; do
+	page=${page#./}
+	while IFS= read -r link; do
+		file=${link%%#*}
+		case $link in
+		http://* | https://* | mailto:*) continue ;;
+		\#*) file=$page ;;
+		*) file=$(dirname "$page")/$file ;;
+		esac
+		if [ ! -e "$file" ]; then
+			say "the link $link leads nowhere"
+		elif [[ $link == *#* ]] && ! anchors "$file" | grep -qxF -e "${link#*#}"; then
+			say "the link $link: ${file#./} has no such heading"
+		fi
+	done < <(sed '/^```/,/^```$/d; s/`[^`]*`//g' "$page" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//')
+done < <(find . -name 'build*' -prune -o -name .git -prune -o -name '*.md' -print | sort)
 exit $bad

@@ -163,6 +163,18 @@ def test_readme(tree, line, says):
     assert says in output
 
 
+@pytest.mark.parametrize("link, says", [
+    ("docs/y.md", None), ("docs/y.md#two-words-and-code", None), ("docs/y.md#twice-1", None), ("#x-y", None), ("docs", None),
+    ("https://example.com/nowhere", None), ("docs/z.md", "README.md: the link docs/z.md leads nowhere"),
+    ("y.md", "the link y.md leads nowhere"), ("#z", "the link #z: README.md has no such heading"),
+    ("docs/y.md#no-heading", "the link docs/y.md#no-heading: docs/y.md has no such heading"),
+])
+def test_links(tree, link, says):
+    page = "# A page\n\n## Two words, and `code`\n\n## Twice\n\n## Twice\n\n```sh\n# no heading\n```\n[back](../README.md#x-y)\n"
+    code, output = tree({"README.md": f"# X y\n\nSee [it\nthere]({link}), `[x](nowhere)`.\n", "docs/y.md": page})("readme")
+    assert (code, output) == (0, "") if says is None else code == 1 and says in output
+
+
 @pytest.mark.parametrize("path, text", [
     ("README.md", "# x\n\nA note tells why.\n"),
     ("docs/x.md", "The plan is held against its contracts.\n"),
