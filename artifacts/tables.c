@@ -1,4 +1,6 @@
-/* tables.c - the tables of dtypes, attributes and ops as data, expanded from their headers. */
+/* tables.c - the tables of dtypes, attributes and ops as data, expanded from their headers; and the name of a table
+ * that a mistyped one is closest to. */
+#include "artifacts/closest.h"
 #include "artifacts/plan.h"
 
 #include <string.h>
@@ -147,4 +149,53 @@ const char *made_name(MadeAs m)
 	static const char *const names[MADE_COUNT] = {"no", "numbers", "codes", "e4m3_scales", "e4m3_scale", "e2m1_scales",
 		"e2m1_scale", "u4_scales"};
 	return names[m];
+}
+
+/* Closest names (closest.h) ------------------------------------------------------------ */
+
+/* Letters inserted, dropped, replaced or swapped with their neighbour to turn a into b. Names are short: longer ones
+ * are far from any other. */
+static size_t distance(const char *a, const char *b)
+{
+	enum { MOST = 64 };
+	size_t rows[3][MOST + 1], n = strlen(a), m = strlen(b);
+	if (n > MOST || m > MOST)
+		return MOST;
+	for (size_t i = 0; i <= n; i++) {
+		size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+		for (size_t j = 0; j <= m; j++) {
+			size_t best = i + j; /* one of them is empty */
+			if (i && j) {
+				best = above[j - 1] + (a[i - 1] != b[j - 1]);
+				best = above[j] + 1 < best ? above[j] + 1 : best;
+				best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+			}
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+				best = before[j - 2] + 1;
+			row[j] = best;
+		}
+	}
+	return rows[n % 3][m];
+}
+
+/* In half edits: the rest of a name that was begun counts as half of one. */
+static size_t halves(const char *seen, const char *name)
+{
+	enum { LEAST = 3 };
+	const size_t n = strlen(seen);
+	return n >= LEAST && strncmp(name, seen, n) == 0 && name[n] ? 1 : 2 * distance(seen, name);
+}
+
+const char *closest_name(const char *seen, const char *const *names, int n)
+{
+	const char *best = NULL;
+	size_t least = 2 * (strlen(seen) / 3 + 2);
+	for (int i = 0; i < n; i++) {
+		const size_t d = halves(seen, names[i]);
+		if (d > 0 && d < least) {
+			least = d;
+			best = names[i];
+		}
+	}
+	return best;
 }

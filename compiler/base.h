@@ -114,8 +114,4 @@ void note_at(Diags *d, Code code, Loc at, const char *fmt, ...)
 _Noreturn void bug_at(const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The name in `names` (n entries) closest to `seen` within a third of its length, or NULL:
- * the "did you mean" of every unknown key, option and kernel. */
-const char *closest_name(const char *seen, const char *const *names, int n);
-
 #endif

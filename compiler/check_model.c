@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifacts/closest.h"
 #include "compiler/config_keys.h"
 #include "compiler/read_model.h"
 

@@ -1,7 +1,10 @@
 /* command_line.c - one table of options gives parsing, --help and suggestions. */
 #include "compiler/command_line.h"
+#include "artifacts/closest.h"
 #include "artifacts/memory.h"
+#include "compiler/explain.h"
 #include "compiler/option_table.h"
+#include "compiler/value.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -111,9 +114,19 @@ static bool unknown_flag(Compile *c, const char *seen)
 	const char *names[N_FLAGS];
 	for (int i = 0; i < N_FLAGS; i++)
 		names[i] = flags[i].name;
+	seen = arena_strndup(&c->arena, seen, strcspn(seen, "="));
 	const char *near = closest_name(seen, names, N_FLAGS);
 	return near ? wrong(c, "unknown option %s: did you mean %s?", seen, near)
 		: wrong(c, "unknown option %s: see atlasc --help%s", seen, "");
+}
+
+static const char *closest_target(const char *seen)
+{
+	const char *names[32] = {"none"};
+	int n = 1;
+	for (int i = 0; i < n_target_table && n < 32; i++)
+		names[n++] = target_table[i].name;
+	return closest_name(seen, names, n);
 }
 
 static bool set_targets(Compile *c, const char *list)
@@ -131,7 +144,8 @@ static bool set_targets(Compile *c, const char *list)
 				*of = arena_printf(&c->arena, "%s%s%s", *of, **of ? ", " : "", target_table[i].name);
 			}
 			return wrong(c, "--target %s: expected %s", name, arena_printf(&c->arena,
-				"%s, or one of those that are compiled, never run: %s", known[0], known[1]));
+				"%s, or one of those that are compiled, never run: %s%s", known[0], known[1],
+				did_you_mean(&c->arena, closest_target(name))));
 		}
 		for (int i = 0; i < c->cmd.n_targets; i++)
 			if (strcmp(c->cmd.targets[i], name) == 0)
@@ -177,8 +191,11 @@ static bool set_warn(Compile *c, const char *value)
 	}
 	if (strncmp(value, "error=", 6) != 0)
 		return wrong(c, "-W %s: expected error, or error=CODE as in error=A0207%s", value, "");
-	if (!code_from_name(value + 6, &code))
-		return wrong(c, "-W %s: there is no such code: atlasc explain --list has all of them%s", value, "");
+	if (!code_from_name(value + 6, &code)) {
+		const char *near = closest_code(value + 6, false);
+		return wrong(c, "-W %s: there is no such code%s", value, near ? did_you_mean(&c->arena, near)
+			: ": atlasc explain --list has all of them");
+	}
 	c->diags.refuses[code] = true;
 	return true;
 }
@@ -282,15 +299,34 @@ static Flag match(const char *arg, const char **value)
 	return N_FLAGS;
 }
 
-/* A verb of the other command, and no folder of that name. */
+/* What may be the first word besides a folder: commands, and the verbs of the other command, which are no commands. */
+static const char *const verbs_of_atlas[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info",
+	"diff", "receipt", "memory", "sign"};
+enum { N_VERBS = sizeof verbs_of_atlas / sizeof verbs_of_atlas[0] };
+
 static bool is_verb_of_atlas(const char *word)
 {
-	static const char *const verbs[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info",
-		"diff", "receipt", "memory", "sign"};
-	for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
-		if (strcmp(word, verbs[i]) == 0)
-			return access(word, F_OK) != 0;
+	for (int i = 0; i < N_VERBS; i++)
+		if (strcmp(word, verbs_of_atlas[i]) == 0)
+			return true;
 	return false;
+}
+
+/* The first word names no folder. False: it is a verb of the other command, or much like such a word; the error is
+ * recorded. */
+static bool is_new_folder(Compile *c, const char *word)
+{
+	const char *names[COMMAND_WORDS + N_VERBS];
+	int n = 0;
+	if (is_verb_of_atlas(word))
+		return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", word, word);
+	for (int i = COMMAND_COMPILE + 1; i < COMMAND_WORDS; i++)
+		names[n++] = command_words[i].name;
+	for (int i = 0; i < N_VERBS; i++)
+		names[n++] = verbs_of_atlas[i];
+	const char *near = strchr(word, '/') ? NULL : closest_name(word, names, n);
+	return !near || wrong(c, "%s: there is no such folder or command: did you mean %s?", word,
+		is_verb_of_atlas(near) ? arena_printf(&c->arena, "atlas %s", near) : near);
 }
 
 /* The command that the first word names. */
@@ -328,9 +364,8 @@ static bool parse(Compile *c, int argc, char **argv, Command *command)
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
 			if (i == 1 && (verb = verb_of(argv[i])) != COMMAND_COMPILE)
 				*command = verb;
-			else if (i == 1 && is_verb_of_atlas(argv[i]))
-				return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", argv[i],
-					argv[i]);
+			else if (i == 1 && access(argv[i], F_OK) != 0 && !is_new_folder(c, argv[i]))
+				return false;
 			else if (c->cmd.model_dir || *command == COMMAND_KERNELS)
 				ok = wrong(c, "unexpected argument %s%s", argv[i], "");
 			else

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "artifacts/closest.h"
 #include "compiler/base.h"
 #include "runtime/atlas.h" /* its table alone: the names that atlas prints are explained here too */
 
@@ -70,7 +71,7 @@ static const CodeInfo *find_status(const char *word)
 	return NULL;
 }
 
-static int no_such_code(const char *seen)
+const char *closest_code(const char *seen, bool with_statuses)
 {
 	const char *names[CODE_COUNT + N_STATUSES];
 	char upper[32];
@@ -82,7 +83,12 @@ static int no_such_code(const char *seen)
 		names[i - 1] = code_name((Code)i);
 	for (int i = 0; i < N_STATUSES; i++)
 		names[CODE_COUNT - 1 + i] = statuses[i].name;
-	const char *near = closest_name(upper, names, CODE_COUNT - 1 + N_STATUSES);
+	return closest_name(upper, names, CODE_COUNT - 1 + (with_statuses ? N_STATUSES : 0));
+}
+
+static int no_such_code(const char *seen)
+{
+	const char *near = closest_code(seen, true);
 	fprintf(stderr, "atlasc: error[A0101]: there is no code %s: %s%s%s\n", seen,
 		near ? "did you mean " : "see atlasc explain --list", near ? near : "", near ? "?" : "");
 	return EXIT_USAGE;

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "artifacts/closest.h"
 #include "compiler/config_keys.h"
 #include "compiler/read_model.h"
 

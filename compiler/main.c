@@ -3,6 +3,7 @@
  * A pass reads and fills fields of Compile. The driver stops after a pass that recorded an error, prints all
  * diagnostics, and leaves with the exit code of the first. Dumps, checks, timing and --stop-after come from the table.
  */
+#include "artifacts/closest.h"
 #include "compiler/ir.h"
 #include "compiler/calibrate_cmd.h"
 #include "compiler/command_line.h"
@@ -13,6 +14,7 @@
 #include "compiler/model_folder.h"
 #include "compiler/progress.h"
 #include "compiler/times.h"
+#include "compiler/value.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -247,8 +249,8 @@ static void check_names(Compile *c)
 		found = strcmp(names[i], c->cmd.stop_after) == 0;
 	if (!found) {
 		const char *near = closest_name(c->cmd.stop_after, names, N_PASSES);
-		fail_at(&c->diags, A0101, (Loc){0}, "--stop-after %s: no such pass%s%s", c->cmd.stop_after,
-			near ? ", did you mean " : "", near ? near : "");
+		fail_at(&c->diags, A0101, (Loc){0}, "--stop-after %s: there is no such pass%s", c->cmd.stop_after,
+			near ? did_you_mean(&c->arena, near) : ": see atlasc --help");
 	}
 	for (const char *d = c->cmd.dump; d && *d; d++)
 		if (!strchr(letters, *d))

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifacts/closest.h"
 #include "artifacts/manual.h"
 #include "compiler/ir.h"
 #include "compiler/manual_cmd.h"
@@ -128,8 +129,8 @@ const char *suggest_option(Arena *a, const char *seen)
 		if (strcmp(last_part(names[k]), last) == 0)
 			return names[k];
 	}
-	const char *close = closest_name(seen, names, N_OPTIONS);
-	if (close || (close = suggest_section(a, seen)))
+	const char *close = suggest_section(a, seen);
+	if (close || (close = closest_name(seen, names, N_OPTIONS)))
 		return close;
 	for (int k = 0; k < N_OPTIONS; k++) { /* alike in the last part */
 		const char *part = last_part(names[k]);

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifacts/closest.h"
 #include "compiler/input.h"
 #include "compiler/json.h"
 #include "compiler/read_model.h"
@@ -262,6 +263,17 @@ static const char *known_model_types(Arena *a)
 	return list;
 }
 
+static const char *closest_model_type(const char *seen)
+{
+	const char *names[64];
+	int n = 0;
+	for (int i = 0; i < n_family_table; i++)
+		for (int j = 0; j < 4 && n < COUNT(names); j++)
+			if (family_table[i].model_types[j])
+				names[n++] = family_table[i].model_types[j];
+	return closest_name(seen, names, n);
+}
+
 static void read_architecture(Reading *r)
 {
 	const Value *v = config_lookup(r, "architectures");
@@ -294,8 +306,8 @@ static void read_kind(Reading *r)
 	} else if (want_string(r->d, A0203, "model_type", v, &r->cf->model_type)) {
 		r->family = family_by_model_type(r->cf->model_type);
 		if (!r->family)
-			fail_at(r->d, A0204, v->at, "model_type = %s: expected one of %s", value_text(r->d->arena, v),
-				known_model_types(r->d->arena));
+			fail_at(r->d, A0204, v->at, "model_type = %s: expected one of %s%s", value_text(r->d->arena, v),
+				known_model_types(r->d->arena), did_you_mean(r->d->arena, closest_model_type(r->cf->model_type)));
 	}
 	read_architecture(r);
 	if (code && !value_passes(code, IS_EMPTY))

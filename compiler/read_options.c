@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifacts/closest.h"
 #include "artifacts/formats.h"
 #include "artifacts/numbers.h"
 #include "compiler/input.h"

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "artifacts/closest.h"
 #include "compiler/read_model.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))

@@ -7,6 +7,7 @@
  * Dims are names of the template's own. They are compared with the op's row in ops.h by consistency: two places
  * that ops.h gives one name must have one name here. That is what catches N and K swapped.
  */
+#include "artifacts/closest.h"
 #include "compiler/kernelgen/kernelgen.h"
 
 #include <limits.h>

@@ -1,4 +1,5 @@
 /* atlas_main.c - the `atlas` command: finds the verb, reads its options, runs it. */
+#include "artifacts/closest.h"
 #include "runtime/cli/cli.h"
 
 #include <signal.h>
@@ -156,11 +157,20 @@ static void help(FILE *out)
 
 static int unknown(const char *seen)
 {
+	static const char *const of_atlasc[] = {"kernels", "explain", "compile"}; /* and atlasc itself */
+	enum { N_OTHERS = sizeof of_atlasc / sizeof of_atlasc[0] };
+	static const char *const first[] = {"--help", "--help-as", "--version"};
+	const bool is_option = seen[0] == '-';
 	const char *names[N_VERBS];
+	for (int i = 0; i < N_OTHERS; i++)
+		if (strcmp(seen, of_atlasc[i]) == 0) {
+			fprintf(stderr, "atlas: %s is done by the other command: see atlasc --help\n", seen);
+			return EXIT_USAGE;
+		}
 	for (int i = 0; i < N_VERBS; i++)
 		names[i] = verbs[i].name;
-	const char *near = options_closest(seen, names, N_VERBS);
-	fprintf(stderr, "atlas: unknown %s %s", seen[0] == '-' ? "option" : "verb", seen);
+	const char *near = is_option ? closest_name(seen, first, 3) : closest_name(seen, names, N_VERBS);
+	fprintf(stderr, "atlas: unknown %s %s", is_option ? "option" : "verb", seen);
 	fprintf(stderr, near ? ": did you mean %s?\n" : ": see atlas --help%s\n", near ? near : "");
 	return EXIT_USAGE;
 }

@@ -86,8 +86,6 @@ bool options_limits(const char *verb, const char *name, double *low, double *hig
 void manual_of_verb(FILE *out, const Verb *verb);
 void manual_of_command(FILE *out, const Verb *verbs, int n);
 void manual_completion(FILE *out, const Verb *verbs, int n);
-/* The name closest to `seen` within a third of its length, or NULL. */
-const char *options_closest(const char *seen, const char *const *names, int n);
 
 /* Plans and sessions ------------------------------------------------------------ */
 

@@ -1,5 +1,6 @@
 /* cli_options.c - one table of options gives parsing, help, limits and suggestions of every verb.
  */
+#include "artifacts/closest.h"
 #include "runtime/cli/cli.h"
 
 #include <errno.h>
@@ -306,45 +307,6 @@ void options_help(FILE *out, const Verb *verb)
 		fprintf(out, "\n%s", verb->notes);
 }
 
-/* Distance ------------------------------------------------------------ */
-
-/* Letters inserted, dropped, replaced or swapped with their neighbour to turn a into b. */
-static size_t edits(const char *a, const char *b)
-{
-	enum { MOST = 32 };
-	size_t rows[3][MOST + 1], n = strlen(a), m = strlen(b);
-	if (n > MOST || m > MOST)
-		return SIZE_MAX;
-	for (size_t i = 0; i <= n; i++) {
-		size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
-		for (size_t j = 0; j <= m; j++) {
-			size_t best = i + j; /* one of them is empty */
-			if (i && j) {
-				best = above[j - 1] + (a[i - 1] != b[j - 1]);
-				best = above[j] + 1 < best ? above[j] + 1 : best;
-				best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-			}
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-				before[j - 2] + 1 < best)
-				best = before[j - 2] + 1;
-			row[j] = best;
-		}
-	}
-	return rows[n % 3][m];
-}
-
-const char *options_closest(const char *seen, const char *const *names, int n)
-{
-	const char *best = NULL;
-	size_t least = (strlen(seen) + 2) / 3 + 1;
-	for (int i = 0; i < n; i++)
-		if (edits(seen, names[i]) < least) {
-			least = edits(seen, names[i]);
-			best = names[i];
-		}
-	return best;
-}
-
 /* Values ------------------------------------------------------------ */
 
 static bool wrong(const Opt *o, const Args *args, const char *seen, const char *expected)
@@ -489,17 +451,35 @@ static const Opt *find(unsigned bit, const char *word)
 	return NULL;
 }
 
+/* "run, bench": the verbs that have the option which this verb has not; "" = none has it. */
+static const char *verbs_with(const char *word, char text[160])
+{
+	unsigned verbs = 0;
+	text[0] = 0;
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (strcmp(options[i].name, word) == 0)
+			verbs |= options[i].verbs;
+	for (size_t i = 0; i < sizeof verb_bits / sizeof verb_bits[0]; i++)
+		if (verbs & verb_bits[i].bit)
+			snprintf(text + strlen(text), 160 - strlen(text), "%s%s", *text ? ", " : "", verb_bits[i].name);
+	return text;
+}
+
 static int unknown(const Args *args, unsigned bit, const char *word)
 {
 	const char *names[N_OPTIONS];
+	char verbs[160], name[48];
 	int n = 0;
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+	if (*verbs_with(name, verbs))
+		return cli_say(args, EXIT_USAGE, "%s is an option of %s, not of %s", name, verbs, args->verb);
 	for (int i = 0; i < N_OPTIONS; i++)
 		if (options[i].verbs & bit)
 			names[n++] = options[i].name;
-	const char *near = options_closest(word, names, n);
+	const char *near = closest_name(name, names, n);
 	if (near)
-		return cli_say(args, EXIT_USAGE, "unknown option %s: did you mean %s?", word, near);
-	return cli_say(args, EXIT_USAGE, "unknown option %s: see atlas %s --help", word, args->verb);
+		return cli_say(args, EXIT_USAGE, "unknown option %s: did you mean %s?", name, near);
+	return cli_say(args, EXIT_USAGE, "unknown option %s: see atlas %s --help", name, args->verb);
 }
 
 /* Takes the option at argv[0]; returns how many words it used, 0 after a mistake. */

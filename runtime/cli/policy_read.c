@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifacts/closest.h"
 #include "artifacts/formats.h"
 #include "runtime/cli/policy.h"
 
@@ -109,9 +110,14 @@ static bool is_dtype(Reader *r, const Key *k, const char *word)
 	if (dtype_from_name(word, &unused) || strcmp(word, "fp8") == 0 || (is_kv && cache_from_name(word, &unused)))
 		return true;
 	char known[128] = "";
-	for (int i = 0; i < DT_COUNT; i++)
-		snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", dtype_name((Dtype)i));
-	return wrong(r, "\"%s\" is no dtype: expected one of %s, %s", word, known, is_kv ? "fp8, nvfp4" : "fp8");
+	const char *names[DT_COUNT + 2] = {"fp8", is_kv ? "nvfp4" : "fp8"};
+	for (int i = 0; i < DT_COUNT; i++) {
+		names[i + 2] = dtype_name((Dtype)i);
+		snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", names[i + 2]);
+	}
+	const char *near = closest_name(word, names, DT_COUNT + 2);
+	return wrong(r, "\"%s\" is no dtype: expected one of %s, %s%s%s%s", word, known, is_kv ? "fp8, nvfp4" : "fp8",
+		near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
 static bool read_list(Reader *r, const Key *k, PolicyList *list)
@@ -209,7 +215,7 @@ static const Key *find_key(Reader *r, const char *name)
 		if (strcmp(names[i], name) == 0)
 			return &keys[i];
 	}
-	const char *near = options_closest(name, names, N_KEYS);
+	const char *near = closest_name(name, names, N_KEYS);
 	wrong(r, near ? "unknown key %s: did you mean %s?" : "unknown key %s%s", name, near ? near : "");
 	return NULL;
 }
@@ -227,8 +233,12 @@ static bool read_section(Reader *r)
 	bool known = false;
 	for (int i = 0; i < N_KEYS && !known; i++)
 		known = strncmp(keys[i].name, r->section, (size_t)n) == 0 && keys[i].name[n] == '.';
-	if (!known)
-		return wrong(r, "unknown table %s: expected templates, dtypes, kv, launches or plan", r->section);
+	if (!known) {
+		static const char *const tables[] = {"templates", "dtypes", "kv", "kv.layers", "launches", "plan"};
+		const char *near = closest_name(r->section, tables, sizeof tables / sizeof tables[0]);
+		return wrong(r, near ? "unknown table %s: did you mean %s?"
+			: "unknown table %s: expected templates, dtypes, kv, launches or plan", r->section, near);
+	}
 	if (is_array != (strcmp(r->section, "kv.layers") == 0))
 		return wrong(r, is_array ? "[[%s]]: expected [%s]" : "[%s]: expected [[%s]]", r->section, r->section);
 	if (is_array && r->p->n_kv_layers == POLICY_KV_RULES)

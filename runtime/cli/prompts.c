@@ -1,5 +1,6 @@
 /* prompts.c - see prompts.h. Every line is read before anything runs, so that all mistakes are printed at once. */
 #include "runtime/cli/prompts.h"
+#include "artifacts/closest.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -157,7 +158,7 @@ static bool set_key(Line *l, Prompt *p, const char *key, const json_t *v)
 			return set_other(l, p, key, v);
 		names[N_SETTINGS + i] = other_keys[i];
 	}
-	const char *near = options_closest(key, names, N_SETTINGS + N_OTHERS);
+	const char *near = closest_name(key, names, N_SETTINGS + N_OTHERS);
 	return wrong(l, column_of(l, key), near ? "unknown key %.60s: did you mean %s?" : "unknown key %.60s%s", key,
 		near ? near : "");
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "artifacts/audit.h"
+#include "artifacts/closest.h"
 #include "runtime/cli/certify.h"
 #include "runtime/cli/page/audit_page.h"
 #include "runtime/cli/policy.h"
@@ -52,6 +53,29 @@ static int write_page(const Args *args, const Artifact *a)
 	return code;
 }
 
+static int no_such_launch(const Args *args)
+{
+	const char *names[PROBE], *phase = args->phase ? args->phase : "";
+	char seen[32];
+	for (int p = 0; p < PROBE; p++)
+		names[p] = phase_name((PhaseKind)p);
+	snprintf(seen, sizeof seen, "%.*s", (int)strcspn(phase, "["), phase);
+	const char *near = closest_name(seen, names, PROBE);
+	if (near)
+		return cli_say(args, EXIT_USAGE, "--phase %s: there is no such phase: did you mean %s?", args->phase, near);
+	return cli_say(args, EXIT_USAGE, "%s%s%s%s%s: the plan has no such launch", *phase ? "--phase " : "", phase,
+		*phase && args->layer ? " " : "", args->layer ? "--layer " : "", args->layer ? args->layer : "");
+}
+
+static int no_such_target(const Args *args, const Artifact *a)
+{
+	char names[256] = "";
+	for (int i = 0; i < a->n_targets; i++)
+		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", a->targets[i].target);
+	return cli_say(args, EXIT_USAGE, "--target %s: the plan has no such target: it has %s", args->target,
+		*names ? names : "none");
+}
+
 static int show(const Args *args, const Artifact *a)
 {
 	AuditOptions options = {.target = args->target, .reasons = args->reasons, .phase = args->phase,
@@ -62,10 +86,9 @@ static int show(const Args *args, const Artifact *a)
 		return audit_why(a, &options, args->slot, stdout) ? EXIT_OK : cli_say(args, EXIT_USAGE,
 			"--why %s: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them", args->slot);
 	if ((args->phase || args->layer) && !audit_has(a, &options))
-		return cli_say(args, EXIT_USAGE, "--phase %s --layer %s: the plan has no such launch",
-			args->phase ? args->phase : "(any)", args->layer ? args->layer : "(any)");
+		return no_such_launch(args);
 	bool found = args->json ? audit_json(a, &options, stdout) : audit_text(a, &options, stdout);
-	return found ? EXIT_OK : cli_say(args, EXIT_USAGE, "--target %s: the plan has no such target", args->target);
+	return found ? EXIT_OK : no_such_target(args, a);
 }
 
 int verb_audit(const Args *args)

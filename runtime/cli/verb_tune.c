@@ -3,6 +3,7 @@
  * A file holds the times of one card. What was measured now replaces what it says of the same kernels; the rest stays,
  * but for templates that the plan has from another source: their times are of kernels that are gone.
  */
+#include "artifacts/closest.h"
 #include "artifacts/tuning.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/tune.h"
@@ -75,9 +76,9 @@ static int read_only(Tune *t)
 		names[i] = op_table[i].name;
 	if (!only || op_from_name(only, &t->only))
 		return 0;
-	const char *near = options_closest(only, names, OP_COUNT);
-	return cli_say(t->args, EXIT_USAGE, near ? "--only %s: no such op, did you mean %s?"
-		: "--only %s: no such op, see atlasc --list-ops%s", only, near ? near : "");
+	const char *near = closest_name(only, names, OP_COUNT);
+	return cli_say(t->args, EXIT_USAGE, near ? "--only %s: there is no such op: did you mean %s?"
+		: "--only %s: there is no such op: see atlasc --list-ops%s", only, near ? near : "");
 }
 
 static int choose_trials(Tune *t)

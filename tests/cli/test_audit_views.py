@@ -77,9 +77,12 @@ def test_a_false_predicate_has_its_place(atlas, plan, repo):
     (["--why", "decode[3]/0/norm_linear"],
      "--why decode[3]/0/norm_linear: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them"),
     (["--why", "decode[2]/0"], "--why decode[2]/0: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them"),
-    (["--phase", "decode[3]"], "--phase decode[3] --layer (any): the plan has no such launch"),
-    (["--layer", "2"], "--phase (any) --layer 2: the plan has no such launch"),
-    (["--layer", "x"], "--phase (any) --layer x: the plan has no such launch"),
+    (["--phase", "decode[3]"], "--phase decode[3]: the plan has no such launch"),
+    (["--layer", "2"], "--layer 2: the plan has no such launch"),
+    (["--layer", "x"], "--layer x: the plan has no such launch"),
+    (["--phase", "decode[1]", "--layer", "9"], "--phase decode[1] --layer 9: the plan has no such launch"),
+    (["--phase", "decod[1]"], "--phase decod[1]: there is no such phase: did you mean decode?"),
+    (["--target", "sm_90"], "--target sm_90: the plan has no such target: it has sm_90a"),
     (["--json", "--layer", "1"], "--json holds all of the plan: give it without --phase, --layer, --why and --html"),
 ])
 def test_mistakes(atlas, plan, words, message):

@@ -185,7 +185,8 @@ def test_sarif(check, atlas):
 
 
 @pytest.mark.parametrize("text,message", [
-    ("[template]\n", "1: unknown table template: expected templates, dtypes, kv, launches or plan"),
+    ("[template]\n", "1: unknown table template: did you mean templates?"),
+    ("[zebra]\n", "1: unknown table zebra: expected templates, dtypes, kv, launches or plan"),
     ('[templates]\nforbiden = ["x"]\n', "2: unknown key templates.forbiden: did you mean templates.forbidden?"),
     ("[templates]\nforbidden = []\n", "2: templates.forbidden: the list is empty: leave the key out for no rule"),
     ('[templates]\nforbidden = "x"\n', "2: templates.forbidden: expected a list of strings"),

@@ -192,7 +192,7 @@ def test_the_file_is_looked_at_before_the_gpu(atlas, with_candidates, tmp_path):
     assert (run.returncode, run.stderr) == (5, f"atlas tune: {tmp_path}/no/times.toml: cannot be written: No such file or directory\n")
     run = atlas("tune", with_candidates, "--only", "norm_linea")
     assert (run.returncode, run.stderr) == (
-        2, "atlas tune: --only norm_linea: no such op, did you mean norm_linear?\n")
+        2, "atlas tune: --only norm_linea: there is no such op: did you mean norm_linear?\n")
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
