@@ -189,7 +189,7 @@ static size_t halves(const char *seen, const char *name)
 const char *closest_name(const char *seen, const char *const *names, int n)
 {
 	const char *best = NULL;
-	size_t least = 2 * (strlen(seen) / 3 + 2);
+	size_t least = 2 * (strlen(seen + strspn(seen, "-")) / 3 + 2);
 	for (int i = 0; i < n; i++) {
 		const size_t d = halves(seen, names[i]);
 		if (d > 0 && d < least) {

@@ -6,6 +6,7 @@
  * there: `atlas` reads it by its descriptor, and nothing is left whatever ends the two.
  */
 #include "compiler/calibrate_cmd.h"
+#include "artifacts/message.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +20,10 @@
 
 enum { MAX_PATH_BYTES = 4096 };
 
-static int say(int code, const char *what, const char *why)
+static int say(const Compile *c, int code, const char *what, const char *why)
 {
-	fprintf(stderr, "atlasc calibrate: %s: %s\n", what, why);
+	message_head(stderr, message_is_colored(c->cmd.color, stderr), "atlasc calibrate", MESSAGE_ERROR, NULL);
+	fprintf(stderr, "%s: %s\n", what, why);
 	return code;
 }
 
@@ -44,7 +46,7 @@ static int run(Compile *c, const char *atlas, const char *plan, const char *outp
 	const sigset_t *before)
 {
 	const char *words[] = {"atlas", "calibrate", plan, "--weights", c->cmd.model_dir, "--file", c->cmd.text, "--output",
-		output, c->cmd.quiet ? "-q" : NULL, NULL};
+		output, "--color", c->cmd.color ? c->cmd.color : "auto", c->cmd.quiet ? "-q" : NULL, NULL};
 	char *argv[sizeof words / sizeof words[0]], *none[] = {NULL};
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		argv[i] = words[i] ? arena_strdup(&c->arena, words[i]) : NULL;
@@ -52,19 +54,19 @@ static int run(Compile *c, const char *atlas, const char *plan, const char *outp
 	pid_t child;
 	int status, seen, interrupted_by = 0, failure = posix_spawnattr_init(&attr);
 	if (failure)
-		return say(EXIT_ENVIRONMENT, atlas, strerror(failure));
+		return say(c, EXIT_ENVIRONMENT, atlas, strerror(failure));
 	posix_spawnattr_setsigmask(&attr, before);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
 	failure = posix_spawn(&child, atlas, NULL, &attr, argv, none);
 	posix_spawnattr_destroy(&attr);
 	if (failure)
-		return say(EXIT_ENVIRONMENT, atlas, strerror(failure));
+		return say(c, EXIT_ENVIRONMENT, atlas, strerror(failure));
 	while (waitpid(child, &status, WNOHANG) == 0)
 		if (sigwait(held, &seen) == 0 && seen != SIGCHLD)
 			kill(child, interrupted_by = seen);
 	if (interrupted_by)
 		return raise(interrupted_by), EXIT_INTERRUPTED; /* it waits until the plan is gone */
-	return WIFEXITED(status) ? WEXITSTATUS(status) : say(EXIT_INTERNAL, atlas, "was ended by a signal");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : say(c, EXIT_INTERNAL, atlas, "was ended by a signal");
 }
 
 /* With signals that wait: a plan that is no result must lose its name. */
@@ -85,7 +87,7 @@ static int measure(Compile *c, int (*compile)(Compile *c), const char *atlas, co
 	const int fd = open(plan, O_RDONLY); /* for the other program as well */
 	unlink(plan);
 	if (fd < 0)
-		return say(EXIT_ENVIRONMENT, plan, strerror(errno));
+		return say(c, EXIT_ENVIRONMENT, plan, strerror(errno));
 	code = run(c, atlas, arena_printf(&c->arena, "/proc/self/fd/%d", fd), output, held, before);
 	close(fd);
 	return code;
@@ -96,7 +98,7 @@ int calibrate_command(Compile *c, int (*compile)(Compile *c))
 	const char *atlas = find_atlas(c);
 	sigset_t held, before;
 	if (!atlas)
-		return say(EXIT_ENVIRONMENT, "atlas", "is not in the folder of this program");
+		return say(c, EXIT_ENVIRONMENT, "atlas", "is not in the folder of this program");
 	sigemptyset(&held);
 	sigaddset(&held, SIGINT);
 	sigaddset(&held, SIGTERM);

@@ -2,6 +2,7 @@
 #include "compiler/command_line.h"
 #include "artifacts/closest.h"
 #include "artifacts/memory.h"
+#include "artifacts/message.h"
 #include "compiler/explain.h"
 #include "compiler/option_table.h"
 #include "compiler/value.h"
@@ -24,7 +25,7 @@ typedef enum Flag {
 	F_OUTPUT, F_TEXT, F_MODEL, F_CONTEXT, F_SLOTS, F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM,
 	F_SEED, F_HASH, F_SIGN, F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_WARN, F_OPS,
 	F_TARGETS, F_KEYS,
-	F_LIST, F_ESTIMATE, F_BUDGET, F_VERSION, F_HELP, F_AS, N_FLAGS
+	F_LIST, F_ESTIMATE, F_BUDGET, F_COLOR, F_VERSION, F_HELP, F_AS, N_FLAGS
 } Flag;
 
 static const ManualOption flags[N_FLAGS] = {
@@ -67,6 +68,7 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_BUDGET] = {"--memory-budget", 0, "SIZE", "refuse a plan that needs more device memory than SIZE, such as 24GiB, "
 		"before reading weights"},
 	[F_LIST] = {"--list", 0, NULL, "(explain) list every code with its title"},
+	[F_COLOR] = {"--color", 0, MESSAGE_COLORS, "colour of messages on stderr; auto: on a terminal (default)"},
 	[F_VERSION] = {"--version", 'V', NULL, "print the version"},
 	[F_HELP] = {"--help", 'h', NULL, "print this help"},
 	[F_AS] = {"--help-as", 0, "man|model|bash", "print the manual page, that of MODEL.toml, or the bash completion "
@@ -243,6 +245,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 		return memory_parse(value, &cmd->memory_budget) ||
 			wrong(c, "--memory-budget %s: expected bytes, or a number of KiB, MiB or GiB%s", value, "");
 	case F_LIST: cmd->list = true; break;
+	case F_COLOR: return message_is_color(value) || wrong(c, "--color %s: expected auto, always or never%s", value, "");
 	case F_VERSION: *command = COMMAND_VERSION; break;
 	case F_HELP: *command = COMMAND_HELP; break;
 	case F_AS:
@@ -264,7 +267,7 @@ static unsigned commands_of(Flag f)
 	case F_LIST: return EXPLAIN;
 	case F_OUTPUT: case F_MODEL: case F_QUIET: case F_WARN: return COMPILE | CALIBRATE;
 	case F_JSON: return COMPILE | KERNELS | EXPLAIN;
-	case F_OPS: case F_TARGETS: case F_KEYS: case F_VERSION: case F_HELP: case F_AS: return EVERY;
+	case F_OPS: case F_TARGETS: case F_KEYS: case F_COLOR: case F_VERSION: case F_HELP: case F_AS: return EVERY;
 	default: return COMPILE;
 	}
 }
@@ -422,7 +425,8 @@ static const char *contradiction(const CommandLine *cmd, Command command)
 Command parse_command_line(Compile *c, int argc, char **argv)
 {
 	Command command = COMMAND_COMPILE;
-	c->cmd = (CommandLine){.embed_weights = true, .targets = {"sm_90a"}, .n_targets = 1};
+	c->cmd = (CommandLine){.embed_weights = true, .targets = {"sm_90a"}, .n_targets = 1,
+		.color = message_color_word(argc, argv)};
 	if (!parse(c, argc, argv, &command))
 		return COMMAND_WRONG;
 	const char *why = contradiction(&c->cmd, command);

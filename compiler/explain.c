@@ -86,20 +86,20 @@ const char *closest_code(const char *seen, bool with_statuses)
 	return closest_name(upper, names, CODE_COUNT - 1 + (with_statuses ? N_STATUSES : 0));
 }
 
-static int no_such_code(const char *seen)
+static int no_such_code(Diags *d, const char *seen)
 {
 	const char *near = closest_code(seen, true);
-	fprintf(stderr, "atlasc: error[A0101]: there is no code %s: %s%s%s\n", seen,
+	fail_at(d, A0101, (Loc){0}, "there is no code %s: %s%s%s", seen,
 		near ? "did you mean " : "see atlasc explain --list", near ? near : "", near ? "?" : "");
 	return EXIT_USAGE;
 }
 
-int explain_command(const char *word, bool json)
+int explain_command(Diags *d, const char *word, bool json)
 {
 	Code code = CODE_NONE;
 	const CodeInfo *status = word ? find_status(word) : NULL;
 	if (word && !status && !code_from_name(word, &code))
-		return no_such_code(word);
+		return no_such_code(d, word);
 	if (json)
 		print_json(status ? status : word ? code_info(code) : NULL);
 	else if (status)

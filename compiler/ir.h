@@ -407,7 +407,7 @@ typedef struct CommandLine {
 	const char *targets[8]; int n_targets;
 	bool embed_weights, dry_run, json, quiet, timings;
 	bool list;              /* of `atlasc explain`: all codes */
-	const char *help_as;    /* "man", "model", "bash"; NULL = text */
+	const char *help_as, *color; /* "man", "bash", ..., NULL = text; "always", "never", NULL or "auto" */
 	bool estimate;          /* end after plan_memory, without kernels, and print the items of memory */
 	int64_t memory_budget;  /* most bytes on a device; 0 = any number */
 	int jobs;

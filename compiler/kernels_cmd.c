@@ -176,7 +176,7 @@ static bool print_json(void)
 	return ok;
 }
 
-int kernels_command(bool json)
+int kernels_command(Diags *d, bool json)
 {
 	bool ok = true;
 	if (json)
@@ -186,6 +186,6 @@ int kernels_command(bool json)
 			print_template(&kernel_table[i]);
 	if (ok && fflush(stdout) == 0 && !ferror(stdout))
 		return EXIT_OK;
-	fprintf(stderr, "atlasc: error[A0103]: stdout cannot be written\n");
+	fail_at(d, A0103, (Loc){0}, "stdout cannot be written");
 	return EXIT_ENVIRONMENT;
 }

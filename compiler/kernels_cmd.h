@@ -2,8 +2,8 @@
 #ifndef ATLASC_KERNELS_CMD_H
 #define ATLASC_KERNELS_CMD_H
 
-#include <stdbool.h>
+#include "compiler/base.h"
 
-int kernels_command(bool json); /* prints to stdout; an exit code */
+int kernels_command(Diags *d, bool json); /* prints to stdout; an exit code */
 
 #endif

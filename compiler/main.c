@@ -4,6 +4,7 @@
  * diagnostics, and leaves with the exit code of the first. Dumps, checks, timing and --stop-after come from the table.
  */
 #include "artifacts/closest.h"
+#include "artifacts/message.h"
 #include "compiler/ir.h"
 #include "compiler/calibrate_cmd.h"
 #include "compiler/command_line.h"
@@ -61,22 +62,21 @@ static double now_seconds(void)
 
 /* Talk ------------------------------------------------------------------------------------------ */
 
-static void print_loc(FILE *f, Loc at)
+/* "FILE:LINE:COLUMN" */
+static const char *place_text(Arena *a, Loc at)
 {
-	if (!at.file)
-		fputs("atlasc: ", f);
-	else if (at.line)
-		fprintf(f, "%s:%d:%d: ", at.file, at.line, at.col);
-	else
-		fprintf(f, "%s: ", at.file);
+	return !at.file ? "atlasc" : at.line ? arena_printf(a, "%s:%d:%d", at.file, at.line, at.col) : at.file;
 }
 
-static void print_diags(const Diags *d)
+static void print_diags(const Compile *c)
 {
+	const Diags *d = &c->diags;
+	const bool is_colored = message_is_colored(c->cmd.color, stderr);
 	for (int i = 0; i < d->n; i++) {
-		print_loc(stderr, d->list[i].at);
-		fprintf(stderr, "%s[%s]: %s\n", d->list[i].is_note ? "note" : "error", code_name(d->list[i].code),
-			d->list[i].text);
+		const Diag *g = &d->list[i];
+		message_head(stderr, is_colored, place_text(d->arena, g->at), g->is_note ? MESSAGE_NOTE : MESSAGE_ERROR,
+			code_name(g->code));
+		fprintf(stderr, "%s\n", g->text);
 	}
 	int kept = 0;
 	for (int i = 0; i < d->n; i++)
@@ -296,7 +296,7 @@ static int compile(Compile *c)
 		run_passes(c);
 	if (c->progress)
 		progress_clear(&((Program *)c)->progress);
-	print_diags(&c->diags);
+	print_diags(c);
 	int code = first_exit_code(&c->diags);
 	if (c->cmd.estimate && code == EXIT_OK)
 		estimate_memory(c, c->cmd.json, stdout);
@@ -348,19 +348,21 @@ int main(int argc, char **argv)
 		code = EXIT_OK;
 		break;
 	case COMMAND_KERNELS:
-		code = kernels_command(c->cmd.json);
+		code = kernels_command(&c->diags, c->cmd.json);
+		print_diags(c);
 		break;
 	case COMMAND_CALIBRATE:
 		code = calibrate_command(c, compile);
 		break;
 	case COMMAND_EXPLAIN: /* the word that would name a model names a code */
-		code = explain_command(c->cmd.model_dir, c->cmd.json);
+		code = explain_command(&c->diags, c->cmd.model_dir, c->cmd.json);
+		print_diags(c);
 		break;
 	case COMMAND_COMPILE:
 		code = compile(c);
 		break;
 	default:
-		print_diags(&c->diags);
+		print_diags(c);
 		code = EXIT_USAGE;
 	}
 	arena_release(&c->scratch);

@@ -3,6 +3,7 @@
 #include "runtime/cli/cli.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,24 +156,35 @@ static void help(FILE *out)
 		out);
 }
 
-static int unknown(const char *seen)
+/* "atlas: error: ", of what is wrong before there is a verb. */
+static int fail(int argc, char **argv, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int fail(int argc, char **argv, const char *fmt, ...)
 {
+	va_list list;
+	va_start(list, fmt);
+	message_head(stderr, message_is_colored(message_color_word(argc, argv), stderr), "atlas", MESSAGE_ERROR, NULL);
+	vfprintf(stderr, fmt, list);
+	fputc('\n', stderr);
+	va_end(list);
+	return EXIT_USAGE;
+}
+
+static int unknown(int argc, char **argv)
+{
+	const char *seen = argv[1];
 	static const char *const of_atlasc[] = {"kernels", "explain", "compile"}; /* and atlasc itself */
 	enum { N_OTHERS = sizeof of_atlasc / sizeof of_atlasc[0] };
 	static const char *const first[] = {"--help", "--help-as", "--version"};
 	const bool is_option = seen[0] == '-';
 	const char *names[N_VERBS];
 	for (int i = 0; i < N_OTHERS; i++)
-		if (strcmp(seen, of_atlasc[i]) == 0) {
-			fprintf(stderr, "atlas: %s is done by the other command: see atlasc --help\n", seen);
-			return EXIT_USAGE;
-		}
+		if (strcmp(seen, of_atlasc[i]) == 0)
+			return fail(argc, argv, "%s is done by the other command: see atlasc --help", seen);
 	for (int i = 0; i < N_VERBS; i++)
 		names[i] = verbs[i].name;
 	const char *near = is_option ? closest_name(seen, first, 3) : closest_name(seen, names, N_VERBS);
-	fprintf(stderr, "atlas: unknown %s %s", is_option ? "option" : "verb", seen);
-	fprintf(stderr, near ? ": did you mean %s?\n" : ": see atlas --help%s\n", near ? near : "");
-	return EXIT_USAGE;
+	return fail(argc, argv, near ? "unknown %s %s: did you mean %s?" : "unknown %s %s: see atlas --help%s",
+		is_option ? "option" : "verb", seen, near ? near : "");
 }
 
 int main(int argc, char **argv)
@@ -192,10 +204,8 @@ int main(int argc, char **argv)
 	}
 	if (strncmp(first, "--help-as", 9) == 0 && (!first[9] || first[9] == '=')) {
 		const char *form = first[9] ? first + 10 : argc > 2 ? argv[2] : "";
-		if (strcmp(form, "man") != 0 && strcmp(form, "bash") != 0) {
-			fprintf(stderr, "atlas: --help-as %s: expected man or bash\n", form);
-			return EXIT_USAGE;
-		}
+		if (strcmp(form, "man") != 0 && strcmp(form, "bash") != 0)
+			return fail(argc, argv, "--help-as %s: expected man or bash", form);
 		(*form == 'm' ? manual_of_command : manual_completion)(stdout, verbs, N_VERBS);
 		return fflush(stdout) ? EXIT_ENVIRONMENT : EXIT_OK;
 	}
@@ -215,5 +225,5 @@ int main(int argc, char **argv)
 			return cli_say(&args, EXIT_ENVIRONMENT, "stdout cannot be written");
 		return code;
 	}
-	return unknown(first);
+	return unknown(argc, argv);
 }

@@ -50,7 +50,7 @@ int bench_read_before(const Args *args, BenchBefore *out)
 	json_t *all = json_loadb(text, n, 0, &error);
 	free(text);
 	if (!all)
-		return cli_say(args, EXIT_BAD_INPUT, "%s:%d:%d: %s", args->compare, error.line, error.column, error.text);
+		return cli_say_at(args, EXIT_BAD_INPUT, args->compare, error.line, error.column, error.text);
 	const json_t *rows = json_object_get(all, "rows");
 	const long long version = json_integer_value(json_object_get(all, "schema_version"));
 	if (!json_is_array(rows) || !json_is_string(json_object_get(all, "root")))

@@ -118,6 +118,7 @@ int certificate_required(const Args *args, const AtlasPlan *plan, AtlasSession *
 	if (code)
 		return cli_say(args, code, "--require-certified: %s", why);
 	if (session && !args->n_trust && !args->quiet)
-		cli_say(args, 0, "the certificate holds; who made it was not asked: --trust names a key");
+		cli_message(args, NULL, MESSAGE_NOTE, NULL,
+			"the certificate is valid, but any key may have signed it: --trust names the keys that count");
 	return 0;
 }

@@ -41,7 +41,7 @@ static int make_prompt(Work *w, const Tokens *tokens)
 	const int most = CERT_TOKENS < g->max_context - 4 ? CERT_TOKENS : g->max_context - 4;
 	int n = tokens->n ? tokens->n : g->page + FEW;
 	if (tokens->n > most)
-		cli_say(w->args, 0, "the first %d tokens are read", most);
+		cli_message(w->args, NULL, MESSAGE_NOTE, NULL, "the first %d tokens are read", most);
 	n = n < most ? n : most;
 	int code = cli_made_tokens(w->args, w->plan, n, &w->prompt);
 	if (code)

@@ -6,6 +6,7 @@
 #define ATLAS_CLI_H
 
 #include "artifacts/manual.h"
+#include "artifacts/message.h"
 #include "runtime/atlas.h"
 
 #include <stdbool.h>
@@ -41,6 +42,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *trust[MAX_TRUST]; /* files of public keys */
 	int n_trust;
 	const char *key; /* file of a private key */
+	const char *color;  /* "always", "never"; NULL or "auto" = on a terminal */
 	const char *hashes; /* full, lazy, off; NULL = the verb's own */
 	const char *compare; /* an earlier result of bench --json */
 	char *const *words; int n_words; /* behind the verb, as they were given */
@@ -92,9 +94,15 @@ void manual_completion(FILE *out, const Verb *verbs, int n);
 /* "atlas VERB: error[NAME]: text", with the advice on a line of its own; returns the status's exit
  * code. */
 int cli_fail(const Args *args, const AtlasError *error);
-/* "atlas VERB: text"; returns exit_code. */
+/* "atlas VERB: error: text"; where exit_code is EXIT_OK or EXIT_NEGATIVE, a remark: "atlas VERB: text". Returns
+ * exit_code. */
 int cli_say(const Args *args, int exit_code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* "atlas VERB: FILE:LINE:COLUMN: error: text"; column 0 = none. Returns exit_code. */
+int cli_say_at(const Args *args, int exit_code, const char *file, int line, int column, const char *text);
+/* "atlas VERB: PLACE: error[NAME]: text"; place and name may be NULL. */
+void cli_message(const Args *args, const char *place, MessageKind kind, const char *name, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
 /* cli_fail with the session's last failure. */
 int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus status);
 

@@ -13,24 +13,54 @@
 #include <sys/stat.h>
 #include <time.h>
 
+static void message(const Args *args, const char *place, MessageKind kind, const char *name, const char *fmt,
+	va_list list)
+{
+	char where[4200];
+	snprintf(where, sizeof where, "atlas %s%s%s", args->verb, place ? ": " : "", place ? place : "");
+	message_head(stderr, message_is_colored(args->color, stderr), where, kind, name);
+	vfprintf(stderr, fmt, list);
+	fputc('\n', stderr);
+}
+
 int cli_say(const Args *args, int exit_code, const char *fmt, ...)
+{
+	const bool is_remark = exit_code == EXIT_OK || exit_code == EXIT_NEGATIVE;
+	va_list list;
+	va_start(list, fmt);
+	message(args, NULL, is_remark ? MESSAGE_REMARK : MESSAGE_ERROR, NULL, fmt, list);
+	va_end(list);
+	return exit_code;
+}
+
+int cli_say_at(const Args *args, int exit_code, const char *file, int line, int column, const char *text)
+{
+	char place[4200];
+	int n = snprintf(place, sizeof place, "%.4000s:%d", file, line);
+	if (column)
+		snprintf(place + n, sizeof place - (size_t)n, ":%d", column);
+	cli_message(args, place, MESSAGE_ERROR, NULL, "%s", text);
+	return exit_code;
+}
+
+void cli_message(const Args *args, const char *place, MessageKind kind, const char *name, const char *fmt, ...)
 {
 	va_list list;
 	va_start(list, fmt);
-	fprintf(stderr, "atlas %s: ", args->verb);
-	vfprintf(stderr, fmt, list);
-	fputc('\n', stderr);
+	message(args, place, kind, name, fmt, list);
 	va_end(list);
-	return exit_code;
 }
 
 int cli_fail(const Args *args, const AtlasError *error)
 {
 	const char *advice = atlas_status_advice(error->status);
 	const char *text = error->text[0] ? error->text : atlas_status_text(error->status);
-	cli_say(args, 0, "error[%s]: %s", atlas_status_name(error->status), text);
-	if (*advice)
-		fprintf(stderr, "  help: %s\n", advice);
+	cli_message(args, NULL, MESSAGE_ERROR, atlas_status_name(error->status), "%s", text);
+	if (*advice) {
+		fputs("  ", stderr);
+		message_head(stderr, message_is_colored(args->color, stderr), "", MESSAGE_HELP, NULL);
+		fprintf(stderr, "%s\n", advice);
+	}
 	return atlas_status_exit_code(error->status);
 }
 
@@ -120,7 +150,7 @@ void cli_remark_card(const Args *args, const AtlasPlan *plan, const char *target
 {
 	const char *card = cli_other_card(plan, target, gpu);
 	if (card && !args->quiet)
-		cli_say(args, 0, "kernels were chosen by times of %s; this GPU is %s", card, gpu);
+		cli_message(args, NULL, MESSAGE_NOTE, NULL, "kernels were chosen by times of %s; this GPU is %s", card, gpu);
 }
 
 int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device, AtlasDevice *started,
@@ -200,9 +230,11 @@ int cli_check_tokens(const Args *args, const AtlasPlan *plan, const Tokens *toke
 	AtlasPlanInfo info = {.struct_size = sizeof info};
 	atlas_plan_info(plan, &info);
 	for (int i = 0; i < tokens->n; i++)
-		if (tokens->ids[i] >= info.vocab)
-			return cli_say(args, EXIT_BAD_INPUT, "error[TOKEN]: %s: token id %d (number %d of %d): ids go from 0 to %d",
+		if (tokens->ids[i] >= info.vocab) {
+			cli_message(args, NULL, MESSAGE_ERROR, "TOKEN", "%s: token id %d (number %d of %d): ids go from 0 to %d",
 				where, tokens->ids[i], i + 1, tokens->n, info.vocab - 1);
+			return EXIT_BAD_INPUT;
+		}
 	return 0;
 }
 

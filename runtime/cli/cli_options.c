@@ -37,8 +37,8 @@ static const struct {
 	{"sign", SIGN}, {"serve", SERVE}};
 
 typedef enum Kind {
-	FLAG, TEXT, WORDS, ONE_OF, STOPS, TRUST, HASHES, DEVICE, SPECULATE, INPUT, SHARES, INTEGER, NUMBER, SEED, SIZE,
-	HELP, PAGE,
+	FLAG, TEXT, WORDS, ONE_OF, STOPS, TRUST, HASHES, COLOR, DEVICE, SPECULATE, INPUT, SHARES, INTEGER, NUMBER, SEED,
+	SIZE, HELP, PAGE,
 	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
 } Kind;
 
@@ -252,6 +252,8 @@ static const Opt options[] = {
 		FLAG, FIELD(json), 0, 0},
 	{"--quiet", 'q', COMPUTES | CALIBRATE | TUNE, NULL, "no remarks on stderr",
 		FLAG, FIELD(quiet), 0, 0},
+	{"--color", 0, ~0u, MESSAGE_COLORS, "colour of messages on stderr; auto: on a terminal (default)",
+		COLOR, 0, 0, 0},
 	{"--help", 'h', ~0u, NULL, "print this help",
 		HELP, 0, 0, 0},
 	{"--help-as", 0, ~0u, "man", "print it as a manual page",
@@ -311,7 +313,7 @@ void options_help(FILE *out, const Verb *verb)
 
 static bool wrong(const Opt *o, const Args *args, const char *seen, const char *expected)
 {
-	cli_say(args, 0, "%s %s: expected %s", o->name, seen, expected);
+	cli_say(args, EXIT_USAGE, "%s %s: expected %s", o->name, seen, expected);
 	return false;
 }
 
@@ -397,6 +399,8 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		return set_one_of(o, args, text);
 	case PAGE:
 		return strcmp(text, "man") == 0 || wrong(o, args, text, "man");
+	case COLOR: /* options_parse has it already */
+		return message_is_color(text) || wrong(o, args, text, "auto, always or never");
 	case HASHES:
 		if (strcmp(text, "full") != 0 && strcmp(text, "lazy") != 0 && strcmp(text, "off") != 0)
 			return wrong(o, args, text, "full, lazy or off");
@@ -501,7 +505,7 @@ static int take_option(const Opt *o, int argc, char **argv, Args *args)
 	if (o->kind == OUTPUT && (argc < 2 || (argv[1][0] == '-' && argv[1][1])))
 		return set_value(o, args, "-");
 	if (argc < 2) {
-		cli_say(args, 0, "%s needs a value: %s", o->name, o->value);
+		cli_say(args, EXIT_USAGE, "%s needs a value: %s", o->name, o->value);
 		return 0;
 	}
 	return set_value(o, args, argv[1]) ? 2 : 0;
@@ -512,6 +516,7 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 	unsigned bit = bit_of(verb->name);
 	bool words_only = false;
 	*args = (Args){.verb = verb->name,
+		.color = message_color_word(argc, argv),
 		.words = argv,
 		.n_words = argc,
 		.sampling = {NAN, NAN, NAN, NAN, NAN, NAN, -1, -1, 0},
@@ -523,7 +528,8 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 	for (int i = 0; i < argc;) {
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {
 			if (args->plan && (verb->n_plans == 1 || args->other))
-				return cli_say(args, 0, "%s enough: %s and %s", verb->n_plans == 1 ? "one plan is" : "two plans are",
+				return cli_say(args, EXIT_USAGE, "%s enough: %s and %s",
+					verb->n_plans == 1 ? "one plan is" : "two plans are",
 					args->other ? args->other : args->plan, argv[i]), false;
 			*(args->plan ? &args->other : &args->plan) = argv[i++];
 			continue;
@@ -552,8 +558,8 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 		i += used;
 	}
 	if (verb->n_plans == 2 && !args->other)
-		return cli_say(args, 0, "name two plans: atlas %s PLAN PLAN", verb->name), false;
+		return cli_say(args, EXIT_USAGE, "name two plans: atlas %s PLAN PLAN", verb->name), false;
 	if (!args->plan)
-		return cli_say(args, 0, "name a plan: atlas %s PLAN", verb->name), false;
+		return cli_say(args, EXIT_USAGE, "name a plan: atlas %s PLAN", verb->name), false;
 	return true;
 }

@@ -52,7 +52,7 @@ static bool wrong(Reader *r, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(text, sizeof text, fmt, args);
 	va_end(args);
-	cli_say(r->args, 0, "%s:%d: %s", r->p->path, r->line, text);
+	cli_say_at(r->args, 0, r->p->path, r->line, 0, text);
 	r->failed = true;
 	return false;
 }

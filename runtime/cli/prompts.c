@@ -26,7 +26,7 @@ static bool wrong(Line *l, int column, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(text, sizeof text, fmt, args);
 	va_end(args);
-	cli_say(l->args, 0, "%s:%d:%d: error: %s", l->args->file, l->number, column, text);
+	cli_say_at(l->args, 0, l->args->file, l->number, column, text);
 	l->is_wrong = true;
 	return false;
 }
@@ -234,8 +234,10 @@ int prompts_read(const Args *args, Prompts *list)
 		l.n -= l.n && at[l.n - 1] == '\r';
 		at = stop + 1;
 		if (!l.n) {
+			char place[300];
+			snprintf(place, sizeof place, "%.280s:%d", args->file, number);
 			if (!args->quiet)
-				cli_say(args, 0, "%s:%d: note: an empty line is skipped", args->file, number);
+				cli_message(args, place, MESSAGE_NOTE, NULL, "an empty line is skipped");
 			continue;
 		}
 		Prompt *p = add_prompt(args, list, number);

@@ -370,7 +370,7 @@ static int run_all(Run *r)
 		report(r, &session, seconds);
 	if (!code && r->n_failed)
 		code = cli_say(r->args, atlas_status_exit_code(ATLAS_DEVICE_FAULT),
-			"error: %d of %d answers ended early: the model's scores were not numbers", r->n_failed, r->prompts.n);
+			"%d of %d answers ended early: the model's scores were not numbers", r->n_failed, r->prompts.n);
 	return code;
 }
 

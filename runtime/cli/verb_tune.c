@@ -131,7 +131,7 @@ static int read_old(Tune *t)
 	if (code)
 		return code;
 	if (!tuning_read(text, n, &t->old, &fault))
-		code = cli_say(t->args, EXIT_BAD_INPUT, "%s:%d:%d: %s", path, fault.line, fault.col, fault.text);
+		code = cli_say_at(t->args, EXIT_BAD_INPUT, path, fault.line, fault.col, fault.text);
 	free(text);
 	return code;
 }

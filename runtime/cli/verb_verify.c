@@ -164,7 +164,7 @@ int verb_verify(const Args *args)
 			args->plan, args->against, got.n_layers, want.n_layers, got.hidden_dim, want.hidden_dim,
 			got.vocab, want.vocab);
 	if (!code && !got.is_gpu && !other && !args->quiet)
-		cli_say(args, 0,
+		cli_message(args, NULL, MESSAGE_NOTE, NULL,
 			"both sides ran on the reference device: name a GPU, or another plan with --against");
 	if (!code)
 		code = judge(args, &got, &want);

@@ -87,7 +87,7 @@ def test_a_false_predicate_has_its_place(atlas, plan, repo):
 ])
 def test_mistakes(atlas, plan, words, message):
     run = atlas("audit", plan, *words)
-    assert (run.returncode, run.stdout, run.stderr) == (2, "", f"atlas audit: {message}\n")
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", f"atlas audit: error: {message}\n")
 
 
 def test_a_plan_without_targets(atlas, small_plan_of, tmp_path):

@@ -44,7 +44,7 @@ def run(atlas, plan):
 
 def test_without_one(atlas, plan):
     path = plan[0]
-    assert run(atlas, path) == (f"atlas run: --require-certified: there is no {path}.cert: atlas verify --certify makes one")
+    assert run(atlas, path) == (f"atlas run: error: --require-certified: there is no {path}.cert: atlas verify --certify makes one")
 
 
 @pytest.mark.parametrize("change,message", [
@@ -117,7 +117,7 @@ def test_one_that_holds(atlas, plan, tmp_path):
     assert atlas("audit", path, "--check", policy).returncode == 1
     layers = json.loads(atlas("info", path, "--json").stdout)["n_layers"] + 1
     (path.parent / "plan.bin.cert").write_text(certificate(root, phases, layers))
-    assert run(atlas, path) == "atlas run: --require-certified: a certificate is of a GPU, and this is device cpu"
+    assert run(atlas, path) == "atlas run: error: --require-certified: a certificate is of a GPU, and this is device cpu"
     checked = atlas("audit", path, "--check", policy)
     assert (checked.returncode, checked.stderr) == (0, "")
     (path.parent / "plan.bin.cert").unlink()
@@ -131,4 +131,4 @@ def test_one_that_holds(atlas, plan, tmp_path):
 ])
 def test_mistakes(atlas, words, message):
     got = atlas("verify", "plan.bin", *words)
-    assert (got.returncode, got.stdout, got.stderr) == (2, "", f"atlas verify: {message}\n")
+    assert (got.returncode, got.stdout, got.stderr) == (2, "", f"atlas verify: error: {message}\n")

@@ -93,8 +93,8 @@ def test_bash_completes_words_of_atlasc(complete, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command,words,message", [
     ("atlasc", ["--help-as", "html"], "atlasc: error[A0101]: --help-as html: expected man, model or bash\n"),
-    ("atlas", ["--help-as", "html"], "atlas: --help-as html: expected man or bash\n"),
-    ("atlas", ["run", "--help-as=bash"], "atlas run: --help-as bash: expected man\n"),
+    ("atlas", ["--help-as", "html"], "atlas: error: --help-as html: expected man or bash\n"),
+    ("atlas", ["run", "--help-as=bash"], "atlas run: error: --help-as bash: expected man\n"),
 ])
 def test_mistakes(request, command, words, message):
     run = request.getfixturevalue(command)(*words)

@@ -211,7 +211,7 @@ def test_sarif(check, atlas):
 def test_mistakes_of_a_policy(check, text, message):
     run = check(text)
     assert (run.returncode, run.stdout) == (4, "")
-    assert run.stderr.splitlines()[0].startswith(f"atlas audit: policy.toml:{message}")
+    assert run.stderr.splitlines()[0].startswith("atlas audit: policy.toml:" + message.replace(": ", ": error: ", 1))
 
 
 def test_every_mistake_is_told(check):
@@ -222,6 +222,6 @@ def test_every_mistake_is_told(check):
 def test_mistakes_of_the_command(atlas, small_plan_of, tmp_path):
     plan = small_plan_of(MODEL)
     run = atlas("audit", plan, "--sarif")
-    assert (run.returncode, run.stderr) == (2, "atlas audit: --sarif is of --check, and without --json\n")
+    assert (run.returncode, run.stderr) == (2, "atlas audit: error: --sarif is of --check, and without --json\n")
     run = atlas("audit", plan, "--check", tmp_path / "none.toml")
-    assert (run.returncode, run.stderr) == (4, f"atlas audit: {tmp_path}/none.toml: No such file or directory\n")
+    assert (run.returncode, run.stderr) == (4, f"atlas audit: error: {tmp_path}/none.toml: No such file or directory\n")

@@ -65,7 +65,7 @@ def test_stdin_and_empty_lines(atlas, trained):
     notes = [line for line in run.stderr.splitlines() if "note" in line]
     assert notes == [f"atlas run: -:{n}: note: an empty line is skipped" for n in (1, 3)]
     run = ask(atlas, trained, "-f", "-", *GREEDY, "-q", input="\n\n")
-    assert (run.returncode, run.stderr) == (4, "atlas run: -: there is no prompt in it\n")
+    assert (run.returncode, run.stderr) == (4, "atlas run: error: -: there is no prompt in it\n")
 
 
 @pytest.mark.parametrize("line,messages", [
@@ -103,7 +103,7 @@ def test_ids_beyond_the_vocabulary(atlas, trained, tmp_path):
 
 def test_input_needs_a_file(atlas, trained):
     run = ask(atlas, trained, "-p", "x", "--input", "text")
-    assert (run.returncode, run.stderr) == (2, "atlas run: --input describes the file of -f, which is not given\n")
+    assert (run.returncode, run.stderr) == (2, "atlas run: error: --input describes the file of -f, which is not given\n")
 
 
 def remark(run):

@@ -160,7 +160,7 @@ def test_refusals(atlas, atlasc, rebuild, repo, tmp_path):
     assert run.returncode == 4 and "does not record what it was made of" in run.stderr
     assert atlasc(FIXTURE, "--target", "none", "-o", plan).returncode == 0
     run = atlas("verify", plan, "--rebuild")
-    assert (run.returncode, run.stderr) == (2, "atlas verify: --rebuild needs --checkpoint DIR\n")
+    assert (run.returncode, run.stderr) == (2, "atlas verify: error: --rebuild needs --checkpoint DIR\n")
     run = atlas("verify", plan, "--tokens", "1", "--checkpoint", FIXTURE)
     assert run.returncode == 2 and "of --rebuild, which is not given" in run.stderr
     run = rebuild(plan, FIXTURE, "--atlasc", tmp_path / "none")

@@ -167,7 +167,7 @@ def test_prompts_that_cannot_run_are_all_listed(atlas, small_plan_of, tmp_path):
     run = atlas("run", plan, "-f", file, *GREEDY)
     n = len(Tokenizer.from_file(str(FIXTURES / "llama-trained" / "tokenizer.json")).encode("word " * 100).ids)
     lines = [f"atlas run: {file}:2: note: an empty line is skipped",
-             f"atlas run: {file}:3: {n} tokens: the plan's context holds 32"]
+             f"atlas run: error: {file}:3: {n} tokens: the plan's context holds 32"]
     assert (run.returncode, run.stdout, run.stderr.splitlines()) == (4, "", lines)
 
 
@@ -175,17 +175,17 @@ def test_prompt_files(atlas, trained, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("")
     run = atlas("run", trained, "-f", empty, *GREEDY)
-    assert (run.returncode, run.stderr) == (4, f"atlas run: {empty}: there is no prompt in it\n")
+    assert (run.returncode, run.stderr) == (4, f"atlas run: error: {empty}: there is no prompt in it\n")
     run = atlas("run", trained, "-f", tmp_path / "none.txt", *GREEDY)
-    assert (run.returncode, run.stderr) == (4, f"atlas run: {tmp_path}/none.txt: No such file or directory\n")
+    assert (run.returncode, run.stderr) == (4, f"atlas run: error: {tmp_path}/none.txt: No such file or directory\n")
     run = atlas("run", trained, "-f", tmp_path, *GREEDY)
-    assert (run.returncode, run.stderr) == (4, f"atlas run: {tmp_path}: Is a directory\n")
+    assert (run.returncode, run.stderr) == (4, f"atlas run: error: {tmp_path}: Is a directory\n")
 
 
 def test_token_ids(atlas, trained):
     run = atlas("run", trained, "--tokens", "1,2,x", *GREEDY)
     assert (run.returncode, run.stderr) == (
-        2, "atlas run: --tokens 1,2,x: expected token ids with commas between them\n")
+        2, "atlas run: error: --tokens 1,2,x: expected token ids with commas between them\n")
     run = atlas("run", trained, "--tokens", "1,999999", *GREEDY, "-q")
     assert run.returncode == 4
     assert run.stderr == "atlas run: error[TOKEN]: --tokens: token id 999999 (number 2 of 2): ids go from 0 to 2047\n"
@@ -255,7 +255,7 @@ def test_full_disk(atlas, trained):
     with open("/dev/full", "w") as full:
         process = subprocess.run([atlas, "run", trained, "-p", "x", "-n", "3", *GREEDY, "-q"], stdout=full,
                                  stderr=subprocess.PIPE, text=True)
-    assert (process.returncode, process.stderr) == (5, "atlas run: stdout cannot be written\n")
+    assert (process.returncode, process.stderr) == (5, "atlas run: error: stdout cannot be written\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -139,6 +139,6 @@ def test_names_of_the_users_files_do_not_count(atlas, atlasc, tmp_path):
 def test_mistakes(atlas, atlasc, plan, tmp_path):
     run = atlas("info", plan, "--sbom", "--json")
     assert (run.returncode, run.stderr) == (
-        2, "atlas info: --sbom and --json both write to stdout: give one of them\n")
+        2, "atlas info: error: --sbom and --json both write to stdout: give one of them\n")
     run = atlasc(FIXTURES / "llama", "--random-weights", "--hash-files", "-o", tmp_path / "plan.bin")
     assert run.returncode == 2 and "--hash-files with --random-weights: there are no files to hash" in run.stderr

@@ -115,10 +115,10 @@ def test_sign_afterwards(atlas, plans, keys, tmp_path):
     run = atlas("sign", out, "--key", keys[0].pem)
     assert run.returncode == 6 and "error[INTEGRITY]" in run.stderr and out.read_bytes() == damaged
     run = atlas("sign", plans[0])
-    assert (run.returncode, run.stderr) == (2, "atlas sign: name a private key: atlas sign PLAN --key PEM\n")
+    assert (run.returncode, run.stderr) == (2, "atlas sign: error: name a private key: atlas sign PLAN --key PEM\n")
     run = atlas("sign", plans[0], "--key", keys[0].pub, "-o", out)
     assert (run.returncode, run.stderr) == (
-        4, f"atlas sign: {keys[0].pub}: holds a public key: expected the private one\n")
+        4, f"atlas sign: error: {keys[0].pub}: holds a public key: expected the private one\n")
 
 
 VERBS = [["run", "--tokens", "1,2,3", "-n", "2", "--device", "cpu", "-q"], ["info"], ["audit"],
@@ -249,7 +249,7 @@ def test_verify_embedded(atlas, small_plan_of, tmp_path):
         run = atlas("run", copy, *words, "--verify", "off")
         assert run.returncode == 6 and f"section {name} does not match its hash" in run.stderr
     run = atlas("run", plan, *words, "--verify", "no")
-    assert (run.returncode, run.stderr) == (2, "atlas run: --verify no: expected full, lazy or off\n")
+    assert (run.returncode, run.stderr) == (2, "atlas run: error: --verify no: expected full, lazy or off\n")
 
 
 def test_verify_by_reference(atlas, small_plan_of, tmp_path):
@@ -288,4 +288,4 @@ def test_policy(atlas, plans, keys, tmp_path):
     (tmp_path / "policy.toml").write_text('[plan]\nsigners = ["06e3"]\n')
     run = atlas("audit", plans[1], "--check", "policy.toml", cwd=tmp_path)
     assert (run.returncode, run.stderr) == (
-        4, 'atlas audit: policy.toml:2: plan.signers: "06e3": expected the id of a key, 64 hexadecimal digits\n')
+        4, 'atlas audit: policy.toml:2: error: plan.signers: "06e3": expected the id of a key, 64 hexadecimal digits\n')

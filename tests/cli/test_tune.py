@@ -153,7 +153,7 @@ def test_a_plan_without_candidates(atlas, small_plan_of):
     plan = small_plan_of(MODEL)
     run = atlas("tune", plan)
     assert (run.returncode, run.stdout) == (4, "")
-    assert run.stderr == f"atlas tune: {plan} has no candidates: atlasc --candidates N puts them in\n"
+    assert run.stderr == f"atlas tune: error: {plan} has no candidates: atlasc --candidates N puts them in\n"
 
 
 @pytest.fixture(scope="session")
@@ -184,15 +184,15 @@ def test_the_file_is_looked_at_before_the_gpu(atlas, with_candidates, tmp_path):
     file = tmp_path / "times.toml"
     file.write_text("[card]\ntarget = 90\n")
     run = atlas("tune", with_candidates, "-o", file)
-    assert (run.returncode, run.stderr) == (4, f"atlas tune: {file}:2:10: expected a string\n")
+    assert (run.returncode, run.stderr) == (4, f"atlas tune: {file}:2:10: error: expected a string\n")
     assert file.read_text() == "[card]\ntarget = 90\n"
     run = atlas("tune", with_candidates, "-o", tmp_path)
-    assert (run.returncode, run.stderr) == (5, f"atlas tune: {tmp_path}: not a regular file but a folder\n")
+    assert (run.returncode, run.stderr) == (5, f"atlas tune: error: {tmp_path}: not a regular file but a folder\n")
     run = atlas("tune", with_candidates, "-o", tmp_path / "no" / "times.toml")
-    assert (run.returncode, run.stderr) == (5, f"atlas tune: {tmp_path}/no/times.toml: cannot be written: No such file or directory\n")
+    assert (run.returncode, run.stderr) == (5, f"atlas tune: error: {tmp_path}/no/times.toml: cannot be written: No such file or directory\n")
     run = atlas("tune", with_candidates, "--only", "norm_linea")
     assert (run.returncode, run.stderr) == (
-        2, "atlas tune: --only norm_linea: there is no such op: did you mean norm_linear?\n")
+        2, "atlas tune: error: --only norm_linea: there is no such op: did you mean norm_linear?\n")
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")

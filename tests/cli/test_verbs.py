@@ -112,7 +112,7 @@ def test_verify_each_layer_of_another_shape(atlas, plan, small_plan_of):
     other = small_plan_of("qwen2")
     run = atlas("verify", plan, "--tokens", "1,2", "--against", other, "--device", "cpu", "-q", "--each-layer")
     assert (run.returncode, run.stdout) == (4, "")
-    assert run.stderr == "atlas verify: layers cannot start from those of another shape\n"
+    assert run.stderr == "atlas verify: error: layers cannot start from those of another shape\n"
 
 
 def test_verify_tolerance(atlas, plan, changed_in):
@@ -126,7 +126,7 @@ def test_verify_other_shape(atlas, plan, small_plan_of):
     other = small_plan_of("qwen2")
     run = atlas("verify", plan, "--tokens", "1,2", "--against", other, "--device", "cpu", "-q")
     assert run.returncode == 4 and run.stdout == ""
-    assert run.stderr.startswith(f"atlas verify: {plan} and {other} are of different shape: ")
+    assert run.stderr.startswith(f"atlas verify: error: {plan} and {other} are of different shape: ")
 
 
 # dump --------------------------------------------------------------------------------------------------------
@@ -148,17 +148,17 @@ def test_dump(atlas, plan, tmp_path):
 def test_dump_leaves_nothing_behind(atlas, plan, tmp_path):
     out = tmp_path / "no" / "such" / "folder"
     run = atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", out)
-    assert (run.returncode, run.stderr) == (5, f"atlas dump: {out}: cannot be written: No such file or directory\n")
+    assert (run.returncode, run.stderr) == (5, f"atlas dump: error: {out}: cannot be written: No such file or directory\n")
     (tmp_path / "folder").mkdir()
     run = atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", tmp_path / "folder")
-    assert (run.returncode, run.stderr) == (5, f"atlas dump: {tmp_path}/folder: not a regular file but a folder\n")
+    assert (run.returncode, run.stderr) == (5, f"atlas dump: error: {tmp_path}/folder: not a regular file but a folder\n")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 
 def test_a_prompt_is_needed(atlas, plan, tmp_path):
     for words in ([], ["-p", "x", "--tokens", "1"]):
         run = atlas("dump", plan, *words, "--device", "cpu", "-o", tmp_path / "x")
-        assert (run.returncode, run.stderr) == (2, "atlas dump: give either -p TEXT or --tokens IDS\n")
+        assert (run.returncode, run.stderr) == (2, "atlas dump: error: give either -p TEXT or --tokens IDS\n")
 
 
 # perplexity ----------------------------------------------------------------------------------------------------
@@ -189,10 +189,10 @@ def test_perplexity_refusals(atlas, small_plan_of, tmp_path):
     trained = small_plan_of("llama-trained")
     (tmp_path / "text").write_text("")
     run = atlas("perplexity", trained, "-f", tmp_path / "text", "--device", "cpu", "-q")
-    assert (run.returncode, run.stderr) == (4, f"atlas perplexity: {tmp_path}/text: fewer than two tokens\n")
+    assert (run.returncode, run.stderr) == (4, f"atlas perplexity: error: {tmp_path}/text: fewer than two tokens\n")
     run = atlas("perplexity", trained, "-f", tmp_path / "text", "--device", "cpu", "-q", "--window", "100000")
     assert run.returncode == 2 and re.fullmatch(
-        r"atlas perplexity: --window 100000: the plan's context holds \d+\n", run.stderr)
+        r"atlas perplexity: error: --window 100000: the plan's context holds \d+\n", run.stderr)
 
 
 def test_interrupted_perplexity(atlas, small_plan_of, tmp_path):
@@ -248,7 +248,7 @@ def test_audit(atlas, plan):
     assert atlas("audit", plan, "--target", target["target"]).stdout == text
     run = atlas("audit", plan, "--target", "sm_1")
     assert (run.returncode, run.stdout, run.stderr) == (
-        2, "", "atlas audit: --target sm_1: the plan has no such target\n")
+        2, "", "atlas audit: error: --target sm_1: the plan has no such target: it has sm_90a\n")
 
 
 def test_weights_by_reference(atlas, small_plan_of, tmp_path):
@@ -261,7 +261,7 @@ def test_weights_by_reference(atlas, small_plan_of, tmp_path):
     words = ["-p", "In the beginning", "-n", 12, "--device", "cpu", "-q"]
     without = atlas("run", plan, *words)
     assert (without.returncode, without.stdout, without.stderr) == (
-        2, "", "atlas run: the plan holds no weights: name the checkpoint's folder with --weights DIR\n")
+        2, "", "atlas run: error: the plan holds no weights: name the checkpoint's folder with --weights DIR\n")
     run = atlas("run", plan, *words, "--weights", FIXTURES / "llama-trained")
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == atlas("run", embedded, *words).stdout

@@ -55,7 +55,7 @@ def test_only_files_are_replaced(atlasc, atlas, plan_of, tmp_path, monkeypatch, 
         assert run.stderr == f"{tmp_path}/out: error[A0103]: not a regular file but {what}\n"
     else:
         run = atlas(*WRITERS[command](plan_of("llama-trained"), tmp_path / "out"))
-        assert run.stderr.endswith(f"atlas {command}: {tmp_path}/out: not a regular file but {what}\n"), run.stderr
+        assert run.stderr.endswith(f"atlas {command}: error: {tmp_path}/out: not a regular file but {what}\n"), run.stderr
     assert (run.returncode, run.stdout) == (5, "")
     assert before == sorted((p.name, p.lstat().st_ino, stat.S_IFMT(p.lstat().st_mode)) for p in tmp_path.iterdir())
     if make is a_symbolic_link:
@@ -141,7 +141,7 @@ def test_options_of_other_commands(atlasc):
              "calibrate": {"--output", "--text", "--model", "--quiet", "--warn"}}
     assert len(listed) > 20
     for name, argument, only in listed:
-        if name in ("--help", "--help-as", "--version", "--list-ops", "--list-targets", "--help-model"):
+        if name in ("--help", "--help-as", "--color", "--version", "--list-ops", "--list-targets", "--help-model"):
             continue
         for command, names in taken.items():
             run = atlasc(command, name, *(["x"] if argument else []))

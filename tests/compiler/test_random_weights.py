@@ -134,7 +134,7 @@ def test_made_at_open_is_told_and_never_signed(atlas, atlasc, kernel_cache, fold
     before = plan.read_bytes()
     run = atlas("sign", plan, "--key", tmp_path / "key.pem")
     assert (run.returncode, run.stderr) == (
-        4, f"atlas sign: {plan}: its weights are random and made when it is opened: nobody vouches for them\n")
+        4, f"atlas sign: error: {plan}: its weights are random and made when it is opened: nobody vouches for them\n")
     assert plan.read_bytes() == before
     policy = tmp_path / "policy.toml"
     policy.write_text("[plan]\nrandom_weights = false\n")
