@@ -21,65 +21,75 @@ enum { MAX_COUNT = 256 };
 enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN = 1 << COMMAND_EXPLAIN,
 	CALIBRATE = 1 << COMMAND_CALIBRATE, EVERY = COMPILE | KERNELS | EXPLAIN | CALIBRATE };
 
-typedef enum Flag {
-	F_OUTPUT, F_TEXT, F_MODEL, F_CONTEXT, F_SLOTS, F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_WEIGHTS, F_RANDOM,
-	F_SEED, F_HASH, F_SIGN, F_JOBS, F_CACHE, F_DUMP, F_STOP, F_DRY, F_JSON, F_TIMINGS, F_QUIET, F_WARN, F_OPS,
-	F_TARGETS, F_KEYS,
-	F_LIST, F_ESTIMATE, F_BUDGET, F_COLOR, F_VERSION, F_HELP, F_AS, N_FLAGS
+typedef enum Flag { /* in the order of the help */
+	F_OUTPUT, F_MODEL, F_CONTEXT, F_SLOTS, F_WEIGHTS, F_RANDOM, F_SEED,
+	F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_JOBS, F_CACHE,
+	F_ESTIMATE, F_BUDGET,
+	F_SIGN, F_HASH,
+	F_TEXT, F_LIST,
+	F_DRY, F_JSON, F_QUIET, F_WARN, F_COLOR,
+	F_DUMP, F_STOP, F_TIMINGS, F_OPS, F_TARGETS, F_KEYS,
+	F_VERSION, F_HELP, F_AS, N_FLAGS
 } Flag;
 
 static const ManualOption flags[N_FLAGS] = {
-	[F_OUTPUT] = {"--output", 'o', "FILE", "where the plan goes (default: plan.bin)"},
-	[F_TEXT] = {"--text", 0, "FILE", "(calibrate) text used to measure K/V scales"},
-	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the folder's own, else the family's)"},
-	[F_CONTEXT] = {"--context", 0, "N", "tokens of one sequence, prompt included; overrides runtime.max_context of "
-		"MODEL.toml"},
-	[F_SLOTS] = {"--slots", 0, "N", "sequences active at once; overrides runtime.slots of MODEL.toml"},
-	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, comma-separated; none: reference device only "
+	[F_OUTPUT] = {"--output", 'o', "FILE", "plan to write (default: plan.bin)"},
+	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the one in MODEL_DIR, else the family's)"},
+	[F_CONTEXT] = {"--context", 0, "N", "longest sequence in tokens, prompt included (default: runtime.max_context of "
+		"MODEL.toml)"},
+	[F_SLOTS] = {"--slots", 0, "N", "sequences that run at once (default: runtime.slots of MODEL.toml)"},
+	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan (default), or refer to the checkpoint's "
+		"files; ref with --random-weights: make them when the plan is opened"},
+	[F_RANDOM] = {"--random-weights", 0, NULL, "use random weights: MODEL_DIR may be a config.json alone; [speculate] "
+		"decides whether there is a draft head"},
+	[F_SEED] = {"--seed", 0, "N", "seed of --random-weights (default: 0); the same seed gives the same plan"},
+	[F_TARGET] = {"--target", 0, "LIST", "GPU architectures, separated by commas; none: reference device only "
 		"(default: sm_90a)"},
-	[F_CARD] = {"--card", 0, "LIST", "card whose built-in times choose the kernels, such as h100 (default: "
+	[F_CARD] = {"--card", 0, "LIST", "choose kernels by the built-in times of this card, such as h100 (default: "
 		"target.card of MODEL.toml, else the typical card)"},
-	[F_TUNING] = {"--tuning", 0, "FILE|none", "measured times that choose the kernels (default: the built-in ones)"},
+	[F_TUNING] = {"--tuning", 0, "FILE|none", "choose kernels by these measured times (default: the built-in ones)"},
 	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N most promising kernels of each template and op, for atlas "
 		"tune"},
-	[F_WEIGHTS] = {"--weights", 0, "embed|ref", "copy weights into the plan, or refer to the checkpoint's files; with "
-		"--random-weights: make them when the plan is opened"},
-	[F_RANDOM] = {"--random-weights", 0, NULL, "use random weights: a config.json is enough, alone or in a folder; "
-		"[speculate] decides whether there is a drafting head"},
-	[F_SEED] = {"--seed", 0, "N", "seed of --random-weights (default: 0); the same seed gives the same plan"},
-	[F_HASH] = {"--hash-files", 0, NULL, "also record the SHA-256 of every weight file (reads each file once more)"},
-	[F_SIGN] = {"--sign", 0, "PEM", "sign the plan with this Ed25519 private key; may be repeated"},
 	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled in parallel (default: the number of processors)"},
-	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels there (yours alone; not read with --sign)"},
+	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels in DIR, which only you may write to; not read with "
+		"--sign"},
+	[F_ESTIMATE] = {"--estimate", 0, NULL, "print the memory that the plan will need, item by item, and compile "
+		"nothing"},
+	[F_BUDGET] = {"--memory-budget", 0, "SIZE", "refuse a plan that needs more GPU memory than SIZE, such as 24GiB, "
+		"before weights are read"},
+	[F_SIGN] = {"--sign", 0, "PEM", "sign the plan with this Ed25519 private key; may be repeated"},
+	[F_HASH] = {"--hash-files", 0, NULL, "also record the SHA-256 of every weight file, which is read once more"},
+	[F_TEXT] = {"--text", 0, "FILE", "(calibrate) text used to measure K/V scales"},
+	[F_LIST] = {"--list", 0, NULL, "(explain) list every code with its title"},
+	[F_DRY] = {"--dry-run", 0, NULL, "do everything except write the plan"},
+	[F_JSON] = {"--json", 0, NULL, "print summary and diagnostics as JSON on stdout"},
+	[F_QUIET] = {"--quiet", 'q', NULL, "print diagnostics only"},
+	[F_WARN] = {"--warn", 'W', "error|error=CODE", "turn notes into errors: those about unused input, or those with "
+		"this code"},
+	[F_COLOR] = {"--color", 0, MESSAGE_COLORS, "colour of messages on stderr (default: auto, on a terminal)"},
 	[F_DUMP] = {"--dump", 'd', "LETTERS", "print the program to stdout after these passes"},
 	[F_STOP] = {"--stop-after", 0, "PASS", "stop after this pass; only emit writes a plan"},
-	[F_DRY] = {"--dry-run", 0, NULL, "do everything except write the plan"},
-	[F_JSON] = {"--json", 0, NULL, "summary and diagnostics as JSON on stdout"},
-	[F_TIMINGS] = {"--timings", 0, NULL, "time of every pass on stderr"},
-	[F_WARN] = {"--warn", 'W', "error|error=CODE", "turn notes into errors: those about unused input, or "
-		"those with this code"},
-	[F_QUIET] = {"--quiet", 'q', NULL, "diagnostics only"},
+	[F_TIMINGS] = {"--timings", 0, NULL, "print the time of every pass on stderr"},
 	[F_OPS] = {"--list-ops", 0, NULL, "print every operation with its operands and formula"},
 	[F_TARGETS] = {"--list-targets", 0, NULL, "print every target, the cards it has run on, and the cards it has times "
 		"for"},
 	[F_KEYS] = {"--help-model", 0, NULL, "print every key of MODEL.toml with its range and meaning"},
-	[F_ESTIMATE] = {"--estimate", 0, NULL, "print the memory that the plan will need, item by item, and compile "
-		"nothing"},
-	[F_BUDGET] = {"--memory-budget", 0, "SIZE", "refuse a plan that needs more device memory than SIZE, such as 24GiB, "
-		"before reading weights"},
-	[F_LIST] = {"--list", 0, NULL, "(explain) list every code with its title"},
-	[F_COLOR] = {"--color", 0, MESSAGE_COLORS, "colour of messages on stderr; auto: on a terminal (default)"},
 	[F_VERSION] = {"--version", 'V', NULL, "print the version"},
 	[F_HELP] = {"--help", 'h', NULL, "print this help"},
-	[F_AS] = {"--help-as", 0, "man|model|bash", "print the manual page, that of MODEL.toml, or the bash completion "
-		"script"},
+	[F_AS] = {"--help-as", 0, "man|model|" COMPLETION_SHELLS, "print the manual page, that of MODEL.toml, or a shell's "
+		"completion script"},
 };
+
+/* Headings of the help, each before the option that it begins with. */
+static const struct { Flag first; const char *head; } heads[] = {{F_OUTPUT, "Model and plan"},
+	{F_TARGET, "Target and kernels"}, {F_ESTIMATE, "Memory"}, {F_SIGN, "Trust"}, {F_TEXT, "Other commands"},
+	{F_DRY, "Output"}, {F_DUMP, "Look into the compiler"}, {F_VERSION, "Help"}};
 
 const CommandWord command_words[COMMAND_WORDS] = {
 	[COMMAND_COMPILE] = {"", "MODEL_DIR [-o plan.bin] [options]", "compile a Hugging Face checkpoint into a plan"},
-	[COMMAND_KERNELS] = {"kernels", "[--json]", "list every kernel template with its contract"},
-	[COMMAND_EXPLAIN] = {"explain", "CODE | --list [--json]", "what a code or a status means, and what to do about it"},
-	[COMMAND_CALIBRATE] = {"calibrate", "MODEL_DIR --text FILE -o FILE", "measure scales of a KV cache"},
+	[COMMAND_KERNELS] = {"kernels", "[--json]", "print every kernel template with its contract"},
+	[COMMAND_EXPLAIN] = {"explain", "CODE | --list [--json]", "explain an error code or a status of atlas.h"},
+	[COMMAND_CALIBRATE] = {"calibrate", "MODEL_DIR --text FILE -o FILE", "measure scales for an fp8 or nvfp4 KV cache"},
 };
 
 void print_version(void)
@@ -90,20 +100,22 @@ void print_version(void)
 
 void print_help(void)
 {
-	for (int i = 0; i < COMMAND_WORDS; i++)
-		printf("atlasc %s%s%-*s %s\n", command_words[i].name, *command_words[i].name ? " " : "",
-			42 - (int)strlen(command_words[i].name) - !!*command_words[i].name, command_words[i].words,
-			command_words[i].summary);
-	puts("\nThe compiler needs no GPU and reads no environment variable. Same inputs, same bytes.\n\nOptions:");
-	for (int i = 0; i < N_FLAGS; i++) {
-		char left[64];
-		snprintf(left, sizeof left, "%s%c%s%s%s%s", flags[i].letter ? "-" : "", flags[i].letter ? flags[i].letter : ' ',
-			flags[i].letter ? ", " : "   ", flags[i].name, flags[i].value ? " " : "",
-			flags[i].value ? flags[i].value : "");
-		printf("  %-28s %s\n", left, flags[i].help);
+	ManualOption rows[MAX_OPTIONS];
+	puts("usage:");
+	for (int i = 0; i < COMMAND_WORDS; i++) {
+		char left[80];
+		snprintf(left, sizeof left, "atlasc %s%s%s", command_words[i].name, *command_words[i].name ? " " : "",
+			command_words[i].words);
+		help_item(stdout, left, 6, command_words[i].summary);
 	}
-	puts("\nExit codes: 0 ok, 2 usage, 3 refused (no admissible kernel), 4 bad input, 5 environment,\n"
+	putchar('\n');
+	help_lines(stdout, "The compiler needs no GPU and reads no environment variable. The same inputs give the same "
+		"bytes.\n");
+	help_options(stdout, rows, command_options(COMMAND_HELP, rows));
+	puts("\nFirst steps:\n  atlasc ~/models/Llama-3.2-1B -o plan.bin\n  atlas run plan.bin -p \"Once upon a time\"\n");
+	help_lines(stdout, "Exit codes: 0 done, 2 usage, 3 refused (no admissible kernel), 4 bad input, 5 environment, "
 		"7 does not fit in memory, 70 internal error, 130 interrupted.\n");
+	putchar('\n');
 }
 
 static bool wrong(Compile *c, const char *fmt, const char *a, const char *b)
@@ -122,15 +134,6 @@ static bool unknown_flag(Compile *c, const char *seen)
 		: wrong(c, "unknown option %s: see atlasc --help%s", seen, "");
 }
 
-static const char *closest_target(const char *seen)
-{
-	const char *names[32] = {"none"};
-	int n = 1;
-	for (int i = 0; i < n_target_table && n < 32; i++)
-		names[n++] = target_table[i].name;
-	return closest_name(seen, names, n);
-}
-
 static bool set_targets(Compile *c, const char *list)
 {
 	c->cmd.n_targets = 0;
@@ -141,13 +144,16 @@ static bool set_targets(Compile *c, const char *list)
 		const char *name = arena_strndup(&c->arena, at, n);
 		if (!target_by_name(name)) {
 			const char *known[2] = {"", ""}; /* has run; has not */
+			const char **names = ARENA_ARRAY(&c->arena, const char *, n_target_table + 1);
+			names[n_target_table] = "none";
 			for (int i = 0; i < n_target_table; i++) {
 				const char **of = &known[!target_table[i].ran_on];
+				names[i] = target_table[i].name;
 				*of = arena_printf(&c->arena, "%s%s%s", *of, **of ? ", " : "", target_table[i].name);
 			}
 			return wrong(c, "--target %s: expected %s", name, arena_printf(&c->arena,
 				"%s, or one of those that are compiled, never run: %s%s", known[0], known[1],
-				did_you_mean(&c->arena, closest_target(name))));
+				did_you_mean(&c->arena, closest_name(name, names, n_target_table + 1))));
 		}
 		for (int i = 0; i < c->cmd.n_targets; i++)
 			if (strcmp(c->cmd.targets[i], name) == 0)
@@ -249,8 +255,9 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_VERSION: *command = COMMAND_VERSION; break;
 	case F_HELP: *command = COMMAND_HELP; break;
 	case F_AS:
-		if (strcmp(value, "man") != 0 && strcmp(value, "model") != 0 && strcmp(value, "bash") != 0)
-			return wrong(c, "--help-as %s: expected man, model or bash%s", value, "");
+		if (strcmp(value, "man") != 0 && strcmp(value, "model") != 0 && strcmp(value, "bash") != 0 &&
+				strcmp(value, "zsh") != 0 && strcmp(value, "fish") != 0)
+			return wrong(c, "--help-as %s: expected man, model, bash, zsh or fish%s", value, "");
 		cmd->help_as = value;
 		*command = COMMAND_MANUAL;
 		break;
@@ -279,8 +286,8 @@ static bool is_taken(Compile *c, Flag f, Command command)
 	if (of & 1u << command)
 		return true;
 	if (command != COMMAND_COMPILE)
-		return wrong(c, "atlasc %s takes no %s", command_words[command].name, flags[f].name);
-	return wrong(c, "%s is of atlasc %s", flags[f].name,
+		return wrong(c, "%s is not an option of atlasc %s", flags[f].name, command_words[command].name);
+	return wrong(c, "%s is an option of atlasc %s only", flags[f].name,
 		command_words[of & EXPLAIN ? COMMAND_EXPLAIN : COMMAND_CALIBRATE].name);
 }
 
@@ -302,36 +309,6 @@ static Flag match(const char *arg, const char **value)
 	return N_FLAGS;
 }
 
-/* What may be the first word besides a folder: commands, and the verbs of the other command, which are no commands. */
-static const char *const verbs_of_atlas[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info",
-	"diff", "receipt", "memory", "sign"};
-enum { N_VERBS = sizeof verbs_of_atlas / sizeof verbs_of_atlas[0] };
-
-static bool is_verb_of_atlas(const char *word)
-{
-	for (int i = 0; i < N_VERBS; i++)
-		if (strcmp(word, verbs_of_atlas[i]) == 0)
-			return true;
-	return false;
-}
-
-/* The first word names no folder. False: it is a verb of the other command, or much like such a word; the error is
- * recorded. */
-static bool is_new_folder(Compile *c, const char *word)
-{
-	const char *names[COMMAND_WORDS + N_VERBS];
-	int n = 0;
-	if (is_verb_of_atlas(word))
-		return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", word, word);
-	for (int i = COMMAND_COMPILE + 1; i < COMMAND_WORDS; i++)
-		names[n++] = command_words[i].name;
-	for (int i = 0; i < N_VERBS; i++)
-		names[n++] = verbs_of_atlas[i];
-	const char *near = strchr(word, '/') ? NULL : closest_name(word, names, n);
-	return !near || wrong(c, "%s: there is no such folder or command: did you mean %s?", word,
-		is_verb_of_atlas(near) ? arena_printf(&c->arena, "atlas %s", near) : near);
-}
-
 /* The command that the first word names. */
 static Command verb_of(const char *word)
 {
@@ -341,12 +318,39 @@ static Command verb_of(const char *word)
 	return COMMAND_COMPILE;
 }
 
+/* What may be the first word besides a folder: commands, and the verbs of the other command, which are no commands. */
+static const char *const verbs_of_atlas[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info",
+	"diff", "receipt", "memory", "sign"};
+enum { N_VERBS = sizeof verbs_of_atlas / sizeof verbs_of_atlas[0] };
+
+/* The first word names no folder. False: it is a verb of the other command, or much like such a word; the error is
+ * recorded. */
+static bool is_new_folder(Compile *c, const char *word)
+{
+	const char *names[COMMAND_WORDS + N_VERBS];
+	int n = 0;
+	for (int i = 0; i < N_VERBS; i++) {
+		names[n++] = verbs_of_atlas[i];
+		if (strcmp(word, verbs_of_atlas[i]) == 0)
+			return wrong(c, "%s works on a plan and is a verb of the other command: atlas %s PLAN", word, word);
+	}
+	for (int i = COMMAND_COMPILE + 1; i < COMMAND_WORDS; i++)
+		names[n++] = command_words[i].name;
+	const char *near = strchr(word, '/') ? NULL : closest_name(word, names, n);
+	return !near || wrong(c, "%s: there is no such folder or command: did you mean %s?", word,
+		verb_of(near) == COMMAND_COMPILE ? arena_printf(&c->arena, "atlas %s", near) : near);
+}
+
 int command_options(Command command, ManualOption *out)
 {
 	int n = 0;
-	for (int i = 0; i < N_FLAGS; i++)
+	for (int i = 0; i < N_FLAGS; i++) {
+		for (int k = 0; command == COMMAND_HELP && k < (int)(sizeof heads / sizeof heads[0]); k++)
+			if (heads[k].first == (Flag)i)
+				out[n++] = (ManualOption){.name = heads[k].head};
 		if (command == COMMAND_HELP || (commands_of((Flag)i) & 1u << command))
 			out[n++] = flags[i];
+	}
 	return n;
 }
 
@@ -405,20 +409,20 @@ static const char *contradiction(const CommandLine *cmd, Command command)
 	if (command == COMMAND_EXPLAIN && cmd->model_dir && cmd->list)
 		return "explain: a code or --list, not both";
 	if (cmd->has_seed && !cmd->random_weights)
-		return "--seed is of --random-weights, which is not given";
+		return "--seed needs --random-weights";
 	if (cmd->random_weights && cmd->hash_files)
 		return "--hash-files with --random-weights: there are no files to hash";
 	if (cmd->random_weights && !cmd->embed_weights && cmd->n_sign)
-		return "--sign with --random-weights --weights ref: nobody vouches for weights that are made when a plan is "
-			"opened";
+		return "--sign with --random-weights --weights ref: a signature cannot cover weights that are made when the "
+			"plan is opened";
 	if (cmd->cards && cmd->tuning)
-		return "--card is of the built-in times: --tuning names others, or none";
+		return "--card chooses among the built-in times, which --tuning replaces: give one of them";
 	if (cmd->cards && !cmd->n_targets)
-		return "--card: --target none has no times";
+		return "--card: --target none needs no measured times";
 	if (cmd->estimate && !cmd->n_targets)
-		return "--estimate: --target none takes no device memory";
+		return "--estimate: --target none needs no GPU memory";
 	if (cmd->estimate && cmd->stop_after)
-		return "--estimate ends when memory is laid out: give it without --stop-after";
+		return "--estimate and --stop-after both end the compile: give one of them";
 	return NULL;
 }
 

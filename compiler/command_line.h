@@ -12,8 +12,9 @@ typedef enum Command { COMMAND_COMPILE, COMMAND_KERNELS, COMMAND_CALIBRATE, COMM
 
 typedef struct CommandWord { const char *name, *words, *summary; } CommandWord; /* name: "" = none is needed */
 extern const CommandWord command_words[COMMAND_WORDS];
-/* The options that a command takes, in order; COMMAND_HELP: all. Returns how many, at most MAX_OPTIONS. */
-enum { MAX_OPTIONS = 40 };
+/* The options that a command takes, in order; COMMAND_HELP: all, with headings. Returns how
+ * many, at most MAX_OPTIONS. */
+enum { MAX_OPTIONS = 60 };
 int command_options(Command command, ManualOption *out);
 
 /* Fills Compile.cmd with every field resolved (targets, jobs, output). */

@@ -6,6 +6,33 @@
 
 #include <string.h>
 
+static const ManualFile files[] = {
+	{"MODEL_DIR/config.json", "kind and shape of the model"},
+	{"MODEL_DIR/*.safetensors", "weights; model.safetensors.index.json lists them if there are several files"},
+	{"MODEL_DIR/tokenizer.json", "tokenizer, with tokenizer_config.json and chat_template.jinja if they exist; a plan "
+		"without it takes token ids only"},
+	{"MODEL_DIR/generation_config.json", "sampling defaults and stop tokens"},
+	{"MODEL_DIR/MODEL.toml", "how to compile this model, MODEL.toml(5); the defaults of its family, models/FAMILY/"
+		"MODEL.toml, are built in"},
+	{"kernels/tuning/TARGET.CARD.toml", "measured times by which kernels are chosen; built in"},
+	{"plan.bin", "the plan, unless --output names another file"},
+};
+
+/* tests/cli/test_examples.py runs them all. */
+static const ManualExample examples[] = {
+	{"Compile a model and generate text:",
+		"atlasc model -o plan.bin && atlas run plan.bin -p \"Once upon a time\" -n 20"},
+	{"Allow longer sequences, fewer at once, and see what memory this takes:",
+		"atlasc model --context 256 --slots 2 --estimate"},
+	{"Compile for two kinds of GPU, keeping compiled kernels for the next time:",
+		"atlasc model --target sm_90a,sm_80 --cache-dir kernel-cache -o both.bin"},
+	{"See which kernels would be chosen, as JSON, without writing a plan:", "atlasc model --dry-run --json"},
+	{"Try a shape without its weights:", "atlasc model/config.json --random-weights --weights ref -o random.bin"},
+	{"Quantise the KV cache: measure scales, and name their file in MODEL.toml:",
+		"atlasc calibrate model --text text.txt -o scales.safetensors"},
+	{"Explain a diagnostic:", "atlasc explain A0207"},
+};
+
 static void print_page(void)
 {
 	ManualOption options[MAX_OPTIONS];
@@ -28,12 +55,13 @@ static void print_page(void)
 		manual_item(stdout, *command_words[i].name ? command_words[i].name : "without a command",
 			command_words[i].summary);
 	manual_head(stdout, "OPTIONS");
-	for (int i = 0; i < n; i++)
-		manual_option(stdout, &options[i]);
+	manual_options(stdout, options, n);
 	manual_exit_codes(stdout);
+	manual_files(stdout, files, sizeof files / sizeof files[0]);
+	manual_examples(stdout, examples, sizeof examples / sizeof examples[0]);
 	manual_head(stdout, "DIAGNOSTICS");
-	manual_text(stdout, "Diagnostics come all at once, as FILE:LINE:COLUMN: error[CODE]: TEXT. A code is never reused; "
-		"atlasc explain CODE prints what stands here.");
+	manual_text(stdout, "All diagnostics of a compile are printed at once, as FILE:LINE:COLUMN: error[CODE]: TEXT. A "
+		"code is never reused; atlasc explain CODE prints the text below.");
 	for (int i = CODE_NONE + 1; i < CODE_COUNT; i++) {
 		const CodeInfo *info = code_info((Code)i);
 		char tag[160], text[512];
@@ -50,10 +78,10 @@ static void print_model_page(void)
 	static const char *const pages[] = {"atlasc(1)"};
 	manual_begin(stdout, "MODEL.toml", 5, "how atlasc compiles a model");
 	manual_head(stdout, "DESCRIPTION");
-	manual_text(stdout, "A file beside the checkpoint, or the one that --model names, in a subset of TOML 1.0 without "
-		"dates, multi-line strings, inf and nan. Keys that it has not are the family's own, models/FAMILY/MODEL.toml, "
-		"but for [config], which replaces values of the checkpoint's config.json. An unknown key is an error, and "
-		"nothing is converted. All of them, as they were resolved, stand in the plan.");
+	manual_text(stdout, "A file in the checkpoint's folder, or the one that --model names, in a subset of TOML 1.0 "
+		"without dates, multi-line strings, inf and nan. Keys that it does not set have the values of the family's "
+		"file, models/FAMILY/MODEL.toml; [config] replaces values of the checkpoint's config.json. An unknown key is "
+		"an error, and values are never converted. The plan records the resolved value of every key.");
 	manual_head(stdout, "KEYS");
 	print_option_page(stdout);
 	manual_see_also(stdout, pages, 1);
@@ -69,7 +97,7 @@ static const char *join(Compile *c, const char *first, const char *const *names,
 
 static void print_completion(Compile *c, const char *const *passes, int n_passes)
 {
-	const char *codes = "", *targets = "none", *verbs = "", *refused = "error";
+	const char *codes = "", *targets = "none", *refused = "error";
 	for (int i = CODE_NONE + 1; i < CODE_COUNT; i++) {
 		codes = join(c, codes, (const char *[]){code_name((Code)i)}, 1);
 		if (code_is_unread((Code)i))
@@ -78,9 +106,10 @@ static void print_completion(Compile *c, const char *const *passes, int n_passes
 	for (int i = 0; i < n_target_table; i++)
 		targets = join(c, targets, &target_table[i].name, 1);
 	const char *stops = join(c, "", passes, n_passes);
-	completion_begin(stdout, "atlasc");
+	ManualOption rows[COMMAND_WORDS][MAX_OPTIONS];
+	CompletionWord words[COMMAND_WORDS];
 	for (int i = COMMAND_WORDS - 1; i >= 0; i--) { /* the one without a name comes last */
-		ManualOption options[MAX_OPTIONS];
+		ManualOption *options = rows[i];
 		int n = command_options((Command)i, options);
 		for (int k = 0; k < n; k++) {
 			if (strcmp(options[k].name, "--target") == 0)
@@ -90,11 +119,10 @@ static void print_completion(Compile *c, const char *const *passes, int n_passes
 			else if (strcmp(options[k].name, "--warn") == 0)
 				options[k].value = refused;
 		}
-		completion_verb(stdout, command_words[i].name,
-			i == COMMAND_EXPLAIN ? codes : i == COMMAND_KERNELS ? NULL : "MODEL_DIR", options, n);
-		verbs = arena_printf(&c->arena, "%s%s%s", command_words[i].name, *verbs ? " " : "", verbs);
+		words[COMMAND_WORDS - 1 - i] = (CompletionWord){command_words[i].name, command_words[i].summary,
+			i == COMMAND_EXPLAIN ? codes : i == COMMAND_KERNELS ? NULL : "MODEL_DIR", options, n};
 	}
-	completion_end(stdout, "atlasc", verbs);
+	manual_completion(stdout, c->cmd.help_as, "atlasc", words, COMMAND_WORDS);
 }
 
 void manual_command(Compile *c, const char *const *passes, int n_passes)

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "artifacts/closest.h"
 #include "compiler/template.h"
 
 enum { MAX_DEPTH = 120 };

@@ -41,9 +41,9 @@ rooms='23900 compiler
 12000 artifacts
 2950 runtime/cpu
 5900 runtime/text
-10100 runtime/cli
+10500 runtime/cli
 1450 runtime/cli/page
-4800 runtime/serve'
+4900 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

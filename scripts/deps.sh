@@ -28,6 +28,8 @@ build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel 
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
 test  chromium-headless-shell  cmd:chromium-headless-shell    renders the pages of atlas audit and atlas bench
 test  mandoc           cmd:mandoc                             checks the manual pages
+test  zsh              cmd:zsh                                runs its completion script
+test  fish             cmd:fish                               runs its completion script
 test  shellcheck       cmd:shellcheck                         checks the shell scripts, in make check
 fuzz  clang            cmd:clang                              builds the fuzzers, with libFuzzer
 test  python3-venv     usr/lib/python3*/ensurepip/__init__.py      Python of the tests and their oracles

@@ -79,15 +79,16 @@ VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune,
 bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exit_code);
 void options_help(FILE *out, const Verb *verb);
 /* The verb's options in order; returns how many, at most MAX_OPTIONS. */
-enum { MAX_OPTIONS = 64 };
+enum { MAX_OPTIONS = 80 };
 int options_rows(const Verb *verb, ManualOption *out);
 const char *options_plans(const Verb *verb); /* "PLAN" */
 /* What a number of that option may be; false when the verb has no such option. */
 bool options_limits(const char *verb, const char *name, double *low, double *high);
-/* atlas-VERB(1), atlas(1), completion of bash (cli_manual.c). */
+/* atlas-VERB(1), atlas(1), completion, and the examples in the help of a verb (cli_manual.c). */
 void manual_of_verb(FILE *out, const Verb *verb);
 void manual_of_command(FILE *out, const Verb *verbs, int n);
-void manual_completion(FILE *out, const Verb *verbs, int n);
+bool manual_of_shell(FILE *out, const char *shell, const Verb *verbs, int n); /* false: no such shell */
+void manual_examples_of(FILE *out, const Verb *verb);
 
 /* Plans and sessions ------------------------------------------------------------ */
 

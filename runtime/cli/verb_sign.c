@@ -69,8 +69,8 @@ int verb_sign(const Args *args)
 	int code = cli_check_output(args, args->output ? args->output : args->plan);
 	code = code ? code : cli_open_plan(args, args->plan, &plan);
 	if (!code && plan->makes_weights)
-		code = cli_say(args, EXIT_BAD_INPUT, "%s: its weights are random and made when it is opened: nobody vouches "
-			"for them", args->plan);
+		code = cli_say(args, EXIT_BAD_INPUT, "%s: its weights are random and made when it is opened: a signature "
+			"cannot cover them", args->plan);
 	code = code ? code : sign(args, &plan->artifact, &key);
 	key_forget(&key);
 	atlas_plan_close(plan);

@@ -41,8 +41,8 @@ def check(stderr: str, seen: str, names: list[str]) -> None:
     assert got[1] in (begun or [n for n in names if distance(seen, n) == least]), f"{seen}: {got[1]}"
 
 
-VERBS = ["run", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "sign", "diff", "receipt",
-         "memory"]
+VERBS = ["run", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
+         "dump"]
 
 
 def options_of(text):

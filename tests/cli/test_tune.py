@@ -102,9 +102,9 @@ def test_a_card_of_the_built_in_times(atlas, atlasc, small_plan_of, repo, tmp_pa
     assert refused("--card", "h200x") == (4, f"atlasc: error[A0707]: --card h200x: {none}h100, h200")
     assert refused("--target", "sm_80") == (4, f"{toml}:2:8: error[A0707]: target.card = h100: {none}none")
     assert refused("--card", "h100", "--tuning", "none") == (
-        2, "atlasc: error[A0101]: --card is of the built-in times: --tuning names others, or none")
+        2, "atlasc: error[A0101]: --card chooses among the built-in times, which --tuning replaces: give one of them")
     assert refused("--card", "h100", "--target", "none") == (
-        2, "atlasc: error[A0101]: --card: --target none has no times")
+        2, "atlasc: error[A0101]: --card: --target none needs no measured times")
     known = "there are: h100, h200"
     assert refused("--card", "h100,h200") == (4, "atlasc: error[A0707]: --card h100,h200: more than one card of sm_90a: its "
                                               "kernels are chosen by the times of one")

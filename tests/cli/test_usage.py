@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import termios
 
 import pytest
 
-VERBS = ["run", "serve", "audit", "verify", "dump", "perplexity", "calibrate", "bench", "tune", "info", "sign", "diff",
-         "receipt", "memory"]
+VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune",
+         "calibrate", "dump"]
 
 
 def test_version(atlas, repo):
@@ -20,8 +26,8 @@ def test_version(atlas, repo):
 def test_help(atlas):
     run = atlas("--help")
     assert run.returncode == 0 and run.stderr == ""
-    assert re.findall(r"^  (\w+) +\w", run.stdout, re.M) == VERBS
-    assert "open plans you trust" in run.stdout
+    assert re.findall(r"^  (\w+)  +\w", run.stdout, re.M) == VERBS
+    assert "open only plans that you" in run.stdout and all(len(line) <= 80 for line in run.stdout.splitlines())
     bare = atlas()
     assert (bare.returncode, bare.stdout, bare.stderr) == (2, "", run.stdout)
 
@@ -32,7 +38,34 @@ def test_help_of_a_verb(atlas, verb):
     assert run.returncode == 0 and run.stderr == ""
     assert run.stdout.startswith(f"usage: atlas {verb} {'PLAN PLAN' if verb == 'diff' else 'PLAN'} [options]\n")
     assert re.search(r"^  -h, --help +print this help$", run.stdout, re.M)
-    assert all(len(line) <= 100 for line in run.stdout.splitlines())
+    assert all(len(line) <= 80 for line in run.stdout.splitlines())
+
+
+def test_help_of_the_compiler_fits_80_columns(atlasc):
+    assert all(len(line) <= 80 for line in atlasc("--help").stdout.splitlines())
+
+
+@pytest.mark.parametrize("columns,limit", [(40, 60), (66, 66), (100, 100), (300, 100)])
+def test_help_is_as_wide_as_the_terminal(build_dir, columns, limit):
+    """Words are kept whole, and the same ones are there at each width."""
+    for command, verb in (("atlas", "run"), ("atlasc", "--help"), ("atlas", "audit")):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([build_dir / command, verb, "--help"], stdout=theirs, stdin=subprocess.DEVNULL)
+        os.close(theirs)
+        seen = b""
+        try:
+            while got := os.read(ours, 65536):
+                seen += got
+        except OSError:  # the terminal's other end is closed
+            pass
+        os.close(ours)
+        assert process.wait(60) == 0
+        text = seen.decode().replace("\r\n", "\n")
+        bare = subprocess.run([build_dir / command, verb, "--help"], capture_output=True, text=True, check=True).stdout
+        assert text.split() == bare.split()
+        filled = re.split(r"^(?:Examples|First steps):", text, flags=re.M)[0].splitlines()  # commands stay whole
+        assert limit - 15 < max(map(len, filled)) <= limit
 
 
 def test_help_of_audit_explains_every_column(atlas, plan_of):

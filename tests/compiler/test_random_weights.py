@@ -134,7 +134,7 @@ def test_made_at_open_is_told_and_never_signed(atlas, atlasc, kernel_cache, fold
     before = plan.read_bytes()
     run = atlas("sign", plan, "--key", tmp_path / "key.pem")
     assert (run.returncode, run.stderr) == (
-        4, f"atlas sign: error: {plan}: its weights are random and made when it is opened: nobody vouches for them\n")
+        4, f"atlas sign: error: {plan}: its weights are random and made when it is opened: a signature cannot cover them\n")
     assert plan.read_bytes() == before
     policy = tmp_path / "policy.toml"
     policy.write_text("[plan]\nrandom_weights = false\n")
@@ -165,10 +165,10 @@ def test_refusals(repo, atlasc, folder):
     config = shape_of(repo, "llama")
     file = folder / "config.json"
     assert refused(atlasc, folder, "--random-weights", "--weights", "ref", "--sign", "key.pem") == (2, [
-        "atlasc: error[A0101]: --sign with --random-weights --weights ref: nobody vouches for weights that are made when "
-        "a plan is opened"])
+        "atlasc: error[A0101]: --sign with --random-weights --weights ref: a signature cannot cover weights that are "
+        "made when the plan is opened"])
     assert refused(atlasc, folder, "--seed", "1") == (2, [
-        "atlasc: error[A0101]: --seed is of --random-weights, which is not given"])
+        "atlasc: error[A0101]: --seed needs --random-weights"])
     for seed in ("-1", "x", str(1 << 64)):
         assert refused(atlasc, folder, "--random-weights", "--seed", seed) == (2, [
             f"atlasc: error[A0101]: --seed {seed}: expected a whole number below 2^64"])
