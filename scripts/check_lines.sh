@@ -38,8 +38,8 @@ total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc 
 
 rooms='23900 compiler
 1600 compiler/kernelgen
-12000 artifacts
-2950 runtime/cpu
+12200 artifacts
+3050 runtime/cpu
 5900 runtime/text
 10500 runtime/cli
 1450 runtime/cli/page
@@ -56,7 +56,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 4800
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 5000
 over 'runtime/cli/page/*.css and *.js' "$(cat runtime/cli/page/*.css runtime/cli/page/*.js | wc -l)" 420
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in
@@ -69,7 +69,7 @@ for f in docs/*.md; do
 	[ ! -e "$f" ] || over "$f" "$(wc -l <"$f")" 120
 done
 wide=$(grep -nE '^.{101}' README.md) && { echo "README.md: wider than 100 columns: $wide"; bad=1; }
-over Makefile "$(wc -l <Makefile)" 205
+over Makefile "$(wc -l <Makefile)" 220
 while read -r size where name; do
 	over "$where: $name" "$size" 120
 done < <(functions | awk '$1 > 120')

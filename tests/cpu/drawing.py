@@ -94,12 +94,12 @@ def some_requests(g, vocab, n):
 
 def penalised(scores, said, prompt, r):
     """Scores in float32, one rounding each."""
-    l = scores.copy()
+    logits = scores.copy()
     for v in set(said) | set(prompt):
-        l[v] = l[v] / np.float32(r["repetition"]) if l[v] > 0 else l[v] * np.float32(r["repetition"])
+        logits[v] = logits[v] / np.float32(r["repetition"]) if logits[v] > 0 else logits[v] * np.float32(r["repetition"])
         if said.count(v):
-            l[v] = l[v] - np.float32(r["presence"]) - np.float32(r["frequency"]) * np.float32(said.count(v))
-    return l
+            logits[v] = logits[v] - np.float32(r["presence"]) - np.float32(r["frequency"]) * np.float32(said.count(v))
+    return logits
 
 
 def check(request, plan_info, events, scores, tolerance):
@@ -109,8 +109,8 @@ def check(request, plan_info, events, scores, tolerance):
     ends = set(r["stops"]) | (set() if r["ignore_stops"] else set(plan_info["stops"]))
     said, n_others = [], 0
     for k, e in enumerate(events):
-        l = penalised(scores[len(prompt) + k - 1][:n], said, prompt, r)
-        biased = l.copy()
+        logits = penalised(scores[len(prompt) + k - 1][:n], said, prompt, r)
+        biased = logits.copy()
         for token, value in r["bias"].items():
             if token < n:
                 biased[token] += np.float32(value)
@@ -125,9 +125,9 @@ def check(request, plan_info, events, scores, tolerance):
         token = e["token"]
         n_others += token != drawn
         assert 0 <= token < n and biased[token] > -np.inf, (k, e)
-        exact = l.astype(np.float64)
+        exact = logits.astype(np.float64)
         exact -= np.log(np.exp(exact - exact.max()).sum()) + exact.max()
-        order = np.lexsort((np.arange(n), -l))[:r["top_logprobs"]]
+        order = np.lexsort((np.arange(n), -logits))[:r["top_logprobs"]]
         top = [t for t, _ in e["top"]]
         assert abs(e["logprob"] - exact[token]) < tolerance
         assert len(set(top)) == len(top) == min(r["top_logprobs"], n)

@@ -175,7 +175,7 @@ requests() {
 		qwen3_5_moe-trained mtp
 	END
 	rm -f build/isolated.bin
-	return $rc
+	return "$rc"
 }
 
 # Prompts of an 8B shape, one behind the other: cut on the grid, and anywhere.

@@ -1,9 +1,9 @@
 /* fake_libcuda.c - the fake driver as a libcuda.so.1, so that whole commands run on a card that is not there.
  *
  * The test sets LD_LIBRARY_PATH to its folder and, of the card, FAKE_CUDA_CC ("8.0") and FAKE_CUDA_NAME; what
- * op FAKE_CUDA_BAD leaves in layer 0 is three times too large; with FAKE_CUDA_IDLE kernels do nothing. The plan that is executed is the first word of the
- * process's command line that ends in ".bin"; kernels of a process without one do nothing. cuAtlasFakeDriver
- * exists here alone: whoever reports results asks for it, since none of them is a GPU's.
+ * op FAKE_CUDA_BAD leaves in layer 0 is three times too large; with FAKE_CUDA_IDLE kernels do nothing. The plan that
+ * is executed is the first word of the process's command line that ends in ".bin"; kernels of a process without one
+ * do nothing. cuAtlasFakeDriver exists here alone: whoever reports results asks for it, since none is a GPU's.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -308,7 +308,8 @@ static void every_bit_of_a_hash_counts(void **state)
 	const Section *graph = artifact_section(&a, "graph"), *weights = artifact_section(&a, "weights");
 	const int w = a.graph.n_weights / 2;
 	uint8_t *of_weight = find_hash(b, graph->offset, graph->bytes, a.graph.weights[w].hash);
-	uint8_t *of_graph = find_hash(b, 48, manifest, graph->hash), *of_weights = find_hash(b, 48, manifest, weights->hash);
+	uint8_t *of_graph = find_hash(b, 48, manifest, graph->hash);
+	uint8_t *of_weights = find_hash(b, 48, manifest, weights->hash);
 	uint8_t old[3][HASH_BYTES], root[HASH_BYTES];
 	memcpy(old[0], of_weight, HASH_BYTES);
 	memcpy(old[1], of_graph, HASH_BYTES);
