@@ -41,6 +41,7 @@ typedef struct TNode {
 	double real;
 	VEC(struct TNode *) kids; /* as in ChatKind; of a macro: its parameters (SLOTs), then defaults; the body is last */
 	int n_params;
+	int height; /* nodes on the longest way down, besides it */
 } TNode;
 
 typedef struct Template {

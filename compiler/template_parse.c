@@ -66,11 +66,15 @@ static TNode *named(Template *t, ChatKind kind, const Token *at, const Token *na
 	return n;
 }
 
+/* What is deep only by its length, such as a + b + c, is limited here; what is by its brackets, by `depth`. */
 static bool add(Template *t, TNode *n, TNode *kid)
 {
-	if (kid)
-		*vec_push(t->arena, &n->kids) = kid;
-	return kid != NULL;
+	if (!kid)
+		return false;
+	*vec_push(t->arena, &n->kids) = kid;
+	n->height = kid->height + 1 > n->height ? kid->height + 1 : n->height;
+	return n->height < CHAT_MAX_TREE - 1 || template_fail(t, A0524, kid->line, kid->col,
+		"operators, filters or parts in a row of more than %d", CHAT_MAX_TREE - 2);
 }
 
 static TNode *unary(Template *t, ChatKind kind, const Token *at, TNode *a)
@@ -112,13 +116,17 @@ static TNode *parse_name(Template *t)
 static TNode *parse_string(Template *t)
 {
 	TNode *n = named(t, CHAT_STRING, now(t), now(t));
-	for (step(t); now(t)->kind == T_STRING; step(t)) {
-		char *both = arena_alloc(t->arena, (size_t)(n->n_name + now(t)->n) + 1);
-		memcpy(both, n->name, (size_t)n->n_name);
-		memcpy(both + n->n_name, now(t)->text, (size_t)now(t)->n);
-		n->name = both;
-		n->n_name += now(t)->n;
-	}
+	const int first = t->at;
+	size_t all = 0;
+	for (; now(t)->kind == T_STRING; step(t))
+		all += (size_t)now(t)->n;
+	if (t->at == first + 1)
+		return n;
+	char *text = arena_alloc(t->arena, all + 1);
+	n->name = text;
+	n->n_name = (int)all;
+	for (int i = first; i < t->at; text += t->tokens.at[i++].n)
+		memcpy(text, t->tokens.at[i].text, (size_t)t->tokens.at[i].n);
 	return n;
 }
 
@@ -389,17 +397,8 @@ static int operator_of(const Template *t, const char *const *names, int n)
 	return -1;
 }
 
-/* `safe` gives a text whose + escapes HTML in jinja2. Nothing but printing it is the same here. */
-static bool is_plain(Template *t, const TNode *n)
-{
-	return !n || n->kind != CHAT_FILTER || n->op != CHAT_F_SAFE ||
-		template_fail(t, A0521, n->line, n->col, "an operator on what 'safe' gives");
-}
-
 static TNode *binary(Template *t, int op, const Token *at, TNode *a, TNode *b)
 {
-	is_plain(t, a);
-	is_plain(t, b);
 	if (a && op == CHAT_MOD && a->kind == CHAT_STRING)
 		template_fail(t, A0521, at->line, at->col, "%% with a text on its left");
 	return pair(t, CHAT_BINARY, op, at, a, b);

@@ -29,10 +29,14 @@ typedef struct Symbols {
 	VEC(Ref) refs;
 } Symbols;
 
+enum { MAX_NAMES = 4096, MAX_COPIES = 1 << 20 }; /* of one scope; of names, for all branches together */
+
 typedef struct Emitter {
 	Template *t;
 	Arena *a;
 	Func root;
+	int n_copies;
+	bool stops; /* beyond a limit: nothing more is looked at */
 	VEC(ChatNode) nodes;
 	VEC(uint32_t) kids;
 	VEC(ChatScope) scopes;
@@ -92,6 +96,8 @@ static uint32_t functions_out(const Func *from, const Func *to)
 
 static Ref *define(Emitter *e, Symbols *s, const char *name, int n)
 {
+	if (s->refs.n == MAX_NAMES + 1)
+		e->stops = !template_fail(e->t, A0524, 1, 1, "more than %d names in one scope", MAX_NAMES);
 	Ref *r = vec_push(e->a, &s->refs);
 	uint32_t slot = 0;
 	while ((int)slot < s->func->slots.n && (s->func->slots.at[slot].level != s->level ||
@@ -166,6 +172,11 @@ static void analyze(Emitter *e, Symbols *s, const TNode *n);
 static void copy_refs(Emitter *e, Symbols *to, const Symbols *from)
 {
 	*to = (Symbols){.parent = from->parent, .func = from->func, .level = from->level};
+	e->n_copies += from->refs.n;
+	if (e->n_copies > MAX_COPIES && !e->stops)
+		e->stops = !template_fail(e->t, A0524, 1, 1, "too many names in too many branches");
+	if (e->stops)
+		return;
 	for (int i = 0; i < from->refs.n; i++)
 		*vec_push(e->a, &to->refs) = from->refs.at[i];
 }
@@ -220,6 +231,8 @@ static void analyze_if(Emitter *e, Symbols *s, const TNode *n, int first)
 /* What a statement or an expression says about the names of the scope that it stands in. */
 static void analyze(Emitter *e, Symbols *s, const TNode *n)
 {
+	if (e->stops)
+		return;
 	switch (n->kind) {
 	case CHAT_SLOT: name_load(e, s, n); return;
 	case CHAT_TO_SLOT: name_store(e, s, n); return;
@@ -375,6 +388,8 @@ static uint32_t emit_node(Emitter *e, Symbols *s, const TNode *n)
 {
 	ChatNode out = {.op = (uint8_t)n->op};
 	uint64_t bits = (uint64_t)n->integer;
+	if (e->stops)
+		return 0;
 	switch (n->kind) {
 	case CHAT_FOR: return emit_for(e, s, n);
 	case CHAT_MACRO: return emit_macro(e, s, n);
