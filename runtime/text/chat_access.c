@@ -40,7 +40,7 @@ static Val bind(Machine *m, Val self, const Str *name)
 		return val_none();
 	*b = (Bound){self, -1, name};
 	for (size_t i = 0; i < sizeof method_names / sizeof *method_names; i++)
-		if (str_is(name, method_names[i]))
+		if (string_is(name, method_names[i]))
 			b->method = (int)i;
 	return (Val){.tag = V_METHOD, .bound = b};
 }
@@ -73,15 +73,15 @@ static Val loop_attribute(Machine *m, Val of, const Str *name)
 	const struct { const char *name; int64_t value; } numbers[] = {{"index0", at}, {"index", at + 1}, {"length", n},
 		{"revindex", n - at}, {"revindex0", n - at - 1}, {"depth", 1}, {"depth0", 0}};
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-		if (str_is(name, numbers[i].name))
+		if (string_is(name, numbers[i].name))
 			return val_int(numbers[i].value);
-	if (str_is(name, "first") || str_is(name, "last"))
+	if (string_is(name, "first") || string_is(name, "last"))
 		return val_bool(name->p[0] == 'f' ? at == 0 : at == n - 1);
-	if (str_is(name, "previtem") || str_is(name, "nextitem")) {
+	if (string_is(name, "previtem") || string_is(name, "nextitem")) {
 		const int64_t i = name->p[0] == 'p' ? at - 1 : at + 1;
 		return i >= 0 && i < n ? l->items->at[i] : chat_undefined(m, (Val){.tag = V_ABSENT}, string);
 	}
-	if (str_is(name, "cycle") || str_is(name, "changed"))
+	if (string_is(name, "cycle") || string_is(name, "changed"))
 		return bind(m, of, name);
 	return chat_undefined(m, of, string);
 }
@@ -99,7 +99,7 @@ Val get_attribute(Machine *m, Val of, const Str *name)
 		return loop_attribute(m, of, name);
 	if (of.tag == V_DICT || of.tag == V_NAMESPACE)
 		found = dict_find(of.dict, name->p, name->n);
-	if (of.tag == V_MACRO && str_is(name, "name")) {
+	if (of.tag == V_MACRO && string_is(name, "name")) {
 		const ChatText t = m->p->funcs[of.macro->func].name;
 		return chat_literal(m, m->p->text + t.at, t.n, false);
 	}
@@ -130,10 +130,10 @@ Val get_item(Machine *m, Val of, Val key)
 		return of.list->at[at];
 	else if (of.tag == V_STRING && (key.tag == V_INT || key.tag == V_BOOL)) {
 		chat_work(m, of.str->n / 16);
-		if (at_index(key, str_length(of.str), &at)) {
-			const size_t from = str_offset(of.str, at);
+		if (at_index(key, string_length(of.str), &at)) {
+			const size_t from = string_offset(of.str, at);
 			const Str rest = {.p = of.str->p + from, .n = of.str->n - from};
-			return str_part(m, of.str, from, str_offset(&rest, 1));
+			return string_part(m, of.str, from, string_offset(&rest, 1));
 		}
 	}
 	if (key.tag == V_STRING && (of.tag == V_LOOP || of.tag == V_NAMESPACE || of.tag == V_MACRO))
@@ -155,7 +155,7 @@ Val get_path(Machine *m, Val of, const Str *path)
 			digits = c >= '0' && c <= '9';
 			index = index * 10 + c - '0';
 		}
-		of = get_item(m, of, digits ? val_int(index) : str_part(m, path, from, n));
+		of = get_item(m, of, digits ? val_int(index) : string_part(m, path, from, n));
 		from += n + 1;
 	}
 	return of;
@@ -184,9 +184,9 @@ Val get_slice(Machine *m, Val of, Val from, Val to, Val step)
 	const bool text = of.tag == V_STRING;
 	if (failed(m) || of.tag == V_UNDEFINED)
 		return chat_undefined_fail(m, of);
-	if (!text && of.tag != V_LIST && of.tag != V_TUPLE && of.tag != V_RANGE)
-		return chat_undefined(m, of, val_none());
-	const int64_t n = text ? (int64_t)str_length(of.str) : (int64_t)of.list->n;
+	if (!text && of.tag != V_LIST && of.tag != V_TUPLE && of.tag != V_RANGE) /* not undefined: jinja2 asks Python */
+		return chat_fail(m, CHAT_BAD_VALUE, "'%s' object cannot be sliced", type_name(of));
+	const int64_t n = text ? (int64_t)string_length(of.str) : (int64_t)of.list->n;
 	if (is_given(step) && step.tag != V_NONE && !whole_number(m, step, &by))
 		return chat_fail(m, CHAT_BAD_VALUE, "a slice by '%s'", type_name(step));
 	if (!by)
@@ -195,14 +195,14 @@ Val get_slice(Machine *m, Val of, Val from, Val to, Val step)
 		!bound_of(m, to, n, by < 0, by < 0 ? -1 : n, &end) || !chat_work(m, text ? of.str->n / 16 : 1))
 		return val_none();
 	if (text && by == 1) {
-		const size_t a = str_offset(of.str, (size_t)begin);
+		const size_t a = string_offset(of.str, (size_t)begin);
 		const Str rest = {.p = of.str->p + a, .n = of.str->n - a};
-		return str_part(m, of.str, a, end > begin ? str_offset(&rest, (size_t)(end - begin)) : 0);
+		return string_part(m, of.str, a, end > begin ? string_offset(&rest, (size_t)(end - begin)) : 0);
 	}
 	const List *all = text ? elements(m, of) : of.list;
 	Val out = list_new(m, of.tag == V_TUPLE ? V_TUPLE : V_LIST, 0);
 	by = by > n ? n + 1 : by < -n ? -n - 1 : by;
 	for (int64_t i = begin; (by > 0 ? i < end : i > end) && !failed(m) && (size_t)i < all->n; i += by)
 		list_push(m, out.list, all->at[i]);
-	return text ? str_join(m, &(Str){.p = ""}, out.list, NULL) : out;
+	return text ? string_join(m, &(Str){.p = ""}, out.list, NULL) : out;
 }

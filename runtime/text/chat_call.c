@@ -35,7 +35,7 @@ static Val list_method(Machine *m, const List *l, ChatMethod method, Val what)
 
 static Val loop_method(Machine *m, Loop *l, const Str *name, const Args *a)
 {
-	if (str_is(name, "cycle"))
+	if (string_is(name, "cycle"))
 		return a->n ? a->at[l->at % (size_t)a->n] : chat_fail(m, CHAT_BAD_VALUE, "no items for cycling given");
 	Val now = list_new(m, V_TUPLE, (size_t)a->n);
 	for (int i = 0; i < a->n; i++)
@@ -53,7 +53,7 @@ static Val call_method(Machine *m, const Bound *b, const Args *a)
 	if (self.tag == V_LOOP)
 		return loop_method(m, self.loop, b->name, a);
 	if (b->method >= 0 && self.tag == V_STRING)
-		return str_method(m, self.str, method, a);
+		return string_method(m, self.str, method, a);
 	if (self.tag == V_DICT && method == CHAT_M_GET && is_given(first)) {
 		uint64_t known = first.tag == V_LIST || first.tag == V_DICT;
 		const Val *found = known ? NULL : dict_get(m, self.dict, first), other = argument(a, 1, NULL);

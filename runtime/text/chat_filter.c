@@ -20,7 +20,7 @@ static const struct { const char *name; int most; } tests[] = {
 Val argument(const Args *a, int i, const char *name)
 {
 	for (int k = 0; name && k < a->n; k++)
-		if (a->names[k] && str_is(a->names[k], name))
+		if (a->names[k] && string_is(a->names[k], name))
 			return a->at[k];
 	return i < a->n && !a->names[i] ? a->at[i] : (Val){.tag = V_ABSENT};
 }
@@ -60,7 +60,7 @@ static bool bind(Machine *m, ChatFilter f, const Args *a, Val *at)
 
 /* Sorting -------------------------------------------------------------------------------------- */
 
-static Val folded(Machine *m, Val v) { return v.tag == V_STRING ? str_case(m, v.str, CASE_LOWER) : v; }
+static Val folded(Machine *m, Val v) { return v.tag == V_STRING ? string_case(m, v.str, CASE_LOWER) : v; }
 
 typedef struct Keyed { Val key, value; } Keyed;
 
@@ -79,14 +79,20 @@ static void merge_sort(Machine *m, Keyed *at, Keyed *spare, size_t n, bool rever
 	}
 }
 
-/* Stable, in both directions. */
-List *sorted_list(Machine *m, const List *l, const Str *attribute, bool fold, bool reverse)
+/* Stable, in both directions. in_lists: keys are compared as lists of one are, whose equal elements need no order. */
+List *sorted_list(Machine *m, const List *l, const Str *attribute, bool in_lists, bool fold, bool reverse)
 {
 	Val out = list_new(m, V_LIST, l->n);
 	Keyed *at = chat_alloc(m, (l->n + 1) * sizeof *at), *spare = chat_alloc(m, (l->n + 1) * sizeof *at);
 	for (size_t i = 0; at && spare && i < l->n && !failed(m); i++) {
-		const Val key = attribute ? get_path(m, l->at[i], attribute) : l->at[i];
-		at[i] = (Keyed){fold ? folded(m, key) : key, l->at[i]};
+		Val key = attribute ? get_path(m, l->at[i], attribute) : l->at[i];
+		key = fold ? folded(m, key) : key;
+		if (in_lists) {
+			const Val list = list_new(m, V_LIST, 1);
+			list_push(m, list.list, key);
+			key = list;
+		}
+		at[i] = (Keyed){key, l->at[i]};
 	}
 	if (!failed(m))
 		merge_sort(m, at, spare, l->n, reverse);
@@ -117,11 +123,11 @@ static Val dictsort(Machine *m, Val v, const Val *a)
 		list_push(m, pair.list, v.dict->at[i].value);
 		list_push(m, pairs.list, pair);
 	}
-	const bool by_value = a[1].tag == V_STRING && str_is(a[1].str, "value");
-	if (is_given(a[1]) && !by_value && !(a[1].tag == V_STRING && str_is(a[1].str, "key")))
+	const bool by_value = a[1].tag == V_STRING && string_is(a[1].str, "value");
+	if (is_given(a[1]) && !by_value && !(a[1].tag == V_STRING && string_is(a[1].str, "key")))
 		return chat_fail(m, CHAT_BAD_VALUE, "dictsort: by is neither 'key' nor 'value'");
 	const Str path = {.p = by_value ? "1" : "0", .n = 1};
-	pairs.list = sorted_list(m, pairs.list, &path, !is_true(a[0]), is_true(a[2]));
+	pairs.list = sorted_list(m, pairs.list, &path, false, !is_true(a[0]), is_true(a[2]));
 	return pairs;
 }
 
@@ -168,7 +174,7 @@ static int find_name(const Str *s, bool filter)
 {
 	const int n = filter ? CHAT_FILTER_COUNT : CHAT_TEST_COUNT;
 	for (int i = 0; i < n; i++)
-		if (str_is(s, filter ? filters[i].name : tests[i].name))
+		if (string_is(s, filter ? filters[i].name : tests[i].name))
 			return i;
 	return -1;
 }
@@ -186,11 +192,13 @@ static Args rest_of(const Args *a, int from)
 
 static Val map(Machine *m, Val v, const Args *a)
 {
-	const List *l = elements(m, v);
+	const List *l = is_true(v) ? elements(m, v) : &m->no_list;
 	const Val attribute = argument(a, CHAT_MAX_ARGS, "attribute"), other = argument(a, CHAT_MAX_ARGS, "default");
 	const bool by_attribute = is_given(attribute);
 	const Val name = by_attribute ? attribute : argument(a, 0, NULL);
 	Val out = list_new(m, V_ITERATOR, l->n);
+	if (!is_true(v)) /* none, for one: jinja2 asks before it iterates */
+		return out;
 	if (!is_given(name) || (by_attribute && a->n > 1 + is_given(other)))
 		return chat_fail(m, CHAT_BAD_VALUE, "map: expected the name of a filter, or attribute=");
 	const Str *s = to_str(m, name);
@@ -210,9 +218,11 @@ static Val map(Machine *m, Val v, const Args *a)
 /* select, reject, selectattr, rejectattr */
 static Val choose(Machine *m, Val v, const Args *a, bool by_attribute, bool keeps)
 {
-	const List *l = elements(m, v);
+	const List *l = is_true(v) ? elements(m, v) : &m->no_list;
 	const int first = by_attribute ? 1 : 0;
 	Val out = list_new(m, V_ITERATOR, 0);
+	if (!is_true(v))
+		return out;
 	if (by_attribute && (!a->n || a->names[0]))
 		return chat_fail(m, CHAT_BAD_VALUE, "expected the name of an attribute");
 	const Str *attribute = by_attribute ? to_str(m, a->at[0]) : NULL, *name = NULL;
@@ -240,7 +250,7 @@ static Val reverse(Machine *m, Val v)
 	l = elements(m, v);
 	for (size_t i = l->n; i-- > 0 && !failed(m);)
 		list_push(m, out.list, l->at[i]);
-	return v.tag == V_STRING ? str_join(m, &(Str){.p = ""}, out.list, NULL) : out;
+	return v.tag == V_STRING ? string_join(m, &(Str){.p = ""}, out.list, NULL) : out;
 }
 
 static Val pairs_of(Machine *m, Val v)
@@ -262,7 +272,7 @@ static Val pairs_of(Machine *m, Val v)
 static Val length_of(Machine *m, Val v)
 {
 	switch (v.tag) {
-	case V_STRING: chat_work(m, v.str->n / 16); return val_int((int64_t)str_length(v.str));
+	case V_STRING: chat_work(m, v.str->n / 16); return val_int((int64_t)string_length(v.str));
 	case V_UNDEFINED: return val_int(0);
 	case V_LIST: case V_TUPLE: case V_RANGE: case V_VIEW: return val_int((int64_t)v.list->n);
 	case V_DICT: return val_int((int64_t)v.dict->n);
@@ -273,9 +283,8 @@ static Val length_of(Machine *m, Val v)
 
 static Val end_of(Machine *m, Val v, bool last)
 {
-	if (last && (v.tag == V_ITERATOR || v.tag == V_UNDEFINED))
-		return v.tag == V_UNDEFINED ? chat_undefined_fail(m, v)
-			: chat_fail(m, CHAT_BAD_VALUE, "'generator' object is not reversible");
+	if (last && v.tag == V_ITERATOR)
+		return chat_fail(m, CHAT_BAD_VALUE, "'generator' object is not reversible");
 	if (!last && v.tag == V_ITERATOR) /* takes one */
 		return v.list->next < v.list->n ? v.list->at[v.list->next++] : no_item(m);
 	const List *l = elements(m, v);
@@ -301,6 +310,9 @@ static Val indent(Machine *m, Val v, const Val *a)
 	const Str *s = to_str(m, v), *by;
 	int64_t n = 4;
 	Text blanks = {0}, t = {0};
+	if (v.tag != V_STRING)
+		return v.tag == V_UNDEFINED ? chat_undefined_fail(m, v) : chat_fail(m, CHAT_BAD_VALUE,
+			"indent: expected a text, not '%s'", type_name(v));
 	if (is_given(a[0]) && a[0].tag != V_STRING && !whole_number(m, a[0], &n))
 		return chat_fail(m, CHAT_BAD_VALUE, "indent: expected a number or a text");
 	for (int64_t i = 0; i < n && a[0].tag != V_STRING && !failed(m); i++)
@@ -310,7 +322,7 @@ static Val indent(Machine *m, Val v, const Val *a)
 	const Val whole = chat_concat(m, s, &newline);
 	if (failed(m))
 		return whole;
-	const Val lines = str_lines(m, whole.str, false);
+	const Val lines = string_lines(m, whole.str, false);
 	if (is_true(a[1]))
 		text_put_str(m, &t, by);
 	for (size_t i = 0; i < lines.list->n && !failed(m); i++) {
@@ -335,7 +347,7 @@ static bool parse_float(Machine *m, const Str *s, double *out)
 {
 	char text[80];
 	size_t n = 0;
-	const Val stripped = str_strip(m, s, NULL, STRIP_LEFT | STRIP_RIGHT);
+	const Val stripped = string_strip(m, s, NULL, STRIP_LEFT | STRIP_RIGHT);
 	if (failed(m) || !stripped.str->n || stripped.str->n >= sizeof text)
 		return false;
 	for (size_t i = 0; i < stripped.str->n; i++) {
@@ -357,7 +369,7 @@ static bool parse_float(Machine *m, const Str *s, double *out)
 
 static bool parse_int(Machine *m, const Str *s, int64_t base, int64_t *out)
 {
-	const Val v = str_strip(m, s, NULL, STRIP_LEFT | STRIP_RIGHT);
+	const Val v = string_strip(m, s, NULL, STRIP_LEFT | STRIP_RIGHT);
 	if (failed(m))
 		return false;
 	const char *p = v.str->p, *end = p + v.str->n;
@@ -388,6 +400,8 @@ static Val to_int(Machine *m, Val v, const Val *a)
 	double f;
 	if (is_given(a[1]) && (!whole_number(m, a[1], &base) || base < 2 || base > 36))
 		return chat_fail(m, CHAT_BAD_VALUE, "int: base is not a number from 2 to 36");
+	if (v.tag == V_UNDEFINED)
+		return chat_undefined_fail(m, v);
 	if (whole_number(m, v, &i))
 		return val_int(i);
 	if (v.tag == V_STRING && parse_int(m, v.str, base, &i))
@@ -406,6 +420,8 @@ static Val to_float(Machine *m, Val v, const Val *a)
 	double f;
 	if (v.tag == V_FLOAT)
 		return v;
+	if (v.tag == V_UNDEFINED)
+		return chat_undefined_fail(m, v);
 	if (whole_number(m, v, &i))
 		return val_float((double)i);
 	if (v.tag == V_STRING && parse_float(m, v.str, &f))
@@ -427,7 +443,7 @@ static Val trim(Machine *m, Val v, Val chars)
 {
 	if (is_given(chars) && chars.tag != V_NONE && chars.tag != V_STRING)
 		return chat_fail(m, CHAT_BAD_VALUE, "trim: expected a text, not '%s'", type_name(chars));
-	return str_strip(m, to_str(m, v), chars.tag == V_STRING ? chars.str : NULL, STRIP_LEFT | STRIP_RIGHT);
+	return string_strip(m, to_str(m, v), chars.tag == V_STRING ? chars.str : NULL, STRIP_LEFT | STRIP_RIGHT);
 }
 
 static Val replace(Machine *m, Val v, const Val *a)
@@ -435,13 +451,14 @@ static Val replace(Machine *m, Val v, const Val *a)
 	int64_t most = -1;
 	if (!is_given(a[0]) || !is_given(a[1]) || (is_given(a[2]) && a[2].tag != V_NONE && !whole_number(m, a[2], &most)))
 		return chat_fail(m, CHAT_BAD_VALUE, "replace: expected two texts and a number");
-	return str_replace(m, to_str(m, v), to_str(m, a[0]), to_str(m, a[1]), most);
+	return string_replace(m, to_str(m, v), to_str(m, a[0]), to_str(m, a[1]), most);
 }
 
-static Val safe(Machine *m, Val v)
+Val mark_safe(Machine *m, Val text)
 {
-	const Str *s = to_str(m, v);
-	Val out = str_part(m, s, 0, s->n);
+	if (failed(m) || text.tag != V_STRING)
+		return text;
+	Val out = string_part(m, text.str, 0, text.str->n);
 	if (!failed(m))
 		((Str *)(uintptr_t)out.str)->safe = true;
 	return out;
@@ -474,7 +491,7 @@ Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *args)
 		return val_none();
 	switch (f) {
 	case CHAT_F_ABS: return absolute(m, v);
-	case CHAT_F_CAPITALIZE: return str_case(m, to_str(m, v), CASE_CAPITAL);
+	case CHAT_F_CAPITALIZE: return string_case(m, to_str(m, v), CASE_CAPITAL);
 	case CHAT_F_COUNT: case CHAT_F_LENGTH: return length_of(m, v);
 	case CHAT_F_D: case CHAT_F_DEFAULT:
 		if (v.tag != V_UNDEFINED && !(is_true(a[1]) && !is_true(v)))
@@ -488,7 +505,8 @@ Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *args)
 	case CHAT_F_INT: return to_int(m, v, a);
 	case CHAT_F_ITEMS: return pairs_of(m, v);
 	case CHAT_F_JOIN:
-		return str_join(m, is_given(a[0]) ? to_str(m, a[0]) : &(Str){.p = ""}, elements(m, v), attribute_of(m, a[1]));
+		return string_join(m, is_given(a[0]) ? to_str(m, a[0]) : &(Str){.p = ""}, elements(m, v),
+			attribute_of(m, a[1]));
 	case CHAT_F_LIST: {
 		const List *l = elements(m, v);
 		Val out = list_new(m, V_LIST, l->n);
@@ -496,8 +514,8 @@ Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *args)
 			list_push(m, out.list, l->at[i]);
 		return out;
 	}
-	case CHAT_F_LOWER: return str_case(m, to_str(m, v), CASE_LOWER);
-	case CHAT_F_UPPER: return str_case(m, to_str(m, v), CASE_UPPER);
+	case CHAT_F_LOWER: return string_case(m, to_str(m, v), CASE_LOWER);
+	case CHAT_F_UPPER: return string_case(m, to_str(m, v), CASE_UPPER);
 	case CHAT_F_MAP: return map(m, v, args);
 	case CHAT_F_MAX: return extreme(m, v, a, 1);
 	case CHAT_F_MIN: return extreme(m, v, a, -1);
@@ -507,10 +525,11 @@ Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *args)
 	case CHAT_F_SELECTATTR: return choose(m, v, args, true, true);
 	case CHAT_F_REPLACE: return replace(m, v, a);
 	case CHAT_F_REVERSE: return reverse(m, v);
-	case CHAT_F_SAFE: return safe(m, v);
+	case CHAT_F_SAFE: return mark_safe(m, (Val){.tag = V_STRING, .str = to_str(m, v)});
 	case CHAT_F_SORT: {
 		Val out = list_new(m, V_LIST, 0);
-		out.list = sorted_list(m, elements(m, v), attribute_of(m, a[2]), !is_true(a[1]), is_true(a[0]));
+		out.list = sorted_list(m, elements(m, v), attribute_of(m, a[2]), is_given(a[2]), !is_true(a[1]),
+			is_true(a[0]));
 		return out;
 	}
 	case CHAT_F_STRING: return (Val){.tag = V_STRING, .str = to_str(m, v)};
@@ -540,13 +559,7 @@ static bool is_same(Val a, Val b)
 
 static bool divisible(Machine *m, Val v, Val by)
 {
-	int64_t a, b;
-	if (!whole_number(m, v, &a) || !whole_number(m, by, &b) || !b) {
-		chat_fail(m, CHAT_BAD_VALUE, "a remainder of '%s' by '%s'%s", type_name(v), type_name(by),
-			whole_number(m, by, &b) && !b ? ", which is zero" : "");
-		return false;
-	}
-	return b == -1 || a % b == 0;
+	return is_equal(m, binary(m, CHAT_MOD, v, by), val_int(0), 0);
 }
 
 bool apply_test(Machine *m, ChatTest test, Val v, const Args *a)
@@ -583,8 +596,8 @@ bool apply_test(Machine *m, ChatTest test, Val v, const Args *a)
 		v.tag == V_LOOP;
 	case CHAT_T_SEQUENCE: return v.tag == V_STRING || v.tag == V_LIST || v.tag == V_TUPLE || v.tag == V_RANGE ||
 		v.tag == V_DICT || v.tag == V_UNDEFINED;
-	case CHAT_T_LOWER: return str_is_case(m, to_str(m, v), CASE_LOWER);
-	case CHAT_T_UPPER: return str_is_case(m, to_str(m, v), CASE_UPPER);
+	case CHAT_T_LOWER: return string_is_case(m, to_str(m, v), CASE_LOWER);
+	case CHAT_T_UPPER: return string_is_case(m, to_str(m, v), CASE_UPPER);
 	case CHAT_T_MAPPING: return v.tag == V_DICT;
 	case CHAT_T_NONE: return v.tag == V_NONE;
 	case CHAT_T_SAMEAS: return is_same(v, other);

@@ -30,7 +30,7 @@ static Val wrong(Json *j, size_t at, const char *what)
 			from = i + 1;
 		}
 	const Str before = {.p = j->text + from, .n = (at < j->n ? at : j->n) - from};
-	return chat_fail(j->m, j->fault, "not JSON, line %zu, column %zu: %s", line, str_length(&before) + 1, what);
+	return chat_fail(j->m, j->fault, "not JSON, line %zu, column %zu: %s", line, string_length(&before) + 1, what);
 }
 
 static void skip(Json *j)
@@ -246,7 +246,7 @@ static void put_escaped(Machine *m, Text *t, const Str *s, bool ascii)
 		const char *known = cp && cp < 0x80 ? strchr(named, (int)cp) : NULL;
 		if (!known && cp >= 0x20 && !(ascii && cp > 0x7E))
 			continue;
-		const bool marked = str_is_mixed(s) ? s->m[i] : s->has_marked;
+		const bool marked = string_is_mixed(s) ? s->m[i] : s->has_marked;
 		text_put_part(m, t, s, plain, i - plain);
 		plain = i + k;
 		if (known)
@@ -292,7 +292,7 @@ static void put_object(Machine *m, Text *t, const Dict *d, const Style *style, i
 	for (size_t i = 0; i < d->n; i++)
 		list_push(m, keys.list, d->at[i].key);
 	if (style->sorted)
-		keys.list = sorted_list(m, keys.list, NULL, false, false);
+		keys.list = sorted_list(m, keys.list, NULL, false, false, false);
 	text_plain(m, t, "{");
 	for (size_t i = 0; i < keys.list->n && !failed(m); i++) {
 		if (i)

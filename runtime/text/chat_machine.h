@@ -116,9 +116,9 @@ bool text_put_part(Machine *m, Text *t, const Str *s, size_t at, size_t n);
 bool text_plain(Machine *m, Text *t, const char *literal); /* bytes of the template */
 Val text_value(Machine *m, Text *t); /* the string; `t` is not to be used any more */
 Val chat_literal(Machine *m, const char *p, size_t n, bool marked); /* p must outlive the machine */
-Val str_part(Machine *m, const Str *s, size_t at, size_t n); /* bytes; shares memory */
+Val string_part(Machine *m, const Str *s, size_t at, size_t n); /* bytes; shares memory */
 Val chat_concat(Machine *m, const Str *a, const Str *b);
-static inline bool str_is_mixed(const Str *s) { return s->has_marked && s->has_plain; }
+static inline bool string_is_mixed(const Str *s) { return s->has_marked && s->has_plain; }
 
 static inline Val val_none(void) { return (Val){.tag = V_NONE}; }
 static inline Val val_bool(bool b) { return (Val){.tag = V_BOOL, .truth = b}; }
@@ -126,7 +126,7 @@ static inline Val val_int(int64_t i) { return (Val){.tag = V_INT, .integer = i};
 static inline Val val_float(double f) { return (Val){.tag = V_FLOAT, .real = f}; }
 static inline bool is_given(Val v) { return v.tag != V_ABSENT; }
 static inline bool is_listed(Val v) { return v.tag >= V_LIST && v.tag <= V_ITERATOR; } /* v.list holds elements */
-bool str_is(const Str *s, const char *text);
+bool string_is(const Str *s, const char *text);
 
 Val list_new(Machine *m, Tag tag, size_t room);
 bool list_push(Machine *m, List *l, Val v);
@@ -157,22 +157,23 @@ Val get_path(Machine *m, Val of, const Str *path);      /* of the filters' attri
 Val get_slice(Machine *m, Val of, Val from, Val to, Val step);
 
 /* chat_strings.c: strings in code points. */
-size_t str_length(const Str *s);
-size_t str_offset(const Str *s, size_t points); /* bytes before code point number `points` */
-size_t str_find(const Str *s, const Str *what, size_t from); /* byte; SIZE_MAX = nowhere */
+size_t string_length(const Str *s);
+size_t string_offset(const Str *s, size_t points); /* bytes before code point number `points` */
+size_t string_find(const Str *s, const Str *what, size_t from); /* byte; SIZE_MAX = nowhere */
 bool is_white(uint32_t cp);
 bool is_printable(uint32_t cp);
 bool is_white_str(const Str *s, const Str *set, size_t at, size_t n);
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
-Val str_strip(Machine *m, const Str *s, const Str *set, int sides); /* set NULL: white space */
-Val str_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_right);
-Val str_lines(Machine *m, const Str *s, bool keep_ends);
-Val str_replace(Machine *m, const Str *s, const Str *old, const Str *new, int64_t most);
+Val string_strip(Machine *m, const Str *s, const Str *set, int sides); /* set NULL: white space */
+Val string_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_right);
+Val string_lines(Machine *m, const Str *s, bool keep_ends);
+Val string_replace(Machine *m, const Str *s, const Str *old, const Str *new, int64_t most);
 typedef enum CaseMap { CASE_LOWER, CASE_UPPER, CASE_CAPITAL, CASE_TITLE } CaseMap;
-Val str_case(Machine *m, const Str *s, CaseMap map);
-bool str_is_case(Machine *m, const Str *s, CaseMap map);
-Val str_join(Machine *m, const Str *between, List *items, const Str *attribute);
-Val str_method(Machine *m, const Str *self, ChatMethod method, const Args *a);
+Val string_case(Machine *m, const Str *s, CaseMap map);
+bool string_is_case(Machine *m, const Str *s, CaseMap map);
+void put_markup(Machine *m, Text *t, const Str *s); /* escaped for HTML */
+Val string_join(Machine *m, const Str *between, List *items, const Str *attribute);
+Val string_method(Machine *m, const Str *self, ChatMethod method, const Args *a);
 
 /* chat_json.c */
 /* JSON to a value whose strings are marked. is_request: it is the conversation itself, where no name may be there
@@ -182,10 +183,11 @@ bool json_out(Machine *m, Text *t, Val v, bool ascii, Val indent, Val separators
 
 /* chat_filter.c */
 Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *a);
+Val mark_safe(Machine *m, Val text);
 bool apply_test(Machine *m, ChatTest test, Val v, const Args *a);
 /* The argument `name` or number i of `a`; ABSENT when it was not given. */
 Val argument(const Args *a, int i, const char *name);
-List *sorted_list(Machine *m, const List *l, const Str *attribute, bool fold, bool reverse);
+List *sorted_list(Machine *m, const List *l, const Str *attribute, bool in_lists, bool fold, bool reverse);
 bool whole_number(Machine *m, Val v, int64_t *out);
 
 /* chat_call.c */

@@ -35,7 +35,7 @@ static void unmark_role(Machine *m, Dict *message)
 		"model", "environment", "observation", "documents", "latest_reminder", "context", "root"};
 	const Val *role = member(message, "role");
 	for (size_t i = 0; role && role->tag == V_STRING && i < sizeof roles / sizeof *roles; i++)
-		if (str_is(role->str, roles[i])) {
+		if (string_is(role->str, roles[i])) {
 			dict_put(m, message, chat_literal(m, "role", 4, false), chat_literal(m, roles[i], strlen(roles[i]), false));
 			return;
 		}
@@ -110,7 +110,7 @@ static bool take_kwargs(Machine *m, const Dict *top)
 		return wrong(m, "chat_template_kwargs: expected an object");
 	for (size_t i = 0; i < v->dict->n && !failed(m); i++) {
 		for (size_t k = 0; k < sizeof own / sizeof *own; k++)
-			if (str_is(v->dict->at[i].key.str, own[k])) {
+			if (string_is(v->dict->at[i].key.str, own[k])) {
 				chat_fail(m, CHAT_BAD_INPUT, "chat_template_kwargs: \"%s\" is a member of the conversation itself",
 					own[k]);
 				return false;
@@ -131,7 +131,7 @@ static bool take_request(Machine *m, Val top, Request *r)
 		const Str *name = top.dict->at[i].key.str;
 		bool found = false;
 		for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-			found |= str_is(name, known[k]);
+			found |= string_is(name, known[k]);
 		if (!found) {
 			chat_fail(m, CHAT_BAD_INPUT, "\"%.*s\": a conversation has no such member",
 				name->n < 60 ? (int)name->n : 60, name->p);
@@ -159,18 +159,18 @@ static bool take_request(Machine *m, Val top, Request *r)
 static bool cut_end(Machine *m, const Request *r, Text *t)
 {
 	const Str all = {.p = t->p ? t->p : "", .n = t->n}, tag = {.p = continue_tag, .n = sizeof continue_tag - 2};
-	const Val text = str_strip(m, r->text, NULL, STRIP_LEFT | STRIP_RIGHT);
+	const Val text = string_strip(m, r->text, NULL, STRIP_LEFT | STRIP_RIGHT);
 	size_t at = SIZE_MAX;
 	if (failed(m))
 		return false;
-	for (size_t next = str_find(&all, &tag, 0); next != SIZE_MAX; next = str_find(&all, &tag, next + 1))
+	for (size_t next = string_find(&all, &tag, 0); next != SIZE_MAX; next = string_find(&all, &tag, next + 1))
 		at = next;
-	if (at == SIZE_MAX || str_find(&all, text.str, 0) == SIZE_MAX)
+	if (at == SIZE_MAX || string_find(&all, text.str, 0) == SIZE_MAX)
 		return wrong(m, "continue_final_message: the chat template does not write the final message as it is");
 	t->n = at;
 	if (at + tag.n < all.n && all.p[at + tag.n] == ' ')
 		return true;
-	const Val rest = str_strip(m, &(Str){.p = all.p, .n = at}, NULL, STRIP_RIGHT);
+	const Val rest = string_strip(m, &(Str){.p = all.p, .n = at}, NULL, STRIP_RIGHT);
 	if (!failed(m))
 		t->n = rest.str->n;
 	return !failed(m);

@@ -187,6 +187,22 @@ static Val repeat(Machine *m, Val v, int64_t n)
 	return text_value(m, &t);
 }
 
+/* What `safe` gives is markup: + with it escapes the other text, and gives markup. */
+static Val add_texts(Machine *m, const Str *a, const Str *b)
+{
+	if (!a->safe && !b->safe)
+		return chat_concat(m, a, b);
+	Text t = {0};
+	for (int i = 0; i < 2; i++) {
+		const Str *s = i ? b : a;
+		if (s->safe)
+			text_put_str(m, &t, s);
+		else
+			put_markup(m, &t, s);
+	}
+	return mark_safe(m, text_value(m, &t));
+}
+
 Val binary(Machine *m, ChatBinary op, Val a, Val b)
 {
 	static const char *const signs[] = {"+", "-", "*", "/", "//", "%", "**"};
@@ -198,8 +214,7 @@ Val binary(Machine *m, ChatBinary op, Val a, Val b)
 	if (left && right)
 		return a.tag == V_FLOAT || b.tag == V_FLOAT ? real(m, op, x, y) : whole(m, op, i, j);
 	if (op == CHAT_ADD && a.tag == V_STRING && b.tag == V_STRING)
-		return a.str->safe || b.str->safe ? chat_fail(m, CHAT_BAD_VALUE, "+ with what 'safe' gave is not implemented")
-			: chat_concat(m, a.str, b.str);
+		return add_texts(m, a.str, b.str);
 	if (op == CHAT_ADD && a.tag == b.tag && (a.tag == V_LIST || a.tag == V_TUPLE)) {
 		Val out = list_new(m, a.tag, a.list->n + b.list->n);
 		for (size_t k = 0; k < a.list->n + b.list->n && !failed(m); k++)
@@ -406,8 +421,10 @@ static List *sieve(Machine *m, Frame *f, const ChatNode *n, const List *all)
 	return out;
 }
 
+/* The else runs where no iteration came to its end: there were none, or break and continue left each of them. */
 static Flow run_for(Machine *m, Frame *f, const ChatNode *n)
 {
+	bool ended = false;
 	List *items = elements(m, eval(m, f, kid(m, n, 1)));
 	if (!is_absent(m, n, 3))
 		items = sieve(m, f, n, items);
@@ -417,10 +434,12 @@ static Flow run_for(Machine *m, Frame *f, const ChatNode *n)
 		begin_scope(m, f, n->a);
 		f->slots[n->d] = (Val){.tag = V_LOOP, .loop = loop};
 		assign(m, f, kid(m, n, 0), items->at[i]);
-		if (run(m, f, kid(m, n, 4)) == BREAK)
+		const Flow flow = run(m, f, kid(m, n, 4));
+		ended |= flow == GO;
+		if (flow == BREAK)
 			break;
 	}
-	if (items->n || failed(m) || is_absent(m, n, 5))
+	if (ended || failed(m) || is_absent(m, n, 5))
 		return GO;
 	begin_scope(m, f, n->c);
 	return run(m, f, kid(m, n, 5));

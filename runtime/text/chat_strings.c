@@ -17,7 +17,7 @@ static size_t back(const Str *s, size_t end, uint32_t *cp)
 	return k;
 }
 
-size_t str_length(const Str *s)
+size_t string_length(const Str *s)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < s->n; i++)
@@ -25,7 +25,7 @@ size_t str_length(const Str *s)
 	return n;
 }
 
-size_t str_offset(const Str *s, size_t points)
+size_t string_offset(const Str *s, size_t points)
 {
 	size_t at = 0;
 	while (points-- && at < s->n)
@@ -34,7 +34,7 @@ size_t str_offset(const Str *s, size_t points)
 	return at;
 }
 
-size_t str_find(const Str *s, const Str *what, size_t from)
+size_t string_find(const Str *s, const Str *what, size_t from)
 {
 	const char *at = from > s->n ? NULL : what->n ? memmem(s->p + from, s->n - from, what->p, what->n) : s->p + from;
 	return at ? (size_t)(at - s->p) : SIZE_MAX;
@@ -71,10 +71,10 @@ static bool is_of(const Str *set, const char *p, size_t n, uint32_t cp)
 	if (!set)
 		return is_white(cp);
 	const Str one = {.p = p, .n = n};
-	return str_find(set, &one, 0) != SIZE_MAX;
+	return string_find(set, &one, 0) != SIZE_MAX;
 }
 
-Val str_strip(Machine *m, const Str *s, const Str *set, int sides)
+Val string_strip(Machine *m, const Str *s, const Str *set, int sides)
 {
 	size_t from = 0, to = s->n, k;
 	uint32_t cp;
@@ -83,7 +83,7 @@ Val str_strip(Machine *m, const Str *s, const Str *set, int sides)
 	while (sides & STRIP_RIGHT && to > from && (k = back(s, to, &cp), is_of(set, s->p + to - k, k, cp)))
 		to -= k;
 	chat_work(m, (s->n - (to - from)) / 16);
-	return str_part(m, s, from, to - from);
+	return string_part(m, s, from, to - from);
 }
 
 static size_t skip(const Str *s, size_t at, bool white)
@@ -132,11 +132,11 @@ static void split_right(Machine *m, const Str *s, const Str *by, int64_t most, L
 	while (!failed(m) && (by || end)) {
 		size_t at = most-- == 0 ? SIZE_MAX : by ? find_back(s, by, end) : skip_back(s, end, false);
 		if (at == SIZE_MAX) {
-			list_push(m, out, str_part(m, s, 0, end));
+			list_push(m, out, string_part(m, s, 0, end));
 			break;
 		}
 		const size_t begin = by ? at + by->n : at;
-		list_push(m, out, str_part(m, s, begin, end - begin));
+		list_push(m, out, string_part(m, s, begin, end - begin));
 		end = by ? at : skip_back(s, at, true);
 	}
 	turn(out);
@@ -146,18 +146,18 @@ static void split_left(Machine *m, const Str *s, const Str *by, int64_t most, Li
 {
 	size_t from = by ? 0 : skip(s, 0, true);
 	while (!failed(m) && (by || from < s->n)) {
-		size_t end = most-- == 0 ? SIZE_MAX : by ? str_find(s, by, from) : skip(s, from, false);
+		size_t end = most-- == 0 ? SIZE_MAX : by ? string_find(s, by, from) : skip(s, from, false);
 		if (end == SIZE_MAX) {
-			list_push(m, out, str_part(m, s, from, s->n - from));
+			list_push(m, out, string_part(m, s, from, s->n - from));
 			break;
 		}
-		list_push(m, out, str_part(m, s, from, end - from));
+		list_push(m, out, string_part(m, s, from, end - from));
 		from = by ? end + by->n : skip(s, end, true);
 	}
 }
 
 /* by NULL: runs of white space. most < 0: everywhere. */
-Val str_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_right)
+Val string_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_right)
 {
 	Val out = list_new(m, V_LIST, 0);
 	if (by && !by->n)
@@ -168,7 +168,7 @@ Val str_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_r
 	return out;
 }
 
-Val str_lines(Machine *m, const Str *s, bool keep_ends)
+Val string_lines(Machine *m, const Str *s, bool keep_ends)
 {
 	Val out = list_new(m, V_LIST, 0);
 	chat_work(m, s->n / 16);
@@ -185,12 +185,12 @@ Val str_lines(Machine *m, const Str *s, bool keep_ends)
 		}
 		if (cp == '\r' && at < s->n && s->p[at] == '\n')
 			at++;
-		list_push(m, out.list, str_part(m, s, from, (keep_ends ? at : end) - from));
+		list_push(m, out.list, string_part(m, s, from, (keep_ends ? at : end) - from));
 	}
 	return out;
 }
 
-Val str_replace(Machine *m, const Str *s, const Str *old, const Str *new, int64_t most)
+Val string_replace(Machine *m, const Str *s, const Str *old, const Str *new, int64_t most)
 {
 	Text t = {0};
 	size_t from = 0;
@@ -207,7 +207,7 @@ Val str_replace(Machine *m, const Str *s, const Str *old, const Str *new, int64_
 				break;
 			continue;
 		}
-		at = str_find(s, old, from);
+		at = string_find(s, old, from);
 		if (at == SIZE_MAX)
 			break;
 		text_put_part(m, &t, s, from, at - from);
@@ -215,12 +215,29 @@ Val str_replace(Machine *m, const Str *s, const Str *old, const Str *new, int64_
 		from = at + old->n;
 	}
 	if (!from && !t.n)
-		return str_part(m, s, 0, s->n);
+		return string_part(m, s, 0, s->n);
 	text_put_part(m, &t, s, from, s->n - from);
 	return text_value(m, &t);
 }
 
-Val str_join(Machine *m, const Str *between, List *items, const Str *attribute)
+/* Escaped for HTML. */
+void put_markup(Machine *m, Text *t, const Str *s)
+{
+	static const char from[] = "&<>'\"";
+	static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+	size_t plain = 0;
+	for (size_t i = 0; i < s->n && !failed(m); i++) {
+		const char *known = s->p[i] ? strchr(from, s->p[i]) : NULL;
+		if (!known)
+			continue;
+		text_put_part(m, t, s, plain, i - plain);
+		text_put(m, t, to[known - from], strlen(to[known - from]), string_is_mixed(s) ? s->m[i] : s->has_marked);
+		plain = i + 1;
+	}
+	text_put_part(m, t, s, plain, s->n - plain);
+}
+
+Val string_join(Machine *m, const Str *between, List *items, const Str *attribute)
 {
 	Text t = {0};
 	for (size_t i = 0; i < items->n && !failed(m); i++) {
@@ -290,7 +307,7 @@ static bool ends_word(const Str *s, size_t at, size_t n)
 	return is_cased(before) && !is_cased(after);
 }
 
-Val str_case(Machine *m, const Str *s, CaseMap map)
+Val string_case(Machine *m, const Str *s, CaseMap map)
 {
 	Text t = {0};
 	bool in_word = false;
@@ -299,7 +316,7 @@ Val str_case(Machine *m, const Str *s, CaseMap map)
 		const char *text;
 		unsigned char out[UTF8_MAX];
 		k = take(s, at, &cp);
-		const bool marked = str_is_mixed(s) ? s->m[at] : s->has_marked;
+		const bool marked = string_is_mixed(s) ? s->m[at] : s->has_marked;
 		CaseMap to = map == CASE_UPPER || map == CASE_LOWER ? map : in_word ? CASE_LOWER : CASE_TITLE;
 		const uint32_t turned = to == CASE_LOWER && cp == 0x3A3 && ends_word(s, at, k) ? 0x3C2 : to_case(cp, to, &text);
 		in_word = map == CASE_CAPITAL || is_cased(cp);
@@ -312,7 +329,7 @@ Val str_case(Machine *m, const Str *s, CaseMap map)
 }
 
 /* islower, isupper: a cased letter is there, and none of the other case. */
-bool str_is_case(Machine *m, const Str *s, CaseMap map)
+bool string_is_case(Machine *m, const Str *s, CaseMap map)
 {
 	bool any = false;
 	chat_work(m, s->n / 16);
@@ -362,7 +379,7 @@ static Val affix(Machine *m, const Str *s, ChatMethod method, Val what)
 static Val search(Machine *m, const Str *s, ChatMethod method, const Args *a)
 {
 	const Val what = argument(a, 0, NULL);
-	int64_t n = (int64_t)str_length(s), from = 0, to = n;
+	int64_t n = (int64_t)string_length(s), from = 0, to = n;
 	if (what.tag != V_STRING)
 		return bad_argument(m, method_names[method], what, "a text");
 	if ((is_given(argument(a, 1, NULL)) && !whole_number(m, argument(a, 1, NULL), &from)) ||
@@ -370,25 +387,25 @@ static Val search(Machine *m, const Str *s, ChatMethod method, const Args *a)
 		return bad_argument(m, method_names[method], argument(a, 1, NULL), "whole numbers");
 	from = from < 0 ? from + n < 0 ? 0 : from + n : from;
 	to = to < 0 ? to + n < 0 ? 0 : to + n : to > n ? n : to;
-	const size_t begin = str_offset(s, (size_t)from), end = str_offset(s, (size_t)to);
+	const size_t begin = string_offset(s, (size_t)from), end = string_offset(s, (size_t)to);
 	const Str part = {.p = s->p + begin, .n = from > to || from > n ? 0 : end - begin};
 	const bool none = from > to || from > n;
 	size_t at = none ? SIZE_MAX : method == CHAT_M_RFIND ? find_back(&part, what.str, part.n)
-		: str_find(&part, what.str, 0);
+		: string_find(&part, what.str, 0);
 	if (!chat_work(m, s->n / 16))
 		return val_none();
 	if (method == CHAT_M_COUNT) {
 		int64_t found = 0;
 		if (!none && !what.str->n)
-			return val_int((int64_t)str_length(&part) + 1);
-		for (; at != SIZE_MAX; at = str_find(&part, what.str, at + what.str->n))
+			return val_int((int64_t)string_length(&part) + 1);
+		for (; at != SIZE_MAX; at = string_find(&part, what.str, at + what.str->n))
 			found++;
 		return val_int(found);
 	}
 	if (at == SIZE_MAX && method == CHAT_M_INDEX)
 		return chat_fail(m, CHAT_BAD_VALUE, "index: substring not found");
 	const Str before = {.p = part.p, .n = at};
-	return val_int(at == SIZE_MAX ? -1 : from + (int64_t)str_length(&before));
+	return val_int(at == SIZE_MAX ? -1 : from + (int64_t)string_length(&before));
 }
 
 static Val split(Machine *m, const Str *s, ChatMethod method, const Args *a)
@@ -399,7 +416,7 @@ static Val split(Machine *m, const Str *s, ChatMethod method, const Args *a)
 		return bad_argument(m, method_names[method], by, "a text or none");
 	if (is_given(limit) && !whole_number(m, limit, &most))
 		return bad_argument(m, method_names[method], limit, "a whole number");
-	return str_split(m, s, by.tag == V_STRING ? by.str : NULL, most, method == CHAT_M_RSPLIT);
+	return string_split(m, s, by.tag == V_STRING ? by.str : NULL, most, method == CHAT_M_RSPLIT);
 }
 
 static Val is_kind(Machine *m, const Str *s, ChatMethod method)
@@ -422,25 +439,25 @@ static Val replace(Machine *m, const Str *s, const Args *a)
 		return bad_argument(m, "replace", old.tag != V_STRING ? old : new, "two texts");
 	if (is_given(count) && !whole_number(m, count, &most))
 		return bad_argument(m, "replace", count, "a whole number");
-	return str_replace(m, s, old.str, new.str, most);
+	return string_replace(m, s, old.str, new.str, most);
 }
 
-Val str_method(Machine *m, const Str *s, ChatMethod method, const Args *a)
+Val string_method(Machine *m, const Str *s, ChatMethod method, const Args *a)
 {
 	const Val first = argument(a, 0, NULL);
 	const int sides = method == CHAT_M_LSTRIP ? STRIP_LEFT : method == CHAT_M_RSTRIP ? STRIP_RIGHT
 		: STRIP_LEFT | STRIP_RIGHT;
 	switch (method) {
-	case CHAT_M_LOWER: return str_case(m, s, CASE_LOWER);
-	case CHAT_M_UPPER: return str_case(m, s, CASE_UPPER);
-	case CHAT_M_CAPITALIZE: return str_case(m, s, CASE_CAPITAL);
-	case CHAT_M_TITLE: return str_case(m, s, CASE_TITLE);
+	case CHAT_M_LOWER: return string_case(m, s, CASE_LOWER);
+	case CHAT_M_UPPER: return string_case(m, s, CASE_UPPER);
+	case CHAT_M_CAPITALIZE: return string_case(m, s, CASE_CAPITAL);
+	case CHAT_M_TITLE: return string_case(m, s, CASE_TITLE);
 	case CHAT_M_STRIP: case CHAT_M_LSTRIP: case CHAT_M_RSTRIP:
 		if (is_given(first) && first.tag != V_NONE && first.tag != V_STRING)
 			return bad_argument(m, method_names[method], first, "a text or none");
-		return str_strip(m, s, first.tag == V_STRING ? first.str : NULL, sides);
+		return string_strip(m, s, first.tag == V_STRING ? first.str : NULL, sides);
 	case CHAT_M_SPLIT: case CHAT_M_RSPLIT: return split(m, s, method, a);
-	case CHAT_M_SPLITLINES: return str_lines(m, s, is_true(argument(a, 0, "keepends")));
+	case CHAT_M_SPLITLINES: return string_lines(m, s, is_true(argument(a, 0, "keepends")));
 	case CHAT_M_STARTSWITH: case CHAT_M_ENDSWITH:
 		return a->n > 1 ? chat_fail(m, CHAT_BAD_VALUE, "%s: only one argument is implemented", method_names[method])
 			: affix(m, s, method, first);
@@ -450,14 +467,14 @@ Val str_method(Machine *m, const Str *s, ChatMethod method, const Args *a)
 	case CHAT_M_REMOVEPREFIX: case CHAT_M_REMOVESUFFIX: {
 		const Val has = affix(m, s, method == CHAT_M_REMOVEPREFIX ? CHAT_M_STARTSWITH : CHAT_M_ENDSWITH, first);
 		const size_t n = has.tag == V_BOOL && has.truth && first.tag == V_STRING ? first.str->n : 0;
-		return str_part(m, s, method == CHAT_M_REMOVEPREFIX ? n : 0, s->n - n);
+		return string_part(m, s, method == CHAT_M_REMOVEPREFIX ? n : 0, s->n - n);
 	}
 	case CHAT_M_JOIN: {
 		List *items = elements(m, first);
 		for (size_t i = 0; i < items->n; i++)
 			if (items->at[i].tag != V_STRING)
 				return bad_argument(m, "join", items->at[i], "texts");
-		return str_join(m, s, items, NULL);
+		return string_join(m, s, items, NULL);
 	}
 	default: return chat_fail(m, CHAT_BAD_VALUE, "'str object' has no attribute '%s'", method_names[method]);
 	}

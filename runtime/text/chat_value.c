@@ -142,7 +142,7 @@ bool text_put_part(Machine *m, Text *t, const Str *s, size_t at, size_t n)
 {
 	if (!n || !text_put(m, t, s->p + at, n, s->has_marked))
 		return !failed(m);
-	if (str_is_mixed(s)) {
+	if (string_is_mixed(s)) {
 		memcpy(t->m + t->n - n, s->m + at, n);
 		t->has_plain = true;
 	}
@@ -176,7 +176,7 @@ Val chat_literal(Machine *m, const char *p, size_t n, bool marked)
 	return new_str(m, (Str){.p = p, .n = n, .has_marked = marked && n, .has_plain = !marked && n});
 }
 
-Val str_part(Machine *m, const Str *s, size_t at, size_t n)
+Val string_part(Machine *m, const Str *s, size_t at, size_t n)
 {
 	return new_str(m, (Str){s->p + at, s->m ? s->m + at : NULL, n, s->has_marked && n, s->has_plain && n, false});
 }
@@ -196,7 +196,7 @@ Val chat_concat(Machine *m, const Str *a, const Str *b)
 	return text_value(m, &t);
 }
 
-bool str_is(const Str *s, const char *text) { return s->n == strlen(text) && memcmp(s->p, text, s->n) == 0; }
+bool string_is(const Str *s, const char *text) { return s->n == strlen(text) && memcmp(s->p, text, s->n) == 0; }
 
 /* Lists and dicts ------------------------------------------------------------------------------ */
 
@@ -263,6 +263,7 @@ static bool hash_of(Val v, uint64_t *h)
 	switch (v.tag) {
 	case V_STRING: *h = hash_bytes(v.str->p, v.str->n); return true;
 	case V_NONE: *h = 2; return true;
+	case V_UNDEFINED: *h = 5; return true;
 	case V_BOOL: case V_INT: case V_FLOAT:
 		f = f == 0 ? 0 : f;
 		memcpy(&bits, &f, sizeof bits);
@@ -482,11 +483,11 @@ bool is_in(Machine *m, Val what, Val where)
 			chat_fail(m, CHAT_BAD_VALUE, "'in <string>' requires string as left operand, not %s", type_name(what));
 			return false;
 		}
-		return chat_work(m, where.str->n / 16) && str_find(where.str, what.str, 0) != SIZE_MAX;
+		return chat_work(m, where.str->n / 16) && string_find(where.str, what.str, 0) != SIZE_MAX;
 	}
 	if (where.tag == V_DICT) {
 		uint64_t h;
-		if (!hash_of(what, &h) && what.tag != V_UNDEFINED)
+		if (!hash_of(what, &h))
 			chat_fail(m, CHAT_BAD_VALUE, "unhashable type: '%s'", type_name(what));
 		return dict_get(m, where.dict, what) != NULL;
 	}
@@ -520,7 +521,7 @@ List *elements(Machine *m, Val v)
 		for (size_t i = 0, k; i < v.str->n && !failed(m); i += k) {
 			uint32_t cp;
 			k = utf8_take((const unsigned char *)v.str->p + i, v.str->n - i, &cp);
-			list_push(m, out.list, str_part(m, v.str, i, k));
+			list_push(m, out.list, string_part(m, v.str, i, k));
 		}
 	else if (v.tag != V_UNDEFINED)
 		chat_fail(m, CHAT_BAD_VALUE, "'%s' object is not iterable", type_name(v));
@@ -576,7 +577,7 @@ static void put_quoted(Machine *m, Text *t, const Str *s)
 		uint32_t cp;
 		char out[16] = "\\";
 		k = utf8_take((const unsigned char *)s->p + i, s->n - i, &cp);
-		const bool marked = str_is_mixed(s) ? s->m[i] : s->has_marked;
+		const bool marked = string_is_mixed(s) ? s->m[i] : s->has_marked;
 		if (cp == '\n' || cp == '\r' || cp == '\t')
 			out[1] = cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't';
 		else if (cp == '\\' || cp == (uint32_t)quote)

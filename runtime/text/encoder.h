@@ -90,6 +90,8 @@ bool program_find(Encoder *e, uint32_t code, const unsigned char *text, size_t n
 
 /* normalize.c: appends the normal form of text[0, n) to `out`. */
 void normalize(Encoder *e, const unsigned char *text, size_t n, Bytes *out);
+/* The first place at or after `at` on both sides of which the normal form is that of each side. */
+size_t normal_border(const Tok *t, const unsigned char *text, size_t n, size_t at);
 
 /* pretokenize.c: all normaliser steps on a text (returns where the result is and sets *n, and
  * clears e->at_start if the beginning is gone; prepends: also those that put something in front); all

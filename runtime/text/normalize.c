@@ -205,3 +205,15 @@ void normalize(Encoder *e, const unsigned char *text, size_t n, Bytes *out)
 	}
 	bytes_put(e, out, text + plain, n - plain);
 }
+
+size_t normal_border(const Tok *t, const unsigned char *text, size_t n, size_t at)
+{
+	while (t->count[TOK_SEC_NORM_INDEX] && at < n) {
+		uint32_t cp;
+		const size_t k = utf8_take(text + at, n - at, &cp);
+		if (starts_segment(t, cp))
+			break;
+		at += k;
+	}
+	return at;
+}

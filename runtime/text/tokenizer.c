@@ -215,7 +215,7 @@ static void put_span(Encoder *e, size_t begin, size_t end)
 }
 
 /* Where the spans of a text are in its normal form: what lies between two borders is as long as its own normal form. A
- * mark that is composed with what stands before a border may shift one by a few bytes, less than a token is long. */
+ * border before marks that are composed with what is before it moves behind them. */
 static void map_spans(Encoder *e, const unsigned char *text, size_t n)
 {
 	const size_t from = (size_t)(text - e->whole), to = from + n;
@@ -229,11 +229,11 @@ static void map_spans(Encoder *e, const unsigned char *text, size_t n)
 		if (s.begin >= to)
 			break;
 		for (int k = 0; k < 2; k++) {
-			size_t part = borders[k] - at;
-			const size_t before = normal;
+			const size_t border = normal_border(e->tok, e->whole, to, borders[k]), before = normal;
+			size_t part = border > at ? border - at : 0;
 			run_normalizers(e, e->whole + at, &part, at == from);
 			normal += part;
-			at = borders[k];
+			at += border > at ? border - at : 0;
 			if (k)
 				put_span(e, before, normal);
 		}
