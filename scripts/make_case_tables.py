@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes runtime/text/case_tables.h: upper and lower case of code points, as Python's str has them.
 
-    scripts/make_case_tables.py >runtime/text/case_tables.h
+scripts/make_case_tables.py >runtime/text/case_tables.h
 """
 
 import sys

@@ -3,6 +3,7 @@
  * Requests come on stdin: one byte kind, uint32 length, payload; integers little-endian.
  *   'g' names and values of globals, each with a final NUL; for templates from here on. No reply
  *   't' a template; reply: one byte, 1 = compiled; uint32 length, the remarks, a line each
+ *   'b' nothing; reply: uint32 length, the program of the last template
  *   'r' int64 seconds since 1970, then a conversation; reply: one byte ChatFault; uint32 length, the prompt or the
  *       failure's text; uint32 spans, each as two uint32
  *   'l' as 'r', but with limits before the conversation: int64 fuel, int64 bytes of output, int64 bytes of memory
@@ -40,6 +41,7 @@ typedef struct Template_ {
 	NamedText globals[MAX_GLOBALS];
 	int n_globals;
 	ChatProgram program;
+	ChatImage image;
 	bool is_open;
 } Template_;
 
@@ -65,6 +67,7 @@ static void compile(Template_ *t, const char *text, size_t n)
 	if (!exact)
 		exit(EXIT_ENVIRONMENT);
 	memcpy(exact, image.bytes, image.n);
+	t->image = (ChatImage){exact, image.n};
 	if (!chat_open(&t->program, exact, image.n, why, sizeof why)) {
 		fprintf(stderr, "the compiler wrote what the reader refuses: %s\n", why);
 		exit(EXIT_INTERNAL);
@@ -121,6 +124,8 @@ int main(void)
 			set_globals(&t, &kept, payload, n);
 		else if (kind == 't')
 			compile(&t, payload, n);
+		else if (kind == 'b')
+			put_text(t.image.bytes, t.image.n);
 		else
 			render(&t, kind, payload, n);
 		free(payload);

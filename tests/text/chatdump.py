@@ -77,7 +77,9 @@ def oracle(template, conversation, **special):
     kwargs = {**special, **given.pop("chat_template_kwargs", {})}
     given.setdefault("add_generation_prompt", not given.get("continue_final_message"))
     try:
-        rendered, _ = reference.render_jinja_template([given.pop("messages")], chat_template=template, **given, **kwargs)
+        rendered, _ = reference.render_jinja_template(
+            [given.pop("messages")], chat_template=template, **given, **kwargs
+        )
     except jinja2.exceptions.TemplateSyntaxError as e:
         return "syntax", f"{e.lineno}: {e.message}"
     except jinja2.exceptions.TemplateError as e:

@@ -7,6 +7,7 @@
  * A request is: one byte kind, one byte options, uint32 length, payload; integers little-endian.
  *   'e' encode the payload; options 1 = add_special, 2 = parse_special; reply int32 n, n int32 ids,
  *       or a negative TokError as n
+ *   'p' encode with spans: uint32 count, the spans as two uint32 each, then the text; options 1 = add_special
  *   'd' decode int32 ids at once; options 1 = skip_special; reply int32 n, n bytes
  *   's' the same through a stream; reply int32 chunks, then each as int32 n, n bytes
  * Diagnostics go to stderr as `FILE:LINE:COL: error[CODE]: TEXT`; the exit code is that of the first.
@@ -65,6 +66,26 @@ static void answer_encode(const Tok *t, const char *text, size_t n, int options)
 	free(ids);
 }
 
+static void answer_spans(const Tok *t, const char *payload, size_t n, int options)
+{
+	uint32_t n_spans, at[2];
+	memcpy(&n_spans, payload, sizeof n_spans);
+	const size_t head = sizeof n_spans + n_spans * sizeof at;
+	TextRange *spans = malloc(sizeof *spans * (n_spans + 1));
+	int32_t *ids = malloc(sizeof *ids * (n + 64));
+	if (!spans || !ids || head > n)
+		exit(EXIT_INTERNAL);
+	for (uint32_t i = 0; i < n_spans; i++) {
+		memcpy(at, payload + sizeof n_spans + i * sizeof at, sizeof at);
+		spans[i] = (TextRange){at[0], at[1]};
+	}
+	int count = tok_encode_spans(t, payload + head, n - head, options & 1, spans, n_spans, ids, (int)n + 64);
+	put_int(count);
+	put(ids, sizeof *ids * (size_t)(count > 0 ? count : 0));
+	free(spans);
+	free(ids);
+}
+
 static void answer_decode(const Tok *t, const int32_t *ids, size_t n, int options)
 {
 	int64_t size = tok_decode(t, ids, n, options & 1, NULL, 0);
@@ -101,7 +122,9 @@ static int serve(const Tok *t)
 		char *payload = malloc(n ? n : 1); /* of the exact size, for sanitizers */
 		if (!payload || fread(payload, 1, n, stdin) != n)
 			return EXIT_ENVIRONMENT;
-		if (head[0] == 'e')
+		if (head[0] == 'p')
+			answer_spans(t, payload, n, head[1]);
+		else if (head[0] == 'e')
 			answer_encode(t, payload, n, head[1]);
 		else if (head[0] == 'd')
 			answer_decode(t, (const int32_t *)payload, n / 4, head[1]);

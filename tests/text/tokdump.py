@@ -47,7 +47,7 @@ class Tokdump:
 
         for kind, _, _ in requests:
             n = number()
-            if kind == "e":
+            if kind in "ep":
                 answers.append(list(struct.unpack(f"<{n}i", take(4 * n))) if n >= 0 else n)
             elif kind == "d":
                 answers.append(bytes(take(n)) if n >= 0 else n)
@@ -60,6 +60,12 @@ class Tokdump:
         options = (1 if add_special else 0) | (2 if parse_special else 0)
         return self.batch(folder, rows, [("e", options, t if isinstance(t, bytes) else t.encode())
                                          for t in texts])
+
+    def encode_spans(self, folder, rows, pairs):
+        """Ids of (text, spans in bytes), control tokens in spans alone."""
+        return self.batch(folder, rows, [
+            ("p", 0, struct.pack("<I", len(spans)) + b"".join(struct.pack("<2I", *s) for s in spans) +
+             (text if isinstance(text, bytes) else text.encode())) for text, spans in pairs])
 
     def decode(self, folder, rows, lists, skip_special=False, kind="d"):
         return self.batch(folder, rows, [(kind, int(skip_special), struct.pack(f"<{len(ids)}i", *ids))
