@@ -9,7 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-[ $# -gt 0 ] || set -- plan msgpack model-toml config safetensors tokenizer tokenizer-config tokenizer-section certificate json toml http request
+[ $# -gt 0 ] || set -- plan msgpack model-toml config safetensors tokenizer tokenizer-config tokenizer-section \
+	chat-template chat-program chat-json certificate json toml http request
 build=build-fuzz bad=0
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 

@@ -9,10 +9,12 @@
 #include "compiler/ir.h"
 #include "compiler/json.h"
 #include "compiler/read_tokenizer.h"
+#include "compiler/template.h"
 #include "compiler/toml.h"
 #include "runtime/plan_handle.h"
 #include "runtime/serve/api.h"
 #include "runtime/serve/http_read.h"
+#include "runtime/text/chat.h"
 #include "runtime/text/tokenizer.h"
 
 #include <msgpack.h>
@@ -240,6 +242,94 @@ static bool run_tokenizer_section(const uint8_t *bytes, size_t n)
 	return read;
 }
 
+/* Chat templates --------------------------------------------------- */
+
+static const char chat_json[] =
+	"{\"messages\":[{\"role\":\"user\",\"content\":\"Hi \\u00e9\",\"n\":1.5,\"a\":[1,null]},"
+	"{\"role\":\"assistant\",\"content\":null,"
+	"\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"x\":true}}}]}],"
+	"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}";
+
+/* Runs a program; spans are ascending, apart and inside. */
+static void use_chat(const ChatProgram *p, const char *json, size_t n)
+{
+	const ChatLimits limits = {200000, 1 << 16, 1 << 22};
+	ChatPrompt prompt;
+	ChatFailure failure;
+	if (chat_render(p, json, n, 0, limits, &prompt, &failure) != CHAT_OK) {
+		if (!failure.text[0] && failure.fault != CHAT_RAISED)
+			bug("a chat failed without a word");
+		return;
+	}
+	for (size_t i = 0; i < prompt.n_spans; i++)
+		if (prompt.spans[i].begin >= prompt.spans[i].end || prompt.spans[i].end > prompt.n ||
+			(i && prompt.spans[i].begin <= prompt.spans[i - 1].end))
+			bug("span %zu of a chat is misplaced", i);
+	chat_prompt_free(&prompt);
+}
+
+/* A chat template; what it compiles to must open, and run to an end. */
+static bool run_chat_template(const uint8_t *bytes, size_t n)
+{
+	Compile c = {.diags.arena = &c.arena};
+	static const NamedText globals[] = {{"bos_token", "<s>"}};
+	ChatImage image;
+	ChatProgram program;
+	char why[200] = "";
+	compile_template(&c.arena, &c.diags, "fuzz.jinja", (const char *)bytes, n, globals, 1, &image);
+	void *copy = exact_copy(image.bytes, image.n);
+	if (!chat_open(&program, copy, image.n, why, sizeof why))
+		bug("a compiled template is refused: %s", why);
+	const bool read = program.header->n_nodes > 0;
+	if (read)
+		use_chat(&program, chat_json, sizeof chat_json - 1);
+	else if (!c.diags.n)
+		bug("refused without a word");
+	free(copy);
+	arena_release(&c.scratch);
+	arena_release(&c.arena);
+	return read;
+}
+
+/* The section of a plan that a chat template is compiled to. */
+static bool run_chat_program(const uint8_t *bytes, size_t n)
+{
+	ChatProgram program;
+	char why[200] = "";
+	void *copy = exact_copy(bytes, n);
+	const bool read = chat_open(&program, copy, n, why, sizeof why);
+	if (read && program.header->n_nodes)
+		use_chat(&program, chat_json, sizeof chat_json - 1);
+	else if (!read && !why[0])
+		bug("refused without a word");
+	free(copy);
+	return read;
+}
+
+/* A conversation, for a template that writes all of it. */
+static bool run_chat_json(const uint8_t *bytes, size_t n)
+{
+	static const char text[] = "{{ messages }}{{ tools | tojson(indent=2) }}"
+		"{% for m in messages %}{{ m.role ~ m.content }}{{ (m.content | string).split() | join('|') | upper }}{% endfor %}{{ documents }}";
+	Compile c = {.diags.arena = &c.arena};
+	ChatImage image;
+	ChatProgram program;
+	ChatPrompt prompt;
+	ChatFailure failure;
+	char why[200];
+	compile_template(&c.arena, &c.diags, "fuzz.jinja", text, sizeof text - 1, NULL, 0, &image);
+	void *copy = exact_copy(bytes, n);
+	if (!chat_open(&program, image.bytes, image.n, why, sizeof why))
+		bug("a compiled template is refused: %s", why);
+	use_chat(&program, copy, n);
+	const ChatLimits limits = {200000, 1 << 16, 1 << 22};
+	const bool read = chat_render(&program, copy, n, 0, limits, &prompt, &failure) != CHAT_BAD_INPUT;
+	chat_prompt_free(&prompt);
+	free(copy);
+	arena_release(&c.arena);
+	return read;
+}
+
 /* Plans ------------------------------------------------------------ */
 
 /* A plan, whose hashes are not compared and whose version is this one. One that is accepted can be shown in every
@@ -416,7 +506,8 @@ static bool run_request(const uint8_t *bytes, size_t n)
 const FuzzTarget fuzz_targets[] = {
 	{"plan", run_plan}, {"msgpack", run_msgpack}, {"model-toml", run_model_toml}, {"config", run_config},
 	{"safetensors", run_safetensors}, {"tokenizer", run_tokenizer}, {"tokenizer-config", run_tokenizer_config},
-	{"tokenizer-section", run_tokenizer_section}, {"certificate", run_certificate},
+	{"tokenizer-section", run_tokenizer_section}, {"chat-template", run_chat_template},
+	{"chat-program", run_chat_program}, {"chat-json", run_chat_json}, {"certificate", run_certificate},
 	{"json", run_json}, {"toml", run_toml}, {"http", run_http}, {"request", run_request},
 };
 const int n_fuzz_targets = sizeof fuzz_targets / sizeof fuzz_targets[0];
