@@ -389,7 +389,7 @@ bool certificate_read(const char *text, size_t n, Certificate *c, char *why, siz
 	if (!same)
 		return refuse(why, why_bytes, "not in the canonical form, or its verdict is not that of its figures");
 	if (c->is_signed && !signature_holds(c->key, CERT_DOMAIN, text, n_body, c->signature))
-		return refuse(why, why_bytes, "its signature does not hold");
+		return refuse(why, why_bytes, "its signature is not valid");
 	return true;
 }
 

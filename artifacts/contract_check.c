@@ -136,11 +136,11 @@ static bool split_defines(Fitting *f)
 	for (char *p = c->text; *p;) {
 		char *end = p + strcspn(p, " "), *equals = memchr(p, '=', (size_t)(end - p));
 		if (!equals || equals == p || c->n_given == MAX_CONSTANTS)
-			return REFUSE("kernel %s: \"%.80s\" is no constant", f->k->name, p);
+			return REFUSE("kernel %s: \"%.80s\" is not a constant", f->k->name, p);
 		bool is_last = !*end;
 		*equals = *end = 0;
 		if (value_of(c, p))
-			return REFUSE("kernel %s: constant %s stands twice", f->k->name, p);
+			return REFUSE("kernel %s: constant %s occurs twice", f->k->name, p);
 		c->given[c->n_given].name = p;
 		c->given[c->n_given++].value = equals + 1;
 		p = is_last ? end : end + 1;
@@ -256,11 +256,11 @@ static bool fit_operand(Fitting *f, const ContractTerm *t)
 	int64_t present = 1;
 	if (!open || (size_t)(open - t->text) >= sizeof word || strlen(t->text) >= sizeof item || index < 0
 		|| i == PLAN_MAX_OPERANDS)
-		return REFUSE("contract %s: \"%.40s %.80s\" is no operand of its op", f->k->name, t->name, t->text);
+		return REFUSE("contract %s: \"%.40s %.80s\" is not an operand of its op", f->k->name, t->name, t->text);
 	snprintf(word, sizeof word, "%.*s", (int)(open - t->text), t->text);
 	const char *named = value_of(&f->c, word);
 	if (!dtype_from_name(named && term_named(fit->contract, "dtype", word) ? named : word, &fit->dtype[i]))
-		return REFUSE("contract %s: operand %s is of no dtype", f->k->name, t->name);
+		return REFUSE("contract %s: operand %s has no dtype", f->k->name, t->name);
 	if (flag && !evaluate(f, t->name, flag->text, &present))
 		return false;
 	fit->operand[i] = index;
@@ -498,7 +498,7 @@ static bool check_attrs(const Ops *o, const Fit *fit, const Phase *p, const Laun
 			is_same = !(value < have) && !(value > have);
 		}
 		if (is_listed && !is_same && (have < 0 || have > 0))
-			return REFUSE("%s: compiled with %s = %g, which is that of no op of layer %d", what, field->label, have,
+			return REFUSE("%s: compiled with %s = %g, which no op has in layer %d", what, field->label, have,
 				l->layer);
 	}
 	return true;

@@ -73,7 +73,7 @@ static const char *string_at(const char *table, size_t bytes, uint64_t offset)
 static bool read_head(Reader *r)
 {
 	if (r->n < sizeof r->head || r->n > MAX_CUBIN_BYTES)
-		return refuse(r, "%zu bytes are no cubin", r->n);
+		return refuse(r, "%zu bytes are not a cubin", r->n);
 	memcpy(&r->head, r->bytes, sizeof r->head);
 	const Elf64_Ehdr *h = &r->head;
 	if (memcmp(h->e_ident, ELFMAG, SELFMAG) != 0 || h->e_ident[EI_CLASS] != ELFCLASS64 ||

@@ -330,7 +330,7 @@ bool decode_struct(Decoder *d, const Schema *schema, void *dst)
 	for (int i = 0; i < schema->n_fields; i++) {
 		const Field *f = &schema->fields[i];
 		if (!take_key(d, f->name))
-			return bad(d, schema, f->name, "another key stands in its place");
+			return bad(d, schema, f->name, "another key is in its place");
 		if (f->kind == F_LIST) {
 			void *list;
 			int *n = (int *)(void *)(base + f->count);
@@ -379,5 +379,5 @@ bool decode_key(Decoder *d, const char *key)
 	Value map = next(d);
 	if (map.kind != V_MAP || map.n != 1)
 		return bad(d, NULL, key, "not a map of this key alone");
-	return take_key(d, key) || bad(d, NULL, key, "another key stands in its place");
+	return take_key(d, key) || bad(d, NULL, key, "another key is in its place");
 }

@@ -113,7 +113,7 @@ static bool check_touch(const Hazards *h, int launch, const Buf *b, OperandRole 
 			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): touches %s without waiting for launch %d",
 				phase, h->p->rows, launch, op, b->name, other);
 		if (b->arena == ARENA_SCRATCH && role != OPERAND_OUT && h->writer[s] < 0)
-			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): reads %s, which nobody wrote", phase,
+			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): reads %s, which no launch wrote", phase,
 				h->p->rows, launch, op, b->name);
 	}
 	return true;

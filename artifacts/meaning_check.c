@@ -268,7 +268,7 @@ static Value products(Meaning *m, int x, const char *w, const char *bias_name)
 	const Value bias = bias_name ? all(m, bias_name) : (Value){0};
 	Value y = {.n = weight.n};
 	if ((scale.n && scale.n != y.n) || (row_scale.n && row_scale.n != y.n) || (bias.n && bias.n != y.n))
-		odd(m, "weights, scales and biases are of different products");
+		odd(m, "weights, scales and biases belong to different products");
 	for (int i = 0; i < y.n; i++)
 		y.piece[i] = RESULT(m, OP_linear, x, weight.piece[i], scale.piece[i], row_scale.piece[i], bias.piece[i]);
 	return y;
@@ -279,7 +279,7 @@ static int product(Meaning *m, int x, const char *w, const char *bias) { return 
 /* Rows x, of which codes come with scales. */
 static int rows(Meaning *m)
 {
-	static const char other[] = "codes and scales of its rows are of different rows";
+	static const char other[] = "codes and scales of its rows belong to different rows";
 	const int x = in(m, "x"), scale = in(m, "x_scale"), block = in(m, "x_block"), row_scale = in(m, "x_row_scale");
 	if (!scale && !block)
 		return x;
@@ -526,7 +526,7 @@ static void norm_logits(Meaning *m)
 /* The logits, of which the best are known. */
 static int known_logits(Meaning *m)
 {
-	static const char other[] = "the best are of other logits";
+	static const char other[] = "best belongs to other logits";
 	const int logits = in(m, "logits");
 	if (made_of(m, in(m, "best"), OF_BEST, other) != logits ||
 		made_of(m, in(m, "best_id"), OF_BEST_IDS, other) != logits)

@@ -122,7 +122,7 @@ OP(route, OP_GRAPH, "TOPK NORM_TOPK",
 	IN(logits, "ROWS, E"), OUT(expert, "ROWS, TOPK"), OUT(share, "ROWS, TOPK"))
 OP(experts, OP_GRAPH, "TOPK BLOCK_N BLOCK_K",
 	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of "
-	"gate_up[e]: gate, up, each with blocks of its own",
+	"gate_up[e]: gate, up, each with separate blocks",
 	IN(x, "ROWS, K"), IN(expert, "ROWS, TOPK"), IN(share, "ROWS, TOPK"), IN(gate_up, "E, 2 * N, K"),
 	IN_OPT(gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(gate_up_row_scale, "E, 2 * N"),
 	IN(down, "E, K, N"), IN_OPT(down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"),
@@ -133,9 +133,9 @@ OP(causal_conv, OP_GRAPH, "TAPS",
 	IN(step, "4"), IN(x, "ROWS, C"), IN(w, "C, 1, TAPS + 1"), IN(row_slot, "ROWS"), INOUT(conv, "SLOTS, TAPS * C"),
 	OUT(y, "ROWS, C"))
 OP(delta_rule, OP_GRAPH, "NK NV DK DV",
-	"qkv rows are q, k, v heads; q, k over sqrt(their square + 1e-6), q over sqrt(DK); by value head, row after row: "
-	"S = delta[s,h] * e^(-e^a_log softplus(a + dt_bias)); S += k (sigmoid(b) (v - k.S)); o = q.S; "
-	"delta[s,h] = S [DK,DV]. S in bf16 is rounded behind each 64th row of a slot's in this step, and behind the last",
+	"qkv rows are q, k, v heads; q, k over sqrt(their square + 1e-6), q over sqrt(DK); by value head, row after row: S "
+	"= delta[s,h] * e^(-e^a_log softplus(a + dt_bias)); S += k (sigmoid(b) (v - k.S)); o = q.S; delta[s,h] = S "
+	"[DK,DV]. S in bf16 is rounded after each 64th row of a slot in this step, and after the last",
 	IN(step, "4"), IN(qkv, "ROWS, 2 * NK * DK + NV * DV"), IN(a, "ROWS, NV"), IN(b, "ROWS, NV"), IN(a_log, "NV"),
 	IN(dt_bias, "NV"), IN(row_slot, "ROWS"), INOUT(delta, "SLOTS, NV * DK * DV"), OUT(o, "ROWS, NV * DV"))
 OP(gated_norm, OP_GRAPH, "HDIM EPS", "y = rmsnorm of x over each head of HDIM elements, one w for all heads, * silu(z)",
@@ -162,7 +162,7 @@ OP(draft_rows, OP_GRAPH, "",
 	IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), OUT(row_token, "ROWS"), OUT(row_pos, "ROWS"))
 OP(embed_next_token, OP_GRAPH, "", "x[t,:] = table[row_next[t],:]",
 	IN(row_next, "ROWS"), IN(table, "V, H"), OUT(x, "ROWS, H"))
-OP(join, OP_GRAPH, "", "z[t,:] = x[t,:] and behind it y[t,:]",
+OP(join, OP_GRAPH, "", "z[t,:] = x[t,:] followed by y[t,:]",
 	IN(x, "ROWS, N"), IN(y, "ROWS, M"), OUT(z, "ROWS, N + M"))
 OP(hold, OP_GRAPH, "",
 	"held[s,:] = x[t,:], t the last row of slot s in the step; with slot_len, that at position slot_len[s] - 1",
@@ -246,8 +246,8 @@ OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS N
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(q, "ROWS, NH * HDIM"))
 OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"decode, rows of different slots: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
-	"gate for each of o. part, part_ml, arrived serve the launch alone: "
-	"sums of SPLITS runs of a history with their maxima, and how many runs are done, which is 0 before and after",
+	"gate for each of o. part, part_ml, arrived are used by this launch only: sums of SPLITS runs of a history with "
+	"their maxima, and how many runs are done, which is 0 before and after",
 	IN(step, "4"), IN(qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(q_norm, "HDIM"), IN_OPT(k_norm, "HDIM"),
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
 	IN(page_table, "SLOTS, MAX_PAGES"),
@@ -277,7 +277,7 @@ OP(delta_rows, OP_FUSED, "NK NV DK DV EPS",
 	INOUT(delta, "SLOTS, NV * DK * DV"), OUT(y, "ROWS, NV * DV"))
 OP(delta_step, OP_FUSED, "NK NV DK DV TAPS EPS",
 	"decode, rows of different slots: causal_conv; delta_rule; gated_norm. Rows of x and ba as in delta_rows. readers "
-	"serves the launch alone: how many value heads of a key head have read its columns of conv, 0 before and after",
+	"is used by this launch only: how many value heads of a key head have read its columns of conv, 0 before and after",
 	IN(step, "4"), IN(x, "ROWS, COLS"), IN_OPT(ba, "ROWS, 2 * NV"), IN(conv_w, "2 * NK * DK + NV * DV, 1, TAPS + 1"),
 	IN(a_log, "NV"), IN(dt_bias, "NV"), IN(norm, "DV"), IN(row_slot, "ROWS"),
 	INOUT(conv, "SLOTS, TAPS * (2 * NK * DK + NV * DV)"), INOUT(delta, "SLOTS, NV * DK * DV"),
@@ -314,19 +314,19 @@ OP(linear_swiglu_fp8, OP_FUSED, "BLOCK_N BLOCK_K", "dequantise; linear_swiglu; q
 	IN_OPT(gate_bias, "N"), IN_OPT(up_bias, "N"), OUT(y, "ROWS, N"), OUT(y_scale, "ceil_div(N, 128), ROWS"))
 OP(norm_route, OP_FUSED, "EPS NORM_ONE TOPK NORM_TOPK",
 	"n = rmsnorm(x); logits = linear(n, router); route. With shared_gate a row has one share more, that of the expert "
-	"all rows go to: sigmoid(linear(n, shared_gate)). routed serves the launch alone: how many of its blocks are "
+	"all rows go to: sigmoid(linear(n, shared_gate)). routed is used by this launch only: how many of its blocks are "
 	"done with a run of rows, which is 0 before and after",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(norm, "K"), IN(router, "EXPERTS, K"), IN_OPT(shared_gate, "1, K"),
 	INOUT(routed, "ROWS"), OUT(n, "ROWS, K"), OUT(logits, "ROWS, EXPERTS"), OUT(expert, "ROWS, TOPK"),
 	OUT(share, "ROWS, SHARES"))
 OP(group_rows, OP_FUSED, "TOPK",
-	"the pairs t * TOPK + j of rows in use, by expert[t,j] and then in order, -1 behind them; those of expert e begin "
+	"the pairs t * TOPK + j of rows in use, by expert[t,j] and then in order, followed by -1; those of expert e begin "
 	"at first[e] and end at first[e + 1]",
 	IN(step, "4"), IN(expert, "ROWS, TOPK"), OUT(pair, "ROWS * TOPK"), OUT(first, "FIRSTS"))
 OP(experts_up, OP_FUSED, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
 	"experts, up to down: h[t,:] = for each j share[t,j] * (silu(gate[e] n[t]) * (up[e] n[t])), e = expert[t,j]; then "
 	"the same of the shared expert with the last share. N counts rows of gate and up, WIDTH the columns of all of "
-	"these. pair and first, as group_rows makes them, stand for expert",
+	"these. pair and first, as group_rows makes them, replace expert",
 	IN(step, "4"), IN(n, "ROWS, K"), IN_OPT(expert, "ROWS, TOPK"), IN(share, "ROWS, SHARES"),
 	IN_OPT(pair, "ROWS * TOPK"), IN_OPT(first, "EXPERTS + 1"), IN(gate_up, "EXPERTS, N, K"),
 	IN_OPT(gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
@@ -357,7 +357,7 @@ OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
 	IN(step, "4"), IN(x, "ROWS, K"), IN(out_row, "OUTS"), IN(norm, "K"), IN(w, "V, K"),
 	IN_OPT(w_scale, "ceil_div(V, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(w_row_scale, "V"), OUT(logits, "OUTS, V"),
 	OUT(best, "OUTS, PARTS, 2"), OUT(best_id, "OUTS, PARTS"))
-OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logits has left them beside the logits",
+OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logits computed them with the logits",
 	IN(step, "4"), INOUT(logits, "OUTS, V"), IN(best, "OUTS, PARTS, 2"), IN(best_id, "OUTS, PARTS"),
 	IN(out_row, "OUTS"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"),
 	IN(limits, "SLOTS, 8"), IN(rules, "SLOTS, 1536"), IN(stop_tokens, "STOPS"), INOUT(counts, "SLOTS, V"),
@@ -386,7 +386,7 @@ OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"))
-OP(draw_best, OP_FUSED, "N_VALID AHEAD", "draw, with best and best_id as norm_logits has left them beside the logits",
+OP(draw_best, OP_FUSED, "N_VALID AHEAD", "draw, with best and best_id as norm_logits computed them with the logits",
 	IN(step, "4"), INOUT(logits, "ROWS, V"), IN(best, "ROWS, PARTS, 2"), IN(best_id, "ROWS, PARTS"),
 	IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(sampling, "SLOTS, 8"), IN(limits, "SLOTS, 8"),
 	IN(rules, "SLOTS, 1536"), IN(counts, "SLOTS, V"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"),
@@ -399,5 +399,5 @@ OP(draw_draft, OP_FUSED, "N_VALID AHEAD",
 	IN(counts, "SLOTS, VOCAB"), IN(slot_token, "SLOTS"), IN(slot_len, "SLOTS"), INOUT(slot_draft, "SLOTS, DRAFTS"),
 	INOUT(row_token, "ROWS"), INOUT(row_pos, "ROWS"), INOUT(draft_len, "SLOTS"))
 OP(read_probe, OP_FUSED, "",
-	"part[i] = exclusive or of words 8192 i .. 8192 i + 8191 of x: phase probe alone, to measure reading",
+	"part[i] = exclusive or of words 8192 i .. 8192 i + 8191 of x: for phase probe only, to measure reading",
 	IN(x, "PARTS * 8192"), OUT(part, "PARTS"))

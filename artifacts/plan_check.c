@@ -52,7 +52,7 @@ static bool check_unique(const char *what, const void *first, size_t stride, int
 	bool good = true;
 	for (int i = 0; i < n && good; i++)
 		if (names[i][0] == 0 || (i > 0 && strcmp(names[i - 1], names[i]) == 0))
-			good = REFUSE("%s \"%.80s\": the name is empty or stands twice", what, names[i]);
+			good = REFUSE("%s \"%.80s\": the name is empty or occurs twice", what, names[i]);
 	free(names);
 	return good;
 }
@@ -438,7 +438,7 @@ static bool check_maps(const Checking *c, const Phase *p, int index, uint64_t wo
 		for (int k = 0; k < l->n_args; k++)
 			is_arg |= m->buf >= 0 && l->args[k].buf == m->buf;
 		if (!is_arg)
-			return REFUSE("%s: tensor map of buffer %d, which is no argument", what, m->buf);
+			return REFUSE("%s: tensor map of buffer %d, which is not an argument", what, m->buf);
 		const Buf *b = &p->bufs[m->buf];
 		int64_t row = dtype_span(b->dtype, b->shape[b->n_dims - 1]);
 		if (b->n_dims < 2 || row % 16 || b->offset % 16 || row > UINT32_MAX ||
@@ -659,7 +659,8 @@ static bool check_target(const Checking *c)
 	const int cell = c->a->graph.prompt_grid < c->a->graph.max_context ? c->a->graph.prompt_grid
 		: c->a->graph.max_context;
 	if (prompt_rows < cell)
-		return REFUSE("target %s: prefill[%d] is too small for %d positions, between which no prompt is cut", t->target,
+		return REFUSE("target %s: prefill[%d] is smaller than the grid of %d positions at which prompts are cut",
+			t->target,
 			prompt_rows, cell);
 	const int slots = c->a->graph.verify_rows ? c->a->graph.slots : 0;
 	if (found[DRAFT] < slots || found[VERIFY] < slots * c->a->graph.verify_rows
@@ -784,7 +785,7 @@ bool check_artifact(const Artifact *a, Why *why)
 			return REFUSE("weight %s: made at open, but in section weights", w->name);
 		uint64_t seed;
 		if (w->made && !random_seed(a, &seed))
-			return REFUSE("weight %s: made at open, but option weights.random_seed is no seed", w->name);
+			return REFUSE("weight %s: made at open, but option weights.random_seed is not a seed", w->name);
 	}
 	if (!check_graph_twice(a, why))
 		return false;

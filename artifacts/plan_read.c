@@ -135,7 +135,7 @@ static bool check_sections(Reader *r, const Section *sections, int n)
 			return why_not(&r->why, READ_MALFORMED, "section %s: there is no plan for it", s->name);
 		for (int j = 0; j < i; j++)
 			if (strcmp(s->name, sections[j].name) == 0)
-				return why_not(&r->why, READ_MALFORMED, "section %s stands twice", s->name);
+				return why_not(&r->why, READ_MALFORMED, "section %s occurs twice", s->name);
 		if (s->offset % PLAN_ALIGN || s->offset < end)
 			return why_not(&r->why, READ_MALFORMED, "section %s: offset %lld is not a multiple of %d after %lld",
 				s->name, (long long)s->offset, PLAN_ALIGN, (long long)end);

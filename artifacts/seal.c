@@ -18,7 +18,7 @@ enum {
 	WORTH_THREADS_NODES = 4096, /* a node takes 0.2 us */
 };
 
-_Static_assert(sizeof(PlanSignature) == PUBLIC_KEY_BYTES + SIGNATURE_BYTES, "as it stands in the file");
+_Static_assert(sizeof(PlanSignature) == PUBLIC_KEY_BYTES + SIGNATURE_BYTES, "as in the file");
 
 /* Signatures --------------------------------------------------------------------------------------- */
 
@@ -72,7 +72,8 @@ bool check_signatures(const Artifact *a, const PlanTrust *trust, Why *why)
 		if (i && memcmp(s[-1].public_key, s->public_key, sizeof s->public_key) >= 0)
 			return why_not(why, READ_INTEGRITY, "section signatures: the keys are not in order");
 		if (!signature_holds(s->public_key, PLAN_DOMAIN, a->root, sizeof a->root, s->signature))
-			return why_not(why, READ_INTEGRITY, "section signatures: that of key %s does not hold for this plan",
+			return why_not(why, READ_INTEGRITY, "section signatures: the signature of key %s is not valid for this "
+				"plan",
 				short_id(s->public_key, id));
 		found |= trust && is_trusted(trust, s->public_key);
 	}

@@ -128,7 +128,7 @@ static bool read_card(Reading *r, Line *l, const char *key)
 		: strcmp(key, "driver") == 0 ? &r->out->driver : NULL;
 	if (!field)
 		return WRONG_AT(key, "unknown key %.40s: [card] has target, name and driver", key);
-	return !*field ? take_string(r, l, field) : WRONG_AT(key, "%s stands twice", key);
+	return !*field ? take_string(r, l, field) : WRONG_AT(key, "%s occurs twice", key);
 }
 
 static int digit(char c)
@@ -157,7 +157,7 @@ static bool read_kernel(Reading *r, Line *l, const char *key)
 	bool is_name = strcmp(key, "template") == 0;
 	if (is_name || strcmp(key, "constants") == 0) {
 		const char **field = is_name ? &r->tmpl : &r->constants;
-		return !*field ? take_string(r, l, field) : WRONG_AT(key, "%s stands twice", key);
+		return !*field ? take_string(r, l, field) : WRONG_AT(key, "%s occurs twice", key);
 	}
 	if (*key && !strchr(key, '='))
 		return WRONG_AT(key, "unknown key %.40s: [[kernel]] has template, constants and times by tunables", key);
@@ -189,7 +189,7 @@ static bool read_header(Reading *r, Line *l)
 			continue;
 		Table t = headers[i].table;
 		if ((t == CARD) != (r->table == NO_TABLE) || (t == TEMPLATES && r->has_templates))
-			return wrong(r, l, "%s: [card] is first, it and [templates] stand once", headers[i].text);
+			return wrong(r, l, "%s: expected [card] first, and each of [card] and [templates] once", headers[i].text);
 		r->table = t;
 		r->has_templates |= t == TEMPLATES;
 		r->tmpl = r->constants = NULL;
@@ -229,10 +229,10 @@ static bool check_whole(Reading *r, int lines)
 	if (!t->target || !t->card || !t->driver)
 		return wrong(r, &end, "[card] lacks %s", !t->target ? "target" : !t->card ? "name" : "driver");
 	if (!tuning_sort(r->out, &twice))
-		return wrong(r, &end, "%.40s [%.80s] stands twice", t->times[twice].tmpl, t->times[twice].tunables);
+		return wrong(r, &end, "%.40s [%.80s] occurs twice", t->times[twice].tmpl, t->times[twice].tunables);
 	for (int i = 0; i < t->n_templates; i++)
 		if (i && strcmp(t->templates[i - 1].name, t->templates[i].name) == 0)
-			return wrong(r, &end, "template %.40s stands twice", t->templates[i].name);
+			return wrong(r, &end, "template %.40s occurs twice", t->templates[i].name);
 	for (int i = 0; i < t->n_times; i++)
 		if (!tuning_template(t, t->times[i].tmpl))
 			return wrong(r, &end, "template %.40s is not in [templates]", t->times[i].tmpl);

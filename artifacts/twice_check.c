@@ -87,7 +87,7 @@ static bool check_ids(const Artifact *a, int op, int tensor, Why *why)
 	const uint8_t *at = ints_of(a, tensor, &n);
 	for (int64_t i = 0, before = -1; at && i < n; before = int_at(at + 4 * i), i++)
 		if (int_at(at + 4 * i) <= before || int_at(at + 4 * i) >= g->vocab)
-			return REFUSE("graph op %d (%s): %s: id %d behind %lld: ascending ones of %d expected", op,
+			return REFUSE("graph op %d (%s): %s: id %d after %lld: expected ascending ids below %d", op,
 				op_table[g->ops[op].kind].name, g->tensors[tensor].name, int_at(at + 4 * i), (long long)before,
 				g->vocab);
 	return true;
@@ -121,7 +121,7 @@ static bool check_options(const Artifact *a, Why *why)
 	}
 	const char *family = artifact_option(a, "model.family");
 	return !family || strcmp(family, g->family) == 0 ||
-		REFUSE("option model.family = %.40s: the graph is of %.40s", family, g->family);
+		REFUSE("option model.family = %.40s: the graph's family is %.40s", family, g->family);
 }
 
 /* Each decision is of launches from its first layer to its last. */
@@ -145,8 +145,9 @@ bool check_ledger_layers(const Artifact *a, int target, Why *why)
 	for (int i = 0; i < n && good; i++) {
 		const Slot *s = &a->ledger[target][i];
 		good = (layers[i][0] == s->layer_first && layers[i][1] == s->layer_last) || (layers[i][1] < -1
-			? REFUSE("ledger entry %d (%s): no launch is of it", i, op_table[s->op].name)
-			: REFUSE("ledger entry %d (%s): layers %d to %d, its launches are of %d to %d", i, op_table[s->op].name,
+			? REFUSE("ledger entry %d (%s): it has no launch", i, op_table[s->op].name)
+			: REFUSE("ledger entry %d (%s): layers %d to %d, its launches are in layers %d to %d",
+				i, op_table[s->op].name,
 				s->layer_first, s->layer_last, layers[i][0], layers[i][1]));
 	}
 	free(layers);

@@ -123,7 +123,8 @@ static bool touch(Uses *u, const Phase *p, int index, int thing, int layer)
 	const int at = find_use(u, thing, layer, p->kind);
 	if (at >= 0)
 		u->is_touched[at] = true;
-	return at >= 0 || layer == NO_LAYER || REFUSE("%s[%d] launch %d (%s): touches %s, which is no operand of layer %d",
+	return at >= 0 || layer == NO_LAYER || REFUSE("%s[%d] launch %d (%s): touches %s, which is not an operand of layer "
+		"%d",
 		phase_name(p->kind), p->rows, index, op_table[l->op].name, name_of(u, thing), layer);
 }
 

@@ -68,7 +68,7 @@ static bool normalize(Adding *a, Token *t)
 		} else if (step->kind == TOK_STEP_REPLACE && step->literal.at) {
 			s = str_replace(arena, s, step->literal, step->string);
 		} else if (step->kind == TOK_STEP_REPLACE) {
-			return refuse(a, A0502, t, "a normalized token beside a normalizer with a Regex");
+			return refuse(a, A0502, t, "a normalized token together with a normalizer that has a Regex");
 		} else {
 			s.at = unicode_normalised(arena, spec->norm, s.at, s.n, &s.n);
 		}
@@ -108,7 +108,8 @@ static bool check_said_id(Adding *a, const Token *t, int known, int id)
 		return true;
 	if (!t->at.path) {
 		if (a->n_moved++ == 0) {
-			a->moved = arena_printf(a->r->arena, "%s has id %d here, as in transformers, where %lld stands: it is %s",
+			a->moved = arena_printf(a->r->arena, "%s gets id %d, as in transformers, although its entry says %lld: it "
+				"is %s",
 				name, id, (long long)t->id, known >= 0 ? "a token already" : "the next one");
 			a->at_moved = t->loc;
 		}
@@ -336,9 +337,9 @@ static void tell_left(Adding *a, const Token *file, int n_file)
 		if (known_id(a, file[i].added.content) < 0 && left++ == 0)
 			first = i;
 	if (left)
-		note_at(a->r->diags, A0510, (Loc){a->r->file, 0, 0}, "added_tokens: %d that added_tokens_decoder of "
-			"tokenizer_config.json lacks are no tokens, as in transformers with %s; the first is %s", left,
-			a->t->class->name, quoted(a->r, file[first].added.content));
+		note_at(a->r->diags, A0510, (Loc){a->r->file, 0, 0}, "%d entries of added_tokens are missing in "
+			"added_tokens_decoder of tokenizer_config.json and are ignored, as in transformers with %s; the first is "
+			"%s", left, a->t->class->name, quoted(a->r, file[first].added.content));
 }
 
 static int id_of(const Adding *a, const NamedToken *n)
@@ -372,14 +373,15 @@ static bool add_all(Reader *r, const TokenizerConfig *t, json_t *root, int rows,
 	if (a.n_moved == 1)
 		note_at(r->diags, A0510, a.at_moved, "%s", a.moved);
 	else if (a.n_moved)
-		note_at(r->diags, A0510, a.at_moved, "%s; %d more have another id than stands", a.moved, a.n_moved - 1);
+		note_at(r->diags, A0510, a.at_moved, "%s; %d more get another id than their entry says",
+			a.moved, a.n_moved - 1);
 	if (ok && t->class)
 		tell_left(&a, file, n_file);
 	mark_special(&a);
 	r->spec->bos_id = id_of(&a, &t->named.at[NAMED_BOS]);
 	r->spec->eos_id = id_of(&a, &t->named.at[NAMED_EOS]);
 	if (ok && a.n_beyond)
-		note_at(r->diags, A0511, (Loc){r->file, 0, 0}, "%d added token%s no row of the vocabulary (%d), the first is "
+		note_at(r->diags, A0511, (Loc){r->file, 0, 0}, "%d added token%s no row in the vocabulary of %d, the first is "
 			"%s with id %d: never generated, and an error in a prompt", a.n_beyond, a.n_beyond == 1 ? " has" : "s have",
 			rows, quoted(r, r->spec->added.at[a.beyond].content), (int)r->spec->added.at[a.beyond].id);
 	return ok;

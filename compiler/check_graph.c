@@ -106,7 +106,7 @@ void check_graph(Compile *c)
 	for (int i = 0; i < g->n_ops; i++) {
 		const OpInfo *info = &op_table[g->ops[i].kind];
 		if (!(info->traits & OP_GRAPH))
-			bug("op %d (%s) may not stand in a graph", i, info->name);
+			bug("op %d (%s) is not allowed in a graph", i, info->name);
 		for (int k = 0; k < info->n_operands; k++) {
 			int t = g->ops[i].operands[k];
 			if (t < 0 && !operand_may_be_absent(info->operands[k].role))

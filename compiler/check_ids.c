@@ -16,7 +16,7 @@ static const char *why_not(Compile *c, int id)
 {
 	const Model *m = &c->model;
 	return id < m->n_tokens ? "no token has this id" : arena_printf(c->diags.arena,
-		"no token has this id, and ids from %d on are never drawn", m->n_tokens);
+		"no token has this id, and ids from %d on are never generated", m->n_tokens);
 }
 
 /* End tokens of all files and of [sampling] stop. One that is no token is reported; without any, a text would never
@@ -51,7 +51,7 @@ static void check_drafts(Compile *c)
 {
 	const Options *o = &c->model.options;
 	if (!o->draft_ids_file && o->n_draft_ids > c->model.n_tokens)
-		note_at(&c->diags, A0512, o->at_draft_ids, "speculate.vocabulary = %d: ids from %d on are never drawn",
+		note_at(&c->diags, A0512, o->at_draft_ids, "speculate.vocabulary = %d: ids from %d on are never generated",
 			o->n_draft_ids, c->model.n_tokens);
 }
 

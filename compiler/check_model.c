@@ -80,8 +80,9 @@ static void check_window(Compile *c)
 	const Options *o = &c->model.options;
 	if (cf->window && o->max_context > cf->window)
 		fail_at(&c->diags, A0211, config_place(cf, "sliding_window"),
-			"%s: %s look%s back so many tokens, and attention windows are not implemented; runtime.max_context = %d "
-			"(%s:%d) must be at most %d, where the window never matters", config_said(&c->arena, cf, "sliding_window"),
+			"%s: %s attend%s to a window of this many tokens only, and windows are not implemented; "
+			"runtime.max_context = %d (%s:%d) must be at most %d, so that the window has no effect",
+			config_said(&c->arena, cf, "sliding_window"),
 			layers_text(&c->arena, cf->is_windowed, cf->n_layers),
 			is_one(cf->is_windowed, cf->n_layers) ? "s" : "", o->max_context, o->at_max_context.file,
 			o->at_max_context.line, cf->window);

@@ -11,25 +11,25 @@
 /* A01xx command line, files, environment */
 CODE(A0101, EXIT_USAGE, "command line",
 	"The command line is wrong; `--help` lists the options.",
-	"Compare the words with `atlasc --help`; the message names the option it means.")
+	"Compare the command line with `atlasc --help`; the message names the option.")
 CODE(A0102, EXIT_BAD_INPUT, "file cannot be read",
 	"A file could not be opened or read.",
 	"Check that the file exists and that you may read it.")
 CODE(A0103, EXIT_ENVIRONMENT, "output cannot be written",
-	"The output could not be written; nothing was left behind.",
+	"The output could not be written; no partial file is left.",
 	"Give -o a name in a folder that you may write to and that has room.")
 CODE(A0104, EXIT_BAD_INPUT, "not a file or folder",
 	"The path is not a regular file or folder.",
-	"Give the folder that holds config.json and the weights; links are followed, devices are not read.")
+	"Give the folder with config.json and the weights; links are followed, devices are not read.")
 CODE(A0105, EXIT_ENVIRONMENT, "out of host memory",
 	"The machine has too little host memory.",
 	"Compile on a machine with more memory, or with fewer kernels at a time: -j 1.")
 CODE(A0106, EXIT_BAD_INPUT, "file too large",
-	"The file is larger than a file of its kind may be.",
+	"The file is larger than the limit for files of its kind.",
 	"Check that the file is what its name says; the message has the limit.")
 CODE(A0107, EXIT_BAD_INPUT, "not a signing key",
-	"A file given with --sign is no Ed25519 private key, or the same key was given twice.",
-	"`openssl genpkey -algorithm ed25519 -out key.pem` makes one; the message says what the file holds.")
+	"A file given with --sign is not an Ed25519 private key, or the same key was given twice.",
+	"`openssl genpkey -algorithm ed25519 -out key.pem` makes one; the message says what the file contains.")
 /* A02xx config.json, generation_config.json */
 CODE(A0201, EXIT_BAD_INPUT, "not strict JSON",
 	"The file is not strict JSON: no repeated names, UTF-8, one object, bounded depth.",
@@ -41,14 +41,14 @@ CODE(A0203, EXIT_BAD_INPUT, "wrong value in config.json",
 	"A value has the wrong type or is out of range; nothing is converted.",
 	"Correct the value; the message says what is expected there.")
 CODE(A0204, EXIT_BAD_INPUT, "unknown kind of model",
-	"No family serves this model, or it wants code of its own to be run.",
-	"See README.md for the families that are served; code in a checkpoint is never run.")
+	"No model family supports this model, or it needs Python code from the checkpoint.",
+	"See docs/models.md for the supported families; code in a checkpoint is never run.")
 CODE(A0205, EXIT_BAD_INPUT, "contradiction in config.json",
 	"Two values contradict each other.",
 	"Find out which of the two values the weights were made with, and correct the other.")
 CODE(A0206, EXIT_BAD_INPUT, "feature not implemented",
 	"The key changes what the model computes in a way this compiler does not implement.",
-	"Use a checkpoint without it; there is no option that ignores it, as the answers would be wrong.")
+	"Use a checkpoint without it; no option ignores it, because the answers would be wrong.")
 CODE(A0207, EXIT_BAD_INPUT, "unknown keys",
 	"Unknown keys of config.json; they are ignored.",
 	"Check whether one of them changes what the model computes; if so, do not use the plan, and report the key.")
@@ -59,14 +59,14 @@ CODE(A0209, EXIT_BAD_INPUT, "wrong rope parameters",
 	"The rope parameters are incomplete, unknown or contradict each other.",
 	"Copy the rope parameters from the model's publisher; the message names the one in doubt.")
 CODE(A0210, EXIT_BAD_INPUT, "wrong special token",
-	"A special token is not a row of the vocabulary, or there are none or too many.",
+	"The id of a special token is outside the vocabulary, or there are too few or too many of them.",
 	"Correct the id in config.json or generation_config.json, or list the stop tokens in MODEL.toml.")
 CODE(A0211, EXIT_BAD_INPUT, "context beyond the attention window",
 	"Attention windows are not implemented: the context must not be longer than the window of any layer.",
 	"Set runtime.max_context to the window or less.")
 CODE(A0212, EXIT_OK, "states in bf16",
 	"The checkpoint asks for states of Gated DeltaNet in bf16, which are rounded at each step.",
-	"Nothing, if that is meant; state.dtype in MODEL.toml says f32 or bf16, whatever the checkpoint does.")
+	"Nothing, if you want that; state.dtype in MODEL.toml overrides it with f32 or bf16.")
 CODE(A0213, EXIT_BAD_INPUT, "keys that the family does not have",
 	"Keys that another model family or program reads, but the model's own class in transformers does not.",
 	"Nothing, if the model was made for transformers; -W error=A0213 refuses such files.")
@@ -98,9 +98,9 @@ CODE(A0306, EXIT_BAD_INPUT, "not a list of token ids",
 CODE(A0307, EXIT_BAD_INPUT, "[config] that fits no config.json",
 	"A key of [config] is unknown to every model family, or is in a place where config.json does not have it.",
 	"Spell the key as config.json does; if that has a text_config, write config.text_config.NAME.")
-CODE(A0308, EXIT_OK, "value of MODEL.toml that the command line replaces",
-	"An option such as --context was given beside a MODEL.toml that sets the same key to another value.",
-	"Nothing, if the option is what you want; the plan records both. Otherwise leave the option out.")
+CODE(A0308, EXIT_OK, "value of MODEL.toml replaced",
+	"An option such as --context replaces another value of the same key in MODEL.toml.",
+	"Nothing, if you want the option's value; the plan records both. Otherwise leave the option out.")
 CODE(A0309, EXIT_OK, "context shorter than the model allows",
 	"Neither MODEL.toml nor the command line sets the context, so the family's default applies.",
 	"Pass --context N, or set [runtime] max_context in MODEL.toml; `--estimate` prints what memory it takes.")
@@ -129,15 +129,16 @@ CODE(A0406, EXIT_BAD_INPUT, "malformed index",
 CODE(A0407, EXIT_BAD_INPUT, "index and files disagree",
 	"The index and the weight files disagree.",
 	"Fetch index and weight files of one revision; the message names the tensor or the file.")
-CODE(A0408, EXIT_BAD_INPUT, "weight file that is not read",
-	"A file beside the weights that other loaders would apply or load is not read; sizes are taken from the headers.",
-	"Remove the file, or an index that is of another revision; merge an adapter into the weights if it is meant.")
+CODE(A0408, EXIT_BAD_INPUT, "weight file not read",
+	"A file in the checkpoint's folder that other loaders would apply or load is not read; sizes are taken from the "
+	"headers.",
+	"Remove the file, or an index of another revision; merge an adapter into the weights if you need it.")
 CODE(A0409, EXIT_BAD_INPUT, "no weights",
 	"The folder has no safetensors weights.",
 	"Give a folder with *.safetensors; other formats have to be converted first.")
 CODE(A0410, EXIT_OK, "stale copies",
-	"An index sends a tensor to one shard while another still holds a copy of it: the index decides.",
-	"Nothing: the remark counts the copies that are not read.")
+	"The index assigns a tensor to one shard, but another shard also has a copy of it. The index decides.",
+	"Nothing: the note counts the copies that are not read.")
 CODE(A0411, EXIT_OK, "snapshot of a hub cache",
 	"The folder belongs to a Hugging Face cache; the snapshot named by refs/main is read.",
 	"To read another snapshot, name its folder.")
@@ -150,7 +151,7 @@ CODE(A0501, EXIT_BAD_INPUT, "tokenizer is not JSON",
 	"A tokenizer file is not valid JSON.",
 	"Fetch the tokenizer's file again.")
 CODE(A0502, EXIT_BAD_INPUT, "unknown tokenizer component",
-	"A tokenizer component is of a kind this compiler does not implement.",
+	"The tokenizer has a component that is not implemented.",
 	"Use the model with token ids, or report the component by its name.")
 CODE(A0503, EXIT_BAD_INPUT, "contradictory tokenizer",
 	"The tokenizer contradicts itself or the model's vocabulary.",
@@ -162,13 +163,13 @@ CODE(A0505, EXIT_BAD_INPUT, "no tokenizer.json",
 	"The tokenizer is not in the form of tokenizer.json; transformers can save it so.",
 	"Load the tokenizer with `transformers` and save it with save_pretrained.")
 CODE(A0506, EXIT_OK, "plan without tokenizer",
-	"The plan can run token ids, but no text.",
-	"Put tokenizer.json beside the weights to run text; --tokens takes ids without it.")
+	"The plan accepts token ids, but no text.",
+	"Put tokenizer.json into the checkpoint's folder to use text; --tokens needs no tokenizer.")
 CODE(A0507, EXIT_BAD_INPUT, "unknown tokenizer class",
 	"tokenizer_class names a class that builds parts of the tokenizer itself, in a way that is not implemented.",
 	"Load the tokenizer with `transformers`, save it, and set tokenizer_class to PreTrainedTokenizerFast.")
 CODE(A0508, EXIT_BAD_INPUT, "tokenizer setting not implemented",
-	"A key beside tokenizer.json asks for other token ids or texts, in a way that is not implemented.",
+	"A key of another tokenizer file changes token ids or text in a way that is not implemented.",
 	"Remove the key if the model does not need it, or run the model with token ids.")
 CODE(A0509, EXIT_OK, "unknown tokenizer settings",
 	"Unknown keys of tokenizer_config.json; they are ignored.",
@@ -179,7 +180,7 @@ CODE(A0510, EXIT_OK, "tokenizer files disagree",
 CODE(A0511, EXIT_OK, "token without a row",
 	"An added token's id is beyond the last row of the embedding. It is never generated, and refused in a prompt.",
 	"Nothing, if such a token only pads batches; else resize the embedding and save the model again.")
-CODE(A0512, EXIT_BAD_INPUT, "id that is never drawn",
+CODE(A0512, EXIT_BAD_INPUT, "id that is never generated",
 	"An end token's id, or one that drafts are taken from, has no token, so it is never generated.",
 	"Take tokenizer, config.json and generation_config.json from one revision; [sampling] stop adds end tokens.")
 CODE(A0513, EXIT_OK, "other chat templates",
@@ -203,10 +204,10 @@ CODE(A0524, EXIT_OK, "chat template beyond a limit",
 /* A06xx checkpoint against model family, graph */
 CODE(A0601, EXIT_BAD_INPUT, "missing tensor",
 	"The model family needs a tensor that the checkpoint lacks.",
-	"Fetch the file that holds the tensor, or check that config.json is of this checkpoint.")
+	"Fetch the file with the tensor, or check that config.json belongs to this checkpoint.")
 CODE(A0602, EXIT_BAD_INPUT, "wrong shape",
 	"A tensor's shape contradicts config.json.",
-	"Check that config.json is of this checkpoint; the message has both shapes.")
+	"Check that config.json belongs to this checkpoint; the message has both shapes.")
 CODE(A0603, EXIT_BAD_INPUT, "unsupported dtype",
 	"This version cannot compute with the tensor's dtype.",
 	"Convert the tensor to BF16.")
@@ -215,31 +216,30 @@ CODE(A0604, EXIT_BAD_INPUT, "unused tensor",
 	"If the tensor is known to be unused, list it in weights.ignore of MODEL.toml; otherwise this model family is not "
 	"fully supported.")
 CODE(A0605, EXIT_BAD_INPUT, "tensor left out",
-	"A tensor that nothing needs is not read: a copy of another, or one of weights.ignore.",
-	"Nothing, if the remark is what you meant; else remove the line from weights.ignore.")
+	"A tensor is not read because it is not needed: it copies another one, or weights.ignore lists it.",
+	"Nothing, if that is what you want; otherwise remove the line from weights.ignore.")
 CODE(A0606, EXIT_BAD_INPUT, "wrong scale or code",
 	"A scale of quantized weights is zero, infinite, NaN or, except in INT4, negative, or a code is NaN.",
 	"Quantize the model again; the message names tensor and index.")
 CODE(A0607, EXIT_OK, "scales that are not used",
 	"Scales of activations, or of keys and values, are not used: only weights are quantized.",
-	"Nothing: the remark says what the plan leaves out.")
+	"Nothing: the note says what the plan leaves out.")
 CODE(A0608, EXIT_OK, "quantization lists contradict the tensors",
 	"The lists of quantized modules disagree with the tensors; the tensors decide.",
 	"Nothing: the note names the format in use.")
 CODE(A0609, EXIT_BAD_INPUT, "empty list of modules",
 	"The list of modules that are not quantized names no module at all.",
 	"Write the modules' names into the quantization settings, or remove the list.")
-CODE(A0610, EXIT_OK, "scales of keys and values made up",
+CODE(A0610, EXIT_OK, "scales of keys and values not measured",
 	"The KV cache is quantized, but its scales were not measured, are shared by keys and values, or were measured "
-	"before "
-	"keys were rotated.",
+	"before keys were rotated.",
 	"Run `atlasc calibrate` and name its file in kv.scales of MODEL.toml.")
 CODE(A0611, EXIT_BAD_INPUT, "quantization lists that --random-weights cannot follow",
 	"The files say that the weights are quantized, but their lists match none of the model's products.",
 	"Take config.json and hf_quant_config.json from one revision of the model.")
 CODE(A0612, EXIT_OK, "weights decoded to bf16",
-	"A line of [quant] asks for bf16: the plan holds the values that the checkpoint's codes and scales stand for.",
-	"Nothing: the remark counts the products.")
+	"A line of [quant] asks for bf16: the plan contains the values that the checkpoint's codes and scales represent.",
+	"Nothing: the note counts the products.")
 CODE(A0613, EXIT_OK, "biases of zeros left out",
 	"The checkpoint has biases that the model family lacks; all of them are zero, so the result is the same.",
 	"Nothing: a bias that is not zero would be an error.")
@@ -250,7 +250,7 @@ CODE(A0701, EXIT_REFUSED, "no admissible kernel",
 CODE(A0702, EXIT_BAD_INPUT, "rule without effect",
 	"A pin or ban matches no operation of the model.",
 	"Correct op, phase or layers of the rule, or remove it.")
-CODE(A0703, EXIT_BAD_INPUT, "not a file of times",
+CODE(A0703, EXIT_BAD_INPUT, "not a file of measured times",
 	"The file was not written by `atlas tune`, or is for another target.",
 	"Make one with `atlas tune` for this target, or leave --tuning out.")
 CODE(A0704, EXIT_OK, "outdated measured times",
@@ -258,14 +258,13 @@ CODE(A0704, EXIT_OK, "outdated measured times",
 	"Run `atlas tune` again for this version; until then the cost model ranks those kernels.")
 CODE(A0705, EXIT_OK, "candidates beyond a limit",
 	"Kernels that break a limit of the GPU are left out of the candidates.",
-	"Nothing: the remark counts what `atlas tune` cannot time.")
-CODE(A0706, EXIT_REFUSED, "no such tensor cores",
+	"Nothing: the note counts what `atlas tune` cannot time.")
+CODE(A0706, EXIT_REFUSED, "format that the tensor cores lack",
 	"MODEL.toml asks for a format that the target's tensor cores cannot multiply.",
 	"Leave the key out, or compile for a target that the message names.")
-CODE(A0707, EXIT_BAD_INPUT, "no times of that card",
+CODE(A0707, EXIT_BAD_INPUT, "no times for that card",
 	"atlasc has no measured times for the card named by --card or target.card on any target of this compile, or two "
-	"cards "
-	"of one target are named.",
+	"cards of one target are named.",
 	"Name one of the cards in the message, measure the card with scripts/tune.sh, or give its times with --tuning.")
 CODE(A0730, EXIT_OK, "verify adds in another order",
 	"Attention or Gated DeltaNet of a verify step sums in another order than the decode kernel of the same layer, so "
@@ -278,9 +277,9 @@ CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
 	"Lower runtime.slots, runtime.max_context, kv.pool_tokens or the largest bucket.")
 CODE(A0802, EXIT_BAD_INPUT, "weight cannot be read",
 	"A weight could not be read, or the file changed while it was read.",
-	"Leave the checkpoint alone while it is compiled, and check the disk.")
+	"Do not change the checkpoint while it is compiled, and check the disk.")
 CODE(A0803, EXIT_BAD_INPUT, "invalid weight",
-	"A weight holds NaN or infinity, or nothing but zeros.",
+	"A weight contains NaN or infinity, or only zeros.",
 	"Fetch the weights again; the message names the tensor and the first such element.")
 CODE(A0804, EXIT_NO_MEMORY, "over the memory budget",
 	"The plan needs more device memory than --memory-budget allows; no weight was read.",
@@ -306,15 +305,14 @@ CODE(A0906, EXIT_REFUSED, "declared twice",
 	"Remove one of the two.")
 CODE(A0910, EXIT_ENVIRONMENT, "NVRTC failed",
 	"NVRTC does not work here, or could not compile a kernel.",
-	"If the message names a missing library, put it beside libnvrtc; `make deps` fetches both. Otherwise read the log "
-	"in "
-	"the message; if the template is unchanged, report it, and ban the template meanwhile.")
+	"If the message names a missing library, put it into the folder of libnvrtc; `make deps` fetches both. Otherwise "
+	"read the log in the message; if the template is unchanged, report it, and ban the template meanwhile.")
 CODE(A0911, EXIT_REFUSED, "kernel beyond a limit of the GPU",
 	"A compiled kernel breaks a limit of the GPU; ban it or pin other tunables.",
 	"Ban the template or pin other tunables in MODEL.toml.")
 CODE(A0912, EXIT_ENVIRONMENT, "kernel does not match its contract",
-	"A compiled kernel is not what its contract says.",
-	"Check that NVRTC is of the version that the build found; then report it.")
+	"A compiled kernel differs from its contract.",
+	"Check that NVRTC has the version that the build found; then report it.")
 CODE(A0913, EXIT_ENVIRONMENT, "kernel cache unusable",
 	"The kernel cache could not be used; the compile went on without it.",
 	"Give --cache-dir a folder that you may write to; the plan is the same without it.")

@@ -218,7 +218,7 @@ static bool parse_property(Parser *p, bool negated, TokSet *s)
 	else if (unicode_category_named(p->at, len) >= 0)
 		mask = 1u << unicode_category_named(p->at, len);
 	if (!mask)
-		return fail(p, "a property that is no general category"), false;
+		return fail(p, "a property that is not a general category"), false;
 	s->categories |= negated ? ~mask & ((1u << TOK_CATEGORY_COUNT) - 1) : mask;
 	p->at = close + 1;
 	return true;
@@ -230,7 +230,7 @@ static bool parse_escape(Parser *p, TokSet *s, bool *is_class, uint32_t *cp)
 	const uint32_t all = (1u << TOK_CATEGORY_COUNT) - 1;
 	*is_class = true;
 	if (p->at == p->end)
-		return fail(p, "a backslash with nothing behind it"), false;
+		return fail(p, "a backslash at the end"), false;
 	char c = *p->at;
 	if (c == 'p' || c == 'P')
 		return parse_property(p, c == 'P', s);

@@ -41,7 +41,7 @@ static int read_lines(Compile *c, const char *text, size_t bytes, int32_t *ids)
 		else if (id >= c->model.n_tokens)
 			fail_at(&c->diags, A0306, at, "%d: the model has token ids 0 to %d", id, c->model.n_tokens - 1);
 		else if (n && id <= ids[n - 1])
-			fail_at(&c->diags, A0306, at, "%d behind %d: expected ascending ids, each once", id, ids[n - 1]);
+			fail_at(&c->diags, A0306, at, "%d after %d: expected ascending ids, each once", id, ids[n - 1]);
 		else {
 			if (c->model.has_token && !c->model.has_token[id])
 				note_at(&c->diags, A0512, at, "%d: no token has this id", id);
@@ -67,7 +67,7 @@ void read_draft_ids(Compile *c)
 	int32_t *ids = ARENA_ARRAY(&c->arena, int32_t, c->model.n_tokens + 1);
 	const int n = read_lines(c, text, bytes, ids);
 	if (n == 0)
-		fail_at(&c->diags, A0306, (Loc){o->draft_ids_file, 0, 0}, "there is no token id in it");
+		fail_at(&c->diags, A0306, (Loc){o->draft_ids_file, 0, 0}, "there is not a token id in it");
 	if (n <= 0)
 		return;
 	o->draft_ids = ids;

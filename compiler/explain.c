@@ -44,7 +44,7 @@ static void print_code(const CodeInfo *c)
 {
 	printf("%s: %s\n\n  %s\n  %s\n\n", c->name, c->title, c->meaning, c->advice);
 	if (c->exit_code == EXIT_OK)
-		puts("It is a remark: the compile goes on.");
+		puts("This is a note: the compile goes on.");
 	else
 		printf("As an error it ends the compile with exit code %d.\n", c->exit_code);
 }

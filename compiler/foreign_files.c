@@ -214,6 +214,6 @@ void note_neighbours(Compile *c, const char *dir, bool has_index)
 		"one of them should be there");
 	report(c, dir, &strangers, has_index ? "the index does not name it" : "the weights are those of model.safetensors");
 	report(c, dir, &foreign, "only safetensors are, and other loaders may take these weights in their place");
-	report(c, dir, &folders, "a folder with weights of its own");
+	report(c, dir, &folders, "a folder with other weights");
 	report(c, dir, &settings, "what quantization_config in config.json says counts");
 }

@@ -490,7 +490,7 @@ static bool is_gate_of(Fuser *f, const NewKeys *n, const GraphOp *gate)
 	const Graph *graph = &f->c->graph;
 	return (n->is_gated && g->tensor == q->tensor && g->col == v->col + graph->tensors[n->v].shape[1]
 		&& graph->tensors[operand(gate, "gate")].shape[1] == graph->tensors[n->q].shape[1])
-		|| fail_note(f, f->split ? f->split : "the gate is not columns behind q, k and v");
+		|| fail_note(f, f->split ? f->split : "the gate's columns do not follow q, k and v");
 }
 
 static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
@@ -547,7 +547,7 @@ static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
 	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate)))
 		return false;
 	if (!gate && n.is_gated)
-		return fail_note(f, "columns behind q, k and v are no gate");
+		return fail_note(f, "the columns after q, k and v are not a gate");
 	static const char *const shared[] = {"step", "kv", "kv_scale", "kv_block", "row_slot", "row_pos", "page_table"};
 	for (size_t k = 0; k < sizeof shared / sizeof shared[0]; k++)
 		if (operand(n.write, shared[k]) != operand(look, shared[k]))

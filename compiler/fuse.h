@@ -128,7 +128,7 @@ static inline bool joins(Fuser *f, const GraphOp *a, const GraphOp *b, const cha
 		return fail_note(f, arena_printf(&f->c->arena, "%s is %s but %s is %s: they cannot be read as one",
 			x->name, dtype_name(x->dtype), y->name, dtype_name(y->dtype)));
 	*step = y->weight - x->weight;
-	return *step == x->n_weights || fail_note(f, "their weights do not stand together");
+	return *step == x->n_weights || fail_note(f, "their weights are not adjacent");
 }
 
 /* The size of blocks, which is one for gate and up, from whichever of them has block scales. False when both have, of

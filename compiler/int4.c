@@ -154,10 +154,10 @@ static bool check_sizes(const Module4 *m, Int4Layout layout)
 		return fail_at(&m->c->diags, A0602, loc_of(m->c, m->codes), "tensor %s: groups of %lld elements: expected 32, "
 			"64, 128 or a whole row of a multiple of 32, as INT4 has them", m->codes->name, (long long)m->group);
 	if (m->cols % m->group)
-		return fail_at(&m->c->diags, A0602, loc_of(m->c, m->codes), "tensor %s: rows of %lld elements are no whole "
-			"number of groups of %lld, as INT4 has them", m->codes->name, (long long)m->cols, (long long)m->group);
+		return fail_at(&m->c->diags, A0602, loc_of(m->c, m->codes), "tensor %s: rows of %lld elements are not a whole "
+			"number of INT4 groups of %lld", m->codes->name, (long long)m->cols, (long long)m->group);
 	return layout == INT4_PACKED || m->rows % PER_WORD == 0 || fail_at(&m->c->diags, A0602, loc_of(m->c, m->codes),
-		"tensor %s: %lld rows are no whole number of eights, which share a word", m->codes->name, (long long)m->rows);
+		"tensor %s: %lld rows are not a multiple of 8, which share a word", m->codes->name, (long long)m->rows);
 }
 
 static bool check_tensors(const Module4 *m, Int4Layout layout)

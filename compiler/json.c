@@ -272,7 +272,7 @@ static bool fail_syntax(const Scan *s, const json_error_t *e)
 	case json_error_duplicate_key:
 		for (begin = end ? end - 1 : 0; begin > 0 && s->text[begin - 1] != '"';)
 			begin--;
-		return fail_at(s->diags, s->rules->code, place_of(s, begin ? begin - 1 : 0), "the key %s stands there twice",
+		return fail_at(s->diags, s->rules->code, place_of(s, begin ? begin - 1 : 0), "the key %s occurs twice",
 			clip_text(s->diags->arena, s->text + begin, end - begin - (end > begin), 80));
 	case json_error_numeric_overflow:
 		while (begin > 0 && !strchr(",:[ \t\r\n", s->text[begin - 1]))

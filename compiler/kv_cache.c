@@ -170,7 +170,8 @@ const char *kv_scale_hint(Compile *c, const char *name)
 	for (int i = 0; i < N_NAMES; i++)
 		text = arena_printf(&c->arena, "%s%s%s", text, i == 0 ? "" : i + 1 < N_NAMES ? ", " : " or ",
 			scale_names[0][i]);
-	return arena_printf(&c->arena, "; scales of keys are expected as self_attn.%s, those of values likewise", text);
+	return arena_printf(&c->arena, "; scales are expected as self_attn.%s for keys, and in the same form for values",
+		text);
 }
 
 /* Of tensors that nothing has read: known names count as read now. How many, and the first. */
@@ -229,7 +230,8 @@ static void check_file(Compile *c)
 	drop_known(c->model.kv_scales.at, c->model.kv_scales.n, &first); /* of layers in bf16 */
 	for (int i = 0; i < c->model.kv_scales.n; i++)
 		if (!c->model.kv_scales.at[i].used_by)
-			fail_at(&c->diags, A0604, loc_of(c, &c->model.kv_scales.at[i]), "tensor %s is no scale of keys or values%s",
+			fail_at(&c->diags, A0604, loc_of(c, &c->model.kv_scales.at[i]), "tensor %s is not a scale of keys or "
+				"values%s",
 				c->model.kv_scales.at[i].name, kv_scale_hint(c, c->model.kv_scales.at[i].name));
 }
 

@@ -363,12 +363,12 @@ void make_kernels(Compile *c)
 	}
 	Pool pool = {.cache_dir = c->cmd.cache_dir, .reads_cache = c->cmd.n_sign == 0, .nvrtc = version};
 	if (pool.cache_dir && !cache_open(pool.cache_dir, why, sizeof why)) {
-		note_at(&c->diags, A0913, (Loc){pool.cache_dir, 0, 0}, "no kernel is kept: %s", why);
+		note_at(&c->diags, A0913, (Loc){pool.cache_dir, 0, 0}, "compiled kernels are not kept: %s", why);
 		pool.cache_dir = NULL;
 	}
 	if (pool.cache_dir && !pool.reads_cache)
 		note_at(&c->diags, A0916, (Loc){pool.cache_dir, 0, 0},
-			"a plan that is signed takes no kernel from a cache: all are compiled");
+			"a signed plan uses no cached kernel: all are compiled");
 	list_jobs(c, &pool);
 	run_jobs(c, &pool);
 	record_all(c, &pool);

@@ -67,9 +67,9 @@ static const char *snapshot_of(Compile *c, const char *dir)
 	char *hash;
 	size_t n;
 	if (!is_kind(ref, S_IFREG)) {
-		fail_at(&c->diags, A0412, (Loc){ref, 0, 0}, "missing, so that no snapshot is the one that is meant: %s",
+		fail_at(&c->diags, A0412, (Loc){ref, 0, 0}, "missing, so it is unknown which snapshot to use: %s",
 			there.n ? arena_printf(&c->arena, "name one of %s", input_path(&c->arena, snapshots, listed(c, &there)))
-			: "there is none either");
+			: "there are no snapshots");
 		return NULL;
 	}
 	const int n_inputs = c->diags.n_inputs;

@@ -63,7 +63,7 @@ bool nvrtc_ready(char *why, size_t why_bytes)
 	}
 	if (dlopen(name, RTLD_NOW | RTLD_GLOBAL))
 		return true;
-	snprintf(why, why_bytes, "%s is neither beside %s nor where the loader looks", name, nvrtc.dli_fname);
+	snprintf(why, why_bytes, "%s is neither in the folder of %s nor where the loader looks", name, nvrtc.dli_fname);
 	return false;
 }
 

@@ -219,7 +219,7 @@ static bool hand_out(Pool *pool, Child *child)
 	const int job = pool->next++;
 	if (!child->pid && !start(pool, child)) {
 		char text[WORDS_BYTES];
-		snprintf(text, sizeof text, "cannot be started in a process of its own: %s", strerror(errno));
+		snprintf(text, sizeof text, "cannot be started in a separate process: %s", strerror(errno));
 		pool->jobs[job].ended = strdup(text);
 		child->job = job;
 		return false;

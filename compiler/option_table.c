@@ -11,28 +11,26 @@
 #include "compiler/read_model.h"
 
 const OptionRow option_table[N_OPTIONS] = {
-	[FAMILY] = {"model.family", T_WORD, 0, 0, false, "family of the model, a folder of models/; must be config.json's"},
+	[FAMILY] = {"model.family", T_WORD, 0, 0, false, "family of the model, a folder of models/; must match config.json"
+		},
 	[SLOTS] = {"runtime.slots", T_INT, 1, PLAN_MAX_SLOTS, false, "sequences that can be active at once"},
 	[MAX_CONTEXT] = {"runtime.max_context", T_INT, 1, MAX_POSITION, false,
-		"tokens of one sequence, prompt included; the family's value gives way to a shorter model"},
-	[KV_DTYPE] = {"kv.dtype", T_WORD, 0, 0, false, "format of the KV cache: bf16, fp8 (e4m3 with a scale a head) or "
-		"nvfp4 (e2m1, with a scale "
-		"for each run of 16 as well)"},
+		"tokens of one sequence, prompt included; the family's value is lowered for a model with less"},
+	[KV_DTYPE] = {"kv.dtype", T_WORD, 0, 0, false, "format of the KV cache: bf16, fp8 (e4m3 with one scale per head) "
+		"or nvfp4 (e2m1, with another scale per 16 elements)"},
 	[KV_BF16_FIRST] = {"kv.bf16_first", T_INT, 0, PLAN_MAX_LAYERS, false, "keep the first N layers in bf16"},
 	[KV_BF16_LAST] = {"kv.bf16_last", T_INT, 0, PLAN_MAX_LAYERS, false, "keep the last N layers in bf16"},
-	[KV_ROTATE] = {"kv.rotate", T_BOOL, 0, 0, false, "true: in layers with an fp8 or nvfp4 cache, multiply queries "
-		"and keys by a Hadamard matrix before keys are rounded. Attention scores do not change, and outliers of a key "
-		"are "
+	[KV_ROTATE] = {"kv.rotate", T_BOOL, 0, 0, false, "true: in layers with an fp8 or nvfp4 cache, multiply queries and "
+		"keys by a Hadamard matrix before keys are rounded. Attention scores do not change, and outliers of a key are "
 		"spread over the whole head, which reduces the rounding error; heads of 80 or 96 elements are rotated as 64 "
-		"and "
-		"16, or 64 and 32. false: no rotation"},
+		"and 16, or 64 and 32. false: no rotation"},
 	[KV_SCALES] = {"kv.scales", T_WORD, 0, 0, false, "safetensors file of scales written by `atlasc calibrate`, "
 		"relative to this file; \"\" = the checkpoint's scales, or 1 where it has none"},
 	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
 	[KV_POOL_TOKENS] = {"kv.pool_tokens", T_INT, 0, 1 << 30, false,
-		"tokens of KV of all sequences together; 0 = slots * max_context"},
+		"KV cache tokens shared by all sequences; 0 = slots * max_context"},
 	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false, 
-		"rows that prefill is compiled for, ascending; the family's list is cut to what all slots may hold"},
+		"rows that prefill is compiled for, ascending; the family's list is cut to the tokens of all slots"},
 	[PROMPT_GRID] = {"phases.grid", T_INT, 1, 65536, false,
 		"prompts are cut into steps at multiples of this many positions, so that no cut depends on other prompts; a "
 		"multiple of 64 for Gated DeltaNet, and at most the largest entry of phases.prefill. The family's default is "
@@ -47,46 +45,43 @@ const OptionRow option_table[N_OPTIONS] = {
 	[MIN_P] = {"sampling.min_p", T_REAL, 0, 1, false, "drop tokens less probable than min_p times the most probable "
 		"one"},
 	[REPETITION_PENALTY] = {"sampling.repetition_penalty", T_REAL, 1e-3, 100, false, "1 = none"},
-	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "most tokens of an answer"},
+	[MAX_NEW_TOKENS] = {"sampling.max_new_tokens", T_INT, 1, MAX_POSITION, false, "maximum number of tokens to generate"
+		},
 	[STOP] = {"sampling.stop", T_TOKENS, 0, MAX_VOCAB, false, "token ids that end a sequence, in addition to the "
 		"model's own"},
 	[IGNORE] = {"weights.ignore", T_NAMES, 0, 0, false, "tensors that may be unused; one * matches any text"},
 	[QUANT] = {"quant", T_FORMATS, 0, 0, false, "[quant]: products to quantise now, MODULE = \"FORMAT\"; MODULE is a "
-		"name, the first or last parts of one, or has stars, and the first line that fits decides; FORMAT is fp8-block "
-		"(128 x 128; fewer rows where k or v, which are read with q, would begin within one), fp8-channel (by row), "
-		"fp8-tensor, nvfp4, mxfp4; bf16: decoded, each element to the nearest; or keep: as the checkpoint has it"},
-	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, before all other "
-		"options; keys: layers (\"first-last\" or a list), dtype and, where it is not as kv.rotate says, rotate"},
-	[FP4] = {"kernels.fp4", T_CHOICE, 0, 0, false, "how long prompts multiply NVFP4 weights: weight_only, by rows of "
-		"bf16, which is also what happens without this key; native, by rows of e2m1, which sm_120a and sm_121a can"},
+		"name, its first or last parts, or a pattern with *; the first line that matches decides; FORMAT is fp8-block "
+		"(128 x 128; fewer rows if k or v, which are read with q, would begin inside a block), fp8-channel (by row), "
+		"fp8-tensor, nvfp4, mxfp4; bf16: decoded, each element rounded to nearest; or keep: as in the checkpoint"},
+	[KV_LAYERS] = {"kv.layers", T_RULES, 0, 0, false, "[[kv.layers]]: the format of some layers, overriding all other "
+		"options; keys: layers (\"first-last\" or a list), dtype and, if it differs from kv.rotate, rotate"},
+	[FP4] = {"kernels.fp4", T_CHOICE, 0, 0, false, "how long prompts multiply NVFP4 weights: weight_only (default): "
+		"with activations in bf16; native: with activations in e2m1, on sm_120a and sm_121a only"},
 	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies; keys: "
 		"template, and to narrow it op, phase, layers (\"first-last\" or a list), tunables ({ NAME = value })"},
 	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use this template where the rule applies; "
 		"the same keys"},
-	[SPECULATE_ROWS] = {"speculate.rows", T_COUNT, 1, PLAN_MAX_VERIFY, false, "of families with a drafting head: "
-		"tokens that a verify step reads for each sequence, the last one and drafts of the head; 1 leaves the head "
-		"out, and no step drafts"},
+	[SPECULATE_ROWS] = {"speculate.rows", T_COUNT, 1, PLAN_MAX_VERIFY, false, "(families with a draft head) tokens "
+		"that a verify step reads for each sequence: the last one and the drafts; 1 leaves the head out and disables "
+		"speculative decoding"},
 	[SPECULATE_HEAD] = {"speculate.head", T_CHOICE, 0, 0, false, "format of a copy of the model's head that only "
 		"drafts use for their logits: one of [quant]'s except bf16 and keep. The acceptance rate may change; the text "
-		"of a "
-		"prompt alone does not"},
+		"of a prompt that runs alone does not"},
 	[SPECULATE_VOCABULARY] = {"speculate.vocabulary", T_COUNT, 1, MAX_VOCAB, false, "draft only the first N token ids, "
 		"by a copy of their rows of the head. Tokenizers number merges in the order in which they were learned, so "
 		"frequent tokens come first"},
 	[SPECULATE_VOCABULARY_FILE] = {"speculate.vocabulary_file", T_CHOICE, 0, 0, false, "draft only the token ids in "
 		"this file: one per line, ascending; the path is relative to MODEL.toml"},
 	[STATE_DTYPE] = {"state.dtype", T_CHOICE, 0, 0, false, "(families with Gated DeltaNet) dtype of recurrent states "
-		"and of "
-		"their versions after each row of a verify step: f32 or bf16. Default: mamba_ssm_dtype of config.json, else "
-		"f32. "
-		"Sums are always f32; bf16 states are rounded after each token in decode, after each row in verify, and after "
-		"every 64 tokens and at the end of a prompt in prefill"},
-	[CONFIG] = {"config", T_KEYS, 0, 0, false, "[config]: values of config.json to be read in place of the file's own, "
-		"by the names they have there, nested ones with dots or as tables: rope_scaling.factor = 4.0; unset = "
-		"[\"NAME\"] removes keys. The file is not changed; a note names each value, and the plan records it"},
+		"and of their versions after each row of a verify step: f32 or bf16. Default: mamba_ssm_dtype of config.json, "
+		"else f32. Sums are always f32; bf16 states are rounded after each token in decode, after each row in verify, "
+		"and after every 64 tokens and at the end of a prompt in prefill"},
+	[CONFIG] = {"config", T_KEYS, 0, 0, false, "[config]: values that replace those of config.json, by the same names, "
+		"nested ones with dots or as tables: rope_scaling.factor = 4.0; unset = [\"NAME\"] removes keys. The file is "
+		"not changed; a note names each value, and the plan records it"},
 	[CARD] = {"target.card", T_CHOICE, 0, 0, false, "card whose built-in times choose the kernels; --card overrides "
-		"it. "
-		"`atlasc --list-targets` lists the cards. Default: the target's typical card, or the only one that was "
+		"it. `atlasc --list-targets` lists the cards. Default: the target's typical card, or the only one that was "
 		"measured"},
 };
 

@@ -45,8 +45,8 @@ static bool set_blocks(Compile *c, Stored *s, const QuantTarget *listed, Loc at)
 		s->block_n = listed && listed->block_n ? listed->block_n : FP8_BLOCK;
 		s->block_k = listed && listed->block_k ? listed->block_k : FP8_BLOCK;
 	}
-	return !is_narrow || s->cols % s->block_k == 0 || fail_at(&c->diags, A0602, at, "%s: rows of %lld elements are no "
-		"whole number of groups of %d, as %s has them", s->module, (long long)s->cols, s->block_k,
+	return !is_narrow || s->cols % s->block_k == 0 || fail_at(&c->diags, A0602, at, "%s: rows of %lld elements are not "
+		"a whole number of groups of %d, the size in %s", s->module, (long long)s->cols, s->block_k,
 		format_info[s->format].name);
 }
 
@@ -517,8 +517,8 @@ static bool see_draft_rows(Compile *c, const Making *m, Stored *s)
 		return true;
 	if (!c->cmd.embed_weights && s->codes)
 		return fail_at(&c->diags, A0304, o->at_draft_ids, "speculate.vocabulary_file: with --weights ref the weights "
-			"are those of the checkpoint's files, where these rows do not stand together: speculate.vocabulary = N "
-			"takes the first N");
+			"are those of the checkpoint's files, where these rows are not adjacent: speculate.vocabulary = N takes "
+			"the first N");
 	if (!make_here(c, m, s, format, listed, o->at_draft_format))
 		return false;
 	c->made.at[s->made].ids = o->draft_ids;

@@ -239,8 +239,8 @@ static void check_all_made(Compile *c)
 			q->layers.n + q->targets.n > 1 ? arena_printf(c->diags.arena, " and %d more",
 			q->layers.n + q->targets.n - 1) : "");
 	else if (q->name && !(q->layers.n + q->targets.n) && !q->kv && !c->model.options.quant.n)
-		fail_at(&c->diags, A0611, q->at, "%s: no list names a module that is quantized, and --random-weights has no "
-			"tensors to see it from", q->name);
+		fail_at(&c->diags, A0611, q->at, "%s: no list names a quantized module, and --random-weights has no tensors "
+			"that could show it", q->name);
 	else if (n_idle)
 		note_at(&c->diags, A0608, idle->modules.at, "\"%s\"%s: no product of the model has such a name",
 			clip_text(c->diags.arena, idle->modules.text, strlen(idle->modules.text), 80),
@@ -281,8 +281,8 @@ void check_quant_rules(Compile *c)
 			fail_at(&c->diags, A0305, rule->modules.at, "quant.\"%s\": earlier lines decide on every product that it "
 				"names: the first that fits counts", rule->modules.text);
 		if (rule->n_in_parts)
-			fail_at(&c->diags, A0206, rule->modules.at, "quant.\"%s\": %s%s: read as parts of products, and only one "
-				"that is a tensor by itself can be quantized here; another line may keep them", rule->modules.text,
+			fail_at(&c->diags, A0206, rule->modules.at, "quant.\"%s\": %s%s: these are parts of larger tensors, and "
+				"only whole tensors can be quantized here; another line may keep them", rule->modules.text,
 				rule->in_parts, rule->n_in_parts > 1
 				? arena_printf(&c->scratch, " and %d more", rule->n_in_parts - 1) : "");
 		if (rule->n_decoded)

@@ -59,7 +59,7 @@ static const ConfigValue *find_value(const Config *cf, const char *key)
 	for (int i = 0; i < cf->n_values; i++)
 		if (strcmp(cf->values[i].key, key) == 0)
 			return &cf->values[i];
-	bug("%s is no key that was read", key);
+	bug("%s was never read as a key", key);
 }
 
 const char *config_said(Arena *a, const Config *cf, const char *key)
@@ -244,7 +244,7 @@ static void check_all_keys(Reading *r)
 	if (ignored.text)
 		note_at(r->d, A0213, ignored.at, "keys that %s does not have are not used: %s", r->family->name, ignored.text);
 	if (outer.text)
-		note_at(r->d, A0213, outer.at, "keys beside text_config are not used: %s", outer.text);
+		note_at(r->d, A0213, outer.at, "keys outside text_config are not used: %s", outer.text);
 	if (unknown.text)
 		note_at(r->d, A0207, unknown.at, "unknown keys are not used: %s", unknown.text);
 }

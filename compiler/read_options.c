@@ -210,7 +210,7 @@ static void read_grid(Reading *r)
 			"Gated DeltaNet solves together", o->prompt_grid, PLAN_DELTA_CELL);
 	if (last < o->prompt_grid && last < o->max_context)
 		fail_at(r->d, A0304, chosen(r, PREFILL_ROWS)->at, "phases.prefill = %s: expected a last entry of at least "
-			"phases.grid = %d, since prompts are cut at multiples of that alone",
+			"phases.grid = %d, since prompts are cut only at multiples of it",
 			value_text(r->d->arena, chosen(r, PREFILL_ROWS)), o->prompt_grid);
 }
 
@@ -288,8 +288,8 @@ static bool may_be_made(const Reading *r)
 
 static bool fail_by_reference(Reading *r, const char *name, const Value *v)
 {
-	return fail_at(r->d, A0304, v->at, "%s = \"%s\": with --weights ref the weights are those of the checkpoint's "
-		"files as they stand there: no format is changed", name, v->string);
+	return fail_at(r->d, A0304, v->at, "%s = \"%s\": --weights ref uses the checkpoint's files as they are, so no "
+		"format can be changed", name, v->string);
 }
 
 /* A table of modules, each with the name of a format. */
@@ -441,12 +441,12 @@ static bool read_layers(Reading *r, const Value *v, bool *named)
 	} else {
 		for (const Value *e = v->first; e; e = e->next) {
 			if (e->kind != VALUE_INT)
-				return fail_at(r->d, A0303, e->at, "layers: %s is no layer", value_text(r->d->arena, e));
+				return fail_at(r->d, A0303, e->at, "layers: %s is not a layer", value_text(r->d->arena, e));
 			if (e->integer < 0 || e->integer > last)
 				return fail_at(r->d, A0305, e->at, "layers: the model has layers 0 to %d, not %lld", last,
 					(long long)e->integer);
 			if (named[e->integer])
-				return fail_at(r->d, A0303, e->at, "layers: %lld stands there twice", (long long)e->integer);
+				return fail_at(r->d, A0303, e->at, "layers: %lld occurs twice", (long long)e->integer);
 			named[e->integer] = true;
 		}
 	}
@@ -533,8 +533,8 @@ static bool read_kv_format(Reading *r, const char *name, const Value *v, Dtype *
 		return fail_at(r->d, A0303, v->at, "%s = %s: expected \"bf16\", \"fp8\" or \"nvfp4\"", name,
 			value_text(r->d->arena, v));
 	if (*out == DT_e2m1 && cf->head_dim > 0 && cf->head_dim % NVFP4_GROUP)
-		return fail_at(r->d, A0304, v->at, "%s = \"nvfp4\": head_dim = %d (%s:%d) is no multiple of %d, which share a "
-			"scale", name, cf->head_dim, cf->at_head_dim.file, cf->at_head_dim.line, NVFP4_GROUP);
+		return fail_at(r->d, A0304, v->at, "%s = \"nvfp4\": head_dim = %d (%s:%d) is not a multiple of %d, the "
+			"elements that share a scale", name, cf->head_dim, cf->at_head_dim.file, cf->at_head_dim.line, NVFP4_GROUP);
 	if (*out != DT_bf16 && !r->o->at_kv.file)
 		r->o->at_kv = v->at;
 	return true;
@@ -586,7 +586,7 @@ static void read_kv_layers(Reading *r, const Value *list)
 			&& (!rotate || read_layers_rotate(r, rotate, format, dtype)))
 			for (int l = 0; l <= last_layer(r); l++) {
 				if (named[l] && taken[l])
-					fail_at(r->d, A0303, layers->at, "kv.layers: layer %d stands there twice", l);
+					fail_at(r->d, A0303, layers->at, "kv.layers: layer %d occurs twice", l);
 				if (named[l])
 					r->o->kv[l] = dtype;
 				if (named[l] && rotate)
@@ -673,8 +673,8 @@ static void read_state(Reading *r)
 		if (r->o->state == DT_f32 && strcmp(word, "f32") != 0)
 			fail_at(r->d, A0303, v->at, "%s = %s: expected \"f32\" or \"bf16\"", name, value_text(r->d->arena, v));
 		if (r->o->state == DT_bf16 && !has_states)
-			fail_at(r->d, A0304, v->at, "%s = \"bf16\": %s keeps keys and values alone; the families that keep states "
-				"are qwen3_next, qwen3_5 and qwen3_5_moe", name, r->family->name);
+			fail_at(r->d, A0304, v->at, "%s = \"bf16\": %s has no recurrent states; the families that have them are "
+				"qwen3_next, qwen3_5 and qwen3_5_moe", name, r->family->name);
 	}
 	if (has_states && cf->state_dtype == DT_bf16)
 		note_at(r->d, A0212, cf->at_state_dtype, "mamba_ssm_dtype = \"bfloat16\": states are kept in %s, as %s",

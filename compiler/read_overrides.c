@@ -70,7 +70,7 @@ static bool check_path(Laying *l, const char *path, Loc at)
 	const Value *inner = value_get(text, key);
 	const bool is_below = k && (!(k->flags & SHARED) || (inner && inner->kind != VALUE_NULL));
 	if (is_nested && !is_inner && is_below && !value_get(l->file, key))
-		return fail_at(l->d, A0307, at, "config.%s: the language model's keys stand under text_config: write "
+		return fail_at(l->d, A0307, at, "config.%s: the language model's keys are in text_config: write "
 			"config.text_config.%s", path, path);
 	return true;
 }
@@ -109,8 +109,8 @@ static Value *lay_table(Laying *l, const Value *base, const Value *over, const c
 			continue;
 		const int n_errors = l->d->n_errors;
 		if (strchr(v->key, '.') && !was) {
-			fail_at(l->d, A0307, v->key_at, "config.%s: quotes make one name of it, and config.json has none such: "
-				"write it without them", path);
+			fail_at(l->d, A0307, v->key_at, "config.%s: quotes make it a single name, which config.json does not have: "
+				"remove the quotes", path);
 			continue;
 		}
 		if (v->kind == VALUE_TABLE && v->n) {

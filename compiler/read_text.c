@@ -180,7 +180,7 @@ static bool has_tokenizer(Compile *c)
 /* The end token of the tokenizer lies behind the rows. check_ids judges those of other files. */
 static void tell_lost_end(Compile *c, int id, Loc at)
 {
-	const char *why = arena_printf(c->diags.arena, "eos_token has id %d, which is no row of the vocabulary (%d)", id,
+	const char *why = arena_printf(c->diags.arena, "eos_token has id %d, which is not a row of the vocabulary (%d)", id,
 		c->model.config.vocab);
 	if (c->model.config.n_eos + c->model.options.n_stop > 0)
 		note_at(&c->diags, A0512, at, "%s: it ends no text", why);

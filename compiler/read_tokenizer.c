@@ -432,8 +432,8 @@ static void compare_template(Reader *r, const TokenizerConfig *t, const char *ke
 	for (int i = 0; i < n; i++)
 		does |= (int)ids[i] == id;
 	if (v->boolean != does)
-		note_at(r->diags, A0503, v->at, "%s: %s, but the post_processor of tokenizer.json %s this token, and that is "
-			"followed", key, v->boolean ? "true" : "false", does ? "adds" : "does not add");
+		note_at(r->diags, A0503, v->at, "%s: %s, but the post_processor of tokenizer.json %s this token, and it "
+			"decides", key, v->boolean ? "true" : "false", does ? "adds" : "does not add");
 }
 
 /* The first Regex of a Split somewhere in a pre_tokenizer, or NULL. */

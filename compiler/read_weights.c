@@ -83,7 +83,7 @@ static bool read_type(Reading *r, const Value *entry, const Value *v, StTensor *
 			t->dtype = DT_COUNT;
 		return true;
 	}
-	return fail_at(r->d, A0403, at, "%s: dtype %s is none of the format", entry->key, entry_text(r, v));
+	return fail_at(r->d, A0403, at, "%s: %s is not a dtype of the format", entry->key, entry_text(r, v));
 }
 
 static bool read_extents(Reading *r, const Value *entry, const Value *v, StTensor *t, int bits)
@@ -97,7 +97,7 @@ static bool read_extents(Reading *r, const Value *entry, const Value *v, StTenso
 	int64_t total_bits = bits;
 	for (const Value *e = v->first; e; e = e->next) {
 		if (e->kind != VALUE_INT || e->integer < 0)
-			return fail_at(r->d, A0402, at, "%s: shape %s: %s is no extent", entry->key, entry_text(r, v),
+			return fail_at(r->d, A0402, at, "%s: shape %s: %s is not a dimension", entry->key, entry_text(r, v),
 				entry_text(r, e));
 		t->shape[t->n_dims++] = e->integer;
 		if (__builtin_mul_overflow(total_bits, e->integer, &total_bits))
@@ -146,7 +146,7 @@ static bool read_entry(Reading *r, const Value *entry, StTensor *t, int64_t data
 		while (k < 3 && strcmp(keys[k], v->key) != 0)
 			k++;
 		if (k == 3)
-			return fail_at(r->d, A0402, shard_loc(r, t->shard), "%s: key %s is none of the format", entry->key,
+			return fail_at(r->d, A0402, shard_loc(r, t->shard), "%s: %s is not a key of the format", entry->key,
 				clip_text(r->d->arena, v->key, strlen(v->key), 40));
 		at[k] = v;
 	}
@@ -362,8 +362,8 @@ static bool drop_stale(Reading *r, const Placed *map, int n_map)
 					&& strcmp(map[k].shard, m->shards.at[m->tensors.at[j].shard].name) == 0)
 				meant = &m->tensors.at[j];
 		if (meant != last && !same_contents(r->c, meant, last))
-			ok = fail_at(r->d, A0407, map[k].at, "%s: the index sends it to %s, and loaders that read the shards in "
-				"order take the other one that %s holds", last->name, map[k].shard,
+			ok = fail_at(r->d, A0407, map[k].at, "%s: the index assigns it to %s, but loaders that read the shards in "
+				"order use the other copy, in %s", last->name, map[k].shard,
 				m->shards.at[last->shard].name);
 		if (end > i + 1 && !n_stale) {
 			first = m->tensors.at[meant == &m->tensors.at[i] ? i + 1 : i];

@@ -261,8 +261,8 @@ static bool check_stored(Compile *c, const Stored *s)
 	if (is_narrow && !is_type(s->codes, "U8"))
 		return fail_type(c, s->codes, s, "U8");
 	if (is_narrow && s->cols % s->block_k)
-		return fail_at(&c->diags, A0602, loc_of(c, s->codes), "tensor %s: rows of %lld elements are no whole number of "
-			"groups of %d, as %s has them", s->codes->name, (long long)s->cols, s->block_k,
+		return fail_at(&c->diags, A0602, loc_of(c, s->codes), "tensor %s: rows of %lld elements are not a whole number "
+			"of groups of %d, the size in %s", s->codes->name, (long long)s->cols, s->block_k,
 			format_info[s->format].name);
 	bool ok = check_shape(c, s->codes, s, s->rows, is_narrow ? s->cols / 2 : s->cols);
 	if (s->scale && s->format != FORMAT_FP8_CHANNEL)

@@ -175,8 +175,8 @@ bool find_tokenizer_class(Diags *d, const Value *config, const Value *tokenizer_
 			const char *known = "PreTrainedTokenizerFast";
 			for (int k = 0; k < N_CLASSES; k++)
 				known = arena_printf(d->arena, "%s, %s", known, classes[k].name);
-			return fail_at(d, A0507, named->at, "tokenizer_class = %s: it builds parts of its own, which are not "
-				"implemented; accepted are %s", value_text(d->arena, named), known);
+			return fail_at(d, A0507, named->at, "tokenizer_class = %s: this class builds parts of the tokenizer "
+				"itself, which is not implemented; expected one of %s", value_text(d->arena, named), known);
 		}
 	return true;
 }
@@ -271,7 +271,7 @@ bool apply_tokenizer_class(Reader *r, TokenizerConfig *t, json_t *root)
 	const bool bytes = has_byte_level(json_object_get(root, "pre_tokenizer"));
 	if (bytes != has_byte_level(json_object_get(parts, "pre_tokenizer"))) {
 		note_at(r->diags, A0510, (Loc){r->file, 0, 0}, "%s is a class for %s, but the vocabulary is one of %s: "
-			"tokenizer.json is taken as it stands", t->class->name, bytes ? "characters" : "bytes",
+			"tokenizer.json is used unchanged", t->class->name, bytes ? "characters" : "bytes",
 			bytes ? "bytes" : "characters");
 		t->class = NULL;
 		json_decref(parts);
@@ -284,7 +284,7 @@ bool apply_tokenizer_class(Reader *r, TokenizerConfig *t, json_t *root)
 	replace_flags(root, parts, r->arena, &differ);
 	json_decref(parts);
 	if (*differ)
-		note_at(r->diags, A0510, (Loc){r->file, 0, 0}, "%s builds these parts itself, as transformers does, and what "
-			"stands here is not used: %s", t->class->name, differ);
+		note_at(r->diags, A0510, (Loc){r->file, 0, 0}, "as in transformers, %s builds these parts itself, and those of "
+			"the file are not used: %s", t->class->name, differ);
 	return true;
 }

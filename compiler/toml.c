@@ -139,7 +139,7 @@ static bool read_unicode_escape(Toml *t, int digits, unsigned *code)
 		*code = *code << 4 | (unsigned)(is_digit(ch) ? ch - '0' : low - 'a' + 10);
 	}
 	if (*code == 0 || *code > 0x10FFFF || (*code >= 0xD800 && *code < 0xE000))
-		return syntax(t, "escape of U+%04X, which is no character of a text", *code);
+		return syntax(t, "escape of U+%04X, which is not a character", *code);
 	return true;
 }
 
@@ -462,7 +462,7 @@ static bool read_word(Toml *t, Value *v)
 	} else if (n > 4 && is_digit(begin[0]) && (begin[4] == '-' || begin[2] == ':')) {
 		return syntax(t, "dates and times are not read");
 	} else if (end == digits || !is_digit(*digits)) {
-		return syntax(t, "expected a value: strings stand in quotes");
+		return syntax(t, "expected a value: strings need quotes");
 	} else if (n > MAX_NUMBER_BYTES) {
 		return syntax(t, "number of more than %d characters", MAX_NUMBER_BYTES);
 	} else if (n > 2 && begin[0] == '0' && strchr("xob", begin[1])) {
@@ -518,7 +518,7 @@ static bool read_inline_table(Toml *t, Value *v)
 		if (peek(t) == '}')
 			break;
 		if (peek(t) != ',')
-			return syntax(t, "expected , or } in an inline table, which stands on one line");
+			return syntax(t, "expected , or } in an inline table, which must be on one line");
 		t->p++;
 	}
 	t->p++;

@@ -86,7 +86,7 @@ static bool read_given(Compile *c)
 	const char *target = c->tunings.at[0].times.target;
 	input_call(&c->diags, arena_printf(&c->arena, "%s.toml", target));
 	return is_compiled(c, target) || fail_at(&c->diags, A0703, (Loc){c->cmd.tuning, 0, 0},
-		"times of %s, which is no target of this compile", target);
+		"times of %s, which is not a target of this compile", target);
 }
 
 /* The word for the card in an embedded file's name where it is of that target, "h100"; else NULL. */
@@ -215,7 +215,8 @@ static bool is_current(Compile *c, TargetTuning *tuning, const KernelTemplate *t
 		return true;
 	bool *was_told = &tuning->was_told[of - tuning->times.templates];
 	if (!*was_told)
-		note_at(&c->diags, A0704, (Loc){tuning->file, 0, 0}, "the times of %s are of another source of it: not used",
+		note_at(&c->diags, A0704, (Loc){tuning->file, 0, 0}, "the times of %s were measured with another version of it "
+			"and are not used",
 			t->name);
 	*was_told = true;
 	return false;

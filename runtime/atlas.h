@@ -56,24 +56,24 @@ extern "C" {
 #define ATLAS_STATUS_TABLE(X) \
 	X(OK, 0, 0, "no error", "") \
 	X(ARGUMENT, 1, 2, "an argument is wrong", "Correct the call; the text names the argument.") \
-	X(NO_MEMORY, 2, 7, "the host's memory does not suffice", "Free memory, or compile for less.") \
+	X(NO_MEMORY, 2, 7, "not enough host memory", "Free memory, or compile for less.") \
 	X(IO, 3, 5, "a file cannot be read", "Check that the file exists and may be read.") \
 	X(NOT_A_PLAN, 4, 4, "the file is not a plan", "Name a file written by atlasc.") \
 	X(PLAN_VERSION, 5, 8, "the plan has another format version", "Compile the model again with this atlasc.") \
 	X(INTEGRITY, 6, 6, "a hash does not match", "The file was changed or cut: copy it again.") \
 	X(MALFORMED, 7, 6, "the plan contradicts its format", "Compile the model again.") \
-	X(NO_DRIVER, 8, 5, "there is no CUDA driver", "Install the NVIDIA driver, or use device cpu.") \
+	X(NO_DRIVER, 8, 5, "no CUDA driver is installed", "Install the NVIDIA driver, or use device cpu.") \
 	X(DRIVER_OLD, 9, 8, "the CUDA driver is too old", "Update the NVIDIA driver.") \
-	X(NO_DEVICE, 10, 5, "there is no such GPU", "Check nvidia-smi, or use device cpu.") \
+	X(NO_DEVICE, 10, 5, "the GPU does not exist", "Check nvidia-smi, or use device cpu.") \
 	X(ARCH, 11, 8, "the plan has no target for this GPU", "Compile with --target for this GPU.") \
-	X(DEVICE_MEMORY, 12, 7, "the GPU's memory does not suffice", "Free GPU memory, or compile for less.") \
+	X(DEVICE_MEMORY, 12, 7, "not enough GPU memory", "Free GPU memory, or compile for less.") \
 	X(DEVICE_FAULT, 13, 9, "the GPU failed", "Close the session; the text names the call.") \
-	X(CONTEXT, 14, 4, "the tokens do not fit the context", "Shorten the prompt.") \
-	X(NO_SLOT, 15, 7, "all slots are taken", "Step until a sequence ends, then start again.") \
-	X(NO_PAGES, 16, 7, "the KV pages do not suffice", "Step until a sequence ends, then start again.") \
+	X(CONTEXT, 14, 4, "the tokens do not fit into the context", "Shorten the prompt.") \
+	X(NO_SLOT, 15, 7, "all slots are in use", "Step until a sequence ends, then start again.") \
+	X(NO_PAGES, 16, 7, "not enough free KV pages", "Step until a sequence ends, then start again.") \
 	X(TOKEN, 17, 4, "a token id is outside the vocabulary", "Encode the text with this plan.") \
-	X(NO_TOKENIZER, 18, 4, "the plan holds no tokenizer", "Pass token ids.") \
-	X(UNSUPPORTED, 19, 4, "this plan cannot do that", "The text says what is missing.") \
+	X(NO_TOKENIZER, 18, 4, "the plan has no tokenizer", "Pass token ids.") \
+	X(UNSUPPORTED, 19, 4, "this plan does not support that", "The text says what is missing.") \
 	X(STOPPED, 20, 0, "a callback asked to stop", "") \
 	X(UNSIGNED, 21, 6, "the plan has no signature", "Sign it with atlas sign, or open it without trusted keys.") \
 	X(UNTRUSTED, 22, 6, "no trusted key has signed the plan", "Check who made it; atlas info shows its keys.") \

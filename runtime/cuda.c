@@ -101,7 +101,7 @@ const TargetPlan *cuda_find_target(const Artifact *a, int major, int minor)
 
 static void list_targets(const Artifact *a, char *text, size_t n)
 {
-	size_t at = (size_t)snprintf(text, n, a->n_targets ? "" : "the reference device alone");
+	size_t at = (size_t)snprintf(text, n, a->n_targets ? "" : "the reference device only");
 	for (int i = 0; i < a->n_targets && at < n; i++)
 		at += (size_t)snprintf(text + at, n - at, i ? ", %s" : "%s", a->targets[i].target);
 }
@@ -459,7 +459,7 @@ static AtlasStatus launch_outs(Cuda *c, const StepSize *size)
 {
 	const Phase *p = c->last_phase < 0 ? NULL : &c->plan->phases[c->last_phase];
 	if (!p || p->kind != PREFILL || size->rows > p->rows || size->outs > p->outs)
-		return error_set(&c->base.error, ATLAS_ARGUMENT, "the last step was no prompt of %d rows and %d outs",
+		return error_set(&c->base.error, ATLAS_ARGUMENT, "the last step was not a prompt of %d rows and %d outs",
 			size->rows, size->outs);
 	int first = 0;
 	while (first < p->n_launches && op_operand(p->launches[first].op, "out_row") < 0)

@@ -1,13 +1,34 @@
 #!/bin/bash
-# Words that may not come back into documentation, comments and names: private ones for which the field has a term. Words
-# inside quotes are messages or help and are not looked at.
+# Words that may not come back into documentation, comments, help and messages: private ones for which the field or plain
+# English has a term.
 #
 #   scripts/check_prose.sh
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
+bad=0
+
+complain() { # advice; hits on stdin
+	local hits
+	hits=$(cat)
+	[ -n "$hits" ] || return
+	echo "$hits"
+	echo "$1"
+	bad=1
+}
+
 words='\b(told|tells?|nobody|held against|holds? [^.;]* against|as (it|they) stands?)\b'
 files=$(find README.md docs CHANGELOG.md tests/gpu/results/README.md artifacts compiler models runtime \
 	\( -name '*.md' -o -name '*.[ch]' \) 2>/dev/null | grep -v '/codes\.h$')
 # shellcheck disable=SC2086  # one word per file
-hits=$(grep -nEi "$words" $files /dev/null | sed -E 's/"[^"]*"/""/g' | grep -Ei "$words")
-[ -z "$hits" ] || { echo "$hits"; echo 'say it with the words of the field: print, report, note, compare, unused'; exit 1; }
+complain 'say it with the words of the field: print, report, note, compare, unused' < <(
+	grep -nEi "$words" $files /dev/null | sed -E 's/"[^"]*"/""/g' | grep -Ei "$words")
+
+# Strings, which help and messages are made of.
+strings='\b(told|tells?|nobody|stands?|behind|beside|vouch\w*|none such|of (its|their) own|which is not given|likewise|'
+strings+='(do|does) not suffice|held against|as (it|they) stands?|(is|are) of (--|atlas))\b'
+strings+='|(?<!there) (is|are) no (more )?[a-z]' # "there is no x" is fine, "y is no x" is "y is not an x"
+# shellcheck disable=SC2046  # one word per file
+complain 'help and messages: print, after, next to, need, "is not a"' < <(
+	scripts/c_strings.py $(find artifacts compiler models runtime -name '*.[ch]' 2>/dev/null |
+		grep -vE '^runtime/(session\.c|text/)' | sort) | grep -Pi "^[^ ]+ .*?($strings)")
+exit $bad

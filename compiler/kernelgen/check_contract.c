@@ -120,14 +120,14 @@ static void read_kernel_clause(Check *c, const Clause *cl)
 	Diags *d = &c->g->diags;
 	c->k.line = cl->at.line;
 	if (strcmp(cl->parts[0], c->raw->name) != 0)
-		fail_at(d, A0902, cl->at, "kernel %s stands in a file named %s: the names must be equal",
+		fail_at(d, A0902, cl->at, "kernel %s is in a file named %s: the names must be equal",
 			cl->parts[0], c->raw->name);
 	c->has_op = op_from_name(cl->parts[1], &c->k.op);
 	if (!c->has_op) {
 		const char *names[OP_COUNT];
 		for (int i = 0; i < OP_COUNT; i++)
 			names[i] = op_table[i].name;
-		fail_at(d, A0902, cl->at, "%s is no operation%s", cl->parts[1],
+		fail_at(d, A0902, cl->at, "%s is not an operation%s", cl->parts[1],
 			did_you_mean(c, cl->parts[1], names, OP_COUNT));
 	}
 }
@@ -193,7 +193,7 @@ static void read_attr(Check *c, const Clause *cl, NameKind kind)
 	if (!c->has_op)
 		return;
 	if (!attr_value(&none, name, &value, &is_float) || !op_has_attr(c->k.op, name))
-		fail_at(&c->g->diags, A0903, cl->at, "%s is no attribute of %s, which has: %s", name,
+		fail_at(&c->g->diags, A0903, cl->at, "%s is not an attribute of %s, which has: %s", name,
 			op_table[c->k.op].name, *op_table[c->k.op].attrs ? op_table[c->k.op].attrs : "none");
 	else if (is_float != (kind == NAME_ATTR_FLOAT))
 		fail_at(&c->g->diags, A0903, cl->at, "attribute %s is %s: expected %s", name,
@@ -216,7 +216,7 @@ static void read_dtypes(Check *c, const Clause *cl)
 	for (const char *list = cl->parts[1]; next_item(&list, item, sizeof item);) {
 		Dtype t;
 		if (!dtype_from_name(item, &t)) {
-			fail_at(&c->g->diags, A0903, cl->at, "%s is no dtype: expected one of artifacts/dtypes.h", item);
+			fail_at(&c->g->diags, A0903, cl->at, "%s is not a dtype: expected one of artifacts/dtypes.h", item);
 			continue;
 		}
 		bool again = false;
@@ -246,7 +246,7 @@ static void read_tunable(Check *c, const Clause *cl)
 		char *end;
 		long v = strtol(item, &end, 10);
 		if (*end || v < 0 || v > INT_MAX) {
-			fail_at(&c->g->diags, A0902, cl->at, "tunable %s: %s is no whole number", t->name, item);
+			fail_at(&c->g->diags, A0902, cl->at, "tunable %s: %s is not a whole number", t->name, item);
 			continue;
 		}
 		for (int i = 0; i < t->n_values; i++)
@@ -280,7 +280,7 @@ static const Clause *find_once(Check *c, Once w)
 		if (strcmp(cl->word, once[w].word) != 0)
 			continue;
 		if (found)
-			fail_at(&c->g->diags, A0906, cl->at, "%s stands twice, first at line %d", once[w].macro,
+			fail_at(&c->g->diags, A0906, cl->at, "%s occurs twice, first at line %d", once[w].macro,
 				found->at.line);
 		else
 			found = cl;
@@ -343,7 +343,7 @@ static void see_name(void *ctx, const char *name, int n)
 	if (d && d->kind != NAME_ATTR_FLOAT && d->kind != NAME_DTYPE)
 		return;
 	if (d) {
-		fail_at(&f->c->g->diags, A0904, f->at, "%s: %.*s is a %s: formulas are of integers: %s", f->what, n, name,
+		fail_at(&f->c->g->diags, A0904, f->at, "%s: %.*s is a %s: formulas use integers only: %s", f->what, n, name,
 			d->kind == NAME_DTYPE ? "dtype variable" : "float attribute", f->text);
 		return;
 	}
@@ -486,7 +486,7 @@ static void check_field_dtype(Check *c, const RawField *f)
 	if (d && d->kind == NAME_DTYPE)
 		d->is_used = true;
 	else if (!dtype_from_name(name, &t))
-		fail_at(&c->g->diags, A0903, f->at, "%s: %s is no dtype and no DTYPES variable", f->name, name);
+		fail_at(&c->g->diags, A0903, f->at, "%s: %s is neither a dtype nor a DTYPES variable", f->name, name);
 }
 
 /* A map of an operand stands beside the operand's own field, before or behind it. */
@@ -499,9 +499,9 @@ static void check_map(Check *c, const RawField *f)
 		if (strcmp(c->k.fields[i].name, of) == 0)
 			field = i;
 	if (f->is_pointer || f->offset % 64)
-		fail_at(d, A0903, f->at, "%s is no tensor map: expected TENSOR_MAP alone", f->name);
+		fail_at(d, A0903, f->at, "%s is not a tensor map: expected TENSOR_MAP alone", f->name);
 	if (field < 0)
-		fail_at(d, A0903, f->at, "tensor map %s: %s is no argument", f->name, of);
+		fail_at(d, A0903, f->at, "tensor map %s: %s is not an argument", f->name, of);
 	else if (operand_may_be_absent(c->k.fields[field].role))
 		fail_at(d, A0903, f->at, "tensor map %s: %s may be absent", f->name, of);
 	if (!f->is_used && c->raw->kernels.n)
@@ -562,7 +562,7 @@ static void check_field(Check *c, int index)
 	if (operand >= 0)
 		check_field_role(c, f, role, &op_table[c->k.op].operands[operand]);
 	else if (c->has_op)
-		fail_at(d, A0903, f->at, "%s is no operand of %s", f->name, op_table[c->k.op].name);
+		fail_at(d, A0903, f->at, "%s is not an operand of %s", f->name, op_table[c->k.op].name);
 	check_shape(c, f, !operand_may_be_absent(role), operand >= 0 ? op_table[c->k.op].operands[operand].shape : NULL);
 }
 
@@ -614,7 +614,7 @@ static void check_early(Check *c)
 				if (strcmp(c->k.fields[k].name, item) == 0)
 					f = &c->k.fields[k];
 			if (!f)
-				fail_at(d, A0903, cl->at, "EARLY: %s is no argument", item);
+				fail_at(d, A0903, cl->at, "EARLY: %s is not an argument", item);
 			else if (f->role == OPERAND_OUT)
 				fail_at(d, A0903, cl->at, "EARLY: %s is OUT: nothing of it is there to read", item);
 			else if (f->early)
@@ -676,8 +676,8 @@ static void check_used(Check *c)
 		const Declared *n = &c->names[i];
 		bool in_code = has_name(&c->raw->used_names, n->name);
 		if (n->kind == NAME_DIM && !n->is_used)
-			fail_at(d, A0904, n->at, "dim %s stands alone in no shape of an operand that is always there: it cannot be "
-				"bound", n->name);
+			fail_at(d, A0904, n->at, "dim %s is not a whole dimension of any required operand, so it cannot be bound",
+				n->name);
 		else if (n->kind == NAME_FLAG && !n->is_used)
 			fail_at(d, A0905, n->at, "flag %s belongs to no argument", n->name);
 		else if (n->kind == NAME_DTYPE && !n->is_used)

@@ -291,7 +291,7 @@ static int source_index(Gen *g, const char *path, const char *text, size_t bytes
 		if (strcmp(s->name, name) != 0)
 			continue;
 		if (s->bytes != bytes || memcmp(s->text, text, bytes) != 0)
-			fail_at(&g->diags, A0906, (Loc){path, 1, 1}, "a file of this name stands at %s too", s->path);
+			fail_at(&g->diags, A0906, (Loc){path, 1, 1}, "a file of this name is also at %s", s->path);
 		return i;
 	}
 	*vec_push(&g->arena, &g->sources) = (Source){name, path, arena_strndup(&g->arena, text, bytes), bytes};

@@ -166,7 +166,7 @@ static int refuse(const Listing *l)
 	const AtlasPlanInfo *info = &l->b->info;
 	char drafts[80] = "";
 	if (info->verify_rows)
-		snprintf(drafts, sizeof drafts, "; %ssp%d@CxB likewise", l->speculates ? "" : "with --speculate mtp ",
+		snprintf(drafts, sizeof drafts, "; %salso sp%d@CxB", l->speculates ? "" : "with --speculate mtp ",
 			l->tokens);
 	return cli_say(l->b->args, EXIT_USAGE, "--only %.*s: there is no such row. This plan has ppN, tg%d@C and tg%d@CxB: "
 		"N and C tokens up to max_context %d, B sequences from 1 to %d%s", (int)l->n, l->word, l->tokens, l->tokens,

@@ -264,7 +264,7 @@ static int run_decode(Bench *b, BenchRow *row)
 	if (code)
 		return code;
 	if (ended) {
-		skip(row, "a sequence ended early: its logits are no numbers");
+		skip(row, "a sequence ended early: its logits are not numbers");
 		return 0;
 	}
 	double mean = prompt + before + (reps * row->tokens + 1) / 2.0; /* the row's own position included */

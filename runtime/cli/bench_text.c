@@ -79,7 +79,7 @@ static void text_speculate(const Bench *b, FILE *out)
 		if (b->args->acceptance[i] > 0)
 			fprintf(out, "%s %.2f of draft %d as prescribed", i ? "," : "", b->args->acceptance[i], i + 1);
 		else
-			fprintf(out, "%s draft %d as drawn", i ? "," : "", i + 1);
+			fprintf(out, "%s draft %d as sampled", i ? "," : "", i + 1);
 	fputc('\n', out);
 }
 
@@ -166,7 +166,7 @@ void bench_print_text(const Bench *b, FILE *out)
 	text_bounds(b, out);
 	text_cold(b, out);
 	if (bench_temperature(b) > 0)
-		fprintf(out, "answers  drawn at temperature %g, each sequence by a seed of its own\n", bench_temperature(b));
+		fprintf(out, "answers  sampled at temperature %g, each sequence with a different seed\n", bench_temperature(b));
 	text_speculate(b, out);
 	text_experts(b, out);
 	text_before(b, out);

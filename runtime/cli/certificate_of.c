@@ -33,7 +33,7 @@ bool certificate_is_whole(const Certificate *c, const Artifact *a, char *why, si
 		if (strcmp(a->targets[i].target, c->target) == 0)
 			t = &a->targets[i];
 	if (!t)
-		return !refuse(why, n, "it is for target %s, which the plan has not", c->target);
+		return !refuse(why, n, "it is for target %s, which the plan does not have", c->target);
 	for (int i = 0; i < t->n_phases; i++) {
 		char name[32];
 		bool found = t->phases[i].kind == PROBE || t->phases[i].n_launches == 0;
@@ -66,7 +66,7 @@ static int check_trust(const Args *args, const Certificate *c, char *why, size_t
 static int check(const Args *args, const Artifact *a, int major, int minor, const Certificate *c, char *why, size_t n)
 {
 	if (memcmp(c->root, a->root, sizeof c->root) != 0)
-		return refuse(why, n, "it is of another plan: the root hashes differ");
+		return refuse(why, n, "it belongs to another plan: the root hashes differ");
 	int code = check_trust(args, c, why, n);
 	if (!code && !certificate_holds(c, why, n))
 		code = EXIT_INTEGRITY;
@@ -108,7 +108,7 @@ int certificate_required(const Args *args, const AtlasPlan *plan, AtlasSession *
 	CudaView view;
 	int major = 0, minor = 0;
 	if (session && !cuda_view(session_device(session), &view))
-		return cli_say(args, EXIT_INTEGRITY, "--require-certified: a certificate is of a GPU, and this is device %s",
+		return cli_say(args, EXIT_INTEGRITY, "--require-certified: certificates are for GPUs, and this is device %s",
 			session_device(session)->ops->kind);
 	if (session) {
 		view.cu->DeviceGetAttribute(&major, CU_ATTR_CC_MAJOR, view.device);

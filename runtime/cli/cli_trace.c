@@ -45,7 +45,7 @@ int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
 	if (!trace->logits || (wants_hidden && !trace->hidden))
 		return cli_say(args, EXIT_ENVIRONMENT, "no memory for the outputs of %zu tokens", rows);
 	if (follows && (trace->n_layers != follows->n_layers || trace->hidden_dim != follows->hidden_dim))
-		return cli_say(args, EXIT_BAD_INPUT, "layers cannot start from those of another shape");
+		return cli_say(args, EXIT_BAD_INPUT, "layers cannot start from outputs of layers with another shape");
 	if (follows) /* what the layers leave, the logits start from */
 		status = session_walk(session, tokens->ids, tokens->n, keep_layer, keep_logits, trace);
 	else if (wants_hidden)

@@ -116,7 +116,7 @@ static bool is_dtype(Reader *r, const Key *k, const char *word)
 		snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", names[i + 2]);
 	}
 	const char *near = closest_name(word, names, DT_COUNT + 2);
-	return wrong(r, "\"%s\" is no dtype: expected one of %s, %s%s%s%s", word, known, is_kv ? "fp8, nvfp4" : "fp8",
+	return wrong(r, "\"%s\" is not a dtype: expected one of %s, %s%s%s%s", word, known, is_kv ? "fp8, nvfp4" : "fp8",
 		near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
@@ -193,17 +193,17 @@ static bool read_value(Reader *r, const Key *k)
 	if (strncmp(k->name, "kv.layers.", 10) == 0) {
 		PolicyLayers *l = &r->p->kv_layers[r->p->n_kv_layers - 1];
 		if (k->kind == LAYERS ? l->first >= 0 : l->dtypes.line)
-			return wrong(r, "%s: stands there twice", k->name);
+			return wrong(r, "%s: occurs twice", k->name);
 		return k->kind == LAYERS ? read_layers(r, l) : read_list(r, k, &l->dtypes);
 	}
 	if (k->kind == NAMES || k->kind == DTYPES || k->kind == IDS) {
 		PolicyList *list = field;
-		return list->line ? wrong(r, "%s: stands there twice, first in line %d", k->name, list->line)
+		return list->line ? wrong(r, "%s: occurs twice, first in line %d", k->name, list->line)
 			: read_list(r, k, list);
 	}
 	PolicyNumber *n = field;
 	if (n->line)
-		return wrong(r, "%s: stands there twice, first in line %d", k->name, n->line);
+		return wrong(r, "%s: occurs twice, first in line %d", k->name, n->line);
 	return k->kind == COUNT ? read_count(r, k, n) : read_flag(r, k, n);
 }
 

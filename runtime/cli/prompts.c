@@ -104,7 +104,7 @@ static bool set_tokens(Line *l, Prompt *p, const json_t *v)
 		if (!p->tokens.ids)
 			return wrong(l, column, "tokens: no memory for them");
 		if (!json_is_integer(id) || value < 0 || value > INT32_MAX)
-			return wrong(l, column, "tokens: number %zu is no token id", i + 1);
+			return wrong(l, column, "tokens: number %zu is not a token id", i + 1);
 		p->tokens.ids[p->tokens.n++] = (int32_t)value;
 	}
 	return true;
@@ -216,7 +216,7 @@ int prompts_read(const Args *args, Prompts *list)
 	if (!!args->prompt + !!args->file + !!args->tokens != 1)
 		return cli_say(args, EXIT_USAGE, "give one of -p TEXT, -f FILE and --tokens IDS");
 	if (args->input && !args->file)
-		return cli_say(args, EXIT_USAGE, "--input describes the file of -f, which is not given");
+		return cli_say(args, EXIT_USAGE, "--input needs -f FILE");
 	if (args->file && (code = cli_read_file(args, args->file, &list->file, &n)))
 		return code;
 	if (!make_room(list, n))

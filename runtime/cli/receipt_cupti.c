@@ -147,7 +147,7 @@ bool listener_start(Listener *l, const char *path, char *why, size_t why_bytes)
 	int r = cuptiActivityRegisterCallbacks_fn(on_request, on_complete);
 	r = r ? r : cuptiActivityEnable_fn(KIND_CONCURRENT_KERNEL);
 	if (r != 0)
-		snprintf(why, why_bytes, "CUPTI does not tell of kernels: its result is %d", r);
+		snprintf(why, why_bytes, "CUPTI reports no kernels: its result is %d", r);
 	return r == 0;
 }
 

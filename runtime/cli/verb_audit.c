@@ -95,7 +95,7 @@ int verb_audit(const Args *args)
 {
 	AtlasPlan *plan = NULL;
 	if (args->sarif && (!args->policy || args->json))
-		return cli_say(args, EXIT_USAGE, "--sarif is of --check, and without --json");
+		return cli_say(args, EXIT_USAGE, "--sarif needs --check and excludes --json");
 	if (args->json && (args->phase || args->layer || args->slot || args->html_file))
 		return cli_say(args, EXIT_USAGE, "--json holds all of the plan: "
 			"give it without --phase, --layer, --why and --html");

@@ -66,8 +66,8 @@ static int find_layers(const Args *args, const Graph *g, Calibration *c)
 		const Tensor *kv = &g->tensors[op->operands[op_operand(OP_kv_write, "kv")]];
 		Layer *l = &c->layers[c->n_layers++];
 		if (kv->dtype != DT_bf16)
-			return cli_say(args, EXIT_BAD_INPUT, "%s is %s: scales are measured on a plan whose keys and values are "
-				"kept in bf16", kv->name, dtype_name(kv->dtype));
+			return cli_say(args, EXIT_BAD_INPUT, "%s is %s: scales are measured on a plan with a bf16 KV cache",
+				kv->name, dtype_name(kv->dtype));
 		find_module(g, op->layer, l->module, sizeof l->module);
 		l->kv = kv;
 		l->largest = calloc((size_t)(N_SIDES * kv->shape[2]), sizeof *l->largest);

@@ -139,7 +139,7 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
 	printf("root         ");
 	print_hash(info->root_hash);
-	printf("\nsigned by    %s", info->n_signatures ? "" : "nobody");
+	printf("\nsigned by    %s", info->n_signatures ? "" : "none");
 	print_keys(plan, info->n_signatures, "", "\n             ");
 	printf("\nfamily       %s\ntargets     ", info->family);
 	print_targets(plan, info);
@@ -152,10 +152,9 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		printf("%s%s%s\n", info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded",
 			seed ? ", random, made from seed " : "", seed ? seed : "");
 	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
-	printf("prompts      cut into steps at multiples of %d positions alone\n", info->prompt_grid);
+	printf("prompts      cut into steps only at multiples of %d positions\n", info->prompt_grid);
 	if (info->n_targets)
-		printf("buckets      prefill %s, decode %s; "
-			   "a text has the same bits alone and beside others within equal buckets\n",
+		printf("buckets      prefill %s, decode %s; in equal buckets a text has the same bits alone and with others\n",
 			option_of(plan, "phases.prefill"), option_of(plan, "phases.decode"));
 	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, option_of(plan, "kv.layers"));
 	if (info->verify_rows)
@@ -168,7 +167,7 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("\nids          %d rows of the vocabulary", info->vocab);
 	if (info->has_tokenizer)
 		printf(", %d with a token", info->n_tokens);
-	printf("; drawn are those below %d, of which log probabilities are\n", info->n_drawable);
+	printf("; only ids below %d are sampled and count in log probabilities\n", info->n_drawable);
 	printf("tokenizer    %s\nchat         %s\n", info->has_tokenizer ? "yes" : "no",
 		info->chat_template ? "yes" : "no");
 	print_rows(&plan->artifact, "replaced.", "replaced");

@@ -100,9 +100,9 @@ static void print_text(const Ledger *l)
 	puts("measured, while opening:");
 	for (int s = 0; s < N_STAGES; s++)
 		printf("  %-28s %16lld bytes\n", stages[s].name, (long long)stage_bytes(l, s));
-	printf("  %-28s %16lld bytes of %lld, with all that others hold\n", "in use before",
+	printf("  %-28s %16lld bytes of %lld, including other processes\n", "in use before",
 		(long long)(l->watch.total_bytes - l->watch.free_bytes[WATCH_CONTEXT]), (long long)l->watch.total_bytes);
-	puts("measured, behind each bucket:");
+	puts("measured after each bucket:");
 	for (int i = 0; i < l->n_buckets; i++) {
 		char name[40];
 		snprintf(name, sizeof name, l->buckets[i].rows ? "%s[%d]" : "%s", l->buckets[i].phase, l->buckets[i].rows);

@@ -159,7 +159,7 @@ static void print_text(const Receipt *r, const Document *d)
 	if (r->args->output)
 		print_hash("receipt           ", d->sha256);
 	if (r->is_equal)
-		puts(r->is_heard ? "executed = planned" : "the graphs hold what is planned");
+		puts(r->is_heard ? "executed = planned" : "the graphs match the plan");
 	if (r->watch.first_bad[0])
 		printf("different in a %s\n", r->watch.first_bad);
 	if (r->match.first_difference[0])

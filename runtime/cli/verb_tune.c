@@ -143,7 +143,8 @@ static int check_old(const Tune *t)
 		return cli_say(t->args, EXIT_BAD_INPUT, "%s: times of %s, this GPU runs %s", path, t->old.target,
 			t->set->target);
 	if (t->old.text && strcmp(t->old.card, t->card) != 0)
-		return cli_say(t->args, EXIT_BAD_INPUT, "%s: times of %s, this GPU is %s: one file holds one card's", path,
+		return cli_say(t->args, EXIT_BAD_INPUT, "%s: times of %s, this GPU is %s: a file holds the times of one card",
+			path,
 			t->old.card, t->card);
 	return 0;
 }

@@ -113,10 +113,10 @@ static int certify(const Args *args)
 	Tokens tokens = {0};
 	if (args->against || args->each_layer || !isnan(args->tolerance))
 		return cli_say(args, EXIT_USAGE,
-			"--certify measures against the reference device, by the tolerances of dtypes: "
-			"give it without --against, --each-layer and --tolerance");
+			"--certify compares with the reference device by the tolerances of dtypes: give it without --against, "
+			"--each-layer and --tolerance");
 	if (args->device && strcmp(args->device, "cpu") == 0)
-		return cli_say(args, EXIT_USAGE, "--certify: the reference device is what is measured against; name a GPU");
+		return cli_say(args, EXIT_USAGE, "--certify compares a GPU with the reference device: leave --device cpu out");
 	int code = cli_open_plan(args, args->plan, &plan);
 	if (!code && (args->prompt || args->tokens))
 		code = cli_prompt_tokens(args, plan, &tokens);
@@ -133,16 +133,16 @@ int verb_verify(const Args *args)
 	Tokens tokens = {0};
 	Trace got = {0}, want = {0};
 	if (args->rebuild && args->certify)
-		return cli_say(args, EXIT_USAGE, "--rebuild touches no GPU, and --certify measures on one: give one of them");
+		return cli_say(args, EXIT_USAGE, "--rebuild and --certify are different checks: give one of them");
 	if (args->rebuild)
 		return verify_rebuild(args);
 	if (args->checkpoint || args->atlasc || args->tuning || args->kv_scales || args->vocabulary_file
 		|| args->output)
-		return cli_say(args, EXIT_USAGE, "--checkpoint, --atlasc, --tuning, --kv-scales, --vocabulary-file "
-			"and --output are of --rebuild, which is not given");
+		return cli_say(args, EXIT_USAGE, "--checkpoint, --atlasc, --tuning, --kv-scales, --vocabulary-file and "
+			"--output need --rebuild");
 	cli_hold_signals();
 	if (args->key && !args->certify)
-		return cli_say(args, EXIT_USAGE, "--sign is of --certify, which is not given");
+		return cli_say(args, EXIT_USAGE, "--sign needs --certify");
 	if (args->certify)
 		return certify(args);
 	int code = cli_open_plan(args, args->plan, &plan);
@@ -159,8 +159,7 @@ int verb_verify(const Args *args)
 		(got.n_layers != want.n_layers || got.hidden_dim != want.hidden_dim ||
 			got.vocab != want.vocab))
 		code = cli_say(args, EXIT_BAD_INPUT,
-			"%s and %s are of different shape: %d and %d layers of %d and %d, "
-			"vocabularies of %d and %d",
+			"%s and %s have different shapes: %d and %d layers of %d and %d, vocabularies of %d and %d",
 			args->plan, args->against, got.n_layers, want.n_layers, got.hidden_dim, want.hidden_dim,
 			got.vocab, want.vocab);
 	if (!code && !got.is_gpu && !other && !args->quiet)

@@ -75,7 +75,7 @@ static int check_inputs(Rebuild *r)
 	const char *tuning = option(r->plan, "input.tuning");
 	if (!option(r->plan, "input.model_toml") || !tuning || !option(r->plan, "output.weights") ||
 		!option(r->plan, "tool.atlasc"))
-		return cli_say(args, EXIT_BAD_INPUT, "%s does not record what it was made of: compile the model again",
+		return cli_say(args, EXIT_BAD_INPUT, "%s does not record its inputs: compile the model again",
 			args->plan);
 	if (strcmp(tuning, "file") == 0 && !args->tuning)
 		return cli_say(args, EXIT_USAGE, "the plan was made with a file of times: name it with --tuning FILE");
@@ -110,7 +110,7 @@ static int make_folder(Rebuild *r)
 	if (snprintf(r->folder, sizeof r->folder, "%s.rebuild.XXXXXX", args->plan) >= (int)sizeof r->folder ||
 		!mkdtemp(r->folder)) {
 		r->folder[0] = 0;
-		return cli_say(args, EXIT_ENVIRONMENT, "no folder can be made beside %s: %s", args->plan, strerror(errno));
+		return cli_say(args, EXIT_ENVIRONMENT, "no folder can be created next to %s: %s", args->plan, strerror(errno));
 	}
 	const char *name = option(r->plan, "input.model_name");
 	if (name && (strchr(name, '/') || !*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0))

@@ -133,7 +133,7 @@ static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn
 	const bool is_prompt = size->phase == PREFILL;
 	const int most = size->phase == VERIFY ? max->decode_rows * g->verify_rows : max->decode_rows;
 	if (size->flags & STEP_OUTS)
-		return error_set(&d->base.error, ATLAS_ARGUMENT, "each row of a step may be an out: there are no more");
+		return error_set(&d->base.error, ATLAS_ARGUMENT, "a step has at most as many outs as rows");
 	if (size->rows > (is_prompt ? max->prefill_rows : most) || size->segs > g->slots ||
 		size->outs > (is_prompt ? max->prefill_outs : most))
 		return error_set(&d->base.error, ATLAS_ARGUMENT,
@@ -442,7 +442,7 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 		return error_set(error, ATLAS_MALFORMED, "%s", why);
 	d->tensors = calloc((size_t)g->n_tensors + 1, sizeof *d->tensors);
 	if (!d->tensors || !size_tensors(d, &total))
-		return error_set(error, ATLAS_NO_MEMORY, "no memory holds the graph's tensors in float32");
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for the graph's tensors in float32");
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	d->pool = pool_open(config->n_threads > 0 ? config->n_threads : (int)processors);
 	if (!d->pool)

@@ -40,7 +40,7 @@ static const char *check_operand(const Graph *g, OpKind kind, const OperandInfo 
 	const bool has_vocab = ends_with_dim(info->shape, "V") || ends_with_dim(info->shape, "VOCAB");
 
 	if ((t->dtype == DT_i32) != is_listed(info->name, integers))
-		return t->dtype == DT_i32 ? "holds integers" : "holds no integers";
+		return t->dtype == DT_i32 ? "holds integers" : "does not hold integers";
 	if (t->role == ROLE_WEIGHT && t->dtype != DT_f32 && t->dtype != DT_i32 &&
 		!is_listed(info->name, raw))
 		return "is a narrow weight where activations belong";
@@ -58,11 +58,11 @@ static const char *check_kv(const Graph *g, const GraphOp *op)
 	int scale = op->operands[op_operand(op->kind, "kv_scale")], block = op->operands[op_operand(op->kind, "kv_block")];
 	Dtype dtype = g->tensors[op->operands[op_operand(op->kind, "kv")]].dtype;
 	if ((scale >= 0) != (dtype == DT_e4m3 || dtype == DT_e2m1))
-		return scale < 0 ? "codes of kv have no kv_scale" : "kv_scale belongs to no codes";
+		return scale < 0 ? "codes of kv have no kv_scale" : "kv_scale without codes";
 	if ((block >= 0) != (dtype == DT_e2m1))
-		return block < 0 ? "codes of kv have no kv_block" : "kv_block belongs to no codes of four bits";
+		return block < 0 ? "codes of kv have no kv_block" : "kv_block without 4-bit codes";
 	if (block >= 0 && op->attrs.head_dim % NVFP4_GROUP)
-		return "HDIM is no multiple of 16, which a block scale is for";
+		return "HDIM is not a multiple of 16, the size of a scale block";
 	return NULL;
 }
 
@@ -76,7 +76,7 @@ static const char *check_zeros(const Graph *g, const GraphOp *op)
 		const int at = op_operand(op->kind, name), scale = at >= 0 ? op->operands[at] : -1;
 		const bool has_zeros = scale >= 0 && g->tensors[scale].dtype == DT_f32z;
 		if (op->operands[i] >= 0 && (g->tensors[op->operands[i]].dtype == DT_u4) != has_zeros)
-			return has_zeros ? "zeros belong to no codes of u4" : "codes of u4 have no zeros";
+			return has_zeros ? "zeros without u4 codes" : "codes of u4 have no zeros";
 	}
 	return NULL;
 }
@@ -127,7 +127,7 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 		return "a row has no equal parts for its gates";
 	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm)
 		&& x->shape[1] % a->head_dim != 0)
-		return "a row is no whole number of heads";
+		return "a row is not a whole number of heads";
 	if (op->kind == OP_draw && (a->ahead < 1 || a->ahead > 2))
 		return "AHEAD is neither 1 nor 2";
 	if ((op->kind == OP_sample || op->kind == OP_draw) && (a->n_valid < 1

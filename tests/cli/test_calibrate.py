@@ -174,7 +174,7 @@ def test_a_plan_with_codes_is_refused(atlas, atlasc, model, tmp_path):
     assert atlasc(model, "-o", plan, "--target", "none", "-q").returncode == 0
     done = atlas("calibrate", plan, "-f", FIXTURE / "heldout.txt", "-o", tmp_path / "s")
     assert done.returncode == 4 and done.stderr.endswith(
-        "kv.0 is e4m3: scales are measured on a plan whose keys and values are kept in bf16\n"), done.stderr
+        "kv.0 is e4m3: scales are measured on a plan with a bf16 KV cache\n"), done.stderr
 
 
 def test_text_is_of_calibrate(atlasc, model):

@@ -48,7 +48,7 @@ def test_without_one(atlas, plan):
 
 
 @pytest.mark.parametrize("change,message", [
-    ({"root": "0" * 64}, "it is of another plan: the root hashes differ"),
+    ({"root": "0" * 64}, "it belongs to another plan: the root hashes differ"),
     ({"phases": ["prefill[64]"]}, "decode[1] was not measured"),
     ({"layers": 2}, "it has 1 layers and logits, the plan"),
     ({"max_error": "0.03", "verdict": "false"}, "layer 1: z of linear_residual by k in "),
@@ -124,10 +124,10 @@ def test_one_that_holds(atlas, plan, tmp_path):
 
 
 @pytest.mark.parametrize("words,message", [
-    (["--certify", "--device", "cpu"], "--certify: the reference device is what is measured against; name a GPU"),
+    (["--certify", "--device", "cpu"], "--certify compares a GPU with the reference device: leave --device cpu out"),
     (["--certify", "--against", "b"], "--certify measures against the reference device, by the tolerances of dtypes: give it "
      "without --against, --each-layer and --tolerance"),
-    (["--sign", "key.pem", "-p", "x"], "--sign is of --certify, which is not given"),
+    (["--sign", "key.pem", "-p", "x"], "--sign needs --certify"),
 ])
 def test_mistakes(atlas, words, message):
     got = atlas("verify", "plan.bin", *words)

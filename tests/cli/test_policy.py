@@ -194,10 +194,10 @@ def test_sarif(check, atlas):
     ('[templates]\nforbidden = ["a" "b"]\n', '2: templates.forbidden: expected , or ] after "a"'),
     ('[templates]\nforbidden = ["a]\n', "2: the string has no end"),
     ('[templates]\nforbidden = ["a"] x\n', "2: expected the end of the line"),
-    ('[templates]\nrequired = ["a"]\nrequired = ["b"]\n', "3: templates.required: stands there twice, first in line 2"),
-    ('[kv]\ndtype = ["fp7"]\n', '2: "fp7" is no dtype: expected one of bf16, f16, f32, i32, e4m3, e2m1, e8m0, u4, f32z, fp8, '
+    ('[templates]\nrequired = ["a"]\nrequired = ["b"]\n', "3: templates.required: occurs twice, first in line 2"),
+    ('[kv]\ndtype = ["fp7"]\n', '2: "fp7" is not a dtype: expected one of bf16, f16, f32, i32, e4m3, e2m1, e8m0, u4, f32z, fp8, '
      'nvfp4'),
-    ('[dtypes]\nweight = ["nvfp4"]\n', '2: "nvfp4" is no dtype: expected one of '),
+    ('[dtypes]\nweight = ["nvfp4"]\n', '2: "nvfp4" is not a dtype: expected one of '),
     ("[launches]\nper_layer = 0\n", "2: launches.per_layer: expected a whole number from 1"),
     ("[launches]\nper_layer = 1.5\n", "2: launches.per_layer: expected a whole number from 1"),
     ("[plan]\nwaivers = 1\n", "2: plan.waivers: expected true or false"),
@@ -222,6 +222,6 @@ def test_every_mistake_is_told(check):
 def test_mistakes_of_the_command(atlas, small_plan_of, tmp_path):
     plan = small_plan_of(MODEL)
     run = atlas("audit", plan, "--sarif")
-    assert (run.returncode, run.stderr) == (2, "atlas audit: error: --sarif is of --check, and without --json\n")
+    assert (run.returncode, run.stderr) == (2, "atlas audit: error: --sarif needs --check and excludes --json\n")
     run = atlas("audit", plan, "--check", tmp_path / "none.toml")
     assert (run.returncode, run.stderr) == (4, f"atlas audit: error: {tmp_path}/none.toml: No such file or directory\n")

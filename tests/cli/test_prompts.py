@@ -77,7 +77,7 @@ def test_stdin_and_empty_lines(atlas, trained):
     ('{"prompt": "a", "tokens": [1]}', ["1: error: expected one of prompt and tokens"]),
     ('{"id": 1}', ["1: error: expected one of prompt and tokens"]),
     ('{"tokens": []}', ["2: error: tokens: expected a list of token ids"]),
-    ('{"tokens": [3, -1]}', ["2: error: tokens: number 2 is no token id"]),
+    ('{"tokens": [3, -1]}', ["2: error: tokens: number 2 is not a token id"]),
     ('{"prompt": "\\"seed\\": {", "seed": -1}', ["27: error: seed: expected a whole number below 2^63"]),
     ('{"prompt": "a", "stop": [""]}', ["17: error: stop: expected a text of at most 256 bytes, or a list of up to 16"]),
     ('{"prompt": "a", "id": null}', ["17: error: id: expected a text or an integer"]),
@@ -103,7 +103,7 @@ def test_ids_beyond_the_vocabulary(atlas, trained, tmp_path):
 
 def test_input_needs_a_file(atlas, trained):
     run = ask(atlas, trained, "-p", "x", "--input", "text")
-    assert (run.returncode, run.stderr) == (2, "atlas run: error: --input describes the file of -f, which is not given\n")
+    assert (run.returncode, run.stderr) == (2, "atlas run: error: --input needs -f FILE\n")
 
 
 def remark(run):

@@ -163,7 +163,7 @@ def test_trust(atlas, small_plan_of, plans, keys, tmp_path):
     third = small_plan_of(MODEL, "--target", "none").read_bytes()
     (tmp_path / "plan.bin").write_bytes(third[:-16] + data[-16 - 2 * 96:])
     run = atlas("run", tmp_path / "plan.bin", *words, "--trust", keys[0].pub)
-    assert run.returncode == 6 and " does not hold for this plan\n" in run.stderr
+    assert run.returncode == 6 and " is not valid for this plan\n" in run.stderr
 
 
 # Key files ----------------------------------------------------------------------------------------------------------

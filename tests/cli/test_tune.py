@@ -123,13 +123,13 @@ def test_times_of_another_source_are_told_and_not_used(atlasc, times, tmp_path):
     assert run.returncode == 0
     # the family's buckets have a decode of one row as well, which the file says nothing of: told once or not at all
     told = [x for x in run.stderr.splitlines() if "A0704" in x]
-    assert told in ([], [f"{file}: note[A0704]: the times of {other['template']} are of another source of it: not used"])
+    assert told in ([], [f"{file}: note[A0704]: the times of {other['template']} were measured with another version of it and are not used"])
 
 
 @pytest.mark.parametrize("text,where,what", [
     ("[card]\ntarget = 90\n", ":2:10", "expected a string"),
     ("[card]\nwatts = \"700\"\n", ":2:1", "unknown key watts: [card] has target, name and driver"),
-    ("[card]\ntarget = \"sm_80\"\nname = \"A\"\ndriver = \"1\"\n", "", "times of sm_80, which is no target of this compile"),
+    ("[card]\ntarget = \"sm_80\"\nname = \"A\"\ndriver = \"1\"\n", "", "times of sm_80, which is not a target of this compile"),
 ])
 def test_bad_files(atlasc, tmp_path, text, where, what):
     file = tmp_path / "times.toml"

@@ -112,7 +112,7 @@ def test_verify_each_layer_of_another_shape(atlas, plan, small_plan_of):
     other = small_plan_of("qwen2")
     run = atlas("verify", plan, "--tokens", "1,2", "--against", other, "--device", "cpu", "-q", "--each-layer")
     assert (run.returncode, run.stdout) == (4, "")
-    assert run.stderr == "atlas verify: error: layers cannot start from those of another shape\n"
+    assert run.stderr == "atlas verify: error: layers cannot start from outputs of layers with another shape\n"
 
 
 def test_verify_tolerance(atlas, plan, changed_in):
@@ -220,7 +220,7 @@ def test_info(atlas, plan):
     length = int.from_bytes(data[12:16], "little")
     assert got["root"] == hashlib.sha256(b"\3" + data[:16] + data[48:48 + length]).hexdigest() and got["signatures"] == []
     text = atlas("info", plan).stdout
-    assert text.startswith(f"root         {got['root']}\nsigned by    nobody\nfamily       llama\n")
+    assert text.startswith(f"root         {got['root']}\nsigned by    none\nfamily       llama\n")
 
 
 def test_info_tells_how_keys_and_values_are_kept(atlas, small_plan_of):

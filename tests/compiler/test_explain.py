@@ -48,7 +48,7 @@ def test_one_code(atlasc):
             "  A rule of kernels.pin or kernels.ban gives a tunable a value that the template is not written for.\n"
             "  Use one of the values in the message; `atlasc kernels` lists the tunables of every template.\n\n"
             "As an error it ends the compile with exit code 4.\n")
-    assert atlasc("explain", "A0704").stdout.endswith("It is a remark: the compile goes on.\n")
+    assert atlasc("explain", "A0704").stdout.endswith("This is a note: the compile goes on.\n")
     [only] = json.loads(atlasc("explain", "A0704", "--json").stdout)["codes"]
     assert only["code"] == "A0704"
 

@@ -55,7 +55,7 @@ def test_poison_reaches_no_signed_plan_and_is_found(atlasc, atlas, clean, cache,
     assert run.returncode == 1 and run.stdout.endswith("the rebuilt plan differs\n"), run.stdout + run.stderr
     done = atlasc(FIXTURE, "-o", signed, "-q", "--cache-dir", cache, "--sign", key)
     assert done.returncode == 0
-    assert done.stderr == (f"{cache}: note[A0916]: a plan that is signed takes no kernel from a cache: all are compiled\n")
+    assert done.stderr == (f"{cache}: note[A0916]: a signed plan uses no cached kernel: all are compiled\n")
     assert take_apart(signed.read_bytes()) == take_apart((clean / "plan.bin").read_bytes())
     run = atlas("verify", signed, "--rebuild", "--checkpoint", FIXTURE)
     assert run.returncode == 0 and run.stdout.endswith("the rebuilt plan is equal\n"), run.stdout + run.stderr

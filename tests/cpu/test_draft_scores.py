@@ -216,7 +216,7 @@ def test_values_that_cannot_be(atlasc, tmp_path, lines, message):
     ("7\n\n9\n", 'list.txt:2:1: error[A0306]: "": expected a token id'),
     ("7 9\n", 'list.txt:1:1: error[A0306]: "7 9": expected a token id'),
     ("99999999999999999999\n", 'list.txt:1:1: error[A0306]: "99999999999999999999": expected a token id'),
-    ("", "list.txt: error[A0306]: there is no token id in it"),
+    ("", "list.txt: error[A0306]: there is not a token id in it"),
 ])
 def test_lists_that_are_none(atlasc, tmp_path, text, message):
     (tmp_path / "list.txt").write_text(text)

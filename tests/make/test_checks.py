@@ -186,8 +186,13 @@ def test_prose(tree, path, text):
     assert output.startswith(f"{path}:")
 
 
-def test_prose_leaves_messages_alone(tree):
-    assert tree({"compiler/x.h": 'static const char *const x = "nobody";\n'})("prose") == (0, "")
+@pytest.mark.parametrize("text, is_bad", [
+    ("nobody", True), ("a slot is no number", True), ("the row \"\n\t\"stands twice", True), ("--x is of --y", True),
+    ("bytes behind the end", True), ("there is no file", False), ("a file without rows", False),
+])
+def test_prose_of_strings(tree, text, is_bad):
+    code, output = tree({"compiler/x.h": f'static const char *const x =\n\t"{text}";\n'})("prose")
+    assert (code, output.split(" ")[0]) == ((1, "compiler/x.h:2:") if is_bad else (0, ""))
 
 
 @pytest.mark.parametrize("lines, says", [

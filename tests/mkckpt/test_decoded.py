@@ -272,7 +272,7 @@ def refusal(atlasc, folder, toml, *words):
 
 def test_refusals(atlasc, tmp_path):
     mkckpt.build({**mkckpt.DEFAULTS, "family": "qwen3_moe", "tokenizer": "qwen2", "quant": EXPERTS["fp8"]}).write(tmp_path / "m")
-    ref = "with --weights ref the weights are those of the checkpoint's files as they stand there: no format is changed"
+    ref = "--weights ref uses the checkpoint's files as they are, so no format can be changed"
     assert refusal(atlasc, tmp_path / "m", '[quant]\n"*" = "bf16"\n', "--weights", "ref") == [
         f'2:7: error[A0304]: quant."*" = "bf16": {ref}']
     layers = refusal(atlasc, tmp_path / "m", '[quant]\n"*.experts.3.*" = "bf16"\n')

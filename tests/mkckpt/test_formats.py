@@ -444,7 +444,7 @@ def test_random_weights_refuse_what_they_cannot_follow(atlasc, tmp_path):
 
 def test_groups_that_name_no_module(atlasc, tmp_path):
     """compressed-tensors: nothing is quantized by such lists, which --random-weights must not take for a bf16 model."""
-    said = "[A0611]: compressed-tensors: no list names a module that is quantized, and --random-weights has no tensors to see it from"
+    said = "[A0611]: compressed-tensors: no list names a quantized module, and --random-weights has no tensors that could show it"
     for i, change in enumerate((lambda told: told.update(config_groups={}),
                                 lambda told: told["config_groups"]["group_0"].update(targets=[]))):
         code, errors, text = run_of(atlasc, bare(tmp_path / str(i), "llama", WRITERS["fp8-block-ct"], change), "--random-weights")

@@ -50,7 +50,7 @@ NOTES = (
     r"note\[A0607\]: \S*input_scale is not used, and none like it: products read bf16",
     r"note\[A0607\]: quantization\S* = .*: keys and values are kept in bf16; \[kv\] dtype in MODEL.toml decides",
     r"note\[A0607\]: \S*k_scale and 31 more are not used: keys and values are kept in bf16",
-    r"note\[A0408\]: not read: (the index does not name it|a folder with weights of its own)",
+    r"note\[A0408\]: not read: (the index does not name it|a folder with other weights)",
     r"atlasc: note\[A0914\]: ",
     r"config\.json:\d+:\d+: note\[A0309\]: the model can read \d+ tokens; this plan's context is 4096, ",
     r"tokenizer(_config)?.json\S* note\[A05\d\d\]: ",

@@ -146,7 +146,7 @@ NOTED = [
      "note[A0213]: keys that qwen3_next does not have are not used: sliding_window, use_sliding_window"),
     ("qwen3_5", {"text.sliding_window": 8}, "note[A0213]: keys that qwen3_5 does not have are not used: sliding_window"),
     ("qwen3_5_moe", {"sliding_window": 8}, "note[A0213]: keys that qwen3_5_moe does not have are not used: sliding_window"),
-    ("qwen3_5", {"hidden_size": 1024}, "note[A0213]: keys beside text_config are not used: hidden_size"),
+    ("qwen3_5", {"hidden_size": 1024}, "note[A0213]: keys outside text_config are not used: hidden_size"),
     ("qwen3_5", {"text.text_config": {"head_dim": 8}}, "note[A0213]: keys that qwen3_5 does not have are not used: text_config"),
     ("qwen3_5", {"color": 3, "text.shade": 4}, "note[A0207]: unknown keys are not used: shade, color"),
 ]
@@ -343,7 +343,7 @@ OVERRIDES = [
     ("llama", "[config.text_config]\nhead_dim = 64\n",
      "m/MODEL.toml:2:1: error[A0307]: config.text_config.head_dim: config.json has no text_config: write config.head_dim"),
     ("qwen3_5", "[config]\nhead_dim = 32\n",
-     "m/MODEL.toml:2:1: error[A0307]: config.head_dim: the language model's keys stand under text_config: write "
+     "m/MODEL.toml:2:1: error[A0307]: config.head_dim: the language model's keys are in text_config: write "
      "config.text_config.head_dim"),
     ("llama", "[config]\nhead_dim = 32\n", "m/MODEL.toml:2:12: error[A0214]: head_dim = 32: 8 tensors of the checkpoint have the "
      "shape of head_dim = 64, as model.layers.0.self_attn.q_proj.weight [128, 64], not [64, 64]"),
@@ -367,7 +367,7 @@ OVERRIDES_ONCE = [
     ("llama", "per_layer_config.0.head_dim = 3",
      "2:1: error[A0206]: per_layer_config = {0 = {head_dim = 3}}: what it asks for is not implemented"),
     ("llama", "[[config.rope_scaling]]\nfactor = 2.0", "2:10: error[A0209]: rope_scaling = [{factor = 2.0}]: expected a table"),
-    ("qwen3_5", "vocab_size = 100", "2:1: error[A0307]: config.vocab_size: the language model's keys stand under text_config: "
+    ("qwen3_5", "vocab_size = 100", "2:1: error[A0307]: config.vocab_size: the language model's keys are in text_config: "
      "write config.text_config.vocab_size"),
 ]  # fmt: skip
 

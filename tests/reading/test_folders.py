@@ -43,7 +43,7 @@ def told(atlasc, model, code="A0408"):
 ADAPTER = "an adapter, which other loaders apply to the weights: merge it into them if it belongs to the model"
 FORMAT = "only safetensors are, and other loaders may take these weights in their place"
 OTHER = "the weights are those of model.safetensors"
-FOLDER = "a folder with weights of its own"
+FOLDER = "a folder with other weights"
 SETTINGS = "what quantization_config in config.json says counts"
 NEIGHBOURS = {
     "adapter_config.json": ADAPTER, "adapter_model.safetensors": ADAPTER, "adapter_model.bin": ADAPTER,
@@ -309,10 +309,10 @@ def test_caches_that_cannot_be_read(atlasc, cache, model, tmp_path):
     shutil.rmtree(cache / "snapshots")
     (cache / "snapshots").mkdir()
     assert refused(atlasc, hub) == [f"{cache}/refs/main: error[A0412]: missing, so that no snapshot is the one that is "
-                                    "meant: there is none either"]
+                                    "meant: there are no snapshots"]
     (cache / "snapshots").rmdir() # as a download leaves it that never began
     assert refused(atlasc, hub) == refused(atlasc, cache / "blobs") == [
-        f"{cache}/refs/main: error[A0412]: missing, so that no snapshot is the one that is meant: there is none either"]
+        f"{cache}/refs/main: error[A0412]: missing, so that no snapshot is the one that is meant: there are no snapshots"]
     put_in_cache(model, hub / "models--org--other")
     assert refused(atlasc, hub) == [f"{hub}: error[A0412]: 2 models are there: name one of models--org--name, "
                                     "models--org--other"]

@@ -101,7 +101,7 @@ def test_no_end_token_has_a_row(atlasc, model):
         change(model / file, eos_token_id=None)
     change(model / "tokenizer_config.json", extra_special_tokens={"a": "<a>", "b": "<b>", "c": "<c>", "d": "<d>"},
            bos_token="<x>", eos_token="<end>")
-    told = "eos_token has id 304, which is no row of the vocabulary (304)"
+    told = "eos_token has id 304, which is not a row of the vocabulary (304)"
     change(model / "config.json", vocab_size=304)
     run = read(atlasc, model)
     assert run.returncode == 4 and (f"{place(model / 'tokenizer_config.json', 'eos_token')}: error[A0512]: {told}, and no "

@@ -98,7 +98,7 @@ def test_which_layers_are_rotated(caches, toml, want):
     ('[[kv.layers]]\nlayers = "1"\ndtype = "int8"\n',
      'error[A0303]: kv.layers.dtype = "int8": expected "bf16", "fp8" or "nvfp4"'),
     ('[[kv.layers]]\nlayers = "0-1"\ndtype = "fp8"\n[[kv.layers]]\nlayers = [1]\ndtype = "bf16"\n',
-     "error[A0303]: kv.layers: layer 1 stands there twice"),
+     "error[A0303]: kv.layers: layer 1 occurs twice"),
     ('[kv]\ndtype = "fp8"\nscales = "absent.safetensors"\n', "error[A0102]: kv.scales: there is no file ")])
 def test_wrong_options_are_refused(caches, toml, message):
     found, err, code = caches(toml)
@@ -252,8 +252,8 @@ def test_the_file_holds_scales_and_nothing_else(caches, tmp_path):
     write_scales(path, {f"{ATTN.format(7)}.k_scale": [1], "lm_head.weight": [1], f"{ATTN.format(0)}.key_scale": [1]})
     _, err, code = caches(f'[kv]\ndtype = "fp8"\nscales = "{path}"\n')
     assert code != 0
-    assert "error[A0604]: tensor lm_head.weight is no scale of keys or values" in err, err
-    assert f"error[A0604]: tensor {ATTN.format(0)}.key_scale is no scale of keys or values; scales of keys are" in err
+    assert "error[A0604]: tensor lm_head.weight is not a scale of keys or values" in err, err
+    assert f"error[A0604]: tensor {ATTN.format(0)}.key_scale is not a scale of keys or values; scales of keys are" in err
     assert f"error[A0604]: tensor {ATTN.format(7)}.k_scale: the model has layers 0 to 1" in err
     path.write_bytes(b"1234")
     _, err, code = caches(f'[kv]\ndtype = "fp8"\nscales = "{path}"\n')

@@ -88,7 +88,7 @@ def test_grid_of_prompts(compile_toml, text, grid):
     ("phases.grid = 48\n", "1:15: error[A0304]: phases.grid = 48: expected a multiple of 64, the rows that Gated DeltaNet solves "
                            "together"),
     ("phases.prefill = [16]\n", "1:18: error[A0304]: phases.prefill = [16]: expected a last entry of at least phases.grid = 64, "
-                                "since prompts are cut at multiples of that alone"),
+                                "since prompts are cut only at multiples of it"),
     ("phases.prefill = [16]\nruntime.max_context = 16\n", None)])
 def test_grid_of_gated_deltanet(atlasc, repo, tmp_path, text, says):
     (tmp_path / "m.toml").write_text(text)
@@ -185,7 +185,7 @@ MESSAGES = [
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nlayers = [-1]\n', "3:11: error[A0305]: layers: the model has layers 0 to 1, not -1"),
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nlayers = "1-99"\n', '3:10: error[A0305]: layers = "1-99": the model has layers 0 to 1'),
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nlayers = "1-0"\n', '3:10: error[A0303]: layers = "1-0": expected "first-last"'),
-    ('[[kernels.ban]]\ntemplate = "gemv_norm"\nlayers = [1, 1]\n', "3:14: error[A0303]: layers: 1 stands there twice"),
+    ('[[kernels.ban]]\ntemplate = "gemv_norm"\nlayers = [1, 1]\n', "3:14: error[A0303]: layers: 1 occurs twice"),
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nphase = "probe"\n', '3:9: error[A0305]: phase = "probe": expected prefill, decode, draft, verify or acquire'),
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nop = "liner"\n', '3:6: error[A0305]: op = "liner": there is no such op: did you mean linear?'),
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nop = "attention"\n', '3:6: error[A0304]: op = "attention": template gemv_norm serves'),

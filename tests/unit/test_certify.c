@@ -183,7 +183,7 @@ static void one_form_of_one_plan(void **state)
 	b.c.root[0] ^= 1;
 	assert_true(certificate_print(&b.c, NULL, &other, &n));
 	put(&b, other, n);
-	refused(&b, 9, NULL, "it is of another plan");
+	refused(&b, 9, NULL, "it belongs to another plan");
 	free(other);
 	b.c.root[0] ^= 1;
 	b.c.n_phases--;

@@ -143,9 +143,9 @@ static void what_makes_no_sense_is_refused(void **state)
 	WRONG(w->bytes, w->bytes + 2, "weight %s: %lld bytes are not what its shape takes", w->name,
 		(long long)w->bytes + 2);
 	WRONG(w->offset, g->weight_arena_bytes, "weight %s: outside the arena of", w->name);
-	WRONG(options[1].name, "weights.random_sead", "option weights.random_seed is no seed");
-	WRONG(options[1].value, "-1", "option weights.random_seed is no seed");
-	WRONG(options[1].value, "18446744073709551616", "option weights.random_seed is no seed");
+	WRONG(options[1].name, "weights.random_sead", "option weights.random_seed is not a seed");
+	WRONG(options[1].value, "-1", "option weights.random_seed is not a seed");
+	WRONG(options[1].value, "18446744073709551616", "option weights.random_seed is not a seed");
 	free_made(&m);
 }
 

@@ -72,7 +72,7 @@ static Ends run(int n, int processes, int hang_every, int die_every)
 		e.late += jobs[i].ended && strcmp(jobs[i].ended, "took more than 2 seconds") == 0;
 		e.killed += jobs[i].ended && strncmp(jobs[i].ended, "was ended by signal 9 (Killed)", 30) == 0;
 		e.other += jobs[i].ended && strcmp(jobs[i].ended,
-			"cannot be started in a process of its own: Too many open files") == 0;
+			"cannot be started in a separate process: Too many open files") == 0;
 		free(jobs[i].cubin.bytes);
 		free(jobs[i].ended);
 	}

@@ -214,7 +214,7 @@ static void graph_is_checked(void **state)
 	snprintf(text, sizeof text, "weight %s: \"../x\" at %lld is not a place in a file of the checkpoint", name,
 		(long long)g->weights[w].file_offset);
 	WRONG(g->weights[w].file, "../x", text);
-	snprintf(text, sizeof text, "weight \"%s\": the name is empty or stands twice", name);
+	snprintf(text, sizeof text, "weight \"%s\": the name is empty or occurs twice", name);
 	WRONG(g->weights[w - 1].name, name, text);
 	WRONG(g->tensors[step].shape[0], 5, "tensor step: not the type that the step loop relies on");
 	WRONG(g->tensors[step].name, "stop", "tensor stop: the host does not know this input");
@@ -486,7 +486,8 @@ static void facts_agree(void **state)
 	while (g->ops[draws].kind != OP_sample)
 		draws++;
 	WRONG(m.artifact.options[0].value, "8", "option kv.page = 8: the graph has 16");
-	WRONG(m.artifact.options[0], ((Option){"model.family", "gpt"}), "option model.family = gpt: the graph is of llama");
+	WRONG(m.artifact.options[0], ((Option){"model.family", "gpt"}), "option model.family = gpt: the graph's family is "
+		"llama");
 	WRONG(m.artifact.options[0], ((Option){"runtime.slots", "4.0"}), "option runtime.slots = 4.0: the graph has 4");
 	WRONG(g->stop_tokens[0], g->stop_tokens[0] + 1, SAYS("graph op %d (sample): atlas.stop_tokens does not hold the %d "
 		"stop tokens of the graph", draws, g->n_stop_tokens));
@@ -499,7 +500,7 @@ static void facts_agree(void **state)
 		done, op_table[l->op].name, l->layer));
 	const Slot *s = &ledger[l->slot];
 	WRONG(ledger[l->slot].layer_last, s->layer_last + 1, SAYS("ledger entry %d (%s): layers %d to %d, its launches are "
-		"of %d to %d", l->slot, op_table[s->op].name, s->layer_first, s->layer_last + 1, s->layer_first,
+		"in layers %d to %d", l->slot, op_table[s->op].name, s->layer_first, s->layer_last + 1, s->layer_first,
 		s->layer_last));
 	WRONG(ledger[l->slot].operands, "step i32 [4]", SAYS("prefill[32] launch %d (%s): the ledger has other operands: "
 		"step i32 [4]", done, op_table[l->op].name));
@@ -599,9 +600,9 @@ static void tensor_maps_are_checked(void **state)
 		at + 128));
 	WRONG(map->field_offset, at + 64, SAYS("prefill[32] launch 1 (%s): tensor map at byte %d of %d", op, at + 64,
 		at + 128));
-	WRONG(map->buf, stranger, SAYS("prefill[32] launch 1 (%s): tensor map of buffer %d, which is no argument", op,
+	WRONG(map->buf, stranger, SAYS("prefill[32] launch 1 (%s): tensor map of buffer %d, which is not an argument", op,
 		stranger));
-	WRONG(map->buf, -1, SAYS("prefill[32] launch 1 (%s): tensor map of buffer -1, which is no argument", op));
+	WRONG(map->buf, -1, SAYS("prefill[32] launch 1 (%s): tensor map of buffer -1, which is not an argument", op));
 	WRONG(map->buf, vector, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 64 x 64 of rows of %lld bytes",
 		op, p->bufs[vector].name, (long long)p->bufs[vector].bytes));
 	WRONG(map->box[0], 257, SAYS("prefill[32] launch 1 (%s): tensor map of %s: tiles of 257 x 64 of rows of %lld bytes",

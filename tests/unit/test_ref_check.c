@@ -56,7 +56,7 @@ static void test_embed(void **state)
 	Tensor *x = add(&c, ROLE_ACTIVATION, DT_bf16, DIM_ROWS, 8);
 	EXPECT(&c, "ok");
 	token->dtype = DT_f32;
-	EXPECT(&c, "graph op 0 (embed): row_token holds no integers");
+	EXPECT(&c, "graph op 0 (embed): row_token does not hold integers");
 	token->dtype = DT_i32;
 	table->shape[0] = 99;
 	EXPECT(&c, "graph op 0 (embed): table is not as wide as the vocabulary");
@@ -92,7 +92,7 @@ static void test_linear(void **state)
 	scale->dtype = DT_f32z;
 	EXPECT(&c, "ok");
 	w->dtype = DT_e4m3;
-	EXPECT(&c, "graph op 0 (linear): zeros belong to no codes of u4");
+	EXPECT(&c, "graph op 0 (linear): zeros without u4 codes");
 	c.op.operands[op_operand(OP_linear, "w_scale")] = -1;
 	w->dtype = DT_i32;
 	EXPECT(&c, "graph op 0 (linear): w holds integers");
@@ -116,7 +116,7 @@ static void test_heads(void **state)
 	add(&c, ROLE_ACTIVATION, DT_bf16, DIM_ROWS, 48);
 	EXPECT(&c, "ok");
 	x->shape[1] = 40;
-	EXPECT(&c, "graph op 0 (rope): a row is no whole number of heads");
+	EXPECT(&c, "graph op 0 (rope): a row is not a whole number of heads");
 	x->shape[1] = 48;
 	c.op.attrs.rotary_dim = 18;
 	EXPECT(&c, "graph op 0 (rope): ROTARY is not between 0 and HDIM");
@@ -164,13 +164,13 @@ static void test_kv_codes(void **state)
 	*kv = DT_bf16;
 	EXPECT(&c, "ok");
 	*scale = has_scale;
-	EXPECT(&c, "graph op 0 (kv_write): kv_scale belongs to no codes");
+	EXPECT(&c, "graph op 0 (kv_write): kv_scale without codes");
 	*kv = DT_e4m3;
 	*block = has_block;
-	EXPECT(&c, "graph op 0 (kv_write): kv_block belongs to no codes of four bits");
+	EXPECT(&c, "graph op 0 (kv_write): kv_block without 4-bit codes");
 	*kv = DT_e2m1;
 	c.op.attrs.head_dim = 24;
-	EXPECT(&c, "graph op 0 (kv_write): HDIM is no multiple of 16, which a block scale is for");
+	EXPECT(&c, "graph op 0 (kv_write): HDIM is not a multiple of 16, the size of a scale block");
 }
 
 /* Drafts may be drawn from fewer columns than there are ids, not from more; counts are of all ids. */
@@ -199,7 +199,7 @@ static void test_draw(void **state)
 	EXPECT(&c, "graph op 0 (draw): counts is not as wide as the vocabulary");
 	c.tensors[counts].shape[1] = 100;
 	c.tensors[ids].dtype = DT_f32;
-	EXPECT(&c, "graph op 0 (draw): ids holds no integers");
+	EXPECT(&c, "graph op 0 (draw): ids does not hold integers");
 }
 
 static void test_sample(void **state)
@@ -228,13 +228,13 @@ static void test_sample(void **state)
 	EXPECT(&c, "graph op 0 (sample): counts is not as wide as the vocabulary");
 	c.tensors[9].shape[1] = 100;
 	c.tensors[6].dtype = DT_f32;
-	EXPECT(&c, "graph op 0 (sample): limits holds no integers");
+	EXPECT(&c, "graph op 0 (sample): limits does not hold integers");
 	c.tensors[6].dtype = DT_i32;
 	c.tensors[7].dtype = DT_f32;
-	EXPECT(&c, "graph op 0 (sample): rules holds no integers");
+	EXPECT(&c, "graph op 0 (sample): rules does not hold integers");
 	c.tensors[7].dtype = DT_i32;
 	c.tensors[12].dtype = DT_f32;
-	EXPECT(&c, "graph op 0 (sample): ring holds no integers");
+	EXPECT(&c, "graph op 0 (sample): ring does not hold integers");
 }
 
 int main(void)

@@ -419,7 +419,7 @@ static void trusted_keys(void **state)
 	PlanSignature *s = (PlanSignature *)(void *)(b.at + b.n - 16) - 2, old = s[0];
 	assert_true(sign_bytes(&keys[0], PLAN_DOMAIN, bare.at, 32, s[0].signature));
 	assert_int_equal(read_all(b, &first, why), READ_INTEGRITY);
-	assert_non_null(strstr(why, "does not hold for this plan"));
+	assert_non_null(strstr(why, "is not valid for this plan"));
 	s[0] = s[1];
 	assert_int_equal(read_all(b, NULL, why), READ_INTEGRITY);
 	assert_string_equal(why, "section signatures: the keys are not in order");

@@ -79,13 +79,14 @@ static void every_refusal(void **state)
 		{"", 1, 1, "[card] lacks target"},
 		{"[card]\ntarget = \"sm_90a\"\n", 3, 1, "[card] lacks name"},
 		{"target = \"sm_90a\"\n", 1, 10, "a key before [card]"},
-		{"[templates]\n", 1, 1, "[templates]: [card] is first, it and [templates] stand once"},
-		{CARD "[card]\n", 5, 1, "[card]: [card] is first, it and [templates] stand once"},
-		{CARD TEMPLATES "[templates]\n", 8, 1, "[templates]: [card] is first, it and [templates] stand once"},
+		{"[templates]\n", 1, 1, "[templates]: expected [card] first, and each of [card] and [templates] once"},
+		{CARD "[card]\n", 5, 1, "[card]: expected [card] first, and each of [card] and [templates] once"},
+		{CARD TEMPLATES "[templates]\n", 8, 1, "[templates]: expected [card] first, and each of [card] and [templates] "
+			"once"},
 		{CARD "[cards]\n", 5, 1, "unknown table: there are [card], [templates] and [[kernel]]"},
 		{CARD "[[kernel]] x\n", 5, 12, "text after the value"},
 		{CARD "watts = \"700\"\n", 5, 1, "unknown key watts: [card] has target, name and driver"},
-		{CARD "name = \"B\"\n", 5, 1, "name stands twice"},
+		{CARD "name = \"B\"\n", 5, 1, "name occurs twice"},
 		{CARD "?\n", 5, 1, "expected a table or a key"},
 		{CARD "name\n", 5, 5, "expected = after the key"},
 		{"[card]\ntarget = 90\n", 2, 10, "expected a string"},
@@ -93,14 +94,14 @@ static void every_refusal(void **state)
 		{"[card]\ntarget = \"s\\tm\"\n", 2, 10, "expected a string on one line, without escapes"},
 		{CARD "[templates]\na = \"00\"\n", 6, 6, "expected a SHA-256 in hexadecimal digits"},
 		{CARD "[templates]\na = \"" SHA "0\"\n", 6, 6, "expected a SHA-256 in hexadecimal digits"},
-		{CARD "[templates]\na = \"" SHA "\"\na = \"" SHA "\"\n", 8, 1, "template a stands twice"},
+		{CARD "[templates]\na = \"" SHA "\"\na = \"" SHA "\"\n", 8, 1, "template a occurs twice"},
 		{CARD TEMPLATES "[[kernel]]\nus = 4\n", 9, 1,
 			"unknown key us: [[kernel]] has template, constants and times by tunables"},
 		{CARD TEMPLATES "[[kernel]]\ntemplate = \"a\"\n\"W=4\" = [1, 0]\n", 10, 2,
 			"a time before template and constants"},
 		{CARD TEMPLATES KERNEL, 8, 1, "[[kernel]] without a time"},
 		{CARD TEMPLATES KERNEL KERNEL "\"W=4\" = [1, 0]\n", 8, 1, "[[kernel]] without a time"},
-		{CARD TEMPLATES KERNEL "constants = \"K=2\"\n", 11, 1, "constants stands twice"},
+		{CARD TEMPLATES KERNEL "constants = \"K=2\"\n", 11, 1, "constants occurs twice"},
 		{CARD TEMPLATES KERNEL "\"W=4\" = 1\n", 11, 9, "expected [microseconds, spread]"},
 		{CARD TEMPLATES KERNEL "\"W=4\" = [1]\n", 11, 11, "expected [microseconds, spread]"},
 		{CARD TEMPLATES KERNEL "\"W=4\" = [1, 0, 2]\n", 11, 14, "expected [microseconds, spread]"},
@@ -108,7 +109,7 @@ static void every_refusal(void **state)
 		{CARD TEMPLATES KERNEL "\"W=4\" = [1e999, 0]\n", 11, 10, "expected a number from 0 on"},
 		{CARD TEMPLATES KERNEL "\"W=4\" = [0, 0]\n", 11, 15, "a kernel takes more than 0 us"},
 		{CARD TEMPLATES KERNEL "\"W=4\" = [1, 0] 2\n", 11, 16, "text after the value"},
-		{CARD TEMPLATES KERNEL "\"W=4\" = [1, 0]\n\"W=4\" = [2, 0]\n", 13, 1, "a [W=4] stands twice"},
+		{CARD TEMPLATES KERNEL "\"W=4\" = [1, 0]\n\"W=4\" = [2, 0]\n", 13, 1, "a [W=4] occurs twice"},
 		{CARD "[templates]\nb = \"" SHA "\"\n" KERNEL "\"W=4\" = [1, 0]\n", 11, 1, "template a is not in [templates]"},
 	};
 	(void)state;
@@ -314,8 +315,8 @@ static void measured_goes_before_modelled(void **state)
 	assert_int_equal(tuned.diags.n, 1);
 	assert_true(tuned.diags.list[0].is_note);
 	assert_string_equal(code_name(tuned.diags.list[0].code), "A0704");
-	assert_string_equal(tuned.diags.list[0].text, arena_printf(&a, "the times of %s are of another source of it: "
-		"not used", other->kernel));
+	assert_string_equal(tuned.diags.list[0].text, arena_printf(&a, "the times of %s were measured with another version "
+		"of it and are not used", other->kernel));
 	synthetic_free(&tuned);
 
 	/* a ban goes before */
@@ -360,7 +361,7 @@ static void files_are_for_a_target(void **state)
 	(void)state;
 	assert_null(pick(&c, "[card]\ntarget = \"sm_80\"\nname = \"A\"\ndriver = \"1\"\n", NULL, 0));
 	assert_string_equal(code_name(c.diags.list[0].code), "A0703");
-	assert_string_equal(c.diags.list[0].text, "times of sm_80, which is no target of this compile");
+	assert_string_equal(c.diags.list[0].text, "times of sm_80, which is not a target of this compile");
 	synthetic_free(&c);
 	assert_null(pick(&c, "[card]\ntarget = 90\n", NULL, 0));
 	assert_string_equal(code_name(c.diags.list[0].code), "A0703");

@@ -479,7 +479,7 @@ static void put_seals(const Artifact *a, CertificateState certificate, const cha
 	if (certificate == CERTIFICATE_HOLDS) {
 		fputs("<span class=\"ok\">holds</span>", out);
 	} else if (certificate == CERTIFICATE_NONE) {
-		fputs("<span class=\"warn\">none beside the plan</span>", out);
+		fputs("<span class=\"warn\">none next to the plan</span>", out);
 	} else {
 		fputs("<span class=\"bad\">does not hold</span>: ", out);
 		page_put(out, why);
