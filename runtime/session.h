@@ -22,7 +22,7 @@ void session_prescribe(AtlasSession *session, const double *shares);
 /* AtlasSessionOptions.max_gap, for sessions on a device of a test's own. */
 void session_max_gap(AtlasSession *session, int rows);
 
-/* For how many positions at a time sequences take pages as needed, for tests; 256 else. */
+/* For how many positions sequences take pages as needed besides those of the next step, for tests; else 256. */
 void session_grow_by(AtlasSession *session, int positions);
 
 /* atlas_trace and atlas_score in one walk. What `layer` leaves in hidden the reference device goes on from. */

@@ -71,7 +71,7 @@ struct AtlasSession {
 	int32_t *free_pages;  /* [n_free_pages] a stack */
 	int n_free_pages;
 	int n_as_needed;      /* sequences whose pages are */
-	int grow;             /* positions that such a sequence gets pages for at a time */
+	int grow;             /* positions that such a sequence takes pages for besides those of the next step */
 	int64_t n_aside, n_set_aside; /* pages whose bytes the host has; sequences that were set aside so far */
 	int64_t next_ticket;
 	Flight flight;

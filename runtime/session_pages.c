@@ -32,8 +32,8 @@ static int pages_for(const AtlasSession *s, int positions)
 	return (positions + s->step_tokens - 1 + s->graph->page - 1) / s->graph->page;
 }
 
-/* Pages that a sequence takes at a time. */
-static int some_pages(const AtlasSession *s) { return larger(s->grow / s->graph->page, 1); }
+/* Pages that a sequence takes besides those that it needs now. */
+static int some_pages(const AtlasSession *s) { return (s->grow + s->graph->page - 1) / s->graph->page; }
 
 void session_free_slot(AtlasSession *s, int slot)
 {

@@ -1,6 +1,6 @@
 /* isolate_run.c - does a sequence's text depend on those beside it? For tests/cpu/test_isolate.py and tests/gpu/run.sh.
  *
- *   isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count]
+ *   isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [pages]
  *
  * For each seed from FIRST to LAST so many prompts are made: shorter than a cell of the plan's grid, at its edges,
  * longer than a step and several steps long, one in six the same as the one before. Each is answered alone. Then, in
@@ -9,7 +9,9 @@
  * probability and the end must be those of the prompt alone. The scores of a greedy prompt's last token must have the
  * bits of the logits that its answer began with.
  *
- * Where kernels of several buckets are other sums, texts may differ: `count` tells how many do, and that is no failure.
+ * Where kernels of several buckets are other sums, texts may differ: `count` says how many do, and that is no failure.
+ * gap: in the rounds prompts and answers take turns, by AtlasSessionOptions.max_gap. pages: sequences take pages as
+ * needed and none besides, so that in a pool of few contexts many are set aside.
  * Exit code 1: one differed; JSON on stdout.
  */
 #include "runtime/session.h"
@@ -38,6 +40,8 @@ typedef struct Run {
 	int running, longest, rows; /* longest prompt; rows of a prefill step */
 	uint64_t random, seed;
 	float *logits, *scores;     /* [vocab] behind a prompt alone, in a step of it and by atlas_score */
+	int max_gap;
+	bool as_needed;
 	long compared, cancelled, tokens, steps, scored, told;
 } Run;
 
@@ -91,15 +95,21 @@ static void make_text(Run *r, Text *t, const Text *before)
 		t->prompt[i] = before && before->n_prompt == t->n_prompt ? before->prompt[i] : 3 + below(r, r->info.vocab - 3);
 }
 
-static void start(Run *r, Text *t)
+/* False: pages are missing now. */
+static bool start(Run *r, Text *t, bool as_needed)
 {
 	int slot;
+	const AtlasRequest request = {.struct_size = sizeof request, .tokens = t->prompt, .n_tokens = t->n_prompt,
+		.sampling = &t->sampling, .max_new = t->max_new, .pages_as_needed = as_needed};
+	const AtlasStatus s = atlas_request_start(r->session, &request, &slot);
+	if (s == ATLAS_NO_PAGES && as_needed && r->running)
+		return false;
+	need(s == ATLAS_OK, atlas_session_error(r->session));
 	t->made = (Answer){0};
-	need(atlas_start(r->session, t->prompt, t->n_prompt, &t->sampling, t->max_new, &slot) == ATLAS_OK,
-		atlas_session_error(r->session));
 	need(slot < MAX_SLOTS && !r->in_slot[slot], "a slot was given away twice");
 	r->in_slot[slot] = t;
 	r->running++;
+	return true;
 }
 
 static void leave(Run *r, int slot)
@@ -184,7 +194,10 @@ static int keep_last(void *ctx, int pos, const float *logits)
 /* Scores of the prompt, of which the last must be the logits that the answer alone began with. */
 static void score(Run *r, Text *t, const float *expected)
 {
-	need(atlas_score(r->session, t->prompt, t->n_prompt, keep_last, r) == ATLAS_OK, atlas_session_error(r->session));
+	const AtlasStatus s = atlas_score(r->session, t->prompt, t->n_prompt, keep_last, r);
+	if (s == ATLAS_NO_PAGES && r->as_needed && r->running)
+		return;
+	need(s == ATLAS_OK, atlas_session_error(r->session));
 	r->scored++;
 	t->scores_differed |= expected && memcmp(expected, r->scores, sizeof *expected * (size_t)r->info.vocab) != 0;
 }
@@ -193,7 +206,7 @@ static void answer_alone(Run *r, Text *t)
 {
 	Device *d = session_device(r->session);
 	bool has_logits = false;
-	start(r, t);
+	start(r, t, false);
 	while (r->running) {
 		step(r, true);
 		if (t->made.n && t->is_plain && !has_logits && t->max_new > 1)
@@ -220,7 +233,10 @@ static void round_of_all(Run *r)
 	while (next < r->n || r->running) {
 		/* now all at once, now one after the other */
 		for (int most = below(r, 4) ? r->info.slots : 1; most && next < r->n && r->running < r->info.slots; most--)
-			start(r, &r->texts[order[next++]]);
+			if (!start(r, &r->texts[order[next]], r->as_needed))
+				break;
+			else
+				next++;
 		step(r, false);
 		if (r->running < r->info.slots && below(r, 30) == 0)
 			score(r, &r->texts[below(r, r->n)], NULL);
@@ -236,8 +252,10 @@ static void run_seed(Run *r, uint64_t seed, int rounds, long *differed, long *sc
 		make_text(r, &r->texts[i], i ? &r->texts[i - 1] : NULL);
 		answer_alone(r, &r->texts[i]);
 	}
+	session_max_gap(r->session, r->max_gap);
 	for (int i = 0; i < rounds; i++)
 		round_of_all(r);
+	session_max_gap(r->session, 0);
 	for (int i = 0; i < r->n; i++) {
 		*differed += r->texts[i].differed;
 		*scores_differed += r->texts[i].scores_differed;
@@ -251,9 +269,14 @@ int main(int argc, char **argv)
 	AtlasPlan *plan;
 	Run r = {.info = {.struct_size = sizeof r.info}};
 	unsigned long long first, last;
-	need((argc == 7 || (argc == 8 && strcmp(argv[7], "count") == 0)) &&
-		sscanf(argv[6], "%llu-%llu", &first, &last) == 2,
-		"usage: isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count]");
+	bool counts = false, is_right = argc >= 7 && sscanf(argv[6], "%llu-%llu", &first, &last) == 2;
+	for (int i = 7; i < argc && is_right; i++) {
+		const bool is_count = strcmp(argv[i], "count") == 0, is_pages = strcmp(argv[i], "pages") == 0;
+		counts |= is_count;
+		r.as_needed |= is_pages;
+		is_right = is_count || is_pages || sscanf(argv[i], "gap=%d", &r.max_gap) == 1;
+	}
+	need(is_right, "usage: isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [pages]");
 	need(atlas_plan_open(argv[1], NULL, &plan, &error) == ATLAS_OK, error.text);
 	atlas_plan_info(plan, &r.info);
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device = argv[2],
@@ -262,6 +285,8 @@ int main(int argc, char **argv)
 	AtlasSessionInfo end = {.struct_size = sizeof end};
 	need(atlas_session_open(plan, &options, &r.session, &error) == ATLAS_OK, error.text);
 	atlas_session_info(r.session, &end);
+	if (r.as_needed)
+		session_grow_by(r.session, 0);
 	r.n = atoi(argv[5]);
 	r.rows = end.prefill_rows;
 	r.longest = 3 * r.rows + r.info.prompt_grid;
@@ -278,12 +303,11 @@ int main(int argc, char **argv)
 	atlas_session_info(r.session, &end);
 	printf("{\"seeds\": \"%s\", \"texts\": %ld, \"rounds\": %d, \"longest\": %d, \"compared\": %ld, "
 		"\"cancelled\": %ld, \"scored\": %ld, \"tokens\": %ld, \"steps\": %ld, \"drafts\": %lld, \"accepted\": %lld, "
-		"\"differed\": %ld, "
-		"\"scores_differed\": %ld}\n", argv[6], texts, rounds, r.longest, r.compared, r.cancelled, r.scored, r.tokens,
-		r.steps, (long long)end.drafts, (long long)end.accepted_drafts, differed, scores_differed);
+		"\"set_aside\": %lld, \"differed\": %ld, \"scores_differed\": %ld}\n", argv[6], texts, rounds, r.longest, r.compared, r.cancelled, r.scored, r.tokens,
+		r.steps, (long long)end.drafts, (long long)end.accepted_drafts, (long long)end.set_aside, differed, scores_differed);
 	atlas_session_close(r.session);
 	free(r.texts);
 	free(r.logits);
 	atlas_plan_close(plan);
-	return argc == 7 && (differed || scores_differed) ? 1 : 0;
+	return !counts && (differed || scores_differed) ? 1 : 0;
 }

@@ -22,3 +22,16 @@ def test_text_does_not_depend_on_neighbours(build_dir, small_plan_of, how, rows)
     assert told["differed"] == told["scores_differed"] == 0, told
     assert told["compared"] > 12 and told["cancelled"] > 3 and told["scored"] > 3, told
     assert (told["accepted"] > 0) == (how == "mtp"), told
+
+
+@pytest.mark.parametrize("how, rows, words", [("off", 3, ["gap=1"]), ("mtp", 3, ["pages", "gap=128"])])
+def test_nor_on_turns_and_pages(build_dir, small_plan_of, how, rows, words):
+    """Prompts and answers take turns; pages are taken as needed in a pool of one context, so that many are set aside."""
+    plan = small_plan_of("qwen3_5_moe-trained", "--target", "none", slots=4, decode="[4]", max_context=192, rows=rows,
+                         pool_tokens=208 if "pages" in words else 0)
+    done = subprocess.run([build_dir / "tests" / "isolate_run", plan, "cpu", how, "2", "8", "2-3", *words],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["differed"] == told["scores_differed"] == 0, told
+    assert told["compared"] > 12 and (told["set_aside"] > 3) == ("pages" in words), told

@@ -3,8 +3,8 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
-#                    [grid] [speculate] [requests] [start] [kv] [peer] [model] [receipt] [memory] [rebuild] [layers]
-#                    [seal] [starts] [official] [attention-rounding] [tune] [streams]
+#                    [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [model] [receipt] [memory]
+#                    [rebuild] [layers] [seal] [starts] [official] [attention-rounding] [tune] [streams]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -20,6 +20,8 @@
 #   hybrid     the same of shapes with experts and Gated DeltaNet: 35B-A3B, 27B, 30B-A3B
 #   isolate    texts alone and beside others by the bits of every log probability, with one bucket of each kind
 #   grid       prompts of an 8B shape a second where they are cut on the grid, and where they may be cut anywhere
+#   isolate-pages  the same in a pool of one context, pages as needed, so that many are set aside; and with
+#              prompts and answers that take turns
 #   isolate-buckets  how many texts differ with the families' default buckets
 #   speculate  drafts: a 35B shape with and without them at a prescribed acceptance: 2, 3 and 4 rows a step, eight
 #              sequences, and 3 rows with drafts that an FP8 head of 32768 ids scores
@@ -119,9 +121,9 @@ room() { # max_context pool_tokens
 }
 
 # One prefill and one decode bucket: kernels of another are other sums. `default` leaves the family's buckets.
-isolated_plan() { # fixture one|default lines to add
+isolated_plan() { # fixture one|default lines to add, max_context
 	local toml=$out/isolated.toml
-	sed 's/^max_context = .*/max_context = 512/' "tests/fixtures/$1/MODEL.toml" >"$toml"
+	sed "s/^max_context = .*/max_context = ${4-512}/" "tests/fixtures/$1/MODEL.toml" >"$toml"
 	if [ "$2" = one ]; then
 		sed -i 's/^prefill = .*/prefill = [128]/; s/^decode = .*/decode = [4]/' "$toml"
 	else
@@ -176,6 +178,32 @@ requests() {
 	END
 	rm -f build/isolated.bin
 	return "$rc"
+}
+
+# The same where sequences are set aside: caches of each format, states, drafts; prompts take turns with answers in all
+# but the first.
+isolate_pages() {
+	local rc=0 name fixture lines how gap=0 told
+	while IFS='|' read -r name fixture lines; do
+		isolated_plan "$fixture" one "[kv]\npage = 16\npool_tokens = 320\n$lines" 320 || { rc=1; continue; }
+		for how in off mtp; do
+			[ $how = off ] || ! build/atlas info build/isolated.bin --json | grep -q '"verify_rows": 0' || continue
+			printf '%-28s %-3s ' "$name" $how
+			told=$(build/tests/isolate_run build/isolated.bin cuda $how 3 32 0-19 pages gap=$gap) || rc=1
+			echo "$told"
+			[[ $told != *'"set_aside": 0,'* ]] || rc=1 # then nothing was shown
+		done
+		gap=64
+	done <<-'END'
+		llama-trained|llama-trained|
+		qwen3_5|qwen3_5|
+		qwen3_5_moe-trained|qwen3_5_moe-trained|
+		llama-trained, fp8 caches|llama-trained|dtype = "fp8"\n
+		llama-trained, nvfp4 caches|llama-trained|dtype = "nvfp4"\n
+		qwen3_5, states in bf16|qwen3_5|[state]\ndtype = "bf16"\n
+	END
+	rm -f build/isolated.bin
+	return $rc
 }
 
 # Prompts of an 8B shape, one behind the other: cut on the grid, and anywhere.
@@ -417,6 +445,7 @@ for what in "$@"; do
 	isolate) part isolate isolate one ;;
 	grid) part grid grid_cost ;;
 	isolate-buckets) part isolate-buckets isolate default count ;;
+	isolate-pages) part isolate-pages isolate_pages ;;
 	speculate)
 		bench_speculate 1 3 fp8-32k 'head = "fp8-block"\nvocabulary = 32768\n'
 		for rows in 3 2 4; do

@@ -271,7 +271,7 @@ static void run_load(AtlasPlan *plan, PageDevice *d, uint64_t *random, long *ref
 	const int n_starts = 40, all = plan->artifact.graph.pages;
 	AtlasSessionInfo info = {.struct_size = sizeof info};
 	assert_int_equal(session_open_on(plan, &d->base, &l.session, &error), ATLAS_OK);
-	session_grow_by(l.session, 1 + below(random, 40));
+	session_grow_by(l.session, below(random, 40));
 	session_max_gap(l.session, below(random, 3) ? 0 : 1 + below(random, 64));
 	session_speculate(l.session, plan->artifact.graph.verify_rows > 0);
 	for (int step = 0, idle = 0; step < n_starts || atlas_active(l.session); step++) {
@@ -319,7 +319,7 @@ static void nothing_is_lost_in_tight_pools(void **state)
 		grown += d->n_grown;
 	}
 	free(d);
-	assert_true(aside > LOADS / 2 && back > LOADS / 2 && grown > 10 * LOADS && refused > LOADS);
+	assert_true(aside > LOADS / 3 && back > LOADS / 3 && grown > 5 * LOADS && refused > LOADS);
 }
 
 /* Texts beside others ---------------------------------------------------------------------------------- */
@@ -424,7 +424,7 @@ static void texts_stay_when_they_are_set_aside(void **state)
 	(void)state;
 	for (int device = 0; device < 2; device++)
 		for (int k = 0; k < 3; k++) {
-			static const int grow[] = {16, 1, 24}, max_gap[] = {0, 16, 1};
+			static const int grow[] = {16, 0, 24}, max_gap[] = {0, 16, 1};
 			memset(&r, 0, sizeof r);
 			make_plan_of(&r.made, "llama", 192, 39); /* with a stop token that is seldom drawn */
 			rig_made(&r);
