@@ -187,20 +187,20 @@ CODE(A0513, EXIT_OK, "other chat templates",
 	"The checkpoint has several chat templates; the one named default is used.",
 	"To use another one, put it into chat_template.jinja.")
 CODE(A0520, EXIT_OK, "chat template with a mistake",
-	"The chat template is no Jinja template: jinja2 refuses it, too. The plan runs texts, but no chats.",
-	"Correct the template at the place in the message; chat_template.jinja beside the weights replaces it.")
+	"The chat template is not valid Jinja; jinja2 refuses it, too. The plan runs texts, but no chats.",
+	"Correct the template at the place in the message; a file chat_template.jinja in the checkpoint replaces it.")
 CODE(A0521, EXIT_OK, "construct of a chat template not implemented",
 	"The chat template uses a part of Jinja that this version does not compile. The plan runs texts, but no chats.",
-	"Write the template without it, into chat_template.jinja beside the weights.")
+	"Write a template without it to chat_template.jinja in the checkpoint.")
 CODE(A0522, EXIT_OK, "filter or test of a chat template not implemented",
 	"The chat template uses a filter or a test that this version lacks. The plan runs texts, but no chats.",
-	"Write the template without it, into chat_template.jinja beside the weights.")
+	"Write a template without it to chat_template.jinja in the checkpoint.")
 CODE(A0523, EXIT_OK, "method in a chat template not implemented",
 	"The chat template calls a method that this version lacks. The plan runs texts, but no chats.",
-	"Write the template without it, into chat_template.jinja beside the weights.")
+	"Write a template without it to chat_template.jinja in the checkpoint.")
 CODE(A0524, EXIT_OK, "chat template beyond a limit",
 	"The chat template has more expressions, blocks or macros inside each other than is allowed.",
-	"Write a flatter template, into chat_template.jinja beside the weights.")
+	"Write a flatter template to chat_template.jinja in the checkpoint.")
 /* A06xx checkpoint against model family, graph */
 CODE(A0601, EXIT_BAD_INPUT, "missing tensor",
 	"The model family needs a tensor that the checkpoint lacks.",

@@ -116,7 +116,7 @@ static bool take_raw(Lexer *x, size_t end_of_name)
 	const size_t begin = x->at;
 	char sign = x->text[end_of_name] == '%' ? 0 : x->text[end_of_name];
 	if (sign == '+')
-		return bad(x, begin, "{% raw +%} is no tag");
+		return bad(x, begin, "{% raw +%} is not a tag");
 	x->at = end_of_name + (sign ? 3 : 2);
 	after_tag(x, sign, false);
 	const size_t from = x->at;

@@ -748,7 +748,7 @@ static TNode *parse_statement(Template *t)
 		return node(t, same(k, T_NAME, "break") ? CHAT_BREAK : CHAT_CONTINUE, k);
 	}
 	const bool known = find(elsewhere, COUNT(elsewhere), k->text, k->n) >= 0;
-	template_fail(t, known ? A0521 : A0520, k->line, k->col, known ? "statement '%.*s'" : "'%.*s' is no statement",
+	template_fail(t, known ? A0521 : A0520, k->line, k->col, known ? "statement '%.*s'" : "'%.*s' is not a statement",
 		k->n < 40 ? k->n : 40, k->text);
 	return NULL;
 }

@@ -38,7 +38,7 @@ static int read_receipt(const Args *args, char digits[65])
 	}
 	const bool holds = at && strncmp(at + strlen(last), digits, 64) == 0;
 	free(text);
-	return holds ? 0 : cli_say(args, EXIT_INTEGRITY, "%s: it is no receipt whose sha256 holds", args->receipt);
+	return holds ? 0 : cli_say(args, EXIT_INTEGRITY, "%s: not a receipt whose sha256 matches", args->receipt);
 }
 
 /* PLAN without folder and ending. */

@@ -38,7 +38,7 @@ static bool read_request_line(HttpReader *r, char *line)
 	*version++ = 0;
 	for (char *p = line; *p; p++)
 		if (!is_token_char((unsigned char)*p))
-			return refuse(r, 400, "the method is no token");
+			return refuse(r, 400, "the method is not a token");
 	for (char *p = target; *p; p++)
 		if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f || *p == '#')
 			return refuse(r, 400, "the target has a character that is not allowed in it");
@@ -139,7 +139,7 @@ static bool read_header(HttpReader *r, char *line, const char **length, const ch
 	*colon = 0;
 	for (char *p = line; *p; p++)
 		if (!is_token_char((unsigned char)*p))
-			return refuse(r, 400, "the name of a header field is no token");
+			return refuse(r, 400, "the name of a header field is not a token");
 	char *value = colon + 1 + strspn(colon + 1, " \t"), *end = value + strlen(value);
 	while (end > value && (end[-1] == ' ' || end[-1] == '\t'))
 		*--end = 0;

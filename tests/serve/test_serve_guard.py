@@ -121,7 +121,7 @@ def test_key_files(atlas, trained, tmp_path, text, message):
     (["--log", "xml"], 2, "--log xml: expected json|text|off"),
     (["--name", *("x --name " * 16).split(), "y"], 2, "--name y: expected at most 16 of them"),
     (["--max-body", "much"], 2, "--max-body much: expected bytes, or a number of KiB, MiB or GiB"),
-    (["--receipt", "README.md"], 6, "README.md: it is no receipt whose sha256 holds"),
+    (["--receipt", "README.md"], 6, "README.md: not a receipt whose sha256 matches"),
     (["--receipt", "none"], 4, "none: No such file or directory"),
 ], ids=str)
 def test_options(atlas, trained, words, code, message):
