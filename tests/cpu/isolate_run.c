@@ -303,8 +303,9 @@ int main(int argc, char **argv)
 	atlas_session_info(r.session, &end);
 	printf("{\"seeds\": \"%s\", \"texts\": %ld, \"rounds\": %d, \"longest\": %d, \"compared\": %ld, "
 		"\"cancelled\": %ld, \"scored\": %ld, \"tokens\": %ld, \"steps\": %ld, \"drafts\": %lld, \"accepted\": %lld, "
-		"\"set_aside\": %lld, \"differed\": %ld, \"scores_differed\": %ld}\n", argv[6], texts, rounds, r.longest, r.compared, r.cancelled, r.scored, r.tokens,
-		r.steps, (long long)end.drafts, (long long)end.accepted_drafts, (long long)end.set_aside, differed, scores_differed);
+		"\"set_aside\": %lld, \"differed\": %ld, \"scores_differed\": %ld}\n", argv[6], texts, rounds, r.longest,
+		r.compared, r.cancelled, r.scored, r.tokens, r.steps, (long long)end.drafts, (long long)end.accepted_drafts,
+		(long long)end.set_aside, differed, scores_differed);
 	atlas_session_close(r.session);
 	free(r.texts);
 	free(r.logits);

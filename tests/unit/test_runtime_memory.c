@@ -209,6 +209,56 @@ static void steps_allocate_nothing(void **state)
 	free_made(&m);
 }
 
+/* No memory of the host for pages that would be set aside: the step says so, nothing is lost, a later one tries again. */
+static void a_step_without_memory_is_tried_again(void **state)
+{
+	AtlasError error = {0};
+	AtlasPlan *plan;
+	AtlasSession *session;
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	MadePlan m;
+	int32_t tokens[60];
+	int slot, made[2] = {0};
+	(void)state;
+	if (!OWN_MALLOC)
+		skip();
+	make_plan_of(&m, "llama", 128, 39);
+	write_made(&m, true);
+	for (int i = 0; i < 60; i++)
+		tokens[i] = 3 + i % 30;
+	assert_int_equal(atlas_plan_open(m.path, NULL, &plan, &error), ATLAS_OK);
+	const AtlasSessionOptions options = {.struct_size = sizeof options, .device = "cpu", .n_threads = 1};
+	assert_int_equal(atlas_session_open(plan, &options, &session, &error), ATLAS_OK);
+	session_grow_by(session, 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(atlas_request_start(session, &(AtlasRequest){.struct_size = sizeof(AtlasRequest),
+			.tokens = tokens, .n_tokens = 60, .max_new = 9, .pages_as_needed = 1}, &slot), ATLAS_OK);
+	int n_refused = 0;
+	while (atlas_active(session)) {
+		AtlasEvent events[4];
+		int n;
+		heap.made = 0;
+		heap.fail_at = n_refused < 3; /* the first allocation of a step, three times */
+		heap.armed = true;
+		const AtlasStatus s = atlas_step(session, events, 4, &n);
+		heap.armed = false;
+		for (int i = 0; i < n; i++)
+			made[events[i].slot]++;
+		if (s == ATLAS_OK)
+			continue;
+		assert_int_equal(s, ATLAS_NO_MEMORY);
+		assert_non_null(strstr(atlas_session_error(session), "no memory of the host for 4 pages of "));
+		assert_int_equal(n, 0);
+		n_refused++;
+	}
+	atlas_session_info(session, &info);
+	assert_int_equal(n_refused, 3);
+	assert_true(made[0] == 9 && made[1] == 9 && info.set_aside == 1 && info.free_pages == info.pages);
+	atlas_session_close(session);
+	atlas_plan_close(plan);
+	free_made(&m);
+}
+
 int main(void)
 {
 #if !OWN_MALLOC
@@ -218,6 +268,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_allocation_may_fail),
 		cmocka_unit_test(steps_allocate_nothing),
+		cmocka_unit_test(a_step_without_memory_is_tried_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
