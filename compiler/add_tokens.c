@@ -381,7 +381,7 @@ static bool add_all(Reader *r, const TokenizerConfig *t, json_t *root, int rows,
 	r->spec->bos_id = id_of(&a, &t->named.at[NAMED_BOS]);
 	r->spec->eos_id = id_of(&a, &t->named.at[NAMED_EOS]);
 	if (ok && a.n_beyond)
-		note_at(r->diags, A0511, (Loc){r->file, 0, 0}, "%d added token%s no row in the vocabulary of %d, the first is "
+		note_at(r->diags, A0511, (Loc){r->file, 0, 0}, "%d added token%s no row of the vocabulary (%d), the first is "
 			"%s with id %d: never generated, and an error in a prompt", a.n_beyond, a.n_beyond == 1 ? " has" : "s have",
 			rows, quoted(r, r->spec->added.at[a.beyond].content), (int)r->spec->added.at[a.beyond].id);
 	return ok;

@@ -39,7 +39,7 @@ typedef struct Picker {
 	TargetWork *work;
 	Lowered *low;
 	LOp *op;
-	VEC(const char *) refused; /* "op operands" of each refusal: equal layers are refused once */
+	VEC(const char *) refused; /* refused_key of each refusal: equal layers and buckets are refused once */
 	VEC(const char *) stated;    /* of each kernel that adds in another order: the same */
 	const char *order;         /* "SPLITS=16 WARPS=4": the order in which decode's kernel adds; NULL = any will do */
 	char why[WHY_BYTES];
@@ -738,23 +738,57 @@ static char *add_candidates(Picker *p, const Decision *d, char *text)
 	return text;
 }
 
+/* The rule of MODEL.toml but for which a candidate would have been admitted; NULL = there is none. */
+static const KernelRule *rule_to_blame(const Picker *p, const Decision *d)
+{
+	const KernelRule *by = NULL;
+	for (int i = 0; i < d->candidates.n; i++) {
+		const Candidate *k = &d->candidates.at[i];
+		if (k->verdict == BANNED && rule_verdict(p, k->kernel, k->tunables, &by) < 0)
+			return by;
+	}
+	return NULL;
+}
+
+/* "attention_step i32 bf16 f32": what a refusal is about, whatever the bucket. */
+static const char *refused_key(Picker *p, const KernelRule *rule)
+{
+	const OpInfo *info = &op_table[p->op->kind];
+	const char *key = info->name;
+	if (rule)
+		return arena_printf(&p->c->scratch, "%s %s:%d", key, rule->at.file, rule->at.line);
+	for (int i = 0; i < info->n_operands; i++)
+		if (p->op->operands[i] >= 0)
+			key = arena_printf(&p->c->scratch, "%s %s", key,
+				dtype_name(p->low->tensors.at[p->op->operands[i]].dtype));
+	return key;
+}
+
 static void refuse(Picker *p, const Decision *d, const char *operands)
 {
 	const LOp *op = p->op;
-	const char *what = arena_printf(&p->c->scratch, "%s %s", op_table[op->kind].name, operands);
-	char where[64];
+	const KernelRule *rule = rule_to_blame(p, d);
+	const char *what = refused_key(p, rule), *name = op_table[op->kind].name;
+	char layer[64];
 	for (int i = 0; i < p->refused.n; i++)
 		if (strcmp(p->refused.at[i], what) == 0)
 			return;
 	*vec_push(&p->c->scratch, &p->refused) = what;
 	if (op->layer >= 0 && op->layer < p->c->graph.n_layers)
-		snprintf(where, sizeof where, "layer %d", op->layer);
+		snprintf(layer, sizeof layer, "layer %d", op->layer);
 	else
-		snprintf(where, sizeof where, op->layer < 0 ? "before the layers" : "after the layers");
+		snprintf(layer, sizeof layer, op->layer < 0 ? "before the layers" : "after the layers");
+	const char *where = arena_printf(&p->c->scratch, "%s, %s rows %d, %s", layer, phase_name(p->low->kind), p->low->rows,
+		p->work->target->name);
+	if (rule && !rule->is_pin) { /* the kernels that it bans would do: those that would not are not the cause */
+		fail_at(&p->c->diags, A0701, rule->at, "this ban of %s leaves no admissible kernel for %s (%s)",
+			rule->template_name, name, where);
+		return;
+	}
 	Loc at = {p->c->model.config.at_hidden_dim.file, 0, 0};
-	char *text = arena_printf(&p->c->arena, "no admissible kernel for %s (%s, %s rows %d, %s): %s",
-		op_table[op->kind].name, where, phase_name(p->low->kind), p->low->rows, p->work->target->name,
-		operands);
+	char *text = rule ? arena_printf(&p->c->arena, "this pin of %s leaves no admissible kernel for %s (%s)",
+		rule->template_name, name, where)
+		: arena_printf(&p->c->arena, "no admissible kernel for %s (%s): %s", name, where, operands);
 	if (op->note)
 		text = arena_printf(&p->c->arena, "%s\n    not fused: %s", text, op->note);
 	if (!d->candidates.n)
@@ -763,7 +797,7 @@ static void refuse(Picker *p, const Decision *d, const char *operands)
 	if (p->c->graph.verify_rows && (op->layer == p->c->graph.n_layers || p->low->kind == VERIFY))
 		text = arena_printf(&p->c->arena, "%s\n    [speculate] rows = 1 in MODEL.toml leaves the drafting head and its "
 			"phases out", text);
-	fail_at(&p->c->diags, A0701, at, "%s", text);
+	fail_at(&p->c->diags, A0701, rule ? rule->at : at, "%s", text);
 }
 
 /* The ledger slot an equal decision of the layer before already has, or -1. */
@@ -899,13 +933,16 @@ static void check_rules(Compile *c)
  */
 void pick_kernels(Compile *c)
 {
-	for (int w = 0; w < c->work.n; w++)
-		for (int i = 0; i < c->work.at[w].phases.n; i++) {
-			Picker p = {.c = c, .work = &c->work.at[w], .low = &c->work.at[w].phases.at[i]};
+	for (int w = 0; w < c->work.n; w++) {
+		Picker p = {.c = c, .work = &c->work.at[w]};
+		for (int i = 0; i < p.work->phases.n; i++) {
+			p.low = &p.work->phases.at[i];
+			p.stated.n = 0;
 			for (int k = 0; k < p.low->ops.n; k++) {
 				p.op = &p.low->ops.at[k];
 				decide(&p);
 			}
 		}
+	}
 	check_rules(c);
 }

@@ -183,7 +183,7 @@ static void check_foreign_key(Reading *r, const Value *v, NameList *ignored, Nam
 		if (value_passes(v, pass) || is_word_of(v, word))
 			break;
 		readers = readers_of(a, v->key);
-		fail_at(r->d, A0206, v->at, "%s = %s: what it asks for is not implemented%s", v->key, value_text(a, v), readers
+		fail_at(r->d, A0206, v->at, "%s = %s: this feature is not implemented%s", v->key, value_text(a, v), readers
 			? arena_printf(a, " for %s: it is a key of %s", r->family->name, readers) : "");
 		break;
 	case KEY_GENERATION:

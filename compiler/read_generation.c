@@ -78,7 +78,7 @@ static void check_generation_keys(Diags *d, const Value *g)
 		if (!generation_key(v->key, &pass))
 			name_in_list(d->arena, &unknown, v);
 		else if (!find_key(keys_read, COUNT(keys_read), v->key) && !value_passes(v, pass))
-			fail_at(d, A0206, v->at, "%s = %s: what it asks for is not implemented", v->key, value_text(d->arena, v));
+			fail_at(d, A0206, v->at, "%s = %s: this feature is not implemented", v->key, value_text(d->arena, v));
 	}
 	if (unknown.text)
 		note_at(d, A0207, unknown.at, "unknown keys are not used: %s", unknown.text);

@@ -533,8 +533,9 @@ static bool read_kv_format(Reading *r, const char *name, const Value *v, Dtype *
 		return fail_at(r->d, A0303, v->at, "%s = %s: expected \"bf16\", \"fp8\" or \"nvfp4\"", name,
 			value_text(r->d->arena, v));
 	if (*out == DT_e2m1 && cf->head_dim > 0 && cf->head_dim % NVFP4_GROUP)
-		return fail_at(r->d, A0304, v->at, "%s = \"nvfp4\": head_dim = %d (%s:%d) is not a multiple of %d, the "
-			"elements that share a scale", name, cf->head_dim, cf->at_head_dim.file, cf->at_head_dim.line, NVFP4_GROUP);
+		return fail_at(r->d, A0304, v->at, "%s = \"nvfp4\": head_dim = %d (%s:%d) is not a multiple of %d "
+			"elements, which share a scale", name, cf->head_dim, cf->at_head_dim.file, cf->at_head_dim.line,
+			NVFP4_GROUP);
 	if (*out != DT_bf16 && !r->o->at_kv.file)
 		r->o->at_kv = v->at;
 	return true;

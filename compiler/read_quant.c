@@ -692,7 +692,7 @@ static void read_compressed(Reading *r, const Value *q)
 		want_word(r, "quantization_config.quantization_status", stage, stages, COUNT(stages));
 	for (int i = 0; i < COUNT(empty); i++)
 		if (get(q, empty[i]) && !is_dense(get(q, empty[i])))
-			fail_at(r->d, A0208, get(q, empty[i])->at, "quantization_config.%s: what it asks for is not implemented",
+			fail_at(r->d, A0208, get(q, empty[i])->at, "quantization_config.%s: this feature is not implemented",
 				empty[i]);
 	if (!groups) {
 		fail_at(r->d, A0202, q->at, "quantization_config.config_groups is missing");

@@ -298,7 +298,7 @@ static bool check_spare_keys(Reading *r, const Value *top)
 		for (int i = 0; i < COUNT(keys_spare) && !known; i++) {
 			known = strcmp(v->key, keys_spare[i].name) == 0;
 			if (known && !value_passes(v, keys_spare[i].pass))
-				ok = fail_at(r->d, A0508, v->at, "%s = %s: what it asks for is not implemented", v->key,
+				ok = fail_at(r->d, A0508, v->at, "%s = %s: this feature is not implemented", v->key,
 					value_text(r->d->arena, v));
 		}
 		if (!known)

@@ -74,9 +74,9 @@ def test_steps_that_draft_and_verify(atlas, small_plan_of):
     text = atlas("bench", plan, "--device", "cpu", "--tokens", 8, "-q", "--only", "sp8@0x1", "--speculate", "mtp",
                  "--acceptance", "0.9")
     assert ("drafts   sp rows: 3 rows of a sequence in a verify step; accepted 0.90 of draft 1 as prescribed, draft 2 as "
-            "drawn") in text.stdout
+            "sampled") in text.stdout
     run = atlas("bench", plan, *options[:-2], "--only", "sp8@0x1")
-    assert run.stderr.rstrip().endswith("; with --speculate mtp sp8@CxB likewise")
+    assert run.stderr.rstrip().endswith("; with --speculate mtp also sp8@CxB")
     for wrong in "0", "1.5", "0.5,", "a", "0.1,0.2,0.3,0.4":
         run = atlas("bench", plan, *options, "--acceptance", wrong)
         assert run.returncode == 2 and "expected one to three numbers above 0, at most 1" in run.stderr
@@ -207,7 +207,7 @@ def test_rows_follow_slots_buckets_and_context(atlas, plan_of, repo, tmp_path):
 
 def test_answers_at_a_temperature(atlas, plan):
     run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x2", "--temperature", "0.8")
-    assert "answers  drawn at temperature 0.8, each sequence by a seed of its own" in run.stdout
+    assert "answers  sampled at temperature 0.8, each sequence with a different seed" in run.stdout
     run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x2", "--temperature", "1",
                 "--json", "-")
     assert json.loads(run.stdout)["temperature"] == 1

@@ -117,7 +117,7 @@ def test_one_that_holds(atlas, plan, tmp_path):
     assert atlas("audit", path, "--check", policy).returncode == 1
     layers = json.loads(atlas("info", path, "--json").stdout)["n_layers"] + 1
     (path.parent / "plan.bin.cert").write_text(certificate(root, phases, layers))
-    assert run(atlas, path) == "atlas run: error: --require-certified: a certificate is of a GPU, and this is device cpu"
+    assert run(atlas, path) == "atlas run: error: --require-certified: certificates are for GPUs, and this is device cpu"
     checked = atlas("audit", path, "--check", policy)
     assert (checked.returncode, checked.stderr) == (0, "")
     (path.parent / "plan.bin.cert").unlink()
@@ -125,7 +125,7 @@ def test_one_that_holds(atlas, plan, tmp_path):
 
 @pytest.mark.parametrize("words,message", [
     (["--certify", "--device", "cpu"], "--certify compares a GPU with the reference device: leave --device cpu out"),
-    (["--certify", "--against", "b"], "--certify measures against the reference device, by the tolerances of dtypes: give it "
+    (["--certify", "--against", "b"], "--certify compares with the reference device by the tolerances of dtypes: give it "
      "without --against, --each-layer and --tolerance"),
     (["--sign", "key.pem", "-p", "x"], "--sign needs --certify"),
 ])

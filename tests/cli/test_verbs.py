@@ -126,7 +126,7 @@ def test_verify_other_shape(atlas, plan, small_plan_of):
     other = small_plan_of("qwen2")
     run = atlas("verify", plan, "--tokens", "1,2", "--against", other, "--device", "cpu", "-q")
     assert run.returncode == 4 and run.stdout == ""
-    assert run.stderr.startswith(f"atlas verify: error: {plan} and {other} are of different shape: ")
+    assert run.stderr.startswith(f"atlas verify: error: {plan} and {other} have different shapes: ")
 
 
 # dump --------------------------------------------------------------------------------------------------------

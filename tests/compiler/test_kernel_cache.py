@@ -74,7 +74,7 @@ def test_folder_that_others_can_write(atlasc, clean, cache, tmp_path, mode):
     cache.chmod(mode)
     done = atlasc(FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache)
     assert (done.returncode, done.stderr) == (
-        0, f"{cache}: note[A0913]: no kernel is kept: others can write there (mode {mode:04o}): chmod go-w\n")
+        0, f"{cache}: note[A0913]: compiled kernels are not kept: others can write there (mode {mode:04o}): chmod go-w\n")
     assert (tmp_path / "plan.bin").read_bytes() == (clean / "plan.bin").read_bytes()
 
 
@@ -85,7 +85,7 @@ def test_of_another_owner(atlasc, clean, cache, tmp_path, what):
     for path in [cache] if what == "folder" else cache.iterdir():
         os.chown(path, 1234, 1234)
     done = atlasc(FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache)
-    said = f"{cache}: note[A0913]: no kernel is kept: user 1234 owns it, not user 0, who compiles\n"
+    said = f"{cache}: note[A0913]: compiled kernels are not kept: user 1234 owns it, not user 0, who compiles\n"
     assert (done.returncode, done.stderr) == (0, said if what == "folder" else "")
     assert (tmp_path / "plan.bin").read_bytes() == (clean / "plan.bin").read_bytes()
 

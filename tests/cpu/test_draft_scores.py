@@ -209,8 +209,8 @@ def test_values_that_cannot_be(atlasc, tmp_path, lines, message):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("1\n2\n2\n", "list.txt:3:1: error[A0306]: 2 behind 2: expected ascending ids, each once"),
-    ("7\n3\n", "list.txt:2:1: error[A0306]: 3 behind 7: expected ascending ids, each once"),
+    ("1\n2\n2\n", "list.txt:3:1: error[A0306]: 2 after 2: expected ascending ids, each once"),
+    ("7\n3\n", "list.txt:2:1: error[A0306]: 3 after 7: expected ascending ids, each once"),
     ("7\n512\n", "list.txt:2:1: error[A0306]: 512: the model has token ids 0 to 511"),
     ("7\n-3\n", 'list.txt:2:1: error[A0306]: "-3": expected a token id'),
     ("7\n\n9\n", 'list.txt:2:1: error[A0306]: "": expected a token id'),

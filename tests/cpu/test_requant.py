@@ -102,5 +102,5 @@ def test_rows_that_are_no_whole_groups_are_refused(kind, group, atlasc, tmp_path
     (tmp_path / "m" / "MODEL.toml").write_text(f'[quant]\n"*.down_proj" = "{kind}"\n')
     run = atlasc("m", "--target", "none", "--dry-run", cwd=tmp_path)
     assert run.returncode == 4
-    assert (f"m/MODEL.toml:2:1: error[A0602]: model.layers.0.mlp.down_proj: rows of 200 elements are no whole number of "
-            f"groups of {group}, as {kind.upper()} has them") in run.stderr, run.stderr
+    assert (f"m/MODEL.toml:2:1: error[A0602]: model.layers.0.mlp.down_proj: rows of 200 elements are not a whole number "
+            f"of groups of {group}, the size in {kind.upper()}") in run.stderr, run.stderr

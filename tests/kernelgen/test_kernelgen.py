@@ -58,9 +58,9 @@ REFUSALS = [
     ("no kernel clause", [("KERNEL(plain, norm_linear)\n", "\n")],
      [(None, "A0902", "no contract: expected KERNEL(plain, OPERATION)")]),
     ("another kernel name", [("KERNEL(plain,", "KERNEL(plane,")],
-     [("KERNEL(", "A0902", "kernel plane stands in a file named plain: the names must be equal")]),
+     [("KERNEL(", "A0902", "kernel plane is in a file named plain: the names must be equal")]),
     ("unknown operation", [("norm_linear)", "norm_liner)")],
-     [("KERNEL(", "A0902", "norm_liner is no operation: did you mean norm_linear?")]),
+     [("KERNEL(", "A0902", "norm_liner is not an operation: did you mean norm_linear?")]),
     ("two contracts", [("ARCH(80, 90a)", "ARCH(80, 90a)\nKERNEL(plain, add)")],
      [("KERNEL(plain, add)", "A0906", "KERNEL occurs twice, first at line 8")]),
     ("two grids", [("BLOCK(32", "GRID(1, 1, 1)\nBLOCK(32")],
@@ -170,7 +170,7 @@ REFUSALS = [
      [("GRID(", "A0904", "GRID: column 1: unknown function div_up: expected ceil_div, min, max or align: "
        "div_up(N, 32 * WARPS)")]),
     ("a dim that cannot be bound", [("DIM(N, 960)", "DIM(N, 960)\nDIM(EXTRA, 4)")],
-     [("DIM(EXTRA", "A0904", "dim EXTRA stands alone in no shape of an operand that is always there: it cannot be bound")]),
+     [("DIM(EXTRA", "A0904", "dim EXTRA is not a whole dimension of any required operand, so it cannot be bound")]),
     ("dims swapped", [('IN(WT, w, "N, K")', 'IN(WT, w, "K, N")')],
      [("w,", "A0903", "dim 1 of w is K of norm_linear, which is K in x: found N"),
       ("bias,", "A0903", "dim 0 of bias is N of norm_linear, which is K in w: found N"),
@@ -350,8 +350,8 @@ def test_two_files_of_one_name(kernelgen, tmp_path):
     b = variant(second, ("KERNEL(plain,", "KERNEL(other,"), ("plain(const Args a)", "other(const Args a)"), name="other.cu")
     (second / "plain_types.cuh").write_text((HERE / "plain_types.cuh").read_text() + "// more\n")
     done = kernelgen("-o", tmp_path / "out.c", a, b)
-    assert done.stderr == (f"{second}/plain_types.cuh:1:1: error[A0906]: a file of this name stands at "
-                           f"{first}/plain_types.cuh too\n")
+    assert done.stderr == (f"{second}/plain_types.cuh:1:1: error[A0906]: a file of this name is also at "
+                           f"{first}/plain_types.cuh\n")
 
 
 def test_usage(kernelgen, tmp_path):

@@ -89,7 +89,8 @@ def test_a_missing_part_of_nvrtc_is_named(clone, bare, tmp_path, kernel_cache):
     try:
         got = compiles(bare, clone / "build/atlasc", tmp_path / "plan.bin", kernel_cache)
         assert (got.returncode, got.stderr) == (5, (
-            f"atlasc: error[A0910]: NVRTC does not work: {part.name} is neither beside {folder}/libnvrtc.so.13 "
+            f"atlasc: error[A0910]: NVRTC does not work: {part.name} is neither in the folder of "
+            f"{folder}/libnvrtc.so.13 "
             "nor where the loader looks\n"))
         part.write_text("no library")
         got = compiles(bare, clone / "build/atlasc", tmp_path / "plan.bin", kernel_cache)

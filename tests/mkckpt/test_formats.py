@@ -222,7 +222,7 @@ def test_stage_and_sparsity(status, passes, atlasc, tmp_path):
     assert code == (0 if passes else 4), text
     with_keys(tmp_path / "s", "compressed-tensors", {"sparsity_config": {**dense, "format": "sparse-24-bitmask"}})
     assert run_of(atlasc, tmp_path / "s")[1] == [
-        "[A0208]: quantization_config.sparsity_config: what it asks for is not implemented"]
+        "[A0208]: quantization_config.sparsity_config: this feature is not implemented"]
 
 
 def test_classes_have_defaults(atlasc, tmp_path):

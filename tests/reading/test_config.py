@@ -139,11 +139,11 @@ def test_unknown_keys_are_named_once(read):
 
 
 MESSAGES = [
-    ({"logit_scale": 0.0625}, "error[A0206]: logit_scale = 0.0625: what it asks for is not implemented"),
-    ({"final_logit_softcapping": 30.0}, "error[A0206]: final_logit_softcapping = 30.0: what it asks for is not implemented"),
-    ({"embedding_multiplier": 12}, "error[A0206]: embedding_multiplier = 12: what it asks for is not implemented"),
-    ({"no_rope_layers": [1, 0]}, "error[A0206]: no_rope_layers = [ 1, 0 ]: what it asks for is not implemented"),
-    ({"num_experts": 8}, "error[A0206]: num_experts = 8: what it asks for is not implemented"),
+    ({"logit_scale": 0.0625}, "error[A0206]: logit_scale = 0.0625: this feature is not implemented"),
+    ({"final_logit_softcapping": 30.0}, "error[A0206]: final_logit_softcapping = 30.0: this feature is not implemented"),
+    ({"embedding_multiplier": 12}, "error[A0206]: embedding_multiplier = 12: this feature is not implemented"),
+    ({"no_rope_layers": [1, 0]}, "error[A0206]: no_rope_layers = [ 1, 0 ]: this feature is not implemented"),
+    ({"num_experts": 8}, "error[A0206]: num_experts = 8: this feature is not implemented"),
     ({"partial_rotary_factor": 0.5}, "error[A0206]: partial_rotary_factor = 0.5: expected 1, partly turned heads are not implemented"),
     ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
      'error[A0209]: rope_scaling.rope_type = "dynamic": expected default, linear, llama3 or yarn'),
@@ -167,7 +167,7 @@ MESSAGES = [
     ({"eos_token_id": -1}, "error[A0210]: eos_token_id = -1: expected a token id from 0 to 306 (vocab_size = 307)"),
     ({"eos_token_id": list(range(17))}, "error[A0210]: more than 16 different eos_token_id"),
     ({"layer_types": ["sliding_attention"] * 2}, 'error[A0206]: layer_types = [ "sliding_attention", "sliding_atten...: '
-     "what it asks for is not implemented for llama: it is a key of qwen2, qwen3, qwen3_next, qwen3_5 and qwen3_5_moe"),
+     "this feature is not implemented for llama: it is a key of qwen2, qwen3, qwen3_next, qwen3_5 and qwen3_5_moe"),
     ({"quantization_config": {"bits": 4}}, "error[A0208]: quantization_config: quant_method is missing: expected fp8, modelopt, compressed-tensors, awq or gptq"),
     ({"text_config": 3}, "error[A0203]: text_config = 3: expected a table"),
 ]  # fmt: skip
@@ -181,8 +181,8 @@ def test_message(read, changes, message):
 
 
 GENERATION = [
-    ({"num_beams": 4}, "error[A0206]: num_beams = 4: what it asks for is not implemented"),
-    ({"suppress_tokens": [1]}, "error[A0206]: suppress_tokens = [1]: what it asks for is not implemented"),
+    ({"num_beams": 4}, "error[A0206]: num_beams = 4: this feature is not implemented"),
+    ({"suppress_tokens": [1]}, "error[A0206]: suppress_tokens = [1]: this feature is not implemented"),
     ({"do_sample": 1}, "error[A0203]: do_sample = 1: expected true or false"),
     ({"do_sample": True, "top_k": 1.5}, "error[A0203]: top_k = 1.5: expected an integer from 0 to 1048576"),
     ({"repetition_penalty": 0}, "error[A0203]: repetition_penalty = 0: expected a number from 0.001 to 100"),

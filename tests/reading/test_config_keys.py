@@ -46,35 +46,35 @@ def line_of(compiled, key, at=0):
 
 READS = "qwen3_next, qwen3_5 and qwen3_5_moe"
 REFUSED = [
-    ("qwen3_moe", {"swiglu_limit": 7.0}, "error[A0206]: swiglu_limit = 7.0: what it asks for is not implemented"),
+    ("qwen3_moe", {"swiglu_limit": 7.0}, "error[A0206]: swiglu_limit = 7.0: this feature is not implemented"),
     ("qwen3_moe", {"routed_scaling_factor": 2.5},
-     "error[A0206]: routed_scaling_factor = 2.5: what it asks for is not implemented"),
-    ("qwen3_moe", {"scoring_func": "sigmoid"}, 'error[A0206]: scoring_func = "sigmoid": what it asks for is not implemented'),
-    ("qwen3_moe", {"n_group": 4}, "error[A0206]: n_group = 4: what it asks for is not implemented"),
-    ("qwen3_moe", {"topk_group": 2}, "error[A0206]: topk_group = 2: what it asks for is not implemented"),
+     "error[A0206]: routed_scaling_factor = 2.5: this feature is not implemented"),
+    ("qwen3_moe", {"scoring_func": "sigmoid"}, 'error[A0206]: scoring_func = "sigmoid": this feature is not implemented'),
+    ("qwen3_moe", {"n_group": 4}, "error[A0206]: n_group = 4: this feature is not implemented"),
+    ("qwen3_moe", {"topk_group": 2}, "error[A0206]: topk_group = 2: this feature is not implemented"),
     ("qwen3_moe", {"mlp_layer_types": ["dense", "sparse"]},
-     'error[A0206]: mlp_layer_types = [ "dense", "sparse" ]: what it asks for is not implemented'),
+     'error[A0206]: mlp_layer_types = [ "dense", "sparse" ]: this feature is not implemented'),
     ("qwen3_moe", {"per_layer_config": {"0": {"head_dim": 32}}},
-     'error[A0206]: per_layer_config = { "0": { "head_dim": 32 } }: what it asks for is not implemented'),
+     'error[A0206]: per_layer_config = { "0": { "head_dim": 32 } }: this feature is not implemented'),
     ("qwen3_moe", {"attention_out_bias": True},
-     "error[A0206]: attention_out_bias = true: what it asks for is not implemented"),
+     "error[A0206]: attention_out_bias = true: this feature is not implemented"),
     ("qwen3_moe", {"use_qk_norm": False}, "error[A0206]: use_qk_norm = false: expected true, as qwen3_moe has it"),
     ("qwen3_moe", {"shared_expert_intermediate_size": 64},
-     "error[A0206]: shared_expert_intermediate_size = 64: what it asks for is not implemented for qwen3_moe: it is a key of "
+     "error[A0206]: shared_expert_intermediate_size = 64: this feature is not implemented for qwen3_moe: it is a key of "
      "qwen3_next and qwen3_5_moe"),
     ("qwen3_moe", {"linear_num_key_heads": 2},
-     f"error[A0206]: linear_num_key_heads = 2: what it asks for is not implemented for qwen3_moe: it is a key of {READS}"),
+     f"error[A0206]: linear_num_key_heads = 2: this feature is not implemented for qwen3_moe: it is a key of {READS}"),
     ("qwen3_moe", {"decoder_sparse_step": 2}, "error[A0206]: decoder_sparse_step = 2: expected 1, as qwen3_moe has it"),
     ("qwen3_moe", {"decoder_sparse_step": None}, "error[A0206]: decoder_sparse_step = null: expected 1, as qwen3_moe has it"),
     ("qwen3_moe", {"hidden_act": "gelu"}, 'error[A0206]: hidden_act = "gelu": expected "silu", as qwen3_moe has it'),
-    ("qwen3", {"num_experts": 4}, "error[A0206]: num_experts = 4: what it asks for is not implemented for qwen3: it is a key of "
+    ("qwen3", {"num_experts": 4}, "error[A0206]: num_experts = 4: this feature is not implemented for qwen3: it is a key of "
      "qwen3_moe, qwen3_next and qwen3_5_moe"),
-    ("qwen2", {"mlp_bias": True}, "error[A0206]: mlp_bias = true: what it asks for is not implemented for qwen2: it is a key of llama"),
+    ("qwen2", {"mlp_bias": True}, "error[A0206]: mlp_bias = true: this feature is not implemented for qwen2: it is a key of llama"),
     ("qwen3", {"head_dim": None}, "error[A0203]: head_dim = null: expected an integer from 1 to 4096"),
     ("qwen3", {"num_key_value_heads": ABSENT},
      "error[A0205]: num_key_value_heads = 32, the default of qwen3: must divide num_attention_heads = 4"),
     ("qwen3_5", {"text.attention_bias": True}, "error[A0206]: attention_bias = true: expected false, as qwen3_5 has it"),
-    ("qwen3_5", {"text.norm_topk_prob": True}, "error[A0206]: norm_topk_prob = true: what it asks for is not implemented for "
+    ("qwen3_5", {"text.norm_topk_prob": True}, "error[A0206]: norm_topk_prob = true: this feature is not implemented for "
      "qwen3_5: it is a key of qwen3_moe, qwen3_next and qwen3_5_moe"),
     ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "attn_factor": 1.5}},
      "error[A0209]: rope_scaling.attn_factor = 1.5: transformers does not read it, other engines multiply by it: write [config] in "
@@ -337,7 +337,7 @@ OVERRIDES = [
      'm/MODEL.toml:2:12: error[A0203]: head_dim = "64": expected an integer from 1 to 4096'),
     ("llama", "[config.hidden_size]\na = 3\n", "m/MODEL.toml:1:9: error[A0307]: config.hidden_size is a table: config.json says 64"),
     ("llama", "[config]\nswiglu_limit = 7\n",
-     "m/MODEL.toml:2:16: error[A0206]: swiglu_limit = 7: what it asks for is not implemented"),
+     "m/MODEL.toml:2:16: error[A0206]: swiglu_limit = 7: this feature is not implemented"),
     ("llama", "[config.rope_scaling]\nrope_type = \"yarn\"\nfactr = 4\n",
      "m/MODEL.toml:3:9: error[A0209]: rope_scaling.factr is unknown: did you mean factor?"),
     ("llama", "[config.text_config]\nhead_dim = 64\n",
@@ -359,13 +359,13 @@ OVERRIDES_ONCE = [
      "2:13: error[A0307]: config.text_config.head_dim: config.json has no text_config: write config.head_dim"),
     ("llama", 'rope_scaling.rope_type = "linear"\nrope_scaling.factor = 2.0\nunset = ["rope_scaling"]',
      "4:10: error[A0307]: config.unset: line 2 gives rope_scaling a value"),
-    ("llama", '"rope_scaling.factor" = 2.0', "2:1: error[A0307]: config.rope_scaling.factor: quotes make one name of it, and "
-     "config.json has none such: write it without them"),
+    ("llama", '"rope_scaling.factor" = 2.0', "2:1: error[A0307]: config.rope_scaling.factor: quotes make it a single name, "
+     "which config.json does not have: remove the quotes"),
     ("qwen3_5", "text_config.text_config.head_dim = 64",
      "2:25: error[A0307]: config.text_config.text_config.head_dim: no family has such a key"),
     ("llama", 'unset = [""]', "2:10: error[A0307]: config.unset: config.json has no "),
     ("llama", "per_layer_config.0.head_dim = 3",
-     "2:1: error[A0206]: per_layer_config = {0 = {head_dim = 3}}: what it asks for is not implemented"),
+     "2:1: error[A0206]: per_layer_config = {0 = {head_dim = 3}}: this feature is not implemented"),
     ("llama", "[[config.rope_scaling]]\nfactor = 2.0", "2:10: error[A0209]: rope_scaling = [{factor = 2.0}]: expected a table"),
     ("qwen3_5", "vocab_size = 100", "2:1: error[A0307]: config.vocab_size: the language model's keys are in text_config: "
      "write config.text_config.vocab_size"),

@@ -103,7 +103,7 @@ def test_a_config_that_names_the_file_of_weights(nested, atlasc, tmp_path):
         path.write_text(json.dumps({**config, "transformers_weights": value}))
         run = atlasc("m", *WORDS, cwd=tmp_path)
         assert (run.returncode, "transformers_weights" in run.stderr) == ((4, True) if value == "more.safetensors" else (0, False))
-    assert lines(run, "error")[0].endswith('[A0206]: transformers_weights = "more.safetensors": what it asks for is not implemented')
+    assert lines(run, "error")[0].endswith('[A0206]: transformers_weights = "more.safetensors": this feature is not implemented')
 
 
 @pytest.mark.parametrize("name", ["README.md", "training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state_0.pth",
@@ -183,8 +183,8 @@ def test_an_index_against_what_loaders_take(atlasc, wide):
     run = atlasc("m", *WORDS, cwd=wide.parent)
     assert run.returncode == 4
     [line] = lines(run, "error")
-    assert line.endswith("error[A0407]: model.norm.weight: the index sends it to a.safetensors, and loaders that read the "
-                         "shards in order take the other one that b.safetensors holds")
+    assert line.endswith("error[A0407]: model.norm.weight: the index assigns it to a.safetensors, but loaders that read the "
+                         "shards in order use the other copy, in b.safetensors")
     assert re.match(r"m/model\.safetensors\.index\.json:1:\d+: ", line)
 
 
@@ -304,15 +304,15 @@ def test_caches_that_cannot_be_read(atlasc, cache, model, tmp_path):
     assert refused(atlasc, cache) == [
         f'{cache}/refs/main: error[A0412]: "../../..": there is no such snapshot; there is {HASH}']
     (cache / "refs" / "main").unlink()
-    assert refused(atlasc, hub) == [f"{cache}/refs/main: error[A0412]: missing, so that no snapshot is the one that is "
-                                    f"meant: name one of {cache}/snapshots/{HASH}"]
+    assert refused(atlasc, hub) == [f"{cache}/refs/main: error[A0412]: missing, so it is unknown which snapshot to "
+                                    f"use: name one of {cache}/snapshots/{HASH}"]
     shutil.rmtree(cache / "snapshots")
     (cache / "snapshots").mkdir()
-    assert refused(atlasc, hub) == [f"{cache}/refs/main: error[A0412]: missing, so that no snapshot is the one that is "
-                                    "meant: there are no snapshots"]
+    assert refused(atlasc, hub) == [f"{cache}/refs/main: error[A0412]: missing, so it is unknown which snapshot to "
+                                    "use: there are no snapshots"]
     (cache / "snapshots").rmdir() # as a download leaves it that never began
     assert refused(atlasc, hub) == refused(atlasc, cache / "blobs") == [
-        f"{cache}/refs/main: error[A0412]: missing, so that no snapshot is the one that is meant: there are no snapshots"]
+        f"{cache}/refs/main: error[A0412]: missing, so it is unknown which snapshot to use: there are no snapshots"]
     put_in_cache(model, hub / "models--org--other")
     assert refused(atlasc, hub) == [f"{hub}: error[A0412]: 2 models are there: name one of models--org--name, "
                                     "models--org--other"]

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 FIXTURE = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "llama"  # 307 rows, 303 tokens
-NEVER = "no token has this id, and ids from 303 on are never drawn"
+NEVER = "no token has this id, and ids from 303 on are never generated"
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def test_a_token_behind_the_rows(atlasc, atlas, model, tmp_path, kernel_cache):
 def test_both_counts(atlasc, atlas, model, tmp_path, kernel_cache):
     plan = tmp_path / "plan.bin"
     assert atlasc(model, "-o", plan, "--target", "none", "--cache-dir", kernel_cache).returncode == 0
-    assert ("ids          307 rows of the vocabulary, 303 with a token; drawn are those below 303, of which log "
-            "probabilities are\n") in atlas("info", plan).stdout
+    assert ("ids          307 rows of the vocabulary, 303 with a token; only ids below 303 are sampled and count in log "
+            "probabilities\n") in atlas("info", plan).stdout
     document = json.loads(atlas("info", plan, "--json").stdout)
     assert (document["vocab"], document["tokens"], document["drawable"]) == (307, 303, 303)
 

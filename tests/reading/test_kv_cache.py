@@ -107,7 +107,7 @@ def test_wrong_options_are_refused(caches, toml, message):
 
 def test_runs_must_fill_a_head(caches):
     _, err, code = caches('[kv]\ndtype = "nvfp4"\n', head_dim=72)
-    assert code != 0 and re.search(r'A0304\]: kv.dtype = "nvfp4": head_dim = 72 \(.*config.json:\d+\) is no multiple of 16,',
+    assert code != 0 and re.search(r'A0304\]: kv.dtype = "nvfp4": head_dim = 72 \(.*config.json:\d+\) is not a multiple of 16 elements,',
                                    err), err
 
 
@@ -217,8 +217,8 @@ def test_an_unknown_name_is_refused_with_what_was_expected(caches, toml):
     _, err, code = caches(toml, {f"{ATTN.format(0)}.k_cache_scale": []}, [["*_scale", "all", 1]])
     assert code != 0
     assert (f"error[A0604]: tensor {ATTN.format(0)}.k_cache_scale [] is not used by llama: list it under [weights] ignore "
-            "if that is meant; scales of keys are expected as self_attn.k_proj.k_scale, k_scale, attn.k_scale, "
-            "k_proj.output_scale, qkv_proj.k_scale or kv_scale, those of values likewise") in err, err
+            "if that is meant; scales are expected as self_attn.k_proj.k_scale, k_scale, attn.k_scale, "
+            "k_proj.output_scale, qkv_proj.k_scale or kv_scale for keys, and in the same form for values") in err, err
 
 
 # The file of kv.scales ------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_the_file_holds_scales_and_nothing_else(caches, tmp_path):
     _, err, code = caches(f'[kv]\ndtype = "fp8"\nscales = "{path}"\n')
     assert code != 0
     assert "error[A0604]: tensor lm_head.weight is not a scale of keys or values" in err, err
-    assert f"error[A0604]: tensor {ATTN.format(0)}.key_scale is not a scale of keys or values; scales of keys are" in err
+    assert f"error[A0604]: tensor {ATTN.format(0)}.key_scale is not a scale of keys or values; scales are expected" in err
     assert f"error[A0604]: tensor {ATTN.format(7)}.k_scale: the model has layers 0 to 1" in err
     path.write_bytes(b"1234")
     _, err, code = caches(f'[kv]\ndtype = "fp8"\nscales = "{path}"\n')

@@ -161,7 +161,7 @@ MESSAGES = [
     ("phases.grid = 0\n", "1:15: error[A0303]: phases.grid = 0: expected an integer from 1 to 65536"),
     ("phases.prefill = [16, 32]\nphases.grid = 64\n",
      "1:18: error[A0304]: phases.prefill = [16, 32]: expected a last entry of at least phases.grid = 64, since prompts are cut "
-     "at multiples of that alone"),
+     "only at multiples of it"),
     ("phases.decode = [1, 2]\n", "1:17: error[A0304]: phases.decode = [1, 2]: expected a last entry of at least runtime.slots = 8"),
     ("sampling.temperature = -0.5\n", "1:24: error[A0303]: sampling.temperature = -0.5: expected a number from 0 to 100"),
     ("sampling.top_p = 0.0\n", "1:18: error[A0303]: sampling.top_p = 0.0: expected a number above 0 up to 1"),

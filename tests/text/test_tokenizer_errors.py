@@ -270,7 +270,7 @@ def token(content):
 
 OBJECT = 'expected a string or an object with "__type": "AddedToken"'
 SIDE = 'expected "left" or "right"'
-NOT_DONE = "what it asks for is not implemented"
+NOT_DONE = "this feature is not implemented"
 # Of tokenizer_config.json: what is wrong, where ($ in the text), and the message.
 CONFIGS = {
     "a number": ('{"bos_token": $7}', 'A0504', f"bos_token = 7: {OBJECT}"),
@@ -298,8 +298,8 @@ CONFIGS = {
     "side": ('{"padding_side": $"middle"}', 'A0504', f'padding_side = "middle": {SIDE}'),
     "other side": ('{"truncation_side": $null}', 'A0504', f"truncation_side = null: {SIDE}"),
     "class": ('{"tokenizer_class": $"CohereTokenizerFast"}', 'A0507',
-              'tokenizer_class = "CohereTokenizerFast": it builds parts of its own, which are not implemented; accepted '
-              "are PreTrainedTokenizerFast, Qwen2Tokenizer, Qwen3_5Tokenizer, LlamaTokenizer, GPT2Tokenizer, "
+              'tokenizer_class = "CohereTokenizerFast": this class builds parts of the tokenizer itself, which is not '
+              "implemented; expected one of PreTrainedTokenizerFast, Qwen2Tokenizer, Qwen3_5Tokenizer, LlamaTokenizer, GPT2Tokenizer, "
               "GPTNeoXTokenizer"),
     "class of no text": ('{"tokenizer_class": $["x"]}', 'A0504', 'tokenizer_class = ["x"]: expected a string'),
     "code": ('{"auto_map": {"AutoTokenizer": $["a.B", null]}}', 'A0508',
@@ -364,12 +364,12 @@ def test_every_mistake_of_the_config_is_told(tokdump, tmp_path):
 # Accepted, and told.
 NOTES = {
     "other id": ({"added_tokens_decoder": {"3": token("<s>")}}, "", "tokenizer_config.json:1:32", 'A0510',
-                 '"<s>" has id 7 here, as in transformers, where 3 stands: it is a token already'),
+                 '"<s>" gets id 7, as in transformers, although its entry says 3: it is a token already'),
     "next id": ({"added_tokens_decoder": {"12": token("<t>")}}, "", "tokenizer_config.json:1:33", 'A0510',
-                '"<t>" has id 8 here, as in transformers, where 12 stands: it is the next one'),
+                '"<t>" gets id 8, as in transformers, although its entry says 12: it is the next one'),
     "other ids": ({"added_tokens_decoder": {"12": token("<t>"), "13": token("<u>"), "14": token("<v>")}}, "",
-                  "tokenizer_config.json:1:33", 'A0510', '"<t>" has id 8 here, as in transformers, where 12 stands: it is '
-                  "the next one; 2 more have another id than stands"),
+                  "tokenizer_config.json:1:33", 'A0510', '"<t>" gets id 8, as in transformers, although its entry says 12: it is '
+                  "the next one; 2 more get another id than their entry says"),
     "pattern": ({"pretokenize_regex": "a+"}, "", "tokenizer_config.json:1:23", 'A0510',
                 "pretokenize_regex is not used, as in transformers: text is split by what tokenizer.json has"),
     "pattern of a class": ({"tokenizer_class": "LlamaTokenizer", "pretokenize_regex": "\\s+"}, "",
@@ -378,14 +378,14 @@ NOTES = {
     "unknown": ({"shape": 1, "colour": "red"}, "", "tokenizer_config.json:1:11", 'A0509',
                 "unknown keys are not used: shape, colour"),
     "class": ({"tokenizer_class": "LlamaTokenizer"}, "", "tokenizer.json", 'A0510',
-              "LlamaTokenizer builds these parts itself, as transformers does, and what stands here is not used: "
+              "as in transformers, LlamaTokenizer builds these parts itself, and those of the file are not used: "
               "pre_tokenizer, decoder, model.fuse_unk, model.byte_fallback"),
     "class of bytes": ({"tokenizer_class": "GPT2Tokenizer"}, "", "tokenizer.json", 'A0510',
                        "GPT2Tokenizer is a class for bytes, but the vocabulary is one of characters: tokenizer.json is "
-                       "taken as it stands"),
+                       "used unchanged"),
     "left out": ({"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": {}, "bos_token": None}, "",
-                 "tokenizer.json", 'A0510', "added_tokens: 1 that added_tokens_decoder of tokenizer_config.json lacks are "
-                 'no tokens, as in transformers with LlamaTokenizer; the first is "<s>"'),
+                 "tokenizer.json", 'A0510', "1 entries of added_tokens are missing in added_tokens_decoder of tokenizer_config.json "
+                 'and are ignored, as in transformers with LlamaTokenizer; the first is "<s>"'),
     "pad": ({"pad_token": "[PAD]", "extra_special_tokens": ["<x>"]}, 8, "tokenizer.json", 'A0511',
             '2 added tokens have no row of the vocabulary (8), the first is "[PAD]" with id 8: never generated, and an '
             "error in a prompt"),
