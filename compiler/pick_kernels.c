@@ -778,8 +778,8 @@ static void refuse(Picker *p, const Decision *d, const char *operands)
 		snprintf(layer, sizeof layer, "layer %d", op->layer);
 	else
 		snprintf(layer, sizeof layer, op->layer < 0 ? "before the layers" : "after the layers");
-	const char *where = arena_printf(&p->c->scratch, "%s, %s rows %d, %s", layer, phase_name(p->low->kind), p->low->rows,
-		p->work->target->name);
+	const char *where = arena_printf(&p->c->scratch, "%s, %s rows %d, %s", layer, phase_name(p->low->kind),
+		p->low->rows, p->work->target->name);
 	if (rule && !rule->is_pin) { /* the kernels that it bans would do: those that would not are not the cause */
 		fail_at(&p->c->diags, A0701, rule->at, "this ban of %s leaves no admissible kernel for %s (%s)",
 			rule->template_name, name, where);
@@ -787,8 +787,8 @@ static void refuse(Picker *p, const Decision *d, const char *operands)
 	}
 	Loc at = {p->c->model.config.at_hidden_dim.file, 0, 0};
 	char *text = rule ? arena_printf(&p->c->arena, "this pin of %s leaves no admissible kernel for %s (%s)",
-		rule->template_name, name, where)
-		: arena_printf(&p->c->arena, "no admissible kernel for %s (%s): %s", name, where, operands);
+		rule->template_name, name, where) : arena_printf(&p->c->arena, "no admissible kernel for %s (%s): %s", name,
+		where, operands);
 	if (op->note)
 		text = arena_printf(&p->c->arena, "%s\n    not fused: %s", text, op->note);
 	if (!d->candidates.n)

@@ -48,8 +48,8 @@ PLANS = (
 # Used by none of these plans: chosen beside delta_chunks by times, measured or of sm_120a; for drafting heads in f16
 # and f32.
 UNUSED = ("delta_chunks_team", "gemv_linear")
-REFUSED = re.compile(r"error\[A0701\]: (?:this (?:ban|pin) of \w+ leaves )?no admissible kernel for \w+ \((?:layer \d+|(?:before|after) the layers), "
-                     r"(?:prefill|decode|draft|verify|acquire|probe) rows \d+, sm_\w+\)")
+REFUSED = re.compile(r"error\[A0701\]: (?:this (?:ban|pin) of \w+ leaves )?no admissible kernel for \w+ "
+                     r"\((?:layer \d+|(?:before|after) the layers), (?:prefill|decode|draft|verify|acquire|probe) rows \d+, sm_\w+\)")
 
 
 def templates() -> list[str]:
