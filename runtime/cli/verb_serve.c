@@ -23,12 +23,14 @@ static int open_session(void *ctx, AtlasSession **session)
 static int read_receipt(const Args *args, char digits[65])
 {
 	static const char last[] = ",\n \"sha256\": \"";
-	char *text, *at = NULL;
+	char *text = NULL, *at = NULL;
 	uint8_t hash[32];
 	size_t n;
 	const int code = cli_read_file(args, args->receipt, &text, &n);
-	if (code)
+	if (code) {
+		free(text);
 		return code;
+	}
 	for (char *p = text; (p = strstr(p, last)); p += strlen(last))
 		at = p;
 	if (at) {

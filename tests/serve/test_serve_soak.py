@@ -79,7 +79,7 @@ prompts_list = prompts()
 
 
 @pytest.mark.parametrize("minutes", [0.12, pytest.param(float(os.environ.get("ATLAS_SOAK_MINUTES", "3")), marks=pytest.mark.long)])
-def test_soak(atlas, wide, start, minutes):
+def test_soak(atlas, build_dir, wide, start, minutes):
     texts = [text_of(atlas, wide, p, 24, "--temperature", 0.8, "--seed", i) for i, p in enumerate(prompts_list)]
     server = start(wide, "--log", "off", "--max-queue", 24, wait=False)
     server.wait_line("listening")
@@ -99,7 +99,8 @@ def test_soak(atlas, wide, start, minutes):
     server.settles("kv_pages_used", 0)
     assert server.metric("requests_waiting") == 0
     after = state(server.process.pid)
-    assert after[0] < before[0] + 4096 + before[0] // 50, (before, after)  # KiB
+    if "asan" not in build_dir.name:  # which keeps what is freed
+        assert after[0] < before[0] + 4096 + before[0] // 50, (before, after)  # KiB
     assert after[1] <= before[1] + 2 and after[2] == before[2], (before, after)
     assert seen["whole"] > 50 and seen["left"] > 2 and seen["nonsense"] > 1, seen
     assert server.get("/health")[0] == 200 and server.stop() == 0
