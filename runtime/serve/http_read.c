@@ -157,7 +157,7 @@ static bool read_head(HttpReader *r)
 		return refuse(r, 400, "the head has a NUL");
 	for (int n = 0; line < end; n++) {
 		char *stop = memchr(line, '\n', (size_t)(end - line));
-		if (!stop || stop[-1] != '\r' || memchr(line, '\r', (size_t)(stop - line)) != stop - 1)
+		if (!stop || stop == line || stop[-1] != '\r' || memchr(line, '\r', (size_t)(stop - line)) != stop - 1)
 			return refuse(r, 400, "a line of the head does not end in CR LF");
 		stop[-1] = 0;
 		if (n > HTTP_MAX_FIELDS)

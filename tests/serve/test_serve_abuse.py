@@ -77,6 +77,7 @@ def error_of(answer: bytes) -> dict:
     (b"GET /\x80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the target has a character that is not allowed in it"),
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "the head has a NUL"),
     (b"GARBAGE\r\n\r\n", 400, "the request line is not METHOD TARGET HTTP/1.1"),
+    (b"\n\n", 400, "a line of the head does not end in CR LF"),
     (b"\r\n\r\n", 400, "the request line is not METHOD TARGET HTTP/1.1"),
     (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20000 + b"\r\n\r\n", 431, "the head is larger than the limit"),
     (b"GET /" + b"y" * 20000, 431, "the head is larger than the limit"),
