@@ -71,7 +71,7 @@ $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
 # libatlas.so shall be small; only what computes is built for speed. Debuggers unwind by .debug_frame, which -g leaves.
 $(BUILD)/obj/artifacts/%.o $(BUILD)/obj/runtime/%.o: CFLAGS += $(if $(SANITIZE),,-Os -fno-asynchronous-unwind-tables)
 $(BUILD)/obj/artifacts/random_weights.o $(BUILD)/obj/runtime/cpu/%.o: CFLAGS += -O2
-$(addprefix $(BUILD)/obj/runtime/cpu/,device_cpu.o ref_fused.o): CFLAGS += -Os
+$(addprefix $(BUILD)/obj/runtime/cpu/,device_cpu.o ref_fused.o ref_draft.o ref_slots.o): CFLAGS += -Os
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
 $(BUILD)/obj/tests/api_example.o: CPPFLAGS += -Iruntime
 

@@ -187,9 +187,9 @@ isolate_pages() {
 	while IFS='|' read -r name fixture lines; do
 		isolated_plan "$fixture" one "[kv]\npage = 16\npool_tokens = 320\n$lines" 320 || { rc=1; continue; }
 		for how in off mtp; do
-			[ $how = off ] || ! build/atlas info build/isolated.bin --json | grep -q '"verify_rows": 0' || continue
-			printf '%-28s %-3s ' "$name" $how
-			told=$(build/tests/isolate_run build/isolated.bin cuda $how 3 32 0-19 pages gap=$gap) || rc=1
+			[ "$how" = off ] || ! build/atlas info build/isolated.bin --json | grep -q '"verify_rows": 0' || continue
+			printf '%-28s %-3s ' "$name" "$how"
+			told=$(build/tests/isolate_run build/isolated.bin cuda "$how" 3 32 0-19 pages gap="$gap") || rc=1
 			echo "$told"
 			[[ $told != *'"set_aside": 0,'* ]] || rc=1 # then nothing was shown
 		done
@@ -203,7 +203,7 @@ isolate_pages() {
 		qwen3_5, states in bf16|qwen3_5|[state]\ndtype = "bf16"\n
 	END
 	rm -f build/isolated.bin
-	return $rc
+	return "$rc"
 }
 
 # Prompts of an 8B shape, one behind the other: cut on the grid, and anywhere.

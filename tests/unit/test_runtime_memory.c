@@ -209,7 +209,8 @@ static void steps_allocate_nothing(void **state)
 	free_made(&m);
 }
 
-/* No memory of the host for pages that would be set aside: the step says so, nothing is lost, a later one tries again. */
+/* No memory of the host for pages that would be set aside: the step says so, nothing is lost, a later one tries
+ * again. */
 static void a_step_without_memory_is_tried_again(void **state)
 {
 	AtlasError error = {0};
