@@ -309,9 +309,8 @@ static bool run_chat_program(const uint8_t *bytes, size_t n)
 /* A conversation, for a template that writes all of it. */
 static bool run_chat_json(const uint8_t *bytes, size_t n)
 {
-	static const char text[] = "{{ messages }}{{ tools | tojson(indent=2) }}"
-		"{% for m in messages %}{{ m.role ~ m.content }}{{ (m.content | string).split() | join('|') | upper }}{% endfor %}"
-		"{{ documents }}";
+	static const char text[] = "{{ messages }}{{ tools | tojson(indent=2) }}{% for m in messages %}{{ m.role }}"
+		"{{ m.content }}{{ (m.content | string).split() | join('|') | upper }}{% endfor %}{{ documents }}";
 	Compile c = {.diags.arena = &c.arena};
 	ChatImage image;
 	ChatProgram program;
