@@ -75,7 +75,7 @@ struct AtlasSession {
 	int64_t n_aside, n_set_aside; /* pages whose bytes the host has; sequences that were set aside so far */
 	int64_t next_ticket;
 	Flight flight;
-	bool has_strays;      /* steps are on their way whose results nothing waits for */
+	bool has_strays;      /* steps or copies are on their way that nothing waits for */
 	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
 	int64_t n_drafts, n_accepted; /* of the steps handed out */
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */

@@ -56,6 +56,14 @@ static void take_pages(AtlasSession *s, int slot, int n)
 		row[q->n_pages] = q->pages[q->n_pages] = s->free_pages[--s->n_free_pages];
 }
 
+/* Gives the device pages [first, first + n) of the slot, by a copy out of io->new_pages: until it is made, these
+ * entries stay as they are. */
+static AtlasStatus put_pages(AtlasSession *s, int slot, int first, int n)
+{
+	s->has_strays = true;
+	return s->device->ops->put_pages(s->device, slot, first, n);
+}
+
 /* Pages that those as needed that have their pages may take next. */
 static int pages_to_come(const AtlasSession *s)
 {
@@ -107,6 +115,8 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 	if (i == g->slots)
 		return error_set(&s->error, ATLAS_NO_SLOT, "all %d slots are taken", g->slots);
 	AtlasStatus status = check_pages(s, claim, n_pages);
+	if (status == ATLAS_OK && (s->has_strays || session_has_results(s))) /* copies of the slot's last pages, too */
+		status = session_wait(s);
 	if (status != ATLAS_OK)
 		return status;
 	Sequence *q = &s->slots[i];
@@ -170,7 +180,7 @@ static AtlasStatus grow(AtlasSession *s, int slot, int steps)
 	if (n == 0)
 		return ATLAS_OK;
 	take_pages(s, slot, n);
-	const AtlasStatus status = s->device->ops->put_pages(s->device, slot, first, n);
+	const AtlasStatus status = put_pages(s, slot, first, n);
 	return status == ATLAS_OK ? ATLAS_OK : session_failed(s, status);
 }
 
@@ -222,7 +232,7 @@ static AtlasStatus bring_back(AtlasSession *s, int slot, int n_pages)
 {
 	Sequence *q = &s->slots[slot];
 	take_pages(s, slot, n_pages);
-	AtlasStatus status = s->device->ops->put_pages(s->device, slot, 0, n_pages);
+	AtlasStatus status = put_pages(s, slot, 0, n_pages);
 	if (status == ATLAS_OK && q->n_aside)
 		status = s->device->ops->copy_pages(s->device, q->pages, q->n_aside, q->aside, true);
 	if (status != ATLAS_OK)

@@ -255,7 +255,7 @@ static void fill_limits(Case *c, int32_t *a, int64_t slots)
 static int32_t likely_token(const Case *c, int64_t slot)
 {
 	const int drawn = case_field(c, "drawn"), logits = case_field(c, "logits"), ids = case_field(c, "ids");
-	for (int t = 0; t < c->step.rows; t++) {
+	for (int t = 0; c->step.slot && t < c->step.rows; t++) { /* acquire has no rows */
 		if (c->step.slot[t] != slot)
 			continue;
 		if (drawn >= 0 && c->tmpl->fields[drawn].role == OPERAND_IN)

@@ -165,16 +165,16 @@ isolate() { # one|default [count]
 
 # Requests of all kinds, plain and with drafts.
 requests() {
-	local rc=0 fixture how
-	while read -r fixture how; do
+	local rc=0 fixture how tolerance
+	while read -r fixture how tolerance; do
 		isolated_plan "$fixture" one || { rc=1; continue; }
 		printf '%-28s %-3s ' "$fixture" "$how"
-		python3 tests/gpu/requests.py build/isolated.bin "$how" || rc=1
+		python3 tests/gpu/requests.py build/isolated.bin "$how" "$tolerance" || rc=1
 	done <<-'END'
-		llama-trained off
-		llama-fp8-block off
-		qwen3_5_moe-trained off
-		qwen3_5_moe-trained mtp
+		llama-trained off 0.25
+		llama-fp8-block off inf
+		qwen3_5_moe-trained off inf
+		qwen3_5_moe-trained mtp inf
 	END
 	rm -f build/isolated.bin
 	return "$rc"

@@ -191,14 +191,14 @@ typedef struct Answer { int n; int32_t token[MOST]; float logprob[MOST]; AtlasFi
 
 typedef struct Load { /* what sequences of a plan answer, alone and on a device without delays */
 	Rig r;
-	bool drafts;
+	bool drafts, as_needed; /* drafts are made; pages are taken as needed */
 	int lengths[REQUESTS], max_new[REQUESTS];
 	Answer alone[REQUESTS];
 	Collected scores;
 	/* of the session that is under way: -1 = the slot is free */
 	int request[SLOTS];
 	Answer said[SLOTS];
-	int n_without_pages, n_scored, n_cancelled, n_ended, n_closed; /* what has happened; closed with sequences */
+	int n_without_pages, n_scored, n_cancelled, n_ended, n_closed; int64_t n_set_aside; /* what has happened; closed with sequences */
 } Load;
 
 static AtlasSampling sampling_of(int request)
@@ -212,7 +212,9 @@ static AtlasStatus start(Load *l, int request, int *slot)
 	int32_t prompt[MOST];
 	const AtlasSampling a = sampling_of(request);
 	fill_prompt(prompt, l->lengths[request], request);
-	AtlasStatus s = atlas_start(l->r.session, prompt, l->lengths[request], &a, l->max_new[request], slot);
+	const AtlasRequest r = {.struct_size = sizeof r, .tokens = prompt, .n_tokens = l->lengths[request], .sampling = &a,
+		.max_new = l->max_new[request], .ignore_stops = l->as_needed, .pages_as_needed = l->as_needed};
+	AtlasStatus s = atlas_request_start(l->r.session, &r, slot);
 	if (s == ATLAS_OK) {
 		l->request[*slot] = request;
 		l->said[*slot].n = 0;
@@ -309,13 +311,14 @@ static void end_load(Load *l)
 	rig_close(&l->r);
 }
 
-static void begin_llama(Load *l)
+static void begin_llama(Load *l, bool as_needed)
 {
 	memset(l, 0, sizeof *l);
+	l->as_needed = as_needed;
 	rig_plan(&l->r, "llama", 16 * 9); /* 9 pages: some starts find none */
 	for (int i = 0; i < REQUESTS; i++) {
 		l->lengths[i] = (int[]){9, 9, 1, 33, 16, 40, 5, 9}[i];
-		l->max_new[i] = (int[]){20, 40, 9, 3, 17, 1, 60, 24}[i];
+		l->max_new[i] = (int[]){20, 40, 9, 3, 17, 1, 60, 24}[i] + (l->as_needed ? 35 : 0);
 	}
 	begin_load(l);
 }
@@ -345,10 +348,11 @@ static void run_load(Load *l, uint64_t seed, int n_steps)
 	int slot;
 	l->r.steps_ahead = (int[]){0, 1, 2, 5, 32}[below(&random, 5)];
 	open_session(l, seed);
+	session_grow_by(l->r.session, below(&random, 24));
 	for (int i = 0; i < n_steps; i++) {
-		const int what = below(&random, 12);
+		const int what = below(&random, l->as_needed ? 36 : 12); /* of 36: more steps, for texts to grow */
 		if (what < 4) {
-			AtlasStatus s = start(l, below(&random, REQUESTS), &slot);
+			const AtlasStatus s = start(l, below(&random, REQUESTS), &slot);
 			assert_true(s == ATLAS_OK || s == ATLAS_NO_SLOT || s == ATLAS_NO_PAGES);
 			l->n_without_pages += s == ATLAS_NO_PAGES;
 		} else if (what == 4) {
@@ -370,6 +374,9 @@ static void run_load(Load *l, uint64_t seed, int n_steps)
 	}
 	while (seed % 2 && atlas_active(l->r.session))
 		step(l);
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	assert_int_equal(atlas_session_info(l->r.session, &info), ATLAS_OK);
+	l->n_set_aside = info.set_aside;
 	l->n_closed += atlas_active(l->r.session) > 0;
 	close_session(l);
 }
@@ -378,10 +385,26 @@ static void nobody_can_tell(void **state)
 {
 	static Load l;
 	(void)state;
-	begin_llama(&l);
+	begin_llama(&l, false);
 	for (uint64_t seed = first_seed; seed < first_seed + 16; seed++)
 		run_load(&l, seed, 80);
 	assert_true(l.n_without_pages && l.n_scored > 16 && l.n_cancelled > 16 && l.n_ended > 64 && l.n_closed > 4);
+	end_load(&l);
+}
+
+/* Pages are taken while texts grow, and sequences are set aside and come back: entries of the page table and bytes of
+ * pages are on their way, too, when a sequence is cancelled and another begins in its slot. */
+static void nobody_can_tell_where_pages_move(void **state)
+{
+	static Load l;
+	int64_t n_aside = 0;
+	(void)state;
+	begin_llama(&l, true);
+	for (uint64_t seed = first_seed; seed < first_seed + 24; seed++) {
+		run_load(&l, seed, 200);
+		n_aside += l.n_set_aside;
+	}
+	assert_true(n_aside > 8 && l.n_scored > 8 && l.n_cancelled > 16 && l.n_ended > 64 && l.n_closed > 4);
 	end_load(&l);
 }
 
@@ -403,7 +426,7 @@ static void a_start_behind_a_cancel(void **state)
 	static Load l;
 	int slot;
 	(void)state;
-	begin_llama(&l);
+	begin_llama(&l, false);
 	l.r.steps_ahead = 32;
 	for (int n = 1; n < 20; n += 5)
 		for (int n_slots = 1; n_slots <= 3; n_slots++) {
@@ -425,6 +448,30 @@ static void a_start_behind_a_cancel(void **state)
 	end_load(&l);
 }
 
+/* The same of a text that grows: entries of the page table are on their way, too, out of the row in which the pages of
+ * the next sequence are written down. */
+static void a_start_behind_a_text_that_grows(void **state)
+{
+	static Load l;
+	int slot;
+	(void)state;
+	begin_llama(&l, true);
+	l.r.steps_ahead = 32;
+	for (int n = 1; n < 60; n += 3) {
+		open_session(&l, first_seed + (uint64_t)n);
+		session_grow_by(l.r.session, 0);
+		assert_int_equal(start(&l, 6, &slot), ATLAS_OK);
+		while (l.said[slot].n < n)
+			step(&l);
+		assert_int_equal(atlas_cancel(l.r.session, slot), ATLAS_OK);
+		assert_int_equal(start(&l, n % 2 ? 3 : 0, &slot), ATLAS_OK);
+		while (atlas_active(l.r.session))
+			step(&l);
+		close_session(&l);
+	}
+	end_load(&l);
+}
+
 /* Behind a score in the middle of a flight the inputs of its steps are sent again, while results of older steps are
  * there to be taken: none of them says that the copy is done. Then the flight goes on, or all of it is cancelled. */
 static void a_score_between_steps(void **state)
@@ -432,7 +479,7 @@ static void a_score_between_steps(void **state)
 	static Load l;
 	int slot;
 	(void)state;
-	begin_llama(&l);
+	begin_llama(&l, false);
 	for (int n = 2; n < 14; n++)
 		for (int n_cancelled = 0; n_cancelled <= 2; n_cancelled++) {
 			Collected scores = {0};
@@ -519,8 +566,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(nothing_in_use_is_given_back),
 		cmocka_unit_test(words_arrive_in_any_order),
 		cmocka_unit_test(nobody_can_tell),
-		cmocka_unit_test(nobody_can_tell_with_drafts),
-		cmocka_unit_test(a_start_behind_a_cancel),
+		cmocka_unit_test(nobody_can_tell_where_pages_move), cmocka_unit_test(nobody_can_tell_with_drafts),
+		cmocka_unit_test(a_start_behind_a_cancel), cmocka_unit_test(a_start_behind_a_text_that_grows),
 		cmocka_unit_test(a_score_between_steps),
 		cmocka_unit_test(last_drafts_have_pages),
 		cmocka_unit_test(rings_hold_what_is_ahead),
