@@ -208,7 +208,7 @@ static AtlasStatus set_aside(AtlasSession *s, int slot)
 {
 	Sequence *q = &s->slots[slot];
 	const int n = positions_held(q) ? smaller(q->n_pages, pages_for(s, positions_held(q))) : 0;
-	uint8_t *bytes = n ? malloc((size_t)n * (size_t)s->device->page_bytes) : NULL;
+	uint8_t *bytes = n ? malloc((size_t)n * (size_t)s->device->page_bytes + 1) : NULL;
 	if (n && !bytes)
 		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory of the host for %d pages of %lld bytes", n,
 			(long long)s->device->page_bytes);
@@ -271,6 +271,16 @@ static int oldest(const AtlasSession *s, int64_t after, bool is_aside)
 	return best;
 }
 
+/* The oldest one that came after `after` and has answers to come, but no pages for a step of them. */
+static int next_short(const AtlasSession *s, int64_t after)
+{
+	int slot = -1;
+	do
+		slot = oldest(s, slot < 0 ? after : s->slots[slot].ticket, false);
+	while (slot >= 0 && (s->slots[slot].state != RUNNING || session_can_run(s, &s->slots[slot])));
+	return slot;
+}
+
 /* A step for the sequence: younger ones are set aside for it, at last itself, but never the oldest. */
 static AtlasStatus make_room(AtlasSession *s, int slot, bool *has_room)
 {
@@ -313,12 +323,11 @@ AtlasStatus session_share_pages(AtlasSession *s)
 {
 	AtlasStatus status = ATLAS_OK;
 	bool has_room = true;
-	if (s->n_as_needed == 0)
+	if (!is_short(s)) /* as nearly always */
 		return ATLAS_OK;
-	for (int slot = -1; status == ATLAS_OK && (slot = oldest(s, slot < 0 ? -1 : s->slots[slot].ticket, false)) >= 0;)
-		if (s->slots[slot].state == RUNNING)
-			status = make_room(s, slot, &has_room);
-	if (!has_room) /* one waits for pages, or others went for it: the steps are for others now */
-		s->flight.is_closed = true;
-	return status == ATLAS_OK && has_room && s->n_set_aside ? bring_some_back(s) : status;
+	for (int slot = -1; status == ATLAS_OK && (slot = next_short(s, slot < 0 ? -1 : s->slots[slot].ticket)) >= 0;) {
+		s->flight.is_closed = true; /* the next one is with it, or without */
+		status = make_room(s, slot, &has_room);
+	}
+	return status == ATLAS_OK && has_room ? bring_some_back(s) : status;
 }

@@ -37,6 +37,7 @@ typedef struct PageDevice {
 	Known slot[SLOTS];
 	int next_sequence;
 	int64_t next_ticket;
+	bool has_read; /* prompts, in this step */
 	long n_aside, n_back, n_grown;
 	int32_t words[SLOTS * PLAN_RING_ENTRIES * PLAN_RING_WORDS];
 	int32_t step[4], row[4][MAX_ROWS], out_row[MAX_ROWS], seg[SLOTS * 4], acquire[SLOTS], limits[SLOTS * 8];
@@ -81,6 +82,7 @@ static void draw(PageDevice *d, int slot, int position, bool goes_on)
 
 static void read_prompts(PageDevice *d, const StepSize *size)
 {
+	d->has_read = true;
 	for (int i = 0; i < size->segs; i++) {
 		const int32_t *s = d->seg + i * 4;
 		Known *k = &d->slot[s[2]];
@@ -221,6 +223,7 @@ typedef struct Load {
 	uint64_t *random;
 	int n_for_life; /* of five sequences so many have their pages for life */
 	int made[SLOTS], most[SLOTS];
+	int64_t last_oldest; int idle; /* ticket of the oldest as needed, and how long it has waited beside free pages */
 	long refused;
 } Load;
 
@@ -261,6 +264,28 @@ static void check_books(const Load *l)
 	assert_true(info.aside_bytes <= (int64_t)(SLOTS - 1) * l->d->graph->max_pages * l->d->base.page_bytes);
 }
 
+/* While pages are free, the oldest as needed, if it was not set aside when it was younger than others, has a token in
+ * each step of answers, but for those on their way before it joins. */
+static void check_oldest(Load *l, const AtlasEvent *events, int n)
+{
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	int oldest = -1;
+	atlas_session_info(l->session, &info);
+	for (int slot = 0; slot < SLOTS; slot++) {
+		const Known *k = &l->d->slot[slot];
+		if (k->ticket && k->as_needed && k->is_running && (oldest < 0 || k->ticket < l->d->slot[oldest].ticket))
+			oldest = slot;
+	}
+	bool has_token = l->d->has_read || info.free_pages < 2 || oldest < 0;
+	for (int i = 0; i < n && oldest >= 0; i++)
+		has_token |= events[i].slot == oldest;
+	has_token |= oldest >= 0 && (l->d->slot[oldest].is_aside || l->d->slot[oldest].ticket != l->last_oldest);
+	l->idle = has_token ? 0 : l->idle + 1;
+	l->last_oldest = oldest < 0 ? 0 : l->d->slot[oldest].ticket;
+	l->d->has_read = false;
+	assert_true(l->idle <= l->d->base.limits.ahead + 1);
+}
+
 static void end(Load *l, int slot) { l->d->slot[slot].ticket = 0; }
 
 static void run_load(AtlasPlan *plan, PageDevice *d, uint64_t *random, long *refused)
@@ -268,7 +293,7 @@ static void run_load(AtlasPlan *plan, PageDevice *d, uint64_t *random, long *ref
 	AtlasEvent events[SLOTS * MOST_TOKENS];
 	AtlasError error;
 	Load l = {.d = d, .random = random, .n_for_life = below(random, 2) ? below(random, 4) : 0};
-	const int n_starts = 40, all = plan->artifact.graph.pages;
+	const int n_starts = 40, all = plan->artifact.graph.pages, cancels = below(random, 2) ? 20 : 150;
 	AtlasSessionInfo info = {.struct_size = sizeof info};
 	assert_int_equal(session_open_on(plan, &d->base, &l.session, &error), ATLAS_OK);
 	session_grow_by(l.session, below(random, 40));
@@ -279,7 +304,8 @@ static void run_load(AtlasPlan *plan, PageDevice *d, uint64_t *random, long *ref
 		for (int i = below(random, 4); step < n_starts && i > 0; i--)
 			start_one(&l);
 		for (int slot = 0; slot < SLOTS; slot++)
-			if (below(random, 150) == 0 && atlas_cancel(l.session, slot) == ATLAS_OK)
+			if (below(random, d->slot[slot].is_running ? 150 : cancels) == 0 &&
+				atlas_cancel(l.session, slot) == ATLAS_OK)
 				end(&l, slot);
 		assert_int_equal(atlas_step(l.session, events, SLOTS * MOST_TOKENS, &n), ATLAS_OK);
 		for (int i = 0; i < n; i++) {
@@ -291,6 +317,7 @@ static void run_load(AtlasPlan *plan, PageDevice *d, uint64_t *random, long *ref
 				end(&l, slot);
 		}
 		check_books(&l);
+		check_oldest(&l, events, n);
 		idle = n ? 0 : idle + 1;
 		assert_true(idle < 3 * CONTEXT); /* a prompt has no more cells */
 	}
@@ -319,7 +346,55 @@ static void nothing_is_lost_in_tight_pools(void **state)
 		grown += d->n_grown;
 	}
 	free(d);
-	assert_true(aside > LOADS / 3 && back > LOADS / 3 && grown > 5 * LOADS && refused > LOADS);
+	assert_true(aside > LOADS / 6 && back > LOADS / 6 && grown > 3 * LOADS && refused > LOADS);
+}
+
+static int start_of(AtlasSession *s, PageDevice *d, int n, int max_new, bool as_needed)
+{
+	static const int32_t tokens[CONTEXT];
+	const AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
+	int slot;
+	assert_int_equal(atlas_request_start(s, &(AtlasRequest){.struct_size = sizeof(AtlasRequest), .tokens = tokens,
+		.n_tokens = n, .sampling = &greedy, .max_new = max_new, .pages_as_needed = as_needed}, &slot), ATLAS_OK);
+	d->slot[slot].length = n;
+	return slot;
+}
+
+/* All pages are for life of others: the oldest as needed waits, and goes on as soon as one of them is cancelled, in the
+ * middle of what another one answers. */
+static void who_waits_goes_on_at_once(void **state)
+{
+	PageDevice *d = malloc(sizeof *d);
+	AtlasEvent events[SLOTS];
+	AtlasSession *s;
+	AtlasError error;
+	uint64_t random = 1;
+	int n, made[SLOTS] = {0};
+	AtlasPlan plan = {.artifact.graph = {.slots = SLOTS, .vocab = VOCAB, .max_context = 32, .page = 4, .pages = 12,
+		.max_pages = 8, .prompt_grid = 4, .top_p = 1, .repetition_penalty = 1, .max_new_tokens = 4}};
+	(void)state;
+	begin(d, &plan.artifact.graph, 8, &random);
+	d->base.limits.prefill_outs = SLOTS;
+	assert_int_equal(session_open_on(&plan, &d->base, &s, &error), ATLAS_OK);
+	session_grow_by(s, 0);
+	session_max_gap(s, 4);
+	const int needy = start_of(s, d, 4, 20, true), other = start_of(s, d, 4, 21, false);
+	const int waiting = start_of(s, d, 20, 1, false);
+	for (int i = 0; i < 4; i++) { /* both prompts, and in turns what is for the others */
+		assert_int_equal(atlas_step(s, events, SLOTS, &n), ATLAS_OK);
+		for (int k = 0; k < n; k++)
+			made[events[k].slot]++;
+	}
+	assert_true(made[needy] == 1 && made[other] > 1 && made[other] < 8 && made[waiting] == 0);
+	assert_int_equal(atlas_cancel(s, waiting), ATLAS_OK);
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(atlas_step(s, events, SLOTS, &n), ATLAS_OK);
+		for (int k = 0; k < n; k++)
+			made[events[k].slot]++;
+	}
+	assert_true(made[needy] > 8 && made[other] < 21);
+	atlas_session_close(s);
+	free(d);
 }
 
 /* Texts beside others ---------------------------------------------------------------------------------- */
@@ -446,6 +521,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_lost_in_tight_pools),
+		cmocka_unit_test(who_waits_goes_on_at_once),
 		cmocka_unit_test(texts_stay_when_they_are_set_aside),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
