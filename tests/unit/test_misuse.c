@@ -18,6 +18,38 @@ static int take_layer(void *ctx, int layer, int pos, int rows, int cols, const f
 	return 0;
 }
 
+#define REFUSED(call) assert_int_equal(call, ATLAS_ARGUMENT)
+
+/* Spans that are not ascending, apart and within the text; a chat without what it is made of. */
+static void spans_and_chats_are_refused(const AtlasPlan *plan)
+{
+	static const AtlasSpan wrong[][2] = {{{2, 1}}, {{0, 5}}, {{SIZE_MAX, SIZE_MAX}}, {{1, 3}, {2, 4}},
+		{{2, 3}, {0, 1}}};
+	static const size_t n_wrong[] = {1, 1, 1, 2, 2};
+	const AtlasSpan *spans = wrong[0];
+	const char *text;
+	int32_t token;
+	size_t n, n_spans;
+	AtlasChat *chat;
+	AtlasError error;
+	REFUSED(atlas_encode_spans(NULL, "x", 1, 0, NULL, 0, &token, 1, &n));
+	REFUSED(atlas_encode_spans(plan, NULL, 1, 0, NULL, 0, &token, 1, &n));
+	REFUSED(atlas_encode_spans(plan, "x", 1, 0, NULL, 1, &token, 1, &n));
+	REFUSED(atlas_encode_spans(plan, "x", 1, 0, NULL, 0, NULL, 1, &n));
+	REFUSED(atlas_encode_spans(plan, "x", 1, 0, NULL, 0, &token, 1, NULL));
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+		REFUSED(atlas_encode_spans(plan, "text", 4, 0, wrong[i], n_wrong[i], &token, 1, &n));
+	REFUSED(atlas_chat_render(NULL, "{}", 2, 0, &chat, &error));
+	assert_null(chat);
+	assert_string_equal(error.text, "plan, json and chat must not be NULL");
+	REFUSED(atlas_chat_render(plan, "{}", 2, 0, NULL, NULL));
+	REFUSED(atlas_chat_render(plan, NULL, 2, 0, &chat, NULL));
+	assert_int_equal(atlas_chat_render(plan, "{}", 2, 0, &chat, &error), ATLAS_UNSUPPORTED); /* it has no template */
+	assert_true(!chat && error.text[0]);
+	REFUSED(atlas_chat_text(NULL, &text, &n, &spans, &n_spans));
+	atlas_chat_free(NULL);
+}
+
 static void nulls_are_refused(void **state)
 {
 	const int32_t token = 5;
@@ -37,7 +69,6 @@ static void nulls_are_refused(void **state)
 	Rig r;
 	(void)state;
 	rig_open(&r, "llama", 0);
-#define REFUSED(call) assert_int_equal(call, ATLAS_ARGUMENT)
 	REFUSED(atlas_plan_open(NULL, NULL, &plan, &error));
 	assert_null(plan);
 	assert_string_equal(error.text, "path and plan must not be NULL");
@@ -75,6 +106,7 @@ static void nulls_are_refused(void **state)
 	REFUSED(atlas_encode(r.plan, NULL, 1, 0, &read, 1, &n));
 	REFUSED(atlas_encode(r.plan, "x", 1, 0, NULL, 1, &n));
 	REFUSED(atlas_encode(r.plan, "x", 1, 0, &read, 1, NULL));
+	spans_and_chats_are_refused(r.plan);
 	REFUSED(atlas_text_open(NULL, 0, &text));
 	REFUSED(atlas_text_open(r.plan, 0, NULL));
 	REFUSED(atlas_text_push(NULL, 5, &bytes, &n));
