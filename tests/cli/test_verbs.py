@@ -274,7 +274,7 @@ def test_weights_by_reference(atlas, small_plan_of, tmp_path):
     assert changed.returncode == 6 and changed.stderr.startswith("atlas run: error[INTEGRITY]: ")
 
 
-OLD = pathlib.Path(__file__).with_name("old-plans") / "format-8.bin"
+OLD = pathlib.Path(__file__).with_name("old-plans") / "format-9.bin"
 
 
 @pytest.mark.parametrize("words", [
@@ -283,7 +283,7 @@ OLD = pathlib.Path(__file__).with_name("old-plans") / "format-8.bin"
     ["perplexity", OLD, "--file", __file__], ["tune", OLD, "-o", "none.toml"], ["receipt", OLD, "-o", "none.json"],
     ["sign", OLD, "--key", "none.pem"]], ids=lambda w: " ".join(map(str, w[:1] + w[2:3])))
 def test_a_plan_of_an_older_format(atlas, tmp_path, words):
-    """The committed file is a plan of format 8, made from tests/fixtures/llama by the atlasc of its time with `--target
+    """The committed file is a plan of format 9, made from tests/fixtures/llama by the atlasc of its time with `--target
     none --weights ref`. It is refused by every verb, with the command that makes it anew."""
     before = OLD.read_bytes()
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"], check=True,
@@ -291,6 +291,6 @@ def test_a_plan_of_an_older_format(atlas, tmp_path, words):
     run = atlas(*[tmp_path / "key.pem" if word == "none.pem" else word for word in words])
     assert run.returncode == 8, run.stderr
     assert run.stdout == ""
-    assert f"{OLD}: plan format version 8: this program reads version 9; `atlasc MODEL_DIR -o PLAN` makes the plan anew\n" \
+    assert f"{OLD}: plan format version 9: this program reads version 10; `atlasc MODEL_DIR -o PLAN` makes the plan anew\n" \
         in run.stderr
     assert OLD.read_bytes() == before

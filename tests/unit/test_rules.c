@@ -299,6 +299,36 @@ static void drafts_change_nothing(void **state)
 	rig_close(&rig);
 }
 
+/* Sequences that are set aside in a tight pool go on by their rules. */
+static void they_hold_when_a_text_is_set_aside(void **state)
+{
+	static const AtlasBias bias[] = {{5, -INFINITY}, {6, 4}, {7, 4}, {2, 3}};
+	const int32_t stop = 9;
+	int n_long = 0;
+	(void)state;
+	for (int seed = 0; seed < SEEDS; seed++) {
+		Answer all[2][3];
+		for (int is_tight = 0; is_tight < 2; is_tight++) {
+			AtlasRequest r[3] = {{.bias = bias, .n_bias = 4, .ignore_stops = 1}, {.min_new = 50, .bias = bias + 3,
+				.n_bias = 1}, {.stop_tokens = &stop, .n_stop_tokens = 1, .min_new = 30}};
+			Rig rig;
+			for (int i = 0; i < 3; i++) {
+				r[i].pages_as_needed = 1;
+				r[i].max_new = 60;
+			}
+			rig_open(&rig, "llama", is_tight ? 128 : 0);
+			session_grow_by(rig.session, 1);
+			answer(rig.session, r, 3, seed, all[is_tight]);
+			rig_close(&rig);
+		}
+		for (int i = 0; i < 3; i++) {
+			assert_same(&all[0][i], &all[1][i]);
+			n_long += all[0][i].n > 40;
+		}
+	}
+	assert_true(n_long > SEEDS); /* these do not fit beside each other */
+}
+
 /* The most that a request may say, and more tokens than a slot has room for. */
 static void as_many_as_there_may_be(void **state)
 {
@@ -361,6 +391,7 @@ int main(void)
 		cmocka_unit_test(ignored_stops_do_not_end),
 		cmocka_unit_test(a_ban_of_everything_fails_alone),
 		cmocka_unit_test(drafts_change_nothing),
+		cmocka_unit_test(they_hold_when_a_text_is_set_aside),
 		cmocka_unit_test(as_many_as_there_may_be),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
