@@ -367,7 +367,7 @@ static bool work_uses(const Work *w, const Object *o)
 }
 
 /* What work on its way uses may not be given back: that is a fault of the caller, unless a call has failed, after which
- * nobody knows what is on its way. Nothing of the work runs any more. */
+ * it is unknown what is on its way. Nothing of the work runs any more. */
 static void end_work_on(const Object *o)
 {
 	FakeQueue *q = fake->queue;

@@ -1,4 +1,4 @@
-/* test_delays.c - a device that is behind the host by as much as chance says: nobody can tell.
+/* test_delays.c - a device that lags behind the host by as much as chance says: the answers stay the same.
  *
  * The fake driver lets its work go on in any call, kernel by kernel and word by word (fake_driver.h). First it is shown
  * that it sees what a GPU would not forgive; then sessions are loaded in many ways, each with delays of its own, and
@@ -97,8 +97,8 @@ static void a_source_may_not_change(void **state)
 	}
 }
 
-/* Waiting, or an event behind the copy, is what makes the source the caller's again. */
-static void a_source_may_change_behind_its_copy(void **state)
+/* After a wait, or once an event after the copy has come, the source is the caller's again. */
+static void a_source_may_change_after_its_copy(void **state)
 {
 	(void)state;
 	for (int seed = 0; seed < 40; seed++) {
@@ -381,7 +381,7 @@ static void run_load(Load *l, uint64_t seed, int n_steps)
 	close_session(l);
 }
 
-static void nobody_can_tell(void **state)
+static void loads_answer_as_alone(void **state)
 {
 	static Load l;
 	(void)state;
@@ -394,7 +394,7 @@ static void nobody_can_tell(void **state)
 
 /* Pages are taken while texts grow, and sequences are set aside and come back: entries of the page table and bytes of
  * pages are on their way, too, when a sequence is cancelled and another begins in its slot. */
-static void nobody_can_tell_where_pages_move(void **state)
+static void loads_answer_as_alone_where_pages_move(void **state)
 {
 	static Load l;
 	int64_t n_aside = 0;
@@ -408,7 +408,7 @@ static void nobody_can_tell_where_pages_move(void **state)
 	end_load(&l);
 }
 
-static void nobody_can_tell_with_drafts(void **state)
+static void loads_answer_as_alone_with_drafts(void **state)
 {
 	static Load l;
 	(void)state;
@@ -421,7 +421,7 @@ static void nobody_can_tell_with_drafts(void **state)
 
 /* All sequences are cancelled while their steps are on the way, and others start at once in the same slots, with the
  * same pages: what the steps still write is nowhere where the others are. */
-static void a_start_behind_a_cancel(void **state)
+static void a_start_after_a_cancel(void **state)
 {
 	static Load l;
 	int slot;
@@ -450,7 +450,7 @@ static void a_start_behind_a_cancel(void **state)
 
 /* The same of a text that grows: entries of the page table are on their way, too, out of the row in which the pages of
  * the next sequence are written down. */
-static void a_start_behind_a_text_that_grows(void **state)
+static void a_start_after_a_text_that_grows(void **state)
 {
 	static Load l;
 	int slot;
@@ -472,7 +472,7 @@ static void a_start_behind_a_text_that_grows(void **state)
 	end_load(&l);
 }
 
-/* Behind a score in the middle of a flight the inputs of its steps are sent again, while results of older steps are
+/* After a score in the middle of a flight the inputs of its steps are sent again, while results of older steps are
  * there to be taken: none of them says that the copy is done. Then the flight goes on, or all of it is cancelled. */
 static void a_score_between_steps(void **state)
 {
@@ -502,7 +502,7 @@ static void a_score_between_steps(void **state)
 	end_load(&l);
 }
 
-/* Of sequences that need whole pages, a step's last drafts reach into one more, which nobody else has. */
+/* Of sequences that need whole pages, a step's last drafts reach into one more, which no other sequence has. */
 static void last_drafts_have_pages(void **state)
 {
 	static Load l;
@@ -562,12 +562,14 @@ int main(int argc, char **argv)
 		first_seed = strtoull(argv[1], NULL, 10);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_source_may_not_change),
-		cmocka_unit_test(a_source_may_change_behind_its_copy),
+		cmocka_unit_test(a_source_may_change_after_its_copy),
 		cmocka_unit_test(nothing_in_use_is_given_back),
 		cmocka_unit_test(words_arrive_in_any_order),
-		cmocka_unit_test(nobody_can_tell),
-		cmocka_unit_test(nobody_can_tell_where_pages_move), cmocka_unit_test(nobody_can_tell_with_drafts),
-		cmocka_unit_test(a_start_behind_a_cancel), cmocka_unit_test(a_start_behind_a_text_that_grows),
+		cmocka_unit_test(loads_answer_as_alone),
+		cmocka_unit_test(loads_answer_as_alone_where_pages_move),
+		cmocka_unit_test(loads_answer_as_alone_with_drafts),
+		cmocka_unit_test(a_start_after_a_cancel),
+		cmocka_unit_test(a_start_after_a_text_that_grows),
 		cmocka_unit_test(a_score_between_steps),
 		cmocka_unit_test(last_drafts_have_pages),
 		cmocka_unit_test(rings_hold_what_is_ahead),
