@@ -25,8 +25,23 @@ BENCH = ["--device", "cpu", "--tokens", "2", "--only", "tg2@0x1"]
 @pytest.fixture(scope="session")
 def recorder(tmp_path_factory):
     library = tmp_path_factory.mktemp("recorder") / "record_files.so"
-    subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library,
-                    HERE / "preload" / "record_files.c", "-ldl"], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-std=c11",
+            "-D_GNU_SOURCE",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-o",
+            library,
+            HERE / "preload" / "record_files.c",
+            "-ldl",
+        ],
+        check=True,
+    )
     return library
 
 
@@ -37,10 +52,12 @@ class Inputs:
         compile_ = [atlasc, FIXTURE, "-q", "-o"]
         of_gpu = ["--target", "sm_90a", "--cache-dir", kernel_cache]
         self.folder = folder
-        self.made_by = {"plan.bin": [*compile_, folder / "plan.bin", "--target", "none"],
-                        "gpu.bin": [*compile_, folder / "gpu.bin", *of_gpu],
-                        "timed.bin": [*compile_, folder / "timed.bin", *of_gpu, "--candidates", "2"],
-                        "key.pem": ["openssl", "genpkey", "-algorithm", "ed25519", "-out", folder / "key.pem"]}
+        self.made_by = {
+            "plan.bin": [*compile_, folder / "plan.bin", "--target", "none"],
+            "gpu.bin": [*compile_, folder / "gpu.bin", *of_gpu],
+            "timed.bin": [*compile_, folder / "timed.bin", *of_gpu, "--candidates", "2"],
+            "key.pem": ["openssl", "genpkey", "-algorithm", "ed25519", "-out", folder / "key.pem"],
+        }
         (folder / "text").write_text("In the beginning was the Word, and the Word was with God.\n", encoding="utf-8")
 
     def __truediv__(self, name):
@@ -81,8 +98,11 @@ class Writer:
         self.words = [build_dir / words[0], *words[1:]]
         self.others = {p.name for p in folder.iterdir()}
         self.record = inputs / "record"
-        self.env = os.environ | {"LD_PRELOAD": str(recorder), "RECORD_TO": str(self.record),
-                                 "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        self.env = os.environ | {
+            "LD_PRELOAD": str(recorder),
+            "RECORD_TO": str(self.record),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
+        }
         if name in ("receipt", "tune", "certify"):  # of a GPU: the driver of the tests
             self.env |= {"LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_CC": "9.0"}
         self.n_ways, self.n_faults = 3, len(FAULTS)
@@ -93,8 +113,14 @@ class Writer:
     def run(self, fault=None):
         """(the finished process, the lines of the record)"""
         self.record.unlink(missing_ok=True)
-        done = subprocess.run(self.words, text=True, capture_output=True, timeout=120, check=False,
-                              env=self.env | ({"RECORD_FAULT": fault} if fault else {}))
+        done = subprocess.run(
+            self.words,
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+            env=self.env | ({"RECORD_FAULT": fault} if fault else {}),
+        )
         lines = self.record.read_text().splitlines() if self.record.exists() else []
         return done, [line.split(maxsplit=2) for line in lines]
 
@@ -120,8 +146,8 @@ def check_order(record, out):
     assert (last[1], last[2]) == (str(info.st_ino), out)
     ends = [int(line[2]) for line in record if line[0] == "write" and line[1] == last[1]]
     assert max(ends) == info.st_size, "written by other calls than those that are recorded"
-    behind = [line for line in record[last[0] + 1:] if line[0] == "fsync-folder"]
-    assert behind == [["fsync-folder", str(out.parent.stat().st_ino)]]
+    synced = [line for line in record[last[0] + 1 :] if line[0] == "fsync-folder"]
+    assert synced == [["fsync-folder", str(out.parent.stat().st_ino)]]
 
 
 def n_calls(record, call):
@@ -131,7 +157,7 @@ def n_calls(record, call):
 def test_order(writer):
     """A new file, one that replaces another, and the same where files without a name do not exist."""
     sizes = set()
-    for fault in (None, f"tmpfile:0:{errno.EOPNOTSUPP}", "short")[:writer.n_ways]:
+    for fault in (None, f"tmpfile:0:{errno.EOPNOTSUPP}", "short")[: writer.n_ways]:
         for old in False, True:
             if not old:
                 writer.out.unlink(missing_ok=True)
@@ -145,8 +171,14 @@ def test_order(writer):
     assert len(sizes) == 1 or writer.name.startswith(("bench", "tune")), sizes  # times have as many digits as they have
 
 
-FAULTS = [("fsync:0", errno.EIO), ("write:1", errno.ENOSPC), ("write:LAST", errno.EIO), ("fsync:0", errno.ENOSPC),
-          ("linkat:0", errno.ENOSPC), ("rename:0", errno.EACCES)]
+FAULTS = [
+    ("fsync:0", errno.EIO),
+    ("write:1", errno.ENOSPC),
+    ("write:LAST", errno.EIO),
+    ("fsync:0", errno.ENOSPC),
+    ("linkat:0", errno.ENOSPC),
+    ("rename:0", errno.EACCES),
+]
 
 
 def test_faults(writer):
@@ -155,7 +187,7 @@ def test_faults(writer):
     assert done.returncode == 0
     n_writes, before = n_calls(record, "write"), writer.out.read_bytes()
     writer.out.unlink()
-    for fault, number in FAULTS[:writer.n_faults]:
+    for fault, number in FAULTS[: writer.n_faults]:
         old = fault.startswith("rename") or fault == "write:1"
         if old:
             writer.out.write_bytes(before)
@@ -184,19 +216,40 @@ def test_kernel_cache(build_dir, inputs, recorder, kernel_cache, tmp_path):
     """An entry has its name when it is whole, and only its owner may write it; one that cannot be written is no entry,
     and no reason to fail. A loss of power may lose it: it is not synced."""
     cache, record = tmp_path / "cache", tmp_path / "record"
-    env = os.environ | {"LD_PRELOAD": str(recorder), "RECORD_TO": str(record),
-                        "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+    env = os.environ | {
+        "LD_PRELOAD": str(recorder),
+        "RECORD_TO": str(record),
+        "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
+    }
     cache.mkdir()
 
     def compile_(fault=None, folder=cache):
         record.unlink(missing_ok=True)
-        done = subprocess.run([build_dir / "atlasc", FIXTURE, "--target", "sm_90a", "-q", "-o", tmp_path / "plan.bin",
-                               "--cache-dir", folder], text=True, capture_output=True, timeout=120, check=False, umask=0,
-                              env=env | ({"RECORD_FAULT": fault} if fault else {}))
+        done = subprocess.run(
+            [
+                build_dir / "atlasc",
+                FIXTURE,
+                "--target",
+                "sm_90a",
+                "-q",
+                "-o",
+                tmp_path / "plan.bin",
+                "--cache-dir",
+                folder,
+            ],
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+            umask=0,
+            env=env | ({"RECORD_FAULT": fault} if fault else {}),
+        )
         return done, [line.split(maxsplit=2) for line in record.read_text().splitlines()]
 
     _, seen = compile_(folder=kernel_cache)
-    used = {pathlib.Path(line[1]) for line in seen if line[0] == "read" and pathlib.Path(line[1]).parent == kernel_cache}
+    used = {
+        pathlib.Path(line[1]) for line in seen if line[0] == "read" and pathlib.Path(line[1]).parent == kernel_cache
+    }
     assert len(used) > 5
     for path in used:
         shutil.copy(path, cache)
@@ -209,20 +262,28 @@ def test_kernel_cache(build_dir, inputs, recorder, kernel_cache, tmp_path):
         named = [i for i, line in enumerate(lines) if line[0] == "name" and line[2] == str(entry)]
         if fault:
             assert ["fault", fault.split(":")[0]] in lines and os.strerror(number) in done.stderr
-            assert not named and sorted(p.name for p in cache.iterdir()) == sorted(p.name for p in used if p.name != entry.name)
+            assert not named and sorted(p.name for p in cache.iterdir()) == sorted(
+                p.name for p in used if p.name != entry.name
+            )
             entry.touch()
             continue
         inode = str(entry.stat().st_ino)
         assert entry.read_bytes() == whole and stat.S_IMODE(entry.stat().st_mode) == 0o644
-        assert len(named) == 1 and max(int(x[2]) for x in lines[:named[0]] if x[:2] == ["write", inode]) == len(whole)
-        assert not any(x[:2] == ["write", inode] for x in lines[named[0]:]) and ["fsync", inode] not in lines
+        assert len(named) == 1 and max(int(x[2]) for x in lines[: named[0]] if x[:2] == ["write", inode]) == len(whole)
+        assert not any(x[:2] == ["write", inode] for x in lines[named[0] :]) and ["fsync", inode] not in lines
 
 
 def test_nothing_else_writes_files(repo):
     """Of the sources of both commands, one makes files and gives them names; so the writers above are all there are."""
-    makes = re.compile(r"O_CREAT|O_TMPFILE|\b(?:creat|mkstemp|mkostemp|rename|renameat|link|linkat)\s*\(|"
-                       r"\bfopen\s*\([^;]*,\s*\"[wa]|\bfreopen\s*\(")
-    sources = [p for room in ("artifacts", "compiler", "models", "runtime") for p in (repo / room).rglob("*.c")
-               if "kernelgen" not in p.parts]  # a tool of the build
+    makes = re.compile(
+        r"O_CREAT|O_TMPFILE|\b(?:creat|mkstemp|mkostemp|rename|renameat|link|linkat)\s*\(|"
+        r"\bfopen\s*\([^;]*,\s*\"[wa]|\bfreopen\s*\("
+    )
+    sources = [
+        p
+        for room in ("artifacts", "compiler", "models", "runtime")
+        for p in (repo / room).rglob("*.c")
+        if "kernelgen" not in p.parts
+    ]  # a tool of the build
     found = [str(p.relative_to(repo)) for p in sources if makes.search(p.read_text(encoding="utf-8"))]
     assert found == ["artifacts/new_file.c"] and len(sources) > 100

@@ -7,13 +7,29 @@ import subprocess
 
 import pytest
 
-PROGRAMS = ("test_flights", "test_drafts", "test_runtime", "test_misuse", "test_bench", "test_certify", "test_receipt",
-            "test_runtime_memory", "test_relocatable")
+PROGRAMS = (
+    "test_flights",
+    "test_drafts",
+    "test_runtime",
+    "test_misuse",
+    "test_bench",
+    "test_certify",
+    "test_receipt",
+    "test_runtime_memory",
+    "test_relocatable",
+)
 
 
 def run(build_dir, repo, program, seed, *words):
-    done = subprocess.run([build_dir / "tests" / program, *words], cwd=repo, text=True, capture_output=True, timeout=300,
-                          check=False, env={**os.environ, "FAKE_CUDA_DELAYS": str(seed)})
+    done = subprocess.run(
+        [build_dir / "tests" / program, *words],
+        cwd=repo,
+        text=True,
+        capture_output=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "FAKE_CUDA_DELAYS": str(seed)},
+    )
     assert done.returncode == 0, f"FAKE_CUDA_DELAYS={seed} {program}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 
