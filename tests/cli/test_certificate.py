@@ -72,10 +72,10 @@ def test_of_another_plan(atlas, plan, tmp_path, digit):
     other = root[:digit] + f"{int(root[digit], 16) ^ 1:x}" + root[digit + 1:]
     layers = json.loads(atlas("info", path, "--json").stdout)["n_layers"] + 1
     (path.parent / "plan.bin.cert").write_text(certificate(other, phases, layers))
-    assert "it is of another plan: the root hashes differ" in run(atlas, path)
+    assert "it belongs to another plan: the root hashes differ" in run(atlas, path)
     checked = atlas("audit", path, "--check", policy)
     (path.parent / "plan.bin.cert").unlink()
-    assert checked.returncode == 1 and "it is of another plan" in checked.stdout, checked.stdout
+    assert checked.returncode == 1 and "it belongs to another plan" in checked.stdout, checked.stdout
 
 
 def public_key(private):

@@ -97,7 +97,7 @@ def test_as_many_as_there_may_be(atlas, plans, tmp_path):
     for i in range(17):
         run = atlas("sign", out, "--key", Key(tmp_path, f"signer{i}").pem)
         assert run.returncode == (0 if i < 16 else 4), run.stderr
-    assert run.stderr == f"atlas sign: {out}: has 16 signatures, which is the most\n"
+    assert run.stderr == f"atlas sign: error: {out}: has 16 signatures, which is the most\n"
     assert len(signatures(out.read_bytes())) == 16 and atlas("info", out).returncode == 0
 
 
