@@ -181,13 +181,13 @@ def test_accepted_without_a_word(compiled, fixture, changes):
 
 WINDOWS = [
     ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}, "sliding_window",
-     "sliding_window = 8: layers 0-1 look back so many tokens", 8),
+     "sliding_window = 8: layers 0-1 attend to a window of this many tokens only", 8),
     ("qwen3", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0, "num_hidden_layers": 1},
-     "sliding_window", "sliding_window = 8: layer 0 looks back so many tokens", 8),
+     "sliding_window", "sliding_window = 8: layer 0 attends to a window of this many tokens only", 8),
     ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]},
-     "sliding_window", "sliding_window = 8: layer 1 looks back so many tokens", 8),
+     "sliding_window", "sliding_window = 8: layer 1 attends to a window of this many tokens only", 8),
     ("mistral", {"sliding_window": ABSENT, "max_position_embeddings": 8192}, None,
-     "sliding_window = 4096, the default of mistral: layers 0-1 look back so many tokens", 4096),
+     "sliding_window = 4096, the default of mistral: layers 0-1 attend to a window of this many tokens only", 4096),
 ]
 
 
@@ -197,8 +197,8 @@ def test_windows_are_refused_by_layer(compiled, tmp_path, fixture, changes, key,
     code, lines = compiled(fixture, changes, f"[runtime]\nmax_context = {context}\nslots = 1\n", "--dry-run")
     line = line_of(tmp_path / "m", key) if key else 1
     assert code == 4
-    rest = (f"{said}, and attention windows are not implemented; runtime.max_context = {context} (m/MODEL.toml:2) must be at most "
-            f"{most}, where the window never matters")  # fmt: skip
+    rest = (f"{said}, and windows are not implemented; runtime.max_context = {context} (m/MODEL.toml:2) must be at most "
+            f"{most}, so that the window has no effect")  # fmt: skip
     assert any(re.fullmatch(rf"m/config\.json:{line}:\d+: error\[A0211\]: {re.escape(rest)}", x) for x in lines), lines
 
 

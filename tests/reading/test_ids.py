@@ -127,7 +127,7 @@ def test_a_token_behind_the_rows(atlasc, atlas, model, tmp_path, kernel_cache):
     assert run.returncode == 4 and "--tokens: token id 307 (number 2 of 2): ids go from 0 to 306" in run.stderr
     assert atlas("run", plan, "--device", "cpu", "-n", 4, "-p", "a<d>b").returncode == 0
     told = atlas("info", plan).stdout
-    assert "ids          307 rows of the vocabulary, 307 with a token; drawn are those below 307" in told
+    assert "ids          307 rows of the vocabulary, 307 with a token; only ids below 307 are sampled" in told
     document = json.loads(atlas("info", plan, "--json").stdout)
     assert (document["vocab"], document["tokens"], document["drawable"]) == (307, 307, 307)
 
