@@ -197,8 +197,9 @@ static int unknown(int argc, char **argv)
 	for (int i = 0; i < N_VERBS; i++)
 		names[i] = verbs[i].name;
 	const char *near = is_option ? closest_name(seen, first, 3) : closest_name(seen, names, N_VERBS);
-	return fail(argc, argv, near ? "unknown %s %s: did you mean %s?" : "unknown %s %s: see atlas --help%s",
-		is_option ? "option" : "verb", seen, near ? near : "");
+	return fail(argc, argv, near ? "unknown %s %s: did you mean %s?" : "unknown %s %s: %s",
+		is_option ? "option" : "verb", seen, near ? near
+		: is_option ? "options come after the verb, see atlas --help" : "see atlas --help");
 }
 
 int main(int argc, char **argv)

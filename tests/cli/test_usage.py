@@ -89,7 +89,7 @@ def test_help_lists_what_run_is_asked_for(atlas):
     (["rnu"], "atlas: error: unknown verb rnu: did you mean run?"),
     (["xyzzy"], "atlas: error: unknown verb xyzzy: see atlas --help"),
     (["--verison"], "atlas: error: unknown option --verison: did you mean --version?"),
-    (["--zzzzzz"], "atlas: error: unknown option --zzzzzz: see atlas --help"),
+    (["--zzzzzz"], "atlas: error: unknown option --zzzzzz: options come after the verb, see atlas --help"),
     (["explain", "A0207"], "atlas: error: explain is done by the other command: see atlasc --help"),
     (["run"], "atlas run: error: name a plan: atlas run PLAN"),
     (["diff", "a"], "atlas diff: error: name two plans: atlas diff PLAN PLAN"),
