@@ -179,4 +179,4 @@ def test_a_plan_with_codes_is_refused(atlas, atlasc, model, tmp_path):
 
 def test_text_is_of_calibrate(atlasc, model):
     done = atlasc(model, "--text", "x")
-    assert done.returncode == 2 and "--text is of atlasc calibrate" in done.stderr
+    assert done.returncode == 2 and "--text is an option of atlasc calibrate only" in done.stderr
