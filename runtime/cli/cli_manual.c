@@ -13,6 +13,9 @@ static const struct { const char *verb; ManualExample example; } examples[] = {
 	{"run", {"Answer every line of a file as one batch, as JSON lines:",
 		"atlas run plan.bin -f prompts.jsonl -n 20 --json >answers.jsonl"}},
 	{"run", {"Read prompts from another program:", "printf 'First\\nSecond\\n' | atlas run plan.bin -f - -n 20 -q"}},
+	{"serve", {"Serve a plan to programs on this host:", "atlas serve plan.bin --port 8080"}},
+	{"serve", {"Serve it under another name, to clients that know a key of keys.txt:",
+		"atlas serve plan.bin --port 8080 --name my-model --api-key-file keys.txt"}},
 	{"info", {"Show family, targets, buckets and signatures:", "atlas info plan.bin"}},
 	{"info", {"Write a bill of materials:", "atlas info plan.bin --sbom >plan.cdx.json"}},
 	{"audit", {"Show the kernels of decode steps with one row:", "atlas audit plan.bin --phase 'decode[1]'"}},
@@ -49,6 +52,8 @@ enum { N_EXAMPLES = sizeof examples / sizeof examples[0] };
 
 static const struct { const char *verb; ManualFile file; } files[] = {
 	{"run", {"*.jsonl", "prompts, one JSON object per line"}},
+	{"serve", {"keys.txt", "API keys, one per line; --api-key-file names the file"}},
+	{"serve", {"share/atlas", "configurations of proxies with TLS, in the folder of the installation"}},
 	{"run", {"PLAN.cert", "certificate that --require-certified checks"}},
 	{"audit", {"PLAN.cert", "certificate that a policy may require"}},
 	{"audit", {"POLICY", "rules of --check, in TOML"}},

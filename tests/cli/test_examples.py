@@ -10,11 +10,15 @@ import ctypes
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
+import time
+import urllib.request
 
 import pytest
 
-VERBS = ["run", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
+VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
          "dump"]
 PAGES = ["atlasc", "atlas", *[f"atlas-{verb}" for verb in VERBS]]
 POLICY = '[dtypes]\nweight = ["bf16"]\nembedding = ["bf16"]\nnorm = ["bf16"]\n'
@@ -55,6 +59,8 @@ def desk(build_dir, atlas, kernel_cache, plan_of, repo, tmp_path_factory):
     (desk / "model/MODEL.toml").write_text("[runtime]\nslots = 2\nmax_context = 512\n[phases]\nprefill = [64]\ndecode = [1, 2]\n")
     (desk / "prompts.jsonl").write_text('{"prompt": "In the beginning"}\n{"prompt": "And", "id": "b"}\n')
     (desk / "text.txt").write_text("In the beginning God created the heaven and the earth. " * 12)
+    (desk / "keys.txt").write_text("a-key-that-is-long-enough-0123456789\n")
+    (desk / "keys.txt").chmod(0o600)
     (desk / "policy.toml").write_text(POLICY)
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", desk / "key.pem"], check=True, capture_output=True)
     shutil.copy(plan_of(desk / "model"), desk / "plan.bin")
@@ -78,7 +84,36 @@ def run(desk, command):
                           check=False, stdin=subprocess.DEVNULL)
 
 
+def check_server(desk, command):
+    """It answers /health until it is asked to end."""
+    folder, env, fake = desk
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    assert "--port 8080" in command
+    words = command.replace("--port 8080", f"--port {port}").split()
+    server = subprocess.Popen(words, cwd=folder, env=env | fake, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        for _ in range(600):
+            try:
+                assert urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10).status == 200
+                break
+            except OSError:
+                assert server.poll() is None, server.stdout.read()
+                time.sleep(0.1)
+        else:
+            raise AssertionError("no answer in a minute")
+        server.send_signal(signal.SIGTERM)
+        said, _ = server.communicate(timeout=60)
+        assert server.returncode == 0, said
+    finally:
+        server.kill()
+
+
 def check(desk, command):
+    if command.startswith("atlas serve"):
+        check_server(desk, command)
+        return
     got = run(desk, command)
     for start, (code, text) in TIMED.items() if desk[2] else []:
         if start in command:

@@ -41,7 +41,7 @@ def check(stderr: str, seen: str, names: list[str]) -> None:
     assert got[1] in (begun or [n for n in names if distance(seen, n) == least]), f"{seen}: {got[1]}"
 
 
-VERBS = ["run", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
+VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
          "dump"]
 
 
