@@ -122,11 +122,11 @@ static const char run_notes[] =
 static const char serve_notes[] =
 	"Chat Completions and Completions of the OpenAI API, GET /v1/models, /v1/plan, /health, /ready and /metrics, POST "
 		"/tokenize and /detokenize. A plan without a chat template serves no chat. Addresses other than loopback need "
-		"--api-key-file; TLS is done by a proxy, of which share/atlas has samples.\n"
+		"--api-key-file; for TLS put a proxy in front; share/atlas has sample configurations.\n"
 	"SIGTERM drains: no new requests, answers end, exit code 0; a second signal ends at once. If the session fails, "
 		"streams end with an error, /health answers 503, and the process ends with the exit code of the status, 9 for "
-		"a fault of the GPU, so that systemd can restart it.\n"
-	"With --device cpu, the same prompt, sampling and seed give the text that atlas run prints, at any load; on a GPU "
+		"a GPU fault, so that systemd can restart it.\n"
+	"With --device cpu, the same prompt, sampling and seed give the text that atlas run prints, at any load; on a GPU, "
 		"within equal buckets.\n";
 
 static const Verb verbs[] = {
