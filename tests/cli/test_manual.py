@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-VERBS = ["run", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
+VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
          "dump"]
 BASH = r"""
 source "$1/bash-completion/completions/$2"; shift
