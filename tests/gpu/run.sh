@@ -3,8 +3,8 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
-#                    [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [model] [receipt] [memory]
-#                    [rebuild] [layers] [seal] [starts] [official] [attention-rounding] [tune] [streams]
+#                    [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
+#                    [memory] [rebuild] [layers] [seal] [starts] [official] [attention-rounding] [tune] [streams]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -30,6 +30,7 @@
 #   kv         logits of quantised caches of CHECKPOINT against those of bf16 caches, at 8192 tokens of a licence, beside
 #              torch's rounding
 #   peer       one stream of real shapes beside transformers, context 128 to 640
+#   peer-vllm  1 to 256 streams of plans in build/streams beside vLLM, where it is installed
 #   receipt    what ran, by CUPTI, beside what the plan lists, of some fixtures and a shape; then with one function
 #              swapped under the runtime, which must be seen
 #   memory     predicted and measured device memory of the same plans, behind every bucket
@@ -434,6 +435,12 @@ for what in "$@"; do
 		peer smollm2-135m
 		peer llama-3.2-1b
 		peer llama-3.1-8b
+		;;
+	peer-vllm)
+		for plan in build/streams/*.bin; do
+			name=$(basename "$plan" .bin)
+			part "peer-vllm-$name" python3 tests/gpu/peer_vllm.py --temperature 1 build "tests/gpu/shapes/$name.json" "$plan"
+		done
 		;;
 	hybrid)
 		some='[phases]\nprefill = [2048]\ndecode = [1, 16]\n[runtime]\nslots = 16\nmax_context = '
