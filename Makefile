@@ -176,7 +176,7 @@ published: deps ## which published configs are accepted
 	@$(VENV)/bin/python tests/published/run --build-dir $(BUILD)
 hooks: ## git runs make check before each commit
 	@scripts/hooks.sh
-retune-needed: $(BUILD)/gen/kernel_table.c ## templates whose present source has no times, per card
+retune-needed: $(BUILD)/atlasc ## templates whose present source has no times, per card
 	@python3 scripts/retune_needed.py $(BUILD)
 compile_commands.json: ## for clangd and clang-tidy
 	@$(MAKE) -s --no-print-directory flags | python3 scripts/compile_commands.py >$@

@@ -1,9 +1,8 @@
-"""make hooks, make help, make retune-needed: what they write, and what they leave alone."""
+"""make hooks, make help: what they write, and what they leave alone."""
 
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -44,17 +43,3 @@ def test_help_has_every_target(repo):
     phony = re.search(r"^\.PHONY: ((?:.*\\\n)*.*)$", (repo / "Makefile").read_text(), re.M)[1].replace("\\\n", " ").split()
     shown = re.findall(r"^  make (\S+) +\S", said, re.M)
     assert set(phony) - {"ready", "tests", "flags"} == set(shown)
-
-
-def test_retune_needed(repo, tmp_path):
-    (tmp_path / "build/gen").mkdir(parents=True)
-    (tmp_path / "kernels/tuning").mkdir(parents=True)
-    entry = "\t\t.sources = sources_{}, .n_sources = 1,\n\t\t.source_sha256 = {{\n\t\t\t0x{}, 0x02,\n\t\t}},\n"
-    table = "".join(entry.format(name, "01") for name in ("same", "edited", "new"))
-    (tmp_path / "build/gen/kernel_table.c").write_text(table)
-    (tmp_path / "kernels/tuning/card.toml").write_text('[templates]\nsame = "0102"\nedited = "0103"\nold = "0102"\n')
-    command = [sys.executable, repo / "scripts/retune_needed.py"]
-    for options, code in ([], 0), (["--fail"], 1):
-        got = subprocess.run([*command, *options, "build"], cwd=tmp_path, text=True, capture_output=True, check=False)
-        assert (got.returncode, got.stdout) == (code, "kernels/tuning/card.toml: 3 templates, 1 with times of their source\n"
-                                                "  changed: edited\n  none: new\n  no such template: old\n")
