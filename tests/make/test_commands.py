@@ -214,7 +214,7 @@ def unknown(code: str, helps: dict[str, str]) -> list[str]:
     program, verb = found.groups()
     if program == "atlasc":
         known = options_in(helps["atlasc"])
-        if verb and not re.search(rf"^atlasc {verb} ", helps["atlasc"], re.M) and code.split()[1] == verb and len(code.split()) == 2:
+        if verb and not re.search(rf"^ *atlasc {verb} ", helps["atlasc"], re.M) and code.split()[1] == verb and len(code.split()) == 2:
             return [f"`{code}`: atlasc has no {verb}"]
     elif verb is None:
         known = options_in(helps["atlas"])
