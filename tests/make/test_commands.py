@@ -179,6 +179,7 @@ def test_commands_run(ready, page):
     changed = subprocess.run(["git", "status", "--porcelain"], cwd=ready, capture_output=True, text=True, check=True).stdout
     if changed:
         failed.append(f"changed or left behind: {changed}")
+        subprocess.run(["git", "checkout", "-q", "."], cwd=ready, check=True)  # the next page is not to blame
     assert "\n".join(filter(None, failed)) == ""
 
 
