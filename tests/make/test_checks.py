@@ -220,6 +220,23 @@ def test_lint_names_what_is_wrong(tree, repo, monkeypatch):
         "tests/bad.py:1:8: F401 [*] `os` imported but unused"]
 
 
+def test_format_names_the_files_to_mend(tree, repo, monkeypatch):
+    monkeypatch.setenv("VENV", str(repo / "build/venv"))
+    wrong = {"compiler/x.c": "int a;  \n", "tests/x.py": "x = {1:2}\n"}
+    check = tree(wrong | {"build/x.py": "x = {1:2}\n", "tests/y.py": "x = {1: 2}\n", "compiler/y.c": "int a;\n"})
+    code, said = check("format")
+    assert code == 1
+    assert "compiler/x.c:1: `make format` would change this line\n" in said
+    assert "tests/x.py: `make format` would change this file\n" in said
+    assert "build/x.py" not in said and "tests/y.py" not in said and "compiler/y.c" not in said
+
+
+def test_format_says_what_is_missing(tree, monkeypatch):
+    monkeypatch.setenv("VENV", "no-such-folder")
+    code, said = tree({})("format")
+    assert code == 1 and said.endswith("missing: ruff in no-such-folder; `make deps` installs it\n")
+
+
 def test_lint_says_what_is_missing(tree, monkeypatch):
     monkeypatch.setenv("VENV", "no-such-folder")
     assert tree({})("lint") == (1, "missing: ruff in no-such-folder; `make deps` installs it\n")
