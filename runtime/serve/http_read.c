@@ -166,6 +166,8 @@ static bool read_head(HttpReader *r)
 			return false;
 		line = stop + 1;
 	}
+	if (!r->request.method)
+		return refuse(r, 400, "a line of the head does not end in CR LF");
 	if (!r->request.host && r->request.minor == 1)
 		return refuse(r, 400, "there is no Host");
 	if (length && coding)

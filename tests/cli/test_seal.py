@@ -121,7 +121,8 @@ def test_sign_afterwards(atlas, plans, keys, tmp_path):
         4, f"atlas sign: error: {keys[0].pub}: holds a public key: expected the private one\n")
 
 
-VERBS = [["run", "--tokens", "1,2,3", "-n", "2", "--device", "cpu", "-q"], ["info"], ["audit"],
+VERBS = [["run", "--tokens", "1,2,3", "-n", "2", "--device", "cpu", "-q"], ["serve", "--device", "cpu"], ["info"],
+         ["audit"],
          ["verify", "--tokens", "1,2"], ["dump", "--tokens", "1,2", "-o", "out"], ["perplexity", "-f", "text"],
          ["calibrate", "-f", "text", "-o", "out"], ["bench", "--device", "cpu"], ["tune"], ["sign", "--key", "{pem}"],
          ["diff", "{plan}"], ["receipt"], ["memory"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -191,6 +192,17 @@ def test_a_session_that_fails(trained, start, tmp_path):
     assert server.get("/ready")[0] == 503
     assert server.post("/v1/completions", {"prompt": PROMPT})[0] == 503
     assert server.process.wait(20) == 6
+
+
+def test_weights_that_do_not_match_their_hashes(atlas, trained, tmp_path):
+    """The session does not open; the exit code is that of the status, and nothing was answered from such weights."""
+    plan = tmp_path / "plan.bin"
+    data = bytearray(trained.read_bytes())
+    [at] = [m.start() for m in re.finditer(re.escape(bytes(data[len(data) // 2:len(data) // 2 + 64])), data)][:1]
+    data[at] ^= 1
+    plan.write_bytes(data)
+    run = atlas("serve", plan, "--device", "cpu", "--port", 0, timeout=60)
+    assert run.returncode == 6 and "error[INTEGRITY]" in run.stderr and '"ready"' not in run.stderr
 
 
 def test_the_client_raises_the_error_of_a_stream(trained, start):
