@@ -197,11 +197,22 @@ void answer_put_whole(const Generation *g, FILE *out)
 
 /* Streams ------------------------------------------------------------ */
 
-static void begin_chunk(const Generation *g, FILE *out)
+char *answer_chunk_head(const Generation *g)
 {
+	char *text = NULL;
+	size_t n;
+	FILE *out = open_memstream(&text, &n);
+	if (!out)
+		return NULL;
 	fputs("data: ", out);
 	put_head(g, g->request.is_chat ? "chat.completion.chunk" : "text_completion", out);
+	if (fclose(out) == 0)
+		return text;
+	free(text);
+	return NULL;
 }
+
+static void begin_chunk(const Generation *g, FILE *out) { fputs(g->chunk_head, out); }
 
 /* usage: null in all chunks but the last where it was asked for; or the usage so far in each. */
 static void end_chunk(const Generation *g, FILE *out)

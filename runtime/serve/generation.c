@@ -31,6 +31,7 @@ static void free_if_done(Generation *g)
 		free(c->logs);
 	}
 	free(g->choices);
+	free(g->chunk_head);
 	api_request_free(&g->request);
 	call_free(&g->call);
 }
@@ -402,7 +403,8 @@ static bool make_choices(Generation *g)
 		if (r->echo && !r->stream && !add_text(c, c->prompt->text, c->prompt->n_bytes))
 			return false;
 	}
-	return g->choices != NULL;
+	g->chunk_head = r->stream ? answer_chunk_head(g) : NULL;
+	return g->choices && (g->chunk_head || !r->stream);
 }
 
 /* May the request have a place? Refusals come before any work of the engine. */

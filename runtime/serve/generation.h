@@ -38,6 +38,7 @@ typedef struct Generation {
 	bool is_over;          /* it has its answer, or its peer went away */
 	char answer_id[40];    /* "chatcmpl-..." */
 	int64_t created;
+	char *chunk_head;      /* that all chunks of its stream begin with; owned, NULL = it is no stream */
 	int prompt_tokens;     /* of all prompts, each once */
 	int sent_ahead;        /* tokens since the peer stopped taking bytes */
 	double submitted, started, first_token;
@@ -48,6 +49,7 @@ typedef struct Generation {
 int generation_tokens(const Generation *g); /* of all answers */
 /* JSON into `out`. */
 void answer_put_whole(const Generation *g, FILE *out);
+char *answer_chunk_head(const Generation *g); /* free(); NULL: no memory */
 /* Stream events, "data: {...}\n\n" each. */
 void answer_put_first(const Generation *g, Choice *c, FILE *out);  /* the role; of an echo, the prompt */
 void answer_put_text(

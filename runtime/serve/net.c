@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -320,16 +321,30 @@ void conn_stream_begin(Conn *c, const char *type, const char *fields)
 	evbuffer_add_printf(bufferevent_get_output(c->bev), "%s\r\n", c->is_1_0 ? "" : "Transfer-Encoding: chunked\r\n");
 }
 
+/* Straight to the socket where nothing waits before it: one call of the system, where the buffer's way takes four. */
+static size_t send_now(Conn *c, const struct iovec *parts, int n)
+{
+	struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)n};
+	if (conn_pending(c))
+		return 0;
+	const ssize_t sent = sendmsg(bufferevent_getfd(c->bev), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return sent > 0 ? (size_t)sent : 0; /* what failed is tried again from the buffer, which sees the error */
+}
+
 void conn_stream_add(Conn *c, const void *bytes, size_t n)
 {
-	struct evbuffer *out = bufferevent_get_output(c->bev);
+	char size[20];
 	if (!n)
 		return;
-	if (!c->is_1_0)
-		evbuffer_add_printf(out, "%zx\r\n", n);
-	bufferevent_write(c->bev, bytes, n);
-	if (!c->is_1_0)
-		bufferevent_write(c->bev, "\r\n", 2);
+	const int width = c->is_1_0 ? 0 : snprintf(size, sizeof size, "%zx\r\n", n);
+	const struct iovec parts[3] = {{size, (size_t)width}, {(void *)bytes, n}, {(void *)"\r\n", c->is_1_0 ? 0 : 2}};
+	size_t sent = send_now(c, parts, 3);
+	for (int i = 0; i < 3; i++) {
+		const size_t gone = sent < parts[i].iov_len ? sent : parts[i].iov_len;
+		sent -= gone;
+		if (gone < parts[i].iov_len)
+			bufferevent_write(c->bev, (const char *)parts[i].iov_base + gone, parts[i].iov_len - gone);
+	}
 }
 
 void conn_stream_end(Conn *c, bool is_whole)
