@@ -16,7 +16,9 @@ typedef struct Opening { const Args *args; const AtlasPlan *plan; AtlasDevice *s
 static int open_session(void *ctx, AtlasSession **session)
 {
 	Opening *o = ctx;
-	return cli_open_session(o->args, o->plan, NULL, o->started, session);
+	Args args = *o->args;
+	args.quiet = true; /* the server's own lines say what is opened */
+	return cli_open_session(&args, o->plan, NULL, o->started, session);
 }
 
 /* The last member of a receipt is the SHA-256 of all before its comma. */
@@ -86,9 +88,6 @@ static int serve(const Args *args, Opening *opening)
 	free(cert);
 	int code = args->receipt ? read_receipt(args, digits) : 0;
 	o.receipt_sha256 = args->receipt ? digits : NULL;
-	if (!code && !args->quiet)
-		cli_say(
-			args, 0, "%d slots of %d tokens, %d KV pages of %d", info.slots, info.max_context, info.pages, info.page);
 	return code ? code : serve_run(&o);
 }
 

@@ -92,6 +92,8 @@ static void post(Engine *e)
 		atlas_session_info(e->session, &info);
 		b->is_open = true;
 		snprintf(b->target, sizeof b->target, "%s", info.target);
+		snprintf(
+			b->device, sizeof b->device, "%.120s, %.1f MiB", info.device_name, (double)info.device_bytes / 1048576);
 		b->active = atlas_active(e->session);
 		b->free_slots = info.free_slots;
 		b->free_pages = info.free_pages;

@@ -47,6 +47,7 @@ typedef struct EngineBatch { /* free() by who gets it */
 	/* the session after the step */
 	bool is_open;
 	char target[32];    /* that runs: "sm_90a"; "" on the reference device */
+	char device[160];   /* "NVIDIA H200, 17.3 GiB" */
 	int exit_code;      /* not 0: the session could not be opened, or failed for good */
 	char failure[512];  /* why; "" = it did not */
 	int active, free_slots, free_pages;

@@ -65,6 +65,7 @@ static void on_batch(Job *job)
 		s->state = READY;
 		snprintf(s->target, sizeof s->target, "%s", b->target);
 		metrics_start(&s->metrics, s->limits.plan, s->target);
+		log_event(s, "device", b->device);
 		log_event(s, "ready", net_name(s->net));
 	}
 	free(b);
@@ -179,6 +180,9 @@ static int open_net(Server *s)
 	s->net = net_open(s->base, &options, why, sizeof why);
 	if (!s->net)
 		return say(s, EXIT_ENVIRONMENT, why);
+	snprintf(why, sizeof why, "%d slots of %d tokens, %d KV pages of %d", s->info.slots, s->info.max_context,
+		s->info.pages, s->info.page);
+	log_event(s, "plan", why);
 	log_event(s, "listening", net_name(s->net));
 	return 0;
 }

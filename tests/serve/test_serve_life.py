@@ -226,6 +226,8 @@ def test_log_lines(trained, start):
     server.get("/health")
     assert server.stop() == 0
     text = "".join(server.lines)
+    events = [json.loads(line)["event"] for line in server.lines]  # nothing but JSON
+    assert events[:4] == ["plan", "listening", "device", "ready"] and events[-2:] == ["draining", "ended"]
     assert "Pharaoh" not in text and "someone" not in text and "/health" not in text
     quiet = start(trained, "--log", "text")
     quiet.post("/v1/completions", {"prompt": secret, "max_tokens": 3})
