@@ -248,7 +248,8 @@ void answer_put_first(const Generation *g, Choice *c, FILE *out)
 
 void answer_put_text(const Generation *g, Choice *c, FILE *out)
 {
-	if (!c->n_text && !c->n_logs)
+	const bool counts = c->n_tokens && (!c->stream || g->request.continuous_usage); /* a token is news without text too */
+	if (!c->n_text && !c->n_logs && (!counts || c->finish))
 		return;
 	begin_chunk(g, out);
 	fprintf(out, "{\"index\":%d,%s", c->index, g->request.is_chat ? "\"delta\":{\"content\":" : "\"text\":");

@@ -10,8 +10,8 @@ import subprocess
 
 import pytest
 
-VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
-         "dump"]
+VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune",
+         "calibrate", "dump"]
 BASH = r"""
 source "$1/bash-completion/completions/$2"; shift
 command=$1

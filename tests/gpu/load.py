@@ -7,7 +7,8 @@
 Standard library alone, one process, asyncio. Prompts are token ids (`--vocab` says below which; seeded, no two alike) in
 Completions streams, so that any server counts the same tokens; `ignore_eos` is sent, so that every answer has its
 length. A row's figures: requests that ended, errors, requests a second, tokens of answers a second, milliseconds to the
-first token and between tokens, each p50 and p99, over the requests that began after the warm-up. `--json FILE` has all.
+first token and between tokens, each p50 and p99, over the requests that began after the warm-up; steady: tokens a second while all of them
+answer and no prompt waits, which there is where --requests equals --in-flight (--warm-up 0). `--json FILE` has all.
 Arrivals of --rate are Poisson, from the seed.
 """
 
@@ -113,6 +114,12 @@ def percentile(values, p):
     return values[min(len(values) - 1, int(len(values) * p / 100))] if values else float("nan")
 
 
+def steady(good):
+    """Tokens a second from when all answers had begun to when the first of them ended; None: there was no such time."""
+    begin, end = max(a.times[0] for a in good), min(a.times[-1] for a in good)
+    return sum(begin < t <= end for a in good for t in a.times) / (end - begin) if end > begin else None
+
+
 def figures(answers, warm_up):
     """What a row says of its answers, in the units of its names."""
     answers = sorted(answers, key=lambda a: a.began)[warm_up:]
@@ -123,7 +130,7 @@ def figures(answers, warm_up):
     first = [1e3 * (a.times[0] - a.began) for a in good]
     gaps = [1e3 * (b - a) for x in good for a, b in zip(x.times, x.times[1:])]
     return {"ended": len(good), "errors": len(answers) - len(good), "requests_s": len(good) / seconds,
-            "tokens_s": sum(len(a.times) for a in good) / seconds, "first_p50_ms": percentile(first, 50),
+            "tokens_s": sum(len(a.times) for a in good) / seconds, "steady_tokens_s": steady(good), "first_p50_ms": percentile(first, 50),
             "first_p99_ms": percentile(first, 99), "gap_p50_ms": percentile(gaps, 50), "gap_p99_ms": percentile(gaps, 99)}
 
 
@@ -151,7 +158,7 @@ def main():
     parser.add_argument("--json", help="file for all figures and flags")
     args = parser.parse_args()
     rows, bad = [], 0
-    print(f"{'row':<14}{'ended':>6}{'err':>5}{'req/s':>8}{'tok/s':>9}{'first p50':>11}{'p99':>9}{'gap p50':>9}{'p99':>9}  ms")
+    print(f"{'row':<14}{'ended':>6}{'err':>5}{'req/s':>8}{'tok/s':>9}{'first p50':>11}{'p99':>9}{'gap p50':>9}{'p99':>9} ms  steady tok/s")
     for kind, run, values in (("in flight", in_flight, args.in_flight), ("a second", at_rate, args.rate)):
         for value in values:
             total = args.requests or int(value * (4 if run is in_flight else 20)) or 1
@@ -162,7 +169,8 @@ def main():
             bad += row["errors"]
             print(f"{row['row']:<14}{row['ended']:>6}{row['errors']:>5}" + (
                 "{requests_s:>8.2f}{tokens_s:>9.0f}{first_p50_ms:>11.1f}{first_p99_ms:>9.1f}{gap_p50_ms:>9.2f}{gap_p99_ms:>9.2f}"
-                .format(**row) if row["ended"] else ""), flush=True)
+                .format(**row) + (f"{row['steady_tokens_s']:>12.0f}" if row["steady_tokens_s"] else "")
+                if row["ended"] else ""), flush=True)
             for error in sorted({a.error for a in answers if a.error})[:3]:
                 print(f"  {error}", file=sys.stderr)
             if args.text_equals_solo and run is in_flight:

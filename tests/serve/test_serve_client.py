@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 
@@ -262,3 +263,15 @@ def test_a_tight_pool_of_pages_changes_no_text(atlas, small_plan_of, start):
         assert alone.post("/v1/completions", asked)[1]["choices"][0]["text"] == answers[i].choices[0].text
     server.settles("kv_pages_used", 0)
     assert server.metric("requests_aside") == 0 and server.metric("kv_pages_total") == 64
+
+
+def test_a_plan_without_a_tokenizer(repo, atlas, plan_of, start, tmp_path):
+    """Ids in; a stream has a chunk for each token, whose text is empty, and what needs text is refused."""
+    folder = tmp_path / "llama-trained"
+    shutil.copytree(repo / "tests" / "fixtures" / "llama-trained", folder, ignore=shutil.ignore_patterns("tokenizer*", "special*"))
+    server = start(plan_of(folder, "--target", "none"))
+    events = server.stream("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 6, "ignore_eos": True}).decode()
+    assert events.count('"text":"","logprobs":null,"finish_reason":null') == 6 and '"finish_reason":"length"' in events
+    for path, body in (("/v1/completions", {"prompt": "a"}), ("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})):
+        status, answer = server.post(path, body)
+        assert status == 400 and "the plan holds no tokenizer" in answer["error"]["message"]
