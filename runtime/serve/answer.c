@@ -248,8 +248,9 @@ void answer_put_first(const Generation *g, Choice *c, FILE *out)
 
 void answer_put_text(const Generation *g, Choice *c, FILE *out)
 {
-	const bool counts = c->n_tokens && (!c->stream || g->request.continuous_usage); /* a token is news without text too */
-	if (!c->n_text && !c->n_logs && (!counts || c->finish))
+	/* A token is news without text too, where there is none, or where usage comes with each. */
+	const bool is_news = c->n_fresh && (!c->stream || g->request.continuous_usage);
+	if (!c->n_text && !c->n_logs && !is_news)
 		return;
 	begin_chunk(g, out);
 	fprintf(out, "{\"index\":%d,%s", c->index, g->request.is_chat ? "\"delta\":{\"content\":" : "\"text\":");
@@ -259,6 +260,7 @@ void answer_put_text(const Generation *g, Choice *c, FILE *out)
 	put_finish_reason(NULL, out);
 	end_chunk(g, out);
 	c->n_text = 0;
+	c->n_fresh = 0;
 	choice_drop_logs(c);
 }
 

@@ -98,6 +98,8 @@ bool api_check_model(const ApiLimits *limits, json_t *object, ApiError *e);
 bool api_prompt_of_chat(const ApiLimits *limits, json_t *request, ApiPrompt *prompt, ApiError *e);
 /* flags: ATLAS_ADD_SPECIAL, ATLAS_PARSE_SPECIAL. */
 bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *prompt, ApiError *e);
+/* The ids alone, however many. */
+bool api_encode(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *prompt, ApiError *e);
 /* A list of ids below vocab; `param` names the field. */
 bool api_prompt_of_ids(const ApiLimits *limits, json_t *ids, const char *param, ApiPrompt *prompt, ApiError *e);
 

@@ -171,6 +171,7 @@ static bool take_token(Generation *g, Choice *c, EngineEvent *e)
 	size_t n = 0;
 	bool good = true;
 	c->n_tokens++;
+	c->n_fresh += e->finish != ATLAS_STOP;
 	if (e->finish != ATLAS_STOP)
 		good = (!g->request.logprobs || add_log(c, e)) &&
 			(!c->stream || atlas_text_push(c->stream, e->token, &bytes, &n) == ATLAS_OK) && add_text(c, bytes, n);

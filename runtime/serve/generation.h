@@ -23,6 +23,7 @@ typedef struct Choice { /* one answer */
 	int n_logs, cap_logs;
 	int64_t code_points;   /* of the text so far */
 	int n_tokens;          /* made, with a stop token */
+	int n_fresh;           /* of them without it: since the last chunk */
 	bool is_in_engine, is_started, is_greeted; /* is_greeted: its first chunk went out */
 	const char *finish;    /* "stop", "length"; NULL while it runs */
 	double last_token;     /* server_now */

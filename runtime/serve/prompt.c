@@ -44,7 +44,12 @@ static bool encode(const ApiLimits *limits, const char *param, const char *text,
 		cap = count;
 	}
 	p->n = (int)count;
-	return check_length(limits, count, param, e);
+	return true;
+}
+
+bool api_encode(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *p, ApiError *e)
+{
+	return encode(limits, "prompt", text, n, flags, NULL, 0, p, e);
 }
 
 bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *p, ApiError *e)
@@ -55,7 +60,7 @@ bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int
 	memcpy(p->text, text, n);
 	p->text[n] = 0;
 	p->n_bytes = n;
-	return encode(limits, "prompt", text, n, flags, NULL, 0, p, e);
+	return api_encode(limits, text, n, flags, p, e) && check_length(limits, (size_t)p->n, "prompt", e);
 }
 
 /* The ids' text, for who echoes it. */
@@ -250,7 +255,8 @@ static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, 
 	if (status != ATLAS_OK)
 		return api_refuse(e, 500, NULL, "%s", atlas_status_text(status));
 	atlas_chat_text(chat, &text, &n, &spans, &n_spans);
-	const bool good = encode(limits, "messages", text, n, adds ? ATLAS_ADD_SPECIAL : 0, spans, n_spans, p, e);
+	const bool good = encode(limits, "messages", text, n, adds ? ATLAS_ADD_SPECIAL : 0, spans, n_spans, p, e) &&
+		check_length(limits, (size_t)p->n, "messages", e);
 	atlas_chat_free(chat);
 	return good;
 }

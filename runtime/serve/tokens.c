@@ -31,10 +31,8 @@ static bool encode(Call *c, json_t *o, ApiPrompt *p)
 		return api_prompt_of_chat(&c->s->limits, o, p, e);
 	if (!text)
 		return api_refuse(e, 400, "prompt", "prompt is missing");
-	/* A text may be longer than the context, or empty: its ids are what is asked for. */
-	return api_prompt_of_text(&c->s->limits, text, json_string_length(json_object_get(o, "prompt")),
-		ATLAS_PARSE_SPECIAL | (adds ? ATLAS_ADD_SPECIAL : 0), p, e) ||
-		(p->tokens && (p->n == 0 || (e->code && strcmp(e->code, "context_length_exceeded") == 0)));
+	return api_encode(&c->s->limits, text, json_string_length(json_object_get(o, "prompt")),
+		ATLAS_PARSE_SPECIAL | (adds ? ATLAS_ADD_SPECIAL : 0), p, e);
 }
 
 static bool decode(Call *c, json_t *o, ApiPrompt *p)
@@ -64,8 +62,10 @@ static void work(Call *c, bool encodes)
 {
 	ApiPrompt p = {0};
 	json_t *o = api_parse(c->body, c->n_body, &c->error);
-	if (o && (encodes ? encode(c, o, &p) && put_ids(c, &p) : decode(c, o, &p)))
-		c->error.status = 0;
+	if (o && encodes && encode(c, o, &p))
+		put_ids(c, &p);
+	else if (o && !encodes)
+		decode(c, o, &p);
 	json_decref(o);
 	free(p.tokens);
 	free(p.text);
