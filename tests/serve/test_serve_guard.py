@@ -126,7 +126,7 @@ def test_key_files(atlas, trained, tmp_path, text, message):
 ], ids=str)
 def test_options(atlas, trained, words, code, message):
     run = atlas("serve", trained, "--device", "cpu", "-q", *words)
-    assert (run.returncode, run.stderr) == (code, f"atlas serve: {message}\n")
+    assert (run.returncode, run.stderr) == (code, f"atlas serve: error: {message}\n")
 
 
 def test_a_port_that_is_taken(atlas, trained, served):
