@@ -24,6 +24,8 @@ build libevent-dev     lib:libevent_core.a                    sockets and timers
 build libmsgpack-dev   lib:libmsgpackc.a                      writes the manifest of a plan, linked statically
 build libssl-dev       lib:libcrypto.a                        SHA-256 of plan sections, linked statically
 build libsodium-dev    lib:libsodium.a                        Ed25519 signatures of plans, linked statically
+build libedit-dev      lib:libedit.a                          line editing of atlas chat, linked statically
+build libncurses-dev   lib:libtinfo.a                         terminals of libedit, linked statically
 build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel contracts while building
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
 test  chromium-headless-shell  cmd:chromium-headless-shell    renders the pages of atlas audit and atlas bench
