@@ -33,8 +33,10 @@ CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g -ffunction-sections -fdata-sections $(WA
 CPPFLAGS := -I. -isystem $(CUDA_ROOT)/include -DATLAS_VERSION='"$(VERSION)"' -DATLAS_DATE='"$(DATE)"'
 LDFLAGS := -Wl,--as-needed -Wl,-z,relro,-z,now $(addprefix -fsanitize=,$(SANITIZE))
 RUNTIME_LIBS := -l:libcrypto.a -l:libsodium.a -lm -ldl -lpthread
+# Line editing of atlas chat: libedit (BSD) and what it needs.
+EDIT_LIBS := -l:libedit.a -l:libtinfo.a -l:libbsd.a -l:libmd.a
 SERVE_LIBS := -l:libevent_core.a -l:libjansson.a
-COMPILER_LIBS = -l:libevent_core.a -l:libjansson.a -l:libmsgpackc.a $(RUNTIME_LIBS) $(NVRTC) \
+COMPILER_LIBS = -l:libevent_core.a -l:libjansson.a -l:libmsgpackc.a $(EDIT_LIBS) $(RUNTIME_LIBS) $(NVRTC) \
 	-Wl,-rpath,'$$ORIGIN/../lib/atlasc:$(NVRTC_RPATH)'
 
 # A short line per output; V=1 shows the commands.
@@ -92,7 +94,7 @@ $(GEN) $(BUILD)/gen/page_text.o: %.o: %.c Makefile
 $(BUILD)/atlasc: $(COMPILER) $(ARTIFACTS)
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 $(BUILD)/atlas: $(CLI) $(RUNTIME)
-	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(SERVE_LIBS) $(RUNTIME_LIBS)
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(SERVE_LIBS) $(EDIT_LIBS) $(RUNTIME_LIBS)
 
 # libatlas carries its third-party code and shows atlas_* only, in both forms, so that no name of ours
 # can meet a name of the program it is linked into.

@@ -34,6 +34,7 @@ AtlasStatus plan_unchanged(const AtlasPlan *p, AtlasError *error);
  * changed after they were compared. */
 bool plan_compares(const AtlasPlan *p);
 
+enum { NO_CHAT_BYTES = 512 };
 /* Why there is no chat, in words; "" where there is. */
 void plan_no_chat(const AtlasPlan *p, char *why, size_t why_bytes);
 /* Token ids below this can be drawn: what the plan's sampling says. */

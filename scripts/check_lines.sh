@@ -40,8 +40,8 @@ rooms='24000 compiler
 1600 compiler/kernelgen
 12200 artifacts
 3050 runtime/cpu
-6000 runtime/text
-10500 runtime/cli
+6100 runtime/text
+10900 runtime/cli
 1450 runtime/cli/page
 4900 runtime/serve'
 

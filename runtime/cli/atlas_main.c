@@ -119,6 +119,16 @@ static const char run_notes[] =
 		"temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, seed, stop (a text "
 		"or a list), and id, which is repeated in its answer.\n";
 
+static const char chat_notes[] =
+	"Each line is a user's message; the answer follows as it is generated. Commands:\n"
+	"  /system TEXT  replace the system message; without TEXT: remove it\n"
+	"  /reset  forget the conversation, but not the system message\n"
+	"  /save FILE  write the conversation as JSON\n"
+	"  /help  list the commands\n"
+	"  /exit  leave; so do Ctrl-D and the end of a pipe\n"
+	"Ctrl-C stops an answer and keeps the session. A line that ends in \\ continues on the next one; //x sends "
+		"\"/x\". Control tokens in a message are plain text: only the plan's chat template writes them.\n";
+
 static const char serve_notes[] =
 	"Chat Completions and Completions of the OpenAI API, GET /v1/models, /v1/plan, /health, /ready and /metrics, POST "
 		"/tokenize and /detokenize. A plan without a chat template serves no chat. Addresses other than loopback need "
@@ -131,6 +141,7 @@ static const char serve_notes[] =
 
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, run_notes, 1},
+	{"chat", "talk with the model, turn by turn", verb_chat, chat_notes, 1},
 	{"serve", "answer requests over HTTP, with the API of OpenAI", verb_serve, serve_notes, 1},
 	{"info", "show what a plan contains", verb_info, NULL, 1},
 	{"audit", "show which kernel runs for each op of each layer, and why", verb_audit, audit_notes, 1},

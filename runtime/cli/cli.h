@@ -55,13 +55,15 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */
 	double tolerance;
 	int64_t memory_budget;
+	const char *system; /* message that a conversation begins with */
+	int64_t date; /* that templates write: its start in seconds since 1970, -1 = today */
 	const char *listen, *socket, *api_key_file, *allowed_origin, *receipt, *log;
 	Words names, allowed_hosts;
 	int port, max_gap, max_queue, max_connections, workers;
 	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, drain; /* seconds; 0 = the default */
 	int64_t max_body, max_pending;
 	bool all, sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,
-		host;
+		host, chat;
 } Args;
 
 typedef int VerbFn(const Args *args);
@@ -71,7 +73,7 @@ typedef struct Verb {
 	const char *notes; /* after the options in its help; NULL = none */
 	int n_plans;       /* that it takes, 1 or 2 */
 } Verb;
-VerbFn verb_run, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_bench,
+VerbFn verb_run, verb_chat, verb_audit, verb_verify, verb_dump, verb_perplexity, verb_tune, verb_bench,
 	verb_info, verb_diff, verb_calibrate, verb_receipt, verb_memory, verb_sign, verb_serve;
 
 /* Fills args from argv[0..argc), the words after the verb. False: done, with *exit_code (help
@@ -119,6 +121,9 @@ const char *cli_other_card(const AtlasPlan *plan, const char *target, const char
 void cli_remark_card(const Args *args, const AtlasPlan *plan, const char *target, const char *gpu);
 int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device, AtlasDevice *started,
 	AtlasSession **session);
+
+/* The plan's own sampling, and what was asked for in its place. */
+AtlasSampling cli_sampling(const AtlasPlan *plan, const SamplingArgs *from);
 
 typedef struct Tokens { /* zeroed = empty; free(ids) by the owner */
 	int32_t *ids;

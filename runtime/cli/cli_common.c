@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -125,12 +126,12 @@ int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
 	return cli_open_plan_as(args, path, ATLAS_VERIFY_FULL, plan);
 }
 
-/* Verbs but run and serve count steps of one token, or make none, unless they are asked for more. */
+/* Verbs but run, chat and serve count steps of one token, or make none, unless they are asked for more. */
 static int speculate_of(const Args *args)
 {
 	if (!args->speculate)
-		return strcmp(args->verb, "run") == 0 || strcmp(args->verb, "serve") == 0 ? ATLAS_SPECULATE_AUTO
-																				  : ATLAS_SPECULATE_OFF;
+		return strcmp(args->verb, "run") == 0 || strcmp(args->verb, "chat") == 0 || strcmp(args->verb, "serve") == 0
+			? ATLAS_SPECULATE_AUTO : ATLAS_SPECULATE_OFF;
 	return strcmp(args->speculate, "mtp") == 0 ? ATLAS_SPECULATE_MTP : ATLAS_SPECULATE_OFF;
 }
 
@@ -258,6 +259,26 @@ int cli_made_tokens(const Args *args, const AtlasPlan *plan, int n, Tokens *toke
 	for (int i = 0; i < n; i++)
 		tokens->ids[i] = (int32_t)((i + 1) * 2654435761u % (unsigned)info.vocab);
 	return 0;
+}
+
+AtlasSampling cli_sampling(const AtlasPlan *plan, const SamplingArgs *from)
+{
+	AtlasSampling s = {.struct_size = sizeof s};
+	atlas_sampling_init(plan, &s);
+	const struct {
+		double given;
+		float *place;
+	} settings[] = {{from->temperature, &s.temperature}, {from->top_p, &s.top_p},
+		{from->min_p, &s.min_p}, {from->repetition_penalty, &s.repetition_penalty},
+		{from->presence_penalty, &s.presence_penalty},
+		{from->frequency_penalty, &s.frequency_penalty}};
+	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+		if (!isnan(settings[i].given))
+			*settings[i].place = (float)settings[i].given;
+	if (from->top_k >= 0)
+		s.top_k = from->top_k;
+	s.seed = from->seed;
+	return s;
 }
 
 int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n)

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { /* verbs an option belongs to */
 	RUN = 1,
@@ -25,8 +26,9 @@ enum { /* verbs an option belongs to */
 	MEMORY = 2048,
 	SIGN = 4096,
 	SERVE = 8192,
-	ALL = 16383,
-	COMPUTES = RUN | VERIFY | DUMP | PERPLEXITY | BENCH | SERVE,
+	CHAT = 16384,
+	ALL = 32767,
+	COMPUTES = RUN | CHAT | VERIFY | DUMP | PERPLEXITY | BENCH | SERVE,
 };
 static const struct {
 	const char *name;
@@ -34,11 +36,11 @@ static const struct {
 } verb_bits[] = {{"run", RUN}, {"audit", AUDIT}, {"verify", VERIFY}, {"dump", DUMP},
 	{"perplexity", PERPLEXITY}, {"info", INFO}, {"tune", TUNE}, {"bench", BENCH},
 	{"diff", DIFF}, {"calibrate", CALIBRATE}, {"receipt", RECEIPT}, {"memory", MEMORY},
-	{"sign", SIGN}, {"serve", SERVE}};
+	{"sign", SIGN}, {"serve", SERVE}, {"chat", CHAT}};
 
 typedef enum Kind {
 	FLAG, TEXT, WORDS, ONE_OF, STOPS, TRUST, HASHES, COLOR, DEVICE, SPECULATE, INPUT, SHARES, INTEGER, NUMBER, SEED,
-	SIZE, HELP, PAGE,
+	SIZE, DATE, HELP, PAGE,
 	HEADING, /* of the options that follow in the help */
 	OUTPUT /* a file; "-", which is stdout, where no word follows that may be one */
 } Kind;
@@ -67,24 +69,35 @@ static const Opt options[] = {
 		TEXT, FIELD(file), 0, 0},
 	{"--tokens", 0, RUN | VERIFY | DUMP, "IDS", "token ids instead of text, such as 1,2,3",
 		TEXT, FIELD(tokens), 0, 0},
-	{"Sampling (defaults: those of the plan)", 0, RUN, NULL, NULL, HEADING, 0, 0, 0},
-	{"--max-tokens", 'n', RUN, "N", "generate at most N tokens",
+	{"--chat", 0, RUN, NULL, "a prompt is a user's message, formatted by the plan's chat template",
+		FLAG, FIELD(chat), 0, 0},
+	{"Conversation", 0, CHAT, NULL, NULL, HEADING, 0, 0, 0},
+	{"--system", 's', RUN, "TEXT", "with --chat: system message before the prompt",
+		TEXT, FIELD(system), 0, 0},
+	{"--system", 's', CHAT, "TEXT", "system message of the conversation",
+		TEXT, FIELD(system), 0, 0},
+	{"--date", 0, RUN, "YYYY-MM-DD", "with --chat: the date that templates write (default: today, UTC)",
+		DATE, FIELD(date), 0, 0},
+	{"--date", 0, CHAT, "YYYY-MM-DD", "the date that templates write (default: today, UTC)",
+		DATE, FIELD(date), 0, 0},
+	{"Sampling (defaults: those of the plan)", 0, RUN | CHAT, NULL, NULL, HEADING, 0, 0, 0},
+	{"--max-tokens", 'n', RUN | CHAT, "N", "generate at most N tokens",
 		INTEGER, FIELD(sampling.max_new), 1, 1 << 30},
-	{"--temperature", 0, RUN, "T", "sampling temperature; 0 = greedy, always the most probable token",
+	{"--temperature", 0, RUN | CHAT, "T", "sampling temperature; 0 = greedy, always the most probable token",
 		NUMBER, FIELD(sampling.temperature), 0, 1e3},
-	{"--top-k", 0, RUN, "K", "sample from the K most probable tokens; 0 = all",
+	{"--top-k", 0, RUN | CHAT, "K", "sample from the K most probable tokens; 0 = all",
 		INTEGER, FIELD(sampling.top_k), 0, 1 << 30},
-	{"--top-p", 0, RUN, "P", "sample from the most probable tokens that together have probability P",
+	{"--top-p", 0, RUN | CHAT, "P", "sample from the most probable tokens that together have probability P",
 		NUMBER, FIELD(sampling.top_p), 1e-6, 1},
-	{"--min-p", 0, RUN, "P", "drop tokens less probable than P times the most probable one",
+	{"--min-p", 0, RUN | CHAT, "P", "drop tokens less probable than P times the most probable one",
 		NUMBER, FIELD(sampling.min_p), 0, 1},
-	{"--repetition-penalty", 0, RUN, "R", "penalise tokens that already occurred; 1 = off",
+	{"--repetition-penalty", 0, RUN | CHAT, "R", "penalise tokens that already occurred; 1 = off",
 		NUMBER, FIELD(sampling.repetition_penalty), 1e-3, 1e3},
-	{"--presence-penalty", 0, RUN, "R", "subtract R from the logit of each token generated so far",
+	{"--presence-penalty", 0, RUN | CHAT, "R", "subtract R from the logit of each token generated so far",
 		NUMBER, FIELD(sampling.presence_penalty), -1e3, 1e3},
-	{"--frequency-penalty", 0, RUN, "R", "subtract R from the logit for each time the token was generated",
+	{"--frequency-penalty", 0, RUN | CHAT, "R", "subtract R from the logit for each time the token was generated",
 		NUMBER, FIELD(sampling.frequency_penalty), -1e3, 1e3},
-	{"--seed", 0, RUN, "N", "random seed (default: 0); a prompt run alone gives the same text again",
+	{"--seed", 0, RUN | CHAT, "N", "random seed (default: 0); a prompt run alone gives the same text again",
 		SEED, FIELD(sampling.seed), 0, 0},
 	{"--stop", 0, RUN, "TEXT", "end the answer before this text; may be repeated",
 		STOPS, FIELD(stop), 0, 0},
@@ -228,9 +241,9 @@ static const Opt options[] = {
 		INTEGER, FIELD(device_index), 0, 1 << 10},
 	{"--threads", 0, COMPUTES | CALIBRATE, "N", "threads of device cpu (default: the number of processors)",
 		INTEGER, FIELD(threads), 1, 64},
-	{"--steps-ahead", 0, RUN | BENCH | SERVE, "N", "steps queued ahead on a GPU; 1 = one at a time (default: 8)",
+	{"--steps-ahead", 0, RUN | CHAT | BENCH | SERVE, "N", "steps queued ahead on a GPU; 1 = one at a time (default: 8)",
 		INTEGER, FIELD(steps_ahead), 1, 32},
-	{"--speculate", 0, RUN | SERVE, "mtp|off",
+	{"--speculate", 0, RUN | CHAT | SERVE, "mtp|off",
 		"mtp: speculative decoding with the plan's MTP head (default if it has one)",
 		SPECULATE, FIELD(speculate), 0, 0},
 	{"--speculate", 0, BENCH, "mtp|off", "mtp: also measure speculative decoding",
@@ -392,6 +405,23 @@ static bool set_one_of(const Opt *o, Args *args, const char *text)
 	return wrong(o, args, text, o->value);
 }
 
+/* Four digits, two, two; a day that exists, from 1970 on. */
+static bool set_date(const Opt *o, Args *args, const char *text)
+{
+	struct tm day = {0}, back;
+	int used = 0;
+	bool good = sscanf(text, "%4d-%2d-%2d%n", &day.tm_year, &day.tm_mon, &day.tm_mday, &used) == 3 && used == 10 &&
+		!text[10] && strspn(text, "0123456789-") == 10;
+	const struct tm asked = day;
+	day.tm_year -= 1900;
+	day.tm_mon--;
+	const time_t at = good ? timegm(&day) : -1;
+	good = at >= 0 && gmtime_r(&at, &back) && back.tm_year + 1900 == asked.tm_year &&
+		back.tm_mon + 1 == asked.tm_mon && back.tm_mday == asked.tm_mday;
+	args->date = (int64_t)at;
+	return good || wrong(o, args, text, "a date such as 2026-01-31");
+}
+
 static bool set_value(const Opt *o, Args *args, const char *text)
 {
 	char *end;
@@ -446,6 +476,8 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		if (errno || end == text || *end || strchr(text, '-'))
 			return wrong(o, args, text, "a whole number below 2^64");
 		return true;
+	case DATE:
+		return set_date(o, args, text);
 	case SIZE:
 		return cli_parse_bytes(text, (int64_t *)((char *)args + o->at)) ||
 			wrong(o, args, text, "bytes, or a number of KiB, MiB or GiB");
@@ -543,7 +575,8 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 		.window = -1,
 		.port = -1,
 		.drain = NAN,
-		.tolerance = NAN};
+		.tolerance = NAN,
+		.date = -1};
 	*exit_code = EXIT_USAGE;
 	for (int i = 0; i < argc;) {
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {

@@ -97,6 +97,7 @@ static const char *weights_word(const AtlasPlanInfo *info)
 
 static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
+	char why[NO_CHAT_BYTES];
 	printf("{\"schema_version\": 2, \"root\": \"");
 	print_hash(info->root_hash);
 	printf("\", \"signatures\": [");
@@ -129,14 +130,21 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("}, \"unread\": {");
 	json_rows(&plan->artifact, "note.");
 	printf("}, \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
-		   "\"has_chat_template\": %s, \"verify_rows\": %d, \"prompt_grid\": %d, \"drawable\": %d, \"tokens\": %d}\n",
-		(long long)info->weight_bytes, weights_word(info),
-		info->has_tokenizer ? "true" : "false", info->chat_template ? "true" : "false", info->verify_rows,
-		info->prompt_grid, info->n_drawable, info->n_tokens);
+		   "\"has_chat_template\": %s, \"has_chat\": %s, \"no_chat\": ",
+		(long long)info->weight_bytes, weights_word(info), info->has_tokenizer ? "true" : "false",
+		info->chat_template ? "true" : "false", info->has_chat ? "true" : "false");
+	plan_no_chat(plan, why, sizeof why);
+	if (info->has_chat)
+		fputs("null", stdout);
+	else
+		json_quoted(stdout, why);
+	printf(", \"verify_rows\": %d, \"prompt_grid\": %d, \"drawable\": %d, \"tokens\": %d}\n",
+		info->verify_rows, info->prompt_grid, info->n_drawable, info->n_tokens);
 }
 
 static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
+	char why[NO_CHAT_BYTES];
 	printf("root         ");
 	print_hash(info->root_hash);
 	printf("\nsigned by    %s", info->n_signatures ? "" : "none");
@@ -168,8 +176,9 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	if (info->has_tokenizer)
 		printf(", %d with a token", info->n_tokens);
 	printf("; only ids below %d are sampled and count in log probabilities\n", info->n_drawable);
-	printf("tokenizer    %s\nchat         %s\n", info->has_tokenizer ? "yes" : "no",
-		info->chat_template ? "yes" : "no");
+	plan_no_chat(plan, why, sizeof why);
+	printf("tokenizer    %s\nchat         %s%s\n", info->has_tokenizer ? "yes" : "no",
+		info->has_chat ? "yes" : "no: ", why);
 	print_rows(&plan->artifact, "replaced.", "replaced");
 	print_rows(&plan->artifact, "config.", "config");
 	print_rows(&plan->artifact, "note.", "not read");

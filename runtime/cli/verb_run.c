@@ -8,7 +8,7 @@
 #include "artifacts/json_put.h"
 #include "runtime/cli/bytes.h"
 #include "runtime/cli/certify.h"
-#include "runtime/cli/cli.h"
+#include "runtime/cli/chat_prompt.h"
 #include "runtime/cli/prompts.h"
 
 #include <math.h>
@@ -60,6 +60,17 @@ static AtlasStatus open_stream(const Run *r, const Prompt *p, AtlasText **stream
 	return status == ATLAS_OK ? atlas_text_stops(*stream, p->stop, n_bytes, p->n_stop, 0) : status;
 }
 
+/* The prompt is what a user says: the chat template makes a conversation of it. */
+static int chat_tokens(const Run *r, Prompt *p)
+{
+	Messages one = {0};
+	const int code = messages_add(&one, "user", p->text, p->bytes)
+		? chat_prompt(r->args, r->plan, r->args->system, &one, &p->tokens)
+		: cli_say(r->args, EXIT_ENVIRONMENT, "no memory for a message");
+	messages_free(&one);
+	return code;
+}
+
 /* Encodes every prompt and lists all that cannot run. */
 static int encode_prompts(Run *r)
 {
@@ -72,7 +83,8 @@ static int encode_prompts(Run *r)
 		Prompt *p = &r->prompts.at[i];
 		char where[300];
 		const bool is_ids = !p->text;
-		int code = !p->line ? cli_prompt_tokens(r->args, r->plan, &p->tokens)
+		int code = r->args->chat && p->text ? chat_tokens(r, p)
+			: !p->line ? cli_prompt_tokens(r->args, r->plan, &p->tokens)
 			: p->text ? cli_encode(r->args, r->plan, p->text, p->bytes, &p->tokens) : 0;
 		if (code)
 			return code;
@@ -96,32 +108,12 @@ static int encode_prompts(Run *r)
 
 /* Steps ------------------------------------------------------------ */
 
-static AtlasSampling sampling_of(const Run *r, const SamplingArgs *from)
-{
-	AtlasSampling s = {.struct_size = sizeof s};
-	atlas_sampling_init(r->plan, &s);
-	const struct {
-		double given;
-		float *place;
-	} settings[] = {{from->temperature, &s.temperature}, {from->top_p, &s.top_p},
-		{from->min_p, &s.min_p}, {from->repetition_penalty, &s.repetition_penalty},
-		{from->presence_penalty, &s.presence_penalty},
-		{from->frequency_penalty, &s.frequency_penalty}};
-	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-		if (!isnan(settings[i].given))
-			*settings[i].place = (float)settings[i].given;
-	if (from->top_k >= 0)
-		s.top_k = from->top_k;
-	s.seed = from->seed;
-	return s;
-}
-
 /* Starts waiting prompts while there is room. */
 static int start_some(Run *r)
 {
 	while (r->n_started < r->prompts.n) {
 		const Prompt *p = &r->prompts.at[r->n_started];
-		const AtlasSampling sampling = sampling_of(r, &p->sampling);
+		const AtlasSampling sampling = cli_sampling(r->plan, &p->sampling);
 		const int asked = p->sampling.max_new > 0 ? p->sampling.max_new : r->info.max_new_tokens;
 		const int max_new = asked > 0 ? asked : r->info.max_context;
 		int slot;
@@ -339,6 +331,10 @@ static int run_all(Run *r)
 	AtlasSessionInfo session = {.struct_size = sizeof session};
 	int code;
 	r->info.struct_size = sizeof r->info;
+	if (r->args->chat && r->args->tokens)
+		return cli_say(r->args, EXIT_USAGE, "--chat takes a text: give -p TEXT or -f FILE, not --tokens");
+	if (!r->args->chat && (r->args->system || r->args->date >= 0))
+		return cli_say(r->args, EXIT_USAGE, "%s needs --chat", r->args->system ? "--system" : "--date");
 	if ((code = prompts_read(r->args, &r->prompts)))
 		return code;
 	r->started = cli_start_device(r->args);

@@ -18,7 +18,7 @@ import urllib.request
 
 import pytest
 
-VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
+VERBS = ["run", "chat", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
          "dump"]
 PAGES = ["atlasc", "atlas", *[f"atlas-{verb}" for verb in VERBS]]
 POLICY = '[dtypes]\nweight = ["bf16"]\nembedding = ["bf16"]\nnorm = ["bf16"]\n'
@@ -57,6 +57,7 @@ def desk(build_dir, atlas, kernel_cache, plan_of, repo, tmp_path_factory):
     desk = tmp_path_factory.mktemp("desk")
     shutil.copytree(repo / "tests/fixtures/llama-trained", desk / "model", ignore=shutil.ignore_patterns("MODEL.toml"))
     (desk / "model/MODEL.toml").write_text("[runtime]\nslots = 2\nmax_context = 512\n[phases]\nprefill = [64]\ndecode = [1, 2]\n")
+    (desk / "model/chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
     (desk / "prompts.jsonl").write_text('{"prompt": "In the beginning"}\n{"prompt": "And", "id": "b"}\n')
     (desk / "text.txt").write_text("In the beginning God created the heaven and the earth. " * 12)
     (desk / "keys.txt").write_text("a-key-that-is-long-enough-0123456789\n")

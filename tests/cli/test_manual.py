@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune",
+VERBS = ["run", "chat", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune",
          "calibrate", "dump"]
 BASH = r"""
 source "$1/bash-completion/completions/$2"; shift

@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune",
+VERBS = ["run", "chat", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune",
          "calibrate", "dump"]
 
 
@@ -97,7 +97,7 @@ def test_help_lists_what_run_is_asked_for(atlas):
     (["run", "a", "b"], "atlas run: error: one plan is enough: a and b"),
     (["run", "a", "--tempreature", "1"], "atlas run: error: unknown option --tempreature: did you mean --temperature?"),
     (["run", "a", "--zzzzzz"], "atlas run: error: unknown option --zzzzzz: see atlas run --help"),
-    (["info", "a", "--temperature", "1"], "atlas info: error: --temperature is an option of run, bench, not of info"),
+    (["info", "a", "--temperature", "1"], "atlas info: error: --temperature is an option of run, bench, chat, not of info"),
     (["run", "a", "-n"], "atlas run: error: --max-tokens needs a value: N"),
     (["run", "a", "-n", "0"], "atlas run: error: --max-tokens 0: expected a whole number from 1 to 1073741824"),
     (["run", "a", "-n", "2.5"], "atlas run: error: --max-tokens 2.5: expected a whole number from 1 to 1073741824"),
