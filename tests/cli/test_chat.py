@@ -272,6 +272,7 @@ def test_terminal(build_dir, plan, tmp_path):
     t.until("> ")
     t.type(f"/save {tmp_path}/h.json\r")
     t.until("4 messages")
+    t.until("> ")
     t.type("\x04")
     assert t.end() == 0
     users = [m["content"] for m in json.loads((tmp_path / "h.json").read_text())["messages"] if m["role"] == "user"]
@@ -289,8 +290,10 @@ def test_ctrl_c_stops_an_answer(build_dir, plan, tmp_path):
     t.until("> ")
     t.type(f"/save {tmp_path}/i.json\r")
     t.until("messages")
+    t.until("> ")
     t.type("And then?\r")
     t.until("tokens/s")
+    t.until("> ")
     t.type("/exit\r")
     assert t.end() == 0
     saved = json.loads((tmp_path / "i.json").read_text())["messages"]
