@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-STATIC = {"libjansson-dev", "libevent-dev", "libmsgpack-dev", "libssl-dev", "libsodium-dev"}
+STATIC = {"libjansson-dev", "libevent-dev", "libmsgpack-dev", "libssl-dev", "libsodium-dev", "libedit-dev", "libncurses-dev"}
 
 
 @pytest.fixture

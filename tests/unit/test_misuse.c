@@ -1,4 +1,5 @@
 /* test_misuse.c - the library asked for what makes no sense: a status that says so, and nothing is lost. */
+#include "compiler/template.h"
 #include "tests/unit/rig.h"
 
 #include <math.h>
@@ -189,6 +190,88 @@ static void nulls_of_texts_are_refused(void **state)
 	}
 	atlas_text_close(text);
 	atlas_plan_close(plan);
+	rig_close(&r);
+}
+
+/* Writes the rig's plan again with a tokenizer and the program of a chat template, whose byte `at` is changed; at < 0:
+ * none. The status of opening it. */
+static AtlasStatus open_with_chat(Rig *r, const char *template, int at, AtlasPlan **plan)
+{
+	ChatImage image;
+	char why[256];
+	Compile *c = &r->made.c;
+	compile_template(&c->arena, &c->diags, "t", template, strlen(template), NULL, 0, &image);
+	if (at >= 0)
+		((char *)image.bytes)[at] ^= 0x55;
+	const PlanBlob blobs[] = {r->made.blob, {"tokenizer", c->model.tokenizer, c->model.tokenizer_bytes},
+		{"chat_program", image.bytes, image.n}};
+	PlanParts parts = r->made.parts;
+	parts.blobs = blobs;
+	parts.n_blobs = 3;
+	assert_true(artifact_write(r->made.path, &parts, why, sizeof why));
+	return atlas_plan_open(r->made.path, NULL, plan, &r->error);
+}
+
+static void chats_are_made_or_refused(void **state)
+{
+	static const char json[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"<|x|>\"}]}";
+	const AtlasSpan *spans, outside = {0, 9}, crossed[2] = {{0, 4}, {3, 5}}, good = {1, 3};
+	const char *text;
+	size_t n, n_spans;
+	int32_t ids[16];
+	AtlasChat *chat = NULL;
+	AtlasPlan *plan;
+	AtlasPlanInfo info = {.struct_size = sizeof info};
+	Rig r;
+	(void)state;
+	rig_checkpoint(&r, "tests/fixtures/llama");
+	assert_int_equal(atlas_plan_open(r.made.path, NULL, &plan, &r.error), ATLAS_OK);
+	assert_int_equal(atlas_chat_render(plan, json, strlen(json), 0, &chat, &r.error), ATLAS_UNSUPPORTED);
+	assert_string_equal(r.error.text, "the checkpoint has no chat template");
+	assert_int_equal(atlas_encode_spans(plan, "abcde", 5, 0, NULL, 0, NULL, 0, &n), ATLAS_NO_TOKENIZER);
+	atlas_plan_close(plan);
+	assert_int_equal(open_with_chat(&r, "{{ messages[0].content }}!{{ x.y if x is defined }}", -1, &plan), ATLAS_OK);
+	atlas_plan_info(plan, &info);
+	assert_int_equal(info.has_chat, 1);
+	REFUSED(atlas_chat_render(NULL, json, strlen(json), 0, &chat, &r.error));
+	REFUSED(atlas_chat_render(plan, NULL, 5, 0, &chat, &r.error));
+	REFUSED(atlas_chat_render(plan, json, strlen(json), 0, NULL, &r.error));
+	REFUSED(atlas_chat_render(plan, NULL, 0, 0, &chat, NULL));
+	REFUSED(atlas_chat_render(plan, "[1", 2, INT64_MAX, &chat, &r.error));
+	assert_string_equal(r.error.text, "not JSON, line 1, column 3: expected ',' or ']'");
+	assert_null(chat);
+	assert_int_equal(atlas_chat_render(plan, json, strlen(json), INT64_MIN, &chat, NULL), ATLAS_OK);
+	REFUSED(atlas_chat_text(NULL, &text, &n, &spans, &n_spans));
+	REFUSED(atlas_chat_text(chat, NULL, &n, &spans, &n_spans));
+	REFUSED(atlas_chat_text(chat, &text, NULL, &spans, &n_spans));
+	REFUSED(atlas_chat_text(chat, &text, &n, NULL, &n_spans));
+	REFUSED(atlas_chat_text(chat, &text, &n, &spans, NULL));
+	assert_int_equal(atlas_chat_text(chat, &text, &n, &spans, &n_spans), ATLAS_OK);
+	assert_string_equal(text, "<|x|>!");
+	assert_true(n == 6 && n_spans == 1 && spans[0].begin == 5 && spans[0].end == 6);
+	atlas_chat_free(chat);
+	atlas_chat_free(NULL);
+	REFUSED(atlas_encode_spans(NULL, "abcde", 5, 0, &good, 1, ids, 16, &n));
+	REFUSED(atlas_encode_spans(plan, NULL, 5, 0, &good, 1, ids, 16, &n));
+	REFUSED(atlas_encode_spans(plan, "abcde", 5, 0, NULL, 1, ids, 16, &n));
+	REFUSED(atlas_encode_spans(plan, "abcde", 5, 0, &good, 1, NULL, 16, &n));
+	REFUSED(atlas_encode_spans(plan, "abcde", 5, 0, &good, 1, ids, 16, NULL));
+	REFUSED(atlas_encode_spans(plan, "abcde", 5, 0, &outside, 1, ids, 16, &n));
+	REFUSED(atlas_encode_spans(plan, "abcde", 5, 0, crossed, 2, ids, 16, &n));
+	assert_int_equal(atlas_encode_spans(plan, "abcde", 5, 0, &good, 1, ids, 16, &n), ATLAS_OK);
+	assert_true(n > 0);
+	atlas_plan_close(plan);
+	for (int at = 0; at < 200; at += 3) { /* header, nodes: a damaged program is refused, or it can be run */
+		const AtlasStatus s = open_with_chat(&r, "{{ messages[0].content }}", at, &plan);
+		assert_true(s == ATLAS_OK || s == ATLAS_MALFORMED);
+		if (s == ATLAS_MALFORMED) {
+			assert_non_null(strstr(r.error.text, "section chat_program: compiled chat template: "));
+			continue;
+		}
+		if (atlas_chat_render(plan, json, strlen(json), 0, &chat, &r.error) == ATLAS_OK)
+			atlas_chat_free(chat);
+		atlas_plan_close(plan);
+	}
 	rig_close(&r);
 }
 
@@ -486,6 +569,7 @@ int main(void)
 		cmocka_unit_test(callbacks_lose_nothing),
 		cmocka_unit_test(hardly_warm_is_greedy),
 		cmocka_unit_test(penalties_stay_numbers), cmocka_unit_test(nulls_of_texts_are_refused),
+		cmocka_unit_test(chats_are_made_or_refused),
 		cmocka_unit_test(no_function_is_left_out), cmocka_unit_test(sampling_has_no_surprises),
 		cmocka_unit_test(counts_far_out_are_refused), cmocka_unit_test(a_child_opens_its_own_session),
 	};
