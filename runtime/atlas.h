@@ -473,7 +473,10 @@ typedef struct AtlasChat AtlasChat; /* a prompt that the plan's chat template ma
  *	 "add_generation_prompt": true,          default true: an answer is to follow
  *	 "continue_final_message": false,        true, or the name of a field: the last message goes on, and the one above
  *	                                         is false
- *	 "chat_template_kwargs": {...}}          more variables of the template: "enable_thinking": false
+ *	 "chat_template_kwargs": {...},          more variables of the template: "enable_thinking": false
+ *	 "shape_messages": false}                true: messages are those of OpenAI's API, and get the form that this
+ *	                                         template takes: arguments of tool calls as an object or as text, text
+ *	                                         parts of a content joined or not, null or no content as null or ""
  *
  * No other member, no name twice. now: seconds since 1970, for templates that write the date (in UTC). The text is what
  * transformers makes of it, byte for byte; encode it with atlas_encode_spans and the prompt's spans, without

@@ -58,9 +58,12 @@ typedef struct Val {
 	};
 } Val;
 
-typedef struct List { Val *at; size_t n, cap, next; /* next: of an iterator */ } List;
+/* Forms that a message of another API may have and a template may not take: chat_render.c. */
+typedef enum Misfit { MISFIT_ARGUMENTS = 1, MISFIT_CONTENT = 2, MISFIT_NULL = 4 } Misfit;
+
+typedef struct List { Val *at; size_t n, cap, next; /* next: of an iterator */ Misfit misfit; } List;
 typedef struct Entry { Val key, value; uint64_t hash; } Entry;
-typedef struct Dict { Entry *at; size_t n, cap; uint32_t *index; size_t n_index; } Dict;
+typedef struct Dict { Entry *at; size_t n, cap; uint32_t *index; size_t n_index; Misfit misfit; } Dict;
 typedef struct Loop { List *items; size_t at; Val changed; } Loop;
 typedef struct Frame { struct Frame *outer; Val *slots; } Frame;
 typedef struct Macro { uint32_t func; Frame *outer; } Macro;
@@ -85,6 +88,7 @@ typedef struct Machine {
 	size_t memory;     /* of all chunks */
 	int64_t fuel;      /* left */
 	int calls, evals;
+	int misfits;       /* Misfits that were written as Python shows them */
 	uint32_t line;     /* of the template, being run */
 	int64_t now;
 	locale_t c_locale; /* 0 until it is needed */
@@ -120,7 +124,7 @@ Val string_part(Machine *m, const Str *s, size_t at, size_t n); /* bytes; shares
 Val chat_concat(Machine *m, const Str *a, const Str *b);
 static inline bool string_is_mixed(const Str *s) { return s->has_marked && s->has_plain; }
 
-static inline Val val_none(void) { return (Val){.tag = V_NONE}; }
+static inline Val val_none(void) { return (Val){.tag = V_NONE, .integer = 0}; } /* 1: content that is null */
 static inline Val val_bool(bool b) { return (Val){.tag = V_BOOL, .truth = b}; }
 static inline Val val_int(int64_t i) { return (Val){.tag = V_INT, .integer = i}; }
 static inline Val val_float(double f) { return (Val){.tag = V_FLOAT, .real = f}; }

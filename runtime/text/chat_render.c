@@ -9,11 +9,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Where a conversation asks for it (shape_messages), its messages are those of OpenAI's API, which templates take in
+ * different forms: arguments of tool calls as an object, or as text; the parts of a content, or one text; null, or "".
+ * Nothing in a template says which. So it is rendered with objects, parts and null first, and what does not fit is
+ * changed: what came out as Python shows an object, or None; or, where the template fails, one after the other.
+ */
 static const char continue_tag[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 typedef struct Request {
 	const Str *field; /* of the final message, which is continued; NULL = none is */
 	const Str *text;  /* what it was */
+	bool is_shaped;   /* messages are brought into the form that the template takes */
+	int changed;      /* Misfits that are not given */
+	int seen;         /* Misfits that there are */
 } Request;
 
 static bool wrong(Machine *m, const char *what)
@@ -39,6 +47,60 @@ static void unmark_role(Machine *m, Dict *message)
 			dict_put(m, message, chat_literal(m, "role", 4, false), chat_literal(m, roles[i], strlen(roles[i]), false));
 			return;
 		}
+}
+
+static Val key_of(Machine *m, const char *name) { return chat_literal(m, name, strlen(name), false); }
+
+/* A tool call's arguments: text that is a JSON object becomes one. */
+static void shape_call(Machine *m, Val call, Request *r)
+{
+	const Val *f = call.tag == V_DICT ? member(call.dict, "function") : NULL;
+	const Val *v = f && f->tag == V_DICT ? member(f->dict, "arguments") : NULL;
+	Val object;
+	if (!v || v->tag != V_STRING)
+		return;
+	const ChatFailure before = m->failure;
+	if (!json_in(m, v->str->p, v->str->n, false, &object) || object.tag != V_DICT) {
+		if (m->failure.fault == CHAT_BAD_VALUE) /* no JSON: it stays text */
+			m->failure = before;
+		return;
+	}
+	r->seen |= MISFIT_ARGUMENTS;
+	if (r->changed & MISFIT_ARGUMENTS)
+		return;
+	object.dict->misfit = MISFIT_ARGUMENTS;
+	dict_put(m, f->dict, key_of(m, "arguments"), object);
+}
+
+/* Parts that are all text, as one. */
+static Val join_parts(Machine *m, const List *parts)
+{
+	Text t = {0};
+	for (size_t i = 0; i < parts->n; i++) {
+		const Val *text = parts->at[i].tag == V_DICT ? member(parts->at[i].dict, "text") : NULL;
+		if (!text || text->tag != V_STRING)
+			return (Val){.tag = V_ABSENT};
+		text_put_str(m, &t, text->str);
+	}
+	return text_value(m, &t);
+}
+
+static void shape_message(Machine *m, Dict *message, Request *r)
+{
+	const Val *v = member(message, "content"), *calls = member(message, "tool_calls");
+	for (size_t i = 0; calls && calls->tag == V_LIST && i < calls->list->n && !failed(m); i++)
+		shape_call(m, calls->list->at[i], r);
+	if (!v || v->tag == V_NONE) {
+		r->seen |= MISFIT_NULL;
+		dict_put(m, message, key_of(m, "content"), r->changed & MISFIT_NULL ? chat_literal(m, "", 0, false)
+			: (Val){.tag = V_NONE, .integer = 1});
+	} else if (v->tag == V_LIST) {
+		const Val text = join_parts(m, v->list);
+		r->seen |= is_given(text) ? MISFIT_CONTENT : 0;
+		v->list->misfit = is_given(text) ? MISFIT_CONTENT : 0;
+		if (is_given(text) && r->changed & MISFIT_CONTENT)
+			dict_put(m, message, key_of(m, "content"), text);
+	}
 }
 
 /* The value of a list of objects; none where it is absent or null. */
@@ -123,7 +185,7 @@ static bool take_kwargs(Machine *m, const Dict *top)
 static bool take_request(Machine *m, Val top, Request *r)
 {
 	static const char *const known[] = {"messages", "tools", "documents", "add_generation_prompt",
-		"continue_final_message", "chat_template_kwargs"};
+		"continue_final_message", "chat_template_kwargs", "shape_messages"};
 	Val messages, tools, documents;
 	if (top.tag != V_DICT)
 		return wrong(m, "expected an object with messages");
@@ -148,8 +210,15 @@ static bool take_request(Machine *m, Val top, Request *r)
 	if (is_said && generates->tag != V_BOOL)
 		return wrong(m, "add_generation_prompt: expected true or false");
 	adds = is_said ? generates->truth : adds;
-	for (size_t i = 0; i < messages.list->n; i++)
+	const Val *shape = member(top.dict, "shape_messages");
+	if (shape && shape->tag != V_BOOL && shape->tag != V_NONE)
+		return wrong(m, "shape_messages: expected true or false");
+	r->is_shaped = shape && is_true(*shape);
+	for (size_t i = 0; i < messages.list->n && !failed(m); i++) {
 		unmark_role(m, messages.list->at[i].dict);
+		if (r->is_shaped)
+			shape_message(m, messages.list->at[i].dict, r);
+	}
 	return take_continue(m, top.dict, messages.list, &adds, is_said, r) && put_given(m, "messages", messages) &&
 		put_given(m, "tools", tools) && put_given(m, "documents", documents) &&
 		put_given(m, "add_generation_prompt", val_bool(adds)) && take_kwargs(m, top.dict);
@@ -210,27 +279,27 @@ static void free_chunks(Chunk *c)
 	}
 }
 
-static void render(Machine *m, const char *json, size_t n, ChatPrompt *prompt)
+static void render(Machine *m, const char *json, size_t n, Request *r, ChatPrompt *prompt)
 {
-	Request r = {0};
 	Text out = {0};
 	Val top;
 	m->given = dict_new(m, V_DICT).dict;
-	if (!json_in(m, json, n, true, &top) || !take_request(m, top, &r))
+	if (!json_in(m, json, n, true, &top) || !take_request(m, top, r))
 		return;
 	m->out = &out;
 	chat_run(m);
 	m->line = 0;
-	if (!failed(m) && (!r.field || cut_end(m, &r, &out)))
+	if (!failed(m) && (!r->field || cut_end(m, r, &out)))
 		take_prompt(m, &out, prompt);
 }
 
-ChatFault chat_render(const ChatProgram *p, const char *json, size_t n, int64_t now, ChatLimits limits,
-	ChatPrompt *prompt, ChatFailure *failure)
+/* Renders once, the Misfits in r->changed in their other form. *misfits: those that came out as they should not. */
+static ChatFault render_once(const ChatProgram *p, const char *json, size_t n, int64_t now, ChatLimits limits,
+	Request *r, ChatPrompt *prompt, ChatFailure *failure, int *misfits)
 {
 	Machine m = {.p = p, .limits = limits, .fuel = limits.fuel, .now = now};
 	*prompt = (ChatPrompt){0};
-	render(&m, json, n, prompt);
+	render(&m, json, n, r, prompt);
 	if (failed(&m))
 		chat_prompt_free(prompt);
 	free_chunks(m.objects);
@@ -238,7 +307,33 @@ ChatFault chat_render(const ChatProgram *p, const char *json, size_t n, int64_t 
 	if (m.c_locale)
 		freelocale(m.c_locale);
 	*failure = m.failure;
+	*misfits = m.misfits;
 	return m.failure.fault;
+}
+
+ChatFault chat_render(const ChatProgram *p, const char *json, size_t n, int64_t now, ChatLimits limits,
+	ChatPrompt *prompt, ChatFailure *failure)
+{
+	static const int order[] = {MISFIT_CONTENT, MISFIT_NULL, MISFIT_ARGUMENTS};
+	ChatFailure first = {0};
+	int misfits;
+	for (Request r = {0};;) {
+		const int changed = r.changed;
+		r = (Request){.changed = changed};
+		const ChatFault fault = render_once(p, json, n, now, limits, &r, prompt, failure, &misfits);
+		int next = fault == CHAT_OK ? misfits & r.seen & ~changed : 0;
+		for (size_t i = 0; i < 3 && !next && (fault == CHAT_BAD_VALUE || fault == CHAT_RAISED); i++)
+			next = r.seen & ~changed & order[i];
+		if (fault != CHAT_OK && !first.fault)
+			first = *failure;
+		if (!r.is_shaped || !next) {
+			if (fault != CHAT_OK)
+				*failure = first;
+			return failure->fault;
+		}
+		chat_prompt_free(prompt);
+		r.changed = changed | next;
+	}
 }
 
 void chat_prompt_free(ChatPrompt *prompt)

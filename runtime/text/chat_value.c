@@ -509,6 +509,8 @@ List *elements(Machine *m, Val v)
 {
 	Val out = list_new(m, V_LIST, 0);
 	if (v.tag == V_ITERATOR) {
+		if (!v.list->n)
+			return out.list;
 		out.list->at = v.list->at + v.list->next;
 		out.list->n = out.list->cap = v.list->n - v.list->next;
 		v.list->next = v.list->n;
@@ -595,6 +597,7 @@ static void put_quoted(Machine *m, Text *t, const Str *s)
 static void put_list(Machine *m, Text *t, Val v, int depth)
 {
 	const bool tuple = v.tag == V_TUPLE;
+	m->misfits |= (int)v.list->misfit;
 	text_plain(m, t, tuple ? "(" : "[");
 	for (size_t i = 0; i < v.list->n && !failed(m); i++) {
 		if (i)
@@ -606,6 +609,7 @@ static void put_list(Machine *m, Text *t, Val v, int depth)
 
 static void put_dict(Machine *m, Text *t, Val v, int depth)
 {
+	m->misfits |= (int)v.dict->misfit;
 	text_plain(m, t, v.tag == V_NAMESPACE ? "<Namespace {" : "{");
 	for (size_t i = 0; i < v.dict->n && !failed(m); i++) {
 		if (i)
@@ -639,7 +643,10 @@ bool put_repr(Machine *m, Text *t, Val v, int depth)
 	switch (v.tag) {
 	case V_ABSENT: break;
 	case V_UNDEFINED: text_plain(m, t, "Undefined"); break;
-	case V_NONE: text_plain(m, t, "None"); break;
+	case V_NONE:
+		m->misfits |= v.integer ? MISFIT_NULL : 0;
+		text_plain(m, t, "None");
+		break;
 	case V_BOOL: text_plain(m, t, v.truth ? "True" : "False"); break;
 	case V_INT:
 		snprintf(number, sizeof number, "%lld", (long long)v.integer);

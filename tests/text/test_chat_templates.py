@@ -355,3 +355,63 @@ def test_unknown_role_is_marked(dump):
     assert dump.compile("<|{{ messages[0].role }}|>")[0]
     fault, text, spans = dump.render({"messages": [{"role": "im_end", "content": ""}]})
     assert (fault, written(text, spans)) == ("ok", "[<|]im_end[|>]")
+
+
+# Shapes ---------------------------------------------------------------------------------------------------------
+
+API = {
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "Wea"}, {"type": "text", "text": "ther?"}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"type": "function", "function": {"name": "w", "arguments": '{"b":1, "a":"x"}'}}],
+        },
+    ],
+    "shape_messages": True,
+    "add_generation_prompt": False,
+}
+BODY = "{% for m in messages %}[CONTENT]{% for c in m.tool_calls %}[ARGUMENTS]{% endfor %};{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "content, arguments, expected",
+    [
+        ("{{ m.content }}", "{{ c.function.arguments }}", 'Weather?;{"b": 1, "a": "x"};'),
+        ("{{ m.content }}", "{{ c.function.arguments | tojson }}", 'Weather?;{"b": 1, "a": "x"};'),
+        ("{{ m.content + '.' }}", "{{ '<' + c.function.arguments }}", 'Weather?.;.<{"b":1, "a":"x"};'),
+        (
+            "{{ m.content | trim }}",
+            "{% for k, v in c.function.arguments | items %}{{ k }}={{ v }} {% endfor %}",
+            "Weather?;b=1 a=x ;",
+        ),
+        ("{% for p in m.content or [] %}({{ p.text }}){% endfor %}", "{{ c.function.arguments.a }}", "(Wea)(ther?);x;"),
+        (
+            "{% if m.content is none %}null{% else %}{{ m.content }}{% endif %}",
+            "{{ c.function.arguments }}",
+            'Weather?;null{"b":1, "a":"x"};',
+        ),
+        (
+            "{% if m.content is not string and m.content is not none %}{{ raise_exception('text!') }}{% endif %}",
+            "",
+            ";;",
+        ),
+    ],
+)
+def test_shapes(dump, content, arguments, expected):
+    template = BODY.replace("", "").replace("[CONTENT]", content).replace("[ARGUMENTS]", arguments)
+    assert dump.compile(template)[0]
+    fault, text, _ = dump.render(API)
+    assert (fault, text) == (
+        "ok",
+        expected.replace('{"b": 1, "a": "x"}', '{"b":1, "a":"x"}') if "tojson" not in arguments else expected,
+    )
+
+
+def test_shapes_that_nothing_helps(dump):
+    """The first failure is reported; without shape_messages nothing is changed."""
+    assert dump.compile("{{ raise_exception('no ' ~ (messages[0].content is string)) }}")[0]
+    assert dump.render(API)[:2] == ("raised", "no False")
+    assert dump.compile("{{ messages[1].content }}{{ messages[1].tool_calls[0].function.arguments | tojson }}")[0]
+    fault, text, _ = dump.render({k: v for k, v in API.items() if k != "shape_messages"})
+    assert (fault, text) == ("ok", 'None"{\\"b\\":1, \\"a\\":\\"x\\"}"')

@@ -49,7 +49,8 @@ void free(void *p)
 
 static const char template_text[] =
 	"{% macro f(a, b=2) %}{{ a ~ b }}{% endmacro %}{% set ns = namespace(s='') %}"
-	"{% for m in messages %}{% set ns.s = ns.s + m.content %}{{ m | tojson(indent=1) }}{{ f(m.role) | upper }}{% endfor %}"
+	"{% for m in messages %}{% set ns.s = ns.s + m.content %}{{ m | tojson(indent=1) }}{{ f(m.role) | upper }}"
+	"{% endfor %}"
 	"{{ ns.s.split() | sort | join('-') }}{{ strftime_now('%Y') }}{{ messages | map(attribute='n') | list }}"
 	"{{ 'x' * 70000 }}";
 
