@@ -557,9 +557,10 @@ static bool is_same(Val a, Val b)
 	}
 }
 
-static bool divisible(Machine *m, Val v, Val by)
+/* Does v % by leave so much? */
+static bool leaves(Machine *m, Val v, Val by, int64_t rest)
 {
-	return is_equal(m, binary(m, CHAT_MOD, v, by), val_int(0), 0);
+	return is_equal(m, binary(m, CHAT_MOD, v, by), val_int(rest), 0);
 }
 
 bool apply_test(Machine *m, ChatTest test, Val v, const Args *a)
@@ -577,11 +578,11 @@ bool apply_test(Machine *m, ChatTest test, Val v, const Args *a)
 	case CHAT_T_CALLABLE: return v.tag >= V_MACRO || v.tag == V_UNDEFINED || v.tag == V_LOOP;
 	case CHAT_T_DEFINED: return v.tag != V_UNDEFINED;
 	case CHAT_T_UNDEFINED: return v.tag == V_UNDEFINED;
-	case CHAT_T_DIVISIBLEBY: return divisible(m, v, other);
+	case CHAT_T_DIVISIBLEBY: return leaves(m, v, other, 0);
 	case CHAT_T_EQ: case CHAT_T_EQUALTO: case CHAT_T_EQUALS: return is_equal(m, v, other, 0);
 	case CHAT_T_NE: case CHAT_T_NE_SIGN: return !is_equal(m, v, other, 0);
-	case CHAT_T_EVEN: return divisible(m, v, val_int(2));
-	case CHAT_T_ODD: return !divisible(m, v, val_int(2));
+	case CHAT_T_EVEN: return leaves(m, v, val_int(2), 0);
+	case CHAT_T_ODD: return leaves(m, v, val_int(2), 1);
 	case CHAT_T_FALSE: return v.tag == V_BOOL && !v.truth;
 	case CHAT_T_TRUE: return v.tag == V_BOOL && v.truth;
 	case CHAT_T_FLOAT: return v.tag == V_FLOAT;
