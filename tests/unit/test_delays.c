@@ -198,7 +198,8 @@ typedef struct Load { /* what sequences of a plan answer, alone and on a device 
 	/* of the session that is under way: -1 = the slot is free */
 	int request[SLOTS];
 	Answer said[SLOTS];
-	int n_without_pages, n_scored, n_cancelled, n_ended, n_closed; int64_t n_set_aside; /* what has happened; closed with sequences */
+	int n_without_pages, n_scored, n_cancelled, n_ended, n_closed; /* what has happened; closed with sequences */
+	int64_t n_set_aside; /* in the last session */
 } Load;
 
 static AtlasSampling sampling_of(int request)
