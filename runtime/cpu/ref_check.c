@@ -71,7 +71,7 @@ static const char *check_zeros(const Graph *g, const GraphOp *op)
 {
 	const OpInfo *info = &op_table[op->kind];
 	for (int i = 0; i < info->n_operands; i++) {
-		char name[32];
+		char name[40];
 		snprintf(name, sizeof name, "%s_scale", info->operands[i].name);
 		const int at = op_operand(op->kind, name), scale = at >= 0 ? op->operands[at] : -1;
 		const bool has_zeros = scale >= 0 && g->tensors[scale].dtype == DT_f32z;
