@@ -38,7 +38,7 @@ static int insert(const Args *args, Signed *s, const PlanSignature *new)
 	if (at < s->n && memcmp(s->signatures[at].public_key, new->public_key, sizeof new->public_key) == 0)
 		return 0;
 	if (s->n == PLAN_MAX_SIGNATURES)
-		return cli_say(args, EXIT_BAD_INPUT, "%s: has %d signatures, which is the most", args->plan, s->n);
+		return cli_say(args, EXIT_BAD_INPUT, "%s: has %d signatures, the maximum", args->plan, s->n);
 	memmove(&s->signatures[at + 1], &s->signatures[at], sizeof *new * (size_t)(s->n - at));
 	s->signatures[at] = *new;
 	s->n++;

@@ -97,7 +97,7 @@ def test_as_many_as_there_may_be(atlas, plans, tmp_path):
     for i in range(17):
         run = atlas("sign", out, "--key", Key(tmp_path, f"signer{i}").pem)
         assert run.returncode == (0 if i < 16 else 4), run.stderr
-    assert run.stderr == f"atlas sign: error: {out}: has 16 signatures, which is the most\n"
+    assert run.stderr == f"atlas sign: error: {out}: has 16 signatures, the maximum\n"
     assert len(signatures(out.read_bytes())) == 16 and atlas("info", out).returncode == 0
 
 
@@ -121,8 +121,7 @@ def test_sign_afterwards(atlas, plans, keys, tmp_path):
         4, f"atlas sign: error: {keys[0].pub}: holds a public key: expected the private one\n")
 
 
-VERBS = [["run", "--tokens", "1,2,3", "-n", "2", "--device", "cpu", "-q"], ["serve", "--device", "cpu"], ["info"],
-         ["audit"],
+VERBS = [["run", "--tokens", "1,2,3", "-n", "2", "--device", "cpu", "-q"], ["info"], ["audit"],
          ["verify", "--tokens", "1,2"], ["dump", "--tokens", "1,2", "-o", "out"], ["perplexity", "-f", "text"],
          ["calibrate", "-f", "text", "-o", "out"], ["bench", "--device", "cpu"], ["tune"], ["sign", "--key", "{pem}"],
          ["diff", "{plan}"], ["receipt"], ["memory"]]

@@ -332,7 +332,8 @@ static void bans_and_pins_decide(void **state)
 	pick_kernels(&c);
 	assert_true(c.diags.n_errors > 0); /* nothing else serves one row: refused, never substituted */
 	assert_non_null(strstr(c.diags.list[0].text, "layer 1"));
-	assert_non_null(strstr(c.diags.list[0].text, "banned MODEL.toml:7"));
+	assert_non_null(strstr(c.diags.list[0].text, "this ban of stream_norm leaves no admissible kernel"));
+	assert_int_equal(c.diags.list[0].at.line, 7);
 	synthetic_free(&c);
 
 	synthetic_model(&c, "llama");
@@ -400,7 +401,7 @@ static void rules_for_layers_leave_the_rest_alone(void **state)
 	build_graph(&c);
 	fuse(&c);
 	pick_kernels(&c);
-	assert_int_equal(c.diags.n_errors, 2); /* decode[1] and decode[4] */
+	assert_int_equal(c.diags.n_errors, 1); /* of decode[1] and decode[4] together */
 	assert_non_null(strstr(c.diags.list[0].text, "before the layers"));
 	synthetic_free(&c);
 }
@@ -416,7 +417,7 @@ static void contexts_past_the_sines_are_refused(void **state)
 		build_graph(&c);
 		fuse(&c);
 		pick_kernels(&c);
-		assert_int_equal(c.diags.n_errors, context == 6 << 20 ? 3 : 0);
+		assert_int_equal(c.diags.n_errors, context == 6 << 20 ? 2 : 0);
 		if (c.diags.n_errors)
 			assert_non_null(strstr(c.diags.list[0].text,
 				"rope_write: rejected MAX_PAGES * PAGE <= 6000000 is false: MAX_PAGES = 393216, PAGE = 16"));
@@ -424,7 +425,7 @@ static void contexts_past_the_sines_are_refused(void **state)
 	}
 }
 
-/* Each op that has no kernel once a phase and bucket, however many layers have it and whatever stands between. */
+/* Each op that has no kernel once, however many layers, phases and buckets have it. */
 static void equal_layers_are_refused_once(void **state)
 {
 	Compile c;
@@ -435,11 +436,13 @@ static void equal_layers_are_refused_once(void **state)
 	build_graph(&c);
 	fuse(&c);
 	pick_kernels(&c);
-	assert_true(c.diags.n_errors > 3);
+	assert_true(c.diags.n_errors > 0);
 	for (int i = 0; i < c.diags.n; i++) {
 		assert_null(strstr(c.diags.list[i].text, "layer 1,"));
-		for (int k = 0; k < i; k++)
-			assert_string_not_equal(c.diags.list[i].text, c.diags.list[k].text);
+		for (int k = 0; k < i; k++) {
+			const char *a = c.diags.list[i].text, *b = c.diags.list[k].text; /* up to "(layer 0, decode rows 1" */
+			assert_true(strcspn(a, "(") != strcspn(b, "(") || strncmp(a, b, strcspn(a, "(")) != 0);
+		}
 	}
 	synthetic_free(&c);
 }
