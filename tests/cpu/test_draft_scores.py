@@ -241,6 +241,6 @@ def test_where_no_head_drafts(atlasc, tmp_path, key):
 def test_by_reference(atlasc, tmp_path):
     """Only what stands together in the checkpoint's files."""
     told = refusal(atlasc, tmp_path, 'head = "nvfp4"', "--weights", "ref")
-    assert 'error[A0304]: speculate.head = "nvfp4": with --weights ref the weights are those of the checkpoint' in told
+    assert 'error[A0304]: speculate.head = "nvfp4": --weights ref uses the checkpoint' in told
     told = refusal(atlasc, tmp_path, 'vocabulary_file = "ids.txt"', "--weights", "ref")
     assert "error[A0304]: speculate.vocabulary_file: with --weights ref the weights are those" in told

@@ -177,8 +177,8 @@ def test_who_decides(states, text, told, kept, note):
                                                   '"bf16"'),
     ("[state]\ndtype = 16\n", None, "qwen3_next", "error[A0303]: state.dtype = 16: expected a string"),
     ('[state]\ntype = "f32"\n', None, "qwen3_next", "error[A0302]: unknown key state.type: did you mean state.dtype?"),
-    ('[state]\ndtype = "bf16"\n', None, "llama", 'error[A0304]: state.dtype = "bf16": llama keeps keys and values alone; the '
-                                                 "families that keep states are qwen3_next, qwen3_5 and qwen3_5_moe"),
+    ('[state]\ndtype = "bf16"\n', None, "llama", 'error[A0304]: state.dtype = "bf16": llama has no recurrent states; the '
+                                                 "families that have them are qwen3_next, qwen3_5 and qwen3_5_moe"),
     ("", "float16", "qwen3_next", 'error[A0206]: mamba_ssm_dtype = "float16": expected "float32" or "bfloat16"'),
     ("", 32, "qwen3_next", "error[A0203]: mamba_ssm_dtype = 32: expected a string"),
 ])

@@ -225,7 +225,7 @@ def test_quant_refusals(atlasc, tmp_path):
         assert run.returncode == 4 and message in run.stderr, run.stderr
     options.write_text('[quant]\n"lm_head" = "nvfp4"\n')
     run = atlasc(tmp_path / "m", "--model", options, "--weights", "ref", "--dry-run", "--stop-after=build-graph")
-    assert run.returncode == 4 and "with --weights ref the weights are those of the checkpoint's files" in run.stderr
+    assert run.returncode == 4 and "--weights ref uses the checkpoint's files as they are" in run.stderr
     text = graph_of(atlasc, tmp_path / "m", "--model", options)
     assert "atlas.lm_head.codes" in text and "e2m1 [307,64]" in text
 
@@ -241,7 +241,7 @@ def test_what_is_read_in_parts_is_told_once(name, first, more, kept, atlasc, tmp
     options.write_text('[quant]\n"*" = "fp8-block"\n')
     run = atlasc(*words)
     [line] = [x for x in run.stderr.splitlines() if "error[" in x]
-    assert run.returncode == 4 and f'error[A0206]: quant."*": {first} and {more} more: read as parts of products' in line
+    assert run.returncode == 4 and f'error[A0206]: quant."*": {first} and {more} more: these are parts of larger tensors' in line
     options.write_text("[quant]\n" + "".join(f'"{module}" = "keep"\n' for module in kept) + '"*" = "fp8-block"\n')
     run = atlasc(*words)
     assert run.returncode == 0, run.stderr
