@@ -99,7 +99,7 @@ def test_a_full_queue(trained, start):
     assert (status, headers["Retry-After"]) == (429, "1")
     assert json.loads(body)["error"]["type"] == "rate_limit_error" and server.metric("shed_total") == 1
     assert server.get("/ready") == (200, {"status": "ready"})
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=5)
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=60)
     assert client.completions.create(model="plan", prompt=PROMPT, max_tokens=2, extra_body={"model": None}).usage
     assert read_answer(waiting).startswith(b"HTTP/1.1 200") and sockets
     status, answer = server.post("/v1/completions", {"prompt": [PROMPT] * 4, "max_tokens": 1})
