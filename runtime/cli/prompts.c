@@ -193,7 +193,7 @@ static bool is_jsonl(const Args *args)
 static bool make_room(Prompts *list, size_t n)
 {
 	size_t lines = 1;
-	for (const char *p = list->file; (p = memchr(p, '\n', (size_t)(list->file + n - p))); p++)
+	for (const char *p = list->file; p && (p = memchr(p, '\n', (size_t)(list->file + n - p))); p++)
 		lines++;
 	list->at = lines < INT_MAX ? calloc(lines, sizeof *list->at) : NULL;
 	list->parsed = calloc(lines, sizeof *list->parsed);
