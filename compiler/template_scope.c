@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "compiler/input.h"
 #include "compiler/template.h"
 #include "compiler/value.h"
 
@@ -464,6 +465,14 @@ void template_emit(Template *t, const TNode *tree, const NamedText *globals, int
 	write_image(&e, out);
 }
 
+/* What was cut inside of a code point ends in question marks. */
+static void mend_utf8(char *text)
+{
+	const size_t n = strlen(text);
+	for (size_t k; (k = utf8_bad(text, n)) < n;)
+		text[k] = '?';
+}
+
 bool template_fail(Template *t, Code code, int line, int col, const char *fmt, ...)
 {
 	va_list args;
@@ -471,10 +480,13 @@ bool template_fail(Template *t, Code code, int line, int col, const char *fmt, .
 	va_start(args, fmt);
 	vsnprintf(text, sizeof text, fmt, args);
 	va_end(args);
+	mend_utf8(text);
 	const char *clean = clip_text(t->diags->arena, text, strlen(text), sizeof text);
 	const char *what = code == A0521 ? ": a chat template with it is not compiled" : "";
-	if (!t->failed)
+	if (!t->failed) {
 		snprintf(t->why, sizeof t->why, "line %d, column %d: %s%s", line, col, clean, what);
+		mend_utf8(t->why);
+	}
 	t->failed = true;
 	note_at(t->diags, code, (Loc){t->file, line, col}, "%s%s; the plan takes no chats", clean, what);
 	return false;

@@ -6,6 +6,7 @@
 #include "artifacts/certificate.h"
 #include "artifacts/diff.h"
 #include "artifacts/reader.h"
+#include "compiler/input.h"
 #include "compiler/ir.h"
 #include "compiler/json.h"
 #include "compiler/read_tokenizer.h"
@@ -276,6 +277,8 @@ static bool run_chat_template(const uint8_t *bytes, size_t n)
 	ChatImage image;
 	ChatProgram program;
 	char why[200] = "";
+	if (utf8_bad((const char *)bytes, n) < n || memchr(bytes, 0, n)) /* whoever reads the file refuses it */
+		return false;
 	compile_template(&c.arena, &c.diags, "fuzz.jinja", (const char *)bytes, n, globals, 1, &image);
 	void *copy = exact_copy(image.bytes, image.n);
 	if (!chat_open(&program, copy, image.n, why, sizeof why))

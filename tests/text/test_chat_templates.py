@@ -199,6 +199,13 @@ def test_refused(dump, template, note):
     assert not compiled and notes[0] == note
 
 
+def test_messages_cut_no_code_point(dump):
+    """The reason lies in the plan, whose reader takes UTF-8 alone."""
+    for n in range(8):
+        compiled, notes = dump.compile("{% " + "x" * n + "日本語é" * 200 + " %}")
+        assert not compiled and "is not a statement" in notes[0]
+
+
 def test_large_templates_end(dump):
     """Sizes at which a quadratic compiler would be heard of: refused or compiled, in a moment."""
     for template in (
