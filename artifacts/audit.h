@@ -7,9 +7,9 @@
 #ifndef ATLAS_AUDIT_H
 #define ATLAS_AUDIT_H
 
-#include <stdio.h>
-
 #include "artifacts/plan.h"
+
+#include <stdio.h>
 
 typedef struct AuditOptions {
 	const char *target; /* this one alone; NULL = all */

@@ -28,10 +28,10 @@
 #ifndef ATLAS_CERTIFICATE_H
 #define ATLAS_CERTIFICATE_H
 
-#include <stdio.h>
-
 #include "artifacts/plan.h"
 #include "artifacts/sign.h"
+
+#include <stdio.h>
 
 enum { CERT_TEXT = 96, CERT_TOKENS = 96, CERT_MAX_BYTES = 4 << 20 };
 #define CERT_DOMAIN "certificate"

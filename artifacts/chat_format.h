@@ -67,7 +67,7 @@ typedef enum ChatKind {
 	CHAT_OUTPUT,      /* kid 0 */
 	CHAT_IF,          /* kids: test, body, test, body, ..., else or ABSENT */
 	CHAT_FOR,         /* kids: target, iterable, test's target or ABSENT, test or ABSENT, body, else or ABSENT;
-	                     a, b, c = scopes of body, test and else; op 0; slot of `loop` is d */
+						 a, b, c = scopes of body, test and else; op 0; slot of `loop` is d */
 	CHAT_SET,         /* kid 0 = target, kid 1 = value */
 	CHAT_SET_BLOCK,   /* kid 0 = target, kid 1 = filter of CAPTURED, kid 2 = body; a = scope */
 	CHAT_FILTER_BLOCK, /* kid 0 = filter of CAPTURED, kid 1 = body; a = scope */

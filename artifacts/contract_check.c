@@ -7,7 +7,6 @@
  * a grid in another order, or shared memory that is 16 bytes short is no plan.
  */
 #include "artifacts/reader.h"
-
 #include "artifacts/expr.h"
 
 #include <math.h>
@@ -211,8 +210,8 @@ static bool take_constants(Fitting *f)
 	for (int i = 0; i < c->n_terms; i++) {
 		const ContractTerm *t = &c->terms[i];
 		bool is_flag = strcmp(t->kind, "flag") == 0;
-		if ((is_flag || strcmp(t->kind, "dim") == 0 || strcmp(t->kind, "attr") == 0 || strcmp(t->kind, "dtype") == 0
-			|| strcmp(t->kind, "tunable") == 0) && !value_of(&f->c, is_flag ? t->text : t->name))
+		if ((is_flag || strcmp(t->kind, "dim") == 0 || strcmp(t->kind, "attr") == 0 || strcmp(t->kind, "dtype") == 0 ||
+			strcmp(t->kind, "tunable") == 0) && !value_of(&f->c, is_flag ? t->text : t->name))
 			return REFUSE("kernel %s: constant %s is missing", f->k->name, is_flag ? t->text : t->name);
 	}
 	add_number(&f->c, "SMEM_MAX", f->plan->smem_block_bytes);
@@ -254,8 +253,8 @@ static bool fit_operand(Fitting *f, const ContractTerm *t)
 	const int i = fit->n_operands, index = op_operand(fit->contract->op, t->name);
 	const ContractTerm *flag = term_named(fit->contract, "flag", t->name);
 	int64_t present = 1;
-	if (!open || (size_t)(open - t->text) >= sizeof word || strlen(t->text) >= sizeof item || index < 0
-		|| i == PLAN_MAX_OPERANDS)
+	if (!open || (size_t)(open - t->text) >= sizeof word || strlen(t->text) >= sizeof item || index < 0 ||
+		i == PLAN_MAX_OPERANDS)
 		return REFUSE("contract %s: \"%.40s %.80s\" is not an operand of its op", f->k->name, t->name, t->text);
 	snprintf(word, sizeof word, "%.*s", (int)(open - t->text), t->text);
 	const char *named = value_of(&f->c, word);
@@ -292,8 +291,8 @@ static bool fit_tile(Fitting *f, const ContractTerm *rows)
 		return REFUSE("contract %s: tiles of %s", f->k->name, rows->name);
 	Tile *t = &fit->tiles[fit->n_tiles++];
 	t->operand = op_operand(fit->contract->op, rows->name);
-	return evaluate(f, "rows of a tile", rows->text, &t->box[0])
-		&& evaluate(f, "columns of a tile", columns->text, &t->box[1]);
+	return evaluate(f, "rows of a tile", rows->text, &t->box[0]) &&
+		evaluate(f, "columns of a tile", columns->text, &t->box[1]);
 }
 
 static bool fit_terms(Fitting *f)
@@ -305,8 +304,8 @@ static bool fit_terms(Fitting *f)
 		const ContractTerm *t = &c->terms[i];
 		int64_t holds = 1;
 		is_served |= strcmp(t->kind, "arch") == 0 && serves(t->name, f->plan->target);
-		if ((strcmp(t->kind, "operand") == 0 && !fit_operand(f, t)) || (strcmp(t->kind, "map.rows") == 0
-			&& !fit_tile(f, t)) || (strcmp(t->kind, "requires") == 0 && !evaluate(f, "a predicate", t->text, &holds)))
+		if ((strcmp(t->kind, "operand") == 0 && !fit_operand(f, t)) || (strcmp(t->kind, "map.rows") == 0 &&
+			!fit_tile(f, t)) || (strcmp(t->kind, "requires") == 0 && !evaluate(f, "a predicate", t->text, &holds)))
 			return false;
 		if (!holds)
 			return REFUSE("kernel %s: %.160s is false", f->k->name, t->text);
@@ -327,11 +326,11 @@ static bool fit_kernel(Fitting *f)
 		return REFUSE("kernel %s: there is no contract of that name", k->name);
 	if (strcmp(k->entry, k->name) != 0)
 		return REFUSE("kernel %s: its entry is %.80s", k->name, k->entry);
-	if (!take_constants(f) || !fit_terms(f) || !evaluate_term(f, "grid.x", &fit->grid[0])
-		|| !evaluate_term(f, "grid.y", &fit->grid[1]) || !evaluate_term(f, "grid.z", &fit->grid[2])
-		|| !evaluate_term(f, "block", &block) || !evaluate_term(f, "smem", &smem)
-		|| !evaluate_term(f, "reads", &fit->reads) || !evaluate_term(f, "writes", &fit->writes)
-		|| !evaluate_term(f, "flops", &fit->flops))
+	if (!take_constants(f) || !fit_terms(f) || !evaluate_term(f, "grid.x", &fit->grid[0]) ||
+		!evaluate_term(f, "grid.y", &fit->grid[1]) || !evaluate_term(f, "grid.z", &fit->grid[2]) ||
+		!evaluate_term(f, "block", &block) || !evaluate_term(f, "smem", &smem) ||
+		!evaluate_term(f, "reads", &fit->reads) || !evaluate_term(f, "writes", &fit->writes) ||
+		!evaluate_term(f, "flops", &fit->flops))
 		return false;
 	if (k->block[0] != block || k->block[1] != 1 || k->block[2] != 1)
 		return REFUSE("kernel %s: block %d x %d x %d, by its contract %lld x 1 x 1", k->name, k->block[0], k->block[1],
@@ -374,8 +373,8 @@ static bool check_operands(const Fit *fit, const Phase *p, const Launch *l, cons
 			if (++of == l->n_args)
 				return REFUSE("%s: tensor map %d is not of operand %s", what, i,
 					op_table[l->op].operands[fit->tiles[i].operand].name);
-		if (m->box[0] != fit->tiles[i].box[0] || m->box[1] != fit->tiles[i].box[1]
-			|| (i && m->field_offset <= l->maps[i - 1].field_offset))
+		if (m->box[0] != fit->tiles[i].box[0] || m->box[1] != fit->tiles[i].box[1] ||
+			(i && m->field_offset <= l->maps[i - 1].field_offset))
 			return REFUSE("%s: tensor map %d has tiles of %d x %d, by the contract %lld x %lld", what, i, m->box[0],
 				m->box[1], (long long)fit->tiles[i].box[0], (long long)fit->tiles[i].box[1]);
 	}
@@ -388,8 +387,8 @@ static bool check_work(const Fit *fit, const Launch *l, const char *what, Why *w
 	if (l->grid[0] != g[0] || l->grid[1] != g[1] || l->grid[2] != g[2])
 		return REFUSE("%s: grid %d x %d x %d, by the contract %lld x %lld x %lld", what, l->grid[0], l->grid[1],
 			l->grid[2], (long long)g[0], (long long)g[1], (long long)g[2]);
-	return (l->read_bytes == fit->reads && l->write_bytes == fit->writes && l->flops == fit->flops)
-		|| REFUSE("%s: reads %lld, writes %lld, computes %lld, by the contract %lld, %lld, %lld", what,
+	return (l->read_bytes == fit->reads && l->write_bytes == fit->writes && l->flops == fit->flops) ||
+		REFUSE("%s: reads %lld, writes %lld, computes %lld, by the contract %lld, %lld, %lld", what,
 			(long long)l->read_bytes, (long long)l->write_bytes, (long long)l->flops, (long long)fit->reads,
 			(long long)fit->writes, (long long)fit->flops);
 }
@@ -440,8 +439,8 @@ static bool check_decision(const Kernel *k, const Contract *c, const Slot *s, bo
 	bool is_named = false;
 	char word[128];
 	for (int i = 0; i < s->n_candidates && !is_named; i++)
-		is_named = (s->candidates[i].verdict == CHOSEN || (is_trial && s->candidates[i].verdict == SLOWER))
-			&& strcmp(s->candidates[i].kernel, k->name) == 0 && has_constants(k->defines, s->candidates[i].tunables);
+		is_named = (s->candidates[i].verdict == CHOSEN || (is_trial && s->candidates[i].verdict == SLOWER)) &&
+			strcmp(s->candidates[i].kernel, k->name) == 0 && has_constants(k->defines, s->candidates[i].tunables);
 	if (!is_named)
 		return REFUSE("%s: kernel %s is not what the ledger has chosen", what, k->name);
 	for (const char *p = s->attrs; *p; p += *p == ' ') {
@@ -517,8 +516,8 @@ static bool check_launch(const TargetPlan *t, const Slot *ledger, const Ops *ops
 			op_table[fit->contract->op].name);
 	if (!check_operands(fit, p, l, what, why) || !check_work(fit, l, what, why))
 		return false;
-	if (!(fit->is_launched && fit->slot == l->slot)
-		&& !check_decision(&t->kernels[l->kernel], fit->contract, s, is_trial, what, why))
+	if (!(fit->is_launched && fit->slot == l->slot) &&
+		!check_decision(&t->kernels[l->kernel], fit->contract, s, is_trial, what, why))
 		return false;
 	if (!(fit->is_launched && fit->slot == l->slot) && !has_operands(p, l, s->operands))
 		return REFUSE("%s: the ledger has other operands: %.160s", what, s->operands);

@@ -5,12 +5,11 @@
  * ledger says of the kernel that lost it, then constants, geometry and code.
  */
 #include "artifacts/diff.h"
+#include "artifacts/json_put.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "artifacts/json_put.h"
 
 typedef struct Side { const TargetPlan *target; const Slot *ledger; const Phase *phase; } Side;
 

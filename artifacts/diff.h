@@ -9,9 +9,9 @@
 #ifndef ATLAS_DIFF_H
 #define ATLAS_DIFF_H
 
-#include <stdio.h>
-
 #include "artifacts/plan.h"
+
+#include <stdio.h>
 
 typedef struct PlanDiff PlanDiff;
 

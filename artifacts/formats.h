@@ -7,9 +7,9 @@
 #ifndef ATLAS_FORMATS_H
 #define ATLAS_FORMATS_H
 
-#include <stdio.h>
-
 #include "artifacts/plan.h"
+
+#include <stdio.h>
 
 typedef enum FormatName {
 	NAME_F32, NAME_F16, NAME_BF16, NAME_FP8_BLOCK, NAME_FP8_CHANNEL, NAME_FP8_TENSOR, NAME_NVFP4, NAME_MXFP4, NAME_INT4,

@@ -38,8 +38,8 @@ static void hold_signals(NewFile *f)
 bool new_file_is_interrupted(const NewFile *f)
 {
 	sigset_t pending;
-	return f->holds_signals && sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1
-		|| sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGHUP) == 1);
+	return f->holds_signals && sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1 ||
+		sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGHUP) == 1);
 }
 
 static void folder_of(const char *path, char *folder, size_t bytes)

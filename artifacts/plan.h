@@ -198,7 +198,7 @@ typedef struct Weight {
 	int64_t shape[PLAN_MAX_DIMS];
 	int64_t bytes;
 	int64_t offset;      /* in the weight arena, multiple of PLAN_BUF_ALIGN, except where joined to the
-	                        one before (several weights that are read as one, or make one tensor) */
+							one before (several weights that are read as one, or make one tensor) */
 	const char *file;    /* base name of the checkpoint file it comes from; NULL = made by the compiler, or at open */
 	int64_t file_offset; /* bytes from that file's start */
 	MadeAs made;          /* not MADE_NO: when a session opens */
@@ -219,12 +219,12 @@ typedef struct Graph {
 	int n_layers, vocab, hidden_dim;
 	int slots, max_context, page, pages; /* sequences, tokens a slot, tokens a page, pages in the pool */
 	int max_pages;                       /* entries of a slot's page table: ceil(positions / page); positions are
-	                                        max_context, and verify_rows - 1 more where there are drafts */
+											max_context, and verify_rows - 1 more where there are drafts */
 	int verify_rows;                     /* rows of a slot in a verify step; 0 = no head drafts */
 	int prompt_grid;                     /* a prompt is cut at positions that are multiples of it, and nowhere else, so
-	                                        that no cut depends on load. What lies between two is a cell, which is read
-	                                        in one step. A multiple of PLAN_DELTA_CELL where prompts run delta_rule,
-	                                        unless it is at least max_context: no prompt is cut then */
+											that no cut depends on load. What lies between two is a cell, which is read
+											in one step. A multiple of PLAN_DELTA_CELL where prompts run delta_rule,
+											unless it is at least max_context: no prompt is cut then */
 	Tensor *tensors; int n_tensors;
 	GraphOp *ops; int n_ops;
 	Weight *weights; int n_weights;
@@ -258,7 +258,7 @@ typedef struct Buf {
 	int64_t bytes, offset;        /* offset in the arena, multiple of PLAN_BUF_ALIGN for arenas but weights */
 	int first, last; /* live from launch first to launch last of its phase; state, io and ring: 0..n-1 */
 	int tensor;      /* graph tensor it stores, or -1: an intermediate, or state of launches alone (counters), which */
-	                 /* is zero when a session starts and which every launch leaves as it found it */
+					 /* is zero when a session starts and which every launch leaves as it found it */
 } Buf;
 
 typedef struct Kernel {
@@ -278,7 +278,7 @@ typedef struct Arg { /* one pointer of the argument struct; all fields are point
 	int buf;          /* index in Phase.bufs; -1 = NULL (absent optional operand) */
 	int operand;      /* index in the op's row */
 	int early;        /* 1: the kernel may read it before the launches it waits for are done: state that no launch
-	                     before it in its phase writes, so it finds the bytes of the steps before (see Launch) */
+						 before it in its phase writes, so it finds the bytes of the steps before (see Launch) */
 } Arg;
 
 typedef struct TensorMap { /* a CUtensorMap in the argument struct, by which the kernel has tiles of a buffer copied */
@@ -296,10 +296,10 @@ typedef struct Launch {
 	TensorMap *maps; int n_maps; /* 128-byte swizzle; what lies outside the matrix reads as zeros */
 	int *deps; int n_deps; /* earlier launches of the phase it waits for (edges of the CUDA graph) */
 	int overlaps; /* 1: these edges are programmatic: the kernel may start before they are done and waits itself
-	                 (griddepcontrol.wait) before it touches anything but weights, inputs and early arguments; 0: it
-	                 starts after them. The same holds for edges from the step before in a row of steps, which a launch
-	                 without deps waits for: in a phase with early arguments it does not overlap, so that all of the
-	                 step before is done when any launch of a step starts */
+					 (griddepcontrol.wait) before it touches anything but weights, inputs and early arguments; 0: it
+					 starts after them. The same holds for edges from the step before in a row of steps, which a launch
+					 without deps waits for: in a phase with early arguments it does not overlap, so that all of the
+					 step before is done when any launch of a step starts */
 	int64_t read_bytes, write_bytes, flops; /* from the contract, all rows in use */
 	int slot;   /* index in the ledger of the decision that chose it */
 	int produces_layer; /* -1, or the layer whose output (hidden state) it completes */
@@ -346,7 +346,7 @@ typedef struct Candidate {
 	const char *tunables; /* "WARPS=8 ..." or "" */
 	Verdict verdict;
 	const char *reason;   /* REJECTED: "HDIM == 64 || HDIM == 128 is false: HDIM = 80"; BANNED: by whom; CHOSEN: what
-	                         it does not keep ("adds in another order than decode[1], ..."); else "" */
+							 it does not keep ("adds in another order than decode[1], ..."); else "" */
 	double cost_us;       /* 0 when rejected */
 	const char *cost_from; /* "model", "measured", "pin" */
 } Candidate;

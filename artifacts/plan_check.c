@@ -663,8 +663,8 @@ static bool check_target(const Checking *c)
 			t->target,
 			prompt_rows, cell);
 	const int slots = c->a->graph.verify_rows ? c->a->graph.slots : 0;
-	if (found[DRAFT] < slots || found[VERIFY] < slots * c->a->graph.verify_rows
-		|| (!slots && (found[DRAFT] || found[VERIFY])))
+	if (found[DRAFT] < slots || found[VERIFY] < slots * c->a->graph.verify_rows ||
+		(!slots && (found[DRAFT] || found[VERIFY])))
 		return REFUSE("target %s: draft[%d] and verify[%d] do not fit %d slots of %d rows", t->target, found[DRAFT],
 			found[VERIFY], slots, c->a->graph.verify_rows);
 	return true;
@@ -796,9 +796,9 @@ bool check_artifact(const Artifact *a, Why *why)
 	for (int i = 0; i < a->n_targets && good; i++) {
 		memset(place, -1, sizeof *place * (size_t)a->graph.n_tensors);
 		Checking c = {a, &a->targets[i], a->ledger[i], a->n_ledger[i], place, why};
-		good = check_ledger(a, i, why) && check_target(&c) && check_uses(a, c.plan, why)
-			&& check_contracts(a, c.plan, c.ledger, false, why) && check_meaning(a, c.plan, why)
-			&& check_ledger_layers(a, i, why) && check_candidates(&c);
+		good = check_ledger(a, i, why) && check_target(&c) && check_uses(a, c.plan, why) &&
+			check_contracts(a, c.plan, c.ledger, false, why) && check_meaning(a, c.plan, why) &&
+			check_ledger_layers(a, i, why) && check_candidates(&c);
 	}
 	free(place);
 	return good;

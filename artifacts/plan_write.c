@@ -6,7 +6,6 @@
  * whole (new_file.h).
  */
 #include "artifacts/plan.h"
-
 #include "artifacts/new_file.h"
 #include "artifacts/parallel.h"
 #include "artifacts/schema.h"
@@ -457,8 +456,8 @@ static bool write_header(Writer *w)
 	put_u32(header + 8, PLAN_VERSION);
 	put_u32(header + 12, (uint32_t)w->manifest.size);
 	tree_root(header, w->manifest.data, w->manifest.size, header + 16);
-	return write_at(w, 0, header, HEADER_BYTES)
-		&& write_at(w, HEADER_BYTES, w->manifest.data, w->manifest.size) && write_signatures(w, header + 16);
+	return write_at(w, 0, header, HEADER_BYTES) &&
+		write_at(w, HEADER_BYTES, w->manifest.data, w->manifest.size) && write_signatures(w, header + 16);
 }
 
 static bool write_content(Writer *w)

@@ -40,7 +40,7 @@ typedef enum TokSection {
 	TOK_SEC_MERGES,        /* TokMerge[], index = rank */
 	TOK_SEC_MERGE_HASH,    /* uint32[power of two]: rank + 1 at the slot of (left, right), 0 = empty */
 	TOK_SEC_BYTE_IDS,      /* uint32[256]: id + 1 of the token of a byte (byte level: of a text
-	                        * byte; else of "<0xNN>", for byte fallback), 0 = none */
+							* byte; else of "<0xNN>", for byte fallback), 0 = none */
 	TOK_SEC_FIRST,         /* TokFirst[], ascending ids: texts at the very start of the output */
 	TOK_SEC_ADDED,         /* TokAdded[] */
 	TOK_SEC_RAW_NODES,     /* TokNode[]: tree of the added tokens matched in the text as given */

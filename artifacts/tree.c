@@ -1,6 +1,5 @@
 /* tree.c - hashes of leaves, nodes, sections and the root. */
 #include "artifacts/tree.h"
-
 #include "artifacts/hash.h"
 #include "artifacts/parallel.h"
 

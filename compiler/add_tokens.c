@@ -21,9 +21,9 @@
  * An added token may lie behind the rows of the embedding, as a [PAD] of somebody who did not resize it does: no text
  * that is generated has it, and in a prompt the runtime refuses it. A note names those (A0511).
  */
-#include <string.h>
-
 #include "compiler/tokenizer_config.h"
+
+#include <string.h>
 
 enum { MAX_ADDED_BYTES = 1024 };
 

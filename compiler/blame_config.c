@@ -7,10 +7,10 @@
  *
  * A build of the graph takes milliseconds, and this is done only where there were errors.
  */
+#include "compiler/config_keys.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/config_keys.h"
 
 enum { MOST_TRIALS = 48, MOST_VALUES = 4 /* of one key */ };
 

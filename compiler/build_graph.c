@@ -342,8 +342,8 @@ static bool is_zero_bias(Compile *c, const StTensor *t, int64_t *at)
 	const char *dot = strrchr(t->name, '.');
 	bool has_module = false;
 	*at = -1;
-	if (!dot || strcmp(dot, ".bias") != 0 || t->n_dims != 1 || !t->is_supported
-			|| (t->dtype != DT_bf16 && t->dtype != DT_f16 && t->dtype != DT_f32))
+	if (!dot || strcmp(dot, ".bias") != 0 || t->n_dims != 1 || !t->is_supported ||
+			(t->dtype != DT_bf16 && t->dtype != DT_f16 && t->dtype != DT_f32))
 		return false;
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
 		const StTensor *of = g_find_tensor(c, arena_printf(&c->scratch, "%.*s.%s", (int)(dot - t->name), t->name,

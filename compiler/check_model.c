@@ -4,13 +4,13 @@
  * here, with all files read, and are the user's: a context longer than the attention window, an ignored tensor
  * that does not exist, a model that never ends.
  */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "artifacts/closest.h"
 #include "compiler/config_keys.h"
 #include "compiler/read_model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 bool name_matches(const char *pattern, const char *name)
 {

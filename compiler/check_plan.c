@@ -110,8 +110,8 @@ static void check_launches(const TargetPlan *plan, const Phase *p)
 		for (int a = 0; a < l->n_args; a++) {
 			if (l->args[a].buf >= p->n_bufs)
 				bug("launch %d: argument %d is buffer %d of %d", i, a, l->args[a].buf, p->n_bufs);
-			if (l->args[a].field_offset < 0
-				|| l->args[a].field_offset + 8 > plan->kernels[l->kernel].param_bytes)
+			if (l->args[a].field_offset < 0 ||
+				l->args[a].field_offset + 8 > plan->kernels[l->kernel].param_bytes)
 				bug("launch %d: argument %d lies outside the parameters", i, a);
 		}
 	}

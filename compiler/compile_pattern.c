@@ -17,14 +17,14 @@
  * The pattern becomes a tree, the tree a program (see TokOp). Loops over one class, nearly all
  * loops there are, become a single instruction.
  */
+#include "compiler/unicode.h"
+#include "compiler/tokenizer_spec.h"
+
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/unicode.h"
-#include "compiler/tokenizer_spec.h"
 
 enum { MAX_PATTERN_BYTES = 4096, MAX_DEPTH = 32, MAX_INSTRS = 4096, MAX_REPEAT = 1000 };
 #define NO_LIMIT UINT32_MAX

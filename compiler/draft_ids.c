@@ -4,12 +4,12 @@
  * all ids. Each must be a token: a padded row of the vocabulary is never drawn by the model, and a draft of it would be
  * refused always.
  */
-#include <string.h>
-
 #include "artifacts/numbers.h"
 #include "compiler/input.h"
 #include "compiler/ir.h"
 #include "compiler/value.h"
+
+#include <string.h>
 
 enum { MOST_DIGITS = 9, MOST_BYTES = 1 << 28 };
 

@@ -3,11 +3,10 @@
  * No kernel is compiled, so the code of each counts by what kernels have at most.
  */
 #include "compiler/estimate.h"
+#include "artifacts/memory.h"
 
 #include <jansson.h>
 #include <string.h>
-
-#include "artifacts/memory.h"
 
 static bool is_new(const Lowered *low, int i, const Lowered *phases)
 {

@@ -2,9 +2,9 @@
 #ifndef ATLASC_ESTIMATE_H
 #define ATLASC_ESTIMATE_H
 
-#include <stdio.h>
-
 #include "compiler/ir.h"
+
+#include <stdio.h>
 
 /* After plan_memory: for each target the items of artifacts/memory.h in bytes, largest first, and their sum on the
  * device. `json`: one object, schema_version 1. */

@@ -1,15 +1,14 @@
 /* explain.c - the tables of codes.h and of atlas.h, for people who met one of their names. */
 #include "compiler/explain.h"
+#include "artifacts/closest.h"
+#include "compiler/base.h"
+#include "runtime/atlas.h" /* its table alone: the names that atlas prints are explained here too */
 
 #include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-
-#include "artifacts/closest.h"
-#include "compiler/base.h"
-#include "runtime/atlas.h" /* its table alone: the names that atlas prints are explained here too */
 
 enum { SCHEMA_VERSION = 1 };
 

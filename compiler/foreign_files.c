@@ -43,8 +43,8 @@ const char *foreign_kind(const char *path)
 		kind = SAFETENSORS_KIND;
 	if (is_read)
 		for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !kind; i++)
-			if (n >= (size_t)(kinds[i].at + kinds[i].n)
-					&& memcmp(head + kinds[i].at, kinds[i].magic, (size_t)kinds[i].n) == 0)
+			if (n >= (size_t)(kinds[i].at + kinds[i].n) &&
+					memcmp(head + kinds[i].at, kinds[i].magic, (size_t)kinds[i].n) == 0)
 				kind = kinds[i].kind;
 	if (fd >= 0)
 		close(fd);

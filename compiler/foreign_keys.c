@@ -5,11 +5,11 @@
  * text_config. The names are those of the decoder classes of transformers 5.17, the older spellings that files still
  * carry, and what other engines read. Where a value is neutral to one family alone, the family's own list says so.
  */
-#include <string.h>
-
 #include "artifacts/closest.h"
 #include "compiler/config_keys.h"
 #include "compiler/read_model.h"
+
+#include <string.h>
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 

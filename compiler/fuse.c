@@ -107,11 +107,11 @@ static bool embed_prompt(Fuser *f, int i)
 static int count_linears(Fuser *f, int i, int x)
 {
 	int n = 0, step;
-	while (n < MAX_JOINED && i + n < f->n_ops && op_at(f, i + n)->kind == OP_linear
-		&& operand(op_at(f, i + n), "x") == x) {
-		if (n && !(joins(f, op_at(f, i + n - 1), op_at(f, i + n), "w", &step)
-			&& joins_scales(f, op_at(f, i + n - 1), op_at(f, i + n))
-			&& joins(f, op_at(f, i + n - 1), op_at(f, i + n), "bias", &step)))
+	while (n < MAX_JOINED && i + n < f->n_ops && op_at(f, i + n)->kind == OP_linear &&
+		operand(op_at(f, i + n), "x") == x) {
+		if (n && !(joins(f, op_at(f, i + n - 1), op_at(f, i + n), "w", &step) &&
+			joins_scales(f, op_at(f, i + n - 1), op_at(f, i + n)) &&
+			joins(f, op_at(f, i + n - 1), op_at(f, i + n), "bias", &step)))
 			break;
 		n++;
 	}
@@ -143,10 +143,10 @@ static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *wei
 {
 	for (int i = 0; is_long_prompt(f) && i < n_kernel_table; i++) {
 		const KernelTemplate *t = &kernel_table[i];
-		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3)
-			&& takes_field(t, "x_block") == (rows == ROWS_E2M1) && (rows != ROWS_PLAIN || t->n_maps)
-			&& takes_scales(f, t, weights, linear)
-			&& takes_dtype(t, weights, weight_tensor(f, linear, "w")->dtype))
+		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3) &&
+			takes_field(t, "x_block") == (rows == ROWS_E2M1) && (rows != ROWS_PLAIN || t->n_maps) &&
+			takes_scales(f, t, weights, linear) &&
+			takes_dtype(t, weights, weight_tensor(f, linear, "w")->dtype))
 			return true;
 	}
 	return false;
@@ -158,18 +158,18 @@ static bool multiplies_codes(const Fuser *f, OpKind product, const char *weights
 {
 	const Tensor *w = weight_tensor(f, linear, "w");
 	bool has_blocks = weight_tensor(f, linear, "w_scale") != NULL;
-	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0
-		&& (!has_blocks || (linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK))
-		&& is_served(f, ROWS_E4M3, product, weights, linear);
+	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0 &&
+		(!has_blocks || (linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK)) &&
+		is_served(f, ROWS_E4M3, product, weights, linear);
 }
 
 /* MODEL.toml asks for rows of e2m1, and the weights are in groups of 16. Scales of rows are read in fours. */
 static bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
 {
 	const Tensor *w = weight_tensor(f, linear, "w"), *scale = weight_tensor(f, linear, "w_scale");
-	return f->c->model.options.native_fp4 && w->dtype == DT_e2m1 && scale && scale->dtype == DT_e4m3
-		&& linear->attrs.block_k == NVFP4_GROUP && w->shape[1] % (4 * NVFP4_GROUP) == 0
-		&& is_served(f, ROWS_E2M1, product, weights, linear);
+	return f->c->model.options.native_fp4 && w->dtype == DT_e2m1 && scale && scale->dtype == DT_e4m3 &&
+		linear->attrs.block_k == NVFP4_GROUP && w->shape[1] % (4 * NVFP4_GROUP) == 0 &&
+		is_served(f, ROWS_E2M1, product, weights, linear);
 }
 
 static int own_tensor(Fuser *f, const char *name, Dtype dtype, int64_t d0, int64_t d1)
@@ -235,8 +235,8 @@ static bool is_written(const Fuser *f, int rows, NormPlace place)
 	const Codes *codes = &f->codes[rows];
 	if (place == APART)
 		return f->views[rows].tensor >= 0;
-	return codes->tensor >= 0
-		&& (f->low->tensors.at[codes->tensor].dtype == DT_e2m1) == (place == APART_AS_E2M1);
+	return codes->tensor >= 0 &&
+		(f->low->tensors.at[codes->tensor].dtype == DT_e2m1) == (place == APART_AS_E2M1);
 }
 
 /* The launch that writes the normed rows. */
@@ -329,35 +329,35 @@ static int norm_linear(Fuser *f, int i)
 /* A linear at position i and an add behind it: its sum with what it is added to. */
 static bool is_residual(const Fuser *f, int i)
 {
-	return i + 1 < f->n_ops && op_at(f, i)->kind == OP_linear && op_at(f, i + 1)->kind == OP_add
-		&& flows(f, op_at(f, i), "y", op_at(f, i + 1), "y");
+	return i + 1 < f->n_ops && op_at(f, i)->kind == OP_linear && op_at(f, i + 1)->kind == OP_add &&
+		flows(f, op_at(f, i), "y", op_at(f, i + 1), "y");
 }
 
 /* Are gate and up at position i multiplied by codes, and what they make by codes as well? */
 static bool swiglu_of_codes(const Fuser *f, int i)
 {
-	return multiplies_codes(f, OP_linear_swiglu_fp8, "gate", op_at(f, i))
-		&& multiplies_codes(f, OP_linear_swiglu_fp8, "up", op_at(f, i + 1)) && is_residual(f, i + 3)
-		&& flows(f, op_at(f, i + 2), "y", op_at(f, i + 3), "x")
-		&& multiplies_codes(f, OP_linear_residual, "w", op_at(f, i + 3));
+	return multiplies_codes(f, OP_linear_swiglu_fp8, "gate", op_at(f, i)) &&
+		multiplies_codes(f, OP_linear_swiglu_fp8, "up", op_at(f, i + 1)) && is_residual(f, i + 3) &&
+		flows(f, op_at(f, i + 2), "y", op_at(f, i + 3), "x") &&
+		multiplies_codes(f, OP_linear_residual, "w", op_at(f, i + 3));
 }
 
 static bool norm_swiglu(Fuser *f, int i)
 {
 	const GraphOp *norm = op_at(f, i), *gate = op_at(f, i + 1), *up = op_at(f, i + 2), *act = op_at(f, i + 3);
 	int n = operand(norm, "y");
-	if (operand(gate, "x") != n || operand(up, "x") != n || f->uses[n] != 2
-		|| !flows(f, gate, "y", act, "gate") || !flows(f, up, "y", act, "up"))
+	if (operand(gate, "x") != n || operand(up, "x") != n || f->uses[n] != 2 ||
+		!flows(f, gate, "y", act, "gate") || !flows(f, up, "y", act, "up"))
 		return false;
 	Attrs block;
 	if (!block_of_two(f, gate, up, &block))
 		return false;
 	static const OpKind kinds[] = {[INSIDE] = OP_norm_swiglu, [APART] = OP_linear_swiglu,
 		[APART_AS_CODES] = OP_linear_swiglu_fp8, [APART_AS_E2M1] = OP_linear_swiglu};
-	const bool is_e2m1 = multiplies_e2m1(f, OP_linear_swiglu, "gate", gate)
-		&& multiplies_e2m1(f, OP_linear_swiglu, "up", up);
-	const bool is_apart = is_served(f, ROWS_PLAIN, OP_linear_swiglu, "gate", gate)
-		&& is_served(f, ROWS_PLAIN, OP_linear_swiglu, "up", up);
+	const bool is_e2m1 = multiplies_e2m1(f, OP_linear_swiglu, "gate", gate) &&
+		multiplies_e2m1(f, OP_linear_swiglu, "up", up);
+	const bool is_apart = is_served(f, ROWS_PLAIN, OP_linear_swiglu, "gate", gate) &&
+		is_served(f, ROWS_PLAIN, OP_linear_swiglu, "up", up);
 	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES : is_e2m1 ? APART_AS_E2M1 : is_apart ? APART : INSIDE;
 	LOp *op = op_behind_norm(f, kinds[place], norm, place);
 	bind_weight(f, op, "gate", gate);
@@ -419,8 +419,8 @@ static bool linear_residual(Fuser *f, int i)
 static bool draw_from_head(Fuser *f, int i)
 {
 	const GraphOp *take = op_at(f, i), *norm = op_at(f, i + 1), *lin = op_at(f, i + 2), *draw = op_at(f, i + 3);
-	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0
-		|| !flows(f, lin, "y", draw, "logits") || operand(take, "out_row") != operand(draw, "out_row"))
+	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0 ||
+		!flows(f, lin, "y", draw, "logits") || operand(take, "out_row") != operand(draw, "out_row"))
 		return false;
 	int best = f->low->tensors.n, best_id = best + 1, outs = f->low->outs;
 	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = "best", .dtype = DT_f32, .role = ROLE_ACTIVATION,
@@ -465,10 +465,10 @@ static bool new_keys(Fuser *f, int i, bool has_norm, NewKeys *n)
 	const Attrs *a = &n->write->attrs;
 	int64_t nq = f->c->graph.tensors[n->q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
 	const View *q = &f->views[n->q], *k = &f->views[n->k], *v = &f->views[n->v];
-	bool same_turn = operand(n->q_rope, "inv_freq") == operand(n->k_rope, "inv_freq")
-		&& operand(n->q_rope, "row_pos") == operand(n->write, "row_pos")
-		&& operand(n->k_rope, "row_pos") == operand(n->write, "row_pos")
-		&& n->q_rope->attrs.rotate == n->k_rope->attrs.rotate;
+	bool same_turn = operand(n->q_rope, "inv_freq") == operand(n->k_rope, "inv_freq") &&
+		operand(n->q_rope, "row_pos") == operand(n->write, "row_pos") &&
+		operand(n->k_rope, "row_pos") == operand(n->write, "row_pos") &&
+		n->q_rope->attrs.rotate == n->k_rope->attrs.rotate;
 	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k"))
 		return false;
 	if (has_norm && !(flows(f, n->q_norm, "y", n->q_rope, "x") && flows(f, n->k_norm, "y", n->k_rope, "x")))
@@ -477,8 +477,8 @@ static bool new_keys(Fuser *f, int i, bool has_norm, NewKeys *n)
 		return false;
 	const int64_t width = q->tensor < 0 ? 0 : f->low->tensors.at[q->tensor].shape[1];
 	n->is_gated = width == 2 * (nq + nkv);
-	if (q->tensor < 0 || q->tensor != k->tensor || q->tensor != v->tensor
-		|| q->col != 0 || k->col != nq || v->col != nq + nkv || (!n->is_gated && width != nq + 2 * nkv))
+	if (q->tensor < 0 || q->tensor != k->tensor || q->tensor != v->tensor ||
+		q->col != 0 || k->col != nq || v->col != nq + nkv || (!n->is_gated && width != nq + 2 * nkv))
 		return f->note ? false : fail_note(f, f->split ? f->split : "q, k and v are not columns of one tensor");
 	return true;
 }
@@ -488,9 +488,9 @@ static bool is_gate_of(Fuser *f, const NewKeys *n, const GraphOp *gate)
 {
 	const View *q = &f->views[n->q], *v = &f->views[n->v], *g = &f->views[operand(gate, "gate")];
 	const Graph *graph = &f->c->graph;
-	return (n->is_gated && g->tensor == q->tensor && g->col == v->col + graph->tensors[n->v].shape[1]
-		&& graph->tensors[operand(gate, "gate")].shape[1] == graph->tensors[n->q].shape[1])
-		|| fail_note(f, f->split ? f->split : "the gate's columns do not follow q, k and v");
+	return (n->is_gated && g->tensor == q->tensor && g->col == v->col + graph->tensors[n->v].shape[1] &&
+		graph->tensors[operand(gate, "gate")].shape[1] == graph->tensors[n->q].shape[1]) ||
+		fail_note(f, f->split ? f->split : "the gate's columns do not follow q, k and v");
 }
 
 static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
@@ -527,8 +527,8 @@ static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
 {
 	const OpKind kind = f->low->kind == VERIFY ? OP_verify_rows : f->low->kind == DRAFT ? OP_draft_rows : OP_slot_rows;
 	for (int i = 0; i < f->n_ops; i++)
-		if (op_at(f, i)->kind == kind && operand(op_at(f, i), "row_pos") == operand(reader, "row_pos")
-			&& operand(op_at(f, i), "row_slot") == operand(reader, "row_slot"))
+		if (op_at(f, i)->kind == kind && operand(op_at(f, i), "row_pos") == operand(reader, "row_pos") &&
+			operand(op_at(f, i), "row_slot") == operand(reader, "row_slot"))
 			return op_at(f, i);
 	return NULL;
 }
@@ -603,9 +603,9 @@ typedef struct DeltaOps { const GraphOp *conv, *rule, *norm; int ba; } DeltaOps;
 static bool delta_ops(Fuser *f, int i, DeltaOps *d)
 {
 	*d = (DeltaOps){op_at(f, i), op_at(f, i + 1), op_at(f, i + 2), -1};
-	if (!flows(f, d->conv, "y", d->rule, "qkv") || !flows(f, d->rule, "o", d->norm, "x")
-		|| operand(d->conv, "row_slot") != operand(d->rule, "row_slot")
-		|| d->norm->attrs.head_dim != d->rule->attrs.v_dim)
+	if (!flows(f, d->conv, "y", d->rule, "qkv") || !flows(f, d->rule, "o", d->norm, "x") ||
+		operand(d->conv, "row_slot") != operand(d->rule, "row_slot") ||
+		d->norm->attrs.head_dim != d->rule->attrs.v_dim)
 		return false;
 	const Graph *g = &f->c->graph;
 	const int z_at = operand(d->norm, "z"), b_at = operand(d->rule, "b");
@@ -615,9 +615,9 @@ static bool delta_ops(Fuser *f, int i, DeltaOps *d)
 	const int64_t end = z_col + g->tensors[z_at].shape[1];
 	const bool is_joined = x->tensor >= 0 && x->tensor == z->tensor && x->col == 0 && z->col == z_col;
 	const bool is_behind = is_joined && b->tensor == x->tensor && b->col == end;
-	if (!is_joined || b->tensor < 0 || b->tensor != a->tensor || a->col != b->col + nv || (!is_behind && b->col != 0)
-		|| f->low->tensors.at[x->tensor].shape[1] != (is_behind ? end + 2 * nv : end)
-		|| f->low->tensors.at[b->tensor].shape[1] != (is_behind ? end : 0) + 2 * nv)
+	if (!is_joined || b->tensor < 0 || b->tensor != a->tensor || a->col != b->col + nv || (!is_behind && b->col != 0) ||
+		f->low->tensors.at[x->tensor].shape[1] != (is_behind ? end + 2 * nv : end) ||
+		f->low->tensors.at[b->tensor].shape[1] != (is_behind ? end : 0) + 2 * nv)
 		return fail_note(f, f->split ? f->split : "q, k, v and z, or b and a, are not columns of one tensor");
 	d->ba = is_behind ? -1 : b_at;
 	return true;
@@ -740,8 +740,8 @@ static void mark_layer_outputs(Fuser *f)
 		char name[32];
 		snprintf(name, sizeof name, "l%d.out", op->layer);
 		for (int k = 0; k < op_table[op->kind].n_operands; k++)
-			if (op_table[op->kind].operands[k].role == OPERAND_OUT && op->operands[k] >= 0
-				&& strcmp(f->low->tensors.at[op->operands[k]].name, name) == 0)
+			if (op_table[op->kind].operands[k].role == OPERAND_OUT && op->operands[k] >= 0 &&
+				strcmp(f->low->tensors.at[op->operands[k]].name, name) == 0)
 				op->produces_layer = op->layer;
 	}
 }

@@ -136,8 +136,8 @@ static inline bool joins(Fuser *f, const GraphOp *a, const GraphOp *b, const cha
 static inline bool block_of_two(Fuser *f, const GraphOp *gate, const GraphOp *up, Attrs *attrs)
 {
 	*attrs = weight_tensor(f, gate, "w_scale") ? gate->attrs : up->attrs;
-	if (!weight_tensor(f, gate, "w_scale") || !weight_tensor(f, up, "w_scale")
-		|| (gate->attrs.block_n == up->attrs.block_n && gate->attrs.block_k == up->attrs.block_k))
+	if (!weight_tensor(f, gate, "w_scale") || !weight_tensor(f, up, "w_scale") ||
+		(gate->attrs.block_n == up->attrs.block_n && gate->attrs.block_k == up->attrs.block_k))
 		return true;
 	return fail_note(f, arena_printf(&f->c->arena, "%s has scales of %d x %d elements, %s of %d x %d",
 		weight_tensor(f, gate, "w")->name, gate->attrs.block_n, gate->attrs.block_k,

@@ -11,8 +11,8 @@
 static bool is_join(const Fuser *f, int i, int embedded, int rows)
 {
 	const GraphOp *first = op_at(f, i), *second = op_at(f, i + 1), *join = op_at(f, i + 2);
-	return operand(first, "x") == embedded && operand(second, "x") == rows && f->uses[embedded] == 1
-		&& flows(f, first, "y", join, "x") && flows(f, second, "y", join, "y");
+	return operand(first, "x") == embedded && operand(second, "x") == rows && f->uses[embedded] == 1 &&
+		flows(f, first, "y", join, "x") && flows(f, second, "y", join, "y");
 }
 
 /* Operands of the op that norms and joins so; attributes are those of either norm. */
@@ -48,9 +48,9 @@ int fuse_draft_len(Fuser *f)
 bool fuse_draft_first(Fuser *f, int i)
 {
 	const GraphOp *rows = op_at(f, i), *recall = op_at(f, i + 1), *embed = op_at(f, i + 2);
-	if (operand(rows, "row_token") != operand(embed, "row_token")
-		|| operand(rows, "row_slot") != operand(recall, "row_slot") || f->uses[operand(recall, "y")] != 1
-		|| !is_join(f, i + 3, operand(embed, "x"), operand(recall, "y")))
+	if (operand(rows, "row_token") != operand(embed, "row_token") ||
+		operand(rows, "row_slot") != operand(recall, "row_slot") || f->uses[operand(recall, "y")] != 1 ||
+		!is_join(f, i + 3, operand(embed, "x"), operand(recall, "y")))
 		return false;
 	LOp *op = new_op(f, OP_draft_first, rows);
 	bind_same(f, op, rows);
@@ -76,8 +76,8 @@ static LOp *logits_and_draw(Fuser *f, int i, int readers, OpKind kind)
 {
 	const GraphOp *norm = op_at(f, i), *lin = op_at(f, i + 1), *draw = op_at(f, i + 2);
 	const int rows = operand(norm, "y");
-	if (operand(lin, "x") != rows || f->uses[rows] != readers || operand(lin, "bias") >= 0
-		|| !flows(f, lin, "y", draw, "logits"))
+	if (operand(lin, "x") != rows || f->uses[rows] != readers || operand(lin, "bias") >= 0 ||
+		!flows(f, lin, "y", draw, "logits"))
 		return NULL;
 	const int best = part_tensor(f, lin, "best", DT_f32, 3), best_id = part_tensor(f, lin, "best_id", DT_i32, 2);
 	LOp *op = new_op(f, OP_norm_logits, norm);
@@ -146,8 +146,8 @@ bool fuse_accept(Fuser *f, int i)
 static bool draw_draft(Fuser *f, int i, int readers)
 {
 	const GraphOp *draw = op_at(f, i + 2), *keep = op_at(f, i + 3);
-	if (!flows(f, draw, "drawn", keep, "drawn") || f->uses[operand(draw, "drawn_logprob")]
-		|| operand(draw, "row_pos") != operand(keep, "row_pos"))
+	if (!flows(f, draw, "drawn", keep, "drawn") || f->uses[operand(draw, "drawn_logprob")] ||
+		operand(draw, "row_pos") != operand(keep, "row_pos"))
 		return false;
 	LOp *op = logits_and_draw(f, i, readers, OP_draw_draft);
 	if (!op)
@@ -163,8 +163,8 @@ bool fuse_last_draft(Fuser *f, int i) { return draw_draft(f, i, 1); }
 bool fuse_draft(Fuser *f, int i)
 {
 	const GraphOp *norm = op_at(f, i), *embed = op_at(f, i + 4);
-	if (operand(op_at(f, i + 3), "row_token") != operand(embed, "row_token")
-		|| !is_join(f, i + 5, operand(embed, "x"), operand(norm, "y")) || !draw_draft(f, i, 2))
+	if (operand(op_at(f, i + 3), "row_token") != operand(embed, "row_token") ||
+		!is_join(f, i + 5, operand(embed, "x"), operand(norm, "y")) || !draw_draft(f, i, 2))
 		return false;
 	LOp *op = new_op(f, OP_draft_next, embed);
 	bind(f, op, "x", operand(norm, "x"));
@@ -182,11 +182,11 @@ bool fuse_keys(Fuser *f, int i)
 	const GraphOp *norm = op_at(f, i), *turn = op_at(f, i + 1), *write = op_at(f, i + 2);
 	const View *k = &f->views[operand(norm, "x")], *v = &f->views[operand(write, "v")];
 	const int64_t width = (int64_t)write->attrs.n_kv_heads * write->attrs.head_dim;
-	if (!flows(f, norm, "y", turn, "x") || !flows(f, turn, "y", write, "k")
-		|| operand(turn, "row_pos") != operand(write, "row_pos"))
+	if (!flows(f, norm, "y", turn, "x") || !flows(f, turn, "y", write, "k") ||
+		operand(turn, "row_pos") != operand(write, "row_pos"))
 		return false;
-	if (k->tensor < 0 || k->tensor != v->tensor || k->col != 0 || v->col != width
-		|| f->low->tensors.at[k->tensor].shape[1] != 2 * width)
+	if (k->tensor < 0 || k->tensor != v->tensor || k->col != 0 || v->col != width ||
+		f->low->tensors.at[k->tensor].shape[1] != 2 * width)
 		return fail_note(f, f->split ? f->split : "k and v are not columns of one tensor");
 	LOp *op = new_op(f, OP_keys_write, turn);
 	merge_attrs(op, norm);

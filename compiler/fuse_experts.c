@@ -37,13 +37,13 @@ static bool shared_expert(Fuser *f, ExpertOps *e)
 	static const char *const parts[] = {"w", "w_scale", "w_row_scale"};
 	const int n = operand(e->norm, "y");
 	int step;
-	if (operand(e->gate, "x") != n || operand(e->up, "x") != n || operand(e->gate, "bias") >= 0
-		|| operand(e->up, "bias") >= 0 || operand(e->down, "bias") >= 0 || !is_plain_linear(f, e->share, e->norm)
-		|| !flows(f, e->gate, "y", e->act, "gate") || !flows(f, e->up, "y", e->act, "up")
-		|| !flows(f, e->act, "y", e->down, "x") || !flows(f, e->down, "y", e->gated, "x")
-		|| !flows(f, e->share, "y", e->gated, "gate") || dim_of(f, e->gated, "gate", 1) != 1
-		|| !flows(f, e->experts, "y", e->both, "x") || !flows(f, e->gated, "y", e->both, "y")
-		|| !flows(f, e->both, "z", e->sum, "y"))
+	if (operand(e->gate, "x") != n || operand(e->up, "x") != n || operand(e->gate, "bias") >= 0 ||
+		operand(e->up, "bias") >= 0 || operand(e->down, "bias") >= 0 || !is_plain_linear(f, e->share, e->norm) ||
+		!flows(f, e->gate, "y", e->act, "gate") || !flows(f, e->up, "y", e->act, "up") ||
+		!flows(f, e->act, "y", e->down, "x") || !flows(f, e->down, "y", e->gated, "x") ||
+		!flows(f, e->share, "y", e->gated, "gate") || dim_of(f, e->gated, "gate", 1) != 1 ||
+		!flows(f, e->experts, "y", e->both, "x") || !flows(f, e->gated, "y", e->both, "y") ||
+		!flows(f, e->both, "z", e->sum, "y"))
 		return false;
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
 		if (!joins(f, e->gate, e->up, parts[i], &step))
@@ -64,8 +64,8 @@ static bool expert_ops(Fuser *f, int i, bool has_shared, ExpertOps *e)
 	const int n = operand(e->norm, "y");
 	if (operand(e->experts, "x") != n || f->uses[n] != (has_shared ? 5 : 2) ||
 		!is_plain_linear(f, e->router, e->norm) ||
-		!flows(f, e->router, "y", e->route, "logits") || !flows(f, e->route, "expert", e->experts, "expert")
-		|| !flows(f, e->route, "share", e->experts, "share"))
+		!flows(f, e->router, "y", e->route, "logits") || !flows(f, e->route, "expert", e->experts, "expert") ||
+		!flows(f, e->route, "share", e->experts, "share"))
 		return false;
 	e->attrs = e->experts->attrs;
 	e->width = dim_of(f, e->experts, "down", 2);
@@ -199,19 +199,19 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
 static bool is_streamed(const Fuser *f, OpKind op, const char *field, int weight)
 {
 	for (int i = 0; i < n_kernel_table && weight >= 0; i++)
-		if (kernel_table[i].op == op && takes_field(&kernel_table[i], "expert")
-			&& template_serves(&kernel_table[i], f->target)
-			&& takes_dtype(&kernel_table[i], field, f->c->graph.tensors[weight].dtype))
+		if (kernel_table[i].op == op && takes_field(&kernel_table[i], "expert") &&
+			template_serves(&kernel_table[i], f->target) &&
+			takes_dtype(&kernel_table[i], field, f->c->graph.tensors[weight].dtype))
 			return true;
 	return weight < 0;
 }
 
 static bool are_streamed(const Fuser *f, const ExpertOps *e)
 {
-	return is_streamed(f, OP_experts_up, "gate_up", operand(e->experts, "gate_up"))
-		&& is_streamed(f, OP_experts_down, "down", operand(e->experts, "down"))
-		&& (!e->gate || (is_streamed(f, OP_experts_up, "shared", operand(e->gate, "w"))
-			&& is_streamed(f, OP_experts_down, "shared_down", operand(e->down, "w"))));
+	return is_streamed(f, OP_experts_up, "gate_up", operand(e->experts, "gate_up")) &&
+		is_streamed(f, OP_experts_down, "down", operand(e->experts, "down")) &&
+		(!e->gate || (is_streamed(f, OP_experts_up, "shared", operand(e->gate, "w")) &&
+			is_streamed(f, OP_experts_down, "shared_down", operand(e->down, "w"))));
 }
 
 static bool experts_at(Fuser *f, int i, bool has_shared)

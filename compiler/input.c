@@ -1,6 +1,5 @@
 /* input.c - opening and reading regular files, and nothing else (see input.h). */
 #include "compiler/input.h"
-
 #include "artifacts/hash.h"
 
 #include <errno.h>

@@ -106,8 +106,8 @@ static bool check_index(const Module4 *m)
 	if (!m->index)
 		return true;
 	const void *groups;
-	if (!want_type(m, m->index, "I32", "") || !want_shape(m, m->index, 1, m->cols, 0)
-			|| !(groups = read_whole(m, m->index)))
+	if (!want_type(m, m->index, "I32", "") || !want_shape(m, m->index, 1, m->cols, 0) ||
+			!(groups = read_whole(m, m->index)))
 		return false;
 	for (int64_t k = 0; k < m->cols; k++)
 		if (int_at(groups, k) != k / m->group)
@@ -124,8 +124,8 @@ static bool check_told_shape(const Module4 *m)
 		return true;
 	const bool is_long = is_type(m->shape, "I64");
 	const void *words;
-	if (!want_type(m, m->shape, "I64", "I32") || !want_shape(m, m->shape, 1, 2, 0)
-			|| !(words = read_whole(m, m->shape)))
+	if (!want_type(m, m->shape, "I64", "I32") || !want_shape(m, m->shape, 1, 2, 0) ||
+			!(words = read_whole(m, m->shape)))
 		return false;
 	for (int i = 0; i < 2; i++)
 		if (is_long)
@@ -167,11 +167,11 @@ static bool check_tensors(const Module4 *m, Int4Layout layout)
 	bool ok = want_type(m, m->codes, "I32", "") && want_shape(m, m->codes, 2, is_packed ? m->rows
 		: layout == INT4_AWQ ? m->cols : m->cols / PER_WORD, is_packed ? m->cols / PER_WORD : layout == INT4_AWQ ? words
 		: m->rows);
-	ok &= want_type(m, m->scales, "F16", "BF16")
-		&& want_shape(m, m->scales, 2, is_packed ? m->rows : groups, is_packed ? groups : m->rows);
+	ok &= want_type(m, m->scales, "F16", "BF16") &&
+		want_shape(m, m->scales, 2, is_packed ? m->rows : groups, is_packed ? groups : m->rows);
 	if (m->zeros)
-		ok &= want_type(m, m->zeros, "I32", "")
-			&& want_shape(m, m->zeros, 2, is_packed ? words : groups, is_packed ? groups : words);
+		ok &= want_type(m, m->zeros, "I32", "") &&
+			want_shape(m, m->zeros, 2, is_packed ? words : groups, is_packed ? groups : words);
 	ok &= check_index(m) & check_told_shape(m);
 	if (!ok || m->scales->bytes > SMALL_BYTES)
 		return ok;
@@ -222,8 +222,8 @@ bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadePr
 	if (m.stated && m.stated->has_index && !want_there(&m, m.index, layout == INT4_PACKED ? "weight_g_idx" : "g_idx"))
 		return false;
 	m.group = group_of(&m);
-	if (!want_there(&m, m.scales, layout == INT4_PACKED ? "weight_scale" : "scales") || !check_sizes(&m, layout)
-			|| !check_tensors(&m, layout))
+	if (!want_there(&m, m.scales, layout == INT4_PACKED ? "weight_scale" : "scales") || !check_sizes(&m, layout) ||
+			!check_tensors(&m, layout))
 		return false;
 	StTensor *const others[] = {m.scales, m.zeros, m.index, m.shape};
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
@@ -231,8 +231,8 @@ bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadePr
 			others[i]->used_by++;
 	*p = (MadeProduct){.format = FORMAT_INT4, .rows = rows, .cols = cols, .block_n = 1, .block_k = (int)m.group,
 		.codes = -1, .scale = -1, .row_scale = -1, .source = whole(c, m.codes), .layout = layout,
-		.scales = whole(c, m.scales), .has_zeros = m.zeros != NULL, .is_less_one = layout == INT4_GPTQ
-		&& c->model.quant.is_less_one};
+		.scales = whole(c, m.scales), .has_zeros = m.zeros != NULL, .is_less_one = layout == INT4_GPTQ &&
+		c->model.quant.is_less_one};
 	if (m.zeros)
 		p->zeros = whole(c, m.zeros);
 	return true;

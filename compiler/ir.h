@@ -168,7 +168,7 @@ typedef struct Options {
 	int prefill[MAX_BUCKETS], n_prefill, prompt_grid; /* [phases] prefill rows, ascending; grid (Graph) */
 	int decode[MAX_BUCKETS], n_decode;   /* [phases] decode rows, ascending; the last >= slots */
 	int verify_rows;       /* [speculate] rows: of a slot in a verify step; 1 = the drafting head is left out; 0: the
-	                          family has none */
+							  family has none */
 	const char *asks_head; /* what of the user's file asks for one, "speculate.rows = 3"; NULL = nothing does */
 	/* [speculate] head, vocabulary, vocabulary_file: by what drafts are scored, if not by the model's own head */
 	WeightFormat draft_format; /* FORMAT_PLAIN: as that head is */
@@ -257,8 +257,8 @@ typedef struct KernelTemplate {
 	const char *numerics;
 	const char *matrix; /* "mma", "wgmma" or "wgmma_fp8": the instruction that decides the rate of the cost model */
 	bool overlaps;      /* its code calls inputs_ready (types.cuh): on sm_90 and later it may start while its
-	                       predecessors finish, and until that call touches nothing but weights, inputs of the host
-	                       and fields that are early */
+						   predecessors finish, and until that call touches nothing but weights, inputs of the host
+						   and fields that are early */
 	const char *dims[MAX_CONSTS]; int n_dims;   /* bound from operand shapes */
 	const char *attrs[MAX_CONSTS]; int n_attrs; /* taken from the op */
 	ContractDtype dtypes[MAX_DTYPES]; int n_dtypes;
@@ -525,7 +525,7 @@ const Family *family_by_model_type(const char *model_type);
 
 /* Builder (build_graph.c), for families only. Tensors and ops are appended to Compile.graph. */
 int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* tensor index; missing or of
-                                   another shape: an error naming both sides, and a usable index all the same */
+								   another shape: an error naming both sides, and a usable index all the same */
 /* What a weight without file and value is of --random-weights: Weight.made and made_cols of it (made_weights.c). */
 Weight random_weight_of(const Compile *c, int w);
 void mark_made_weights(Compile *c); /* with --weights ref, those are made when a session opens */

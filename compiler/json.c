@@ -9,11 +9,10 @@
  * recurses and takes a hundred bytes a value, sees anything.
  */
 #include "compiler/json.h"
+#include "compiler/input.h"
 
 #include <jansson.h>
 #include <string.h>
-
-#include "compiler/input.h"
 
 const JsonRules json_config_rules = {A0201, 16 << 20, JSON_MAX_DEPTH, 1 << 18, true, false};
 const JsonRules json_text_rules = {A0201, 16 << 20, JSON_MAX_DEPTH, 1 << 18, true, true};

@@ -18,13 +18,13 @@
  * elements is smaller than these, of any key at most sqrt(HDIM) times as large, and what goes beyond becomes the
  * largest code.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "artifacts/numbers.h"
 #include "compiler/ir.h"
 #include "compiler/stored.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define ROTATED_NAME "rotated_k_scale"
 enum { N_NAMES = 6 };
@@ -38,7 +38,6 @@ static const char *const other_names[] = {"q_proj.q_scale", "q_scale", "attn.q_s
 static const char *const side_names[2] = {"keys", "values"};
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
-
 
 static StTensor *find(Compile *c, const char *module, const char *part)
 {
@@ -164,8 +163,8 @@ static bool is_known(const char *name)
 const char *kv_scale_hint(Compile *c, const char *name)
 {
 	const char *end = strrchr(name, '.'), *text = "";
-	if (!end || !strstr(name, "self_attn.") || !strstr(end, "scale") || strstr(end, "weight") || strstr(end, "input")
-			|| strstr(end, "activation"))
+	if (!end || !strstr(name, "self_attn.") || !strstr(end, "scale") || strstr(end, "weight") || strstr(end, "input") ||
+			strstr(end, "activation"))
 		return "";
 	for (int i = 0; i < N_NAMES; i++)
 		text = arena_printf(&c->arena, "%s%s%s", text, i == 0 ? "" : i + 1 < N_NAMES ? ", " : " or ",

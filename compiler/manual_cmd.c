@@ -1,6 +1,5 @@
 /* manual_cmd.c - pages and completion of atlasc (see manual_cmd.h). */
 #include "compiler/manual_cmd.h"
-
 #include "artifacts/manual.h"
 #include "compiler/command_line.h"
 

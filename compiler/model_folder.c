@@ -40,8 +40,8 @@ static Names folders_of(Compile *c, const char *dir, const char *head)
 	Names names = {0};
 	DIR *d = opendir(dir);
 	for (struct dirent *e; d && (e = readdir(d));)
-		if (e->d_name[0] != '.' && strncmp(e->d_name, head, strlen(head)) == 0
-				&& is_folder(input_path(&c->scratch, dir, e->d_name)))
+		if (e->d_name[0] != '.' && strncmp(e->d_name, head, strlen(head)) == 0 &&
+				is_folder(input_path(&c->scratch, dir, e->d_name)))
 			*vec_push(&c->scratch, &names) = arena_strdup(&c->scratch, e->d_name);
 	if (d)
 		closedir(d);
@@ -164,9 +164,9 @@ bool find_model_folder(Compile *c)
 		return false;
 	c->cmd.model_dir = found;
 	const char *other = foreign_in_folder(&c->scratch, found);
-	if (other && lstat(input_path(&c->scratch, found, "config.json"), &st) != 0
-			&& !is_kind(input_path(&c->scratch, found, "model.safetensors"), S_IFREG)
-			&& !is_kind(input_path(&c->scratch, found, "model.safetensors.index.json"), S_IFREG)) {
+	if (other && lstat(input_path(&c->scratch, found, "config.json"), &st) != 0 &&
+			!is_kind(input_path(&c->scratch, found, "model.safetensors"), S_IFREG) &&
+			!is_kind(input_path(&c->scratch, found, "model.safetensors.index.json"), S_IFREG)) {
 		const char *kind = foreign_kind(input_path(&c->scratch, found, other));
 		return fail_at(&c->diags, A0409, (Loc){found, 0, 0}, "%s is there%s%s%s, and no config.json: a folder of "
 			"config.json, safetensors and tokenizer.json is read, as the Hugging Face hub has them",

@@ -1,14 +1,13 @@
 /* option_table.c - every key of MODEL.toml with its type, range and meaning, and what prints them. */
 #include "compiler/option_table.h"
-
-#include <stdio.h>
-#include <string.h>
-
 #include "artifacts/closest.h"
 #include "artifacts/manual.h"
 #include "compiler/ir.h"
 #include "compiler/manual_cmd.h"
 #include "compiler/read_model.h"
+
+#include <stdio.h>
+#include <string.h>
 
 const OptionRow option_table[N_OPTIONS] = {
 	[FAMILY] = {"model.family", T_WORD, 0, 0, false, "family of the model, a folder of models/; must match config.json"
@@ -29,7 +28,7 @@ const OptionRow option_table[N_OPTIONS] = {
 	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
 	[KV_POOL_TOKENS] = {"kv.pool_tokens", T_INT, 0, 1 << 30, false,
 		"KV cache tokens shared by all sequences; 0 = slots * max_context"},
-	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false, 
+	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false,
 		"rows that prefill is compiled for, ascending; the family's list is cut to the tokens of all slots"},
 	[PROMPT_GRID] = {"phases.grid", T_INT, 1, 65536, false,
 		"prompts are cut into steps at multiples of this many positions, so that no cut depends on other prompts; a "

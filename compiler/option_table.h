@@ -2,9 +2,9 @@
 #ifndef ATLASC_OPTION_TABLE_H
 #define ATLASC_OPTION_TABLE_H
 
-#include <stdbool.h>
-
 #include "compiler/base.h"
+
+#include <stdbool.h>
 
 typedef enum OptionType { T_INT, T_REAL, T_BOOL, T_WORD, T_BUCKETS, T_TOKENS, T_NAMES, T_FORMATS, T_CHOICE,
 	T_RULES, T_COUNT, T_KEYS } OptionType; /* from T_FORMATS on, a family's file need not have it */

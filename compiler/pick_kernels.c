@@ -170,8 +170,8 @@ static bool bind_dtype(Picker *p, const KernelTemplate *t, const ContractField *
 			}
 		return reject(p, "%s: %s is %s, which %s does not take", f->name, x->name, dtype_name(x->dtype), f->dtype);
 	}
-	return strcmp(f->dtype, dtype_name(x->dtype)) == 0
-		|| reject(p, "%s: %s is %s, the contract takes %s", f->name, x->name, dtype_name(x->dtype), f->dtype);
+	return strcmp(f->dtype, dtype_name(x->dtype)) == 0 ||
+		reject(p, "%s: %s is %s, the contract takes %s", f->name, x->name, dtype_name(x->dtype), f->dtype);
 }
 
 static const LTensor *operand_of(const Picker *p, const ContractField *f)
@@ -301,9 +301,9 @@ static bool check_launch(Picker *p, const KernelTemplate *t, const Env *env, Pic
 		return reject(p, "shared memory = %s = %lld bytes: %s has %d a block", t->smem, (long long)v,
 			p->work->target->name, p->work->target->smem_block_bytes);
 	pick->smem_bytes = (int)v;
-	return check_maps(p, t, env, pick) && eval(p, env, t->reads, &pick->read_bytes)
-		&& eval(p, env, t->writes, &pick->write_bytes) && eval(p, env, t->flops, &pick->flops)
-		&& eval(p, env, t->pieces, &pick->pieces) && eval(p, env, t->rate, &pick->rate);
+	return check_maps(p, t, env, pick) && eval(p, env, t->reads, &pick->read_bytes) &&
+		eval(p, env, t->writes, &pick->write_bytes) && eval(p, env, t->flops, &pick->flops) &&
+		eval(p, env, t->pieces, &pick->pieces) && eval(p, env, t->rate, &pick->rate);
 }
 
 static int compare_text(const void *a, const void *b)
@@ -368,8 +368,8 @@ static bool try_candidate(Picker *p, int template_index, int choice, Pick *pick,
 	*tunables = text;
 	set_attrs(p, t, &env);
 	*pick = (Pick){.template_index = template_index, .kernel = -1, .slot = -1};
-	if (!check_arch(p, t) || !takes_operands(p, t) || !bind_operands(p, t, &env, vars) || !check_requires(p, t, &env)
-		|| !check_launch(p, t, &env, pick))
+	if (!check_arch(p, t) || !takes_operands(p, t) || !bind_operands(p, t, &env, vars) || !check_requires(p, t, &env) ||
+		!check_launch(p, t, &env, pick))
 		return false;
 	pick->defines = defines_text(p, t, &env, vars);
 	return true;
@@ -439,8 +439,8 @@ static void add_trial(Picker *p, const Pick *pick, const char *tunables)
 static bool rule_applies(const Picker *p, const KernelRule *r)
 {
 	bool in_layers = p->op->layer >= r->layer_first && p->op->layer <= r->layer_last;
-	return in_layers && p->low->kind != PROBE && (!r->op || strcmp(r->op, op_table[p->op->kind].name) == 0)
-		&& (!r->phase || strcmp(r->phase, phase_name(p->low->kind)) == 0);
+	return in_layers && p->low->kind != PROBE && (!r->op || strcmp(r->op, op_table[p->op->kind].name) == 0) &&
+		(!r->phase || strcmp(r->phase, phase_name(p->low->kind)) == 0);
 }
 
 /* Every word of `wanted` ("WARPS=8 SPLITS=4") stands in `have`. */
@@ -545,8 +545,8 @@ static const char *order_of_decode(Picker *p)
 		i++;
 	for (int k = 0; i < sizeof twins / sizeof twins[0] && k < p->work->ledger.n; k++) {
 		const Slot *s = &p->work->ledger.at[k];
-		if (s->phase == DECODE && s->rows == p->low->rows / p->c->graph.verify_rows && s->op == twins[i].of
-			&& s->layer_first <= p->op->layer && p->op->layer <= s->layer_last)
+		if (s->phase == DECODE && s->rows == p->low->rows / p->c->graph.verify_rows && s->op == twins[i].of &&
+			s->layer_first <= p->op->layer && p->op->layer <= s->layer_last)
 			slot = s;
 	}
 	const char *order = NULL;
@@ -663,8 +663,8 @@ static void fold_rejected(Decision *d, int from)
 	if (d->candidates.n - from < 2)
 		return;
 	for (int i = from; i < d->candidates.n; i++)
-		if (d->candidates.at[i].verdict != REJECTED
-			|| strcmp(d->candidates.at[i].reason, d->candidates.at[from].reason) != 0)
+		if (d->candidates.at[i].verdict != REJECTED ||
+			strcmp(d->candidates.at[i].reason, d->candidates.at[from].reason) != 0)
 			return;
 	d->candidates.n = from + 1;
 	d->candidates.at[from].tunables = "";
@@ -807,8 +807,8 @@ static int same_slot(Picker *p, const char *operands)
 		const Slot *s = &p->work->ledger.at[i];
 		if (s->phase != p->low->kind || s->rows != p->low->rows)
 			return -1;
-		if (s->op == p->op->kind && s->layer_last + 1 >= p->op->layer && s->layer_last >= 0
-			&& strcmp(s->operands, operands) == 0)
+		if (s->op == p->op->kind && s->layer_last + 1 >= p->op->layer && s->layer_last >= 0 &&
+			strcmp(s->operands, operands) == 0)
 			return i;
 	}
 	return -1;

@@ -346,15 +346,15 @@ static bool check_part(Compile *c, const Making *m, int i)
 {
 	const Part *p = &m->parts[i];
 	const Stored *a = m->parts[0].s, *b = p->s;
-	if (a->format != b->format || a->block_n != b->block_n || a->block_k != b->block_k
-		|| (a->codes && strcmp(a->codes->dtype_text, b->codes->dtype_text) != 0)
-		|| (a->scale && strcmp(a->scale->dtype_text, b->scale->dtype_text) != 0))
+	if (a->format != b->format || a->block_n != b->block_n || a->block_k != b->block_k ||
+		(a->codes && strcmp(a->codes->dtype_text, b->codes->dtype_text) != 0) ||
+		(a->scale && strcmp(a->scale->dtype_text, b->scale->dtype_text) != 0))
 		return fail_at(&c->diags, A0603, loc_of(c, b->codes), "tensor %s is %s of %s, %s is %s of %s: "
 			"they are read as one", b->codes->name, format_info[b->format].name, b->codes->dtype_text, a->codes->name,
 			format_info[a->format].name, a->codes->dtype_text);
 	bool is_last = i + 1 == m->spec->n_pieces || m->spec->experts;
-	if (b->format == FORMAT_FP8_BLOCK && (p->first % b->block_n || (p->n % b->block_n
-		&& (p->first + p->n < b->rows || !is_last))))
+	if (b->format == FORMAT_FP8_BLOCK && (p->first % b->block_n || (p->n % b->block_n &&
+		(p->first + p->n < b->rows || !is_last))))
 		return fail_at(&c->diags, A0602, loc_of(c, b->scale), "tensor %s: rows %lld to %lld of %s share blocks of %d "
 			"rows with others", b->scale->name, (long long)p->first, (long long)(p->first + p->n - 1), b->module,
 			b->block_n);
@@ -416,8 +416,8 @@ static void fit_blocks(Compile *c, int n, Making *making)
 	for (int i = 0; i < n; i++) {
 		const Stored *s = making[i].parts[0].s, *first = making[0].parts[0].s;
 		making[i].block_n = s->block_n;
-		is_same &= making[i].is_right && s->format == FORMAT_FP8_BLOCK && making[i].spec->n_pieces == 1
-			&& !making[i].spec->experts && s->block_n == first->block_n && s->block_k == first->block_k;
+		is_same &= making[i].is_right && s->format == FORMAT_FP8_BLOCK && making[i].spec->n_pieces == 1 &&
+			!making[i].spec->experts && s->block_n == first->block_n && s->block_k == first->block_k;
 		common = common_divisor(common, i + 1 < n ? making[i].rows : s->block_n);
 	}
 	for (int i = 0; i < n && is_same; i++) {
@@ -570,4 +570,3 @@ void g_linear(Compile *c, int layer, int phases, const Product *p, int x, int bi
 	const Attrs block = {.block_n = p->block_n, .block_k = p->block_k};
 	g_op(c, OP_linear, layer, phases, &block, (int[]){x, p->w, p->scale, p->row_scale, bias, y});
 }
-

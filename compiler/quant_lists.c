@@ -135,8 +135,8 @@ static void find_targets(Compile *c, const char *const *modules, Forms *f, int n
 /* Do they so without a word? */
 static bool writers_leave_head(const Quant *q)
 {
-	return q->name && !q->has_head && (strcmp(q->name, "fp8") == 0 || strcmp(q->name, "awq") == 0
-		|| strcmp(q->name, "gptq") == 0);
+	return q->name && !q->has_head && (strcmp(q->name, "fp8") == 0 || strcmp(q->name, "awq") == 0 ||
+		strcmp(q->name, "gptq") == 0);
 }
 
 void quant_stated(Compile *c, const char *const *modules, int n, Stated *stated)

@@ -12,14 +12,14 @@
  * Nothing is converted and nothing guessed: 4096.0 and "4096" are not integers. All mistakes are recorded
  * before the pass returns.
  */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "artifacts/closest.h"
 #include "compiler/input.h"
 #include "compiler/json.h"
 #include "compiler/read_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 typedef ConfigReading Reading;
 

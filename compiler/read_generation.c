@@ -4,12 +4,12 @@
  * the value that changes nothing. Files of a library's older versions keep the same keys in config.json, where its
  * newer ones drop them: read_config.c notes that.
  */
-#include <string.h>
-
 #include "compiler/config_keys.h"
 #include "compiler/input.h"
 #include "compiler/json.h"
 #include "compiler/read_model.h"
+
+#include <string.h>
 
 static const SpareKey keys_read[] = {
 	{"bos_token_id", FREE}, {"do_sample", IS_FALSE}, {"eos_token_id", FREE}, {"max_new_tokens", 0}, {"min_p", IS_ZERO},

@@ -5,9 +5,9 @@
  * the number of experts under its two names. What is windowed is what the family's class in transformers windows, which
  * differs between classes that have the same keys.
  */
-#include <string.h>
-
 #include "compiler/read_model.h"
+
+#include <string.h>
 
 typedef ConfigReading Reading;
 

@@ -8,10 +8,6 @@
  * option_table.c has every key with its type, range and meaning. An unknown key, a value of the
  * wrong type or out of range, a layer, op, template or token that does not exist: an error, never a default.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "artifacts/closest.h"
 #include "artifacts/formats.h"
 #include "artifacts/numbers.h"
@@ -20,6 +16,10 @@
 #include "compiler/read_model.h"
 #include "compiler/toml.h"
 #include "compiler/times.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct Reading {
 	Compile *c;
@@ -558,8 +558,8 @@ static void read_kv_ends(Reading *r)
 static bool read_layers_rotate(Reading *r, const Value *v, const Value *format, Dtype dtype)
 {
 	bool is_wanted;
-	return want_bool(r->d, A0303, "kv.layers.rotate", v, &is_wanted) && (!is_wanted || dtype != DT_bf16
-		|| fail_at(r->d, A0304, v->at, "kv.layers.rotate = true: dtype = %s, only keys that become codes are "
+	return want_bool(r->d, A0303, "kv.layers.rotate", v, &is_wanted) && (!is_wanted || dtype != DT_bf16 ||
+		fail_at(r->d, A0304, v->at, "kv.layers.rotate = true: dtype = %s, only keys that become codes are "
 			"rotated", value_text(r->d->arena, format)));
 }
 
@@ -583,8 +583,8 @@ static void read_kv_layers(Reading *r, const Value *list)
 		const Value *layers = value_get(t, keys[0]), *format = value_get(t, keys[1]), *rotate = value_get(t, keys[2]);
 		if (!layers || !format)
 			fail_at(r->d, A0303, t->at, "kv.layers: %s is missing", layers ? "dtype" : "layers");
-		else if (read_layers(r, layers, named) && read_kv_format(r, "kv.layers.dtype", format, &dtype)
-			&& (!rotate || read_layers_rotate(r, rotate, format, dtype)))
+		else if (read_layers(r, layers, named) && read_kv_format(r, "kv.layers.dtype", format, &dtype) &&
+			(!rotate || read_layers_rotate(r, rotate, format, dtype)))
 			for (int l = 0; l <= last_layer(r); l++) {
 				if (named[l] && taken[l])
 					fail_at(r->d, A0303, layers->at, "kv.layers: layer %d occurs twice", l);

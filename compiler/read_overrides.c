@@ -7,11 +7,11 @@
  * The result is a tree of its own: the file's values keep their places, those of [config] have theirs in MODEL.toml,
  * where every later message about them points.
  */
-#include <string.h>
-
 #include "compiler/input.h"
 #include "compiler/read_model.h"
 #include "compiler/toml.h"
+
+#include <string.h>
 
 typedef struct Laying {
 	Compile *c;

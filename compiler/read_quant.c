@@ -16,16 +16,16 @@
  * or, behind "re:", the start of a Python regular expression's match. The last is rewritten for the C library, as far
  * as both read the same things the same way; the rest is refused.
  */
-#include <ctype.h>
-#include <regex.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "artifacts/numbers.h"
 #include "compiler/input.h"
 #include "compiler/json.h"
 #include "compiler/quant_lists.h"
 #include "compiler/read_model.h"
+
+#include <ctype.h>
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { MAX_PATTERN = 512, MAX_PATTERNS = 4096, MAX_LAYERS = 1 << 17, MAX_REGEX = 64 };
 
@@ -356,8 +356,8 @@ static bool read_block(Reading *r, const char *name, const Value *v, int block[2
 		return false;
 	if (v->n != 2)
 		return fail_at(r->d, A0203, v->at, "%s = %s: expected two sizes", name, text_of(r, v));
-	return want_int(r->d, A0203, name, v->first, 1, MAX_DIM, &block[0])
-		&& want_int(r->d, A0203, name, v->first->next, 1, MAX_DIM, &block[1]);
+	return want_int(r->d, A0203, name, v->first, 1, MAX_DIM, &block[0]) &&
+		want_int(r->d, A0203, name, v->first->next, 1, MAX_DIM, &block[1]);
 }
 
 /* The writers --------------------------------------------------------------------------------- */
@@ -413,8 +413,8 @@ static void read_int4(Reading *r, const Value *q, int reader)
 		fail_at(r->d, A0202, q->at, "quantization_config.bits is missing");
 	if (bits && want_int(r->d, A0203, "quantization_config.bits", bits, 1, 16, &n) && n != 4)
 		fail_at(r->d, A0208, bits->at, "quantization_config.bits = %d: expected 4", n);
-	if (size && want_int(r->d, A0203, name, size, -1, MAX_DIM, &group) && group != -1 && group != 32 && group != 64
-			&& group != 128)
+	if (size && want_int(r->d, A0203, name, size, -1, MAX_DIM, &group) && group != -1 && group != 32 && group != 64 &&
+			group != 128)
 		fail_at(r->d, A0208, size->at, "%s = %d: expected 32, 64, 128 or -1, a whole row", name, group);
 	if (order)
 		want_bool(r->d, A0203, "quantization_config.desc_act", order, &is_out_of_order);
@@ -591,8 +591,8 @@ static void read_modelopt(Reading *r, const char *where, const Value *q)
 	const QuantTarget all = {.format = format_of(word)};
 	if (layers && !value_passes(layers, IS_EMPTY))
 		read_layers(r, where, layers);
-	else if (all.format == FORMAT_PLAIN && groups && !value_passes(groups, IS_EMPTY)
-			&& r->q->layers.n + r->q->targets.n == 0)
+	else if (all.format == FORMAT_PLAIN && groups && !value_passes(groups, IS_EMPTY) &&
+			r->q->layers.n + r->q->targets.n == 0)
 		read_groups(r, where, groups);
 	else if (r->q->layers.n + r->q->targets.n == 0)
 		add_all(r, &all);
@@ -619,8 +619,8 @@ static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarge
 	if (get(w, "num_bits") && !want_int(r->d, A0203, arena_printf(r->d->arena, "%s.num_bits", name),
 			get(w, "num_bits"), 1, 16, &bits))
 		return false;
-	if ((type && !want_string(r->d, A0203, arena_printf(r->d->arena, "%s.type", name), type, &is_type))
-			|| (strategy && !want_string(r->d, A0203, arena_printf(r->d->arena, "%s.strategy", name), strategy,
+	if ((type && !want_string(r->d, A0203, arena_printf(r->d->arena, "%s.type", name), type, &is_type)) ||
+			(strategy && !want_string(r->d, A0203, arena_printf(r->d->arena, "%s.strategy", name), strategy,
 				&is_strategy)))
 		return false;
 	if (get(w, "group_size") && !want_int(r->d, A0203, arena_printf(r->d->arena, "%s.group_size", name),
@@ -654,8 +654,8 @@ static bool read_stored(Reading *r, const char *name, const Value *w, QuantTarge
 	if (get(w, "symmetric") && value_passes(get(w, "symmetric"), IS_FALSE))
 		return fail_at(r->d, A0208, get(w, "symmetric")->at, "%s.symmetric = false: zero points are not implemented",
 			name);
-	if (target->format == FORMAT_FP8_BLOCK && shape
-			&& !read_block(r, arena_printf(r->d->arena, "%s.block_structure", name), shape, block))
+	if (target->format == FORMAT_FP8_BLOCK && shape &&
+			!read_block(r, arena_printf(r->d->arena, "%s.block_structure", name), shape, block))
 		return false;
 	target->block_n = block[0];
 	target->block_k = block[1];
@@ -674,8 +674,8 @@ static void check_group(Reading *r, const char *name, const Value *group, const 
 static bool is_dense(const Value *sparsity)
 {
 	const Value *format = value_get(sparsity, "format");
-	return value_passes(sparsity, IS_EMPTY) || (format && format->kind == VALUE_STRING
-		&& strcmp(format->string, "dense") == 0);
+	return value_passes(sparsity, IS_EMPTY) || (format && format->kind == VALUE_STRING &&
+		strcmp(format->string, "dense") == 0);
 }
 
 static void read_compressed(Reading *r, const Value *q)
@@ -722,8 +722,8 @@ static const char *read_method(Reading *r, const Value *config)
 	const Value *v = get(config, "quant_method"), *producer = get(get(config, "producer"), "name");
 	if (v)
 		return want_word(r, "quantization_config.quant_method", v, methods, COUNT(methods));
-	if (modelopt_part(config) && (!producer || (producer->kind == VALUE_STRING
-			&& strcmp(producer->string, "modelopt") == 0)))
+	if (modelopt_part(config) && (!producer || (producer->kind == VALUE_STRING &&
+			strcmp(producer->string, "modelopt") == 0)))
 		return "modelopt";
 	fail_at(r->d, A0208, config->at, "quantization_config: quant_method is missing: expected %s",
 		list_text(r->d->arena, methods, COUNT(methods)));

@@ -5,11 +5,11 @@
  * parameters there are depends on the type: one that the type does not use, or that no type has, is refused, for it
  * would have changed the angles of whoever wrote it.
  */
-#include <math.h>
-#include <string.h>
-
 #include "artifacts/closest.h"
 #include "compiler/read_model.h"
+
+#include <math.h>
+#include <string.h>
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 

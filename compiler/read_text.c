@@ -8,15 +8,15 @@
  *
  * The tokenizer's end token joins the others here, since no file is sure to name them all.
  */
-#include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "compiler/input.h"
 #include "compiler/json.h"
 #include "compiler/read_model.h"
 #include "compiler/read_tokenizer.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_TEMPLATE_BYTES = 1 << 20, MAX_TEMPLATES = 64 };
 

@@ -7,12 +7,11 @@
  * tokenizer_class.c the classes that build parts themselves, add_tokens.c the added tokens.
  */
 #include "compiler/read_tokenizer.h"
+#include "compiler/input.h"
+#include "compiler/tokenizer_config.h"
 
 #include <assert.h>
 #include <string.h>
-
-#include "compiler/input.h"
-#include "compiler/tokenizer_config.h"
 
 enum { MAX_NESTING = 8, MAX_TEMPLATE_IDS = 64 };
 

@@ -2,11 +2,11 @@
 #ifndef ATLASC_READ_TOKENIZER_H
 #define ATLASC_READ_TOKENIZER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "compiler/base.h"
 #include "compiler/template.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 typedef struct TokenizerImage {
 	void *bytes;    /* artifacts/tokenizer_format.h; arena memory */

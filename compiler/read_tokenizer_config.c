@@ -21,13 +21,13 @@
  * Everything else is in one of two tables: keys that change no id and no text with any value, and keys that would,
  * which pass only with the values that do not. A key in neither is named in a note: it may be of the second kind.
  */
-#include <string.h>
-
 #include "compiler/config_keys.h"
 #include "compiler/input.h"
 #include "compiler/json.h"
 #include "compiler/read_model.h"
 #include "compiler/tokenizer_config.h"
+
+#include <string.h>
 
 enum { MAX_EXTRA = 1 << 16 };
 

@@ -11,6 +11,11 @@
  *
  * A name in a file never becomes a path, except those of the index, which must be plain names in the folder.
  */
+#include "compiler/foreign_files.h"
+#include "compiler/input.h"
+#include "compiler/json.h"
+#include "compiler/read_model.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -18,11 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "compiler/foreign_files.h"
-#include "compiler/input.h"
-#include "compiler/json.h"
-#include "compiler/read_model.h"
 
 enum { PREFIX_BYTES = 8, MAX_HEADER_BYTES = 100 * 1000 * 1000, MAX_INDEX_BYTES = 256 << 20, MAX_NAME_BYTES = 1024,
 	MAX_ENTRY_VALUES = 1 << 21, MAX_SHARDS = 4096 };
@@ -358,8 +358,8 @@ static bool drop_stale(Reading *r, const Placed *map, int n_map)
 			k++;
 		const StTensor *last = &m->tensors.at[end - 1], *meant = last;
 		for (int j = i; end > i + 1 && k < n_map && j < end; j++)
-			if (strcmp(map[k].name, last->name) == 0
-					&& strcmp(map[k].shard, m->shards.at[m->tensors.at[j].shard].name) == 0)
+			if (strcmp(map[k].name, last->name) == 0 &&
+					strcmp(map[k].shard, m->shards.at[m->tensors.at[j].shard].name) == 0)
 				meant = &m->tensors.at[j];
 		if (meant != last && !same_contents(r->c, meant, last))
 			ok = fail_at(r->d, A0407, map[k].at, "%s: the index assigns it to %s, but loaders that read the shards in "

@@ -40,7 +40,6 @@ const FormatInfo format_info[FORMAT_COUNT] = {
 	[FORMAT_INT4] = {"INT4", DT_u4, DT_f32z, false},
 };
 
-
 static StTensor *find(Compile *c, const char *module, const char *part)
 {
 	return g_find_tensor(c, arena_printf(&c->scratch, "%s.%s", module, part));
@@ -190,8 +189,8 @@ static bool fail_without_codes(Compile *c, const Stored *s)
 		const StTensor *t = find(c, s->module, signs[i].part);
 		const QuantTarget *stated = t && !signs[i].codes ? quant_target_of(c, s->module) : NULL;
 		const char *writer = c->model.quant.name;
-		bool is_packed = stated && stated->format >= FORMAT_NVFP4 && writer
-			&& strcmp(writer, "compressed-tensors") == 0;
+		bool is_packed = stated && stated->format >= FORMAT_NVFP4 && writer &&
+			strcmp(writer, "compressed-tensors") == 0;
 		if (t)
 			return fail_at(&c->diags, A0601, loc_of(c, t), "tensor %s.%s is missing: %s is there", s->module,
 				signs[i].codes ? signs[i].codes : is_packed ? "weight_packed" : "weight", t->name);
@@ -267,8 +266,8 @@ static bool check_stored(Compile *c, const Stored *s)
 	bool ok = check_shape(c, s->codes, s, s->rows, is_narrow ? s->cols / 2 : s->cols);
 	if (s->scale && s->format != FORMAT_FP8_CHANNEL)
 		ok &= check_block_scales(c, s);
-	if (s->scale && s->format == FORMAT_FP8_CHANNEL && !is_type(s->scale, "F32") && !is_type(s->scale, "BF16")
-			&& !is_type(s->scale, "F16"))
+	if (s->scale && s->format == FORMAT_FP8_CHANNEL && !is_type(s->scale, "F32") && !is_type(s->scale, "BF16") &&
+			!is_type(s->scale, "F16"))
 		ok = fail_type(c, s->scale, s, "F32, BF16 or F16");
 	if (s->second)
 		ok &= check_single(c, s->second, s);
@@ -292,7 +291,6 @@ static bool check_input_scales(Compile *c, const Stored *s)
 	}
 	return ok;
 }
-
 
 /* A module whose format is not known or not right: its tensors count as read, so that one mistake is reported once. */
 void stored_give_up(Compile *c, Stored *s)
@@ -355,8 +353,8 @@ static bool see_fused(Compile *c, Stored *s)
 	const int64_t codes[] = {s->experts, rows, s->cols};
 	const int64_t scales[] = {s->experts, rows / s->block_n, (s->cols - 1) / s->block_k + 1};
 	const struct { const StTensor *t; const int64_t *want; } all[] = {{s->codes, codes}, {s->scale, scales}};
-	bool is_right = is_type(s->scale, "F32") || is_type(s->scale, "BF16")
-		|| fail_type(c, s->scale, s, "F32 or BF16");
+	bool is_right = is_type(s->scale, "F32") || is_type(s->scale, "BF16") ||
+		fail_type(c, s->scale, s, "F32 or BF16");
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
 		if (all[i].t->n_dims != 3 || memcmp(all[i].t->shape, all[i].want, sizeof codes) != 0)
 			is_right = g_misfit(c, all[i].t, 3, all[i].want);
@@ -367,7 +365,6 @@ bool stored_see(Compile *c, Stored *s, bool is_fused)
 {
 	if (is_fused)
 		return see_fused(c, s);
-	return see_module(c, s) && (s->format == FORMAT_PLAIN ? check_plain(c, s) : check_stored(c, s)
-		&& check_input_scales(c, s));
+	return see_module(c, s) && (s->format == FORMAT_PLAIN ? check_plain(c, s) : check_stored(c, s) &&
+		check_input_scales(c, s));
 }
-

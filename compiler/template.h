@@ -9,10 +9,10 @@
 #ifndef ATLASC_TEMPLATE_H
 #define ATLASC_TEMPLATE_H
 
-#include <stdio.h>
-
 #include "artifacts/chat_format.h"
 #include "compiler/base.h"
+
+#include <stdio.h>
 
 /* Tokens ------------------------------------------------------------------------------------------------- */
 

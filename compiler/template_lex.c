@@ -4,11 +4,11 @@
  * lstrip_blocks: the newline after %} and #} is dropped, and so are blanks in front of {% and {# that begin a line; a
  * minus in a tag drops all white space on its side, a plus none. The last newline of the text is dropped.
  */
+#include "compiler/template.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/template.h"
 
 typedef struct Lexer {
 	Template *t;

@@ -4,10 +4,10 @@
  * in calls) is a remark, A0521, and no program. Filters, tests and methods are looked up here: A0522, A0523. After such
  * a remark parsing goes on, so that all of them are reported; a mistake of syntax, A0520, ends it.
  */
-#include <string.h>
-
 #include "artifacts/closest.h"
 #include "compiler/template.h"
+
+#include <string.h>
 
 enum { MAX_DEPTH = 120 };
 

@@ -8,11 +8,11 @@
  *
  * A slot is a pair of name and level: scopes beside each other share slots, and each fills its own when it begins.
  */
-#include <string.h>
-
 #include "compiler/input.h"
 #include "compiler/template.h"
 #include "compiler/value.h"
+
+#include <string.h>
 
 typedef struct Ref { const char *name; int n; uint32_t slot; ChatLoad load; bool has_load, is_stored; } Ref;
 typedef struct Slot { const char *name; int n, level; } Slot;

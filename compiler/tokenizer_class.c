@@ -18,9 +18,9 @@
  * the reverse; folders that name such a class (deepseek-coder, DeepSeek-R1-Distill-Llama) are in a list of the library
  * by their names on the hub, and their tokenizer.json is taken unchanged. Here no name is needed: it is so for all.
  */
-#include <string.h>
-
 #include "compiler/tokenizer_config.h"
+
+#include <string.h>
 
 #define QWEN2_PATTERN "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}|" \
 	" ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"

@@ -1,12 +1,11 @@
 /* tokenizer_json.c - checked access to the JSON of tokenizer files (see the header). */
 #include "compiler/tokenizer_json.h"
-
-#include <stdio.h>
-#include <string.h>
-
 #include "compiler/input.h"
 #include "compiler/json.h"
 #include "compiler/value.h"
+
+#include <stdio.h>
+#include <string.h>
 
 enum { QUOTE_BYTES = 60, MAX_FILE_BYTES = 256 << 20 };
 

@@ -5,9 +5,9 @@
 #ifndef ATLASC_TOKENIZER_JSON_H
 #define ATLASC_TOKENIZER_JSON_H
 
-#include <jansson.h>
-
 #include "compiler/tokenizer_spec.h"
+
+#include <jansson.h>
 
 typedef struct Reader {
 	Arena *arena;

@@ -5,13 +5,13 @@
 #ifndef ATLASC_TOKENIZER_SPEC_H
 #define ATLASC_TOKENIZER_SPEC_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "artifacts/tokenizer_format.h"
 #include "compiler/base.h"
 #include "compiler/unicode.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 typedef struct Str { /* bytes, not zero-terminated by contract; NULL when absent */
 	const char *at;

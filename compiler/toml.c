@@ -12,13 +12,12 @@
  *   FROM_LIST    the array behind [[a]].                      Only [[a]] adds
  */
 #include "compiler/toml.h"
+#include "compiler/input.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/input.h"
 
 enum { MAX_DEPTH = 16, MAX_PARTS = 8, MAX_STRING_BYTES = 64 << 10, MAX_MEMBERS = 1024, MAX_NUMBER_BYTES = 64 };
 enum { FROM_PATH = 1, FROM_HEADER, FROM_DOTS, FROM_INLINE, FROM_LIST };

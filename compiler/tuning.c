@@ -80,8 +80,8 @@ static bool read_given(Compile *c)
 {
 	char *text;
 	size_t n;
-	if (!input_read(&c->arena, &c->diags, c->cmd.tuning, false, TUNING_MAX_BYTES, &text, &n)
-		|| !read_times(c, c->cmd.tuning, text, n))
+	if (!input_read(&c->arena, &c->diags, c->cmd.tuning, false, TUNING_MAX_BYTES, &text, &n) ||
+		!read_times(c, c->cmd.tuning, text, n))
 		return false;
 	const char *target = c->tunings.at[0].times.target;
 	input_call(&c->diags, arena_printf(&c->arena, "%s.toml", target));

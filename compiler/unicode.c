@@ -4,12 +4,11 @@
  * values, equal blocks are stored once. Unassigned planes cost two bytes a block.
  */
 #include "compiler/unicode.h"
+#include "compiler/tokenizer_spec.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/tokenizer_spec.h"
 
 enum { N_POINTS = 0x110000, HANGUL_FIRST = 0xAC00, HANGUL_LAST = 0xD7A3,
 	JAMO_V_FIRST = 0x1161, JAMO_V_LAST = 0x1175, JAMO_T_FIRST = 0x11A8, JAMO_T_LAST = 0x11C2 };

@@ -7,11 +7,11 @@
 #ifndef ATLASC_UNICODE_H
 #define ATLASC_UNICODE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "artifacts/tokenizer_format.h"
 #include "compiler/base.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 /* Runs: an entry holds its first code point and the value of all points up to the next entry. */
 extern const uint32_t unicode_category_runs[]; /* point << 5 | TokCategory */

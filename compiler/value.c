@@ -144,8 +144,8 @@ const char *value_text_without_folders(Arena *a, const char *text, const Value *
 	for (;;) { /* in the order in which they stand there */
 		const Value *next = NULL;
 		for (int i = 0; i < n_paths; i++)
-			if (paths[i] && paths[i]->kind == VALUE_STRING && paths[i]->source >= from
-				&& (!next || paths[i]->source < next->source))
+			if (paths[i] && paths[i]->kind == VALUE_STRING && paths[i]->source >= from &&
+				(!next || paths[i]->source < next->source))
 				next = paths[i];
 		if (!next)
 			return arena_printf(a, "%s%s", kept, from);

@@ -4,11 +4,11 @@
  * inside every section follows ids, ranks or the file, never addresses or hashes, so that the
  * same tokenizer gives the same bytes.
  */
+#include "compiler/tokenizer_spec.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/tokenizer_spec.h"
 
 typedef struct Writer {
 	Arena *arena;

@@ -1,4 +1,4 @@
-/* 
+/*
  *
  * The keys of config.json as  of transformers 5.17 reads them.
  */

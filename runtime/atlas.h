@@ -109,20 +109,20 @@ typedef struct AtlasPlan AtlasPlan;
 typedef enum AtlasVerify { /* when the weights' bytes are compared with their hashes; all else is when a plan opens */
 	ATLAS_VERIFY_FULL = 0, /* all of them when the plan is opened, by several threads */
 	ATLAS_VERIFY_LAZY = 1, /* each when a session loads it: what a GPU gets is what was compared. A session on the
-	                          reference device compares all when it opens */
+							  reference device compares all when it opens */
 	ATLAS_VERIFY_OFF = 2   /* never: they are believed */
 } AtlasVerify;
 
 typedef struct AtlasPlanOptions {
 	size_t struct_size;
 	const char *weights_dir; /* folder of the checkpoint, for plans that refer to its files (--weights ref); files
-	                            are opened by base name in this folder alone. Ignored by other plans. NULL: such a
-	                            plan can be looked at, but no session of it opens (ATLAS_ARGUMENT) */
+								are opened by base name in this folder alone. Ignored by other plans. NULL: such a
+								plan can be looked at, but no session of it opens (ATLAS_ARGUMENT) */
 	int verify;              /* AtlasVerify */
 	const uint8_t (*trust)[32]; /* [n_trust] Ed25519 public keys: only a plan that one of them has signed is opened. */
 	int n_trust;             /* 0: any plan is, signed or not; a signature that does not hold is refused all the same */
 	int64_t memory_budget;   /* most bytes on a device, 0 = any number. A plan that needs more, whichever of its targets
-	                            runs, is ATLAS_DEVICE_MEMORY before a weight is read; the text has the largest items */
+								runs, is ATLAS_DEVICE_MEMORY before a weight is read; the text has the largest items */
 } AtlasPlanOptions;
 
 /* Maps the file read-only, checks signatures, hashes, bounds and the whole schedule. Needs no GPU. Blocks on the disk;
@@ -166,7 +166,7 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	int n_signatures;           /* each of them holds */
 	int prompt_grid;            /* a prompt is cut into steps at positions that are multiples of it, and nowhere else */
 	int n_drawable;             /* ids below this can be drawn; log probabilities are over these ids, scores of rows
-	                             * after them count for nothing. At most vocab */
+								 * after them count for nothing. At most vocab */
 	int n_tokens;               /* ids below vocab that have a token of the tokenizer; 0 = there is no tokenizer */
 	int weights_made;           /* 1: not those of a model, but random, and made when a session opens */
 	uint64_t weights_seed;      /* of which they are made */
@@ -221,15 +221,15 @@ typedef struct AtlasSessionOptions {
 	int device_index;   /* of the GPU, in the driver's order */
 	int n_threads;      /* of the reference device; 0 = one for each processor. Its results do not depend on it */
 	int steps_ahead;    /* decode steps that a GPU may have been given before the token of the first is seen; 0 = the
-	                       default, 8; 1 = one at a time; at most 32. Tokens of a sequence that is alone do not depend
-	                       on it. More hides the host's delays. The price: what is started, scored or cancelled waits
-	                       for the steps on their way, up to that many where a stop token came first */
+						   default, 8; 1 = one at a time; at most 32. Tokens of a sequence that is alone do not depend
+						   on it. More hides the host's delays. The price: what is started, scored or cancelled waits
+						   for the steps on their way, up to that many where a stop token came first */
 	AtlasDevice *started; /* a GPU of the same index that was started before, or NULL. Ends after the opening */
 	int speculate;      /* AtlasSpeculate */
 	int max_gap;        /* most rows of prompts that a step reads while sequences decode, as whole cells of prompt_grid,
-	                       but at least one cell; after each such step every running sequence has its next token. Load
-	                       decides how many cells a step has, never where a prompt is cut: "What a text depends on"
-	                       says what that means. 0 = no limit, and all waiting prompts are read first */
+						   but at least one cell; after each such step every running sequence has its next token. Load
+						   decides how many cells a step has, never where a prompt is cut: "What a text depends on"
+						   says what that means. 0 = no limit, and all waiting prompts are read first */
 } AtlasSessionOptions;
 
 /* Takes all the memory it will ever use, copies the weights to the device, builds every graph. Blocks. "auto"
@@ -287,7 +287,7 @@ enum { ATLAS_MAX_BIAS = 300, ATLAS_MAX_STOP_TOKENS = 64, ATLAS_MAX_TOP = 20 };
 typedef struct AtlasBias {
 	int32_t token; /* of the vocabulary */
 	float value;   /* added to the token's score after penalties, before temperature and cuts: -100 to 100, or
-	                  -INFINITY: it is never drawn */
+					  -INFINITY: it is never drawn */
 } AtlasBias;
 
 /* All arrays are copied when the sequence starts. Besides the first five members, 0 and NULL ask for nothing. bias,
@@ -299,22 +299,22 @@ typedef struct AtlasRequest {
 	int n_tokens;               /* 1 to max_context */
 	const AtlasSampling *sampling; /* NULL = the model's own */
 	int max_new;                /* most tokens of the answer, 1 or more; fewer when the context ends before: a
-	                               sequence never holds more than max_context tokens besides the last one */
+								   sequence never holds more than max_context tokens besides the last one */
 	int min_new;                /* no token that would end the sequence, of the model's or of stop_tokens, is among the
-	                               first so many of the answer; max_new may end it before. 0 = off */
+								   first so many of the answer; max_new may end it before. 0 = off */
 	int ignore_stops;           /* 1: the model's stop tokens are tokens like others; stop_tokens end it still */
 	const int32_t *stop_tokens; /* [n_stop_tokens] end this sequence (ATLAS_STOP) besides the model's */
 	int n_stop_tokens;          /* at most ATLAS_MAX_STOP_TOKENS */
 	const AtlasBias *bias;      /* [n_bias] each token at most once */
 	int n_bias;                 /* at most ATLAS_MAX_BIAS */
 	int top_logprobs;           /* 0 to ATLAS_MAX_TOP alternatives with each token: atlas_event_top. While such a
-	                               sequence runs there is one step at a time (as with steps_ahead 1), and each of its
-	                               tokens costs a row of scores that is read and searched by the host */
+								   sequence runs there is one step at a time (as with steps_ahead 1), and each of its
+								   tokens costs a row of scores that is read and searched by the host */
 	int steps_ahead;            /* most decode steps on their way while this sequence runs; 0 = the session's. Of the
-	                               sequences that run together the least counts. With 1 a cancelled one costs at most
-	                               one step in vain, and what starts waits for one step */
+								   sequences that run together the least counts. With 1 a cancelled one costs at most
+								   one step in vain, and what starts waits for one step */
 	int pages_as_needed;        /* 1: KV pages are taken while the text grows, and may go to older sequences for a
-	                               while (below). 0: all at the start, for its whole life */
+								   while (below). 0: all at the start, for its whole life */
 } AtlasRequest;
 
 /* Pages as needed. Such a sequence starts with pages for its prompt and about 256 positions more, and takes others for
@@ -351,7 +351,7 @@ typedef enum AtlasFinish {
 	ATLAS_STOP = 1,   /* token is a stop token; it is not part of the text */
 	ATLAS_LENGTH = 2, /* max_new tokens or the end of the context */
 	ATLAS_FAILED = 3  /* the model's scores were not numbers, or bias and min_new leave no token to draw: there is no
-	                     token (-1, logprob NaN). Others go on */
+						 token (-1, logprob NaN). Others go on */
 } AtlasFinish;
 
 typedef struct AtlasEvent {
@@ -359,7 +359,7 @@ typedef struct AtlasEvent {
 	int32_t token;
 	AtlasFinish finish; /* not ATLAS_RUNNING: the slot is free again */
 	float logprob;      /* natural log of the token's probability: after penalties, before bias, min_new, temperature
-	                       and cuts. So a token that bias made likely may have a very low one */
+						   and cuts. So a token that bias made likely may have a very low one */
 } AtlasEvent;
 
 /* One step: the next chunk of all waiting prompts if there is one and no token on its way, else one token for every

@@ -1,9 +1,9 @@
 /* chat.c - chat templates behind atlas.h: limits by the plan's context, statuses for failures. */
-#include <stddef.h>
-#include <stdlib.h>
-
 #include "runtime/device.h"
 #include "runtime/plan_handle.h"
+
+#include <stddef.h>
+#include <stdlib.h>
 
 enum { FUEL = 10000000, TOKEN_BYTES = 16, LEAST_OUTPUT = 1 << 20, BASE_MEMORY = 64 << 20, MEMORY_A_BYTE = 32 };
 

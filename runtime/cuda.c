@@ -8,16 +8,16 @@
  * from the device, so any number of them can be on the stream before a result is looked at. The context is the
  * device's primary one, current only during our calls.
  */
+#include "runtime/cpu/ref_ops.h"
+#include "runtime/cuda_graph.h"
+#include "runtime/cuda_pages.h"
+#include "runtime/cuda_weights.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "runtime/cpu/ref_ops.h"
-#include "runtime/cuda_graph.h"
-#include "runtime/cuda_pages.h"
-#include "runtime/cuda_weights.h"
 
 enum {
 	AHEAD_DEFAULT = 8, AHEAD_MOST = PLAN_RING_ENTRIES / 2, /* decode steps on their way */
@@ -272,8 +272,8 @@ CuResult cuda_fill_args(const Driver *cu, const CuPtr *arena, const Phase *p, co
 static int draft_of(const Cuda *c, int verify)
 {
 	for (int i = 0; i < c->plan->n_phases; i++)
-		if (c->plan->phases[verify].kind == VERIFY && c->plan->phases[i].kind == DRAFT
-			&& c->plan->phases[i].rows * c->artifact->graph.verify_rows == c->plan->phases[verify].rows)
+		if (c->plan->phases[verify].kind == VERIFY && c->plan->phases[i].kind == DRAFT &&
+			c->plan->phases[i].rows * c->artifact->graph.verify_rows == c->plan->phases[verify].rows)
 			return i;
 	return -1;
 }
@@ -442,8 +442,8 @@ static bool is_of_outs(const Phase *p, int first, int launch)
 		return true;
 	for (int i = 0; i < l->n_args; i++) {
 		const int buf = l->args[i].buf;
-		if (buf < 0 || p->bufs[buf].arena != ARENA_SCRATCH
-			|| op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
+		if (buf < 0 || p->bufs[buf].arena != ARENA_SCRATCH ||
+			op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
 			continue;
 		for (int k = p->bufs[buf].first > first ? p->bufs[buf].first : first; k < launch; k++)
 			for (int a = 0; a < p->launches[k].n_args; a++)

@@ -39,8 +39,8 @@ bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 		for (int l = 0; l < p->n_launches && p->kind != PROBE; l++)
 			for (int a = 0; a < p->launches[l].n_args; a++) {
 				const Arg *arg = &p->launches[l].args[a];
-				if (arg->buf >= 0 && has_pages(&op_table[p->launches[l].op].operands[arg->operand])
-					&& !add_place(pages, &p->bufs[arg->buf], g))
+				if (arg->buf >= 0 && has_pages(&op_table[p->launches[l].op].operands[arg->operand]) &&
+					!add_place(pages, &p->bufs[arg->buf], g))
 					return false;
 			}
 	}

@@ -3,10 +3,10 @@
  * The thread finds the driver and holds the device's primary context, no more. A session on it goes through every step
  * of opening as without it, finds what takes long done, and is the one to report what is wrong.
  */
+#include "runtime/cuda.h"
+
 #include <pthread.h>
 #include <stdlib.h>
-
-#include "runtime/cuda.h"
 
 struct AtlasDevice {
 	pthread_t thread;
@@ -23,9 +23,9 @@ static void *start(void *at)
 	CuContext context;
 	int count;
 	d->has_driver = driver_open(&d->cu, NULL) == ATLAS_OK;
-	d->has_context = d->has_driver && d->cu.Init(0) == CU_SUCCESS && d->cu.DeviceGetCount(&count) == CU_SUCCESS
-		&& d->index >= 0 && d->index < count && d->cu.DeviceGet(&d->device, d->index) == CU_SUCCESS
-		&& d->cu.DevicePrimaryCtxRetain(&context, d->device) == CU_SUCCESS;
+	d->has_context = d->has_driver && d->cu.Init(0) == CU_SUCCESS && d->cu.DeviceGetCount(&count) == CU_SUCCESS &&
+		d->index >= 0 && d->index < count && d->cu.DeviceGet(&d->device, d->index) == CU_SUCCESS &&
+		d->cu.DevicePrimaryCtxRetain(&context, d->device) == CU_SUCCESS;
 	return NULL;
 }
 

@@ -6,14 +6,13 @@
  * these is ever on the host.
  */
 #include "runtime/cuda_weights.h"
-
-#include <stdatomic.h>
-#include <string.h>
-
 #include "artifacts/random_weights.h"
 #include "artifacts/tree.h"
 #include "runtime/cpu/pool.h"
 #include "runtime/plan_file.h"
+
+#include <stdatomic.h>
+#include <string.h>
 
 enum {
 	PAGE = 4096,

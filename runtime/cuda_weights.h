@@ -13,7 +13,7 @@ typedef struct WeightRoad { /* nothing is owned */
 	int64_t stage_bytes;
 	int threads;        /* that fill a stage; the caller is one of them. At least 1 */
 	const Artifact *compare; /* with whose leaves each stage is compared before it is sent; NULL = not at all. Then
-	                            stage_bytes is a multiple of TREE_LEAF_BYTES */
+								stage_bytes is a multiple of TREE_LEAF_BYTES */
 	const struct RandomTables *random; /* for weights that are made here; NULL = there are none */
 	uint64_t seed;      /* of these */
 	const struct PlanFiles *files; /* that bytes are mapped from, and by which they are read; NULL = memory */

@@ -43,7 +43,7 @@ typedef struct StepLimits { /* most of each that one step takes */
 typedef struct StepSize {
 	PhaseKind phase;
 	int rows, outs, segs; /* ACQUIRE: 0. DECODE: outs = rows, segs = 0. VERIFY: the same, verify_rows for each slot, one
-	                         after the other; the drafts before it are part of the step, of the same slots */
+							 after the other; the drafts before it are part of the step, of the same slots */
 	int flags;
 	bool is_same; /* the inputs in io are those of the step launched last: they need not be sent again */
 } StepSize;
@@ -115,11 +115,11 @@ struct Driver;
 typedef struct DeviceConfig {
 	const Artifact *artifact;       /* outlives the device */
 	const uint8_t *const *weights;  /* [graph.n_weights] host bytes of each weight; outlive the device. NULL on CUDA:
-	                                   none are copied, the device is there for measuring kernels alone */
+									   none are copied, the device is there for measuring kernels alone */
 	const struct PlanFiles *files;  /* that these are mapped from (plan_file.h); outlive the device. NULL: memory */
 	bool compares_weights;          /* CUDA: with their hashes, on their way to the device */
 	const struct RandomTables *random; /* for weights that are made at open, which `weights` has NULL for; NULL = there
-	                                   are none */
+									   are none */
 	uint64_t seed;                  /* of these */
 	const uint8_t *unhashed;        /* but for the weight whose bytes these are; NULL = all of them */
 	int index;                      /* of the GPU */

@@ -4,11 +4,10 @@
  * every later driver. It is itself looked up by its oldest versioned name that serves.
  */
 #include "runtime/driver.h"
+#include "runtime/device.h"
 
 #include <dlfcn.h>
 #include <string.h>
-
-#include "runtime/device.h"
 
 typedef CuResult GetProcAddress(const char *symbol, void **fn, int version, uint64_t flags, int *status);
 

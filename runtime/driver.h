@@ -7,11 +7,11 @@
 #ifndef ATLAS_DRIVER_H
 #define ATLAS_DRIVER_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "artifacts/plan.h"
 #include "runtime/atlas.h"
+
+#include <stddef.h>
+#include <stdint.h>
 
 typedef int CuResult;
 typedef int CuDevice;

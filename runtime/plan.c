@@ -3,18 +3,18 @@
  * Everything here works without a GPU. Weights come from the plan itself or, when it was written by reference, from
  * the checkpoint's files, which are opened by base name in one folder. Both are compared with the same leaves.
  */
+#include "artifacts/memory.h"
+#include "artifacts/random_weights.h"
+#include "artifacts/sign.h"
+#include "runtime/device.h"
+#include "runtime/plan_handle.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "artifacts/memory.h"
-#include "artifacts/random_weights.h"
-#include "artifacts/sign.h"
-#include "runtime/device.h"
-#include "runtime/plan_handle.h"
 
 static AtlasStatus read_status(ReadStatus s)
 {

@@ -1,4 +1,6 @@
 #include "runtime/plan_file.h"
+#include "artifacts/plan.h"
+#include "runtime/device.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -6,9 +8,6 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "artifacts/plan.h"
-#include "runtime/device.h"
 
 enum {
 	TICK_NS = 20 * 1000 * 1000, /* a file system may give all writes of so long a time one time stamp */

@@ -7,12 +7,12 @@
 #ifndef ATLAS_PLAN_FILE_H
 #define ATLAS_PLAN_FILE_H
 
+#include "runtime/atlas.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
-
-#include "runtime/atlas.h"
 
 typedef struct PlanFile {
 	const char *name;     /* base name of a checkpoint's file, owned by the artifact; NULL = the plan itself */

@@ -264,8 +264,8 @@ static int oldest(const AtlasSession *s, int64_t after, bool is_aside)
 	int best = -1;
 	for (int i = 0; i < s->graph->slots; i++) {
 		const Sequence *q = &s->slots[i];
-		if (q->as_needed && q->is_aside == is_aside && q->ticket > after
-			&& (best < 0 || q->ticket < s->slots[best].ticket))
+		if (q->as_needed && q->is_aside == is_aside && q->ticket > after &&
+			(best < 0 || q->ticket < s->slots[best].ticket))
 			best = i;
 	}
 	return best;

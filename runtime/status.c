@@ -1,10 +1,9 @@
 /* status.c - statuses as text: the table of atlas.h as data. */
 #include "runtime/atlas.h"
+#include "runtime/device.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-
-#include "runtime/device.h"
 
 typedef struct StatusInfo { const char *name, *text, *advice; int exit_code; } StatusInfo;
 static const StatusInfo statuses[] = {

@@ -1,12 +1,12 @@
 /* text.c - the tokenizer behind atlas.h: statuses for its errors, streams on the heap. */
+#include "runtime/plan_handle.h"
+#include "runtime/text/stops.h"
+#include "runtime/text/tokenizer.h"
+
 #include <assert.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
-
-#include "runtime/plan_handle.h"
-#include "runtime/text/stops.h"
-#include "runtime/text/tokenizer.h"
 
 static_assert(sizeof(AtlasSpan) == sizeof(TextRange) && offsetof(AtlasSpan, end) == offsetof(TextRange, end), "alike");
 

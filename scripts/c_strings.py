@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The strings of C files, FILE:LINE: TEXT, adjacent literals as one; names of files that are included are left out.
 
-    c_strings.py FILE...
+c_strings.py FILE...
 """
 
 import re

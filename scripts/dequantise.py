@@ -59,11 +59,17 @@ def of_modelopt(tensors):
             continue
         shape = torch.Size((code.shape[0], 2 * code.shape[1]))
         if second is None:
-            yield name, MXFP4QTensor(shape, torch.float32, code).dequantize(
-                torch.float32, scale=scale, block_sizes={-1: 32})
+            yield (
+                name,
+                MXFP4QTensor(shape, torch.float32, code).dequantize(torch.float32, scale=scale, block_sizes={-1: 32}),
+            )
         else:
-            yield name, NVFP4QTensor(shape, torch.float32, code).dequantize(
-                torch.float32, scale=scale, double_scale=second, block_sizes={-1: 16})
+            yield (
+                name,
+                NVFP4QTensor(shape, torch.float32, code).dequantize(
+                    torch.float32, scale=scale, double_scale=second, block_sizes={-1: 16}
+                ),
+            )
 
 
 def of_awq(told, tensors):
@@ -103,7 +109,11 @@ def of_fp8(folder, told, tensors):
         if scale.dim() == 2:
             n, k = told["weight_block_size"]
             whole = code.shape[0] % scale.shape[0] == 0 == code.shape[1] % scale.shape[1]
-            whole = whole and (code.shape[0] <= n or code.shape[0] % n == 0) and (code.shape[1] <= k or code.shape[1] % k == 0)
+            whole = (
+                whole
+                and (code.shape[0] <= n or code.shape[0] % n == 0)
+                and (code.shape[1] <= k or code.shape[1] % k == 0)
+            )
             scale = scale.repeat_interleave(n, 0)[: code.shape[0]].repeat_interleave(k, 1)[:, : code.shape[1]]
         if whole and not torch.equal(theirs[f"{name}.weight"], code * scale):
             raise ValueError(f"{folder}: {name} is something else to transformers")

@@ -6,6 +6,7 @@ CONFIG is a config.json. DIR gets it with as few layers as have every kernel tha
 decoder in bf16, a model.safetensors whose weights are the holes of a sparse file: others have weights that must be
 numbers, which --random-weights makes. There is no tokenizer.
 """
+
 import json
 import os
 import pathlib
@@ -21,10 +22,15 @@ def weights(shape):
     tensors = {"model.embed_tokens.weight": [vocab, hidden], "model.norm.weight": [hidden]}
     for layer in range(shape["num_hidden_layers"]):
         at = f"model.layers.{layer}."
-        for part, rows, cols in (("self_attn.q_proj", q, hidden), ("self_attn.k_proj", kv, hidden),
-                                 ("self_attn.v_proj", kv, hidden), ("self_attn.o_proj", hidden, q),
-                                 ("mlp.gate_proj", ffn, hidden), ("mlp.up_proj", ffn, hidden),
-                                 ("mlp.down_proj", hidden, ffn)):
+        for part, rows, cols in (
+            ("self_attn.q_proj", q, hidden),
+            ("self_attn.k_proj", kv, hidden),
+            ("self_attn.v_proj", kv, hidden),
+            ("self_attn.o_proj", hidden, q),
+            ("mlp.gate_proj", ffn, hidden),
+            ("mlp.up_proj", ffn, hidden),
+            ("mlp.down_proj", hidden, ffn),
+        ):
             tensors[f"{at}{part}.weight"] = [rows, cols]
         tensors[at + "input_layernorm.weight"] = [hidden]
         tensors[at + "post_attention_layernorm.weight"] = [hidden]

@@ -11,6 +11,7 @@ no GPU, a fake driver, a time limit, another test before it. Host and user names
 
 Exit code: 0 all passed; 1 a test failed; 2 wrong usage; 5 none failed, but some or all were not run.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -35,13 +36,13 @@ from datetime import datetime, timezone
 REPO = pathlib.Path(__file__).resolve().parent.parent
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 FAKE = "fake driver"
-ROUNDS, CASES = 3, 2           # of kernels: processes, each with so many random cases of every template
+ROUNDS, CASES = 3, 2  # of kernels: processes, each with so many random cases of every template
 LIMIT = {"kernels": 150, "fixtures": 100, "receipt": 40, "memory": 30, "bench": 90}  # seconds of a part
 WATCHED = ("llama-trained", "llama-fp8-block", "qwen3_moe", "qwen3_next")  # by receipt and memory
 BENCHED = ("smollm2-135m", "llama-3.2-1b")
 BENCH_ROWS = "pp2048,tg128@0x1"
-LEAST, PLAIN = 0.001, 8        # of what a cosine may lose: in any case, and times what bfloat16 loses (gpu/fixtures.py)
-CC_MAJOR, CC_MINOR = 75, 76    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+LEAST, PLAIN = 0.001, 8  # of what a cosine may lose: in any case, and times what bfloat16 loses (gpu/fixtures.py)
+CC_MAJOR, CC_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 
 class NotRun(Exception):
@@ -81,20 +82,27 @@ def find_card() -> tuple[dict | None, str]:
     rc = call("cuDeviceGetCount", 2000, ctypes.byref(count))
     if rc or count.value < 1:
         return None, "no GPU: the driver lists none"
-    rc = (call("cuDriverGetVersion", 2020, ctypes.byref(version)) or call("cuDeviceGet", 2000, ctypes.byref(device), 0)
-          or call("cuDeviceGetName", 2000, name, len(name), device)
-          or call("cuDeviceGetAttribute", 2000, ctypes.byref(major), CC_MAJOR, device)
-          or call("cuDeviceGetAttribute", 2000, ctypes.byref(minor), CC_MINOR, device))
+    rc = (
+        call("cuDriverGetVersion", 2020, ctypes.byref(version))
+        or call("cuDeviceGet", 2000, ctypes.byref(device), 0)
+        or call("cuDeviceGetName", 2000, name, len(name), device)
+        or call("cuDeviceGetAttribute", 2000, ctypes.byref(major), CC_MAJOR, device)
+        or call("cuDeviceGetAttribute", 2000, ctypes.byref(minor), CC_MINOR, device)
+    )
     if rc:
         return None, f"the first GPU cannot be asked: the driver returns {rc}"
     is_fake = hasattr(library, "cuAtlasFakeDriver")
-    return {"name": name.value.decode("utf-8", "replace"), "compute_capability": f"{major.value}.{minor.value}",
-            "cuda": f"{version.value // 1000}.{version.value % 1000 // 10}",
-            "driver": None if is_fake else driver_version(), "is_fake": is_fake}, ""
+    return {
+        "name": name.value.decode("utf-8", "replace"),
+        "compute_capability": f"{major.value}.{minor.value}",
+        "cuda": f"{version.value // 1000}.{version.value % 1000 // 10}",
+        "driver": None if is_fake else driver_version(),
+        "is_fake": is_fake,
+    }, ""
 
 
 def driver_version() -> str | None:
-    """"580.159.04", of the kernel module, or None where it cannot be read."""
+    """ "580.159.04", of the kernel module, or None where it cannot be read."""
     try:
         text = pathlib.Path("/proc/driver/nvidia/version").read_text(errors="replace")
     except OSError:
@@ -103,8 +111,13 @@ def driver_version() -> str | None:
     if found:
         return found[1]
     try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-                              capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.match(r"\d+[\d.]*", done.stdout)
@@ -117,8 +130,9 @@ def target_of(capability: str, names: list[str]) -> str | None:
     best = None
     for name in names:
         digits = re.fullmatch(r"sm_(\d+)(\d)(a?)", name)
-        fits = digits and int(digits[1]) == major and (
-            int(digits[2]) == minor if digits[3] else int(digits[2]) <= minor)
+        fits = (
+            digits and int(digits[1]) == major and (int(digits[2]) == minor if digits[3] else int(digits[2]) <= minor)
+        )
         best = name if fits else best
     return best
 
@@ -141,8 +155,13 @@ def with_nvrtc(build: pathlib.Path) -> dict[str, str]:
 
 
 def private_words() -> list[str]:
-    words = {socket.gethostname(), socket.gethostname().split(".")[0], os.environ.get("USER", ""),
-             os.environ.get("LOGNAME", ""), pathlib.Path.home().name}
+    words = {
+        socket.gethostname(),
+        socket.gethostname().split(".")[0],
+        os.environ.get("USER", ""),
+        os.environ.get("LOGNAME", ""),
+        pathlib.Path.home().name,
+    }
     return sorted((w for w in words if len(w) > 2 and w != "root"), key=len, reverse=True)
 
 
@@ -183,8 +202,16 @@ class Kit:
             raise NotRun("time limit of its part")
         words = [str(self.build / program), *(str(a) for a in args)]
         try:
-            child = subprocess.Popen(words, cwd=REPO, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                     text=True, errors="replace", start_new_session=True)
+            child = subprocess.Popen(
+                words,
+                cwd=REPO,
+                env=self.env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
         except OSError as e:
             raise NotRun(f"{program} cannot be started: {e.strerror}") from e
         try:
@@ -213,8 +240,16 @@ class Kit:
         if status == PASSED and not (self.card and not self.card["is_fake"]):
             status, reason = NOT_RUN, FAKE  # what a fake driver makes is no result of a GPU
         with self.lock:
-            self.results.append({"part": part, "name": name, "status": status, "reason": reason and clean(reason),
-                                 "figures": figures, "seconds": round(seconds, 3)})
+            self.results.append(
+                {
+                    "part": part,
+                    "name": name,
+                    "status": status,
+                    "reason": reason and clean(reason),
+                    "figures": figures,
+                    "seconds": round(seconds, 3),
+                }
+            )
 
     def test(self, part: str, name: str, body, *args: object) -> None:
         """One test: body(*args) returns its figures, or raises Failed or NotRun."""
@@ -247,17 +282,17 @@ def read_tensors(path: pathlib.Path, names: tuple[str, ...]) -> dict[str, list]:
     """Tensors of a safetensors file by name, flat; matrices as rows."""
     data = path.read_bytes()
     n = struct.unpack_from("<Q", data)[0]
-    header = json.loads(data[8:8 + n])
+    header = json.loads(data[8 : 8 + n])
     out: dict[str, list] = {}
     for name in names:
         t = header[name]
-        raw = data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+        raw = data[8 + n + t["data_offsets"][0] : 8 + n + t["data_offsets"][1]]
         if t["dtype"] == "BF16":
-            raw = b"".join(b"\0\0" + raw[i:i + 2] for i in range(0, len(raw), 2))
+            raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
         form = {"I64": "q", "F32": "f", "BF16": "f"}[t["dtype"]]
         flat = list(struct.unpack(f"<{len(raw) // struct.calcsize(form)}{form}", raw))
         width = t["shape"][-1]
-        out[name] = flat if len(t["shape"]) == 1 else [flat[i:i + width] for i in range(0, len(flat), width)]
+        out[name] = flat if len(t["shape"]) == 1 else [flat[i : i + width] for i in range(0, len(flat), width)]
     return out
 
 
@@ -268,8 +303,9 @@ def cosine(a: list[float], b: list[float]) -> float:
 
 def check_fixture(kit: Kit, name: str) -> dict:
     folder = REPO / "tests" / "fixtures" / name
-    golden = read_tensors(folder / "golden.safetensors",
-                          ("p0.input_ids", "p0.logits", "p0.logits_bf16", "p0.greedy", "p0.margin"))
+    golden = read_tensors(
+        folder / "golden.safetensors", ("p0.input_ids", "p0.logits", "p0.logits_bf16", "p0.greedy", "p0.margin")
+    )
     ids = ",".join(str(i) for row in golden["p0.input_ids"] for i in (row if isinstance(row, list) else [row]))
     exact, rounded = golden["p0.logits"], golden["p0.logits_bf16"]
     noise = max(abs(x - y) for a, b in zip(exact, rounded) for x, y in zip(a, b))
@@ -282,15 +318,32 @@ def check_fixture(kit: Kit, name: str) -> dict:
     layers = kit.document("atlas", "verify", plan, "--tokens", ids, "--device", "cuda", "--json", "-q", codes=(0, 1))
     lost = 1 - min(row[kind] for row in layers["outputs"])
     theirs = golden["p0.greedy"]
-    ours = kit.document("atlas", "run", plan, "--tokens", ids, "-n", len(theirs), "--temperature", "0",
-                        "--repetition-penalty", "1", "--device", "cuda", "--json", "-q", "--speculate",
-                        "off")["results"][0]["tokens"]
+    ours = kit.document(
+        "atlas",
+        "run",
+        plan,
+        "--tokens",
+        ids,
+        "-n",
+        len(theirs),
+        "--temperature",
+        "0",
+        "--repetition-penalty",
+        "1",
+        "--device",
+        "cuda",
+        "--json",
+        "-q",
+        "--speculate",
+        "off",
+    )["results"][0]["tokens"]
     same = next((i for i, (a, b) in enumerate(zip(theirs, ours)) if a != b), min(len(theirs), len(ours)))
     allowed = max(LEAST, PLAIN * loud)
     figures |= {"cosine_lost": lost, "cosine_may_lose": allowed, "tokens_equal": same, "tokens": len(theirs)}
     if not lost <= allowed:
-        raise Failed(f"an output loses {lost:.6f} of its cosine with the reference device, {allowed:.6f} is allowed",
-                     figures)
+        raise Failed(
+            f"an output loses {lost:.6f} of its cosine with the reference device, {allowed:.6f} is allowed", figures
+        )
     whole = 0 < same == min(len(theirs), len(ours))
     if not whole and not (same < len(ours) and golden["p0.margin"][same] <= noise):
         raise Failed(f"token {same} of the answer is another one than that of transformers", figures)
@@ -307,8 +360,7 @@ def kernels(kit: Kit, names: list[str]) -> None:
     stopped, start = None, time.monotonic()
     for i in range(ROUNDS):
         try:
-            done = kit.run("tests-gpu/kernel_test", "--cases", CASES, "--seed", i + 1, "--jobs", kit.jobs,
-                           codes=(0, 1))
+            done = kit.run("tests-gpu/kernel_test", "--cases", CASES, "--seed", i + 1, "--jobs", kit.jobs, codes=(0, 1))
         except (NotRun, Failed) as e:
             stopped = e
             break
@@ -346,9 +398,13 @@ def kernels(kit: Kit, names: list[str]) -> None:
 
 def receipt(kit: Kit, fixture: str) -> dict:
     answer = kit.document("atlas", "receipt", kit.plan_of(fixture), "--json", codes=(0, 1))
-    figures = {"graph_nodes": answer["graphs"]["nodes"], "graph_nodes_different": answer["graphs"]["different"],
-               "launches_planned": answer["launches"]["planned"], "launches_observed": answer["launches"]["observed"],
-               "observed_by": answer["observed_by"]}
+    figures = {
+        "graph_nodes": answer["graphs"]["nodes"],
+        "graph_nodes_different": answer["graphs"]["different"],
+        "launches_planned": answer["launches"]["planned"],
+        "launches_observed": answer["launches"]["observed"],
+        "observed_by": answer["observed_by"],
+    }
     if not answer["equal"]:
         raise Failed("what ran is not what the plan lists", figures)
     if answer["launches"]["observed"] is None and not kit.card["is_fake"]:
@@ -371,8 +427,15 @@ def bench(kit: Kit, shape: str) -> dict:
     plan, out = kit.scratch / f"bench-{shape}.bin", kit.scratch / f"bench-{shape}.json"
     model = kit.scratch / f"{shape}.toml"
     model.write_text("[runtime]\nslots = 1\nmax_context = 4096\n[phases]\nprefill = [2048]\ndecode = [1]\n")
-    kit.compile(REPO / "tests" / "gpu" / "shapes" / f"{shape}.json", plan, "--random-weights", "--weights", "ref",
-                "--model", model)
+    kit.compile(
+        REPO / "tests" / "gpu" / "shapes" / f"{shape}.json",
+        plan,
+        "--random-weights",
+        "--weights",
+        "ref",
+        "--model",
+        model,
+    )
     kit.run("atlas", "bench", plan, "-q", "--device", "cuda", "--only", BENCH_ROWS, "--json", out)
     answer = json.loads(out.read_text())
     figures: dict = {"start_first_token_ms": answer["start"]["first_token_ms"]}
@@ -388,8 +451,13 @@ def bench(kit: Kit, shape: str) -> dict:
 def tests_of(kit: Kit, parts: list[str], names: list[str]) -> dict[str, list[str]]:
     """Every test there is, by part."""
     fixtures = sorted(p.parent.name for p in (REPO / "tests" / "fixtures").glob("*/golden.safetensors"))
-    every = {"kernels": names, "fixtures": fixtures, "receipt": list(WATCHED), "memory": list(WATCHED),
-             "bench": list(BENCHED)}
+    every = {
+        "kernels": names,
+        "fixtures": fixtures,
+        "receipt": list(WATCHED),
+        "memory": list(WATCHED),
+        "bench": list(BENCHED),
+    }
     return {part: every[part] for part in parts}
 
 
@@ -462,23 +530,37 @@ td, th {{ text-align: left; padding: .2em .8em .2em 0; border-bottom: 1px solid 
 def page(report: dict) -> str:
     e = html.escape
     card = report["card"] or {}
-    head = [("card", card.get("name") or report["no_card"]), ("compute capability", card.get("compute_capability")),
-            ("target", report["target"]), ("driver", card.get("driver")), ("CUDA version", card.get("cuda")),
-            ("atlas", report["version"]), ("commit", report["commit"]), ("date", report["date"]),
-            ("duration", f"{report['seconds']:.0f} s")]
+    head = [
+        ("card", card.get("name") or report["no_card"]),
+        ("compute capability", card.get("compute_capability")),
+        ("target", report["target"]),
+        ("driver", card.get("driver")),
+        ("CUDA version", card.get("cuda")),
+        ("atlas", report["version"]),
+        ("commit", report["commit"]),
+        ("date", report["date"]),
+        ("duration", f"{report['seconds']:.0f} s"),
+    ]
     parts = []
     for part in dict.fromkeys(r["part"] for r in report["tests"]):
         rows = "".join(
-            f"<tr><td>{e(r['name'])}</td><td class=\"{r['status'].replace(' ', '-')}\">{r['status']}"
+            f'<tr><td>{e(r["name"])}</td><td class="{r["status"].replace(" ", "-")}">{r["status"]}'
             f"{e(': ' + r['reason']) if r['reason'] else ''}</td>"
             f"<td>{e(', '.join(f'{k} {shown(v)}' for k, v in r['figures'].items()))}</td>"
             f"<td>{r['seconds']:.1f} s</td></tr>\n"
-            for r in report["tests"] if r["part"] == part)
-        parts.append(f"<h2>{e(part)}</h2>\n<table><tr><th>test</th><th>status</th><th>figures</th>"
-                     f"<th>duration</th></tr>\n{rows}</table>")
-    return PAGE.format(title=e(f"atlas on {card.get('name') or 'no GPU'}"), summary=e(report["summary"]),
-                       head="".join(f"<tr><th>{e(k)}</th><td>{e(str(v if v is not None else 'unknown'))}</td></tr>"
-                                    for k, v in head), parts="\n".join(parts))
+            for r in report["tests"]
+            if r["part"] == part
+        )
+        parts.append(
+            f"<h2>{e(part)}</h2>\n<table><tr><th>test</th><th>status</th><th>figures</th>"
+            f"<th>duration</th></tr>\n{rows}</table>"
+        )
+    return PAGE.format(
+        title=e(f"atlas on {card.get('name') or 'no GPU'}"),
+        summary=e(report["summary"]),
+        head="".join(f"<tr><th>{e(k)}</th><td>{e(str(v if v is not None else 'unknown'))}</td></tr>" for k, v in head),
+        parts="\n".join(parts),
+    )
 
 
 def write(path: pathlib.Path, text: str) -> None:
@@ -489,8 +571,10 @@ def write(path: pathlib.Path, text: str) -> None:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Tests the kernels on this machine's GPU; writes a report to send.",
-                                     epilog="Exit code: 0 all passed, 1 a test failed, 5 some or all were not run.")
+    parser = argparse.ArgumentParser(
+        description="Tests the kernels on this machine's GPU; writes a report to send.",
+        epilog="Exit code: 0 all passed, 1 a test failed, 5 some or all were not run.",
+    )
     parser.add_argument("--build-dir", type=pathlib.Path, default=REPO / "build", help="folder with atlasc and atlas")
     parser.add_argument("--out", type=pathlib.Path, help="folder of the report (default: BUILD/gpu-report)")
     parser.add_argument("--commit", help="of the build, where the tree is no git checkout")
@@ -537,10 +621,19 @@ def main(argv: list[str]) -> int:
     kit.results.sort(key=lambda r: order[r["part"], r["name"]])
     n = count(kit.results)
     summary = f"{n[PASSED]} passed, {n[FAILED]} failed, {n[NOT_RUN]} not run"
-    report = {"schema_version": 1, "version": version, "commit": commit_of(args.commit),
-              "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "card": kit.card, "no_card": why or None,
-              "target": kit.target, "summary": summary, "counts": {k.replace(" ", "_"): v for k, v in n.items()},
-              "seconds": round(time.monotonic() - start, 1), "tests": kit.results}
+    report = {
+        "schema_version": 1,
+        "version": version,
+        "commit": commit_of(args.commit),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "card": kit.card,
+        "no_card": why or None,
+        "target": kit.target,
+        "summary": summary,
+        "counts": {k.replace(" ", "_"): v for k, v in n.items()},
+        "seconds": round(time.monotonic() - start, 1),
+        "tests": kit.results,
+    }
     args.out.mkdir(parents=True, exist_ok=True)
     write(args.out / "gpu-report.json", json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     write(args.out / "gpu-report.html", page(report))

@@ -9,6 +9,7 @@ the list of its eight sizes. Scales of keys and values of a head are those that 
 keys are multiplied by the Hadamard matrix before. kv.safetensors gets input_ids, the scales, and of the last 32 positions
 logits.plain, logits.e4m3, logits.e2m1, logits.e4m3.rotated, logits.e2m1.rotated.
 """
+
 import pathlib
 import sys
 
@@ -39,11 +40,11 @@ def e2m1(x):
 def hadamard(head_dim):
     """For each power of two in head_dim, the largest first, the Hadamard matrix over the root of its size."""
     blocks = []
-    for n in (2 ** i for i in reversed(range(head_dim.bit_length())) if head_dim >> i & 1):
+    for n in (2**i for i in reversed(range(head_dim.bit_length())) if head_dim >> i & 1):
         h = torch.ones(1, 1)
         while len(h) < n:
             h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)])
-        blocks.append(h / n ** 0.5)
+        blocks.append(h / n**0.5)
     return torch.block_diag(*blocks)
 
 
@@ -56,7 +57,7 @@ def kept(x, scale, kind):
         return e4m3(x / scale) * scale
     groups = x.unflatten(-1, (-1, 16))
     scale = scale.unsqueeze(-1)
-    block = e4m3((groups.abs().amax(-1, keepdim=True) / scale / 6).clamp(min=2.0 ** -9))
+    block = e4m3((groups.abs().amax(-1, keepdim=True) / scale / 6).clamp(min=2.0**-9))
     return (e2m1(groups / (block * scale)) * block * scale).flatten(-2)
 
 
@@ -78,11 +79,14 @@ def main():
         at = f"model.layers.{module.layer_idx}.self_attn."
         if rotate:
             query, key = query @ h, key @ h
-        return plain(module, query, kept(key, out[at + "k_scale"], kind), kept(value, out[at + "v_scale"], kind), *args,
-                     **more)
+        return plain(
+            module, query, kept(key, out[at + "k_scale"], kind), kept(value, out[at + "v_scale"], kind), *args, **more
+        )
 
     modeling_llama.eager_attention_forward = attention
-    names = {"plain": ("plain", False)} | {kind + ".rotated" * r: (kind, r) for r in (False, True) for kind in ("e4m3", "e2m1")}
+    names = {"plain": ("plain", False)} | {
+        kind + ".rotated" * r: (kind, r) for r in (False, True) for kind in ("e4m3", "e2m1")
+    }
     for name, (kind, rotate) in names.items():
         with torch.no_grad():
             out[f"logits.{name}"] = model(ids).logits[0, -ROWS:].contiguous()

@@ -156,9 +156,13 @@ def simple(scheme):
 def groups():
     from compressed_tensors.quantization.quant_scheme import preset_name_to_scheme
 
-    return {"config_groups": {"attention": preset_name_to_scheme("FP8_DYNAMIC", ["re:.*self_attn.(q|k|v|o)_proj$"]),
-                              "mlp": preset_name_to_scheme("NVFP4A16", ["re:.*mlp.*_proj$"])},
-            "ignore": ["lm_head", "model.layers.1.mlp.down_proj"]}
+    return {
+        "config_groups": {
+            "attention": preset_name_to_scheme("FP8_DYNAMIC", ["re:.*self_attn.(q|k|v|o)_proj$"]),
+            "mlp": preset_name_to_scheme("NVFP4A16", ["re:.*mlp.*_proj$"]),
+        },
+        "ignore": ["lm_head", "model.layers.1.mlp.down_proj"],
+    }
 
 
 def transformers_fp8(plain, out):
@@ -179,8 +183,15 @@ def auto_round(plain, out, layout, **scheme):
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as scratch:
-        AutoRound(load(plain), AutoTokenizer.from_pretrained(plain), bits=4, iters=0, device_map="cpu",
-                  disable_opt_rtn=True, **scheme).quantize_and_save(scratch, format=layout)
+        AutoRound(
+            load(plain),
+            AutoTokenizer.from_pretrained(plain),
+            bits=4,
+            iters=0,
+            device_map="cpu",
+            disable_opt_rtn=True,
+            **scheme,
+        ).quantize_and_save(scratch, format=layout)
         [made] = os.listdir(scratch)
         shutil.copytree(os.path.join(scratch, made), out)
     os.remove(os.path.join(out, "chat_template.jinja"))

@@ -9,6 +9,7 @@ whose times atlasc ignores (A0704), and templates that serve the target and were
 targets without a file, where atlasc ranks kernels by its roofline model alone. Exit code: 0, also where times are
 missing; with --strict 1 if a template changed after it was timed; 5 if `atlasc` or a file cannot be read.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -40,7 +41,9 @@ def main() -> int:
     try:
         templates = templates_of(args.build)
         files = {file.name: tomllib.loads(file.read_text()) for file in sorted(args.tuning.glob("*.toml"))}
-        timed = {name: (file["card"]["target"], file["card"]["name"], file["templates"]) for name, file in files.items()}
+        timed = {
+            name: (file["card"]["target"], file["card"]["name"], file["templates"]) for name, file in files.items()
+        }
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as error:
         print(f"retune_needed.py: {error}", file=sys.stderr)
         return 5

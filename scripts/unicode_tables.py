@@ -15,21 +15,20 @@ normalisation, so that 9.0 is 16.0 without what came after.
 
     python3 scripts/unicode_tables.py [--age /usr/share/unicode/DerivedAge.txt]
 """
+
 import argparse
 import pathlib
 import sys
 
 import unicodedata2 as unicode
 
-CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po "
-              "Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs").split()
+CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs").split()
 NORMALISATION_AGE = (9, 0)
 # Numbers that Unicode 17.0 added to 16.0: Tolong Siki digits, Tangut-like numerals.
 NUMERIC_17 = [(0x11DE0, 0x11DE9), (0x16FF4, 0x16FF6)]
 # Alphabetic symbols (circled, squared letters): word characters though not letters. With the
 # two joiners they complete \w = L, M, Nd, Nl, Pc.
-WORD_EXTRA = [(0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189),
-              (0x200C, 0x200D)]
+WORD_EXTRA = [(0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189), (0x200C, 0x200D)]
 HANGUL = range(0xAC00, 0xD7A4)
 
 HEAD = """/* {name} - {what}
@@ -74,8 +73,10 @@ def array(ctype, name, values):
             line = "\t"
         line += text
     lines.append(line)
-    return (f"\nconst {ctype} {name}[] = {{\n" + "\n".join(lines) + "\n};\n"
-            f"const int {name}_n = sizeof {name} / sizeof {name}[0];\n")
+    return (
+        f"\nconst {ctype} {name}[] = {{\n" + "\n".join(lines) + "\n};\n"
+        f"const int {name}_n = sizeof {name} / sizeof {name}[0];\n"
+    )
 
 
 def expansions(points, form):
@@ -90,22 +91,19 @@ def expansions(points, form):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--age", type=pathlib.Path,
-                        default=pathlib.Path("/usr/share/unicode/DerivedAge.txt"))
+    parser.add_argument("--age", type=pathlib.Path, default=pathlib.Path("/usr/share/unicode/DerivedAge.txt"))
     args = parser.parse_args()
     if unicode.unidata_version != "16.0.0":
         sys.exit(f"unicodedata2 carries Unicode {unicode.unidata_version}, not 16.0.0")
     ages = read_ages(args.age)
-    points = [cp for cp in range(0x110000)
-              if not 0xD800 <= cp < 0xE000 and ages.get(cp, (99, 0)) <= NORMALISATION_AGE]
+    points = [cp for cp in range(0x110000) if not 0xD800 <= cp < 0xE000 and ages.get(cp, (99, 0)) <= NORMALISATION_AGE]
     normal = [cp for cp in points if cp not in HANGUL]
     known = set(points)
 
     category = runs(lambda cp: CATEGORIES.index(unicode.category(chr(cp))))
     ccc = runs(lambda cp: unicode.combining(chr(cp)) if cp in known else 0)
     canonical = expansions(normal, "NFD")
-    compat = [cp for cp in normal
-              if unicode.normalize("NFKD", chr(cp)) != unicode.normalize("NFD", chr(cp))]
+    compat = [cp for cp in normal if unicode.normalize("NFKD", chr(cp)) != unicode.normalize("NFD", chr(cp))]
     pairs = []
     for cp in normal:
         raw = unicode.decomposition(chr(cp))
@@ -117,8 +115,9 @@ def main():
     pairs.sort()
 
     root = pathlib.Path(__file__).resolve().parent.parent / "compiler"
-    text = HEAD.format(name="unicode_tables.c", version="16.0 and 9.0",
-                       what="categories, combining classes, normal forms")
+    text = HEAD.format(
+        name="unicode_tables.c", version="16.0 and 9.0", what="categories, combining classes, normal forms"
+    )
     text += array("uint32_t", "unicode_category_runs", [cp << 5 | v for cp, v in category])
     text += array("uint32_t", "unicode_numeric_extra", [n for span in NUMERIC_17 for n in span])
     text += array("uint32_t", "unicode_word_extra", [n for span in WORD_EXTRA for n in span])

@@ -3,7 +3,6 @@
  *	cc api_example.c $(pkg-config --cflags --libs atlas)
  */
 #include <atlas.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

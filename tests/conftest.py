@@ -79,8 +79,14 @@ class Command:
         kwargs.setdefault("cwd", REPO)
         if "input" not in kwargs:
             kwargs.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.run([os.fspath(self.path), *map(str, args)], capture_output=True,
-                              text=True, timeout=timeout, check=False, **kwargs)
+        return subprocess.run(
+            [os.fspath(self.path), *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **kwargs,
+        )
 
 
 def _command(build_dir: pathlib.Path, name: str) -> Command:
@@ -134,11 +140,19 @@ def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
         config = config.get("text_config", config)
         family = config["model_type"].removesuffix("_text")
-        values = {"prefill": "[64]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
-                  "max_context": min(config["max_position_embeddings"], 4096)} | changes
+        values = {
+            "prefill": "[64]",
+            "decode": "[2]",
+            "slots": 2,
+            "page": 16,
+            "ignore": "[]",
+            "max_context": min(config["max_position_embeddings"], 4096),
+        } | changes
         text = (REPO / "models" / family / "MODEL.toml").read_text(encoding="utf-8")
         if "[speculate]" in text and not (config.get("mtp_num_hidden_layers") and "none" in options):
-            values = {"rows": 1} | values  # a user's file may not ask for a head that is not there; kernels of it take time
+            values = {
+                "rows": 1
+            } | values  # a user's file may not ask for a head that is not there; kernels of it take time
         for key, value in values.items():
             text, n = re.subn(rf"^{key} = (\[[^]]*\]|\S+)", f"{key} = {value}", text, flags=re.M)
             assert n == 1, key

@@ -15,7 +15,7 @@ def sha(*parts):
 
 
 def leaves(data):
-    return [sha(b"\0", data[i:i + LEAF]) for i in range(0, len(data), LEAF)]
+    return [sha(b"\0", data[i : i + LEAF]) for i in range(0, len(data), LEAF)]
 
 
 def top(hashes):
@@ -33,8 +33,11 @@ def section_hash(name, length, top_hash):
 
 def weights_hash(graph, length):
     """Of section weights: by its weights' hashes, which stand in the graph."""
-    held = [w for w in graph["weights"] if w["made"] == "no" and (w["file"] is None or
-                                                                  length == graph["weight_arena_bytes"])]
+    held = [
+        w
+        for w in graph["weights"]
+        if w["made"] == "no" and (w["file"] is None or length == graph["weight_arena_bytes"])
+    ]
     return section_hash("weights", length, top([w["hash"] for w in sorted(held, key=lambda w: w["offset"])]))
 
 
@@ -43,7 +46,7 @@ def root_hash(head, manifest):
 
 
 def manifest_of(data):
-    return data[48:48 + int.from_bytes(data[12:16], "little")]
+    return data[48 : 48 + int.from_bytes(data[12:16], "little")]
 
 
 def entries(data):
@@ -52,15 +55,15 @@ def entries(data):
 
 def take_apart(data):
     """{name: bytes} in the file's order."""
-    return {s["name"]: data[s["offset"]:s["offset"] + s["bytes"]] for s in entries(data)}
+    return {s["name"]: data[s["offset"] : s["offset"] + s["bytes"]] for s in entries(data)}
 
 
 def signatures(data):
     """[(public key, signature)] at the file's end."""
     assert data[-8:] == b"ATLASSIG" and data[-12:-8] == bytes(4)
     n = int.from_bytes(data[-16:-12], "little")
-    block = data[-16 - 96 * n:-16]
-    return [(block[i:i + 32], block[i + 32:i + 96]) for i in range(0, len(block), 96)]
+    block = data[-16 - 96 * n : -16]
+    return [(block[i : i + 32], block[i + 32 : i + 96]) for i in range(0, len(block), 96)]
 
 
 def signed_message(root):
@@ -73,9 +76,11 @@ def check(data, files=None):
     graph = msgpack.unpackb(sections["graph"])
     assert data[:8] == b"ATLASPLN" and data[16:48] == root_hash(data, manifest_of(data))
     for name, body in sections.items():
-        expected = weights_hash(graph, len(body)) if name == "weights" else section_hash(name, len(body), top(leaves(body)))
+        expected = (
+            weights_hash(graph, len(body)) if name == "weights" else section_hash(name, len(body), top(leaves(body)))
+        )
         assert table[name]["hash"] == expected, name
-    stored = [sections["leaves"][i:i + 32] for i in range(0, len(sections["leaves"]), 32)]
+    stored = [sections["leaves"][i : i + 32] for i in range(0, len(sections["leaves"]), 32)]
     for w in graph["weights"]:
         if w["made"] != "no":  # its bytes follow from the seed
             assert w["hash"] == bytes(32) and w["file"] is None, w["name"]
@@ -84,20 +89,26 @@ def check(data, files=None):
         mine, stored = stored[:n], stored[n:]
         assert w["hash"] == top(mine), w["name"]
         if w["file"] is None or len(sections["weights"]) == graph["weight_arena_bytes"]:
-            assert leaves(sections["weights"][w["offset"]:w["offset"] + w["bytes"]]) == mine, w["name"]
+            assert leaves(sections["weights"][w["offset"] : w["offset"] + w["bytes"]]) == mine, w["name"]
         elif files:
-            assert leaves(files[w["file"]][w["file_offset"]:w["file_offset"] + w["bytes"]]) == mine, w["name"]
+            assert leaves(files[w["file"]][w["file_offset"] : w["file_offset"] + w["bytes"]]) == mine, w["name"]
     assert not stored
     end = max(s["offset"] + s["bytes"] for s in table.values())
-    assert not any(data[end:len(data) - 16 - 96 * len(signatures(data))])
+    assert not any(data[end : len(data) - 16 - 96 * len(signatures(data))])
 
 
 def put_together(magic, sections):
     """The file of these sections, unsigned, with all hashes right; those of weights are what the graph says."""
     graph = msgpack.unpackb(sections["graph"])
-    table = [{"name": n, "offset": 0, "bytes": len(b),
-              "hash": weights_hash(graph, len(b)) if n == "weights" else section_hash(n, len(b), top(leaves(b)))}
-             for n, b in sections.items()]
+    table = [
+        {
+            "name": n,
+            "offset": 0,
+            "bytes": len(b),
+            "hash": weights_hash(graph, len(b)) if n == "weights" else section_hash(n, len(b), top(leaves(b))),
+        }
+        for n, b in sections.items()
+    ]
     at = 0
     for _ in range(3):  # offsets change the manifest's length, which changes offsets
         at = 48 + len(msgpack.packb({"sections": table}))

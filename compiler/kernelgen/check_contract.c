@@ -466,11 +466,11 @@ static void check_field_role(Check *c, const RawField *f, OperandRole role, cons
 {
 	Diags *d = &c->g->diags;
 	const char *op = op_table[c->k.op].name;
-	if (operand->role == role || (operand->role == OPERAND_IN_OPT && role == OPERAND_IN)
-			|| (operand->role == OPERAND_INOUT_OPT && role == OPERAND_INOUT))
+	if (operand->role == role || (operand->role == OPERAND_IN_OPT && role == OPERAND_IN) ||
+			(operand->role == OPERAND_INOUT_OPT && role == OPERAND_INOUT))
 		return;
-	if ((role == OPERAND_IN_OPT && operand->role == OPERAND_IN)
-			|| (role == OPERAND_INOUT_OPT && operand->role == OPERAND_INOUT))
+	if ((role == OPERAND_IN_OPT && operand->role == OPERAND_IN) ||
+			(role == OPERAND_INOUT_OPT && operand->role == OPERAND_INOUT))
 		fail_at(d, A0903, f->at, "%s of %s is always there: expected %s, found %s", f->name, op,
 			role_words[operand->role], role_words[role]);
 	else

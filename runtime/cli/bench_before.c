@@ -1,10 +1,10 @@
 /* bench_before.c - an earlier result of atlas bench --json, and how the rows of this run compare with it. */
+#include "runtime/cli/bench.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "runtime/cli/bench.h"
 
 /* A copy of a text of the object; "" where it is none. */
 static void take_text(const json_t *object, const char *key, char *to, size_t n)

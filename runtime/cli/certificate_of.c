@@ -1,12 +1,11 @@
 /* certificate_of.c - the certificate beside a plan, for who will not run or accept a plan without one. */
 #include "runtime/cli/certify.h"
+#include "runtime/plan_handle.h"
+#include "runtime/session.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "runtime/plan_handle.h"
-#include "runtime/session.h"
 
 char *certificate_path(const char *plan)
 {

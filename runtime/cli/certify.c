@@ -6,14 +6,13 @@
  * better than one of yesterday.
  */
 #include "runtime/cli/certify.h"
+#include "runtime/cli/cli_trace.h"
+#include "runtime/plan_handle.h"
+#include "runtime/session.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "runtime/cli/cli_trace.h"
-#include "runtime/plan_handle.h"
-#include "runtime/session.h"
 
 enum { FEW = 8, MOST_STEPS = 64, TRIES = 8 };
 
@@ -74,7 +73,7 @@ static int open_gpu(const Work *w, const char *speculate, AtlasSession **session
 }
 
 typedef struct Batch { int n, tokens, more, max_new, shift; } Batch; /* sequences; of the i-th: tokens + i % 3 * more of
-                                                                      the prompt, from shift + i on */
+																	  the prompt, from shift + i on */
 
 /* Starts them, or as many as there is room for, and runs until all have ended. */
 static AtlasStatus run_sequences(const Work *w, AtlasSession *session, const Batch *b)

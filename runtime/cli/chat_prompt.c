@@ -3,7 +3,6 @@
  * The day that a template writes is --date, else today in UTC.
  */
 #include "runtime/cli/chat_prompt.h"
-
 #include "artifacts/json_put.h"
 
 #include <limits.h>

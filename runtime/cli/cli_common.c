@@ -101,8 +101,8 @@ static const char *weights_folder(const Args *args, char *room, size_t room_byte
 	hash[strcspn(hash, " \t\r\n")] = 0;
 	snprintf(room, room_bytes, "%s/config.json", args->weights_dir);
 	const bool is_plain = lstat(room, &st) == 0;
-	if (is_plain || !is_read || !*hash || *hash == '.' || strchr(hash, '/')
-			|| (size_t)snprintf(room, room_bytes, "%s/snapshots/%s", args->weights_dir, hash) >= room_bytes)
+	if (is_plain || !is_read || !*hash || *hash == '.' || strchr(hash, '/') ||
+			(size_t)snprintf(room, room_bytes, "%s/snapshots/%s", args->weights_dir, hash) >= room_bytes)
 		return args->weights_dir;
 	return stat(room, &st) == 0 && S_ISDIR(st.st_mode) ? room : args->weights_dir;
 }

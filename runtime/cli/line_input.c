@@ -5,7 +5,6 @@
  * terminal is UTF-8 whatever the environment says of a locale.
  */
 #include "runtime/cli/line_input.h"
-
 #include "runtime/cli/cli.h"
 #include "runtime/text/utf8.h"
 

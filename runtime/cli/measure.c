@@ -6,16 +6,15 @@
  * outs only those in use are computed and compared. Weights are converted as the reference reads them, all else before.
  */
 #include "runtime/cli/certify.h"
+#include "artifacts/numbers.h"
+#include "artifacts/schema.h"
+#include "runtime/cpu/pool.h"
+#include "runtime/cpu/ref_ops.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "artifacts/numbers.h"
-#include "artifacts/schema.h"
-#include "runtime/cpu/pool.h"
-#include "runtime/cpu/ref_ops.h"
 
 enum {
 	ENOUGH = 256, /* elements for a mean to mean something */

@@ -2,13 +2,13 @@
  *
  * The phase PROBE computes nothing of the model, so no rule is about it.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "artifacts/json_put.h"
 #include "artifacts/sign.h"
 #include "artifacts/formats.h"
 #include "runtime/cli/policy.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* NULL when there is no memory: the caller then has nothing to fill. */
 static Violation *add(Violations *v, const char *rule, int line)
@@ -152,8 +152,8 @@ static PolicyRole role_of(const Graph *g, const GraphOp *op, int operand)
 		return R_SCALE;
 	if (t->role == ROLE_ACTIVATION)
 		return R_ACTIVATION;
-	if (t->role != ROLE_WEIGHT || strcmp(name, "inv_freq") == 0 || strcmp(name, "stop_tokens") == 0
-		|| strcmp(name, "ids") == 0)
+	if (t->role != ROLE_WEIGHT || strcmp(name, "inv_freq") == 0 || strcmp(name, "stop_tokens") == 0 ||
+		strcmp(name, "ids") == 0)
 		return POLICY_ROLES;
 	if (strcmp(name, "table") == 0)
 		return R_EMBEDDING;

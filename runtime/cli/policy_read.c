@@ -3,16 +3,16 @@
  * A mistake ends its line, not the reading, so that all are reported at once. Words are cut out of the file's own
  * text, in place: escapes only make them shorter.
  */
+#include "artifacts/closest.h"
+#include "artifacts/formats.h"
+#include "runtime/cli/policy.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "artifacts/closest.h"
-#include "artifacts/formats.h"
-#include "runtime/cli/policy.h"
 
 const char *const policy_role_names[POLICY_ROLES] = {"weight", "embedding", "norm", "bias", "scale", "activation"};
 

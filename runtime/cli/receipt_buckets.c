@@ -1,13 +1,12 @@
 /* receipt_buckets.c - steps of every bucket of a plan, for who watches them. */
 #include "runtime/cli/cli.h"
 #include "runtime/cli/receipt.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 #include "runtime/cuda.h"
 #include "runtime/plan_handle.h"
 #include "runtime/session.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct Filling {
 	const Args *args;

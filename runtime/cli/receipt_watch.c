@@ -1,11 +1,10 @@
 /* receipt_watch.c - graphs against the plan while they are built, steps as they are given, and the comparison. */
 #include "runtime/cli/receipt.h"
+#include "artifacts/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "artifacts/hash.h"
 
 static void say(char *why, size_t n, const char *what, const int *seen, const int *planned, int count)
 {

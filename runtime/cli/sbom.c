@@ -4,12 +4,12 @@
  * code, the sources they come from, and the files that were read. The same plan gives the same bytes: the serial number
  * is made of the root hash, and there is no time stamp.
  */
-#include <string.h>
-
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "artifacts/sign.h"
 #include "runtime/cli/sbom.h"
+
+#include <string.h>
 
 static void put_hex(const uint8_t *bytes, int n, FILE *out)
 {

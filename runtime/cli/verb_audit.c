@@ -1,16 +1,16 @@
 /* verb_audit.c - atlas audit: the plan's own account of what runs and why, and whether a policy admits it. It touches
  * no GPU.
  */
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "artifacts/audit.h"
 #include "artifacts/closest.h"
 #include "runtime/cli/certify.h"
 #include "runtime/cli/page/audit_page.h"
 #include "runtime/cli/policy.h"
 #include "runtime/plan_handle.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static int check(const Args *args, const Artifact *a)
 {

@@ -3,9 +3,6 @@
  * The prediction needs the plan alone. With a GPU a session is opened and every bucket run; measured is by how much the
  * device's free memory fell since the driver's context was there. Another program on the same GPU would spoil that.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "artifacts/json_put.h"
 #include "artifacts/memory.h"
 #include "runtime/cli/cli.h"
@@ -13,6 +10,9 @@
 #include "runtime/cuda.h"
 #include "runtime/plan_handle.h"
 #include "runtime/session.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct Bucket { const char *phase; int rows; int64_t bytes; } Bucket; /* bytes: measured behind it */
 enum { MAX_BUCKETS = 64 };

@@ -7,13 +7,12 @@
  */
 #include "runtime/cli/cli.h"
 #include "runtime/cli/receipt.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "runtime/plan_handle.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct Receipt {
 	const Args *args;

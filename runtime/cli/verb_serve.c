@@ -1,15 +1,14 @@
 /* verb_serve.c - atlas serve: options of the command line to a server (runtime/serve/serve.h). */
 #include "runtime/serve/serve.h"
+#include "artifacts/hash.h"
+#include "runtime/cli/certify.h"
+#include "runtime/cli/cli.h"
+#include "runtime/plan_handle.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "artifacts/hash.h"
-#include "runtime/cli/certify.h"
-#include "runtime/cli/cli.h"
-#include "runtime/plan_handle.h"
 
 typedef struct Opening { const Args *args; const AtlasPlan *plan; AtlasDevice *started; } Opening;
 

@@ -3,12 +3,12 @@
  * All of the plan is checked first, weights too: who signs says that it is whole. What was signed stays as it is, since
  * signatures stand behind it and outside the root hash.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "artifacts/sign.h"
 #include "runtime/cli/cli.h"
 #include "runtime/plan_handle.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 enum { END_BYTES = 16 };
 

@@ -136,8 +136,8 @@ int verb_verify(const Args *args)
 		return cli_say(args, EXIT_USAGE, "--rebuild and --certify are different checks: give one of them");
 	if (args->rebuild)
 		return verify_rebuild(args);
-	if (args->checkpoint || args->atlasc || args->tuning || args->kv_scales || args->vocabulary_file
-		|| args->output)
+	if (args->checkpoint || args->atlasc || args->tuning || args->kv_scales || args->vocabulary_file ||
+		args->output)
 		return cli_say(args, EXIT_USAGE, "--checkpoint, --atlasc, --tuning, --kv-scales, --vocabulary-file and "
 			"--output need --rebuild");
 	cli_hold_signals();

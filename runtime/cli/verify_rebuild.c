@@ -8,6 +8,10 @@
  * and are not compared.
  */
 #include "runtime/cli/verify_rebuild.h"
+#include "artifacts/diff.h"
+#include "artifacts/hash.h"
+#include "artifacts/json_put.h"
+#include "runtime/plan_handle.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -17,11 +21,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "artifacts/diff.h"
-#include "artifacts/hash.h"
-#include "artifacts/json_put.h"
-#include "runtime/plan_handle.h"
 
 enum { EXIT_OTHER_TOOL = 8, MAX_WORDS = 40, N_FILES = 2 };
 

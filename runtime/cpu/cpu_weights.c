@@ -1,9 +1,8 @@
 #include "runtime/cpu/cpu_weights.h"
+#include "artifacts/random_weights.h"
 
 #include <stdlib.h>
 #include <unistd.h>
-
-#include "artifacts/random_weights.h"
 
 enum { UNIT = 4096 /* bytes: whole elements of every dtype */ };
 

@@ -44,7 +44,9 @@ typedef struct CpuDevice {
 
 /* Size of dim i of a tensor in a step of that many rows and outs. */
 static int64_t dim_of(const Tensor *t, int i, int64_t rows, int64_t outs)
-{ return t->shape[i] == DIM_ROWS ? rows : t->shape[i] == DIM_OUTS ? outs : t->shape[i]; }
+{
+	return t->shape[i] == DIM_ROWS ? rows : t->shape[i] == DIM_OUTS ? outs : t->shape[i];
+}
 
 static RefOperand operand(const CpuDevice *d, int tensor, int64_t rows, int64_t outs)
 {
@@ -190,7 +192,9 @@ static AtlasStatus cpu_look(Device *base, bool *is_busy)
 }
 
 static AtlasStatus cpu_trace(Device *base, const StepSize *size, DeviceLayerFn *fn, void *ctx)
-{ return execute((CpuDevice *)base, size, fn, ctx); }
+{
+	return execute((CpuDevice *)base, size, fn, ctx);
+}
 
 static AtlasStatus cpu_read(Device *base, const char *name, int64_t first, int64_t n, float *dst)
 {

@@ -12,15 +12,23 @@
 const RefOperand *ref_arg(const RefCall *c, const char *name);
 static inline bool ref_has(const RefCall *c, const char *name) { return ref_arg(c, name)->data; }
 static inline float *ref_floats(const RefCall *c, const char *name)
-{ return ref_arg(c, name)->data; }
+{
+	return ref_arg(c, name)->data;
+}
 static inline int32_t *ref_ints(const RefCall *c, const char *name)
-{ return ref_arg(c, name)->data; }
+{
+	return ref_arg(c, name)->data;
+}
 static inline int64_t ref_dim(const RefCall *c, const char *name, int i)
-{ return ref_arg(c, name)->shape[i]; }
+{
+	return ref_arg(c, name)->shape[i];
+}
 
 /* The slot of row t; -1 when the row is idle. */
 static inline int ref_row_slot(const RefCall *c, int64_t t)
-{ return t < ref_ints(c, "step")[0] ? ref_ints(c, "row_slot")[t] : -1; }
+{
+	return t < ref_ints(c, "step")[0] ? ref_ints(c, "row_slot")[t] : -1;
+}
 
 /* The scale, in e4m3, of n elements that become e2m1 codes, with another `scale` around them: NaN if one of them is. */
 float ref_group_scale(const float *x, int64_t n, float scale);

@@ -125,13 +125,13 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 		return "ROTATE is neither 0 nor 1";
 	if (op->kind == OP_sigmoid_gate && x->shape[1] % g->tensors[op->operands[1]].shape[1] != 0)
 		return "a row has no equal parts for its gates";
-	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm)
-		&& x->shape[1] % a->head_dim != 0)
+	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm) &&
+		x->shape[1] % a->head_dim != 0)
 		return "a row is not a whole number of heads";
 	if (op->kind == OP_draw && (a->ahead < 1 || a->ahead > 2))
 		return "AHEAD is neither 1 nor 2";
-	if ((op->kind == OP_sample || op->kind == OP_draw) && (a->n_valid < 1
-		|| a->n_valid > g->tensors[op->operands[op_operand(op->kind, "logits")]].shape[1]))
+	if ((op->kind == OP_sample || op->kind == OP_draw) && (a->n_valid < 1 ||
+		a->n_valid > g->tensors[op->operands[op_operand(op->kind, "logits")]].shape[1]))
 		return "N_VALID is not between 1 and the columns of logits";
 	const char *why = op_operand(op->kind, "kv_block") >= 0 ? check_kv(g, op) : NULL;
 	why = why ? why : check_zeros(g, op);

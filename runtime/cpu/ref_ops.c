@@ -22,7 +22,9 @@ typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 
 const RefOperand *ref_arg(const RefCall *c, const char *name)
-{ return &c->operand[op_operand(c->op, name)]; }
+{
+	return &c->operand[op_operand(c->op, name)];
+}
 
 /* Operands in other element types ------------------------------------------------------------ */
 

@@ -1,9 +1,9 @@
 /* about.c - what the loop answers itself: the model, the plan, the server's state (server.h). */
-#include <string.h>
-#include <time.h>
-
 #include "artifacts/json_put.h"
 #include "runtime/serve/server.h"
+
+#include <string.h>
+#include <time.h>
 
 static void give(Server *s, Conn *conn, HttpReader *r, int status, const char *type)
 {

@@ -2,12 +2,12 @@
  *
  * Clients do not check, they touch: every chunk has all its members, `finish_reason` is null up to the chunk that ends
  * an answer, whose delta is empty, and the chunk with the usage has an empty list of choices. */
+#include "artifacts/json_put.h"
+#include "runtime/serve/generation.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "artifacts/json_put.h"
-#include "runtime/serve/generation.h"
 
 int generation_tokens(const Generation *g)
 {

@@ -7,11 +7,11 @@
 #ifndef ATLAS_API_H
 #define ATLAS_API_H
 
+#include "runtime/atlas.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
-
-#include "runtime/atlas.h"
 
 enum {
 	API_MAX_MESSAGES = 4096, API_MAX_DEPTH = 64, API_MAX_PROMPTS = 128,

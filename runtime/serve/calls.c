@@ -1,13 +1,13 @@
 /* calls.c - requests that are being answered, and the line that each leaves in the log (server.h). */
+#include "artifacts/json_put.h"
+#include "runtime/serve/server.h"
+
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "artifacts/json_put.h"
-#include "runtime/serve/server.h"
 
 double server_now(void)
 {

@@ -8,10 +8,10 @@
 #ifndef ATLAS_ENGINE_H
 #define ATLAS_ENGINE_H
 
-#include <stdbool.h>
-
 #include "runtime/atlas.h"
 #include "runtime/serve/workers.h"
+
+#include <stdbool.h>
 
 typedef struct Sequence {
 	/* the owner's, unchanged until the last event */

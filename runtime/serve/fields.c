@@ -1,9 +1,9 @@
 /* fields.c - errors of the API, and values of JSON with their types and ranges (api.h). */
-#include <stdarg.h>
-#include <string.h>
-
 #include "artifacts/json_put.h"
 #include "runtime/serve/api.h"
+
+#include <stdarg.h>
+#include <string.h>
 
 bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...)
 {

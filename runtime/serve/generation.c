@@ -5,13 +5,12 @@
  * An answer that is over, because it is whole or its peer went away, leaves at once; the Generation itself is freed
  * when neither worker nor engine has anything of it. */
 #include "runtime/serve/generation.h"
+#include "artifacts/json_put.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
-
-#include "artifacts/json_put.h"
 
 enum { MOST_AHEAD = 256 }; /* tokens */
 

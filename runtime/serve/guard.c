@@ -2,11 +2,11 @@
  *
  * A page of a stranger in a browser on this machine reaches the loopback. Its host name, made to resolve to 127.0.0.1,
  * is then in Host (DNS rebinding); a request to 127.0.0.1 itself has the page's Origin. Both are refused. */
-#include <string.h>
-#include <strings.h>
-
 #include "artifacts/hash.h"
 #include "runtime/serve/guard.h"
+
+#include <string.h>
+#include <strings.h>
 
 /* Keys ------------------------------------------------------------ */
 

@@ -1,9 +1,8 @@
 /* metrics.c - see metrics.h. Names are those that vLLM gives the same quantities, with the prefix atlas_. */
 #include "runtime/serve/metrics.h"
+#include "artifacts/audit.h"
 
 #include <string.h>
-
-#include "artifacts/audit.h"
 
 static const double bounds[METRICS_BOUNDS] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05,
 	0.075, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120};

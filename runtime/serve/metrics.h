@@ -2,11 +2,11 @@
 #ifndef ATLAS_METRICS_H
 #define ATLAS_METRICS_H
 
+#include "runtime/plan_handle.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include "runtime/plan_handle.h"
 
 enum { METRICS_BOUNDS = 20, METRICS_BUCKETS = 64, METRICS_UNKNOWN = 32 };
 

@@ -1,10 +1,10 @@
 /* prompt.c - prompts of requests as token ids (api.h). */
+#include "runtime/serve/api.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "runtime/serve/api.h"
 
 static bool too_long(const ApiLimits *limits, size_t n, const char *param, ApiError *e)
 {

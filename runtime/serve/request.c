@@ -3,10 +3,10 @@
  * `known` is the list of all fields with what becomes of each. A field of kind REFUSED is accepted with the one value
  * that asks for nothing, and refused with its reason otherwise, so that nothing that would change an answer is dropped.
  */
+#include "runtime/serve/api.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "runtime/serve/api.h"
 
 enum { CHAT = 1, COMPLETIONS = 2, BOTH = 3 };
 typedef enum Rule { HONOURED, IGNORED, REFUSED } Rule;

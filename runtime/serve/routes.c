@@ -1,7 +1,7 @@
 /* routes.c - which request goes where, and who may make it (server.h). */
-#include <string.h>
-
 #include "runtime/serve/server.h"
+
+#include <string.h>
 
 static void chat(Server *s, Conn *conn, HttpReader *r) { generation_start(s, conn, r, true); }
 static void completions(Server *s, Conn *conn, HttpReader *r) { generation_start(s, conn, r, false); }

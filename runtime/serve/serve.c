@@ -1,4 +1,6 @@
 /* serve.c - the server's life: opens, serves, drains, ends (serve.h). */
+#include "runtime/serve/server.h"
+
 #include <arpa/inet.h>
 #include <event2/event.h>
 #include <signal.h>
@@ -8,8 +10,6 @@
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "runtime/serve/server.h"
 
 enum { HEAD_BYTES = 16 << 10, TICK_MS = 100 };
 /* A failed server answers 503 for so long before it ends, so that a probe can see why. */

@@ -7,10 +7,10 @@
 #ifndef ATLAS_SERVE_H
 #define ATLAS_SERVE_H
 
+#include "runtime/atlas.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-
-#include "runtime/atlas.h"
 
 enum { SERVE_MAX_NAMES = 16 };
 typedef enum ServeLog { SERVE_LOG_JSON, SERVE_LOG_TEXT, SERVE_LOG_OFF } ServeLog;

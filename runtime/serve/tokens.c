@@ -1,9 +1,9 @@
 /* tokens.c - POST /tokenize and /detokenize, in the shapes that vLLM gave them (server.h). */
-#include <stdlib.h>
-#include <string.h>
-
 #include "artifacts/json_put.h"
 #include "runtime/serve/server.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 static void gone(Call *c) { (void)c; } /* the worker brings it back */
 

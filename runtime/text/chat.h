@@ -14,12 +14,12 @@
 #ifndef ATLAS_TEXT_CHAT_H
 #define ATLAS_TEXT_CHAT_H
 
+#include "artifacts/chat_format.h"
+#include "runtime/text/utf8.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "artifacts/chat_format.h"
-#include "runtime/text/utf8.h"
 
 /* All pointers lead into the caller's bytes. */
 typedef struct ChatProgram {

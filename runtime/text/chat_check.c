@@ -5,12 +5,12 @@
  * of a kind that its parent expects; every slot is one of the function it is said to be in. What a template computes
  * with values is not looked at: that is checked while it runs.
  */
+#include "runtime/text/chat.h"
+#include "runtime/text/utf8.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "runtime/text/chat.h"
-#include "runtime/text/utf8.h"
 
 typedef struct Owner { uint32_t func; uint16_t depth; bool is_owned; } Owner;
 

@@ -9,10 +9,10 @@
 #ifndef ATLAS_CHAT_MACHINE_H
 #define ATLAS_CHAT_MACHINE_H
 
+#include "runtime/text/chat.h"
+
 #include <locale.h>
 #include <string.h>
-
-#include "runtime/text/chat.h"
 
 enum {
 	CHAT_MAX_CALLS = 64,   /* macros that run inside each other */

@@ -3,7 +3,6 @@
  * Parts of a string share its bytes; what is put together is new. Every byte keeps its mark.
  */
 #include "runtime/text/chat_machine.h"
-
 #include "runtime/text/case_tables.h"
 
 static size_t take(const Str *s, size_t at, uint32_t *cp)

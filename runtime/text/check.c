@@ -4,11 +4,11 @@
  * be skipped. What is not checked is meaning: a table may be wrong (sorted badly, a hash in the
  * wrong slot), and then ids are wrong, but no read leaves the section and every loop ends.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/utf8.h"
+
+#include <stdio.h>
+#include <string.h>
 
 typedef struct Check {
 	const unsigned char *base;

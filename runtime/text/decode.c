@@ -4,11 +4,10 @@
  * become a code point are held back. With TOK_DECODE_FALLBACK a run of byte tokens is held as a
  * whole, because only its end shows whether it is UTF-8: if not, each of its bytes is a U+FFFD.
  */
-#include <stdlib.h>
-
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/utf8.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool append(unsigned char **at, size_t *n, size_t *cap, const void *from, size_t k)

@@ -6,10 +6,10 @@
 #ifndef ATLAS_ENCODER_H
 #define ATLAS_ENCODER_H
 
-#include <string.h>
-
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/utf8.h"
+
+#include <string.h>
 
 typedef struct Bytes {
 	unsigned char *at;

@@ -2,10 +2,10 @@
 #ifndef ATLAS_STOPS_H
 #define ATLAS_STOPS_H
 
+#include "runtime/atlas.h"
+
 #include <stdbool.h>
 #include <stddef.h>
-
-#include "runtime/atlas.h"
 
 typedef struct Stops { /* zeroed = none: text goes through as it comes */
 	char *bytes;                     /* all stop strings, one behind the other */

@@ -1,10 +1,10 @@
 /* tokenizer.c - text to ids: added tokens are cut out, the rest goes through normaliser,
  * pre-tokenizer and byte-pair encoding (artifacts/tokenizer_format.h has the order).
  */
+#include "runtime/text/encoder.h"
+
 #include <limits.h>
 #include <stdlib.h>
-
-#include "runtime/text/encoder.h"
 
 const char *tok_error_text(int error)
 {

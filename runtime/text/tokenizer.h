@@ -16,12 +16,12 @@
 #ifndef ATLAS_TOKENIZER_H
 #define ATLAS_TOKENIZER_H
 
+#include "artifacts/tokenizer_format.h"
+#include "runtime/text/utf8.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "artifacts/tokenizer_format.h"
-#include "runtime/text/utf8.h"
 
 typedef enum TokError {
 	TOK_E_FORMAT = -1, /* not a compiled tokenizer, damaged, or of another version */

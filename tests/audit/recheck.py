@@ -2,6 +2,7 @@
 """Re-evaluates every verdict of a plan's ledgers from `atlas audit PLAN --json` on stdin, and from nothing else: a
 candidate must be rejected exactly when its contract and the operands do not admit it, the chosen one be the cheapest of
 those ranked, with the grid, shared memory, bytes and operations of the contract's formulas. Terms: artifacts/plan.h."""
+
 import itertools
 import json
 import operator
@@ -11,10 +12,21 @@ import sys
 TOKEN = re.compile(r"\s*(\d+|[A-Za-z_]\w*|\|\||&&|[<>=!]=|[-+*/%<>!?:(),])")
 BITS = {"bf16": 16, "f16": 16, "f32": 32, "i32": 32, "e4m3": 8, "e8m0": 8, "e2m1": 4}
 LEVELS = [["||"], ["&&"], ["==", "!="], ["<=", ">=", "<", ">"], ["+", "-"], ["*", "/", "%"]]
-OPS = {"||": lambda a, b: bool(a or b), "&&": lambda a, b: bool(a and b), "==": operator.eq, "!=": operator.ne,
-       "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "+": operator.add, "-": operator.sub,
-       "*": operator.mul, "/": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
-       "%": lambda a, b: a - OPS["/"](a, b) * b}
+OPS = {
+    "||": lambda a, b: bool(a or b),
+    "&&": lambda a, b: bool(a and b),
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "%": lambda a, b: a - OPS["/"](a, b) * b,
+}
 
 
 Rejected = type("Rejected", (Exception,), {})
@@ -72,6 +84,7 @@ def evaluate(text, env):
 
 def admit(target, contract, launch, tunables):
     """The formulas' values for an admissible candidate; Rejected with a reason for another."""
+
     def of(kind):
         return [(t["name"], t["text"]) for t in contract["terms"] if t["kind"] == kind]
 
@@ -105,8 +118,13 @@ def admit(target, contract, launch, tunables):
         env |= {f"{var}_BITS": bits} | ({f"{var}_BYTES": bits // 8} if bits >= 8 else {})
     for _, text in of("requires"):
         demand(evaluate(text, env), f"{text} is false")
-    limits = {"grid.x": (1, 2**31 - 1), "grid.y": (1, 65535), "grid.z": (1, 65535), "block": (1, 1024),
-              "smem": (0, target["smem_block_bytes"])} | dict.fromkeys(("reads", "writes", "flops"), (0, 2**63 - 1))
+    limits = {
+        "grid.x": (1, 2**31 - 1),
+        "grid.y": (1, 65535),
+        "grid.z": (1, 65535),
+        "block": (1, 1024),
+        "smem": (0, target["smem_block_bytes"]),
+    } | dict.fromkeys(("reads", "writes", "flops"), (0, 2**63 - 1))
     got = {k: evaluate(of(k)[0][1], env) for k in limits}
     for k, (least, most) in limits.items():
         demand(least <= got[k] <= most, f"{k} = {got[k]}")
@@ -133,16 +151,25 @@ def recheck(audit):
             for c in launch["candidates"]:
                 contract = contracts[launch["op"], c["template"]]
                 given = {k: int(v) for k, v in (w.split("=") for w in c["tunables"].split())}
-                choices = [[(t["name"], int(v)) for v in t["text"].split() if given.get(t["name"], int(v)) == int(v)]
-                           for t in contract["terms"] if t["kind"] == "tunable"]
+                choices = [
+                    [(t["name"], int(v)) for v in t["text"].split() if given.get(t["name"], int(v)) == int(v)]
+                    for t in contract["terms"]
+                    if t["kind"] == "tunable"
+                ]
                 got = [verdict(target, contract, launch, dict(x)) for x in itertools.product(*choices)]
                 n += len(got)
-                bad += [f"{where}: {c['template']} {c['tunables']} is {c['verdict']}: {c['reason']}" for g in got
-                        if (g is None) != (c["verdict"] == "rejected")]
+                bad += [
+                    f"{where}: {c['template']} {c['tunables']} is {c['verdict']}: {c['reason']}"
+                    for g in got
+                    if (g is None) != (c["verdict"] == "rejected")
+                ]
                 if c["verdict"] == "chosen" and got[0]:
                     best = [x for x in ranked if x["cost_from"] == "measured"] or ranked
-                    real = [*launch["grid"], launch["block"][0],
-                            *(launch[k] for k in ("smem_bytes", "read_bytes", "write_bytes", "flops"))]
+                    real = [
+                        *launch["grid"],
+                        launch["block"][0],
+                        *(launch[k] for k in ("smem_bytes", "read_bytes", "write_bytes", "flops")),
+                    ]
                     if list(got[0].values()) != real:
                         bad.append(f"{where}: {c['template']} {c['tunables']}: {got[0]} against {real}")
                     if c["cost_from"] != "pin" and c["cost_us"] > min(x["cost_us"] for x in best):

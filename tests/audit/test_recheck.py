@@ -25,9 +25,17 @@ def test_the_script_stays_short():
     assert len(SCRIPT.read_text().splitlines()) <= 200
 
 
-@pytest.mark.parametrize("model,words", [
-    ("llama", ["--target", "sm_90a,sm_80"]), ("qwen2", []), ("qwen3", []), ("llama-f32", []), ("qwen3_moe", []),
-    ("qwen3_5", [])])
+@pytest.mark.parametrize(
+    "model,words",
+    [
+        ("llama", ["--target", "sm_90a,sm_80"]),
+        ("qwen2", []),
+        ("qwen3", []),
+        ("llama-f32", []),
+        ("qwen3_moe", []),
+        ("qwen3_5", []),
+    ],
+)
 def test_every_verdict(atlas, small_plan_of, model, words):
     text = atlas("audit", small_plan_of(model, *words), "--json").stdout
     run = subprocess.run([sys.executable, SCRIPT], input=text, capture_output=True, text=True, timeout=300)
@@ -62,17 +70,35 @@ def test_one_key_changes_the_predicates_that_name_it(atlas, small_plan_of):
     a, b = (audit_of(atlas, small_plan_of("llama", page=page)) for page in (16, 32))
 
     def reasons(audit):
-        return [(p["phase"], x["op"], c["template"], c["tunables"], c["verdict"], c["reason"])
-                for p in audit["targets"][0]["phases"] for x in p["launches"] for c in x["candidates"]]
+        return [
+            (p["phase"], x["op"], c["template"], c["tunables"], c["verdict"], c["reason"])
+            for p in audit["targets"][0]["phases"]
+            for x in p["launches"]
+            for c in x["candidates"]
+        ]
 
     changed = set(reasons(a)) ^ set(reasons(b))
     assert changed and all("PAGE" in reason for *_, reason in changed if reason), changed
 
 
-@pytest.mark.parametrize("text,value", [
-    ("1 + 2 * 3", 7), ("7 / 2 - 7 % 4", 0), ("ceil_div(7, 2) + align(7, 4)", 12), ("min(3, 2) * max(1, 5)", 10),
-    ("1 == 1 && 2 > 3 || 4 <= 4", 1), ("0 && 1 / 0", 0), ("1 || 1 / 0", 1), ("N ? 5 : 1 / 0", 5), ("!N + -2", -2),
-    ("N > 1 ? 2 : N > 2 ? 3 : 4", 2), ("(1 + 2) * (N - 1)", 6), ("-7 / 2", -3), ("-7 % 2", -1)])
+@pytest.mark.parametrize(
+    "text,value",
+    [
+        ("1 + 2 * 3", 7),
+        ("7 / 2 - 7 % 4", 0),
+        ("ceil_div(7, 2) + align(7, 4)", 12),
+        ("min(3, 2) * max(1, 5)", 10),
+        ("1 == 1 && 2 > 3 || 4 <= 4", 1),
+        ("0 && 1 / 0", 0),
+        ("1 || 1 / 0", 1),
+        ("N ? 5 : 1 / 0", 5),
+        ("!N + -2", -2),
+        ("N > 1 ? 2 : N > 2 ? 3 : 4", 2),
+        ("(1 + 2) * (N - 1)", 6),
+        ("-7 / 2", -3),
+        ("-7 % 2", -1),
+    ],
+)
 def test_expressions_mean_what_they_mean_in_c(text, value):
     assert recheck.evaluate(text, {"N": 3}) == value
 

@@ -27,9 +27,9 @@ def test_phase_and_layer(atlas, plan):
     assert [h.split("[")[0] for h in heads(whole)] == ["prefill", "decode", "acquire", "probe"]
     for word in ("decode", "decode[2]"):
         text = atlas("audit", plan, "--phase", word).stdout
-        assert heads(text) == ["decode[2]"] and text[text.index("\ndecode"):] in whole
+        assert heads(text) == ["decode[2]"] and text[text.index("\ndecode") :] in whole
     text = atlas("audit", plan, "--phase", "decode", "--layer", "1").stdout
-    rows = text[text.index("\n  layers ") + 1:].splitlines()[1:]
+    rows = text[text.index("\n  layers ") + 1 :].splitlines()[1:]
     assert rows[0].split()[:2] == ["0-1", "norm_linear"] and all(r.startswith("          ") for r in rows[1:])
     assert "embed_next" not in text and "norm_logits" not in text
     assert "norm_logits" in atlas("audit", plan, "--layer", "end").stdout
@@ -66,25 +66,36 @@ def test_a_false_predicate_has_its_place(atlas, plan, repo):
         if c["at"]:
             file, line = c["at"].split(":")
             assert file == f"kernels/templates/{c['template']}.cu"
-            text = " ".join((repo / file).read_text(encoding="utf-8").splitlines()[int(line) - 1:][:4])
+            text = " ".join((repo / file).read_text(encoding="utf-8").splitlines()[int(line) - 1 :][:4])
             predicate = c["reason"].split(" is false: ")[0]
             assert f"REQUIRE({predicate})" in " ".join(text.split())
     text = atlas("audit", plan, "--reasons").stdout
     assert all(place in text for place in places)
 
 
-@pytest.mark.parametrize("words,message", [
-    (["--why", "decode[3]/0/norm_linear"],
-     "--why decode[3]/0/norm_linear: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them"),
-    (["--why", "decode[2]/0"], "--why decode[2]/0: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them"),
-    (["--phase", "decode[3]"], "--phase decode[3]: the plan has no such launch"),
-    (["--layer", "2"], "--layer 2: the plan has no such launch"),
-    (["--layer", "x"], "--layer x: the plan has no such launch"),
-    (["--phase", "decode[1]", "--layer", "9"], "--phase decode[1] --layer 9: the plan has no such launch"),
-    (["--phase", "decod[1]"], "--phase decod[1]: there is no such phase: did you mean decode?"),
-    (["--target", "sm_90"], "--target sm_90: the plan has no such target: it has sm_90a"),
-    (["--json", "--layer", "1"], "--json holds all of the plan: give it without --phase, --layer, --why and --html"),
-])
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        (
+            ["--why", "decode[3]/0/norm_linear"],
+            "--why decode[3]/0/norm_linear: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them",
+        ),
+        (
+            ["--why", "decode[2]/0"],
+            "--why decode[2]/0: no such slot: expected PHASE[ROWS]/LAYER/OP as the table has them",
+        ),
+        (["--phase", "decode[3]"], "--phase decode[3]: the plan has no such launch"),
+        (["--layer", "2"], "--layer 2: the plan has no such launch"),
+        (["--layer", "x"], "--layer x: the plan has no such launch"),
+        (["--phase", "decode[1]", "--layer", "9"], "--phase decode[1] --layer 9: the plan has no such launch"),
+        (["--phase", "decod[1]"], "--phase decod[1]: there is no such phase: did you mean decode?"),
+        (["--target", "sm_90"], "--target sm_90: the plan has no such target: it has sm_90a"),
+        (
+            ["--json", "--layer", "1"],
+            "--json holds all of the plan: give it without --phase, --layer, --why and --html",
+        ),
+    ],
+)
 def test_mistakes(atlas, plan, words, message):
     run = atlas("audit", plan, *words)
     assert (run.returncode, run.stdout, run.stderr) == (2, "", f"atlas audit: error: {message}\n")

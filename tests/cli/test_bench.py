@@ -9,8 +9,10 @@ import xml.etree.ElementTree as xml
 import pytest
 
 ROWS = [f"pp{n}" for n in (512, 2048, 8192)] + [f"tg3@{c}x{b}" for c in (0, 4096, 16384) for b in (1, 2)]
-NO_ROW = ("there is no such row. This plan has ppN, tg{0}@C and tg{0}@CxB: N and C tokens up to max_context 512, B "
-          "sequences from 1 to 2")
+NO_ROW = (
+    "there is no such row. This plan has ppN, tg{0}@C and tg{0}@CxB: N and C tokens up to max_context 512, B "
+    "sequences from 1 to 2"
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +24,9 @@ def plan(small_plan_of):
 def found(atlas, plan, tmp_path_factory):
     """The text, the JSON and the page of one run."""
     folder = tmp_path_factory.mktemp("bench")
-    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--json", folder / "b.json", "--html",
-                folder / "b.html")
+    run = atlas(
+        "bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--json", folder / "b.json", "--html", folder / "b.html"
+    )
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout, json.loads((folder / "b.json").read_text()), (folder / "b.html").read_text()
 
@@ -71,19 +74,41 @@ def test_steps_that_draft_and_verify(atlas, small_plan_of):
             assert told["step_tokens"] == pytest.approx(1 + 2 * told["accepted"])
             tokens = told["batch"] * told["step_tokens"]
             assert told["tokens_s"] == pytest.approx(tokens / told["ms"] * 1e3, rel=1e-6)
-    text = atlas("bench", plan, "--device", "cpu", "--tokens", 8, "-q", "--only", "sp8@0x1", "--speculate", "mtp",
-                 "--acceptance", "0.9")
-    assert ("drafts   sp rows: 3 rows of a sequence in a verify step; accepted 0.90 of draft 1 as prescribed, draft 2 as "
-            "sampled") in text.stdout
+    text = atlas(
+        "bench",
+        plan,
+        "--device",
+        "cpu",
+        "--tokens",
+        8,
+        "-q",
+        "--only",
+        "sp8@0x1",
+        "--speculate",
+        "mtp",
+        "--acceptance",
+        "0.9",
+    )
+    assert (
+        "drafts   sp rows: 3 rows of a sequence in a verify step; accepted 0.90 of draft 1 as prescribed, draft 2 as "
+        "sampled"
+    ) in text.stdout
     run = atlas("bench", plan, *options[:-2], "--only", "sp8@0x1")
     assert run.stderr.rstrip().endswith("; with --speculate mtp also sp8@CxB")
     for wrong in "0", "1.5", "0.5,", "a", "0.1,0.2,0.3,0.4":
         run = atlas("bench", plan, *options, "--acceptance", wrong)
         assert run.returncode == 2 and "expected one to three numbers above 0, at most 1" in run.stderr
     run = atlas("bench", plan, *options[:-2], "--acceptance", "0.9")
-    assert (run.returncode, run.stderr) == (2, "atlas bench: error: --acceptance: no draft is made without --speculate mtp\n")
-    told = json.loads(atlas("bench", plan, *options[:-4], "--only", "none", "--speculate", "mtp", "--acceptance", "0.9,0.5,0.1").stdout)
-    assert told["acceptance"] == [0.9, 0.5] # or a table of prescribed shares would read as one of drawn ones
+    assert (run.returncode, run.stderr) == (
+        2,
+        "atlas bench: error: --acceptance: no draft is made without --speculate mtp\n",
+    )
+    told = json.loads(
+        atlas(
+            "bench", plan, *options[:-4], "--only", "none", "--speculate", "mtp", "--acceptance", "0.9,0.5,0.1"
+        ).stdout
+    )
+    assert told["acceptance"] == [0.9, 0.5]  # or a table of prescribed shares would read as one of drawn ones
 
 
 def test_experts_that_steps_read_are_counted(atlas, small_plan_of):
@@ -99,8 +124,9 @@ def test_experts_that_steps_read_are_counted(atlas, small_plan_of):
     assert re.search(r"^tg8@0x1 .*   2\.0 experts a layer$", text, re.M)
     assert re.search(r"^pp40 .*   8\.0 experts a layer \(assumed\)$", text, re.M)
     plan = small_plan_of("qwen3_5_moe-trained", "--target", "none", rows=3, max_context=512)
-    run = atlas("bench", plan, "--device", "cpu", "--tokens", 8, "-q", "--json", "-", "--only", "sp8@0x2", "--speculate",
-                "mtp")
+    run = atlas(
+        "bench", plan, "--device", "cpu", "--tokens", 8, "-q", "--json", "-", "--only", "sp8@0x2", "--speculate", "mtp"
+    )
     row = json.loads(run.stdout)["rows"][0]
     assert row["experts_counted"] > 0 and row["experts"] > 2
 
@@ -122,7 +148,8 @@ def test_json_holds_the_run(found, atlas, plan):
     info = json.loads(atlas("info", plan, "--json").stdout)
     assert (data["schema_version"], data["temperature"]) == (2, 0)
     assert {key: data[key] for key in ("root", "family", "n_layers", "hidden_dim", "vocab", "weight_bytes")} == {
-        key: info[key] for key in ("root", "family", "n_layers", "hidden_dim", "vocab", "weight_bytes")}
+        key: info[key] for key in ("root", "family", "n_layers", "hidden_dim", "vocab", "weight_bytes")
+    }
     assert (data["device"], data["target"], data["phases"]) == ("cpu", "", [])
     assert data["no_bounds"] == "device cpu has no launches to time" and "bounds" not in data
     start = data["start"]
@@ -151,10 +178,12 @@ def test_the_page_stands_alone(found):
         assert all(0 <= v <= 720 for v in values), shape.attrib
     for row in data["rows"]:
         assert "skipped" in row or any(t.startswith(f"{row['name']}: ") for t in titles)
-    body = page[page.index("<body"):page.index("<script")]
+    body = page[page.index("<body") : page.index("<script")]
     assert "roofline" not in "".join(titles) and 'class="dash' not in body  # there is none
     assert f"<code>{data['root']}</code>" in page and data["date"] in page
-    assert " of weights" in body and "0.00" not in body[:body.index(" of weights")]  # in a unit that fits a small model
+    assert (
+        " of weights" in body and "0.00" not in body[: body.index(" of weights")]
+    )  # in a unit that fits a small model
     assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", data["date"]) and data["driver"] == "" and "host" not in data
     command = re.search(r"<code>(atlas bench [^<]*)</code>", page)[1].split()
     assert "--tokens" in command and "b.html" in command and "/" not in "".join(command)  # it names no folder
@@ -176,7 +205,11 @@ def rows_of(atlas, plan, only, *more, tokens=3):
 def test_only_takes_starts_of_names(atlas, plan):
     assert list(rows_of(atlas, plan, "p,t")) == ROWS
     assert list(rows_of(atlas, plan, "pp2048,tg3@4096,tg3@16384x1,,")) == [
-        "pp2048", "tg3@4096x1", "tg3@4096x2", "tg3@16384x1"]  # no number is cut in two
+        "pp2048",
+        "tg3@4096x1",
+        "tg3@4096x2",
+        "tg3@16384x1",
+    ]  # no number is cut in two
     assert rows_of(atlas, plan, "none") == {}
 
 
@@ -184,20 +217,37 @@ def test_only_takes_any_row_by_its_name(atlas, plan):
     """In order, each once; what the plan has no room for says so."""
     rows = rows_of(atlas, plan, "tg3@33x2,pp51,tg3@7,tg3@0x1,pp51,tg3@0x4,tg3@9000x1,pp513,tg3@0x9999999")
     assert rows == {
-        "pp51": "", "pp513": "needs 513 positions a sequence, runtime.max_context is 512", "tg3@0x1": "",
-        "tg3@0x4": "needs 4 slots, runtime.slots is 2", "tg3@0x9999999": "needs 9999999 slots, runtime.slots is 2",
-        "tg3@7x1": "", "tg3@7x2": "", "tg3@33x2": "",
-        "tg3@9000x1": "needs 9025 positions a sequence, runtime.max_context is 512"}
-    assert list(rows) == ["pp51", "pp513", "tg3@0x1", "tg3@0x4", "tg3@0x9999999", "tg3@7x1", "tg3@7x2", "tg3@33x2",
-                          "tg3@9000x1"]
+        "pp51": "",
+        "pp513": "needs 513 positions a sequence, runtime.max_context is 512",
+        "tg3@0x1": "",
+        "tg3@0x4": "needs 4 slots, runtime.slots is 2",
+        "tg3@0x9999999": "needs 9999999 slots, runtime.slots is 2",
+        "tg3@7x1": "",
+        "tg3@7x2": "",
+        "tg3@33x2": "",
+        "tg3@9000x1": "needs 9025 positions a sequence, runtime.max_context is 512",
+    }
+    assert list(rows) == [
+        "pp51",
+        "pp513",
+        "tg3@0x1",
+        "tg3@0x4",
+        "tg3@0x9999999",
+        "tg3@7x1",
+        "tg3@7x2",
+        "tg3@33x2",
+        "tg3@9000x1",
+    ]
 
 
 def test_rows_follow_slots_buckets_and_context(atlas, plan_of, repo, tmp_path):
     """Powers of two, buckets of decode and all slots; beyond 16384 where the context has room."""
     config = json.loads((repo / "tests/fixtures/llama/config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1 << 17}))
-    (tmp_path / "MODEL.toml").write_text("[runtime]\nslots = 100\nmax_context = 65552\n[kv]\npage = 16\n"
-                                         "pool_tokens = 65552\n[phases]\nprefill = [16]\ndecode = [24, 100]\n")
+    (tmp_path / "MODEL.toml").write_text(
+        "[runtime]\nslots = 100\nmax_context = 65552\n[kv]\npage = 16\n"
+        "pool_tokens = 65552\n[phases]\nprefill = [16]\ndecode = [24, 100]\n"
+    )
     plan = plan_of(tmp_path, "--random-weights", "--target", "sm_80")
     rows = rows_of(atlas, plan, "tg30000", tokens=30000)  # longer than the context: none is run
     every = (1, 2, 4, 8, 16, 24, 32, 64, 100)
@@ -208,21 +258,27 @@ def test_rows_follow_slots_buckets_and_context(atlas, plan_of, repo, tmp_path):
 def test_answers_at_a_temperature(atlas, plan):
     run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x2", "--temperature", "0.8")
     assert "answers  sampled at temperature 0.8, each sequence with a different seed" in run.stdout
-    run = atlas("bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x2", "--temperature", "1",
-                "--json", "-")
+    run = atlas(
+        "bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x2", "--temperature", "1", "--json", "-"
+    )
     assert json.loads(run.stdout)["temperature"] == 1
     run = atlas("bench", plan, "--device", "cpu", "--temperature", "-1")
-    assert (run.returncode, run.stderr) == (2, "atlas bench: error: --temperature -1: expected a number from 0 to 1000\n")
+    assert (run.returncode, run.stderr) == (
+        2,
+        "atlas bench: error: --temperature -1: expected a number from 0 to 1000\n",
+    )
 
 
 @pytest.mark.parametrize("hashes", ["off", "lazy", "full"])
 def test_no_token_stops_an_answer(atlas, plan_of, tmp_path, repo, hashes):
     """Where every token would end a sequence, rows are measured all the same."""
     config = json.loads((repo / "tests/fixtures/llama/config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 4, "eos_token_id": [0, 1, 2, 3],
-                                                               "bos_token_id": 0}))
-    (tmp_path / "MODEL.toml").write_text("[runtime]\nslots = 1\nmax_context = 64\n[kv]\npage = 16\n[phases]\n"
-                                         "prefill = [16]\ndecode = [1]\n")
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"vocab_size": 4, "eos_token_id": [0, 1, 2, 3], "bos_token_id": 0})
+    )
+    (tmp_path / "MODEL.toml").write_text(
+        "[runtime]\nslots = 1\nmax_context = 64\n[kv]\npage = 16\n[phases]\nprefill = [16]\ndecode = [1]\n"
+    )
     plan = plan_of(tmp_path, "--random-weights", "--target", "sm_80")
     assert rows_of(atlas, plan, "tg3@0x1", "--verify", hashes) == {"tg3@0x1": ""}
 
@@ -242,19 +298,35 @@ def test_refusals(atlas, plan, tmp_path):
         return run.returncode, run.stderr.splitlines()
 
     cpu = (plan, "--device", "cpu", "-q")
-    assert refused(*cpu, "--kernels", "--only", "pp512") == (2, [
-        "atlas bench: error: --kernels: device cpu has no launches to time"])
-    for wrong, tokens in (("tg128@5y", 128), ("pp512x2", 128), ("tg1", 128), ("tg64@0x1", 128), ("tg128@0x0", 128),
-                          ("tg128@0x12345678", 128), ("sp128@0x1", 128), ("t,x", 128), ("tg128@0x1,pp512", 8)):
+    assert refused(*cpu, "--kernels", "--only", "pp512") == (
+        2,
+        ["atlas bench: error: --kernels: device cpu has no launches to time"],
+    )
+    for wrong, tokens in (
+        ("tg128@5y", 128),
+        ("pp512x2", 128),
+        ("tg1", 128),
+        ("tg64@0x1", 128),
+        ("tg128@0x0", 128),
+        ("tg128@0x12345678", 128),
+        ("sp128@0x1", 128),
+        ("t,x", 128),
+        ("tg128@0x1,pp512", 8),
+    ):
         word = "x" if wrong == "t,x" else wrong.split(",")[0]
-        assert refused(*cpu, "--tokens", tokens, "--only", wrong) == (2, [
-            f"atlas bench: error: --only {word}: {NO_ROW.format(tokens)}"])
-    assert refused(*cpu, "--json", "-", "--html", "-") == (2, [
-        "atlas bench: error: --json - and --html - both write to stdout: give one of them a file"])
-    assert refused(*cpu, "--reps", "2") == (2, [
-        "atlas bench: error: --reps 2: expected a whole number from 3 to 1000"])
+        assert refused(*cpu, "--tokens", tokens, "--only", wrong) == (
+            2,
+            [f"atlas bench: error: --only {word}: {NO_ROW.format(tokens)}"],
+        )
+    assert refused(*cpu, "--json", "-", "--html", "-") == (
+        2,
+        ["atlas bench: error: --json - and --html - both write to stdout: give one of them a file"],
+    )
+    assert refused(*cpu, "--reps", "2") == (2, ["atlas bench: error: --reps 2: expected a whole number from 3 to 1000"])
     code, lines = refused(*cpu, "--only", "pp512", "--json", tmp_path / "no" / "b.json")
-    assert code == 5 and lines == [f"atlas bench: error: {tmp_path}/no/b.json: cannot be written: No such file or directory"]
+    assert code == 5 and lines == [
+        f"atlas bench: error: {tmp_path}/no/b.json: cannot be written: No such file or directory"
+    ]
     code, lines = refused(tmp_path / "none.bin", "--html", tmp_path)  # known before the plan is even opened
     assert code == 5 and lines == [f"atlas bench: error: {tmp_path}: not a regular file but a folder"]
     assert refused(tmp_path / "none.bin")[0] == 5
@@ -287,11 +359,19 @@ def test_a_run_is_compared_with_an_earlier_one(atlas, plan, tmp_path):
     assert "Some &lt;card&gt;, driver 1.2, CUDA 13.0" in page and "another device" in page and data["host"] in page
 
 
-@pytest.mark.parametrize("text,code,message", [
-    ("{", 4, "FILE:1:1: error: "), ("[]", 4, "error: FILE: no result of atlas bench --json: it has no root and rows"),
-    ('{"root": "", "rows": []}', 8, "error: FILE: schema_version 0: this atlas reads 2"),
-    ('{"root": "", "rows": [{"name": "x"}], "schema_version": 2}', 4,
-     "error: FILE: rows[0]: expected a name, and tokens_s above 0 or skipped")])
+@pytest.mark.parametrize(
+    "text,code,message",
+    [
+        ("{", 4, "FILE:1:1: error: "),
+        ("[]", 4, "error: FILE: no result of atlas bench --json: it has no root and rows"),
+        ('{"root": "", "rows": []}', 8, "error: FILE: schema_version 0: this atlas reads 2"),
+        (
+            '{"root": "", "rows": [{"name": "x"}], "schema_version": 2}',
+            4,
+            "error: FILE: rows[0]: expected a name, and tokens_s above 0 or skipped",
+        ),
+    ],
+)
 def test_mistakes_in_an_earlier_result(atlas, plan, tmp_path, text, code, message):
     """Before anything is measured."""
     (tmp_path / "old.json").write_text(text)

@@ -40,7 +40,9 @@ def test_scales_of_a_text(atlasc, atlas, model, tmp_path):
     assert done.returncode == 0 and done.stdout == "", done.stderr
     first = scales.read_bytes()
     found = load_file(scales)
-    assert sorted(found) == sorted(f"model.layers.{n}.self_attn.{s}_scale" for n in range(4) for s in ("k", "v", "rotated_k"))
+    assert sorted(found) == sorted(
+        f"model.layers.{n}.self_attn.{s}_scale" for n in range(4) for s in ("k", "v", "rotated_k")
+    )
     assert all(a.dtype == np.float32 and a.shape == (1,) and 1e-4 < a[0] < 1 for a in found.values())
     assert atlasc("calibrate", model, "--text", text, "-o", scales, "-q").returncode == 0
     assert scales.read_bytes() == first
@@ -92,8 +94,10 @@ def test_what_is_interrupted_leaves_nothing(build_dir, model, number):
     kept("", model)
     (model / "long.txt").write_text((FIXTURE / "heldout.txt").read_text() * 50)
     before = {p.name for p in model.iterdir()}
-    run = subprocess.Popen([build_dir / "atlasc", "calibrate", model, "--text", model / "long.txt", "-o", model / "s", "-q"],
-                           preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # nohup would have it ignored
+    run = subprocess.Popen(
+        [build_dir / "atlasc", "calibrate", model, "--text", model / "long.txt", "-o", model / "s", "-q"],
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )  # nohup would have it ignored
     until = time.monotonic() + 60
     while time.monotonic() < until and not measures(run.pid):
         time.sleep(0.01)
@@ -112,7 +116,9 @@ def test_they_are_the_largest_magnitudes(atlas, atlasc, model, tmp_path):
     (tmp_path / "t.txt").write_text("a")
     assert atlas("calibrate", plan, "-f", tmp_path / "t.txt", "-o", scales, "-q").returncode == 0
     ids = load_file(dump(atlas, plan, "a", tmp_path))["tokens"]
-    w = {k: decode(raw, dtype, shape) for k, (dtype, shape, raw) in read_safetensors(model / "model.safetensors").items()}
+    w = {
+        k: decode(raw, dtype, shape) for k, (dtype, shape, raw) in read_safetensors(model / "model.safetensors").items()
+    }
     x = w["model.embed_tokens.weight"][ids].astype(np.float64)
     n = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-5) * w["model.layers.0.input_layernorm.weight"]
     k, v = (n @ w[f"model.layers.0.self_attn.{side}_proj.weight"].T.astype(np.float64) for side in "kv")
@@ -135,15 +141,21 @@ def dump(atlas, plan, prompt, folder):
     return out
 
 
-@pytest.mark.parametrize(("dtype", "scaled", "least"), [("fp8", False, 0.999), ("fp8", True, 0.999),
-                                                        ("nvfp4", False, 0.99), ("nvfp4", True, 0.99)])
+@pytest.mark.parametrize(
+    ("dtype", "scaled", "least"),
+    [("fp8", False, 0.999), ("fp8", True, 0.999), ("nvfp4", False, 0.99), ("nvfp4", True, 0.99)],
+)
 def test_logits_of_a_quantised_cache(atlas, atlasc, model, tmp_path, dtype, scaled, least):
     """Cosine of each position's logits with those of a cache in float32, over a context of 512."""
     text = (FIXTURE / "heldout.txt").read_text()[:2000]
     if scaled:
         kept("", model)
-        assert atlasc("calibrate", model, "--text", FIXTURE / "heldout.txt", "-o", model / "s.safetensors",
-                      "-q").returncode == 0
+        assert (
+            atlasc(
+                "calibrate", model, "--text", FIXTURE / "heldout.txt", "-o", model / "s.safetensors", "-q"
+            ).returncode
+            == 0
+        )
     logits = []
     for kv in ("bf16", dtype):
         kept(f'[kv]\ndtype = "{kv}"\n' + ('scales = "s.safetensors"\n' if scaled and kv != "bf16" else ""), model)
@@ -158,10 +170,14 @@ def test_logits_of_a_quantised_cache(atlas, atlasc, model, tmp_path, dtype, scal
     assert cosine.min() < 1, "the cache is not quantised at all"
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    ([], "calibrate needs a model folder, --text FILE and -o FILE"),
-    (["-o", "x"], "calibrate needs a model folder, --text FILE and -o FILE"),
-    (["--text", "absent.txt", "-o", "x"], "absent.txt: No such file or directory")])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "calibrate needs a model folder, --text FILE and -o FILE"),
+        (["-o", "x"], "calibrate needs a model folder, --text FILE and -o FILE"),
+        (["--text", "absent.txt", "-o", "x"], "absent.txt: No such file or directory"),
+    ],
+)
 def test_what_is_missing(atlasc, model, words, message):
     done = atlasc("calibrate", model, *words, cwd=model.parent)
     assert done.returncode != 0 and message in done.stderr
@@ -174,7 +190,8 @@ def test_a_plan_with_codes_is_refused(atlas, atlasc, model, tmp_path):
     assert atlasc(model, "-o", plan, "--target", "none", "-q").returncode == 0
     done = atlas("calibrate", plan, "-f", FIXTURE / "heldout.txt", "-o", tmp_path / "s")
     assert done.returncode == 4 and done.stderr.endswith(
-        "kv.0 is e4m3: scales are measured on a plan with a bf16 KV cache\n"), done.stderr
+        "kv.0 is e4m3: scales are measured on a plan with a bf16 KV cache\n"
+    ), done.stderr
 
 
 def test_text_is_of_calibrate(atlasc, model):

@@ -13,16 +13,20 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 LAYER = '{"dtype":"bf16","cosine":0.9999,"median":0.99995,"rms":0.005,"max":0.006}'
-OP = ('{{"phase":"{phase}","op":"linear_residual","kernel":"k","result":"z","stored":"bf16","dtype":"bf16","launches":1,'
-      '"values":64,"layer":1,"cosine":1,"rms":0.001,"max":{max}}}')
+OP = (
+    '{{"phase":"{phase}","op":"linear_residual","kernel":"k","result":"z","stored":"bf16","dtype":"bf16","launches":1,'
+    '"values":64,"layer":1,"cosine":1,"rms":0.001,"max":{max}}}'
+)
 
 
 def certificate(root, phases, layers, *, max_error="0.003", verdict="true"):
     ops = ",\n".join(OP.format(phase=p, max=max_error) for p in phases)
-    return (f'{{"atlas_certificate":2,\n"root":"{root}",\n"target":"sm_90a",\n"capability":[9,0],\n"device":"a GPU",\n'
-            f'"driver":13000,\n"atlas":"0.1.0",\n"tokens":[1,2],\n"phases":[{",".join(f"{chr(34)}{p}{chr(34)}" for p in phases)}],\n'
-            f'"layers":[\n{",{0}".format(chr(10)).join([LAYER] * layers)}],\n"ops":[\n{ops}],\n"certified":{verdict},\n'
-            '"key":"",\n"signature":""}\n')
+    return (
+        f'{{"atlas_certificate":2,\n"root":"{root}",\n"target":"sm_90a",\n"capability":[9,0],\n"device":"a GPU",\n'
+        f'"driver":13000,\n"atlas":"0.1.0",\n"tokens":[1,2],\n"phases":[{",".join(f"{chr(34)}{p}{chr(34)}" for p in phases)}],\n'
+        f'"layers":[\n{",{0}".format(chr(10)).join([LAYER] * layers)}],\n"ops":[\n{ops}],\n"certified":{verdict},\n'
+        '"key":"",\n"signature":""}\n'
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +48,22 @@ def run(atlas, plan):
 
 def test_without_one(atlas, plan):
     path = plan[0]
-    assert run(atlas, path) == (f"atlas run: error: --require-certified: there is no {path}.cert: atlas verify --certify makes one")
+    assert run(atlas, path) == (
+        f"atlas run: error: --require-certified: there is no {path}.cert: atlas verify --certify makes one"
+    )
 
 
-@pytest.mark.parametrize("change,message", [
-    ({"root": "0" * 64}, "it belongs to another plan: the root hashes differ"),
-    ({"phases": ["prefill[64]"]}, "decode[1] was not measured"),
-    ({"layers": 2}, "it has 1 layers and logits, the plan"),
-    ({"max_error": "0.03", "verdict": "false"}, "layer 1: z of linear_residual by k in "),
-    ({"max_error": "0.03"}, "not in the canonical form, or its verdict is not that of its figures"),
-    ({"max_error": "0.0030"}, "not in the canonical form"),
-])
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"root": "0" * 64}, "it belongs to another plan: the root hashes differ"),
+        ({"phases": ["prefill[64]"]}, "decode[1] was not measured"),
+        ({"layers": 2}, "it has 1 layers and logits, the plan"),
+        ({"max_error": "0.03", "verdict": "false"}, "layer 1: z of linear_residual by k in "),
+        ({"max_error": "0.03"}, "not in the canonical form, or its verdict is not that of its figures"),
+        ({"max_error": "0.0030"}, "not in the canonical form"),
+    ],
+)
 def test_one_that_does_not_hold(atlas, plan, change, message):
     path, root, phases = plan
     words = {"root": root, "phases": phases, "layers": 3, **change}
@@ -69,7 +78,7 @@ def test_of_another_plan(atlas, plan, tmp_path, digit):
     path, root, phases = plan
     policy = tmp_path / "policy.toml"
     policy.write_text("[plan]\ncertificate = true\n")
-    other = root[:digit] + f"{int(root[digit], 16) ^ 1:x}" + root[digit + 1:]
+    other = root[:digit] + f"{int(root[digit], 16) ^ 1:x}" + root[digit + 1 :]
     layers = json.loads(atlas("info", path, "--json").stdout)["n_layers"] + 1
     (path.parent / "plan.bin.cert").write_text(certificate(other, phases, layers))
     assert "it belongs to another plan: the root hashes differ" in run(atlas, path)
@@ -90,18 +99,27 @@ def test_signed_by_a_similar_key(build_dir, atlas, atlasc, kernel_cache, tmp_pat
         if public_key(near)[0] == public_key(ann)[0]:
             break
     for name, key in (("ann", ann), ("near", near)):
-        (tmp_path / f"{name}.pem").write_bytes(key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-        (tmp_path / f"{name}.pub").write_bytes(key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+        (tmp_path / f"{name}.pem").write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        (tmp_path / f"{name}.pub").write_bytes(
+            key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        )
     path, policy = tmp_path / "plan.bin", tmp_path / "policy.toml"
     assert atlasc("tests/fixtures/llama", "-o", path, "-q", "--cache-dir", kernel_cache).returncode == 0
     for name in "ann", "near":
         assert atlas("sign", path, "--key", tmp_path / f"{name}.pem").returncode == 0
     assert len(json.loads(atlas("info", path, "--json").stdout)["signatures"]) == 2
-    made = subprocess.run([build_dir / "atlas", "verify", path, "--certify", "--sign", tmp_path / "ann.pem", "-q"], text=True,
-                          capture_output=True, timeout=60, check=False,
-                          env={**os.environ, "LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_CC": "9.0"})
+    made = subprocess.run(
+        [build_dir / "atlas", "verify", path, "--certify", "--sign", tmp_path / "ann.pem", "-q"],
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_CC": "9.0"},
+    )
     assert made.returncode == 0, made.stderr
     policy.write_text("[plan]\ncertificate = true\n")
     assert atlas("audit", path, "--check", policy, "--trust", tmp_path / "ann.pub").returncode == 0
@@ -117,18 +135,29 @@ def test_one_that_holds(atlas, plan, tmp_path):
     assert atlas("audit", path, "--check", policy).returncode == 1
     layers = json.loads(atlas("info", path, "--json").stdout)["n_layers"] + 1
     (path.parent / "plan.bin.cert").write_text(certificate(root, phases, layers))
-    assert run(atlas, path) == "atlas run: error: --require-certified: certificates are for GPUs, and this is device cpu"
+    assert (
+        run(atlas, path) == "atlas run: error: --require-certified: certificates are for GPUs, and this is device cpu"
+    )
     checked = atlas("audit", path, "--check", policy)
     assert (checked.returncode, checked.stderr) == (0, "")
     (path.parent / "plan.bin.cert").unlink()
 
 
-@pytest.mark.parametrize("words,message", [
-    (["--certify", "--device", "cpu"], "--certify compares a GPU with the reference device: leave --device cpu out"),
-    (["--certify", "--against", "b"], "--certify compares with the reference device by the tolerances of dtypes: give it "
-     "without --against, --each-layer and --tolerance"),
-    (["--sign", "key.pem", "-p", "x"], "--sign needs --certify"),
-])
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        (
+            ["--certify", "--device", "cpu"],
+            "--certify compares a GPU with the reference device: leave --device cpu out",
+        ),
+        (
+            ["--certify", "--against", "b"],
+            "--certify compares with the reference device by the tolerances of dtypes: give it "
+            "without --against, --each-layer and --tolerance",
+        ),
+        (["--sign", "key.pem", "-p", "x"], "--sign needs --certify"),
+    ],
+)
 def test_mistakes(atlas, words, message):
     got = atlas("verify", "plan.bin", *words)
     assert (got.returncode, got.stdout, got.stderr) == (2, "", f"atlas verify: error: {message}\n")

@@ -83,15 +83,24 @@ def test_control_tokens_of_users_are_text(atlas, plan, checkpoint):
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["run", "--chat", "--tokens", "1"], "atlas run: error: --chat takes a text: give -p TEXT or -f FILE, not --tokens\n"),
+        (
+            ["run", "--chat", "--tokens", "1"],
+            "atlas run: error: --chat takes a text: give -p TEXT or -f FILE, not --tokens\n",
+        ),
         (["run", "-p", "x", "-s", "y"], "atlas run: error: --system needs --chat\n"),
         (["run", "-p", "x", "--date", "2026-01-01"], "atlas run: error: --date needs --chat\n"),
         (
             ["run", "--chat", "-p", "x", "--date", "2026-02-30"],
             "atlas run: error: --date 2026-02-30: expected a date such as 2026-01-31\n",
         ),
-        (["chat", "--date", "1969-12-31"], "atlas chat: error: --date 1969-12-31: expected a date such as 2026-01-31\n"),
-        (["chat", "--date", "2026-1-01x"], "atlas chat: error: --date 2026-1-01x: expected a date such as 2026-01-31\n"),
+        (
+            ["chat", "--date", "1969-12-31"],
+            "atlas chat: error: --date 1969-12-31: expected a date such as 2026-01-31\n",
+        ),
+        (
+            ["chat", "--date", "2026-1-01x"],
+            "atlas chat: error: --date 2026-1-01x: expected a date such as 2026-01-31\n",
+        ),
     ],
 )
 def test_usage(atlas, plan, words, said):

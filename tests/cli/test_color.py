@@ -20,8 +20,14 @@ def on_terminal(repo):
     def run(command, *words, stdout_too=False, env=None):
         ours, theirs = pty.openpty()
         out = theirs if stdout_too else subprocess.PIPE
-        process = subprocess.Popen([os.fspath(command), *map(str, words)], stdin=subprocess.DEVNULL, stdout=out, stderr=theirs,
-                                   cwd=repo, env={**os.environ, **(env or {})})
+        process = subprocess.Popen(
+            [os.fspath(command), *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=theirs,
+            cwd=repo,
+            env={**os.environ, **(env or {})},
+        )
         os.close(theirs)
         seen = b""
         try:
@@ -38,15 +44,28 @@ def on_terminal(repo):
 
 MISTAKES = [
     ("atlas", ["rnu"], f"{BOLD}atlas:{END} {RED}error:{END} unknown verb rnu: did you mean run?\n"),
-    ("atlas", ["run", "x", "--tempreature"],
-     f"{BOLD}atlas run:{END} {RED}error:{END} unknown option --tempreature: did you mean --temperature?\n"),
-    ("atlas", ["info", "/none.bin"], f"{BOLD}atlas info:{END} {RED}error[IO]:{END} /none.bin: No such file or directory\n"
-                                     f"  {GREEN}help:{END} Check that the file exists and may be read.\n"),
+    (
+        "atlas",
+        ["run", "x", "--tempreature"],
+        f"{BOLD}atlas run:{END} {RED}error:{END} unknown option --tempreature: did you mean --temperature?\n",
+    ),
+    (
+        "atlas",
+        ["info", "/none.bin"],
+        f"{BOLD}atlas info:{END} {RED}error[IO]:{END} /none.bin: No such file or directory\n"
+        f"  {GREEN}help:{END} Check that the file exists and may be read.\n",
+    ),
     ("atlasc", ["--jbos"], f"{BOLD}atlasc:{END} {RED}error[A0101]:{END} unknown option --jbos: did you mean --jobs?\n"),
-    ("atlasc", ["explain", "unsinged"],
-     f"{BOLD}atlasc:{END} {RED}error[A0101]:{END} there is no code unsinged: did you mean UNSIGNED?\n"),
-    ("atlasc", ["kernls"],
-     f"{BOLD}atlasc:{END} {RED}error[A0101]:{END} kernls: there is no such folder or command: did you mean kernels?\n"),
+    (
+        "atlasc",
+        ["explain", "unsinged"],
+        f"{BOLD}atlasc:{END} {RED}error[A0101]:{END} there is no code unsinged: did you mean UNSIGNED?\n",
+    ),
+    (
+        "atlasc",
+        ["kernls"],
+        f"{BOLD}atlasc:{END} {RED}error[A0101]:{END} kernls: there is no such folder or command: did you mean kernels?\n",
+    ),
 ]
 
 
@@ -78,18 +97,36 @@ def test_no_environment_variable_counts(on_terminal, atlas, atlasc):
 
 
 def test_notes_of_the_compiler(on_terminal, atlasc, kernel_cache, tmp_path):
-    words = ["tests/fixtures/llama", "--context", "32", "--dry-run", "--cache-dir", kernel_cache, "-q", "--target", "none",
-             "--model", tmp_path / "m.toml"]
+    words = [
+        "tests/fixtures/llama",
+        "--context",
+        "32",
+        "--dry-run",
+        "--cache-dir",
+        kernel_cache,
+        "-q",
+        "--target",
+        "none",
+        "--model",
+        tmp_path / "m.toml",
+    ]
     (tmp_path / "m.toml").write_text("[runtime]\nmax_context = 48\n")
     code, _, seen = on_terminal(atlasc, *words)
     assert code == 0
-    assert re.search(rf"^{re.escape(BOLD)}\S+m\.toml:2:1?\d?:?.*{re.escape(CYAN)}note\[A0308\]:{re.escape(END)} ", seen, re.M), seen
+    assert re.search(
+        rf"^{re.escape(BOLD)}\S+m\.toml:2:1?\d?:?.*{re.escape(CYAN)}note\[A0308\]:{re.escape(END)} ", seen, re.M
+    ), seen
 
 
 def test_json_and_files_are_plain(on_terminal, atlas, atlasc, plan_of, tmp_path):
     plan = plan_of("llama")
-    for command, words in ((atlas, ["info", plan, "--json"]), (atlas, ["audit", plan]), (atlas, ["diff", plan, plan]),
-                           (atlasc, ["kernels"]), (atlasc, ["tests/fixtures/llama", "--dry-run", "--json", "--target", "none"])):
+    for command, words in (
+        (atlas, ["info", plan, "--json"]),
+        (atlas, ["audit", plan]),
+        (atlas, ["diff", plan, plan]),
+        (atlasc, ["kernels"]),
+        (atlasc, ["tests/fixtures/llama", "--dry-run", "--json", "--target", "none"]),
+    ):
         want = command(*words).stdout
         assert command(*words, "--color=always").stdout == want and ESCAPE not in want
         assert ESCAPE not in on_terminal(command, *words, stdout_too=True)[2]
@@ -102,11 +139,14 @@ def test_json_and_files_are_plain(on_terminal, atlas, atlasc, plan_of, tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == (tmp_path / "b.bin").read_bytes(), "a plan does not record it"
 
 
-@pytest.mark.parametrize("name,words,message", [
-    ("atlas", ["run", "x", "--color", "blue"], "atlas run: error: --color blue: expected auto, always or never\n"),
-    ("atlas", ["run", "x", "--color"], "atlas run: error: --color needs a value: auto|always|never\n"),
-    ("atlasc", ["x", "--color=yes"], "atlasc: error[A0101]: --color yes: expected auto, always or never\n"),
-])
+@pytest.mark.parametrize(
+    "name,words,message",
+    [
+        ("atlas", ["run", "x", "--color", "blue"], "atlas run: error: --color blue: expected auto, always or never\n"),
+        ("atlas", ["run", "x", "--color"], "atlas run: error: --color needs a value: auto|always|never\n"),
+        ("atlasc", ["x", "--color=yes"], "atlasc: error[A0101]: --color yes: expected auto, always or never\n"),
+    ],
+)
 def test_mistakes(request, name, words, message):
     run = request.getfixturevalue(name)(*words)
     assert (run.returncode, run.stdout, run.stderr) == (2, "", message)

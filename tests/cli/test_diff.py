@@ -30,8 +30,13 @@ def slots(got):
 def launches(atlas, plan, word):
     """(phase, op) of every launch whose kernel has the constant, by the audit."""
     audit = json.loads(atlas("audit", plan, "--json").stdout)
-    return {(p["phase"], entry["op"]) for t in audit["targets"] for p in t["phases"] for entry in p["launches"]
-            if any(d.split("=")[0] in word for d in entry["defines"].split())}
+    return {
+        (p["phase"], entry["op"])
+        for t in audit["targets"]
+        for p in t["phases"]
+        for entry in p["launches"]
+        if any(d.split("=")[0] in word for d in entry["defines"].split())
+    }
 
 
 def test_a_plan_equals_itself(atlas, small_plan_of):
@@ -74,7 +79,7 @@ def test_weights_that_differ_in_some_layers(atlas, small_plan_of, tmp_path, repo
     shutil.copytree(repo / "tests/fixtures/llama-trained", changed)
     data = bytearray((changed / "model.safetensors").read_bytes())
     size = int.from_bytes(data[:8], "little")
-    table = json.loads(data[8:8 + size])
+    table = json.loads(data[8 : 8 + size])
     for layer in (0, 2, 3):
         for name in ("self_attn.o_proj", "mlp.down_proj") if layer else ("self_attn.o_proj",):
             data[8 + size + table[f"model.layers.{layer}.{name}.weight"]["data_offsets"][0]] ^= 1
@@ -84,7 +89,8 @@ def test_weights_that_differ_in_some_layers(atlas, small_plan_of, tmp_path, repo
     lines = [line.split() for line in atlas("diff", *plans).stdout.splitlines() if line.startswith("weight")]
     assert sorted((line[1], line[-2:]) for line in lines if line[-1] == "weights") == [
         ("model.layers.0,2-3.self_attn.o_proj.weight", ["3", "weights"]),
-        ("model.layers.2-3.mlp.down_proj.weight", ["2", "weights"])]
+        ("model.layers.2-3.mlp.down_proj.weight", ["2", "weights"]),
+    ]
     [norm] = [line for line in lines if line[1] == "model.norm.weight"]
     assert norm[4] != norm[8] and len(norm[4]) == len(norm[8]) == 16
 
@@ -100,7 +106,8 @@ def test_the_other_way_round(small_plan_of, diff):
     there, back = diff(a, b), diff(b, a)
     assert slots(there) == slots(back)
     assert [(o["name"], o["a"], o["b"]) for o in there["options"]] == [
-        (o["name"], o["b"], o["a"]) for o in sorted(back["options"], key=lambda o: o["name"])]
+        (o["name"], o["b"], o["a"]) for o in sorted(back["options"], key=lambda o: o["name"])
+    ]
     phases = {(p["phase"], p["rows"]): p["in"] for p in there["targets"][0]["phases"]}
     assert phases["decode", 2] == [True, False] and phases["decode", 1] == phases["decode", 4] == [False, True]
 
@@ -121,22 +128,36 @@ def test_another_choice_has_the_ledgers_word(atlas, plan_of, small_plan_of, repo
     entry = next(e for e in decode["launches"] if sum(c["verdict"] == "slower" for c in e["candidates"]))
     slower = next(c for c in entry["candidates"] if c["verdict"] == "slower")
     text = (repo / "models" / "llama" / "MODEL.toml").read_text()
-    for key, value in {"prefill": "[64]", "decode": "[2]", "slots": "2", "page": "16", "ignore": "[]",
-                       "max_context": str(json.loads((repo / "tests/fixtures" / MODEL / "config.json").read_text())
-                                          ["max_position_embeddings"])}.items():
+    for key, value in {
+        "prefill": "[64]",
+        "decode": "[2]",
+        "slots": "2",
+        "page": "16",
+        "ignore": "[]",
+        "max_context": str(
+            json.loads((repo / "tests/fixtures" / MODEL / "config.json").read_text())["max_position_embeddings"]
+        ),
+    }.items():
         text = "\n".join(f"{key} = {value}" if line.startswith(f"{key} = ") else line for line in text.split("\n"))
     tunables = ", ".join(f"{k} = {v}" for k, v in (t.split("=") for t in slower["tunables"].split()))
     toml = tmp_path / "pin.toml"
-    toml.write_text(f'{text}\n[[kernels.pin]]\ntemplate = "{slower["template"]}"\nop = "{entry["op"]}"\n'
-                    f'phase = "decode"\nlayers = "1-1"\ntunables = {{ {tunables} }}\n')
+    toml.write_text(
+        f'{text}\n[[kernels.pin]]\ntemplate = "{slower["template"]}"\nop = "{entry["op"]}"\n'
+        f'phase = "decode"\nlayers = "1-1"\ntunables = {{ {tunables} }}\n'
+    )
     got = diff(a, plan_of(MODEL, "--model", toml))
     assert [o["name"] for o in got["options"]] == ["kernels.pin.000"]
     [slot] = [s for p in got["targets"][0]["phases"] for s in p["slots"]]
     assert slot["layers"] == [1, 1] and slot["op"] == entry["op"]
     assert slot["b"]["tunables"] == slower["tunables"] and slot["b"]["cost_from"] == "pin"
     assert f"a: {slower['template']} {slower['tunables']} has {slower['cost_us']:.2f} us (model)" in slot["reasons"]
-    assert any(r.startswith(f"b: {slot['a']['template']} ") and "banned: by the pin at pin.toml:" in r
-               for r in slot["reasons"]) and "chosen by a pin in b" in slot["reasons"]
+    assert (
+        any(
+            r.startswith(f"b: {slot['a']['template']} ") and "banned: by the pin at pin.toml:" in r
+            for r in slot["reasons"]
+        )
+        and "chosen by a pin in b" in slot["reasons"]
+    )
 
 
 def test_a_weight_and_a_missing_plan(atlas, small_plan_of, diff, tmp_path):

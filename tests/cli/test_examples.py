@@ -18,8 +18,23 @@ import urllib.request
 
 import pytest
 
-VERBS = ["run", "chat", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
-         "dump"]
+VERBS = [
+    "run",
+    "chat",
+    "serve",
+    "info",
+    "audit",
+    "diff",
+    "memory",
+    "verify",
+    "receipt",
+    "sign",
+    "bench",
+    "perplexity",
+    "tune",
+    "calibrate",
+    "dump",
+]
 PAGES = ["atlasc", "atlas", *[f"atlas-{verb}" for verb in VERBS]]
 POLICY = '[dtypes]\nweight = ["bf16"]\nembedding = ["bf16"]\nnorm = ["bf16"]\n'
 # What these compile, or measure on a device that is slower than any GPU, takes too long for every run.
@@ -32,8 +47,10 @@ exec "{0}" "$@" --cache-dir "{1}"
 
 
 # Without a GPU: what is said, and why.
-TIMED = {"atlas bench plan.bin --kernels": (2, "--kernels: device cpu has no launches to time"),
-         "atlas tune candidates.bin": (5, "error[NO_DRIVER]")}
+TIMED = {
+    "atlas bench plan.bin --kernels": (2, "--kernels: device cpu has no launches to time"),
+    "atlas tune candidates.bin": (5, "error[NO_DRIVER]"),
+}
 
 
 def has_gpu():
@@ -56,22 +73,45 @@ def desk(build_dir, atlas, kernel_cache, plan_of, repo, tmp_path_factory):
     """A folder with what the examples name, and the environment that they run in."""
     desk = tmp_path_factory.mktemp("desk")
     shutil.copytree(repo / "tests/fixtures/llama-trained", desk / "model", ignore=shutil.ignore_patterns("MODEL.toml"))
-    (desk / "model/MODEL.toml").write_text("[runtime]\nslots = 2\nmax_context = 512\n[phases]\nprefill = [64]\ndecode = [1, 2]\n")
-    (desk / "model/chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+    (desk / "model/MODEL.toml").write_text(
+        "[runtime]\nslots = 2\nmax_context = 512\n[phases]\nprefill = [64]\ndecode = [1, 2]\n"
+    )
+    (desk / "model/chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    )
     (desk / "prompts.jsonl").write_text('{"prompt": "In the beginning"}\n{"prompt": "And", "id": "b"}\n')
     (desk / "text.txt").write_text("In the beginning God created the heaven and the earth. " * 12)
     (desk / "keys.txt").write_text("a-key-that-is-long-enough-0123456789\n")
     (desk / "keys.txt").chmod(0o600)
     (desk / "policy.toml").write_text(POLICY)
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", desk / "key.pem"], check=True, capture_output=True)
+    subprocess.run(
+        ["openssl", "genpkey", "-algorithm", "ed25519", "-out", desk / "key.pem"], check=True, capture_output=True
+    )
     shutil.copy(plan_of(desk / "model"), desk / "plan.bin")
     shutil.copy(plan_of("llama-trained"), desk / "old.bin")
     (desk / "bin").mkdir()
     (desk / "bin/atlasc").write_text(COMPILER.format(build_dir / "atlasc", kernel_cache))
     (desk / "bin/atlasc").chmod(0o755)
     env = {**os.environ, "PATH": f"{desk}/bin:{build_dir}:{os.environ['PATH']}"}
-    first = subprocess.run([build_dir / "atlas", "bench", "plan.bin", "--device", "cpu", "--tokens", "2", "--only", "pp64",
-                            "--json", "before.json"], cwd=desk, capture_output=True, text=True, check=False)
+    first = subprocess.run(
+        [
+            build_dir / "atlas",
+            "bench",
+            "plan.bin",
+            "--device",
+            "cpu",
+            "--tokens",
+            "2",
+            "--only",
+            "pp64",
+            "--json",
+            "before.json",
+        ],
+        cwd=desk,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert first.returncode == 0, first.stderr
     fake = {} if has_gpu() else {"FAKE_CUDA_CC": "9.0", "LD_LIBRARY_PATH": f"{build_dir}/tests-gpu/fake"}
     return desk, env, fake
@@ -81,8 +121,16 @@ def run(desk, command):
     folder, env, fake = desk
     if "atlas bench" not in command and "atlas tune" not in command:
         env = env | fake
-    return subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, timeout=600,
-                          check=False, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def check_server(desk, command):
@@ -93,7 +141,9 @@ def check_server(desk, command):
         port = s.getsockname()[1]
     assert "--port 8080" in command
     words = command.replace("--port 8080", f"--port {port}").split()
-    server = subprocess.Popen(words, cwd=folder, env=env | fake, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    server = subprocess.Popen(
+        words, cwd=folder, env=env | fake, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     try:
         for _ in range(600):
             try:

@@ -10,8 +10,23 @@ import subprocess
 
 import pytest
 
-VERBS = ["run", "chat", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune",
-         "calibrate", "dump"]
+VERBS = [
+    "run",
+    "chat",
+    "serve",
+    "info",
+    "audit",
+    "diff",
+    "memory",
+    "verify",
+    "receipt",
+    "sign",
+    "bench",
+    "perplexity",
+    "tune",
+    "calibrate",
+    "dump",
+]
 BASH = r"""
 source "$1/bash-completion/completions/$2"; shift
 command=$1
@@ -69,8 +84,14 @@ def complete(request, share, tmp_path):
             line = " ".join(words).replace(" = ", "=")
             file = share / f"fish/vendor_completions.d/{words[0]}.fish"
             call = ["fish", "--no-config", "-c", f"source {file}; complete -C '{line}'"]
-        got = subprocess.run(call, text=True, capture_output=True, timeout=60, check=True,
-                             env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb"})
+        got = subprocess.run(
+            call,
+            text=True,
+            capture_output=True,
+            timeout=60,
+            check=True,
+            env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb"},
+        )
         assert got.stderr == "", got.stderr
         lines = [line.split("\t")[0].rstrip("/") for line in got.stdout.splitlines() if line]
         return sorted({line.split("=")[-1] if "=" in words else line.rstrip("=") for line in lines})
@@ -141,11 +162,18 @@ def test_words_of_atlasc(complete, atlasc, tmp_path, monkeypatch):
     assert {w for w in complete("atlasc", "model", "--") if w.startswith("--")} == options
 
 
-@pytest.mark.parametrize("command,words,message", [
-    ("atlasc", ["--help-as", "html"], "atlasc: error[A0101]: --help-as html: expected man, model, bash, zsh or fish\n"),
-    ("atlas", ["--help-as", "html"], "atlas: error: --help-as html: expected man, bash, zsh or fish\n"),
-    ("atlas", ["run", "--help-as=bash"], "atlas run: error: --help-as bash: expected man\n"),
-])
+@pytest.mark.parametrize(
+    "command,words,message",
+    [
+        (
+            "atlasc",
+            ["--help-as", "html"],
+            "atlasc: error[A0101]: --help-as html: expected man, model, bash, zsh or fish\n",
+        ),
+        ("atlas", ["--help-as", "html"], "atlas: error: --help-as html: expected man, bash, zsh or fish\n"),
+        ("atlas", ["run", "--help-as=bash"], "atlas run: error: --help-as bash: expected man\n"),
+    ],
+)
 def test_mistakes(request, command, words, message):
     run = request.getfixturevalue(command)(*words)
     assert (run.returncode, run.stdout, run.stderr) == (2, "", message)

@@ -51,7 +51,11 @@ def test_a_plan_that_keeps_to_it(check):
     assert (run.returncode, run.stdout, run.stderr) == (0, "the plan keeps to policy.toml\n", "")
     run = check(CLEAN, "--json")
     assert run.returncode == 0 and json.loads(run.stdout) == {
-        "schema_version": 1, "policy": "policy.toml", "ok": True, "violations": []}
+        "schema_version": 1,
+        "policy": "policy.toml",
+        "ok": True,
+        "violations": [],
+    }
 
 
 def found(run):
@@ -87,18 +91,26 @@ def test_templates(check, audit):
         assert check(f'[templates]\nrequired = ["{name}"]\n').returncode == 0
     assert found(check('[templates]\nrequired = ["attn_*", "read_probe", "nothing"]\n', "--json")) == [
         ("templates.required", "sm_90a", "no launch has a template read_probe"),
-        ("templates.required", "sm_90a", "no launch has a template nothing")]
+        ("templates.required", "sm_90a", "no launch has a template nothing"),
+    ]
 
 
 def test_a_plan_without_targets_runs_no_template(check, small_plan_of):
     plan = small_plan_of(MODEL, "--target", "none")
     assert found(check('[templates]\nrequired = ["attn_*"]\n', "--json", plan=plan)) == [
-        ("templates.required", "", "no launch has a template attn_*")]
+        ("templates.required", "", "no launch has a template attn_*")
+    ]
 
 
-@pytest.mark.parametrize("role,tensor", [
-    ("weight", "model.layers.0.mlp.up_proj.weight"), ("embedding", "model.embed_tokens.weight"),
-    ("norm", "model.norm.weight"), ("activation", "l0.q")])
+@pytest.mark.parametrize(
+    "role,tensor",
+    [
+        ("weight", "model.layers.0.mlp.up_proj.weight"),
+        ("embedding", "model.embed_tokens.weight"),
+        ("norm", "model.norm.weight"),
+        ("activation", "l0.q"),
+    ],
+)
 def test_dtypes(check, role, tensor):
     got = found(check(f'[dtypes]\n{role} = ["e4m3", "e2m1"]\n', "--json"))
     assert (f"dtypes.{role}", "", f"{role} {tensor} is bf16: allowed e4m3, e2m1") in got
@@ -111,10 +123,12 @@ def test_dtypes(check, role, tensor):
 
 def test_kv(check):
     assert found(check('[kv]\ndtype = ["e4m3"]\n[[kv.layers]]\nlayers = "0"\ndtype = ["bf16"]\n', "--json")) == [
-        ("kv.dtype", "layer 1", "keys and values are bf16: allowed e4m3")]
+        ("kv.dtype", "layer 1", "keys and values are bf16: allowed e4m3")
+    ]
     assert found(check('[[kv.layers]]\nlayers = "1-2"\ndtype = ["e2m1"]\n', "--json")) == [
         ("kv.layers", "layer 1", "keys and values are bf16: allowed e2m1"),
-        ("kv.layers", "", "layers 1-2: the model has layers 0 to 1")]
+        ("kv.layers", "", "layers 1-2: the model has layers 0 to 1"),
+    ]
 
 
 def test_launches(check, audit):
@@ -124,14 +138,20 @@ def test_launches(check, audit):
         counts[p["phase"]] = n
     assert check(f"[launches]\nper_layer = {max(counts.values())}\n").returncode == 0
     assert found(check(f"[launches]\ndecode = {counts['decode'] - 1}\nprefill = {counts['prefill']}\n", "--json")) == [
-        ("launches.decode", "sm_90a/decode[2]/layers 0-1",
-         f"{counts['decode']} launches a layer: at most {counts['decode'] - 1}")]
+        (
+            "launches.decode",
+            "sm_90a/decode[2]/layers 0-1",
+            f"{counts['decode']} launches a layer: at most {counts['decode'] - 1}",
+        )
+    ]
 
 
 def test_the_plan_as_a_whole(check, plan_of, tmp_path):
     toml = tmp_path / "ban.toml"
-    toml.write_text('[runtime]\nslots = 2\n[phases]\nprefill = [16]\ndecode = [2]\n'
-                    '[[kernels.ban]]\ntemplate = "attn_wgmma"\nphase = "prefill"\n')
+    toml.write_text(
+        "[runtime]\nslots = 2\n[phases]\nprefill = [16]\ndecode = [2]\n"
+        '[[kernels.ban]]\ntemplate = "attn_wgmma"\nphase = "prefill"\n'
+    )
     banned = plan_of(MODEL, "--model", toml)
     run = check("[plan]\nwaivers = false\ncertificate = true\nsignature = true\n", "--json", plan=banned)
     got = found(run)
@@ -157,7 +177,9 @@ def test_targets_that_never_ran(atlas, check, plan_of, small_plan_of):
 def test_text_names_line_and_rule(check):
     run = check("[launches]\n\nper_layer = 1\n[plan]\nsignature = true\n")
     lines = run.stdout.splitlines()
-    assert run.returncode == 1 and lines[0].startswith("policy.toml:3: launches.per_layer: sm_90a/prefill[64]/layers 0-1: ")
+    assert run.returncode == 1 and lines[0].startswith(
+        "policy.toml:3: launches.per_layer: sm_90a/prefill[64]/layers 0-1: "
+    )
     assert lines[-2] == "policy.toml:5: plan.signature: the plan has no signature"
     assert lines[-1] == "3 violations"
 
@@ -184,30 +206,35 @@ def test_sarif(check, atlas):
     assert clean["runs"][0]["results"] == clean["runs"][0]["tool"]["driver"]["rules"] == []
 
 
-@pytest.mark.parametrize("text,message", [
-    ("[template]\n", "1: unknown table template: did you mean templates?"),
-    ("[zebra]\n", "1: unknown table zebra: expected templates, dtypes, kv, launches or plan"),
-    ('[templates]\nforbiden = ["x"]\n', "2: unknown key templates.forbiden: did you mean templates.forbidden?"),
-    ("[templates]\nforbidden = []\n", "2: templates.forbidden: the list is empty: leave the key out for no rule"),
-    ('[templates]\nforbidden = "x"\n', "2: templates.forbidden: expected a list of strings"),
-    ('[templates]\nforbidden = ["*a*"]\n', '2: templates.forbidden: "*a*": at most one *'),
-    ('[templates]\nforbidden = ["a" "b"]\n', '2: templates.forbidden: expected , or ] after "a"'),
-    ('[templates]\nforbidden = ["a]\n', "2: the string has no end"),
-    ('[templates]\nforbidden = ["a"] x\n', "2: expected the end of the line"),
-    ('[templates]\nrequired = ["a"]\nrequired = ["b"]\n', "3: templates.required: occurs twice, first in line 2"),
-    ('[kv]\ndtype = ["fp7"]\n', '2: "fp7" is not a dtype: expected one of bf16, f16, f32, i32, e4m3, e2m1, e8m0, u4, f32z, fp8, '
-     'nvfp4'),
-    ('[dtypes]\nweight = ["nvfp4"]\n', '2: "nvfp4" is not a dtype: expected one of '),
-    ("[launches]\nper_layer = 0\n", "2: launches.per_layer: expected a whole number from 1"),
-    ("[launches]\nper_layer = 1.5\n", "2: launches.per_layer: expected a whole number from 1"),
-    ("[plan]\nwaivers = 1\n", "2: plan.waivers: expected true or false"),
-    ("[kv.layers]\n", "1: [kv.layers]: expected [[kv.layers]]"),
-    ("[[kv]]\n", "1: [[kv]]: expected [kv]"),
-    ('[[kv.layers]]\nlayers = "1-0"\n', '2: kv.layers.layers: "1-0": expected "first-last"'),
-    ('[[kv.layers]]\nlayers = "1-2"\n', "1: kv.layers: layers and dtype must both be there"),
-    ('kv.layers.layers = "1-2"\n', "1: kv.layers.layers: expected in a table [[kv.layers]]"),
-    ("waivers\n", "1: expected = after waivers"),
-])
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        ("[template]\n", "1: unknown table template: did you mean templates?"),
+        ("[zebra]\n", "1: unknown table zebra: expected templates, dtypes, kv, launches or plan"),
+        ('[templates]\nforbiden = ["x"]\n', "2: unknown key templates.forbiden: did you mean templates.forbidden?"),
+        ("[templates]\nforbidden = []\n", "2: templates.forbidden: the list is empty: leave the key out for no rule"),
+        ('[templates]\nforbidden = "x"\n', "2: templates.forbidden: expected a list of strings"),
+        ('[templates]\nforbidden = ["*a*"]\n', '2: templates.forbidden: "*a*": at most one *'),
+        ('[templates]\nforbidden = ["a" "b"]\n', '2: templates.forbidden: expected , or ] after "a"'),
+        ('[templates]\nforbidden = ["a]\n', "2: the string has no end"),
+        ('[templates]\nforbidden = ["a"] x\n', "2: expected the end of the line"),
+        ('[templates]\nrequired = ["a"]\nrequired = ["b"]\n', "3: templates.required: occurs twice, first in line 2"),
+        (
+            '[kv]\ndtype = ["fp7"]\n',
+            '2: "fp7" is not a dtype: expected one of bf16, f16, f32, i32, e4m3, e2m1, e8m0, u4, f32z, fp8, nvfp4',
+        ),
+        ('[dtypes]\nweight = ["nvfp4"]\n', '2: "nvfp4" is not a dtype: expected one of '),
+        ("[launches]\nper_layer = 0\n", "2: launches.per_layer: expected a whole number from 1"),
+        ("[launches]\nper_layer = 1.5\n", "2: launches.per_layer: expected a whole number from 1"),
+        ("[plan]\nwaivers = 1\n", "2: plan.waivers: expected true or false"),
+        ("[kv.layers]\n", "1: [kv.layers]: expected [[kv.layers]]"),
+        ("[[kv]]\n", "1: [[kv]]: expected [kv]"),
+        ('[[kv.layers]]\nlayers = "1-0"\n', '2: kv.layers.layers: "1-0": expected "first-last"'),
+        ('[[kv.layers]]\nlayers = "1-2"\n', "1: kv.layers: layers and dtype must both be there"),
+        ('kv.layers.layers = "1-2"\n', "1: kv.layers.layers: expected in a table [[kv.layers]]"),
+        ("waivers\n", "1: expected = after waivers"),
+    ],
+)
 def test_mistakes_of_a_policy(check, text, message):
     run = check(text)
     assert (run.returncode, run.stdout) == (4, "")

@@ -19,6 +19,7 @@ PINNED = '[[kernels.pin]]\ntemplate = "stream_norm"\nphase = "decode"\ntunables 
 def rebuild(atlas):
     def run(plan, checkpoint, *words):
         return atlas("verify", plan, "--rebuild", "--checkpoint", checkpoint, *words)
+
     return run
 
 
@@ -26,12 +27,19 @@ def left_over(plan):
     return [f.name for f in plan.parent.iterdir() if ".rebuild." in f.name]
 
 
-@pytest.mark.parametrize("checkpoint,words", [
-    (FIXTURE, []), (FIXTURE, ["--target", "none"]), (FIXTURE, ["--weights", "ref", "--target", "none"]),
-    (FIXTURE, ["--tuning", "none", "--candidates", "1"]), (FIXTURE, ["--target", "sm_80,sm_90a", "--weights", "ref"]),
-    (FIXTURE + "/config.json", ["--random-weights", "--seed", "7", "--target", "none"]),
-    (FIXTURE + "/config.json", ["--random-weights", "--seed", "7", "--weights", "ref", "--target", "none"])],
-    ids=["embedded", "reference device", "by reference", "candidates", "two targets", "random", "random, made at open"])
+@pytest.mark.parametrize(
+    "checkpoint,words",
+    [
+        (FIXTURE, []),
+        (FIXTURE, ["--target", "none"]),
+        (FIXTURE, ["--weights", "ref", "--target", "none"]),
+        (FIXTURE, ["--tuning", "none", "--candidates", "1"]),
+        (FIXTURE, ["--target", "sm_80,sm_90a", "--weights", "ref"]),
+        (FIXTURE + "/config.json", ["--random-weights", "--seed", "7", "--target", "none"]),
+        (FIXTURE + "/config.json", ["--random-weights", "--seed", "7", "--weights", "ref", "--target", "none"]),
+    ],
+    ids=["embedded", "reference device", "by reference", "candidates", "two targets", "random", "random, made at open"],
+)
 def test_equal(atlasc, rebuild, kernel_cache, tmp_path, checkpoint, words):
     plan = tmp_path / "plan.bin"
     done = atlasc(checkpoint, "-o", plan, "--cache-dir", kernel_cache, *words)
@@ -58,8 +66,11 @@ def test_what_is_in_model_toml_counts_and_not_where_it_lies(atlasc, rebuild, ker
 def test_a_signature_is_no_difference(atlasc, rebuild, tmp_path):
     """Only who has the key can make it again; all else is compared."""
     key, plan = tmp_path / "key.pem", tmp_path / "plan.bin"
-    key.write_bytes(ed25519.Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    key.write_bytes(
+        ed25519.Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
     assert atlasc(FIXTURE, "--target", "none", "--sign", key, "-o", plan).returncode == 0
     run = rebuild(plan, FIXTURE)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -72,8 +83,10 @@ def test_files_of_times_and_of_scales(atlasc, rebuild, kernel_cache, repo, tmp_p
     scales, times = tmp_path / "far" / "my-scales.safetensors", tmp_path / "times.toml"
     assert atlasc("calibrate", model, "--text", model / "heldout.txt", "-o", scales, "-q").returncode == 0
     times.write_bytes((repo / "kernels/tuning/sm_90a.h100.toml").read_bytes() + b"# mine\n")
-    (model / "MODEL.toml").write_text(f'[kv]\ndtype = "fp8"\nscales = "{scales}" # these\n[phases]\nprefill = [64]\n'
-                                      'decode = [1]\n[runtime]\nslots = 1\nmax_context = 64\n')
+    (model / "MODEL.toml").write_text(
+        f'[kv]\ndtype = "fp8"\nscales = "{scales}" # these\n[phases]\nprefill = [64]\n'
+        "decode = [1]\n[runtime]\nslots = 1\nmax_context = 64\n"
+    )
     plan = tmp_path / "plan.bin"
     done = atlasc(model, "-o", plan, "--cache-dir", kernel_cache, "--tuning", times)
     assert done.returncode == 0, done.stderr
@@ -98,8 +111,10 @@ def test_files_of_token_ids(atlasc, rebuild, repo, tmp_path):
     ids, scales, plan = far / "my-ids.txt", far / "my-scales.safetensors", tmp_path / "plan.bin"
     ids.write_text("".join(f"{i}\n" for i in range(0, 400, 3)))
     assert atlasc("calibrate", model, "--text", model / "heldout.txt", "-o", scales, "-q").returncode == 0
-    (model / "MODEL.toml").write_text(f'[speculate]\nrows = 2\nvocabulary_file = "{ids}"  # these\nhead = "fp8-block"\n[kv]\n'
-                                      f'scales = "../far/{scales.name}"\ndtype = "fp8"\n[runtime]\nmax_context = 64\n')
+    (model / "MODEL.toml").write_text(
+        f'[speculate]\nrows = 2\nvocabulary_file = "{ids}"  # these\nhead = "fp8-block"\n[kv]\n'
+        f'scales = "../far/{scales.name}"\ndtype = "fp8"\n[runtime]\nmax_context = 64\n'
+    )
     done = atlasc(model, "--target", "none", "-o", plan)
     assert done.returncode == 0, done.stderr
     data = plan.read_bytes()
@@ -143,8 +158,12 @@ def test_another_compiler_is_told_first(atlasc, rebuild, build_dir, tmp_path):
     other, plan = build_dir / "atlasc.other-version", tmp_path / "plan.bin"
     assert atlasc(FIXTURE, "--target", "none", "-o", plan).returncode == 0
     try:
-        other.write_bytes((build_dir / "atlasc").read_bytes().replace(b"atlasc 0.1.0\x00", b"atlasc 9.1.0\x00")
-                          .replace(b"\x000.1.0\x00", b"\x009.1.0\x00"))
+        other.write_bytes(
+            (build_dir / "atlasc")
+            .read_bytes()
+            .replace(b"atlasc 0.1.0\x00", b"atlasc 9.1.0\x00")
+            .replace(b"\x000.1.0\x00", b"\x009.1.0\x00")
+        )
         other.chmod(0o755)
         run = rebuild(plan, FIXTURE, "--atlasc", other)
         assert run.returncode == 8 and run.stdout.startswith("another tool: atlasc 0.1.0 -> 9.1.0\n")

@@ -17,8 +17,13 @@ from tokenizers import Tokenizer
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
 GREEDY = ["--device", "cpu", "--temperature", "0", "--repetition-penalty", "1"]
-PROMPTS = ["In the beginning", "And the LORD said unto Moses,", "a", "The king of Babylon came",
-           "Blessed are the poor in spirit: for theirs is the kingdom of heaven. Blessed are they that mourn:"]
+PROMPTS = [
+    "In the beginning",
+    "And the LORD said unto Moses,",
+    "a",
+    "The king of Babylon came",
+    "Blessed are the poor in spirit: for theirs is the kingdom of heaven. Blessed are they that mourn:",
+]
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +79,9 @@ def test_whole_code_points(atlas, generate, small_plan_of):
 
 def test_streams(atlas, trained):
     """Text comes while the answer is being made, one write a token."""
-    process = subprocess.Popen([atlas, "run", trained, "-p", PROMPTS[0], "-n", "400", *GREEDY, "-q"],
-                               stdout=subprocess.PIPE, bufsize=0)
+    process = subprocess.Popen(
+        [atlas, "run", trained, "-p", PROMPTS[0], "-n", "400", *GREEDY, "-q"], stdout=subprocess.PIPE, bufsize=0
+    )
     pieces = []
     while piece := process.stdout.read(1 << 16):
         pieces.append(piece)
@@ -111,10 +117,10 @@ def test_stop_text_spans_tokens(generate, trained):
     [whole] = generate(trained, "-p", PROMPTS[0], "-n", 40, *GREEDY)
     text = whole["text"]
     for at, length in ((0, 3), (9, 5), (14, 11)):  # from the first byte, inside a word, over several words
-        stop = text[at:at + length]
+        stop = text[at : at + length]
         [cut] = generate(trained, "-p", PROMPTS[0], "-n", 40, *GREEDY, "--stop", stop, "--stop", "never said")
-        assert cut["text"] == text[:text.index(stop)] and cut["finish"] == "stop"
-        assert cut["tokens"] == whole["tokens"][:len(cut["tokens"])] and len(cut["tokens"]) < 40
+        assert cut["text"] == text[: text.index(stop)] and cut["finish"] == "stop"
+        assert cut["tokens"] == whole["tokens"][: len(cut["tokens"])] and len(cut["tokens"]) < 40
     [never] = generate(trained, "-p", PROMPTS[0], "-n", 40, *GREEDY, "--stop", text + "!")
     assert never["text"] == text and never["finish"] == "length"  # what was held back comes at the end
 
@@ -154,7 +160,7 @@ def test_context_ends_the_answer(generate, trained, small_plan_of):
     assert result["finish"] == "length"
     assert len(result["prompt_tokens"]) + len(result["tokens"]) == 33  # the last one needs no place
     [longer] = generate(trained, "-p", PROMPTS[0], "-n", 100, *GREEDY)
-    assert longer["tokens"][:len(result["tokens"])] == result["tokens"]
+    assert longer["tokens"][: len(result["tokens"])] == result["tokens"]
 
 
 # Refusals --------------------------------------------------------------------------------------------
@@ -166,8 +172,10 @@ def test_prompts_that_cannot_run_are_all_listed(atlas, small_plan_of, tmp_path):
     file.write_text("short\n\n" + "word " * 100 + "\nfine\n")
     run = atlas("run", plan, "-f", file, *GREEDY)
     n = len(Tokenizer.from_file(str(FIXTURES / "llama-trained" / "tokenizer.json")).encode("word " * 100).ids)
-    lines = [f"atlas run: {file}:2: note: an empty line is skipped",
-             f"atlas run: error: {file}:3: {n} tokens: the plan's context holds 32"]
+    lines = [
+        f"atlas run: {file}:2: note: an empty line is skipped",
+        f"atlas run: error: {file}:3: {n} tokens: the plan's context holds 32",
+    ]
     assert (run.returncode, run.stdout, run.stderr.splitlines()) == (4, "", lines)
 
 
@@ -185,7 +193,9 @@ def test_prompt_files(atlas, trained, tmp_path):
 def test_token_ids(atlas, trained):
     run = atlas("run", trained, "--tokens", "1,2,x", *GREEDY)
     assert (run.returncode, run.stderr) == (
-        2, "atlas run: error: --tokens 1,2,x: expected token ids with commas between them\n")
+        2,
+        "atlas run: error: --tokens 1,2,x: expected token ids with commas between them\n",
+    )
     run = atlas("run", trained, "--tokens", "1,999999", *GREEDY, "-q")
     assert run.returncode == 4
     assert run.stderr == "atlas run: error[TOKEN]: --tokens: token id 999999 (number 2 of 2): ids go from 0 to 2047\n"
@@ -211,14 +221,20 @@ def test_a_damaged_plan(atlas, trained, tmp_path):
     plan[8] = 1  # the format version
     (tmp_path / "plan.bin").write_bytes(plan)
     run = atlas("run", tmp_path / "plan.bin", "-p", "x", *GREEDY)
-    assert (run.returncode, run.stdout, run.stderr) == (8, "", (
-        f"atlas run: error[PLAN_VERSION]: {tmp_path}/plan.bin: plan format version 1: this program reads version 10; "
-        "`atlasc MODEL_DIR -o PLAN` makes the plan anew\n"
-        "  help: Compile the model again with this atlasc.\n"))
+    assert (run.returncode, run.stdout, run.stderr) == (
+        8,
+        "",
+        (
+            f"atlas run: error[PLAN_VERSION]: {tmp_path}/plan.bin: plan format version 1: this program reads version 10; "
+            "`atlasc MODEL_DIR -o PLAN` makes the plan anew\n"
+            "  help: Compile the model again with this atlasc.\n"
+        ),
+    )
     (tmp_path / "plan.bin").write_bytes(b"#!/bin/sh\n" * 50)
     run = atlas("run", tmp_path / "plan.bin", "-p", "x", *GREEDY)
     assert run.returncode == 4 and run.stderr.startswith(
-        f"atlas run: error[NOT_A_PLAN]: {tmp_path}/plan.bin: not a plan: ")
+        f"atlas run: error[NOT_A_PLAN]: {tmp_path}/plan.bin: not a plan: "
+    )
 
 
 def test_no_memory(atlas, small_plan_of):
@@ -228,7 +244,8 @@ def test_no_memory(atlas, small_plan_of):
     assert (run.returncode, run.stdout) == (7, "")
     assert run.stderr.endswith(  # a sanitizer's allocator has its own remark before it
         "atlas run: error[NO_MEMORY]: 1907.4 GiB are not free for the graph's tensors in float32, "
-        "62500000 pages of cache among them\n  help: Free memory, or compile for less.\n")
+        "62500000 pages of cache among them\n  help: Free memory, or compile for less.\n"
+    )
 
 
 def test_scores_that_are_no_numbers(atlas, small_plan_of, tmp_path):
@@ -237,9 +254,9 @@ def test_scores_that_are_no_numbers(atlas, small_plan_of, tmp_path):
     shutil.copytree(FIXTURES / "llama", broken)
     data = bytearray((broken / "model.safetensors").read_bytes())
     header = int.from_bytes(data[:8], "little")
-    table = json.loads(data[8:8 + header])["model.embed_tokens.weight"]
+    table = json.loads(data[8 : 8 + header])["model.embed_tokens.weight"]
     at = 8 + header + table["data_offsets"][0] + 77 * table["shape"][1] * 2
-    data[at:at + 2] = b"\xc0\x7f"  # the embedding of token 77 has a NaN
+    data[at : at + 2] = b"\xc0\x7f"  # the embedding of token 77 has a NaN
     (broken / "model.safetensors").write_bytes(data)
     plan = small_plan_of(broken)
     run = atlas("run", plan, "--tokens", "5,6,7", "-n", "1", *GREEDY, "--json", "-q")
@@ -253,15 +270,17 @@ def test_scores_that_are_no_numbers(atlas, small_plan_of, tmp_path):
 
 def test_full_disk(atlas, trained):
     with open("/dev/full", "w") as full:
-        process = subprocess.run([atlas, "run", trained, "-p", "x", "-n", "3", *GREEDY, "-q"], stdout=full,
-                                 stderr=subprocess.PIPE, text=True)
+        process = subprocess.run(
+            [atlas, "run", trained, "-p", "x", "-n", "3", *GREEDY, "-q"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
     assert (process.returncode, process.stderr) == (5, "atlas run: error: stdout cannot be written\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt(atlas, trained, number):
-    process = subprocess.Popen([atlas, "run", trained, "-p", PROMPTS[0], "-n", "100000", *GREEDY, "-q"],
-                               stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [atlas, "run", trained, "-p", PROMPTS[0], "-n", "100000", *GREEDY, "-q"], stdout=subprocess.PIPE
+    )
     assert process.stdout.read(1)
     process.send_signal(number)
     assert process.wait(timeout=60) == 130

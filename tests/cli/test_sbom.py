@@ -86,7 +86,7 @@ def test_sources_and_kernels(document, plan):
     needs = {d["ref"]: d.get("dependsOn") for d in document["dependencies"]}
     assert needs["plan"] == [c["bom-ref"] for c in kernels]
     for c, k in zip(kernels, target["kernels"]):
-        code = sections["cubins"][k["cubin_offset"]:k["cubin_offset"] + k["cubin_bytes"]]
+        code = sections["cubins"][k["cubin_offset"] : k["cubin_offset"] + k["cubin_bytes"]]
         assert (c["name"], hash_of(c)) == (k["name"], hashlib.sha256(code).hexdigest())
         assert properties(c)["atlas:defines"] == k["defines"]
         assert needs[c["bom-ref"]] == [sources[k["name"] + ".cu"]["bom-ref"]]
@@ -139,6 +139,8 @@ def test_names_of_the_users_files_do_not_count(atlas, atlasc, tmp_path):
 def test_mistakes(atlas, atlasc, plan, tmp_path):
     run = atlas("info", plan, "--sbom", "--json")
     assert (run.returncode, run.stderr) == (
-        2, "atlas info: error: --sbom and --json both write to stdout: give one of them\n")
+        2,
+        "atlas info: error: --sbom and --json both write to stdout: give one of them\n",
+    )
     run = atlasc(FIXTURES / "llama", "--random-weights", "--hash-files", "-o", tmp_path / "plan.bin")
     assert run.returncode == 2 and "--hash-files with --random-weights: there are no files to hash" in run.stderr

@@ -67,7 +67,7 @@ def test_several_leaves(small_plan_of):
 def test_signatures(atlas, plans, keys):
     bare, signed = plans[0].read_bytes(), plans[1].read_bytes()
     check(signed)
-    assert signatures(bare) == [] and signed[:len(bare) - 16] == bare[:-16]
+    assert signatures(bare) == [] and signed[: len(bare) - 16] == bare[:-16]
     found = dict(signatures(signed))
     assert list(found) == sorted(k.raw for k in keys[:2])
     for key in keys[:2]:
@@ -118,13 +118,26 @@ def test_sign_afterwards(atlas, plans, keys, tmp_path):
     assert (run.returncode, run.stderr) == (2, "atlas sign: error: name a private key: atlas sign PLAN --key PEM\n")
     run = atlas("sign", plans[0], "--key", keys[0].pub, "-o", out)
     assert (run.returncode, run.stderr) == (
-        4, f"atlas sign: error: {keys[0].pub}: holds a public key: expected the private one\n")
+        4,
+        f"atlas sign: error: {keys[0].pub}: holds a public key: expected the private one\n",
+    )
 
 
-VERBS = [["run", "--tokens", "1,2,3", "-n", "2", "--device", "cpu", "-q"], ["info"], ["audit"],
-         ["verify", "--tokens", "1,2"], ["dump", "--tokens", "1,2", "-o", "out"], ["perplexity", "-f", "text"],
-         ["calibrate", "-f", "text", "-o", "out"], ["bench", "--device", "cpu"], ["tune"], ["sign", "--key", "{pem}"],
-         ["diff", "{plan}"], ["receipt"], ["memory"]]
+VERBS = [
+    ["run", "--tokens", "1,2,3", "-n", "2", "--device", "cpu", "-q"],
+    ["info"],
+    ["audit"],
+    ["verify", "--tokens", "1,2"],
+    ["dump", "--tokens", "1,2", "-o", "out"],
+    ["perplexity", "-f", "text"],
+    ["calibrate", "-f", "text", "-o", "out"],
+    ["bench", "--device", "cpu"],
+    ["tune"],
+    ["sign", "--key", "{pem}"],
+    ["diff", "{plan}"],
+    ["receipt"],
+    ["memory"],
+]
 
 
 @pytest.mark.parametrize("words", VERBS, ids=[v[0] for v in VERBS])
@@ -147,21 +160,29 @@ def test_trust(atlas, small_plan_of, plans, keys, tmp_path):
         run = atlas("run", plans[1], *words, *(w for k in trust for w in ("--trust", k.pub)))
         assert (run.returncode, run.stdout, run.stderr) == (0, free.stdout, "")
     run = atlas("run", plans[1], *words, "--trust", keys[2].pub)
-    assert run.stderr.endswith(" and others, none of them trusted\n  help: Check who made it; atlas info shows its keys.\n")
+    assert run.stderr.endswith(
+        " and others, none of them trusted\n  help: Check who made it; atlas info shows its keys.\n"
+    )
     data = bytearray(plans[1].read_bytes())
-    for at, section in ((-1, "signatures"), (-16, "signatures"), (-20, "signatures"), (-100, "signatures"), (20, None),
-                        (9000, None)):
+    for at, section in (
+        (-1, "signatures"),
+        (-16, "signatures"),
+        (-20, "signatures"),
+        (-100, "signatures"),
+        (20, None),
+        (9000, None),
+    ):
         data[at] ^= 2
         (tmp_path / "plan.bin").write_bytes(data)
         data[at] ^= 2
         run = atlas("run", tmp_path / "plan.bin", *words, "--trust", keys[0].pub)
         assert run.returncode == 6 and "error[INTEGRITY]" in run.stderr and (section or "") in run.stderr
     other = bytearray(plans[0].read_bytes())  # moved behind the same plan they hold, behind another they do not
-    other[-16:] = data[-16 - 2 * 96:]
+    other[-16:] = data[-16 - 2 * 96 :]
     (tmp_path / "plan.bin").write_bytes(other)
     assert atlas("run", tmp_path / "plan.bin", *words, "--trust", keys[0].pub).returncode == 0
     third = small_plan_of(MODEL, "--target", "none").read_bytes()
-    (tmp_path / "plan.bin").write_bytes(third[:-16] + data[-16 - 2 * 96:])
+    (tmp_path / "plan.bin").write_bytes(third[:-16] + data[-16 - 2 * 96 :])
     run = atlas("run", tmp_path / "plan.bin", *words, "--trust", keys[0].pub)
     assert run.returncode == 6 and " is not valid for this plan\n" in run.stderr
 
@@ -180,23 +201,29 @@ def key_files(tmp_path_factory, keys):
         "ec.pem": ec.generate_private_key(ec.SECP256R1()).private_bytes(PEM, PKCS8, PLAIN),
         "locked.pem": keys[0].private.private_bytes(PEM, PKCS8, serialization.BestAvailableEncryption(b"x")),
         "cut.pem": keys[0].pem.read_bytes()[:70],
-        "text.pem": b"hello\n", "empty.pem": b"", "der.pem": keys[0].private.private_bytes(DER, PKCS8, PLAIN),
+        "text.pem": b"hello\n",
+        "empty.pem": b"",
+        "der.pem": keys[0].private.private_bytes(DER, PKCS8, PLAIN),
     }
     for name, text in texts.items():
         (folder / name).write_bytes(text)
     return folder
 
 
-@pytest.mark.parametrize("name, why", [
-    ("rsa.pem", "holds an RSA key: expected an Ed25519 key"),
-    ("old-rsa.pem", 'holds "RSA PRIVATE KEY": expected "PRIVATE KEY" with an Ed25519 key'),
-    ("ec.pem", "holds an elliptic-curve key: expected an Ed25519 key"),
-    ("locked.pem", "the key is encrypted: expected a plain one (openssl pkcs8 -topk8 -nocrypt writes it)"),
-    ("cut.pem", "the key file is cut: there is no line -----END PRIVATE KEY-----"),
-    ("text.pem", "not a key file: there is no line that starts with -----BEGIN"),
-    ("empty.pem", "not a key file: there is no line that starts with -----BEGIN"),
-    ("der.pem", "not a key file: there is no line that starts with -----BEGIN"),
-    ("none.pem", "No such file or directory")])
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("rsa.pem", "holds an RSA key: expected an Ed25519 key"),
+        ("old-rsa.pem", 'holds "RSA PRIVATE KEY": expected "PRIVATE KEY" with an Ed25519 key'),
+        ("ec.pem", "holds an elliptic-curve key: expected an Ed25519 key"),
+        ("locked.pem", "the key is encrypted: expected a plain one (openssl pkcs8 -topk8 -nocrypt writes it)"),
+        ("cut.pem", "the key file is cut: there is no line -----END PRIVATE KEY-----"),
+        ("text.pem", "not a key file: there is no line that starts with -----BEGIN"),
+        ("empty.pem", "not a key file: there is no line that starts with -----BEGIN"),
+        ("der.pem", "not a key file: there is no line that starts with -----BEGIN"),
+        ("none.pem", "No such file or directory"),
+    ],
+)
 def test_bad_private_keys(atlasc, key_files, tmp_path, name, why):
     """Told before anything is compiled, and nothing is written."""
     run = atlasc(FIXTURES / MODEL, "-o", tmp_path / "plan.bin", "--sign", key_files / name)
@@ -209,15 +236,22 @@ def test_the_same_key_twice(atlasc, keys, tmp_path):
     assert (run.returncode, run.stderr) == (4, f"{keys[0].pem}: error[A0107]: the key of {keys[0].pem} again\n")
 
 
-@pytest.mark.parametrize("name, why", [
-    ("rsa.pub", "holds an RSA key: expected an Ed25519 key"),
-    ("rsa.pem", "holds a private key: expected the public one (openssl pkey -pubout writes it)"),
-    ("cut.pem", "the key file is cut: there is no line -----END PRIVATE KEY-----"),
-    ("none.pem", "No such file or directory")])
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("rsa.pub", "holds an RSA key: expected an Ed25519 key"),
+        ("rsa.pem", "holds a private key: expected the public one (openssl pkey -pubout writes it)"),
+        ("cut.pem", "the key file is cut: there is no line -----END PRIVATE KEY-----"),
+        ("none.pem", "No such file or directory"),
+    ],
+)
 def test_bad_public_keys(atlas, plans, key_files, name, why):
     run = atlas("info", plans[1], "--trust", key_files / name)
-    assert (run.returncode, run.stdout, run.stderr) == (4, "", f"atlas info: error[KEY]: {key_files / name}: {why}\n"
-                                                        "  help: openssl pkey -in key.pem -pubout writes one.\n")
+    assert (run.returncode, run.stdout, run.stderr) == (
+        4,
+        "",
+        f"atlas info: error[KEY]: {key_files / name}: {why}\n  help: openssl pkey -in key.pem -pubout writes one.\n",
+    )
 
 
 # Weights ------------------------------------------------------------------------------------------------------------
@@ -284,8 +318,11 @@ def test_policy(atlas, plans, keys, tmp_path):
     assert found(plans[1], listed) == []
     assert found(plans[0], listed) == [("plan.signers", 2, "none of the plan's 0 signatures is by a key of the list")]
     assert found(plans[1], f'[plan]\nsigners = ["{keys[2].id}"]\n') == [
-        ("plan.signers", 2, "none of the plan's 2 signatures is by a key of the list")]
+        ("plan.signers", 2, "none of the plan's 2 signatures is by a key of the list")
+    ]
     (tmp_path / "policy.toml").write_text('[plan]\nsigners = ["06e3"]\n')
     run = atlas("audit", plans[1], "--check", "policy.toml", cwd=tmp_path)
     assert (run.returncode, run.stderr) == (
-        4, 'atlas audit: policy.toml:2: error: plan.signers: "06e3": expected the id of a key, 64 hexadecimal digits\n')
+        4,
+        'atlas audit: policy.toml:2: error: plan.signers: "06e3": expected the id of a key, 64 hexadecimal digits\n',
+    )

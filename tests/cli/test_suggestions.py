@@ -28,8 +28,12 @@ def distance(a: str, b: str) -> int:
 def spoil(name: str, keep: int, rng: random.Random) -> str:
     """`name` with one edit past its first `keep` letters and before its last."""
     at = rng.randrange(keep, len(name) - 1)
-    edits = [name[:at] + name[at + 1:], name[:at] + "z" + name[at:], name[:at] + "z" + name[at + 1:],
-             name[:at] + name[at + 1] + name[at] + name[at + 2:]]
+    edits = [
+        name[:at] + name[at + 1 :],
+        name[:at] + "z" + name[at:],
+        name[:at] + "z" + name[at + 1 :],
+        name[:at] + name[at + 1] + name[at] + name[at + 2 :],
+    ]
     return rng.choice([e for e in edits if e != name])
 
 
@@ -41,8 +45,22 @@ def check(stderr: str, seen: str, names: list[str]) -> None:
     assert got[1] in (begun or [n for n in names if distance(seen, n) == least]), f"{seen}: {got[1]}"
 
 
-VERBS = ["run", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune", "calibrate",
-         "dump"]
+VERBS = [
+    "run",
+    "serve",
+    "info",
+    "audit",
+    "diff",
+    "memory",
+    "verify",
+    "receipt",
+    "sign",
+    "bench",
+    "perplexity",
+    "tune",
+    "calibrate",
+    "dump",
+]
 
 
 def options_of(text):
@@ -77,8 +95,9 @@ def test_options_of_the_compiler(atlasc):
             check(atlasc("model", seen).stderr, seen, names)
 
 
-@pytest.mark.parametrize("seen,meant", [("sm_90", "sm_90a"), ("sm_120", "sm_120a"), ("sm90a", "sm_90a"), ("sm_8", "sm_80"),
-                                        ("nnoe", "none")])
+@pytest.mark.parametrize(
+    "seen,meant", [("sm_90", "sm_90a"), ("sm_120", "sm_120a"), ("sm90a", "sm_90a"), ("sm_8", "sm_80"), ("nnoe", "none")]
+)
 def test_targets(atlasc, seen, meant):
     run = atlasc("tests/fixtures/llama", "--target", seen)
     assert run.returncode == 2 and run.stderr.endswith(f": did you mean {meant}?\n")
@@ -90,7 +109,9 @@ def test_codes(atlasc):
         assert run.returncode == 2 and re.search(r"there is no such code: did you mean A0\d\d\d\?", run.stderr)
 
 
-@pytest.mark.parametrize("seen,meant", [("lama", "llama"), ("Qwen3", "qwen3"), ("qwen3-moe", "qwen3_moe"), ("mistrall", "mistral")])
+@pytest.mark.parametrize(
+    "seen,meant", [("lama", "llama"), ("Qwen3", "qwen3"), ("qwen3-moe", "qwen3_moe"), ("mistrall", "mistral")]
+)
 def test_families(atlasc, repo, tmp_path, seen, meant):
     folder = tmp_path / "model"
     shutil.copytree(repo / "tests/fixtures/llama", folder)

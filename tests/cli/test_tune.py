@@ -41,9 +41,11 @@ def times(atlasc, atlas, small_plan_of):
     source = next(k["sha256"] for k in kernels if other["template"] in k.values())
 
     def text(us, sha256=source):
-        return (f'[card]\ntarget = "sm_90a"\nname = "A card"\ndriver = "1"\n[templates]\n'
-                f'{other["template"]} = "{sha256}"\n[[kernel]]\ntemplate = "{other["template"]}"\n'
-                f'constants = "{" ".join(constants)}"\n"{other["tunables"]}" = [{us}, 0.01]\n')
+        return (
+            f'[card]\ntarget = "sm_90a"\nname = "A card"\ndriver = "1"\n[templates]\n'
+            f'{other["template"]} = "{sha256}"\n[[kernel]]\ntemplate = "{other["template"]}"\n'
+            f'constants = "{" ".join(constants)}"\n"{other["tunables"]}" = [{us}, 0.01]\n'
+        )
 
     return text, other, chosen
 
@@ -62,7 +64,7 @@ def test_measured_is_chosen_and_recorded(atlas, small_plan_of, times, tmp_path):
     text = atlas("audit", plan).stdout
     assert re.search(rf"^target  sm_90a .*  times {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}$", text, re.M)
     line = next(x for x in text.splitlines() if "5.25 measured" in x)
-    assert "norm_linear" in line and f'{other["template"]} {other["tunables"]}' in line
+    assert "norm_linear" in line and f"{other['template']} {other['tunables']}" in line
     options = audit(atlas, plan)["options"]
     assert (options["tuning.sm_90a.card"], options["tuning.sm_90a.driver"]) == ("A card", "1")
     without = small_plan_of(MODEL, "--tuning", "none")
@@ -70,8 +72,10 @@ def test_measured_is_chosen_and_recorded(atlas, small_plan_of, times, tmp_path):
     assert options["tuning.sm_90a"] == "none" and "tuning.sm_90a.card" not in options
     assert "        run on: H100, H200   times of: A card" in text.splitlines()
     assert "times of: no card" in atlas("audit", without).stdout
-    assert "targets      sm_90a, run on: H100, H200; kernels chosen by times of A card, driver 1\n" in atlas(
-        "info", plan).stdout
+    assert (
+        "targets      sm_90a, run on: H100, H200; kernels chosen by times of A card, driver 1\n"
+        in atlas("info", plan).stdout
+    )
     assert "; kernels chosen by a model of its typical card, without times\n" in atlas("info", without).stdout
     told = {"target": "sm_90a", "ran_on": "H100, H200", "times": "none", "card": "", "driver": ""}
     assert json.loads(atlas("info", without, "--json").stdout)["by_target"] == [told]
@@ -102,13 +106,23 @@ def test_a_card_of_the_built_in_times(atlas, atlasc, small_plan_of, repo, tmp_pa
     assert refused("--card", "h200x") == (4, f"atlasc: error[A0707]: --card h200x: {none}h100, h200")
     assert refused("--target", "sm_80") == (4, f"{toml}:2:8: error[A0707]: target.card = h100: {none}none")
     assert refused("--card", "h100", "--tuning", "none") == (
-        2, "atlasc: error[A0101]: --card chooses among the built-in times, which --tuning replaces: give one of them")
+        2,
+        "atlasc: error[A0101]: --card chooses among the built-in times, which --tuning replaces: give one of them",
+    )
     assert refused("--card", "h100", "--target", "none") == (
-        2, "atlasc: error[A0101]: --card: --target none needs no measured times")
+        2,
+        "atlasc: error[A0101]: --card: --target none needs no measured times",
+    )
     known = "there are: h100, h200"
-    assert refused("--card", "h100,h200") == (4, "atlasc: error[A0707]: --card h100,h200: more than one card of sm_90a: its "
-                                              "kernels are chosen by the times of one")
-    assert refused("--card", "h100,") == (4, f'atlasc: error[A0707]: --card "h100,": the name of a card is missing; {known}')
+    assert refused("--card", "h100,h200") == (
+        4,
+        "atlasc: error[A0707]: --card h100,h200: more than one card of sm_90a: its "
+        "kernels are chosen by the times of one",
+    )
+    assert refused("--card", "h100,") == (
+        4,
+        f'atlasc: error[A0707]: --card "h100,": the name of a card is missing; {known}',
+    )
     toml.write_text('[target]\ncard = ""\n')
     assert refused() == (4, f'{toml}:2:8: error[A0707]: target.card = "": the name of a card is missing; {known}')
     toml.write_text("[target]\ncard = 1\n")
@@ -123,14 +137,26 @@ def test_times_of_another_source_are_told_and_not_used(atlasc, times, tmp_path):
     assert run.returncode == 0
     # the family's buckets have a decode of one row as well, which the file says nothing of: told once or not at all
     told = [x for x in run.stderr.splitlines() if "A0704" in x]
-    assert told in ([], [f"{file}: note[A0704]: the times of {other['template']} were measured with another version of it and are not used"])
+    assert told in (
+        [],
+        [
+            f"{file}: note[A0704]: the times of {other['template']} were measured with another version of it and are not used"
+        ],
+    )
 
 
-@pytest.mark.parametrize("text,where,what", [
-    ("[card]\ntarget = 90\n", ":2:10", "expected a string"),
-    ("[card]\nwatts = \"700\"\n", ":2:1", "unknown key watts: [card] has target, name and driver"),
-    ("[card]\ntarget = \"sm_80\"\nname = \"A\"\ndriver = \"1\"\n", "", "times of sm_80, which is not a target of this compile"),
-])
+@pytest.mark.parametrize(
+    "text,where,what",
+    [
+        ("[card]\ntarget = 90\n", ":2:10", "expected a string"),
+        ('[card]\nwatts = "700"\n', ":2:1", "unknown key watts: [card] has target, name and driver"),
+        (
+            '[card]\ntarget = "sm_80"\nname = "A"\ndriver = "1"\n',
+            "",
+            "times of sm_80, which is not a target of this compile",
+        ),
+    ],
+)
 def test_bad_files(atlasc, tmp_path, text, where, what):
     file = tmp_path / "times.toml"
     file.write_text(text)
@@ -174,8 +200,20 @@ def test_a_plan_with_candidates_is_a_plan(atlas, small_plan_of, with_candidates)
 
 def test_same_candidates_same_bytes(atlasc, kernel_cache, with_candidates, small_plan_of, tmp_path):
     toml = next(x for x in with_candidates.parent.parent.glob("small*/llama.toml"))
-    run = atlasc(SHAPE, "--model", toml, "--candidates", "1", "-j", "1", "--cache-dir", kernel_cache, "-o",
-                 tmp_path / "again.bin", timeout=600)
+    run = atlasc(
+        SHAPE,
+        "--model",
+        toml,
+        "--candidates",
+        "1",
+        "-j",
+        "1",
+        "--cache-dir",
+        kernel_cache,
+        "-o",
+        tmp_path / "again.bin",
+        timeout=600,
+    )
     assert run.returncode == 0
     assert (tmp_path / "again.bin").read_bytes() == with_candidates.read_bytes()
 
@@ -189,10 +227,15 @@ def test_the_file_is_looked_at_before_the_gpu(atlas, with_candidates, tmp_path):
     run = atlas("tune", with_candidates, "-o", tmp_path)
     assert (run.returncode, run.stderr) == (5, f"atlas tune: error: {tmp_path}: not a regular file but a folder\n")
     run = atlas("tune", with_candidates, "-o", tmp_path / "no" / "times.toml")
-    assert (run.returncode, run.stderr) == (5, f"atlas tune: error: {tmp_path}/no/times.toml: cannot be written: No such file or directory\n")
+    assert (run.returncode, run.stderr) == (
+        5,
+        f"atlas tune: error: {tmp_path}/no/times.toml: cannot be written: No such file or directory\n",
+    )
     run = atlas("tune", with_candidates, "--only", "norm_linea")
     assert (run.returncode, run.stderr) == (
-        2, "atlas tune: error: --only norm_linea: there is no such op: did you mean norm_linear?\n")
+        2,
+        "atlas tune: error: --only norm_linea: there is no such op: did you mean norm_linear?\n",
+    )
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")

@@ -12,8 +12,23 @@ import termios
 
 import pytest
 
-VERBS = ["run", "chat", "serve", "info", "audit", "diff", "memory", "verify", "receipt", "sign", "bench", "perplexity", "tune",
-         "calibrate", "dump"]
+VERBS = [
+    "run",
+    "chat",
+    "serve",
+    "info",
+    "audit",
+    "diff",
+    "memory",
+    "verify",
+    "receipt",
+    "sign",
+    "bench",
+    "perplexity",
+    "tune",
+    "calibrate",
+    "dump",
+]
 
 
 def test_version(atlas, repo):
@@ -80,59 +95,87 @@ def test_help_of_audit_explains_every_column(atlas, plan_of):
 
 def test_help_lists_what_run_is_asked_for(atlas):
     text = atlas("run", "-h").stdout
-    for option in ("-p, --prompt", "-f, --file", "-n, --max-tokens", "--temperature", "--top-k", "--top-p", "--min-p",
-                   "--repetition-penalty", "--seed", "--stop", "--device", "--json", "--weights"):
+    for option in (
+        "-p, --prompt",
+        "-f, --file",
+        "-n, --max-tokens",
+        "--temperature",
+        "--top-k",
+        "--top-p",
+        "--min-p",
+        "--repetition-penalty",
+        "--seed",
+        "--stop",
+        "--device",
+        "--json",
+        "--weights",
+    ):
         assert option in text
 
 
-@pytest.mark.parametrize("words,message", [
-    (["rnu"], "atlas: error: unknown verb rnu: did you mean run?"),
-    (["xyzzy"], "atlas: error: unknown verb xyzzy: see atlas --help"),
-    (["--verison"], "atlas: error: unknown option --verison: did you mean --version?"),
-    (["--zzzzzz"], "atlas: error: unknown option --zzzzzz: options come after the verb, see atlas --help"),
-    (["explain", "A0207"], "atlas: error: explain is done by the other command: see atlasc --help"),
-    (["run"], "atlas run: error: name a plan: atlas run PLAN"),
-    (["diff", "a"], "atlas diff: error: name two plans: atlas diff PLAN PLAN"),
-    (["diff", "a", "b", "c"], "atlas diff: error: two plans are enough: b and c"),
-    (["run", "a", "b"], "atlas run: error: one plan is enough: a and b"),
-    (["run", "a", "--tempreature", "1"], "atlas run: error: unknown option --tempreature: did you mean --temperature?"),
-    (["run", "a", "--zzzzzz"], "atlas run: error: unknown option --zzzzzz: see atlas run --help"),
-    (["info", "a", "--temperature", "1"], "atlas info: error: --temperature is an option of run, bench, chat, not of info"),
-    (["run", "a", "-n"], "atlas run: error: --max-tokens needs a value: N"),
-    (["run", "a", "-n", "0"], "atlas run: error: --max-tokens 0: expected a whole number from 1 to 1073741824"),
-    (["run", "a", "-n", "2.5"], "atlas run: error: --max-tokens 2.5: expected a whole number from 1 to 1073741824"),
-    (["run", "a", "--temperature", "hot"], "atlas run: error: --temperature hot: expected a number from 0 to 1000"),
-    (["run", "a", "--temperature", "nan"], "atlas run: error: --temperature nan: expected a number from 0 to 1000"),
-    (["run", "a", "--temperature=-1"], "atlas run: error: --temperature -1: expected a number from 0 to 1000"),
-    (["run", "a", "--top-p", "1.5"], "atlas run: error: --top-p 1.5: expected a number from 1e-06 to 1"),
-    (["run", "a", "--seed", "-1"], "atlas run: error: --seed -1: expected a whole number below 2^64"),
-    (["run", "a", "--seed", "18446744073709551616"],
-     "atlas run: error: --seed 18446744073709551616: expected a whole number below 2^64"),
-    (["run", "a", "--stop", ""], "atlas run: error: --stop '': expected a text"),
-    (["run", "a", "--stop", "y" * 257], f"atlas run: error: --stop {'y' * 257}: expected at most 256 bytes"),
-    (["run", "a", *["--stop=x"] * 17], "atlas run: error: --stop x: expected at most 16 of them"),
-    (["run", "a", "--device", "gpu"], "atlas run: error: --device gpu: expected cuda, cpu or auto"),
-    (["run", "a", "-n0"], "atlas run: error: --max-tokens 0: expected a whole number from 1 to 1073741824"),
-    (["run", "a", "-qx"], "atlas run: error: --quiet x: expected no value"),
-    (["run", "a", "--json=yes"], "atlas run: error: --json yes: expected no value"),
-    (["run", "a"], "atlas run: error: give one of -p TEXT, -f FILE and --tokens IDS"),
-    (["run", "a", "-p", "x", "-f", "y"], "atlas run: error: give one of -p TEXT, -f FILE and --tokens IDS"),
-    (["dump", "a", "-p", "x"], "atlas dump: error: name the file to write: -o FILE"),
-    (["perplexity", "a"], "atlas perplexity: error: name the text: -f FILE"),
-])
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        (["rnu"], "atlas: error: unknown verb rnu: did you mean run?"),
+        (["xyzzy"], "atlas: error: unknown verb xyzzy: see atlas --help"),
+        (["--verison"], "atlas: error: unknown option --verison: did you mean --version?"),
+        (["--zzzzzz"], "atlas: error: unknown option --zzzzzz: options come after the verb, see atlas --help"),
+        (["explain", "A0207"], "atlas: error: explain is done by the other command: see atlasc --help"),
+        (["run"], "atlas run: error: name a plan: atlas run PLAN"),
+        (["diff", "a"], "atlas diff: error: name two plans: atlas diff PLAN PLAN"),
+        (["diff", "a", "b", "c"], "atlas diff: error: two plans are enough: b and c"),
+        (["run", "a", "b"], "atlas run: error: one plan is enough: a and b"),
+        (
+            ["run", "a", "--tempreature", "1"],
+            "atlas run: error: unknown option --tempreature: did you mean --temperature?",
+        ),
+        (["run", "a", "--zzzzzz"], "atlas run: error: unknown option --zzzzzz: see atlas run --help"),
+        (
+            ["info", "a", "--temperature", "1"],
+            "atlas info: error: --temperature is an option of run, bench, chat, not of info",
+        ),
+        (["run", "a", "-n"], "atlas run: error: --max-tokens needs a value: N"),
+        (["run", "a", "-n", "0"], "atlas run: error: --max-tokens 0: expected a whole number from 1 to 1073741824"),
+        (["run", "a", "-n", "2.5"], "atlas run: error: --max-tokens 2.5: expected a whole number from 1 to 1073741824"),
+        (["run", "a", "--temperature", "hot"], "atlas run: error: --temperature hot: expected a number from 0 to 1000"),
+        (["run", "a", "--temperature", "nan"], "atlas run: error: --temperature nan: expected a number from 0 to 1000"),
+        (["run", "a", "--temperature=-1"], "atlas run: error: --temperature -1: expected a number from 0 to 1000"),
+        (["run", "a", "--top-p", "1.5"], "atlas run: error: --top-p 1.5: expected a number from 1e-06 to 1"),
+        (["run", "a", "--seed", "-1"], "atlas run: error: --seed -1: expected a whole number below 2^64"),
+        (
+            ["run", "a", "--seed", "18446744073709551616"],
+            "atlas run: error: --seed 18446744073709551616: expected a whole number below 2^64",
+        ),
+        (["run", "a", "--stop", ""], "atlas run: error: --stop '': expected a text"),
+        (["run", "a", "--stop", "y" * 257], f"atlas run: error: --stop {'y' * 257}: expected at most 256 bytes"),
+        (["run", "a", *["--stop=x"] * 17], "atlas run: error: --stop x: expected at most 16 of them"),
+        (["run", "a", "--device", "gpu"], "atlas run: error: --device gpu: expected cuda, cpu or auto"),
+        (["run", "a", "-n0"], "atlas run: error: --max-tokens 0: expected a whole number from 1 to 1073741824"),
+        (["run", "a", "-qx"], "atlas run: error: --quiet x: expected no value"),
+        (["run", "a", "--json=yes"], "atlas run: error: --json yes: expected no value"),
+        (["run", "a"], "atlas run: error: give one of -p TEXT, -f FILE and --tokens IDS"),
+        (["run", "a", "-p", "x", "-f", "y"], "atlas run: error: give one of -p TEXT, -f FILE and --tokens IDS"),
+        (["dump", "a", "-p", "x"], "atlas dump: error: name the file to write: -o FILE"),
+        (["perplexity", "a"], "atlas perplexity: error: name the text: -f FILE"),
+    ],
+)
 def test_mistakes(atlas, words, message):
     run = atlas(*words)
     assert (run.returncode, run.stdout, run.stderr) == (2, "", message + "\n")
 
 
-@pytest.mark.parametrize("verb,words", [("run", ["-p", "x"]), ("info", []), ("audit", []), ("verify", ["-p", "x"]),
-                                        ("dump", ["-p", "x", "-o", "y"])])
+@pytest.mark.parametrize(
+    "verb,words",
+    [("run", ["-p", "x"]), ("info", []), ("audit", []), ("verify", ["-p", "x"]), ("dump", ["-p", "x", "-o", "y"])],
+)
 def test_no_such_plan(atlas, tmp_path, verb, words):
     plan = tmp_path / "none.bin"
     run = atlas(verb, plan, *words)
     assert run.returncode == 5 and run.stdout == ""
-    assert run.stderr == (f"atlas {verb}: error[IO]: {plan}: No such file or directory\n"
-                          "  help: Check that the file exists and may be read.\n")
+    assert run.stderr == (
+        f"atlas {verb}: error[IO]: {plan}: No such file or directory\n"
+        "  help: Check that the file exists and may be read.\n"
+    )
 
 
 def test_options_after_two_dashes_are_names(atlas):

@@ -53,9 +53,9 @@ def test_verify_agrees(atlas, plan):
     assert (run.returncode, run.stderr) == (0, "")
     lines = run.stdout.splitlines()
     n = json.loads((FIXTURES / MODEL / "config.json").read_text())["num_hidden_layers"]
-    assert [line.split()[0] for line in lines[1:n + 2]] == [*map(str, range(n)), "logits"]
-    assert all(line.split()[1:] == 2 * ["1.00000000"] + 2 * ["0.000e+00"] for line in lines[1:n + 2])
-    assert lines[n + 2:] == ["best token equal in 18 of 18 rows", "every output agrees"]
+    assert [line.split()[0] for line in lines[1 : n + 2]] == [*map(str, range(n)), "logits"]
+    assert all(line.split()[1:] == 2 * ["1.00000000"] + 2 * ["0.000e+00"] for line in lines[1 : n + 2])
+    assert lines[n + 2 :] == ["best token equal in 18 of 18 rows", "every output agrees"]
 
 
 def test_verify_has_a_prompt_of_its_own(atlas, plan):
@@ -67,12 +67,18 @@ def test_verify_has_a_prompt_of_its_own(atlas, plan):
     assert (made.returncode, made.stderr) == (0, "") and made.stdout == given.stdout
     assert json.loads(made.stdout)["rows"] == 32
     assert "i * 2654435761 mod 2^32, mod the size of the vocabulary" in " ".join(
-        atlas("verify", "--help").stdout.split())
+        atlas("verify", "--help").stdout.split()
+    )
 
 
-@pytest.mark.parametrize("tensor,bad", [
-    ("model.layers.0.self_attn.o_proj.weight", "layer 0"), ("model.layers.1.mlp.down_proj.weight", "layer 1"),
-    ("model.norm.weight", None)])
+@pytest.mark.parametrize(
+    "tensor,bad",
+    [
+        ("model.layers.0.self_attn.o_proj.weight", "layer 0"),
+        ("model.layers.1.mlp.down_proj.weight", "layer 1"),
+        ("model.norm.weight", None),
+    ],
+)
 def test_verify_names_the_first_bad_layer(atlas, plan, changed_in, tensor, bad):
     """The norm's factor is invisible to a cosine: what is reported there is the error."""
     other = changed_in(tensor, 3.0)
@@ -149,10 +155,16 @@ def test_dump(atlas, plan, tmp_path):
 def test_dump_leaves_nothing_behind(atlas, plan, tmp_path):
     out = tmp_path / "no" / "such" / "folder"
     run = atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", out)
-    assert (run.returncode, run.stderr) == (5, f"atlas dump: error: {out}: cannot be written: No such file or directory\n")
+    assert (run.returncode, run.stderr) == (
+        5,
+        f"atlas dump: error: {out}: cannot be written: No such file or directory\n",
+    )
     (tmp_path / "folder").mkdir()
     run = atlas("dump", plan, *IDS, "--device", "cpu", "-q", "-o", tmp_path / "folder")
-    assert (run.returncode, run.stderr) == (5, f"atlas dump: error: {tmp_path}/folder: not a regular file but a folder\n")
+    assert (run.returncode, run.stderr) == (
+        5,
+        f"atlas dump: error: {tmp_path}/folder: not a regular file but a folder\n",
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 
@@ -173,7 +185,7 @@ def test_perplexity_from_the_dumped_logits(atlas, plan, small_plan_of, tmp_path)
     atlas("dump", trained, "-p", text, "--device", "cpu", "-q", "-o", tmp_path / "whole")
     ids, nats, window = load_file(tmp_path / "whole")["tokens"], [], 20
     for at in range(0, len(ids) - 1, window - 1):
-        piece = ids[at:at + window]
+        piece = ids[at : at + window]
         words = ["--tokens", ",".join(map(str, piece)), "--device", "cpu", "-q", "-o", tmp_path / "piece"]
         assert atlas("dump", trained, *words).returncode == 0
         x = load_file(tmp_path / "piece")["logits"].astype(np.float64)[:-1]
@@ -193,13 +205,17 @@ def test_perplexity_refusals(atlas, small_plan_of, tmp_path):
     assert (run.returncode, run.stderr) == (4, f"atlas perplexity: error: {tmp_path}/text: fewer than two tokens\n")
     run = atlas("perplexity", trained, "-f", tmp_path / "text", "--device", "cpu", "-q", "--window", "100000")
     assert run.returncode == 2 and re.fullmatch(
-        r"atlas perplexity: error: --window 100000: the plan's context holds \d+\n", run.stderr)
+        r"atlas perplexity: error: --window 100000: the plan's context holds \d+\n", run.stderr
+    )
 
 
 def test_interrupted_perplexity(atlas, small_plan_of, tmp_path):
     (tmp_path / "text").write_text((FIXTURES / "llama-trained" / "heldout.txt").read_text() * 20)
-    process = subprocess.Popen([atlas, "perplexity", small_plan_of("llama-trained"), "-f", tmp_path / "text",
-                                "--device", "cpu"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [atlas, "perplexity", small_plan_of("llama-trained"), "-f", tmp_path / "text", "--device", "cpu"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert process.stderr.readline().startswith(b"atlas perplexity: device cpu: ")
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130 and process.stdout.read() == b""
@@ -219,14 +235,20 @@ def test_info(atlas, plan):
     assert got["max_context"] == config["max_position_embeddings"]
     data = plan.read_bytes()
     length = int.from_bytes(data[12:16], "little")
-    assert got["root"] == hashlib.sha256(b"\3" + data[:16] + data[48:48 + length]).hexdigest() and got["signatures"] == []
+    assert (
+        got["root"] == hashlib.sha256(b"\3" + data[:16] + data[48 : 48 + length]).hexdigest()
+        and got["signatures"] == []
+    )
     text = atlas("info", plan).stdout
     assert text.startswith(f"root         {got['root']}\nsigned by    none\nfamily       llama\n")
 
 
 def test_info_tells_how_keys_and_values_are_kept(atlas, small_plan_of):
-    for changes, want in ({}, "bf16 0-3"), ({"dtype": '"fp8"', "bf16_first": 1}, "bf16 0, fp8 rotated 1-3"), (
-            {"dtype": '"nvfp4"', "rotate": "false"}, "nvfp4 0-3"):
+    for changes, want in (
+        ({}, "bf16 0-3"),
+        ({"dtype": '"fp8"', "bf16_first": 1}, "bf16 0, fp8 rotated 1-3"),
+        ({"dtype": '"nvfp4"', "rotate": "false"}, "nvfp4 0-3"),
+    ):
         plan = small_plan_of("llama-trained", "--target", "none", **changes)
         assert json.loads(atlas("info", plan, "--json").stdout)["kv_layers"] == want
         assert f" of 16 tokens; by layer: {want}\n" in atlas("info", plan).stdout
@@ -249,7 +271,10 @@ def test_audit(atlas, plan):
     assert atlas("audit", plan, "--target", target["target"]).stdout == text
     run = atlas("audit", plan, "--target", "sm_1")
     assert (run.returncode, run.stdout, run.stderr) == (
-        2, "", "atlas audit: error: --target sm_1: the plan has no such target: it has sm_90a\n")
+        2,
+        "",
+        "atlas audit: error: --target sm_1: the plan has no such target: it has sm_90a\n",
+    )
 
 
 def test_weights_by_reference(atlas, small_plan_of, tmp_path):
@@ -262,7 +287,10 @@ def test_weights_by_reference(atlas, small_plan_of, tmp_path):
     words = ["-p", "In the beginning", "-n", 12, "--device", "cpu", "-q"]
     without = atlas("run", plan, *words)
     assert (without.returncode, without.stdout, without.stderr) == (
-        2, "", "atlas run: error: the plan holds no weights: name the checkpoint's folder with --weights DIR\n")
+        2,
+        "",
+        "atlas run: error: the plan holds no weights: name the checkpoint's folder with --weights DIR\n",
+    )
     run = atlas("run", plan, *words, "--weights", FIXTURES / "llama-trained")
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == atlas("run", embedded, *words).stdout
@@ -278,20 +306,37 @@ def test_weights_by_reference(atlas, small_plan_of, tmp_path):
 OLD = pathlib.Path(__file__).with_name("old-plans") / "format-9.bin"
 
 
-@pytest.mark.parametrize("words", [
-    ["run", OLD, "-p", "x"], ["audit", OLD], ["verify", OLD, "-p", "x"], ["verify", OLD, "--rebuild", "--checkpoint", "tests/fixtures/llama"], ["info", OLD],
-    ["bench", OLD], ["memory", OLD], ["diff", OLD, OLD], ["dump", OLD, "--tokens", "5", "-o", "none.safetensors"],
-    ["perplexity", OLD, "--file", __file__], ["tune", OLD, "-o", "none.toml"], ["receipt", OLD, "-o", "none.json"],
-    ["sign", OLD, "--key", "none.pem"]], ids=lambda w: " ".join(map(str, w[:1] + w[2:3])))
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", OLD, "-p", "x"],
+        ["audit", OLD],
+        ["verify", OLD, "-p", "x"],
+        ["verify", OLD, "--rebuild", "--checkpoint", "tests/fixtures/llama"],
+        ["info", OLD],
+        ["bench", OLD],
+        ["memory", OLD],
+        ["diff", OLD, OLD],
+        ["dump", OLD, "--tokens", "5", "-o", "none.safetensors"],
+        ["perplexity", OLD, "--file", __file__],
+        ["tune", OLD, "-o", "none.toml"],
+        ["receipt", OLD, "-o", "none.json"],
+        ["sign", OLD, "--key", "none.pem"],
+    ],
+    ids=lambda w: " ".join(map(str, w[:1] + w[2:3])),
+)
 def test_a_plan_of_an_older_format(atlas, tmp_path, words):
     """The committed file is a plan of format 9, made from tests/fixtures/llama by the atlasc of its time with `--target
     none --weights ref`. It is refused by every verb, with the command that makes it anew."""
     before = OLD.read_bytes()
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"], check=True,
-                   capture_output=True)
+    subprocess.run(
+        ["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"], check=True, capture_output=True
+    )
     run = atlas(*[tmp_path / "key.pem" if word == "none.pem" else word for word in words])
     assert run.returncode == 8, run.stderr
     assert run.stdout == ""
-    assert f"{OLD}: plan format version 9: this program reads version 10; `atlasc MODEL_DIR -o PLAN` makes the plan anew\n" \
+    assert (
+        f"{OLD}: plan format version 9: this program reads version 10; `atlasc MODEL_DIR -o PLAN` makes the plan anew\n"
         in run.stderr
+    )
     assert OLD.read_bytes() == before

@@ -45,13 +45,26 @@ def write(request, build_dir, plan):
     if request.param == "receipt":  # of a GPU: the driver of the tests
         plan = request.getfixturevalue("gpu_plan")
         how = {"env": {**os.environ, "LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_CC": "9.0"}}
-    return lambda out, **more: subprocess.run(VERBS[request.param](build_dir, plan, out), text=True, capture_output=True,
-                                              timeout=60, check=False, **how, **more)
+    return lambda out, **more: subprocess.run(
+        VERBS[request.param](build_dir, plan, out),
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        **how,
+        **more,
+    )
 
 
-@pytest.mark.parametrize("kind,make", [("a FIFO", os.mkfifo), ("a folder", os.mkdir),
-                                       ("a symbolic link", lambda p: os.symlink("/dev/stdout", p)),
-                                       ("a device", lambda p: os.mknod(p, 0o020600, os.makedev(1, 3)))])
+@pytest.mark.parametrize(
+    "kind,make",
+    [
+        ("a FIFO", os.mkfifo),
+        ("a folder", os.mkdir),
+        ("a symbolic link", lambda p: os.symlink("/dev/stdout", p)),
+        ("a device", lambda p: os.mknod(p, 0o020600, os.makedev(1, 3))),
+    ],
+)
 def test_what_is_no_file_stays(write, tmp_path, kind, make):
     out = tmp_path / "out"
     try:

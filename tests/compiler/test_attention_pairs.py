@@ -19,8 +19,17 @@ OPS = ("attention", "attention_step", "attention_verify")
 def model(request, tmp_path_factory):
     """Its heads' size, and a folder: two layers, the second with attention, and a head that drafts."""
     folder = tmp_path_factory.mktemp("m")
-    mkckpt.build({**mkckpt.DEFAULTS, "family": "qwen3_5", "heads": 8, "kv_heads": 2, "head_dim": request.param,
-                  "prefix": "model.language_model.", "delta": {**mkckpt.DELTA, "mtp": 1}}).write(folder)
+    mkckpt.build(
+        {
+            **mkckpt.DEFAULTS,
+            "family": "qwen3_5",
+            "heads": 8,
+            "kv_heads": 2,
+            "head_dim": request.param,
+            "prefix": "model.language_model.",
+            "delta": {**mkckpt.DELTA, "mtp": 1},
+        }
+    ).write(folder)
     return request.param, folder
 
 
@@ -28,10 +37,12 @@ def model(request, tmp_path_factory):
 def test_every_pair_has_kernels(atlasc, model, tmp_path, kv):
     head_dim, folder = model
     (tmp_path / "it.toml").write_text(
-        f'[runtime]\nslots = 4\n[phases]\nprefill = [16, 256]\ndecode = [1, 4]\n[speculate]\nrows = 3\n[kv]\ndtype = "{kv}"\n')
+        f'[runtime]\nslots = 4\n[phases]\nprefill = [16, 256]\ndecode = [1, 4]\n[speculate]\nrows = 3\n[kv]\ndtype = "{kv}"\n'
+    )
     for target in TARGETS:
-        run = atlasc(folder, "--model", tmp_path / "it.toml", "--target", target, "--stop-after", "pick-kernels",
-                     "-d", "k")
+        run = atlasc(
+            folder, "--model", tmp_path / "it.toml", "--target", target, "--stop-after", "pick-kernels", "-d", "k"
+        )
         assert run.returncode == 0, run.stderr
         for op in OPS:
             launches = re.findall(rf"^.*\b{op}\b.*\bkv=kv\.1\[[0-9,]*{head_dim}\](\w+)", run.stdout, re.M)

@@ -19,8 +19,11 @@ def test_a_dense_fixture_compiles(atlas, small_plan_of, target, state):
     phases = json.loads(atlas("audit", plan, "--json").stdout)["targets"][0]["phases"]
     for phase in phases:
         ops = [launch["op"] for launch in phase["launches"]]
-        assert all(f" ST={state or 'f32'} " in launch["defines"] for launch in phase["launches"]
-                   if launch["op"].startswith("delta"))
+        assert all(
+            f" ST={state or 'f32'} " in launch["defines"]
+            for launch in phase["launches"]
+            if launch["op"].startswith("delta")
+        )
         if phase["phase"] == "decode":
             layers = [launch["layers"] for launch in phase["launches"]]
             assert all(1 < layers.count([i, i]) <= 7 for i in range(3))
@@ -34,8 +37,24 @@ def test_a_dense_fixture_compiles(atlas, small_plan_of, target, state):
 
 def lower(build_dir, *options):
     """{(phase, rows): {layer: [(op, operands)]}} of the FP8 shape, in which b and a alone are bf16."""
-    done = subprocess.run([build_dir / "atlasc", SHAPE, "--random-weights", "--target", "sm_90a", "--dry-run",
-                           "--stop-after", "fuse", "-d", "f", *options], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [
+            build_dir / "atlasc",
+            SHAPE,
+            "--random-weights",
+            "--target",
+            "sm_90a",
+            "--dry-run",
+            "--stop-after",
+            "fuse",
+            "-d",
+            "f",
+            *options,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     phases, layers = {}, {}
     for line in done.stdout.splitlines():
@@ -66,11 +85,28 @@ def test_products_of_two_formats_behind_one_norm(lowered):
             assert names(layers[3]) == ["norm_linear", "attention_step", "linear_residual", *MLP]
             assert layers[0][2][1]["ba"] != "-" and layers[0][2][1]["x"] == layers[0][0][1]["y"]
         elif kind == "prefill" and rows > 64:
-            assert names(layers[0]) == ["norm_rows_fp8", "linear_rows", "norm_rows", "linear_rows", "conv_rows",
-                                        "delta_rows", "quant_rows", "linear_residual", *MLP_OF_CODES]
+            assert names(layers[0]) == [
+                "norm_rows_fp8",
+                "linear_rows",
+                "norm_rows",
+                "linear_rows",
+                "conv_rows",
+                "delta_rows",
+                "quant_rows",
+                "linear_residual",
+                *MLP_OF_CODES,
+            ]
             assert "x_scale" in layers[0][1][1] and "x_scale" not in layers[0][3][1]
-            assert names(layers[3]) == ["norm_rows_fp8", "linear_rows", "rope_write", "attention", "gate_rows",
-                                        "quant_rows", "linear_residual", *MLP_OF_CODES]
+            assert names(layers[3]) == [
+                "norm_rows_fp8",
+                "linear_rows",
+                "rope_write",
+                "attention",
+                "gate_rows",
+                "quant_rows",
+                "linear_residual",
+                *MLP_OF_CODES,
+            ]
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +129,11 @@ def test_verify_layers_have_the_launches_of_decode(lowered, verified):
             assert len(ops) <= 7
         delta = next(operands for op, operands in layers[0] if op == "delta_verify_step")
         assert delta["x"].endswith("bf16") and f"[{rows}," in delta["x"] and delta["ba"] != "-"
-        assert [delta[k].split("[")[0] for k in ("conv_later", "delta_later", "slot_version")] == \
-            ["conv_later.0", "delta_later.0", "slot_version"]
+        assert [delta[k].split("[")[0] for k in ("conv_later", "delta_later", "slot_version")] == [
+            "conv_later.0",
+            "delta_later.0",
+            "slot_version",
+        ]
         readers = [operands["readers"] for ops in layers.values() for op, operands in ops if op == "delta_verify_step"]
         assert len(readers) == len(set(readers)) == 48
 
@@ -103,9 +142,25 @@ def test_verify_layers_add_in_the_order_of_decode(build_dir, tmp_path):
     """SPLITS and WARPS of attention, WARPS of Gated DeltaNet: those of decode's kernels for as many sequences."""
     toml = tmp_path / "MODEL.toml"
     toml.write_text("[speculate]\nrows = 3\n", encoding="utf-8")
-    done = subprocess.run([build_dir / "atlasc", SHAPE, "--random-weights", "--target", "sm_90a", "--dry-run",
-                           "--stop-after", "pick-kernels", "-d", "k", "--model", toml],
-                          capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [
+            build_dir / "atlasc",
+            SHAPE,
+            "--random-weights",
+            "--target",
+            "sm_90a",
+            "--dry-run",
+            "--stop-after",
+            "pick-kernels",
+            "-d",
+            "k",
+            "--model",
+            toml,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     found, phase = {}, None
     for line in done.stdout.splitlines():
@@ -121,6 +176,12 @@ def test_verify_layers_add_in_the_order_of_decode(build_dir, tmp_path):
 
 
 def test_state_that_is_touched_early_is_a_layer_s_own(lowered):
-    readers = [operands["readers"] for (kind, rows), layers in lowered.items() if (kind, rows) == ("decode", 1)
-               for ops in layers.values() for op, operands in ops if op == "delta_step"]
+    readers = [
+        operands["readers"]
+        for (kind, rows), layers in lowered.items()
+        if (kind, rows) == ("decode", 1)
+        for ops in layers.values()
+        for op, operands in ops
+        if op == "delta_step"
+    ]
     assert len(readers) == len(set(readers)) == 48

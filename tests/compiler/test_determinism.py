@@ -27,14 +27,24 @@ def test_one_digest_whatever_the_surroundings(atlasc, kernel_cache, repo, tmp_pa
     others = {
         "no cache, two jobs": dict(args=[FIXTURE, "-j", 2]),
         "four jobs": dict(args=[FIXTURE, "-j", 4, "--cache-dir", kernel_cache]),
-        "another locale": dict(args=[FIXTURE, "--cache-dir", kernel_cache],
-                               env={"LC_ALL": "de_DE.UTF-8", "LC_NUMERIC": "de_DE.UTF-8", "TZ": "America/St_Johns"}),
+        "another locale": dict(
+            args=[FIXTURE, "--cache-dir", kernel_cache],
+            env={"LC_ALL": "de_DE.UTF-8", "LC_NUMERIC": "de_DE.UTF-8", "TZ": "America/St_Johns"},
+        ),
         "another folder": dict(args=[elsewhere, "--cache-dir", kernel_cache]),
         "from inside": dict(args=[".", "--cache-dir", kernel_cache], cwd=elsewhere),
         "another user's surroundings": dict(
             args=[FIXTURE, "--cache-dir", kernel_cache],
-            env={"HOME": "/nonexistent", "LANG": "tr_TR.UTF-8", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "TMPDIR": "/",
-                 "CUDA_VISIBLE_DEVICES": "7", "NVRTC_DUMP": "1"}),
+            env={
+                "HOME": "/nonexistent",
+                "LANG": "tr_TR.UTF-8",
+                "LC_ALL": "C",
+                "TZ": "Asia/Kathmandu",
+                "TMPDIR": "/",
+                "CUDA_VISIBLE_DEVICES": "7",
+                "NVRTC_DUMP": "1",
+            },
+        ),
     }
     old = os.umask(0o077)
     try:
@@ -48,8 +58,10 @@ def test_one_digest_whatever_the_surroundings(atlasc, kernel_cache, repo, tmp_pa
 
 
 def test_rules_say_the_same_wherever_their_file_lies(atlasc, kernel_cache, repo, tmp_path):
-    rules = ('[[kernels.pin]]\ntemplate = "stream_norm"\nphase = "decode"\ntunables = { TILES = 2 }\n'
-             '[[kernels.ban]]\ntemplate = "stream_swiglu"\ntunables = { COLS = 128 }\n')
+    rules = (
+        '[[kernels.pin]]\ntemplate = "stream_norm"\nphase = "decode"\ntunables = { TILES = 2 }\n'
+        '[[kernels.ban]]\ntemplate = "stream_swiglu"\ntunables = { COLS = 128 }\n'
+    )
     digests = set()
     for name in ("fast.toml", "another folder/fast.toml"):
         options = tmp_path / name
@@ -86,8 +98,17 @@ def test_another_user_in_another_order_of_files(atlasc, repo, tmp_path):
         theirs = pathlib.Path(place) / "theirs.bin"
         words = [atlasc, model, "-o", theirs, "-q", "-j", "1", "--target", "none"]
         try:
-            run = subprocess.run(words, user=65534, group=65534, extra_groups=[], umask=0o007, cwd="/", env={},
-                                 capture_output=True, text=True)
+            run = subprocess.run(
+                words,
+                user=65534,
+                group=65534,
+                extra_groups=[],
+                umask=0o007,
+                cwd="/",
+                env={},
+                capture_output=True,
+                text=True,
+            )
         except PermissionError:
             pytest.skip("the build lies where nobody else may read")
         assert run.returncode == 0, run.stderr
@@ -98,15 +119,36 @@ def test_nothing_is_asked_of_the_machine(build_dir, repo):
     """No object of the compiler asks for a user, a host, a locale, the environment or a date; but the kernel cache asks
     who owns it, which decides whether it is used and changes no byte. Folders are listed in three places, for remarks
     on files that are not read, to find a snapshot and chat templates, and sorted."""
-    objects = [*build_dir.glob("obj/compiler/*.o"), *build_dir.glob("obj/artifacts/*.o"),
-               *build_dir.glob("obj/models/*/*.o")]
+    objects = [
+        *build_dir.glob("obj/compiler/*.o"),
+        *build_dir.glob("obj/artifacts/*.o"),
+        *build_dir.glob("obj/models/*/*.o"),
+    ]
     asked = subprocess.run(["nm", "-A", "-u", *objects], capture_output=True, text=True, check=True).stdout.split("\n")
     calls = {}
     for line in filter(None, asked):
         file, name = line.split(":")[0], line.split()[-1].split("@")[0]
         calls.setdefault(name, set()).add(pathlib.Path(file).name)
-    never = {"getenv", "secure_getenv", "getpwuid", "getuid", "geteuid", "gethostname", "uname", "setlocale", "time",
-             "localtime", "gmtime", "strftime", "random", "rand", "scandir", "glob", "ftw", "nftw"}
+    never = {
+        "getenv",
+        "secure_getenv",
+        "getpwuid",
+        "getuid",
+        "geteuid",
+        "gethostname",
+        "uname",
+        "setlocale",
+        "time",
+        "localtime",
+        "gmtime",
+        "strftime",
+        "random",
+        "rand",
+        "scandir",
+        "glob",
+        "ftw",
+        "nftw",
+    }
     assert calls.pop("geteuid") == {"kernel_cache.o"}
     assert never & set(calls) == set()
     assert calls["dlopen"] == {"nvrtc.o"}  # of the library that belongs to the NVRTC in use

@@ -63,8 +63,9 @@ def test_a_budget_too_small_is_refused_before_a_weight_is_read(atlasc, atlas, ke
     plan = plan_of("llama", "--weights", "ref")
     run = atlasc(folder, "-o", tmp_path / "plan.bin", "--cache-dir", kernel_cache, "--memory-budget", "1MiB")
     assert run.returncode == 7 and not (tmp_path / "plan.bin").exists()
-    assert re.search(r"^atlasc: error\[A0804\]: sm_90a: \d+\.\d MiB on the device, the budget is 1\.0 MiB; " + largest,
-                     run.stderr)
+    assert re.search(
+        r"^atlasc: error\[A0804\]: sm_90a: \d+\.\d MiB on the device, the budget is 1\.0 MiB; " + largest, run.stderr
+    )
     assert "NaN" not in run.stderr
     assert atlasc(folder, "--estimate", "--memory-budget", 1 << 20).returncode == 7
     assert atlasc(folder, "--estimate", "--memory-budget", "1GiB").returncode == 0

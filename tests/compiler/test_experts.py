@@ -45,8 +45,17 @@ def checkpoint(folder, recipe, **changed):
 def test_launches_of_a_layer(build_dir, tmp_path):
     """The plan of the fixture: six launches a layer in decode, of which the experts are three."""
     plan = tmp_path / "plan.bin"
-    done = atlasc(build_dir, REPO / "tests/fixtures/qwen3_moe", "-o", plan, "-q", "--target", "sm_90a",
-                  "--cache-dir", build_dir / "kernel-cache")
+    done = atlasc(
+        build_dir,
+        REPO / "tests/fixtures/qwen3_moe",
+        "-o",
+        plan,
+        "-q",
+        "--target",
+        "sm_90a",
+        "--cache-dir",
+        build_dir / "kernel-cache",
+    )
     assert done.returncode == 0, done.stderr
     audit = subprocess.run([build_dir / "atlas", "audit", plan, "--json"], capture_output=True, text=True, timeout=60)
     for phase in json.loads(audit.stdout)["targets"][0]["phases"]:
@@ -65,8 +74,19 @@ def test_every_format_has_kernels(build_dir, tmp_path, recipe, target):
     """From one row to long prompts: a kernel for each op, nothing left unfused."""
     folder, options = checkpoint(tmp_path / recipe, recipe), tmp_path / "MODEL.toml"
     options.write_text("[runtime]\nslots = 32\nmax_context = 256\n")
-    done = atlasc(build_dir, folder, "--model", options, "--target", target, "--dry-run", "--stop-after",
-                  "pick-kernels", "-d", "k")
+    done = atlasc(
+        build_dir,
+        folder,
+        "--model",
+        options,
+        "--target",
+        target,
+        "--dry-run",
+        "--stop-after",
+        "pick-kernels",
+        "-d",
+        "k",
+    )
     assert done.returncode == 0, done.stderr
     assert "not fused" not in done.stdout
     phases = layers(done.stdout)
@@ -140,9 +160,27 @@ def test_real_shapes(build_dir, tmp_path, shape):
     config = json.loads((REPO / f"tests/gpu/shapes/{shape}.json").read_text())
     config["num_hidden_layers"] = 2
     (tmp_path / "config.json").write_text(json.dumps(config))
-    done = atlasc(build_dir, tmp_path / "config.json", "--random-weights", "--target", "sm_90a", "--dry-run",
-                  "--stop-after", "pick-kernels", "-d", "k")
+    done = atlasc(
+        build_dir,
+        tmp_path / "config.json",
+        "--random-weights",
+        "--target",
+        "sm_90a",
+        "--dry-run",
+        "--stop-after",
+        "pick-kernels",
+        "-d",
+        "k",
+    )
     assert done.returncode == 0, done.stderr
     used = set(re.findall(r"^      (\w+)  grid", done.stdout, re.M))
-    assert {"route_few", "route_tiles", "group_rows", "stream_experts_up", "stream_experts_down", "gemm_experts_up",
-            "gemm_experts_down", "sum_experts"} <= used
+    assert {
+        "route_few",
+        "route_tiles",
+        "group_rows",
+        "stream_experts_up",
+        "stream_experts_down",
+        "gemm_experts_up",
+        "gemm_experts_down",
+        "sum_experts",
+    } <= used

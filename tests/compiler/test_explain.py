@@ -47,7 +47,8 @@ def test_one_code(atlasc):
             "A0312: value that the template does not have\n\n"
             "  A rule of kernels.pin or kernels.ban gives a tunable a value that the template is not written for.\n"
             "  Use one of the values in the message; `atlasc kernels` lists the tunables of every template.\n\n"
-            "As an error it ends the compile with exit code 4.\n")
+            "As an error it ends the compile with exit code 4.\n"
+        )
     assert atlasc("explain", "A0704").stdout.endswith("This is a note: the compile goes on.\n")
     [only] = json.loads(atlasc("explain", "A0704", "--json").stdout)["codes"]
     assert only["code"] == "A0704"
@@ -55,11 +56,15 @@ def test_one_code(atlasc):
 
 def test_statuses_of_atlas(atlasc, repo):
     """Every name in the table of atlas.h, as atlas prints it, in small letters, and as the library spells it."""
-    table = re.findall(r'^\tX\((\w+), (\d+), (\d+), "([^"]*)", "([^"]*)"\)', (repo / "runtime/atlas.h").read_text(), re.M)
+    table = re.findall(
+        r'^\tX\((\w+), (\d+), (\d+), "([^"]*)", "([^"]*)"\)', (repo / "runtime/atlas.h").read_text(), re.M
+    )
     assert len(table) > 20
     for name, _, exit_code, text, advice in table:
         run = atlasc("explain", name)
-        assert run.returncode == 0 and run.stdout.startswith(f"{name}: {text}\n\n" + (f"  {advice}\n\n" if advice else ""))
+        assert run.returncode == 0 and run.stdout.startswith(
+            f"{name}: {text}\n\n" + (f"  {advice}\n\n" if advice else "")
+        )
         assert exit_code == "0" or run.stdout.endswith(f"error[{name}] and ends with exit code {exit_code}.\n")
         for word in (name.lower(), f"ATLAS_{name}"):
             assert atlasc("explain", word).stdout == run.stdout
@@ -67,13 +72,16 @@ def test_statuses_of_atlas(atlasc, repo):
         assert only == {"code": name, "exit_code": int(exit_code), "title": text, "meaning": "", "advice": advice}
 
 
-@pytest.mark.parametrize("words,message", [
-    (["explain", "unsinged"], "atlasc: error[A0101]: there is no code unsinged: did you mean UNSIGNED?"),
-    (["explain"], "atlasc: error[A0101]: name a code: atlasc explain A0302, or --list for all of them"),
-    (["explain", "A0313"], "atlasc: error[A0101]: there is no code A0313: did you mean A0213?"),
-    (["explain", "xyzzy"], "atlasc: error[A0101]: there is no code xyzzy: see atlasc explain --list"),
-    (["tests/fixtures/llama", "--list"], "atlasc: error[A0101]: --list is an option of atlasc explain only"),
-])
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        (["explain", "unsinged"], "atlasc: error[A0101]: there is no code unsinged: did you mean UNSIGNED?"),
+        (["explain"], "atlasc: error[A0101]: name a code: atlasc explain A0302, or --list for all of them"),
+        (["explain", "A0313"], "atlasc: error[A0101]: there is no code A0313: did you mean A0213?"),
+        (["explain", "xyzzy"], "atlasc: error[A0101]: there is no code xyzzy: see atlasc explain --list"),
+        (["tests/fixtures/llama", "--list"], "atlasc: error[A0101]: --list is an option of atlasc explain only"),
+    ],
+)
 def test_mistakes(atlasc, words, message):
     run = atlasc(*words)
     assert (run.returncode, run.stdout, run.stderr) == (2, "", message + "\n")

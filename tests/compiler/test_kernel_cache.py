@@ -37,7 +37,7 @@ def poison(cache):
     for entry in cache.iterdir():
         data = bytearray(entry.read_bytes())
         body = data[HEAD:-HASH]
-        body[body.rindex(b"\0" * 16) + 3] ^= 0xff
+        body[body.rindex(b"\0" * 16) + 3] ^= 0xFF
         data[HEAD:-HASH] = body
         data[-HASH:] = hashlib.sha256(data[:-HASH]).digest()
         entry.write_bytes(data)
@@ -46,8 +46,11 @@ def poison(cache):
 def test_poison_reaches_no_signed_plan_and_is_found(atlasc, atlas, clean, cache, tmp_path):
     poison(cache)
     key, plan, signed = tmp_path / "key.pem", tmp_path / "plan.bin", tmp_path / "signed.bin"
-    key.write_bytes(ed25519.Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    key.write_bytes(
+        ed25519.Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
     done = atlasc(FIXTURE, "-o", plan, "-q", "--cache-dir", cache)
     assert done.returncode == 0, done.stderr
     assert plan.read_bytes() != (clean / "plan.bin").read_bytes(), "the poison does nothing: the test sees nothing"
@@ -74,7 +77,9 @@ def test_folder_that_others_can_write(atlasc, clean, cache, tmp_path, mode):
     cache.chmod(mode)
     done = atlasc(FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache)
     assert (done.returncode, done.stderr) == (
-        0, f"{cache}: note[A0913]: compiled kernels are not kept: others can write there (mode {mode:04o}): chmod go-w\n")
+        0,
+        f"{cache}: note[A0913]: compiled kernels are not kept: others can write there (mode {mode:04o}): chmod go-w\n",
+    )
     assert (tmp_path / "plan.bin").read_bytes() == (clean / "plan.bin").read_bytes()
 
 
@@ -116,8 +121,13 @@ def test_entry_that_is_no_file(atlasc, clean, cache, tmp_path, kind):
     for other in cache.iterdir():
         if other != entry:
             shutil.copy(clean / "cache" / other.name, other)
-    done = subprocess.run([atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache], text=True,
-                          capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache],
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "plan.bin").read_bytes() == (clean / "plan.bin").read_bytes()
     if kind in ("huge", "writable"):  # a whole entry of our own is in its place
@@ -132,8 +142,14 @@ def test_group_umask(atlasc, clean, tmp_path):
     """Where umask lets the group write, folder and entries are still the user's alone."""
     cache = tmp_path / "a" / "cache"
     for _ in range(2):
-        done = subprocess.run([atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache], text=True,
-                              capture_output=True, timeout=60, check=False, umask=0o002)
+        done = subprocess.run(
+            [atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache],
+            text=True,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            umask=0o002,
+        )
         assert (done.returncode, done.stderr) == (0, "")
     assert {f.stat().st_mode & 0o022 for f in [cache, *cache.iterdir()]} == {0}
     assert {f.name for f in cache.iterdir()} == {f.name for f in (clean / "cache").iterdir()}

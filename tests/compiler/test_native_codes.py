@@ -19,7 +19,7 @@ PHASES = "[runtime]\nslots = 1\n[phases]\nprefill = [128]\ndecode = [1]\n"
 
 def compiled(atlasc, where, recipe, target, fp4=None):
     mkckpt.make(recipe, where / "m")
-    (where / "it.toml").write_text(PHASES + (f'[kernels]\nfp4 = {fp4}\n' if fp4 else ""))
+    (where / "it.toml").write_text(PHASES + (f"[kernels]\nfp4 = {fp4}\n" if fp4 else ""))
     return atlasc("m", "--model", "it.toml", "--target", target, "-o", "plan.bin", "-d", "k", cwd=where)
 
 
@@ -30,7 +30,9 @@ def machine_code(where, mark):
     for start, end in zip(starts, [*starts[1:], len(plan)]):
         if f".text.{mark}".encode() in plan[start:end]:
             (where / "k.cubin").write_bytes(plan[start:end])
-            text += subprocess.run([DISASSEMBLER, "-c", where / "k.cubin"], capture_output=True, text=True, timeout=60).stdout
+            text += subprocess.run(
+                [DISASSEMBLER, "-c", where / "k.cubin"], capture_output=True, text=True, timeout=60
+            ).stdout
     return text
 
 
@@ -38,8 +40,10 @@ def machine_code(where, mark):
 def test_native_fp4_is_refused_where_it_is_not(atlasc, tmp_path, target):
     run = compiled(atlasc, tmp_path, "llama-nvfp4-modelopt", target, '"native"')
     assert run.returncode == 3 and not (tmp_path / "plan.bin").exists()
-    assert (f'it.toml:7:7: error[A0706]: kernels.fp4 = "native": {target} has no tensor cores that multiply e2m1 by e2m1 '
-            "with a scale for each 16 columns; sm_120a and sm_121a have, and weight_only serves every target") in run.stderr
+    assert (
+        f'it.toml:7:7: error[A0706]: kernels.fp4 = "native": {target} has no tensor cores that multiply e2m1 by e2m1 '
+        "with a scale for each 16 columns; sm_120a and sm_121a have, and weight_only serves every target"
+    ) in run.stderr
 
 
 def test_other_values_are_refused(atlasc, tmp_path):
@@ -74,13 +78,19 @@ def test_native_fp8(atlasc, tmp_path, target):
     assert re.search(r"\bQMMA\.16832\.F32\.E4M3\.E4M3", machine_code(tmp_path, "mma_fp8_linear"))
 
 
-@pytest.mark.parametrize("recipe, target, fp4, templates", [
-    ("llama-fp8-channel-ct", "sm_90a", None, ["wgmma_residual", "wgmma_fp8_residual"]),
-    ("llama-fp8-channel-ct", "sm_89", None, ["gemm_residual", "mma_fp8_residual"]),
-    ("llama-fp8-channel-ct", "sm_80", None, ["gemm_residual"]),
-    ("llama-nvfp4-modelopt", "sm_120a", '"native"', ["gemm_residual", "mma_fp4_residual"]),
-    ("llama-nvfp4-modelopt", "sm_90a", None, ["wgmma_residual"])])
-def test_the_rate_of_codes_by_codes_is_measured_by_such_a_product(atlasc, atlas, tmp_path, recipe, target, fp4, templates):
+@pytest.mark.parametrize(
+    "recipe, target, fp4, templates",
+    [
+        ("llama-fp8-channel-ct", "sm_90a", None, ["wgmma_residual", "wgmma_fp8_residual"]),
+        ("llama-fp8-channel-ct", "sm_89", None, ["gemm_residual", "mma_fp8_residual"]),
+        ("llama-fp8-channel-ct", "sm_80", None, ["gemm_residual"]),
+        ("llama-nvfp4-modelopt", "sm_120a", '"native"', ["gemm_residual", "mma_fp4_residual"]),
+        ("llama-nvfp4-modelopt", "sm_90a", None, ["wgmma_residual"]),
+    ],
+)
+def test_the_rate_of_codes_by_codes_is_measured_by_such_a_product(
+    atlasc, atlas, tmp_path, recipe, target, fp4, templates
+):
     """Where a phase multiplies codes by codes, the probe phase does, beside bf16; and atlas opens the plan."""
     done = compiled(atlasc, tmp_path, recipe, target, fp4)
     assert done.returncode == 0, done.stderr

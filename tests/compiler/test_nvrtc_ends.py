@@ -40,8 +40,10 @@ int nvrtcCompileProgram(void *program, int n, const char *const *options)
 }
 """
 ENDS = {
-    "abort": ('fputs("terminate called after throwing std::bad_alloc\\n", stderr); abort()',
-              "was ended by signal 6 (Aborted): terminate called after throwing std::bad_alloc"),
+    "abort": (
+        'fputs("terminate called after throwing std::bad_alloc\\n", stderr); abort()',
+        "was ended by signal 6 (Aborted): terminate called after throwing std::bad_alloc",
+    ),
     "crash": ("raise(SIGSEGV)", "was ended by signal 11 (Segmentation fault)"),
     "killed": ("raise(SIGKILL)", "was ended by signal 9 (Killed), as a system without memory does"),
     "exit": ("_exit(3)", "ended its process with exit code 3"),
@@ -51,8 +53,9 @@ ENDS = {
 def shim(tmp_path, bad, how):
     source, library = tmp_path / "shim.c", tmp_path / "shim.so"
     source.write_text(SHIM)
-    subprocess.run(["cc", "-w", "-shared", "-fPIC", f'-DBAD="{bad}"', f"-DHOW={how}", "-o", library, source, "-ldl"],
-                   check=True)
+    subprocess.run(
+        ["cc", "-w", "-shared", "-fPIC", f'-DBAD="{bad}"', f"-DHOW={how}", "-o", library, source, "-ldl"], check=True
+    )
     return library
 
 
@@ -65,8 +68,16 @@ def run(atlasc, *words, **how):
 def test_end_at_a_kernel(atlasc, tmp_path, how, jobs):
     code, says = ENDS[how]
     bad = "stream_norm.cu"
-    done = run(atlasc, "-o", tmp_path / "plan.bin", "--json", "-q", "-j", str(jobs),
-               env={**os.environ, "LD_PRELOAD": str(shim(tmp_path, bad, code))})
+    done = run(
+        atlasc,
+        "-o",
+        tmp_path / "plan.bin",
+        "--json",
+        "-q",
+        "-j",
+        str(jobs),
+        env={**os.environ, "LD_PRELOAD": str(shim(tmp_path, bad, code))},
+    )
     assert done.returncode == 5, done.stderr
     errors = [d for d in json.loads(done.stdout)["diagnostics"] if d["severity"] == "error"]
     assert errors and all(d["code"] == "A0915" and d["file"].endswith(bad) for d in errors), errors
@@ -77,10 +88,17 @@ def test_end_at_a_kernel(atlasc, tmp_path, how, jobs):
 
 
 def test_end_at_the_first_call(atlasc, tmp_path):
-    done = run(atlasc, "-o", tmp_path / "plan.bin", "-q",
-               env={**os.environ, "LD_PRELOAD": str(shim(tmp_path, "empty.cu", "abort()"))})
+    done = run(
+        atlasc,
+        "-o",
+        tmp_path / "plan.bin",
+        "-q",
+        env={**os.environ, "LD_PRELOAD": str(shim(tmp_path, "empty.cu", "abort()"))},
+    )
     assert (done.returncode, done.stderr) == (
-        5, "atlasc: error[A0910]: NVRTC does not work: it was ended by signal 6 (Aborted)\n")
+        5,
+        "atlasc: error[A0910]: NVRTC does not work: it was ended by signal 6 (Aborted)\n",
+    )
 
 
 def is_alive(pid):
@@ -94,8 +112,11 @@ def is_alive(pid):
 def test_children_end_with_their_parent(atlasc, tmp_path, number):
     """In the middle of a kernel, which here never ends."""
     env = {**os.environ, "LD_PRELOAD": str(shim(tmp_path, "stream_norm.cu", "pause()"))}
-    parent = subprocess.Popen([atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "-j", "2"], env=env,
-                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    parent = subprocess.Popen(
+        [atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "-j", "2"],
+        env=env,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     children, until = [], time.monotonic() + 60
     while len(children) < 2 and time.monotonic() < until:
         children = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
@@ -115,8 +136,15 @@ def test_no_memory(atlasc, tmp_path):
     seen = set()
     for megabytes in range(260, 100, -20):
         limit = megabytes << 20
-        done = run(atlasc, "-o", tmp_path / "plan.bin", "-q", "-j", "1",
-                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        done = run(
+            atlasc,
+            "-o",
+            tmp_path / "plan.bin",
+            "-q",
+            "-j",
+            "1",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        )
         if "error while loading shared libraries" in done.stderr:
             break
         assert done.returncode in (0, 5), (megabytes, done.returncode, done.stderr)

@@ -47,15 +47,20 @@ def test_only_files_are_replaced(atlasc, atlas, plan_of, tmp_path, monkeypatch, 
     make(tmp_path / "out")
     what = make.__name__.replace("_", " ").replace("fifo", "FIFO")
     if command == "sign":
-        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"], check=True,
-                       capture_output=True)
+        subprocess.run(
+            ["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"],
+            check=True,
+            capture_output=True,
+        )
     before = sorted((p.name, p.lstat().st_ino, stat.S_IFMT(p.lstat().st_mode)) for p in tmp_path.iterdir())
     if command == "atlasc":
         run = atlasc(FIXTURE, "-o", tmp_path / "out", timeout=5)  # less than compiling a kernel takes
         assert run.stderr == f"{tmp_path}/out: error[A0103]: not a regular file but {what}\n"
     else:
         run = atlas(*WRITERS[command](plan_of("llama-trained"), tmp_path / "out"))
-        assert run.stderr.endswith(f"atlas {command}: error: {tmp_path}/out: not a regular file but {what}\n"), run.stderr
+        assert run.stderr.endswith(f"atlas {command}: error: {tmp_path}/out: not a regular file but {what}\n"), (
+            run.stderr
+        )
     assert (run.returncode, run.stdout) == (5, "")
     assert before == sorted((p.name, p.lstat().st_ino, stat.S_IFMT(p.lstat().st_mode)) for p in tmp_path.iterdir())
     if make is a_symbolic_link:
@@ -64,8 +69,9 @@ def test_only_files_are_replaced(atlasc, atlas, plan_of, tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize("command", ["atlasc", "dump", "audit", "sign"])
 def test_a_file_keeps_its_mode_and_a_new_one_obeys_umask(atlasc, atlas, plan_of, tmp_path, command):
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"], check=True,
-                   capture_output=True)
+    subprocess.run(
+        ["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"], check=True, capture_output=True
+    )
 
     def write(out):
         words = WRITERS[command](plan_of("llama-trained"), out) if command in WRITERS else None
@@ -104,12 +110,15 @@ def test_a_plan_is_replaced_by_a_plan(atlasc, kernel_cache, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["plan.bin"]
 
 
-@pytest.mark.parametrize("words,message", [
-    ([""], "an empty argument: expected the name of a model folder"),
-    ([FIXTURE, "-o", ""], "--output needs FILE"),
-    ([FIXTURE, "--cache-dir="], "--cache-dir needs DIR"),
-    ([FIXTURE, "--target", ""], "--target needs LIST"),
-])
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        ([""], "an empty argument: expected the name of a model folder"),
+        ([FIXTURE, "-o", ""], "--output needs FILE"),
+        ([FIXTURE, "--cache-dir="], "--cache-dir needs DIR"),
+        ([FIXTURE, "--target", ""], "--target needs LIST"),
+    ],
+)
 def test_empty_words(atlasc, words, message):
     run = atlasc(*words)
     assert (run.returncode, run.stdout, run.stderr) == (2, "", f"atlasc: error[A0101]: {message}\n")
@@ -129,17 +138,25 @@ def test_verbs_of_the_other_command(atlasc, build_dir, tmp_path):
     assert len(verbs) > 7
     for verb in verbs:
         run = atlasc(verb, "plan.bin", cwd=tmp_path)
-        assert (run.returncode, run.stderr) == (2, f"atlasc: error[A0101]: {verb} works on a plan and is a verb of the "
-                                                   f"other command: atlas {verb} PLAN\n")
+        assert (run.returncode, run.stderr) == (
+            2,
+            f"atlasc: error[A0101]: {verb} works on a plan and is a verb of the other command: atlas {verb} PLAN\n",
+        )
 
 
 def test_options_of_other_commands(atlasc):
     """Whatever a command does not read it refuses, and the options that --help says are of one are taken by none else."""
-    listed = re.findall(r"^  (?:-\w, |    )(--[\w-]+)( [A-Z|a-z=]+)?(?: +|\n +)(?:\((calibrate|explain)\))?",
-                        atlasc("--help").stdout, re.M)
+    listed = re.findall(
+        r"^  (?:-\w, |    )(--[\w-]+)( [A-Z|a-z=]+)?(?: +|\n +)(?:\((calibrate|explain)\))?",
+        atlasc("--help").stdout,
+        re.M,
+    )
     assert {only for _, _, only in listed} == {"", "calibrate", "explain"}
-    taken = {"kernels": {"--json"}, "explain": {"--json", "--list"},
-             "calibrate": {"--output", "--text", "--model", "--quiet", "--warn"}}
+    taken = {
+        "kernels": {"--json"},
+        "explain": {"--json", "--list"},
+        "calibrate": {"--output", "--text", "--model", "--quiet", "--warn"},
+    }
     assert len(listed) > 20
     for name, argument, only in listed:
         if name in ("--help", "--help-as", "--color", "--version", "--list-ops", "--list-targets", "--help-model"):
@@ -150,15 +167,23 @@ def test_options_of_other_commands(atlasc):
             assert refused == (name not in names) and (run.returncode == 2 or not refused), (command, name)
         if only:
             run = atlasc(FIXTURE, name, *(["x"] if argument else []))
-            assert (run.returncode, run.stderr) == (2, f"atlasc: error[A0101]: {name} is an option of atlasc {only} only\n")
+            assert (run.returncode, run.stderr) == (
+                2,
+                f"atlasc: error[A0101]: {name} is an option of atlasc {only} only\n",
+            )
 
 
-@pytest.mark.parametrize("words,message", [
-    (["explain", "--list", "A0302"], "explain: a code or --list, not both"),
-    ([FIXTURE, "--estimate", "--target", "none"], "--estimate: --target none needs no GPU memory"),
-    ([FIXTURE, "--estimate", "--stop-after", "fuse"],
-     "--estimate and --stop-after both end the compile: give one of them"),
-])
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        (["explain", "--list", "A0302"], "explain: a code or --list, not both"),
+        ([FIXTURE, "--estimate", "--target", "none"], "--estimate: --target none needs no GPU memory"),
+        (
+            [FIXTURE, "--estimate", "--stop-after", "fuse"],
+            "--estimate and --stop-after both end the compile: give one of them",
+        ),
+    ],
+)
 def test_words_that_contradict_each_other(atlasc, words, message):
     run = atlasc(*words)
     assert (run.returncode, run.stdout, run.stderr) == (2, "", f"atlasc: error[A0101]: {message}\n")
@@ -172,12 +197,18 @@ def test_a_file_is_no_model(atlasc):
 
 def test_json_keeps_its_diagnostics_whatever_the_paths(build_dir, tmp_path):
     """A path is bytes; JSON is UTF-8. What cannot be said is a ?, and nothing is left out."""
-    command = [os.fsencode(build_dir / "atlasc"), os.fsencode(tmp_path) + b"/m\xff", b"--json", b"-o",
-               os.fsencode(tmp_path) + b"/\xfe.bin"]
+    command = [
+        os.fsencode(build_dir / "atlasc"),
+        os.fsencode(tmp_path) + b"/m\xff",
+        b"--json",
+        b"-o",
+        os.fsencode(tmp_path) + b"/\xfe.bin",
+    ]
     run = subprocess.run(command, capture_output=True, check=False)
     told = json.loads(run.stdout.decode())
     assert run.returncode == told["exit_code"] == 4
     assert told["output"] == f"{tmp_path}/?.bin"
     assert len(told["diagnostics"]) == told["errors"] == 2
     assert [d["file"] for d in told["diagnostics"]] == [
-        f"{tmp_path}/m?/{name}" for name in ("config.json", "model.safetensors")]
+        f"{tmp_path}/m?/{name}" for name in ("config.json", "model.safetensors")
+    ]

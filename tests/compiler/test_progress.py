@@ -24,7 +24,11 @@ def start(atlasc, repo, tmp_path):
     running = []
 
     def run(stderr, *words):
-        process = subprocess.Popen([atlasc, MODEL, "-j1", "--target", "sm_80,sm_89,sm_90a", "-o", tmp_path / "p.bin", *words], cwd=repo, stderr=stderr)
+        process = subprocess.Popen(
+            [atlasc, MODEL, "-j1", "--target", "sm_80,sm_89,sm_90a", "-o", tmp_path / "p.bin", *words],
+            cwd=repo,
+            stderr=stderr,
+        )
         running.append(process)
         return process
 

@@ -63,8 +63,19 @@ def test_dtype_is_that_of_the_config(dtype, key, repo, atlasc, atlas, kernel_cac
     (folder / "config.json").write_text(json.dumps(config | {key: dtype}))
     done = atlasc(folder, "--random-weights", "-o", folder / "plan.bin", "--cache-dir", kernel_cache, *ALL)
     assert done.returncode == 0, done.stderr
-    done = atlasc(folder, "--random-weights", "-o", folder / "plan.bin", "--cache-dir", kernel_cache, *ALL, "-d", "g",
-                  "--stop-after", "build-graph")
+    done = atlasc(
+        folder,
+        "--random-weights",
+        "-o",
+        folder / "plan.bin",
+        "--cache-dir",
+        kernel_cache,
+        *ALL,
+        "-d",
+        "g",
+        "--stop-after",
+        "build-graph",
+    )
     short = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}[dtype]
     assert re.search(rf"model.layers.0.mlp.up_proj.weight .*{short}", done.stdout)
     run_of(atlas, folder / "plan.bin")
@@ -82,9 +93,13 @@ def test_same_seed_same_bytes(atlasc, kernel_cache, folder):
     assert plans["seed"] != plans["one"] and len(plans["seed"]) == len(plans["one"])
 
 
-@pytest.mark.parametrize("fixture, quant", [
-    *((f, "") for f in ("llama", "mistral", "qwen3-nested", "qwen3_moe", "qwen3_5_moe")),
-    *(("llama", f) for f in ("fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "mxfp4"))])
+@pytest.mark.parametrize(
+    "fixture, quant",
+    [
+        *((f, "") for f in ("llama", "mistral", "qwen3-nested", "qwen3_moe", "qwen3_5_moe")),
+        *(("llama", f) for f in ("fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "mxfp4")),
+    ],
+)
 def test_made_at_open_are_those_that_would_be_embedded(fixture, quant, repo, atlasc, atlas, kernel_cache, folder):
     """The same answers by bits; and the plan holds nothing of the weights but how they are made."""
     config = json.loads((repo / "tests/fixtures" / fixture / "config.json").read_text())
@@ -96,8 +111,20 @@ def test_made_at_open_are_those_that_would_be_embedded(fixture, quant, repo, atl
     plans = {}
     for how in "embed", "ref":
         plans[how] = folder / f"{how}.bin"
-        done = atlasc(folder, "--random-weights", "--seed", 5, "--weights", how, "-o", plans[how], "--cache-dir",
-                      kernel_cache, "--target", "none")
+        done = atlasc(
+            folder,
+            "--random-weights",
+            "--seed",
+            5,
+            "--weights",
+            how,
+            "-o",
+            plans[how],
+            "--cache-dir",
+            kernel_cache,
+            "--target",
+            "none",
+        )
         assert done.returncode == 0, done.stderr
     results = {how: run_of(atlas, plan) for how, plan in plans.items()}
     assert results["embed"] == results["ref"]
@@ -110,11 +137,21 @@ def test_made_at_open_are_those_that_would_be_embedded(fixture, quant, repo, atl
     for name, w in named["ref"].items():
         other = named["embed"][name]
         assert (w["dtype"], w["shape"], w["bytes"], other["made"]) == (
-            other["dtype"], other["shape"], other["bytes"], "no")
+            other["dtype"],
+            other["shape"],
+            other["bytes"],
+            "no",
+        )
         assert w["made"] != "no" or w["hash"] == other["hash"]
     made = {w["made"] for w in named["ref"].values()}
-    wanted = {"": {"no", "numbers"}, "fp8-block": {"e4m3_scales"}, "fp8-channel": {"e4m3_scales"},
-              "fp8-tensor": {"e4m3_scale"}, "nvfp4": {"e2m1_scales", "e2m1_scale"}, "mxfp4": {"e2m1_scales"}}[quant]
+    wanted = {
+        "": {"no", "numbers"},
+        "fp8-block": {"e4m3_scales"},
+        "fp8-channel": {"e4m3_scales"},
+        "fp8-tensor": {"e4m3_scale"},
+        "nvfp4": {"e2m1_scales", "e2m1_scale"},
+        "mxfp4": {"e2m1_scales"},
+    }[quant]
     assert made == {"no", "numbers"} | wanted | ({"codes"} if quant else set())
     held = len(plan_file.take_apart(data["ref"])["weights"])
     assert held == max(w["offset"] + w["bytes"] for w in named["ref"].values() if w["made"] == "no")
@@ -129,19 +166,26 @@ def test_made_at_open_is_told_and_never_signed(atlas, atlasc, kernel_cache, fold
     assert (info["weights"], info["random_seed"]) == ("made", "11")
     assert re.search(r"^weights +\d+ bytes, random, made at open from seed 11$", atlas("info", plan).stdout, re.M)
     assert re.search(r"^weights +\d+ bytes, embedded, random, made from seed 11$", atlas("info", embedded).stdout, re.M)
-    (tmp_path / "key.pem").write_bytes(Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    (tmp_path / "key.pem").write_bytes(
+        Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
     before = plan.read_bytes()
     run = atlas("sign", plan, "--key", tmp_path / "key.pem")
     assert (run.returncode, run.stderr) == (
-        4, f"atlas sign: error: {plan}: its weights are random and made when it is opened: a signature cannot cover them\n")
+        4,
+        f"atlas sign: error: {plan}: its weights are random and made when it is opened: a signature cannot cover them\n",
+    )
     assert plan.read_bytes() == before
     policy = tmp_path / "policy.toml"
     policy.write_text("[plan]\nrandom_weights = false\n")
     for made in plan, embedded:
         run = atlas("audit", made, "--check", policy)
         assert (run.returncode, run.stdout) == (
-            1, f"{policy}:2: plan.random_weights: the weights are random, made from seed 11\n1 violation\n")
+            1,
+            f"{policy}:2: plan.random_weights: the weights are random, made from seed 11\n1 violation\n",
+        )
     run = atlas("verify", plan, "--rebuild", "--checkpoint", folder)
     assert run.returncode == 0, run.stdout + run.stderr
     run = atlas("verify", plan, "--against", embedded, "--tokens", "1,2,3", "--device", "cpu")
@@ -164,18 +208,25 @@ def refused(atlasc, *words):
 def test_refusals(repo, atlasc, folder):
     config = shape_of(repo, "llama")
     file = folder / "config.json"
-    assert refused(atlasc, folder, "--random-weights", "--weights", "ref", "--sign", "key.pem") == (2, [
-        "atlasc: error[A0101]: --sign with --random-weights --weights ref: a signature cannot cover weights that are "
-        "made when the plan is opened"])
-    assert refused(atlasc, folder, "--seed", "1") == (2, [
-        "atlasc: error[A0101]: --seed needs --random-weights"])
+    assert refused(atlasc, folder, "--random-weights", "--weights", "ref", "--sign", "key.pem") == (
+        2,
+        [
+            "atlasc: error[A0101]: --sign with --random-weights --weights ref: a signature cannot cover weights that are "
+            "made when the plan is opened"
+        ],
+    )
+    assert refused(atlasc, folder, "--seed", "1") == (2, ["atlasc: error[A0101]: --seed needs --random-weights"])
     for seed in ("-1", "x", str(1 << 64)):
-        assert refused(atlasc, folder, "--random-weights", "--seed", seed) == (2, [
-            f"atlasc: error[A0101]: --seed {seed}: expected a whole number below 2^64"])
+        assert refused(atlasc, folder, "--random-weights", "--seed", seed) == (
+            2,
+            [f"atlasc: error[A0101]: --seed {seed}: expected a whole number below 2^64"],
+        )
     assert refused(atlasc, file) == (4, [f"{file}: error[A0104]: not a folder: give the checkpoint's folder"])
     file.write_text(json.dumps({k: v for k, v in config.items() if k != "torch_dtype"}))
-    assert refused(atlasc, folder, "--random-weights") == (4, [
-        f"{file}: error[A0202]: torch_dtype is missing: --random-weights needs it"])
+    assert refused(atlasc, folder, "--random-weights") == (
+        4,
+        [f"{file}: error[A0202]: torch_dtype is missing: --random-weights needs it"],
+    )
     file.write_text(json.dumps(config | {"torch_dtype": "int8"}, indent=1))
     code, lines = refused(atlasc, folder, "--random-weights")
     assert code == 4 and len(lines) == 1

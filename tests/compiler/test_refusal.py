@@ -23,7 +23,7 @@ def place(repo: pathlib.Path, template: str, start: str) -> str:
     """Of the one line of the template's file that begins so."""
     file = f"kernels/templates/{template}.cu"
     lines = (repo / file).read_text(encoding="utf-8").splitlines()
-    at, = [n for n, line in enumerate(lines, 1) if line.strip().startswith(start)]
+    (at,) = [n for n, line in enumerate(lines, 1) if line.strip().startswith(start)]
     return f"({file}:{at})"
 
 
@@ -34,11 +34,18 @@ def test_each_candidate_has_its_place(atlasc, repo, tmp_path):
     done = atlasc("tests/fixtures/llama", "--model", toml, "--target", "sm_90a", "--dry-run", "-q")
     assert done.returncode == 3
     message, *lines = done.stderr.splitlines()
-    assert message == (f"{toml}:9:11: error[A0701]: this pin of gemm_norm leaves no admissible kernel for norm_linear (layer 0, "
-                       "decode rows 2, sm_90a)")
-    assert "    gemm_norm: rejected ROWS >= 9 is false: ROWS = 2 " + place(repo, "gemm_norm", "REQUIRE(ROWS >= 9)") in lines
-    assert ("    gemv_norm: rejected w: model.layers.0.self_attn.q_proj.weight (+2) is bf16, which WT does not take "
-            + place(repo, "gemv_norm", "IN(WT, w,")) in lines
+    assert message == (
+        f"{toml}:9:11: error[A0701]: this pin of gemm_norm leaves no admissible kernel for norm_linear (layer 0, "
+        "decode rows 2, sm_90a)"
+    )
+    assert (
+        "    gemm_norm: rejected ROWS >= 9 is false: ROWS = 2 " + place(repo, "gemm_norm", "REQUIRE(ROWS >= 9)")
+        in lines
+    )
+    assert (
+        "    gemv_norm: rejected w: model.layers.0.self_attn.q_proj.weight (+2) is bf16, which WT does not take "
+        + place(repo, "gemv_norm", "IN(WT, w,")
+    ) in lines
     rejected = [line for line in lines if ": rejected " in line]
     assert len(rejected) > 3
     for line in rejected:
@@ -48,20 +55,28 @@ def test_each_candidate_has_its_place(atlasc, repo, tmp_path):
 def test_a_ban_is_blamed_once(atlasc, tmp_path):
     """Whatever the layers and buckets: one line at the ban, without kernels that would be rejected anyway."""
     toml = tmp_path / "MODEL.toml"
-    toml.write_text('[phases]\nprefill = [16]\ndecode = [1, 2, 4]\n[runtime]\nslots = 4\nmax_context = 512\n'
-                    '[[kernels.ban]]\ntemplate = "attn_step"\n')
+    toml.write_text(
+        "[phases]\nprefill = [16]\ndecode = [1, 2, 4]\n[runtime]\nslots = 4\nmax_context = 512\n"
+        '[[kernels.ban]]\ntemplate = "attn_step"\n'
+    )
     done = atlasc("tests/fixtures/llama", "--model", toml, "--target", "sm_90a", "--dry-run", "-q")
-    assert (done.returncode, done.stderr) == (3, (
-        f"{toml}:7:11: error[A0701]: this ban of attn_step leaves no admissible kernel for attention_step (layer 0, decode "
-        "rows 1, sm_90a)\n"))
+    assert (done.returncode, done.stderr) == (
+        3,
+        (
+            f"{toml}:7:11: error[A0701]: this ban of attn_step leaves no admissible kernel for attention_step (layer 0, decode "
+            "rows 1, sm_90a)\n"
+        ),
+    )
 
 
 def test_equal_buckets_are_refused_once(atlasc, repo, tmp_path):
     """An op without a kernel for its dtypes is one error for each set of dtypes, however many buckets there are."""
     toml = tmp_path / "MODEL.toml"
-    toml.write_text("[phases]\nprefill = [16, 64]\ndecode = [1, 2, 4]\n[runtime]\nslots = 4\nmax_context = 512\n"
-                    '[[kernels.ban]]\ntemplate = "attn_step"\n[[kernels.ban]]\ntemplate = "gemv_norm"\n'
-                    '[[kernels.ban]]\ntemplate = "stream_norm"\n')
+    toml.write_text(
+        "[phases]\nprefill = [16, 64]\ndecode = [1, 2, 4]\n[runtime]\nslots = 4\nmax_context = 512\n"
+        '[[kernels.ban]]\ntemplate = "attn_step"\n[[kernels.ban]]\ntemplate = "gemv_norm"\n'
+        '[[kernels.ban]]\ntemplate = "stream_norm"\n'
+    )
     done = atlasc("tests/fixtures/llama", "--model", toml, "--target", "sm_90a", "--dry-run", "-q")
     heads = [line for line in done.stderr.splitlines() if "error[A0701]" in line]
     assert done.returncode == 3 and len(heads) == len(set(h.split(" (")[0] for h in heads)), done.stderr

@@ -13,8 +13,17 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "mkckpt"))
 import mkckpt  # noqa: E402
 
-CODES = ["norm_rows_fp8", "linear_rows", "rope_write", "attention", "quant_rows", "linear_residual", "norm_rows_fp8",
-         "linear_swiglu_fp8", "linear_residual"]
+CODES = [
+    "norm_rows_fp8",
+    "linear_rows",
+    "rope_write",
+    "attention",
+    "quant_rows",
+    "linear_residual",
+    "norm_rows_fp8",
+    "linear_swiglu_fp8",
+    "linear_residual",
+]
 MAKES_CODES = {"norm_rows_fp8", "quant_rows", "linear_swiglu_fp8"}
 
 
@@ -25,8 +34,12 @@ def lowered(build_dir, tmp_path):
         folder = tmp_path / recipe
         if not folder.exists():
             mkckpt.build(mkckpt.recipes()[recipe]).write(folder)
-        done = subprocess.run([build_dir / "atlasc", folder, "--target", target, "--dry-run", "--stop-after", "fuse",
-                               "-d", "f"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [build_dir / "atlasc", folder, "--target", target, "--dry-run", "--stop-after", "fuse", "-d", "f"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr
         phases = []
         for line in done.stdout.splitlines():
@@ -57,11 +70,14 @@ def test_codes_from_the_first_norm_to_the_last_product(lowered, recipe):
             assert not MAKES_CODES & set(names)
 
 
-@pytest.mark.parametrize("recipe, target", [
-    ("llama-fp8-channel-ct", "sm_80"),  # no instruction
-    ("llama-fp8-block-f32", "sm_90a"),  # blocks of 32 x 64
-    ("llama-nvfp4-ct", "sm_90a"),
-])
+@pytest.mark.parametrize(
+    "recipe, target",
+    [
+        ("llama-fp8-channel-ct", "sm_80"),  # no instruction
+        ("llama-fp8-block-f32", "sm_90a"),  # blocks of 32 x 64
+        ("llama-nvfp4-ct", "sm_90a"),
+    ],
+)
 def test_no_codes_elsewhere(lowered, recipe, target):
     for _, _, ops in lowered(recipe, target):
         assert not MAKES_CODES & {name for name, _ in ops}
@@ -82,7 +98,11 @@ def test_a_mixture_has_codes_where_it_may(lowered):
 def test_the_probe_has_a_product_of_codes_where_others_are(build_dir, tmp_path, recipe, products):
     """What rate products of codes by codes have is measured by one of them."""
     mkckpt.build(mkckpt.recipes()[recipe]).write(tmp_path / "m")
-    done = subprocess.run([build_dir / "atlasc", tmp_path / "m", "--dry-run", "--stop-after", "fuse", "-d", "f"],
-                          capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [build_dir / "atlasc", tmp_path / "m", "--dry-run", "--stop-after", "fuse", "-d", "f"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"\blinear_residual\b", done.stdout[done.stdout.index(" probe rows 8192"):])) == products
+    assert len(re.findall(r"\blinear_residual\b", done.stdout[done.stdout.index(" probe rows 8192") :])) == products

@@ -18,26 +18,47 @@ decode = [1]
 """
 
 SHAPES = {
-    "llama-3.1-70b": dict(hidden_size=8192, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8,
-                          intermediate_size=28672, vocab_size=128256),
-    "small-1.5-gib": dict(hidden_size=1024, num_hidden_layers=8, num_attention_heads=16, num_key_value_heads=8,
-                          intermediate_size=16384, vocab_size=151936),
+    "llama-3.1-70b": dict(
+        hidden_size=8192,
+        num_hidden_layers=80,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        intermediate_size=28672,
+        vocab_size=128256,
+    ),
+    "small-1.5-gib": dict(
+        hidden_size=1024,
+        num_hidden_layers=8,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        intermediate_size=16384,
+        vocab_size=151936,
+    ),
 }
 
 
-def sparse_checkpoint(folder, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads,
-                      intermediate_size, vocab_size):
+def sparse_checkpoint(
+    folder, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size
+):
     head_dim = hidden_size // num_attention_heads
     kv = num_key_value_heads * head_dim
-    shapes = {"model.embed_tokens.weight": [vocab_size, hidden_size], "model.norm.weight": [hidden_size],
-              "lm_head.weight": [vocab_size, hidden_size]}
+    shapes = {
+        "model.embed_tokens.weight": [vocab_size, hidden_size],
+        "model.norm.weight": [hidden_size],
+        "lm_head.weight": [vocab_size, hidden_size],
+    }
     for layer in range(num_hidden_layers):
-        for name, shape in (("input_layernorm", [hidden_size]), ("post_attention_layernorm", [hidden_size]),
-                            ("self_attn.q_proj", [hidden_size, hidden_size]), ("self_attn.k_proj", [kv, hidden_size]),
-                            ("self_attn.v_proj", [kv, hidden_size]), ("self_attn.o_proj", [hidden_size, hidden_size]),
-                            ("mlp.gate_proj", [intermediate_size, hidden_size]),
-                            ("mlp.up_proj", [intermediate_size, hidden_size]),
-                            ("mlp.down_proj", [hidden_size, intermediate_size])):
+        for name, shape in (
+            ("input_layernorm", [hidden_size]),
+            ("post_attention_layernorm", [hidden_size]),
+            ("self_attn.q_proj", [hidden_size, hidden_size]),
+            ("self_attn.k_proj", [kv, hidden_size]),
+            ("self_attn.v_proj", [kv, hidden_size]),
+            ("self_attn.o_proj", [hidden_size, hidden_size]),
+            ("mlp.gate_proj", [intermediate_size, hidden_size]),
+            ("mlp.up_proj", [intermediate_size, hidden_size]),
+            ("mlp.down_proj", [hidden_size, intermediate_size]),
+        ):
             shapes[f"model.layers.{layer}.{name}.weight"] = shape
     header, at = {}, 0
     for name, shape in shapes.items():
@@ -50,19 +71,34 @@ def sparse_checkpoint(folder, hidden_size, num_hidden_layers, num_attention_head
     with open(folder / "model.safetensors", "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         f.truncate(8 + len(text) + at)
-    (folder / "config.json").write_text(json.dumps(dict(
-        model_type="llama", architectures=["LlamaForCausalLM"], hidden_act="silu", rms_norm_eps=1e-5,
-        max_position_embeddings=8192, rope_theta=500000.0, tie_word_embeddings=False, hidden_size=hidden_size,
-        num_hidden_layers=num_hidden_layers, num_attention_heads=num_attention_heads,
-        num_key_value_heads=num_key_value_heads, intermediate_size=intermediate_size, vocab_size=vocab_size)))
+    (folder / "config.json").write_text(
+        json.dumps(
+            dict(
+                model_type="llama",
+                architectures=["LlamaForCausalLM"],
+                hidden_act="silu",
+                rms_norm_eps=1e-5,
+                max_position_embeddings=8192,
+                rope_theta=500000.0,
+                tie_word_embeddings=False,
+                hidden_size=hidden_size,
+                num_hidden_layers=num_hidden_layers,
+                num_attention_heads=num_attention_heads,
+                num_key_value_heads=num_key_value_heads,
+                intermediate_size=intermediate_size,
+                vocab_size=vocab_size,
+            )
+        )
+    )
     (folder / "MODEL.toml").write_text(OPTIONS)
     return at
 
 
 def run_measured(*command):
     """(exit code, stderr, peak resident bytes) of a command."""
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                               text=True)
+    process = subprocess.Popen(
+        [str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     talk = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -75,8 +111,9 @@ def test_70b_is_planned_in_little_memory(atlasc, kernel_cache, tmp_path):
     code, talk, peak = run_measured(atlasc, tmp_path, "--dry-run", "--timings", "-j", "2", "--cache-dir", kernel_cache)
     assert code == 0, talk
     assert peak < 1 << 30 or "asan" in str(atlasc), f"{peak >> 20} MiB"
-    slow = {name: float(ms) for name, ms in re.findall(r"^([a-z-]+) +([0-9.]+) ms$", talk, re.M)
-            if name != "make-kernels"}
+    slow = {
+        name: float(ms) for name, ms in re.findall(r"^([a-z-]+) +([0-9.]+) ms$", talk, re.M) if name != "make-kernels"
+    }
     assert len(slow) == 9 and sum(slow.values()) < 5000, slow
 
 

@@ -9,16 +9,37 @@ import pytest
 from plan_file import take_apart
 
 COUNTERS = {"arrived", "readers", "routed"}  # zero before and after each launch: any place does
-MUST_TRY = {"args_of_a_launch", "args_of_two_launches", "args_alike", "offsets_of_bufs", "tensors_of_bufs",
-            "kernels_of_launches", "layers_of_launches", "made_layers_of_launches", "decisions_of_launches",
-            "cubins_of_kernels", "constants_of_kernels", "operands_of_an_op", "operands_of_two_ops", "ops_of_the_graph",
-            "weights_of_tensors", "offsets_of_weights", "names_of_tensors"}
+MUST_TRY = {
+    "args_of_a_launch",
+    "args_of_two_launches",
+    "args_alike",
+    "offsets_of_bufs",
+    "tensors_of_bufs",
+    "kernels_of_launches",
+    "layers_of_launches",
+    "made_layers_of_launches",
+    "decisions_of_launches",
+    "cubins_of_kernels",
+    "constants_of_kernels",
+    "operands_of_an_op",
+    "operands_of_two_ops",
+    "ops_of_the_graph",
+    "weights_of_tensors",
+    "offsets_of_weights",
+    "names_of_tensors",
+}
 
 
 def stored_names(sections):
     """Names of graph tensors that a buffer of some phase stores."""
-    return {buf["name"] for name, body in sections.items() if name.startswith("plan.")
-            for phase in msgpack.unpackb(body)["phases"] for buf in phase["bufs"] if buf["tensor"] >= 0}
+    return {
+        buf["name"]
+        for name, body in sections.items()
+        if name.startswith("plan.")
+        for phase in msgpack.unpackb(body)["phases"]
+        for buf in phase["bufs"]
+        if buf["tensor"] >= 0
+    }
 
 
 def is_harmless(line, stored):
@@ -27,8 +48,9 @@ def is_harmless(line, stored):
     if kind == "offsets_of_bufs":  # inputs of acquire alone, which the host writes where the plan says; counters
         phase, names = re.fullmatch(r"(\S+)\[\d+\] buffers (.*)", place).groups()
         names = names.split(" and ")
-        return (phase == "acquire" and all(n == "acquire" or n.startswith("new_") for n in names)) or \
-            all(n.split(".")[-1] in COUNTERS for n in names)
+        return (phase == "acquire" and all(n == "acquire" or n.startswith("new_") for n in names)) or all(
+            n.split(".")[-1] in COUNTERS for n in names
+        )
     if kind in ("args_of_two_launches", "args_alike"):
         return "zero_slots state" in place or place.split(" ")[-1] in COUNTERS  # which is cleared first; counters
     if kind == "cubins_of_kernels":
@@ -41,7 +63,9 @@ def is_harmless(line, stored):
 
 
 def check(build_dir, plan, most):
-    run = subprocess.run([build_dir / "tests" / "swap_run", plan, str(most)], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [build_dir / "tests" / "swap_run", plan, str(most)], capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     tried = {line.split()[0]: int(line.split()[1]) for line in run.stdout.splitlines() if line[0] != " "}
     refused = sum(int(line.split()[2]) for line in run.stdout.splitlines() if line[0] != " ")
@@ -58,8 +82,22 @@ def test_swapped_references_are_refused(build_dir, small_plan_of, model):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["llama", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next",
-                                   "llama-fp8-block", "llama-nvfp4-modelopt", "llama-int4-awq", "qwen3-nvfp4-mixed"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "llama",
+        "qwen2",
+        "qwen3",
+        "qwen3_5",
+        "qwen3_5_moe",
+        "qwen3_moe",
+        "qwen3_next",
+        "llama-fp8-block",
+        "llama-nvfp4-modelopt",
+        "llama-int4-awq",
+        "qwen3-nvfp4-mixed",
+    ],
+)
 def test_more_swapped_references_are_refused(build_dir, plan_of, model):
     check(build_dir, plan_of(model), 1500)
 
@@ -67,6 +105,7 @@ def test_more_swapped_references_are_refused(build_dir, plan_of, model):
 def test_gate_and_up(build_dir, atlas, small_plan_of, tmp_path):
     """The two weights of decode that only their names tell apart, in a plan that is sealed again."""
     from plan_file import put_together  # noqa: PLC0415
+
     plan = small_plan_of("llama")
     data = plan.read_bytes()
     sections = take_apart(data)
@@ -81,4 +120,5 @@ def test_gate_and_up(build_dir, atlas, small_plan_of, tmp_path):
     launch = next(i for i, row in enumerate(phase["launches"]) if row["op"] == "norm_swiglu")
     assert run.returncode == 6 and run.stderr.splitlines()[0] == (
         f"atlas info: error[MALFORMED]: {other}: decode[2] launch {launch} (norm_swiglu): l0.h is not what the graph "
-        "computes: of model.layers.0.mlp.up_proj.weight, where the graph has model.layers.0.mlp.gate_proj.weight")
+        "computes: of model.layers.0.mlp.up_proj.weight, where the graph has model.layers.0.mlp.gate_proj.weight"
+    )

@@ -14,13 +14,29 @@ import pytest
 DISASSEMBLER = next(f.locate() for f in importlib.metadata.files("nvidia-cuda-nvdisasm") if f.name == "nvdisasm")
 SHAPES = pathlib.Path(__file__).resolve().parents[1] / "gpu" / "shapes"
 TOML = "[runtime]\nslots = 1\n[phases]\nprefill = [64, 128, 2048]\ndecode = [1]\n"
-WIDE = {"linear_rows": "wgmma_codes_linear", "linear_swiglu": "wgmma_codes_swiglu",
-        "linear_residual": "wgmma_codes_residual"}
+WIDE = {
+    "linear_rows": "wgmma_codes_linear",
+    "linear_swiglu": "wgmma_codes_swiglu",
+    "linear_residual": "wgmma_codes_residual",
+}
 FORMATS = {
     "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16},
-    "mxfp4": {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups": {"group_0": {
-        "targets": ["Linear"], "weights": {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32,
-                                           "scale_dtype": "torch.uint8"}}}},
+    "mxfp4": {
+        "quant_method": "compressed-tensors",
+        "format": "mxfp4-pack-quantized",
+        "config_groups": {
+            "group_0": {
+                "targets": ["Linear"],
+                "weights": {
+                    "num_bits": 4,
+                    "type": "float",
+                    "strategy": "group",
+                    "group_size": 32,
+                    "scale_dtype": "torch.uint8",
+                },
+            }
+        },
+    },
     "int4": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"},
 }
 
@@ -34,8 +50,22 @@ def picks(atlasc, tmp_path):
         config |= {"num_hidden_layers": 1, "quantization_config": {**quant, left_out: ["lm_head"]}} | changes
         (tmp_path / "config.json").write_text(json.dumps(config))
         (tmp_path / "it.toml").write_text(TOML + lines)
-        done = atlasc("config.json", "--random-weights", "--model", "it.toml", "--target", target, "--tuning", "none",
-                      "--dry-run", "--stop-after", "pick-kernels", "-d", "k", cwd=tmp_path)
+        done = atlasc(
+            "config.json",
+            "--random-weights",
+            "--model",
+            "it.toml",
+            "--target",
+            target,
+            "--tuning",
+            "none",
+            "--dry-run",
+            "--stop-after",
+            "pick-kernels",
+            "-d",
+            "k",
+            cwd=tmp_path,
+        )
         assert done.returncode == 0, done.stderr
         phases, op = {}, None
         for line in done.stdout.splitlines():
@@ -93,21 +123,38 @@ def test_a_ban_takes_what_serves_all(picks):
 
 
 @pytest.mark.parametrize("codes", ["e2m1 ST=e4m3 BLOCK_K=16", "e2m1 ST=e8m0 BLOCK_K=32", "u4 ST=f32z BLOCK_K=32"])
-@pytest.mark.parametrize("template, flags", [
-    ("wgmma_codes_residual", "BIAS=1 W_ROW_SCALE=1"),
-    ("wgmma_codes_swiglu", "GATE_BIAS=1 UP_BIAS=1 GATE_ROW_SCALE=1 UP_ROW_SCALE=1"),
-])
+@pytest.mark.parametrize(
+    "template, flags",
+    [
+        ("wgmma_codes_residual", "BIAS=1 W_ROW_SCALE=1"),
+        ("wgmma_codes_swiglu", "GATE_BIAS=1 UP_BIAS=1 GATE_ROW_SCALE=1 UP_ROW_SCALE=1"),
+    ],
+)
 def test_codes_go_through_registers(build_dir, tmp_path, codes, template, flags):
     """wgmma takes decoded codes from registers and rows from shared memory, several at a time; nothing is spilled."""
     rows = 128 if codes.startswith("u4") else 256
-    done = subprocess.run([build_dir / "tests-gpu" / "kernel_test", "--no-gpu", "sm_90a", "--only", template, "--cases",
-                           "1", "--cache-dir", tmp_path, "--fix", f"ROWS=200 K=576 N=576 BLOCK_N=1 BM={rows} "
-                           f"WARPGROUPS=2 CLUSTER=2 SPLIT=1 WT={codes} {flags}"],
-                          capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [
+            build_dir / "tests-gpu" / "kernel_test",
+            "--no-gpu",
+            "sm_90a",
+            "--only",
+            template,
+            "--cases",
+            "1",
+            "--cache-dir",
+            tmp_path,
+            "--fix",
+            f"ROWS=200 K=576 N=576 BLOCK_N=1 BM={rows} WARPGROUPS=2 CLUSTER=2 SPLIT=1 WT={codes} {flags}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    kept, = tmp_path.glob("*.kernel")
+    (kept,) = tmp_path.glob("*.kernel")
     image = kept.read_bytes()
-    (tmp_path / "k.cubin").write_bytes(image[image.index(b"\x7fELF\x02\x01"):])
+    (tmp_path / "k.cubin").write_bytes(image[image.index(b"\x7fELF\x02\x01") :])
     code = subprocess.run([DISASSEMBLER, "-c", tmp_path / "k.cubin"], capture_output=True, text=True, timeout=60).stdout
     products = re.findall(rf"\bHGMMA\.64x{rows}x16\.F32\.BF16 R\d+, R\d+, gdesc[^;]*", code)
     assert products and sum("gsb0" in x for x in products) < len(products)

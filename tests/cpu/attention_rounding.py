@@ -89,7 +89,7 @@ class Model:
         out = torch.empty(rows, heads, size, device=q.device)
         for h, at in ((h, at) for h in range(heads) for at in range(0, rows, BLOCK)):
             end, kv = min(at + BLOCK, rows), h * k.shape[0] // heads
-            score = (q[h, at:end] * size ** -0.5) @ k[kv, :end].T
+            score = (q[h, at:end] * size**-0.5) @ k[kv, :end].T
             score[:, at:].masked_fill_(torch.ones_like(score[:, at:], dtype=torch.bool).triu(1), -torch.inf)
             p = score.sub_(score.amax(-1, keepdim=True)).exp_()
             out[at:end, h] = weigh(p, v[kv, :end], self.way)
@@ -115,8 +115,10 @@ class Model:
         for layer in range(c["num_hidden_layers"]):
             at = f"model.layers.{layer}."
             n = self.norm(x, at + "input_layernorm.weight")
-            q, k, v = ((n @ w[at + f"self_attn.{name}_proj.weight"].T).unflatten(-1, (h, -1)).transpose(0, 1)
-                       for name, h in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
+            q, k, v = (
+                (n @ w[at + f"self_attn.{name}_proj.weight"].T).unflatten(-1, (h, -1)).transpose(0, 1)
+                for name, h in (("q", heads), ("k", kv_heads), ("v", kv_heads))
+            )
             q, k = (self.rounded(self.rope(self.rounded(r, name)), name) for r, name in ((q, "q"), (k, "k")))
             o = self.rounded(self.attention(q, k, self.rounded(v, "v")), "o")
             x = self.rounded(x + o @ w[at + "self_attn.o_proj.weight"].T, "residual")
@@ -134,37 +136,46 @@ class Against:
         self.want, self.next = want, ids[1:, None]
 
     def perplexity(self, got):
-        return sum(-torch.log_softmax(got[i:i + BLOCK].double(), -1).gather(-1, self.next[i:i + BLOCK]).sum().item()
-                   for i in range(0, len(self.next), BLOCK))
+        return sum(
+            -torch.log_softmax(got[i : i + BLOCK].double(), -1).gather(-1, self.next[i : i + BLOCK]).sum().item()
+            for i in range(0, len(self.next), BLOCK)
+        )
 
     def line(self, name, got):
         cosine, worst, kl = [], 0.0, 0.0
         for i in range(0, len(got), BLOCK):
-            a, b = got[i:i + BLOCK].double(), self.want[i:i + BLOCK].double()
+            a, b = got[i : i + BLOCK].double(), self.want[i : i + BLOCK].double()
             cosine.append(torch.nn.functional.cosine_similarity(a, b, -1))
             worst = max(worst, (a - b).abs().max().item())
             log_a, log_b = torch.log_softmax(a, -1), torch.log_softmax(b, -1)
             kl += (log_b.exp() * (log_b - log_a)).sum().item()
         cosine = torch.cat(cosine)
         loss, plain = (self.perplexity(x[:-1]) / len(self.next) for x in (got, self.want))
-        print(f"{name:24} {1 - cosine.mean().item():10.3e} {1 - cosine.min().item():10.3e} {worst:9.5f}"
-              f" {kl / len(got):10.3e} {torch.tensor(loss).exp().item():11.6f} {loss - plain:+10.2e}", flush=True)
+        print(
+            f"{name:24} {1 - cosine.mean().item():10.3e} {1 - cosine.min().item():10.3e} {worst:9.5f}"
+            f" {kl / len(got):10.3e} {torch.tensor(loss).exp().item():11.6f} {loss - plain:+10.2e}",
+            flush=True,
+        )
 
 
-HEAD = (f"{'':24} {'1 - cosine':>10} {'at most':>10} {'max error':>9} {'KL, nats':>10} {'perplexity':>11}"
-        f" {'nats more':>10}")
+HEAD = (
+    f"{'':24} {'1 - cosine':>10} {'at most':>10} {'max error':>9} {'KL, nats':>10} {'perplexity':>11} {'nats more':>10}"
+)
 
 
 def check(folder, model, ids):
     """Least cosine of logits with those of `transformers`, float32."""
     import transformers
+
     transformers.utils.logging.disable_progress_bar()
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(ids.device).eval()
     with torch.no_grad():
         want = theirs(ids[None]).logits[0]
     least = torch.nn.functional.cosine_similarity(model.logits(ids, "f32", ()).double(), want.double(), -1).min().item()
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}; device {ids.device}; "
-          f"{len(ids)} tokens beside transformers in float32: 1 - least cosine {1 - least:.1e}")
+    print(
+        f"torch {torch.__version__}, transformers {transformers.__version__}; device {ids.device}; "
+        f"{len(ids)} tokens beside transformers in float32: 1 - least cosine {1 - least:.1e}"
+    )
     return 1 - least < 1e-6
 
 

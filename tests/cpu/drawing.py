@@ -12,8 +12,21 @@ import subprocess
 import numpy as np
 
 RUNNING, STOP, LENGTH = 0, 1, 2
-DEFAULTS = {"min_new": 0, "ignore_stops": 0, "top_logprobs": 0, "top_k": 0, "temperature": 0, "top_p": 1, "min_p": 0,
-            "repetition": 1, "presence": 0, "frequency": 0, "seed": 0, "stops": [], "bias": {}}
+DEFAULTS = {
+    "min_new": 0,
+    "ignore_stops": 0,
+    "top_logprobs": 0,
+    "top_k": 0,
+    "temperature": 0,
+    "top_p": 1,
+    "min_p": 0,
+    "repetition": 1,
+    "presence": 0,
+    "frequency": 0,
+    "seed": 0,
+    "stops": [],
+    "bias": {},
+}
 
 
 def philox(counter, key):
@@ -29,7 +42,7 @@ def philox(counter, key):
 def gumbel(n, position, seed):
     key = [seed & 0xFFFFFFFF, seed >> 32]
     x = np.array([philox([v, position, 0, 0], key)[0] for v in range(n)], np.float64)
-    return -np.log(-np.log1p(-np.minimum((x + 0.5) / 2 ** 32, 1 - 2 ** -24)))
+    return -np.log(-np.log1p(-np.minimum((x + 0.5) / 2**32, 1 - 2**-24)))
 
 
 def kept_by(z, top_k=0, top_p=1.0, min_p=0.0):
@@ -61,15 +74,20 @@ def line_of(request):
 
 def answer(build_dir, folder, plan, device, how, requests):
     """What the plan says of itself, each request's events, and the scores of its text; how: off or mtp."""
-    done = subprocess.run([build_dir / "tests" / "request_run", plan, device, how, folder / "scores"],
-                          input="\n".join(map(line_of, requests)) + "\n", capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [build_dir / "tests" / "request_run", plan, device, how, folder / "scores"],
+        input="\n".join(map(line_of, requests)) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     plan_info, *events = map(json.loads, done.stdout.splitlines())
     made = [[e for e in events if e["request"] == i] for i in range(len(requests))]
     scores, at, out = np.fromfile(folder / "scores", np.float32).reshape(-1, plan_info["vocab"]), 0, []
     for request, of in zip(requests, made):
         n = len(request["tokens"]) + len(of) - 1
-        out.append(scores[at:at + n])
+        out.append(scores[at : at + n])
         at += n
     assert at == len(scores)
     return plan_info, made, out
@@ -77,15 +95,23 @@ def answer(build_dir, folder, plan, device, how, requests):
 
 def some_requests(g, vocab, n):
     for _ in range(n):
-        r = {"tokens": g.integers(3, vocab, g.integers(4, 20)).tolist(), "max_new": int(g.integers(6, 22)),
-             "seed": int(g.integers(1 << 40)), "top_logprobs": int(g.choice([0, 0, 1, 5, 20]))}
+        r = {
+            "tokens": g.integers(3, vocab, g.integers(4, 20)).tolist(),
+            "max_new": int(g.integers(6, 22)),
+            "seed": int(g.integers(1 << 40)),
+            "top_logprobs": int(g.choice([0, 0, 1, 5, 20])),
+        }
         if g.random() < 0.7:
-            r |= {"temperature": float(g.choice([0.7, 1, 1.6])), "top_p": float(g.choice([1, 0.9, 0.5])),
-                  "top_k": int(g.choice([0, 0, 5, 40])), "min_p": float(g.choice([0, 0.05]))}
+            r |= {
+                "temperature": float(g.choice([0.7, 1, 1.6])),
+                "top_p": float(g.choice([1, 0.9, 0.5])),
+                "top_k": int(g.choice([0, 0, 5, 40])),
+                "min_p": float(g.choice([0, 0.05])),
+            }
         if g.random() < 0.4:
             r |= {"repetition": 1.25, "presence": 0.5, "frequency": 0.25}
         if g.random() < 0.8:
-            tokens = g.permutation(vocab)[:g.integers(1, min(vocab, 300))].tolist()
+            tokens = g.permutation(vocab)[: g.integers(1, min(vocab, 300))].tolist()
             r["bias"] = {t: float(g.choice([-np.inf, -100, -3, 0.5, 2, 5])) for t in tokens}
         if g.random() < 0.7:
             r["stops"] = g.integers(0, vocab, g.integers(20, 65)).tolist()
@@ -96,7 +122,9 @@ def penalised(scores, said, prompt, r):
     """Scores in float32, one rounding each."""
     logits = scores.copy()
     for v in set(said) | set(prompt):
-        logits[v] = logits[v] / np.float32(r["repetition"]) if logits[v] > 0 else logits[v] * np.float32(r["repetition"])
+        logits[v] = (
+            logits[v] / np.float32(r["repetition"]) if logits[v] > 0 else logits[v] * np.float32(r["repetition"])
+        )
         if said.count(v):
             logits[v] = logits[v] - np.float32(r["presence"]) - np.float32(r["frequency"]) * np.float32(said.count(v))
     return logits
@@ -127,7 +155,7 @@ def check(request, plan_info, events, scores, tolerance):
         assert 0 <= token < n and biased[token] > -np.inf, (k, e)
         exact = logits.astype(np.float64)
         exact -= np.log(np.exp(exact - exact.max()).sum()) + exact.max()
-        order = np.lexsort((np.arange(n), -logits))[:r["top_logprobs"]]
+        order = np.lexsort((np.arange(n), -logits))[: r["top_logprobs"]]
         top = [t for t, _ in e["top"]]
         assert abs(e["logprob"] - exact[token]) < tolerance
         assert len(set(top)) == len(top) == min(r["top_logprobs"], n)

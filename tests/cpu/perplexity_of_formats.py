@@ -87,7 +87,9 @@ def theirs(model, plain, kind, ids):
                 square += plain[name].square().sum().item()
                 changed += (w - plain[name]).square().sum().item()
         logits = model(torch.tensor([ids])).logits[0, :-1]
-    return math.exp(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:])).item()), math.sqrt(changed / square)
+    return math.exp(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:])).item()), math.sqrt(
+        changed / square
+    )
 
 
 def ours(args, kind, text, scratch):
@@ -110,8 +112,9 @@ def main():
     args = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     args.build = args.build.resolve()
-    model = transformers.AutoModelForCausalLM.from_pretrained(args.checkpoint, dtype=torch.float32,
-                                                              attn_implementation="eager").eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        args.checkpoint, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
     plain = {name: m.weight.detach().clone() for name, m in model.named_modules() if name.endswith("_proj")}
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -119,8 +122,10 @@ def main():
         text = scratch / "text"
         text.write_bytes(args.text.read_bytes()[: args.bytes])
         ids = Tokenizer.from_file(str(args.checkpoint / "tokenizer.json")).encode(text.read_text(encoding="utf-8")).ids
-        print(f"torch {torch.__version__}, transformers {transformers.__version__}, float32; "
-              f"{len(ids) - 1} tokens of {args.text}, {args.bytes} bytes; device {args.device}")
+        print(
+            f"torch {torch.__version__}, transformers {transformers.__version__}, float32; "
+            f"{len(ids) - 1} tokens of {args.text}, {args.bytes} bytes; device {args.device}"
+        )
         print(f"{'format':12} {'atlas':>9} {'torch':>9} {'differ':>9} {'weights changed':>16} {'plan, MiB':>10}")
         for kind in args.only:
             got, size = ours(args, kind, text, scratch)
@@ -128,8 +133,11 @@ def main():
             assert got["scored"] == len(ids) - 1
             differ = got["perplexity"] / want - 1
             bad += abs(differ) > BARS[args.device]
-            print(f"{kind:12} {got['perplexity']:9.4f} {want:9.4f} {differ:+9.1e} {changed:16.4f} {size / 2**20:10.1f}"
-                  f"  {'ok' if abs(differ) <= BARS[args.device] else 'BAD'}", flush=True)
+            print(
+                f"{kind:12} {got['perplexity']:9.4f} {want:9.4f} {differ:+9.1e} {changed:16.4f} {size / 2**20:10.1f}"
+                f"  {'ok' if abs(differ) <= BARS[args.device] else 'BAD'}",
+                flush=True,
+            )
     raise SystemExit(bad > 0)
 
 

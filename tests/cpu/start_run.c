@@ -53,8 +53,8 @@ static void take_memory(void)
 	CuPtr at[OTHERS];
 	AtlasError error = {0};
 	need(driver_open(&cu, &error) == ATLAS_OK, error.text);
-	need(!cu.Init(0) && !cu.DeviceGet(&device, 0) && !cu.DevicePrimaryCtxRetain(&context, device)
-		&& !cu.CtxPushCurrent(context), "no GPU");
+	need(!cu.Init(0) && !cu.DeviceGet(&device, 0) && !cu.DevicePrimaryCtxRetain(&context, device) &&
+		!cu.CtxPushCurrent(context), "no GPU");
 	const int n = 1 + below(OTHERS);
 	for (int i = 0; i < n; i++)
 		need(!cu.MemAlloc(&at[i], ((size_t)1 << (8 + below(18))) + (size_t)below(1 << 20)), "no memory");

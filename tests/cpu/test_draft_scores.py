@@ -20,17 +20,23 @@ from test_speculate import FIXTURES, PENALTIES, PROMPTS, SAMPLED, TRAINED, answe
 from container import decode, read_safetensors  # in the folder of mkckpt
 
 VOCAB, IDS = 512, sorted({3 * i * i % 509 for i in range(300)} | {0, 1, 2, 511})
-SOME = {"fp8-block": 'head = "fp8-block"', "200": "vocabulary = 200", "listed": 'vocabulary_file = "ids.txt"',
-        "nvfp4 of 300": 'vocabulary = 300\nhead = "nvfp4"',
-        "fp8-channel, listed": 'head = "fp8-channel"\nvocabulary_file = "ids.txt"'}
+SOME = {
+    "fp8-block": 'head = "fp8-block"',
+    "200": "vocabulary = 200",
+    "listed": 'vocabulary_file = "ids.txt"',
+    "nvfp4 of 300": 'vocabulary = 300\nhead = "nvfp4"',
+    "fp8-channel, listed": 'head = "fp8-channel"\nvocabulary_file = "ids.txt"',
+}
 
 
 def write_toml(folder, lines, rows=3, more="", listed=IDS):
     """MODEL.toml with these lines under [speculate], and beside it the list."""
     (folder / "ids.txt").write_text("".join(f"{i}\n" for i in listed))
     rows = f"rows = {rows}\n" if rows else ""
-    (folder / "m.toml").write_text(f"[runtime]\nslots = 4\nmax_context = 96\n[kv]\npage = 16\n[phases]\nprefill = [64]\n"
-                                   f"decode = [4]\n{more}[speculate]\n{rows}{lines}\n")
+    (folder / "m.toml").write_text(
+        f"[runtime]\nslots = 4\nmax_context = 96\n[kv]\npage = 16\n[phases]\nprefill = [64]\n"
+        f"decode = [4]\n{more}[speculate]\n{rows}{lines}\n"
+    )
     return folder / "m.toml"
 
 
@@ -63,7 +69,9 @@ def test_texts_are_equal(plan, answers, capsys, options):  # noqa: F811
 
 @pytest.mark.parametrize("rows", [2, 4])
 def test_sequences_come_and_go(plan, spec_run, rows):  # noqa: F811
-    told = spec_run("soak", plan(SOME["fp8-channel, listed"], rows=rows, more="[sampling]\nstop = [14, 261]\n"), 150, rows)
+    told = spec_run(
+        "soak", plan(SOME["fp8-channel, listed"], rows=rows, more="[sampling]\nstop = [14, 261]\n"), 150, rows
+    )
     assert told["several"] > 5 and 0 < told["accepted"] < told["drafts"] and told["allocations"] <= 0, told
 
 
@@ -93,7 +101,8 @@ def test_scores_are_those_of_the_rows(plan, spec_run, name):  # noqa: F811
 
 # heads that know nothing are hardly ever right; texts are those of plain decoding all the same
 FORMS = {"tied": {"tied": True, "missing": ["lm_head.weight"]}} | {
-    form: {} for form in ("fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "mxfp4")}
+    form: {} for form in ("fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "mxfp4")
+}
 WRITERS = {"fp8-block": "fp8", "fp8-channel": "ct"}
 
 
@@ -101,8 +110,12 @@ def write_form(folder, form):
     """A checkpoint with a tied head, or one in a format."""
     knob = {**mkckpt.recipes()["mtp-of-next"], "hidden": 128, "layers": 2, **FORMS[form]}
     if form != "tied":
-        knob["quant"] = {"writer": WRITERS.get(form, "modelopt"), "formats": {"lm_head": form}, "ignore": [],
-                         "block": [64, 64]}
+        knob["quant"] = {
+            "writer": WRITERS.get(form, "modelopt"),
+            "formats": {"lm_head": form},
+            "ignore": [],
+            "block": [64, 64],
+        }
     mkckpt.build(knob).write(folder)
     return folder
 
@@ -122,11 +135,15 @@ def test_other_forms_of_the_head(atlas, atlasc, plan, spec_run, answers, tmp_pat
             assert told.count("error[") == 1
             continue
         path = plan(lines, checkpoint=checkpoint, listed=range(1, 90, 4))
-        plain, got = (answers(path, ["abc def", "x"], "-n", 20, *SAMPLED, *how)[0] for how in (["--speculate", "off"], []))
+        plain, got = (
+            answers(path, ["abc def", "x"], "-n", 20, *SAMPLED, *how)[0] for how in (["--speculate", "off"], [])
+        )
         assert got == plain
 
 
-@pytest.mark.parametrize("lines, key, at", [("vocabulary = 64", "vocabulary", "11:14"), ('head = "nvfp4"', "head", "11:8")])
+@pytest.mark.parametrize(
+    "lines, key, at", [("vocabulary = 64", "vocabulary", "11:14"), ('head = "nvfp4"', "head", "11:8")]
+)
 def test_a_head_in_int4(atlasc, tmp_path, lines, key, at):
     """Where it is to be cut it is refused with the line that asks for it, as a copy in codes is."""
     quant = {"writer": "ct", "formats": {"lm_head": "int4"}, "group": 64}
@@ -155,7 +172,9 @@ def test_all_ids_are_the_head_itself(plan):
     assert abs(plan(f"vocabulary = {VOCAB}").stat().st_size - plan("").stat().st_size) < 4096, "no copy"
 
 
-@pytest.mark.parametrize("lines", ["vocabulary = 100", 'vocabulary_file = "ids.txt"', 'head = "nvfp4"\nvocabulary = 90'])
+@pytest.mark.parametrize(
+    "lines", ["vocabulary = 100", 'vocabulary_file = "ids.txt"', 'head = "nvfp4"\nvocabulary = 90']
+)
 def test_random_weights(plan, atlas, lines):
     """Of a head that they are to make up for the option alone."""
     path = plan(lines, "--random-weights", checkpoint=TRAINED / "config.json", rows=0)
@@ -185,46 +204,69 @@ def test_calibrate_drafts_nothing(atlasc, tmp_path):
 
 
 def refusal(atlasc, folder, lines, *options, checkpoint=TRAINED, **changes):
-    run = atlasc(checkpoint, "--target", "none", "--model", write_toml(folder, lines, **changes), "--dry-run", *options,
-                 cwd=folder)
+    run = atlasc(
+        checkpoint,
+        "--target",
+        "none",
+        "--model",
+        write_toml(folder, lines, **changes),
+        "--dry-run",
+        *options,
+        cwd=folder,
+    )
     assert run.returncode == 4, run.stderr
     return run.stderr
 
 
-@pytest.mark.parametrize("lines, message", [
-    ("vocabulary = 0", "error[A0303]: speculate.vocabulary = 0: expected an integer from 1 to "),
-    ("vocabulary = -5", "error[A0303]: speculate.vocabulary = -5: expected an integer from 1 to "),
-    ("vocabulary = 513", "error[A0304]: speculate.vocabulary = 513: vocab_size = 512 ("),
-    ('vocabulary = "all"', 'error[A0303]: speculate.vocabulary = "all": expected an integer'),
-    ('head = "int8"', 'error[A0303]: speculate.head = "int8": expected fp8-block, fp8-channel, fp8-tensor, nvfp4 or mxfp4'),
-    ('head = "keep"', 'error[A0303]: speculate.head = "keep": expected fp8-block'),
-    ("head = 8", "error[A0303]: speculate.head = 8: expected a string"),
-    ('vocabulary_file = "none.txt"', "error[A0102]: speculate.vocabulary_file: there is no file "),
-    ('vocabulary_file = ""', 'error[A0303]: speculate.vocabulary_file = "": expected the name of a file'),
-    ('vocabulary = 5\nvocabulary_file = "ids.txt"', "error[A0304]: speculate.vocabulary_file and speculate.vocabulary ("),
-    ("vocabulry = 5", "error[A0302]: unknown key speculate.vocabulry: did you mean speculate.vocabulary?"),
-])
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        ("vocabulary = 0", "error[A0303]: speculate.vocabulary = 0: expected an integer from 1 to "),
+        ("vocabulary = -5", "error[A0303]: speculate.vocabulary = -5: expected an integer from 1 to "),
+        ("vocabulary = 513", "error[A0304]: speculate.vocabulary = 513: vocab_size = 512 ("),
+        ('vocabulary = "all"', 'error[A0303]: speculate.vocabulary = "all": expected an integer'),
+        (
+            'head = "int8"',
+            'error[A0303]: speculate.head = "int8": expected fp8-block, fp8-channel, fp8-tensor, nvfp4 or mxfp4',
+        ),
+        ('head = "keep"', 'error[A0303]: speculate.head = "keep": expected fp8-block'),
+        ("head = 8", "error[A0303]: speculate.head = 8: expected a string"),
+        ('vocabulary_file = "none.txt"', "error[A0102]: speculate.vocabulary_file: there is no file "),
+        ('vocabulary_file = ""', 'error[A0303]: speculate.vocabulary_file = "": expected the name of a file'),
+        (
+            'vocabulary = 5\nvocabulary_file = "ids.txt"',
+            "error[A0304]: speculate.vocabulary_file and speculate.vocabulary (",
+        ),
+        ("vocabulry = 5", "error[A0302]: unknown key speculate.vocabulry: did you mean speculate.vocabulary?"),
+    ],
+)
 def test_values_that_cannot_be(atlasc, tmp_path, lines, message):
     assert message in refusal(atlasc, tmp_path, lines)
 
 
-@pytest.mark.parametrize("text, message", [
-    ("1\n2\n2\n", "list.txt:3:1: error[A0306]: 2 after 2: expected ascending ids, each once"),
-    ("7\n3\n", "list.txt:2:1: error[A0306]: 3 after 7: expected ascending ids, each once"),
-    ("7\n512\n", "list.txt:2:1: error[A0306]: 512: the model has token ids 0 to 511"),
-    ("7\n-3\n", 'list.txt:2:1: error[A0306]: "-3": expected a token id'),
-    ("7\n\n9\n", 'list.txt:2:1: error[A0306]: "": expected a token id'),
-    ("7 9\n", 'list.txt:1:1: error[A0306]: "7 9": expected a token id'),
-    ("99999999999999999999\n", 'list.txt:1:1: error[A0306]: "99999999999999999999": expected a token id'),
-    ("", "list.txt: error[A0306]: there is not a token id in it"),
-])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("1\n2\n2\n", "list.txt:3:1: error[A0306]: 2 after 2: expected ascending ids, each once"),
+        ("7\n3\n", "list.txt:2:1: error[A0306]: 3 after 7: expected ascending ids, each once"),
+        ("7\n512\n", "list.txt:2:1: error[A0306]: 512: the model has token ids 0 to 511"),
+        ("7\n-3\n", 'list.txt:2:1: error[A0306]: "-3": expected a token id'),
+        ("7\n\n9\n", 'list.txt:2:1: error[A0306]: "": expected a token id'),
+        ("7 9\n", 'list.txt:1:1: error[A0306]: "7 9": expected a token id'),
+        ("99999999999999999999\n", 'list.txt:1:1: error[A0306]: "99999999999999999999": expected a token id'),
+        ("", "list.txt: error[A0306]: there is not a token id in it"),
+    ],
+)
 def test_lists_that_are_none(atlasc, tmp_path, text, message):
     (tmp_path / "list.txt").write_text(text)
     assert message in refusal(atlasc, tmp_path, 'vocabulary_file = "list.txt"')
 
 
-LINES = {"head": ('head = "fp8-block"', 'speculate.head = "fp8-block"'), "vocabulary": ("vocabulary = 64", None),
-         "vocabulary_file": ('vocabulary_file = "ids.txt"', 'speculate.vocabulary_file = "ids.txt"')}
+LINES = {
+    "head": ('head = "fp8-block"', 'speculate.head = "fp8-block"'),
+    "vocabulary": ("vocabulary = 64", None),
+    "vocabulary_file": ('vocabulary_file = "ids.txt"', 'speculate.vocabulary_file = "ids.txt"'),
+}
 
 
 @pytest.mark.parametrize("key", LINES)
@@ -232,9 +274,11 @@ def test_where_no_head_drafts(atlasc, tmp_path, key):
     lines, text = LINES[key]
     text = text or "speculate.vocabulary = 64"
     assert f"error[A0304]: {text}: llama has no drafting head; the families" in refusal(
-        atlasc, tmp_path, lines, checkpoint=FIXTURES / "llama", rows=0)
+        atlasc, tmp_path, lines, checkpoint=FIXTURES / "llama", rows=0
+    )
     assert f"error[A0304]: {text}: the checkpoint has no head to draft with: no tensor mtp.*" in refusal(
-        atlasc, tmp_path, lines, checkpoint=FIXTURES / "qwen3_5_moe", rows=0)
+        atlasc, tmp_path, lines, checkpoint=FIXTURES / "qwen3_5_moe", rows=0
+    )
     assert f"error[A0304]: {text}: speculate.rows = 1 (" in refusal(atlasc, tmp_path, lines, rows=1)
 
 

@@ -67,14 +67,14 @@ def test_layers_and_logits(atlas, graph_of, tmp_path, name, prompt, record_prope
     for k in layers:
         if k > 0:  # 0 is the embedding
             rows = want[f"{prompt}.hidden.{k}"]
-            errors[f"layer {k - 1}"] = relative_error(got[f"l{k - 1}.out"][-len(rows):], rows)
+            errors[f"layer {k - 1}"] = relative_error(got[f"l{k - 1}.out"][-len(rows) :], rows)
     logits = want[f"{prompt}.logits"]
-    errors["logits"] = relative_error(got["logits"][-len(logits):], logits)
+    errors["logits"] = relative_error(got["logits"][-len(logits) :], logits)
     record_property("errors", str(errors))
     print(name, prompt, {k: f"{v:.1e}" for k, v in errors.items()})
     assert len(errors) == config(name)["num_hidden_layers"] + 1
     assert max(errors.values()) <= TOLERANCE, errors
-    assert np.array_equal(got["logits"][-len(logits):].argmax(-1), logits.argmax(-1))
+    assert np.array_equal(got["logits"][-len(logits) :].argmax(-1), logits.argmax(-1))
 
 
 @pytest.mark.parametrize("prompt", ["p0", "p1"])
@@ -83,13 +83,27 @@ def test_greedy_tokens(atlas, graph_of, name, prompt):
     """Token by token through the decode phase, from ids: no tokenizer is involved."""
     want = golden(name)
     ids, greedy = want[f"{prompt}.input_ids"].reshape(-1), want[f"{prompt}.greedy"].tolist()
-    run = atlas("run", graph_of(name), "--tokens", ",".join(map(str, ids)), "-n", len(greedy), "--temperature", 0,
-                "--repetition-penalty", 1, "--device", "cpu", "--json", "-q")
+    run = atlas(
+        "run",
+        graph_of(name),
+        "--tokens",
+        ",".join(map(str, ids)),
+        "-n",
+        len(greedy),
+        "--temperature",
+        0,
+        "--repetition-penalty",
+        1,
+        "--device",
+        "cpu",
+        "--json",
+        "-q",
+    )
     assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout)["results"][0]
     got = result["tokens"]
     assert len(got) == len(greedy) or result["finish"] == "stop"
-    assert got == greedy[:len(got)]
+    assert got == greedy[: len(got)]
 
 
 def carries_state(name):
@@ -113,8 +127,19 @@ def test_perplexity(atlas, graph_of):
     """Within 0.1 % of transformers on text the model has not seen, in windows of the same length."""
     name = "llama-trained"
     want = golden(name)
-    run = atlas("perplexity", graph_of(name), "-f", FIXTURES / name / "heldout.txt", "--window",
-                config(name)["max_position_embeddings"], "--device", "cpu", "--json", "-q", timeout=300)
+    run = atlas(
+        "perplexity",
+        graph_of(name),
+        "-f",
+        FIXTURES / name / "heldout.txt",
+        "--window",
+        config(name)["max_position_embeddings"],
+        "--device",
+        "cpu",
+        "--json",
+        "-q",
+        timeout=300,
+    )
     assert run.returncode == 0, run.stderr
     got = json.loads(run.stdout)
     assert got["scored"] == len(want["nll"])

@@ -67,8 +67,11 @@ def test_lies(atlas, sections, tmp_path, seed):
         graph = msgpack.unpackb(parts["graph"])
         # one place in a field chosen first, so that short fields are hit as often as the long lists
         group = pick.choice(["ops", "ops", "tensors", "tensors", "weights", None])
-        spots = list(places(graph[group], (group,)) if group else places({k: v for k, v in graph.items()
-                                                                         if not isinstance(v, list)}))
+        spots = list(
+            places(graph[group], (group,))
+            if group
+            else places({k: v for k, v in graph.items() if not isinstance(v, list)})
+        )
         told = []
         for path in pick.sample(spots, pick.choice([1, 1, 2, 5])):
             old = reach(graph, path)

@@ -15,8 +15,12 @@ import pytest
 @pytest.mark.parametrize("how, rows", [("off", 3), ("mtp", 2), ("mtp", 3), ("mtp", 4)])
 def test_text_does_not_depend_on_neighbours(build_dir, small_plan_of, how, rows):
     plan = small_plan_of("qwen3_5_moe-trained", "--target", "none", slots=4, decode="[4]", max_context=192, rows=rows)
-    done = subprocess.run([build_dir / "tests" / "isolate_run", plan, "cpu", how, "2", "8", f"{rows}-{rows + 1}"],
-                          capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [build_dir / "tests" / "isolate_run", plan, "cpu", how, "2", "8", f"{rows}-{rows + 1}"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["differed"] == told["scores_differed"] == 0, told
@@ -27,10 +31,22 @@ def test_text_does_not_depend_on_neighbours(build_dir, small_plan_of, how, rows)
 @pytest.mark.parametrize("how, rows, words", [("off", 3, ["gap=1"]), ("mtp", 3, ["pages", "gap=128"])])
 def test_nor_on_turns_and_pages(build_dir, small_plan_of, how, rows, words):
     """Prompts and answers take turns; pages are taken as needed in a pool of one context, so that many are set aside."""
-    plan = small_plan_of("qwen3_5_moe-trained", "--target", "none", slots=4, decode="[4]", max_context=192, rows=rows,
-                         pool_tokens=208 if "pages" in words else 0)
-    done = subprocess.run([build_dir / "tests" / "isolate_run", plan, "cpu", how, "2", "8", "2-3", *words],
-                          capture_output=True, text=True, timeout=300)
+    plan = small_plan_of(
+        "qwen3_5_moe-trained",
+        "--target",
+        "none",
+        slots=4,
+        decode="[4]",
+        max_context=192,
+        rows=rows,
+        pool_tokens=208 if "pages" in words else 0,
+    )
+    done = subprocess.run(
+        [build_dir / "tests" / "isolate_run", plan, "cpu", how, "2", "8", "2-3", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["differed"] == told["scores_differed"] == 0, told

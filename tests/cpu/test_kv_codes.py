@@ -10,8 +10,13 @@ from safetensors.numpy import load_file, save_file
 FIXTURE = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "llama-trained"
 GOLDEN = load_file(FIXTURE / "kv.safetensors")
 # a number that lies between two codes may become either: sums are added in another order
-CASES = {"plain": ("bf16", 1, 0.999999), "e4m3": ("fp8", 0.999, 0.99999), "e2m1": ("nvfp4", 0.99, 0.9999),
-         "e4m3.rotated": ("fp8", 0.999, 0.99999), "e2m1.rotated": ("nvfp4", 0.99, 0.9999)}
+CASES = {
+    "plain": ("bf16", 1, 0.999999),
+    "e4m3": ("fp8", 0.999, 0.99999),
+    "e2m1": ("nvfp4", 0.99, 0.9999),
+    "e4m3.rotated": ("fp8", 0.999, 0.99999),
+    "e2m1.rotated": ("nvfp4", 0.99, 0.9999),
+}
 
 
 def cosines(a, b):
@@ -25,8 +30,10 @@ def test_logits(atlasc, atlas, tmp_path, kind):
     lines = f'[runtime]\nslots = 1\n[kv]\ndtype = "{dtype}"\n'
     if kind != "plain":
         rotated = kind.endswith("rotated")
-        save_file({k.replace(".k_", ".rotated_k_") if rotated else k: v for k, v in GOLDEN.items() if k.endswith("_scale")},
-                  tmp_path / "scales.safetensors")
+        save_file(
+            {k.replace(".k_", ".rotated_k_") if rotated else k: v for k, v in GOLDEN.items() if k.endswith("_scale")},
+            tmp_path / "scales.safetensors",
+        )
         lines += f'scales = "scales.safetensors"\nrotate = {str(rotated).lower()}\n'
     (tmp_path / "MODEL.toml").write_text(lines, encoding="utf-8")
     done = atlasc(FIXTURE, "--model", tmp_path / "MODEL.toml", "--target", "none", "-o", tmp_path / "plan.bin")
@@ -35,7 +42,7 @@ def test_logits(atlasc, atlas, tmp_path, kind):
     done = atlas("dump", tmp_path / "plan.bin", "--tokens", ids, "--device", "cpu", "-o", tmp_path / "out", "-q")
     assert done.returncode == 0, done.stderr
     want = GOLDEN[f"logits.{kind}"]
-    got = load_file(tmp_path / "out")["logits"][-len(want):]
+    got = load_file(tmp_path / "out")["logits"][-len(want) :]
     print(kind, cosines(got, want).min(), cosines(got, GOLDEN["logits.plain"]).mean())
     assert cosines(got, want).min() > same
     assert cosines(got, GOLDEN["logits.plain"]).mean() >= min(bar, same)

@@ -18,7 +18,7 @@ import mkckpt  # noqa: E402
 import quant  # noqa: E402
 from container import decode, read_safetensors  # noqa: E402
 
-SMALL = '[runtime]\nslots = 2\nmax_context = 192\n[phases]\nprefill = [64]\ndecode = [1, 2]\n'
+SMALL = "[runtime]\nslots = 2\nmax_context = 192\n[phases]\nprefill = [64]\ndecode = [1, 2]\n"
 
 
 def values(folder, knob):
@@ -44,8 +44,19 @@ def test_values(atlasc, atlas, tmp_path, name, weights):
     c, ids = forward.load_config(folder), [(7 * i + 3) % 290 + 10 for i in range(20)]
     states, logits = forward.forward(c, values(folder, knob), ids)
     where = ("--weights", folder) if weights == "ref" else ()
-    run = atlas("dump", plan, "--tokens", ",".join(map(str, ids)), "--hidden", "--device", "cpu", "-o",
-                tmp_path / "out.safetensors", "-q", *where)
+    run = atlas(
+        "dump",
+        plan,
+        "--tokens",
+        ",".join(map(str, ids)),
+        "--hidden",
+        "--device",
+        "cpu",
+        "-o",
+        tmp_path / "out.safetensors",
+        "-q",
+        *where,
+    )
     assert run.returncode == 0, run.stderr
     got = load_file(tmp_path / "out.safetensors")
     for layer, state in enumerate(states[1:]):
@@ -81,8 +92,18 @@ def model_of(atlasc, tmp_path_factory):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_chunks(atlas, model_of, tmp_path, name, n):
     plan, _, _, ids, states, logits = model_of(name)
-    run = atlas("dump", plan, "--tokens", ",".join(map(str, ids[:n])), "--hidden", "--device", "cpu", "-o",
-                tmp_path / "out.safetensors", "-q")
+    run = atlas(
+        "dump",
+        plan,
+        "--tokens",
+        ",".join(map(str, ids[:n])),
+        "--hidden",
+        "--device",
+        "cpu",
+        "-o",
+        tmp_path / "out.safetensors",
+        "-q",
+    )
     assert run.returncode == 0, run.stderr
     got = load_file(tmp_path / "out.safetensors")
     for layer, state in enumerate(states[1:]):
@@ -96,12 +117,24 @@ def test_decode_goes_on_where_the_prompt_ended(atlas, model_of, name):
     plan, c, w, ids, _, _ = model_of(name)
     want, margin = forward.greedy(c, w, ids[:65], 12, 1e-3)
     assert margin > 1e-3 or len(want) > 4, "a tie: another prompt"
-    run = atlas("run", plan, "--tokens", ",".join(map(str, ids[:65])), "-n", 12, "--temperature", 0, "--device", "cpu",
-                "--json", "-q")
+    run = atlas(
+        "run",
+        plan,
+        "--tokens",
+        ",".join(map(str, ids[:65])),
+        "-n",
+        12,
+        "--temperature",
+        0,
+        "--device",
+        "cpu",
+        "--json",
+        "-q",
+    )
     assert run.returncode == 0, run.stderr
     got = json.loads(run.stdout)["results"][0]
     n = len(want) - (margin <= 1e-3)
-    assert got["tokens"][:n] == want[:n] or (got["finish"] == "stop" and got["tokens"] == want[:len(got["tokens"])])
+    assert got["tokens"][:n] == want[:n] or (got["finish"] == "stop" and got["tokens"] == want[: len(got["tokens"])])
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -22,10 +22,12 @@ RECIPES = {name: knob for name, knob in mkckpt.recipes().items() if knob["quant"
 TOKENS = "5,17,3,250,99,42,7,8,200,31,12,64,3,9,77,101,260,5,6,14"
 SERVED = ("llama", "mistral", "qwen2", "qwen3")  # families that have kernels; the others run on the reference device
 ALIKE = ("int4-awq-biases", "int4-ct-symmetric", "int4-negative-scales")  # to kernels, which other recipes have
-CASES = [(name, "sm_90a" if knob["family"] in SERVED and name not in ALIKE else "none")
-         for name, knob in RECIPES.items()] + [
-    (name, "sm_80") for name in ("llama-fp8-block-f32", "llama-fp8-channel-ct", "llama-nvfp4-ct", "llama-mxfp4",
-                                 "llama-int4-gptq")]
+CASES = [
+    (name, "sm_90a" if knob["family"] in SERVED and name not in ALIKE else "none") for name, knob in RECIPES.items()
+] + [
+    (name, "sm_80")
+    for name in ("llama-fp8-block-f32", "llama-fp8-channel-ct", "llama-nvfp4-ct", "llama-mxfp4", "llama-int4-gptq")
+]
 
 
 def as_float32(knob, tensors):

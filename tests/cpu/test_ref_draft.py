@@ -15,16 +15,28 @@ def ints(*values):
 
 def test_verify_rows(ref):  # noqa: F811
     """Slot 2 with its drafts, slot 0, which has ended, and an idle slot."""
-    got = ref("verify_rows", row_slot=ints(2, 2, 2, 0, 0, 0, -1, -1, -1), slot_token=ints(-1, 5, 7),
-              slot_len=ints(9, 8, 40), slot_draft=ints([1, 2], [3, 4], [11, 12]), row_token=blank(9, kind=np.int32),
-              row_pos=blank(9, kind=np.int32))
+    got = ref(
+        "verify_rows",
+        row_slot=ints(2, 2, 2, 0, 0, 0, -1, -1, -1),
+        slot_token=ints(-1, 5, 7),
+        slot_len=ints(9, 8, 40),
+        slot_draft=ints([1, 2], [3, 4], [11, 12]),
+        row_token=blank(9, kind=np.int32),
+        row_pos=blank(9, kind=np.int32),
+    )
     assert got["row_token"].tolist() == [7, 11, 12, 0, 0, 0, 0, 0, 0]
     assert got["row_pos"].tolist() == [40, 41, 42, 0, 1, 2, 0, 0, 0]
 
 
 def test_draft_rows(ref):  # noqa: F811
-    got = ref("draft_rows", row_slot=ints(2, 0, -1, 1), slot_token=ints(-1, 5, 7), slot_len=ints(9, 8, 40),
-              row_token=blank(4, kind=np.int32), row_pos=blank(4, kind=np.int32))
+    got = ref(
+        "draft_rows",
+        row_slot=ints(2, 0, -1, 1),
+        slot_token=ints(-1, 5, 7),
+        slot_len=ints(9, 8, 40),
+        row_token=blank(4, kind=np.int32),
+        row_pos=blank(4, kind=np.int32),
+    )
     assert got["row_token"].tolist() == [7, 0, 0, 5]
     assert got["row_pos"].tolist() == [39, 0, 0, 7]
 
@@ -62,16 +74,35 @@ def test_conv_verify(ref, taps, from_version):  # noqa: F811
     g, cols, n = rng(taps), 6, taps * 6
     x, w = normal(g, 6, cols), bf16(normal(g, cols, 1, taps + 1))
     conv, later = normal(g, 3, n), normal(g, 3, 2, n)
-    got = ref("conv_verify", {"TAPS": taps}, step=ints(5, 0, 0, 0), x=x, w=w, row_slot=ints(2, 2, 2, 0, 0, 1),
-              slot_version=ints(0, 0, from_version), conv=conv, conv_later=later, y=blank(6, cols),
-              dtypes={"w": "bf16"})
+    got = ref(
+        "conv_verify",
+        {"TAPS": taps},
+        step=ints(5, 0, 0, 0),
+        x=x,
+        w=w,
+        row_slot=ints(2, 2, 2, 0, 0, 1),
+        slot_version=ints(0, 0, from_version),
+        conv=conv,
+        conv_later=later,
+        y=blank(6, cols),
+        dtypes={"w": "bf16"},
+    )
     assert not got["y"][5].any()
     for slot, first, rows, version in (2, 0, 3, from_version), (0, 3, 2, 0):
         state = conv.copy()
         state[slot] = versions(conv, later, slot, version)
         for j in range(rows):
-            one = ref("causal_conv", {"TAPS": taps}, step=ints(1, 0, 0, 0), x=x[first + j:first + j + 1], w=w,
-                      row_slot=ints(slot), conv=state, y=blank(1, cols), dtypes={"w": "bf16"})
+            one = ref(
+                "causal_conv",
+                {"TAPS": taps},
+                step=ints(1, 0, 0, 0),
+                x=x[first + j : first + j + 1],
+                w=w,
+                row_slot=ints(slot),
+                conv=state,
+                y=blank(1, cols),
+                dtypes={"w": "bf16"},
+            )
             state = one["conv"]
             assert np.array_equal(got["y"][first + j], one["y"][0])
             assert np.array_equal(versions(got["conv"], got["conv_later"], slot, j), state[slot])
@@ -88,17 +119,41 @@ def test_delta_verify(ref, parts, from_version, state_dtype):  # noqa: F811
     qkv, a, b = normal(g, 6, 2 * nk * dk + nv * dv), normal(g, 6, nv), normal(g, 6, nv)
     fixed = {"a_log": normal(g, nv), "dt_bias": normal(g, nv)}
     delta, later = normal(g, 3, n), normal(g, 3, 2, n)
-    got = ref("delta_verify", attrs, parts, step=ints(5, 0, 0, 0), qkv=qkv, a=a, b=b, row_slot=ints(2, 2, 2, 0, 0, 1),
-              slot_version=ints(0, 0, from_version), delta=delta, delta_later=later, o=blank(6, nv * dv),
-              state_dtype=state_dtype, **fixed)
+    got = ref(
+        "delta_verify",
+        attrs,
+        parts,
+        step=ints(5, 0, 0, 0),
+        qkv=qkv,
+        a=a,
+        b=b,
+        row_slot=ints(2, 2, 2, 0, 0, 1),
+        slot_version=ints(0, 0, from_version),
+        delta=delta,
+        delta_later=later,
+        o=blank(6, nv * dv),
+        state_dtype=state_dtype,
+        **fixed,
+    )
     assert not got["o"][5].any()
     for slot, first, rows, version in (2, 0, 3, from_version), (0, 3, 2, 0):
         state = delta.copy()
         state[slot] = versions(delta, later, slot, version)
         for j in range(rows):
             t = slice(first + j, first + j + 1)
-            one = ref("delta_rule", attrs, step=ints(1, 0, 0, 0), qkv=qkv[t], a=a[t], b=b[t], row_slot=ints(slot),
-                      delta=state, o=blank(1, nv * dv), state_dtype=state_dtype, **fixed)
+            one = ref(
+                "delta_rule",
+                attrs,
+                step=ints(1, 0, 0, 0),
+                qkv=qkv[t],
+                a=a[t],
+                b=b[t],
+                row_slot=ints(slot),
+                delta=state,
+                o=blank(1, nv * dv),
+                state_dtype=state_dtype,
+                **fixed,
+            )
             state = one["delta"]
             assert np.array_equal(got["o"][first + j], one["o"][0])
             assert np.array_equal(versions(got["delta"], got["delta_later"], slot, j), state[slot])
@@ -115,23 +170,50 @@ def test_delta_verify_step(ref, apart, from_version, state_dtype):  # noqa: F811
     attrs = {"NK": nk, "NV": nv, "DK": dk, "DV": dv, "TAPS": taps, "EPS": 1e-6}
     x = normal(g, 9, mixed + values + (0 if apart else 2 * nv))
     ba = normal(g, 9, 2 * nv) if apart else None
-    fixed = {"conv_w": bf16(normal(g, mixed, 1, taps + 1)), "a_log": normal(g, nv), "dt_bias": normal(g, nv),
-             "norm": normal(g, dv)}
+    fixed = {
+        "conv_w": bf16(normal(g, mixed, 1, taps + 1)),
+        "a_log": normal(g, nv),
+        "dt_bias": normal(g, nv),
+        "norm": normal(g, dv),
+    }
     state = {"conv": normal(g, 3, taps * mixed), "delta": normal(g, 3, nv * dk * dv)}
     later = {f"{k}_later": normal(g, 3, drafts, a.shape[1]) for k, a in state.items()}
-    got = ref("delta_verify_step", attrs, step=ints(8, 0, 0, 0), x=x, ba=ba,
-              row_slot=ints(2, 2, 2, -1, -1, -1, 0, 0, 0), slot_version=ints(0, 1, from_version),
-              readers=np.zeros((9, nk), np.int32), y=blank(9, values),
-              dtypes={"conv_w": "bf16"}, state_dtype=state_dtype, **fixed, **state, **later)
+    got = ref(
+        "delta_verify_step",
+        attrs,
+        step=ints(8, 0, 0, 0),
+        x=x,
+        ba=ba,
+        row_slot=ints(2, 2, 2, -1, -1, -1, 0, 0, 0),
+        slot_version=ints(0, 1, from_version),
+        readers=np.zeros((9, nk), np.int32),
+        y=blank(9, values),
+        dtypes={"conv_w": "bf16"},
+        state_dtype=state_dtype,
+        **fixed,
+        **state,
+        **later,
+    )
     for slot, first, rows, version in (2, 0, 3, from_version), (0, 6, 2, 0):
         now = {k: a.copy() for k, a in state.items()}
         for k in now:
             now[k][slot] = versions(state[k], later[f"{k}_later"], slot, version)
         for j in range(rows):
             t = slice(first + j, first + j + 1)
-            one = ref("delta_step", attrs, step=ints(1, 0, 0, 0), x=x[t], ba=ba[t] if apart else None,
-                      row_slot=ints(slot), readers=np.zeros((1, nk), np.int32), y=blank(1, values),
-                      dtypes={"conv_w": "bf16"}, state_dtype=state_dtype, **fixed, **now)
+            one = ref(
+                "delta_step",
+                attrs,
+                step=ints(1, 0, 0, 0),
+                x=x[t],
+                ba=ba[t] if apart else None,
+                row_slot=ints(slot),
+                readers=np.zeros((1, nk), np.int32),
+                y=blank(1, values),
+                dtypes={"conv_w": "bf16"},
+                state_dtype=state_dtype,
+                **fixed,
+                **now,
+            )
             now = {k: one[k] for k in now}
             assert np.array_equal(got["y"][first + j], one["y"][0])
             for k in now:
@@ -146,25 +228,64 @@ def test_attention_verify(ref, gated, rotate):  # noqa: F811
     """Row after row what attention_step does. Slot 0 has ended, and its length means nothing; the last row of slot 1 is
     cut off by the step."""
     g, nh, nkv, hdim, page = rng(6), 4, 2, 16, 4
-    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "GATED": gated, "PAGE": page, "SCALE": 0.3, "ROTARY": 12,
-             "ROTATE": rotate, "ROPE_FACTOR": 1.1, "EPS": 1e-6, "NORM_ONE": 1}
+    attrs = {
+        "HDIM": hdim,
+        "NH": nh,
+        "NKV": nkv,
+        "GATED": gated,
+        "PAGE": page,
+        "SCALE": 0.3,
+        "ROTARY": 12,
+        "ROTATE": rotate,
+        "ROPE_FACTOR": 1.1,
+        "EPS": 1e-6,
+        "NORM_ONE": 1,
+    }
     qkv = normal(g, 12, (nh + 2 * nkv + gated * nh) * hdim)
-    fixed = {"q_norm": normal(g, hdim), "k_norm": normal(g, hdim), "inv_freq": np.abs(normal(g, 6)),
-             "page_table": ints([5, 0, 2], [1, 4, 3], [6, 7, 8])}
+    fixed = {
+        "q_norm": normal(g, hdim),
+        "k_norm": normal(g, hdim),
+        "inv_freq": np.abs(normal(g, 6)),
+        "page_table": ints([5, 0, 2], [1, 4, 3], [6, 7, 8]),
+    }
     kv, lengths = normal(g, 9, 2, nkv, page, hdim), ints(7, 6, 3)
 
     def own(rows):
-        return {"part": blank(rows, nh, 3, hdim), "part_ml": blank(rows, nh, 3, 2),
-                "arrived": np.zeros((rows, nh), np.int32), "o": blank(rows, nh * hdim)}
+        return {
+            "part": blank(rows, nh, 3, hdim),
+            "part_ml": blank(rows, nh, 3, 2),
+            "arrived": np.zeros((rows, nh), np.int32),
+            "o": blank(rows, nh * hdim),
+        }
 
-    got = ref("attention_verify", attrs | {"EACH": 3}, step=ints(11, 0, 0, 0), qkv=qkv, kv=kv, slot_len=lengths,
-              row_slot=ints(2, 2, 2, -1, -1, -1, 0, 0, 0, 1, 1, 1), slot_token=ints(-1, 5, 7), **fixed, **own(12))
+    got = ref(
+        "attention_verify",
+        attrs | {"EACH": 3},
+        step=ints(11, 0, 0, 0),
+        qkv=qkv,
+        kv=kv,
+        slot_len=lengths,
+        row_slot=ints(2, 2, 2, -1, -1, -1, 0, 0, 0, 1, 1, 1),
+        slot_token=ints(-1, 5, 7),
+        **fixed,
+        **own(12),
+    )
     for slot, first, rows, start in (2, 0, 3, 3), (0, 6, 3, 0), (1, 9, 2, 6):
         for j in range(rows):
             t = slice(first + j, first + j + 1)
             lengths[slot] = start + j
-            one = ref("attention_step", attrs, step=ints(1, 0, 0, 0), qkv=qkv[t], kv=kv, slot_len=lengths,
-                      row_slot=ints(slot), slot_token=ints(5, 5, 7), **fixed, **own(1))
+            one = ref(
+                "attention_step",
+                attrs,
+                step=ints(1, 0, 0, 0),
+                qkv=qkv[t],
+                kv=kv,
+                slot_len=lengths,
+                row_slot=ints(slot),
+                slot_token=ints(5, 5, 7),
+                **fixed,
+                **own(1),
+            )
             kv = one["kv"]
             assert np.array_equal(got["o"][first + j], one["o"][0])
     assert np.array_equal(got["kv"], kv) and not got["arrived"].any()
@@ -172,8 +293,15 @@ def test_attention_verify(ref, gated, rotate):  # noqa: F811
 
 def test_keep_draft(ref):  # noqa: F811
     """Slot 1 keeps its second draft, slot 0 its first; the third row is idle, slot 2 has ended long ago."""
-    got = ref("keep_draft", drawn=ints(5, -1, 9, 8), row_slot=ints(1, 0, -1, 2), slot_len=ints(6, 8, 30),
-              slot_draft=ints([1, 2], [3, 4], [7, 7]), row_token=ints(0, 1, 2, 3), row_pos=ints(8, 5, 0, 0))
+    got = ref(
+        "keep_draft",
+        drawn=ints(5, -1, 9, 8),
+        row_slot=ints(1, 0, -1, 2),
+        slot_len=ints(6, 8, 30),
+        slot_draft=ints([1, 2], [3, 4], [7, 7]),
+        row_token=ints(0, 1, 2, 3),
+        row_pos=ints(8, 5, 0, 0),
+    )
     assert got["slot_draft"].tolist() == [[0, 2], [3, 5], [7, 7]]
     assert got["row_token"].tolist() == [5, 0, 2, 3]
     assert got["row_pos"].tolist() == [9, 6, 0, 0]
@@ -184,8 +312,19 @@ class Verify:
 
     V = 12
 
-    def __init__(self, ref, seed, hit, greedy=False, stops=(), capacity=100, ended=False, bad=None,  # noqa: F811
-                 rules=(), keeps_on=False):
+    def __init__(
+        self,
+        ref,
+        seed,
+        hit,
+        greedy=False,
+        stops=(),
+        capacity=100,
+        ended=False,
+        bad=None,  # noqa: F811
+        rules=(),
+        keeps_on=False,
+    ):
         g, v = rng(seed), self.V
         self.ref, self.stops = ref, ints(*stops, -1)
         self.logits = 2 * normal(g, 8, v)
@@ -212,10 +351,23 @@ class Verify:
         ring = np.zeros((2, 256), np.int32)
         for j in range(n):
             t = 4 * slot + j
-            got = self.ref("sample", {"N_VALID": self.V}, step=ints(1, 1, 0, 0), logits=self.logits[t:t + 1],
-                           out_row=ints(0), row_slot=ints(slot), row_pos=self.row_pos[t:t + 1], sampling=self.sampling,
-                           limits=self.limits, rules=self.rules, stop_tokens=self.stops, counts=counts, slot_token=token, slot_len=length,
-                           ring=ring)
+            got = self.ref(
+                "sample",
+                {"N_VALID": self.V},
+                step=ints(1, 1, 0, 0),
+                logits=self.logits[t : t + 1],
+                out_row=ints(0),
+                row_slot=ints(slot),
+                row_pos=self.row_pos[t : t + 1],
+                sampling=self.sampling,
+                limits=self.limits,
+                rules=self.rules,
+                stop_tokens=self.stops,
+                counts=counts,
+                slot_token=token,
+                slot_len=length,
+                ring=ring,
+            )
             counts, token, length, ring = (got[k] for k in ("counts", "slot_token", "slot_len", "ring"))
             entry = ring.reshape(2, 64, 4)[slot, (self.row_pos[t] + 1) % 64]
             if token[slot] < 0 and self.slot_token[slot] < 0:
@@ -227,15 +379,40 @@ class Verify:
 
     def run(self):
         tokens = np.stack([ints(t, *d) for t, d in zip(self.slot_token, self.drafts)]).reshape(8)
-        fixed = {"step": ints(8, 8, 0, 0), "row_slot": self.row_slot, "row_pos": self.row_pos, "limits": self.limits,
-                 "rules": self.rules}
-        drawn = self.ref("draw", {"N_VALID": self.V, "AHEAD": 1}, logits=self.logits, sampling=self.sampling,
-                         counts=self.counts, slot_token=self.slot_token, slot_len=self.slot_len, slot_draft=self.drafts,
-                         drawn=blank(8, kind=np.int32), drawn_logprob=blank(8), **fixed)
-        got = self.ref("accept", drawn=drawn["drawn"], drawn_logprob=drawn["drawn_logprob"], row_token=tokens,
-                       stop_tokens=self.stops, counts=self.counts, slot_token=self.slot_token, slot_len=self.slot_len,
-                       slot_version=ints(2, 2), ring=np.full((2, 256), -5, np.int32), row_next=blank(8, kind=np.int32),
-                       **fixed)
+        fixed = {
+            "step": ints(8, 8, 0, 0),
+            "row_slot": self.row_slot,
+            "row_pos": self.row_pos,
+            "limits": self.limits,
+            "rules": self.rules,
+        }
+        drawn = self.ref(
+            "draw",
+            {"N_VALID": self.V, "AHEAD": 1},
+            logits=self.logits,
+            sampling=self.sampling,
+            counts=self.counts,
+            slot_token=self.slot_token,
+            slot_len=self.slot_len,
+            slot_draft=self.drafts,
+            drawn=blank(8, kind=np.int32),
+            drawn_logprob=blank(8),
+            **fixed,
+        )
+        got = self.ref(
+            "accept",
+            drawn=drawn["drawn"],
+            drawn_logprob=drawn["drawn_logprob"],
+            row_token=tokens,
+            stop_tokens=self.stops,
+            counts=self.counts,
+            slot_token=self.slot_token,
+            slot_len=self.slot_len,
+            slot_version=ints(2, 2),
+            ring=np.full((2, 256), -5, np.int32),
+            row_next=blank(8, kind=np.int32),
+            **fixed,
+        )
         assert np.array_equal(got["row_next"], np.maximum(drawn["drawn"], 0))
         return got
 
@@ -295,8 +472,10 @@ def test_rules_in_rows_of_drafts(ref, greedy):  # noqa: F811
     ends = bans = 0
     for seed in range(40):
         g, hit = rng(900 + seed), HITS[seed % len(HITS)]
-        rules = [(v, g.choice([0, 0, 2, -2, 50, -np.inf]), g.integers(19, 26), v % 5 == seed % 5)
-                 for v in g.permutation(12)[:8]]
+        rules = [
+            (v, g.choice([0, 0, 2, -2, 50, -np.inf]), g.integers(19, 26), v % 5 == seed % 5)
+            for v in g.permutation(12)[:8]
+        ]
         how = dict(hit=hit, greedy=greedy, rules=rules, keeps_on=seed % 2 == 0, stops=(int(g.integers(12)),))
         v = Verify(ref, seed, **how)
         v.check(hit)
@@ -312,14 +491,29 @@ def test_rules_of_listed_columns(ref):  # noqa: F811
     """The head draws from columns of some ids: rules of others count for nothing."""
     logits, ids = normal(rng(), 1, 6), ints(1, 2, 4, 5, 8, 9)
     order = [int(ids[v]) for v in logits[0].argsort()[::-1]]
+
     def drawn(*rules):
-        got = ref("draw", {"N_VALID": 6, "AHEAD": 2}, step=ints(1, 1, 0, 0), logits=logits, ids=ids, row_slot=ints(0),
-                  row_pos=ints(29), sampling=np.float32([[0, 1, 0, 1, 0, 0, 0, 0]]),
-                  limits=ints([0, 0, 0, 90, 0, 0, 0, len(rules)]), rules=rule_words(1, 0, rules),
-                  counts=ints([0] * 12), slot_token=ints(2), slot_len=ints(30), slot_draft=ints([0, 0]), drawn=ints(99),
-                  drawn_logprob=blank(1))
+        got = ref(
+            "draw",
+            {"N_VALID": 6, "AHEAD": 2},
+            step=ints(1, 1, 0, 0),
+            logits=logits,
+            ids=ids,
+            row_slot=ints(0),
+            row_pos=ints(29),
+            sampling=np.float32([[0, 1, 0, 1, 0, 0, 0, 0]]),
+            limits=ints([0, 0, 0, 90, 0, 0, 0, len(rules)]),
+            rules=rule_words(1, 0, rules),
+            counts=ints([0] * 12),
+            slot_token=ints(2),
+            slot_len=ints(30),
+            slot_draft=ints([0, 0]),
+            drawn=ints(99),
+            drawn_logprob=blank(1),
+        )
         assert np.array_equal(got["logits"], logits)
         return int(got["drawn"][0])
+
     assert drawn() == order[0]
     assert drawn((0, 100, 0, 0), (3, 100, 0, 0), (10, 100, 0, 0), (11, 100, 0, 0), (-1, 100, 0, 0)) == order[0]
     assert drawn((order[0], -np.inf, 0, 0), (order[1], 0, 32, 0)) == order[2]
@@ -331,32 +525,82 @@ def test_rules_of_listed_columns(ref):  # noqa: F811
 def test_draws_of_the_head(ref):  # noqa: F811
     """AHEAD 2: by the random numbers of the position that the draft is for, penalised by the drafts before it."""
     logits = normal(rng(), 1, 12)
-    common = dict(sampling=np.float32([[0.8, 1, 0, 1.5, 0, 0, 0, 0]]), limits=ints([0, 7, 0, 90, 0, 0, 0, 0]),
-                  counts=np.zeros((1, 12), np.int32), slot_token=ints(2), slot_len=ints(30), step=ints(1, 1, 0, 0),
-                  row_slot=ints(0), rules=rule_words(1, 0, ()))
+    common = dict(
+        sampling=np.float32([[0.8, 1, 0, 1.5, 0, 0, 0, 0]]),
+        limits=ints([0, 7, 0, 90, 0, 0, 0, 0]),
+        counts=np.zeros((1, 12), np.int32),
+        slot_token=ints(2),
+        slot_len=ints(30),
+        step=ints(1, 1, 0, 0),
+        row_slot=ints(0),
+        rules=rule_words(1, 0, ()),
+    )
     for draft in range(12):
         for i in (0, 1):  # the first and the second draft
-            got = ref("draw", {"N_VALID": 12, "AHEAD": 2}, logits=logits, row_pos=ints(29 + i),
-                      slot_draft=ints([draft, 5]), drawn=ints(99), drawn_logprob=blank(1), **common)
+            got = ref(
+                "draw",
+                {"N_VALID": 12, "AHEAD": 2},
+                logits=logits,
+                row_pos=ints(29 + i),
+                slot_draft=ints([draft, 5]),
+                drawn=ints(99),
+                drawn_logprob=blank(1),
+                **common,
+            )
             counts = common["counts"].copy()
             counts[0, draft] += i
             plain = common | {"counts": counts, "slot_len": ints(30 + i)}
-            same = ref("draw", {"N_VALID": 12, "AHEAD": 1}, logits=logits, row_pos=ints(30 + i),
-                       slot_draft=ints([0, 0]), drawn=ints(99), drawn_logprob=blank(1), **plain)
+            same = ref(
+                "draw",
+                {"N_VALID": 12, "AHEAD": 1},
+                logits=logits,
+                row_pos=ints(30 + i),
+                slot_draft=ints([0, 0]),
+                drawn=ints(99),
+                drawn_logprob=blank(1),
+                **plain,
+            )
             assert np.array_equal(got["logits"], same["logits"]) and got["drawn"] == same["drawn"]
 
 
 def test_nothing_is_drawn_for_prompts_that_are_scored(ref):  # noqa: F811
     logits = normal(rng(), 2, 5)
-    got = ref("draw", {"N_VALID": 5, "AHEAD": 1}, step=ints(1, 1, 0, 1), logits=logits, row_slot=ints(0, 0),
-              row_pos=ints(4, 5), sampling=np.ones((1, 8), np.float32), limits=ints([0] * 8), rules=rule_words(1, 0, ()), counts=ints([0] * 5),
-              slot_token=ints(1), slot_len=ints(4), slot_draft=ints([1]), drawn=ints(9, 9), drawn_logprob=blank(2))
+    got = ref(
+        "draw",
+        {"N_VALID": 5, "AHEAD": 1},
+        step=ints(1, 1, 0, 1),
+        logits=logits,
+        row_slot=ints(0, 0),
+        row_pos=ints(4, 5),
+        sampling=np.ones((1, 8), np.float32),
+        limits=ints([0] * 8),
+        rules=rule_words(1, 0, ()),
+        counts=ints([0] * 5),
+        slot_token=ints(1),
+        slot_len=ints(4),
+        slot_draft=ints([1]),
+        drawn=ints(9, 9),
+        drawn_logprob=blank(2),
+    )
     assert np.array_equal(got["logits"], logits) and not got["drawn"].any()
 
 
 def test_acquire_starts_with_version_0(ref):  # noqa: F811
     zero = np.zeros((2, 8), np.int32)
-    got = ref("acquire", acquire=ints(0, 1), new_sampling=np.zeros((2, 8), np.float32), new_limits=zero,
-              new_pages=ints([0], [0]), new_rules=np.zeros(1536, np.int32), rules=np.zeros((2, 1536), np.int32), slot_len=ints(3, 3), slot_token=ints(3, 3), counts=ints([1], [1]),
-              sampling=np.zeros((2, 8), np.float32), limits=zero, page_table=ints([0], [0]), slot_version=ints(2, 2))
+    got = ref(
+        "acquire",
+        acquire=ints(0, 1),
+        new_sampling=np.zeros((2, 8), np.float32),
+        new_limits=zero,
+        new_pages=ints([0], [0]),
+        new_rules=np.zeros(1536, np.int32),
+        rules=np.zeros((2, 1536), np.int32),
+        slot_len=ints(3, 3),
+        slot_token=ints(3, 3),
+        counts=ints([1], [1]),
+        sampling=np.zeros((2, 8), np.float32),
+        limits=zero,
+        page_table=ints([0], [0]),
+        slot_version=ints(2, 2),
+    )
     assert got["slot_version"].tolist() == [2, 0]

@@ -25,8 +25,13 @@ def test_sigmoid_gate(ref, gates):  # noqa: F811
 def test_route(ref, experts, active, norm):  # noqa: F811
     g = rng(experts)
     logits = 3 * normal(g, 9, experts)
-    got = ref("route", {"TOPK": active, "NORM_TOPK": norm}, logits=logits, expert=blank(9, active, kind=np.int32),
-              share=blank(9, active))
+    got = ref(
+        "route",
+        {"TOPK": active, "NORM_TOPK": norm},
+        logits=logits,
+        expert=blank(9, active, kind=np.int32),
+        share=blank(9, active),
+    )
     p = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
     want = np.argsort(-p, -1, kind="stable")[:, :active]
@@ -58,8 +63,18 @@ def test_experts(ref, rows, k, n, experts, active, parts):  # noqa: F811
     x, gate_up, down = normal(g, rows, k), bf16(normal(g, experts, 2 * n, k)), bf16(normal(g, experts, k, n))
     expert = np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32)
     share = g.random((rows, active), np.float32)
-    got = ref("experts", {"TOPK": active}, parts, x=x, expert=expert, share=share, gate_up=gate_up, down=down,
-              y=blank(rows, k), dtypes={"gate_up": "bf16", "down": "bf16"})
+    got = ref(
+        "experts",
+        {"TOPK": active},
+        parts,
+        x=x,
+        expert=expert,
+        share=share,
+        gate_up=gate_up,
+        down=down,
+        y=blank(rows, k),
+        dtypes={"gate_up": "bf16", "down": "bf16"},
+    )
     close(got["y"], np_experts(x, expert, share, gate_up, down), 1e-6)
 
 
@@ -80,9 +95,20 @@ def test_experts_with_scales(ref, n, block_n, block_k):  # noqa: F811
     halves = np.split(scales, 2, 1)
     real = gate_up * np.concatenate([spread(h, n, k) for h in halves], 1) * row[..., None]
     real_down = down * spread(down_scales, k, n) * down_row[..., None]
-    got = ref("experts", {"TOPK": 2, "BLOCK_N": block_n, "BLOCK_K": block_k}, x=x, expert=expert, share=share,
-              gate_up=gate_up, gate_up_scale=scales, gate_up_row_scale=row, down=down, down_scale=down_scales,
-              down_row_scale=down_row, y=blank(2, k))
+    got = ref(
+        "experts",
+        {"TOPK": 2, "BLOCK_N": block_n, "BLOCK_K": block_k},
+        x=x,
+        expert=expert,
+        share=share,
+        gate_up=gate_up,
+        gate_up_scale=scales,
+        gate_up_row_scale=row,
+        down=down,
+        down_scale=down_scales,
+        down_row_scale=down_row,
+        y=blank(2, k),
+    )
     close(got["y"], np_experts(x, expert, share, real, real_down), 1e-6)
 
 
@@ -90,7 +116,7 @@ def in_pieces(call, lengths, states, **rows):
     """The op called for one piece of the rows after the other, as a prompt is read; states carried on."""
     out, at = [], 0
     for n in lengths:
-        piece = {name: a[at:at + n] for name, a in rows.items()}
+        piece = {name: a[at : at + n] for name, a in rows.items()}
         got = call(n, states, **piece)
         states = {name: got[name] for name in states}
         out.append(next(v for k, v in got.items() if k not in states))
@@ -107,9 +133,17 @@ def test_causal_conv(ref, lengths, taps):  # noqa: F811
 
     def call(n, states, x):
         pad = np.concatenate([x, normal(g, 2, cols)])  # one idle by its slot, one by the count
-        return ref("causal_conv", {"TAPS": taps}, step=np.array([n + 1, 0, 1, 0], np.int32), x=pad, w=w,
-                   row_slot=np.array([1] * n + [-1, 2], np.int32), conv=states["conv"], y=blank(n + 2, cols),
-                   dtypes={"w": "bf16"})
+        return ref(
+            "causal_conv",
+            {"TAPS": taps},
+            step=np.array([n + 1, 0, 1, 0], np.int32),
+            x=pad,
+            w=w,
+            row_slot=np.array([1] * n + [-1, 2], np.int32),
+            conv=states["conv"],
+            y=blank(n + 2, cols),
+            dtypes={"w": "bf16"},
+        )
 
     def cut(n, states, x):
         got = call(n, states, x)
@@ -118,7 +152,7 @@ def test_causal_conv(ref, lengths, taps):  # noqa: F811
 
     y, states = in_pieces(cut, lengths, {"conv": start}, x=x)
     padded = np.concatenate([start[1].reshape(taps, cols), x]).astype(np.float64)
-    want = sum(padded[j:j + 9] * w[:, 0, j].astype(np.float64) for j in range(taps + 1))
+    want = sum(padded[j : j + 9] * w[:, 0, j].astype(np.float64) for j in range(taps + 1))
     close(y, np_silu(want))
     assert np.array_equal(states["conv"][1].reshape(taps, cols), padded[-taps:].astype(np.float32))
     assert np.array_equal(states["conv"][[0, 2]], start[[0, 2]])
@@ -146,23 +180,40 @@ def test_delta_rule(ref, lengths, nk, nv, dk, dv, parts):  # noqa: F811
 
     def call(n, states, qkv, a, b):
         idle = lambda x: np.concatenate([x, x[:1], x[:1]])  # noqa: E731
-        got = ref("delta_rule", {"NK": nk, "NV": nv, "DK": dk, "DV": dv}, parts, qkv=idle(qkv), a=idle(a), b=idle(b),
-                  step=np.array([n + 1, 0, 1, 0], np.int32), a_log=a_log, dt_bias=dt_bias, delta=states["delta"],
-                  row_slot=np.array([1] * n + [-1, 2], np.int32), o=blank(n + 2, nv * dv))
+        got = ref(
+            "delta_rule",
+            {"NK": nk, "NV": nv, "DK": dk, "DV": dv},
+            parts,
+            qkv=idle(qkv),
+            a=idle(a),
+            b=idle(b),
+            step=np.array([n + 1, 0, 1, 0], np.int32),
+            a_log=a_log,
+            dt_bias=dt_bias,
+            delta=states["delta"],
+            row_slot=np.array([1] * n + [-1, 2], np.int32),
+            o=blank(n + 2, nv * dv),
+        )
         assert not got["o"][n:].any()
         return {"delta": got["delta"], "o": got["o"][:n]}
 
     o, states = in_pieces(call, lengths, {"delta": start}, qkv=qkv, a=a, b=b)
     assert np.array_equal(states["delta"][[0, 2]], start[[0, 2]])
     x = qkv.astype(np.float64)
-    q, k = (x[:, i * nk * dk:(i + 1) * nk * dk].reshape(rows, nk, dk) for i in range(2))
-    v = x[:, 2 * nk * dk:].reshape(rows, nv, dv)
+    q, k = (x[:, i * nk * dk : (i + 1) * nk * dk].reshape(rows, nk, dk) for i in range(2))
+    v = x[:, 2 * nk * dk :].reshape(rows, nv, dv)
     q, k = (z / np.sqrt((z * z).sum(-1, keepdims=True) + 1e-6) for z in (q, k))
     for h in range(nv):
         rate = -np.exp(a_log[h].astype(np.float64)) * np.logaddexp(0, (a[:, h] + dt_bias[h].astype(np.float64)))
-        want, after = np_delta(q[:, h * nk // nv] * dk ** -0.5, k[:, h * nk // nv], v[:, h], rate, np_sigmoid(b[:, h]),
-                               start[1].astype(np.float64).reshape(nv, dk, dv)[h])
-        close(o[:, h * dv:(h + 1) * dv], want, 2e-6)
+        want, after = np_delta(
+            q[:, h * nk // nv] * dk**-0.5,
+            k[:, h * nk // nv],
+            v[:, h],
+            rate,
+            np_sigmoid(b[:, h]),
+            start[1].astype(np.float64).reshape(nv, dk, dv)[h],
+        )
+        close(o[:, h * dv : (h + 1) * dv], want, 2e-6)
         close(states["delta"][1].reshape(nv, dk, dv)[h], after, 2e-6)
 
 
@@ -184,11 +235,32 @@ def test_a_state_of_bf16(ref, lengths, fused):  # noqa: F811
         for kind in states:
             if fused:
                 seg = np.array([[0, n, 3, 0], [n, n, 1, 0]] + [[0] * 4] * 2, np.int32)
-                got = ref("delta_rows", dims | {"EPS": 1e-6}, qkv=qkv, x=x, seg=seg, norm=fixed["a_log"].repeat(3),
-                          delta=states["bf16"], y=blank(2 * n, values), state_dtype=kind, **rows, **fixed)
+                got = ref(
+                    "delta_rows",
+                    dims | {"EPS": 1e-6},
+                    qkv=qkv,
+                    x=x,
+                    seg=seg,
+                    norm=fixed["a_log"].repeat(3),
+                    delta=states["bf16"],
+                    y=blank(2 * n, values),
+                    state_dtype=kind,
+                    **rows,
+                    **fixed,
+                )
             else:
-                got = ref("delta_rule", dims, qkv=qkv, a=x[:, :nv], b=x[:, nv:2 * nv], delta=states["bf16"],
-                          o=blank(2 * n, values), state_dtype=kind, **rows, **fixed)
+                got = ref(
+                    "delta_rule",
+                    dims,
+                    qkv=qkv,
+                    a=x[:, :nv],
+                    b=x[:, nv : 2 * nv],
+                    delta=states["bf16"],
+                    o=blank(2 * n, values),
+                    state_dtype=kind,
+                    **rows,
+                    **fixed,
+                )
             out[kind] = got
         assert np.array_equal(out["bf16"].get("o", 0), out["f32"].get("o", 0))
         assert np.array_equal(out["bf16"].get("y", 0), out["f32"].get("y", 0))
@@ -219,17 +291,28 @@ def layer_of_experts(g, rows, shared_width, block=4):
     k, n, experts, active = 12, 8, 5, 3
     across = lambda a, b: -(-a // b)  # noqa: E731
     scale = lambda *shape: g.random(shape, np.float32) + np.float32(0.5)  # noqa: E731
-    o = {"n": normal(g, rows, k), "residual": normal(g, rows, k), "step": np.array([rows - 1, 0, 0, 0], np.int32),
-         "expert": np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32),
-         "share": g.random((rows, active + bool(shared_width)), np.float32),
-         "gate_up": normal(g, experts, 2 * n, k), "gate_up_scale": scale(experts, 2 * across(n, block), across(k, block)),
-         "gate_up_row_scale": scale(experts, 2 * n), "down": normal(g, experts, k, n),
-         "down_scale": scale(experts, across(k, block), across(n, block)), "down_row_scale": scale(experts, k)}
+    o = {
+        "n": normal(g, rows, k),
+        "residual": normal(g, rows, k),
+        "step": np.array([rows - 1, 0, 0, 0], np.int32),
+        "expert": np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32),
+        "share": g.random((rows, active + bool(shared_width)), np.float32),
+        "gate_up": normal(g, experts, 2 * n, k),
+        "gate_up_scale": scale(experts, 2 * across(n, block), across(k, block)),
+        "gate_up_row_scale": scale(experts, 2 * n),
+        "down": normal(g, experts, k, n),
+        "down_scale": scale(experts, across(k, block), across(n, block)),
+        "down_row_scale": scale(experts, k),
+    }
     if shared_width:
-        o |= {"shared": normal(g, 2 * shared_width, k), "shared_row_scale": scale(2 * shared_width),
-              "shared_scale": scale(2 * across(shared_width, 3), across(k, 5)),
-              "shared_down": normal(g, k, shared_width), "shared_down_row_scale": scale(k),
-              "shared_down_scale": scale(across(k, 3), across(shared_width, 5))}
+        o |= {
+            "shared": normal(g, 2 * shared_width, k),
+            "shared_row_scale": scale(2 * shared_width),
+            "shared_scale": scale(2 * across(shared_width, 3), across(k, 5)),
+            "shared_down": normal(g, k, shared_width),
+            "shared_down_row_scale": scale(k),
+            "shared_down_scale": scale(across(k, 3), across(shared_width, 5)),
+        }
     return o, {"TOPK": active, "BLOCK_N": block, "BLOCK_K": block, "SHARED_BLOCK_N": 3, "SHARED_BLOCK_K": 5}
 
 
@@ -244,17 +327,39 @@ def test_fused_experts_are_the_graph_s(ref, shared_width):  # noqa: F811
     o, attrs = layer_of_experts(rng(shared_width), rows, shared_width)
     k, n, active = o["n"].shape[1], o["down"].shape[2], attrs["TOPK"]
     width = active * n + shared_width
-    graph = ref("experts", attrs, **operands(o, "expert gate_up gate_up_scale gate_up_row_scale down down_scale "
-                "down_row_scale"), x=o["n"], share=o["share"][:, :active].copy(), y=blank(rows, k))["y"]
+    graph = ref(
+        "experts",
+        attrs,
+        **operands(o, "expert gate_up gate_up_scale gate_up_row_scale down down_scale down_row_scale"),
+        x=o["n"],
+        share=o["share"][:, :active].copy(),
+        y=blank(rows, k),
+    )["y"]
     want = o["residual"] + graph.astype(np.float64)
     if shared_width:
         block = {"BLOCK_N": 3, "BLOCK_K": 5}
-        halves = [ref("linear", block, x=o["n"], w=o["shared"][i * shared_width:(i + 1) * shared_width],
-                      w_scale=np.split(o["shared_scale"], 2)[i], w_row_scale=np.split(o["shared_row_scale"], 2)[i],
-                      y=blank(rows, shared_width))["y"] for i in range(2)]
+        halves = [
+            ref(
+                "linear",
+                block,
+                x=o["n"],
+                w=o["shared"][i * shared_width : (i + 1) * shared_width],
+                w_scale=np.split(o["shared_scale"], 2)[i],
+                w_row_scale=np.split(o["shared_row_scale"], 2)[i],
+                y=blank(rows, shared_width),
+            )["y"]
+            for i in range(2)
+        ]
         h = ref("swiglu", gate=halves[0], up=halves[1], y=blank(rows, shared_width))["y"]
-        y = ref("linear", block, x=h, w=o["shared_down"], w_scale=o["shared_down_scale"],
-                w_row_scale=o["shared_down_row_scale"], y=blank(rows, k))["y"]
+        y = ref(
+            "linear",
+            block,
+            x=h,
+            w=o["shared_down"],
+            w_scale=o["shared_down_scale"],
+            w_row_scale=o["shared_down_row_scale"],
+            y=blank(rows, k),
+        )["y"]
         want += o["share"][:, active:] * y.astype(np.float64)
     up = "step n share gate_up gate_up_scale gate_up_row_scale shared shared_scale shared_row_scale"
     down = "step down down_scale down_row_scale shared_down shared_down_scale shared_down_row_scale"
@@ -262,12 +367,18 @@ def test_fused_experts_are_the_graph_s(ref, shared_width):  # noqa: F811
     z = ref("experts_down", attrs, **operands(o, down + " expert residual"), h=h, z=blank(rows, k))["z"]
     close(z[:-1], want[:-1], 1e-6)
     assert np.all(h[-1] == blank(1)) and np.all(z[-1] == blank(1)), "a row in no use"
-    order = ref("group_rows", attrs, **operands(o, "step expert"), pair=blank(rows * active, kind=np.int32),
-                first=blank(6, kind=np.int32))
+    order = ref(
+        "group_rows",
+        attrs,
+        **operands(o, "step expert"),
+        pair=blank(rows * active, kind=np.int32),
+        first=blank(6, kind=np.int32),
+    )
     sorted_h = ref("experts_up", attrs, 3, **operands(o, up), **order, h=blank(rows, width))["h"]
     assert np.array_equal(sorted_h, h)
-    y = ref("experts_down_rows", attrs, 3, **operands(o, down), **order, h=h,
-            y=blank(rows, active + bool(shared_width), k))["y"]
+    y = ref(
+        "experts_down_rows", attrs, 3, **operands(o, down), **order, h=h, y=blank(rows, active + bool(shared_width), k)
+    )["y"]
     summed = ref("sum_experts", step=o["step"], y=y, residual=o["residual"], z=blank(rows, k))["z"]
     assert np.array_equal(summed[:-1], z[:-1])
     in_parts = ref("experts_down", attrs, 7, **operands(o, down + " expert residual"), h=h, z=blank(rows, k))["z"]
@@ -276,8 +387,14 @@ def test_fused_experts_are_the_graph_s(ref, shared_width):  # noqa: F811
 
 def test_group_rows(ref):  # noqa: F811
     expert = np.array([[4, 0], [0, 4], [2, 0], [1, 3]], np.int32)
-    got = ref("group_rows", {"TOPK": 2}, step=np.array([3, 0, 0, 0], np.int32), expert=expert,
-              pair=blank(8, kind=np.int32), first=blank(6, kind=np.int32))
+    got = ref(
+        "group_rows",
+        {"TOPK": 2},
+        step=np.array([3, 0, 0, 0], np.int32),
+        expert=expert,
+        pair=blank(8, kind=np.int32),
+        first=blank(6, kind=np.int32),
+    )
     assert got["pair"].tolist() == [1, 2, 5, 4, 0, 3, -1, -1]
     assert got["first"].tolist() == [0, 3, 3, 4, 4, 6]
 
@@ -288,10 +405,20 @@ def test_norm_route(ref, has_shared):  # noqa: F811
     g, rows, k, experts, active = rng(), 5, 16, 7, 3
     attrs = {"EPS": 1e-6, "NORM_ONE": 1, "TOPK": active, "NORM_TOPK": 1}
     x, norm, router, gate = normal(g, rows, k), normal(g, k), normal(g, experts, k), normal(g, 1, k)
-    got = ref("norm_route", attrs, step=np.array([rows, 0, 0, 0], np.int32), x=x, norm=norm, router=router,
-              shared_gate=gate if has_shared else None, routed=np.zeros(rows, np.int32), n=blank(rows, k),
-              logits=blank(rows, experts), expert=blank(rows, active, kind=np.int32),
-              share=blank(rows, active + has_shared))
+    got = ref(
+        "norm_route",
+        attrs,
+        step=np.array([rows, 0, 0, 0], np.int32),
+        x=x,
+        norm=norm,
+        router=router,
+        shared_gate=gate if has_shared else None,
+        routed=np.zeros(rows, np.int32),
+        n=blank(rows, k),
+        logits=blank(rows, experts),
+        expert=blank(rows, active, kind=np.int32),
+        share=blank(rows, active + has_shared),
+    )
     n = ref("rmsnorm", attrs, x=x, w=norm, y=blank(rows, k))["y"]
     logits = ref("linear", x=n, w=router, y=blank(rows, experts))["y"]
     route = ref("route", attrs, logits=logits, expert=blank(rows, active, kind=np.int32), share=blank(rows, active))
@@ -316,27 +443,66 @@ def test_fused_delta_layers(ref, apart):  # noqa: F811
     mixed, values = 2 * nk * dk + nv * dv, nv * dv
     dims = {"NK": nk, "NV": nv, "DK": dk, "DV": dv, "EPS": 1e-6}
     x, ba = normal(g, 5, mixed + values + (0 if apart else 2 * nv)), normal(g, 5, 2 * nv)
-    b, a = np.split(ba if apart else x[:, mixed + values:], 2, 1)
+    b, a = np.split(ba if apart else x[:, mixed + values :], 2, 1)
     w, norm, a_log, dt_bias = bf16(normal(g, mixed, 1, taps + 1)), normal(g, dv), normal(g, nv), normal(g, nv)
     slot, step = np.array([2, 0, -1, 1, 0], np.int32), np.array([4, 0, 3, 0], np.int32)
     start = {"conv": normal(g, slots, taps * mixed), "delta": normal(g, slots, nv * dk * dv)}
 
-    turned = ref("causal_conv", {"TAPS": taps}, step=step, x=x[:, :mixed], w=w, row_slot=slot, conv=start["conv"],
-                 y=blank(5, mixed), dtypes={"w": "bf16"})
-    rule = ref("delta_rule", {k: v for k, v in dims.items() if k != "EPS"}, step=step, qkv=turned["y"], a=a, b=b,
-               a_log=a_log, dt_bias=dt_bias, row_slot=slot, delta=start["delta"], o=blank(5, values))
-    want = ref("gated_norm", {"HDIM": dv, "EPS": 1e-6}, x=rule["o"], z=x[:, mixed:mixed + values], w=norm,
-               y=blank(5, values))["y"]
+    turned = ref(
+        "causal_conv",
+        {"TAPS": taps},
+        step=step,
+        x=x[:, :mixed],
+        w=w,
+        row_slot=slot,
+        conv=start["conv"],
+        y=blank(5, mixed),
+        dtypes={"w": "bf16"},
+    )
+    rule = ref(
+        "delta_rule",
+        {k: v for k, v in dims.items() if k != "EPS"},
+        step=step,
+        qkv=turned["y"],
+        a=a,
+        b=b,
+        a_log=a_log,
+        dt_bias=dt_bias,
+        row_slot=slot,
+        delta=start["delta"],
+        o=blank(5, values),
+    )
+    want = ref(
+        "gated_norm", {"HDIM": dv, "EPS": 1e-6}, x=rule["o"], z=x[:, mixed : mixed + values], w=norm, y=blank(5, values)
+    )["y"]
 
     shared = dict(step=step, x=x, ba=ba if apart else None, a_log=a_log, dt_bias=dt_bias, norm=norm, row_slot=slot)
-    one = ref("delta_step", dims | {"TAPS": taps}, conv_w=w, **shared, **start, readers=np.zeros((5, nk), np.int32),
-              y=blank(5, values), dtypes={"conv_w": "bf16"})
+    one = ref(
+        "delta_step",
+        dims | {"TAPS": taps},
+        conv_w=w,
+        **shared,
+        **start,
+        readers=np.zeros((5, nk), np.int32),
+        y=blank(5, values),
+        dtypes={"conv_w": "bf16"},
+    )
     assert np.array_equal(one["y"], want) and not one["readers"].any()
     assert np.array_equal(one["conv"], turned["conv"]) and np.array_equal(one["delta"], rule["delta"])
 
     seg = np.array([[0, 1, 2, 0], [1, 1, 0, 0], [3, 1, 1, 0]], np.int32)
-    conv = ref("conv_rows", {"TAPS": taps}, step=step, x=x, conv_w=w, row_slot=slot, seg=seg, conv=start["conv"],
-               y=blank(5, mixed), dtypes={"conv_w": "bf16"})
+    conv = ref(
+        "conv_rows",
+        {"TAPS": taps},
+        step=step,
+        x=x,
+        conv_w=w,
+        row_slot=slot,
+        seg=seg,
+        conv=start["conv"],
+        y=blank(5, mixed),
+        dtypes={"conv_w": "bf16"},
+    )
     assert all(np.array_equal(conv[k], turned[k]) for k in ("conv", "y"))
     rows = ref("delta_rows", dims, qkv=conv["y"], seg=seg, delta=start["delta"], y=blank(5, values), **shared)
     assert np.array_equal(rows["y"], want) and np.array_equal(rows["delta"], rule["delta"])

@@ -69,13 +69,14 @@ def ref(build_dir):
                 back.append((name, a.shape, np.int32 if dtype == "i32" else np.float32))
         assert not operands, f"{op} has no operand {list(operands)}"
         head += [f"state {state_dtype}"] if state_dtype != "f32" else []
-        run = subprocess.run([program], input="\n".join(head + ["end", ""]).encode() + data,
-                             capture_output=True, timeout=60)
+        run = subprocess.run(
+            [program], input="\n".join(head + ["end", ""]).encode() + data, capture_output=True, timeout=60
+        )
         assert run.returncode == 0, run.stderr.decode()
         out, at = {}, 0
         for name, shape, kind in back:
             n = int(np.prod(shape)) * 4
-            out[name] = np.frombuffer(run.stdout[at:at + n], kind).reshape(shape).copy()
+            out[name] = np.frombuffer(run.stdout[at : at + n], kind).reshape(shape).copy()
             at += n
         assert at == len(run.stdout)
         return out
@@ -116,16 +117,16 @@ def np_rope(x, pos, inv_freq, hdim, factor=1.0):
     half = len(inv_freq)
     h = x.astype(np.float64).reshape(rows, -1, hdim)
     angle = (np.asarray(pos, np.float32)[:, None] * np.asarray(inv_freq, np.float32)).astype(np.float64)
-    z = (h[..., :half] + 1j * h[..., half:2 * half]) * (np.exp(1j * angle) * np.float32(factor))[:, None, :]
-    return np.concatenate([z.real, z.imag, h[..., 2 * half:]], -1).reshape(rows, -1)
+    z = (h[..., :half] + 1j * h[..., half : 2 * half]) * (np.exp(1j * angle) * np.float32(factor))[:, None, :]
+    return np.concatenate([z.real, z.imag, h[..., 2 * half :]], -1).reshape(rows, -1)
 
 
 def np_hadamard(hdim):
     """The matrix that rotates a head: of each power of two in its size, the largest first, over the root of that."""
     whole, at = np.zeros((hdim, hdim)), 0
-    for n in (2 ** i for i in reversed(range(hdim.bit_length())) if hdim >> i & 1):
+    for n in (2**i for i in reversed(range(hdim.bit_length())) if hdim >> i & 1):
         ones = np.array([[bin(d & i).count("1") for i in range(n)] for d in range(n)])
-        whole[at:at + n, at:at + n] = (-1.0) ** ones / np.sqrt(n)
+        whole[at : at + n, at : at + n] = (-1.0) ** ones / np.sqrt(n)
         at += n
     return whole
 
@@ -139,7 +140,7 @@ class Paged:
     """A pool of pages in random order with two or more slots, and the same keys and values unpaged."""
 
     def __init__(self, g, slots, nkv, page, hdim, max_pages):
-        self.table = g.permutation(slots * max_pages + 3)[:slots * max_pages].reshape(slots, max_pages)
+        self.table = g.permutation(slots * max_pages + 3)[: slots * max_pages].reshape(slots, max_pages)
         self.table = self.table.astype(np.int32)
         self.kv = normal(g, slots * max_pages + 3, 2, nkv, page, hdim)
         self.page = page
@@ -231,25 +232,34 @@ def test_rope(ref, rotary, factor):
     g = rng()
     x, freq = normal(g, 5, 2 * 16), (10000.0 ** (-np.arange(rotary // 2) / (rotary // 2))).astype(np.float32)
     pos = np.array([0, 1, 77, 4095, 1000003], np.int32)
-    got = ref("rope", {"HDIM": 16, "ROTARY": rotary, "ROPE_FACTOR": factor}, x=x, inv_freq=freq, row_pos=pos,
-              y=blank(5, 32))
+    got = ref(
+        "rope", {"HDIM": 16, "ROTARY": rotary, "ROPE_FACTOR": factor}, x=x, inv_freq=freq, row_pos=pos, y=blank(5, 32)
+    )
     close(got["y"], np_rope(x, pos, freq, 16, factor))
     assert np.array_equal(got["y"][0], x[0]) or factor != 1
 
 
-@pytest.mark.parametrize(("hdim", "rotary"), [(16, 16), (32, 8), (64, 64), (72, 72), (80, 80), (96, 24), (128, 128),
-                                              (256, 64)])
+@pytest.mark.parametrize(
+    ("hdim", "rotary"), [(16, 16), (32, 8), (64, 64), (72, 72), (80, 80), (96, 24), (128, 128), (256, 64)]
+)
 def test_rotated_rope(ref, hdim, rotary):
     """Products of two heads stay as they are."""
     g, h = rng(), np_hadamard(hdim)
     x, freq = normal(g, 5, 3 * hdim), (10000.0 ** (-np.arange(rotary // 2) / (rotary // 2))).astype(np.float32)
     operands = dict(x=x, inv_freq=freq, row_pos=np.array([0, 1, 77, 4095, 9], np.int32), y=blank(5, 3 * hdim))
-    plain, got = (ref("rope", {"HDIM": hdim, "ROTARY": rotary, "ROTATE": i, "ROPE_FACTOR": 1.1}, **operands)["y"]
-                  .reshape(5, 3, hdim) for i in (0, 1))
+    plain, got = (
+        ref("rope", {"HDIM": hdim, "ROTARY": rotary, "ROTATE": i, "ROPE_FACTOR": 1.1}, **operands)["y"].reshape(
+            5, 3, hdim
+        )
+        for i in (0, 1)
+    )
     assert np.allclose(h @ h.T, np.eye(hdim), atol=1e-12) and np.array_equal(h, h.T)
     close(got, plain.astype(np.float64) @ h, 3e-7)
-    close(np.sum(got[:, 0].astype(np.float64) * got[:, 1], -1), np.sum(plain[:, 0].astype(np.float64) * plain[:, 1], -1),
-          1e-6)
+    close(
+        np.sum(got[:, 0].astype(np.float64) * got[:, 1], -1),
+        np.sum(plain[:, 0].astype(np.float64) * plain[:, 1], -1),
+        1e-6,
+    )
 
 
 def test_add_swiglu(ref):
@@ -273,9 +283,14 @@ def test_gather(ref):
 
 
 def test_slot_rows(ref):
-    got = ref("slot_rows", row_slot=np.array([2, -1, 0, 1], np.int32), slot_token=np.array([5, -1, 7], np.int32),
-              slot_len=np.array([50, 60, 70], np.int32), row_token=blank(4, kind=np.int32),
-              row_pos=blank(4, kind=np.int32))
+    got = ref(
+        "slot_rows",
+        row_slot=np.array([2, -1, 0, 1], np.int32),
+        slot_token=np.array([5, -1, 7], np.int32),
+        slot_len=np.array([50, 60, 70], np.int32),
+        row_token=blank(4, kind=np.int32),
+        row_pos=blank(4, kind=np.int32),
+    )
     assert got["row_token"].tolist() == [7, 0, 5, 0] and got["row_pos"].tolist() == [70, 0, 50, 0]
 
 
@@ -287,20 +302,33 @@ def test_note_prompt(ref, flags):
     if not flags:
         want[1, 4] |= 1 << 30
         want[0, 2] |= 1 << 30
-    got = ref("note_prompt", step=np.array([3, 0, 0, flags], np.int32), row_token=np.array([4, 2, 1, 5], np.int32),
-              row_slot=np.array([1, 0, -1, 0], np.int32), counts=counts)
+    got = ref(
+        "note_prompt",
+        step=np.array([3, 0, 0, flags], np.int32),
+        row_token=np.array([4, 2, 1, 5], np.int32),
+        row_slot=np.array([1, 0, -1, 0], np.int32),
+        counts=counts,
+    )
     assert np.array_equal(got["counts"], want)
 
 
 def test_acquire(ref):
     g = rng()
-    old = {"slot_len": g.integers(1, 9, 3), "slot_token": g.integers(1, 9, 3), "counts": g.integers(1, 9, (3, 7)),
-           "limits": g.integers(1, 9, (3, 8)), "page_table": g.integers(1, 9, (3, 4))}
+    old = {
+        "slot_len": g.integers(1, 9, 3),
+        "slot_token": g.integers(1, 9, 3),
+        "counts": g.integers(1, 9, (3, 7)),
+        "limits": g.integers(1, 9, (3, 8)),
+        "page_table": g.integers(1, 9, (3, 4)),
+    }
     old = {k: v.astype(np.int32) for k, v in old.items()} | {"sampling": normal(g, 3, 8)}
     old["rules"] = g.integers(1, 9, (3, 1536)).astype(np.int32)
-    new = {"new_sampling": normal(g, 3, 8), "new_limits": g.integers(10, 19, (3, 8)).astype(np.int32),
-           "new_rules": g.integers(10, 19, 1536).astype(np.int32),
-           "new_pages": g.integers(10, 19, (3, 4)).astype(np.int32)}
+    new = {
+        "new_sampling": normal(g, 3, 8),
+        "new_limits": g.integers(10, 19, (3, 8)).astype(np.int32),
+        "new_rules": g.integers(10, 19, 1536).astype(np.int32),
+        "new_pages": g.integers(10, 19, (3, 4)).astype(np.int32),
+    }
     got = ref("acquire", acquire=np.array([0, 1, 0], np.int32), **old, **new)
     want = {k: v.copy() for k, v in old.items()}
     for k in ("slot_len", "slot_token", "counts"):
@@ -329,8 +357,17 @@ def test_kv_write(ref, nh, nkv, page, hdim):
     paged = Paged(g, 3, nkv, page, hdim, 3)
     slot, pos = rows_of_slots(page)
     k, v = normal(g, 5, nkv * hdim), normal(g, 5, nkv * hdim)
-    got = ref("kv_write", {"HDIM": hdim, "NKV": nkv, "PAGE": page}, step=STEP, k=k, v=v, row_slot=slot, row_pos=pos,
-              page_table=paged.table, kv=paged.kv)["kv"]
+    got = ref(
+        "kv_write",
+        {"HDIM": hdim, "NKV": nkv, "PAGE": page},
+        step=STEP,
+        k=k,
+        v=v,
+        row_slot=slot,
+        row_pos=pos,
+        page_table=paged.table,
+        kv=paged.kv,
+    )["kv"]
     want = paged.kv.copy()
     for t in (0, 1, 3):
         p = paged.table[slot[t], pos[t] // page]
@@ -343,17 +380,27 @@ def test_kv_write(ref, nh, nkv, page, hdim):
 @pytest.mark.parametrize("parts", [1, 3])
 def test_attention(ref, nh, nkv, page, hdim, parts):
     g = rng(nh)
-    paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim ** -0.5
+    paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim**-0.5
     slot, pos = rows_of_slots(page)
     q = normal(g, 5, nh * hdim) * 4
-    got = ref("attention", {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale}, parts=parts, step=STEP,
-              q=q, kv=paged.kv, row_slot=slot, row_pos=pos, page_table=paged.table, o=blank(5, nh * hdim))["o"]
+    got = ref(
+        "attention",
+        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale},
+        parts=parts,
+        step=STEP,
+        q=q,
+        kv=paged.kv,
+        row_slot=slot,
+        row_pos=pos,
+        page_table=paged.table,
+        o=blank(5, nh * hdim),
+    )["o"]
     for t in (0, 1, 3):
         close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale), 1e-6)
     assert not got[2].any() and not got[4].any()
 
 
-E4M3 = np.array([m * 2.0 ** -9 if e == 0 else (8 + m) * 2.0 ** (e - 10) for e in range(16) for m in range(8)][:-1])
+E4M3 = np.array([m * 2.0**-9 if e == 0 else (8 + m) * 2.0 ** (e - 10) for e in range(16) for m in range(8)][:-1])
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
@@ -371,7 +418,7 @@ def as_kept(x, scale, is_narrow):
     if not is_narrow:
         return nearest(E4M3, x / scale), None
     runs = x.reshape(*x.shape[:-1], -1, 16)
-    block = np.maximum(nearest(E4M3, np.abs(runs).max(-1) / scale / np.float32(6)), 2.0 ** -9).astype(np.float32)
+    block = np.maximum(nearest(E4M3, np.abs(runs).max(-1) / scale / np.float32(6)), 2.0**-9).astype(np.float32)
     return nearest(E2M1, runs / (block * scale)[..., None]).reshape(x.shape), block
 
 
@@ -381,10 +428,10 @@ def as_rows_of_codes(x):
     blocks = -(-x.shape[1] // 128)
     runs = np.pad(x, ((0, 0), (0, blocks * 128 - x.shape[1]))).reshape(len(x), blocks, 128)
     scale = np.nanmax(np.abs(runs), -1) / np.float32(448)
-    scale = np.where(scale < np.float32(2.0 ** -100), np.float32(1), scale)
+    scale = np.where(scale < np.float32(2.0**-100), np.float32(1), scale)
     with np.errstate(invalid="ignore"):
         codes = nearest(E4M3, runs / scale[..., None])
-    return codes.reshape(len(x), -1)[:, :x.shape[1]], np.ascontiguousarray(scale.T)
+    return codes.reshape(len(x), -1)[:, : x.shape[1]], np.ascontiguousarray(scale.T)
 
 
 def blank_codes(rows, cols):
@@ -392,7 +439,7 @@ def blank_codes(rows, cols):
 
 
 def worth(codes, scale):
-    return codes.astype(np.float64) * np.repeat(scale.T, 128, 1)[:, :codes.shape[1]]
+    return codes.astype(np.float64) * np.repeat(scale.T, 128, 1)[:, : codes.shape[1]]
 
 
 @pytest.mark.parametrize("cols", [1, 128, 200, 256])
@@ -401,15 +448,19 @@ def test_rows_of_codes(ref, cols):
     x[1], x[2] = 0, 1e-40
     x[4, cols // 2] = np.nan
     want, scale = as_rows_of_codes(x)
-    for got in (ref("quantise", x=x, **blank_codes(6, cols)),
-                ref("quant_rows", step=STEP, x=x, **blank_codes(6, cols))):
+    for got in (
+        ref("quantise", x=x, **blank_codes(6, cols)),
+        ref("quant_rows", step=STEP, x=x, **blank_codes(6, cols)),
+    ):
         assert np.array_equal(got["y_scale"], scale)
         assert np.array_equal(got["y"], want, equal_nan=True)
     assert np.isnan(want).sum() == 1 and np.all(scale[:, 1:3] == 1) and not want[1:3].any()
     back = ref("dequantise", x=want, x_scale=scale, y=blank(6, cols))["y"]
     assert np.array_equal(back, (want.astype(np.float32) * np.repeat(scale.T, 128, 1)[:, :cols]), equal_nan=True)
     whole = np.delete(np.arange(6), [2, 4])
-    assert np.all(np.abs(back - x)[whole] <= np.abs(x[whole]) / 16 + 2.0 ** -10 * np.repeat(scale.T, 128, 1)[whole, :cols])
+    assert np.all(
+        np.abs(back - x)[whole] <= np.abs(x[whole]) / 16 + 2.0**-10 * np.repeat(scale.T, 128, 1)[whole, :cols]
+    )
 
 
 def test_an_infinity_is_no_code(ref):
@@ -425,11 +476,11 @@ def as_rows_of_e2m1(x):
     x = np.asarray(x, np.float32)
     runs = np.pad(x, ((0, 0), (0, -x.shape[1] % 16))).reshape(len(x), -1, 16)
     row = np.abs(x).max(1) / np.float32(2688)
-    row = np.where(row < np.float32(2.0 ** -100), np.float32(1), row)
+    row = np.where(row < np.float32(2.0**-100), np.float32(1), row)
     block = nearest(E4M3, np.abs(runs).max(-1) / row[:, None] / np.float32(6))
-    block = np.maximum(block, 2.0 ** -9).astype(np.float32)
+    block = np.maximum(block, 2.0**-9).astype(np.float32)
     codes = nearest(E2M1, runs / (block * row[:, None])[..., None])
-    return codes.reshape(len(x), -1)[:, :x.shape[1]], block, row
+    return codes.reshape(len(x), -1)[:, : x.shape[1]], block, row
 
 
 def blank_e2m1(rows, cols):
@@ -441,8 +492,10 @@ def test_rows_of_e2m1(ref, cols):
     x = normal(rng(cols), 6, cols) * 10.0 ** np.arange(-12, 12, 4, dtype=np.float32)[:, None]
     x[1], x[2] = 0, 1e-40
     codes, block, row = as_rows_of_e2m1(x)
-    for got in (ref("quantise_fp4", x=x, **blank_e2m1(6, cols)),
-                ref("quant_rows_fp4", step=np.array([6, 0, 0, 0], np.int32), x=x, **blank_e2m1(6, cols))):
+    for got in (
+        ref("quantise_fp4", x=x, **blank_e2m1(6, cols)),
+        ref("quant_rows_fp4", step=np.array([6, 0, 0, 0], np.int32), x=x, **blank_e2m1(6, cols)),
+    ):
         assert np.array_equal(got["y_row_scale"], row) and np.array_equal(got["y_block"], block)
         assert np.array_equal(got["y"], codes)
     assert np.all(row[1:3] == 1) and not codes[1:3].any()
@@ -474,8 +527,19 @@ def test_kv_write_codes(ref, nh, nkv, page, hdim, is_narrow):
     scale = (2 ** (normal(g, 2, nkv) - 4)).astype(np.float32)
     k[0, 0, 3], v[0, 0, :16], v[1, 0, 5] = np.nan, 0, np.inf
     block = np.ones(paged.kv.shape[:-1] + (hdim // 16,), np.float32) if is_narrow else None
-    got = ref("kv_write", {"HDIM": hdim, "NKV": nkv, "PAGE": page}, step=STEP, k=k.reshape(5, -1), v=v.reshape(5, -1),
-              row_slot=slot, row_pos=pos, page_table=paged.table, kv=paged.kv, kv_scale=scale, kv_block=block)
+    got = ref(
+        "kv_write",
+        {"HDIM": hdim, "NKV": nkv, "PAGE": page},
+        step=STEP,
+        k=k.reshape(5, -1),
+        v=v.reshape(5, -1),
+        row_slot=slot,
+        row_pos=pos,
+        page_table=paged.table,
+        kv=paged.kv,
+        kv_scale=scale,
+        kv_block=block,
+    )
     want, want_block = paged.kv.copy(), block.copy() if is_narrow else None
     for t in (0, 1, 3):
         p = paged.table[slot[t], pos[t] // page]
@@ -485,7 +549,7 @@ def test_kv_write_codes(ref, nh, nkv, page, hdim, is_narrow):
                 want_block[p, half, :, pos[t] % page] = b
     if is_narrow:
         assert np.array_equal(got["kv_block"], want_block, equal_nan=True)
-        kept = ~np.isnan(np.repeat(want_block, 16, -1)) # a code says nothing where its block is not a number
+        kept = ~np.isnan(np.repeat(want_block, 16, -1))  # a code says nothing where its block is not a number
         assert np.array_equal(got["kv"][kept], want[kept]) and np.isnan(want_block).sum() == 1
     else:
         assert np.array_equal(got["kv"], want, equal_nan=True) and np.isnan(want).sum() == 1
@@ -495,15 +559,25 @@ def test_kv_write_codes(ref, nh, nkv, page, hdim, is_narrow):
 @pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
 def test_attention_codes(ref, nh, nkv, page, hdim, is_narrow):
     g = rng(nh)
-    paged, factor = Paged(g, 3, nkv, page, hdim, 3), hdim ** -0.5
+    paged, factor = Paged(g, 3, nkv, page, hdim, 3), hdim**-0.5
     slot, pos = rows_of_slots(page)
     q, scale = normal(g, 5, nh * hdim) * 4, (2 ** normal(g, 2, nkv)).astype(np.float32)
     codes, block = as_kept(paged.kv, scale[:, :, None], is_narrow)
     codes = codes.astype(np.float32)
     paged.kv = codes * (np.repeat(block, 16, -1) if is_narrow else 1) * scale[:, :, None, None]
-    got = ref("attention", {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": factor}, step=STEP, q=q,
-              kv=codes, kv_scale=scale, kv_block=block, row_slot=slot, row_pos=pos, page_table=paged.table,
-              o=blank(5, nh * hdim))["o"]
+    got = ref(
+        "attention",
+        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": factor},
+        step=STEP,
+        q=q,
+        kv=codes,
+        kv_scale=scale,
+        kv_block=block,
+        row_slot=slot,
+        row_pos=pos,
+        page_table=paged.table,
+        o=blank(5, nh * hdim),
+    )["o"]
     for t in (0, 1, 3):
         close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, factor), 1e-6)
     assert not got[2].any() and not got[4].any()
@@ -518,7 +592,11 @@ def test_philox_known_answers():
     assert philox([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     assert philox([ones] * 4, [ones] * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
     assert philox([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0]) == [
-        0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+        0xD16CFE09,
+        0x94FDCCEB,
+        0x5001E420,
+        0x24126EA1,
+    ]
 
 
 def rule_words(slots, slot, rules):
@@ -532,9 +610,28 @@ def rule_words(slots, slot, rules):
 class Sampler:
     """One out row of slot 1 of 2; position of the row is 9."""
 
-    def __init__(self, ref, logits, n_valid=None, seed=0, stops=(3,), capacity=100, counts=None, flags=0, top_k=0,
-                 ended=False, temperature=1.0, top_p=1.0, min_p=0.0, repetition=1.0, presence=0.0, frequency=0.0, pos=9,
-                 rules=(), keeps_on=False):
+    def __init__(
+        self,
+        ref,
+        logits,
+        n_valid=None,
+        seed=0,
+        stops=(3,),
+        capacity=100,
+        counts=None,
+        flags=0,
+        top_k=0,
+        ended=False,
+        temperature=1.0,
+        top_p=1.0,
+        min_p=0.0,
+        repetition=1.0,
+        presence=0.0,
+        frequency=0.0,
+        pos=9,
+        rules=(),
+        keeps_on=False,
+    ):
         n = len(logits)
         self.counts = np.zeros((2, n), np.int32) if counts is None else counts
         sampling = np.zeros((2, 8), np.float32)
@@ -545,14 +642,26 @@ class Sampler:
         operands = dict(
             step=np.array([3, 2, 0, flags], np.int32),
             logits=np.stack([logits, np.full(n, 5), np.full(n, 5)]).astype(np.float32),
-            out_row=np.array([2, -1, 2], np.int32), row_slot=np.array([0, -1, 1, 0], np.int32),
-            row_pos=np.array([1, 2, pos, 0], np.int32), sampling=sampling,
-            limits=limits.astype(np.uint32).view(np.int32), rules=rule_words(2, 1, rules),
-            stop_tokens=np.array(stops, np.int32), counts=self.counts, slot_token=np.array([7, -1 if ended else 7], np.int32),
-            slot_len=np.array([1, pos], np.int32), ring=np.full((2, 64, 4), -5, np.int32).reshape(2, 256))
+            out_row=np.array([2, -1, 2], np.int32),
+            row_slot=np.array([0, -1, 1, 0], np.int32),
+            row_pos=np.array([1, 2, pos, 0], np.int32),
+            sampling=sampling,
+            limits=limits.astype(np.uint32).view(np.int32),
+            rules=rule_words(2, 1, rules),
+            stop_tokens=np.array(stops, np.int32),
+            counts=self.counts,
+            slot_token=np.array([7, -1 if ended else 7], np.int32),
+            slot_len=np.array([1, pos], np.int32),
+            ring=np.full((2, 64, 4), -5, np.int32).reshape(2, 256),
+        )
         got = ref("sample", {"N_VALID": n_valid or n}, **operands)
-        fused = ref("sample_best", {"N_VALID": n_valid or n}, best=blank(3, 1, 2),
-                    best_id=np.zeros((3, 1), np.int32), **operands)
+        fused = ref(
+            "sample_best",
+            {"N_VALID": n_valid or n},
+            best=blank(3, 1, 2),
+            best_id=np.zeros((3, 1), np.int32),
+            **operands,
+        )
         assert all(np.array_equal(got[k], fused[k], equal_nan=got[k].dtype == np.float32) for k in got)
         self.__dict__.update({k: v for k, v in got.items()})
         ring = got["ring"].reshape(2, 64, 4)
@@ -641,12 +750,23 @@ def test_sample_penalties(ref):
     assert abs(s.logprob - (want.max() - np.log(np.exp(want).sum()))) < 1e-5
 
 
-@pytest.mark.parametrize("cuts", [{}, {"top_k": 1}, {"top_k": 5}, {"top_p": 0.3}, {"top_p": 0.9}, {"min_p": 0.2},
-                                  {"top_k": 20, "top_p": 0.8}, {"top_k": 12, "top_p": 0.95, "min_p": 0.1}])
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        {},
+        {"top_k": 1},
+        {"top_k": 5},
+        {"top_p": 0.3},
+        {"top_p": 0.9},
+        {"min_p": 0.2},
+        {"top_k": 20, "top_p": 0.8},
+        {"top_k": 12, "top_p": 0.95, "min_p": 0.1},
+    ],
+)
 @pytest.mark.parametrize("temperature", [0.7, 2.0])
 def test_sample_draws(ref, cuts, temperature):
     g = rng(8)
-    for seed in (0, 1, (5 << 32) + 7, 2 ** 64 - 1):
+    for seed in (0, 1, (5 << 32) + 7, 2**64 - 1):
         logits = normal(g, 50) * 2
         logits[10] = logits[20]  # a tie may sit at a threshold
         s = Sampler(ref, logits, seed=seed, temperature=temperature, **cuts)
@@ -655,8 +775,17 @@ def test_sample_draws(ref, cuts, temperature):
         assert s.token == score.argmax()
 
 
-@pytest.mark.parametrize("cuts", [{}, {"top_k": 4}, {"top_p": 0.6}, {"min_p": 0.1}, {"temperature": 0},
-                                  {"repetition": 1.4, "presence": 0.5, "frequency": 0.1}])
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        {},
+        {"top_k": 4},
+        {"top_p": 0.6},
+        {"min_p": 0.1},
+        {"temperature": 0},
+        {"repetition": 1.4, "presence": 0.5, "frequency": 0.1},
+    ],
+)
 def test_rules_of_single_tokens(ref, cuts):
     """Scores change for the draw alone, behind the penalties: logits and log probability are those without rules."""
     for seed in range(20):
@@ -684,12 +813,28 @@ def test_rules_of_single_tokens(ref, cuts):
         assert s.done == any(token == s.token and is_end for token, _, _, is_end in rules)
 
 
-@pytest.mark.parametrize("rules, keeps_on, capacity, done", [
-    ([], False, 100, 1), ([], True, 100, 0), ([(2, 0, 0, 1)], True, 100, 1), ([(1, 0, 0, 1)], True, 100, 0),
-    ([(1, 0, 0, 1)], True, 10, 2), ([(2, 0, 0, 1)], True, 10, 1), ([(2, 0, 0, 0)], False, 100, 1)])
+@pytest.mark.parametrize(
+    "rules, keeps_on, capacity, done",
+    [
+        ([], False, 100, 1),
+        ([], True, 100, 0),
+        ([(2, 0, 0, 1)], True, 100, 1),
+        ([(1, 0, 0, 1)], True, 100, 0),
+        ([(1, 0, 0, 1)], True, 10, 2),
+        ([(2, 0, 0, 1)], True, 10, 1),
+        ([(2, 0, 0, 0)], False, 100, 1),
+    ],
+)
 def test_which_tokens_end_a_sequence(ref, rules, keeps_on, capacity, done):
-    s = Sampler(ref, np.array([0, 1, 5, 0], np.float32), temperature=0, capacity=capacity, stops=(3, 2), rules=rules,
-                keeps_on=keeps_on)
+    s = Sampler(
+        ref,
+        np.array([0, 1, 5, 0], np.float32),
+        temperature=0,
+        capacity=capacity,
+        stops=(3, 2),
+        rules=rules,
+        keeps_on=keeps_on,
+    )
     assert (s.token, s.done) == (2, done)
 
 
@@ -724,9 +869,16 @@ def test_sample_follows_the_distribution(ref):
 def test_embed_next(ref):
     g = rng()
     table = normal(g, 9, 12)
-    got = ref("embed_next", row_slot=np.array([1, -1, 0], np.int32), slot_token=np.array([8, 3], np.int32),
-              slot_len=np.array([4, 6], np.int32), table=table, row_token=blank(3, kind=np.int32),
-              row_pos=blank(3, kind=np.int32), x=blank(3, 12))
+    got = ref(
+        "embed_next",
+        row_slot=np.array([1, -1, 0], np.int32),
+        slot_token=np.array([8, 3], np.int32),
+        slot_len=np.array([4, 6], np.int32),
+        table=table,
+        row_token=blank(3, kind=np.int32),
+        row_pos=blank(3, kind=np.int32),
+        x=blank(3, 12),
+    )
     assert got["row_token"].tolist() == [3, 0, 8] and got["row_pos"].tolist() == [6, 0, 4]
     assert np.array_equal(got["x"], table[[3, 0, 8]])
 
@@ -734,8 +886,15 @@ def test_embed_next(ref):
 def test_embed_prompt(ref):
     g = rng()
     table, token = normal(g, 9, 12), np.array([8, 3, 3], np.int32)
-    got = ref("embed_prompt", step=np.array([2, 1, 1, 0], np.int32), row_token=token,
-              row_slot=np.array([1, 0, 0], np.int32), table=table, counts=np.zeros((2, 9), np.int32), x=blank(3, 12))
+    got = ref(
+        "embed_prompt",
+        step=np.array([2, 1, 1, 0], np.int32),
+        row_token=token,
+        row_slot=np.array([1, 0, 0], np.int32),
+        table=table,
+        counts=np.zeros((2, 9), np.int32),
+        x=blank(3, 12),
+    )
     assert np.array_equal(got["x"], table[token])
     assert np.argwhere(got["counts"]).tolist() == [[0, 3], [1, 8]] and got["counts"].max() == 1 << 30
 
@@ -746,8 +905,17 @@ def test_norm_linear_and_residual(ref, bias):
     x, norm, w, r = normal(g, 3, 40), normal(g, 40), bf16(normal(g, 7, 40)), normal(g, 3, 7)
     b = normal(g, 7) if bias else None
     dtypes = {"w": "bf16"}
-    got = ref("norm_linear", {"EPS": 1e-5, "NORM_ONE": 1}, step=STEP, x=x, norm=norm, w=w, bias=b, y=blank(3, 7),
-              dtypes=dtypes)
+    got = ref(
+        "norm_linear",
+        {"EPS": 1e-5, "NORM_ONE": 1},
+        step=STEP,
+        x=x,
+        norm=norm,
+        w=w,
+        bias=b,
+        y=blank(3, 7),
+        dtypes=dtypes,
+    )
     close(got["y"], np_rmsnorm(x, norm, 1e-5, 1) @ w.T.astype(np.float64) + (b if bias else 0), 5e-7)
     got = ref("linear_rows", step=STEP, x=x, w=w, bias=b, y=blank(3, 7), dtypes=dtypes)
     close(got["y"], x.astype(np.float64) @ w.T.astype(np.float64) + (b if bias else 0), 5e-7)
@@ -767,8 +935,18 @@ def test_norm_swiglu(ref, bias):
     g = rng()
     x, norm, gate, up = normal(g, 3, 24), normal(g, 24), normal(g, 10, 24), normal(g, 10, 24)
     gb, ub = (normal(g, 10), normal(g, 10)) if bias else (None, None)
-    got = ref("norm_swiglu", {"EPS": 1e-5, "NORM_ONE": 0}, step=STEP, x=x, norm=norm, gate=gate, up=up, gate_bias=gb,
-              up_bias=ub, y=blank(3, 10))
+    got = ref(
+        "norm_swiglu",
+        {"EPS": 1e-5, "NORM_ONE": 0},
+        step=STEP,
+        x=x,
+        norm=norm,
+        gate=gate,
+        up=up,
+        gate_bias=gb,
+        up_bias=ub,
+        y=blank(3, 10),
+    )
     apart = ref("linear_swiglu", step=STEP, x=x, gate=gate, up=up, gate_bias=gb, up_bias=ub, y=blank(3, 10))
     a, b = x @ gate.T + (gb if bias else 0), x @ up.T + (ub if bias else 0)
     close(apart["y"], np_silu(a) * b, 1e-6)
@@ -794,8 +972,9 @@ def test_products_of_codes(ref):
     close(got["y"], a, 1e-6)
     got = ref("linear_residual", attrs, **rows, w=w, w_scale=w_scale, residual=r, z=blank(3, 144))
     close(got["z"], r + a, 1e-6)
-    got = ref("linear_swiglu_fp8", attrs, **rows, gate=w, up=up, gate_scale=w_scale, up_scale=up_scale,
-              **blank_codes(3, 144))
+    got = ref(
+        "linear_swiglu_fp8", attrs, **rows, gate=w, up=up, gate_scale=w_scale, up_scale=up_scale, **blank_codes(3, 144)
+    )
     _, scale = as_rows_of_codes(np_silu(a) * b)
     close(got["y_scale"], scale, 1e-5)
     close(worth(got["y"], got["y_scale"]), np_silu(a) * b, 0.04)
@@ -809,14 +988,23 @@ def test_products_of_codes(ref):
 def test_norm_logits(ref):
     g = rng()
     x, norm, w = normal(g, 4, 24), normal(g, 24), normal(g, 13, 24)
-    got = ref("norm_logits", {"EPS": 1e-5, "NORM_ONE": 0, "N_VALID": 10}, step=STEP, x=x,
-              out_row=np.array([3, -1, 1], np.int32), norm=norm, w=w, logits=blank(3, 13), best=blank(3, 4, 2),
-              best_id=np.zeros((3, 4), np.int32))
+    got = ref(
+        "norm_logits",
+        {"EPS": 1e-5, "NORM_ONE": 0, "N_VALID": 10},
+        step=STEP,
+        x=x,
+        out_row=np.array([3, -1, 1], np.int32),
+        norm=norm,
+        w=w,
+        logits=blank(3, 13),
+        best=blank(3, 4, 2),
+        best_id=np.zeros((3, 4), np.int32),
+    )
     want = np_rmsnorm(x, norm, 1e-5) @ w.T
     want = np.stack([want[3], 0 * want[0], want[1]])
     close(got["logits"], want, 5e-7)
     for p in range(3):  # parts of four ids: the third has two that exist, the fourth none
-        part = got["logits"][:, 4 * p:min(4 * p + 4, 10)]
+        part = got["logits"][:, 4 * p : min(4 * p + 4, 10)]
         assert np.array_equal(got["best_id"][:, p], 4 * p + part.argmax(1))
         assert np.array_equal(got["best"][:, p, 0], part.max(1))
         close(got["best"][:, p, 1], np.exp(part - part.max(1, keepdims=True)).sum(1), 1e-6)
@@ -831,12 +1019,29 @@ def heads_of_step(norms):
     slot, pos = rows_of_slots(page)
     qkv, freq = normal(g, 5, (nh + 2 * nkv) * hdim), (100.0 ** (-np.arange(6) / 6)).astype(np.float32)
     qn, kn = (normal(g, hdim), normal(g, hdim)) if norms else (None, None)
-    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "ROTARY": 12, "ROPE_FACTOR": 1.1, "EPS": 1e-6,
-             "NORM_ONE": 0}
-    operands = dict(step=STEP, qkv=qkv, q_norm=qn, k_norm=kn, inv_freq=freq, row_slot=slot, row_pos=pos,
-                    page_table=paged.table, kv=paged.kv)
+    attrs = {
+        "HDIM": hdim,
+        "NH": nh,
+        "NKV": nkv,
+        "PAGE": page,
+        "ROTARY": 12,
+        "ROPE_FACTOR": 1.1,
+        "EPS": 1e-6,
+        "NORM_ONE": 0,
+    }
+    operands = dict(
+        step=STEP,
+        qkv=qkv,
+        q_norm=qn,
+        k_norm=kn,
+        inv_freq=freq,
+        row_slot=slot,
+        row_pos=pos,
+        page_table=paged.table,
+        kv=paged.kv,
+    )
     heads = qkv.reshape(5, -1, hdim).astype(np.float64)
-    q, k, v = heads[:, :nh], heads[:, nh:nh + nkv], heads[:, nh + nkv:]
+    q, k, v = heads[:, :nh], heads[:, nh : nh + nkv], heads[:, nh + nkv :]
     if norms:
         q, k = np_rmsnorm(q, qn, 1e-6), np_rmsnorm(k, kn, 1e-6)
     q, k = (np_rope(a.reshape(5, -1), pos, freq, hdim, 1.1) for a in (q, k))
@@ -872,15 +1077,30 @@ def test_fused_codes(ref, is_narrow):
     codes, block = as_kept(paged.kv, scale[:, :, None], is_narrow)
     operands |= dict(kv=codes.astype(np.float32), kv_scale=scale, kv_block=block)
     turned = ref("rope_write", attrs, **operands, q=blank(*q.shape))
-    step = ref("attention_step", {**attrs, "SCALE": 0.3}, **from_slots(operands, attrs["PAGE"]), part=blank(5, nh, 3, 16),
-               part_ml=blank(5, nh, 3, 2), arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
+    step = ref(
+        "attention_step",
+        {**attrs, "SCALE": 0.3},
+        **from_slots(operands, attrs["PAGE"]),
+        part=blank(5, nh, 3, 16),
+        part_ml=blank(5, nh, 3, 2),
+        arrived=np.zeros((5, nh), np.int32),
+        o=blank(*q.shape),
+    )
     want, want_block = as_kept(kv, scale[:, :, None], is_narrow)
     for name, a in (("kv", want), ("kv_block", want_block)):
         if a is not None:
             assert np.mean(turned[name] == a) > 0.99 and np.array_equal(turned[name], step[name])
-    look = ref("attention", {k: attrs[k] for k in ("HDIM", "NH", "NKV", "PAGE")} | {"SCALE": 0.3}, step=STEP,
-               q=turned["q"], kv=turned["kv"], kv_scale=scale, kv_block=turned.get("kv_block"), o=blank(*q.shape),
-               **{k: operands[k] for k in ("row_slot", "row_pos", "page_table")})
+    look = ref(
+        "attention",
+        {k: attrs[k] for k in ("HDIM", "NH", "NKV", "PAGE")} | {"SCALE": 0.3},
+        step=STEP,
+        q=turned["q"],
+        kv=turned["kv"],
+        kv_scale=scale,
+        kv_block=turned.get("kv_block"),
+        o=blank(*q.shape),
+        **{k: operands[k] for k in ("row_slot", "row_pos", "page_table")},
+    )
     assert np.array_equal(look["o"], step["o"])
 
 
@@ -893,8 +1113,15 @@ def test_fused_rotation(ref, is_narrow):
     was, kv = paged.kv.copy(), kv.copy()
     for a in (was, kv):
         a[:, 0] = a[:, 0] @ h
-    plain = ref("attention_step", {**attrs, "SCALE": 0.3}, **from_slots(operands, attrs["PAGE"]), part=blank(5, nh, 3, 16),
-                part_ml=blank(5, nh, 3, 2), arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
+    plain = ref(
+        "attention_step",
+        {**attrs, "SCALE": 0.3},
+        **from_slots(operands, attrs["PAGE"]),
+        part=blank(5, nh, 3, 16),
+        part_ml=blank(5, nh, 3, 2),
+        arrived=np.zeros((5, nh), np.int32),
+        o=blank(*q.shape),
+    )
     want, want_block = kv, None
     operands["kv"] = was
     if is_narrow is not None:
@@ -903,8 +1130,15 @@ def test_fused_rotation(ref, is_narrow):
         want, want_block = as_kept(kv, scale[:, :, None], is_narrow)
     attrs["ROTATE"] = 1
     turned = ref("rope_write", attrs, **operands, q=blank(*q.shape))
-    step = ref("attention_step", {**attrs, "SCALE": 0.3}, **from_slots(operands, attrs["PAGE"]), part=blank(5, nh, 3, 16),
-               part_ml=blank(5, nh, 3, 2), arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
+    step = ref(
+        "attention_step",
+        {**attrs, "SCALE": 0.3},
+        **from_slots(operands, attrs["PAGE"]),
+        part=blank(5, nh, 3, 16),
+        part_ml=blank(5, nh, 3, 2),
+        arrived=np.zeros((5, nh), np.int32),
+        o=blank(*q.shape),
+    )
     close(turned["q"][[0, 1, 3]], (q.reshape(5, nh, hdim) @ h).reshape(5, -1)[[0, 1, 3]], 1e-6)
     assert np.array_equal(turned["kv"], step["kv"])
     if is_narrow is None:
@@ -921,8 +1155,15 @@ def test_attention_step(ref, norms):
     attrs, operands, paged, q, kv = heads_of_step(norms)
     nh, nkv = attrs["NH"], attrs["NKV"]
     part, ml = blank(5, nh, 3, 16), blank(5, nh, 3, 2)
-    got = ref("attention_step", {**attrs, "SCALE": 0.3}, **from_slots(operands, attrs["PAGE"]), part=part, part_ml=ml,
-              arrived=np.zeros((5, nh), np.int32), o=blank(*q.shape))
+    got = ref(
+        "attention_step",
+        {**attrs, "SCALE": 0.3},
+        **from_slots(operands, attrs["PAGE"]),
+        part=part,
+        part_ml=ml,
+        arrived=np.zeros((5, nh), np.int32),
+        o=blank(*q.shape),
+    )
     close(got["kv"], kv, 1e-6)
     paged.kv = kv
     for t in (0, 1, 3):
@@ -938,17 +1179,27 @@ def test_gated_attention(ref):
     nh = attrs["NH"]
     gate = normal(rng(7), *q.shape)
     gated = operands | {"qkv": np.concatenate([operands["qkv"], gate], 1)}
-    plain, turned = (ref("rope_write", attrs | {"GATED": i}, **o, q=blank(*q.shape))
-                     for i, o in enumerate((operands, gated)))
+    plain, turned = (
+        ref("rope_write", attrs | {"GATED": i}, **o, q=blank(*q.shape)) for i, o in enumerate((operands, gated))
+    )
     assert all(np.array_equal(plain[k], turned[k]) for k in plain)
-    plain, got = (ref("attention_step", {**attrs, "SCALE": 0.3, "GATED": i}, **from_slots(o, attrs["PAGE"]),
-                      part=blank(5, nh, 3, 16), part_ml=blank(5, nh, 3, 2), arrived=np.zeros((5, nh), np.int32),
-                      o=blank(*q.shape)) for i, o in enumerate((operands, gated)))
+    plain, got = (
+        ref(
+            "attention_step",
+            {**attrs, "SCALE": 0.3, "GATED": i},
+            **from_slots(o, attrs["PAGE"]),
+            part=blank(5, nh, 3, 16),
+            part_ml=blank(5, nh, 3, 2),
+            arrived=np.zeros((5, nh), np.int32),
+            o=blank(*q.shape),
+        )
+        for i, o in enumerate((operands, gated))
+    )
     close(got["o"], plain["o"] / (1 + np.exp(-gate.astype(np.float64))), 1e-6)
     assert np.array_equal(got["kv"], plain["kv"])
 
 
 def test_read_probe(ref):
-    x = rng().integers(-2**31, 2**31, 3 * 8192, np.int64).astype(np.int32)
+    x = rng().integers(-(2**31), 2**31, 3 * 8192, np.int64).astype(np.int32)
     got = ref("read_probe", {}, x=x, part=np.zeros(3, np.int32))
     assert np.array_equal(got["part"], np.bitwise_xor.reduce(x.reshape(3, 8192), 1))

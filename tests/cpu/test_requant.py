@@ -60,7 +60,9 @@ def twin_of(tensors, kind):
     for t in tensors:
         if t.name.endswith("proj.weight"):
             x = decode(t.data, t.dtype, t.shape)
-            rows = 64 if t.name.split(".")[-2][0] in "qkv" else 128  # k has 64: so far down go blocks that are read as one
+            rows = (
+                64 if t.name.split(".")[-2][0] in "qkv" else 128
+            )  # k has 64: so far down go blocks that are read as one
             x = round_trip(x, kind, rows)
             t = Tensor(t.name, "F32", x.shape, encode(x, "F32"))
         out.append(t)
@@ -70,7 +72,10 @@ def twin_of(tensors, kind):
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_same_logits(kind, atlasc, atlas, tmp_path, monkeypatch):
     logits, plain = [], mkckpt.make_tensors(KNOB)
-    for name, tensors, quant in (("made", plain, f'"model.layers.*proj" = "{kind}"\n'), ("twin", twin_of(plain, kind), "")):
+    for name, tensors, quant in (
+        ("made", plain, f'"model.layers.*proj" = "{kind}"\n'),
+        ("twin", twin_of(plain, kind), ""),
+    ):
         monkeypatch.setattr(mkckpt, "make_tensors", lambda _, tensors=tensors: tensors)
         mkckpt.build(KNOB).write(tmp_path / name)
         (tmp_path / name / "MODEL.toml").write_text("[runtime]\nslots = 2\nmax_context = 64\n[quant]\n" + quant)
@@ -92,8 +97,10 @@ def test_what_is_no_number_is_refused(kind, atlasc, tmp_path):
     (tmp_path / "m" / "MODEL.toml").write_text(f'[quant]\n"*.up_proj" = "{kind}"\n')
     run = atlasc("m", "--target", "none", "-o", "plan.bin", cwd=tmp_path)
     assert run.returncode == 4 and not (tmp_path / "plan.bin").exists()
-    assert (f"m/model.safetensors: error[A0606]: tensor {name}: element 5000 is nan, which has no code: it cannot be "
-            "quantized") in run.stderr, run.stderr
+    assert (
+        f"m/model.safetensors: error[A0606]: tensor {name}: element 5000 is nan, which has no code: it cannot be "
+        "quantized"
+    ) in run.stderr, run.stderr
 
 
 @pytest.mark.parametrize("kind, group", [("nvfp4", 16), ("mxfp4", 32)])
@@ -102,5 +109,7 @@ def test_rows_that_are_no_whole_groups_are_refused(kind, group, atlasc, tmp_path
     (tmp_path / "m" / "MODEL.toml").write_text(f'[quant]\n"*.down_proj" = "{kind}"\n')
     run = atlasc("m", "--target", "none", "--dry-run", cwd=tmp_path)
     assert run.returncode == 4
-    assert (f"m/MODEL.toml:2:1: error[A0602]: model.layers.0.mlp.down_proj: rows of 200 elements are not a whole number "
-            f"of groups of {group}, the size in {kind.upper()}") in run.stderr, run.stderr
+    assert (
+        f"m/MODEL.toml:2:1: error[A0602]: model.layers.0.mlp.down_proj: rows of 200 elements are not a whole number "
+        f"of groups of {group}, the size in {kind.upper()}"
+    ) in run.stderr, run.stderr

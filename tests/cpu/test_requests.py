@@ -11,8 +11,9 @@ import pytest
 from drawing import LENGTH, STOP, answer, check, some_requests
 
 
-@pytest.mark.parametrize("fixture, how", [("llama-trained", "off"), ("qwen3_5_moe-trained", "off"),
-                                          ("qwen3_5_moe-trained", "mtp")])
+@pytest.mark.parametrize(
+    "fixture, how", [("llama-trained", "off"), ("qwen3_5_moe-trained", "off"), ("qwen3_5_moe-trained", "mtp")]
+)
 def test_answers_are_what_their_scores_say(build_dir, small_plan_of, tmp_path, fixture, how):
     more = {"rows": 3} if how == "mtp" else {}
     plan = small_plan_of(fixture, "--target", "none", slots=4, decode="[4]", max_context=192, **more)

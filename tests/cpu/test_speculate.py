@@ -32,8 +32,9 @@ PHASES = ["prefill", "decode", "draft", "verify", "acquire"]
 @pytest.fixture(scope="module")
 def spec_run(build_dir):
     def run(*words, code=0):
-        done = subprocess.run([build_dir / "tests" / "spec_run", *map(str, words)], capture_output=True, text=True,
-                              timeout=600)
+        done = subprocess.run(
+            [build_dir / "tests" / "spec_run", *map(str, words)], capture_output=True, text=True, timeout=600
+        )
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
@@ -64,8 +65,9 @@ def answers(atlas, tmp_path):
 
 
 @pytest.mark.parametrize("rows", [2, 3, 4])
-@pytest.mark.parametrize("options", [[], SAMPLED, PENALTIES, SAMPLED + PENALTIES],
-                         ids=["greedy", "sampled", "penalties", "both"])
+@pytest.mark.parametrize(
+    "options", [[], SAMPLED, PENALTIES, SAMPLED + PENALTIES], ids=["greedy", "sampled", "penalties", "both"]
+)
 def test_text_is_that_of_plain_decoding(trained, answers, rows, options):
     """Five prompts in four slots: each goes on at its own pace, the last takes over a slot. Log probabilities too."""
     plan = trained(rows)
@@ -83,7 +85,9 @@ def test_text_with_rotated_keys(trained, answers, dtype):
     plain, _ = answers(plan, PROMPTS, "-n", 40, "--speculate", "off")
     got, told = answers(plan, PROMPTS, "-n", 40)
     assert got == plain and told["accepted"] > 0.4 * told["drafts"]
-    assert answers(trained(1, dtype=f'"{dtype}"', rotate="false"), PROMPTS, "-n", 40)[0] != plain, "codes of other keys, other scores"
+    assert answers(trained(1, dtype=f'"{dtype}"', rotate="false"), PROMPTS, "-n", 40)[0] != plain, (
+        "codes of other keys, other scores"
+    )
 
 
 @pytest.mark.parametrize("rows, least", [(2, 0.6), (3, 0.5), (4, 0.4)])
@@ -109,8 +113,9 @@ def test_prompts_of_any_length(trained, answers, atlas, length):
     """Prompts are read in chunks; the head's keys behind a chunk's last row come with the next one."""
     ids = [(37 * i * i + 11 * i + 3) % 500 + 10 for i in range(length)]
     words = ["--tokens", ",".join(map(str, ids)), "-n", 12, "--device", "cpu", "--json", "-q"]
-    fast, plain = (json.loads(atlas("run", trained(3), *words, "--speculate", how).stdout)["results"]
-                   for how in ("mtp", "off"))
+    fast, plain = (
+        json.loads(atlas("run", trained(3), *words, "--speculate", how).stdout)["results"] for how in ("mtp", "off")
+    )
     assert fast == plain
 
 
@@ -200,26 +205,39 @@ def test_drafts_without_a_head(atlas, plan_of, small_plan_of, trained):
         run = atlas("run", plan, "--tokens", "1,2", "-n", 2, "--device", "cpu", "-q", "--speculate", "mtp")
         assert run.returncode == 4 and run.stderr.startswith(
             "atlas run: error[UNSUPPORTED]: speculate = mtp: the plan has no head that drafts; it is compiled in "
-            "from a checkpoint with tensors mtp.*, unless [speculate] rows = 1 leaves it out\n"), run.stderr
+            "from a checkpoint with tensors mtp.*, unless [speculate] rows = 1 leaves it out\n"
+        ), run.stderr
         for how in [], ["--speculate", "off"]:
             assert atlas("run", plan, "--tokens", "1,2", "-n", 2, "--device", "cpu", "-q", *how).returncode == 0
-    plan = plan_of("qwen3_5", "--target", "none", "--random-weights") # whose MODEL.toml says nothing of heads
+    plan = plan_of("qwen3_5", "--target", "none", "--random-weights")  # whose MODEL.toml says nothing of heads
     run = atlas("run", plan, "--tokens", "1,2", "-n", 2, "--device", "cpu", "-q", "--speculate", "mtp")
     assert run.returncode == 4 and run.stderr.startswith(
         "atlas run: error[UNSUPPORTED]: speculate = mtp: the plan has no head that drafts; of random weights one is made "
-        "where [speculate] in MODEL.toml asks for it, as rows = 3 does, and config.json has one\n"), run.stderr
+        "where [speculate] in MODEL.toml asks for it, as rows = 3 does, and config.json has one\n"
+    ), run.stderr
     run = atlas("run", trained(3), "--tokens", "1,2", "--speculate", "yes")
     assert run.returncode == 2 and "mtp or off" in run.stderr
 
 
-@pytest.mark.parametrize("checkpoint, rows, message", [
-    ("llama", 3, "error[A0304]: speculate.rows = 3: llama has no drafting head; the families that have one are "
-                 "qwen3_next, qwen3_5 and qwen3_5_moe"),
-    ("qwen3_5_moe", 2, "error[A0304]: speculate.rows = 2: the checkpoint has no head to draft with: no tensor mtp.*, "
-                       "and mtp_num_hidden_layers = 0 ("),
-    ("qwen3_5", 5, "error[A0303]: speculate.rows = 5: expected an integer from 1 to 4"),
-    ("qwen3_5", 0, "error[A0303]: speculate.rows = 0: expected an integer from 1 to 4"),
-])
+@pytest.mark.parametrize(
+    "checkpoint, rows, message",
+    [
+        (
+            "llama",
+            3,
+            "error[A0304]: speculate.rows = 3: llama has no drafting head; the families that have one are "
+            "qwen3_next, qwen3_5 and qwen3_5_moe",
+        ),
+        (
+            "qwen3_5_moe",
+            2,
+            "error[A0304]: speculate.rows = 2: the checkpoint has no head to draft with: no tensor mtp.*, "
+            "and mtp_num_hidden_layers = 0 (",
+        ),
+        ("qwen3_5", 5, "error[A0303]: speculate.rows = 5: expected an integer from 1 to 4"),
+        ("qwen3_5", 0, "error[A0303]: speculate.rows = 0: expected an integer from 1 to 4"),
+    ],
+)
 def test_rows_that_cannot_be(atlasc, tmp_path, checkpoint, rows, message):
     (tmp_path / "m.toml").write_text(f"[speculate]\nrows = {rows}\n")
     run = atlasc(FIXTURES / checkpoint, "--target", "none", "--model", tmp_path / "m.toml", "--dry-run")
@@ -236,8 +254,10 @@ def test_the_family_drafts_where_the_checkpoint_can(atlasc, atlas, tmp_path):
         assert [w for w in told[0].split() if w in PHASES] == (PHASES if rows else ["prefill", "decode", "acquire"])
     (tmp_path / "m.toml").write_text("[speculate]\nrows = 1\n")
     run = atlasc(TRAINED, "--target", "none", "--model", tmp_path / "m.toml", "-o", tmp_path / "p.bin")
-    assert ("note[A0605]: mtp.fc.weight and 18 more of the drafting head are checked and not read: [speculate] rows = "
-            "1 leaves it out") in run.stderr
+    assert (
+        "note[A0605]: mtp.fc.weight and 18 more of the drafting head are checked and not read: [speculate] rows = "
+        "1 leaves it out"
+    ) in run.stderr
 
 
 def test_the_cache_of_the_head(atlasc, atlas, answers, tmp_path):
@@ -264,7 +284,9 @@ def test_gpus_have_kernels_for_all_phases(atlasc, checkpoint, target):
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("template", ["accept", "draw_draft", "draft_first", "follow_rows", "keys_write", "delta_verify"])
+@pytest.mark.parametrize(
+    "template", ["accept", "draw_draft", "draft_first", "follow_rows", "keys_write", "delta_verify"]
+)
 def test_a_gpu_without_kernels_for_drafts_is_refused(atlasc, tmp_path, template):
     (tmp_path / "m.toml").write_text(f'[[kernels.ban]]\ntemplate = "{template}"\n')
     run = atlasc(TRAINED, "--model", tmp_path / "m.toml", "--stop-after", "pick-kernels")

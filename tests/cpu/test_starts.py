@@ -7,12 +7,18 @@ import subprocess
 
 
 def test_two_plans_in_one_process(build_dir, small_plan_of):
-    plans = [small_plan_of("llama-trained", "--target", "none", max_context=128),
-             small_plan_of("qwen3_5_moe-trained", "--target", "none", max_context=128, slots=4, decode="[4]", rows=3)]
+    plans = [
+        small_plan_of("llama-trained", "--target", "none", max_context=128),
+        small_plan_of("qwen3_5_moe-trained", "--target", "none", max_context=128, slots=4, decode="[4]", rows=3),
+    ]
 
     def run(of, seed):
-        done = subprocess.run([build_dir / "tests" / "start_run", ",".join(map(str, of)), "cpu", str(seed)],
-                              capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [build_dir / "tests" / "start_run", ",".join(map(str, of)), "cpu", str(seed)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

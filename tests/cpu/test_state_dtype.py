@@ -50,8 +50,9 @@ def model():
 
 @pytest.fixture(scope="module")
 def plan(small_plan_of):
-    return lambda name, state="bf16", **changes: small_plan_of(name, "--target", "none", state=state,
-                                                               **({"max_context": 160} | changes))
+    return lambda name, state="bf16", **changes: small_plan_of(
+        name, "--target", "none", state=state, **({"max_context": 160} | changes)
+    )
 
 
 def dump(atlas, plan, ids, path):
@@ -82,8 +83,10 @@ def test_prompts(atlas, plan, model, tmp_path, name):
 def test_bits_do_not_depend_on_cuts(atlas, plan, tmp_path, name, state):
     """Steps of 64 rows and steps of 128."""
     for n in LENGTHS:
-        short, long = (dump(atlas, plan(name, state, grid=grid, prefill="[128]"), text(n), tmp_path / f"{grid}.safetensors")
-                       for grid in (64, 128))
+        short, long = (
+            dump(atlas, plan(name, state, grid=grid, prefill="[128]"), text(n), tmp_path / f"{grid}.safetensors")
+            for grid in (64, 128)
+        )
         for what in short:
             assert np.array_equal(short[what], long[what]), (n, what)
 
@@ -93,12 +96,28 @@ def test_bits_do_not_depend_on_cuts(atlas, plan, tmp_path, name, state):
 def test_answers(atlas, plan, model, name, length):
     """Each token behind a prompt is the likeliest of an oracle that rounds behind every row from the prompt's last on."""
     c, w = model(name)
-    run = atlas("run", plan(name), "--tokens", ",".join(map(str, text(length))), "-n", 12, "--temperature", 0,
-                "--repetition-penalty", 1, "--speculate", "off", "--device", "cpu", "--json", "-q")
+    run = atlas(
+        "run",
+        plan(name),
+        "--tokens",
+        ",".join(map(str, text(length))),
+        "-n",
+        12,
+        "--temperature",
+        0,
+        "--repetition-penalty",
+        1,
+        "--speculate",
+        "off",
+        "--device",
+        "cpu",
+        "--json",
+        "-q",
+    )
     assert run.returncode == 0, run.stderr
     answer = json.loads(run.stdout)["results"][0]["tokens"]
     behind = {*range(STEP - 1, length, STEP), *range(length - 1, length + len(answer))}
-    logits = forward.forward(c | {"bf16_behind": behind}, w, text(length) + answer)[1][length - 1:-1]
+    logits = forward.forward(c | {"bf16_behind": behind}, w, text(length) + answer)[1][length - 1 : -1]
     best = logits.max(-1)
     assert len(answer) >= 1 and np.all(logits[range(len(answer)), answer] >= best - TOLERANCE * np.abs(logits).max(-1))
 
@@ -111,8 +130,21 @@ def test_drafts_change_nothing(atlas, plan, tmp_path, rows, options):
     (tmp_path / "prompts").write_text("And God said\nIn the beginning\nThe LORD is my shepherd\nBlessed\nNow it came\n")
     results = []
     for how in "mtp", "off":
-        run = atlas("run", made, "-f", tmp_path / "prompts", "-n", 60, "--device", "cpu", "--json", "-q", "--speculate",
-                    how, *options)
+        run = atlas(
+            "run",
+            made,
+            "-f",
+            tmp_path / "prompts",
+            "-n",
+            60,
+            "--device",
+            "cpu",
+            "--json",
+            "-q",
+            "--speculate",
+            how,
+            *options,
+        )
         assert run.returncode == 0, run.stderr
         results.append(json.loads(run.stdout))
     assert results[0]["results"] == results[1]["results"]
@@ -127,7 +159,9 @@ def test_memory_halves(atlasc, tmp_path, rows):
     elements = 8 * rows * layers * c["linear_num_value_heads"] * c["linear_key_head_dim"] * c["linear_value_head_dim"]
     items = {}
     for state in "f32", "bf16":
-        (tmp_path / "it.toml").write_text(f'[runtime]\nslots = 8\n[state]\ndtype = "{state}"\n[speculate]\nrows = {rows}\n')
+        (tmp_path / "it.toml").write_text(
+            f'[runtime]\nslots = 8\n[state]\ndtype = "{state}"\n[speculate]\nrows = {rows}\n'
+        )
         run = atlasc(FIXTURES / "qwen3_5_moe-trained", "--model", tmp_path / "it.toml", "--estimate", "--json")
         assert run.returncode == 0, run.stderr
         items[state] = {i["item"]: i["bytes"] for i in json.loads(run.stdout)["targets"][0]["items"]}
@@ -156,14 +190,17 @@ def states(atlasc, tmp_path):
     return compiled
 
 
-@pytest.mark.parametrize("text, told, kept, note", [
-    ("", None, "f32", ""),
-    ("", "float32", "f32", ""),
-    ('[state]\ndtype = "bf16"\n', "float32", "bf16", ""),
-    ("", "bfloat16", "bf16", "as that says; [state] dtype in MODEL.toml decides"),
-    ('[state]\ndtype = "f32"\n', "bfloat16", "f32", "as state.dtype in m/MODEL.toml:2 says"),
-    ('[state]\ndtype = "bf16"\n', "bfloat16", "bf16", "as state.dtype in m/MODEL.toml:2 says"),
-])
+@pytest.mark.parametrize(
+    "text, told, kept, note",
+    [
+        ("", None, "f32", ""),
+        ("", "float32", "f32", ""),
+        ('[state]\ndtype = "bf16"\n', "float32", "bf16", ""),
+        ("", "bfloat16", "bf16", "as that says; [state] dtype in MODEL.toml decides"),
+        ('[state]\ndtype = "f32"\n', "bfloat16", "f32", "as state.dtype in m/MODEL.toml:2 says"),
+        ('[state]\ndtype = "bf16"\n', "bfloat16", "bf16", "as state.dtype in m/MODEL.toml:2 says"),
+    ],
+)
 def test_who_decides(states, text, told, kept, note):
     """MODEL.toml, then the checkpoint, then f32; a checkpoint that asks for bf16 is answered in any case."""
     option, kinds, err, code = states(text, told)
@@ -172,16 +209,33 @@ def test_who_decides(states, text, told, kept, note):
     assert want in err if note else "A0212" not in err, err
 
 
-@pytest.mark.parametrize("text, told, name, message", [
-    ('[state]\ndtype = "fp8"\n', None, "qwen3_5", 'm/MODEL.toml:2:9: error[A0303]: state.dtype = "fp8": expected "f32" or '
-                                                  '"bf16"'),
-    ("[state]\ndtype = 16\n", None, "qwen3_next", "error[A0303]: state.dtype = 16: expected a string"),
-    ('[state]\ntype = "f32"\n', None, "qwen3_next", "error[A0302]: unknown key state.type: did you mean state.dtype?"),
-    ('[state]\ndtype = "bf16"\n', None, "llama", 'error[A0304]: state.dtype = "bf16": llama has no recurrent states; the '
-                                                 "families that have them are qwen3_next, qwen3_5 and qwen3_5_moe"),
-    ("", "float16", "qwen3_next", 'error[A0206]: mamba_ssm_dtype = "float16": expected "float32" or "bfloat16"'),
-    ("", 32, "qwen3_next", "error[A0203]: mamba_ssm_dtype = 32: expected a string"),
-])
+@pytest.mark.parametrize(
+    "text, told, name, message",
+    [
+        (
+            '[state]\ndtype = "fp8"\n',
+            None,
+            "qwen3_5",
+            'm/MODEL.toml:2:9: error[A0303]: state.dtype = "fp8": expected "f32" or "bf16"',
+        ),
+        ("[state]\ndtype = 16\n", None, "qwen3_next", "error[A0303]: state.dtype = 16: expected a string"),
+        (
+            '[state]\ntype = "f32"\n',
+            None,
+            "qwen3_next",
+            "error[A0302]: unknown key state.type: did you mean state.dtype?",
+        ),
+        (
+            '[state]\ndtype = "bf16"\n',
+            None,
+            "llama",
+            'error[A0304]: state.dtype = "bf16": llama has no recurrent states; the '
+            "families that have them are qwen3_next, qwen3_5 and qwen3_5_moe",
+        ),
+        ("", "float16", "qwen3_next", 'error[A0206]: mamba_ssm_dtype = "float16": expected "float32" or "bfloat16"'),
+        ("", 32, "qwen3_next", "error[A0203]: mamba_ssm_dtype = 32: expected a string"),
+    ],
+)
 def test_refusals(states, text, told, name, message):
     _, _, err, code = states(text, told, name)
     assert code == 4 and message in err, err

@@ -1,7 +1,6 @@
 /* targets.c - see targets.h. A reader of files gets its bytes through a folder of links to a file in memory.
  */
 #include "tests/fuzz/targets.h"
-
 #include "artifacts/audit.h"
 #include "artifacts/certificate.h"
 #include "artifacts/diff.h"

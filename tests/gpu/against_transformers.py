@@ -7,6 +7,7 @@ its two best logits there must be within the noise that bfloat16 itself makes (t
 bfloat16 and its float32 logits at that position), and the case is shown. Every layer's output must have a cosine
 above 0.999 with the float32 model, and the perplexity of TEXT must be within 0.5 % of it.
 """
+
 import argparse
 import json
 import math
@@ -51,14 +52,35 @@ def compare_tokens(args, tokenizer, half, full):
     stops = stops if isinstance(stops, list) else [stops]
     for prompt in PROMPTS:
         ids = tokenizer.encode(prompt).ids
-        ours = json.loads(run(args.atlas, "run", args.plan, "-p", prompt, "-n", str(TOKENS), "--temperature", "0",
-                              "--device", args.device, "--json"))["results"][0]
+        ours = json.loads(
+            run(
+                args.atlas,
+                "run",
+                args.plan,
+                "-p",
+                prompt,
+                "-n",
+                str(TOKENS),
+                "--temperature",
+                "0",
+                "--device",
+                args.device,
+                "--json",
+            )
+        )["results"][0]
         assert ours["prompt_tokens"] == ids, f"prompt ids differ: {ours['prompt_tokens']} and {ids}"
         with torch.no_grad():
-            whole = half.generate(torch.tensor([ids], device=half.device), max_new_tokens=TOKENS, do_sample=False,
-                                  repetition_penalty=1.0, temperature=None, top_p=None, top_k=None)[0].tolist()
-        theirs, mine = whole[len(ids):], ours["tokens"]
-        if theirs and theirs[-1] in stops: # ours leave the stop token out
+            whole = half.generate(
+                torch.tensor([ids], device=half.device),
+                max_new_tokens=TOKENS,
+                do_sample=False,
+                repetition_penalty=1.0,
+                temperature=None,
+                top_p=None,
+                top_k=None,
+            )[0].tolist()
+        theirs, mine = whole[len(ids) :], ours["tokens"]
+        if theirs and theirs[-1] in stops:  # ours leave the stop token out
             theirs.pop()
             mine = mine[:-1] if mine and mine[-1] in stops else mine
         same = next((i for i, (a, b) in enumerate(zip(theirs, mine)) if a != b), min(len(theirs), len(mine)))
@@ -74,22 +96,37 @@ def compare_tokens(args, tokenizer, half, full):
         ours_gap = (top.values[0] - a[other]).item() if other is not None else math.inf
         ok = ours_gap <= noise
         bad += not ok
-        print(f"tokens  {same:3d} of {len(theirs)} equal, then {other} for {theirs[same] if same < len(theirs) else None}: "
-              f"{ours_gap:.4f} below the best (its two best: {gap:.4f}; bf16 noise {noise:.4f}) "
-              f"{'ok' if ok else 'BAD'}  {prompt[:40]!r}")
+        print(
+            f"tokens  {same:3d} of {len(theirs)} equal, then {other} for {theirs[same] if same < len(theirs) else None}: "
+            f"{ours_gap:.4f} below the best (its two best: {gap:.4f}; bf16 noise {noise:.4f}) "
+            f"{'ok' if ok else 'BAD'}  {prompt[:40]!r}"
+        )
     return bad
 
 
 def compare_layers(args, tokenizer, full, text):
     ids = tokenizer.encode(text).ids[:200]
     with tempfile.NamedTemporaryFile(suffix=".safetensors") as f:
-        run(args.atlas, "dump", args.plan, "--tokens", ",".join(map(str, ids)), "--hidden", "-o", f.name, "--device",
-            args.device)
+        run(
+            args.atlas,
+            "dump",
+            args.plan,
+            "--tokens",
+            ",".join(map(str, ids)),
+            "--hidden",
+            "-o",
+            f.name,
+            "--device",
+            args.device,
+        )
         ours = load_file(f.name)
     outputs = []
-    hooks = [layer.register_forward_hook(
-        lambda _m, _i, out: outputs.append((out[0] if isinstance(out, tuple) else out)[0].float().cpu()))
-        for layer in full.model.layers]
+    hooks = [
+        layer.register_forward_hook(
+            lambda _m, _i, out: outputs.append((out[0] if isinstance(out, tuple) else out)[0].float().cpu())
+        )
+        for layer in full.model.layers
+    ]
     with torch.no_grad():
         logits = full(torch.tensor([ids], device=full.device)).logits[0].float().cpu()
     for hook in hooks:
@@ -110,13 +147,14 @@ def compare_layers(args, tokenizer, full, text):
 def perplexity(model, ids, window):
     nats, n = 0.0, 0
     for at in range(0, len(ids) - 1, window - 1):
-        part = ids[at:at + window]
+        part = ids[at : at + window]
         if len(part) < 2:
             break
         with torch.no_grad():
             logits = model(torch.tensor([part], device=model.device)).logits[0, :-1].float()
         nats += torch.nn.functional.cross_entropy(
-            logits, torch.tensor(part[1:], device=model.device), reduction="sum").item()
+            logits, torch.tensor(part[1:], device=model.device), reduction="sum"
+        ).item()
         n += len(part) - 1
     return math.exp(nats / n)
 
@@ -125,13 +163,27 @@ def compare_perplexity(args, tokenizer, half, full):
     text = open(args.text, encoding="utf-8").read()
     ids = tokenizer.encode(text).ids
     window = 512
-    ours = json.loads(run(args.atlas, "perplexity", args.plan, "-f", args.text, "--window", str(window), "--device",
-                          args.device, "--json"))
+    ours = json.loads(
+        run(
+            args.atlas,
+            "perplexity",
+            args.plan,
+            "-f",
+            args.text,
+            "--window",
+            str(window),
+            "--device",
+            args.device,
+            "--json",
+        )
+    )
     assert ours["tokens"] == len(ids), f"{ours['tokens']} tokens, the tokenizers library says {len(ids)}"
     exact, rounded = perplexity(full, ids, window), perplexity(half, ids, window)
     error = abs(ours["perplexity"] / exact - 1)
-    print(f"perplexity  {ours['perplexity']:.4f}; transformers float32 {exact:.4f}, bfloat16 {rounded:.4f}; "
-          f"difference {100 * error:.3f} % {'ok' if error <= 0.005 else 'BAD'}")
+    print(
+        f"perplexity  {ours['perplexity']:.4f}; transformers float32 {exact:.4f}, bfloat16 {rounded:.4f}; "
+        f"difference {100 * error:.3f} % {'ok' if error <= 0.005 else 'BAD'}"
+    )
     return error > 0.005
 
 

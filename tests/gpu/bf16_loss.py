@@ -49,7 +49,7 @@ def main() -> None:
     rotary = getattr(code, name + "TextRotaryEmbedding")(config).to(device)
     place = torch.arange(args.tokens, device=device).expand(3, 1, -1)  # of text, image height and width
     exact = torch.empty(1, args.tokens, config.hidden_size, device=device)
-    exact.normal_(0, config.hidden_size ** -0.5, generator=generator)
+    exact.normal_(0, config.hidden_size**-0.5, generator=generator)
     rounded = exact = exact.bfloat16().float()
     rounded = rounded.bfloat16()
     print(f"transformers {transformers.__version__}, torch {torch.__version__}, {device.type}, {args.tokens} tokens")

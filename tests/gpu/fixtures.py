@@ -13,6 +13,7 @@ Of experts it is the median of rows: one that noise sends to another expert is a
 Where the checkpoint has a head that drafts, the same answer is made with and without drafts, with longer prompts for the
 trained one besides; the two may part where `transformers` in bfloat16 and float32 may.
 """
+
 import json
 import os
 import pathlib
@@ -42,8 +43,9 @@ def lowest_cosine(build, plan, golden, kind):
     worst = 1.0
     for prompt in ("p0", "p1"):
         ids = ",".join(str(i) for i in golden[f"{prompt}.input_ids"].flatten().tolist())
-        report = json.loads(run(build / "atlas", "verify", plan, "--tokens", ids, "--device", "cuda", "--json", "-q",
-                                codes=(0, 1)))
+        report = json.loads(
+            run(build / "atlas", "verify", plan, "--tokens", ids, "--device", "cuda", "--json", "-q", codes=(0, 1))
+        )
         worst = min([worst] + [row[kind] for row in report["outputs"]])
     return worst
 
@@ -54,8 +56,27 @@ def has_rows_of_codes(build, plan):
 
 
 def answer(build, plan, ids, n, speculate):
-    told = json.loads(run(build / "atlas", "run", plan, "--tokens", ids, "-n", n, "--temperature", "0",
-                          "--repetition-penalty", "1", "--device", "cuda", "--json", "-q", "--speculate", speculate))
+    told = json.loads(
+        run(
+            build / "atlas",
+            "run",
+            plan,
+            "--tokens",
+            ids,
+            "-n",
+            n,
+            "--temperature",
+            "0",
+            "--repetition-penalty",
+            "1",
+            "--device",
+            "cuda",
+            "--json",
+            "-q",
+            "--speculate",
+            speculate,
+        )
+    )
     return told["results"][0]["tokens"], told.get("speculate")
 
 
@@ -108,11 +129,17 @@ def check(build, folder, scratch):
     loud = 1 - (rows.median() if has_experts else rows.min()).item()
     codes = has_rows_of_codes(build, wide)
     drafted, drafts_ok = drafts(build, plan, ids, ours, golden, noise, folder.name.endswith("-trained"))
-    ok = (drafts_ok and 1 - worst <= max(LEAST, PLAIN * loud) and 1 - worst_wide <= max(LEAST, (CODES if codes else PLAIN) * loud)
-          and (whole or margin <= noise))
+    ok = (
+        drafts_ok
+        and 1 - worst <= max(LEAST, PLAIN * loud)
+        and 1 - worst_wide <= max(LEAST, (CODES if codes else PLAIN) * loud)
+        and (whole or margin <= noise)
+    )
     why = "" if whole else f"two best {margin:.4f} apart, noise {noise:.4f}   "
-    line = (f"{folder.name:36s} loses {1 - worst:.6f}, {'e4m3' if codes else 'wide'} {1 - worst_wide:.6f}, bf16 "
-          f"{loud:.6f}   greedy {same:2d} of {len(theirs)}   {why}{drafted}{'ok' if ok else 'BAD'}")
+    line = (
+        f"{folder.name:36s} loses {1 - worst:.6f}, {'e4m3' if codes else 'wide'} {1 - worst_wide:.6f}, bf16 "
+        f"{loud:.6f}   greedy {same:2d} of {len(theirs)}   {why}{drafted}{'ok' if ok else 'BAD'}"
+    )
     return line, ok
 
 

@@ -27,11 +27,11 @@ bool gpu_open(Gpu *g, int64_t memory_bytes)
 		return false;
 	}
 	Driver *d = &g->driver;
-	if (!gpu_ok(g, d->Init(0), "cuInit") || !gpu_ok(g, d->DeviceGet(&g->device, 0), "cuDeviceGet")
-		|| !gpu_ok(g, d->DevicePrimaryCtxRetain(&g->context, g->device), "cuDevicePrimaryCtxRetain")
-		|| !gpu_ok(g, d->CtxPushCurrent(g->context), "cuCtxPushCurrent")
-		|| !gpu_ok(g, d->StreamCreate(&g->stream, DRIVER_STREAM_NON_BLOCKING), "cuStreamCreate")
-		|| !gpu_ok(g, d->MemAlloc(&g->memory, (size_t)memory_bytes), "cuMemAlloc"))
+	if (!gpu_ok(g, d->Init(0), "cuInit") || !gpu_ok(g, d->DeviceGet(&g->device, 0), "cuDeviceGet") ||
+		!gpu_ok(g, d->DevicePrimaryCtxRetain(&g->context, g->device), "cuDevicePrimaryCtxRetain") ||
+		!gpu_ok(g, d->CtxPushCurrent(g->context), "cuCtxPushCurrent") ||
+		!gpu_ok(g, d->StreamCreate(&g->stream, DRIVER_STREAM_NON_BLOCKING), "cuStreamCreate") ||
+		!gpu_ok(g, d->MemAlloc(&g->memory, (size_t)memory_bytes), "cuMemAlloc"))
 		return false;
 	d->DeviceGetName(g->name, sizeof g->name, g->device);
 	d->DeviceGetAttribute(&major, CU_ATTR_CC_MAJOR, g->device);
@@ -65,8 +65,8 @@ bool gpu_load(Gpu *g, const Cubin *cubin, const char *entry, int smem, GpuKernel
 	*out = (GpuKernel){0};
 	return gpu_ok(g, d->LibraryLoadData(&out->library, cubin->bytes, NULL, NULL, 0, NULL, NULL, 0),
 			"cuLibraryLoadData") &&
-		gpu_ok(g, d->LibraryGetKernel(&out->kernel, out->library, entry), "cuLibraryGetKernel")
-		&& gpu_ok(g, d->KernelSetAttribute(CU_KERNEL_MAX_DYNAMIC_SMEM, smem, out->kernel, g->device),
+		gpu_ok(g, d->LibraryGetKernel(&out->kernel, out->library, entry), "cuLibraryGetKernel") &&
+		gpu_ok(g, d->KernelSetAttribute(CU_KERNEL_MAX_DYNAMIC_SMEM, smem, out->kernel, g->device),
 			"cuKernelSetAttribute");
 }
 
@@ -111,8 +111,8 @@ static bool build(Gpu *g, const GpuLaunches *l, CuGraph *graph, CuGraphExec *exe
 			return false;
 		last = added;
 	}
-	return gpu_ok(g, d->GraphInstantiateWithFlags(exec, *graph, 0), "cuGraphInstantiate")
-		&& gpu_ok(g, d->GraphUpload(*exec, g->stream), "cuGraphUpload");
+	return gpu_ok(g, d->GraphInstantiateWithFlags(exec, *graph, 0), "cuGraphInstantiate") &&
+		gpu_ok(g, d->GraphUpload(*exec, g->stream), "cuGraphUpload");
 }
 
 double gpu_time(Gpu *g, const GpuLaunches *l)
@@ -124,8 +124,8 @@ double gpu_time(Gpu *g, const GpuLaunches *l)
 	bool ok = build(g, l, &graph, &exec);
 	for (int i = 0; ok && i < REPLAYS + 2; i++) {
 		double start = now();
-		ok = gpu_ok(g, d->GraphLaunch(exec, g->stream), "cuGraphLaunch")
-			&& gpu_ok(g, d->StreamSynchronize(g->stream), "cuStreamSynchronize");
+		ok = gpu_ok(g, d->GraphLaunch(exec, g->stream), "cuGraphLaunch") &&
+			gpu_ok(g, d->StreamSynchronize(g->stream), "cuStreamSynchronize");
 		if (i >= 2)
 			seconds[i - 2] = now() - start;
 	}

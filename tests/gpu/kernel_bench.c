@@ -352,11 +352,11 @@ static bool compile_bounds(const Settings *s, Cubin *out)
 	const char *options[] = {arch};
 	char why[256];
 	nvrtcProgram program = NULL;
-	bool ok = nvrtc_ready(why, sizeof why)
-		&& nvrtcCreateProgram(&program, bound_source, "bounds.cu", 0, NULL, NULL) == NVRTC_SUCCESS
-		&& nvrtcCompileProgram(program, 1, options) == NVRTC_SUCCESS
-		&& nvrtcGetCUBINSize(program, &out->n) == NVRTC_SUCCESS && (out->bytes = malloc(out->n))
-		&& nvrtcGetCUBIN(program, (char *)out->bytes) == NVRTC_SUCCESS;
+	bool ok = nvrtc_ready(why, sizeof why) &&
+		nvrtcCreateProgram(&program, bound_source, "bounds.cu", 0, NULL, NULL) == NVRTC_SUCCESS &&
+		nvrtcCompileProgram(program, 1, options) == NVRTC_SUCCESS &&
+		nvrtcGetCUBINSize(program, &out->n) == NVRTC_SUCCESS && (out->bytes = malloc(out->n)) &&
+		nvrtcGetCUBIN(program, (char *)out->bytes) == NVRTC_SUCCESS;
 	nvrtcDestroyProgram(&program);
 	return ok;
 }
@@ -376,8 +376,8 @@ static double time_bound(Gpu *g, const Cubin *cubin, const char *entry, int bloc
 			unsigned grid = (unsigned)g->target->n_sms * 4;
 			CuResult r = g->driver.LaunchKernel(k.kernel, grid, 1, 1, (unsigned)block, 1, 1, 0, g->stream,
 				params, NULL);
-			if (!gpu_ok(g, r, entry)
-				|| !gpu_ok(g, g->driver.StreamSynchronize(g->stream), entry))
+			if (!gpu_ok(g, r, entry) ||
+				!gpu_ok(g, g->driver.StreamSynchronize(g->stream), entry))
 				return -1;
 			clock_gettime(CLOCK_MONOTONIC, &t1);
 			double t = (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
@@ -597,8 +597,8 @@ static void time_trial(Gpu *g, BenchTrial *t)
 	t->seconds = -1;
 	if (params)
 		memset(params, 0, (size_t)n * sizeof *params);
-	if (params && list && place(g, &t->c, shapes[t->shape].label, params, n)
-		&& gpu_load(g, &t->cubin, t->c.tmpl->name, t->c.smem, &k)) {
+	if (params && list && place(g, &t->c, shapes[t->shape].label, params, n) &&
+		gpu_load(g, &t->cubin, t->c.tmpl->name, t->c.smem, &k)) {
 		for (int i = 0; i < n; i++)
 			list[i] = params[i].bytes;
 		GpuLaunches l = {k.kernel, {t->c.grid[0], t->c.grid[1], t->c.grid[2]}, t->c.block, t->c.smem, n,

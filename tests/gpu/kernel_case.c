@@ -1,13 +1,12 @@
 /* kernel_case.c - draws the constants of a trial, lays out its operands, runs the reference. */
 #include "tests/gpu/kernel_case.h"
+#include "artifacts/numbers.h"
+#include "runtime/cpu/ref_ops.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "artifacts/numbers.h"
-#include "runtime/cpu/ref_ops.h"
 
 enum { DRAWS = 20000 };
 
@@ -118,8 +117,8 @@ int64_t case_each(const Case *c)
 bool case_is_own(const Case *c, int field)
 {
 	const OpKind op = c->tmpl->op;
-	return (op == OP_attention_step || op == OP_attention_verify)
-		&& strncmp(c->tmpl->fields[field].name, "part", 4) == 0;
+	return (op == OP_attention_step || op == OP_attention_verify) &&
+		strncmp(c->tmpl->fields[field].name, "part", 4) == 0;
 }
 
 static void set(Case *c, const char *name, int64_t value)
@@ -222,9 +221,9 @@ static void draw_constants(Case *c, const char *fixed)
 			bool is_float = false;
 			if (i >= t->n_dims)
 				attr_value(&c->attrs, name, &unused, &is_float);
-			bool depends = is_float || strcmp(name, "SEGS") == 0 || strcmp(name, "N_VALID") == 0
-				|| strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0 || strcmp(name, "COLS") == 0
-				|| strcmp(name, "WIDTH") == 0 || strcmp(name, "VOCAB") == 0;
+			bool depends = is_float || strcmp(name, "SEGS") == 0 || strcmp(name, "N_VALID") == 0 ||
+				strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0 || strcmp(name, "COLS") == 0 ||
+				strcmp(name, "WIDTH") == 0 || strcmp(name, "VOCAB") == 0;
 			if (depends != (pass == 1))
 				continue;
 			if (is_float) {
@@ -344,8 +343,8 @@ static bool fits(Case *c, const CaseLimits *limits)
 			eval(c, t->maps[i].box[k], &v);
 			c->box[i][k] = (int)v;
 		}
-		if (b->n_dims < 2 || dtype_span(b->dtype, b->shape[b->n_dims - 1]) % 16 || c->box[i][0] < 1
-			|| c->box[i][0] > 256 || dtype_span(b->dtype, c->box[i][1]) != 128)
+		if (b->n_dims < 2 || dtype_span(b->dtype, b->shape[b->n_dims - 1]) % 16 || c->box[i][0] < 1 ||
+			c->box[i][0] > 256 || dtype_span(b->dtype, c->box[i][1]) != 128)
 			return false;
 	}
 	return c->image_bytes <= limits->bytes;

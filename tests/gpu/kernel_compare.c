@@ -12,12 +12,11 @@
 #include "artifacts/numbers.h"
 #include "artifacts/ring.h"
 #include "tests/gpu/kernel_case.h"
+#include "runtime/cpu/ref_ops.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "runtime/cpu/ref_ops.h"
 
 enum { ENOUGH = 256 }; /* elements for a mean to mean something */
 
@@ -305,8 +304,8 @@ Outcome case_compare(const Case *c, const uint8_t *image)
 			continue;
 		if (strncmp(c->tmpl->fields[i].name, "best", 4) == 0)
 			ok = compare_best(c, i, image, &out);
-		else if (c->tmpl->op == OP_norm_route && (strcmp(c->tmpl->fields[i].name, "expert") == 0
-			|| strcmp(c->tmpl->fields[i].name, "share") == 0))
+		else if (c->tmpl->op == OP_norm_route && (strcmp(c->tmpl->fields[i].name, "expert") == 0 ||
+			strcmp(c->tmpl->fields[i].name, "share") == 0))
 			ok = compare_routes(c, i, image, &out);
 		else if (c->buf[i].dtype == DT_e4m3 || c->buf[i].dtype == DT_e2m1)
 			ok = compare_codes(c, i, image, &out);

@@ -445,8 +445,8 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 		fill_experts(c, a, b->shape[0]);
 	else if (strcmp(name, "pair") == 0 || strcmp(name, "first") == 0)
 		fill_groups(c, strcmp(name, "first") == 0);
-	else if (strcmp(name, "arrived") != 0 && strcmp(name, "routed") != 0
-		&& strcmp(name, "readers") != 0) /* those are 0 between launches */
+	else if (strcmp(name, "arrived") != 0 && strcmp(name, "routed") != 0 &&
+		strcmp(name, "readers") != 0) /* those are 0 between launches */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = (int32_t)random_below(&c->random,
 				strcmp(name, "acquire") == 0 ? 2 : strcmp(name, "slot_len") == 0 ? 1000
@@ -574,8 +574,8 @@ bool case_operand(Case *c, int field)
 		{"rules", "logits"}, {"rules", "ids"}, {"rules", "drawn"}};
 	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
 		int needs = case_field(c, order[i].needs);
-		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && c->buf[needs].present
-			&& c->tmpl->fields[needs].role != OPERAND_OUT && !make(c, needs))
+		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && c->buf[needs].present &&
+			c->tmpl->fields[needs].role != OPERAND_OUT && !make(c, needs))
 			return false;
 	}
 	return make(c, field);

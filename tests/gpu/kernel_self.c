@@ -7,12 +7,11 @@
  * decode's kernel, which the reference plays as well, gives another.
  */
 #include "tests/gpu/kernel_test.h"
+#include "runtime/cpu/ref_ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "runtime/cpu/ref_ops.h"
 
 static bool is_result(const Case *c, int field)
 {
@@ -186,8 +185,8 @@ static int break_case(const Case *c, uint8_t *image)
 		perfect_image(c, image);
 		if (case_is_own(c, i))
 			continue;
-		if (is_result(c, i) && b->dtype == DT_f32 && c->step.slot
-			&& strncmp(c->tmpl->fields[i].shape, "SLOTS", 5) == 0)
+		if (is_result(c, i) && b->dtype == DT_f32 && c->step.slot &&
+			strncmp(c->tmpl->fields[i].shape, "SLOTS", 5) == 0)
 			unnoticed += nudge_state(c, i, image);
 		if (is_result(c, i)) {
 			unnoticed += break_result(c, i, image);

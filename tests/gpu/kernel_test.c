@@ -60,11 +60,11 @@ static bool run_once(Run *r, const Case *c, GpuKernel *k)
 		if (!case_map(g, c, i, g->memory + (CuPtr)c->buf[c->tmpl->maps[i].field].at, params))
 			return false;
 	void *args[1] = {params};
-	return gpu_ok(g, d->MemcpyHtoDAsync(g->memory, c->image, (size_t)c->image_bytes, g->stream), "cuMemcpyHtoD")
-		&& gpu_ok(g, d->LaunchKernel(k->kernel, (unsigned)c->grid[0], (unsigned)c->grid[1], (unsigned)c->grid[2],
-			(unsigned)c->block, 1, 1, (unsigned)c->smem, g->stream, args, NULL), "cuLaunchKernel")
-		&& gpu_ok(g, d->MemcpyDtoHAsync(r->image, g->memory, (size_t)c->image_bytes, g->stream), "cuMemcpyDtoH")
-		&& gpu_ok(g, d->StreamSynchronize(g->stream), "kernel");
+	return gpu_ok(g, d->MemcpyHtoDAsync(g->memory, c->image, (size_t)c->image_bytes, g->stream), "cuMemcpyHtoD") &&
+		gpu_ok(g, d->LaunchKernel(k->kernel, (unsigned)c->grid[0], (unsigned)c->grid[1], (unsigned)c->grid[2],
+			(unsigned)c->block, 1, 1, (unsigned)c->smem, g->stream, args, NULL), "cuLaunchKernel") &&
+		gpu_ok(g, d->MemcpyDtoHAsync(r->image, g->memory, (size_t)c->image_bytes, g->stream), "cuMemcpyDtoH") &&
+		gpu_ok(g, d->StreamSynchronize(g->stream), "kernel");
 }
 
 /* The step as the device sees it, cut to its first rows. */
@@ -94,8 +94,8 @@ static void cut_step(const Case *c, int rows)
 static bool rows_stand_alone(Run *r, const Case *c, GpuKernel *k, const uint8_t *first, Outcome *out)
 {
 	int rows = (c->step.rows + 1) / 2;
-	if (!strstr(c->tmpl->numerics, "batch_invariant") || case_field(c, "step") < 0 || case_field(c, "out_row") >= 0
-		|| rows >= c->step.rows)
+	if (!strstr(c->tmpl->numerics, "batch_invariant") || case_field(c, "step") < 0 || case_field(c, "out_row") >= 0 ||
+		rows >= c->step.rows)
 		return true;
 	cut_step(c, rows);
 	bool ran = run_once(r, c, k);
@@ -159,8 +159,8 @@ static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
 			out.ok = false;
 			snprintf(out.why, sizeof out.why, "a second run gave other bits");
 		}
-		out.ok = out.ok && has_bits_of_steps(r, c, first, &out)
-			&& rows_stand_alone(r, c, &k, first, &out);
+		out.ok = out.ok && has_bits_of_steps(r, c, first, &out) &&
+			rows_stand_alone(r, c, &k, first, &out);
 	} else {
 		snprintf(out.why, sizeof out.why, "%s", r->gpu->why);
 	}
@@ -268,8 +268,8 @@ static void *worker(void *arg)
 		r->gpu->driver.CtxPushCurrent(r->gpu->context);
 	for (int i; (i = atomic_fetch_add(&r->next, 1)) < n_kernel_table * r->settings->cases;) {
 		int index = i % n_kernel_table;
-		if (template_serves(&kernel_table[index], r->settings->target)
-			&& (!r->settings->only || strstr(kernel_table[index].name, r->settings->only)))
+		if (template_serves(&kernel_table[index], r->settings->target) &&
+			(!r->settings->only || strstr(kernel_table[index].name, r->settings->only)))
 			one_case(r, index, i / n_kernel_table);
 	}
 	return NULL;
@@ -343,8 +343,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	char why[256];
-	if (s.cache_dir && (!cache_open(s.cache_dir, why, sizeof why)
-		|| !nvrtc_version(s.nvrtc, sizeof s.nvrtc, why, sizeof why))) {
+	if (s.cache_dir && (!cache_open(s.cache_dir, why, sizeof why) ||
+		!nvrtc_version(s.nvrtc, sizeof s.nvrtc, why, sizeof why))) {
 		fprintf(stderr, "kernel_test: %s: %s\n", s.cache_dir, why);
 		return 5;
 	}

@@ -41,7 +41,7 @@ def last_logits(path):
     with safe_open(path, "numpy") as f:
         part = f.get_slice("logits")
         n = part.get_shape()[0]
-        return n, part[max(0, n - ROWS):].astype(np.float64)
+        return n, part[max(0, n - ROWS) :].astype(np.float64)
 
 
 def cosines(got, want):
@@ -74,8 +74,11 @@ def torch_cosines(folder, ids):
             last = model(torch.tensor([ids], device="cuda"), logits_to_keep=ROWS).logits[0]
         logits[kind, rotate] = last.double().cpu().numpy()
     modeling_llama.eager_attention_forward = plain
-    return {(kv, r): cosines(logits[kind, r], logits["plain", False])
-            for kv, kind in (("fp8", "e4m3"), ("nvfp4", "e2m1")) for r in (False, True)}
+    return {
+        (kv, r): cosines(logits[kind, r], logits["plain", False])
+        for kv, kind in (("fp8", "e4m3"), ("nvfp4", "e2m1"))
+        for r in (False, True)
+    }
 
 
 def main():
@@ -99,13 +102,39 @@ def main():
 
         def logits(kv, lines):
             toml.write_text(f'[runtime]\nslots = 1\nmax_context = {a.context}\n[kv]\ndtype = "{kv}"\n{lines}')
-            run(a.build / "atlasc", a.model, "--model", toml, "-o", work / "p.bin", *weights, "-q", *target,
-                "--cache-dir", a.build / "kernel-cache")
-            run(a.build / "atlas", "dump", work / "p.bin", *where, "--tokens", ",".join(map(str, ids)), "-o", work / "d",
-                "-q", "--device", a.device)
+            run(
+                a.build / "atlasc",
+                a.model,
+                "--model",
+                toml,
+                "-o",
+                work / "p.bin",
+                *weights,
+                "-q",
+                *target,
+                "--cache-dir",
+                a.build / "kernel-cache",
+            )
+            run(
+                a.build / "atlas",
+                "dump",
+                work / "p.bin",
+                *where,
+                "--tokens",
+                ",".join(map(str, ids)),
+                "-o",
+                work / "d",
+                "-q",
+                "--device",
+                a.device,
+            )
             return last_logits(work / "d")
 
-        caches = {"rotated": "", "plain": "rotate = false\n", "bf16 ends": "rotate = false\nbf16_first = 2\nbf16_last = 2\n"}
+        caches = {
+            "rotated": "",
+            "plain": "rotate = false\n",
+            "bf16 ends": "rotate = false\nbf16_first = 2\nbf16_last = 2\n",
+        }
         if is_random:
             vocab = json.loads(a.model.read_text(encoding="utf-8"))["vocab_size"]
             part = np.random.default_rng(1).integers(0, vocab, a.context).tolist()
@@ -114,13 +143,26 @@ def main():
             part = Tokenizer.from_file(str(a.model / "tokenizer.json")).encode(text).ids
             (work / "t.txt").write_text(text[:4000])
             toml.write_text("[runtime]\nslots = 1\nmax_context = 2048\n")
-            run(a.build / "atlasc", "calibrate", a.model, "--model", toml, "--text", work / "t.txt", "-o", work / "s", "-q")
+            run(
+                a.build / "atlasc",
+                "calibrate",
+                a.model,
+                "--model",
+                toml,
+                "--text",
+                work / "t.txt",
+                "-o",
+                work / "s",
+                "-q",
+            )
             caches["measured"] = f'rotate = false\nscales = "{work / "s"}"\n'
             caches["rotated m."] = f'scales = "{work / "s"}"\n'
         ids = [part[i % len(part)] for i in range(a.context)]
         n, want = logits("bf16", "")
-        print(f"{n} tokens, last {len(want)} positions against bf16\n{'kv':6} {'cache':10} {'mean cosine':>12} {'least':>9}"
-              f" {'same token':>10}")
+        print(
+            f"{n} tokens, last {len(want)} positions against bf16\n{'kv':6} {'cache':10} {'mean cosine':>12} {'least':>9}"
+            f" {'same token':>10}"
+        )
         format_costs = {} if is_random else torch_cosines(a.model, ids)
         for kv, bar in BARS.items():
             lost = {False: 1 - bar, True: 1 - bar}

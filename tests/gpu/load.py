@@ -43,8 +43,10 @@ async def ask(args, prompt) -> Answer:
         fields["ignore_eos"] = True
     body = json.dumps(fields).encode()
     url = urllib.parse.urlsplit(args.url)
-    head = (f"POST {url.path.rstrip('/')}/v1/completions HTTP/1.1\r\nHost: {url.netloc}\r\nConnection: close\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n")
+    head = (
+        f"POST {url.path.rstrip('/')}/v1/completions HTTP/1.1\r\nHost: {url.netloc}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    )
     if args.key:
         head += f"Authorization: Bearer {args.key}\r\n"
     writer = None
@@ -129,9 +131,17 @@ def figures(answers, warm_up):
     seconds = max(a.times[-1] for a in good) - min(a.began for a in good)
     first = [1e3 * (a.times[0] - a.began) for a in good]
     gaps = [1e3 * (b - a) for x in good for a, b in zip(x.times, x.times[1:])]
-    return {"ended": len(good), "errors": len(answers) - len(good), "requests_s": len(good) / seconds,
-            "tokens_s": sum(len(a.times) for a in good) / seconds, "steady_tokens_s": steady(good), "first_p50_ms": percentile(first, 50),
-            "first_p99_ms": percentile(first, 99), "gap_p50_ms": percentile(gaps, 50), "gap_p99_ms": percentile(gaps, 99)}
+    return {
+        "ended": len(good),
+        "errors": len(answers) - len(good),
+        "requests_s": len(good) / seconds,
+        "tokens_s": sum(len(a.times) for a in good) / seconds,
+        "steady_tokens_s": steady(good),
+        "first_p50_ms": percentile(first, 50),
+        "first_p99_ms": percentile(first, 99),
+        "gap_p50_ms": percentile(gaps, 50),
+        "gap_p99_ms": percentile(gaps, 99),
+    }
 
 
 def numbers(text):
@@ -145,8 +155,12 @@ def main():
     parser.add_argument("--key", default="", help="API key")
     parser.add_argument("--in-flight", default="4,16,64", type=numbers)
     parser.add_argument("--rate", default="2,8,16", type=numbers, help="requests a second")
-    parser.add_argument("--requests", type=int, default=0, help="of a row (default: 4 for each in flight, 20 s of a rate)")
-    parser.add_argument("--warm-up", type=int, default=-1, help="first requests that do not count (default: those in flight, 2 s)")
+    parser.add_argument(
+        "--requests", type=int, default=0, help="of a row (default: 4 for each in flight, 20 s of a rate)"
+    )
+    parser.add_argument(
+        "--warm-up", type=int, default=-1, help="first requests that do not count (default: those in flight, 2 s)"
+    )
     parser.add_argument("--prompt", type=int, default=1024, help="tokens")
     parser.add_argument("--answer", type=int, default=256, help="tokens")
     parser.add_argument("--vocab", type=int, default=32000, help="ids are below")
@@ -158,19 +172,31 @@ def main():
     parser.add_argument("--json", help="file for all figures and flags")
     args = parser.parse_args()
     rows, bad = [], 0
-    print(f"{'row':<14}{'ended':>6}{'err':>5}{'req/s':>8}{'tok/s':>9}{'first p50':>11}{'p99':>9}{'gap p50':>9}{'p99':>9} ms  steady tok/s")
+    print(
+        f"{'row':<14}{'ended':>6}{'err':>5}{'req/s':>8}{'tok/s':>9}{'first p50':>11}{'p99':>9}{'gap p50':>9}{'p99':>9} ms  steady tok/s"
+    )
     for kind, run, values in (("in flight", in_flight, args.in_flight), ("a second", at_rate, args.rate)):
         for value in values:
             total = args.requests or int(value * (4 if run is in_flight else 20)) or 1
-            warm_up = args.warm_up if args.warm_up >= 0 else min(total // 3, int(value * (1 if run is in_flight else 2)))
+            warm_up = (
+                args.warm_up if args.warm_up >= 0 else min(total // 3, int(value * (1 if run is in_flight else 2)))
+            )
             answers = asyncio.run(run(args, int(value) if run is in_flight else value, total))
             row = {"row": f"{value:g} {kind}", "requests": total, "warm_up": warm_up} | figures(answers, warm_up)
             rows.append(row)
             bad += row["errors"]
-            print(f"{row['row']:<14}{row['ended']:>6}{row['errors']:>5}" + (
-                "{requests_s:>8.2f}{tokens_s:>9.0f}{first_p50_ms:>11.1f}{first_p99_ms:>9.1f}{gap_p50_ms:>9.2f}{gap_p99_ms:>9.2f}"
-                .format(**row) + (f"{row['steady_tokens_s']:>12.0f}" if row["steady_tokens_s"] else "")
-                if row["ended"] else ""), flush=True)
+            print(
+                f"{row['row']:<14}{row['ended']:>6}{row['errors']:>5}"
+                + (
+                    "{requests_s:>8.2f}{tokens_s:>9.0f}{first_p50_ms:>11.1f}{first_p99_ms:>9.1f}{gap_p50_ms:>9.2f}{gap_p99_ms:>9.2f}".format(
+                        **row
+                    )
+                    + (f"{row['steady_tokens_s']:>12.0f}" if row["steady_tokens_s"] else "")
+                    if row["ended"]
+                    else ""
+                ),
+                flush=True,
+            )
             for error in sorted({a.error for a in answers if a.error})[:3]:
                 print(f"  {error}", file=sys.stderr)
             if args.text_equals_solo and run is in_flight:

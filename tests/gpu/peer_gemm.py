@@ -10,6 +10,7 @@ the L2 cache, replayed eleven times after half a second of rest, since the card 
 counts is the median of the last nine. Each side runs twice, in turns. Printed are both runs of each side in TFLOP/s,
 the ratio of the medians and, as its error, the larger spread of the two sides.
 """
+
 import re
 import statistics
 import subprocess
@@ -61,7 +62,7 @@ class Product:
             else:
                 torch.matmul(x, w.t(), out=y)
 
-        size, scale = 1 if is_fp8 else 2, torch.full((), 2.0 ** -8, device="cuda")
+        size, scale = 1 if is_fp8 else 2, torch.full((), 2.0**-8, device="cuda")
         moved = size * (rows * depth + columns * depth) + 2 * rows * columns
         self.flops, self.n = 2 * rows * columns * depth, min(int(1.5e9 / moved) + 8, 400)
         x = random(rows, depth)
@@ -99,8 +100,11 @@ def main():
         del theirs
         torch.cuda.empty_cache()
         spread = max(max(runs) / min(runs) - 1 for runs in (a, b))
-        print(f"{template:18s} {label:17s} ours {a[0]:6.1f} {a[1]:6.1f}   cuBLAS {b[0]:6.1f} {b[1]:6.1f}   ratio "
-              f"{statistics.median(a) / statistics.median(b):.3f} +- {spread:.3f}   {fix}", flush=True)
+        print(
+            f"{template:18s} {label:17s} ours {a[0]:6.1f} {a[1]:6.1f}   cuBLAS {b[0]:6.1f} {b[1]:6.1f}   ratio "
+            f"{statistics.median(a) / statistics.median(b):.3f} +- {spread:.3f}   {fix}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ static KV cache, its decode step compiled by torch.compile (reduce-overhead: CUD
 Each side runs twice, in turns; each run is the best of two passes after a warm-up. What is printed: the median of each
 side, its spread (the two runs over each other) and the ratio. A spread above 3 % makes the comparison void: exit 1.
 """
+
 import json
 import pathlib
 import re
@@ -26,9 +27,25 @@ PROMPT, NEW, PASSES = 128, 512, 2
 def ours(build, plan, ids):
     rates = []
     for _ in range(PASSES):
-        done = subprocess.run([build / "atlas", "run", plan, "--tokens", ",".join(map(str, ids)), "-n", str(NEW),
-                               "--temperature", "0", "--device", "cuda", "--json"], capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(
+            [
+                build / "atlas",
+                "run",
+                plan,
+                "--tokens",
+                ",".join(map(str, ids)),
+                "-n",
+                str(NEW),
+                "--temperature",
+                "0",
+                "--device",
+                "cuda",
+                "--json",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise SystemExit(f"atlas run: exit {done.returncode}\n{done.stderr}")
         rates.append(float(re.search(r"([0-9.]+) tokens/s", done.stderr).group(1)))
@@ -44,8 +61,9 @@ class Peer:
         self.step = torch.compile(self.one, mode="reduce-overhead", fullgraph=True)
 
     def one(self, token, position, cache):
-        logits = self.model(token, cache_position=position, position_ids=position[None], past_key_values=cache,
-                            use_cache=True).logits
+        logits = self.model(
+            token, cache_position=position, position_ids=position[None], past_key_values=cache, use_cache=True
+        ).logits
         return logits[:, -1:].argmax(-1)
 
     @torch.inference_mode()
@@ -75,14 +93,18 @@ def main():
     for _ in range(2):
         runs["atlas"].append(ours(build, plan, ids))
         runs["transformers"].append(max(peer.rate(ids) for _ in range(PASSES)))
-    print(f"{config.stem}, bf16, one stream, greedy, context {PROMPT} to {PROMPT + NEW}; transformers "
-          f"{transformers.__version__}, torch {torch.__version__}, static cache, torch.compile reduce-overhead")
+    print(
+        f"{config.stem}, bf16, one stream, greedy, context {PROMPT} to {PROMPT + NEW}; transformers "
+        f"{transformers.__version__}, torch {torch.__version__}, static cache, torch.compile reduce-overhead"
+    )
     worst = 0.0
     for name, rates in runs.items():
         spread = max(rates) / min(rates) - 1
         worst = max(worst, spread)
-        print(f"{name:13s} {statistics.median(rates):8.1f} tok/s   runs {', '.join(f'{r:.1f}' for r in rates)}   "
-              f"spread {100 * spread:.1f} %")
+        print(
+            f"{name:13s} {statistics.median(rates):8.1f} tok/s   runs {', '.join(f'{r:.1f}' for r in rates)}   "
+            f"spread {100 * spread:.1f} %"
+        )
     ratio = statistics.median(runs["atlas"]) / statistics.median(runs["transformers"])
     print(f"ratio {ratio:.2f}" + ("" if worst <= 0.03 else f": void, runs of one side are {100 * worst:.1f} % apart"))
     return worst > 0.03

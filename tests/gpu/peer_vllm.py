@@ -33,8 +33,19 @@ def names(streams, prompts):
 def measure_atlas(build, plan, rows, temperature):
     """{row: tok/s} of the rows for which the plan has room; the start in seconds."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = [build / "atlas", "bench", plan, "--only", ",".join(rows), "--tokens", NEW, "--temperature", temperature,
-                   "--json", out.name]
+        command = [
+            build / "atlas",
+            "bench",
+            plan,
+            "--only",
+            ",".join(rows),
+            "--tokens",
+            NEW,
+            "--temperature",
+            temperature,
+            "--json",
+            out.name,
+        ]
         done = subprocess.run([*map(str, command), "-q"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
             print(f"peer_vllm.py: atlas bench ends with exit code {done.returncode}: {done.stdout}", file=sys.stderr)
@@ -51,14 +62,22 @@ class Vllm:
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "config.json").write_text(json.dumps(config))
             start = time.perf_counter()
-            self.llm = vllm.LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, enable_prefix_caching=False,
-                                max_num_seqs=max([*streams, 1]), max_model_len=max([*prompts, PROMPT]) + NEW + 8)
+            self.llm = vllm.LLM(
+                model=folder,
+                load_format="dummy",
+                skip_tokenizer_init=True,
+                enable_prefix_caching=False,
+                max_num_seqs=max([*streams, 1]),
+                max_model_len=max([*prompts, PROMPT]) + NEW + 8,
+            )
             self.seconds(1, PROMPT, 1, 0)
             self.start = time.perf_counter() - start
 
     def seconds(self, n_streams, n_prompt, n_tokens, temperature):
         """Wall time of one batch; every stream makes n_tokens."""
-        prompts = [{"prompt_token_ids": [self.random.randrange(self.vocab) for _ in range(n_prompt)]} for _ in range(n_streams)]
+        prompts = [
+            {"prompt_token_ids": [self.random.randrange(self.vocab) for _ in range(n_prompt)]} for _ in range(n_streams)
+        ]
         how = self.vllm.SamplingParams(temperature=temperature, max_tokens=n_tokens, ignore_eos=True, detokenize=False)
         start = time.perf_counter()
         made = self.llm.generate(prompts, how, use_tqdm=False)
@@ -73,7 +92,8 @@ class Vllm:
             self.seconds(n, PROMPT, 1 + NEW, temperature)  # warm
             found[f"tg{NEW}@{PROMPT}x{n}"] = statistics.median(
                 n * NEW / (self.seconds(n, PROMPT, 1 + NEW, temperature) - self.seconds(n, PROMPT, 1, temperature))
-                for _ in range(REPS))
+                for _ in range(REPS)
+            )
         for n in prompts:
             self.seconds(1, n, 1, temperature)
             found[f"pp{n}"] = n / statistics.median(self.seconds(1, n, 1, temperature) for _ in range(REPS))
@@ -99,14 +119,19 @@ def main():
         return 5
     config = json.loads(args.config.read_text())
     rows = names(args.streams, args.prompts)
-    ours, our_start = measure_atlas(args.build, args.plan, rows, args.temperature)  # first: vLLM keeps the memory it takes
+    ours, our_start = measure_atlas(
+        args.build, args.plan, rows, args.temperature
+    )  # first: vLLM keeps the memory it takes
     peer = Vllm(vllm, config, args.streams, args.prompts)
     theirs = peer.rates(args.streams, args.prompts, args.temperature)
     print(f"{args.config.stem}, random weights, temperature {args.temperature:g}; vLLM {vllm.__version__}; tok/s")
     print(f"{'row':16s} {'vLLM':>10s} {'atlas':>10s} {'ratio':>7s}")
     for row in rows:
         mine = ours.get(row)
-        print(f"{row:16s} {theirs[row]:10.0f} " + (f"{mine:10.0f} {mine / theirs[row]:7.2f}" if mine else f"{'-':>10s} {'-':>7s}"))
+        print(
+            f"{row:16s} {theirs[row]:10.0f} "
+            + (f"{mine:10.0f} {mine / theirs[row]:7.2f}" if mine else f"{'-':>10s} {'-':>7s}")
+        )
     print(f"{'start, seconds':16s} {peer.start:10.1f} {our_start:10.2f}")
     return 0
 

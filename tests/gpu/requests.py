@@ -5,6 +5,7 @@ one token in twenty may be another, and log probabilities may be TOLERANCE (0.25
 quantise rows or route them to experts, neither is bounded. Bans, least lengths, ends and lengths, how many alternatives
 there are, and the drawn token's among them, hold exactly.
 """
+
 import pathlib
 import sys
 import tempfile

@@ -26,9 +26,24 @@ class LLM:
 
 
 def run(repo, build_dir, plan, **env):
-    return subprocess.run([sys.executable, repo / "tests/gpu/peer_vllm.py", "--streams", "1,2,64", "--prompts", "192", build_dir,
-                           repo / "tests/fixtures/llama-trained/config.json", plan], env=env, text=True, capture_output=True,
-                          check=False, timeout=300)
+    return subprocess.run(
+        [
+            sys.executable,
+            repo / "tests/gpu/peer_vllm.py",
+            "--streams",
+            "1,2,64",
+            "--prompts",
+            "192",
+            build_dir,
+            repo / "tests/fixtures/llama-trained/config.json",
+            plan,
+        ],
+        env=env,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
 
 
 def test_without_vllm(repo, build_dir, tmp_path):

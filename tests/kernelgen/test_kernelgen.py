@@ -25,8 +25,9 @@ def kernelgen(build_dir, repo):
     assert path.exists(), f"{path} is missing: run make"
 
     def run(*args: object) -> subprocess.CompletedProcess:
-        return subprocess.run([path, *map(str, args)], cwd=repo, capture_output=True, text=True, timeout=60,
-                              check=False)
+        return subprocess.run(
+            [path, *map(str, args)], cwd=repo, capture_output=True, text=True, timeout=60, check=False
+        )
 
     return run
 
@@ -50,171 +51,437 @@ def place(path: pathlib.Path, piece: str) -> str:
 
 
 FLOPS = "FLOPS(2 * ROWS * N * K)\n"
-WAITS = [("\tif (t >= a.step[0])\n", "\tinputs_ready();\n\tif (t >= a.step[0])\n"),
-         ("// A function template", "__device__ void inputs_ready();\n\n// A function template")]
+WAITS = [
+    ("\tif (t >= a.step[0])\n", "\tinputs_ready();\n\tif (t >= a.step[0])\n"),
+    ("// A function template", "__device__ void inputs_ready();\n\n// A function template"),
+]
 
 # (what, changes, [(piece of the offending line, code, message)], exit code)
 REFUSALS = [
-    ("no kernel clause", [("KERNEL(plain, norm_linear)\n", "\n")],
-     [(None, "A0902", "no contract: expected KERNEL(plain, OPERATION)")]),
-    ("another kernel name", [("KERNEL(plain,", "KERNEL(plane,")],
-     [("KERNEL(", "A0902", "kernel plane is in a file named plain: the names must be equal")]),
-    ("unknown operation", [("norm_linear)", "norm_liner)")],
-     [("KERNEL(", "A0902", "norm_liner is not an operation: did you mean norm_linear?")]),
-    ("two contracts", [("ARCH(80, 90a)", "ARCH(80, 90a)\nKERNEL(plain, add)")],
-     [("KERNEL(plain, add)", "A0906", "KERNEL occurs twice, first at line 8")]),
-    ("two grids", [("BLOCK(32", "GRID(1, 1, 1)\nBLOCK(32")],
-     [("GRID(1", "A0906", "GRID occurs twice, first at line 20")]),
-    *((f"no {word}", [(line, "")], [("KERNEL(", "A0902", f"{word} is missing")]) for word, line in [
-        ("ARCH", "ARCH(80, 90a)\n"), ("NUMERICS", "NUMERICS(f32_accumulate, batch_invariant)\n"),
-        ("GRID", "GRID(ceil_div(N, 32 * WARPS), ROWS, 1)\n"), ("BLOCK", "BLOCK(32 * WARPS)\n"),
-        ("READS", "READS(N * K * WT_BYTES + ROWS * K * 2)\n"), ("WRITES", "WRITES(ROWS * N * 2)\n"),
-        ("FLOPS", "FLOPS(2 * ROWS * N * K)\n")]),
-    ("bad arch", [("ARCH(80, 90a)", "ARCH(80, sm_90)")],
-     [("ARCH(", "A0902", "ARCH sm_90: expected a number such as 80 or 90a")]),
+    (
+        "no kernel clause",
+        [("KERNEL(plain, norm_linear)\n", "\n")],
+        [(None, "A0902", "no contract: expected KERNEL(plain, OPERATION)")],
+    ),
+    (
+        "another kernel name",
+        [("KERNEL(plain,", "KERNEL(plane,")],
+        [("KERNEL(", "A0902", "kernel plane is in a file named plain: the names must be equal")],
+    ),
+    (
+        "unknown operation",
+        [("norm_linear)", "norm_liner)")],
+        [("KERNEL(", "A0902", "norm_liner is not an operation: did you mean norm_linear?")],
+    ),
+    (
+        "two contracts",
+        [("ARCH(80, 90a)", "ARCH(80, 90a)\nKERNEL(plain, add)")],
+        [("KERNEL(plain, add)", "A0906", "KERNEL occurs twice, first at line 8")],
+    ),
+    (
+        "two grids",
+        [("BLOCK(32", "GRID(1, 1, 1)\nBLOCK(32")],
+        [("GRID(1", "A0906", "GRID occurs twice, first at line 20")],
+    ),
+    *(
+        (f"no {word}", [(line, "")], [("KERNEL(", "A0902", f"{word} is missing")])
+        for word, line in [
+            ("ARCH", "ARCH(80, 90a)\n"),
+            ("NUMERICS", "NUMERICS(f32_accumulate, batch_invariant)\n"),
+            ("GRID", "GRID(ceil_div(N, 32 * WARPS), ROWS, 1)\n"),
+            ("BLOCK", "BLOCK(32 * WARPS)\n"),
+            ("READS", "READS(N * K * WT_BYTES + ROWS * K * 2)\n"),
+            ("WRITES", "WRITES(ROWS * N * 2)\n"),
+            ("FLOPS", "FLOPS(2 * ROWS * N * K)\n"),
+        ]
+    ),
+    (
+        "bad arch",
+        [("ARCH(80, 90a)", "ARCH(80, sm_90)")],
+        [("ARCH(", "A0902", "ARCH sm_90: expected a number such as 80 or 90a")],
+    ),
     ("arch twice", [("ARCH(80, 90a)", "ARCH(80, 80)")], [("ARCH(", "A0906", "ARCH names 80 twice")]),
-    ("bad numerics", [("NUMERICS(f32_accumulate, ", "NUMERICS(32 bits, ")],
-     [("NUMERICS(", "A0902", "NUMERICS 32 bits: expected exact, f32, f32_accumulate or batch_invariant")]),
-    ("an unknown matrix instruction", [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(umma)")],
-     [("MATRIX(", "A0902", "MATRIX umma: expected mma, wgmma or wgmma_fp8")]),
-    ("wgmma where there is none", [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(wgmma)")],
-     [("MATRIX(", "A0902", "MATRIX wgmma: sm_90a alone has it, and ARCH names 80")]),
-    ("two matrix instructions", [("ARCH(80, 90a)", "ARCH(90a)\nMATRIX(wgmma)\nMATRIX(mma)")],
-     [("MATRIX(mma)", "A0906", "MATRIX occurs twice, first at line 10")]),
-    ("no argument struct", [("struct Args {", "struct Arguments {"), ("plain(const Args a)", "plain(const Arguments a)")],
-     [("KERNEL(", "A0902", "struct Args is missing"),
-      ('extern "C"', "A0902", 'kernel plain does not take exactly one Args: expected extern "C" __global__ void '
-       "plain(const Args a)")]),
-    ("no kernel", [('extern "C" __global__ void', 'extern "C" void')],
-     [("KERNEL(", "A0902", 'no kernel: expected extern "C" __global__ void plain(const Args a)')]),
-    ("another symbol", [("plain(const Args a)", "plane(const Args a)")],
-     [('extern "C"', "A0902", "kernel plane: the only kernel of a file has its name, plain")]),
-    ("C++ linkage", [('extern "C" __global__', "__global__")],
-     [("__launch_bounds__", "A0902", 'kernel plain is not extern "C": expected extern "C" __global__ void '
-       "plain(const Args a)")]),
-    ("two parameters", [("plain(const Args a)", "plain(const Args a, int b)")],
-     [('extern "C"', "A0902", 'kernel plain does not take exactly one Args: expected extern "C" __global__ void '
-       "plain(const Args a)")]),
-    ("pointer to arguments", [("plain(const Args a)", "plain(const Args *p)"),
-                              ("\textern __shared__", "\tconst Args a = *p;\n\textern __shared__")],
-     [('extern "C"', "A0902", 'kernel plain does not take exactly one Args: expected extern "C" __global__ void '
-       "plain(const Args a)")]),
-    ("a result", [("void __launch_bounds__(32 * WARPS)", "int __launch_bounds__(32 * WARPS)"),
-                  ("\t\treturn;\n\tfloat square", "\t\treturn 0;\n\tfloat square"),
-                  ("\t\treturn;\n\tfloat y", "\t\treturn 0;\n\tfloat y")],
-     [('extern "C"', "A0902", 'kernel plain returns a value: expected extern "C" __global__ void '
-       "plain(const Args a)")]),
-    ("no operand of the op", [('IN(WT, w, "N, K")', 'IN(WT, weight, "N, K")'), ("a.w[", "a.weight[")],
-     [("struct Args", "A0903", 'operand w of norm_linear is missing: expected IN(..., w, "N, K")'),
-      ("weight,", "A0903", "weight is not an operand of norm_linear")]),
+    (
+        "bad numerics",
+        [("NUMERICS(f32_accumulate, ", "NUMERICS(32 bits, ")],
+        [("NUMERICS(", "A0902", "NUMERICS 32 bits: expected exact, f32, f32_accumulate or batch_invariant")],
+    ),
+    (
+        "an unknown matrix instruction",
+        [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(umma)")],
+        [("MATRIX(", "A0902", "MATRIX umma: expected mma, wgmma or wgmma_fp8")],
+    ),
+    (
+        "wgmma where there is none",
+        [("ARCH(80, 90a)", "ARCH(80, 90a)\nMATRIX(wgmma)")],
+        [("MATRIX(", "A0902", "MATRIX wgmma: sm_90a alone has it, and ARCH names 80")],
+    ),
+    (
+        "two matrix instructions",
+        [("ARCH(80, 90a)", "ARCH(90a)\nMATRIX(wgmma)\nMATRIX(mma)")],
+        [("MATRIX(mma)", "A0906", "MATRIX occurs twice, first at line 10")],
+    ),
+    (
+        "no argument struct",
+        [("struct Args {", "struct Arguments {"), ("plain(const Args a)", "plain(const Arguments a)")],
+        [
+            ("KERNEL(", "A0902", "struct Args is missing"),
+            (
+                'extern "C"',
+                "A0902",
+                'kernel plain does not take exactly one Args: expected extern "C" __global__ void plain(const Args a)',
+            ),
+        ],
+    ),
+    (
+        "no kernel",
+        [('extern "C" __global__ void', 'extern "C" void')],
+        [("KERNEL(", "A0902", 'no kernel: expected extern "C" __global__ void plain(const Args a)')],
+    ),
+    (
+        "another symbol",
+        [("plain(const Args a)", "plane(const Args a)")],
+        [('extern "C"', "A0902", "kernel plane: the only kernel of a file has its name, plain")],
+    ),
+    (
+        "C++ linkage",
+        [('extern "C" __global__', "__global__")],
+        [
+            (
+                "__launch_bounds__",
+                "A0902",
+                'kernel plain is not extern "C": expected extern "C" __global__ void plain(const Args a)',
+            )
+        ],
+    ),
+    (
+        "two parameters",
+        [("plain(const Args a)", "plain(const Args a, int b)")],
+        [
+            (
+                'extern "C"',
+                "A0902",
+                'kernel plain does not take exactly one Args: expected extern "C" __global__ void plain(const Args a)',
+            )
+        ],
+    ),
+    (
+        "pointer to arguments",
+        [
+            ("plain(const Args a)", "plain(const Args *p)"),
+            ("\textern __shared__", "\tconst Args a = *p;\n\textern __shared__"),
+        ],
+        [
+            (
+                'extern "C"',
+                "A0902",
+                'kernel plain does not take exactly one Args: expected extern "C" __global__ void plain(const Args a)',
+            )
+        ],
+    ),
+    (
+        "a result",
+        [
+            ("void __launch_bounds__(32 * WARPS)", "int __launch_bounds__(32 * WARPS)"),
+            ("\t\treturn;\n\tfloat square", "\t\treturn 0;\n\tfloat square"),
+            ("\t\treturn;\n\tfloat y", "\t\treturn 0;\n\tfloat y"),
+        ],
+        [
+            (
+                'extern "C"',
+                "A0902",
+                'kernel plain returns a value: expected extern "C" __global__ void plain(const Args a)',
+            )
+        ],
+    ),
+    (
+        "no operand of the op",
+        [('IN(WT, w, "N, K")', 'IN(WT, weight, "N, K")'), ("a.w[", "a.weight[")],
+        [
+            ("struct Args", "A0903", 'operand w of norm_linear is missing: expected IN(..., w, "N, K")'),
+            ("weight,", "A0903", "weight is not an operand of norm_linear"),
+        ],
+    ),
     ("role", [("OUT(bf16, y", "INOUT(bf16, y")], [("INOUT(bf16", "A0903", "y of norm_linear is OUT: found INOUT")]),
-    ("an optional output", [("OUT(bf16, y,", "IN_IF(OTHER, bf16, y,"), ("FLAG(BIAS)", "FLAG(BIAS)\nFLAG(OTHER)"),
-                            ("\ta.y[t * N + n] = to_bf16(y)", "\t(bf16 &)a.y[t * N + n] = to_bf16(y)")],
-     [("IN_IF(OTHER", "A0903", "y of norm_linear is OUT: found IN_IF")]),
-    ("optional but always there", [("IN(WT, norm,", "IN_IF(OTHER, WT, norm,"), ("FLAG(BIAS)", "FLAG(BIAS)\nFLAG(OTHER)")],
-     [("IN_IF(OTHER", "A0903", "norm of norm_linear is always there: expected IN, found IN_IF")]),
-    ("an input that is written", [("IN(WT, norm,", "INOUT_IF(OTHER, WT, norm,"), ("FLAG(BIAS)", "FLAG(BIAS)\nFLAG(OTHER)")],
-     [("INOUT_IF(OTHER", "A0903", "norm of norm_linear is IN: found INOUT_IF")]),
-    ("no flag of that name", [("IN_IF(BIAS,", "IN_IF(BIASED,")],
-     [("FLAG(", "A0905", "flag BIAS belongs to no argument"),
-      ("IN_IF(", "A0903", "bias: no FLAG(BIASED) is declared")]),
-    ("a field without contract", [('\tIN(i32, step, "4");', "\tint n;\n\tIN(i32, step, \"4\");")],
-     [("int n;", "A0903", "n has no contract: expected IN, IN_IF, INOUT, INOUT_IF or OUT")]),
-    ("an array in place of a pointer", [('IN(i32, step, "4")', 'IN(i32, step[4], "4")'), ("a.step[0])", "*a.step[0])")],
-     [("step[4]", "A0903", "step is not a pointer")]),
-    ("a field twice", [('\tIN(i32, step, "4");', '\tIN(i32, step, "4");\n\tIN(i32, step, "4") ;')],
-     [('"4") ;', "A0901", "duplicate member 'step'")]),
-    ("a map of no argument", [('\tOUT(bf16, y', '\tTENSOR_MAP(weight, w_map, 64, 64);\n\tOUT(bf16, y'),
-                              ("a.step[0])", "a.step[0] + a.w_map.opaque[0])")],
-     [("w_map,", "A0903", "tensor map w_map: weight is not an argument")]),
-    ("a map of what may be absent", [('\tOUT(bf16, y', '\tTENSOR_MAP(bias, b_map, 64, 64);\n\tOUT(bf16, y'),
-                                     ("a.step[0])", "a.step[0] + a.b_map.opaque[0])")],
-     [("b_map,", "A0903", "tensor map b_map: bias may be absent")]),
-    ("an unused map", [('\tOUT(bf16, y', '\tTENSOR_MAP(w, w_map, 64, 64);\n\tOUT(bf16, y')],
-     [("w_map,", "A0905", "tensor map w_map is never used in the code")]),
-    ("a map's box of an unknown name", [('\tOUT(bf16, y', '\tTENSOR_MAP(w, w_map, BN, 64);\n\tOUT(bf16, y'),
-                                        ("a.step[0])", "a.step[0] + a.w_map.opaque[0])")],
-     [("w_map,", "A0904", "box of w_map: unknown name BN: did you mean N?: BN")]),
-    ("four maps", [('\tOUT(bf16, y', "".join(f"\tTENSOR_MAP(w, w{i}, 64, 64);\n" for i in range(4)) + '\tOUT(bf16, y'),
-                   ("a.step[0])", "a.step[0] + " + " + ".join(f"a.w{i}.opaque[0]" for i in range(4)) + ")")],
-     [("w3,", "A0903", "struct Args has more than 3 tensor maps")]),
-    ("a dim twice", [("DIM(N, 960)", "DIM(N, 960)\nDIM(N,  960)")],
-     [("DIM(N,  960)", "A0901", "redefinition of 'N'")]),
-    ("unused argument", [("if (t >= a.step[0])", "if (t >= ROWS)")],
-     [("step,", "A0905", "argument step is never used in the code")]),
-    ("argument used only in a cast to void", [("if (t >= a.step[0])", "(void)a.step;\n\tif (t >= sizeof a.step)")],
-     [("step,", "A0905", "argument step is never used in the code")]),
-    ("argument used only by a function that the kernel does not call", [("float y = bias_of(a, n);", "float y = 0.0f;")],
-     [("bias,", "A0905", "argument bias is never used in the code")]),
-    ("attribute used only by a function that the kernel does not call",
-     [(" + NORM_ONE)", ")"), ("// A function template", "__device__ int one() { return NORM_ONE; }\n// A function template")],
-     [("ATTR_INT(", "A0905", "attribute NORM_ONE is never used")]),
-    ("unknown dim in a formula", [("FLOPS(2 * ROWS * N * K)", "FLOPS(2 * ROW * N * K)")],
-     [("FLOPS(", "A0904", "FLOPS: unknown name ROW: did you mean ROWS?: 2 * ROW * N * K")]),
-    ("unknown dim in a predicate", [("|| ROWS == 1)", "|| ROWS == COLUMNS)")],
-     [("REQUIRE(", "A0904", "REQUIRE: unknown name COLUMNS: K % 8 == 0 || ROWS == COLUMNS")]),
-    ("unknown dim in a shape", [('IN(WT, w, "N, K")', 'IN(WT, w, "N, QQQ")')],
-     [("w,", "A0904", "shape of w: unknown name QQQ: QQQ"),
-      ("w,", "A0903", "dim 1 of w is K of norm_linear, which is K in x: found QQQ")]),
-    ("unknown names in pieces and rate", [("FLOPS(", "PIECES(TILES)\nRATE(PERCENT)\nFLOPS(")],
-     [("PIECES(", "A0904", "PIECES: unknown name TILES: TILES"),
-      ("RATE(", "A0904", "RATE: unknown name PERCENT: PERCENT")]),
-    ("a rate twice", [("FLOPS(", "RATE(50)\nRATE(60)\nFLOPS(")], [("RATE(60)", "A0906", "RATE occurs twice, first at line 25")]),
-    ("a float in a formula", [("SMEM(32 * WARPS * 4)", "SMEM(32 * WARPS * EPS)")],
-     [("SMEM(", "A0904", "SMEM: EPS is a float attribute: formulas use integers only: 32 * WARPS * EPS")]),
-    ("a dtype in a formula", [("N * K * WT_BYTES", "N * K * WT")],
-     [("READS(", "A0904", "READS: WT is a dtype variable: formulas use integers only: N * K * WT + ROWS * K * 2")]),
-    ("a formula that is none", [("BLOCK(32 * WARPS)", "BLOCK(32 * WARPS, 1)")],
-     [("BLOCK(", "A0904", "BLOCK: column 11: expected an operator or the end, found ',': 32 * WARPS, 1")]),
-    ("a function that is none", [("GRID(ceil_div(", "GRID(div_up(")],
-     [("GRID(", "A0904", "GRID: column 1: unknown function div_up: expected ceil_div, min, max or align: "
-       "div_up(N, 32 * WARPS)")]),
-    ("a dim that cannot be bound", [("DIM(N, 960)", "DIM(N, 960)\nDIM(EXTRA, 4)")],
-     [("DIM(EXTRA", "A0904", "dim EXTRA is not a whole dimension of any required operand, so it cannot be bound")]),
-    ("dims swapped", [('IN(WT, w, "N, K")', 'IN(WT, w, "K, N")')],
-     [("w,", "A0903", "dim 1 of w is K of norm_linear, which is K in x: found N"),
-      ("bias,", "A0903", "dim 0 of bias is N of norm_linear, which is K in w: found N"),
-      ("OUT(bf16", "A0903", "dim 1 of y is N of norm_linear, which is K in w: found N")]),
-    ("rank", [('IN(WT, norm, "K")', 'IN(WT, norm, "1, K")')],
-     [("norm,", "A0903", 'norm has 2 dims, "1, K": norm_linear gives it 1, "K"')]),
-    ("a number of the op", [('IN(i32, step, "4")', 'IN(i32, step, "8")')],
-     [("step,", "A0903", "dim 0 of step is 4 of norm_linear: expected that or a dim, found 8")]),
-    ("unknown dtype", [('IN(i32, step, "4")', 'IN(i64, step, "4")'), ("struct Args {", "typedef long i64;\nstruct Args {")],
-     [("step,", "A0903", "step: i64 is neither a dtype nor a DTYPES variable")]),
-    ("unknown dtype of a variable", [("DTYPES(WT, bf16, f32)", "DTYPES(WT, bf16, f8)")],
-     [("DTYPES(", "A0903", "f8 is not a dtype: expected one of artifacts/dtypes.h")]),
-    ("dtype twice", [("DTYPES(WT, bf16, f32)", "DTYPES(WT, bf16, f32, bf16)")],
-     [("DTYPES(", "A0906", "dtype variable WT allows bf16 twice")]),
-    ("unused dtype variable", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nDTYPES(OT, bf16)")],
-     [("DTYPES(OT", "A0905", "dtype variable OT belongs to no argument")]),
-    ("a name twice", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nTUNE(WT_BYTES, 2, 4)")],
-     [("TUNE(WT_BYTES", "A0906", "tunable WT_BYTES is declared twice, first at line 14 as a size")]),
-    ("an attribute of another op", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nATTR_INT(HDIM, 64)")],
-     [("ATTR_INT(HDIM", "A0903", "HDIM is not an attribute of norm_linear, which has: EPS NORM_ONE BLOCK_N BLOCK_K"),
-      ("ATTR_INT(HDIM", "A0905", "attribute HDIM is never used")]),
-    ("an attribute of another type", [("ATTR_INT(NORM_ONE, 0)", "ATTR_FLOAT(NORM_ONE, 0)")],
-     [("NORM_ONE, 0", "A0903", "attribute NORM_ONE is an int: expected ATTR_INT")]),
-    ("an attribute that is not declared", [("ATTR_INT(NORM_ONE, 0)\n", ""), (" + NORM_ONE)", ")")],
-     [("KERNEL(", "A0903", "attribute NORM_ONE of norm_linear is not declared")]),
-    ("an attribute that is not used", [(" + NORM_ONE)", ")")],
-     [("ATTR_INT(", "A0905", "attribute NORM_ONE is never used")]),
-    ("a tunable value twice", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8, 4)")],
-     [("TUNE(", "A0906", "tunable WARPS lists 4 twice")]),
-    ("a tunable value that is no number", [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 2 * 4)")],
-     [("TUNE(", "A0902", "tunable WARPS: 2 * 4 is not a whole number")]),
-    ("a flag of two arguments", [("IN(WT, norm,", "IN_IF(BIAS, WT, norm,")],
-     [("norm,", "A0903", "norm of norm_linear is always there: expected IN, found IN_IF"),
-      ("bias,", "A0906", "flag BIAS belongs to two arguments")]),
-    ("early operands of code that does not wait", [(FLOPS, FLOPS + "EARLY(x)\n")],
-     [("EARLY(", "A0905", "EARLY: the code never calls inputs_ready")]),
-    ("an early operand that is none", [(FLOPS, FLOPS + "EARLY(x, z)\n"), *WAITS],
-     [("EARLY(", "A0903", "EARLY: z is not an argument")]),
-    ("an early operand that is written alone", [(FLOPS, FLOPS + "EARLY(y)\n"), *WAITS],
-     [("EARLY(", "A0903", "EARLY: y is OUT: nothing of it is there to read")]),
-    ("an early operand twice", [(FLOPS, FLOPS + "EARLY(x, x)\n"), *WAITS],
-     [("EARLY(", "A0906", "EARLY names x twice")]),
-    ("early operands in two places", [(FLOPS, FLOPS + "EARLY(x)\nEARLY( w)\n"), *WAITS],
-     [("EARLY( w", "A0906", "EARLY occurs twice, first at line 26")]),
+    (
+        "an optional output",
+        [
+            ("OUT(bf16, y,", "IN_IF(OTHER, bf16, y,"),
+            ("FLAG(BIAS)", "FLAG(BIAS)\nFLAG(OTHER)"),
+            ("\ta.y[t * N + n] = to_bf16(y)", "\t(bf16 &)a.y[t * N + n] = to_bf16(y)"),
+        ],
+        [("IN_IF(OTHER", "A0903", "y of norm_linear is OUT: found IN_IF")],
+    ),
+    (
+        "optional but always there",
+        [("IN(WT, norm,", "IN_IF(OTHER, WT, norm,"), ("FLAG(BIAS)", "FLAG(BIAS)\nFLAG(OTHER)")],
+        [("IN_IF(OTHER", "A0903", "norm of norm_linear is always there: expected IN, found IN_IF")],
+    ),
+    (
+        "an input that is written",
+        [("IN(WT, norm,", "INOUT_IF(OTHER, WT, norm,"), ("FLAG(BIAS)", "FLAG(BIAS)\nFLAG(OTHER)")],
+        [("INOUT_IF(OTHER", "A0903", "norm of norm_linear is IN: found INOUT_IF")],
+    ),
+    (
+        "no flag of that name",
+        [("IN_IF(BIAS,", "IN_IF(BIASED,")],
+        [
+            ("FLAG(", "A0905", "flag BIAS belongs to no argument"),
+            ("IN_IF(", "A0903", "bias: no FLAG(BIASED) is declared"),
+        ],
+    ),
+    (
+        "a field without contract",
+        [('\tIN(i32, step, "4");', '\tint n;\n\tIN(i32, step, "4");')],
+        [("int n;", "A0903", "n has no contract: expected IN, IN_IF, INOUT, INOUT_IF or OUT")],
+    ),
+    (
+        "an array in place of a pointer",
+        [('IN(i32, step, "4")', 'IN(i32, step[4], "4")'), ("a.step[0])", "*a.step[0])")],
+        [("step[4]", "A0903", "step is not a pointer")],
+    ),
+    (
+        "a field twice",
+        [('\tIN(i32, step, "4");', '\tIN(i32, step, "4");\n\tIN(i32, step, "4") ;')],
+        [('"4") ;', "A0901", "duplicate member 'step'")],
+    ),
+    (
+        "a map of no argument",
+        [
+            ("\tOUT(bf16, y", "\tTENSOR_MAP(weight, w_map, 64, 64);\n\tOUT(bf16, y"),
+            ("a.step[0])", "a.step[0] + a.w_map.opaque[0])"),
+        ],
+        [("w_map,", "A0903", "tensor map w_map: weight is not an argument")],
+    ),
+    (
+        "a map of what may be absent",
+        [
+            ("\tOUT(bf16, y", "\tTENSOR_MAP(bias, b_map, 64, 64);\n\tOUT(bf16, y"),
+            ("a.step[0])", "a.step[0] + a.b_map.opaque[0])"),
+        ],
+        [("b_map,", "A0903", "tensor map b_map: bias may be absent")],
+    ),
+    (
+        "an unused map",
+        [("\tOUT(bf16, y", "\tTENSOR_MAP(w, w_map, 64, 64);\n\tOUT(bf16, y")],
+        [("w_map,", "A0905", "tensor map w_map is never used in the code")],
+    ),
+    (
+        "a map's box of an unknown name",
+        [
+            ("\tOUT(bf16, y", "\tTENSOR_MAP(w, w_map, BN, 64);\n\tOUT(bf16, y"),
+            ("a.step[0])", "a.step[0] + a.w_map.opaque[0])"),
+        ],
+        [("w_map,", "A0904", "box of w_map: unknown name BN: did you mean N?: BN")],
+    ),
+    (
+        "four maps",
+        [
+            ("\tOUT(bf16, y", "".join(f"\tTENSOR_MAP(w, w{i}, 64, 64);\n" for i in range(4)) + "\tOUT(bf16, y"),
+            ("a.step[0])", "a.step[0] + " + " + ".join(f"a.w{i}.opaque[0]" for i in range(4)) + ")"),
+        ],
+        [("w3,", "A0903", "struct Args has more than 3 tensor maps")],
+    ),
+    ("a dim twice", [("DIM(N, 960)", "DIM(N, 960)\nDIM(N,  960)")], [("DIM(N,  960)", "A0901", "redefinition of 'N'")]),
+    (
+        "unused argument",
+        [("if (t >= a.step[0])", "if (t >= ROWS)")],
+        [("step,", "A0905", "argument step is never used in the code")],
+    ),
+    (
+        "argument used only in a cast to void",
+        [("if (t >= a.step[0])", "(void)a.step;\n\tif (t >= sizeof a.step)")],
+        [("step,", "A0905", "argument step is never used in the code")],
+    ),
+    (
+        "argument used only by a function that the kernel does not call",
+        [("float y = bias_of(a, n);", "float y = 0.0f;")],
+        [("bias,", "A0905", "argument bias is never used in the code")],
+    ),
+    (
+        "attribute used only by a function that the kernel does not call",
+        [
+            (" + NORM_ONE)", ")"),
+            ("// A function template", "__device__ int one() { return NORM_ONE; }\n// A function template"),
+        ],
+        [("ATTR_INT(", "A0905", "attribute NORM_ONE is never used")],
+    ),
+    (
+        "unknown dim in a formula",
+        [("FLOPS(2 * ROWS * N * K)", "FLOPS(2 * ROW * N * K)")],
+        [("FLOPS(", "A0904", "FLOPS: unknown name ROW: did you mean ROWS?: 2 * ROW * N * K")],
+    ),
+    (
+        "unknown dim in a predicate",
+        [("|| ROWS == 1)", "|| ROWS == COLUMNS)")],
+        [("REQUIRE(", "A0904", "REQUIRE: unknown name COLUMNS: K % 8 == 0 || ROWS == COLUMNS")],
+    ),
+    (
+        "unknown dim in a shape",
+        [('IN(WT, w, "N, K")', 'IN(WT, w, "N, QQQ")')],
+        [
+            ("w,", "A0904", "shape of w: unknown name QQQ: QQQ"),
+            ("w,", "A0903", "dim 1 of w is K of norm_linear, which is K in x: found QQQ"),
+        ],
+    ),
+    (
+        "unknown names in pieces and rate",
+        [("FLOPS(", "PIECES(TILES)\nRATE(PERCENT)\nFLOPS(")],
+        [
+            ("PIECES(", "A0904", "PIECES: unknown name TILES: TILES"),
+            ("RATE(", "A0904", "RATE: unknown name PERCENT: PERCENT"),
+        ],
+    ),
+    (
+        "a rate twice",
+        [("FLOPS(", "RATE(50)\nRATE(60)\nFLOPS(")],
+        [("RATE(60)", "A0906", "RATE occurs twice, first at line 25")],
+    ),
+    (
+        "a float in a formula",
+        [("SMEM(32 * WARPS * 4)", "SMEM(32 * WARPS * EPS)")],
+        [("SMEM(", "A0904", "SMEM: EPS is a float attribute: formulas use integers only: 32 * WARPS * EPS")],
+    ),
+    (
+        "a dtype in a formula",
+        [("N * K * WT_BYTES", "N * K * WT")],
+        [("READS(", "A0904", "READS: WT is a dtype variable: formulas use integers only: N * K * WT + ROWS * K * 2")],
+    ),
+    (
+        "a formula that is none",
+        [("BLOCK(32 * WARPS)", "BLOCK(32 * WARPS, 1)")],
+        [("BLOCK(", "A0904", "BLOCK: column 11: expected an operator or the end, found ',': 32 * WARPS, 1")],
+    ),
+    (
+        "a function that is none",
+        [("GRID(ceil_div(", "GRID(div_up(")],
+        [
+            (
+                "GRID(",
+                "A0904",
+                "GRID: column 1: unknown function div_up: expected ceil_div, min, max or align: div_up(N, 32 * WARPS)",
+            )
+        ],
+    ),
+    (
+        "a dim that cannot be bound",
+        [("DIM(N, 960)", "DIM(N, 960)\nDIM(EXTRA, 4)")],
+        [("DIM(EXTRA", "A0904", "dim EXTRA is not a whole dimension of any required operand, so it cannot be bound")],
+    ),
+    (
+        "dims swapped",
+        [('IN(WT, w, "N, K")', 'IN(WT, w, "K, N")')],
+        [
+            ("w,", "A0903", "dim 1 of w is K of norm_linear, which is K in x: found N"),
+            ("bias,", "A0903", "dim 0 of bias is N of norm_linear, which is K in w: found N"),
+            ("OUT(bf16", "A0903", "dim 1 of y is N of norm_linear, which is K in w: found N"),
+        ],
+    ),
+    (
+        "rank",
+        [('IN(WT, norm, "K")', 'IN(WT, norm, "1, K")')],
+        [("norm,", "A0903", 'norm has 2 dims, "1, K": norm_linear gives it 1, "K"')],
+    ),
+    (
+        "a number of the op",
+        [('IN(i32, step, "4")', 'IN(i32, step, "8")')],
+        [("step,", "A0903", "dim 0 of step is 4 of norm_linear: expected that or a dim, found 8")],
+    ),
+    (
+        "unknown dtype",
+        [('IN(i32, step, "4")', 'IN(i64, step, "4")'), ("struct Args {", "typedef long i64;\nstruct Args {")],
+        [("step,", "A0903", "step: i64 is neither a dtype nor a DTYPES variable")],
+    ),
+    (
+        "unknown dtype of a variable",
+        [("DTYPES(WT, bf16, f32)", "DTYPES(WT, bf16, f8)")],
+        [("DTYPES(", "A0903", "f8 is not a dtype: expected one of artifacts/dtypes.h")],
+    ),
+    (
+        "dtype twice",
+        [("DTYPES(WT, bf16, f32)", "DTYPES(WT, bf16, f32, bf16)")],
+        [("DTYPES(", "A0906", "dtype variable WT allows bf16 twice")],
+    ),
+    (
+        "unused dtype variable",
+        [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nDTYPES(OT, bf16)")],
+        [("DTYPES(OT", "A0905", "dtype variable OT belongs to no argument")],
+    ),
+    (
+        "a name twice",
+        [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nTUNE(WT_BYTES, 2, 4)")],
+        [("TUNE(WT_BYTES", "A0906", "tunable WT_BYTES is declared twice, first at line 14 as a size")],
+    ),
+    (
+        "an attribute of another op",
+        [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nATTR_INT(HDIM, 64)")],
+        [
+            (
+                "ATTR_INT(HDIM",
+                "A0903",
+                "HDIM is not an attribute of norm_linear, which has: EPS NORM_ONE BLOCK_N BLOCK_K",
+            ),
+            ("ATTR_INT(HDIM", "A0905", "attribute HDIM is never used"),
+        ],
+    ),
+    (
+        "an attribute of another type",
+        [("ATTR_INT(NORM_ONE, 0)", "ATTR_FLOAT(NORM_ONE, 0)")],
+        [("NORM_ONE, 0", "A0903", "attribute NORM_ONE is an int: expected ATTR_INT")],
+    ),
+    (
+        "an attribute that is not declared",
+        [("ATTR_INT(NORM_ONE, 0)\n", ""), (" + NORM_ONE)", ")")],
+        [("KERNEL(", "A0903", "attribute NORM_ONE of norm_linear is not declared")],
+    ),
+    (
+        "an attribute that is not used",
+        [(" + NORM_ONE)", ")")],
+        [("ATTR_INT(", "A0905", "attribute NORM_ONE is never used")],
+    ),
+    (
+        "a tunable value twice",
+        [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8, 4)")],
+        [("TUNE(", "A0906", "tunable WARPS lists 4 twice")],
+    ),
+    (
+        "a tunable value that is no number",
+        [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 2 * 4)")],
+        [("TUNE(", "A0902", "tunable WARPS: 2 * 4 is not a whole number")],
+    ),
+    (
+        "a flag of two arguments",
+        [("IN(WT, norm,", "IN_IF(BIAS, WT, norm,")],
+        [
+            ("norm,", "A0903", "norm of norm_linear is always there: expected IN, found IN_IF"),
+            ("bias,", "A0906", "flag BIAS belongs to two arguments"),
+        ],
+    ),
+    (
+        "early operands of code that does not wait",
+        [(FLOPS, FLOPS + "EARLY(x)\n")],
+        [("EARLY(", "A0905", "EARLY: the code never calls inputs_ready")],
+    ),
+    (
+        "an early operand that is none",
+        [(FLOPS, FLOPS + "EARLY(x, z)\n"), *WAITS],
+        [("EARLY(", "A0903", "EARLY: z is not an argument")],
+    ),
+    (
+        "an early operand that is written alone",
+        [(FLOPS, FLOPS + "EARLY(y)\n"), *WAITS],
+        [("EARLY(", "A0903", "EARLY: y is OUT: nothing of it is there to read")],
+    ),
+    (
+        "an early operand twice",
+        [(FLOPS, FLOPS + "EARLY(x, x)\n"), *WAITS],
+        [("EARLY(", "A0906", "EARLY names x twice")],
+    ),
+    (
+        "early operands in two places",
+        [(FLOPS, FLOPS + "EARLY(x)\nEARLY( w)\n"), *WAITS],
+        [("EARLY( w", "A0906", "EARLY occurs twice, first at line 26")],
+    ),
 ]
 
 
@@ -237,16 +504,25 @@ def test_refusal(kernelgen, tmp_path, what, changes, expected):
     assert not out.exists(), "a table is left after a refusal"
 
 
-SCALES = ('FLAG(BIAS)', 'FLAG(BIAS)\nFLAG(SCALED)\nATTR_INT(BLOCK_N, 128)\nATTR_INT(BLOCK_K, 128)')
-SCALE = ('\tIN_IF(BIAS, ', '\tIN_IF(SCALED, f32, w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");\n\tIN_IF(BIAS, ')
-USE = ("float y = bias_of(a, n);",
-       "float y = bias_of(a, n) + (SCALED ? a.w_scale[n / BLOCK_N * ((K + BLOCK_K - 1) / BLOCK_K)] : 0.0f);")
+SCALES = ("FLAG(BIAS)", "FLAG(BIAS)\nFLAG(SCALED)\nATTR_INT(BLOCK_N, 128)\nATTR_INT(BLOCK_K, 128)")
+SCALE = (
+    "\tIN_IF(BIAS, ",
+    '\tIN_IF(SCALED, f32, w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");\n\tIN_IF(BIAS, ',
+)
+USE = (
+    "float y = bias_of(a, n);",
+    "float y = bias_of(a, n) + (SCALED ? a.w_scale[n / BLOCK_N * ((K + BLOCK_K - 1) / BLOCK_K)] : 0.0f);",
+)
 
 
 def test_optional_operands_may_be_left_out(kernelgen, tmp_path):
     """Neither do the attributes of their shapes need a declaration then; once the operand is taken, they do."""
-    bare = variant(tmp_path, ("FLAG(BIAS)\n", ""), ('\tIN_IF(BIAS, WT, bias, "N");\n', ""),
-                   ("if constexpr (BIAS)\n\t\treturn to_float(a.bias[n]);\n", ""))
+    bare = variant(
+        tmp_path,
+        ("FLAG(BIAS)\n", ""),
+        ('\tIN_IF(BIAS, WT, bias, "N");\n', ""),
+        ("if constexpr (BIAS)\n\t\treturn to_float(a.bias[n]);\n", ""),
+    )
     out = tmp_path / "out.c"
     done = kernelgen("-o", out, bare)
     assert (done.returncode, done.stderr) == (0, "")
@@ -254,15 +530,21 @@ def test_optional_operands_may_be_left_out(kernelgen, tmp_path):
     done = kernelgen("-o", out, variant(tmp_path, SCALES, SCALE, USE))
     assert (done.returncode, done.stderr) == (0, "")
     assert '"ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"' in out.read_text() and '"BLOCK_K"' in out.read_text()
-    path = variant(tmp_path, (SCALES[0], SCALES[1].replace("\nATTR_INT(BLOCK_K, 128)", "")), SCALE,
-                   (USE[0], "float y = bias_of(a, n) + (SCALED ? a.w_scale[0] : 0.0f);"))
+    path = variant(
+        tmp_path,
+        (SCALES[0], SCALES[1].replace("\nATTR_INT(BLOCK_K, 128)", "")),
+        SCALE,
+        (USE[0], "float y = bias_of(a, n) + (SCALED ? a.w_scale[0] : 0.0f);"),
+    )
     done = kernelgen("-o", out, path)
     assert f"{place(path, 'KERNEL(')}: error[A0903]: attribute BLOCK_K of norm_linear is not declared\n" in done.stderr
     assert done.returncode == 3
     path = variant(tmp_path, SCALES, (SCALE[0], SCALE[1].replace("ceil_div(K, BLOCK_K)", "ceil_div(K, 128)")), USE)
     done = kernelgen("-o", out, path)
-    assert done.stderr == (f"{place(path, 'IN_IF(SCALED')}: error[A0903]: dim 1 of w_scale is "
-                           "ceil_div(K, BLOCK_K) of norm_linear: expected that or a dim, found ceil_div(K, 128)\n")
+    assert done.stderr == (
+        f"{place(path, 'IN_IF(SCALED')}: error[A0903]: dim 1 of w_scale is "
+        "ceil_div(K, BLOCK_K) of norm_linear: expected that or a dim, found ceil_div(K, 128)\n"
+    )
 
 
 def test_early_operands(kernelgen, tmp_path):
@@ -271,8 +553,14 @@ def test_early_operands(kernelgen, tmp_path):
     done = kernelgen("-o", out, variant(tmp_path, (FLOPS, FLOPS + "EARLY(norm, bias)\n"), *WAITS))
     assert (done.returncode, done.stderr) == (0, "")
     fields = re.findall(r'\{"(\w+)", OPERAND_.*, (true|false)\}', out.read_text())
-    assert fields == [("step", "false"), ("x", "false"), ("norm", "true"), ("w", "false"), ("bias", "true"),
-                      ("y", "false")]
+    assert fields == [
+        ("step", "false"),
+        ("x", "false"),
+        ("norm", "true"),
+        ("w", "false"),
+        ("bias", "true"),
+        ("y", "false"),
+    ]
 
 
 def test_sizes_of_a_dtype_variable(kernelgen, tmp_path):
@@ -282,18 +570,21 @@ def test_sizes_of_a_dtype_variable(kernelgen, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     path = variant(tmp_path, ("DTYPES(WT, bf16, f32)", "DTYPES(WT, bf16, e2m1)"))
     done = kernelgen("-o", out, path)
-    assert (f"{place(path, 'READS(')}: error[A0904]: READS: unknown name WT_BYTES: did you mean WT_BITS?: "
-            "N * K * WT_BYTES + ROWS * K * 2\n") in done.stderr
+    assert (
+        f"{place(path, 'READS(')}: error[A0904]: READS: unknown name WT_BYTES: did you mean WT_BITS?: "
+        "N * K * WT_BYTES + ROWS * K * 2\n"
+    ) in done.stderr
 
 
 def test_columns(kernelgen, tmp_path):
     """Columns are those of the contract word, two words on one line included."""
-    path = variant(tmp_path, ("READS(N * K * WT_BYTES + ROWS * K * 2)\nWRITES(ROWS * N * 2)",
-                              "READS(N) WRITES(M)"))
+    path = variant(tmp_path, ("READS(N * K * WT_BYTES + ROWS * K * 2)\nWRITES(ROWS * N * 2)", "READS(N) WRITES(M)"))
     done = kernelgen("-o", tmp_path / "out.c", path)
     line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if text.startswith("READS"))
-    assert done.stderr == f"{path}:{line}:10: error[A0904]: WRITES: unknown name M: did you mean K?: M\n" or \
-        done.stderr == f"{path}:{line}:10: error[A0904]: WRITES: unknown name M: did you mean N?: M\n"
+    assert (
+        done.stderr == f"{path}:{line}:10: error[A0904]: WRITES: unknown name M: did you mean K?: M\n"
+        or done.stderr == f"{path}:{line}:10: error[A0904]: WRITES: unknown name M: did you mean N?: M\n"
+    )
 
 
 def test_place_in_an_include(kernelgen, tmp_path):
@@ -330,7 +621,10 @@ def test_all_offences_at_once(kernelgen, tmp_path):
     b = variant(second, ("KERNEL(plain, norm_linear)\n", "\n"), name="other.cu")
     done = kernelgen("-o", tmp_path / "out.c", a, b)
     assert [line.split(" ")[0] for line in done.stderr.splitlines()] == [
-        place(a, "KERNEL(") + ":", place(a, "FLOPS(") + ":", f"{b}:1:1:"]
+        place(a, "KERNEL(") + ":",
+        place(a, "FLOPS(") + ":",
+        f"{b}:1:1:",
+    ]
 
 
 def test_two_kernels_of_one_name(kernelgen, tmp_path):
@@ -347,11 +641,14 @@ def test_two_files_of_one_name(kernelgen, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir(), second.mkdir()
     a = variant(first)
-    b = variant(second, ("KERNEL(plain,", "KERNEL(other,"), ("plain(const Args a)", "other(const Args a)"), name="other.cu")
+    b = variant(
+        second, ("KERNEL(plain,", "KERNEL(other,"), ("plain(const Args a)", "other(const Args a)"), name="other.cu"
+    )
     (second / "plain_types.cuh").write_text((HERE / "plain_types.cuh").read_text() + "// more\n")
     done = kernelgen("-o", tmp_path / "out.c", a, b)
-    assert done.stderr == (f"{second}/plain_types.cuh:1:1: error[A0906]: a file of this name is also at "
-                           f"{first}/plain_types.cuh\n")
+    assert done.stderr == (
+        f"{second}/plain_types.cuh:1:1: error[A0906]: a file of this name is also at {first}/plain_types.cuh\n"
+    )
 
 
 def test_usage(kernelgen, tmp_path):
@@ -369,7 +666,9 @@ def test_usage(kernelgen, tmp_path):
 
 def code_of(text):
     """Without comments, blanks folded, and lines only where the preprocessor needs them."""
-    text = re.sub(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|//[^\n]*|/\*.*?\*/""", lambda m: m[1] or " ", text, flags=re.S)
+    text = re.sub(
+        r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|//[^\n]*|/\*.*?\*/""", lambda m: m[1] or " ", text, flags=re.S
+    )
     out, out_ends_directive = "", False
     for line in re.sub(r"\\\n", lambda m: "\\ ", text).split("\n"):
         line = re.sub(r"[ \t\r]+", " ", line).strip()
@@ -382,8 +681,13 @@ def code_of(text):
 def test_hash_is_of_the_code(kernelgen, tmp_path):
     """Comments and the place of line ends are nothing to it, every token is."""
     hashes = []
-    for i, change in enumerate([("// what ", "// a longer word on what "), ("DIM(ROWS", "\n\t /* rows */  DIM(ROWS"),
-                                ("sum / K + EPS", "sum / K + (EPS)")]):
+    for i, change in enumerate(
+        [
+            ("// what ", "// a longer word on what "),
+            ("DIM(ROWS", "\n\t /* rows */  DIM(ROWS"),
+            ("sum / K + EPS", "sum / K + (EPS)"),
+        ]
+    ):
         folder = tmp_path / str(i)
         folder.mkdir()
         done = kernelgen("-o", folder / "t.c", variant(folder, change, name="plain.cu"))
@@ -394,8 +698,13 @@ def test_hash_is_of_the_code(kernelgen, tmp_path):
 
 def test_table_is_reproducible(kernelgen, tmp_path):
     """Same bytes whatever the order of the files; the C compiler takes it; sources arrive unchanged."""
-    other = variant(tmp_path, ("KERNEL(plain,", "KERNEL(another,"), ("plain(const Args a)", "another(const Args a)"),
-                    ("// what ", '// "quotes" \\ ??= \t\x07 \u00e9 what '), name="another.cu")
+    other = variant(
+        tmp_path,
+        ("KERNEL(plain,", "KERNEL(another,"),
+        ("plain(const Args a)", "another(const Args a)"),
+        ("// what ", '// "quotes" \\ ??= \t\x07 \u00e9 what '),
+        name="another.cu",
+    )
     tables = []
     for i, files in enumerate([(HERE / "plain.cu", other), (other, HERE / "plain.cu")]):
         done = kernelgen("-o", tmp_path / f"{i}.c", *files)
@@ -418,16 +727,37 @@ int main(void)
 	return 0;
 }
 """)
-    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", HERE.parent.parent, "-o", tmp_path / "show",
-                    tmp_path / "main.c", tmp_path / "0.c"], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-I",
+            HERE.parent.parent,
+            "-o",
+            tmp_path / "show",
+            tmp_path / "main.c",
+            tmp_path / "0.c",
+        ],
+        check=True,
+    )
     shown = subprocess.run([tmp_path / "show"], check=True, capture_output=True).stdout.decode()
     head, rest = shown.split("contract.cuh\n", 1)
-    sources = dict(text.split("\n", 1) for text in (head.split("\n", 2)[2] + "contract.cuh\n" + rest).split("\0") if text)
+    sources = dict(
+        text.split("\n", 1) for text in (head.split("\n", 2)[2] + "contract.cuh\n" + rest).split("\0") if text
+    )
     templates = HERE.parent.parent / "kernels" / "templates"
-    assert sources == {"another.cu": other.read_text(), "contract.cuh": (templates / "contract.cuh").read_text(),
-                       "plain.cu": GOOD, "plain_types.cuh": (HERE / "plain_types.cuh").read_text()}
+    assert sources == {
+        "another.cu": other.read_text(),
+        "contract.cuh": (templates / "contract.cuh").read_text(),
+        "plain.cu": GOOD,
+        "plain_types.cuh": (HERE / "plain_types.cuh").read_text(),
+    }
     # The hash, computed again: itself, then its includes by name, each as name, 0, code, 0.
     import hashlib
+
     for line, names in zip(head.splitlines()[:2], (["another.cu"], ["plain.cu"])):
         digest = hashlib.sha256()
         for name in names + ["contract.cuh", "plain_types.cuh"]:
@@ -455,8 +785,9 @@ def test_kernels_command(atlasc, repo):
             assert require["text"] in " ".join(line.strip() for line in lines)
         for field in kernel["fields"]:
             assert f" {field['name']}," in source[field["line"] - 1]
-        places = sorted([(f["offset"], 8, 8) for f in kernel["fields"]] +
-                        [(m["offset"], 128, 64) for m in kernel["maps"]])
+        places = sorted(
+            [(f["offset"], 8, 8) for f in kernel["fields"]] + [(m["offset"], 128, 64) for m in kernel["maps"]]
+        )
         end = 0
         for offset, size, alignment in places:  # no gaps but those of alignment
             assert offset == -(-end // alignment) * alignment

@@ -11,8 +11,13 @@ import subprocess
 
 def tracked(repo: pathlib.Path) -> list[str]:
     """Files of the tree that git keeps or would keep, relative to its root; empty where this is no checkout."""
-    got = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                         cwd=repo, capture_output=True, text=True, check=False)
+    got = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=repo,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return [name for name in got.stdout.split("\0") if name and (repo / name).is_file()]
 
 
@@ -20,7 +25,9 @@ def clean_clone(repo: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """Copies the tree as a commit of it would be, changes that are not committed included, and commits it there."""
     names = tracked(repo)
     if not names:
-        shutil.copytree(repo, folder, symlinks=True, ignore=shutil.ignore_patterns("build", "build-*", ".git", "__pycache__"))
+        shutil.copytree(
+            repo, folder, symlinks=True, ignore=shutil.ignore_patterns("build", "build-*", ".git", "__pycache__")
+        )
         return folder
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -37,8 +44,15 @@ def outside_make() -> dict[str, str]:
 
 
 def make(clone: pathlib.Path, *args: str, timeout: float = 300) -> subprocess.CompletedProcess:
-    return subprocess.run(["make", "CUDA_HOME=none", *args], cwd=clone, env=outside_make(), text=True,
-                          capture_output=True, check=False, timeout=timeout)
+    return subprocess.run(
+        ["make", "CUDA_HOME=none", *args],
+        cwd=clone,
+        env=outside_make(),
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=timeout,
+    )
 
 
 def reachable() -> bool:

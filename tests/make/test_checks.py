@@ -14,19 +14,19 @@ CLEAN = {
     "artifacts/plan_read.c": '#include "artifacts/plan.h"\nint plan_bytes(void) { return 0; }\n',
     "runtime/atlas.h": "#ifndef ATLAS_H\n#define ATLAS_H\nint atlas_version(void);\n#endif\n",
     "runtime/load.c": '#include "runtime/atlas.h"\n#include "artifacts/plan.h"\n'
-                      "int atlas_version(void) { return plan_bytes(); }\n",
+    "int atlas_version(void) { return plan_bytes(); }\n",
     "runtime/cli/main.c": '#include "runtime/atlas.h"\nint main(void) { return atlas_version(); }\n',
     "compiler/ir.h": '#ifndef IR_H\n#define IR_H\n#include "artifacts/plan.h"\n'
-                     "typedef struct { const char *name, *text; } TemplateSource;\n"
-                     "extern const TemplateSource family_toml[];\nextern const int n_family_toml;\n#endif\n",
+    "typedef struct { const char *name, *text; } TemplateSource;\n"
+    "extern const TemplateSource family_toml[];\nextern const int n_family_toml;\n#endif\n",
     "compiler/main.c": '#include "compiler/ir.h"\nint main(void) { return plan_bytes() + n_family_toml; }\n',
-    "compiler/kernelgen/kernelgen.c": '#include <stdio.h>\nint main(int argc, char **argv) {\n'
-                                      'FILE *f = fopen(argv[2], "w");\n'
-                                      'if (f == NULL || argc < 3)\nreturn 1;\n'
-                                      'fputs("typedef int kernel_table_is_here;\\n", f);\nreturn fclose(f);\n}\n',
+    "compiler/kernelgen/kernelgen.c": "#include <stdio.h>\nint main(int argc, char **argv) {\n"
+    'FILE *f = fopen(argv[2], "w");\n'
+    "if (f == NULL || argc < 3)\nreturn 1;\n"
+    'fputs("typedef int kernel_table_is_here;\\n", f);\nreturn fclose(f);\n}\n',
     "models/llama/graph.c": '#include "compiler/ir.h"\ntypedef int llama_is_here;\n',
     "runtime/cli/page/page.h": "#ifndef PAGE_H\n#define PAGE_H\ntypedef struct { const char *name, *text; } PageText;\n"
-                               "extern const PageText page_text[];\nextern const int n_page_text;\n#endif\n",
+    "extern const PageText page_text[];\nextern const int n_page_text;\n#endif\n",
     "runtime/cli/page/page.css": "p { margin: 0 }\n",
     "runtime/cli/page/page.js": "void 0;\n",
     "README.md": "# x\n\n```sh\nmake all\ntest -d artifacts\n```\n`artifacts/plan.h`\n",
@@ -49,11 +49,23 @@ def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
 
         def check(name: str, build: bool = False) -> tuple[int, str]:
             if build:
-                made = subprocess.run(["make", f"VENV={repo}/build/venv", f"WHEELS={repo}/build/deps/cuda"], cwd=tmp_path, text=True,
-                                      capture_output=True, check=False, timeout=120)
+                made = subprocess.run(
+                    ["make", f"VENV={repo}/build/venv", f"WHEELS={repo}/build/deps/cuda"],
+                    cwd=tmp_path,
+                    text=True,
+                    capture_output=True,
+                    check=False,
+                    timeout=120,
+                )
                 assert made.returncode == 0, made.stdout + made.stderr
-            got = subprocess.run([tmp_path / f"scripts/check_{name}.sh", "build"], cwd=tmp_path, text=True,
-                                 capture_output=True, check=False, timeout=120)
+            got = subprocess.run(
+                [tmp_path / f"scripts/check_{name}.sh", "build"],
+                cwd=tmp_path,
+                text=True,
+                capture_output=True,
+                check=False,
+                timeout=120,
+            )
             return got.returncode, got.stdout + got.stderr
 
         return check
@@ -68,31 +80,53 @@ def test_clean_tree_passes_every_check(tree):
         assert check(name) == (0, "")
 
 
-@pytest.mark.parametrize("path, line, says", [
-    ("artifacts/bad.c", '#include "compiler/ir.h"', "artifacts/ includes artifacts/ only"),
-    ("runtime/bad.c", '#include "compiler/ir.h"', "runtime/ includes runtime/ and artifacts/ only"),
-    ("compiler/bad.c", '#include "runtime/atlas.h"', "compiler/ includes compiler/, artifacts/"),
-    ("models/llama/bad.c", '#include "runtime/atlas.h"', "models/ include compiler/ir.h"),
-    ("runtime/bad.c", "#include <nvrtc.h>", "NVRTC belongs to compiler/"),
-    ("compiler/bad.c", "#include <cuda.h>", "the CUDA driver belongs to runtime/"),
-    ("compiler/bad.c", "#include <clang-c/Index.h>", "libclang belongs to compiler/kernelgen"),
-    ("compiler/bad.c", '#include "compiler/main.c"', "a source file is not included"),
-    ("runtime/cli/bad.c", 'const char *f(void) { return getenv("X"); }', "no room reads the environment"),
-    ("runtime/cli/bad.c", 'FILE *f(void) { return fopen("x", "wb"); }', "files are written by artifacts/new_file.c"),
-    ("runtime/cli/bad.c", 'FILE *f(const char *p) { return fopen(p, "r+"); }', "files are written by artifacts/new_file.c"),
-    ("compiler/bad.c", "int f(char *p) { return mkstemp(p); }", "files are written by artifacts/new_file.c"),
-    ("compiler/bad.c", "int f(char *p) { return open(p, O_CREAT | O_EXCL, 0666); }", "written by artifacts/new_file.c"),
-    ("artifacts/bad.c", "int f(char *p) { return rename(p, p); }", "files are written by artifacts/new_file.c"),
-    ("kernels/templates/bad.cuh", "#include <cuda_fp16.h>", "includes no header of a toolkit"),
-])
+@pytest.mark.parametrize(
+    "path, line, says",
+    [
+        ("artifacts/bad.c", '#include "compiler/ir.h"', "artifacts/ includes artifacts/ only"),
+        ("runtime/bad.c", '#include "compiler/ir.h"', "runtime/ includes runtime/ and artifacts/ only"),
+        ("compiler/bad.c", '#include "runtime/atlas.h"', "compiler/ includes compiler/, artifacts/"),
+        ("models/llama/bad.c", '#include "runtime/atlas.h"', "models/ include compiler/ir.h"),
+        ("runtime/bad.c", "#include <nvrtc.h>", "NVRTC belongs to compiler/"),
+        ("compiler/bad.c", "#include <cuda.h>", "the CUDA driver belongs to runtime/"),
+        ("compiler/bad.c", "#include <clang-c/Index.h>", "libclang belongs to compiler/kernelgen"),
+        ("compiler/bad.c", '#include "compiler/main.c"', "a source file is not included"),
+        ("runtime/cli/bad.c", 'const char *f(void) { return getenv("X"); }', "no room reads the environment"),
+        (
+            "runtime/cli/bad.c",
+            'FILE *f(void) { return fopen("x", "wb"); }',
+            "files are written by artifacts/new_file.c",
+        ),
+        (
+            "runtime/cli/bad.c",
+            'FILE *f(const char *p) { return fopen(p, "r+"); }',
+            "files are written by artifacts/new_file.c",
+        ),
+        ("compiler/bad.c", "int f(char *p) { return mkstemp(p); }", "files are written by artifacts/new_file.c"),
+        (
+            "compiler/bad.c",
+            "int f(char *p) { return open(p, O_CREAT | O_EXCL, 0666); }",
+            "written by artifacts/new_file.c",
+        ),
+        ("artifacts/bad.c", "int f(char *p) { return rename(p, p); }", "files are written by artifacts/new_file.c"),
+        ("kernels/templates/bad.cuh", "#include <cuda_fp16.h>", "includes no header of a toolkit"),
+    ],
+)
 def test_rooms(tree, path, line, says):
     code, output = tree({path: line + "\n"})("rooms")
     assert code == 1
     assert output.startswith(f"{path}:1:") and says in output
 
 
-@pytest.mark.parametrize("line", ["static int n_calls;", "int n_calls = 3;", "static _Thread_local int n_calls;",
-                                  "void f(void);\nvoid f(void) { static int n_calls; n_calls++; }"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "static int n_calls;",
+        "int n_calls = 3;",
+        "static _Thread_local int n_calls;",
+        "void f(void);\nvoid f(void) { static int n_calls; n_calls++; }",
+    ],
+)
 def test_globals(tree, line):
     use = "" if "f(void)" in line else "int g(void);\nint g(void) { return n_calls++; }\n"
     code, output = tree({"artifacts/bad.c": f"{line}\n{use}"})("globals", build=True)
@@ -112,27 +146,36 @@ def test_header_that_needs_another(tree):
 
 
 def test_library_that_grew(tree):
-    check = tree({"runtime/atlas.h": "#ifndef A\n#define A\nint atlas_version(void);\nint atlas_many(int i);\n#endif\n",
-                  "runtime/many.c": '#include "runtime/atlas.h"\nstatic const int many[150000] = {1};\n'
-                                    "int atlas_many(int i) { return many[i]; }\n"})
+    check = tree(
+        {
+            "runtime/atlas.h": "#ifndef A\n#define A\nint atlas_version(void);\nint atlas_many(int i);\n#endif\n",
+            "runtime/many.c": '#include "runtime/atlas.h"\nstatic const int many[150000] = {1};\n'
+            "int atlas_many(int i) { return many[i]; }\n",
+        }
+    )
     code, output = check("size", build=True)
     assert code == 1
     assert "bytes when stripped: expected less than 524288" in output and " many\n" in output
 
 
 def test_undefined_export_and_build_path(tree):
-    check = tree({"runtime/atlas.h": "#ifndef A\n#define A\nint atlas_version(void);\nint atlas_absent(void);\n#endif\n"})
+    check = tree(
+        {"runtime/atlas.h": "#ifndef A\n#define A\nint atlas_version(void);\nint atlas_absent(void);\n#endif\n"}
+    )
     code, output = check("links", build=True)
     assert code == 1
     assert "declares atlas_absent, which libatlas.so does not export" in output
 
 
-@pytest.mark.parametrize("path, text, says", [
-    ("runtime/long.c", "int x(void);\n" * 1001, "runtime/long.c: 1001 lines, budget 1000"),
-    ("runtime/long.h", "int x(void);\n" * 601, "runtime/long.h: 601 lines, budget 600"),
-    ("compiler/f.c", "int f(int x)\n{\n" + "\tx++;\n" * 130 + "}\n", "f: 133 lines, budget 120"),
-    ("compiler/w.c", "/* " + "w" * 120 + " */\n", "compiler/w.c:1: 1 lines wider than 120 columns"),
-])
+@pytest.mark.parametrize(
+    "path, text, says",
+    [
+        ("runtime/long.c", "int x(void);\n" * 1001, "runtime/long.c: 1001 lines, budget 1000"),
+        ("runtime/long.h", "int x(void);\n" * 601, "runtime/long.h: 601 lines, budget 600"),
+        ("compiler/f.c", "int f(int x)\n{\n" + "\tx++;\n" * 130 + "}\n", "f: 133 lines, budget 120"),
+        ("compiler/w.c", "/* " + "w" * 120 + " */\n", "compiler/w.c:1: 1 lines wider than 120 columns"),
+    ],
+)
 def test_lines(tree, path, text, says):
     code, output = tree({path: text})("lines")
     assert code == 1
@@ -151,58 +194,86 @@ def test_readme_without_a_pass(tree):
     assert "the pass k pick-kernels of compiler/main.c is not shown" in output
 
 
-@pytest.mark.parametrize("line, says", [
-    ("`artifacts/none.h`", "artifacts/none.h does not exist"),
-    ("`make nothing`", "make nothing: no such target"),
-    ("```sh\nls artifacts/none.c\n```", "`ls artifacts/none.c` fails:"),
-    ("```tree\nnowhere/   a folder\n```", "nowhere/ does not exist"),
-])
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("`artifacts/none.h`", "artifacts/none.h does not exist"),
+        ("`make nothing`", "make nothing: no such target"),
+        ("```sh\nls artifacts/none.c\n```", "`ls artifacts/none.c` fails:"),
+        ("```tree\nnowhere/   a folder\n```", "nowhere/ does not exist"),
+    ],
+)
 def test_readme(tree, line, says):
     code, output = tree({"README.md": f"# x\n\n{line}\n"})("readme")
     assert code == 1
     assert says in output
 
 
-@pytest.mark.parametrize("link, says", [
-    ("docs/y.md", None), ("docs/y.md#two-words-and-code", None), ("docs/y.md#twice-1", None), ("#x-y", None), ("docs", None),
-    ("https://example.com/nowhere", None), ("docs/z.md", "README.md: the link docs/z.md leads nowhere"),
-    ("y.md", "the link y.md leads nowhere"), ("#z", "the link #z: README.md has no such heading"),
-    ("docs/y.md#no-heading", "the link docs/y.md#no-heading: docs/y.md has no such heading"),
-])
+@pytest.mark.parametrize(
+    "link, says",
+    [
+        ("docs/y.md", None),
+        ("docs/y.md#two-words-and-code", None),
+        ("docs/y.md#twice-1", None),
+        ("#x-y", None),
+        ("docs", None),
+        ("https://example.com/nowhere", None),
+        ("docs/z.md", "README.md: the link docs/z.md leads nowhere"),
+        ("y.md", "the link y.md leads nowhere"),
+        ("#z", "the link #z: README.md has no such heading"),
+        ("docs/y.md#no-heading", "the link docs/y.md#no-heading: docs/y.md has no such heading"),
+    ],
+)
 def test_links(tree, link, says):
     page = "# A page\n\n## Two words, and `code`\n\n## Twice\n\n## Twice\n\n```sh\n# no heading\n```\n[back](../README.md#x-y)\n"
-    code, output = tree({"README.md": f"# X y\n\nSee [it\nthere]({link}), `[x](nowhere)`.\n", "docs/y.md": page})("readme")
+    code, output = tree({"README.md": f"# X y\n\nSee [it\nthere]({link}), `[x](nowhere)`.\n", "docs/y.md": page})(
+        "readme"
+    )
     assert (code, output) == (0, "") if says is None else code == 1 and says in output
 
 
-@pytest.mark.parametrize("path, text", [
-    ("README.md", "# x\n\nA note tells why.\n"),
-    ("docs/x.md", "The plan is held against its contracts.\n"),
-    ("compiler/x.h", "/* Nobody reads it. */\n"),
-])
+@pytest.mark.parametrize(
+    "path, text",
+    [
+        ("README.md", "# x\n\nA note tells why.\n"),
+        ("docs/x.md", "The plan is held against its contracts.\n"),
+        ("compiler/x.h", "/* Nobody reads it. */\n"),
+    ],
+)
 def test_prose(tree, path, text):
     code, output = tree({path: text})("prose")
     assert code == 1
     assert output.startswith(f"{path}:")
 
 
-@pytest.mark.parametrize("text, is_bad", [
-    ("nobody", True), ("a slot is no number", True), ("the row \"\n\t\"stands twice", True), ("--x is of --y", True),
-    ("bytes behind the end", True), ("there is no file", False), ("a file without rows", False),
-])
+@pytest.mark.parametrize(
+    "text, is_bad",
+    [
+        ("nobody", True),
+        ("a slot is no number", True),
+        ('the row "\n\t"stands twice', True),
+        ("--x is of --y", True),
+        ("bytes behind the end", True),
+        ("there is no file", False),
+        ("a file without rows", False),
+    ],
+)
 def test_prose_of_strings(tree, text, is_bad):
     code, output = tree({"compiler/x.h": f'static const char *const x =\n\t"{text}";\n'})("prose")
     assert (code, output.split(" ")[0]) == ((1, "compiler/x.h:2:") if is_bad else (0, ""))
 
 
-@pytest.mark.parametrize("lines, says", [
-    ("$ echo one 2\none 33", None),
-    ("$ printf 'a\\nb c\\nd\\n'\na\n...\nd", None),
-    ("$ echo one two\none ...", None),
-    ("$ echo one two\none", "does not print, or not here: one"),
-    ("$ printf 'a\\nb\\n'\nb\na", "does not print, or not here: a"),
-    ("$ ls nowhere", "`ls nowhere` fails:"),
-])
+@pytest.mark.parametrize(
+    "lines, says",
+    [
+        ("$ echo one 2\none 33", None),
+        ("$ printf 'a\\nb c\\nd\\n'\na\n...\nd", None),
+        ("$ echo one two\none ...", None),
+        ("$ echo one two\none", "does not print, or not here: one"),
+        ("$ printf 'a\\nb\\n'\nb\na", "does not print, or not here: a"),
+        ("$ ls nowhere", "`ls nowhere` fails:"),
+    ],
+)
 def test_transcript(tree, lines, says):
     code, output = tree({"docs/x.md": f"```console\n{lines}\n```\n"})("transcript")
     assert (code, says is None) in ((0, True), (1, False))
@@ -212,12 +283,15 @@ def test_transcript(tree, lines, says):
 def test_lint_names_what_is_wrong(tree, repo, monkeypatch):
     """Scripts are found by their first line, in every folder and with any name."""
     monkeypatch.setenv("VENV", str(repo / "build/venv"))
-    check = tree({"tests/tool": "#!/bin/bash\nrm $1\n", "tests/bad.py": "import os\nprint(1)\n", "build/x.py": "import os\n"})
+    check = tree(
+        {"tests/tool": "#!/bin/bash\nrm $1\n", "tests/bad.py": "import os\nprint(1)\n", "build/x.py": "import os\n"}
+    )
     code, said = check("lint")
     assert code == 1
     assert said.splitlines() == [
         "./tests/tool:2:4: note: Double quote to prevent globbing and word splitting. [SC2086]",
-        "tests/bad.py:1:8: F401 [*] `os` imported but unused"]
+        "tests/bad.py:1:8: F401 [*] `os` imported but unused",
+    ]
 
 
 def test_format_names_the_files_to_mend(tree, repo, monkeypatch):

@@ -15,55 +15,87 @@ from clean_clone import clean_clone, make, tracked
 REPO = pathlib.Path(__file__).resolve().parent.parent.parent
 ARTICLE = re.compile(r"^\*\*(?:An? )?([^*]+?)\.\*\* (.*?)(?=\n\n)", re.M | re.S)
 CHORES = dict(ARTICLE.findall((REPO / "CONTRIBUTING.md").read_text(encoding="utf-8")))
-VERB = '''/* verb_greet.c - atlas greet: a sample. */
+VERB = """/* verb_greet.c - atlas greet: a sample. */
 #include "runtime/cli/cli.h"
 
 int verb_greet(const Args *args)
 {
 	return puts(args->plan) < 0;
 }
-'''
+"""
 CHECK = '#!/bin/bash\n# A sample.\n[ -d "$1" ]\n'
 
 # Chore: {file: [(what is there, what goes before it)]} or {new file: its text, or the file that it is a copy of and what
 # is replaced in it}.
 SAMPLES = {
     "graph op": {
-        "artifacts/ops.h": [("OP(swiglu, OP_GRAPH", 'OP(negate, OP_GRAPH, "", "y = -x", IN(x, "ROWS, N"), OUT(y, "ROWS, N"))\n')],
+        "artifacts/ops.h": [
+            ("OP(swiglu, OP_GRAPH", 'OP(negate, OP_GRAPH, "", "y = -x", IN(x, "ROWS, N"), OUT(y, "ROWS, N"))\n')
+        ],
         "runtime/cpu/ref_call.h": [("RefFn ref_slot_rows,", "RefFn ref_negate;\n")],
         "runtime/cpu/ref_ops.c": [
-            ("void ref_swiglu(", 'void ref_negate(const RefCall *c)\n{\n\tref_floats(c, "y")[0] = -ref_floats(c, "x")[0];\n}\n\n'),
-            ("\t[OP_swiglu] = ref_swiglu,", "\t[OP_negate] = ref_negate,\n")]},
-    "kernel template": {"kernels/templates/gate_again.cu": ("kernels/templates/gate_rows.cu", [
-        ("KERNEL(gate_rows,", "KERNEL(gate_again,"), ("(256) gate_rows(", "(256) gate_again(")])},
+            (
+                "void ref_swiglu(",
+                'void ref_negate(const RefCall *c)\n{\n\tref_floats(c, "y")[0] = -ref_floats(c, "x")[0];\n}\n\n',
+            ),
+            ("\t[OP_swiglu] = ref_swiglu,", "\t[OP_negate] = ref_negate,\n"),
+        ],
+    },
+    "kernel template": {
+        "kernels/templates/gate_again.cu": (
+            "kernels/templates/gate_rows.cu",
+            [("KERNEL(gate_rows,", "KERNEL(gate_again,"), ("(256) gate_rows(", "(256) gate_again(")],
+        )
+    },
     "model family": {
         "models/sample/MODEL.toml": ("models/llama/MODEL.toml", [('family = "llama"', 'family = "sample"')]),
         "models/sample/facts.c": ("models/llama/facts.c", [("llama_keys[]", "sample_keys[]")]),
         "models/sample/graph.c": ("models/llama/graph.c", [("build_llama", "build_sample")]),
-        "models/families.h": [("void build_mistral(", "void build_sample(Compile *c);\nextern const ConfigKey sample_keys[];\n")],
-        "compiler/families.c": [('\t{"mistral", {', '\t{"sample", {"sample"}, {"SampleForCausalLM"}, build_sample, 0, sample_keys},\n')]},
+        "models/families.h": [
+            ("void build_mistral(", "void build_sample(Compile *c);\nextern const ConfigKey sample_keys[];\n")
+        ],
+        "compiler/families.c": [
+            ('\t{"mistral", {', '\t{"sample", {"sample"}, {"SampleForCausalLM"}, build_sample, 0, sample_keys},\n')
+        ],
+    },
     "verb of atlas": {
         "runtime/cli/verb_greet.c": VERB,
         "runtime/cli/cli.h": [("VerbFn verb_run,", "VerbFn verb_greet;\n")],
         "runtime/cli/atlas_main.c": [('\t{"diff", "compare two', '\t{"greet", "a sample", verb_greet, NULL, 1},\n')],
         "runtime/cli/cli_options.c": [
-            ("\tCOMPUTES = RUN", "\tGREET = 1 << 30,\n"), ('\t{"sign", SIGN}', '\t{"greet", GREET},\n'),
-            ('\t{"--all", 0, DIFF,', '\t{"--loudly", 0, GREET, NULL, "a sample", FLAG, FIELD(all), 0, 0},\n')]},
+            ("\tCOMPUTES = RUN", "\tGREET = 1 << 30,\n"),
+            ('\t{"sign", SIGN}', '\t{"greet", GREET},\n'),
+            ('\t{"--all", 0, DIFF,', '\t{"--loudly", 0, GREET, NULL, "a sample", FLAG, FIELD(all), 0, 0},\n'),
+        ],
+    },
     "option of atlasc": {
         "compiler/command_line.c": [
-            ("\tF_OUTPUT, F_TEXT,", "\tF_SAMPLE,\n"), ("\t[F_OUTPUT] = {", '\t[F_SAMPLE] = {"--sample", 0, NULL, "a sample"},\n'),
-            ("\tcase F_HASH:", "\tcase F_SAMPLE: cmd->sample = true; break;\n")],
-        "compiler/ir.h": [("\tbool hash_files; ", "\tbool sample;\n")]},
+            ("\tF_OUTPUT, F_TEXT,", "\tF_SAMPLE,\n"),
+            ("\t[F_OUTPUT] = {", '\t[F_SAMPLE] = {"--sample", 0, NULL, "a sample"},\n'),
+            ("\tcase F_HASH:", "\tcase F_SAMPLE: cmd->sample = true; break;\n"),
+        ],
+        "compiler/ir.h": [("\tbool hash_files; ", "\tbool sample;\n")],
+    },
     "key of MODEL.toml": {
         "compiler/option_table.h": [("\tN_OPTIONS,", "\tSAMPLE,\n")],
-        "compiler/option_table.c": [("\t[STATE_DTYPE] = {", '\t[SAMPLE] = {"runtime.sample", T_COUNT, 1, 9, false, "a sample"},\n')],
-        "compiler/read_options.c": [("\tconst Value *v = chosen(r, STATE_DTYPE);", "\t(void)chosen(r, SAMPLE);\n")]},
-    "diagnostic": {"compiler/codes.h": [("/* A02xx config.json", 'CODE(A0199, EXIT_USAGE, "sample", "A sample.", "Nothing.")\n')]},
+        "compiler/option_table.c": [
+            ("\t[STATE_DTYPE] = {", '\t[SAMPLE] = {"runtime.sample", T_COUNT, 1, 9, false, "a sample"},\n')
+        ],
+        "compiler/read_options.c": [("\tconst Value *v = chosen(r, STATE_DTYPE);", "\t(void)chosen(r, SAMPLE);\n")],
+    },
+    "diagnostic": {
+        "compiler/codes.h": [("/* A02xx config.json", 'CODE(A0199, EXIT_USAGE, "sample", "A sample.", "Nothing.")\n')]
+    },
     "check of the tree": {"scripts/check_sample.sh": CHECK},
     "section of the plan": {
-        "artifacts/plan_write.c": [('\tpack_one(add_piece(w, "provenance")',
-                                    '\tpack_one(add_piece(w, "sample"), &origin_schema, a->origins, a->n_origins, true);\n')],
-        "artifacts/plan_read.c": [('\t\t"tokenizer", "chat_template"};', '\t\t"sample",\n')]},
+        "artifacts/plan_write.c": [
+            (
+                '\tpack_one(add_piece(w, "provenance")',
+                '\tpack_one(add_piece(w, "sample"), &origin_schema, a->origins, a->n_origins, true);\n',
+            )
+        ],
+        "artifacts/plan_read.c": [('\t\t"tokenizer", "chat_template"};', '\t\t"sample",\n')],
+    },
 }
 
 
@@ -73,9 +105,19 @@ def named(chore: str) -> set[str]:
 
 
 def test_every_kind_of_chore_has_its_article():
-    assert list(CHORES) == ["graph op", "kernel template", "model family", "verb of atlas", "option of atlasc",
-                            "key of MODEL.toml", "diagnostic", "weight format", "check of the tree", "section of the plan",
-                            "target or card"]
+    assert list(CHORES) == [
+        "graph op",
+        "kernel template",
+        "model family",
+        "verb of atlas",
+        "option of atlasc",
+        "key of MODEL.toml",
+        "diagnostic",
+        "weight format",
+        "check of the tree",
+        "section of the plan",
+        "target or card",
+    ]
     assert all(len(named(chore)) >= 1 for chore in CHORES)
 
 
@@ -93,8 +135,11 @@ def test_the_sample_needs_no_other_file(chore):
         folder = file.rpartition("/")[0] + "/"
         patterns = [re.escape(name).replace("NAME", r"\w+") for name in named(chore)]
         is_named = any(re.fullmatch(pattern, file) for pattern in patterns)
-        is_new = not (REPO / file).exists() and (any(name.startswith(folder) for name in named(chore)) or
-                                                 folder.startswith("models/sample/") and "models/" in named(chore))
+        is_new = not (REPO / file).exists() and (
+            any(name.startswith(folder) for name in named(chore))
+            or folder.startswith("models/sample/")
+            and "models/" in named(chore)
+        )
         assert is_named or is_new, f"CONTRIBUTING.md does not name {file} for: {chore}"
 
 

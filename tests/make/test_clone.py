@@ -33,9 +33,24 @@ def bare():
     env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
 
     def run(*words, cwd=None):
-        return subprocess.run(["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount", "sh", "-c", BARE,
-                               "sh", *map(str, words)], cwd=cwd, env=env, text=True, capture_output=True, check=False,
-                              timeout=120)
+        return subprocess.run(
+            [
+                "unshare",
+                *([] if os.geteuid() == 0 else ["--map-root-user"]),
+                "--mount",
+                "sh",
+                "-c",
+                BARE,
+                "sh",
+                *map(str, words),
+            ],
+            cwd=cwd,
+            env=env,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
 
     got = run("true") if shutil.which("unshare") else None
     if got is None or got.returncode != 0:
@@ -73,7 +88,9 @@ def test_compiler_finds_nvrtc_beside_itself(clone, bare, tmp_path, kernel_cache)
     assert (tmp_path / "again.bin").read_bytes() == plan.read_bytes()
 
 
-@pytest.mark.parametrize("folder, origin", [("build", "deps"), ("build-asan", "../build/deps"), ("out/x", "../../build/deps")])
+@pytest.mark.parametrize(
+    "folder, origin", [("build", "deps"), ("build-asan", "../build/deps"), ("out/x", "../../build/deps")]
+)
 def test_any_build_folder_finds_the_wheels(clone, folder, origin):
     got = make(clone, "-s", f"BUILD={folder}", "LINK=1", "flags")
     assert got.returncode == 0, got.stderr
@@ -83,19 +100,25 @@ def test_any_build_folder_finds_the_wheels(clone, folder, origin):
 def test_a_missing_part_of_nvrtc_is_named(clone, bare, tmp_path, kernel_cache):
     """A0910 says what was looked for, and where; a broken library is not passed over for another."""
     folder = clone / "build/deps/cuda/nvidia/cu13/lib"
-    part, = folder.glob("libnvrtc-builtins.so.*")
+    (part,) = folder.glob("libnvrtc-builtins.so.*")
     away = part.with_name("away")
     part.rename(away)
     try:
         got = compiles(bare, clone / "build/atlasc", tmp_path / "plan.bin", kernel_cache)
-        assert (got.returncode, got.stderr) == (5, (
-            f"atlasc: error[A0910]: NVRTC does not work: {part.name} is neither in the folder of "
-            f"{folder}/libnvrtc.so.13 "
-            "nor where the loader looks\n"))
+        assert (got.returncode, got.stderr) == (
+            5,
+            (
+                f"atlasc: error[A0910]: NVRTC does not work: {part.name} is neither in the folder of "
+                f"{folder}/libnvrtc.so.13 "
+                "nor where the loader looks\n"
+            ),
+        )
         part.write_text("no library")
         got = compiles(bare, clone / "build/atlasc", tmp_path / "plan.bin", kernel_cache)
-        assert (got.returncode, got.stderr) == (5, (
-            f"atlasc: error[A0910]: NVRTC does not work: {part.name} cannot be loaded: {part}: file too short\n"))
+        assert (got.returncode, got.stderr) == (
+            5,
+            (f"atlasc: error[A0910]: NVRTC does not work: {part.name} cannot be loaded: {part}: file too short\n"),
+        )
     finally:
         away.replace(part)
 
@@ -103,23 +126,53 @@ def test_a_missing_part_of_nvrtc_is_named(clone, bare, tmp_path, kernel_cache):
 def test_parts_of_several_copies_of_nvrtc_stay_together(clone, bare, tmp_path, kernel_cache):
     """Of several copies that the loader knows, each libnvrtc goes with the part that lies beside it."""
     folder = clone / "build/deps/cuda/nvidia/cu13/lib"
-    part, = folder.glob("libnvrtc-builtins.so.*")
+    (part,) = folder.glob("libnvrtc-builtins.so.*")
     other = tmp_path / "other"
     other.mkdir()
     (other / part.name).write_text("of another version")
-    got = bare("env", f"LD_LIBRARY_PATH={other}", clone / "build/atlasc", "tests/fixtures/llama-trained", "-q", "-o",
-               tmp_path / "plan.bin", "--cache-dir", kernel_cache, cwd=clone)
+    got = bare(
+        "env",
+        f"LD_LIBRARY_PATH={other}",
+        clone / "build/atlasc",
+        "tests/fixtures/llama-trained",
+        "-q",
+        "-o",
+        tmp_path / "plan.bin",
+        "--cache-dir",
+        kernel_cache,
+        cwd=clone,
+    )
     assert got.returncode == 0, got.stderr
     (other / part.name).unlink()
     for name in (part.name, "libnvrtc.so.13"):  # as a distribution has it: links in one folder, files in another
         (other / name).symlink_to(folder / name)
     shutil.copy(clone / "build/atlasc", tmp_path / "atlasc")
-    got = bare("env", f"LD_LIBRARY_PATH={other}", tmp_path / "atlasc", "tests/fixtures/llama-trained", "-q", "-o",
-               tmp_path / "plan.bin", "--cache-dir", kernel_cache, cwd=clone)
+    got = bare(
+        "env",
+        f"LD_LIBRARY_PATH={other}",
+        tmp_path / "atlasc",
+        "tests/fixtures/llama-trained",
+        "-q",
+        "-o",
+        tmp_path / "plan.bin",
+        "--cache-dir",
+        kernel_cache,
+        cwd=clone,
+    )
     assert got.returncode == 0, got.stderr
     (other / part.name).unlink()  # and only libnvrtc is linked
-    got = bare("env", f"LD_LIBRARY_PATH={other}", tmp_path / "atlasc", "tests/fixtures/llama-trained", "-q", "-o",
-               tmp_path / "plan.bin", "--cache-dir", kernel_cache, cwd=clone)
+    got = bare(
+        "env",
+        f"LD_LIBRARY_PATH={other}",
+        tmp_path / "atlasc",
+        "tests/fixtures/llama-trained",
+        "-q",
+        "-o",
+        tmp_path / "plan.bin",
+        "--cache-dir",
+        kernel_cache,
+        cwd=clone,
+    )
     assert got.returncode == 0, got.stderr
 
 
@@ -140,8 +193,9 @@ def test_installed_tree_works_alone(clone, bare, tmp_path, kernel_cache):
     shutil.move(clone / "build/deps", clone / "build/deps.away")
     try:
         for name in ("atlasc", "atlas"):
-            got = subprocess.run([root / "usr/bin" / name, "--version"], text=True, capture_output=True,
-                                 check=False, timeout=60)
+            got = subprocess.run(
+                [root / "usr/bin" / name, "--version"], text=True, capture_output=True, check=False, timeout=60
+            )
             assert got.returncode == 0, got.stderr
             assert got.stdout.startswith(name + " ")
         got = compiles(bare, root / "usr/bin/atlasc", tmp_path / "plan.bin", kernel_cache)
@@ -152,9 +206,27 @@ def test_installed_tree_works_alone(clone, bare, tmp_path, kernel_cache):
         (tmp_path / "elsewhere").rename(root)
     finally:
         shutil.move(clone / "build/deps.away", clone / "build/deps")
-    for name in ("man/man1/atlasc.1", "man/man1/atlas-run.1", "man/man5/MODEL.toml.5", "bash-completion/completions/atlas"):
+    for name in (
+        "man/man1/atlasc.1",
+        "man/man1/atlas-run.1",
+        "man/man5/MODEL.toml.5",
+        "bash-completion/completions/atlas",
+    ):
         assert (root / "usr/share" / name).stat().st_size > 0
     source = tmp_path / "user.c"
-    source.write_text('#include <atlas.h>\nint main(void) { return 0; }\n')
-    subprocess.run(["cc", "-std=c11", "-Wall", "-Werror", f"-I{root}/usr/include", source, "-o",
-                    tmp_path / "user", f"-L{root}/usr/lib", "-latlas"], check=True)
+    source.write_text("#include <atlas.h>\nint main(void) { return 0; }\n")
+    subprocess.run(
+        [
+            "cc",
+            "-std=c11",
+            "-Wall",
+            "-Werror",
+            f"-I{root}/usr/include",
+            source,
+            "-o",
+            tmp_path / "user",
+            f"-L{root}/usr/lib",
+            "-latlas",
+        ],
+        check=True,
+    )

@@ -26,11 +26,22 @@ from clean_clone import clean_clone, outside_make
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPO = HERE.parent.parent
-PAGES = ["README.md", "CONTRIBUTING.md", "tests/README.md", *sorted(f"docs/{p.name}" for p in (REPO / "docs").glob("*.md"))]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "tests/README.md",
+    *sorted(f"docs/{p.name}" for p in (REPO / "docs").glob("*.md")),
+]
 ROWS = {row["command"]: row for row in tomllib.loads((HERE / "commands.toml").read_text(encoding="utf-8"))["row"]}
 KEYS = {"command", "long", "run", "after", "exit", "without_gpu", "not_run"}
 HELP = "make help"  # as the name of a page
-ENDS = {"--version", "--help", "--help-model", "--list-targets", "--list-ops"}  # options that are a whole command of atlasc
+ENDS = {
+    "--version",
+    "--help",
+    "--help-model",
+    "--list-targets",
+    "--list-ops",
+}  # options that are a whole command of atlasc
 
 # Files of the reader's that pages name, and how a clean clone with a build comes by them. MODEL has few buckets, since
 # commands that name no cache folder compile all kernels.
@@ -77,8 +88,12 @@ def is_whole(code: str) -> bool:
     if name == "atlas":
         return len(rest) > 1 and not rest[1].startswith("-")
     if name == "atlasc":
-        return bool(rest) and (rest[0] in ENDS or not rest[0].startswith("-") and (
-            len(rest) > 1 or rest[0] not in ("calibrate", "explain", "kernels")) and rest != ["MODEL"])
+        return bool(rest) and (
+            rest[0] in ENDS
+            or not rest[0].startswith("-")
+            and (len(rest) > 1 or rest[0] not in ("calibrate", "explain", "kernels"))
+            and rest != ["MODEL"]
+        )
     if name in ("make", "git"):
         return bool(rest)
     return program.startswith(("build/", "scripts/", "tests/")) and bool(rest)
@@ -91,11 +106,19 @@ def commands(text: str) -> list[str]:
 
 def of_help(repo: pathlib.Path) -> list[str]:
     """The targets that `make help` lists, as commands; those that remove or replace what others need, last."""
-    said = subprocess.run(["make", "-s", "help"], cwd=repo, env=outside_make(), capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["make", "-s", "help"], cwd=repo, env=outside_make(), capture_output=True, text=True, check=True
+    )
     found = re.findall(r"^ {2}(make \S+)", said.stdout, re.M)
     assert len(found) > 15, said.stdout
-    return sorted(found, key=lambda command: ["make golden", "make format", "make clean"].index(command) + 1
-                  if command in ("make golden", "make format", "make clean") else 0)
+    return sorted(
+        found,
+        key=lambda command: (
+            ["make golden", "make format", "make clean"].index(command) + 1
+            if command in ("make golden", "make format", "make clean")
+            else 0
+        ),
+    )
 
 
 def commands_of(page: str) -> list[str]:
@@ -111,7 +134,11 @@ def wrong_rows(rows: dict[str, dict], named: set[str]) -> list[str]:
     for command, row in rows.items():
         wrong += [f"{command}: unknown key {key}" for key in row.keys() - KEYS]
         wrong += [f"{command}: no reason" for key in ("not_run", "without_gpu") if key in row and len(row[key]) < 5]
-        wrong += [f"{command}: runs after `{earlier}`, which no page names" for earlier in row.get("after", []) if earlier not in named]
+        wrong += [
+            f"{command}: runs after `{earlier}`, which no page names"
+            for earlier in row.get("after", [])
+            if earlier not in named
+        ]
         if not row.keys() & {"long", "not_run", "without_gpu", "exit"}:
             wrong.append(f"{command}: the row says nothing")
     return wrong
@@ -127,15 +154,27 @@ def test_rows_name_commands_of_the_pages():
 def environment(clone: pathlib.Path, **more: str) -> dict[str, str]:
     home = clone.parent / "home"
     home.mkdir(exist_ok=True)
-    return outside_make() | {"HOME": str(home), "DESTDIR": str(clone.parent / "destdir"), "PATH": f"{clone}/build:{os.environ['PATH']}"} | more
+    return (
+        outside_make()
+        | {"HOME": str(home), "DESTDIR": str(clone.parent / "destdir"), "PATH": f"{clone}/build:{os.environ['PATH']}"}
+        | more
+    )
 
 
 def fails(clone: pathlib.Path, command: str, row: dict, env: dict[str, str], timeout: float = 300) -> str | None:
     """Runs a command; a line with its words if it does not end as it must."""
     try:
-        got = subprocess.run(["bash", "-c", f"set -eo pipefail; {row.get('run', command)}"], cwd=clone, env=env, text=True,
-                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-                             timeout=timeout)
+        got = subprocess.run(
+            ["bash", "-c", f"set -eo pipefail; {row.get('run', command)}"],
+            cwd=clone,
+            env=env,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=timeout,
+        )
     except subprocess.TimeoutExpired as end:
         return f"`{command}`: {timeout} s are over: {str(end.stdout)[-3000:]}"
     has_gpu = pathlib.Path("/dev/nvidiactl").exists()
@@ -176,7 +215,9 @@ def test_commands_run(ready, page):
         if command == "make format":  # check_format.sh judges what it changes
             subprocess.run(["git", "checkout", "-q", "."], cwd=ready, check=True)
     unstage(ready)
-    changed = subprocess.run(["git", "status", "--porcelain"], cwd=ready, capture_output=True, text=True, check=True).stdout
+    changed = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=ready, capture_output=True, text=True, check=True
+    ).stdout
     if changed:
         failed.append(f"changed or left behind: {changed}")
         subprocess.run(["git", "checkout", "-q", "."], cwd=ready, check=True)  # the next page is not to blame
@@ -211,11 +252,20 @@ def unknown(code: str, helps: dict[str, str]) -> list[str]:
     found = re.match(r"(?:build/)?(atlasc|atlas)\b(?: ([a-z]+)\b)?", code)
     if not found:
         known = options_in("\n".join(helps.values()))
-        return [f"`{code}`: no command has {option}" for option in sorted(options_in(code) - known)] if code.startswith("-") else []
+        return (
+            [f"`{code}`: no command has {option}" for option in sorted(options_in(code) - known)]
+            if code.startswith("-")
+            else []
+        )
     program, verb = found.groups()
     if program == "atlasc":
         known = options_in(helps["atlasc"])
-        if verb and not re.search(rf"^ *atlasc {verb} ", helps["atlasc"], re.M) and code.split()[1] == verb and len(code.split()) == 2:
+        if (
+            verb
+            and not re.search(rf"^ *atlasc {verb} ", helps["atlasc"], re.M)
+            and code.split()[1] == verb
+            and len(code.split()) == 2
+        ):
             return [f"`{code}`: atlasc has no {verb}"]
     elif verb is None:
         known = options_in(helps["atlas"])
@@ -223,7 +273,10 @@ def unknown(code: str, helps: dict[str, str]) -> list[str]:
         return [f"`{code}`: atlas has no verb {verb}"]
     else:
         known = options_in(helps[f"atlas {verb}"])
-    return [f"`{code}`: {' '.join(filter(None, (program, verb)))} has no {option}" for option in sorted(options_in(code) - known)]
+    return [
+        f"`{code}`: {' '.join(filter(None, (program, verb)))} has no {option}"
+        for option in sorted(options_in(code) - known)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +286,9 @@ def helps(atlas, atlasc, repo) -> dict[str, str]:
     assert len(verbs) > 8
     texts |= {f"atlas {verb}": atlas(verb, "--help").stdout for verb in verbs}
     scripts = [repo / "tests/run", repo / "tests/golden/run", *sorted((repo / "scripts").glob("*.sh"))]
-    texts[""] = "\n".join(line for path in scripts for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    texts[""] = "\n".join(
+        line for path in scripts for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")
+    )
     for tool in ("scripts/gpu_report.py", "tests/mutation/run"):
         texts[""] += subprocess.run([repo / tool, "--help"], capture_output=True, text=True, check=True).stdout
     return texts
@@ -272,44 +327,94 @@ make/   a folder
 
 
 def test_commands_are_found_in_order():
-    assert commands(PAGE) == ["make lines", "atlas bench plan.bin", "make demo", "build/atlas audit p --why 'a[1]'",
-                              "make hooks", "cp a b && mv b c", "build/atlas info p"]
+    assert commands(PAGE) == [
+        "make lines",
+        "atlas bench plan.bin",
+        "make demo",
+        "build/atlas audit p --why 'a[1]'",
+        "make hooks",
+        "cp a b && mv b c",
+        "build/atlas info p",
+    ]
 
 
-@pytest.mark.parametrize("code, whole", [
-    ("build/atlas verify --each-layer", False), ("build/atlas diff OLD NEW", True), ("atlasc --sign key.pem", False),
-    ("build/atlasc --list-targets", True), ("atlasc explain", False), ("atlasc explain A0312", True), ("build/atlasc", False),
-    ("tests/run --only unit", True), ("tests/run", False), ("git status", True), ("don't", False), ("build/atlasc MODEL", False),
-])
+@pytest.mark.parametrize(
+    "code, whole",
+    [
+        ("build/atlas verify --each-layer", False),
+        ("build/atlas diff OLD NEW", True),
+        ("atlasc --sign key.pem", False),
+        ("build/atlasc --list-targets", True),
+        ("atlasc explain", False),
+        ("atlasc explain A0312", True),
+        ("build/atlasc", False),
+        ("tests/run --only unit", True),
+        ("tests/run", False),
+        ("git status", True),
+        ("don't", False),
+        ("build/atlasc MODEL", False),
+    ],
+)
 def test_what_is_a_whole_command(code, whole):
     assert is_whole(code) == whole
 
 
 def test_wrong_rows_are_named():
-    rows = {"make a": {"command": "make a", "long": 1}, "make b": {"command": "make b", "why": "x"},
-            "make c": {"command": "make c", "not_run": "", "after": ["make d"]}}
+    rows = {
+        "make a": {"command": "make a", "long": 1},
+        "make b": {"command": "make b", "why": "x"},
+        "make c": {"command": "make c", "not_run": "", "after": ["make d"]},
+    }
     assert wrong_rows(rows, {"make b", "make c"}) == [
-        "no page names `make a`", "make b: unknown key why", "make b: the row says nothing", "make c: no reason",
-        "make c: runs after `make d`, which no page names"]
+        "no page names `make a`",
+        "make b: unknown key why",
+        "make b: the row says nothing",
+        "make c: no reason",
+        "make c: runs after `make d`, which no page names",
+    ]
 
 
-@pytest.mark.parametrize("command, row, says", [
-    ("true", {}, None), ("false", {}, "`false` ends with exit code 1: "), ("false | true", {}, "exit code 1"),
-    ("exit 4", {"exit": 4}, None), ("true", {"exit": 4}, "exit code 0"), ("echo words; exit 2", {}, "exit code 2: words"),
-    ("false", {"run": "true"}, None), ("sleep 9", {}, "`sleep 9`: 1 s are over"),
-])
+@pytest.mark.parametrize(
+    "command, row, says",
+    [
+        ("true", {}, None),
+        ("false", {}, "`false` ends with exit code 1: "),
+        ("false | true", {}, "exit code 1"),
+        ("exit 4", {"exit": 4}, None),
+        ("true", {"exit": 4}, "exit code 0"),
+        ("echo words; exit 2", {}, "exit code 2: words"),
+        ("false", {"run": "true"}, None),
+        ("sleep 9", {}, "`sleep 9`: 1 s are over"),
+    ],
+)
 def test_what_fails_is_named(tmp_path, command, row, says):
     got = fails(tmp_path, command, row, dict(os.environ), 1)
     assert got is None if says is None else says in got
 
 
-@pytest.mark.parametrize("code, says", [
-    ("atlas run --seed 1", None), ("atlas run --seeds 1", "atlas run has no --seeds"), ("atlas walk", "atlas has no verb walk"),
-    ("build/atlas --version", None), ("atlasc --seed", None), ("build/atlasc MODEL --sed 1", "atlasc has no --sed"),
-    ("atlasc calibrate", None), ("atlasc calibrates", "atlasc has no calibrates"), ("--trust PEM", None),
-    ("--trusts PEM", "no command has --trusts"), ("-z", "no command has -z"), ("make -n x", None),
-])
+@pytest.mark.parametrize(
+    "code, says",
+    [
+        ("atlas run --seed 1", None),
+        ("atlas run --seeds 1", "atlas run has no --seeds"),
+        ("atlas walk", "atlas has no verb walk"),
+        ("build/atlas --version", None),
+        ("atlasc --seed", None),
+        ("build/atlasc MODEL --sed 1", "atlasc has no --sed"),
+        ("atlasc calibrate", None),
+        ("atlasc calibrates", "atlasc has no calibrates"),
+        ("--trust PEM", None),
+        ("--trusts PEM", "no command has --trusts"),
+        ("-z", "no command has -z"),
+        ("make -n x", None),
+    ],
+)
 def test_unknown_verbs_and_options_are_named(code, says):
-    helps = {"atlas": "  run  x\n  --version", "atlas run": "--seed N --trust PEM", "atlasc": "atlasc calibrate x\n --seed --list", "": "--long"}
+    helps = {
+        "atlas": "  run  x\n  --version",
+        "atlas run": "--seed N --trust PEM",
+        "atlasc": "atlasc calibrate x\n --seed --list",
+        "": "--long",
+    }
     got = unknown(code, helps)
     assert got == [] if says is None else len(got) == 1 and says in got[0]

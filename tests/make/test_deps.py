@@ -15,7 +15,15 @@ import time
 
 import pytest
 
-STATIC = {"libjansson-dev", "libevent-dev", "libmsgpack-dev", "libssl-dev", "libsodium-dev", "libedit-dev", "libncurses-dev"}
+STATIC = {
+    "libjansson-dev",
+    "libevent-dev",
+    "libmsgpack-dev",
+    "libssl-dev",
+    "libsodium-dev",
+    "libedit-dev",
+    "libncurses-dev",
+}
 
 
 @pytest.fixture
@@ -33,10 +41,23 @@ def deps(repo: pathlib.Path, tmp_path: pathlib.Path):
         (toolkit / "include").mkdir(parents=True, exist_ok=True)
         for header in ("cuda.h", "nvrtc.h"):
             (toolkit / "include" / header).touch()
-        env = {"PATH": f"{folder}:{os.environ['PATH']}", "CC": "cc", "CUDA_ROOT": str(toolkit),
-               "WHEELS": str(tmp_path / "wheels"), "VENV": str(tmp_path / "venv"), **variables}
-        return subprocess.run([repo / "scripts/deps.sh", *args], cwd=repo, env=env, text=True,
-                              capture_output=True, check=False, timeout=60)
+        env = {
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            "CC": "cc",
+            "CUDA_ROOT": str(toolkit),
+            "WHEELS": str(tmp_path / "wheels"),
+            "VENV": str(tmp_path / "venv"),
+            **variables,
+        }
+        return subprocess.run(
+            [repo / "scripts/deps.sh", *args],
+            cwd=repo,
+            env=env,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
 
     return run
 
@@ -57,8 +78,10 @@ def test_every_missing_package_is_one_line(deps):
     assert got.returncode != 0
     assert got.stdout == ""
     lines = got.stderr.splitlines()
-    assert "missing: Debian package libjansson-dev (JSON of the checkpoint, linked statically); " \
-           "`make deps` installs it" in lines
+    assert (
+        "missing: Debian package libjansson-dev (JSON of the checkpoint, linked statically); "
+        "`make deps` installs it" in lines
+    )
     assert {line.split()[3] for line in lines} == STATIC
     assert len(lines) == len(STATIC)
 
@@ -66,8 +89,10 @@ def test_every_missing_package_is_one_line(deps):
 def test_missing_toolkit_names_the_wheel(deps, tmp_path):
     got = deps("check", "build", CUDA_ROOT=str(tmp_path / "none"))
     assert got.returncode != 0
-    assert got.stderr == ("missing: CUDA toolkit 13 or PyPI package nvidia-cuda-nvrtc==13.0.88 "
-                          "(compiles the kernels); `make deps` installs it\n")
+    assert got.stderr == (
+        "missing: CUDA toolkit 13 or PyPI package nvidia-cuda-nvrtc==13.0.88 "
+        "(compiles the kernels); `make deps` installs it\n"
+    )
 
 
 def test_install_says_why_and_asks_apt_once(deps, tmp_path):
@@ -82,8 +107,9 @@ def test_install_says_why_and_asks_apt_once(deps, tmp_path):
 
 
 def test_failing_apt_is_one_clear_line_last(deps):
-    got = deps("install", "build", stubs={**ELSEWHERE, "id": "echo 0",
-                                          "apt-get": "echo E: no route to the mirror; exit 100"})
+    got = deps(
+        "install", "build", stubs={**ELSEWHERE, "id": "echo 0", "apt-get": "echo E: no route to the mirror; exit 100"}
+    )
     assert got.returncode == 1
     assert "E: no route to the mirror" in got.stderr
     last = got.stderr.splitlines()[-1]
@@ -112,8 +138,9 @@ def test_failing_pip_is_one_clear_line_last(deps, tmp_path):
     pip.chmod(0o755)
     got = deps("install", "build", CUDA_ROOT=str(tmp_path / "none"))
     assert got.returncode == 1
-    assert got.stderr.splitlines()[-1] == ("missing: PyPI packages nvidia-cuda-nvrtc==13.0.88 "
-                                           "nvidia-cuda-runtime==13.0.96: pip failed (above)")
+    assert got.stderr.splitlines()[-1] == (
+        "missing: PyPI packages nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96: pip failed (above)"
+    )
     assert not (tmp_path / "wheels").exists()
 
 

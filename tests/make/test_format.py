@@ -13,8 +13,13 @@ def run(repo, tmp_path):
     def call(text, *options):
         file = tmp_path / "x.c"
         file.write_bytes(text.encode())
-        got = subprocess.run([sys.executable, repo / "scripts/format_c.py", *options, file], text=True,
-                             capture_output=True, check=False, timeout=60)
+        got = subprocess.run(
+            [sys.executable, repo / "scripts/format_c.py", *options, file],
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
         assert got.stderr == ""
         return got.returncode, got.stdout.replace(str(file), "x.c"), file.read_bytes().decode()
 
@@ -27,8 +32,10 @@ WRONG = {
     "operator": ("\tif (a\n\t\t&& b\n\t\t|| c)\n", "\tif (a &&\n\t\tb ||\n\t\tc)\n"),
     "operator of a macro": ("#define A \\\n\tB \\\n\t&& C\n", "#define A \\\n\tB && \\\n\tC\n"),
     "body": ("int f(void)\n{ return 1; }\n", "int f(void)\n{\n\treturn 1;\n}\n"),
-    "includes": ("/* x */\n#include <stdio.h>\n#include <a.h>\n\n#include \"b.h\"\n#include \"a.h\"\nint a;\n",
-                 "/* x */\n#include \"b.h\"\n#include \"a.h\"\n\n#include <stdio.h>\n#include <a.h>\nint a;\n"),
+    "includes": (
+        '/* x */\n#include <stdio.h>\n#include <a.h>\n\n#include "b.h"\n#include "a.h"\nint a;\n',
+        '/* x */\n#include "b.h"\n#include "a.h"\n\n#include <stdio.h>\n#include <a.h>\nint a;\n',
+    ),
 }
 
 
@@ -46,11 +53,14 @@ def test_names_the_line_that_changes(run):
     assert run("int a;\nint b; \n", "--check")[1] == "x.c:2: `make format` would change this line\n"
 
 
-@pytest.mark.parametrize("before, why", [
-    ("\tif (a /* why */", "the line before ends with a comment"),
-    ("\tif (a // why", "the line before ends with a comment"),
-    ("\tif (" + "a" * 111, "the line before has no room for it"),
-])
+@pytest.mark.parametrize(
+    "before, why",
+    [
+        ("\tif (a /* why */", "the line before ends with a comment"),
+        ("\tif (a // why", "the line before ends with a comment"),
+        ("\tif (" + "a" * 111, "the line before has no room for it"),
+    ],
+)
 def test_what_it_cannot_mend_is_named(run, before, why):
     text = f"{before}\n\t\t|| b)\n"
     for options in ([], ["--check"]):
@@ -58,5 +68,5 @@ def test_what_it_cannot_mend_is_named(run, before, why):
 
 
 def test_text_and_comments_keep_their_operators(run):
-    text = "/* either a\n * || b\n */\nconst char *s = \"a && b\";\n#if A \\\n\t|| B\n#endif\n"
-    assert run(text)[2].startswith("/* either a\n * || b\n */\nconst char *s = \"a && b\";\n")
+    text = '/* either a\n * || b\n */\nconst char *s = "a && b";\n#if A \\\n\t|| B\n#endif\n'
+    assert run(text)[2].startswith('/* either a\n * || b\n */\nconst char *s = "a && b";\n')

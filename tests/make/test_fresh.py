@@ -20,9 +20,14 @@ def script(repo: pathlib.Path, tmp_path: pathlib.Path):
         for name, text in stubs.items():
             (folder / name).write_text(f"#!/bin/sh\n{text}\n")
             (folder / name).chmod(0o755)
-        return subprocess.Popen([repo / "scripts/test_fresh.sh", tmp_path / "b", "demo"], text=True,
-                                env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_hear_interrupts)
+        return subprocess.Popen(
+            [repo / "scripts/test_fresh.sh", tmp_path / "b", "demo"],
+            text=True,
+            env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=_hear_interrupts,
+        )
 
     return start
 
@@ -36,11 +41,16 @@ def left_behind(tmp_path: pathlib.Path) -> list[pathlib.Path]:
     return list((tmp_path / "b").iterdir()) if (tmp_path / "b").exists() else []
 
 
-@pytest.mark.parametrize("stubs, message", [
-    ({"id": "echo 1000"}, "test-fresh: needs root, for debootstrap and chroot\n"),
-    ({"id": "echo 0", "unshare": "exit 1"},
-     "test-fresh: needs namespaces (unshare --mount --pid), which this machine refuses\n"),
-])
+@pytest.mark.parametrize(
+    "stubs, message",
+    [
+        ({"id": "echo 1000"}, "test-fresh: needs root, for debootstrap and chroot\n"),
+        (
+            {"id": "echo 0", "unshare": "exit 1"},
+            "test-fresh: needs namespaces (unshare --mount --pid), which this machine refuses\n",
+        ),
+    ],
+)
 def test_a_machine_that_cannot_is_told_why(script, tmp_path, stubs, message):
     run = script(**stubs)
     assert (run.communicate(timeout=60), run.returncode) == (("", message), 5)
@@ -48,9 +58,11 @@ def test_a_machine_that_cannot_is_told_why(script, tmp_path, stubs, message):
 
 
 needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], check=False,
-                                        capture_output=True).returncode != 0,
-    reason="needs root and namespaces (unshare --mount --pid)")
+    os.geteuid() != 0
+    or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], check=False, capture_output=True).returncode
+    != 0,
+    reason="needs root and namespaces (unshare --mount --pid)",
+)
 
 
 @needs_root
@@ -65,7 +77,9 @@ def test_a_mirror_that_does_not_answer(script, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_it_leaves_nothing(script, tmp_path, number):
     """Neither files nor mounts nor processes: what it started dies with it."""
-    run = script(debootstrap=f'mkdir "$3/proc"; mount -t proc proc "$3/proc"; touch {tmp_path}/begun; exec sleep 3141592')
+    run = script(
+        debootstrap=f'mkdir "$3/proc"; mount -t proc proc "$3/proc"; touch {tmp_path}/begun; exec sleep 3141592'
+    )
     while not (tmp_path / "begun").exists():
         assert run.poll() is None
     run.send_signal(number)
@@ -88,8 +102,14 @@ def _read(path: pathlib.Path) -> bytes:
 @pytest.mark.long
 def test_the_first_command_works_on_a_bare_debian(repo, build_dir):
     """`make demo` in a new root, where neither a toolkit nor a package of ours is; of the last commit."""
-    got = subprocess.run([repo / "scripts/test_fresh.sh", build_dir, "demo"], text=True, stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, check=False, timeout=3600)
+    got = subprocess.run(
+        [repo / "scripts/test_fresh.sh", build_dir, "demo"],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=3600,
+    )
     last = got.stdout.splitlines()[-1]
     if got.returncode == 5:
         pytest.skip(last)

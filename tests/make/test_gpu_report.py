@@ -46,8 +46,15 @@ class Page(html.parser.HTMLParser):
 def report(folder: pathlib.Path, *args: object, **env: str):
     """Runs the script; (exit code, its JSON after the schema's check, its page, what it printed)."""
     kept = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
-    done = subprocess.run([str(REPO / "scripts" / "gpu_report.py"), "--out", str(folder), *map(str, args)],
-                          capture_output=True, text=True, env=kept | env, cwd=REPO, timeout=240, check=False)
+    done = subprocess.run(
+        [str(REPO / "scripts" / "gpu_report.py"), "--out", str(folder), *map(str, args)],
+        capture_output=True,
+        text=True,
+        env=kept | env,
+        cwd=REPO,
+        timeout=240,
+        check=False,
+    )
     assert (folder / "gpu-report.json").exists(), done.stderr
     text = (folder / "gpu-report.json").read_text()
     got = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
@@ -81,8 +88,16 @@ def test_without_a_driver_nothing_is_run(build_dir, tmp_path):
 @pytest.mark.parametrize("target", CARDS)
 def test_each_target_on_the_fake_driver(build_dir, kernel_cache, fake, tmp_path, target):
     name = f"{HOSTILE} {target}"
-    rc, got, page, out = report(tmp_path, "--build-dir", build_dir, "--cache-dir", kernel_cache, LD_LIBRARY_PATH=fake,
-                                 FAKE_CUDA_CC=CARDS[target], FAKE_CUDA_NAME=name)
+    rc, got, page, out = report(
+        tmp_path,
+        "--build-dir",
+        build_dir,
+        "--cache-dir",
+        kernel_cache,
+        LD_LIBRARY_PATH=fake,
+        FAKE_CUDA_CC=CARDS[target],
+        FAKE_CUDA_NAME=name,
+    )
     assert rc == 5, [t for t in got["tests"] if t["status"] == "failed"]
     assert got["target"] == target and got["card"]["is_fake"] and got["card"]["cuda"] == "13.0"
     assert got["card"]["compute_capability"] == CARDS[target]
@@ -99,8 +114,15 @@ def test_each_target_on_the_fake_driver(build_dir, kernel_cache, fake, tmp_path,
 def test_kernels_listed_are_those_that_serve_the_target(build_dir, kernel_cache, fake, tmp_path):
     of = {}
     for target in ("sm_80", "sm_90a"):
-        _, got, _, _ = report(tmp_path / target, "--build-dir", build_dir, "--only", "kernels", LD_LIBRARY_PATH=fake,
-                               FAKE_CUDA_CC=CARDS[target])
+        _, got, _, _ = report(
+            tmp_path / target,
+            "--build-dir",
+            build_dir,
+            "--only",
+            "kernels",
+            LD_LIBRARY_PATH=fake,
+            FAKE_CUDA_CC=CARDS[target],
+        )
         of[target] = [t["name"] for t in got["tests"]]
         assert of[target] == names_of(build_dir, target)
     assert of["sm_80"] != of["sm_90a"]
@@ -117,6 +139,7 @@ def test_a_card_of_no_target(build_dir, fake, tmp_path):
 
 def load():
     import importlib.util
+
     spec = importlib.util.spec_from_file_location("gpu_report", REPO / "scripts" / "gpu_report.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -140,8 +163,20 @@ def real(build_dir, kernel_cache, tmp_path, monkeypatch):
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setitem(module.LIMIT, only, limit)
         monkeypatch.setattr(module, "WATCHED", ("llama-trained",))
-        rc = module.main(["--build-dir", str(build), "--out", str(tmp_path / "out"), "--only", only,
-                          "--commit", "abcdef1", "--cache-dir", str(kernel_cache)])
+        rc = module.main(
+            [
+                "--build-dir",
+                str(build),
+                "--out",
+                str(tmp_path / "out"),
+                "--only",
+                only,
+                "--commit",
+                "abcdef1",
+                "--cache-dir",
+                str(kernel_cache),
+            ]
+        )
         text = (tmp_path / "out" / "gpu-report.json").read_text()
         got = json.loads(text)
         jsonschema.Draft202012Validator(SCHEMA).validate(got)
@@ -170,8 +205,11 @@ def test_all_passed(real, build_dir):
 
 
 def test_one_template_fails(real, build_dir):
-    rc, got, of = real("echo 'FAIL attn_step seed 7: out: row 3 differs in /home/somebody/tree/x.cu'\n"
-                        + table(names_of(build_dir), {"attn_step": "FAIL"}) + "exit 1\n")
+    rc, got, of = real(
+        "echo 'FAIL attn_step seed 7: out: row 3 differs in /home/somebody/tree/x.cu'\n"
+        + table(names_of(build_dir), {"attn_step": "FAIL"})
+        + "exit 1\n"
+    )
     assert rc == 1 and got["counts"]["failed"] == 1
     assert of["attn_step"]["reason"] == "out: row 3 differs in x.cu"
 
@@ -197,7 +235,8 @@ def test_a_program_that_dies_fails_its_tests(real):
     rc, got, of = real("echo 'kernel_test: cuInit: CUDA_ERROR_UNKNOWN, see /var/log/x' >&2\nexit 5\n")
     assert rc == 1 and got["counts"]["passed"] == 0
     assert of["attn_step"]["reason"] == (
-        "tests-gpu/kernel_test --cases: exit code 5: kernel_test: cuInit: CUDA_ERROR_UNKNOWN, see x")
+        "tests-gpu/kernel_test --cases: exit code 5: kernel_test: cuInit: CUDA_ERROR_UNKNOWN, see x"
+    )
 
 
 def test_a_later_round_that_dies_leaves_nothing_passed(real, build_dir):
@@ -235,7 +274,7 @@ def test_a_wrong_op_fails_the_fixture(build_dir, kernel_cache, fake, tmp_path, m
     kit.card, kit.target = dict(REAL_CARD), "sm_90a"
     kit.begin("fixtures")
     kit.test("fixtures", "llama-trained", module.check_fixture, kit, "llama-trained")
-    result, = kit.results
+    (result,) = kit.results
     if bad:
         assert result["status"] == "failed" and "of its cosine with the reference device" in result["reason"]
         assert result["figures"]["cosine_lost"] > result["figures"]["cosine_may_lose"]
@@ -247,19 +286,33 @@ def test_names_and_paths_of_a_machine_are_removed(monkeypatch):
     module = load()
     monkeypatch.setattr(module.socket, "gethostname", lambda: "node17.example.org")
     monkeypatch.setenv("USER", "margaret")
-    said = module.clean(f"margaret@node17: {REPO}/tests/a.c, ~/b/c.bin, '/tmp/x y' on node17.example.org: "
-                        "rate 3/4 \x1b[31m")
+    said = module.clean(
+        f"margaret@node17: {REPO}/tests/a.c, ~/b/c.bin, '/tmp/x y' on node17.example.org: rate 3/4 \x1b[31m"
+    )
     assert said == "[removed]@[removed]: ./tests/a.c, c.bin, 'x y' on [removed]: rate 3/4  [31m"
 
 
-@pytest.mark.parametrize("capability,target", [("8.0", "sm_80"), ("8.6", "sm_80"), ("8.9", "sm_89"), ("9.0", "sm_90a"),
-                                               ("10.0", "sm_100a"), ("10.3", None), ("12.0", "sm_120a"),
-                                               ("12.1", "sm_121a"), ("7.5", None), ("13.0", None)])
+@pytest.mark.parametrize(
+    "capability,target",
+    [
+        ("8.0", "sm_80"),
+        ("8.6", "sm_80"),
+        ("8.9", "sm_89"),
+        ("9.0", "sm_90a"),
+        ("10.0", "sm_100a"),
+        ("10.3", None),
+        ("12.0", "sm_120a"),
+        ("12.1", "sm_121a"),
+        ("7.5", None),
+        ("13.0", None),
+    ],
+)
 def test_target_of_a_capability(capability, target):
     assert load().target_of(capability, list(CARDS)) == target
 
 
 def test_what_is_wrong_usage(build_dir):
-    done = subprocess.run([REPO / "scripts" / "gpu_report.py", "--only", "kernel"], capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run(
+        [REPO / "scripts" / "gpu_report.py", "--only", "kernel"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2 and "--only takes kernels, fixtures, receipt, memory, bench" in done.stderr

@@ -26,8 +26,14 @@ def test_hook_is_written_once_and_stops_a_commit(hooks, tmp_path):
     assert hooks() == (0, ".git/hooks/pre-commit runs make check before each commit\n")
     assert hooks() == (0, ".git/hooks/pre-commit runs the checks already\n")
     (tmp_path / "Makefile").write_text("check:\n\t@echo seen; false\n")
-    got = subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "x"],
-                         cwd=tmp_path, text=True, capture_output=True, check=False, timeout=60)
+    got = subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "x"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
     assert got.returncode != 0 and "seen" in got.stdout + got.stderr
 
 
@@ -40,6 +46,8 @@ def test_hook_of_the_user_is_kept(hooks):
 
 def test_help_has_every_target(repo):
     said = subprocess.run(["make", "help"], cwd=repo, text=True, capture_output=True, check=True, timeout=60).stdout
-    phony = re.search(r"^\.PHONY: ((?:.*\\\n)*.*)$", (repo / "Makefile").read_text(), re.M)[1].replace("\\\n", " ").split()
+    phony = (
+        re.search(r"^\.PHONY: ((?:.*\\\n)*.*)$", (repo / "Makefile").read_text(), re.M)[1].replace("\\\n", " ").split()
+    )
     shown = re.findall(r"^  make (\S+) +\S", said, re.M)
     assert set(phony) - {"ready", "tests", "flags"} == set(shown)

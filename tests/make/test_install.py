@@ -21,8 +21,13 @@ def installed(repo, build_dir, tmp_path_factory):
     if "asan" in build_dir.name:
         pytest.skip("libraries with sanitizers are not installed")
     prefix = tmp_path_factory.mktemp("installed")
-    run = subprocess.run(["make", "install", f"PREFIX={prefix}", f"BUILD={build_dir.relative_to(repo)}"], cwd=repo,
-                         capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        ["make", "install", f"PREFIX={prefix}", f"BUILD={build_dir.relative_to(repo)}"],
+        cwd=repo,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     return prefix
 
@@ -35,8 +40,10 @@ def flags(installed):
     env = os.environ | {"PKG_CONFIG_PATH": str(installed / "lib" / "pkgconfig")}
 
     def ask(what):
-        return subprocess.run(["pkg-config", what, "atlas"], env=env, capture_output=True, text=True,
-                              check=True).stdout.split()
+        return subprocess.run(
+            ["pkg-config", what, "atlas"], env=env, capture_output=True, text=True, check=True
+        ).stdout.split()
+
     return ask("--cflags"), ask("--libs")
 
 
@@ -51,10 +58,14 @@ def compile_program(source, to, flags, language=("cc", "-std=c99", "-pedantic"),
     if is_static:  # libatlas.a, and the system's libraries as they come
         linking = ["-Wl,-Bstatic" if word == "-latlas" else word for word in linking]
         at = linking.index("-Wl,-Bstatic")
-        linking[at:at + 1] = ["-Wl,-Bstatic", "-latlas", "-Wl,-Bdynamic"]
+        linking[at : at + 1] = ["-Wl,-Bstatic", "-latlas", "-Wl,-Bdynamic"]
     kind = ["-x", "c++"] if "++" in language[0] else []
-    run = subprocess.run([*language, *WARNINGS, *compiling, *kind, source, "-x", "none", *linking, "-o", to],
-                         capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [*language, *WARNINGS, *compiling, *kind, source, "-x", "none", *linking, "-o", to],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     return to
 
@@ -94,11 +105,21 @@ def test_unit_and_samples_of_the_server(installed):
     unit = (installed / "lib" / "systemd" / "system" / "atlas-serve@.service").read_text(encoding="utf-8")
     assert f"ExecStart={installed}/bin/atlas serve /var/lib/atlas/%i.bin\n" in unit and "@PREFIX@" not in unit
     lines = unit.splitlines()
-    for line in ("NoNewPrivileges=yes", "CapabilityBoundingSet=", "ProtectSystem=strict", "DynamicUser=yes", "Type=exec"):
+    for line in (
+        "NoNewPrivileges=yes",
+        "CapabilityBoundingSet=",
+        "ProtectSystem=strict",
+        "DynamicUser=yes",
+        "Type=exec",
+    ):
         assert line in lines
     if shutil.which("systemd-analyze"):
-        run = subprocess.run(["systemd-analyze", "verify", "--man=no", installed / "lib/systemd/system/atlas-serve@.service"],
-                             capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", installed / "lib/systemd/system/atlas-serve@.service"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert "atlas-serve" not in run.stderr, run.stderr
     assert "proxy_buffering off;" in (installed / "share" / "atlas" / "nginx.conf").read_text(encoding="utf-8")
     assert "option httpchk GET /ready" in (installed / "share" / "atlas" / "haproxy.cfg").read_text(encoding="utf-8")

@@ -23,10 +23,14 @@ def needed(repo, build_dir, tmp_path):
 
     def run(timed: dict[str, str], *options: str) -> tuple[int, str]:
         rows = "".join(f'{name} = "{value}"\n' for name, value in timed.items())
-        (tmp_path / "sm_90a.any.toml").write_text(
-            f'[card]\ntarget = "sm_90a"\nname = "Any Card"\n[templates]\n{rows}')
-        got = subprocess.run([sys.executable, repo / "scripts/retune_needed.py", build_dir, "--tuning", tmp_path, *options],
-                             capture_output=True, text=True, check=False, timeout=60)
+        (tmp_path / "sm_90a.any.toml").write_text(f'[card]\ntarget = "sm_90a"\nname = "Any Card"\n[templates]\n{rows}')
+        got = subprocess.run(
+            [sys.executable, repo / "scripts/retune_needed.py", build_dir, "--tuning", tmp_path, *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
         return got.returncode, got.stdout + got.stderr
 
     return run
@@ -35,9 +39,12 @@ def needed(repo, build_dir, tmp_path):
 def test_all_timed(needed, hashes):
     code, output = needed(hashes, "--strict")
     assert code == 0
-    assert output.splitlines()[:4] == [f"sm_90a.any.toml (Any Card): {len(hashes)} templates serve sm_90a",
-                                       "  0 changed after they were timed", "  0 never timed on this card",
-                                       "  0 timed, but no longer there for this target"]
+    assert output.splitlines()[:4] == [
+        f"sm_90a.any.toml (Any Card): {len(hashes)} templates serve sm_90a",
+        "  0 changed after they were timed",
+        "  0 never timed on this card",
+        "  0 timed, but no longer there for this target",
+    ]
     assert "sm_80: no card was timed\n" in output and "sm_90a: no card" not in output
 
 
@@ -47,8 +54,10 @@ def test_changed_missing_and_gone(needed, hashes):
     for options, wanted in (((), 0), (("--strict",), 1)):
         code, output = needed(timed, *options)
         assert code == wanted
-        assert ("  1 changed after they were timed: attn_step\n  1 never timed on this card: acquire\n"
-                "  1 timed, but no longer there for this target: gone\n") in output
+        assert (
+            "  1 changed after they were timed: attn_step\n  1 never timed on this card: acquire\n"
+            "  1 timed, but no longer there for this target: gone\n"
+        ) in output
         assert output.endswith("to measure them again: docs/tuning.md\n")
 
 
@@ -60,11 +69,24 @@ def test_agrees_with_the_notes_of_a_compile(repo, build_dir, atlasc, tmp_path):
         for name in names:
             text = re.sub(rf'^{name} = "\w{{64}}"', f'{name} = "{"0" * 64}"', text, flags=re.M)
         times.write_text(text)
-        got = subprocess.run([sys.executable, repo / "scripts/retune_needed.py", build_dir, "--tuning", tmp_path],
-                             capture_output=True, text=True, check=True, timeout=60).stdout
+        got = subprocess.run(
+            [sys.executable, repo / "scripts/retune_needed.py", build_dir, "--tuning", tmp_path],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
         changed = re.search(r"^  \d+ changed after they were timed:? ?(.*)$", got, re.M)[1].split()
-        noted = atlasc("tests/gpu/shapes/llama-3.2-1b.json", "--random-weights", "--stop-after", "pick-kernels",
-                       "--tuning", times, "-o", tmp_path / "plan.bin").stderr
+        noted = atlasc(
+            "tests/gpu/shapes/llama-3.2-1b.json",
+            "--random-weights",
+            "--stop-after",
+            "pick-kernels",
+            "--tuning",
+            times,
+            "-o",
+            tmp_path / "plan.bin",
+        ).stderr
         assert sorted(re.findall(r"note\[A0704\]: the times of (\w+) were", noted)) == changed
         assert set(names) <= set(changed)
 
@@ -72,6 +94,11 @@ def test_agrees_with_the_notes_of_a_compile(repo, build_dir, atlasc, tmp_path):
 @pytest.mark.parametrize("text", ["[card", "[card]\nname = 'x'\n"])
 def test_a_file_that_cannot_be_read(repo, build_dir, tmp_path, text):
     (tmp_path / "bad.toml").write_text(text)
-    got = subprocess.run([sys.executable, repo / "scripts/retune_needed.py", build_dir, "--tuning", tmp_path],
-                         capture_output=True, text=True, check=False, timeout=60)
+    got = subprocess.run(
+        [sys.executable, repo / "scripts/retune_needed.py", build_dir, "--tuning", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert got.returncode == 5 and got.stderr.startswith("retune_needed.py: ")

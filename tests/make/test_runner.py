@@ -34,8 +34,15 @@ def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
 
         def run(*args: str, tool: str = "tests/run"):
             own = ["--venv", sys.prefix] if tool == "tests/run" else []
-            got = subprocess.run([tmp_path / tool, *own, *args], cwd=tmp_path, text=True,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=60)
+            got = subprocess.run(
+                [tmp_path / tool, *own, *args],
+                cwd=tmp_path,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=60,
+            )
             return got.returncode, got.stdout
 
         run.folder = tmp_path
@@ -49,21 +56,29 @@ def last(output: str) -> str:
 
 
 def test_sum_over_all_kinds(tree):
-    run = tree({"tests/unit/test_a.c": "", "tests/golden/one/cmd": "echo hi", "tests/x/test_y.py":
-                "import pytest\ndef test_a(): pass\n@pytest.mark.skip(reason='because')\ndef test_b(): pass\n",
-                "tests/golden/one/expected": "hi\nexit 0\n"},
-               {"build/tests/test_a": PASS, "scripts/check_x.sh": "exit 0"})
+    run = tree(
+        {
+            "tests/unit/test_a.c": "",
+            "tests/golden/one/cmd": "echo hi",
+            "tests/x/test_y.py": "import pytest\ndef test_a(): pass\n@pytest.mark.skip(reason='because')\ndef test_b(): pass\n",
+            "tests/golden/one/expected": "hi\nexit 0\n",
+        },
+        {"build/tests/test_a": PASS, "scripts/check_x.sh": "exit 0"},
+    )
     code, output = run()
     assert (code, last(output)) == (0, "6 passed, 0 failed"), output
     assert "1 skipped (reasons above)" in output and "because" in output
 
 
-@pytest.mark.parametrize("program, says", [
-    (FAIL, "2 passed, 1 failed"),
-    (PASS + "; kill -SEGV $$", "3 passed, 1 failed"),
-    ("exit 0", "0 passed, 1 failed"),
-    ("exit 3", "0 passed, 1 failed"),
-])
+@pytest.mark.parametrize(
+    "program, says",
+    [
+        (FAIL, "2 passed, 1 failed"),
+        (PASS + "; kill -SEGV $$", "3 passed, 1 failed"),
+        ("exit 0", "0 passed, 1 failed"),
+        ("exit 3", "0 passed, 1 failed"),
+    ],
+)
 def test_unit_program_that_fails_dies_or_runs_nothing(tree, program, says):
     code, output = tree({"tests/unit/test_a.c": ""}, {"build/tests/test_a": program})("--only", "unit")
     assert (code, last(output)) == (1, says), output
@@ -77,11 +92,18 @@ def test_unit_program_that_was_not_built(tree):
 def test_groups_run_at_once_and_are_shown_in_order(tree):
     """With two processors, a slow program waits for its neighbour, which therefore has to run beside it."""
     both = "touch {0}; for i in $(seq 100); do [ -e {1} ] && break; sleep 0.1; done; [ -e {1} ] && {2}"
-    run = tree({"tests/unit/test_a.c": "", "tests/unit/test_b.c": "", "tests/unit/test_c.c": ""},
-               {"build/tests/test_a": both.format("a", "b", f"sleep 1; {PASS}"), "build/tests/test_b": both.format("b", "a", PASS),
-                "build/tests/test_c": FAIL})
+    run = tree(
+        {"tests/unit/test_a.c": "", "tests/unit/test_b.c": "", "tests/unit/test_c.c": ""},
+        {
+            "build/tests/test_a": both.format("a", "b", f"sleep 1; {PASS}"),
+            "build/tests/test_b": both.format("b", "a", PASS),
+            "build/tests/test_c": FAIL,
+        },
+    )
     with_two = "nproc() { echo 2; }; export -f nproc; exec tests/run --only unit"
-    got = subprocess.run(["bash", "-c", with_two], cwd=run.folder, text=True, capture_output=True, check=False, timeout=60)
+    got = subprocess.run(
+        ["bash", "-c", with_two], cwd=run.folder, text=True, capture_output=True, check=False, timeout=60
+    )
     lines = got.stdout.splitlines()
     assert [line.split()[:2] for line in lines[:3]] == [["unit", "test_a"], ["unit", "test_b"], ["unit", "test_c"]]
     assert (got.returncode, got.stderr, lines[-1]) == (1, "", "8 passed, 1 failed")
@@ -89,13 +111,17 @@ def test_groups_run_at_once_and_are_shown_in_order(tree):
 
 def test_a_group_that_leaves_nothing_has_failed(tree):
     """Its shell is killed together with it."""
-    code, output = tree({"tests/unit/test_a.c": ""}, {"build/tests/test_a": "kill -KILL $(ps -o ppid= $PPID) $PPID; sleep 9"})("--only", "unit")
+    code, output = tree(
+        {"tests/unit/test_a.c": ""}, {"build/tests/test_a": "kill -KILL $(ps -o ppid= $PPID) $PPID; sleep 9"}
+    )("--only", "unit")
     assert (code, last(output)) == (1, "0 passed, 1 failed"), output
 
 
 def test_quick_goes_to_those_who_know_it(tree):
-    run = tree({"tests/unit/test_a.c": "/* with --quick half of it */", "tests/unit/test_b.c": ""},
-               {f"build/tests/test_{x}": f'echo "$*" >>said-{x}; {PASS}' for x in "ab"})
+    run = tree(
+        {"tests/unit/test_a.c": "/* with --quick half of it */", "tests/unit/test_b.c": ""},
+        {f"build/tests/test_{x}": f'echo "$*" >>said-{x}; {PASS}' for x in "ab"},
+    )
     assert run("--only", "unit")[0] == 0
     code, output = run("--only", "unit", "--quick")
     assert code == 0 and "some unit programs do less with --quick; `make test` runs all of them\n" in output
@@ -112,10 +138,13 @@ def test_failing_check_shows_what_it_said(tree):
     assert code == 1 and "src.c:3: bad" in output
 
 
-@pytest.mark.parametrize("text, says", [
-    ("def test_a(): assert 1 == 2\n", "assert 1 == 2"),
-    ("import no_such_module\n", "No module named 'no_such_module'"),
-])
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("def test_a(): assert 1 == 2\n", "assert 1 == 2"),
+        ("import no_such_module\n", "No module named 'no_such_module'"),
+    ],
+)
 def test_pytest_failure_and_error(tree, text, says):
     code, output = tree({"tests/x/test_y.py": text}, {})("--only", "pytest")
     assert (code, last(output)) == (1, "0 passed, 1 failed"), output
@@ -123,7 +152,9 @@ def test_pytest_failure_and_error(tree, text, says):
 
 
 def test_long_tests_are_left_out_unless_asked_for(tree):
-    run = tree({"tests/x/test_y.py": "import pytest\ndef test_a(): pass\n@pytest.mark.long\ndef test_b(): assert 0\n"}, {})
+    run = tree(
+        {"tests/x/test_y.py": "import pytest\ndef test_a(): pass\n@pytest.mark.long\ndef test_b(): assert 0\n"}, {}
+    )
     code, output = run("--only", "pytest")
     assert code == 0
     assert output.splitlines()[-2:] == ["1 long test; `make test-long` runs them too", "1 passed, 0 failed"]
@@ -133,21 +164,34 @@ def test_long_tests_are_left_out_unless_asked_for(tree):
 
 def test_ten_slowest_of_all_kinds(tree):
     slow = "import time, pytest\n@pytest.mark.parametrize('i', range(9))\ndef test_a(i): time.sleep(.1 if i else .9)\n"
-    run = tree({"tests/unit/test_a.c": "", "tests/golden/one/cmd": "sleep 0.5", "tests/golden/one/expected": "exit 0\n",
-                "tests/x/test_y.py": slow}, {"build/tests/test_a": "sleep 0.7; " + PASS, "scripts/check_x.sh": "sleep 0.3"})
+    run = tree(
+        {
+            "tests/unit/test_a.c": "",
+            "tests/golden/one/cmd": "sleep 0.5",
+            "tests/golden/one/expected": "exit 0\n",
+            "tests/x/test_y.py": slow,
+        },
+        {"build/tests/test_a": "sleep 0.7; " + PASS, "scripts/check_x.sh": "sleep 0.3"},
+    )
     code, output = run()
     assert code == 0, output
     lines = output.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("the slowest of 12, in "))
-    assert [line.split(" s  ")[1] for line in lines[start + 1:start + 5]] == \
-        ["tests.x.test_y::test_a[0]", "unit test_a", "golden one", "check check_x"]
+    assert [line.split(" s  ")[1] for line in lines[start + 1 : start + 5]] == [
+        "tests.x.test_y::test_a[0]",
+        "unit test_a",
+        "golden one",
+        "check check_x",
+    ]
     assert len(lines) == start + 12 and float(lines[start + 1].split()[0]) >= 0.9
     assert lines[-1] == "14 passed, 0 failed"
 
 
 def test_golden_compares_output_order_and_exit_code(tree):
-    run = tree({"tests/golden/a/cmd": "$ATLASC x $T/plan\n", "tests/golden/a/expected":
-                "$ATLASC: $T/plan\nexit 3\n"}, {"build/atlasc": 'echo "$0: $2" >&2; exit 3'})
+    run = tree(
+        {"tests/golden/a/cmd": "$ATLASC x $T/plan\n", "tests/golden/a/expected": "$ATLASC: $T/plan\nexit 3\n"},
+        {"build/atlasc": 'echo "$0: $2" >&2; exit 3'},
+    )
     assert run(tool="tests/golden/run") == (0, "golden: 1 passed, 0 failed\n")
 
 

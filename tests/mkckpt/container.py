@@ -18,8 +18,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-DTYPE_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
-               "F8_E4M3": 1, "F8_E8M0": 1}
+DTYPE_BYTES = {
+    "BF16": 2,
+    "F16": 2,
+    "F32": 4,
+    "F64": 8,
+    "I64": 8,
+    "I32": 4,
+    "I16": 2,
+    "I8": 1,
+    "U8": 1,
+    "BOOL": 1,
+    "F8_E4M3": 1,
+    "F8_E8M0": 1,
+}
 
 
 def f32_to_bf16_bits(x):
@@ -48,8 +60,16 @@ def decode(raw, dtype, shape):
     """The inverse of encode; floats come back as float32, those of a byte as their codes."""
     if dtype == "BF16":
         return bf16_bits_to_f32(np.frombuffer(raw, "<u2")).reshape(shape)
-    numpy_name = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "U8": "|u1", "F8_E4M3": "|u1",
-                  "F8_E8M0": "|u1"}[dtype]
+    numpy_name = {
+        "F16": "<f2",
+        "F32": "<f4",
+        "F64": "<f8",
+        "I64": "<i8",
+        "I32": "<i4",
+        "U8": "|u1",
+        "F8_E4M3": "|u1",
+        "F8_E8M0": "|u1",
+    }[dtype]
     x = np.frombuffer(raw, numpy_name).reshape(shape)
     return x.astype("<f4") if x.dtype.kind == "f" else x
 

@@ -74,6 +74,7 @@ def inverse_frequencies(c):
         blend = np.clip((original / wavelength - low) / (high - low), 0.0, 1.0)
         return (1 - blend) * inv / factor + blend * inv, 1.0
     if kind == "yarn":
+
         def turns_at(n):
             return d * math.log(original / (n * 2 * math.pi)) / (2 * math.log(theta))
 
@@ -84,6 +85,7 @@ def inverse_frequencies(c):
         ramp = np.clip((np.arange(d // 2) - low) / max(high - low, 0.001), 0, 1)
         scale = rope.get("attention_factor")
         if scale is None:
+
             def mscale(s):
                 return 0.1 * s * math.log(factor) + 1.0 if factor > 1 else 1.0
 

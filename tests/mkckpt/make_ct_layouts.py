@@ -61,7 +61,9 @@ def compress(kind, preset):
     model = torch.nn.Sequential()
     model.add_module("proj", torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False))
     model.proj.weight.data.copy_(weight)
-    config = QuantizationConfig(config_groups={"group_0": preset_name_to_scheme(preset, ["Linear"])}, ignore=["lm_head"])
+    config = QuantizationConfig(
+        config_groups={"group_0": preset_name_to_scheme(preset, ["Linear"])}, ignore=["lm_head"]
+    )
     apply_quantization_config(model, config)
     scale, zero, top = scales_of(weight, model.proj.quantization_scheme.weights)
     model.proj.weight_scale.data = scale

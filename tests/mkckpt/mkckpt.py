@@ -115,7 +115,12 @@ def delta_plan(knob, at):
     if knob["family"] == "qwen3_next":
         products = [("in_proj_qkvz", 2 * k + 2 * v), ("in_proj_ba", 2 * g["v_heads"])]
     else:
-        products = [("in_proj_qkv", 2 * k + v), ("in_proj_z", v), ("in_proj_b", g["v_heads"]), ("in_proj_a", g["v_heads"])]
+        products = [
+            ("in_proj_qkv", 2 * k + v),
+            ("in_proj_z", v),
+            ("in_proj_b", g["v_heads"]),
+            ("in_proj_a", g["v_heads"]),
+        ]
     return [
         *((f"{at}linear_attn.{name}.weight", (rows, h), 0.0, 1.5 / h**0.5) for name, rows in products),
         (f"{at}linear_attn.conv1d.weight", (2 * k + v, 1, g["conv"]), 0.2, 0.5),
@@ -178,7 +183,9 @@ def hybrid_plan(knob):
     plan += [(f"{p}norm.weight", (h,), 0.0, 0.2), ("lm_head.weight", (knob["vocab"], h), 0.0, 4.0 / h**0.5)]
     if g["mtp"]:
         plan += [("mtp.fc.weight", (h, 2 * h), 0.0, 1.0 / h**0.5)]
-        plan += [(f"mtp.{name}.weight", (h,), 0.0, 0.2) for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")]
+        plan += [
+            (f"mtp.{name}.weight", (h,), 0.0, 0.2) for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+        ]
         for n in range(g["mtp"]):
             plan += layer(f"mtp.layers.{n}.", False)
     return plan

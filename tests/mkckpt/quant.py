@@ -22,8 +22,12 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float64)
 E4M3 = np.array([m * 2.0**-9 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7) for e in range(16) for m in range(8)][:127])
 FORMATS = ("fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "mxfp4", "int4")
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # of the rows whose codes share a word
-ALGOS = {"fp8-tensor": "FP8", "fp8-channel": "FP8_PER_CHANNEL_PER_TOKEN", "nvfp4": "NVFP4",
-         "mxfp4": "mxfp4"}  # of modelopt, as it spells them
+ALGOS = {
+    "fp8-tensor": "FP8",
+    "fp8-channel": "FP8_PER_CHANNEL_PER_TOKEN",
+    "nvfp4": "NVFP4",
+    "mxfp4": "mxfp4",
+}  # of modelopt, as it spells them
 CT_FORMATS = {"nvfp4": "nvfp4-pack-quantized", "mxfp4": "mxfp4-pack-quantized", "int4": "pack-quantized"}
 
 
@@ -98,8 +102,10 @@ def fp8(module, x, kind, writer, knob):
     if kind == "fp8-tensor":
         shape = (1,) if writer == "ct" else ()
     name = "weight_scale_inv" if writer == "fp8" else "weight_scale"
-    return [Tensor(f"{module}.weight", "F8_E4M3", x.shape, code.tobytes()),
-            Tensor(f"{module}.{name}", knob["scale_dtype"], shape, raw)]
+    return [
+        Tensor(f"{module}.weight", "F8_E4M3", x.shape, code.tobytes()),
+        Tensor(f"{module}.{name}", knob["scale_dtype"], shape, raw),
+    ]
 
 
 def nvfp4(module, x, writer):
@@ -112,8 +118,10 @@ def nvfp4(module, x, writer):
     value = from_e4m3(scale) * np.float64(step)
     packed = pack(to_e2m1(x / spread(value, *x.shape, 1, 16)))
     weight = "weight_packed" if writer == "ct" else "weight"
-    out = [Tensor(f"{module}.{weight}", "U8", packed.shape, packed.tobytes()),
-           Tensor(f"{module}.weight_scale", "F8_E4M3", scale.shape, scale.tobytes())]
+    out = [
+        Tensor(f"{module}.{weight}", "U8", packed.shape, packed.tobytes()),
+        Tensor(f"{module}.weight_scale", "F8_E4M3", scale.shape, scale.tobytes()),
+    ]
     if writer == "ct":
         return out + [Tensor(f"{module}.weight_global_scale", "F32", (1,), encode(np.array([divisor]), "F32"))]
     return out + [Tensor(f"{module}.weight_scale_2", "F32", (), encode(np.array(step), "F32"))]
@@ -124,8 +132,10 @@ def mxfp4(module, x, writer):
     code = np.clip(np.floor(np.log2(amax(x, 1, 32))) - 2 + 127, 0, 254).astype(np.uint8)
     packed = pack(to_e2m1(x / spread(from_e8m0(code), *x.shape, 1, 32)))
     weight = "weight_packed" if writer == "ct" else "weight"
-    return [Tensor(f"{module}.{weight}", "U8", packed.shape, packed.tobytes()),
-            Tensor(f"{module}.weight_scale", "U8", code.shape, code.tobytes())]
+    return [
+        Tensor(f"{module}.{weight}", "U8", packed.shape, packed.tobytes()),
+        Tensor(f"{module}.weight_scale", "U8", code.shape, code.tobytes()),
+    ]
 
 
 def to_words(code, order=range(8)):
@@ -167,12 +177,19 @@ def int4(module, x, writer, knob):
         out += [tensor("weight_zero_point", "I32", to_words(rows.T).T)] if knob["zeros"] else []
         return out + [tensor("weight_shape", "I64", np.array([n, k]))]
     if writer == "awq":
-        return [tensor("qweight", "I32", to_words(code.T, AWQ_ORDER)), tensor("qzeros", "I32", to_words(zero.T, AWQ_ORDER)),
-                tensor("scales", dtype, scale.T)]
+        return [
+            tensor("qweight", "I32", to_words(code.T, AWQ_ORDER)),
+            tensor("qzeros", "I32", to_words(zero.T, AWQ_ORDER)),
+            tensor("scales", dtype, scale.T),
+        ]
     words = to_words(zero.T).view("<u4") - np.uint32(0 if knob["v2"] else 0x11111111)
     groups = np.arange(k) // (k // zero.shape[1])
-    return [tensor("qweight", "I32", to_words(code).T), tensor("qzeros", "I32", words.view("<i4")),
-            tensor("scales", dtype, scale.T), tensor("g_idx", "I32", groups)]
+    return [
+        tensor("qweight", "I32", to_words(code).T),
+        tensor("qzeros", "I32", words.view("<i4")),
+        tensor("scales", dtype, scale.T),
+        tensor("g_idx", "I32", groups),
+    ]
 
 
 def from_int4(module, get, tensors, less_one):
@@ -186,7 +203,11 @@ def from_int4(module, get, tensors, less_one):
         words = get("qzeros").view("<u4") + np.uint32(0x11111111 if less_one else 0)
         code, zeros, scale = from_words(get("qweight").T), from_words(words).T, get("scales").T
     else:
-        code, zeros, scale = from_words(get("qweight"), AWQ_ORDER).T, from_words(get("qzeros"), AWQ_ORDER).T, get("scales").T
+        code, zeros, scale = (
+            from_words(get("qweight"), AWQ_ORDER).T,
+            from_words(get("qzeros"), AWQ_ORDER).T,
+            get("scales").T,
+        )
     group = code.shape[1] // scale.shape[1]
     zero = np.float32(8) if zeros is None else np.repeat(zeros.astype(np.float32), group, 1)
     return (code.astype(np.float32) - zero) * np.repeat(scale.astype(np.float32), group, 1)
@@ -211,9 +232,19 @@ def kind_of(module, knob):
 def full_knob(knob):
     """The `quant` knob with its defaults."""
     is_int4 = "int4" in knob["formats"].values()
-    return {"scale_dtype": None if is_int4 else "F32", "block": [128, 128], "static": False, "kv": None,
-            "ignore": ["lm_head"], "both_files": False, "group": 128, "zeros": knob["writer"] != "ct", "v2": False,
-            "signed": False, **knob}
+    return {
+        "scale_dtype": None if is_int4 else "F32",
+        "block": [128, 128],
+        "static": False,
+        "kv": None,
+        "ignore": ["lm_head"],
+        "both_files": False,
+        "group": 128,
+        "zeros": knob["writer"] != "ct",
+        "v2": False,
+        "signed": False,
+        **knob,
+    }
 
 
 def module_tensors(module, x, knob):
@@ -236,6 +267,7 @@ def module_tensors(module, x, knob):
 def dequantise(module, tensors, block=None, less_one=True):
     """float32 [N,K] of a module, from tensors name -> (dtype, shape, bytes), as layouts say. Products of float32 as the
     reference makes them: code times block scale, times row scale. less_one: what zeros of GPTQ stand in the file as."""
+
     def get(part, kind=None):
         found = tensors.get(f"{module}.{part}")
         return None if found is None else decode(found[2], kind or found[0], found[1])
@@ -262,8 +294,11 @@ def dequantise(module, tensors, block=None, less_one=True):
 
 def coded_modules(tensors):
     """Names of the modules of which codes are stored."""
-    return [name.rpartition(".")[0] for name, (dtype, _, _) in tensors.items()
-            if name.endswith((".weight_packed", ".qweight")) or (name.endswith(".weight") and dtype in ("U8", "F8_E4M3"))]
+    return [
+        name.rpartition(".")[0]
+        for name, (dtype, _, _) in tensors.items()
+        if name.endswith((".weight_packed", ".qweight")) or (name.endswith(".weight") and dtype in ("U8", "F8_E4M3"))
+    ]
 
 
 def block_of(folder):
@@ -272,7 +307,8 @@ def block_of(folder):
         told = json.load(f).get("quantization_config", {})
     groups = told.get("config_groups", {}).values()
     return told.get("weight_block_size") or next(
-        (g["weights"]["block_structure"] for g in groups if g["weights"].get("block_structure")), None)
+        (g["weights"]["block_structure"] for g in groups if g["weights"].get("block_structure")), None
+    )
 
 
 # -- JSON files -------------------------------------------------------------------------------------------------
@@ -281,10 +317,18 @@ def block_of(folder):
 def ct_weights(kind, knob):
     """`weights` of a config group, keys as the library writes them."""
     if kind == "int4":
-        return {"actorder": None, "block_structure": None, "dynamic": False,
-                "group_size": knob["group"] if knob["group"] > 0 else None, "num_bits": 4, "observer": "memoryless_minmax",
-                "observer_kwargs": {}, "strategy": "group" if knob["group"] > 0 else "channel",
-                "symmetric": not knob["zeros"], "type": "int"}
+        return {
+            "actorder": None,
+            "block_structure": None,
+            "dynamic": False,
+            "group_size": knob["group"] if knob["group"] > 0 else None,
+            "num_bits": 4,
+            "observer": "memoryless_minmax",
+            "observer_kwargs": {},
+            "strategy": "group" if knob["group"] > 0 else "channel",
+            "symmetric": not knob["zeros"],
+            "type": "int",
+        }
     four = kind in CT_FORMATS
     strategy = {"fp8-block": "block", "fp8-tensor": "tensor", "fp8-channel": "channel", "nvfp4": "tensor_group",
                 "mxfp4": "group"}[kind]  # fmt: skip
@@ -299,14 +343,31 @@ def ct_config(knob):
     kinds = [k for k in dict.fromkeys(knob["formats"].values()) if k != "plain"]
     groups = {}
     for i, kind in enumerate(kinds):
-        targets = ["Linear"] if len(kinds) == 1 else [
-            "re:" + fnmatch_to_regex(glob) for glob, k in knob["formats"].items() if k == kind]
-        groups[f"group_{i}"] = {"format": CT_FORMATS.get(kind, "float-quantized"), "input_activations": None,
-                                "output_activations": None, "targets": targets, "weights": ct_weights(kind, knob)}
+        targets = (
+            ["Linear"]
+            if len(kinds) == 1
+            else ["re:" + fnmatch_to_regex(glob) for glob, k in knob["formats"].items() if k == kind]
+        )
+        groups[f"group_{i}"] = {
+            "format": CT_FORMATS.get(kind, "float-quantized"),
+            "input_activations": None,
+            "output_activations": None,
+            "targets": targets,
+            "weights": ct_weights(kind, knob),
+        }
     whole = CT_FORMATS.get(kinds[0], "float-quantized") if len(kinds) == 1 else "mixed-precision"
-    return {"config_groups": groups, "format": whole, "global_compression_ratio": None, "ignore": knob["ignore"],
-            "kv_cache_scheme": knob["kv"], "quant_method": "compressed-tensors", "quantization_status": "compressed",
-            "sparsity_config": {}, "transform_config": {}, "version": "0.20.0"}
+    return {
+        "config_groups": groups,
+        "format": whole,
+        "global_compression_ratio": None,
+        "ignore": knob["ignore"],
+        "kv_cache_scheme": knob["kv"],
+        "quant_method": "compressed-tensors",
+        "quantization_status": "compressed",
+        "sparsity_config": {},
+        "transform_config": {},
+        "version": "0.20.0",
+    }
 
 
 def fnmatch_to_regex(glob):
@@ -331,7 +392,9 @@ def modelopt_config(knob, modules):
     if algo == "MIXED_PRECISION":
         inner["quantized_layers"] = {
             m: {"quant_algo": ALGOS[kind_of(m, knob)], **({"group_size": 16} if kind_of(m, knob) == "nvfp4" else {})}
-            for m in modules if kind_of(m, knob) in kinds}
+            for m in modules
+            if kind_of(m, knob) in kinds
+        }
         outer["quantized_layers"] = inner["quantized_layers"]
     else:
         inner |= {"group_size": 16} if kinds == ["nvfp4"] else {}
@@ -339,7 +402,8 @@ def modelopt_config(knob, modules):
     if algo not in ("FP8_PER_CHANNEL_PER_TOKEN", "mxfp4"):
         outer["config_groups"] = {
             f"group_{i}": modelopt_group(kind, knob, sorted(of_kind[kind]) if len(kinds) > 1 else ["Linear"])
-            for i, kind in enumerate(kinds)}
+            for i, kind in enumerate(kinds)
+        }
     if knob["kv"]:
         outer["kv_cache_scheme"] = {"dynamic": False, "num_bits": 8, "type": "float"}
     return {"producer": outer["producer"], "quantization": inner}, outer
@@ -347,20 +411,38 @@ def modelopt_config(knob, modules):
 
 def fp8_config(knob):
     block = "fp8-block" in knob["formats"].values()
-    return {"activation_scheme": "static" if knob["static"] else "dynamic", "fmt": "e4m3", "quant_method": "fp8",
-            "weight_block_size": list(knob["block"]) if block else None,
-            **({"modules_to_not_convert": knob["ignore"]} if knob["ignore"] else {})}
+    return {
+        "activation_scheme": "static" if knob["static"] else "dynamic",
+        "fmt": "e4m3",
+        "quant_method": "fp8",
+        "weight_block_size": list(knob["block"]) if block else None,
+        **({"modules_to_not_convert": knob["ignore"]} if knob["ignore"] else {}),
+    }
 
 
 def awq_config(knob):
-    return {"bits": 4, "group_size": knob["group"], "modules_to_not_convert": None, "quant_method": "awq",
-            "version": "gemm", "zero_point": True}
+    return {
+        "bits": 4,
+        "group_size": knob["group"],
+        "modules_to_not_convert": None,
+        "quant_method": "awq",
+        "version": "gemm",
+        "zero_point": True,
+    }
 
 
 def gptq_config(knob):
-    return {"bits": 4, "checkpoint_format": "gptq_v2" if knob["v2"] else "gptq", "damp_percent": 0.01, "desc_act": False,
-            "group_size": knob["group"], "lm_head": False, "quant_method": "gptq", "sym": not knob["zeros"],
-            "true_sequential": True}
+    return {
+        "bits": 4,
+        "checkpoint_format": "gptq_v2" if knob["v2"] else "gptq",
+        "damp_percent": 0.01,
+        "desc_act": False,
+        "group_size": knob["group"],
+        "lm_head": False,
+        "quant_method": "gptq",
+        "sym": not knob["zeros"],
+        "true_sequential": True,
+    }
 
 
 def configs(knob, modules):

@@ -47,6 +47,7 @@ def to_bf16(x):
 
 def meant(module, tensors, told):
     """float64 [N,K] of a module, by the codes of ml_dtypes."""
+
     def raw(part):
         found = tensors.get(f"{module}.{part}")
         return None if found is None else np.frombuffer(found[2], np.uint8).reshape(found[1] + (-1,))[..., 0]
@@ -63,9 +64,11 @@ def meant(module, tensors, told):
 
     names = {n.rpartition(".")[2] for n in tensors if n.rpartition(".")[0] == module}
     if "qweight" in names or tensors.get(f"{module}.weight_packed", [""])[0] == "I32":
+
         def words(part):
             dtype, shape, data = tensors[f"{module}.{part}"]
             return decode(data, dtype, shape)
+
         if "weight_packed" in names:
             code, scale = quant.from_words(words("weight_packed")), number("weight_scale")
             zero = quant.from_words(words("weight_zero_point").T).T[: len(code)] if "weight_zero_point" in names else 8
@@ -159,7 +162,9 @@ def logits(atlasc, atlas, folder, plan, toml):
     options.write_text(TOML + toml)
     run = atlasc(folder, "--model", options, "--target", "none", "-o", plan)
     assert run.returncode == 0, run.stderr
-    done = atlas("run", plan, "--tokens", "5,17,40,99,3,77", "-n", 12, "--device", "cpu", "--json", "-q", "--temperature", 0)
+    done = atlas(
+        "run", plan, "--tokens", "5,17,40,99,3,77", "-n", 12, "--device", "cpu", "--json", "-q", "--temperature", 0
+    )
     assert done.returncode == 0, done.stderr
     [result] = json.loads(done.stdout)["results"]
     return run.stderr, (result["tokens"], result["logprobs"])
@@ -184,7 +189,9 @@ def test_logits_are_those_of_the_decoded_checkpoint(name, atlasc, atlas, tmp_pat
     assert note == f'quant."*": model.layers.0.self_attn.q_proj and {len(coded) - 1} more are decoded to bf16'
 
 
-@pytest.mark.parametrize("name", ["fp8-block", "fp8-channel", "nvfp4", "nvfp4-over", "mxfp4", "int4-awq", "int4-packed"])
+@pytest.mark.parametrize(
+    "name", ["fp8-block", "fp8-channel", "nvfp4", "nvfp4-over", "mxfp4", "int4-awq", "int4-packed"]
+)
 def test_some_layers(name, atlasc, atlas, tmp_path):
     folder, told = folder_of(name, tmp_path)
     coded = quant.coded_modules(read_safetensors(folder / "model.safetensors"))
@@ -224,8 +231,14 @@ def test_rows_by_key_head(atlasc, atlas, tmp_path):
 def test_experts_in_one_tensor(atlasc, atlas, tmp_path):
     """gate_up_proj and down_proj [E,N,K] with their *_scale_inv, put together from experts of their own."""
     knob = {"writer": "fp8", "formats": {"*.experts.*": "fp8-block"}, "block": [32, 32]}
-    full = {**mkckpt.DEFAULTS, "family": "qwen3_5_moe", "tokenizer": "qwen2", "quant": knob, "rope_keys": "new",
-            "moe": {"shared": 32}}
+    full = {
+        **mkckpt.DEFAULTS,
+        "family": "qwen3_5_moe",
+        "tokenizer": "qwen2",
+        "quant": knob,
+        "rope_keys": "new",
+        "moe": {"shared": 32},
+    }
     mkckpt.build(full).write(tmp_path / "each")
     tensors = read_safetensors(tmp_path / "each" / "model.safetensors")
     fused, plain = [], []
@@ -244,10 +257,20 @@ def test_experts_in_one_tensor(atlasc, atlas, tmp_path):
             for part, tail in {"weight": "", "weight_scale_inv": "_scale_inv"}.items():
                 all_of = [parts[e, p, part] for e in range(n) for p in of]
                 rows = sum(parts[0, p, part][1][0] for p in of)
-                fused.append(Tensor(f"{head}.experts.{out}{tail}", all_of[0][0], (n, rows, all_of[0][1][1]),
-                                    b"".join(x[2] for x in all_of)))
-            x = np.stack([np.concatenate([to_bf16(meant(f"{head}.experts.{e}.{p}", tensors, knob)) for p in of])
-                          for e in range(n)]).astype(np.float32)
+                fused.append(
+                    Tensor(
+                        f"{head}.experts.{out}{tail}",
+                        all_of[0][0],
+                        (n, rows, all_of[0][1][1]),
+                        b"".join(x[2] for x in all_of),
+                    )
+                )
+            x = np.stack(
+                [
+                    np.concatenate([to_bf16(meant(f"{head}.experts.{e}.{p}", tensors, knob)) for p in of])
+                    for e in range(n)
+                ]
+            ).astype(np.float32)
             plain.append(Tensor(f"{head}.experts.{out}", "BF16", x.shape, x.astype(ml_dtypes.bfloat16).tobytes()))
     for name, content in (("fused", fused), ("plain", plain)):
         shutil.copytree(tmp_path / "each", tmp_path / name)
@@ -271,32 +294,45 @@ def refusal(atlasc, folder, toml, *words):
 
 
 def test_refusals(atlasc, tmp_path):
-    mkckpt.build({**mkckpt.DEFAULTS, "family": "qwen3_moe", "tokenizer": "qwen2", "quant": EXPERTS["fp8"]}).write(tmp_path / "m")
+    mkckpt.build({**mkckpt.DEFAULTS, "family": "qwen3_moe", "tokenizer": "qwen2", "quant": EXPERTS["fp8"]}).write(
+        tmp_path / "m"
+    )
     ref = "--weights ref uses the checkpoint's files as they are, so no format can be changed"
     assert refusal(atlasc, tmp_path / "m", '[quant]\n"*" = "bf16"\n', "--weights", "ref") == [
-        f'2:7: error[A0304]: quant."*" = "bf16": {ref}']
+        f'2:7: error[A0304]: quant."*" = "bf16": {ref}'
+    ]
     layers = refusal(atlasc, tmp_path / "m", '[quant]\n"*.experts.3.*" = "bf16"\n')
     gate = "model.layers.0.mlp.experts"
-    assert layers[0] == (f'2:1: error[A0304]: quant."*.experts.3.*": {gate}.7.up_proj is FP8 by block in the checkpoint and '
-                         "stays so, and is read as one with modules that would be decoded")
+    assert layers[0] == (
+        f'2:1: error[A0304]: quant."*.experts.3.*": {gate}.7.up_proj is FP8 by block in the checkpoint and '
+        "stays so, and is read as one with modules that would be decoded"
+    )
     assert refusal(atlasc, tmp_path / "m", '[quant]\n"*.mlp.nothing" = "bf16"\n') == [
-        '2:1: error[A0305]: quant."*.mlp.nothing": the model has no such product']
+        '2:1: error[A0305]: quant."*.mlp.nothing": the model has no such product'
+    ]
     for first, second in (('"*" = "keep"', "*.q_proj"), ('"*_proj" = "bf16"', "model.layers.1.self_attn.q_proj")):
         assert refusal(atlasc, tmp_path / "m", f'[quant]\n{first}\n"{second}" = "bf16"\n') == [
-            f'3:1: error[A0305]: quant."{second}": earlier lines decide on every product that it names: the first that fits counts']
+            f'3:1: error[A0305]: quant."{second}": earlier lines decide on every product that it names: the first that fits counts'
+        ]
     assert refusal(atlasc, tmp_path / "m", '[quant]\n"*" = "bfloat16"\n') == [
-        '2:7: error[A0303]: quant."*" = "bfloat16": expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4, bf16 or keep']
+        '2:7: error[A0303]: quant."*" = "bfloat16": expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4, bf16 or keep'
+    ]
 
 
-@pytest.mark.parametrize("kind, code, expected", [("nan", 0x7F, "a number that bf16 has"), ("nan", 0xFF, "a number that bf16 has")])
+@pytest.mark.parametrize(
+    "kind, code, expected", [("nan", 0x7F, "a number that bf16 has"), ("nan", 0xFF, "a number that bf16 has")]
+)
 def test_codes_that_are_no_numbers(kind, code, expected, atlasc, tmp_path):
-    mkckpt.build({**mkckpt.DEFAULTS, "quant": MADE["fp8-channel"],
-                  "values": [["model.layers.1.mlp.up_proj.weight", 777, code]]}).write(tmp_path / "m")
+    mkckpt.build(
+        {**mkckpt.DEFAULTS, "quant": MADE["fp8-channel"], "values": [["model.layers.1.mlp.up_proj.weight", 777, code]]}
+    ).write(tmp_path / "m")
     (tmp_path / "o.toml").write_text('[quant]\n"*" = "bf16"\n')
     run = atlasc(tmp_path / "m", "--model", tmp_path / "o.toml", "--target", "none", "-o", tmp_path / "p.bin")
     assert run.returncode == 4 and not (tmp_path / "p.bin").exists()
-    assert f"error[A0606]: tensor model.layers.1.mlp.up_proj.weight: element 777 is nan: expected {expected}" in \
-        run.stderr.replace("-nan", "nan")
+    assert (
+        f"error[A0606]: tensor model.layers.1.mlp.up_proj.weight: element 777 is nan: expected {expected}"
+        in run.stderr.replace("-nan", "nan")
+    )
 
 
 def test_plain_weights(atlasc, tmp_path):

@@ -32,7 +32,13 @@ WRITERS = {
                    "both_files": True},
     "mixed-ct": {"writer": "ct", "formats": {"*self_attn.*_proj": "fp8-channel", "*mlp*": "nvfp4"}},
 }  # fmt: skip
-OPTIONAL = ("input_scale", "activation_scale", "input_global_scale", "weight_shape", "g_idx")  # say nothing that is needed
+OPTIONAL = (
+    "input_scale",
+    "activation_scale",
+    "input_global_scale",
+    "weight_shape",
+    "g_idx",
+)  # say nothing that is needed
 ALL = {"input_scale", "activation_scale", "input_global_scale", "weight_shape", "g_idx", "weight", "weight_packed",
        "qweight", "weight_scale", "weight_scale_inv", "weight_scale_2", "weight_global_scale", "weight_zero_point", "qzeros",
        "scales"}  # fmt: skip
@@ -49,7 +55,11 @@ def parts_of(name):
 
 def run_of(atlasc, folder, *words):
     run = atlasc(folder, "--dry-run", "--stop-after=build-graph", *words)
-    return run.returncode, [line.partition("error")[2] for line in run.stderr.splitlines() if "error[" in line], run.stderr
+    return (
+        run.returncode,
+        [line.partition("error")[2] for line in run.stderr.splitlines() if "error[" in line],
+        run.stderr,
+    )
 
 
 @pytest.mark.parametrize("name, part", [(n, p) for n in WRITERS for p in parts_of(n)])
@@ -83,8 +93,15 @@ def test_each_tensor_too_many(name, atlasc, tmp_path):
 def test_experts_with_a_tensor_missing(name, part, atlasc, tmp_path):
     kind, writer = {"fp8": ("fp8-channel", "ct"), "nvfp4": ("nvfp4", "modelopt")}[name]
     missing = f"model.layers.1.mlp.experts.3.{part}"
-    mkckpt.build({**mkckpt.DEFAULTS, "family": "qwen3_moe", "tokenizer": "qwen2", "missing": [missing],
-                  "quant": {"writer": writer, "formats": {"*.experts.*": kind}}}).write(tmp_path / "m")
+    mkckpt.build(
+        {
+            **mkckpt.DEFAULTS,
+            "family": "qwen3_moe",
+            "tokenizer": "qwen2",
+            "missing": [missing],
+            "quant": {"writer": writer, "formats": {"*.experts.*": kind}},
+        }
+    ).write(tmp_path / "m")
     code, errors, text = run_of(atlasc, tmp_path / "m")
     assert code == 4 and len(errors) == 1 and errors[0].startswith(f"[A0601]: tensor {missing} is missing"), text
 
@@ -117,8 +134,10 @@ def test_biases_of_zeros(dtype, quantised, atlasc, tmp_path):
     code, errors, text = run_of(atlasc, tmp_path / "m")
     assert (code, errors) == (0, []), text
     [note] = [x for x in text.splitlines() if "note[A0613]" in x]
-    assert note == (f"{tmp_path}/m/model.safetensors: note[A0613]: model.layers.0.mlp.down_proj.bias and 5 more biases are "
-                    "zero everywhere: llama has no such bias, and adds none")
+    assert note == (
+        f"{tmp_path}/m/model.safetensors: note[A0613]: model.layers.0.mlp.down_proj.bias and 5 more biases are "
+        "zero everywhere: llama has no such bias, and adds none"
+    )
     with_biases(tmp_path / "n", knob, dtype, -0.0)
     assert run_of(atlasc, tmp_path / "n")[0] == 0
     for value in (2.0**-14, float("nan")):
@@ -126,7 +145,8 @@ def test_biases_of_zeros(dtype, quantised, atlasc, tmp_path):
         code, errors, _ = run_of(atlasc, tmp_path / str(value))
         assert code == 4 and errors == [
             "[A0604]: tensor model.layers.1.mlp.down_proj.bias [64] is not used by llama, and element 5 of it is not zero: "
-            "list it under [weights] ignore if that is meant"]
+            "list it under [weights] ignore if that is meant"
+        ]
 
 
 def test_biases_that_a_family_has_or_that_belong_to_nothing(atlasc, tmp_path):
@@ -135,11 +155,16 @@ def test_biases_that_a_family_has_or_that_belong_to_nothing(atlasc, tmp_path):
     with_biases(tmp_path / "m", knob, "BF16", modules=["self_attn.o_proj"])
     code, errors, text = run_of(atlasc, tmp_path / "m")
     assert code == 0 and "model.layers.0.self_attn.o_proj.bias and 1 more biases are zero" in text
-    mkckpt.build({**mkckpt.DEFAULTS, "extra": {"model.layers.9.mlp.up_proj.bias": [96]},
-                  "values": [["*.layers.9.*", "all", 0]]}).write(tmp_path / "x")
-    assert run_of(atlasc, tmp_path / "x")[:2] == (4, [
-        "[A0604]: tensor model.layers.9.mlp.up_proj.bias [96] is not used by llama: list it under [weights] ignore if that "
-        "is meant"])
+    mkckpt.build(
+        {**mkckpt.DEFAULTS, "extra": {"model.layers.9.mlp.up_proj.bias": [96]}, "values": [["*.layers.9.*", "all", 0]]}
+    ).write(tmp_path / "x")
+    assert run_of(atlasc, tmp_path / "x")[:2] == (
+        4,
+        [
+            "[A0604]: tensor model.layers.9.mlp.up_proj.bias [96] is not used by llama: list it under [weights] ignore if that "
+            "is meant"
+        ],
+    )
 
 
 # Keys -----------------------------------------------------------------------------------------------------------------
@@ -164,8 +189,13 @@ NEUTRAL = {"modules_to_not_convert": [[], None], "ignored_layers": [[], None], "
 FREE = {"damp_percent": 0.01, "sym": False, "true_sequential": True, "static_groups": True, "meta": {"a": 1}, "backend": "x",
         "producer": {"name": "modelopt", "version": "1"}, "global_compression_ratio": 1.5, "dequantize": True,
         "version": "GEMM", "autoround_version": "0.5", "act_group_aware": True, "activation_scheme": "dynamic"}  # fmt: skip
-FOLDERS = {"fp8": "fp8-block", "modelopt": "mxfp4-modelopt", "compressed-tensors": "fp8-channel-ct", "awq": "int4-awq",
-           "gptq": "int4-gptq"}
+FOLDERS = {
+    "fp8": "fp8-block",
+    "modelopt": "mxfp4-modelopt",
+    "compressed-tensors": "fp8-channel-ct",
+    "awq": "int4-awq",
+    "gptq": "int4-gptq",
+}
 
 
 def with_keys(folder, method, keys):
@@ -197,11 +227,18 @@ def test_what_says_nothing_passes(method, atlasc, tmp_path):
     assert code == 0 and "note[A0207]: unknown keys are not used: quantization_config.wieght_block_size" in text
 
 
-@pytest.mark.parametrize("where, key, message", [
-    ("weights", {"dynamic": True}, "[A0208]: {}.weights.dynamic = true: weights that are not stored quantized are not read"),
-    ("weights", {"num_bitz": 3}, "note[A0207]: unknown keys are not used: {}.weights.num_bitz"),
-    ("", {"traget": 3}, "note[A0207]: unknown keys are not used: {}.traget"),
-])
+@pytest.mark.parametrize(
+    "where, key, message",
+    [
+        (
+            "weights",
+            {"dynamic": True},
+            "[A0208]: {}.weights.dynamic = true: weights that are not stored quantized are not read",
+        ),
+        ("weights", {"num_bitz": 3}, "note[A0207]: unknown keys are not used: {}.weights.num_bitz"),
+        ("", {"traget": 3}, "note[A0207]: unknown keys are not used: {}.traget"),
+    ],
+)
 def test_keys_of_a_group(where, key, message, atlasc, tmp_path):
     mkckpt.build(knob_of("fp8-channel-ct")).write(tmp_path / "m")
     config = json.loads((tmp_path / "m" / "config.json").read_text())
@@ -213,24 +250,35 @@ def test_keys_of_a_group(where, key, message, atlasc, tmp_path):
     assert message.format("quantization_config.config_groups.group_0") in text
 
 
-@pytest.mark.parametrize("status, passes", [("compressed", True), ("frozen", True), (None, True), ("initialized", False)])
+@pytest.mark.parametrize(
+    "status, passes", [("compressed", True), ("frozen", True), (None, True), ("initialized", False)]
+)
 def test_stage_and_sparsity(status, passes, atlasc, tmp_path):
-    dense = {"format": "dense", "global_sparsity": 0.1, "ignore": [], "registry_requires_subclass": False,
-             "sparsity_structure": "unstructured", "targets": []}
+    dense = {
+        "format": "dense",
+        "global_sparsity": 0.1,
+        "ignore": [],
+        "registry_requires_subclass": False,
+        "sparsity_structure": "unstructured",
+        "targets": [],
+    }
     with_keys(tmp_path / "m", "compressed-tensors", {"quantization_status": status, "sparsity_config": dense})
     code, errors, text = run_of(atlasc, tmp_path / "m")
     assert code == (0 if passes else 4), text
     with_keys(tmp_path / "s", "compressed-tensors", {"sparsity_config": {**dense, "format": "sparse-24-bitmask"}})
     assert run_of(atlasc, tmp_path / "s")[1] == [
-        "[A0208]: quantization_config.sparsity_config: this feature is not implemented"]
+        "[A0208]: quantization_config.sparsity_config: this feature is not implemented"
+    ]
 
 
 def test_classes_have_defaults(atlasc, tmp_path):
     """As transformers' classes: blocks of 128, groups of 128, four bits of AWQ; GPTQ's bits have none."""
     shape = {"hidden": 128, "intermediate": 256}
-    for name, keys in {"fp8-block": ["weight_block_size", "fmt", "activation_scheme"],
-                       "int4-awq": ["group_size", "bits", "zero_point", "version"],
-                       "int4-gptq": ["group_size", "desc_act", "sym", "checkpoint_format"]}.items():
+    for name, keys in {
+        "fp8-block": ["weight_block_size", "fmt", "activation_scheme"],
+        "int4-awq": ["group_size", "bits", "zero_point", "version"],
+        "int4-gptq": ["group_size", "desc_act", "sym", "checkpoint_format"],
+    }.items():
         knob = knob_of(name, **shape)
         knob["quant"] = {**knob["quant"], "group": 128}
         mkckpt.build(knob).write(tmp_path / name)
@@ -303,7 +351,9 @@ SHAPES = {"llama": {}, "qwen3_moe": {"family": "qwen3_moe", "tokenizer": "qwen2"
 
 
 def real_and_random(atlasc, tmp_path, family, knob, edit=None):
-    mkckpt.build({**mkckpt.DEFAULTS, "hidden": 128, "intermediate": 128, **SHAPES[family], "quant": knob}).write(tmp_path / "m")
+    mkckpt.build({**mkckpt.DEFAULTS, "hidden": 128, "intermediate": 128, **SHAPES[family], "quant": knob}).write(
+        tmp_path / "m"
+    )
     if edit:
         for file in ("config.json", "hf_quant_config.json"):
             path = tmp_path / "m" / file
@@ -323,9 +373,14 @@ def test_random_weights_take_what_files_take(name, family, atlasc, tmp_path):
     if family == "qwen3_moe":
         if "int4" in name:
             pytest.skip("no op reads experts in INT4")
-        knob = {**knob, "formats": {g.replace(LAYERS, "*.experts.*").replace("*mlp*", "*.experts.*"): k
-                                    for g, k in knob["formats"].items()}, "block": [32, 32],
-                "ignore": ["lm_head", "*.mlp.gate", "*self_attn*"] if len(knob["formats"]) == 1 else ["lm_head"]}
+        knob = {
+            **knob,
+            "formats": {
+                g.replace(LAYERS, "*.experts.*").replace("*mlp*", "*.experts.*"): k for g, k in knob["formats"].items()
+            },
+            "block": [32, 32],
+            "ignore": ["lm_head", "*.mlp.gate", "*self_attn*"] if len(knob["formats"]) == 1 else ["lm_head"],
+        }
         if knob["writer"] in ("ct", "fp8"):
             knob["ignore"] = [f"re:{g.replace('*', '.*')}" for g in knob["ignore"]]
     real_and_random(atlasc, tmp_path, family, knob)
@@ -347,7 +402,11 @@ LISTS = {
 @pytest.mark.parametrize("root", ROOTS)
 def test_lists_in_any_wrapping(kind, root, atlasc, tmp_path):
     """NVFP4 experts and nothing else, which the list says in the names of one wrapping or of another."""
-    ignore = ["*linear_attn*", "*self_attn*", "*mlp.gate", "*shared_expert*", "lm_head"] if kind == "ends" else LISTS[kind](root)
+    ignore = (
+        ["*linear_attn*", "*self_attn*", "*mlp.gate", "*shared_expert*", "lm_head"]
+        if kind == "ends"
+        else LISTS[kind](root)
+    )
     knob = {"writer": "modelopt", "formats": {"*.experts.*": "nvfp4"}, "ignore": ignore, "both_files": True}
     real_and_random(atlasc, tmp_path, "nested", knob)
     code, _, text = run_of(atlasc, tmp_path / "m")
@@ -356,10 +415,17 @@ def test_lists_in_any_wrapping(kind, root, atlasc, tmp_path):
     assert code == 0 and "A0608" not in text, text
 
 
-@pytest.mark.parametrize("writer, kind", [("modelopt", "nvfp4"), ("modelopt", "fp8-tensor"), ("fp8", "fp8-block"), ("ct", "mxfp4")])
+@pytest.mark.parametrize(
+    "writer, kind", [("modelopt", "nvfp4"), ("modelopt", "fp8-tensor"), ("fp8", "fp8-block"), ("ct", "mxfp4")]
+)
 def test_routers_stay_where_no_list_names_them(writer, kind, atlasc, tmp_path):
     """They are no Linear of PyTorch: NVIDIA's lists of Qwen3.5's modules leave them out."""
-    knob = {"writer": writer, "formats": {"*.experts.*": kind, "*self_attn.*_proj": kind}, "ignore": ["lm_head"], "block": [32, 32]}
+    knob = {
+        "writer": writer,
+        "formats": {"*.experts.*": kind, "*self_attn.*_proj": kind},
+        "ignore": ["lm_head"],
+        "block": [32, 32],
+    }
     real_and_random(atlasc, tmp_path, "qwen3_moe", knob)
     code, _, text = run_of(atlasc, tmp_path / "m")
     assert code == 0 and "A0608" not in text, text
@@ -369,8 +435,12 @@ def test_routers_stay_where_no_list_names_them(writer, kind, atlasc, tmp_path):
 @pytest.mark.parametrize("where", ["config.json", "hf_quant_config.json"])
 def test_mixed_precision_by_module(root, where, atlasc, tmp_path):
     """Every quantised module by its name, experts one by one: never silently what config.json's dtype says."""
-    knob = {"writer": "modelopt", "formats": {"*.experts.*": "nvfp4", "*shared_expert.*_proj": "fp8-tensor"}, "ignore": ["lm_head"],
-            "both_files": True}
+    knob = {
+        "writer": "modelopt",
+        "formats": {"*.experts.*": "nvfp4", "*shared_expert.*_proj": "fp8-tensor"},
+        "ignore": ["lm_head"],
+        "both_files": True,
+    }
     real_and_random(atlasc, tmp_path, "nested", knob, lambda text: text.replace("model.language_model.", root))
     told = json.loads((tmp_path / "m" / "config.json").read_text())["quantization_config"]["quantized_layers"]
     assert any(".experts.7.down_proj" in name for name in told)
@@ -387,7 +457,9 @@ def test_mixed_precision_by_module(root, where, atlasc, tmp_path):
 
 
 def bare(tmp_path, family, knob, change):
-    mkckpt.build({**mkckpt.DEFAULTS, "hidden": 128, "intermediate": 128, **SHAPES[family], "quant": knob}).write(tmp_path / "m")
+    mkckpt.build({**mkckpt.DEFAULTS, "hidden": 128, "intermediate": 128, **SHAPES[family], "quant": knob}).write(
+        tmp_path / "m"
+    )
     (tmp_path / "m" / "model.safetensors").unlink()
     for file in ("config.json", "hf_quant_config.json"):
         path = tmp_path / "m" / file
@@ -402,29 +474,45 @@ def bare(tmp_path, family, knob, change):
 
 def test_random_weights_refuse_what_they_cannot_follow(atlasc, tmp_path):
     mixed = {"writer": "modelopt", "formats": {"*.experts.*": "nvfp4", "*self_attn.*_proj": "fp8-tensor"}}
+
     def one_expert_differs(told):
         told["quantized_layers"]["model.layers.0.mlp.experts.3.up_proj"]["quant_algo"] = "FP8"
         told["quantized_layers"]["model.layers.0.mlp.experts.3.up_proj"].pop("group_size")
+
     def one_expert_plain(told):
         del told["quantized_layers"]["model.layers.1.mlp.experts.0.down_proj"]
+
     def other_names(told):
         told["quantized_layers"] = {f"encoder.{k}": v for k, v in told["quantized_layers"].items()}
+
     def no_format(told):
         for value in told["quantized_layers"].values():
             del value["quant_algo"]
+
     def no_list(told):
         del told["quantized_layers"]
+
     def empty_list(told):
         told["quantized_layers"] = {}
+
     cases = [
-        (one_expert_differs, "[A0603]: model.layers.0.mlp.experts.3.up_proj is FP8 by tensor by what the files say, "
-                             "model.layers.0.mlp.experts.0.gate_proj is NVFP4: they are read as one, "
-                             "model.layers.0.mlp.experts.gate_up_proj"),
-        (one_expert_plain, "[A0603]: model.layers.1.mlp.experts.1.down_proj is NVFP4 by what the files say, "
-                           "model.layers.1.mlp.experts.0.down_proj is plain: they are read as one, "
-                           "model.layers.1.mlp.experts.down_proj"),
-        (other_names, "none of the model's products is quantized by what the files say, and --random-weights has no tensors "
-                      "to see it from"),
+        (
+            one_expert_differs,
+            "[A0603]: model.layers.0.mlp.experts.3.up_proj is FP8 by tensor by what the files say, "
+            "model.layers.0.mlp.experts.0.gate_proj is NVFP4: they are read as one, "
+            "model.layers.0.mlp.experts.gate_up_proj",
+        ),
+        (
+            one_expert_plain,
+            "[A0603]: model.layers.1.mlp.experts.1.down_proj is NVFP4 by what the files say, "
+            "model.layers.1.mlp.experts.0.down_proj is plain: they are read as one, "
+            "model.layers.1.mlp.experts.down_proj",
+        ),
+        (
+            other_names,
+            "none of the model's products is quantized by what the files say, and --random-weights has no tensors "
+            "to see it from",
+        ),
         (no_format, "the files do not say in which format, and --random-weights has no tensors to see it from"),
         (no_list, "the files do not say in which format, and --random-weights has no tensors to see it from"),
         (empty_list, "the files do not say in which format, and --random-weights has no tensors to see it from"),
@@ -436,31 +524,62 @@ def test_random_weights_refuse_what_they_cannot_follow(atlasc, tmp_path):
     folder = bare(tmp_path / "act", "llama", {**WRITERS["int4-gptq"]}, lambda told: told.update(desc_act=True))
     code, errors, text = run_of(atlasc, folder, "--random-weights")
     assert code == 4 and "columns out of order (desc_act) are not read" in errors[0], text
-    folder = bare(tmp_path / "int4", "qwen3_moe", {"writer": "gptq", "formats": {"*.experts.*": "int4"}, "group": 32},
-                  lambda told: None)
+    folder = bare(
+        tmp_path / "int4",
+        "qwen3_moe",
+        {"writer": "gptq", "formats": {"*.experts.*": "int4"}, "group": 32},
+        lambda told: None,
+    )
     code, errors, text = run_of(atlasc, folder, "--random-weights")
-    assert code == 4 and "model.layers.0.mlp.experts.gate_up_proj is INT4 by what the files say: read as a part of" in errors[0]
+    assert (
+        code == 4
+        and "model.layers.0.mlp.experts.gate_up_proj is INT4 by what the files say: read as a part of" in errors[0]
+    )
 
 
 def test_groups_that_name_no_module(atlasc, tmp_path):
     """compressed-tensors: nothing is quantized by such lists, which --random-weights must not take for a bf16 model."""
     said = "[A0611]: compressed-tensors: no list names a quantized module, and --random-weights has no tensors that could show it"
-    for i, change in enumerate((lambda told: told.update(config_groups={}),
-                                lambda told: told["config_groups"]["group_0"].update(targets=[]))):
-        code, errors, text = run_of(atlasc, bare(tmp_path / str(i), "llama", WRITERS["fp8-block-ct"], change), "--random-weights")
+    for i, change in enumerate(
+        (lambda told: told.update(config_groups={}), lambda told: told["config_groups"]["group_0"].update(targets=[]))
+    ):
+        code, errors, text = run_of(
+            atlasc, bare(tmp_path / str(i), "llama", WRITERS["fp8-block-ct"], change), "--random-weights"
+        )
         assert code == 4 and len(errors) == 1 and errors[0].endswith(said), text
-    folder = bare(tmp_path / "absent", "llama", WRITERS["fp8-block-ct"], lambda told: told["config_groups"]["group_0"].pop("targets"))
+    folder = bare(
+        tmp_path / "absent",
+        "llama",
+        WRITERS["fp8-block-ct"],
+        lambda told: told["config_groups"]["group_0"].pop("targets"),
+    )
     code, errors, text = run_of(atlasc, folder, "--random-weights")
-    assert code == 4 and errors[0].endswith("[A0202]: quantization_config.config_groups.group_0.targets is missing"), text
-    naive = bare(tmp_path / "naive", "llama", WRITERS["fp8-block-ct"], lambda told: told.update(format="naive-quantized"))
-    assert run_of(atlasc, naive, "--random-weights")[0] == 0 # FP8 under an older word
+    assert code == 4 and errors[0].endswith("[A0202]: quantization_config.config_groups.group_0.targets is missing"), (
+        text
+    )
+    naive = bare(
+        tmp_path / "naive", "llama", WRITERS["fp8-block-ct"], lambda told: told.update(format="naive-quantized")
+    )
+    assert run_of(atlasc, naive, "--random-weights")[0] == 0  # FP8 under an older word
 
 
-@pytest.mark.parametrize("where,settings", [
-    ("hf_quant_config.json", {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}),
-    ("config.json", {"quant_method": "modelopt", "quant_algo": None, "kv_cache_scheme": {"num_bits": 8, "type": "float"}}),
-    ("config.json", {"quant_method": "compressed-tensors", "config_groups": {}, "kv_cache_scheme": {"num_bits": 8}}),
-])
+@pytest.mark.parametrize(
+    "where,settings",
+    [
+        (
+            "hf_quant_config.json",
+            {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}},
+        ),
+        (
+            "config.json",
+            {"quant_method": "modelopt", "quant_algo": None, "kv_cache_scheme": {"num_bits": 8, "type": "float"}},
+        ),
+        (
+            "config.json",
+            {"quant_method": "compressed-tensors", "config_groups": {}, "kv_cache_scheme": {"num_bits": 8}},
+        ),
+    ],
+)
 def test_a_cache_alone_is_quantized(where, settings, atlasc, tmp_path):
     mkckpt.build(mkckpt.DEFAULTS).write(tmp_path / "m")
     path = tmp_path / "m" / where
@@ -475,11 +594,16 @@ def test_a_cache_alone_is_quantized(where, settings, atlasc, tmp_path):
 def test_lists_of_many_modules(atlasc, tmp_path):
     """As many entries as a model of 512 experts has: all are read, and quickly."""
     mixed = {"writer": "modelopt", "formats": {"*.experts.*": "nvfp4", "*self_attn.*_proj": "fp8-tensor"}}
+
     def more(told):
         for i in range(2, 30):
             for e in range(512):
                 for p in ("gate_proj", "up_proj", "down_proj"):
-                    told["quantized_layers"][f"model.layers.{i}.mlp.experts.{e}.{p}"] = {"quant_algo": "NVFP4", "group_size": 16}
+                    told["quantized_layers"][f"model.layers.{i}.mlp.experts.{e}.{p}"] = {
+                        "quant_algo": "NVFP4",
+                        "group_size": 16,
+                    }
+
     folder = bare(tmp_path, "qwen3_moe", mixed, more)
     code, errors, text = run_of(atlasc, folder, "--random-weights")
     assert (code, errors) == (0, []), text
@@ -495,13 +619,16 @@ def test_a_wrong_group_size_is_not_a_wrong_width(atlasc, tmp_path):
     path.write_text(json.dumps(config))
     code, errors, text = run_of(atlasc, tmp_path / "m")
     assert code == 4 and "A0214" not in text, text
-    assert errors[0].endswith("[A0602]: tensor model.layers.0.self_attn.q_proj.scales has shape [2, 128]: INT4 of [128, 64] by "
-                              "groups of 64 asks for [1, 128]"), text
+    assert errors[0].endswith(
+        "[A0602]: tensor model.layers.0.self_attn.q_proj.scales has shape [2, 128]: INT4 of [128, 64] by "
+        "groups of 64 asks for [1, 128]"
+    ), text
 
 
 def test_gptq_rules_that_leave_modules_alone(atlasc, tmp_path):
     def dynamic(told):
         told["dynamic"] = {"-:.*\\.1\\.mlp\\..*": {}}
+
     knob = {**WRITERS["int4-gptq"], "formats": {"model.layers.1.mlp.*": "plain", LAYERS: "int4"}}
     mkckpt.build({**mkckpt.DEFAULTS, "quant": knob}).write(tmp_path / "real")
     path = tmp_path / "real" / "config.json"

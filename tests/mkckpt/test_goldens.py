@@ -50,7 +50,9 @@ def test_forward(folder, prompt):
     if prompt == "p0":
         error = close(golden["p0.logits_bf16"], golden["p0.logits"])
         # with experts, also where a rounded router chooses others
-        assert 1e-4 < error < (0.5 if "num_experts" in c else 0.1), "the bfloat16 run must differ, by bfloat16's rounding"
+        assert 1e-4 < error < (0.5 if "num_experts" in c else 0.1), (
+            "the bfloat16 run must differ, by bfloat16's rounding"
+        )
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda f: f.name)

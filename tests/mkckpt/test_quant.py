@@ -35,7 +35,10 @@ def test_every_code_on_the_reference_device(dtype, build_dir):
     run = subprocess.run([build_dir / "tests" / "ref_run"], input=head.encode() + data, capture_output=True, timeout=60)
     assert run.returncode == 0, run.stderr
     got, want = np.frombuffer(run.stdout, "<f4"), codes.view(PUBLIC[dtype]).astype(np.float32)
-    assert np.array_equal(np.isnan(got), np.isnan(want)) and np.isnan(want).sum() == {"e4m3": 2, "e2m1": 0, "e8m0": 1}[dtype]
+    assert (
+        np.array_equal(np.isnan(got), np.isnan(want))
+        and np.isnan(want).sum() == {"e4m3": 2, "e2m1": 0, "e8m0": 1}[dtype]
+    )
     finite = ~np.isnan(want)
     assert np.array_equal(got.view("<u4")[finite], want.view("<u4")[finite])
 
@@ -47,8 +50,10 @@ def test_scales_of_a_product_on_the_reference_device(build_dir):
     code = g.integers(0, 16, (n, k)).astype(np.uint8)
     scale = g.integers(1, 0x7F, (-(-n // bn), -(-k // bk))).astype(np.uint8)
     row, x = g.uniform(0.5, 2, n).astype("<f4"), g.standard_normal((rows, k)).astype("<f4")
-    head = (f"op linear\nattr BLOCK_N {bn}\nattr BLOCK_K {bk}\narg f32 {rows} {k}\narg e2m1 {n} {k}\n"
-            f"arg e4m3 {scale.shape[0]} {scale.shape[1]}\narg f32 {n}\narg -\narg f32 {rows} {n}\nend\n")
+    head = (
+        f"op linear\nattr BLOCK_N {bn}\nattr BLOCK_K {bk}\narg f32 {rows} {k}\narg e2m1 {n} {k}\n"
+        f"arg e4m3 {scale.shape[0]} {scale.shape[1]}\narg f32 {n}\narg -\narg f32 {rows} {n}\nend\n"
+    )
     data = x.tobytes() + quant.pack(code).tobytes() + scale.tobytes() + row.tobytes() + bytes(4 * rows * n)
     run = subprocess.run([build_dir / "tests" / "ref_run"], input=head.encode() + data, capture_output=True, timeout=60)
     assert run.returncode == 0, run.stderr
@@ -107,15 +112,20 @@ def test_layouts_are_those_of_compressed_tensors(kind):
     assert set(known) - {"moe_sparsity_config"} <= set(told)
     weights = known["config_groups"]["group_0"]["weights"]
     assert {key: v for key, v in told["config_groups"]["group_0"]["weights"].items() if key in weights} == {
-        key: v for key, v in weights.items() if key != "scale_dtype"}
+        key: v for key, v in weights.items() if key != "scale_dtype"
+    }
 
 
 @pytest.mark.parametrize("kind", quant.FORMATS)
 def test_their_config_is_read(kind, atlasc, tmp_path):
     """The quantization_config that the package wrote, as it is, over a model in that format."""
-    knob = {**mkckpt.DEFAULTS, "quant": {"writer": "ct", "formats": {"model.layers.*proj": kind}, "zeros": True},
-            "hidden": 128, "intermediate": 256,
-            "config": {"quantization_config": {**ct_metadata()[kind], "ignore": ["lm_head"]}}}
+    knob = {
+        **mkckpt.DEFAULTS,
+        "quant": {"writer": "ct", "formats": {"model.layers.*proj": kind}, "zeros": True},
+        "hidden": 128,
+        "intermediate": 256,
+        "config": {"quantization_config": {**ct_metadata()[kind], "ignore": ["lm_head"]}},
+    }
     mkckpt.build(knob).write(tmp_path / "m")
     run = atlasc("m", "--dry-run", "--stop-after=build-graph", cwd=tmp_path)
     assert run.returncode == 0 and "A0207" not in run.stderr and "A0608" not in run.stderr, run.stderr
@@ -149,8 +159,11 @@ def test_products_mean_what_the_layouts_say(name, build_dir, tmp_path):
     got = products(build_dir / "tests" / "productdump", tmp_path)
     if knob["family"] in DENSE:  # other layers have other products
         assert len(got) == 7 * knob["layers"] + 1
-    plain = {n: x for n, shape, mean, dev in mkckpt.tensor_plan(knob)
-             for x in [mkckpt.noise(knob["seed"], n, int(np.prod(shape))).reshape(shape) * np.float32(dev)]}
+    plain = {
+        n: x
+        for n, shape, mean, dev in mkckpt.tensor_plan(knob)
+        for x in [mkckpt.noise(knob["seed"], n, int(np.prod(shape))).reshape(shape) * np.float32(dev)]
+    }
     for weight, w in got.items():
         module = weight.rpartition(".")[0]
         told = quant.full_knob(knob["quant"])
@@ -170,8 +183,10 @@ def lowered(atlasc, tmp_path, name):
 def test_joined_products_keep_their_own_scales(atlasc, tmp_path):
     text = lowered(atlasc, tmp_path, "llama-nvfp4-ct")
     q = "model.layers.0.self_attn.q_proj"
-    assert f" w={q}.weight_packed (+2)[256,64]e2m1 w_scale={q}.weight_scale (+2)[256,4]e4m3 " \
-           f"w_row_scale=atlas.{q}.row_scale (+2)[256]f32 " in text
+    assert (
+        f" w={q}.weight_packed (+2)[256,64]e2m1 w_scale={q}.weight_scale (+2)[256,4]e4m3 "
+        f"w_row_scale=atlas.{q}.row_scale (+2)[256]f32 " in text
+    )
     up = "model.layers.0.mlp.up_proj"
     assert f" up_scale={up}.weight_scale[96,4]e4m3 up_row_scale=atlas.{up}.row_scale[96]f32 " in text
 
@@ -185,8 +200,14 @@ def test_blocks_that_two_weights_would_share_are_split(atlasc, tmp_path):
     assert f" w={q}.weight (+2)[256,64]e4m3 w_scale={q}.weight_scale_inv (+2)[8,1]f32 " in text
 
 
-MADE = ["llama-fp8-block", "llama-fp8-channel-ct", "llama-fp8-tensor-ct", "llama-nvfp4-modelopt", "llama-mxfp4",
-        "qwen3-nvfp4-mixed"]
+MADE = [
+    "llama-fp8-block",
+    "llama-fp8-channel-ct",
+    "llama-fp8-tensor-ct",
+    "llama-nvfp4-modelopt",
+    "llama-mxfp4",
+    "qwen3-nvfp4-mixed",
+]
 
 
 def graph_of(atlasc, folder, *words):
@@ -213,9 +234,9 @@ def test_quant_refusals(atlasc, tmp_path):
     cases = {
         '"lm_haed" = "nvfp4"': 'quant."lm_haed": the model has no such product',
         '"lm_head" = "fp8"': 'quant."lm_head" = "fp8": expected fp8-block, fp8-channel, fp8-tensor, nvfp4, mxfp4, bf16 '
-                             "or keep",
+        "or keep",
         '"*.mlp.up_proj" = "nvfp4"': "model.layers.0.mlp.up_proj is FP8 by row in the checkpoint, and only what is not "
-                                     "quantized can be",
+        "quantized can be",
         '"re:lm.*" = "nvfp4"': "expected the name of a module, or one with stars",
     }
     options = tmp_path / "o.toml"
@@ -230,10 +251,14 @@ def test_quant_refusals(atlasc, tmp_path):
     assert "atlas.lm_head.codes" in text and "e2m1 [307,64]" in text
 
 
-@pytest.mark.parametrize("name, first, more, kept", [
-    ("qwen3_moe", "model.layers.0.mlp.experts.0.gate_proj", 3, ["*.experts.*"]),
-    ("qwen3_5_moe", "model.layers.0.mlp.experts.gate_up_proj", 6, ["*.experts.*", "*.q_proj"]),
-    ("qwen3_next", "model.layers.0.linear_attn.in_proj_qkvz", 10, ["*.experts.*", "*.q_proj", "*.in_proj_*"])])
+@pytest.mark.parametrize(
+    "name, first, more, kept",
+    [
+        ("qwen3_moe", "model.layers.0.mlp.experts.0.gate_proj", 3, ["*.experts.*"]),
+        ("qwen3_5_moe", "model.layers.0.mlp.experts.gate_up_proj", 6, ["*.experts.*", "*.q_proj"]),
+        ("qwen3_next", "model.layers.0.linear_attn.in_proj_qkvz", 10, ["*.experts.*", "*.q_proj", "*.in_proj_*"]),
+    ],
+)
 def test_what_is_read_in_parts_is_told_once(name, first, more, kept, atlasc, tmp_path):
     """One line for all modules that a rule cannot be about, and no consequences: their tensors count as read."""
     options = tmp_path / "o.toml"
@@ -241,7 +266,10 @@ def test_what_is_read_in_parts_is_told_once(name, first, more, kept, atlasc, tmp
     options.write_text('[quant]\n"*" = "fp8-block"\n')
     run = atlasc(*words)
     [line] = [x for x in run.stderr.splitlines() if "error[" in x]
-    assert run.returncode == 4 and f'error[A0206]: quant."*": {first} and {more} more: these are parts of larger tensors' in line
+    assert (
+        run.returncode == 4
+        and f'error[A0206]: quant."*": {first} and {more} more: these are parts of larger tensors' in line
+    )
     options.write_text("[quant]\n" + "".join(f'"{module}" = "keep"\n' for module in kept) + '"*" = "fp8-block"\n')
     run = atlasc(*words)
     assert run.returncode == 0, run.stderr

@@ -57,12 +57,19 @@ def test_compressed_tensors_configs(name):
         assert group["weights"] == weights and group["format"] == groups[key]["format"]
         assert group.keys() == groups[key].keys()
     assert theirs.keys() == ours.keys() and groups.keys() == ours["config_groups"].keys()
-    assert {**ours, "config_groups": 0, "ignore": 0, "version": 0} == {**theirs, "config_groups": 0, "ignore": 0, "version": 0}
+    assert {**ours, "config_groups": 0, "ignore": 0, "version": 0} == {
+        **theirs,
+        "config_groups": 0,
+        "ignore": 0,
+        "version": 0,
+    }
 
 
 def test_transformers_config():
-    ours, theirs = quant.fp8_config(quant.full_knob(knob_of("written-by-transformers-fp8")["quant"])), config_of(
-        "written-by-transformers-fp8")
+    ours, theirs = (
+        quant.fp8_config(quant.full_knob(knob_of("written-by-transformers-fp8")["quant"])),
+        config_of("written-by-transformers-fp8"),
+    )
     shared = {"activation_scheme", "quant_method", "weight_block_size"}
     assert {k: ours[k] for k in shared} == {k: theirs[k] for k in shared}
 
@@ -104,8 +111,10 @@ def test_scales_of_the_cache_are_found(build_dir, tmp_path):
     run = subprocess.run([build_dir / "tests" / "kvdump", tmp_path], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0 and "A0610" not in run.stderr, run.stderr
     tensors = read_safetensors(FIXTURES / name / "model.safetensors")
-    key, value = (float(np.frombuffer(tensors[f"model.layers.0.self_attn.{side}_proj.{side}_scale"][2], "<f4")[0])
-                  for side in "kv")
+    key, value = (
+        float(np.frombuffer(tensors[f"model.layers.0.self_attn.{side}_proj.{side}_scale"][2], "<f4")[0])
+        for side in "kv"
+    )
     dtype, *_ = run.stdout.split(":")[0].split()[1:]
     sides = [[float(x) for x in side.split()] for side in run.stdout.split(":")[1].split("|")]
     assert dtype == "e4m3" and np.allclose(sides, [[key, key], [value, value]], rtol=1e-5) and key != value != 1

@@ -41,15 +41,17 @@ PLANS = (
     ("qwen3_5", "sm_80", STEPS | {"rows": 2}, ""),
     ("llama-fp8-block", "sm_89", STEPS, ""),
     ("llama-fp8-block", "sm_90a", STEPS, ""),
-    ("llama-nvfp4-modelopt", "sm_120a", STEPS, "[kernels]\nfp4 = \"native\"\n"),
+    ("llama-nvfp4-modelopt", "sm_120a", STEPS, '[kernels]\nfp4 = "native"\n'),
     ("llama-3.1-8b-nvfp4.json", "sm_90a", {"prefill": "[2048]", "decode": "[1]", "slots": 1, "max_context": 4096}, ""),
     ("qwen3.5-27b-fp8.json", "sm_90a", {"prefill": "[16, 2048]", "decode": "[1]", "slots": 1, "max_context": 4096}, ""),
 )
 # Used by none of these plans: chosen beside delta_chunks by times, measured or of sm_120a; for drafting heads in f16
 # and f32.
 UNUSED = ("delta_chunks_team", "gemv_linear")
-REFUSED = re.compile(r"error\[A0701\]: (?:this (?:ban|pin) of \w+ leaves )?no admissible kernel for \w+ "
-                     r"\((?:layer \d+|(?:before|after) the layers), (?:prefill|decode|draft|verify|acquire|probe) rows \d+, sm_\w+\)")
+REFUSED = re.compile(
+    r"error\[A0701\]: (?:this (?:ban|pin) of \w+ leaves )?no admissible kernel for \w+ "
+    r"\((?:layer \d+|(?:before|after) the layers), (?:prefill|decode|draft|verify|acquire|probe) rows \d+, sm_\w+\)"
+)
 
 
 def templates() -> list[str]:
@@ -57,15 +59,20 @@ def templates() -> list[str]:
 
 
 def mutants() -> list[dict]:
-    return [{"name": f"without-{name}", "row": 23, "kind": "without", "template": name, "says": ""}
-            for name in templates() if name not in UNUSED]
+    return [
+        {"name": f"without-{name}", "row": 23, "kind": "without", "template": name, "says": ""}
+        for name in templates()
+        if name not in UNUSED
+    ]
 
 
 def linked(shop: Workshop) -> pathlib.Path:
     """atlasc with the name of a template to be deleted in front of its arguments."""
     table, main = shop.scratch / "whole.o", shop.scratch / "main.o"
-    for out, source, names in ((table, "gen/kernel_table.o", ("kernel_table", "n_kernel_table")),
-                               (main, "obj/compiler/main.o", ("main",))):
+    for out, source, names in (
+        (table, "gen/kernel_table.o", ("kernel_table", "n_kernel_table")),
+        (main, "obj/compiler/main.o", ("main",)),
+    ):
         words = [w for n in names for w in ("--redefine-sym", f"{n}={'atlasc_' if n == 'main' else 'whole_'}{n}")]
         subprocess.run(["objcopy", *words, shop.build / source, out], check=True)
     return shop.linked("without", shop.compiled("without", REPO / "tests/mutation/without.c"), main, table)
@@ -87,9 +94,21 @@ class Deletions:
         def ask():
             toml = self.shop.scratch / f"{template}.{plan}.{len(rule)}.toml"
             toml.write_text(small_toml(source, **changes) + more + rule, encoding="utf-8")
-            code, said = self.shop.run(self.program, template, source, "--model", toml, "--target", target, "--dry-run",
-                                       "--stop-after=pick-kernels", "-d", "k", "-q",
-                                       *(["--random-weights"] if base.endswith(".json") else []))
+            code, said = self.shop.run(
+                self.program,
+                template,
+                source,
+                "--model",
+                toml,
+                "--target",
+                target,
+                "--dry-run",
+                "--stop-after=pick-kernels",
+                "-d",
+                "k",
+                "-q",
+                *(["--random-weights"] if base.endswith(".json") else []),
+            )
             ops, phase = [], ""
             lines = said.splitlines()
             for line, below in zip(lines, lines[1:] + [""]):
@@ -98,6 +117,7 @@ class Deletions:
                 elif re.match(r"  -?\d+ +\w+ ", line):
                     ops.append((phase, *line.split()[:2], (below.split() or [""])[0]))
             return code, said, ops
+
         return self.shop.once(("picks", template, plan, rule), ask)
 
     def check(self, template: str, plan: int) -> str | None:
@@ -105,7 +125,7 @@ class Deletions:
         ops, where = self.picks("-", plan)[2], PLANS[plan][:2]
         if not any(kernel == template for *_, kernel in ops):
             return None
-        rule = f"[[kernels.{{}}]]\ntemplate = \"{template}\"\n"
+        rule = f'[[kernels.{{}}]]\ntemplate = "{template}"\n'
         code, said, left = self.picks(template, plan)
         pin_code, pin_said, _ = self.picks(template, plan, rule.format("pin"))
         assert pin_code == 4 and "A0305" in pin_said, f"{where}: a pin on it: exit {pin_code}: {pin_said[:300]}"
@@ -120,7 +140,9 @@ class Deletions:
                 assert b == c or not counts, f"{where}: {b}, when banned {c}"
                 assert a == b or a[3] == template != b[3], f"{where}: {a} became {b}"
             return "next"
-        assert banned_code == 0 or REFUSED.search(banned_said), f"{where}: a ban: exit {banned_code}: {banned_said[:300]}"
+        assert banned_code == 0 or REFUSED.search(banned_said), (
+            f"{where}: a ban: exit {banned_code}: {banned_said[:300]}"
+        )
         assert [op[:3] for op in left] != [op[:3] for op in ops], f"{where}: the same ops, refused only when banned"
         return "lowered"
 

@@ -33,12 +33,21 @@ def test_kernels_were_mutated_on_a_gpu():
     for m in (m for m in workshop.mutants() if m["kind"] == "kernel"):
         text = (workshop.REPO / "kernels" / "templates" / m["file"]).read_text(encoding="utf-8")
         workshop.replaced(text, m["change"], m["file"])
-        assert re.search(rf"^{m['name']} +{m['row']}  killed by (kernel_test|compute-sanitizer)", results, re.M), m["name"]
+        assert re.search(rf"^{m['name']} +{m['row']}  killed by (kernel_test|compute-sanitizer)", results, re.M), m[
+            "name"
+        ]
     assert "SURVIVED" not in results
 
 
 def test_no_mutant_survives(build_dir):
-    run = subprocess.run([sys.executable, HERE / "run", "--build-dir", build_dir], capture_output=True, text=True,
-                         timeout=1200, check=False)
-    assert run.returncode == 0, "\n".join(line for line in run.stdout.splitlines() if "killed by" not in line) + run.stderr
+    run = subprocess.run(
+        [sys.executable, HERE / "run", "--build-dir", build_dir],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert run.returncode == 0, (
+        "\n".join(line for line in run.stdout.splitlines() if "killed by" not in line) + run.stderr
+    )
     assert run.stdout.splitlines()[-1].endswith(" 0 survived")

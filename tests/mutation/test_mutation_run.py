@@ -23,19 +23,33 @@ BROKEN = SIGN.format("does-not-compile", "FAILED", LINE, "this is no C;")
 def run(tmp_path, build_dir, *mutants, env=None):
     table = tmp_path / "mutants.toml"
     table.write_text(ROW + "".join(f"[[row.mutant]]\n{m}" for m in mutants), encoding="utf-8")
-    done = subprocess.run([sys.executable, RUN, "--build-dir", build_dir, "--table", table], text=True, capture_output=True,
-                          timeout=300, check=False, env=env)
+    done = subprocess.run(
+        [sys.executable, RUN, "--build-dir", build_dir, "--table", table],
+        text=True,
+        capture_output=True,
+        timeout=300,
+        check=False,
+        env=env,
+    )
     return done.returncode, {line.split()[0]: line.split(maxsplit=2)[2] for line in done.stdout.splitlines()}, done
 
 
-@pytest.mark.parametrize("mutant,code,name,says,sum_", [
-    (KILLED, 0, "killed", "killed by unit:test_sign", "0 survived"),
-    (SURVIVES, 1, "survives", "SURVIVED: unit:test_sign accepts it", "1 survived"),
-    (OTHER_WORDS, 1, "dies-of-something-else", "SURVIVED: unit:test_sign says something else", "1 survived"),
-    (ABSENT, 3, "does-not-apply", "CANNOT BE MADE: artifacts/sign.c: 'no such text' is in it 0 times",
-     "1 cannot be made, 0 survived"),
-    (BROKEN, 3, "does-not-compile", "CANNOT BE MADE: exit code 1", "1 cannot be made, 0 survived"),
-])
+@pytest.mark.parametrize(
+    "mutant,code,name,says,sum_",
+    [
+        (KILLED, 0, "killed", "killed by unit:test_sign", "0 survived"),
+        (SURVIVES, 1, "survives", "SURVIVED: unit:test_sign accepts it", "1 survived"),
+        (OTHER_WORDS, 1, "dies-of-something-else", "SURVIVED: unit:test_sign says something else", "1 survived"),
+        (
+            ABSENT,
+            3,
+            "does-not-apply",
+            "CANNOT BE MADE: artifacts/sign.c: 'no such text' is in it 0 times",
+            "1 cannot be made, 0 survived",
+        ),
+        (BROKEN, 3, "does-not-compile", "CANNOT BE MADE: exit code 1", "1 cannot be made, 0 survived"),
+    ],
+)
 def test_verdict(build_dir, tmp_path, mutant, code, name, says, sum_):
     got, lines, done = run(tmp_path, build_dir, mutant)
     assert got == code and lines[name].startswith(says), done.stdout + done.stderr
@@ -50,8 +64,15 @@ def test_what_cannot_be_made_outweighs_a_survivor(build_dir, tmp_path):
 def test_under_a_make(build_dir, tmp_path):
     """A make that starts it names a job server that is closed to it: the words about that are no compiler flags."""
     env = os.environ | {"MAKEFLAGS": " -j8 --jobserver-auth=997,998", "MAKELEVEL": "1"}
-    words = subprocess.run(["make", "-s", "flags"], env=env, cwd=RUN.parent.parent.parent, text=True, capture_output=True,
-                           timeout=60, check=True)
+    words = subprocess.run(
+        ["make", "-s", "flags"],
+        env=env,
+        cwd=RUN.parent.parent.parent,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
     assert "jobserver unavailable" in words.stderr  # else this test shows nothing
     code, lines, done = run(tmp_path, build_dir, KILLED, env=env)
     assert code == 0 and lines["killed"] == "killed by unit:test_sign", done.stdout + done.stderr

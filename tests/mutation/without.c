@@ -5,11 +5,11 @@
  * The object of the kernel table is linked with its symbols renamed (deletions.py); what the compiler sees instead is a
  * copy that lacks the row. `without - ...` deletes nothing.
  */
+#include "compiler/ir.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/ir.h"
 
 extern const KernelTemplate whole_kernel_table[];
 extern const int whole_n_kernel_table;

@@ -34,7 +34,11 @@ def must(code: int, words: str) -> str:
 
 def apart_from_make() -> dict[str, str]:
     """The environment without the variables by which a make that runs this speaks to makes it starts itself."""
-    return {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "GNUMAKEFLAGS")}
+    return {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "GNUMAKEFLAGS")
+    }
 
 
 def table(path: pathlib.Path = TABLE) -> list[dict]:
@@ -59,8 +63,14 @@ def small_toml(checkpoint: str | pathlib.Path, **changes: object) -> str:
     config = json.loads((path if path.suffix == ".json" else path / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config", config)
     family = config["model_type"].removesuffix("_text")
-    values = {"prefill": "[64]", "decode": "[2]", "slots": 2, "page": 16, "ignore": "[]",
-              "max_context": min(config["max_position_embeddings"], 4096)}
+    values = {
+        "prefill": "[64]",
+        "decode": "[2]",
+        "slots": 2,
+        "page": 16,
+        "ignore": "[]",
+        "max_context": min(config["max_position_embeddings"], 4096),
+    }
     text = (REPO / "models" / family / "MODEL.toml").read_text(encoding="utf-8")
     if "[speculate]" in text:
         values["rows"] = 1
@@ -74,10 +84,12 @@ def edit_tensors(path: pathlib.Path, edits: list[str]) -> None:
     """drop NAME; rename NAME NEW; retype NAME DTYPE; reshape NAME D,D; copy NAME NEW; fill NAME HEX; cut NAME BYTES."""
     raw = path.read_bytes()
     length = struct.unpack("<Q", raw[:8])[0]
-    head = json.loads(raw[8:8 + length])
+    head = json.loads(raw[8 : 8 + length])
     meta = head.pop("__metadata__", None)
-    tensors = {k: [v["dtype"], v["shape"], raw[8 + length + v["data_offsets"][0]:8 + length + v["data_offsets"][1]]]
-               for k, v in sorted(head.items(), key=lambda item: item[1]["data_offsets"])}
+    tensors = {
+        k: [v["dtype"], v["shape"], raw[8 + length + v["data_offsets"][0] : 8 + length + v["data_offsets"][1]]]
+        for k, v in sorted(head.items(), key=lambda item: item[1]["data_offsets"])
+    }
     for edit in edits:
         verb, name, *rest = edit.split()
         t = tensors[name]
@@ -92,7 +104,7 @@ def edit_tensors(path: pathlib.Path, edits: list[str]) -> None:
         if verb == "fill":
             t[2] = bytes.fromhex(rest[0]) * (len(t[2]) * 2 // len(rest[0]))
         if verb == "cut":
-            t[2] = t[2][:int(rest[0])]
+            t[2] = t[2][: int(rest[0])]
     at, out, body = 0, {"__metadata__": meta} if meta else {}, b""
     for name, (dtype, shape, data) in tensors.items():
         out[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
@@ -128,8 +140,16 @@ class Workshop:
 
     @staticmethod
     def run(*words, cwd: pathlib.Path = REPO, text: str | None = None) -> tuple[int, str]:
-        done = subprocess.run([str(w) for w in words], cwd=cwd, capture_output=True, text=True, timeout=600, check=False,
-                              input=text, stdin=None if text is not None else subprocess.DEVNULL)
+        done = subprocess.run(
+            [str(w) for w in words],
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+            input=text,
+            stdin=None if text is not None else subprocess.DEVNULL,
+        )
         return done.returncode, done.stdout + done.stderr
 
     def judge(self, m: dict) -> tuple[str | None, str]:
@@ -173,8 +193,10 @@ class Workshop:
         words = ["--only", test, "--cases", m.get("cases", 40), "--jobs", 8, *m.get("words", [])]
         tool = ["compute-sanitizer", "--tool", m["sanitizer"], "--error-exitcode", "9"] if "sanitizer" in m else []
         program = self.with_table(m["name"], folder, "tests-gpu/kernel_test", sorted((REPO / "tests/gpu").glob("*.c")))
-        sound = self.once(("kernel_test", *map(str, words), *tool),
-                          lambda: self.run(*tool, self.build / "tests-gpu" / "kernel_test", *words))
+        sound = self.once(
+            ("kernel_test", *map(str, words), *tool),
+            lambda: self.run(*tool, self.build / "tests-gpu" / "kernel_test", *words),
+        )
         check = f"compute-sanitizer {m['sanitizer']}" if tool else "kernel_test"
         return check, self.run(*tool, program, *words), sound
 
@@ -195,8 +217,10 @@ class Workshop:
         return self.run(program or self.build / "atlasc", folder, "-q", *words)
 
     def kind_model(self, m: dict):
-        sound = self.once(("model", m["base"], str(m.get("toml")), m.get("target"), m.get("stop"), str(m.get("words"))),
-                          lambda: self.compile(m | {"words": []}, self.checkpoint(m, m["name"] + ".sound")))
+        sound = self.once(
+            ("model", m["base"], str(m.get("toml")), m.get("target"), m.get("stop"), str(m.get("words"))),
+            lambda: self.compile(m | {"words": []}, self.checkpoint(m, m["name"] + ".sound")),
+        )
         folder = self.checkpoint(m, m["name"])
         for file, changes in m.get("text", {}).items():
             path = folder / file
@@ -211,10 +235,13 @@ class Workshop:
 
     def kind_table(self, m: dict):
         """A checkpoint that is as it was, for a compiler whose kernel table is of the mutated templates."""
-        sound = self.once(("table", m["base"], str(m.get("toml")), m.get("stop")),
-                          lambda: self.compile(m, self.checkpoint(m, m["name"] + ".sound")))
-        program = self.with_table(m["name"], self.templates(m["name"] + ".templates", m), "compiler/main.c",
-                                  [REPO / "compiler" / "main.c"])
+        sound = self.once(
+            ("table", m["base"], str(m.get("toml")), m.get("stop")),
+            lambda: self.compile(m, self.checkpoint(m, m["name"] + ".sound")),
+        )
+        program = self.with_table(
+            m["name"], self.templates(m["name"] + ".templates", m), "compiler/main.c", [REPO / "compiler" / "main.c"]
+        )
         return "atlasc", self.compile(m, self.checkpoint(m, m["name"]), program), sound
 
     # Plans ------------------------------------------------------------------------------------------------
@@ -228,8 +255,18 @@ class Workshop:
         changes = {"rows": 3} if base in WITH_HEAD and "none" in words else {}
         toml.write_text(small_toml(base, **changes), encoding="utf-8")
         path = self.scratch / f"{name}.bin"
-        code, said = self.run(atlasc or self.build / "atlasc", FIXTURES / base, "-o", path, "--model", toml, "-q",
-                              "--cache-dir", self.build / "kernel-cache", *words)
+        code, said = self.run(
+            atlasc or self.build / "atlasc",
+            FIXTURES / base,
+            "-o",
+            path,
+            "--model",
+            toml,
+            "-q",
+            "--cache-dir",
+            self.build / "kernel-cache",
+            *words,
+        )
         return code, said, path
 
     def base_plan(self, base: str, *words: str) -> pathlib.Path:
@@ -265,10 +302,18 @@ class Workshop:
 
     def flags(self, link: bool) -> list[str]:
         def ask():
-            done = subprocess.run(["make", "-s", f"BUILD={self.build}", "flags", *(["LINK=1"] if link else [])], cwd=REPO,
-                                  env=apart_from_make(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["make", "-s", f"BUILD={self.build}", "flags", *(["LINK=1"] if link else [])],
+                cwd=REPO,
+                env=apart_from_make(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             must(done.returncode, done.stderr)
             return done.stdout.split()
+
         return self.once(("flags", link), ask)
 
     def compiled(self, name: str, source: pathlib.Path, *words: str) -> pathlib.Path:
@@ -282,7 +327,7 @@ class Workshop:
         flags = self.flags(True)
         at = flags.index("LIBS")
         out = self.scratch / name
-        libs = [f.replace("$ORIGIN", str(self.build)) for f in flags[at + 1:]]
+        libs = [f.replace("$ORIGIN", str(self.build)) for f in flags[at + 1 :]]
         code, said = self.run("cc", *flags[:at], "-o", out, *objects, self.build / "obj" / "tests.a", *libs)
         must(code, said)
         return out
@@ -335,13 +380,16 @@ class Workshop:
         import numpy as np
         from safetensors import safe_open
         from safetensors.numpy import load_file
+
         out = self.scratch / f"{name}.safetensors"
         with safe_open(FIXTURES / of / "golden.safetensors", "numpy") as f:
             ids, want = f.get_tensor("p0.input_ids").reshape(-1), f.get_tensor("p0.logits")
-        code, said = self.run(atlas, "dump", plan, "--tokens", ",".join(map(str, ids)), "--device", "cpu", "-o", out, "-q")
+        code, said = self.run(
+            atlas, "dump", plan, "--tokens", ",".join(map(str, ids)), "--device", "cpu", "-o", out, "-q"
+        )
         if code:
             return code, said
-        got = load_file(out)["logits"][-len(want):]
+        got = load_file(out)["logits"][-len(want) :]
         error = float(np.max(np.abs(got.astype(np.float64) - want)) / np.max(np.abs(want)))
         return int(not error <= TOLERANCE), f"logits are off by {error:.1e} of the largest"
 
@@ -361,12 +409,28 @@ class Workshop:
         prompts = self.scratch / f"{name}.prompts"
         prompts.write_text("And God said\nIn the beginning\n" * 2, encoding="utf-8")
         program = self.program(name, obj, which)
-        code, said, plan = (self.plan(fixture, program, "--target", "none") if which == "atlasc" else
-                            (0, "", self.base_plan(fixture, "--target", "none")))
+        code, said, plan = (
+            self.plan(fixture, program, "--target", "none")
+            if which == "atlasc"
+            else (0, "", self.base_plan(fixture, "--target", "none"))
+        )
         if code:
             return code, said
-        code, said = self.run(program if which == "atlas" else self.build / "atlas", "run", plan, "-f", prompts, "-n", 8,
-                              "--temperature", 0, "--device", "cpu", "--json", "-q")
+        code, said = self.run(
+            program if which == "atlas" else self.build / "atlas",
+            "run",
+            plan,
+            "-f",
+            prompts,
+            "-n",
+            8,
+            "--temperature",
+            0,
+            "--device",
+            "cpu",
+            "--json",
+            "-q",
+        )
         if code:
             return code, said
         answers = [r["tokens"] for r in json.loads(said)["results"]]
@@ -398,16 +462,31 @@ class Workshop:
             path = folder / (which if which in self.MAINS else f"tests/{which}")
             path.unlink()
             path.symlink_to(made)
-        return self.run(sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", test, "--build-dir",
-                        folder)
+        return self.run(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "--no-header",
+            "-p",
+            "no:cacheprovider",
+            test,
+            "--build-dir",
+            folder,
+        )
 
     # The tree ------------------------------------------------------------------------------------------------
 
     def kind_tree(self, m: dict):
         folder = self.folder(m["name"])
         for room in ROOMS:
-            shutil.copytree(REPO / room, folder / room, copy_function=lambda s, d: pathlib.Path(d).symlink_to(s),
-                            ignore=lambda d, names: [n for n in names if n == "fixtures" or n == "__pycache__"])
+            shutil.copytree(
+                REPO / room,
+                folder / room,
+                copy_function=lambda s, d: pathlib.Path(d).symlink_to(s),
+                ignore=lambda d, names: [n for n in names if n == "fixtures" or n == "__pycache__"],
+            )
         for name in ("Makefile", "README.md"):
             (folder / name).symlink_to(REPO / name)
         path = folder / m["file"]

@@ -38,11 +38,27 @@ class Browser:
             os.dup2(a, 3)
             os.dup2(b, 4)
 
-        words = [program(), "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
-                 "--disable-dev-shm-usage", "--hide-scrollbars", "--force-color-profile=srgb",
-                 f"--user-data-dir={self.folder.name}", "about:blank"]
-        self.process = subprocess.Popen(words, preexec_fn=pipes, pass_fds=(3, 4, down, up), stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        words = [
+            program(),
+            "--headless",
+            "--remote-debugging-pipe",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--force-color-profile=srgb",
+            f"--user-data-dir={self.folder.name}",
+            "about:blank",
+        ]
+        self.process = subprocess.Popen(
+            words,
+            preexec_fn=pipes,
+            pass_fds=(3, 4, down, up),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(down)
         os.close(up)
         self.buffer, self.n, self.events = b"", 0, []
@@ -78,7 +94,7 @@ class Browser:
         message = {"id": self.n, "method": method, "params": params} | ({"sessionId": session} if session else {})
         data = json.dumps(message).encode() + b"\0"
         while data:
-            data = data[os.write(self.out, data):]
+            data = data[os.write(self.out, data) :]
         while True:
             answer = self.message()
             if answer.get("id") == self.n:
@@ -108,20 +124,25 @@ class Page:
         return self.browser.call(method, self.session, **params)
 
     def events(self, method):
-        return [e["params"] for e in self.browser.events
-                if e.get("sessionId") == self.session and e.get("method") == method]
+        return [
+            e["params"] for e in self.browser.events if e.get("sessionId") == self.session and e.get("method") == method
+        ]
 
     def wait(self, method, n):
         while len(self.events(method)) < n:
             self.browser.events.append(self.browser.message())
 
     def resize(self, width, height=900):
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-                  mobile=width < 700)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 700
+        )
 
     def emulate(self, *, dark=False, media=""):
-        self.call("Emulation.setEmulatedMedia", media=media,
-                  features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            media=media,
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
 
     def go(self, url):
         n = len(self.events("Page.loadEventFired"))
@@ -146,8 +167,14 @@ class Page:
 
     def key(self, name, code=0, text=""):
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code,
-                      text=text if kind == "keyDown" else "")
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=name,
+                code=name,
+                windowsVirtualKeyCode=code,
+                text=text if kind == "keyDown" else "",
+            )
         self.settle()
 
     def picture(self, path, whole=False):
@@ -161,11 +188,12 @@ class Page:
 
     def complaints(self):
         """Console messages, exceptions, violations of the policy and requests for anything but the page."""
-        return ([e["entry"]["text"] for e in self.events("Log.entryAdded")] +
-                [e["exceptionDetails"]["text"] for e in self.events("Runtime.exceptionThrown")] +
-                [str(e["args"]) for e in self.events("Runtime.consoleAPICalled")] +
-                [e["request"]["url"] for e in self.events("Network.requestWillBeSent")
-                 if e["type"] != "Document"])
+        return (
+            [e["entry"]["text"] for e in self.events("Log.entryAdded")]
+            + [e["exceptionDetails"]["text"] for e in self.events("Runtime.exceptionThrown")]
+            + [str(e["args"]) for e in self.events("Runtime.consoleAPICalled")]
+            + [e["request"]["url"] for e in self.events("Network.requestWillBeSent") if e["type"] != "Document"]
+        )
 
     def close(self):
         self.browser.call("Target.closeTarget", targetId=self.target)

@@ -47,8 +47,10 @@ def page_is_sound(browser, path, widths=(1280, 420, 360), fragment=""):
             size = page.evaluate(OVERFLOW)
             assert size["page"] <= size["window"] == width and size["bad"] == [], (width, dark, size)
             if width < 700:  # there nothing but a plain text may need to be scrolled sideways
-                inner = page.evaluate("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > "
-                                      "e.clientWidth + 1).map(e => e.getAttribute('aria-label'))")
+                inner = page.evaluate(
+                    "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > "
+                    "e.clientWidth + 1).map(e => e.getAttribute('aria-label'))"
+                )
                 assert inner == [], (width, inner)
             ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, ground[4:-1].split(","))) < 120) == dark, ground
@@ -71,8 +73,13 @@ def page_is_marked_up(page):
     assert page.evaluate("[...document.querySelectorAll('table')].filter(t => !t.caption).length") == 0
     assert page.evaluate("[...document.querySelectorAll('button')].filter(b => !b.hidden && !b.textContent)") == []
     assert page.evaluate("[...document.querySelectorAll('input')].filter(i => !i.labels.length).length") == 0
-    assert page.evaluate("[...document.querySelectorAll('svg:not([aria-hidden])')].filter(s => s.getAttribute('role') "
-                         "!== 'img' || !s.querySelector('title') || !s.querySelector('desc')).length") == 0
+    assert (
+        page.evaluate(
+            "[...document.querySelectorAll('svg:not([aria-hidden])')].filter(s => s.getAttribute('role') "
+            "!== 'img' || !s.querySelector('title') || !s.querySelector('desc')).length"
+        )
+        == 0
+    )
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))
     links = page.evaluate("[...document.querySelectorAll('a[href]')].map(a => decodeURIComponent(a.hash.slice(1)))")

@@ -14,8 +14,12 @@ import pytest
 
 from checks import page_is_marked_up, page_is_sound
 
-PLANS = {"dense": ("llama-trained",), "experts": ("qwen3_5_moe",), "fp8": ("llama-fp8-block",),
-         "two": ("llama", "--target", "sm_90a,sm_80")}
+PLANS = {
+    "dense": ("llama-trained",),
+    "experts": ("qwen3_5_moe",),
+    "fp8": ("llama-fp8-block",),
+    "two": ("llama", "--target", "sm_90a,sm_80"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -86,20 +90,27 @@ def test_numbers_are_those_of_the_json(browser, pages):
     path, audit, _ = pages("experts")
     page = browser.open(path, scripts=False)
     for phase in audit["targets"][0]["phases"]:
-        us = sum(next(c["cost_us"] for c in x["candidates"] if c["verdict"] == "chosen")
-                 * (x["layers"][1] - x["layers"][0] + 1) for x in phase["launches"])
+        us = sum(
+            next(c["cost_us"] for c in x["candidates"] if c["verdict"] == "chosen")
+            * (x["layers"][1] - x["layers"][0] + 1)
+            for x in phase["launches"]
+        )
         here = f"document.getElementById('sm_90a/{phase['phase']}[{phase['rows']}]')"
         said = page.evaluate(here + ".querySelector('p b').textContent")
         assert float(said.split()[0]) == pytest.approx(us, rel=1e-3)
-        cells = page.evaluate(f"[...{here}.querySelectorAll('.launches tbody tr:not(.group)')].map(r => "
-                              "[...r.cells].map(c => c.textContent))")
-        assert sum(float(c[5]) for c in cells) == pytest.approx(us, rel=2e-3, abs=.01)
-        assert sum(float(c[6].split()[0]) for c in cells) == pytest.approx(100, abs=.05 * len(cells))
+        cells = page.evaluate(
+            f"[...{here}.querySelectorAll('.launches tbody tr:not(.group)')].map(r => "
+            "[...r.cells].map(c => c.textContent))"
+        )
+        assert sum(float(c[5]) for c in cells) == pytest.approx(us, rel=2e-3, abs=0.01)
+        assert sum(float(c[6].split()[0]) for c in cells) == pytest.approx(100, abs=0.05 * len(cells))
         for table in range(3):
-            shares = page.evaluate(f"[...{here}.querySelectorAll('.shares')[{table}].tBodies[0].rows].map(r => "
-                                   "[r.cells[1].textContent, r.cells[2].textContent].map(parseFloat))")
+            shares = page.evaluate(
+                f"[...{here}.querySelectorAll('.shares')[{table}].tBodies[0].rows].map(r => "
+                "[r.cells[1].textContent, r.cells[2].textContent].map(parseFloat))"
+            )
             for column in range(2 if any(x["read_bytes"] for x in phase["launches"]) else 1):
-                assert sum(s[column] for s in shares) == pytest.approx(100, abs=.05 * len(shares) + .01)
+                assert sum(s[column] for s in shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.01)
     page.close()
 
 
@@ -134,8 +145,10 @@ def test_the_filter(browser, pages):
     everything = page.evaluate(ROWS + ".length")
 
     def filtered(words):
-        page.evaluate(f"(() => {{ const f = document.getElementById('find'); f.value = {json.dumps(words)}; "
-                      "f.dispatchEvent(new Event('input')); })()")
+        page.evaluate(
+            f"(() => {{ const f = document.getElementById('find'); f.value = {json.dumps(words)}; "
+            "f.dispatchEvent(new Event('input')); })()"
+        )
         return page.evaluate(ROWS + ".map(r => r.textContent)")
 
     rows = filtered("E4M3 128x128")
@@ -167,7 +180,7 @@ def test_links_survive_a_reload_and_going_back(browser, pages):
     assert 0 <= page.evaluate(top.format("sm_90a/prefill[64]")) < 300
     assert page.evaluate("decodeURIComponent(location.hash)") == "#sm_90a/prefill[64]"
     page.evaluate("history.back()")
-    time.sleep(.3)
+    time.sleep(0.3)
     page.settle()
     assert page.evaluate("decodeURIComponent(location.hash)") == "#sm_90a/decode[2]/0/norm_swiglu"
     assert 0 <= page.evaluate(top.format("sm_90a/decode[2]/0/norm_swiglu")) < 900
@@ -175,7 +188,9 @@ def test_links_survive_a_reload_and_going_back(browser, pages):
     page.evaluate(f"location.hash = '#sm_90a/decode[2]/{last}/attention_step'")
     page.settle()
     assert page.evaluate("document.querySelector('tr.at th').textContent") == "attention_step"
-    link = page.evaluate("(() => { const a = document.querySelector('.launches details a'); a.click(); return decodeURIComponent(a.hash.slice(1)); })()")
+    link = page.evaluate(
+        "(() => { const a = document.querySelector('.launches details a'); a.click(); return decodeURIComponent(a.hash.slice(1)); })()"
+    )
     page.settle()
     assert page.evaluate(f"document.getElementById({json.dumps(link)}).open")  # a decision is unfolded
     assert page.complaints() == []
@@ -202,8 +217,9 @@ def test_print_holds_every_phase_launch_and_column(browser, pages, name):
     path, audit, _ = pages(name)
     page = browser.open(path, dark=True)
     ids = page.evaluate(ROWS + ".length")
-    page.evaluate("(() => { const f = document.getElementById('find'); f.value = 'zzz'; "
-                  "f.dispatchEvent(new Event('input')); })()")  # what is filtered on the screen is printed all the same
+    page.evaluate(
+        "(() => { const f = document.getElementById('find'); f.value = 'zzz'; f.dispatchEvent(new Event('input')); })()"
+    )  # what is filtered on the screen is printed all the same
     file = pypdf.PdfReader(io.BytesIO(page.pdf()))
     text = [p.extract_text() for p in file.pages]
     whole = re.sub(r"\s+", " ", " ".join(text))
@@ -234,11 +250,20 @@ def hostile(plan, to):
     """The plan with texts that try to leave their element, to run, to turn the line and to hide."""
     data = plan.read_bytes()
     sections = plan_file.take_apart(data)
-    texts = ['</script><script>alert(1)</script>', '"><img src=x onerror=alert(2)>', "'; alert(3); //",
-             "a\u202eb\u2066c\u200bd", "\x01\x1b[31m\x7f", "]]>*/-->", "&lt;b&gt; ${alert(4)}"]
+    texts = [
+        "</script><script>alert(1)</script>",
+        '"><img src=x onerror=alert(2)>',
+        "'; alert(3); //",
+        "a\u202eb\u2066c\u200bd",
+        "\x01\x1b[31m\x7f",
+        "]]>*/-->",
+        "&lt;b&gt; ${alert(4)}",
+    ]
     options = msgpack.unpackb(sections["options"])
-    options |= {f"note.{i}.{t}": t for i, t in enumerate(texts)} | {"target.sm_90a.ran_on": texts[0],
-                                                                   "tuning.sm_90a.card": texts[1]}
+    options |= {f"note.{i}.{t}": t for i, t in enumerate(texts)} | {
+        "target.sm_90a.ran_on": texts[0],
+        "tuning.sm_90a.card": texts[1],
+    }
     sections["options"] = msgpack.packb(dict(sorted(options.items())))
     to.write_bytes(plan_file.put_together(data[:12], sections))
     return texts
@@ -271,8 +296,17 @@ def test_equal_plans_make_equal_bytes(atlas, pages, tmp_path):
 def test_a_large_plan_is_small_and_quick(atlas, atlasc, browser, repo, build_dir, tmp_path):
     """40 layers of a hybrid with experts, seven buckets: equal layers stand once, wherever they are."""
     plan = tmp_path / "large.bin"
-    run = atlasc(repo / "tests/gpu/shapes/qwen3.6-35b-a3b-fp8.json", "--random-weights", "--weights", "ref", "-o", plan,
-                 "-q", "--cache-dir", build_dir / "kernel-cache")
+    run = atlasc(
+        repo / "tests/gpu/shapes/qwen3.6-35b-a3b-fp8.json",
+        "--random-weights",
+        "--weights",
+        "ref",
+        "-o",
+        plan,
+        "-q",
+        "--cache-dir",
+        build_dir / "kernel-cache",
+    )
     assert run.returncode == 0, run.stderr
     start = time.monotonic()
     assert atlas("audit", plan, "--html", tmp_path / "large.html").returncode == 0

@@ -38,8 +38,10 @@ def test_markup_and_plots(browser, made):
     page_is_marked_up(page)
     axes = page.evaluate("[...document.querySelectorAll('svg text.axis')].map(t => t.textContent)")
     assert axes == ["tokens/s (log scale)", "sequences together (log scale)", "tokens/s", "prompt"]
-    ticks = page.evaluate("[...document.querySelector('figure svg').querySelectorAll('text.tick[text-anchor=end]')]"
-                          ".map(t => t.textContent)")
+    ticks = page.evaluate(
+        "[...document.querySelector('figure svg').querySelectorAll('text.tick[text-anchor=end]')]"
+        ".map(t => t.textContent)"
+    )
     assert len(ticks) >= 3
     values = [float(t.replace(",", "")) for t in ticks]
     decode = [r["tokens_s"] for r in data["rows"] if r["kind"] == "decode" and "skipped" not in r]
@@ -50,15 +52,18 @@ def test_markup_and_plots(browser, made):
     for width in (1280, 360):  # no label lies on another, or leaves its plot
         page.resize(width)
         page.settle()
-        boxes = page.evaluate("[...document.querySelectorAll('figure > svg')].map(s => { const o = "
-                              "s.getBoundingClientRect(); return [[o.left, o.top, o.right, o.bottom], ...[...s"
-                              ".querySelectorAll('text')].map(t => { const r = t.getBoundingClientRect(); "
-                              "return [r.left, r.top, r.right, r.bottom]; })]; })")
+        boxes = page.evaluate(
+            "[...document.querySelectorAll('figure > svg')].map(s => { const o = "
+            "s.getBoundingClientRect(); return [[o.left, o.top, o.right, o.bottom], ...[...s"
+            ".querySelectorAll('text')].map(t => { const r = t.getBoundingClientRect(); "
+            "return [r.left, r.top, r.right, r.bottom]; })]; })"
+        )
         for outer, *labels in boxes:
             for i, a in enumerate(labels):
                 assert outer[0] - 1 <= a[0] and a[2] <= outer[2] + 1 and outer[1] - 1 <= a[1] and a[3] <= outer[3] + 1
-                assert not any(a[0] < b[2] and b[0] < a[2] and a[1] + 2 < b[3] and b[1] + 2 < a[3]
-                               for b in labels[:i]), (width, labels)
+                assert not any(
+                    a[0] < b[2] and b[0] < a[2] and a[1] + 2 < b[3] and b[1] + 2 < a[3] for b in labels[:i]
+                ), (width, labels)
     page.close()
 
 
@@ -74,8 +79,10 @@ def test_rows_without_scripts_sorting_and_ratios(browser, made):
     faster = page.evaluate("[...document.querySelectorAll('.rows .ok')].map(e => e.closest('tr').cells[0].textContent)")
     assert set(faster) <= {r["name"] for r in data["rows"] if r.get("ratio", 0) > 1 + r.get("ratio_open", 0)}
     page.evaluate("document.querySelectorAll('.rows thead button')[1].click()")
-    speeds = page.evaluate("[...document.querySelectorAll('.rows tbody tr')].map(r => parseFloat(r.cells[1].textContent))"
-                           ".filter(x => x === x)")
+    speeds = page.evaluate(
+        "[...document.querySelectorAll('.rows tbody tr')].map(r => parseFloat(r.cells[1].textContent))"
+        ".filter(x => x === x)"
+    )
     assert speeds == sorted(speeds, reverse=True) and len(speeds) > 2
     assert page.complaints() == []
     page.close()

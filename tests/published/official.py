@@ -341,9 +341,7 @@ def shard_of_layer(name: str) -> str:
     if name.startswith("mtp."):
         return "mtp.safetensors"
     return (
-        f"layers-{name.split('.layers.')[1].split('.')[0]}.safetensors"
-        if ".layers." in name
-        else "outside.safetensors"
+        f"layers-{name.split('.layers.')[1].split('.')[0]}.safetensors" if ".layers." in name else "outside.safetensors"
     )
 
 

@@ -40,9 +40,7 @@ class Entry:
     @property
     def format(self) -> str:
         """How the weights are stored, in the words of the files."""
-        quant = self.config.get("quantization_config") or self.config.get("text_config", {}).get(
-            "quantization_config"
-        )
+        quant = self.config.get("quantization_config") or self.config.get("text_config", {}).get("quantization_config")
         inner = (self.files.get("hf_quant_config.json") or {}).get("quantization", {})
         if not quant and not inner:
             return self.config.get("dtype") or self.config.get("torch_dtype") or "bfloat16"

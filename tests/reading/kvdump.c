@@ -42,8 +42,8 @@ static bool is_rotated(const Compile *c, const GraphOp *op, const GraphOp *reade
 static void dump(const Compile *c, const GraphOp *op, const GraphOp *reader)
 {
 	const Tensor *kv = operand(c, op, "kv"), *scale = operand(c, op, "kv_scale"), *block = operand(c, op, "kv_block");
-	if (operand(c, reader, "kv") != kv || operand(c, reader, "kv_scale") != scale
-			|| operand(c, reader, "kv_block") != block)
+	if (operand(c, reader, "kv") != kv || operand(c, reader, "kv_scale") != scale ||
+			operand(c, reader, "kv_block") != block)
 		bug("layer %d: what is written is not what is read", op->layer);
 	printf("%d %s", op->layer, dtype_name(kv->dtype));
 	if (block)

@@ -135,7 +135,9 @@ def test_values_that_change_nothing(read, changes):
 def test_unknown_keys_are_named_once(read):
     facts, lines = read({"color": "blue", "depth_scale": 3})
     assert facts
-    assert [line for line in lines if "A0207" in line][0].endswith("note[A0207]: unknown keys are not used: color, depth_scale")
+    assert [line for line in lines if "A0207" in line][0].endswith(
+        "note[A0207]: unknown keys are not used: color, depth_scale"
+    )
 
 
 MESSAGES = [
@@ -201,7 +203,9 @@ def test_tie_at_two_levels(read, repo):
     config["tie_word_embeddings"] = False
     wrapped = {"architectures": config["architectures"], "tie_word_embeddings": True, "text_config": config}
     facts, lines = read(raw=json.dumps(wrapped))
-    assert facts is None and any("error[A0205]: tie_word_embeddings = true: text_config in line 1 says false" in x for x in lines)
+    assert facts is None and any(
+        "error[A0205]: tie_word_embeddings = true: text_config in line 1 says false" in x for x in lines
+    )
     wrapped["text_config"]["tie_word_embeddings"] = None
     assert "error[A0203]: tie_word_embeddings = null: expected true or false" in read(raw=json.dumps(wrapped))[1][0]
     del wrapped["text_config"]["tie_word_embeddings"]
@@ -211,7 +215,9 @@ def test_tie_at_two_levels(read, repo):
 def test_vocab_beside_text_config(read, repo):
     config = json.loads((repo / FIXTURE / "config.json").read_text())
     vocab = config.pop("vocab_size")
-    facts, lines = read(raw=json.dumps({"architectures": config["architectures"], "vocab_size": vocab, "text_config": config}))
+    facts, lines = read(
+        raw=json.dumps({"architectures": config["architectures"], "vocab_size": vocab, "text_config": config})
+    )
     assert facts and facts["vocab"] == str(vocab), lines
 
 

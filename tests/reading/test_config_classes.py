@@ -63,7 +63,11 @@ def full(model_type):
     if model_type == text_type:
         return {"architectures": [architecture]} | text
     architecture = architecture.replace("CausalLM", "ConditionalGeneration")
-    outer = {"architectures": [architecture], "model_type": model_type, "tie_word_embeddings": text["tie_word_embeddings"]}
+    outer = {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "tie_word_embeddings": text["tie_word_embeddings"],
+    }
     return outer | {"text_config": text}
 
 
@@ -217,7 +221,9 @@ def test_each_key_null(seen, tmp_path, model_type):
         text_of(config)[key] = None
         codes = check(config, seen, tmp_path)
         if codes == {"theirs"}:  # a type of theirs that no result depends on
-            assert key in OF_NO_RESULT or (key == "intermediate_size" and "moe_intermediate_size" in text_of(config)), key
+            assert key in OF_NO_RESULT or (key == "intermediate_size" and "moe_intermediate_size" in text_of(config)), (
+                key
+            )
 
 
 @pytest.mark.parametrize("model_type", TYPES)
@@ -349,6 +355,8 @@ def test_keys_of_other_decoders_are_refused(seen):
                  "per_layer_config", "attention_out_bias"]:  # fmt: skip
         odd = {"is_moe": True}.get(name, 3)
         _, lines = seen(full("qwen3_moe") | {name: odd})
-        if not any(re.search(rf"error\[A0206\]: {name} = \S+: this feature is not implemented", line) for line in lines):
+        if not any(
+            re.search(rf"error\[A0206\]: {name} = \S+: this feature is not implemented", line) for line in lines
+        ):
             missed.append(name)
     assert missed == []

@@ -138,16 +138,37 @@ def test_told_once(compiled, fixture, changes, code, message):
 
 NOTED = [
     ("llama", {"sliding_window": 8}, "note[A0213]: keys that llama does not have are not used: sliding_window"),
-    ("mistral", {"layer_types": ["sliding_attention"] * 2, "attention_bias": True},
-     "note[A0213]: keys that mistral does not have are not used: layer_types, attention_bias"),
-    ("llama", {"temperature": 0.5, "num_beams": 4},
-     "note[A0213]: keys that llama does not have are not used: temperature, num_beams"),
-    ("qwen3_next", {"sliding_window": 8, "use_sliding_window": True},
-     "note[A0213]: keys that qwen3_next does not have are not used: sliding_window, use_sliding_window"),
-    ("qwen3_5", {"text.sliding_window": 8}, "note[A0213]: keys that qwen3_5 does not have are not used: sliding_window"),
-    ("qwen3_5_moe", {"sliding_window": 8}, "note[A0213]: keys that qwen3_5_moe does not have are not used: sliding_window"),
+    (
+        "mistral",
+        {"layer_types": ["sliding_attention"] * 2, "attention_bias": True},
+        "note[A0213]: keys that mistral does not have are not used: layer_types, attention_bias",
+    ),
+    (
+        "llama",
+        {"temperature": 0.5, "num_beams": 4},
+        "note[A0213]: keys that llama does not have are not used: temperature, num_beams",
+    ),
+    (
+        "qwen3_next",
+        {"sliding_window": 8, "use_sliding_window": True},
+        "note[A0213]: keys that qwen3_next does not have are not used: sliding_window, use_sliding_window",
+    ),
+    (
+        "qwen3_5",
+        {"text.sliding_window": 8},
+        "note[A0213]: keys that qwen3_5 does not have are not used: sliding_window",
+    ),
+    (
+        "qwen3_5_moe",
+        {"sliding_window": 8},
+        "note[A0213]: keys that qwen3_5_moe does not have are not used: sliding_window",
+    ),
     ("qwen3_5", {"hidden_size": 1024}, "note[A0213]: keys outside text_config are not used: hidden_size"),
-    ("qwen3_5", {"text.text_config": {"head_dim": 8}}, "note[A0213]: keys that qwen3_5 does not have are not used: text_config"),
+    (
+        "qwen3_5",
+        {"text.text_config": {"head_dim": 8}},
+        "note[A0213]: keys that qwen3_5 does not have are not used: text_config",
+    ),
     ("qwen3_5", {"color": 3, "text.shade": 4}, "note[A0207]: unknown keys are not used: shade, color"),
 ]
 
@@ -180,14 +201,34 @@ def test_accepted_without_a_word(compiled, fixture, changes):
 # Windows ---------------------------------------------------------------------------------------------------
 
 WINDOWS = [
-    ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}, "sliding_window",
-     "sliding_window = 8: layers 0-1 attend to a window of this many tokens only", 8),
-    ("qwen3", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0, "num_hidden_layers": 1},
-     "sliding_window", "sliding_window = 8: layer 0 attends to a window of this many tokens only", 8),
-    ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]},
-     "sliding_window", "sliding_window = 8: layer 1 attends to a window of this many tokens only", 8),
-    ("mistral", {"sliding_window": ABSENT, "max_position_embeddings": 8192}, None,
-     "sliding_window = 4096, the default of mistral: layers 0-1 attend to a window of this many tokens only", 4096),
+    (
+        "qwen3_moe",
+        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2},
+        "sliding_window",
+        "sliding_window = 8: layers 0-1 attend to a window of this many tokens only",
+        8,
+    ),
+    (
+        "qwen3",
+        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0, "num_hidden_layers": 1},
+        "sliding_window",
+        "sliding_window = 8: layer 0 attends to a window of this many tokens only",
+        8,
+    ),
+    (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]},
+        "sliding_window",
+        "sliding_window = 8: layer 1 attends to a window of this many tokens only",
+        8,
+    ),
+    (
+        "mistral",
+        {"sliding_window": ABSENT, "max_position_embeddings": 8192},
+        None,
+        "sliding_window = 4096, the default of mistral: layers 0-1 attend to a window of this many tokens only",
+        4096,
+    ),
 ]
 
 
@@ -288,7 +329,9 @@ def test_unread_input_can_be_refused(compiled):
     assert code == 4 and any(line.endswith("error[A0207]: unknown keys are not used: color") for line in lines)
     assert any("note[A0213]" in line for line in lines)
     assert compiled("llama", {}, None, *plain, "--warn=error")[0] == 0
-    assert compiled("llama", {}, "[config]\nrope_theta = 5e5\n", *plain, "-Werror=A0215")[0] == 4  # a code without an exit code
+    assert (
+        compiled("llama", {}, "[config]\nrope_theta = 5e5\n", *plain, "-Werror=A0215")[0] == 4
+    )  # a code without an exit code
 
 
 @pytest.mark.parametrize(("words", "message"), [
@@ -408,7 +451,10 @@ def test_a_plan_records_what_was_replaced_and_what_was_not_read(compiled, atlas,
         "not read     A0207 = unknown keys are not used: color, shade\n"
         "not read     A0213 = keys that llama does not have are not used: sliding_window\n")  # fmt: skip
     info = json.loads(atlas("info", "a.bin", "--json", cwd=tmp_path).stdout)
-    assert info["config"] == {"attention_bias": "unset", "rope_theta": "5e5"} and set(info["unread"]) == {"A0207", "A0213"}
+    assert info["config"] == {"attention_bias": "unset", "rope_theta": "5e5"} and set(info["unread"]) == {
+        "A0207",
+        "A0213",
+    }
     diff = atlas("diff", "a.bin", "b.bin", cwd=tmp_path)
     assert diff.returncode == 1 and re.search(r"^option +config\.rope_theta +5e5 -> none$", diff.stdout, re.M)
     compiled("llama", odd, None)  # the folder's MODEL.toml is gone

@@ -43,18 +43,31 @@ def test_odd_config_values(repo, atlasc, tmp_path):
     for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         shutil.copy(source / name, folder)
     sound = json.loads((source / "config.json").read_text())
-    keys = [*sound, "rope_parameters", "layer_types", "sliding_window", "text_config", "auto_map", "partial_rotary_factor"]
+    keys = [
+        *sound,
+        "rope_parameters",
+        "layer_types",
+        "sliding_window",
+        "text_config",
+        "auto_map",
+        "partial_rotary_factor",
+    ]
     refused = 0
     for _ in range(150):
         config = dict(sound)
         for key in rng.sample(keys, rng.randint(1, 2)):
             config[key] = rng.choice(ODD)
         (folder / "config.json").write_text(json.dumps(config))
-        generation = {rng.choice(["top_k", "eos_token_id", "temperature"]): rng.choice(ODD)} if rng.random() < 0.3 else {}
+        generation = (
+            {rng.choice(["top_k", "eos_token_id", "temperature"]): rng.choice(ODD)} if rng.random() < 0.3 else {}
+        )
         (folder / "generation_config.json").write_text(json.dumps(generation))
         run = atlasc("m", "--dry-run", "--stop-after=build-graph", cwd=tmp_path)
         assert run.returncode in (0, 4), (config, run.stderr)
         if run.returncode == 4:
-            assert any(line.startswith("m/") and "error[A" in line for line in run.stderr.splitlines()), (config, run.stderr)
+            assert any(line.startswith("m/") and "error[A" in line for line in run.stderr.splitlines()), (
+                config,
+                run.stderr,
+            )
             refused += 1
     assert 50 < refused < 150

@@ -82,15 +82,18 @@ def test_many_neighbours_are_a_line_a_kind(atlasc, model):
         f"consolidated.safetensors: note[A0408]: not read, nor are consolidated.safetensors.index.json and 3 more: {OTHER}",
         f"consolidated.00.pth: note[A0408]: not read, nor are flax_model.msgpack and 8 more: {FORMAT}",
         f"adapter: note[A0408]: not read, nor are checkpoint-10 and 2 more: {FOLDER}",
-        f"quant_config.json: note[A0408]: not read, nor is quantize_config.json: {SETTINGS}"]
+        f"quant_config.json: note[A0408]: not read, nor is quantize_config.json: {SETTINGS}",
+    ]
 
 
 def test_one_file_beside_the_shards_of_an_index(atlasc, tmp_path):
     """transformers looks for model.safetensors first, so that the folder means other weights there."""
     mkckpt.build({**mkckpt.DEFAULTS, "shards": 2}).write(tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").write_bytes(b"{}")
-    assert told(atlasc, tmp_path / "m") == ["model.safetensors: note[A0408]: not read: the index does not name it, and "
-        "transformers takes it in place of the index's shards: only one of them should be there"]
+    assert told(atlasc, tmp_path / "m") == [
+        "model.safetensors: note[A0408]: not read: the index does not name it, and "
+        "transformers takes it in place of the index's shards: only one of them should be there"
+    ]
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -102,13 +105,30 @@ def test_a_config_that_names_the_file_of_weights(nested, atlasc, tmp_path):
     for value in None, "model.safetensors", "model.safetensors.index.json", "more.safetensors":
         path.write_text(json.dumps({**config, "transformers_weights": value}))
         run = atlasc("m", *WORDS, cwd=tmp_path)
-        assert (run.returncode, "transformers_weights" in run.stderr) == ((4, True) if value == "more.safetensors" else (0, False))
-    assert lines(run, "error")[0].endswith('[A0206]: transformers_weights = "more.safetensors": this feature is not implemented')
+        assert (run.returncode, "transformers_weights" in run.stderr) == (
+            (4, True) if value == "more.safetensors" else (0, False)
+        )
+    assert lines(run, "error")[0].endswith(
+        '[A0206]: transformers_weights = "more.safetensors": this feature is not implemented'
+    )
 
 
-@pytest.mark.parametrize("name", ["README.md", "training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state_0.pth",
-                                  "scaler.pt", "optimizer/state.json", "tokenizer.model", "vocab.json",
-                                  "figures/a.png", ".cache/model.safetensors"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "training_args.bin",
+        "optimizer.pt",
+        "scheduler.pt",
+        "rng_state_0.pth",
+        "scaler.pt",
+        "optimizer/state.json",
+        "tokenizer.model",
+        "vocab.json",
+        "figures/a.png",
+        ".cache/model.safetensors",
+    ],
+)
 def test_other_files_are_nobodys_business(name, atlasc, model):
     (model / name).parent.mkdir(exist_ok=True)
     (model / name).write_bytes(b"{}")
@@ -142,8 +162,9 @@ def shard_twice(model, sent_to, copies):
         if file in copies:
             part["model.norm.weight"] = np.full_like(tensors["model.norm.weight"], copies[file])
         save_file(part, model / file)
-    (model / "model.safetensors.index.json").write_text(json.dumps(
-        {"metadata": {"total_size": sum(t.nbytes for t in tensors.values())}, "weight_map": where}))
+    (model / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {"total_size": sum(t.nbytes for t in tensors.values())}, "weight_map": where})
+    )
     last = {}  # what a loader ends with that reads all shards
     for file in sorted(shards):
         with safe_open(model / file, "np") as f:
@@ -167,7 +188,9 @@ def test_the_index_decides(sent_to, copies, stale, atlasc, wide):
     last = shard_twice(wide, sent_to, copies)
     assert copies[last] == copies[sent_to], "the case is not what loaders take"
     file, n = stale
-    rest = f"model.norm.weight{' and 1 more' if n > 1 else ''}: the index sends {'them' if n > 1 else 'it'} to {sent_to}"
+    rest = (
+        f"model.norm.weight{' and 1 more' if n > 1 else ''}: the index sends {'them' if n > 1 else 'it'} to {sent_to}"
+    )
     rest += " and others, so that these copies are not read" if n > 1 else ", so that this copy is not read"
     assert told(atlasc, wide, "A0410") == [f"{file}.safetensors: note[A0410]: {rest}"]
     assert told(atlasc, wide) == [], "total_size counts a tensor once"
@@ -183,8 +206,10 @@ def test_an_index_against_what_loaders_take(atlasc, wide):
     run = atlasc("m", *WORDS, cwd=wide.parent)
     assert run.returncode == 4
     [line] = lines(run, "error")
-    assert line.endswith("error[A0407]: model.norm.weight: the index assigns it to a.safetensors, but loaders that read the "
-                         "shards in order use the other copy, in b.safetensors")
+    assert line.endswith(
+        "error[A0407]: model.norm.weight: the index assigns it to a.safetensors, but loaders that read the "
+        "shards in order use the other copy, in b.safetensors"
+    )
     assert re.match(r"m/model\.safetensors\.index\.json:1:\d+: ", line)
 
 
@@ -193,11 +218,22 @@ def test_an_index_that_sends_it_where_it_is_not(atlasc, wide):
     run = atlasc("m", *WORDS, cwd=wide.parent)
     assert run.returncode == 4
     assert [line.partition("error")[2] for line in lines(run, "error")] == [
-        "[A0407]: model.norm.weight is not in c.safetensors but in b.safetensors"]
+        "[A0407]: model.norm.weight is not in c.safetensors but in b.safetensors"
+    ]
 
 
-@pytest.mark.parametrize("text, is_told", [("251264", False), ("251264.0", False), ("2.51264e5", False), ("null", False),
-                                           ("251265", True), ("251264.5", True), ('"251264"', True)])
+@pytest.mark.parametrize(
+    "text, is_told",
+    [
+        ("251264", False),
+        ("251264.0", False),
+        ("2.51264e5", False),
+        ("null", False),
+        ("251265", True),
+        ("251264.5", True),
+        ('"251264"', True),
+    ],
+)
 def test_total_size_is_a_number(text, is_told, atlasc, tmp_path):
     mkckpt.build({**mkckpt.DEFAULTS, "shards": 2}).write(tmp_path / "m")
     path = tmp_path / "m" / "model.safetensors.index.json"
@@ -206,9 +242,16 @@ def test_total_size_is_a_number(text, is_told, atlasc, tmp_path):
     assert told(atlasc, tmp_path / "m") == (want if is_told else [])
 
 
-@pytest.mark.parametrize("edit, name", [({"metadata": {"total_parameters": 3, "format": "pt"}}, None), ({}, None),
-                                        ({"metadata": None}, None), ({"metadata": {"shrad": 1, "x": 2}}, "metadata.shrad"),
-                                        ({"weight_mapp": {}}, "weight_mapp")])
+@pytest.mark.parametrize(
+    "edit, name",
+    [
+        ({"metadata": {"total_parameters": 3, "format": "pt"}}, None),
+        ({}, None),
+        ({"metadata": None}, None),
+        ({"metadata": {"shrad": 1, "x": 2}}, "metadata.shrad"),
+        ({"weight_mapp": {}}, "weight_mapp"),
+    ],
+)
 def test_every_key_of_an_index(edit, name, atlasc, tmp_path):
     mkckpt.build({**mkckpt.DEFAULTS, "shards": 2}).write(tmp_path / "m")
     path = tmp_path / "m" / "model.safetensors.index.json"
@@ -250,8 +293,18 @@ def test_the_snapshot_of_refs_main(atlasc, cache, model, tmp_path):
     """Whatever of its folders is named, and plans are those of the plain folder, byte for byte."""
     words = ["--target", "none", "-q", "-o"]
     assert atlasc(model, *words, tmp_path / "plain.bin").returncode == 0
-    for i, given in enumerate([cache, cache.parent, cache.parent.parent, cache / "snapshots" / HASH, f"{cache}/",
-                               cache / "snapshots", cache / "blobs", f"{cache}/refs/"]):
+    for i, given in enumerate(
+        [
+            cache,
+            cache.parent,
+            cache.parent.parent,
+            cache / "snapshots" / HASH,
+            f"{cache}/",
+            cache / "snapshots",
+            cache / "blobs",
+            f"{cache}/refs/",
+        ]
+    ):
         run = atlasc(given, *words, tmp_path / f"{i}.bin")
         assert run.returncode == 0, run.stderr
         note = f"{cache}/snapshots/{HASH}: note[A0411]: this snapshot is read, which refs/main names"
@@ -299,31 +352,42 @@ def test_caches_that_cannot_be_read(atlasc, cache, model, tmp_path):
     hub = cache.parent
     (cache / "refs" / "main").write_text("9" * 40)
     assert refused(atlasc, cache) == [
-        f'{cache}/refs/main: error[A0412]: "{"9" * 40}": there is no such snapshot; there is {HASH}']
+        f'{cache}/refs/main: error[A0412]: "{"9" * 40}": there is no such snapshot; there is {HASH}'
+    ]
     (cache / "refs" / "main").write_text("../../..")
     assert refused(atlasc, cache) == [
-        f'{cache}/refs/main: error[A0412]: "../../..": there is no such snapshot; there is {HASH}']
+        f'{cache}/refs/main: error[A0412]: "../../..": there is no such snapshot; there is {HASH}'
+    ]
     (cache / "refs" / "main").unlink()
-    assert refused(atlasc, hub) == [f"{cache}/refs/main: error[A0412]: missing, so it is unknown which snapshot to "
-                                    f"use: name one of {cache}/snapshots/{HASH}"]
+    assert refused(atlasc, hub) == [
+        f"{cache}/refs/main: error[A0412]: missing, so it is unknown which snapshot to "
+        f"use: name one of {cache}/snapshots/{HASH}"
+    ]
     shutil.rmtree(cache / "snapshots")
     (cache / "snapshots").mkdir()
-    assert refused(atlasc, hub) == [f"{cache}/refs/main: error[A0412]: missing, so it is unknown which snapshot to "
-                                    "use: there are no snapshots"]
-    (cache / "snapshots").rmdir() # as a download leaves it that never began
-    assert refused(atlasc, hub) == refused(atlasc, cache / "blobs") == [
-        f"{cache}/refs/main: error[A0412]: missing, so it is unknown which snapshot to use: there are no snapshots"]
+    assert refused(atlasc, hub) == [
+        f"{cache}/refs/main: error[A0412]: missing, so it is unknown which snapshot to use: there are no snapshots"
+    ]
+    (cache / "snapshots").rmdir()  # as a download leaves it that never began
+    assert (
+        refused(atlasc, hub)
+        == refused(atlasc, cache / "blobs")
+        == [f"{cache}/refs/main: error[A0412]: missing, so it is unknown which snapshot to use: there are no snapshots"]
+    )
     put_in_cache(model, hub / "models--org--other")
-    assert refused(atlasc, hub) == [f"{hub}: error[A0412]: 2 models are there: name one of models--org--name, "
-                                    "models--org--other"]
+    assert refused(atlasc, hub) == [
+        f"{hub}: error[A0412]: 2 models are there: name one of models--org--name, models--org--other"
+    ]
     assert refused(atlasc, tmp_path)[0].startswith(f"{hub}: error[A0412]: 2 models are there")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_a_download_that_did_not_end(name, atlasc, cache):
     (cache / "blobs" / f"0123-{name}").unlink()
-    assert refused(atlasc, cache) == [f"{cache}/snapshots/{HASH}/{name}: error[A0102]: cannot be opened: a link to "
-                                      f"../../blobs/0123-{name}, which is missing"]
+    assert refused(atlasc, cache) == [
+        f"{cache}/snapshots/{HASH}/{name}: error[A0102]: cannot be opened: a link to "
+        f"../../blobs/0123-{name}, which is missing"
+    ]
 
 
 # Other formats --------------------------------------------------------------------------------------------------------
@@ -359,40 +423,70 @@ def test_weights_that_are_no_safetensors(kind, shards, atlasc, tmp_path):
     assert refused(atlasc, tmp_path / "m") == [f"{path}: error[A0401]: {kind}, not a safetensors file"]
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json",
-                                  "chat_template.jinja", "model.safetensors.index.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "chat_template.jinja",
+        "model.safetensors.index.json",
+    ],
+)
 def test_a_clone_without_its_large_files(name, atlasc, model):
     (model / name).write_bytes(list(HEADS.values())[4])
-    assert refused(atlasc, model) == [f"{model}/{name}: error[A0102]: a Git LFS pointer, whose file `git lfs pull` fetches"]
+    assert refused(atlasc, model) == [
+        f"{model}/{name}: error[A0102]: a Git LFS pointer, whose file `git lfs pull` fetches"
+    ]
 
 
 def test_a_plan_and_a_text(atlasc, model, tmp_path):
     assert atlasc(model, "--target", "none", "-o", tmp_path / "p.bin").returncode == 0
     assert refused(atlasc, tmp_path / "p.bin") == [f"{tmp_path}/p.bin: error[A0104]: a plan, not a folder: {READ}"]
     (tmp_path / "t").write_text("hello")
-    assert refused(atlasc, tmp_path / "t") == [f"{tmp_path}/t: error[A0104]: not a folder: give the checkpoint's folder"]
+    assert refused(atlasc, tmp_path / "t") == [
+        f"{tmp_path}/t: error[A0104]: not a folder: give the checkpoint's folder"
+    ]
 
 
-@pytest.mark.parametrize("name, kind", [("m-Q8_0.gguf", "a GGUF file"), ("pytorch_model.bin", list(HEADS)[2]),
-                                        ("consolidated.00.pth", list(HEADS)[3]), ("weights.tar", "a tar archive")])
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("m-Q8_0.gguf", "a GGUF file"),
+        ("pytorch_model.bin", list(HEADS)[2]),
+        ("consolidated.00.pth", list(HEADS)[3]),
+        ("weights.tar", "a tar archive"),
+    ],
+)
 def test_a_folder_of_another_format(name, kind, atlasc, tmp_path):
     (tmp_path / name).write_bytes(HEADS[kind])
-    assert refused(atlasc, tmp_path) == [f"{tmp_path}: error[A0409]: {name} is there ({kind}), and no config.json: {READ}"]
+    assert refused(atlasc, tmp_path) == [
+        f"{tmp_path}: error[A0409]: {name} is there ({kind}), and no config.json: {READ}"
+    ]
 
 
-@pytest.mark.parametrize("name, rest", [
-    ("m.gguf", "but only safetensors of the Hugging Face layout are read"),
-    ("consolidated.safetensors", "but only safetensors of the Hugging Face layout are read"),
-    ("model-00001-of-00002.safetensors", "but not model.safetensors.index.json, which names the shards")])
+@pytest.mark.parametrize(
+    "name, rest",
+    [
+        ("m.gguf", "but only safetensors of the Hugging Face layout are read"),
+        ("consolidated.safetensors", "but only safetensors of the Hugging Face layout are read"),
+        ("model-00001-of-00002.safetensors", "but not model.safetensors.index.json, which names the shards"),
+    ],
+)
 def test_a_config_beside_weights_of_another_name(name, rest, atlasc, model):
     (model / "model.safetensors").rename(model / name)
     assert refused(atlasc, model) == [f"{model}/model.safetensors: error[A0409]: no such file; {name} is there, {rest}"]
 
 
-@pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.v3", "tekken.json", "tiktoken.model", "vocab.json"])
+@pytest.mark.parametrize(
+    "name", ["tokenizer.model", "tokenizer.model.v3", "tekken.json", "tiktoken.model", "vocab.json"]
+)
 def test_a_tokenizer_in_another_form(name, atlasc, model):
     (model / "tokenizer.json").unlink()
     (model / name).write_text("{}")
     run = atlasc("m", *WORDS, cwd=model.parent)
     assert (run.returncode, run.stderr) == (
-        4, f"m/{name}: error[A0505]: a tokenizer without tokenizer.json: save it as tokenizer.json first\n")
+        4,
+        f"m/{name}: error[A0505]: a tokenizer without tokenizer.json: save it as tokenizer.json first\n",
+    )

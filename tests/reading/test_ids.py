@@ -1,4 +1,5 @@
 """Ids that have no token, or no row: settings that name one are told or refused, prompts with one are refused."""
+
 import json
 import pathlib
 import shutil
@@ -38,9 +39,13 @@ def read(atlasc, model):
 def test_an_end_token_without_a_token(atlasc, model):
     change(model / "generation_config.json", eos_token_id=[2, 305])
     run = read(atlasc, model)
-    line = next(n for n, text in enumerate((model / "generation_config.json").read_text().splitlines(), 1) if "305" in text)
+    line = next(
+        n for n, text in enumerate((model / "generation_config.json").read_text().splitlines(), 1) if "305" in text
+    )
     assert run.returncode == 0
-    assert run.stderr == f"{model}/generation_config.json:{line}:3: note[A0512]: end token 305: {NEVER}; it ends no text\n"
+    assert (
+        run.stderr == f"{model}/generation_config.json:{line}:3: note[A0512]: end token 305: {NEVER}; it ends no text\n"
+    )
 
 
 def test_no_end_token_is_a_token(atlasc, model):
@@ -49,8 +54,10 @@ def test_no_end_token_is_a_token(atlasc, model):
     change(model / "tokenizer_config.json", eos_token=None)
     run = read(atlasc, model)
     assert run.returncode == 4
-    assert run.stderr == (f"{place(model / 'config.json', 'eos_token_id')}: error[A0512]: end token 304: {NEVER}, and so it "
-                          "is with every end token: no text would end; name one in [sampling] stop of MODEL.toml\n")
+    assert run.stderr == (
+        f"{place(model / 'config.json', 'eos_token_id')}: error[A0512]: end token 304: {NEVER}, and so it "
+        "is with every end token: no text would end; name one in [sampling] stop of MODEL.toml\n"
+    )
     toml = model / "MODEL.toml"
     toml.write_text(toml.read_text() + "\n[sampling]\nstop = [2]\n")
     run = read(atlasc, model)
@@ -69,8 +76,9 @@ def test_a_start_token_without_a_token(atlasc, model):
     for file in ("config.json", "generation_config.json"):
         change(model / file, bos_token_id=306)
     run = read(atlasc, model)
-    assert run.stderr == (f"{place(model / 'generation_config.json', 'bos_token_id')}: note[A0512]: bos_token_id = 306: "
-                          f"{NEVER}\n")
+    assert run.stderr == (
+        f"{place(model / 'generation_config.json', 'bos_token_id')}: note[A0512]: bos_token_id = 306: {NEVER}\n"
+    )
 
 
 def test_a_hole(atlasc, model):
@@ -85,12 +93,24 @@ def test_a_hole(atlasc, model):
 
 
 def test_an_end_token_behind_the_rows(atlasc, model):
-    change(model / "tokenizer_config.json", eos_token="<end>", extra_special_tokens=["<a>", "<b>", "<c>", "<d>"],
-           bos_token="<x>")
+    change(
+        model / "tokenizer_config.json",
+        eos_token="<end>",
+        extra_special_tokens=["<a>", "<b>", "<c>", "<d>"],
+        bos_token="<x>",
+    )
     run = read(atlasc, model)
     assert run.returncode == 0, run.stderr
-    change(model / "tokenizer_config.json", bos_token="<1>", unk_token="<2>", sep_token="<3>", eos_token="<|im_end|>",
-           pad_token="<4>", cls_token="<5>", extra_special_tokens={"eos_token": "<end>"})
+    change(
+        model / "tokenizer_config.json",
+        bos_token="<1>",
+        unk_token="<2>",
+        sep_token="<3>",
+        eos_token="<|im_end|>",
+        pad_token="<4>",
+        cls_token="<5>",
+        extra_special_tokens={"eos_token": "<end>"},
+    )
     run = read(atlasc, model)
     assert run.returncode == 0 and "note[A0511]: 2 added tokens have no row of the vocabulary (307)" in run.stderr
 
@@ -99,13 +119,23 @@ def test_no_end_token_has_a_row(atlasc, model):
     """The end token of the tokenizer lies behind the rows, and no other file names one."""
     for file in ("config.json", "generation_config.json"):
         change(model / file, eos_token_id=None)
-    change(model / "tokenizer_config.json", extra_special_tokens={"a": "<a>", "b": "<b>", "c": "<c>", "d": "<d>"},
-           bos_token="<x>", eos_token="<end>")
+    change(
+        model / "tokenizer_config.json",
+        extra_special_tokens={"a": "<a>", "b": "<b>", "c": "<c>", "d": "<d>"},
+        bos_token="<x>",
+        eos_token="<end>",
+    )
     told = "eos_token has id 304, which is not a row of the vocabulary (304)"
     change(model / "config.json", vocab_size=304)
     run = read(atlasc, model)
-    assert run.returncode == 4 and (f"{place(model / 'tokenizer_config.json', 'eos_token')}: error[A0512]: {told}, and no "
-        "file names another: no text would end; name one in [sampling] stop of MODEL.toml\n") in run.stderr, run.stderr
+    assert (
+        run.returncode == 4
+        and (
+            f"{place(model / 'tokenizer_config.json', 'eos_token')}: error[A0512]: {told}, and no "
+            "file names another: no text would end; name one in [sampling] stop of MODEL.toml\n"
+        )
+        in run.stderr
+    ), run.stderr
     toml = model / "MODEL.toml"
     toml.write_text(toml.read_text() + "\n[sampling]\nstop = [2]\n")
     run = read(atlasc, model)
@@ -118,11 +148,14 @@ def test_a_token_behind_the_rows(atlasc, atlas, model, tmp_path, kernel_cache):
     plan = tmp_path / "plan.bin"
     run = atlasc(model, "-o", plan, "--target", "none", "--cache-dir", kernel_cache)
     assert (run.returncode, run.stderr.splitlines()[0]) == (
-        0, f'{model}/tokenizer.json: note[A0511]: 1 added token has no row of the vocabulary (307), the first is "[PAD]" '
-           "with id 307: never generated, and an error in a prompt")
+        0,
+        f'{model}/tokenizer.json: note[A0511]: 1 added token has no row of the vocabulary (307), the first is "[PAD]" '
+        "with id 307: never generated, and an error in a prompt",
+    )
     run = atlas("run", plan, "--device", "cpu", "-n", 4, "-p", "a[PAD]b")
     assert run.returncode == 4 and run.stderr == (
-        "atlas run: error[TOKEN]: the prompt: token id 307 (number 2 of 3): ids go from 0 to 306\n")
+        "atlas run: error[TOKEN]: the prompt: token id 307 (number 2 of 3): ids go from 0 to 306\n"
+    )
     run = atlas("run", plan, "--device", "cpu", "-n", 4, "--tokens", "5,307")
     assert run.returncode == 4 and "--tokens: token id 307 (number 2 of 2): ids go from 0 to 306" in run.stderr
     assert atlas("run", plan, "--device", "cpu", "-n", 4, "-p", "a<d>b").returncode == 0
@@ -135,8 +168,10 @@ def test_a_token_behind_the_rows(atlasc, atlas, model, tmp_path, kernel_cache):
 def test_both_counts(atlasc, atlas, model, tmp_path, kernel_cache):
     plan = tmp_path / "plan.bin"
     assert atlasc(model, "-o", plan, "--target", "none", "--cache-dir", kernel_cache).returncode == 0
-    assert ("ids          307 rows of the vocabulary, 303 with a token; only ids below 303 are sampled and count in log "
-            "probabilities\n") in atlas("info", plan).stdout
+    assert (
+        "ids          307 rows of the vocabulary, 303 with a token; only ids below 303 are sampled and count in log "
+        "probabilities\n"
+    ) in atlas("info", plan).stdout
     document = json.loads(atlas("info", plan, "--json").stdout)
     assert (document["vocab"], document["tokens"], document["drawable"]) == (307, 303, 303)
 
@@ -144,13 +179,16 @@ def test_both_counts(atlasc, atlas, model, tmp_path, kernel_cache):
 # The chat template: which file wins ---------------------------------------------------------------------------------
 
 TEMPLATES = {
-    "config": ({"config": "C"}, "C"), "file": ({"config": "C", "jinja": "J"}, "J"),
+    "config": ({"config": "C"}, "C"),
+    "file": ({"config": "C", "jinja": "J"}, "J"),
     "additional default": ({"config": "C", "jinja": "J", "more": {"default": "D"}}, "D"),
     "additional others": ({"config": "C", "jinja": "J", "more": {"tool_use": "T"}}, "J"),
     "additional others alone": ({"config": "C", "more": {"tool_use": "T"}}, None),
     "list": ({"config": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "C"}]}, "C"),
     "object": ({"config": {"tool_use": "T", "default": "C"}}, "C"),
-    "object without": ({"config": {"tool_use": "T"}}, None), "none": ({}, None), "null": ({"config": None}, None),
+    "object without": ({"config": {"tool_use": "T"}}, None),
+    "none": ({}, None),
+    "null": ({"config": None}, None),
 }
 
 
@@ -194,6 +232,8 @@ def test_a_mistake_that_two_passes_see_is_one(atlasc, model):
     """tokenizer_config.json is read for the chat template and for the tokenizer."""
     (model / "tokenizer_config.json").write_bytes(b"\xef\xbb\xbf{}")
     run = read(atlasc, model)
-    assert (run.returncode, run.stderr) == (4, f"{model}/tokenizer_config.json:1:1: error[A0501]: starts with a byte-order "
-                                            "mark: save the file without it\n")
+    assert (run.returncode, run.stderr) == (
+        4,
+        f"{model}/tokenizer_config.json:1:1: error[A0501]: starts with a byte-order mark: save the file without it\n",
+    )
     assert json.loads(atlasc(model, "--stop-after", "read-text", "--json").stdout)["errors"] == 1

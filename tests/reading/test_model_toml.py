@@ -64,40 +64,66 @@ def test_model_option_goes_before_the_folder(compile_toml, model):
     assert "absent.toml: error[A0102]: cannot be opened: No such file or directory" in lines
 
 
-@pytest.mark.parametrize(("runtime", "prefill"), [
-    ("slots = 1\nmax_context = 96\n", "[96]"),
-    ("slots = 1\nmax_context = 128\n", "[128]"),
-    ("slots = 2\nmax_context = 512\n", "[128, 512, 1024]"),
-    ("slots = 8\nmax_context = 512\n", "[128, 512, 2048]"),
-    ("slots = 8\nmax_context = 512\n[kv]\npool_tokens = 600\n", "[128, 512, 600]"),
-    ("slots = 1\nmax_context = 96\n[phases]\nprefill = [512]\n", "[512]")])
+@pytest.mark.parametrize(
+    ("runtime", "prefill"),
+    [
+        ("slots = 1\nmax_context = 96\n", "[96]"),
+        ("slots = 1\nmax_context = 128\n", "[128]"),
+        ("slots = 2\nmax_context = 512\n", "[128, 512, 1024]"),
+        ("slots = 8\nmax_context = 512\n", "[128, 512, 2048]"),
+        ("slots = 8\nmax_context = 512\n[kv]\npool_tokens = 600\n", "[128, 512, 600]"),
+        ("slots = 1\nmax_context = 96\n[phases]\nprefill = [512]\n", "[512]"),
+    ],
+)
 def test_family_prefill_list_ends_at_what_all_slots_hold(compile_toml, runtime, prefill):
     options, _ = compile_toml(f"[runtime]\n{runtime}")
     assert options["phases.prefill"] == prefill
 
 
-@pytest.mark.parametrize(("text", "grid"), [
-    ("", "64"), ("phases.grid = 48\n", "48"), ("phases.prefill = [16]\n", "16"), ("phases.prefill = [64, 100]\n", "64"),
-    ("phases.grid = 512\nphases.prefill = [512]\n", "512"), ("phases.grid = 1\n", "1")])
+@pytest.mark.parametrize(
+    ("text", "grid"),
+    [
+        ("", "64"),
+        ("phases.grid = 48\n", "48"),
+        ("phases.prefill = [16]\n", "16"),
+        ("phases.prefill = [64, 100]\n", "64"),
+        ("phases.grid = 512\nphases.prefill = [512]\n", "512"),
+        ("phases.grid = 1\n", "1"),
+    ],
+)
 def test_grid_of_prompts(compile_toml, text, grid):
     """The family's value gives way to a small bucket; the user's own does not."""
     assert compile_toml(text)[0]["phases.grid"] == grid
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("phases.grid = 48\n", "1:15: error[A0304]: phases.grid = 48: expected a multiple of 64, the rows that Gated DeltaNet solves "
-                           "together"),
-    ("phases.prefill = [16]\n", "1:18: error[A0304]: phases.prefill = [16]: expected a last entry of at least phases.grid = 64, "
-                                "since prompts are cut only at multiples of it"),
-    ("phases.prefill = [16]\nruntime.max_context = 16\n", None)])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "phases.grid = 48\n",
+            "1:15: error[A0304]: phases.grid = 48: expected a multiple of 64, the rows that Gated DeltaNet solves "
+            "together",
+        ),
+        (
+            "phases.prefill = [16]\n",
+            "1:18: error[A0304]: phases.prefill = [16]: expected a last entry of at least phases.grid = 64, "
+            "since prompts are cut only at multiples of it",
+        ),
+        ("phases.prefill = [16]\nruntime.max_context = 16\n", None),
+    ],
+)
 def test_grid_of_gated_deltanet(atlasc, repo, tmp_path, text, says):
     (tmp_path / "m.toml").write_text(text)
     run = atlasc(repo / "tests/fixtures/qwen3_5", "--model", tmp_path / "m.toml", "--target", "none", "--dry-run")
-    assert (run.returncode, f"{tmp_path}/m.toml:{says}\n" in run.stderr) == ((4, True) if says else (0, False)), run.stderr
+    assert (run.returncode, f"{tmp_path}/m.toml:{says}\n" in run.stderr) == ((4, True) if says else (0, False)), (
+        run.stderr
+    )
 
 
-@pytest.mark.parametrize(("slots", "decode"), [(1, "[1]"), (3, "[1, 2, 3]"), (8, "[1, 2, 4, 8]"), (20, "[1, 2, 4, 8, 16, 20]"),
-                                                (40, "[1, 2, 4, 8, 16, 32, 40]")])
+@pytest.mark.parametrize(
+    ("slots", "decode"),
+    [(1, "[1]"), (3, "[1, 2, 3]"), (8, "[1, 2, 4, 8]"), (20, "[1, 2, 4, 8, 16, 20]"), (40, "[1, 2, 4, 8, 16, 32, 40]")],
+)
 def test_family_decode_list_ends_at_slots(compile_toml, slots, decode):
     options, _ = compile_toml(f"[runtime]\nslots = {slots}\n")
     assert options["phases.decode"] == decode
@@ -208,12 +234,16 @@ def test_message(compile_toml, text, message):
 def test_the_pool_of_all_slots_is_bounded(compile_toml, model):
     """pool_tokens has a range; so has the pool that slots and context make when it is not given."""
     config = model / "config.json"
-    config.write_text(config.read_text().replace('"max_position_embeddings": 512', '"max_position_embeddings": 2097152'))
+    config.write_text(
+        config.read_text().replace('"max_position_embeddings": 512', '"max_position_embeddings": 2097152')
+    )
     text = "[runtime]\nslots = 1024\nmax_context = 2097152\n"
     options, lines = compile_toml(text)
     assert not options
-    assert ("m/MODEL.toml:2:9: error[A0304]: runtime.slots = 1024 of runtime.max_context = 2097152: together at most "
-            "1073741824 tokens, or give kv.pool_tokens") in lines
+    assert (
+        "m/MODEL.toml:2:9: error[A0304]: runtime.slots = 1024 of runtime.max_context = 2097152: together at most "
+        "1073741824 tokens, or give kv.pool_tokens"
+    ) in lines
     options, _ = compile_toml(text + "[kv]\npool_tokens = 4194304\n")
     assert options["kv.pool_tokens"] == "4194304"
     options, _ = compile_toml(text.replace("1024", "512"))
@@ -245,5 +275,7 @@ def test_the_help_has_every_key(atlasc, compile_toml):
     shown = {line.split()[0] for line in text.splitlines()}
     assert all(word in text for word in ("template", "op", "phase", "layers", "tunables"))  # keys of a rule
     options, _ = compile_toml(None)
-    given = {"kv.rotate", "kv.scales", "quant", "state.dtype", "config", "target.card"} | {key for key in shown if key.startswith("speculate.")}
+    given = {"kv.rotate", "kv.scales", "quant", "state.dtype", "config", "target.card"} | {
+        key for key in shown if key.startswith("speculate.")
+    }
     assert set(options) == {key for key in shown if not key.startswith("kernels.")} - given  # where these are

@@ -14,10 +14,19 @@ import struct
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-OTHERS = ("meta-llama-Llama-3.2-1B", "meta-llama-Llama-3.1-8B-Instruct", "Qwen-Qwen2.5-0.5B", "Qwen-Qwen2.5-7B-Instruct",
-          "Qwen-Qwen3-0.6B", "Qwen-Qwen3-4B", "mistralai-Mistral-7B-v0.1", "mistralai-Mistral-7B-v0.3")
+OTHERS = (
+    "meta-llama-Llama-3.2-1B",
+    "meta-llama-Llama-3.1-8B-Instruct",
+    "Qwen-Qwen2.5-0.5B",
+    "Qwen-Qwen2.5-7B-Instruct",
+    "Qwen-Qwen3-0.6B",
+    "Qwen-Qwen3-4B",
+    "mistralai-Mistral-7B-v0.1",
+    "mistralai-Mistral-7B-v0.3",
+)
 PUBLISHED = json.loads((HERE / "published.json").read_text(encoding="utf-8")) | {
-    name: json.loads((HERE.parent / "published" / f"{name}.json").read_text(encoding="utf-8")) for name in OTHERS}
+    name: json.loads((HERE.parent / "published" / f"{name}.json").read_text(encoding="utf-8")) for name in OTHERS
+}
 TARGETS = "sm_80,sm_89,sm_90a,sm_100a,sm_120a,sm_121a"
 
 
@@ -29,11 +38,17 @@ def tensor_shapes(config):
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = [config["vocab_size"], hidden]
     for i in range(config["num_hidden_layers"]):
-        layer = {"input_layernorm.weight": [hidden], "post_attention_layernorm.weight": [hidden],
-                 "self_attn.q_proj.weight": [q, hidden], "self_attn.k_proj.weight": [kv, hidden],
-                 "self_attn.v_proj.weight": [kv, hidden], "self_attn.o_proj.weight": [hidden, q],
-                 "mlp.gate_proj.weight": [ffn, hidden], "mlp.up_proj.weight": [ffn, hidden],
-                 "mlp.down_proj.weight": [hidden, ffn]}
+        layer = {
+            "input_layernorm.weight": [hidden],
+            "post_attention_layernorm.weight": [hidden],
+            "self_attn.q_proj.weight": [q, hidden],
+            "self_attn.k_proj.weight": [kv, hidden],
+            "self_attn.v_proj.weight": [kv, hidden],
+            "self_attn.o_proj.weight": [hidden, q],
+            "mlp.gate_proj.weight": [ffn, hidden],
+            "mlp.up_proj.weight": [ffn, hidden],
+            "mlp.down_proj.weight": [hidden, ffn],
+        }
         if config["model_type"] == "qwen2":
             layer |= {f"self_attn.{x}_proj.bias": [n] for x, n in (("q", q), ("k", kv), ("v", kv))}
         if config["model_type"] == "qwen3":
@@ -67,8 +82,11 @@ def test_published(atlasc, tmp_path, name):
     scaling = config.get("rope_scaling") or {}
     reach = int(config["max_position_embeddings"] * (scaling["factor"] if scaling.get("type") == "yarn" else 1))
     if reach > 4096:
-        assert re.fullmatch(rf"{tmp_path}/config\.json:\d+:\d+: note\[A0309\]: the model can read {reach} tokens; this plan's context is 4096, the default of "
-                            rf"family {config['model_type']}: --context N changes it", notes.pop(0))
+        assert re.fullmatch(
+            rf"{tmp_path}/config\.json:\d+:\d+: note\[A0309\]: the model can read {reach} tokens; this plan's context is 4096, the default of "
+            rf"family {config['model_type']}: --context N changes it",
+            notes.pop(0),
+        )
     assert notes == [f"{tmp_path}: note[A0506]: no tokenizer.json: the plan takes token ids only"]
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -82,9 +100,18 @@ def test_published(atlasc, tmp_path, name):
 
 
 # What slow tokenizers write into tokenizer_config.json besides the tokens: "no limit" is 10^30 there.
-SLOW = {"model_max_length": 1000000000000000019884624838656, "sp_model_kwargs": {}, "legacy": False, "pad_token": None,
-        "add_prefix_space": None, "clean_up_tokenization_spaces": False, "spaces_between_special_tokens": False,
-        "use_default_system_prompt": False, "additional_special_tokens": [], "chat_template": "{{ bos_token }}"}
+SLOW = {
+    "model_max_length": 1000000000000000019884624838656,
+    "sp_model_kwargs": {},
+    "legacy": False,
+    "pad_token": None,
+    "add_prefix_space": None,
+    "clean_up_tokenization_spaces": False,
+    "spaces_between_special_tokens": False,
+    "use_default_system_prompt": False,
+    "additional_special_tokens": [],
+    "chat_template": "{{ bos_token }}",
+}
 
 
 @pytest.mark.parametrize("name", ["deepseek", "gemma", "llama2", "llama3"])

@@ -81,7 +81,9 @@ def test_damaged_containers(build_dir):
             assert expected is not None, f"the library refuses {path.read_bytes()!r}"
             assert {n: (t[0], t[1]) for n, t in got["tensors"].items()} == expected
             size = path.stat().st_size
-            assert sum(t[3] for t in got["tensors"].values()) + 8 + struct.unpack("<Q", path.read_bytes()[:8])[0] == size
+            assert (
+                sum(t[3] for t in got["tensors"].values()) + 8 + struct.unpack("<Q", path.read_bytes()[:8])[0] == size
+            )
             accepted += 1
     assert accepted > 300 and refused > 500
     assert stricter < 60  # repeated names, unknown keys of an entry

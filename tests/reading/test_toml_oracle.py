@@ -50,7 +50,9 @@ def value(rng, depth=0):
     ]
     if depth < 4:
         space = lambda: rng.choice(["", " ", "\n", " # c\n"])  # noqa: E731
-        kinds.append(lambda: "[" + ",".join(space() + value(rng, depth + 1) + space() for _ in range(rng.randrange(4))) + "]")
+        kinds.append(
+            lambda: "[" + ",".join(space() + value(rng, depth + 1) + space() for _ in range(rng.randrange(4))) + "]"
+        )
         kinds.append(lambda: "{" + ", ".join(f"k{i} = {value(rng, 9)}" for i in range(rng.randrange(4))) + "}")
     return rng.choice(kinds)()
 

@@ -21,9 +21,16 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize("compiler,language", [
-    ("cc", ["-std=c99", "-xc"]), ("cc", ["-std=c11", "-xc"]), ("cc", ["-std=c17", "-xc"]),
-    ("c++", ["-std=c++11", "-xc++"]), ("c++", ["-std=c++20", "-xc++"])])
+@pytest.mark.parametrize(
+    "compiler,language",
+    [
+        ("cc", ["-std=c99", "-xc"]),
+        ("cc", ["-std=c11", "-xc"]),
+        ("cc", ["-std=c17", "-xc"]),
+        ("c++", ["-std=c++11", "-xc++"]),
+        ("c++", ["-std=c++20", "-xc++"]),
+    ],
+)
 def test_compiles_without_a_warning(repo, compiler, language):
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler} here")
@@ -35,8 +42,9 @@ def test_library_exports_what_the_header_declares(repo, build_dir):
     text = re.sub(r"/\*.*?\*/", "", (repo / "runtime/atlas.h").read_text(), flags=re.S)
     declared = set(re.findall(r"\b(atlas_[a-z_]+)\s*\(", text))
     assert len(declared) > 20
-    shown = subprocess.run(["nm", "-D", "--defined-only", build_dir / "libatlas.so"], text=True,
-                           capture_output=True, check=True).stdout
+    shown = subprocess.run(
+        ["nm", "-D", "--defined-only", build_dir / "libatlas.so"], text=True, capture_output=True, check=True
+    ).stdout
     exported = set(re.findall(r"\b(atlas_[a-z_]+)@@ATLAS_", shown))
     assert exported == declared
 

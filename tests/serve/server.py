@@ -19,8 +19,13 @@ class Server:
 
     def __init__(self, atlas, plan, *options, env=None, wait=True):
         self.lines: list[str] = []
-        self.process = subprocess.Popen([str(atlas), "serve", str(plan), "--device", "cpu", "--port", "0", *map(str, options)],
-                                        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=env)
+        self.process = subprocess.Popen(
+            [str(atlas), "serve", str(plan), "--device", "cpu", "--port", "0", *map(str, options)],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            env=env,
+        )
         self.port = 0
         self.heard = threading.Condition()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -46,8 +51,9 @@ class Server:
                 found = [line for line in self.lines[start:] if word in line]
                 if found:
                     return found[0]
-                assert time.monotonic() < until and (self.process.poll() is None or self.reader.is_alive()), \
+                assert time.monotonic() < until and (self.process.poll() is None or self.reader.is_alive()), (
                     f"no {word} in " + "".join(self.lines)
+                )
                 self.heard.wait(0.2)
 
     def requests(self):

@@ -28,63 +28,103 @@ def error_of(answer: bytes) -> dict:
     return json.loads(body)["error"]
 
 
-@pytest.mark.parametrize("data,status,message", [
-    (POST + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nabcde", 400, "there are two Content-Length"),
-    (POST + b"Content-Length: 5\r\nContent-Length: 50\r\n\r\nabcde" + NEXT, 400, "there are two Content-Length"),
-    (POST + b"Content-Length: 5, 5\r\n\r\nabcde", 400, "Content-Length is not a whole number"),
-    (POST + b"Content-Length: +5\r\n\r\nabcde", 400, "Content-Length is not a whole number"),
-    (POST + b"Content-Length: -5\r\n\r\nabcde", 400, "Content-Length is not a whole number"),
-    (POST + b"Content-Length: 0x5\r\n\r\nabcde", 400, "Content-Length is not a whole number"),
-    (POST + b"Content-Length:\r\n\r\n", 400, "Content-Length is empty"),
-    (POST + b"Content-Length : 5\r\n\r\nabcde" + NEXT, 400, "the name of a header field is not a token"),
-    (POST + b"Content-Length: 99999999999999999999999\r\n\r\n", 413, "the body is larger than the limit"),
-    (POST + b"Content-Length: 16777217\r\n\r\n", 413, "the body is larger than the limit"),
-    (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" + NEXT, 400,
-     "there are both Content-Length and Transfer-Encoding"),
-    (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding is not chunked"),
-    (POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding is not chunked"),
-    (POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
-     "there are two Transfer-Encoding"),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nabcde\r\n0\r\n\r\n", 400,
-     "the length of a chunk is not hexadecimal"),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n+5\r\nabcde\r\n0\r\n\r\n", 400,
-     "the length of a chunk is not hexadecimal"),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nabcde\r\n0\r\n\r\n", 400,
-     "the length of a chunk is not hexadecimal"),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n5\nabcde\r\n0\r\n\r\n", 400, "the length of a chunk is not hexadecimal"),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n\r\nabcde", 400, "a chunk has no length"),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcdeXX0\r\n\r\n", 400, "a chunk does not end in CR LF"),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", 413, "the body is larger than the limit"),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"0" * 40, 400, "the length of a chunk is not hexadecimal"),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n", 400, "there are trailers"),
-    (b"POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
-     "HTTP/1.0 has no Transfer-Encoding"),
-    (b"GET /health HTTP/1.1\nHost: localhost\n\n", 400, "a line of the head does not end in CR LF"),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\nX: y\r\n\r\n", 400, "a line of the head does not end in CR LF"),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: y\r\n folded\r\n\r\n", 400,
-     "a header field goes on in the next line"),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", 400, "the head has a NUL"),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x01b\r\n\r\n", 400, "a header field has a control character"),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX y\r\n\r\n", 400, "a header line has no name before a colon"),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n: y\r\n\r\n", 400, "a header line has no name before a colon"),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400, "there are two Host"),
-    (b"GET /health HTTP/1.1\r\n\r\n", 400, "there is no Host"),
-    (b"GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n", 505, "the version must be HTTP/1.1 or HTTP/1.0"),
-    (b"GET /health HTTP/1.1 \r\nHost: localhost\r\n\r\n", 505, "the version must be HTTP/1.1 or HTTP/1.0"),
-    (b"GET  /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the target must begin with /"),
-    (b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the target must begin with /"),
-    (b"G\x7fT /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the method is not a token"),
-    (b"GET /\x80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the target has a character that is not allowed in it"),
-    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "the head has a NUL"),
-    (b"GARBAGE\r\n\r\n", 400, "the request line is not METHOD TARGET HTTP/1.1"),
-    (b"\n\n", 400, "a line of the head does not end in CR LF"),
-    (b"\r\n\r\n", 400, "the request line is not METHOD TARGET HTTP/1.1"),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20000 + b"\r\n\r\n", 431, "the head is larger than the limit"),
-    (b"GET /" + b"y" * 20000, 431, "the head is larger than the limit"),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 101 + b"\r\n", 431,
-     "there are more than 100 header fields"),
-    (POST + b"Expect: 200-ok\r\nContent-Length: 2\r\n\r\n{}", 417, "Expect is not 100-continue"),
-], ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    "data,status,message",
+    [
+        (POST + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nabcde", 400, "there are two Content-Length"),
+        (POST + b"Content-Length: 5\r\nContent-Length: 50\r\n\r\nabcde" + NEXT, 400, "there are two Content-Length"),
+        (POST + b"Content-Length: 5, 5\r\n\r\nabcde", 400, "Content-Length is not a whole number"),
+        (POST + b"Content-Length: +5\r\n\r\nabcde", 400, "Content-Length is not a whole number"),
+        (POST + b"Content-Length: -5\r\n\r\nabcde", 400, "Content-Length is not a whole number"),
+        (POST + b"Content-Length: 0x5\r\n\r\nabcde", 400, "Content-Length is not a whole number"),
+        (POST + b"Content-Length:\r\n\r\n", 400, "Content-Length is empty"),
+        (POST + b"Content-Length : 5\r\n\r\nabcde" + NEXT, 400, "the name of a header field is not a token"),
+        (POST + b"Content-Length: 99999999999999999999999\r\n\r\n", 413, "the body is larger than the limit"),
+        (POST + b"Content-Length: 16777217\r\n\r\n", 413, "the body is larger than the limit"),
+        (
+            POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" + NEXT,
+            400,
+            "there are both Content-Length and Transfer-Encoding",
+        ),
+        (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding is not chunked"),
+        (POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding is not chunked"),
+        (
+            POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+            "there are two Transfer-Encoding",
+        ),
+        (
+            POST + b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nabcde\r\n0\r\n\r\n",
+            400,
+            "the length of a chunk is not hexadecimal",
+        ),
+        (
+            POST + b"Transfer-Encoding: chunked\r\n\r\n+5\r\nabcde\r\n0\r\n\r\n",
+            400,
+            "the length of a chunk is not hexadecimal",
+        ),
+        (
+            POST + b"Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nabcde\r\n0\r\n\r\n",
+            400,
+            "the length of a chunk is not hexadecimal",
+        ),
+        (
+            POST + b"Transfer-Encoding: chunked\r\n\r\n5\nabcde\r\n0\r\n\r\n",
+            400,
+            "the length of a chunk is not hexadecimal",
+        ),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n\r\nabcde", 400, "a chunk has no length"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcdeXX0\r\n\r\n", 400, "a chunk does not end in CR LF"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", 413, "the body is larger than the limit"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"0" * 40, 400, "the length of a chunk is not hexadecimal"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n", 400, "there are trailers"),
+        (
+            b"POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+            "HTTP/1.0 has no Transfer-Encoding",
+        ),
+        (b"GET /health HTTP/1.1\nHost: localhost\n\n", 400, "a line of the head does not end in CR LF"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\nX: y\r\n\r\n", 400, "a line of the head does not end in CR LF"),
+        (
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: y\r\n folded\r\n\r\n",
+            400,
+            "a header field goes on in the next line",
+        ),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", 400, "the head has a NUL"),
+        (
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x01b\r\n\r\n",
+            400,
+            "a header field has a control character",
+        ),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX y\r\n\r\n", 400, "a header line has no name before a colon"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n: y\r\n\r\n", 400, "a header line has no name before a colon"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400, "there are two Host"),
+        (b"GET /health HTTP/1.1\r\n\r\n", 400, "there is no Host"),
+        (b"GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n", 505, "the version must be HTTP/1.1 or HTTP/1.0"),
+        (b"GET /health HTTP/1.1 \r\nHost: localhost\r\n\r\n", 505, "the version must be HTTP/1.1 or HTTP/1.0"),
+        (b"GET  /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the target must begin with /"),
+        (b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the target must begin with /"),
+        (b"G\x7fT /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the method is not a token"),
+        (b"GET /\x80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the target has a character that is not allowed in it"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "the head has a NUL"),
+        (b"GARBAGE\r\n\r\n", 400, "the request line is not METHOD TARGET HTTP/1.1"),
+        (b"\n\n", 400, "a line of the head does not end in CR LF"),
+        (b"\r\n\r\n", 400, "the request line is not METHOD TARGET HTTP/1.1"),
+        (
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20000 + b"\r\n\r\n",
+            431,
+            "the head is larger than the limit",
+        ),
+        (b"GET /" + b"y" * 20000, 431, "the head is larger than the limit"),
+        (
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 101 + b"\r\n",
+            431,
+            "there are more than 100 header fields",
+        ),
+        (POST + b"Expect: 200-ok\r\nContent-Length: 2\r\n\r\n{}", 417, "Expect is not 100-continue"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
 def test_refused(served, data, status, message):
     answer = served.exchange(data)
     assert status_of(answer) == status and error_of(answer)["message"] == message
@@ -178,7 +218,12 @@ def test_slow_loris(trained, start):
                 pass
         assert server.get("/health")[0] == 200
         time.sleep(0.05)
-    assert 0.3 < ends["silent"] < 1.5 and 0.3 < ends["head"] < 1.5 and 0.6 < ends["body"] < 1.8 and 0.9 < ends["kept"] < 2.5
+    assert (
+        0.3 < ends["silent"] < 1.5
+        and 0.3 < ends["head"] < 1.5
+        and 0.6 < ends["body"] < 1.8
+        and 0.9 < ends["kept"] < 2.5
+    )
     with server.raw(slow["head"]) as s:
         assert error_of(read_all(s))["message"] == "the head did not come in time"
 
@@ -190,7 +235,10 @@ def test_too_many_connections(trained, start):
     answer = server.exchange(NEXT)
     assert status_of(answer) == 503 and b"Retry-After: 1" in answer
     head, _, body = answer.partition(b"\r\n\r\n")
-    assert len(body) == int(head.split(b"Content-Length: ")[1].split(b"\r")[0]) and json.loads(body)["error"]["code"] == "overloaded"
+    assert (
+        len(body) == int(head.split(b"Content-Length: ")[1].split(b"\r")[0])
+        and json.loads(body)["error"]["code"] == "overloaded"
+    )
     for s in held:
         s.close()
     time.sleep(0.1)
@@ -211,12 +259,22 @@ def test_a_refused_body_does_not_reset_the_answer(served):
         assert status_of(read_all(s)) == 413
 
 
-@pytest.mark.parametrize("method,path,status,code", [
-    ("GET", "/v1/nothing", 404, "unknown_url"), ("DELETE", "/v1/models", 405, None), ("GET", "/v1/completions", 405, None),
-    ("POST", "/v1/embeddings", 404, "unknown_url"), ("POST", "/v1/responses", 404, "unknown_url"),
-    ("POST", "/v1/messages?beta=true", 404, "unknown_url"), ("GET", "/v1/models/%00", 404, "model_not_found"),
-    ("GET", "/v1/models/%zz", 404, "model_not_found"), ("GET", "//health", 404, "unknown_url"),
-    ("GET", "/HEALTH", 404, "unknown_url"), ("OPTIONS", "/v1/models", 405, None)])
+@pytest.mark.parametrize(
+    "method,path,status,code",
+    [
+        ("GET", "/v1/nothing", 404, "unknown_url"),
+        ("DELETE", "/v1/models", 405, None),
+        ("GET", "/v1/completions", 405, None),
+        ("POST", "/v1/embeddings", 404, "unknown_url"),
+        ("POST", "/v1/responses", 404, "unknown_url"),
+        ("POST", "/v1/messages?beta=true", 404, "unknown_url"),
+        ("GET", "/v1/models/%00", 404, "model_not_found"),
+        ("GET", "/v1/models/%zz", 404, "model_not_found"),
+        ("GET", "//health", 404, "unknown_url"),
+        ("GET", "/HEALTH", 404, "unknown_url"),
+        ("OPTIONS", "/v1/models", 405, None),
+    ],
+)
 def test_no_such_route(served, method, path, status, code):
     seen, headers, body = served.ask(method, path)
     error = json.loads(body)["error"]

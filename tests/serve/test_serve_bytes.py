@@ -7,10 +7,14 @@ import re
 
 PROMPT = "In the beginning"
 GREEDY = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0}
-HEAD = ('data: {"id":"cmpl-ID","object":"text_completion","created":TIME,"model":"tiny","system_fingerprint":"ROOT",'
-        '"choices":[')
-USAGE = ('{"prompt_tokens":4,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0},'
-         '"completion_tokens_details":{"reasoning_tokens":0}}')
+HEAD = (
+    'data: {"id":"cmpl-ID","object":"text_completion","created":TIME,"model":"tiny","system_fingerprint":"ROOT",'
+    '"choices":['
+)
+USAGE = (
+    '{"prompt_tokens":4,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0},'
+    '"completion_tokens_details":{"reasoning_tokens":0}}'
+)
 
 
 def plain(body: bytes) -> str:
@@ -25,52 +29,85 @@ def choice(text, finish="null"):
 
 
 def test_stream_of_completions(served):
-    assert plain(served.stream("/v1/completions", GREEDY)) == "".join([
-        HEAD + choice(" of") + "]}\n\n", HEAD + choice(" the") + "]}\n\n", HEAD + choice(" month") + "]}\n\n",
-        HEAD + choice("", '"length"') + "]}\n\n", "data: [DONE]\n\n"])
+    assert plain(served.stream("/v1/completions", GREEDY)) == "".join(
+        [
+            HEAD + choice(" of") + "]}\n\n",
+            HEAD + choice(" the") + "]}\n\n",
+            HEAD + choice(" month") + "]}\n\n",
+            HEAD + choice("", '"length"') + "]}\n\n",
+            "data: [DONE]\n\n",
+        ]
+    )
 
 
 def test_stream_with_usage(served):
     asked = GREEDY | {"max_tokens": 1, "stream_options": {"include_usage": True}}
-    assert plain(served.stream("/v1/completions", asked)) == "".join([
-        HEAD + choice(" of") + '],"usage":null}\n\n', HEAD + choice("", '"length"') + '],"usage":null}\n\n',
-        HEAD + '],"usage":' + USAGE % (1, 5) + "}\n\n", "data: [DONE]\n\n"])
+    assert plain(served.stream("/v1/completions", asked)) == "".join(
+        [
+            HEAD + choice(" of") + '],"usage":null}\n\n',
+            HEAD + choice("", '"length"') + '],"usage":null}\n\n',
+            HEAD + '],"usage":' + USAGE % (1, 5) + "}\n\n",
+            "data: [DONE]\n\n",
+        ]
+    )
     asked["stream_options"]["continuous_usage_stats"] = True
-    assert plain(served.stream("/v1/completions", asked)) == "".join([
-        HEAD + choice(" of") + '],"usage":' + USAGE % (1, 5) + "}\n\n",
-        HEAD + choice("", '"length"') + '],"usage":' + USAGE % (1, 5) + "}\n\n",
-        HEAD + '],"usage":' + USAGE % (1, 5) + "}\n\n", "data: [DONE]\n\n"])
+    assert plain(served.stream("/v1/completions", asked)) == "".join(
+        [
+            HEAD + choice(" of") + '],"usage":' + USAGE % (1, 5) + "}\n\n",
+            HEAD + choice("", '"length"') + '],"usage":' + USAGE % (1, 5) + "}\n\n",
+            HEAD + '],"usage":' + USAGE % (1, 5) + "}\n\n",
+            "data: [DONE]\n\n",
+        ]
+    )
 
 
 def test_whole_answer(served):
     status, headers, body = served.ask("POST", "/v1/completions", json.dumps(GREEDY).encode())
     assert (status, headers["Content-Type"]) == (200, "application/json")
-    assert plain(body) == HEAD.removeprefix("data: ") + choice(" of the month", '"length"') + '],"usage":' + \
-        USAGE % (3, 7) + "}"
+    assert (
+        plain(body)
+        == HEAD.removeprefix("data: ") + choice(" of the month", '"length"') + '],"usage":' + USAGE % (3, 7) + "}"
+    )
 
 
 def test_headers_of_a_stream(served):
     body = json.dumps(GREEDY | {"stream": True}).encode()
-    got = served.exchange(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: my-id.7\r\n"
-                          b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+    got = served.exchange(
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: my-id.7\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
     head = re.sub(rb"Date: [^\r]*", b"Date: X", got.split(b"\r\n\r\n")[0])
-    assert head == (b"HTTP/1.1 200 OK\r\nDate: X\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-                    b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\nx-request-id: my-id.7\r\n"
-                    b"Transfer-Encoding: chunked")
+    assert head == (
+        b"HTTP/1.1 200 OK\r\nDate: X\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+        b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\nx-request-id: my-id.7\r\n"
+        b"Transfer-Encoding: chunked"
+    )
     assert got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
 def test_error(served):
     status, headers, body = served.ask("POST", "/v1/completions", b'{"prompt": 7}')
-    assert (status, headers["Content-Type"], body) == (400, "application/json",
+    assert (status, headers["Content-Type"], body) == (
+        400,
+        "application/json",
         b'{"error":{"message":"prompt is a whole number: expected a string, token ids, or a list of either",'
-        b'"type":"invalid_request_error","param":"prompt","code":null}}')
+        b'"type":"invalid_request_error","param":"prompt","code":null}}',
+    )
 
 
 def test_a_model_object_satisfies_both_clients(served):
     [one, _] = served.get("/v1/models")[1]["data"]
-    assert list(one) == ["id", "object", "created", "owned_by", "type", "display_name", "created_at", "lifecycle",
-                         "max_model_len"]
+    assert list(one) == [
+        "id",
+        "object",
+        "created",
+        "owned_by",
+        "type",
+        "display_name",
+        "created_at",
+        "lifecycle",
+        "max_model_len",
+    ]
     assert one["object"] == "model" and one["type"] == "model" and one["lifecycle"] == "active"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", one["created_at"])
 
@@ -79,8 +116,10 @@ def test_tokenize(served):
     status, got = served.post("/tokenize", {"model": "tiny", "prompt": PROMPT})
     assert status == 200 and got == {"count": 4, "max_model_len": 512, "tokens": got["tokens"], "token_strs": None}
     assert served.post("/detokenize", {"tokens": got["tokens"]}) == (200, {"prompt": PROMPT})
-    assert served.post("/tokenize", {"prompt": ""})[1]["tokens"] == served.post("/tokenize", {"prompt": PROMPT})[1][
-        "tokens"][:0]
+    assert (
+        served.post("/tokenize", {"prompt": ""})[1]["tokens"]
+        == served.post("/tokenize", {"prompt": PROMPT})[1]["tokens"][:0]
+    )
     assert served.post("/tokenize", {"prompt": "word " * 2000})[1]["count"] > 512
     assert served.post("/detokenize", {"tokens": []}) == (200, {"prompt": ""})
 
@@ -103,7 +142,7 @@ def test_page_and_probes(served):
 
 
 def test_metrics_are_prometheus_text(served):
-    served.post("/v1/completions", GREEDY | {"never_heard_of": 1, "strange \" name\n": 2})
+    served.post("/v1/completions", GREEDY | {"never_heard_of": 1, 'strange " name\n': 2})
     status, headers, body = served.ask("GET", "/metrics")
     assert status == 200 and headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     kinds, seen = {}, {}

@@ -51,12 +51,28 @@ def client(chat):
     return openai.OpenAI(base_url=f"http://127.0.0.1:{chat.port}/v1", api_key="none", max_retries=0)
 
 
-@pytest.mark.parametrize("talk,more", [
-    (TALK, {}), (TALK, {"add_generation_prompt": False}),
-    (TALK + [{"role": "assistant", "content": "God"}], {"continue_final_message": True, "add_generation_prompt": False}),
-    ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], {}),
-    ([{"role": "user", "content": "x"}, {"role": "assistant", "content": None}, {"role": "user", "content": "z"}], {}),
-    ([{"role": "user", "content": "\u00e9 \U0001f600 \u6c34 \\ \" \n"}], {})], ids=str)
+@pytest.mark.parametrize(
+    "talk,more",
+    [
+        (TALK, {}),
+        (TALK, {"add_generation_prompt": False}),
+        (
+            TALK + [{"role": "assistant", "content": "God"}],
+            {"continue_final_message": True, "add_generation_prompt": False},
+        ),
+        ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], {}),
+        (
+            [
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "content": None},
+                {"role": "user", "content": "z"},
+            ],
+            {},
+        ),
+        ([{"role": "user", "content": '\u00e9 \U0001f600 \u6c34 \\ " \n'}], {}),
+    ],
+    ids=str,
+)
 def test_prompts_are_those_of_transformers(chat, oracle, talk, more):
     text = oracle.apply_chat_template(talk, tokenize=False, **({"add_generation_prompt": True} | more))
     status, got = chat.post("/tokenize", {"messages": talk} | more)
@@ -90,7 +106,9 @@ def test_an_answer_is_that_of_its_prompt(chat, client):
     assert answer.choices[0].message.content == text and answer.choices[0].message.role == "assistant"
     assert answer.usage.prompt_tokens == len(ids) and answer.usage.completion_tokens == 20
     assert answer.id.startswith("chatcmpl-") and answer.object == "chat.completion"
-    newer = client.chat.completions.create(model="tiny", messages=TALK, max_tokens=3, max_completion_tokens=20, temperature=0)
+    newer = client.chat.completions.create(
+        model="tiny", messages=TALK, max_tokens=3, max_completion_tokens=20, temperature=0
+    )
     assert newer.choices[0].message.content == text
     with client.chat.completions.stream(model="tiny", messages=TALK, max_tokens=20, temperature=0) as stream:
         for _ in stream:
@@ -110,14 +128,18 @@ def test_logprobs(client):
     rows = answer.choices[0].logprobs.content
     assert "".join(r.token for r in rows) == answer.choices[0].message.content
     assert all(bytes(r.bytes).decode() == r.token and -30 < r.logprob <= 0 and r.top_logprobs == [] for r in rows)
-    streamed = client.chat.completions.create(model="tiny", messages=TALK, max_tokens=6, temperature=0, logprobs=True, stream=True)
+    streamed = client.chat.completions.create(
+        model="tiny", messages=TALK, max_tokens=6, temperature=0, logprobs=True, stream=True
+    )
     seen = [r for c in streamed if c.choices[0].logprobs for r in c.choices[0].logprobs.content]
     assert seen == rows
 
 
 def test_golden_stream(chat):
-    body = chat.stream("/v1/chat/completions", {"messages": TALK, "max_tokens": 2, "temperature": 0, "n": 1,
-                                                "stream_options": {"include_usage": True}})
+    body = chat.stream(
+        "/v1/chat/completions",
+        {"messages": TALK, "max_tokens": 2, "temperature": 0, "n": 1, "stream_options": {"include_usage": True}},
+    )
     text = re.sub(r'"id":"chatcmpl-[0-9a-f]{24}"', '"id":"ID"', body.decode())
     text = re.sub(r'"created":\d{10}', '"created":0', text)
     text = re.sub(r'"system_fingerprint":"[0-9a-f]{12}"', '"system_fingerprint":"ROOT"', text)
@@ -128,52 +150,85 @@ def test_golden_stream(chat):
         return head + f'{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}],"usage":null}}\n\n'
 
     n = len(chat.post("/tokenize", {"messages": TALK})[1]["tokens"])
-    assert text == "".join([
-        chunk('{"role":"assistant","content":""}'), *(chunk(f'{{"content":{w}}}') for w in words), chunk("{}", '"length"'),
-        head + f'],"usage":{{"prompt_tokens":{n},"completion_tokens":2,"total_tokens":{n + 2},"prompt_tokens_details":'
-        '{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}\n\n', "data: [DONE]\n\n"]) and len(words) == 2
+    assert (
+        text
+        == "".join(
+            [
+                chunk('{"role":"assistant","content":""}'),
+                *(chunk(f'{{"content":{w}}}') for w in words),
+                chunk("{}", '"length"'),
+                head
+                + f'],"usage":{{"prompt_tokens":{n},"completion_tokens":2,"total_tokens":{n + 2},"prompt_tokens_details":'
+                '{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}\n\n',
+                "data: [DONE]\n\n",
+            ]
+        )
+        and len(words) == 2
+    )
 
 
 def test_golden_answer(chat):
-    status, _, body = chat.ask("POST", "/v1/chat/completions", json.dumps({"messages": TALK, "max_tokens": 2, "temperature": 0}))
+    status, _, body = chat.ask(
+        "POST", "/v1/chat/completions", json.dumps({"messages": TALK, "max_tokens": 2, "temperature": 0})
+    )
     assert status == 200 and re.fullmatch(
         r'\{"id":"chatcmpl-[0-9a-f]{24}","object":"chat\.completion","created":\d{10},"model":"tiny","system_fingerprint":'
         r'"[0-9a-f]{12}","choices":\[\{"index":0,"message":\{"role":"assistant","content":"[^"]*","refusal":null\},"logprobs":'
         r'null,"finish_reason":"length"\}\],"usage":\{"prompt_tokens":\d+,"completion_tokens":2,"total_tokens":\d+,'
-        r'"prompt_tokens_details":\{"cached_tokens":0\},"completion_tokens_details":\{"reasoning_tokens":0\}\}\}', body.decode())
+        r'"prompt_tokens_details":\{"cached_tokens":0\},"completion_tokens_details":\{"reasoning_tokens":0\}\}\}',
+        body.decode(),
+    )
 
 
 def test_the_template_refuses(chat):
     status, answer = chat.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "refuse me"}]})
-    assert status == 400 and answer["error"]["param"] == "messages" and "that cannot be said" in answer["error"]["message"]
+    assert (
+        status == 400 and answer["error"]["param"] == "messages" and "that cannot be said" in answer["error"]["message"]
+    )
 
 
 def test_a_conversation_longer_than_the_context(chat):
     status, answer = chat.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * 2000}]})
-    assert status == 400 and answer["error"]["code"] == "context_length_exceeded" and answer["error"]["param"] == "messages"
+    assert (
+        status == 400
+        and answer["error"]["code"] == "context_length_exceeded"
+        and answer["error"]["param"] == "messages"
+    )
 
 
 def test_top_logprobs(client):
     """At temperature 0 the drawn token is the first alternative, and its log probability that of the token."""
-    answer = client.chat.completions.create(model="tiny", messages=TALK, max_tokens=6, temperature=0, logprobs=True, top_logprobs=20)
+    answer = client.chat.completions.create(
+        model="tiny", messages=TALK, max_tokens=6, temperature=0, logprobs=True, top_logprobs=20
+    )
     for row in answer.choices[0].logprobs.content:
         assert len(row.top_logprobs) == 20 and row.top_logprobs[0].token == row.token
         assert row.top_logprobs[0].logprob == row.logprob
         found = [t.logprob for t in row.top_logprobs]
-        assert found == sorted(found, reverse=True) and sum(2.718281828 ** x for x in found) <= 1.0001
+        assert found == sorted(found, reverse=True) and sum(2.718281828**x for x in found) <= 1.0001
     plain = client.chat.completions.create(model="tiny", messages=TALK, max_tokens=6, temperature=0)
     assert plain.choices[0].message.content == answer.choices[0].message.content
-    streamed = client.chat.completions.create(model="tiny", messages=TALK, max_tokens=6, temperature=0, logprobs=True,
-                                              top_logprobs=20, stream=True)
+    streamed = client.chat.completions.create(
+        model="tiny", messages=TALK, max_tokens=6, temperature=0, logprobs=True, top_logprobs=20, stream=True
+    )
     seen = [r for c in streamed if c.choices[0].logprobs for r in c.choices[0].logprobs.content]
     assert seen == answer.choices[0].logprobs.content
 
 
-@pytest.mark.parametrize("fields,param", [
-    ({"chat_template_kwargs": 1}, "chat_template_kwargs"), ({"reasoning_effort": 1}, "reasoning_effort"),
-    ({"add_generation_prompt": "x"}, "add_generation_prompt"), ({"continue_final_message": 3}, "continue_final_message"),
-    ({"max_completion_tokens": 0}, "max_completion_tokens"), ({"logprobs": 1}, "logprobs"), ({"top_logprobs": 2}, "top_logprobs"),
-    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs")], ids=str)
+@pytest.mark.parametrize(
+    "fields,param",
+    [
+        ({"chat_template_kwargs": 1}, "chat_template_kwargs"),
+        ({"reasoning_effort": 1}, "reasoning_effort"),
+        ({"add_generation_prompt": "x"}, "add_generation_prompt"),
+        ({"continue_final_message": 3}, "continue_final_message"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ],
+    ids=str,
+)
 def test_wrong_fields(chat, fields, param):
     status, answer = chat.post("/v1/chat/completions", {"messages": TALK} | fields)
     assert status == 400 and answer["error"]["param"] == param

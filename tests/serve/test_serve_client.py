@@ -39,28 +39,42 @@ def test_plan_settings_decide_what_a_request_leaves_out(atlas, trained, client):
     assert client.completions.create(model="tiny", prompt=PROMPT).usage.completion_tokens <= 16
 
 
-@pytest.mark.parametrize("options,words", [
-    ({"temperature": 1.3, "seed": 5}, ["--temperature", 1.3, "--seed", 5]),
-    ({"temperature": 0.9, "top_p": 0.8, "seed": 2}, ["--temperature", 0.9, "--top-p", 0.8, "--seed", 2]),
-    ({"temperature": 0.9, "seed": -1}, ["--temperature", 0.9, "--seed", (1 << 64) - 1]),
-    ({"temperature": 1, "presence_penalty": 1.5, "frequency_penalty": 0.5},
-     ["--temperature", 1, "--presence-penalty", 1.5, "--frequency-penalty", 0.5]),
-    ({"temperature": 1, "extra_body": {"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.2}},
-     ["--temperature", 1, "--top-k", 5, "--min-p", 0.1, "--repetition-penalty", 1.2])], ids=str)
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        ({"temperature": 1.3, "seed": 5}, ["--temperature", 1.3, "--seed", 5]),
+        ({"temperature": 0.9, "top_p": 0.8, "seed": 2}, ["--temperature", 0.9, "--top-p", 0.8, "--seed", 2]),
+        ({"temperature": 0.9, "seed": -1}, ["--temperature", 0.9, "--seed", (1 << 64) - 1]),
+        (
+            {"temperature": 1, "presence_penalty": 1.5, "frequency_penalty": 0.5},
+            ["--temperature", 1, "--presence-penalty", 1.5, "--frequency-penalty", 0.5],
+        ),
+        (
+            {"temperature": 1, "extra_body": {"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.2}},
+            ["--temperature", 1, "--top-k", 5, "--min-p", 0.1, "--repetition-penalty", 1.2],
+        ),
+    ],
+    ids=str,
+)
 def test_sampling(atlas, trained, client, options, words):
     answer = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=24, **options)
     assert answer.choices[0].text == text_of(atlas, trained, PROMPT, 24, *words)
 
 
 def test_n_answers_have_seeds_one_after_the_other(atlas, trained, client):
-    answer = client.completions.create(model="tiny", prompt=[PROMPT, "And the LORD"], max_tokens=16, temperature=1,
-                                       seed=40, n=2)
-    texts = [text_of(atlas, trained, p, 16, "--temperature", 1, "--seed", s)
-             for p in (PROMPT, "And the LORD") for s in (40, 41)]
+    answer = client.completions.create(
+        model="tiny", prompt=[PROMPT, "And the LORD"], max_tokens=16, temperature=1, seed=40, n=2
+    )
+    texts = [
+        text_of(atlas, trained, p, 16, "--temperature", 1, "--seed", s)
+        for p in (PROMPT, "And the LORD")
+        for s in (40, 41)
+    ]
     assert [c.index for c in answer.choices] == [0, 1, 2, 3] and [c.text for c in answer.choices] == texts
     pieces = ["", ""]
-    for chunk in client.completions.create(model="tiny", prompt=PROMPT, max_tokens=16, temperature=1, seed=40, n=2,
-                                           stream=True):
+    for chunk in client.completions.create(
+        model="tiny", prompt=PROMPT, max_tokens=16, temperature=1, seed=40, n=2, stream=True
+    ):
         pieces[chunk.choices[0].index] += chunk.choices[0].text
     assert pieces == texts[:2]
 
@@ -87,10 +101,10 @@ def test_stream(client):
 def test_stop_strings(client, stream):
     text = greedy(client, max_tokens=40).choices[0].text
     for at, length in ((0, 3), (9, 5), (14, 11)):
-        stop = text[at:at + length]
+        stop = text[at : at + length]
         answer = greedy(client, max_tokens=40, stop=["never", stop], stream=stream)
         choices = [c.choices[0] for c in answer] if stream else answer.choices
-        assert "".join(c.text for c in choices) == text[:text.index(stop)] and choices[-1].finish_reason == "stop"
+        assert "".join(c.text for c in choices) == text[: text.index(stop)] and choices[-1].finish_reason == "stop"
     answer = greedy(client, max_tokens=40, stop=text + "!", stream=stream)
     choices = [c.choices[0] for c in answer] if stream else answer.choices
     assert "".join(c.text for c in choices) == text and choices[-1].finish_reason == "length"
@@ -143,7 +157,10 @@ def test_bias(client, served):
     text = greedy(client, max_tokens=12).choices[0].text
     first = served.post("/tokenize", {"prompt": text, "add_special_tokens": False})[1]["tokens"][0]
     other = greedy(client, max_tokens=12, logit_bias={str(first): -100}).choices[0].text
-    assert other != text and first not in served.post("/tokenize", {"prompt": other, "add_special_tokens": False})[1]["tokens"]
+    assert (
+        other != text
+        and first not in served.post("/tokenize", {"prompt": other, "add_special_tokens": False})[1]["tokens"]
+    )
     assert greedy(client, max_tokens=12, logit_bias={"7": 0}).choices[0].text == text
 
 
@@ -156,8 +173,9 @@ def test_least_length_and_ignored_stops(client, served):
     assert late.usage.completion_tokens > 25 and "," not in late.choices[0].text
     ignored = greedy(client, max_tokens=40, extra_body={"stop_token_ids": ids, "ignore_eos": True})
     assert ignored.usage == early.usage
-    full = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=505, temperature=1.5, seed=4,
-                                     extra_body={"ignore_eos": True})
+    full = client.completions.create(
+        model="tiny", prompt=PROMPT, max_tokens=505, temperature=1.5, seed=4, extra_body={"ignore_eos": True}
+    )
     assert full.usage.completion_tokens == 505 and full.choices[0].finish_reason == "length"
 
 
@@ -165,18 +183,46 @@ def test_the_stop_string_is_shown_on_request(client):
     text = greedy(client, max_tokens=40).choices[0].text
     stop = text[9:14]
     kept = greedy(client, max_tokens=40, stop=stop, extra_body={"include_stop_str_in_output": True})
-    assert kept.choices[0].text == text[:text.index(stop)] + stop and kept.choices[0].finish_reason == "stop"
+    assert kept.choices[0].text == text[: text.index(stop)] + stop and kept.choices[0].finish_reason == "stop"
 
 
 def test_load_generator(served, repo, tmp_path):
     """tests/gpu/load.py, against the reference device: all answers have their length, alone and beside others."""
-    run = subprocess.run([sys.executable, repo / "tests/gpu/load.py", "--url", f"http://127.0.0.1:{served.port}", "--prompt", "40",
-                          "--answer", "8", "--vocab", "2048", "--lowest", "10", "--in-flight", "3", "--rate", "20", "--requests", "12",
-                          "--text-equals-solo", "--json", tmp_path / "rows"], capture_output=True, text=True, check=False, timeout=120)
+    run = subprocess.run(
+        [
+            sys.executable,
+            repo / "tests/gpu/load.py",
+            "--url",
+            f"http://127.0.0.1:{served.port}",
+            "--prompt",
+            "40",
+            "--answer",
+            "8",
+            "--vocab",
+            "2048",
+            "--lowest",
+            "10",
+            "--in-flight",
+            "3",
+            "--rate",
+            "20",
+            "--requests",
+            "12",
+            "--text-equals-solo",
+            "--json",
+            tmp_path / "rows",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     rows = json.loads((tmp_path / "rows").read_text())["rows"]
     assert [r["row"] for r in rows] == ["3 in flight", "20 a second"] and all(r["errors"] == 0 for r in rows)
-    assert all(r["tokens_s"] == pytest.approx(8 * r["requests_s"]) and 0 < r["gap_p50_ms"] <= r["gap_p99_ms"] for r in rows)
+    assert all(
+        r["tokens_s"] == pytest.approx(8 * r["requests_s"]) and 0 < r["gap_p50_ms"] <= r["gap_p99_ms"] for r in rows
+    )
     assert "0 of 12 texts differ" in run.stdout
 
 
@@ -213,8 +259,11 @@ def test_errors_are_the_clients_classes(client):
         client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}])
     assert e.value.param == "messages" and e.value.message.endswith("the plan has no chat template")
     with pytest.raises(openai.BadRequestError) as e:
-        client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}],
-                                       tools=[{"type": "function", "function": {"name": "f"}}])
+        client.chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": "hello"}],
+            tools=[{"type": "function", "function": {"name": "f"}}],
+        )
     assert e.value.param == "tools"
     with pytest.raises(openai.NotFoundError):
         client.embeddings.create(model="tiny", input="x")
@@ -252,7 +301,13 @@ def test_a_tight_pool_of_pages_changes_no_text(atlas, small_plan_of, start):
 
     async def all_of_them():
         client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
-        kwargs = {"model": "tiny", "prompt": PROMPT, "max_tokens": 400, "temperature": 1.2, "extra_body": {"ignore_eos": True}}
+        kwargs = {
+            "model": "tiny",
+            "prompt": PROMPT,
+            "max_tokens": 400,
+            "temperature": 1.2,
+            "extra_body": {"ignore_eos": True},
+        }
         return await asyncio.gather(*(client.completions.create(seed=i, **kwargs) for i in range(8)))
 
     answers = asyncio.run(all_of_them())
@@ -268,10 +323,16 @@ def test_a_tight_pool_of_pages_changes_no_text(atlas, small_plan_of, start):
 def test_a_plan_without_a_tokenizer(repo, atlas, plan_of, start, tmp_path):
     """Ids in; a stream has a chunk for each token, whose text is empty, and what needs text is refused."""
     folder = tmp_path / "llama-trained"
-    shutil.copytree(repo / "tests" / "fixtures" / "llama-trained", folder, ignore=shutil.ignore_patterns("tokenizer*", "special*"))
+    shutil.copytree(
+        repo / "tests" / "fixtures" / "llama-trained", folder, ignore=shutil.ignore_patterns("tokenizer*", "special*")
+    )
     server = start(plan_of(folder, "--target", "none"))
     events = server.stream("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 6, "ignore_eos": True}).decode()
     assert events.count('"text":"","logprobs":null,"finish_reason":null') == 6 and '"finish_reason":"length"' in events
-    for path, body in (("/v1/completions", {"prompt": "a"}), ("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})):
+    for path, body in (
+        ("/v1/completions", {"prompt": "a"}),
+        ("/tokenize", {"prompt": "a"}),
+        ("/detokenize", {"tokens": [1]}),
+    ):
         status, answer = server.post(path, body)
         assert status == 400 and "the plan holds no tokenizer" in answer["error"]["message"]

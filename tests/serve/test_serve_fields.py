@@ -21,11 +21,25 @@ def chat(served, **fields):
 
 
 # Values among WRONG that the field takes.
-TAKEN = {"echo": [True], "stream": [True], "ignore_eos": [True], "include_stop_str_in_output": [True],
-         "add_special_tokens": [True], "stop": ["word"], "prompt": ["word"], "seed": [-7, 1 << 62], "temperature": [1.5],
-         "presence_penalty": [1.5], "frequency_penalty": [1.5], "repetition_penalty": [1.5],
-         "skip_special_tokens": [True], "spaces_between_special_tokens": [True], "stream_options": [{"a": True}],
-         "logprobs": [], "metadata": WRONG}
+TAKEN = {
+    "echo": [True],
+    "stream": [True],
+    "ignore_eos": [True],
+    "include_stop_str_in_output": [True],
+    "add_special_tokens": [True],
+    "stop": ["word"],
+    "prompt": ["word"],
+    "seed": [-7, 1 << 62],
+    "temperature": [1.5],
+    "presence_penalty": [1.5],
+    "frequency_penalty": [1.5],
+    "repetition_penalty": [1.5],
+    "skip_special_tokens": [True],
+    "spaces_between_special_tokens": [True],
+    "stream_options": [{"a": True}],
+    "logprobs": [],
+    "metadata": WRONG,
+}
 
 
 @pytest.mark.parametrize("name", [n for n, routes, rule, _ in KNOWN if routes != "CHAT" and rule != "IGNORED"])
@@ -49,92 +63,151 @@ def test_null_is_absent(served):
     """All at once, of both routes."""
     nulls = {n: None for n, routes, _, _ in KNOWN if routes != "CHAT" and n not in ("prompt", "max_tokens")}
     assert completions(served, **nulls)[0] == 200
-    status, answer = chat(served, **{n: None for n, routes, _, _ in KNOWN if routes != "COMPLETIONS" and n != "messages"})
+    status, answer = chat(
+        served, **{n: None for n, routes, _, _ in KNOWN if routes != "COMPLETIONS" and n != "messages"}
+    )
     assert status == 400 and answer["error"]["message"] == "the plan has no chat template"
     assert completions(served, prompt=None)[1]["error"]["message"] == "prompt is missing"
 
 
-@pytest.mark.parametrize("name,nothing", [(n, v) for n, routes, rule, v in KNOWN if rule == "REFUSED" and v and routes != "CHAT"])
+@pytest.mark.parametrize(
+    "name,nothing", [(n, v) for n, routes, rule, v in KNOWN if rule == "REFUSED" and v and routes != "CHAT"]
+)
 def test_values_that_ask_for_nothing(served, name, nothing):
     body = b'{"prompt": "a", "max_tokens": 1, "%s": %s}' % (name.encode(), nothing.replace('\\"', '"').encode())
     assert served.post("/v1/completions", body)[0] == 200
 
 
-@pytest.mark.parametrize("fields,param,message", [
-    ({"temperature": -1}, "temperature", "temperature is -1: expected a number from 0 to 100"),
-    ({"temperature": "hot"}, "temperature", "temperature is a string: expected a number from 0 to 100"),
-    ({"top_p": 1.01}, "top_p", "top_p is 1.01: expected a number from 0 to 1"),
-    ({"top_k": -2}, "top_k", "top_k is -2: expected a whole number from -1 to 1073741824"),
-    ({"max_tokens": 0}, "max_tokens", "max_tokens is 0: expected a whole number from 1 to 1073741824"),
-    ({"max_tokens": 2.0}, "max_tokens", "max_tokens is a number: expected a whole number from 1 to 1073741824"),
-    ({"n": 3}, "n", "n is 3: expected a whole number from 1 to 2"),
-    ({"best_of": 2}, "best_of", "best_of: an answer is drawn once"),
-    ({"suffix": "x"}, "suffix", "suffix: the model continues a text, it fills no gap"),
-    ({"stop": ""}, "stop", "stop has a string of 0 bytes: expected 1 to 256"),
-    ({"stop": "x" * 257}, "stop", "stop has a string of 257 bytes: expected 1 to 256"),
-    ({"stop": ["x"] * 17}, "stop", "stop has 17 strings: expected at most 16"),
-    ({"stop": [1]}, "stop", "stop has a whole number: expected strings"),
-    ({"logprobs": 6}, "logprobs", "logprobs is 6: expected a whole number from 0 to 5"),
-    ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage",
-     "include_usage is a whole number: expected true or false"),
-    ({"logit_bias": {"x": 1}}, "logit_bias", "logit_bias has x: expected a token id below 2048"),
-    ({"logit_bias": {"2048": 1}}, "logit_bias", "logit_bias has 2048: expected a token id below 2048"),
-    ({"logit_bias": {"1": 101}}, "logit_bias", "logit_bias[1] is out of range: expected a number from -100 to 100"),
-    ({"logit_bias": {str(i): 1 for i in range(301)}}, "logit_bias",
-     "logit_bias: expected an object of at most 300 token ids"),
-    ({"stop_token_ids": [2048]}, "stop_token_ids", "stop_token_ids[0]: expected a token id below 2048"),
-    ({"min_tokens": 5}, "min_tokens", "min_tokens is 5: expected at most the 1 tokens of the answer"),
-    ({"prompt": []}, "prompt", "prompt is an empty list"),
-    ({"prompt": [-1]}, "prompt", "prompt[0] is -1: expected a token id below 2048"),
-    ({"prompt": [2048]}, "prompt", "prompt[0] is 2048: expected a token id below 2048"),
-    ({"prompt": [1, "a"]}, "prompt", "prompt[1] is a string: expected a token id"),
-    ({"prompt": ["a", 1]}, "prompt[1]", "prompt[1] is a whole number: expected a string as the first"),
-    ({"prompt": [[1], [2, 99999]]}, "prompt[1]", "prompt[1][1] is 99999: expected a token id below 2048"),
-    ({"prompt": [[]]}, "prompt[0]", "the prompt has no tokens"),
-    ({"prompt": ["a"] * 129}, "prompt", "prompt has 129 prompts: expected at most 128"),
-    ({"prompt": [1] * 513}, "prompt",
-     "the prompt has 513 tokens: this model's maximum context length is 512 tokens"),
-    ({"response_format": {"type": "json_object"}}, "response_format", "response_format: this version writes free text only"),
-], ids=str)
+@pytest.mark.parametrize(
+    "fields,param,message",
+    [
+        ({"temperature": -1}, "temperature", "temperature is -1: expected a number from 0 to 100"),
+        ({"temperature": "hot"}, "temperature", "temperature is a string: expected a number from 0 to 100"),
+        ({"top_p": 1.01}, "top_p", "top_p is 1.01: expected a number from 0 to 1"),
+        ({"top_k": -2}, "top_k", "top_k is -2: expected a whole number from -1 to 1073741824"),
+        ({"max_tokens": 0}, "max_tokens", "max_tokens is 0: expected a whole number from 1 to 1073741824"),
+        ({"max_tokens": 2.0}, "max_tokens", "max_tokens is a number: expected a whole number from 1 to 1073741824"),
+        ({"n": 3}, "n", "n is 3: expected a whole number from 1 to 2"),
+        ({"best_of": 2}, "best_of", "best_of: an answer is drawn once"),
+        ({"suffix": "x"}, "suffix", "suffix: the model continues a text, it fills no gap"),
+        ({"stop": ""}, "stop", "stop has a string of 0 bytes: expected 1 to 256"),
+        ({"stop": "x" * 257}, "stop", "stop has a string of 257 bytes: expected 1 to 256"),
+        ({"stop": ["x"] * 17}, "stop", "stop has 17 strings: expected at most 16"),
+        ({"stop": [1]}, "stop", "stop has a whole number: expected strings"),
+        ({"logprobs": 6}, "logprobs", "logprobs is 6: expected a whole number from 0 to 5"),
+        (
+            {"stream_options": {"include_usage": 1}},
+            "stream_options.include_usage",
+            "include_usage is a whole number: expected true or false",
+        ),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "logit_bias has x: expected a token id below 2048"),
+        ({"logit_bias": {"2048": 1}}, "logit_bias", "logit_bias has 2048: expected a token id below 2048"),
+        ({"logit_bias": {"1": 101}}, "logit_bias", "logit_bias[1] is out of range: expected a number from -100 to 100"),
+        (
+            {"logit_bias": {str(i): 1 for i in range(301)}},
+            "logit_bias",
+            "logit_bias: expected an object of at most 300 token ids",
+        ),
+        ({"stop_token_ids": [2048]}, "stop_token_ids", "stop_token_ids[0]: expected a token id below 2048"),
+        ({"min_tokens": 5}, "min_tokens", "min_tokens is 5: expected at most the 1 tokens of the answer"),
+        ({"prompt": []}, "prompt", "prompt is an empty list"),
+        ({"prompt": [-1]}, "prompt", "prompt[0] is -1: expected a token id below 2048"),
+        ({"prompt": [2048]}, "prompt", "prompt[0] is 2048: expected a token id below 2048"),
+        ({"prompt": [1, "a"]}, "prompt", "prompt[1] is a string: expected a token id"),
+        ({"prompt": ["a", 1]}, "prompt[1]", "prompt[1] is a whole number: expected a string as the first"),
+        ({"prompt": [[1], [2, 99999]]}, "prompt[1]", "prompt[1][1] is 99999: expected a token id below 2048"),
+        ({"prompt": [[]]}, "prompt[0]", "the prompt has no tokens"),
+        ({"prompt": ["a"] * 129}, "prompt", "prompt has 129 prompts: expected at most 128"),
+        (
+            {"prompt": [1] * 513},
+            "prompt",
+            "the prompt has 513 tokens: this model's maximum context length is 512 tokens",
+        ),
+        (
+            {"response_format": {"type": "json_object"}},
+            "response_format",
+            "response_format: this version writes free text only",
+        ),
+    ],
+    ids=str,
+)
 def test_ranges(served, fields, param, message):
     status, answer = completions(served, **fields)
     assert (status, answer["error"]["param"], answer["error"]["message"]) == (400, param, message)
 
 
-@pytest.mark.parametrize("messages,param,message", [
-    ("hello", "messages", "messages is a string: expected a list"),
-    ([], "messages", "messages has 0 messages: expected 1 to 4096"),
-    (["x"], "messages[0]", "messages[0] is a string: expected an object"),
-    ([{"content": "x"}], "messages[0].role", "messages[0].role: expected system, developer, user, assistant or tool"),
-    ([{"role": "user", "content": 1}], "messages[0].content",
-     "messages[0].content is a whole number: expected a string or a list of parts"),
-    ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "messages[0].content[0]",
-     "messages[0].content[0] is of type image_url: the model reads text"),
-    ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]", "messages[0].content[0] has no text"),
-    ([{"role": "user", "content": "x"}] * 4097, "messages", "messages has 4097 messages: expected 1 to 4096"),
-], ids=str)
+@pytest.mark.parametrize(
+    "messages,param,message",
+    [
+        ("hello", "messages", "messages is a string: expected a list"),
+        ([], "messages", "messages has 0 messages: expected 1 to 4096"),
+        (["x"], "messages[0]", "messages[0] is a string: expected an object"),
+        (
+            [{"content": "x"}],
+            "messages[0].role",
+            "messages[0].role: expected system, developer, user, assistant or tool",
+        ),
+        (
+            [{"role": "user", "content": 1}],
+            "messages[0].content",
+            "messages[0].content is a whole number: expected a string or a list of parts",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+            "messages[0].content[0]",
+            "messages[0].content[0] is of type image_url: the model reads text",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "text"}]}],
+            "messages[0].content[0]",
+            "messages[0].content[0] has no text",
+        ),
+        ([{"role": "user", "content": "x"}] * 4097, "messages", "messages has 4097 messages: expected 1 to 4096"),
+    ],
+    ids=str,
+)
 def test_messages(served, messages, param, message):
     status, answer = chat(served, messages=messages)
     assert (status, answer["error"]["param"], answer["error"]["message"]) == (400, param, message)
 
 
-@pytest.mark.parametrize("fields", [
-    {"tools": [{"type": "function"}]}, {"tool_choice": "auto"}, {"functions": [{}]}, {"audio": {}},
-    {"modalities": ["text", "audio"]}, {"web_search_options": {}}, {"response_format": {"type": "json_schema"}}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [{"type": "function"}]},
+        {"tool_choice": "auto"},
+        {"functions": [{}]},
+        {"audio": {}},
+        {"modalities": ["text", "audio"]},
+        {"web_search_options": {}},
+        {"response_format": {"type": "json_schema"}},
+    ],
+    ids=str,
+)
 def test_chat_refuses_by_name(served, fields):
     status, answer = chat(served, **fields)
     assert status == 400 and answer["error"]["param"] == next(iter(fields))
 
 
-@pytest.mark.parametrize("body,message", [
-    (b"", "the request has no body: expected a JSON object"),
-    (b"[]", "the body is a list: expected a JSON object"), (b'"x"', "the body is not JSON: "),
-    (b"{", "the body is not JSON: line 1, column 1: "), (b"{}x", "the body is not JSON: line 1, column 3: "),
-    (b'{"a": 1, "a": 2}', "the body is not JSON: "), (b'{"prompt": "\\u0000"}', "the body is not JSON: "),
-    (b'{"prompt": "\xff"}', "the body is not JSON: "), (b'{"prompt": "\\ud800"}', "the body is not JSON: "),
-    (b'{"temperature": NaN}', "the body is not JSON: "), (b'{"temperature": 1e999}', "the body is not JSON: "),
-    (b'{"seed": 99999999999999999999}', "the body is not JSON: "),
-    (b'{"prompt": ' + b"[" * 100000 + b"]" * 100000 + b"}", "the body is nested deeper than 64")], ids=lambda v: str(v)[:30])
+@pytest.mark.parametrize(
+    "body,message",
+    [
+        (b"", "the request has no body: expected a JSON object"),
+        (b"[]", "the body is a list: expected a JSON object"),
+        (b'"x"', "the body is not JSON: "),
+        (b"{", "the body is not JSON: line 1, column 1: "),
+        (b"{}x", "the body is not JSON: line 1, column 3: "),
+        (b'{"a": 1, "a": 2}', "the body is not JSON: "),
+        (b'{"prompt": "\\u0000"}', "the body is not JSON: "),
+        (b'{"prompt": "\xff"}', "the body is not JSON: "),
+        (b'{"prompt": "\\ud800"}', "the body is not JSON: "),
+        (b'{"temperature": NaN}', "the body is not JSON: "),
+        (b'{"temperature": 1e999}', "the body is not JSON: "),
+        (b'{"seed": 99999999999999999999}', "the body is not JSON: "),
+        (b'{"prompt": ' + b"[" * 100000 + b"]" * 100000 + b"}", "the body is nested deeper than 64"),
+    ],
+    ids=lambda v: str(v)[:30],
+)
 def test_bad_json(served, body, message):
     for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"):
         status, answer = served.post(path, body)
@@ -142,11 +215,17 @@ def test_bad_json(served, body, message):
         assert answer["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("path,fields,message", [
-    ("/tokenize", {}, "prompt is missing"), ("/tokenize", {"prompt": 1}, "prompt is a whole number: expected a string"),
-    ("/tokenize", {"messages": [{"role": "user", "content": "x"}]}, "the plan has no chat template"),
-    ("/detokenize", {}, "tokens is missing"), ("/detokenize", {"tokens": "x"}, "tokens is a string: expected a list of token ids"),
-    ("/detokenize", {"tokens": [1, -1]}, "tokens[1] is -1: expected a token id below 2048")])
+@pytest.mark.parametrize(
+    "path,fields,message",
+    [
+        ("/tokenize", {}, "prompt is missing"),
+        ("/tokenize", {"prompt": 1}, "prompt is a whole number: expected a string"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "x"}]}, "the plan has no chat template"),
+        ("/detokenize", {}, "tokens is missing"),
+        ("/detokenize", {"tokens": "x"}, "tokens is a string: expected a list of token ids"),
+        ("/detokenize", {"tokens": [1, -1]}, "tokens[1] is -1: expected a token id below 2048"),
+    ],
+)
 def test_tokens(served, path, fields, message):
     status, answer = served.post(path, fields)
     assert (status, answer["error"]["message"]) == (400, message)

@@ -198,7 +198,7 @@ def test_weights_that_do_not_match_their_hashes(atlas, trained, tmp_path):
     """The session does not open; the exit code is that of the status, and nothing was answered from such weights."""
     plan = tmp_path / "plan.bin"
     data = bytearray(trained.read_bytes())
-    [at] = [m.start() for m in re.finditer(re.escape(bytes(data[len(data) // 2:len(data) // 2 + 64])), data)][:1]
+    [at] = [m.start() for m in re.finditer(re.escape(bytes(data[len(data) // 2 : len(data) // 2 + 64])), data)][:1]
     data[at] ^= 1
     plan.write_bytes(data)
     run = atlas("serve", plan, "--device", "cpu", "--port", 0, timeout=60)
@@ -209,7 +209,9 @@ def test_the_client_raises_the_error_of_a_stream(trained, start):
     server = start(trained, "--drain", 0, "--name", "tiny")
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
     with pytest.raises(openai.APIError, match="the server ends"):
-        for i, _ in enumerate(client.completions.create(model="tiny", prompt=PROMPT, max_tokens=480, temperature=1.5, seed=4, stream=True)):
+        for i, _ in enumerate(
+            client.completions.create(model="tiny", prompt=PROMPT, max_tokens=480, temperature=1.5, seed=4, stream=True)
+        ):
             if i == 3:
                 server.process.send_signal(signal.SIGTERM)
 

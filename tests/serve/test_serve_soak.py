@@ -14,11 +14,15 @@ import pytest
 from server import text_of
 
 CLIENTS, WORDS = 32, "the king of Babylon came unto Jerusalem and besieged it in the third year".split()
-NONSENSE = [b"GET /\x00 HTTP/1.1\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n{\"promp",
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
-            b"\x16\x03\x01\x02\x00", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 13\r\n\r\n{\"prompt\": 7}",
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n[]",
-            b"POST /tokenize HTTP/1.1\r\nHost: evil\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]
+NONSENSE = [
+    b"GET /\x00 HTTP/1.1\r\n\r\n",
+    b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n{"promp',
+    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+    b"\x16\x03\x01\x02\x00",
+    b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 13\r\n\r\n{"prompt": 7}',
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n[]",
+    b"POST /tokenize HTTP/1.1\r\nHost: evil\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+]
 
 
 def prompts():
@@ -48,8 +52,13 @@ async def client(port, number, until, texts, seen):
                 seen["nonsense"] += 1
                 continue
             prompt, stream = draw.randrange(len(texts)), draw.random() < 0.6
-            body = json.dumps({"prompt": prompts_list[prompt], "max_tokens": 24, "temperature": 0.8, "seed": prompt, "stream": stream}).encode()
-            writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            body = json.dumps(
+                {"prompt": prompts_list[prompt], "max_tokens": 24, "temperature": 0.8, "seed": prompt, "stream": stream}
+            ).encode()
+            writer.write(
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+                % (len(body), body)
+            )
             if kind < 0.15:
                 await asyncio.sleep(draw.random() * 0.2)
                 seen["left"] += 1
@@ -78,7 +87,9 @@ async def client(port, number, until, texts, seen):
 prompts_list = prompts()
 
 
-@pytest.mark.parametrize("minutes", [0.12, pytest.param(float(os.environ.get("ATLAS_SOAK_MINUTES", "3")), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "minutes", [0.12, pytest.param(float(os.environ.get("ATLAS_SOAK_MINUTES", "3")), marks=pytest.mark.long)]
+)
 def test_soak(atlas, build_dir, wide, start, minutes):
     texts = [text_of(atlas, wide, p, 24, "--temperature", 0.8, "--seed", i) for i, p in enumerate(prompts_list)]
     server = start(wide, "--log", "off", "--max-queue", 24, wait=False)

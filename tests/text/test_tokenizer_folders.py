@@ -1,4 +1,5 @@
 """Whole folders against `AutoTokenizer`: which tokens are added, with which ids and flags, by which of the files."""
+
 import time
 
 import auto
@@ -22,8 +23,21 @@ def lines():
 
 def around(contents):
     """Texts in which added tokens stand alone, twice, beside words, spaces and marks, cut off, in capitals."""
-    return [text for c in contents for text in (
-        c, c + c, f" {c} ", f"a{c}b", f"the {c}\n {c}", c[:-1], c.upper(), f"{c}the {c}12 34", f"e\u0323\u0301{c}é")]
+    return [
+        text
+        for c in contents
+        for text in (
+            c,
+            c + c,
+            f" {c} ",
+            f"a{c}b",
+            f"the {c}\n {c}",
+            c[:-1],
+            c.upper(),
+            f"{c}the {c}12 34",
+            f"e\u0323\u0301{c}é",
+        )
+    ]
 
 
 def differ(folder, f, tokdump, lines):
@@ -102,11 +116,13 @@ def test_classes_are_known():
     import inspect
     import pathlib
     import re
+
     source = (pathlib.Path(__file__).parents[2] / "compiler" / "tokenizer_class.c").read_text()
     known = set(re.findall(r'"(\w+(?:Tokenizer|TokenizerLegacy|Backend|Tokenizer2))"', source))
     root = pathlib.Path(transformers.__file__).parent
     from transformers.tokenization_utils_base import PreTrainedTokenizerBase
     from transformers.tokenization_utils_tokenizers import TokenizersBackend
+
     missing = set()
     for path in sorted(root.glob("models/*/tokenization_*.py")):
         module = ".".join(("transformers", *path.relative_to(root).with_suffix("").parts))

@@ -1,4 +1,5 @@
 """Ids and texts against `AutoTokenizer`, which builds on the `tokenizers` library, line by line."""
+
 import json
 import unicodedata
 
@@ -30,6 +31,7 @@ def loaded():
             cache[folder] = auto.load(folder).backend_tokenizer
         cache[folder].encode_special_tokens = False
         return cache[folder]
+
     return load
 
 
@@ -65,9 +67,12 @@ def test_decode(tokenizer, tokdump, loaded, lines):
     reference = loaded(folder)
     lists = tokdump.encode(folder, rows, lines[:400] + lines[::3])
     # Ids as a model may make them: cut anywhere, in any order, some without a token.
-    lists += [ids[1:] for ids in lists[::7]] + [ids[::-1] for ids in lists[::11]] + \
-        [[rows - 1, *ids, rows + 5, -1] for ids in lists[::37]] + \
-        [[(i * 7919 + k) % rows for i in range(20)] for k in range(300)]
+    lists += (
+        [ids[1:] for ids in lists[::7]]
+        + [ids[::-1] for ids in lists[::11]]
+        + [[rows - 1, *ids, rows + 5, -1] for ids in lists[::37]]
+        + [[(i * 7919 + k) % rows for i in range(20)] for k in range(300)]
+    )
     legal = [[i for i in ids if 0 <= i < rows] for ids in lists]
     for skip in (False, True):
         expected = [reference.decode(ids, skip_special_tokens=skip).encode() for ids in legal]
@@ -89,8 +94,11 @@ def test_round_trip(tokenizer, tokdump, lines):
         wanted = [tokenizers.normalizers.NFC().normalize_str(line) for line in lines]
     if folder.name.startswith("smollm2"):  # its vocabulary lacks 21 bytes, which are lost
         known = {chr(c) for c in range(32, 0x500)} | set(" \t\n\r")
-        lines = [line for line in lines if set(line) <= known and not any(
-            unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in line)]
+        lines = [
+            line
+            for line in lines
+            if set(line) <= known and not any(unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in line)
+        ]
         wanted = lines
     assert len(lines) > 500
     back = tokdump.decode(folder, rows, tokdump.encode(folder, rows, lines))
@@ -113,16 +121,21 @@ def test_stream_is_prompt(tokenizer, tokdump):
     folder, rows = tokenizer
     ids = tokdump.encode(folder, rows, ["the water and the wheel"])[0]
     chunks = tokdump.decode(folder, rows, [ids], kind="s")[0]
-    assert len(ids) > 4 and all(chunks[:len(ids)]) and chunks[-1] == b""
+    assert len(ids) > 4 and all(chunks[: len(ids)]) and chunks[-1] == b""
 
 
 ONE_THING = [" ", "a", "e\u0301\u0323", "A", "Aa", "\n", " \n", "1", "<|im_end", "!-", "가", "\u3000x", "'"]
 
 
-@pytest.mark.parametrize("tokenizer, text", [
-    *[("qwen3", text) for text in ONE_THING[:3]],
-    *[(name, text) for name in ("llama3", "llama2", "deepseek") for text in ONE_THING]],
-    ids=ascii, indirect=["tokenizer"])
+@pytest.mark.parametrize(
+    "tokenizer, text",
+    [
+        *[("qwen3", text) for text in ONE_THING[:3]],
+        *[(name, text) for name in ("llama3", "llama2", "deepseek") for text in ONE_THING],
+    ],
+    ids=ascii,
+    indirect=["tokenizer"],
+)
 def test_a_megabyte_of_one_thing(tokenizer, tokdump, text):
     """Nothing is quadratic: the time limit of the run is generous for n log n and none for n²."""
     folder, rows = tokenizer

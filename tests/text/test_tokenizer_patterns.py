@@ -1,4 +1,5 @@
 """Random regular expressions of the dialect that is understood, on random text, against `tokenizers`."""
+
 import json
 import random
 
@@ -8,9 +9,43 @@ tokenizers = pytest.importorskip("tokenizers")
 
 N_PATTERNS = 150
 POINTS = "abcABksSK é\u0301\n\t1٣½_-.中\u017f\u212a\u3000'"
-ATOMS = ["a", "b", "c", "é", "中", r"\.", r"\-", "'", r"\n", r"\s", r"\S", r"\d", r"\D", ".", r"\p{L}", r"\p{Lu}", r"\P{L}",
-         r"\p{^N}", r"\p{M}", r"\x61", r"\u00e9", r"\x{4e2d}", "[abc]", "[^abc]", r"[^\s\p{L}]", r"[\p{Lu}\p{N}_]", "[a-cé-中]",
-         r"[\S]", r"[^\S\n]", r"[\]\-a]", "[a-]", "(?i:k)", "(?i:[a-b])", "(?i:Sb)", "(?i:a|bc)"]
+ATOMS = [
+    "a",
+    "b",
+    "c",
+    "é",
+    "中",
+    r"\.",
+    r"\-",
+    "'",
+    r"\n",
+    r"\s",
+    r"\S",
+    r"\d",
+    r"\D",
+    ".",
+    r"\p{L}",
+    r"\p{Lu}",
+    r"\P{L}",
+    r"\p{^N}",
+    r"\p{M}",
+    r"\x61",
+    r"\u00e9",
+    r"\x{4e2d}",
+    "[abc]",
+    "[^abc]",
+    r"[^\s\p{L}]",
+    r"[\p{Lu}\p{N}_]",
+    "[a-cé-中]",
+    r"[\S]",
+    r"[^\S\n]",
+    r"[\]\-a]",
+    "[a-]",
+    "(?i:k)",
+    "(?i:[a-b])",
+    "(?i:Sb)",
+    "(?i:a|bc)",
+]
 
 
 def random_pattern(rng, depth=0):
@@ -43,7 +78,11 @@ def test_random_patterns(small, tmp_path, tokdump):
         folder = tmp_path / str(tried + refused)
         folder.mkdir()
         base["pre_tokenizer"]["pretokenizers"][0] = {
-            "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Removed", "invert": rng.random() < 0.5}
+            "type": "Split",
+            "pattern": {"Regex": pattern},
+            "behavior": "Removed",
+            "invert": rng.random() < 0.5,
+        }
         (folder / "tokenizer.json").write_text(json.dumps(base), encoding="utf-8")
         texts = ["".join(rng.choices(POINTS, k=rng.randint(1, 40))) for _ in range(60)]
         try:

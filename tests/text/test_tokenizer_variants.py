@@ -1,4 +1,5 @@
 """Every component and option, each put into one of the small tokenizers, against `tokenizers`."""
+
 import json
 import re
 
@@ -8,18 +9,29 @@ import pytest
 
 tokenizers = pytest.importorskip("tokenizers")
 
-P1 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-      r"\s*[\r\n]+|\s+(?!\S)|\s+")
-P3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
-      r"\s*[\r\n]+|\s+(?!\S)|\s+")
-P5 = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
-      r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|"
-      r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|"
-          r"\s*[\r\n]|\s+(?!\S)|\s")
+P1 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+P3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+P5 = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|"
+    r"\s*[\r\n]|\s+(?!\S)|\s"
+)
 # Constructs that no tokenizer above uses, so that the matcher is tried as a whole.
-ODD = (r"(?:ab|a)(?:bc|c){1,2}|(a|b)+c|[a-c\-x]{2,4}d?|x(?=[yz])|\x41\x{1F600}?|\u00e9+|[^\D]{2}|\P{L}\p{^N}|"
-       r"(?:\s|é)*?".replace("*?", "{1,3}") + r"|.$")
+ODD = (
+    r"(?:ab|a)(?:bc|c){1,2}|(a|b)+c|[a-c\-x]{2,4}d?|x(?=[yz])|\x41\x{1F600}?|\u00e9+|[^\D]{2}|\P{L}\p{^N}|"
+    r"(?:\s|é)*?".replace("*?", "{1,3}")
+    + r"|.$"
+)
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 
@@ -37,8 +49,16 @@ def metaspace(**options):
 
 
 def added(id_, content, **flags):
-    return {"id": id_, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
-            "normalized": False, "special": False, **flags}
+    return {
+        "id": id_,
+        "content": content,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": False,
+        **flags,
+    }
 
 
 def decoders(*steps):
@@ -51,62 +71,162 @@ for _name, _pattern in {"p1": P1, "p3": P3, "p5": P5, "cl100k": CL100K, "odd": O
     VARIANTS[_name] = ("llama3", {"pre_tokenizer": chain(regex(_pattern), BYTE_LEVEL)})
 for _behavior in ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
     for _invert in (False, True):
-        VARIANTS[f"{_behavior}-{_invert}"] = ("llama3", {"pre_tokenizer": chain(
-            regex(r"\s|[,.]|the", _behavior, _invert), BYTE_LEVEL)})
-    VARIANTS[f"{_behavior}-string"] = ("llama3", {"pre_tokenizer": chain(
-        regex("e.", _behavior, kind="String"), BYTE_LEVEL)})
+        VARIANTS[f"{_behavior}-{_invert}"] = (
+            "llama3",
+            {"pre_tokenizer": chain(regex(r"\s|[,.]|the", _behavior, _invert), BYTE_LEVEL)},
+        )
+    VARIANTS[f"{_behavior}-string"] = (
+        "llama3",
+        {"pre_tokenizer": chain(regex("e.", _behavior, kind="String"), BYTE_LEVEL)},
+    )
 for _regex in (False, True):
     for _space in (False, True):
-        VARIANTS[f"byte-level-{_regex}-{_space}"] = ("llama3", {"pre_tokenizer": {
-            "type": "ByteLevel", "add_prefix_space": _space, "trim_offsets": True, "use_regex": _regex}})
+        VARIANTS[f"byte-level-{_regex}-{_space}"] = (
+            "llama3",
+            {
+                "pre_tokenizer": {
+                    "type": "ByteLevel",
+                    "add_prefix_space": _space,
+                    "trim_offsets": True,
+                    "use_regex": _regex,
+                }
+            },
+        )
 for _digits in (False, True):
-    VARIANTS[f"digits-{_digits}"] = ("llama3", {"pre_tokenizer": chain(
-        {"type": "Digits", "individual_digits": _digits}, dict(BYTE_LEVEL, add_prefix_space=True, use_regex=True))})
+    VARIANTS[f"digits-{_digits}"] = (
+        "llama3",
+        {
+            "pre_tokenizer": chain(
+                {"type": "Digits", "individual_digits": _digits},
+                dict(BYTE_LEVEL, add_prefix_space=True, use_regex=True),
+            )
+        },
+    )
 for _scheme in ("always", "first", "never"):
     for _split in (False, True):
-        VARIANTS[f"metaspace-{_scheme}-{_split}"] = ("llama2", {
-            "normalizer": None, "pre_tokenizer": metaspace(prepend_scheme=_scheme, split=_split),
-            "decoder": metaspace(prepend_scheme=_scheme, split=_split)})
-VARIANTS["metaspace-after-split"] = ("llama2", {"normalizer": None, "pre_tokenizer": chain(
-    regex("[,.]", "Removed"), metaspace(prepend_scheme="first", split=True)), "decoder": metaspace()})
-VARIANTS["metaspace-old"] = ("llama2", {
-    "normalizer": None, "pre_tokenizer": metaspace(add_prefix_space=False, prepend_scheme="never"),
-    "decoder": decoders(metaspace(add_prefix_space=True), {"type": "ByteFallback"}, {"type": "Fuse"})})
+        VARIANTS[f"metaspace-{_scheme}-{_split}"] = (
+            "llama2",
+            {
+                "normalizer": None,
+                "pre_tokenizer": metaspace(prepend_scheme=_scheme, split=_split),
+                "decoder": metaspace(prepend_scheme=_scheme, split=_split),
+            },
+        )
+VARIANTS["metaspace-after-split"] = (
+    "llama2",
+    {
+        "normalizer": None,
+        "pre_tokenizer": chain(regex("[,.]", "Removed"), metaspace(prepend_scheme="first", split=True)),
+        "decoder": metaspace(),
+    },
+)
+VARIANTS["metaspace-old"] = (
+    "llama2",
+    {
+        "normalizer": None,
+        "pre_tokenizer": metaspace(add_prefix_space=False, prepend_scheme="never"),
+        "decoder": decoders(metaspace(add_prefix_space=True), {"type": "ByteFallback"}, {"type": "Fuse"}),
+    },
+)
 for _form in ("NFC", "NFD", "NFKC", "NFKD"):
     VARIANTS[_form] = ("llama3", {"normalizer": {"type": _form}})
-VARIANTS["normalizers"] = ("llama2", {"normalizer": {"type": "Sequence", "normalizers": [
-    {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": "▁"},
-    {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁▁"}]},
-    {"type": "Replace", "pattern": {"String": "ab"}, "content": ""},
-    {"type": "Replace", "pattern": {"String": "the"}, "content": "thé"}]}})
-for _name, _model in {"unk": {"byte_fallback": False, "fuse_unk": False},
-                      "unk-fused": {"byte_fallback": False, "fuse_unk": True},
-                      "no-unk": {"byte_fallback": False, "unk_token": None},
-                      "fallback-no-fuse": {"fuse_unk": False},
-                      "ignore-merges": {"ignore_merges": True}}.items():
+VARIANTS["normalizers"] = (
+    "llama2",
+    {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "NFKC"},
+                {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": "▁"},
+                {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁▁"}]},
+                {"type": "Replace", "pattern": {"String": "ab"}, "content": ""},
+                {"type": "Replace", "pattern": {"String": "the"}, "content": "thé"},
+            ],
+        }
+    },
+)
+for _name, _model in {
+    "unk": {"byte_fallback": False, "fuse_unk": False},
+    "unk-fused": {"byte_fallback": False, "fuse_unk": True},
+    "no-unk": {"byte_fallback": False, "unk_token": None},
+    "fallback-no-fuse": {"fuse_unk": False},
+    "ignore-merges": {"ignore_merges": True},
+}.items():
     VARIANTS[_name] = ("llama2", {"model": _model})
 VARIANTS["half-fallback"] = ("llama2", {"drop": ["<0xE2>", "<0xF0>", "<0xD0>"]})
 VARIANTS["decoder-none"] = ("llama2", {"decoder": None})
 VARIANTS["decoder-fuse"] = ("llama2", {"decoder": decoders(REPLACE, {"type": "Fuse"})})
-VARIANTS["decoder-strip-each"] = ("llama2", {"decoder": decoders(
-    REPLACE, {"type": "Strip", "content": " ", "start": 1, "stop": 0}, {"type": "ByteFallback"})})
-VARIANTS["decoder-strip-3"] = ("llama3", {"decoder": decoders(
-    {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-    {"type": "Strip", "content": "e", "start": 3, "stop": 0})})
-VARIANTS["added-flags"] = ("llama3", {"added": [
-    dict(content="the", single_word=True), dict(content="wheel", lstrip=True, rstrip=True),
-    dict(content="<x>", lstrip=True, special=True), dict(content="<xx>", rstrip=True), dict(content="<x><x"),
-    dict(content="🇩🇪"), dict(content="\n"), dict(content=" \n ", rstrip=True), dict(content="a", single_word=True),
-    dict(content="1", normalized=True, single_word=True)]})
-VARIANTS["added-normalized"] = ("llama2", {"added": [
-    dict(content="the", normalized=True), dict(content="a b", normalized=True, special=True),
-    dict(content="▁", normalized=True), dict(content="Hello", normalized=True, lstrip=True, rstrip=True),
-    dict(content="<x>", special=True)]})
+VARIANTS["decoder-strip-each"] = (
+    "llama2",
+    {"decoder": decoders(REPLACE, {"type": "Strip", "content": " ", "start": 1, "stop": 0}, {"type": "ByteFallback"})},
+)
+VARIANTS["decoder-strip-3"] = (
+    "llama3",
+    {
+        "decoder": decoders(
+            {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            {"type": "Strip", "content": "e", "start": 3, "stop": 0},
+        )
+    },
+)
+VARIANTS["added-flags"] = (
+    "llama3",
+    {
+        "added": [
+            dict(content="the", single_word=True),
+            dict(content="wheel", lstrip=True, rstrip=True),
+            dict(content="<x>", lstrip=True, special=True),
+            dict(content="<xx>", rstrip=True),
+            dict(content="<x><x"),
+            dict(content="🇩🇪"),
+            dict(content="\n"),
+            dict(content=" \n ", rstrip=True),
+            dict(content="a", single_word=True),
+            dict(content="1", normalized=True, single_word=True),
+        ]
+    },
+)
+VARIANTS["added-normalized"] = (
+    "llama2",
+    {
+        "added": [
+            dict(content="the", normalized=True),
+            dict(content="a b", normalized=True, special=True),
+            dict(content="▁", normalized=True),
+            dict(content="Hello", normalized=True, lstrip=True, rstrip=True),
+            dict(content="<x>", special=True),
+        ]
+    },
+)
 VARIANTS["added-old-llama"] = ("llama2", {"normalized": True})
-MORE_LINES = ["<x>the wheel<x>", "  wheel  <xx>  <x> ", "the other them the", "athe thea", "<x><x><x>", "a b a", "ab",
-              " a b", "Hello  the ▁ x", "\n \n \n<xx>\n\n x", " <x> <x> ", "the\u200cthe", "wheel\u3000wheel", "abab x",
-              "<s>the</s>", "<s> a", "a<s>", " <s>", "▁<s>", "xyd xzd ab abc abcc abbc", "AAA\U0001f600", "a1a11a",
-              "Ⓐa the_ the- the", "don't", "wheel", "x\nwheel\n\n"]
+MORE_LINES = [
+    "<x>the wheel<x>",
+    "  wheel  <xx>  <x> ",
+    "the other them the",
+    "athe thea",
+    "<x><x><x>",
+    "a b a",
+    "ab",
+    " a b",
+    "Hello  the ▁ x",
+    "\n \n \n<xx>\n\n x",
+    " <x> <x> ",
+    "the\u200cthe",
+    "wheel\u3000wheel",
+    "abab x",
+    "<s>the</s>",
+    "<s> a",
+    "a<s>",
+    " <s>",
+    "▁<s>",
+    "xyd xzd ab abc abcc abbc",
+    "AAA\U0001f600",
+    "a1a11a",
+    "Ⓐa the_ the- the",
+    "don't",
+    "wheel",
+    "x\nwheel\n\n",
+]
 
 
 def build(small, folder, base, change):
@@ -155,12 +275,20 @@ def test_variant(name, small, tmp_path, tokdump):
         assert [b"".join(chunks) for chunks in streamed] == back
 
 
-CONFIGS = [{}, {"add_bos_token": False}, {"add_bos_token": True}, {"add_eos_token": True},
-           {"add_bos_token": False, "add_eos_token": False}, {"add_bos_token": True, "bos_token": "<|eot_id|>"}]
+CONFIGS = [
+    {},
+    {"add_bos_token": False},
+    {"add_bos_token": True},
+    {"add_eos_token": True},
+    {"add_bos_token": False, "add_eos_token": False},
+    {"add_bos_token": True, "bos_token": "<|eot_id|>"},
+]
 
 
-bos_and_eos = [pytest.mark.parametrize("template", [True, False]),
-               pytest.mark.parametrize("config", CONFIGS, ids=json.dumps)]
+bos_and_eos = [
+    pytest.mark.parametrize("template", [True, False]),
+    pytest.mark.parametrize("config", CONFIGS, ids=json.dumps),
+]
 
 
 def build_config(small, folder, config, template):
@@ -187,8 +315,10 @@ def test_bos_and_eos(config, template, small, tmp_path, tokdump):
     notes = tokdump.run(tmp_path, 1000, tmp_path / "image").stderr.decode()
     for key, does in (("add_bos_token", bos), ("add_eos_token", False)):
         says = config.get(key, does)
-        line = re.escape(str(tmp_path)) + rf"/tokenizer_config.json:1:\d+: note\[A0503\]: {key}: {str(says).lower()}, but " \
+        line = (
+            re.escape(str(tmp_path)) + rf"/tokenizer_config.json:1:\d+: note\[A0503\]: {key}: {str(says).lower()}, but "
             f"the post_processor of tokenizer.json {'adds' if does else 'does not add'} this token, and that is followed\n"
+        )
         assert bool(re.search(line, notes)) == (says != does)
 
 

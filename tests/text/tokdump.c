@@ -12,13 +12,13 @@
  *   's' the same through a stream; reply int32 chunks, then each as int32 n, n bytes
  * Diagnostics go to stderr as `FILE:LINE:COL: error[CODE]: TEXT`; the exit code is that of the first.
  */
+#include "compiler/read_tokenizer.h"
+#include "runtime/text/tokenizer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "compiler/read_tokenizer.h"
-#include "runtime/text/tokenizer.h"
 
 static double seconds(void)
 {

@@ -1,4 +1,5 @@
 """Drives tests/text/tokdump.c: one process compiles a tokenizer, then answers many requests."""
+
 import struct
 import subprocess
 
@@ -14,8 +15,14 @@ class Tokdump:
         assert program.exists(), f"{program} is missing: run make tests"
 
     def run(self, *args, data=b""):
-        done = subprocess.run([str(self.program), *map(str, args)], input=data, timeout=300,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(
+            [str(self.program), *map(str, args)],
+            input=data,
+            timeout=300,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
         if done.returncode:
             raise Refused(done.returncode, done.stderr.decode())
         return done
@@ -31,8 +38,10 @@ class Tokdump:
 
     def batch(self, folder, rows, requests):
         """Answers a list of (kind, options, payload); see tokdump.c for what each reply is."""
-        data = b"".join(kind.encode() + bytes([options]) + struct.pack("<I", len(payload)) + payload
-                        for kind, options, payload in requests)
+        data = b"".join(
+            kind.encode() + bytes([options]) + struct.pack("<I", len(payload)) + payload
+            for kind, options, payload in requests
+        )
         reply = memoryview(self.run(self.compile(folder, rows), data=data).stdout)
         at, answers = 0, []
 
@@ -40,7 +49,7 @@ class Tokdump:
             nonlocal at
             at += size
             assert at <= len(reply), "reply cut off"
-            return reply[at - size:at]
+            return reply[at - size : at]
 
         def number():
             return struct.unpack("<i", take(4))[0]
@@ -58,15 +67,26 @@ class Tokdump:
 
     def encode(self, folder, rows, texts, add_special=False, parse_special=True):
         options = (1 if add_special else 0) | (2 if parse_special else 0)
-        return self.batch(folder, rows, [("e", options, t if isinstance(t, bytes) else t.encode())
-                                         for t in texts])
+        return self.batch(folder, rows, [("e", options, t if isinstance(t, bytes) else t.encode()) for t in texts])
 
     def encode_spans(self, folder, rows, pairs):
         """Ids of (text, spans in bytes), control tokens in spans alone."""
-        return self.batch(folder, rows, [
-            ("p", 0, struct.pack("<I", len(spans)) + b"".join(struct.pack("<2I", *s) for s in spans) +
-             (text if isinstance(text, bytes) else text.encode())) for text, spans in pairs])
+        return self.batch(
+            folder,
+            rows,
+            [
+                (
+                    "p",
+                    0,
+                    struct.pack("<I", len(spans))
+                    + b"".join(struct.pack("<2I", *s) for s in spans)
+                    + (text if isinstance(text, bytes) else text.encode()),
+                )
+                for text, spans in pairs
+            ],
+        )
 
     def decode(self, folder, rows, lists, skip_special=False, kind="d"):
-        return self.batch(folder, rows, [(kind, int(skip_special), struct.pack(f"<{len(ids)}i", *ids))
-                                         for ids in lists])
+        return self.batch(
+            folder, rows, [(kind, int(skip_special), struct.pack(f"<{len(ids)}i", *ids)) for ids in lists]
+        )

@@ -1,9 +1,8 @@
 #include "tests/unit/bench_call.h"
-
-#include <stdlib.h>
-
 #include "runtime/cli/bench.h"
 #include "runtime/session.h"
+
+#include <stdlib.h>
 
 static char *printed(const Bench *b, void (*print)(const Bench *b, FILE *out))
 {

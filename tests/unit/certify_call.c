@@ -1,5 +1,4 @@
 #include "tests/unit/certify_call.h"
-
 #include "runtime/cli/certify.h"
 
 #include <math.h>

@@ -726,8 +726,8 @@ static CuResult fake_GraphAddDependencies(CuGraph graph, const CuGraphNode *from
 	BEGIN("GraphAddDependencies %zu", n);
 	for (size_t i = 0; i < n; i++) {
 		const CuGraphEdge *e = &edges[i];
-		if (e->from_port != CU_KERNEL_PORT_PROGRAMMATIC || e->to_port || e->type != CU_EDGE_PROGRAMMATIC
-			|| from[i]->index >= to[i]->index || to[i]->index >= graph->n)
+		if (e->from_port != CU_KERNEL_PORT_PROGRAMMATIC || e->to_port || e->type != CU_EDGE_PROGRAMMATIC ||
+			from[i]->index >= to[i]->index || to[i]->index >= graph->n)
 			return broken("graph edge");
 		int *deps = fake->take((size_t)to[i]->n_deps + 1, sizeof(int));
 		if (to[i]->n_deps)

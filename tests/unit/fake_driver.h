@@ -13,10 +13,10 @@
 #ifndef TESTS_FAKE_DRIVER_H
 #define TESTS_FAKE_DRIVER_H
 
+#include "runtime/driver.h"
+
 #include <stdbool.h>
 #include <stdio.h>
-
-#include "runtime/driver.h"
 
 typedef struct FakeQueue FakeQueue;
 

@@ -1,11 +1,10 @@
 #include "tests/unit/fake_gpu.h"
+#include "artifacts/schema.h"
+#include "runtime/cpu/ref_ops.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "artifacts/schema.h"
-#include "runtime/cpu/ref_ops.h"
 
 /* The plan's kernel behind the driver's number: sessions load those of steps alone, in the plan's order. */
 static int kernel_of(const FakeGpu *g, int number)

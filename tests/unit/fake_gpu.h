@@ -16,7 +16,7 @@ typedef struct FakeGpu {
 	int n_executed;
 	int spoiled; /* 1 + a slot whose logits are NaN */
 	OpKind bad_op; int bad_layer; float bad_factor; /* what the op's launches there leave in bf16 is so many times too
-	                                                   large; 0 = none is */
+													   large; 0 = none is */
 	bool is_lazy; /* only what concerns slots is executed; logits are 0 */
 } FakeGpu;
 

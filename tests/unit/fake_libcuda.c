@@ -5,6 +5,8 @@
  * is executed is the first word of the process's command line that ends in ".bin"; kernels of a process without one
  * do nothing. cuAtlasFakeDriver exists here alone: whoever reports results asks for it, since none is a GPU's.
  */
+#include "tests/unit/fake_gpu.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +14,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "tests/unit/fake_gpu.h"
 
 static FakeDriver fake;
 static FakeGpu gpu;

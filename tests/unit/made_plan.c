@@ -1,12 +1,11 @@
 #include "tests/unit/made_plan.h"
+#include "tests/unit/made_cubin.h"
+#include "tests/unit/synthetic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "tests/unit/made_cubin.h"
-#include "tests/unit/synthetic.h"
 
 /* A small number that depends on weight and element alone, exact in bf16; norms are around 1. */
 static float weight_value(const Weight *w, int index, int64_t i)

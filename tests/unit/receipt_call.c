@@ -1,5 +1,4 @@
 #include "tests/unit/receipt_call.h"
-
 #include "runtime/cli/cli.h"
 
 int call_run_buckets(AtlasSession *session, const Graph *g, const TargetPlan *t, int steps)

@@ -1,15 +1,13 @@
 /* test_audit.c - the audit of a plan: text that shows every launch, JSON that another library reads. */
 #include "artifacts/audit.h"
+#include "tests/unit/made_plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 #include <jansson.h>
-
-#include "tests/unit/made_plan.h"
 
 static char *print(const Artifact *a, const char *target, bool reasons, bool as_json)
 {

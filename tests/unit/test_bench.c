@@ -12,7 +12,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { SMALL = 1 << 20 /* bytes of the probe arena */, CONTEXT = 512 };

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 static void make_with_candidates(MadePlan *m, int n)
@@ -58,8 +57,8 @@ static void all_of_the_ledger(void **state)
 	for (int i = 0; i < a.targets[0].n_kernels; i++) {
 		int found = 0;
 		for (int k = 0; k < t->n_kernels; k++)
-			found += strcmp(t->kernels[k].name, a.targets[0].kernels[i].name) == 0
-				&& strcmp(t->kernels[k].defines, a.targets[0].kernels[i].defines) == 0;
+			found += strcmp(t->kernels[k].name, a.targets[0].kernels[i].name) == 0 &&
+				strcmp(t->kernels[k].defines, a.targets[0].kernels[i].defines) == 0;
 		if (found != 1)
 			fail_msg("%s [%s] stands %d times", a.targets[0].kernels[i].name, a.targets[0].kernels[i].defines, found);
 	}
@@ -115,8 +114,8 @@ static void the_likeliest(void **state)
 		}
 	for (int i = 0; i < f->trials.n; i++)
 		for (int k = 0; k < i; k++)
-			assert_false(f->trials.at[i].pick.slot == f->trials.at[k].pick.slot
-				&& f->trials.at[i].pick.template_index == f->trials.at[k].pick.template_index);
+			assert_false(f->trials.at[i].pick.slot == f->trials.at[k].pick.slot &&
+				f->trials.at[i].pick.template_index == f->trials.at[k].pick.template_index);
 	free_made(&few);
 	free_made(&all);
 }

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 
 typedef struct Bench { Rig rig; char path[96], *text; size_t n; Certificate c; } Bench;

@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 
 /* In the place of the C library's: cuts the file at the call that is asked for. */

@@ -1,19 +1,17 @@
 /* Out of memory in chat templates: each allocation of opening a program and of rendering fails in turn. Nothing leaks,
  * the fault is CHAT_NO_MEMORY, and the same call with memory gives the same as ever. */
+#include "compiler/template.h"
+#include "runtime/text/chat.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <cmocka.h>
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/template.h"
-#include "runtime/text/chat.h"
 
 static struct { long made, live, fail_at; bool armed; } heap;
 

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 
 typedef struct Case { const char *name, *source; int param_bytes, max_threads; } Case;

@@ -11,7 +11,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { SLOTS = 6, CONTEXT = 400, VOCAB = 16, MAX_ROWS = 256, LOADS = 100000 };
@@ -65,8 +64,8 @@ static void check_rest(const CutDevice *d, const StepSize *size, int most)
 	const bool has_outs = size->outs < d->base.limits.prefill_outs;
 	int first = -1;
 	for (int slot = 0; slot < SLOTS; slot++)
-		if (d->length[slot] && (has_outs || d->length[slot] - d->read[slot] > grid)
-			&& (first < 0 || d->order[slot] < d->order[first]))
+		if (d->length[slot] && (has_outs || d->length[slot] - d->read[slot] > grid) &&
+			(first < 0 || d->order[slot] < d->order[first]))
 			first = slot;
 	const int left = first < 0 ? 0 : d->length[first] - d->read[first];
 	assert_true(first < 0 || room < (left < grid ? left : grid));

@@ -11,7 +11,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { SLOTS = 4, MOST = 3 /* tokens of a step */, EVENTS = SLOTS * MOST };

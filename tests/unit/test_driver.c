@@ -1,13 +1,11 @@
 /* test_driver.c - our declarations of the driver's interface against CUDA's own header, where there is one. */
 #include "runtime/driver.h"
+#include "runtime/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
-
 #include <cmocka.h>
-
-#include "runtime/device.h"
 
 #if __has_include(<cuda.h>)
 #include <cuda.h>

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { EXPERTS = 16, EACH = 2, LAYERS_OF = 2 };

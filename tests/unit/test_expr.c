@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 #pragma GCC diagnostic ignored "-Wparentheses" /* precedence is what is tested */

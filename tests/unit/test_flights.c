@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 /* What a step costs the driver. Decode steps are launched ahead, some in one graph; they send inputs once, and

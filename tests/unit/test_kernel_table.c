@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 
 /* Examples ------------------------------------------------------------------------------------------- */

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 
 static int take_layer(void *ctx, int layer, int pos, int rows, int cols, const float *hidden)

@@ -15,7 +15,6 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 #include <nvrtc.h>
 

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { SLOTS = 6, VOCAB = 16, CONTEXT = 96, MAX_PAGES = 40, POOL = 3 * MAX_PAGES, MAX_PAGE = 16, MAX_ROWS = 128,

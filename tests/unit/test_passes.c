@@ -4,7 +4,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 static Lowered *phase_of(Compile *c, PhaseKind kind, int rows)

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { HIDDEN = 2048, HEADS = 32, KV_HEADS = 8, HEAD_DIM = 64, FFN = 8192, ROWS = 2048, FEW_ROWS = 16 };
@@ -92,8 +91,8 @@ static bool has_op(Compile *c, int rows, int layer, OpKind kind)
 	for (int i = 0; i < w->phases.n; i++)
 		for (int k = 0; k < w->phases.at[i].ops.n; k++) {
 			const LOp *op = &w->phases.at[i].ops.at[k];
-			if (w->phases.at[i].kind == PREFILL && w->phases.at[i].rows == rows && op->layer == layer
-				&& op->kind == kind)
+			if (w->phases.at[i].kind == PREFILL && w->phases.at[i].rows == rows && op->layer == layer &&
+				op->kind == kind)
 				return true;
 		}
 	return false;

@@ -15,7 +15,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 typedef struct Number { void *at; FieldKind kind; int max; } Number; /* kind: INT, INT64, FLOAT or ENUM */

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 typedef struct Bytes { uint8_t *at; int64_t n; } Bytes;
@@ -262,8 +261,8 @@ static void kernels_and_buffers_are_checked(void **state)
 	WRONG(b->offset, t->arena_bytes[ARENA_SCRATCH], text);
 	Buf *other = NULL;
 	for (int i = 0; i < p->n_bufs && !other; i++)
-		if (p->bufs[i].arena == ARENA_SCRATCH && &p->bufs[i] != b && p->bufs[i].first <= b->last
-			&& b->first <= p->bufs[i].last && b->offset + p->bufs[i].bytes <= t->arena_bytes[ARENA_SCRATCH])
+		if (p->bufs[i].arena == ARENA_SCRATCH && &p->bufs[i] != b && p->bufs[i].first <= b->last &&
+			b->first <= p->bufs[i].last && b->offset + p->bufs[i].bytes <= t->arena_bytes[ARENA_SCRATCH])
 			other = &p->bufs[i];
 	assert_non_null(other);
 	int64_t apart = other->offset;

@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 
 typedef struct Made { /* a synthetic plan, ready to be written */

@@ -1,15 +1,13 @@
 /* test_random_weights.c - weights that are made up: their statistics, and that any piece of them can be made alone. */
 #include "artifacts/random_weights.h"
+#include "runtime/cpu/ref_ops.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
-
-#include "runtime/cpu/ref_ops.h"
 
 enum { COLS = 384, ROWS = 512, N = ROWS * COLS };
 

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 /* Reads a quantization_config with one entry to ignore; true when nothing was wrong with it. */

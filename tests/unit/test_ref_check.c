@@ -7,7 +7,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 typedef struct Case { /* a graph of one op */
@@ -185,8 +184,8 @@ static void test_draw(void **state)
 	const int logits = op_operand(OP_draw, "logits"), ids = op_operand(OP_draw, "ids"),
 		counts = op_operand(OP_draw, "counts");
 	for (int i = 0; i < op_table[OP_draw].n_operands; i++)
-		add(&c, ROLE_STATE, i == logits || strcmp(op_table[OP_draw].operands[i].name, "sampling") == 0
-			|| strcmp(op_table[OP_draw].operands[i].name, "drawn_logprob") == 0 ? DT_f32 : DT_i32, i == ids ? 60 : 4,
+		add(&c, ROLE_STATE, i == logits || strcmp(op_table[OP_draw].operands[i].name, "sampling") == 0 ||
+			strcmp(op_table[OP_draw].operands[i].name, "drawn_logprob") == 0 ? DT_f32 : DT_i32, i == ids ? 60 : 4,
 			i == logits ? 60 : i == counts ? 100 : i == ids ? 0 : 8);
 	EXPECT(&c, "ok");
 	c.op.attrs.n_valid = 61;

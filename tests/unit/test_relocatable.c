@@ -12,7 +12,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { STARTS = 1000, MAX_ASKED = 16, MAX_OTHERS = 64, MAX_IMAGES = 512, SLOTS = 4, EVENTS = SLOTS * PLAN_MAX_VERIFY,

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { EVENTS = 4 * PLAN_MAX_VERIFY };

@@ -3,7 +3,6 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-
 #include <cmocka.h>
 
 /* Tokens of a sequence as they follow each other: what an entry replaces is 64 positions older. */

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { EVENTS = 8 * PLAN_MAX_VERIFY, SEEDS = 6, PROMPT = 9, LENGTH = 24, MOST = 64 };
@@ -200,8 +199,8 @@ static void the_least_length_is_exact(void **state)
 					assert_int_equal(a[i].n, n);
 					assert_int_equal(a[i].finish, least < LENGTH ? ATLAS_STOP : ATLAS_LENGTH);
 					for (int k = 0; k < n; k++) {
-						const bool is_stop = a[i].token[k] == (i ? own : info.stop_tokens[0])
-							|| (i == 2 && a[i].token[k] == info.stop_tokens[0]);
+						const bool is_stop = a[i].token[k] == (i ? own : info.stop_tokens[0]) ||
+							(i == 2 && a[i].token[k] == info.stop_tokens[0]);
 						assert_int_equal(is_stop, k == least);
 					}
 				}

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 typedef struct Want { size_t n; int stop; } Want; /* bytes of the text that stay; the string it ends at, or -1 */

@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { SMALL = 1 << 20 }; /* bytes of the probe arena here: the fake GPU's memory is the host's */

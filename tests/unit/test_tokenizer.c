@@ -1,18 +1,16 @@
 /* The tokenizer's interface in C, and what damaged compiled tokenizers do: be refused, or work
  * within their bounds. Ids themselves are compared with the reference library in tests/text/. */
+#include "compiler/read_tokenizer.h"
+#include "runtime/text/tokenizer.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/read_tokenizer.h"
-#include "runtime/text/tokenizer.h"
 
 #define FOLDER "tests/fixtures/tokenizers/"
 

@@ -1,19 +1,17 @@
 /* Out of memory in the tokenizer: each allocation of an encode or a decode fails in turn. The result is
  * TOK_E_MEMORY, nothing leaks, and the same call with memory gives the same as ever. */
+#include "compiler/read_tokenizer.h"
+#include "runtime/text/tokenizer.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <cmocka.h>
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "compiler/read_tokenizer.h"
-#include "runtime/text/tokenizer.h"
 
 static struct { long made, live, fail_at; bool armed; } heap;
 

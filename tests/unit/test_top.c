@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { EVENTS = 8 * PLAN_MAX_VERIFY, PROMPT = 9, LENGTH = 20, SEQUENCES = 3, VOCAB = 304 };

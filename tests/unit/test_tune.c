@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 
 enum { SMALL = 1 << 20, MAX_TRIALS = 256, REPS = 3, RUNS = 2 + REPS }; /* two runs warm up */
@@ -226,8 +225,8 @@ static void one_op(void **state)
 		int found = 0;
 		for (int k = 0; k < t.n_times && is_wanted; k++) {
 			size_t n = strlen(t.times[k].constants) + strlen(t.times[k].tunables) + (*t.times[k].tunables != 0);
-			found += strcmp(t.times[k].tmpl, set->kernels[i].name) == 0 && n == strlen(set->kernels[i].defines)
-				&& memcmp(tuning_template(&t, t.times[k].tmpl)->sha256, set->kernels[i].source_sha256, 32) == 0;
+			found += strcmp(t.times[k].tmpl, set->kernels[i].name) == 0 && n == strlen(set->kernels[i].defines) &&
+				memcmp(tuning_template(&t, t.times[k].tmpl)->sha256, set->kernels[i].source_sha256, 32) == 0;
 		}
 		assert_true(!is_wanted || found);
 	}
@@ -302,8 +301,8 @@ static void files_are_brought_up_to_date(void **state)
 	TargetPlan *set = &r.plan->artifact.candidates[0]; /* one template changes */
 	const char *changed = NULL;
 	for (int i = 0; i < set->n_kernels; i++)
-		if (set->phases[i].launches[0].op == OP_norm_linear
-			&& (!changed || strcmp(changed, set->kernels[i].name) == 0)) {
+		if (set->phases[i].launches[0].op == OP_norm_linear &&
+			(!changed || strcmp(changed, set->kernels[i].name) == 0)) {
 			changed = set->kernels[i].name;
 			set->kernels[i].source_sha256[0] ^= 1;
 		}

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 
 #define SHA "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -233,8 +232,8 @@ static int slot_with(const Compile *c, int n_templates)
 		for (int k = 0; k < s->n_candidates; k++) {
 			bool is_new = k == 0 || strcmp(s->candidates[k].kernel, s->candidates[k - 1].kernel) != 0, any = false;
 			for (int m = k; is_new && m < s->n_candidates; m++)
-				any |= s->candidates[m].verdict <= SLOWER
-					&& strcmp(s->candidates[m].kernel, s->candidates[k].kernel) == 0;
+				any |= s->candidates[m].verdict <= SLOWER &&
+					strcmp(s->candidates[m].kernel, s->candidates[k].kernel) == 0;
 			n += any;
 			n_admissible += s->candidates[k].verdict <= SLOWER;
 		}
@@ -260,8 +259,8 @@ static const char *file_with(Arena *a, const char *file, const Compile *all, int
 		tuning_constants(t->pick.defines, k->tunables, constants);
 		tuning_constants(t->pick.defines, "", without);
 		size_t tunables = strlen(k->tunables) + (*k->tunables != 0);
-		if (t->pick.slot != slot || strcmp(tmpl->name, k->kernel) != 0
-			|| strlen(constants) + tunables != strlen(without))
+		if (t->pick.slot != slot || strcmp(tmpl->name, k->kernel) != 0 ||
+			strlen(constants) + tunables != strlen(without))
 			continue;
 		const char *sha = "";
 		for (int b = 0; b < 32; b++)

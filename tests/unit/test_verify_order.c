@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 
 #define PIN_STEP "[[kernels.pin]]\ntemplate = \"delta_step\"\ntunables = { WARPS = 16 }\n"

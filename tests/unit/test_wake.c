@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
 #include <cmocka.h>
 
 enum { MOST = 40, EVENTS = 4 };

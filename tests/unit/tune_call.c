@@ -1,5 +1,4 @@
 #include "tests/unit/tune_call.h"
-
 #include "runtime/cli/cli.h"
 #include "runtime/cli/tune.h"
 

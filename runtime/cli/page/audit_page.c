@@ -6,16 +6,15 @@
  * .../0/linear_residual/2 for the second such launch of a layer. Each layer of a group has its fragment.
  */
 #include "runtime/cli/page/audit_page.h"
-
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "artifacts/audit.h"
 #include "artifacts/formats.h"
 #include "artifacts/sign.h"
 #include "runtime/atlas.h"
 #include "runtime/cli/page/page.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct LayerRun { int first, n, layer, group; } LayerRun; /* launches [first, first + n) of a layer */
 
@@ -251,9 +250,9 @@ static void put_candidate(const Artifact *a, const Candidate *c, FILE *out)
 
 static bool same_candidate(const Candidate *a, const Candidate *b)
 {
-	return a->verdict == b->verdict && a->cost_us == b->cost_us && strcmp(a->kernel, b->kernel) == 0
-		&& strcmp(a->tunables, b->tunables) == 0 && strcmp(a->reason, b->reason) == 0
-		&& strcmp(a->cost_from, b->cost_from) == 0;
+	return a->verdict == b->verdict && a->cost_us == b->cost_us && strcmp(a->kernel, b->kernel) == 0 &&
+		strcmp(a->tunables, b->tunables) == 0 && strcmp(a->reason, b->reason) == 0 &&
+		strcmp(a->cost_from, b->cost_from) == 0;
 }
 
 /* The first decision of the ledger that says the same of the same operands of the same phase: it alone is printed. */

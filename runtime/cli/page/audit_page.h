@@ -2,9 +2,9 @@
 #ifndef ATLAS_AUDIT_PAGE_H
 #define ATLAS_AUDIT_PAGE_H
 
-#include <stdio.h>
-
 #include "artifacts/plan.h"
+
+#include <stdio.h>
 
 /* What the page says of the certificate beside the plan, which is no part of it. */
 typedef enum CertificateState { CERTIFICATE_NONE, CERTIFICATE_HOLDS, CERTIFICATE_BROKEN } CertificateState;

@@ -5,11 +5,10 @@
  * table below the plots has all of them.
  */
 #include "runtime/cli/bench.h"
+#include "runtime/cli/page/page.h"
 
 #include <math.h>
 #include <string.h>
-
-#include "runtime/cli/page/page.h"
 
 enum { WIDTH = 720, HEIGHT = 300, LEFT = 128, RIGHT = 16, TOP = 20, BOTTOM = 50, N_COLOURS = 8, MAX_SERIES = 8 };
 
@@ -17,7 +16,7 @@ enum { WIDTH = 720, HEIGHT = 300, LEFT = 128, RIGHT = 16, TOP = 20, BOTTOM = 50,
 
 typedef struct Axis { /* of the values shown */
 	double low, high, step; /* step: from tick to tick; 0 = logarithmic, with ticks at 1, 2 and 5 times powers of
-	                           ten; -1 = at these powers alone */
+							   ten; -1 = at these powers alone */
 } Axis;
 
 static double roofline(const BenchRow *r) { return r->percent > 0 ? r->tokens_s * 100 / r->percent : 0; }

@@ -1,12 +1,11 @@
 /* page.c - the frame of a page, and text that is safe in it. */
 #include "runtime/cli/page/page.h"
+#include "artifacts/hash.h"
+#include "artifacts/json_put.h"
 
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
-
-#include "artifacts/hash.h"
-#include "artifacts/json_put.h"
 
 static const char *text_of(const char *name)
 {
@@ -72,10 +71,10 @@ static bool is_hidden(const unsigned char *p, size_t n, unsigned *code)
 	*code = n == 1 ? p[0] : n == 2 ? (p[0] & 31u) << 6 | (p[1] & 63u)
 		: n == 3 ? (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u)
 		: (p[0] & 7u) << 18 | (p[1] & 63u) << 12 | (p[2] & 63u) << 6 | (p[3] & 63u);
-	return *code < 0x20 || (*code >= 0x7f && *code < 0xa0) || *code == 0xad || *code == 0x61c
-		|| (*code >= 0x200b && *code <= 0x200f) || (*code >= 0x2028 && *code <= 0x202e)
-		|| (*code >= 0x2060 && *code <= 0x206f) || *code == 0xfeff || (*code & 0xfffe) == 0xfffe
-		|| (*code >= 0xfdd0 && *code <= 0xfdef) || *code >= 0xe0000;
+	return *code < 0x20 || (*code >= 0x7f && *code < 0xa0) || *code == 0xad || *code == 0x61c ||
+		(*code >= 0x200b && *code <= 0x200f) || (*code >= 0x2028 && *code <= 0x202e) ||
+		(*code >= 0x2060 && *code <= 0x206f) || *code == 0xfeff || (*code & 0xfffe) == 0xfffe ||
+		(*code >= 0xfdd0 && *code <= 0xfdef) || *code >= 0xe0000;
 }
 
 static void put(FILE *out, const char *text, char space)

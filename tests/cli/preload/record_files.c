@@ -58,8 +58,8 @@ static bool fails(const char *call)
 		if (strcmp(counts[i].name, call) == 0)
 			n = atomic_fetch_add(&counts[i].n, 1) + 1;
 	const char *fault = getenv("RECORD_FAULT");
-	if (!fault || sscanf(fault, "%31[^:]:%d:%d", wanted, &at, &error) != 3 || strcmp(wanted, call) != 0
-		|| (at != n && at != 0))
+	if (!fault || sscanf(fault, "%31[^:]:%d:%d", wanted, &at, &error) != 3 || strcmp(wanted, call) != 0 ||
+		(at != n && at != 0))
 		return false;
 	record("fault %s", call);
 	errno = error;
