@@ -47,6 +47,7 @@ def check(stderr: str, seen: str, names: list[str]) -> None:
 
 VERBS = [
     "run",
+    "chat",
     "serve",
     "info",
     "audit",

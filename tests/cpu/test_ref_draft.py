@@ -314,7 +314,7 @@ class Verify:
 
     def __init__(
         self,
-        ref,
+        ref,  # noqa: F811
         seed,
         hit,
         greedy=False,
