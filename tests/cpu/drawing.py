@@ -121,7 +121,7 @@ def some_requests(g, vocab, n):
 def penalised(scores, said, prompt, r):
     """Scores in float32, one rounding each."""
     logits = scores.copy()
-    for v in set(said) | set(prompt):
+    for v in {v for v in [*said, *prompt] if v < len(scores)}:  # a prompt may have ids that are never drawn
         logits[v] = (
             logits[v] / np.float32(r["repetition"]) if logits[v] > 0 else logits[v] * np.float32(r["repetition"])
         )
