@@ -320,7 +320,7 @@ static Command verb_of(const char *word)
 
 /* What may be the first word besides a folder: commands, and the verbs of the other command, which are no commands. */
 static const char *const verbs_of_atlas[] = {"run", "audit", "verify", "dump", "perplexity", "bench", "tune", "info",
-	"diff", "receipt", "memory", "sign", "serve"};
+	"diff", "receipt", "memory", "sign", "serve", "chat"};
 enum { N_VERBS = sizeof verbs_of_atlas / sizeof verbs_of_atlas[0] };
 
 /* The first word names no folder. False: it is a verb of the other command, or much like such a word; the error is

@@ -97,7 +97,7 @@ def test_whole_program_says_what_is_wrong(repo, installed, flags, plans, tmp_pat
     bad = run_program(program, installed, plans["plain"], "x", 0, "cpu")
     assert bad.returncode == 1 and bad.stderr.startswith("api_example: max_new")
     bad = run_program(program, installed, plans["plain"], "word " * 9000, 4, "cpu")
-    assert (bad.returncode, bad.stderr) == (1, "api_example: the tokens do not fit the context\n")
+    assert (bad.returncode, bad.stderr) == (1, "api_example: the tokens do not fit into the context\n")
 
 
 def test_unit_and_samples_of_the_server(installed):

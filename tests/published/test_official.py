@@ -63,6 +63,8 @@ def check_accepted(atlasc, name, folder, *options):
     run = atlasc(folder, "--json", *options, timeout=900)
     assert run.returncode == 0, run.stderr
     for line in run.stderr.splitlines():
+        if "note[A0704]" in line:  # built-in times of a template that has changed since
+            continue
         assert line.startswith("    ") or any(re.search(note, line) for note in NOTES), line
     return json.loads(run.stdout)
 

@@ -78,7 +78,8 @@ def test_published(atlasc, tmp_path, name):
     write_holes(tmp_path / "model.safetensors", tensor_shapes(config))
     run = atlasc(tmp_path, "--dry-run", "--stop-after", "pick-kernels", "--target", TARGETS, "-d", "t")
     assert run.returncode == 0, run.stderr
-    notes = run.stderr.splitlines()
+    # without those on built-in times of a template that has changed since
+    notes = [line for line in run.stderr.splitlines() if "note[A0704]" not in line]
     scaling = config.get("rope_scaling") or {}
     reach = int(config["max_position_embeddings"] * (scaling["factor"] if scaling.get("type") == "yarn" else 1))
     if reach > 4096:
