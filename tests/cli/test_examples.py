@@ -18,23 +18,8 @@ import urllib.request
 
 import pytest
 
-VERBS = [
-    "run",
-    "chat",
-    "serve",
-    "info",
-    "audit",
-    "diff",
-    "memory",
-    "verify",
-    "receipt",
-    "sign",
-    "bench",
-    "perplexity",
-    "tune",
-    "calibrate",
-    "dump",
-]
+from verbs import VERBS
+
 PAGES = ["atlasc", "atlas", *[f"atlas-{verb}" for verb in VERBS]]
 POLICY = '[dtypes]\nweight = ["bf16"]\nembedding = ["bf16"]\nnorm = ["bf16"]\n'
 # What these compile, or measure on a device that is slower than any GPU, takes too long for every run.

@@ -10,23 +10,8 @@ import subprocess
 
 import pytest
 
-VERBS = [
-    "run",
-    "chat",
-    "serve",
-    "info",
-    "audit",
-    "diff",
-    "memory",
-    "verify",
-    "receipt",
-    "sign",
-    "bench",
-    "perplexity",
-    "tune",
-    "calibrate",
-    "dump",
-]
+from verbs import VERBS
+
 BASH = r"""
 source "$1/bash-completion/completions/$2"; shift
 command=$1

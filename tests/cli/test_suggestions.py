@@ -13,6 +13,8 @@ import shutil
 
 import pytest
 
+from verbs import VERBS
+
 
 def distance(a: str, b: str) -> int:
     """Edits that turn a into b: insert, drop, replace, swap two neighbours."""
@@ -43,25 +45,6 @@ def check(stderr: str, seen: str, names: list[str]) -> None:
     begun = [n for n in names if n.startswith(seen)]
     least = min(distance(seen, n) for n in names)
     assert got[1] in (begun or [n for n in names if distance(seen, n) == least]), f"{seen}: {got[1]}"
-
-
-VERBS = [
-    "run",
-    "chat",
-    "serve",
-    "info",
-    "audit",
-    "diff",
-    "memory",
-    "verify",
-    "receipt",
-    "sign",
-    "bench",
-    "perplexity",
-    "tune",
-    "calibrate",
-    "dump",
-]
 
 
 def options_of(text):

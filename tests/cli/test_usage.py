@@ -12,23 +12,7 @@ import termios
 
 import pytest
 
-VERBS = [
-    "run",
-    "chat",
-    "serve",
-    "info",
-    "audit",
-    "diff",
-    "memory",
-    "verify",
-    "receipt",
-    "sign",
-    "bench",
-    "perplexity",
-    "tune",
-    "calibrate",
-    "dump",
-]
+from verbs import VERBS
 
 
 def test_version(atlas, repo):

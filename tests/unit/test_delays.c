@@ -23,7 +23,7 @@ typedef struct Bench { /* a stream, memory and the driver */
 	CuPtr device;
 	void *pinned;
 	int32_t *mapped;
-	CuLibrary library;
+	CuLibrary cubins;
 	CuKernel kernel;
 } Bench;
 
@@ -56,8 +56,8 @@ static void begin(Bench *b, uint64_t seed)
 	assert_int_equal(b->cu.MemAlloc(&b->device, BYTES), 0);
 	assert_int_equal(b->cu.MemHostAlloc(&b->pinned, BYTES, 0), 0);
 	assert_int_equal(b->cu.MemHostAlloc(&at, BYTES, DRIVER_HOST_MAPPED), 0);
-	assert_int_equal(b->cu.LibraryLoadData(&b->library, "\177ELF", NULL, NULL, 0, NULL, NULL, 0), 0);
-	assert_int_equal(b->cu.LibraryGetKernel(&b->kernel, b->library, "k"), 0);
+	assert_int_equal(b->cu.LibraryLoadData(&b->cubins, "\177ELF", NULL, NULL, 0, NULL, NULL, 0), 0);
+	assert_int_equal(b->cu.LibraryGetKernel(&b->kernel, b->cubins, "k"), 0);
 	b->mapped = at;
 	memset(b->pinned, 7, BYTES);
 	memset(b->mapped, 0, BYTES);
@@ -72,7 +72,7 @@ static void launch(Bench *b, const void *at)
 /* Gives all back in the order of a session; the stream is idle unless the test wants to see what that does. */
 static void end(Bench *b)
 {
-	b->cu.LibraryUnload(b->library);
+	b->cu.LibraryUnload(b->cubins);
 	b->cu.MemFree(b->device);
 	b->cu.MemFreeHost(b->pinned);
 	b->cu.MemFreeHost(b->mapped);
@@ -145,7 +145,7 @@ static void nothing_in_use_is_given_back(void **state)
 			else if (thing == 3)
 				b.cu.StreamDestroy(b.stream);
 			else
-				b.cu.LibraryUnload(b.library);
+				b.cu.LibraryUnload(b.cubins);
 			assert_string_equal(b.fake.broken, is_used ? "something was given back that work on its way uses" : "");
 			fake_driver_stop(&b.fake);
 		}
