@@ -317,7 +317,7 @@ def test_bos_and_eos(config, template, small, tmp_path, tokdump):
         says = config.get(key, does)
         line = (
             re.escape(str(tmp_path)) + rf"/tokenizer_config.json:1:\d+: note\[A0503\]: {key}: {str(says).lower()}, but "
-            f"the post_processor of tokenizer.json {'adds' if does else 'does not add'} this token, and that is followed\n"
+            f"the post_processor of tokenizer.json {'adds' if does else 'does not add'} this token, and it decides\n"
         )
         assert bool(re.search(line, notes)) == (says != does)
 
