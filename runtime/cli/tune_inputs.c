@@ -208,14 +208,15 @@ static const struct { const char *name; Rule *rule; } rules[] = {{"step", step_w
 
 void tune_rule(const Graph *g, const Phase *p, const Buf *b, int turn, void *host)
 {
-	static const float greedy[8] = {0, 1, 0, 1, 0, 0, 0, 0};
+	/* greedy and sampled steps in turn: temperature, top_p, min_p, repetition, presence, frequency */
+	static const float settings_of[2][8] = {{0, 1, 0, 1, 0, 0, 0, 0}, {0.7f, 0.95f, 0, 1, 0, 0, 0, 0}};
 	float *settings = host;
 	int32_t *whole = host;
 	int n = (int)(b->bytes / 4);
 	int from = strcmp(b->name, "page_table") == 0 ? (int)((int64_t)turn * pages_in_use(g, p) % g->pages) : 0;
 	memset(host, 0, (size_t)b->bytes);
 	for (int i = 0; i < n && b->dtype != DT_i32; i++)
-		settings[i] = greedy[i % 8];
+		settings[i] = settings_of[turn % 2][i % 8];
 	for (size_t r = 0; r < sizeof rules / sizeof rules[0] && b->dtype == DT_i32; r++)
 		for (int i = 0; i < n && strcmp(rules[r].name, b->name) == 0; i++)
 			whole[i] = rules[r].rule(g, p, turn, from + i);
