@@ -121,11 +121,11 @@ static int token(const Graph *g, const Phase *p, int turn, int i)
 	return (int)((z ^ z >> 27) % (uint64_t)g->vocab);
 }
 
-/* No top_k, a seed, as many positions as there are. */
+/* No top_k, a seed, and more positions than a slot has: no sequence ends. */
 static int limit(const Graph *g, const Phase *p, int turn, int i)
 {
 	(void)turn;
-	const int words[8] = {0, 1, 2, g->max_context, 0, 0, 0, 0};
+	const int words[8] = {0, 1, 2, 2 * g->max_context, 0, 0, 0, 0};
 	(void)p;
 	return words[i % 8];
 }
