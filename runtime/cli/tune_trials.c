@@ -63,6 +63,8 @@ static Layout lay_out(const Phase *p, int64_t *offsets)
 		*at += (p->bufs[i].bytes + PLAN_BUF_ALIGN - 1) / PLAN_BUF_ALIGN * PLAN_BUF_ALIGN;
 		if (strcmp(p->bufs[i].name, "kv") == 0)
 			l.n_ruled = CHAIN_MOST;
+		if (strcmp(p->bufs[i].name, "sampling") == 0 && l.n_ruled == 1)
+			l.n_ruled = 2; /* greedy, sampled */
 	}
 	if (l.copy)
 		l.n_copies = (int)((COLD_BYTES + l.copy - 1) / l.copy);
