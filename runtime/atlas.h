@@ -260,6 +260,11 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	int aside;               /* sequences that are set aside now (pages_as_needed) */
 	int64_t aside_bytes;     /* of the host's memory that their pages take now */
 	int64_t set_aside;       /* times that a sequence was set aside so far */
+	/* The step whose tokens the last atlas_step handed out: */
+	const char *step_phase;  /* "prefill": prompts were read, "decode", "verify": with drafts; NULL: there was none */
+	int step_rows;           /* tokens that it read; with drafts, step_tokens of each sequence */
+	int step_bucket;         /* rows of the compiled step that it was; on cpu the most that a step has */
+	double device_seconds;   /* so far, in which calls of this session waited for the device; on cpu, it computed */
 } AtlasSessionInfo;
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
 

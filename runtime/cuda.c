@@ -8,6 +8,7 @@
  * from the device, so any number of them can be on the stream before a result is looked at. The context is the
  * device's primary one, current only during our calls.
  */
+#include "artifacts/seconds.h"
 #include "runtime/cpu/ref_ops.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/cuda_pages.h"
@@ -359,6 +360,7 @@ static AtlasStatus prepare(Cuda *c, const StepSize *size)
 	if (c->last_phase < 0)
 		return error_set(&c->base.error, ATLAS_UNSUPPORTED, "no %s phase for %d rows and %d outs",
 			phase_name(size->phase), size->rows, size->outs);
+	c->base.bucket = c->plan->phases[c->last_phase].rows;
 	prepare_phase(c, size);
 	return ATLAS_OK;
 }
@@ -845,9 +847,7 @@ static void set_limits(Cuda *c)
 /* Adds the time since *from to a total, and moves *from to now. */
 static void lap(double *from, double *total)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	double now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+	const double now = seconds_now();
 	*total += now - *from;
 	*from = now;
 }

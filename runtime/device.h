@@ -89,6 +89,9 @@ struct Device { /* first member of each implementation's own struct */
 	int64_t bytes;      /* memory taken on the device */
 	int64_t page_bytes; /* of one page of the cache, all tensors that have pages together */
 	DeviceTimes times;
+	int bucket;         /* rows of the compiled step that the last launch went through; where none is compiled, the most
+						   rows of a step of its phase */
+	double waited;      /* seconds so far in which the session waited for it or, of the reference, it computed */
 	AtlasError error;   /* last failure */
 };
 

@@ -6,6 +6,7 @@
  * Lengths, last tokens and random state live on the device; the host keeps what it must to stop in time.
  */
 #include "artifacts/random_weights.h"
+#include "artifacts/seconds.h"
 #include "runtime/session_handle.h"
 
 #include <stdlib.h>
@@ -205,7 +206,9 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.weights_seconds = d->times.weights, .step_tokens = session->step_tokens,
 		.drafts = session->n_drafts, .accepted_drafts = session->n_accepted,
 		.pages = session->graph->pages, .page_tokens = session->graph->page, .aside = count_aside(session),
-		.aside_bytes = session->n_aside * d->page_bytes, .set_aside = session->n_set_aside};
+		.aside_bytes = session->n_aside * d->page_bytes, .set_aside = session->n_set_aside,
+		.step_phase = session->last.rows ? phase_name(session->last.phase) : NULL, .step_rows = session->last.rows,
+		.step_bucket = session->last_bucket, .device_seconds = d->waited};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
@@ -221,7 +224,9 @@ AtlasStatus session_failed(AtlasSession *s, AtlasStatus status)
 
 AtlasStatus session_wait(AtlasSession *s)
 {
+	const double began = seconds_now();
 	AtlasStatus status = s->device->ops->wait(s->device);
+	s->device->waited += seconds_now() - began;
 	s->has_strays = false;
 	return status == ATLAS_OK ? ATLAS_OK : session_failed(s, status);
 }
@@ -253,6 +258,7 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 	if (s != ATLAS_OK)
 		return s;
 	session->tops.n_events = 0;
+	session->last.rows = 0;
 	if (!events || !n)
 		return error_set(&session->error, ATLAS_ARGUMENT, "events and n must not be NULL");
 	const int most = session->graph->slots * session->step_tokens;

@@ -15,6 +15,7 @@
  * page, which a later launch of the same stream hands on, so none of them can touch what the next owner writes.
  */
 #include "artifacts/ring.h"
+#include "artifacts/seconds.h"
 #include "runtime/session_handle.h"
 
 #include <math.h>
@@ -135,6 +136,7 @@ AtlasStatus session_add_steps(AtlasSession *s)
 	if (status != ATLAS_OK)
 		return session_failed(s, status);
 	f->has_inputs = true;
+	f->bucket = s->device->bucket;
 	f->launched += n;
 	return ATLAS_OK;
 }
@@ -158,19 +160,21 @@ static bool has_token(const AtlasSession *s, int slot, int position)
 static AtlasStatus await_token(AtlasSession *s, int slot, int position, bool may_wake)
 {
 	bool is_busy = true;
-	for (int tries = 1; !has_token(s, slot, position); tries++) {
+	if (has_token(s, slot, position))
+		return ATLAS_OK;
+	const double began = seconds_now();
+	AtlasStatus status = ATLAS_OK;
+	for (int tries = 1; status == ATLAS_OK && !has_token(s, slot, position); tries++) {
 		if (may_wake && atomic_load_explicit(&s->is_woken, memory_order_relaxed))
 			break;
 		if (!is_busy) /* all is done, and it was not there a moment later: take_token says what is */
 			break;
 		breathe();
-		if (tries % PATIENCE)
-			continue;
-		AtlasStatus status = s->device->ops->look(s->device, &is_busy);
-		if (status != ATLAS_OK)
-			return session_failed(s, status);
+		if (tries % PATIENCE == 0)
+			status = s->device->ops->look(s->device, &is_busy);
 	}
-	return ATLAS_OK;
+	s->device->waited += seconds_now() - began;
+	return status == ATLAS_OK ? ATLAS_OK : session_failed(s, status);
 }
 
 /* All tokens that a step made for a slot, whose rows begin with `row`: *n more events. */
@@ -219,11 +223,14 @@ AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n)
 	if (may_wake && !has_token(s, slot, position) && atomic_load_explicit(&s->is_woken, memory_order_relaxed))
 		return ATLAS_OK;
 	f->taken++; /* now, so that leave_flight knows whether steps are left behind */
+	const int rows = f->n * s->step_tokens;
+	s->last = (StepSize){.phase = s->step_tokens > 1 ? VERIFY : DECODE, .rows = rows, .outs = rows};
+	s->last_bucket = f->bucket;
 	for (int i = 0; i < f->n && status == ATLAS_OK; i++)
 		if (f->slots[i] >= 0)
 			status = take_slot(s, f->slots[i], i * s->step_tokens, events, &made);
 	if (status == ATLAS_OK)
-		status = session_read_tops(s, s->step_tokens > 1 ? VERIFY : DECODE, events, made);
+		status = session_read_tops(s, s->last.phase, events, made);
 	if (status == ATLAS_OK)
 		*n = made;
 	return status;

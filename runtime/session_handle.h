@@ -44,6 +44,7 @@ typedef struct SlotClaim {
 typedef struct Flight {
 	int *slots; int n;      /* [n] who sits in which row; -1 = ended or cancelled */
 	int launched, taken;    /* steps */
+	int bucket;             /* of each of them */
 	bool is_closed;         /* no step is added */
 	bool has_inputs;        /* the inputs in io and on the device are those of the flight */
 } Flight;
@@ -82,6 +83,8 @@ struct AtlasSession {
 	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */
 	bool is_answers_turn; /* the last step was of prompts, and max_gap is set */
 	Tops tops;
+	StepSize last;        /* the step that atlas_step handed out last; 0 rows: it was none */
+	int last_bucket;
 	atomic_bool is_woken; /* by atlas_wake, from any thread; all else here is of one thread at a time */
 	bool is_urgent;       /* it was, before this step: no decode step is added ahead */
 	bool is_walking;      /* a callback of atlas_score or atlas_trace is running: nothing else may be asked meanwhile */

@@ -15,6 +15,7 @@
  * The page table's rows are on the device; entries are added by copies on the stream of the steps, so that decode steps
  * on their way are no obstacle.
  */
+#include "artifacts/seconds.h"
 #include "runtime/session_handle.h"
 
 #include <limits.h>
@@ -203,6 +204,14 @@ AtlasStatus session_grow_flight(AtlasSession *s, int *steps)
 /* Positions from which on nothing in the sequence's pages counts. */
 static int positions_held(const Sequence *q) { return q->state == WAITING ? q->read : q->n + q->made; }
 
+static AtlasStatus copy_pages(AtlasSession *s, const int32_t *pages, int n, uint8_t *bytes, bool is_back)
+{
+	const double began = seconds_now();
+	const AtlasStatus status = n ? s->device->ops->copy_pages(s->device, pages, n, bytes, is_back) : ATLAS_OK;
+	s->device->waited += seconds_now() - began;
+	return status;
+}
+
 /* Its pages are free, and their bytes with the host. */
 static AtlasStatus set_aside(AtlasSession *s, int slot)
 {
@@ -212,7 +221,7 @@ static AtlasStatus set_aside(AtlasSession *s, int slot)
 	if (n && !bytes)
 		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory of the host for %d pages of %lld bytes", n,
 			(long long)s->device->page_bytes);
-	const AtlasStatus status = n ? s->device->ops->copy_pages(s->device, q->pages, n, bytes, false) : ATLAS_OK;
+	const AtlasStatus status = copy_pages(s, q->pages, n, bytes, false);
 	if (status != ATLAS_OK) {
 		free(bytes);
 		return session_failed(s, status);
@@ -233,8 +242,8 @@ static AtlasStatus bring_back(AtlasSession *s, int slot, int n_pages)
 	Sequence *q = &s->slots[slot];
 	take_pages(s, slot, n_pages);
 	AtlasStatus status = put_pages(s, slot, 0, n_pages);
-	if (status == ATLAS_OK && q->n_aside)
-		status = s->device->ops->copy_pages(s->device, q->pages, q->n_aside, q->aside, true);
+	if (status == ATLAS_OK)
+		status = copy_pages(s, q->pages, q->n_aside, q->aside, true);
 	if (status != ATLAS_OK)
 		return session_failed(s, status);
 	free(q->aside);

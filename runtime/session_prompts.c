@@ -93,5 +93,7 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 		status = take_tokens(s, &size, events);
 	if (status == ATLAS_OK)
 		*n = size.outs;
+	s->last = size;
+	s->last_bucket = s->device->bucket;
 	return status;
 }

@@ -5,6 +5,7 @@
  * Two log probabilities differ by as much as their logits, so that of the drawn token, for which the device has added
  * up the row, gives all others.
  */
+#include "artifacts/seconds.h"
 #include "runtime/session_handle.h"
 
 #include <math.h>
@@ -76,7 +77,9 @@ AtlasStatus session_read_tops(AtlasSession *s, PhaseKind phase, const AtlasEvent
 		TopOf *t = &s->tops.of[i];
 		if (t->n_wanted == 0)
 			continue;
+		const double began = seconds_now();
 		const AtlasStatus status = d->ops->read(d, logits_name(phase), t->row * vocab, vocab, logits);
+		d->waited += seconds_now() - began;
 		if (status != ATLAS_OK)
 			return session_failed(s, status);
 		t->n = choose(logits, s->tops.n_drawable, t->n_wanted, t->top);

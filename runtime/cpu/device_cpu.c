@@ -6,6 +6,7 @@
  * cache is paged as the graph says, in float32. Nothing is fused, nothing is rounded to bf16 but a
  * state of Gated DeltaNet that is asked for in it: what a GPU yields is measured against this.
  */
+#include "artifacts/seconds.h"
 #include "runtime/cpu/cpu_weights.h"
 #include "runtime/cpu/pool.h"
 #include "runtime/cpu/ref_check.h"
@@ -168,6 +169,7 @@ static AtlasStatus execute_draft(CpuDevice *d, const StepSize *verify)
 static AtlasStatus cpu_launch(Device *base, const StepSize *size, int n)
 {
 	CpuDevice *d = (CpuDevice *)base;
+	const double began = seconds_now();
 	AtlasStatus status = ATLAS_OK;
 	for (int i = 0; i < n && status == ATLAS_OK; i++) {
 		if (size->phase == VERIFY)
@@ -175,6 +177,9 @@ static AtlasStatus cpu_launch(Device *base, const StepSize *size, int n)
 		if (status == ATLAS_OK)
 			status = execute(d, size, NULL, NULL);
 	}
+	base->bucket = size->phase == PREFILL ? base->limits.prefill_rows
+		: base->limits.decode_rows * (size->phase == VERIFY ? base->limits.verify_rows : 1);
+	base->waited += seconds_now() - began;
 	return status;
 }
 

@@ -103,6 +103,9 @@ static void steps_are_one_graph(void **state)
 	atlas_session_info(r.session, &info);
 	assert_int_equal(info.step_tokens, MOST);
 	assert_int_equal(info.accepted_drafts, info.drafts);
+	assert_string_equal(info.step_phase, "verify");
+	assert_int_equal(info.step_rows, MOST);
+	assert_true(info.step_bucket >= MOST && info.step_bucket % MOST == 0);
 	rig_close(&r);
 }
 

@@ -247,6 +247,44 @@ static void slots_and_pages_are_counted(void **state)
 	rig_close(&r);
 }
 
+/* What a step was, and how long the device was waited for; a step that hands out nothing was none. */
+static void steps_are_reported(void **state)
+{
+	int32_t tokens[40];
+	AtlasEvent events[4];
+	int slot, n;
+	double waited = 0;
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	Rig r;
+	(void)state;
+	rig_open(&r, "llama", 0);
+	const TargetPlan *t = &r.plan->artifact.targets[0];
+	fill_prompt(tokens, 40, 0);
+	atlas_session_info(r.session, &info);
+	assert_null(info.step_phase);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(atlas_start(r.session, tokens, 10 + i, NULL, 3, &slot), ATLAS_OK);
+	for (int step = 0; step < 3; step++) {
+		int smallest = 1 << 30;
+		const PhaseKind kind = step ? DECODE : PREFILL;
+		const int rows = step ? 2 : 21;
+		assert_int_equal(atlas_step(r.session, events, 4, &n), ATLAS_OK);
+		atlas_session_info(r.session, &info);
+		for (int i = 0; i < t->n_phases; i++)
+			if (t->phases[i].kind == kind && t->phases[i].rows >= rows && t->phases[i].rows < smallest)
+				smallest = t->phases[i].rows;
+		assert_string_equal(info.step_phase, step ? "decode" : "prefill");
+		assert_int_equal(info.step_rows, rows);
+		assert_int_equal(info.step_bucket, smallest);
+		assert_true(info.device_seconds >= waited && info.device_seconds > 0);
+		waited = info.device_seconds;
+	}
+	assert_int_equal(atlas_step(r.session, events, 4, &n), ATLAS_OK);
+	atlas_session_info(r.session, &info);
+	assert_true(n == 0 && !info.step_phase && info.step_rows == 0);
+	rig_close(&r);
+}
+
 /* Prompts are read in the order in which they were started, whichever slots they got. */
 static void first_come_first_served(void **state)
 {
@@ -811,6 +849,7 @@ int main(void)
 		cmocka_unit_test(plan_means_what_its_graph_means),
 		cmocka_unit_test(types_may_be_mixed),
 		cmocka_unit_test(answers_do_not_depend_on_company),
+		cmocka_unit_test(steps_are_reported),
 		cmocka_unit_test(stop_tokens_stop),
 		cmocka_unit_test(contexts_end_where_they_must),
 		cmocka_unit_test(slots_and_pages_are_counted),
