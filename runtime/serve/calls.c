@@ -9,13 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-double server_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Log ------------------------------------------------------------ */
 
 /* A reader of stderr that sleeps must not stop the server: a line for which there is no room is lost. */
@@ -40,7 +33,7 @@ static void put_time(FILE *out)
 void log_request(Server *s, const char *id, const char *route, int status, double began, const char *more)
 {
 	FILE *out = out_begin(&s->log);
-	const double ms = 1e3 * (server_now() - began);
+	const double ms = 1e3 * (seconds_now() - began);
 	if (status)
 		s->metrics.requests[status / 100 % 6]++;
 	if (s->options->log == SERVE_LOG_OFF)
@@ -122,7 +115,7 @@ Call *call_open(Server *s, Conn *conn, HttpReader *r, size_t bytes)
 	}
 	c->s = s;
 	c->conn = conn;
-	c->began = server_now();
+	c->began = seconds_now();
 	put_id(r, c->id);
 	put_route(r, c->route, sizeof c->route);
 	c->body = http_take_body(r, &c->n_body);
@@ -192,7 +185,7 @@ static void answer(Server *s, Conn *conn, const HttpReader *r, int status, const
 	if (is_probe(r->request.path))
 		s->metrics.requests[status / 100 % 6]++;
 	else
-		log_request(s, id, route, status, server_now(), "");
+		log_request(s, id, route, status, seconds_now(), "");
 	snprintf(fields, sizeof fields, "%s%s", fields_of(s, id, room, sizeof room), more);
 	conn_answer(conn, status, type, fields, body, n);
 }

@@ -1,6 +1,7 @@
 /* engine.c - see engine.h. Each turn: take what was submitted and cancelled, start what fits in order of arrival, one
  * step, one batch to the loop. */
 #include "runtime/serve/engine.h"
+#include "artifacts/seconds.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -21,9 +22,12 @@ struct Engine {
 	bool is_open, has_room; /* the session may be woken; it has a free slot */
 	/* the thread's */
 	AtlasSession *session;
-	int slots, step_tokens, prefill_rows;
+	int slots, step_tokens;
 	int64_t n_started;
-	int64_t unread; /* tokens of prompts that no step has taken yet */
+	double asked;         /* seconds in atlas_step since the step before */
+	double idle, waited;  /* until the step before: of this thread without work, and of the session for its device */
+	double counted;       /* when that was */
+	double idle_now;      /* as `idle`, so far */
 	Sequence **running; /* [slots] */
 	AtlasEvent *events; /* [slots * step_tokens] of a step */
 	Queue waiting;
@@ -37,13 +41,6 @@ static void push(Queue *q, Sequence *s)
 	s->next = NULL;
 	*q->end = s;
 	q->end = &s->next;
-}
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* Batches ------------------------------------------------------------ */
@@ -174,7 +171,6 @@ static void start_some(Engine *e)
 		if (status == ATLAS_OK) {
 			e->running[s->slot] = s;
 			s->number = e->n_started++;
-			e->unread += s->request.n_tokens;
 			report(e, (EngineEvent){.sequence = s, .kind = ENGINE_STARTED});
 			continue;
 		}
@@ -210,13 +206,30 @@ static bool end_youngest(Engine *e)
 	return true;
 }
 
+/* What the step was, if there was one: a session that is woken hands out none. */
+static void count_step(Engine *e, EngineBatch *b)
+{
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	const double now = seconds_now();
+	atlas_session_info(e->session, &info);
+	if (!info.step_phase)
+		return;
+	b->phase = info.step_phase;
+	b->bucket = info.step_bucket;
+	b->seconds = e->asked;
+	b->own_seconds = now - e->counted - (e->idle_now - e->idle) - (info.device_seconds - e->waited);
+	e->asked = 0;
+	e->counted = now;
+	e->idle = e->idle_now;
+	e->waited = info.device_seconds;
+}
+
 static void step(Engine *e)
 {
-	int n, rows = 0, last_slot = -1;
-	bool is_prefill = true;
-	const double began = now();
+	int n;
+	const double began = seconds_now();
 	const AtlasStatus status = atlas_step(e->session, e->events, e->slots * e->step_tokens, &n);
-	const double seconds = now() - began;
+	e->asked += seconds_now() - began;
 	if (status == ATLAS_NO_MEMORY && end_youngest(e))
 		return;
 	if (status != ATLAS_OK) {
@@ -227,12 +240,8 @@ static void step(Engine *e)
 	for (int i = 0; i < n; i++) {
 		const AtlasEvent *from = &e->events[i];
 		Sequence *s = e->running[from->slot];
-		rows += from->slot != last_slot;
-		last_slot = from->slot;
 		if (!s)
 			continue;
-		is_prefill &= !s->is_read;
-		s->is_read = true;
 		EngineEvent *to = &b->events[b->n++];
 		*to = (EngineEvent){.sequence = s, .kind = ENGINE_TOKEN, .is_last = from->finish != ATLAS_RUNNING,
 			.token = from->token, .logprob = from->logprob, .finish = from->finish};
@@ -241,17 +250,7 @@ static void step(Engine *e)
 		if (from->finish != ATLAS_RUNNING)
 			e->running[from->slot] = NULL;
 	}
-	b->is_step = true;
-	b->is_prefill = is_prefill;
-	b->rows = !is_prefill ? rows : e->unread < e->prefill_rows ? (int)e->unread : e->prefill_rows;
-	if (is_prefill)
-		e->unread -= b->rows;
-	bool is_reading = false;
-	for (int i = 0; i < e->slots; i++)
-		is_reading |= e->running[i] && !e->running[i]->is_read;
-	if (!is_reading)
-		e->unread = 0; /* of what was cancelled */
-	b->seconds = seconds;
+	count_step(e, b);
 }
 
 static bool open_session(Engine *e)
@@ -266,7 +265,8 @@ static bool open_session(Engine *e)
 		atlas_session_info(e->session, &info);
 		e->slots = plan.slots;
 		e->step_tokens = info.step_tokens;
-		e->prefill_rows = info.prefill_rows;
+		e->waited = info.device_seconds;
+		e->counted = seconds_now();
 		e->running = must(realloc, NULL, sizeof *e->running * (size_t)e->slots);
 		memset(e->running, 0, sizeof *e->running * (size_t)e->slots);
 		e->events = must(realloc, NULL, sizeof *e->events * (size_t)(e->slots * e->step_tokens));
@@ -283,8 +283,10 @@ static void *run(void *arg)
 	for (;;) {
 		pthread_mutex_lock(&e->lock);
 		const bool has_work = e->session && !e->exit_code && (atlas_active(e->session) > 0 || e->waiting.first);
+		const double began = seconds_now();
 		while (!has_work && !e->submitted.first && !e->has_cancels && !e->is_ending)
 			pthread_cond_wait(&e->more, &e->lock);
+		e->idle_now += seconds_now() - began;
 		const bool ends = e->is_ending;
 		e->is_open = e->session != NULL;
 		e->has_room = e->session && atlas_active(e->session) < e->slots;
@@ -340,7 +342,7 @@ static void wake(Engine *e, bool ends_step)
 void engine_submit(Engine *e, Sequence *s)
 {
 	pthread_mutex_lock(&e->lock);
-	s->is_cancelled = s->is_read = false;
+	s->is_cancelled = false;
 	push(&e->submitted, s);
 	wake(e, e->has_room);
 	pthread_mutex_unlock(&e->lock);

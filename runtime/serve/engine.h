@@ -23,7 +23,7 @@ typedef struct Sequence {
 	struct Sequence *next;
 	int slot;
 	int64_t number; /* of its start */
-	bool is_cancelled, is_read; /* is_read: its prompt is, and a token came */
+	bool is_cancelled;
 } Sequence;
 
 typedef enum EngineEventKind { ENGINE_STARTED, ENGINE_TOKEN, ENGINE_REFUSED, ENGINE_CANCELLED } EngineEventKind;
@@ -55,9 +55,10 @@ typedef struct EngineBatch { /* free() by who gets it */
 	int aside;          /* sequences that wait for pages in the middle of their text */
 	int64_t set_aside;  /* times that one began to */
 	/* the step, if there was one */
-	bool is_step, is_prefill;
-	int rows;           /* of a decode step: sequences that got a token; of a prefill: about how many tokens it read */
-	double seconds;
+	const char *phase;  /* of the step: "prefill", "decode", "verify"; NULL = there was none */
+	int bucket;         /* rows of the compiled step that it was */
+	double seconds;     /* in which the session was asked for it, since the step before */
+	double own_seconds; /* of this thread since the step before, without waiting: for the device, and for work */
 	int n;
 	EngineEvent events[];
 } EngineBatch;

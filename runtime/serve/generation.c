@@ -40,7 +40,7 @@ static void note(Generation *g, int status, const char *finish)
 {
 	Server *s = g->call.s;
 	char more[200];
-	const double now = server_now();
+	const double now = seconds_now();
 	snprintf(more, sizeof more, ",\"finish\":\"%s\",\"stream\":%s,\"prompt_tokens\":%d,\"completion_tokens\":%d,"
 		"\"queue_ms\":%.3f,\"first_token_ms\":%.3f", finish, g->is_streaming ? "true" : "false", g->prompt_tokens,
 		generation_tokens(g), g->started > 0 ? 1e3 * (g->started - g->submitted) : 0,
@@ -270,7 +270,7 @@ static void on_refused(Generation *g, AtlasStatus status, const char *why)
 static void on_token(Generation *g, Choice *c, EngineEvent *event)
 {
 	Server *s = g->call.s;
-	const double now = server_now();
+	const double now = seconds_now();
 	ApiError e;
 	if (event->finish == ATLAS_FAILED) {
 		api_refuse(&e, 500, NULL, "the model's scores were not numbers");
@@ -318,7 +318,7 @@ static void on_started(Generation *g, Choice *c)
 	s->metrics.waiting--;
 	s->metrics.running++;
 	if (g->n_started++ == 0) {
-		g->started = server_now();
+		g->started = seconds_now();
 		histogram_add(&s->metrics.queue, g->started - g->submitted);
 	}
 	if (!g->is_over && g->request.stream)
@@ -349,6 +349,14 @@ static void take_event(EngineEvent *event)
 	free_if_done(g);
 }
 
+/* Of the processor, that this thread has used. */
+static double thread_seconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 void generation_batch(Job *job)
 {
 	EngineBatch *b = (EngineBatch *)job;
@@ -361,10 +369,15 @@ void generation_batch(Job *job)
 		s->metrics.aside = b->aside;
 		s->metrics.set_aside = b->set_aside;
 	}
-	if (b->is_step)
-		metrics_step(&s->metrics, b->is_prefill, b->rows, b->seconds);
 	for (int i = 0; i < b->n; i++)
 		take_event(&b->events[i]);
+	if (b->phase) {
+		const double used = thread_seconds();
+		metrics_step(&s->metrics, b->phase, b->bucket, b->seconds);
+		histogram_add(&s->metrics.host_engine, b->own_seconds);
+		histogram_add(&s->metrics.host_loop, used - s->used);
+		s->used = used;
+	}
 }
 
 /* Beginnings ------------------------------------------------------------ */
@@ -452,7 +465,7 @@ static void done(Job *job)
 	for (int i = 0; i < g->request.n_prompts; i++)
 		g->prompt_tokens += g->request.prompts[i].n;
 	s->metrics.prompt_tokens += g->prompt_tokens;
-	g->submitted = server_now();
+	g->submitted = seconds_now();
 	g->n_in_engine = g->n_choices;
 	s->metrics.waiting += g->n_choices;
 	for (int i = 0; i < g->n_choices; i++)

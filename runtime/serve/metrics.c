@@ -18,14 +18,19 @@ void histogram_add(Histogram *h, double seconds)
 	h->sum += seconds;
 }
 
-/* Sum of what its launches were chosen for: a step cannot be faster than that but where launches overlap. */
+/* Sum of what its launches were chosen for: a step cannot be faster than that but where launches overlap. Drafts are
+ * part of the step that verifies them. */
 static double expected_seconds(const Artifact *a, int target, const Phase *p)
 {
+	const TargetPlan *t = &a->targets[target];
 	double us = 0;
 	for (int i = 0; i < p->n_launches; i++) {
 		const Candidate *c = audit_chosen(&a->ledger[target][p->launches[i].slot]);
 		us += c ? c->cost_us : 0;
 	}
+	for (int i = 0; i < t->n_phases && p->kind == VERIFY; i++)
+		if (t->phases[i].kind == DRAFT && t->phases[i].rows * a->graph.verify_rows == p->rows)
+			return us * 1e-6 + expected_seconds(a, target, &t->phases[i]);
 	return us * 1e-6;
 }
 
@@ -36,27 +41,22 @@ void metrics_start(Metrics *m, const AtlasPlan *plan, const char *target)
 	for (int t = 0; t < a->n_targets; t++)
 		for (int i = 0; target && strcmp(a->targets[t].target, target) == 0 && i < a->targets[t].n_phases; i++) {
 			const Phase *p = &a->targets[t].phases[i];
-			if ((p->kind == PREFILL || p->kind == DECODE) && m->n_steps < METRICS_BUCKETS)
-				m->steps[m->n_steps++] = (StepBucket){.is_prefill = p->kind == PREFILL, .rows = p->rows,
+			if ((p->kind == PREFILL || p->kind == DECODE || p->kind == VERIFY) && m->n_steps < METRICS_BUCKETS)
+				m->steps[m->n_steps++] = (StepBucket){.phase = phase_name(p->kind), .rows = p->rows,
 					.expected_s = expected_seconds(a, t, p)};
 		}
 }
 
-/* The smallest bucket that holds the rows; where no bucket was compiled, one is made for each count. */
-void metrics_step(Metrics *m, bool is_prefill, int rows, double seconds)
+void metrics_step(Metrics *m, const char *phase, int rows, double seconds)
 {
-	StepBucket *best = NULL;
-	for (int i = 0; i < m->n_steps; i++) {
-		StepBucket *b = &m->steps[i];
-		if (b->is_prefill == is_prefill && b->rows >= rows && (!best || b->rows < best->rows))
-			best = b;
-	}
-	if ((!best || (best->expected_s <= 0 && best->rows != rows)) && m->n_steps < METRICS_BUCKETS) {
-		best = &m->steps[m->n_steps++];
-		*best = (StepBucket){.is_prefill = is_prefill, .rows = rows};
-	}
-	if (best)
-		histogram_add(&best->seconds, seconds);
+	int i = 0;
+	while (i < m->n_steps && (m->steps[i].rows != rows || strcmp(m->steps[i].phase, phase) != 0))
+		i++;
+	if (i == METRICS_BUCKETS)
+		return;
+	if (i == m->n_steps) /* of the reference device, for which none is compiled */
+		m->steps[m->n_steps++] = (StepBucket){.phase = phase, .rows = rows};
+	histogram_add(&m->steps[i].seconds, seconds);
 }
 
 /* A client may send any name: only so many are kept apart, and none that could break the text. */
@@ -120,14 +120,18 @@ static void put_steps(const Metrics *m, FILE *out)
 		"Time from one step's tokens to the next step's, by phase and compiled bucket.");
 	for (int i = 0; i < m->n_steps; i++) {
 		const StepBucket *b = &m->steps[i];
-		snprintf(labels, sizeof labels, "phase=\"%s\",bucket=\"%d\",", b->is_prefill ? "prefill" : "decode", b->rows);
+		snprintf(labels, sizeof labels, "phase=\"%s\",bucket=\"%d\",", b->phase, b->rows);
 		rows(out, "step_seconds", labels, &b->seconds);
 	}
 	head(out, "step_expected_seconds", "gauge", "What the plan's ledger expects of a step of that bucket.");
 	for (int i = 0; i < m->n_steps; i++)
 		if (m->steps[i].expected_s > 0)
 			fprintf(out, "atlas_step_expected_seconds{phase=\"%s\",bucket=\"%d\"} %.9g\n",
-				m->steps[i].is_prefill ? "prefill" : "decode", m->steps[i].rows, m->steps[i].expected_s);
+				m->steps[i].phase, m->steps[i].rows, m->steps[i].expected_s);
+	head(out, "step_host_seconds", "histogram", "Of a step, by thread: the engine's own work, without waiting for the "
+		"device; processor time of the loop since the step before.");
+	rows(out, "step_host_seconds", "thread=\"engine\",", &m->host_engine);
+	rows(out, "step_host_seconds", "thread=\"loop\",", &m->host_loop);
 }
 
 void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *info, const char *target, FILE *out)

@@ -19,9 +19,9 @@ void histogram_add(Histogram *h, double seconds);
 typedef enum Finish { FINISH_STOP, FINISH_LENGTH, FINISH_ERROR, FINISHES } Finish;
 typedef enum Cancelled { BY_CLIENT, BY_SLOW_CLIENT, BY_WAIT, BY_DRAIN, CANCELS } Cancelled;
 
-typedef struct StepBucket { /* a compiled bucket, or on a device without: its rows */
-	bool is_prefill;
-	int rows;
+typedef struct StepBucket {
+	const char *phase; /* static: "prefill", "decode", "verify" */
+	int rows;          /* of the compiled step; of a device without any, the most of a step */
 	double expected_s; /* by the plan's ledger; 0 = unknown */
 	Histogram seconds;
 } StepBucket;
@@ -32,6 +32,7 @@ typedef struct Metrics {
 	int64_t shed, prompt_tokens, generation_tokens, running, waiting;
 	int64_t aside, set_aside, drafts, accepted_drafts, free_pages, free_slots;
 	Histogram first_token, gap, whole, queue;
+	Histogram host_engine, host_loop; /* of a step */
 	StepBucket steps[METRICS_BUCKETS];
 	int n_steps;
 	struct { char name[48]; int64_t n; } unknown[METRICS_UNKNOWN]; /* the last one: all others */
@@ -40,7 +41,8 @@ typedef struct Metrics {
 
 /* The buckets of the plan's target (NULL: the reference device, which has none). */
 void metrics_start(Metrics *m, const AtlasPlan *plan, const char *target);
-void metrics_step(Metrics *m, bool is_prefill, int rows, double seconds);
+/* A step of a phase's bucket; phase is static. */
+void metrics_step(Metrics *m, const char *phase, int rows, double seconds);
 void metrics_unknown(Metrics *m, const char *name);
 void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *info, const char *target, FILE *out);
 

@@ -34,7 +34,7 @@ static const char one_model[] = "/v1/models/";
 static void preflight(Server *s, Conn *conn, HttpReader *r)
 {
 	char fields[600];
-	log_request(s, "-", "OPTIONS", 204, server_now(), "");
+	log_request(s, "-", "OPTIONS", 204, seconds_now(), "");
 	snprintf(fields, sizeof fields, "Access-Control-Allow-Origin: %.200s\r\nVary: Origin\r\n"
 		"Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Max-Age: 600\r\n"
 		"Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n", s->options->origin);

@@ -48,7 +48,7 @@ static void on_gone(void *ctx, Conn *conn, void *answer)
 static void drain(Server *s, double seconds)
 {
 	s->state = DRAINING;
-	s->drain_until = server_now() + seconds;
+	s->drain_until = seconds_now() + seconds;
 }
 
 static void on_batch(Job *job)
@@ -91,7 +91,7 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
 	Server *s = arg;
-	const double now = server_now();
+	const double now = seconds_now();
 	const bool is_late = s->state == DRAINING && now >= s->drain_until;
 	(void)fd, (void)what;
 	for (Call *c = s->calls, *next; c; c = next) {

@@ -2,6 +2,7 @@
 #ifndef ATLAS_SERVER_H
 #define ATLAS_SERVER_H
 
+#include "artifacts/seconds.h"
 #include "runtime/serve/api.h"
 #include "runtime/serve/engine.h"
 #include "runtime/serve/guard.h"
@@ -44,6 +45,7 @@ struct Server { /* the loop's thread alone, but for options, info, limits, which
 	Call *calls;          /* all that are not freed */
 	struct event *tick, *signals;
 	double drain_until;
+	double used;          /* seconds of the processor that the loop had used at the step before */
 };
 
 /* A request from when it is whole until nothing uses it any more. */
@@ -54,14 +56,12 @@ struct Call {
 	Call *next, *before;
 	char id[72];          /* x-request-id */
 	char route[96];
-	double began;         /* server_now */
+	double began;         /* seconds_now */
 	char *body; size_t n_body;
 	char *text; size_t n_text; /* a worker's answer */
 	ApiError error;
 	void (*gone)(Call *c);     /* the peer went away; conn is NULL already */
 };
-
-double server_now(void);  /* seconds of a clock that only goes forward */
 
 /* calls.c ------------------------------------------------------------ */
 

@@ -17,10 +17,10 @@ class Server:
 
     Calling code may use `port`, `process`, `get`, `post`, `raw`; `wait_ready` returns when /ready is 200."""
 
-    def __init__(self, atlas, plan, *options, env=None, wait=True):
+    def __init__(self, atlas, plan, *options, env=None, wait=True, device="cpu"):
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [str(atlas), "serve", str(plan), "--device", "cpu", "--port", "0", *map(str, options)],
+            [str(atlas), "serve", str(plan), "--device", device, "--port", "0", *map(str, options)],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -91,6 +91,12 @@ class Server:
         """Value of a metric without a histogram: name{labels}."""
         _, _, body = self.ask("GET", "/metrics")
         return float(re.search(rf"^atlas_{re.escape(name)} (\S+)$", body.decode(), re.M)[1])
+
+    def steps(self):
+        """{(phase, bucket): how many} of the steps so far."""
+        _, _, body = self.ask("GET", "/metrics")
+        rows = re.findall(r'^atlas_step_seconds_count\{phase="(\w+)",bucket="(\d+)"\} (\d+)$', body.decode(), re.M)
+        return {(phase, int(bucket)): int(n) for phase, bucket, n in rows if n != "0"}
 
     def settles(self, name, value, timeout=20):
         """Waits until the metric has the value."""

@@ -158,7 +158,10 @@ def test_metrics_are_prometheus_text(served):
     assert seen['atlas_unknown_field_total{name="never_heard_of"}'] == 1
     assert seen['atlas_unknown_field_total{name="(others)"}'] == 1
     assert seen["atlas_time_to_first_token_seconds_count"] >= 1 and seen["atlas_requests_running"] == 0
-    assert seen['atlas_step_seconds_count{phase="decode",bucket="1"}'] >= 2
+    assert seen['atlas_step_seconds_count{phase="decode",bucket="2"}'] >= 2
+    steps = sum(v for k, v in seen.items() if k.startswith("atlas_step_seconds_count"))
+    assert seen['atlas_step_host_seconds_count{thread="engine"}'] == steps
+    assert seen['atlas_step_host_seconds_count{thread="loop"}'] == steps
     for name, kind in kinds.items():
         if kind == "histogram":
             for labels in {re.sub(r'le="[^"]*"', "", k) for k in seen if k.startswith(f"{name}_bucket")}:

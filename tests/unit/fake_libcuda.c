@@ -1,9 +1,10 @@
 /* fake_libcuda.c - the fake driver as a libcuda.so.1, so that whole commands run on a card that is not there.
  *
  * The test sets LD_LIBRARY_PATH to its folder and, of the card, FAKE_CUDA_CC ("8.0") and FAKE_CUDA_NAME; what
- * op FAKE_CUDA_BAD leaves in layer 0 is three times too large; with FAKE_CUDA_IDLE kernels do nothing. The plan that
- * is executed is the first word of the process's command line that ends in ".bin"; kernels of a process without one
- * do nothing. cuAtlasFakeDriver exists here alone: whoever reports results asks for it, since none is a GPU's.
+ * op FAKE_CUDA_BAD leaves in layer 0 is three times too large; with FAKE_CUDA_IDLE kernels do nothing; once there is a
+ * file FAKE_CUDA_FAULT, no graph can be launched (CUDA's 719, "launch failed"). The plan that is executed is the first
+ * word of the process's command line that ends in ".bin"; kernels of a process without one do nothing.
+ * cuAtlasFakeDriver exists here alone: whoever reports results asks for it, since none is a GPU's.
  */
 #include "tests/unit/fake_gpu.h"
 
@@ -24,6 +25,13 @@ static size_t no_params(void *ctx, int kernel)
 {
 	(void)ctx, (void)kernel;
 	return 0;
+}
+
+static CuResult (*launch_graph)(CuGraphExec exec, CuStream stream);
+
+static CuResult launch_or_fail(CuGraphExec exec, CuStream stream)
+{
+	return access(getenv("FAKE_CUDA_FAULT"), F_OK) == 0 ? 719 : launch_graph(exec, stream);
 }
 
 static bool plan_of_command_line(char path[static 4096])
@@ -67,6 +75,10 @@ static void start(void)
 		abort();
 	fake.name = name;
 	fake.param_bytes = no_params;
+	if (getenv("FAKE_CUDA_FAULT")) {
+		launch_graph = table.GraphLaunch;
+		table.GraphLaunch = launch_or_fail;
+	}
 	if (!plan_of_command_line(path) || !read_plan(path))
 		return;
 	fake_gpu_start(&gpu, &fake, &artifact);

@@ -1,0 +1,106 @@
+"""`atlas serve --device cuda` on the fake driver: which compiled steps /metrics counts, and what a fault ends with."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from server import read_answer
+from test_serve_life import request
+
+BUCKETS = "[runtime]\nslots = 4\nmax_context = 512\n[phases]\nprefill = [64, 128, 256]\ndecode = [1, 2, 4]\n"
+
+
+@pytest.fixture(scope="module")
+def buckets(plan_of, tmp_path_factory, repo):
+    """llama-trained with three buckets of each phase."""
+    toml = tmp_path_factory.mktemp("buckets") / "MODEL.toml"
+    toml.write_text(BUCKETS)
+    return plan_of("llama-trained", "--model", toml, "--target", "sm_90a")
+
+
+@pytest.fixture
+def gpu(build_dir, start, tmp_path, monkeypatch):
+    """gpu(plan, *options): a server on the fake driver, whose launches fail once the file `fault` is there."""
+
+    def started(plan, *options):
+        env = os.environ | {
+            "LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"),
+            "FAKE_CUDA_CC": "9.0",
+            "FAKE_CUDA_FAULT": str(tmp_path / "fault"),
+        }
+        return start(plan, *options, env=env, device="cuda")
+
+    return started
+
+
+def ids(n):
+    return [300 + i for i in range(n)]
+
+
+def ask(server, n, answer):
+    status, got = server.post(
+        "/v1/completions", {"prompt": ids(n), "max_tokens": answer, "temperature": 0, "ignore_eos": True}
+    )
+    assert status == 200 and got["usage"]["completion_tokens"] == answer, got
+
+
+def decodes(server):
+    """Waits until the server has made more decode steps than so far."""
+    before, until = server.steps().get(("decode", 1), 0), time.monotonic() + 20
+    while server.steps().get(("decode", 1), 0) <= before:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu):
+    """A prompt of 400 that is alone takes 256 + 144 rows. Beside an answer, --max-gap 128 makes it 3 of 128 and one of
+    16: the smallest bucket that holds each."""
+    server = gpu(buckets, "--max-gap", 128)
+    assert server.get("/v1/plan")[1]["buckets"] == {"prefill": [64, 128, 256], "decode": [1, 2, 4]}
+    ask(server, 400, 5)
+    assert server.steps() == {("prefill", 256): 2, ("decode", 1): 4}
+    ask(server, 40, 2)
+    assert server.steps() == {("prefill", 256): 2, ("prefill", 64): 1, ("decode", 1): 5}
+    with server.raw(
+        request({"prompt": ids(8), "max_tokens": 480, "temperature": 0, "ignore_eos": True, "stream": True})
+    ) as stream:
+        assert stream.recv(15).startswith(b"HTTP/1.1 200")
+        decodes(server)
+        assert server.steps()["prefill", 64] == 2
+        ask(server, 400, 1)
+        after = server.steps()
+        assert after["prefill", 128] == 3 and after["prefill", 64] == 3 and after["prefill", 256] == 2
+        assert read_answer(stream).endswith(b"0\r\n\r\n")
+    assert ("decode", 4) not in server.steps() and server.stop() == 0
+
+
+@pytest.mark.parametrize("n, bucket", [(1, 1), (2, 2), (3, 4)])
+def test_decode_steps_are_counted_by_their_bucket(buckets, gpu, n, bucket):
+    server = gpu(buckets)
+    status, got = server.post(
+        "/v1/completions", {"prompt": [ids(8)] * n, "max_tokens": 6, "temperature": 0, "ignore_eos": True}
+    )
+    assert status == 200 and len(got["choices"]) == n
+    seen = server.steps()
+    assert set(seen) == {("prefill", 64), ("decode", bucket)} and seen["decode", bucket] == 5
+
+
+def test_a_device_that_fails(buckets, gpu, tmp_path):
+    """A stream ends with an error event, a whole answer with 503, /health is 503, and the exit code is 9."""
+    server = gpu(buckets)
+    fields = {"prompt": ids(8), "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+    stream, whole = server.raw(request(fields | {"stream": True})), server.raw(request(fields))
+    assert stream.recv(15).startswith(b"HTTP/1.1 200")
+    server.settles("requests_running", 2)
+    (tmp_path / "fault").touch()
+    got = read_answer(stream).rsplit(b"data: ", 1)[1]
+    assert b'"type":"server_error"' in got and b"cuGraphLaunch" in got and b"[DONE]" not in got
+    answer = read_answer(whole)
+    assert answer.startswith(b"HTTP/1.1 503") and b"Retry-After: 1" in answer
+    status, health = server.get("/health")
+    assert status == 503 and health["reason"].startswith("DEVICE_FAULT: ")
+    assert server.get("/ready")[0] == 503 and server.post("/v1/completions", fields)[0] == 503
+    assert server.process.wait(20) == 9
+    assert "cuGraphLaunch" in server.wait_line('"event":"failed"')
