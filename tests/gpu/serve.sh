@@ -3,40 +3,57 @@
 #
 #   tests/gpu/serve.sh plans [atlasc options]       BUILD/serve/NAME.bin, a few MB each; needs no GPU
 #   tests/gpu/serve.sh measure [DIR]                on the GPU: DIR/serve-NAME.txt and .json (default: BUILD/gpu-results)
-#   tests/gpu/serve.sh cpu                          the same of a fixture on the reference device: does the script run?
+#   tests/gpu/serve.sh gaps [DIR]                   the same of 8B for each of several --max-gap: DIR/serve-gaps.txt
+#   tests/gpu/serve.sh many [DIR]                   256 streams of 8B: DIR/serve-many.txt
+#   tests/gpu/serve.sh cpu                          all of these of a fixture on the reference device: does the script run?
 #
 # BUILD is build. Of each shape: seconds to /ready; one stream, whose first token is to come within 1 ms of `atlas run`; 32
 # streams, whose steady tokens a second are to be within 5 % of the row of `atlas bench` at the same batch and context. Of
-# 8B in bf16 then 1,024 tokens in and 256 out, at 4, 16 and 64 in flight and at 2, 8 and 16 requests a second. To put
-# another server in its place, start it and give tests/gpu/load.py its --url with the flags that are printed.
+# 8B in bf16 then 1,024 tokens in and 256 out, at 4, 16 and 64 in flight and at 2, 8 and 16 requests a second. gaps: the
+# same prompts and answers at 16 in flight, a row for each --max-gap, after which one is to be chosen whose p99 of gaps is
+# at most 2.5 times their p50. many: the host's work of a step is to be under 1 ms in each thread. To put another server
+# in its place, start it and give tests/gpu/load.py its --url with the flags that are printed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
 build=build device=cuda python=python3
 streams=32 context=128 tokens=512
 
 names='llama-3.1-8b qwen3.6-35b-a3b-fp8'
-options() {
-	printf '[runtime]\nslots = 64\nmax_context = 2048\n[phases]\nprefill = [128, 512, 2048]\n'
-	printf 'decode = [1, 2, 4, 8, 16, 32, 64]\n'
+options() { # slots max_context prefill decode
+	printf '[runtime]\nslots = %s\nmax_context = %s\n[phases]\nprefill = %s\ndecode = %s\n' "$@"
 }
 
-plan() { # name; $words: more options of atlasc
+plan() { # name shape, options on stdin; $words: more options of atlasc
 	mkdir -p "$build/serve"
-	options >"$build/serve/$1.toml"
-	"$build/atlasc" "tests/gpu/shapes/$1.json" --random-weights --weights ref --model "$build/serve/$1.toml" \
+	cat >"$build/serve/$1.toml"
+	"$build/atlasc" "tests/gpu/shapes/$2.json" --random-weights --weights ref --model "$build/serve/$1.toml" \
 		-o "$build/serve/$1.bin" -q --cache-dir "$build/kernel-cache" "${words[@]}"
 }
 
-start() { # plan: $server, $url, and the seconds to /ready on stdout
+plan_of() { # name
+	if [ "$1" = many ]; then
+		options 256 1024 '[128, 512, 2048]' '[1, 64, 256]' | plan many llama-3.1-8b
+	else
+		options 64 2048 '[128, 512, 2048]' '[1, 2, 4, 8, 16, 32, 64]' | plan "$1" "$1"
+	fi
+}
+
+start() { # plan, options of serve: $server, $url, and the seconds to /ready on stdout
 	local began=$EPOCHREALTIME log=$scratch/log
-	"$build/atlas" serve "$1" --device "$device" --port 0 --max-queue 1024 2>"$log" &
+	"$build/atlas" serve "$1" --device "$device" --port 0 --max-queue 1024 "${@:2}" 2>"$log" &
 	server=$!
 	until grep -q '"event":"ready"' "$log"; do
-		kill -0 "$server" 2>/dev/null || { cat "$log"; return 1; }
+		kill -0 "$server" 2>/dev/null || { cat "$log"; server=; return 1; }
 		sleep 0.02
 	done
 	url=$(sed -n 's/.*"event":"listening","text":"\(http[^"]*\)".*/\1/p' "$log")
 	awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "ready after %.2f s\n", b - a }'
+}
+
+stop() {
+	kill "$server"
+	wait "$server" || bad=1
+	server=
 }
 
 load() { # words of load.py
@@ -44,10 +61,28 @@ load() { # words of load.py
 	"$python" tests/gpu/load.py --url "$url" "$@" || bad=1
 }
 
+steps() { # of /metrics: times of the steps by bucket, and the host's work of a step by thread
+	"$python" - "$url" <<-'EOF_METRICS'
+		import re, sys, urllib.request
+		text = urllib.request.urlopen(sys.argv[1] + "/metrics").read().decode()
+		value = {m[1]: float(m[2]) for m in re.finditer(r"^atlas_(\S+) (\S+)$", text, re.M)}
+		for labels, n in [(m[1], v) for k, v in value.items() if v and (m := re.fullmatch(r"step_seconds_count\{(.*)\}", k))]:
+		    ms, expected = 1e3 * value[f"step_seconds_sum{{{labels}}}"] / n, value.get(f"step_expected_seconds{{{labels}}}")
+		    print(f"step {labels:<34} {n:>7.0f} steps of {ms:8.3f} ms, expected", f"{1e3 * expected:.3f}" if expected else "-")
+		for thread in ("engine", "loop"):
+		    labels = f'thread="{thread}"'
+		    n = value[f"step_host_seconds_count{{{labels}}}"] or 1
+		    bounds = [(float(m[1]), v) for k, v in value.items()
+		        if (m := re.fullmatch(rf'step_host_seconds_bucket\{{{labels},le="(.*)"\}}', k))]
+		    p99 = next(bound for bound, count in sorted(bounds) if count >= 0.99 * n)
+		    print(f"host work of a step, {thread}: mean {1e3 * value[f'step_host_seconds_sum{{{labels}}}'] / n:.3f} ms, "
+		        f"p99 at most {1e3 * p99:g} ms")
+	EOF_METRICS
+}
+
 measure() { # name plan vocab
-	local bad=0 ids
+	local ids
 	ids=$(seq -s, 1000 $((1000 + context - 1)))
-	echo "== $1"
 	"$build/atlas" bench "$2" -q --device "$device" --tokens "$tokens" --only "tg$tokens@${context}x$streams" || bad=1
 	for _ in 1 2 3 4 5; do
 		"$build/atlas" run "$2" --device "$device" --tokens "$ids" -n 32 --json 2>&1 >"$scratch/run" | grep 'first token'
@@ -58,17 +93,52 @@ measure() { # name plan vocab
 	if [ "$1" != qwen3.6-35b-a3b-fp8 ]; then
 		load --vocab "$3" --prompt $((context * 8)) --answer "$long" --in-flight "$flights" --rate "$rates" --json "$out/serve-$1.json"
 	fi
-	"$python" - "$url" <<-'EOF_METRICS'
-		import re, sys, urllib.request
-		text = urllib.request.urlopen(sys.argv[1] + "/metrics").read().decode()
-		for m in re.finditer(r'^atlas_step_expected_seconds\{(.*)\} (\S+)$', text, re.M):
-		    total, n = (float(re.search(rf'^atlas_step_seconds_{k}\{{{re.escape(m[1])}\}} (\S+)$', text, re.M)[1]) for k in ("sum", "count"))
-		    if n:
-		        print(f"step {m[1]:<34} expected {1e3 * float(m[2]):8.3f} ms, was {1e3 * total / n:8.3f} ms, {n:.0f} steps")
-	EOF_METRICS
-	kill "$server"
-	wait "$server" || bad=1
-	return $bad
+	steps
+	stop
+}
+
+# A row for each --max-gap: opening takes seconds, the load about fifteen.
+gaps() { # name plan vocab
+	local gap
+	for gap in $gaps; do
+		echo "-- --max-gap $gap"
+		start "$2" --max-gap "$gap" || return 1
+		load --vocab "$3" --prompt $((context * 8)) --answer "$long" --in-flight "$flight" --rate '' \
+			--requests "$each" --json "$scratch/gap-$gap.json"
+		steps
+		stop
+	done
+	(cd "$scratch" && "$python" - "$gaps") <<-'EOF_GAPS'
+		import json, sys
+		print("max-gap   req/s  first p50      p99  gap p50      p99   p99/p50")
+		for gap in sys.argv[1].split():
+		    [row] = json.load(open(f"gap-{gap}.json"))["rows"]
+		    if row["ended"]:
+		        print("{:>7}{requests_s:>8.2f}{first_p50_ms:>11.1f}{first_p99_ms:>9.1f}{gap_p50_ms:>9.2f}{gap_p99_ms:>9.2f}{:>10.2f}".format(
+		            gap, row["gap_p99_ms"] / row["gap_p50_ms"], **row))
+	EOF_GAPS
+}
+
+many() { # name plan vocab
+	start "$2" || return 1
+	load --vocab "$3" --prompt "$context" --answer "$long" --in-flight 256 --rate '' --requests 256 --warm-up 0
+	load --vocab "$3" --prompt "$context" --answer "$long" --in-flight 256 --rate '' --requests "$crowd"
+	steps
+	stop
+}
+
+on_gpu() { # part, name of its file and of its plan
+	[ -e "$build/serve/$3.bin" ] || plan_of "$3" || return 1
+	{
+		bad=0
+		echo "card, driver: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
+		echo "== $3"
+		"$1" "$3" "$build/serve/$3.bin" 100000 || bad=1
+		sed 's/^/MODEL.toml: /' "$build/serve/$3.toml"
+		echo "exit code: $bad"
+	} >"$out/serve-$2.txt" 2>&1
+	tail -n 60 "$out/serve-$2.txt"
+	grep -qx 'exit code: 0' "$out/serve-$2.txt"
 }
 
 scratch=$(mktemp -d)
@@ -76,30 +146,29 @@ server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$scratch"' EXIT
 verb=${1-}
 shift || true
-words=("$@") out=${1-$build/gpu-results} failed=0
-flights=4,16,64 rates=2,8,16 long=256
+words=("$@") out=${1-$build/gpu-results} failed=0 bad=0
+flights=4,16,64 rates=2,8,16 long=256 gaps='64 128 256 512' flight=16 each=80 crowd=768
 case $verb in
 plans)
-	for name in $names; do plan "$name" || failed=1; done ;;
-measure)
+	for name in $names many; do plan_of "$name" || failed=1; done ;;
+measure | gaps | many)
 	words=()
 	mkdir -p "$out"
-	for name in $names; do
-		[ -e "$build/serve/$name.bin" ] || plan "$name" || { failed=1; continue; }
-		{
-			echo "card, driver: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
-			measure "$name" "$build/serve/$name.bin" 100000
-			code=$?
-			sed 's/^/MODEL.toml: /' "$build/serve/$name.toml"
-			echo "exit code: $code"
-		} >"$out/serve-$name.txt" 2>&1
-		tail -n 40 "$out/serve-$name.txt"
-		grep -qx 'exit code: 0' "$out/serve-$name.txt" || failed=1
-	done ;;
+	case $verb in
+	measure) for name in $names; do on_gpu measure "$name" "$name" || failed=1; done ;;
+	gaps) on_gpu gaps gaps llama-3.1-8b || failed=1 ;;
+	many) on_gpu many many many || failed=1 ;;
+	esac ;;
 cpu)
 	device=cpu streams=4 context=16 tokens=32 flights=2,4 rates=8 long=16 out=$scratch
+	gaps='64 128' flight=4 each=12 crowd=300
 	"$build/atlasc" tests/fixtures/llama-trained -o "$scratch/plan.bin" --target none -q || exit 1
-	measure fixture "$scratch/plan.bin" 2048 || failed=1 ;;
+	measure fixture "$scratch/plan.bin" 2048 || failed=1
+	gaps fixture "$scratch/plan.bin" 2048 || failed=1
+	options 256 512 '[64]' '[256]' >"$scratch/many.toml"
+	"$build/atlasc" tests/fixtures/llama-trained --model "$scratch/many.toml" -o "$scratch/many.bin" --target none -q || exit 1
+	many fixture "$scratch/many.bin" 2048 || failed=1
+	[ $bad = 0 ] || failed=1 ;;
 *) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 2 ;;
 esac
 exit $failed
