@@ -764,6 +764,22 @@ static const char *refused_key(Picker *p, const KernelRule *rule)
 	return key;
 }
 
+/* Does a plan have this op only because a head drafts? */
+static bool is_for_drafts(const Picker *p)
+{
+	switch (p->op->kind) {
+	case OP_follow_rows: /* of prefill and acquire */
+	case OP_keys_write:
+	case OP_hold:
+	case OP_join:
+	case OP_embed_next_token:
+	case OP_acquire:
+		return p->c->graph.verify_rows > 0;
+	default:
+		return p->low->kind == VERIFY || p->low->kind == DRAFT;
+	}
+}
+
 static void refuse(Picker *p, const Decision *d, const char *operands)
 {
 	const LOp *op = p->op;
@@ -780,9 +796,11 @@ static void refuse(Picker *p, const Decision *d, const char *operands)
 		snprintf(layer, sizeof layer, op->layer < 0 ? "before the layers" : "after the layers");
 	const char *where = arena_printf(&p->c->scratch, "%s, %s rows %d, %s", layer, phase_name(p->low->kind),
 		p->low->rows, p->work->target->name);
+	const char *without = !is_for_drafts(p) ? "" :
+		"\n    [speculate] rows = 1 in MODEL.toml leaves the drafting head and its phases out";
 	if (rule && !rule->is_pin) { /* the kernels that it bans would do: those that would not are not the cause */
-		fail_at(&p->c->diags, A0701, rule->at, "this ban of %s leaves no admissible kernel for %s (%s)",
-			rule->template_name, name, where);
+		fail_at(&p->c->diags, A0701, rule->at, "this ban of %s leaves no admissible kernel for %s (%s)%s",
+			rule->template_name, name, where, without);
 		return;
 	}
 	Loc at = {p->c->model.config.at_hidden_dim.file, 0, 0};
@@ -794,10 +812,7 @@ static void refuse(Picker *p, const Decision *d, const char *operands)
 	if (!d->candidates.n)
 		text = arena_printf(&p->c->arena, "%s\n    no template implements this op alone", text);
 	text = add_candidates(p, d, text);
-	if (p->c->graph.verify_rows && (op->layer == p->c->graph.n_layers || p->low->kind == VERIFY))
-		text = arena_printf(&p->c->arena, "%s\n    [speculate] rows = 1 in MODEL.toml leaves the drafting head and its "
-			"phases out", text);
-	fail_at(&p->c->diags, A0701, rule ? rule->at : at, "%s", text);
+	fail_at(&p->c->diags, A0701, rule ? rule->at : at, "%s%s", text, without);
 }
 
 /* The ledger slot an equal decision of the layer before already has, or -1. */

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -285,10 +286,28 @@ def test_gpus_have_kernels_for_all_phases(atlasc, checkpoint, target):
 
 
 @pytest.mark.parametrize(
-    "template", ["accept", "draw_draft", "draft_first", "follow_rows", "keys_write", "delta_verify"]
+    "template, is_mended",
+    [
+        (name, True)
+        for name in "accept acquire_versions draw_draft draft_first embed_verify follow_rows keys_write "
+        "delta_verify stream_linear".split()
+    ]
+    + [(name, False) for name in "attn_step embed_next sample stream_logits zero_slots".split()],
 )
-def test_a_gpu_without_kernels_for_drafts_is_refused(atlasc, tmp_path, template):
-    (tmp_path / "m.toml").write_text(f'[[kernels.ban]]\ntemplate = "{template}"\n')
-    run = atlasc(TRAINED, "--model", tmp_path / "m.toml", "--stop-after", "pick-kernels")
+def test_a_gpu_without_kernels_for_drafts_is_refused(atlasc, tmp_path, template, is_mended):
+    """The advice to leave the head out is given exactly where it helps, which the same ban without a head shows."""
+    toml = tmp_path / "m.toml"
+    toml.write_text(f'[[kernels.ban]]\ntemplate = "{template}"\n')
+    run = atlasc(TRAINED, "--model", toml, "--stop-after", "pick-kernels")
     assert run.returncode == 3
-    assert f"error[A0701]: this ban of {template} leaves no admissible kernel for " in run.stderr
+    refusal, advice = re.search(
+        rf"^{re.escape(str(toml))}:1:11: (error\[A0701\]: this ban of {template} leaves no admissible kernel for "
+        rf"\w+ \([^\n]*, sm_90a\))\n((?:    [^\n]*\n)*)",
+        run.stderr,
+        re.M,
+    ).groups()
+    advised = "    [speculate] rows = 1 in MODEL.toml leaves the drafting head and its phases out\n"
+    assert advice == (advised if is_mended else ""), run.stderr
+    toml.write_text(toml.read_text() + "[speculate]\nrows = 1\n")
+    run = atlasc(TRAINED, "--model", toml, "--stop-after", "pick-kernels")
+    assert (refusal not in run.stderr) == is_mended, run.stderr
