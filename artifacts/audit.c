@@ -1,7 +1,7 @@
 /* audit.c - print a plan's launches with the decisions behind them.
  *
  * The launches are the truth, the ledger says why: each launch names its entry, the entry its chosen candidate.
- * A phase is printed as runs of layers: the launches of one layer stand together, and a layer whose launches
+ * A phase is printed as runs of layers: the launches of one layer are listed together, and a layer whose launches
  * equal those of the layer before belongs to its run.
  */
 #include "artifacts/audit.h"
@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-typedef struct Run { /* launches [first, first + n) stand for layers [layer, last_layer] */
+typedef struct Run { /* launches [first, first + n) of each of the layers [layer, last_layer] */
 	int first, n, layer, last_layer;
 } Run;
 

@@ -1,4 +1,4 @@
-/* certificate.h - what a plan's kernels were measured to be worth on a GPU: PLAN.cert, beside the plan.
+/* certificate.h - what a plan's kernels were measured to be worth on a GPU: PLAN.cert, next to the plan.
  *
  * One JSON object in one canonical form: keys in this order, a line for each element of a list, numbers as %.6g. A
  * reader prints what it read and compares the bytes.

@@ -3,7 +3,7 @@
  * A plan holds the contract of each template, and with each kernel its constants ("HDIM=64 ROWS=4 WT=bf16 ..."). The
  * two decide all of a launch: types and shapes of operands, grid, block, shared memory, tiles, work. Once a kernel
  * that is computed again here, from the text alone, and compared with the kernel, with each of its launches, with the
- * graph's attributes, and with the decision of the ledger that the launch stands for. So a kernel of another head dim,
+ * graph's attributes, and with the decision of the ledger that chose the launch. So a kernel of another head dim,
  * a grid in another order, or shared memory that is 16 bytes short is no plan.
  */
 #include "artifacts/reader.h"
@@ -456,7 +456,7 @@ static bool check_decision(const Kernel *k, const Contract *c, const Slot *s, bo
 /* The graph's ops by layer, and which attributes an op has. */
 typedef struct Ops {
 	const Graph *g;
-	int *order, *start; /* [n_ops]; [n_layers + 3]: those of layer l stand from order[start[l + 1]] on */
+	int *order, *start; /* [n_ops]; [n_layers + 3]: those of layer l begin at order[start[l + 1]] */
 	uint32_t has[OP_COUNT]; /* bit i: attr_fields[i] */
 } Ops;
 
@@ -529,7 +529,7 @@ static bool check_launch(const TargetPlan *t, const Slot *ledger, const Ops *ops
 	return is_trial || p->kind == PROBE || check_attrs(ops, fit, p, l, what, why);
 }
 
-/* ops: NULL for trials, which stand for candidates and no op of the graph. */
+/* ops: NULL for trials, which are of candidates and of no op of the graph. */
 static bool check_all(const Artifact *a, const TargetPlan *t, const Slot *ledger, const Ops *ops, Why *why)
 {
 	Fit *fits = calloc((size_t)t->n_kernels + 1, sizeof *fits);

@@ -1,14 +1,14 @@
 /* cubin.c - what a cubin says of its kernel: registers, memory, parameters.
  *
  * A cubin is an ELF64 file for machine 190. The kernel NAME has a section .text.NAME and a global symbol; its
- * properties stand in two lists of attributes, .nv.info (of all functions, by symbol) and .nv.info.NAME (of
+ * properties are in two lists of attributes, .nv.info (of all functions, by symbol) and .nv.info.NAME (of
  * this one). An attribute is a byte of form, a byte of kind and two bytes, which are the value itself or, in
  * the fourth form, the length of what follows:
  *
  *   04 2f 08 00 | symbol, registers                 in .nv.info
  *   04 12 08 00 | symbol, least stack               in .nv.info: local memory of a thread, callees included
  *   04 17 0c 00 | index, number, offset, pppp       in .nv.info.NAME: a parameter, its size from bit 18 of pppp on.
- *                                                   The first of great alignment stands at an offset behind others
+ *                                                   The first of great alignment may have padding before it
  *   04 05 0c 00 | x, y, z                           in .nv.info.NAME: __launch_bounds__
  *
  * Static shared memory is the size of .nv.shared.NAME; where the system reserves shared memory (a section
@@ -16,7 +16,7 @@
  * flags of the ELF header: in bits 8 to 15 by the ABI that CUDA 13 writes, in the lowest 8 bits by the one before. The
  * format is not published; the test compares with what ptxas prints, for every target.
  *
- * The bytes may come from a cache folder that anyone can write, or from a plan of anybody, so every offset is checked.
+ * The bytes may come from a cache folder that anyone can write, or from any plan, so every offset is checked.
  */
 #include "artifacts/cubin.h"
 

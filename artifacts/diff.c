@@ -14,7 +14,7 @@
 typedef struct Side { const TargetPlan *target; const Slot *ledger; const Phase *phase; } Side;
 
 typedef struct SlotChange {
-	int layer, last_layer; /* equal changes of neighbouring layers stand once */
+	int layer, last_layer; /* equal changes of neighbouring layers are listed once */
 	OpKind op;
 	int nth;               /* of the op in its layer */
 	const Launch *at[2];   /* NULL = the plan has none there */

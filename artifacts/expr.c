@@ -114,7 +114,7 @@ bool env_find(const ExprEnv *env, const char *name, size_t n, int64_t *value)
 	return false;
 }
 
-/* Does this name stand in the text before `name` already? */
+/* Is this name in the text before `name` already? */
 static bool is_repeated(const Parser *p, const char *name, int n)
 {
 	for (const char *s = p->text; s < name;) {

@@ -6,7 +6,7 @@
  * launches keeps, for each piece, its last writer and the readers since, and for each launch the set of those it
  * comes after. On the way it shows that no launch reads scratch that nothing wrote.
  *
- * Early arguments are read before the launch has waited for anybody. What it finds is what the steps before have left
+ * Early arguments are read before the launch has waited for others. What it finds is what the steps before have left
  * if two things hold: nothing before it in the phase writes these bytes, and all of the step before is done when a
  * launch of this step starts. The second follows from edges that are not programmatic in front of the launches without
  * deps.
@@ -154,7 +154,7 @@ static bool check_launch_hazards(Hazards *h, int launch)
 	return true;
 }
 
-/* With early arguments in the phase, launches that nothing in their step stands before start after the step before. */
+/* With early arguments in the phase, launches without a predecessor in their step start after the step before. */
 static bool check_first_launches(const Phase *p, Why *why)
 {
 	bool any_early = false;

@@ -220,7 +220,7 @@ static int whole(Meaning *m, Value v)
 
 static int in(Meaning *m, const char *name) { return whole(m, all(m, name)); }
 
-/* Piece i of an operand that has so many. */
+/* Piece i of an operand of several pieces. */
 static int piece(Meaning *m, const char *name, int i, int least)
 {
 	const Value v = all(m, name);
@@ -258,7 +258,7 @@ static int made_of(Meaning *m, int v, int kind, const char *otherwise)
 
 static int normed(Meaning *m, int x, const char *weight) { return RESULT(m, OP_rmsnorm, x, in(m, weight)); }
 
-/* The product by each weight of the operand `w`, with the scales and the bias beside it. */
+/* The product by each weight of the operand `w`, with its scales and its bias. */
 static Value products(Meaning *m, int x, const char *w, const char *bias_name)
 {
 	char scale_name[32], row_scale_name[32];
@@ -401,7 +401,7 @@ static void conv_rows(Meaning *m)
 	set(m, "y", OP_causal_conv_v[5]);
 }
 
-/* What follows the convolution; b and a are a tensor of their own or columns behind z. */
+/* What follows the convolution; b and a are a tensor of their own or columns after z. */
 static void delta_and_norm(Meaning *m, int qkv)
 {
 	const char *of = find_arg(m, "ba") ? "ba" : "x";

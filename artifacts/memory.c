@@ -1,7 +1,7 @@
 /* memory.c - the items of a plan's memory (memory.h).
  *
  * A row of decode steps has a graph of its own with ROW_STEPS of them (runtime/cuda.c), which counts with the others;
- * drafts are in the graph of the verify step behind them.
+ * drafts are in the graph of the verify step that follows them.
  */
 #include "artifacts/memory.h"
 
@@ -13,7 +13,7 @@
 enum {
 	ROW_STEPS = 4,
 	PIECE_BYTES = 2 << 20,  /* the driver hands out device memory in such pieces */
-	LOADER_BYTES = 2 << 20, /* beside the code, as soon as there is any */
+	LOADER_BYTES = 2 << 20, /* in addition to the code, once there is any */
 	NODE_BYTES = 5 << 9,    /* of a kernel node of a graph that was uploaded */
 	KERNEL_BYTES = 32 << 10, /* of a kernel whose code is not there yet */
 	STAGE_BYTES = 16 << 20, /* pinned: two stages through which weights go */
@@ -45,7 +45,7 @@ MemoryLoad memory_load(const TargetPlan *t)
 		has_decode |= has_row;
 	}
 	for (int k = 0; k < t->n_kernels; k++) {
-		bool is_first = true; /* equal cubins stand once */
+		bool is_first = true; /* equal cubins are stored once */
 		for (int j = 0; j < k && is_first; j++)
 			is_first = t->kernels[j].cubin_offset != t->kernels[k].cubin_offset;
 		load.n_kernels += is_first;

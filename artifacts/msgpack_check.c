@@ -3,7 +3,7 @@
  * One loop over the bytes. An open array or map is a number of values still to come; the stack of these numbers
  * is as deep as the format allows. Every length is compared with the bytes that are left before it is believed (a
  * value takes at least one byte, so a count above the bytes left is a lie), and every number and length must
- * have its shortest form. So the reader behind it can walk the bytes without looking again.
+ * have its shortest form. So the reader that follows can walk the bytes without checks.
  */
 #include "artifacts/reader.h"
 
@@ -78,7 +78,7 @@ static const char *check_number(uint8_t tag, uint64_t v, int n)
 	return s >= reach ? "a number not in its shortest form" : NULL;
 }
 
-/* A string, bin, array or map whose length stands in n bytes. */
+/* A string, bin, array or map whose length takes n bytes. */
 static const char *check_sized(Scan *s, uint8_t tag, int n)
 {
 	if (s->end - s->p < n)

@@ -31,7 +31,7 @@ void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, fl
 /* The code of e4m3 or e2m1 whose value is nearest to x: of two that are as near, the even one. Beyond the largest value
  * it is that one's, with x's sign, infinities too. NaN: 0x7f in e4m3, the largest in e2m1, which has none. */
 uint8_t numbers_code(Dtype dtype, float x);
-/* What that code is worth. Or the nearest bf16, likewise; beyond the largest it is infinity, and NaN stays NaN. */
+/* What that code is worth. Or, as a float, the nearest bf16; beyond the largest it is infinity, and NaN stays NaN. */
 float numbers_rounded(Dtype dtype, float x);
 
 /* An f32z of a scale whose low five bits are 0, and of a zero from 0 to 31; and its zero. */

@@ -1,6 +1,6 @@
 /* plan_check.c - does a decoded plan keep what plan.h promises?
  *
- * Every number is looked at once, here: the code behind trusts. Nothing the compiler claims is taken on its
+ * Every number is looked at once, here: later code trusts it. Nothing the compiler claims is taken on its
  * word where it can be computed again: bytes from shapes, buffers inside arenas, lifetimes that do not meet in
  * memory, launches within what any CUDA device takes.
  */
@@ -40,7 +40,7 @@ static int compare_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Names stand `stride` bytes apart. */
+/* Names are `stride` bytes apart. */
 static bool check_unique(const char *what, const void *first, size_t stride, int n, Why *why)
 {
 	const char **names = malloc(sizeof *names * (size_t)(n + 1));
@@ -127,7 +127,7 @@ static bool check_weight(const Graph *g, const Weight *w, Why *why)
 	return true;
 }
 
-/* Weights do not overlap; one that is not aligned stands right behind another. */
+/* Weights do not overlap; one that is not aligned follows another without a gap. */
 static bool check_weights(const Graph *g, Why *why)
 {
 	Range *r = malloc(sizeof *r * (size_t)(g->n_weights + 1));
@@ -450,7 +450,7 @@ static bool check_maps(const Checking *c, const Phase *p, int index, uint64_t wo
 	return true;
 }
 
-/* The buffer that an operand of such a name is, or NULL: it may be any. Rows of a draft step stand at positions of
+/* The buffer that an operand of such a name is, or NULL: it may be any. Rows of a draft step have positions of
  * their own. */
 static const char *frame_of_arg(const Phase *p, const Launch *l, const Arg *a)
 {
@@ -594,7 +594,7 @@ static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
 	return check_lifetimes(c, p) && check_hazards(p, why);
 }
 
-/* State of launches alone, which no tensor stands for, keeps clear of the tensors' state, whatever phase touches it. */
+/* State of launches alone, no tensor of the graph, keeps clear of the tensors' state, whatever phase touches it. */
 static bool check_own_state(const Checking *c, const Phase *p)
 {
 	Why *why = c->why;

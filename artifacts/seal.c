@@ -1,8 +1,8 @@
 /* seal.c - what the reader checks of a plan's hash tree and signatures beyond the sections' own hashes.
  *
- * Signatures stand outside the root hash, which they sign; so each must hold for its own key, trusted or not, or a
+ * Signatures are outside the root hash, which they sign; so each must hold for its own key, trusted or not, or a
  * byte of them could change unnoticed. Weights hang in the tree by their leaves: the leaves' hashes are compared when a
- * plan is read, the bytes with the leaves when somebody wants to use them.
+ * plan is read, the bytes with the leaves before they are used.
  */
 #include "artifacts/parallel.h"
 #include "artifacts/reader.h"

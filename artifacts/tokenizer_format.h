@@ -92,9 +92,9 @@ typedef struct TokHeader {
 	uint32_t flags;
 	int32_t unk_id, bos_id, eos_id; /* -1 = none */
 	uint32_t decode;        /* TokDecode */
-	uint32_t strip_count;   /* up to so many strip_point at the start of the output are left out */
+	uint32_t strip_count;   /* most strip_point at the start of the output that are left out */
 	uint32_t strip_point;   /* code point */
-	uint32_t n_normalizers; /* first so many steps work on a piece as a whole */
+	uint32_t n_normalizers; /* how many steps, the first ones, work on a piece as a whole */
 	uint32_t zero;
 	TokSpan sections[TOK_SEC_COUNT];
 } TokHeader;
@@ -125,7 +125,7 @@ typedef struct TokFirst {
 enum { /* TokAdded.flags */
 	TOK_ADDED_LSTRIP = 1,      /* white space in front belongs to the match */
 	TOK_ADDED_RSTRIP = 2,      /* white space after it belongs to the match */
-	TOK_ADDED_SINGLE_WORD = 4, /* no match beside a word character */
+	TOK_ADDED_SINGLE_WORD = 4, /* no match next to a word character */
 	TOK_ADDED_SPECIAL = 8,     /* no match when text may not name special tokens */
 	TOK_ADDED_FLAGS = 15,
 };

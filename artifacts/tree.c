@@ -48,7 +48,7 @@ static void hash_node(const uint8_t *left, const uint8_t *right, uint8_t hash[HA
 	sha256_end(&h, hash);
 }
 
-static int count_tops(uint64_t n) /* one for each bit: its tree has so many leaves */
+static int count_tops(uint64_t n) /* one for each bit: its tree has 2^bit leaves */
 {
 	return __builtin_popcountll(n);
 }

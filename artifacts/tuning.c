@@ -63,7 +63,7 @@ static bool take_string(Reading *r, Line *l, const char **out)
 	return true;
 }
 
-/* A key and the sign behind it. */
+/* A key and the sign after it. */
 static bool take_key(Reading *r, Line *l, const char **key)
 {
 	static const char bare[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";

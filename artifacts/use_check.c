@@ -8,7 +8,7 @@
  *   - each weight, state, input and output of an op that runs in the phase is touched by a launch of it.
  *
  * That finds a launch that was dropped, one bound to another layer's weight, state that is no longer zeroed, a token
- * that is never drawn. What the step loop shares among all layers (frame_table) belongs to no layer. Likewise no byte
+ * that is never drawn. What the step loop shares among all layers (frame_table) belongs to no layer. Also no byte
  * of memory is there for nothing: a buffer lives from the first launch that touches it to the last, an arena ends
  * where its last buffer ends, and each weight is read by an op.
  */
@@ -109,7 +109,7 @@ static bool collect(Uses *u)
 	return true;
 }
 
-/* Where the use of a thing by a layer stands; -1 = no op of that layer has it in that phase. */
+/* Index of the use of a thing by a layer; -1 = no op of that layer has it in that phase. */
 static int find_use(const Uses *u, int thing, int layer, PhaseKind phase)
 {
 	const Use key = {thing, layer, 0}, *at = bsearch(&key, u->list, (size_t)u->n, sizeof key, compare_uses);
@@ -174,7 +174,7 @@ static bool check_phase_uses(Uses *u, const Phase *p)
 /* Memory ------------------------------------------------------------------------------------------------- */
 
 /* What a step makes for itself lives from the first launch that touches it to the last. To the step's end live logits,
- * which the host reads behind it, and what prompts' logits are made of, since more of them may be asked for then. */
+ * which the host reads after it, and what prompts' logits are made of, since more of them may be asked for then. */
 static bool is_kept(const Phase *p, int buf)
 {
 	bool is_read = strcmp(p->bufs[buf].name, logits_name(p->kind)) == 0;

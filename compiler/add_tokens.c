@@ -4,21 +4,21 @@
  *
  *   1. those of tokenizer.json, in its order; not if a class builds the tokenizer (tokenizer_class.c), which takes
  *      vocabulary and merges of that file only
- *   2. those of added_tokens_decoder, ascending by the number that stands there; where that is absent, those of
+ *   2. those of added_tokens_decoder, ascending by the number given there; where that is absent, those of
  *      added_tokens.json together with tokenizer.json's, which win where both have a number
  *   3. of the special tokens, bos, eos, unk, sep, pad, cls, mask, those of other names, then the list of extra
  *      ones, each whose text is not a token of 1 or 2 yet
  *   4. for Qwen2Tokenizer all special tokens of 3 once more, without flags
  *
- * A token that the vocabulary or an earlier step has keeps its id. A new one gets the next: one behind the largest id
+ * A token that the vocabulary or an earlier step has keeps its id. A new one gets the next: one after the largest id
  * of an added token, or as many as the vocabulary has tokens, if that is more. The numbers that the files give only
  * order them; where they say another id than the one it is, a note does (A0510). In tokenizer.json, which that library
  * renumbers too, it is an error: the file contradicts itself.
  *
- * Added again with other flags, a token has the new flags. What was special once is left out of decoded text for ever.
+ * Added again with other flags, a token has the new flags. What was special once is always left out of decoded text.
  * A token of 2 that a special token of 3 names is special. An empty text is no token.
  *
- * An added token may lie behind the rows of the embedding, as a [PAD] of somebody who did not resize it does: no text
+ * An added token may be after the rows of the embedding, as a [PAD] does if it was not resized: no text
  * that is generated has it, and in a prompt the runtime refuses it. A note names those (A0511).
  */
 #include "compiler/tokenizer_config.h"
@@ -33,7 +33,7 @@ typedef struct Adding {
 	int rows, n_vocab;
 	int last;              /* largest id of an added token, -1 = none */
 	json_t *by_content, *by_matched[2]; /* indices of spec->added; by_matched[normalized] */
-	int n_beyond, beyond;  /* tokens behind the rows, and the first of them as an index of spec->added */
+	int n_beyond, beyond;  /* tokens after the rows, and the first of them as an index of spec->added */
 	int n_moved;           /* tokens with another id than the files say, the report of the first, and its place */
 	const char *moved;
 	Loc at_moved;

@@ -114,7 +114,7 @@ void arena_release(Arena *a)
 }
 
 /* Room grows by doubling, so an array and all that it left behind take at most four times its elements. An address
- * sanitizer knows which part of the room holds no element yet: reading there is an overrun, as it would be behind an
+ * sanitizer knows which part of the room holds no element yet: reading there is an overrun, as it would be after an
  * array that grows by one element, whose leftovers would take memory by the square. */
 void vec_grow(Arena *a, void **at, int n, int *cap, size_t elem_bytes)
 {

@@ -41,7 +41,7 @@ void vec_grow(Arena *a, void **at, int n, int *cap, size_t elem_bytes);
 
 /* Locations and diagnostics --------------------------------------------------------------
  *
- * Every value read from a user's file keeps where it stood. Diagnostics are collected, all of
+ * Every value read from a user's file keeps its place. Diagnostics are collected, all of
  * them are printed at the end in compiler form, and the exit code is that of the first one:
  *
  *   MODEL.toml:41:12: error[A0312]: WARPS = 3: template gemv_norm knows 4, 8

@@ -99,7 +99,7 @@ static Compile *try_value(Blame *b, const Size *size, int value)
 	b->n_trials++;
 	for (int i = 0; i < trial->model.tensors.n; i++)
 		trial->model.tensors.at[i].used_by = 0;
-	trial->arena = c->arena; /* the trial goes on where the compile is, and the other way round behind it */
+	trial->arena = c->arena; /* the trial goes on where the compile is, and back again after it */
 	trial->scratch = c->scratch;
 	trial->diags = (Diags){.arena = &trial->arena};
 	b->build(trial);

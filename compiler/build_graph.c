@@ -2,7 +2,7 @@
  *
  * The family of the checkpoint's model_type lists its tensors and ops through the builder below. What belongs
  * to every decoder, whatever its layers, is added here: the step's inputs and outputs, the slots' state, the
- * embedding in front, the head and the sampling behind, and the acquire phase. At the end every tensor of the
+ * embedding in front, the head and the sampling at the end, and the acquire phase. At the end every tensor of the
  * checkpoint must have been used or be on the ignore list.
  */
 #include "compiler/config_keys.h"
@@ -315,7 +315,7 @@ static const NamePattern *ignored_by(const Compile *c, const char *name)
 	return NULL;
 }
 
-/* A head beside a tied embedding, as some writers leave it: a copy says nothing new, anything else contradicts
+/* A head in addition to a tied embedding, as some writers leave it: a copy says nothing new, anything else contradicts
  * config.json. */
 static void check_tied_head(Compile *c, const StTensor *head, Loc at)
 {
@@ -335,7 +335,7 @@ static void check_tied_head(Compile *c, const StTensor *head, Loc at)
 }
 
 /* Of a bias that no op reads: the module it belongs to is one of the model's, and all of it is zero, as some writers
- * put it beside whatever they quantise. *at: of the first element that is not zero, else -1. */
+ * add one to whatever they quantise. *at: of the first element that is not zero, else -1. */
 static bool is_zero_bias(Compile *c, const StTensor *t, int64_t *at)
 {
 	static const char *const parts[] = {"weight", "weight_packed", "qweight"};
@@ -354,7 +354,7 @@ static bool is_zero_bias(Compile *c, const StTensor *t, int64_t *at)
 	const int64_t size = dtype_bytes(t->dtype);
 	if (!has_module || !read_tensor(c, t, bytes))
 		return false;
-	for (int64_t i = 0; i < t->bytes && *at < 0; i++) /* in the last byte of an element stands its sign */
+	for (int64_t i = 0; i < t->bytes && *at < 0; i++) /* the last byte of an element has its sign */
 		if (bytes[i] & (i % size == size - 1 ? 0x7f : 0xff))
 			*at = i / size;
 	return *at < 0;

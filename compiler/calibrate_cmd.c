@@ -2,7 +2,7 @@
  *
  * What keys and values a model makes is known to who runs it, which is the other command: so the model is compiled for
  * the reference device, with its cache in bf16 and its weights left where they are, and `atlas calibrate`, which
- * stands beside this program, runs the text. The plan is a file beside the result that loses its name as soon as it is
+ * is next to this program, runs the text. The plan is a file next to the result that loses its name as soon as it is
  * there: `atlas` reads it by its descriptor, and nothing is left whatever ends the two.
  */
 #include "compiler/calibrate_cmd.h"

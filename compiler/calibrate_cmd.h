@@ -4,7 +4,7 @@
 
 #include "compiler/ir.h"
 
-/* Compiles the model by `compile` into a plan beside cmd.output, which is removed again, and has `atlas calibrate` run
+/* Compiles the model by `compile` into a plan next to cmd.output, which is removed again, and has `atlas calibrate` run
  * cmd.text through it. An exit code; errors were printed. */
 int calibrate_command(Compile *c, int (*compile)(Compile *c));
 

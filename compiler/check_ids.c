@@ -2,7 +2,7 @@
  *
  * A vocabulary has more rows than tokens: it is padded, and there may be holes. Only ids below Model.n_tokens are ever
  * drawn (ATTR n_valid of artifacts/attrs.h); the probabilities of a step are those of these ids, holes among them, and
- * rows behind them count for nothing, also not in a log probability. So an end token behind them ends no text.
+ * rows after them count for nothing, also not in a log probability. So an end token after them ends no text.
  */
 #include "compiler/read_model.h"
 
@@ -46,7 +46,7 @@ static void check_ends(Compile *c)
 	}
 }
 
-/* Where drafts are drawn from: the first so many ids. Those that a file lists read_draft_ids judges. */
+/* Where drafts are drawn from: the first ids, by number. read_draft_ids checks those that a file lists. */
 static void check_drafts(Compile *c)
 {
 	const Options *o = &c->model.options;

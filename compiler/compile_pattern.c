@@ -12,7 +12,7 @@
  *   $                      before a newline or at the end, as in Ruby
  *
  * A pattern that can match nothing at all is refused, as is one whose loop could turn without
- * moving. Under (?i: ) only ASCII may stand; s and k also match U+017F and U+212A, as they fold.
+ * moving. Under (?i: ) only ASCII is allowed; s and k also match U+017F and U+212A, as they fold.
  *
  * The pattern becomes a tree, the tree a program (see TokOp). Loops over one class, nearly all
  * loops there are, become a single instruction.
@@ -110,7 +110,7 @@ static bool set_has_ascii(const TokenizerSpec *spec, const TokSet *s, uint32_t c
 	return in != (bool)(s->flags & TOK_SET_NOT);
 }
 
-/* Case folding of what stands in the set so far; ASCII only. */
+/* Case folding of what is in the set so far; ASCII only. */
 static bool fold_set(Parser *p, TokSet *s)
 {
 	if (s->categories || s->flags & ~(uint32_t)TOK_SET_NOT)
@@ -314,7 +314,7 @@ static Node *parse_class(Parser *p) /* after '[' */
 	return set_node(p, &s);
 }
 
-/* What stands alone in its groups. */
+/* What is alone in its groups. */
 static Node *unwrap(Node *n)
 {
 	while ((n->kind == N_CAT || n->kind == N_ALT) && n->child && !n->child->next)

@@ -1,7 +1,7 @@
 /* config_keys.h - what the keys of config.json are to a family, and what the checkpoint's file said of them.
  *
  * A family owns its keys: models/<family>/facts.c lists every one that its class in transformers 5.17 reads, with what
- * it means there when the file leaves it out. Whatever is in no such list goes by foreign_keys.c: keys that change
+ * it means there when the file leaves it out. Keys in no such list are handled by foreign_keys.c: keys that change
  * the arithmetic of other families are errors unless their value changes nothing; unknown keys are a note.
  *
  * A null is what the class makes of it: the same as absent where its type allows None, an error where it does not.
@@ -19,7 +19,7 @@ enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 20, MAX_POSITION = 1 << 28, MAX_HEADS
 enum { FREE = 1, IS_FALSE = 2, IS_ZERO = 4, IS_ONE = 8, IS_EMPTY = 16, IS_TRUE = 32,
 	IS_FULL = 64, /* a list of nothing but "full_attention" */
 	IF_NO_WINDOW = 128, /* any, where no layer has a window */
-	IS_FIFTY = 256 };   /* what older writers of config.json put down for top_k */
+	IS_FIFTY = 256 };   /* what older writers of config.json wrote for top_k */
 
 typedef struct SpareKey { const char *name; int pass; } SpareKey; /* one that is there and not used */
 
@@ -31,7 +31,7 @@ typedef enum KeyRule {
 	KEY_IGNORED, /* its class does not read it: a note where the value is not of `pass` */
 } KeyRule;
 
-enum { SHARED = 1 /* may be beside text_config */, NEEDED = 2 /* has no default that could be trusted */,
+enum { SHARED = 1 /* may be next to text_config */, NEEDED = 2 /* has no default that could be trusted */,
 	MAY_BE_NULL = 4, OTHER_NAME = 8 /* of a key that the class maps to it */ };
 
 typedef struct ConfigKey {
@@ -49,7 +49,7 @@ typedef struct ConfigKey {
 #define KEY_PLACE(field) .at = offsetof(Config, field)
 #define INT_KEY(key, field, most, default, traits, ...) {.name = key, .rule = KEY_INT, .flags = traits, \
 	KEY_FIELD(field), .lo = 1, .hi = most, .absent = default, __VA_ARGS__}
-/* Sizes have no default that anybody means: a file without them is not finished. */
+/* Sizes have no meaningful default: a file without them is incomplete. */
 #define SIZE_KEY(key, field, most) {.name = key, .rule = KEY_INT, .flags = NEEDED, KEY_FIELD(field), .lo = 1, \
 	.hi = most}
 #define BOOL_KEY(key, field, default) {.name = key, .rule = KEY_BOOL, KEY_FIELD(field), .absent = default}

@@ -107,7 +107,7 @@ static bool fail_element(Compile *c, const Weight *w, int64_t i, double value, c
 		(long long)i, value, expected);
 }
 
-/* Rows [first, first + n) of a module whose tensors stand by rows. */
+/* Rows [first, first + n) of a module whose tensors are ordered by rows. */
 static bool decode_rows(Compile *c, Arena *a, const DecodedPart *p, int64_t first, int64_t n, uint16_t *to,
 	const SourceReader *source)
 {

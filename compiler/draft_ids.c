@@ -1,6 +1,6 @@
 /* draft_ids.c - the token ids that drafts are drawn from, as the file of speculate.vocabulary_file lists them.
  *
- * Plain text: a number a line, ascending, so that none stands there twice and equal scores are decided as they are for
+ * Plain text: a number a line, ascending, so that none is there twice and equal scores are decided as they are for
  * all ids. Each must be a token: a padded row of the vocabulary is never drawn by the model, and a draft of it would be
  * refused always.
  */

@@ -245,7 +245,7 @@ static bool read_weight(void *ctx, int w, int64_t at, void *dst, size_t n)
 	return look_at(s, w, at, dst, n);
 }
 
-/* Those that stand in graph ops as scales. */
+/* Those that are scales of graph ops. */
 static bool *find_scales(Compile *c)
 {
 	const Graph *g = &c->graph;

@@ -1,4 +1,4 @@
-/* estimate.c - the items of the arenas that plan_memory has laid out, and of what the driver will take beside them.
+/* estimate.c - the items of the arenas that plan_memory has laid out, and of what the driver will take in addition.
  *
  * No kernel is compiled, so the code of each counts by what kernels have at most.
  */

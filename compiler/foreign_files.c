@@ -129,7 +129,7 @@ const char *foreign_in_folder(Arena *a, const char *dir)
 	return NULL;
 }
 
-/* Beside the weights --------------------------------------------------------------------------------------------- */
+/* Next to the weights -------------------------------------------------------------------------------------------- */
 
 static bool is_folder(const char *path)
 {

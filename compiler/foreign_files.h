@@ -1,4 +1,4 @@
-/* foreign_files.h - weight files that are not read: what they are, and which of them lie beside a checkpoint. */
+/* foreign_files.h - weight files that are not read: what they are, and which of them lie next to a checkpoint. */
 #ifndef ATLASC_FOREIGN_FILES_H
 #define ATLASC_FOREIGN_FILES_H
 

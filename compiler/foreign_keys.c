@@ -1,7 +1,7 @@
 /* foreign_keys.c - keys of config.json that a family does not have.
  *
  * Three kinds: keys that change what some family computes, with the values that change nothing, by which they may
- * stand in the file of a family that does not read them; keys that change no result of any; and what stands around a
+ * be in the file of a family that does not read them; keys that change no result of any; and what is around a
  * text_config. The names are those of the decoder classes of transformers 5.17, the older spellings that files still
  * carry, and what other engines read. Where a value is neutral to one family alone, the family's own list says so.
  */

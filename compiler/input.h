@@ -1,4 +1,4 @@
-/* input.h - reading files that somebody else wrote.
+/* input.h - reading files of unknown origin.
  *
  * A path of a checkpoint may lead to a folder, a FIFO, a device, a loop of symbolic links or ten terabytes
  * of nothing. Opening never blocks, only regular files pass, everything is read with pread (a mapping

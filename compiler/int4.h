@@ -12,7 +12,7 @@ typedef enum Int4Layout { INT4_PACKED /* of compressed-tensors */, INT4_AWQ, INT
 
 bool int4_is_stored(Compile *c, const char *module);
 
-/* The module's tensors, checked, as *p; those beside the codes count as read. False after having said what is wrong. */
+/* The module's tensors, checked, as *p; those that go with the codes count as read. False after an error. */
 bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadeProduct *p, StTensor **codes);
 
 /* The codes of p, u4 [N,K], or its scales, f32z [N,K/G], whole, in the arena. NULL after having said why not. */

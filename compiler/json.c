@@ -1,6 +1,6 @@
 /* json.c - JSON with places.
  *
- * jansson judges and decodes, but it forgets where a value stood. So the text is scanned first, in one loop
+ * jansson judges and decodes, but it forgets where a value was. So the text is scanned first, in one loop
  * without recursion, which notes the place of every value in the order of the text; afterwards jansson's
  * tree, which keeps that order because a repeated name is refused, is copied in lockstep with the notes.
  * On a text that is not JSON the scan is merely harmless: what is wrong with it is for jansson to say.
@@ -20,7 +20,7 @@ const JsonRules json_text_rules = {A0201, 16 << 20, JSON_MAX_DEPTH, 1 << 18, tru
 typedef struct Mark { /* a value seen by the scan */
 	size_t begin, end;
 	int line, col;
-	const char *nonfinite; /* the token that stood there, now blanked to 0 */
+	const char *nonfinite; /* the token that was there, now blanked to 0 */
 } Mark;
 
 typedef struct Scan {

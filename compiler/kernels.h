@@ -25,7 +25,7 @@ typedef struct Cubin {
 
 /* The fixed options one by one, without architecture and defines; NULL after the last. */
 const char *nvrtc_option(int i);
-/* Loads what NVRTC would look for elsewhere or in vain; false with a reason. Before any call of NVRTC's own that
+/* Loads what NVRTC would look for elsewhere or not find; false with a reason. Before any call of NVRTC's own that
  * compiles; the two below see to it themselves. */
 bool nvrtc_ready(char *why, size_t why_bytes);
 /* "13.0.88"; false with a reason when NVRTC does not work. Takes 30 ms: it compiles an empty program. */

@@ -1,6 +1,6 @@
 /* kv_cache.c - the cache of a layer: its tensors in the format that MODEL.toml gives the layer, and its scales.
  *
- * What a format is stands in ops.h, kv_scale and kv_block. The scales of heads are found under the names that writers
+ * ops.h says what a format is: kv_scale and kv_block. The scales of heads are found under the names that writers
  * have given them, M being the layer's attention ("model.layers.0.self_attn"):
  *
  *   of keys    M.k_proj.k_scale  M.k_scale  M.attn.k_scale  M.k_proj.output_scale  M.qkv_proj.k_scale  M.kv_scale
@@ -13,7 +13,7 @@
  * refused like every tensor that nothing reads.
  *
  * Keys that are rotated ([kv] rotate) have another largest magnitude. `atlasc calibrate` writes it over 448 as
- * M.rotated_k_scale, beside that of keys as they were; each layer reads the one that it needs. Where a rotated layer
+ * M.rotated_k_scale, next to that of keys as they were; each layer reads the one that it needs. Where a rotated layer
  * has only the latter, as in checkpoints, it serves, with a note: what rotation makes of a key with a few large
  * elements is smaller than these, of any key at most sqrt(HDIM) times as large, and what goes beyond becomes the
  * largest code.

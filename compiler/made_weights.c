@@ -1,7 +1,7 @@
 /* made_weights.c - which weights of --random-weights are of what (Weight.made).
  *
  * Their bytes are a function of that and the seed (artifacts/random_weights.h): emit makes them for the plan, or, with
- * --weights ref, the plan only says how, and whoever opens a session makes them.
+ * --weights ref, the plan only says how, and they are made when a session is opened.
  */
 #include "compiler/ir.h"
 

@@ -96,7 +96,7 @@ static void progress(Compile *c, const char *what, int64_t done, int64_t total)
 	progress_show(&((Program *)c)->progress, what, done, total, now_seconds());
 }
 
-/* Text as JSON takes it. A path may hold bytes that are no UTF-8: a ? stands for each beyond ASCII then. */
+/* Text as JSON takes it. A path may hold bytes that are no UTF-8: each byte beyond ASCII becomes a ? then. */
 static json_t *json_words(const char *text)
 {
 	json_t *words = text ? json_string(text) : json_null();

@@ -86,7 +86,7 @@ static void print_model_page(void)
 	manual_see_also(stdout, pages, 1);
 }
 
-/* "a|b|c" of n names, behind `first`. */
+/* "a|b|c" of n names, after `first`. */
 static const char *join(Compile *c, const char *first, const char *const *names, int n)
 {
 	for (int i = 0; i < n; i++)

@@ -6,7 +6,7 @@
  *   models--ORG--NAME/snapshots/HASH/...    the checkpoint's folder of that revision, links to ../../blobs/...
  *   models--ORG--NAME/blobs/...             the files' contents
  *
- * Where the folder given is one of these, or holds exactly one, the snapshot stands in its place from here on, so that
+ * Where the folder given is one of these, or holds exactly one, the snapshot takes its place from here on, so that
  * everything, the plan included, is what it is when that folder is named.
  */
 #include "compiler/model_folder.h"

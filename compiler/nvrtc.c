@@ -9,7 +9,7 @@
  *                             NVRTC's defaults, said aloud: contraction is wanted (GEMVs are chains of fused
  *                             multiply-adds), denormals and correct rounding are kept; a template that wants
  *                             an approximation names it (exp2f by ex2.approx, rsqrtf)
- *   --no-source-include       no file of the working directory can stand in for an include
+ *   --no-source-include       no file of the working directory can take the place of an include
  *
  * No line info, which would put paths into the cubin, and no extra optimisation flags to keep in mind.
  */
@@ -35,7 +35,7 @@ const char *nvrtc_option(int i)
 }
 
 /* libnvrtc keeps the declarations that every kernel starts from in a second library and opens it by name alone, at the
- * first compile: the loader then looks where LD_LIBRARY_PATH and its cache say, not beside libnvrtc. A library that is
+ * first compile: the loader then looks where LD_LIBRARY_PATH and its cache say, not next to libnvrtc. A library that is
  * loaded already answers to its name, so the one of the folder that libnvrtc itself came from is loaded first; that
  * also keeps the two of one version together where a machine has several. Only where that folder has none is it left
  * to the loader. Comes before anything is compiled, by any thread: the loader counts, and loads once. */

@@ -1,7 +1,7 @@
 /* plan_memory.c - give every buffer its place.
  *
  * Weights: the ones made here first, then the checkpoint's in the order of use, so that the weights of one
- * layer are neighbours; weights that a fused op reads as one stand without a gap. State and the host's inputs
+ * layer are neighbours; weights that a fused op reads as one have no gap between them. State and the host's inputs
  * and outputs: one after the other, at the same place in every phase and sized for the largest bucket.
  * Scratch: each phase packs its intermediates by lifetime, largest first, into the lowest gap that is free
  * while they live; phases never run at the same time, so they share one slab as large as the largest needs.
@@ -28,7 +28,7 @@ static int64_t tensor_bytes(Dtype dtype, int n_dims, const int64_t *shape)
 static void place_weights(Compile *c)
 {
 	Graph *g = &c->graph;
-	bool *joined = ARENA_ARRAY(&c->scratch, bool, g->n_weights); /* stands right behind its predecessor */
+	bool *joined = ARENA_ARRAY(&c->scratch, bool, g->n_weights); /* follows its predecessor without a gap */
 	for (int i = 0; i < g->n_tensors; i++)
 		for (int k = 1; k < g->tensors[i].n_weights; k++)
 			joined[g->tensors[i].weight + k] = true;
@@ -110,7 +110,7 @@ static void set_lifetime(const Lowered *low, int t, Buf *b)
 	}
 }
 
-/* logits, which the host reads behind the step, and what prompts' logits are made of: more of them may be asked for. */
+/* logits, which the host reads after the step, and what prompts' logits are made of: more of them may be asked for. */
 static bool is_kept(const Lowered *low, int t)
 {
 	bool is_read = strcmp(low->tensors.at[t].name, logits_name(low->kind)) == 0;
@@ -169,7 +169,7 @@ static int64_t pack_scratch(Compile *c, Phase *phase, ArenaKind arena)
 	return align_up(top, PLAN_BUF_ALIGN);
 }
 
-/* State that no graph tensor stands for (counters of a launch) lies behind the graph's, from *own on: phases find it
+/* State that is no tensor of the graph (counters of a launch) lies after the graph's, from *own on: phases find it
  * as it was made, so they may share it. */
 static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, int64_t *own, Phase *phase)
 {

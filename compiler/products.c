@@ -6,7 +6,7 @@
  * within, as 192 rows do in blocks of 128, blocks are split into equal ones of fewer rows (64) that have the same
  * scale.
  *
- * A product is put together from rows of such modules: q and the gate of a head that stand in turns in one tensor
+ * A product is put together from rows of such modules: q and the gate of a head that alternate in one tensor
  * become two products, and the matrices of experts one. A row is where it is in the file, so this costs ranges, no
  * copy.
  *
@@ -174,7 +174,7 @@ static bool see_decoded(Compile *c, Making *m)
 		if (!decode_see(c, m->parts[i].s, m->parts[i].first, m->parts[i].n, &parts[i]))
 			return false;
 	const Stored *first = m->parts[0].s;
-	Stored *decoded = arena_alloc(&c->scratch, sizeof *decoded); /* stands for all of them from here on */
+	Stored *decoded = arena_alloc(&c->scratch, sizeof *decoded); /* represents all of them from here on */
 	*decoded = (Stored){.module = first->module, .rows = first->rows, .cols = first->cols, .experts = first->experts,
 		.codes = first->codes, .made = c->made.n};
 	*vec_push(&c->arena, &c->made) = (MadeProduct){.format = FORMAT_PLAIN, .rows = m->rows, .cols = m->cols,
@@ -201,7 +201,7 @@ static int shape_of(const Making *m, int64_t rows, int64_t cols, int64_t shape[3
 	return memcpy(shape, (int64_t[]){m->spec->experts, rows / m->spec->experts, cols}, 3 * sizeof *shape), 3;
 }
 
-/* Rows [first, first + n) of a tensor that has so many bytes a row. */
+/* Rows [first, first + n) of a tensor that has row_bytes bytes a row. */
 static Weight part_weight(Compile *c, const Part *p, const StTensor *t, Dtype dtype, int64_t first, int64_t n,
 	int64_t cols)
 {

@@ -1,7 +1,7 @@
 /* quant_lists.c - what lists say of modules: those of the files, and [quant] of MODEL.toml.
  *
  * A text model's modules have other names in other wrappings of it: "model.layers.0..." by itself,
- * "model.language_model.layers.0..." beside a vision tower, "language_model.model.layers.0..." as older versions and
+ * "model.language_model.layers.0..." with a vision tower, "language_model.model.layers.0..." as older versions and
  * other loaders say. A list is written for one of them and read for any. So is the head, "lm_head".
  *
  * Of the files' targets one that names a module by itself counts before a pattern, and a pattern before "Linear".
@@ -173,7 +173,7 @@ static const char **all_modules(Compile *c, int *n)
 		char *name = arena_strdup(&c->scratch, c->model.tensors.at[i].name), *dot;
 		while ((dot = strrchr(name, '.'))) {
 			*dot = 0;
-			bool is_known = false; /* tensors are sorted: a name that was seen stands among the last */
+			bool is_known = false; /* tensors are sorted: a name that was seen is among the last */
 			for (int k = names.n - 1; k >= 0 && k >= names.n - 8 && !is_known; k--)
 				is_known = strcmp(names.at[k], name) == 0;
 			if (is_known)

@@ -2,12 +2,12 @@
  *
  * A config is forty keys by a dozen writers, most of them default values no one looks at. The family's list
  * (models/<family>/facts.c) says which of them are read, and what holds where one is absent: what its class in
- * transformers takes. Every other key goes by foreign_keys.c: an error where it would change the result and no one here
+ * transformers takes. Every other key is for foreign_keys.c: an error where it would change the result and no one here
  * does so, else a note or nothing.
  *
- * The language model's keys stand at the top or under text_config; what says how text is wrapped (vocabulary, tied
- * head, end tokens) may stand at either. Wherever a value is found twice it must be the same. [config] of MODEL.toml
- * is laid over the file before anything is read.
+ * The language model's keys are at the top or under text_config; what says how text is wrapped (vocabulary, tied
+ * head, end tokens) may be at either. Wherever a value is found twice it must be the same. [config] of MODEL.toml
+ * is merged into it before anything is read.
  *
  * Nothing is converted and nothing guessed: 4096.0 and "4096" are not integers. All mistakes are recorded
  * before the pass returns.
@@ -95,7 +95,7 @@ bool value_passes(const Value *v, int pass)
 		((pass & IS_FULL) && is_full(v));
 }
 
-/* The text of a word that passes beside others: "swish or silu". */
+/* The text of one of the words that pass: "swish or silu". */
 static bool is_word_of(const Value *v, const char *words)
 {
 	if (!words || v->kind != VALUE_STRING)
@@ -206,7 +206,7 @@ static void check_shared_key(Reading *r, const ConfigKey *k, const Value *outer)
 			value_text(r->d->arena, outer), inner->at.line, value_text(r->d->arena, inner));
 }
 
-/* Beside text_config: what the language model would read there stands under the other name, and is not read here. */
+/* Outside text_config: what the language model would read is under the other name, and is not read here. */
 static void check_outer_key(Reading *r, const Value *v, NameList *ignored, NameList *unknown)
 {
 	int pass;
@@ -319,7 +319,7 @@ static void read_kind(Reading *r)
 
 static const char *number_text(Arena *a, double x) { return arena_printf(a, "%.17g", x); }
 
-/* The default; of an integer 0 stands for what other keys give. */
+/* The default; of an integer 0 means what other keys give. */
 static void take_default(Reading *r, const ConfigKey *k, const Value *null, void *to)
 {
 	Arena *a = &r->c->arena;
@@ -476,7 +476,7 @@ static void read_bos(Reading *r, const Value *table)
 		r->cf->at_bos = v->at;
 }
 
-/* Where no file names any, those that the class has; not where they lie behind the vocabulary. */
+/* Where no file names any, those that the class has; not where they lie after the vocabulary. */
 static void default_token(Reading *r, const char *key, bool is_open)
 {
 	const ConfigKey *k = find_config_key(r->family, key);

@@ -12,11 +12,11 @@ typedef struct ConfigReading {
 	Diags *d;
 	Config *cf;
 	const Family *family;    /* never NULL after read_config's own part */
-	const Value *top, *text; /* config.json with [config] laid over it; its text_config, or the same */
+	const Value *top, *text; /* config.json with [config] merged into it; its text_config, or the same */
 	VEC(ConfigValue) values;
 } ConfigReading;
 
-/* A key of the language model; for keys that may be beside text_config the top level is asked as well. A null is a
+/* A key of the language model; for keys that may be outside text_config the top level is asked as well. A null is a
  * value like others. NULL when the key is absent. */
 const Value *config_get(const ConfigReading *r, const char *key);
 /* The same, a null is as good as absent. */
@@ -50,7 +50,7 @@ bool generation_key(const char *name, int *pass);
 
 /* MODEL.toml parsed, once: Model.toml, and its text in Options. Records A0102, A0104, A0106 and A0301. */
 void read_model_toml(Compile *c);
-/* config.json with [config] of MODEL.toml laid over it; the tree itself where there is none. Records A0307 and notes
+/* config.json with [config] of MODEL.toml merged into it; the tree itself where there is none. Records A0307 and notes
  * A0215; the rows for the plan are in Options.resolved. */
 const Value *lay_config_over(Compile *c, const Value *config);
 

@@ -1,9 +1,9 @@
 /* read_options.c - MODEL.toml: how a model is to be compiled.
  *
- * Two files are laid over each other: the family's own, embedded in the program, which has a value for every
+ * Two files are merged: the family's own, embedded in the program, which has a value for every
  * key, and the user's, from --model or the model folder, which may have any. So there is no default in this
  * file; where a family value has to give way to the checkpoint (a context shorter than the family's), the rule
- * stands at the option below and the result, like every other option, goes into the plan.
+ * is at the option below and the result, like every other option, goes into the plan.
  *
  * option_table.c has every key with its type, range and meaning. An unknown key, a value of the
  * wrong type or out of range, a layer, op, template or token that does not exist: an error, never a default.
@@ -41,7 +41,7 @@ static void collect_keys(Reading *r, const Value *table, const char *prefix, con
 		while (k < N_OPTIONS && strcmp(option_table[k].key, full) != 0)
 			k++;
 		if (k < N_OPTIONS) {
-			slots[k] = v; /* of [config], read_overrides.c has read what stands in it */
+			slots[k] = v; /* of [config], read_overrides.c has read its content */
 		} else if (is_option_section(full) && v->kind == VALUE_TABLE) {
 			collect_keys(r, v, full, slots);
 		} else if (is_option_section(full)) {

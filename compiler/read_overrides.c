@@ -1,8 +1,8 @@
-/* read_overrides.c - MODEL.toml parsed, and its [config] laid over config.json.
+/* read_overrides.c - MODEL.toml parsed, and its [config] merged into config.json.
  *
  * A checkpoint's files are hashed and signed by those who published them; what has to be said otherwise is said in
- * MODEL.toml, stands in the plan, and is reported in a note. Names are those of config.json, nested ones with dots or
- * as tables; a table is laid over a table member by member. `unset` lists keys that are taken out.
+ * MODEL.toml, is recorded in the plan and reported in a note. Names are those of config.json, nested ones with dots or
+ * as tables; tables are merged member by member. `unset` lists keys that are taken out.
  *
  * The result is a tree of its own: the file's values keep their places, those of [config] have theirs in MODEL.toml,
  * where every later message about them points.
@@ -45,7 +45,7 @@ static void record(Laying *l, const char *path, const Value *value)
 		value ? value_spelling(&l->c->arena, value, 4096) : "unset"};
 }
 
-/* Does the path lead to a key of config.json that anybody knows? Below rope parameters and quantization_config the
+/* Does the path lead to a known key of config.json? Below rope parameters and quantization_config the
  * readers of these say what there is. */
 static bool check_path(Laying *l, const char *path, Loc at)
 {

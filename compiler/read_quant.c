@@ -13,7 +13,7 @@
  * What would change the result in a way that is not implemented is refused by its name.
  *
  * A list entry is a module's name, the first or last names of one ("model.layers.0", "q_proj"), a pattern with stars,
- * or, behind "re:", the start of a Python regular expression's match. The last is rewritten for the C library, as far
+ * or, after "re:", the start of a Python regular expression's match. The last is rewritten for the C library, as far
  * as both read the same things the same way; the rest is refused.
  */
 #include "artifacts/numbers.h"
@@ -148,7 +148,7 @@ int quant_matches(const QuantPattern *p, const char *const *modules, int n, bool
 {
 	int hits = 0;
 	regex_t regex;
-	const size_t length = strlen(p->text), head = strcspn(p->text, "*"); /* what no star stands in front of */
+	const size_t length = strlen(p->text), head = strcspn(p->text, "*"); /* what has no star before it */
 	if (p->regex && regcomp(&regex, p->regex, REG_EXTENDED | REG_NOSUB) != 0)
 		bug("%s was read and no longer is", p->text);
 	for (int i = 0; i < n; i++) {
@@ -554,7 +554,7 @@ static void read_groups(Reading *r, const char *where, const Value *groups)
 	}
 }
 
-/* The same facts stand in both files under other names. */
+/* The same facts are in both files under other names. */
 static void see_modelopt_kv(Reading *r, const char *where, const Value *q)
 {
 	see_kv(r, arena_printf(r->d->arena, "%s.kv_cache_quant_algo", where), get(q, "kv_cache_quant_algo"));

@@ -1,7 +1,7 @@
 /* read_rope.c - rope parameters of a config, wherever its writer put them.
  *
  * Three places are in use: rope_parameters, rope_scaling, and for the base and the turned part of a head the config
- * itself; the type is called rope_type or type. A value may stand in several places if it is the same. Which
+ * itself; the type is called rope_type or type. A value may be in several places if it is the same. Which
  * parameters there are depends on the type: one that the type does not use, or that no type has, is refused, for it
  * would have changed the angles of whoever wrote it.
  */
@@ -42,7 +42,7 @@ static const Value *rope_place(const Reading *r, int i)
 	return *rope_places[i] ? lookup(r, rope_places[i]) : r->text;
 }
 
-/* A parameter wherever it stands; *name is its full name. NULL when absent. Two different values: an error. */
+/* A parameter wherever it is; *name is its full name. NULL when absent. Two different values: an error. */
 static const Value *rope_value(Reading *r, const char *key, const char *old_key, bool bare, const char **name)
 {
 	const Value *found = NULL;
@@ -193,7 +193,7 @@ static void read_part(Reading *r)
 		cf->rotary_dim = (int)dim;
 }
 
-/* transformers takes rope_scaling in place of rope_parameters where both stand there, whole: what only the other one
+/* transformers takes rope_scaling in place of rope_parameters where both are there, whole: what only the other one
  * has, and the config itself has not, would be read here and not there. */
 static void compare_places(Reading *r)
 {

@@ -1,6 +1,6 @@
 /* read_text.c - what turns text into tokens: the tokenizer and the chat template.
  *
- * The tokenizer is compiled by read_tokenizer.c, the template by template_*.c. Where it stands, as in transformers,
+ * The tokenizer is compiled by read_tokenizer.c, the template by template_*.c. Of these places, as in transformers,
  * the first that is there: additional_chat_templates/default.jinja, chat_template.jinja; chat_template of
  * tokenizer_config.json, a text, a list of {name, template} or an object of texts by name, of which "default" counts;
  * chat_template.json, which that library reads for processors. A folder additional_chat_templates with others alone
@@ -177,7 +177,7 @@ static bool has_tokenizer(Compile *c)
 	return false;
 }
 
-/* The end token of the tokenizer lies behind the rows. check_ids judges those of other files. */
+/* The end token of the tokenizer lies after the rows. check_ids checks those of other files. */
 static void tell_lost_end(Compile *c, int id, Loc at)
 {
 	const char *why = arena_printf(c->diags.arena, "eos_token has id %d, which is not a row of the vocabulary (%d)", id,

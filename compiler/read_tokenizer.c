@@ -1,4 +1,4 @@
-/* read_tokenizer.c - tokenizer.json and what stands beside it, checked, to a TokenizerSpec.
+/* read_tokenizer.c - tokenizer.json and the files next to it, checked, to a TokenizerSpec.
  *
  * The reference for every meaning of tokenizer.json is the Python library `tokenizers`, with which models are
  * trained; where that library guesses, warns or renumbers, this reader refuses, because a wrong
@@ -59,7 +59,7 @@ static int ids_named(const Reader *r, int rows)
 	return (int)largest + 1;
 }
 
-/* room: for ids of added tokens behind those of the vocabulary. */
+/* room: for ids of added tokens after those of the vocabulary. */
 static bool read_vocab(Reader *r, int room, int rows)
 {
 	TokenizerSpec *spec = r->spec;

@@ -1,4 +1,4 @@
-/* read_tokenizer.h - tokenizer.json and the files beside it to the compiled tokenizer section. */
+/* read_tokenizer.h - tokenizer.json and the files next to it to the compiled tokenizer section. */
 #ifndef ATLASC_READ_TOKENIZER_H
 #define ATLASC_READ_TOKENIZER_H
 
@@ -14,7 +14,7 @@ typedef struct TokenizerImage {
 	int n_tokens;   /* largest id of a token that is a row of the vocabulary, + 1: rows from here on have no token */
 	bool *has_token; /* [n_tokens] */
 	int bos_id, eos_id; /* as AutoTokenizer has them; -1 = none. May be no row of the vocabulary */
-	Loc eos_at;     /* who says so */
+	Loc eos_at;     /* the file that says so */
 	const NamedText *special; int n_special; /* bos_token and its like, as chat templates know them */
 } TokenizerImage;
 

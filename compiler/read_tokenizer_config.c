@@ -15,7 +15,7 @@
  *   add_bos_token, add_eos_token   dropped: the post_processor of tokenizer.json decides
  *   clean_up_tokenization_spaces   dropped for BPE
  *   pretokenize_regex              dropped; reported where it is not the pattern that splits the text
- *   special_tokens_map.json        wins over tokenizer_config.json, except that lists are put behind its
+ *   special_tokens_map.json        wins over tokenizer_config.json, except that lists are appended to its
  *                                  extra_special_tokens, and additional_special_tokens count where that is absent
  *
  * Everything else is in one of two tables: keys that change no id and no text with any value, and keys that would,
@@ -64,7 +64,7 @@ typedef struct Reading {
 	Arena *a;
 	Diags *d;
 	TokenizerConfig *t;
-	DeclaredToken own[NAMED_COUNT]; /* the seven as their own keys say, whoever wins */
+	DeclaredToken own[NAMED_COUNT]; /* the seven as their own keys say, whichever wins */
 } Reading;
 
 static bool ends_with(const char *s, const char *tail)

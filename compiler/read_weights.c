@@ -173,7 +173,7 @@ static int by_offset(const void *x, const void *y)
 	const StTensor *a = x, *b = y;
 	if (a->offset != b->offset)
 		return a->offset < b->offset ? -1 : 1;
-	if (a->bytes != b->bytes) /* empty tensors stand before the one that begins where they do */
+	if (a->bytes != b->bytes) /* empty tensors come before the one that begins where they do */
 		return a->bytes < b->bytes ? -1 : 1;
 	return strcmp(a->name, b->name);
 }

@@ -13,7 +13,7 @@
  * is most of what it reads and which this step only appends to. That is sound when nothing writes the bytes between the
  * end of the step before and this launch. So, in a phase with such a kernel, launches without deps do not overlap: they
  * start when all of the step before is done, every other launch of the step starts after one of them, and of the
- * launches before it in the step none writes what it reads early (else it is not early). Those behind it that write
+ * launches before it in the step none writes what it reads early (else it is not early). Those after it that write
  * such bytes have edges as ever. In a draft step, where launches before it do write them (the draft before), such a
  * kernel does not overlap: it starts when all of them are done.
  */

@@ -107,7 +107,7 @@ static bool check_shape(Compile *c, const StTensor *t, const Stored *s, int64_t 
 		(long long)s->cols, (long long)d0, (long long)d1);
 }
 
-/* A scale that stands alone: of any shape of one element. */
+/* A single scale: of any shape of one element. */
 static bool check_single(Compile *c, const StTensor *t, const Stored *s)
 {
 	if (!is_type(t, "F32") && !is_type(t, "BF16") && !is_type(t, "F16"))

@@ -1,6 +1,6 @@
 /* template_lex.c - the text of a chat template to tokens.
  *
- * What stands between tags is data. White space around tags goes by the rules of jinja2 with trim_blocks and
+ * What is between tags is data. White space around tags follows the rules of jinja2 with trim_blocks and
  * lstrip_blocks: the newline after %} and #} is dropped, and so are blanks in front of {% and {# that begin a line; a
  * minus in a tag drops all white space on its side, a plus none. The last newline of the text is dropped.
  */
@@ -78,7 +78,7 @@ static void put_data(Lexer *x, size_t from, size_t end, bool strips_line)
 		put(x, T_DATA, from, x->text + from, stop - from);
 }
 
-/* Behind the end of a tag: a minus eats white space, else a newline goes unless `sign` is a plus. */
+/* After the end of a tag: a minus eats white space, else a newline goes unless `sign` is a plus. */
 static void after_tag(Lexer *x, char sign, bool trims)
 {
 	if (sign == '-')
@@ -181,7 +181,7 @@ static char *put_utf8(char *out, uint32_t cp)
 	return out;
 }
 
-/* One escape at s, which is behind the backslash; how many bytes it takes, 0 = not one that is known. */
+/* One escape at s, which is after the backslash; how many bytes it takes, 0 = not one that is known. */
 static int unescape(const char *s, int n, char **out)
 {
 	static const char from[] = "ntr\\'\"abfv", to[] = "\n\t\r\\'\"\a\b\f\v";
@@ -294,7 +294,7 @@ static bool take_operator(Lexer *x)
 	return bad(x, x->at, "a character that means nothing here");
 }
 
-/* From behind {% or {{ to behind its end. */
+/* From after {% or {{ to after its end. */
 static bool take_tag(Lexer *x, bool is_block)
 {
 	const char *ends[3] = {is_block ? "%}" : "}}", is_block ? "-%}" : "-}}", is_block ? "+%}" : ""};

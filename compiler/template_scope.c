@@ -6,7 +6,7 @@
  * that is assigned first is the scope's own, a copy of the outer one of that name if there is one. Branches of an if
  * are no scopes: what only one of them assigns is, in the others, what the caller gave by that name.
  *
- * A slot is a pair of name and level: scopes beside each other share slots, and each fills its own when it begins.
+ * A slot is a pair of name and level: sibling scopes share slots, and each fills its own when it begins.
  */
 #include "compiler/input.h"
 #include "compiler/template.h"
@@ -46,7 +46,7 @@ typedef struct Emitter {
 	VEC(ChatParam) params;
 	VEC(ChatGlobal) globals;
 	VEC(char) text;
-	VEC(ChatText) known; /* texts that stand in `text` already */
+	VEC(ChatText) known; /* texts that are in `text` already */
 } Emitter;
 
 static bool same_name(const char *a, int n, const char *b, int m) { return n == m && memcmp(a, b, (size_t)n) == 0; }
@@ -216,7 +216,7 @@ static void analyze_if(Emitter *e, Symbols *s, const TNode *n, int first)
 	for (int i = 0; i < 3; i++)
 		copy_refs(e, &branch[i], s);
 	analyze(e, &branch[0], n->kids.at[first + 1]);
-	for (int i = first + 2; i + 1 < n->kids.n; i += 2) { /* one behind the other, as jinja2 does */
+	for (int i = first + 2; i + 1 < n->kids.n; i += 2) { /* one after the other, as jinja2 does */
 		Symbols inner_before, body;
 		analyze(e, &branch[1], n->kids.at[i]);
 		copy_refs(e, &inner_before, &branch[1]);
@@ -229,7 +229,7 @@ static void analyze_if(Emitter *e, Symbols *s, const TNode *n, int first)
 		join_branch(e, s, &before, &branch[i]);
 }
 
-/* What a statement or an expression says about the names of the scope that it stands in. */
+/* What a statement or an expression says about the names of the scope that it is in. */
 static void analyze(Emitter *e, Symbols *s, const TNode *n)
 {
 	if (e->stops)

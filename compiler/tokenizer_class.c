@@ -2,7 +2,7 @@
  *
  * The reference is transformers 5.17. Its TokenizersBackend (PreTrainedTokenizerFast, and any name that it does not
  * know) takes tokenizer.json unchanged. A class with a constructor of its own takes vocabulary, merges and
- * post_processor of it, and builds the rest itself; the parts of those classes stand below as the JSON that
+ * post_processor of it, and builds the rest itself; the parts of those classes are below as the JSON that
  * tokenizer.json would hold. Where the file says something else, a note says so: the class decides, for so the ids are
  * what the library gives.
  *
@@ -44,7 +44,7 @@ static bool read_switch(Diags *d, const Value *config, const char *key, bool abs
 	return want_bool(d, A0504, key, v, out);
 }
 
-/* more: parts besides, each with a comma behind. */
+/* more: parts besides, each followed by a comma. */
 static const char *byte_parts(Arena *a, Diags *d, const Value *config, bool null, const char *more, const char *form,
 	const char *pattern)
 {

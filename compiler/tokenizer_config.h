@@ -1,4 +1,4 @@
-/* tokenizer_config.h - what the small files beside tokenizer.json say: tokenizer_config.json, special_tokens_map.json
+/* tokenizer_config.h - what the small files next to tokenizer.json say: tokenizer_config.json, special_tokens_map.json
  * and added_tokens.json (read_tokenizer_config.c), and what a tokenizer class does with it all (tokenizer_class.c).
  */
 #ifndef ATLASC_TOKENIZER_CONFIG_H
@@ -32,7 +32,7 @@ typedef struct DeclaredToken {
 
 typedef struct NamedToken {
 	const char *key;
-	int order, value_order; /* who comes first, and whose value counts: NAMED_STANDARD .. */
+	int order, value_order; /* precedence of their sources, NAMED_STANDARD .. */
 	bool is_given, is_set;  /* the key is there; it is not null */
 	DeclaredToken token;
 } NamedToken;

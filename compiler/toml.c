@@ -6,10 +6,10 @@
  * The only subtle part of TOML is who may add to a table. Each table remembers how it came about:
  *
  *   FROM_PATH    a header went through it: [a.b] makes a.     [a] may still define it, once
- *   FROM_HEADER  its own header stood there, [a] or [[a]].    No second header
+ *   FROM_HEADER  its own header was there, [a] or [[a]].    No second header
  *   FROM_DOTS    a dotted key made it: a.b = 1.               More dotted keys may add, headers not
  *   FROM_INLINE  { } or [ ].                                  Complete: nothing can be added
- *   FROM_LIST    the array behind [[a]].                      Only [[a]] adds
+ *   FROM_LIST    the array made by [[a]].                     Only [[a]] adds
  */
 #include "compiler/toml.h"
 #include "compiler/input.h"
@@ -272,7 +272,7 @@ static bool fail_twice(Toml *t, const Key *k, const Value *first)
 		first->key_at.line);
 }
 
-/* The table in which the last part of a dotted key stands; made where it is missing. */
+/* The table in which the last part of a dotted key is; made where it is missing. */
 static Value *walk_dots(Toml *t, Value *table, const Key *parts, int n)
 {
 	for (int i = 0; i + 1 < n; i++) {

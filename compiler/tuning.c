@@ -1,4 +1,4 @@
-/* tuning.c - the measured times that pick-kernels goes by.
+/* tuning.c - the measured times that pick-kernels uses.
  *
  * A target's times are those of one card: of a file kernels/tuning/TARGET.CARD.toml, which the build embeds, or of the
  * file that --tuning names; so a compile needs no GPU and depends on none. Which card: the one that --card or

@@ -190,7 +190,7 @@ static uint32_t put_together(const NormTables *t, uint32_t a, uint32_t b)
 /* A mark is kept from its starter by one of its own or a higher class between them. */
 static void put_all_together(const NormTables *t, Points *p)
 {
-	int out = 0, starter = -1, last = -1; /* last: class of what stands behind the starter, -1 = nothing */
+	int out = 0, starter = -1, last = -1; /* last: class of what comes after the starter, -1 = nothing */
 	for (int i = 0; i < p->n; i++) {
 		const uint32_t cp = p->at[i];
 		const int class = props_of(t, cp).ccc;

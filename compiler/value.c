@@ -40,7 +40,7 @@ const char *value_spelling(Arena *a, const Value *v, size_t max)
 {
 	if (v->source_bytes || v->kind < VALUE_ARRAY)
 		return clip_text(a, v->source, (size_t)v->source_bytes, max);
-	const char *text = ""; /* of headers and dotted keys of TOML, whose parts stand in several places */
+	const char *text = ""; /* of headers and dotted keys of TOML, whose parts are in several places */
 	for (const Value *e = v->first; e && strlen(text) < max; e = e->next)
 		text = arena_printf(a, "%s%s%s%s%s", text, *text ? ", " : "", v->kind == VALUE_TABLE ? e->key : "",
 			v->kind == VALUE_TABLE ? " = " : "", value_spelling(a, e, max));
@@ -141,7 +141,7 @@ bool want_array(Diags *d, Code code, const char *name, const Value *v)
 const char *value_text_without_folders(Arena *a, const char *text, const Value *const *paths, int n_paths)
 {
 	const char *kept = "", *from = text;
-	for (;;) { /* in the order in which they stand there */
+	for (;;) { /* in the order of the file */
 		const Value *next = NULL;
 		for (int i = 0; i < n_paths; i++)
 			if (paths[i] && paths[i]->kind == VALUE_STRING && paths[i]->source >= from &&

@@ -14,7 +14,7 @@
 
 typedef enum ValueKind {
 	VALUE_NULL, VALUE_BOOL, VALUE_INT, VALUE_REAL,
-	VALUE_NONFINITE, /* NaN, Infinity, -Infinity in config.json: tolerated until somebody wants the number */
+	VALUE_NONFINITE, /* NaN, Infinity, -Infinity in config.json: tolerated until the number is needed */
 	VALUE_STRING, VALUE_ARRAY, VALUE_TABLE,
 } ValueKind;
 
@@ -40,7 +40,7 @@ struct Value {
 /* Member of a table by name, or NULL; also NULL when t is NULL or no table. */
 const Value *value_get(const Value *t, const char *key);
 
-/* The spelling, as clip_text does with at most `max` bytes; a TOML table of many lines as if it stood in one. */
+/* The spelling, as clip_text does with at most `max` bytes; a TOML table of many lines as if it were one line. */
 const char *value_spelling(Arena *a, const Value *v, size_t max);
 /* The same with at most 48 bytes. */
 const char *value_text(Arena *a, const Value *v);

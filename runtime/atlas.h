@@ -129,7 +129,7 @@ typedef struct AtlasPlanOptions {
  * has threads meanwhile. *plan is NULL on failure. `error` may be NULL. The path is not kept.
  *   ATLAS_UNSIGNED, ATLAS_UNTRUSTED  there is no signature, or none by a key of `trust`; nothing of the plan was used
  *   ATLAS_INTEGRITY  a hash or a signature does not match; the text names the section
- * Opening a session runs the plan's code: hashes show that a file is whole, `trust` who made it.
+ * Opening a session runs the plan's code: hashes show that a file is complete, `trust` who made it.
  *
  * Deploy a new plan under another name and rename it over the old one: open plans go on with the old file. A file must
  * not be changed in place (cp, rsync --inplace) before atlas_plan_close. If it is: all but the weights is a copy, made
@@ -198,10 +198,10 @@ typedef struct AtlasSession AtlasSession;
 /* What a text depends on. On the reference device: plan, tokens, sampling and seed. Not on other sequences, n_threads,
  * steps_ahead, max_gap or speculate.
  * On a GPU a step goes through the smallest compiled bucket that holds its rows, and each bucket has kernels of its
- * own, whose sums may be in another order. A row's bits depend on its own history and on these kernels, not on the rows
- * beside it, nor on how many steps a prompt takes: it is cut at multiples of prompt_grid alone, where a cut changes no
- * bit. But other sequences, and beside them steps_ahead and max_gap, decide which bucket it is. So a sequence has the
- * same tokens and log probabilities alone and beside others where buckets are equal, as in a plan with one prefill and
+ * own, whose sums may be in another order. A row's bits depend on its own history and on these kernels, not on other
+ * rows, nor on how many steps a prompt takes: it is cut at multiples of prompt_grid alone, where a cut changes no
+ * bit. But other sequences, and also steps_ahead and max_gap, decide which bucket it is. So a sequence has the
+ * same tokens and log probabilities alone and among others where buckets are equal, as in a plan with one prefill and
  * one decode bucket; elsewhere its scores may differ in their last bits, and where two tokens are about as likely the
  * text may. A sequence that is alone from start to end has the same bits each time. */
 
@@ -223,7 +223,7 @@ typedef struct AtlasSessionOptions {
 	int steps_ahead;    /* decode steps that a GPU may have been given before the token of the first is seen; 0 = the
 						   default, 8; 1 = one at a time; at most 32. Tokens of a sequence that is alone do not depend
 						   on it. More hides the host's delays. The price: what is started, scored or cancelled waits
-						   for the steps on their way, up to that many where a stop token came first */
+						   for the steps in flight, up to that many where a stop token came first */
 	AtlasDevice *started; /* a GPU of the same index that was started before, or NULL. Ends after the opening */
 	int speculate;      /* AtlasSpeculate */
 	int max_gap;        /* most rows of prompts that a step reads while sequences decode, as whole cells of prompt_grid,
@@ -296,7 +296,7 @@ typedef struct AtlasBias {
 } AtlasBias;
 
 /* All arrays are copied when the sequence starts. Besides the first five members, 0 and NULL ask for nothing. bias,
- * min_new, stop_tokens and ignore_stops change no bit of the sequences beside this one; drafts are drawn by them as
+ * min_new, stop_tokens and ignore_stops change no bit of other sequences; drafts are drawn by them as
  * well. */
 typedef struct AtlasRequest {
 	size_t struct_size;
@@ -306,7 +306,7 @@ typedef struct AtlasRequest {
 	int max_new;                /* most tokens of the answer, 1 or more; fewer when the context ends before: a
 								   sequence never holds more than max_context tokens besides the last one */
 	int min_new;                /* no token that would end the sequence, of the model's or of stop_tokens, is among the
-								   first so many of the answer; max_new may end it before. 0 = off */
+								   first min_new of the answer; max_new may end it before. 0 = off */
 	int ignore_stops;           /* 1: the model's stop tokens are tokens like others; stop_tokens end it still */
 	const int32_t *stop_tokens; /* [n_stop_tokens] end this sequence (ATLAS_STOP) besides the model's */
 	int n_stop_tokens;          /* at most ATLAS_MAX_STOP_TOKENS */
@@ -315,9 +315,9 @@ typedef struct AtlasRequest {
 	int top_logprobs;           /* 0 to ATLAS_MAX_TOP alternatives with each token: atlas_event_top. While such a
 								   sequence runs there is one step at a time (as with steps_ahead 1), and each of its
 								   tokens costs a row of scores that is read and searched by the host */
-	int steps_ahead;            /* most decode steps on their way while this sequence runs; 0 = the session's. Of the
+	int steps_ahead;            /* most decode steps in flight while this sequence runs; 0 = the session's. Of the
 								   sequences that run together the least counts. With 1 a cancelled one costs at most
-								   one step in vain, and what starts waits for one step */
+								   one wasted step, and what starts waits for one step */
 	int pages_as_needed;        /* 1: KV pages are taken while the text grows, and may go to older sequences for a
 								   while (below). 0: all at the start, for its whole life */
 } AtlasRequest;
@@ -325,11 +325,11 @@ typedef struct AtlasRequest {
 /* Pages as needed. Such a sequence starts with pages for its prompt and about 256 positions more, and takes others for
  * as many when it comes to their end, so that a large max_new costs nothing before it is used. It starts when there are
  * free pages for that and for as much of every such sequence that runs, and none waits for pages; else ATLAS_NO_PAGES.
- * A plan has pages for a whole context at least, so one that is alone is never refused for want of pages.
+ * A plan has pages for a whole context at least, so one that is alone is never refused because pages are missing.
  * When a page is missing, the youngest such sequence is set aside: it keeps its slot, the bytes of its pages go to
  * memory of the host, and it makes no tokens until pages are free and they come back, in order of age. The oldest is
  * never set aside, and nothing starts meanwhile, with pages as needed or for life: so each ends, whatever others ask
- * for. The bytes come back as they were. So to a text it is what other sequences beside it are ("What a text depends
+ * for. The bytes come back as they were. So it affects a text as other sequences do ("What a text depends
  * on"): nothing on the reference device; on a GPU they decide the buckets.
  * Memory of the host is taken when a sequence is set aside and freed when it is back: its pages, all together at most
  * slots - 1 times those of a whole context. If there is none, atlas_step is ATLAS_NO_MEMORY and nothing is lost: a
@@ -343,7 +343,7 @@ typedef struct AtlasRequest {
  *   ATLAS_TOKEN    an id of tokens, stop_tokens or bias is negative or not below vocab
  *   ATLAS_NO_SLOT, ATLAS_NO_PAGES  now; may succeed after other sequences end
  * The session's sentence names the member and its value. On success *slot (0 <= slot < slots) names the sequence.
- * Blocks for the steps on their way and one short launch; their tokens are handed out by atlas_step before any of the
+ * Blocks for the steps in flight and one short launch; their tokens are handed out by atlas_step before any of the
  * new sequence. */
 AtlasStatus atlas_request_start(AtlasSession *session, const AtlasRequest *request, int *slot);
 
@@ -367,7 +367,7 @@ typedef struct AtlasEvent {
 						   and cuts. So a token that bias made likely may have a very low one */
 } AtlasEvent;
 
-/* One step: the next chunk of all waiting prompts if there is one and no token on its way, else one token for every
+/* One step: the next chunk of all waiting prompts if there is one and no token in flight, else one token for every
  * running sequence, or up to step_tokens (atlas_session_info) of each. With max_gap the two take turns while sequences
  * run: none of them waits for more than one chunk, which is a short one. A chunk takes prompts in the order of their
  * arrival: all that is left of one, or as many whole cells of the plan's prompt_grid as there is room for, so that what
@@ -401,7 +401,7 @@ void atlas_wake(AtlasSession *session); /* NULL is fine */
 
 int atlas_active(const AtlasSession *session); /* sequences that have a slot */
 
-/* Ends a sequence; its slot and pages are free, tokens of it on their way are dropped. ATLAS_ARGUMENT when the slot
+/* Ends a sequence; its slot and pages are free, its tokens in flight are dropped. ATLAS_ARGUMENT when the slot
  * holds none. */
 AtlasStatus atlas_cancel(AtlasSession *session, int slot);
 
@@ -456,7 +456,7 @@ AtlasStatus atlas_text_open(const AtlasPlan *plan, int skip_special, AtlasText *
  *   ATLAS_NO_MEMORY those before are still there */
 enum { ATLAS_MAX_STOPS = 16, ATLAS_MAX_STOP_BYTES = 256 };
 AtlasStatus atlas_text_stops(AtlasText *text, const char *const *stops, const size_t *n_bytes, int n, int include);
-/* The index of the string that the text ended at, -1 = none so far. Whoever sees one cancels the sequence. */
+/* The index of the string that the text ended at, -1 = none so far. The caller then cancels the sequence. */
 int atlas_text_stopped(const AtlasText *text);
 /* Appends a token. *bytes [*n] is the text that became certain: whole UTF-8 code points (where stop strings are UTF-8),
  * invalid sequences as U+FFFD; owned by the stream and valid until its next call. The end of the text that may begin a

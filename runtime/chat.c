@@ -1,4 +1,4 @@
-/* chat.c - chat templates behind atlas.h: limits by the plan's context, statuses for failures. */
+/* chat.c - the chat templates of atlas.h: limits by the plan's context, statuses for failures. */
 #include "runtime/device.h"
 #include "runtime/plan_handle.h"
 

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-	AHEAD_DEFAULT = 8, AHEAD_MOST = PLAN_RING_ENTRIES / 2, /* decode steps on their way */
+	AHEAD_DEFAULT = 8, AHEAD_MOST = PLAN_RING_ENTRIES / 2, /* decode steps in flight */
 	ROW_STEPS = 4, /* of a graph that holds several */
 	LOAD_THREADS = 8, /* that copy weights to pinned buffers: enough for a PCIe 5 link */
 	MAKE_THREADS = 32, /* that make random ones there, at about 2 GB/s each */
@@ -42,7 +42,7 @@ typedef struct Cuda {
 	CuEvent staged[2];
 	CuPtr arena[ARENA_COUNT]; /* the ring's is `ring`: with unified addressing a pinned place has one address */
 	CuPtr draft_arena[ARENA_COUNT]; /* those of phase DRAFT: the same, but for its io */
-	uint8_t *host_io;   /* pinned image of the io arena, and behind it that of DRAFT's */
+	uint8_t *host_io;   /* pinned image of the io arena, followed by that of DRAFT's */
 	uint8_t *ring;      /* pinned, mapped */
 	Span *inputs;       /* [plan->n_phases] the part of the io arena that a phase reads before writing it */
 	uint8_t *stage[2];  /* pinned; weights go through them at open, results of read and trace later */
@@ -322,7 +322,7 @@ static AtlasStatus build_graphs(Cuda *c)
 
 /* Steps ------------------------------------------------------------------------------------------------ */
 
-/* The smallest bucket that holds the step, or -1. Phases of a kind stand in ascending order. */
+/* The smallest bucket that holds the step, or -1. Phases of a kind are in ascending order. */
 static int find_phase(const Cuda *c, const StepSize *size)
 {
 	int found = -1;

@@ -13,7 +13,7 @@ typedef struct Building {
 	const GraphContext *c;
 	const GraphPart *parts; int n_parts;
 	CuGraph graph;
-	CuGraphNode *nodes;        /* of all parts, one behind the other */
+	CuGraphNode *nodes;        /* of all parts, one after the other */
 	CuGraphNode *deps;         /* of the node at hand */
 	CuGraphNode *last; int n_last; /* nodes of the part before that no other waits for */
 	CuGraphNode *from, *to; CuGraphEdge *edges; size_t n_edges; /* programmatic ones, added when all nodes are there */
@@ -153,7 +153,7 @@ static CuResult instantiate(Building *b, CuGraphExec *exec)
 		*exec = NULL;
 		failed(b, r, "cuGraphUpload", name);
 	}
-	cu->GraphDestroy(b->graph); /* the instance stands alone */
+	cu->GraphDestroy(b->graph); /* the instance does not need the graph any more */
 	return r;
 }
 

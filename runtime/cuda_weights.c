@@ -1,4 +1,4 @@
-/* cuda_weights.c - through two pinned buffers: one is filled from the mapped file while the other is on its way.
+/* cuda_weights.c - through two pinned buffers: one is filled from the mapped file while the other is copied.
  *
  * A single thread copies from the page cache at 5 to 10 GB/s, a fifth of what the bus takes; so several fill one buffer
  * together, by calls that read the file: page faults of the mapping would cost more than the copy, and a file that is
@@ -16,7 +16,7 @@
 
 enum {
 	PAGE = 4096,
-	WORTH_THREADS = 1 << 20, /* bytes of a piece that are worth waking them */
+	WORTH_THREADS = 1 << 20, /* least bytes of a piece for which waking them pays */
 };
 
 typedef struct Piece {

@@ -1,4 +1,4 @@
-/* cuda_weights.h - weights on their way from mapped files to the device. */
+/* cuda_weights.h - copies weights from mapped files to the device. */
 #ifndef ATLAS_CUDA_WEIGHTS_H
 #define ATLAS_CUDA_WEIGHTS_H
 

@@ -34,7 +34,7 @@ enum { STEP_SCORE = 1, STEP_OUTS = 2 };
 
 typedef struct StepLimits { /* most of each that one step takes */
 	int prefill_rows, prefill_outs, decode_rows;
-	int verify_rows; /* of a slot in a VERIFY step, of at most decode_rows slots; 0 = the device knows no such step */
+	int verify_rows; /* of a slot in a VERIFY step, of at most decode_rows slots; 0 = the device has no such step */
 	int ahead; /* decode steps that may be launched before the result of the first is seen; at least 1 */
 	int row;   /* launched that many at a time, decode steps cost least; at least 1 */
 } StepLimits;
@@ -95,7 +95,7 @@ struct Device { /* first member of each implementation's own struct */
 	AtlasError error;   /* last failure */
 };
 
-/* Who watches a GPU work (atlas receipt, atlas memory). Everything is as the driver reports it, in the thread that
+/* An observer of a GPU (atlas receipt, atlas memory). Everything is as the driver reports it, in the thread that
  * calls the device, with its context current. */
 typedef enum WatchStage { /* of opening: what was made by then */
 	WATCH_CONTEXT, WATCH_ARENAS, WATCH_KERNELS, WATCH_GRAPHS, WATCH_WEIGHTS, WATCH_STAGES
@@ -109,7 +109,7 @@ typedef struct DeviceWatch {
 	void *ctx;
 	void (*stage)(void *ctx, WatchStage stage, int64_t free_bytes, int64_t total_bytes); /* of the device's memory */
 	/* Each kernel node of each graph that steps replay, read back from the graph: the launch of the plan's phase that
-	 * it was made for, and the how many-th step of the graph's it is in. */
+	 * it was made for, and the index of its step in the graph. */
 	void (*node)(void *ctx, int phase, int step, int launch, const SeenLaunch *seen);
 	void (*launched)(void *ctx, int phase, int steps); /* steps of a phase of the plan were put on the stream */
 } DeviceWatch;
@@ -120,7 +120,7 @@ typedef struct DeviceConfig {
 	const uint8_t *const *weights;  /* [graph.n_weights] host bytes of each weight; outlive the device. NULL on CUDA:
 									   none are copied, the device is there for measuring kernels alone */
 	const struct PlanFiles *files;  /* that these are mapped from (plan_file.h); outlive the device. NULL: memory */
-	bool compares_weights;          /* CUDA: with their hashes, on their way to the device */
+	bool compares_weights;          /* CUDA: with their hashes, while they are copied to the device */
 	const struct RandomTables *random; /* for weights that are made at open, which `weights` has NULL for; NULL = there
 									   are none */
 	uint64_t seed;                  /* of these */

@@ -1,7 +1,7 @@
 /* driver.c - find the CUDA driver and its functions.
  *
  * cuGetProcAddress hands out the form of a function that a given CUDA version had, so that one binary works with
- * every later driver. It is itself looked up by its oldest versioned name that serves.
+ * every later driver. It is itself looked up by the oldest versioned name that works.
  */
 #include "runtime/driver.h"
 #include "runtime/device.h"

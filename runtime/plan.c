@@ -101,7 +101,7 @@ static AtlasStatus open_tokenizer(AtlasPlan *p, AtlasError *error)
 		return ATLAS_OK;
 	if (tok_open(&p->tokenizer, p->artifact.file + section->offset, (size_t)section->bytes, why, sizeof why))
 		return error_set(error, ATLAS_MALFORMED, "section tokenizer: %s", why);
-	if (tok_n_vocab_ids(&p->tokenizer) > p->artifact.graph.vocab) /* added tokens may lie behind: check_tokens */
+	if (tok_n_vocab_ids(&p->tokenizer) > p->artifact.graph.vocab) /* added tokens may lie after: check_tokens */
 		return error_set(error, ATLAS_MALFORMED, "section tokenizer: %d ids, the vocabulary has %d",
 			tok_n_vocab_ids(&p->tokenizer), p->artifact.graph.vocab);
 	p->has_tokenizer = 1;
@@ -201,7 +201,7 @@ AtlasStatus plan_check_weights(const AtlasPlan *p, AtlasError *error)
 	char why[sizeof error->text];
 	const int stops = p->no_stops ? weight_of_stops(&p->artifact.graph) : -1;
 	if (stops >= 0)
-		p->weights[stops] = NULL; /* not looked at: no hash is of what stands there */
+		p->weights[stops] = NULL; /* not looked at: no hash is of these bytes */
 	ReadStatus read = artifact_check_weights(&p->artifact, p->weights, copy_bytes, &p->files, why, sizeof why);
 	if (stops >= 0)
 		p->weights[stops] = p->no_stops;

@@ -1,4 +1,4 @@
-/* plan_file.h - the files that a plan is read from, and what happens when somebody changes them meanwhile.
+/* plan_file.h - the files that a plan is read from, and what happens when they change meanwhile.
  *
  * Small sections of a plan are copied when it opens, and the copy is what is hashed and used. Weights stay in the
  * files: they are mapped, and read by calls (not through the mapping) wherever they are copied anyway, so that a file
@@ -36,7 +36,7 @@ bool plan_files_copy(const PlanFiles *files, const void *from, void *to, size_t 
 /* A file that was written to, or cut, since it was opened; NULL = none, or no files. Any thread. */
 const PlanFile *plan_files_changed(const PlanFiles *files);
 /* Could one have been changed all the same? It was just being written when it was opened, or its inode was changed: by
- * a rename, or by who wrote and then put its time back. Only hashes say. */
+ * a rename, or by a writer that restored its time. Only hashes show it. */
 bool plan_files_doubtful(const PlanFiles *files);
 
 #endif

@@ -40,7 +40,7 @@ void plan_no_chat(const AtlasPlan *p, char *why, size_t why_bytes);
 /* Token ids below this can be drawn: what the plan's sampling says. */
 int plan_drawable(const AtlasPlan *p);
 
-/* For who measures: sessions opened from here on end no sequence at a stop token. False: no memory. */
+/* For measurements: sessions opened from here on end no sequence at a stop token. False: no memory. */
 bool plan_ignore_stops(AtlasPlan *p);
 
 #endif

@@ -13,7 +13,7 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
 	AtlasSession **session, AtlasError *error);
 
-/* For who measures. Whether flights draft and verify from here on, where the plan has a head: of a session that was
+/* For measurements. Whether flights draft and verify from here on, where the plan has a head: of a session that was
  * opened with speculation, while it holds no sequence. Which drafts count as accepted, of sequences that start from
  * here on: shares [PLAN_MAX_VERIFY - 1] of the first, second, ... draft, whatever the model draws; 0 = as it draws. */
 void session_speculate(AtlasSession *session, bool on);
@@ -22,7 +22,7 @@ void session_prescribe(AtlasSession *session, const double *shares);
 /* AtlasSessionOptions.max_gap, for sessions on a device of a test's own. */
 void session_max_gap(AtlasSession *session, int rows);
 
-/* For how many positions sequences take pages as needed besides those of the next step, for tests; else 256. */
+/* For tests: how many positions beyond the next step sequences take pages as needed for; else 256. */
 void session_grow_by(AtlasSession *session, int positions);
 
 /* atlas_trace and atlas_score in one walk. What `layer` leaves in hidden the reference device goes on from. */
@@ -30,7 +30,7 @@ typedef int SessionLayerFn(void *ctx, int layer, int pos, int rows, int cols, fl
 AtlasStatus session_walk(AtlasSession *session, const int32_t *tokens, int n, SessionLayerFn *layer,
 	AtlasLogitsFn *score, void *ctx);
 
-/* The device of a session, for who measures between its steps. Owned by the session. */
+/* The device of a session, for measurements between its steps. Owned by the session. */
 Device *session_device(AtlasSession *session);
 
 #endif

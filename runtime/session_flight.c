@@ -1,17 +1,17 @@
 /* session_flight.c - running sequences get their tokens.
  *
- * Decode steps need nothing from the host but who sits in which row, so several are on their way at once: a flight is
+ * Decode steps need nothing from the host but the slot of each row, so several are in flight at once: a flight is
  * a run of steps of one set of sequences, of which `launched` were put on the device and `taken` handed out. Results
  * wait in the rings: a slot is given to another sequence only when its end was handed out, and a flight is
  * shorter than a ring. A flight goes on as long as its set does. When a sequence ends, is cancelled or waits to be
- * read, no step is added; what is on its way is handed out, step by step and in order, and then another begins.
+ * read, no step is added; what is in flight is handed out, step by step and in order, and then another begins.
  *
  * Where the plan has a head that drafts, a step of a flight may make several tokens of a sequence: the device drafts,
  * verifies and accepts, and the ring says which token is the last of its step. A flight counts such a step as one
- * token, since it never makes fewer. Its rows reach up to verify_rows - 1 positions behind the sequence's last one, so
+ * token, since it never makes fewer. Its rows reach up to verify_rows - 1 positions after the sequence's last one, so
  * a slot has pages for them as well.
  *
- * Steps behind the end of a sequence do nothing for it (ops.h: slot_token): they write to the first line of its first
+ * Steps after the end of a sequence do nothing for it (ops.h: slot_token): they write to the first line of its first
  * page, which a later launch of the same stream hands on, so none of them can touch what the next owner writes.
  */
 #include "artifacts/ring.h"
@@ -91,7 +91,7 @@ AtlasStatus session_begin_flight(AtlasSession *s)
 	return s->has_strays ? session_wait(s) : ATLAS_OK;
 }
 
-/* Steps to add now: none when enough are on their way, or so few are missing that a whole row of them comes later. */
+/* Steps to add now: none when enough are in flight, or so few are missing that a whole row of them comes later. */
 static int steps_to_add(const AtlasSession *s)
 {
 	const Flight *f = &s->flight;
@@ -199,7 +199,7 @@ static AtlasStatus take_slot(AtlasSession *s, int slot, int row, AtlasEvent *eve
 	return ATLAS_OK;
 }
 
-/* May a step of the flight be left on its way while something else is asked? Not where its logits are to be read. */
+/* May a step of the flight stay unread while something else is asked? Not where its logits are to be read. */
 static bool may_wait(const AtlasSession *s)
 {
 	const Flight *f = &s->flight;
@@ -222,7 +222,7 @@ AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n)
 		return status;
 	if (may_wake && !has_token(s, slot, position) && atomic_load_explicit(&s->is_woken, memory_order_relaxed))
 		return ATLAS_OK;
-	f->taken++; /* now, so that leave_flight knows whether steps are left behind */
+	f->taken++; /* now, so that leave_flight knows whether steps are still running */
 	const int rows = f->n * s->step_tokens;
 	s->last = (StepSize){.phase = s->step_tokens > 1 ? VERIFY : DECODE, .rows = rows, .outs = rows};
 	s->last_bucket = f->bucket;

@@ -26,7 +26,7 @@ typedef struct Sequence {
 	bool is_aside;        /* it has no pages: what is in n_aside of them is in `aside`, and it waits for new ones */
 	uint8_t *aside;       /* [n_aside, page_bytes of the device] owned; NULL where there is nothing */
 	int n_aside;
-	int steps_ahead;      /* most steps on their way while it runs; 0 = the device's */
+	int steps_ahead;      /* most steps in flight while it runs; 0 = the device's */
 	int n_top;            /* alternatives with each token */
 } Sequence;
 
@@ -42,7 +42,7 @@ typedef struct SlotClaim {
 } SlotClaim;
 
 typedef struct Flight {
-	int *slots; int n;      /* [n] who sits in which row; -1 = ended or cancelled */
+	int *slots; int n;      /* [n] the slot of each row; -1 = ended or cancelled */
 	int launched, taken;    /* steps */
 	int bucket;             /* of each of them */
 	bool is_closed;         /* no step is added */
@@ -72,11 +72,11 @@ struct AtlasSession {
 	int32_t *free_pages;  /* [n_free_pages] a stack */
 	int n_free_pages;
 	int n_as_needed;      /* sequences whose pages are */
-	int grow;             /* positions that such a sequence takes pages for besides those of the next step */
+	int grow;             /* positions beyond the next step that such a sequence takes pages for */
 	int64_t n_aside, n_set_aside; /* pages whose bytes the host has; sequences that were set aside so far */
 	int64_t next_ticket;
 	Flight flight;
-	bool has_strays;      /* steps or copies are on their way that nothing waits for */
+	bool has_strays;      /* steps or copies are in flight that nothing waits for */
 	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
 	int64_t n_drafts, n_accepted; /* of the steps handed out */
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
@@ -100,7 +100,7 @@ AtlasStatus session_check(AtlasSession *s);
 AtlasStatus session_failed(AtlasSession *s, AtlasStatus status);
 /* After it the inputs in io may be written and everything launched is done. */
 AtlasStatus session_wait(AtlasSession *s);
-/* One step and its end, when all that is on its way is done: `step` among the inputs is every step's. */
+/* One step and its end, after all that is in flight: `step` among the inputs is every step's. */
 AtlasStatus session_run(AtlasSession *s, const StepSize *size);
 
 /* session_request.c: ATLAS_CONTEXT and ATLAS_TOKEN of the tokens [n] of a sequence. */
@@ -111,10 +111,10 @@ AtlasStatus session_check_tokens(AtlasSession *s, const int32_t *tokens, int n);
 /* A free slot with pages for its positions, or as needed, its state reset on the device. */
 AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot);
 void session_free_slot(AtlasSession *s, int slot);
-/* Before a step, while no result is on its way: each sequence that has answers to come gets pages for a step, for which
+/* Before a step, while no result is in flight: each sequence that has answers to come gets pages for a step, for which
  * younger ones are set aside, and those that were set aside come back, as far as there are pages. */
 AtlasStatus session_share_pages(AtlasSession *s);
-/* Pages for so many more steps, all on their way counted, of each sequence of the flight; *steps: as many as there are
+/* Pages for `steps` more steps, those in flight included, of each sequence of the flight; *steps: as many as there are
  * pages for. */
 AtlasStatus session_grow_flight(AtlasSession *s, int *steps);
 /* Is it one that steps of answers are for now: with answers to come, and pages for one? */
@@ -124,12 +124,12 @@ bool session_can_run(const AtlasSession *s, const Sequence *q);
 
 /* The waiting slot that comes first of those with a ticket above `after`, or -1. */
 int session_next_waiting(const AtlasSession *s, int64_t after);
-/* Of the `left` tokens of a prompt, those of a step with room for so many rows: all, or whole cells of the grid on
+/* Of the `left` tokens of a prompt, those of a step with `room` free rows: all, or whole cells of the grid on
  * which prompts are cut. What was read before ended on it. */
 int session_whole_cells(const AtlasSession *s, int left, int room);
 /* Appends tokens [from, from + count) of the n of a slot's sequence as one segment. */
 void session_add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int n, int from, int count);
-/* The next chunk of waiting prompts, while no token is on its way. events [outs]; *n of them are written. */
+/* The next chunk of waiting prompts, while no token is in flight. events [outs]; *n of them are written. */
 AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n);
 
 /* session_flight.c */
@@ -138,13 +138,13 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n);
 bool session_is_running(const AtlasSession *s);
 
 static inline bool session_has_results(const AtlasSession *s) { return s->flight.taken < s->flight.launched; }
-/* All sequences that can run, when no step is on its way. */
+/* All sequences that can run, when no step is in flight. */
 AtlasStatus session_begin_flight(AtlasSession *s);
 AtlasStatus session_add_steps(AtlasSession *s);
-/* The results of the oldest step on its way; none when atlas_wake is called before they are there. */
+/* The results of the oldest step in flight; none when atlas_wake is called before they are there. */
 AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n);
 /* The next token of the slot's sequence, which should be there, into events[i]; `row` of the step's logits is its own.
- * *more: the token behind it is of the same step. */
+ * *more: the token after it is of the same step. */
 AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *events, int i, bool *more);
 /* A flight without sequences has no results. Its steps may still run. */
 void session_leave_flight(AtlasSession *s, int slot);

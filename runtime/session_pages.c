@@ -6,14 +6,14 @@
  *
  * When there is no page for the next step of a sequence, the youngest of those as needed is set aside: the bytes of its
  * pages go to memory of the host, its pages to others; its slot stays, and in it lengths, random state and recurrent
- * states. The bytes come back into whatever pages are free then, so nothing that is computed changes. Who is set aside
- * and comes back goes by age alone: the oldest as needed always has its pages or waits only for sequences that have
- * theirs for life, and nothing new starts while one waits. So each makes its tokens some day, whatever the others do.
+ * states. The bytes come back into any free pages, so no result changes. Which sequence is set aside
+ * or comes back depends on age alone: the oldest as needed always has its pages or waits only for sequences that have
+ * theirs for life, and nothing new starts while one waits. So each makes progress, whatever the others do.
  * Sequences come back, and new ones start, only where those that grow have room for a while: else they would go at
  * once.
  *
  * The page table's rows are on the device; entries are added by copies on the stream of the steps, so that decode steps
- * on their way are no obstacle.
+ * in flight need not end first.
  */
 #include "artifacts/seconds.h"
 #include "runtime/session_handle.h"
@@ -48,7 +48,7 @@ void session_free_slot(AtlasSession *s, int slot)
 	*q = (Sequence){.pages = q->pages};
 }
 
-/* Takes n free pages, and writes them down where the device looks for them. */
+/* Takes n free pages, and enters them in the page table of the device. */
 static void take_pages(AtlasSession *s, int slot, int n)
 {
 	Sequence *q = &s->slots[slot];
@@ -167,7 +167,7 @@ bool session_can_run(const AtlasSession *s, const Sequence *q)
 	return q->state == RUNNING && !q->is_aside && steps_held(s, q) > 0;
 }
 
-/* Takes pages for so many steps, or as many as there are; some more where there are many. */
+/* Takes pages for `steps` steps, or as many as there are; some more where there are many. */
 static AtlasStatus grow(AtlasSession *s, int slot, int steps)
 {
 	Sequence *q = &s->slots[slot];

@@ -1,4 +1,4 @@
-/* session_top.c - the most probable tokens beside each one that was drawn.
+/* session_top.c - the most probable tokens besides each one that was drawn.
  *
  * After a step its logits are where the device left them, with penalties and without bias: the rows of events whose
  * sequence asked are read, and the largest of each are chosen here. Steps in which no sequence asks cost nothing.

@@ -34,7 +34,7 @@ static AtlasStatus trace_chunk(AtlasSession *s, const StepSize *size, int pos, S
 	return status == ATLAS_OK || status == ATLAS_STOPPED ? status : session_failed(s, status);
 }
 
-/* Makes the rows from `first` on the outs of the step, `most` of them if there are so many; returns the row behind. */
+/* Makes the rows from `first` on the outs of the step, `most` of them at most; returns the row after them. */
 static int add_outs(StepIo *io, StepSize *size, int first, int most)
 {
 	size->outs = size->rows - first < most ? size->rows - first : most;

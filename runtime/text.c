@@ -1,4 +1,4 @@
-/* text.c - the tokenizer behind atlas.h: statuses for its errors, streams on the heap. */
+/* text.c - the tokenizer of atlas.h: statuses for its errors, streams on the heap. */
 #include "runtime/plan_handle.h"
 #include "runtime/text/stops.h"
 #include "runtime/text/tokenizer.h"

@@ -2,7 +2,7 @@
  *
  * Nothing a template says is taken on trust: the op decides which operands exist, in which role and with how
  * many dims; the contract decides which names a formula may use; the code must use what the contract declares. Every
- * offence is reported where it stands, and all of them before giving up.
+ * offence is reported at its own place, and all of them before giving up.
  *
  * Dims are names of the template's own. They are compared with the op's row in ops.h by consistency: two places
  * that ops.h gives one name must have one name here. That is what catches N and K swapped.
@@ -27,7 +27,7 @@ typedef struct Declared {
 	const char *name;
 	NameKind kind;
 	Loc at;
-	bool is_used; /* of a dim: stands alone in a shape that is always there */
+	bool is_used; /* of a dim: is alone in a shape that is always there */
 } Declared;
 
 typedef struct Check {
@@ -259,7 +259,7 @@ static void read_tunable(Check *c, const Clause *cl)
 	}
 }
 
-/* Words that stand once, in order of the list of what is missing. */
+/* Words that occur once, in order of the list of what is missing. */
 typedef enum Once { KERNEL_, ARCH_, NUMERICS_, MATRIX_, GRID_, BLOCK_, SMEM_, READS_, WRITES_, FLOPS_,
 	PIECES_, RATE_, EARLY_, N_ONCE } Once;
 static const struct { const char *word, *macro; bool may_lack; } once[N_ONCE] = {
@@ -489,7 +489,7 @@ static void check_field_dtype(Check *c, const RawField *f)
 		fail_at(&c->g->diags, A0903, f->at, "%s: %s is neither a dtype nor a DTYPES variable", f->name, name);
 }
 
-/* A map of an operand stands beside the operand's own field, before or behind it. */
+/* A map of an operand is next to the operand's own field, before or after it. */
 static void check_map(Check *c, const RawField *f)
 {
 	Diags *d = &c->g->diags;

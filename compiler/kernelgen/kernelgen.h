@@ -65,7 +65,7 @@ const char *libclang_text(Gen *g); /* libclang's version: "19.1.7" */
 bool has_name(const Names *names, const char *name);
 /* Checks everything and, if nothing is wrong, appends a row to g->templates. */
 void check_contract(Gen *g, const RawTemplate *raw);
-/* Writes the table beside `path` and renames; sorts g->templates and g->sources by name. */
+/* Writes the table to a temporary name next to `path` and renames; sorts g->templates and g->sources by name. */
 bool write_table(Gen *g, const char *path);
 
 #endif

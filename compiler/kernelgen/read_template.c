@@ -5,7 +5,7 @@
  * libclang from 14 to 19 reads it alike, and it takes milliseconds. The target makes inline PTX legal.
  *
  * After an error libclang goes on with types it made up, so any error ends the reading of this file. Locations
- * are expansion locations: where the contract word stands, not where its macro was defined. The walk relies on
+ * are expansion locations: where the contract word is, not where its macro was defined. The walk relies on
  * attributes and names only: versions differ in the order of attributes and in the kind of `extern "C"`.
  *
  * Templates of one family share their code in an include, so "the kernel uses this argument" must not be
@@ -311,7 +311,7 @@ static void add_file(CXFile file, CXSourceLocation *stack, unsigned depth, CXCli
 	for (int j = 0; j < w->raw->sources.n; j++)
 		if (w->raw->sources.at[j] == i)
 			return;
-	/* Insert by name behind the file itself, which comes first. */
+	/* Insert by name after the file itself, which comes first. */
 	*vec_push(&w->g->arena, &w->raw->sources) = i;
 	int *s = w->raw->sources.at;
 	const Source *all = w->g->sources.at;

@@ -1,4 +1,4 @@
-/* bench.h - atlas bench: how fast a plan runs, beside how fast the same GPU could run it.
+/* bench.h - atlas bench: how fast a plan runs, compared with how fast the same GPU could run it.
  *
  * A row is one measurement. Its bound is the time that the GPU needs at least, by what the row must read and multiply
  * and by two rates measured in the same run: reading memory, and a large product by the plan's own kernel.
@@ -158,7 +158,7 @@ double bench_experts(const Bench *b, const Experts *e, bool is_head, int rows);
 
 /* bench_speculate.c: steps that draft and verify --------------------------------------------------------- */
 
-enum { BENCH_WARM_STEPS = 16, BENCH_SLACK = 48 /* tokens that may be on their way when a row ends */ };
+enum { BENCH_WARM_STEPS = 16, BENCH_SLACK = 48 /* tokens that may be in flight when a row ends */ };
 /* A row: ms [reps] of a step. *ended = a sequence came to its end. */
 int bench_time_speculate(Bench *b, BenchRow *row, int prompt, int reps, double *ms, bool *ended);
 /* What the two phases of a step of the row must do, `mean` positions before it; *nodes: their launches. */

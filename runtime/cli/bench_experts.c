@@ -1,9 +1,9 @@
 /* bench_experts.c - how many experts a step really reads.
  *
  * A step reads the weights of each expert that some of its rows chose, once; how many these are only the routing knows.
- * So right before and right behind the measured steps of a row, the clock standing, a few steps of the very same
- * sequences halt behind each launch that routes, and the ids that it wrote are counted: on a GPU by the halts of atlas
- * verify, on the reference device, where each tensor has a place of its own, behind the step. Kernels, inputs and
+ * So right before and right after the measured steps of a row, outside of its time, a few steps of the very same
+ * sequences halt after each launch that routes, and the ids that it wrote are counted: on a GPU by the halts of atlas
+ * verify, on the reference device, where each tensor has a place of its own, after the step. Kernels, inputs and
  * tokens are those of any other step. Rows in use alone count. Prompts are looked at in one more of the same length.
  */
 #include "runtime/cli/bench.h"

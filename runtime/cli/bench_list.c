@@ -1,16 +1,16 @@
 /* bench_list.c - which rows there are: those a plan has by default, and any that --only names.
  *
  * Without --only: prompts and contexts that everybody compares, larger ones where the plan's context has room, and for
- * each the numbers of sequences that the plan's slots and buckets suggest. A name of --only stands for itself, whatever
+ * each the numbers of sequences that the plan's slots and buckets suggest. A name of --only selects itself, whatever
  * its numbers; the start of a name, numbers whole, for all rows of the default that start so; "tg128@32768" for all
- * numbers of sequences behind that context.
+ * numbers of sequences after that context.
  */
 #include "runtime/cli/bench.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS_DEFAULT = 128, MOST_BEHIND = 1 << 20 /* tokens behind all sequences of a default row */, MOST_DIGITS = 7,
+enum { TOKENS_DEFAULT = 128, MOST_BEFORE = 1 << 20 /* tokens of contexts, all sequences */, MOST_DIGITS = 7,
 	MAX_STREAMS = 64 /* numbers of sequences of a context */ };
 
 static const int prompts[] = {512, 2048, 8192}, contexts[] = {0, 4096, 16384};
@@ -93,7 +93,7 @@ static void offer(Listing *l, RowKind kind, int tokens, int context, int batch)
 static void offer_context(Listing *l, RowKind kind, int context)
 {
 	for (int i = 0; i < l->n_streams; i++)
-		if ((int64_t)context * l->streams[i] <= MOST_BEHIND)
+		if ((int64_t)context * l->streams[i] <= MOST_BEFORE)
 			offer(l, kind, l->tokens, context, l->streams[i]);
 }
 
@@ -102,12 +102,12 @@ static void offer_default(Listing *l)
 	const int64_t room = l->b->info.max_context;
 	for (int i = 0; i < COUNT(prompts); i++)
 		offer(l, ROW_PREFILL, prompts[i], 0, 1);
-	for (int64_t n = 32768; n <= room && n <= MOST_BEHIND; n *= 2)
+	for (int64_t n = 32768; n <= room && n <= MOST_BEFORE; n *= 2)
 		offer(l, ROW_PREFILL, (int)n, 0, 1);
 	for (int kind = ROW_DECODE; kind <= (l->speculates ? ROW_SPECULATE : ROW_DECODE); kind++) {
 		for (int i = 0; i < COUNT(contexts); i++)
 			offer_context(l, (RowKind)kind, contexts[i]);
-		for (int64_t n = 32768; n < room && n <= MOST_BEHIND; n *= 2)
+		for (int64_t n = 32768; n < room && n <= MOST_BEFORE; n *= 2)
 			offer_context(l, (RowKind)kind, (int)n);
 	}
 }

@@ -171,7 +171,7 @@ static void skip(BenchRow *row, const char *fmt, ...)
 	va_end(list);
 }
 
-/* Does the plan hold so many sequences of so many positions? */
+/* Does the plan hold `batch` sequences of `positions` positions? */
 static bool fits(const Bench *b, BenchRow *row, int batch, int positions)
 {
 	int64_t pages = (int64_t)batch * ((positions + b->info.page - 1) / b->info.page);
@@ -234,7 +234,7 @@ static int time_decode(Bench *b, BenchRow *row, int prompt, bool *ended)
 		code = bench_steps(b, row->batch, 1 + BENCH_WARM_STEPS, ended);
 	if (!code && !*ended)
 		code = bench_sample_flight(b, row, ended);
-	if (!code && !*ended && sampled) /* steps on their way again, before the clock runs */
+	if (!code && !*ended && sampled) /* steps are in flight again before the clock starts */
 		code = bench_steps(b, row->batch, BENCH_WARM_STEPS, ended);
 	for (int i = 0; i < reps && !code && !*ended; i++) {
 		double start = cli_seconds();

@@ -1,4 +1,4 @@
-/* certificate_of.c - the certificate beside a plan, for who will not run or accept a plan without one. */
+/* certificate_of.c - the certificate next to a plan, for --require-certified and policies. */
 #include "runtime/cli/certify.h"
 #include "runtime/plan_handle.h"
 #include "runtime/session.h"

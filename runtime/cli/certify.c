@@ -2,7 +2,7 @@
  *
  * A session of the GPU runs steps in every bucket of every phase, a few rows each, while measure.c looks at each
  * launch; then a prompt goes through the GPU and through the reference device, and their layers are compared. What came
- * of it is written beside the plan, with its verdict, in place of what was there: a certificate that does not hold is
+ * of it is written next to the plan, with its verdict, in place of what was there: a certificate that does not hold is
  * better than one of yesterday.
  */
 #include "runtime/cli/certify.h"
@@ -30,7 +30,7 @@ static const Graph *graph_of(const Work *w) { return &w->plan->artifact.graph; }
 
 static int short_of_memory(const Work *w) { return cli_say(w->args, EXIT_ENVIRONMENT, "no memory to measure with"); }
 
-/* Ids without a meaning, the same ones for each plan of the vocabulary and page; some stand in a second page. */
+/* Ids without a meaning, the same ones for each plan of the vocabulary and page; some are in a second page. */
 static int make_prompt(Work *w, const Tokens *tokens)
 {
 	const Graph *g = graph_of(w);

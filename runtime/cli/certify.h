@@ -22,7 +22,7 @@ void measure_end(Measure *m); /* NULL is fine. The device must still be open */
  * prompt; n 0 = made-up ids. */
 int certify_plan(const Args *args, const AtlasPlan *plan, const Driver *driver, const Tokens *tokens);
 
-/* certificate_of.c: the certificate beside a plan -------------------------------------------------------- */
+/* certificate_of.c: the certificate next to a plan ------------------------------------------------------- */
 
 /* PLAN.cert, read, of this plan and within its limits; for capability major.minor unless major is 0; by a key of
  * args->trust if there is one. 0, or EXIT_INTEGRITY and why not. */

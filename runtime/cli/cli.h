@@ -45,7 +45,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *color;  /* "always", "never"; NULL or "auto" = on a terminal */
 	const char *hashes; /* full, lazy, off; NULL = the verb's own */
 	const char *compare; /* an earlier result of bench --json */
-	char *const *words; int n_words; /* behind the verb, as they were given */
+	char *const *words; int n_words; /* after the verb, as they were given */
 	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
 	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file;
 	int steps;
@@ -145,7 +145,7 @@ bool cli_parse_bytes(const char *text, int64_t *bytes); /* memory_parse */
 /* Files that are written (cli_output.c). 0, or the exit code after the failure was printed. */
 /* Before the work: may a file of that name be made or replaced? */
 int cli_check_output(const Args *args, const char *path);
-/* Calls `write`, whose failures the stream remembers, and puts the file there: under a temporary name beside it,
+/* Calls `write`, whose failures the stream remembers, and puts the file there: under a temporary name next to it,
  * synced, renamed, so that there is a whole file or what was there before. path: NULL = stdout. */
 typedef void WriteFn(const void *what, FILE *out);
 int cli_write_file(const Args *args, const char *path, WriteFn *write, const void *what);

@@ -49,7 +49,7 @@ typedef struct Opt {
 	const char *name;
 	char letter; /* 0 = none */
 	unsigned verbs;
-	const char *value, *help; /* what stands for the value in the help; NULL = there is none */
+	const char *value, *help; /* what the help calls the value; NULL = there is none */
 	Kind kind;
 	size_t at; /* of the field in Args */
 	double low, high; /* INTEGER, NUMBER: inclusive */

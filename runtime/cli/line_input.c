@@ -1,6 +1,6 @@
 /* line_input.c - lines from a terminal by libedit, from a pipe by read.
  *
- * Signals are held while the program runs, so a read may not wait for ever: both readers look for signals several
+ * Signals are held while the program runs, so a read may not block: both readers look for signals several
  * times a second. In a terminal, Ctrl-C is a key while a line is typed; while an answer runs it is a signal again. The
  * terminal is UTF-8 whatever the environment says of a locale.
  */

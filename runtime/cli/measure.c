@@ -1,4 +1,4 @@
-/* measure.c - each launch of a step beside the reference function of its op.
+/* measure.c - each launch of a step compared with the reference function of its op.
  *
  * The step halts before and after every launch. Before it, all operands are copied to the host; after it, those
  * that it writes are copied again. The reference function gets the operands as they were before, so its result is what
@@ -18,7 +18,7 @@
 
 enum {
 	ENOUGH = 256, /* elements for a mean to mean something */
-	MOST_TIES = 8 /* one choice in so many may be another one */
+	MOST_TIES = 8 /* one choice in this number may be another one */
 };
 
 typedef struct Held { /* an operand of the launch that is under way */

@@ -376,7 +376,7 @@ void policy_json(const Policy *policy, const Violations *v, FILE *out)
 	fputs("]}\n", out);
 }
 
-/* A path as a URI reference: what RFC 3986 does not let stand is a % and two digits. */
+/* A path as a URI reference: what RFC 3986 does not allow is written as % and two digits. */
 static void put_uri(const char *path, FILE *out)
 {
 	fputc('"', out);

@@ -33,7 +33,7 @@ static bool wrong(Line *l, int column, const char *fmt, ...)
 
 /* Places ------------------------------------------------------------ */
 
-/* The byte behind a string that begins at `at`; jansson has seen that it ends. */
+/* The byte after a string that begins at `at`; jansson has seen that it ends. */
 static size_t end_of_string(const Line *l, size_t at)
 {
 	for (at++; at < l->n && l->text[at] != '"'; at++)

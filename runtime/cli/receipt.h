@@ -1,8 +1,8 @@
-/* receipt.h - what a GPU really ran, beside the plan: for atlas receipt and atlas memory.
+/* receipt.h - what a GPU really ran, compared with the plan: for atlas receipt and atlas memory.
  *
  * A Watch observes a session from its opening. It compares every kernel node of the graphs with the plan's launch, as
  * the driver reports it, and writes down which steps were put on the stream. A Listener has CUPTI report each kernel
- * that ran, with the time at which it started. receipt_match lays the two beside each other.
+ * that ran, with the time at which it started. receipt_match compares the two.
  */
 #ifndef ATLAS_RECEIPT_H
 #define ATLAS_RECEIPT_H

@@ -1,4 +1,4 @@
-/* receipt_buckets.c - steps of every bucket of a plan, for who watches them. */
+/* receipt_buckets.c - steps of every bucket of a plan, for observers. */
 #include "runtime/cli/cli.h"
 #include "runtime/cli/receipt.h"
 #include "runtime/cuda.h"

@@ -1,7 +1,7 @@
 /* receipt_cupti.c - kernels that ran, from CUPTI's activity records.
  *
  * The declarations are our own, as those of the driver: the first 112 bytes of a kernel's record have been the same
- * since CUDA 9, and nothing behind them is read. CUPTI calls back without any pointer of ours, from a thread of its
+ * since CUDA 9, and nothing after them is read. CUPTI calls back without any pointer of ours, from a thread of its
  * own: `listening` is the one mutable object of file scope that the tree has (scripts/check_globals.sh).
  */
 #include "runtime/cli/receipt.h"

@@ -2,7 +2,7 @@
  *
  * What is to be timed becomes a graph, so that launching it costs the host one call whatever it holds. The stream
  * then gets: the long read of the probe phase, a first event, the graph, a second event. The read keeps the GPU busy
- * for longer than the host needs to queue the rest, and leaves nothing of anybody in the L2 cache; for a warm cache
+ * for longer than the host needs to queue the rest, and leaves nothing else in the L2 cache; for a warm cache
  * the graph runs once more before the first event.
  */
 #include "runtime/cli/time_launch.h"

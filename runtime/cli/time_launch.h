@@ -1,6 +1,6 @@
 /* time_launch.h - how long launches take on the GPU of an open device: the clock of `atlas bench` and `atlas tune`.
  *
- * A timer works beside a session, between its steps, on the device's own stream and on the plan's own buffers: they
+ * A timer works next to a session, between its steps, on the device's own stream and on the plan's own buffers: they
  * hold what the last step left, so that a launch timed there finds real numbers and legal indices. A time is the
  * median of several graph launches between two events, that of the launches alone: the host has queued all of it while
  * the GPU still reads the probe arena, which also empties the L2 cache. Every time holds the share of the events and of
@@ -20,7 +20,7 @@ typedef struct LaunchTimer LaunchTimer;
 /* Takes the probe arena of the plan (about 1 GiB) on the device and fills it with random numbers. `device` must outlive
  * the timer. *timer is NULL on failure and error says why.
  *   ATLAS_UNSUPPORTED    the device is no GPU, or the plan has no probe phase
- *   ATLAS_DEVICE_MEMORY  the arena does not fit beside the session */
+ *   ATLAS_DEVICE_MEMORY  the arena does not fit next to the session */
 AtlasStatus timer_open(Device *device, LaunchTimer **timer, AtlasError *error);
 void timer_close(LaunchTimer *timer); /* NULL is fine */
 const AtlasError *timer_error(const LaunchTimer *timer);

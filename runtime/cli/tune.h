@@ -23,7 +23,7 @@ void tune_rule(const Graph *g, const Phase *p, const Buf *b, int turn, void *hos
 
 typedef struct Tuner Tuner;
 
-/* Takes memory for the largest trial beside the timer's own and fills it with random numbers. *tuner is NULL on
+/* Takes memory for the largest trial, in addition to the timer's, and fills it with random numbers. *tuner is NULL on
  * failure, and timer_error says why. `wanted` [set->n_kernels] are the trials to come. */
 AtlasStatus tune_start(LaunchTimer *timer, const Graph *g, const TargetPlan *set, const bool *wanted, Tuner **tuner);
 void tune_end(Tuner *t); /* NULL is fine */

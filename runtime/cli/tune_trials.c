@@ -1,4 +1,4 @@
-/* tune_trials.c - time one kernel the way it runs in a step: behind another launch, on cold weights.
+/* tune_trials.c - time one kernel the way it runs in a step: after another launch, on cold weights.
  *
  * A launch alone, with the stream idle before it, shows what starting it costs; in a step most of that is hidden
  * behind the launch before, and kernels that prefetch their weights hide more. So a trial is a chain of launches of one

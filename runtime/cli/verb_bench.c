@@ -1,7 +1,7 @@
 /* verb_bench.c - atlas bench: the order of things.
  *
  * The start is measured first, since a process starts once. Then the bounds, the rows, the launches one by one, and
- * the bounds again: what differs between the two is the card's mood, and no row is better than its bound by it.
+ * the bounds again: the two differ as the card's clocks do, and no row is better than its bound because of it.
  */
 #include "runtime/cli/bench.h"
 #include "runtime/cuda.h"
@@ -117,7 +117,7 @@ static int measure(Bench *b)
 	return code;
 }
 
-/* Of an option's value: NULL stands for stdout. */
+/* Of an option's value: NULL is stdout. */
 static const char *file_of(const char *value) { return strcmp(value, "-") == 0 ? NULL : value; }
 
 static void note_run(Bench *b)

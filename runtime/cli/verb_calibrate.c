@@ -60,7 +60,7 @@ static int find_layers(const Args *args, const Graph *g, Calibration *c)
 		return cli_say(args, EXIT_ENVIRONMENT, "no memory for %d layers", g->n_layers);
 	for (int i = 0; i < g->n_ops; i++) {
 		const GraphOp *op = &g->ops[i];
-		/* a drafting head, which is behind the layers, keeps its cache in bf16 */
+		/* a drafting head, which is after the layers, keeps its cache in bf16 */
 		if (op->kind != OP_kv_write || op->layer >= g->n_layers || c->n_layers == g->n_layers)
 			continue;
 		const Tensor *kv = &g->tensors[op->operands[op_operand(OP_kv_write, "kv")]];

@@ -1,4 +1,4 @@
-/* verb_memory.c - atlas memory: what a plan takes of a device, item by item, beside what it took.
+/* verb_memory.c - atlas memory: what a plan takes of a device, item by item, and what it took.
  *
  * The prediction needs the plan alone. With a GPU a session is opened and every bucket run; measured is by how much the
  * device's free memory fell since the driver's context was there. Another program on the same GPU would spoil that.
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Bucket { const char *phase; int rows; int64_t bytes; } Bucket; /* bytes: measured behind it */
+typedef struct Bucket { const char *phase; int rows; int64_t bytes; } Bucket; /* bytes: measured after it */
 enum { MAX_BUCKETS = 64 };
 
 typedef struct Ledger {

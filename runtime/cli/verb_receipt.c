@@ -1,4 +1,4 @@
-/* verb_receipt.c - atlas receipt: what the GPU ran, beside what the plan lists.
+/* verb_receipt.c - atlas receipt: what the GPU ran, compared with what the plan lists.
  *
  * Every bucket is filled and run for some steps. All nodes of all graphs are read back from the driver as the session
  * opens, and CUPTI lists each kernel that ran, in the order in which they started. The receipt compares both with
@@ -108,7 +108,7 @@ static void put_document(const Receipt *r, FILE *out)
 
 typedef struct Document { char *text; size_t n; uint8_t sha256[32]; } Document;
 
-/* The last member is the hash of all that stands before its comma. */
+/* The last member is the hash of all bytes before its comma. */
 static bool make_document(const Receipt *r, Document *d)
 {
 	FILE *f = open_memstream(&d->text, &d->n);
@@ -180,7 +180,7 @@ static int run(Receipt *r)
 	snprintf(r->device, sizeof r->device, "%s", info.device_name);
 	code = receipt_run_buckets(args, r->session, &r->plan->artifact.graph, r->watch.plan,
 		args->steps > 0 ? args->steps : 8, NULL, NULL);
-	atlas_session_close(r->session); /* steps that were on their way are done */
+	atlas_session_close(r->session); /* steps that were in flight are done */
 	r->session = NULL;
 	if (r->watch.n_bad && code != EXIT_INTERRUPTED) /* a wrong kernel may well end in a fault: it is known already */
 		code = 0;

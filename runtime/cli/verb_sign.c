@@ -1,7 +1,7 @@
 /* verb_sign.c - atlas sign: put a signature into a plan that exists.
  *
  * All of the plan is checked first, weights too: who signs says that it is whole. What was signed stays as it is, since
- * signatures stand behind it and outside the root hash.
+ * signatures come after it and are outside the root hash.
  */
 #include "artifacts/sign.h"
 #include "runtime/cli/cli.h"

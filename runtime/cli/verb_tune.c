@@ -193,7 +193,7 @@ static void merge(Tune *t)
 		const Kernel *k = kernel_named(t, name);
 		add_template(&t->made, name, k ? k->source_sha256 : tuning_template(&t->old, name)->sha256);
 	}
-	tuning_sort(&t->made, &twice); /* a kernel stands once in a plan */
+	tuning_sort(&t->made, &twice); /* a kernel is listed once in a plan */
 }
 
 static void write_times(const void *what, FILE *out) { tuning_print(what, out); }

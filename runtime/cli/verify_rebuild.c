@@ -1,10 +1,10 @@
 /* verify_rebuild.c - atlas verify --rebuild: is the plan what its recorded inputs make?
  *
  * A plan records what it was made of: MODEL.toml, the options, the tools; of the checkpoint and of files of times,
- * scales and token ids it has hashes alone, so these are named. The compiler beside this command is run on them (it is
- * another program: `atlas` knows no NVRTC), into a folder beside the plan, and the two files are compared byte by byte.
+ * scales and token ids it has hashes alone, so these are named. atlasc, which is next to this command, is run on them
+ * (`atlas` knows no NVRTC), into a folder next to the plan, and the two files are compared byte by byte.
  * No cache of kernels is read, so that what others may have put there cannot be taken for what the compiler makes.
- * What is not the same is named by section, and by meaning as `atlas diff` does. Signatures stand behind the sections
+ * What is not the same is named by section, and by meaning as `atlas diff` does. Signatures come after the sections
  * and are not compared.
  */
 #include "runtime/cli/verify_rebuild.h"
@@ -101,7 +101,7 @@ static int find_compiler(Rebuild *r)
 
 static void write_text(const void *text, FILE *file) { fputs(text, file); }
 
-/* The folder with MODEL.toml as recorded and, beside it, the files that it names. */
+/* The folder with MODEL.toml as recorded and, next to it, the files that it names. */
 static int make_folder(Rebuild *r)
 {
 	const Args *args = r->args;

@@ -151,7 +151,7 @@ static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn
 	return ATLAS_OK;
 }
 
-/* The drafts before a verify step: a row for each slot of it. The rows of the verify step stand again afterwards. */
+/* The drafts before a verify step: a row for each slot of it. The rows of the verify step are restored afterwards. */
 static AtlasStatus execute_draft(CpuDevice *d, const StepSize *verify)
 {
 	const int per_slot = d->graph->verify_rows;
@@ -299,7 +299,7 @@ static bool size_tensors(CpuDevice *d, size_t *total)
 	return true;
 }
 
-/* Do the weights of a tensor lie one behind the other, as in an embedded arena? */
+/* Do the weights of a tensor lie one after the other, as in an embedded arena? */
 static bool lies_together(const Graph *g, const Tensor *t, const uint8_t *const *weights)
 {
 	for (int i = t->weight + 1; i < t->weight + t->n_weights; i++)

@@ -1,4 +1,4 @@
-/* pool.c - a barrier in front of each job and one behind it. */
+/* pool.c - a barrier before each job and one after it. */
 #include "runtime/cpu/pool.h"
 
 #include <pthread.h>

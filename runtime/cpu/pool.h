@@ -1,6 +1,6 @@
 /* pool.h - a few threads that run the parts of one job at a time; inside runtime/cpu only.
  *
- * The caller is the first worker. A job's parts are fixed, so who runs what never shows in a
+ * The caller is the first worker. A job's parts are fixed, so which thread runs what never shows in a
  * result.
  */
 #ifndef ATLAS_POOL_H

@@ -1,9 +1,9 @@
 /* ref_attention.c - paged keys and values, and attention over them.
  *
- * Position p of slot s stands in page page_table[s, p / PAGE], line p % PAGE. A row sees the
+ * Position p of slot s is in page page_table[s, p / PAGE], line p % PAGE. A row sees the
  * positions up to its own.
  *
- * A cache with kv_scale, or with kv_scale and kv_block, holds codes (ops.h). Here each stands as the number that it
+ * A cache with kv_scale, or with kv_scale and kv_block, holds codes (ops.h). Here each is kept as the number that it
  * is worth, in f32 like everything else: what is written has been through the format, what is read is multiplied by its
  * scales.
  */

@@ -4,7 +4,7 @@
 
 #include "artifacts/plan.h"
 
-/* Checks what the plan reader leaves to whoever executes a graph: element types, attributes, and
+/* Checks what the plan reader leaves to the executor of a graph: element types, attributes, and
  * that token ids are rows of the tables they index. The graph must have passed the reader. On
  * false, one sentence in `why`. */
 bool ref_check(const Graph *g, char *why, size_t why_bytes);

@@ -1,7 +1,7 @@
 /* ref_delta.c - layers that keep a state of fixed size instead of keys and values: Gated DeltaNet.
  *
- * A slot's state stands before the first of its rows in a step and after the last of them: a prompt may be read in
- * pieces of any length, or row by row, and the state goes through the same numbers. Rows of one slot stand in order of
+ * A slot's state is kept from the last of its rows in a step to the first in the next: a prompt may be read in
+ * pieces of any length, or row by row, and the state goes through the same numbers. Rows of one slot are in order of
  * position. Slots are zeroed when they are taken (zero_slots). A state of bf16 is rounded where a step ends, so then it
  * does matter where a prompt is cut.
  *
@@ -15,7 +15,7 @@
 
 static double silu(double x) { return x / (1 + exp(-x)); }
 
-/* A row behind those in `window` [TAPS, cols], the oldest first, which then holds it too. */
+/* A row after those in `window` [TAPS, cols], the oldest first, which then holds it too. */
 static void convolve(const RefCall *c, const float *x, float *window, float *y)
 {
 	const int64_t cols = ref_dim(c, "x", 1), taps = c->attrs.n_taps;
@@ -125,7 +125,7 @@ void ref_delta_rule(const RefCall *c)
 
 /* Versions ------------------------------------------------------------------------------------------------
  *
- * A verify step keeps what is behind each row of a slot: version j of its row j, so that the last accepted one is found
+ * A verify step keeps the state after each row of a slot: version j of its row j, so that the last accepted is found
  * again by its number. The slot's version, which the first row reads, may be one that the step writes itself: it goes
  * through the scratch. */
 

@@ -3,8 +3,8 @@
  * EXACTNESS. A draw depends on the seed, the position and the scores alone (the logits stage, ref_slots.c). So the step
  * draws in each of a slot's rows the very token that a decode step would have drawn there, if the tokens before it are
  * those that decode would have made; and a draft is accepted if and only if it is this token. What comes out is drawn
- * from the model's own probabilities whatever the head proposes, and where a row's scores do not depend on the rows
- * beside it, as here, it is the text of plain decoding, token for token, greedy or sampled. The head draws its drafts
+ * from the model's own probabilities whatever the head proposes, and where a row's scores do not depend on other rows
+ * of the step, as here, it is the text of plain decoding, token for token, greedy or sampled. The head draws its drafts
  * the same way, by the same random numbers, which makes them likelier to be met.
  */
 #include "artifacts/ring.h"

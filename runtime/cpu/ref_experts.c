@@ -2,7 +2,7 @@
  *
  * The router's probabilities are a softmax in float64 over the float32 logits, so a choice is decided by these alone;
  * equal ones go to the lowest id. An expert is a SwiGLU of three products. Its codes are converted a row at a time,
- * which is all the scratch there is, beside the hidden row.
+ * which is all the scratch there is besides the hidden row.
  */
 #include "runtime/cpu/ref_call.h"
 
@@ -74,7 +74,7 @@ static RefOperand as_matrices(const RefOperand *x)
 	return y;
 }
 
-/* The operand w with the scales that stand beside it; of the shared expert the size of blocks is its own. */
+/* The operand w with its scales; of the shared expert the size of blocks is its own. */
 static Matrices matrices(const RefCall *c, const char *w, int pieces)
 {
 	char scale[48], row_scale[48];
@@ -184,7 +184,7 @@ void ref_group_rows(const RefCall *c)
 		pair[n++] = -1;
 }
 
-/* The expert of pair p, or -1 when the row is in no use: from `expert`, or where p stands in the order. */
+/* The expert of pair p, or -1 when the row is in no use: from `expert`, or by the place of p in the order. */
 static int64_t expert_of(const RefCall *c, int64_t p, int64_t n_experts)
 {
 	if (op_operand(c->op, "expert") >= 0 && ref_has(c, "expert")) {

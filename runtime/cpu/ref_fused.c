@@ -1,4 +1,4 @@
-/* ref_fused.c - the fused ops, spelled out as the graph ops they stand for.
+/* ref_fused.c - the fused ops, spelled out as the graph ops they replace.
  *
  * A fused op has no meaning of its own: it is a sequence of graph ops with intermediates that
  * nothing else sees. Each function below lists that sequence; the intermediates lie in the call's
@@ -68,7 +68,7 @@ static RefOperand normed(Sequence *s, RefOperand x)
 	return n;
 }
 
-/* The linear whose weight is the operand `w`, with the scales that stand beside it. */
+/* The linear whose weight is the operand `w`, with its scales. */
 static void linear(Sequence *s, RefOperand x, const char *w, RefOperand bias, RefOperand y)
 {
 	char scale[32], row_scale[32];
@@ -241,7 +241,7 @@ static void gate_rows(Sequence *s)
 	RUN(s, OP_sigmoid_gate, x, columns(s, gates, gates.shape[1] - x.shape[1], x.shape[1]), arg(s, "y"));
 }
 
-/* All of an attention layer but the products before and behind, at these positions. */
+/* All of an attention layer but the products before and after, at these positions. */
 static void attend(Sequence *s, RefOperand row_pos)
 {
 	RefOperand o = arg(s, "o"), qkv = arg(s, "qkv"), q = temporary(s, o.shape[0], o.shape[1]), absent = {0};
@@ -269,7 +269,7 @@ static void attention_step(Sequence *s)
 	attend(s, row_pos);
 }
 
-/* What the drafts are does not matter to where they stand. */
+/* What the drafts are does not matter to where they are. */
 static void attention_verify(Sequence *s)
 {
 	const int64_t rows = arg(s, "row_slot").shape[0], slots = arg(s, "slot_len").shape[0];

@@ -43,7 +43,7 @@ struct RefCall {
 						attention and delta_rule and of the rows of experts; other ops do everything in
 						part 0 and nothing in the others. Calls of different parts may run at once,
 						each with its own scratch */
-	void (*inner)(void *ctx, const RefCall *call); /* who runs the graph ops that define a fused op, by threads
+	void (*inner)(void *ctx, const RefCall *call); /* runs the graph ops that define a fused op, by threads
 						perhaps; scratch is there for one part. NULL = ref_op */
 	void *inner_ctx;
 };

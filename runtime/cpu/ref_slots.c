@@ -10,7 +10,7 @@
  *      n = counts[s,v] mod 2^30 > 0: l = l - presence; l = l - frequency * n
  *  2 rules of the slot (ops.h), of one token each, for the draw alone: position = row_pos[t] + 1, the
  *    new token's; below the rule's position l = -inf, else, if its value is not 0, l = l + value in
- *    float32. What the logits were before comes back behind 5
+ *    float32. The logits as they were before are restored after 5
  *  3 temperature 0: the token is the largest l, the lowest id among equals. Otherwise
  *  4 z = l / temperature in float32, of which these stay:
  *      top_k > 0:  z >= the top_k-th largest, equals counted one by one

@@ -76,7 +76,7 @@ typedef struct EngineOptions {
 typedef struct Engine Engine;
 Engine *engine_open(const EngineOptions *options); /* NULL: no memory or thread. The session opens meanwhile */
 void engine_submit(Engine *e, Sequence *s);
-/* Its last event comes soon, CANCELLED or another that was on its way. */
+/* Its last event comes soon, CANCELLED or another that was in flight. */
 void engine_cancel(Engine *e, Sequence *s);
 void engine_close(Engine *e); /* cancels all, ends the thread and closes the session. NULL is fine */
 

@@ -10,7 +10,7 @@
  *
  * Two readers of one stream must never disagree on where a request ends. So what other servers repair is refused: a
  * line that ends without CR LF, a header that goes on in the next line, a space before a colon, two Content-Length, two
- * Host, Content-Length beside Transfer-Encoding, a coding other than chunked, a sign or 0x in a length, extensions of
+ * Host, Content-Length and Transfer-Encoding, a coding other than chunked, a sign or 0x in a length, extensions of
  * chunks, trailers. evhttp of libevent 2.1 takes most of these, which is why only its sockets and timers are used.
  * Knows no socket and no clock.
  */

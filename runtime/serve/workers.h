@@ -1,7 +1,7 @@
 /* workers.h - threads that do what would hold up the event loop, and the way back to it.
  *
  * A Job goes to a worker, which calls `work`, and then to the loop, which calls `done`. The engine posts jobs without
- * `work` straight to the loop. Jobs of one poster arrive in their order. A job belongs to whoever has it.
+ * `work` straight to the loop. Jobs of one poster arrive in their order. A job has one owner at a time.
  */
 #ifndef ATLAS_WORKERS_H
 #define ATLAS_WORKERS_H
@@ -16,7 +16,7 @@ struct Job {
 	void (*done)(Job *); /* in the loop's thread */
 };
 
-typedef struct Mail Mail; /* jobs on their way to the loop */
+typedef struct Mail Mail; /* jobs not handed to the loop yet */
 Mail *mail_open(struct event_base *base); /* NULL: no memory or descriptor */
 void mail_post(Mail *mail, Job *job);     /* any thread */
 void mail_close(Mail *mail);              /* after it delivered what was posted; NULL is fine */

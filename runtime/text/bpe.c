@@ -100,7 +100,7 @@ static void add_unknown(Encoder *e, Word *w)
 	w->unk = (uint32_t)h->unk_id;
 }
 
-/* Byte fallback of one code point. A waiting unknown token stays behind the bytes: that is how
+/* Byte fallback of one code point. A waiting unknown token comes after the bytes: that is how
  * the reference library orders them, too. */
 static bool add_bytes(Encoder *e, Word *w, const unsigned char *s, size_t n)
 {

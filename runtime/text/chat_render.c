@@ -2,7 +2,7 @@
  *
  * What the conversation holds is given as transformers' apply_chat_template gives it. Its strings are marked, but for
  * the roles of messages where they are ones that templates know: of them, templates make control tokens
- * ("<|" + role + "|>"), and nothing else than such a word can come in by them.
+ * ("<|" + role + "|>"), and only such a word can come in by them.
  */
 #include "runtime/text/chat_machine.h"
 

@@ -1,6 +1,6 @@
 /* chat_value.c - values of a chat template: their memory, and what Python does with any of them.
  *
- * Memory is bump-allocated and freed as a whole. Text lies in chunks of its own, beside as many bytes of marks: a
+ * Memory is bump-allocated and freed as a whole. Text lies in chunks of its own, with as many bytes of marks: a
  * string to which another is added grows where it lies if it was the last one made, so that a text that is put
  * together piece by piece costs what it is long.
  */

@@ -29,7 +29,7 @@ typedef struct Frame { /* where matching goes on when it fails: see program.c */
 	uint32_t pc, at, low;
 } Frame;
 
-typedef struct Symbol { /* of a word on its way through byte-pair encoding: see bpe.c */
+typedef struct Symbol { /* of a word during byte-pair encoding: see bpe.c */
 	uint32_t id, rank;
 	uint32_t prev, next;
 } Symbol;

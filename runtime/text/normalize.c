@@ -1,6 +1,6 @@
 /* normalize.c - the Unicode normal forms (UAX #15), with the tables of the compiled tokenizer.
  *
- * Text falls into segments: a code point that neither moves nor combines with what stands before
+ * Text falls into segments: a code point that neither moves nor combines with what comes before
  * it, and all that follows up to the next such. A segment of one code point that does not
  * decompose is copied; any other is decomposed, its marks are sorted by combining class, and for
  * NFC and NFKC composed again. A segment can be as long as the text (a million accents), so that
@@ -131,7 +131,7 @@ static uint32_t compose_pair(const Tok *t, uint32_t a, uint32_t b)
 static size_t compose(const Tok *t, uint32_t *points, size_t n)
 {
 	size_t out = 0, starter = SIZE_MAX;
-	int last = -1; /* class of what stands between the starter and here, -1 = nothing */
+	int last = -1; /* class of what is between the starter and here, -1 = nothing */
 	for (size_t i = 0; i < n; i++) {
 		int class = (int)(points[i] >> CLASS_SHIFT);
 		uint32_t both = 0;

@@ -57,7 +57,7 @@ static bool push_frame(Encoder *e, size_t *n, Frame f)
 	return true;
 }
 
-/* One test of a single code point at `at`; its length if it is as the instruction wants. */
+/* One test of a single code point at `at`; its length if the instruction matches it. */
 static size_t take_one(const Tok *t, const TokInstr *i, const unsigned char *text, size_t n, size_t at)
 {
 	uint32_t cp;

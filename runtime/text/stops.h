@@ -8,12 +8,12 @@
 #include <stddef.h>
 
 typedef struct Stops { /* zeroed = none: text goes through as it comes */
-	char *bytes;                     /* all stop strings, one behind the other */
+	char *bytes;                     /* all stop strings, one after the other */
 	size_t end[ATLAS_MAX_STOPS + 1]; /* string i is bytes[end[i], end[i + 1]) */
 	int n;
 	bool include;                    /* the one that matched is part of the text */
 	int matched;                     /* 1 + the one that did; 0 = none so far */
-	char *text; size_t n_text, cap;  /* what was handed out last, and what is held back behind it */
+	char *text; size_t n_text, cap;  /* what was handed out last, and what is held back after it */
 	size_t n_out;                    /* bytes of text that were handed out */
 } Stops;
 

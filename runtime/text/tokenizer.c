@@ -100,7 +100,7 @@ static bool in_span(const Encoder *e, int tree, size_t begin, size_t end)
 }
 
 /* Longest added token at text[at]; its length, 0 = none. With spans, the longest of those that may be there: what comes
- * after a span, which anybody may have written, takes no token from it. */
+ * after a span, which may be from a user, takes no token from it. */
 static size_t match_added(const Encoder *e, int tree, const unsigned char *text, size_t n, size_t at,
 	const TokAdded **added)
 {
@@ -215,7 +215,7 @@ static void put_span(Encoder *e, size_t begin, size_t end)
 }
 
 /* Where the spans of a text are in its normal form: what lies between two borders is as long as its own normal form. A
- * border before marks that are composed with what is before it moves behind them. */
+ * border before marks that are composed with what is before it moves after them. */
 static void map_spans(Encoder *e, const unsigned char *text, size_t n)
 {
 	const size_t from = (size_t)(text - e->whole), to = from + n;

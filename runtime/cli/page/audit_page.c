@@ -1,7 +1,7 @@
 /* audit_page.c - a plan as one page: what an auditor asks first, then every phase with its launches, then every
  * decision with its candidates.
  *
- * Layers of a phase whose launches are equal stand once, neighbours or not: a group, named by all of its layers.
+ * Layers of a phase whose launches are equal are listed once, neighbours or not: a group, named by all of its layers.
  * Fragments name things as atlas audit --why does, after the target: #sm_90a/decode[2], .../0, .../0/norm_linear, and
  * .../0/linear_residual/2 for the second such launch of a layer. Each layer of a group has its fragment.
  */

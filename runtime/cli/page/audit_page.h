@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* What the page says of the certificate beside the plan, which is no part of it. */
+/* What the page says of the certificate next to the plan, which is not part of it. */
 typedef enum CertificateState { CERTIFICATE_NONE, CERTIFICATE_HOLDS, CERTIFICATE_BROKEN } CertificateState;
 
 /* Equal plans and certificates make equal bytes. why: of CERTIFICATE_BROKEN. False when there is no memory for it. */
