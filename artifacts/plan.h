@@ -95,7 +95,7 @@ typedef enum Dtype {
 } Dtype;
 const char *dtype_name(Dtype d);
 int dtype_bytes(Dtype d);                 /* of one element; 0 where that is less than one */
-int64_t dtype_count(Dtype d, int64_t bytes); /* elements in so many bytes */
+int64_t dtype_count(Dtype d, int64_t bytes); /* elements in `bytes` bytes */
 int64_t dtype_span(Dtype d, int64_t n);   /* bytes of n elements in a row: 4-bit ones in pairs, n is even */
 double dtype_tolerance(Dtype d);
 bool dtype_from_name(const char *name, Dtype *out);        /* "bf16" */
@@ -184,7 +184,7 @@ typedef enum MadeAs {
 	MADE_E4M3_SCALES,  /* f32, of codes of e4m3: by blocks or rows, each another one */
 	MADE_E4M3_SCALE,   /* f32, all the same */
 	MADE_E2M1_SCALES,  /* e4m3 or e8m0, of codes of e2m1 by blocks */
-	MADE_E2M1_SCALE,   /* f32, all the same, beside the former in e4m3 */
+	MADE_E2M1_SCALE,   /* f32, all the same, with the former in e4m3 */
 	MADE_U4_SCALES,    /* f32z, of codes of u4 by groups */
 	MADE_COUNT
 } MadeAs;
@@ -316,7 +316,7 @@ typedef struct Launch {
  * codes of e4m3, or of e2m1 by e2m1, the same product of such. Sessions neither load nor run it. */
 typedef enum PhaseKind { PREFILL, DECODE, DRAFT, VERIFY, ACQUIRE, PROBE, PHASE_KINDS } PhaseKind;
 int phase_bit(PhaseKind p); /* PHASE_DECODE; 0 of PROBE */
-/* The tensor of a step's logits that the host may read behind it. Of a VERIFY step it has all rows, not outs alone. */
+/* The tensor of a step's logits that the host may read after it. Of a VERIFY step it has all rows, not outs alone. */
 const char *logits_name(PhaseKind p);
 const char *phase_name(PhaseKind p);
 
@@ -470,7 +470,7 @@ void artifact_free(Artifact *a);
  * MessagePack value; else false with the byte offset of the first offence and what it is. */
 bool msgpack_check(const uint8_t *bytes, size_t n, size_t *at, const char **what);
 
-/* Writer (plan_write.c, compiler only): to a temporary name beside `path`, fsync, rename. Copies
+/* Writer (plan_write.c, compiler only): to a temporary name next to `path`, fsync, rename. Copies
  * weights from `source` (called in order of offset; returns false on a read error, having said why). */
 typedef struct PlanBlob { const char *name; const void *bytes; size_t n; } PlanBlob;
 typedef struct WeightSource {

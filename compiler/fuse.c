@@ -1,11 +1,11 @@
 /* fuse.c - turn the graph into the launches-to-be of each phase and bucket.
  *
- * The ops of a phase stand in execution order, and what may be fused stands together. So a fusion is a row of
+ * The ops of a phase are in execution order, and what may be fused is adjacent. So a fusion is a row of
  * a table: the graph ops it covers, in order, and a function that checks the flow of data between them and
  * names the operands of the fused op. The first row that fits wins; an op that no row covers stays as it is.
  * A fusion is legal only if nothing else reads what disappears inside it.
  *
- * Several linears of one input become one (q, k, v): their weights stand one after the other in the weight
+ * Several linears of one input become one (q, k, v): their weights follow each other in the weight
  * arena, and their outputs are columns of one tensor. Where that cannot be done the reason is kept, since
  * usually a refusal follows: no kernel implements the op alone.
  *
@@ -134,7 +134,7 @@ static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *we
 
 static bool is_long_prompt(const Fuser *f) { return f->low->kind == PREFILL && f->low->rows > FEW_ROWS; }
 
-/* What rows of a product are: beside bf16, codes with scales of their own. */
+/* What rows of a product are: besides bf16, codes with scales of their own. */
 typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
 
 /* Does a template of this target multiply such rows of a long prompt as `product`, whose operand `weights` is the w of
@@ -229,7 +229,7 @@ static void read_rows(Fuser *f, LOp *op, int t)
 
 typedef enum NormPlace { INSIDE, APART, APART_AS_CODES, APART_AS_E2M1 } NormPlace;
 
-/* Do normed rows stand there already as this op behind the norm wants them? */
+/* Are there normed rows already, in the form that this op after the norm needs? */
 static bool is_written(const Fuser *f, int rows, NormPlace place)
 {
 	const Codes *codes = &f->codes[rows];
@@ -253,7 +253,7 @@ static void write_normed(Fuser *f, LOp *first, const GraphOp *norm, NormPlace pl
 	}
 }
 
-/* The op `kind` on the normed rows: with the norm inside, or behind a launch that writes them. */
+/* The op `kind` on the normed rows: with the norm inside, or after a launch that writes them. */
 static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace place)
 {
 	const OpKind firsts[] = {[INSIDE] = kind, [APART] = OP_norm_rows, [APART_AS_CODES] = OP_norm_rows_fp8,
@@ -326,7 +326,7 @@ static int norm_linear(Fuser *f, int i)
 	return 1 + all;
 }
 
-/* A linear at position i and an add behind it: its sum with what it is added to. */
+/* A linear at position i and an add after it: its sum with what it is added to. */
 static bool is_residual(const Fuser *f, int i)
 {
 	return i + 1 < f->n_ops && op_at(f, i)->kind == OP_linear && op_at(f, i + 1)->kind == OP_add &&
@@ -393,7 +393,7 @@ static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
 	return op;
 }
 
-/* Behind the layers, where a head that drafts begins with one. */
+/* After the layers, where a head that drafts begins with one. */
 static bool head_product(Fuser *f, int i)
 {
 	const GraphOp *lin = op_at(f, i);
@@ -450,7 +450,7 @@ static bool draw_from_head(Fuser *f, int i)
 typedef struct NewKeys {
 	const GraphOp *q_norm, *k_norm, *q_rope, *k_rope, *write;
 	int q, k, v;
-	bool is_gated; /* columns as wide as q stand behind v */
+	bool is_gated; /* columns as wide as q follow v */
 } NewKeys;
 
 /* q, k and v must be the three column ranges of one tensor: what norm_linear made of them. */
@@ -483,7 +483,7 @@ static bool new_keys(Fuser *f, int i, bool has_norm, NewKeys *n)
 	return true;
 }
 
-/* The gate of what new keys and their attention make: columns behind v. */
+/* The gate of what new keys and their attention make: columns after v. */
 static bool is_gate_of(Fuser *f, const NewKeys *n, const GraphOp *gate)
 {
 	const View *q = &f->views[n->q], *v = &f->views[n->v], *g = &f->views[operand(gate, "gate")];
@@ -576,7 +576,7 @@ static bool norm_attention_step(Fuser *f, int i) { return attention_step_at(f, i
 static bool gated_attention_step(Fuser *f, int i) { return attention_step_at(f, i, false, true); }
 static bool gated_norm_attention_step(Fuser *f, int i) { return attention_step_at(f, i, true, true); }
 
-/* A gate for each element, behind other columns of its tensor. */
+/* A gate for each element, after other columns of its tensor. */
 static bool gate_rows(Fuser *f, int i)
 {
 	const GraphOp *gate = op_at(f, i);
@@ -596,7 +596,7 @@ static bool gate_rows(Fuser *f, int i)
 
 /* Gated DeltaNet ------------------------------------------------------------------------------------ */
 
-/* The ops of a layer of it, from position i on, and where their operands stand: qkv and z in one tensor, b and a behind
+/* The ops of a layer of it, from position i on, and where their operands are: qkv and z in one tensor, b and a after
  * them or in a tensor of their own, `ba`. */
 typedef struct DeltaOps { const GraphOp *conv, *rule, *norm; int ba; } DeltaOps;
 

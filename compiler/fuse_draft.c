@@ -1,8 +1,8 @@
 /* fuse_draft.c - the launches around a head that drafts: its rows, what it reads, what it and a verify step draw.
  *
- * What stands before the head's first product (an embedded token and a row of the position before it, each normed, side
+ * What comes before the head's first product (an embedded token and a row of the position before it, each normed, side
  * by side) is one launch, with whatever makes these rows. Logits come as decode's do, with the best of each part of the
- * vocabulary beside them; the norm before them is made again where somebody else wants the normed rows as well, which
+ * vocabulary with them; the norm before them is made again where another op reads the normed rows as well, which
  * costs less than a launch. In draft and verify steps each row's logits are wanted: out_row names row t in place t.
  */
 #include "compiler/fuse.h"

@@ -1,4 +1,4 @@
-/* fuse_experts.c - the launches of a layer's experts: what stands behind its last norm.
+/* fuse_experts.c - the launches of a layer's experts: what follows its last norm.
  *
  * That is the router, the experts that a row chose, and the one that all rows go to. What chooses writes the normed
  * rows too. Few rows stream the experts they chose as they come, where their weights are of types that are streamed;
@@ -77,7 +77,7 @@ static bool expert_ops(Fuser *f, int i, bool has_shared, ExpertOps *e)
 	return shared_expert(f, e);
 }
 
-/* Tensors that stand between the launches of a layer's experts. */
+/* Tensors between the launches of a layer's experts. */
 typedef struct ExpertTensors { int share, h, pair, first, y; } ExpertTensors;
 
 static int layer_tensor(Fuser *f, const GraphOp *of, const char *name, Dtype dtype, int n_dims, const int64_t *shape)

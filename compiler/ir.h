@@ -374,7 +374,7 @@ typedef struct TargetWork { /* everything made for one target */
 	TargetPlan candidates; /* the same for the plan */
 } TargetWork;
 
-/* The times that pick-kernels goes by for one target. */
+/* The times that pick-kernels uses for one target. */
 typedef struct TargetTuning {
 	const char *file, *sha256; /* hash of its text, hexadecimal */
 	Tuning times;   /* in the compile's arena */
@@ -546,7 +546,7 @@ typedef struct Product { int w, scale, row_scale; /* tensors, -1 = absent */ int
  * first the weights, then block scales, then row scales. Errors as of g_weight. */
 void g_products(Compile *c, int n, const char *const *modules, const int64_t *rows, int64_t cols, Product *out);
 /* The same where a weight is put together: rows [first, first + n) of modules that have `of` rows, in order, all in one
- * format. experts > 0: rows are those of so many matrices, and the tensor has three dims. is_fused: the one module is
+ * format. experts > 0: rows are those of that many matrices, and the tensor has three dims. is_fused: the one module is
  * a tensor of that very name and three dims, its scales one of that name and "_scale_inv". */
 typedef struct Piece { const char *module; int64_t of, first, n; } Piece;
 typedef struct ProductSpec {
@@ -584,7 +584,7 @@ const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
 /* A whole decoder: embedding, layers, final norm, head, sampling, what follows it, acquire. prefix: "model". */
 void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, g_behind_fn *behind,
 	const void *traits);
-/* Before all tensors: a head drafts, so many rows of a slot are verified in a step. */
+/* Before all tensors: a head drafts; how many rows of a slot a step verifies. */
 void g_speculate(Compile *c, int verify_rows);
 int g_weight_of(Compile *c, const char *name, int n_dims, const int64_t *shape); /* the same, of any dims */
 int g_slot_state(Compile *c, const char *name, Dtype dtype, int64_t cols); /* [slots, cols], zeroed at acquire */

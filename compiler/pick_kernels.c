@@ -31,7 +31,7 @@ enum {
 typedef struct Env { /* constants known so far, with their values */
 	ExprName names[MAX_NAMES];
 	int n;
-	int n_macros; /* the first of them become macros of the kernel; element sizes behind serve formulas only */
+	int n_macros; /* the first of them become macros of the kernel; element sizes after them are for formulas only */
 } Env;
 
 typedef struct Picker {
@@ -182,7 +182,7 @@ static const LTensor *operand_of(const Picker *p, const ContractField *f)
 	return p->op->operands[i] < 0 ? NULL : &p->low->tensors.at[p->op->operands[i]];
 }
 
-/* What a dtype variable stands for; that of an absent operand alone is the first allowed one. */
+/* The dtype of a variable; that of an absent operand alone is the first allowed one. */
 static Dtype var_dtype(const KernelTemplate *t, const int *vars, int v)
 {
 	return vars[v] < 0 ? t->dtypes[v].allowed[0] : (Dtype)vars[v];
@@ -424,7 +424,7 @@ static void add_trial(Picker *p, const Pick *pick, const char *tunables)
 	Trial *t = vec_push(&p->c->arena, &p->work->trials);
 	*t = (Trial){.pick = *pick, .op = p->op->kind, .layer = p->op->layer, .phase = p->low->kind, .rows = p->low->rows,
 		.outs = p->low->outs};
-	t->pick.slot = p->work->ledger.n; /* where this decision will stand */
+	t->pick.slot = p->work->ledger.n; /* the index that this decision will have */
 	for (int i = 0; i < op_table[t->op].n_operands; i++) {
 		bool is_there = p->op->operands[i] >= 0;
 		if (is_there)
@@ -443,7 +443,7 @@ static bool rule_applies(const Picker *p, const KernelRule *r)
 		(!r->phase || strcmp(r->phase, phase_name(p->low->kind)) == 0);
 }
 
-/* Every word of `wanted` ("WARPS=8 SPLITS=4") stands in `have`. */
+/* Every word of `wanted` ("WARPS=8 SPLITS=4") is in `have`. */
 static bool has_tunables(const char *have, const char *wanted)
 {
 	for (const char *w = wanted; w && *w;) {
@@ -571,7 +571,7 @@ typedef struct Admitted { /* an admissible candidate */
 
 typedef struct Decision {
 	VEC(Candidate) candidates;
-	VEC(Admitted) admitted; /* those of a template stand together */
+	VEC(Admitted) admitted; /* those of a template are adjacent */
 } Decision;
 
 static void consider(Picker *p, Decision *d, int template_index, int choice)

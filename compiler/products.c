@@ -15,7 +15,7 @@
  * value for the tensor, or for each row, or from the reciprocal of a divisor. So joined tensors keep their own.
  *
  * Scales of INT4 are made with their zeros, and its codes where they lie in columns. Where no tensor has them, codes
- * and scales are made: where [quant] asks for it (requant.c), and by --random-weights, which has no tensors and goes by
+ * and scales are made: where [quant] asks for it (requant.c), and by --random-weights, which has no tensors and follows
  * what config.json says (random_weights.c). Where [quant] asks for bf16, rows of whatever the parts hold are decoded
  * instead (decode.c).
  */

@@ -126,7 +126,7 @@ static void products_qkv(Compile *c, const Dense *d, int l, Product *w)
 	g_products_of(c, 4, specs, cf->hidden_dim, w);
 }
 
-/* x plus attention. The weights of q, k, v stand one after the other, so that they can be read as one. */
+/* x plus attention. The weights of q, k, v follow each other, so that they can be read as one. */
 int d_attention(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
 {
 	const Config *cf = &c->model.config;

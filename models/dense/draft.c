@@ -1,21 +1,21 @@
 /* draft.c - the head that drafts (multi-token prediction) of the families with Gated DeltaNet.
  *
- *   x = fc([norm(embedding of the token at p + 1), norm(h at p)])    h: the model's rows behind its final norm
+ *   x = fc([norm(embedding of the token at p + 1), norm(h at p)])    h: the model's rows after its final norm
  *   x = a layer with attention over positions up to p, and a cache of its own
  *   y = norm(x)                                                     the model's own head: logits of the token at p + 2;
  *                                                                   or those rows of it that [speculate] asks for
  *
- * A row of the model and the token behind it are enough for the head's keys and values at that position; its attention,
+ * A row of the model and the token after it are enough for the head's keys and values at that position; its attention,
  * MLP and logits are needed where a draft is wanted alone. So the head runs in three places:
  *
  *   prefill   keys and values of each row. Of the prompt's last row the next token is not known yet: what is written
  *             there is replaced by the first draft. The slot holds that row (held)
- *   verify    keys and values of each row with what was drawn behind it. Those of rows whose draft was refused are
+ *   verify    keys and values of each row with what was drawn after it. Those of rows whose draft was refused are
  *             replaced before a row looks at them, as the model's own are. The slot holds the last accepted row
- *   draft     once for each draft. The first is of the held row and the slot's last token, and those behind it of the
+ *   draft     once for each draft. The first is of the held row and the slot's last token, and later ones of the
  *             head's own y and the draft before
  *
- * Names and formula: qwen3_5_mtp of vLLM, since transformers has no head; h is taken behind the norm, as there.
+ * Names and formula: qwen3_5_mtp of vLLM, since transformers has no head; h is taken after the norm, as there.
  */
 #include "models/dense/dense.h"
 

@@ -155,7 +155,7 @@ static void cancel_some(Engine *e, bool all)
 
 /* Steps ------------------------------------------------------------ */
 
-/* In order of arrival, so that a long prompt is not overtaken for ever by short ones. */
+/* In order of arrival, so that a long prompt is not always overtaken by short ones. */
 static void start_some(Engine *e)
 {
 	while (e->waiting.first && !e->exit_code) {

@@ -59,7 +59,7 @@ void metrics_step(Metrics *m, const char *phase, int rows, double seconds)
 	histogram_add(&m->steps[i].seconds, seconds);
 }
 
-/* A client may send any name: only so many are kept apart, and none that could break the text. */
+/* A client may send any name: a limited number is kept apart, and none that could break the text. */
 void metrics_unknown(Metrics *m, const char *name)
 {
 	static const char others[] = "(others)";

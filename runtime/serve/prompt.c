@@ -63,7 +63,7 @@ bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int
 	return api_encode(limits, text, n, flags, p, e) && check_length(limits, (size_t)p->n, "prompt", e);
 }
 
-/* The ids' text, for who echoes it. */
+/* The ids' text, for echo. */
 static bool text_of_ids(const ApiLimits *limits, ApiPrompt *p)
 {
 	AtlasText *stream;
