@@ -1,4 +1,4 @@
-/* audit.c - print a plan's launches with the decisions behind them.
+/* audit.c - print a plan's launches with the decisions that chose them.
  *
  * The launches are the truth, the ledger says why: each launch names its entry, the entry its chosen candidate.
  * A phase is printed as runs of layers: the launches of one layer are listed together, and a layer whose launches

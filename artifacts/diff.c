@@ -66,7 +66,7 @@ static const Candidate *chosen(const Slot *s)
 
 static const Slot *slot_of(const Side *s, const Launch *l) { return &s->ledger[l->slot]; }
 
-/* The other ledger's word on a kernel: that combination, else the one line that stands for all of its template. */
+/* The other ledger's word on a kernel: that combination, else the one line for all of its template. */
 static const Candidate *find_candidate(const Slot *s, const Candidate *wanted)
 {
 	const Candidate *all = NULL;

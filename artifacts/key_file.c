@@ -114,7 +114,7 @@ static bool refuse_label(Pem *p, const char *expected)
 	return refuse(p, "holds \"%s\": expected \"%s\" with an Ed25519 key", p->label, expected);
 }
 
-/* PKCS #8, version 0, or version 1 with the public key behind the private one, which must be its own. */
+/* PKCS #8, version 0, or version 1 with the public key after the private one, which must be its own. */
 static bool take_private(Pem *p, PrivateKey *key)
 {
 	static const uint8_t head[] = {0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20};

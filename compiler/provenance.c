@@ -2,7 +2,7 @@
  *
  * Tools are those that the bytes depend on; what this atlasc was built of, which they don't, `atlasc --version` says.
  * Templates and their headers are named with the hashes of their files,
- * so that whoever has the sources can compare. Files that were read whole were noted when they were (input.c). Those of
+ * so that it can be compared with the sources. Files that were read whole were noted when they were (input.c). Those of
  * weights are only hashed when asked for: reading them is most of what a compile with --weights ref does. Each weight
  * has its own hash in the plan all the same.
  */

@@ -3,7 +3,7 @@
  * Three places are in use: rope_parameters, rope_scaling, and for the base and the turned part of a head the config
  * itself; the type is called rope_type or type. A value may be in several places if it is the same. Which
  * parameters there are depends on the type: one that the type does not use, or that no type has, is refused, for it
- * would have changed the angles of whoever wrote it.
+ * would have changed the angles of the model as it was trained.
  */
 #include "artifacts/closest.h"
 #include "compiler/read_model.h"

@@ -2,7 +2,7 @@
  *
  * What a name means is decided here, as jinja2's idtracking decides it, so that programs have slots instead of names. A
  * scope (the template, a macro, the body of a loop, a block that is captured) is looked through once before anything of
- * it is written: a name that is read first belongs to the scope around that knows it, else to whoever renders; a name
+ * it is written: a name that is read first belongs to the scope around that defines it, else to the caller; a name
  * that is assigned first is the scope's own, a copy of the outer one of that name if there is one. Branches of an if
  * are no scopes: what only one of them assigns is, in the others, what the caller gave by that name.
  *

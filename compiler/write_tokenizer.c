@@ -1,6 +1,6 @@
 /* write_tokenizer.c - a TokenizerSpec to the bytes of artifacts/tokenizer_format.h.
  *
- * Each section is built as an array of its own, then all are copied behind the header. Order
+ * Each section is built as an array of its own, then all are copied after the header. Order
  * inside every section follows ids, ranks or the file, never addresses or hashes, so that the
  * same tokenizer gives the same bytes.
  */

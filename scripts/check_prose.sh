@@ -17,7 +17,7 @@ complain() { # advice; hits on stdin
 }
 
 words='\b(told|tells?|nobody|held against|holds? [^.;]* against|as (it|they) stands?)\b'
-files=$(find README.md docs CHANGELOG.md tests/gpu/results/README.md artifacts compiler models runtime \
+files=$(find README.md docs CHANGELOG.md CONTRIBUTING.md tests/README.md tests/gpu/results/README.md artifacts compiler models runtime \
 	\( -name '*.md' -o -name '*.[ch]' \) 2>/dev/null | grep -v '/codes\.h$')
 # shellcheck disable=SC2086  # one word per file
 complain 'say it with the words of the field: print, report, note, compare, unused' < <(
@@ -31,4 +31,14 @@ strings+='|(?<!there) (is|are) no (more )?[a-z]' # "there is no x" is fine, "y i
 complain 'help and messages: print, after, next to, need, "is not a"' < <(
 	scripts/c_strings.py $(find artifacts compiler models runtime -name '*.[ch]' 2>/dev/null |
 		grep -vE '^runtime/(session\.c|text/)' | sort) | grep -Pi "^[^ ]+ .*?($strings)")
+
+# Comments and pages: words that have a standard one. "left behind", "stands for" and "stand-in" are plain English.
+private='\b(told|tells?|nobody|somebody|anybody|whoever|for who|(?<!left )behind|beside|(stands?|stood)(?! for|-in)|'
+private+='so many|(on|in) (its|their) way|in vain|for ever|laid over|vouch\w*|as (it|they) stands?)\b'
+# shellcheck disable=SC2046,SC2086  # one word per file
+complain 'comments and pages: after, next to, in flight, merged, is, that many, the caller' < <(
+	{
+		scripts/c_strings.py --comments $(find artifacts compiler models runtime -name '*.[ch]' 2>/dev/null | sort)
+		grep -nE '' $(printf '%s\n' $files | grep '\.md$') /dev/null
+	} | sed -E 's/"[^"]*"/""/g' | grep -Pi "^[^ ]+ .*?$private|^[^:]+\.md:[0-9]+:.*$private")
 exit $bad

@@ -1,7 +1,7 @@
 /* tune_trials.c - time one kernel the way it runs in a step: after another launch, on cold weights.
  *
  * A launch alone, with the stream idle before it, shows what starting it costs; in a step most of that is hidden
- * behind the launch before, and kernels that prefetch their weights hide more. So a trial is a chain of launches of one
+ * by the launch before, and kernels that prefetch their weights hide more. So a trial is a chain of launches of one
  * kernel, each starting as the plan lets it start, and each on a copy of weights and state of its own, more of them
  * than the L2 cache holds. Of keys and values a step reads few pages: each launch has others, and a long history
  * follows a short one. Activations are shared: in a step they were just written.

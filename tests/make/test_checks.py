@@ -237,13 +237,23 @@ def test_links(tree, link, says):
     [
         ("README.md", "# x\n\nA note tells why.\n"),
         ("docs/x.md", "The plan is held against its contracts.\n"),
+        ("docs/x.md", "The page beside it.\n"),
+        ("CONTRIBUTING.md", "Its name stands in a table.\n"),
         ("compiler/x.h", "/* Nobody reads it. */\n"),
+        ("runtime/x.c", "/* the bytes\n * behind the end */\n"),
+        ("runtime/x.c", "/* steps on their way */\n"),
+        ("artifacts/x.h", "/* of so many bytes */\n"),
     ],
 )
 def test_prose(tree, path, text):
     code, output = tree({path: text})("prose")
     assert code == 1
     assert output.startswith(f"{path}:")
+
+
+def test_prose_that_is_plain_english(tree):
+    text = "/* A star stands for any text; nothing is left behind. */\nint behind; /* a stand-in, besides */\n"
+    assert tree({"compiler/x.h": text, "docs/x.md": "It prints nothing.\n"})("prose") == (0, "")
 
 
 @pytest.mark.parametrize(
