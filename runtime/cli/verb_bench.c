@@ -105,10 +105,12 @@ static int measure(Bench *b)
 	if (!code)
 		code = measure_bounds(b, &b->before);
 	settle_bounds(b);
+	if (!code && b->args->bench_kernels && !b->timer)
+		code = cli_say(b->args, EXIT_USAGE, "--kernels: %s", b->no_bounds);
+	if (!code) /* first: the launches warm up the card, and would change the rows */
+		code = bench_run_rows(b);
 	if (!code && b->args->bench_kernels)
 		code = bench_run_kernels(b);
-	if (!code)
-		code = bench_run_rows(b);
 	if (!code)
 		code = measure_bounds(b, &b->after);
 	settle_bounds(b);
