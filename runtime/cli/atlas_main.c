@@ -82,8 +82,10 @@ static const char bench_notes[] =
 	"  nodes  launches of a step, which are nodes of its CUDA graph; a layer: launches per layer\n"
 	"--kernels times each launch alone with a cold L2 cache, sorted by the time that all launches of its kind lose "
 		"against their bound. Each time includes timer overhead, reported as `launch` in the line of the bounds.\n"
-	"--compare prints for each row its speed divided by that of the earlier row of the same name, and half the width "
-		"of the interval that both spreads leave: 1.043 +- 0.012 of before.\n"
+	"--compare prints for each row its speed divided by that of the earlier row of the same name: 1.043 +- 0.012 of "
+		"before. With one run on a side, +- is by the repetitions within a run: another run may differ by more, so "
+		"there is no verdict. With two or more on each side (--compare twice, --also once), +- is an interval of 99 % "
+		"confidence by how the runs of a side differ, and the verdict is same, faster or slower.\n"
 	"The start-up time is that of this process, including the comparison of hashes that --verify asks for.\n";
 
 static const char diff_notes[] =

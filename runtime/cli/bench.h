@@ -76,12 +76,15 @@ typedef struct ColdStart { /* ms */
 	int first_tokens;
 } ColdStart;
 
-/* An earlier result, of this plan or another, that this run is compared with. "" = the file does not say. */
-typedef struct BeforeRow { char name[48]; double tokens_s, spread; } BeforeRow;
-typedef struct BenchBefore {
+/* An earlier result, of this plan or another. "" = the file does not say. */
+typedef struct EarlierRow { char name[48]; double tokens_s, spread; } EarlierRow;
+typedef struct EarlierRun {
+	const char *file;
 	char root[65], family[64], card[256], driver[96], date[32];
-	BeforeRow *rows; int n_rows; /* rows: owned; those that were measured */
-} BenchBefore;
+	uint8_t sha256[32]; /* of the file: one run does not count twice */
+	double temperature;
+	EarlierRow *rows; int n_rows; /* rows: owned; those that were measured */
+} EarlierRun;
 enum { BENCH_SCHEMA = 2 /* of the JSON that is written and read */ };
 
 typedef struct Bench {
@@ -89,7 +92,7 @@ typedef struct Bench {
 	char date[32];   /* when it began, "2026-11-29T06:40:00Z"; "" = not recorded */
 	char driver[96]; /* of the GPU; "" = there is none */
 	char host[64];   /* --host; "" = not asked for */
-	BenchBefore before_run; /* --compare; no rows = without */
+	EarlierRun earlier[2 * MAX_GIVEN]; int n_earlier; /* args->compare.n of --compare, then those of --also */
 	AtlasDevice *started;
 	AtlasPlan *plan;
 	AtlasSession *session;
@@ -172,11 +175,16 @@ void bench_settle_kernels(Bench *b);
 
 /* bench_before.c: --compare ------------------------------------------------------------------------------- */
 
-/* 0, or the exit code after the failure was reported. free(out->rows). */
-int bench_read_before(const Args *args, BenchBefore *out);
-/* Speed of a row over that of the earlier row of its name, and half the width of what both spreads leave open. 0, 0 =
- * one of them was not measured. */
-typedef struct BenchRatio { double ratio, open; } BenchRatio;
+/* Reads b->earlier; free(rows) of each. 0, or the exit code after the failure was reported. */
+int bench_read_earlier(Bench *b);
+/* Are those of --also runs of this plan on this device? Once the session is open. The same. */
+int bench_check_also(const Bench *b);
+/* Speed of a row over that of the earlier rows of its name, geometric means of the runs. With two runs or more a side
+ * `open` is half the width of its interval of BENCH_CONFIDENCE % by how the runs of a side differ, and `verdict` is
+ * "same", "faster" or "slower". Else the verdict is NULL, and `open` is what the repetitions within the runs leave
+ * open, which a further run may exceed. ratio 0 = there is nothing to compare. */
+enum { BENCH_CONFIDENCE = 99 };
+typedef struct BenchRatio { double ratio, open; int n_before, n_now; const char *verdict; } BenchRatio;
 BenchRatio bench_ratio(const Bench *b, const BenchRow *row);
 
 /* What was found ----------------------------------------------------------------------------------------- */

@@ -60,7 +60,8 @@ static void text_row(const Bench *b, const BenchRow *r, FILE *out)
 		fprintf(out, "   %.1f experts a layer%s", r->a_layer, r->experts.layers[0] ? "" : " (assumed)");
 	const BenchRatio ratio = bench_ratio(b, r);
 	if (ratio.ratio > 0)
-		fprintf(out, "   %.3f +- %.3f of before", ratio.ratio, ratio.open);
+		fprintf(out, "   %.3f +- %.3f of before%s%s", ratio.ratio, ratio.open, ratio.verdict ? ": " : ", within runs",
+			ratio.verdict ? ratio.verdict : "");
 	if (r->kind == ROW_SPECULATE)
 		fprintf(out, "   %.2f tokens a step, %.1f %% of drafts", r->step_tokens, 100 * r->accepted);
 	fputc('\n', out);
@@ -95,10 +96,17 @@ static void text_experts(const Bench *b, FILE *out)
 /* What the rows are compared with. */
 static void text_before(const Bench *b, FILE *out)
 {
-	const BenchBefore *x = &b->before_run;
-	if (b->args->compare)
-		fprintf(out, "before   plan %.12s, %s, on %s, %s\n", x->root, x->family,
-			x->card[0] ? x->card : "an unnamed device", x->date[0] ? x->date : "without a date");
+	const EarlierRun *x = &b->earlier[0];
+	const int n = b->args->compare.n, now = b->args->also.n + 1;
+	if (!n)
+		return;
+	fprintf(out, "before   plan %.12s, %s, on %s, %s\n         %d run%s, and %d now: ", x->root, x->family,
+		x->card[0] ? x->card : "an unnamed device", x->date[0] ? x->date : "without a date", n, n > 1 ? "s" : "", now);
+	if (n > 1 && now > 1)
+		fprintf(out, "+- is an interval of %d %% confidence, by how the runs differ\n", BENCH_CONFIDENCE);
+	else
+		fputs("+- is by repetitions within a run; another run may differ by more: no verdict\n"
+			"         a verdict needs two runs on each side: --compare FILE --compare FILE --also FILE\n", out);
 }
 
 static void text_rows(const Bench *b, FILE *out)
@@ -253,6 +261,9 @@ static void json_row(const Bench *b, const BenchRow *r, FILE *out)
 		number(out, "ratio", ratio.ratio);
 		fputs(", ", out);
 		number(out, "ratio_open", ratio.open);
+		fprintf(out, ", \"ratio_runs\": [%d, %d]", ratio.n_before, ratio.n_now);
+		if (ratio.verdict)
+			fprintf(out, ", \"verdict\": \"%s\"", ratio.verdict);
 	}
 	fputc('}', out);
 }
@@ -338,9 +349,9 @@ void bench_print_json(const Bench *b, FILE *out)
 		fputs(", ", out);
 		text(out, "host", b->host);
 	}
-	if (b->args->compare) {
+	if (b->args->compare.n) {
 		fputs(", ", out);
-		text(out, "compared_with", b->before_run.root);
+		text(out, "compared_with", b->earlier[0].root);
 	}
 	fprintf(out, ", \"device_bytes\": %lld, ", (long long)b->device.device_bytes);
 	const char *card = artifact_option_of(&b->plan->artifact, "tuning", b->device.target, ".card");

@@ -44,7 +44,6 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *key; /* file of a private key */
 	const char *color;  /* "always", "never"; NULL or "auto" = on a terminal */
 	const char *hashes; /* full, lazy, off; NULL = the verb's own */
-	const char *compare; /* an earlier result of bench --json */
 	char *const *words; int n_words; /* after the verb, as they were given */
 	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
 	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file;
@@ -58,7 +57,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *system; /* message that a conversation begins with */
 	int64_t date; /* that templates write: its start in seconds since 1970, -1 = today */
 	const char *listen, *socket, *api_key_file, *allowed_origin, *receipt, *log;
-	Words names, allowed_hosts;
+	Words names, allowed_hosts, compare, also; /* compare, also: earlier results of bench --json */
 	int port, max_gap, max_queue, max_connections, workers;
 	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, drain; /* seconds; 0 = the default */
 	int64_t max_body, max_pending;

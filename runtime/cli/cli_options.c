@@ -168,8 +168,10 @@ static const Opt options[] = {
 		OUTPUT, FIELD(json_file), 0, 0},
 	{"--html", 0, BENCH, "FILE", "write a page with plots; without FILE, or with -, to stdout",
 		OUTPUT, FIELD(html_file), 0, 0},
-	{"--compare", 0, BENCH, "FILE", "compare each row with an earlier --json result, of this plan or another",
-		TEXT, FIELD(compare), 0, 0},
+	{"--compare", 0, BENCH, "FILE", "compare each row with an earlier --json result, of this plan or another; "
+		"repeated: with several runs of it", WORDS, FIELD(compare), 0, 0},
+	{"--also", 0, BENCH, "FILE", "an earlier --json result of this plan, as one more run now; may be repeated; "
+		"with two runs on each side there is a verdict", WORDS, FIELD(also), 0, 0},
 	{"--host", 0, BENCH, NULL, "include this host's name in the page and the JSON",
 		FLAG, FIELD(host), 0, 0},
 	{"Where to listen", 0, SERVE, NULL, NULL, HEADING, 0, 0, 0},

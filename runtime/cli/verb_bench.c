@@ -163,8 +163,8 @@ int verb_bench(const Args *args)
 	cli_hold_signals();
 	note_run(&b);
 	int code = check_words(args);
-	if (!code && args->compare)
-		code = bench_read_before(args, &b.before_run);
+	if (!code)
+		code = bench_read_earlier(&b);
 	if (!code) {
 		b.started = cli_start_device(args);
 		code = open_plan(&b);
@@ -174,11 +174,14 @@ int verb_bench(const Args *args)
 	if (!code)
 		code = open_session(&b);
 	if (!code)
+		code = bench_check_also(&b);
+	if (!code)
 		code = measure(&b);
 	if (!code)
 		code = report(&b);
 	timer_close(b.timer);
-	free(b.before_run.rows);
+	for (int i = 0; i < b.n_earlier; i++)
+		free(b.earlier[i].rows);
 	free(b.rows);
 	free(b.kernels);
 	free(b.phases);

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import xml.etree.ElementTree as xml
 
+import numpy as np
 import pytest
 
 ROWS = [f"pp{n}" for n in (512, 2048, 8192)] + [f"tg3@{c}x{b}" for c in (0, 4096, 16384) for b in (1, 2)]
@@ -333,7 +335,8 @@ def test_refusals(atlas, plan, tmp_path):
 
 
 def test_a_run_is_compared_with_an_earlier_one(atlas, plan, tmp_path):
-    """Ratios of rows of equal names, with what both spreads leave open, in text, JSON and page."""
+    """Ratios of rows of equal names, with what both spreads leave open, in text, JSON and page. One run is no verdict,
+    not even on half the speed."""
     old = tmp_path / "old.json"
     words = ["bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "pp64,tg3@0x1"]
     assert atlas(*words, "--json", old).returncode == 0
@@ -353,17 +356,139 @@ def test_a_run_is_compared_with_an_earlier_one(atlas, plan, tmp_path):
     row = rows["tg3@0x1"]
     assert row["ratio"] == pytest.approx(row["tokens_s"] / then["tg3@0x1"]["tokens_s"], rel=1e-6)
     assert row["ratio_open"] == pytest.approx(row["ratio"] * (row["spread"] + then["tg3@0x1"]["spread"]) / 2, rel=1e-6)
-    assert f"{row['ratio']:.3f} +- {row['ratio_open']:.3f} of before" in run.stdout
+    assert row["ratio_runs"] == [1, 1] and "verdict" not in row
+    assert f"{row['ratio']:.3f} +- {row['ratio_open']:.3f} of before, within runs" in run.stdout
     assert f"before   plan {'ab' * 6}, llama, on Some <card>, " in run.stdout
-    assert f"{row['ratio']:.3f}</span> &#177; {row['ratio_open']:.3f}" in page
+    assert (
+        "         1 run, and 1 now: +- is by repetitions within a run; another run may differ by more: no verdict\n"
+        "         a verdict needs two runs on each side: --compare FILE --compare FILE --also FILE\n"
+    ) in run.stdout
+    assert f'<span class="same">{row["ratio"]:.3f}</span> &#177; {row["ratio_open"]:.3f}</td>' in page
+    assert "A verdict needs two runs or more on each side." in page
     assert "Some &lt;card&gt;, driver 1.2, CUDA 13.0" in page and "another device" in page and data["host"] in page
+
+
+def student_t(freedom, confidence):
+    """The two-sided quantile, by integration of the density."""
+    scale = math.gamma((freedom + 1) / 2) / math.sqrt(freedom * math.pi) / math.gamma(freedom / 2)
+
+    def inside(t, n=20000):
+        h = t / n
+        ends = [(1 + (i * h) ** 2 / freedom) ** (-(freedom + 1) / 2) for i in range(n + 1)]
+        return 2 * scale * h / 3 * (ends[0] + ends[-1] + 4 * sum(ends[1::2]) + 2 * sum(ends[2:-1:2]))
+
+    low, high = 0.0, 64.0
+    for _ in range(40):
+        t = (low + high) / 2
+        low, high = (t, high) if inside(t) < confidence else (low, t)
+    return low
+
+
+@pytest.fixture(scope="module")
+def runs_of(atlas, plan, tmp_path_factory):
+    """runs_of(factors, root): files of one row, measured once, at these multiples of its speed."""
+    folder = tmp_path_factory.mktemp("runs")
+    words = ["bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x1", "--json", folder / "run.json"]
+    assert atlas(*words).returncode == 0
+    run = json.loads((folder / "run.json").read_text())
+
+    def write(factors, **changes):
+        files = []
+        for i, factor in enumerate(factors):
+            row = run["rows"][0] | {"tokens_s": run["rows"][0]["tokens_s"] * factor}
+            files.append(folder / f"{len(list(folder.iterdir()))}.json")
+            files[-1].write_text(json.dumps(run | {"rows": [row], "date": f"2026-01-01T00:00:{i:02}Z"} | changes))
+        return files
+
+    return write
+
+
+def compared(atlas, plan, tmp_path, before, also):
+    words = [w for f in before for w in ("--compare", f)] + [w for f in also for w in ("--also", f)]
+    out, page = tmp_path / "now.json", tmp_path / "now.html"
+    run = atlas(
+        *["bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x1", "--json", out, "--html", page],
+        *words,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(out.read_text())["rows"][0], run.stdout, page.read_text()
+
+
+@pytest.mark.parametrize(
+    "before, also",
+    [
+        ([1, 1.003], [1.002]),
+        ([1, 1.003, 0.997], [1.002, 1.01, 0.999]),
+        ([0.1, 0.1001, 0.0999], [1, 1]),
+        ([20, 20.1, 19.9, 20.2], [1, 1.01]),
+        ([1, 1.5], [1.001]),
+        ([1 + i / 100 for i in range(16)], [1 + i / 90 for i in range(16)]),
+    ],
+)
+def test_verdicts_are_by_the_spread_between_runs(atlas, plan, runs_of, tmp_path, before, also):
+    """Against the formula in numpy and a quantile that is integrated here."""
+    files = runs_of(before), runs_of([f * 0.9 for f in also])
+    row, text, page = compared(atlas, plan, tmp_path, *files)
+    then, now = ([json.loads(f.read_text())["rows"][0]["tokens_s"] for f in side] for side in files)
+    a, b = np.log(then), np.log([*now, row["tokens_s"]])
+    freedom = len(a) + len(b) - 2
+    variance = (a.var() * len(a) + b.var() * len(b)) / freedom
+    open_ = student_t(freedom, 0.99) * math.sqrt(variance * (1 / len(a) + 1 / len(b)))
+    change = b.mean() - a.mean()
+    verdict = "same" if abs(change) <= open_ else "faster" if change > 0 else "slower"
+    assert row["ratio_runs"] == [len(a), len(b)]
+    assert row["ratio"] == pytest.approx(math.exp(change), rel=1e-5)
+    assert row["ratio_open"] == pytest.approx(row["ratio"] * math.expm1(open_), rel=1e-3, abs=1e-6)
+    assert row["verdict"] == verdict
+    assert f"{row['ratio']:.3f} +- {row['ratio_open']:.3f} of before: {verdict}\n" in text
+    assert f"{len(a)} runs, and {len(b)} now: +- is an interval of 99 % confidence, by how the runs differ" in text
+    style = {"same": "same", "faster": "ok", "slower": "bad"}[verdict]
+    assert f'<span class="{style}">{row["ratio"]:.3f}</span> &#177; {row["ratio_open"]:.3f} {verdict}</td>' in page
+
+
+@pytest.mark.parametrize("sides", [(2, 0), (1, 1), (1, 3)])
+def test_one_run_on_a_side_is_no_verdict(atlas, plan, runs_of, tmp_path, sides):
+    row, text, page = compared(
+        atlas,
+        plan,
+        tmp_path,
+        runs_of([10 + i / 7 for i in range(sides[0])]),
+        runs_of([1 + i / 9 for i in range(sides[1])]),
+    )
+    assert row["ratio_runs"] == [sides[0], sides[1] + 1] and "verdict" not in row
+    assert "of before, within runs\n" in text and "no verdict\n" in text
+    assert 'class="ok"' not in page and 'class="bad"' not in page
+
+
+def test_runs_that_cannot_be_compared(atlas, plan, runs_of, tmp_path):
+    """Before anything is measured."""
+    one, two = runs_of([1, 1.01])
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(one.read_bytes())
+    other = runs_of([1], root="ab" * 32)[0]
+    card = runs_of([1], device_name="A card")[0]
+    warm = runs_of([1], temperature=0.5)[0]
+    root, device = (json.loads(one.read_text())[key] for key in ("root", "device_name"))
+    words = ["bench", plan, "--device", "cpu", "--tokens", 3, "-q", "--only", "tg3@0x1"]
+    for files, code, message in (
+        (["--also", one], 2, "--also: nothing to compare with: --compare FILE"),
+        (["--compare", one, "--compare", copy], 4, f"{copy}: the same run as {one}"),
+        (["--compare", one, "--also", one], 4, f"{one}: the same run as {one}"),
+        (["--compare", one, "--compare", other], 4, f"{other}: plan {'ab' * 6}: {one} has {root[:12]}"),
+        (["--compare", one, "--compare", card], 4, f"{card}: on A card: {one} is on {device}"),
+        (["--compare", warm], 4, f"{warm}: temperature 0.5: this run has 0"),
+        (["--compare", one, "--also", other], 4, f"{other}: plan {'ab' * 6}: {plan} has {root[:12]}"),
+        (["--compare", two, "--also", card], 4, f"{card}: on A card: {plan} is on {device}"),
+    ):
+        run = atlas(*words, *files)
+        assert (run.returncode, run.stdout, run.stderr) == (code, "", f"atlas bench: error: {message}\n")
 
 
 @pytest.mark.parametrize(
     "text,code,message",
     [
         ("{", 4, "FILE:1:1: error: "),
-        ("[]", 4, "error: FILE: no result of atlas bench --json: it has no root and rows"),
+        ("[]", 4, "error: FILE: not a result of atlas bench --json: it has no root and rows"),
         ('{"root": "", "rows": []}', 8, "error: FILE: schema_version 0: this atlas reads 2"),
         (
             '{"root": "", "rows": [{"name": "x"}], "schema_version": 2}',

@@ -328,23 +328,23 @@ static void put_heads(FILE *out, const char *const *heads, int n, int n_left)
 static void ratio_cell(const Bench *b, const BenchRow *r, FILE *out)
 {
 	const BenchRatio x = bench_ratio(b, r);
-	if (!b->args->compare)
+	if (!b->args->compare.n)
 		return;
 	fputs("<td class=\"n\" data-l=\"of before\">", out);
 	if (x.ratio <= 0) {
 		fputs("-</td>", out);
 		return;
 	}
-	const bool is_open = fabs(x.ratio - 1) <= x.open; /* the spreads explain it */
-	fprintf(out, "<span class=\"%s\">%.3f</span> &#177; %.3f</td>", is_open ? "same" : x.ratio > 1 ? "ok" : "bad",
-		x.ratio, x.open);
+	const char *verdict = x.verdict ? x.verdict : "";
+	fprintf(out, "<span class=\"%s\">%.3f</span> &#177; %.3f%s%s</td>", strcmp(verdict, "faster") == 0 ? "ok"
+		: strcmp(verdict, "slower") == 0 ? "bad" : "same", x.ratio, x.open, x.verdict ? " " : "", verdict);
 }
 
 static void rows_table(const Bench *b, FILE *out)
 {
 	const char *heads[12] = {"row", "tok/s", "ms", "spread"};
 	int n = 4;
-	if (b->args->compare)
+	if (b->args->compare.n)
 		heads[n++] = "of before";
 	static const char *const more[] = {"MB/token", "GB/s", "TFLOP/s", "of roofline", "limited by", "launches",
 		"a layer"};
@@ -473,13 +473,19 @@ static void roofline_fact(const Bench *b, FILE *out)
 
 static void before_fact(const Bench *b, FILE *out)
 {
-	const BenchBefore *x = &b->before_run;
-	if (!b->args->compare)
+	const EarlierRun *x = &b->earlier[0];
+	const int n = b->args->compare.n, now = b->args->also.n + 1;
+	if (!n)
 		return;
 	page_fact(out, "Compared with");
 	page_printf(out, "%s, plan %.12s, %s%s%s, %s", x->family, x->root, x->card[0] ? x->card : "an unnamed device",
 		x->driver[0] ? ", driver " : "", x->driver, x->date[0] ? x->date : "no date");
-	fputs(". A ratio above 1 is faster; &#177; is what the spreads of both leave open.", out);
+	fprintf(out, "; %d run%s, and %d now. A ratio above 1 is faster. ", n, n > 1 ? "s" : "", now);
+	if (n > 1 && now > 1)
+		fprintf(out, "&#177; is an interval of %d %% confidence, by how runs differ.", BENCH_CONFIDENCE);
+	else
+		fputs("&#177; is by repetitions within a run; another run may differ by more. A verdict needs two runs or more "
+			"on each side.", out);
 	if (strcmp(x->card, b->device.device_name) != 0)
 		fputs(" <span class=\"warn\">another device</span>", out);
 	page_fact_end(out);
