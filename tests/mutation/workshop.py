@@ -49,6 +49,14 @@ def mutants(path: pathlib.Path = TABLE) -> list[dict]:
     return [m | {"row": row["n"]} for row in table(path) for m in row.get("mutant", [])]
 
 
+def sample(all_mutants: list[dict]) -> list[dict]:
+    """The first mutant of each kind in each file (of plans, models and the kernel table: of each checkpoint)."""
+    first: dict = {}
+    for m in all_mutants:
+        first.setdefault((m["kind"], m.get("base") or m.get("file")), m)
+    return list(first.values())
+
+
 def replaced(text: str, changes: list[list[str]], where: str) -> str:
     for old, new in changes:
         if text.count(old) != 1:
@@ -113,6 +121,17 @@ def edit_tensors(path: pathlib.Path, edits: list[str]) -> None:
     text = json.dumps(out).encode()
     text += b" " * (-len(text) % 8)
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def check_text(m: dict) -> None:
+    """Raises CannotBeMade where what a mutant replaces in a file of the tree is not there exactly once."""
+    for file, changes in ([(m["file"], m["change"])] if "change" in m else []) + list(m.get("text", {}).items()):
+        if file == "MODEL.toml":
+            text = small_toml(m["base"], **m.get("toml", {}))
+        else:
+            folder = {"model": f"tests/fixtures/{m.get('base')}", "source": ".", "tree": "."}.get(m["kind"])
+            text = (REPO / (folder or "kernels/templates") / file).read_text(encoding="utf-8")
+        replaced(text, changes, file)
 
 
 class Workshop:
@@ -364,7 +383,33 @@ class Workshop:
         return m["check"], check(m["name"], obj, of), sound
 
     def check_unit(self, name: str, obj, of: str):
-        return self.run(self.program(name, obj, of))
+        program = self.program(name, obj, of)
+        return self.until_a_failure(program) if obj else self.run(program)
+
+    @staticmethod
+    def until_a_failure(program: pathlib.Path) -> tuple[int, str]:
+        """(exit code, words) of a unit program that is stopped, as failed, after its first test that fails: the
+        mutant is killed, and the other tests would only take time."""
+        words = ""
+        with subprocess.Popen(
+            [program],
+            cwd=REPO,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            limit = threading.Timer(600, process.kill)
+            limit.start()
+            for line in process.stdout:
+                words += line
+                if line.startswith("[  FAILED  ] "):
+                    process.kill()
+                    break
+            code = process.wait()
+            limit.cancel()
+        return code, words
 
     def check_compile(self, name: str, obj, of: str):
         """The compiler looks at each level it makes, and the reader at the plan."""
