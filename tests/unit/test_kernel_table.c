@@ -4,7 +4,8 @@
  * the first value of each tunable, the first dtype of each variable, and all optional operands present. Then the pass
  * itself: the same bytes for any number of threads and with a cache, and its refusals with their exact words.
  *
- * With --quick, each template is compiled for one of its targets, which one by its place in the table.
+ * The templates' kernels are kept in the build's kernel-cache: what has not changed is not compiled again. With --quick,
+ * each template is compiled for one of its targets, which one by its place in the table.
  */
 #include "compiler/kernels.h"
 
@@ -224,12 +225,15 @@ static void test_table(void **state)
 	}
 }
 
+typedef struct Run { bool quick; char cache[1024]; } Run;
+
 static void test_every_target(void **state)
 {
-	bool quick = *state != NULL;
+	const Run *run = *state;
+	bool quick = run->quick;
 	int n_kernels = 0;
 	Compile c;
-	setup(&c, NULL, 2);
+	setup(&c, run->cache, 2);
 	for (int t = 0; t < n_target_table; t++)
 		add_all(&c, t, quick);
 	make_kernels(&c);
@@ -521,9 +525,11 @@ static void test_record_tools(void **state)
 
 int main(int argc, char **argv)
 {
-	bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+	Run run = {.quick = argc > 1 && strcmp(argv[1], "--quick") == 0};
+	const char *end = strrchr(argv[0], '/'); /* of build/tests */
+	snprintf(run.cache, sizeof run.cache, "%.*s../kernel-cache", end ? (int)(end - argv[0]) + 1 : 0, argv[0]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table), cmocka_unit_test_prestate(test_every_target, quick ? &quick : NULL),
+		cmocka_unit_test(test_table), cmocka_unit_test_prestate(test_every_target, &run),
 		cmocka_unit_test(test_jobs),
 		cmocka_unit_test(test_cache), cmocka_unit_test(test_kill), cmocka_unit_test(test_foreign_cubin),
 		cmocka_unit_test(test_limits),
