@@ -7,6 +7,7 @@
  *
  * A build of the graph takes milliseconds, and this is done only where there were errors.
  */
+#include "compiler/builder.h"
 #include "compiler/config_keys.h"
 
 #include <stdlib.h>
@@ -18,13 +19,13 @@ typedef struct Size { const char *key; size_t at; int more; /* of the key than o
 #define SIZE(key, field) {key, offsetof(Config, field), 0}
 /* In the order in which they are tried; where two explain the same, the first is reported. */
 static const Size sizes[] = {
-	SIZE("hidden_size", hidden_dim), SIZE("vocab_size", vocab), SIZE("head_dim", head_dim),
-	SIZE("num_key_value_heads", n_kv_heads), SIZE("num_attention_heads", n_heads),
-	SIZE("intermediate_size", ffn_dim), SIZE("moe_intermediate_size", ffn_dim),
-	SIZE("shared_expert_intermediate_size", shared_dim), SIZE("num_experts", n_experts),
-	SIZE("linear_num_value_heads", n_v_heads), SIZE("linear_num_key_heads", n_k_heads),
-	SIZE("linear_value_head_dim", v_dim), SIZE("linear_key_head_dim", k_dim),
-	{"linear_conv_kernel_dim", offsetof(Config, n_taps), 1},
+	SIZE("hidden_size", hidden_dim), SIZE("vocab_size", vocab), SIZE("head_dim", each.head_dim),
+	SIZE("num_key_value_heads", each.n_kv_heads), SIZE("num_attention_heads", each.n_heads),
+	SIZE("intermediate_size", each.ffn_dim), SIZE("moe_intermediate_size", each.ffn_dim),
+	SIZE("shared_expert_intermediate_size", each.shared_dim), SIZE("num_experts", each.n_experts),
+	SIZE("linear_num_value_heads", each.n_v_heads), SIZE("linear_num_key_heads", each.n_k_heads),
+	SIZE("linear_value_head_dim", each.v_dim), SIZE("linear_key_head_dim", each.k_dim),
+	{"linear_conv_kernel_dim", offsetof(Config, each.n_taps), 1},
 };
 enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
 
@@ -56,18 +57,23 @@ static const ConfigValue *value_of(const Config *cf, const char *key)
 static void derive(Config *cf, int old_head_dim)
 {
 	const ConfigValue *dim = value_of(cf, "head_dim"), *kv = value_of(cf, "num_key_value_heads");
-	if (dim && dim->from && cf->head_dim == old_head_dim)
-		cf->head_dim = cf->hidden_dim / cf->n_heads;
+	LayerSpec *s = &cf->each;
+	if (dim && dim->from && s->head_dim == old_head_dim)
+		s->head_dim = cf->hidden_dim / s->n_heads;
 	if (kv && kv->from)
-		cf->n_kv_heads = cf->n_heads;
-	cf->rotary_dim = (int)((int64_t)cf->rotary_dim * cf->head_dim / old_head_dim);
+		s->n_kv_heads = s->n_heads;
+	for (int i = 0; i < cf->n_ropes; i++)
+		cf->ropes[i].rotary_dim = (int)((int64_t)cf->ropes[i].rotary_dim * s->head_dim / old_head_dim);
 }
 
 static bool is_sound(const Config *cf)
 {
-	return cf->hidden_dim > 0 && cf->head_dim > 0 && cf->head_dim % 2 == 0 && cf->rotary_dim % 2 == 0 &&
-		cf->n_kv_heads > 0 && cf->n_heads % cf->n_kv_heads == 0 && cf->n_active <= cf->n_experts &&
-		(!cf->is_delta || (cf->n_v_heads % cf->n_k_heads == 0 && cf->n_taps > 0));
+	const LayerSpec *s = &cf->each;
+	bool is_even = s->head_dim % 2 == 0;
+	for (int i = 0; i < cf->n_ropes; i++)
+		is_even &= cf->ropes[i].rotary_dim % 2 == 0;
+	return cf->hidden_dim > 0 && s->head_dim > 0 && is_even && s->n_kv_heads > 0 && s->n_heads % s->n_kv_heads == 0 &&
+		s->n_active <= s->n_experts && (!s->n_k_heads || (s->n_v_heads % s->n_k_heads == 0 && s->n_taps > 0));
 }
 
 /* Does a tensor that fitted no longer fit? Then the value in the file was right, and something else is wrong. */
@@ -91,7 +97,7 @@ static Compile *try_value(Blame *b, const Size *size, int value)
 		return NULL;
 	*trial = *b->before;
 	Config *cf = &trial->model.config;
-	int *to = (int *)(void *)((char *)cf + size->at), head_dim = cf->head_dim;
+	int *to = (int *)(void *)((char *)cf + size->at), head_dim = cf->each.head_dim;
 	*to = value - size->more;
 	derive(cf, head_dim);
 	if (!is_sound(cf))

@@ -5,8 +5,8 @@
  * embedding in front, the head and the sampling at the end, and the acquire phase. At the end every tensor of the
  * checkpoint must have been used or be on the ignore list.
  */
+#include "compiler/builder.h"
 #include "compiler/config_keys.h"
-#include "compiler/ir.h"
 #include "compiler/quant_lists.h"
 
 #include <stdio.h>
@@ -237,7 +237,7 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	s->slot_version = state(c, "slot_version", DT_i32, g->slots, 0);
 }
 
-static void add_head(Compile *c, StepTensors *s, const DecoderEnds *ends, const Attrs *attrs)
+static void add_sampling(Compile *c, StepTensors *s, const DecoderEnds *ends, const Attrs *attrs)
 {
 	Graph *g = &c->graph;
 	int end = g->n_layers, both = PHASE_PREFILL | PHASE_DECODE;
@@ -247,7 +247,7 @@ static void add_head(Compile *c, StepTensors *s, const DecoderEnds *ends, const 
 	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, "logits", 2, outs_vocab);
 	g_op(c, OP_gather, end, both, NULL, (int[]){ends->x, s->out_row, last});
 	g_op(c, OP_rmsnorm, end, both, attrs, (int[]){last, ends->norm, normed});
-	g_linear(c, end, both, ends->head, normed, -1, logits);
+	g_linear(c, end, both, &ends->head, normed, -1, logits);
 
 	s->stop_tokens = g_constant(c, "atlas.stop_tokens", DT_i32, g->n_stop_tokens, g->stop_tokens);
 	s->ring = host(c, ROLE_OUTPUT, DT_i32, "ring", g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS);
@@ -256,7 +256,7 @@ static void add_head(Compile *c, StepTensors *s, const DecoderEnds *ends, const 
 			s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->ring});
 }
 
-static void add_acquire(Compile *c, const StepTensors *s)
+void g_acquire(Compile *c, const StepTensors *s)
 {
 	const Graph *g = &c->graph;
 	int wanted = host(c, ROLE_INPUT, DT_i32, "acquire", g->slots, 0);
@@ -271,37 +271,34 @@ static void add_acquire(Compile *c, const StepTensors *s)
 		g_op(c, OP_zero_slots, -1, PHASE_ACQUIRE, NULL, (int[]){wanted, c->slot_states.at[i]});
 }
 
-void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, g_behind_fn *behind,
-	const void *traits)
+void g_begin(Compile *c, const char *prefix, StepTensors *s, DecoderEnds *ends)
 {
-	Graph *g = &c->graph;
+	const Graph *g = &c->graph;
 	const Config *cf = &c->model.config;
-	StepTensors s = {0};
-	add_frame_tensors(c, &s);
-	int table = g_weight(c, arena_printf(&c->arena, "%s.embed_tokens.weight", prefix), 2, cf->vocab,
-		cf->hidden_dim);
-	int x = g_activation(c, "x0", cf->hidden_dim);
+	*s = (StepTensors){0};
+	add_frame_tensors(c, s);
+	ends->table = g_weight(c, arena_printf(&c->arena, "%s.embed_tokens.weight", prefix), 2, cf->vocab, cf->hidden_dim);
+	ends->x = g_activation(c, "x0", cf->hidden_dim);
 	g_op(c, OP_slot_rows, -1, PHASE_DECODE, NULL,
-		(int[]){s.row_slot, s.slot_token, s.slot_len, s.row_token, s.row_pos});
-	g_op(c, OP_note_prompt, -1, PHASE_PREFILL, NULL, (int[]){s.step, s.row_token, s.row_slot, s.counts});
+		(int[]){s->row_slot, s->slot_token, s->slot_len, s->row_token, s->row_pos});
+	g_op(c, OP_note_prompt, -1, PHASE_PREFILL, NULL, (int[]){s->step, s->row_token, s->row_slot, s->counts});
 	if (g->verify_rows)
 		g_op(c, OP_verify_rows, -1, PHASE_VERIFY, NULL,
-			(int[]){s.row_slot, s.slot_token, s.slot_len, s.slot_draft, s.row_token, s.row_pos});
+			(int[]){s->row_slot, s->slot_token, s->slot_len, s->slot_draft, s->row_token, s->row_pos});
 	c->layer_phases = PHASE_PREFILL | PHASE_DECODE | (g->verify_rows ? PHASE_VERIFY : 0);
-	g_op(c, OP_embed, -1, 0, NULL, (int[]){s.row_token, table, x});
-	for (int l = 0; l < g->n_layers; l++)
-		x = layer(c, &s, l, x, traits);
-	int norm = g_weight(c, arena_printf(&c->arena, "%s.norm.weight", prefix), 1, cf->hidden_dim, 0);
-	Product head;
+	g_op(c, OP_embed, -1, 0, NULL, (int[]){s->row_token, ends->table, ends->x});
+}
+
+void g_head(Compile *c, const char *prefix, const Attrs *attrs, StepTensors *s, DecoderEnds *ends)
+{
+	const Config *cf = &c->model.config;
+	ends->norm = g_weight(c, arena_printf(&c->arena, "%s.norm.weight", prefix), 1, cf->hidden_dim, 0);
 	if (cf->tie_embeddings)
-		g_tied_product(c, "lm_head", c->graph.tensors[table].name, table, cf->vocab, cf->hidden_dim, &head);
+		g_tied_product(c, "lm_head", c->graph.tensors[ends->table].name, ends->table, cf->vocab, cf->hidden_dim,
+			&ends->head);
 	else
-		g_products(c, 1, (const char *const[]){"lm_head"}, (int64_t[]){cf->vocab}, cf->hidden_dim, &head);
-	const DecoderEnds ends = {table, x, norm, &head};
-	add_head(c, &s, &ends, attrs);
-	if (behind)
-		behind(c, &s, &ends, traits);
-	add_acquire(c, &s);
+		g_products(c, 1, (const char *const[]){"lm_head"}, (int64_t[]){cf->vocab}, cf->hidden_dim, &ends->head);
+	add_sampling(c, s, ends, attrs);
 }
 
 /* Leftovers -------------------------------------------------------------------------------- */
@@ -425,9 +422,10 @@ static void build(Compile *c)
 {
 	const Config *cf = &c->model.config;
 	const Options *o = &c->model.options;
-	const Family *family = family_by_model_type(cf->model_type);
+	const Family *family = cf->family;
 	if (!family)
 		bug("model_type %s passed check_model without a family", cf->model_type);
+	lay_layers(c);
 	Graph *g = &c->graph;
 	*g = (Graph){.family = family->name, .n_layers = cf->n_layers, .vocab = cf->vocab,
 		.hidden_dim = cf->hidden_dim, .slots = o->slots, .max_context = o->max_context, .page = o->page,
@@ -438,7 +436,7 @@ static void build(Compile *c)
 		.max_new_tokens = o->max_new_tokens};
 	set_stop_tokens(c);
 	g_speculate(c, 0);
-	family->build(c);
+	build_decoder(c);
 	check_quant_lists(c);
 	check_quant_rules(c);
 	check_kv_scales(c);

@@ -21,15 +21,24 @@ bool name_matches(const char *pattern, const char *name)
 	return n >= head + tail && memcmp(pattern, name, head) == 0 && strcmp(star + 1, name + n - tail) == 0;
 }
 
+static void check_layer(const LayerSpec *s)
+{
+	const int dims[] = {s->n_heads, s->n_kv_heads, s->head_dim, s->ffn_dim};
+	for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+		if (dims[i] <= 0)
+			bug("dim %zu of a layer is %d", i, dims[i]);
+	if (s->n_heads % s->n_kv_heads || s->head_dim % 2)
+		bug("%d heads on %d of %d elements", s->n_heads, s->n_kv_heads, s->head_dim);
+}
+
 static void check_config(const Config *cf)
 {
-	const int dims[] = {cf->hidden_dim, cf->n_layers, cf->n_heads, cf->n_kv_heads, cf->head_dim, cf->ffn_dim,
-		cf->vocab, cf->max_position};
+	const int dims[] = {cf->hidden_dim, cf->n_layers, cf->vocab, cf->max_position};
 	for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
 		if (dims[i] <= 0)
 			bug("dim %zu of the config is %d", i, dims[i]);
-	if (cf->n_heads % cf->n_kv_heads || cf->head_dim % 2)
-		bug("%d heads on %d of %d elements", cf->n_heads, cf->n_kv_heads, cf->head_dim);
+	for (int l = 0; l < cf->n_layers; l++)
+		check_layer(&cf->layers[l]);
 	for (int i = 0; i < cf->n_eos; i++)
 		if (cf->eos[i] < 0 || cf->eos[i] >= cf->vocab || (i && cf->eos[i] <= cf->eos[i - 1]))
 			bug("end token %d is %d", i, cf->eos[i]);
@@ -52,40 +61,36 @@ static void check_tensors(const Model *m)
 	}
 }
 
-static bool is_one(const bool *is, int n)
-{
-	int hits = 0;
-	for (int l = 0; l < n; l++)
-		hits += is[l];
-	return hits == 1;
-}
-
-/* "layer 3", "layers 0-2, 4-7": those of which `is` is true. */
-static const char *layers_text(Arena *a, const bool *is, int n)
+/* "layer 3 attends", "layers 0-2, 4-7 attend": those with a window below the context. */
+static const char *windowed_text(Arena *a, const Config *cf, int context)
 {
 	const char *text = "";
-	for (int l = 0, end; l < n; l = end) {
-		for (end = l + 1; end < n && is[end] == is[l];)
+	int n = 0;
+	for (int l = 0, end; l < cf->n_layers; l = end) {
+		const int window = cf->layers[l].window;
+		for (end = l + 1; end < cf->n_layers && cf->layers[end].window == window;)
 			end++;
-		if (!is[l])
+		if (!window || window >= context)
 			continue;
+		n += end - l;
 		text = arena_printf(a, end - l > 1 ? "%s%s%d-%d" : "%s%s%d", text, *text ? ", " : "", l, end - 1);
 	}
-	return arena_printf(a, "layer%s %s", is_one(is, n) ? "" : "s", text);
+	return arena_printf(a, n == 1 ? "layer %s attends" : "layers %s attend", text);
 }
 
 static void check_window(Compile *c)
 {
 	const Config *cf = &c->model.config;
 	const Options *o = &c->model.options;
-	if (cf->window && o->max_context > cf->window)
+	int window = o->max_context; /* the smallest */
+	for (int l = 0; l < cf->n_layers; l++)
+		window = cf->layers[l].window && cf->layers[l].window < window ? cf->layers[l].window : window;
+	if (window < o->max_context)
 		fail_at(&c->diags, A0211, config_place(cf, "sliding_window"),
-			"%s: %s attend%s to a window of this many tokens only, and windows are not implemented; "
+			"%s: %s to a window of this many tokens only, and windows are not implemented; "
 			"runtime.max_context = %d (%s:%d) must be at most %d, so that the window has no effect",
-			config_said(&c->arena, cf, "sliding_window"),
-			layers_text(&c->arena, cf->is_windowed, cf->n_layers),
-			is_one(cf->is_windowed, cf->n_layers) ? "s" : "", o->max_context, o->at_max_context.file,
-			o->at_max_context.line, cf->window);
+			config_said(&c->arena, cf, "sliding_window"), windowed_text(&c->arena, cf, o->max_context), o->max_context,
+			o->at_max_context.file, o->at_max_context.line, window);
 }
 
 static void check_ignored(Compile *c)
@@ -123,12 +128,12 @@ void check_model(Compile *c)
 
 /* Print ------------------------------------------------------------------------------------------------ */
 
-static void print_rope(FILE *f, const Rope *r)
+static void print_rope(FILE *f, int i, const Rope *r)
 {
 	static const char *const kinds[] = {
 		[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
 	};
-	fprintf(f, "rope       %s  theta %.17g", kinds[r->kind], r->theta);
+	fprintf(f, "rope       %d  %s  rotary_dim %d  theta %.17g", i, kinds[r->kind], r->rotary_dim, r->theta);
 	if (r->kind != ROPE_DEFAULT)
 		fprintf(f, "  factor %.17g", r->factor);
 	if (r->kind == ROPE_LLAMA3)
@@ -141,29 +146,41 @@ static void print_rope(FILE *f, const Rope *r)
 	fputc('\n', f);
 }
 
+/* Layers in order, equal neighbours as one. */
+static void print_layers(const Config *cf, FILE *f)
+{
+	static const char *const qk_norms[] = {"", "  qk_norm head", "  qk_norm whole"};
+	for (int l = 0, end; l < cf->n_layers; l = end) {
+		const LayerSpec *s = &cf->layers[l];
+		for (end = l + 1; end < cf->n_layers && memcmp(&cf->layers[end], s, sizeof *s) == 0;)
+			end++;
+		fprintf(f, "layers     %d-%d", l, end - 1);
+		if (s->mixer == MIXER_DELTA)
+			fprintf(f, "  delta  key heads %d of %d  value heads %d of %d  taps %d", s->n_k_heads, s->k_dim, s->n_v_heads,
+				s->v_dim, s->n_taps);
+		else
+			fprintf(f, "  attention  n_heads %d  n_kv_heads %d  head_dim %d  rope %d  window %d%s%s%s%s", s->n_heads,
+				s->n_kv_heads, s->head_dim, s->rope, s->window, qk_norms[s->qk_norm], s->has_gate ? "  gate" : "",
+				s->qkv_bias ? "  qkv_bias" : "", s->o_bias ? "  o_bias" : "");
+		fprintf(f, "  norms%s%s%s  ffn_dim %d%s", s->pre_norm ? " before" : "", s->post_norm ? " after" : "",
+			s->norm_one ? " of 1 + w" : "", s->ffn_dim, s->mlp_bias ? "  mlp_bias" : "");
+		if (s->n_experts)
+			fprintf(f, "  experts %d  a row %d  norm_topk %d  shared %d", s->n_experts, s->n_active, s->norm_topk,
+				s->shared_dim);
+		fprintf(f, "  kv %s%s\n", dtype_name(s->kv), s->rotate ? " rotated" : "");
+	}
+}
+
 static void print_config(Compile *c, FILE *f)
 {
 	const Model *m = &c->model;
 	const Config *cf = &m->config;
-	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  n_heads %d  n_kv_heads %d  head_dim %d", cf->model_type,
-		cf->hidden_dim, cf->n_layers, cf->n_heads, cf->n_kv_heads, cf->head_dim);
-	fprintf(f, "  ffn_dim %d  vocab %d\n", cf->ffn_dim, cf->vocab);
-	fprintf(f, "config     norm_eps %.17g  act silu  tied %d  attention_bias %d  mlp_bias %d", cf->norm_eps,
-		cf->tie_embeddings, cf->attention_bias, cf->mlp_bias);
-	fprintf(f, "  max_position %d  window %d\n", cf->max_position, cf->window);
-	if (cf->n_experts)
-		fprintf(f, "experts    %d  a row %d  norm_topk %d  shared %d\n", cf->n_experts, cf->n_active, cf->norm_topk,
-			cf->shared_dim);
-	if (cf->is_delta) {
-		fprintf(f, "delta      key heads %d of %d  value heads %d of %d  taps %d  rotary %d  mtp %d  layers ",
-			cf->n_k_heads, cf->k_dim, cf->n_v_heads, cf->v_dim, cf->n_taps, cf->rotary_dim, cf->n_mtp);
-		for (int l = 0; l < cf->n_layers; l++)
-			fputc(cf->is_delta[l] ? 'd' : 'a', f);
-		fputc('\n', f);
-	}
-	if (cf->window)
-		fprintf(f, "window     %d tokens  %s\n", cf->window, layers_text(&c->scratch, cf->is_windowed, cf->n_layers));
-	print_rope(f, &cf->rope);
+	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  vocab %d  norm_eps %.17g  act silu  tied %d  max_position %d  "
+		"mtp %d\n", cf->model_type, cf->hidden_dim, cf->n_layers, cf->vocab, cf->norm_eps, cf->tie_embeddings,
+		cf->max_position, cf->n_mtp);
+	print_layers(cf, f);
+	for (int i = 0; i < cf->n_ropes; i++)
+		print_rope(f, i, &cf->ropes[i]);
 	for (int i = 0; i < cf->n_values; i++)
 		fprintf(f, "key        %s = %s%s\n", cf->values[i].key, cf->values[i].text,
 			!cf->values[i].is_default ? "" : !cf->values[i].from ? "  (default)"

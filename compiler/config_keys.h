@@ -9,7 +9,7 @@
 #ifndef ATLASC_CONFIG_KEYS_H
 #define ATLASC_CONFIG_KEYS_H
 
-#include "compiler/ir.h"
+#include "compiler/family.h"
 
 /* Largest values a checkpoint may claim. Far beyond any model, and small enough that products of two fit
  * an int64 and every single one an int. */
@@ -38,7 +38,7 @@ typedef struct ConfigKey {
 	const char *name;
 	KeyRule rule;
 	int flags;
-	size_t to, at;      /* in Config: of the value, and of its place, 0 = is not kept */
+	size_t to, also, at; /* in Config: of the value, of the same once more, and of its place; 0 = is not kept */
 	double lo, hi;      /* inclusive; of KEY_REAL lo < x */
 	double absent;      /* the class's default; of KEY_INT 0 = derived from other keys */
 	int pass;           /* of KEY_MUST and KEY_IGNORED */
@@ -52,7 +52,9 @@ typedef struct ConfigKey {
 /* Sizes have no meaningful default: a file without them is incomplete. */
 #define SIZE_KEY(key, field, most) {.name = key, .rule = KEY_INT, .flags = NEEDED, KEY_FIELD(field), .lo = 1, \
 	.hi = most}
-#define BOOL_KEY(key, field, default) {.name = key, .rule = KEY_BOOL, KEY_FIELD(field), .absent = default}
+#define BOOL_KEY(key, field, default, ...) {.name = key, .rule = KEY_BOOL, KEY_FIELD(field), .absent = default, \
+	__VA_ARGS__}
+#define BIAS_KEY BOOL_KEY("attention_bias", each.qkv_bias, 0, .also = offsetof(Config, each.o_bias))
 #define ID_KEY(key, default) {.name = key, .rule = KEY_ID, .flags = SHARED | MAY_BE_NULL, .absent = default}
 #define CODE_KEY(key) {.name = key, .rule = KEY_CODE}
 #define SHARED_KEY(key) {.name = key, .rule = KEY_CODE, .flags = SHARED}
@@ -70,19 +72,19 @@ typedef struct ConfigKey {
 	CODE_KEY("original_max_position_embeddings"), \
 	INT_KEY("hidden_size", hidden_dim, MAX_DIM, 0, NEEDED, KEY_PLACE(at_hidden_dim)), \
 	INT_KEY("num_hidden_layers", n_layers, PLAN_MAX_LAYERS, 0, NEEDED, KEY_PLACE(at_n_layers)), \
-	SIZE_KEY("num_attention_heads", n_heads, MAX_HEADS), \
+	SIZE_KEY("num_attention_heads", each.n_heads, MAX_HEADS), \
 	INT_KEY("vocab_size", vocab, MAX_VOCAB, 0, NEEDED | SHARED, KEY_PLACE(at_vocab)), \
 	INT_KEY("max_position_embeddings", max_position, MAX_POSITION, 0, NEEDED, KEY_PLACE(at_max_position)), \
 	{.name = "rms_norm_eps", .rule = KEY_REAL, KEY_FIELD(norm_eps), .lo = 0, .hi = 1, .absent = 1e-6}, \
 	WORD_KEY("hidden_act", "silu")
 /* default 0: hidden_size / num_attention_heads */
-#define HEAD_DIM_KEY(flags, default) INT_KEY("head_dim", head_dim, 4096, default, flags, KEY_PLACE(at_head_dim))
+#define HEAD_DIM_KEY(flags, default) INT_KEY("head_dim", each.head_dim, 4096, default, flags, KEY_PLACE(at_head_dim))
 /* default 0, and a null: num_attention_heads */
 #define KV_HEADS_KEY(may_be_null, default) {.name = "num_key_value_heads", .rule = KEY_INT, .flags = may_be_null, \
-	KEY_FIELD(n_kv_heads), .lo = 1, .hi = MAX_HEADS, .absent = default}
+	KEY_FIELD(each.n_kv_heads), .lo = 1, .hi = MAX_HEADS, .absent = default}
 #define DELTA_KEYS \
-	SIZE_KEY("linear_num_key_heads", n_k_heads, MAX_HEADS), SIZE_KEY("linear_num_value_heads", n_v_heads, MAX_HEADS), \
-	SIZE_KEY("linear_key_head_dim", k_dim, 4096), SIZE_KEY("linear_value_head_dim", v_dim, 4096), \
+	SIZE_KEY("linear_num_key_heads", each.n_k_heads, MAX_HEADS), SIZE_KEY("linear_num_value_heads", each.n_v_heads, MAX_HEADS), \
+	SIZE_KEY("linear_key_head_dim", each.k_dim, 4096), SIZE_KEY("linear_value_head_dim", each.v_dim, 4096), \
 	CODE_KEY("linear_conv_kernel_dim"), CODE_KEY("full_attention_interval"), CODE_KEY("layer_types"), \
 	CODE_KEY("mamba_ssm_dtype"), CODE_KEY("mtp_num_hidden_layers"), \
 	MUST_KEY("mtp_use_dedicated_embeddings", IS_FALSE), MUST_KEY("attention_bias", IS_FALSE), \
@@ -90,7 +92,7 @@ typedef struct ConfigKey {
 	IGNORED_KEY("sliding_window", 0), IGNORED_KEY("use_sliding_window", IS_FALSE), /* these classes have no windows */ \
 	IGNORED_KEY("max_window_layers", IF_NO_WINDOW)
 #define EXPERT_KEYS \
-	SIZE_KEY("num_experts_per_tok", n_active, MAX_EXPERTS), SIZE_KEY("moe_intermediate_size", ffn_dim, MAX_DIM), \
+	SIZE_KEY("num_experts_per_tok", each.n_active, MAX_EXPERTS), SIZE_KEY("moe_intermediate_size", each.ffn_dim, MAX_DIM), \
 	CODE_KEY("num_experts"), FREE_KEY("output_router_logits"), FREE_KEY("router_aux_loss_coef")
 #define LAST_KEY {0}
 

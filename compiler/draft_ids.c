@@ -6,7 +6,7 @@
  */
 #include "artifacts/numbers.h"
 #include "compiler/input.h"
-#include "compiler/ir.h"
+#include "compiler/builder.h"
 #include "compiler/value.h"
 
 #include <string.h>

@@ -51,7 +51,7 @@
 
 /* Model -------------------------------------------------------------------------------------
  *
- * Invariants (check_model): all dims positive and below 2^31; n_heads % n_kv_heads == 0; every tensor's
+ * Invariants (check_model): all dims positive and below 2^31; of each layer n_heads % n_kv_heads == 0; every tensor's
  * bytes = product of shape * dtype bytes and lie inside its file; names unique.
  */
 typedef enum RopeKind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN } RopeKind;
@@ -66,32 +66,55 @@ typedef struct Rope {
 	double attention_factor;       /* yarn, 0 = absent: 0.1 ln(factor) + 1, or from the mscales */
 	bool truncate;                 /* yarn: floor and ceil the correction range (default true) */
 	int original_context;          /* llama3, yarn: original_max_position_embeddings */
+	int rotary_dim;                /* leading elements of a head that it turns */
 	Loc at;
 } Rope;
 
-enum { MAX_EOS = 16, MAX_BUCKETS = 16 };
+enum { MAX_EOS = 16, MAX_BUCKETS = 16, MAX_ROPES = 4 };
+
+typedef enum Mixer { MIXER_ATTENTION, MIXER_DELTA } Mixer; /* what mixes rows of a sequence; delta: Gated DeltaNet */
+typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm; /* over each head; over all of q, of k */
+
+/* A layer is a mixer and an MLP, each of which is added to the residual stream. All sizes are in elements. */
+typedef struct LayerSpec {
+	Mixer mixer;
+	/* of attention */
+	int n_heads, n_kv_heads, head_dim;
+	int rope;               /* index in Config.ropes; -1: positions turn nothing */
+	int window;             /* tokens a row may look back at, itself included; 0 = all */
+	QkNorm qk_norm;         /* before rope */
+	bool has_gate;          /* q_proj has, after the rows of each head, those of a gate of its output */
+	bool qkv_bias, o_bias;
+	/* of Gated DeltaNet */
+	int n_k_heads, n_v_heads, k_dim, v_dim;
+	int n_taps;             /* rows before its own that its convolution reads */
+	/* norms of the stream: what mixer and MLP read, what they give, or both */
+	bool pre_norm, post_norm;
+	bool norm_one;          /* norms multiply by 1 + w, but for the gated one of Gated DeltaNet */
+	/* MLP, or experts in its place */
+	int ffn_dim;            /* its width, or an expert's */
+	bool mlp_bias;          /* of gate, up and down */
+	int n_experts, n_active; /* 0 = an MLP; those that a row is given to */
+	int shared_dim;         /* width of the expert that every row is given to as well; 0 = there is none */
+	bool norm_topk;         /* the shares of a row's experts add up to 1 */
+	/* filled by read-options */
+	Dtype kv;               /* of its keys and values: bf16, e4m3 or e2m1 */
+	bool rotate;            /* q and k; only where kv is codes */
+} LayerSpec;
 
 typedef struct Config { /* config.json (its text_config when there is one) and generation_config.json */
 	const char *model_type; /* "llama", "qwen3_5_text" */
-	int hidden_dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab;
+	const struct Family *family; /* of it; NULL = unknown */
+	int hidden_dim, n_layers, vocab;
 	int max_position;       /* tokens the model was trained for, yarn's factor put in */
-	int window;             /* tokens a row of these layers may look back at, itself included; 0 = no layer has one */
-	const bool *is_windowed; /* [n_layers]; NULL when window is 0 */
 	double norm_eps;
 	bool tie_embeddings;
 	Dtype dtype;            /* torch_dtype; read for --random-weights alone, where no tensor says it */
-	bool attention_bias, mlp_bias; /* of q, k, v and o; of gate, up and down. qwen2: o has none, the others always */
-	int rotary_dim;         /* leading elements of a head that rope turns */
-	/* experts in place of the MLP; n_experts 0 = none. ffn_dim is an expert's width then */
-	int n_experts, n_active; /* of a layer; of them those that a row is given to */
-	int shared_dim;         /* width of the expert that every row is given to as well; 0 = there is none */
-	bool norm_topk;         /* the shares of a row's experts add up to 1 */
-	/* Gated DeltaNet in place of attention */
-	const bool *is_delta;   /* [PLAN_MAX_LAYERS], those after n_layers by the same pattern; NULL = no layer has it */
-	int n_k_heads, n_v_heads, k_dim, v_dim, n_taps; /* of its heads; rows before its own that its convolution reads */
+	LayerSpec each;         /* what holds for all layers: lay_layers makes them of it, and nothing else reads it */
+	LayerSpec *layers;      /* [PLAN_MAX_LAYERS], those after n_layers by the same pattern; NULL = not laid yet */
+	Rope ropes[MAX_ROPES]; int n_ropes;
 	Dtype state_dtype;      /* mamba_ssm_dtype: f32, also when it is absent, or bf16 */
 	int n_mtp;              /* layers of the head that drafts the token after the next; 0 = none is promised */
-	Rope rope;
 	int bos;                /* -1 = none */
 	int eos[MAX_EOS], n_eos; Loc at_eos[MAX_EOS]; /* union of the configs' and the tokenizer's; ascending */
 	/* generation_config.json; do_sample false = temperature 0. -1 = the file does not say. Resolved: Options */
@@ -159,9 +182,6 @@ typedef struct Options {
 	int slots;             /* [runtime] slots */
 	int max_context;       /* [runtime] max_context, tokens a slot */
 	int page;              /* [kv] page, tokens; power of two */
-	/* [kv] dtype, bf16_first, bf16_last, layers: of each layer's cache, bf16, e4m3 or e2m1 */
-	Dtype kv[PLAN_MAX_LAYERS + 1]; /* that of the drafting head, after the last layer's, is bf16 */
-	bool rotate[PLAN_MAX_LAYERS];  /* [kv] rotate, layers: of each layer's q and k; only where the cache is in codes */
 	Dtype state;           /* [state] dtype, else the checkpoint's: what delta_rule keeps, f32 or bf16 */
 	const char *kv_scales; /* [kv] scales: path of a file, NULL = what the checkpoint has */
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
@@ -374,7 +394,7 @@ typedef struct TargetWork { /* everything made for one target */
 	TargetPlan candidates; /* the same for the plan */
 } TargetWork;
 
-/* The times that pick-kernels uses for one target. */
+/* The times that pick-kernels goes by for one target. */
 typedef struct TargetTuning {
 	const char *file, *sha256; /* hash of its text, hexadecimal */
 	Tuning times;   /* in the compile's arena */
@@ -456,7 +476,7 @@ void read_config(Compile *c);    /* config.json, generation_config.json -> Model
 void read_options(Compile *c);   /* MODEL.toml -> Model.options */
 void read_weights(Compile *c);   /* index, safetensors headers -> Model.shards, tensors */
 void read_text(Compile *c);      /* tokenizer, chat template -> Model.tokenizer ... */
-void build_graph(Compile *c);    /* models/<family> -> Graph */
+void build_graph(Compile *c);    /* Config.layers, tensors -> Graph */
 void fuse(Compile *c);           /* Graph -> Lowered per target, phase and bucket */
 void pick_kernels(Compile *c);   /* -> Pick, ledger */
 void make_kernels(Compile *c);   /* NVRTC -> Kernel, cubins */
@@ -490,111 +510,5 @@ bool name_matches(const char *pattern, const char *name); /* at most one '*' in 
 void print_graph(Compile *c, void *file);
 void print_lowered(Compile *c, void *file);
 void print_plan(Compile *c, void *file);
-
-/* Families (models/): a family names its tensors and lists its ops ------------------------------------ */
-
-/* Graph tensors every decoder has: see artifacts/ops.h for their meaning. */
-typedef struct StepTensors {
-	int step, row_slot, row_token, row_pos, out_row, seg;
-	int page_table, slot_len, slot_token, sampling, limits, rules, counts;
-	int row_next, slot_draft, slot_version, ring, stop_tokens; /* the first three: -1 where no head drafts */
-} StepTensors;
-
-struct Product;
-/* What is around the layers: the embedding, the last layer's output, the norm after it and the head. */
-typedef struct DecoderEnds { int table, x, norm; const struct Product *head; } DecoderEnds;
-
-/* Appends the ops of layer l, which read the hidden state x; returns the new one, named "l<l>.out". */
-typedef int g_layer_fn(Compile *c, const StepTensors *s, int l, int x, const void *traits);
-/* Appends what follows on sampling. */
-typedef void g_behind_fn(Compile *c, const StepTensors *s, const DecoderEnds *ends, const void *traits);
-
-/* traits: experts, one for all rows, Gated DeltaNet */
-enum { FAMILY_EXPERTS = 1, FAMILY_SHARED = 2, FAMILY_DELTA = 4 };
-typedef struct Family {
-	const char *name;          /* folder in models/ */
-	const char *model_types[4]; /* of config.json */
-	const char *architectures[4];
-	void (*build)(Compile *c);
-	int traits;
-	const struct ConfigKey *keys; /* of config.json: config_keys.h */
-} Family;
-extern const Family family_table[];
-extern const int n_family_table;
-const Family *family_by_model_type(const char *model_type);
-
-/* Builder (build_graph.c), for families only. Tensors and ops are appended to Compile.graph. */
-int g_weight(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* tensor index; missing or of
-								   another shape: an error naming both sides, and a usable index all the same */
-/* What a weight without file and value is of --random-weights: Weight.made and made_cols of it (made_weights.c). */
-Weight random_weight_of(const Compile *c, int w);
-void mark_made_weights(Compile *c); /* with --weights ref, those are made when a session opens */
-/* Bytes [at, at + n) of weight w, a part of p, quantised from p->source (requant.c). False after having said why not.
- * A Requant keeps what it read last; one thread at a time. */
-typedef struct Requant Requant;
-typedef struct SourceReader {
-	bool (*read)(void *ctx, const Weight *source, int64_t at, void *dst, size_t n);
-	void *ctx;
-} SourceReader;
-Requant *requant_new(Arena *a);
-void requant_release(Requant *r); /* its buffers; r can be used on */
-bool requant_bytes(Compile *c, Requant *r, const MadeProduct *p, int w, int64_t at, void *dst, size_t n,
-	const SourceReader *source);
-/* Products (products.c): weights [rows, cols] in whatever format the checkpoint holds them, with their scales. */
-typedef struct Product { int w, scale, row_scale; /* tensors, -1 = absent */ int block_n, block_k; } Product;
-/* Those of n modules ("model.layers.0.mlp.up_proj") that read the same input, placed so that they can be read as one:
- * first the weights, then block scales, then row scales. Errors as of g_weight. */
-void g_products(Compile *c, int n, const char *const *modules, const int64_t *rows, int64_t cols, Product *out);
-/* The same where a weight is put together: rows [first, first + n) of modules that have `of` rows, in order, all in one
- * format. experts > 0: rows are those of that many matrices, and the tensor has three dims. is_fused: the one module is
- * a tensor of that very name and three dims, its scales one of that name and "_scale_inv". */
-typedef struct Piece { const char *module; int64_t of, first, n; } Piece;
-typedef struct ProductSpec {
-	const char *name; /* of the tensor: unique where it is no whole module's */
-	int n_pieces;
-	const Piece *pieces;
-	int64_t experts;
-	bool is_fused;
-} ProductSpec;
-void g_products_of(Compile *c, int n, const ProductSpec *specs, int64_t cols, Product *out);
-/* One whose weight is a tensor that is there already as `table`, unless [quant] asks for it in another format. */
-void g_tied_product(Compile *c, const char *module, const char *tensor, int table, int64_t rows, int64_t cols,
-	Product *out);
-/* By what drafts are scored: the model's head, or a copy of rows of it as [speculate] asks. They are those of ids 0 to
- * n - 1, or of the ids in a tensor. */
-typedef struct DraftHead { Product rows; int n, ids; /* tensor, -1 = absent */ } DraftHead;
-DraftHead g_draft_head(Compile *c, const DecoderEnds *ends);
-void read_draft_ids(Compile *c); /* draft_ids.c: the file of speculate.vocabulary_file; A0102, A0106, A0306 */
-void g_linear(Compile *c, int layer, int phases, const Product *p, int x, int bias, int y); /* y = x w + bias */
-/* The cache of a layer (kv_cache.c), its tensors; -1 = absent. module: "model.layers.0.self_attn". Errors as of
- * g_weight. */
-typedef struct Cache { int kv, scale, block; } Cache;
-Cache g_cache(Compile *c, int layer, const char *module, const Attrs *attrs);
-/* notes and errors about what was missing and what is left over; A0604, A0607, A0610 */
-void check_kv_scales(Compile *c);
-/* For an unused tensor: what is expected if it is meant as such a scale, else "". */
-const char *kv_scale_hint(Compile *c, const char *name);
-/* What builders share: the checkpoint's tensor of that name, or NULL; a weight, as a tensor; "[64, 128]". */
-StTensor *g_find_tensor(Compile *c, const char *name);
-int g_add_weight(Compile *c, const Weight *w);
-/* A tensor whose bytes are those of n >= 1 weights of one dtype, one after the other. */
-int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
-bool g_misfit(Compile *c, const StTensor *t, int n_dims, const int64_t *want); /* A0602; false */
-const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
-/* A whole decoder: embedding, layers, final norm, head, sampling, what follows it, acquire. prefix: "model". */
-void g_decoder(Compile *c, const char *prefix, const Attrs *attrs, g_layer_fn *layer, g_behind_fn *behind,
-	const void *traits);
-/* Before all tensors: a head drafts; how many rows of a slot a step verifies. */
-void g_speculate(Compile *c, int verify_rows);
-int g_weight_of(Compile *c, const char *name, int n_dims, const int64_t *shape); /* the same, of any dims */
-int g_slot_state(Compile *c, const char *name, Dtype dtype, int64_t cols); /* [slots, cols], zeroed at acquire */
-int g_later_state(Compile *c, const char *name, Dtype dtype, int64_t cols); /* [slots, drafts, cols]: versions 1 ... */
-int g_weight_opt(Compile *c, const char *name, int n_dims, int64_t d0, int64_t d1); /* -1 when absent */
-int g_constant(Compile *c, const char *name, Dtype dtype, int n, const void *values); /* a weight made here */
-int g_table(Compile *c, const char *name, Dtype dtype, int rows, int cols, const void *values); /* one of two dims */
-int g_tensor(Compile *c, Role role, Dtype dtype, const char *name, int n_dims, const int64_t *shape);
-int g_activation(Compile *c, const char *name, int64_t cols); /* bf16 [ROWS, cols] */
-/* phases 0: those of Compile.layer_phases. A layer after the last one counts as the end. */
-void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, const int *operands);
 
 #endif

@@ -19,7 +19,7 @@
  * largest code.
  */
 #include "artifacts/numbers.h"
-#include "compiler/ir.h"
+#include "compiler/builder.h"
 #include "compiler/stored.h"
 
 #include <math.h>
@@ -123,21 +123,20 @@ static int add_scale(Compile *c, const char *module, int n_heads, bool is_rotate
 	return g_table(c, arena_printf(&c->arena, "atlas.%s.kv_scale", module), DT_f32, 2, n_heads, scales);
 }
 
-Cache g_cache(Compile *c, int layer, const char *module, const Attrs *attrs)
+Cache g_cache(Compile *c, int layer, const char *module, const LayerSpec *spec)
 {
 	const int at = layer < c->graph.n_layers ? layer : c->graph.n_layers; /* the drafting head has one cache */
-	const Dtype dtype = c->model.options.kv[at];
 	const char *name = arena_printf(&c->arena, "kv.%d", at);
-	int64_t shape[5] = {c->graph.pages, 2, attrs->n_kv_heads, c->graph.page, attrs->head_dim};
+	int64_t shape[5] = {c->graph.pages, 2, spec->n_kv_heads, c->graph.page, spec->head_dim};
 	for (int i = 0; at == c->graph.n_layers && i < c->graph.n_tensors; i++)
 		if (strcmp(c->graph.tensors[i].name, name) == 0)
 			return (Cache){i, -1, -1};
-	Cache cache = {g_tensor(c, ROLE_STATE, dtype, name, 5, shape), -1, -1};
-	if (dtype == DT_bf16)
+	Cache cache = {g_tensor(c, ROLE_STATE, spec->kv, name, 5, shape), -1, -1};
+	if (spec->kv == DT_bf16)
 		return cache;
-	cache.scale = add_scale(c, module, attrs->n_kv_heads, attrs->rotate);
+	cache.scale = add_scale(c, module, spec->n_kv_heads, spec->rotate);
 	shape[4] /= NVFP4_GROUP;
-	if (dtype == DT_e2m1)
+	if (spec->kv == DT_e2m1)
 		cache.block = g_tensor(c, ROLE_STATE, DT_e4m3, arena_printf(&c->arena, "kv_block.%d", layer), 5, shape);
 	return cache;
 }
@@ -209,7 +208,7 @@ static bool is_any_quantised(const Compile *c)
 {
 	bool any = false;
 	for (int l = 0; l < c->graph.n_layers; l++)
-		any |= c->model.options.kv[l] != DT_bf16;
+		any |= c->model.config.layers[l].kv != DT_bf16;
 	return any;
 }
 

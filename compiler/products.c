@@ -529,7 +529,7 @@ DraftHead g_draft_head(Compile *c, const DecoderEnds *ends)
 {
 	const Options *o = &c->model.options;
 	const int64_t vocab = c->model.config.vocab, cols = c->model.config.hidden_dim;
-	DraftHead out = {*ends->head, (int)vocab, -1};
+	DraftHead out = {ends->head, (int)vocab, -1};
 	const int rows = o->n_draft_ids ? o->n_draft_ids : (int)vocab;
 	if ((rows == vocab && o->draft_format == FORMAT_PLAIN) || c->diags.n_errors)
 		return out;

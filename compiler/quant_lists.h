@@ -2,7 +2,7 @@
 #ifndef ATLASC_QUANT_LISTS_H
 #define ATLASC_QUANT_LISTS_H
 
-#include "compiler/ir.h"
+#include "compiler/builder.h"
 
 /* How many of n modules the pattern names (read_quant.c); is_named [n] becomes true for these, may be NULL. */
 int quant_matches(const QuantPattern *p, const char *const *modules, int n, bool *is_named);

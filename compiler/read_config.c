@@ -68,7 +68,7 @@ const char *config_said(Arena *a, const Config *cf, const char *key)
 	if (!v->is_default)
 		return arena_printf(a, "%s = %s", key, v->text);
 	return v->from ? arena_printf(a, "%s = %s, %s", key, v->text, v->from)
-		: arena_printf(a, "%s = %s, the default of %s", key, v->text, family_by_model_type(cf->model_type)->name);
+		: arena_printf(a, "%s = %s, the default of %s", key, v->text, cf->family->name);
 }
 
 Loc config_place(const Config *cf, const char *key) { return find_value(cf, key)->at; }
@@ -136,11 +136,19 @@ static const char *words_text(Arena *a, const char *words)
 	return text;
 }
 
+static bool is_windowed(const Config *cf)
+{
+	bool any = false;
+	for (int l = 0; l < cf->n_layers; l++)
+		any |= cf->layers[l].window > 0;
+	return any;
+}
+
 /* What the family says of a key that it does not read into anything. */
 static void check_own_key(Reading *r, const ConfigKey *k, const Value *v, NameList *ignored)
 {
 	Arena *a = r->d->arena;
-	if (k->rule == KEY_IGNORED && !value_passes(v, k->pass) && !((k->pass & IF_NO_WINDOW) && !r->cf->window))
+	if (k->rule == KEY_IGNORED && !value_passes(v, k->pass) && !((k->pass & IF_NO_WINDOW) && !is_windowed(r->cf)))
 		name_in_list(a, ignored, v);
 	if (k->rule != KEY_MUST || (v->kind != VALUE_NULL && value_passes(v, k->pass)) || is_word_of(v, k->word) ||
 			(v->kind == VALUE_NULL && (k->flags & MAY_BE_NULL)))
@@ -304,7 +312,7 @@ static void read_kind(Reading *r)
 	if (!v || v->kind == VALUE_NULL) {
 		fail_at(r->d, A0202, r->text->at, "model_type is missing");
 	} else if (want_string(r->d, A0203, "model_type", v, &r->cf->model_type)) {
-		r->family = family_by_model_type(r->cf->model_type);
+		r->family = r->cf->family = family_by_model_type(r->cf->model_type);
 		if (!r->family)
 			fail_at(r->d, A0204, v->at, "model_type = %s: expected one of %s%s", value_text(r->d->arena, v),
 				known_model_types(r->d->arena), did_you_mean(r->d->arena, closest_model_type(r->cf->model_type)));
@@ -354,6 +362,8 @@ static bool read_field(Reading *r, const ConfigKey *k)
 		: k->rule == KEY_REAL ? want_real(r->d, A0203, k->name, v, k->lo, true, k->hi, to)
 		: want_bool(r->d, A0203, k->name, v, to);
 	config_note(r, k->name, v, NULL);
+	if (k->also)
+		*(bool *)(void *)((char *)r->cf + k->also) = *(bool *)to;
 	return ok;
 }
 
@@ -367,39 +377,40 @@ static bool is_left_out(const Reading *r, const Value *v, const char *key)
 static void derive_heads(Reading *r)
 {
 	Config *cf = r->cf;
+	LayerSpec *each = &cf->each;
 	Arena *a = r->d->arena;
 	const Value *kv = value_get(r->text, "num_key_value_heads"), *dim = value_get(r->text, "head_dim");
 	const bool no_kv = is_left_out(r, kv, "num_key_value_heads"), no_dim = is_left_out(r, dim, "head_dim");
-	if (cf->n_heads && !cf->n_kv_heads && no_kv) {
-		cf->n_kv_heads = cf->n_heads;
-		config_note(r, "num_key_value_heads", kv, number_text(&r->c->arena, cf->n_heads));
+	if (each->n_heads && !each->n_kv_heads && no_kv) {
+		each->n_kv_heads = each->n_heads;
+		config_note(r, "num_key_value_heads", kv, number_text(&r->c->arena, each->n_heads));
 		config_note_from(r, "num_attention_heads");
 	}
-	if (cf->n_heads && cf->hidden_dim && !cf->head_dim && no_dim) {
+	if (each->n_heads && cf->hidden_dim && !each->head_dim && no_dim) {
 		Loc at = value_get(r->text, "num_attention_heads")->at;
-		if (cf->hidden_dim % cf->n_heads) {
+		if (cf->hidden_dim % each->n_heads) {
 			fail_at(r->d, A0205, at, "head_dim is missing, and num_attention_heads = %d does not divide "
-				"hidden_size = %d", cf->n_heads, cf->hidden_dim);
+				"hidden_size = %d", each->n_heads, cf->hidden_dim);
 			return;
 		}
-		cf->head_dim = cf->hidden_dim / cf->n_heads;
+		each->head_dim = cf->hidden_dim / each->n_heads;
 		cf->at_head_dim = at;
-		config_note(r, "head_dim", dim, number_text(&r->c->arena, cf->head_dim));
+		config_note(r, "head_dim", dim, number_text(&r->c->arena, each->head_dim));
 		config_note_from(r, "hidden_size / num_attention_heads");
 	}
 	cf->values = r->values.at;
 	cf->n_values = r->values.n;
-	if (cf->head_dim % 2)
+	if (each->head_dim % 2)
 		fail_at(r->d, A0205, cf->at_head_dim, "%s: expected an even number, rope turns pairs",
 			config_said(a, cf, "head_dim"));
-	if (cf->n_heads && cf->n_kv_heads && cf->n_heads % cf->n_kv_heads)
+	if (each->n_heads && each->n_kv_heads && each->n_heads % each->n_kv_heads)
 		fail_at(r->d, A0205, config_place(cf, "num_key_value_heads"), "%s: must divide num_attention_heads = %d",
-			config_said(a, cf, "num_key_value_heads"), cf->n_heads);
+			config_said(a, cf, "num_key_value_heads"), each->n_heads);
 }
 
 static void read_fields(Reading *r)
 {
-	r->cf->norm_topk = true; /* of families whose router always does */
+	r->cf->each = r->family->layer;
 	for (const ConfigKey *k = r->family->keys; k->name; k++)
 		if (k->rule == KEY_INT || k->rule == KEY_REAL || k->rule == KEY_BOOL)
 			read_field(r, k);
@@ -538,6 +549,7 @@ void read_config(Compile *c)
 	const char *path = c->cmd.config_file ? c->cmd.config_file : input_path(&c->arena, c->cmd.model_dir, "config.json");
 	c->model.dir = c->cmd.model_dir;
 	cf->bos = -1;
+	lay_layers(c); /* of nothing yet */
 	r.top = json_read(&c->arena, &c->scratch, r.d, &json_config_rules, path, NULL);
 	if (!r.top)
 		return;
@@ -558,6 +570,7 @@ void read_config(Compile *c)
 		read_dtype(&r, path);
 	read_rope(&r);
 	read_layer_kinds(&r);
+	lay_layers(c);
 	check_all_keys(&r);
 	read_tokens(&r, read_generation(c, cf));
 	cf->values = r.values.at;

@@ -11,12 +11,6 @@
 
 typedef ConfigReading Reading;
 
-int family_traits(const Config *cf)
-{
-	const Family *family = cf->model_type ? family_by_model_type(cf->model_type) : NULL;
-	return family ? family->traits : 0;
-}
-
 static const Value *lookup(const Reading *r, const char *key) { return config_lookup(r, key); }
 
 static bool is_word(const Value *v, const char *word)
@@ -40,14 +34,14 @@ static void read_experts(Reading *r)
 	const ConfigKey *other = find_config_key(r->family, "num_local_experts");
 	bool by_other = !a && b && (other->flags & OTHER_NAME);
 	cf->at_experts = a ? a->at : b ? b->at : r->text->at;
-	bool size = read_dim(r, by_other ? "num_local_experts" : "num_experts", MAX_EXPERTS, &cf->n_experts);
+	bool size = read_dim(r, by_other ? "num_local_experts" : "num_experts", MAX_EXPERTS, &cf->each.n_experts);
 	config_note(r, "num_experts", by_other ? b : a, a || by_other ? NULL : "missing");
 	if (a && b && !value_equal(a, b))
 		fail_at(r->d, A0205, b->at, "num_local_experts = %s: num_experts in line %d says %s",
 			value_text(r->d->arena, b), a->at.line, value_text(r->d->arena, a));
-	if (size && cf->n_active > cf->n_experts)
+	if (size && cf->each.n_active > cf->each.n_experts)
 		fail_at(r->d, A0205, lookup(r, "num_experts_per_tok")->at, "num_experts_per_tok = %d: num_experts = %d",
-			cf->n_active, cf->n_experts);
+			cf->each.n_active, cf->each.n_experts);
 }
 
 /* Gated DeltaNet ------------------------------------------------------------------------------------------ */
@@ -59,26 +53,25 @@ static void read_pattern(Reading *r)
 {
 	const Value *list = lookup(r, "layer_types"), *every = value_get(r->text, "full_attention_interval");
 	int interval = DEFAULT_INTERVAL, i = 0;
-	bool *is_delta = ARENA_ARRAY(&r->c->arena, bool, PLAN_MAX_LAYERS + 1);
-	r->cf->is_delta = is_delta;
+	LayerSpec *layers = r->cf->layers;
 	if (list && every && every->kind == VALUE_NULL) /* the class does not look at it then */
 		every = NULL;
 	if (every && !want_int(r->d, A0203, "full_attention_interval", every, 1, PLAN_MAX_LAYERS, &interval))
 		return;
 	config_note(r, "full_attention_interval", every, every ? NULL : "4");
 	for (int l = 0; l < PLAN_MAX_LAYERS; l++)
-		is_delta[l] = (l + 1) % interval != 0;
+		layers[l].mixer = (l + 1) % interval ? MIXER_DELTA : MIXER_ATTENTION;
 	for (const Value *e = list && list->kind == VALUE_ARRAY ? list->first : NULL; e && i < r->cf->n_layers;
 		e = e->next) {
 		bool delta = is_word(e, "linear_attention");
 		if (!delta && !is_word(e, "full_attention")) /* read_layer_types reports it */
 			return;
-		if (every && delta != is_delta[i]) {
+		if (every && delta != (layers[i].mixer == MIXER_DELTA)) {
 			fail_at(r->d, A0205, e->at, "layer_types[%d] = %s: full_attention_interval = %d in line %d says otherwise",
 				i, value_text(r->d->arena, e), interval, every->at.line);
 			return;
 		}
-		is_delta[i++] = delta;
+		layers[i++].mixer = delta ? MIXER_DELTA : MIXER_ATTENTION;
 	}
 }
 
@@ -103,13 +96,13 @@ static void read_delta(Reading *r)
 	Config *cf = r->cf;
 	int width = 1;
 	const Value *v = lookup(r, "linear_num_value_heads");
-	if (cf->n_k_heads && cf->n_v_heads % cf->n_k_heads)
+	if (cf->each.n_k_heads && cf->each.n_v_heads % cf->each.n_k_heads)
 		fail_at(r->d, A0205, v->at, "linear_num_value_heads = %d: expected a multiple of "
-			"linear_num_key_heads = %d", cf->n_v_heads, cf->n_k_heads);
+			"linear_num_key_heads = %d", cf->each.n_v_heads, cf->each.n_k_heads);
 	if (read_dim(r, "linear_conv_kernel_dim", 64, &width) && width < 2)
 		fail_at(r->d, A0206, lookup(r, "linear_conv_kernel_dim")->at, "linear_conv_kernel_dim = 1: expected 2 or more");
 	config_note(r, "linear_conv_kernel_dim", value_get(r->text, "linear_conv_kernel_dim"), "missing");
-	cf->n_taps = width - 1;
+	cf->each.n_taps = width - 1;
 	read_state_dtype(r);
 	read_pattern(r);
 	v = lookup(r, "mtp_num_hidden_layers");
@@ -215,8 +208,8 @@ static void read_windows(Reading *r)
 			: arena_printf(r->d->arena, "use_sliding_window = false, the default of %s", r->family->name));
 		return;
 	}
-	cf->window = window;
-	cf->is_windowed = is_windowed;
+	for (int k = 0; k < n; k++)
+		cf->layers[k].window = is_windowed[k] ? window : 0;
 }
 
 void read_layer_kinds(ConfigReading *r)

@@ -27,14 +27,12 @@ void config_note(ConfigReading *r, const char *key, const Value *v, const char *
 /* Puts a token id found at `at` into Config.eos, ascending and once. False when the list is full. */
 bool add_eos(Config *cf, int id, Loc at);
 
-/* Config.rope, and max_position where yarn reaches further; needs Config.max_position. Records A0206 and A0209. */
+/* Config.ropes, and max_position where yarn reaches further; needs Config.max_position. Records A0206 and A0209. */
 void read_rope(ConfigReading *r);
 
-/* What only some families' layers have: experts, Gated DeltaNet, windows; needs Config.n_layers. Records A0202, A0203,
+/* What only some families' layers have: experts, Gated DeltaNet, windows, into Config.each and layers; needs n_layers. Records A0202, A0203,
  * A0205 and A0206. */
 void read_layer_kinds(ConfigReading *r);
-/* Traits of the family that config.json names; 0 where it names none. */
-int family_traits(const Config *cf);
 
 /* Model.quant, from quantization_config of config.json (NULL = none) and hf_quant_config.json. Records A0202, A0203,
  * A0205, A0207 and A0208. */

@@ -416,6 +416,8 @@ static bool parse_range(const char *text, int *first, int *last)
 	return *end == 0 && *first <= *last;
 }
 
+static LayerSpec *layers_of(const Reading *r) { return r->c->model.config.layers; }
+
 static int last_layer(const Reading *r)
 {
 	int n_layers = r->c->model.config.n_layers;
@@ -532,9 +534,9 @@ static bool read_kv_format(Reading *r, const char *name, const Value *v, Dtype *
 	if (!cache_from_name(word, out))
 		return fail_at(r->d, A0303, v->at, "%s = %s: expected \"bf16\", \"fp8\" or \"nvfp4\"", name,
 			value_text(r->d->arena, v));
-	if (*out == DT_e2m1 && cf->head_dim > 0 && cf->head_dim % NVFP4_GROUP)
+	if (*out == DT_e2m1 && cf->each.head_dim > 0 && cf->each.head_dim % NVFP4_GROUP)
 		return fail_at(r->d, A0304, v->at, "%s = \"nvfp4\": head_dim = %d (%s:%d) is not a multiple of %d "
-			"elements, which share a scale", name, cf->head_dim, cf->at_head_dim.file, cf->at_head_dim.line,
+			"elements, which share a scale", name, cf->each.head_dim, cf->at_head_dim.file, cf->at_head_dim.line,
 			NVFP4_GROUP);
 	if (*out != DT_bf16 && !r->o->at_kv.file)
 		r->o->at_kv = v->at;
@@ -551,7 +553,7 @@ static void read_kv_ends(Reading *r)
 		if (count > n)
 			fail_at(r->d, A0304, chosen(r, k)->at, "%s = %d: the model has %d layers", option_table[k].key, count, n);
 		for (int i = 0; i < count && i < n; i++)
-			r->o->kv[k == KV_BF16_FIRST ? i : n - 1 - i] = DT_bf16;
+			layers_of(r)[k == KV_BF16_FIRST ? i : n - 1 - i].kv = DT_bf16;
 	}
 }
 
@@ -589,9 +591,9 @@ static void read_kv_layers(Reading *r, const Value *list)
 				if (named[l] && taken[l])
 					fail_at(r->d, A0303, layers->at, "kv.layers: layer %d occurs twice", l);
 				if (named[l])
-					r->o->kv[l] = dtype;
+					layers_of(r)[l].kv = dtype;
 				if (named[l] && rotate)
-					r->o->rotate[l] = rotate->boolean;
+					layers_of(r)[l].rotate = rotate->boolean;
 				taken[l] |= named[l];
 			}
 	}
@@ -643,20 +645,20 @@ static void read_kv(Reading *r)
 	bool rotate = false;
 	read_kv_format(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE), &all);
 	want_bool(r->d, A0303, option_table[KV_ROTATE].key, chosen(r, KV_ROTATE), &rotate);
+	LayerSpec *layers = layers_of(r);
 	for (int l = 0; l < PLAN_MAX_LAYERS; l++) {
-		o->kv[l] = all;
-		o->rotate[l] = rotate;
+		layers[l].kv = all;
+		layers[l].rotate = rotate;
 	}
 	read_kv_ends(r);
 	read_kv_layers(r, chosen(r, KV_LAYERS));
 	for (int l = 0; l <= last_layer(r); l++)
-		o->rotate[l] = o->rotate[l] && o->kv[l] != DT_bf16;
+		layers[l].rotate = layers[l].rotate && layers[l].kv != DT_bf16;
 	read_kv_scales(r);
 	for (int l = 0; r->c->cmd.text && l < PLAN_MAX_LAYERS; l++) { /* calibrate: scales are still to be made */
-		o->kv[l] = DT_bf16;
-		o->rotate[l] = false;
+		layers[l].kv = DT_bf16;
+		layers[l].rotate = false;
 	}
-	o->kv[last_layer(r) + 1] = DT_bf16;
 	o->kv_scales = r->c->cmd.text ? NULL : o->kv_scales;
 }
 
@@ -806,13 +808,12 @@ static void resolve_rules(Reading *r)
 static const char *kv_text(Reading *r)
 {
 	Arena *a = &r->c->arena;
-	const Dtype *kv = r->o->kv;
-	const bool *rotate = r->o->rotate;
+	const LayerSpec *s = layers_of(r);
 	const char *text = "";
 	for (int l = 0, end; l <= last_layer(r); l = end) {
-		for (end = l + 1; end <= last_layer(r) && kv[end] == kv[l] && rotate[end] == rotate[l];)
+		for (end = l + 1; end <= last_layer(r) && s[end].kv == s[l].kv && s[end].rotate == s[l].rotate;)
 			end++;
-		text = arena_printf(a, "%s%s%s%s %d", text, l ? ", " : "", cache_name(kv[l]), rotate[l] ? " rotated" : "", l);
+		text = arena_printf(a, "%s%s%s%s %d", text, l ? ", " : "", cache_name(s[l].kv), s[l].rotate ? " rotated" : "", l);
 		if (end > l + 1)
 			text = arena_printf(a, "%s-%d", text, end - 1);
 	}
@@ -914,8 +915,7 @@ static void read_user_file(Reading *r)
 void read_options(Compile *c)
 {
 	Reading r = {.c = c, .d = &c->diags, .o = &c->model.options};
-	const char *model_type = c->model.config.model_type;
-	r.family = model_type ? family_by_model_type(model_type) : NULL;
+	r.family = c->model.config.family;
 	int before = r.d->n_errors;
 	read_model_toml(c);
 	read_user_file(&r);

@@ -77,8 +77,8 @@ static bool read_rope_number(Reading *r, RopeNumber want)
 	for (int i = 0; i < 2 && want.required; i++)
 		if (value_get(rope_place(r, i), want.key)) /* a null, which check_rope_keys reports */
 			return false;
-	return !want.required || fail_at(r->d, A0209, r->cf->rope.at, "%s is missing: rope_type = %s needs it", want.key,
-		rope_types[r->cf->rope.kind]);
+	return !want.required || fail_at(r->d, A0209, r->cf->ropes[0].at, "%s is missing: rope_type = %s needs it", want.key,
+		rope_types[r->cf->ropes[0].kind]);
 }
 
 static bool read_original_context(Reading *r)
@@ -86,8 +86,8 @@ static bool read_original_context(Reading *r)
 	const char *name;
 	const Value *v = rope_value(r, "original_max_position_embeddings", NULL, true, &name);
 	if (v)
-		return want_int(r->d, A0209, name, v, 1, MAX_POSITION, &r->cf->rope.original_context);
-	r->cf->rope.original_context = r->cf->max_position; /* what transformers takes where it is missing */
+		return want_int(r->d, A0209, name, v, 1, MAX_POSITION, &r->cf->ropes[0].original_context);
+	r->cf->ropes[0].original_context = r->cf->max_position; /* what transformers takes where it is missing */
 	return true;
 }
 
@@ -124,15 +124,15 @@ static void check_rope_keys(Reading *r)
 				fail_attn_factor(r, v, i);
 				continue;
 			}
-			if (k == COUNT(rope_keys) || (is_image && !(family_traits(r->cf) & FAMILY_DELTA))) {
+			if (k == COUNT(rope_keys) || (is_image && !(r->family->traits & FAMILY_DELTA))) {
 				const char *close = closest_name(v->key, names, COUNT(rope_keys));
 				fail_at(r->d, A0209, v->at, "%s.%s is unknown%s", rope_places[i],
 					clip_text(r->d->arena, v->key, strlen(v->key), 48), did_you_mean(r->d->arena, close));
 			} else if (v->kind == VALUE_NULL && !(rope_keys[k].kinds & NULL_IS_ABSENT)) {
 				fail_at(r->d, A0209, v->at, "%s.%s = null: expected a value, or no such key", rope_places[i], v->key);
-			} else if (v->kind != VALUE_NULL && !(rope_keys[k].kinds >> r->cf->rope.kind & 1)) {
+			} else if (v->kind != VALUE_NULL && !(rope_keys[k].kinds >> r->cf->ropes[0].kind & 1)) {
 				fail_at(r->d, A0209, v->at, "%s.%s = %s: rope_type = %s does not use it", rope_places[i], v->key,
-					value_text(r->d->arena, v), rope_types[r->cf->rope.kind]);
+					value_text(r->d->arena, v), rope_types[r->cf->ropes[0].kind]);
 			}
 		}
 	}
@@ -140,7 +140,7 @@ static void check_rope_keys(Reading *r)
 
 static bool read_rope_kind(Reading *r)
 {
-	Rope *rope = &r->cf->rope;
+	Rope *rope = &r->cf->ropes[0];
 	const char *name, *type;
 	bool ok = true;
 	rope->at = r->text->at;
@@ -177,20 +177,20 @@ static void read_part(Reading *r)
 	Config *cf = r->cf;
 	const char *name;
 	const Value *v = rope_value(r, "partial_rotary_factor", NULL, true, &name);
-	bool may_be_part = family_traits(cf) & FAMILY_DELTA;
+	bool may_be_part = r->family->traits & FAMILY_DELTA;
 	double part = may_be_part ? 0.25 : 1; /* of all classes that turn a part */
-	cf->rotary_dim = cf->head_dim;
+	cf->ropes[0].rotary_dim = cf->each.head_dim;
 	if (v && !want_real(r->d, A0209, name, v, 0, true, 1, &part))
 		return;
-	const double dim = part * cf->head_dim;
+	const double dim = part * cf->each.head_dim;
 	if (!may_be_part && part != 1)
 		fail_at(r->d, A0206, v->at, "%s = %g: expected 1, partly turned heads are not implemented", name, part);
-	else if (cf->head_dim % 2 == 0 && (dim != (int)dim || (int)dim % 2)) /* an odd head_dim is reported */
+	else if (cf->each.head_dim % 2 == 0 && (dim != (int)dim || (int)dim % 2)) /* an odd head_dim is reported */
 		fail_at(r->d, A0205, v ? v->at : r->text->at, "partial_rotary_factor = %g%s: expected an even number of "
 			"elements of %s", part, v ? "" : arena_printf(r->d->arena, ", the default of %s", r->family->name),
 			config_said(r->d->arena, cf, "head_dim"));
 	else
-		cf->rotary_dim = (int)dim;
+		cf->ropes[0].rotary_dim = (int)dim;
 }
 
 /* transformers takes rope_scaling in place of rope_parameters where both are there, whole: what only the other one
@@ -211,9 +211,10 @@ static void compare_places(Reading *r)
 void read_rope(ConfigReading *r)
 {
 	Config *cf = r->cf;
-	Rope *rope = &cf->rope;
+	Rope *rope = &cf->ropes[0];
 	const char *name;
 	const Value *v;
+	cf->n_ropes = 1;
 	rope->theta = 10000; /* of all families when the key is absent */
 	rope->truncate = true;
 	rope->beta_fast = 32;

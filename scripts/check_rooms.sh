@@ -25,7 +25,8 @@ only artifacts 'artifacts/' 'artifacts/ includes artifacts/ only'
 only runtime '(runtime|artifacts)/' 'runtime/ includes runtime/ and artifacts/ only'
 only compiler '((compiler|artifacts)/|models/families\.h")' 'compiler/ includes compiler/, artifacts/ and models/families.h' \
 	'compiler/explain\.c:[0-9]+:#include "runtime/atlas\.h"'
-only models '(compiler/(ir|base|config_keys)\.h|artifacts/|models/)' 'models/ include compiler/ir.h, config_keys.h and artifacts/ only'
+only models '(compiler/(ir|base|builder|config_keys|family)\.h|artifacts/|models/)' \
+	'models/ include nouns of compiler/ (ir, base, builder, config_keys, family) and artifacts/ only'
 
 grep -rnE '#[[:space:]]*include.*\.c[">]' --include='*.[ch]' artifacts compiler models runtime 2>/dev/null |
 	complain 'a source file is not included'

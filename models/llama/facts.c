@@ -7,11 +7,11 @@
 
 const ConfigKey llama_keys[] = {
 	DECODER_KEYS,
-	SIZE_KEY("intermediate_size", ffn_dim, MAX_DIM),
+	SIZE_KEY("intermediate_size", each.ffn_dim, MAX_DIM),
 	HEAD_DIM_KEY(MAY_BE_NULL, 0),
 	KV_HEADS_KEY(MAY_BE_NULL, 0),
-	BOOL_KEY("attention_bias", attention_bias, 0),
-	BOOL_KEY("mlp_bias", mlp_bias, 0),
+	BIAS_KEY,
+	BOOL_KEY("mlp_bias", each.mlp_bias, 0, 0),
 	ID_KEY("bos_token_id", 1),
 	ID_KEY("eos_token_id", 2),
 	/* the class has no windows; generate() of transformers gives its texts with use_cache = False, for the cache looks

@@ -7,7 +7,7 @@
 
 const ConfigKey mistral_keys[] = {
 	DECODER_KEYS,
-	SIZE_KEY("intermediate_size", ffn_dim, MAX_DIM),
+	SIZE_KEY("intermediate_size", each.ffn_dim, MAX_DIM),
 	HEAD_DIM_KEY(MAY_BE_NULL, 0),
 	KV_HEADS_KEY(0, 8),
 	CODE_KEY("sliding_window"), /* 4096 when absent, of every layer; null: none */

@@ -7,7 +7,7 @@
 
 const ConfigKey qwen2_keys[] = {
 	DECODER_KEYS,
-	SIZE_KEY("intermediate_size", ffn_dim, MAX_DIM),
+	SIZE_KEY("intermediate_size", each.ffn_dim, MAX_DIM),
 	HEAD_DIM_KEY(0, 0),
 	KV_HEADS_KEY(MAY_BE_NULL, 32),
 	CODE_KEY("sliding_window"),     /* 4096 when absent; of what layer_types or max_window_layers say */

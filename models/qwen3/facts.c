@@ -7,10 +7,10 @@
 
 const ConfigKey qwen3_keys[] = {
 	DECODER_KEYS,
-	SIZE_KEY("intermediate_size", ffn_dim, MAX_DIM),
+	SIZE_KEY("intermediate_size", each.ffn_dim, MAX_DIM),
 	HEAD_DIM_KEY(0, 128),
 	KV_HEADS_KEY(MAY_BE_NULL, 32),
-	BOOL_KEY("attention_bias", attention_bias, 0),
+	BIAS_KEY,
 	CODE_KEY("sliding_window"), /* the four as qwen2 has them */
 	CODE_KEY("use_sliding_window"),
 	CODE_KEY("max_window_layers"),

@@ -8,7 +8,7 @@
 const ConfigKey qwen3_5_keys[] = {
 	DECODER_KEYS,
 	DELTA_KEYS,
-	SIZE_KEY("intermediate_size", ffn_dim, MAX_DIM),
+	SIZE_KEY("intermediate_size", each.ffn_dim, MAX_DIM),
 	HEAD_DIM_KEY(0, 256),
 	KV_HEADS_KEY(0, 4),
 	MUST_KEY("use_qk_norm", IS_TRUE),

@@ -10,7 +10,7 @@ const ConfigKey qwen3_5_moe_keys[] = {
 	DELTA_KEYS,
 	EXPERT_KEYS,
 	CODE_KEY("num_local_experts"),
-	SIZE_KEY("shared_expert_intermediate_size", shared_dim, MAX_DIM),
+	SIZE_KEY("shared_expert_intermediate_size", each.shared_dim, MAX_DIM),
 	HEAD_DIM_KEY(0, 256),
 	KV_HEADS_KEY(0, 2),
 	MUST_KEY("norm_topk_prob", IS_TRUE), /* no field of the class: its router always does */

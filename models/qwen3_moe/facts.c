@@ -11,8 +11,8 @@ const ConfigKey qwen3_moe_keys[] = {
 	{.name = "num_local_experts", .rule = KEY_CODE, .flags = OTHER_NAME}, /* of num_experts */
 	HEAD_DIM_KEY(0, 0), /* no field of the class: its attention divides */
 	KV_HEADS_KEY(0, 4),
-	BOOL_KEY("attention_bias", attention_bias, 0),
-	BOOL_KEY("norm_topk_prob", norm_topk, 0),
+	BIAS_KEY,
+	BOOL_KEY("norm_topk_prob", each.norm_topk, 0, 0),
 	MUST_KEY("decoder_sparse_step", IS_ONE),
 	{.name = "mlp_only_layers", .rule = KEY_MUST, .flags = MAY_BE_NULL, .pass = IS_EMPTY},
 	MUST_KEY("use_qk_norm", IS_TRUE),

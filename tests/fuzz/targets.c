@@ -128,7 +128,7 @@ static bool run_config(const uint8_t *bytes, size_t n)
 	bool read = !c.diags.n_errors;
 	if (read)
 		read_options(&c);
-	if (!c.diags.n_errors && cf->n_layers <= 8 && cf->n_experts <= 8) {
+	if (!c.diags.n_errors && cf->n_layers <= 8 && cf->each.n_experts <= 8) {
 		read_weights(&c);
 		c.model.n_tokens = cf->vocab;
 		if (!c.diags.n_errors)

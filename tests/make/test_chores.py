@@ -50,12 +50,9 @@ SAMPLES = {
     "model family": {
         "models/sample/MODEL.toml": ("models/llama/MODEL.toml", [('family = "llama"', 'family = "sample"')]),
         "models/sample/facts.c": ("models/llama/facts.c", [("llama_keys[]", "sample_keys[]")]),
-        "models/sample/graph.c": ("models/llama/graph.c", [("build_llama", "build_sample")]),
-        "models/families.h": [
-            ("void build_mistral(", "void build_sample(Compile *c);\nextern const ConfigKey sample_keys[];\n")
-        ],
+        "models/families.h": [("extern const ConfigKey llama_keys[]", "extern const ConfigKey sample_keys[];\n")],
         "compiler/families.c": [
-            ('\t{"mistral", {', '\t{"sample", {"sample"}, {"SampleForCausalLM"}, build_sample, 0, sample_keys},\n')
+            ('\t{"mistral", {', '\t{"sample", {"sample"}, {"SampleForCausalLM"}, {PLAIN}, false, 0, sample_keys},\n')
         ],
     },
     "verb of atlas": {

@@ -42,17 +42,28 @@ static void layer(Compile *c, int l, const char *model_type)
 	}
 }
 
+void synthetic_family(Compile *c, const char *model_type)
+{
+	Config *cf = &c->model.config;
+	cf->model_type = model_type;
+	cf->family = family_by_model_type(model_type);
+	cf->each = cf->family->layer;
+	cf->each.n_heads = HEADS;
+	cf->each.n_kv_heads = KV_HEADS;
+	cf->each.head_dim = HEAD_DIM;
+	cf->each.ffn_dim = FFN;
+}
+
 void synthetic_model(Compile *c, const char *model_type)
 {
 	*c = (Compile){0};
 	c->diags.arena = &c->arena;
 	c->cmd = (CommandLine){.targets = {"sm_90a"}, .n_targets = 1, .jobs = 1};
 	Config *cf = &c->model.config;
-	*cf = (Config){.model_type = model_type, .hidden_dim = HIDDEN, .n_layers = LAYERS, .n_heads = HEADS,
-		.n_kv_heads = KV_HEADS, .head_dim = HEAD_DIM, .rotary_dim = HEAD_DIM,
-		.ffn_dim = FFN, .vocab = VOCAB, .max_position = 128,
+	*cf = (Config){.hidden_dim = HIDDEN, .n_layers = LAYERS, .vocab = VOCAB, .max_position = 128,
 		.norm_eps = 1e-5, .tie_embeddings = true, .bos = -1, .eos = {2}, .n_eos = 1,
-		.rope = {.kind = ROPE_DEFAULT, .theta = 10000}};
+		.ropes = {{.kind = ROPE_DEFAULT, .theta = 10000, .rotary_dim = HEAD_DIM}}, .n_ropes = 1};
+	synthetic_family(c, model_type);
 	cf->at_hidden_dim = cf->at_tie = (Loc){"config.json", 1, 1};
 	c->model.options = (Options){.slots = 4, .max_context = 128, .page = 16, .prefill = {32}, .n_prefill = 1,
 		.prompt_grid = 16,

@@ -20,9 +20,9 @@ static void open_rig(Rig *r)
 	synthetic_model(c, "qwen3_moe");
 	c->model.tensors.n = 0;
 	c->model.config.dtype = DT_bf16;
-	c->model.config.n_experts = EXPERTS;
-	c->model.config.n_active = EACH;
-	c->model.config.norm_topk = true;
+	c->model.config.each.n_experts = EXPERTS;
+	c->model.config.each.n_active = EACH;
+	c->model.config.each.norm_topk = true;
 	c->cmd.random_weights = true;
 	make_plan_of_model(&r->made);
 	r->made.artifact.options = options;
@@ -71,7 +71,7 @@ static void bytes_follow_the_count(void **state)
 	open_rig(&r);
 	const TargetPlan *t = r.plan->artifact.targets;
 	const Config *cf = &r.made.c.model.config;
-	const double expert = 3.0 * 2 * cf->ffn_dim * cf->hidden_dim;
+	const double expert = 3.0 * 2 * cf->each.ffn_dim * cf->hidden_dim;
 	int p = 0;
 	while (t->phases[p].kind != DECODE || t->phases[p].rows != 4)
 		p++;

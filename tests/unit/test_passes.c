@@ -160,7 +160,7 @@ static void missing_and_unread_tensors_are_named(void **state)
 	Compile c;
 	(void)state;
 	synthetic_model(&c, "qwen3");
-	c.model.config.model_type = "llama"; /* q_norm and k_norm have no reader */
+	synthetic_family(&c, "llama"); /* q_norm and k_norm have no reader */
 	build_graph(&c);
 	assert_int_equal(c.diags.n_errors, 4);
 	assert_int_equal(c.diags.list[0].code, A0604);
@@ -168,7 +168,7 @@ static void missing_and_unread_tensors_are_named(void **state)
 		"llama: list it under [weights] ignore if that is meant");
 	synthetic_free(&c);
 	synthetic_model(&c, "llama");
-	c.model.config.model_type = "qwen3";
+	synthetic_family(&c, "qwen3");
 	build_graph(&c);
 	assert_int_equal(c.diags.n_errors, 4);
 	assert_int_equal(c.diags.list[0].code, A0601);
@@ -176,7 +176,7 @@ static void missing_and_unread_tensors_are_named(void **state)
 		"tensor model.layers.0.self_attn.q_norm.weight is missing: qwen3 needs it with shape [64]");
 	synthetic_free(&c);
 	synthetic_model(&c, "llama");
-	c.model.config.ffn_dim = 128;
+	c.model.config.each.ffn_dim = 128;
 	build_graph(&c);
 	assert_int_equal(c.diags.n_errors, 6);
 	assert_string_equal(c.diags.list[0].text,

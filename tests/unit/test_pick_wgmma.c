@@ -26,10 +26,10 @@ static void large_model(Compile *c, const char *target)
 	c->cmd.targets[0] = target;
 	Config *cf = &c->model.config;
 	cf->hidden_dim = HIDDEN;
-	cf->n_heads = HEADS;
-	cf->n_kv_heads = KV_HEADS;
-	cf->head_dim = HEAD_DIM;
-	cf->ffn_dim = FFN;
+	cf->each.n_heads = HEADS;
+	cf->each.n_kv_heads = KV_HEADS;
+	cf->each.head_dim = HEAD_DIM;
+	cf->each.ffn_dim = FFN;
 	cf->max_position = ROWS;
 	Options *o = &c->model.options;
 	o->max_context = ROWS;
@@ -269,9 +269,9 @@ static void attention_of_other_head_dims(void **state)
 	Compile c;
 	(void)state;
 	large_model(&c, "sm_90a");
-	c.model.config.head_dim = 80;
-	c.model.config.n_heads = 8;
-	c.model.config.n_kv_heads = 8;
+	c.model.config.each.head_dim = 80;
+	c.model.config.each.n_heads = 8;
+	c.model.config.each.n_kv_heads = 8;
 	for (int i = 0; i < c.model.tensors.n; i++) {
 		StTensor *x = &c.model.tensors.at[i];
 		if (strstr(x->name, "q_proj") || strstr(x->name, "k_proj") || strstr(x->name, "v_proj"))

@@ -17,7 +17,7 @@
  *
  * Names and formula: qwen3_5_mtp of vLLM, since transformers has no head; h is taken after the norm, as there.
  */
-#include "models/dense/dense.h"
+#include "models/decoder/decoder.h"
 
 /* How many tensors the checkpoint has of it, and the first. */
 static int count_tensors(const Compile *c, const StTensor **first)
@@ -35,7 +35,7 @@ void d_speculate(Compile *c)
 	const Options *o = &c->model.options;
 	const StTensor *first;
 	const int n = count_tensors(c, &first);
-	if (!cf->is_delta)
+	if (!any_delta(cf))
 		return;
 	if (!n && cf->n_mtp && !c->cmd.random_weights) {
 		fail_at(&c->diags, A0601, cf->at_mtp, "mtp_num_hidden_layers = %d: the checkpoint has no tensor mtp.*",
@@ -57,13 +57,13 @@ void d_speculate(Compile *c)
 }
 
 typedef struct Head {
-	Dense d;      /* of its layer */
+	Decoder d;    /* of its layer */
 	Product fc;
 	int embedding_norm, hidden_norm, norm; /* weights */
 	DraftHead scores;
 } Head;
 
-static Head head_of(Compile *c, const Dense *d)
+static Head head_of(Compile *c, const Decoder *d)
 {
 	const int hidden = c->model.config.hidden_dim;
 	Head h = {.d = *d};
@@ -115,7 +115,7 @@ static void follow(Compile *c, const StepTensors *s, const DecoderEnds *ends, He
 	c->layer_phases = PHASE_PREFILL | PHASE_VERIFY;
 	int rows = d_rmsnorm(c, &h->d, l, ends->x, ends->norm, "hidden");
 	c->layer_phases = PHASE_VERIFY;
-	const DraftHead model = {*ends->head, c->graph.vocab, -1};
+	const DraftHead model = {ends->head, c->graph.vocab, -1};
 	draw(c, s, &model, &h->d.attrs, "verify", rows, drawn);
 	g_op(c, OP_accept, l, BOTH, NULL, (int[]){s->step, drawn[0], drawn[1], s->row_token, s->row_slot, s->row_pos,
 		s->limits, s->rules, s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->slot_version, s->ring,
@@ -140,7 +140,7 @@ static int draft_once(Compile *c, const StepTensors *s, const DecoderEnds *ends,
 	h->d.first = l;
 	g_op(c, OP_embed, l, BOTH, NULL, (int[]){s->row_token, ends->table, embedded});
 	int x = d_attention(c, s, &h->d, l, fuse_rows(c, h, l, embedded, rows));
-	x = cf->n_experts ? d_experts(c, &h->d, l, x) : d_mlp(c, &h->d, l, x);
+	x = d_mlp(c, &h->d, l, x);
 	int y = d_rmsnorm(c, &h->d, l, x, h->norm, "hidden");
 	draw(c, s, &h->scores, &attrs, arena_printf(&c->arena, "draft%d", l - c->graph.n_layers), y, drawn);
 	g_op(c, OP_keep_draft, l, BOTH, NULL,
@@ -163,11 +163,11 @@ static void cut_back(Compile *c, const Mark *m)
 
 /* A head that is left out is built all the same, so that every tensor is looked at as a layer's are, and taken away
  * again: no step runs it. */
-static void check_unread(Compile *c, const StepTensors *s, const Dense *d)
+static void check_unread(Compile *c, const StepTensors *s, const Decoder *d)
 {
 	const Config *cf = &c->model.config;
 	const StTensor *first;
-	const int n = c->cmd.random_weights || !cf->is_delta ? 0 : count_tensors(c, &first);
+	const int n = c->cmd.random_weights || !any_delta(cf) ? 0 : count_tensors(c, &first);
 	if (!n)
 		return;
 	const Mark before = {c->graph.n_tensors, c->graph.n_ops, c->graph.n_weights, c->constants.n, c->made.n,
@@ -175,10 +175,7 @@ static void check_unread(Compile *c, const StepTensors *s, const Dense *d)
 	Head h = head_of(c, d);
 	for (int l = 0; l < (cf->n_mtp ? cf->n_mtp : 1); l++) {
 		int x = d_attention(c, s, &h.d, l, d_act(c, l, "mtp", DT_bf16, cf->hidden_dim));
-		if (cf->n_experts)
-			d_experts(c, &h.d, l, x);
-		else
-			d_mlp(c, &h.d, l, x);
+		d_mlp(c, &h.d, l, x);
 	}
 	cut_back(c, &before);
 	note_at(&c->diags, A0605, (Loc){c->model.shards.at[first->shard].path, 0, 0},
@@ -186,9 +183,8 @@ static void check_unread(Compile *c, const StepTensors *s, const Dense *d)
 		n - 1);
 }
 
-void d_draft(Compile *c, const StepTensors *s, const DecoderEnds *ends, const void *traits)
+void d_draft(Compile *c, const StepTensors *s, const DecoderEnds *ends, const Decoder *d)
 {
-	const Dense *d = traits;
 	const int rows = c->graph.verify_rows, before = c->diags.n_errors;
 	if (!rows) {
 		check_unread(c, s, d);

@@ -4,13 +4,13 @@
  * come before those of up. Either becomes the same two operands. Which it is, is seen from the names alone: of a
  * transposed one the shape would not show where both dims are equal.
  */
-#include "models/dense/dense.h"
+#include "models/decoder/decoder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Experts of the layer that have tensors of their own: one more than the last that has any. */
-static int count_experts(Compile *c, const Dense *d, int l)
+static int count_experts(Compile *c, const Decoder *d, int l)
 {
 	const char *head = d_name(c, d, l, "mlp.experts.");
 	const size_t k = strlen(head);
@@ -27,7 +27,7 @@ static int count_experts(Compile *c, const Dense *d, int l)
 }
 
 /* Is a layer's experts' weight one tensor? Says where the checkpoint has another number of experts, or both forms. */
-static bool is_fused(Compile *c, const Dense *d, int l)
+static bool is_fused(Compile *c, const Decoder *d, int l)
 {
 	const Config *cf = &c->model.config;
 	static const char *const parts[] = {"gate_up_proj", "down_proj", "gate_up_proj_scale_inv", "down_proj_scale_inv"};
@@ -39,17 +39,17 @@ static bool is_fused(Compile *c, const Dense *d, int l)
 		fail_at(&c->diags, A0602, (Loc){c->model.shards.at[one->shard].path, 0, 0},
 			"tensor %s is there, and %d expert%s of the layer with tensors of %s own", one->name, n, n > 1 ? "s" : "",
 			n > 1 ? "their" : "its");
-	else if (n && n != cf->n_experts)
+	else if (n && n != d->spec.n_experts)
 		fail_at(&c->diags, A0602, cf->at_experts, "num_experts = %d: the checkpoint has %d of layer %d (%s)",
-			cf->n_experts, n, l, d_name(c, d, l, "mlp.experts"));
+			d->spec.n_experts, n, l, d_name(c, d, l, "mlp.experts"));
 	return one || c->cmd.random_weights;
 }
 
 /* Matrices [E, sum of rows, cols] of the modules of each expert. */
-static Product products(Compile *c, const Dense *d, int l, int n, const char *const *modules, const char *name,
+static Product products(Compile *c, const Decoder *d, int l, int n, const char *const *modules, const char *name,
 	int64_t rows, int64_t cols)
 {
-	const int experts = c->model.config.n_experts;
+	const int experts = d->spec.n_experts;
 	Piece *pieces = ARENA_ARRAY(&c->scratch, Piece, n * experts);
 	Product out;
 	for (int e = 0; e < experts; e++)
@@ -60,21 +60,21 @@ static Product products(Compile *c, const Dense *d, int l, int n, const char *co
 	return out;
 }
 
-static Product fused_product(Compile *c, const Dense *d, int l, const char *name, int64_t rows, int64_t cols)
+static Product fused_product(Compile *c, const Decoder *d, int l, const char *name, int64_t rows, int64_t cols)
 {
-	const int64_t all = c->model.config.n_experts * rows;
+	const int64_t all = d->spec.n_experts * rows;
 	const Piece piece = {d_name(c, d, l, name), all, 0, all};
 	Product out;
-	g_products_of(c, 1, &(ProductSpec){piece.module, 1, &piece, c->model.config.n_experts, true}, cols, &out);
+	g_products_of(c, 1, &(ProductSpec){piece.module, 1, &piece, d->spec.n_experts, true}, cols, &out);
 	return out;
 }
 
-static int chosen_experts(Compile *c, const Dense *d, int l, int n)
+static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
 {
 	const Config *cf = &c->model.config;
-	const int hidden = cf->hidden_dim, width = cf->ffn_dim;
+	const int hidden = cf->hidden_dim, width = d->spec.ffn_dim;
 	Product router, gate_up, down;
-	d_products(c, d, l, 1, (const char *const[]){"mlp.gate"}, (int64_t[]){cf->n_experts}, hidden, &router);
+	d_products(c, d, l, 1, (const char *const[]){"mlp.gate"}, (int64_t[]){d->spec.n_experts}, hidden, &router);
 	if (is_fused(c, d, l)) {
 		gate_up = fused_product(c, d, l, "mlp.experts.gate_up_proj", 2 * width, hidden);
 		down = fused_product(c, d, l, "mlp.experts.down_proj", hidden, width);
@@ -89,9 +89,9 @@ static int chosen_experts(Compile *c, const Dense *d, int l, int n)
 	Attrs attrs = d->attrs;
 	attrs.block_n = gate_up.scale >= 0 ? gate_up.block_n : down.block_n;
 	attrs.block_k = gate_up.scale >= 0 ? gate_up.block_k : down.block_k;
-	int logits = d_act(c, l, "router", DT_f32, cf->n_experts);
+	int logits = d_act(c, l, "router", DT_f32, d->spec.n_experts);
 	g_linear(c, l, BOTH, &router, n, -1, logits);
-	int expert = d_act(c, l, "expert", DT_i32, cf->n_active), share = d_act(c, l, "share", DT_f32, cf->n_active);
+	int expert = d_act(c, l, "expert", DT_i32, d->spec.n_active), share = d_act(c, l, "share", DT_f32, d->spec.n_active);
 	g_op(c, OP_route, l, BOTH, &d->attrs, (int[]){logits, expert, share});
 	int y = d_act(c, l, "experts", DT_bf16, hidden);
 	g_op(c, OP_experts, l, BOTH, &attrs, (int[]){n, expert, share, gate_up.w, gate_up.scale, gate_up.row_scale, down.w,
@@ -99,9 +99,9 @@ static int chosen_experts(Compile *c, const Dense *d, int l, int n)
 	return y;
 }
 
-static int shared_expert(Compile *c, const Dense *d, int l, int n)
+static int shared_expert(Compile *c, const Decoder *d, int l, int n)
 {
-	const int hidden = c->model.config.hidden_dim, width = c->model.config.shared_dim;
+	const int hidden = c->model.config.hidden_dim, width = d->spec.shared_dim;
 	Product w[2], w_down, w_gate;
 	d_products(c, d, l, 2, (const char *const[]){"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"},
 		(int64_t[]){width, width}, hidden, w);
@@ -117,12 +117,8 @@ static int shared_expert(Compile *c, const Dense *d, int l, int n)
 	return gated;
 }
 
-int d_experts(Compile *c, const Dense *d, int l, int x)
+int d_experts(Compile *c, const Decoder *d, int l, int n)
 {
-	int norm = d_vector(c, d, l, "post_attention_layernorm.weight", c->model.config.hidden_dim);
-	int n = d_rmsnorm(c, d, l, x, norm, "mlp.norm");
 	int y = chosen_experts(c, d, l, n);
-	if (c->model.config.shared_dim)
-		y = d_add(c, l, y, shared_expert(c, d, l, n), "mlp");
-	return d_add(c, l, x, y, "out");
+	return d->spec.shared_dim ? d_add(c, l, y, shared_expert(c, d, l, n), "mlp") : y;
 }

@@ -7,7 +7,7 @@
  * Qwen3-Next keeps the rows of in_proj by key head: q, k, v and z of the first, then of the second. They are taken from
  * the file in the order in which the later families have them, so that both are one graph.
  */
-#include "models/dense/dense.h"
+#include "models/decoder/decoder.h"
 
 /* n pieces from `to` on: rows [at, at + count) of each of n groups of `stride` rows. */
 static Piece *take(Piece *to, const char *module, int n, int64_t stride, int64_t at, int64_t count)
@@ -17,12 +17,12 @@ static Piece *take(Piece *to, const char *module, int n, int64_t stride, int64_t
 	return to;
 }
 
-/* qkv, z, b, a of rows that are ordered by key head. */
-static void grouped_products(Compile *c, const Dense *d, int l, Product *out)
+/* qkv, z, b, a of rows that stand by key head. */
+static void grouped_products(Compile *c, const Decoder *d, int l, Product *out)
 {
-	const Config *cf = &c->model.config;
-	const int nk = cf->n_k_heads, per = cf->n_v_heads / nk;
-	const int64_t dk = cf->k_dim, dv = (int64_t)per * cf->v_dim, wide = 2 * dk + 2 * dv;
+	const LayerSpec *p = &d->spec;
+	const int nk = p->n_k_heads, per = p->n_v_heads / nk;
+	const int64_t dk = p->k_dim, dv = (int64_t)per * p->v_dim, wide = 2 * dk + 2 * dv;
 	const char *qkvz = d_name(c, d, l, "linear_attn.in_proj_qkvz"), *ba = d_name(c, d, l, "linear_attn.in_proj_ba");
 	Piece *first = ARENA_ARRAY(&c->scratch, Piece, 6 * nk);
 	Piece *z = take(take(take(first, qkvz, nk, wide, 0, dk), qkvz, nk, wide, dk, dk), qkvz, nk, wide, 2 * dk, dv);
@@ -32,41 +32,41 @@ static void grouped_products(Compile *c, const Dense *d, int l, Product *out)
 		{d_name(c, d, l, "linear_attn.in_proj_z"), nk, z, 0, false},
 		{d_name(c, d, l, "linear_attn.in_proj_b"), nk, b, 0, false},
 		{d_name(c, d, l, "linear_attn.in_proj_a"), nk, a, 0, false}};
-	g_products_of(c, 4, specs, cf->hidden_dim, out);
+	g_products_of(c, 4, specs, c->model.config.hidden_dim, out);
 }
 
-int d_delta(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
+int d_delta(Compile *c, const StepTensors *s, const Decoder *d, int l, int x)
 {
 	static const char *const modules[] = {"linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.in_proj_b",
 		"linear_attn.in_proj_a"};
 	static const char *const names[] = {"qkv", "z", "b", "a"};
-	const Config *cf = &c->model.config;
-	const int hidden = cf->hidden_dim, nv = cf->n_v_heads, values = nv * cf->v_dim;
-	const int mixed = 2 * cf->n_k_heads * cf->k_dim + values;
+	const LayerSpec *p = &d->spec;
+	const int hidden = c->model.config.hidden_dim, nv = p->n_v_heads, values = nv * p->v_dim;
+	const int mixed = 2 * p->n_k_heads * p->k_dim + values;
 	const int64_t rows[] = {mixed, values, nv, nv};
 	const Dtype state = c->model.options.state;
 	Product w[4], wo;
-	int norm = d_vector(c, d, l, "input_layernorm.weight", hidden), y[4];
-	if (d->has->grouped)
+	int norm = d_pre_norm(c, d, l, "input_layernorm"), y[4];
+	if (c->model.config.family->is_grouped)
 		grouped_products(c, d, l, w);
 	else
 		d_products(c, d, l, 4, modules, rows, hidden, w);
 	int w_conv = g_weight_of(c, d_name(c, d, l, "linear_attn.conv1d.weight"), 3,
-		(int64_t[]){mixed, 1, cf->n_taps + 1});
+		(int64_t[]){mixed, 1, p->n_taps + 1});
 	int a_log = d_vector(c, d, l, "linear_attn.A_log", nv), dt_bias = d_vector(c, d, l, "linear_attn.dt_bias", nv);
-	int w_norm = d_vector(c, d, l, "linear_attn.norm.weight", cf->v_dim);
+	int w_norm = d_vector(c, d, l, "linear_attn.norm.weight", p->v_dim);
 	d_products(c, d, l, 1, (const char *const[]){"linear_attn.out_proj"}, (int64_t[]){hidden}, values, &wo);
-	int n = d_rmsnorm(c, d, l, x, norm, "attn.norm");
+	int n = d_before(c, d, l, x, norm, "attn.norm");
 	for (int i = 0; i < 4; i++)
 		y[i] = d_linear(c, l, n, &w[i], -1, names[i], rows[i]);
-	int conv = g_slot_state(c, arena_printf(&c->arena, "conv.%d", l), DT_bf16, (int64_t)cf->n_taps * mixed);
-	int delta = g_slot_state(c, arena_printf(&c->arena, "delta.%d", l), state, (int64_t)nv * cf->k_dim * cf->v_dim);
+	int conv = g_slot_state(c, arena_printf(&c->arena, "conv.%d", l), DT_bf16, (int64_t)p->n_taps * mixed);
+	int delta = g_slot_state(c, arena_printf(&c->arena, "delta.%d", l), state, (int64_t)nv * p->k_dim * p->v_dim);
 	int turned = d_act(c, l, "conv", DT_bf16, mixed), o = d_act(c, l, "delta", DT_bf16, values);
 	int normed = d_act(c, l, "delta.norm", DT_bf16, values);
 	const int plain = PHASE_PREFILL | PHASE_DECODE;
 	g_op(c, OP_causal_conv, l, plain, &d->attrs, (int[]){s->step, y[0], w_conv, s->row_slot, conv, turned});
 	if (c->graph.verify_rows) {
-		int later = g_later_state(c, arena_printf(&c->arena, "conv_later.%d", l), DT_bf16, (int64_t)cf->n_taps * mixed);
+		int later = g_later_state(c, arena_printf(&c->arena, "conv_later.%d", l), DT_bf16, (int64_t)p->n_taps * mixed);
 		g_op(c, OP_conv_verify, l, PHASE_VERIFY, &d->attrs,
 			(int[]){s->step, y[0], w_conv, s->row_slot, s->slot_version, conv, later, turned});
 	}
@@ -74,12 +74,12 @@ int d_delta(Compile *c, const StepTensors *s, const Dense *d, int l, int x)
 		(int[]){s->step, turned, y[3], y[2], a_log, dt_bias, s->row_slot, delta, o});
 	if (c->graph.verify_rows) {
 		int later = g_later_state(c, arena_printf(&c->arena, "delta_later.%d", l), state,
-			(int64_t)nv * cf->k_dim * cf->v_dim);
+			(int64_t)nv * p->k_dim * p->v_dim);
 		g_op(c, OP_delta_verify, l, PHASE_VERIFY, &d->attrs,
 			(int[]){s->step, turned, y[3], y[2], a_log, dt_bias, s->row_slot, s->slot_version, delta, later, o});
 	}
 	Attrs attrs = d->attrs;
-	attrs.head_dim = cf->v_dim;
+	attrs.head_dim = p->v_dim;
 	g_op(c, OP_gated_norm, l, BOTH, &attrs, (int[]){o, y[1], w_norm, normed});
-	return d_add(c, l, x, d_linear(c, l, normed, &wo, -1, "attn.o", hidden), "mid");
+	return d_after(c, d, l, x, d_linear(c, l, normed, &wo, -1, "attn.o", hidden), "post_attention_layernorm", "mid");
 }

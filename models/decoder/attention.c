@@ -1,0 +1,116 @@
+/* attention.c - attention with grouped queries, over pages of keys and values.
+ *
+ *   q, k, v = linears of n    q and k normalised by head or over the whole of each, then turned by their position
+ *   x += o_proj(attention(q, k, v))    times the sigmoid of a gate where there is one
+ */
+#include "models/decoder/decoder.h"
+
+/* q, k, v and, with it, the gate: rows of q_proj are, head after head, those of the query and those of the gate. */
+static void products_qkv(Compile *c, const Decoder *d, int l, Product *w)
+{
+	const LayerSpec *s = &d->spec;
+	const int hdim = s->head_dim, nq = s->n_heads * hdim, nkv = s->n_kv_heads * hdim, cols = c->model.config.hidden_dim;
+	static const char *const names[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
+	if (!d->spec.has_gate) {
+		d_products(c, d, l, 3, names, (int64_t[]){nq, nkv, nkv}, cols, w);
+		return;
+	}
+	const char *modules[3];
+	for (int i = 0; i < 3; i++)
+		modules[i] = d_name(c, d, l, names[i]);
+	Piece *q = ARENA_ARRAY(&c->scratch, Piece, 2 * s->n_heads), *gate = q + s->n_heads;
+	for (int h = 0; h < s->n_heads; h++) {
+		q[h] = (Piece){modules[0], 2 * nq, (int64_t)2 * h * hdim, hdim};
+		gate[h] = (Piece){modules[0], 2 * nq, (int64_t)(2 * h + 1) * hdim, hdim};
+	}
+	const Piece k = {modules[1], nkv, 0, nkv}, v = {modules[2], nkv, 0, nkv};
+	const ProductSpec specs[] = {{.name = arena_printf(&c->arena, "%s.query", modules[0]), s->n_heads, q, 0, false},
+		{.name = modules[1], 1, &k, 0, false}, {.name = modules[2], 1, &v, 0, false},
+		{.name = arena_printf(&c->arena, "%s.gate", modules[0]), s->n_heads, gate, 0, false}};
+	g_products_of(c, 4, specs, cols, w);
+}
+
+/* The weight of q_norm or k_norm, of so many heads; -1 = there is none. */
+static int head_norm(Compile *c, const Decoder *d, int l, int heads, const char *name)
+{
+	return d->spec.qk_norm == QK_NORM_NONE ? -1
+		: d_vector(c, d, l, name, (d->spec.qk_norm == QK_NORM_WHOLE ? heads : 1) * d->spec.head_dim);
+}
+
+static int normed(Compile *c, const Decoder *d, int l, int x, int heads, int w, const char *name)
+{
+	if (w < 0)
+		return x;
+	int y = d_act(c, l, name, DT_bf16, (int64_t)heads * d->spec.head_dim);
+	g_op(c, d->spec.qk_norm == QK_NORM_WHOLE ? OP_rmsnorm : OP_head_norm, l, BOTH, &d->attrs, (int[]){x, w, y});
+	return y;
+}
+
+static int turn(Compile *c, const StepTensors *s, const Decoder *d, int l, int x, int heads, const char *name)
+{
+	if (d->spec.rope < 0)
+		return x;
+	int y = d_act(c, l, name, DT_bf16, (int64_t)heads * d->spec.head_dim);
+	g_op(c, OP_rope, l, BOTH, &d->attrs, (int[]){x, d->inv_freq[d->spec.rope], s->row_pos, y});
+	return y;
+}
+
+static Cache write_keys(Compile *c, const StepTensors *s, const Decoder *d, int l, int k, int v)
+{
+	Cache kv = g_cache(c, l, d_name(c, d, l, "self_attn"), &d->spec);
+	g_op(c, OP_kv_write, l, BOTH, &d->attrs,
+		(int[]){s->step, k, v, s->row_slot, s->row_pos, s->page_table, kv.kv, kv.scale, kv.block});
+	return kv;
+}
+
+/* x plus attention. The weights of q, k, v stand one after the other, so that they can be read as one. */
+int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x)
+{
+	const LayerSpec *p = &d->spec;
+	const int hidden = c->model.config.hidden_dim, nq = p->n_heads * p->head_dim, nkv = p->n_kv_heads * p->head_dim;
+	int norm = d_pre_norm(c, d, l, "input_layernorm");
+	Product w[4], wo;
+	products_qkv(c, d, l, w);
+	int bq = -1, bk = -1, bv = -1;
+	if (p->qkv_bias) {
+		bq = d_vector(c, d, l, "self_attn.q_proj.bias", nq);
+		bk = d_vector(c, d, l, "self_attn.k_proj.bias", nkv);
+		bv = d_vector(c, d, l, "self_attn.v_proj.bias", nkv);
+	}
+	int n = d_before(c, d, l, x, norm, "attn.norm");
+	int q = d_linear(c, l, n, &w[0], bq, "q", nq);
+	int k = d_linear(c, l, n, &w[1], bk, "k", nkv);
+	int v = d_linear(c, l, n, &w[2], bv, "v", nkv);
+	int gate = p->has_gate ? d_linear(c, l, n, &w[3], -1, "attn.gate", nq) : -1;
+	int q_norm = head_norm(c, d, l, p->n_heads, "self_attn.q_norm.weight");
+	int k_norm = head_norm(c, d, l, p->n_kv_heads, "self_attn.k_norm.weight");
+	q = normed(c, d, l, q, p->n_heads, q_norm, "q.norm");
+	k = normed(c, d, l, k, p->n_kv_heads, k_norm, "k.norm");
+	q = turn(c, s, d, l, q, p->n_heads, "q.rope");
+	k = turn(c, s, d, l, k, p->n_kv_heads, "k.rope");
+	int o = d_act(c, l, "attn", DT_bf16, nq);
+	Cache kv = write_keys(c, s, d, l, k, v);
+	g_op(c, OP_attention, l, BOTH, &d->attrs,
+		(int[]){s->step, q, kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, s->page_table, o});
+	if (p->has_gate) {
+		int gated = d_act(c, l, "attn.gated", DT_bf16, nq);
+		g_op(c, OP_sigmoid_gate, l, BOTH, NULL, (int[]){o, gate, gated});
+		o = gated;
+	}
+	d_products(c, d, l, 1, (const char *const[]){"self_attn.o_proj"}, (int64_t[]){hidden}, nq, &wo);
+	int bo = p->o_bias ? d_vector(c, d, l, "self_attn.o_proj.bias", hidden) : -1;
+	return d_after(c, d, l, x, d_linear(c, l, o, &wo, bo, "attn.o", hidden), "post_attention_layernorm", "mid");
+}
+
+void d_keys(Compile *c, const StepTensors *s, const Decoder *d, int l, int x)
+{
+	const int heads = d->spec.n_kv_heads, nkv = heads * d->spec.head_dim;
+	int norm = d_pre_norm(c, d, l, "input_layernorm");
+	Product w[4];
+	products_qkv(c, d, l, w);
+	int n = d_before(c, d, l, x, norm, "attn.norm");
+	int k = d_linear(c, l, n, &w[1], -1, "k", nkv), v = d_linear(c, l, n, &w[2], -1, "v", nkv);
+	k = normed(c, d, l, k, heads, head_norm(c, d, l, heads, "self_attn.k_norm.weight"), "k.norm");
+	k = turn(c, s, d, l, k, heads, "k.rope");
+	write_keys(c, s, d, l, k, v);
+}

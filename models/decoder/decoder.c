@@ -1,0 +1,189 @@
+/* decoder.c - a decoder of its layers (see decoder.h), its MLP, and the frequencies of rope. */
+#include "models/decoder/decoder.h"
+
+#include <math.h>
+
+/* Frequencies of rope, f32 [head_dim / 2]: default theta^(-2i/d); linear divides by factor; llama3 keeps
+ * short wavelengths, divides long ones and blends between (Llama 3.1 reference code); yarn blends by
+ * dimension (arXiv 2309.00071, section 3.2). */
+static void rope_frequencies(const Rope *r, int dim, float *out)
+{
+	const double pi = 3.14159265358979323846;
+	double low = 0, high = 0;
+	if (r->kind == ROPE_YARN) {
+		double scale = dim / (2 * log(r->theta));
+		low = scale * log(r->original_context / (2 * pi * r->beta_fast));
+		high = scale * log(r->original_context / (2 * pi * r->beta_slow));
+		low = fmax(r->truncate ? floor(low) : low, 0);
+		high = fmin(r->truncate ? ceil(high) : high, dim - 1);
+		if (high == low)
+			high += 0.001;
+	}
+	for (int i = 0; i < dim / 2; i++) {
+		double f = pow(r->theta, -2.0 * i / dim);
+		double wavelength = 2 * pi / f, ramp;
+		switch (r->kind) {
+		case ROPE_DEFAULT:
+			break;
+		case ROPE_LINEAR:
+			f /= r->factor;
+			break;
+		case ROPE_LLAMA3:
+			ramp = (r->original_context / wavelength - r->low_freq) / (r->high_freq - r->low_freq);
+			ramp = fmin(fmax(ramp, 0), 1);
+			f = (1 - ramp) * f / r->factor + ramp * f;
+			break;
+		case ROPE_YARN:
+			ramp = fmin(fmax((i - low) / (high - low), 0), 1);
+			f = f / r->factor * ramp + f * (1 - ramp);
+			break;
+		}
+		out[i] = (float)f;
+	}
+}
+
+/* Yarn's factor on cos and sin: given, or from mscale, or 0.1 ln(factor) + 1. */
+static double rope_factor(const Rope *r)
+{
+	if (r->kind != ROPE_YARN)
+		return 1;
+	if (r->attention_factor != 0)
+		return r->attention_factor;
+	double ln = r->factor > 1 ? log(r->factor) : 0;
+	if (r->mscale != 0 && r->mscale_all_dim != 0)
+		return (0.1 * r->mscale * ln + 1) / (0.1 * r->mscale_all_dim * ln + 1);
+	return 0.1 * ln + 1;
+}
+
+const char *d_name(Compile *c, const Decoder *d, int l, const char *name)
+{
+	return arena_printf(&c->arena, "%s.layers.%d.%s", d->prefix, l - d->first, name);
+}
+
+void d_products(Compile *c, const Decoder *d, int l, int n, const char *const *modules, const int64_t *rows, int cols,
+	Product *out)
+{
+	const char *names[4];
+	for (int i = 0; i < n; i++)
+		names[i] = d_name(c, d, l, modules[i]);
+	g_products(c, n, names, rows, cols, out);
+}
+
+int d_vector(Compile *c, const Decoder *d, int l, const char *name, int n)
+{
+	return g_weight(c, d_name(c, d, l, name), 1, n, 0);
+}
+
+int d_act(Compile *c, int l, const char *name, Dtype dtype, int64_t cols)
+{
+	return g_tensor(c, ROLE_ACTIVATION, dtype, arena_printf(&c->arena, "l%d.%s", l, name), 2,
+		(int64_t[]){DIM_ROWS, cols});
+}
+
+int d_linear(Compile *c, int l, int x, const Product *w, int bias, const char *name, int64_t cols)
+{
+	int y = d_act(c, l, name, DT_bf16, cols);
+	g_linear(c, l, BOTH, w, x, bias, y);
+	return y;
+}
+
+int d_rmsnorm(Compile *c, const Decoder *d, int l, int x, int w, const char *name)
+{
+	int y = d_act(c, l, name, DT_bf16, c->model.config.hidden_dim);
+	g_op(c, OP_rmsnorm, l, BOTH, &d->attrs, (int[]){x, w, y});
+	return y;
+}
+
+int d_add(Compile *c, int l, int x, int y, const char *name)
+{
+	int z = d_act(c, l, name, DT_bf16, c->model.config.hidden_dim);
+	g_op(c, OP_add, l, BOTH, NULL, (int[]){x, y, z});
+	return z;
+}
+
+int d_pre_norm(Compile *c, const Decoder *d, int l, const char *module)
+{
+	return d->spec.pre_norm ? d_vector(c, d, l, arena_printf(&c->scratch, "%s.weight", module),
+		c->model.config.hidden_dim) : -1;
+}
+
+int d_before(Compile *c, const Decoder *d, int l, int x, int w, const char *name)
+{
+	return w < 0 ? x : d_rmsnorm(c, d, l, x, w, name);
+}
+
+int d_after(Compile *c, const Decoder *d, int l, int x, int y, const char *post, const char *name)
+{
+	if (d->spec.post_norm)
+		y = d_rmsnorm(c, d, l, y, d_vector(c, d, l, arena_printf(&c->scratch, "%s.weight", post),
+			c->model.config.hidden_dim), arena_printf(&c->scratch, "%s.norm", name));
+	return d_add(c, l, x, y, name);
+}
+
+static int dense(Compile *c, const Decoder *d, int l, int x, int norm)
+{
+	const int hidden = c->model.config.hidden_dim, ffn = d->spec.ffn_dim;
+	bool has_bias = d->spec.mlp_bias;
+	Product w[2], w_down;
+	d_products(c, d, l, 2, (const char *const[]){"mlp.gate_proj", "mlp.up_proj"}, (int64_t[]){ffn, ffn}, hidden, w);
+	int b_gate = has_bias ? d_vector(c, d, l, "mlp.gate_proj.bias", ffn) : -1;
+	int b_up = has_bias ? d_vector(c, d, l, "mlp.up_proj.bias", ffn) : -1;
+	d_products(c, d, l, 1, (const char *const[]){"mlp.down_proj"}, (int64_t[]){hidden}, ffn, &w_down);
+	int b_down = has_bias ? d_vector(c, d, l, "mlp.down_proj.bias", hidden) : -1;
+	int n = d_before(c, d, l, x, norm, "mlp.norm");
+	int gate = d_linear(c, l, n, &w[0], b_gate, "gate", ffn);
+	int up = d_linear(c, l, n, &w[1], b_up, "up", ffn);
+	int h = d_act(c, l, "h", DT_bf16, ffn);
+	g_op(c, OP_swiglu, l, BOTH, NULL, (int[]){gate, up, h});
+	return d_linear(c, l, h, &w_down, b_down, "mlp.down", hidden);
+}
+
+int d_mlp(Compile *c, const Decoder *d, int l, int x)
+{
+	int norm = d_pre_norm(c, d, l, "post_attention_layernorm");
+	int y = d->spec.n_experts ? d_experts(c, d, l, d_before(c, d, l, x, norm, "mlp.norm")) : dense(c, d, l, x, norm);
+	return d_after(c, d, l, x, y, "post_feedforward_layernorm", "out");
+}
+
+Decoder d_layer(Compile *c, const Decoder *model, int l)
+{
+	const Config *cf = &c->model.config;
+	Decoder d = *model;
+	const LayerSpec s = d.spec = layer_spec(cf, l);
+	const Rope *rope = s.rope < 0 ? NULL : &cf->ropes[s.rope];
+	d.attrs = (Attrs){.head_dim = s.head_dim, .n_heads = s.n_heads, .n_kv_heads = s.n_kv_heads, .page = c->graph.page,
+		.rotary_dim = rope ? rope->rotary_dim : 0, .rope_factor = rope ? (float)rope_factor(rope) : 1,
+		.rotate = s.rotate, .eps = (float)cf->norm_eps, .norm_one = s.norm_one, .scale = (float)(1 / sqrt(s.head_dim)),
+		.n_valid = c->model.n_tokens, .ahead = 1, .n_active = s.n_active, .norm_topk = s.norm_topk,
+		.n_k_heads = s.n_k_heads, .n_v_heads = s.n_v_heads, .k_dim = s.k_dim, .v_dim = s.v_dim, .n_taps = s.n_taps};
+	return d;
+}
+
+/* How many rows are verified in a step is known before all tensors; what drafts comes after sampling. */
+void build_decoder(Compile *c)
+{
+	const Config *cf = &c->model.config;
+	StepTensors s;
+	DecoderEnds ends;
+	d_speculate(c);
+	/* multimodal checkpoints keep the language model one level deeper */
+	Decoder model = {.prefix = g_find_tensor(c, "model.language_model.embed_tokens.weight")
+		? "model.language_model" : "model"};
+	for (int i = 0; i < cf->n_ropes; i++) {
+		const int n = cf->ropes[i].rotary_dim;
+		float *inv_freq = ARENA_ARRAY(&c->arena, float, n / 2);
+		rope_frequencies(&cf->ropes[i], n, inv_freq);
+		model.inv_freq[i] = g_constant(c, i ? arena_printf(&c->scratch, "atlas.inv_freq.%d", i) : "atlas.inv_freq",
+			DT_f32, n / 2, inv_freq);
+	}
+	g_begin(c, model.prefix, &s, &ends);
+	for (int l = 0; l < cf->n_layers; l++) {
+		const Decoder d = d_layer(c, &model, l);
+		ends.x = d.spec.mixer == MIXER_DELTA ? d_delta(c, &s, &d, l, ends.x) : d_attention(c, &s, &d, l, ends.x);
+		ends.x = d_mlp(c, &d, l, ends.x);
+	}
+	model = d_layer(c, &model, cf->n_layers);
+	g_head(c, model.prefix, &model.attrs, &s, &ends);
+	d_draft(c, &s, &ends, &model);
+	g_acquire(c, &s);
+}

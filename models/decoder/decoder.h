@@ -1,0 +1,57 @@
+/* decoder.h - the one builder: a decoder of the layers in Config.layers.
+ *
+ *   x += mixer(norm(x))    attention (attention.c) or Gated DeltaNet (delta.c)
+ *   x += mlp(norm(x))      an MLP, or experts (experts.c)
+ *
+ * A norm is before a part, after it, or both, as LayerSpec says. Formulas: the modeling files of the families in Hugging
+ * Face transformers.
+ */
+#ifndef MODELS_DECODER_H
+#define MODELS_DECODER_H
+
+#include "compiler/builder.h"
+#include "compiler/family.h"
+
+enum { BOTH = 0 }; /* phases of a layer's ops: those that the layer is built for */
+
+typedef struct Decoder {
+	const char *prefix; /* of tensor names: "model", "model.language_model" or "mtp" */
+	int first;          /* layer of the graph that is layer 0 of the prefix */
+	int inv_freq[MAX_ROPES]; /* tensors f32 [rotary_dim / 2] */
+	/* of the layer that is built */
+	LayerSpec spec;
+	Attrs attrs;
+} Decoder;
+
+/* The same for layer l. */
+Decoder d_layer(Compile *c, const Decoder *d, int l);
+/* Names of layer l's module or tensor; weights and activations of it. */
+const char *d_name(Compile *c, const Decoder *d, int l, const char *name);
+int d_vector(Compile *c, const Decoder *d, int l, const char *name, int n);
+int d_act(Compile *c, int l, const char *name, Dtype dtype, int64_t cols);
+/* Weights of n <= 4 modules of a layer, which read the same [ROWS, cols]. */
+void d_products(Compile *c, const Decoder *d, int l, int n, const char *const *modules, const int64_t *rows, int cols,
+	Product *out);
+int d_linear(Compile *c, int l, int x, const Product *w, int bias, const char *name, int64_t cols);
+int d_rmsnorm(Compile *c, const Decoder *d, int l, int x, int w, const char *name);
+int d_add(Compile *c, int l, int x, int y, const char *name);
+/* What a part of the layer reads of x: w < 0 = x itself. */
+int d_before(Compile *c, const Decoder *d, int l, int x, int w, const char *name);
+/* x and what a part gives, after its norm if there is one: post is its module. */
+int d_after(Compile *c, const Decoder *d, int l, int x, int y, const char *post, const char *name);
+int d_pre_norm(Compile *c, const Decoder *d, int l, const char *module); /* its weight, -1 = there is none */
+
+/* Parts of a layer that read x and return it with what they add. */
+int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x);
+int d_delta(Compile *c, const StepTensors *s, const Decoder *d, int l, int x);
+int d_mlp(Compile *c, const Decoder *d, int l, int x); /* or experts */
+int d_experts(Compile *c, const Decoder *d, int l, int n); /* what they make of n, not added */
+/* The part of d_attention that leaves keys and values of rows in the cache. */
+void d_keys(Compile *c, const StepTensors *s, const Decoder *d, int l, int x);
+
+/* The head that drafts (draft.c): before all tensors, whether there is one and how many rows are verified; and what
+ * follows on sampling. */
+void d_speculate(Compile *c);
+void d_draft(Compile *c, const StepTensors *s, const DecoderEnds *ends, const Decoder *d);
+
+#endif
