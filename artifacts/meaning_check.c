@@ -374,6 +374,12 @@ static void attend(Meaning *m, int row_pos)
 	set(m, "o", is_gated ? RESULT(m, OP_sigmoid_gate, o, piece(m, "qkv", 3, 4)) : o);
 }
 
+static void attention_rows(Meaning *m)
+{
+	set(m, "o", RESULT(m, OP_attention, in(m, "step"), in(m, "q"), in(m, "kv"), in(m, "kv_scale"), in(m, "kv_block"),
+		in(m, "row_slot"), in(m, "row_pos"), 0, in(m, "page_table")));
+}
+
 /* In a draft step slots are at positions of their own. */
 static void attention_step(Meaning *m)
 {
@@ -506,10 +512,9 @@ static int sum_of_experts(Meaning *m)
 static void experts_down(Meaning *m) { set(m, "z", RESULT(m, OP_add, in(m, "residual"), sum_of_experts(m))); }
 static void experts_down_rows(Meaning *m) { set(m, "y", VALUE(m, OF_TERMS, sum_of_experts(m))); }
 
-static void sum_experts(Meaning *m)
-{
-	set(m, "z", RESULT(m, OP_add, in(m, "residual"), made_of(m, in(m, "y"), OF_TERMS, "y is not the terms of a sum")));
-}
+static int sum_of_terms(Meaning *m) { return made_of(m, in(m, "y"), OF_TERMS, "y is not the terms of a sum"); }
+static void sum_terms(Meaning *m) { set(m, "z", sum_of_terms(m)); }
+static void sum_experts(Meaning *m) { set(m, "z", RESULT(m, OP_add, in(m, "residual"), sum_of_terms(m))); }
 
 /* In steps that speculate all rows have logits, and none are gathered. */
 static void norm_logits(Meaning *m)
@@ -623,7 +628,8 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_gate_rows] = gate_rows, [OP_conv_rows] = conv_rows, [OP_delta_rows] = delta_rows, [OP_delta_step] = delta_step,
 	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route, [OP_group_rows] = group_rows,
 	[OP_experts_up] = experts_up, [OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
-	[OP_sum_experts] = sum_experts, [OP_norm_logits] = norm_logits, [OP_sample_best] = sample_best,
+	[OP_sum_experts] = sum_experts, [OP_sum_terms] = sum_terms, [OP_attention_rows] = attention_rows,
+	[OP_norm_logits] = norm_logits, [OP_sample_best] = sample_best,
 	[OP_draw_best] = draw_best, [OP_draw_draft] = draw_draft, [OP_draft_first] = draft_first,
 	[OP_draft_next] = draft_next, [OP_follow_rows] = follow_rows,
 };

@@ -244,6 +244,10 @@ OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS N
 	IN(inv_freq, "ROTARY / 2"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"), IN(page_table, "SLOTS, MAX_PAGES"),
 	INOUT(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
 	INOUT_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), OUT(q, "ROWS, NH * HDIM"))
+OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE", "attention, of rows in use, without segments",
+	IN(step, "4"), IN(q, "ROWS, NH * HDIM"), IN(kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(kv_scale, "2, NKV"),
+	IN_OPT(kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16"), IN(row_slot, "ROWS"), IN(row_pos, "ROWS"),
+	IN(page_table, "SLOTS, MAX_PAGES"), OUT(o, "ROWS, NH * HDIM"))
 OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"decode, rows of different slots: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
 	"gate for each of o. part, part_ml, arrived are used by this launch only: sums of SPLITS runs of a history with "
@@ -351,6 +355,8 @@ OP(experts_down_rows, OP_FUSED, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOC
 	IN_OPT(shared_down_row_scale, "K"), OUT(y, "ROWS, SHARES, K"))
 OP(sum_experts, OP_FUSED, "", "z[t,:] = residual[t,:] + sum_j y[t,j,:]",
 	IN(step, "4"), IN(y, "ROWS, SHARES, K"), IN(residual, "ROWS, K"), OUT(z, "ROWS, K"))
+OP(sum_terms, OP_FUSED, "", "the end of experts: z[t,:] = sum_j y[t,j,:], the terms of experts_down_rows",
+	IN(step, "4"), IN(y, "ROWS, SHARES, K"), OUT(z, "ROWS, K"))
 OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
 	"gather; rmsnorm; linear: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
 	"ids below N_VALID: best[o,p] = the largest logit and the sum of e^(l - largest), best_id = its lowest id",

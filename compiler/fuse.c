@@ -718,15 +718,17 @@ static bool kinds_match(const Fuser *f, const Fusion *rule, int i)
 static int lower_at(Fuser *f, int i)
 {
 	f->note = NULL;
+	if (f->c->model.options.no_fusion) {
+		lower_op(f, op_at(f, i), "kernels.fuse = false");
+		return 1;
+	}
 	for (size_t r = 0; r < sizeof fusions / sizeof fusions[0]; r++)
 		if (kinds_match(f, &fusions[r], i) && fusions[r].apply(f, i))
 			return fusions[r].n;
 	int n = op_at(f, i)->kind == OP_rmsnorm ? norm_linear(f, i) : 0;
 	if (n)
 		return n;
-	LOp *op = new_op(f, op_at(f, i)->kind, op_at(f, i));
-	bind_same(f, op, op_at(f, i));
-	op->note = f->note;
+	lower_op(f, op_at(f, i), f->note);
 	return 1;
 }
 

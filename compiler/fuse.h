@@ -203,6 +203,12 @@ static inline bool takes_field(const KernelTemplate *t, const char *field)
 bool fuse_experts(Fuser *f, int i);
 bool fuse_experts_and_shared(Fuser *f, int i);
 
+/* The op `experts` alone: a few launches. */
+void lower_experts(Fuser *f, const GraphOp *op);
+
+/* lower_op.c: a graph op alone, as launches of which each has a template whatever is around it. */
+void lower_op(Fuser *f, const GraphOp *op, const char *note);
+
 /* fuse_draft.c: what is around a head that drafts, from position i on; and the tensor draft_len of a draft step,
  * the positions of the rows of its slots. */
 bool fuse_embed_verify(Fuser *f, int i), fuse_draft_first(Fuser *f, int i), fuse_follow_prompt(Fuser *f, int i),

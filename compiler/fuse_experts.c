@@ -138,7 +138,7 @@ static void bind_up(Fuser *f, LOp *op, const ExpertOps *e)
 	static const char *const same[] = {"gate_up", "gate_up_scale", "gate_up_row_scale"};
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
 		bind(f, op, same[i], operand(e->experts, same[i]));
-	bind(f, op, "n", operand(e->norm, "y"));
+	bind(f, op, "n", operand(e->experts, "x"));
 	if (!e->gate)
 		return;
 	put(op, "shared", gate_and_up(f, e, "w"));
@@ -177,12 +177,12 @@ static void as_they_come(Fuser *f, const ExpertOps *e, const ExpertTensors *t)
 static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
 {
 	const int64_t rows = f->low->rows, pairs = rows * e->attrs.n_active;
-	const int64_t shares = e->attrs.n_active + (e->gate != NULL), experts = dim_of(f, e->router, "y", 1);
-	t->pair = layer_tensor(f, e->route, "pair", DT_i32, 1, (int64_t[]){pairs});
-	t->first = layer_tensor(f, e->route, "first", DT_i32, 1, (int64_t[]){experts + 1});
-	t->y = layer_tensor(f, e->route, "terms", DT_bf16, 3, (int64_t[]){rows, shares, dim_of(f, e->norm, "y", 1)});
+	const int64_t shares = e->attrs.n_active + (e->gate != NULL), experts = dim_of(f, e->experts, "gate_up", 0);
+	t->pair = layer_tensor(f, e->experts, "pair", DT_i32, 1, (int64_t[]){pairs});
+	t->first = layer_tensor(f, e->experts, "first", DT_i32, 1, (int64_t[]){experts + 1});
+	t->y = layer_tensor(f, e->experts, "terms", DT_bf16, 3, (int64_t[]){rows, shares, dim_of(f, e->experts, "x", 1)});
 	LOp *op = expert_op(f, OP_group_rows, e);
-	bind(f, op, "expert", operand(e->route, "expert"));
+	bind(f, op, "expert", operand(e->experts, "expert"));
 	put_all(op, t);
 	op = expert_op(f, OP_experts_up, e);
 	bind_up(f, op, e);
@@ -190,9 +190,12 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
 	op = expert_op(f, OP_experts_down_rows, e);
 	bind_down(f, op, e);
 	put_all(op, t);
-	op = expert_op(f, OP_sum_experts, e);
+	op = expert_op(f, e->sum ? OP_sum_experts : OP_sum_terms, e);
 	put_all(op, t);
-	bind_sum(f, op, e);
+	if (e->sum)
+		bind_sum(f, op, e);
+	else
+		bind(f, op, "z", operand(e->experts, "y"));
 }
 
 /* Does a kernel that streams the experts as they come take this weight? */
@@ -241,6 +244,14 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	else
 		as_they_come(f, &e, &t);
 	return true;
+}
+
+void lower_experts(Fuser *f, const GraphOp *op)
+{
+	const ExpertOps e = {.experts = op, .attrs = op->attrs, .width = dim_of(f, op, "down", 2)};
+	ExpertTensors t = {.share = lower_tensor(f, operand(op, "share"))};
+	t.h = layer_tensor(f, op, "h", DT_bf16, 2, (int64_t[]){f->low->rows, e.attrs.n_active * e.width});
+	in_order(f, &e, &t);
 }
 
 bool fuse_experts(Fuser *f, int i) { return experts_at(f, i, false); }

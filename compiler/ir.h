@@ -201,7 +201,7 @@ typedef struct Options {
 	int stop[MAX_EOS], n_stop; /* [sampling] stop: token ids besides eos */
 	VEC(KernelRule) rules;
 	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
-	bool native_fp4;       /* [kernels] fp4 = "native": long prompts multiply e2m1 by e2m1 */
+	bool native_fp4, no_fusion; /* [kernels] fp4 = "native": long prompts multiply e2m1 by e2m1; fuse = false */
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	const char *text;      /* the user's MODEL.toml as the plan records it; "" = there is none */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */

@@ -57,6 +57,8 @@ const OptionRow option_table[N_OPTIONS] = {
 		"options; keys: layers (\"first-last\" or a list), dtype and, if it differs from kv.rotate, rotate"},
 	[FP4] = {"kernels.fp4", T_CHOICE, 0, 0, false, "how long prompts multiply NVFP4 weights: weight_only (default): "
 		"with activations in bf16; native: with activations in e2m1, on sm_120a and sm_121a only"},
+	[FUSE] = {"kernels.fuse", T_CHOICE, 0, 0, false, "false: each operation of the graph gets its own launch, to "
+		"check fused plans; true (default): one launch does several where a template can"},
 	[PIN] = {"kernels.pin", T_RULES, 0, 0, false, "[[kernels.pin]]: use this template where the rule applies; keys: "
 		"template, and to narrow it op, phase, layers (\"first-last\" or a list), tunables ({ NAME = value })"},
 	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use this template where the rule applies; "

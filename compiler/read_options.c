@@ -620,6 +620,14 @@ static void read_fp4(Reading *r)
 	}
 }
 
+static void read_fuse(Reading *r)
+{
+	const Value *v = r->user[FUSE];
+	bool fuse = true;
+	if (v && want_bool(r->d, A0303, option_table[FUSE].key, v, &fuse))
+		r->o->no_fusion = !fuse;
+}
+
 /* A path in MODEL.toml starts at the folder of that file. */
 static const char *path_of(Reading *r, const Value *v, const char *name)
 {
@@ -855,6 +863,8 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[KV_SCALES].key, base_name(chosen(r, KV_SCALES)->string));
 	if (r->user[FP4])
 		resolve(r, option_table[FP4].key, r->user[FP4]->string);
+	if (r->user[FUSE])
+		resolve(r, option_table[FUSE].key, o->no_fusion ? "false" : "true");
 	if (r->family->traits & FAMILY_DELTA)
 		resolve(r, option_table[STATE_DTYPE].key, dtype_name(o->state));
 	if (r->base[SPECULATE_ROWS])
@@ -940,6 +950,7 @@ void read_options(Compile *c)
 	read_ignore(&r, r.user[IGNORE], true);
 	read_formats(&r, r.user[QUANT]);
 	read_fp4(&r);
+	read_fuse(&r);
 	read_state(&r);
 	read_speculate(&r);
 	for (int k = PIN; k <= BAN; k++) {

@@ -57,7 +57,7 @@ RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_he
 	ref_dequantise_fp4, ref_gather, ref_sample, ref_acquire,
 	ref_read_probe, ref_sigmoid_gate, ref_route, ref_experts, ref_causal_conv, ref_delta_rule,
 	ref_gated_norm, ref_zero_slots, ref_group_rows, ref_experts_up, ref_experts_down, ref_experts_down_rows,
-	ref_sum_experts, ref_verify_rows, ref_draft_rows, ref_embed_next_token, ref_join,
+	ref_sum_experts, ref_sum_terms, ref_verify_rows, ref_draft_rows, ref_embed_next_token, ref_join,
 	ref_hold, ref_recall, ref_conv_verify, ref_delta_verify, ref_draw_rows, ref_keep_draft, ref_accept;
 size_t ref_experts_scratch(const RefCall *c), ref_experts_row_scratch(const RefCall *c);
 

@@ -272,7 +272,8 @@ void ref_experts_down(const RefCall *c)
 	}
 }
 
-void ref_sum_experts(const RefCall *c)
+/* residual: NULL = there is none. */
+static void sum_terms(const RefCall *c, const float *residual)
 {
 	const int64_t rows = ref_dim(c, "y", 0), shares = ref_dim(c, "y", 1), k = ref_dim(c, "y", 2);
 	for (int64_t t = 0; t < rows; t++)
@@ -280,6 +281,9 @@ void ref_sum_experts(const RefCall *c)
 			double sum = 0;
 			for (int64_t j = 0; j < shares; j++)
 				sum += (double)ref_floats(c, "y")[(t * shares + j) * k + i];
-			ref_floats(c, "z")[t * k + i] = (float)((double)ref_floats(c, "residual")[t * k + i] + sum);
+			ref_floats(c, "z")[t * k + i] = (float)((residual ? (double)residual[t * k + i] : 0) + sum);
 		}
 }
+
+void ref_sum_experts(const RefCall *c) { sum_terms(c, ref_floats(c, "residual")); }
+void ref_sum_terms(const RefCall *c) { sum_terms(c, NULL); }

@@ -252,6 +252,12 @@ static void attend(Sequence *s, RefOperand row_pos)
 		RUN(s, OP_sigmoid_gate, o, columns(s, qkv, qkv.shape[1] - o.shape[1], o.shape[1]), o);
 }
 
+static void attention_rows(Sequence *s)
+{
+	RUN(s, OP_attention, arg(s, "step"), arg(s, "q"), arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"),
+		arg(s, "row_slot"), arg(s, "row_pos"), (RefOperand){0}, arg(s, "page_table"), arg(s, "o"));
+}
+
 static RefOperand temporary_ints(Sequence *s, int64_t rows, int64_t cols)
 {
 	RefOperand r = temporary(s, rows, cols);
@@ -414,6 +420,7 @@ size_t ref_fused(const RefCall *c, bool runs)
 		[OP_embed_prompt] = embed_prompt,
 		[OP_norm_linear] = norm_linear,
 		[OP_rope_write] = rope_write,
+		[OP_attention_rows] = attention_rows,
 		[OP_attention_step] = attention_step,
 		[OP_attention_verify] = attention_verify,
 		[OP_gate_rows] = gate_rows,

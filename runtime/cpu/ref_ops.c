@@ -308,6 +308,7 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_experts_down] = ref_experts_down,
 	[OP_experts_down_rows] = ref_experts_down_rows,
 	[OP_sum_experts] = ref_sum_experts,
+	[OP_sum_terms] = ref_sum_terms,
 	[OP_causal_conv] = ref_causal_conv,
 	[OP_delta_rule] = ref_delta_rule,
 	[OP_gated_norm] = ref_gated_norm,

@@ -1,6 +1,6 @@
 """Every fixture on the GPU: layers against the reference device, greedy tokens against `transformers`.
 
-    python tests/gpu/fixtures.py BUILD [NAME...]
+    python tests/gpu/fixtures.py BUILD [--alone] [NAME...]
 
 A row a fixture: what the lowest cosine over layers and logits of two prompts is short of 1, as its MODEL.toml compiles
 it and with prefill steps of 128 rows through the wgmma templates, where they take its weights, and how many of the 32
@@ -12,6 +12,8 @@ bfloat16, which is a thousand times in what a cosine loses; half of it is allowe
 Of experts it is the median of rows: one that noise sends to another expert is another row from there on.
 Where the checkpoint has a head that drafts, the same answer is made with and without drafts, with longer prompts for the
 trained one besides; the two may part where `transformers` in bfloat16 and float32 may.
+
+--alone: the same of plans in which every op of the graph is a launch of its own ([kernels] fuse = false).
 """
 
 import json
@@ -98,15 +100,16 @@ def drafts(build, plan, ids, plain, golden, noise, is_trained):
     return text + "   ", ok
 
 
-def check(build, folder, scratch):
+def check(build, folder, scratch, alone=False):
     golden = load_file(folder / "golden.safetensors")
     plan, wide, options = scratch / "plan.bin", scratch / "wide.bin", scratch / "MODEL.toml"
-    text = (folder / "MODEL.toml").read_text()
+    text = (folder / "MODEL.toml").read_text() + ("\n[kernels]\nfuse = false\n" if alone else "")
     options.write_text(text)
     run(build / "atlasc", folder, "--model", options, "-o", plan, "-q", "--cache-dir", scratch / "cache")
     widened = re.sub(r"prefill = .*", "prefill = [128]", text)
     command = [build / "atlasc", folder, "--model", options, "-o", wide, "-q", "--cache-dir", scratch / "cache"]
-    for name in PINNED:
+    pinned = REFUSED
+    for name in () if alone else PINNED:  # of ops that only fusions make
         options.write_text(f'{widened}\n[[kernels.pin]]\ntemplate = "{name}"\nphase = "prefill"\n')
         pinned = subprocess.run([str(c) for c in command], capture_output=True, check=False).returncode
         if pinned != REFUSED:
@@ -144,6 +147,8 @@ def check(build, folder, scratch):
 
 
 def main():
+    alone = "--alone" in sys.argv
+    sys.argv = [word for word in sys.argv if word != "--alone"]
     build = pathlib.Path(sys.argv[1]).resolve()
     folders = sorted(p.parent for p in (REPO / "tests" / "fixtures").glob("*/golden.safetensors"))
     if len(sys.argv) > 2:
@@ -153,7 +158,7 @@ def main():
         for place in scratches:
             place.mkdir()
         results = []
-        for line, ok in pool.map(check, [build] * len(folders), folders, scratches):
+        for line, ok in pool.map(check, [build] * len(folders), folders, scratches, [alone] * len(folders)):
             print(line, flush=True)
             results.append(ok)
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")

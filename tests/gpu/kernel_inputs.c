@@ -12,7 +12,7 @@
 
 static bool has(const Case *c, const char *field) { return case_field(c, field) >= 0; }
 /* Is the history of a slot read, not only written? */
-static bool attends(const Case *c) { return has(c, "o"); }
+static bool attends(const Case *c) { return has(c, "o") && has(c, "page_table"); }
 
 static void shuffle(Random *r, int32_t *a, int64_t n)
 {
@@ -50,6 +50,8 @@ static bool seat_verify(Case *c, int64_t each, int64_t rows, int64_t slots, int6
 	Rows *s = &c->step;
 	int32_t *order = permutation(c, slots);
 	int64_t n = 0, in_use = 0;
+	if (rows % each)
+		return false;
 	for (int64_t t = 0; t < s->rows && capacity >= each; t += each) {
 		if (n == slots || one_in(&c->random, 6))
 			continue; /* idle ones */
@@ -61,7 +63,7 @@ static bool seat_verify(Case *c, int64_t each, int64_t rows, int64_t slots, int6
 		}
 		n++;
 	}
-	return in_use > 0 && rows % each == 0;
+	return in_use > 0;
 }
 
 /* Rows of distinct slots, one run each; in a decode step each run is one row and some rows are idle. */
@@ -129,6 +131,11 @@ bool case_rows(Case *c)
 		const int64_t each = case_each(c);
 		if (!(each ? seat_verify(c, each, rows, slots, capacity) : seat_rows(c, rows, slots, capacity)))
 			return false;
+	}
+	if (rows && !slots && has(c, "row_pos")) { /* of rows whose slots nothing asks for */
+		s->pos = case_alloc(c, rows * 4);
+		for (int64_t t = 0; t < rows; t++)
+			s->pos[t] = (int32_t)random_below(&c->random, one_in(&c->random, 4) ? 1 << 20 : 5000);
 	}
 	if (outs) {
 		s->out_row = case_alloc(c, outs * 4);
@@ -536,7 +543,8 @@ static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 	}
 	for (int64_t i = 0; i < b->n; i++)
 		a[i] = offset + scale * random_normal(&c->random);
-	for (int64_t o = 0; strcmp(name, "logits") == 0 && b->n && o < b->shape[0]; o++) /* some are no numbers */
+	/* some of those that are drawn from are no numbers */
+	for (int64_t o = 0; strcmp(name, "logits") == 0 && has(c, "sampling") && b->n && o < b->shape[0]; o++)
 		if (one_in(&c->random, 12))
 			a[o * b->shape[1] + random_below(&c->random, b->shape[1])] = one_in(&c->random, 2) ? NAN : INFINITY;
 	if (strcmp(name, "inv_freq") == 0)

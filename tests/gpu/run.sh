@@ -2,7 +2,7 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
-#                    [gemm] [fp8] [codes] [fixtures] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
+#                    [gemm] [fp8] [codes] [fixtures] [floor] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
 #                    [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
 #                    [memory] [rebuild] [layers] [seal] [starts] [official] [attention-rounding] [tune] [streams]
 #                    [serve]
@@ -15,6 +15,8 @@
 #   fp8        products of long prompts of codes by codes against the mma rate of the same run
 #   codes      the same of bf16 rows by weights in four bits
 #   fixtures   every committed checkpoint: layers against the reference device, tokens against transformers
+#   floor      the same of plans whose ops are all alone ([kernels] fuse = false), and the floor's kernels against the
+#              reference device; 8B in bf16 with and without fusions
 #   models     atlas bench on real shapes with random weights: every row and every launch; JSON and a page with plots
 #              beside the table
 #   quantised  the same of FP8, NVFP4 and INT4 weights, of an FP8 head, and of FP8 caches behind 16384 tokens
@@ -415,6 +417,15 @@ for what in "$@"; do
 	codes) part bench-codes-products $test --bench --only wgmma_codes_ --jobs "$jobs" ;;
 	gemm) part peer_gemm python3 tests/gpu/peer_gemm.py $test ;;
 	fixtures) part fixtures python3 tests/gpu/fixtures.py build ;;
+	floor)
+		part floor-fixtures python3 tests/gpu/fixtures.py build --alone
+		for file in kernels/templates/plain_*.cu kernels/templates/sum_terms.cu; do
+			file=${file##*/}
+			part "floor-${file%.cu}" $test --cases 100 --only "${file%.cu}" --jobs "$jobs"
+		done
+		bench_model llama-3.1-8b-alone llama-3.1-8b "$(room 17408 163840)\n[kernels]\nfuse = false\n" pp2048,tg128@0x1
+		bench_model llama-3.1-8b-fused llama-3.1-8b "$(room 17408 163840)" pp2048,tg128@0x1
+		;;
 	models)
 		bench_model smollm2-135m smollm2-135m "$(room 8192 131072)"
 		bench_model llama-3.2-1b llama-3.2-1b "$(room 17408 196608)"
