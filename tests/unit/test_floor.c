@@ -5,6 +5,7 @@
  * form of OLMo-2), for which no fusion was written.
  */
 #include "artifacts/expr.h"
+#include "compiler/builder.h"
 #include "tests/unit/synthetic.h"
 
 #include <math.h>
@@ -154,12 +155,11 @@ static void every_op_has_a_kernel_alone(void **state)
 }
 
 /* A layer with its norms after what they norm. */
-static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x, const void *traits)
+static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x)
 {
 	static const char *const modules[] = {"q", "k", "v", "o", "gate", "up", "down"};
 	static const int widths[] = {256, 128, 128, 64, 96, 96, 64};
 	int y[7], n[2];
-	(void)traits;
 	Product w[7];
 	for (int i = 0; i < 7; i++) {
 		const int64_t rows = widths[i];
@@ -183,7 +183,8 @@ static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x, const
 		g_op(c, OP_rope, l, 0, &attrs, (int[]){n[i], turns, s->row_pos, turned});
 		n[i] = turned;
 	}
-	const Cache kv = g_cache(c, l, arena_printf(&c->arena, "model.layers.%d.self_attn", l), &attrs);
+	const LayerSpec spec = {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .kv = DT_bf16};
+	const Cache kv = g_cache(c, l, arena_printf(&c->arena, "model.layers.%d.self_attn", l), &spec);
 	const int o = g_activation(c, arena_printf(&c->arena, "l%d.attn", l), 256);
 	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, n[1], y[2], s->row_slot, s->row_pos, s->page_table, kv.kv,
 		kv.scale, kv.block});
@@ -220,10 +221,15 @@ static void norms_after_what_they_norm(void **state)
 			c.cmd.targets[0] = target_table[t].name;
 			c.model.options.no_fusion = is_alone;
 			c.graph = (Graph){.family = "llama", .n_layers = 2, .vocab = 40, .hidden_dim = 64, .slots = 4,
-				.max_context = 128, .page = 16, .prompt_grid = 16, .bos_token = -1, .n_stop_tokens = 1,
-				.stop_tokens = (int[]){2}, .top_p = 1, .repetition_penalty = 1};
-			g_speculate(&c, 0);
-			g_decoder(&c, "model", &attrs, post_norm_layer, NULL, NULL);
+				.max_context = 128, .page = 16, .pages = 32, .max_pages = 8, .prompt_grid = 16, .bos_token = -1,
+				.n_stop_tokens = 1, .stop_tokens = (int[]){2}, .top_p = 1, .repetition_penalty = 1};
+			StepTensors s;
+			DecoderEnds ends;
+			g_begin(&c, "model", &s, &ends);
+			for (int l = 0; l < c.graph.n_layers; l++)
+				ends.x = post_norm_layer(&c, &s, l, ends.x);
+			g_head(&c, "model", &attrs, &s, &ends);
+			g_acquire(&c, &s);
 			assert_int_equal(c.diags.n_errors, 0);
 			assert_true(lowered(&c, target_table[t].name) > 0);
 			check_lowered(&c);
