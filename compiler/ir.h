@@ -291,7 +291,7 @@ typedef struct KernelTemplate {
 	ContractMap maps[MAX_MAPS]; int n_maps;
 	int param_bytes;
 	const char *const *sources; int n_sources; /* indices by name into template_sources: itself, then includes */
-	uint8_t source_sha256[32];                 /* over all of them, without comments */
+	uint8_t source_sha256[32], code_sha256[32]; /* of all of them, without comments; of what the kernel reaches there */
 } KernelTemplate;
 
 typedef struct TemplateSource { const char *name; const char *text; } TemplateSource; /* "gemv.cuh" */
@@ -398,7 +398,7 @@ typedef struct TargetWork { /* everything made for one target */
 typedef struct TargetTuning {
 	const char *file, *sha256; /* hash of its text, hexadecimal */
 	Tuning times;   /* in the compile's arena */
-	bool *was_told; /* [times.n_templates] that they are of another source */
+	bool *was_told; /* [n_kernel_table] that they are of another version of a template */
 } TargetTuning;
 
 typedef struct Module { const char *name; bool is_quantised; } Module; /* a product of the graph, "lm_head" */
@@ -426,7 +426,7 @@ typedef struct CommandLine {
 	const char *model_dir, *output, *model_toml, *cache_dir; /* NULL = not given */
 	const char *targets[8]; int n_targets;
 	bool embed_weights, dry_run, json, quiet, timings;
-	bool list;              /* of `atlasc explain`: all codes */
+	bool list, machine_code; /* of `atlasc explain`: all codes; of `atlasc times`: hashes of what NVRTC makes */
 	const char *help_as, *color; /* "man", "bash", ..., NULL = text; "always", "never", NULL or "auto" */
 	bool estimate;          /* end after plan_memory, without kernels, and print the items of memory */
 	int64_t memory_budget;  /* most bytes on a device; 0 = any number */

@@ -15,10 +15,10 @@ enum { SCHEMA_VERSION = 1 };
 
 static const char *const role_names[] = {"in", "in", "inout", "out"}; /* optional: has a flag */
 
-static const char *hash_text(const KernelTemplate *k, char text[65])
+static const char *hash_text(const uint8_t sha256[32], char text[65])
 {
 	for (int i = 0; i < 32; i++)
-		snprintf(text + 2 * i, 3, "%02x", k->source_sha256[i]);
+		snprintf(text + 2 * i, 3, "%02x", sha256[i]);
 	return text;
 }
 
@@ -79,7 +79,8 @@ static void print_template(const KernelTemplate *k)
 			f->flag ? f->flag : "");
 	}
 	print_names("sources", k->sources, k->n_sources);
-	printf("  sha256   %s\n", hash_text(k, hash));
+	printf("  sha256   %s\n", hash_text(k->source_sha256, hash));
+	printf("  code     %s\n", hash_text(k->code_sha256, hash));
 }
 
 /* JSON -------------------------------------------------------------------------------------------- */
@@ -141,7 +142,7 @@ static json_t *json_maps(const KernelTemplate *k)
 
 static json_t *json_template(const KernelTemplate *k)
 {
-	char hash[65];
+	char hash[65], code[65];
 	json_t *requires = json_array(), *targets = json_array();
 	for (int i = 0; i < k->n_requires; i++)
 		json_array_append_new(requires, json_pack("{s:s, s:i}", "text", k->requires[i].text, "line",
@@ -154,12 +155,12 @@ static json_t *json_template(const KernelTemplate *k)
 		"targets", targets, "numerics", k->numerics, "matrix", k->matrix, "overlaps", k->overlaps,
 		"dims", json_names(k->dims, k->n_dims), "attrs", json_names(k->attrs, k->n_attrs),
 		"dtypes", json_dtypes(k), "tunables", json_choices(k), "requires", requires);
-	json_t *rest = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:o, s:s}", "grid",
+	json_t *rest = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:o, s:s, s:s}", "grid",
 		json_names(k->grid, 3),
 		"block", k->block, "smem", k->smem, "reads", k->reads, "writes", k->writes, "flops", k->flops,
 		"pieces", k->pieces, "rate", k->rate, "fields", json_fields(k), "maps", json_maps(k),
 		"param_bytes", k->param_bytes, "sources", json_names(k->sources, k->n_sources),
-		"sha256", hash_text(k, hash));
+		"sha256", hash_text(k->source_sha256, hash), "code_sha256", hash_text(k->code_sha256, code));
 	json_object_update(o, rest);
 	json_decref(rest);
 	return o;

@@ -36,8 +36,8 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ and the pages in runtime/cli/ count for themselves.
 total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc -l; }
 
-rooms='24000 compiler
-1600 compiler/kernelgen
+rooms='24400 compiler
+2200 compiler/kernelgen
 12200 artifacts
 3050 runtime/cpu
 6100 runtime/text

@@ -706,6 +706,7 @@ static void list_sources(Check *c)
 	for (int i = 0; i < c->k.n_sources; i++)
 		names[i] = c->g->sources.at[c->raw->sources.at[i]].name;
 	c->k.sources = names;
+	memcpy(c->k.code_sha256, c->raw->code_sha256, sizeof c->k.code_sha256);
 }
 
 void check_contract(Gen *g, const RawTemplate *raw)

@@ -1,6 +1,7 @@
 /* kernelgen.h - what libclang saw of a template, before it is believed.
  *
  *   read_template.c    file.cu -> RawTemplate: clauses, argument struct, kernels, sources, uses of names
+ *   reach.c            the code that its kernel reaches -> RawTemplate.code_sha256
  *   check_contract.c   RawTemplate -> KernelTemplate, or diagnostics
  *   write_table.c      KernelTemplates and their sources -> kernel_table.c
  *
@@ -37,7 +38,19 @@ typedef struct RawKernel { /* a __global__ function with a body */
 	Loc at;
 } RawKernel;
 
-typedef struct Source { const char *name, *path, *text; size_t bytes; } Source; /* name = base name */
+typedef struct Token {
+	const char *text;
+	size_t at;         /* offset in its file */
+	bool is_name;      /* an identifier */
+	bool begins_line;  /* of the preprocessor: behind a backslash a line goes on */
+} Token;
+
+typedef struct Source {
+	const char *name, *path, *text; /* name = base name */
+	size_t bytes;
+	bool has_tokens;                /* read when a template first needs them */
+	VEC(Token) tokens;
+} Source;
 
 typedef struct RawTemplate {
 	const char *path, *name; /* as given; base name without .cu */
@@ -49,6 +62,7 @@ typedef struct RawTemplate {
 	VEC(RawKernel) kernels;
 	Names used_names;             /* every name in code that the kernel may reach */
 	VEC(int) sources;             /* indices in Gen.sources: the file itself, then what it includes, by name */
+	uint8_t code_sha256[32];      /* of all code that the kernel may reach */
 } RawTemplate;
 
 typedef struct Gen {
@@ -63,6 +77,9 @@ typedef struct Gen {
 bool read_template(Gen *g, const char *path, RawTemplate *out);
 const char *libclang_text(Gen *g); /* libclang's version: "19.1.7" */
 bool has_name(const Names *names, const char *name);
+/* Of the parsed file, once its fields, kernels and sources are known. */
+struct CXTranslationUnitImpl;
+void hash_reached(Gen *g, struct CXTranslationUnitImpl *unit, RawTemplate *raw);
 /* Checks everything and, if nothing is wrong, appends a row to g->templates. */
 void check_contract(Gen *g, const RawTemplate *raw);
 /* Writes the table to a temporary name next to `path` and renames; sorts g->templates and g->sources by name. */

@@ -294,7 +294,8 @@ static int source_index(Gen *g, const char *path, const char *text, size_t bytes
 			fail_at(&g->diags, A0906, (Loc){path, 1, 1}, "a file of this name is also at %s", s->path);
 		return i;
 	}
-	*vec_push(&g->arena, &g->sources) = (Source){name, path, arena_strndup(&g->arena, text, bytes), bytes};
+	*vec_push(&g->arena, &g->sources) = (Source){.name = name, .path = path,
+		.text = arena_strndup(&g->arena, text, bytes), .bytes = bytes};
 	return g->sources.n - 1;
 }
 
@@ -356,6 +357,7 @@ bool read_template(Gen *g, const char *path, RawTemplate *out)
 			clang_getInclusions(w.unit, add_file, &w);
 			clang_visitChildren(clang_getTranslationUnitCursor(w.unit), visit, &w);
 			collect_uses(&w);
+			hash_reached(g, w.unit, out);
 		}
 		clang_disposeTranslationUnit(w.unit);
 	} else {

@@ -212,6 +212,14 @@ static void put_choices(FILE *f, const KernelTemplate *k)
 		fprintf(f, "\t\t}, .n_requires = %d,\n", k->n_requires);
 }
 
+static void put_hash(FILE *f, const char *label, const uint8_t sha256[32])
+{
+	fprintf(f, "\t\t.%s = {", label);
+	for (int i = 0; i < 32; i++)
+		fprintf(f, "%s0x%02x,", i % 16 ? " " : "\n\t\t\t", sha256[i]);
+	fputs("\n\t\t},\n", f);
+}
+
 static void put_template(FILE *f, const KernelTemplate *k)
 {
 	put_string(f, "\t{\n\t\t.name = ", k->name);
@@ -236,10 +244,10 @@ static void put_template(FILE *f, const KernelTemplate *k)
 	put_string(f, ",\n\t\t.rate = ", k->rate);
 	fputs(",\n", f);
 	put_fields(f, k);
-	fprintf(f, "\t\t.sources = sources_%s, .n_sources = %d,\n\t\t.source_sha256 = {", k->name, k->n_sources);
-	for (int i = 0; i < 32; i++)
-		fprintf(f, "%s0x%02x,", i % 16 ? " " : "\n\t\t\t", k->source_sha256[i]);
-	fputs("\n\t\t},\n\t},\n", f);
+	fprintf(f, "\t\t.sources = sources_%s, .n_sources = %d,\n", k->name, k->n_sources);
+	put_hash(f, "source_sha256", k->source_sha256);
+	put_hash(f, "code_sha256", k->code_sha256);
+	fputs("\t},\n", f);
 }
 
 static void put_table(FILE *f, Gen *g)
