@@ -178,8 +178,8 @@ published: deps ## which published configs are accepted
 	@$(VENV)/bin/python tests/published/run --build-dir $(BUILD)
 hooks: ## git runs make check before each commit
 	@scripts/hooks.sh
-retune-needed: $(BUILD)/atlasc ## templates whose present source has no times, per card
-	@python3 scripts/retune_needed.py $(BUILD)
+retune-needed: $(BUILD)/atlasc ## templates that lack times as they are, per card
+	@$(BUILD)/atlasc times
 compile_commands.json: ## for clangd and clang-tidy
 	@$(MAKE) -s --no-print-directory flags | python3 scripts/compile_commands.py >$@
 lines: ## sizes of rooms, files and functions

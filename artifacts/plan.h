@@ -270,7 +270,7 @@ typedef struct Kernel {
 	int block[3];         /* threads */
 	int smem_bytes;       /* dynamic shared memory */
 	int registers, spill_bytes, static_smem_bytes; /* read from the cubin */
-	uint8_t source_sha256[32]; /* of the template with all its includes, without comments */
+	uint8_t source_sha256[32]; /* of the code that it reaches, and of its launch: compiler/time_key.c */
 } Kernel;
 
 typedef struct Arg { /* one pointer of the argument struct; all fields are pointers */

@@ -10,9 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHA_DIGITS = 64 };
-
-typedef enum Table { NO_TABLE, CARD, TEMPLATES, KERNEL } Table;
+typedef enum Table { NO_TABLE, CARD, KERNEL } Table;
 
 typedef struct Line { /* one line, cut up */
 	char *at;        /* cursor */
@@ -26,7 +24,6 @@ typedef struct Reading {
 	Table table;
 	const char *tmpl, *constants; /* of the [[kernel]] at hand; NULL = not yet */
 	int kernel_line, n_before;    /* where it began, times there were before it */
-	bool has_templates;
 } Reading;
 
 static bool wrong(Reading *r, const Line *l, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -101,26 +98,43 @@ static bool take_number(Reading *r, Line *l, double *out)
 	return true;
 }
 
-/* "[4.56, 0.012]" */
-static bool take_time(Reading *r, Line *l, TunedTime *t)
-{
-	if (*l->at++ != '[')
-		return l->at--, wrong(r, l, "expected [microseconds, spread]");
-	if (!take_number(r, l, &t->us))
-		return false;
-	if (*l->at != ',')
-		return wrong(r, l, "expected [microseconds, spread]");
-	l->at++;
-	if (!take_number(r, l, &t->spread))
-		return false;
-	if (*l->at != ']')
-		return wrong(r, l, "expected [microseconds, spread]");
-	l->at++;
-	return t->us > 0 || wrong(r, l, "a kernel takes more than 0 us");
-}
-
 /* The fault is the key, or the string that ends here: inside its quotes. */
 #define WRONG_AT(place, ...) ((l)->at = (char *)(uintptr_t)(place), wrong(r, l, __VA_ARGS__))
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool take_kernel_key(Reading *r, Line *l, uint8_t key[TUNING_KEY_BYTES])
+{
+	const char *text;
+	skip_blanks(l);
+	if (!take_string(r, l, &text))
+		return false;
+	for (int i = 0; i < TUNING_KEY_BYTES; i++) {
+		int high = digit(text[2 * i]), low = high < 0 ? -1 : digit(text[2 * i + 1]);
+		if (low < 0)
+			return WRONG_AT(text, "expected a key of %d hexadecimal digits", 2 * TUNING_KEY_BYTES);
+		key[i] = (uint8_t)(high << 4 | low);
+	}
+	skip_blanks(l);
+	return !text[2 * TUNING_KEY_BYTES] || WRONG_AT(text, "expected a key of %d hexadecimal digits",
+		2 * TUNING_KEY_BYTES);
+}
+
+static bool take_sign(Reading *r, Line *l, char sign)
+{
+	return *l->at == sign ? l->at++, true : wrong(r, l, "expected [microseconds, spread, \"key\"]");
+}
+
+/* [4.56, 0.012, "5f0c9e7d41b2a386"] */
+static bool take_time(Reading *r, Line *l, TunedTime *t)
+{
+	return take_sign(r, l, '[') && take_number(r, l, &t->us) && take_sign(r, l, ',') && take_number(r, l, &t->spread) &&
+		take_sign(r, l, ',') && take_kernel_key(r, l, t->key) && take_sign(r, l, ']') &&
+		(t->us > 0 || wrong(r, l, "a kernel takes more than 0 us"));
+}
 
 static bool read_card(Reading *r, Line *l, const char *key)
 {
@@ -129,27 +143,6 @@ static bool read_card(Reading *r, Line *l, const char *key)
 	if (!field)
 		return WRONG_AT(key, "unknown key %.40s: [card] has target, name and driver", key);
 	return !*field ? take_string(r, l, field) : WRONG_AT(key, "%s occurs twice", key);
-}
-
-static int digit(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static bool read_template(Reading *r, Line *l, const char *key)
-{
-	const char *text;
-	TunedTemplate *t = &r->out->templates[r->out->n_templates++];
-	t->name = key;
-	if (!take_string(r, l, &text))
-		return false;
-	for (int i = 0; i < SHA_DIGITS; i += 2) {
-		int high = digit(text[i]), low = high < 0 ? -1 : digit(text[i + 1]);
-		if (low < 0)
-			return WRONG_AT(text, "expected a SHA-256 in hexadecimal digits");
-		t->sha256[i / 2] = (uint8_t)(high << 4 | low);
-	}
-	return !text[SHA_DIGITS] || WRONG_AT(text, "expected a SHA-256 in hexadecimal digits");
 }
 
 static bool read_kernel(Reading *r, Line *l, const char *key)
@@ -179,8 +172,7 @@ static bool end_table(Reading *r, const Line *l)
 
 static bool read_header(Reading *r, Line *l)
 {
-	static const struct { const char *text; Table table; } headers[] = {{"[card]", CARD}, {"[templates]", TEMPLATES},
-		{"[[kernel]]", KERNEL}};
+	static const struct { const char *text; Table table; } headers[] = {{"[card]", CARD}, {"[[kernel]]", KERNEL}};
 	if (!end_table(r, l))
 		return false;
 	for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
@@ -188,17 +180,18 @@ static bool read_header(Reading *r, Line *l)
 		if (strncmp(l->at, headers[i].text, n) != 0)
 			continue;
 		Table t = headers[i].table;
-		if ((t == CARD) != (r->table == NO_TABLE) || (t == TEMPLATES && r->has_templates))
-			return wrong(r, l, "%s: expected [card] first, and each of [card] and [templates] once", headers[i].text);
+		if ((t == CARD) != (r->table == NO_TABLE))
+			return wrong(r, l, "%s: expected [card] first, and once", headers[i].text);
 		r->table = t;
-		r->has_templates |= t == TEMPLATES;
 		r->tmpl = r->constants = NULL;
 		r->kernel_line = l->number;
 		r->n_before = r->out->n_times;
 		l->at += n;
 		return end_line(r, l);
 	}
-	return wrong(r, l, "unknown table: there are [card], [templates] and [[kernel]]");
+	if (strncmp(l->at, "[templates]", 11) == 0)
+		return wrong(r, l, "[templates]: times by whole files, of an older version: measure again");
+	return wrong(r, l, "unknown table: there are [card] and [[kernel]]");
 }
 
 static bool read_line(Reading *r, Line *l)
@@ -213,7 +206,6 @@ static bool read_line(Reading *r, Line *l)
 		return false;
 	switch (r->table) {
 	case CARD: return read_card(r, l, key) && end_line(r, l);
-	case TEMPLATES: return read_template(r, l, key) && end_line(r, l);
 	case KERNEL: return read_kernel(r, l, key) && end_line(r, l);
 	default: return wrong(r, l, "a key before [card]");
 	}
@@ -230,12 +222,6 @@ static bool check_whole(Reading *r, int lines)
 		return wrong(r, &end, "[card] lacks %s", !t->target ? "target" : !t->card ? "name" : "driver");
 	if (!tuning_sort(r->out, &twice))
 		return wrong(r, &end, "%.40s [%.80s] occurs twice", t->times[twice].tmpl, t->times[twice].tunables);
-	for (int i = 0; i < t->n_templates; i++)
-		if (i && strcmp(t->templates[i - 1].name, t->templates[i].name) == 0)
-			return wrong(r, &end, "template %.40s occurs twice", t->templates[i].name);
-	for (int i = 0; i < t->n_times; i++)
-		if (!tuning_template(t, t->times[i].tmpl))
-			return wrong(r, &end, "template %.40s is not in [templates]", t->times[i].tmpl);
 	return true;
 }
 
@@ -246,9 +232,8 @@ bool tuning_read(const char *text, size_t n, Tuning *out, TuningFault *fault)
 	bool ok = true;
 	for (size_t i = 0; i < n; i++)
 		lines += text[i] == '\n';
-	*out = (Tuning){.text = malloc(n + 1), .templates = calloc((size_t)lines, sizeof *out->templates),
-		.times = calloc((size_t)lines, sizeof *out->times)};
-	if (!out->text || !out->templates || !out->times) {
+	*out = (Tuning){.text = malloc(n + 1), .times = calloc((size_t)lines, sizeof *out->times)};
+	if (!out->text || !out->times) {
 		tuning_free(out);
 		*fault = (TuningFault){.text = "no memory"};
 		return false;
@@ -270,18 +255,12 @@ bool tuning_read(const char *text, size_t n, Tuning *out, TuningFault *fault)
 
 void tuning_free(Tuning *t)
 {
-	free(t->templates);
 	free(t->times);
 	free(t->text);
 	*t = (Tuning){0};
 }
 
 /* Order ------------------------------------------------------------------------------------------------ */
-
-static int compare_templates(const void *a, const void *b)
-{
-	return strcmp(((const TunedTemplate *)a)->name, ((const TunedTemplate *)b)->name);
-}
 
 static int compare_times(const void *a, const void *b)
 {
@@ -293,8 +272,6 @@ static int compare_times(const void *a, const void *b)
 
 bool tuning_sort(Tuning *t, int *twice)
 {
-	if (t->n_templates)
-		qsort(t->templates, (size_t)t->n_templates, sizeof t->templates[0], compare_templates);
 	if (t->n_times)
 		qsort(t->times, (size_t)t->n_times, sizeof t->times[0], compare_times);
 	for (int i = 1; i < t->n_times; i++)
@@ -311,13 +288,6 @@ const TunedTime *tuning_find(const Tuning *t, const char *tmpl, const char *cons
 	return t->n_times ? bsearch(&wanted, t->times, (size_t)t->n_times, sizeof wanted, compare_times) : NULL;
 }
 
-const TunedTemplate *tuning_template(const Tuning *t, const char *name)
-{
-	const TunedTemplate wanted = {.name = name};
-	return t->n_templates ? bsearch(&wanted, t->templates, (size_t)t->n_templates, sizeof wanted, compare_templates)
-		: NULL;
-}
-
 static bool has_word(const char *words, const char *word, size_t n)
 {
 	for (const char *w = words; *w; w += strcspn(w, " "), w += *w == ' ')
@@ -327,12 +297,13 @@ static bool has_word(const char *words, const char *word, size_t n)
 }
 
 /* Dims that bound indices: slots, their pages, prompts of a step, stop tokens. */
-static bool is_room(const char *word)
+const char *const tuning_room[] = {"SLOTS", "PAGES", "MAX_PAGES", "SEGS", "STOPS", NULL};
+
+bool tuning_is_room(const char *word)
 {
-	static const char *const names[] = {"SLOTS", "PAGES", "MAX_PAGES", "SEGS", "STOPS"};
 	size_t n = strcspn(word, "= ");
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (strlen(names[i]) == n && strncmp(names[i], word, n) == 0)
+	for (int i = 0; tuning_room[i]; i++)
+		if (strlen(tuning_room[i]) == n && strncmp(tuning_room[i], word, n) == 0)
 			return true;
 	return false;
 }
@@ -342,7 +313,7 @@ void tuning_constants(const char *defines, const char *tunables, char *out)
 	char *at = out;
 	for (const char *d = defines; *d;) {
 		size_t n = strcspn(d, " ");
-		if (!has_word(tunables, d, n) && !is_room(d)) {
+		if (!has_word(tunables, d, n) && !tuning_is_room(d)) {
 			if (at > out)
 				*at++ = ' ';
 			memcpy(at, d, n);
@@ -367,19 +338,16 @@ static void print_time(const TunedTime *t, FILE *out)
 {
 	double us = tuning_round(t->us);
 	int decimals = us < 1 ? 3 : us < 10 ? 2 : us < 100 ? 1 : 0;
-	fprintf(out, "\"%s\" = [%.*f, %.3f]\n", t->tunables, decimals, us, t->spread);
+	fprintf(out, "\"%s\" = [%.*f, %.3f, \"", t->tunables, decimals, us, t->spread);
+	for (int i = 0; i < TUNING_KEY_BYTES; i++)
+		fprintf(out, "%02x", t->key[i]);
+	fputs("\"]\n", out);
 }
 
 void tuning_print(const Tuning *t, FILE *out)
 {
 	fprintf(out, "# Times of kernels on one card, by which atlasc chooses. Written by `atlas tune PLAN -o FILE`.\n\n"
-		"[card]\ntarget = \"%s\"\nname = \"%s\"\ndriver = \"%s\"\n\n[templates]\n", t->target, t->card, t->driver);
-	for (int i = 0; i < t->n_templates; i++) {
-		fprintf(out, "%s = \"", t->templates[i].name);
-		for (int k = 0; k < 32; k++)
-			fprintf(out, "%02x", t->templates[i].sha256[k]);
-		fputs("\"\n", out);
-	}
+		"[card]\ntarget = \"%s\"\nname = \"%s\"\ndriver = \"%s\"\n", t->target, t->card, t->driver);
 	for (int i = 0; i < t->n_times; i++) {
 		const TunedTime *x = &t->times[i], *before = i ? x - 1 : NULL;
 		if (!before || strcmp(before->tmpl, x->tmpl) != 0 || strcmp(before->constants, x->constants) != 0)

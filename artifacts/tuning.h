@@ -8,13 +8,13 @@
  *   name = "NVIDIA H100 80GB HBM3"
  *   driver = "580.159.03, CUDA 13.0"
  *
- *   [templates]                  once: SHA-256 of each template's code with all that it includes, comments left
- *   gemv_norm = "5f0c..."        out. The times of a template whose code is another one by now mean nothing
- *
  *   [[kernel]]                   one table for each template and choice of constants (tuning_constants);
  *   template = "gemv_norm"       then a line for each combination of tunables: microseconds (median, three
- *   constants = "BIAS=0 K=576"   significant digits), and spread: what lies between quartiles or rounds, as a share
- *   "PER_WARP=1 WARPS=4" = [4.56, 0.012]
+ *   constants = "BIAS=0 K=576"   significant digits); spread: what lies between quartiles or rounds, as a share; and
+ *                                the key of the kernel that took so long (compiler/time_key.c), hexadecimal
+ *   "PER_WARP=1 WARPS=4" = [4.56, 0.012, "5f0c9e7d41b2a386"]
+ *
+ * The time of a kernel whose key is another one by now means nothing.
  *
  * Lines may be empty or comments. What is written is sorted, so that equal times make equal bytes, and a file that
  * was read and written again is the same file.
@@ -27,22 +27,20 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { TUNING_MAX_BYTES = 4 << 20 };
-
-typedef struct TunedTemplate { const char *name; uint8_t sha256[32]; } TunedTemplate;
+enum { TUNING_MAX_BYTES = 4 << 20, TUNING_KEY_BYTES = 8 /* the first of a kernel's key */ };
 
 typedef struct TunedTime {
 	const char *tmpl;      /* template's name */
 	const char *constants; /* tuning_constants of Kernel.defines */
 	const char *tunables;  /* "PER_WARP=1 WARPS=4", or "" */
 	double us, spread;
+	uint8_t key[TUNING_KEY_BYTES];
 } TunedTime;
 
 typedef struct Tuning {
 	const char *target, *card, *driver;
-	TunedTemplate *templates; int n_templates; /* by name */
-	TunedTime *times; int n_times;             /* by template, constants, tunables; each once */
-	char *text;                                /* what the strings point into when read */
+	TunedTime *times; int n_times; /* by template, constants, tunables; each once */
+	char *text;                    /* what the strings point into when read */
 } Tuning;
 
 typedef struct TuningFault { int line, col; char text[160]; } TuningFault; /* 1-based; what is wrong there */
@@ -50,20 +48,22 @@ typedef struct TuningFault { int line, col; char text[160]; } TuningFault; /* 1-
 /* Reads a copy of text[0..n). False with the first fault, and nothing to free. Memory that runs out is a fault at
  * line 0. */
 bool tuning_read(const char *text, size_t n, Tuning *out, TuningFault *fault);
-/* Frees the arrays and the text: those of tuning_read, or malloc memory of the caller's. */
+/* Frees the array and the text: those of tuning_read, or malloc memory of the caller's. */
 void tuning_free(Tuning *t);
 
-/* Puts templates and times in order. False, with the index of the second one, when a time is there twice. */
+/* Puts the times in order. False, with the index of the second one, when a time is there twice. */
 bool tuning_sort(Tuning *t, int *twice);
 /* The file, of a sorted Tuning. */
 void tuning_print(const Tuning *t, FILE *out);
 
+/* Names of constants that say how much room there is, ended by NULL; is a word "SLOTS=4" of one of them? */
+extern const char *const tuning_room[];
+bool tuning_is_room(const char *word);
 /* A kernel's constants without its tunables, and without those that say how much room there is, not how much work
  * (SLOTS, PAGES ...): times taken with few slots hold with many. The result is at most as long as `defines`. */
 void tuning_constants(const char *defines, const char *tunables, char *out);
 /* In a sorted Tuning; NULL when there is none. */
 const TunedTime *tuning_find(const Tuning *t, const char *tmpl, const char *constants, const char *tunables);
-const TunedTemplate *tuning_template(const Tuning *t, const char *name);
 
 /* Rounded to three significant digits, as it is written. */
 double tuning_round(double us);

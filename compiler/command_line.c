@@ -19,14 +19,15 @@
 
 enum { MAX_COUNT = 256 };
 enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN = 1 << COMMAND_EXPLAIN,
-	CALIBRATE = 1 << COMMAND_CALIBRATE, EVERY = COMPILE | KERNELS | EXPLAIN | CALIBRATE };
+	CALIBRATE = 1 << COMMAND_CALIBRATE, TIMES = 1 << COMMAND_TIMES,
+	EVERY = COMPILE | KERNELS | EXPLAIN | CALIBRATE | TIMES };
 
 typedef enum Flag { /* in the order of the help */
 	F_OUTPUT, F_MODEL, F_CONTEXT, F_SLOTS, F_WEIGHTS, F_RANDOM, F_SEED,
 	F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_JOBS, F_CACHE,
 	F_ESTIMATE, F_BUDGET,
 	F_SIGN, F_HASH,
-	F_TEXT, F_LIST,
+	F_TEXT, F_LIST, F_CODE,
 	F_DRY, F_JSON, F_QUIET, F_WARN, F_COLOR,
 	F_DUMP, F_STOP, F_TIMINGS, F_OPS, F_TARGETS, F_KEYS,
 	F_VERSION, F_HELP, F_AS, N_FLAGS
@@ -61,6 +62,8 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_HASH] = {"--hash-files", 0, NULL, "also record the SHA-256 of every weight file, which is read once more"},
 	[F_TEXT] = {"--text", 0, "FILE", "(calibrate) text used to measure K/V scales"},
 	[F_LIST] = {"--list", 0, NULL, "(explain) list every code with its title"},
+	[F_CODE] = {"--machine-code", 0, NULL, "(times) with --json: compile each kernel too, and print the SHA-256 of its "
+		"machine code"},
 	[F_DRY] = {"--dry-run", 0, NULL, "do everything except write the plan"},
 	[F_JSON] = {"--json", 0, NULL, "print summary and diagnostics as JSON on stdout"},
 	[F_QUIET] = {"--quiet", 'q', NULL, "print diagnostics only"},
@@ -88,6 +91,7 @@ static const struct { Flag first; const char *head; } heads[] = {{F_OUTPUT, "Mod
 const CommandWord command_words[COMMAND_WORDS] = {
 	[COMMAND_COMPILE] = {"", "MODEL_DIR [-o plan.bin] [options]", "compile a Hugging Face checkpoint into a plan"},
 	[COMMAND_KERNELS] = {"kernels", "[--json]", "print every kernel template with its contract"},
+	[COMMAND_TIMES] = {"times", "[FILE] [--json]", "show which kernels lack measured times, for each card"},
 	[COMMAND_EXPLAIN] = {"explain", "CODE | --list [--json]", "explain an error code or a status of atlas.h"},
 	[COMMAND_CALIBRATE] = {"calibrate", "MODEL_DIR --text FILE -o FILE", "measure scales for an fp8 or nvfp4 KV cache"},
 };
@@ -251,6 +255,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 		return memory_parse(value, &cmd->memory_budget) ||
 			wrong(c, "--memory-budget %s: expected bytes, or a number of KiB, MiB or GiB%s", value, "");
 	case F_LIST: cmd->list = true; break;
+	case F_CODE: cmd->machine_code = true; break;
 	case F_COLOR: return message_is_color(value) || wrong(c, "--color %s: expected auto, always or never%s", value, "");
 	case F_VERSION: *command = COMMAND_VERSION; break;
 	case F_HELP: *command = COMMAND_HELP; break;
@@ -272,8 +277,10 @@ static unsigned commands_of(Flag f)
 	switch (f) {
 	case F_TEXT: return CALIBRATE;
 	case F_LIST: return EXPLAIN;
+	case F_CODE: return TIMES;
+	case F_JOBS: return COMPILE | TIMES;
 	case F_OUTPUT: case F_MODEL: case F_QUIET: case F_WARN: return COMPILE | CALIBRATE;
-	case F_JSON: return COMPILE | KERNELS | EXPLAIN;
+	case F_JSON: return COMPILE | KERNELS | EXPLAIN | TIMES;
 	case F_OPS: case F_TARGETS: case F_KEYS: case F_COLOR: case F_VERSION: case F_HELP: case F_AS: return EVERY;
 	default: return COMPILE;
 	}
@@ -288,7 +295,7 @@ static bool is_taken(Compile *c, Flag f, Command command)
 	if (command != COMMAND_COMPILE)
 		return wrong(c, "%s is not an option of atlasc %s", flags[f].name, command_words[command].name);
 	return wrong(c, "%s is an option of atlasc %s only", flags[f].name,
-		command_words[of & EXPLAIN ? COMMAND_EXPLAIN : COMMAND_CALIBRATE].name);
+		command_words[of & EXPLAIN ? COMMAND_EXPLAIN : of & TIMES ? COMMAND_TIMES : COMMAND_CALIBRATE].name);
 }
 
 /* The flag an argument spells; its value when joined to it ("-j4", "--jobs=4"), else NULL. */
@@ -408,6 +415,8 @@ static const char *contradiction(const CommandLine *cmd, Command command)
 		return "name a code: atlasc explain A0302, or --list for all of them";
 	if (command == COMMAND_EXPLAIN && cmd->model_dir && cmd->list)
 		return "explain: a code or --list, not both";
+	if (cmd->machine_code && !cmd->json)
+		return "--machine-code needs --json";
 	if (cmd->has_seed && !cmd->random_weights)
 		return "--seed needs --random-weights";
 	if (cmd->random_weights && cmd->hash_files)

@@ -5,7 +5,7 @@
 #include "artifacts/manual.h"
 #include "compiler/ir.h"
 
-typedef enum Command { COMMAND_COMPILE, COMMAND_KERNELS, COMMAND_CALIBRATE, COMMAND_EXPLAIN,
+typedef enum Command { COMMAND_COMPILE, COMMAND_KERNELS, COMMAND_TIMES, COMMAND_CALIBRATE, COMMAND_EXPLAIN,
 	COMMAND_WORDS, /* those above are called by the first word */
 	COMMAND_OPS = COMMAND_WORDS, COMMAND_TARGETS, COMMAND_KEYS, COMMAND_HELP, COMMAND_MANUAL, COMMAND_VERSION,
 	COMMAND_WRONG /* diagnostics say why */ } Command;

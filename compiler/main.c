@@ -15,6 +15,7 @@
 #include "compiler/model_folder.h"
 #include "compiler/progress.h"
 #include "compiler/times.h"
+#include "compiler/times_cmd.h"
 #include "compiler/value.h"
 
 #include <jansson.h>
@@ -349,6 +350,10 @@ int main(int argc, char **argv)
 		break;
 	case COMMAND_KERNELS:
 		code = kernels_command(&c->diags, c->cmd.json);
+		print_diags(c);
+		break;
+	case COMMAND_TIMES: /* the word that would name a model names a file of times */
+		code = times_command(c);
 		print_diags(c);
 		break;
 	case COMMAND_CALIBRATE:

@@ -10,6 +10,7 @@
  * arrays indexed at run time) are legal and slow, so they are noted and recorded, not refused.
  */
 #include "compiler/kernels.h"
+#include "compiler/times.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -254,7 +255,7 @@ static bool record(Compile *c, const Job *job)
 		.param_bytes = t->param_bytes, .smem_bytes = job->pick->smem_bytes, .registers = info.registers,
 		.spill_bytes = info.local_bytes, .static_smem_bytes = info.static_smem_bytes};
 	memcpy(k.block, job->pick->block, sizeof k.block);
-	memcpy(k.source_sha256, t->source_sha256, sizeof k.source_sha256);
+	time_key(t, work->target, job->source.defines, k.source_sha256);
 	if (job->is_picked)
 		work->plan.kernels[work->plan.n_kernels++] = k;
 	if (job->is_trial)

@@ -119,7 +119,8 @@ static void print_completion(Compile *c, const char *const *passes, int n_passes
 				options[k].value = refused;
 		}
 		words[COMMAND_WORDS - 1 - i] = (CompletionWord){command_words[i].name, command_words[i].summary,
-			i == COMMAND_EXPLAIN ? codes : i == COMMAND_KERNELS ? NULL : "MODEL_DIR", options, n};
+			i == COMMAND_EXPLAIN ? codes : i == COMMAND_KERNELS ? NULL : i == COMMAND_TIMES ? "FILE" : "MODEL_DIR",
+			options, n};
 	}
 	manual_completion(stdout, c->cmd.help_as, "atlasc", words, COMMAND_WORDS);
 }

@@ -12,8 +12,15 @@ void read_tuning(Compile *c, const char *card, Loc at);
 const TemplateSource *tuning_file(const TemplateSource *files, int n, const Target *t, const char *cards);
 /* The files' hashes, cards and drivers, and on what the targets ran, -> Options.resolved. */
 void record_tuning(Compile *c);
+/* time_key.c: of the code that a kernel with these constants reaches, and of its launch. Constants of room (tuning.h)
+ * may be missing. */
+void time_key(const KernelTemplate *t, const Target *target, const char *defines, uint8_t key[32]);
+/* The launch's part of it, as text: malloc of the caller. */
+char *launch_values(const KernelTemplate *t, const Target *target, const char *defines);
+/* tuning.c: a file's text -> Compile.tunings; false after an error. */
+bool read_times(Compile *c, const char *file, const char *text, size_t n);
 /* What the kernel took on the card of the target's tuning file; NULL = not measured. Notes times that are of another
- * source than the template's. */
+ * version of the template. */
 const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTemplate *t, const char *defines,
 	const char *tunables);
 void print_targets(FILE *f); /* targets.c: each with its cards, and those that it has times of */

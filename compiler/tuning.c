@@ -4,7 +4,7 @@
  * file that --tuning names; so a compile needs no GPU and depends on none. Which card: the one that --card or
  * target.card names; else the only one that there is a file of; else the target's typical one (targets.c), or where
  * that has none the first by name. What was read is recorded in the plan: hash, card and driver. A time counts for
- * exactly one kernel: the same template of the same source, with the same constants and tunables.
+ * exactly one kernel: the same code and launch (time_key.c), with the same constants and tunables.
  */
 #include "artifacts/hash.h"
 #include "compiler/input.h"
@@ -30,32 +30,30 @@ static Tuning keep(Arena *a, const Tuning *t, size_t n)
 	Tuning kept = *t;
 	kept.text = arena_alloc(a, n + 1);
 	memcpy(kept.text, t->text, n + 1);
-	kept.templates = ARENA_ARRAY(a, TunedTemplate, t->n_templates);
 	kept.times = ARENA_ARRAY(a, TunedTime, t->n_times);
 #define MOVED(s) (kept.text + ((s) - t->text))
 	kept.target = MOVED(t->target);
 	kept.card = MOVED(t->card);
 	kept.driver = MOVED(t->driver);
-	for (int i = 0; i < t->n_templates; i++) {
-		kept.templates[i] = t->templates[i];
-		kept.templates[i].name = MOVED(t->templates[i].name);
-	}
 	for (int i = 0; i < t->n_times; i++) {
-		const TunedTime *x = &t->times[i];
-		kept.times[i] = (TunedTime){MOVED(x->tmpl), MOVED(x->constants), MOVED(x->tunables), x->us, x->spread};
+		TunedTime *x = &kept.times[i];
+		*x = t->times[i];
+		x->tmpl = MOVED(x->tmpl);
+		x->constants = MOVED(x->constants);
+		x->tunables = MOVED(x->tunables);
 	}
 #undef MOVED
 	return kept;
 }
 
-static bool read_times(Compile *c, const char *file, const char *text, size_t n)
+bool read_times(Compile *c, const char *file, const char *text, size_t n)
 {
 	Tuning t;
 	TuningFault fault;
 	if (!tuning_read(text, n, &t, &fault))
 		return fail_at(&c->diags, A0703, (Loc){file, fault.line, fault.col}, "%s", fault.text);
 	*vec_push(&c->arena, &c->tunings) = (TargetTuning){.file = file, .sha256 = hash_text(&c->arena, text, n),
-		.times = keep(&c->arena, &t, n), .was_told = ARENA_ARRAY(&c->arena, bool, t.n_templates)};
+		.times = keep(&c->arena, &t, n), .was_told = ARENA_ARRAY(&c->arena, bool, n_kernel_table)};
 	tuning_free(&t);
 	return true;
 }
@@ -207,19 +205,14 @@ void record_tuning(Compile *c)
 	}
 }
 
-/* Are the times of the template's present source? If not, that is reported once. */
-static bool is_current(Compile *c, TargetTuning *tuning, const KernelTemplate *t)
+/* That a template's times are of another version of it is reported once. */
+static void note_other(Compile *c, TargetTuning *tuning, const KernelTemplate *t)
 {
-	const TunedTemplate *of = tuning_template(&tuning->times, t->name);
-	if (memcmp(of->sha256, t->source_sha256, sizeof of->sha256) == 0)
-		return true;
-	bool *was_told = &tuning->was_told[of - tuning->times.templates];
+	bool *was_told = &tuning->was_told[t - kernel_table];
 	if (!*was_told)
-		note_at(&c->diags, A0704, (Loc){tuning->file, 0, 0}, "the times of %s were measured with another version of it "
-			"and are not used",
-			t->name);
+		note_at(&c->diags, A0704, (Loc){tuning->file, 0, 0}, "times of %s were measured with another version of it and "
+			"are not used", t->name);
 	*was_told = true;
-	return false;
 }
 
 const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTemplate *t, const char *defines,
@@ -231,5 +224,12 @@ const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTempla
 	char *constants = arena_alloc(&c->scratch, strlen(defines) + 1);
 	tuning_constants(defines, tunables, constants);
 	const TunedTime *time = tuning_find(&tuning->times, t->name, constants, tunables);
-	return time && is_current(c, tuning, t) ? time : NULL;
+	uint8_t key[32];
+	if (!time)
+		return NULL;
+	time_key(t, target, defines, key);
+	if (memcmp(time->key, key, sizeof time->key) == 0)
+		return time;
+	note_other(c, tuning, t);
+	return NULL;
 }

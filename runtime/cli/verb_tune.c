@@ -1,7 +1,7 @@
 /* verb_tune.c - atlas tune: time the candidates of a plan, and keep a file of times for atlasc.
  *
- * A file holds the times of one card. What was measured now replaces what it says of the same kernels; the rest stays,
- * but for templates that the plan has from another source: their times are of kernels that are gone.
+ * A file holds the times of one card. What was measured now replaces what it says of the same kernels, and the rest
+ * stays: a time of a kernel that is another one by now has another key, and atlasc does not use it.
  */
 #include "artifacts/closest.h"
 #include "artifacts/tuning.h"
@@ -149,20 +149,8 @@ static int check_old(const Tune *t)
 	return 0;
 }
 
-/* The source that the plan has of a template, NULL = none. */
-static const Kernel *kernel_named(const Tune *t, const char *name)
-{
-	for (int i = 0; i < t->set->n_kernels; i++)
-		if (strcmp(t->set->kernels[i].name, name) == 0)
-			return &t->set->kernels[i];
-	return NULL;
-}
-
 static bool is_kept(const Tune *t, const TunedTime *x)
 {
-	const Kernel *k = kernel_named(t, x->tmpl);
-	if (k && memcmp(k->source_sha256, tuning_template(&t->old, x->tmpl)->sha256, sizeof k->source_sha256) != 0)
-		return false;
 	for (int i = 0; i < t->n_measured; i++)
 		if (strcmp(t->made.times[i].tmpl, x->tmpl) == 0 && strcmp(t->made.times[i].constants, x->constants) == 0 &&
 			strcmp(t->made.times[i].tunables, x->tunables) == 0)
@@ -170,17 +158,7 @@ static bool is_kept(const Tune *t, const TunedTime *x)
 	return true;
 }
 
-static void add_template(Tuning *made, const char *name, const uint8_t *sha256)
-{
-	for (int i = 0; i < made->n_templates; i++)
-		if (strcmp(made->templates[i].name, name) == 0)
-			return;
-	TunedTemplate *x = &made->templates[made->n_templates++];
-	x->name = name;
-	memcpy(x->sha256, sha256, sizeof x->sha256);
-}
-
-/* made.times holds what was measured: add what is kept, and the sources of both. */
+/* made.times holds what was measured: add what is kept. */
 static void merge(Tune *t)
 {
 	int twice;
@@ -188,11 +166,6 @@ static void merge(Tune *t)
 	for (int i = 0; i < t->old.n_times; i++)
 		if (is_kept(t, &t->old.times[i]))
 			t->made.times[t->made.n_times++] = t->old.times[i];
-	for (int i = 0; i < t->made.n_times; i++) {
-		const char *name = t->made.times[i].tmpl;
-		const Kernel *k = kernel_named(t, name);
-		add_template(&t->made, name, k ? k->source_sha256 : tuning_template(&t->old, name)->sha256);
-	}
 	tuning_sort(&t->made, &twice); /* a kernel is listed once in a plan */
 }
 
@@ -204,8 +177,8 @@ static bool make_room(Tune *t)
 {
 	size_t n = (size_t)t->set->n_kernels + (size_t)t->old.n_times;
 	t->made = (Tuning){.target = t->set->target, .card = t->card, .driver = t->driver,
-		.templates = calloc(n, sizeof *t->made.templates), .times = calloc(n, sizeof *t->made.times)};
-	return t->made.templates && t->made.times;
+		.times = calloc(n, sizeof *t->made.times)};
+	return t->made.times;
 }
 
 static bool add_time(Tune *t, int trial)
@@ -217,7 +190,9 @@ static bool add_time(Tune *t, int trial)
 		return false;
 	tuning_constants(k->defines, tunables, t->constants[trial]);
 	t->time_of[trial] = t->n_measured;
-	t->made.times[t->n_measured++] = (TunedTime){k->name, t->constants[trial], tunables, 0, 0};
+	TunedTime *time = &t->made.times[t->n_measured++];
+	*time = (TunedTime){.tmpl = k->name, .constants = t->constants[trial], .tunables = tunables};
+	memcpy(time->key, k->source_sha256, sizeof time->key);
 	return true;
 }
 

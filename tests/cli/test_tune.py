@@ -30,24 +30,23 @@ def norm_linear(atlas, plan):
 
 
 @pytest.fixture(scope="session")
-def times(atlasc, atlas, small_plan_of):
-    """times(us, sha256=None): a file that knows one kernel, which the model ranks behind the one it chooses."""
+def times(atlasc, atlas, small_plan_of, tmp_path_factory):
+    """times(us, key=None): a file that knows one kernel, which the model ranks behind the one it chooses."""
     launch = norm_linear(atlas, small_plan_of(MODEL, "--tuning", "none"))
     chosen = next(c for c in launch["candidates"] if c["verdict"] == "chosen")
     other = next(c for c in launch["candidates"] if c["verdict"] == "slower" and c["template"] == chosen["template"])
     constants = [d for d in launch["defines"].split() if d not in chosen["tunables"].split()]
-    kernels = json.loads(atlasc("kernels", "--json").stdout)
-    kernels = kernels if isinstance(kernels, list) else kernels["kernels"]
-    source = next(k["sha256"] for k in kernels if other["template"] in k.values())
+    file = tmp_path_factory.mktemp("times") / "times.toml"
 
-    def text(us, sha256=source):
+    def text(us, key="0" * 16):
         return (
-            f'[card]\ntarget = "sm_90a"\nname = "A card"\ndriver = "1"\n[templates]\n'
-            f'{other["template"]} = "{sha256}"\n[[kernel]]\ntemplate = "{other["template"]}"\n'
-            f'constants = "{" ".join(constants)}"\n"{other["tunables"]}" = [{us}, 0.01]\n'
+            f'[card]\ntarget = "sm_90a"\nname = "A card"\ndriver = "1"\n[[kernel]]\ntemplate = "{other["template"]}"\n'
+            f'constants = "{" ".join(constants)}"\n"{other["tunables"]}" = [{us}, 0.01, "{key}"]\n'
         )
 
-    return text, other, chosen
+    file.write_text(text(1))
+    [only] = json.loads(atlasc("times", file, "--json").stdout)["files"][0]["times"]
+    return lambda us, key=only["key"]: text(us, key), other, chosen
 
 
 def test_measured_is_chosen_and_recorded(atlas, small_plan_of, times, tmp_path):
@@ -129,10 +128,10 @@ def test_a_card_of_the_built_in_times(atlas, atlasc, small_plan_of, repo, tmp_pa
     assert refused() == (4, f"{toml}:2:8: error[A0303]: target.card = 1: expected a string")
 
 
-def test_times_of_another_source_are_told_and_not_used(atlasc, times, tmp_path):
+def test_times_of_another_version_are_told_and_not_used(atlasc, times, tmp_path):
     text, other, _ = times
     file = tmp_path / "times.toml"
-    file.write_text(text(5.25, "0" * 64))
+    file.write_text(text(5.25, "0" * 16))
     run = atlasc(SHAPE, "--tuning", file, "--stop-after", "pick-kernels")
     assert run.returncode == 0
     # the family's buckets have a decode of one row as well, which the file says nothing of: told once or not at all
@@ -140,7 +139,7 @@ def test_times_of_another_source_are_told_and_not_used(atlasc, times, tmp_path):
     assert told in (
         [],
         [
-            f"{file}: note[A0704]: the times of {other['template']} were measured with another version of it and are not used"
+            f"{file}: note[A0704]: times of {other['template']} were measured with another version of it and are not used"
         ],
     )
 

@@ -1,4 +1,5 @@
 #include "tests/unit/made_plan.h"
+#include "compiler/times.h"
 #include "tests/unit/made_cubin.h"
 #include "tests/unit/synthetic.h"
 
@@ -65,7 +66,7 @@ static int add_kernel(MadePlan *m, const Target *target, TargetPlan *plan, const
 	Kernel k = {.name = t->name, .defines = pick->defines, .cubin_offset = cubin * MADE_CUBIN_BYTES,
 		.cubin_bytes = MADE_CUBIN_BYTES, .entry = t->name, .param_bytes = t->param_bytes,
 		.smem_bytes = pick->smem_bytes, .registers = 32, .block = {pick->block[0], pick->block[1], pick->block[2]}};
-	memcpy(k.source_sha256, t->source_sha256, sizeof k.source_sha256);
+	time_key(t, target, pick->defines, k.source_sha256);
 	plan->kernels[plan->n_kernels] = k;
 	return plan->n_kernels++;
 }

@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define SHA "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+#define KEY "00112233445566ff"
 #define CARD "[card]\ntarget = \"sm_90a\"\nname = \"A card\"\ndriver = \"1, CUDA 13.0\"\n"
-#define TEMPLATES "[templates]\na = \"" SHA "\"\nb = \"" SHA "\"\n"
+#define TIME(us, spread) "[" us ", " spread ", \"" KEY "\"]"
 
 static char *print(const Tuning *t)
 {
@@ -37,26 +37,25 @@ static void written_in_order_and_read_again(void **state)
 {
 	Tuning t, again;
 	(void)state;
-	read_or_fail("# a remark\n" CARD "\n[templates]\nb = \"" SHA "\"  # one\na = \"" SHA "\"\n"
-		"[[kernel]]\ntemplate = \"b\"\nconstants = \"K=2\"\n\"\" = [1234, 0]\n"
-		"[[kernel]]\nconstants = \"K=2\"\ntemplate = \"a\"\n\"W=4 Z=1\" = [9.999, 0.5]\n"
-		"\t\"W=2 Z=1\" = [ 0.4567 , 0.01 ]\n"
-		"[[kernel]]\ntemplate = \"a\"\nconstants = \"K=1\"\n\"W=2 Z=1\" = [45.67, 0.0104]", &t);
+	read_or_fail("# a remark\n" CARD "\n"
+		"[[kernel]]\ntemplate = \"b\"\nconstants = \"K=2\"\n\"\" = " TIME("1234", "0") "  # one\n"
+		"[[kernel]]\nconstants = \"K=2\"\ntemplate = \"a\"\n\"W=4 Z=1\" = [9.999, 0.5, \"fedcba9876543210\"]\n"
+		"\t\"W=2 Z=1\" = [ 0.4567 , 0.01 , \"" KEY "\" ]\n"
+		"[[kernel]]\ntemplate = \"a\"\nconstants = \"K=1\"\n\"W=2 Z=1\" = " TIME("45.67", "0.0104"), &t);
 	char *text = print(&t);
 	assert_string_equal(text, "# Times of kernels on one card, by which atlasc chooses. Written by `atlas tune PLAN -o "
-		"FILE`.\n\n" CARD "\n" TEMPLATES
-		"\n[[kernel]]\ntemplate = \"a\"\nconstants = \"K=1\"\n\"W=2 Z=1\" = [45.7, 0.010]\n"
-		"\n[[kernel]]\ntemplate = \"a\"\nconstants = \"K=2\"\n\"W=2 Z=1\" = [0.457, 0.010]\n"
-		"\"W=4 Z=1\" = [10.0, 0.500]\n"
-		"\n[[kernel]]\ntemplate = \"b\"\nconstants = \"K=2\"\n\"\" = [1230, 0.000]\n");
+		"FILE`.\n\n" CARD
+		"\n[[kernel]]\ntemplate = \"a\"\nconstants = \"K=1\"\n\"W=2 Z=1\" = " TIME("45.7", "0.010")
+		"\n\n[[kernel]]\ntemplate = \"a\"\nconstants = \"K=2\"\n\"W=2 Z=1\" = " TIME("0.457", "0.010")
+		"\n\"W=4 Z=1\" = [10.0, 0.500, \"fedcba9876543210\"]\n"
+		"\n[[kernel]]\ntemplate = \"b\"\nconstants = \"K=2\"\n\"\" = " TIME("1230", "0.000") "\n");
 	read_or_fail(text, &again);
 	char *twice = print(&again);
 	assert_string_equal(twice, text);
 	assert_float_equal(tuning_find(&again, "a", "K=2", "W=4 Z=1")->us, 10, 0);
 	assert_null(tuning_find(&again, "a", "K=2", "W=4"));
 	assert_null(tuning_find(&again, "a", "K=1", "W=4 Z=1"));
-	assert_int_equal(tuning_template(&again, "b")->sha256[31], 0xff);
-	assert_null(tuning_template(&again, "c"));
+	assert_int_equal(tuning_find(&again, "b", "K=2", "")->key[7], 0xff);
 	Diags d = {0}; /* and it is TOML */
 	Arena arena = {0};
 	d.arena = &arena;
@@ -78,11 +77,10 @@ static void every_refusal(void **state)
 		{"", 1, 1, "[card] lacks target"},
 		{"[card]\ntarget = \"sm_90a\"\n", 3, 1, "[card] lacks name"},
 		{"target = \"sm_90a\"\n", 1, 10, "a key before [card]"},
-		{"[templates]\n", 1, 1, "[templates]: expected [card] first, and each of [card] and [templates] once"},
-		{CARD "[card]\n", 5, 1, "[card]: expected [card] first, and each of [card] and [templates] once"},
-		{CARD TEMPLATES "[templates]\n", 8, 1, "[templates]: expected [card] first, and each of [card] and [templates] "
-			"once"},
-		{CARD "[cards]\n", 5, 1, "unknown table: there are [card], [templates] and [[kernel]]"},
+		{"[[kernel]]\n", 1, 1, "[[kernel]]: expected [card] first, and once"},
+		{CARD "[card]\n", 5, 1, "[card]: expected [card] first, and once"},
+		{CARD "[templates]\n", 5, 1, "[templates]: times by whole files, of an older version: measure again"},
+		{CARD "[cards]\n", 5, 1, "unknown table: there are [card] and [[kernel]]"},
 		{CARD "[[kernel]] x\n", 5, 12, "text after the value"},
 		{CARD "watts = \"700\"\n", 5, 1, "unknown key watts: [card] has target, name and driver"},
 		{CARD "name = \"B\"\n", 5, 1, "name occurs twice"},
@@ -91,25 +89,26 @@ static void every_refusal(void **state)
 		{"[card]\ntarget = 90\n", 2, 10, "expected a string"},
 		{"[card]\ntarget = \"sm\n", 2, 10, "expected a string on one line, without escapes"},
 		{"[card]\ntarget = \"s\\tm\"\n", 2, 10, "expected a string on one line, without escapes"},
-		{CARD "[templates]\na = \"00\"\n", 6, 6, "expected a SHA-256 in hexadecimal digits"},
-		{CARD "[templates]\na = \"" SHA "0\"\n", 6, 6, "expected a SHA-256 in hexadecimal digits"},
-		{CARD "[templates]\na = \"" SHA "\"\na = \"" SHA "\"\n", 8, 1, "template a occurs twice"},
-		{CARD TEMPLATES "[[kernel]]\nus = 4\n", 9, 1,
+		{CARD "[[kernel]]\nus = 4\n", 6, 1,
 			"unknown key us: [[kernel]] has template, constants and times by tunables"},
-		{CARD TEMPLATES "[[kernel]]\ntemplate = \"a\"\n\"W=4\" = [1, 0]\n", 10, 2,
+		{CARD "[[kernel]]\ntemplate = \"a\"\n\"W=4\" = [1, 0]\n", 7, 2,
 			"a time before template and constants"},
-		{CARD TEMPLATES KERNEL, 8, 1, "[[kernel]] without a time"},
-		{CARD TEMPLATES KERNEL KERNEL "\"W=4\" = [1, 0]\n", 8, 1, "[[kernel]] without a time"},
-		{CARD TEMPLATES KERNEL "constants = \"K=2\"\n", 11, 1, "constants occurs twice"},
-		{CARD TEMPLATES KERNEL "\"W=4\" = 1\n", 11, 9, "expected [microseconds, spread]"},
-		{CARD TEMPLATES KERNEL "\"W=4\" = [1]\n", 11, 11, "expected [microseconds, spread]"},
-		{CARD TEMPLATES KERNEL "\"W=4\" = [1, 0, 2]\n", 11, 14, "expected [microseconds, spread]"},
-		{CARD TEMPLATES KERNEL "\"W=4\" = [-1, 0]\n", 11, 10, "expected a number from 0 on"},
-		{CARD TEMPLATES KERNEL "\"W=4\" = [1e999, 0]\n", 11, 10, "expected a number from 0 on"},
-		{CARD TEMPLATES KERNEL "\"W=4\" = [0, 0]\n", 11, 15, "a kernel takes more than 0 us"},
-		{CARD TEMPLATES KERNEL "\"W=4\" = [1, 0] 2\n", 11, 16, "text after the value"},
-		{CARD TEMPLATES KERNEL "\"W=4\" = [1, 0]\n\"W=4\" = [2, 0]\n", 13, 1, "a [W=4] occurs twice"},
-		{CARD "[templates]\nb = \"" SHA "\"\n" KERNEL "\"W=4\" = [1, 0]\n", 11, 1, "template a is not in [templates]"},
+		{CARD KERNEL, 5, 1, "[[kernel]] without a time"},
+		{CARD KERNEL KERNEL "\"W=4\" = " TIME("1", "0") "\n", 5, 1, "[[kernel]] without a time"},
+		{CARD KERNEL "constants = \"K=2\"\n", 8, 1, "constants occurs twice"},
+		{CARD KERNEL "\"W=4\" = 1\n", 8, 9, "expected [microseconds, spread, \"key\"]"},
+		{CARD KERNEL "\"W=4\" = [1]\n", 8, 11, "expected [microseconds, spread, \"key\"]"},
+		{CARD KERNEL "\"W=4\" = [1, 0]\n", 8, 14, "expected [microseconds, spread, \"key\"]"},
+		{CARD KERNEL "\"W=4\" = [1, 0, 2]\n", 8, 16, "expected a string"},
+		{CARD KERNEL "\"W=4\" = [1, 0, \"00\"]\n", 8, 17, "expected a key of 16 hexadecimal digits"},
+		{CARD KERNEL "\"W=4\" = [1, 0, \"00112233445566fg\"]\n", 8, 17, "expected a key of 16 hexadecimal digits"},
+		{CARD KERNEL "\"W=4\" = [1, 0, \"" KEY "0\"]\n", 8, 17, "expected a key of 16 hexadecimal digits"},
+		{CARD KERNEL "\"W=4\" = [1, 0, \"" KEY "\", 3]\n", 8, 34, "expected [microseconds, spread, \"key\"]"},
+		{CARD KERNEL "\"W=4\" = [-1, 0]\n", 8, 10, "expected a number from 0 on"},
+		{CARD KERNEL "\"W=4\" = [1e999, 0]\n", 8, 10, "expected a number from 0 on"},
+		{CARD KERNEL "\"W=4\" = " TIME("0", "0") "\n", 8, 35, "a kernel takes more than 0 us"},
+		{CARD KERNEL "\"W=4\" = " TIME("1", "0") " 2\n", 8, 36, "text after the value"},
+		{CARD KERNEL "\"W=4\" = " TIME("1", "0") "\n\"W=4\" = " TIME("2", "0") "\n", 10, 1, "a [W=4] occurs twice"},
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -131,7 +130,7 @@ static void every_refusal(void **state)
 /* Whatever is cut off, changed or put in: an answer, and nothing read outside. */
 static void any_bytes(void **state)
 {
-	static const char text[] = CARD TEMPLATES KERNEL "\"W=4\" = [1.5, 0.25]\n";
+	static const char text[] = CARD KERNEL "\"W=4\" = " TIME("1.5", "0.25") "\n";
 	(void)state;
 	for (size_t n = 0; n <= sizeof text - 1; n++)
 		for (int change = -1; change < 4; change++) {
@@ -246,7 +245,7 @@ static int slot_with(const Compile *c, int n_templates)
 
 static const Candidate *chosen_of(const Slot *s) { return with_verdict(s, CHOSEN, NULL); }
 
-/* A file with one more time: that of a candidate, of its template's present source or of another one. */
+/* A file with one more time: that of a candidate, of its template as it is or of another version. */
 static const char *file_with(Arena *a, const char *file, const Compile *all, int slot, const Candidate *k, double us,
 	bool is_current)
 {
@@ -262,16 +261,13 @@ static const char *file_with(Arena *a, const char *file, const Compile *all, int
 		if (t->pick.slot != slot || strcmp(tmpl->name, k->kernel) != 0 ||
 			strlen(constants) + tunables != strlen(without))
 			continue;
-		const char *sha = "";
-		for (int b = 0; b < 32; b++)
-			sha = arena_printf(a, "%s%02x", sha, (unsigned)(tmpl->source_sha256[b] ^ (is_current ? 0 : 1)));
-		const char *begin = file ? file : CARD;
-		bool is_known = strstr(begin, arena_printf(a, "\n%s = ", k->kernel)) != NULL;
-		const char *rest = strstr(begin, "[[kernel]]");
-		int head = rest ? (int)(rest - begin) : (int)strlen(begin);
-		const char *source = is_known ? "" : arena_printf(a, "%s = \"%s\"\n", k->kernel, sha);
-		return arena_printf(a, "%.*s%s%s%s[[kernel]]\ntemplate = \"%s\"\nconstants = \"%s\"\n\"%s\" = [%g, 0.01]\n",
-			head, begin, file ? "" : "[templates]\n", source, rest ? rest : "", k->kernel, constants, k->tunables, us);
+		const char *digits = "";
+		uint8_t key[32];
+		time_key(tmpl, w->target, t->pick.defines, key);
+		for (int b = 0; b < TUNING_KEY_BYTES; b++)
+			digits = arena_printf(a, "%s%02x", digits, (unsigned)(key[b] ^ (is_current ? 0 : 1)));
+		return arena_printf(a, "%s[[kernel]]\ntemplate = \"%s\"\nconstants = \"%s\"\n\"%s\" = [%g, 0.01, \"%s\"]\n",
+			file ? file : CARD, k->kernel, constants, k->tunables, us, digits);
 	}
 	fail_msg("no trial of %s %s", k->kernel, k->tunables);
 	return NULL;
@@ -314,7 +310,7 @@ static void measured_goes_before_modelled(void **state)
 	assert_int_equal(tuned.diags.n, 1);
 	assert_true(tuned.diags.list[0].is_note);
 	assert_string_equal(code_name(tuned.diags.list[0].code), "A0704");
-	assert_string_equal(tuned.diags.list[0].text, arena_printf(&a, "the times of %s were measured with another version "
+	assert_string_equal(tuned.diags.list[0].text, arena_printf(&a, "times of %s were measured with another version "
 		"of it and are not used", other->kernel));
 	synthetic_free(&tuned);
 
