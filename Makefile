@@ -59,7 +59,7 @@ HAS_MAIN := $(call obj,$(shell grep -l '^int main\>' compiler/*.c runtime/cli/*.
 MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
-.PHONY: all deps ready tests test test-long test-quick test-fresh check demo format hooks retune-needed golden fuzz \
+.PHONY: all deps ready tests test test-long test-quick test-fresh check demo format hooks rekey retune-needed golden fuzz \
 	compile_commands.json asan test-asan mutate published gpu-report lines install flags clean help
 all: $(PRODUCTS) ## the two commands and the library
 
@@ -88,7 +88,12 @@ $(BUILD)/gen/%_toml.c: scripts/embed_text.sh $(wildcard models/*/MODEL.toml kern
 $(BUILD)/gen/page_text.c: scripts/embed_text.sh runtime/cli/page/page.css runtime/cli/page/page.js
 	@mkdir -p $(@D)
 	$(call q,embed)scripts/embed_text.sh page_text $(filter-out %.sh,$^) >$@
-$(GEN) $(BUILD)/gen/page_text.o: %.o: %.c Makefile
+# The kernel table of templates as they were (scripts/rekey.sh), and the compiler that has it.
+$(BUILD)/was/kernel_table.c: $(BUILD)/kernelgen $(wildcard $(BUILD)/was/templates/*.cu*)
+	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ -I $(@D)/templates $(sort $(wildcard $(@D)/templates/*.cu))
+$(BUILD)/was/atlasc: $(filter-out %/kernel_table.o,$(COMPILER)) $(BUILD)/was/kernel_table.o $(ARTIFACTS)
+	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
+$(GEN) $(BUILD)/gen/page_text.o $(BUILD)/was/kernel_table.o: %.o: %.c Makefile
 	$(call q,cc)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/atlasc: $(COMPILER) $(ARTIFACTS)
@@ -178,6 +183,8 @@ published: deps ## which published configs are accepted
 	@$(VENV)/bin/python tests/published/run --build-dir $(BUILD)
 hooks: ## git runs make check before each commit
 	@scripts/hooks.sh
+rekey: all ## keeps times of kernels whose machine code is that of commit FROM
+	@scripts/rekey.sh $(BUILD) $(FROM)
 retune-needed: $(BUILD)/atlasc ## templates that lack times as they are, per card
 	@$(BUILD)/atlasc times
 compile_commands.json: ## for clangd and clang-tidy

@@ -14,7 +14,8 @@
  *                                the key of the kernel that took so long (compiler/time_key.c), hexadecimal
  *   "PER_WARP=1 WARPS=4" = [4.56, 0.012, "5f0c9e7d41b2a386"]
  *
- * The time of a kernel whose key is another one by now means nothing.
+ * The time of a kernel whose key is another one by now means nothing, until `atlas tune --rekey` finds its machine code
+ * unchanged.
  *
  * Lines may be empty or comments. What is written is sorted, so that equal times make equal bytes, and a file that
  * was read and written again is the same file.

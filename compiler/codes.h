@@ -254,8 +254,9 @@ CODE(A0703, EXIT_BAD_INPUT, "not a file of measured times",
 	"The file was not written by `atlas tune`, or is for another target.",
 	"Make one with `atlas tune` for this target, or leave --tuning out.")
 CODE(A0704, EXIT_OK, "outdated measured times",
-	"A kernel template has changed since it was measured, so its times are not used.",
-	"Run `atlas tune` again for this version; until then the cost model ranks those kernels.")
+	"Kernels of a template have changed since they were measured, so their times are not used.",
+	"Run `atlas tune` again for this version; until then the cost model ranks those kernels. Where the machine code is "
+	"the same, `atlas tune --rekey` keeps the times.")
 CODE(A0705, EXIT_OK, "candidates beyond a limit",
 	"Kernels that break a limit of the GPU are left out of the candidates.",
 	"Nothing: the note counts what `atlas tune` cannot time.")

@@ -25,6 +25,7 @@ static const ManualExample examples[] = {
 		"atlasc model --context 256 --slots 2 --estimate"},
 	{"Compile for two kinds of GPU, keeping compiled kernels for the next time:",
 		"atlasc model --target sm_90a,sm_80 --cache-dir kernel-cache -o both.bin"},
+	{"See which templates lack measured times, for each card:", "atlasc times"},
 	{"See which kernels would be chosen, as JSON, without writing a plan:", "atlasc model --dry-run --json"},
 	{"Try a shape without its weights:", "atlasc model/config.json --random-weights --weights ref -o random.bin"},
 	{"Quantise the KV cache: measure scales, and name their file in MODEL.toml:",

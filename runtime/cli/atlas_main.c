@@ -58,7 +58,10 @@ static const char tune_notes[] =
 		"fastest kernel and, if that is another one, the chosen kernel.\n"
 	"Later compiles choose kernels by this file: give it to atlasc --tuning, or build atlasc with it as "
 		"kernels/tuning/TARGET.CARD.toml. It holds the times of one card; those of kernels that this plan does not "
-		"have are kept.\n";
+		"have are kept.\n"
+	"A time counts while its kernel reaches the same code and has the same launch: atlasc times shows which ones do. "
+		"After an edit that changed no machine code, atlas tune TIMES --rekey OLD_ATLASC keeps what was measured: both "
+		"compilers, the old one and today's, compile the kernels in question, and their machine code is compared.\n";
 
 static const char bench_notes[] =
 	"Rows:\n"

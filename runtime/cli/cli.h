@@ -46,7 +46,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *hashes; /* full, lazy, off; NULL = the verb's own */
 	char *const *words; int n_words; /* after the verb, as they were given */
 	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
-	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file;
+	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file, *rekey;
 	int steps;
 	SamplingArgs sampling;
 	const char *input; /* of --file: "text", "jsonl"; NULL = by its name */
@@ -136,6 +136,9 @@ int cli_check_tokens(const Args *args, const AtlasPlan *plan, const Tokens *toke
 int cli_prompt_tokens(const Args *args, const AtlasPlan *plan, Tokens *tokens);
 /* A prompt for measurements: at most n ids, the same ones for each plan of that vocabulary and context. */
 int cli_made_tokens(const Args *args, const AtlasPlan *plan, int n, Tokens *tokens);
+/* The compiler that --atlasc names, else the one in the folder of this program. */
+enum { CLI_PROGRAM_BYTES = 4096 + 16 };
+int cli_find_compiler(const Args *args, char path[CLI_PROGRAM_BYTES]);
 /* Whole file, or stdin for "-", with a final NUL that does not count; free(*bytes). */
 int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n);
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 static void message(const Args *args, const char *place, MessageKind kind, const char *name, const char *fmt,
 	va_list list)
@@ -306,6 +307,20 @@ int cli_read_file(const Args *args, const char *path, char **bytes, size_t *n)
 		return cli_say(args, EXIT_ENVIRONMENT, "%s: no memory for the file", path);
 	(*bytes)[*n] = 0;
 	return 0;
+}
+
+int cli_find_compiler(const Args *args, char path[CLI_PROGRAM_BYTES])
+{
+	if (args->atlasc) {
+		snprintf(path, CLI_PROGRAM_BYTES, "%s", args->atlasc);
+	} else {
+		ssize_t n = readlink("/proc/self/exe", path, CLI_PROGRAM_BYTES - sizeof "atlasc");
+		path[n < 0 ? 0 : n] = 0;
+		char *slash = strrchr(path, '/');
+		strcpy(slash ? slash + 1 : path, "atlasc");
+	}
+	return access(path, X_OK) == 0 ? 0
+		: cli_say(args, EXIT_ENVIRONMENT, "%s: %s: name the compiler with --atlasc FILE", path, strerror(errno));
 }
 
 /* Signals and time ------------------------------------------------------------ */

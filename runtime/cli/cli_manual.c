@@ -52,6 +52,8 @@ static const struct { const char *verb; ManualExample example; } examples[] = {
 		"atlasc model --candidates 2 --weights ref -o candidates.bin &&\n"
 		"atlas tune candidates.bin --only norm_linear -o times.toml &&\n"
 		"atlasc model --tuning times.toml -o tuned.bin"}},
+	{"tune", {"Keep the times of kernels whose machine code is what an older compiler made of them:",
+		"atlas tune older.toml --rekey old/atlasc"}},
 	{"calibrate", {"Measure K/V scales on a plan whose cache is bf16 (atlasc calibrate compiles such a plan itself):",
 		"atlas calibrate plan.bin -f text.txt -o scales.safetensors"}},
 	{"dump", {"Write logits and the output of every layer:", "atlas dump plan.bin -p Hello --hidden -o "

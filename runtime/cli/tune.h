@@ -8,6 +8,8 @@
 /* verb_tune.c: the whole verb after opening the plan; returns the exit code. driver: NULL = the system's. */
 struct Args;
 int tune_artifact(const struct Args *args, const Artifact *artifact, const Driver *driver);
+/* tune_rekey.c: the verb with --rekey, whose plan is a file of times. */
+int tune_rekey(const struct Args *args);
 
 /* tune_inputs.c: what a buffer of a trial (named as the operand) holds before it runs -------------------- */
 

@@ -340,7 +340,13 @@ int tune_artifact(const Args *args, const Artifact *artifact, const Driver *driv
 int verb_tune(const Args *args)
 {
 	AtlasPlan *plan = NULL;
+	if (args->atlasc && !args->rekey)
+		return cli_say(args, EXIT_USAGE, "--atlasc goes with --rekey");
+	if (args->rekey && args->only)
+		return cli_say(args, EXIT_USAGE, "--rekey measures nothing: leave --only out");
 	cli_hold_signals();
+	if (args->rekey)
+		return tune_rekey(args);
 	int code = cli_open_plan_as(args, args->plan, ATLAS_VERIFY_OFF, &plan); /* weights are not read */
 	if (!code)
 		code = tune_artifact(args, &plan->artifact, NULL);

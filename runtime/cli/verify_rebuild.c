@@ -36,7 +36,7 @@ typedef struct Rebuild {
 	char folder[PATH_MAX];      /* scratch; "" = none */
 	char toml[PATH_MAX + 272], output[PATH_MAX + 16]; /* in it */
 	NamedFile files[N_FILES];
-	char compiler[PATH_MAX + 16], targets[256];
+	char compiler[CLI_PROGRAM_BYTES], targets[256];
 } Rebuild;
 
 static const char *option(const AtlasPlan *p, const char *name) { return artifact_option(&p->artifact, name); }
@@ -82,21 +82,6 @@ static int check_inputs(Rebuild *r)
 		return cli_say(args, EXIT_USAGE, "--tuning %s: the plan was made with %s", args->tuning,
 			strcmp(tuning, "none") == 0 ? "no times" : "the times of the compiler");
 	return find_files(r);
-}
-
-static int find_compiler(Rebuild *r)
-{
-	const Args *args = r->args;
-	if (args->atlasc) {
-		snprintf(r->compiler, sizeof r->compiler, "%s", args->atlasc);
-	} else {
-		ssize_t n = readlink("/proc/self/exe", r->compiler, PATH_MAX - 1);
-		r->compiler[n < 0 ? 0 : n] = 0;
-		char *slash = strrchr(r->compiler, '/');
-		strcpy(slash ? slash + 1 : r->compiler, "atlasc");
-	}
-	return access(r->compiler, X_OK) == 0 ? 0
-		: cli_say(args, EXIT_ENVIRONMENT, "%s: %s: name the compiler with --atlasc FILE", r->compiler, strerror(errno));
 }
 
 static void write_text(const void *text, FILE *file) { fputs(text, file); }
@@ -355,7 +340,7 @@ int verify_rebuild(const Args *args)
 	if (!code)
 		code = check_inputs(&r);
 	if (!code)
-		code = find_compiler(&r);
+		code = cli_find_compiler(args, r.compiler);
 	if (!code)
 		code = make_folder(&r);
 	if (!code)

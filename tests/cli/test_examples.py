@@ -26,7 +26,7 @@ POLICY = '[dtypes]\nweight = ["bf16"]\nembedding = ["bf16"]\nnorm = ["bf16"]\n'
 SLOW = ("--rebuild", "--candidates", "bench plan.bin", "--target sm_90a,sm_80", "--certify")
 COMPILER = """#!/bin/sh
 # The compiler with a cache of kernels, so that the examples are quick.
-for word; do case $word in explain|calibrate|kernels|--cache-dir) exec "{0}" "$@" ;; esac; done
+for word; do case $word in explain|calibrate|kernels|times|--cache-dir) exec "{0}" "$@" ;; esac; done
 exec "{0}" "$@" --cache-dir "{1}"
 """
 
@@ -74,6 +74,9 @@ def desk(build_dir, atlas, kernel_cache, plan_of, repo, tmp_path_factory):
     )
     shutil.copy(plan_of(desk / "model"), desk / "plan.bin")
     shutil.copy(plan_of("llama-trained"), desk / "old.bin")
+    shutil.copy(repo / "kernels/tuning/sm_90a.h200.toml", desk / "older.toml")
+    (desk / "old").mkdir()
+    (desk / "old/atlasc").symlink_to(build_dir / "atlasc")
     (desk / "bin").mkdir()
     (desk / "bin/atlasc").write_text(COMPILER.format(build_dir / "atlasc", kernel_cache))
     (desk / "bin/atlasc").chmod(0o755)
