@@ -82,7 +82,7 @@ $(BUILD)/kernelgen: $(KERNELGEN)
 $(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*.cu*)
 	@mkdir -p $(@D)
 	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))
-$(BUILD)/gen/%_toml.c: scripts/embed_text.sh $(wildcard models/*/MODEL.toml kernels/tuning/*.toml)
+$(BUILD)/gen/%_toml.c: scripts/embed_text.sh $(wildcard models/*.toml kernels/tuning/*.toml)
 	@mkdir -p $(@D)
 	$(call q,embed)scripts/embed_text.sh $*_toml $(sort $(filter $(if $(filter family,$*),models,kernels)/%,$^)) >$@
 $(BUILD)/gen/page_text.c: scripts/embed_text.sh runtime/cli/page/page.css runtime/cli/page/page.js

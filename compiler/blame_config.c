@@ -15,17 +15,13 @@
 
 enum { MOST_TRIALS = 48, MOST_VALUES = 4 /* of one key */ };
 
-typedef struct Size { const char *key; size_t at; int more; /* of the key than of the field */ } Size;
-#define SIZE(key, field) {key, offsetof(Config, field), 0}
+typedef struct Size { size_t at; int more; /* of the key than of the field */ const char *key; } Size;
+#define SIZE(field) {offsetof(Config, field), 0, NULL}
 /* In the order in which they are tried; where two explain the same, the first is reported. */
 static const Size sizes[] = {
-	SIZE("hidden_size", hidden_dim), SIZE("vocab_size", vocab), SIZE("head_dim", each.head_dim),
-	SIZE("num_key_value_heads", each.n_kv_heads), SIZE("num_attention_heads", each.n_heads),
-	SIZE("intermediate_size", each.ffn_dim), SIZE("moe_intermediate_size", each.ffn_dim),
-	SIZE("shared_expert_intermediate_size", each.shared_dim), SIZE("num_experts", each.n_experts),
-	SIZE("linear_num_value_heads", each.n_v_heads), SIZE("linear_num_key_heads", each.n_k_heads),
-	SIZE("linear_value_head_dim", each.v_dim), SIZE("linear_key_head_dim", each.k_dim),
-	{"linear_conv_kernel_dim", offsetof(Config, each.n_taps), 1},
+	SIZE(hidden_dim), SIZE(vocab), SIZE(each.head_dim), SIZE(each.n_kv_heads), SIZE(each.n_heads), SIZE(each.ffn_dim),
+	SIZE(each.shared_dim), SIZE(each.n_experts), SIZE(each.n_v_heads), SIZE(each.n_k_heads), SIZE(each.v_dim),
+	SIZE(each.k_dim), {offsetof(Config, each.n_taps), 1, NULL},
 };
 enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
 
@@ -45,6 +41,18 @@ static int size_of(const Config *cf, const Size *s)
 	return *(const int *)(const void *)((const char *)cf + s->at) + s->more;
 }
 
+/* The k-th size with the family's key for it; false where config.json says nothing of it. */
+static bool size_at(const Config *cf, int k, Size *out)
+{
+	const ConfigKey *key = key_of_field(cf->family, sizes[k].at);
+	*out = sizes[k];
+	out->key = key ? key->name : "";
+	for (int i = 0; i < cf->n_values; i++)
+		if (strcmp(cf->values[i].key, out->key) == 0)
+			return true;
+	return false;
+}
+
 static const ConfigValue *value_of(const Config *cf, const char *key)
 {
 	for (int i = 0; i < cf->n_values; i++)
@@ -56,7 +64,8 @@ static const ConfigValue *value_of(const Config *cf, const char *key)
 /* What is derived from others, anew. */
 static void derive(Config *cf, int old_head_dim)
 {
-	const ConfigValue *dim = value_of(cf, "head_dim"), *kv = value_of(cf, "num_key_value_heads");
+	const ConfigValue *dim = value_of(cf, key_of_field(cf->family, offsetof(Config, each.head_dim))->name);
+	const ConfigValue *kv = value_of(cf, key_of_field(cf->family, offsetof(Config, each.n_kv_heads))->name);
 	LayerSpec *s = &cf->each;
 	if (dim && dim->from && s->head_dim == old_head_dim)
 		s->head_dim = cf->hidden_dim / s->n_heads;
@@ -125,14 +134,19 @@ static Compile *try_value(Blame *b, const Size *size, int value)
 }
 
 /* One more than the last layer that a tensor names; 0 = none does. */
-static int layers_of_names(const Compile *c)
+static int layers_of_names(Compile *c)
 {
+	const Family *f = c->model.config.family;
+	const char *layers = arena_printf(&c->scratch, ".%s.", f->names[NAME_LAYERS]);
 	int n = 0;
 	for (int i = 0; i < c->model.tensors.n; i++) {
-		const char *name = c->model.tensors.at[i].name, *at = strstr(name, ".layers.");
-		if (!at || strncmp(name, "model.", 6) != 0)
+		const char *name = c->model.tensors.at[i].name, *at = strstr(name, layers);
+		bool is_model = false; /* and no drafting head */
+		for (int p = 0; at && f->prefixes[p]; p++)
+			is_model |= strcmp(arena_strndup(&c->scratch, name, (size_t)(at - name)), f->prefixes[p]) == 0;
+		if (!is_model)
 			continue;
-		long l = strtol(at + 8, NULL, 10);
+		long l = strtol(at + strlen(layers), NULL, 10);
 		if (l >= n && l < PLAN_MAX_LAYERS)
 			n = (int)l + 1;
 	}
@@ -144,9 +158,11 @@ static void try_multiples(Blame *b)
 {
 	Config *cf = &b->c->model.config;
 	for (int k = 0; k < N_SIZES; k++) {
-		int tried[MOST_VALUES], n = 0, value = size_of(cf, &sizes[k]);
-		if (!value_of(cf, sizes[k].key))
+		Size size;
+		int tried[MOST_VALUES], n = 0;
+		if (!size_at(cf, k, &size))
 			continue;
+		const int value = size_of(cf, &size);
 		for (int i = 0; i < b->c->misfits.n && n < MOST_VALUES; i++) {
 			const Misfit *m = &b->c->misfits.at[i];
 			for (int d = 0; d < m->n_dims && d < m->t->n_dims && n < MOST_VALUES; d++) {
@@ -157,7 +173,7 @@ static void try_multiples(Blame *b)
 				if (!is_new)
 					continue;
 				tried[n++] = (int)other;
-				try_value(b, &sizes[k], (int)other);
+				try_value(b, &size, (int)other);
 			}
 		}
 	}
@@ -169,13 +185,16 @@ static void try_sums(Blame *b)
 	Config *cf = &b->c->model.config;
 	const Misfit *m = b->c->misfits.n ? &b->c->misfits.at[0] : NULL;
 	for (int k = 0; m && k < N_SIZES; k++) {
-		const int value = size_of(cf, &sizes[k]);
-		if (!value_of(cf, sizes[k].key) || value < 1 || value > MAX_DIM)
+		Size size;
+		if (!size_at(cf, k, &size))
+			continue;
+		const int value = size_of(cf, &size);
+		if (value < 1 || value > MAX_DIM)
 			continue;
 		int probed = 2 * value;
-		const Compile *probe = try_value(b, &sizes[k], probed);
+		const Compile *probe = try_value(b, &size, probed);
 		if (!probe && value % 2 == 0)
-			probe = try_value(b, &sizes[k], probed = value / 2);
+			probe = try_value(b, &size, probed = value / 2);
 		for (int i = 0; probe && i < probe->misfits.n; i++) {
 			const Misfit *t = &probe->misfits.at[i];
 			const int64_t more = t->want[0] - m->want[0], off = (m->t->shape[0] - m->want[0]) * (probed - value);
@@ -183,7 +202,7 @@ static void try_sums(Blame *b)
 				continue;
 			const int64_t other = value + off / more;
 			if (other > 0 && other <= MAX_DIM)
-				try_value(b, &sizes[k], (int)other);
+				try_value(b, &size, (int)other);
 		}
 	}
 }
@@ -223,7 +242,7 @@ void blame_config(Compile *c, const Compile *before, void (*build)(Compile *c))
 		return;
 	const int n_layers = layers_of_names(c);
 	if (n_layers && n_layers != c->model.config.n_layers)
-		try_value(&blame, &(Size)SIZE("num_hidden_layers", n_layers), n_layers);
+		try_value(&blame, &(Size){offsetof(Config, n_layers), 0, "num_hidden_layers"}, n_layers);
 	try_multiples(&blame);
 	if (!blame.best)
 		try_sums(&blame);

@@ -277,7 +277,8 @@ void g_begin(Compile *c, const char *prefix, StepTensors *s, DecoderEnds *ends)
 	const Config *cf = &c->model.config;
 	*s = (StepTensors){0};
 	add_frame_tensors(c, s);
-	ends->table = g_weight(c, arena_printf(&c->arena, "%s.embed_tokens.weight", prefix), 2, cf->vocab, cf->hidden_dim);
+	ends->table = g_weight(c, arena_printf(&c->arena, "%s.%s.weight", prefix, cf->family->names[NAME_EMBEDDING]), 2,
+		cf->vocab, cf->hidden_dim);
 	ends->x = g_activation(c, "x0", cf->hidden_dim);
 	g_op(c, OP_slot_rows, -1, PHASE_DECODE, NULL,
 		(int[]){s->row_slot, s->slot_token, s->slot_len, s->row_token, s->row_pos});
@@ -292,12 +293,14 @@ void g_begin(Compile *c, const char *prefix, StepTensors *s, DecoderEnds *ends)
 void g_head(Compile *c, const char *prefix, const Attrs *attrs, StepTensors *s, DecoderEnds *ends)
 {
 	const Config *cf = &c->model.config;
-	ends->norm = g_weight(c, arena_printf(&c->arena, "%s.norm.weight", prefix), 1, cf->hidden_dim, 0);
+	const char *head = cf->family->names[NAME_HEAD];
+	ends->norm = g_weight(c, arena_printf(&c->arena, "%s.%s.weight", prefix, cf->family->names[NAME_FINAL_NORM]), 1,
+		cf->hidden_dim, 0);
 	if (cf->tie_embeddings)
-		g_tied_product(c, "lm_head", c->graph.tensors[ends->table].name, ends->table, cf->vocab, cf->hidden_dim,
+		g_tied_product(c, head, c->graph.tensors[ends->table].name, ends->table, cf->vocab, cf->hidden_dim,
 			&ends->head);
 	else
-		g_products(c, 1, (const char *const[]){"lm_head"}, (int64_t[]){cf->vocab}, cf->hidden_dim, &ends->head);
+		g_products(c, 1, &head, (int64_t[]){cf->vocab}, cf->hidden_dim, &ends->head);
 	add_sampling(c, s, ends, attrs);
 }
 
@@ -317,18 +320,19 @@ static const NamePattern *ignored_by(const Compile *c, const char *name)
 static void check_tied_head(Compile *c, const StTensor *head, Loc at)
 {
 	const StTensor *embedding = NULL;
+	const char *pattern = arena_printf(&c->scratch, "*%s.weight", c->model.config.family->names[NAME_EMBEDDING]);
 	for (int i = 0; i < c->model.tensors.n && !embedding; i++)
-		if (c->model.tensors.at[i].used_by && name_matches("*embed_tokens.weight", c->model.tensors.at[i].name))
+		if (c->model.tensors.at[i].used_by && name_matches(pattern, c->model.tensors.at[i].name))
 			embedding = &c->model.tensors.at[i];
 	int line = c->model.config.at_tie.line;
 	const char *file = c->model.config.at_tie.file;
 	if (embedding && same_contents(c, head, embedding))
-		note_at(&c->diags, A0605, at, "lm_head.weight is equal to %s and tie_word_embeddings = true (%s:%d): not read",
-			embedding->name, file, line);
+		note_at(&c->diags, A0605, at, "%s is equal to %s and tie_word_embeddings = true (%s:%d): not read",
+			head->name, embedding->name, file, line);
 	else
-		fail_at(&c->diags, A0604, at, "lm_head.weight differs from %s, but tie_word_embeddings = true (%s:%d) "
+		fail_at(&c->diags, A0604, at, "%s differs from %s, but tie_word_embeddings = true (%s:%d) "
 			"makes that the head; list it under [weights] ignore to drop it",
-			embedding ? embedding->name : "the embedding", file, line);
+			head->name, embedding ? embedding->name : "the embedding", file, line);
 }
 
 /* Of a bias that no op reads: the module it belongs to is one of the model's, and all of it is zero, as some writers
@@ -362,6 +366,7 @@ static void check_all_used(Compile *c)
 	const StTensor *first = NULL, *zero = NULL; /* ignored; a bias of zeros */
 	Loc first_at = {0};
 	int n_ignored = 0, n_zero = 0;
+	const char *head = arena_printf(&c->scratch, "%s.weight", c->model.config.family->names[NAME_HEAD]);
 	for (int i = 0; i < c->model.tensors.n; i++) {
 		const StTensor *t = &c->model.tensors.at[i];
 		Loc at = loc_of(c, t);
@@ -376,7 +381,7 @@ static void check_all_used(Compile *c)
 			continue;
 		}
 		int64_t not_zero;
-		if (c->model.config.tie_embeddings && strcmp(t->name, "lm_head.weight") == 0)
+		if (c->model.config.tie_embeddings && strcmp(t->name, head) == 0)
 			check_tied_head(c, t, at);
 		else if (is_zero_bias(c, t, &not_zero))
 			zero = n_zero++ ? zero : t;

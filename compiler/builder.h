@@ -1,4 +1,4 @@
-/* builder.h - what puts tensors and ops into Compile.graph: build_graph.c, products.c, kv_cache.c for models/decoder. */
+/* builder.h - what models/decoder puts tensors and ops into Compile.graph with. */
 #ifndef ATLASC_BUILDER_H
 #define ATLASC_BUILDER_H
 
@@ -71,8 +71,8 @@ int g_add_weight(Compile *c, const Weight *w);
 int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
 bool g_misfit(Compile *c, const StTensor *t, int n_dims, const int64_t *want); /* A0602; false */
 const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape);
-/* Around the layers (build_graph.c): the step's tensors and the embedding, whose output is DecoderEnds.x; the final norm,
- * the head and sampling; acquire. prefix: "model". */
+/* Around the layers (build_graph.c): the step's tensors and the embedding, whose output is DecoderEnds.x; the final
+ * norm, the head and sampling; acquire. prefix: "model". */
 void g_begin(Compile *c, const char *prefix, StepTensors *s, DecoderEnds *ends);
 void g_head(Compile *c, const char *prefix, const Attrs *attrs, StepTensors *s, DecoderEnds *ends);
 void g_acquire(Compile *c, const StepTensors *s);

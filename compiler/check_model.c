@@ -85,12 +85,14 @@ static void check_window(Compile *c)
 	int window = o->max_context; /* the smallest */
 	for (int l = 0; l < cf->n_layers; l++)
 		window = cf->layers[l].window && cf->layers[l].window < window ? cf->layers[l].window : window;
-	if (window < o->max_context)
-		fail_at(&c->diags, A0211, config_place(cf, "sliding_window"),
-			"%s: %s to a window of this many tokens only, and windows are not implemented; "
-			"runtime.max_context = %d (%s:%d) must be at most %d, so that the window has no effect",
-			config_said(&c->arena, cf, "sliding_window"), windowed_text(&c->arena, cf, o->max_context), o->max_context,
-			o->at_max_context.file, o->at_max_context.line, window);
+	if (window == o->max_context)
+		return;
+	const char *name = key_of_reader(cf->family, READER_WINDOW)->name;
+	fail_at(&c->diags, A0211, config_place(cf, name),
+		"%s: %s to a window of this many tokens only, and windows are not implemented; "
+		"runtime.max_context = %d (%s:%d) must be at most %d, so that the window has no effect",
+		config_said(&c->arena, cf, name), windowed_text(&c->arena, cf, o->max_context), o->max_context,
+		o->at_max_context.file, o->at_max_context.line, window);
 }
 
 static void check_ignored(Compile *c)
@@ -133,7 +135,7 @@ static void print_rope(FILE *f, int i, const Rope *r)
 	static const char *const kinds[] = {
 		[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
 	};
-	fprintf(f, "rope       %d  %s  rotary_dim %d  theta %.17g", i, kinds[r->kind], r->rotary_dim, r->theta);
+	fprintf(f, "rope       %s  theta %.17g  table %d  rotary_dim %d", kinds[r->kind], r->theta, i, r->rotary_dim);
 	if (r->kind != ROPE_DEFAULT)
 		fprintf(f, "  factor %.17g", r->factor);
 	if (r->kind == ROPE_LLAMA3)
@@ -156,8 +158,8 @@ static void print_layers(const Config *cf, FILE *f)
 			end++;
 		fprintf(f, "layers     %d-%d", l, end - 1);
 		if (s->mixer == MIXER_DELTA)
-			fprintf(f, "  delta  key heads %d of %d  value heads %d of %d  taps %d", s->n_k_heads, s->k_dim, s->n_v_heads,
-				s->v_dim, s->n_taps);
+			fprintf(f, "  delta  key heads %d of %d  value heads %d of %d  taps %d", s->n_k_heads, s->k_dim,
+				s->n_v_heads, s->v_dim, s->n_taps);
 		else
 			fprintf(f, "  attention  n_heads %d  n_kv_heads %d  head_dim %d  rope %d  window %d%s%s%s%s", s->n_heads,
 				s->n_kv_heads, s->head_dim, s->rope, s->window, qk_norms[s->qk_norm], s->has_gate ? "  gate" : "",
@@ -165,7 +167,7 @@ static void print_layers(const Config *cf, FILE *f)
 		fprintf(f, "  norms%s%s%s  ffn_dim %d%s", s->pre_norm ? " before" : "", s->post_norm ? " after" : "",
 			s->norm_one ? " of 1 + w" : "", s->ffn_dim, s->mlp_bias ? "  mlp_bias" : "");
 		if (s->n_experts)
-			fprintf(f, "  experts %d  a row %d  norm_topk %d  shared %d", s->n_experts, s->n_active, s->norm_topk,
+			fprintf(f, "  n_experts %d  a row %d  norm_topk %d  shared %d", s->n_experts, s->n_active, s->norm_topk,
 				s->shared_dim);
 		fprintf(f, "  kv %s%s\n", dtype_name(s->kv), s->rotate ? " rotated" : "");
 	}
@@ -175,9 +177,10 @@ static void print_config(Compile *c, FILE *f)
 {
 	const Model *m = &c->model;
 	const Config *cf = &m->config;
-	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  vocab %d  norm_eps %.17g  act silu  tied %d  max_position %d  "
-		"mtp %d\n", cf->model_type, cf->hidden_dim, cf->n_layers, cf->vocab, cf->norm_eps, cf->tie_embeddings,
-		cf->max_position, cf->n_mtp);
+	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  vocab %d  norm_eps %.17g  act silu  tied %d"
+		"  max_position %d  mtp %d\n",
+		cf->model_type, cf->hidden_dim, cf->n_layers, cf->vocab, cf->norm_eps, cf->tie_embeddings, cf->max_position,
+		cf->n_mtp);
 	print_layers(cf, f);
 	for (int i = 0; i < cf->n_ropes; i++)
 		print_rope(f, i, &cf->ropes[i]);

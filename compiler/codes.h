@@ -76,6 +76,9 @@ CODE(A0214, EXIT_BAD_INPUT, "config.json contradicts the tensors",
 CODE(A0215, EXIT_OK, "value of config.json replaced",
 	"[config] in MODEL.toml replaces a value of config.json; the file itself is not changed.",
 	"Nothing: the note names the value in use, and the plan records it.")
+CODE(A0216, EXIT_BAD_INPUT, "wrong facts of a family",
+	"A line of the file that --family names is not one that atlasc reads, or what its layers need is missing.",
+	"Correct the line that the message names; docs/families.md describes every table and key.")
 /* A03xx MODEL.toml */
 CODE(A0301, EXIT_BAD_INPUT, "not in the supported subset of TOML",
 	"The file is not in the supported subset of TOML 1.0: dates, multi-line strings, inf and nan are not supported.",

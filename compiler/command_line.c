@@ -23,7 +23,7 @@ enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN =
 	EVERY = COMPILE | KERNELS | EXPLAIN | CALIBRATE | TIMES };
 
 typedef enum Flag { /* in the order of the help */
-	F_OUTPUT, F_MODEL, F_CONTEXT, F_SLOTS, F_WEIGHTS, F_RANDOM, F_SEED,
+	F_OUTPUT, F_MODEL, F_FAMILY, F_CONTEXT, F_SLOTS, F_WEIGHTS, F_RANDOM, F_SEED,
 	F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_JOBS, F_CACHE,
 	F_ESTIMATE, F_BUDGET,
 	F_SIGN, F_HASH,
@@ -36,6 +36,8 @@ typedef enum Flag { /* in the order of the help */
 static const ManualOption flags[N_FLAGS] = {
 	[F_OUTPUT] = {"--output", 'o', "FILE", "plan to write (default: plan.bin)"},
 	[F_MODEL] = {"--model", 0, "FILE", "MODEL.toml to use (default: the one in MODEL_DIR, else the family's)"},
+	[F_FAMILY] = {"--family", 0, "FILE", "facts of a model family that atlasc does not have, or has otherwise; see "
+		"docs/families.md"},
 	[F_CONTEXT] = {"--context", 0, "N", "longest sequence in tokens, prompt included (default: runtime.max_context of "
 		"MODEL.toml)"},
 	[F_SLOTS] = {"--slots", 0, "N", "sequences that run at once (default: runtime.slots of MODEL.toml)"},
@@ -219,6 +221,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_OUTPUT: cmd->output = value; break;
 	case F_TEXT: cmd->text = value; break;
 	case F_MODEL: cmd->model_toml = value; break;
+	case F_FAMILY: cmd->family = value; break;
 	case F_CONTEXT: return set_count(c, "--context", value, (int)option_table[MAX_CONTEXT].hi, &cmd->context);
 	case F_SLOTS: return set_count(c, "--slots", value, (int)option_table[SLOTS].hi, &cmd->slots);
 	case F_TARGET: return set_targets(c, value);
@@ -279,7 +282,7 @@ static unsigned commands_of(Flag f)
 	case F_LIST: return EXPLAIN;
 	case F_CODE: return TIMES;
 	case F_JOBS: return COMPILE | TIMES;
-	case F_OUTPUT: case F_MODEL: case F_QUIET: case F_WARN: return COMPILE | CALIBRATE;
+	case F_OUTPUT: case F_MODEL: case F_FAMILY: case F_QUIET: case F_WARN: return COMPILE | CALIBRATE;
 	case F_JSON: return COMPILE | KERNELS | EXPLAIN | TIMES;
 	case F_OPS: case F_TARGETS: case F_KEYS: case F_COLOR: case F_VERSION: case F_HELP: case F_AS: return EVERY;
 	default: return COMPILE;

@@ -207,33 +207,25 @@ ForeignKind foreign_key(const char *name, int *pass, const char **word)
 	return generation_key(name, pass) ? KEY_GENERATION : KEY_UNKNOWN;
 }
 
-const ConfigKey *find_config_key(const Family *family, const char *name)
-{
-	for (const ConfigKey *k = family ? family->keys : NULL; k && k->name; k++)
-		if (strcmp(k->name, name) == 0)
-			return k;
-	return NULL;
-}
-
-bool is_config_key(const char *name)
+bool is_config_key(const Families *families, const char *name)
 {
 	int pass;
 	const char *word;
-	for (int i = 0; i < n_family_table; i++)
-		if (find_config_key(&family_table[i], name))
+	for (int i = 0; i < families->n; i++)
+		if (find_config_key(&families->at[i], name))
 			return true;
 	return foreign_key(name, &pass, &word) != KEY_UNKNOWN;
 }
 
-const char *suggest_config_key(Arena *a, const char *seen)
+const char *suggest_config_key(Arena *a, const Families *families, const char *seen)
 {
 	int n = COUNT(arithmetic), at = 0;
-	for (int i = 0; i < n_family_table; i++)
-		for (const ConfigKey *k = family_table[i].keys; k->name; k++)
+	for (int i = 0; i < families->n; i++)
+		for (const ConfigKey *k = families->at[i].keys; k->name; k++)
 			n++;
 	const char **names = ARENA_ARRAY(a, const char *, n);
-	for (int i = 0; i < n_family_table; i++)
-		for (const ConfigKey *k = family_table[i].keys; k->name; k++)
+	for (int i = 0; i < families->n; i++)
+		for (const ConfigKey *k = families->at[i].keys; k->name; k++)
 			names[at++] = k->name;
 	for (int i = 0; i < COUNT(arithmetic); i++)
 		names[at++] = arithmetic[i].name;

@@ -302,7 +302,9 @@ extern const TemplateSource template_sources[];
 extern const int n_template_sources;
 extern const char libclang_version[]; /* that read them */
 
-/* The families' own MODEL.toml, embedded by the build: name "llama", text. */
+typedef struct Families { struct Family *at; int n; } Families; /* family.h */
+
+/* Facts of families, embedded by the build: name "llama", text; "defaults": options of MODEL.toml that all share. */
 extern const TemplateSource family_toml[];
 extern const int n_family_toml;
 
@@ -423,7 +425,7 @@ typedef struct MadeProduct {
 /* Compile: the context, first argument of every pass ---------------------------------------------- */
 
 typedef struct CommandLine {
-	const char *model_dir, *output, *model_toml, *cache_dir; /* NULL = not given */
+	const char *model_dir, *output, *model_toml, *family, *cache_dir; /* NULL = not given */
 	const char *targets[8]; int n_targets;
 	bool embed_weights, dry_run, json, quiet, timings;
 	bool list, machine_code; /* of `atlasc explain`: all codes; of `atlasc times`: hashes of what NVRTC makes */
@@ -451,6 +453,7 @@ typedef struct Compile {
 	Arena scratch; /* released after each pass */
 	Diags diags;
 	CommandLine cmd;
+	Families families;
 	Model model;
 	VEC(TargetTuning) tunings;
 	Graph graph;

@@ -20,6 +20,7 @@
  */
 #include "artifacts/numbers.h"
 #include "compiler/builder.h"
+#include "compiler/family.h"
 #include "compiler/stored.h"
 
 #include <math.h>
@@ -27,9 +28,9 @@
 #include <string.h>
 
 #define ROTATED_NAME "rotated_k_scale"
-enum { N_NAMES = 6 };
+enum { N_FORMS = 6 };
 
-static const char *const scale_names[2][N_NAMES] = {
+static const char *const scale_names[2][N_FORMS] = {
 	{"k_proj.k_scale", "k_scale", "attn.k_scale", "k_proj.output_scale", "qkv_proj.k_scale", "kv_scale"},
 	{"v_proj.v_scale", "v_scale", "attn.v_scale", "v_proj.output_scale", "qkv_proj.v_scale", "kv_scale"}};
 /* of queries and probabilities, which are not quantised here */
@@ -56,7 +57,7 @@ static StTensor *find_scale(Compile *c, const char *module, int side, bool is_ro
 	StTensor *first = NULL, *rotated = side == 0 ? find(c, module, ROTATED_NAME) : NULL;
 	if (rotated)
 		rotated->used_by++;
-	for (int i = 0; i < N_NAMES; i++) {
+	for (int i = 0; i < N_FORMS; i++) {
 		StTensor *t = find(c, module, scale_names[side][i]);
 		if (!t)
 			continue;
@@ -143,17 +144,25 @@ Cache g_cache(Compile *c, int layer, const char *module, const LayerSpec *spec)
 
 /* What is left ------------------------------------------------------------------------------------------ */
 
+/* "self_attn." */
+static const char *attention_of(Compile *c)
+{
+	return arena_printf(&c->scratch, "%s.", c->model.config.family->names[NAME_ATTENTION]);
+}
+
 static bool ends_in(const char *name, const char *part)
 {
 	size_t n = strlen(name), k = strlen(part);
-	return n > k && name[n - k - 1] == '.' && strcmp(name + n - k, part) == 0 && strstr(name, "self_attn.");
+	return n > k && name[n - k - 1] == '.' && strcmp(name + n - k, part) == 0;
 }
 
-static bool is_known(const char *name)
+static bool is_known(Compile *c, const char *name)
 {
 	bool known = ends_in(name, ROTATED_NAME);
-	for (int i = 0; i < 2 * N_NAMES; i++)
-		known |= ends_in(name, scale_names[i / N_NAMES][i % N_NAMES]);
+	if (!strstr(name, attention_of(c)))
+		return false;
+	for (int i = 0; i < 2 * N_FORMS; i++)
+		known |= ends_in(name, scale_names[i / N_FORMS][i % N_FORMS]);
 	for (int i = 0; i < COUNT(other_names); i++)
 		known |= ends_in(name, other_names[i]);
 	return known;
@@ -162,22 +171,22 @@ static bool is_known(const char *name)
 const char *kv_scale_hint(Compile *c, const char *name)
 {
 	const char *end = strrchr(name, '.'), *text = "";
-	if (!end || !strstr(name, "self_attn.") || !strstr(end, "scale") || strstr(end, "weight") || strstr(end, "input") ||
-			strstr(end, "activation"))
+	if (!end || !strstr(name, attention_of(c)) || !strstr(end, "scale") || strstr(end, "weight") ||
+			strstr(end, "input") || strstr(end, "activation"))
 		return "";
-	for (int i = 0; i < N_NAMES; i++)
-		text = arena_printf(&c->arena, "%s%s%s", text, i == 0 ? "" : i + 1 < N_NAMES ? ", " : " or ",
+	for (int i = 0; i < N_FORMS; i++)
+		text = arena_printf(&c->arena, "%s%s%s", text, i == 0 ? "" : i + 1 < N_FORMS ? ", " : " or ",
 			scale_names[0][i]);
-	return arena_printf(&c->arena, "; scales are expected as self_attn.%s for keys, and in the same form for values",
-		text);
+	return arena_printf(&c->arena, "; scales are expected as %s%s for keys, and in the same form for values",
+		attention_of(c), text);
 }
 
 /* Of tensors that nothing has read: known names count as read now. How many, and the first. */
-static int drop_known(StTensor *list, int n, const StTensor **first)
+static int drop_known(Compile *c, StTensor *list, int n, const StTensor **first)
 {
 	int n_dropped = 0;
 	for (int i = 0; i < n; i++) {
-		if (list[i].used_by || !is_known(list[i].name))
+		if (list[i].used_by || !is_known(c, list[i].name))
 			continue;
 		list[i].used_by++;
 		*first = n_dropped++ ? *first : &list[i];
@@ -217,15 +226,16 @@ static void check_file(Compile *c)
 {
 	const StTensor *first;
 	const int n_layers = c->graph.n_layers;
+	const char *layers = arena_printf(&c->scratch, ".%s.", c->model.config.family->names[NAME_LAYERS]);
 	for (int i = 0; i < c->model.kv_scales.n; i++) {
 		StTensor *t = &c->model.kv_scales.at[i];
-		const char *layer = strstr(t->name, ".layers.");
-		if (t->used_by || !is_known(t->name) || !layer || atoi(layer + 8) < n_layers)
+		const char *layer = strstr(t->name, layers);
+		if (t->used_by || !is_known(c, t->name) || !layer || atoi(layer + strlen(layers)) < n_layers)
 			continue;
 		t->used_by++;
 		fail_at(&c->diags, A0604, loc_of(c, t), "tensor %s: the model has layers 0 to %d", t->name, n_layers - 1);
 	}
-	drop_known(c->model.kv_scales.at, c->model.kv_scales.n, &first); /* of layers in bf16 */
+	drop_known(c, c->model.kv_scales.at, c->model.kv_scales.n, &first); /* of layers in bf16 */
 	for (int i = 0; i < c->model.kv_scales.n; i++)
 		if (!c->model.kv_scales.at[i].used_by)
 			fail_at(&c->diags, A0604, loc_of(c, &c->model.kv_scales.at[i]), "tensor %s is not a scale of keys or "
@@ -241,7 +251,7 @@ void check_kv_scales(Compile *c)
 	if (m->quant.kv && !is_any_quantised(c))
 		note_at(&c->diags, A0607, m->quant.at_kv, "%s: keys and values are kept in bf16; [kv] dtype in MODEL.toml "
 			"decides", m->quant.kv);
-	int n = drop_known(m->tensors.at, m->tensors.n, &first);
+	int n = drop_known(c, m->tensors.at, m->tensors.n, &first);
 	const char *why = m->options.kv_scales ? "kv.scales names a file" : is_any_quantised(c)
 		? "keys and values of these layers are kept in bf16, queries and probabilities in all of them"
 		: "keys and values are kept in bf16";

@@ -10,7 +10,7 @@
 #include <string.h>
 
 const OptionRow option_table[N_OPTIONS] = {
-	[FAMILY] = {"model.family", T_WORD, 0, 0, false, "family of the model, a folder of models/; must match config.json"
+	[FAMILY] = {"model.family", T_WORD, 0, 0, false, "family of the model; must match config.json"
 		},
 	[SLOTS] = {"runtime.slots", T_INT, 1, PLAN_MAX_SLOTS, false, "sequences that can be active at once"},
 	[MAX_CONTEXT] = {"runtime.max_context", T_INT, 1, MAX_POSITION, false,

@@ -21,6 +21,7 @@
  */
 #include "artifacts/numbers.h"
 #include "compiler/decode.h"
+#include "compiler/family.h"
 #include "compiler/int4.h"
 #include "compiler/quant_lists.h"
 
@@ -533,9 +534,10 @@ DraftHead g_draft_head(Compile *c, const DecoderEnds *ends)
 	const int rows = o->n_draft_ids ? o->n_draft_ids : (int)vocab;
 	if ((rows == vocab && o->draft_format == FORMAT_PLAIN) || c->diags.n_errors)
 		return out;
-	const Piece piece = {"lm_head", vocab, 0, rows};
-	const ProductSpec spec = {.name = "lm_head.draft", .n_pieces = 1, .pieces = &piece};
-	Stored s = {.module = "lm_head", .rows = vocab, .cols = cols, .made = -1};
+	const char *head = c->model.config.family->names[NAME_HEAD];
+	const Piece piece = {head, vocab, 0, rows};
+	const ProductSpec spec = {.name = arena_printf(&c->arena, "%s.draft", head), .n_pieces = 1, .pieces = &piece};
+	Stored s = {.module = head, .rows = vocab, .cols = cols, .made = -1};
 	Part part = {&s, 0, rows};
 	Making m = {&spec, &part, rows, cols, true, 0};
 	if (c->model.config.tie_embeddings)

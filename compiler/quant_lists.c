@@ -7,6 +7,7 @@
  * Of the files' targets one that names a module by itself counts before a pattern, and a pattern before "Linear".
  */
 #include "compiler/quant_lists.h"
+#include "compiler/family.h"
 #include "compiler/value.h"
 
 #include <stdlib.h>
@@ -142,13 +143,14 @@ static bool writers_leave_head(const Quant *q)
 void quant_stated(Compile *c, const char *const *modules, int n, Stated *stated)
 {
 	const Quant *q = &c->model.quant;
+	const char *head = c->model.config.family->names[NAME_HEAD];
 	Forms f = all_forms(&c->scratch, modules, n);
 	bool *ignored = ARENA_ARRAY(&c->scratch, bool, n + 1);
 	memset(stated, 0, sizeof *stated * (size_t)n);
 	for (int i = 0; i < q->ignore.n; i++)
 		match(&q->ignore.at[i], &f, ignored);
 	for (int i = 0; i < n; i++)
-		ignored[i] |= writers_leave_head(q) && strcmp(modules[i], "lm_head") == 0;
+		ignored[i] |= writers_leave_head(q) && strcmp(modules[i], head) == 0;
 	find_targets(c, modules, &f, n, ignored, stated);
 	for (int i = 0; i < n; i++)
 		stated[i].is_ignored = ignored[i];
@@ -168,7 +170,7 @@ const QuantTarget *quant_target_of(Compile *c, const char *module)
 static const char **all_modules(Compile *c, int *n)
 {
 	VEC(const char *) names = {0};
-	*vec_push(&c->scratch, &names) = "lm_head";
+	*vec_push(&c->scratch, &names) = c->model.config.family->names[NAME_HEAD];
 	for (int i = 0; i < c->model.tensors.n; i++) {
 		char *name = arena_strdup(&c->scratch, c->model.tensors.at[i].name), *dot;
 		while ((dot = strrchr(name, '.'))) {
@@ -212,7 +214,8 @@ static void note_unlisted(Compile *c, const bool *is_listed, bool is_quantised, 
 	int n = 0;
 	for (int i = 0; i < c->modules.n; i++) {
 		const Module *m = &c->modules.at[i];
-		bool by_itself = !is_quantised && writers_leave_head(&c->model.quant) && strcmp(m->name, "lm_head") == 0;
+		bool by_itself = !is_quantised && writers_leave_head(&c->model.quant) &&
+			strcmp(m->name, c->model.config.family->names[NAME_HEAD]) == 0;
 		if (m->is_quantised == is_quantised && is_listed[i] != is_quantised && !by_itself)
 			first = n++ ? first : m;
 	}

@@ -1,8 +1,8 @@
 /* read_config.c - config.json.
  *
  * A config is forty keys by a dozen writers, most of them default values no one looks at. The family's list
- * (models/<family>/facts.c) says which of them are read, and what holds where one is absent: what its class in
- * transformers takes. Every other key is for foreign_keys.c: an error where it would change the result and no one here
+ * (its file in models/) says which of them are read, and what holds where one is absent: what its class in
+ * transformers takes. Every other key goes by foreign_keys.c: an error where it would change the result and no one here
  * does so, else a note or nothing.
  *
  * The language model's keys are at the top or under text_config; what says how text is wrapped (vocabulary, tied
@@ -160,19 +160,19 @@ static void check_own_key(Reading *r, const ConfigKey *k, const Value *v, NameLi
 }
 
 /* Names of the families that read the key, "qwen3_next and qwen3_5"; NULL = none. */
-static const char *readers_of(Arena *a, const char *key)
+static const char *readers_of(const Families *families, Arena *a, const char *key)
 {
 	const char *text = NULL;
 	int n = 0, at = 0;
-	for (int i = 0; i < n_family_table; i++) {
-		const ConfigKey *k = find_config_key(&family_table[i], key);
+	for (int i = 0; i < families->n; i++) {
+		const ConfigKey *k = find_config_key(&families->at[i], key);
 		n += k && k->rule != KEY_IGNORED;
 	}
-	for (int i = 0; i < n_family_table; i++) {
-		const ConfigKey *k = find_config_key(&family_table[i], key);
+	for (int i = 0; i < families->n; i++) {
+		const ConfigKey *k = find_config_key(&families->at[i], key);
 		if (k && k->rule != KEY_IGNORED && ++at)
-			text = text ? arena_printf(a, "%s%s%s", text, at == n ? " and " : ", ", family_table[i].name) :
-				family_table[i].name;
+			text = text ? arena_printf(a, "%s%s%s", text, at == n ? " and " : ", ", families->at[i].name) :
+				families->at[i].name;
 	}
 	return text;
 }
@@ -190,7 +190,7 @@ static void check_foreign_key(Reading *r, const Value *v, NameList *ignored, Nam
 	case KEY_OTHER_ARITHMETIC:
 		if (value_passes(v, pass) || is_word_of(v, word))
 			break;
-		readers = readers_of(a, v->key);
+		readers = readers_of(&r->c->families, a, v->key);
 		fail_at(r->d, A0206, v->at, "%s = %s: this feature is not implemented%s", v->key, value_text(a, v), readers
 			? arena_printf(a, " for %s: it is a key of %s", r->family->name, readers) : "");
 		break;
@@ -259,27 +259,16 @@ static void check_all_keys(Reading *r)
 
 /* Which model ------------------------------------------------------------------------------------ */
 
-static const char *known_model_types(Arena *a)
+static const char *known_model_types(Arena *a, const Families *families, const char *seen)
 {
-	const char *list = "";
-	for (int i = 0; i < n_family_table; i++)
-		for (int j = 0; j < 4; j++) {
-			const char *name = family_table[i].model_types[j];
-			if (name)
-				list = arena_printf(a, "%s%s%s", list, *list ? ", " : "", name);
-		}
-	return list;
-}
-
-static const char *closest_model_type(const char *seen)
-{
-	const char *names[64];
+	const char *list = "", *names[64];
 	int n = 0;
-	for (int i = 0; i < n_family_table; i++)
-		for (int j = 0; j < 4 && n < COUNT(names); j++)
-			if (family_table[i].model_types[j])
-				names[n++] = family_table[i].model_types[j];
-	return closest_name(seen, names, n);
+	for (int i = 0; i < families->n; i++)
+		for (int j = 0; families->at[i].model_types[j] && n < COUNT(names); j++) {
+			names[n++] = families->at[i].model_types[j];
+			list = arena_printf(a, "%s%s%s", list, *list ? ", " : "", names[n - 1]);
+		}
+	return arena_printf(a, "%s%s", list, did_you_mean(a, closest_name(seen, names, n)));
 }
 
 static void read_architecture(Reading *r)
@@ -297,7 +286,7 @@ static void read_architecture(Reading *r)
 	const char *seen = v->first->string, *expected = "";
 	if (!family) /* reported already */
 		return;
-	for (int j = 0; j < 4 && family->architectures[j]; j++) {
+	for (int j = 0; family->architectures[j]; j++) {
 		if (strcmp(seen, family->architectures[j]) == 0)
 			return;
 		expected = arena_printf(r->d->arena, "%s%s%s", expected, j ? ", " : "", family->architectures[j]);
@@ -312,10 +301,10 @@ static void read_kind(Reading *r)
 	if (!v || v->kind == VALUE_NULL) {
 		fail_at(r->d, A0202, r->text->at, "model_type is missing");
 	} else if (want_string(r->d, A0203, "model_type", v, &r->cf->model_type)) {
-		r->family = r->cf->family = family_by_model_type(r->cf->model_type);
+		r->family = r->cf->family = family_by_model_type(&r->c->families, r->cf->model_type);
 		if (!r->family)
-			fail_at(r->d, A0204, v->at, "model_type = %s: expected one of %s%s", value_text(r->d->arena, v),
-				known_model_types(r->d->arena), did_you_mean(r->d->arena, closest_model_type(r->cf->model_type)));
+			fail_at(r->d, A0204, v->at, "model_type = %s: expected one of %s", value_text(r->d->arena, v),
+				known_model_types(r->d->arena, &r->c->families, r->cf->model_type));
 	}
 	read_architecture(r);
 	if (code && !value_passes(code, IS_EMPTY))
@@ -378,34 +367,36 @@ static void derive_heads(Reading *r)
 {
 	Config *cf = r->cf;
 	LayerSpec *each = &cf->each;
+	const char *kv_name = key_of_field(r->family, offsetof(Config, each.n_kv_heads))->name;
+	const char *dim_name = key_of_field(r->family, offsetof(Config, each.head_dim))->name;
 	Arena *a = r->d->arena;
-	const Value *kv = value_get(r->text, "num_key_value_heads"), *dim = value_get(r->text, "head_dim");
-	const bool no_kv = is_left_out(r, kv, "num_key_value_heads"), no_dim = is_left_out(r, dim, "head_dim");
+	const Value *kv = value_get(r->text, kv_name), *dim = value_get(r->text, dim_name);
+	const bool no_kv = is_left_out(r, kv, kv_name), no_dim = is_left_out(r, dim, dim_name);
 	if (each->n_heads && !each->n_kv_heads && no_kv) {
 		each->n_kv_heads = each->n_heads;
-		config_note(r, "num_key_value_heads", kv, number_text(&r->c->arena, each->n_heads));
+		config_note(r, kv_name, kv, number_text(&r->c->arena, each->n_heads));
 		config_note_from(r, "num_attention_heads");
 	}
 	if (each->n_heads && cf->hidden_dim && !each->head_dim && no_dim) {
 		Loc at = value_get(r->text, "num_attention_heads")->at;
 		if (cf->hidden_dim % each->n_heads) {
-			fail_at(r->d, A0205, at, "head_dim is missing, and num_attention_heads = %d does not divide "
-				"hidden_size = %d", each->n_heads, cf->hidden_dim);
+			fail_at(r->d, A0205, at, "%s is missing, and num_attention_heads = %d does not divide "
+				"hidden_size = %d", dim_name, each->n_heads, cf->hidden_dim);
 			return;
 		}
 		each->head_dim = cf->hidden_dim / each->n_heads;
 		cf->at_head_dim = at;
-		config_note(r, "head_dim", dim, number_text(&r->c->arena, each->head_dim));
+		config_note(r, dim_name, dim, number_text(&r->c->arena, each->head_dim));
 		config_note_from(r, "hidden_size / num_attention_heads");
 	}
 	cf->values = r->values.at;
 	cf->n_values = r->values.n;
 	if (each->head_dim % 2)
 		fail_at(r->d, A0205, cf->at_head_dim, "%s: expected an even number, rope turns pairs",
-			config_said(a, cf, "head_dim"));
+			config_said(a, cf, dim_name));
 	if (each->n_heads && each->n_kv_heads && each->n_heads % each->n_kv_heads)
-		fail_at(r->d, A0205, config_place(cf, "num_key_value_heads"), "%s: must divide num_attention_heads = %d",
-			config_said(a, cf, "num_key_value_heads"), each->n_heads);
+		fail_at(r->d, A0205, config_place(cf, kv_name), "%s: must divide num_attention_heads = %d",
+			config_said(a, cf, kv_name), each->n_heads);
 }
 
 static void read_fields(Reading *r)
@@ -492,7 +483,7 @@ static void default_token(Reading *r, const char *key, bool is_open)
 {
 	const ConfigKey *k = find_config_key(r->family, key);
 	bool is_stated = value_get(r->text, key) || value_get(r->top, key); /* a null: there is none */
-	if (!is_open || is_stated || k->absent < 0 || k->absent >= r->cf->vocab)
+	if (!is_open || is_stated || !k || k->rule != KEY_ID || k->absent < 0 || k->absent >= r->cf->vocab)
 		return;
 	if (strcmp(key, "bos_token_id") == 0)
 		r->cf->bos = (int)k->absent;
@@ -554,6 +545,7 @@ void read_config(Compile *c)
 	if (!r.top)
 		return;
 	input_call(r.d, "config.json");
+	load_families(c);
 	read_model_toml(c); /* what is wrong with it is reported; the config is read all the same */
 	r.top = lay_config_over(c, r.top);
 	r.text = value_get(r.top, "text_config");

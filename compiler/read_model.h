@@ -30,8 +30,8 @@ bool add_eos(Config *cf, int id, Loc at);
 /* Config.ropes, and max_position where yarn reaches further; needs Config.max_position. Records A0206 and A0209. */
 void read_rope(ConfigReading *r);
 
-/* What only some families' layers have: experts, Gated DeltaNet, windows, into Config.each and layers; needs n_layers. Records A0202, A0203,
- * A0205 and A0206. */
+/* What only some families' layers have, experts, Gated DeltaNet, windows, into Config.each and layers; needs n_layers.
+ * Records A0202, A0203, A0205 and A0206. */
 void read_layer_kinds(ConfigReading *r);
 
 /* Model.quant, from quantization_config of config.json (NULL = none) and hf_quant_config.json. Records A0202, A0203,

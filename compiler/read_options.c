@@ -10,6 +10,7 @@
  */
 #include "artifacts/closest.h"
 #include "artifacts/formats.h"
+#include "artifacts/hash.h"
 #include "artifacts/numbers.h"
 #include "compiler/input.h"
 #include "compiler/option_table.h"
@@ -38,6 +39,8 @@ static void collect_keys(Reading *r, const Value *table, const char *prefix, con
 	for (const Value *v = table->first; v; v = v->next) {
 		const char *full = arena_printf(r->d->arena, "%s%s%s", prefix, *prefix ? "." : "", v->key);
 		int k = 0;
+		if (slots == r->base && strcmp(full, "family") == 0) /* read_family.c has read it */
+			continue;
 		while (k < N_OPTIONS && strcmp(option_table[k].key, full) != 0)
 			k++;
 		if (k < N_OPTIONS) {
@@ -201,7 +204,7 @@ static void read_grid(Reading *r)
 	if (!get_int(r, PROMPT_GRID, &o->prompt_grid) || o->n_prefill == 0)
 		return;
 	const int last = o->prefill[o->n_prefill - 1];
-	const bool is_delta = r->family->traits & FAMILY_DELTA;
+	const bool is_delta = has_delta(r->family);
 	if (!r->user[PROMPT_GRID] && !is_delta && o->prompt_grid > last)
 		o->prompt_grid = last;
 	const bool is_cut = o->max_context > o->prompt_grid; /* is there a prompt that may be? */
@@ -670,13 +673,29 @@ static void read_kv(Reading *r)
 	o->kv_scales = r->c->cmd.text ? NULL : o->kv_scales;
 }
 
+/* "qwen3_next, qwen3_5 and qwen3_5_moe": those of which it is true. */
+static const char *families_text(Reading *r, bool is(const Family *f))
+{
+	const Families *all = &r->c->families;
+	const char *text = "";
+	int n = 0, at = 0;
+	for (int i = 0; i < all->n; i++)
+		n += is(&all->at[i]);
+	for (int i = 0; i < all->n; i++)
+		if (is(&all->at[i]) && ++at)
+			text = arena_printf(r->d->arena, "%s%s%s", text, at == 1 ? "" : at == n ? " and " : ", ", all->at[i].name);
+	return text;
+}
+
+static bool has_draft(const Family *f) { return f->draft_prefix != NULL; }
+
 /* States --------------------------------------------------------------------------------------------- */
 
 static void read_state(Reading *r)
 {
 	const Config *cf = &r->c->model.config;
 	const Value *v = chosen(r, STATE_DTYPE);
-	const bool has_states = r->family->traits & FAMILY_DELTA;
+	const bool has_states = has_delta(r->family);
 	const char *word, *name = option_table[STATE_DTYPE].key;
 	r->o->state = has_states ? cf->state_dtype : DT_f32;
 	if (v && want_string(r->d, A0303, name, v, &word)) {
@@ -685,11 +704,12 @@ static void read_state(Reading *r)
 			fail_at(r->d, A0303, v->at, "%s = %s: expected \"f32\" or \"bf16\"", name, value_text(r->d->arena, v));
 		if (r->o->state == DT_bf16 && !has_states)
 			fail_at(r->d, A0304, v->at, "%s = \"bf16\": %s has no recurrent states; the families that have them are "
-				"qwen3_next, qwen3_5 and qwen3_5_moe", name, r->family->name);
+				"%s", name, r->family->name, families_text(r, has_delta));
 	}
 	if (has_states && cf->state_dtype == DT_bf16)
-		note_at(r->d, A0212, cf->at_state_dtype, "mamba_ssm_dtype = \"bfloat16\": states are kept in %s, as %s",
-			dtype_name(r->o->state), !v ? "that says; [state] dtype in MODEL.toml decides"
+		note_at(r->d, A0212, cf->at_state_dtype, "%s = \"bfloat16\": states are kept in %s, as %s",
+			key_of_reader(r->family, READER_STATE_DTYPE)->name, dtype_name(r->o->state),
+			!v ? "that says; [state] dtype in MODEL.toml decides"
 			: arena_printf(r->d->arena, "%s in %s:%d says", name, v->at.file, v->at.line));
 }
 
@@ -749,8 +769,8 @@ static void read_speculate(Reading *r)
 		const char *text = arena_printf(&r->c->arena, "%s = %s", option_table[asking[i]].key,
 			value_text(r->d->arena, v));
 		if (!r->base[SPECULATE_ROWS])
-			fail_at(r->d, A0304, v->at, "%s: %s has no drafting head; the families that have one are qwen3_next, "
-				"qwen3_5 and qwen3_5_moe", text, r->family->name);
+			fail_at(r->d, A0304, v->at, "%s: %s has no drafting head; the families that have one are %s", text,
+				r->family->name, families_text(r, has_draft));
 		else if (o->verify_rows < 2)
 			fail_at(r->d, A0304, v->at, "%s: speculate.rows = 1 (%s:%d) leaves the drafting head out", text,
 				chosen(r, SPECULATE_ROWS)->at.file, chosen(r, SPECULATE_ROWS)->at.line);
@@ -821,7 +841,8 @@ static const char *kv_text(Reading *r)
 	for (int l = 0, end; l <= last_layer(r); l = end) {
 		for (end = l + 1; end <= last_layer(r) && s[end].kv == s[l].kv && s[end].rotate == s[l].rotate;)
 			end++;
-		text = arena_printf(a, "%s%s%s%s %d", text, l ? ", " : "", cache_name(s[l].kv), s[l].rotate ? " rotated" : "", l);
+		text = arena_printf(a, "%s%s%s%s %d", text, l ? ", " : "", cache_name(s[l].kv), s[l].rotate ? " rotated" : "",
+			l);
 		if (end > l + 1)
 			text = arena_printf(a, "%s-%d", text, end - 1);
 	}
@@ -832,6 +853,16 @@ static const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	return slash ? slash + 1 : path;
+}
+
+static const char *facts_hash(Reading *r)
+{
+	uint8_t hash[32];
+	char *text = arena_alloc(&r->c->arena, 65);
+	sha256_of(r->family->text, r->family->n_text, hash);
+	for (int i = 0; i < 32; i++)
+		sprintf(text + 2 * i, "%02x", hash[i]);
+	return text;
 }
 
 static void resolve_options(Reading *r)
@@ -856,6 +887,8 @@ static void resolve_options(Reading *r)
 	for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
 		resolve(r, option_table[reals[i].k].key, real_text(a, reals[i].value));
 	resolve(r, option_table[FAMILY].key, r->family->name);
+	if (r->family->is_users)
+		resolve(r, "family.facts", arena_printf(a, "%s, sha256 %s", r->family->input, facts_hash(r)));
 	resolve(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE)->string);
 	if (r->user[KV_ROTATE])
 		resolve(r, option_table[KV_ROTATE].key, r->user[KV_ROTATE]->boolean ? "true" : "false");
@@ -865,7 +898,7 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[FP4].key, r->user[FP4]->string);
 	if (r->user[FUSE])
 		resolve(r, option_table[FUSE].key, o->no_fusion ? "false" : "true");
-	if (r->family->traits & FAMILY_DELTA)
+	if (has_delta(r->family))
 		resolve(r, option_table[STATE_DTYPE].key, dtype_name(o->state));
 	if (r->base[SPECULATE_ROWS])
 		resolve(r, option_table[SPECULATE_ROWS].key, arena_printf(a, "%d", o->verify_rows));
@@ -888,22 +921,29 @@ static void resolve_options(Reading *r)
 
 /* The pass ---------------------------------------------------------------------------------------------- */
 
-static void read_family_file(Reading *r)
+/* A layer of defaults: an embedded file or the family's. */
+static void read_base(Reading *r, const Value *t, const char *input, const char *text, size_t n)
+{
+	input_note(r->d, input, text, n);
+	collect_keys(r, t, "", r->base);
+}
+
+static void read_defaults(Reading *r)
 {
 	Compile *c = r->c;
+	const Family *f = r->family;
 	for (int i = 0; i < n_family_toml; i++) {
-		if (strcmp(family_toml[i].name, r->family->name) != 0)
-			continue;
 		const char *text = family_toml[i].text;
-		input_note(r->d, arena_printf(&c->arena, "models-%s-MODEL.toml", r->family->name), text, strlen(text));
-		const Value *t = toml_parse(&c->arena, r->d, arena_printf(&c->arena, "models/%s/MODEL.toml", r->family->name),
-			text, strlen(text));
+		if (strcmp(family_toml[i].name, "defaults") != 0)
+			continue;
+		const Value *t = toml_parse(&c->arena, r->d, "models/defaults.toml", text, strlen(text));
 		if (t)
-			collect_keys(r, t, "", r->base);
+			read_base(r, t, "models-defaults.toml", text, strlen(text));
 	}
 	for (int k = 0; k < N_OPTIONS; k++)
-		if (!r->base[k] && option_table[k].type < T_FORMATS)
-			bug("models/%s/MODEL.toml has no %s", r->family->name, option_table[k].key);
+		if (!r->base[k] && option_table[k].type < T_FORMATS && k != FAMILY)
+			bug("models/defaults.toml has no %s", option_table[k].key);
+	read_base(r, f->facts, f->input, f->text, f->n_text);
 }
 
 static void read_user_file(Reading *r)
@@ -938,8 +978,9 @@ void read_options(Compile *c)
 	read_tuning(c, card, of_card ? of_card->at : (Loc){0});
 	if (!r.family) /* read_config has said so; without the family's file there is nothing to resolve */
 		return;
-	read_family_file(&r);
-	get_word(&r, FAMILY, r.family->name, ", the family of config.json");
+	read_defaults(&r);
+	if (r.user[FAMILY])
+		get_word(&r, FAMILY, r.family->name, ", the family of config.json");
 	read_context(&r);
 	read_pages(&r);
 	read_kv(&r);

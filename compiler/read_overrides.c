@@ -57,16 +57,16 @@ static bool check_path(Laying *l, const char *path, Loc at)
 	const bool is_twice = is_inner && strcmp(key, "text_config") == 0;
 	if (value_get(is_inner ? text : l->file, rest)) /* there, also under a name that has a dot */
 		return true;
-	if (is_twice || (!is_config_key(key) && !value_get(is_inner ? text : l->file, key))) {
-		const char *close = is_twice ? NULL : suggest_config_key(a, key);
+	if (is_twice || (!is_config_key(&l->c->families, key) && !value_get(is_inner ? text : l->file, key))) {
+		const char *close = is_twice ? NULL : suggest_config_key(a, &l->c->families, key);
 		return fail_at(l->d, A0307, at, "config.%s: no family has such a key%s", clip_text(a, path, strlen(path), 80),
 			did_you_mean(a, close));
 	}
 	if (is_inner && !is_nested)
 		return fail_at(l->d, A0307, at, "config.%s: config.json has no text_config: write config.%s", path, rest);
 	const Value *type = is_nested ? value_get(text, "model_type") : NULL;
-	const ConfigKey *k = find_config_key(type && type->kind == VALUE_STRING ? family_by_model_type(type->string) : NULL,
-		key);
+	const ConfigKey *k = find_config_key(type && type->kind == VALUE_STRING
+		? family_by_model_type(&l->c->families, type->string) : NULL, key);
 	const Value *inner = value_get(text, key);
 	const bool is_below = k && (!(k->flags & SHARED) || (inner && inner->kind != VALUE_NULL));
 	if (is_nested && !is_inner && is_below && !value_get(l->file, key))

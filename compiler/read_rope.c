@@ -77,8 +77,8 @@ static bool read_rope_number(Reading *r, RopeNumber want)
 	for (int i = 0; i < 2 && want.required; i++)
 		if (value_get(rope_place(r, i), want.key)) /* a null, which check_rope_keys reports */
 			return false;
-	return !want.required || fail_at(r->d, A0209, r->cf->ropes[0].at, "%s is missing: rope_type = %s needs it", want.key,
-		rope_types[r->cf->ropes[0].kind]);
+	return !want.required || fail_at(r->d, A0209, r->cf->ropes[0].at, "%s is missing: rope_type = %s needs it",
+		want.key, rope_types[r->cf->ropes[0].kind]);
 }
 
 static bool read_original_context(Reading *r)
@@ -124,7 +124,7 @@ static void check_rope_keys(Reading *r)
 				fail_attn_factor(r, v, i);
 				continue;
 			}
-			if (k == COUNT(rope_keys) || (is_image && !(r->family->traits & FAMILY_DELTA))) {
+			if (k == COUNT(rope_keys) || (is_image && !r->family->has_mrope)) {
 				const char *close = closest_name(v->key, names, COUNT(rope_keys));
 				fail_at(r->d, A0209, v->at, "%s.%s is unknown%s", rope_places[i],
 					clip_text(r->d->arena, v->key, strlen(v->key), 48), did_you_mean(r->d->arena, close));
@@ -171,14 +171,14 @@ static bool read_rope_kind(Reading *r)
 		value_text(r->d->arena, v));
 }
 
-/* How much of a head is turned: families with Gated DeltaNet say so, the others turn all of it. */
+/* How much of a head is turned: all of it, where the family has no part of its own. */
 static void read_part(Reading *r)
 {
 	Config *cf = r->cf;
 	const char *name;
 	const Value *v = rope_value(r, "partial_rotary_factor", NULL, true, &name);
-	bool may_be_part = r->family->traits & FAMILY_DELTA;
-	double part = may_be_part ? 0.25 : 1; /* of all classes that turn a part */
+	bool may_be_part = r->family->rotary_part > 0;
+	double part = may_be_part ? r->family->rotary_part : 1;
 	cf->ropes[0].rotary_dim = cf->each.head_dim;
 	if (v && !want_real(r->d, A0209, name, v, 0, true, 1, &part))
 		return;
@@ -188,7 +188,7 @@ static void read_part(Reading *r)
 	else if (cf->each.head_dim % 2 == 0 && (dim != (int)dim || (int)dim % 2)) /* an odd head_dim is reported */
 		fail_at(r->d, A0205, v ? v->at : r->text->at, "partial_rotary_factor = %g%s: expected an even number of "
 			"elements of %s", part, v ? "" : arena_printf(r->d->arena, ", the default of %s", r->family->name),
-			config_said(r->d->arena, cf, "head_dim"));
+			config_said(r->d->arena, cf, key_of_field(r->family, offsetof(Config, each.head_dim))->name));
 	else
 		cf->ropes[0].rotary_dim = (int)dim;
 }

@@ -212,7 +212,7 @@ void read_text(Compile *c)
 	const char *config = c->cmd.config_file;
 	if (!config)
 		config = input_path(&c->arena, c->cmd.model_dir, "config.json");
-	if (!read_tokenizer(&c->arena, &c->diags, c->cmd.model_dir, config, m->config.vocab, &image))
+	if (!read_tokenizer(&c->arena, &c->diags, c->cmd.model_dir, config, &c->families, m->config.vocab, &image))
 		return;
 	m->tokenizer = image.bytes;
 	m->tokenizer_bytes = image.n_bytes;

@@ -467,8 +467,8 @@ static void name_special(Arena *a, const TokenizerConfig *t, TokenizerImage *out
 	out->special = list;
 }
 
-bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *config_json, int vocab_rows,
-	TokenizerImage *out)
+bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *config_json, const struct Families *families,
+	int vocab_rows, TokenizerImage *out)
 {
 	TokenizerSpec spec = {.form = -1, .bos_id = -1, .eos_id = -1, .unk_id = -1};
 	Reader r = {.arena = a, .diags = d, .spec = &spec, .file = input_path(a, model_dir, "tokenizer.json")};
@@ -477,7 +477,7 @@ bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *confi
 	if (vocab_rows > TOK_MAX_IDS)
 		vocab_rows = TOK_MAX_IDS;
 	json_t *root = load_json(&r);
-	bool ok = read_tokenizer_config(a, d, model_dir, config_json, &config) && root;
+	bool ok = read_tokenizer_config(a, d, model_dir, config_json, families, &config) && root;
 	ok = ok && apply_tokenizer_class(&r, &config, root);
 	if (ok) {
 		compare_pattern(&r, &config, root);

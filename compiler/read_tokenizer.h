@@ -5,6 +5,8 @@
 #include "compiler/base.h"
 #include "compiler/template.h"
 
+struct Families; /* ir.h; of a model: which class of the library is whose. NULL = none */
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -24,7 +26,7 @@ typedef struct TokenizerImage {
  * On success `out` is filled, with memory of `a`. On failure at least one error is in `d`:
  * A0102 not readable, A0501 not JSON, A0502 a part this compiler does not implement, A0503 the file contradicts itself
  * or the model, A0504 a value of the wrong type, A0507 a class and A0508 a key that are not implemented. */
-bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *config_json, int vocab_rows,
-	TokenizerImage *out);
+bool read_tokenizer(Arena *a, Diags *d, const char *model_dir, const char *config_json, const struct Families *families,
+	int vocab_rows, TokenizerImage *out);
 
 #endif

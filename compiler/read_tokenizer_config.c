@@ -429,7 +429,8 @@ static void put_defaults(Reading *r)
 	}
 }
 
-bool read_tokenizer_config(Arena *a, Diags *d, const char *model_dir, const char *config_json, TokenizerConfig *t)
+bool read_tokenizer_config(Arena *a, Diags *d, const char *model_dir, const char *config_json,
+	const struct Families *families, TokenizerConfig *t)
 {
 	Reading r = {.a = a, .d = d, .t = t};
 	bool ok = true, absent = true;
@@ -458,7 +459,7 @@ bool read_tokenizer_config(Arena *a, Diags *d, const char *model_dir, const char
 		const Value *added = read_file(&r, model_dir, "added_tokens.json", &ok);
 		ok &= !added || read_added_file(&r, added);
 	}
-	ok &= find_tokenizer_class(d, config, t->top, &t->class);
+	ok &= find_tokenizer_class(d, families, config, t->top, &t->class);
 	put_defaults(&r);
 	return ok;
 }

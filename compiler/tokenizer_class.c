@@ -6,18 +6,15 @@
  * tokenizer.json would hold. Where the file says something else, a note says so: the class decides, for so the ids are
  * what the library gives.
  *
- * Which class: the library has one for some values of model_type in config.json.
- *   qwen2                          Qwen2Tokenizer whatever the files name
- *   qwen3, qwen3_moe, qwen3_next   Qwen2Tokenizer, qwen3_5 and qwen3_5_moe Qwen3_5Tokenizer; but another name that
- *                                  tokenizer_class has counts
- *   mistral and its like           tokenizer.json unchanged, whatever the files name
- *   others                         the name in tokenizer_class
+ * Which class: the library has one of its own for some values of model_type in config.json (Family.tokenizer). Some
+ * hold whatever the files name; before the others a name that tokenizer_class has counts.
  * tokenizer_class is a key of tokenizer_config.json, or else of config.json; "Fast" at its end means nothing.
  *
  * One thing is done otherwise. A class for characters (Metaspace) cannot read a vocabulary of bytes (ByteLevel), nor
  * the reverse; folders that name such a class (deepseek-coder, DeepSeek-R1-Distill-Llama) are in a list of the library
  * by their names on the hub, and their tokenizer.json is taken unchanged. Here no name is needed: it is so for all.
  */
+#include "compiler/family.h"
 #include "compiler/tokenizer_config.h"
 
 #include <string.h>
@@ -128,15 +125,6 @@ static const char *const other_classes[] = {
 	"XLMRobertaTokenizer", "XLMTokenizer", "XLNetTokenizer",
 };
 
-/* model_type: the library's own class for it. is_final: tokenizer_class does not matter. */
-static const struct { const char *model_type, *class; bool is_final; } own_classes[] = {
-	{"mistral", NULL, true}, {"ministral", NULL, true}, {"mistral3", NULL, true}, {"mixtral", NULL, true},
-	{"qwen2", "Qwen2Tokenizer", true}, {"qwen2_moe", "Qwen2Tokenizer", false}, {"qwen3", "Qwen2Tokenizer", false},
-	{"qwen3_moe", "Qwen2Tokenizer", false}, {"qwen3_next", "Qwen2Tokenizer", false},
-	{"qwen3_5", "Qwen3_5Tokenizer", false}, {"qwen3_5_moe", "Qwen3_5Tokenizer", false},
-	{"qwen3_5_text", "Qwen3_5Tokenizer", false},
-};
-
 /* Is `name`, with or without "Fast" at its end, the class? */
 static bool is_class(const char *name, const char *class)
 {
@@ -152,7 +140,10 @@ static const TokenizerClass *class_of(const char *name)
 	return NULL;
 }
 
-bool find_tokenizer_class(Diags *d, const Value *config, const Value *tokenizer_config, const TokenizerClass **out)
+bool is_tokenizer_class(const char *name) { return class_of(name) != NULL; }
+
+bool find_tokenizer_class(Diags *d, const Families *families, const Value *config, const Value *tokenizer_config,
+	const TokenizerClass **out)
 {
 	const Value *named = value_get(tokenizer_config, "tokenizer_class"), *type = value_get(config, "model_type");
 	if (!named || named->kind == VALUE_NULL)
@@ -161,12 +152,12 @@ bool find_tokenizer_class(Diags *d, const Value *config, const Value *tokenizer_
 	*out = NULL;
 	if (named && named->kind != VALUE_NULL && !want_string(d, A0504, "tokenizer_class", named, &name))
 		return false;
-	for (size_t i = 0; i < sizeof own_classes / sizeof *own_classes; i++)
-		if (type && type->kind == VALUE_STRING && strcmp(type->string, own_classes[i].model_type) == 0 &&
-				(!name || own_classes[i].is_final)) {
-			*out = class_of(own_classes[i].class);
-			return true;
-		}
+	const Family *own = families && type && type->kind == VALUE_STRING
+		? family_by_model_type(families, type->string) : NULL;
+	if (own && own->tokenizer && (!name || own->is_tokenizer_final)) {
+		*out = class_of(own->tokenizer);
+		return true;
+	}
 	if (!name)
 		return true;
 	*out = class_of(name);

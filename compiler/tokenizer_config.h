@@ -7,6 +7,8 @@
 #include "compiler/tokenizer_json.h"
 #include "compiler/value.h"
 
+struct Families;
+
 /* A class of the library that builds normalizer, pre_tokenizer, decoder and the flags of the model itself, and takes
  * from tokenizer.json vocabulary, merges and post_processor only. */
 typedef struct TokenizerClass {
@@ -52,11 +54,14 @@ typedef struct TokenizerConfig {
 /* Fills `t` from the files of model_dir; config_json: path of config.json, which names the class where
  * tokenizer_config.json does not, NULL = none. False after having recorded an error: A0102, A0501, A0504, A0507, A0508.
  * Unknown keys are named in a note, A0509. */
-bool read_tokenizer_config(Arena *a, Diags *d, const char *model_dir, const char *config_json, TokenizerConfig *t);
+bool read_tokenizer_config(Arena *a, Diags *d, const char *model_dir, const char *config_json,
+	const struct Families *families, TokenizerConfig *t);
 
+bool is_tokenizer_class(const char *name); /* is it one of those that are implemented? */
 /* The class that the library takes, in *out, NULL = tokenizer.json unchanged. False after A0507. config: the tree of
  * config.json or NULL. */
-bool find_tokenizer_class(Diags *d, const Value *config, const Value *tokenizer_config, const TokenizerClass **out);
+bool find_tokenizer_class(Diags *d, const struct Families *families, const Value *config,
+	const Value *tokenizer_config, const TokenizerClass **out);
 /* Puts the class's parts into the tree of tokenizer.json. A note, A0510, names what differs. A class that cannot be
  * meant becomes NULL. */
 bool apply_tokenizer_class(Reader *r, TokenizerConfig *t, json_t *root);

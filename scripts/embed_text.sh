@@ -1,12 +1,12 @@
 #!/bin/bash
 # Writes a C table of text files, so that a command carries them and reads no file of its own at run time.
 #
-#   scripts/embed_text.sh family_toml models/llama/MODEL.toml... >build/gen/family_toml.c
+#   scripts/embed_text.sh family_toml models/llama.toml... >build/gen/family_toml.c
 #   scripts/embed_text.sh tuning_toml kernels/tuning/sm_90a.h100.toml... >build/gen/tuning_toml.c
 #   scripts/embed_text.sh page_text runtime/cli/page/page.css runtime/cli/page/page.js >build/gen/page_text.c
 #
 # page_text is a PageText array of runtime/cli/page/page.h, the others are TemplateSource arrays of compiler/ir.h. The
-# name of an entry is the file's, "sm_90a.h100", "page.css"; that of a MODEL.toml its folder's, "llama".
+# name of an entry is the file's, "sm_90a.h100", "page.css", "llama".
 set -euo pipefail
 table=$1
 shift
@@ -18,7 +18,6 @@ echo
 echo "const $type ${table}[] = {"
 for file; do
 	name=$(basename "$file" .toml)
-	[ "$name" != MODEL ] || name=$(basename "$(dirname "$file")")
 	printf '\t{ "%s",\n' "$name"
 	# One C string a line: backslashes, quotes and tabs escaped; anything else of ASCII control is refused.
 	LC_ALL=C awk -v file="$file" '

@@ -32,7 +32,7 @@ seed() { # name: what there is besides tests/fuzz/NAME, into its corpus
 		for file in tests/fixtures/*/tokenizer_config.json; do
 			cp "$file" "$corpus/$(basename "$(dirname "$file")")"
 		done ;;
-	model-toml) cp models/llama/MODEL.toml "$corpus/family" ;;
+	model-toml) cp models/defaults.toml "$corpus/family" ;;
 	esac
 }
 

@@ -138,7 +138,7 @@ def plan_of(atlasc: Command, kernel_cache: pathlib.Path, tmp_path_factory: pytes
 @pytest.fixture(scope="session")
 def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
     """As plan_of, with one bucket a phase, two slots and pages of 16 tokens: for tests of the reference device,
-    which reads the graph alone. Further words go to atlasc; keywords change keys of the family's MODEL.toml, and
+    which reads the graph alone. Further words go to atlasc; keywords change keys of models/defaults.toml, and
     `state` is state.dtype, which it does not have."""
     folder = tmp_path_factory.mktemp("small")
 
@@ -155,7 +155,9 @@ def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
             "ignore": "[]",
             "max_context": min(config["max_position_embeddings"], 4096),
         } | changes
-        text = (REPO / "models" / family / "MODEL.toml").read_text(encoding="utf-8")
+        text = (REPO / "models" / "defaults.toml").read_text(encoding="utf-8")
+        if "[speculate]" in (REPO / "models" / f"{family}.toml").read_text(encoding="utf-8"):
+            text += "\n[speculate]\nrows = 3\n"
         if "[speculate]" in text and not (config.get("mtp_num_hidden_layers") and "none" in options):
             values = {
                 "rows": 1

@@ -10,14 +10,14 @@ static void products_qkv(Compile *c, const Decoder *d, int l, Product *w)
 {
 	const LayerSpec *s = &d->spec;
 	const int hdim = s->head_dim, nq = s->n_heads * hdim, nkv = s->n_kv_heads * hdim, cols = c->model.config.hidden_dim;
-	static const char *const names[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
+	static const TensorRole roles[] = {NAME_Q, NAME_K, NAME_V};
 	if (!d->spec.has_gate) {
-		d_products(c, d, l, 3, names, (int64_t[]){nq, nkv, nkv}, cols, w);
+		d_products(c, d, l, 3, roles, (int64_t[]){nq, nkv, nkv}, cols, w);
 		return;
 	}
 	const char *modules[3];
 	for (int i = 0; i < 3; i++)
-		modules[i] = d_name(c, d, l, names[i]);
+		modules[i] = d_part(c, d, l, roles[i]);
 	Piece *q = ARENA_ARRAY(&c->scratch, Piece, 2 * s->n_heads), *gate = q + s->n_heads;
 	for (int h = 0; h < s->n_heads; h++) {
 		q[h] = (Piece){modules[0], 2 * nq, (int64_t)2 * h * hdim, hdim};
@@ -31,10 +31,10 @@ static void products_qkv(Compile *c, const Decoder *d, int l, Product *w)
 }
 
 /* The weight of q_norm or k_norm, of so many heads; -1 = there is none. */
-static int head_norm(Compile *c, const Decoder *d, int l, int heads, const char *name)
+static int head_norm(Compile *c, const Decoder *d, int l, int heads, TensorRole role)
 {
 	return d->spec.qk_norm == QK_NORM_NONE ? -1
-		: d_vector(c, d, l, name, (d->spec.qk_norm == QK_NORM_WHOLE ? heads : 1) * d->spec.head_dim);
+		: d_vector(c, d, l, role, (d->spec.qk_norm == QK_NORM_WHOLE ? heads : 1) * d->spec.head_dim);
 }
 
 static int normed(Compile *c, const Decoder *d, int l, int x, int heads, int w, const char *name)
@@ -57,7 +57,7 @@ static int turn(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 
 static Cache write_keys(Compile *c, const StepTensors *s, const Decoder *d, int l, int k, int v)
 {
-	Cache kv = g_cache(c, l, d_name(c, d, l, "self_attn"), &d->spec);
+	Cache kv = g_cache(c, l, d_part(c, d, l, NAME_ATTENTION), &d->spec);
 	g_op(c, OP_kv_write, l, BOTH, &d->attrs,
 		(int[]){s->step, k, v, s->row_slot, s->row_pos, s->page_table, kv.kv, kv.scale, kv.block});
 	return kv;
@@ -68,22 +68,18 @@ int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 {
 	const LayerSpec *p = &d->spec;
 	const int hidden = c->model.config.hidden_dim, nq = p->n_heads * p->head_dim, nkv = p->n_kv_heads * p->head_dim;
-	int norm = d_pre_norm(c, d, l, "input_layernorm");
+	int norm = d_pre_norm(c, d, l, NAME_MIXER_NORM);
 	Product w[4], wo;
 	products_qkv(c, d, l, w);
-	int bq = -1, bk = -1, bv = -1;
-	if (p->qkv_bias) {
-		bq = d_vector(c, d, l, "self_attn.q_proj.bias", nq);
-		bk = d_vector(c, d, l, "self_attn.k_proj.bias", nkv);
-		bv = d_vector(c, d, l, "self_attn.v_proj.bias", nkv);
-	}
+	int bq = d_bias(c, d, l, p->qkv_bias, NAME_Q, nq), bk = d_bias(c, d, l, p->qkv_bias, NAME_K, nkv);
+	int bv = d_bias(c, d, l, p->qkv_bias, NAME_V, nkv);
 	int n = d_before(c, d, l, x, norm, "attn.norm");
 	int q = d_linear(c, l, n, &w[0], bq, "q", nq);
 	int k = d_linear(c, l, n, &w[1], bk, "k", nkv);
 	int v = d_linear(c, l, n, &w[2], bv, "v", nkv);
 	int gate = p->has_gate ? d_linear(c, l, n, &w[3], -1, "attn.gate", nq) : -1;
-	int q_norm = head_norm(c, d, l, p->n_heads, "self_attn.q_norm.weight");
-	int k_norm = head_norm(c, d, l, p->n_kv_heads, "self_attn.k_norm.weight");
+	int q_norm = head_norm(c, d, l, p->n_heads, NAME_Q_NORM);
+	int k_norm = head_norm(c, d, l, p->n_kv_heads, NAME_K_NORM);
 	q = normed(c, d, l, q, p->n_heads, q_norm, "q.norm");
 	k = normed(c, d, l, k, p->n_kv_heads, k_norm, "k.norm");
 	q = turn(c, s, d, l, q, p->n_heads, "q.rope");
@@ -97,20 +93,20 @@ int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 		g_op(c, OP_sigmoid_gate, l, BOTH, NULL, (int[]){o, gate, gated});
 		o = gated;
 	}
-	d_products(c, d, l, 1, (const char *const[]){"self_attn.o_proj"}, (int64_t[]){hidden}, nq, &wo);
-	int bo = p->o_bias ? d_vector(c, d, l, "self_attn.o_proj.bias", hidden) : -1;
-	return d_after(c, d, l, x, d_linear(c, l, o, &wo, bo, "attn.o", hidden), "post_attention_layernorm", "mid");
+	d_products(c, d, l, 1, (const TensorRole[]){NAME_O}, (int64_t[]){hidden}, nq, &wo);
+	int bo = d_bias(c, d, l, p->o_bias, NAME_O, hidden);
+	return d_after(c, d, l, x, d_linear(c, l, o, &wo, bo, "attn.o", hidden), NAME_MIXER_POST_NORM, "mid");
 }
 
 void d_keys(Compile *c, const StepTensors *s, const Decoder *d, int l, int x)
 {
 	const int heads = d->spec.n_kv_heads, nkv = heads * d->spec.head_dim;
-	int norm = d_pre_norm(c, d, l, "input_layernorm");
+	int norm = d_pre_norm(c, d, l, NAME_MIXER_NORM);
 	Product w[4];
 	products_qkv(c, d, l, w);
 	int n = d_before(c, d, l, x, norm, "attn.norm");
 	int k = d_linear(c, l, n, &w[1], -1, "k", nkv), v = d_linear(c, l, n, &w[2], -1, "v", nkv);
-	k = normed(c, d, l, k, heads, head_norm(c, d, l, heads, "self_attn.k_norm.weight"), "k.norm");
+	k = normed(c, d, l, k, heads, head_norm(c, d, l, heads, NAME_K_NORM), "k.norm");
 	k = turn(c, s, d, l, k, heads, "k.rope");
 	write_keys(c, s, d, l, k, v);
 }

@@ -57,21 +57,28 @@ static double rope_factor(const Rope *r)
 
 const char *d_name(Compile *c, const Decoder *d, int l, const char *name)
 {
-	return arena_printf(&c->arena, "%s.layers.%d.%s", d->prefix, l - d->first, name);
+	return arena_printf(&c->arena, "%s.%s.%d.%s", d->prefix, d->names[NAME_LAYERS], l - d->first, name);
 }
 
-void d_products(Compile *c, const Decoder *d, int l, int n, const char *const *modules, const int64_t *rows, int cols,
+const char *d_part(Compile *c, const Decoder *d, int l, TensorRole role) { return d_name(c, d, l, d->names[role]); }
+
+void d_products(Compile *c, const Decoder *d, int l, int n, const TensorRole *roles, const int64_t *rows, int cols,
 	Product *out)
 {
 	const char *names[4];
 	for (int i = 0; i < n; i++)
-		names[i] = d_name(c, d, l, modules[i]);
+		names[i] = d_part(c, d, l, roles[i]);
 	g_products(c, n, names, rows, cols, out);
 }
 
-int d_vector(Compile *c, const Decoder *d, int l, const char *name, int n)
+int d_vector(Compile *c, const Decoder *d, int l, TensorRole role, int n)
 {
-	return g_weight(c, d_name(c, d, l, name), 1, n, 0);
+	return g_weight(c, arena_printf(&c->scratch, "%s.weight", d_part(c, d, l, role)), 1, n, 0);
+}
+
+int d_bias(Compile *c, const Decoder *d, int l, bool is_there, TensorRole role, int n)
+{
+	return is_there ? g_weight(c, arena_printf(&c->scratch, "%s.bias", d_part(c, d, l, role)), 1, n, 0) : -1;
 }
 
 int d_act(Compile *c, int l, const char *name, Dtype dtype, int64_t cols)
@@ -101,10 +108,9 @@ int d_add(Compile *c, int l, int x, int y, const char *name)
 	return z;
 }
 
-int d_pre_norm(Compile *c, const Decoder *d, int l, const char *module)
+int d_pre_norm(Compile *c, const Decoder *d, int l, TensorRole role)
 {
-	return d->spec.pre_norm ? d_vector(c, d, l, arena_printf(&c->scratch, "%s.weight", module),
-		c->model.config.hidden_dim) : -1;
+	return d->spec.pre_norm ? d_vector(c, d, l, role, c->model.config.hidden_dim) : -1;
 }
 
 int d_before(Compile *c, const Decoder *d, int l, int x, int w, const char *name)
@@ -112,24 +118,23 @@ int d_before(Compile *c, const Decoder *d, int l, int x, int w, const char *name
 	return w < 0 ? x : d_rmsnorm(c, d, l, x, w, name);
 }
 
-int d_after(Compile *c, const Decoder *d, int l, int x, int y, const char *post, const char *name)
+int d_after(Compile *c, const Decoder *d, int l, int x, int y, TensorRole norm, const char *name)
 {
 	if (d->spec.post_norm)
-		y = d_rmsnorm(c, d, l, y, d_vector(c, d, l, arena_printf(&c->scratch, "%s.weight", post),
-			c->model.config.hidden_dim), arena_printf(&c->scratch, "%s.norm", name));
+		y = d_rmsnorm(c, d, l, y, d_vector(c, d, l, norm, c->model.config.hidden_dim),
+			arena_printf(&c->scratch, "%s.norm", name));
 	return d_add(c, l, x, y, name);
 }
 
 static int dense(Compile *c, const Decoder *d, int l, int x, int norm)
 {
 	const int hidden = c->model.config.hidden_dim, ffn = d->spec.ffn_dim;
-	bool has_bias = d->spec.mlp_bias;
+	const bool has_bias = d->spec.mlp_bias;
 	Product w[2], w_down;
-	d_products(c, d, l, 2, (const char *const[]){"mlp.gate_proj", "mlp.up_proj"}, (int64_t[]){ffn, ffn}, hidden, w);
-	int b_gate = has_bias ? d_vector(c, d, l, "mlp.gate_proj.bias", ffn) : -1;
-	int b_up = has_bias ? d_vector(c, d, l, "mlp.up_proj.bias", ffn) : -1;
-	d_products(c, d, l, 1, (const char *const[]){"mlp.down_proj"}, (int64_t[]){hidden}, ffn, &w_down);
-	int b_down = has_bias ? d_vector(c, d, l, "mlp.down_proj.bias", hidden) : -1;
+	d_products(c, d, l, 2, (const TensorRole[]){NAME_GATE, NAME_UP}, (int64_t[]){ffn, ffn}, hidden, w);
+	int b_gate = d_bias(c, d, l, has_bias, NAME_GATE, ffn), b_up = d_bias(c, d, l, has_bias, NAME_UP, ffn);
+	d_products(c, d, l, 1, (const TensorRole[]){NAME_DOWN}, (int64_t[]){hidden}, ffn, &w_down);
+	int b_down = d_bias(c, d, l, has_bias, NAME_DOWN, hidden);
 	int n = d_before(c, d, l, x, norm, "mlp.norm");
 	int gate = d_linear(c, l, n, &w[0], b_gate, "gate", ffn);
 	int up = d_linear(c, l, n, &w[1], b_up, "up", ffn);
@@ -140,9 +145,9 @@ static int dense(Compile *c, const Decoder *d, int l, int x, int norm)
 
 int d_mlp(Compile *c, const Decoder *d, int l, int x)
 {
-	int norm = d_pre_norm(c, d, l, "post_attention_layernorm");
+	int norm = d_pre_norm(c, d, l, NAME_MLP_NORM);
 	int y = d->spec.n_experts ? d_experts(c, d, l, d_before(c, d, l, x, norm, "mlp.norm")) : dense(c, d, l, x, norm);
-	return d_after(c, d, l, x, y, "post_feedforward_layernorm", "out");
+	return d_after(c, d, l, x, y, NAME_MLP_POST_NORM, "out");
 }
 
 Decoder d_layer(Compile *c, const Decoder *model, int l)
@@ -159,6 +164,17 @@ Decoder d_layer(Compile *c, const Decoder *model, int l)
 	return d;
 }
 
+/* The first prefix whose embedding is there, else the last. */
+static const char *prefix_of(Compile *c)
+{
+	const Family *f = c->model.config.family;
+	int i = 0;
+	while (f->prefixes[i + 1] && !g_find_tensor(c, arena_printf(&c->scratch, "%s.%s.weight", f->prefixes[i],
+			f->names[NAME_EMBEDDING])))
+		i++;
+	return f->prefixes[i];
+}
+
 /* How many rows are verified in a step is known before all tensors; what drafts comes after sampling. */
 void build_decoder(Compile *c)
 {
@@ -166,9 +182,7 @@ void build_decoder(Compile *c)
 	StepTensors s;
 	DecoderEnds ends;
 	d_speculate(c);
-	/* multimodal checkpoints keep the language model one level deeper */
-	Decoder model = {.prefix = g_find_tensor(c, "model.language_model.embed_tokens.weight")
-		? "model.language_model" : "model"};
+	Decoder model = {.prefix = prefix_of(c), .names = cf->family->names};
 	for (int i = 0; i < cf->n_ropes; i++) {
 		const int n = cf->ropes[i].rotary_dim;
 		float *inv_freq = ARENA_ARRAY(&c->arena, float, n / 2);

@@ -3,8 +3,8 @@
  *   x += mixer(norm(x))    attention (attention.c) or Gated DeltaNet (delta.c)
  *   x += mlp(norm(x))      an MLP, or experts (experts.c)
  *
- * A norm is before a part, after it, or both, as LayerSpec says. Formulas: the modeling files of the families in Hugging
- * Face transformers.
+ * A norm is before a part, after it, or both, as LayerSpec says. Formulas: the modeling files of the families in
+ * Hugging Face transformers.
  */
 #ifndef MODELS_DECODER_H
 #define MODELS_DECODER_H
@@ -16,6 +16,7 @@ enum { BOTH = 0 }; /* phases of a layer's ops: those that the layer is built for
 
 typedef struct Decoder {
 	const char *prefix; /* of tensor names: "model", "model.language_model" or "mtp" */
+	const char *const *names; /* of tensors, by role */
 	int first;          /* layer of the graph that is layer 0 of the prefix */
 	int inv_freq[MAX_ROPES]; /* tensors f32 [rotary_dim / 2] */
 	/* of the layer that is built */
@@ -27,19 +28,21 @@ typedef struct Decoder {
 Decoder d_layer(Compile *c, const Decoder *d, int l);
 /* Names of layer l's module or tensor; weights and activations of it. */
 const char *d_name(Compile *c, const Decoder *d, int l, const char *name);
-int d_vector(Compile *c, const Decoder *d, int l, const char *name, int n);
+const char *d_part(Compile *c, const Decoder *d, int l, TensorRole role);
+int d_vector(Compile *c, const Decoder *d, int l, TensorRole role, int n); /* "MODULE.weight" */
+int d_bias(Compile *c, const Decoder *d, int l, bool is_there, TensorRole role, int n); /* "MODULE.bias"; -1 = none */
 int d_act(Compile *c, int l, const char *name, Dtype dtype, int64_t cols);
 /* Weights of n <= 4 modules of a layer, which read the same [ROWS, cols]. */
-void d_products(Compile *c, const Decoder *d, int l, int n, const char *const *modules, const int64_t *rows, int cols,
+void d_products(Compile *c, const Decoder *d, int l, int n, const TensorRole *roles, const int64_t *rows, int cols,
 	Product *out);
 int d_linear(Compile *c, int l, int x, const Product *w, int bias, const char *name, int64_t cols);
 int d_rmsnorm(Compile *c, const Decoder *d, int l, int x, int w, const char *name);
 int d_add(Compile *c, int l, int x, int y, const char *name);
 /* What a part of the layer reads of x: w < 0 = x itself. */
 int d_before(Compile *c, const Decoder *d, int l, int x, int w, const char *name);
-/* x and what a part gives, after its norm if there is one: post is its module. */
-int d_after(Compile *c, const Decoder *d, int l, int x, int y, const char *post, const char *name);
-int d_pre_norm(Compile *c, const Decoder *d, int l, const char *module); /* its weight, -1 = there is none */
+/* x and what a part gives, after its norm if there is one. */
+int d_after(Compile *c, const Decoder *d, int l, int x, int y, TensorRole norm, const char *name);
+int d_pre_norm(Compile *c, const Decoder *d, int l, TensorRole role); /* its weight, -1 = there is none */
 
 /* Parts of a layer that read x and return it with what they add. */
 int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x);

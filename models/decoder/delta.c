@@ -4,8 +4,8 @@
  *   o = delta_rule(q, k, v, a, b)       a state [DK, DV] for each value head, which the slot keeps
  *   x += out_proj(gated_norm(o, z))
  *
- * Qwen3-Next keeps the rows of in_proj by key head: q, k, v and z of the first, then of the second. They are taken from
- * the file in the order in which the later families have them, so that both are one graph.
+ * Some checkpoints keep the rows of in_proj by key head (delta_qkvz, delta_ba): q, k, v and z of the first, then of the
+ * second. They are taken from the file in the order in which others have them, so that both are one graph.
  */
 #include "models/decoder/decoder.h"
 
@@ -23,22 +23,21 @@ static void grouped_products(Compile *c, const Decoder *d, int l, Product *out)
 	const LayerSpec *p = &d->spec;
 	const int nk = p->n_k_heads, per = p->n_v_heads / nk;
 	const int64_t dk = p->k_dim, dv = (int64_t)per * p->v_dim, wide = 2 * dk + 2 * dv;
-	const char *qkvz = d_name(c, d, l, "linear_attn.in_proj_qkvz"), *ba = d_name(c, d, l, "linear_attn.in_proj_ba");
+	const char *qkvz = d_part(c, d, l, NAME_DELTA_QKVZ), *ba = d_part(c, d, l, NAME_DELTA_BA);
 	Piece *first = ARENA_ARRAY(&c->scratch, Piece, 6 * nk);
 	Piece *z = take(take(take(first, qkvz, nk, wide, 0, dk), qkvz, nk, wide, dk, dk), qkvz, nk, wide, 2 * dk, dv);
 	Piece *b = take(z, qkvz, nk, wide, 2 * dk + dv, dv), *a = take(b, ba, nk, 2 * per, 0, per);
 	take(a, ba, nk, 2 * per, per, per);
-	const ProductSpec specs[] = {{d_name(c, d, l, "linear_attn.in_proj_qkv"), 3 * nk, first, 0, false},
-		{d_name(c, d, l, "linear_attn.in_proj_z"), nk, z, 0, false},
-		{d_name(c, d, l, "linear_attn.in_proj_b"), nk, b, 0, false},
-		{d_name(c, d, l, "linear_attn.in_proj_a"), nk, a, 0, false}};
+	const ProductSpec specs[] = {{d_part(c, d, l, NAME_DELTA_QKV), 3 * nk, first, 0, false},
+		{d_part(c, d, l, NAME_DELTA_Z), nk, z, 0, false},
+		{d_part(c, d, l, NAME_DELTA_B), nk, b, 0, false},
+		{d_part(c, d, l, NAME_DELTA_A), nk, a, 0, false}};
 	g_products_of(c, 4, specs, c->model.config.hidden_dim, out);
 }
 
 int d_delta(Compile *c, const StepTensors *s, const Decoder *d, int l, int x)
 {
-	static const char *const modules[] = {"linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.in_proj_b",
-		"linear_attn.in_proj_a"};
+	static const TensorRole roles[] = {NAME_DELTA_QKV, NAME_DELTA_Z, NAME_DELTA_B, NAME_DELTA_A};
 	static const char *const names[] = {"qkv", "z", "b", "a"};
 	const LayerSpec *p = &d->spec;
 	const int hidden = c->model.config.hidden_dim, nv = p->n_v_heads, values = nv * p->v_dim;
@@ -46,16 +45,17 @@ int d_delta(Compile *c, const StepTensors *s, const Decoder *d, int l, int x)
 	const int64_t rows[] = {mixed, values, nv, nv};
 	const Dtype state = c->model.options.state;
 	Product w[4], wo;
-	int norm = d_pre_norm(c, d, l, "input_layernorm"), y[4];
-	if (c->model.config.family->is_grouped)
+	int norm = d_pre_norm(c, d, l, NAME_MIXER_NORM), y[4];
+	if (d->names[NAME_DELTA_QKVZ])
 		grouped_products(c, d, l, w);
 	else
-		d_products(c, d, l, 4, modules, rows, hidden, w);
-	int w_conv = g_weight_of(c, d_name(c, d, l, "linear_attn.conv1d.weight"), 3,
+		d_products(c, d, l, 4, roles, rows, hidden, w);
+	int w_conv = g_weight_of(c, arena_printf(&c->scratch, "%s.weight", d_part(c, d, l, NAME_DELTA_CONV)), 3,
 		(int64_t[]){mixed, 1, p->n_taps + 1});
-	int a_log = d_vector(c, d, l, "linear_attn.A_log", nv), dt_bias = d_vector(c, d, l, "linear_attn.dt_bias", nv);
-	int w_norm = d_vector(c, d, l, "linear_attn.norm.weight", p->v_dim);
-	d_products(c, d, l, 1, (const char *const[]){"linear_attn.out_proj"}, (int64_t[]){hidden}, values, &wo);
+	int a_log = g_weight(c, d_part(c, d, l, NAME_DELTA_A_LOG), 1, nv, 0);
+	int dt_bias = g_weight(c, d_part(c, d, l, NAME_DELTA_DT_BIAS), 1, nv, 0);
+	int w_norm = d_vector(c, d, l, NAME_DELTA_NORM, p->v_dim);
+	d_products(c, d, l, 1, (const TensorRole[]){NAME_DELTA_OUT}, (int64_t[]){hidden}, values, &wo);
 	int n = d_before(c, d, l, x, norm, "attn.norm");
 	for (int i = 0; i < 4; i++)
 		y[i] = d_linear(c, l, n, &w[i], -1, names[i], rows[i]);
@@ -81,5 +81,5 @@ int d_delta(Compile *c, const StepTensors *s, const Decoder *d, int l, int x)
 	Attrs attrs = d->attrs;
 	attrs.head_dim = p->v_dim;
 	g_op(c, OP_gated_norm, l, BOTH, &attrs, (int[]){o, y[1], w_norm, normed});
-	return d_after(c, d, l, x, d_linear(c, l, normed, &wo, -1, "attn.o", hidden), "post_attention_layernorm", "mid");
+	return d_after(c, d, l, x, d_linear(c, l, normed, &wo, -1, "attn.o", hidden), NAME_MIXER_POST_NORM, "mid");
 }

@@ -1,4 +1,4 @@
-/* draft.c - the head that drafts (multi-token prediction) of the families with Gated DeltaNet.
+/* draft.c - the head that drafts (multi-token prediction) of families that have one.
  *
  *   x = fc([norm(embedding of the token at p + 1), norm(h at p)])    h: the model's rows after its final norm
  *   x = a layer with attention over positions up to p, and a cache of its own
@@ -17,14 +17,18 @@
  *
  * Names and formula: qwen3_5_mtp of vLLM, since transformers has no head; h is taken after the norm, as there.
  */
+#include "compiler/config_keys.h"
 #include "models/decoder/decoder.h"
 
+static const char *prefix_of(const Compile *c) { return c->model.config.family->draft_prefix; }
+
 /* How many tensors the checkpoint has of it, and the first. */
-static int count_tensors(const Compile *c, const StTensor **first)
+static int count_tensors(Compile *c, const StTensor **first)
 {
+	const char *pattern = arena_printf(&c->scratch, "%s.*", prefix_of(c));
 	int n = 0;
 	for (int i = 0; i < c->model.tensors.n; i++)
-		if (name_matches("mtp.*", c->model.tensors.at[i].name))
+		if (name_matches(pattern, c->model.tensors.at[i].name))
 			*first = n++ ? *first : &c->model.tensors.at[i];
 	return n;
 }
@@ -34,24 +38,25 @@ void d_speculate(Compile *c)
 	const Config *cf = &c->model.config;
 	const Options *o = &c->model.options;
 	const StTensor *first;
-	const int n = count_tensors(c, &first);
-	if (!any_delta(cf))
+	if (!prefix_of(c))
 		return;
+	const int n = count_tensors(c, &first);
+	const char *layers = key_of_reader(cf->family, READER_DRAFT_LAYERS)->name;
 	if (!n && cf->n_mtp && !c->cmd.random_weights) {
-		fail_at(&c->diags, A0601, cf->at_mtp, "mtp_num_hidden_layers = %d: the checkpoint has no tensor mtp.*",
-			cf->n_mtp);
+		fail_at(&c->diags, A0601, cf->at_mtp, "%s = %d: the checkpoint has no tensor %s.*", layers,
+			cf->n_mtp, prefix_of(c));
 		return;
 	}
 	/* a random head is never right: there is one only where it is asked for */
 	const bool is_there = c->cmd.random_weights ? cf->n_mtp > 0 && o->asks_head : n > 0;
 	if (!is_there && o->asks_head)
 		fail_at(&c->diags, A0304, o->at_asks_head, "%s: the checkpoint has no head to draft with: "
-			"no tensor mtp.*, and mtp_num_hidden_layers = 0 (%s:%d)", o->asks_head, cf->at_mtp.file, cf->at_mtp.line);
+			"no tensor %s.*, and %s = 0 (%s:%d)", o->asks_head, prefix_of(c), layers, cf->at_mtp.file, cf->at_mtp.line);
 	if (!is_there || o->verify_rows < 2)
 		return;
 	if (cf->n_mtp > 1)
-		fail_at(&c->diags, A0206, cf->at_mtp, "mtp_num_hidden_layers = %d: drafting heads of one layer are read; "
-			"[speculate] rows = 1 leaves it out", cf->n_mtp);
+		fail_at(&c->diags, A0206, cf->at_mtp, "%s = %d: drafting heads of one layer are read; "
+			"[speculate] rows = 1 leaves it out", layers, cf->n_mtp);
 	g_speculate(c, o->verify_rows);
 	read_draft_ids(c);
 }
@@ -63,15 +68,26 @@ typedef struct Head {
 	DraftHead scores;
 } Head;
 
+static const char *part_of(Compile *c, const Decoder *d, TensorRole role)
+{
+	return arena_printf(&c->arena, "%s.%s", d->prefix, d->names[role]);
+}
+
+static int norm_of(Compile *c, const Decoder *d, TensorRole role)
+{
+	return g_weight(c, arena_printf(&c->scratch, "%s.weight", part_of(c, d, role)), 1, c->model.config.hidden_dim, 0);
+}
+
 static Head head_of(Compile *c, const Decoder *d)
 {
 	const int hidden = c->model.config.hidden_dim;
 	Head h = {.d = *d};
-	h.d.prefix = "mtp";
-	g_products(c, 1, (const char *const[]){"mtp.fc"}, (int64_t[]){hidden}, (int64_t)2 * hidden, &h.fc);
-	h.embedding_norm = g_weight(c, "mtp.pre_fc_norm_embedding.weight", 1, hidden, 0);
-	h.hidden_norm = g_weight(c, "mtp.pre_fc_norm_hidden.weight", 1, hidden, 0);
-	h.norm = g_weight(c, "mtp.norm.weight", 1, hidden, 0);
+	h.d.prefix = prefix_of(c);
+	g_products(c, 1, (const char *const[]){part_of(c, &h.d, NAME_DRAFT_FC)}, (int64_t[]){hidden}, (int64_t)2 * hidden,
+		&h.fc);
+	h.embedding_norm = norm_of(c, &h.d, NAME_DRAFT_EMBEDDING_NORM);
+	h.hidden_norm = norm_of(c, &h.d, NAME_DRAFT_HIDDEN_NORM);
+	h.norm = norm_of(c, &h.d, NAME_DRAFT_NORM);
 	return h;
 }
 
@@ -167,7 +183,7 @@ static void check_unread(Compile *c, const StepTensors *s, const Decoder *d)
 {
 	const Config *cf = &c->model.config;
 	const StTensor *first;
-	const int n = c->cmd.random_weights || !any_delta(cf) ? 0 : count_tensors(c, &first);
+	const int n = c->cmd.random_weights || !prefix_of(c) ? 0 : count_tensors(c, &first);
 	if (!n)
 		return;
 	const Mark before = {c->graph.n_tensors, c->graph.n_ops, c->graph.n_weights, c->constants.n, c->made.n,

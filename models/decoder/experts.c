@@ -4,6 +4,7 @@
  * come before those of up. Either becomes the same two operands. Which it is, is seen from the names alone: of a
  * transposed one the shape would not show where both dims are equal.
  */
+#include "compiler/config_keys.h"
 #include "models/decoder/decoder.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 /* Experts of the layer that have tensors of their own: one more than the last that has any. */
 static int count_experts(Compile *c, const Decoder *d, int l)
 {
-	const char *head = d_name(c, d, l, "mlp.experts.");
+	const char *head = arena_printf(&c->scratch, "%s.", d_part(c, d, l, NAME_EXPERTS));
 	const size_t k = strlen(head);
 	int n = 0;
 	for (int i = 0; i < c->model.tensors.n; i++) {
@@ -26,27 +27,34 @@ static int count_experts(Compile *c, const Decoder *d, int l)
 	return n;
 }
 
+/* A tensor of all experts of the layer. */
+static const char *of_experts(Compile *c, const Decoder *d, int l, TensorRole role)
+{
+	return arena_printf(&c->arena, "%s.%s", d_part(c, d, l, NAME_EXPERTS), d->names[role]);
+}
+
 /* Is a layer's experts' weight one tensor? Says where the checkpoint has another number of experts, or both forms. */
 static bool is_fused(Compile *c, const Decoder *d, int l)
 {
 	const Config *cf = &c->model.config;
-	static const char *const parts[] = {"gate_up_proj", "down_proj", "gate_up_proj_scale_inv", "down_proj_scale_inv"};
+	static const char *const tails[] = {"", "_scale_inv"};
 	const StTensor *one = NULL; /* any of them, where another is missing */
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !one; i++)
-		one = g_find_tensor(c, d_name(c, d, l, arena_printf(&c->scratch, "mlp.experts.%s", parts[i])));
+	for (int i = 0; i < 4 && !one; i++)
+		one = g_find_tensor(c, arena_printf(&c->scratch, "%s%s",
+			of_experts(c, d, l, i % 2 ? NAME_EXPERTS_DOWN : NAME_EXPERTS_GATE_UP), tails[i / 2]));
 	const int n = count_experts(c, d, l);
 	if (one && n)
 		fail_at(&c->diags, A0602, (Loc){c->model.shards.at[one->shard].path, 0, 0},
 			"tensor %s is there, and %d expert%s of the layer with tensors of %s own", one->name, n, n > 1 ? "s" : "",
 			n > 1 ? "their" : "its");
 	else if (n && n != d->spec.n_experts)
-		fail_at(&c->diags, A0602, cf->at_experts, "num_experts = %d: the checkpoint has %d of layer %d (%s)",
-			d->spec.n_experts, n, l, d_name(c, d, l, "mlp.experts"));
+		fail_at(&c->diags, A0602, cf->at_experts, "%s = %d: the checkpoint has %d of layer %d (%s)",
+			key_of_reader(cf->family, READER_EXPERTS)->name, d->spec.n_experts, n, l, d_part(c, d, l, NAME_EXPERTS));
 	return one || c->cmd.random_weights;
 }
 
 /* Matrices [E, sum of rows, cols] of the modules of each expert. */
-static Product products(Compile *c, const Decoder *d, int l, int n, const char *const *modules, const char *name,
+static Product products(Compile *c, const Decoder *d, int l, int n, const TensorRole *roles, const char *name,
 	int64_t rows, int64_t cols)
 {
 	const int experts = d->spec.n_experts;
@@ -54,16 +62,17 @@ static Product products(Compile *c, const Decoder *d, int l, int n, const char *
 	Product out;
 	for (int e = 0; e < experts; e++)
 		for (int i = 0; i < n; i++)
-			pieces[e * n + i] = (Piece){d_name(c, d, l, arena_printf(&c->arena, "mlp.experts.%d.%s", e, modules[i])),
-				rows, 0, rows};
-	g_products_of(c, 1, &(ProductSpec){d_name(c, d, l, name), n * experts, pieces, experts, false}, cols, &out);
+			pieces[e * n + i] = (Piece){arena_printf(&c->arena, "%s.%d.%s", d_part(c, d, l, NAME_EXPERTS), e,
+				d->names[roles[i]]), rows, 0, rows};
+	const char *all = arena_printf(&c->arena, "%s.%s", d_part(c, d, l, NAME_EXPERTS), name);
+	g_products_of(c, 1, &(ProductSpec){all, n * experts, pieces, experts, false}, cols, &out);
 	return out;
 }
 
-static Product fused_product(Compile *c, const Decoder *d, int l, const char *name, int64_t rows, int64_t cols)
+static Product fused_product(Compile *c, const Decoder *d, int l, TensorRole role, int64_t rows, int64_t cols)
 {
 	const int64_t all = d->spec.n_experts * rows;
-	const Piece piece = {d_name(c, d, l, name), all, 0, all};
+	const Piece piece = {of_experts(c, d, l, role), all, 0, all};
 	Product out;
 	g_products_of(c, 1, &(ProductSpec){piece.module, 1, &piece, d->spec.n_experts, true}, cols, &out);
 	return out;
@@ -74,24 +83,25 @@ static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
 	const Config *cf = &c->model.config;
 	const int hidden = cf->hidden_dim, width = d->spec.ffn_dim;
 	Product router, gate_up, down;
-	d_products(c, d, l, 1, (const char *const[]){"mlp.gate"}, (int64_t[]){d->spec.n_experts}, hidden, &router);
+	d_products(c, d, l, 1, (const TensorRole[]){NAME_ROUTER}, (int64_t[]){d->spec.n_experts}, hidden, &router);
 	if (is_fused(c, d, l)) {
-		gate_up = fused_product(c, d, l, "mlp.experts.gate_up_proj", 2 * width, hidden);
-		down = fused_product(c, d, l, "mlp.experts.down_proj", hidden, width);
+		gate_up = fused_product(c, d, l, NAME_EXPERTS_GATE_UP, 2 * width, hidden);
+		down = fused_product(c, d, l, NAME_EXPERTS_DOWN, hidden, width);
 	} else {
-		gate_up = products(c, d, l, 2, (const char *const[]){"gate_proj", "up_proj"}, "mlp.experts.gate_up", width,
+		gate_up = products(c, d, l, 2, (const TensorRole[]){NAME_EXPERT_GATE, NAME_EXPERT_UP}, "gate_up", width,
 			hidden);
-		down = products(c, d, l, 1, (const char *const[]){"down_proj"}, "mlp.experts.down", hidden, width);
+		down = products(c, d, l, 1, (const TensorRole[]){NAME_EXPERT_DOWN}, "down", hidden, width);
 	}
 	if (gate_up.scale >= 0 && down.scale >= 0 && (gate_up.block_n != down.block_n || gate_up.block_k != down.block_k))
 		fail_at(&c->diags, A0603, cf->at_experts, "%s have blocks of %d x %d elements in gate_up, of %d x %d in down",
-			d_name(c, d, l, "mlp.experts"), gate_up.block_n, gate_up.block_k, down.block_n, down.block_k);
+			d_part(c, d, l, NAME_EXPERTS), gate_up.block_n, gate_up.block_k, down.block_n, down.block_k);
 	Attrs attrs = d->attrs;
 	attrs.block_n = gate_up.scale >= 0 ? gate_up.block_n : down.block_n;
 	attrs.block_k = gate_up.scale >= 0 ? gate_up.block_k : down.block_k;
 	int logits = d_act(c, l, "router", DT_f32, d->spec.n_experts);
 	g_linear(c, l, BOTH, &router, n, -1, logits);
-	int expert = d_act(c, l, "expert", DT_i32, d->spec.n_active), share = d_act(c, l, "share", DT_f32, d->spec.n_active);
+	int expert = d_act(c, l, "expert", DT_i32, d->spec.n_active);
+	int share = d_act(c, l, "share", DT_f32, d->spec.n_active);
 	g_op(c, OP_route, l, BOTH, &d->attrs, (int[]){logits, expert, share});
 	int y = d_act(c, l, "experts", DT_bf16, hidden);
 	g_op(c, OP_experts, l, BOTH, &attrs, (int[]){n, expert, share, gate_up.w, gate_up.scale, gate_up.row_scale, down.w,
@@ -103,10 +113,10 @@ static int shared_expert(Compile *c, const Decoder *d, int l, int n)
 {
 	const int hidden = c->model.config.hidden_dim, width = d->spec.shared_dim;
 	Product w[2], w_down, w_gate;
-	d_products(c, d, l, 2, (const char *const[]){"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"},
+	d_products(c, d, l, 2, (const TensorRole[]){NAME_SHARED_GATE, NAME_SHARED_UP},
 		(int64_t[]){width, width}, hidden, w);
-	d_products(c, d, l, 1, (const char *const[]){"mlp.shared_expert.down_proj"}, (int64_t[]){hidden}, width, &w_down);
-	d_products(c, d, l, 1, (const char *const[]){"mlp.shared_expert_gate"}, (int64_t[]){1}, hidden, &w_gate);
+	d_products(c, d, l, 1, (const TensorRole[]){NAME_SHARED_DOWN}, (int64_t[]){hidden}, width, &w_down);
+	d_products(c, d, l, 1, (const TensorRole[]){NAME_SHARED_SHARE}, (int64_t[]){1}, hidden, &w_gate);
 	int gate = d_linear(c, l, n, &w[0], -1, "shared.gate", width);
 	int up = d_linear(c, l, n, &w[1], -1, "shared.up", width);
 	int h = d_act(c, l, "shared.h", DT_bf16, width);

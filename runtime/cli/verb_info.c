@@ -104,6 +104,12 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	print_keys(plan, info->n_signatures, "\"", ", ");
 	printf("], \"family\": ");
 	json_quoted(stdout, info->family);
+	printf(", \"family_facts\": ");
+	const char *facts = artifact_option(&plan->artifact, "family.facts");
+	if (facts)
+		json_quoted(stdout, facts);
+	else
+		fputs("null", stdout);
 	printf(", \"targets\": [");
 	for (int i = 0; i < info->n_targets; i++) {
 		fputs(i ? ", " : "", stdout);
@@ -149,7 +155,11 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	print_hash(info->root_hash);
 	printf("\nsigned by    %s", info->n_signatures ? "" : "none");
 	print_keys(plan, info->n_signatures, "", "\n             ");
-	printf("\nfamily       %s\ntargets     ", info->family);
+	printf("\nfamily       %s", info->family);
+	const char *facts = artifact_option(&plan->artifact, "family.facts");
+	if (facts)
+		printf(", by facts of the user: %s", facts);
+	printf("\ntargets     ");
 	print_targets(plan, info);
 	printf("model        %d layers, hidden_dim %d, vocab %d\n", info->n_layers, info->hidden_dim, info->vocab);
 	const char *seed = artifact_option(&plan->artifact, "weights.random_seed");

@@ -127,7 +127,7 @@ def test_another_choice_has_the_ledgers_word(atlas, plan_of, small_plan_of, repo
     [decode] = [p for p in audit["targets"][0]["phases"] if p["phase"] == "decode"]
     entry = next(e for e in decode["launches"] if sum(c["verdict"] == "slower" for c in e["candidates"]))
     slower = next(c for c in entry["candidates"] if c["verdict"] == "slower")
-    text = (repo / "models" / "llama" / "MODEL.toml").read_text()
+    text = (repo / "models" / "defaults.toml").read_text()
     for key, value in {
         "prefill": "[64]",
         "decode": "[2]",

@@ -101,8 +101,9 @@ def test_files(document):
     for name in ("config.json", "model.safetensors.index.json", "tokenizer.json"):
         assert hash_of(inputs[name]) == hashlib.sha256((folder / name).read_bytes()).hexdigest(), name
         assert properties(inputs[name])["atlas:bytes"] == str((folder / name).stat().st_size)
-    family = (REPO / "models" / "llama" / "MODEL.toml").read_bytes()
-    assert hash_of(inputs["models-llama-MODEL.toml"]) == hashlib.sha256(family).hexdigest()
+    for name in ("llama.toml", "defaults.toml"):
+        facts = (REPO / "models" / name).read_bytes()
+        assert hash_of(inputs[f"models-{name}"]) == hashlib.sha256(facts).hexdigest()
     tuning = (REPO / "kernels" / "tuning" / "sm_90a.h100.toml").read_bytes()
     assert hash_of(inputs["sm_90a.h100.toml"]) == hashlib.sha256(tuning).hexdigest()
     index = json.loads((folder / "model.safetensors.index.json").read_text())

@@ -227,7 +227,7 @@ def test_drafts_without_a_head(atlas, plan_of, small_plan_of, trained):
             "llama",
             3,
             "error[A0304]: speculate.rows = 3: llama has no drafting head; the families that have one are "
-            "qwen3_next, qwen3_5 and qwen3_5_moe",
+            "qwen3_5, qwen3_5_moe and qwen3_next",
         ),
         (
             "qwen3_5_moe",

@@ -230,7 +230,7 @@ def test_who_decides(states, text, told, kept, note):
             None,
             "llama",
             'error[A0304]: state.dtype = "bf16": llama has no recurrent states; the '
-            "families that have them are qwen3_next, qwen3_5 and qwen3_5_moe",
+            "families that have them are qwen3_5, qwen3_5_moe and qwen3_next",
         ),
         ("", "float16", "qwen3_next", 'error[A0206]: mamba_ssm_dtype = "float16": expected "float32" or "bfloat16"'),
         ("", 32, "qwen3_next", "error[A0203]: mamba_ssm_dtype = 32: expected a string"),

@@ -202,7 +202,7 @@ static bool run_tokenizer(const uint8_t *bytes, size_t n)
 	Tok tok;
 	char why[200];
 	put_file(bytes, n);
-	bool read = read_tokenizer(&c.arena, &c.diags, folder, NULL, 2000, &image);
+	bool read = read_tokenizer(&c.arena, &c.diags, folder, NULL, NULL, 2000, &image);
 	if (read && tok_open(&tok, image.bytes, image.n_bytes, why, sizeof why) != 0)
 		bug("%s", why);
 	if (read)
@@ -219,7 +219,7 @@ static bool run_tokenizer_config(const uint8_t *bytes, size_t n)
 	char why[200], small[64];
 	put_file(bytes, n);
 	snprintf(small, sizeof small, "%s/small", folder);
-	bool read = read_tokenizer(&c.arena, &c.diags, small, NULL, 2000, &image);
+	bool read = read_tokenizer(&c.arena, &c.diags, small, NULL, NULL, 2000, &image);
 	if (read && tok_open(&tok, image.bytes, image.n_bytes, why, sizeof why) != 0)
 		bug("%s", why);
 	if (read)
@@ -475,7 +475,7 @@ static const AtlasPlan *small_plan(void)
 	put_file((const uint8_t *)"{}", 2);
 	snprintf(small, sizeof small, "%s/small", folder);
 	c.diags.arena = &c.arena;
-	if (!read_tokenizer(&c.arena, &c.diags, small, NULL, 2000, &image) ||
+	if (!read_tokenizer(&c.arena, &c.diags, small, NULL, NULL, 2000, &image) ||
 		tok_open(&plan.tokenizer, image.bytes, image.n_bytes, why, sizeof why) != 0)
 		bug("no tokenizer");
 	plan.has_tokenizer = true;

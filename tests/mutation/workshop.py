@@ -66,7 +66,7 @@ def replaced(text: str, changes: list[list[str]], where: str) -> str:
 
 
 def small_toml(checkpoint: str | pathlib.Path, **changes: object) -> str:
-    """The family's MODEL.toml with one bucket a phase, as tests/conftest.py has it, so that kernels are shared."""
+    """The default options with one bucket a phase, as tests/conftest.py has it, so that kernels are shared."""
     path = FIXTURES / checkpoint  # an absolute path stays as it is
     config = json.loads((path if path.suffix == ".json" else path / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config", config)
@@ -79,7 +79,9 @@ def small_toml(checkpoint: str | pathlib.Path, **changes: object) -> str:
         "ignore": "[]",
         "max_context": min(config["max_position_embeddings"], 4096),
     }
-    text = (REPO / "models" / family / "MODEL.toml").read_text(encoding="utf-8")
+    text = (REPO / "models" / "defaults.toml").read_text(encoding="utf-8")
+    if "[speculate]" in (REPO / "models" / f"{family}.toml").read_text(encoding="utf-8"):
+        text += "\n[speculate]\nrows = 3\n"
     if "[speculate]" in text:
         values["rows"] = 1
     for key, value in (values | changes).items():

@@ -87,15 +87,17 @@ def seen(atlasc, tmp_path):
             return None, done.stderr.splitlines()
         facts = dict(re.findall(r"^key +(\S+) = (.*?)(?:  \(.*\))?$", done.stdout, re.M))
         facts |= {"window": 0, "windowed": [], "layers": None}
-        if m := re.search(r"^window +(\d+) tokens  layers? (.*)$", done.stdout, re.M):
-            facts["window"] = int(m[1])
-            for part in m[2].split(", "):
-                first, _, last = part.partition("-")
-                facts["windowed"] += range(int(first), int(last or first) + 1)
-        if m := re.search(r"rotary (\d+)  mtp \d+  layers ([da]+)$", done.stdout, re.M):
-            facts["rotary"], facts["layers"] = int(m[1]), m[2]
+        mixers = ""
+        for m in re.finditer(r"^layers +(\d+)-(\d+)  (\w+)(.*)$", done.stdout, re.M):
+            layers = range(int(m[1]), int(m[2]) + 1)
+            mixers += m[3][0] * len(layers)
+            if window := re.search(r"  window ([1-9]\d*)", m[4]):
+                facts["window"] = int(window[1])
+                facts["windowed"] += layers
         rope = re.search(r"^rope +(\S+)(.*)$", done.stdout, re.M)
         facts["rope"] = {"rope_type": rope[1]} | {k: float(v) for k, v in re.findall(r"  (\w+) (\S+)", rope[2])}
+        facts["rotary"] = int(facts["rope"].pop("rotary_dim"))
+        facts["layers"] = mixers if "d" in mixers else None
         tokens = re.search(r"^tokens .* bos (-?\d+)  eos([ \d]*)  tokenizer", done.stdout, re.M)
         facts["bos"], facts["eos"] = int(tokens[1]), [int(x) for x in tokens[2].split()]
         return facts, done.stderr.splitlines()

@@ -12,6 +12,7 @@
  *   's' the same through a stream; reply int32 chunks, then each as int32 n, n bytes
  * Diagnostics go to stderr as `FILE:LINE:COL: error[CODE]: TEXT`; the exit code is that of the first.
  */
+#include "compiler/family.h"
 #include "compiler/read_tokenizer.h"
 #include "runtime/text/tokenizer.h"
 
@@ -140,11 +141,13 @@ static int compile(char **argv)
 	Arena arena = {0};
 	Diags diags = {.arena = &arena};
 	TokenizerImage image;
+	Compile c = {.diags.arena = &c.arena};
+	load_families(&c);
 	Tok tok;
 	char why[200];
 	double start = seconds();
-	bool ok = read_tokenizer(&arena, &diags, argv[1], arena_printf(&arena, "%s/config.json", argv[1]), atoi(argv[2]),
-		&image);
+	bool ok = read_tokenizer(&arena, &diags, argv[1], arena_printf(&arena, "%s/config.json", argv[1]),
+		&c.families, atoi(argv[2]), &image);
 	double compiled = seconds();
 	int code = print_diags(&diags);
 	if (ok) {

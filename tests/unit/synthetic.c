@@ -46,7 +46,8 @@ void synthetic_family(Compile *c, const char *model_type)
 {
 	Config *cf = &c->model.config;
 	cf->model_type = model_type;
-	cf->family = family_by_model_type(model_type);
+	load_families(c);
+	cf->family = family_by_model_type(&c->families, model_type);
 	cf->each = cf->family->layer;
 	cf->each.n_heads = HEADS;
 	cf->each.n_kv_heads = KV_HEADS;

@@ -32,7 +32,7 @@ static void load(Loaded *l, const char *name)
 	*l = (Loaded){0};
 	l->diags.arena = &l->arena;
 	snprintf(folder, sizeof folder, FOLDER "%s", name);
-	assert_true(read_tokenizer(&l->arena, &l->diags, folder, NULL, 2000, &l->image));
+	assert_true(read_tokenizer(&l->arena, &l->diags, folder, NULL, NULL, 2000, &l->image));
 	assert_int_equal(tok_open(&l->tok, l->image.bytes, l->image.n_bytes, why, sizeof why), 0);
 }
 
@@ -292,7 +292,7 @@ static void test_damaged_json(void **state)
 		fclose(f);
 		Loaded l = {0};
 		l.diags.arena = &l.arena;
-		if (read_tokenizer(&l.arena, &l.diags, folder, NULL, 2000, &l.image)) {
+		if (read_tokenizer(&l.arena, &l.diags, folder, NULL, NULL, 2000, &l.image)) {
 			compiled++;
 			assert_int_equal(tok_open(&l.tok, l.image.bytes, l.image.n_bytes, why, sizeof why), 0);
 			use(&l.tok);

@@ -67,7 +67,7 @@ static void fail_each(const char *name, const char *text)
 	char folder[200], why[200], out[4096];
 	int32_t ids[1024], again[1024];
 	snprintf(folder, sizeof folder, "tests/fixtures/tokenizers/%s", name);
-	assert_true(read_tokenizer(&arena, &diags, folder, NULL, 2000, &image));
+	assert_true(read_tokenizer(&arena, &diags, folder, NULL, NULL, 2000, &image));
 	assert_int_equal(tok_open(&tok, image.bytes, image.n_bytes, why, sizeof why), 0);
 	heap.fail_at = -1;
 	int n = encode(&tok, text, strlen(text), ids, 1024);
