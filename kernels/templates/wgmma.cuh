@@ -21,7 +21,7 @@
 template <int BN_> struct WideTile {
 	static constexpr int bm = 128, bk = 64, piece_bytes = bm * bk * 2;
 	static constexpr int stage_bytes = (bm + BN_) * bk * 2, stages = 230400 / stage_bytes;
-	static_assert(BN_ == 128 || BN_ == 192 || BN_ == 256, "the shapes of wgmma spelled out below");
+	static_assert(BN_ == 64 || BN_ == 128 || BN_ == 192 || BN_ == 256, "the shapes of wgmma spelled out below");
 };
 
 // Tensor core instructions --------------------------------------------------------------------------------------
@@ -33,6 +33,8 @@ template <int BN_> struct WideTile {
 #define WGMMA_16(j) WGMMA_4(j), WGMMA_4(j + 1), WGMMA_4(j + 2), WGMMA_4(j + 3)
 #define WGMMA_32(j) WGMMA_16(j), WGMMA_16(j + 4)
 #define WGMMA_64(j) WGMMA_32(j), WGMMA_32(j + 8)
+#define WGMMA_32_NAMES "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+	"%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_64_NAMES "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
 	"%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
 	"%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
@@ -46,6 +48,11 @@ template <int BN_> struct WideTile {
 #define WGMMA_TEXT(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {"
 
 // warpgroup level: c += 64 rows of x, 16 columns, times as many rows of w as c has columns
+__device__ __forceinline__ void wgmma(float (&c)[8][4], u64 x, u64 w)
+{
+	asm volatile(WGMMA_TEXT("64") WGMMA_32_NAMES "}, %32, %33, 1, 1, 1, 0, 0;" : WGMMA_32(0) : "l"(x), "l"(w));
+}
+
 __device__ __forceinline__ void wgmma(float (&c)[16][4], u64 x, u64 w)
 {
 	asm volatile(WGMMA_TEXT("128") WGMMA_64_NAMES "}, %64, %65, 1, 1, 1, 0, 0;" : WGMMA_64(0) : "l"(x), "l"(w));
