@@ -407,7 +407,7 @@ AtlasStatus atlas_cancel(AtlasSession *session, int slot);
 
 /* Scores and traces --------------------------------------------------------------------------------------
  *
- * Both run tokens [n] in a free slot from position 0, sample nothing and free the slot. A callback returns 0 to go on;
+ * They run tokens [n] in a free slot from position 0, sample nothing and free the slot. A callback returns 0 to go on;
  * anything else ends the call with ATLAS_STOPPED. Its arrays are valid during the call. While it runs, atlas_start,
  * atlas_step, atlas_cancel, atlas_score and atlas_trace of the same session are ATLAS_ARGUMENT; it must not be closed.
  */
@@ -416,6 +416,19 @@ AtlasStatus atlas_cancel(AtlasSession *session, int slot);
  * tokens are read as a prompt is that is alone: in the same steps, by the same kernels. */
 typedef int AtlasLogitsFn(void *ctx, int pos, const float *logits);
 AtlasStatus atlas_score(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx);
+
+/* The same beside other sequences: tokens [n] are copied and wait in a slot; calls of atlas_step read them in their turn
+ * among prompts and call fn, which must call no function of the session. Where max_gap is set and answers run, such a
+ * step reads one cell of prompt_grid, since the host reads a row of scores for each token. At its end there is one event
+ * of the slot: token -1, logprob NaN, and ATLAS_LENGTH, or ATLAS_STOP where fn asked to stop. Statuses are those of
+ * atlas_request_start; memory for a step's scores is taken here. */
+AtlasStatus atlas_score_start(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx,
+	int *slot);
+
+/* What a row of scores [vocab] says: *logprob, the natural log of the token's probability, and the most probable tokens
+ * in the order of atlas_event_top: top [cap], of which it returns how many there are. Any thread. NULLs (top may be one
+ * where cap is 0) or a token of no row: 0, and nothing is written. */
+int atlas_score_top(const AtlasPlan *plan, const float *logits, int32_t token, float *logprob, AtlasTop *top, int cap);
 
 /* hidden [rows, cols] f32: output of `layer` (0-based, the residual stream after it) for positions pos .. pos +
  * rows - 1. Called for each layer of a chunk in order, then for the next chunk. */

@@ -28,6 +28,9 @@ typedef struct Sequence {
 	int n_aside;
 	int steps_ahead;      /* most steps in flight while it runs; 0 = the device's */
 	int n_top;            /* alternatives with each token */
+	AtlasLogitsFn *score; /* of tokens that are only scored, which stay WAITING to their end; NULL = of others */
+	void *score_ctx;
+	float *logits;        /* of such: [outs of a step, vocab]; owned */
 } Sequence;
 
 /* What a slot begins with. */
@@ -105,6 +108,8 @@ AtlasStatus session_run(AtlasSession *s, const StepSize *size);
 
 /* session_request.c: ATLAS_CONTEXT and ATLAS_TOKEN of the tokens [n] of a sequence. */
 AtlasStatus session_check_tokens(AtlasSession *s, const int32_t *tokens, int n);
+/* A slot in which a copy of tokens [n] waits to be read. */
+AtlasStatus session_queue(AtlasSession *s, const SlotClaim *claim, const int32_t *tokens, int n, int *slot);
 
 /* session_pages.c */
 
@@ -131,6 +136,11 @@ int session_whole_cells(const AtlasSession *s, int left, int room);
 void session_add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int n, int from, int count);
 /* The next chunk of waiting prompts, while no token is in flight. events [outs]; *n of them are written. */
 AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n);
+
+/* session_walk.c */
+
+/* The next chunk of the slot's tokens, which are only scored. */
+AtlasStatus session_step_scores(AtlasSession *s, int slot, AtlasEvent *events, int *n);
 
 /* session_flight.c */
 

@@ -45,6 +45,7 @@ void session_free_slot(AtlasSession *s, int slot)
 	s->n_aside -= q->n_aside;
 	free(q->tokens);
 	free(q->aside);
+	free(q->logits);
 	*q = (Sequence){.pages = q->pages};
 }
 

@@ -57,7 +57,7 @@ static StepSize gather_prompts(AtlasSession *s, int most)
 		const int left = q->n - q->read;
 		int count = session_whole_cells(s, left, most - size.rows);
 		ticket = q->ticket;
-		if (count == 0)
+		if (count == 0 || q->score)
 			break; /* first come, first served */
 		if (count == left && size.outs == limits->prefill_outs)
 			count = (left - 1) / s->graph->prompt_grid * s->graph->prompt_grid;
@@ -86,8 +86,11 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 	AtlasStatus status = s->has_strays ? session_wait(s) : ATLAS_OK;
 	if (status != ATLAS_OK)
 		return status;
-	StepSize size = gather_prompts(s, most_rows(s));
+	const int first = session_next_waiting(s, -1);
 	s->is_answers_turn = s->max_gap > 0;
+	if (s->slots[first].score)
+		return session_step_scores(s, first, events, n);
+	StepSize size = gather_prompts(s, most_rows(s));
 	status = session_run(s, &size);
 	if (status == ATLAS_OK)
 		status = take_tokens(s, &size, events);

@@ -142,6 +142,24 @@ static AtlasStatus make_rules(AtlasSession *s, const AtlasRequest *r, Rules *rul
 	return ATLAS_OK;
 }
 
+AtlasStatus session_queue(AtlasSession *s, const SlotClaim *claim, const int32_t *tokens, int n, int *slot)
+{
+	int32_t *copy = malloc(sizeof *copy * (size_t)n);
+	const AtlasStatus status = copy ? session_acquire(s, claim, slot)
+		: error_set(&s->error, ATLAS_NO_MEMORY, "no memory for %d tokens", n);
+	if (status != ATLAS_OK) {
+		free(copy);
+		return status;
+	}
+	memcpy(copy, tokens, sizeof *copy * (size_t)n);
+	Sequence *q = &s->slots[*slot];
+	q->state = WAITING;
+	q->ticket = s->next_ticket++;
+	q->tokens = copy;
+	q->n = n;
+	return ATLAS_OK;
+}
+
 /* A slot for the request, whose prompt waits to be read. */
 static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSampling *sampling, int *slot)
 {
@@ -157,20 +175,10 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 		return status;
 	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
 		.as_needed = r->pages_as_needed, .prompt = n, .rules = rules.words[0], .n_rules = rules.n};
-	int32_t *copy = malloc(sizeof *copy * (size_t)n);
-	if (!copy)
-		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory for %d tokens", n);
-	status = session_acquire(s, &claim, slot);
-	if (status != ATLAS_OK) {
-		free(copy);
+	status = session_queue(s, &claim, r->tokens, n, slot);
+	if (status != ATLAS_OK)
 		return status;
-	}
-	memcpy(copy, r->tokens, sizeof *copy * (size_t)n);
 	Sequence *q = &s->slots[*slot];
-	q->state = WAITING;
-	q->ticket = s->next_ticket++;
-	q->tokens = copy;
-	q->n = n;
 	q->max_new = max_new;
 	q->steps_ahead = r->top_logprobs ? 1 : r->steps_ahead; /* a step's logits are there until the next one */
 	q->n_top = r->top_logprobs;

@@ -68,6 +68,24 @@ static int choose(const float *logits, int count, int n, AtlasTop *top)
 	return made;
 }
 
+int atlas_score_top(const AtlasPlan *plan, const float *logits, int32_t token, float *logprob, AtlasTop *top, int cap)
+{
+	if (!plan || !logits || !logprob || (!top && cap > 0) || token < 0 || token >= plan->artifact.graph.vocab)
+		return 0;
+	const int count = plan_drawable(plan), n = cap > 0 ? choose(logits, count, cap, top) : 0;
+	float largest = -INFINITY;
+	double sum = 0;
+	for (int v = 0; v < count; v++)
+		largest = logits[v] > largest ? logits[v] : largest;
+	for (int v = 0; v < count; v++)
+		sum += expf(logits[v] - largest);
+	const double all = largest + log(sum);
+	for (int k = 0; k < n; k++)
+		top[k].logprob = (float)(top[k].logprob - all);
+	*logprob = (float)(logits[token] - all);
+	return n;
+}
+
 AtlasStatus session_read_tops(AtlasSession *s, PhaseKind phase, const AtlasEvent *events, int n)
 {
 	const int64_t vocab = s->graph->vocab;

@@ -66,6 +66,7 @@ static void nulls_are_refused(void **state)
 	AtlasPlanInfo info = {.struct_size = sizeof info};
 	Collected scores = {0};
 	const AtlasTop *top;
+	AtlasTop one;
 	Rig r;
 	(void)state;
 	rig_open(&r, "llama", 0);
@@ -101,6 +102,18 @@ static void nulls_are_refused(void **state)
 	REFUSED(atlas_score(NULL, &token, 1, take_logits, &scores));
 	REFUSED(atlas_score(r.session, NULL, 1, take_logits, &scores));
 	REFUSED(atlas_score(r.session, &token, 1, NULL, &scores));
+	REFUSED(atlas_score_start(NULL, &token, 1, take_logits, &scores, &slot));
+	REFUSED(atlas_score_start(r.session, NULL, 1, take_logits, &scores, &slot));
+	REFUSED(atlas_score_start(r.session, &token, 1, NULL, &scores, &slot));
+	REFUSED(atlas_score_start(r.session, &token, 1, take_logits, &scores, NULL));
+	float row[40] = {0}, logprob = 1;
+	assert_int_equal(atlas_score_top(NULL, row, 1, &logprob, &one, 1), 0);
+	assert_int_equal(atlas_score_top(r.plan, NULL, 1, &logprob, &one, 1), 0);
+	assert_int_equal(atlas_score_top(r.plan, row, 1, NULL, &one, 1), 0);
+	assert_int_equal(atlas_score_top(r.plan, row, 1, &logprob, NULL, 1), 0);
+	assert_int_equal(atlas_score_top(r.plan, row, -1, &logprob, &one, 1), 0);
+	assert_int_equal(atlas_score_top(r.plan, row, 40, &logprob, &one, 1), 0);
+	assert_true(logprob == 1);
 	REFUSED(atlas_trace(r.session, &token, 1, NULL, &scores));
 	REFUSED(atlas_encode(NULL, "x", 1, 0, &read, 1, &n));
 	REFUSED(atlas_encode(r.plan, NULL, 1, 0, &read, 1, &n));
@@ -327,6 +340,7 @@ static int ask_all(void *ctx, int pos, const float *logits)
 	REFUSED(atlas_step(nosy->session, events, 4, &n));
 	REFUSED(atlas_cancel(nosy->session, 0));
 	REFUSED(atlas_score(nosy->session, tokens, 2, ask_all, ctx));
+	REFUSED(atlas_score_start(nosy->session, tokens, 2, ask_all, ctx, &slot));
 	REFUSED(atlas_trace(nosy->session, tokens, 2, take_layer, ctx));
 	nosy->asked++;
 	return 0;
