@@ -160,41 +160,16 @@ static bool check_messages(json_t *messages, ApiError *e)
 	return true;
 }
 
-/* Does the template look at the parts of a content itself? Else it is given their text. */
-static bool takes_parts(const AtlasPlanInfo *info)
+/* "system" is the older word for a developer's message, which every template knows. */
+static bool name_developer(const AtlasPlanInfo *info, json_t *messages)
 {
-	static const char *const words[] = {" is string", " is not string", " is iterable", " is sequence", " is mapping"};
-	bool found = false;
-	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-		found |= memmem(info->chat_template, info->chat_template_bytes, words[i], strlen(words[i])) != NULL;
-	return found;
-}
-
-/* The texts of the parts, a line each. */
-static json_t *joined(json_t *parts)
-{
-	char *text = NULL;
-	size_t n = 0;
-	FILE *out = open_memstream(&text, &n);
-	for (size_t i = 0; out && i < json_array_size(parts); i++)
-		fprintf(out, "%s%s", i ? "\n" : "", json_string_value(json_object_get(json_array_get(parts, i), "text")));
-	json_t *string = out && fclose(out) == 0 ? json_stringn(text, n) : NULL;
-	free(text);
-	return string;
-}
-
-/* As the template expects them: it is the older word for a developer's message that most know. */
-static bool shape_messages(const AtlasPlanInfo *info, json_t *messages)
-{
-	const bool knows_developer = memmem(info->chat_template, info->chat_template_bytes, "developer", 9);
-	const bool keeps_parts = takes_parts(info);
 	bool good = true;
+	if (memmem(info->chat_template, info->chat_template_bytes, "developer", 9))
+		return true;
 	for (size_t i = 0; good && i < json_array_size(messages); i++) {
-		json_t *m = json_array_get(messages, i), *content = json_object_get(m, "content");
-		if (!knows_developer && strcmp(json_string_value(json_object_get(m, "role")), "developer") == 0)
+		json_t *m = json_array_get(messages, i);
+		if (strcmp(json_string_value(json_object_get(m, "role")), "developer") == 0)
 			good = json_object_set_new(m, "role", json_string("system")) == 0;
-		if (good && !keeps_parts && json_is_array(content))
-			good = json_object_set_new(m, "content", joined(content)) == 0;
 	}
 	return good;
 }
@@ -218,6 +193,7 @@ static json_t *conversation_of(json_t *request, ApiError *e)
 	good = good && json_object_set(o, "messages", api_get(request, "messages")) == 0 &&
 		json_object_set_new(o, "add_generation_prompt", json_boolean(adds && !goes_on)) == 0 &&
 		json_object_set_new(o, "continue_final_message", json_boolean(goes_on)) == 0 &&
+		json_object_set_new(o, "shape_messages", json_true()) == 0 &&
 		json_object_set(o, "chat_template_kwargs", kwargs) == 0;
 	json_decref(kwargs);
 	if (good)
@@ -243,8 +219,8 @@ static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, 
 	json_t *conversation = conversation_of(request, e);
 	if (!conversation)
 		return false;
-	const bool is_shaped = shape_messages(limits->info, json_object_get(conversation, "messages"));
-	char *json = is_shaped ? json_dumps(conversation, JSON_COMPACT) : NULL;
+	char *json = name_developer(limits->info, json_object_get(conversation, "messages"))
+		? json_dumps(conversation, JSON_COMPACT) : NULL;
 	json_decref(conversation);
 	if (!json)
 		return api_refuse(e, 500, NULL, "no memory");

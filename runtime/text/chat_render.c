@@ -72,7 +72,7 @@ static void shape_call(Machine *m, Val call, Request *r)
 	dict_put(m, f->dict, key_of(m, "arguments"), object);
 }
 
-/* Parts that are all text, as one. */
+/* Parts that are all text, a line each, as one. */
 static Val join_parts(Machine *m, const List *parts)
 {
 	Text t = {0};
@@ -80,6 +80,8 @@ static Val join_parts(Machine *m, const List *parts)
 		const Val *text = parts->at[i].tag == V_DICT ? member(parts->at[i].dict, "text") : NULL;
 		if (!text || text->tag != V_STRING)
 			return (Val){.tag = V_ABSENT};
+		if (i)
+			text_put(m, &t, "\n", 1, true);
 		text_put_str(m, &t, text->str);
 	}
 	return text_value(m, &t);

@@ -88,6 +88,21 @@ def test_variables_of_the_template(chat, oracle):
     assert chat.post("/tokenize", asked)[1]["tokens"] == oracle(text, add_special_tokens=False)["input_ids"]
 
 
+def test_arguments_of_tool_calls_are_what_the_template_takes(folders, small_plan_of, start, tmp_path):
+    """They come as text, which is how clients send them; templates that list them, as Qwen3.5's does, get objects."""
+    shutil.copytree(folders["parts"], tmp_path / "calls")
+    (tmp_path / "calls/chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.role }}:{{ m.content or '' }}{% for c in m.tool_calls %}"
+        "{% for k, v in c.function.arguments | items %} {{ k }}={{ v }}{% endfor %}{% endfor %};{% endfor %}"
+    )
+    server = start(small_plan_of(tmp_path / "calls"))
+    call = {"id": "call_1", "type": "function", "function": {"name": "w", "arguments": '{"city": "Ur", "days": 2}'}}
+    talk = [TALK[1], {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "content": "dry"}]
+    got = server.post("/tokenize", {"messages": talk, "add_generation_prompt": False})[1]
+    want = "user:In the beginning;assistant: city=Ur days=2;tool:dry;"
+    assert server.post("/detokenize", {"tokens": got["tokens"]})[1]["prompt"] == want
+
+
 def test_developer_is_system_where_the_template_does_not_know_it(chat):
     talk = [{"role": "developer", "content": "Be brief."}, TALK[1]]
     assert chat.post("/tokenize", {"messages": talk})[1] == chat.post("/tokenize", {"messages": TALK})[1]

@@ -385,19 +385,19 @@ BODY = "{% for m in messages %}[CONTENT]{% for c in m.tool_calls %}[ARGUMENTS]{%
 @pytest.mark.parametrize(
     "content, arguments, expected",
     [
-        ("{{ m.content }}", "{{ c.function.arguments }}", 'Weather?;{"b": 1, "a": "x"};'),
-        ("{{ m.content }}", "{{ c.function.arguments | tojson }}", 'Weather?;{"b": 1, "a": "x"};'),
-        ("{{ m.content + '.' }}", "{{ '<' + c.function.arguments }}", 'Weather?.;.<{"b":1, "a":"x"};'),
+        ("{{ m.content }}", "{{ c.function.arguments }}", 'Wea\nther?;{"b": 1, "a": "x"};'),
+        ("{{ m.content }}", "{{ c.function.arguments | tojson }}", 'Wea\nther?;{"b": 1, "a": "x"};'),
+        ("{{ m.content + '.' }}", "{{ '<' + c.function.arguments }}", 'Wea\nther?.;.<{"b":1, "a":"x"};'),
         (
             "{{ m.content | trim }}",
             "{% for k, v in c.function.arguments | items %}{{ k }}={{ v }} {% endfor %}",
-            "Weather?;b=1 a=x ;",
+            "Wea\nther?;b=1 a=x ;",
         ),
         ("{% for p in m.content or [] %}({{ p.text }}){% endfor %}", "{{ c.function.arguments.a }}", "(Wea)(ther?);x;"),
         (
             "{% if m.content is none %}null{% else %}{{ m.content }}{% endif %}",
             "{{ c.function.arguments }}",
-            'Weather?;null{"b":1, "a":"x"};',
+            'Wea\nther?;null{"b":1, "a":"x"};',
         ),
         (
             "{% if m.content is not string and m.content is not none %}{{ raise_exception('text!') }}{% endif %}",
