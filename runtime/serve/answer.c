@@ -44,7 +44,10 @@ static void put_usage(const Generation *g, FILE *out)
 
 static void put_logprob(float logprob, FILE *out)
 {
-	json_number(out, isfinite(logprob) ? logprob : -9999.0);
+	if (isnan(logprob))
+		fputs("null", out);
+	else
+		json_number(out, isfinite(logprob) ? logprob : -9999.0);
 }
 
 static void token_bytes(const Generation *g, int32_t token, const char **bytes, size_t *n)
@@ -149,7 +152,10 @@ static void put_text_logprobs(const Generation *g, const Choice *c, FILE *out)
 	fputs(g->request.top_logprobs ? "],\"top_logprobs\":[" : "],\"top_logprobs\":null", out);
 	for (int i = 0; g->request.top_logprobs && i < c->n_logs; i++) {
 		fputs(i ? "," : "", out);
-		put_top(g, &c->logs[i], out);
+		if (isnan(c->logs[i].logprob))
+			fputs("null", out);
+		else
+			put_top(g, &c->logs[i], out);
 	}
 	fputs(g->request.top_logprobs ? "],\"text_offset\":[" : ",\"text_offset\":[", out);
 	for (int i = 0; i < c->n_logs; i++)
@@ -240,10 +246,14 @@ void answer_put_first(const Generation *g, Choice *c, FILE *out)
 	} else {
 		fputs("\"text\":", out);
 		json_text(out, p->text ? p->text : "", p->n_bytes);
-		fputs(",\"logprobs\":null", out);
+		if (c->sequence.scores)
+			put_logprobs(g, c, out);
+		else
+			fputs(",\"logprobs\":null", out);
 	}
 	put_finish_reason(NULL, out);
 	end_chunk(g, out);
+	choice_drop_logs(c);
 }
 
 void answer_put_text(const Generation *g, Choice *c, FILE *out)

@@ -155,12 +155,45 @@ static void cancel_some(Engine *e, bool all)
 
 /* Steps ------------------------------------------------------------ */
 
+/* AtlasLogitsFn: the scores of position pos say how probable the token behind it was. */
+static int take_score(void *ctx, int pos, const float *logits)
+{
+	Sequence *s = ctx;
+	if (pos + 1 < s->request.n_tokens) {
+		PromptScore *to = &s->scores[pos + 1];
+		to->n_top = atlas_score_top(
+			s->plan, logits, s->request.tokens[pos + 1], &to->logprob, to->top, s->n_score_tops);
+	}
+	return 0;
+}
+
+/* Its prompt has scores: now it is read once more, to be answered, unless no answer was asked for. */
+static void scored(Engine *e, Sequence *s)
+{
+	s->is_scored = true;
+	report(e, (EngineEvent){.sequence = s, .kind = ENGINE_SCORED, .is_last = s->request.max_new == 0});
+	if (s->request.max_new == 0)
+		return;
+	s->next = e->waiting.first;
+	e->waiting.first = s;
+	if (!s->next)
+		e->waiting.end = &s->next;
+}
+
+static AtlasStatus start_one(Engine *e, Sequence *s)
+{
+	if (!s->scores || s->is_scored)
+		return atlas_request_start(e->session, &s->request, &s->slot);
+	s->plan = e->options.plan;
+	return atlas_score_start(e->session, s->request.tokens, s->request.n_tokens, take_score, s, &s->slot);
+}
+
 /* In order of arrival, so that a long prompt is not always overtaken by short ones. */
 static void start_some(Engine *e)
 {
 	while (e->waiting.first && !e->exit_code) {
 		Sequence *s = e->waiting.first;
-		const AtlasStatus status = atlas_request_start(e->session, &s->request, &s->slot);
+		const AtlasStatus status = start_one(e, s);
 		if ((status == ATLAS_NO_SLOT || status == ATLAS_NO_PAGES) && atlas_active(e->session) > 0)
 			return;
 		if (!(e->waiting.first = s->next))
@@ -171,7 +204,8 @@ static void start_some(Engine *e)
 		if (status == ATLAS_OK) {
 			e->running[s->slot] = s;
 			s->number = e->n_started++;
-			report(e, (EngineEvent){.sequence = s, .kind = ENGINE_STARTED});
+			if (!s->is_scored)
+				report(e, (EngineEvent){.sequence = s, .kind = ENGINE_STARTED});
 			continue;
 		}
 		refuse(e, s, status);
@@ -242,6 +276,12 @@ static void step(Engine *e)
 		Sequence *s = e->running[from->slot];
 		if (!s)
 			continue;
+		if (s->scores && !s->is_scored) {
+			e->running[from->slot] = NULL;
+			scored(e, s);
+			b = e->batch;
+			continue;
+		}
 		EngineEvent *to = &b->events[b->n++];
 		*to = (EngineEvent){.sequence = s, .kind = ENGINE_TOKEN, .is_last = from->finish != ATLAS_RUNNING,
 			.token = from->token, .logprob = from->logprob, .finish = from->finish};
@@ -342,7 +382,7 @@ static void wake(Engine *e, bool ends_step)
 void engine_submit(Engine *e, Sequence *s)
 {
 	pthread_mutex_lock(&e->lock);
-	s->is_cancelled = false;
+	s->is_cancelled = s->is_scored = false;
 	push(&e->submitted, s);
 	wake(e, e->has_room);
 	pthread_mutex_unlock(&e->lock);

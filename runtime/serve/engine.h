@@ -1,9 +1,9 @@
 /* engine.h - the one thread that owns the session.
  *
  * Sequences are submitted from the loop, wait in the order of their arrival, and come back as events, those of a step
- * in one batch: STARTED, then TOKENs, one of which is the last; or REFUSED or CANCELLED, which are the last at any
- * time. After its last event the engine does not touch a sequence, so that its owner may free it. Tokens become text
- * in the loop's thread: this one does nothing but steps.
+ * in one batch: STARTED, SCORED where scores of the prompt are asked for, then TOKENs, one of which is the last; or
+ * REFUSED or CANCELLED, which are the last at any time. After its last event the engine does not touch a sequence, so
+ * that its owner may free it. Tokens become text in the loop's thread: this one makes steps, and reads scores.
  */
 #ifndef ATLAS_ENGINE_H
 #define ATLAS_ENGINE_H
@@ -13,20 +13,29 @@
 
 #include <stdbool.h>
 
+typedef struct PromptScore { /* of a token of the prompt; of the first, behind nothing, NaN */
+	float logprob;
+	AtlasTop top[5]; int n_top;
+} PromptScore;
 typedef struct Sequence {
 	/* the owner's, unchanged until the last event */
 	void *owner;
 	int choice;
 	AtlasRequest request;  /* what it points to lives as long; `sampling` is the one below */
 	AtlasSampling sampling;
+	PromptScore *scores;   /* [request.n_tokens] the engine fills; NULL = they are not asked for */
+	int n_score_tops;      /* alternatives of each */
 	/* the engine's */
 	struct Sequence *next;
+	const AtlasPlan *plan; /* for its scores */
 	int slot;
 	int64_t number; /* of its start */
-	bool is_cancelled;
+	bool is_cancelled, is_scored;
 } Sequence;
 
-typedef enum EngineEventKind { ENGINE_STARTED, ENGINE_TOKEN, ENGINE_REFUSED, ENGINE_CANCELLED } EngineEventKind;
+typedef enum EngineEventKind {
+	ENGINE_STARTED, ENGINE_SCORED, ENGINE_TOKEN, ENGINE_REFUSED, ENGINE_CANCELLED
+} EngineEventKind;
 
 typedef struct EngineEvent {
 	Sequence *sequence;

@@ -7,6 +7,7 @@
 #include "runtime/serve/generation.h"
 #include "artifacts/json_put.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -28,6 +29,7 @@ static void free_if_done(Generation *g)
 		free(c->text);
 		choice_drop_logs(c);
 		free(c->logs);
+		free(c->sequence.scores);
 	}
 	free(g->choices);
 	free(g->chunk_head);
@@ -130,20 +132,53 @@ static int64_t count_code_points(const char *text, size_t n)
 	return count;
 }
 
-static bool add_log(Choice *c, EngineEvent *e)
+static TokenLog *new_log(Choice *c)
 {
 	if (c->n_logs == c->cap_logs) {
 		const int cap = c->cap_logs * 2 + 16;
 		TokenLog *logs = realloc(c->logs, sizeof *logs * (size_t)cap);
 		if (!logs)
-			return false;
+			return NULL;
 		c->logs = logs;
 		c->cap_logs = cap;
 	}
-	c->logs[c->n_logs++] = (TokenLog){.token = e->token, .logprob = e->logprob, .offset = c->code_points, .top = e->top,
-		.n_top = e->n_top};
-	e->top = NULL;
-	return true;
+	return &c->logs[c->n_logs++];
+}
+
+static bool add_log(Choice *c, EngineEvent *e)
+{
+	TokenLog *log = new_log(c);
+	if (log)
+		*log = (TokenLog){e->token, e->logprob, c->code_points, e->top, e->n_top};
+	e->top = log ? NULL : e->top;
+	return log != NULL;
+}
+
+/* Those of the prompt, where the answer begins with it. Offsets are those of its tokens' own text. */
+static bool add_prompt_logs(Choice *c)
+{
+	const ApiPrompt *p = c->prompt;
+	const PromptScore *scores = c->sequence.scores;
+	const char *bytes;
+	int64_t offset = 0;
+	size_t n;
+	bool good = true;
+	for (int i = 0; i < p->n && good; i++) {
+		AtlasTop *top = scores[i].n_top ? malloc(sizeof scores[i].top) : NULL;
+		TokenLog *log = scores[i].n_top && !top ? NULL : new_log(c);
+		if (!log) {
+			free(top);
+			return false;
+		}
+		if (top)
+			memcpy(top, scores[i].top, sizeof scores[i].top);
+		*log = (TokenLog){p->tokens[i], scores[i].logprob, offset, top, scores[i].n_top};
+		good = !c->stream || atlas_text_push(c->stream, p->tokens[i], &bytes, &n) == ATLAS_OK;
+		offset += good && c->stream ? count_code_points(bytes, n) : 0;
+	}
+	if (c->stream)
+		atlas_text_restart(c->stream);
+	return good;
 }
 
 static bool add_text(Choice *c, const char *bytes, size_t n)
@@ -311,6 +346,28 @@ static void on_token(Generation *g, Choice *c, EngineEvent *event)
 		finish_answer(g);
 }
 
+/* The prompt has its scores; with max_tokens 0 they are all that was asked for. */
+static void on_scored(Generation *g, Choice *c, bool is_last)
+{
+	ApiError e;
+	if (!add_prompt_logs(c)) {
+		api_refuse(&e, 500, NULL, "no memory");
+		fail(g, &e, "error");
+		return;
+	}
+	if (is_last) {
+		c->finish = "length";
+		g->n_finished++;
+		g->call.s->metrics.finished[FINISH_LENGTH]++;
+	}
+	if (g->request.stream) {
+		c->code_points = count_code_points(c->prompt->text, c->prompt->n_bytes);
+		send_chunks(g, c);
+	}
+	if (g->n_finished == g->n_choices)
+		finish_answer(g);
+}
+
 static void on_started(Generation *g, Choice *c)
 {
 	Server *s = g->call.s;
@@ -321,7 +378,7 @@ static void on_started(Generation *g, Choice *c)
 		g->started = seconds_now();
 		histogram_add(&s->metrics.queue, g->started - g->submitted);
 	}
-	if (!g->is_over && g->request.stream)
+	if (!g->is_over && g->request.stream && !c->sequence.scores)
 		send_chunks(g, c);
 }
 
@@ -340,6 +397,8 @@ static void take_event(EngineEvent *event)
 	}
 	if (event->kind == ENGINE_STARTED)
 		on_started(g, c);
+	else if (event->kind == ENGINE_SCORED && !g->is_over)
+		on_scored(g, c, event->is_last);
 	else if (event->kind == ENGINE_TOKEN && !g->is_over && !c->finish)
 		on_token(g, c, event);
 	else if (event->kind == ENGINE_REFUSED && !g->is_over && !c->finish)
@@ -391,6 +450,16 @@ static void work(Job *job)
 	g->call.body = NULL;
 }
 
+/* Room for the scores of the prompt; the first token has none. */
+static bool make_scores(Sequence *q, int n_tops)
+{
+	q->scores = calloc((size_t)q->request.n_tokens, sizeof *q->scores);
+	q->n_score_tops = n_tops;
+	if (q->scores)
+		q->scores[0].logprob = NAN;
+	return q->scores != NULL;
+}
+
 static bool make_choices(Generation *g)
 {
 	const ApiRequest *r = &g->request;
@@ -414,6 +483,8 @@ static bool make_choices(Generation *g)
 		if (status != ATLAS_OK && status != ATLAS_NO_TOKENIZER)
 			return false;
 		if (r->echo && !r->stream && !add_text(c, c->prompt->text, c->prompt->n_bytes))
+			return false;
+		if (r->echo && r->logprobs && !make_scores(q, r->top_logprobs))
 			return false;
 	}
 	g->chunk_head = r->stream ? answer_chunk_head(g) : NULL;

@@ -6,7 +6,7 @@
 
 typedef struct TokenLog { /* of a token whose log probability was asked for */
 	int32_t token;
-	float logprob;
+	float logprob;  /* NaN: nothing is before it */
 	int64_t offset; /* code points of the answer's text before it */
 	AtlasTop *top;  /* [n_top] the most probable tokens in its place; owned */
 	int n_top;

@@ -80,7 +80,7 @@ static const struct Known {
 	{"length_penalty", BOTH, REFUSED, "1.0", "it belongs to beam search"},
 	{"suffix", COMPLETIONS, REFUSED, "\"\"", "the model continues a text, it fills no gap"},
 	{"prompt_embeds", COMPLETIONS, REFUSED, "", "a prompt is text or token ids"},
-	{"prompt_logprobs", BOTH, REFUSED, "0", "log probabilities are those of the answer"},
+	{"prompt_logprobs", BOTH, REFUSED, "0", "echo with logprobs gives those of a prompt"},
 	{"truncate_prompt_tokens", BOTH, REFUSED, "", "a prompt is read whole or refused"},
 	{"bad_words", BOTH, REFUSED, "[]", "no words can be banned"},
 	{"allowed_token_ids", BOTH, REFUSED, "[]", "all tokens may be drawn"},
@@ -284,7 +284,8 @@ static bool read_limits(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiEr
 {
 	const int own = limits->info->max_new_tokens > 0 ? limits->info->max_new_tokens : limits->info->max_context;
 	int64_t max_new = r->is_chat ? own : 16, min_new = 0, n = 1;
-	if (!api_integer(o, "max_tokens", 1, 1 << 30, &max_new, e) ||
+	/* An echo of a prompt with its log probabilities is an answer too. */
+	if (!api_integer(o, "max_tokens", r->echo && r->logprobs ? 0 : 1, 1 << 30, &max_new, e) ||
 		(r->is_chat && !api_integer(o, "max_completion_tokens", 1, 1 << 30, &max_new, e)) ||
 		!api_integer(o, "min_tokens", 0, 1 << 30, &min_new, e) || !api_integer(o, "n", 1, limits->info->slots, &n, e) ||
 		!api_bool(o, "ignore_eos", &r->ignore_stops, e))
@@ -345,11 +346,9 @@ static bool read_body(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiErro
 	if (!check_names(o, r->is_chat ? CHAT : COMPLETIONS, r, e) || !api_check_model(limits, o, e) ||
 		!read_sampling(limits, o, &r->sampling, e) || !read_stops(o, r, e) || !read_stop_tokens(limits, o, r, e) ||
 		!read_bias(limits, o, r, e) || !read_logprobs(o, r, e) ||
-		!read_stream(o, r, e) || !read_limits(limits, o, r, e) ||
-		!api_bool(o, "include_stop_str_in_output", &r->include_stop, e) || !api_bool(o, "echo", &r->echo, e))
+		!read_stream(o, r, e) || (!r->is_chat && !api_bool(o, "echo", &r->echo, e)) || !read_limits(limits, o, r, e) ||
+		!api_bool(o, "include_stop_str_in_output", &r->include_stop, e))
 		return false;
-	if (r->echo && r->logprobs)
-		return api_refuse(e, 400, "echo", "echo with logprobs: this version scores no prompts");
 	if (!r->is_chat)
 		return read_prompts(limits, o, r, e);
 	r->prompts = calloc(1, sizeof *r->prompts);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -135,6 +136,54 @@ def test_top_logprobs(client):
     whole = greedy(client, max_tokens=8, logprobs=5).choices[0].logprobs
     for token, logprob, top in zip(whole.tokens, whole.token_logprobs, whole.top_logprobs, strict=True):
         assert 3 < len(top) <= 5 and max(top, key=top.get) == token and top[token] == logprob
+
+
+def test_scores_of_a_prompt(client):
+    """echo with logprobs: a greedy answer, sent back as a prompt, has the log probabilities it was drawn with, which the
+    device's sampler added up and not the host."""
+    made = greedy(client, max_tokens=30, logprobs=5).choices[0]
+    text = PROMPT + made.text
+    whole = greedy(client, prompt=text, max_tokens=0, echo=True, logprobs=5)
+    found = whole.choices[0].logprobs
+    assert (whole.choices[0].text, whole.choices[0].finish_reason, whole.usage.completion_tokens) == (text, "length", 0)
+    assert found.tokens[4:] == made.logprobs.tokens and "".join(found.tokens) == text
+    assert found.token_logprobs[4:] == pytest.approx(made.logprobs.token_logprobs, abs=2e-5)
+    assert found.token_logprobs[0] is None and found.top_logprobs[0] is None
+    assert found.text_offset == [sum(map(len, found.tokens[:i])) for i in range(34)]
+    for token, logprob, top in list(zip(found.tokens, found.token_logprobs, found.top_logprobs, strict=True))[4:]:
+        assert max(top, key=top.get) == token and max(top.values()) == logprob  # as lm-eval looks for greedy tokens
+    answered = greedy(client, prompt=text, max_tokens=3, echo=True, logprobs=5).choices[0]
+    assert answered.logprobs.token_logprobs[:34] == found.token_logprobs and len(answered.logprobs.tokens) == 37
+    assert answered.logprobs.text_offset[34] == len(text) and answered.text.startswith(text)
+    streamed = list(greedy(client, prompt=text, max_tokens=3, echo=True, logprobs=5, stream=True))
+    parts = [c.choices[0].logprobs for c in streamed if c.choices[0].logprobs]
+    assert sum((p.token_logprobs for p in parts), []) == answered.logprobs.token_logprobs
+    assert sum((p.text_offset for p in parts), []) == answered.logprobs.text_offset
+    assert "".join(c.choices[0].text for c in streamed) == answered.text
+
+
+def test_scores_of_many_prompts(atlas, trained, client, served, tmp_path):
+    """Each has its own, beside answers; their mean is the perplexity that `atlas perplexity` says."""
+    text = "In the beginning God created the heaven and the earth. And the earth was without form, and void."
+    ids = served.post("/tokenize", {"prompt": text})[1]["tokens"]
+    prompts = [ids, ids[:7], ids[:1], ids[:12]]
+    answers = greedy(client, prompt=prompts, max_tokens=1, echo=True, logprobs=0, n=2).choices
+    assert [a.index for a in answers] == list(range(8))
+    for a in answers:
+        n = len(prompts[a.index // 2])
+        assert a.logprobs.token_logprobs[1:n] == pytest.approx(answers[0].logprobs.token_logprobs[1:n], abs=1e-6)
+        assert len(a.logprobs.tokens) == n + 1
+    (tmp_path / "text").write_text(text)
+    run = atlas("perplexity", trained, "-f", tmp_path / "text", "--device", "cpu", "--json")
+    assert run.returncode == 0, run.stderr
+    mean = sum(answers[0].logprobs.token_logprobs[1 : len(ids)]) / (len(ids) - 1)
+    assert math.exp(-mean) == pytest.approx(json.loads(run.stdout)["perplexity"], rel=1e-4)
+
+
+def test_no_tokens_are_asked_for(served):
+    for more in ({}, {"echo": True}, {"logprobs": 1}):
+        status, answer = served.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 0} | more)
+        assert status == 400 and answer["error"]["param"] == "max_tokens"
 
 
 def test_bytes_that_are_no_text_have_names_of_their_own(small_plan_of, start):
