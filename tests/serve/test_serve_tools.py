@@ -1,5 +1,5 @@
 """Load generators that others wrote, against `atlas serve` on the reference device. Long: each is installed into the
-build folder first, from PyPI."""
+build folder first, from PyPI (aiperf 1.2 GB, guidellm 6 GB with torch)."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def installed(build_dir, name):
     return program
 
 
+def no_hub():
+    """The environment without settings of the Hugging Face hub: offline, tokenizers are not read from folders."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])
 def test_aiperf(build_dir, talking, start, tmp_path, endpoint):
@@ -43,9 +48,8 @@ def test_aiperf(build_dir, talking, start, tmp_path, endpoint):
     words = ["profile", "-m", "tiny", "--url", f"http://127.0.0.1:{server.port}", "--endpoint-type", endpoint]
     words += ["--streaming", "--tokenizer", folder, "--concurrency", 4, "--request-count", REQUESTS, "--isl", 24]
     words += ["--osl", ANSWER, "--extra-inputs", "ignore_eos:true", "--ui", "none", "--artifact-dir", tmp_path]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}  # offline it takes no folder
     run = subprocess.run(
-        [aiperf, *map(str, words)], capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path, env=env
+        [aiperf, *map(str, words)], capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path, env=no_hub()
     )
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
     got = json.loads((tmp_path / "profile_export_aiperf.json").read_text())
@@ -55,4 +59,31 @@ def test_aiperf(build_dir, talking, start, tmp_path, endpoint):
     scraped = (tmp_path / "server_metrics_export.json").read_text()
     assert "atlas_step_seconds" in scraped and "atlas_time_to_first_token_seconds" in scraped
     assert sum(r["status"] == 200 and r["completion_tokens"] == ANSWER for r in server.requests()) == REQUESTS
+    assert server.stop() == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions"])
+def test_guidellm(build_dir, talking, start, tmp_path, route):
+    """Its own figures: no error, and every answer of the length it asked for."""
+    guidellm = installed(build_dir, "guidellm==0.8.1")
+    folder, plan = talking
+    server = start(plan, "--name", "tiny")
+    words = ["run", "--profile", "kind=concurrent,streams=4", "--constraint", f"kind=max_requests,count={REQUESTS}"]
+    words += ["--backend", f"kind=openai_http,target=http://127.0.0.1:{server.port},model=tiny,request_format={route}"]
+    words += [
+        "--tokenizer",
+        f"kind=huggingface_auto,model={folder}",
+        "--output",
+        f"kind=json,path={tmp_path}/report.json",
+    ]
+    words += ["--data", f"kind=synthetic_text,prompt_tokens=24,output_tokens={ANSWER}", "--disable-console-interactive"]
+    run = subprocess.run(
+        [guidellm, *words], capture_output=True, text=True, check=False, timeout=900, cwd=tmp_path, env=no_hub()
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
+    [got] = json.loads((tmp_path / "report.json").read_text())["benchmarks"]
+    totals, lengths = got["metrics"]["request_totals"], got["metrics"]["output_token_count"]["successful"]
+    assert (totals["successful"], totals["errored"]) == (REQUESTS, 0)
+    assert lengths["min"] == lengths["max"] == ANSWER
     assert server.stop() == 0
