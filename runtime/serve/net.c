@@ -260,7 +260,6 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 /* Answers ------------------------------------------------------------ */
 
 void conn_set_answer(Conn *c, void *answer) { c->answer = answer; }
-void *conn_context(const Conn *c) { return c->net->options.ctx; }
 void conn_keep_alive(Conn *c, bool on) { c->keep_alive &= on; }
 size_t conn_pending(const Conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
 

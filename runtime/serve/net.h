@@ -37,7 +37,6 @@ void net_close(Net *net);               /* and all connections, as if their peer
 
 /* What `gone` gets; NULL = there is no need to call it. */
 void conn_set_answer(Conn *c, void *answer);
-void *conn_context(const Conn *c);      /* NetOptions.ctx */
 void conn_keep_alive(Conn *c, bool on); /* the next answer keeps the connection, if the peer wants it too */
 void conn_continue(Conn *c);            /* 100 Continue */
 

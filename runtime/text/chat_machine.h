@@ -128,6 +128,9 @@ static inline Val val_none(void) { return (Val){.tag = V_NONE, .integer = 0}; } 
 static inline Val val_bool(bool b) { return (Val){.tag = V_BOOL, .truth = b}; }
 static inline Val val_int(int64_t i) { return (Val){.tag = V_INT, .integer = i}; }
 static inline Val val_float(double f) { return (Val){.tag = V_FLOAT, .real = f}; }
+static inline bool is_number(Val v) { return v.tag == V_BOOL || v.tag == V_INT || v.tag == V_FLOAT; }
+static inline int64_t integer_of(Val v) { return v.tag == V_BOOL ? v.truth : v.integer; } /* of V_BOOL, V_INT */
+static inline double real_of(Val v) { return v.tag == V_FLOAT ? v.real : (double)integer_of(v); } /* of numbers */
 static inline bool is_given(Val v) { return v.tag != V_ABSENT; }
 static inline bool is_listed(Val v) { return v.tag >= V_LIST && v.tag <= V_ITERATOR; } /* v.list holds elements */
 bool string_is(const Str *s, const char *text);
@@ -166,7 +169,6 @@ size_t string_offset(const Str *s, size_t points); /* bytes before code point nu
 size_t string_find(const Str *s, const Str *what, size_t from); /* byte; SIZE_MAX = nowhere */
 bool is_white(uint32_t cp);
 bool is_printable(uint32_t cp);
-bool is_white_str(const Str *s, const Str *set, size_t at, size_t n);
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 Val string_strip(Machine *m, const Str *s, const Str *set, int sides); /* set NULL: white space */
 Val string_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_right);

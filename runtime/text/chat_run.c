@@ -109,13 +109,6 @@ static void assign(Machine *m, Frame *f, uint32_t target, Val v)
 
 /* Operators ------------------------------------------------------------------------------------ */
 
-static bool numeric(Val v, int64_t *i, double *f)
-{
-	*i = v.tag == V_BOOL ? v.truth : v.tag == V_INT ? v.integer : 0;
-	*f = v.tag == V_FLOAT ? v.real : (double)*i;
-	return v.tag == V_BOOL || v.tag == V_INT || v.tag == V_FLOAT;
-}
-
 static Val too_large(Machine *m) { return chat_fail(m, CHAT_BAD_VALUE, "a whole number beyond 64 bits"); }
 
 static Val power(Machine *m, int64_t base, int64_t n)
@@ -206,13 +199,12 @@ static Val add_texts(Machine *m, const Str *a, const Str *b)
 Val binary(Machine *m, ChatBinary op, Val a, Val b)
 {
 	static const char *const signs[] = {"+", "-", "*", "/", "//", "%", "**"};
-	int64_t i, j;
-	double x, y;
-	const bool left = numeric(a, &i, &x), right = numeric(b, &j, &y);
+	const bool left = is_number(a), right = is_number(b);
 	if (failed(m))
 		return val_none();
 	if (left && right)
-		return a.tag == V_FLOAT || b.tag == V_FLOAT ? real(m, op, x, y) : whole(m, op, i, j);
+		return a.tag == V_FLOAT || b.tag == V_FLOAT ? real(m, op, real_of(a), real_of(b))
+			: whole(m, op, integer_of(a), integer_of(b));
 	if (op == CHAT_ADD && a.tag == V_STRING && b.tag == V_STRING)
 		return add_texts(m, a.str, b.str);
 	if (op == CHAT_ADD && a.tag == b.tag && (a.tag == V_LIST || a.tag == V_TUPLE)) {
@@ -224,7 +216,7 @@ Val binary(Machine *m, ChatBinary op, Val a, Val b)
 	const bool is_row = a.tag == V_STRING || a.tag == V_LIST || a.tag == V_TUPLE;
 	const bool other_row = b.tag == V_STRING || b.tag == V_LIST || b.tag == V_TUPLE;
 	if (op == CHAT_MUL && ((is_row && right && b.tag != V_FLOAT) || (other_row && left && a.tag != V_FLOAT)))
-		return is_row ? repeat(m, a, j) : repeat(m, b, i);
+		return is_row ? repeat(m, a, integer_of(b)) : repeat(m, b, integer_of(a));
 	if (op == CHAT_MOD && a.tag == V_STRING)
 		return chat_fail(m, CHAT_BAD_VALUE, "%% of a text is not implemented");
 	if (a.tag == V_UNDEFINED || b.tag == V_UNDEFINED)
@@ -235,14 +227,13 @@ Val binary(Machine *m, ChatBinary op, Val a, Val b)
 
 static Val negate(Machine *m, Val v, bool minus)
 {
-	int64_t i;
-	double f;
 	if (v.tag == V_UNDEFINED)
 		return chat_undefined_fail(m, v);
-	if (!numeric(v, &i, &f))
+	if (!is_number(v))
 		return chat_fail(m, CHAT_BAD_VALUE, "bad operand type for unary %c: '%s'", minus ? '-' : '+', type_name(v));
 	if (v.tag == V_FLOAT)
-		return val_float(minus ? -f : f);
+		return val_float(minus ? -v.real : v.real);
+	const int64_t i = integer_of(v);
 	return minus && i == INT64_MIN ? too_large(m) : val_int(minus ? -i : i);
 }
 

@@ -407,10 +407,6 @@ bool is_true(Val v)
 	}
 }
 
-static bool is_number(Val v) { return v.tag == V_BOOL || v.tag == V_INT || v.tag == V_FLOAT; }
-static int64_t integer_of(Val v) { return v.tag == V_BOOL ? v.truth : v.integer; }
-static double real_of(Val v) { return v.tag == V_FLOAT ? v.real : (double)integer_of(v); }
-
 static bool equal_dicts(Machine *m, const Dict *a, const Dict *b, int depth)
 {
 	bool same = a->n == b->n;

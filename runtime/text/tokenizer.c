@@ -6,17 +6,6 @@
 #include <limits.h>
 #include <stdlib.h>
 
-const char *tok_error_text(int error)
-{
-	switch ((TokError)error) {
-	case TOK_E_FORMAT: return "not a compiled tokenizer of this version";
-	case TOK_E_MEMORY: return "out of host memory";
-	case TOK_E_SIZE: return "the text is too long";
-	case TOK_E_EFFORT: return "a pattern of the tokenizer takes too long on this text";
-	}
-	return "no error";
-}
-
 int tok_n_ids(const Tok *t) { return (int)t->header->n_ids; }
 
 int tok_n_vocab_ids(const Tok *t)

@@ -32,8 +32,6 @@ typedef enum TokError {
 
 enum { TOK_MAX_TEXT = 1 << 28 };
 
-const char *tok_error_text(int error); /* a short sentence, static */
-
 typedef struct TokList { /* a section: n elements at `at` */
 	const void *at;
 	uint32_t n;
