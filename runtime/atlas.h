@@ -417,7 +417,7 @@ AtlasStatus atlas_cancel(AtlasSession *session, int slot);
 typedef int AtlasLogitsFn(void *ctx, int pos, const float *logits);
 AtlasStatus atlas_score(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx);
 
-/* The same beside other sequences: tokens [n] are copied and wait in a slot; calls of atlas_step read them in their
+/* The same among other sequences: tokens [n] are copied and wait in a slot; calls of atlas_step read them in their
  * turn among prompts and call fn, which must call no function of the session. Where max_gap is set and answers run,
  * such a step reads one cell of prompt_grid, since the host reads a row of scores for each token. At its end there is
  * one event of the slot: token -1, logprob NaN, and ATLAS_LENGTH, or ATLAS_STOP where fn asked to stop. Statuses are

@@ -1,4 +1,4 @@
-/* session_walk.c - scores and traces: tokens are read as a prompt is that is alone, in one call or beside others. */
+/* session_walk.c - scores and traces: tokens are read as a prompt is that is alone, in one call or among others. */
 #include "runtime/session_handle.h"
 
 #include <math.h>

@@ -155,7 +155,7 @@ static void cancel_some(Engine *e, bool all)
 
 /* Steps ------------------------------------------------------------ */
 
-/* AtlasLogitsFn: the scores of position pos say how probable the token behind it was. */
+/* AtlasLogitsFn: the scores of position pos say how probable the token after it was. */
 static int take_score(void *ctx, int pos, const float *logits)
 {
 	Sequence *s = ctx;

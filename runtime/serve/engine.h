@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-typedef struct PromptScore { /* of a token of the prompt; of the first, behind nothing, NaN */
+typedef struct PromptScore { /* of a token of the prompt; of the first, after nothing, NaN */
 	float logprob;
 	AtlasTop top[5]; int n_top;
 } PromptScore;
