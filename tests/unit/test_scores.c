@@ -1,4 +1,4 @@
-/* test_scores.c - scores in steps beside other sequences (atlas_score_start), on the fake driver and the reference. */
+/* test_scores.c - scores in steps among other sequences (atlas_score_start), on the fake driver and the reference. */
 #include "tests/unit/rig.h"
 
 #include <math.h>
@@ -34,8 +34,8 @@ static AtlasEvent run_to(AtlasSession *s, int slot, int answers[4][64], int coun
 	}
 }
 
-/* The rows are those of atlas_score, and answers beside it those without it, wherever the steps were cut. */
-static void scores_beside_answers(void **state)
+/* The rows are those of atlas_score, and answers meanwhile those without it, wherever the steps were cut. */
+static void scores_among_answers(void **state)
 {
 	static const int gaps[] = {0, 1, 64};
 	(void)state;
@@ -184,7 +184,7 @@ static void rows_become_probabilities(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(scores_beside_answers),
+		cmocka_unit_test(scores_among_answers),
 		cmocka_unit_test(scores_wait_and_are_cancelled),
 		cmocka_unit_test(a_callback_ends_its_scores),
 		cmocka_unit_test(bad_arguments),
