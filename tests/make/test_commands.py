@@ -49,7 +49,7 @@ STAGE = """
 cp -r tests/fixtures/llama-trained MODEL && ln -s MODEL DIR && ln -s MODEL MODEL_DIR
 printf '[runtime]\\nslots = 2\\n[phases]\\nprefill = [64]\\ndecode = [2]\\n' >MODEL/MODEL.toml
 echo '{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}' >MODEL/chat_template.jinja
-mkdir -p "$HOME/models" build/demo && ln -sfn "$PWD/MODEL" "$HOME/models/Llama-3.2-1B"
+mkdir -p "$HOME/models" build/demo && ln -sfn "$PWD/MODEL" "$HOME/models/Llama-3.2-1B-Instruct"
 build/atlasc MODEL -q --cache-dir build/kernel-cache -o plan.bin
 for copy in a.bin b.bin OLD NEW new.bin live.bin; do cp plan.bin $copy; done
 openssl genpkey -algorithm ed25519 -out key.pem && openssl pkey -in key.pem -pubout -out pub.pem
