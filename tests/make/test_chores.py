@@ -60,7 +60,12 @@ SAMPLES = {
         "runtime/cli/cli_options.c": [
             ("\tCOMPUTES = RUN", "\tGREET = 1 << 30,\n"),
             ('\t{"sign", SIGN}', '\t{"greet", GREET},\n'),
-            ('\t{"--all", 0, DIFF,', '\t{"--loudly", 0, GREET, NULL, "a sample", FLAG, FIELD(all), 0, 0},\n'),
+        ],
+    },
+    "option of atlas": {
+        "runtime/cli/cli.h": [("\tbool all, sbom, ", "\tbool loudly;\n")],
+        "runtime/cli/cli_options.c": [
+            ('\t{"--all", 0, DIFF,', '\t{"--loudly", 0, GREET, NULL, "a sample", FLAG, FIELD(loudly), 0, 0},\n')
         ],
     },
     "option of atlasc": {
@@ -105,6 +110,7 @@ def test_every_kind_of_chore_has_its_article():
         "kernel template",
         "model family",
         "verb of atlas",
+        "option of atlas",
         "option of atlasc",
         "key of MODEL.toml",
         "diagnostic",
