@@ -310,7 +310,7 @@ static bool fit_terms(Fitting *f)
 		if (!holds)
 			return REFUSE("kernel %s: %.160s is false", f->k->name, t->text);
 	}
-	return is_served || REFUSE("kernel %s: its contract does not serve %s", f->k->name, f->plan->target);
+	return is_served || REFUSE("kernel %s: its contract does not include %s", f->k->name, f->plan->target);
 }
 
 static bool fit_kernel(Fitting *f)

@@ -248,7 +248,7 @@ CODE(A0613, EXIT_OK, "biases of zeros left out",
 	"Nothing: a bias that is not zero would be an error.")
 /* A07xx kernel selection */
 CODE(A0701, EXIT_REFUSED, "no admissible kernel",
-	"No kernel template serves this operation; nothing is substituted.",
+	"No kernel template implements this operation; nothing is substituted.",
 	"The message has each candidate and the predicate that fails: lift the ban, or add a template.")
 CODE(A0702, EXIT_BAD_INPUT, "rule without effect",
 	"A pin or ban matches no operation of the model.",

@@ -112,7 +112,7 @@ static bool check_index(const Module4 *m)
 	for (int64_t k = 0; k < m->cols; k++)
 		if (int_at(groups, k) != k / m->group)
 			return fail_at(&m->c->diags, A0208, loc_of(m->c, m->index), "tensor %s: element %lld of %lld is %d: "
-				"expected %lld: columns out of order (desc_act) are not read", m->index->name, (long long)k,
+				"expected %lld: act-order (desc_act) is not supported", m->index->name, (long long)k,
 				(long long)m->cols, int_at(groups, k), (long long)(k / m->group));
 	return true;
 }

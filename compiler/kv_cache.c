@@ -206,10 +206,10 @@ static void tell_made_up(Compile *c)
 		note_at(&c->diags, A0610, o->at_kv, "%s%s: there are no scales of keys and values, 1 is used; `atlasc "
 			"calibrate` measures them", c->kv_told.unscaled, and_others(c, c->kv_told.n_unscaled, "more"));
 	if (c->kv_told.n_shared)
-		note_at(&c->diags, A0610, o->at_kv, "%s%s: serves keys and values, the other is missing", c->kv_told.shared,
-			and_others(c, c->kv_told.n_shared, "more"));
+		note_at(&c->diags, A0610, o->at_kv, "%s%s: used for keys and values: the other scale is missing",
+			c->kv_told.shared, and_others(c, c->kv_told.n_shared, "more"));
 	if (c->kv_told.n_plain)
-		note_at(&c->diags, A0610, o->at_kv, "%s%s: of keys before they are rotated, serves rotated ones; `atlasc "
+		note_at(&c->diags, A0610, o->at_kv, "%s%s: measured before keys are rotated, used for rotated ones; `atlasc "
 			"calibrate` measures these", c->kv_told.plain, and_others(c, c->kv_told.n_plain, "more"));
 }
 

@@ -105,8 +105,8 @@ static const QuantTarget *told_of(Compile *c, const Making *m, const Stored *s, 
 	for (int i = 1; i < n && *is_right; i++) {
 		const QuantTarget *other = stated[i].target;
 		if (!first != !other || (first && (first->format != other->format || first->block_k != other->block_k)))
-			*is_right = fail_at(&c->diags, A0603, (first ? first : other)->modules.at, "%s is %s by what the files "
-				"say, %s is %s: they are read as one, %s", names[i],
+			*is_right = fail_at(&c->diags, A0603, (first ? first : other)->modules.at, "%s is %s according to the "
+				"files, %s is %s: they are read as one, %s", names[i],
 				format_info[other ? other->format : FORMAT_PLAIN].name, names[0],
 				format_info[first ? first->format : FORMAT_PLAIN].name, m->spec->name);
 	}
@@ -133,10 +133,10 @@ static bool see_made(Compile *c, const Making *m, Stored *s)
 		return fail_at(&c->diags, A0208, at, "\"%s\": the files do not say in which format, and --random-weights has "
 			"no tensors to see it from", listed->modules.text);
 	if (listed && listed->has_index)
-		return fail_at(&c->diags, A0208, at, "%s is INT4 by what the files say: columns out of order (desc_act) are "
-			"not read", s->module);
+		return fail_at(&c->diags, A0208, at, "%s is INT4 according to the files: act-order (desc_act) is "
+			"not supported", s->module);
 	if (listed && listed->format == FORMAT_INT4 && (m->spec->n_pieces > 1 || m->rows != s->rows || s->experts))
-		return fail_at(&c->diags, A0603, at, "%s is INT4 by what the files say: read as a part of %s, which is not "
+		return fail_at(&c->diags, A0603, at, "%s is INT4 according to the files: read as a part of %s, which is not "
 			"implemented", s->module, m->spec->name);
 	if (t && (m->spec->n_pieces > 1 || m->rows != s->rows || s->experts)) {
 		if (m->parts[0].first == 0 && rule->n_in_parts++ == 0) /* once a module */

@@ -236,8 +236,8 @@ static void check_all_made(Compile *c)
 		if (!q->layers.at[i].was_met)
 			idle = n_idle++ ? idle : &q->layers.at[i];
 	if (q->layers.n + q->targets.n && !c->made.n && !c->model.options.quant.n)
-		fail_at(&c->diags, A0611, first->modules.at, "\"%s\"%s: none of the model's products is quantized by what the "
-			"files say, and --random-weights has no tensors to see it from",
+		fail_at(&c->diags, A0611, first->modules.at, "\"%s\"%s: none of the model's products is quantized according to "
+			"the files, and --random-weights has no tensors to see it from",
 			clip_text(c->diags.arena, first->modules.text, strlen(first->modules.text), 80),
 			q->layers.n + q->targets.n > 1 ? arena_printf(c->diags.arena, " and %d more",
 			q->layers.n + q->targets.n - 1) : "");

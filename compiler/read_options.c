@@ -348,8 +348,8 @@ static bool read_rule_op(Reading *r, const Value *v, const KernelTemplate *templ
 		return fail_at(r->d, A0305, v->at, "op = %s: there is no such op%s",
 			value_text(r->d->arena, v), did_you_mean(r->d->arena, close));
 	}
-	return !template || template->op == kind || fail_at(r->d, A0304, v->at, "op = \"%s\": template %s serves %s", *op,
-		template->name, op_table[template->op].name);
+	return !template || template->op == kind || fail_at(r->d, A0304, v->at, "op = \"%s\": template %s implements %s",
+		*op, template->name, op_table[template->op].name);
 }
 
 static bool read_rule_phase(Reading *r, const Value *v, const char **phase)
@@ -618,7 +618,7 @@ static void read_fp4(Reading *r)
 		const Target *t = target_by_name(r->c->cmd.targets[i]);
 		if (t && !multiplies_fp4(t))
 			fail_at(r->d, A0706, v->at, "kernels.fp4 = \"native\": %s has no tensor cores that multiply e2m1 by e2m1 "
-				"with a scale for each 16 columns; sm_120a and sm_121a have, and weight_only serves every target",
+				"with a scale for each 16 columns; sm_120a and sm_121a have, and weight_only works on every target",
 				t->name);
 	}
 }

@@ -114,7 +114,7 @@ static AtlasStatus choose_device(Cuda *c, int index)
 	CALL(c, "", Init, 0);
 	CALL(c, "", DriverGetVersion, &version);
 	if (version < DRIVER_VERSION_MIN)
-		return error_set(&c->base.error, ATLAS_DRIVER_OLD, "the driver serves CUDA %d.%d: %d.%d or later is needed",
+		return error_set(&c->base.error, ATLAS_DRIVER_OLD, "the driver supports CUDA %d.%d: %d.%d or later is needed",
 			version / 1000, version % 1000 / 10, DRIVER_VERSION_MIN / 1000,
 			DRIVER_VERSION_MIN % 1000 / 10);
 	CALL(c, "", DeviceGetCount, &count);

@@ -89,8 +89,9 @@ static void text_experts(const Bench *b, FILE *out)
 {
 	int of, each;
 	if (b->n_rows && bench_has_experts(b->graph, &of, &each))
-		fprintf(out, "experts  %d of %d for each row; a layer: how many rows of a step chose together, on average, by "
-			"which its bound is\n         (assumed: not counted, the most that they can choose)\n", each, of);
+		fprintf(out, "experts  %d of %d for each row; a layer: distinct experts that rows of a step chose, on "
+			"average, which the bound uses\n         (assumed: not counted, the most that they can choose)\n",
+			each, of);
 }
 
 /* What the rows are compared with. */

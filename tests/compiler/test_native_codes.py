@@ -42,7 +42,7 @@ def test_native_fp4_is_refused_where_it_is_not(atlasc, tmp_path, target):
     assert run.returncode == 3 and not (tmp_path / "plan.bin").exists()
     assert (
         f'it.toml:7:7: error[A0706]: kernels.fp4 = "native": {target} has no tensor cores that multiply e2m1 by e2m1 '
-        "with a scale for each 16 columns; sm_120a and sm_121a have, and weight_only serves every target"
+        "with a scale for each 16 columns; sm_120a and sm_121a have, and weight_only works on every target"
     ) in run.stderr
 
 

@@ -498,19 +498,19 @@ def test_random_weights_refuse_what_they_cannot_follow(atlasc, tmp_path):
     cases = [
         (
             one_expert_differs,
-            "[A0603]: model.layers.0.mlp.experts.3.up_proj is FP8 by tensor by what the files say, "
+            "[A0603]: model.layers.0.mlp.experts.3.up_proj is FP8 by tensor according to the files, "
             "model.layers.0.mlp.experts.0.gate_proj is NVFP4: they are read as one, "
             "model.layers.0.mlp.experts.gate_up_proj",
         ),
         (
             one_expert_plain,
-            "[A0603]: model.layers.1.mlp.experts.1.down_proj is NVFP4 by what the files say, "
+            "[A0603]: model.layers.1.mlp.experts.1.down_proj is NVFP4 according to the files, "
             "model.layers.1.mlp.experts.0.down_proj is plain: they are read as one, "
             "model.layers.1.mlp.experts.down_proj",
         ),
         (
             other_names,
-            "none of the model's products is quantized by what the files say, and --random-weights has no tensors "
+            "none of the model's products is quantized according to the files, and --random-weights has no tensors "
             "to see it from",
         ),
         (no_format, "the files do not say in which format, and --random-weights has no tensors to see it from"),
@@ -523,7 +523,7 @@ def test_random_weights_refuse_what_they_cannot_follow(atlasc, tmp_path):
         assert code == 4 and any(message in e for e in errors), text
     folder = bare(tmp_path / "act", "llama", {**WRITERS["int4-gptq"]}, lambda told: told.update(desc_act=True))
     code, errors, text = run_of(atlasc, folder, "--random-weights")
-    assert code == 4 and "columns out of order (desc_act) are not read" in errors[0], text
+    assert code == 4 and "act-order (desc_act) is not supported" in errors[0], text
     folder = bare(
         tmp_path / "int4",
         "qwen3_moe",
@@ -533,7 +533,7 @@ def test_random_weights_refuse_what_they_cannot_follow(atlasc, tmp_path):
     code, errors, text = run_of(atlasc, folder, "--random-weights")
     assert (
         code == 4
-        and "model.layers.0.mlp.experts.gate_up_proj is INT4 by what the files say: read as a part of" in errors[0]
+        and "model.layers.0.mlp.experts.gate_up_proj is INT4 according to the files: read as a part of" in errors[0]
     )
 
 

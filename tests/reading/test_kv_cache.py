@@ -183,7 +183,7 @@ def test_one_side_serves_the_other_and_is_told(caches):
     names = {f"{ATTN.format(0)}.k_scale": [2]}
     found, err, code = caches(PLAIN + "bf16_last = 1\n", names, [["*.k_scale", 0, 0.5], ["*.k_scale", 1, 4]])
     assert code == 0 and found[0] == ("e4m3", 0, [0.5, 4], [0.5, 4]), err
-    assert f"note[A0610]: {ATTN.format(0)}.k_scale: serves keys and values, the other is missing" in err
+    assert f"note[A0610]: {ATTN.format(0)}.k_scale: used for keys and values: the other scale is missing" in err
 
 
 def test_without_scales_it_is_one_and_told(caches):
@@ -251,7 +251,7 @@ def test_scales_of_rotated_keys(caches):
     found, err, code = caches(ROTATED, plain, values[:2])
     assert code == 0 and found[0] == ("e4m3 rotated", 0, [0.25, 0.25], [0.5, 0.5]), err
     assert (
-        f"note[A0610]: {ATTN.format(0)}.k_scale and 1 more: of keys before they are rotated, serves rotated ones; "
+        f"note[A0610]: {ATTN.format(0)}.k_scale and 1 more: measured before keys are rotated, used for rotated ones; "
         "`atlasc calibrate` measures these"
     ) in err
 

@@ -214,7 +214,7 @@ MESSAGES = [
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nlayers = [1, 1]\n', "3:14: error[A0303]: layers: 1 occurs twice"),
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nphase = "probe"\n', '3:9: error[A0305]: phase = "probe": expected prefill, decode, draft, verify or acquire'),
     ('[[kernels.ban]]\ntemplate = "gemv_norm"\nop = "liner"\n', '3:6: error[A0305]: op = "liner": there is no such op: did you mean linear?'),
-    ('[[kernels.ban]]\ntemplate = "gemv_norm"\nop = "attention"\n', '3:6: error[A0304]: op = "attention": template gemv_norm serves'),
+    ('[[kernels.ban]]\ntemplate = "gemv_norm"\nop = "attention"\n', '3:6: error[A0304]: op = "attention": template gemv_norm implements'),
     ('[[kernels.pin]]\ntemplate = "gemv_norm"\ntunables = { WARP = 4 }\n',
      "3:14: error[A0305]: template gemv_norm has no tunable WARP: did you mean WARPS?"),
     ('[[kernels.pin]]\ntemplate = "gemv_norm"\ntunables = { WARPS = 5 }\n', "3:22: error[A0312]: WARPS = 5: template gemv_norm knows"),

@@ -545,7 +545,7 @@ static void unfit_machines_are_refused(void **state)
 	r.fake.n_devices = 1;
 	r.fake.version = 12030;
 	assert_int_equal(open_fake(&r), ATLAS_DRIVER_OLD);
-	assert_string_equal(r.error.text, "the driver serves CUDA 12.3: 12.4 or later is needed");
+	assert_string_equal(r.error.text, "the driver supports CUDA 12.3: 12.4 or later is needed");
 	r.fake.version = 13000;
 	r.fake.cc_major = 8;
 	assert_int_equal(open_fake(&r), ATLAS_ARCH);

@@ -225,7 +225,7 @@ static void decode_plots(const Bench *b, FILE *out)
 	if (!find_axis(b, ROW_DECODE, &a))
 		return;
 	fputs("<section class=\"plot\"><h2>Decode</h2>\n", out);
-	open_plot(out, "Decode: tokens a second by sequences", "Tokens a second of all sequences together, on a "
+	open_plot(out, "Decode: tokens per second by sequences", "Tokens per second of all sequences together, on a "
 		"logarithmic axis, over how many sequences are decoded together; the table of rows has the numbers.",
 		"tokens/s (log scale)", "sequences together (log scale)", &a);
 	decode_lines(b, out, &a, RATE);
@@ -253,8 +253,8 @@ static void prefill_plot(const Bench *b, FILE *out)
 		all += b->rows[i].kind == ROW_PREFILL && !b->rows[i].skipped[0];
 	const double step = fmin(190, (WIDTH - LEFT - RIGHT - 20.0) / all), width = step * 0.475;
 	fputs("<section class=\"plot\"><h2>Prefill</h2>\n", out);
-	open_plot(out, "Prefill: tokens a second by prompt", "A bar for each length of a prompt; the table of rows has the "
-		"numbers.", "tokens/s", "prompt", &a);
+	open_plot(out, "Prefill: tokens per second by prompt", "A bar for each length of a prompt; the table of rows has "
+		"the numbers.", "tokens/s", "prompt", &a);
 	for (int i = 0; i < b->n_rows; i++) {
 		const BenchRow *r = &b->rows[i];
 		if (r->kind != ROW_PREFILL || r->skipped[0])
