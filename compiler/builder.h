@@ -36,7 +36,7 @@ typedef struct DecoderEnds { int table, x, norm; Product head; } DecoderEnds;
  * first the weights, then block scales, then row scales. Errors as of g_weight. */
 void g_products(Compile *c, int n, const char *const *modules, const int64_t *rows, int64_t cols, Product *out);
 /* The same where a weight is put together: rows [first, first + n) of modules that have `of` rows, in order, all in one
- * format. experts > 0: rows are those of so many matrices, and the tensor has three dims. is_fused: the one module is
+ * format. experts > 0: rows are those of that many matrices, and the tensor has three dims. is_fused: the one module is
  * a tensor of that very name and three dims, its scales one of that name and "_scale_inv". */
 typedef struct Piece { const char *module; int64_t of, first, n; } Piece;
 typedef struct ProductSpec {
@@ -77,7 +77,7 @@ void g_begin(Compile *c, const char *prefix, StepTensors *s, DecoderEnds *ends);
 void g_head(Compile *c, const char *prefix, const Attrs *attrs, StepTensors *s, DecoderEnds *ends);
 void g_acquire(Compile *c, const StepTensors *s);
 void build_decoder(Compile *c); /* models/decoder: all of it, from Config.layers */
-/* Before all tensors: a head drafts, so many rows of a slot are verified in a step. */
+/* Before all tensors: a head drafts; how many rows of a slot a step verifies. */
 void g_speculate(Compile *c, int verify_rows);
 int g_weight_of(Compile *c, const char *name, int n_dims, const int64_t *shape); /* the same, of any dims */
 int g_slot_state(Compile *c, const char *name, Dtype dtype, int64_t cols); /* [slots, cols], zeroed at acquire */

@@ -8,7 +8,7 @@
  *   tensors  names of tensors by role, where they are not the usual ones
  *   draft    its drafting head
  *
- * and, beside [family], options of MODEL.toml in which it differs from models/defaults.toml. Every mistake is recorded
+ * and, next to [family], options of MODEL.toml in which it differs from models/defaults.toml. Every mistake is recorded
  * with its place before the compile stops; those of an embedded file are found by tests.
  */
 #include "compiler/config_keys.h"
@@ -46,7 +46,7 @@ static const ConfigKey common_keys[] = {
 	{.name = "hidden_act", .rule = KEY_MUST, .word = "silu"},
 };
 
-/* What a key may be: the word of `is`. A size has no default that anybody means, unless the class has one or other keys
+/* What a key may be: the word of `is`. A size has no meaningful default, unless the class has one or other keys
  * give it (DERIVED). */
 enum { DERIVED = 1 << 8, HAS_DEFAULT = 1 << 9 /* must have one */ };
 typedef struct Meaning {
@@ -79,7 +79,7 @@ static const Meaning meanings[] = {
 	READ("conv_width", READER_TAPS, .to = FIELD(each.n_taps)), READ("state_dtype", READER_STATE_DTYPE, .flags = 0),
 	READ("draft_layers", READER_DRAFT_LAYERS, .flags = 0),
 };
-/* Values by which a key changes nothing, beside false, true, 0, 1 and []. */
+/* Values by which a key changes nothing, besides false, true, 0, 1 and []. */
 static const struct { const char *word; int pass; } passes[] = {{"any", FREE}, {"no window", IF_NO_WINDOW},
 	{"full_attention alone", IS_FULL}};
 

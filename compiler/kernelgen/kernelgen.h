@@ -42,7 +42,7 @@ typedef struct Token {
 	const char *text;
 	size_t at;         /* offset in its file */
 	bool is_name;      /* an identifier */
-	bool begins_line;  /* of the preprocessor: behind a backslash a line goes on */
+	bool begins_line;  /* of the preprocessor: after a backslash a line goes on */
 } Token;
 
 typedef struct Source {

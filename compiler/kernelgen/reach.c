@@ -11,7 +11,7 @@
  *
  *   - a method is reached when its class is and something names it; operators and constructors belong to the class
  *   - a conditional group outside of declarations, #if to #endif, is one item, with the names of all its branches
- *   - tokens that libclang takes for no declaration, as in a branch that it skips, declare each name that stands
+ *   - tokens that libclang takes for no declaration, as in a branch that it skips, declare each name that is
  *     outside of brackets and that nothing else declares; an item without a name always counts
  *   - of what #ifdef KERNELGEN parts, the half that NVRTC reads counts
  */
@@ -27,7 +27,7 @@ enum { FREE = -1, DROPPED = -2 }; /* owner of a token that no item has yet, and 
 typedef struct Item {
 	Names names;         /* that it declares */
 	Names maybe;         /* names that it may declare: they count if no other item has them */
-	Names mentions;      /* beside the names among its tokens */
+	Names mentions;      /* in addition to the names among its tokens */
 	VEC(Token) tokens;
 	int parent;          /* the class of a method, -1 = none */
 	int source;          /* index in RawTemplate.sources */
@@ -48,7 +48,7 @@ typedef struct Reach {
 
 /* Tokens ------------------------------------------------------------------------------------------ */
 
-/* Does a line end between a and b, other than behind a backslash? */
+/* Does a line end between a and b, other than after a backslash? */
 static bool ends_line(const char *text, size_t a, size_t b)
 {
 	for (size_t i = a; i < b; i++)
@@ -177,7 +177,7 @@ static bool is_class(enum CXCursorKind kind)
 
 typedef struct Inside { Reach *r; int item; const char *name; } Inside;
 
-/* Constants of an enum are its names. A method is an item of its own, with what stands before its declaration:
+/* Constants of an enum are its names. A method is an item of its own, with what comes before its declaration:
  * "__device__", which is nothing to libclang. */
 static enum CXChildVisitResult visit_member(CXCursor c, CXCursor parent, CXClientData data)
 {

@@ -30,7 +30,7 @@ static void products_qkv(Compile *c, const Decoder *d, int l, Product *w)
 	g_products_of(c, 4, specs, cols, w);
 }
 
-/* The weight of q_norm or k_norm, of so many heads; -1 = there is none. */
+/* The weight of q_norm or k_norm, of that many heads; -1 = there is none. */
 static int head_norm(Compile *c, const Decoder *d, int l, int heads, TensorRole role)
 {
 	return d->spec.qk_norm == QK_NORM_NONE ? -1
@@ -63,7 +63,7 @@ static Cache write_keys(Compile *c, const StepTensors *s, const Decoder *d, int 
 	return kv;
 }
 
-/* x plus attention. The weights of q, k, v stand one after the other, so that they can be read as one. */
+/* x plus attention. The weights of q, k, v follow each other, so that they can be read as one. */
 int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x)
 {
 	const LayerSpec *p = &d->spec;

@@ -17,7 +17,7 @@ static Piece *take(Piece *to, const char *module, int n, int64_t stride, int64_t
 	return to;
 }
 
-/* qkv, z, b, a of rows that stand by key head. */
+/* qkv, z, b, a of rows that are ordered by key head. */
 static void grouped_products(Compile *c, const Decoder *d, int l, Product *out)
 {
 	const LayerSpec *p = &d->spec;

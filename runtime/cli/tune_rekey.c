@@ -3,7 +3,7 @@
  *
  * A time whose key is not that of today's kernel is not used (compiler/time_key.c), also where an edit changed no
  * instruction. Which machine code a kernel has is known to compilers: one that was built from the templates as they
- * were, which OLD_ATLASC names, and the one beside this command. Each compiles the kernels in question (`atlasc times
+ * were, which OLD_ATLASC names, and the one next to this command. Each compiles the kernels in question (`atlasc times
  * --machine-code`), which needs no GPU: `atlas` knows no NVRTC, and `atlasc` writes no file of times. A time gets the
  * new key if the old compiler says that it was valid, and both make the same code and the same launch. The other times
  * stay as they are.

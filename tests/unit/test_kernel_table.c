@@ -4,8 +4,8 @@
  * the first value of each tunable, the first dtype of each variable, and all optional operands present. Then the pass
  * itself: the same bytes for any number of threads and with a cache, and its refusals with their exact words.
  *
- * The templates' kernels are kept in the build's kernel-cache: what has not changed is not compiled again. With --quick,
- * each template is compiled for one of its targets, which one by its place in the table.
+ * The templates' kernels are kept in the build's kernel-cache: what has not changed is not compiled again. With
+ * --quick, each template is compiled for one of its targets, which one by its place in the table.
  */
 #include "compiler/kernels.h"
 
