@@ -1,12 +1,10 @@
 /* read_options.c - MODEL.toml: how a model is to be compiled.
  *
- * Two files are merged: the family's own, embedded in the program, which has a value for every
- * key, and the user's, from --model or the model folder, which may have any. So there is no default in this
- * file; where a family value has to give way to the checkpoint (a context shorter than the family's), the rule
- * is at the option below and the result, like every other option, goes into the plan.
- *
- * option_table.c has every key with its type, range and meaning. An unknown key, a value of the
- * wrong type or out of range, a layer, op, template or token that does not exist: an error, never a default.
+ * Files are merged: models/defaults.toml and the family's, embedded in the program, which have a value for every key,
+ * and the user's, from --model or the model folder. So there is no default in this file; where a value has to give way
+ * to the checkpoint (a shorter context), the rule is at the option below and the result goes into the plan.
+ * option_table.c has every key with type, range and meaning. An unknown key, a value of the wrong type or out of range,
+ * a layer, op, template or token that does not exist: an error, never a default.
  */
 #include "artifacts/closest.h"
 #include "artifacts/formats.h"
@@ -343,11 +341,9 @@ static bool read_rule_op(Reading *r, const Value *v, const KernelTemplate *templ
 		return false;
 	for (int i = 0; i < OP_COUNT; i++)
 		names[i] = op_table[i].name;
-	if (!op_from_name(*op, &kind)) {
-		const char *close = closest_name(*op, names, OP_COUNT);
-		return fail_at(r->d, A0305, v->at, "op = %s: there is no such op%s",
-			value_text(r->d->arena, v), did_you_mean(r->d->arena, close));
-	}
+	if (!op_from_name(*op, &kind))
+		return fail_at(r->d, A0305, v->at, "op = %s: there is no such op%s", value_text(r->d->arena, v),
+			did_you_mean(r->d->arena, closest_name(*op, names, OP_COUNT)));
 	return !template || template->op == kind || fail_at(r->d, A0304, v->at, "op = \"%s\": template %s implements %s",
 		*op, template->name, op_table[template->op].name);
 }

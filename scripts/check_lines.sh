@@ -41,7 +41,7 @@ rooms='25200 compiler
 12200 artifacts
 3050 runtime/cpu
 6100 runtime/text
-11200 runtime/cli
+11260 runtime/cli
 1450 runtime/cli/page
 4900 runtime/serve'
 
