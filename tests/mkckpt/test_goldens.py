@@ -59,11 +59,13 @@ def test_forward(folder, prompt):
 @pytest.mark.parametrize("prompt", ["p0", "p1"])
 def test_greedy(folder, prompt):
     c, w, golden = forward.load_config(folder), forward.load_weights(folder), load_golden(folder)
-    tokens, margin = forward.greedy(c, w, golden[f"{prompt}.input_ids"], len(golden[f"{prompt}.greedy"]))
+    ids, answer = golden[f"{prompt}.input_ids"], golden[f"{prompt}.greedy"]
     least = float(golden[f"{prompt}.margin"].min())
-    if least > 0.01:
-        assert tokens == golden[f"{prompt}.greedy"].tolist()
-        assert math.isclose(margin, least, abs_tol=2e-3)
+    if least > 0.01:  # every token is the largest logit after those before it: one pass instead of one a token
+        logits = forward.forward(c, w, [*ids, *answer[:-1]])[1][len(ids) - 1 :]
+        assert np.argmax(logits, axis=-1).tolist() == answer.tolist()
+        second, first = np.partition(logits, -2)[:, -2:].T
+        assert math.isclose(np.min(first - second), least, abs_tol=2e-3)
     assert folder.name.endswith("-trained") or least > 0.05, "random fixtures are chosen to be clear of ties"
 
 
