@@ -143,7 +143,8 @@ static void execute(void *ctx, int number, const void *params)
 		float *f = floats[l->args[i].operand];
 		if (f && operand_is_written(role)) {
 			uint16_t *to = address(params, &l->args[i]);
-			for (int64_t k = 0; k < elements(&p->bufs[l->args[i].buf]); k++)
+			const int64_t n = elements(&p->bufs[l->args[i].buf]);
+			for (int64_t k = 0; k < n; k++)
 				to[k] = to_bf16(is_bad ? f[k] * g->bad_factor : f[k]);
 		}
 		g->driver->give(f);
