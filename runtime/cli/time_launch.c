@@ -134,7 +134,7 @@ static void fill_dtype(Dtype dtype, bool is_scale, uint8_t *to, size_t n)
 /* The same numbers again and again: a multiplier does not know. */
 static AtlasStatus fill_buf(LaunchTimer *t, const Buf *b, bool is_scale)
 {
-	fill_dtype(b->dtype, is_scale, t->stage, FILL_BYTES);
+	fill_dtype(b->dtype, is_scale, t->stage, b->bytes < FILL_BYTES ? (size_t)b->bytes : FILL_BYTES);
 	for (int64_t at = 0; at < b->bytes; at += FILL_BYTES)
 		CALL(t, "probe arena", MemcpyHtoDAsync, t->probe_arena + (CuPtr)(b->offset + at), t->stage,
 			(size_t)(b->bytes - at < FILL_BYTES ? b->bytes - at : FILL_BYTES), t->v.stream);
