@@ -11,7 +11,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { SMALL = 1 << 20 }; /* bytes of the probe arena here: the fake GPU's memory is the host's */
+/* Bytes of the probe arena here: the fake GPU's memory is the host's. TINY is for opening it hundreds of times. */
+enum { SMALL = 1 << 20, TINY = 1 << 12 };
 
 typedef struct Rig {
 	MadePlan made;
@@ -48,7 +49,7 @@ static void open_device(Rig *r)
 	r->fake.calls = 0;
 }
 
-static void rig_open(Rig *r)
+static void rig_open(Rig *r, int probe_bytes)
 {
 	memset(r, 0, sizeof *r);
 	make_plan(&r->made, "llama");
@@ -56,11 +57,11 @@ static void rig_open(Rig *r)
 	assert_int_equal(atlas_plan_open(r->made.path, NULL, &r->plan, &r->error), ATLAS_OK);
 	TargetPlan *t = r->plan->artifact.targets;
 	Phase *p = &t->phases[t->n_phases - 1];
-	t->arena_bytes[ARENA_PROBE] = SMALL;
+	t->arena_bytes[ARENA_PROBE] = probe_bytes;
 	for (int i = 0; i < p->n_bufs; i++)
 		if (p->bufs[i].arena == ARENA_PROBE) {
 			p->bufs[i].offset = 0;
-			p->bufs[i].bytes = p->bufs[i].bytes < SMALL ? p->bufs[i].bytes : SMALL;
+			p->bufs[i].bytes = p->bufs[i].bytes < probe_bytes ? p->bufs[i].bytes : probe_bytes;
 		}
 	open_device(r);
 }
@@ -101,7 +102,7 @@ static void time_is_that_of_the_graph(void **state)
 	size_t n;
 	Rig r;
 	(void)state;
-	rig_open(&r);
+	rig_open(&r, SMALL);
 	assert_int_equal(timer_open(r.device, &t, &r.error), ATLAS_OK);
 	const Phase *p = &r.plan->artifact.targets[0].phases[0];
 	assert_int_equal(timer_launch(t, p, &p->launches[0], &one[0]), ATLAS_OK);
@@ -142,7 +143,7 @@ static void launches_are_on_the_session_s_buffers(void **state)
 	CuPtr at;
 	Rig r;
 	(void)state;
-	rig_open(&r);
+	rig_open(&r, SMALL);
 	assert_int_equal(timer_open(r.device, &t, &r.error), ATLAS_OK);
 	const TargetPlan *plan = r.plan->artifact.targets;
 	const CudaView *v = timer_view(t);
@@ -176,7 +177,7 @@ static void bounds_follow_from_the_plan(void **state)
 	TimerBounds b;
 	Rig r;
 	(void)state;
-	rig_open(&r);
+	rig_open(&r, SMALL);
 	assert_int_equal(timer_open(r.device, &t, &r.error), ATLAS_OK);
 	assert_int_equal(timer_bounds(t, &b), ATLAS_OK);
 	assert_float_equal(b.read_gbps, 4 * 1073741824.0 / 250e-6 * 1e-9, 1e-3); /* four reads in one graph */
@@ -193,7 +194,7 @@ static void random_numbers_are_never_zero(void **state)
 	uint16_t *at;
 	Rig r;
 	(void)state;
-	rig_open(&r);
+	rig_open(&r, SMALL);
 	assert_int_equal(timer_open(r.device, &t, &r.error), ATLAS_OK);
 	const Launch *l = &probe_of(&r)->launches[1];
 	assert_int_equal(timer_launch(t, probe_of(&r), l, &one), ATLAS_OK);
@@ -221,7 +222,7 @@ static void refusals_say_why(void **state)
 	Device *cpu;
 	Rig r;
 	(void)state;
-	rig_open(&r);
+	rig_open(&r, SMALL);
 	DeviceConfig config = {.artifact = &r.plan->artifact, .weights = r.plan->weights, .n_threads = 1};
 	assert_int_equal(cpu_open(&config, &cpu, &r.error), ATLAS_OK);
 	assert_int_equal(timer_open(cpu, &t, &r.error), ATLAS_UNSUPPORTED);
@@ -244,7 +245,7 @@ static void every_call_may_fail(void **state)
 	int n_failed = 0;
 	Rig r;
 	(void)state;
-	rig_open(&r);
+	rig_open(&r, TINY);
 	for (int kind = 0; kind < 2; kind++)
 		for (int at = 1;; at++) {
 			LaunchTimer *t;
