@@ -1,6 +1,6 @@
 #!/bin/bash
 # What a newcomer meets: a bare Debian 12 made by debootstrap, in it a clone of this tree's last commit and the commands
-# of README.md: make and git from apt, `make demo`, `make test`. Nothing of this machine is seen in there but its devices
+# of README.md: make and git from apt, `make demo`, `atlas chat` and `atlas serve`, `make test`. Nothing of this machine is seen in there but its devices
 # and what its apt and pip are told about mirrors, proxies and certificates.
 #
 #   scripts/test_fresh.sh BUILD [demo] [test]
@@ -97,6 +97,27 @@ try() { # TARGET: runs it and shows it; what it said is in $work/TARGET
 	[ $rc -eq 0 ] && verdict=passed || verdict="failed with exit code $rc"
 	seconds=$((SECONDS - start))
 }
+# With a model of one's own: the demo's, and a chat template of one line. The port is any that is free.
+# shellcheck disable=SC2016  # for the inner shell
+talk='
+cd /root/atlasc && cp -r tests/fixtures/llama-trained /root/model || exit
+echo "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}" >/root/model/chat_template.jinja
+build/atlasc /root/model -o plan.bin || exit
+echo "In the beginning" | build/atlas chat plan.bin -n 16 >chat.txt && cat chat.txt && [ -s chat.txt ] || exit
+build/atlas serve plan.bin --port 0 >serve.log 2>&1 &
+for i in $(seq 600); do
+	port=$(sed -n "s|.*\"event\":\"ready\",\"text\":\"http://127.0.0.1:\([0-9]*\).*|\1|p" serve.log)
+	[ -z "$port" ] && kill -0 $! || break
+	sleep 0.1
+done
+body="{\"messages\": [{\"role\": \"user\", \"content\": \"In the beginning\"}], \"max_tokens\": 16}"
+exec 3<>"/dev/tcp/127.0.0.1/$port" || { cat serve.log; exit 1; }
+printf "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n" >&3
+printf "Content-Length: %d\r\n\r\n%s" ${#body} "$body" >&3
+timeout 60 cat <&3 >answer.txt
+cat answer.txt; echo
+kill $! && wait $! && grep -q "\"content\":\"..*\"" answer.txt'
+
 if [[ $wanted == *' demo '* ]]; then
 	try demo
 	took=$seconds
@@ -109,6 +130,13 @@ if [[ $wanted == *' demo '* ]]; then
 		fi
 	fi
 	result 'make demo' "$took" "$verdict"
+	if [ "$verdict" = passed ]; then
+		start=$SECONDS
+		inside bash -c "$talk" 2>&1
+		rc=$?
+		[ $rc -eq 0 ] && verdict=passed || verdict="failed with exit code $rc"
+		result 'atlas chat and serve' $((SECONDS - start)) "$verdict"
+	fi
 fi
 if [[ $wanted == *' test '* ]]; then
 	try test
