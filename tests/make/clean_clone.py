@@ -43,7 +43,7 @@ def outside_make() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES")}
 
 
-def make(clone: pathlib.Path, *args: str, timeout: float = 300) -> subprocess.CompletedProcess:
+def make(clone: pathlib.Path, *args: str, timeout: float = 1800) -> subprocess.CompletedProcess:
     return subprocess.run(
         ["make", "CUDA_HOME=none", *args],
         cwd=clone,

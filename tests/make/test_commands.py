@@ -192,7 +192,8 @@ def ready(clone, build_dir, repo, tmp_path_factory):
     folder = tmp_path_factory.mktemp("commands") / "tree"
     shutil.copytree(clone, folder, symlinks=True)
     (folder / "build/venv").symlink_to(repo / "build/venv")
-    shutil.copytree(build_dir / "kernel-cache", folder / "build/kernel-cache", dirs_exist_ok=True)
+    unfinished = shutil.ignore_patterns("*.tmp.*")  # of a test in another process
+    shutil.copytree(build_dir / "kernel-cache", folder / "build/kernel-cache", ignore=unfinished, dirs_exist_ok=True)
     yield folder
     shutil.rmtree(folder)
 
