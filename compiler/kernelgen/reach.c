@@ -10,6 +10,8 @@
  * one, a local variable leads to a function of its name. So more may count than the kernel reaches, never less:
  *
  *   - a method is reached when its class is and something names it; operators and constructors belong to the class
+ *   - an overload or specialisation for a number type, to_f32(e4m3), is reached when the type is too: code names it, or
+ *     the contract as one of an operand's
  *   - a conditional group outside of declarations, #if to #endif, is one item, with the names of all its branches
  *   - tokens that libclang takes for no declaration, as in a branch that it skips, declare each name that is
  *     outside of brackets and that nothing else declares; an item without a name always counts
@@ -33,7 +35,8 @@ typedef struct Item {
 	int source;          /* index in RawTemplate.sources */
 	int first, end;      /* its tokens there: of a declaration at file scope */
 	bool is_contract;    /* a clause that is a constant of the kernel: part of a time's place, not of the code */
-	bool is_args;
+	bool is_args, is_number; /* struct Args; a struct of one number, a dtype */
+	Names numbers;       /* of an overload or specialisation: those that it is for */
 	bool is_named, is_reached;
 	char *text; size_t bytes; /* its tokens, each and a line's end */
 } Item;
@@ -262,6 +265,7 @@ static enum CXChildVisitResult visit_declaration(CXCursor c, CXCursor parent, CX
 	int at = item_at(r, source, first, end);
 	r->items.at[at].is_contract |= clause && is_constant(clause);
 	r->items.at[at].is_args |= is_class(kind) && strcmp(name, "Args") == 0;
+	r->items.at[at].is_number |= is_class(kind) && dtype_from_name(name, &(Dtype){0});
 	if (clause) { /* by the name of its word, so that the item has one: nothing mentions it */
 		add_name(r, &r->items.at[at].names, name);
 	} else if (strncmp(name, "operator", 8) != 0) {
@@ -511,15 +515,50 @@ static Index index_names(Reach *r)
 	return index;
 }
 
+static const Item *number_named(const Reach *r, const Index *index, const char *name)
+{
+	for (int i = first_named(index, name); i < index->n && strcmp(index->at[i].name, name) == 0; i++)
+		if (r->items.at[index->at[i].item].is_number)
+			return &r->items.at[index->at[i].item];
+	return NULL;
+}
+
+/* Number types behind the name of what is declared, in its parameters or as arguments of a specialisation: without a
+ * value of such a type nothing calls it. Where a name has one declaration alone, a null pointer might. */
+static void find_numbers(Reach *r, const Index *index, Item *p)
+{
+	const char *name = p->names.n ? p->names.at[0] : "";
+	const int next = first_named(index, name) + 1;
+	if (p->parent >= 0 || next >= index->n || strcmp(index->at[next].name, name) != 0)
+		return;
+	bool is_behind = false;
+	for (int i = 0; i < p->tokens.n; i++) {
+		const Token *t = &p->tokens.at[i];
+		if (is_text(t, "{") || is_text(t, "=") || is_text(t, "#"))
+			return;
+		if (is_behind && t->is_name && number_named(r, index, t->text))
+			add_name(r, &p->numbers, t->text);
+		is_behind |= is_text(t, name);
+	}
+}
+
 static void reach(Reach *r, const Index *index, int item);
+
+static void reach_if_ready(Reach *r, const Index *index, int item)
+{
+	const Item *p = &r->items.at[item];
+	bool is_ready = p->is_named && !p->is_reached && (p->parent < 0 || r->items.at[p->parent].is_reached);
+	for (int i = 0; i < p->numbers.n; i++)
+		is_ready = is_ready && number_named(r, index, p->numbers.at[i])->is_reached;
+	if (is_ready)
+		reach(r, index, item);
+}
 
 static void follow_name(Reach *r, const Index *index, const char *name)
 {
 	for (int i = first_named(index, name); i < index->n && strcmp(index->at[i].name, name) == 0; i++) {
-		Item *p = &r->items.at[index->at[i].item];
-		p->is_named = true;
-		if (p->parent < 0 || r->items.at[p->parent].is_reached)
-			reach(r, index, index->at[i].item);
+		r->items.at[index->at[i].item].is_named = true;
+		reach_if_ready(r, index, index->at[i].item);
 	}
 }
 
@@ -538,9 +577,22 @@ static void reach(Reach *r, const Index *index, int item)
 		else if (is_text(&p->tokens.at[i], "##")) /* it may name anything */
 			for (int k = 0; k < r->items.n; k++)
 				reach(r, index, k);
-	for (int i = 0; i < r->items.n; i++)
-		if (r->items.at[i].parent == item && r->items.at[i].is_named)
-			reach(r, index, i);
+	for (int i = 0; i < r->items.n; i++) /* that waited for this one */
+		reach_if_ready(r, index, i);
+}
+
+/* What the contract lets the kernel's operands be. */
+static void follow_dtypes(Reach *r, const Index *index)
+{
+	for (int i = 0; i < r->raw->clauses.n; i++) {
+		const Clause *c = &r->raw->clauses.at[i];
+		if (strcmp(c->word, "dtypes") != 0)
+			continue;
+		char *save = NULL;
+		for (char *name = strtok_r(arena_strdup(&r->g->arena, c->parts[1]), ", ", &save); name;
+			name = strtok_r(NULL, ", ", &save))
+			follow_name(r, index, name);
+	}
 }
 
 /* Hash -------------------------------------------------------------------------------------------- */
@@ -597,9 +649,12 @@ void hash_reached(Gen *g, struct CXTranslationUnitImpl *unit, RawTemplate *raw)
 		deal_rest(&r, i);
 	}
 	const Index index = index_names(&r);
-	for (int i = 0; i < r.items.n; i++)
+	for (int i = 0; i < r.items.n; i++) {
+		find_numbers(&r, &index, &r.items.at[i]);
 		if (r.items.at[i].is_args)
 			write_args(&r, &r.items.at[i]);
+	}
+	follow_dtypes(&r, &index);
 	for (int i = 0; i < r.items.n; i++)
 		if (r.items.at[i].names.n == 0 && !r.items.at[i].is_contract)
 			reach(&r, &index, i);

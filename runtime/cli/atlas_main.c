@@ -202,7 +202,7 @@ static int fail(int argc, char **argv, const char *fmt, ...)
 static int unknown(int argc, char **argv)
 {
 	const char *seen = argv[1];
-	static const char *const of_atlasc[] = {"kernels", "explain", "compile"}; /* and atlasc itself */
+	static const char *const of_atlasc[] = {"kernels", "times", "explain", "compile"}; /* and atlasc itself */
 	enum { N_OTHERS = sizeof of_atlasc / sizeof of_atlasc[0] };
 	static const char *const first[] = {"--help", "--help-as", "--version"};
 	const bool is_option = seen[0] == '-';

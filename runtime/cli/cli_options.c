@@ -139,10 +139,11 @@ static const Opt options[] = {
 		TEXT, FIELD(output), 0, 0},
 	{"--output", 'o', CALIBRATE, "FILE", "safetensors file of scales to write",
 		TEXT, FIELD(output), 0, 0},
-	{"--output", 'o', TUNE, "FILE", "file of times to write or update (default: stdout; with --rekey: PLAN)",
+	{"--output", 'o', TUNE, "FILE", "file of times to write or update (default: stdout, with --rekey PLAN)",
 		TEXT, FIELD(output), 0, 0},
 	{"--rekey", 0, TUNE, "OLD_ATLASC", "PLAN is a file of times: keep those of kernels that changed since this "
-		"compiler, where the machine code is the same; needs no GPU", TEXT, FIELD(rekey), 0, 0},
+		"compiler, where the machine code is the same; needs no GPU",
+		TEXT, FIELD(rekey), 0, 0},
 	{"--atlasc", 0, TUNE, "FILE", "with --rekey: the compiler of today (default: atlasc in this command's folder)",
 		TEXT, FIELD(atlasc), 0, 0},
 	{"--output", 'o', RECEIPT, "FILE", "JSON file to write",

@@ -105,6 +105,7 @@ def test_help_lists_what_run_is_asked_for(atlas):
         (["--verison"], "atlas: error: unknown option --verison: did you mean --version?"),
         (["--zzzzzz"], "atlas: error: unknown option --zzzzzz: options come after the verb, see atlas --help"),
         (["explain", "A0207"], "atlas: error: explain is done by the other command: see atlasc --help"),
+        (["times"], "atlas: error: times is done by the other command: see atlasc --help"),
         (["run"], "atlas run: error: name a plan: atlas run PLAN"),
         (["diff", "a"], "atlas diff: error: name two plans: atlas diff PLAN PLAN"),
         (["diff", "a", "b", "c"], "atlas diff: error: two plans are enough: b and c"),

@@ -159,6 +159,16 @@ EDITS = [
         [("types.cuh", "__forceinline__ uint4 load_once", "__noinline__ uint4 load_once")],
         {"gemv_norm", "gemv_swiglu"},
     ),
+    (
+        "how numbers of a type are read, where a contract or the code has that type",
+        [("types.cuh", "__device__ __forceinline__ float e4m3_to_f32(", "__device__ __noinline__ float e4m3_to_f32(")],
+        {"stream_norm"},
+    ),
+    (
+        "an overload for a type",
+        [("u4.cuh", "__device__ __forceinline__ float to_f32(", "__device__ __noinline__ float to_f32(")],
+        {"stream_norm"},
+    ),
     ("a constant of a shared header", [("draw.cuh", "LIGHT = 16", "LIGHT = 8")], {"sample"}),
     (
         "a constant of a branch that libclang skips",

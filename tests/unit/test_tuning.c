@@ -177,6 +177,51 @@ static void a_card_is_chosen(void **state)
 	assert_null(tuning_file(files, 5, target_by_name("sm_89"), "h100"));
 }
 
+/* Of the launch values count, not words; of the rest of a contract nothing. */
+static void keys_are_of_values(void **state)
+{
+	static const char defines[] = "BIAS=0 BT=bf16 EPS=0x1.4f8b58p-17f K=576 N=960 NORM_ONE=0 NT=bf16 PER_WARP=1 ROWS=1 "
+		"WARPS=4 WT=f16";
+	const Target *hopper = target_by_name("sm_90a"), *ampere = target_by_name("sm_80");
+	const KernelTemplate *of = NULL;
+	uint8_t first[32], key[32];
+	(void)state;
+	for (int i = 0; i < n_kernel_table; i++)
+		if (strcmp(kernel_table[i].name, "gemv_norm") == 0)
+			of = &kernel_table[i];
+	time_key(of, hopper, defines, first);
+#define ASSERT_KEY(is_same, change) \
+	do { \
+		KernelTemplate t = *of; \
+		change; \
+		time_key(&t, hopper, defines, key); \
+		assert_int_equal(memcmp(key, first, sizeof key) == 0, is_same); \
+	} while (0)
+	ASSERT_KEY(true, t.grid[0] = "N / 4");
+	ASSERT_KEY(true, t.block = "WARPS * 2 * WT_BITS");
+	ASSERT_KEY(true, t.smem = "ROWS * K * WT_BYTES");
+	ASSERT_KEY(true, (t.reads = "1", t.writes = "2", t.flops = "3", t.pieces = "4", t.rate = "5"));
+	ASSERT_KEY(true, t.n_requires = 0);
+	ASSERT_KEY(true, (t.numerics = "exact", t.line = 1));
+	ASSERT_KEY(true, t.source_sha256[0] ^= 1);
+	ASSERT_KEY(false, t.code_sha256[31] ^= 1);
+	ASSERT_KEY(false, t.grid[0] = "N / 4 + 1");
+	ASSERT_KEY(false, t.grid[1] = "2");
+	ASSERT_KEY(false, t.block = "64 * WARPS");
+	ASSERT_KEY(false, t.smem = "SMEM_MAX");
+	ASSERT_KEY(false, t.grid[1] = "SLOTS"); /* equal with one slot, another grid with many */
+	ASSERT_KEY(false, t.grid[0] = "NOTHING");
+	ASSERT_KEY(false, (t.maps[0] = (ContractMap){.name = "w_map", .box = {"64", "64"}}, t.n_maps = 1));
+#undef ASSERT_KEY
+	/* neither does capacity, nor where the constants stand */
+	time_key(of, hopper, "WT=f16 WARPS=4 SLOTS=7 ROWS=1 PER_WARP=1 NT=bf16 NORM_ONE=0 N=960 K=576 BT=bf16 BIAS=0", key);
+	assert_memory_equal(key, first, sizeof key);
+	time_key(of, hopper, "WT=f32 WARPS=4 ROWS=1 PER_WARP=1 NT=bf16 NORM_ONE=0 N=964 K=576 BT=bf16 BIAS=0", key);
+	assert_memory_not_equal(key, first, sizeof key);
+	time_key(of, ampere, defines, key); /* no formula asks for the target */
+	assert_memory_equal(key, first, sizeof key);
+}
+
 /* Choosing ------------------------------------------------------------------------------------------------ */
 
 static const Slot *pick(Compile *c, const char *toml, const KernelRule *rule, int slot)
@@ -385,6 +430,7 @@ int main(void)
 		cmocka_unit_test(any_bytes),
 		cmocka_unit_test(constants_are_what_is_left),
 		cmocka_unit_test(a_card_is_chosen),
+		cmocka_unit_test(keys_are_of_values),
 		cmocka_unit_test(measured_goes_before_modelled),
 		cmocka_unit_test(times_of_some_templates_decide_nothing),
 		cmocka_unit_test(files_are_for_a_target),
