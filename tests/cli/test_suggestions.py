@@ -56,10 +56,10 @@ def test_verbs(atlas, atlasc):
     for verb in VERBS:
         seen = spoil(verb, 0, rng)
         if seen not in VERBS:
-            check(atlas(seen, "plan.bin").stderr, seen, [*VERBS, "kernels", "explain"])
-    for command in ("kernels", "explain", "calibrate"):
+            check(atlas(seen, "plan.bin").stderr, seen, [*VERBS, "kernels", "times", "explain"])
+    for command in ("kernels", "times", "explain", "calibrate"):
         seen = spoil(command, 0, rng)
-        check(atlasc(seen).stderr, seen, [*VERBS, "kernels", "explain"])
+        check(atlasc(seen).stderr, seen, [*VERBS, "kernels", "times", "explain"])
 
 
 @pytest.mark.parametrize("verb", VERBS)
