@@ -184,7 +184,7 @@ published: deps ## which published configs are accepted
 hooks: ## git runs make check before each commit
 	@scripts/hooks.sh
 rekey: all ## keeps times of kernels whose machine code is that of commit FROM
-	@scripts/rekey.sh $(BUILD) $(FROM)
+	+@scripts/rekey.sh $(BUILD) $(FROM)
 retune-needed: $(BUILD)/atlasc ## templates that lack times as they are, per card
 	@$(BUILD)/atlasc times
 compile_commands.json: ## for clangd and clang-tidy
