@@ -40,6 +40,7 @@ FAMILIES = {
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 128}}),
     "mistral": ("MistralForCausalLM", {"sliding_window": 600}),
+    "olmo2": ("Olmo2ForCausalLM", {"attention_bias": True}),
     "qwen2": ("Qwen2ForCausalLM", WINDOWS | {"rope_scaling": YARN}),
     "qwen3": ("Qwen3ForCausalLM", WINDOWS | {"attention_bias": True, "layer_types": ["full_attention", "sliding_attention"] * 4}),
     "qwen3_moe": ("Qwen3MoeForCausalLM", EXPERTS | WINDOWS | {"norm_topk_prob": True, "decoder_sparse_step": 1,
@@ -161,7 +162,7 @@ def compare(model_type, facts, whole, c):
             there = rope.get(name)
             assert facts["rope"][k] == (absent[k] if there is None and k in absent else there), k
     ids = c.eos_token_id if isinstance(c.eos_token_id, list) else [] if c.eos_token_id is None else [c.eos_token_id]
-    assert facts["eos"] == sorted(ids)
+    assert facts["eos"] == sorted(i for i in ids if i < c.vocab_size)  # a default may lie past a smaller vocabulary
     assert facts["bos"] == (-1 if c.bos_token_id is None else c.bos_token_id)
 
 
@@ -254,7 +255,7 @@ SOURCES = {  # what the modeling code says of windows; it cannot be imported wit
                   "create_causal_mask if self.config.sliding_window is None else create_sliding_window_causal_mask"],
     "qwen2": ['self.sliding_window = config.sliding_window if self.layer_type == "sliding_attention" else None'],
     "qwen3": ['self.sliding_window = config.sliding_window if self.layer_type == "sliding_attention" else None'],
-    "llama": [], "qwen3_next": [], "qwen3_5": [], "qwen3_5_moe": [],
+    "llama": [], "olmo2": [], "qwen3_next": [], "qwen3_5": [], "qwen3_5_moe": [],
 }  # fmt: skip
 
 

@@ -97,8 +97,8 @@ def test_refused(compiled, fixture, changes, message):
 
 # What is wrong once is told once, and nothing is told of values that follow from it: the file's errors, all of them.
 ONCE = [
-    ("llama", {"model_type": "Llama"}, "A0204", 'model_type = "Llama": expected one of llama, mistral, qwen2, qwen3, qwen3_moe, '
-     "qwen3_next, qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text: did you mean llama?"),
+    ("llama", {"model_type": "Llama"}, "A0204", 'model_type = "Llama": expected one of llama, mistral, olmo2, qwen2, qwen3, '
+     "qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, qwen3_moe, qwen3_next: did you mean llama?"),
     ("qwen3", {"head_dim": 15}, "A0205", "head_dim = 15: expected an even number, rope turns pairs"),
     ("qwen3_5", {"text.head_dim": 31}, "A0205", "head_dim = 31: expected an even number, rope turns pairs"),
     ("qwen3_5", {"text.head_dim": None}, "A0203", "head_dim = null: expected an integer from 1 to 4096"),
