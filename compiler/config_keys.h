@@ -2,8 +2,8 @@
  *
  * A family owns its keys: its file lists every one that its class in transformers reads, with what it means there when
  * config.json leaves it out; those that all have with one meaning are common_keys (read_family.c). Whatever is in no
- * such list goes by foreign_keys.c: keys that change the arithmetic of other families are errors unless their value
- * changes nothing; unknown keys are a note.
+ * such list is handled by foreign_keys.c: keys that change the arithmetic of other families are errors unless their
+ * value changes nothing; unknown keys are a note.
  *
  * A null is what the class makes of it: the same as absent where its type allows None, an error where it does not.
  */

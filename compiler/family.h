@@ -74,6 +74,9 @@ void load_families(Compile *c);
 const Family *family_by_model_type(const Families *families, const char *model_type);
 bool has_delta(const Family *f);   /* it may have layers of Gated DeltaNet */
 bool has_experts(const Family *f);
+bool has_draft(const Family *f);   /* its checkpoints may have a drafting head */
+/* "a, b and c": the names of those of which it is true. */
+const char *families_text(Arena *a, const Families *families, bool is(const Family *f));
 
 /* Config.layers, of Config.each; what differs by layer (mixer, window, kv, rotate) stays where it is. */
 void lay_layers(Compile *c);

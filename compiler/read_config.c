@@ -2,7 +2,7 @@
  *
  * A config is forty keys by a dozen writers, most of them default values no one looks at. The family's list
  * (its file in models/) says which of them are read, and what holds where one is absent: what its class in
- * transformers takes. Every other key goes by foreign_keys.c: an error where it would change the result and no one here
+ * transformers takes. Every other key is for foreign_keys.c: an error where it would change the result and no one here
  * does so, else a note or nothing.
  *
  * The language model's keys are at the top or under text_config; what says how text is wrapped (vocabulary, tied

@@ -565,6 +565,20 @@ const Family *family_by_model_type(const Families *families, const char *model_t
 	return NULL;
 }
 
+bool has_draft(const Family *f) { return f->draft_prefix != NULL; }
+
+const char *families_text(Arena *a, const Families *families, bool is(const Family *f))
+{
+	const char *text = "";
+	int n = 0, at = 0;
+	for (int i = 0; i < families->n; i++)
+		n += is(&families->at[i]);
+	for (int i = 0; i < families->n; i++)
+		if (is(&families->at[i]) && ++at)
+			text = arena_printf(a, "%s%s%s", text, at == 1 ? "" : at == n ? " and " : ", ", families->at[i].name);
+	return text;
+}
+
 /* Config.layers ----------------------------------------------------------------------------------------------- */
 
 void lay_layers(Compile *c)

@@ -669,22 +669,6 @@ static void read_kv(Reading *r)
 	o->kv_scales = r->c->cmd.text ? NULL : o->kv_scales;
 }
 
-/* "qwen3_next, qwen3_5 and qwen3_5_moe": those of which it is true. */
-static const char *families_text(Reading *r, bool is(const Family *f))
-{
-	const Families *all = &r->c->families;
-	const char *text = "";
-	int n = 0, at = 0;
-	for (int i = 0; i < all->n; i++)
-		n += is(&all->at[i]);
-	for (int i = 0; i < all->n; i++)
-		if (is(&all->at[i]) && ++at)
-			text = arena_printf(r->d->arena, "%s%s%s", text, at == 1 ? "" : at == n ? " and " : ", ", all->at[i].name);
-	return text;
-}
-
-static bool has_draft(const Family *f) { return f->draft_prefix != NULL; }
-
 /* States --------------------------------------------------------------------------------------------- */
 
 static void read_state(Reading *r)
@@ -700,7 +684,7 @@ static void read_state(Reading *r)
 			fail_at(r->d, A0303, v->at, "%s = %s: expected \"f32\" or \"bf16\"", name, value_text(r->d->arena, v));
 		if (r->o->state == DT_bf16 && !has_states)
 			fail_at(r->d, A0304, v->at, "%s = \"bf16\": %s has no recurrent states; the families that have them are "
-				"%s", name, r->family->name, families_text(r, has_delta));
+				"%s", name, r->family->name, families_text(r->d->arena, &r->c->families, has_delta));
 	}
 	if (has_states && cf->state_dtype == DT_bf16)
 		note_at(r->d, A0212, cf->at_state_dtype, "%s = \"bfloat16\": states are kept in %s, as %s",
@@ -766,7 +750,7 @@ static void read_speculate(Reading *r)
 			value_text(r->d->arena, v));
 		if (!r->base[SPECULATE_ROWS])
 			fail_at(r->d, A0304, v->at, "%s: %s has no drafting head; the families that have one are %s", text,
-				r->family->name, families_text(r, has_draft));
+				r->family->name, families_text(r->d->arena, &r->c->families, has_draft));
 		else if (o->verify_rows < 2)
 			fail_at(r->d, A0304, v->at, "%s: speculate.rows = 1 (%s:%d) leaves the drafting head out", text,
 				chosen(r, SPECULATE_ROWS)->at.file, chosen(r, SPECULATE_ROWS)->at.line);
