@@ -144,6 +144,7 @@ OP(zero_slots, OP_GRAPH, "", "state[s,:] = 0 for each slot s with acquire[s] = 1
 	IN(acquire, "SLOTS"), INOUT(state, "SLOTS, N"))
 OP(gather, OP_GRAPH, "", "y[o,:] = x[out_row[o],:]; idle outs (-1): 0",
 	IN(x, "ROWS, K"), IN(out_row, "OUTS"), OUT(y, "OUTS, K"))
+OP(soft_cap, OP_GRAPH, "CAP", "y = CAP tanh(x / CAP)", IN(x, "ROWS, N"), OUT(y, "ROWS, N"))
 OP(sample, OP_GRAPH, "N_VALID",
 	"per out row of slot s that has not ended: penalties, rules, temperature, top-k, top-p, min-p, then argmax or "
 	"Gumbel-max with Philox(seed, slot_len); token -> slot_token (-1 when done), counts, ring; slot_len = row_pos + 1; "

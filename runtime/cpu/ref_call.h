@@ -54,7 +54,7 @@ int ref_done(const RefCall *c, int slot, int token, int position);
 typedef void RefFn(const RefCall *c);
 RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_head_norm, ref_rope,
 	ref_kv_write, ref_attention, ref_add, ref_swiglu, ref_quantise, ref_dequantise, ref_quantise_fp4,
-	ref_dequantise_fp4, ref_gather, ref_sample, ref_acquire,
+	ref_dequantise_fp4, ref_soft_cap, ref_gather, ref_sample, ref_acquire,
 	ref_read_probe, ref_sigmoid_gate, ref_route, ref_experts, ref_causal_conv, ref_delta_rule,
 	ref_gated_norm, ref_zero_slots, ref_group_rows, ref_experts_up, ref_experts_down, ref_experts_down_rows,
 	ref_sum_experts, ref_sum_terms, ref_verify_rows, ref_draft_rows, ref_embed_next_token, ref_join,

@@ -254,6 +254,15 @@ void ref_swiglu(const RefCall *c)
 		y[i] = (float)(gate[i] / (1 + exp(-(double)gate[i])) * up[i]);
 }
 
+void ref_soft_cap(const RefCall *c)
+{
+	const float *x = ref_floats(c, "x");
+	float *y = ref_floats(c, "y");
+	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
+	for (int64_t i = 0; i < n; i++)
+		y[i] = (float)((double)c->attrs.cap * tanh((double)x[i] / (double)c->attrs.cap));
+}
+
 void ref_gather(const RefCall *c)
 {
 	const int32_t *out_row = ref_ints(c, "out_row");
@@ -296,6 +305,7 @@ static RefFn *const functions[OP_COUNT] = {
 	[OP_dequantise] = ref_dequantise,
 	[OP_quantise_fp4] = ref_quantise_fp4,
 	[OP_dequantise_fp4] = ref_dequantise_fp4,
+	[OP_soft_cap] = ref_soft_cap,
 	[OP_gather] = ref_gather,
 	[OP_sample] = ref_sample,
 	[OP_acquire] = ref_acquire,

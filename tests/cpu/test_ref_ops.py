@@ -272,6 +272,19 @@ def test_add_swiglu(ref):
     assert np.allclose(got, [[0, 200, 0]])
 
 
+def test_soft_cap(ref):
+    x = normal(rng(), 3, 50) * 40
+    for cap in (30.0, 0.5):
+        got = ref("soft_cap", {"CAP": cap}, x=x, y=blank(3, 50))["y"]
+        close(got, cap * np.tanh(x.astype(np.float64) / cap))
+        assert np.abs(got).max() <= cap
+
+
+def test_sum_terms(ref):
+    y = normal(rng(), 4, 3, 16)
+    close(ref("sum_terms", step=STEP, y=y, z=blank(4, 16))["z"], y.astype(np.float64).sum(1))
+
+
 def test_gather(ref):
     g = rng()
     x = normal(g, 5, 9)
