@@ -22,11 +22,10 @@ static void print_op(FILE *f, const Lowered *low, const LOp *op)
 		print_tensor(f, &low->tensors.at[op->operands[k]]);
 	}
 	fputc('\n', f);
-	if (op->pick < 0) {
-		if (op->note)
-			fprintf(f, "      not fused: %s\n", op->note);
+	if (op->alone || (op->pick < 0 && op->note))
+		fprintf(f, "      not fused: %s\n", op->alone ? op->alone : op->note);
+	if (op->pick < 0)
 		return;
-	}
 	const Pick *k = &low->picks.at[op->pick];
 	fprintf(f, "      %s  grid %d %d %d  block %d  smem %d  reads %lld  writes %lld  flops %lld\n      %s\n",
 		kernel_table[k->template_index].name, k->grid[0], k->grid[1], k->grid[2], k->block[0], k->smem_bytes,

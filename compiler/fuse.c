@@ -1,13 +1,11 @@
 /* fuse.c - turn the graph into the launches-to-be of each phase and bucket.
  *
- * The ops of a phase are in execution order, and what may be fused is adjacent. So a fusion is a row of
- * a table: the graph ops it covers, in order, and a function that checks the flow of data between them and
- * names the operands of the fused op. The first row that fits wins; an op that no row covers stays as it is.
- * A fusion is legal only if nothing else reads what disappears inside it.
+ * A fusion is a row of a table: the ops it covers, how each is found along the flow of data (match_fusion.c), and a
+ * function that checks this flow and names the operands of the fused op. The first row that fits wins; an op that no
+ * row covers is lowered alone (lower_op.c). A fusion is legal only if nothing else reads what disappears inside it.
  *
  * Several linears of one input become one (q, k, v): their weights follow each other in the weight
- * arena, and their outputs are columns of one tensor. Where that cannot be done the reason is kept, since
- * usually a refusal follows: no kernel implements the op alone.
+ * arena, and their outputs are columns of one tensor. Where that cannot be done the ledger has the reason.
  *
  * A norm goes into the products that read it, but for long prompts on targets that multiply tiles straight from memory
  * faster than a norm on the way would let them: there it is a launch of its own.
@@ -42,16 +40,16 @@ static bool joins_scales(Fuser *f, const GraphOp *a, const GraphOp *b)
 /* One LTensor for the weights (or scales, or biases) of n linears. */
 static int joined_weight(Fuser *f, int first, int n, const char *name)
 {
-	const Tensor *w = weight_tensor(f, op_at(f, first), name);
+	const Tensor *w = weight_tensor(f, member(f, first), name);
 	if (!w)
 		return -1;
 	if (n == 1)
-		return lower_tensor(f, operand(op_at(f, first), name));
+		return lower_tensor(f, operand(member(f, first), name));
 	LTensor l = {.name = w->name, .dtype = w->dtype, .role = ROLE_WEIGHT, .n_dims = w->n_dims,
 		.tensor = -1, .weight = w->weight};
 	l.shape[1] = w->n_dims > 1 ? w->shape[1] : 0;
 	for (int i = 0; i < n; i++) {
-		const Tensor *part = weight_tensor(f, op_at(f, first + i), name);
+		const Tensor *part = weight_tensor(f, member(f, first + i), name);
 		l.shape[0] += part->shape[0];
 		l.n_weights += part->n_weights;
 	}
@@ -63,11 +61,11 @@ static int joined_weight(Fuser *f, int first, int n, const char *name)
 static int joined_output(Fuser *f, int first, int n)
 {
 	if (n == 1)
-		return lower_tensor(f, operand(op_at(f, first), "y"));
+		return lower_tensor(f, operand(member(f, first), "y"));
 	char *name = NULL;
 	int64_t cols = 0;
 	for (int i = 0; i < n; i++) {
-		int t = operand(op_at(f, first + i), "y");
+		int t = operand(member(f, first + i), "y");
 		const char *part = f->c->graph.tensors[t].name;
 		name = name ? arena_printf(&f->c->arena, "%s+%s", name, strchr(part, '.') ? strchr(part, '.') + 1 : part)
 			: arena_strdup(&f->c->arena, part);
@@ -85,21 +83,21 @@ static int joined_output(Fuser *f, int first, int n)
 
 static bool embed_next(Fuser *f, int i)
 {
-	if (operand(op_at(f, i), "row_token") != operand(op_at(f, i + 1), "row_token"))
+	if (operand(member(f, i), "row_token") != operand(member(f, i + 1), "row_token"))
 		return false;
-	LOp *op = new_op(f, OP_embed_next, op_at(f, i));
-	bind_same(f, op, op_at(f, i));
-	bind_same(f, op, op_at(f, i + 1));
+	LOp *op = new_op(f, OP_embed_next, member(f, i));
+	bind_same(f, op, member(f, i));
+	bind_same(f, op, member(f, i + 1));
 	return true;
 }
 
 static bool embed_prompt(Fuser *f, int i)
 {
-	if (operand(op_at(f, i), "row_token") != operand(op_at(f, i + 1), "row_token"))
+	if (operand(member(f, i), "row_token") != operand(member(f, i + 1), "row_token"))
 		return false;
-	LOp *op = new_op(f, OP_embed_prompt, op_at(f, i));
-	bind_same(f, op, op_at(f, i));
-	bind_same(f, op, op_at(f, i + 1));
+	LOp *op = new_op(f, OP_embed_prompt, member(f, i));
+	bind_same(f, op, member(f, i));
+	bind_same(f, op, member(f, i + 1));
 	return true;
 }
 
@@ -107,11 +105,11 @@ static bool embed_prompt(Fuser *f, int i)
 static int count_linears(Fuser *f, int i, int x)
 {
 	int n = 0, step;
-	while (n < MAX_JOINED && i + n < f->n_ops && op_at(f, i + n)->kind == OP_linear &&
-		operand(op_at(f, i + n), "x") == x) {
-		if (n && !(joins(f, op_at(f, i + n - 1), op_at(f, i + n), "w", &step) &&
-			joins_scales(f, op_at(f, i + n - 1), op_at(f, i + n)) &&
-			joins(f, op_at(f, i + n - 1), op_at(f, i + n), "bias", &step)))
+	while (n < MAX_JOINED && i + n < f->n_at && member(f, i + n)->kind == OP_linear &&
+		operand(member(f, i + n), "x") == x) {
+		if (n && !(joins(f, member(f, i + n - 1), member(f, i + n), "w", &step) &&
+			joins_scales(f, member(f, i + n - 1), member(f, i + n)) &&
+			joins(f, member(f, i + n - 1), member(f, i + n), "bias", &step)))
 			break;
 		n++;
 	}
@@ -282,17 +280,17 @@ static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace
 static NormPlace place_of_norm(const Fuser *f, int i, int n)
 {
 	int n_codes = 0, n_e2m1 = 0;
-	while (n_e2m1 < n && multiplies_e2m1(f, OP_linear_rows, "w", op_at(f, i + n_e2m1)))
+	while (n_e2m1 < n && multiplies_e2m1(f, OP_linear_rows, "w", member(f, i + n_e2m1)))
 		n_e2m1++;
-	while (n_codes < n && multiplies_codes(f, OP_linear_rows, "w", op_at(f, i + n_codes)))
+	while (n_codes < n && multiplies_codes(f, OP_linear_rows, "w", member(f, i + n_codes)))
 		n_codes++;
 	if (n_codes == n || n_e2m1 == n)
 		return n_codes == n ? APART_AS_CODES : APART_AS_E2M1;
 	int64_t rows = 0;
 	for (int k = 0; k < n; k++)
-		rows += weight_tensor(f, op_at(f, i + k), "w")->shape[0];
+		rows += weight_tensor(f, member(f, i + k), "w")->shape[0];
 	/* tiles that come straight from memory are written in steps of 16 bytes */
-	return rows % 8 == 0 && is_served(f, ROWS_PLAIN, OP_linear_rows, "w", op_at(f, i)) ? APART : INSIDE;
+	return rows % 8 == 0 && is_served(f, ROWS_PLAIN, OP_linear_rows, "w", member(f, i)) ? APART : INSIDE;
 }
 
 static void join_linears(Fuser *f, LOp *op, int i, int n)
@@ -301,50 +299,71 @@ static void join_linears(Fuser *f, LOp *op, int i, int n)
 	for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
 		op->operands[op_operand(op->kind, parts[k])] = joined_weight(f, i, n, parts[k]);
 	op->operands[op_operand(op->kind, "y")] = joined_output(f, i, n);
-	merge_attrs(op, op_at(f, i));
+	merge_attrs(op, member(f, i));
 }
 
-/* A norm and all that reads it: linears, joined as far as they can be. Each of the groups takes the normed rows as it
- * likes them, from a launch that writes them so, or norms them itself. */
-static int norm_linear(Fuser *f, int i)
+/* The products in bf16 of a phase that read tensor x into f->at; false when something else reads it too. */
+static bool find_readers(Fuser *f, int x)
+{
+	f->n_at = 0;
+	for (int i = 0; i < f->n_ops && f->n_at < MAX_MEMBERS; i++)
+		if (op_at(f, i)->kind == OP_linear && !f->is_lowered[i] && operand(op_at(f, i), "x") == x &&
+			f->c->graph.tensors[operand(op_at(f, i), "y")].dtype == DT_bf16)
+			f->at[f->n_at++] = i;
+	return f->n_at > 0 && f->uses[x] == f->n_at;
+}
+
+/* Do the launches that read what these products make take it as columns of a tensor? group: of f->at, by number. */
+static bool are_columns_read(Fuser *f, const int *group);
+
+/* The norm at position i and all that reads it: linears, joined as far as they can be, if what follows reads columns.
+ * Each group takes the normed rows as it likes them, from a launch that writes them so, or norms them itself. */
+static bool norm_linear(Fuser *f, int i)
 {
 	const GraphOp *norm = op_at(f, i);
-	int y = operand(norm, "y"), all = 0, n;
+	const int y = operand(norm, "y");
+	int all = 0, n, group[MAX_MEMBERS];
 	f->split = NULL;
-	while ((n = count_linears(f, i + 1 + all, y)) > 0) {
+	if (!find_readers(f, y))
+		return false;
+	for (int g = 0; (n = count_linears(f, all, y)) > 0; all += n, g++) {
 		f->split = all ? f->split : f->note;
-		all += n;
+		for (int k = 0; k < n; k++)
+			group[all + k] = g;
 	}
-	if (all == 0 || f->uses[y] != all)
-		return 0;
+	const bool is_joined = are_columns_read(f, group);
 	for (int at = 0; at < all; at += n) {
-		n = count_linears(f, i + 1 + at, y);
-		const NormPlace place = place_of_norm(f, i + 1 + at, n);
+		n = is_joined ? count_linears(f, at, y) : 1;
+		const NormPlace place = place_of_norm(f, at, n);
 		LOp *op = op_behind_norm(f, place == INSIDE ? OP_norm_linear : OP_linear_rows, norm, place);
-		join_linears(f, op, i + 1 + at, n);
+		join_linears(f, op, at, n);
+		if (!is_joined)
+			op->alone = f->split ? f->split : "what follows takes each of the products apart";
 	}
-	return 1 + all;
+	f->is_lowered[i] = true;
+	for (int k = 0; k < all; k++)
+		f->is_lowered[f->at[k]] = true;
+	return true;
 }
 
-/* A linear at position i and an add after it: its sum with what it is added to. */
+/* Are members i and i + 1 a linear and its sum with what it is added to? */
 static bool is_residual(const Fuser *f, int i)
 {
-	return i + 1 < f->n_ops && op_at(f, i)->kind == OP_linear && op_at(f, i + 1)->kind == OP_add &&
-		flows(f, op_at(f, i), "y", op_at(f, i + 1), "y");
+	return member(f, i) && member(f, i + 1) && flows(f, member(f, i), "y", member(f, i + 1), "y");
 }
 
 /* Are gate and up at position i multiplied by codes, and what they make by codes as well? */
 static bool swiglu_of_codes(const Fuser *f, int i)
 {
-	return multiplies_codes(f, OP_linear_swiglu_fp8, "gate", op_at(f, i)) &&
-		multiplies_codes(f, OP_linear_swiglu_fp8, "up", op_at(f, i + 1)) && is_residual(f, i + 3) &&
-		flows(f, op_at(f, i + 2), "y", op_at(f, i + 3), "x") &&
-		multiplies_codes(f, OP_linear_residual, "w", op_at(f, i + 3));
+	return multiplies_codes(f, OP_linear_swiglu_fp8, "gate", member(f, i)) &&
+		multiplies_codes(f, OP_linear_swiglu_fp8, "up", member(f, i + 1)) && is_residual(f, i + 3) &&
+		flows(f, member(f, i + 2), "y", member(f, i + 3), "x") &&
+		multiplies_codes(f, OP_linear_residual, "w", member(f, i + 3));
 }
 
 static bool norm_swiglu(Fuser *f, int i)
 {
-	const GraphOp *norm = op_at(f, i), *gate = op_at(f, i + 1), *up = op_at(f, i + 2), *act = op_at(f, i + 3);
+	const GraphOp *norm = member(f, i), *gate = member(f, i + 1), *up = member(f, i + 2), *act = member(f, i + 3);
 	int n = operand(norm, "y");
 	if (operand(gate, "x") != n || operand(up, "x") != n || f->uses[n] != 2 ||
 		!flows(f, gate, "y", act, "gate") || !flows(f, up, "y", act, "up"))
@@ -393,11 +412,11 @@ static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
 	return op;
 }
 
-/* After the layers, where a head that drafts begins with one. */
-static bool head_product(Fuser *f, int i)
+/* One that no other op takes along. What it makes in f32 are scores, which are not of codes. */
+static bool lone_product(Fuser *f, int i)
 {
-	const GraphOp *lin = op_at(f, i);
-	if (lin->layer < f->c->graph.n_layers)
+	const GraphOp *lin = member(f, i);
+	if (f->c->graph.tensors[operand(lin, "y")].dtype != DT_bf16)
 		return false;
 	bind(f, product_of_rows(f, OP_linear_rows, lin), "y", operand(lin, "y"));
 	return true;
@@ -405,7 +424,7 @@ static bool head_product(Fuser *f, int i)
 
 static bool linear_residual(Fuser *f, int i)
 {
-	const GraphOp *lin = op_at(f, i), *sum = op_at(f, i + 1);
+	const GraphOp *lin = member(f, i), *sum = member(f, i + 1);
 	if (!is_residual(f, i))
 		return false;
 	LOp *op = product_of_rows(f, OP_linear_residual, lin);
@@ -418,7 +437,7 @@ static bool linear_residual(Fuser *f, int i)
  * its kernel. */
 static bool draw_from_head(Fuser *f, int i)
 {
-	const GraphOp *take = op_at(f, i), *norm = op_at(f, i + 1), *lin = op_at(f, i + 2), *draw = op_at(f, i + 3);
+	const GraphOp *take = member(f, i), *norm = member(f, i + 1), *lin = member(f, i + 2), *draw = member(f, i + 3);
 	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0 ||
 		!flows(f, lin, "y", draw, "logits") || operand(take, "out_row") != operand(draw, "out_row"))
 		return false;
@@ -454,13 +473,11 @@ typedef struct NewKeys {
 } NewKeys;
 
 /* q, k and v must be the three column ranges of one tensor: what norm_linear made of them. */
-static bool new_keys(Fuser *f, int i, bool has_norm, NewKeys *n)
+static bool new_keys(Fuser *f, NewKeys *n)
 {
-	int at = has_norm ? i + 2 : i;
-	*n = (NewKeys){has_norm ? op_at(f, i) : NULL, has_norm ? op_at(f, i + 1) : NULL, op_at(f, at), op_at(f, at + 1),
-		op_at(f, at + 2), 0, 0, 0, false};
-	n->q = operand(has_norm ? n->q_norm : n->q_rope, "x");
-	n->k = operand(has_norm ? n->k_norm : n->k_rope, "x");
+	*n = (NewKeys){member(f, 0), member(f, 1), member(f, 2), member(f, 3), member(f, 4), 0, 0, 0, false};
+	n->q = operand(n->q_norm ? n->q_norm : n->q_rope, "x");
+	n->k = operand(n->k_norm ? n->k_norm : n->k_rope, "x");
 	n->v = operand(n->write, "v");
 	const Attrs *a = &n->write->attrs;
 	int64_t nq = f->c->graph.tensors[n->q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
@@ -471,7 +488,8 @@ static bool new_keys(Fuser *f, int i, bool has_norm, NewKeys *n)
 		n->q_rope->attrs.rotate == n->k_rope->attrs.rotate;
 	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k"))
 		return false;
-	if (has_norm && !(flows(f, n->q_norm, "y", n->q_rope, "x") && flows(f, n->k_norm, "y", n->k_rope, "x")))
+	if ((n->q_norm && !flows(f, n->q_norm, "y", n->q_rope, "x")) ||
+		(n->k_norm && !flows(f, n->k_norm, "y", n->k_rope, "x")))
 		return false;
 	if (f->uses[n->q] != 1 || f->uses[n->k] != 1 || f->uses[n->v] != 1)
 		return false;
@@ -495,11 +513,10 @@ static bool is_gate_of(Fuser *f, const NewKeys *n, const GraphOp *gate)
 
 static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
 {
-	if (n->q_norm) {
-		merge_attrs(op, n->q_norm);
-		bind(f, op, "q_norm", operand(n->q_norm, "w"));
-		bind(f, op, "k_norm", operand(n->k_norm, "w"));
-	}
+	if (n->q_norm || n->k_norm)
+		merge_attrs(op, n->q_norm ? n->q_norm : n->k_norm);
+	bind(f, op, "q_norm", n->q_norm ? operand(n->q_norm, "w") : -1);
+	bind(f, op, "k_norm", n->k_norm ? operand(n->k_norm, "w") : -1);
 	merge_attrs(op, n->q_rope);
 	bind_same(f, op, n->write);
 	op->attrs.n_heads = (int)(f->c->graph.tensors[n->q].shape[1] / n->write->attrs.head_dim);
@@ -508,19 +525,17 @@ static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
 	bind(f, op, "qkv", n->q);
 }
 
-static bool rope_write_at(Fuser *f, int i, bool has_norm)
+static bool rope_write(Fuser *f, int i)
 {
 	NewKeys n;
-	if (!new_keys(f, i, has_norm, &n))
+	(void)i;
+	if (!new_keys(f, &n))
 		return false;
 	LOp *op = new_op(f, OP_rope_write, n.q_rope);
 	bind_new_keys(f, op, &n);
 	bind(f, op, "q", operand(n.q_rope, "y"));
 	return true;
 }
-
-static bool rope_write(Fuser *f, int i) { return rope_write_at(f, i, false); }
-static bool norm_rope_write(Fuser *f, int i) { return rope_write_at(f, i, true); }
 
 /* The op that makes the positions of a step's rows of what it knows of their slots; NULL when there is none. */
 static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
@@ -536,16 +551,18 @@ static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
 /* Decode and draft have one new position a slot, verify a few that follow each other: what makes their keys and all
  * that attends to them are one launch. It makes the positions itself, which the state of slots says before the step
  * begins, or in a draft step draft_len. */
-static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
+static bool attention_step(Fuser *f, int i)
 {
+	enum { LOOK = 5, GATE = 6 };
 	NewKeys n;
-	const GraphOp *look = op_at(f, has_norm ? i + 5 : i + 3);
-	const GraphOp *gate = has_gate ? op_at(f, has_norm ? i + 6 : i + 4) : NULL;
+	const GraphOp *look = member(f, i + LOOK), *gate = member(f, i + GATE);
 	const bool is_verify = f->low->kind == VERIFY;
-	if (f->low->kind == PREFILL || !new_keys(f, i, has_norm, &n) || !flows(f, n.q_rope, "y", look, "q"))
+	if (f->low->kind == PREFILL || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
-	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate)))
-		return false;
+	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate))) { /* an op of its own, then */
+		f->at[GATE] = -1;
+		gate = NULL;
+	}
 	if (!gate && n.is_gated)
 		return fail_note(f, "the columns after q, k and v are not a gate");
 	static const char *const shared[] = {"step", "kv", "kv_scale", "kv_block", "row_slot", "row_pos", "page_table"};
@@ -571,18 +588,19 @@ static bool attention_step_at(Fuser *f, int i, bool has_norm, bool has_gate)
 	return true;
 }
 
-static bool attention_step(Fuser *f, int i) { return attention_step_at(f, i, false, false); }
-static bool norm_attention_step(Fuser *f, int i) { return attention_step_at(f, i, true, false); }
-static bool gated_attention_step(Fuser *f, int i) { return attention_step_at(f, i, false, true); }
-static bool gated_norm_attention_step(Fuser *f, int i) { return attention_step_at(f, i, true, true); }
+static bool is_gate_of_elements(const Fuser *f, const GraphOp *gate)
+{
+	const Tensor *tensors = f->c->graph.tensors;
+	return tensors[operand(gate, "gate")].shape[1] == tensors[operand(gate, "x")].shape[1];
+}
 
 /* A gate for each element, after other columns of its tensor. */
 static bool gate_rows(Fuser *f, int i)
 {
-	const GraphOp *gate = op_at(f, i);
+	const GraphOp *gate = member(f, i);
 	const int g = operand(gate, "gate");
 	const Tensor *x = &f->c->graph.tensors[operand(gate, "x")];
-	if (f->c->graph.tensors[g].shape[1] != x->shape[1])
+	if (!is_gate_of_elements(f, gate))
 		return false;
 	if (f->views[g].tensor < 0 || f->views[g].col + x->shape[1] != f->low->tensors.at[f->views[g].tensor].shape[1])
 		return fail_note(f, f->split ? f->split : "the gate is not the last columns of its tensor");
@@ -602,7 +620,7 @@ typedef struct DeltaOps { const GraphOp *conv, *rule, *norm; int ba; } DeltaOps;
 
 static bool delta_ops(Fuser *f, int i, DeltaOps *d)
 {
-	*d = (DeltaOps){op_at(f, i), op_at(f, i + 1), op_at(f, i + 2), -1};
+	*d = (DeltaOps){member(f, i), member(f, i + 1), member(f, i + 2), -1};
 	if (!flows(f, d->conv, "y", d->rule, "qkv") || !flows(f, d->rule, "o", d->norm, "x") ||
 		operand(d->conv, "row_slot") != operand(d->rule, "row_slot") ||
 		d->norm->attrs.head_dim != d->rule->attrs.v_dim)
@@ -663,73 +681,136 @@ static bool delta_layer(Fuser *f, int i)
 	return true;
 }
 
-enum { MAX_PATTERN = 12 };
-typedef struct Fusion {
-	const char *name;
-	int n;
-	OpKind kinds[MAX_PATTERN];
-	bool (*apply)(Fuser *f, int i);
-} Fusion;
-
+/* The first row that fits wins. Members are numbered as the functions know them: the one at which a fusion begins,
+ * those that are found from another, those that may be absent, and those that another launch does. */
+#define ANCHOR(kind) {kind, -1, NULL, NULL, false, false}
+#define FOUND(kind, from, out, in) {kind, from, out, in, false, false}
+#define MAYBE(kind, from, out, in) {kind, from, out, in, true, false}
+#define SEEN(kind, from, out, in, is_optional) {kind, from, out, in, is_optional, true}
 static const Fusion fusions[] = {
-	{"embed_next", 2, {OP_slot_rows, OP_embed}, embed_next},
-	{"embed_prompt", 2, {OP_note_prompt, OP_embed}, embed_prompt},
-	{"norm_swiglu", 4, {OP_rmsnorm, OP_linear, OP_linear, OP_swiglu}, norm_swiglu},
-	{"attention_step", 7, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write, OP_attention, OP_sigmoid_gate},
-		gated_norm_attention_step},
-	{"attention_step", 5, {OP_rope, OP_rope, OP_kv_write, OP_attention, OP_sigmoid_gate}, gated_attention_step},
-	{"attention_step", 6, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write, OP_attention},
-		norm_attention_step},
-	{"attention_step", 4, {OP_rope, OP_rope, OP_kv_write, OP_attention}, attention_step},
-	{"rope_write", 5, {OP_head_norm, OP_head_norm, OP_rope, OP_rope, OP_kv_write}, norm_rope_write},
-	{"rope_write", 3, {OP_rope, OP_rope, OP_kv_write}, rope_write},
-	{"gate_rows", 1, {OP_sigmoid_gate}, gate_rows},
-	{"delta_layer", 3, {OP_causal_conv, OP_delta_rule, OP_gated_norm}, delta_layer},
-	{"delta_layer", 3, {OP_conv_verify, OP_delta_verify, OP_gated_norm}, delta_layer},
-	{"norm_logits", 4, {OP_gather, OP_rmsnorm, OP_linear, OP_sample}, draw_from_head},
-	{"linear_residual", 2, {OP_linear, OP_add}, linear_residual},
-	{"head_product", 1, {OP_linear}, head_product},
-	{"embed_verify", 2, {OP_verify_rows, OP_embed}, fuse_embed_verify},
-	{"draft_first", 6, {OP_draft_rows, OP_recall, OP_embed, OP_rmsnorm, OP_rmsnorm, OP_join}, fuse_draft_first},
-	{"follow_rows", 6, {OP_rmsnorm, OP_hold, OP_embed_next_token, OP_rmsnorm, OP_rmsnorm, OP_join},
-		fuse_follow_prompt},
-	{"accept", 9, {OP_rmsnorm, OP_linear, OP_draw, OP_accept, OP_hold, OP_embed_next_token, OP_rmsnorm, OP_rmsnorm,
-		OP_join}, fuse_accept},
-	{"draw_draft", 8, {OP_rmsnorm, OP_linear, OP_draw, OP_keep_draft, OP_embed, OP_rmsnorm, OP_rmsnorm, OP_join},
-		fuse_draft},
-	{"draw_draft", 4, {OP_rmsnorm, OP_linear, OP_draw, OP_keep_draft}, fuse_last_draft},
-	{"keys_write", 3, {OP_head_norm, OP_rope, OP_kv_write}, fuse_keys},
-	{"experts", 12, {OP_rmsnorm, OP_linear, OP_route, OP_experts, OP_linear, OP_linear, OP_swiglu, OP_linear, OP_linear,
-		OP_sigmoid_gate, OP_add, OP_add}, fuse_experts_and_shared},
-	{"experts", 5, {OP_rmsnorm, OP_linear, OP_route, OP_experts, OP_add}, fuse_experts},
+	{"embed_next", embed_next, false, 2, {ANCHOR(OP_slot_rows), FOUND(OP_embed, 0, "row_token", "row_token")}},
+	{"embed_prompt", embed_prompt, false, 2, {ANCHOR(OP_note_prompt), FOUND(OP_embed, 0, "row_token", "row_token")}},
+	{"norm_swiglu", norm_swiglu, false, 6, {FOUND(OP_rmsnorm, 1, "x", "y"), FOUND(OP_linear, 3, "gate", "y"),
+		FOUND(OP_linear, 3, "up", "y"), ANCHOR(OP_swiglu), SEEN(OP_linear, 3, "y", "x", true),
+		SEEN(OP_add, 4, "y", "y", true)}},
+	{"attention_step", attention_step, true, 7, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
+		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
+		FOUND(OP_attention, 2, "y", "q"), MAYBE(OP_sigmoid_gate, 5, "o", "x")}},
+	{"rope_write", rope_write, true, 6, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
+		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
+		SEEN(OP_attention, 2, "y", "q", false)}},
+	{"gate_rows", gate_rows, true, 1, {ANCHOR(OP_sigmoid_gate)}},
+	{"delta_layer", delta_layer, true, 3, {ANCHOR(OP_causal_conv), FOUND(OP_delta_rule, 0, "y", "qkv"),
+		FOUND(OP_gated_norm, 1, "o", "x")}},
+	{"delta_layer", delta_layer, true, 3, {ANCHOR(OP_conv_verify), FOUND(OP_delta_verify, 0, "y", "qkv"),
+		FOUND(OP_gated_norm, 1, "o", "x")}},
+	{"norm_logits", draw_from_head, false, 4, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 2, "y", "logits")}},
+	{"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
+	{"linear_rows", lone_product, false, 1, {ANCHOR(OP_linear)}},
+	{"embed_verify", fuse_embed_verify, false, 2, {ANCHOR(OP_verify_rows),
+		FOUND(OP_embed, 0, "row_token", "row_token")}},
+	{"draft_first", fuse_draft_first, false, 6, {ANCHOR(OP_draft_rows), FOUND(OP_recall, 0, "row_slot", "row_slot"),
+		FOUND(OP_embed, 0, "row_token", "row_token"), FOUND(OP_rmsnorm, 2, "x", "x"), FOUND(OP_rmsnorm, 1, "y", "x"),
+		FOUND(OP_join, 3, "y", "x")}},
+	{"follow_rows", fuse_follow_prompt, false, 6, {ANCHOR(OP_rmsnorm), FOUND(OP_hold, 0, "y", "x"),
+		FOUND(OP_embed_next_token, 3, "x", "x"), FOUND(OP_rmsnorm, 5, "x", "y"), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_join, 4, "y", "y")}},
+	{"accept", fuse_accept, false, 9, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
+		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_accept, 2, "drawn", "drawn"), FOUND(OP_hold, 0, "y", "x"),
+		FOUND(OP_embed_next_token, 6, "x", "x"), FOUND(OP_rmsnorm, 8, "x", "y"), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_join, 7, "y", "y")}},
+	{"draw_draft", fuse_draft, false, 8, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
+		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn"),
+		FOUND(OP_embed, 3, "row_token", "row_token"), FOUND(OP_rmsnorm, 4, "x", "x"), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_join, 6, "y", "y")}},
+	{"draw_draft", fuse_last_draft, false, 4, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
+		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn")}},
+	{"keys_write", fuse_keys, true, 3, {MAYBE(OP_head_norm, 1, "x", "y"), ANCHOR(OP_rope),
+		FOUND(OP_kv_write, 1, "y", "k")}},
+	{"experts", fuse_experts_and_shared, false, 12, {FOUND(OP_rmsnorm, 3, "x", "y"),
+		FOUND(OP_linear, 2, "logits", "y"), FOUND(OP_route, 3, "expert", "expert"), ANCHOR(OP_experts),
+		FOUND(OP_linear, 6, "gate", "y"), FOUND(OP_linear, 6, "up", "y"), FOUND(OP_swiglu, 7, "x", "y"),
+		FOUND(OP_linear, 9, "x", "y"), FOUND(OP_linear, 9, "gate", "y"), FOUND(OP_sigmoid_gate, 10, "y", "y"),
+		FOUND(OP_add, 3, "y", "x"), FOUND(OP_add, 10, "z", "y")}},
+	{"experts", fuse_experts, false, 5, {FOUND(OP_rmsnorm, 3, "x", "y"), FOUND(OP_linear, 2, "logits", "y"),
+		FOUND(OP_route, 3, "expert", "expert"), ANCHOR(OP_experts), FOUND(OP_add, 3, "y", "y")}},
 };
 
-static bool kinds_match(const Fuser *f, const Fusion *rule, int i)
+/* Which of the products at hand makes tensor t; -1 = none of them. */
+static int maker_of(const Fuser *f, const int *products, int n, int t)
 {
-	if (i + rule->n > f->n_ops)
-		return false;
-	for (int k = 0; k < rule->n; k++)
-		if (op_at(f, i + k)->kind != rule->kinds[k])
-			return false;
+	for (int k = 0; k < n; k++)
+		if (operand(op_at(f, products[k]), "y") == t)
+			return k;
+	return -1;
+}
+
+/* Of the members that f->at holds: what they read of the products is of one group; b and a of a delta rule may be of
+ * another. */
+static bool is_of_one_group(const Fuser *f, const int *products, int n, const int *group)
+{
+	int of[2] = {-1, -1};
+	for (int m = 0; m < f->n_at; m++) {
+		const GraphOp *op = member(f, m);
+		for (int k = 0; op && k < op_table[op->kind].n_operands; k++) {
+			const int maker = op->operands[k] < 0 ? -1 : maker_of(f, products, n, op->operands[k]);
+			const char *name = op_table[op->kind].operands[k].name;
+			int *const want = &of[strcmp(name, "a") == 0 || strcmp(name, "b") == 0];
+			if (maker >= 0 && *want >= 0 && *want != group[maker])
+				return false;
+			*want = maker >= 0 ? group[maker] : *want;
+		}
+	}
 	return true;
 }
 
-/* Lowers the ops from position i on; returns how many it covered. */
-static int lower_at(Fuser *f, int i)
+/* Is there a fusion that reads tensor t, and all that it reads of the products, as columns? */
+static bool is_column_read(Fuser *f, const int *products, int n, const int *group, int t)
+{
+	for (int i = 0; i < f->n_ops; i++)
+		for (int k = 0; k < op_table[op_at(f, i)->kind].n_operands; k++)
+			if (op_at(f, i)->operands[k] == t && op_table[op_at(f, i)->kind].operands[k].role != OPERAND_OUT &&
+				(op_at(f, i)->kind != OP_sigmoid_gate || is_gate_of_elements(f, op_at(f, i))))
+				for (size_t r = 0; r < sizeof fusions / sizeof fusions[0]; r++)
+					if (fusions[r].reads_columns && find_fusion(f, &fusions[r], i) &&
+						is_of_one_group(f, products, n, group))
+						return true;
+	return false;
+}
+
+static bool are_columns_read(Fuser *f, const int *group)
+{
+	int products[MAX_MEMBERS], n = f->n_at, k = 0;
+	memcpy(products, f->at, sizeof products);
+	bool is_one = true; /* none of them is joined */
+	for (int i = 1; i < n; i++)
+		is_one &= group[i] != group[i - 1];
+	while (!is_one && k < n && is_column_read(f, products, n, group, operand(op_at(f, products[k]), "y")))
+		k++;
+	memcpy(f->at, products, sizeof products);
+	f->n_at = n;
+	return k == n;
+}
+
+/* Lowers op i, which is not lowered yet, and all that its launches cover. */
+static void lower_at(Fuser *f, int i)
 {
 	f->note = NULL;
 	if (f->c->model.options.no_fusion) {
 		lower_op(f, op_at(f, i), "kernels.fuse = false");
-		return 1;
+		f->is_lowered[i] = true;
+		return;
 	}
 	for (size_t r = 0; r < sizeof fusions / sizeof fusions[0]; r++)
-		if (kinds_match(f, &fusions[r], i) && fusions[r].apply(f, i))
-			return fusions[r].n;
-	int n = op_at(f, i)->kind == OP_rmsnorm ? norm_linear(f, i) : 0;
-	if (n)
-		return n;
+		if (match_fusion(f, &fusions[r], i) && fusions[r].apply(f, 0)) {
+			take_members(f, &fusions[r]);
+			return;
+		}
+	if (op_at(f, i)->kind == OP_rmsnorm && norm_linear(f, i))
+		return;
 	lower_op(f, op_at(f, i), f->note);
-	return 1;
+	f->is_lowered[i] = true;
 }
 
 /* Marks the op whose output is the layer's: the one that completes "l<layer>.out". */
@@ -768,8 +849,10 @@ static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, 
 			if (g->ops[i].operands[k] >= 0 && info->operands[k].role != OPERAND_OUT)
 				f.uses[g->ops[i].operands[k]]++;
 	}
-	for (int i = 0; i < f.n_ops;)
-		i += lower_at(&f, i);
+	f.is_lowered = ARENA_ARRAY(&c->scratch, bool, f.n_ops + 1);
+	for (int i = 0; i < f.n_ops; i++)
+		if (!f.is_lowered[i])
+			lower_at(&f, i);
 	mark_layer_outputs(&f);
 }
 

@@ -11,11 +11,15 @@ typedef struct View { int tensor; int64_t col; } View; /* LTensor and first colu
 
 typedef struct Codes { int tensor, scale, block; } Codes; /* LTensors; tensor -1 = there are none; block: of e2m1 */
 
+enum { MAX_MEMBERS = 16 }; /* of a fusion */
+
 typedef struct Fuser {
 	Compile *c;
 	const Target *target;
 	Lowered *low;
 	int *ops, n_ops; /* graph ops of this phase */
+	bool *is_lowered; /* [n_ops] */
+	int at[MAX_MEMBERS], n_at; /* of the fusion at hand, its members: index in ops, -1 = absent */
 	View *views;     /* by graph tensor */
 	Codes *codes;    /* by graph tensor: the quantised form of rows */
 	int *uses;       /* by graph tensor: how many operands of this phase read it */
@@ -23,7 +27,29 @@ typedef struct Fuser {
 	const char *split; /* why the linears after the last norm are several products; NULL = they are one */
 } Fuser;
 
+/* A member of a fusion and how it is found: its operand `in` is the tensor that member `from` has as `out`. */
+typedef struct Member {
+	OpKind kind;
+	int from;           /* -1: the anchor, one in each fusion */
+	const char *out, *in;
+	bool is_optional;
+	bool stays;         /* it is looked at alone: another launch does it */
+} Member;
+typedef struct Fusion {
+	const char *name;
+	bool (*apply)(Fuser *f, int i); /* members from i = 0 on; what it finds missing it may drop from f->at */
+	bool reads_columns; /* of tensors that joined products write */
+	int n;
+	Member members[MAX_MEMBERS];
+} Fusion;
+
 static inline const GraphOp *op_at(const Fuser *f, int i) { return &f->c->graph.ops[f->ops[i]]; }
+
+/* Member k of the fusion at hand; NULL when it is absent. */
+static inline const GraphOp *member(const Fuser *f, int k)
+{
+	return k < f->n_at && f->at[k] >= 0 ? op_at(f, f->at[k]) : NULL;
+}
 
 /* The LTensor of a graph tensor, made on first use; columns of a joined tensor are not a tensor of their own. */
 static inline int lower_tensor(Fuser *f, int t)
@@ -202,6 +228,12 @@ static inline bool takes_field(const KernelTemplate *t, const char *field)
 /* fuse_experts.c: a layer's experts from position i on, with or without one that all rows go to. */
 bool fuse_experts(Fuser *f, int i);
 bool fuse_experts_and_shared(Fuser *f, int i);
+
+/* match_fusion.c: is op i, which is not lowered, the first of such members, and may the others move up to it? They are
+ * f->at then. And: they are lowered. */
+bool match_fusion(Fuser *f, const Fusion *x, int i);
+bool find_fusion(Fuser *f, const Fusion *x, int i); /* is op i a member of it, wherever the others are? */
+void take_members(Fuser *f, const Fusion *x);
 
 /* The op `experts` alone: a few launches. */
 void lower_experts(Fuser *f, const GraphOp *op);

@@ -10,7 +10,7 @@
 /* A row of the model or the head and a token, each normed, side by side: ops at i, i + 1, i + 2. */
 static bool is_join(const Fuser *f, int i, int embedded, int rows)
 {
-	const GraphOp *first = op_at(f, i), *second = op_at(f, i + 1), *join = op_at(f, i + 2);
+	const GraphOp *first = member(f, i), *second = member(f, i + 1), *join = member(f, i + 2);
 	return operand(first, "x") == embedded && operand(second, "x") == rows && f->uses[embedded] == 1 &&
 		flows(f, first, "y", join, "x") && flows(f, second, "y", join, "y");
 }
@@ -18,19 +18,19 @@ static bool is_join(const Fuser *f, int i, int embedded, int rows)
 /* Operands of the op that norms and joins so; attributes are those of either norm. */
 static void bind_join(Fuser *f, LOp *op, int i)
 {
-	merge_attrs(op, op_at(f, i));
-	bind(f, op, "embedding_norm", operand(op_at(f, i), "w"));
-	bind(f, op, "hidden_norm", operand(op_at(f, i + 1), "w"));
-	bind(f, op, "z", operand(op_at(f, i + 2), "z"));
+	merge_attrs(op, member(f, i));
+	bind(f, op, "embedding_norm", operand(member(f, i), "w"));
+	bind(f, op, "hidden_norm", operand(member(f, i + 1), "w"));
+	bind(f, op, "z", operand(member(f, i + 2), "z"));
 }
 
 bool fuse_embed_verify(Fuser *f, int i)
 {
-	if (operand(op_at(f, i), "row_token") != operand(op_at(f, i + 1), "row_token"))
+	if (operand(member(f, i), "row_token") != operand(member(f, i + 1), "row_token"))
 		return false;
-	LOp *op = new_op(f, OP_embed_verify, op_at(f, i));
-	bind_same(f, op, op_at(f, i));
-	bind_same(f, op, op_at(f, i + 1));
+	LOp *op = new_op(f, OP_embed_verify, member(f, i));
+	bind_same(f, op, member(f, i));
+	bind_same(f, op, member(f, i + 1));
 	return true;
 }
 
@@ -47,7 +47,7 @@ int fuse_draft_len(Fuser *f)
 /* draft_rows, recall, embed, rmsnorm, rmsnorm, join */
 bool fuse_draft_first(Fuser *f, int i)
 {
-	const GraphOp *rows = op_at(f, i), *recall = op_at(f, i + 1), *embed = op_at(f, i + 2);
+	const GraphOp *rows = member(f, i), *recall = member(f, i + 1), *embed = member(f, i + 2);
 	if (operand(rows, "row_token") != operand(embed, "row_token") ||
 		operand(rows, "row_slot") != operand(recall, "row_slot") || f->uses[operand(recall, "y")] != 1 ||
 		!is_join(f, i + 3, operand(embed, "x"), operand(recall, "y")))
@@ -74,7 +74,7 @@ static int part_tensor(Fuser *f, const GraphOp *linear, const char *name, Dtype 
  * from them. NULL: they do not fit. */
 static LOp *logits_and_draw(Fuser *f, int i, int readers, OpKind kind)
 {
-	const GraphOp *norm = op_at(f, i), *lin = op_at(f, i + 1), *draw = op_at(f, i + 2);
+	const GraphOp *norm = member(f, i), *lin = member(f, i + 1), *draw = member(f, i + 2);
 	const int rows = operand(norm, "y");
 	if (operand(lin, "x") != rows || f->uses[rows] != readers || operand(lin, "bias") >= 0 ||
 		!flows(f, lin, "y", draw, "logits"))
@@ -102,13 +102,13 @@ static LOp *logits_and_draw(Fuser *f, int i, int readers, OpKind kind)
 /* hold, embed_next_token, rmsnorm, rmsnorm, join from position i on, of the rows that `norm` makes. */
 static bool is_following(const Fuser *f, const GraphOp *norm, int i)
 {
-	const GraphOp *hold = op_at(f, i), *embed = op_at(f, i + 1);
+	const GraphOp *hold = member(f, i), *embed = member(f, i + 1);
 	return operand(hold, "x") == operand(norm, "y") && is_join(f, i + 2, operand(embed, "x"), operand(norm, "y"));
 }
 
 static void follow(Fuser *f, const GraphOp *norm, int i)
 {
-	const GraphOp *hold = op_at(f, i), *embed = op_at(f, i + 1);
+	const GraphOp *hold = member(f, i), *embed = member(f, i + 1);
 	static const char *const same[] = {"step", "row_slot", "row_pos", "slot_len", "held"};
 	LOp *op = new_op(f, OP_follow_rows, hold);
 	for (size_t k = 0; k < sizeof same / sizeof same[0]; k++)
@@ -123,7 +123,7 @@ static void follow(Fuser *f, const GraphOp *norm, int i)
 /* rmsnorm, hold, embed_next_token, rmsnorm, rmsnorm, join */
 bool fuse_follow_prompt(Fuser *f, int i)
 {
-	const GraphOp *norm = op_at(f, i);
+	const GraphOp *norm = member(f, i);
 	if (f->uses[operand(norm, "y")] != 2 || !is_following(f, norm, i + 1))
 		return false;
 	follow(f, norm, i + 1);
@@ -133,7 +133,7 @@ bool fuse_follow_prompt(Fuser *f, int i)
 /* rmsnorm, linear, draw, accept, hold, embed_next_token, rmsnorm, rmsnorm, join */
 bool fuse_accept(Fuser *f, int i)
 {
-	const GraphOp *norm = op_at(f, i), *accept = op_at(f, i + 3);
+	const GraphOp *norm = member(f, i), *accept = member(f, i + 3);
 	if (!is_following(f, norm, i + 4) || !logits_and_draw(f, i, 3, OP_draw_best))
 		return false;
 	LOp *op = new_op(f, OP_accept, accept);
@@ -145,7 +145,7 @@ bool fuse_accept(Fuser *f, int i)
 /* rmsnorm, linear, draw, keep_draft. What is drawn disappears in the draft. */
 static bool draw_draft(Fuser *f, int i, int readers)
 {
-	const GraphOp *draw = op_at(f, i + 2), *keep = op_at(f, i + 3);
+	const GraphOp *draw = member(f, i + 2), *keep = member(f, i + 3);
 	if (!flows(f, draw, "drawn", keep, "drawn") || f->uses[operand(draw, "drawn_logprob")] ||
 		operand(draw, "row_pos") != operand(keep, "row_pos"))
 		return false;
@@ -162,8 +162,8 @@ bool fuse_last_draft(Fuser *f, int i) { return draw_draft(f, i, 1); }
 /* rmsnorm, linear, draw, keep_draft, embed, rmsnorm, rmsnorm, join */
 bool fuse_draft(Fuser *f, int i)
 {
-	const GraphOp *norm = op_at(f, i), *embed = op_at(f, i + 4);
-	if (operand(op_at(f, i + 3), "row_token") != operand(embed, "row_token") ||
+	const GraphOp *norm = member(f, i), *embed = member(f, i + 4);
+	if (operand(member(f, i + 3), "row_token") != operand(embed, "row_token") ||
 		!is_join(f, i + 5, operand(embed, "x"), operand(norm, "y")) || !draw_draft(f, i, 2))
 		return false;
 	LOp *op = new_op(f, OP_draft_next, embed);
@@ -175,25 +175,27 @@ bool fuse_draft(Fuser *f, int i)
 	return true;
 }
 
-/* Keys and values of rows that no row attends with: head_norm, rope, kv_write. k and v must be the columns of one
+/* Keys and values of rows that no row attends with: [head_norm] rope, kv_write. k and v must be the columns of one
  * tensor. */
 bool fuse_keys(Fuser *f, int i)
 {
-	const GraphOp *norm = op_at(f, i), *turn = op_at(f, i + 1), *write = op_at(f, i + 2);
-	const View *k = &f->views[operand(norm, "x")], *v = &f->views[operand(write, "v")];
+	const GraphOp *norm = member(f, i), *turn = member(f, i + 1), *write = member(f, i + 2);
+	const int keys = operand(norm ? norm : turn, "x");
+	const View *k = &f->views[keys], *v = &f->views[operand(write, "v")];
 	const int64_t width = (int64_t)write->attrs.n_kv_heads * write->attrs.head_dim;
-	if (!flows(f, norm, "y", turn, "x") || !flows(f, turn, "y", write, "k") ||
+	if ((norm && !flows(f, norm, "y", turn, "x")) || !flows(f, turn, "y", write, "k") ||
 		operand(turn, "row_pos") != operand(write, "row_pos"))
 		return false;
 	if (k->tensor < 0 || k->tensor != v->tensor || k->col != 0 || v->col != width ||
 		f->low->tensors.at[k->tensor].shape[1] != 2 * width)
 		return fail_note(f, f->split ? f->split : "k and v are not columns of one tensor");
 	LOp *op = new_op(f, OP_keys_write, turn);
-	merge_attrs(op, norm);
+	if (norm)
+		merge_attrs(op, norm);
 	merge_attrs(op, turn);
 	bind_same(f, op, write);
-	bind(f, op, "k_norm", operand(norm, "w"));
+	bind(f, op, "k_norm", norm ? operand(norm, "w") : -1);
 	bind(f, op, "inv_freq", operand(turn, "inv_freq"));
-	bind(f, op, "keys", operand(norm, "x"));
+	bind(f, op, "keys", keys);
 	return true;
 }

@@ -59,8 +59,8 @@ static bool shared_expert(Fuser *f, ExpertOps *e)
 
 static bool expert_ops(Fuser *f, int i, bool has_shared, ExpertOps *e)
 {
-	*e = (ExpertOps){.norm = op_at(f, i), .router = op_at(f, i + 1), .route = op_at(f, i + 2),
-		.experts = op_at(f, i + 3), .sum = op_at(f, has_shared ? i + 11 : i + 4)};
+	*e = (ExpertOps){.norm = member(f, i), .router = member(f, i + 1), .route = member(f, i + 2),
+		.experts = member(f, i + 3), .sum = member(f, has_shared ? i + 11 : i + 4)};
 	const int n = operand(e->norm, "y");
 	if (operand(e->experts, "x") != n || f->uses[n] != (has_shared ? 5 : 2) ||
 		!is_plain_linear(f, e->router, e->norm) ||
@@ -73,7 +73,7 @@ static bool expert_ops(Fuser *f, int i, bool has_shared, ExpertOps *e)
 		return flows(f, e->experts, "y", e->sum, "y");
 	const GraphOp **const rest[] = {&e->gate, &e->up, &e->act, &e->down, &e->share, &e->gated, &e->both};
 	for (int k = 0; k < 7; k++)
-		*rest[k] = op_at(f, i + 4 + k);
+		*rest[k] = member(f, i + 4 + k);
 	return shared_expert(f, e);
 }
 

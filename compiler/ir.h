@@ -333,7 +333,7 @@ typedef struct LOp {
 	int operands[PLAN_MAX_OPERANDS]; /* LTensor index, -1 = absent */
 	Attrs attrs;
 	int produces_layer; /* layer whose output this op completes, or -1 */
-	const char *note; /* why a fusion that would have covered it did not apply, or NULL */
+	const char *note, *alone; /* of a refusal; why a fusion that would have covered it did not apply; or NULL */
 	/* filled by pick-kernels */
 	int pick;           /* index in LPhase.picks */
 } LOp;

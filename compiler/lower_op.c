@@ -46,5 +46,5 @@ void lower_op(Fuser *f, const GraphOp *op, const char *note)
 		if (kind == OP_norm_rows)
 			bind(f, l, "norm", operand(op, "w"));
 	}
-	f->low->ops.at[first].note = note;
+	f->low->ops.at[first].note = f->low->ops.at[first].alone = note;
 }

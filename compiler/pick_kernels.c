@@ -912,6 +912,8 @@ static void decide(Picker *p)
 		return;
 	}
 	d.candidates.at[best->candidate].verdict = CHOSEN;
+	if (op->alone)
+		d.candidates.at[best->candidate].reason = arena_printf(&p->c->arena, "not fused: %s", op->alone);
 	if (order && !has_tunables(best->tunables, order))
 		tell_other_order(p, best, &d.candidates.at[best->candidate], order);
 	*vec_push(&p->c->arena, &p->work->ledger) = (Slot){.phase = p->low->kind, .rows = p->low->rows,

@@ -2,7 +2,7 @@
  *
  * A graph of one op is lowered and given kernels, with the operands that may be absent and without them. Then a decoder
  * with its norms after attention and after the MLP, each before the sum, and with norms over all of q and of k (the
- * form of OLMo-2), for which no fusion was written.
+ * form of OLMo-2), for which no fusion was written. Fusions find their ops by the data that flows between them.
  */
 #include "artifacts/expr.h"
 #include "compiler/builder.h"
@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
+
+static const LayerSpec spec = {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .kv = DT_bf16};
 
 enum { BOTH = PHASE_PREFILL | PHASE_DECODE };
 
@@ -154,12 +156,16 @@ static void every_op_has_a_kernel_alone(void **state)
 		}
 }
 
+typedef struct Form { bool is_shuffled, has_whole_norm; } Form;
+typedef int LayerFn(Compile *c, const StepTensors *s, int l, int x, const Form *form);
+
 /* A layer with its norms after what they norm. */
-static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x)
+static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x, const Form *form)
 {
 	static const char *const modules[] = {"q", "k", "v", "o", "gate", "up", "down"};
 	static const int widths[] = {256, 128, 128, 64, 96, 96, 64};
 	int y[7], n[2];
+	(void)form;
 	Product w[7];
 	for (int i = 0; i < 7; i++) {
 		const int64_t rows = widths[i];
@@ -183,7 +189,6 @@ static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x)
 		g_op(c, OP_rope, l, 0, &attrs, (int[]){n[i], turns, s->row_pos, turned});
 		n[i] = turned;
 	}
-	const LayerSpec spec = {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .kv = DT_bf16};
 	const Cache kv = g_cache(c, l, arena_printf(&c->arena, "model.layers.%d.self_attn", l), &spec);
 	const int o = g_activation(c, arena_printf(&c->arena, "l%d.attn", l), 256);
 	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, n[1], y[2], s->row_slot, s->row_pos, s->page_table, kv.kv,
@@ -210,31 +215,135 @@ static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x)
 	return x;
 }
 
+/* A decoder of such layers, with kernels. */
+static void decoder(Compile *c, const char *target, LayerFn *layer, const Form *form, bool is_alone)
+{
+	StepTensors s;
+	DecoderEnds ends;
+	synthetic_model(c, "llama");
+	c->cmd.random_weights = true;
+	c->cmd.targets[0] = target;
+	c->model.options.no_fusion = is_alone;
+	c->graph = (Graph){.family = "llama", .n_layers = 2, .vocab = 40, .hidden_dim = 64, .slots = 4, .max_context = 128,
+		.page = 16, .pages = 32, .max_pages = 8, .prompt_grid = 16, .bos_token = -1, .n_stop_tokens = 1,
+		.stop_tokens = (int[]){2}, .top_p = 1, .repetition_penalty = 1};
+	g_begin(c, "model", &s, &ends);
+	for (int l = 0; l < c->graph.n_layers; l++)
+		ends.x = layer(c, &s, l, ends.x, form);
+	g_head(c, "model", &attrs, &s, &ends);
+	g_acquire(c, &s);
+	assert_int_equal(c->diags.n_errors, 0);
+	assert_true(lowered(c, target) > 0);
+	check_lowered(c);
+}
+
 static void norms_after_what_they_norm(void **state)
 {
 	(void)state;
 	for (int t = 0; t < n_target_table; t++)
 		for (int is_alone = 0; is_alone < 2; is_alone++) {
 			Compile c;
-			synthetic_model(&c, "llama");
-			c.cmd.random_weights = true;
-			c.cmd.targets[0] = target_table[t].name;
-			c.model.options.no_fusion = is_alone;
-			c.graph = (Graph){.family = "llama", .n_layers = 2, .vocab = 40, .hidden_dim = 64, .slots = 4,
-				.max_context = 128, .page = 16, .pages = 32, .max_pages = 8, .prompt_grid = 16, .bos_token = -1,
-				.n_stop_tokens = 1, .stop_tokens = (int[]){2}, .top_p = 1, .repetition_penalty = 1};
-			StepTensors s;
-			DecoderEnds ends;
-			g_begin(&c, "model", &s, &ends);
-			for (int l = 0; l < c.graph.n_layers; l++)
-				ends.x = post_norm_layer(&c, &s, l, ends.x);
-			g_head(&c, "model", &attrs, &s, &ends);
-			g_acquire(&c, &s);
-			assert_int_equal(c.diags.n_errors, 0);
-			assert_true(lowered(&c, target_table[t].name) > 0);
-			check_lowered(&c);
+			decoder(&c, target_table[t].name, post_norm_layer, NULL, is_alone);
 			synthetic_free(&c);
 		}
+}
+
+/* Attention with its norm before it: ops in another order, others between them; or a norm over all of q and of k. */
+static int attention_layer(Compile *c, const StepTensors *s, int l, int x, const Form *form)
+{
+	static const char *const names[] = {"q", "k", "v", "o"};
+	static const int64_t widths[] = {256, 128, 128, 64};
+	const char *modules[4];
+	Product w[4];
+	int y[4], turned[2];
+	for (int i = 0; i < 4; i++) {
+		modules[i] = arena_printf(&c->arena, "model.layers.%d.%s", l, names[i]);
+		y[i] = g_activation(c, arena_printf(&c->arena, "l%d.%s", l, names[i]), widths[i]);
+	}
+	g_products(c, 3, modules, widths, 64, w);
+	g_products(c, 1, modules + 3, widths + 3, 256, w + 3);
+	const int norm = g_weight(c, arena_printf(&c->arena, "model.layers.%d.norm.weight", l), 1, 64, 0);
+	const int n = g_activation(c, arena_printf(&c->arena, "l%d.n", l), 64);
+	g_op(c, OP_rmsnorm, l, 0, &attrs, (int[]){x, norm, n});
+	const int twice = g_activation(c, arena_printf(&c->arena, "l%d.twice", l), 64);
+	for (int i = 0; i < 3; i++) {
+		g_linear(c, l, 0, &w[i], n, -1, y[i]);
+		if (i == 1 && form->is_shuffled)
+			g_op(c, OP_add, l, 0, NULL, (int[]){x, x, twice});
+	}
+	const float inv_freq[32] = {1};
+	const int turns = g_constant(c, arena_printf(&c->arena, "turns.%d", l), DT_f32, 32, inv_freq);
+	for (int i = 0; i < 2; i++) {
+		const int k = form->is_shuffled ? 1 - i : i;
+		int from = y[k];
+		if (form->has_whole_norm) {
+			const int weight = g_weight(c, arena_printf(&c->arena, "model.layers.%d.%s_norm.weight", l, names[k]), 1,
+				widths[k], 0);
+			from = g_activation(c, arena_printf(&c->arena, "l%d.%s.norm", l, names[k]), widths[k]);
+			g_op(c, OP_rmsnorm, l, 0, &attrs, (int[]){y[k], weight, from});
+		}
+		turned[k] = g_activation(c, arena_printf(&c->arena, "l%d.%s.rope", l, names[k]), widths[k]);
+		g_op(c, OP_rope, l, 0, &attrs, (int[]){from, turns, s->row_pos, turned[k]});
+	}
+	const Cache kv = g_cache(c, l, arena_printf(&c->arena, "model.layers.%d.self_attn", l), &spec);
+	const int o = g_activation(c, arena_printf(&c->arena, "l%d.attn", l), 256);
+	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, turned[1], y[2], s->row_slot, s->row_pos, s->page_table, kv.kv,
+		kv.scale, kv.block});
+	g_op(c, OP_attention, l, 0, &attrs, (int[]){s->step, turned[0], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos,
+		s->seg, s->page_table, o});
+	g_linear(c, l, 0, &w[3], o, -1, y[3]);
+	const int sum = g_activation(c, arena_printf(&c->arena, "l%d.out", l), 64);
+	g_op(c, OP_add, l, 0, NULL, (int[]){form->is_shuffled ? twice : x, y[3], sum});
+	return sum;
+}
+
+/* The ops of layer 0 in the smallest decode phase, by name. */
+static const char *ops_of_layer(Compile *c)
+{
+	const char *text = "";
+	for (int p = 0; p < c->work.at[0].phases.n; p++) {
+		const Lowered *low = &c->work.at[0].phases.at[p];
+		for (int i = 0; i < low->ops.n && low->kind == DECODE && low->rows == 1; i++)
+			if (low->ops.at[i].layer == 0)
+				text = arena_printf(&c->arena, "%s%s%s", text, *text ? " " : "", op_table[low->ops.at[i].kind].name);
+	}
+	return text;
+}
+
+/* What the ledger says of the chosen kernel of that op in a decode phase. */
+static const char *reason_of(const Compile *c, OpKind op)
+{
+	for (int i = 0; i < c->work.at[0].ledger.n; i++) {
+		const Slot *s = &c->work.at[0].ledger.at[i];
+		for (int k = 0; k < s->n_candidates && s->op == op && s->phase == DECODE; k++)
+			if (s->candidates[k].verdict == CHOSEN)
+				return s->candidates[k].reason;
+	}
+	return "no such op";
+}
+
+static void fusions_follow_the_data(void **state)
+{
+	(void)state;
+	const Form plain = {false, false}, shuffled = {true, false}, whole = {false, true};
+	Compile c;
+	decoder(&c, "sm_90a", attention_layer, &plain, false);
+	assert_string_equal(ops_of_layer(&c), "norm_linear attention_step linear_residual");
+	assert_string_equal(reason_of(&c, OP_attention_step), "");
+	synthetic_free(&c);
+	decoder(&c, "sm_90a", attention_layer, &shuffled, false);
+	assert_string_equal(ops_of_layer(&c), "norm_linear add attention_step linear_residual");
+	assert_string_equal(reason_of(&c, OP_add), "");
+	synthetic_free(&c);
+	decoder(&c, "sm_90a", attention_layer, &whole, false);
+	assert_string_equal(ops_of_layer(&c), "norm_linear norm_linear norm_linear norm_rows rope norm_rows rope kv_write "
+		"attention_rows linear_residual");
+	assert_string_equal(reason_of(&c, OP_norm_linear),
+		"not fused: what follows takes each of the products apart");
+	synthetic_free(&c);
+	decoder(&c, "sm_90a", attention_layer, &plain, true);
+	assert_string_equal(reason_of(&c, OP_rope), "not fused: kernels.fuse = false");
+	synthetic_free(&c);
 }
 
 int main(void)
@@ -242,6 +351,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_op_has_a_kernel_alone),
 		cmocka_unit_test(norms_after_what_they_norm),
+		cmocka_unit_test(fusions_follow_the_data),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
