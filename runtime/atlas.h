@@ -230,6 +230,8 @@ typedef struct AtlasSessionOptions {
 						   but at least one cell; after each such step every running sequence has its next token. Load
 						   decides how many cells a step has, never where a prompt is cut: "What a text depends on"
 						   says what that means. 0 = no limit, and all waiting prompts are read first */
+	int max_gap_each;   /* with max_gap: rows for each sequence that decodes, if those are more. Where many answers take
+						   turns with prompts, each of their steps is longer, and more prompts wait */
 } AtlasSessionOptions;
 
 /* Takes all the memory it will ever use, copies the weights to the device, builds every graph. Blocks. "auto"

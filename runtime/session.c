@@ -78,7 +78,11 @@ void session_speculate(AtlasSession *session, bool on)
 
 void session_grow_by(AtlasSession *session, int positions) { session->grow = positions; }
 
-void session_max_gap(AtlasSession *session, int rows) { session->max_gap = rows; }
+void session_max_gap(AtlasSession *session, int rows, int each)
+{
+	session->max_gap = rows;
+	session->max_gap_each = each;
+}
 
 void session_prescribe(AtlasSession *session, const double *shares)
 {
@@ -100,6 +104,8 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 		return error_set(error, ATLAS_ARGUMENT, "steps_ahead = %d: 0 or more expected", o.steps_ahead);
 	if (o.max_gap < 0)
 		return error_set(error, ATLAS_ARGUMENT, "max_gap = %d: 0 or more rows expected", o.max_gap);
+	if (o.max_gap_each < 0)
+		return error_set(error, ATLAS_ARGUMENT, "max_gap_each = %d: 0 or more rows expected", o.max_gap_each);
 	const char *name = o.device ? o.device : "auto";
 	bool is_auto = strcmp(name, "auto") == 0;
 	if (!is_auto && strcmp(name, "cuda") != 0 && strcmp(name, "cpu") != 0)
@@ -136,7 +142,7 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 		*session = NULL;
 		return s;
 	}
-	session_max_gap(*session, o.max_gap);
+	session_max_gap(*session, o.max_gap, o.max_gap_each);
 	return ATLAS_OK;
 }
 
@@ -269,7 +275,7 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 	if (s != ATLAS_OK)
 		return s;
 	const bool is_waiting = session_next_waiting(session, -1) >= 0;
-	const bool is_answers_turn = session->is_answers_turn && session_is_running(session);
+	const bool is_answers_turn = session->is_answers_turn && session_n_running(session);
 	session->is_urgent = atomic_exchange(&session->is_woken, false);
 	session->flight.is_closed |= is_waiting;
 	if (!session_has_results(session) && is_waiting && !is_answers_turn)

@@ -19,8 +19,8 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 void session_speculate(AtlasSession *session, bool on);
 void session_prescribe(AtlasSession *session, const double *shares);
 
-/* AtlasSessionOptions.max_gap, for sessions on a device of a test's own. */
-void session_max_gap(AtlasSession *session, int rows);
+/* AtlasSessionOptions.max_gap and max_gap_each, for sessions on a device of a test's own. */
+void session_max_gap(AtlasSession *session, int rows, int each);
 
 /* For tests: how many positions beyond the next step sequences take pages as needed for; else 256. */
 void session_grow_by(AtlasSession *session, int positions);

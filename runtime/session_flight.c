@@ -58,12 +58,12 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *e
 	return ATLAS_OK;
 }
 
-bool session_is_running(const AtlasSession *s)
+int session_n_running(const AtlasSession *s)
 {
+	int n = 0;
 	for (int i = 0; i < s->graph->slots; i++)
-		if (session_can_run(s, &s->slots[i]))
-			return true;
-	return false;
+		n += session_can_run(s, &s->slots[i]);
+	return n;
 }
 
 void session_leave_flight(AtlasSession *s, int slot)

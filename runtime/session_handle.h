@@ -84,6 +84,7 @@ struct AtlasSession {
 	int64_t n_drafts, n_accepted; /* of the steps handed out */
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
 	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */
+	int max_gap_each;     /* the same for each sequence that runs, if that is more */
 	bool is_answers_turn; /* the last step was of prompts, and max_gap is set */
 	Tops tops;
 	StepSize last;        /* the step that atlas_step handed out last; 0 rows: it was none */
@@ -145,7 +146,7 @@ AtlasStatus session_step_scores(AtlasSession *s, int slot, AtlasEvent *events, i
 /* session_flight.c */
 
 /* Is there a sequence that can run? */
-bool session_is_running(const AtlasSession *s);
+int session_n_running(const AtlasSession *s);
 
 static inline bool session_has_results(const AtlasSession *s) { return s->flight.taken < s->flight.launched; }
 /* All sequences that can run, when no step is in flight. */

@@ -34,13 +34,14 @@ int session_whole_cells(const AtlasSession *s, int left, int room)
 }
 
 /* Most rows of the next step of prompts: those of the largest bucket or, where answers wait for it, the whole cells of
- * max_gap, at least one. */
+ * max_gap, or of max_gap_each for each answer if that is more; at least one. */
 static int most_rows(const AtlasSession *s)
 {
-	const int rows = s->device->limits.prefill_rows, grid = s->graph->prompt_grid;
-	if (s->max_gap == 0 || !session_is_running(s) || s->max_gap >= rows)
+	const int rows = s->device->limits.prefill_rows, grid = s->graph->prompt_grid, n = session_n_running(s);
+	const int64_t each = (int64_t)s->max_gap_each * n, gap = each > s->max_gap ? each : s->max_gap;
+	if (s->max_gap == 0 || n == 0 || gap >= rows)
 		return rows;
-	const int cells = s->max_gap / grid * grid;
+	const int cells = (int)gap / grid * grid;
 	return cells > 0 ? cells : grid < rows ? grid : rows;
 }
 

@@ -159,6 +159,7 @@ int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device
 	AtlasSession **session)
 {
 	AtlasError error = {0};
+	const bool is_server = strcmp(args->verb, "serve") == 0;
 	AtlasSessionOptions options = {.struct_size = sizeof options,
 		.device = device ? device : args->device,
 		.device_index = args->device_index,
@@ -166,7 +167,8 @@ int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device
 		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0,
 		.started = started,
 		.speculate = speculate_of(args),
-		.max_gap = args->max_gap > 0 ? args->max_gap : strcmp(args->verb, "serve") == 0 ? 128 : 0};
+		.max_gap = args->max_gap > 0 ? args->max_gap : is_server ? 128 : 0,
+		.max_gap_each = args->max_gap > 0 || !is_server ? 0 : 8};
 	AtlasPlanInfo plan_info = {.struct_size = sizeof plan_info};
 	atlas_plan_info(plan, &plan_info);
 	if (plan_info.weights_by_reference && !args->weights_dir)

@@ -252,10 +252,10 @@ static void run_seed(Run *r, uint64_t seed, int rounds, long *differed, long *sc
 		make_text(r, &r->texts[i], i ? &r->texts[i - 1] : NULL);
 		answer_alone(r, &r->texts[i]);
 	}
-	session_max_gap(r->session, r->max_gap);
+	session_max_gap(r->session, r->max_gap, 0);
 	for (int i = 0; i < rounds; i++)
 		round_of_all(r);
-	session_max_gap(r->session, 0);
+	session_max_gap(r->session, 0, 0);
 	for (int i = 0; i < r->n; i++) {
 		*differed += r->texts[i].differed;
 		*scores_differed += r->texts[i].scores_differed;

@@ -7,7 +7,8 @@
 Standard library alone, one process, asyncio. Prompts are token ids (`--vocab` says below which; seeded, no two alike) in
 Completions streams, so that any server counts the same tokens; `ignore_eos` is sent, so that every answer has its
 length. A row's figures: requests that ended, errors, requests a second, tokens of answers a second, milliseconds to the
-first token and between tokens, each p50 and p99, over the requests that began after the warm-up; steady: tokens a second while all of them
+first token (a new connection included: GET /health shows what that takes) and between tokens, each p50 and p99, over the
+requests that began after the warm-up; steady: tokens a second while all of them
 answer and no prompt waits, which there is where --requests equals --in-flight (--warm-up 0). `--json FILE` has all.
 Arrivals of --rate are Poisson, from the seed.
 """
@@ -80,6 +81,24 @@ async def ask(args, prompt) -> Answer:
         if writer:
             writer.close()
     return answer
+
+
+async def exchange(args) -> float | None:
+    """Milliseconds of GET /health over a connection of its own: what client and connection take; None: not served."""
+    url = urllib.parse.urlsplit(args.url)
+    began = time.perf_counter()
+    try:
+        reader, writer = await asyncio.open_connection(url.hostname, url.port or 80)
+        writer.write(f"GET /health HTTP/1.1\r\nHost: {url.netloc}\r\nConnection: close\r\n\r\n".encode())
+        status = (await reader.readline()).split()[1:2]
+        writer.close()
+    except OSError:
+        return None
+    return 1e3 * (time.perf_counter() - began) if status == [b"200"] else None
+
+
+async def exchanges(args):
+    return [await exchange(args) for _ in range(40)]
 
 
 def prompt_of(args, number):
@@ -172,6 +191,9 @@ def main():
     parser.add_argument("--json", help="file for all figures and flags")
     args = parser.parse_args()
     rows, bad = [], 0
+    empty = [ms for ms in asyncio.run(exchanges(args))[8:] if ms is not None]
+    if empty:
+        print(f"GET /health over a new connection, as each request has one: p50 {percentile(empty, 50):.2f} ms")
     print(
         f"{'row':<14}{'ended':>6}{'err':>5}{'req/s':>8}{'tok/s':>9}{'first p50':>11}{'p99':>9}{'gap p50':>9}{'p99':>9} ms  steady tok/s"
     )
@@ -207,7 +229,7 @@ def main():
                 print(f"  {different} of {len(solo)} texts differ from those alone", flush=True)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
-            json.dump({"flags": vars(args), "rows": rows}, f, indent=1)
+            json.dump({"flags": vars(args), "health_p50_ms": percentile(empty, 50), "rows": rows}, f, indent=1)
     return 1 if bad else 0
 
 

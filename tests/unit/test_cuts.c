@@ -23,7 +23,7 @@ typedef struct CutDevice {
 	int64_t order[SLOTS]; /* of arrival */
 	int made[SLOTS];   /* position behind the slot's last token */
 	bool runs[SLOTS];  /* it has answers to come */
-	int max_gap;       /* of the session */
+	int max_gap, max_gap_each; /* of the session */
 	bool has_read;     /* the step before was of prompts */
 	long n_turns;      /* steps of prompts while answers ran, of sessions with max_gap */
 	long n_segments, n_cuts, n_waited; /* segments; of them not to the end; steps that outs were missing in */
@@ -52,8 +52,9 @@ static int n_running(const CutDevice *d)
 static int most_rows(const CutDevice *d)
 {
 	const int rows = d->base.limits.prefill_rows, grid = d->graph->prompt_grid;
-	const int cells = d->max_gap < grid ? grid : d->max_gap / grid * grid;
-	return d->max_gap == 0 || n_running(d) == 0 || d->max_gap >= rows || cells >= rows ? rows : cells;
+	const int all = d->max_gap_each * n_running(d), gap = d->max_gap < all ? all : d->max_gap;
+	const int cells = gap < grid ? grid : gap / grid * grid;
+	return d->max_gap == 0 || n_running(d) == 0 || gap >= rows || cells >= rows ? rows : cells;
 }
 
 /* Of the prompts that are not read to their end, the first whose next cell needs no out that is missing: there was no
@@ -183,7 +184,7 @@ static void run_load(AtlasPlan *plan, CutDevice *d, uint64_t *random)
 	int n, steps = 0;
 	const AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
 	assert_int_equal(session_open_on(plan, &d->base, &s, &error), ATLAS_OK);
-	session_max_gap(s, d->max_gap);
+	session_max_gap(s, d->max_gap, d->max_gap_each);
 	while (steps++ < 30 || atlas_active(s)) {
 		if (steps < 30 && below(random, 3))
 			start_one(s, d, &greedy, random, &arrived);
@@ -211,6 +212,7 @@ static void prompts_are_cut_on_the_grid_and_take_turns(void **state)
 			.repetition_penalty = 1, .max_new_tokens = 4}};
 		begin(d, &plan.artifact.graph, rows, 1 + below(&random, SLOTS < rows ? SLOTS : rows), 1 + below(&random, 8));
 		d->max_gap = load % 2 ? 1 + below(&random, 2 * rows) : 0;
+		d->max_gap_each = load % 4 == 3 ? below(&random, rows) : 0;
 		run_load(&plan, d, &random);
 		turns += d->n_turns;
 		segments += d->n_segments;

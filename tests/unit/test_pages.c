@@ -296,7 +296,7 @@ static void run_load(AtlasPlan *plan, PageDevice *d, uint64_t *random, long *ref
 	AtlasSessionInfo info = {.struct_size = sizeof info};
 	assert_int_equal(session_open_on(plan, &d->base, &l.session, &error), ATLAS_OK);
 	session_grow_by(l.session, below(random, 40));
-	session_max_gap(l.session, below(random, 3) ? 0 : 1 + below(random, 64));
+	session_max_gap(l.session, below(random, 3) ? 0 : 1 + below(random, 64), 0);
 	session_speculate(l.session, plan->artifact.graph.verify_rows > 0);
 	for (int step = 0, idle = 0; step < n_starts || atlas_active(l.session); step++) {
 		int n;
@@ -376,7 +376,7 @@ static void who_waits_goes_on_at_once(void **state)
 	d->base.limits.prefill_outs = SLOTS;
 	assert_int_equal(session_open_on(&plan, &d->base, &s, &error), ATLAS_OK);
 	session_grow_by(s, 0);
-	session_max_gap(s, 4);
+	session_max_gap(s, 4, 0);
 	const int needy = start_of(s, d, 4, 20, true), other = start_of(s, d, 4, 21, false);
 	const int waiting = start_of(s, d, 20, 1, false);
 	for (int i = 0; i < 4; i++) { /* both prompts, and in turns what is for the others */
@@ -470,7 +470,7 @@ static long check_texts(Rig *r, int pages, int grow, int max_gap, uint64_t seed)
 		}
 	}
 	session_grow_by(s, grow);
-	session_max_gap(s, max_gap);
+	session_max_gap(s, max_gap, 0);
 	answer_beside(s, texts, 4, &random);
 	for (int i = 0; i < TEXTS; i++) {
 		const Made *a = &texts[i].alone, *b = &texts[i].beside;

@@ -47,7 +47,7 @@ static void scores_among_answers(void **state)
 			AtlasFinish finish[4];
 			Collected whole = {0}, steps = {0};
 			open_on(&r, device);
-			session_max_gap(r.session, gaps[g]);
+			session_max_gap(r.session, gaps[g], 0);
 			fill_prompt(tokens, N, 3);
 			fill_prompt(prompt, 9, 1);
 			assert_int_equal(atlas_score(r.session, tokens, N, take_logits, &whole), ATLAS_OK);
