@@ -138,7 +138,7 @@ static void tiles_fill_the_card(void **state)
 	static const struct { int rows; OpKind op; const char *kernel, *tunables; } want[] = {
 		{ROWS, OP_linear_rows, "wgmma_linear", "BN=192 CLUSTER=2"},
 		{ROWS, OP_linear_swiglu, "wgmma_swiglu", "BN=256 CLUSTER=2"},
-		{128, OP_linear_residual, "wgmma_residual", "BN=128 CLUSTER=1"},
+		{128, OP_linear_residual, "wgmma_residual", "BN=64 CLUSTER=1"},
 	};
 	for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
 		Compile c;
