@@ -523,22 +523,22 @@ static const Item *number_named(const Reach *r, const Index *index, const char *
 	return NULL;
 }
 
-/* Number types behind the name of what is declared, in its parameters or as arguments of a specialisation: without a
- * value of such a type nothing calls it. Where a name has one declaration alone, a null pointer might. */
+/* Number types after the name of a declaration, in its parameters or as arguments of a specialisation: without a value
+ * of such a type no code calls it. Where a name has one declaration alone, a null pointer might. */
 static void find_numbers(Reach *r, const Index *index, Item *p)
 {
 	const char *name = p->names.n ? p->names.at[0] : "";
 	const int next = first_named(index, name) + 1;
 	if (p->parent >= 0 || next >= index->n || strcmp(index->at[next].name, name) != 0)
 		return;
-	bool is_behind = false;
+	bool is_after = false;
 	for (int i = 0; i < p->tokens.n; i++) {
 		const Token *t = &p->tokens.at[i];
 		if (is_text(t, "{") || is_text(t, "=") || is_text(t, "#"))
 			return;
-		if (is_behind && t->is_name && number_named(r, index, t->text))
+		if (is_after && t->is_name && number_named(r, index, t->text))
 			add_name(r, &p->numbers, t->text);
-		is_behind |= is_text(t, name);
+		is_after |= is_text(t, name);
 	}
 }
 

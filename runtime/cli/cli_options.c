@@ -198,7 +198,8 @@ static const Opt options[] = {
 	{"--receipt", 0, SERVE, "FILE", "result of atlas receipt -o; /v1/plan shows its hash",
 		TEXT, FIELD(receipt), 0, 0},
 	{"Limits", 0, SERVE, NULL, NULL, HEADING, 0, 0, 0},
-	{"--max-gap", 0, SERVE, "N", "prompt tokens read between two tokens of running answers (default: 8 for each of them, at least 128)",
+	{"--max-gap", 0, SERVE, "N", "prompt tokens read between two tokens of running answers "
+		"(default: 8 for each of them, at least 128)",
 		INTEGER, FIELD(max_gap), 1, 1 << 30},
 	{"--max-queue", 0, SERVE, "N", "requests that may wait for a slot (default: 8 per slot)",
 		INTEGER, FIELD(max_queue), 1, 1 << 20},

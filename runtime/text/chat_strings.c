@@ -259,7 +259,8 @@ static const char *case_text(const CaseText *texts, size_t n, uint32_t cp)
 	return NULL;
 }
 
-static uint32_t case_point(const CaseRow *rows, size_t n, uint32_t cp)
+/* The row of a code point; NULL = none. */
+static const CaseRow *case_row(const CaseRow *rows, size_t n, uint32_t cp)
 {
 	size_t low = 0, high = n;
 	while (low < high) {
@@ -269,9 +270,7 @@ static uint32_t case_point(const CaseRow *rows, size_t n, uint32_t cp)
 		else
 			high = mid;
 	}
-	if (low == n || cp < rows[low].first || (cp - rows[low].first) % rows[low].step)
-		return cp;
-	return cp + (uint32_t)rows[low].delta;
+	return low < n && cp >= rows[low].first && (cp - rows[low].first) % rows[low].step == 0 ? &rows[low] : NULL;
 }
 
 static uint32_t to_case(uint32_t cp, CaseMap map, const char **text)
@@ -279,14 +278,19 @@ static uint32_t to_case(uint32_t cp, CaseMap map, const char **text)
 	*text = NULL;
 	if (cp < 0x80)
 		return map == CASE_LOWER ? cp >= 'A' && cp <= 'Z' ? cp + 32 : cp : cp >= 'a' && cp <= 'z' ? cp - 32 : cp;
+	const CaseRow *row = NULL;
 	if (map == CASE_LOWER) {
 		*text = case_text(lower_texts, COUNT(lower_texts), cp);
-		return case_point(lower_rows, COUNT(lower_rows), cp);
+		row = case_row(lower_rows, COUNT(lower_rows), cp);
+	} else if (map != CASE_UPPER) { /* where it is not the upper case */
+		*text = case_text(title_texts, COUNT(title_texts), cp);
+		row = case_row(title_rows, COUNT(title_rows), cp);
 	}
-	*text = map == CASE_UPPER ? case_text(upper_texts, COUNT(upper_texts), cp)
-		: case_text(title_texts, COUNT(title_texts), cp);
-	return map == CASE_UPPER ? case_point(upper_rows, COUNT(upper_rows), cp)
-		: case_point(title_rows, COUNT(title_rows), cp);
+	if (map != CASE_LOWER && !*text && !row) {
+		*text = case_text(upper_texts, COUNT(upper_texts), cp);
+		row = case_row(upper_rows, COUNT(upper_rows), cp);
+	}
+	return row ? cp + (uint32_t)row->delta : cp;
 }
 
 static bool is_cased(uint32_t cp)

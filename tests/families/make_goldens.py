@@ -42,7 +42,7 @@ def golden(model, vocab, seed):
             )
             got.append(int(top.indices[0]))
             margin = min(margin, float(top.values[0] - top.values[1]))
-    tensors = {f"hidden.{l}": h[0].contiguous() for l, h in enumerate(out.hidden_states[1:-1])}
+    tensors = {f"hidden.{layer}": h[0].contiguous() for layer, h in enumerate(out.hidden_states[1:-1])}
     tensors |= {"prompt": ids[0], "logits": out.logits[0].contiguous(), "tokens": torch.tensor(got)}
     return tensors, margin, len(set(got))
 

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import os
 import tomllib
+import unicodedata
 
 import chatdump
 import pytest
@@ -423,3 +424,20 @@ def test_shapes_that_nothing_helps(dump):
     assert dump.compile("{{ messages[1].content }}{{ messages[1].tool_calls[0].function.arguments | tojson }}")[0]
     fault, text, _ = dump.render({k: v for k, v in API.items() if k != "shape_messages"})
     assert (fault, text) == ("ok", 'None"{\\"b\\":1, \\"a\\":\\"x\\"}"')
+
+
+@pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="tables are of Unicode 14")
+def test_case_of_every_code_point(dump):
+    """Alone and at the end of a word, as str has them."""
+    points = [chr(c) for c in range(0xA0, 0x20000) if not 0xD800 <= c < 0xE000]
+    for template, case in (
+        ("upper", str.upper),
+        ("lower", str.lower),
+        ("title", str.title),
+        ("capitalize", str.capitalize),
+    ):
+        assert dump.compile("{%% for m in messages %%}{{ m.content.%s() }}\n{%% endfor %%}" % template)[0]
+        for first in range(0, len(points), 2048):
+            words = [f"{c} a{c}" for c in points[first : first + 2048]]
+            text = dump.render({"messages": [{"role": "user", "content": w} for w in words]})[1]
+            assert text == "".join(case(w) + "\n" for w in words)
