@@ -350,7 +350,7 @@ static void prepare_phase(Cuda *c, const StepSize *size)
 		io->row_token[i] = io->row_pos[i] = 0;
 	for (int i = size->rows; i < p->rows && size->phase == PREFILL && io->row_next; i++)
 		io->row_next[i] = 0;
-	for (int i = size->outs; i < p->outs; i++)
+	for (int i = size->outs; i < p->outs && i < io->n_out_rows; i++)
 		io->out_row[i] = -1;
 }
 
@@ -378,10 +378,10 @@ static void prepare_drafts(Cuda *c, const StepSize *size, int draft)
 	const int each = c->artifact->graph.verify_rows, rows = size->rows / each;
 	int32_t *row_slot = of_drafts(c, io->row_slot), *out_row = of_drafts(c, io->out_row);
 	memcpy(of_drafts(c, io->step), (int32_t[]){rows, rows, 0, size->flags}, 4 * sizeof(int32_t));
-	for (int i = 0; i < c->plan->phases[draft].rows; i++) {
+	for (int i = 0; i < c->plan->phases[draft].rows; i++)
 		row_slot[i] = i < rows ? io->row_slot[i * each] : -1;
+	for (int i = 0; i < c->plan->phases[draft].rows && i < io->n_out_rows; i++)
 		out_row[i] = i < rows ? i : -1;
-	}
 }
 
 /* What a phase reads of its image, to the device's own. */
@@ -773,6 +773,17 @@ static bool is_read_first(const Phase *p, int buf)
 	return false;
 }
 
+/* The most outs of a phase that has `out_row`. */
+static int most_outs(const Cuda *c)
+{
+	int most = 1;
+	for (int p = 0; p < c->plan->n_phases; p++)
+		for (int b = 0; b < c->plan->phases[p].n_bufs; b++)
+			if (c->plan->phases[p].outs > most && strcmp(c->plan->phases[p].bufs[b].name, "out_row") == 0)
+				most = c->plan->phases[p].outs;
+	return most;
+}
+
 /* Host pointers of the inputs and outputs, by the tensors' places in the io arena. Each must be there for the
  * largest step. */
 static AtlasStatus find_io(Cuda *c)
@@ -782,7 +793,7 @@ static AtlasStatus find_io(Cuda *c)
 	const StepLimits *l = &c->base.limits;
 	const int64_t most = (int64_t)l->decode_rows * (l->verify_rows ? l->verify_rows : 1); /* of a flight's step */
 	int64_t rows = l->prefill_rows > most ? l->prefill_rows : most;
-	int64_t outs = l->prefill_outs > most ? l->prefill_outs : most;
+	const int64_t outs = most_outs(c);
 	const struct { const char *name; void *field; int64_t n; } wanted[] = {
 		{"step", &io->step, 4}, {"row_token", &io->row_token, rows}, {"row_slot", &io->row_slot, rows},
 		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, g->verify_rows ? rows : 0},
@@ -810,6 +821,7 @@ static AtlasStatus find_io(Cuda *c)
 		void *at = (largest->arena == ARENA_RING ? c->ring : c->host_io) + largest->offset;
 		memcpy(wanted[w].field, &at, sizeof at);
 	}
+	io->n_out_rows = (int)outs;
 	return ATLAS_OK;
 }
 

@@ -18,7 +18,8 @@ typedef struct StepIo {
 	int32_t *row_slot;   /* [rows] */
 	int32_t *row_pos;    /* [rows] prefill only */
 	int32_t *row_next;   /* [rows] prefill only; NULL where no head drafts */
-	int32_t *out_row;    /* [outs] */
+	int32_t *out_row;    /* [n_out_rows] */
+	int n_out_rows;      /* the most outs of a step that reads them: where each row of a step has an out, it may not */
 	int32_t *seg;        /* [slots, 4] prefill only */
 	int32_t *acquire;    /* [slots] */
 	float *new_sampling; /* [slots, 8] */

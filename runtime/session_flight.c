@@ -130,7 +130,8 @@ AtlasStatus session_add_steps(AtlasSession *s)
 		return status;
 	for (int i = 0; i < rows && !f->has_inputs; i++) {
 		io->row_slot[i] = f->slots[i / s->step_tokens];
-		io->out_row[i] = i;
+		if (i < io->n_out_rows)
+			io->out_row[i] = i;
 	}
 	status = s->device->ops->launch(s->device, &size, n);
 	if (status != ATLAS_OK)

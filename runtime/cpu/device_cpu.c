@@ -405,6 +405,7 @@ static const char *bind_io(CpuDevice *d)
 			return table[i].name;
 		memcpy(table[i].place, &data, sizeof data);
 	}
+	io->n_out_rows = d->base.limits.prefill_outs;
 	return NULL;
 }
 

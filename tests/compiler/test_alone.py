@@ -2,6 +2,7 @@
 stays what it is."""
 
 import json
+import os
 import pathlib
 import re
 
@@ -96,6 +97,15 @@ def test_plan_computes_the_graph(plan_of, atlas, alone, name):
     with safe_open(FIXTURES / name / "golden.safetensors", "numpy") as golden:
         want = golden.get_tensor("p0.greedy").reshape(-1).tolist()[:8]
         assert tokens(atlas, plan, golden.get_tensor("p0.input_ids").reshape(-1).tolist(), len(want)) == want
+
+
+@pytest.mark.parametrize("name", quick("llama", "qwen3_5"))
+def test_a_session_opens_and_steps(plan_of, atlas, alone, name, build_dir):
+    """On the fake driver, with drafts where a head makes them. Steps whose rows all have outs read no out_row then."""
+    plan = plan_of(name, "--model", alone(name), "--target", "sm_90a")
+    fake = {**os.environ, "LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_CC": "9.0"}
+    run = atlas("run", plan, "--device", "cuda", "--tokens", "1,2,3", "-n", 4, env=fake)
+    assert run.returncode == 0, run.stderr
 
 
 def test_the_plan_records_it(atlasc, alone, tmp_path, atlas):
