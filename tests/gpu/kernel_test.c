@@ -89,6 +89,17 @@ static void cut_step(const Case *c, int rows)
 	memcpy(c->image + c->buf[case_field(c, "step")].at, step, sizeof step);
 }
 
+/* The step as it was drawn. */
+static void restore_step(const Case *c)
+{
+	static const char *const names[] = {"step", "seg"};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		const int at = case_field(c, names[i]);
+		if (at >= 0)
+			memcpy(c->image + c->buf[at].at, c->buf[at].before, (size_t)c->buf[at].bytes);
+	}
+}
+
 /* Do rows keep their bits without the other half of the step? `first` is what the whole step made of the operands.
  * Templates whose outputs are not rows of the step are not asked. */
 static bool rows_stand_alone(Run *r, const Case *c, GpuKernel *k, const uint8_t *first, Outcome *out)
@@ -99,6 +110,7 @@ static bool rows_stand_alone(Run *r, const Case *c, GpuKernel *k, const uint8_t 
 		return true;
 	cut_step(c, rows);
 	bool ran = run_once(r, c, k);
+	restore_step(c);
 	for (int i = 0; ran && i < c->tmpl->n_fields; i++) {
 		const ContractField *f = &c->tmpl->fields[i];
 		const CaseBuffer *b = &c->buf[i];
