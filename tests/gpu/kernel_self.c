@@ -9,6 +9,7 @@
 #include "tests/gpu/kernel_test.h"
 #include "runtime/cpu/ref_ops.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,8 @@ static int break_result(const Case *c, int field, uint8_t *image)
 	uint8_t *raw = image + b->at + (size ? at * size : at / 2);
 	if (at < 0)
 		return 0;
-	if (c->tmpl->fields[field].role == OPERAND_OUT && b->dtype != DT_i32 && size) {
+	const bool is_number = b->dtype == DT_i32 || !isnan(((const float *)b->want)[at]);
+	if (c->tmpl->fields[field].role == OPERAND_OUT && b->dtype != DT_i32 && size && is_number) {
 		perfect_image(c, image);
 		memset(raw, 0xFF, (size_t)size);
 		unnoticed += !must_fail(c, image, "a result left unwritten");
@@ -142,7 +144,7 @@ static int break_bits(const Case *c, uint8_t *image)
 		printf("%s: the reference's own steps fail: %s\n     %s\n", c->tmpl->name, o.why, c->defines);
 		unnoticed++;
 	}
-	for (int i = 0; i < c->tmpl->n_fields && case_each(c); i++) {
+	for (int i = 0; i < c->tmpl->n_fields && has_steps(c->tmpl->op); i++) {
 		const CaseBuffer *b = &c->buf[i];
 		const bool is_state = strcmp(c->tmpl->fields[i].name, "delta") == 0;
 		if (c->tmpl->fields[i].role != OPERAND_OUT && !is_state)

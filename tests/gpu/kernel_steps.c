@@ -21,6 +21,8 @@ static const KernelTemplate *kernel_of_steps(OpKind op)
 	return NULL;
 }
 
+bool has_steps(OpKind op) { return kernel_of_steps(op); }
+
 typedef struct Steps {
 	const Case *c;   /* the verify step */
 	Case d;          /* decode's */

@@ -31,6 +31,7 @@ bool case_map(Gpu *g, const Case *c, int map, CuPtr at, uint8_t *params);
 /* kernel_steps.c: of a verify step, whose image afterwards is `got`: has each row the bits that decode's kernel gives
  * it? True for other templates. run: d once; the image that comes back, or NULL and why not in out->why. */
 typedef const uint8_t *StepRunner(void *ctx, Case *d, Outcome *out);
+bool has_steps(OpKind op); /* is there such a kernel? */
 bool rows_are_steps(const Case *c, const Target *target, const uint8_t *got, StepRunner *run, void *ctx, Outcome *out);
 
 /* kernel_self.c: does the comparison notice? Needs no GPU. 0, or 1 when something went unnoticed. */
