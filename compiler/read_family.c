@@ -416,7 +416,9 @@ static void read_names(Facts *r, const Value *v)
 {
 	Family *f = r->f;
 	memcpy(f->names, usual_names, sizeof usual_names);
-	f->prefixes[0] = "model";
+	/* multimodal checkpoints keep the language model one level deeper */
+	f->prefixes[0] = "model.language_model";
+	f->prefixes[1] = "model";
 	if (!(v = table(r, v, "family.tensors", role_keys, N_NAMES + 1)))
 		return;
 	for (int i = 0; i < N_NAMES; i++)

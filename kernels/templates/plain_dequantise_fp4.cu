@@ -6,7 +6,7 @@
 #include "plain_codes.cuh"
 
 KERNEL(plain_dequantise_fp4, dequantise_fp4)
-ARCH(80)
+ARCH(120a, 121a)
 NUMERICS(f32, batch_invariant)
 DIM(ROWS, 1)
 DIM(K, 4096)

@@ -42,10 +42,10 @@ static const struct { const char *verb; ManualExample example; } examples[] = {
 	{"bench", {"Measure two rows and compare them with an earlier result:",
 		"atlas bench plan.bin --only pp512,tg128@0 --compare before.json"}},
 	{"bench", {"Compare two runs of a plan with two of another:",
-		"atlas bench old.bin --only pp512 --json old-1.json &&\n"
-		"atlas bench plan.bin --only pp512 --json new-1.json &&\n"
-		"atlas bench old.bin --only pp512 --json old-2.json &&\n"
-		"atlas bench plan.bin --only pp512 --compare old-1.json --compare old-2.json --also new-1.json"}},
+		"atlas bench old.bin --only pp512 --json a1 &&\n"
+		"atlas bench plan.bin --only pp512 --json b1 &&\n"
+		"atlas bench old.bin --only pp512 --json a2 &&\n"
+		"atlas bench plan.bin --only pp512 --compare a1 --compare a2 --also b1"}},
 	{"bench", {"Write a page with plots, and time every kernel:", "atlas bench plan.bin --kernels --html bench.html"}},
 	{"perplexity", {"Measure a text in windows of 256 tokens:", "atlas perplexity plan.bin -f text.txt --window 256"}},
 	{"tune", {"Time candidates, then compile with these times:",

@@ -147,15 +147,16 @@ def test_verbs_of_the_other_command(atlasc, build_dir, tmp_path):
 def test_options_of_other_commands(atlasc):
     """Whatever a command does not read it refuses, and the options that --help says are of one are taken by none else."""
     listed = re.findall(
-        r"^  (?:-\w, |    )(--[\w-]+)( [A-Z|a-z=]+)?(?: +|\n +)(?:\((calibrate|explain)\))?",
+        r"^  (?:-\w, |    )(--[\w-]+)( [A-Z|a-z=]+)?(?: +|\n +)(?:\((calibrate|explain|times)\))?",
         atlasc("--help").stdout,
         re.M,
     )
-    assert {only for _, _, only in listed} == {"", "calibrate", "explain"}
+    assert {only for _, _, only in listed} == {"", "calibrate", "explain", "times"}
     taken = {
         "kernels": {"--json"},
         "explain": {"--json", "--list"},
-        "calibrate": {"--output", "--text", "--model", "--quiet", "--warn"},
+        "calibrate": {"--output", "--text", "--model", "--family", "--quiet", "--warn"},
+        "times": {"--json", "--machine-code", "--jobs"},
     }
     assert len(listed) > 20
     for name, argument, only in listed:

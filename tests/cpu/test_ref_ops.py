@@ -413,6 +413,29 @@ def test_attention(ref, nh, nkv, page, hdim, parts):
     assert not got[2].any() and not got[4].any()
 
 
+@pytest.mark.parametrize("nh, nkv, hdim, page", [(4, 2, 8, 4), (6, 1, 16, 2)])
+def test_attention_rows(ref, nh, nkv, hdim, page):
+    """attention, of rows that belong to no segment."""
+    g = rng(nh)
+    paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim**-0.5
+    slot, pos = rows_of_slots(page)
+    q = normal(g, 5, nh * hdim) * 4
+    got = ref(
+        "attention_rows",
+        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale},
+        step=STEP,
+        q=q,
+        kv=paged.kv,
+        row_slot=slot,
+        row_pos=pos,
+        page_table=paged.table,
+        o=blank(5, nh * hdim),
+    )["o"]
+    for t in (0, 1, 3):
+        close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale), 1e-6)
+    assert not got[2].any() and not got[4].any()
+
+
 E4M3 = np.array([m * 2.0**-9 if e == 0 else (8 + m) * 2.0 ** (e - 10) for e in range(16) for m in range(8)][:-1])
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 

@@ -145,13 +145,15 @@ static void every_op_has_a_kernel_alone(void **state)
 				continue;
 			synthetic_model(&c, "llama");
 			c.cmd.n_targets = 0;
-			for (int t = 0; t < n_target_table; t++)
-				c.cmd.targets[c.cmd.n_targets++] = target_table[t].name;
+			for (int t = 0; t < n_target_table; t++) /* rows in e2m1 are for tensor cores that read them */
+				if (op != OP_dequantise_fp4 || multiplies_fp4(&target_table[t]))
+					c.cmd.targets[c.cmd.n_targets++] = target_table[t].name;
+			const int n_targets = c.cmd.n_targets;
 			one_op(&c, (OpKind)op, variant & 2, result);
 			c.model.options.no_fusion = true;
 			/* one prefill phase and two of decode for each target */
 			const int n = lowered(&c, op_table[op].name);
-			assert_int_equal(n, 3 * n_target_table * (op == OP_experts ? 4 : 1));
+			assert_int_equal(n, 3 * n_targets * (op == OP_experts ? 4 : 1));
 			synthetic_free(&c);
 		}
 }
