@@ -1,7 +1,6 @@
 """The compiler's cost does not depend on how much the weights weigh: sparse checkpoints of real shapes."""
 
 import json
-import os
 import re
 import struct
 import subprocess

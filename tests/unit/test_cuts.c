@@ -152,8 +152,8 @@ static void begin(CutDevice *d, const Graph *g, int rows, int outs, int ahead)
 	d->graph = g;
 	d->base.ops = &ops;
 	d->base.io = (StepIo){.step = d->step, .row_token = d->row[0], .row_slot = d->row[1], .row_pos = d->row[2],
-		.out_row = d->out_row, .n_out_rows = MAX_ROWS, .seg = d->seg, .acquire = d->acquire, .new_sampling = d->sampling,
-		.new_limits = d->limits, .new_pages = d->pages, .ring = d->words};
+		.out_row = d->out_row, .n_out_rows = MAX_ROWS, .seg = d->seg, .acquire = d->acquire,
+		.new_sampling = d->sampling, .new_limits = d->limits, .new_pages = d->pages, .ring = d->words};
 	d->base.limits = (StepLimits){.prefill_rows = rows, .prefill_outs = outs, .decode_rows = SLOTS, .ahead = ahead,
 		.row = 1};
 }
