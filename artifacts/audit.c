@@ -141,7 +141,8 @@ const char *audit_place(const Artifact *a, const Candidate *c)
 		for (int k = 0; strcmp(a->contracts[i].name, c->kernel) == 0 && k < a->contracts[i].n_terms; k++) {
 			const ContractTerm *t = &a->contracts[i].terms[k];
 			size_t n = strlen(t->text);
-			if (strcmp(t->kind, "requires") == 0 && strncmp(c->reason, t->text, n) == 0 &&
+			const bool is_predicate = strcmp(t->kind, "requires") == 0 || strcmp(t->kind, "prefers") == 0;
+			if (is_predicate && strncmp(c->reason, t->text, n) == 0 &&
 				strncmp(c->reason + n, " is false", 9) == 0)
 				return t->name;
 		}
@@ -317,8 +318,8 @@ static void why_launch(const Artifact *a, const TargetPlan *t, const Slot *s, co
 	fprintf(out, "operands  %s\nattrs     %s\nconstants %s\n", s->operands, s->attrs, t->kernels[l->kernel].defines);
 	fprintf(out, "work      reads %" PRId64 " bytes, writes %" PRId64 ", %" PRId64 " operations\n", l->read_bytes,
 		l->write_bytes, l->flops);
-	fprintf(out, "chosen    %s%s%s, %.2f us (%s)\n", c->kernel, c->tunables[0] ? " " : "", c->tunables, c->cost_us,
-		c->cost_from);
+	fprintf(out, "chosen    %s%s%s, %.2f us (%s)\norder     %s\n", c->kernel, c->tunables[0] ? " " : "", c->tunables,
+		c->cost_us, c->cost_from, c->order);
 	for (int i = 0; i < a->n_contracts; i++)
 		for (int k = 0; strcmp(a->contracts[i].name, c->kernel) == 0 && k < a->contracts[i].n_terms; k++)
 			if (strcmp(a->contracts[i].terms[k].kind, "requires") == 0)
@@ -377,6 +378,8 @@ static void json_candidates(const Artifact *a, const Slot *s, FILE *out)
 		json_field(out, "at", audit_place(a, c));
 		fprintf(out, ",\"cost_us\":%.17g,", c->cost_us);
 		json_field(out, "cost_from", c->cost_from);
+		fputc(',', out);
+		json_field(out, "order", c->order);
 		fputc('}', out);
 	}
 	fputc(']', out);

@@ -6,8 +6,9 @@
  * graph's attributes, and with the decision of the ledger that chose the launch. So a kernel of another head dim,
  * a grid in another order, or shared memory that is 16 bytes short is no plan.
  */
-#include "artifacts/reader.h"
 #include "artifacts/expr.h"
+#include "artifacts/order.h"
+#include "artifacts/reader.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,6 +40,7 @@ typedef struct Fit { /* what the contract says of every launch of a kernel */
 	int64_t shape[PLAN_MAX_OPERANDS][PLAN_MAX_DIMS];
 	Tile tiles[MAX_TILES]; int n_tiles;
 	struct { int field; double value; } attrs[MAX_CONSTANTS]; int n_attrs; /* field: of attr_fields */
+	char order[ORDER_BYTES];
 	bool is_launched;
 	int slot; /* of the launch before; equal ones need not be looked up again */
 } Fit;
@@ -295,21 +297,35 @@ static bool fit_tile(Fitting *f, const ContractTerm *rows)
 		evaluate(f, "columns of a tile", columns->text, &t->box[1]);
 }
 
+static bool fit_order(Fitting *f, const ContractTerm *t)
+{
+	char reason[160];
+	const ExprEnv env = {f->c.names, f->c.n, NULL};
+	return order_append(f->fit->order, t->name, t->text, &env, reason, sizeof reason) || why_not(f->why, READ_MALFORMED,
+		"kernel %s: order %.60s(%.120s): %s", f->k->name, t->name, t->text, reason);
+}
+
 static bool fit_terms(Fitting *f)
 {
 	Why *why = f->why;
 	const Contract *c = f->fit->contract;
+	const char *asked = artifact_option(f->a, ORDER_OPTION);
+	const bool prefers = !asked || strcmp(asked, "true") != 0;
 	bool is_served = false;
 	for (int i = 0; i < c->n_terms; i++) {
 		const ContractTerm *t = &c->terms[i];
+		const bool is_predicate = strcmp(t->kind, "requires") == 0 || (prefers && strcmp(t->kind, "prefers") == 0);
 		int64_t holds = 1;
 		is_served |= strcmp(t->kind, "arch") == 0 && serves(t->name, f->plan->target);
 		if ((strcmp(t->kind, "operand") == 0 && !fit_operand(f, t)) || (strcmp(t->kind, "map.rows") == 0 &&
-			!fit_tile(f, t)) || (strcmp(t->kind, "requires") == 0 && !evaluate(f, "a predicate", t->text, &holds)))
+			!fit_tile(f, t)) || (is_predicate && !evaluate(f, "a predicate", t->text, &holds)) ||
+			(strcmp(t->kind, "order") == 0 && !fit_order(f, t)))
 			return false;
 		if (!holds)
 			return REFUSE("kernel %s: %.160s is false", f->k->name, t->text);
 	}
+	if (!*f->fit->order)
+		return REFUSE("kernel %s: its contract states no order", f->k->name);
 	return is_served || REFUSE("kernel %s: its contract does not include %s", f->k->name, f->plan->target);
 }
 
@@ -434,15 +450,20 @@ static bool has_operands(const Phase *p, const Launch *l, const char *text)
 }
 
 /* The kernel is the one the ledger has chosen, or, of a trial, one of those it admits; with its attributes. */
-static bool check_decision(const Kernel *k, const Contract *c, const Slot *s, bool is_trial, const char *what, Why *why)
+static bool check_decision(const Kernel *k, const Fit *fit, const Slot *s, bool is_trial, const char *what, Why *why)
 {
-	bool is_named = false;
+	const Contract *c = fit->contract;
+	const Candidate *named = NULL;
 	char word[128];
-	for (int i = 0; i < s->n_candidates && !is_named; i++)
-		is_named = (s->candidates[i].verdict == CHOSEN || (is_trial && s->candidates[i].verdict == SLOWER)) &&
-			strcmp(s->candidates[i].kernel, k->name) == 0 && has_constants(k->defines, s->candidates[i].tunables);
-	if (!is_named)
+	for (int i = 0; i < s->n_candidates && !named; i++)
+		if ((s->candidates[i].verdict == CHOSEN || (is_trial && *s->candidates[i].order)) &&
+			strcmp(s->candidates[i].kernel, k->name) == 0 && has_constants(k->defines, s->candidates[i].tunables))
+			named = &s->candidates[i];
+	if (!named)
 		return REFUSE("%s: kernel %s is not what the ledger has chosen", what, k->name);
+	if (strcmp(named->order, fit->order) != 0)
+		return REFUSE("%s: by the ledger kernel %s adds as %.120s, by its contract as %.120s", what, k->name,
+			named->order, fit->order);
 	for (const char *p = s->attrs; *p; p += *p == ' ') {
 		size_t n = strcspn(p, " ");
 		snprintf(word, sizeof word, "%.*s", (int)n, p);
@@ -517,7 +538,7 @@ static bool check_launch(const TargetPlan *t, const Slot *ledger, const Ops *ops
 	if (!check_operands(fit, p, l, what, why) || !check_work(fit, l, what, why))
 		return false;
 	if (!(fit->is_launched && fit->slot == l->slot) &&
-		!check_decision(&t->kernels[l->kernel], fit->contract, s, is_trial, what, why))
+		!check_decision(&t->kernels[l->kernel], fit, s, is_trial, what, why))
 		return false;
 	if (!(fit->is_launched && fit->slot == l->slot) && !has_operands(p, l, s->operands))
 		return REFUSE("%s: the ledger has other operands: %.160s", what, s->operands);

@@ -65,7 +65,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 10,
+	PLAN_VERSION = 11,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -349,6 +349,7 @@ typedef struct Candidate {
 							 it does not keep ("adds in another order than decode[1], ..."); else "" */
 	double cost_us;       /* 0 when rejected */
 	const char *cost_from; /* "model", "measured", "pin" */
+	const char *order;    /* in which it adds (artifacts/order.h); "" when it was not evaluated: rejected */
 } Candidate;
 
 typedef struct Slot {
@@ -373,6 +374,8 @@ typedef struct Slot {
  *              text is a constant: 1 when the operand is there, else 0. Dims that only absent ones would bind are 0
  *   map.rows, map.columns  a tile of that operand: 1 to 256 rows of 128 bytes; its own rows: a multiple of 16 bytes
  *   requires   must not be 0; name: where it is, "kernels/templates/gemm_norm.cu:31"
+ *   prefers    the same, but a candidate for which it is 0 may be chosen where equal orders are asked for
+ *   order      a word, and in text formulas, with commas between them: on what the order of sums depends
  *   grid.x grid.y grid.z  1 to 2^31 - 1, 65535, 65535     block  1 to 1024
  *   smem       0 to smem_block_bytes of the target
  *   reads writes flops  of the launch

@@ -797,7 +797,8 @@ bool check_artifact(const Artifact *a, Why *why)
 		memset(place, -1, sizeof *place * (size_t)a->graph.n_tensors);
 		Checking c = {a, &a->targets[i], a->ledger[i], a->n_ledger[i], place, why};
 		good = check_ledger(a, i, why) && check_target(&c) && check_uses(a, c.plan, why) &&
-			check_contracts(a, c.plan, c.ledger, false, why) && check_meaning(a, c.plan, why) &&
+			check_contracts(a, c.plan, c.ledger, false, why) && check_orders(a, c.plan, c.ledger, why) &&
+			check_meaning(a, c.plan, why) &&
 			check_ledger_layers(a, i, why) && check_candidates(&c);
 	}
 	free(place);

@@ -46,6 +46,7 @@ bool check_graph_section(const Graph *g, Why *why);
 bool check_hazards(const Phase *p, Why *why); /* of a phase that is otherwise in order */
 /* Of a target plan whose indices are all in range; are_trials: of its candidates. */
 bool check_contracts(const Artifact *a, const TargetPlan *t, const Slot *ledger, bool are_trials, Why *why);
+bool check_orders(const Artifact *a, const TargetPlan *t, const Slot *ledger, Why *why); /* after check_contracts */
 bool check_uses(const Artifact *a, const TargetPlan *t, Why *why);
 bool check_meaning(const Artifact *a, const TargetPlan *t, Why *why); /* of a plan that is otherwise in order */
 /* Facts that are stated twice, of a graph and of targets that are in order (twice_check.c lists all of them). */

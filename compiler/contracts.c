@@ -58,7 +58,10 @@ static Contract contract_of(Arena *arena, const KernelTemplate *k)
 	add_choices(&t, k);
 	add_fields(&t, k);
 	for (int i = 0; i < k->n_requires; i++)
-		add(&t, "requires", arena_printf(arena, "%s:%d", k->file, k->requires[i].line), k->requires[i].text);
+		add(&t, k->requires[i].is_preference ? "prefers" : "requires",
+			arena_printf(arena, "%s:%d", k->file, k->requires[i].line), k->requires[i].text);
+	for (int i = 0; i < k->n_orders; i++)
+		*vec_push(t.arena, &t.list) = k->orders[i];
 	for (int i = 0; i < 3; i++)
 		add(&t, axes[i], "", k->grid[i]);
 	add(&t, "block", "", k->block);

@@ -201,11 +201,11 @@ typedef struct Options {
 	int stop[MAX_EOS], n_stop; /* [sampling] stop: token ids besides eos */
 	VEC(KernelRule) rules;
 	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
-	bool native_fp4, no_fusion; /* [kernels] fp4 = "native": long prompts multiply e2m1 by e2m1; fuse = false */
+	bool native_fp4, no_fusion, is_invariant; /* [kernels] fp4 = "native", fuse = false; [numerics] invariant */
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	const char *text;      /* the user's MODEL.toml as the plan records it; "" = there is none */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
-	Loc at_max_context, at_kv, at_kv_scales, at_asks_head, at_draft_format, at_draft_ids, at_stop;
+	Loc at_max_context, at_kv, at_kv_scales, at_asks_head, at_draft_format, at_draft_ids, at_stop, at_invariant;
 } Options;
 
 /* What the files say about quantised weights (read_quant.c). A module's tensors decide; this gives the size of FP8
@@ -245,7 +245,7 @@ typedef struct Model {
 /* Contracts: build/gen/kernel_table.c, written by kernelgen ------------------------------------ */
 
 enum { MAX_FIELDS = 16, MAX_MAPS = 3, MAX_TUNABLES = 8, MAX_TUNE_VALUES = 8, MAX_REQUIRES = 16, MAX_ARCHS = 8,
-	MAX_CONSTS = 24, MAX_DTYPES = 5 };
+	MAX_CONSTS = 24, MAX_DTYPES = 5, MAX_ORDERS = 4 };
 
 typedef struct ContractField {
 	const char *name;   /* operand of the op */
@@ -266,7 +266,7 @@ typedef struct ContractMap { /* TENSOR_MAP: a CUtensorMap of an operand that is 
 
 typedef struct ContractTunable { const char *name; int n_values; int values[MAX_TUNE_VALUES]; } ContractTunable;
 typedef struct ContractDtype { const char *var; int n; Dtype allowed[DT_COUNT]; } ContractDtype;
-typedef struct ContractRequire { const char *text; int line; } ContractRequire;
+typedef struct ContractRequire { const char *text; int line; bool is_preference; } ContractRequire;
 
 typedef struct KernelTemplate {
 	const char *name;   /* = file name without .cu = symbol */
@@ -283,7 +283,8 @@ typedef struct KernelTemplate {
 	const char *attrs[MAX_CONSTS]; int n_attrs; /* taken from the op */
 	ContractDtype dtypes[MAX_DTYPES]; int n_dtypes;
 	ContractTunable tunables[MAX_TUNABLES]; int n_tunables;
-	ContractRequire requires[MAX_REQUIRES]; int n_requires;
+	ContractRequire requires[MAX_REQUIRES]; int n_requires; /* and preferences */
+	ContractTerm orders[MAX_ORDERS]; int n_orders; /* at least one: artifacts/order.h; as a plan has them */
 	const char *grid[3], *block, *smem, *reads, *writes, *flops; /* formulas */
 	const char *pieces; /* formula: equal pieces of work that the blocks take in turns; 0 = a block is one */
 	const char *rate;   /* formula: percent of the matrix rate that a full card reaches */
@@ -440,8 +441,7 @@ typedef struct CommandLine {
 	int context, slots;     /* before runtime.max_context and runtime.slots of MODEL.toml; 0 = as that says */
 	int candidates;         /* kernels of each template that the plan carries for each op, for atlas tune */
 	bool random_weights;    /* no weights are read: those that the family asks for are made up */
-	uint64_t seed;          /* of them */
-	bool has_seed;          /* it was given */
+	uint64_t seed; bool has_seed; /* of them; it was given */
 	const char *text;       /* of calibrate: caches are kept in bf16, whatever MODEL.toml says; else NULL */
 	const char *config_file; /* the config.json that was named itself; NULL = the folder's */
 	bool hash_files;        /* SHA-256 of the weights' files into the plan */

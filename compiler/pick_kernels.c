@@ -8,15 +8,16 @@
  * then the model ranks all. Pins and bans of MODEL.toml come first. There is no fall-back: an op without an admissible
  * candidate is a refusal that says why each one was rejected.
  *
- * Attention and Gated DeltaNet of a verify step are to give a row the bits that decode gives it: the tunables that
- * decide in which order they add are those of decode's kernel for as many sequences, and what adds in another is
- * banned. Where nothing else is admissible, or a pin asks for it, the choice says so in the ledger, and a note says
- * (A0730). Products, router, experts and scores are chosen freely: on a GPU a text with drafts may part from one
- * without.
+ * Attention and Gated DeltaNet of a verify step are to give a row the bits that decode gives it: what adds in another
+ * order than decode's kernel for as many sequences is banned. Where nothing else is admissible, or a pin asks for it,
+ * the choice says so in the ledger, and a note says (A0730). Products, router, experts and scores are chosen freely: on
+ * a GPU a text with drafts may part from one without. With [numerics] invariant, all ops of a set of phases are chosen
+ * together (pick_orders.c).
  *
  * Layers repeat, so a decision is made once for each different op and reused.
  */
 #include "compiler/input.h"
+#include "compiler/picker.h"
 #include "compiler/times.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@
 #include <string.h>
 
 enum {
-	MAX_NAMES = 48, WHY_BYTES = 256, MAX_SHOWN = 8 /* candidates in a refusal */,
+	MAX_NAMES = 48, MAX_SHOWN = 8 /* candidates in a refusal */,
 	MAX_DEFINES = MAX_NAMES + MAX_CONSTS + MAX_DTYPES, /* macros, float attributes, dtype variables */
 };
 
@@ -33,17 +34,6 @@ typedef struct Env { /* constants known so far, with their values */
 	int n;
 	int n_macros; /* the first of them become macros of the kernel; element sizes after them are for formulas only */
 } Env;
-
-typedef struct Picker {
-	Compile *c;
-	TargetWork *work;
-	Lowered *low;
-	LOp *op;
-	VEC(const char *) refused; /* refused_key of each refusal: equal layers and buckets are refused once */
-	VEC(const char *) stated;    /* of each kernel that adds in another order: the same */
-	const char *order;         /* "SPLITS=16 WARPS=4": the order in which decode's kernel adds; NULL = any will do */
-	char why[WHY_BYTES];
-} Picker;
 
 static bool set(Env *env, const char *name, int64_t value)
 {
@@ -238,20 +228,36 @@ static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int vars
 
 /* One candidate ------------------------------------------------------------------------------------- */
 
-static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env)
+/* not_preferred: the first preference that is false, where such candidates are admitted. */
+static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env, const char **not_preferred)
 {
 	for (int i = 0; i < t->n_requires; i++) {
 		int64_t ok;
 		if (!eval(p, env, t->requires[i].text, &ok))
 			return false;
-		if (!ok) {
-			char text[160] = "";
-			Operands o = {env, text, sizeof text, 0};
-			char why[64];
-			expr_names(t->requires[i].text, add_operand, &o, why, sizeof why);
-			return reject(p, "%s is false: %s", t->requires[i].text, text);
-		}
+		if (ok)
+			continue;
+		char text[160] = "";
+		Operands o = {env, text, sizeof text, 0};
+		char why[64];
+		expr_names(t->requires[i].text, add_operand, &o, why, sizeof why);
+		reject(p, "%s is false: %s", t->requires[i].text, text);
+		if (!p->is_wide || !t->requires[i].is_preference)
+			return false;
+		if (!*not_preferred)
+			*not_preferred = arena_strdup(&p->c->arena, p->why);
 	}
+	return true;
+}
+
+static bool find_order(Picker *p, const KernelTemplate *t, const Env *env, const char **order)
+{
+	char text[ORDER_BYTES] = "", why[WHY_BYTES / 2];
+	const ExprEnv e = {env->names, env->n, NULL};
+	for (int i = 0; i < t->n_orders; i++)
+		if (!order_append(text, t->orders[i].name, t->orders[i].text, &e, why, sizeof why))
+			return reject(p, "ORDER(%s, %s): %s", t->orders[i].name, t->orders[i].text, why);
+	*order = arena_strdup(&p->c->arena, text);
 	return true;
 }
 
@@ -351,8 +357,9 @@ static void set_attrs(Picker *p, const KernelTemplate *t, Env *env)
 	}
 }
 
-/* Fills pick when the candidate is admissible, else p->why. `choice` numbers the tunables' combination. */
-static bool try_candidate(Picker *p, int template_index, int choice, Pick *pick, const char **tunables)
+/* Fills pick, tunables, order and not_preferred when the candidate is admissible, else p->why. `choice` numbers the
+ * tunables' combination. */
+static bool try_candidate(Picker *p, int template_index, int choice, Admitted *out)
 {
 	const KernelTemplate *t = &kernel_table[template_index];
 	Env env = {.n = 0};
@@ -365,13 +372,13 @@ static bool try_candidate(Picker *p, int template_index, int choice, Pick *pick,
 		set(&env, tune->name, value);
 		text = arena_printf(&p->c->arena, "%s%s%s=%d", text, i ? " " : "", tune->name, value);
 	}
-	*tunables = text;
 	set_attrs(p, t, &env);
-	*pick = (Pick){.template_index = template_index, .kernel = -1, .slot = -1};
-	if (!check_arch(p, t) || !takes_operands(p, t) || !bind_operands(p, t, &env, vars) || !check_requires(p, t, &env) ||
-		!check_launch(p, t, &env, pick))
+	*out = (Admitted){.pick = {.template_index = template_index, .kernel = -1, .slot = -1}, .tunables = text};
+	if (!check_arch(p, t) || !takes_operands(p, t) || !bind_operands(p, t, &env, vars) ||
+		!check_requires(p, t, &env, &out->not_preferred) || !check_launch(p, t, &env, &out->pick) ||
+		!find_order(p, t, &env, &out->order))
 		return false;
-	pick->defines = defines_text(p, t, &env, vars);
+	out->pick.defines = defines_text(p, t, &env, vars);
 	return true;
 }
 
@@ -424,7 +431,7 @@ static void add_trial(Picker *p, const Pick *pick, const char *tunables)
 	Trial *t = vec_push(&p->c->arena, &p->work->trials);
 	*t = (Trial){.pick = *pick, .op = p->op->kind, .layer = p->op->layer, .phase = p->low->kind, .rows = p->low->rows,
 		.outs = p->low->outs};
-	t->pick.slot = p->work->ledger.n; /* the index that this decision will have */
+	t->pick.slot = p->work->ledger.n + p->ahead; /* the index that this decision will have */
 	for (int i = 0; i < op_table[t->op].n_operands; i++) {
 		bool is_there = p->op->operands[i] >= 0;
 		if (is_there)
@@ -489,7 +496,7 @@ static int rule_verdict(const Picker *p, const char *name, const char *tunables,
 
 /* The decision for one op ------------------------------------------------------------------------------ */
 
-static const char *operands_text(Picker *p)
+const char *operands_text(Picker *p)
 {
 	char *text = arena_strdup(&p->c->scratch, "");
 	const OpInfo *info = &op_table[p->op->kind];
@@ -532,63 +539,39 @@ static int combinations(const KernelTemplate *t)
 	return n;
 }
 
-/* The order in which decode's kernel of this layer adds, for as many sequences; NULL where there is none to keep. That
- * of a kernel without such a tunable is one that no other has. */
-static const char *order_of_decode(Picker *p)
+/* The order in which decode's kernel of this layer adds, for as many sequences; NULL where there is none to keep. */
+static const char *order_of_decode(const Picker *p)
 {
-	static const struct { OpKind op, of; const char *names[2]; } twins[] = {
-		{OP_attention_verify, OP_attention_step, {"SPLITS=", "WARPS="}},
-		{OP_delta_verify_step, OP_delta_step, {"WARPS="}}};
-	const Slot *slot = NULL;
-	size_t i = 0;
-	while (i < sizeof twins / sizeof twins[0] && twins[i].op != p->op->kind)
-		i++;
-	for (int k = 0; i < sizeof twins / sizeof twins[0] && k < p->work->ledger.n; k++) {
-		const Slot *s = &p->work->ledger.at[k];
-		if (s->phase == DECODE && s->rows == p->low->rows / p->c->graph.verify_rows && s->op == twins[i].of &&
-			s->layer_first <= p->op->layer && p->op->layer <= s->layer_last)
-			slot = s;
-	}
+	const OpKind of = order_op(p->op->kind);
+	const bool is_kept = of == OP_attention_step || of == OP_delta_step;
 	const char *order = NULL;
-	for (int k = 0; slot && k < slot->n_candidates; k++)
-		for (int n = 0; slot->candidates[k].verdict == CHOSEN && n < 2 && twins[i].names[n]; n++) {
-			const char *at = strstr(slot->candidates[k].tunables, twins[i].names[n]);
-			if (!at)
-				return arena_printf(&p->c->arena, "no %.*s", (int)strlen(twins[i].names[n]) - 1, twins[i].names[n]);
-			order = arena_printf(&p->c->arena, "%s%s%.*s", order ? order : "", order ? " " : "",
-				(int)strcspn(at, " "), at);
-		}
+	for (int i = 0; p->low->kind == VERIFY && is_kept && i < p->work->ledger.n; i++) {
+		const Slot *s = &p->work->ledger.at[i];
+		if (s->phase != DECODE || s->rows != p->low->rows / p->c->graph.verify_rows || s->op != of ||
+			s->layer_first > p->op->layer || p->op->layer > s->layer_last)
+			continue;
+		for (int k = 0; k < s->n_candidates; k++)
+			if (s->candidates[k].verdict == CHOSEN)
+				order = s->candidates[k].order;
+	}
 	return order;
 }
-
-typedef struct Admitted { /* an admissible candidate */
-	Pick pick;
-	const char *tunables;
-	double model_us;
-	const TunedTime *time; /* NULL = not measured */
-	int candidate;         /* index in Decision.candidates */
-} Admitted;
-
-typedef struct Decision {
-	VEC(Candidate) candidates;
-	VEC(Admitted) admitted; /* those of a template are adjacent */
-} Decision;
 
 static void consider(Picker *p, Decision *d, int template_index, int choice)
 {
 	const KernelTemplate *t = &kernel_table[template_index];
-	const char *tunables = "";
 	const KernelRule *by = NULL;
-	Pick pick;
-	bool ok = try_candidate(p, template_index, choice, &pick, &tunables);
-	int rule = rule_verdict(p, t->name, tunables, &by);
+	Admitted a;
+	bool ok = try_candidate(p, template_index, choice, &a);
+	int rule = rule_verdict(p, t->name, a.tunables, &by);
 	Candidate *k = vec_push(&p->c->arena, &d->candidates);
-	*k = (Candidate){.kernel = t->name, .tunables = tunables, .reason = "", .cost_from = ""};
+	*k = (Candidate){.kernel = t->name, .tunables = a.tunables, .reason = "", .cost_from = "", .order = ""};
 	if (!ok) {
 		k->verdict = REJECTED;
 		k->reason = arena_strdup(&p->c->arena, p->why);
 		return;
 	}
+	k->order = a.order;
 	if (rule < 0) {
 		k->verdict = BANNED;
 		/* the file by its last name: the plan says the same wherever it lies */
@@ -596,7 +579,7 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 			input_name(by->at.file, "MODEL.toml"), by->at.line);
 		return;
 	}
-	if (rule == 0 && p->order && !has_tunables(tunables, p->order)) {
+	if (rule == 0 && p->order && strcmp(a.order, p->order) != 0) {
 		k->verdict = BANNED;
 		k->reason = arena_printf(&p->c->arena, "decode[%d] adds in the order of %s",
 			p->low->rows / p->c->graph.verify_rows, p->order);
@@ -604,8 +587,10 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 	}
 	k->verdict = SLOWER;
 	k->cost_from = rule > 0 ? "pin" : "model";
-	*vec_push(&p->c->scratch, &d->admitted) = (Admitted){pick, tunables, model_cost(p->work->target, &pick),
-		tuned_time(p->c, p->work->target, t, pick.defines, tunables), d->candidates.n - 1};
+	a.model_us = model_cost(p->work->target, &a.pick);
+	a.time = tuned_time(p->c, p->work->target, t, a.pick.defines, a.tunables);
+	a.candidate = d->candidates.n - 1;
+	*vec_push(&p->c->scratch, &d->admitted) = a;
 }
 
 /* The likeliest of the template's admissible combinations, from `first` on, by the model: what was measured once shall
@@ -620,40 +605,57 @@ static void add_trials(Picker *p, Decision *d, int first)
 		Admitted chosen = d->admitted.at[best];
 		memmove(&d->admitted.at[n + 1], &d->admitted.at[n], (size_t)(best - n) * sizeof chosen);
 		d->admitted.at[n] = chosen;
-		add_trial(p, &chosen.pick, chosen.tunables);
+		if (!chosen.not_preferred)
+			add_trial(p, &chosen.pick, chosen.tunables);
 	}
 }
 
-static bool is_every_template_measured(const Decision *d)
+/* Of those that may be chosen (`may` [admitted.n]). */
+static bool is_every_template_measured(const Decision *d, const bool *may)
 {
 	bool is_measured = true;
+	int before = -1;
 	for (int i = 0; i < d->admitted.n; i++) {
-		bool is_new = i == 0 || d->admitted.at[i].pick.template_index != d->admitted.at[i - 1].pick.template_index;
+		if (!may[i])
+			continue;
+		bool is_new = d->admitted.at[i].pick.template_index != before;
 		if (is_new && !is_measured)
 			return false;
+		before = d->admitted.at[i].pick.template_index;
 		is_measured = d->admitted.at[i].time || (!is_new && is_measured);
 	}
 	return is_measured;
 }
 
-/* The winner; NULL when nothing is admissible. */
-static const Admitted *choose(Decision *d)
+const Admitted *choose(Decision *d, const char *order)
 {
 	const Admitted *best = NULL;
-	bool by_times = is_every_template_measured(d);
+	bool *may = calloc((size_t)d->admitted.n + 1, sizeof *may), is_preferred = false;
+	if (!may)
+		bug("no memory for %d candidates", d->admitted.n);
+	for (int i = 0; i < d->admitted.n; i++) {
+		may[i] = !order || strcmp(d->admitted.at[i].order, order) == 0;
+		is_preferred |= may[i] && !d->admitted.at[i].not_preferred;
+	}
+	for (int i = 0; i < d->admitted.n; i++)
+		may[i] = may[i] && !(is_preferred && d->admitted.at[i].not_preferred);
+	const bool by_times = is_every_template_measured(d, may);
 	for (int i = 0; i < d->admitted.n; i++) {
 		const Admitted *a = &d->admitted.at[i];
 		Candidate *k = &d->candidates.at[a->candidate];
+		if (!may[i])
+			continue;
 		bool is_measured = by_times && a->time;
 		k->cost_us = is_measured ? a->time->us : a->model_us;
-		if (is_measured && strcmp(k->cost_from, "model") == 0)
-			k->cost_from = "measured";
+		if (strcmp(k->cost_from, "pin") != 0)
+			k->cost_from = is_measured ? "measured" : "model";
 		if (by_times && !is_measured)
 			continue;
 		double least = best ? d->candidates.at[best->candidate].cost_us : 0;
 		if (!best || k->cost_us < least || (k->cost_us <= least && a->candidate < best->candidate))
 			best = a;
 	}
+	free(may);
 	return best;
 }
 
@@ -738,8 +740,7 @@ static char *add_candidates(Picker *p, const Decision *d, char *text)
 	return text;
 }
 
-/* The rule of MODEL.toml but for which a candidate would have been admitted; NULL = there is none. */
-static const KernelRule *rule_to_blame(const Picker *p, const Decision *d)
+const KernelRule *rule_to_blame(const Picker *p, const Decision *d)
 {
 	const KernelRule *by = NULL;
 	for (int i = 0; i < d->candidates.n; i++) {
@@ -780,21 +781,24 @@ static bool is_for_drafts(const Picker *p)
 	}
 }
 
-static void refuse(Picker *p, const Decision *d, const char *operands)
+const char *layer_text(Picker *p)
+{
+	const int layer = p->op->layer;
+	if (layer >= 0 && layer < p->c->graph.n_layers)
+		return arena_printf(&p->c->scratch, "layer %d", layer);
+	return layer < 0 ? "before the layers" : "after the layers";
+}
+
+void refuse(Picker *p, const Decision *d, const char *operands)
 {
 	const LOp *op = p->op;
 	const KernelRule *rule = rule_to_blame(p, d);
 	const char *what = refused_key(p, rule), *name = op_table[op->kind].name;
-	char layer[64];
 	for (int i = 0; i < p->refused.n; i++)
 		if (strcmp(p->refused.at[i], what) == 0)
 			return;
 	*vec_push(&p->c->scratch, &p->refused) = what;
-	if (op->layer >= 0 && op->layer < p->c->graph.n_layers)
-		snprintf(layer, sizeof layer, "layer %d", op->layer);
-	else
-		snprintf(layer, sizeof layer, op->layer < 0 ? "before the layers" : "after the layers");
-	const char *where = arena_printf(&p->c->scratch, "%s, %s rows %d, %s", layer, phase_name(p->low->kind),
+	const char *where = arena_printf(&p->c->scratch, "%s, %s rows %d, %s", layer_text(p), phase_name(p->low->kind),
 		p->low->rows, p->work->target->name);
 	const char *without = !is_for_drafts(p) ? "" :
 		"\n    [speculate] rows = 1 in MODEL.toml leaves the drafting head and its phases out";
@@ -820,10 +824,8 @@ static int same_slot(Picker *p, const char *operands)
 {
 	for (int i = p->work->ledger.n - 1; i >= 0; i--) {
 		const Slot *s = &p->work->ledger.at[i];
-		if (s->phase != p->low->kind || s->rows != p->low->rows)
-			return -1;
-		if (s->op == p->op->kind && s->layer_last + 1 >= p->op->layer && s->layer_last >= 0 &&
-			strcmp(s->operands, operands) == 0)
+		if (s->phase == p->low->kind && s->rows == p->low->rows && s->op == p->op->kind &&
+			s->layer_last + 1 >= p->op->layer && s->layer_last >= 0 && strcmp(s->operands, operands) == 0)
 			return i;
 	}
 	return -1;
@@ -851,7 +853,7 @@ static bool same_attrs(const Attrs *a, const Attrs *b)
 	return true;
 }
 
-static Decision consider_all(Picker *p)
+Decision consider_all(Picker *p)
 {
 	Decision d = {0};
 	for (int t = 0; t < n_kernel_table; t++) {
@@ -882,49 +884,65 @@ static void tell_other_order(Picker *p, const Admitted *best, Candidate *chosen,
 		p->work->target->name, what);
 }
 
-static void decide(Picker *p)
+bool reuse(Picker *p, const char *operands, bool is_asked)
 {
 	LOp *op = p->op;
-	const char *operands = operands_text(p);
 	int slot = same_slot(p, operands);
 	for (int i = 0; slot >= 0 && i < p->low->ops.n; i++) {
 		const LOp *twin = &p->low->ops.at[i];
 		if (twin->pick < 0 || p->low->picks.at[twin->pick].slot != slot)
 			continue;
 		if (!same_attrs(&twin->attrs, &op->attrs) || !same_rules(p, twin->layer, op->layer))
-			break;
+			return false;
+		if (is_asked)
+			return true;
 		op->pick = twin->pick;
 		if (p->work->ledger.at[slot].layer_last < op->layer)
 			p->work->ledger.at[slot].layer_last = op->layer;
 		const Pick *k = &p->low->picks.at[op->pick];
 		settle_op(p, k, p->work->ledger.at[slot].candidates[k->chosen].tunables);
-		return;
+		return true;
 	}
-	const char *order = p->order = order_of_decode(p);
-	Decision d = consider_all(p);
-	if (!d.admitted.n && order) {
-		p->order = NULL;
-		d = consider_all(p);
-	}
-	const Admitted *best = choose(&d);
-	if (!best) {
-		refuse(p, &d, operands);
-		return;
-	}
-	d.candidates.at[best->candidate].verdict = CHOSEN;
+	return false;
+}
+
+void settle(Picker *p, Decision *d, const Admitted *best, const char *operands)
+{
+	LOp *op = p->op;
+	d->candidates.at[best->candidate].verdict = CHOSEN;
 	if (op->alone)
-		d.candidates.at[best->candidate].reason = arena_printf(&p->c->arena, "not fused: %s", op->alone);
-	if (order && !has_tunables(best->tunables, order))
-		tell_other_order(p, best, &d.candidates.at[best->candidate], order);
+		d->candidates.at[best->candidate].reason = arena_printf(&p->c->arena, "not fused: %s", op->alone);
 	*vec_push(&p->c->arena, &p->work->ledger) = (Slot){.phase = p->low->kind, .rows = p->low->rows,
 		.outs = p->low->outs, .layer_first = op->layer, .layer_last = op->layer, .op = op->kind,
-		.operands = operands, .attrs = attrs_text(p), .candidates = d.candidates.at, .n_candidates = d.candidates.n};
+		.operands = operands, .attrs = attrs_text(p), .candidates = d->candidates.at, .n_candidates = d->candidates.n};
 	Pick *pick = vec_push(&p->c->arena, &p->low->picks);
 	*pick = best->pick;
 	pick->slot = p->work->ledger.n - 1;
 	pick->chosen = best->candidate;
 	op->pick = p->low->picks.n - 1;
 	settle_op(p, pick, best->tunables);
+}
+
+void decide(Picker *p)
+{
+	const char *operands = operands_text(p);
+	if (reuse(p, operands, false))
+		return;
+	const char *order = p->order = order_of_decode(p);
+	Decision d = consider_all(p);
+	if (!d.admitted.n && order) {
+		p->order = NULL;
+		d = consider_all(p);
+	}
+	p->order = NULL;
+	const Admitted *best = choose(&d, NULL);
+	if (!best) {
+		refuse(p, &d, operands);
+		return;
+	}
+	if (order && strcmp(best->order, order) != 0)
+		tell_other_order(p, best, &d.candidates.at[best->candidate], order);
+	settle(p, &d, best, operands);
 }
 
 /* A rule that decided nothing says something else than its writer meant. */

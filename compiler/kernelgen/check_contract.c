@@ -362,22 +362,45 @@ static void check_formula(Check *c, const char *what, const char *text, Loc at)
 		fail_at(&c->g->diags, A0904, at, "%s: %s: %s", what, why, text);
 }
 
+/* ORDER(word, formula, ...) */
+static void read_order(Check *c, const Clause *cl)
+{
+	char word[MAX_TEXT], item[160];
+	const char *list = cl->parts[0];
+	if (!next_item(&list, word, sizeof word) || !is_identifier(word)) {
+		fail_at(&c->g->diags, A0902, cl->at, "ORDER(%s): expected a word, then formulas", cl->parts[0]);
+		return;
+	}
+	const char *formulas = list + strspn(list, " \t");
+	while (next_item(&list, item, sizeof item))
+		check_formula(c, "ORDER", arena_strdup(&c->g->arena, item), cl->at);
+	if (c->k.n_orders == MAX_ORDERS)
+		fail_at(&c->g->diags, A0902, cl->at, "more than %d ORDER", MAX_ORDERS);
+	else
+		c->k.orders[c->k.n_orders++] = (ContractTerm){"order", arena_strdup(&c->g->arena, word), formulas};
+}
+
 static void check_formulas(Check *c)
 {
 	for (int i = 0; i < c->raw->clauses.n; i++) {
 		const Clause *cl = &c->raw->clauses.at[i];
-		if (strcmp(cl->word, "require") == 0) {
-			check_formula(c, "REQUIRE", cl->parts[0], cl->at);
+		const bool is_preference = strcmp(cl->word, "prefer") == 0;
+		if (strcmp(cl->word, "order") == 0)
+			read_order(c, cl);
+		if (strcmp(cl->word, "require") == 0 || is_preference) {
+			check_formula(c, is_preference ? "PREFER" : "REQUIRE", cl->parts[0], cl->at);
 			if (c->k.n_requires == MAX_REQUIRES)
 				fail_at(&c->g->diags, A0902, cl->at, "more than %d predicates", MAX_REQUIRES);
 			else
-				c->k.requires[c->k.n_requires++] = (ContractRequire){cl->parts[0], cl->at.line};
+				c->k.requires[c->k.n_requires++] = (ContractRequire){cl->parts[0], cl->at.line, is_preference};
 		}
 		for (int w = GRID_; w < EARLY_; w++)
 			if (strcmp(cl->word, once[w].word) == 0)
 				for (int j = 0; j < cl->n_parts; j++)
 					check_formula(c, once[w].macro, cl->parts[j], cl->at);
 	}
+	if (!c->k.n_orders)
+		fail_at(&c->g->diags, A0902, c->at_kernel, "ORDER is missing");
 }
 
 /* Arguments --------------------------------------------------------------------------------------- */

@@ -206,10 +206,18 @@ static void put_choices(FILE *f, const KernelTemplate *k)
 		fprintf(f, "\t\t}, .n_tunables = %d,\n", k->n_tunables);
 	for (int i = 0; i < k->n_requires; i++) {
 		put_string(f, i ? "\t\t\t{" : "\t\t.requires = {\n\t\t\t{", k->requires[i].text);
-		fprintf(f, ", %d},\n", k->requires[i].line);
+		fprintf(f, ", %d, %s},\n", k->requires[i].line, k->requires[i].is_preference ? "true" : "false");
 	}
 	if (k->n_requires)
 		fprintf(f, "\t\t}, .n_requires = %d,\n", k->n_requires);
+	for (int i = 0; i < k->n_orders; i++) {
+		put_string(f, i ? "\t\t\t{" : "\t\t.orders = {\n\t\t\t{", k->orders[i].kind);
+		put_string(f, ", ", k->orders[i].name);
+		put_string(f, ", ", k->orders[i].text);
+		fputs("},\n", f);
+	}
+	if (k->n_orders)
+		fprintf(f, "\t\t}, .n_orders = %d,\n", k->n_orders);
 }
 
 static void put_hash(FILE *f, const char *label, const uint8_t sha256[32])

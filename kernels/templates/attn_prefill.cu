@@ -37,6 +37,7 @@ REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || H
 REQUIRE(NH % NKV == 0)
 REQUIRE(PAIRS == 64 || (ROWS * (NH / NKV) >= 128 && HDIM <= 128))
 REQUIRE(ceil_div(ROWS * (NH / NKV), PAIRS) + SEGS <= 65535)
+ORDER(attend_up, KEYS)
 GRID(NKV, ceil_div(ROWS * (NH / NKV), PAIRS) + SEGS, 1)
 BLOCK(128)
 SMEM(KVT_BITS == 16 ? (PAIRS + 4 * KEYS) * (HDIM * 2 + 16)

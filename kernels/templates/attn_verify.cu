@@ -69,9 +69,9 @@ REQUIRE(EACH >= 2 && EACH <= 4 && ROWS % EACH == 0)
 REQUIRE(SPLITS % CLUSTER == 0)
 REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8) * (ROWS / EACH)
 	<= (CLUSTER == 2 ? 132 : 66))
-REQUIRE(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) <= 132
+PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) <= 132
 	&& SPLITS <= MAX_PAGES * PAGE / 64))
-REQUIRE(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) > 66
+PREFER(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) > 66
 	|| SPLITS * 128 > MAX_PAGES * PAGE)
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
 REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)
@@ -80,6 +80,7 @@ REQUIRE(WARPS > 2 || HDIM == 256)
 REQUIRE(STAGES > 2 || HDIM >= 128)
 REQUIRE(HDIM != 128 || KVT_BITS < 16 || STAGES == 4 || SMEM_MAX < 160000)
 REQUIRE(ROWS <= 65535 && MAX_PAGES * PAGE <= 6000000)
+ORDER(attend_runs, SPLITS, WARPS)
 GRID(NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8), ROWS, SPLITS)
 BLOCK(32 * WARPS)
 SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + EACH * (KVT_BITS == 16 ? 4 * HDIM : 10 * HDIM + 32)

@@ -16,8 +16,14 @@
 //                                 where each of the types has whole bytes
 //   FLAG(BIAS)                    1 when the optional operand of IN_IF(BIAS, ...) is there, else 0
 //   TUNE(WARPS, 4, 8)             a constant the compiler chooses
+//   ORDER(chain, WARPS, 2 * BN)   on what the order of a row's sums depends: a word, and formulas whose values count.
+//                                 Several add up, in the order of the text. Two kernels with equal ORDER that do one
+//                                 op on the same operands give a row the same bits, whatever their buckets, tiles and
+//                                 the rows beside it. What is not named here changes no bit. ORDER(exact): no sums
 //   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags, and SMEM_MAX, the bytes of shared
 //                                 memory that a block may have on the target; so are formulas
+//   PREFER(ROWS >= 9)             a predicate that keeps candidates out which are never the fastest, but right: they
+//                                 are considered where an equal ORDER is asked for
 //   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
 //   PIECES(n)                     equal pieces of work that blocks take in turns; without it, each block is one
 //   RATE(percent)                 of the rate of MATRIX that this reaches on a full card, as measured; without it 100
@@ -54,7 +60,9 @@
 #define DTYPES(var, ...) CONTRACT("dtypes;" #var ";" #__VA_ARGS__); typedef CONTRACT_FIRST(__VA_ARGS__, 0) var;
 #define TUNE(name, ...) CONTRACT("tune;" #name ";" #__VA_ARGS__); constexpr int name = CONTRACT_FIRST(__VA_ARGS__, 0);
 #define FLAG(name) CONTRACT("flag;" #name); constexpr int name = 1;
+#define ORDER(...) CONTRACT("order;" #__VA_ARGS__);
 #define REQUIRE(...) CONTRACT("require;" #__VA_ARGS__);
+#define PREFER(...) CONTRACT("prefer;" #__VA_ARGS__);
 #define GRID(x, y, z) CONTRACT("grid;" #x ";" #y ";" #z);
 #define BLOCK(...) CONTRACT("block;" #__VA_ARGS__);
 #define SMEM(...) CONTRACT("smem;" #__VA_ARGS__);
@@ -187,7 +195,9 @@ unsigned __cvta_generic_to_shared(const void *);
 #define DTYPES(var, ...)
 #define TUNE(name, ...)
 #define FLAG(name)
+#define ORDER(...)
 #define REQUIRE(...)
+#define PREFER(...)
 #define GRID(x, y, z)
 #define BLOCK(...)
 #define SMEM(...)

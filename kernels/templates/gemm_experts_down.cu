@@ -51,6 +51,7 @@ REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || SHARED_BLOCK_K >= WIDTH - TOPK * N
 	|| SHARED_BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
 REQUIRE(SWT_BITS != 4 || SHARED_SCALE && SST_BITS == 8 && SHARED_BLOCK_N == 1
 	&& (SHARED_BLOCK_K == 16 || SHARED_BLOCK_K == 32))
+ORDER(gemm)
 GRID(((ROWS * TOPK + min(EXPERTS, ROWS * TOPK) * (BM - 1)) / BM + SHARED * ceil_div(ROWS, BM)) * ceil_div(K, BN), 1, 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * (max(WT_BITS < 16 ? BM * 128 + BN * 8 * WT_BITS : (BM + BN) * 144,

@@ -52,6 +52,7 @@ REQUIRE(SWT_BITS < 16 || !SHARED_SCALE && !SHARED_ROW_SCALE)
 REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || SHARED_BLOCK_K >= K || SHARED_BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
 REQUIRE(SWT_BITS != 4 || SHARED_SCALE && SST_BITS == 8 && SHARED_BLOCK_N == 1
 	&& (SHARED_BLOCK_K == 16 || SHARED_BLOCK_K == 32))
+ORDER(gemm)
 GRID((ROWS * TOPK + min(EXPERTS, ROWS * TOPK) * (BM - 1)) / BM * ceil_div(N, BN)
 	+ SHARED * ceil_div(ROWS, BM) * ceil_div(2 * WIDTH - TOPK * N, BN), 1, 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))

@@ -39,10 +39,12 @@ REQUIRE(WT_BITS < 16 || !W_SCALE && !W_ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
 REQUIRE(WT_BITS != 4 || W_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
 	: ST_BITS == 32 && (BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))))
-REQUIRE(OUTS >= 9)
+PREFER(OUTS >= 9)
 REQUIRE(BM == 16 || OUTS > BM / 2)
 REQUIRE(BN == 64 || ceil_div(OUTS, BM) * ceil_div(V, BN) >= 88)
 REQUIRE(BM == 128 || OUTS <= BM || ceil_div(OUTS, 2 * BM) * ceil_div(V, 64) < 88)
+ORDER(gemm)
+ORDER(parts, BN)
 GRID(ceil_div(OUTS, BM), ceil_div(V, BN), 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 SMEM(max(BM * (BN + 8) * 4,

@@ -43,10 +43,11 @@ REQUIRE(WT_BITS != 8 || !GATE_SCALE || BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM 
 REQUIRE(WT_BITS != 4 || GATE_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
 	: ST_BITS == 32 && (BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))))
 REQUIRE(GATE_SCALE == UP_SCALE && GATE_ROW_SCALE == UP_ROW_SCALE)
-REQUIRE(ROWS >= 9)
+PREFER(ROWS >= 9)
 REQUIRE(BM == 16 || ROWS > BM / 2)
 REQUIRE(BN == 64 || ceil_div(ROWS, BM) * ceil_div(N, BN / 2) >= 88)
 REQUIRE(BM == 128 || ROWS <= BM || ceil_div(ROWS, 2 * BM) * ceil_div(N, 32) < 88)
+ORDER(gemm)
 GRID(ceil_div(ROWS, BM), ceil_div(N, BN / 2), 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((WT_BITS < 16 ? BM * 128 + BN * 8 * WT_BITS : (BM + BN) * 144) + 256))

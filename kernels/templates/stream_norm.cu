@@ -44,8 +44,11 @@ REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
 REQUIRE(DEPTH * TILES <= 8)
 REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
 REQUIRE(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
-REQUIRE(WT_BITS == 16 || ROWS > 8 || DEPTH == 2 && TILES == 2 && COLS == 64 || SMEM_MAX < 200000)
+PREFER(WT_BITS == 16 || ROWS > 8 || DEPTH == 2 && TILES == 2 && COLS == 64 || SMEM_MAX < 200000)
 REQUIRE(ROWS <= 16 || TILES == 2)
+ORDER(stream, 8, COLS * 16 / WT_BITS, ceil_div(ROWS, 8) * TILES <= 2 ? 2 : 1)
+ORDER(squares, WT_BITS < 16 && ROWS <= 4
+	&& ROWS * (256 * COLS / WT_BITS * ceil_div(K, 128 * COLS / WT_BITS) + 4096) + 75776 <= SMEM_MAX)
 GRID(ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * (COLS * TILES * 16 * 2

@@ -41,6 +41,7 @@ REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
 REQUIRE(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
 REQUIRE(WT_BITS != 8 || ROWS > 8 || DEPTH == 4 || SMEM_MAX < 200000)
 REQUIRE(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == 1 || SMEM_MAX < 200000)
+ORDER(stream, 8, COLS * 16 / WT_BITS, ceil_div(ROWS, 8) * TILES <= 2 ? 2 : 1)
 GRID(ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * TILES * 16 * (COLS * 2

@@ -42,6 +42,7 @@ REQUIRE(BLOCK_N == 1
 REQUIRE(BM == 128 || ROWS > 128 && WARPGROUPS == 2)
 REQUIRE(CLUSTER == 1 || N > 64 * WARPGROUPS)
 REQUIRE(SPLIT == 1 || CLUSTER == 1 && BM == 128 && K >= 256 * SPLIT)
+ORDER(wgmma_codes, SPLIT)
 GRID(SPLIT > 1 ? SPLIT * ceil_div(ROWS, BM) * ceil_div(N, 64 * WARPGROUPS)
 	: CLUSTER * min(132 / CLUSTER, ceil_div(ROWS, BM) * ceil_div(ceil_div(N, 64 * WARPGROUPS), CLUSTER)), 1, 1)
 BLOCK(128 * (WARPGROUPS + 1))

@@ -82,8 +82,21 @@ def evaluate(text, env):
     return value
 
 
-def admit(target, contract, launch, tunables):
-    """The formulas' values for an admissible candidate; Rejected with a reason for another."""
+def order_of(terms, env):
+    """'stream(8,64,2) squares(0)': what the contract's ORDER terms come to."""
+    words = []
+    for word, text in terms:
+        items = [
+            i.strip() for i in re.findall(r"(?:[^,(]|\([^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*\))+", text)
+        ]
+        values = ",".join(str(evaluate(i, env)) for i in items)
+        words.append(f"{word}({values})" if values else word)
+    return " ".join(words)
+
+
+def admit(target, contract, launch, tunables, is_strict=True):
+    """The formulas' values for an admissible candidate, and its order; Rejected with a reason for another. is_strict:
+    one that the contract does not prefer is none."""
 
     def of(kind):
         return [(t["name"], t["text"]) for t in contract["terms"] if t["kind"] == kind]
@@ -116,7 +129,7 @@ def admit(target, contract, launch, tunables):
     for var, types in allowed.items():
         bits = BITS[bound.get(var, types.split()[0])]
         env |= {f"{var}_BITS": bits} | ({f"{var}_BYTES": bits // 8} if bits >= 8 else {})
-    for _, text in of("requires"):
+    for _, text in of("requires") + (of("prefers") if is_strict else []):
         demand(evaluate(text, env), f"{text} is false")
     limits = {
         "grid.x": (1, 2**31 - 1),
@@ -132,7 +145,7 @@ def admit(target, contract, launch, tunables):
         dtype, shape = operands[name]
         demand(1 <= evaluate(rows, env) <= 256 and evaluate(columns, env) * BITS[dtype] == 1024, f"tile of {name}")
         demand(len(shape) >= 2 and int(shape[-1]) * BITS[dtype] // 8 % 16 == 0, f"rows of {name}")
-    return got
+    return got, order_of(of("order"), env)
 
 
 def verdict(*case):
@@ -144,6 +157,7 @@ def verdict(*case):
 
 def recheck(audit):
     contracts, n, bad = {(k["op"], k["template"]): k for k in audit["contracts"]}, 0, []
+    is_invariant = audit["options"].get("numerics.invariant") == "true"
     for target in audit["targets"]:
         for phase, launch in ((p, x) for p in target["phases"] for x in p["launches"]):
             where = f"{target['target']} {phase['phase']}[{phase['rows']}] layers {launch['layers']} {launch['op']}"
@@ -156,13 +170,16 @@ def recheck(audit):
                     for t in contract["terms"]
                     if t["kind"] == "tunable"
                 ]
-                got = [verdict(target, contract, launch, dict(x)) for x in itertools.product(*choices)]
+                is_strict = not is_invariant or c["verdict"] == "rejected"
+                got = [verdict(target, contract, launch, dict(x), is_strict) for x in itertools.product(*choices)]
                 n += len(got)
                 bad += [
                     f"{where}: {c['template']} {c['tunables']} is {c['verdict']}: {c['reason']}"
                     for g in got
                     if (g is None) != (c["verdict"] == "rejected")
                 ]
+                if c["verdict"] != "rejected" and got[0] and got[0][1] != c["order"]:
+                    bad.append(f"{where}: {c['template']} {c['tunables']} adds as {got[0][1]}, not as {c['order']}")
                 if c["verdict"] == "chosen" and got[0]:
                     best = [x for x in ranked if x["cost_from"] == "measured"] or ranked
                     real = [
@@ -170,8 +187,8 @@ def recheck(audit):
                         launch["block"][0],
                         *(launch[k] for k in ("smem_bytes", "read_bytes", "write_bytes", "flops")),
                     ]
-                    if list(got[0].values()) != real:
-                        bad.append(f"{where}: {c['template']} {c['tunables']}: {got[0]} against {real}")
+                    if list(got[0][0].values()) != real:
+                        bad.append(f"{where}: {c['template']} {c['tunables']}: {got[0][0]} against {real}")
                     if c["cost_from"] != "pin" and c["cost_us"] > min(x["cost_us"] for x in best):
                         bad.append(f"{where}: {c['template']} {c['tunables']} is not the cheapest")
     return n, bad

@@ -47,6 +47,8 @@ def test_why_holds_all_of_a_decision(atlas, plan):
             assert f"operands  {entry['operands']}" in lines and f"constants {entry['defines']}" in lines
             for term in contracts[entry["template"]]["terms"]:
                 assert term["kind"] != "requires" or f"  holds   {term['text']}" in lines
+            chosen = next(c for c in entry["candidates"] if c["verdict"] == "chosen")
+            assert f"order     {chosen['order']}" in lines and chosen["order"]
             for c in entry["candidates"]:
                 kernel = " ".join(filter(None, (c["template"], c["tunables"])))
                 end = f": {c['reason']}" if c["reason"] else f", {c['cost_us']:.2f} us ({c['cost_from']})"
@@ -68,7 +70,7 @@ def test_a_false_predicate_has_its_place(atlas, plan, repo):
             assert file == f"kernels/templates/{c['template']}.cu"
             text = " ".join((repo / file).read_text(encoding="utf-8").splitlines()[int(line) - 1 :][:4])
             predicate = c["reason"].split(" is false: ")[0]
-            assert f"REQUIRE({predicate})" in " ".join(text.split())
+            assert re.search(rf"(REQUIRE|PREFER)\({re.escape(predicate)}\)", " ".join(text.split()))
     text = atlas("audit", plan, "--reasons").stdout
     assert all(place in text for place in places)
 

@@ -81,19 +81,35 @@ REFUSALS = [
     (
         "two grids",
         [("BLOCK(32", "GRID(1, 1, 1)\nBLOCK(32")],
-        [("GRID(1", "A0906", "GRID occurs twice, first at line 20")],
+        [("GRID(1", "A0906", "GRID occurs twice, first at line 21")],
     ),
     *(
         (f"no {word}", [(line, "")], [("KERNEL(", "A0902", f"{word} is missing")])
         for word, line in [
             ("ARCH", "ARCH(80, 90a)\n"),
             ("NUMERICS", "NUMERICS(f32_accumulate, batch_invariant)\n"),
+            ("ORDER", "ORDER(chain)\n"),
             ("GRID", "GRID(ceil_div(N, 32 * WARPS), ROWS, 1)\n"),
             ("BLOCK", "BLOCK(32 * WARPS)\n"),
             ("READS", "READS(N * K * WT_BYTES + ROWS * K * 2)\n"),
             ("WRITES", "WRITES(ROWS * N * 2)\n"),
             ("FLOPS", "FLOPS(2 * ROWS * N * K)\n"),
         ]
+    ),
+    (
+        "an order without a word",
+        [("ORDER(chain)", "ORDER(2 * K)")],
+        [("ORDER(", "A0902", "ORDER(2 * K): expected a word, then formulas")],
+    ),
+    (
+        "an order by an unknown name",
+        [("ORDER(chain)", "ORDER(chain, min(K, 64), WARP)")],
+        [("ORDER(", "A0904", "ORDER: unknown name WARP: did you mean WARPS?: WARP")],
+    ),
+    (
+        "a preference by an unknown name",
+        [("ORDER(chain)", "ORDER(chain)\nPREFER(ROW == 1)")],
+        [("PREFER(", "A0904", "PREFER: unknown name ROW: did you mean ROWS?: ROW == 1")],
     ),
     (
         "bad arch",
@@ -335,7 +351,7 @@ REFUSALS = [
     (
         "a rate twice",
         [("FLOPS(", "RATE(50)\nRATE(60)\nFLOPS(")],
-        [("RATE(60)", "A0906", "RATE occurs twice, first at line 25")],
+        [("RATE(60)", "A0906", "RATE occurs twice, first at line 26")],
     ),
     (
         "a float in a formula",
@@ -480,7 +496,7 @@ REFUSALS = [
     (
         "early operands in two places",
         [(FLOPS, FLOPS + "EARLY(x)\nEARLY( w)\n"), *WAITS],
-        [("EARLY( w", "A0906", "EARLY occurs twice, first at line 26")],
+        [("EARLY( w", "A0906", "EARLY occurs twice, first at line 27")],
     ),
 ]
 

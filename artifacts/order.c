@@ -1,0 +1,62 @@
+/* order.c - the text of an order, and the sets of phases that share one. */
+#include "artifacts/order.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool append(char *text, const char *more, char *why, size_t why_bytes)
+{
+	const size_t n = strlen(text), m = strlen(more);
+	if (n + m >= ORDER_BYTES) {
+		snprintf(why, why_bytes, "an order takes more than %d bytes", ORDER_BYTES);
+		return false;
+	}
+	memcpy(text + n, more, m + 1);
+	return true;
+}
+
+/* One formula of the list, up to a comma outside parentheses; returns what follows it. */
+static const char *take_formula(const char *list, char *item, size_t bytes)
+{
+	int depth = 0;
+	size_t n = 0;
+	for (; *list && (depth || *list != ','); list++) {
+		depth += (*list == '(') - (*list == ')');
+		if (n + 1 < bytes)
+			item[n++] = *list;
+	}
+	item[n] = 0;
+	return *list ? list + 1 : list;
+}
+
+bool order_append(char *text, const char *word, const char *formulas, const ExprEnv *env, char *why, size_t why_bytes)
+{
+	if ((*text && !append(text, " ", why, why_bytes)) || !append(text, word, why, why_bytes))
+		return false;
+	for (const char *at = formulas, *between = "("; *at; between = ",") {
+		char item[ORDER_BYTES], number[32];
+		int64_t value;
+		at = take_formula(at, item, sizeof item);
+		if (!expr_eval(item, env, &value, why, why_bytes))
+			return false;
+		snprintf(number, sizeof number, "%s%lld", between, (long long)value);
+		if (!append(text, number, why, why_bytes))
+			return false;
+	}
+	return !*formulas || append(text, ")", why, why_bytes);
+}
+
+OrderSet order_set(PhaseKind p)
+{
+	return p == PREFILL ? ORDER_PROMPTS : p == DECODE || p == VERIFY ? ORDER_ANSWERS : ORDER_FREE;
+}
+
+OpKind order_op(OpKind op)
+{
+	switch (op) {
+	case OP_attention_verify: return OP_attention_step;
+	case OP_delta_verify_step: return OP_delta_step;
+	case OP_draw_best: return OP_sample_best;
+	default: return op;
+	}
+}

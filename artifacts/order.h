@@ -1,0 +1,30 @@
+/* order.h - the order in which a kernel adds up a row's sums, as its contract states it, and who must share one.
+ *
+ * The text of an order is what the contract's ORDER terms come to with the kernel's constants: "stream(8,64,2)
+ * squares(0)". It is a value: two kernels with equal text that do one op on equal operands give a row the same bits,
+ * whatever their buckets. "exact": there are no sums, so any two do.
+ *
+ * A plan with option numerics.invariant = "true" has equal orders within each set of phases: all buckets of prefill;
+ * all of decode and verify. In a set, launch n of an op in a layer is paired with launch n of that op, or of the op of
+ * a verify step that takes its place, in every other phase. Launches of layers are paired, or exact; before and after
+ * the layers those are that all phases have. Drafts are free: what is drawn is the model's own token whatever they are.
+ */
+#ifndef ATLAS_ORDER_H
+#define ATLAS_ORDER_H
+
+#include "artifacts/expr.h"
+#include "artifacts/plan.h"
+
+enum { ORDER_BYTES = 256 }; /* of a text, with its zero */
+#define ORDER_EXACT "exact"
+#define ORDER_OPTION "numerics.invariant"
+
+/* Appends a term with the values of its formulas, "(8,64)", to a text of ORDER_BYTES. False with a reason. */
+bool order_append(char *text, const char *word, const char *formulas, const ExprEnv *env, char *why, size_t why_bytes);
+
+typedef enum OrderSet { ORDER_PROMPTS, ORDER_ANSWERS, ORDER_SETS, ORDER_FREE = ORDER_SETS } OrderSet;
+OrderSet order_set(PhaseKind p);
+/* The op of decode that an op of verify takes the place of; every other op itself. */
+OpKind order_op(OpKind op);
+
+#endif
