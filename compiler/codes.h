@@ -275,6 +275,15 @@ CODE(A0730, EXIT_OK, "verify adds in another order",
 	"results may differ in the last bits.",
 	"Nothing, if text with drafts may differ from text without; otherwise remove the pin or ban that prevents the "
 	"order.")
+CODE(A0731, EXIT_REFUSED, "no common order of sums",
+	"[numerics] invariant asks for one order of sums for an op in all buckets, and no order has an admissible kernel "
+	"in each of them.",
+	"The message lists the orders of each bucket. Remove the pin or ban that it names, leave out the bucket that "
+	"differs, or leave numerics.invariant out.")
+CODE(A0732, EXIT_REFUSED, "buckets lowered in different ways",
+	"[numerics] invariant asks for equal results in all buckets, and a layer consists of other operations in one of "
+	"them.",
+	"Leave out the bucket that differs, or leave numerics.invariant out.")
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
 	"The plan needs more device memory than any card has; lower slots, max_context or rows.",

@@ -130,7 +130,12 @@ static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *we
 	return true;
 }
 
-static bool is_long_prompt(const Fuser *f) { return f->low->kind == PREFILL && f->low->rows > FEW_ROWS; }
+/* Where all buckets are to give a row the same bits, all of them are lowered as the smallest. */
+static bool is_long_prompt(const Fuser *f)
+{
+	const Options *o = &f->c->model.options;
+	return f->low->kind == PREFILL && (o->is_invariant ? o->prefill[0] : f->low->rows) > FEW_ROWS;
+}
 
 /* What rows of a product are: besides bf16, codes with scales of their own. */
 typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;

@@ -5,6 +5,7 @@
  * all others are put in order by expert first, and the products of a row's experts are then added in a launch of their
  * own.
  */
+#include "artifacts/order.h"
 #include "compiler/fuse.h"
 
 enum { ROWS_AS_THEY_COME = 8 };
@@ -217,6 +218,16 @@ static bool are_streamed(const Fuser *f, const ExpertOps *e)
 			is_streamed(f, OP_experts_down, "shared_down", operand(e->down, "w"))));
 }
 
+/* Of the phase; of its set, where all phases are to give a row the same bits. */
+static int most_rows(const Fuser *f)
+{
+	const Options *o = &f->c->model.options;
+	if (!o->is_invariant || order_set(f->low->kind) == ORDER_FREE)
+		return f->low->rows;
+	const int verify = f->c->graph.verify_rows;
+	return f->low->kind == PREFILL ? o->prefill[o->n_prefill - 1] : o->decode[o->n_decode - 1] * (verify ? verify : 1);
+}
+
 static bool experts_at(Fuser *f, int i, bool has_shared)
 {
 	ExpertOps e;
@@ -239,7 +250,7 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	bind(f, op, "expert", operand(e.route, "expert"));
 	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
 	put_all(op, &t);
-	if (rows > ROWS_AS_THEY_COME || !are_streamed(f, &e))
+	if (most_rows(f) > ROWS_AS_THEY_COME || !are_streamed(f, &e))
 		in_order(f, &e, &t);
 	else
 		as_they_come(f, &e, &t);

@@ -2,6 +2,7 @@
 #include "compiler/option_table.h"
 #include "artifacts/closest.h"
 #include "artifacts/manual.h"
+#include "artifacts/order.h"
 #include "compiler/ir.h"
 #include "compiler/manual_cmd.h"
 #include "compiler/read_model.h"
@@ -84,6 +85,10 @@ const OptionRow option_table[N_OPTIONS] = {
 	[CARD] = {"target.card", T_CHOICE, 0, 0, false, "card whose built-in times choose the kernels; --card overrides "
 		"it. `atlasc --list-targets` lists the cards. Default: the target's typical card, or the only one that was "
 		"measured"},
+	[INVARIANT] = {ORDER_OPTION, T_SWITCH, 0, 0, false, "true: choose kernels so that a sequence has the same bits "
+		"alone or with others, with or without drafts: one order of sums for each op in all buckets of prefill, and "
+		"one in all of decode and verify. What has none is refused. Default: false, the fastest kernel of each "
+		"bucket"},
 };
 
 static const char *const type_names[] = {
@@ -91,6 +96,7 @@ static const char *const type_names[] = {
 	[T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
 	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_CHOICE] = "word",
 	[T_RULES] = "tables", [T_COUNT] = "integer", [T_KEYS] = "values",
+	[T_SWITCH] = "boolean",
 };
 
 bool is_option_section(const char *name)

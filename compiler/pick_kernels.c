@@ -959,6 +959,21 @@ static void check_rules(Compile *c)
 	}
 }
 
+/* All phases of the set of phase i, which is its first; of a later one, nothing: it is done. */
+static void pick_set(Picker *p, int i)
+{
+	Lowered *lows[2 * MAX_BUCKETS];
+	const OrderSet set = order_set(p->work->phases.at[i].kind);
+	int n = 0;
+	for (int k = 0; k < p->work->phases.n; k++)
+		if (order_set(p->work->phases.at[k].kind) == set) {
+			if (!n && k != i)
+				return;
+			lows[n++] = &p->work->phases.at[k];
+		}
+	pick_in_one_order(p, lows, n);
+}
+
 /* pick_kernels - one admissible, cheapest kernel for every op of every phase.
  *
  *   needs   TargetWork.phases, kernel table, MODEL.toml's pins and bans
@@ -973,6 +988,10 @@ void pick_kernels(Compile *c)
 		for (int i = 0; i < p.work->phases.n; i++) {
 			p.low = &p.work->phases.at[i];
 			p.stated.n = 0;
+			if (c->model.options.is_invariant && order_set(p.low->kind) != ORDER_FREE) {
+				pick_set(&p, i);
+				continue;
+			}
 			for (int k = 0; k < p.low->ops.n; k++) {
 				p.op = &p.low->ops.at[k];
 				decide(&p);

@@ -627,6 +627,14 @@ static void read_fuse(Reading *r)
 		r->o->no_fusion = !fuse;
 }
 
+static void read_invariant(Reading *r)
+{
+	const Value *v = r->user[INVARIANT];
+	if (!v || !want_bool(r->d, A0303, option_table[INVARIANT].key, v, &r->o->is_invariant))
+		return;
+	r->o->at_invariant = v->at;
+}
+
 /* A path in MODEL.toml starts at the folder of that file. */
 static const char *path_of(Reading *r, const Value *v, const char *name)
 {
@@ -890,6 +898,8 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[SPECULATE_VOCABULARY_FILE].key, base_name(o->draft_ids_file));
 	if (r->user[CARD])
 		resolve(r, option_table[CARD].key, r->user[CARD]->string);
+	if (r->user[INVARIANT])
+		resolve(r, option_table[INVARIANT].key, o->is_invariant ? "true" : "false");
 	resolve(r, option_table[KV_LAYERS].key, kv_text(r));
 	resolve(r, option_table[PREFILL_ROWS].key, ints_text(a, o->prefill, o->n_prefill));
 	resolve(r, option_table[DECODE_ROWS].key, ints_text(a, o->decode, o->n_decode));
@@ -972,6 +982,7 @@ void read_options(Compile *c)
 	read_formats(&r, r.user[QUANT]);
 	read_fp4(&r);
 	read_fuse(&r);
+	read_invariant(&r);
 	read_state(&r);
 	read_speculate(&r);
 	for (int k = PIN; k <= BAN; k++) {

@@ -1,5 +1,6 @@
 /* verb_info.c - atlas info: what a plan holds. It opens no GPU; where there is one, it asks for its name. */
 #include "artifacts/json_put.h"
+#include "artifacts/order.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/sbom.h"
 #include "runtime/cuda.h"
@@ -39,6 +40,8 @@ static const char *of_target(const AtlasPlan *plan, const char *what, const char
 	const char *value = artifact_option_of(&plan->artifact, what, target, which);
 	return value ? value : "";
 }
+
+static bool is_invariant(const AtlasPlan *plan) { return strcmp(option_of(plan, ORDER_OPTION), "true") == 0; }
 
 static void print_targets(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
@@ -144,8 +147,8 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		fputs("null", stdout);
 	else
 		json_quoted(stdout, why);
-	printf(", \"verify_rows\": %d, \"prompt_grid\": %d, \"drawable\": %d, \"tokens\": %d}\n",
-		info->verify_rows, info->prompt_grid, info->n_drawable, info->n_tokens);
+	printf(", \"verify_rows\": %d, \"prompt_grid\": %d, \"invariant\": %s, \"drawable\": %d, \"tokens\": %d}\n",
+		info->verify_rows, info->prompt_grid, is_invariant(plan) ? "true" : "false", info->n_drawable, info->n_tokens);
 }
 
 static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
@@ -172,8 +175,9 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
 	printf("prompts      cut into steps only at multiples of %d positions\n", info->prompt_grid);
 	if (info->n_targets)
-		printf("buckets      prefill %s, decode %s; in equal buckets a text has the same bits alone and with others\n",
-			option_of(plan, "phases.prefill"), option_of(plan, "phases.decode"));
+		printf("buckets      prefill %s, decode %s; %s a text has the same bits alone and with others\n",
+			option_of(plan, "phases.prefill"), option_of(plan, "phases.decode"),
+			is_invariant(plan) ? "invariant: in all of them" : "in equal buckets");
 	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, option_of(plan, "kv.layers"));
 	if (info->verify_rows)
 		printf("drafts       %d for each token, by the model's head: verify steps of %d rows a slot\n",

@@ -1,0 +1,115 @@
+"""[numerics] invariant: every family and weight format has one order of sums for each op in all buckets of prompts, and
+one in all of decode and verify; what the plan says of it is checked by who reads it."""
+
+from __future__ import annotations
+
+import collections
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import msgpack
+import pytest
+
+REPO = pathlib.Path(__file__).parents[2]
+FIXTURES = sorted(p.parent.name for p in (REPO / "tests/fixtures").glob("*/MODEL.toml"))
+SETS = {"prefill": "prompts", "decode": "answers", "verify": "answers"}
+TWINS = {"attention_verify": "attention_step", "delta_verify_step": "delta_step", "draw_best": "sample_best"}
+
+
+def options(fixture: str, slots: int, extra: str = "") -> str:
+    """The fixture's MODEL.toml with the buckets of its family."""
+    text = (REPO / "tests/fixtures" / fixture / "MODEL.toml").read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^(prefill|decode) = .*\n", "", text)
+    return re.sub(r"(?m)^slots = .*", f"slots = {slots}", text) + "\n[numerics]\ninvariant = true\n" + extra
+
+
+@pytest.mark.parametrize("fixture", FIXTURES)
+def test_every_fixture_has_common_orders(atlasc, tmp_path, fixture):
+    """16 slots, so buckets of 1 to 16 rows, and 3 to 48 where a head drafts."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(options(fixture, 16), encoding="utf-8")
+    for target in ("sm_90a", "sm_80"):
+        words = ("--model", toml, "--target", target, "--stop-after", "pick-kernels", "-q")
+        run = atlasc(f"tests/fixtures/{fixture}", *words)
+        assert run.returncode == 0, run.stderr
+
+
+def orders(audit):
+    """{(target, set, layer, op, nth): {(phase, rows): order}} of layers, by the published ledger alone."""
+    found = collections.defaultdict(dict)
+    for target in audit["targets"]:
+        for phase in (p for p in target["phases"] if p["phase"] in SETS):
+            counts = collections.Counter()
+            for launch in phase["launches"]:
+                first, last = launch["layers"]
+                (chosen,) = [c for c in launch["candidates"] if c["verdict"] == "chosen"]
+                op = TWINS.get(launch["op"], launch["op"])
+                if chosen["order"] == "exact" or last < 0:
+                    continue
+                for layer in range(first, last + 1):
+                    key = (target["target"], SETS[phase["phase"]], layer, op, counts[layer, op])
+                    counts[layer, op] += 1
+                    found[key][phase["phase"], phase["rows"]] = chosen["order"]
+    return found
+
+
+@pytest.mark.parametrize("fixture", ["llama", "qwen3_5_moe"])
+def test_the_plan_has_what_it_says(atlasc, atlas, kernel_cache, tmp_path, fixture):
+    toml, plan = tmp_path / "MODEL.toml", tmp_path / "plan.bin"
+    text = options(fixture, 4).replace("[phases]", "[phases]\nprefill = [64, 128]\ndecode = [1, 4]")
+    toml.write_text(text, encoding="utf-8")
+    words = ("--model", toml, "--target", "sm_90a", "--cache-dir", kernel_cache, "-o", plan)
+    run = atlasc(f"tests/fixtures/{fixture}", *words, timeout=900)
+    assert run.returncode == 0, run.stderr
+    text = atlas("audit", plan, "--json").stdout
+    n_layers, pairs = json.loads(text)["n_layers"], 0
+    for key, by_phase in orders(json.loads(text)).items():
+        assert len(set(by_phase.values())) == 1, (key, by_phase)
+        assert len(by_phase) > 1 or key[2] >= n_layers, (key, by_phase)
+        pairs += len(by_phase) > 1
+    assert pairs > 10
+    recheck = REPO / "tests/audit/recheck.py"
+    run = subprocess.run([sys.executable, recheck], input=text, capture_output=True, text=True, timeout=300)
+    assert run.stdout.endswith(" verdicts, 0 disagreements\n"), run.stdout[-3000:]
+    assert "invariant: in all of them a text has the same bits alone and with others" in atlas("info", plan).stdout
+    assert json.loads(atlas("info", plan, "--json").stdout)["invariant"] is True
+
+
+def test_a_forged_order_is_refused(atlas, plan_of, tmp_path):
+    """A plan whose ledger has another order than the contract, and one that says it is invariant and is not."""
+    sys.path.insert(0, str(REPO / "tests"))
+    import plan_file
+
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(options("llama", 16).replace("invariant = true", "invariant = false"), encoding="utf-8")
+    plan = plan_of("llama", "--target", "sm_90a", "--model", toml)
+    data, forged = plan.read_bytes(), tmp_path / "forged.bin"
+    sections = plan_file.take_apart(data)
+    ledger = msgpack.unpackb(sections["audit.sm_90a"])
+    slot = next(s for s in ledger if s["op"] == "norm_linear")
+    chosen = next(c for c in slot["candidates"] if c["verdict"] == "chosen")
+    was, chosen["order"] = chosen["order"], "stream(8,64,9)"
+    forged.write_bytes(plan_file.put_together(data[:12], sections | {"audit.sm_90a": msgpack.packb(ledger)}))
+    run = atlas("info", forged)
+    assert run.returncode == 6
+    assert f"by the ledger kernel {chosen['kernel']} adds as stream(8,64,9), by its contract as {was}" in run.stderr
+
+    said = msgpack.unpackb(sections["options"])
+    assert said["numerics.invariant"] == "false"
+    said = dict(sorted((said | {"numerics.invariant": "true"}).items()))
+    forged.write_bytes(plan_file.put_together(data[:12], sections | {"options": msgpack.packb(said)}))
+    run = atlas("info", forged)
+    assert run.returncode == 6
+    assert re.search(r"adds as \S.*, in \w+\[\d+\] as \S.*, in a plan that is invariant|no such launch", run.stderr)
+
+
+@pytest.mark.parametrize("value", ["1", '"true"', "[true]"])
+def test_only_a_boolean(atlasc, tmp_path, value):
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(f"[numerics]\ninvariant = {value}\n", encoding="utf-8")
+    run = atlasc("tests/fixtures/llama", "--model", toml, "--stop-after", "read-options", "-q")
+    assert run.returncode != 0
+    assert f"{toml}:2:13: error[A0303]: numerics.invariant = {value}: expected" in run.stderr
