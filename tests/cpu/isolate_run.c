@@ -11,7 +11,8 @@
  *
  * Where kernels of several buckets are other sums, texts may differ: `count` says how many do, and that is no failure.
  * gap: in the rounds prompts and answers take turns, by AtlasSessionOptions.max_gap. pages: sequences take pages as
- * needed and none besides, so that in a pool of few contexts many are set aside.
+ * needed and none besides, so that in a pool of few contexts many are set aside. `alone`: a hash of all answers alone,
+ * tokens, bits and ends, which a run with drafts and one without have alike where their kernels add alike.
  * Exit code 1: one differed; JSON on stdout.
  */
 #include "runtime/session.h"
@@ -43,6 +44,7 @@ typedef struct Run {
 	int max_gap;
 	bool as_needed;
 	long compared, cancelled, tokens, steps, scored, told;
+	uint64_t alone; /* FNV-1a of the answers alone */
 } Run;
 
 static void need(bool ok, const char *what)
@@ -244,13 +246,25 @@ static void round_of_all(Run *r)
 	free(order);
 }
 
+static void hash_answer(Run *r, const Answer *a)
+{
+	for (int i = 0; i <= a->n; i++) {
+		const uint32_t words[2] = {i < a->n ? (uint32_t)a->token[i] : (uint32_t)a->finish,
+			i < a->n ? a->logprob[i] : (uint32_t)a->n};
+		for (size_t k = 0; k < sizeof words; k++)
+			r->alone = (r->alone ^ (words[k / 4] >> k % 4 * 8 & 0xff)) * 0x100000001b3u;
+	}
+}
+
 static void run_seed(Run *r, uint64_t seed, int rounds, long *differed, long *scores_differed)
 {
 	r->seed = seed;
 	r->random = seed * 0x9E3779B97F4A7C15u + 1;
-	for (int i = 0; i < r->n; i++) {
+	for (int i = 0; i < r->n; i++)
 		make_text(r, &r->texts[i], i ? &r->texts[i - 1] : NULL);
+	for (int i = 0; i < r->n; i++) {
 		answer_alone(r, &r->texts[i]);
+		hash_answer(r, &r->texts[i].alone);
 	}
 	session_max_gap(r->session, r->max_gap, 0);
 	for (int i = 0; i < rounds; i++)
@@ -267,7 +281,7 @@ int main(int argc, char **argv)
 {
 	AtlasError error = {0};
 	AtlasPlan *plan;
-	Run r = {.info = {.struct_size = sizeof r.info}};
+	Run r = {.info = {.struct_size = sizeof r.info}, .alone = 0xcbf29ce484222325u};
 	unsigned long long first, last;
 	bool counts = false, is_right = argc >= 7 && sscanf(argv[6], "%llu-%llu", &first, &last) == 2;
 	for (int i = 7; i < argc && is_right; i++) {
@@ -303,9 +317,10 @@ int main(int argc, char **argv)
 	atlas_session_info(r.session, &end);
 	printf("{\"seeds\": \"%s\", \"texts\": %ld, \"rounds\": %d, \"longest\": %d, \"compared\": %ld, "
 		"\"cancelled\": %ld, \"scored\": %ld, \"tokens\": %ld, \"steps\": %ld, \"drafts\": %lld, \"accepted\": %lld, "
-		"\"set_aside\": %lld, \"differed\": %ld, \"scores_differed\": %ld}\n", argv[6], texts, rounds, r.longest,
+		"\"set_aside\": %lld, \"differed\": %ld, \"scores_differed\": %ld, \"alone\": \"%016llx\"}\n", argv[6],
+		texts, rounds, r.longest,
 		r.compared, r.cancelled, r.scored, r.tokens, r.steps, (long long)end.drafts, (long long)end.accepted_drafts,
-		(long long)end.set_aside, differed, scores_differed);
+		(long long)end.set_aside, differed, scores_differed, (unsigned long long)r.alone);
 	atlas_session_close(r.session);
 	free(r.texts);
 	free(r.logits);

@@ -1,5 +1,6 @@
 /* kernel_case.c - draws the constants of a trial, lays out its operands, runs the reference. */
 #include "tests/gpu/kernel_case.h"
+#include "artifacts/order.h"
 #include "artifacts/numbers.h"
 #include "runtime/cpu/ref_ops.h"
 
@@ -319,8 +320,8 @@ static bool fits(Case *c, const CaseLimits *limits)
 {
 	const KernelTemplate *t = c->tmpl;
 	int64_t v;
-	for (int i = 0; i < t->n_requires; i++)
-		if (eval(c, t->requires[i].text, &v) && !v)
+	for (int i = 0; i < t->n_requires; i++) /* what is not preferred is right all the same */
+		if (!t->requires[i].is_preference && eval(c, t->requires[i].text, &v) && !v)
 			return false;
 	for (int i = 0; i < 3; i++) {
 		if (eval(c, t->grid[i], &v) && (v < 1 || v > (i ? 65535 : 2147483647)))
@@ -403,19 +404,18 @@ bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimi
 	return false;
 }
 
-bool case_as_step(Case *d, const Case *c, const KernelTemplate *t, const Target *target)
+/* The constants of c for another template, but for tunables; rows: 0 = as many. False when c does not have all. */
+static bool take_constants(Case *d, const Case *c, const KernelTemplate *t, int64_t rows, const Target *target)
 {
-	const CaseLimits limits = {INT64_MAX, INT64_MAX, target, NULL, 0};
-	*d = (Case){.tmpl = t, .attrs = c->attrs};
+	*d = (Case){.tmpl = t, .attrs = c->attrs, .step = c->step};
 	for (int i = 0; i < t->n_dims + t->n_attrs; i++) {
 		const char *name = i < t->n_dims ? t->dims[i] : t->attrs[i - t->n_dims];
 		const int64_t value = case_value(c, name, -1); /* floats have none */
 		if (value >= 0)
-			set(d, name, strcmp(name, "ROWS") == 0 ? value / case_each(c) : value);
+			set(d, name, strcmp(name, "ROWS") == 0 && rows ? rows : value);
+		else if (i < t->n_dims)
+			return false;
 	}
-	for (int i = 0; i < t->n_tunables; i++) /* clusters change no bits, and fewer are admissible */
-		set(d, t->tunables[i].name, strcmp(t->tunables[i].name, "CLUSTER") == 0 ? 1
-			: case_value(c, t->tunables[i].name, 0));
 	for (int i = 0; i < t->n_fields; i++)
 		if (t->fields[i].flag)
 			set(d, t->fields[i].flag, case_value(c, t->fields[i].flag, 0));
@@ -426,12 +426,57 @@ bool case_as_step(Case *d, const Case *c, const KernelTemplate *t, const Target 
 				set_sizes(d, t->dtypes[v].var, d->vars[v]);
 			}
 	set(d, "SMEM_MAX", target->smem_block_bytes);
+	return true;
+}
+
+static bool finish_constants(Case *d, const Target *target)
+{
+	const CaseLimits limits = {INT64_MAX, INT64_MAX, target, NULL, 0};
 	if (!fits(d, &limits)) {
 		case_free(d);
 		return false;
 	}
 	write_defines(d);
 	d->image = case_alloc(d, d->image_bytes);
+	return true;
+}
+
+bool case_as_step(Case *d, const Case *c, const KernelTemplate *t, const Target *target)
+{
+	if (!take_constants(d, c, t, case_value(c, "ROWS", 0) / case_each(c), target))
+		return false;
+	for (int i = 0; i < t->n_tunables; i++) /* clusters change no bits, and fewer are admissible */
+		set(d, t->tunables[i].name, strcmp(t->tunables[i].name, "CLUSTER") == 0 ? 1
+			: case_value(c, t->tunables[i].name, 0));
+	return finish_constants(d, target);
+}
+
+bool case_as_twin(Case *d, const Case *c, const KernelTemplate *t, int choice, int64_t rows, const Target *target)
+{
+	if (!template_serves(t, target) || !take_constants(d, c, t, rows, target))
+		return false;
+	for (int v = 0; v < t->n_dtypes; v++) { /* may it stand for that? */
+		bool is_allowed = false;
+		for (int k = 0; k < t->dtypes[v].n; k++)
+			is_allowed |= t->dtypes[v].allowed[k] == d->vars[v];
+		if (!is_allowed)
+			return false;
+	}
+	for (int i = 0; i < t->n_tunables; i++) {
+		set(d, t->tunables[i].name, t->tunables[i].values[choice % t->tunables[i].n_values]);
+		choice /= t->tunables[i].n_values;
+	}
+	return finish_constants(d, target);
+}
+
+bool case_order(const Case *c, char *order)
+{
+	const ExprEnv env = {c->names, c->n_names, NULL};
+	char why[160];
+	*order = 0;
+	for (int i = 0; i < c->tmpl->n_orders; i++)
+		if (!order_append(order, c->tmpl->orders[i].name, c->tmpl->orders[i].text, &env, why, sizeof why))
+			return false;
 	return true;
 }
 

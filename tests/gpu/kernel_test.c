@@ -1,7 +1,7 @@
 /* kernel_test.c - every kernel template against the reference device, from its contract alone.
  *
  *   kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--fix "NAME=VALUE ..."] [--small] [--jobs N]
- *               [--no-gpu TARGET] [--cache-dir DIR] [--bench] [--self-check]
+ *               [--no-gpu TARGET] [--cache-dir DIR] [--bench] [--orders] [--self-check]
  *
  * For each template: N trials with random admissible constants, but for those that --fix gives, and random legal
  * operands (kernel_case.h).
@@ -12,6 +12,8 @@
  * trials small enough for compute-sanitizer. --no-gpu draws, compiles for TARGET and runs the reference only.
  * --cache-dir keeps compiled kernels, by content; with --no-gpu it is filled, and no reference runs: then a machine
  * with a GPU need not compile what is drawn and timed there.
+ * --orders runs each case by other kernels of its op too, of which those with an equal ORDER must give equal bits
+ * (kernel_orders.c).
  * --bench times kernels at the shapes of kernel_bench.c, of which --only picks by "TEMPLATE LABEL" and --fix by
  * tunables. --self-check asks whether the comparison notices what it must (kernel_self.c).
  * Prints a table; the exit code is 1 when a trial fails, 5 without a device.
@@ -26,7 +28,7 @@
 
 enum { FAILURES_SHOWN = 40 };
 
-typedef struct Tally { int cases, failed; double worst; int64_t compared; } Tally;
+typedef struct Tally { int cases, failed; double worst; int64_t compared; OrderTally orders; } Tally;
 
 typedef struct Run {
 	const Settings *settings;
@@ -159,7 +161,26 @@ static bool has_bits_of_steps(Run *r, const Case *c, const uint8_t *first, Outco
 	return ok;
 }
 
-static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
+/* A kernel of another specialisation, once; without a GPU it is compiled and no more. */
+static const uint8_t *run_twin(void *ctx, Case *d, Outcome *out)
+{
+	Run *r = ctx;
+	StepRun s = {.r = r};
+	KernelSource source = {d->tmpl, d->defines, r->settings->target->name};
+	char *log = NULL;
+	const uint8_t *got = NULL;
+	if (!test_compile(r->settings, &source, &s.cubin, &log))
+		snprintf(out->why, sizeof out->why, "%s: %s", d->tmpl->name, log);
+	else if (r->gpu)
+		got = run_step(&s, d, out);
+	if (r->gpu && !r->gpu->dead)
+		gpu_unload(r->gpu, &s.k);
+	free(s.cubin.bytes);
+	free(log);
+	return got;
+}
+
+static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin, uint64_t seed, OrderTally *tally)
 {
 	Outcome out = {0};
 	GpuKernel k = {0};
@@ -172,7 +193,8 @@ static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin)
 			snprintf(out.why, sizeof out.why, "a second run gave other bits");
 		}
 		out.ok = out.ok && has_bits_of_steps(r, c, first, &out) &&
-			rows_stand_alone(r, c, &k, first, &out);
+			rows_stand_alone(r, c, &k, first, &out) && (!r->settings->orders ||
+			orders_hold(c, r->settings, seed, first, run_twin, r, tally, &out));
 	} else {
 		snprintf(out.why, sizeof out.why, "%s", r->gpu->why);
 	}
@@ -263,9 +285,9 @@ static void one_case(Run *r, int index, int number)
 	if (!compiled)
 		snprintf(out.why, sizeof out.why, "%s", log);
 	else if (r->gpu)
-		out = run_on_device(r, &c, &cubin);
+		out = run_on_device(r, &c, &cubin, seed, &r->tally[index].orders);
 	else
-		out.ok = true;
+		out.ok = !s->orders || orders_hold(&c, s, seed, c.image, run_twin, r, &r->tally[index].orders, &out);
 	report(r, index, &c, &out, seed);
 	pthread_mutex_unlock(&r->lock);
 	free(log);
@@ -309,6 +331,13 @@ static int run_all(const Settings *s, Gpu *gpu)
 				t->cases, (long long)t->compared, t->worst, t->failed ? "FAIL" : gpu ? "ok" : "compiled");
 		failed += t->failed;
 	}
+	for (int i = 0; s->orders && gpu && i < n_kernel_table; i++) {
+		const OrderTally *o = &r.tally[i].orders;
+		if (r.tally[i].cases)
+			printf("%-16s orders: %d pairs of equal ones; of %d other ones %d gave other bits%s\n",
+				kernel_table[i].name, o->equal, o->other, o->other_bits,
+				o->other > 9 && !o->other_bits ? ": over-stated?" : "");
+	}
 	printf("%d failed\n", failed);
 	free(r.tally);
 	free(r.image);
@@ -323,6 +352,8 @@ static bool parse(int argc, char **argv, Settings *s)
 			s->small = true;
 		else if (strcmp(argv[i], "--bench") == 0)
 			s->bench = true;
+		else if (strcmp(argv[i], "--orders") == 0)
+			s->orders = true;
 		else if (strcmp(argv[i], "--self-check") == 0)
 			s->self_check = true;
 		else if (strcmp(argv[i], "--cases") == 0 && ++i)

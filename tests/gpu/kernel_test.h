@@ -13,7 +13,7 @@ typedef struct Settings {
 	uint64_t seed;
 	const char *only;  /* part of a template's name, or NULL */
 	const char *fixed; /* "HDIM=128 PAGE=64": constants that are not drawn, or NULL */
-	bool small, no_gpu, bench, self_check;
+	bool small, no_gpu, bench, self_check, orders;
 	const Target *target;
 	const char *cache_dir; /* of compiled kernels, or NULL */
 	char nvrtc[32];        /* its version, where there is a cache */
@@ -33,6 +33,13 @@ bool case_map(Gpu *g, const Case *c, int map, CuPtr at, uint8_t *params);
 typedef const uint8_t *StepRunner(void *ctx, Case *d, Outcome *out);
 bool has_steps(OpKind op); /* is there such a kernel? */
 bool rows_are_steps(const Case *c, const Target *target, const uint8_t *got, StepRunner *run, void *ctx, Outcome *out);
+
+/* kernel_orders.c: kernels of the case's op with other tunables, templates and ROWS, on the same rows: those of equal
+ * ORDER must give equal bits. `got`: the case's image afterwards. Some at random, by seed. run as above; NULL without a
+ * reason: it was compiled and not run. */
+typedef struct OrderTally { int equal, other, other_bits; } OrderTally;
+bool orders_hold(const Case *c, const Settings *s, uint64_t seed, const uint8_t *got, StepRunner *run, void *ctx,
+	OrderTally *tally, Outcome *out);
 
 /* kernel_self.c: does the comparison notice? Needs no GPU. 0, or 1 when something went unnoticed. */
 int self_check(const Settings *s);

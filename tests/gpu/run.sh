@@ -5,7 +5,7 @@
 #                    [gemm] [fp8] [codes] [fixtures] [floor] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
 #                    [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
 #                    [memory] [rebuild] [layers] [seal] [starts] [official] [attention-rounding] [tune] [streams]
-#                    [serve]
+#                    [serve] [order]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -50,6 +50,7 @@
 #              tests/gpu/rounding.sh left in build/rounding: right, and how fast; what the ways gain on CHECKPOINT
 #   streams    1 to 256 streams of 8B in bf16 and FP8 and of a 35B in FP8, drawn at temperature 1: tests/gpu/streams.sh
 #   serve      atlas serve: 32 streams of 8B and 35B beside atlas bench, loads of 8B: tests/gpu/serve.sh
+#   order      plans with [numerics] invariant: kernels of equal ORDER by bits, texts in all buckets, cost: tests/gpu/order.sh
 #   tune       times of the candidates in build/tune/*.bin, which scripts/tune.sh plans has made: build/tune/TARGET.CARD.toml
 #   model      CHECKPOINT (made by scripts/smollm2_checkpoint.py): tokens, layers, perplexity against transformers
 #
@@ -480,6 +481,7 @@ for what in "$@"; do
 	seal) part seal seals ;;
 	official) officials ;;
 	streams) part streams tests/gpu/streams.sh measure "$out" ;;
+	order) part order tests/gpu/order.sh "$out" ;;
 	serve) part serve tests/gpu/serve.sh measure "$out" ;;
 	tune) part tune scripts/tune.sh measure && cp build/tune/*.toml "$out" || failed=1 ;;
 	memory) watched_plans && part memory memory || failed=1 ;;
