@@ -630,9 +630,8 @@ static void read_fuse(Reading *r)
 static void read_invariant(Reading *r)
 {
 	const Value *v = r->user[INVARIANT];
-	if (!v || !want_bool(r->d, A0303, option_table[INVARIANT].key, v, &r->o->is_invariant))
-		return;
-	r->o->at_invariant = v->at;
+	if (v && want_bool(r->d, A0303, option_table[INVARIANT].key, v, &r->o->is_invariant))
+		r->o->at_invariant = v->at;
 }
 
 /* A path in MODEL.toml starts at the folder of that file. */
