@@ -99,7 +99,7 @@ REFUSALS = [
     (
         "an order without a word",
         [("ORDER(chain)", "ORDER(2 * K)")],
-        [("ORDER(", "A0902", "ORDER(2 * K): expected a word, then formulas")],
+        [("ORDER(", "A0902", "ORDER(2 * K): expected a word, then formulas"), ("KERNEL(", "A0902", "ORDER is missing")],
     ),
     (
         "an order by an unknown name",
