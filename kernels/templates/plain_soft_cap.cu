@@ -8,6 +8,7 @@
 KERNEL(plain_soft_cap, soft_cap)
 ARCH(80)
 NUMERICS(f32, batch_invariant)
+ORDER(plain)
 DIM(ROWS, 1)
 DIM(N, 128256)
 ATTR_FLOAT(CAP, 30.0f)
