@@ -404,27 +404,46 @@ bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimi
 	return false;
 }
 
-/* The constants of c for another template, but for tunables; rows: 0 = as many. False when c does not have all. */
-static bool take_constants(Case *d, const Case *c, const KernelTemplate *t, int64_t rows, const Target *target)
+/* What variable v of t stands for where its operands are those of c. */
+static Dtype dtype_of(const Case *c, const KernelTemplate *t, int v)
+{
+	for (int i = 0; i < t->n_fields; i++) {
+		const int at = strcmp(t->fields[i].dtype, t->dtypes[v].var) == 0 ? case_field(c, t->fields[i].name) : -1;
+		if (at >= 0 && c->buf[at].present)
+			return c->buf[at].dtype;
+	}
+	for (int k = 0; k < c->tmpl->n_dtypes; k++)
+		if (strcmp(t->dtypes[v].var, c->tmpl->dtypes[k].var) == 0)
+			return c->vars[k];
+	return t->dtypes[v].allowed[0]; /* of an operand that is absent */
+}
+
+/* The constants of c for another template, but for tunables; rows, outs: 0 = as many. False when c does not have
+ * all. */
+static bool take_constants(Case *d, const Case *c, const KernelTemplate *t, int64_t rows, int64_t outs,
+	const Target *target)
 {
 	*d = (Case){.tmpl = t, .attrs = c->attrs, .step = c->step};
-	for (int i = 0; i < t->n_dims + t->n_attrs; i++) {
-		const char *name = i < t->n_dims ? t->dims[i] : t->attrs[i - t->n_dims];
-		const int64_t value = case_value(c, name, -1); /* floats have none */
-		if (value >= 0)
-			set(d, name, strcmp(name, "ROWS") == 0 && rows ? rows : value);
-		else if (i < t->n_dims)
+	for (int i = 0; i < t->n_dims; i++) {
+		const int64_t value = case_value(c, t->dims[i], -1);
+		if (value < 0)
 			return false;
+		set(d, t->dims[i], rows && strcmp(t->dims[i], "ROWS") == 0 ? rows
+			: outs && strcmp(t->dims[i], "OUTS") == 0 ? outs : value);
+	}
+	for (int i = 0; i < t->n_attrs; i++) { /* what the template of c does not ask for is zero */
+		double value = 0;
+		bool is_float = false;
+		if (attr_value(&c->attrs, t->attrs[i], &value, &is_float) && !is_float)
+			set(d, t->attrs[i], (int64_t)value);
 	}
 	for (int i = 0; i < t->n_fields; i++)
 		if (t->fields[i].flag)
 			set(d, t->fields[i].flag, case_value(c, t->fields[i].flag, 0));
-	for (int v = 0; v < t->n_dtypes; v++)
-		for (int k = 0; k < c->tmpl->n_dtypes; k++)
-			if (strcmp(t->dtypes[v].var, c->tmpl->dtypes[k].var) == 0) {
-				d->vars[v] = c->vars[k];
-				set_sizes(d, t->dtypes[v].var, d->vars[v]);
-			}
+	for (int v = 0; v < t->n_dtypes; v++) {
+		d->vars[v] = dtype_of(c, t, v);
+		set_sizes(d, t->dtypes[v].var, d->vars[v]);
+	}
 	set(d, "SMEM_MAX", target->smem_block_bytes);
 	return true;
 }
@@ -443,7 +462,7 @@ static bool finish_constants(Case *d, const Target *target)
 
 bool case_as_step(Case *d, const Case *c, const KernelTemplate *t, const Target *target)
 {
-	if (!take_constants(d, c, t, case_value(c, "ROWS", 0) / case_each(c), target))
+	if (!take_constants(d, c, t, case_value(c, "ROWS", 0) / case_each(c), 0, target))
 		return false;
 	for (int i = 0; i < t->n_tunables; i++) /* clusters change no bits, and fewer are admissible */
 		set(d, t->tunables[i].name, strcmp(t->tunables[i].name, "CLUSTER") == 0 ? 1
@@ -451,16 +470,23 @@ bool case_as_step(Case *d, const Case *c, const KernelTemplate *t, const Target 
 	return finish_constants(d, target);
 }
 
-bool case_as_twin(Case *d, const Case *c, const KernelTemplate *t, int choice, int64_t rows, const Target *target)
+bool case_as_twin(Case *d, const Case *c, const KernelTemplate *t, int choice, int64_t rows, int64_t outs,
+	const Target *target)
 {
-	if (!template_serves(t, target) || !take_constants(d, c, t, rows, target))
+	if (!template_serves(t, target))
 		return false;
+	if (!take_constants(d, c, t, rows, outs, target)) {
+		case_free(d);
+		return false;
+	}
 	for (int v = 0; v < t->n_dtypes; v++) { /* may it stand for that? */
 		bool is_allowed = false;
 		for (int k = 0; k < t->dtypes[v].n; k++)
 			is_allowed |= t->dtypes[v].allowed[k] == d->vars[v];
-		if (!is_allowed)
+		if (!is_allowed) {
+			case_free(d);
 			return false;
+		}
 	}
 	for (int i = 0; i < t->n_tunables; i++) {
 		set(d, t->tunables[i].name, t->tunables[i].values[choice % t->tunables[i].n_values]);

@@ -61,9 +61,10 @@ bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimi
 /* The constants of a decode step of template t with a row of each slot of c, a verify step; operands are laid out and
  * zero. False when t does not admit them. */
 bool case_as_step(Case *d, const Case *c, const KernelTemplate *t, const Target *target);
-/* The constants of c for a template of its op, with tunables by `choice` and that many ROWS (0: as c has); operands are
- * laid out and zero. False when t does not admit them. */
-bool case_as_twin(Case *d, const Case *c, const KernelTemplate *t, int choice, int64_t rows, const Target *target);
+/* The constants of c for a template of its op, with tunables by `choice` and that many ROWS and OUTS (0: as c has);
+ * operands are laid out and zero. False when t does not admit them. */
+bool case_as_twin(Case *d, const Case *c, const KernelTemplate *t, int choice, int64_t rows, int64_t outs,
+	const Target *target);
 /* The case's order (artifacts/order.h) into order [ORDER_BYTES]. */
 bool case_order(const Case *c, char *order);
 /* Operands, guards and poison into c->image. False when the draw cannot be filled legally: choose again. */
