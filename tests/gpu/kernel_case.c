@@ -495,11 +495,14 @@ bool case_as_twin(Case *d, const Case *c, const KernelTemplate *t, int choice, i
 	return finish_constants(d, target);
 }
 
-bool case_order(const Case *c, char *order)
+bool case_order(const Case *c, const char *without, char *order)
 {
-	const ExprEnv env = {c->names, c->n_names, NULL};
+	ExprName names[CASE_NAMES];
+	const ExprEnv env = {names, c->n_names, NULL};
 	char why[160];
 	*order = 0;
+	for (int i = 0; i < c->n_names; i++)
+		names[i] = without && strcmp(c->names[i].name, without) == 0 ? (ExprName){without, 1} : c->names[i];
 	for (int i = 0; i < c->tmpl->n_orders; i++)
 		if (!order_append(order, c->tmpl->orders[i].name, c->tmpl->orders[i].text, &env, why, sizeof why))
 			return false;

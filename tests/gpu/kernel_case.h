@@ -65,8 +65,9 @@ bool case_as_step(Case *d, const Case *c, const KernelTemplate *t, const Target 
  * operands are laid out and zero. False when t does not admit them. */
 bool case_as_twin(Case *d, const Case *c, const KernelTemplate *t, int choice, int64_t rows, int64_t outs,
 	const Target *target);
-/* The case's order (artifacts/order.h) into order [ORDER_BYTES]. */
-bool case_order(const Case *c, char *order);
+/* The case's order (artifacts/order.h) into order [ORDER_BYTES]. without: a constant that it is to leave out, which
+ * counts as 1, or NULL. */
+bool case_order(const Case *c, const char *without, char *order);
 /* Operands, guards and poison into c->image. False when the draw cannot be filled legally: choose again. */
 bool case_fill(Case *c);
 /* The op's reference over the operands: fills `want` of INOUT and OUT buffers. */

@@ -155,14 +155,14 @@ bool orders_hold(const Case *c, const Settings *s, uint64_t seed, const uint8_t 
 	const int step = case_field(c, "step");
 	if (step >= 0 && memcmp(c->image + c->buf[step].at, c->buf[step].before, (size_t)c->buf[step].bytes) != 0)
 		bug("the step of %s is not the one that it was drawn with", c->tmpl->name);
-	bool ok = case_order(c, mine);
+	bool ok = case_order(c, s->without, mine);
 	if (!ok)
 		snprintf(out->why, sizeof out->why, "its order cannot be evaluated");
 	for (int i = 0; ok && i < TRIES && (equal < EQUAL || other < OTHER); i++) {
 		Case d;
 		if (!draw_twin(c, s, &r, &d))
 			continue;
-		const bool is_equal = case_order(&d, order) && strcmp(order, mine) == 0;
+		const bool is_equal = case_order(&d, s->without, order) && strcmp(order, mine) == 0;
 		const uint8_t *theirs = NULL;
 		if (is_equal ? equal++ < EQUAL : other++ < OTHER) {
 			theirs = run(ctx, &d, out);

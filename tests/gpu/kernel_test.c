@@ -1,7 +1,7 @@
 /* kernel_test.c - every kernel template against the reference device, from its contract alone.
  *
  *   kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--fix "NAME=VALUE ..."] [--small] [--jobs N]
- *               [--no-gpu TARGET] [--cache-dir DIR] [--bench] [--orders] [--self-check]
+ *               [--no-gpu TARGET] [--cache-dir DIR] [--bench] [--orders [--without NAME]] [--self-check]
  *
  * For each template: N trials with random admissible constants, but for those that --fix gives, and random legal
  * operands (kernel_case.h).
@@ -13,7 +13,8 @@
  * --cache-dir keeps compiled kernels, by content; with --no-gpu it is filled, and no reference runs: then a machine
  * with a GPU need not compile what is drawn and timed there.
  * --orders runs each case by other kernels of its op too, of which those with an equal ORDER must give equal bits
- * (kernel_orders.c).
+ * (kernel_orders.c). --without: orders are taken as if that constant were not in them, which must fail where it is one
+ * that counts: it shows that these runs see a contract that leaves something out.
  * --bench times kernels at the shapes of kernel_bench.c, of which --only picks by "TEMPLATE LABEL" and --fix by
  * tunables. --self-check asks whether the comparison notices what it must (kernel_self.c).
  * Prints a table; the exit code is 1 when a trial fails, 5 without a device.
@@ -366,6 +367,8 @@ static bool parse(int argc, char **argv, Settings *s)
 			s->only = value;
 		else if (strcmp(argv[i], "--fix") == 0 && ++i)
 			s->fixed = value;
+		else if (strcmp(argv[i], "--without") == 0 && ++i)
+			s->without = value;
 		else if (strcmp(argv[i], "--cache-dir") == 0 && ++i)
 			s->cache_dir = value;
 		else if (strcmp(argv[i], "--no-gpu") == 0 && ++i) {
@@ -382,7 +385,8 @@ int main(int argc, char **argv)
 	Settings s = {.cases = 10, .seed = 1, .jobs = 2};
 	if (!parse(argc, argv, &s)) {
 		fprintf(stderr, "usage: kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--fix \"NAME=VALUE ...\"] "
-			"[--small] [--jobs N] [--no-gpu TARGET] [--cache-dir DIR] [--bench] [--self-check]\n");
+			"[--small] [--jobs N] [--no-gpu TARGET] [--cache-dir DIR] [--bench]\n"
+			"\t[--orders [--without NAME]] [--self-check]\n");
 		return 2;
 	}
 	char why[256];

@@ -13,6 +13,7 @@ typedef struct Settings {
 	uint64_t seed;
 	const char *only;  /* part of a template's name, or NULL */
 	const char *fixed; /* "HDIM=128 PAGE=64": constants that are not drawn, or NULL */
+	const char *without; /* a constant that orders leave out, or NULL */
 	bool small, no_gpu, bench, self_check, orders;
 	const Target *target;
 	const char *cache_dir; /* of compiled kernels, or NULL */
