@@ -101,6 +101,8 @@ typedef struct Outcome {
 	char why[256];    /* of the first failure */
 } Outcome;
 
+/* Is element i of a float result one that nobody reads? */
+bool case_is_idle(const Case *c, int field, int64_t i);
 /* Compares a device's image with the reference, the guards and the inputs with what they were. */
 Outcome case_compare(const Case *c, const uint8_t *image);
 

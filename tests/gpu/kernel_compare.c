@@ -39,8 +39,7 @@ static bool untouched(const Case *c, const uint8_t *image, Outcome *out)
 	return true;
 }
 
-/* Is element i of a float result one that nobody reads? */
-static bool idle(const Case *c, int field, int64_t i)
+bool case_is_idle(const Case *c, int field, int64_t i)
 {
 	const CaseBuffer *b = &c->buf[field];
 	const char *shape = c->tmpl->fields[field].shape;
@@ -135,7 +134,7 @@ static bool compare_floats(const Case *c, int field, const uint8_t *image, Outco
 	Sums s = {.worst_at = -1};
 	for (int64_t i = 0; i < b->n; i++) {
 		float got;
-		if (idle(c, field, i))
+		if (case_is_idle(c, field, i))
 			continue;
 		bool kept = c->tmpl->fields[field].role != OPERAND_OUT && memcmp(&before[i], &want[i], 4) == 0;
 		if (kept && same_bits(b->dtype, image + b->at, c->image + b->at, i))
@@ -173,7 +172,7 @@ static bool compare_codes(const Case *c, int field, const uint8_t *image, Outcom
 	const double slack = case_field(c, "gate") >= 0 ? 448 * dtype_tolerance(DT_f32) : 0;
 	int64_t n = 0, n_off = 0;
 	for (int64_t i = 0; i < b->n; i++) {
-		if (idle(c, field, i))
+		if (case_is_idle(c, field, i))
 			continue;
 		bool kept = memcmp((const float *)b->before + i, (const float *)b->want + i, 4) == 0;
 		if (kept && same_bits(b->dtype, image + b->at, c->image + b->at, i))

@@ -4,7 +4,8 @@
  * operands' types: that must pass. Then one thing at a time goes wrong, as kernels do it: a byte past a buffer,
  * an input overwritten, a result never written, a result wrong by more than the tolerance, a piece of state
  * changed that was nobody's to change. Each must be noticed. So must a single bit of a verify step's row, where
- * decode's kernel, which the reference plays as well, gives another.
+ * decode's kernel, which the reference plays as well, gives another, and of a row of a kernel of equal ORDER; what such
+ * kernels leave in rows that are not in use must not be.
  */
 #include "tests/gpu/kernel_test.h"
 #include "runtime/cpu/ref_ops.h"
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { ORDER_CASES = 2 /* of a template: they take the most time */ };
 
 static bool is_result(const Case *c, int field)
 {
@@ -165,6 +168,59 @@ static int break_bits(const Case *c, uint8_t *image)
 	return unnoticed;
 }
 
+/* A kernel of equal ORDER, or not quite: the reference, with anything in what nobody reads, and one bit of a result of
+ * the first row in use turned round. */
+typedef struct Twin { uint8_t *image; const char *wrong; Random random; } Twin;
+
+static const uint8_t *play_twin(void *ctx, Case *d, Outcome *out)
+{
+	Twin *twin = ctx;
+	if (!play_step(&twin->image, d, out))
+		return NULL;
+	for (int i = 0; i < d->tmpl->n_fields; i++) {
+		const CaseBuffer *b = &d->buf[i];
+		const int size = dtype_bytes(b->dtype);
+		if (!is_result(d, i))
+			continue;
+		for (int64_t k = 0; size && k < b->n; k++)
+			if (case_is_own(d, i) || case_is_idle(d, i, k))
+				memset(twin->image + b->at + k * size, (int)random_below(&twin->random, 256), (size_t)size);
+		if (twin->wrong && strcmp(d->tmpl->fields[i].name, twin->wrong) == 0) {
+			const int64_t at = watched(d, i);
+			twin->image[b->at + (size ? at * size : at / 2)] ^= 1;
+		}
+	}
+	return twin->image;
+}
+
+/* Kernels of equal ORDER: a bit of a row must be noticed, whatever the twin's buckets, and nothing else. */
+static int break_orders(const Case *c, uint64_t seed, uint8_t *image, int *pairs)
+{
+	const Settings s = {.target = target_by_name("sm_90a")};
+	Twin twin = {NULL, NULL, {seed}};
+	OrderTally tally = {0};
+	Outcome o = {0};
+	int unnoticed = 0;
+	perfect_image(c, image);
+	if (!orders_hold(c, &s, seed, image, play_twin, &twin, &tally, &o)) {
+		printf("%s: the reference beside itself fails: %s\n     %s\n", c->tmpl->name, o.why, c->defines);
+		unnoticed++;
+	}
+	*pairs += tally.equal;
+	for (int i = 0; tally.equal && i < c->tmpl->n_fields; i++) {
+		if (!is_result(c, i) || case_is_own(c, i) || watched(c, i) < 0)
+			continue;
+		twin.wrong = c->tmpl->fields[i].name;
+		if (orders_hold(c, &s, seed, image, play_twin, &twin, &tally, &o)) {
+			printf("%s: unnoticed: %s of a kernel of equal order, one bit off\n     %s\n", c->tmpl->name, twin.wrong,
+				c->defines);
+			unnoticed++;
+		}
+	}
+	free(twin.image);
+	return unnoticed;
+}
+
 static int break_case(const Case *c, uint8_t *image)
 {
 	int unnoticed = 0;
@@ -203,8 +259,9 @@ static int break_case(const Case *c, uint8_t *image)
 int self_check(const Settings *s)
 {
 	CaseLimits limits = {4000000, 2 << 20, target_by_name("sm_90a"), NULL, 0};
-	int unnoticed = 0, cases = 0;
-	for (int i = 0; i < n_kernel_table; i++)
+	int unnoticed = 0, cases = 0, pairs = 0, alone = 0;
+	for (int i = 0; i < n_kernel_table; i++) {
+		const int before = pairs;
 		for (int k = 0; k < s->cases; k++) {
 			uint64_t seed = s->seed * 1000003 + (uint64_t)k;
 			Case c;
@@ -217,11 +274,17 @@ int self_check(const Settings *s)
 			if (!image)
 				bug("out of memory");
 			case_reference(&c);
-			unnoticed += break_case(&c, image);
+			unnoticed += break_case(&c, image) + (k < ORDER_CASES ? break_orders(&c, seed, image, &pairs) : 0);
 			cases++;
 			free(image);
 			case_free(&c);
 		}
+		if (pairs == before) {
+			printf("%s has no kernel of equal order beside it\n", kernel_table[i].name);
+			alone++;
+		}
+	}
+	printf("%d pairs of equal order, %d templates without one\n", pairs, alone);
 	printf("%d trials of %d templates, %d faults unnoticed\n", cases, n_kernel_table, unnoticed);
 	return unnoticed != 0;
 }
