@@ -123,6 +123,14 @@ static const char *differs(const Case *c, const uint8_t *mine, const Case *d, co
 	return NULL;
 }
 
+static bool is_same_kernel(const Case *c, const Case *d)
+{
+	bool is_same = c->tmpl == d->tmpl;
+	for (int i = 0; is_same && i < d->n_names; i++)
+		is_same = case_value(c, d->names[i].name, -1) == d->names[i].value;
+	return is_same;
+}
+
 /* Another number of rows or outs than the case's, 0 = as many. */
 static int64_t draw_bucket(const Case *c, Random *r, const char *dim)
 {
@@ -140,7 +148,7 @@ static bool draw_twin(const Case *c, const Settings *s, Random *r, Case *d)
 	const int choice = (int)random_below(r, n_choices(t));
 	if ((case_each(c) && rows % case_each(c) != 0) || !case_as_twin(d, c, t, choice, rows, outs, s->target))
 		return false;
-	if (d->image_bytes <= IMAGE_BYTES && (t != c->tmpl || strcmp(d->defines, c->defines) != 0) && take_operands(c, d))
+	if (d->image_bytes <= IMAGE_BYTES && !is_same_kernel(c, d) && take_operands(c, d))
 		return true;
 	case_free(d);
 	return false;
