@@ -162,23 +162,29 @@ static bool has_bits_of_steps(Run *r, const Case *c, const uint8_t *first, Outco
 	return ok;
 }
 
-/* A kernel of another specialisation, once; without a GPU it is compiled and no more. */
+/* A kernel of another specialisation, once. */
 static const uint8_t *run_twin(void *ctx, Case *d, Outcome *out)
 {
-	Run *r = ctx;
-	StepRun s = {.r = r};
-	KernelSource source = {d->tmpl, d->defines, r->settings->target->name};
-	char *log = NULL;
-	const uint8_t *got = NULL;
-	if (!test_compile(r->settings, &source, &s.cubin, &log))
-		snprintf(out->why, sizeof out->why, "%s: %s", d->tmpl->name, log);
-	else if (r->gpu)
-		got = run_step(&s, d, out);
-	if (r->gpu && !r->gpu->dead)
-		gpu_unload(r->gpu, &s.k);
+	StepRun s = {.r = ctx};
+	const uint8_t *got = run_step(&s, d, out);
+	if (!s.r->gpu->dead)
+		gpu_unload(s.r->gpu, &s.k);
 	free(s.cubin.bytes);
-	free(log);
 	return got;
+}
+
+/* The same without a GPU. */
+static const uint8_t *compile_twin(void *ctx, Case *d, Outcome *out)
+{
+	const Run *r = ctx;
+	const KernelSource source = {d->tmpl, d->defines, r->settings->target->name};
+	Cubin cubin = {0};
+	char *log = NULL;
+	if (!test_compile(r->settings, &source, &cubin, &log))
+		snprintf(out->why, sizeof out->why, "%s: %s", d->tmpl->name, log);
+	free(cubin.bytes);
+	free(log);
+	return NULL;
 }
 
 static Outcome run_on_device(Run *r, const Case *c, const Cubin *cubin, uint64_t seed, OrderTally *tally)
@@ -280,15 +286,16 @@ static void one_case(Run *r, int index, int number)
 	char *log = NULL;
 	KernelSource source = {t, c.defines, s->target->name};
 	bool compiled = test_compile(s, &source, &cubin, &log);
+	out.ok = compiled;
+	if (compiled && s->orders && (!r->gpu || s->cache_dir)) /* by all workers, so that the one at the device need not */
+		out.ok = orders_hold(&c, s, seed, c.image, compile_twin, r, &(OrderTally){0}, &out);
 	if (compiled && (r->gpu || !s->cache_dir))
 		case_reference(&c);
 	pthread_mutex_lock(&r->lock);
 	if (!compiled)
 		snprintf(out.why, sizeof out.why, "%s", log);
-	else if (r->gpu)
+	else if (r->gpu && out.ok)
 		out = run_on_device(r, &c, &cubin, seed, &r->tally[index].orders);
-	else
-		out.ok = !s->orders || orders_hold(&c, s, seed, c.image, run_twin, r, &r->tally[index].orders, &out);
 	report(r, index, &c, &out, seed);
 	pthread_mutex_unlock(&r->lock);
 	free(log);

@@ -35,9 +35,9 @@ typedef const uint8_t *StepRunner(void *ctx, Case *d, Outcome *out);
 bool has_steps(OpKind op); /* is there such a kernel? */
 bool rows_are_steps(const Case *c, const Target *target, const uint8_t *got, StepRunner *run, void *ctx, Outcome *out);
 
-/* kernel_orders.c: kernels of the case's op with other tunables, templates and ROWS, on the same rows: those of equal
- * ORDER must give equal bits. `got`: the case's image afterwards. Some at random, by seed. run as above; NULL without a
- * reason: it was compiled and not run. */
+/* kernel_orders.c: kernels of the case's op with other tunables, templates, ROWS and OUTS, on the same rows: those of
+ * equal ORDER must give equal bits. `got`: the case's image afterwards. Some at random, by seed. run as above; NULL
+ * without a reason: it was compiled and not run. */
 typedef struct OrderTally { int equal, other, other_bits; } OrderTally;
 bool orders_hold(const Case *c, const Settings *s, uint64_t seed, const uint8_t *got, StepRunner *run, void *ctx,
 	OrderTally *tally, Outcome *out);
