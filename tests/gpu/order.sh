@@ -9,7 +9,8 @@
 #   isolate  texts alone and beside others in the families' default buckets for 16 slots, 20 seeds, prompts shorter and
 #            longer than a step, drafts off and on; then off beside on. Expected: "differed": 0, "scores_differed": 0 in
 #            every line, "drafts change no bit" for each fixture with a head
-#   cost     8B bf16 and 35B FP8 as fast as they are and invariant: 1, 8, 32 streams and a prompt of 2048
+#   cost     8B bf16 and 35B FP8 as fast as they are and invariant: a prompt of 2048, and 1, 8, 32 streams; a table of
+#            tokens a second of both, and the second divided by the first
 #
 # Compiled kernels of `pairs` can be made elsewhere, without a GPU, and carried along in build/kernel-cache:
 #   build/tests-gpu/kernel_test --orders --no-gpu sm_90a --cases 20 --jobs N --cache-dir build/kernel-cache
@@ -64,18 +65,39 @@ isolate() {
 	return "$rc"
 }
 
+# FASTEST.json INVARIANT.json: a line a row. Fails when a row has no speed in one of them.
+compare_speeds() {
+	python3 - "$@" <<-'END'
+	import json, sys
+
+	fastest, invariant = ({row["name"]: row for row in json.load(open(path))["rows"]} for path in sys.argv[1:])
+	print(f"{'row':14} {'fastest tok/s':>14} {'invariant tok/s':>16} {'ratio':>7}")
+	missing = not fastest
+	for name in [*fastest, *(invariant.keys() - fastest.keys())]:
+	    speeds = [rows.get(name, {}).get("tokens_s") for rows in (fastest, invariant)]
+	    missing |= not all(speeds)
+	    print(f"{name:14} {speeds[0]:14.1f} {speeds[1]:16.1f} {speeds[1] / speeds[0]:7.3f}" if all(speeds)
+	        else f"{name:14} no speed of one of them: {speeds}")
+	sys.exit(missing)
+	END
+}
+
 cost() {
-	local rc=0 shape how toml=$out/order.toml
+	local rc=0 shape how toml=$out/order.toml result
 	for shape in llama-3.1-8b qwen3.6-35b-a3b-fp8; do
+		result=$out/order-cost-$shape
+		rm -f "$result"-*.json
 		for how in fastest invariant; do
 			printf '[runtime]\nslots = 32\nmax_context = 4096\n[phases]\nprefill = [128, 512, 2048]\n' >"$toml"
 			[ "$how" = fastest ] || printf '%b' "$invariant" >>"$toml"
 			build/atlasc "tests/gpu/shapes/$shape.json" --random-weights --weights ref --model "$toml" -o build/order.bin \
 				-q --cache-dir build/kernel-cache || { rc=1; continue; }
 			echo "-- $shape, $how"
-			build/atlas bench build/order.bin -q --reps 3 --only pp2048,tg64@128x1,tg64@128x8,tg64@128x32 \
-				--json "$out/order-cost-$shape-$how.json" || rc=1
+			build/atlas bench build/order.bin -q --reps 3 --only pp2048,tg128@0x1,tg128@0x8,tg128@0x32 \
+				--json "$result-$how.json" || rc=1
 		done
+		echo "-- $shape, invariant / fastest"
+		compare_speeds "$result-fastest.json" "$result-invariant.json" || rc=1
 	done
 	rm -f build/order.bin "$toml"
 	return "$rc"
