@@ -13,7 +13,7 @@ typedef struct Picker {
 	Lowered *low;
 	LOp *op;
 	bool is_wide; /* candidates that a contract does not prefer are admitted too */
-	int ahead;    /* decisions that will stand in the ledger before this one */
+	int ahead;    /* decisions that will be in the ledger before this one */
 	VEC(const char *) refused; /* what was refused: equal layers and buckets are refused once */
 	VEC(const char *) stated;    /* of each kernel that adds in another order: the same */
 	const char *order;         /* the order that others are banned for; NULL = any will do */
@@ -32,7 +32,7 @@ typedef struct Admitted { /* an admissible candidate */
 
 typedef struct Decision {
 	VEC(Candidate) candidates;
-	VEC(Admitted) admitted; /* those of a template stand together */
+	VEC(Admitted) admitted; /* those of a template are next to each other */
 } Decision;
 
 Decision consider_all(Picker *p);

@@ -75,10 +75,18 @@ for cp in range(sys.maxunicode + 1):
             spans[-1][1] = cp
         else:
             spans.append([cp, cp])
-print("static const uint32_t hidden_ranges[][2] = { /* not printable */")
-line = "\t"
+pieces = []  # first << 11 | is_large << 10 | n: n points, or n times 1,024
 for a, b in spans:
-    part = "{0x%X, 0x%X}, " % (a, b)
+    n = b - a + 1
+    if n >= 1 << 10:
+        pieces.append(a << 11 | 1 << 10 | n >> 10)
+        a, n = a + (n >> 10 << 10), n & 1023
+    if n:
+        pieces.append(a << 11 | n)
+print("static const uint32_t hidden_ranges[] = { /* not printable: first << 11 | n, or 1 << 10 | n of 1,024 each */")
+line = "\t"
+for piece in pieces:
+    part = "0x%X, " % piece
     if len(line) + len(part) > 100:
         print(line.rstrip())
         line = "\t"

@@ -53,14 +53,17 @@ static bool is_line_end(uint32_t cp)
 bool is_printable(uint32_t cp)
 {
 	size_t low = 0, high = sizeof hidden_ranges / sizeof *hidden_ranges;
-	while (low < high) {
+	while (low < high) { /* the first range that begins after cp */
 		const size_t mid = (low + high) / 2;
-		if (hidden_ranges[mid][1] < cp)
+		if (hidden_ranges[mid] >> 11 <= cp)
 			low = mid + 1;
 		else
 			high = mid;
 	}
-	return low == sizeof hidden_ranges / sizeof *hidden_ranges || cp < hidden_ranges[low][0];
+	if (low == 0)
+		return true;
+	const uint32_t range = hidden_ranges[low - 1], n = range & 0x3ff;
+	return cp - (range >> 11) >= (range & 0x400 ? n << 10 : n);
 }
 
 /* Stripping, splitting ------------------------------------------------------------------------- */

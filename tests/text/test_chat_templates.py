@@ -441,3 +441,14 @@ def test_case_of_every_code_point(dump):
             words = [f"{c} a{c}" for c in points[first : first + 2048]]
             text = dump.render({"messages": [{"role": "user", "content": w} for w in words]})[1]
             assert text == "".join(case(w) + "\n" for w in words)
+
+
+@pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="tables are of Unicode 14")
+def test_repr_of_every_code_point(dump):
+    """What a list writes of its strings: escapes for what cannot be printed."""
+    points = [chr(c) for c in range(0x20, 0x110000) if not 0xD800 <= c < 0xE000]
+    assert dump.compile("{% for m in messages %}{{ [m.content] }}\n{% endfor %}")[0]
+    for first in range(0, len(points), 8192):
+        some = points[first : first + 8192]
+        text = dump.render({"messages": [{"role": "user", "content": c} for c in some]})[1]
+        assert text == "".join(repr([c]) + "\n" for c in some)
