@@ -988,11 +988,10 @@ void pick_kernels(Compile *c)
 		for (int i = 0; i < p.work->phases.n; i++) {
 			p.low = &p.work->phases.at[i];
 			p.stated.n = 0;
-			if (c->model.options.is_invariant && order_set(p.low->kind) != ORDER_FREE) {
+			const bool in_set = c->model.options.is_invariant && order_set(p.low->kind) != ORDER_FREE;
+			if (in_set)
 				pick_set(&p, i);
-				continue;
-			}
-			for (int k = 0; k < p.low->ops.n; k++) {
+			for (int k = 0; !in_set && k < p.low->ops.n; k++) {
 				p.op = &p.low->ops.at[k];
 				decide(&p);
 			}
