@@ -21,7 +21,7 @@ static const char *order_of(const Slot *ledger, const Launch *l)
 }
 
 /* The partner in `p` of launch i of `of`, from *at on, which moves to the layer's first launch; NULL = there is none.
- * Launches of a layer stand together. */
+ * Launches of a layer follow one another. */
 static const Launch *partner(const Phase *of, int i, const Phase *p, int *at)
 {
 	const Launch *l = &of->launches[i];

@@ -963,10 +963,9 @@ static void check_rules(Compile *c)
 static void pick_set(Picker *p, int i)
 {
 	Lowered *lows[2 * MAX_BUCKETS];
-	const OrderSet set = order_set(p->work->phases.at[i].kind);
-	int n = 0;
+	int n = 0, set = (int)order_set(p->work->phases.at[i].kind);
 	for (int k = 0; k < p->work->phases.n; k++)
-		if (order_set(p->work->phases.at[k].kind) == set) {
+		if ((int)order_set(p->work->phases.at[k].kind) == set) {
 			if (!n && k != i)
 				return;
 			lows[n++] = &p->work->phases.at[k];

@@ -50,7 +50,7 @@ static bool is_exact(OpKind op)
 	return true;
 }
 
-/* The partner in `low` of op i of `of`; -1 = there is none. Ops of a layer stand together; *from: its first one in
+/* The partner in `low` of op i of `of`; -1 = there is none. Ops of a layer follow one another; *from: its first one in
  * `low`, or before it. */
 static int find_partner(const Lowered *of, int i, const Lowered *low, int *from)
 {
