@@ -1,8 +1,8 @@
 #!/bin/bash
 # Transcripts in the documentation are real: in each block marked `console`, a line that starts with "$ " runs, and the
 # lines below it occur in what it prints, in this order. Numbers and the lengths of gaps may differ, since times do;
-# "..." at the end of a line stands for its rest, and alone for lines left out. Port 8080 is one that is free; a server is asked to end after three
-# seconds.
+# "..." at the end of a line stands for its rest, and alone for lines left out. Port 8080 is one that is free; a server is
+# asked to end after three seconds, by one signal: a second one ends it at once.
 #
 #   scripts/check_transcript.sh [BUILD]
 set -uo pipefail
@@ -20,7 +20,7 @@ for page in README.md $(find docs -name '*.md' 2>/dev/null | sort); do
 		'$ '*)
 			command=${line#'$ '}
 			command=${command//8080/$port}
-			command=${command/#build\/atlas serve/timeout --preserve-status 3 build/atlas serve}
+			command=${command/#build\/atlas serve/timeout --foreground --preserve-status 3 build/atlas serve}
 			printed=$(bash -c "set -eo pipefail; ${command//build\//$build/}" 2>&1 </dev/null) ||
 				{ echo "$page: \`$command\` fails: $printed"; bad=1; }
 			rest=$(shape <<<"${printed//$build\//build/}")
