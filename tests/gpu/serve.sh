@@ -7,12 +7,12 @@
 #   tests/gpu/serve.sh many [DIR]                   256 streams of 8B: DIR/serve-many.txt
 #   tests/gpu/serve.sh cpu                          all of these of a fixture on the reference device: does the script run?
 #
-# BUILD is build. Of each shape: seconds to /ready; one stream, whose first token is to come within 1 ms of `atlas run`; 32
-# streams, whose steady tokens a second are to be within 5 % of the row of `atlas bench` at the same batch and context. Of
-# 8B in bf16 then 1,024 tokens in and 256 out, at 4, 16 and 64 in flight and at 2, 8 and 16 requests a second. gaps: the
-# same prompts and answers at 16 in flight, a row for each --max-gap, after which one is to be chosen whose p99 of gaps is
-# at most 2.5 times their p50. many: the host's work of a step is to be under 1 ms in each thread. To put another server
-# in its place, start it and give tests/gpu/load.py its --url with the flags that are printed.
+# BUILD is build. Of each shape: seconds to /ready; one stream, whose first token is to come within 1 ms of `atlas run`
+# (first_token.py); 32 streams, whose steady tokens a second are to be within 5 % of the row of `atlas bench` at the same
+# batch and context. Of 8B in bf16 then 1,024 tokens in and 256 out, at 4, 16 and 64 in flight and at 2, 8 and 16 requests
+# a second. gaps: the same prompts and answers at 16 in flight, a row for each --max-gap, after which one is to be chosen
+# whose p99 of gaps is at most 2.5 times their p50. many: the host's work of a step is to be under 1 ms in each thread. To
+# put another server in its place, start it and give tests/gpu/load.py its --url with the flags that are printed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
 build=build device=cuda python=python3
@@ -88,6 +88,7 @@ measure() { # name plan vocab
 		"$build/atlas" run "$2" --device "$device" --tokens "$ids" -n 32 --json 2>&1 >"$scratch/run" | grep 'first token'
 	done
 	start "$2" || return 1
+	"$python" tests/gpu/first_token.py --url "$url" --prompt "$context" --vocab "$3" || bad=1
 	load --vocab "$3" --prompt "$context" --answer 32 --in-flight 1 --rate '' --requests 40
 	load --vocab "$3" --prompt "$context" --answer "$tokens" --in-flight "$streams" --rate '' --requests "$streams" --warm-up 0
 	if [ "$1" != qwen3.6-35b-a3b-fp8 ]; then
