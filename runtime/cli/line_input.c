@@ -135,6 +135,7 @@ static LineEnd read_terminal(LineInput *in)
 	int n = 0;
 	HistEvent event;
 	in->is_dropped = false;
+	el_set(in->edit, EL_PREP_TERM, 1); /* el_gets does it after the prompt, when a key may have been typed already */
 	const char *line = el_gets(in->edit, &n);
 	if (in->is_ended)
 		return LINE_ENDED;

@@ -111,11 +111,11 @@ static void a_ban_that_breaks_the_order_is_told(void **state)
 	plan_with(&m, PIN_STEP BAN);
 	assert_string_equal(notes(&m),
 		"layer 0, verify rows 3, sm_90a, delta_verify_step: delta_verify WARPS=8 adds in another order than "
-		"decode[1], which has WARPS=16: no admissible kernel has that\n"
+		"decode[1], which has delta_step(16): no admissible kernel has that\n"
 		"layer 0, verify rows 12, sm_90a, delta_verify_step: delta_verify WARPS=8 adds in another order than "
-		"decode[4], which has WARPS=16: no admissible kernel has that\n");
+		"decode[4], which has delta_step(16): no admissible kernel has that\n");
 	assert_string_equal(chosen_of(&m, VERIFY, 3, OP_delta_verify_step, 2)->reason,
-		"adds in another order than decode[1], which has WARPS=16: no admissible kernel has that");
+		"adds in another order than decode[1], which has delta_step(16): no admissible kernel has that");
 	FILE *f = open_memstream(&text, &n);
 	assert_true(audit_text(&m.artifact, &(AuditOptions){.reasons = true, .phase = "verify[3]"}, f));
 	fclose(f);
@@ -136,9 +136,9 @@ static void a_pin_that_breaks_the_order_is_told(void **state)
 	plan_with(&m, PIN_STEP PIN);
 	assert_string_equal(notes(&m),
 		"layer 2, verify rows 3, sm_90a, delta_verify_step: delta_verify WARPS=4 adds in another order than "
-		"decode[1], which has WARPS=16: it is pinned\n"
+		"decode[1], which has delta_step(16): it is pinned\n"
 		"layer 2, verify rows 12, sm_90a, delta_verify_step: delta_verify WARPS=4 adds in another order than "
-		"decode[4], which has WARPS=16: it is pinned\n");
+		"decode[4], which has delta_step(16): it is pinned\n");
 	assert_string_equal(chosen_of(&m, VERIFY, 3, OP_delta_verify_step, 0)->reason, "");
 	free_made(&m);
 }
