@@ -43,11 +43,15 @@ PLANS = (
     ("llama-fp8-block", "sm_90a", STEPS, ""),
     ("llama-nvfp4-modelopt", "sm_120a", STEPS, '[kernels]\nfp4 = "native"\n'),
     ("llama-3.1-8b-nvfp4.json", "sm_90a", {"prefill": "[2048]", "decode": "[1]", "slots": 1, "max_context": 4096}, ""),
+    ("qwen3_5", "sm_90a", STEPS | {"rows": 3}, "[kernels]\nfuse = false\n"),
+    ("qwen3_moe", "sm_80", STEPS, "[kernels]\nfuse = false\n"),
+    ("written-by-modelopt-fp8", "sm_89", STEPS, "[kernels]\nfuse = false\n"),
+    ("llama-nvfp4-modelopt", "sm_120a", STEPS, '[kernels]\nfp4 = "native"\nfuse = false\n'),
     ("qwen3.5-27b-fp8.json", "sm_90a", {"prefill": "[16, 2048]", "decode": "[1]", "slots": 1, "max_context": 4096}, ""),
 )
 # Used by none of these plans: chosen beside delta_chunks by times, measured or of sm_120a; for drafting heads in f16
-# and f32.
-UNUSED = ("delta_chunks_team", "gemv_linear")
+# and f32; of ops that no family's graph has alone.
+UNUSED = ("delta_chunks_team", "gemv_linear", "plain_dequantise", "plain_dequantise_fp4", "plain_soft_cap")
 REFUSED = re.compile(
     r"error\[A0701\]: (?:this (?:ban|pin) of \w+ leaves )?no admissible kernel for \w+ "
     r"\((?:layer \d+|(?:before|after) the layers), (?:prefill|decode|draft|verify|acquire|probe) rows \d+, sm_\w+\)"
@@ -110,7 +114,7 @@ class Deletions:
                 *(["--random-weights"] if base.endswith(".json") else []),
             )
             ops, phase = [], ""
-            lines = said.splitlines()
+            lines = [line for line in said.splitlines() if not line.startswith("      not fused: ")]
             for line, below in zip(lines, lines[1:] + [""]):
                 if line.startswith("phase "):
                     phase = line
@@ -134,6 +138,8 @@ class Deletions:
             assert code == 3 and REFUSED.search(said), f"{where}: exit {code}: {said[:300]}"
             assert template not in re.findall(r"^    (\w+)", said, re.M), f"{where}: it is still a candidate"
             return "refused"
+        if not any(op[3] == template and counts for op, counts in zip(ops, is_step)):
+            return None
         banned_code, banned_said, banned = self.picks("-", plan, rule.format("ban"))
         if banned_code == 0 and [op[:3] for op in left] == [op[:3] for op in ops]:
             for a, b, c, counts in zip(ops, left, banned, is_step):
