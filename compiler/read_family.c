@@ -68,7 +68,7 @@ static const Meaning meanings[] = {
 	{"norm_eps", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(norm_eps), .lo = 0, .hi = 1}},
 	{"bos", {.rule = KEY_ID, .flags = SHARED | MAY_BE_NULL, .absent = -1}},
 	{"eos", {.rule = KEY_ID, .flags = SHARED | MAY_BE_NULL, .absent = -1}},
-	READ("window", READER_WINDOW, .flags = HAS_DEFAULT, .hi = MAX_POSITION),
+	READ("window", READER_WINDOW, .flags = HAS_DEFAULT, .lo = 1, .hi = MAX_POSITION),
 	READ("has_window", READER_HAS_WINDOW, .flags = 0),
 	READ("first_window", READER_FIRST_WINDOW, .flags = HAS_DEFAULT, .hi = MAX_DIM),
 	READ("layer_types", READER_LAYER_TYPES, .flags = 0),
@@ -137,7 +137,7 @@ static const char *text(Facts *r, const Value *of, const char *key, const char *
 	return out;
 }
 
-/* A list of 1 to `most` texts, ended by NULL. */
+/* A list of 1 to `most` texts, ended by NULL; out [most + 1] is left as it is where the key is absent. */
 static void texts(Facts *r, const Value *of, const char *key, const char *name, int most, const char **out)
 {
 	const Value *v = value_get(of, key);
@@ -149,6 +149,7 @@ static void texts(Facts *r, const Value *of, const char *key, const char *name, 
 	for (const Value *e = v->first; e && n < most; e = e->next)
 		if (want_string(r->d, A0216, name, e, &out[n]))
 			n++;
+	memset(&out[n], 0, sizeof *out * (size_t)(most + 1 - n));
 }
 
 /* One of some words: its index, or -1 after having recorded that it is none; `otherwise` where the key is absent. */
@@ -241,6 +242,8 @@ static bool read_is(Facts *r, const char *name, const Value *v, ConfigKey *k)
 	if (also && (m->key.rule != KEY_BOOL || also->key.rule != KEY_BOOL))
 		return wrong(r, v, "%s = %s: only true and false can be of two things", name, value_text(r->d->arena, v));
 	const char *key = k->name;
+	if (m->key.rule == KEY_ID && strcmp(key, arena_printf(r->d->arena, "%s_token_id", m->word)) != 0)
+		return wrong(r, v, "%s = \"%s\": all files of a checkpoint have it as %s_token_id", name, m->word, m->word);
 	const int flags = k->flags;
 	*k = m->key;
 	k->name = key;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
+import random
 import shutil
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_a_users_family_goes_before(atlasc, atlas, tmp_path):
     assert "tensor model.layers.0.input_layernorm.weight is missing: olmo2 needs it with shape [128]" in done.stderr
 
 
-# What is there, what goes in its place, the messages behind "f.toml:".
+# What is there, what goes in its place, the messages after "f.toml:".
 MISTAKES = [
     ('name = "olmo2"', "name = 3", ["4:8: error[A0216]: family.name = 3: expected a string"]),
     ('name = "olmo2"', 'nme = "olmo2"', ["4:1: error[A0216]: family has no key nme: did you mean name?",
@@ -130,8 +131,10 @@ MISTAKES = [
       "things"]),
     ("rms_norm_eps = {", "norm_epsilon = {",
      ["14:16: error[A0216]: family.keys.norm_epsilon and rms_norm_eps are read into one thing"]),
-    ("bos_token_id = {", "hidden_size = {",
-     ["15:15: error[A0216]: family.keys.hidden_size: every family has this key, with another meaning"]),
+    ("rms_norm_eps = {", "hidden_size = {",
+     ["14:15: error[A0216]: family.keys.hidden_size: every family has this key, with another meaning"]),
+    ("bos_token_id = {", "begin_id = {",
+     ['15:19: error[A0216]: family.keys.begin_id.is = "bos": all files of a checkpoint have it as bos_token_id']),
     ('norms = "after"', 'norms = "behind"',
      ['19:9: error[A0216]: family.layer.norms = "behind": expected "before", "after" or "both"']),
     ('qk_norm = "whole"', "qk_norm = true", ["20:11: error[A0216]: family.layer.qk_norm = true: expected a string"]),
@@ -185,6 +188,69 @@ def test_options_of_a_family(atlasc, atlas, tmp_path):
     (tmp_path / "f.toml").write_text(OLMO2 + "\n[runtme]\nslots = 3\n")
     done = atlasc(HERE / "olmo2", "--target", "none", "--dry-run", "--family", "f.toml", cwd=tmp_path)
     assert done.returncode == 4 and "f.toml:26:2: error[A0302]: unknown key runtme: did you mean runtime" in done.stderr
+
+
+def test_given_prefixes_are_all_there_are(atlasc, tmp_path):
+    (tmp_path / "f.toml").write_text(OLMO2.replace("[family.tensors]", '[family.tensors]\nprefix = ["transformer"]'))
+    done = atlasc(HERE / "olmo2", "--target", "none", "--dry-run", "--family", tmp_path / "f.toml")
+    assert done.returncode == 4 and "tensor transformer.embed_tokens.weight is missing" in done.stderr, done.stderr
+
+
+def test_a_window_has_tokens(atlasc, tmp_path):
+    facts = (
+        (REPO / "models" / "qwen2.toml")
+        .read_text()
+        .replace('is = "window", default = 4096', 'is = "window", default = 0')
+    )
+    (tmp_path / "f.toml").write_text(facts)
+    fixture = REPO / "tests" / "fixtures" / "qwen2"
+    done = atlasc(fixture, "--target", "none", "--dry-run", "--family", "f.toml", cwd=tmp_path)
+    assert done.returncode == 4
+    assert "error[A0216]: family.keys.sliding_window.default = 0: expected an integer from 1 to" in done.stderr
+
+
+VALUES = """0;1;-1;"";"x";[];[1];true;{};nan;1e9;"head_dim";"model";[["a"]];{ window = true };{ mixer = "delta" };{ must = [] };
+{ is = "window", default = 0 };{ is = "window", default = 8 };{ is = "n_experts" };{ is = "has_window", default = true };
+{ unused = "any" };{ is = ["qkv_bias", "o_bias"], default = true }""".replace("\n", "").split(";")
+
+
+def edited(lines, draw):
+    """Facts with up to three lines that are gone, there twice, of another key or of another value."""
+    for _ in range(draw.randrange(1, 4)):
+        at, kind = draw.randrange(len(lines)), draw.randrange(4)
+        key, sign, value = lines[at].partition("=")
+        if kind == 0:
+            del lines[at]
+        elif kind == 1:
+            lines.insert(at, draw.choice(lines))
+        elif sign:
+            lines[at] = f"{key}= {draw.choice(VALUES)}" if kind == 2 else f"other_{at} ={value}"
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(100, 2000, 100))])
+def test_whatever_the_facts_say(atlasc, tmp_path, first):
+    """Facts and config.json with random mistakes: a plan, or errors with a place."""
+    fixtures = REPO / "tests" / "fixtures"
+    files = sorted(p for p in (REPO / "models").glob("*.toml") if p.stem not in ("defaults", "olmo2"))
+    facts, folder = tmp_path / "f.toml", tmp_path / "m"
+    folder.mkdir()
+    for seed in range(first, first + 100):
+        draw = random.Random(seed)
+        file = draw.choice(files)
+        facts.write_text(edited(file.read_text().splitlines(), draw))
+        config = json.loads((fixtures / file.stem / "config.json").read_text())
+        inner = config.get("text_config", config)
+        for key in draw.sample(sorted(inner), draw.randrange(4)):
+            inner[key] = draw.choice([None, 0, 3, True, "x", [], ["sliding_attention"] * 4])
+            if draw.random() < 0.5:
+                del inner[key]
+        (folder / "config.json").write_text(json.dumps(config))
+        done = atlasc(
+            folder, "--family", facts, "--random-weights", "--weights", "ref", "--target", "none", "--dry-run"
+        )
+        assert done.returncode in (0, 3, 4), (seed, file.stem, done.returncode, done.stderr[-400:])
+        assert done.returncode == 0 or "error[A" in done.stderr, (seed, done.stderr[-400:])
 
 
 def test_no_such_file(atlasc, tmp_path):
