@@ -92,28 +92,21 @@ static bool may_move(Fuser *f, const Fusion *x, int i)
 	return true;
 }
 
-bool match_fusion(Fuser *f, const Fusion *x, int i)
+/* Is op i a member? moves: the first one, and may the others move up to it? */
+static bool is_member(Fuser *f, const Fusion *x, int i, bool moves)
 {
 	for (int k = 0; k < x->n; k++) {
 		if (x->members[k].kind != op_at(f, i)->kind || x->members[k].stays)
 			continue;
 		const int anchor = anchor_of(f, x, k, i);
-		if (anchor >= 0 && find_members(f, x, anchor) && f->at[k] == i && may_move(f, x, i))
+		if (anchor >= 0 && find_members(f, x, anchor) && f->at[k] == i && (!moves || may_move(f, x, i)))
 			return true;
 	}
 	return false;
 }
 
-bool find_fusion(Fuser *f, const Fusion *x, int i)
-{
-	for (int k = 0; k < x->n; k++)
-		if (x->members[k].kind == op_at(f, i)->kind && !x->members[k].stays) {
-			const int anchor = anchor_of(f, x, k, i);
-			if (anchor >= 0 && find_members(f, x, anchor) && f->at[k] == i)
-				return true;
-		}
-	return false;
-}
+bool match_fusion(Fuser *f, const Fusion *x, int i) { return is_member(f, x, i, true); }
+bool find_fusion(Fuser *f, const Fusion *x, int i) { return is_member(f, x, i, false); }
 
 void take_members(Fuser *f, const Fusion *x)
 {
