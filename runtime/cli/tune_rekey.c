@@ -56,6 +56,8 @@ static int ask(const Rekey *r, const char *compiler, const char *file, bool with
 {
 	const char *words[] = {compiler, "times", file, "--json", with_code ? "--machine-code" : NULL, NULL};
 	int ends[2], status;
+	if (access(compiler, X_OK) != 0)
+		return cli_say(r->args, EXIT_ENVIRONMENT, "%s cannot be started: %s", compiler, strerror(errno));
 	fflush(stdout);
 	if (pipe(ends) != 0)
 		return cli_say(r->args, EXIT_ENVIRONMENT, "%s cannot be started: %s", compiler, strerror(errno));
