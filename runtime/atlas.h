@@ -203,7 +203,9 @@ typedef struct AtlasSession AtlasSession;
  * bit. But other sequences, and also steps_ahead and max_gap, decide which bucket it is. So a sequence has the
  * same tokens and log probabilities alone and among others where buckets are equal, as in a plan with one prefill and
  * one decode bucket; elsewhere its scores may differ in their last bits, and where two tokens are about as likely the
- * text may. A sequence that is alone from start to end has the same bits each time. */
+ * text may. A plan with [numerics] invariant = true has one order of sums in all its buckets of prompts and one in all
+ * of answers: there a sequence has the same bits alone and among others, with or without drafts, on one kind of GPU. A
+ * sequence that is alone from start to end has the same bits each time. */
 
 /* A step may make several tokens of a sequence, where the plan has a head that drafts them (multi-token prediction):
  * the model reads the drafts in one step and keeps those that it would have drawn itself, greedy or sampled. On the
