@@ -44,10 +44,10 @@ q = $(if $(V),,@printf '  %-9s %s\n' $(1) $@;)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 GEN := $(addprefix $(BUILD)/gen/,kernel_table.o family_toml.o tuning_toml.o)
 ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
-COMPILER := $(call obj,$(wildcard compiler/*.c models/*/*.c)) $(GEN)
+COMPILER := $(call obj,$(filter-out compiler/kernelgen/%,$(wildcard compiler/*.c compiler/*/*.c models/*/*.c))) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
 	$(filter-out %/plan_write.o %/new_file.o %/manual.o,$(ARTIFACTS))
-CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/page/*.c runtime/serve/*.c \
+CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/*/*.c runtime/serve/*.c \
 	artifacts/manual.c artifacts/new_file.c))
 KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c artifacts/expr.c artifacts/tables.c))
 TEST_C := $(filter-out tests/gpu/% tests/mutation/without.c,$(wildcard tests/*/*.c))
@@ -79,9 +79,9 @@ $(BUILD)/obj/tests/api_example.o: CPPFLAGS += -Iruntime
 
 $(BUILD)/kernelgen: $(KERNELGEN)
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(firstword $(wildcard $(LLVM)/lib/libclang.so*)) $(RUNTIME_LIBS)
-$(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*.cu*)
+$(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*/*.cu*)
 	@mkdir -p $(@D)
-	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*.cu))
+	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ $(sort $(wildcard kernels/templates/*/*.cu))
 $(BUILD)/gen/%_toml.c: scripts/embed_text.sh $(wildcard models/*.toml kernels/tuning/*.toml)
 	@mkdir -p $(@D)
 	$(call q,embed)scripts/embed_text.sh $*_toml $(sort $(filter $(if $(filter family,$*),models,kernels)/%,$^)) >$@
@@ -89,8 +89,8 @@ $(BUILD)/gen/page_text.c: scripts/embed_text.sh runtime/cli/page/page.css runtim
 	@mkdir -p $(@D)
 	$(call q,embed)scripts/embed_text.sh page_text $(filter-out %.sh,$^) >$@
 # The kernel table of templates as they were (scripts/rekey.sh), and the compiler that has it.
-$(BUILD)/was/kernel_table.c: $(BUILD)/kernelgen $(wildcard $(BUILD)/was/templates/*.cu*)
-	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ -I $(@D)/templates $(sort $(wildcard $(@D)/templates/*.cu))
+$(BUILD)/was/kernel_table.c: $(BUILD)/kernelgen $(wildcard $(BUILD)/was/templates/*.cu* $(BUILD)/was/templates/*/*.cu*)
+	$(call q,kernelgen)$(BUILD)/kernelgen -o $@ -I $(@D)/templates $(sort $(wildcard $(@D)/templates/*.cu $(@D)/templates/*/*.cu))
 $(BUILD)/was/atlasc: $(filter-out %/kernel_table.o,$(COMPILER)) $(BUILD)/was/kernel_table.o $(ARTIFACTS)
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 $(GEN) $(BUILD)/gen/page_text.o $(BUILD)/was/kernel_table.o: %.o: %.c Makefile

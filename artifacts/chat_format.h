@@ -12,7 +12,7 @@
  *
  * Numbers are little-endian. A checkpoint whose template cannot be compiled has a header with n_nodes = 0, and `text`
  * says why. Variables are slots of a function's activation; an access names how many functions out it lies. The rules
- * of scopes are those of jinja2: compiler/template_scope.c knows them, the interpreter obeys.
+ * of scopes are those of jinja2: compiler/chat/template_scope.c knows them, the interpreter obeys.
  */
 #ifndef ATLAS_CHAT_FORMAT_H
 #define ATLAS_CHAT_FORMAT_H

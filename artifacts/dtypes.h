@@ -1,7 +1,7 @@
 /* dtypes.h - every element type, once.
  *
- * DTYPE(name, bits, safetensors, tolerance). kernels/templates/types.cuh defines C++ types of the same names, u4.cuh
- * the last two; what a code of a narrow type is worth is in numbers.h.
+ * DTYPE(name, bits, safetensors, tolerance). kernels/templates/shared/types.cuh defines C++ types of the same names,
+ * u4.cuh the last two; what a code of a narrow type is worth is in numbers.h.
  *   bits         size of one element in bits. Two of 4 bits share a byte, the first in its low half; the last dim of
  *                their tensors is even
  *   safetensors  the name in a safetensors header; "" when no header has it: e2m1 comes as U8, two elements each, u4 as

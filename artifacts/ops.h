@@ -2,7 +2,7 @@
  *
  * OP(name, traits, attributes, meaning, operands...)
  *   traits      OP_GRAPH   may be in a graph (what the model means); has a reference in runtime/cpu
- *               OP_FUSED   is only in plans; its meaning is a sequence of graph ops (compiler/fuse.c)
+ *               OP_FUSED   is only in plans; its meaning is a sequence of graph ops (compiler/lower/fuse.c)
  *   attributes  names of artifacts/attrs.h, separated by spaces
  *   meaning     indices: t row, o output row, h head, d element of a head, s slot, v vocabulary id
  *   operands    IN, INOUT, OUT, and IN_OPT, INOUT_OPT, which may be absent: name and shape in dims local to the op.

@@ -270,7 +270,7 @@ typedef struct Kernel {
 	int block[3];         /* threads */
 	int smem_bytes;       /* dynamic shared memory */
 	int registers, spill_bytes, static_smem_bytes; /* read from the cubin */
-	uint8_t source_sha256[32]; /* of the code that it reaches, and of its launch: compiler/time_key.c */
+	uint8_t source_sha256[32]; /* of the code that it reaches, and of its launch: compiler/pick/time_key.c */
 } Kernel;
 
 typedef struct Arg { /* one pointer of the argument struct; all fields are pointers */
@@ -373,7 +373,7 @@ typedef struct Slot {
  *              must be absent; those named must be there, but for those with a term `flag` of the same name, whose
  *              text is a constant: 1 when the operand is there, else 0. Dims that only absent ones would bind are 0
  *   map.rows, map.columns  a tile of that operand: 1 to 256 rows of 128 bytes; its own rows: a multiple of 16 bytes
- *   requires   must not be 0; name: where it is, "kernels/templates/gemm_norm.cu:31"
+ *   requires   must not be 0; name: where it is, "kernels/templates/products/gemm_norm.cu:31"
  *   prefers    the same, but a candidate for which it is 0 may be chosen where equal orders are asked for
  *   order      a word, and in text formulas, with commas between them: on what the order of sums depends
  *   grid.x grid.y grid.z  1 to 2^31 - 1, 65535, 65535     block  1 to 1024

@@ -6,7 +6,7 @@
  *
  *   words   [4]: position, token, seal << 8 | done, bits of the f32 log probability
  *
- * kernels/templates/ring.cuh writes the same.
+ * kernels/templates/sampling/ring.cuh writes the same.
  */
 #ifndef ATLAS_RING_H
 #define ATLAS_RING_H

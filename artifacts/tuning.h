@@ -11,7 +11,7 @@
  *   [[kernel]]                   one table for each template and choice of constants (tuning_constants);
  *   template = "gemv_norm"       then a line for each combination of tunables: microseconds (median, three
  *   constants = "BIAS=0 K=576"   significant digits); spread: what lies between quartiles or rounds, as a share; and
- *                                the key of the kernel that took so long (compiler/time_key.c), hexadecimal
+ *                                the key of the kernel that took so long (compiler/pick/time_key.c), hexadecimal
  *   "PER_WARP=1 WARPS=4" = [4.56, 0.012, "5f0c9e7d41b2a386"]
  *
  * The time of a kernel whose key is another one by now means nothing, until `atlas tune --rekey` finds its machine code

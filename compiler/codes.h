@@ -303,7 +303,7 @@ CODE(A0901, EXIT_BAD_INPUT, "template is not CUDA C++",
 	"Correct the template; the message is the front end's, with its line.")
 CODE(A0902, EXIT_REFUSED, "incomplete contract",
 	"A kernel template lacks a part of its contract.",
-	"Add what the message names; `kernels/templates/contract.cuh` describes every part.")
+	"Add what the message names; `kernels/templates/shared/contract.cuh` describes every part.")
 CODE(A0903, EXIT_REFUSED, "arguments do not match operands",
 	"The arguments of a kernel template are not the operands of its operation.",
 	"Name the arguments as the op's operands: `atlasc --list-ops` has them.")

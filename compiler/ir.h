@@ -1,10 +1,10 @@
 /* ir.h - all nouns of the compiler, in the order in which a model becomes bytes.
  *
- *   Model     what the files said, validated, every value with its place     read_*.c
- *   Graph     ops over typed tensors: what the model means                   models/, artifacts/plan.h
- *   Lowered   per phase: the ops of one step, fused, ready to be given kernels   fuse.c
- *   TargetPlan   launches, buffers, kernels of one GPU                       pick_kernels.c ..., artifacts/plan.h
- *   Artifact  bytes                                                          emit.c, artifacts/plan_write.c
+ *   Model     what the files said, validated, every value with its place     read/, tokenizer/, chat/
+ *   Graph     ops over typed tensors: what the model means                   graph/, models/, artifacts/plan.h
+ *   Lowered   per phase: the ops of one step, fused, ready to be given kernels   lower/
+ *   TargetPlan   launches, buffers, kernels of one GPU                       pick/, kernels/, plan/, artifacts/plan.h
+ *   Artifact  bytes                                                          emit/, artifacts/plan_write.c
  *
  * Glossary (the same word from config to kernel; a synonym is a bug)
  *
@@ -14,7 +14,7 @@
  *   hidden_dim elements of the residual stream               head_dim  elements of one attention head
  *   n_heads    query heads                                   n_kv_heads  key/value heads
  *   ffn_dim    width of the MLP (intermediate_size)          vocab     rows of the embedding
- *   template   one kernels/templates/NAME.cu                 contract  what its head declares
+ *   template   one NAME.cu of kernels/templates                contract  what its head declares
  *   tunable    a constant the compiler may choose            dim       a constant the operands decide
  *   predicate  REQUIRE of a contract                         kernel    a template with every constant decided
  *   launch     one kernel node of a graph                    slab      the one allocation of an arena
@@ -270,7 +270,7 @@ typedef struct ContractRequire { const char *text; int line; bool is_preference;
 
 typedef struct KernelTemplate {
 	const char *name;   /* = file name without .cu = symbol */
-	const char *file;   /* "kernels/templates/gemv_norm.cu" */
+	const char *file;   /* "kernels/templates/products/gemv_norm.cu" */
 	int line;           /* of KERNEL(...) */
 	OpKind op;
 	const char *archs[MAX_ARCHS]; int n_archs; /* "80": sm_80 and later; "90a": sm_90a alone */

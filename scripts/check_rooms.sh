@@ -24,8 +24,47 @@ only() { # room allowed-regex rule [exception: FILE:include "..."]
 only artifacts 'artifacts/' 'artifacts/ includes artifacts/ only'
 only runtime '(runtime|artifacts)/' 'runtime/ includes runtime/ and artifacts/ only'
 only compiler '(compiler|artifacts)/' 'compiler/ includes compiler/ and artifacts/ only' \
-	'compiler/explain\.c:[0-9]+:#include "runtime/atlas\.h"'
-only models '(compiler/(ir|base|builder|config_keys|family)\.h|artifacts/|models/)' \
+	'compiler/commands/explain\.c:[0-9]+:#include "runtime/atlas\.h"'
+
+# The rooms of compiler/ in the order in which a model becomes bytes; one may include itself and those named here.
+while read -r room may; do
+	only "compiler/$room" "(artifacts|runtime)/|compiler/((ir|base|codes)\.h|($room${may:+|$may})/)" \
+		"compiler/$room/ includes ${may:-nothing} of the other rooms" \
+		'compiler/read/(read_family\.c:[0-9]+:#include "compiler/tokenizer/tokenizer_config|read_options\.c:[0-9]+:#include "compiler/pick/times)'
+done <<-'END'
+	text
+	chat text
+	read text
+	tokenizer text|chat|read
+	graph text|read
+	lower
+	pick text
+	kernels pick
+	plan
+	emit text|graph|pick|kernels
+	commands text|read|pick|kernels
+END
+while read -r room may; do
+	only "runtime/cli/$room" "(artifacts|runtime)/([a-z_]*\.h|(cpu|text|serve)/)|runtime/cli/([a-z_]*\.h|($room${may:+|$may})/)" \
+		"runtime/cli/$room/ includes ${may:-nothing} of the other rooms"
+done <<-'END'
+	trust
+	bench trust
+	tune bench
+	page bench
+	inspect trust|page
+	generate trust
+END
+# Templates share what is in shared/; the experts' products are made of the others, plain kernels of anything.
+for room in kernels/templates/*/; do
+	room=$(basename "$room")
+	may=shared
+	[ "$room" != experts ] || may='shared|products'
+	[ "$room" != plain ] || may='[a-z]+'
+	grep -rnE '^#include "' --include='*.cu*' "kernels/templates/$room" |
+		grep -vE "include \"($room|$may)/" | complain "kernels/templates/$room/ includes its own files and those of ${may/|/, }"
+done
+only models '(compiler/((ir|base)|graph/builder|read/(config_keys|family))\.h|artifacts/|models/)' \
 	'models/ include nouns of compiler/ (ir, base, builder, config_keys, family) and artifacts/ only'
 
 # A family's name is in its file of facts alone; --random-weights and the like take any. Prose may name what is sold.

@@ -68,11 +68,13 @@ typedef struct RawTemplate {
 typedef struct Gen {
 	Arena arena;
 	Diags diags;
-	const char *include_dir;
+	const char *include_dir; /* kernels/templates: an include names its room, "shared/types.cuh" */
 	VEC(Source) sources; /* of all templates, each file once */
 	VEC(KernelTemplate) templates;
 } Gen;
 
+/* "products/gemv_norm.cu" of a file below the include folder, else its base name. */
+const char *source_name(const Gen *g, const char *path);
 /* Parses with libclang; false after an error of the file itself, when nothing is to be believed. */
 bool read_template(Gen *g, const char *path, RawTemplate *out);
 const char *libclang_text(Gen *g); /* libclang's version: "19.1.7" */

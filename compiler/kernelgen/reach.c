@@ -1,6 +1,6 @@
 /* reach.c - the code that a kernel reaches, as one hash.
  *
- * Measured times belong to what runs (compiler/time_key.c), so their hash covers what the kernel can come to, and
+ * Measured times belong to what runs (compiler/pick/time_key.c), so their hash covers what the kernel can come to, and
  * nothing else: its own function, struct Args, and each function, method, class, constant, type and macro that is
  * named by what was reached before, in whatever file. Neither comments, blanks, files nor order count; nor does the
  * contract, whose constants are part of a time's place in its file and whose formulas count by their values.
@@ -143,8 +143,7 @@ static bool find_place(const Reach *r, CXCursor c, int *source, int *first, int 
 	clang_getExpansionLocation(clang_getRangeEnd(range), &last, NULL, NULL, &to);
 	for (int i = 0; file && last && i < r->raw->sources.n; i++) {
 		const Source *s = source_of(r, i);
-		const char *path = kept(r->g, clang_getFileName(file)), *slash = strrchr(path, '/');
-		if (strcmp(s->name, slash ? slash + 1 : path) != 0)
+		if (strcmp(s->name, source_name(r->g, kept(r->g, clang_getFileName(file)))) != 0)
 			continue;
 		*source = i;
 		*first = token_at(s, from);

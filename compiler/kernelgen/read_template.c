@@ -283,9 +283,18 @@ static void collect_uses(Walk *w)
 
 /* Files ------------------------------------------------------------------------------------------- */
 
+const char *source_name(const Gen *g, const char *path)
+{
+	size_t n = strlen(g->include_dir);
+	if (strncmp(path, g->include_dir, n) == 0 && path[n] == '/')
+		return path + n + 1;
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
 static int source_index(Gen *g, const char *path, const char *text, size_t bytes)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	const char *name = source_name(g, path);
 	for (int i = 0; i < g->sources.n; i++) {
 		const Source *s = &g->sources.at[i];
 		if (strcmp(s->name, name) != 0)

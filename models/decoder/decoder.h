@@ -9,8 +9,8 @@
 #ifndef MODELS_DECODER_H
 #define MODELS_DECODER_H
 
-#include "compiler/builder.h"
-#include "compiler/family.h"
+#include "compiler/graph/builder.h"
+#include "compiler/read/family.h"
 
 enum { BOTH = 0 }; /* phases of a layer's ops: those that the layer is built for */
 

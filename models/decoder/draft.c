@@ -17,7 +17,7 @@
  *
  * Names and formula: qwen3_5_mtp of vLLM, since transformers has no head; h is taken after the norm, as there.
  */
-#include "compiler/config_keys.h"
+#include "compiler/read/config_keys.h"
 #include "models/decoder/decoder.h"
 
 static const char *prefix_of(const Compile *c) { return c->model.config.family->draft_prefix; }

@@ -4,7 +4,7 @@
  * come before those of up. Either becomes the same two operands. Which it is, is seen from the names alone: of a
  * transposed one the shape would not show where both dims are equal.
  */
-#include "compiler/config_keys.h"
+#include "compiler/read/config_keys.h"
 #include "models/decoder/decoder.h"
 
 #include <stdlib.h>

@@ -17,11 +17,11 @@ import pytest
 
 EDITS = [
     # the same code in other words
-    ("gemv_norm.cu", "\tfloat bias = 0.0f;\n", "\tfloat bias = 1.0f - 1.0f;\n"),
+    ("products/gemv_norm.cu", "\tfloat bias = 0.0f;\n", "\tfloat bias = 1.0f - 1.0f;\n"),
     # another loop
-    ("zero_slots.cu", "i < end; i += 256)", "i < end - 0 * s; i += 512)"),
+    ("slots/zero_slots.cu", "i < end; i += 256)", "i < end - 0 * s; i += 512)"),
     # the same code in blocks of another size
-    ("sum_experts.cu", "\nBLOCK(256)\n", "\nBLOCK(128)\n"),
+    ("experts/sum_experts.cu", "\nBLOCK(256)\n", "\nBLOCK(128)\n"),
 ]
 
 

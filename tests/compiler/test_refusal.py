@@ -21,7 +21,8 @@ template = "gemm_norm"
 
 def place(repo: pathlib.Path, template: str, start: str) -> str:
     """Of the one line of the template's file that begins so."""
-    file = f"kernels/templates/{template}.cu"
+    (path,) = (repo / "kernels/templates").glob(f"*/{template}.cu")
+    file = str(path.relative_to(repo))
     lines = (repo / file).read_text(encoding="utf-8").splitlines()
     (at,) = [n for n, line in enumerate(lines, 1) if line.strip().startswith(start)]
     return f"({file}:{at})"
@@ -48,7 +49,9 @@ def test_each_candidate_has_its_place(atlasc, repo, tmp_path):
     rejected = [line for line in lines if ": rejected " in line]
     assert len(rejected) > 3
     for line in rejected:
-        assert re.search(r" \(kernels/templates/(\w+)\.cu:[1-9][0-9]*\)$", line)[1] == line.split()[0].rstrip(":"), line
+        assert re.search(r" \(kernels/templates/\w+/(\w+)\.cu:[1-9][0-9]*\)$", line)[1] == line.split()[0].rstrip(
+            ":"
+        ), line
 
 
 def test_a_ban_is_blamed_once(atlasc, tmp_path):

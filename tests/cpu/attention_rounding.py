@@ -4,7 +4,7 @@
 
 CHECKPOINT is made by scripts/smollm2_checkpoint.py (Llama, tied embeddings); the texts are read one behind the
 other. Kernels of prompts round the probabilities p of a row, unnormalised in [0, 1], before the tensor cores
-multiply them by values, and divide by the sum of those that nobody rounded (kernels/templates/attend.cuh,
+multiply them by values, and divide by the sum of those that nobody rounded (kernels/templates/attention/attend.cuh,
 attend_wgmma.cuh). Here a model of torch in float32 does the same, and what else could be done:
 
     f32            p as it is

@@ -33,9 +33,10 @@ make)
 	[ ! -d build/deps ] || ln -s "$PWD/build/deps" "$tree/build/deps"
 	while read -r name template op change; do
 		[ -n "$name" ] || continue
-		copy=$tree/kernels/templates/bug_$name.cu
-		sed -e "s/\b$template\b/bug_$name/" -e "$change" "kernels/templates/$template.cu" >"$copy"
-		[ "$(diff "kernels/templates/$template.cu" "$copy" | grep -c '^>')" -eq 3 ] ||
+		file=$(echo kernels/templates/*/"$template.cu")
+		copy=$tree/${file%/*}/bug_$name.cu
+		sed -e "s/\b$template\b/bug_$name/" -e "$change" "$file" >"$copy"
+		[ "$(diff "$file" "$copy" | grep -c '^>')" -eq 3 ] ||
 			{ echo "$name: the change does not fit $template" >&2; exit 1; }
 	done <<<"$bugs"
 	make -s -C "$tree" build/atlasc

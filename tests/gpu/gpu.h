@@ -2,7 +2,7 @@
 #ifndef TEST_GPU_H
 #define TEST_GPU_H
 
-#include "compiler/kernels.h"
+#include "compiler/kernels/kernels.h"
 #include "runtime/driver.h"
 
 typedef struct Gpu {

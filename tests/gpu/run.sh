@@ -420,7 +420,7 @@ for what in "$@"; do
 	fixtures) part fixtures python3 tests/gpu/fixtures.py build ;;
 	floor)
 		part floor-fixtures python3 tests/gpu/fixtures.py build --alone
-		for file in kernels/templates/plain_*.cu kernels/templates/sum_terms.cu; do
+		for file in kernels/templates/plain/*.cu kernels/templates/rows/sum_terms.cu; do
 			file=${file##*/}
 			part "floor-${file%.cu}" $test --cases 100 --only "${file%.cu}" --jobs "$jobs"
 		done

@@ -2,7 +2,7 @@
 //
 // what      y[t,n] = sum_k x[t,k] / rms(x[t,:]) norm[k] w[n,k] + bias[n]
 // numerics  one thread an output, f32, in order of k
-#include "contract.cuh"
+#include "shared/contract.cuh"
 #include "plain_types.cuh"
 
 KERNEL(plain, norm_linear)

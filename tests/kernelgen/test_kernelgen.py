@@ -760,14 +760,14 @@ int main(void)
         check=True,
     )
     shown = subprocess.run([tmp_path / "show"], check=True, capture_output=True).stdout.decode()
-    head, rest = shown.split("contract.cuh\n", 1)
+    head, rest = shown.split("shared/contract.cuh\n", 1)
     sources = dict(
-        text.split("\n", 1) for text in (head.split("\n", 2)[2] + "contract.cuh\n" + rest).split("\0") if text
+        text.split("\n", 1) for text in (head.split("\n", 2)[2] + "shared/contract.cuh\n" + rest).split("\0") if text
     )
     templates = HERE.parent.parent / "kernels" / "templates"
     assert sources == {
         "another.cu": other.read_text(),
-        "contract.cuh": (templates / "contract.cuh").read_text(),
+        "shared/contract.cuh": (templates / "shared/contract.cuh").read_text(),
         "plain.cu": GOOD,
         "plain_types.cuh": (HERE / "plain_types.cuh").read_text(),
     }
@@ -776,14 +776,14 @@ int main(void)
 
     for line, names in zip(head.splitlines()[:2], (["another.cu"], ["plain.cu"])):
         digest = hashlib.sha256()
-        for name in names + ["contract.cuh", "plain_types.cuh"]:
+        for name in names + ["plain_types.cuh", "shared/contract.cuh"]:
             digest.update(name.encode() + b"\0" + code_of(sources[name]).encode() + b"\0")
         assert line == f"{names[0][:-3]} {names[0]} {digest.hexdigest()}"
 
 
 def test_kernels_command(atlasc, repo):
     """`atlasc kernels` names every template of the folder, as text and as JSON."""
-    names = sorted(path.stem for path in (repo / "kernels" / "templates").glob("*.cu"))
+    names = sorted(path.stem for path in (repo / "kernels" / "templates").rglob("*.cu"))
     done = atlasc("kernels", "--json")
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)

@@ -30,17 +30,17 @@ USED = "\tif (mine)\n\t\tstore(a.y"
 
 # (what, [(file, text, its replacement)], templates whose code is another one)
 EDITS = [
-    ("a comment at the end of a shared header", [("types.cuh", None, "// more\n/* and\n more */\n")], NOBODY),
+    ("a comment at the end of a shared header", [("shared/types.cuh", None, "// more\n/* and\n more */\n")], NOBODY),
     (
         "comments within a kernel",
-        [("gemv_norm.cu", "const Args a)\n{", "const Args a) // here\n{ /* it */\n// begins")],
+        [("products/gemv_norm.cu", "const Args a)\n{", "const Args a) // here\n{ /* it */\n// begins")],
         NOBODY,
     ),
     (
         "blanks and line ends",
         [
             (
-                "gemv_norm.cu",
+                "products/gemv_norm.cu",
                 "\tconst float sum = gemv_mine(acc);\n",
                 "    const  float\n\t\tsum =\tgemv_mine( acc )\n;\n\n",
             )
@@ -50,57 +50,66 @@ EDITS = [
     (
         "contract lines elsewhere",
         [
-            ("gemv_norm.cu", "REQUIRE(ROWS <= 8)\n", ""),
-            ("gemv_norm.cu", "FLOPS(2 * ROWS * N * K)\n", "FLOPS(2 * ROWS * N * K)\nREQUIRE(ROWS <= 8)\n"),
+            ("products/gemv_norm.cu", "REQUIRE(ROWS <= 8)\n", ""),
+            ("products/gemv_norm.cu", "FLOPS(2 * ROWS * N * K)\n", "FLOPS(2 * ROWS * N * K)\nREQUIRE(ROWS <= 8)\n"),
         ],
         NOBODY,
     ),
     (
         "contract lines in another order",
-        [("gemv_norm.cu", "DIM(K, 2048)\nDIM(N, 3072)\n", "DIM(N, 3072)\n\nDIM(K, 2048)\n")],
+        [("products/gemv_norm.cu", "DIM(K, 2048)\nDIM(N, 3072)\n", "DIM(N, 3072)\n\nDIM(K, 2048)\n")],
         NOBODY,
     ),
     (
         "contract lines in a file of their own",
         [
-            ("gemv_norm.cu", "DIM(K, 2048)\nDIM(N, 3072)\n", '#include "dims.cuh"\n'),
+            ("products/gemv_norm.cu", "DIM(K, 2048)\nDIM(N, 3072)\n", '#include "dims.cuh"\n'),
             ("dims.cuh", None, "DIM(K, 2048)\nDIM(N, 3072)\n"),
         ],
         NOBODY,
     ),
-    ("the example of a dim", [("gemv_norm.cu", "DIM(K, 2048)", "DIM(K, 4096)")], NOBODY),
-    ("one more value of a tunable", [("gemv_norm.cu", "TUNE(WARPS, 4, 8)", "TUNE(WARPS, 8, 4, 16)")], NOBODY),
+    ("the example of a dim", [("products/gemv_norm.cu", "DIM(K, 2048)", "DIM(K, 4096)")], NOBODY),
+    ("one more value of a tunable", [("products/gemv_norm.cu", "TUNE(WARPS, 4, 8)", "TUNE(WARPS, 8, 4, 16)")], NOBODY),
     (
         "formulas, whose values count by themselves",
-        [("gemv_norm.cu", "BLOCK(32 * WARPS)", "BLOCK(64 * WARPS / 2)"), ("zero_slots.cu", "FLOPS(0)", "FLOPS(1)")],
+        [
+            ("products/gemv_norm.cu", "BLOCK(32 * WARPS)", "BLOCK(64 * WARPS / 2)"),
+            ("slots/zero_slots.cu", "FLOPS(0)", "FLOPS(1)"),
+        ],
         NOBODY,
     ),
-    ("an operand's shape", [("gemv_norm.cu", 'OUT(bf16, y, "ROWS, N")', 'OUT(bf16, y, "ROWS,N")')], NOBODY),
+    ("an operand's shape", [("products/gemv_norm.cu", 'OUT(bf16, y, "ROWS, N")', 'OUT(bf16, y, "ROWS,N")')], NOBODY),
     (
         "a new contract word",
         [
             (
-                "contract.cuh",
+                "shared/contract.cuh",
                 '#define RATE(...) CONTRACT("rate;" #__VA_ARGS__);\n',
                 '#define RATE(...) CONTRACT("rate;" #__VA_ARGS__);\n#define SAYS(...) CONTRACT("says;" #__VA_ARGS__);\n',
             ),
-            ("contract.cuh", "#define RATE(...)\n", "#define RATE(...)\n#define SAYS(...)\n"),
-            ("gemv_norm.cu", "ARCH(80)\n", "ARCH(80)\nSAYS(K, N)\n"),
+            ("shared/contract.cuh", "#define RATE(...)\n", "#define RATE(...)\n#define SAYS(...)\n"),
+            ("products/gemv_norm.cu", "ARCH(80)\n", "ARCH(80)\nSAYS(K, N)\n"),
         ],
         NOBODY,
     ),
     (
         "what kernelgen alone reads",
-        [("contract.cuh", "#define __launch_bounds__(...) ", "void __new_builtin();\n#define __launch_bounds__(...) ")],
+        [
+            (
+                "shared/contract.cuh",
+                "#define __launch_bounds__(...) ",
+                "void __new_builtin();\n#define __launch_bounds__(...) ",
+            )
+        ],
         NOBODY,
     ),
-    ("an assertion", [("gemv_norm.cu", "above 8 rows", "with more than 8 rows")], NOBODY),
-    ("a helper that nothing uses", [("types.cuh", None, HELPER)], NOBODY),
+    ("an assertion", [("products/gemv_norm.cu", "above 8 rows", "with more than 8 rows")], NOBODY),
+    ("a helper that nothing uses", [("shared/types.cuh", None, HELPER)], NOBODY),
     (
         "a template, a constant, a macro and a type that nothing uses",
         [
             (
-                "types.cuh",
+                "shared/types.cuh",
                 None,
                 "template <class T> struct Unused { T t; };\nconstexpr int UNUSED = 4;\n#define UNUSED_TOO 5\n",
             )
@@ -109,19 +118,25 @@ EDITS = [
     ),
     (
         "a method that nothing uses",
-        [("draw.cuh", "\tconst i32 *table;\n", "\tconst i32 *table;\n\t__device__ int spare() const { return 1; }\n")],
+        [
+            (
+                "sampling/draw.cuh",
+                "\tconst i32 *table;\n",
+                "\tconst i32 *table;\n\t__device__ int spare() const { return 1; }\n",
+            )
+        ],
         NOBODY,
     ),
     (
         "a helper in another header",
         [
             (
-                "activation.cuh",
+                "shared/activation.cuh",
                 "__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }\n",
                 "",
             ),
             (
-                "types.cuh",
+                "shared/types.cuh",
                 None,
                 "__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }\n",
             ),
@@ -130,55 +145,78 @@ EDITS = [
     ),
     (
         "the kernel itself",
-        [("gemv_norm.cu", "\tlet_next_start();\n", "\tlet_next_start();\n\t__syncthreads();\n")],
+        [("products/gemv_norm.cu", "\tlet_next_start();\n", "\tlet_next_start();\n\t__syncthreads();\n")],
         {"gemv_norm"},
     ),
-    ("its bounds", [("gemv_norm.cu", "__launch_bounds__(32 * WARPS)", "__launch_bounds__(256)")], {"gemv_norm"}),
+    (
+        "its bounds",
+        [("products/gemv_norm.cu", "__launch_bounds__(32 * WARPS)", "__launch_bounds__(256)")],
+        {"gemv_norm"},
+    ),
     (
         "the type of an argument",
-        [("zero_slots.cu", 'IN(i32, acquire, "SLOTS")', 'IN(f32, acquire, "SLOTS")')],
+        [("slots/zero_slots.cu", 'IN(i32, acquire, "SLOTS")', 'IN(f32, acquire, "SLOTS")')],
         {"zero_slots"},
     ),
     (
         "a helper that is used from now on",
-        [("types.cuh", None, HELPER), ("gemv_norm.cu", USED, USED.replace("mine)", "three_times(1.0f) > 0.0f)"))],
+        [
+            ("shared/types.cuh", None, HELPER),
+            ("products/gemv_norm.cu", USED, USED.replace("mine)", "three_times(1.0f) > 0.0f)")),
+        ],
         {"gemv_norm"},
     ),
     (
         "a helper of two templates",
-        [("activation.cuh", "return __fdividef(1.0f, 1.0f + __expf(-x))", "return 1.0f / (1.0f + __expf(-x))")],
+        [("shared/activation.cuh", "return __fdividef(1.0f, 1.0f + __expf(-x))", "return 1.0f / (1.0f + __expf(-x))")],
         {"gate_rows", "delta_chunks"},
     ),
     (
         "how a helper is inlined",
-        [("activation.cuh", "__device__ __forceinline__ float sigmoid", "__device__ __noinline__ float sigmoid")],
+        [
+            (
+                "shared/activation.cuh",
+                "__device__ __forceinline__ float sigmoid",
+                "__device__ __noinline__ float sigmoid",
+            )
+        ],
         {"gate_rows", "delta_chunks"},
     ),
     (
         "a helper of a helper",
-        [("types.cuh", "__forceinline__ uint4 load_once", "__noinline__ uint4 load_once")],
+        [("shared/types.cuh", "__forceinline__ uint4 load_once", "__noinline__ uint4 load_once")],
         {"gemv_norm", "gemv_swiglu"},
     ),
     (
         "how numbers of a type are read, where a contract or the code has that type",
-        [("types.cuh", "__device__ __forceinline__ float e4m3_to_f32(", "__device__ __noinline__ float e4m3_to_f32(")],
+        [
+            (
+                "shared/types.cuh",
+                "__device__ __forceinline__ float e4m3_to_f32(",
+                "__device__ __noinline__ float e4m3_to_f32(",
+            )
+        ],
         {"stream_norm"},
     ),
     (
         "an overload for a type",
-        [("u4.cuh", "__device__ __forceinline__ float to_f32(", "__device__ __noinline__ float to_f32(")],
+        [("shared/u4.cuh", "__device__ __forceinline__ float to_f32(", "__device__ __noinline__ float to_f32(")],
         {"stream_norm"},
     ),
-    ("a constant of a shared header", [("draw.cuh", "LIGHT = 16", "LIGHT = 8")], {"sample"}),
+    ("a constant of a shared header", [("sampling/draw.cuh", "LIGHT = 16", "LIGHT = 8")], {"sample"}),
     (
         "a constant of a branch that libclang skips",
-        [("delta_chunks.cuh", "is_team = TEAM > 1;", "is_team = TEAM > 2;")],
+        [("delta/delta_chunks.cuh", "is_team = TEAM > 1;", "is_team = TEAM > 2;")],
         {"delta_chunks"},
     ),
-    ("the condition of a branch", [("draw.cuh", "#if __CUDA_ARCH__ >= 900 && CLUSTER", "#if CLUSTER")], {"sample"}),
+    (
+        "the condition of a branch",
+        [("sampling/draw.cuh", "#if __CUDA_ARCH__ >= 900 && CLUSTER", "#if CLUSTER")],
+        {"sample"},
+    ),
     (
         "a line of a branch within a function",
-        [("types.cuh", '"griddepcontrol.wait;" ::: "memory"', '"griddepcontrol.wait;"')],
+        [("shared/types.cuh", '"griddepcontrol.wait;" ::: "memory"', '"griddepcontrol.wait;"')],
         {
             "delta_chunks",
             "gate_rows",
@@ -190,17 +228,21 @@ EDITS = [
             "wgmma_linear",
         },
     ),
-    ("a macro", [("wgmma.cuh", '#define WGMMA_4(j) "+f"(c[j][0])', '#define WGMMA_4(j) "+f"(c[j][0] )')], NOBODY),
+    (
+        "a macro",
+        [("products/wgmma.cuh", '#define WGMMA_4(j) "+f"(c[j][0])', '#define WGMMA_4(j) "+f"(c[j][0] )')],
+        NOBODY,
+    ),
     (
         "the text of a macro",
-        [("wgmma.cuh", '#define WGMMA_4(j) "+f"(c[j][0])', '#define WGMMA_4(j) "+f"((c[j][0]))')],
+        [("products/wgmma.cuh", '#define WGMMA_4(j) "+f"(c[j][0])', '#define WGMMA_4(j) "+f"((c[j][0]))')],
         {"wgmma_linear"},
     ),
     (
         "a macro by which NVRTC reads a kernel",
         [
             (
-                "contract.cuh",
+                "shared/contract.cuh",
                 "#define DYNAMIC_SMEM(name) extern __shared__ uint4 name[]",
                 "#define DYNAMIC_SMEM(name) extern __shared__ __align__(128) uint4 name[]",
             )
@@ -211,7 +253,7 @@ EDITS = [
         "a macro by which NVRTC reads arguments",
         [
             (
-                "contract.cuh",
+                "shared/contract.cuh",
                 "#define OUT(type, name, shape) type *name\n",
                 "#define OUT(type, name, shape) type *__restrict__ name\n",
             )
@@ -220,10 +262,14 @@ EDITS = [
     ),
     (
         "a method",
-        [("draw.cuh", "int low = 0, high = N_VALID;", "int low = 0, high = N_VALID + 0;")],
+        [("sampling/draw.cuh", "int low = 0, high = N_VALID;", "int low = 0, high = N_VALID + 0;")],
         {"sample"},
     ),
-    ("what an operator does", [("draw.cuh", "\t\t\treturn table[v];\n", "\t\t\treturn table[v] + 0;\n")], {"sample"}),
+    (
+        "what an operator does",
+        [("sampling/draw.cuh", "\t\t\treturn table[v];\n", "\t\t\treturn table[v] + 0;\n")],
+        {"sample"},
+    ),
 ]
 
 
@@ -232,7 +278,7 @@ def hashes(build_dir, repo):
     """hashes(folder): code_sha256 of the templates READ there, by name, as kernelgen writes them."""
 
     def of(folder: pathlib.Path) -> dict[str, str]:
-        files = [folder / f"{name}.cu" for name in READ]
+        files = [path for path in sorted(folder.rglob("*.cu")) if path.stem in READ]
         done = subprocess.run(
             [build_dir / "kernelgen", "-o", folder / "table.c", "-I", folder, *files],
             cwd=repo,
@@ -275,11 +321,11 @@ def test_files_and_their_order_do_not_count(hashes, unchanged, repo, tmp_path):
     """A header under another name, its functions the other way round."""
     folder = tmp_path / "templates"
     shutil.copytree(repo / "kernels/templates", folder)
-    head, *functions = (folder / "activation.cuh").read_text().split("__device__")
-    (folder / "activation.cuh").unlink()
+    head, *functions = (folder / "shared/activation.cuh").read_text().split("__device__")
+    (folder / "shared/activation.cuh").unlink()
     (folder / "gates.cuh").write_text(head + "__device__" + "\n__device__".join(reversed(functions)))
-    for path in folder.glob("*.cu*"):
-        path.write_text(path.read_text().replace('"activation.cuh"', '"gates.cuh"'))
+    for path in folder.rglob("*.cu*"):
+        path.write_text(path.read_text().replace('"shared/activation.cuh"', '"gates.cuh"'))
     assert hashes(folder) == unchanged
 
 

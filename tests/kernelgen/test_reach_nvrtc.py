@@ -59,12 +59,12 @@ def instructions(nvrtc, defines):
     """instructions(folder, name): the instructions of that template there; None where it does not compile."""
 
     def of(folder: pathlib.Path, name: str) -> bytes | None:
-        headers = sorted(folder.glob("*.cuh"))
+        headers = sorted(folder.rglob("*.cuh"))
         n = len(headers)
         program = ctypes.c_void_p()
         texts = (ctypes.c_char_p * n)(*[path.read_bytes() for path in headers])
-        names = (ctypes.c_char_p * n)(*[path.name.encode() for path in headers])
-        source = (folder / f"{name}.cu").read_bytes()
+        names = (ctypes.c_char_p * n)(*[str(path.relative_to(folder)).encode() for path in headers])
+        source = place(folder, name).read_bytes()
         assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, f"{name}.cu".encode(), n, texts, names) == 0
         words = [word.encode() for word in OPTIONS + [f"-D{word}" for word in defines[name]]]
         good = nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words)) == 0
@@ -84,8 +84,7 @@ def instructions(nvrtc, defines):
 def hashes(build_dir, repo):
     def of(folder: pathlib.Path) -> dict[str, str] | None:
         done = subprocess.run(
-            [build_dir / "kernelgen", "-o", folder / "table.c", "-I", folder]
-            + [folder / f"{name}.cu" for name in NAMES],
+            [build_dir / "kernelgen", "-o", folder / "table.c", "-I", folder] + [place(folder, name) for name in NAMES],
             cwd=repo,
             capture_output=True,
             check=False,
@@ -127,9 +126,9 @@ def test_equal_hash_equal_machine_code(hashes, unchanged, instructions, repo, tm
     rng = random.Random(seed)
     folder = tmp_path / "templates"
     shutil.copytree(repo / "kernels/templates", folder)
-    files = {folder / f"{name}.cu" for name in NAMES}
+    files = {place(folder, name) for name in NAMES}
     for path in list(files):
-        files |= {folder / name for name in re.findall(r'#include "(\w+\.cuh)"', path.read_text())}
+        files |= {folder / name for name in re.findall(r'#include "(\w+/\w+\.cuh)"', path.read_text())}
     path = rng.choice(sorted(files))
     path.write_text(edit(rng, path.read_text()))
     now = hashes(folder)
@@ -141,6 +140,12 @@ def test_equal_hash_equal_machine_code(hashes, unchanged, instructions, repo, tm
         assert instructions(folder, name) == unchanged[1][name], f"{name} after an edit of {path.name}"
 
 
+def place(folder: pathlib.Path, name: str, suffix: str = ".cu") -> pathlib.Path:
+    """The file of that name, in whatever room."""
+    (path,) = folder.glob(f"*/{name}{suffix}")
+    return path
+
+
 def includes(folder: pathlib.Path, name: str, suffix: str = ".cu") -> set[str]:
-    found = set(re.findall(r'#include "(\w+)\.cuh"', (folder / f"{name}{suffix}").read_text()))
+    found = set(re.findall(r'#include "\w+/(\w+)\.cuh"', place(folder, name, suffix).read_text()))
     return {f"{f}.cuh" for f in found}.union(*(includes(folder, f, ".cuh") for f in found))

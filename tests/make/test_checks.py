@@ -109,7 +109,7 @@ def test_clean_tree_passes_every_check(tree):
             "written by artifacts/new_file.c",
         ),
         ("artifacts/bad.c", "int f(char *p) { return rename(p, p); }", "files are written by artifacts/new_file.c"),
-        ("kernels/templates/bad.cuh", "#include <cuda_fp16.h>", "includes no header of a toolkit"),
+        ("kernels/templates/rows/bad.cuh", "#include <cuda_fp16.h>", "includes no header of a toolkit"),
     ],
 )
 def test_rooms(tree, path, line, says):

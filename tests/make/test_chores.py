@@ -42,8 +42,8 @@ SAMPLES = {
         ],
     },
     "kernel template": {
-        "kernels/templates/gate_again.cu": (
-            "kernels/templates/gate_rows.cu",
+        "kernels/templates/rows/gate_again.cu": (
+            "kernels/templates/rows/gate_rows.cu",
             [("KERNEL(gate_rows,", "KERNEL(gate_again,"), ("(256) gate_rows(", "(256) gate_again(")],
         )
     },
@@ -54,7 +54,7 @@ SAMPLES = {
         )
     },
     "verb of atlas": {
-        "runtime/cli/verb_greet.c": VERB,
+        "runtime/cli/inspect/verb_greet.c": VERB,
         "runtime/cli/cli.h": [("VerbFn verb_run,", "VerbFn verb_greet;\n")],
         "runtime/cli/atlas_main.c": [('\t{"diff", "compare two', '\t{"greet", "a sample", verb_greet, NULL, 1},\n')],
         "runtime/cli/cli_options.c": [
@@ -69,7 +69,7 @@ SAMPLES = {
         ],
     },
     "option of atlasc": {
-        "compiler/command_line.c": [
+        "compiler/commands/command_line.c": [
             ("\tF_OUTPUT, F_TEXT,", "\tF_SAMPLE,\n"),
             ("\t[F_OUTPUT] = {", '\t[F_SAMPLE] = {"--sample", 0, NULL, "a sample"},\n'),
             ("\tcase F_HASH:", "\tcase F_SAMPLE: cmd->sample = true; break;\n"),
@@ -77,11 +77,13 @@ SAMPLES = {
         "compiler/ir.h": [("\tbool hash_files; ", "\tbool sample;\n")],
     },
     "key of MODEL.toml": {
-        "compiler/option_table.h": [("\tN_OPTIONS,", "\tSAMPLE,\n")],
-        "compiler/option_table.c": [
+        "compiler/read/option_table.h": [("\tN_OPTIONS,", "\tSAMPLE,\n")],
+        "compiler/read/option_table.c": [
             ("\t[STATE_DTYPE] = {", '\t[SAMPLE] = {"runtime.sample", T_COUNT, 1, 9, false, "a sample"},\n')
         ],
-        "compiler/read_options.c": [("\tconst Value *v = chosen(r, STATE_DTYPE);", "\t(void)chosen(r, SAMPLE);\n")],
+        "compiler/read/read_options.c": [
+            ("\tconst Value *v = chosen(r, STATE_DTYPE);", "\t(void)chosen(r, SAMPLE);\n")
+        ],
     },
     "diagnostic": {
         "compiler/codes.h": [("/* A02xx config.json", 'CODE(A0199, EXIT_USAGE, "sample", "A sample.", "Nothing.")\n')]
@@ -134,7 +136,7 @@ def test_the_sample_needs_no_other_file(chore):
     """A new file is beside one that is named, or is what NAME means."""
     for file in SAMPLES[chore]:
         folder = file.rpartition("/")[0] + "/"
-        patterns = [re.escape(name).replace("NAME", r"\w+") for name in named(chore)]
+        patterns = [re.escape(name).replace("NAME", r"\w+").replace("ROOM", r"\w+") for name in named(chore)]
         is_named = any(re.fullmatch(pattern, file) for pattern in patterns)
         is_new = not (REPO / file).exists() and (any(name.startswith(folder) for name in named(chore)))
         assert is_named or is_new, f"CONTRIBUTING.md does not name {file} for: {chore}"

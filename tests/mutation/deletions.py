@@ -59,7 +59,7 @@ REFUSED = re.compile(
 
 
 def templates() -> list[str]:
-    return sorted(p.stem for p in (REPO / "kernels" / "templates").glob("*.cu"))
+    return sorted(p.stem for p in (REPO / "kernels" / "templates").rglob("*.cu"))
 
 
 def mutants() -> list[dict]:

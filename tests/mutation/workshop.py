@@ -190,8 +190,10 @@ class Workshop:
 
     def templates(self, name: str, m: dict) -> pathlib.Path:
         folder = self.folder(name)
-        for file in (REPO / "kernels" / "templates").iterdir():
-            (folder / file.name).symlink_to(file)
+        real = REPO / "kernels" / "templates"
+        for file in real.glob("*/*.cu*"):
+            (folder / file.relative_to(real)).parent.mkdir(exist_ok=True)
+            (folder / file.relative_to(real)).symlink_to(file)
         path = folder / m["file"]
         text = replaced(path.read_text(encoding="utf-8"), m["change"], m["file"])
         path.unlink()
@@ -204,13 +206,15 @@ class Workshop:
         gen = self.build / "kernelgen"
         real = REPO / "kernels" / "templates"
         folder = self.templates(m["name"], m)
-        sound = self.once(("kernelgen", of), lambda: self.run(gen, "-o", self.scratch / f"{of}.c", real / of))
+        sound = self.once(
+            ("kernelgen", of), lambda: self.run(gen, "-o", self.scratch / f"{pathlib.Path(of).name}.c", real / of)
+        )
         return "kernelgen", self.run(gen, "-o", out, "-I", folder, folder / of), sound
 
     def kind_kernel(self, m: dict):
         """The mutated table is linked into kernel_test; without a GPU the text is only looked for."""
         folder = self.templates(m["name"], m)
-        test = m.get("template", m["file"].removesuffix(".cu"))
+        test = m.get("template", pathlib.Path(m["file"]).stem)
         words = ["--only", test, "--cases", m.get("cases", 40), "--jobs", 8, *m.get("words", [])]
         tool = ["compute-sanitizer", "--tool", m["sanitizer"], "--error-exitcode", "9"] if "sanitizer" in m else []
         program = self.with_table(m["name"], folder, "tests-gpu/kernel_test", sorted((REPO / "tests/gpu").glob("*.c")))
@@ -355,7 +359,7 @@ class Workshop:
 
     def with_table(self, name: str, templates: pathlib.Path, program: str, sources) -> pathlib.Path:
         c = self.scratch / f"{name}.table.c"
-        code, said = self.run(self.build / "kernelgen", "-o", c, "-I", templates, *sorted(templates.glob("*.cu")))
+        code, said = self.run(self.build / "kernelgen", "-o", c, "-I", templates, *sorted(templates.glob("*/*.cu")))
         must(code, said)
         objects = [self.build / "obj" / s.relative_to(REPO).with_suffix(".o") for s in sources]
         return self.linked(f"{name}.{pathlib.Path(program).name}", *objects, self.compiled(f"{name}.table", c))

@@ -1,6 +1,6 @@
 /* graph_of.c - the graph of a checkpoint, for programs that print what became of its tensors. */
 #include "tests/reading/graph_of.h"
-#include "compiler/read_model.h"
+#include "compiler/read/read_model.h"
 
 #include <stdio.h>
 

@@ -6,9 +6,9 @@
  * One line of JSON for each: {"value": ...}, {"tensors": {...}}, or {"error": [file, line, column, code, text]}.
  * {"value": ...} comes with "places": line, column and spelling of every value in the order of the text.
  */
-#include "compiler/json.h"
-#include "compiler/read_model.h"
-#include "compiler/toml.h"
+#include "compiler/read/read_model.h"
+#include "compiler/text/json.h"
+#include "compiler/text/toml.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  *       failure's text; uint32 spans, each as two uint32
  *   'l' as 'r', but with limits before the conversation: int64 fuel, int64 bytes of output, int64 bytes of memory
  */
-#include "compiler/template.h"
+#include "compiler/chat/template.h"
 #include "runtime/text/chat.h"
 
 #include <stdio.h>

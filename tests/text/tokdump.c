@@ -12,8 +12,8 @@
  *   's' the same through a stream; reply int32 chunks, then each as int32 n, n bytes
  * Diagnostics go to stderr as `FILE:LINE:COL: error[CODE]: TEXT`; the exit code is that of the first.
  */
-#include "compiler/family.h"
-#include "compiler/read_tokenizer.h"
+#include "compiler/read/family.h"
+#include "compiler/tokenizer/read_tokenizer.h"
 #include "runtime/text/tokenizer.h"
 
 #include <stdio.h>

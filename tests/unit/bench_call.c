@@ -1,5 +1,5 @@
 #include "tests/unit/bench_call.h"
-#include "runtime/cli/bench.h"
+#include "runtime/cli/bench/bench.h"
 #include "runtime/session.h"
 
 #include <stdlib.h>

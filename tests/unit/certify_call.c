@@ -1,5 +1,5 @@
 #include "tests/unit/certify_call.h"
-#include "runtime/cli/certify.h"
+#include "runtime/cli/trust/certify.h"
 
 #include <math.h>
 

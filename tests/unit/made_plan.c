@@ -1,5 +1,5 @@
 #include "tests/unit/made_plan.h"
-#include "compiler/times.h"
+#include "compiler/pick/times.h"
 #include "tests/unit/made_cubin.h"
 #include "tests/unit/synthetic.h"
 

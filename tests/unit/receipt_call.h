@@ -2,7 +2,7 @@
 #ifndef TESTS_RECEIPT_CALL_H
 #define TESTS_RECEIPT_CALL_H
 
-#include "runtime/cli/receipt.h"
+#include "runtime/cli/trust/receipt.h"
 
 int call_run_buckets(AtlasSession *session, const Graph *g, const TargetPlan *t, int steps);
 

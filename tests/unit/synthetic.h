@@ -2,7 +2,7 @@
 #ifndef TESTS_SYNTHETIC_H
 #define TESTS_SYNTHETIC_H
 
-#include "compiler/family.h"
+#include "compiler/read/family.h"
 
 /* A llama-like Compile up to read-text: 2 layers, hidden 64, 4 heads of 64, 2 kv heads, ffn 96, vocab 40,
  * 4 slots of 128 tokens, pages of 16, prefill 32, decode 1 and 4; all tensors bf16, target sm_90a. */

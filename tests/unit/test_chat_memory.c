@@ -1,6 +1,6 @@
 /* Out of memory in chat templates: each allocation of opening a program and of rendering fails in turn. Nothing leaks,
  * the fault is CHAT_NO_MEMORY, and the same call with memory gives the same as ever. */
-#include "compiler/template.h"
+#include "compiler/chat/template.h"
 #include "runtime/text/chat.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
  * tool that wrote the cubin counts them. Kernels differ in each of the three, for every target.
  */
 #include "artifacts/hash.h"
-#include "compiler/kernels.h"
+#include "compiler/kernels/kernels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

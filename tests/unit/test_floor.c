@@ -5,7 +5,7 @@
  * form of OLMo-2), for which no fusion was written. Fusions find their ops by the data that flows between them.
  */
 #include "artifacts/expr.h"
-#include "compiler/builder.h"
+#include "compiler/graph/builder.h"
 #include "tests/unit/synthetic.h"
 
 #include <math.h>

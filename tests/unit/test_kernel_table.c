@@ -7,7 +7,7 @@
  * The templates' kernels are kept in the build's kernel-cache: what has not changed is not compiled again. With
  * --quick, each template is compiled for one of its targets, which one by its place in the table.
  */
-#include "compiler/kernels.h"
+#include "compiler/kernels/kernels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* test_misuse.c - the library asked for what makes no sense: a status that says so, and nothing is lost. */
-#include "compiler/template.h"
+#include "compiler/chat/template.h"
 #include "tests/unit/rig.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * Jobs ask for the version, which takes little time; a function of NVRTC never returns, or kills, as the test says by
  * how many calls all children have made so far.
  */
-#include "compiler/kernels.h"
+#include "compiler/kernels/kernels.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* test_read_quant.c - which modules the lists of quantised checkpoints name. */
-#include "compiler/json.h"
-#include "compiler/quant_lists.h"
-#include "compiler/read_model.h"
-#include "compiler/stored.h"
+#include "compiler/graph/stored.h"
+#include "compiler/read/quant_lists.h"
+#include "compiler/read/read_model.h"
+#include "compiler/text/json.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

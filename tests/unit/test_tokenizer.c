@@ -1,6 +1,6 @@
 /* The tokenizer's interface in C, and what damaged compiled tokenizers do: be refused, or work
  * within their bounds. Ids themselves are compared with the reference library in tests/text/. */
-#include "compiler/read_tokenizer.h"
+#include "compiler/tokenizer/read_tokenizer.h"
 #include "runtime/text/tokenizer.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* Out of memory in the tokenizer: each allocation of an encode or a decode fails in turn. The result is
  * TOK_E_MEMORY, nothing leaks, and the same call with memory gives the same as ever. */
-#include "compiler/read_tokenizer.h"
+#include "compiler/tokenizer/read_tokenizer.h"
 #include "runtime/text/tokenizer.h"
 
 #include <setjmp.h>

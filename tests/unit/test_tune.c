@@ -2,7 +2,7 @@
  * and the file that comes of it.
  */
 #include "artifacts/tuning.h"
-#include "runtime/cli/tune.h"
+#include "runtime/cli/tune/tune.h"
 #include "runtime/plan_handle.h"
 #include "tests/unit/fake_gpu.h"
 #include "tests/unit/made_plan.h"

@@ -1,8 +1,8 @@
 /* test_tuning.c - files of measured times: read, written, refused, and what they do to a choice of kernels. */
 #include "artifacts/tuning.h"
-#include "compiler/toml.h"
+#include "compiler/pick/times.h"
+#include "compiler/text/toml.h"
 #include "tests/unit/synthetic.h"
-#include "compiler/times.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #include "tests/unit/tune_call.h"
 #include "runtime/cli/cli.h"
-#include "runtime/cli/tune.h"
+#include "runtime/cli/tune/tune.h"
 
 int tune_call(const Artifact *artifact, const Driver *driver, const char *output, const char *only, int reps)
 {

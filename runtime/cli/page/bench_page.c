@@ -4,7 +4,7 @@
  * run allow. Series differ by colour and by the shape of their marks. Every mark has a title with its numbers, and the
  * table below the plots has all of them.
  */
-#include "runtime/cli/bench.h"
+#include "runtime/cli/bench/bench.h"
 #include "runtime/cli/page/page.h"
 
 #include <math.h>

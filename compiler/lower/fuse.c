@@ -1,0 +1,978 @@
+/* fuse.c - turn the graph into the launches-to-be of each phase and bucket.
+ *
+ * A fusion is a row of a table: the ops it covers, how each is found along the flow of data (match_fusion.c), and a
+ * function that checks this flow and names the operands of the fused op. The first row that fits wins; an op that no
+ * row covers is lowered alone (lower_op.c). A fusion is legal only if nothing else reads what disappears inside it.
+ *
+ * Several linears of one input become one (q, k, v): their weights follow each other in the weight
+ * arena, and their outputs are columns of one tensor. Where that cannot be done the ledger has the reason.
+ *
+ * A norm goes into the products that read it, but for long prompts on targets that multiply tiles straight from memory
+ * faster than a norm on the way would let them: there it is a launch of its own.
+ *
+ * Where weights are codes of e4m3 and a template multiplies codes by codes, rows of long prompts become codes too, in
+ * the op that makes them where that is a norm or a swiglu, else in a launch of its own.
+ */
+#include "artifacts/numbers.h"
+#include "compiler/lower/fuse.h"
+
+enum { MAX_JOINED = 4, FEW_ROWS = 64 };
+
+/* Several linears as one --------------------------------------------------------------------- */
+
+/* Scales are joined like weights; rows that share a block scale must be rows of one weight. */
+static bool joins_scales(Fuser *f, const GraphOp *a, const GraphOp *b)
+{
+	const Tensor *w = weight_tensor(f, a, "w");
+	int step, rows = a->attrs.block_n;
+	if (!joins(f, a, b, "w_scale", &step) || !joins(f, a, b, "w_row_scale", &step))
+		return false;
+	if (!weight_tensor(f, a, "w_scale"))
+		return true;
+	if (rows != b->attrs.block_n || a->attrs.block_k != b->attrs.block_k)
+		return fail_note(f, arena_printf(&f->c->arena, "%s has scales of %d x %d elements, its neighbour of %d x %d",
+			w->name, rows, a->attrs.block_k, b->attrs.block_n, b->attrs.block_k));
+	return w->shape[0] % rows == 0 || fail_note(f, arena_printf(&f->c->arena, "%s has %lld rows, which do not end "
+		"where a block of %d does: its neighbour's would have part of its last scale", w->name,
+		(long long)w->shape[0], rows));
+}
+
+/* One LTensor for the weights (or scales, or biases) of n linears. */
+static int joined_weight(Fuser *f, int first, int n, const char *name)
+{
+	const Tensor *w = weight_tensor(f, member(f, first), name);
+	if (!w)
+		return -1;
+	if (n == 1)
+		return lower_tensor(f, operand(member(f, first), name));
+	LTensor l = {.name = w->name, .dtype = w->dtype, .role = ROLE_WEIGHT, .n_dims = w->n_dims,
+		.tensor = -1, .weight = w->weight};
+	l.shape[1] = w->n_dims > 1 ? w->shape[1] : 0;
+	for (int i = 0; i < n; i++) {
+		const Tensor *part = weight_tensor(f, member(f, first + i), name);
+		l.shape[0] += part->shape[0];
+		l.n_weights += part->n_weights;
+	}
+	l.name = arena_printf(&f->c->arena, "%s (+%d)", w->name, n - 1);
+	*vec_push(&f->c->arena, &f->low->tensors) = l;
+	return f->low->tensors.n - 1;
+}
+
+static int joined_output(Fuser *f, int first, int n)
+{
+	if (n == 1)
+		return lower_tensor(f, operand(member(f, first), "y"));
+	char *name = NULL;
+	int64_t cols = 0;
+	for (int i = 0; i < n; i++) {
+		int t = operand(member(f, first + i), "y");
+		const char *part = f->c->graph.tensors[t].name;
+		name = name ? arena_printf(&f->c->arena, "%s+%s", name, strchr(part, '.') ? strchr(part, '.') + 1 : part)
+			: arena_strdup(&f->c->arena, part);
+		f->views[t] = (View){f->low->tensors.n, cols};
+		cols += f->c->graph.tensors[t].shape[1];
+	}
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = name, .dtype = DT_bf16,
+		.role = ROLE_ACTIVATION, .n_dims = 2, .shape = {f->low->rows, cols}, .tensor = -1, .weight = -1};
+	return f->low->tensors.n - 1;
+}
+
+/* The fusions ------------------------------------------------------------------------------------
+ *
+ * Each gets the position of its first op; the kinds are already right. */
+
+static bool embed_next(Fuser *f, int i)
+{
+	if (operand(member(f, i), "row_token") != operand(member(f, i + 1), "row_token"))
+		return false;
+	LOp *op = new_op(f, OP_embed_next, member(f, i));
+	bind_same(f, op, member(f, i));
+	bind_same(f, op, member(f, i + 1));
+	return true;
+}
+
+static bool embed_prompt(Fuser *f, int i)
+{
+	if (operand(member(f, i), "row_token") != operand(member(f, i + 1), "row_token"))
+		return false;
+	LOp *op = new_op(f, OP_embed_prompt, member(f, i));
+	bind_same(f, op, member(f, i));
+	bind_same(f, op, member(f, i + 1));
+	return true;
+}
+
+/* How many linears from position i on read tensor x and can be joined. */
+static int count_linears(Fuser *f, int i, int x)
+{
+	int n = 0, step;
+	while (n < MAX_JOINED && i + n < f->n_at && member(f, i + n)->kind == OP_linear &&
+		operand(member(f, i + n), "x") == x) {
+		if (n && !(joins(f, member(f, i + n - 1), member(f, i + n), "w", &step) &&
+			joins_scales(f, member(f, i + n - 1), member(f, i + n)) &&
+			joins(f, member(f, i + n - 1), member(f, i + n), "bias", &step)))
+			break;
+		n++;
+	}
+	return n;
+}
+
+/* The scales that the linear's w has must be operands of the template as well. */
+static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *weights, const GraphOp *linear)
+{
+	static const char *const ends[] = {"scale", "row_scale"};
+	for (int i = 0; i < 2; i++) {
+		char ours[32], theirs[32];
+		snprintf(ours, sizeof ours, "w_%s", ends[i]);
+		snprintf(theirs, sizeof theirs, "%s_%s", weights, ends[i]);
+		if (weight_tensor(f, linear, ours) && !takes_field(t, theirs))
+			return false;
+	}
+	return true;
+}
+
+/* Where all buckets are to give a row the same bits, all of them are lowered as the smallest. */
+static bool is_long_prompt(const Fuser *f)
+{
+	const Options *o = &f->c->model.options;
+	return f->low->kind == PREFILL && (o->is_invariant ? o->prefill[0] : f->low->rows) > FEW_ROWS;
+}
+
+/* What rows of a product are: besides bf16, codes with scales of their own. */
+typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
+
+/* Does a template of this target multiply such rows of a long prompt as `product`, whose operand `weights` is the w of
+ * `linear`? Plain ones in tiles that come straight from memory: others are no reason to write them first. */
+static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *weights, const GraphOp *linear)
+{
+	for (int i = 0; is_long_prompt(f) && i < n_kernel_table; i++) {
+		const KernelTemplate *t = &kernel_table[i];
+		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3) &&
+			takes_field(t, "x_block") == (rows == ROWS_E2M1) && (rows != ROWS_PLAIN || t->n_maps) &&
+			takes_scales(f, t, weights, linear) &&
+			takes_dtype(t, weights, weight_tensor(f, linear, "w")->dtype))
+			return true;
+	}
+	return false;
+}
+
+/* Rows of codes are read and written in steps of 16 bytes, and have a scale where a block of the weight's scales
+ * begins. */
+static bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
+{
+	const Tensor *w = weight_tensor(f, linear, "w");
+	bool has_blocks = weight_tensor(f, linear, "w_scale") != NULL;
+	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0 &&
+		(!has_blocks || (linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK)) &&
+		is_served(f, ROWS_E4M3, product, weights, linear);
+}
+
+/* MODEL.toml asks for rows of e2m1, and the weights are in groups of 16. Scales of rows are read in fours. */
+static bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
+{
+	const Tensor *w = weight_tensor(f, linear, "w"), *scale = weight_tensor(f, linear, "w_scale");
+	return f->c->model.options.native_fp4 && w->dtype == DT_e2m1 && scale && scale->dtype == DT_e4m3 &&
+		linear->attrs.block_k == NVFP4_GROUP && w->shape[1] % (4 * NVFP4_GROUP) == 0 &&
+		is_served(f, ROWS_E2M1, product, weights, linear);
+}
+
+static int own_tensor(Fuser *f, const char *name, Dtype dtype, int64_t d0, int64_t d1)
+{
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = name, .dtype = dtype, .role = ROLE_ACTIVATION,
+		.n_dims = 2, .shape = {d0, d1}, .tensor = -1, .weight = -1};
+	return f->low->tensors.n - 1;
+}
+
+/* The op writes codes where the graph has rows t. */
+static void write_codes(Fuser *f, LOp *op, int t)
+{
+	const Tensor *x = &f->c->graph.tensors[t];
+	int64_t rows = f->low->rows, columns = x->shape[1];
+	f->codes[t].tensor = own_tensor(f, arena_printf(&f->c->arena, "%s.e4m3", x->name), DT_e4m3, rows, columns);
+	f->codes[t].scale = own_tensor(f, arena_printf(&f->c->arena, "%s.scale", x->name), DT_f32,
+		(columns + FP8_BLOCK - 1) / FP8_BLOCK, rows);
+	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
+	op->operands[op_operand(op->kind, "y_scale")] = f->codes[t].scale;
+	if (op->kind != OP_linear_swiglu_fp8)
+		op->note = arena_printf(&f->c->arena, "from %d rows on, codes are multiplied by codes on %s", FEW_ROWS + 1,
+			f->target->name);
+}
+
+/* The same of codes of e2m1. */
+static void write_e2m1(Fuser *f, LOp *op, int t)
+{
+	const Tensor *x = &f->c->graph.tensors[t];
+	int64_t rows = f->low->rows, columns = x->shape[1];
+	f->codes[t].tensor = own_tensor(f, arena_printf(&f->c->arena, "%s.e2m1", x->name), DT_e2m1, rows, columns);
+	f->codes[t].block = own_tensor(f, arena_printf(&f->c->arena, "%s.block", x->name), DT_e4m3, rows,
+		(columns + NVFP4_GROUP - 1) / NVFP4_GROUP);
+	f->codes[t].scale = own_tensor(f, arena_printf(&f->c->arena, "%s.row_scale", x->name), DT_f32, rows, 0);
+	f->low->tensors.at[f->codes[t].scale].n_dims = 1;
+	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
+	op->operands[op_operand(op->kind, "y_block")] = f->codes[t].block;
+	op->operands[op_operand(op->kind, "y_row_scale")] = f->codes[t].scale;
+	op->note = arena_printf(&f->c->arena, "kernels.fp4 = \"native\": from %d rows on, codes of e2m1 are multiplied by "
+		"codes on %s", FEW_ROWS + 1, f->target->name);
+}
+
+/* The op reads graph tensor t as x: as codes, where it is that. */
+static void read_rows(Fuser *f, LOp *op, int t)
+{
+	if (f->codes[t].tensor < 0) {
+		bind(f, op, "x", t);
+		return;
+	}
+	op->operands[op_operand(op->kind, "x")] = f->codes[t].tensor;
+	if (f->low->tensors.at[f->codes[t].tensor].dtype == DT_e2m1) {
+		op->operands[op_operand(op->kind, "x_block")] = f->codes[t].block;
+		op->operands[op_operand(op->kind, "x_row_scale")] = f->codes[t].scale;
+	} else {
+		op->operands[op_operand(op->kind, "x_scale")] = f->codes[t].scale;
+	}
+}
+
+typedef enum NormPlace { INSIDE, APART, APART_AS_CODES, APART_AS_E2M1 } NormPlace;
+
+/* Are there normed rows already, in the form that this op after the norm needs? */
+static bool is_written(const Fuser *f, int rows, NormPlace place)
+{
+	const Codes *codes = &f->codes[rows];
+	if (place == APART)
+		return f->views[rows].tensor >= 0;
+	return codes->tensor >= 0 &&
+		(f->low->tensors.at[codes->tensor].dtype == DT_e2m1) == (place == APART_AS_E2M1);
+}
+
+/* The launch that writes the normed rows. */
+static void write_normed(Fuser *f, LOp *first, const GraphOp *norm, NormPlace place)
+{
+	if (place == APART_AS_CODES) {
+		write_codes(f, first, operand(norm, "y"));
+	} else if (place == APART_AS_E2M1) {
+		write_e2m1(f, first, operand(norm, "y"));
+	} else {
+		bind(f, first, "y", operand(norm, "y"));
+		first->note = arena_printf(&f->c->arena, "from %d rows on, tiles that come straight from memory are multiplied "
+			"faster on %s", FEW_ROWS + 1, f->target->name);
+	}
+}
+
+/* The op `kind` on the normed rows: with the norm inside, or after a launch that writes them. */
+static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace place)
+{
+	const OpKind firsts[] = {[INSIDE] = kind, [APART] = OP_norm_rows, [APART_AS_CODES] = OP_norm_rows_fp8,
+		[APART_AS_E2M1] = OP_norm_rows_fp4};
+	const int rows = operand(norm, "y");
+	if (place == INSIDE || !is_written(f, rows, place)) {
+		LOp *first = new_op(f, firsts[place], norm);
+		merge_attrs(first, norm);
+		bind(f, first, "step", input_named(f, "step"));
+		bind(f, first, "x", operand(norm, "x"));
+		bind(f, first, "norm", operand(norm, "w"));
+		if (place == INSIDE)
+			return first;
+		write_normed(f, first, norm, place);
+	}
+	LOp *op = new_op(f, kind, norm);
+	bind(f, op, "step", input_named(f, "step"));
+	if (place == APART)
+		bind(f, op, "x", rows);
+	else
+		read_rows(f, op, rows);
+	return op;
+}
+
+/* Where the norm of n joined linears from position i on is best. */
+static NormPlace place_of_norm(const Fuser *f, int i, int n)
+{
+	int n_codes = 0, n_e2m1 = 0;
+	while (n_e2m1 < n && multiplies_e2m1(f, OP_linear_rows, "w", member(f, i + n_e2m1)))
+		n_e2m1++;
+	while (n_codes < n && multiplies_codes(f, OP_linear_rows, "w", member(f, i + n_codes)))
+		n_codes++;
+	if (n_codes == n || n_e2m1 == n)
+		return n_codes == n ? APART_AS_CODES : APART_AS_E2M1;
+	int64_t rows = 0;
+	for (int k = 0; k < n; k++)
+		rows += weight_tensor(f, member(f, i + k), "w")->shape[0];
+	/* tiles that come straight from memory are written in steps of 16 bytes */
+	return rows % 8 == 0 && is_served(f, ROWS_PLAIN, OP_linear_rows, "w", member(f, i)) ? APART : INSIDE;
+}
+
+static void join_linears(Fuser *f, LOp *op, int i, int n)
+{
+	static const char *const parts[] = {"w", "w_scale", "w_row_scale", "bias"};
+	for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
+		op->operands[op_operand(op->kind, parts[k])] = joined_weight(f, i, n, parts[k]);
+	op->operands[op_operand(op->kind, "y")] = joined_output(f, i, n);
+	merge_attrs(op, member(f, i));
+}
+
+/* The products in bf16 of a phase that read tensor x into f->at; false when something else reads it too. */
+static bool find_readers(Fuser *f, int x)
+{
+	f->n_at = 0;
+	for (int i = 0; i < f->n_ops && f->n_at < MAX_MEMBERS; i++)
+		if (op_at(f, i)->kind == OP_linear && !f->is_lowered[i] && operand(op_at(f, i), "x") == x &&
+			f->c->graph.tensors[operand(op_at(f, i), "y")].dtype == DT_bf16)
+			f->at[f->n_at++] = i;
+	return f->n_at > 0 && f->uses[x] == f->n_at;
+}
+
+/* Do the launches that read what these products make take it as columns of a tensor? group: of f->at, by number. */
+static bool are_columns_read(Fuser *f, const int *group);
+
+/* The norm at position i and all that reads it: linears, joined as far as they can be, if what follows reads columns.
+ * Each group takes the normed rows as it likes them, from a launch that writes them so, or norms them itself. */
+static bool norm_linear(Fuser *f, int i)
+{
+	const GraphOp *norm = op_at(f, i);
+	const int y = operand(norm, "y");
+	int all = 0, n, group[MAX_MEMBERS];
+	f->split = NULL;
+	if (!find_readers(f, y))
+		return false;
+	for (int g = 0; (n = count_linears(f, all, y)) > 0; all += n, g++) {
+		f->split = all ? f->split : f->note;
+		for (int k = 0; k < n; k++)
+			group[all + k] = g;
+	}
+	const bool is_joined = are_columns_read(f, group);
+	for (int at = 0; at < all; at += n) {
+		n = is_joined ? count_linears(f, at, y) : 1;
+		const NormPlace place = place_of_norm(f, at, n);
+		LOp *op = op_behind_norm(f, place == INSIDE ? OP_norm_linear : OP_linear_rows, norm, place);
+		join_linears(f, op, at, n);
+		if (!is_joined)
+			op->alone = f->split ? f->split : "what follows takes each of the products apart";
+	}
+	f->is_lowered[i] = true;
+	for (int k = 0; k < all; k++)
+		f->is_lowered[f->at[k]] = true;
+	return true;
+}
+
+/* Are members i and i + 1 a linear and its sum with what it is added to? */
+static bool is_residual(const Fuser *f, int i)
+{
+	return member(f, i) && member(f, i + 1) && flows(f, member(f, i), "y", member(f, i + 1), "y");
+}
+
+/* Are gate and up at position i multiplied by codes, and what they make by codes as well? */
+static bool swiglu_of_codes(const Fuser *f, int i)
+{
+	return multiplies_codes(f, OP_linear_swiglu_fp8, "gate", member(f, i)) &&
+		multiplies_codes(f, OP_linear_swiglu_fp8, "up", member(f, i + 1)) && is_residual(f, i + 3) &&
+		flows(f, member(f, i + 2), "y", member(f, i + 3), "x") &&
+		multiplies_codes(f, OP_linear_residual, "w", member(f, i + 3));
+}
+
+static bool norm_swiglu(Fuser *f, int i)
+{
+	const GraphOp *norm = member(f, i), *gate = member(f, i + 1), *up = member(f, i + 2), *act = member(f, i + 3);
+	int n = operand(norm, "y");
+	if (operand(gate, "x") != n || operand(up, "x") != n || f->uses[n] != 2 ||
+		!flows(f, gate, "y", act, "gate") || !flows(f, up, "y", act, "up"))
+		return false;
+	Attrs block;
+	if (!block_of_two(f, gate, up, &block))
+		return false;
+	static const OpKind kinds[] = {[INSIDE] = OP_norm_swiglu, [APART] = OP_linear_swiglu,
+		[APART_AS_CODES] = OP_linear_swiglu_fp8, [APART_AS_E2M1] = OP_linear_swiglu};
+	const bool is_e2m1 = multiplies_e2m1(f, OP_linear_swiglu, "gate", gate) &&
+		multiplies_e2m1(f, OP_linear_swiglu, "up", up);
+	const bool is_apart = is_served(f, ROWS_PLAIN, OP_linear_swiglu, "gate", gate) &&
+		is_served(f, ROWS_PLAIN, OP_linear_swiglu, "up", up);
+	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES : is_e2m1 ? APART_AS_E2M1 : is_apart ? APART : INSIDE;
+	LOp *op = op_behind_norm(f, kinds[place], norm, place);
+	bind_weight(f, op, "gate", gate);
+	bind_weight(f, op, "up", up);
+	op->attrs.block_n = block.block_n;
+	op->attrs.block_k = block.block_k;
+	bind(f, op, "gate_bias", operand(gate, "bias"));
+	bind(f, op, "up_bias", operand(up, "bias"));
+	if (place == APART_AS_CODES)
+		write_codes(f, op, operand(act, "y"));
+	else
+		bind(f, op, "y", operand(act, "y"));
+	return true;
+}
+
+/* A product of rows as they are, or of their codes, which a launch before it makes of them. */
+static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
+{
+	const int x = operand(lin, "x");
+	const bool is_e4m3 = multiplies_codes(f, kind, "w", lin);
+	if (f->codes[x].tensor < 0 && (is_e4m3 || multiplies_e2m1(f, kind, "w", lin))) {
+		LOp *codes = new_op(f, is_e4m3 ? OP_quant_rows : OP_quant_rows_fp4, lin);
+		bind(f, codes, "step", input_named(f, "step"));
+		bind(f, codes, "x", x);
+		(is_e4m3 ? write_codes : write_e2m1)(f, codes, x);
+	}
+	LOp *op = new_op(f, kind, lin);
+	bind_weight(f, op, "w", lin);
+	bind(f, op, "bias", operand(lin, "bias"));
+	merge_attrs(op, lin);
+	read_rows(f, op, x);
+	bind(f, op, "step", input_named(f, "step"));
+	return op;
+}
+
+/* One that no other op takes along. What it makes in f32 are scores, which are not of codes. */
+static bool lone_product(Fuser *f, int i)
+{
+	const GraphOp *lin = member(f, i);
+	if (f->c->graph.tensors[operand(lin, "y")].dtype != DT_bf16)
+		return false;
+	bind(f, product_of_rows(f, OP_linear_rows, lin), "y", operand(lin, "y"));
+	return true;
+}
+
+static bool linear_residual(Fuser *f, int i)
+{
+	const GraphOp *lin = member(f, i), *sum = member(f, i + 1);
+	if (!is_residual(f, i))
+		return false;
+	LOp *op = product_of_rows(f, OP_linear_residual, lin);
+	bind(f, op, "residual", operand(sum, "x"));
+	bind(f, op, "z", operand(sum, "z"));
+	return true;
+}
+
+/* The head and what draws from it. How many parts of the vocabulary the head leaves its best of (PARTS) is decided by
+ * its kernel. */
+static bool draw_from_head(Fuser *f, int i)
+{
+	const GraphOp *take = member(f, i), *norm = member(f, i + 1), *lin = member(f, i + 2), *draw = member(f, i + 3);
+	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0 ||
+		!flows(f, lin, "y", draw, "logits") || operand(take, "out_row") != operand(draw, "out_row"))
+		return false;
+	int best = f->low->tensors.n, best_id = best + 1, outs = f->low->outs;
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = "best", .dtype = DT_f32, .role = ROLE_ACTIVATION,
+		.n_dims = 3, .shape = {outs, 0, 2}, .tensor = -1, .weight = -1};
+	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = "best_id", .dtype = DT_i32, .role = ROLE_ACTIVATION,
+		.n_dims = 2, .shape = {outs, 0}, .tensor = -1, .weight = -1};
+	LOp *op = new_op(f, OP_norm_logits, take);
+	merge_attrs(op, norm);
+	merge_attrs(op, lin);
+	merge_attrs(op, draw);
+	bind(f, op, "step", input_named(f, "step"));
+	bind(f, op, "x", operand(take, "x"));
+	bind(f, op, "out_row", operand(take, "out_row"));
+	bind(f, op, "norm", operand(norm, "w"));
+	bind_weight(f, op, "w", lin);
+	bind(f, op, "logits", operand(lin, "y"));
+	op->operands[op_operand(OP_norm_logits, "best")] = best;
+	op->operands[op_operand(OP_norm_logits, "best_id")] = best_id;
+	op = new_op(f, OP_sample_best, draw);
+	bind_same(f, op, draw);
+	op->operands[op_operand(OP_sample_best, "best")] = best;
+	op->operands[op_operand(OP_sample_best, "best_id")] = best_id;
+	return true;
+}
+
+/* The ops around the new keys, from position i on: [head_norm head_norm] rope rope kv_write. */
+typedef struct NewKeys {
+	const GraphOp *q_norm, *k_norm, *q_rope, *k_rope, *write;
+	int q, k, v;
+	bool is_gated; /* columns as wide as q follow v */
+} NewKeys;
+
+/* q, k and v must be the three column ranges of one tensor: what norm_linear made of them. */
+static bool new_keys(Fuser *f, NewKeys *n)
+{
+	*n = (NewKeys){member(f, 0), member(f, 1), member(f, 2), member(f, 3), member(f, 4), 0, 0, 0, false};
+	n->q = operand(n->q_norm ? n->q_norm : n->q_rope, "x");
+	n->k = operand(n->k_norm ? n->k_norm : n->k_rope, "x");
+	n->v = operand(n->write, "v");
+	const Attrs *a = &n->write->attrs;
+	int64_t nq = f->c->graph.tensors[n->q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
+	const View *q = &f->views[n->q], *k = &f->views[n->k], *v = &f->views[n->v];
+	bool same_turn = operand(n->q_rope, "inv_freq") == operand(n->k_rope, "inv_freq") &&
+		operand(n->q_rope, "row_pos") == operand(n->write, "row_pos") &&
+		operand(n->k_rope, "row_pos") == operand(n->write, "row_pos") &&
+		n->q_rope->attrs.rotate == n->k_rope->attrs.rotate;
+	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k"))
+		return false;
+	if ((n->q_norm && !flows(f, n->q_norm, "y", n->q_rope, "x")) ||
+		(n->k_norm && !flows(f, n->k_norm, "y", n->k_rope, "x")))
+		return false;
+	if (f->uses[n->q] != 1 || f->uses[n->k] != 1 || f->uses[n->v] != 1)
+		return false;
+	const int64_t width = q->tensor < 0 ? 0 : f->low->tensors.at[q->tensor].shape[1];
+	n->is_gated = width == 2 * (nq + nkv);
+	if (q->tensor < 0 || q->tensor != k->tensor || q->tensor != v->tensor ||
+		q->col != 0 || k->col != nq || v->col != nq + nkv || (!n->is_gated && width != nq + 2 * nkv))
+		return f->note ? false : fail_note(f, f->split ? f->split : "q, k and v are not columns of one tensor");
+	return true;
+}
+
+/* The gate of what new keys and their attention make: columns after v. */
+static bool is_gate_of(Fuser *f, const NewKeys *n, const GraphOp *gate)
+{
+	const View *q = &f->views[n->q], *v = &f->views[n->v], *g = &f->views[operand(gate, "gate")];
+	const Graph *graph = &f->c->graph;
+	return (n->is_gated && g->tensor == q->tensor && g->col == v->col + graph->tensors[n->v].shape[1] &&
+		graph->tensors[operand(gate, "gate")].shape[1] == graph->tensors[n->q].shape[1]) ||
+		fail_note(f, f->split ? f->split : "the gate's columns do not follow q, k and v");
+}
+
+static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
+{
+	if (n->q_norm || n->k_norm)
+		merge_attrs(op, n->q_norm ? n->q_norm : n->k_norm);
+	bind(f, op, "q_norm", n->q_norm ? operand(n->q_norm, "w") : -1);
+	bind(f, op, "k_norm", n->k_norm ? operand(n->k_norm, "w") : -1);
+	merge_attrs(op, n->q_rope);
+	bind_same(f, op, n->write);
+	op->attrs.n_heads = (int)(f->c->graph.tensors[n->q].shape[1] / n->write->attrs.head_dim);
+	bind(f, op, "inv_freq", operand(n->q_rope, "inv_freq"));
+	op->attrs.gated = n->is_gated;
+	bind(f, op, "qkv", n->q);
+}
+
+static bool rope_write(Fuser *f, int i)
+{
+	NewKeys n;
+	(void)i;
+	if (!new_keys(f, &n))
+		return false;
+	LOp *op = new_op(f, OP_rope_write, n.q_rope);
+	bind_new_keys(f, op, &n);
+	bind(f, op, "q", operand(n.q_rope, "y"));
+	return true;
+}
+
+/* The op that makes the positions of a step's rows of what it knows of their slots; NULL when there is none. */
+static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
+{
+	const OpKind kind = f->low->kind == VERIFY ? OP_verify_rows : f->low->kind == DRAFT ? OP_draft_rows : OP_slot_rows;
+	for (int i = 0; i < f->n_ops; i++)
+		if (op_at(f, i)->kind == kind && operand(op_at(f, i), "row_pos") == operand(reader, "row_pos") &&
+			operand(op_at(f, i), "row_slot") == operand(reader, "row_slot"))
+			return op_at(f, i);
+	return NULL;
+}
+
+/* Decode and draft have one new position a slot, verify a few that follow each other: what makes their keys and all
+ * that attends to them are one launch. It makes the positions itself, which the state of slots says before the step
+ * begins, or in a draft step draft_len. */
+static bool attention_step(Fuser *f, int i)
+{
+	enum { LOOK = 5, GATE = 6 };
+	NewKeys n;
+	const GraphOp *look = member(f, i + LOOK), *gate = member(f, i + GATE);
+	const bool is_verify = f->low->kind == VERIFY;
+	if (f->low->kind == PREFILL || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
+		return false;
+	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate))) { /* an op of its own, then */
+		f->at[GATE] = -1;
+		gate = NULL;
+	}
+	if (!gate && n.is_gated)
+		return fail_note(f, "the columns after q, k and v are not a gate");
+	static const char *const shared[] = {"step", "kv", "kv_scale", "kv_block", "row_slot", "row_pos", "page_table"};
+	for (size_t k = 0; k < sizeof shared / sizeof shared[0]; k++)
+		if (operand(n.write, shared[k]) != operand(look, shared[k]))
+			return false;
+	const GraphOp *positions = op_of_positions(f, look);
+	if (!positions)
+		return fail_note(f, "the positions of its rows do not come from the state of slots");
+	LOp *op = new_op(f, is_verify ? OP_attention_verify : OP_attention_step, n.q_rope);
+	bind_new_keys(f, op, &n);
+	bind(f, op, "slot_token", operand(positions, "slot_token"));
+	bind(f, op, "slot_len", operand(positions, "slot_len"));
+	if (f->low->kind == DRAFT)
+		op->operands[op_operand(OP_attention_step, "slot_len")] = fuse_draft_len(f);
+	merge_attrs(op, look);
+	op->attrs.rows_each = is_verify ? f->c->graph.verify_rows : 0;
+	bind(f, op, "o", gate ? operand(gate, "y") : operand(look, "o"));
+	int64_t rows = f->low->rows, nh = look->attrs.n_heads;
+	bind_own(f, op, "part", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
+	bind_own(f, op, "part_ml", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, 2});
+	bind_own(f, op, "arrived", ROLE_STATE, true, DT_i32, 2, (int64_t[]){rows, nh});
+	return true;
+}
+
+static bool is_gate_of_elements(const Fuser *f, const GraphOp *gate)
+{
+	const Tensor *tensors = f->c->graph.tensors;
+	return tensors[operand(gate, "gate")].shape[1] == tensors[operand(gate, "x")].shape[1];
+}
+
+/* A gate for each element, after other columns of its tensor. */
+static bool gate_rows(Fuser *f, int i)
+{
+	const GraphOp *gate = member(f, i);
+	const int g = operand(gate, "gate");
+	const Tensor *x = &f->c->graph.tensors[operand(gate, "x")];
+	if (!is_gate_of_elements(f, gate))
+		return false;
+	if (f->views[g].tensor < 0 || f->views[g].col + x->shape[1] != f->low->tensors.at[f->views[g].tensor].shape[1])
+		return fail_note(f, f->split ? f->split : "the gate is not the last columns of its tensor");
+	LOp *op = new_op(f, OP_gate_rows, gate);
+	bind(f, op, "step", input_named(f, "step"));
+	bind(f, op, "x", operand(gate, "x"));
+	bind(f, op, "gates", g);
+	bind(f, op, "y", operand(gate, "y"));
+	return true;
+}
+
+/* Gated DeltaNet ------------------------------------------------------------------------------------ */
+
+/* The ops of a layer of it, from position i on, and where their operands are: qkv and z in one tensor, b and a after
+ * them or in a tensor of their own, `ba`. */
+typedef struct DeltaOps { const GraphOp *conv, *rule, *norm; int ba; } DeltaOps;
+
+static bool delta_ops(Fuser *f, int i, DeltaOps *d)
+{
+	*d = (DeltaOps){member(f, i), member(f, i + 1), member(f, i + 2), -1};
+	if (!flows(f, d->conv, "y", d->rule, "qkv") || !flows(f, d->rule, "o", d->norm, "x") ||
+		operand(d->conv, "row_slot") != operand(d->rule, "row_slot") ||
+		d->norm->attrs.head_dim != d->rule->attrs.v_dim)
+		return false;
+	const Graph *g = &f->c->graph;
+	const int z_at = operand(d->norm, "z"), b_at = operand(d->rule, "b");
+	const View *x = &f->views[operand(d->conv, "x")], *z = &f->views[z_at], *b = &f->views[b_at],
+		*a = &f->views[operand(d->rule, "a")];
+	const int64_t nv = d->rule->attrs.n_v_heads, z_col = g->tensors[operand(d->conv, "x")].shape[1];
+	const int64_t end = z_col + g->tensors[z_at].shape[1];
+	const bool is_joined = x->tensor >= 0 && x->tensor == z->tensor && x->col == 0 && z->col == z_col;
+	const bool is_behind = is_joined && b->tensor == x->tensor && b->col == end;
+	if (!is_joined || b->tensor < 0 || b->tensor != a->tensor || a->col != b->col + nv || (!is_behind && b->col != 0) ||
+		f->low->tensors.at[x->tensor].shape[1] != (is_behind ? end + 2 * nv : end) ||
+		f->low->tensors.at[b->tensor].shape[1] != (is_behind ? end : 0) + 2 * nv)
+		return fail_note(f, f->split ? f->split : "q, k, v and z, or b and a, are not columns of one tensor");
+	d->ba = is_behind ? -1 : b_at;
+	return true;
+}
+
+/* The operands that ops of a whole row share. */
+static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
+{
+	bind_same(f, op, d->rule);
+	merge_attrs(op, d->norm);
+	bind(f, op, "x", operand(d->conv, "x"));
+	bind(f, op, "ba", d->ba);
+	bind(f, op, "norm", operand(d->norm, "w"));
+	bind(f, op, "y", operand(d->norm, "y"));
+}
+
+/* In decode and verify a launch does it all; in prefill one launch turns rows, of whatever segment, and another goes
+ * through the rows of each. */
+static bool delta_layer(Fuser *f, int i)
+{
+	DeltaOps d;
+	if (!delta_ops(f, i, &d))
+		return false;
+	if (f->low->kind != PREFILL) {
+		LOp *op = new_op(f, f->low->kind == VERIFY ? OP_delta_verify_step : OP_delta_step, d.conv);
+		bind_delta(f, op, &d);
+		merge_attrs(op, d.conv);
+		bind(f, op, "conv_w", operand(d.conv, "w"));
+		bind(f, op, "conv", operand(d.conv, "conv"));
+		if (f->low->kind == VERIFY)
+			bind(f, op, "conv_later", operand(d.conv, "conv_later"));
+		bind_own(f, op, "readers", ROLE_STATE, false, DT_i32, 2,
+			(int64_t[]){f->low->rows, d.rule->attrs.n_k_heads});
+		return true;
+	}
+	LOp *op = new_op(f, OP_conv_rows, d.conv);
+	bind_same(f, op, d.conv);
+	bind(f, op, "conv_w", operand(d.conv, "w"));
+	bind(f, op, "seg", input_named(f, "seg"));
+	op = new_op(f, OP_delta_rows, d.rule);
+	bind_delta(f, op, &d);
+	bind(f, op, "seg", input_named(f, "seg"));
+	return true;
+}
+
+/* The first row that fits wins. Members are numbered as the functions know them: the one at which a fusion begins,
+ * those that are found from another, those that may be absent, and those that another launch does. */
+#define ANCHOR(kind) {kind, -1, NULL, NULL, false, false}
+#define FOUND(kind, from, out, in) {kind, from, out, in, false, false}
+#define MAYBE(kind, from, out, in) {kind, from, out, in, true, false}
+#define SEEN(kind, from, out, in, is_optional) {kind, from, out, in, is_optional, true}
+static const Fusion fusions[] = {
+	{"embed_next", embed_next, false, 2, {ANCHOR(OP_slot_rows), FOUND(OP_embed, 0, "row_token", "row_token")}},
+	{"embed_prompt", embed_prompt, false, 2, {ANCHOR(OP_note_prompt), FOUND(OP_embed, 0, "row_token", "row_token")}},
+	{"norm_swiglu", norm_swiglu, false, 6, {FOUND(OP_rmsnorm, 1, "x", "y"), FOUND(OP_linear, 3, "gate", "y"),
+		FOUND(OP_linear, 3, "up", "y"), ANCHOR(OP_swiglu), SEEN(OP_linear, 3, "y", "x", true),
+		SEEN(OP_add, 4, "y", "y", true)}},
+	{"attention_step", attention_step, true, 7, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
+		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
+		FOUND(OP_attention, 2, "y", "q"), MAYBE(OP_sigmoid_gate, 5, "o", "x")}},
+	{"rope_write", rope_write, true, 6, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
+		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
+		SEEN(OP_attention, 2, "y", "q", false)}},
+	{"gate_rows", gate_rows, true, 1, {ANCHOR(OP_sigmoid_gate)}},
+	{"delta_layer", delta_layer, true, 3, {ANCHOR(OP_causal_conv), FOUND(OP_delta_rule, 0, "y", "qkv"),
+		FOUND(OP_gated_norm, 1, "o", "x")}},
+	{"delta_layer", delta_layer, true, 3, {ANCHOR(OP_conv_verify), FOUND(OP_delta_verify, 0, "y", "qkv"),
+		FOUND(OP_gated_norm, 1, "o", "x")}},
+	{"norm_logits", draw_from_head, false, 4, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 2, "y", "logits")}},
+	{"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
+	{"linear_rows", lone_product, false, 1, {ANCHOR(OP_linear)}},
+	{"embed_verify", fuse_embed_verify, false, 2, {ANCHOR(OP_verify_rows),
+		FOUND(OP_embed, 0, "row_token", "row_token")}},
+	{"draft_first", fuse_draft_first, false, 6, {ANCHOR(OP_draft_rows), FOUND(OP_recall, 0, "row_slot", "row_slot"),
+		FOUND(OP_embed, 0, "row_token", "row_token"), FOUND(OP_rmsnorm, 2, "x", "x"), FOUND(OP_rmsnorm, 1, "y", "x"),
+		FOUND(OP_join, 3, "y", "x")}},
+	{"follow_rows", fuse_follow_prompt, false, 6, {ANCHOR(OP_rmsnorm), FOUND(OP_hold, 0, "y", "x"),
+		FOUND(OP_embed_next_token, 3, "x", "x"), FOUND(OP_rmsnorm, 5, "x", "y"), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_join, 4, "y", "y")}},
+	{"accept", fuse_accept, false, 9, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
+		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_accept, 2, "drawn", "drawn"), FOUND(OP_hold, 0, "y", "x"),
+		FOUND(OP_embed_next_token, 6, "x", "x"), FOUND(OP_rmsnorm, 8, "x", "y"), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_join, 7, "y", "y")}},
+	{"draw_draft", fuse_draft, false, 8, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
+		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn"),
+		FOUND(OP_embed, 3, "row_token", "row_token"), FOUND(OP_rmsnorm, 4, "x", "x"), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_join, 6, "y", "y")}},
+	{"draw_draft", fuse_last_draft, false, 4, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
+		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn")}},
+	{"keys_write", fuse_keys, true, 3, {MAYBE(OP_head_norm, 1, "x", "y"), ANCHOR(OP_rope),
+		FOUND(OP_kv_write, 1, "y", "k")}},
+	{"experts", fuse_experts_and_shared, false, 12, {FOUND(OP_rmsnorm, 3, "x", "y"),
+		FOUND(OP_linear, 2, "logits", "y"), FOUND(OP_route, 3, "expert", "expert"), ANCHOR(OP_experts),
+		FOUND(OP_linear, 6, "gate", "y"), FOUND(OP_linear, 6, "up", "y"), FOUND(OP_swiglu, 7, "x", "y"),
+		FOUND(OP_linear, 9, "x", "y"), FOUND(OP_linear, 9, "gate", "y"), FOUND(OP_sigmoid_gate, 10, "y", "y"),
+		FOUND(OP_add, 3, "y", "x"), FOUND(OP_add, 10, "z", "y")}},
+	{"experts", fuse_experts, false, 5, {FOUND(OP_rmsnorm, 3, "x", "y"), FOUND(OP_linear, 2, "logits", "y"),
+		FOUND(OP_route, 3, "expert", "expert"), ANCHOR(OP_experts), FOUND(OP_add, 3, "y", "y")}},
+};
+
+/* Which of the products at hand makes tensor t; -1 = none of them. */
+static int maker_of(const Fuser *f, const int *products, int n, int t)
+{
+	for (int k = 0; k < n; k++)
+		if (operand(op_at(f, products[k]), "y") == t)
+			return k;
+	return -1;
+}
+
+/* Of the members that f->at holds: what they read of the products is of one group; b and a of a delta rule may be of
+ * another. */
+static bool is_of_one_group(const Fuser *f, const int *products, int n, const int *group)
+{
+	int of[2] = {-1, -1};
+	for (int m = 0; m < f->n_at; m++) {
+		const GraphOp *op = member(f, m);
+		for (int k = 0; op && k < op_table[op->kind].n_operands; k++) {
+			const int maker = op->operands[k] < 0 ? -1 : maker_of(f, products, n, op->operands[k]);
+			const char *name = op_table[op->kind].operands[k].name;
+			int *const want = &of[strcmp(name, "a") == 0 || strcmp(name, "b") == 0];
+			if (maker >= 0 && *want >= 0 && *want != group[maker])
+				return false;
+			*want = maker >= 0 ? group[maker] : *want;
+		}
+	}
+	return true;
+}
+
+/* Is there a fusion that reads tensor t, and all that it reads of the products, as columns? */
+static bool is_column_read(Fuser *f, const int *products, int n, const int *group, int t)
+{
+	for (int i = 0; i < f->n_ops; i++)
+		for (int k = 0; k < op_table[op_at(f, i)->kind].n_operands; k++)
+			if (op_at(f, i)->operands[k] == t && op_table[op_at(f, i)->kind].operands[k].role != OPERAND_OUT &&
+				(op_at(f, i)->kind != OP_sigmoid_gate || is_gate_of_elements(f, op_at(f, i))))
+				for (size_t r = 0; r < sizeof fusions / sizeof fusions[0]; r++)
+					if (fusions[r].reads_columns && find_fusion(f, &fusions[r], i) &&
+						is_of_one_group(f, products, n, group))
+						return true;
+	return false;
+}
+
+static bool are_columns_read(Fuser *f, const int *group)
+{
+	int products[MAX_MEMBERS], n = f->n_at, k = 0;
+	memcpy(products, f->at, sizeof products);
+	bool is_one = true; /* none of them is joined */
+	for (int i = 1; i < n; i++)
+		is_one &= group[i] != group[i - 1];
+	while (!is_one && k < n && is_column_read(f, products, n, group, operand(op_at(f, products[k]), "y")))
+		k++;
+	memcpy(f->at, products, sizeof products);
+	f->n_at = n;
+	return k == n;
+}
+
+/* Lowers op i, which is not lowered yet, and all that its launches cover. */
+static void lower_at(Fuser *f, int i)
+{
+	f->note = NULL;
+	if (f->c->model.options.no_fusion) {
+		lower_op(f, op_at(f, i), "kernels.fuse = false");
+		f->is_lowered[i] = true;
+		return;
+	}
+	for (size_t r = 0; r < sizeof fusions / sizeof fusions[0]; r++)
+		if (match_fusion(f, &fusions[r], i) && fusions[r].apply(f, 0)) {
+			take_members(f, &fusions[r]);
+			return;
+		}
+	if (op_at(f, i)->kind == OP_rmsnorm && norm_linear(f, i))
+		return;
+	lower_op(f, op_at(f, i), f->note);
+	f->is_lowered[i] = true;
+}
+
+/* Marks the op whose output is the layer's: the one that completes "l<layer>.out". */
+static void mark_layer_outputs(Fuser *f)
+{
+	for (int i = 0; i < f->low->ops.n; i++) {
+		LOp *op = &f->low->ops.at[i];
+		if (op->layer < 0 || op->layer >= f->c->graph.n_layers)
+			continue;
+		char name[32];
+		snprintf(name, sizeof name, "l%d.out", op->layer);
+		for (int k = 0; k < op_table[op->kind].n_operands; k++)
+			if (op_table[op->kind].operands[k].role == OPERAND_OUT && op->operands[k] >= 0 &&
+				strcmp(f->low->tensors.at[op->operands[k]].name, name) == 0)
+				op->produces_layer = op->layer;
+	}
+}
+
+static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, int outs)
+{
+	const Graph *g = &c->graph;
+	Lowered *low = vec_push(&c->arena, &work->phases);
+	*low = (Lowered){.kind = kind, .rows = rows, .outs = outs};
+	Fuser f = {.c = c, .target = work->target, .low = low, .ops = ARENA_ARRAY(&c->scratch, int, g->n_ops),
+		.views = ARENA_ARRAY(&c->scratch, View, g->n_tensors),
+		.codes = ARENA_ARRAY(&c->scratch, Codes, g->n_tensors),
+		.uses = ARENA_ARRAY(&c->scratch, int, g->n_tensors)};
+	for (int i = 0; i < g->n_tensors; i++)
+		f.views[i].tensor = f.codes[i].tensor = -1;
+	for (int i = 0; i < g->n_ops; i++) {
+		if (!(g->ops[i].phases & phase_bit(kind)))
+			continue;
+		f.ops[f.n_ops++] = i;
+		const OpInfo *info = &op_table[g->ops[i].kind];
+		for (int k = 0; k < info->n_operands; k++)
+			if (g->ops[i].operands[k] >= 0 && info->operands[k].role != OPERAND_OUT)
+				f.uses[g->ops[i].operands[k]]++;
+	}
+	f.is_lowered = ARENA_ARRAY(&c->scratch, bool, f.n_ops + 1);
+	for (int i = 0; i < f.n_ops; i++)
+		if (!f.is_lowered[i])
+			lower_at(&f, i);
+	mark_layer_outputs(&f);
+}
+
+/* A buffer of phase PROBE; data of no meaning. */
+static int probe_tensor(Compile *c, Lowered *low, const char *name, Dtype dtype, int64_t d0, int64_t d1)
+{
+	*vec_push(&c->arena, &low->tensors) = (LTensor){.name = name, .dtype = dtype, .role = ROLE_ACTIVATION,
+		.n_dims = d1 ? 2 : 1, .shape = {d0, d1}, .tensor = -1, .weight = -1};
+	return low->tensors.n - 1;
+}
+
+static LOp *probe_op(Compile *c, Lowered *low, OpKind kind)
+{
+	LOp *op = vec_push(&c->arena, &low->ops);
+	*op = (LOp){.kind = kind, .layer = -1, .produces_layer = -1, .pick = -1};
+	for (int i = 0; i < PLAN_MAX_OPERANDS; i++)
+		op->operands[i] = -1;
+	return op;
+}
+
+enum { SIDE = 8192 /* rows and columns of the products of phase PROBE */ };
+
+/* Does a product of the phases so far have rows of codes, with scales in that operand? */
+static bool has_product_of(const TargetWork *work, const char *scales)
+{
+	for (int p = 0; p < work->phases.n; p++)
+		for (int i = 0; i < work->phases.at[p].ops.n; i++) {
+			const LOp *op = &work->phases.at[p].ops.at[i];
+			const int k = op_operand(op->kind, scales), step = op_operand(op->kind, "step");
+			if (step >= 0 && k >= 0 && op->operands[k] >= 0) /* those of one op alone have no step */
+				return true;
+		}
+	return false;
+}
+
+/* The product again, of codes of e4m3 or of e2m1. */
+static void probe_codes(Compile *c, Fuser *f, Lowered *low, bool is_fp4)
+{
+	const Dtype codes = is_fp4 ? DT_e2m1 : DT_e4m3;
+	const int groups = SIDE / (is_fp4 ? NVFP4_GROUP : 128);
+	const struct { const char *name; Dtype dtype; int64_t d0, d1; } operands[] = {
+		{"x", codes, SIDE, SIDE}, {"w", codes, SIDE, SIDE}, {"residual", DT_bf16, SIDE, SIDE},
+		{"z", DT_bf16, SIDE, SIDE},
+		{is_fp4 ? "x_block" : "x_scale", is_fp4 ? DT_e4m3 : DT_f32, is_fp4 ? SIDE : groups, is_fp4 ? groups : SIDE},
+		{"w_scale", is_fp4 ? DT_e4m3 : DT_f32, is_fp4 ? SIDE : groups, groups},
+		{"x_row_scale", DT_f32, SIDE, 0}, {"w_row_scale", DT_f32, SIDE, 0}};
+	LOp *op = probe_op(c, low, OP_linear_residual);
+	op->attrs.block_n = is_fp4 ? 1 : 128;
+	op->attrs.block_k = is_fp4 ? NVFP4_GROUP : 128;
+	bind(f, op, "step", input_named(f, "step"));
+	for (size_t i = 0; i < sizeof operands / sizeof operands[0] - (is_fp4 ? 0 : 2); i++) /* fp8: without rows' */
+		op->operands[op_operand(OP_linear_residual, operands[i].name)] = probe_tensor(c, low,
+			arena_printf(&c->arena, "probe.%s_%s", is_fp4 ? "fp4" : "fp8", operands[i].name), operands[i].dtype,
+			operands[i].d0, operands[i].d1);
+}
+
+/* The phase that measures (plan.h): a product of squares, one long read, one short; products of codes where there are
+ * such. */
+static void lower_probe(Compile *c, TargetWork *work)
+{
+	enum { PART_WORDS = 8192, PARTS = 32768 /* 1 GiB */ };
+	static const struct { const char *x, *part; int parts; } reads[] = {
+		{"probe.long", "probe.long_part", PARTS}, {"probe.short", "probe.short_part", 1}};
+	const bool has_fp8 = has_product_of(work, "x_scale"), has_fp4 = has_product_of(work, "x_block");
+	Lowered *low = vec_push(&c->arena, &work->phases);
+	*low = (Lowered){.kind = PROBE, .rows = SIDE};
+	Fuser f = {.c = c, .low = low, .views = ARENA_ARRAY(&c->scratch, View, c->graph.n_tensors)};
+	for (int i = 0; i < c->graph.n_tensors; i++)
+		f.views[i].tensor = -1;
+	static const char *const square[] = {"x", "w", "residual", "z"};
+	LOp *product = probe_op(c, low, OP_linear_residual);
+	bind(&f, product, "step", input_named(&f, "step"));
+	for (size_t i = 0; i < sizeof square / sizeof square[0]; i++)
+		product->operands[op_operand(OP_linear_residual, square[i])] = probe_tensor(c, low,
+			arena_printf(&c->arena, "probe.%s", square[i]), DT_bf16, SIDE, SIDE);
+	for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) {
+		LOp *op = probe_op(c, low, OP_read_probe);
+		op->operands[op_operand(OP_read_probe, "x")] = probe_tensor(c, low, reads[i].x, DT_i32,
+			(int64_t)reads[i].parts * PART_WORDS, 0);
+		op->operands[op_operand(OP_read_probe, "part")] = probe_tensor(c, low, reads[i].part, DT_i32,
+			reads[i].parts, 0);
+	}
+	if (has_fp8)
+		probe_codes(c, &f, low, false);
+	if (has_fp4)
+		probe_codes(c, &f, low, true);
+}
+
+/* fuse - per target, phase and bucket, the ops that each become one launch.
+ *
+ *   needs   Graph
+ *   gives   TargetWork.phases (picks empty)
+ *   breaks  nothing
+ *   fails   never: what cannot be fused stays an op of its own
+ */
+void fuse(Compile *c)
+{
+	const Options *o = &c->model.options;
+	for (int i = 0; i < c->cmd.n_targets; i++) {
+		TargetWork *work = vec_push(&c->arena, &c->work);
+		const Target *t = target_by_name(c->cmd.targets[i]);
+		*work = (TargetWork){.target = t,
+			.plan = {.target = t->name, .cc_major = t->cc_major, .cc_minor = t->cc_minor,
+				.smem_block_bytes = t->smem_block_bytes}};
+		for (int k = 0; k < o->n_prefill; k++)
+			lower_phase(c, work, PREFILL, o->prefill[k],
+				o->prefill[k] < o->slots ? o->prefill[k] : o->slots);
+		for (int k = 0; k < o->n_decode; k++)
+			lower_phase(c, work, DECODE, o->decode[k], o->decode[k]);
+		const int drafted = c->graph.verify_rows ? o->n_decode : 0; /* for as many slots as decode is */
+		for (int k = 0; k < drafted; k++)
+			lower_phase(c, work, DRAFT, o->decode[k], o->decode[k]);
+		for (int k = 0; k < drafted; k++)
+			lower_phase(c, work, VERIFY, o->decode[k] * c->graph.verify_rows, o->decode[k] * c->graph.verify_rows);
+		lower_phase(c, work, ACQUIRE, 0, 0);
+		lower_probe(c, work);
+	}
+}

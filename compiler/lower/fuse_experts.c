@@ -1,0 +1,269 @@
+/* fuse_experts.c - the launches of a layer's experts: what follows its last norm.
+ *
+ * That is the router, the experts that a row chose, and the one that all rows go to. What chooses writes the normed
+ * rows too. Few rows stream the experts they chose as they come, where their weights are of types that are streamed;
+ * all others are put in order by expert first, and the products of a row's experts are then added in a launch of their
+ * own.
+ */
+#include "artifacts/order.h"
+#include "compiler/lower/fuse.h"
+
+enum { ROWS_AS_THEY_COME = 8 };
+
+/* The ops of a layer's experts from position i on; those of the shared expert are NULL where there is none. */
+typedef struct ExpertOps {
+	const GraphOp *norm, *router, *route, *experts, *gate, *up, *act, *down, *share, *gated, *both, *sum;
+	int64_t width, shared_width; /* of an expert */
+	Attrs attrs;
+} ExpertOps;
+
+static int64_t dim_of(const Fuser *f, const GraphOp *op, const char *name, int i)
+{
+	return f->c->graph.tensors[operand(op, name)].shape[i];
+}
+
+/* A plain product of the normed rows: what chooses is not read from codes. */
+static bool is_plain_linear(Fuser *f, const GraphOp *linear, const GraphOp *norm)
+{
+	if (operand(linear, "x") != operand(norm, "y") || operand(linear, "bias") >= 0)
+		return false;
+	return (operand(linear, "w_scale") < 0 && operand(linear, "w_row_scale") < 0) || fail_note(f,
+		arena_printf(&f->c->arena, "%s has scales: routers are not read from codes",
+		weight_tensor(f, linear, "w")->name));
+}
+
+/* gate and up as one matrix, each with blocks of its own, and down with blocks of the same size. */
+static bool shared_expert(Fuser *f, ExpertOps *e)
+{
+	static const char *const parts[] = {"w", "w_scale", "w_row_scale"};
+	const int n = operand(e->norm, "y");
+	int step;
+	if (operand(e->gate, "x") != n || operand(e->up, "x") != n || operand(e->gate, "bias") >= 0 ||
+		operand(e->up, "bias") >= 0 || operand(e->down, "bias") >= 0 || !is_plain_linear(f, e->share, e->norm) ||
+		!flows(f, e->gate, "y", e->act, "gate") || !flows(f, e->up, "y", e->act, "up") ||
+		!flows(f, e->act, "y", e->down, "x") || !flows(f, e->down, "y", e->gated, "x") ||
+		!flows(f, e->share, "y", e->gated, "gate") || dim_of(f, e->gated, "gate", 1) != 1 ||
+		!flows(f, e->experts, "y", e->both, "x") || !flows(f, e->gated, "y", e->both, "y") ||
+		!flows(f, e->both, "z", e->sum, "y"))
+		return false;
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (!joins(f, e->gate, e->up, parts[i], &step))
+			return false;
+	Attrs block, all;
+	if (!block_of_two(f, e->gate, e->up, &block) || !block_of_two(f, e->gate, e->down, &all))
+		return false;
+	e->attrs.shared_block_n = all.block_n;
+	e->attrs.shared_block_k = all.block_k;
+	e->shared_width = dim_of(f, e->act, "y", 1);
+	return true;
+}
+
+static bool expert_ops(Fuser *f, int i, bool has_shared, ExpertOps *e)
+{
+	*e = (ExpertOps){.norm = member(f, i), .router = member(f, i + 1), .route = member(f, i + 2),
+		.experts = member(f, i + 3), .sum = member(f, has_shared ? i + 11 : i + 4)};
+	const int n = operand(e->norm, "y");
+	if (operand(e->experts, "x") != n || f->uses[n] != (has_shared ? 5 : 2) ||
+		!is_plain_linear(f, e->router, e->norm) ||
+		!flows(f, e->router, "y", e->route, "logits") || !flows(f, e->route, "expert", e->experts, "expert") ||
+		!flows(f, e->route, "share", e->experts, "share"))
+		return false;
+	e->attrs = e->experts->attrs;
+	e->width = dim_of(f, e->experts, "down", 2);
+	if (!has_shared)
+		return flows(f, e->experts, "y", e->sum, "y");
+	const GraphOp **const rest[] = {&e->gate, &e->up, &e->act, &e->down, &e->share, &e->gated, &e->both};
+	for (int k = 0; k < 7; k++)
+		*rest[k] = member(f, i + 4 + k);
+	return shared_expert(f, e);
+}
+
+/* Tensors between the launches of a layer's experts. */
+typedef struct ExpertTensors { int share, h, pair, first, y; } ExpertTensors;
+
+static int layer_tensor(Fuser *f, const GraphOp *of, const char *name, Dtype dtype, int n_dims, const int64_t *shape)
+{
+	LTensor *t = vec_push(&f->c->arena, &f->low->tensors);
+	*t = (LTensor){.name = arena_printf(&f->c->arena, "l%d.%s", of->layer, name), .dtype = dtype,
+		.role = ROLE_ACTIVATION, .n_dims = n_dims, .tensor = -1, .weight = -1};
+	memcpy(t->shape, shape, sizeof shape[0] * (size_t)n_dims);
+	return f->low->tensors.n - 1;
+}
+
+static LOp *expert_op(Fuser *f, OpKind kind, const ExpertOps *e)
+{
+	LOp *op = new_op(f, kind, e->experts);
+#define ATTR(NAME, field, type, meaning) \
+	if (op_has_attr(kind, #NAME)) \
+		op->attrs.field = e->attrs.field;
+#include "artifacts/attrs.h"
+#undef ATTR
+	bind(f, op, "step", input_named(f, "step"));
+	return op;
+}
+
+/* An LTensor, as the operand of that name if the op has one. */
+static void put(LOp *op, const char *name, int tensor)
+{
+	const int i = op_operand(op->kind, name);
+	if (i >= 0)
+		op->operands[i] = tensor;
+}
+
+static void put_all(LOp *op, const ExpertTensors *t)
+{
+	put(op, "share", t->share);
+	put(op, "h", t->h);
+	put(op, "pair", t->pair);
+	put(op, "first", t->first);
+	put(op, "y", t->y);
+}
+
+/* One LTensor for rows of gate and of up. */
+static int gate_and_up(Fuser *f, const ExpertOps *e, const char *part)
+{
+	const Tensor *gate = weight_tensor(f, e->gate, part), *up = weight_tensor(f, e->up, part);
+	if (!gate)
+		return -1;
+	LTensor *t = vec_push(&f->c->arena, &f->low->tensors);
+	*t = (LTensor){.name = arena_printf(&f->c->arena, "%s (+1)", gate->name), .dtype = gate->dtype, .role = ROLE_WEIGHT,
+		.n_dims = gate->n_dims, .tensor = -1, .weight = gate->weight, .n_weights = gate->n_weights + up->n_weights};
+	memcpy(t->shape, gate->shape, sizeof t->shape);
+	t->shape[0] += up->shape[0];
+	return f->low->tensors.n - 1;
+}
+
+/* The weights of experts on the way up, or down. */
+static void bind_up(Fuser *f, LOp *op, const ExpertOps *e)
+{
+	static const char *const same[] = {"gate_up", "gate_up_scale", "gate_up_row_scale"};
+	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
+		bind(f, op, same[i], operand(e->experts, same[i]));
+	bind(f, op, "n", operand(e->experts, "x"));
+	if (!e->gate)
+		return;
+	put(op, "shared", gate_and_up(f, e, "w"));
+	put(op, "shared_scale", gate_and_up(f, e, "w_scale"));
+	put(op, "shared_row_scale", gate_and_up(f, e, "w_row_scale"));
+}
+
+static void bind_down(Fuser *f, LOp *op, const ExpertOps *e)
+{
+	static const char *const same[] = {"down", "down_scale", "down_row_scale"};
+	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
+		bind(f, op, same[i], operand(e->experts, same[i]));
+	if (e->gate)
+		bind_weight(f, op, "shared_down", e->down);
+}
+
+static void bind_sum(Fuser *f, LOp *op, const ExpertOps *e)
+{
+	bind(f, op, "residual", operand(e->sum, "x"));
+	bind(f, op, "z", operand(e->sum, "z"));
+}
+
+static void as_they_come(Fuser *f, const ExpertOps *e, const ExpertTensors *t)
+{
+	LOp *op = expert_op(f, OP_experts_up, e);
+	bind_up(f, op, e);
+	bind(f, op, "expert", operand(e->route, "expert"));
+	put_all(op, t);
+	op = expert_op(f, OP_experts_down, e);
+	bind_down(f, op, e);
+	bind(f, op, "expert", operand(e->route, "expert"));
+	put_all(op, t);
+	bind_sum(f, op, e);
+}
+
+static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
+{
+	const int64_t rows = f->low->rows, pairs = rows * e->attrs.n_active;
+	const int64_t shares = e->attrs.n_active + (e->gate != NULL), experts = dim_of(f, e->experts, "gate_up", 0);
+	t->pair = layer_tensor(f, e->experts, "pair", DT_i32, 1, (int64_t[]){pairs});
+	t->first = layer_tensor(f, e->experts, "first", DT_i32, 1, (int64_t[]){experts + 1});
+	t->y = layer_tensor(f, e->experts, "terms", DT_bf16, 3, (int64_t[]){rows, shares, dim_of(f, e->experts, "x", 1)});
+	LOp *op = expert_op(f, OP_group_rows, e);
+	bind(f, op, "expert", operand(e->experts, "expert"));
+	put_all(op, t);
+	op = expert_op(f, OP_experts_up, e);
+	bind_up(f, op, e);
+	put_all(op, t);
+	op = expert_op(f, OP_experts_down_rows, e);
+	bind_down(f, op, e);
+	put_all(op, t);
+	op = expert_op(f, e->sum ? OP_sum_experts : OP_sum_terms, e);
+	put_all(op, t);
+	if (e->sum)
+		bind_sum(f, op, e);
+	else
+		bind(f, op, "z", operand(e->experts, "y"));
+}
+
+/* Does a kernel that streams the experts as they come take this weight? */
+static bool is_streamed(const Fuser *f, OpKind op, const char *field, int weight)
+{
+	for (int i = 0; i < n_kernel_table && weight >= 0; i++)
+		if (kernel_table[i].op == op && takes_field(&kernel_table[i], "expert") &&
+			template_serves(&kernel_table[i], f->target) &&
+			takes_dtype(&kernel_table[i], field, f->c->graph.tensors[weight].dtype))
+			return true;
+	return weight < 0;
+}
+
+static bool are_streamed(const Fuser *f, const ExpertOps *e)
+{
+	return is_streamed(f, OP_experts_up, "gate_up", operand(e->experts, "gate_up")) &&
+		is_streamed(f, OP_experts_down, "down", operand(e->experts, "down")) &&
+		(!e->gate || (is_streamed(f, OP_experts_up, "shared", operand(e->gate, "w")) &&
+			is_streamed(f, OP_experts_down, "shared_down", operand(e->down, "w"))));
+}
+
+/* Of the phase; of its set, where all phases are to give a row the same bits. */
+static int most_rows(const Fuser *f)
+{
+	const Options *o = &f->c->model.options;
+	if (!o->is_invariant || order_set(f->low->kind) == ORDER_FREE)
+		return f->low->rows;
+	const int verify = f->c->graph.verify_rows;
+	return f->low->kind == PREFILL ? o->prefill[o->n_prefill - 1] : o->decode[o->n_decode - 1] * (verify ? verify : 1);
+}
+
+static bool experts_at(Fuser *f, int i, bool has_shared)
+{
+	ExpertOps e;
+	if (!expert_ops(f, i, has_shared, &e))
+		return false;
+	const int64_t rows = f->low->rows, active = e.attrs.n_active, shares = active + has_shared;
+	ExpertTensors t = {-1, -1, -1, -1, -1};
+	t.share = layer_tensor(f, e.route, "shares", DT_f32, 2, (int64_t[]){rows, shares});
+	t.h = layer_tensor(f, e.route, "h", DT_bf16, 2, (int64_t[]){rows, active * e.width + e.shared_width});
+	LOp *op = new_op(f, OP_norm_route, e.norm);
+	merge_attrs(op, e.norm);
+	merge_attrs(op, e.route);
+	bind(f, op, "step", input_named(f, "step"));
+	bind(f, op, "x", operand(e.norm, "x"));
+	bind(f, op, "norm", operand(e.norm, "w"));
+	bind(f, op, "router", operand(e.router, "w"));
+	bind(f, op, "shared_gate", has_shared ? operand(e.share, "w") : -1);
+	bind(f, op, "n", operand(e.norm, "y"));
+	bind(f, op, "logits", operand(e.router, "y"));
+	bind(f, op, "expert", operand(e.route, "expert"));
+	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
+	put_all(op, &t);
+	if (most_rows(f) > ROWS_AS_THEY_COME || !are_streamed(f, &e))
+		in_order(f, &e, &t);
+	else
+		as_they_come(f, &e, &t);
+	return true;
+}
+
+void lower_experts(Fuser *f, const GraphOp *op)
+{
+	const ExpertOps e = {.experts = op, .attrs = op->attrs, .width = dim_of(f, op, "down", 2)};
+	ExpertTensors t = {.share = lower_tensor(f, operand(op, "share"))};
+	t.h = layer_tensor(f, op, "h", DT_bf16, 2, (int64_t[]){f->low->rows, e.attrs.n_active * e.width});
+	in_order(f, &e, &t);
+}
+
+bool fuse_experts(Fuser *f, int i) { return experts_at(f, i, false); }
+bool fuse_experts_and_shared(Fuser *f, int i) { return experts_at(f, i, true); }

@@ -1,0 +1,344 @@
+/* pick_orders.c - [numerics] invariant: the kernels of an op in all phases of a set, chosen together.
+ *
+ * A sequence has the same bits in whatever bucket a step runs, if each op adds in one order in all of them. So all
+ * buckets of prompts are one set, all of decode and verify another (artifacts/order.h), and what is chosen for an op is
+ * an order first: one that every phase of the set has an admissible candidate of; then in each phase the cheapest
+ * kernel that adds so. Of several such orders those go first that need no candidate that a contract does not prefer,
+ * then those of which every time was measured; then the least cost wins: the sum over the phases of its time over that
+ * of the phase's fastest candidate. Where no order is common, the compile is refused, and the orders of each phase are
+ * listed: there is no fall-back. Pins and bans only take candidates away.
+ *
+ * Phases of a set are walked in lock step, since what one op's kernel decides (parts of the vocabulary, splits of a
+ * history) are shapes of the next op.
+ */
+#include "compiler/pick/picker.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_PHASES = 2 * MAX_BUCKETS, ORDERS_SHOWN = 8 /* of a phase, in a refusal */ };
+
+typedef struct Set {
+	Picker *p;
+	Lowered *const *lows; int n;
+	int *partner[MAX_PHASES]; /* [ops of lows[0]] index of the op that does the same there, -1 = none */
+	bool *is_paired[MAX_PHASES]; /* [ops of lows[m]] */
+	const char *name; /* "decode 1 to 32 and verify 3 to 96" */
+} Set;
+
+typedef struct Group { /* an op in the phases that have it */
+	int n, phase[MAX_PHASES];
+	LOp *op[MAX_PHASES];
+	const char *operands[MAX_PHASES];
+	Decision d[MAX_PHASES];
+} Group;
+
+static void go_to(Picker *p, Lowered *low, LOp *op)
+{
+	p->low = low;
+	p->op = op;
+}
+
+/* Pairs --------------------------------------------------------------------------------------------------- */
+
+/* Has every kernel of this op nothing to add? */
+static bool is_exact(OpKind op)
+{
+	for (int i = 0; i < n_kernel_table; i++)
+		if (kernel_table[i].op == op && strcmp(kernel_table[i].orders[0].name, ORDER_EXACT) != 0)
+			return false;
+	return true;
+}
+
+/* The partner in `low` of op i of `of`; -1 = there is none. Ops of a layer follow one another; *from: its first one in
+ * `low`, or before it. */
+static int find_partner(const Lowered *of, int i, const Lowered *low, int *from)
+{
+	const LOp *op = &of->ops.at[i];
+	int nth = 0;
+	for (int k = i - 1; k >= 0 && of->ops.at[k].layer == op->layer; k--)
+		nth += order_op(of->ops.at[k].kind) == order_op(op->kind);
+	while (*from < low->ops.n && low->ops.at[*from].layer < op->layer)
+		++*from;
+	for (int k = *from; k < low->ops.n && low->ops.at[k].layer == op->layer; k++)
+		if (order_op(low->ops.at[k].kind) == order_op(op->kind) && nth-- == 0)
+			return k;
+	return -1;
+}
+
+/* "norm_rows linear_rows attention ...": the ops of a layer. */
+static const char *ops_text(const Set *s, const Lowered *low, int layer)
+{
+	const char *text = "";
+	for (int i = 0; i < low->ops.n; i++)
+		if (low->ops.at[i].layer == layer)
+			text = arena_printf(&s->p->c->scratch, "%s%s%s", text, *text ? " " : "",
+				op_table[low->ops.at[i].kind].name);
+	return text;
+}
+
+/* Layers are equal op for op, but for copies and counts. */
+static bool check_lowering(const Set *s, const Lowered *a, int i, const Lowered *b)
+{
+	const Graph *g = &s->p->c->graph;
+	const int layer = a->ops.at[i].layer;
+	if (layer < 0 || layer >= g->n_layers || is_exact(a->ops.at[i].kind))
+		return true;
+	return fail_at(&s->p->c->diags, A0732, s->p->c->model.options.at_invariant, "numerics.invariant: layer %d is not "
+		"lowered alike (%s)\n    %s[%d]: %s\n    %s[%d]: %s", layer, s->p->work->target->name, phase_name(a->kind),
+		a->rows, ops_text(s, a, layer), phase_name(b->kind), b->rows, ops_text(s, b, layer));
+}
+
+/* False: refused. */
+static bool pair_ops(Set *s)
+{
+	const Lowered *lead = s->lows[0];
+	for (int m = 1; m < s->n; m++) {
+		const Lowered *low = s->lows[m];
+		s->partner[m] = ARENA_ARRAY(&s->p->c->scratch, int, lead->ops.n);
+		s->is_paired[m] = ARENA_ARRAY(&s->p->c->scratch, bool, low->ops.n);
+		for (int i = 0, from = 0; i < lead->ops.n; i++) {
+			const int at = s->partner[m][i] = find_partner(lead, i, low, &from);
+			if (at >= 0)
+				s->is_paired[m][at] = true;
+			else if (!check_lowering(s, lead, i, low))
+				return false;
+		}
+		for (int i = 0; i < low->ops.n; i++)
+			if (!s->is_paired[m][i] && !check_lowering(s, low, i, lead))
+				return false;
+	}
+	return true;
+}
+
+static const char *name_set(const Set *s)
+{
+	const char *text = "";
+	for (int m = 0, end; m < s->n; m = end) {
+		const Lowered *first = s->lows[m];
+		for (end = m; end < s->n && s->lows[end]->kind == first->kind;)
+			end++;
+		text = arena_printf(&s->p->c->arena, "%s%s%s %d", text, *text ? " and " : "", phase_name(first->kind),
+			first->rows);
+		if (end - m > 1)
+			text = arena_printf(&s->p->c->arena, "%s to %d", text, s->lows[end - 1]->rows);
+	}
+	return text;
+}
+
+/* The common order -------------------------------------------------------------------------------------------- */
+
+typedef struct Rank { bool not_preferred, not_measured; double cost; } Rank;
+
+static bool is_before(const Rank *a, const Rank *b)
+{
+	if (a->not_preferred != b->not_preferred)
+		return a->not_preferred < b->not_preferred;
+	if (a->not_measured != b->not_measured)
+		return a->not_measured < b->not_measured;
+	return a->cost < b->cost;
+}
+
+/* False: a phase has no candidate that adds so. fastest [n]: microseconds. */
+static bool rank_order(Group *g, const char *order, const double *fastest, Rank *rank)
+{
+	*rank = (Rank){false, false, 0};
+	for (int m = 0; m < g->n; m++) {
+		const Admitted *best = choose(&g->d[m], order);
+		if (!best)
+			return false;
+		const Candidate *k = &g->d[m].candidates.at[best->candidate];
+		rank->not_preferred |= best->not_preferred != NULL;
+		rank->not_measured |= strcmp(k->cost_from, "model") == 0;
+		rank->cost += fastest[m] > 0 ? k->cost_us / fastest[m] : k->cost_us;
+	}
+	return true;
+}
+
+/* The order that wins; NULL = none is common. */
+static const char *common_order(Group *g)
+{
+	double fastest[MAX_PHASES];
+	const char *best = NULL;
+	Rank least = {false, false, 0};
+	for (int m = 0; m < g->n; m++) {
+		const Admitted *a = choose(&g->d[m], NULL);
+		fastest[m] = g->d[m].candidates.at[a->candidate].cost_us;
+	}
+	for (int i = 0; i < g->d[0].admitted.n; i++) {
+		const char *order = g->d[0].admitted.at[i].order;
+		Rank rank;
+		int before = 0;
+		while (strcmp(g->d[0].admitted.at[before].order, order) != 0)
+			before++;
+		if (before == i && rank_order(g, order, fastest, &rank) && (!best || is_before(&rank, &least))) {
+			best = order;
+			least = rank;
+		}
+	}
+	return best;
+}
+
+/* Is it an order that every phase would have, were there no rules? */
+static bool would_be_common(const Group *g, const char *order)
+{
+	for (int m = 0; m < g->n; m++) {
+		bool has = false;
+		for (int k = 0; k < g->d[m].candidates.n && !has; k++)
+			has = strcmp(g->d[m].candidates.at[k].order, order) == 0;
+		if (!has)
+			return false;
+	}
+	return true;
+}
+
+/* The pin or ban that took every common order away; NULL = there was none. */
+static const KernelRule *rule_of_group(Set *s, const Group *g)
+{
+	bool would = false;
+	for (int k = 0; k < g->d[0].candidates.n && !would; k++)
+		would = *g->d[0].candidates.at[k].order && would_be_common(g, g->d[0].candidates.at[k].order);
+	for (int m = 0; would && m < g->n; m++) {
+		go_to(s->p, s->lows[g->phase[m]], g->op[m]);
+		const KernelRule *rule = rule_to_blame(s->p, &g->d[m]);
+		if (rule)
+			return rule;
+	}
+	return NULL;
+}
+
+/* "stream(8,64,2); gemm; and 3 more": the orders that a phase has. */
+static const char *orders_text(const Set *s, const Decision *d)
+{
+	const char *text = "";
+	int n = 0;
+	for (int i = 0; i < d->admitted.n; i++) {
+		int before = 0;
+		while (strcmp(d->admitted.at[before].order, d->admitted.at[i].order) != 0)
+			before++;
+		if (before == i && n++ < ORDERS_SHOWN)
+			text = arena_printf(&s->p->c->scratch, "%s%s%s", text, *text ? "; " : "", d->admitted.at[i].order);
+	}
+	return n <= ORDERS_SHOWN ? text : arena_printf(&s->p->c->scratch, "%s; and %d more", text, n - ORDERS_SHOWN);
+}
+
+static void refuse_group(Set *s, const Group *g)
+{
+	Picker *p = s->p;
+	Compile *c = p->c;
+	const KernelRule *rule = rule_of_group(s, g);
+	const char *orders = "";
+	for (int m = 0; m < g->n; m++)
+		orders = arena_printf(&c->scratch, "%s\n    %s[%d]: %s", orders, phase_name(s->lows[g->phase[m]]->kind),
+			s->lows[g->phase[m]]->rows, orders_text(s, &g->d[m]));
+	const char *what = arena_printf(&c->scratch, "%s %s", op_table[g->op[0]->kind].name, orders);
+	for (int i = 0; i < p->refused.n; i++)
+		if (strcmp(p->refused.at[i], what) == 0)
+			return;
+	*vec_push(&c->scratch, &p->refused) = what;
+	go_to(p, s->lows[g->phase[0]], g->op[0]);
+	const char *where = arena_printf(&c->scratch, "%s (%s, %s) in all of %s", op_table[p->op->kind].name, layer_text(p),
+		p->work->target->name, s->name);
+	if (rule)
+		fail_at(&c->diags, A0731, rule->at, "numerics.invariant: this %s of %s leaves no order of sums for %s%s",
+			rule->is_pin ? "pin" : "ban", rule->template_name, where, orders);
+	else
+		fail_at(&c->diags, A0731, c->model.options.at_invariant, "numerics.invariant: there is no order of sums for "
+			"%s%s", where, orders);
+}
+
+/* What the ledger says of those that were admitted and not chosen. */
+static void give_verdicts(const Set *s, Decision *d, const Admitted *best)
+{
+	const double least = d->candidates.at[best->candidate].cost_us;
+	for (int i = 0; i < d->admitted.n; i++) {
+		const Admitted *a = &d->admitted.at[i];
+		Candidate *k = &d->candidates.at[a->candidate];
+		const bool is_alike = strcmp(a->order, best->order) == 0;
+		if (a->not_preferred && !(is_alike && best->not_preferred)) {
+			*k = (Candidate){.kernel = k->kernel, .tunables = k->tunables, .verdict = REJECTED,
+				.reason = a->not_preferred, .cost_from = "", .order = a->order};
+		} else if (!is_alike) {
+			k->verdict = BANNED;
+			k->reason = arena_printf(&s->p->c->arena, "%s add in the order of %s", s->name, best->order);
+			if (k->cost_us > 0 && k->cost_us < least)
+				k->reason = arena_printf(&s->p->c->arena, "%s: %.1f %% faster", k->reason,
+					100 * (1 - k->cost_us / least));
+		}
+	}
+}
+
+/* False: refused. */
+static bool decide_group(Set *s, Group *g)
+{
+	Picker *p = s->p;
+	bool is_again = true;
+	for (int m = 0; m < g->n; m++) {
+		go_to(p, s->lows[g->phase[m]], g->op[m]);
+		g->operands[m] = operands_text(p);
+		is_again = is_again && reuse(p, g->operands[m], true);
+	}
+	for (int m = 0; m < g->n; m++) {
+		go_to(p, s->lows[g->phase[m]], g->op[m]);
+		if (is_again) {
+			reuse(p, g->operands[m], false);
+			continue;
+		}
+		p->is_wide = true;
+		p->ahead = m;
+		g->d[m] = consider_all(p);
+		p->is_wide = false;
+		p->ahead = 0;
+		if (!g->d[m].admitted.n) {
+			refuse(p, &g->d[m], g->operands[m]);
+			return false;
+		}
+	}
+	if (is_again)
+		return true;
+	const char *order = common_order(g);
+	if (!order) {
+		refuse_group(s, g);
+		return false;
+	}
+	for (int m = 0; m < g->n; m++) {
+		go_to(p, s->lows[g->phase[m]], g->op[m]);
+		const Admitted *best = choose(&g->d[m], order);
+		give_verdicts(s, &g->d[m], best);
+		settle(p, &g->d[m], best, g->operands[m]);
+	}
+	return true;
+}
+
+/* The ops that only this phase has, from *from to before `end`. */
+static void decide_alone(Set *s, int m, int *from, int end)
+{
+	for (; *from < end; ++*from)
+		if (!s->is_paired[m][*from]) {
+			go_to(s->p, s->lows[m], &s->lows[m]->ops.at[*from]);
+			decide(s->p);
+		}
+}
+
+bool pick_in_one_order(Picker *p, Lowered *const *lows, int n)
+{
+	Set s = {.p = p, .lows = lows, .n = n};
+	int at[MAX_PHASES] = {0};
+	bool good = pair_ops(&s);
+	s.name = name_set(&s);
+	for (int i = 0; good && i < lows[0]->ops.n; i++) {
+		Group g = {.n = 1, .op = {&lows[0]->ops.at[i]}};
+		for (int m = 1; m < n; m++) {
+			const int k = s.partner[m][i];
+			if (k < 0)
+				continue;
+			decide_alone(&s, m, &at[m], k);
+			g.phase[g.n] = m;
+			g.op[g.n++] = &lows[m]->ops.at[k];
+		}
+		good = decide_group(&s, &g);
+	}
+	for (int m = 1; m < n && good; m++)
+		decide_alone(&s, m, &at[m], lows[m]->ops.n);
+	return good;
+}

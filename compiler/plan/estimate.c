@@ -1,0 +1,96 @@
+/* estimate.c - the items of the arenas that plan_memory has laid out, and of what the driver will take in addition.
+ *
+ * No kernel is compiled, so the code of each counts by what kernels have at most.
+ */
+#include "compiler/plan/estimate.h"
+#include "artifacts/memory.h"
+
+#include <jansson.h>
+#include <string.h>
+
+static bool is_new(const Lowered *low, int i, const Lowered *phases)
+{
+	const Pick *mine = &low->picks.at[i];
+	for (const Lowered *p = phases; p <= low; p++)
+		for (int k = 0; k < (p == low ? i : p->picks.n); k++) {
+			const Pick *other = &p->picks.at[k];
+			if (other->template_index == mine->template_index && strcmp(other->defines, mine->defines) == 0)
+				return false;
+		}
+	return true;
+}
+
+/* Launches, which are still to be made, are the ops that were lowered; and kernels, where they are, the picks. */
+static MemoryLoad load_of(const TargetWork *work)
+{
+	TargetPlan plan = work->plan;
+	MemoryLoad load = {.code_bytes = -1};
+	Phase phases[PHASE_KINDS * MAX_BUCKETS];
+	for (int p = 0; p < work->phases.n; p++) {
+		const Lowered *low = &work->phases.at[p];
+		phases[p] = (Phase){.kind = low->kind, .n_launches = low->ops.n};
+		for (int i = 0; i < low->picks.n; i++)
+			load.n_kernels += is_new(low, i, work->phases.at);
+	}
+	plan.phases = phases;
+	plan.n_phases = work->phases.n;
+	const MemoryLoad made = memory_load(&plan);
+	load.n_nodes = made.n_nodes;
+	return plan.n_kernels ? made : load;
+}
+
+static int list_items(const Compile *c, const TargetWork *work, MemoryItem *items)
+{
+	const MemoryLoad load = load_of(work);
+	return memory_items(&c->graph, &work->plan, &load, items);
+}
+
+static json_t *json_of(const TargetPlan *p, const MemoryItem *items, int n)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < n; i++)
+		json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "item", items[i].name, "where",
+			items[i].is_on_device ? "device" : "host", "bytes", (json_int_t)items[i].bytes));
+	return json_pack("{s:s, s:I, s:o}", "target", p->target, "device_bytes", (json_int_t)memory_on_device(items, n),
+		"items", list);
+}
+
+void estimate_memory(Compile *c, bool json, FILE *out)
+{
+	json_t *targets = json_array();
+	for (int w = 0; w < c->work.n; w++) {
+		const TargetPlan *p = &c->work.at[w].plan;
+		MemoryItem items[MEMORY_MAX_ITEMS];
+		char size[32];
+		int n = list_items(c, &c->work.at[w], items);
+		if (json)
+			json_array_append_new(targets, json_of(p, items, n));
+		else
+			fprintf(out, "%s: %d slots of %d tokens: %s on the device\n", p->target, c->graph.slots,
+				c->graph.max_context, memory_text(memory_on_device(items, n), size));
+		for (int i = 0; !json && i < n; i++)
+			fprintf(out, "  %-21s %-6s %16lld bytes\n", items[i].name, items[i].is_on_device ? "device" : "host",
+				(long long)items[i].bytes);
+	}
+	json_t *root = json_pack("{s:i, s:i, s:i, s:o}", "schema_version", 1, "slots", c->graph.slots, "max_context",
+		c->graph.max_context, "targets", targets);
+	if (json) {
+		json_dumpf(root, out, JSON_INDENT(2));
+		fputc('\n', out);
+	}
+	json_decref(root);
+}
+
+void check_budget(Compile *c)
+{
+	for (int w = 0; w < c->work.n && c->cmd.memory_budget; w++) {
+		MemoryItem items[MEMORY_MAX_ITEMS];
+		char largest[160], sizes[2][32];
+		int n = list_items(c, &c->work.at[w], items);
+		int64_t need = memory_on_device(items, n);
+		if (need > c->cmd.memory_budget)
+			fail_at(&c->diags, A0804, (Loc){0}, "%s: %s on the device, the budget is %s; the largest: %s",
+				c->work.at[w].plan.target, memory_text(need, sizes[0]), memory_text(c->cmd.memory_budget, sizes[1]),
+				memory_largest(items, n, largest, sizeof largest));
+	}
+}

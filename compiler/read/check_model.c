@@ -1,0 +1,216 @@
+/* check_model.c - what must hold between the files once each of them has been read, and the print of it all.
+ *
+ * The invariants of Model (ir.h) are the readers' promise, so breaking one is a bug. Three things can only be seen
+ * here, with all files read, and are the user's: a context longer than the attention window, an ignored tensor
+ * that does not exist, a model that never ends.
+ */
+#include "artifacts/closest.h"
+#include "compiler/read/config_keys.h"
+#include "compiler/read/read_model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+bool name_matches(const char *pattern, const char *name)
+{
+	const char *star = strchr(pattern, '*');
+	if (!star)
+		return strcmp(pattern, name) == 0;
+	size_t head = (size_t)(star - pattern), tail = strlen(star + 1), n = strlen(name);
+	return n >= head + tail && memcmp(pattern, name, head) == 0 && strcmp(star + 1, name + n - tail) == 0;
+}
+
+static void check_layer(const LayerSpec *s)
+{
+	const int dims[] = {s->n_heads, s->n_kv_heads, s->head_dim, s->ffn_dim};
+	for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+		if (dims[i] <= 0)
+			bug("dim %zu of a layer is %d", i, dims[i]);
+	if (s->n_heads % s->n_kv_heads || s->head_dim % 2)
+		bug("%d heads on %d of %d elements", s->n_heads, s->n_kv_heads, s->head_dim);
+}
+
+static void check_config(const Config *cf)
+{
+	const int dims[] = {cf->hidden_dim, cf->n_layers, cf->vocab, cf->max_position};
+	for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+		if (dims[i] <= 0)
+			bug("dim %zu of the config is %d", i, dims[i]);
+	for (int l = 0; l < cf->n_layers; l++)
+		check_layer(&cf->layers[l]);
+	for (int i = 0; i < cf->n_eos; i++)
+		if (cf->eos[i] < 0 || cf->eos[i] >= cf->vocab || (i && cf->eos[i] <= cf->eos[i - 1]))
+			bug("end token %d is %d", i, cf->eos[i]);
+}
+
+static void check_tensors(const Model *m)
+{
+	for (int i = 0; i < m->tensors.n; i++) {
+		const StTensor *t = &m->tensors.at[i];
+		int64_t n = 1;
+		for (int d = 0; d < t->n_dims; d++)
+			n *= t->shape[d];
+		int64_t bytes = t->dtype < DT_COUNT ? dtype_span(t->dtype, n) : t->bytes;
+		if (bytes != t->bytes || t->shard < 0 || t->shard >= m->shards.n || t->offset < 0 ||
+				t->offset > m->shards.at[t->shard].bytes - t->bytes)
+			bug("tensor %s lies at %" PRId64 ", %" PRId64 " bytes, of shard %d", t->name, t->offset, t->bytes,
+				t->shard);
+		if (i && strcmp(t[-1].name, t->name) >= 0)
+			bug("tensors %s and %s are not in order", t[-1].name, t->name);
+	}
+}
+
+/* "layer 3 attends", "layers 0-2, 4-7 attend": those with a window below the context. */
+static const char *windowed_text(Arena *a, const Config *cf, int context)
+{
+	const char *text = "";
+	int n = 0;
+	for (int l = 0, end; l < cf->n_layers; l = end) {
+		const int window = cf->layers[l].window;
+		for (end = l + 1; end < cf->n_layers && cf->layers[end].window == window;)
+			end++;
+		if (!window || window >= context)
+			continue;
+		n += end - l;
+		text = arena_printf(a, end - l > 1 ? "%s%s%d-%d" : "%s%s%d", text, *text ? ", " : "", l, end - 1);
+	}
+	return arena_printf(a, n == 1 ? "layer %s attends" : "layers %s attend", text);
+}
+
+static void check_window(Compile *c)
+{
+	const Config *cf = &c->model.config;
+	const Options *o = &c->model.options;
+	int window = o->max_context; /* the smallest */
+	for (int l = 0; l < cf->n_layers; l++)
+		window = cf->layers[l].window && cf->layers[l].window < window ? cf->layers[l].window : window;
+	if (window == o->max_context)
+		return;
+	const char *name = key_of_reader(cf->family, READER_WINDOW)->name;
+	fail_at(&c->diags, A0211, config_place(cf, name),
+		"%s: %s to a window of this many tokens only, and windows are not implemented; "
+		"runtime.max_context = %d (%s:%d) must be at most %d, so that the window has no effect",
+		config_said(&c->arena, cf, name), windowed_text(&c->arena, cf, o->max_context), o->max_context,
+		o->at_max_context.file, o->at_max_context.line, window);
+}
+
+static void check_ignored(Compile *c)
+{
+	const Model *m = &c->model;
+	for (int i = 0; i < m->options.ignore_tensors.n; i++) {
+		const NamePattern *p = &m->options.ignore_tensors.at[i];
+		int hits = 0;
+		for (int t = 0; t < m->tensors.n && !hits; t++)
+			hits += name_matches(p->text, m->tensors.at[t].name);
+		if (hits || !p->must_match)
+			continue;
+		const char **names = ARENA_ARRAY(&c->scratch, const char *, m->tensors.n + 1);
+		for (int t = 0; t < m->tensors.n; t++)
+			names[t] = m->tensors.at[t].name;
+		const char *close = closest_name(p->text, names, m->tensors.n);
+		fail_at(&c->diags, A0305, p->at, "weights.ignore: \"%s\" matches no tensor%s", p->text,
+			did_you_mean(c->diags.arena, close));
+	}
+}
+
+/* check_model - run after the reading passes, and only if none of them recorded an error. */
+void check_model(Compile *c)
+{
+	const Config *cf = &c->model.config;
+	check_config(cf);
+	check_tensors(&c->model);
+	check_window(c);
+	check_ids(c);
+	if (!c->cmd.random_weights) /* which brings no tensors at all */
+		check_ignored(c);
+	if (cf->n_eos == 0 && c->model.options.n_stop == 0)
+		note_at(&c->diags, A0210, cf->at_vocab, "no file names an end token: only sampling.max_new_tokens ends a text");
+}
+
+/* Print ------------------------------------------------------------------------------------------------ */
+
+static void print_rope(FILE *f, int i, const Rope *r)
+{
+	static const char *const kinds[] = {
+		[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
+	};
+	fprintf(f, "rope       %s  theta %.17g  table %d  rotary_dim %d", kinds[r->kind], r->theta, i, r->rotary_dim);
+	if (r->kind != ROPE_DEFAULT)
+		fprintf(f, "  factor %.17g", r->factor);
+	if (r->kind == ROPE_LLAMA3)
+		fprintf(f, "  low_freq %.17g  high_freq %.17g  original_context %d", r->low_freq, r->high_freq,
+			r->original_context);
+	if (r->kind == ROPE_YARN)
+		fprintf(f, "  beta_fast %.17g  beta_slow %.17g  mscale %.17g  mscale_all_dim %.17g  attention_factor %.17g  "
+			"truncate %d  original_context %d", r->beta_fast, r->beta_slow, r->mscale, r->mscale_all_dim,
+			r->attention_factor, r->truncate, r->original_context);
+	fputc('\n', f);
+}
+
+/* Layers in order, equal neighbours as one. */
+static void print_layers(const Config *cf, FILE *f)
+{
+	static const char *const qk_norms[] = {"", "  qk_norm head", "  qk_norm whole"};
+	for (int l = 0, end; l < cf->n_layers; l = end) {
+		const LayerSpec *s = &cf->layers[l];
+		for (end = l + 1; end < cf->n_layers && memcmp(&cf->layers[end], s, sizeof *s) == 0;)
+			end++;
+		fprintf(f, "layers     %d-%d", l, end - 1);
+		if (s->mixer == MIXER_DELTA)
+			fprintf(f, "  delta  key heads %d of %d  value heads %d of %d  taps %d", s->n_k_heads, s->k_dim,
+				s->n_v_heads, s->v_dim, s->n_taps);
+		else
+			fprintf(f, "  attention  n_heads %d  n_kv_heads %d  head_dim %d  rope %d  window %d%s%s%s%s", s->n_heads,
+				s->n_kv_heads, s->head_dim, s->rope, s->window, qk_norms[s->qk_norm], s->has_gate ? "  gate" : "",
+				s->qkv_bias ? "  qkv_bias" : "", s->o_bias ? "  o_bias" : "");
+		fprintf(f, "  norms%s%s%s  ffn_dim %d%s", s->pre_norm ? " before" : "", s->post_norm ? " after" : "",
+			s->norm_one ? " of 1 + w" : "", s->ffn_dim, s->mlp_bias ? "  mlp_bias" : "");
+		if (s->n_experts)
+			fprintf(f, "  n_experts %d  a row %d  norm_topk %d  shared %d", s->n_experts, s->n_active, s->norm_topk,
+				s->shared_dim);
+		fprintf(f, "  kv %s%s\n", dtype_name(s->kv), s->rotate ? " rotated" : "");
+	}
+}
+
+static void print_config(Compile *c, FILE *f)
+{
+	const Model *m = &c->model;
+	const Config *cf = &m->config;
+	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  vocab %d  norm_eps %.17g  act silu  tied %d"
+		"  max_position %d  mtp %d\n",
+		cf->model_type, cf->hidden_dim, cf->n_layers, cf->vocab, cf->norm_eps, cf->tie_embeddings, cf->max_position,
+		cf->n_mtp);
+	print_layers(cf, f);
+	for (int i = 0; i < cf->n_ropes; i++)
+		print_rope(f, i, &cf->ropes[i]);
+	for (int i = 0; i < cf->n_values; i++)
+		fprintf(f, "key        %s = %s%s\n", cf->values[i].key, cf->values[i].text,
+			!cf->values[i].is_default ? "" : !cf->values[i].from ? "  (default)"
+			: arena_printf(&c->scratch, "  (%s)", cf->values[i].from));
+	if (m->quant.name)
+		fprintf(f, "quant      %s  targets %d  ignore %d\n", m->quant.name, m->quant.targets.n, m->quant.ignore.n);
+	fprintf(f, "tokens     %d  bos %d  eos", m->n_tokens, cf->bos);
+	for (int i = 0; i < cf->n_eos; i++)
+		fprintf(f, " %d", cf->eos[i]);
+	fprintf(f, "  tokenizer %zu bytes  chat_template %zu bytes\n", m->tokenizer_bytes,
+		m->chat_template ? strlen(m->chat_template) : 0);
+}
+
+void print_model(Compile *c, void *file)
+{
+	FILE *f = file;
+	const Model *m = &c->model;
+	print_config(c, f);
+	for (int i = 0; i < m->options.resolved.n; i++)
+		fprintf(f, "option     %-28s %s\n", m->options.resolved.at[i].name, m->options.resolved.at[i].value);
+	for (int i = 0; i < m->shards.n; i++)
+		fprintf(f, "shard      %d  %s  %" PRId64 " bytes\n", i, m->shards.at[i].name, m->shards.at[i].bytes);
+	for (int i = 0; i < m->tensors.n; i++) {
+		const StTensor *t = &m->tensors.at[i];
+		fprintf(f, "tensor     %s  %s [", t->name, t->dtype_text);
+		for (int d = 0; d < t->n_dims; d++)
+			fprintf(f, "%s%" PRId64, d ? "," : "", t->shape[d]);
+		fprintf(f, "]  shard %d  at %" PRId64 "  bytes %" PRId64 "\n", t->shard, t->offset, t->bytes);
+	}
+}

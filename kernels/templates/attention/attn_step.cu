@@ -1,0 +1,396 @@
+// what      a decode row's attention, all of it. For row t in use, at position P, the length of its slot (0 if that has
+//           ended):
+//             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = the v heads; k, v -> kv at P
+//             o[t,h,:] = softmax over p <= P of (SCALE q[h].k[p]) times v[p], where GATED times sigmoid of the gate's
+//             element, which stands behind v in qkv[t]
+//           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
+//           part, part_ml and arrived are the launch's own: sums of runs with their maxima (log2 domain), and how
+//           many blocks of a group have delivered theirs. Idle rows: o = 0, no state changes
+// numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;
+//           q and k behind all of rope, with ROTATE the Hadamard matrix too (ops.h). Scores and sums in f32,
+//           probabilities rounded like q for the second product; codes are exact. How a history is cut into runs and
+//           the order of all sums depend on its length and the tunables alone: same bits every run; batch-invariant
+// splits    runs enough that a long history keeps most of 132 multiprocessors busy, one block each, and none shorter
+//           than 64 positions. Clusters where half of the card has room for them: where all of it is needed, they wait
+//           until eight neighbours are free, and a step of Llama-3.2-1B is 3 % longer. Heads of 128 in bf16, 8 runs of
+//           4 stages, at 1024 and 16384 positions: 3.8 and 28.0 us in clusters of 2, 4.2 and 32.5 of 4 or 8; 16 runs
+//           4.9 and 25.8. Four warps: eight are 4 % faster at 16384 positions and 20 % slower at 512, but for codes,
+//           which take twice the instructions a position
+// early     all positions before P are what earlier steps have left (EARLY), so the first STAGES chunks of a warp are
+//           on the way, and the page table, the turn of rope and norm weights there, before the products in front of
+//           this launch end; then only the row's own q, k and v are missing. Chunks of bf16 are small enough that four
+//           stages are worth their room at long histories, and cost nothing at short ones
+// measured  H100 SXM, SmolLM2-135M shape, whole steps: 366 us to 328 at the start, 429 to 404 behind 4096 positions, by
+//           what is early. In a chain, caches cold: 9 heads of 64 over 3, 384 positions 2.8 us; 32 heads of 128 over 8,
+//           16384 positions 25.8 us in bf16 (84 % of the read bound), 15.5 in e4m3 (70 %), 16.6 in e2m1 (37 %); four
+//           rows of them in e4m3 48.3 us (90 %), in e2m1 43.9 (56 %), of 8192 positions in bf16 48.5 (90 %). No spills
+// why       the heads of a group share one mma tile of 16 rows, so each key and value is read once for all of them;
+//           padding them to 16 is free, as the tensor cores wait for memory. Each warp streams chunks of 16 or 32
+//           positions through a ring of its own, so nobody waits for a block until the end. Short histories are one run
+//           of one block, which needs no merge. Up to CLUSTER runs are merged through the shared memory of the first of
+//           their blocks (sm_90 and later), up to SPLITS runs through global memory by the last block to deliver its
+//           own, in ascending order either way. Blocks without a run leave at once, and count as arrived where a
+//           cluster meets: runs are the slowest index of the grid, so those with work start first
+#include "shared/contract.cuh"
+#include "shared/activation.cuh"
+#include "shared/arrive.cuh"
+#include "attention/history.cuh"
+#include "attention/rope.cuh"
+
+KERNEL(attn_step, attention_step)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 1)
+DIM(SLOTS, 8)
+DIM(MAX_PAGES, 128)
+DIM(PAGES, 1024)
+ATTR_INT(HDIM, 128)
+ATTR_INT(NH, 16)
+ATTR_INT(NKV, 4)
+ATTR_INT(GATED, 0)
+ATTR_INT(PAGE, 16)
+ATTR_FLOAT(SCALE, 0.125f)
+ATTR_INT(ROTARY, 128)
+ATTR_INT(ROTATE, 0)
+ATTR_FLOAT(ROPE_FACTOR, 1.0f)
+ATTR_FLOAT(EPS, 1e-5f)
+ATTR_INT(NORM_ONE, 0)
+FLAG(Q_NORM)
+FLAG(K_NORM)
+DTYPES(QT, bf16, f16, f32)
+DTYPES(KT, bf16, f16, f32)
+FLAG(KV_SCALE)
+FLAG(KV_BLOCK)
+DTYPES(KVT, bf16, e4m3, e2m1)
+TUNE(SPLITS, 16, 1, 2, 4, 8, 32)
+TUNE(WARPS, 4, 8, 2)
+TUNE(STAGES, 2, 3, 4)
+TUNE(CLUSTER, 8, 4, 2, 1)
+REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
+REQUIRE(NH % NKV == 0)
+REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
+REQUIRE(SPLITS % CLUSTER == 0)
+REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= 66)
+PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= 132 && SPLITS <= MAX_PAGES * PAGE / 64))
+PREFER(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS > 66 || SPLITS * 128 > MAX_PAGES * PAGE)
+REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
+REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)
+REQUIRE((KVT_BITS == 16 || HDIM > 128) == (WARPS != 8) || WARPS == 4 && SMEM_MAX < 200000)
+REQUIRE(WARPS > 2 || HDIM == 256)
+REQUIRE(STAGES > 2 || HDIM >= 128)
+REQUIRE(HDIM != 128 || KVT_BITS < 16 || STAGES == 4 || SMEM_MAX < 160000)
+REQUIRE(HDIM < 128 || CLUSTER <= 2)
+REQUIRE(ROWS <= 65535)
+REQUIRE(MAX_PAGES * PAGE <= 6000000)
+ORDER(attend_runs, SPLITS, WARPS)
+GRID(NKV * ceil_div(NH / NKV, 16), ROWS, SPLITS)
+BLOCK(32 * WARPS)
+SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + (KVT_BITS == 16 ? 4 * HDIM : 10 * HDIM + 32)
+	+ (MAX_PAGES <= 4096 ? align(MAX_PAGES * 4, 16) : 0)
+	+ (CLUSTER > 1 ? CLUSTER * min(NH / NKV, 16) * (HDIM + 4) * 4 : 0)
+	+ WARPS * (STAGES * (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
+		: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0))
+		+ (KVT_BITS == 4 ? 8 * HDIM : 0)))
+READS(ROWS * ((NH + 2 * NKV + GATED * NH) * HDIM * 2
+	+ MAX_PAGES * PAGE * NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))))
+WRITES(ROWS * (NH * HDIM * 2 + NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))
+	+ (SPLITS > 1 ? NH * SPLITS * (HDIM + 2) * 4 : 0)))
+FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
+EARLY(slot_token, slot_len, page_table, kv, kv_block)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM");
+	IN_IF(Q_NORM, QT, q_norm, "HDIM");
+	IN_IF(K_NORM, KT, k_norm, "HDIM");
+	IN(f32, inv_freq, "ROTARY / 2");
+	IN(i32, row_slot, "ROWS");
+	IN(i32, slot_token, "SLOTS");
+	IN(i32, slot_len, "SLOTS");
+	IN(i32, page_table, "SLOTS, MAX_PAGES");
+	INOUT(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
+	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
+	INOUT_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
+	OUT(f32, part, "ROWS, NH, SPLITS, HDIM");
+	OUT(f32, part_ml, "ROWS, NH, SPLITS, 2");
+	INOUT(i32, arrived, "ROWS, NH");
+	OUT(bf16, o, "ROWS, NH * HDIM");
+};
+
+#include "attention/attend_runs.cuh"
+
+constexpr int GROUP = NH / NKV, GROUP_TILES = (GROUP + 15) / 16, HEADS = GROUP < 16 ? GROUP : 16;
+constexpr int TABLE = MAX_PAGES <= 4096 ? (MAX_PAGES + 3) / 4 * 4 : 0; // entries of a page table in shared memory
+
+// What a warp prepares: every WARPS-th of the group's q heads and, in the run that holds the new position, k and v.
+struct Prepared {
+	static constexpr int rounds = (HEADS + 2 + WARPS - 1) / WARPS;
+	H::Pairs x[rounds];
+	Norms norms;
+	float frequency[H::pairs];
+};
+
+// Column head of a task in a row of qkv: heads of q, then k, then v.
+__device__ __forceinline__ int source_head(int task, int heads, int head0, int kv_head)
+{
+	return task < heads ? head0 + task : NH + (task - heads) * NKV + kv_head;
+}
+
+// Where the new k and v go: into shared memory, and, for the block that has them for all others, into the cache.
+struct NewLine {
+	char *fresh;
+	float k_scale, v_scale;
+	i64 line; // of k in the cache; v's is NKV * PAGE behind it
+	bool is_kept;
+};
+
+// warp level: new k (which = 0) or v
+__device__ __forceinline__ void keep(const Args &a, const NewLine &to, int which, const H::Pairs &x)
+{
+	H::store_to(Past::room(to.fresh, which), x);
+	Past::keep(to.fresh, which, which ? to.v_scale : to.k_scale, to.is_kept ? a.kv : nullptr, a.kv_block,
+		to.line + which * (NKV * PAGE));
+}
+
+// block level: the row's q into its tile, the new k and v to their places
+__device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pairs &turn, int heads,
+	bool has_new, bf16 *q_tile, float *up, const NewLine &to)
+{
+#pragma unroll
+	for (int r = 0; r < Prepared::rounds; r++) {
+		const int task = threadIdx.x / 32 + r * WARPS;
+		if (task >= heads + (has_new ? 2 : 0))
+			break;
+		if constexpr (Q_NORM)
+			if (task < heads)
+				H::norm(w.x[r], w.norms.q, NORM_ONE != 0, float(EPS));
+		if constexpr (K_NORM)
+			if (task == heads)
+				H::norm(w.x[r], w.norms.k, NORM_ONE != 0, float(EPS));
+		if (task <= heads)
+			H::rope(w.x[r], turn);
+		if (task < heads)
+			put_q(q_tile + task * (STRIDE / 2), up + task, w.x[r]);
+		else
+			keep(a, to, task - heads, w.x[r]);
+	}
+}
+
+// block level: of q's tile, the rows of no head and the columns behind a head
+__device__ __forceinline__ void clear_rest(int heads, bf16 *q_tile)
+{
+	constexpr int pieces = Past::width / 8, behind = Past::width - HDIM;
+	for (int i = threadIdx.x; i < (16 - heads) * pieces; i += THREADS)
+		store_shared(shared_address(q_tile) + (heads + i / pieces) * STRIDE + i % pieces * 16, make_uint4(0, 0, 0, 0));
+	for (int i = threadIdx.x; i < heads * behind; i += THREADS)
+		store(q_tile + i / behind * (STRIDE / 2) + Past::column(HDIM + i % behind), 0.0f);
+}
+
+// block level: f(h, d) for each head of a group and each fourth element of it
+template <class F> __device__ __forceinline__ void each(int heads, F f)
+{
+	for (int i = threadIdx.x; i < heads * (HDIM / 4); i += THREADS)
+		f(i / (HDIM / 4), i % (HDIM / 4) * 4);
+}
+
+// thread level: elements d.. of a head, of all of them in the launch; its part i
+__device__ __forceinline__ void write(const Args &a, i64 head, int d, float factor, const Sums &s)
+{
+	float gate[4] = { 1.0f, 1.0f, 1.0f, 1.0f };
+	if constexpr (GATED != 0) // q, k and v of this row stand before its gates, and those of the rows before too
+		load_gates(gate, a.qkv + (i64(blockIdx.y + 1) * (NH + 2 * NKV) + head) * HDIM + d);
+	*reinterpret_cast<uint2 *>(a.o + head * HDIM + d) = s.result(factor, gate);
+}
+
+__device__ __forceinline__ void write_part(const Args &a, i64 head, int d, int i, const Sums &s)
+{
+	*reinterpret_cast<float4 *>(a.part + (head * SPLITS + i) * HDIM + d) =
+		make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
+	if (d == 0)
+		*reinterpret_cast<float2 *>(a.part_ml + (head * SPLITS + i) * 2) = make_float2(s.m, s.l);
+}
+
+// block level: a group's result from n parts
+__device__ __forceinline__ void merge(const Args &a, i64 head0, int heads, float factor, int n)
+{
+	constexpr int BATCH = SPLITS < 16 ? SPLITS : 16;
+	each(heads, [&](int h, int d) {
+		const i64 head = head0 + h;
+		const float *part = a.part + head * SPLITS * HDIM + d, *ml = a.part_ml + head * SPLITS * 2;
+		Sums s;
+#pragma unroll 1
+		for (int first = 0; first < n; first += BATCH)
+			s.add<BATCH>(n - first,
+				[&](int i) { return __ldcg(reinterpret_cast<const float4 *>(part + (first + i) * HDIM)); },
+				[&](int i) { return __ldcg(reinterpret_cast<const float2 *>(ml + (first + i) * 2)); });
+		write(a, head, d, factor, s);
+	});
+}
+
+// block level: each warp's heads into the rings, which nobody uses any more
+__device__ __forceinline__ void hand_in(const Past::State &state, float *sums, int heads)
+{
+	static_assert(WARPS * HEADS * SUM_STRIDE * 4 <= WARPS * RING_BYTES, "the warps' sums fit the rings");
+	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		if (g + 8 * i >= heads)
+			continue;
+		float *row = sums + (warp * HEADS + g + 8 * i) * SUM_STRIDE;
+		Past::take(state, i, [&](int d, auto x) { *reinterpret_cast<decltype(x) *>(row + d) = x; });
+		if (quad == 0)
+			*reinterpret_cast<float2 *>(row + HDIM) = make_float2(state.m[0][i], state.l[0][i]);
+	}
+}
+
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(const Args a)
+{
+	let_next_start();
+	// q [16 rows], the new k and v, page table, shares of the team, a ring of STAGES chunks a warp: at the end its sums
+	DYNAMIC_SMEM(smem);
+	__shared__ bool is_last;
+	__shared__ float q_up[16];
+	bf16 *const q_tile = reinterpret_cast<bf16 *>(smem);
+	NewLine fresh = { reinterpret_cast<char *>(smem) + 16 * STRIDE, 1.0f, 1.0f, 0, false };
+	i32 *const pages = reinterpret_cast<i32 *>(fresh.fresh + Past::fresh_bytes);
+	float *const shares = reinterpret_cast<float *>(pages + TABLE);
+	float *const rings = shares + (CLUSTER > 1 ? CLUSTER * HEADS * SHARE : 0);
+	const int kv_head = blockIdx.x / GROUP_TILES, t = blockIdx.y, run = blockIdx.z;
+	const int in_group = blockIdx.x % GROUP_TILES * 16, head0 = kv_head * GROUP + in_group, warp = threadIdx.x / 32;
+	const int heads = min(GROUP - in_group, 16);
+	const i64 head = i64(t) * NH + head0;
+	const int row_slot = a.row_slot[t], slot = t < a.step[0] ? row_slot : -1;
+	if (slot < 0) {
+		if (run)
+			return;
+		inputs_ready();
+		for (int i = threadIdx.x; i < heads * HDIM; i += THREADS)
+			store(a.o + head * HDIM + i, 0.0f);
+		return;
+	}
+	const int token = a.slot_token[slot], length = a.slot_len[slot], pos = token < 0 ? 0 : length;
+	const i32 *table = a.page_table + i64(slot) * MAX_PAGES;
+	if constexpr (TABLE != 0)
+		for (int i = threadIdx.x; i < MAX_PAGES; i += THREADS)
+			pages[i] = table[i];
+	Prepared w;
+	H::load_frequencies(w.frequency, a.inv_freq);
+	load_norms(w.norms, a);
+	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, kv_head);
+	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + kv_head);
+	const int chunks = pos / CHUNK + 1;
+	const Runs runs = runs_of(chunks);
+	const bool in_team = TEAM > 1 && runs.n > 1 && runs.n <= TEAM;
+	if (run >= runs.n)
+		return;
+	if (in_team)
+		team_arrive();
+	const bool has_new = run == runs.n - 1;
+	const int end = min((run + 1) * runs.chunks, chunks);
+	const u32 ring = shared_address(rings) + warp * RING_BYTES;
+	int filled = run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
+	auto fill = [&] {
+		if (filled < end)
+			Past::fill(ring + to * STAGE_BYTES, a.kv, a.kv_block, table, kv_head, filled * CHUNK, pos);
+		copy_commit();
+		filled += WARPS;
+		to = to + 1 == STAGES ? 0 : to + 1;
+	};
+	if constexpr (TABLE != 0) {
+		table = pages;
+		__syncthreads();
+	}
+#pragma unroll
+	for (int i = 0; i < STAGES; i++)
+		fill();
+	H::Pairs turn;
+	H::angles(turn, w.frequency, pos, float(ROPE_FACTOR));
+	clear_rest(heads, q_tile);
+	if (threadIdx.x >= heads && threadIdx.x < 16)
+		q_up[threadIdx.x] = 1.0f;
+	fresh.is_kept = has_new && in_group == 0;
+	if (fresh.is_kept)
+		fresh.line = Past::line(table[pos / PAGE], 0, kv_head, pos);
+	if constexpr (is_codes) {
+		fresh.k_scale = a.kv_scale[kv_head];
+		fresh.v_scale = a.kv_scale[NKV + kv_head];
+	}
+	inputs_ready(); // all above comes from the steps before, and is under way while the launches before this one end
+
+	const bf16 *qkv = a.qkv + i64(t) * (NH + 2 * NKV + GATED * NH) * HDIM;
+#pragma unroll
+	for (int r = 0; r < Prepared::rounds; r++)
+		if (const int task = warp + r * WARPS; task < heads + 2)
+			H::load(w.x[r], qkv + source_head(task, heads, head0, kv_head) * HDIM);
+	prepare(a, w, turn, heads, has_new, q_tile, q_up, fresh);
+	__syncthreads();
+	float up[2] = { 1.0f, 1.0f };
+	if constexpr (Past::is_half)
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+			up[i] = q_up[threadIdx.x % 32 / 4 + 8 * i];
+	Past::State state;
+	attention_start(state, shared_address(q_tile), 0);
+	int from = 0;
+#pragma unroll 1
+	for (int c = run * runs.chunks + warp; c < end; c += WARPS) {
+		const u32 stage = ring + from * STAGE_BYTES;
+		copy_wait<STAGES - 1>();
+		__syncwarp(); // the chunk has arrived for all lanes
+		const bool is_newest = c == chunks - 1;
+		if (is_newest)
+			Past::insert(stage, pos % CHUNK, fresh.fresh);
+		Past::look(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, c * CHUNK, pos,
+			is_newest, scale_log2);
+		__syncwarp(); // and all are done with it
+		fill();
+		from = from + 1 == STAGES ? 0 : from + 1;
+	}
+	attention_finish(state);
+	copy_wait<0>();
+	__syncthreads();
+	hand_in(state, rings, heads);
+	__syncthreads();
+
+	if (in_team)
+		team_wait(); // all blocks of the team have started: the first one's memory is there
+	each(heads, [&](int h, int d) {
+		const float *row = rings + h * SUM_STRIDE;
+		Sums s;
+		s.add<WARPS>(WARPS, // the first warp of a run has a chunk
+			[&](int i) { return *reinterpret_cast<const float4 *>(row + i * HEADS * SUM_STRIDE + d); },
+			[&](int i) { return *reinterpret_cast<const float2 *>(row + i * HEADS * SUM_STRIDE + HDIM); });
+		if (in_team) {
+			const u32 share = at_rank(shares + (run * HEADS + h) * SHARE, 0);
+			store_at_rank(share + d * 4, make_float4(s.x[0], s.x[1], s.x[2], s.x[3]));
+			if (d == 0)
+				store_at_rank(share + HDIM * 4, make_float4(s.m, s.l, 0.0f, 0.0f));
+		} else if (runs.n > 1) {
+			write_part(a, head + h, d, run, s);
+		} else {
+			write(a, head + h, d, v_factor, s);
+		}
+	});
+	if (runs.n == 1)
+		return;
+	if (in_team) {
+		team_arrive();
+		if (run)
+			return;
+		team_wait();
+		each(heads, [&](int h, int d) {
+			const float *row = shares + h * SHARE;
+			Sums s;
+			s.add<TEAM>(runs.n,
+				[&](int i) { return *reinterpret_cast<const float4 *>(row + i * HEADS * SHARE + d); },
+				[&](int i) { return *reinterpret_cast<const float2 *>(row + i * HEADS * SHARE + HDIM); });
+			write(a, head + h, d, v_factor, s);
+		});
+		return;
+	}
+	__syncthreads();
+	if (threadIdx.x == 0)
+		is_last = last_to_arrive(a.arrived + head, runs.n);
+	__syncthreads();
+	if (is_last)
+		merge(a, head, heads, v_factor, runs.n);
+}

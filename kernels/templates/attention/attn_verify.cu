@@ -1,0 +1,502 @@
+// what      attention of a verify step, all of it. A slot has EACH rows from a multiple of EACH on, or the first of
+//           them, where the step ends; they stand at positions P, P + 1, ..., P the length of the slot (0 if that has
+//           ended). For row t in use, at position p:
+//             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = the v heads; k, v -> kv at p
+//             o[t,h,:] = softmax over positions up to p of (SCALE q[h].k) times v, where GATED times sigmoid of the
+//             gate's element, which stands behind v in qkv[t]
+//           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
+//           part, part_ml and arrived are the launch's own, as in attn_step. Idle rows: o = 0, no state changes
+// numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;
+//           q and k behind all of rope, with ROTATE the Hadamard matrix too (ops.h). Scores and sums in f32,
+//           probabilities rounded like q for the second product; codes are exact. All sums of a row are made in the
+//           order of attn_step: with the same SPLITS and WARPS a row has the bits that as many decode steps would have
+//           given it. Same bits every run; batch-invariant
+// classes   a row's history is cut into runs by its own length. Rows whose histories are cut in the same way look at
+//           them together, as one class; where a history has grown over a border, the rows behind it look once more. A
+//           chunk that a row sees nothing of leaves the row's sums as they are, bit for bit
+// early     all positions before P are what earlier steps have left, and so is P (EARLY): the first STAGES chunks of a
+//           warp are on the way, turns and page table there, before the products in front of this launch end
+// measured  H100 SXM, in a chain, caches cold, 16 heads of 256 over 2, 4096 positions in bf16: 12.3 us for two rows,
+//           19.3 for four (attn_step 13.2 for one); 24 heads over 4, three rows 20.0 with 16 splits, 34.6 with 32
+//           (attn_step 13.0, 13.7). Clusters of eight take 12.3 us for the first of these, one block alone that merges
+//           20.1; in more than half of the card they wait for room, and clusters of two are best. No spills
+// why       keys and values leave memory once for all rows of a slot. A tile of 16 lines for mma has eight places of
+//           two heads each, lines p and p + 8, which are of one row: so a lane, which has two such lines, sees up to
+//           one position, as in attn_step. Where EACH times a group's heads are more than a tile, another block reads
+//           the keys again, from the L2 cache, since it runs beside the first. Runs are merged in ascending order: few
+//           through shared memory by the first block of a cluster, more through global memory by the last one to
+//           deliver its own, with its cluster's help, as the sums of 16 lines are much to read for one
+#include "shared/contract.cuh"
+#include "shared/activation.cuh"
+#include "shared/arrive.cuh"
+#include "attention/history.cuh"
+#include "attention/rope.cuh"
+
+KERNEL(attn_verify, attention_verify)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 3)
+DIM(SLOTS, 8)
+DIM(MAX_PAGES, 128)
+DIM(PAGES, 1024)
+ATTR_INT(HDIM, 128)
+ATTR_INT(NH, 16)
+ATTR_INT(NKV, 4)
+ATTR_INT(GATED, 0)
+ATTR_INT(PAGE, 16)
+ATTR_FLOAT(SCALE, 0.125f)
+ATTR_INT(ROTARY, 128)
+ATTR_INT(ROTATE, 0)
+ATTR_FLOAT(ROPE_FACTOR, 1.0f)
+ATTR_FLOAT(EPS, 1e-5f)
+ATTR_INT(NORM_ONE, 0)
+ATTR_INT(EACH, 3)
+FLAG(Q_NORM)
+FLAG(K_NORM)
+DTYPES(QT, bf16, f16, f32)
+DTYPES(KT, bf16, f16, f32)
+FLAG(KV_SCALE)
+FLAG(KV_BLOCK)
+DTYPES(KVT, bf16, e4m3, e2m1)
+TUNE(SPLITS, 16, 1, 2, 4, 8, 32)
+TUNE(WARPS, 4, 8, 2)
+TUNE(STAGES, 2, 3, 4)
+TUNE(CLUSTER, 8, 4, 2, 1)
+REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
+REQUIRE(NH % NKV == 0)
+REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
+REQUIRE(EACH >= 2 && EACH <= 4 && ROWS % EACH == 0)
+REQUIRE(SPLITS % CLUSTER == 0)
+REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8) * (ROWS / EACH)
+	<= (CLUSTER == 2 ? 132 : 66))
+PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) <= 132
+	&& SPLITS <= MAX_PAGES * PAGE / 64))
+PREFER(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) > 66
+	|| SPLITS * 128 > MAX_PAGES * PAGE)
+REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
+REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)
+REQUIRE((KVT_BITS == 16 || HDIM > 128) == (WARPS != 8) || WARPS == 4 && SMEM_MAX < 200000)
+REQUIRE(WARPS > 2 || HDIM == 256)
+REQUIRE(STAGES > 2 || HDIM >= 128)
+REQUIRE(HDIM != 128 || KVT_BITS < 16 || STAGES == 4 || SMEM_MAX < 160000)
+REQUIRE(ROWS <= 65535 && MAX_PAGES * PAGE <= 6000000)
+ORDER(attend_runs, SPLITS, WARPS)
+GRID(NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8), ROWS, SPLITS)
+BLOCK(32 * WARPS)
+SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + EACH * (KVT_BITS == 16 ? 4 * HDIM : 10 * HDIM + 32)
+	+ (MAX_PAGES <= 2048 ? align(MAX_PAGES * 4, 16) : 0) + align(EACH * ROTARY * 4, 16)
+	+ (CLUSTER > 1 && (HDIM < 128 || CLUSTER <= 2)
+		? CLUSTER * 2 * min(EACH * ceil_div(NH / NKV, 2), 8) * (HDIM + 4) * 4 : 0)
+	+ WARPS * (STAGES * (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
+		: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0))
+		+ (KVT_BITS == 4 ? 8 * HDIM : 0)))
+READS(ROWS * (NH + 2 * NKV + GATED * NH) * HDIM * 2
+	+ (ROWS / EACH) * MAX_PAGES * PAGE * NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0)))
+WRITES(ROWS * (NH * HDIM * 2 + NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))
+	+ (SPLITS > 1 ? NH * SPLITS * (HDIM + 2) * 4 : 0)))
+FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
+EARLY(slot_token, slot_len, page_table, kv, kv_block)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM");
+	IN_IF(Q_NORM, QT, q_norm, "HDIM");
+	IN_IF(K_NORM, KT, k_norm, "HDIM");
+	IN(f32, inv_freq, "ROTARY / 2");
+	IN(i32, row_slot, "ROWS");
+	IN(i32, slot_token, "SLOTS");
+	IN(i32, slot_len, "SLOTS");
+	IN(i32, page_table, "SLOTS, MAX_PAGES");
+	INOUT(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
+	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
+	INOUT_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
+	OUT(f32, part, "ROWS, NH, SPLITS, HDIM");
+	OUT(f32, part_ml, "ROWS, NH, SPLITS, 2");
+	INOUT(i32, arrived, "ROWS, NH");
+	OUT(bf16, o, "ROWS, NH * HDIM");
+};
+
+#include "attention/attend_runs.cuh"
+
+constexpr int GROUP = NH / NKV, PAIRS = (GROUP + 1) / 2; // of a row's heads
+constexpr int TILES = (EACH * PAIRS + 7) / 8, PLACES = EACH * PAIRS < 8 ? EACH * PAIRS : 8, LINES = 2 * PLACES;
+constexpr int TABLE = MAX_PAGES <= 2048 ? (MAX_PAGES + 3) / 4 * 4 : 0; // entries of a page table in shared memory
+constexpr int TURNS = (EACH * ROTARY + 3) / 4 * 4; // floats: sine and cosine of each pair of each row
+constexpr int SHARES = CLUSTER > 1 && (HDIM < 128 || CLUSTER <= 2) ? CLUSTER : 0; // runs merged through shared memory
+constexpr int ROW_HEADS = NH + 2 * NKV + GATED * NH; // of a row of qkv
+// What a block is about: rows j .. end - 1 of a slot whose first is `begin`, at position `start`; of them a tile of
+// pairs of heads of one kv head.
+struct Class {
+	int begin, j, end, start, kv_head, tile;
+
+	struct Line { int row, head; bool exists; }; // row of the step, query head
+	__device__ __forceinline__ Line line(int i) const // its two lines of a place stand together
+	{
+		const int unit = tile * 8 + i / 2, row = j + unit / PAIRS, of_group = unit % PAIRS * 2 + i % 2;
+		return { begin + row, kv_head * GROUP + of_group, row < end && of_group < GROUP };
+	}
+	// the last position that the rows of a place see
+	__device__ __forceinline__ int last(int place) const
+	{
+		return start + min(j + (tile * 8 + place) / PAIRS, end - 1);
+	}
+	__device__ __forceinline__ bool is_wanted() const { return tile * 8 < (end - j) * PAIRS; }
+};
+
+// Rows whose histories are cut like that of row j, if it is the first of them; else end = j.
+__device__ __forceinline__ int end_of_class(int start, int j, int n, const Runs &runs)
+{
+	auto is_like = [&](int row) {
+		const Runs r = runs_of((start + row) / CHUNK + 1);
+		return r.n == runs.n && r.chunks == runs.chunks;
+	};
+	int end = j;
+	if (j == 0 || !is_like(j - 1))
+		for (end = j + 1; end < n && is_like(end);)
+			end++;
+	return end;
+}
+
+// What a warp prepares: every WARPS-th of the tile's lines of q and, in a run that holds new positions, of the new
+// keys and values: k, v of the slot's first row, then of the next.
+struct Prepared {
+	static constexpr int rounds = (LINES + 2 * EACH + WARPS - 1) / WARPS;
+	H::Pairs x[rounds];
+	Norms norms;
+};
+
+// block level: sine and cosine of each row's position
+__device__ __forceinline__ void make_turns(float *turns, const Args &a, int start)
+{
+	for (int i = threadIdx.x; i < EACH * (ROTARY / 2); i += THREADS) {
+		float sine, cosine;
+		sin_cos(float(start + i / (ROTARY / 2)) * a.inv_freq[i % (ROTARY / 2)], sine, cosine);
+		*reinterpret_cast<float2 *>(turns + 2 * i) =
+			make_float2(sine * float(ROPE_FACTOR), cosine * float(ROPE_FACTOR));
+	}
+}
+
+__device__ __forceinline__ void turn(H::Pairs &x, const float *turns, int row)
+{
+	H::Pairs by = {};
+#pragma unroll
+	for (int j = 0; j < H::pairs; j++)
+		if (H::turns(j)) {
+			const float2 t = *reinterpret_cast<const float2 *>(
+				turns + 2 * (row * (ROTARY / 2) + int(threadIdx.x % 32) + 32 * j));
+			by[j][0] = t.x;
+			by[j][1] = t.y;
+		}
+	H::rope(x, by);
+}
+
+// Where new keys and values go: into shared memory, those of row j `fresh_bytes` behind those of row j - 1, and, from
+// the one block that keeps them for all others, into the cache.
+struct NewLines {
+	char *fresh;
+	const i32 *table;
+	float scale[2]; // of keys, of values
+	bool is_kept;   // those of the class
+};
+
+// warp level: the new k (which = 0) or v of a row
+__device__ __forceinline__ void keep(const Args &a, const Class &c, const NewLines &to, int row, int which,
+	const H::Pairs &x)
+{
+	char *const fresh = to.fresh + row * Past::fresh_bytes;
+	const int pos = c.start + row;
+	const bool is_kept = to.is_kept && row >= c.j;
+	const i64 line = is_kept ? Past::line(to.table[pos / PAGE], which, c.kv_head, pos) : 0;
+	H::store_to(Past::room(fresh, which), x);
+	Past::keep(fresh, which, to.scale[which], is_kept ? a.kv : nullptr, a.kv_block, line);
+}
+
+// block level: the class's q into its tile, new keys and values to their places
+__device__ __forceinline__ void prepare(const Args &a, Prepared &w, const Class &c, const float *turns, bool has_new,
+	bf16 *q_tile, float *up, const NewLines &to)
+{
+	const int warp = threadIdx.x / 32, tasks = LINES + (has_new ? 2 * c.end : 0);
+#pragma unroll
+	for (int r = 0; r < Prepared::rounds; r++) {
+		const int task = warp + r * WARPS, row = (task - LINES) / 2;
+		const Class::Line line = c.line(task);
+		if (task < LINES ? line.exists : task < tasks)
+			H::load(w.x[r], a.qkv + HDIM * (task < LINES ? i64(line.row) * ROW_HEADS + line.head
+				: i64(c.begin + row) * ROW_HEADS + NH + (task - LINES) % 2 * NKV + c.kv_head));
+	}
+#pragma unroll
+	for (int r = 0; r < Prepared::rounds; r++) {
+		const int task = warp + r * WARPS, row = (task - LINES) / 2;
+		if (task >= tasks)
+			break;
+		if (task < LINES) {
+			const Class::Line line = c.line(task);
+			if (!line.exists)
+				continue;
+			if constexpr (Q_NORM)
+				H::norm(w.x[r], w.norms.q, NORM_ONE != 0, float(EPS));
+			turn(w.x[r], turns, line.row - c.begin);
+			put_q(q_tile + (task / 2 + task % 2 * 8) * (STRIDE / 2), up + task / 2 + task % 2 * 8, w.x[r]);
+			continue;
+		}
+		if ((task - LINES) % 2 == 0) {
+			if constexpr (K_NORM)
+				H::norm(w.x[r], w.norms.k, NORM_ONE != 0, float(EPS));
+			turn(w.x[r], turns, row);
+		}
+		keep(a, c, to, row, (task - LINES) % 2, w.x[r]);
+	}
+}
+
+// block level: f(i, line, d) for each line of the tile that is there and each fourth element of its head
+template <class F> __device__ __forceinline__ void each(const Class &c, F f)
+{
+	for (int i = threadIdx.x; i < LINES * (HDIM / 4); i += THREADS)
+		if (const Class::Line line = c.line(i / (HDIM / 4)); line.exists)
+			f(i / (HDIM / 4), line, i % (HDIM / 4) * 4);
+}
+
+// thread level: elements d.. of a line; its part i
+__device__ __forceinline__ void write(const Args &a, const Class::Line &line, int d, float factor, const Sums &s)
+{
+	float gate[4] = { 1.0f, 1.0f, 1.0f, 1.0f };
+	if constexpr (GATED != 0)
+		load_gates(gate, a.qkv + (i64(line.row) * ROW_HEADS + NH + 2 * NKV + line.head) * HDIM + d);
+	*reinterpret_cast<uint2 *>(a.o + (i64(line.row) * NH + line.head) * HDIM + d) = s.result(factor, gate);
+}
+
+__device__ __forceinline__ void write_part(const Args &a, const Class::Line &line, int d, int i, const Sums &s)
+{
+	const i64 at = (i64(line.row) * NH + line.head) * SPLITS + i;
+	*reinterpret_cast<float4 *>(a.part + at * HDIM + d) = make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
+	if (d == 0)
+		*reinterpret_cast<float2 *>(a.part_ml + at * 2) = make_float2(s.m, s.l);
+}
+
+// block level: the tile's result from n parts, or what block `rank` of `helpers` has of it: two items of a thread at
+// once, so that twice as much is under way
+__device__ __forceinline__ void merge(const Args &a, const Class &c, float factor, int n, int rank, int helpers)
+{
+	constexpr int BATCH = SPLITS < 16 ? SPLITS : 16, ITEMS = LINES * (HDIM / 4), AT_ONCE = 2;
+	const int step = helpers * THREADS;
+#pragma unroll 1
+	for (int item = rank * THREADS + threadIdx.x; item < ITEMS; item += AT_ONCE * step) {
+		Sums s[AT_ONCE];
+#pragma unroll 1
+		for (int first = 0; first < n; first += BATCH) {
+			Parts<BATCH> p[AT_ONCE];
+#pragma unroll
+			for (int k = 0; k < AT_ONCE; k++) {
+				const int i = item + k * step;
+				const Class::Line line = c.line(i / (HDIM / 4));
+				const i64 at = (i64(line.row) * NH + line.head) * SPLITS + first;
+				const float *part = a.part + at * HDIM + i % (HDIM / 4) * 4, *ml = a.part_ml + at * 2;
+				if (i < ITEMS && line.exists)
+					p[k].load(n - first,
+						[&](int r) { return __ldcg(reinterpret_cast<const float4 *>(part + r * HDIM)); },
+						[&](int r) { return __ldcg(reinterpret_cast<const float2 *>(ml + r * 2)); });
+			}
+#pragma unroll
+			for (int k = 0; k < AT_ONCE; k++)
+				s[k].add(p[k], n - first);
+		}
+#pragma unroll
+		for (int k = 0; k < AT_ONCE; k++)
+			if (const int i = item + k * step; i < ITEMS)
+				if (const Class::Line line = c.line(i / (HDIM / 4)); line.exists)
+					write(a, line, i % (HDIM / 4) * 4, factor, s[k]);
+	}
+}
+
+// block level: each warp's lines into the rings, which nobody uses any more
+__device__ __forceinline__ void hand_in(const Past::State &state, float *sums)
+{
+	static_assert(WARPS * LINES * SUM_STRIDE * 4 <= WARPS * RING_BYTES, "the warps' sums fit the rings");
+	const int warp = threadIdx.x / 32, place = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
+	if (place >= PLACES)
+		return;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		float *row = sums + (warp * LINES + place * 2 + i) * SUM_STRIDE;
+		Past::take(state, i, [&](int d, auto x) { *reinterpret_cast<decltype(x) *>(row + d) = x; });
+		if (quad == 0)
+			*reinterpret_cast<float2 *>(row + HDIM) = make_float2(state.m[0][i], state.l[0][i]);
+	}
+}
+
+// The slot's new keys and values that fall into a chunk.
+__device__ __forceinline__ void insert_new(const Class &c, int chunk, u32 stage, const char *fresh)
+{
+#pragma unroll 1
+	for (int row = 0; row < c.end; row++)
+		if ((c.start + row) / CHUNK == chunk)
+			Past::insert(stage, (c.start + row) % CHUNK, fresh + row * Past::fresh_bytes);
+}
+
+// block level: rows that are idle
+__device__ __forceinline__ void write_idle(const Args &a, int t, int kv_head)
+{
+	inputs_ready();
+	for (int i = threadIdx.x; i < GROUP * HDIM; i += THREADS)
+		store(a.o + (i64(t) * NH + kv_head * GROUP) * HDIM + i, 0.0f);
+}
+
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(const Args a)
+{
+	let_next_start();
+	// q [16 lines], new keys and values, page table, turns, shares of the team, a ring of STAGES chunks a warp: at the
+	// end its sums
+	DYNAMIC_SMEM(smem);
+	__shared__ alignas(8) float is_ours[2]; // the first: the merging is
+	__shared__ float q_up[16];
+	bf16 *const q_tile = reinterpret_cast<bf16 *>(smem);
+	NewLines fresh = { reinterpret_cast<char *>(smem) + 16 * STRIDE, nullptr, { 1.0f, 1.0f }, false };
+	i32 *const pages = reinterpret_cast<i32 *>(fresh.fresh + EACH * Past::fresh_bytes);
+	float *const turns = reinterpret_cast<float *>(pages + TABLE), *const shares = turns + TURNS;
+	float *const rings = shares + SHARES * LINES * SHARE;
+	const int t = blockIdx.y, run = blockIdx.z, warp = threadIdx.x / 32, in_use = a.step[0];
+	Class c = { t / EACH * EACH, t % EACH, 0, 0, int(blockIdx.x) / TILES, int(blockIdx.x) % TILES };
+	const int row_slot = a.row_slot[t], slot = t < in_use ? row_slot : -1;
+	if (slot < 0) {
+		if (run == 0 && c.tile == 0)
+			write_idle(a, t, c.kv_head);
+		return;
+	}
+	int n = c.j + 1; // rows of the slot
+	while (n < EACH && c.begin + n < in_use && a.row_slot[c.begin + n] == slot)
+		n++;
+	const int token = a.slot_token[slot], length = a.slot_len[slot];
+	c.start = token < 0 ? 0 : length;
+	const Runs runs = runs_of((c.start + c.j) / CHUNK + 1);
+	c.end = end_of_class(c.start, c.j, n, runs);
+	if (!c.is_wanted() || run >= runs.n)
+		return;
+	const bool in_team = TEAM > 1 && runs.n > 1 && runs.n <= SHARES;
+	if (in_team)
+		team_arrive();
+	fresh.table = a.page_table + i64(slot) * MAX_PAGES;
+	if constexpr (TABLE != 0)
+		for (int i = threadIdx.x; i < MAX_PAGES; i += THREADS)
+			pages[i] = fresh.table[i];
+	Prepared w;
+	load_norms(w.norms, a);
+	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, c.kv_head);
+	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + c.kv_head);
+	const int chunks = (c.start + c.end - 1) / CHUNK + 1, end = min((run + 1) * runs.chunks, chunks);
+	const bool has_new = end > c.start / CHUNK;
+	const u32 ring = shared_address(rings) + warp * RING_BYTES;
+	for (int i = threadIdx.x; i < 16 * STRIDE / 16; i += THREADS)
+		smem[i] = make_uint4(0, 0, 0, 0);
+	if (threadIdx.x < 16)
+		q_up[threadIdx.x] = 1.0f;
+	if constexpr (TABLE != 0)
+		fresh.table = pages;
+	__syncthreads();
+	int filled = run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
+	auto fill = [&] {
+		if (filled < end)
+			Past::fill(ring + to * STAGE_BYTES, a.kv, a.kv_block, fresh.table, c.kv_head, filled * CHUNK, c.start);
+		copy_commit();
+		filled += WARPS;
+		to = to + 1 == STAGES ? 0 : to + 1;
+	};
+#pragma unroll
+	for (int i = 0; i < STAGES; i++)
+		fill();
+	make_turns(turns, a, c.start);
+	fresh.is_kept = run == runs.n - 1 && c.tile == 0;
+	if constexpr (is_codes) {
+		fresh.scale[0] = a.kv_scale[c.kv_head];
+		fresh.scale[1] = a.kv_scale[NKV + c.kv_head];
+	}
+	__syncthreads();
+	inputs_ready(); // all above comes from the steps before, and is under way while the launches before this one end
+
+	prepare(a, w, c, turns, has_new, q_tile, q_up, fresh);
+	__syncthreads();
+	const int place = threadIdx.x % 32 / 4, seen = c.last(place);
+	float up[2] = { 1.0f, 1.0f };
+	if constexpr (Past::is_half)
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+			up[i] = q_up[place + 8 * i];
+	Past::State state;
+	attention_start(state, shared_address(q_tile), 0);
+	int from = 0;
+#pragma unroll 1
+	for (int chunk = run * runs.chunks + warp; chunk < end; chunk += WARPS) {
+		const u32 stage = ring + from * STAGE_BYTES;
+		copy_wait<STAGES - 1>();
+		__syncwarp(); // the chunk has arrived for all lanes
+		if (chunk >= c.start / CHUNK)
+			insert_new(c, chunk, stage, fresh.fresh);
+		Past::look(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, chunk * CHUNK, seen,
+			chunk * CHUNK + CHUNK > c.start + c.j + 1, scale_log2);
+		__syncwarp(); // and all are done with it
+		fill();
+		from = from + 1 == STAGES ? 0 : from + 1;
+	}
+	attention_finish(state);
+	copy_wait<0>();
+	__syncthreads();
+	hand_in(state, rings);
+	__syncthreads();
+
+	if (in_team)
+		team_wait(); // all blocks of the team have started: the first one's memory is there
+	each(c, [&](int i, const Class::Line &line, int d) {
+		const float *row = rings + i * SUM_STRIDE;
+		Parts<WARPS> parts; // each row sees something of the first warp's first chunk of a run
+		parts.load(WARPS, [&](int k) { return *reinterpret_cast<const float4 *>(row + k * LINES * SUM_STRIDE + d); },
+			[&](int k) { return *reinterpret_cast<const float2 *>(row + k * LINES * SUM_STRIDE + HDIM); });
+		Sums s;
+		s.add(parts, WARPS);
+		if (in_team) {
+			const u32 share = at_rank(shares + (run * LINES + i) * SHARE, 0);
+			store_at_rank(share + d * 4, make_float4(s.x[0], s.x[1], s.x[2], s.x[3]));
+			if (d == 0)
+				store_at_rank(share + HDIM * 4, make_float4(s.m, s.l, 0.0f, 0.0f));
+		} else if (runs.n > 1) {
+			write_part(a, line, d, run, s);
+		} else {
+			write(a, line, d, v_factor, s);
+		}
+	});
+	if (runs.n == 1)
+		return;
+	if (in_team) {
+		team_arrive();
+		if (run)
+			return;
+		team_wait();
+		each(c, [&](int i, const Class::Line &line, int d) {
+			const float *row = shares + i * SHARE;
+			Parts<TEAM> parts;
+			parts.load(runs.n, [&](int k) { return *reinterpret_cast<const float4 *>(row + k * LINES * SHARE + d); },
+				[&](int k) { return *reinterpret_cast<const float2 *>(row + k * LINES * SHARE + HDIM); });
+			Sums s;
+			s.add(parts, runs.n);
+			write(a, line, d, v_factor, s);
+		});
+		return;
+	}
+	// the counter is of the tile's first line; blocks of a cluster that have a run arrive as one, and learn whether
+	// they are the last
+	const Class::Line first = c.line(0);
+	const int rank = run % TEAM, helpers = min(TEAM, runs.n - (run - rank));
+	__threadfence();
+	__syncthreads();
+	if constexpr (TEAM > 1)
+		team_meet();
+	if (rank == 0 && threadIdx.x == 0) {
+		const bool is_last = last_to_arrive(a.arrived + i64(first.row) * NH + first.head, ceil_div(runs.n, TEAM));
+		is_ours[0] = is_last ? 1.0f : 0.0f;
+		if constexpr (TEAM > 1)
+			for (int i = 1; i < helpers; i++)
+				store2_at_rank(at_rank(is_ours, i), is_ours[0], 0.0f);
+	}
+	__syncthreads();
+	if constexpr (TEAM > 1)
+		team_meet();
+	if (is_ours[0] != 0.0f)
+		merge(a, c, v_factor, runs.n, rank, helpers);
+}

@@ -1,0 +1,149 @@
+// what      h[t,:] = for each of row t's experts share * (silu(gate n[t]) * (up n[t])), then the same of the expert
+//           that all rows go to; weights may be codes with scales
+// numerics  n times w, whose codes are decoded exactly, accumulated in f32; scales of rows, silu, products and the
+//           share in f32; one rounding. Same bits every run, whatever the rows beside
+// why       nothing is sorted: a pair of row and expert is a slice of the grid, which streams the expert's rows as if
+//           there were no other. Which rows those are is known only when the launch before is done; the shared expert's
+//           are on their way by then
+// measured  H100 SXM, in a chain of its own kind, one row: FP8 1024 x 2048 with the shared expert 9.5 us, 64 % of the
+//           read rate, NVFP4 7.0 us; bf16 1536 x 2048 18.7 us, 87 %; FP8 4 rows 90 %, 8 rows 106 %: they share experts
+// one       launch for both halves, in which down's blocks wait with their weights in place, took 17.4 us where the two
+//           take 15.2
+// ring      of two turns: four leave room for one block where three are wanted and cost 5 to 30 %; 32 rows of codes a
+//           block, 64 of bf16
+// rows      that chose the same expert read its weights at the same time, all but one from the L2 cache: READS counts
+//           an expert once
+#include "shared/contract.cuh"
+#include "experts/experts.cuh"
+#include "products/stream.cuh"
+
+KERNEL(stream_experts_up, experts_up)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 1)
+DIM(K, 2048)
+DIM(EXPERTS, 256)
+DIM(N, 1024)
+DIM(WIDTH, 4096)
+ATTR_INT(TOPK, 8)
+ATTR_INT(BLOCK_N, 128)
+ATTR_INT(BLOCK_K, 128)
+ATTR_INT(SHARED_BLOCK_N, 128)
+ATTR_INT(SHARED_BLOCK_K, 128)
+FLAG(SCALE)
+FLAG(ROW_SCALE)
+FLAG(SHARED)
+FLAG(SHARED_SCALE)
+FLAG(SHARED_ROW_SCALE)
+DTYPES(WT, bf16, e4m3, e2m1)
+DTYPES(ST, bf16, f32, e4m3, e8m0)
+DTYPES(SWT, bf16, e4m3, e2m1)
+DTYPES(SST, bf16, f32, e4m3, e8m0)
+TUNE(TILES, 2, 4)
+REQUIRE(ROWS <= 8 && TOPK <= EXPERTS)
+REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0 && K * SWT_BITS % 128 == 0)
+REQUIRE(N % 2 == 0 && (SHARED ? 2 * WIDTH > TOPK * N : 2 * WIDTH == TOPK * N && !SHARED_SCALE && !SHARED_ROW_SCALE))
+REQUIRE(WT_BITS < 16 || !SCALE && !ROW_SCALE)
+REQUIRE(WT_BITS != 8 || !SCALE || BLOCK_K >= K || BLOCK_K > 0 && 128 % BLOCK_K == 0 && BLOCK_K % 32 == 0
+	|| BLOCK_K > 0 && BLOCK_K % 128 == 0)
+REQUIRE(WT_BITS != 4 || SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
+REQUIRE(SWT_BITS < 16 || !SHARED_SCALE && !SHARED_ROW_SCALE)
+REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || SHARED_BLOCK_K >= K || SHARED_BLOCK_K > 0 && 128 % SHARED_BLOCK_K == 0
+	&& SHARED_BLOCK_K % 32 == 0 || SHARED_BLOCK_K > 0 && SHARED_BLOCK_K % 128 == 0)
+REQUIRE(SWT_BITS != 4 || SHARED_SCALE && SST_BITS == 8 && SHARED_BLOCK_N == 1
+	&& (SHARED_BLOCK_K == 16 || SHARED_BLOCK_K == 32))
+REQUIRE(WT_BITS == 16 || TILES == 2)
+ORDER(stream, 8, 1024 / WT_BITS, TILES == 2 ? 2 : 1)
+GRID(max(ceil_div(N / 2, 8 * TILES), ceil_div(WIDTH - TOPK * N / 2, 8 * TILES)), SHARED + ROWS * TOPK, 1)
+BLOCK(256)
+SMEM(max(16 * TILES * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)))
+		+ (WT_BITS < 16 && 16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096 + 75776 <= SMEM_MAX)
+			* (16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096),
+	SHARED * (16 * TILES * 16 * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1)))
+		+ (SWT_BITS < 16 && ROWS <= 4
+			&& ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096) + 75776 <= SMEM_MAX)
+			* ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096))))
+READS(min(EXPERTS, ROWS * TOPK) * (N * K * WT_BITS / 8 + ROW_SCALE * N * 4
+		+ SCALE * 2 * ceil_div(N / 2, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8)
+	+ SHARED * ((2 * WIDTH - TOPK * N) * (K * SWT_BITS / 8 + SHARED_ROW_SCALE * 4) + SHARED_SCALE * 2
+		* ceil_div(WIDTH - TOPK * N / 2, max(SHARED_BLOCK_N, 1)) * ceil_div(K, max(SHARED_BLOCK_K, 1)) * SST_BITS / 8)
+	+ ROWS * (K * 2 + TOPK * 8))
+WRITES(ROWS * WIDTH * 2)
+FLOPS(4 * ROWS * WIDTH * K)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, n, "ROWS, K");
+	IN(i32, expert, "ROWS, TOPK");
+	IN(WT, gate_up, "EXPERTS, N, K");
+	IN_IF(SCALE, ST, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)");
+	IN_IF(ROW_SCALE, f32, gate_up_row_scale, "EXPERTS, N");
+	IN_IF(SHARED, SWT, shared, "2 * WIDTH - TOPK * N, K");
+	IN_IF(SHARED_SCALE, SST, shared_scale,
+		"2 * ceil_div(WIDTH - TOPK * N / 2, SHARED_BLOCK_N), ceil_div(K, SHARED_BLOCK_K)");
+	IN_IF(SHARED_ROW_SCALE, f32, shared_row_scale, "2 * WIDTH - TOPK * N");
+	IN(f32, share, "ROWS, TOPK + SHARED");
+	OUT(bf16, h, "ROWS, WIDTH");
+};
+
+// block level: out(t, n, value) of the rows of an expert from n0 on, N_ of gate and as many of up
+template <class S, int N_, bool BY_ROW, class Scale, class XRow, class Out>
+__device__ __forceinline__ void gated(uint4 *ring, const typename S::W *w, const Scale *scales, const float *by_row,
+	int n0, bool some, XRow x_row, Out out)
+{
+	constexpr int half = 8 * S::tiles; // rows of gate, then as many of up
+	const auto *const up = w + i64(N_) * S::pitch / int(sizeof(typename S::W));
+	const Scale *const up_scales = scales + ceil_div(N_, S::block_n) * S::scale_pitch;
+	float gate_scale = 1.0f, up_scale = 1.0f;
+	if constexpr (BY_ROW) {
+		const int n = min(n0 + stream_row<S, half>(), N_ - 1);
+		gate_scale = by_row[n];
+		up_scale = by_row[N_ + n];
+	}
+	StreamSums<S> sums;
+	if (!stream<S, N_ % half == 0, false, void>(ring, [&](int m) {
+			const bool first = m < S::tiles / 2;
+			return stream_tile<S>(first ? w : up, first ? scales : up_scales, n0 + m % (S::tiles / 2) * 16, N_);
+		}, x_row, static_cast<const void *>(nullptr), some, [] {}, sums))
+		return;
+	stream_each<S, half>([&](int, int t, int row) {
+		if (n0 + row >= N_)
+			return;
+		const float gate = sums.at(t, row) * gate_scale, y = sums.at(t, half + row) * up_scale;
+		out(t, n0 + row, gate / (1.0f + __expf(-gate)) * y);
+	});
+}
+
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, TILES, bits_of<WT>))
+stream_experts_up(const Args a)
+{
+	constexpr int width = N / 2, shared_width = WIDTH - TOPK * width, shares = TOPK + SHARED;
+	DYNAMIC_SMEM(ring);
+	let_next_start();
+	const int rows = a.step[0], n0 = blockIdx.x * 8 * TILES, pair = int(blockIdx.y) - SHARED;
+	if constexpr (SHARED) {
+		using Scales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
+			NoScales>::Type;
+		using S = Stream<ROWS, K, stream_warps, TILES, 64, 2, SWT, Scales>;
+		if (pair < 0) {
+			if (n0 < shared_width)
+				gated<S, shared_width, SHARED_ROW_SCALE != 0>(ring, a.shared, a.shared_scale, a.shared_row_scale, n0,
+					rows > 0, [&](int t) { return a.n + i64(t) * K; }, [&](int t, int n, float y) {
+						store(a.h + i64(t) * WIDTH + TOPK * width + n, y * a.share[t * shares + TOPK]);
+					});
+			return;
+		}
+	}
+	using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
+	using S = Stream<1, K, stream_warps, TILES, 64, 2, WT, Scales>;
+	const int t = pair / TOPK, j = pair % TOPK;
+	inputs_ready();
+	if (t >= rows || n0 >= width)
+		return;
+	const int e = a.expert[pair];
+	const float share = a.share[t * shares + j];
+	gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
+		scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),
+		ROW_SCALE ? a.gate_up_row_scale + i64(e) * N : nullptr,
+		n0, true, [&](int) { return a.n + i64(t) * K; },
+		[&](int, int n, float y) { store(a.h + i64(t) * WIDTH + j * width + n, y * share); });
+}

@@ -1,0 +1,87 @@
+// what      n[k] = x[t,k] / sqrt(mean(x[t,:]^2) + EPS) * (norm[k] or 1 + norm[k]); y_scale[k / 128, t] = the largest
+//           |n[k]| of its 128 columns / 448, y[t,k] = n[k] / y_scale in e4m3: norm_rows for products of codes; rows
+//           beyond step[0] stay as they are
+// numerics  squares summed in f32, in an order that K alone decides; the normed row is never rounded to bf16; codes
+//           rounded to nearest even. Same bits every run; a row's bits do not depend on the other rows
+// measured  H200 SXM, 2048 rows, K=4096: 10.7 us, 51 % of the read bandwidth. No spills
+// why       16 lanes have 128 columns between them, so that no more than the sum of squares crosses warps
+#include "shared/contract.cuh"
+#include "shared/quant.cuh"
+#include "shared/reduce.cuh"
+
+KERNEL(norm_rows_fp8, norm_rows_fp8)
+ARCH(80)
+NUMERICS(f32_accumulate, batch_invariant)
+DIM(ROWS, 2048)
+DIM(K, 4096)
+ATTR_FLOAT(EPS, 1e-5f)
+ATTR_INT(NORM_ONE, 0)
+DTYPES(NT, bf16, f16, f32)
+REQUIRE(K % 8 == 0)
+ORDER(norm)
+ORDER(quotients, 128)
+GRID(ROWS, 1, 1)
+BLOCK(K < 16384 ? ceil_div(K, 512) * 32 : 1024)
+READS(ROWS * K * 2 + K * NT_BYTES)
+WRITES(ROWS * K + ROWS * ceil_div(K, 128) * 4)
+FLOPS(8 * ROWS * K)
+struct Args {
+	IN(i32, step, "4");
+	IN(bf16, x, "ROWS, K");
+	IN(NT, norm, "K");
+	OUT(e4m3, y, "ROWS, K");
+	OUT(f32, y_scale, "ceil_div(K, 128), ROWS");
+};
+
+constexpr int threads = K < 16384 ? ceil_div(K, 512) * 32 : 1024, pieces = ceil_div(K / 8, threads);
+
+extern "C" __global__ void __launch_bounds__(K < 16384 ? ceil_div(K, 512) * 32 : 1024) norm_rows_fp8(const Args a)
+{
+	__shared__ float sums[threads / 32];
+	const int row = blockIdx.x;
+	let_next_start();
+	Vec8<NT> norm[pieces] = {};
+#pragma unroll
+	for (int i = 0; i < pieces; i++) {
+		const int k = (i * threads + int(threadIdx.x)) * 8;
+		if (k < K)
+			norm[i] = load8(a.norm + k);
+	}
+	inputs_ready();
+	if (row >= a.step[0])
+		return;
+	Vec8<bf16> x[pieces] = {};
+#pragma unroll
+	for (int i = 0; i < pieces; i++) {
+		const int k = (i * threads + int(threadIdx.x)) * 8;
+		if (k < K)
+			x[i] = load8(a.x + i64(row) * K + k);
+	}
+	float squares = 0.0f;
+#pragma unroll
+	for (int i = 0; i < pieces; i++) {
+		float v[8];
+		unpack(x[i], v);
+#pragma unroll
+		for (int e = 0; e < 8; e++)
+			squares = fmaf(v[e], v[e], squares);
+	}
+	const float scale = rsqrtf(block_sum<threads / 32>(squares, sums) / K + float(EPS));
+#pragma unroll
+	for (int i = 0; i < pieces; i++) {
+		const int k = (i * threads + int(threadIdx.x)) * 8;
+		float v[8], w[8];
+		uint2 codes;
+		unpack(x[i], v);
+		unpack(norm[i], w);
+#pragma unroll
+		for (int e = 0; e < 8; e++)
+			v[e] *= scale * ((NORM_ONE ? 1.0f : 0.0f) + w[e]);
+		const float of_codes = code_columns_of(v, codes);
+		if (k >= K)
+			continue;
+		*reinterpret_cast<uint2 *>(a.y + i64(row) * K + k) = codes;
+		if (k % code_columns == 0)
+			a.y_scale[i64(k / code_columns) * ROWS + row] = of_codes;
+	}
+}

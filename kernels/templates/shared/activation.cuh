@@ -1,0 +1,10 @@
+// activation.cuh - what gates make of a number (thread level). Quotients are good to two units in the last place; where
+// e^-x is beyond 2^126 they are 0.
+#pragma once
+#include "shared/types.cuh"
+
+__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+__device__ __forceinline__ float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+
+// log(1 + e^x) without a number that overflows
+__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))); }

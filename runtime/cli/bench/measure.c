@@ -1,0 +1,438 @@
+/* measure.c - each launch of a step compared with the reference function of its op.
+ *
+ * The step halts before and after every launch. Before it, all operands are copied to the host; after it, those
+ * that it writes are copied again. The reference function gets the operands as they were before, so its result is what
+ * an exact kernel would have left from the very same inputs, and errors of launches before do not count. Of rows and
+ * outs only those in use are computed and compared. Weights are converted as the reference reads them, all else before.
+ */
+#include "artifacts/numbers.h"
+#include "artifacts/schema.h"
+#include "runtime/cli/trust/certify.h"
+#include "runtime/cpu/pool.h"
+#include "runtime/cpu/ref_ops.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	ENOUGH = 256, /* elements for a mean to mean something */
+	MOST_TIES = 8 /* one choice in this number may be another one */
+};
+
+typedef struct Held { /* an operand of the launch that is under way */
+	const Buf *buf;      /* NULL = absent */
+	uint8_t *before;     /* its bytes; of what only this launch uses they are zeros */
+	void *values, *want; /* as the reference reads and leaves them: f32 or i32 [n]; of weights NULL */
+	int64_t shape[PLAN_MAX_DIMS], n;
+	bool is_own;         /* serves the launch alone, or is read by the host alone: not compared */
+} Held;
+
+struct Measure {
+	Device *device;
+	const Artifact *artifact;
+	Certificate *c;
+	Dtype *coarsest;
+	Pool *pool;
+	Held held[PLAN_MAX_OPERANDS];
+	int rows, outs; /* in use */
+	int phase;      /* that is measured, with what goes before its steps */
+	bool has_acquired;
+};
+
+static AtlasStatus no_memory(Measure *m)
+{
+	return error_set(&m->device->error, ATLAS_NO_MEMORY, "no memory for the operands of a launch");
+}
+
+static void let_go(Measure *m)
+{
+	for (int i = 0; i < PLAN_MAX_OPERANDS; i++) {
+		Held *h = &m->held[i];
+		if (h->want != h->values)
+			free(h->want);
+		free(h->values);
+		free(h->before);
+		*h = (Held){0};
+	}
+}
+
+/* Operands ------------------------------------------------------------ */
+
+/* Dim i of an operand's shape in ops.h: 'R' for ROWS, 'O' for OUTS, '*' for an expression of them, else 0. */
+static char counts(const OperandInfo *o, int i)
+{
+	const char *at = o->shape;
+	for (; i > 0; i--) {
+		for (int depth = 0; *at && (*at != ',' || depth); at++)
+			depth += (*at == '(') - (*at == ')');
+		at += *at == ',' ? 2 : 0;
+	}
+	int depth = 0;
+	size_t n = 0;
+	for (; at[n] && (at[n] != ',' || depth); n++)
+		depth += (at[n] == '(') - (at[n] == ')');
+	if (n == 4 && (strncmp(at, "ROWS", 4) == 0 || strncmp(at, "OUTS", 4) == 0))
+		return *at;
+	for (size_t k = 0; k + 4 <= n; k++)
+		if (strncmp(at + k, "ROWS", 4) == 0 || strncmp(at + k, "OUTS", 4) == 0)
+			return '*';
+	return 0;
+}
+
+/* Has each dim that follows from rows or outs only their number? Else all of the bucket is computed. */
+static bool can_be_cut(const OpInfo *op)
+{
+	for (int k = 0; k < op->n_operands; k++)
+		for (int i = 0; i < PLAN_MAX_DIMS; i++)
+			if (counts(&op->operands[k], i) == '*')
+				return false;
+	return true;
+}
+
+/* The used part of an array of the buffer's shape, as f32 or i32. */
+static void *take_values(const Held *h, const uint8_t *bytes)
+{
+	const Buf *b = h->buf;
+	float *to = malloc((size_t)h->n * 4 + 4);
+	int last = b->n_dims - 1;
+	bool is_across = last == 1 && h->shape[1] != b->shape[1]; /* rows that lie side by side */
+	int64_t lines = is_across ? h->shape[0] : 1, width = h->n / lines;
+	for (int64_t r = 0; to && r < lines; r++) {
+		int64_t from = is_across ? r * b->shape[1] : 0;
+		if (b->dtype == DT_i32)
+			memcpy(to + r * width, bytes + 4 * from, (size_t)width * 4);
+		else
+			numbers_convert(b->dtype, bytes, from, width, to + r * width);
+	}
+	return to;
+}
+
+static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *a)
+{
+	Held *h = &m->held[a->operand];
+	const OperandInfo *o = &op_table[l->op].operands[a->operand];
+	const bool is_cut = can_be_cut(&op_table[l->op]);
+	h->buf = &p->bufs[a->buf];
+	h->is_own = h->buf->arena == ARENA_RING || strncmp(o->name, "part", 4) == 0 || strcmp(o->name, "arrived") == 0 ||
+		strcmp(o->name, "routed") == 0;
+	h->n = 1;
+	for (int i = 0; i < h->buf->n_dims; i++) {
+		char count = is_cut ? counts(o, i) : 0;
+		h->shape[i] = count == 'R' ? m->rows : count == 'O' ? m->outs : h->buf->shape[i];
+		h->n *= h->shape[i];
+	}
+	h->before = calloc(1, (size_t)h->buf->bytes + 1);
+	if (!h->before)
+		return no_memory(m);
+	if (!h->is_own) {
+		AtlasStatus s = cuda_read_bytes(m->device, h->buf, h->before);
+		if (s != ATLAS_OK)
+			return s;
+	}
+	if (h->buf->arena == ARENA_WEIGHTS || h->n == 0)
+		return ATLAS_OK;
+	h->values = h->want = take_values(h, h->before);
+	if (h->values && operand_is_written(o->role)) {
+		h->want = malloc((size_t)h->n * 4 + 4);
+		if (h->want)
+			memcpy(h->want, h->values, (size_t)h->n * 4);
+	}
+	return h->want ? ATLAS_OK : no_memory(m);
+}
+
+/* An attribute has one value in a layer, and any graph op of the layer has it; but for those whose value the ledger
+ * has, which are the op's own. */
+static Attrs attrs_of(const Measure *m, const Launch *l)
+{
+	const Graph *g = &m->artifact->graph;
+	const ptrdiff_t target = cuda_target(m->device) - m->artifact->targets;
+	Attrs a = {0};
+	for (int k = 0; k < n_attr_fields; k++) {
+		const AttrField *f = &attr_fields[k];
+		const size_t n = strlen(f->label);
+		for (int i = 0; i < g->n_ops; i++)
+			if (g->ops[i].layer == l->layer && op_has_attr(g->ops[i].kind, f->label))
+				memcpy((char *)&a + f->offset, (const char *)&g->ops[i].attrs + f->offset, 4);
+		for (const char *at = m->artifact->ledger[target][l->slot].attrs; *at; at += strcspn(at, " "), at += *at == ' ')
+			if (f->kind == F_INT && strncmp(at, f->label, n) == 0 && at[n] == '=')
+				*(int *)(void *)((char *)&a + f->offset) = atoi(at + n + 1);
+	}
+	return a;
+}
+
+/* The reference ------------------------------------------------------------ */
+
+typedef struct Job { const RefCall *call; char *scratch; size_t piece; } Job;
+
+static void run_part(void *ctx, int part, int parts)
+{
+	const Job *job = ctx;
+	RefCall c = *job->call;
+	c.part = part;
+	c.parts = parts;
+	c.scratch = job->scratch + (size_t)part * job->piece;
+	ref_op(&c);
+}
+
+typedef struct Inner { Pool *pool; bool failed; } Inner;
+
+/* A graph op, of all threads where it has parts. */
+static bool run_threads(Pool *pool, const RefCall *call)
+{
+	const bool has_parts = ref_op_has_parts(call->op);
+	Job job = {call, NULL, (ref_scratch_bytes(call) + 63) / 64 * 64};
+	job.scratch = aligned_alloc(64, job.piece * (size_t)(has_parts ? pool_threads(pool) : 1) + 64);
+	if (job.scratch && has_parts)
+		pool_run(pool, run_part, &job);
+	else if (job.scratch)
+		run_part(&job, 0, 1);
+	const bool ran = job.scratch;
+	free(job.scratch);
+	return ran;
+}
+
+static void run_inner(void *ctx, const RefCall *call)
+{
+	Inner *inner = ctx;
+	inner->failed |= !run_threads(inner->pool, call);
+}
+
+/* Fills `want` of what the launch writes. False: no memory. */
+static bool run_reference(Measure *m, const Launch *l)
+{
+	Inner inner = {m->pool, false};
+	RefCall call = {.op = l->op, .attrs = attrs_of(m, l), .inner = run_inner, .inner_ctx = &inner};
+	for (int i = 0; i < op_table[l->op].n_operands; i++) {
+		const Held *h = &m->held[i];
+		if (!h->buf)
+			continue;
+		RefOperand *o = &call.operand[i];
+		*o = (RefOperand){h->want ? h->want : h->before, h->want && h->buf->dtype != DT_i32 ? DT_f32 : h->buf->dtype,
+			h->buf->n_dims, {0}, h->buf->dtype == DT_bf16};
+		memcpy(o->shape, h->shape, sizeof o->shape);
+	}
+	return run_threads(m->pool, &call) && !inner.failed;
+}
+
+/* Comparing ------------------------------------------------------------ */
+
+typedef struct Figures { double cosine, rms, max; int64_t values; } Figures;
+
+static bool is_in_use(const Measure *m, const Held *h, const OperandInfo *o, int64_t i)
+{
+	char count = counts(o, 0);
+	int64_t row = i / (h->n / h->shape[0]);
+	return count == 'R' ? row < m->rows : count == 'O' ? row < m->outs : true;
+}
+
+/* Element i is what it was for both, or unknown. */
+static bool is_left(const Held *h, const OperandInfo *o, const uint32_t *got, int64_t i)
+{
+	const uint32_t before = ((const uint32_t *)h->values)[i], want = ((const uint32_t *)h->want)[i];
+	return want == before && (got[i] == before || o->role == OPERAND_OUT);
+}
+
+/* Choices, or what follows from integers (max: the share that is not equal). differs [rows] is set where one is not. */
+static Figures compare_integers(const Measure *m, const Held *h, const OperandInfo *o, const int32_t *got,
+	bool is_choice, bool *differs)
+{
+	const int32_t *want = h->want;
+	int64_t n = 0, off = 0;
+	for (int64_t i = 0; i < h->n; i++) {
+		if (is_left(h, o, (const uint32_t *)got, i) || !is_in_use(m, h, o, i))
+			continue;
+		n++;
+		off += got[i] != want[i];
+		if (got[i] != want[i] && counts(o, 0))
+			differs[i / (h->n / h->shape[0])] = true;
+	}
+	double max = n ? (double)off / (double)n : 0;
+	if (is_choice)
+		max = off <= 1 || off * MOST_TIES <= n ? 0 : 1;
+	return (Figures){1, 0, max, n};
+}
+
+/* skip [rows]: rows of another choice. */
+static Figures compare_floats(const Measure *m, const Held *h, const OperandInfo *o, const float *got, const bool *skip)
+{
+	const float *want = h->want;
+	double largest = 0, worst = 0, error = 0, dot = 0, a = 0, b = 0;
+	int64_t n = 0;
+	for (int64_t i = 0; i < h->n; i++) {
+		if (is_left(h, o, (const uint32_t *)(const void *)got, i) || !is_in_use(m, h, o, i) ||
+			(counts(o, 0) && skip[i / (h->n / h->shape[0])]) || (isnan(got[i]) && isnan(want[i])))
+			continue;
+		double x = got[i], y = want[i], e = got[i] == want[i] ? 0 : fabs(x - y);
+		n++;
+		worst = isfinite(e) ? fmax(worst, e) : INFINITY;
+		if (!isfinite(x) || !isfinite(y))
+			continue;
+		largest = fmax(largest, fabs(y));
+		error += e * e;
+		dot += x * y;
+		a += x * x;
+		b += y * y;
+	}
+	double scale = n < ENOUGH ? fmax(largest, 1) : largest;
+	return (Figures){a > 0 && b > 0 ? dot / sqrt(a * b) : 1, n < ENOUGH || error == 0 ? 0 : sqrt(error / b),
+		worst == 0 ? 0 : worst / scale, n};
+}
+
+/* Whose tolerance holds: a result is no better than what it is made from. */
+static Dtype judged_as(const Measure *m, const OpInfo *op, Dtype result)
+{
+	Dtype d = result;
+	for (int i = 0; i < op->n_operands && result != DT_i32; i++) {
+		Dtype in = m->held[i].buf ? m->held[i].buf->dtype : DT_i32;
+		bool is_code = in == DT_e4m3 || in == DT_e2m1 || in == DT_e8m0;
+		if (op->operands[i].role == OPERAND_IN && !is_code && dtype_tolerance(in) > dtype_tolerance(d))
+			d = in;
+	}
+	return d;
+}
+
+static CertOp *find_op(Measure *m, const char *phase, const Launch *l, const char *kernel, const char *result)
+{
+	Certificate *c = m->c;
+	for (int i = 0; i < c->n_ops; i++)
+		if (c->ops[i].op == l->op && strcmp(c->ops[i].phase, phase) == 0 && strcmp(c->ops[i].kernel, kernel) == 0 &&
+			strcmp(c->ops[i].result, result) == 0)
+			return &c->ops[i];
+	CertOp *grown = realloc(c->ops, sizeof *grown * (size_t)(c->n_ops + 1));
+	if (!grown)
+		return NULL;
+	c->ops = grown;
+	CertOp *o = &grown[c->n_ops++];
+	*o = (CertOp){.op = l->op, .cosine = 1, .layer = l->layer};
+	snprintf(o->phase, sizeof o->phase, "%s", phase);
+	snprintf(o->kernel, sizeof o->kernel, "%s", kernel);
+	snprintf(o->result, sizeof o->result, "%s", result);
+	return o;
+}
+
+static bool note(Measure *m, const Phase *p, const Launch *l, int operand, const Figures *f)
+{
+	const OpInfo *info = &op_table[l->op];
+	const char *kernel = cuda_target(m->device)->kernels[l->kernel].name;
+	const Dtype stored = m->held[operand].buf->dtype;
+	char phase[32];
+	snprintf(phase, sizeof phase, "%s[%d]", phase_name(p->kind), p->rows);
+	CertOp *o = find_op(m, phase, l, kernel, info->operands[operand].name);
+	if (!o)
+		return false;
+	o->stored = stored;
+	o->dtype = judged_as(m, info, stored);
+	o->launches++;
+	o->values += f->values;
+	o->cosine = fmin(o->cosine, f->cosine);
+	o->rms = fmax(o->rms, isfinite(f->rms) ? f->rms : 1e30);
+	const double max = isfinite(f->max) ? f->max : 1e30, limit = fmax(cert_op_limit(o), 1e-30);
+	const bool was_good = o->max <= limit;
+	if (max > o->max && was_good) /* of launches out of tolerance, the first counts */
+		o->layer = l->layer;
+	o->max = fmax(o->max, max);
+	const int n_layers = m->artifact->graph.n_layers;
+	Dtype *coarsest = &m->coarsest[l->layer < 0 ? 0 : l->layer < n_layers ? l->layer : n_layers];
+	if (p->kind == PREFILL && o->dtype != DT_i32 && dtype_tolerance(o->dtype) > dtype_tolerance(*coarsest))
+		*coarsest = o->dtype;
+	return true;
+}
+
+static AtlasStatus judge_launch(Measure *m, const Phase *p, const Launch *l)
+{
+	const OpInfo *op = &op_table[l->op];
+	void *got[PLAN_MAX_OPERANDS] = {0};
+	bool *differs = calloc((size_t)p->rows + (size_t)p->outs + 1, 1), has_floats = false;
+	AtlasStatus s = differs && run_reference(m, l) ? ATLAS_OK : no_memory(m);
+	for (int i = 0; i < op->n_operands && s == ATLAS_OK; i++) {
+		Held *h = &m->held[i];
+		has_floats |= h->buf && h->buf->dtype != DT_i32;
+		if (!h->buf || h->is_own || !operand_is_written(op->operands[i].role))
+			continue;
+		s = cuda_read_bytes(m->device, h->buf, h->before);
+		if (s == ATLAS_OK && !(got[i] = take_values(h, h->before)))
+			s = no_memory(m);
+	}
+	for (int pass = 0; pass < 2; pass++) /* choices first: floats of rows with another one are not compared */
+		for (int i = 0; i < op->n_operands && s == ATLAS_OK; i++) {
+			const Held *h = &m->held[i];
+			const bool is_int = h->buf && h->buf->dtype == DT_i32;
+			if (!got[i] || is_int != (pass == 0))
+				continue;
+			bool is_scores = strcmp(op->operands[i].name, "logits") == 0;
+			static const bool none[1 << 17];
+			Figures f = is_int ? compare_integers(m, h, &op->operands[i], got[i], has_floats, differs)
+				: compare_floats(m, h, &op->operands[i], got[i], is_scores ? none : differs);
+			if (!note(m, p, l, i, &f))
+				s = no_memory(m);
+		}
+	for (int i = 0; i < PLAN_MAX_OPERANDS; i++)
+		free(got[i]);
+	free(differs);
+	return s;
+}
+
+/* Halts ------------------------------------------------------------ */
+
+/* Steps that only lead to those of the bucket are not measured again and again. */
+static bool is_wanted(const Measure *m, const Phase *p)
+{
+	return p->kind == ACQUIRE ? !m->has_acquired : p->kind == DRAFT || p == &cuda_target(m->device)->phases[m->phase];
+}
+
+static AtlasStatus look(void *ctx, const Phase *p, const Launch *l, const int32_t *step, bool is_after)
+{
+	Measure *m = ctx;
+	AtlasStatus s = ATLAS_OK;
+	if (!is_wanted(m, p))
+		return s;
+	if (!is_after) {
+		m->rows = step[0];
+		m->outs = step[1];
+	}
+	for (int i = 0; i < l->n_args && !is_after && s == ATLAS_OK; i++)
+		if (l->args[i].buf >= 0)
+			s = hold(m, p, l, &l->args[i]);
+	bool is_empty = false; /* no outs in this step */
+	for (int i = 0; i < PLAN_MAX_OPERANDS; i++)
+		is_empty |= m->held[i].buf && m->held[i].n == 0;
+	if (is_after && !is_empty)
+		s = judge_launch(m, p, l);
+	if (is_after || s != ATLAS_OK)
+		let_go(m);
+	return s;
+}
+
+Measure *measure_start(Device *device, const Artifact *artifact, int threads, Certificate *c, Dtype *coarsest)
+{
+	Measure *m = calloc(1, sizeof *m);
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	if (!m)
+		return NULL;
+	*m = (Measure){.device = device, .artifact = artifact, .c = c, .coarsest = coarsest};
+	m->pool = pool_open(threads > 0 ? threads : processors < 1 ? 1 : processors > 64 ? 64 : (int)processors);
+	if (!m->pool) {
+		free(m);
+		return NULL;
+	}
+	return m;
+}
+
+void measure_bucket(Measure *m, int phase)
+{
+	m->phase = phase;
+	m->has_acquired = m->c->n_ops > 0;
+	cuda_halt(m->device, look, m, phase);
+}
+
+void measure_end(Measure *m)
+{
+	if (!m)
+		return;
+	cuda_halt(m->device, NULL, NULL, -1);
+	let_go(m);
+	pool_close(m->pool);
+	free(m);
+}

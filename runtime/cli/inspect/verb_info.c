@@ -1,0 +1,232 @@
+/* verb_info.c - atlas info: what a plan holds. It opens no GPU; where there is one, it asks for its name. */
+#include "artifacts/json_put.h"
+#include "artifacts/order.h"
+#include "runtime/cli/cli.h"
+#include "runtime/cli/inspect/sbom.h"
+#include "runtime/cuda.h"
+#include "runtime/plan_handle.h"
+
+#include <string.h>
+
+static void print_hash(const uint8_t *hash)
+{
+	for (int i = 0; i < 32; i++)
+		printf("%02x", hash[i]);
+}
+
+/* Ids of the keys that signed it. */
+static void print_keys(const AtlasPlan *plan, int n, const char *quote, const char *between)
+{
+	uint8_t id[32];
+	for (int i = 0; i < n; i++) {
+		atlas_plan_signature(plan, i, NULL, id);
+		printf("%s%s", i ? between : "", quote);
+		print_hash(id);
+		fputs(quote, stdout);
+	}
+}
+
+/* A resolved option of the plan by its dotted name; "" = there is none. */
+static const char *option_of(const AtlasPlan *plan, const char *name)
+{
+	const char *value = artifact_option(&plan->artifact, name);
+	return value ? value : "";
+}
+
+/* What the plan records of a target: of which card and driver the times are that its kernels were chosen by, and on
+ * which cards plans for it had run by then. "" = not recorded. */
+static const char *of_target(const AtlasPlan *plan, const char *what, const char *target, const char *which)
+{
+	const char *value = artifact_option_of(&plan->artifact, what, target, which);
+	return value ? value : "";
+}
+
+static bool is_invariant(const AtlasPlan *plan) { return strcmp(option_of(plan, ORDER_OPTION), "true") == 0; }
+
+static void print_targets(const AtlasPlan *plan, const AtlasPlanInfo *info)
+{
+	for (int i = 0; i < info->n_targets; i++) {
+		const char *target = info->targets[i], *card = of_target(plan, "tuning", target, ".card");
+		printf("%s %s, run on: %s; kernels chosen by ", i ? "\n            " : "", target,
+			of_target(plan, "target", target, ".ran_on"));
+		if (*card)
+			printf("times of %s, driver %s", card, of_target(plan, "tuning", target, ".driver"));
+		else
+			printf("a model of its typical card, without times");
+	}
+	fputs(info->n_targets ? "\n" : " none: for the reference device\n", stdout);
+}
+
+static void json_targets(const AtlasPlan *plan, const AtlasPlanInfo *info)
+{
+	static const struct { const char *name, *what, *which; } fields[] = {{"ran_on", "target", ".ran_on"},
+		{"times", "tuning", ""}, {"card", "tuning", ".card"}, {"driver", "tuning", ".driver"}};
+	for (int i = 0; i < info->n_targets; i++) {
+		printf("%s{\"target\": \"%s\"", i ? ", " : "", info->targets[i]);
+		for (size_t k = 0; k < sizeof fields / sizeof fields[0]; k++) {
+			printf(", \"%s\": ", fields[k].name);
+			json_quoted(stdout, of_target(plan, fields[k].what, info->targets[i], fields[k].which));
+		}
+		putchar('}');
+	}
+}
+
+/* Rows of the plan's options whose name begins so: "config." what MODEL.toml says in place of config.json, "note." what
+ * of the checkpoint's files was not read. */
+static void print_rows(const Artifact *a, const char *begin, const char *title)
+{
+	for (int i = 0; i < a->n_options; i++)
+		if (strncmp(a->options[i].name, begin, strlen(begin)) == 0)
+			printf("%-12s %s = %s\n", title, a->options[i].name + strlen(begin), a->options[i].value);
+}
+
+static void json_rows(const Artifact *a, const char *begin)
+{
+	const char *between = "";
+	for (int i = 0; i < a->n_options; i++)
+		if (strncmp(a->options[i].name, begin, strlen(begin)) == 0) {
+			fputs(between, stdout);
+			json_quoted(stdout, a->options[i].name + strlen(begin));
+			fputs(": ", stdout);
+			json_quoted(stdout, a->options[i].value);
+			between = ", ";
+		}
+}
+
+static const char *weights_word(const AtlasPlanInfo *info)
+{
+	return info->weights_made ? "made" : info->weights_by_reference ? "ref" : "embed";
+}
+
+static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
+{
+	char why[NO_CHAT_BYTES];
+	printf("{\"schema_version\": 2, \"root\": \"");
+	print_hash(info->root_hash);
+	printf("\", \"signatures\": [");
+	print_keys(plan, info->n_signatures, "\"", ", ");
+	printf("], \"family\": ");
+	json_quoted(stdout, info->family);
+	printf(", \"family_facts\": ");
+	const char *facts = artifact_option(&plan->artifact, "family.facts");
+	if (facts)
+		json_quoted(stdout, facts);
+	else
+		fputs("null", stdout);
+	printf(", \"targets\": [");
+	for (int i = 0; i < info->n_targets; i++) {
+		fputs(i ? ", " : "", stdout);
+		json_quoted(stdout, info->targets[i]);
+	}
+	printf("], \"by_target\": [");
+	json_targets(plan, info);
+	printf("], \"n_layers\": %d, \"hidden_dim\": %d, \"vocab\": %d, \"slots\": %d, "
+		   "\"max_context\": %d, "
+		   "\"page\": %d, \"pages\": %d, \"bos_token\": %d, \"max_new_tokens\": %d, "
+		   "\"stop_tokens\": [",
+		info->n_layers, info->hidden_dim, info->vocab, info->slots, info->max_context, info->page,
+		info->pages, info->bos_token, info->max_new_tokens);
+	for (int i = 0; i < info->n_stop_tokens; i++)
+		printf("%s%d", i ? ", " : "", info->stop_tokens[i]);
+	printf("], \"kv_layers\": ");
+	json_quoted(stdout, option_of(plan, "kv.layers"));
+	const char *seed = artifact_option(&plan->artifact, "weights.random_seed");
+	printf(", \"random_seed\": %s%s%s", seed ? "\"" : "", seed ? seed : "null", seed ? "\"" : "");
+	printf(", \"config\": {");
+	json_rows(&plan->artifact, "config.");
+	printf("}, \"replaced\": {");
+	json_rows(&plan->artifact, "replaced.");
+	printf("}, \"unread\": {");
+	json_rows(&plan->artifact, "note.");
+	printf("}, \"weight_bytes\": %lld, \"weights\": \"%s\", \"has_tokenizer\": %s, "
+		   "\"has_chat_template\": %s, \"has_chat\": %s, \"no_chat\": ",
+		(long long)info->weight_bytes, weights_word(info), info->has_tokenizer ? "true" : "false",
+		info->chat_template ? "true" : "false", info->has_chat ? "true" : "false");
+	plan_no_chat(plan, why, sizeof why);
+	if (info->has_chat)
+		fputs("null", stdout);
+	else
+		json_quoted(stdout, why);
+	printf(", \"verify_rows\": %d, \"prompt_grid\": %d, \"invariant\": %s, \"drawable\": %d, \"tokens\": %d}\n",
+		info->verify_rows, info->prompt_grid, is_invariant(plan) ? "true" : "false", info->n_drawable, info->n_tokens);
+}
+
+static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
+{
+	char why[NO_CHAT_BYTES];
+	printf("root         ");
+	print_hash(info->root_hash);
+	printf("\nsigned by    %s", info->n_signatures ? "" : "none");
+	print_keys(plan, info->n_signatures, "", "\n             ");
+	printf("\nfamily       %s", info->family);
+	const char *facts = artifact_option(&plan->artifact, "family.facts");
+	if (facts)
+		printf(", by facts of the user: %s", facts);
+	printf("\ntargets     ");
+	print_targets(plan, info);
+	printf("model        %d layers, hidden_dim %d, vocab %d\n", info->n_layers, info->hidden_dim, info->vocab);
+	const char *seed = artifact_option(&plan->artifact, "weights.random_seed");
+	printf("weights      %lld bytes, ", (long long)info->weight_bytes);
+	if (info->weights_made)
+		printf("random, made at open from seed %s\n", seed);
+	else
+		printf("%s%s%s\n", info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded",
+			seed ? ", random, made from seed " : "", seed ? seed : "");
+	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
+	printf("prompts      cut into steps only at multiples of %d positions\n", info->prompt_grid);
+	if (info->n_targets)
+		printf("buckets      prefill %s, decode %s; %s a text has the same bits alone and with others\n",
+			option_of(plan, "phases.prefill"), option_of(plan, "phases.decode"),
+			is_invariant(plan) ? "invariant: in all of them" : "in equal buckets");
+	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, option_of(plan, "kv.layers"));
+	if (info->verify_rows)
+		printf("drafts       %d for each token, by the model's head: verify steps of %d rows a slot\n",
+			info->verify_rows - 1, info->verify_rows);
+	printf("stop tokens ");
+	for (int i = 0; i < info->n_stop_tokens; i++)
+		if (info->stop_tokens[i] >= 0) /* -1 = none */
+			printf(" %d", info->stop_tokens[i]);
+	printf("\nids          %d rows of the vocabulary", info->vocab);
+	if (info->has_tokenizer)
+		printf(", %d with a token", info->n_tokens);
+	printf("; only ids below %d are sampled and count in log probabilities\n", info->n_drawable);
+	plan_no_chat(plan, why, sizeof why);
+	printf("tokenizer    %s\nchat         %s%s\n", info->has_tokenizer ? "yes" : "no",
+		info->has_chat ? "yes" : "no: ", why);
+	print_rows(&plan->artifact, "replaced.", "replaced");
+	print_rows(&plan->artifact, "config.", "config");
+	print_rows(&plan->artifact, "note.", "not read");
+}
+
+/* Where there is a GPU, which is not opened for it: whether the kernels that it would run were chosen by its times. */
+static void remark_card(const Args *args, const AtlasPlan *plan)
+{
+	Driver driver;
+	char gpu[256];
+	const TargetPlan *target = driver_open(&driver, NULL) != ATLAS_OK ? NULL
+		: cuda_would_run(&driver, &plan->artifact, args->device_index, gpu);
+	if (target)
+		cli_remark_card(args, plan, target->target, gpu);
+}
+
+int verb_info(const Args *args)
+{
+	AtlasPlan *plan = NULL;
+	AtlasPlanInfo info = {.struct_size = sizeof info};
+	if (args->sbom && args->json)
+		return cli_say(args, EXIT_USAGE, "--sbom and --json both write to stdout: give one of them");
+	int code = cli_open_plan(args, args->plan, &plan);
+	if (code)
+		return code;
+	atlas_plan_info(plan, &info);
+	if (args->sbom)
+		sbom_json(&plan->artifact, stdout);
+	else if (args->json)
+		print_json(plan, &info);
+	else
+		print_text(plan, &info);
+	if (!args->sbom && !args->json)
+		remark_card(args, plan);
+	atlas_plan_close(plan);
+	return 0;
+}

@@ -1,0 +1,179 @@
+/* verb_memory.c - atlas memory: what a plan takes of a device, item by item, and what it took.
+ *
+ * The prediction needs the plan alone. With a GPU a session is opened and every bucket run; measured is by how much the
+ * device's free memory fell since the driver's context was there. Another program on the same GPU would spoil that.
+ */
+#include "artifacts/json_put.h"
+#include "artifacts/memory.h"
+#include "runtime/cli/cli.h"
+#include "runtime/cli/trust/receipt.h"
+#include "runtime/cuda.h"
+#include "runtime/plan_handle.h"
+#include "runtime/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Bucket { const char *phase; int rows; int64_t bytes; } Bucket; /* bytes: measured after it */
+enum { MAX_BUCKETS = 64 };
+
+typedef struct Ledger {
+	const Args *args;
+	AtlasPlan *plan;
+	AtlasSession *session; /* NULL = nothing is measured */
+	Watch watch;
+	const TargetPlan *target;
+	MemoryItem items[MEMORY_MAX_ITEMS]; int n_items;
+	int64_t predicted;
+	Bucket buckets[MAX_BUCKETS]; int n_buckets;
+	int64_t peak;
+} Ledger;
+
+/* What a measured figure may differ by. */
+static int64_t bar(const Ledger *l)
+{
+	const int64_t least = 32 << 20;
+	return l->predicted / 100 > least ? l->predicted / 100 : least;
+}
+
+static bool is_within(const Ledger *l) { return llabs(l->peak - l->predicted) <= bar(l); }
+
+static int note(Ledger *l, const char *phase, int rows)
+{
+	CudaView v;
+	size_t free_bytes = 0, total_bytes;
+	CuContext popped;
+	CuResult r = cuda_view(session_device(l->session), &v) ? v.cu->CtxPushCurrent(v.context) : CU_NO_DEVICE;
+	if (r == CU_SUCCESS) {
+		r = v.cu->MemGetInfo(&free_bytes, &total_bytes);
+		v.cu->CtxPopCurrent(&popped);
+	}
+	if (r != CU_SUCCESS)
+		return cli_say(l->args, EXIT_ENVIRONMENT, "cuMemGetInfo fails: its result is %d", r);
+	int64_t bytes = l->watch.free_bytes[WATCH_CONTEXT] - (int64_t)free_bytes;
+	l->peak = bytes > l->peak ? bytes : l->peak;
+	if (l->n_buckets < MAX_BUCKETS)
+		l->buckets[l->n_buckets++] = (Bucket){phase, rows, bytes};
+	return 0;
+}
+
+static int after_bucket(void *ctx, const Phase *p) { return note(ctx, phase_name(p->kind), p->rows); }
+
+static int measure(Ledger *l)
+{
+	int code = receipt_open(l->args, l->plan, &l->watch, &l->session);
+	if (code)
+		return code;
+	l->target = l->watch.plan;
+	code = note(l, "opened", 0);
+	return code ? code : receipt_run_buckets(l->args, l->session, &l->plan->artifact.graph, l->target, 4, after_bucket,
+		l);
+}
+
+static void predict(Ledger *l)
+{
+	const MemoryLoad load = memory_load(l->target);
+	l->n_items = memory_items(&l->plan->artifact.graph, l->target, &load, l->items);
+	l->predicted = memory_on_device(l->items, l->n_items);
+}
+
+static const struct { WatchStage from, to; const char *name; } stages[] = {
+	{WATCH_CONTEXT, WATCH_ARENAS, "allocations"}, {WATCH_ARENAS, WATCH_KERNELS, "kernels"},
+	{WATCH_KERNELS, WATCH_GRAPHS, "graphs"}, {WATCH_GRAPHS, WATCH_WEIGHTS, "weights copied"}};
+enum { N_STAGES = sizeof stages / sizeof stages[0] };
+
+static int64_t stage_bytes(const Ledger *l, int s)
+{
+	return l->watch.free_bytes[stages[s].from] - l->watch.free_bytes[stages[s].to];
+}
+
+static void print_text(const Ledger *l)
+{
+	const MemoryLoad load = memory_load(l->target);
+	printf("%s: %.1f MiB on the device; %d kernels of %lld bytes, %d graph nodes\n", l->target->target,
+		(double)l->predicted / (1 << 20), load.n_kernels, (long long)load.code_bytes, load.n_nodes);
+	for (int i = 0; i < l->n_items; i++)
+		printf("  %-21s %-6s %16lld bytes\n", l->items[i].name, l->items[i].is_on_device ? "device" : "host",
+			(long long)l->items[i].bytes);
+	if (!l->session)
+		return;
+	puts("measured, while opening:");
+	for (int s = 0; s < N_STAGES; s++)
+		printf("  %-28s %16lld bytes\n", stages[s].name, (long long)stage_bytes(l, s));
+	printf("  %-28s %16lld bytes of %lld, including other processes\n", "in use before",
+		(long long)(l->watch.total_bytes - l->watch.free_bytes[WATCH_CONTEXT]), (long long)l->watch.total_bytes);
+	puts("measured after each bucket:");
+	for (int i = 0; i < l->n_buckets; i++) {
+		char name[40];
+		snprintf(name, sizeof name, l->buckets[i].rows ? "%s[%d]" : "%s", l->buckets[i].phase, l->buckets[i].rows);
+		printf("  %-28s %16lld bytes, %+lld\n", name, (long long)l->buckets[i].bytes,
+			(long long)(l->buckets[i].bytes - l->predicted));
+	}
+	printf("peak %.1f MiB, predicted %.1f MiB: %s %.1f MiB\n", (double)l->peak / (1 << 20),
+		(double)l->predicted / (1 << 20), is_within(l) ? "within" : "further apart than", (double)bar(l) / (1 << 20));
+}
+
+static void print_json(const Ledger *l)
+{
+	printf("{\"schema_version\": 1, \"target\": ");
+	json_quoted(stdout, l->target->target);
+	printf(", \"device_bytes\": %lld, \"items\": [", (long long)l->predicted);
+	for (int i = 0; i < l->n_items; i++) {
+		fputs(i ? ",\n  {\"item\": " : "\n  {\"item\": ", stdout);
+		json_quoted(stdout, l->items[i].name);
+		printf(", \"where\": \"%s\", \"bytes\": %lld}", l->items[i].is_on_device ? "device" : "host",
+			(long long)l->items[i].bytes);
+	}
+	fputs("],\n \"measured\": ", stdout);
+	if (!l->session) {
+		puts("null}");
+		return;
+	}
+	printf("{\"peak\": %lld, \"bar\": %lld, \"within\": %s,\n  \"opening\": {", (long long)l->peak, (long long)bar(l),
+		is_within(l) ? "true" : "false");
+	for (int s = 0; s < N_STAGES; s++)
+		printf("%s\"%s\": %lld", s ? ", " : "", stages[s].name, (long long)stage_bytes(l, s));
+	fputs("},\n  \"buckets\": [", stdout);
+	for (int i = 0; i < l->n_buckets; i++)
+		printf("%s{\"phase\": \"%s\", \"rows\": %d, \"bytes\": %lld}", i ? ", " : "", l->buckets[i].phase,
+			l->buckets[i].rows, (long long)l->buckets[i].bytes);
+	puts("]}}");
+}
+
+/* Without a GPU each target of the plan in turn. */
+static int predict_all(Ledger *l)
+{
+	const Artifact *a = &l->plan->artifact;
+	if (a->n_targets == 0)
+		return cli_say(l->args, EXIT_BAD_INPUT, "the plan is for the reference device, which takes no device memory");
+	for (int i = 0; i < a->n_targets; i++) {
+		l->target = &a->targets[i];
+		predict(l);
+		(l->args->json ? print_json : print_text)(l);
+	}
+	return EXIT_OK;
+}
+
+int verb_memory(const Args *args)
+{
+	Ledger l = {.args = args};
+	Driver cu;
+	cli_hold_signals();
+	bool is_cpu = args->device && strcmp(args->device, "cpu") == 0;
+	bool is_auto = !args->device || strcmp(args->device, "auto") == 0;
+	int code = cli_open_plan(args, args->plan, &l.plan);
+	if (!code && (is_cpu || (is_auto && driver_open(&cu, NULL) != ATLAS_OK))) {
+		code = predict_all(&l);
+	} else if (!code) {
+		code = measure(&l);
+		if (!code) {
+			predict(&l);
+			(args->json ? print_json : print_text)(&l);
+			code = is_within(&l) ? EXIT_OK : EXIT_NEGATIVE;
+		}
+	}
+	atlas_session_close(l.session);
+	watch_end(&l.watch);
+	atlas_plan_close(l.plan);
+	return code;
+}
