@@ -83,14 +83,15 @@ def test_sources_and_kernels(document, plan):
         assert c["licenses"] == [{"expression": "Apache-2.0"}]
     kernels = [c for c in document["components"] if properties(c)["atlas:kind"] == "kernel"]
     assert len(kernels) == len(target["kernels"])
+    own = {name.split("/")[-1]: c for name, c in sources.items()}
     needs = {d["ref"]: d.get("dependsOn") for d in document["dependencies"]}
     assert needs["plan"] == [c["bom-ref"] for c in kernels]
     for c, k in zip(kernels, target["kernels"]):
         code = sections["cubins"][k["cubin_offset"] : k["cubin_offset"] + k["cubin_bytes"]]
         assert (c["name"], hash_of(c)) == (k["name"], hashlib.sha256(code).hexdigest())
         assert properties(c)["atlas:defines"] == k["defines"]
-        assert needs[c["bom-ref"]] == [sources[k["name"] + ".cu"]["bom-ref"]]
-    assert {f"{k['name']}.cu" for k in target["kernels"]} == {n for n in sources if n.endswith(".cu")}
+        assert needs[c["bom-ref"]] == [own[k["name"] + ".cu"]["bom-ref"]]
+    assert {f"{k['name']}.cu" for k in target["kernels"]} == {n for n in own if n.endswith(".cu")}
     refs = [c["bom-ref"] for c in document["components"]]
     assert len(set(refs)) == len(refs)
 

@@ -131,10 +131,11 @@ static void put_kernel(const Artifact *a, const TargetPlan *t, int k, FILE *out)
 static int source_of(const Artifact *a, const char *kernel)
 {
 	size_t n = strlen(kernel);
-	for (int i = 0; i < a->n_origins; i++)
-		if (is_kind(&a->origins[i], "source") && strncmp(a->origins[i].name, kernel, n) == 0 &&
-			strcmp(a->origins[i].name + n, ".cu") == 0)
+	for (int i = 0; i < a->n_origins; i++) {
+		const char *slash = strrchr(a->origins[i].name, '/'), *name = slash ? slash + 1 : a->origins[i].name;
+		if (is_kind(&a->origins[i], "source") && strncmp(name, kernel, n) == 0 && strcmp(name + n, ".cu") == 0)
 			return i;
+	}
 	return -1;
 }
 
