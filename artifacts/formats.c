@@ -65,12 +65,6 @@ static bool is_equal(const WeightFormatOf *a, const WeightFormatOf *b)
 	return a->name == b->name && a->codes == b->codes && a->block_n == b->block_n && a->block_k == b->block_k;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), m = strlen(end);
-	return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 /* The operand that has the block scales of operand k; -1 = the op has none. */
 static int scales_of(OpKind op, int k)
 {
@@ -103,7 +97,8 @@ int launch_weights(const Phase *p, const Launch *l, const Slot *slot, WeightForm
 	for (int k = 0; k < op_table[l->op].n_operands; k++) {
 		const char *name = op_table[l->op].operands[k].name;
 		const Buf *b = buf_of(p, l, k);
-		if (!b || b->arena != ARENA_WEIGHTS || b->n_dims < 2 || ends_with(name, "_scale"))
+		if (!b || b->arena != ARENA_WEIGHTS || b->n_dims < 2 ||
+				op_table[l->op].operands[k].of == OF_scales)
 			continue;
 		const int scale = scales_of(l->op, k);
 		const Buf *s = scale < 0 ? NULL : buf_of(p, l, scale);
@@ -145,29 +140,29 @@ static void count_product(const Graph *g, const GraphOp *op, int k, ProductCount
 	out[i].n++;
 }
 
+static bool is_product(const GraphOp *op, int k)
+{
+	return op_table[op->kind].operands[k].of == OF_codes && op->operands[k] >= 0;
+}
+
 /* Does an op before op i multiply by this tensor? */
 static bool is_counted(const Graph *g, int i, int tensor)
 {
 	for (int j = 0; j < i; j++)
 		for (int k = 0; k < op_table[g->ops[j].kind].n_operands; k++)
-			if (g->ops[j].operands[k] == tensor && (g->ops[j].kind == OP_linear || g->ops[j].kind == OP_experts))
+			if (g->ops[j].operands[k] == tensor && is_product(&g->ops[j], k))
 				return true;
 	return false;
 }
 
 int graph_products(const Graph *g, ProductCount out[MAX_PRODUCTS])
 {
-	static const char *const names[] = {"w", "gate_up", "down"};
 	int n = 0;
 	for (int i = 0; i < g->n_ops; i++) {
 		const GraphOp *op = &g->ops[i];
-		if (op->kind != OP_linear && op->kind != OP_experts)
-			continue;
-		for (size_t w = 0; w < sizeof names / sizeof names[0]; w++) {
-			const int k = op_operand(op->kind, names[w]);
-			if (k >= 0 && op->operands[k] >= 0 && !is_counted(g, i, op->operands[k]))
+		for (int k = 0; k < op_table[op->kind].n_operands; k++)
+			if (is_product(op, k) && !is_counted(g, i, op->operands[k]))
 				count_product(g, op, k, out, &n);
-		}
 	}
 	for (int i = 1; i < n; i++) /* by insertion, which keeps the order of equals */
 		for (int k = i; k > 0 && out[k].n > out[k - 1].n; k--) {

@@ -108,7 +108,7 @@ typedef enum OpKind {
 	OP_COUNT
 } OpKind;
 
-enum { OP_GRAPH = 1, OP_FUSED = 2 }; /* traits */
+enum { OP_GRAPH = 1, OP_FUSED = 2, OP_PLAN = 4, OP_PARTS = 8, OP_SCRATCH = 16 }; /* traits */
 typedef enum OperandRole {
 	OPERAND_IN, OPERAND_IN_OPT, OPERAND_INOUT, OPERAND_INOUT_OPT, OPERAND_OUT, OPERAND_ROLES
 } OperandRole;
@@ -116,8 +116,16 @@ const char *operand_role_name(OperandRole r); /* "in?" */
 static inline bool operand_is_written(OperandRole r) { return r >= OPERAND_INOUT; }
 static inline bool operand_may_be_absent(OperandRole r) { return r == OPERAND_IN_OPT || r == OPERAND_INOUT_OPT; }
 
+typedef enum OperandClass {
+	OF_floats, OF_ints, OF_weight, OF_codes, OF_scales, OF_slot, OF_state, OF_own, OPERAND_CLASSES
+} OperandClass;
+/* Its elements are i32; of class own they may be. */
+static inline bool class_is_whole(OperandClass c) { return c == OF_ints || c == OF_slot; }
+static inline bool class_is_weight(OperandClass c) { return c >= OF_weight && c <= OF_scales; }
+
 typedef struct OperandInfo {
 	OperandRole role;
+	OperandClass of;
 	char name[28];     /* "x" */
 	const char *shape; /* "ROWS, K": dims local to the op, and attribute names */
 } OperandInfo;

@@ -37,11 +37,11 @@ bool dtype_from_safetensors(const char *name, Dtype *out)
 	return false;
 }
 
-#define IN(name, shape) {OPERAND_IN, #name, shape}
-#define IN_OPT(name, shape) {OPERAND_IN_OPT, #name, shape}
-#define INOUT(name, shape) {OPERAND_INOUT, #name, shape}
-#define INOUT_OPT(name, shape) {OPERAND_INOUT_OPT, #name, shape}
-#define OUT(name, shape) {OPERAND_OUT, #name, shape}
+#define IN(class, name, shape) {OPERAND_IN, OF_##class, #name, shape}
+#define IN_OPT(class, name, shape) {OPERAND_IN_OPT, OF_##class, #name, shape}
+#define INOUT(class, name, shape) {OPERAND_INOUT, OF_##class, #name, shape}
+#define INOUT_OPT(class, name, shape) {OPERAND_INOUT_OPT, OF_##class, #name, shape}
+#define OUT(class, name, shape) {OPERAND_OUT, OF_##class, #name, shape}
 #define COUNT(...) (int)(sizeof((const OperandInfo[]){__VA_ARGS__}) / sizeof(OperandInfo))
 const OpInfo op_table[OP_COUNT] = {
 #define OP(name, traits, attrs, meaning, ...) \

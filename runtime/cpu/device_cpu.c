@@ -94,7 +94,7 @@ static bool is_worth_parts(const RefCall *c)
 			n *= c->operand[i].shape[k];
 		elements += n;
 	}
-	return ref_op_has_parts(c->op) && elements >= MANY;
+	return op_table[c->op].traits & OP_PARTS && elements >= MANY;
 }
 
 static void run_op(CpuDevice *d, const GraphOp *op, const StepSize *size)

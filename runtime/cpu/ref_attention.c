@@ -101,9 +101,11 @@ void ref_attention(const RefCall *c)
 {
 	int64_t rows = ref_dim(c, "q", 0);
 	int n_heads = c->attrs.n_heads, hdim = c->attrs.head_dim, parts = c->parts ? c->parts : 1;
-	double *sums = c->scratch;
+	/* one head's sums, scores of all positions of a slot, one key or value */
+	double *sums = ref_take(c, sizeof(double) * (size_t)(hdim + ref_dim(c, "page_table", 1) * c->attrs.page) +
+		sizeof(float) * (size_t)hdim);
 
-	for (int64_t t = 0; t < rows; t++)
+	for (int64_t t = 0; t < rows && sums; t++)
 		for (int h = n_heads * c->part / parts; h < n_heads * (c->part + 1) / parts; h++) {
 			int64_t at = (t * n_heads + h) * hdim;
 			float *o = ref_floats(c, "o") + at;

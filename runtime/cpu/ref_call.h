@@ -24,6 +24,14 @@ static inline int64_t ref_dim(const RefCall *c, const char *name, int i)
 	return ref_arg(c, name)->shape[i];
 }
 
+/* The call's scratch, as its function takes it. */
+typedef struct RefRoom {
+	size_t used; /* bytes */
+	bool runs;   /* else the function does nothing but take */
+} RefRoom;
+static inline bool ref_runs(const RefCall *c) { return c->room->runs; }
+void *ref_take(const RefCall *c, size_t bytes); /* aligned to 16; NULL while nothing runs */
+
 /* The slot of row t; -1 when the row is idle. */
 static inline int ref_row_slot(const RefCall *c, int64_t t)
 {
@@ -47,22 +55,14 @@ typedef struct DrawOf {
 } DrawOf;
 /* The token, -1 when the scores are not numbers or the rules leave none; penalises logits [n] in place.
  * scratch: 2 * n. */
-int ref_draw(const DrawOf *d, float *logits, double *scratch, float *logprob);
+int ref_draw_token(const DrawOf *d, float *logits, double *scratch, float *logprob);
 /* `done` of the ring entry of a slot's token. */
 int ref_done(const RefCall *c, int slot, int token, int position);
 
+/* The function of each op. With OP_FUSED or OP_SCRATCH it is also called to measure what it takes: ref_runs. */
 typedef void RefFn(const RefCall *c);
-RefFn ref_slot_rows, ref_note_prompt, ref_embed, ref_rmsnorm, ref_linear, ref_head_norm, ref_rope,
-	ref_kv_write, ref_attention, ref_add, ref_swiglu, ref_quantise, ref_dequantise, ref_quantise_fp4,
-	ref_dequantise_fp4, ref_soft_cap, ref_gather, ref_sample, ref_acquire,
-	ref_read_probe, ref_sigmoid_gate, ref_route, ref_experts, ref_causal_conv, ref_delta_rule,
-	ref_gated_norm, ref_zero_slots, ref_group_rows, ref_experts_up, ref_experts_down, ref_experts_down_rows,
-	ref_sum_experts, ref_sum_terms, ref_verify_rows, ref_draft_rows, ref_embed_next_token, ref_join,
-	ref_hold, ref_recall, ref_conv_verify, ref_delta_verify, ref_draw_rows, ref_keep_draft, ref_accept;
-size_t ref_experts_scratch(const RefCall *c), ref_experts_row_scratch(const RefCall *c);
-
-/* Fused ops: runs the graph ops that define them, or only measures what that takes. Returns the bytes
- * of scratch used; 0 for an op that is not such a sequence. */
-size_t ref_fused(const RefCall *c, bool runs);
+#define OP(name, ...) RefFn ref_##name;
+#include "artifacts/ops.h"
+#undef OP
 
 #endif

@@ -11,15 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_listed(const char *name, const char *list)
-{
-	size_t n = strlen(name);
-	for (const char *p = list; (p = strstr(p, name)); p += n)
-		if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n]))
-			return true;
-	return false;
-}
-
 /* Is the last dim of that name? */
 static bool ends_with_dim(const char *shape, const char *dim)
 {
@@ -30,19 +21,13 @@ static bool ends_with_dim(const char *shape, const char *dim)
 /* NULL, or what is wrong with the tensor as this operand. Drafts may be drawn from fewer columns than there are ids. */
 static const char *check_operand(const Graph *g, OpKind kind, const OperandInfo *info, const Tensor *t)
 {
-	static const char integers[] =
-		"step ids seg row_token row_slot row_pos row_next out_row slot_token slot_len slot_draft slot_version drawn "
-		"counts limits rules stop_tokens ring acquire new_limits new_pages new_rules page_table expert";
-	static const char raw[] = "table w w_scale w_row_scale bias inv_freq kv_scale "
-		"gate_up gate_up_scale gate_up_row_scale down down_scale down_row_scale a_log dt_bias";
 	const int64_t width = t->shape[t->n_dims - 1];
 	const bool is_part = kind == OP_draw && ends_with_dim(info->shape, "V");
 	const bool has_vocab = ends_with_dim(info->shape, "V") || ends_with_dim(info->shape, "VOCAB");
 
-	if ((t->dtype == DT_i32) != is_listed(info->name, integers))
+	if ((t->dtype == DT_i32) != class_is_whole(info->of))
 		return t->dtype == DT_i32 ? "holds integers" : "does not hold integers";
-	if (t->role == ROLE_WEIGHT && t->dtype != DT_f32 && t->dtype != DT_i32 &&
-		!is_listed(info->name, raw))
+	if (t->role == ROLE_WEIGHT && t->dtype != DT_f32 && t->dtype != DT_i32 && !class_is_weight(info->of))
 		return "is a narrow weight where activations belong";
 	if (is_part && width > g->vocab)
 		return "is wider than the vocabulary";

@@ -163,8 +163,8 @@ static void end_row(const RefCall *c, const char *name, const char *later, int64
 void ref_conv_verify(const RefCall *c)
 {
 	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), n = ref_dim(c, "conv", 1);
-	float *held = c->scratch;
-	for (int64_t t = 0; t < rows; t++) {
+	float *held = ref_take(c, sizeof(float) * (size_t)n); /* a slot's version */
+	for (int64_t t = 0; t < rows && held; t++) {
 		float *y = ref_floats(c, "y") + t * cols;
 		const int slot = ref_row_slot(c, t);
 		if (slot < 0) {
@@ -182,8 +182,8 @@ void ref_delta_verify(const RefCall *c)
 {
 	const Attrs *a = &c->attrs;
 	const int64_t rows = ref_dim(c, "qkv", 0), nv = a->n_v_heads, dv = a->v_dim, n = a->k_dim * dv;
-	float *held = c->scratch;
-	for (int64_t h = c->part; h < nv; h += c->parts ? c->parts : 1)
+	float *held = ref_take(c, sizeof(float) * (size_t)n);
+	for (int64_t h = c->part; h < nv && held; h += c->parts ? c->parts : 1)
 		for (int64_t t = 0; t < rows; t++) {
 			float *o = ref_floats(c, "o") + (t * nv + h) * dv;
 			const int slot = ref_row_slot(c, t);

@@ -85,13 +85,14 @@ static bool are_ids(const int32_t *ids, int64_t n, int64_t vocab)
 }
 
 /* Nothing is drawn by a table that is none. */
-void ref_draw_rows(const RefCall *c)
+void ref_draw(const RefCall *c)
 {
 	const int64_t rows = ref_dim(c, "logits", 0), columns = ref_dim(c, "logits", 1), vocab = ref_dim(c, "counts", 1);
 	const int64_t most = ref_dim(c, "slot_draft", 1);
 	const int32_t *ids = ref_has(c, "ids") ? ref_ints(c, "ids") : NULL;
-	const bool is_good = !ids || are_ids(ids, columns, vocab);
-	for (int64_t t = 0; t < rows; t++) {
+	double *scores = ref_take(c, 2 * sizeof(double) * (size_t)columns);
+	const bool is_good = scores && (!ids || are_ids(ids, columns, vocab));
+	for (int64_t t = 0; t < rows && scores; t++) {
 		const int slot = live_slot(c, t);
 		float *logprob = ref_floats(c, "drawn_logprob") + t;
 		int32_t *drawn = ref_ints(c, "drawn") + t;
@@ -106,7 +107,7 @@ void ref_draw_rows(const RefCall *c)
 			.sampling = ref_floats(c, "sampling") + slot * 8, .limits = ref_ints(c, "limits") + slot * 8,
 			.rules = ref_ints(c, "rules") + slot * PLAN_RULES * PLAN_RULE_WORDS,
 			.n = c->attrs.n_valid, .position = position};
-		*drawn = ref_draw(&d, ref_floats(c, "logits") + t * columns, c->scratch, logprob);
+		*drawn = ref_draw_token(&d, ref_floats(c, "logits") + t * columns, scores, logprob);
 	}
 }
 

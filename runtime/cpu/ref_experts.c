@@ -133,21 +133,15 @@ static void gated(const Matrices *up, int64_t e, const float *x, double factor, 
 	}
 }
 
-/* Floats: a row of either matrix, the hidden row; then the sums in float64. */
-size_t ref_experts_scratch(const RefCall *c)
-{
-	const size_t k = (size_t)ref_dim(c, "x", 1), n = (size_t)ref_dim(c, "down", 2);
-	return sizeof(double) * k + sizeof(float) * (k + 2 * n);
-}
-
 /* Rows part, part + parts, ... */
 void ref_experts(const RefCall *c)
 {
 	const Matrices up = matrices(c, "gate_up", 2), down = matrices(c, "down", 1);
 	const int64_t rows = ref_dim(c, "x", 0), active = c->attrs.n_active, n_experts = up.w.shape[0];
-	double *sum = c->scratch;
+	/* sums in float64; then floats: a row of either matrix, the hidden row */
+	double *sum = ref_take(c, (sizeof(double) + sizeof(float)) * (size_t)up.k + 2 * sizeof(float) * (size_t)down.k);
 	float *room = (float *)(sum + up.k), *hidden = room + (up.k > down.k ? up.k : down.k);
-	for (int64_t t = c->part; t < rows; t += c->parts ? c->parts : 1) {
+	for (int64_t t = c->part; t < rows && sum; t += c->parts ? c->parts : 1) {
 		const float *x = ref_floats(c, "x") + t * up.k;
 		float *y = ref_floats(c, "y") + t * up.k;
 		for (int64_t i = 0; i < up.k; i++)
@@ -200,13 +194,13 @@ static int64_t expert_of(const RefCall *c, int64_t p, int64_t n_experts)
 }
 
 /* A row of the widest matrix. */
-size_t ref_experts_row_scratch(const RefCall *c)
+static float *take_row(const RefCall *c)
 {
 	int64_t most = 1;
 	for (int i = 0; i < op_table[c->op].n_operands; i++)
 		if (c->operand[i].n_dims && c->operand[i].shape[c->operand[i].n_dims - 1] > most)
 			most = c->operand[i].shape[c->operand[i].n_dims - 1];
-	return sizeof(float) * (size_t)most;
+	return ref_take(c, sizeof(float) * (size_t)most);
 }
 
 void ref_experts_up(const RefCall *c)
@@ -214,16 +208,17 @@ void ref_experts_up(const RefCall *c)
 	const Matrices up = matrices(c, "gate_up", 2), shared = matrices(c, "shared", 2);
 	const int64_t rows = ref_dim(c, "n", 0), active = c->attrs.n_active, width = ref_dim(c, "h", 1);
 	const int64_t shares = ref_dim(c, "share", 1);
-	for (int64_t t = 0; t < rows; t++) {
+	float *room = take_row(c);
+	for (int64_t t = 0; t < rows && room; t++) {
 		const float *x = ref_floats(c, "n") + t * up.k, *share = ref_floats(c, "share") + t * shares;
 		float *h = ref_floats(c, "h") + t * width;
 		for (int64_t j = 0; j < active; j++) {
 			const int64_t e = expert_of(c, t * active + j, up.w.shape[0]);
 			if (e >= 0)
-				gated(&up, e, x, (double)share[j], slice_of(c), c->scratch, h + j * up.piece);
+				gated(&up, e, x, (double)share[j], slice_of(c), room, h + j * up.piece);
 		}
 		if (shared.w.data && t < ref_ints(c, "step")[0])
-			gated(&shared, 0, x, (double)share[active], slice_of(c), c->scratch, h + active * up.piece);
+			gated(&shared, 0, x, (double)share[active], slice_of(c), room, h + active * up.piece);
 	}
 }
 
@@ -239,16 +234,17 @@ void ref_experts_down_rows(const RefCall *c)
 	const Matrices down = matrices(c, "down", 1), shared = matrices(c, "shared_down", 1);
 	const int64_t rows = ref_dim(c, "h", 0), width = ref_dim(c, "h", 1), active = c->attrs.n_active;
 	const int64_t shares = ref_dim(c, "y", 1);
-	for (int64_t t = 0; t < rows; t++) {
+	float *room = take_row(c);
+	for (int64_t t = 0; t < rows && room; t++) {
 		const float *h = ref_floats(c, "h") + t * width;
 		float *y = ref_floats(c, "y") + t * shares * down.n;
 		for (int64_t j = 0; j < active; j++) {
 			const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);
 			if (e >= 0)
-				brought_down(&down, e, h + j * down.k, slice_of(c), c->scratch, y + j * down.n);
+				brought_down(&down, e, h + j * down.k, slice_of(c), room, y + j * down.n);
 		}
 		if (shared.w.data && t < ref_ints(c, "step")[0])
-			brought_down(&shared, 0, h + active * down.k, slice_of(c), c->scratch, y + active * down.n);
+			brought_down(&shared, 0, h + active * down.k, slice_of(c), room, y + active * down.n);
 	}
 }
 
@@ -257,16 +253,17 @@ void ref_experts_down(const RefCall *c)
 	const Matrices down = matrices(c, "down", 1), shared = matrices(c, "shared_down", 1);
 	const int64_t rows = ref_dim(c, "h", 0), width = ref_dim(c, "h", 1), active = c->attrs.n_active;
 	const Slice s = slice_of(c);
-	for (int64_t t = 0; t < rows && t < ref_ints(c, "step")[0]; t++) {
+	float *room = take_row(c);
+	for (int64_t t = 0; room && t < rows && t < ref_ints(c, "step")[0]; t++) {
 		const float *h = ref_floats(c, "h") + t * width;
 		for (int64_t i = first_of(s, down.n); i < end_of(s, down.n); i++) {
 			double sum = 0;
 			for (int64_t j = 0; j < active; j++) {
 				const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);
-				sum += e < 0 ? 0 : (double)(float)product(&down, e, i, h + j * down.k, c->scratch);
+				sum += e < 0 ? 0 : (double)(float)product(&down, e, i, h + j * down.k, room);
 			}
 			if (shared.w.data)
-				sum += (double)(float)product(&shared, 0, i, h + active * down.k, c->scratch);
+				sum += (double)(float)product(&shared, 0, i, h + active * down.k, room);
 			ref_floats(c, "z")[t * down.n + i] = (float)((double)ref_floats(c, "residual")[t * down.n + i] + sum);
 		}
 	}

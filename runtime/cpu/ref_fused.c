@@ -10,118 +10,109 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct Sequence {
-	const RefCall *fused;
-	bool runs; /* else measure only */
-	size_t used; /* bytes */
-} Sequence;
-
-static void *take(Sequence *s, size_t bytes)
-{
-	void *at = s->runs && bytes ? (char *)s->fused->scratch + s->used : NULL;
-	s->used += (bytes + 15) / 16 * 16;
-	return at;
-}
-
-static RefOperand temporary(Sequence *s, int64_t rows, int64_t cols)
+static RefOperand temporary(const RefCall *c, int64_t rows, int64_t cols)
 {
 	RefOperand r = {.dtype = DT_f32, .n_dims = 2, .shape = {rows, cols}};
-	r.data = take(s, (size_t)(rows * cols) * sizeof(float));
+	r.data = ref_take(c, (size_t)(rows * cols) * sizeof(float));
 	return r;
 }
 
-static RefOperand arg(const Sequence *s, const char *name) { return *ref_arg(s->fused, name); }
+static RefOperand arg(const RefCall *c, const char *name) { return *ref_arg(c, name); }
 
 /* A graph op under the fused op's attributes, on operands in the order of its row. */
-#define RUN(s, kind, ...)                                                                          \
-	run(s, kind, (const RefOperand[]){__VA_ARGS__},                                                \
+#define RUN(c, kind, ...)                                                                          \
+	run(c, kind, (const RefOperand[]){__VA_ARGS__},                                                \
 		sizeof (RefOperand[]){__VA_ARGS__} / sizeof(RefOperand))
-static void run(Sequence *s, OpKind kind, const RefOperand *operands, size_t n)
+static void run(const RefCall *c, OpKind kind, const RefOperand *operands, size_t n)
 {
-	RefCall c = {.op = kind, .attrs = s->fused->attrs};
-	memcpy(c.operand, operands, n * sizeof *operands);
-	c.scratch = take(s, ref_scratch_bytes(&c));
-	if (s->runs && s->fused->inner)
-		s->fused->inner(s->fused->inner_ctx, &c);
-	else if (s->runs)
-		ref_op(&c);
+	RefCall step = {.op = kind, .attrs = c->attrs};
+	memcpy(step.operand, operands, n * sizeof *operands);
+	step.scratch = ref_take(c, ref_scratch_bytes(&step));
+	if (ref_runs(c) && c->inner)
+		c->inner(c->inner_ctx, &step);
+	else if (ref_runs(c))
+		ref_op(&step);
 }
 
-static void embed_next(Sequence *s)
+void ref_embed_next(const RefCall *c)
 {
-	RUN(s, OP_slot_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"),
-		arg(s, "row_token"), arg(s, "row_pos"));
-	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), arg(s, "x"));
+	RUN(c, OP_slot_rows, arg(c, "row_slot"), arg(c, "slot_token"), arg(c, "slot_len"),
+		arg(c, "row_token"), arg(c, "row_pos"));
+	RUN(c, OP_embed, arg(c, "row_token"), arg(c, "table"), arg(c, "x"));
 }
 
-static void embed_prompt(Sequence *s)
+void ref_embed_prompt(const RefCall *c)
 {
-	RUN(s, OP_note_prompt, arg(s, "step"), arg(s, "row_token"), arg(s, "row_slot"),
-		arg(s, "counts"));
-	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), arg(s, "x"));
+	RUN(c, OP_note_prompt, arg(c, "step"), arg(c, "row_token"), arg(c, "row_slot"),
+		arg(c, "counts"));
+	RUN(c, OP_embed, arg(c, "row_token"), arg(c, "table"), arg(c, "x"));
 }
 
-static RefOperand normed(Sequence *s, RefOperand x)
+static RefOperand normed(const RefCall *c, RefOperand x)
 {
-	RefOperand n = temporary(s, x.shape[0], x.shape[1]);
-	RUN(s, OP_rmsnorm, x, arg(s, "norm"), n);
+	RefOperand n = temporary(c, x.shape[0], x.shape[1]);
+	RUN(c, OP_rmsnorm, x, arg(c, "norm"), n);
 	return n;
 }
 
 /* The linear whose weight is the operand `w`, with its scales. */
-static void linear(Sequence *s, RefOperand x, const char *w, RefOperand bias, RefOperand y)
+static void linear(const RefCall *c, RefOperand x, const char *w, RefOperand bias, RefOperand y)
 {
 	char scale[32], row_scale[32];
 	snprintf(scale, sizeof scale, "%s_scale", w);
 	snprintf(row_scale, sizeof row_scale, "%s_row_scale", w);
-	RUN(s, OP_linear, x, arg(s, w), arg(s, scale), arg(s, row_scale), bias, y);
+	RUN(c, OP_linear, x, arg(c, w), arg(c, scale), arg(c, row_scale), bias, y);
 }
 
-static void norm_linear(Sequence *s)
+void ref_norm_linear(const RefCall *c)
 {
-	RefOperand n = normed(s, arg(s, "x"));
-	linear(s, n, "w", arg(s, "bias"), arg(s, "y"));
+	RefOperand n = normed(c, arg(c, "x"));
+	linear(c, n, "w", arg(c, "bias"), arg(c, "y"));
 }
 
-static void norm_rows_fp8(Sequence *s) { RUN(s, OP_quantise, normed(s, arg(s, "x")), arg(s, "y"), arg(s, "y_scale")); }
-static void quant_rows(Sequence *s) { RUN(s, OP_quantise, arg(s, "x"), arg(s, "y"), arg(s, "y_scale")); }
-
-static void norm_rows_fp4(Sequence *s)
+void ref_norm_rows_fp8(const RefCall *c)
 {
-	RUN(s, OP_quantise_fp4, normed(s, arg(s, "x")), arg(s, "y"), arg(s, "y_block"), arg(s, "y_row_scale"));
+	RUN(c, OP_quantise, normed(c, arg(c, "x")), arg(c, "y"), arg(c, "y_scale"));
 }
 
-static void quant_rows_fp4(Sequence *s)
+void ref_quant_rows(const RefCall *c) { RUN(c, OP_quantise, arg(c, "x"), arg(c, "y"), arg(c, "y_scale")); }
+
+void ref_norm_rows_fp4(const RefCall *c)
 {
-	RUN(s, OP_quantise_fp4, arg(s, "x"), arg(s, "y"), arg(s, "y_block"), arg(s, "y_row_scale"));
+	RUN(c, OP_quantise_fp4, normed(c, arg(c, "x")), arg(c, "y"), arg(c, "y_block"), arg(c, "y_row_scale"));
+}
+
+void ref_quant_rows_fp4(const RefCall *c)
+{
+	RUN(c, OP_quantise_fp4, arg(c, "x"), arg(c, "y"), arg(c, "y_block"), arg(c, "y_row_scale"));
 }
 
 /* x, of which codes come with scales. */
-static RefOperand rows(Sequence *s)
+static RefOperand rows(const RefCall *c)
 {
-	RefOperand x = arg(s, "x"), y = x;
-	bool is_fp8 = op_operand(s->fused->op, "x_scale") >= 0 && arg(s, "x_scale").data;
-	bool is_fp4 = op_operand(s->fused->op, "x_block") >= 0 && arg(s, "x_block").data;
+	RefOperand x = arg(c, "x"), y = x;
+	bool is_fp8 = op_operand(c->op, "x_scale") >= 0 && arg(c, "x_scale").data;
+	bool is_fp4 = op_operand(c->op, "x_block") >= 0 && arg(c, "x_block").data;
 	if (is_fp8 || is_fp4)
-		y = temporary(s, x.shape[0], x.shape[1]);
+		y = temporary(c, x.shape[0], x.shape[1]);
 	if (is_fp8)
-		RUN(s, OP_dequantise, x, arg(s, "x_scale"), y);
+		RUN(c, OP_dequantise, x, arg(c, "x_scale"), y);
 	if (is_fp4)
-		RUN(s, OP_dequantise_fp4, x, arg(s, "x_block"), arg(s, "x_row_scale"), y);
+		RUN(c, OP_dequantise_fp4, x, arg(c, "x_block"), arg(c, "x_row_scale"), y);
 	return y;
 }
 
 /* share has a column more than the route fills where there is an expert that all rows go to. */
-static void norm_route(Sequence *s)
+void ref_norm_route(const RefCall *c)
 {
-	RefOperand x = arg(s, "x"), n = arg(s, "n"), share = arg(s, "share"), absent = {0}, gate = arg(s, "shared_gate");
-	RefOperand chosen = temporary(s, share.shape[0], s->fused->attrs.n_active), y = temporary(s, share.shape[0], 1);
-	RUN(s, OP_rmsnorm, x, arg(s, "norm"), n);
-	RUN(s, OP_linear, n, arg(s, "router"), absent, absent, absent, arg(s, "logits"));
-	RUN(s, OP_route, arg(s, "logits"), arg(s, "expert"), chosen);
+	RefOperand x = arg(c, "x"), n = arg(c, "n"), share = arg(c, "share"), absent = {0}, gate = arg(c, "shared_gate");
+	RefOperand chosen = temporary(c, share.shape[0], c->attrs.n_active), y = temporary(c, share.shape[0], 1);
+	RUN(c, OP_rmsnorm, x, arg(c, "norm"), n);
+	RUN(c, OP_linear, n, arg(c, "router"), absent, absent, absent, arg(c, "logits"));
+	RUN(c, OP_route, arg(c, "logits"), arg(c, "expert"), chosen);
 	if (gate.data)
-		RUN(s, OP_linear, n, gate, absent, absent, absent, y);
-	for (int64_t t = 0; s->runs && t < share.shape[0]; t++) {
+		RUN(c, OP_linear, n, gate, absent, absent, absent, y);
+	for (int64_t t = 0; ref_runs(c) && t < share.shape[0]; t++) {
 		float *to = (float *)share.data + t * share.shape[1];
 		memcpy(to, (float *)chosen.data + t * chosen.shape[1], (size_t)chosen.shape[1] * sizeof(float));
 		if (gate.data)
@@ -129,53 +120,53 @@ static void norm_route(Sequence *s)
 	}
 }
 
-static void norm_rows(Sequence *s) { RUN(s, OP_rmsnorm, arg(s, "x"), arg(s, "norm"), arg(s, "y")); }
+void ref_norm_rows(const RefCall *c) { RUN(c, OP_rmsnorm, arg(c, "x"), arg(c, "norm"), arg(c, "y")); }
 
-static void linear_rows(Sequence *s)
+void ref_linear_rows(const RefCall *c)
 {
-	linear(s, rows(s), "w", arg(s, "bias"), arg(s, "y"));
+	linear(c, rows(c), "w", arg(c, "bias"), arg(c, "y"));
 }
 
-static void linear_residual(Sequence *s)
+void ref_linear_residual(const RefCall *c)
 {
-	RefOperand z = arg(s, "z"), y = temporary(s, z.shape[0], z.shape[1]);
-	linear(s, rows(s), "w", arg(s, "bias"), y);
-	RUN(s, OP_add, arg(s, "residual"), y, z);
+	RefOperand z = arg(c, "z"), y = temporary(c, z.shape[0], z.shape[1]);
+	linear(c, rows(c), "w", arg(c, "bias"), y);
+	RUN(c, OP_add, arg(c, "residual"), y, z);
 }
 
-static void gated(Sequence *s, RefOperand x, RefOperand y)
+static void gated(const RefCall *c, RefOperand x, RefOperand y)
 {
-	RefOperand gate = temporary(s, y.shape[0], y.shape[1]),
-			   up = temporary(s, y.shape[0], y.shape[1]);
-	linear(s, x, "gate", arg(s, "gate_bias"), gate);
-	linear(s, x, "up", arg(s, "up_bias"), up);
-	RUN(s, OP_swiglu, gate, up, y);
+	RefOperand gate = temporary(c, y.shape[0], y.shape[1]),
+			   up = temporary(c, y.shape[0], y.shape[1]);
+	linear(c, x, "gate", arg(c, "gate_bias"), gate);
+	linear(c, x, "up", arg(c, "up_bias"), up);
+	RUN(c, OP_swiglu, gate, up, y);
 }
 
-static void linear_swiglu(Sequence *s) { gated(s, rows(s), arg(s, "y")); }
-static void norm_swiglu(Sequence *s) { gated(s, normed(s, arg(s, "x")), arg(s, "y")); }
+void ref_linear_swiglu(const RefCall *c) { gated(c, rows(c), arg(c, "y")); }
+void ref_norm_swiglu(const RefCall *c) { gated(c, normed(c, arg(c, "x")), arg(c, "y")); }
 
-static void linear_swiglu_fp8(Sequence *s)
+void ref_linear_swiglu_fp8(const RefCall *c)
 {
-	RefOperand codes = arg(s, "y"), y = temporary(s, codes.shape[0], codes.shape[1]);
-	gated(s, rows(s), y);
-	RUN(s, OP_quantise, y, codes, arg(s, "y_scale"));
+	RefOperand codes = arg(c, "y"), y = temporary(c, codes.shape[0], codes.shape[1]);
+	gated(c, rows(c), y);
+	RUN(c, OP_quantise, y, codes, arg(c, "y_scale"));
 }
 
 /* Parts are of the shortest power of two of ids with which as many as `best` has cover the vocabulary. */
-static void best_of_parts(const Sequence *s, const RefOperand *logits)
+static void best_of_parts(const RefCall *c, const RefOperand *logits)
 {
-	RefOperand best = arg(s, "best"), best_id = arg(s, "best_id");
+	RefOperand best = arg(c, "best"), best_id = arg(c, "best_id");
 	int64_t outs = logits->shape[0], v = logits->shape[1], parts = best.shape[1], ids = 1;
 	while ((v + ids - 1) / ids > parts)
 		ids *= 2;
-	for (int64_t o = 0; s->runs && o < outs; o++)
+	for (int64_t o = 0; ref_runs(c) && o < outs; o++)
 		for (int64_t p = 0; p < parts; p++) {
 			const float *l = (const float *)logits->data + o * v;
 			int64_t first = p * ids, end = first + ids, at = first;
 			double sum = 0;
-			if (end > s->fused->attrs.n_valid)
-				end = s->fused->attrs.n_valid;
+			if (end > c->attrs.n_valid)
+				end = c->attrs.n_valid;
 			for (int64_t i = first; i < end; i++)
 				if (l[i] > l[at])
 					at = i;
@@ -187,270 +178,228 @@ static void best_of_parts(const Sequence *s, const RefOperand *logits)
 		}
 }
 
-static void norm_logits(Sequence *s)
+void ref_norm_logits(const RefCall *c)
 {
-	RefOperand out_row = arg(s, "out_row"), x = arg(s, "x"), absent = {0};
-	RefOperand rows = temporary(s, out_row.shape[0], x.shape[1]);
-	RUN(s, OP_gather, x, out_row, rows);
-	linear(s, normed(s, rows), "w", absent, arg(s, "logits"));
-	RefOperand logits = arg(s, "logits");
-	best_of_parts(s, &logits);
+	RefOperand out_row = arg(c, "out_row"), x = arg(c, "x"), absent = {0};
+	RefOperand rows = temporary(c, out_row.shape[0], x.shape[1]);
+	RUN(c, OP_gather, x, out_row, rows);
+	linear(c, normed(c, rows), "w", absent, arg(c, "logits"));
+	RefOperand logits = arg(c, "logits");
+	best_of_parts(c, &logits);
 }
 
 /* What the parts say is in the logits too. */
-static void sample_best(Sequence *s)
+void ref_sample_best(const RefCall *c)
 {
-	RUN(s, OP_sample, arg(s, "step"), arg(s, "logits"), arg(s, "out_row"), arg(s, "row_slot"), arg(s, "row_pos"),
-		arg(s, "sampling"), arg(s, "limits"), arg(s, "rules"), arg(s, "stop_tokens"), arg(s, "counts"),
-		arg(s, "slot_token"), arg(s, "slot_len"), arg(s, "ring"));
+	RUN(c, OP_sample, arg(c, "step"), arg(c, "logits"), arg(c, "out_row"), arg(c, "row_slot"), arg(c, "row_pos"),
+		arg(c, "sampling"), arg(c, "limits"), arg(c, "rules"), arg(c, "stop_tokens"), arg(c, "counts"),
+		arg(c, "slot_token"), arg(c, "slot_len"), arg(c, "ring"));
 }
 
 /* Columns first..first+count of a [ROWS, N] operand, in a place of their own. */
-static RefOperand columns(Sequence *s, RefOperand from, int64_t first, int64_t count)
+static RefOperand columns(const RefCall *c, RefOperand from, int64_t first, int64_t count)
 {
-	RefOperand to = temporary(s, from.shape[0], count);
-	for (int64_t t = 0; s->runs && t < from.shape[0]; t++)
+	RefOperand to = temporary(c, from.shape[0], count);
+	for (int64_t t = 0; ref_runs(c) && t < from.shape[0]; t++)
 		memcpy((float *)to.data + t * count, (const float *)from.data + t * from.shape[1] + first,
 			(size_t)count * sizeof(float));
 	return to;
 }
 
-static void turn_and_write(Sequence *s, RefOperand row_pos, RefOperand turned_q)
+static void turn_and_write(const RefCall *c, RefOperand row_pos, RefOperand turned_q)
 {
-	int64_t hdim = s->fused->attrs.head_dim, q_cols = s->fused->attrs.n_heads * hdim,
-			kv_cols = s->fused->attrs.n_kv_heads * hdim;
-	RefOperand qkv = arg(s, "qkv"), q_norm = arg(s, "q_norm"), k_norm = arg(s, "k_norm");
-	RefOperand q = columns(s, qkv, 0, q_cols), k = columns(s, qkv, q_cols, kv_cols),
-			   v = columns(s, qkv, q_cols + kv_cols, kv_cols);
+	int64_t hdim = c->attrs.head_dim, q_cols = c->attrs.n_heads * hdim,
+			kv_cols = c->attrs.n_kv_heads * hdim;
+	RefOperand qkv = arg(c, "qkv"), q_norm = arg(c, "q_norm"), k_norm = arg(c, "k_norm");
+	RefOperand q = columns(c, qkv, 0, q_cols), k = columns(c, qkv, q_cols, kv_cols),
+			   v = columns(c, qkv, q_cols + kv_cols, kv_cols);
 	if (q_norm.data)
-		RUN(s, OP_head_norm, q, q_norm, q);
+		RUN(c, OP_head_norm, q, q_norm, q);
 	if (k_norm.data)
-		RUN(s, OP_head_norm, k, k_norm, k);
-	RefOperand turned = temporary(s, k.shape[0], kv_cols);
-	RUN(s, OP_rope, q, arg(s, "inv_freq"), row_pos, turned_q);
-	RUN(s, OP_rope, k, arg(s, "inv_freq"), row_pos, turned);
-	RUN(s, OP_kv_write, arg(s, "step"), turned, v, arg(s, "row_slot"), row_pos,
-		arg(s, "page_table"), arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"));
+		RUN(c, OP_head_norm, k, k_norm, k);
+	RefOperand turned = temporary(c, k.shape[0], kv_cols);
+	RUN(c, OP_rope, q, arg(c, "inv_freq"), row_pos, turned_q);
+	RUN(c, OP_rope, k, arg(c, "inv_freq"), row_pos, turned);
+	RUN(c, OP_kv_write, arg(c, "step"), turned, v, arg(c, "row_slot"), row_pos,
+		arg(c, "page_table"), arg(c, "kv"), arg(c, "kv_scale"), arg(c, "kv_block"));
 }
 
-static void rope_write(Sequence *s) { turn_and_write(s, arg(s, "row_pos"), arg(s, "q")); }
+void ref_rope_write(const RefCall *c) { turn_and_write(c, arg(c, "row_pos"), arg(c, "q")); }
 
-static void gate_rows(Sequence *s)
+void ref_gate_rows(const RefCall *c)
 {
-	RefOperand x = arg(s, "x"), gates = arg(s, "gates");
-	RUN(s, OP_sigmoid_gate, x, columns(s, gates, gates.shape[1] - x.shape[1], x.shape[1]), arg(s, "y"));
+	RefOperand x = arg(c, "x"), gates = arg(c, "gates");
+	RUN(c, OP_sigmoid_gate, x, columns(c, gates, gates.shape[1] - x.shape[1], x.shape[1]), arg(c, "y"));
 }
 
 /* All of an attention layer but the products before and after, at these positions. */
-static void attend(Sequence *s, RefOperand row_pos)
+static void attend(const RefCall *c, RefOperand row_pos)
 {
-	RefOperand o = arg(s, "o"), qkv = arg(s, "qkv"), q = temporary(s, o.shape[0], o.shape[1]), absent = {0};
-	turn_and_write(s, row_pos, q);
-	RUN(s, OP_attention, arg(s, "step"), q, arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"), arg(s, "row_slot"),
-		row_pos, absent, arg(s, "page_table"), o);
-	if (s->fused->attrs.gated)
-		RUN(s, OP_sigmoid_gate, o, columns(s, qkv, qkv.shape[1] - o.shape[1], o.shape[1]), o);
+	RefOperand o = arg(c, "o"), qkv = arg(c, "qkv"), q = temporary(c, o.shape[0], o.shape[1]), absent = {0};
+	turn_and_write(c, row_pos, q);
+	RUN(c, OP_attention, arg(c, "step"), q, arg(c, "kv"), arg(c, "kv_scale"), arg(c, "kv_block"), arg(c, "row_slot"),
+		row_pos, absent, arg(c, "page_table"), o);
+	if (c->attrs.gated)
+		RUN(c, OP_sigmoid_gate, o, columns(c, qkv, qkv.shape[1] - o.shape[1], o.shape[1]), o);
 }
 
-static void attention_rows(Sequence *s)
+void ref_attention_rows(const RefCall *c)
 {
-	RUN(s, OP_attention, arg(s, "step"), arg(s, "q"), arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"),
-		arg(s, "row_slot"), arg(s, "row_pos"), (RefOperand){0}, arg(s, "page_table"), arg(s, "o"));
+	RUN(c, OP_attention, arg(c, "step"), arg(c, "q"), arg(c, "kv"), arg(c, "kv_scale"), arg(c, "kv_block"),
+		arg(c, "row_slot"), arg(c, "row_pos"), (RefOperand){0}, arg(c, "page_table"), arg(c, "o"));
 }
 
-static RefOperand temporary_ints(Sequence *s, int64_t rows, int64_t cols)
+static RefOperand temporary_ints(const RefCall *c, int64_t rows, int64_t cols)
 {
-	RefOperand r = temporary(s, rows, cols);
+	RefOperand r = temporary(c, rows, cols);
 	r.dtype = DT_i32;
-	if (s->runs)
+	if (ref_runs(c))
 		memset(r.data, 0, (size_t)(rows * cols) * sizeof(int32_t));
 	return r;
 }
 
-static void attention_step(Sequence *s)
+void ref_attention_step(const RefCall *c)
 {
-	const int64_t rows = arg(s, "row_slot").shape[0];
-	RefOperand row_token = temporary_ints(s, rows, 1), row_pos = temporary_ints(s, rows, 1);
-	RUN(s, OP_slot_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"), row_token, row_pos);
-	attend(s, row_pos);
+	const int64_t rows = arg(c, "row_slot").shape[0];
+	RefOperand row_token = temporary_ints(c, rows, 1), row_pos = temporary_ints(c, rows, 1);
+	RUN(c, OP_slot_rows, arg(c, "row_slot"), arg(c, "slot_token"), arg(c, "slot_len"), row_token, row_pos);
+	attend(c, row_pos);
 }
 
 /* What the drafts are does not matter to where they are. */
-static void attention_verify(Sequence *s)
+void ref_attention_verify(const RefCall *c)
 {
-	const int64_t rows = arg(s, "row_slot").shape[0], slots = arg(s, "slot_len").shape[0];
-	RefOperand row_token = temporary_ints(s, rows, 1), row_pos = temporary_ints(s, rows, 1);
-	RUN(s, OP_verify_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"),
-		temporary_ints(s, slots, s->fused->attrs.rows_each - 1), row_token, row_pos);
-	attend(s, row_pos);
+	const int64_t rows = arg(c, "row_slot").shape[0], slots = arg(c, "slot_len").shape[0];
+	RefOperand row_token = temporary_ints(c, rows, 1), row_pos = temporary_ints(c, rows, 1);
+	RUN(c, OP_verify_rows, arg(c, "row_slot"), arg(c, "slot_token"), arg(c, "slot_len"),
+		temporary_ints(c, slots, c->attrs.rows_each - 1), row_token, row_pos);
+	attend(c, row_pos);
 }
 
-static void embed_verify(Sequence *s)
+void ref_embed_verify(const RefCall *c)
 {
-	RUN(s, OP_verify_rows, arg(s, "row_slot"), arg(s, "slot_token"), arg(s, "slot_len"), arg(s, "slot_draft"),
-		arg(s, "row_token"), arg(s, "row_pos"));
-	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), arg(s, "x"));
+	RUN(c, OP_verify_rows, arg(c, "row_slot"), arg(c, "slot_token"), arg(c, "slot_len"), arg(c, "slot_draft"),
+		arg(c, "row_token"), arg(c, "row_pos"));
+	RUN(c, OP_embed, arg(c, "row_token"), arg(c, "table"), arg(c, "x"));
 }
 
 /* What the head reads, of embedded tokens and rows. */
-static void join_normed(Sequence *s, RefOperand embedded, RefOperand rows)
+static void join_normed(const RefCall *c, RefOperand embedded, RefOperand rows)
 {
-	RefOperand e = temporary(s, rows.shape[0], rows.shape[1]), n = temporary(s, rows.shape[0], rows.shape[1]);
-	RUN(s, OP_rmsnorm, embedded, arg(s, "embedding_norm"), e);
-	RUN(s, OP_rmsnorm, rows, arg(s, "hidden_norm"), n);
-	RUN(s, OP_join, e, n, arg(s, "z"));
+	RefOperand e = temporary(c, rows.shape[0], rows.shape[1]), n = temporary(c, rows.shape[0], rows.shape[1]);
+	RUN(c, OP_rmsnorm, embedded, arg(c, "embedding_norm"), e);
+	RUN(c, OP_rmsnorm, rows, arg(c, "hidden_norm"), n);
+	RUN(c, OP_join, e, n, arg(c, "z"));
 }
 
-static void draft_first(Sequence *s)
+void ref_draft_first(const RefCall *c)
 {
-	RefOperand z = arg(s, "z"), len = arg(s, "draft_len"), slot_len = arg(s, "slot_len");
-	RefOperand held = temporary(s, z.shape[0], z.shape[1] / 2), embedded = temporary(s, z.shape[0], z.shape[1] / 2);
-	RUN(s, OP_draft_rows, arg(s, "row_slot"), arg(s, "slot_token"), slot_len, arg(s, "row_token"), arg(s, "row_pos"));
-	RUN(s, OP_recall, arg(s, "row_slot"), arg(s, "held"), held);
-	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), embedded);
-	join_normed(s, embedded, held);
-	for (int64_t i = 0; s->runs && i < len.shape[0]; i++) {
+	RefOperand z = arg(c, "z"), len = arg(c, "draft_len"), slot_len = arg(c, "slot_len");
+	RefOperand held = temporary(c, z.shape[0], z.shape[1] / 2), embedded = temporary(c, z.shape[0], z.shape[1] / 2);
+	RUN(c, OP_draft_rows, arg(c, "row_slot"), arg(c, "slot_token"), slot_len, arg(c, "row_token"), arg(c, "row_pos"));
+	RUN(c, OP_recall, arg(c, "row_slot"), arg(c, "held"), held);
+	RUN(c, OP_embed, arg(c, "row_token"), arg(c, "table"), embedded);
+	join_normed(c, embedded, held);
+	for (int64_t i = 0; ref_runs(c) && i < len.shape[0]; i++) {
 		const int32_t length = ((const int32_t *)slot_len.data)[i];
 		((int32_t *)len.data)[i] = length > 0 ? length - 1 : 0;
 	}
 }
 
-static void draft_next(Sequence *s)
+void ref_draft_next(const RefCall *c)
 {
-	RefOperand x = arg(s, "x"), embedded = temporary(s, x.shape[0], x.shape[1]), rows = normed(s, x);
-	RUN(s, OP_embed, arg(s, "row_token"), arg(s, "table"), embedded);
-	join_normed(s, embedded, rows);
+	RefOperand x = arg(c, "x"), embedded = temporary(c, x.shape[0], x.shape[1]), rows = normed(c, x);
+	RUN(c, OP_embed, arg(c, "row_token"), arg(c, "table"), embedded);
+	join_normed(c, embedded, rows);
 }
 
-static void follow_rows(Sequence *s)
+void ref_follow_rows(const RefCall *c)
 {
-	RefOperand x = arg(s, "x"), embedded = temporary(s, x.shape[0], x.shape[1]), rows = normed(s, x);
-	RUN(s, OP_hold, arg(s, "step"), rows, arg(s, "row_slot"), arg(s, "row_pos"), arg(s, "slot_len"), arg(s, "held"));
-	RUN(s, OP_embed_next_token, arg(s, "row_next"), arg(s, "table"), embedded);
-	join_normed(s, embedded, rows);
+	RefOperand x = arg(c, "x"), embedded = temporary(c, x.shape[0], x.shape[1]), rows = normed(c, x);
+	RUN(c, OP_hold, arg(c, "step"), rows, arg(c, "row_slot"), arg(c, "row_pos"), arg(c, "slot_len"), arg(c, "held"));
+	RUN(c, OP_embed_next_token, arg(c, "row_next"), arg(c, "table"), embedded);
+	join_normed(c, embedded, rows);
 }
 
-static void keys_write(Sequence *s)
+void ref_keys_write(const RefCall *c)
 {
-	RefOperand keys = arg(s, "keys"), k_norm = arg(s, "k_norm");
+	RefOperand keys = arg(c, "keys"), k_norm = arg(c, "k_norm");
 	const int64_t cols = keys.shape[1] / 2;
-	RefOperand k = columns(s, keys, 0, cols), turned = temporary(s, keys.shape[0], cols);
+	RefOperand k = columns(c, keys, 0, cols), turned = temporary(c, keys.shape[0], cols);
 	if (k_norm.data)
-		RUN(s, OP_head_norm, k, k_norm, k);
-	RUN(s, OP_rope, k, arg(s, "inv_freq"), arg(s, "row_pos"), turned);
-	RUN(s, OP_kv_write, arg(s, "step"), turned, columns(s, keys, cols, cols), arg(s, "row_slot"), arg(s, "row_pos"),
-		arg(s, "page_table"), arg(s, "kv"), arg(s, "kv_scale"), arg(s, "kv_block"));
+		RUN(c, OP_head_norm, k, k_norm, k);
+	RUN(c, OP_rope, k, arg(c, "inv_freq"), arg(c, "row_pos"), turned);
+	RUN(c, OP_kv_write, arg(c, "step"), turned, columns(c, keys, cols, cols), arg(c, "row_slot"), arg(c, "row_pos"),
+		arg(c, "page_table"), arg(c, "kv"), arg(c, "kv_scale"), arg(c, "kv_block"));
 }
 
 /* What the parts say is in the logits too. */
-static void draw_rows(Sequence *s, RefOperand ids, RefOperand drawn, RefOperand logprob)
+static void draw_rows(const RefCall *c, RefOperand ids, RefOperand drawn, RefOperand logprob)
 {
-	RUN(s, OP_draw, arg(s, "step"), arg(s, "logits"), ids, arg(s, "row_slot"), arg(s, "row_pos"), arg(s, "sampling"),
-		arg(s, "limits"), arg(s, "rules"), arg(s, "counts"), arg(s, "slot_token"), arg(s, "slot_len"),
-		arg(s, "slot_draft"), drawn, logprob);
+	RUN(c, OP_draw, arg(c, "step"), arg(c, "logits"), ids, arg(c, "row_slot"), arg(c, "row_pos"), arg(c, "sampling"),
+		arg(c, "limits"), arg(c, "rules"), arg(c, "counts"), arg(c, "slot_token"), arg(c, "slot_len"),
+		arg(c, "slot_draft"), drawn, logprob);
 }
 
-static void draw_best(Sequence *s) { draw_rows(s, (RefOperand){0}, arg(s, "drawn"), arg(s, "drawn_logprob")); }
+void ref_draw_best(const RefCall *c) { draw_rows(c, (RefOperand){0}, arg(c, "drawn"), arg(c, "drawn_logprob")); }
 
-static void draw_draft(Sequence *s)
+void ref_draw_draft(const RefCall *c)
 {
-	RefOperand pos = arg(s, "row_pos"), len = arg(s, "draft_len"), slot = arg(s, "row_slot");
+	RefOperand pos = arg(c, "row_pos"), len = arg(c, "draft_len"), slot = arg(c, "row_slot");
 	const int64_t rows = pos.shape[0];
-	RefOperand drawn = temporary(s, rows, 1), logprob = temporary(s, rows, 1), before = temporary(s, rows, 1);
+	RefOperand drawn = temporary(c, rows, 1), logprob = temporary(c, rows, 1), before = temporary(c, rows, 1);
 	drawn.dtype = before.dtype = DT_i32;
 	drawn.n_dims = logprob.n_dims = 1;
-	draw_rows(s, arg(s, "ids"), drawn, logprob);
-	if (s->runs)
+	draw_rows(c, arg(c, "ids"), drawn, logprob);
+	if (ref_runs(c))
 		memcpy(before.data, pos.data, (size_t)rows * sizeof(int32_t));
-	RUN(s, OP_keep_draft, drawn, slot, arg(s, "slot_len"), arg(s, "slot_draft"), arg(s, "row_token"), pos);
-	for (int64_t t = 0; s->runs && t < rows; t++)
+	RUN(c, OP_keep_draft, drawn, slot, arg(c, "slot_len"), arg(c, "slot_draft"), arg(c, "row_token"), pos);
+	for (int64_t t = 0; ref_runs(c) && t < rows; t++)
 		if (((const int32_t *)pos.data)[t] != ((const int32_t *)before.data)[t])
 			((int32_t *)len.data)[((const int32_t *)slot.data)[t]]++;
 }
 
-static void conv_rows(Sequence *s)
+void ref_conv_rows(const RefCall *c)
 {
-	RUN(s, OP_causal_conv, arg(s, "step"), columns(s, arg(s, "x"), 0, arg(s, "y").shape[1]), arg(s, "conv_w"),
-		arg(s, "row_slot"), arg(s, "conv"), arg(s, "y"));
+	RUN(c, OP_causal_conv, arg(c, "step"), columns(c, arg(c, "x"), 0, arg(c, "y").shape[1]), arg(c, "conv_w"),
+		arg(c, "row_slot"), arg(c, "conv"), arg(c, "y"));
 }
 
 /* What follows the convolution, whose result is qkv. */
-static void delta_and_norm(Sequence *s, RefOperand qkv)
+static void delta_and_norm(const RefCall *c, RefOperand qkv)
 {
-	const Attrs *a = &s->fused->attrs;
+	const Attrs *a = &c->attrs;
 	const int64_t z_at = qkv.shape[1], nv = a->n_v_heads;
-	RefOperand x = arg(s, "x"), ba = arg(s, "ba"), y = arg(s, "y"), o = temporary(s, y.shape[0], y.shape[1]);
+	RefOperand x = arg(c, "x"), ba = arg(c, "ba"), y = arg(c, "y"), o = temporary(c, y.shape[0], y.shape[1]);
 	RefOperand of = ba.data ? ba : x;
 	const int64_t b_at = ba.data ? 0 : z_at + y.shape[1];
-	RefOperand a_of = columns(s, of, b_at + nv, nv), b_of = columns(s, of, b_at, nv);
-	if (s->fused->op == OP_delta_verify_step)
-		RUN(s, OP_delta_verify, arg(s, "step"), qkv, a_of, b_of, arg(s, "a_log"), arg(s, "dt_bias"),
-			arg(s, "row_slot"), arg(s, "slot_version"), arg(s, "delta"), arg(s, "delta_later"), o);
+	RefOperand a_of = columns(c, of, b_at + nv, nv), b_of = columns(c, of, b_at, nv);
+	if (c->op == OP_delta_verify_step)
+		RUN(c, OP_delta_verify, arg(c, "step"), qkv, a_of, b_of, arg(c, "a_log"), arg(c, "dt_bias"),
+			arg(c, "row_slot"), arg(c, "slot_version"), arg(c, "delta"), arg(c, "delta_later"), o);
 	else
-		RUN(s, OP_delta_rule, arg(s, "step"), qkv, a_of, b_of, arg(s, "a_log"), arg(s, "dt_bias"),
-			arg(s, "row_slot"), arg(s, "delta"), o);
+		RUN(c, OP_delta_rule, arg(c, "step"), qkv, a_of, b_of, arg(c, "a_log"), arg(c, "dt_bias"),
+			arg(c, "row_slot"), arg(c, "delta"), o);
 	RefCall norm = {.op = OP_gated_norm, .attrs = *a,
-		.operand = {o, columns(s, x, z_at, y.shape[1]), arg(s, "norm"), y}};
+		.operand = {o, columns(c, x, z_at, y.shape[1]), arg(c, "norm"), y}};
 	norm.attrs.head_dim = a->v_dim;
-	if (s->runs)
+	if (ref_runs(c))
 		ref_op(&norm);
 }
 
-static void delta_rows(Sequence *s) { delta_and_norm(s, arg(s, "qkv")); }
+void ref_delta_rows(const RefCall *c) { delta_and_norm(c, arg(c, "qkv")); }
 
-static void delta_step(Sequence *s)
+void ref_delta_step(const RefCall *c)
 {
-	RefOperand x = arg(s, "x"), w = arg(s, "conv_w"), turned = temporary(s, x.shape[0], w.shape[0]);
-	RUN(s, OP_causal_conv, arg(s, "step"), columns(s, x, 0, w.shape[0]), w, arg(s, "row_slot"), arg(s, "conv"), turned);
-	delta_and_norm(s, turned);
+	RefOperand x = arg(c, "x"), w = arg(c, "conv_w"), turned = temporary(c, x.shape[0], w.shape[0]);
+	RUN(c, OP_causal_conv, arg(c, "step"), columns(c, x, 0, w.shape[0]), w, arg(c, "row_slot"), arg(c, "conv"), turned);
+	delta_and_norm(c, turned);
 }
 
-static void delta_verify_step(Sequence *s)
+void ref_delta_verify_step(const RefCall *c)
 {
-	RefOperand x = arg(s, "x"), w = arg(s, "conv_w"), turned = temporary(s, x.shape[0], w.shape[0]);
-	RUN(s, OP_conv_verify, arg(s, "step"), columns(s, x, 0, w.shape[0]), w, arg(s, "row_slot"), arg(s, "slot_version"),
-		arg(s, "conv"), arg(s, "conv_later"), turned);
-	delta_and_norm(s, turned);
-}
-
-size_t ref_fused(const RefCall *c, bool runs)
-{
-	static void (*const sequences[OP_COUNT])(Sequence *) = {
-		[OP_embed_next] = embed_next,
-		[OP_embed_prompt] = embed_prompt,
-		[OP_norm_linear] = norm_linear,
-		[OP_rope_write] = rope_write,
-		[OP_attention_rows] = attention_rows,
-		[OP_attention_step] = attention_step,
-		[OP_attention_verify] = attention_verify,
-		[OP_gate_rows] = gate_rows,
-		[OP_conv_rows] = conv_rows,
-		[OP_delta_rows] = delta_rows,
-		[OP_delta_step] = delta_step,
-		[OP_delta_verify_step] = delta_verify_step,
-		[OP_norm_route] = norm_route,
-		[OP_norm_rows] = norm_rows,
-		[OP_norm_rows_fp8] = norm_rows_fp8,
-		[OP_quant_rows] = quant_rows,
-		[OP_norm_rows_fp4] = norm_rows_fp4,
-		[OP_quant_rows_fp4] = quant_rows_fp4,
-		[OP_linear_rows] = linear_rows,
-		[OP_linear_residual] = linear_residual,
-		[OP_linear_swiglu] = linear_swiglu,
-		[OP_linear_swiglu_fp8] = linear_swiglu_fp8,
-		[OP_norm_swiglu] = norm_swiglu,
-		[OP_norm_logits] = norm_logits,
-		[OP_sample_best] = sample_best,
-		[OP_embed_verify] = embed_verify,
-		[OP_draft_first] = draft_first,
-		[OP_draft_next] = draft_next,
-		[OP_follow_rows] = follow_rows,
-		[OP_keys_write] = keys_write,
-		[OP_draw_best] = draw_best,
-		[OP_draw_draft] = draw_draft,
-	};
-	Sequence s = {.fused = c, .runs = runs};
-	if (sequences[c->op])
-		sequences[c->op](&s);
-	return s.used;
+	RefOperand x = arg(c, "x"), w = arg(c, "conv_w"), turned = temporary(c, x.shape[0], w.shape[0]);
+	RUN(c, OP_conv_verify, arg(c, "step"), columns(c, x, 0, w.shape[0]), w, arg(c, "row_slot"), arg(c, "slot_version"),
+		arg(c, "conv"), arg(c, "conv_later"), turned);
+	delta_and_norm(c, turned);
 }

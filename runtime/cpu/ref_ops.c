@@ -290,88 +290,33 @@ void ref_read_probe(const RefCall *c)
 /* All ------------------------------------------------------------ */
 
 static RefFn *const functions[OP_COUNT] = {
-	[OP_slot_rows] = ref_slot_rows,
-	[OP_note_prompt] = ref_note_prompt,
-	[OP_embed] = ref_embed,
-	[OP_rmsnorm] = ref_rmsnorm,
-	[OP_linear] = ref_linear,
-	[OP_head_norm] = ref_head_norm,
-	[OP_rope] = ref_rope,
-	[OP_kv_write] = ref_kv_write,
-	[OP_attention] = ref_attention,
-	[OP_add] = ref_add,
-	[OP_swiglu] = ref_swiglu,
-	[OP_quantise] = ref_quantise,
-	[OP_dequantise] = ref_dequantise,
-	[OP_quantise_fp4] = ref_quantise_fp4,
-	[OP_dequantise_fp4] = ref_dequantise_fp4,
-	[OP_soft_cap] = ref_soft_cap,
-	[OP_gather] = ref_gather,
-	[OP_sample] = ref_sample,
-	[OP_acquire] = ref_acquire,
-	[OP_read_probe] = ref_read_probe,
-	[OP_sigmoid_gate] = ref_sigmoid_gate,
-	[OP_route] = ref_route,
-	[OP_experts] = ref_experts,
-	[OP_group_rows] = ref_group_rows,
-	[OP_experts_up] = ref_experts_up,
-	[OP_experts_down] = ref_experts_down,
-	[OP_experts_down_rows] = ref_experts_down_rows,
-	[OP_sum_experts] = ref_sum_experts,
-	[OP_sum_terms] = ref_sum_terms,
-	[OP_causal_conv] = ref_causal_conv,
-	[OP_delta_rule] = ref_delta_rule,
-	[OP_gated_norm] = ref_gated_norm,
-	[OP_zero_slots] = ref_zero_slots,
-	[OP_verify_rows] = ref_verify_rows,
-	[OP_draft_rows] = ref_draft_rows,
-	[OP_embed_next_token] = ref_embed_next_token,
-	[OP_join] = ref_join,
-	[OP_hold] = ref_hold,
-	[OP_recall] = ref_recall,
-	[OP_conv_verify] = ref_conv_verify,
-	[OP_delta_verify] = ref_delta_verify,
-	[OP_draw] = ref_draw_rows,
-	[OP_keep_draft] = ref_keep_draft,
-	[OP_accept] = ref_accept,
+#define OP(name, ...) [OP_##name] = ref_##name,
+#include "artifacts/ops.h"
+#undef OP
 };
 
-size_t ref_scratch_bytes(const RefCall *c)
+void *ref_take(const RefCall *c, size_t bytes)
 {
-	switch (c->op) {
-	case OP_attention: /* scores of all positions of a slot, one head's sums, one key or value */
-		return sizeof(double) * (size_t)(ref_dim(c, "page_table", 1) * c->attrs.page + c->attrs.head_dim) +
-			sizeof(float) * (size_t)c->attrs.head_dim;
-	case OP_experts:
-		return ref_experts_scratch(c);
-	case OP_experts_up:
-	case OP_experts_down:
-	case OP_experts_down_rows:
-		return ref_experts_row_scratch(c);
-	case OP_conv_verify: /* a slot's version */
-		return sizeof(float) * (size_t)ref_dim(c, "conv", 1);
-	case OP_delta_verify:
-		return sizeof(float) * (size_t)c->attrs.k_dim * (size_t)c->attrs.v_dim;
-	case OP_draw:
-	case OP_sample: /* a score and a probability for each token id */
-		return 2 * sizeof(double) * (size_t)ref_dim(c, "logits", 1);
-	default:
-		return functions[c->op] ? 0 : ref_fused(c, false);
-	}
+	void *at = c->room->runs && bytes ? (char *)c->scratch + c->room->used : NULL;
+	c->room->used += (bytes + 15) / 16 * 16;
+	return at;
 }
 
-bool ref_op_has_parts(OpKind op)
+size_t ref_scratch_bytes(const RefCall *call)
 {
-	return op == OP_linear || op == OP_attention || op == OP_experts || op == OP_experts_up || op == OP_experts_down ||
-		op == OP_experts_down_rows || op == OP_delta_rule || op == OP_delta_verify;
+	RefRoom room = {0, false};
+	RefCall c = *call;
+	c.room = &room;
+	if (op_table[c.op].traits & (OP_FUSED | OP_SCRATCH))
+		functions[c.op](&c);
+	return room.used;
 }
 
-void ref_op(const RefCall *c)
+void ref_op(const RefCall *call)
 {
-	if (c->part != 0 && !ref_op_has_parts(c->op))
-		return;
-	if (functions[c->op])
-		functions[c->op](c);
-	else
-		ref_fused(c, true);
+	RefRoom room = {0, true};
+	RefCall c = *call;
+	c.room = &room;
+	if (c.part == 0 || op_table[c.op].traits & OP_PARTS)
+		functions[c.op](&c);
 }

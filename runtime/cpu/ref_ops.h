@@ -11,13 +11,11 @@
  *   c.scratch = malloc(ref_scratch_bytes(&c));
  *   ref_op(&c);
  *
- * Operands are in the order of the op's row. Integers are i32, floats f32, row-major without
- * gaps; operands that hold weights (table, w, bias, norm, gate, up, gate_bias, up_bias, q_norm,
- * k_norm, inv_freq, router, shared_gate, gate_up, down, shared, shared_down, a_log, dt_bias, scales) may also be of any
- * narrower float type and are converted as they are read. Rows come from the operands' shapes. Idle rows (at or beyond
- * step[0], or of slot -1) never touch state; where an op yields something for them, attention, causal_conv, delta_rule,
- * gather and norm_logits give zeros, experts_up, experts_down and experts_down_rows nothing, the others just apply
- * their formula. What serves a launch alone (part, part_ml, arrived, routed) is not touched.
+ * Operands are in the order of the op's row. Integers are i32, floats f32, row-major without gaps; weights and scales
+ * (class_is_weight) may also be of any narrower float type and are converted as they are read. Rows come from the
+ * operands' shapes. Idle rows (at or beyond step[0], or of slot -1) never touch state; where an op yields something for
+ * them, attention, causal_conv, delta_rule, gather and norm_logits give zeros, experts_up, experts_down and
+ * experts_down_rows nothing, the others just apply their formula. What is of class own is not touched.
  */
 #ifndef ATLAS_REF_OPS_H
 #define ATLAS_REF_OPS_H
@@ -38,21 +36,17 @@ struct RefCall {
 	Attrs attrs;
 	RefOperand operand[PLAN_MAX_OPERANDS];
 	void *scratch; /* ref_scratch_bytes() of this call, aligned to 16; NULL when that is 0 */
-	int part, parts; /* 0, 0 = all of it. Else this call makes slice `part` of `parts` of the output
-						columns of linear, experts_up, experts_down and experts_down_rows, of the heads of
-						attention and delta_rule and of the rows of experts; other ops do everything in
-						part 0 and nothing in the others. Calls of different parts may run at once,
-						each with its own scratch */
+	int part, parts; /* 0, 0 = all of it. Else an op with OP_PARTS makes slice `part` of `parts` of its output columns,
+						heads or rows; others do everything in part 0 and nothing in the others. Calls of
+						different parts may run at once, each with its own scratch */
 	void (*inner)(void *ctx, const RefCall *call); /* runs the graph ops that define a fused op, by threads
 						perhaps; scratch is there for one part. NULL = ref_op */
 	void *inner_ctx;
+	struct RefRoom *room; /* of ref_op and ref_scratch_bytes alone */
 };
 
 /* Executes the call. Shapes must fit the op's row, indices must be in range: neither is checked. */
 void ref_op(const RefCall *call);
-
-/* Does the op split its work by part? */
-bool ref_op_has_parts(OpKind op);
 
 /* Converts n elements of a float operand, from element `first`, to f32. */
 void ref_convert(const RefOperand *from, int64_t first, int64_t n, float *out);

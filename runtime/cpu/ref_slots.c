@@ -273,7 +273,7 @@ static void undo_rules(const DrawOf *d, float *logits, const float *before)
 	}
 }
 
-int ref_draw(const DrawOf *d, float *logits, double *scratch, float *logprob)
+int ref_draw_token(const DrawOf *d, float *logits, double *scratch, float *logprob)
 {
 	float before[PLAN_RULES];
 	int column = -1;
@@ -307,7 +307,7 @@ int ref_done(const RefCall *c, int slot, int token, int position)
 	return is_stop(c, slot, token) ? 1 : position >= ref_ints(c, "limits")[slot * 8 + 3] ? 2 : 0;
 }
 
-static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot)
+static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot, double *scores)
 {
 	int64_t vocab = ref_dim(c, "logits", 1);
 	int32_t *counts = ref_ints(c, "counts") + slot * vocab;
@@ -316,7 +316,7 @@ static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot)
 		.limits = ref_ints(c, "limits") + slot * 8, .rules = ref_ints(c, "rules") + slot * RULES_WORDS,
 		.n = c->attrs.n_valid, .position = position};
 	float logprob;
-	const int token = ref_draw(&d, ref_floats(c, "logits") + o * vocab, c->scratch, &logprob);
+	const int token = ref_draw_token(&d, ref_floats(c, "logits") + o * vocab, scores, &logprob);
 	const int done = ref_done(c, slot, token, position);
 
 	if (token >= 0)
@@ -332,11 +332,12 @@ void ref_sample(const RefCall *c)
 {
 	const int32_t *step = ref_ints(c, "step"), *out_row = ref_ints(c, "out_row");
 	int64_t outs = ref_dim(c, "out_row", 0);
+	double *scores = ref_take(c, 2 * sizeof(double) * (size_t)ref_dim(c, "logits", 1)); /* and probabilities */
 
-	for (int64_t o = 0; o < outs; o++) {
+	for (int64_t o = 0; o < outs && scores; o++) {
 		int t = o < step[1] && !(step[3] & 1) ? out_row[o] : -1;
 		int slot = t < 0 ? -1 : ref_ints(c, "row_slot")[t];
 		if (slot >= 0 && ref_ints(c, "slot_token")[slot] >= 0)
-			sample_out(c, o, t, slot);
+			sample_out(c, o, t, slot, scores);
 	}
 }

@@ -19,10 +19,11 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 
 def op_rows():
     """op -> [(role, operand)], read from the table itself, so that a changed row is noticed here."""
-    text = re.sub(r"/\*.*?\*/", "", (REPO / "artifacts/ops.h").read_text(), flags=re.S)
+    command = ["cc", "-E", "-P", "-x", "c", REPO / "artifacts/ops.h"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = {}
     for name, body in re.findall(r"\bOP\((\w+),(.*?)\)\n(?=OP\(|\s|$)", text, flags=re.S):
-        rows[name] = re.findall(r"\b(IN|IN_OPT|INOUT|INOUT_OPT|OUT)\((\w+),", body)
+        rows[name] = re.findall(r"\b(IN|IN_OPT|INOUT|INOUT_OPT|OUT)\(\w+, (\w+),", body)
     return rows
 
 

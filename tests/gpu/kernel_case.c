@@ -117,9 +117,8 @@ int64_t case_each(const Case *c)
 
 bool case_is_own(const Case *c, int field)
 {
-	const OpKind op = c->tmpl->op;
-	return (op == OP_attention_step || op == OP_attention_verify) &&
-		strncmp(c->tmpl->fields[field].name, "part", 4) == 0;
+	const OperandInfo *o = &op_table[c->tmpl->op].operands[op_operand(c->tmpl->op, c->tmpl->fields[field].name)];
+	return o->of == OF_own && o->role == OPERAND_OUT;
 }
 
 static void set(Case *c, const char *name, int64_t value)

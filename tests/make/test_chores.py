@@ -28,18 +28,44 @@ CHECK = '#!/bin/bash\n# A sample.\n[ -d "$1" ]\n'
 # Chore: {file: [(what is there, what goes before it)]} or {new file: its text, or the file that it is a copy of and what
 # is replaced in it}.
 SAMPLES = {
-    "graph op": {
+    "graph op": {  # from the graph to a GPU
         "artifacts/ops.h": [
-            ("OP(swiglu, OP_GRAPH", 'OP(negate, OP_GRAPH, "", "y = -x", IN(x, "ROWS, N"), OUT(y, "ROWS, N"))\n')
+            (
+                "OP(sample, OP_GRAPH",
+                'OP(bound, OP_GRAPH, "BOUND", "y = BOUND tanh(x / BOUND)",\n'
+                '\tIN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))\n',
+            )
         ],
-        "runtime/cpu/ref_call.h": [("RefFn ref_slot_rows,", "RefFn ref_negate;\n")],
+        "artifacts/attrs.h": [("ATTR(BLOCK_N,", 'ATTR(BOUND, bound, float, "most that bound leaves of a value")\n')],
         "runtime/cpu/ref_ops.c": [
             (
                 "void ref_swiglu(",
-                'void ref_negate(const RefCall *c)\n{\n\tref_floats(c, "y")[0] = -ref_floats(c, "x")[0];\n}\n\n',
-            ),
-            ("\t[OP_swiglu] = ref_swiglu,", "\t[OP_negate] = ref_negate,\n"),
+                "void ref_bound(const RefCall *c)\n{\n"
+                '\tfor (int64_t i = 0; i < ref_dim(c, "x", 0) * ref_dim(c, "x", 1); i++)\n'
+                '\t\tref_floats(c, "y")[i] = c->attrs.bound * tanhf(ref_floats(c, "x")[i] / c->attrs.bound);\n}\n\n',
+            )
         ],
+        "models/decoder/decoder.c": [
+            ("\treturn d_after(c, d, l, x, y, NAME_MLP_POST_NORM,", "\ty = bounded(c, l, y);\n"),
+            (
+                "int d_mlp(Compile *c,",
+                "static int bounded(Compile *c, int l, int x)\n{\n"
+                '\tint y = d_act(c, l, "bounded", DT_bf16, c->model.config.hidden_dim);\n'
+                "\tg_op(c, OP_bound, l, BOTH, &(Attrs){.bound = 40}, (int[]){x, y});\n\treturn y;\n}\n\n",
+            ),
+        ],
+        "kernels/templates/plain/plain_bound.cu": (
+            "kernels/templates/plain/plain_soft_cap.cu",
+            [
+                ("KERNEL(plain_soft_cap, soft_cap)", "KERNEL(plain_bound, bound)"),
+                (" plain_soft_cap(", " plain_bound("),
+                ("ATTR_FLOAT(CAP,", "ATTR_FLOAT(BOUND,"),
+                (
+                    "float(CAP) * tanhf(to_f32(a.x[row + n]) / float(CAP))",
+                    "float(BOUND) * tanhf(to_f32(a.x[row + n]) / float(BOUND))",
+                ),
+            ],
+        ),
     },
     "kernel template": {
         "kernels/templates/rows/gate_again.cu": (
@@ -137,6 +163,7 @@ def test_the_sample_needs_no_other_file(chore):
     for file in SAMPLES[chore]:
         folder = file.rpartition("/")[0] + "/"
         patterns = [re.escape(name).replace("NAME", r"\w+").replace("ROOM", r"\w+") for name in named(chore)]
+        patterns += [re.escape(name) + "[^/]+" for name in named(chore) if name.endswith("/")]
         is_named = any(re.fullmatch(pattern, file) for pattern in patterns)
         is_new = not (REPO / file).exists() and (any(name.startswith(folder) for name in named(chore)))
         assert is_named or is_new, f"CONTRIBUTING.md does not name {file} for: {chore}"
@@ -189,7 +216,11 @@ def test_samples_work(changed):
         assert got.returncode == code, got.stdout + got.stderr
         return got.stdout
 
-    assert "y = -x" in said("build/atlasc", "--list-ops")
+    assert len(SAMPLES["graph op"]) <= 5
+    assert "y = BOUND tanh(x / BOUND)" in said("build/atlasc", "--list-ops")
+    llama = ("build/atlasc", "tests/fixtures/llama-trained", "--target", "sm_90a", "--stop-after", "pick-kernels")
+    assert said(*llama, "-d", "g").count(" bound ") == 4  # of as many layers
+    assert "plain_bound " in said(*llama, "-d", "k")
     kernels = json.loads(said("build/atlasc", "kernels", "--json"))["kernels"]
     assert "gate_again" in [kernel["name"] for kernel in kernels]
     assert "--sample " in said("build/atlasc", "--help")

@@ -40,9 +40,7 @@ static bool is_one_of(const char *name, const char *list)
 
 static Dtype dtype_of(OpKind op, const char *name, Dtype result)
 {
-	if (is_one_of(name, "step seg row_slot row_token row_pos row_next out_row slot_token slot_len slot_draft "
-			"slot_version page_table new_pages counts limits new_limits rules new_rules ring acquire stop_tokens ids "
-			"drawn expert"))
+	if (class_is_whole(op_table[op].operands[op_operand(op, name)].of))
 		return DT_i32;
 	if (is_one_of(name, "inv_freq share logits sampling new_sampling drawn_logprob x_scale y_scale x_row_scale "
 			"y_row_scale w_row_scale kv_scale delta delta_later state"))

@@ -115,8 +115,7 @@ static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *
 	const OperandInfo *o = &op_table[l->op].operands[a->operand];
 	const bool is_cut = can_be_cut(&op_table[l->op]);
 	h->buf = &p->bufs[a->buf];
-	h->is_own = h->buf->arena == ARENA_RING || strncmp(o->name, "part", 4) == 0 || strcmp(o->name, "arrived") == 0 ||
-		strcmp(o->name, "routed") == 0;
+	h->is_own = h->buf->arena == ARENA_RING || o->of == OF_own;
 	h->n = 1;
 	for (int i = 0; i < h->buf->n_dims; i++) {
 		char count = is_cut ? counts(o, i) : 0;
@@ -181,7 +180,7 @@ typedef struct Inner { Pool *pool; bool failed; } Inner;
 /* A graph op, of all threads where it has parts. */
 static bool run_threads(Pool *pool, const RefCall *call)
 {
-	const bool has_parts = ref_op_has_parts(call->op);
+	const bool has_parts = op_table[call->op].traits & OP_PARTS;
 	Job job = {call, NULL, (ref_scratch_bytes(call) + 63) / 64 * 64};
 	job.scratch = aligned_alloc(64, job.piece * (size_t)(has_parts ? pool_threads(pool) : 1) + 64);
 	if (job.scratch && has_parts)
