@@ -250,12 +250,12 @@ static bool fit_operand(Fitting *f, const ContractTerm *t)
 {
 	Why *why = f->why;
 	Fit *fit = f->fit;
-	char word[32], item[TEXT_BYTES];
-	const char *open = strstr(t->text, " ["), *p = open ? open + 2 : "";
+	char word[32], dims[TEXT_BYTES], item[TEXT_BYTES];
+	const char *open = strstr(t->text, " ["), *list = dims;
 	const int i = fit->n_operands, index = op_operand(fit->contract->op, t->name);
 	const ContractTerm *flag = term_named(fit->contract, "flag", t->name);
 	int64_t present = 1;
-	if (!open || (size_t)(open - t->text) >= sizeof word || strlen(t->text) >= sizeof item || index < 0 ||
+	if (!open || (size_t)(open - t->text) >= sizeof word || strlen(t->text) >= sizeof dims || index < 0 ||
 		i == PLAN_MAX_OPERANDS)
 		return REFUSE("contract %s: \"%.40s %.80s\" is not an operand of its op", f->k->name, t->name, t->text);
 	snprintf(word, sizeof word, "%.*s", (int)(open - t->text), t->text);
@@ -267,15 +267,8 @@ static bool fit_operand(Fitting *f, const ContractTerm *t)
 	fit->operand[i] = index;
 	fit->is_there[i] = present != 0;
 	fit->n_operands++;
-	while (fit->is_there[i] && *p && *p != ']') {
-		int depth = 0;
-		size_t n = 0;
-		for (; *p && (depth || (*p != ',' && *p != ']')); p++) {
-			depth += (*p == '(') - (*p == ')');
-			item[n++] = *p;
-		}
-		item[n] = 0;
-		p += *p == ',';
+	snprintf(dims, sizeof dims, "%.*s", (int)strcspn(open + 2, "]"), open + 2);
+	while (fit->is_there[i] && expr_next(&list, item, sizeof item)) {
 		if (fit->n_dims[i] == PLAN_MAX_DIMS)
 			return REFUSE("contract %s: operand %s has more than %d dims", f->k->name, t->name, PLAN_MAX_DIMS);
 		if (!evaluate(f, t->name, item, &fit->shape[i][fit->n_dims[i]++]))

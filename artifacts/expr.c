@@ -323,3 +323,19 @@ bool expr_eval(const char *text, const ExprEnv *env, int64_t *value, char *why, 
 	Parser p = {.text = text, .env = env ? env : &no_names, .why = why, .why_bytes = why_bytes};
 	return parse(&p, value, true);
 }
+
+bool expr_next(const char **list, char *item, size_t bytes)
+{
+	const char *s = skip_space(*list), *end = s;
+	if (!*s)
+		return false;
+	for (int depth = 0; *end && (depth || *end != ','); end++)
+		depth += (*end == '(') - (*end == ')');
+	*list = *end ? end + 1 : end;
+	while (end > s && skip_space(end - 1) != end - 1)
+		end--;
+	size_t n = (size_t)(end - s) < bytes ? (size_t)(end - s) : bytes - 1;
+	memcpy(item, s, n);
+	item[n] = 0;
+	return true;
+}

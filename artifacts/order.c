@@ -15,28 +15,14 @@ static bool append(char *text, const char *more, char *why, size_t why_bytes)
 	return true;
 }
 
-/* One formula of the list, up to a comma outside parentheses; returns what follows it. */
-static const char *take_formula(const char *list, char *item, size_t bytes)
-{
-	int depth = 0;
-	size_t n = 0;
-	for (; *list && (depth || *list != ','); list++) {
-		depth += (*list == '(') - (*list == ')');
-		if (n + 1 < bytes)
-			item[n++] = *list;
-	}
-	item[n] = 0;
-	return *list ? list + 1 : list;
-}
-
 bool order_append(char *text, const char *word, const char *formulas, const ExprEnv *env, char *why, size_t why_bytes)
 {
 	if ((*text && !append(text, " ", why, why_bytes)) || !append(text, word, why, why_bytes))
 		return false;
-	for (const char *at = formulas, *between = "("; *at; between = ",") {
-		char item[ORDER_BYTES], number[32];
+	char item[ORDER_BYTES], number[32];
+	const char *between = "(";
+	for (const char *list = formulas; expr_next(&list, item, sizeof item); between = ",") {
 		int64_t value;
-		at = take_formula(at, item, sizeof item);
 		if (!expr_eval(item, env, &value, why, why_bytes))
 			return false;
 		snprintf(number, sizeof number, "%s%lld", between, (long long)value);

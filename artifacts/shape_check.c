@@ -6,110 +6,54 @@
  * step, since a norm runs over both. Then every term is evaluated and compared. A term with a name that nothing
  * decides (an attribute, where the caller has none) is not compared.
  */
+#include "artifacts/expr.h"
 #include "artifacts/reader.h"
 
 #include <string.h>
 
-enum { MAX_NAMES = 24, NAME_BYTES = 16 };
+enum { MAX_NAMES = 24, NAME_BYTES = 16, TERM_BYTES = 96 };
 
 typedef struct Env {
 	int n;
-	struct { char name[NAME_BYTES]; int64_t value; } at[MAX_NAMES];
+	ExprName names[MAX_NAMES];
+	char text[MAX_NAMES][NAME_BYTES];
+	bool is_known; /* every name of the term that is looked at */
 } Env;
 
-typedef struct Term { /* evaluator over one term: + - * / ceil_div and parentheses */
-	const Env *env;
-	const char *p;
-	bool known; /* every name had a value */
-} Term;
-
-static const int64_t *lookup(const Env *e, const char *name, size_t n)
+static bool find(const Env *e, const char *name, size_t n, int64_t *value)
 {
-	for (int i = 0; i < e->n; i++)
-		if (strlen(e->at[i].name) == n && memcmp(e->at[i].name, name, n) == 0)
-			return &e->at[i].value;
-	return NULL;
+	return env_find(&(ExprEnv){e->names, e->n, NULL}, name, n, value);
 }
 
-static void define(Env *e, const char *name, size_t n, int64_t value)
+static void define(Env *e, const char *name, int64_t value)
 {
-	if (e->n == MAX_NAMES || n >= NAME_BYTES || lookup(e, name, n))
+	const size_t n = strlen(name);
+	int64_t before;
+	if (e->n == MAX_NAMES || n >= NAME_BYTES || find(e, name, n, &before))
 		return;
-	memcpy(e->at[e->n].name, name, n);
-	e->at[e->n].name[n] = 0;
-	e->at[e->n++].value = value;
+	memcpy(e->text[e->n], name, n + 1);
+	e->names[e->n] = (ExprName){e->text[e->n], value};
+	e->n++;
 }
 
-static size_t name_length(const char *p)
+static bool is_name(const char *term) { return *term && term[strspn(term, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_")] == 0; }
+
+static void see_name(void *ctx, const char *name, int n)
 {
-	size_t n = 0;
-	while ((p[n] >= 'A' && p[n] <= 'Z') || p[n] == '_')
-		n++;
-	return n;
+	Env *e = ctx;
+	int64_t value;
+	e->is_known &= find(e, name, (size_t)n, &value);
 }
 
-static int64_t sum(Term *t);
-
-/* "ceil_div(" has been read. No block has a size of 0: such a quotient equals no dim. */
-static int64_t quotient(Term *t)
+/* Is the term `have`, if it is known? One that has no value, as a block of size 0 has none, is nothing. */
+static bool is_term(Env *e, const char *term, int64_t have)
 {
-	int64_t a = sum(t);
-	t->p += *t->p == ',';
-	int64_t b = sum(t);
-	t->p += *t->p == ')';
-	return a > 0 && b > 0 ? (a - 1) / b + 1 : 0;
-}
-
-static int64_t factor(Term *t)
-{
-	static const char ceil_div[] = "ceil_div(";
-	int64_t v = 0;
-	while (*t->p == ' ')
-		t->p++;
-	size_t n = name_length(t->p);
-	if (strncmp(t->p, ceil_div, sizeof ceil_div - 1) == 0) {
-		t->p += sizeof ceil_div - 1;
-		v = quotient(t);
-	} else if (n) {
-		const int64_t *value = lookup(t->env, t->p, n);
-		t->known &= value != NULL;
-		t->p += n;
-		v = value ? *value : 1;
-	} else if (*t->p == '(') {
-		t->p++;
-		v = sum(t);
-		t->p++; /* ')' */
-	} else {
-		while (*t->p >= '0' && *t->p <= '9')
-			v = v * 10 + (*t->p++ - '0');
-	}
-	while (*t->p == ' ')
-		t->p++;
-	return v;
-}
-
-/* Dims and attributes are below 2^31 and a row multiplies three at most: what wraps cannot be equal by chance,
- * since dims of a tensor are positive and far smaller. */
-static int64_t product(Term *t)
-{
-	uint64_t v = (uint64_t)factor(t);
-	while (*t->p == '*' || *t->p == '/') {
-		char op = *t->p++;
-		uint64_t next = (uint64_t)factor(t);
-		v = op == '*' ? v * next : next ? v / next : 0;
-	}
-	return (int64_t)v;
-}
-
-static int64_t sum(Term *t)
-{
-	uint64_t v = (uint64_t)product(t);
-	while (*t->p == '+' || *t->p == '-') {
-		char op = *t->p++;
-		uint64_t next = (uint64_t)product(t);
-		v = op == '+' ? v + next : v - next;
-	}
-	return (int64_t)v;
+	char why[64];
+	int64_t want;
+	e->is_known = true;
+	if (expr_names(term, see_name, e, why, sizeof why) && !e->is_known)
+		return true;
+	return expr_eval(term, &(ExprEnv){e->names, e->n, NULL}, &want, why, sizeof why) && want == have;
 }
 
 static void define_globals(Env *e, const Graph *g, const OpShapes *s)
@@ -118,41 +62,33 @@ static void define_globals(Env *e, const Graph *g, const OpShapes *s)
 		{"OUTS", s->outs}, {"SLOTS", g->slots}, {"SEGS", g->slots},
 		{"PAGES", g->pages}, {"PAGE", g->page}, {"MAX_PAGES", g->max_pages}};
 	for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
-		define(e, fixed[i].name, strlen(fixed[i].name), fixed[i].value);
+		define(e, fixed[i].name, fixed[i].value);
 	for (int i = 0; s->attrs && i < n_attr_fields; i++) {
 		const AttrField *f = &attr_fields[i];
 		int value;
 		memcpy(&value, (const char *)s->attrs + f->offset, sizeof value);
 		if (f->kind == F_INT && op_has_attr(s->op, f->label))
-			define(e, f->label, strlen(f->label), value);
+			define(e, f->label, value);
 	}
 }
 
-/* Calls for each term of each present operand; false when a count of dims differs. */
-static bool each_term(const OpShapes *s, Env *e, bool compare, int *operand, int *dim)
+/* For each term of each present operand: defines its name, or compares it. False when one differs, or their number. */
+static bool each_term(const OpShapes *s, Env *e, bool compare, int *operand)
 {
 	const OpInfo *info = &op_table[s->op];
+	char term[TERM_BYTES];
 	for (*operand = 0; *operand < info->n_operands; ++*operand) {
-		const char *p = info->operands[*operand].shape;
-		int n = s->n_dims[*operand];
-		if (n == 0)
-			continue;
-		for (*dim = 0; *dim < n; ++*dim, p++) {
-			size_t len = name_length(p);
-			int64_t have = s->shape[*operand][*dim];
-			if (!compare && len && (p[len] == ',' || p[len] == 0))
-				define(e, p, len, have);
-			Term t = {e, p, true};
-			int64_t want = sum(&t);
-			if (compare && t.known && want != have)
+		const char *list = info->operands[*operand].shape;
+		const int n = s->n_dims[*operand];
+		int d = 0;
+		for (; n && expr_next(&list, term, sizeof term); d++) {
+			if (d == n || (compare && !is_term(e, term, s->shape[*operand][d])))
 				return false;
-			p = t.p;
-			if ((*p == ',') != (*dim + 1 < n))
-				return false;
-			p += *p == ',';
-			if (*p == 0)
-				break;
+			if (!compare && is_name(term))
+				define(e, term, s->shape[*operand][d]);
 		}
+		if (d != n)
+			return false;
 	}
 	return true;
 }
@@ -160,17 +96,17 @@ static bool each_term(const OpShapes *s, Env *e, bool compare, int *operand, int
 bool check_op_shapes(const Graph *g, const OpShapes *s, const char *what, Why *why)
 {
 	Env e = {0};
-	int i, d;
+	int i;
+	int64_t rows;
 	define_globals(&e, g, s);
 	if (s->attrs && op_has_attr(s->op, "PAGE") && s->attrs->page != g->page)
 		return why_not(why, READ_MALFORMED, "%s: PAGE is %d, the graph's page has %d tokens", what,
 			s->attrs->page, g->page);
-	bool ok = each_term(s, &e, false, &i, &d);
-	const int64_t *rows = lookup(&e, "ROWS", 4);
-	if (ok && rows && *rows != s->rows && *rows != s->outs)
+	bool ok = each_term(s, &e, false, &i);
+	if (ok && find(&e, "ROWS", 4, &rows) && rows != s->rows && rows != s->outs)
 		return why_not(why, READ_MALFORMED, "%s: %lld rows, neither the step's nor its outs", what,
-			(long long)*rows);
-	if (ok && each_term(s, &e, true, &i, &d))
+			(long long)rows);
+	if (ok && each_term(s, &e, true, &i))
 		return true;
 	return why_not(why, READ_MALFORMED, "%s: operand %s does not have the shape [%s]", what,
 		op_table[s->op].operands[i].name, op_table[s->op].operands[i].shape);

@@ -79,30 +79,11 @@ static void declare(Check *c, const char *name, NameKind kind, Loc at)
 		c->names[c->n_names++] = (Declared){name, kind, at, false};
 }
 
-/* Next item of a list "a, b(c, d), e" from *list: trimmed into item; false at the end. */
-static bool next_item(const char **list, char *item, size_t bytes)
-{
-	const char *s = *list + strspn(*list, " \t");
-	if (!*s)
-		return false;
-	int depth = 0;
-	const char *end = s;
-	for (; *end && (depth || *end != ','); end++)
-		depth += (*end == '(') - (*end == ')');
-	*list = *end ? end + 1 : end;
-	while (end > s && (end[-1] == ' ' || end[-1] == '\t'))
-		end--;
-	size_t n = (size_t)(end - s) < bytes ? (size_t)(end - s) : bytes - 1;
-	memcpy(item, s, n);
-	item[n] = 0;
-	return true;
-}
-
 static int count_items(const char *list)
 {
 	char item[MAX_TEXT];
 	int n = 0;
-	while (next_item(&list, item, sizeof item))
+	while (expr_next(&list, item, sizeof item))
 		n++;
 	return n;
 }
@@ -135,7 +116,7 @@ static void read_kernel_clause(Check *c, const Clause *cl)
 static void read_archs(Check *c, const Clause *cl)
 {
 	char item[MAX_TEXT];
-	for (const char *list = cl->parts[0]; next_item(&list, item, sizeof item);) {
+	for (const char *list = cl->parts[0]; expr_next(&list, item, sizeof item);) {
 		size_t digits = strspn(item, "0123456789");
 		if (digits < 2 || digits > 3 || (item[digits] && strcmp(item + digits, "a") != 0)) {
 			fail_at(&c->g->diags, A0902, cl->at, "ARCH %s: expected a number such as 80 or 90a", item);
@@ -156,7 +137,7 @@ static void read_numerics(Check *c, const Clause *cl)
 {
 	static const char *const words[] = {"exact", "f32", "f32_accumulate", "batch_invariant"};
 	char item[MAX_TEXT];
-	for (const char *list = cl->parts[0]; next_item(&list, item, sizeof item);) {
+	for (const char *list = cl->parts[0]; expr_next(&list, item, sizeof item);) {
 		size_t i = 0;
 		while (i < sizeof words / sizeof words[0] && strcmp(words[i], item) != 0)
 			i++;
@@ -213,7 +194,7 @@ static void read_dtypes(Check *c, const Clause *cl)
 	}
 	ContractDtype *v = &c->k.dtypes[c->k.n_dtypes++];
 	v->var = cl->parts[0];
-	for (const char *list = cl->parts[1]; next_item(&list, item, sizeof item);) {
+	for (const char *list = cl->parts[1]; expr_next(&list, item, sizeof item);) {
 		Dtype t;
 		if (!dtype_from_name(item, &t)) {
 			fail_at(&c->g->diags, A0903, cl->at, "%s is not a dtype: expected one of artifacts/dtypes.h", item);
@@ -242,7 +223,7 @@ static void read_tunable(Check *c, const Clause *cl)
 	}
 	ContractTunable *t = &c->k.tunables[c->k.n_tunables++];
 	t->name = cl->parts[0];
-	for (const char *list = cl->parts[1]; next_item(&list, item, sizeof item);) {
+	for (const char *list = cl->parts[1]; expr_next(&list, item, sizeof item);) {
 		char *end;
 		long v = strtol(item, &end, 10);
 		if (*end || v < 0 || v > INT_MAX) {
@@ -367,12 +348,12 @@ static void read_order(Check *c, const Clause *cl)
 {
 	char word[MAX_TEXT], item[160];
 	const char *list = cl->parts[0];
-	if (!next_item(&list, word, sizeof word) || !is_identifier(word)) {
+	if (!expr_next(&list, word, sizeof word) || !is_identifier(word)) {
 		fail_at(&c->g->diags, A0902, cl->at, "ORDER(%s): expected a word, then formulas", cl->parts[0]);
 		return;
 	}
 	const char *formulas = list + strspn(list, " \t");
-	while (next_item(&list, item, sizeof item))
+	while (expr_next(&list, item, sizeof item))
 		check_formula(c, "ORDER", arena_strdup(&c->g->arena, item), cl->at);
 	if (c->k.n_orders == MAX_ORDERS)
 		fail_at(&c->g->diags, A0902, cl->at, "more than %d ORDER", MAX_ORDERS);
@@ -466,7 +447,7 @@ static void check_shape(Check *c, const RawField *f, bool is_always_there, const
 {
 	const char *shape = f->clause.parts[1];
 	char item[MAX_TEXT], op_item[MAX_TEXT];
-	for (const char *list = shape; next_item(&list, item, sizeof item);) {
+	for (const char *list = shape; expr_next(&list, item, sizeof item);) {
 		Declared *d = find_name(c, item, strlen(item));
 		if (d && d->kind == NAME_DIM && is_always_there)
 			d->is_used = true;
@@ -481,7 +462,7 @@ static void check_shape(Check *c, const RawField *f, bool is_always_there, const
 		return;
 	}
 	int index = 0;
-	for (const char *list = shape; next_item(&list, item, sizeof item) && next_item(&theirs, op_item, sizeof op_item);)
+	for (const char *list = shape; expr_next(&list, item, sizeof item) && expr_next(&theirs, op_item, sizeof op_item);)
 		check_dim(c, f, index++, op_item, item);
 }
 
@@ -631,7 +612,7 @@ static void check_early(Check *c)
 			continue;
 		if (!c->k.overlaps && c->raw->kernels.n)
 			fail_at(d, A0905, cl->at, "EARLY: the code never calls inputs_ready");
-		for (const char *list = cl->parts[0]; next_item(&list, item, sizeof item);) {
+		for (const char *list = cl->parts[0]; expr_next(&list, item, sizeof item);) {
 			ContractField *f = NULL;
 			for (int k = 0; k < c->k.n_fields; k++)
 				if (strcmp(c->k.fields[k].name, item) == 0)
@@ -683,7 +664,7 @@ static bool is_left_out(const Check *c, const char *attr)
 		const OperandInfo *o = &op_table[c->k.op].operands[i];
 		char item[MAX_TEXT], why[200];
 		Mention m = {attr, false};
-		for (const char *list = o->shape; next_item(&list, item, sizeof item);)
+		for (const char *list = o->shape; expr_next(&list, item, sizeof item);)
 			expr_names(item, see_mention, &m, why, sizeof why);
 		if (m.found && has_field(c, o->name))
 			return false;

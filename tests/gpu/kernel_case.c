@@ -269,19 +269,6 @@ static void write_defines(Case *c)
 		at[-1] = 0;
 }
 
-static const char *next_item(const char *shape, char *item)
-{
-	int depth = 0;
-	for (; *shape == ' '; shape++)
-		;
-	for (; *shape && (depth || *shape != ','); shape++) {
-		depth += (*shape == '(') - (*shape == ')');
-		*item++ = *shape;
-	}
-	*item = 0;
-	return *shape == ',' ? shape + 1 : NULL;
-}
-
 static Dtype field_dtype(const Case *c, const ContractField *f)
 {
 	Dtype d;
@@ -303,8 +290,7 @@ static void lay_out(Case *c)
 		if (!b->present)
 			continue;
 		char item[96];
-		for (const char *rest = f->shape; rest; b->n_dims++) {
-			rest = next_item(rest, item);
+		for (const char *list = f->shape; expr_next(&list, item, sizeof item); b->n_dims++) {
 			eval(c, item, &b->shape[b->n_dims]);
 			b->n *= b->shape[b->n_dims];
 		}

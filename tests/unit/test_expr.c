@@ -163,11 +163,25 @@ static void test_names(void **state)
 	assert_string_equal(why, "column 5: expected a value, found the end");
 }
 
+static void test_list(void **state)
+{
+	(void)state;
+	char item[12];
+	const char *list = " ROWS, 2 * ceil_div(N, 8)\t,min(a, (b)) ";
+	static const char *const items[] = {"ROWS", "2 * ceil_di", "min(a, (b))"};
+	for (int i = 0; i < 3; i++) {
+		assert_true(expr_next(&list, item, sizeof item));
+		assert_string_equal(item, items[i]);
+	}
+	assert_false(expr_next(&list, item, sizeof item));
+	assert_false(expr_next(&(const char *){"  "}, item, sizeof item));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_same_as_c), cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_depth), cmocka_unit_test(test_names),
+		cmocka_unit_test(test_depth), cmocka_unit_test(test_names), cmocka_unit_test(test_list),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,19 +58,9 @@ static Dtype dtype_of(OpKind op, const char *name, Dtype result)
 static int shape_of(const char *row, int64_t *shape)
 {
 	int n = 0;
-	for (const char *at = row; *at; n++) {
-		char term[96];
-		size_t depth = 0, length = 0;
-		for (; *at && (depth || *at != ','); at++) {
-			depth += *at == '(';
-			depth -= *at == ')';
-			if (length || *at != ' ')
-				term[length++] = *at;
-		}
-		term[length] = 0;
-		at += *at == ',';
+	char term[96], why[96];
+	for (const char *list = row; expr_next(&list, term, sizeof term); n++) {
 		const ExprEnv env = {dims, sizeof dims / sizeof dims[0], NULL};
-		char why[96];
 		if (strcmp(term, "ROWS") == 0)
 			shape[n] = DIM_ROWS;
 		else if (strcmp(term, "OUTS") == 0)

@@ -5,6 +5,7 @@
  * an exact kernel would have left from the very same inputs, and errors of launches before do not count. Of rows and
  * outs only those in use are computed and compared. Weights are converted as the reference reads them, all else before.
  */
+#include "artifacts/expr.h"
 #include "artifacts/numbers.h"
 #include "artifacts/schema.h"
 #include "runtime/cli/trust/certify.h"
@@ -63,22 +64,14 @@ static void let_go(Measure *m)
 /* Dim i of an operand's shape in ops.h: 'R' for ROWS, 'O' for OUTS, '*' for an expression of them, else 0. */
 static char counts(const OperandInfo *o, int i)
 {
-	const char *at = o->shape;
-	for (; i > 0; i--) {
-		for (int depth = 0; *at && (*at != ',' || depth); at++)
-			depth += (*at == '(') - (*at == ')');
-		at += *at == ',' ? 2 : 0;
-	}
-	int depth = 0;
-	size_t n = 0;
-	for (; at[n] && (at[n] != ',' || depth); n++)
-		depth += (at[n] == '(') - (at[n] == ')');
-	if (n == 4 && (strncmp(at, "ROWS", 4) == 0 || strncmp(at, "OUTS", 4) == 0))
-		return *at;
-	for (size_t k = 0; k + 4 <= n; k++)
-		if (strncmp(at + k, "ROWS", 4) == 0 || strncmp(at + k, "OUTS", 4) == 0)
-			return '*';
-	return 0;
+	const char *list = o->shape;
+	char item[96] = "";
+	while (i-- >= 0)
+		if (!expr_next(&list, item, sizeof item))
+			return 0;
+	if (strcmp(item, "ROWS") == 0 || strcmp(item, "OUTS") == 0)
+		return *item;
+	return strstr(item, "ROWS") || strstr(item, "OUTS") ? '*' : 0;
 }
 
 /* Has each dim that follows from rows or outs only their number? Else all of the bucket is computed. */
