@@ -16,6 +16,8 @@
 #include "artifacts/numbers.h"
 #include "compiler/lower/fuse.h"
 
+#include <string.h>
+
 enum { MAX_JOINED = 4, FEW_ROWS = 64 };
 
 /* Several linears as one --------------------------------------------------------------------- */
@@ -218,7 +220,7 @@ static void write_e2m1(Fuser *f, LOp *op, int t)
 static void read_rows(Fuser *f, LOp *op, int t)
 {
 	if (f->codes[t].tensor < 0) {
-		bind(f, op, "x", t);
+		bind_tensor(f, op, "x", t);
 		return;
 	}
 	op->operands[op_operand(op->kind, "x")] = f->codes[t].tensor;
@@ -250,7 +252,7 @@ static void write_normed(Fuser *f, LOp *first, const GraphOp *norm, NormPlace pl
 	} else if (place == APART_AS_E2M1) {
 		write_e2m1(f, first, operand(norm, "y"));
 	} else {
-		bind(f, first, "y", operand(norm, "y"));
+		bind_tensor(f, first, "y", operand(norm, "y"));
 		first->note = arena_printf(&f->c->arena, "from %d rows on, tiles that come straight from memory are multiplied "
 			"faster on %s", FEW_ROWS + 1, f->target->name);
 	}
@@ -265,17 +267,17 @@ static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace
 	if (place == INSIDE || !is_written(f, rows, place)) {
 		LOp *first = new_op(f, firsts[place], norm);
 		merge_attrs(first, norm);
-		bind(f, first, "step", input_named(f, "step"));
-		bind(f, first, "x", operand(norm, "x"));
-		bind(f, first, "norm", operand(norm, "w"));
+		bind_tensor(f, first, "step", input_named(f, "step"));
+		bind_tensor(f, first, "x", operand(norm, "x"));
+		bind_tensor(f, first, "norm", operand(norm, "w"));
 		if (place == INSIDE)
 			return first;
 		write_normed(f, first, norm, place);
 	}
 	LOp *op = new_op(f, kind, norm);
-	bind(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "step", input_named(f, "step"));
 	if (place == APART)
-		bind(f, op, "x", rows);
+		bind_tensor(f, op, "x", rows);
 	else
 		read_rows(f, op, rows);
 	return op;
@@ -388,12 +390,12 @@ static bool norm_swiglu(Fuser *f, int i)
 	bind_weight(f, op, "up", up);
 	op->attrs.block_n = block.block_n;
 	op->attrs.block_k = block.block_k;
-	bind(f, op, "gate_bias", operand(gate, "bias"));
-	bind(f, op, "up_bias", operand(up, "bias"));
+	bind_tensor(f, op, "gate_bias", operand(gate, "bias"));
+	bind_tensor(f, op, "up_bias", operand(up, "bias"));
 	if (place == APART_AS_CODES)
 		write_codes(f, op, operand(act, "y"));
 	else
-		bind(f, op, "y", operand(act, "y"));
+		bind_tensor(f, op, "y", operand(act, "y"));
 	return true;
 }
 
@@ -404,16 +406,16 @@ static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
 	const bool is_e4m3 = multiplies_codes(f, kind, "w", lin);
 	if (f->codes[x].tensor < 0 && (is_e4m3 || multiplies_e2m1(f, kind, "w", lin))) {
 		LOp *codes = new_op(f, is_e4m3 ? OP_quant_rows : OP_quant_rows_fp4, lin);
-		bind(f, codes, "step", input_named(f, "step"));
-		bind(f, codes, "x", x);
+		bind_tensor(f, codes, "step", input_named(f, "step"));
+		bind_tensor(f, codes, "x", x);
 		(is_e4m3 ? write_codes : write_e2m1)(f, codes, x);
 	}
 	LOp *op = new_op(f, kind, lin);
 	bind_weight(f, op, "w", lin);
-	bind(f, op, "bias", operand(lin, "bias"));
+	bind_tensor(f, op, "bias", operand(lin, "bias"));
 	merge_attrs(op, lin);
 	read_rows(f, op, x);
-	bind(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "step", input_named(f, "step"));
 	return op;
 }
 
@@ -423,7 +425,7 @@ static bool lone_product(Fuser *f, int i)
 	const GraphOp *lin = member(f, i);
 	if (f->c->graph.tensors[operand(lin, "y")].dtype != DT_bf16)
 		return false;
-	bind(f, product_of_rows(f, OP_linear_rows, lin), "y", operand(lin, "y"));
+	bind_tensor(f, product_of_rows(f, OP_linear_rows, lin), "y", operand(lin, "y"));
 	return true;
 }
 
@@ -433,8 +435,8 @@ static bool linear_residual(Fuser *f, int i)
 	if (!is_residual(f, i))
 		return false;
 	LOp *op = product_of_rows(f, OP_linear_residual, lin);
-	bind(f, op, "residual", operand(sum, "x"));
-	bind(f, op, "z", operand(sum, "z"));
+	bind_tensor(f, op, "residual", operand(sum, "x"));
+	bind_tensor(f, op, "z", operand(sum, "z"));
 	return true;
 }
 
@@ -455,12 +457,12 @@ static bool draw_from_head(Fuser *f, int i)
 	merge_attrs(op, norm);
 	merge_attrs(op, lin);
 	merge_attrs(op, draw);
-	bind(f, op, "step", input_named(f, "step"));
-	bind(f, op, "x", operand(take, "x"));
-	bind(f, op, "out_row", operand(take, "out_row"));
-	bind(f, op, "norm", operand(norm, "w"));
+	bind_tensor(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "x", operand(take, "x"));
+	bind_tensor(f, op, "out_row", operand(take, "out_row"));
+	bind_tensor(f, op, "norm", operand(norm, "w"));
 	bind_weight(f, op, "w", lin);
-	bind(f, op, "logits", operand(lin, "y"));
+	bind_tensor(f, op, "logits", operand(lin, "y"));
 	op->operands[op_operand(OP_norm_logits, "best")] = best;
 	op->operands[op_operand(OP_norm_logits, "best_id")] = best_id;
 	op = new_op(f, OP_sample_best, draw);
@@ -520,14 +522,14 @@ static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
 {
 	if (n->q_norm || n->k_norm)
 		merge_attrs(op, n->q_norm ? n->q_norm : n->k_norm);
-	bind(f, op, "q_norm", n->q_norm ? operand(n->q_norm, "w") : -1);
-	bind(f, op, "k_norm", n->k_norm ? operand(n->k_norm, "w") : -1);
+	bind_tensor(f, op, "q_norm", n->q_norm ? operand(n->q_norm, "w") : -1);
+	bind_tensor(f, op, "k_norm", n->k_norm ? operand(n->k_norm, "w") : -1);
 	merge_attrs(op, n->q_rope);
 	bind_same(f, op, n->write);
 	op->attrs.n_heads = (int)(f->c->graph.tensors[n->q].shape[1] / n->write->attrs.head_dim);
-	bind(f, op, "inv_freq", operand(n->q_rope, "inv_freq"));
+	bind_tensor(f, op, "inv_freq", operand(n->q_rope, "inv_freq"));
 	op->attrs.gated = n->is_gated;
-	bind(f, op, "qkv", n->q);
+	bind_tensor(f, op, "qkv", n->q);
 }
 
 static bool rope_write(Fuser *f, int i)
@@ -538,7 +540,7 @@ static bool rope_write(Fuser *f, int i)
 		return false;
 	LOp *op = new_op(f, OP_rope_write, n.q_rope);
 	bind_new_keys(f, op, &n);
-	bind(f, op, "q", operand(n.q_rope, "y"));
+	bind_tensor(f, op, "q", operand(n.q_rope, "y"));
 	return true;
 }
 
@@ -579,13 +581,13 @@ static bool attention_step(Fuser *f, int i)
 		return fail_note(f, "the positions of its rows do not come from the state of slots");
 	LOp *op = new_op(f, is_verify ? OP_attention_verify : OP_attention_step, n.q_rope);
 	bind_new_keys(f, op, &n);
-	bind(f, op, "slot_token", operand(positions, "slot_token"));
-	bind(f, op, "slot_len", operand(positions, "slot_len"));
+	bind_tensor(f, op, "slot_token", operand(positions, "slot_token"));
+	bind_tensor(f, op, "slot_len", operand(positions, "slot_len"));
 	if (f->low->kind == DRAFT)
 		op->operands[op_operand(OP_attention_step, "slot_len")] = fuse_draft_len(f);
 	merge_attrs(op, look);
 	op->attrs.rows_each = is_verify ? f->c->graph.verify_rows : 0;
-	bind(f, op, "o", gate ? operand(gate, "y") : operand(look, "o"));
+	bind_tensor(f, op, "o", gate ? operand(gate, "y") : operand(look, "o"));
 	int64_t rows = f->low->rows, nh = look->attrs.n_heads;
 	bind_own(f, op, "part", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
 	bind_own(f, op, "part_ml", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, 2});
@@ -610,10 +612,10 @@ static bool gate_rows(Fuser *f, int i)
 	if (f->views[g].tensor < 0 || f->views[g].col + x->shape[1] != f->low->tensors.at[f->views[g].tensor].shape[1])
 		return fail_note(f, f->split ? f->split : "the gate is not the last columns of its tensor");
 	LOp *op = new_op(f, OP_gate_rows, gate);
-	bind(f, op, "step", input_named(f, "step"));
-	bind(f, op, "x", operand(gate, "x"));
-	bind(f, op, "gates", g);
-	bind(f, op, "y", operand(gate, "y"));
+	bind_tensor(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "x", operand(gate, "x"));
+	bind_tensor(f, op, "gates", g);
+	bind_tensor(f, op, "y", operand(gate, "y"));
 	return true;
 }
 
@@ -651,10 +653,10 @@ static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
 {
 	bind_same(f, op, d->rule);
 	merge_attrs(op, d->norm);
-	bind(f, op, "x", operand(d->conv, "x"));
-	bind(f, op, "ba", d->ba);
-	bind(f, op, "norm", operand(d->norm, "w"));
-	bind(f, op, "y", operand(d->norm, "y"));
+	bind_tensor(f, op, "x", operand(d->conv, "x"));
+	bind_tensor(f, op, "ba", d->ba);
+	bind_tensor(f, op, "norm", operand(d->norm, "w"));
+	bind_tensor(f, op, "y", operand(d->norm, "y"));
 }
 
 /* In decode and verify a launch does it all; in prefill one launch turns rows, of whatever segment, and another goes
@@ -668,21 +670,21 @@ static bool delta_layer(Fuser *f, int i)
 		LOp *op = new_op(f, f->low->kind == VERIFY ? OP_delta_verify_step : OP_delta_step, d.conv);
 		bind_delta(f, op, &d);
 		merge_attrs(op, d.conv);
-		bind(f, op, "conv_w", operand(d.conv, "w"));
-		bind(f, op, "conv", operand(d.conv, "conv"));
+		bind_tensor(f, op, "conv_w", operand(d.conv, "w"));
+		bind_tensor(f, op, "conv", operand(d.conv, "conv"));
 		if (f->low->kind == VERIFY)
-			bind(f, op, "conv_later", operand(d.conv, "conv_later"));
+			bind_tensor(f, op, "conv_later", operand(d.conv, "conv_later"));
 		bind_own(f, op, "readers", ROLE_STATE, false, DT_i32, 2,
 			(int64_t[]){f->low->rows, d.rule->attrs.n_k_heads});
 		return true;
 	}
 	LOp *op = new_op(f, OP_conv_rows, d.conv);
 	bind_same(f, op, d.conv);
-	bind(f, op, "conv_w", operand(d.conv, "w"));
-	bind(f, op, "seg", input_named(f, "seg"));
+	bind_tensor(f, op, "conv_w", operand(d.conv, "w"));
+	bind_tensor(f, op, "seg", input_named(f, "seg"));
 	op = new_op(f, OP_delta_rows, d.rule);
 	bind_delta(f, op, &d);
-	bind(f, op, "seg", input_named(f, "seg"));
+	bind_tensor(f, op, "seg", input_named(f, "seg"));
 	return true;
 }
 
@@ -907,7 +909,7 @@ static void probe_codes(Compile *c, Fuser *f, Lowered *low, bool is_fp4)
 	LOp *op = probe_op(c, low, OP_linear_residual);
 	op->attrs.block_n = is_fp4 ? 1 : 128;
 	op->attrs.block_k = is_fp4 ? NVFP4_GROUP : 128;
-	bind(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "step", input_named(f, "step"));
 	for (size_t i = 0; i < sizeof operands / sizeof operands[0] - (is_fp4 ? 0 : 2); i++) /* fp8: without rows' */
 		op->operands[op_operand(OP_linear_residual, operands[i].name)] = probe_tensor(c, low,
 			arena_printf(&c->arena, "probe.%s_%s", is_fp4 ? "fp4" : "fp8", operands[i].name), operands[i].dtype,
@@ -929,7 +931,7 @@ static void lower_probe(Compile *c, TargetWork *work)
 		f.views[i].tensor = -1;
 	static const char *const square[] = {"x", "w", "residual", "z"};
 	LOp *product = probe_op(c, low, OP_linear_residual);
-	bind(&f, product, "step", input_named(&f, "step"));
+	bind_tensor(&f, product, "step", input_named(&f, "step"));
 	for (size_t i = 0; i < sizeof square / sizeof square[0]; i++)
 		product->operands[op_operand(OP_linear_residual, square[i])] = probe_tensor(c, low,
 			arena_printf(&c->arena, "probe.%s", square[i]), DT_bf16, SIDE, SIDE);

@@ -7,6 +7,8 @@
  */
 #include "compiler/lower/fuse.h"
 
+#include <string.h>
+
 /* A row of the model or the head and a token, each normed, side by side: ops at i, i + 1, i + 2. */
 static bool is_join(const Fuser *f, int i, int embedded, int rows)
 {
@@ -19,9 +21,9 @@ static bool is_join(const Fuser *f, int i, int embedded, int rows)
 static void bind_join(Fuser *f, LOp *op, int i)
 {
 	merge_attrs(op, member(f, i));
-	bind(f, op, "embedding_norm", operand(member(f, i), "w"));
-	bind(f, op, "hidden_norm", operand(member(f, i + 1), "w"));
-	bind(f, op, "z", operand(member(f, i + 2), "z"));
+	bind_tensor(f, op, "embedding_norm", operand(member(f, i), "w"));
+	bind_tensor(f, op, "hidden_norm", operand(member(f, i + 1), "w"));
+	bind_tensor(f, op, "z", operand(member(f, i + 2), "z"));
 }
 
 bool fuse_embed_verify(Fuser *f, int i)
@@ -54,8 +56,8 @@ bool fuse_draft_first(Fuser *f, int i)
 		return false;
 	LOp *op = new_op(f, OP_draft_first, rows);
 	bind_same(f, op, rows);
-	bind(f, op, "held", operand(recall, "held"));
-	bind(f, op, "table", operand(embed, "table"));
+	bind_tensor(f, op, "held", operand(recall, "held"));
+	bind_tensor(f, op, "table", operand(embed, "table"));
 	bind_join(f, op, i + 3);
 	op->operands[op_operand(OP_draft_first, "draft_len")] = fuse_draft_len(f);
 	return true;
@@ -84,12 +86,12 @@ static LOp *logits_and_draw(Fuser *f, int i, int readers, OpKind kind)
 	merge_attrs(op, norm);
 	merge_attrs(op, lin);
 	merge_attrs(op, draw);
-	bind(f, op, "step", input_named(f, "step"));
-	bind(f, op, "x", operand(norm, "x"));
-	bind(f, op, "out_row", input_named(f, "out_row"));
-	bind(f, op, "norm", operand(norm, "w"));
+	bind_tensor(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "x", operand(norm, "x"));
+	bind_tensor(f, op, "out_row", input_named(f, "out_row"));
+	bind_tensor(f, op, "norm", operand(norm, "w"));
 	bind_weight(f, op, "w", lin);
-	bind(f, op, "logits", operand(lin, "y"));
+	bind_tensor(f, op, "logits", operand(lin, "y"));
 	op->operands[op_operand(OP_norm_logits, "best")] = best;
 	op->operands[op_operand(OP_norm_logits, "best_id")] = best_id;
 	op = new_op(f, kind, draw);
@@ -112,11 +114,11 @@ static void follow(Fuser *f, const GraphOp *norm, int i)
 	static const char *const same[] = {"step", "row_slot", "row_pos", "slot_len", "held"};
 	LOp *op = new_op(f, OP_follow_rows, hold);
 	for (size_t k = 0; k < sizeof same / sizeof same[0]; k++)
-		bind(f, op, same[k], operand(hold, same[k]));
-	bind(f, op, "x", operand(norm, "x"));
-	bind(f, op, "norm", operand(norm, "w"));
-	bind(f, op, "row_next", operand(embed, "row_next"));
-	bind(f, op, "table", operand(embed, "table"));
+		bind_tensor(f, op, same[k], operand(hold, same[k]));
+	bind_tensor(f, op, "x", operand(norm, "x"));
+	bind_tensor(f, op, "norm", operand(norm, "w"));
+	bind_tensor(f, op, "row_next", operand(embed, "row_next"));
+	bind_tensor(f, op, "table", operand(embed, "table"));
 	bind_join(f, op, i + 2);
 }
 
@@ -167,10 +169,10 @@ bool fuse_draft(Fuser *f, int i)
 		!is_join(f, i + 5, operand(embed, "x"), operand(norm, "y")) || !draw_draft(f, i, 2))
 		return false;
 	LOp *op = new_op(f, OP_draft_next, embed);
-	bind(f, op, "x", operand(norm, "x"));
-	bind(f, op, "norm", operand(norm, "w"));
-	bind(f, op, "row_token", operand(embed, "row_token"));
-	bind(f, op, "table", operand(embed, "table"));
+	bind_tensor(f, op, "x", operand(norm, "x"));
+	bind_tensor(f, op, "norm", operand(norm, "w"));
+	bind_tensor(f, op, "row_token", operand(embed, "row_token"));
+	bind_tensor(f, op, "table", operand(embed, "table"));
 	bind_join(f, op, i + 5);
 	return true;
 }
@@ -194,8 +196,8 @@ bool fuse_keys(Fuser *f, int i)
 		merge_attrs(op, norm);
 	merge_attrs(op, turn);
 	bind_same(f, op, write);
-	bind(f, op, "k_norm", norm ? operand(norm, "w") : -1);
-	bind(f, op, "inv_freq", operand(turn, "inv_freq"));
-	bind(f, op, "keys", keys);
+	bind_tensor(f, op, "k_norm", norm ? operand(norm, "w") : -1);
+	bind_tensor(f, op, "inv_freq", operand(turn, "inv_freq"));
+	bind_tensor(f, op, "keys", keys);
 	return true;
 }

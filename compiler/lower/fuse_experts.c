@@ -8,6 +8,8 @@
 #include "artifacts/order.h"
 #include "compiler/lower/fuse.h"
 
+#include <string.h>
+
 enum { ROWS_AS_THEY_COME = 8 };
 
 /* The ops of a layer's experts from position i on; those of the shared expert are NULL where there is none. */
@@ -98,7 +100,7 @@ static LOp *expert_op(Fuser *f, OpKind kind, const ExpertOps *e)
 		op->attrs.field = e->attrs.field;
 #include "artifacts/attrs.h"
 #undef ATTR
-	bind(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "step", input_named(f, "step"));
 	return op;
 }
 
@@ -138,8 +140,8 @@ static void bind_up(Fuser *f, LOp *op, const ExpertOps *e)
 {
 	static const char *const same[] = {"gate_up", "gate_up_scale", "gate_up_row_scale"};
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
-		bind(f, op, same[i], operand(e->experts, same[i]));
-	bind(f, op, "n", operand(e->experts, "x"));
+		bind_tensor(f, op, same[i], operand(e->experts, same[i]));
+	bind_tensor(f, op, "n", operand(e->experts, "x"));
 	if (!e->gate)
 		return;
 	put(op, "shared", gate_and_up(f, e, "w"));
@@ -151,26 +153,26 @@ static void bind_down(Fuser *f, LOp *op, const ExpertOps *e)
 {
 	static const char *const same[] = {"down", "down_scale", "down_row_scale"};
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
-		bind(f, op, same[i], operand(e->experts, same[i]));
+		bind_tensor(f, op, same[i], operand(e->experts, same[i]));
 	if (e->gate)
 		bind_weight(f, op, "shared_down", e->down);
 }
 
 static void bind_sum(Fuser *f, LOp *op, const ExpertOps *e)
 {
-	bind(f, op, "residual", operand(e->sum, "x"));
-	bind(f, op, "z", operand(e->sum, "z"));
+	bind_tensor(f, op, "residual", operand(e->sum, "x"));
+	bind_tensor(f, op, "z", operand(e->sum, "z"));
 }
 
 static void as_they_come(Fuser *f, const ExpertOps *e, const ExpertTensors *t)
 {
 	LOp *op = expert_op(f, OP_experts_up, e);
 	bind_up(f, op, e);
-	bind(f, op, "expert", operand(e->route, "expert"));
+	bind_tensor(f, op, "expert", operand(e->route, "expert"));
 	put_all(op, t);
 	op = expert_op(f, OP_experts_down, e);
 	bind_down(f, op, e);
-	bind(f, op, "expert", operand(e->route, "expert"));
+	bind_tensor(f, op, "expert", operand(e->route, "expert"));
 	put_all(op, t);
 	bind_sum(f, op, e);
 }
@@ -183,7 +185,7 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
 	t->first = layer_tensor(f, e->experts, "first", DT_i32, 1, (int64_t[]){experts + 1});
 	t->y = layer_tensor(f, e->experts, "terms", DT_bf16, 3, (int64_t[]){rows, shares, dim_of(f, e->experts, "x", 1)});
 	LOp *op = expert_op(f, OP_group_rows, e);
-	bind(f, op, "expert", operand(e->experts, "expert"));
+	bind_tensor(f, op, "expert", operand(e->experts, "expert"));
 	put_all(op, t);
 	op = expert_op(f, OP_experts_up, e);
 	bind_up(f, op, e);
@@ -196,7 +198,7 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
 	if (e->sum)
 		bind_sum(f, op, e);
 	else
-		bind(f, op, "z", operand(e->experts, "y"));
+		bind_tensor(f, op, "z", operand(e->experts, "y"));
 }
 
 /* Does a kernel that streams the experts as they come take this weight? */
@@ -240,14 +242,14 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	LOp *op = new_op(f, OP_norm_route, e.norm);
 	merge_attrs(op, e.norm);
 	merge_attrs(op, e.route);
-	bind(f, op, "step", input_named(f, "step"));
-	bind(f, op, "x", operand(e.norm, "x"));
-	bind(f, op, "norm", operand(e.norm, "w"));
-	bind(f, op, "router", operand(e.router, "w"));
-	bind(f, op, "shared_gate", has_shared ? operand(e.share, "w") : -1);
-	bind(f, op, "n", operand(e.norm, "y"));
-	bind(f, op, "logits", operand(e.router, "y"));
-	bind(f, op, "expert", operand(e.route, "expert"));
+	bind_tensor(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "x", operand(e.norm, "x"));
+	bind_tensor(f, op, "norm", operand(e.norm, "w"));
+	bind_tensor(f, op, "router", operand(e.router, "w"));
+	bind_tensor(f, op, "shared_gate", has_shared ? operand(e.share, "w") : -1);
+	bind_tensor(f, op, "n", operand(e.norm, "y"));
+	bind_tensor(f, op, "logits", operand(e.router, "y"));
+	bind_tensor(f, op, "expert", operand(e.route, "expert"));
 	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
 	put_all(op, &t);
 	if (most_rows(f) > ROWS_AS_THEY_COME || !are_streamed(f, &e))

@@ -12,7 +12,7 @@ static LOp *lower_as(Fuser *f, OpKind kind, const GraphOp *op)
 	LOp *l = new_op(f, kind, op);
 	bind_same(f, l, op);
 	if (op_operand(kind, "step") >= 0)
-		bind(f, l, "step", input_named(f, "step"));
+		bind_tensor(f, l, "step", input_named(f, "step"));
 	return l;
 }
 
@@ -44,7 +44,7 @@ void lower_op(Fuser *f, const GraphOp *op, const char *note)
 		const OpKind kind = kind_alone(f, op);
 		LOp *l = lower_as(f, kind, op);
 		if (kind == OP_norm_rows)
-			bind(f, l, "norm", operand(op, "w"));
+			bind_tensor(f, l, "norm", operand(op, "w"));
 	}
 	f->low->ops.at[first].note = f->low->ops.at[first].alone = note;
 }
