@@ -8,6 +8,8 @@
 #include "artifacts/parallel.h"
 #include "artifacts/random_weights.h"
 #include "artifacts/sign.h"
+#include "compiler/graph/made_weights.h"
+#include "compiler/graph/requant.h"
 #include "compiler/graph/stored.h"
 #include "compiler/pick/times.h"
 #include "compiler/text/input.h"

@@ -7,7 +7,7 @@
  *
  * A build of the graph takes milliseconds, and this is done only where there were errors.
  */
-#include "compiler/graph/builder.h"
+#include "compiler/graph/weights.h"
 #include "compiler/read/config_keys.h"
 
 #include <stdlib.h>

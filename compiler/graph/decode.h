@@ -2,6 +2,7 @@
 #ifndef ATLASC_DECODE_H
 #define ATLASC_DECODE_H
 
+#include "compiler/graph/requant.h"
 #include "compiler/graph/stored.h"
 
 /* Rows of a module that follow each other in a product decoded to bf16. */

@@ -21,6 +21,7 @@
  */
 #include "compiler/graph/int4.h"
 #include "artifacts/numbers.h"
+#include "compiler/graph/weights.h"
 #include "compiler/read/quant_lists.h"
 
 #include <math.h>

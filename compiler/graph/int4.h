@@ -6,7 +6,7 @@
 #ifndef ATLASC_INT4_H
 #define ATLASC_INT4_H
 
-#include "compiler/graph/builder.h"
+#include "compiler/graph/requant.h"
 
 typedef enum Int4Layout { INT4_PACKED /* of compressed-tensors */, INT4_AWQ, INT4_GPTQ } Int4Layout; /* MadeProduct's */
 

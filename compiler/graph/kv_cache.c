@@ -19,7 +19,6 @@
  * largest code.
  */
 #include "artifacts/numbers.h"
-#include "compiler/graph/builder.h"
 #include "compiler/graph/stored.h"
 #include "compiler/read/family.h"
 

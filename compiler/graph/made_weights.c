@@ -3,7 +3,7 @@
  * Their bytes are a function of that and the seed (artifacts/random_weights.h): emit makes them for the plan, or, with
  * --weights ref, the plan only says how, and they are made when a session is opened.
  */
-#include "compiler/graph/builder.h"
+#include "compiler/graph/made_weights.h"
 
 static bool is_constant(const Compile *c, int w)
 {

@@ -2,7 +2,7 @@
 #ifndef ATLASC_STORED_H
 #define ATLASC_STORED_H
 
-#include "compiler/graph/builder.h"
+#include "compiler/graph/weights.h"
 
 /* Its name in messages, and what is made for it: codes, block scales, and a scale a row where it has one. */
 typedef struct FormatInfo { const char *name; Dtype codes, scale; bool has_row_scale; } FormatInfo;

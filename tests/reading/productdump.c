@@ -6,7 +6,7 @@
  * executed on the rows of a unit matrix, which gives its weight, whatever its format. No kernel and no plan is needed.
  */
 #include "artifacts/reader.h"
-#include "compiler/graph/builder.h"
+#include "compiler/graph/requant.h"
 #include "compiler/text/input.h"
 #include "runtime/cpu/ref_ops.h"
 #include "tests/reading/graph_of.h"
