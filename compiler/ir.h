@@ -24,8 +24,10 @@
  *              host watches                                            what the GPU does at best
  *   flight     decode steps that are on the device before    tuning    measured times of kernels, a file a card;
  *              the first one's token was seen                          what atlasc chooses by, what atlas tune writes
- *   module     "model.layers.0.mlp.up_proj": tensors with    product   x w^T of rows of modules, which a family asks
- *              that name and a dot before their own                    for; made: its codes are made while compiling
+ *   module     "model.layers.0.mlp.up_proj": tensors with    product   x w^T; its weight is pieces of modules, in one
+ *              that name and a dot before their own                    format
+ *   piece      some rows of a module that follow each other  made product  whose bytes are made while compiling
+ *   rule       a line of [quant] about modules               stated    what the files say of a module (QuantTarget)
  *   code       an element of e4m3, e2m1 or u4; what it is    block scale  of block_n rows and block_k columns of
  *              worth times its scales is the value                     codes; those of one row are a group
  *   row scale  of all codes of one row                       early     read before the launches before have ended
@@ -404,8 +406,17 @@ typedef struct TargetTuning {
 	bool *was_told; /* [n_kernel_table] that they are of another version of a template */
 } TargetTuning;
 
-typedef struct Module { const char *name; bool is_quantised; } Module; /* a product of the graph, "lm_head" */
-typedef struct NamedProduct { const char *name; const struct Product *product; } NamedProduct;
+typedef struct Module { /* as the checkpoint holds it: modules.c */
+	const char *name;   /* "lm_head" */
+	int64_t rows, cols;
+	int experts;        /* of whose matrices it is one tensor; 0 = it is one matrix */
+	WeightFormat format;
+	StTensor *codes;
+	StTensor *scale;    /* of blocks, or of rows */
+	StTensor *second;   /* one value: for the tensor, or the second level */
+	int block_n, block_k;
+	int made;           /* index in Compile.made, -1 = it is stored so */
+} Module;
 
 typedef struct Misfit { const StTensor *t; int n_dims; int64_t want[PLAN_MAX_DIMS]; } Misfit; /* its shape is another */
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
@@ -420,7 +431,7 @@ typedef struct MadeProduct {
 	Weight source;                /* BF16, F16, F32 [rows, cols], or INT4; file NULL = --random-weights */
 	const int32_t *ids;           /* [rows]: which rows of the source these are; NULL = the first ones */
 	int layout; Weight scales, zeros; bool has_zeros, is_less_one; /* of INT4: int4.h */
-	struct DecodedPart *parts; int n_parts; /* decoded to bf16, of these: decode.h; 0 = it is not */
+	struct DecodedPiece *pieces; int n_pieces; /* decoded to bf16, of these: decode.h; 0 = it is not */
 } MadeProduct;
 
 /* Compile: the context, first argument of every pass ---------------------------------------------- */
@@ -462,8 +473,8 @@ typedef struct Compile {
 	VEC(int) slot_states;  /* tensors [slots, n] that acquire sets to zero */
 	int layer_phases;      /* PHASE_ bits of the ops that are built now and name none themselves */
 	VEC(Misfit) misfits;   /* tensors whose shape config.json contradicts */
-	VEC(NamedProduct) products; /* that were made: one asked for again is the same */
-	VEC(Module) modules;   /* products that were asked for */
+	VEC(const struct Product *) products; /* one asked for again, by its name, is the same */
+	VEC(Module) modules;   /* of which they are pieces */
 	VEC(MadeProduct) made; /* those of them whose weights are made here */
 	bool is_input_scale_told; /* that scales of activations are not used */
 	struct { int n_unscaled, n_shared, n_plain; const char *unscaled, *shared, *plain; } kv_told; /* layers without

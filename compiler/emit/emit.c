@@ -10,7 +10,7 @@
 #include "artifacts/sign.h"
 #include "compiler/graph/made_weights.h"
 #include "compiler/graph/requant.h"
-#include "compiler/graph/stored.h"
+#include "compiler/graph/modules.h"
 #include "compiler/pick/times.h"
 #include "compiler/text/input.h"
 

@@ -16,8 +16,24 @@ typedef struct StepTensors {
 	int row_next, slot_draft, slot_version, ring, stop_tokens; /* the first three: -1 where no head drafts */
 } StepTensors;
 
-/* Products (products.c): weights [rows, cols] in whatever format the checkpoint holds them, with their scales. */
-typedef struct Product { int w, scale, row_scale; /* tensors, -1 = absent */ int block_n, block_k; } Product;
+/* Rows [first, first + n) of a module ("model.layers.0.mlp.up_proj") that has `of` rows. */
+typedef struct Piece { const char *module; int64_t of, first, n; Module *stored; /* products.c */ } Piece;
+
+/* x w^T (products.c): a weight [rows, cols] of pieces of modules, all in one format, with its scales. */
+typedef struct Product {
+	const char *name;  /* of the tensor: unique where it is no whole module's */
+	int n_pieces;
+	Piece *pieces;     /* in order; the caller's, NULL after g_products_of */
+	int64_t cols;
+	int64_t experts;   /* not 0: the rows are those of that many matrices, and the tensor has three dims */
+	bool is_fused;     /* the one module is a tensor of that very name and three dims, its scales one of that name and
+						  "_scale_inv" */
+	/* filled by products.c */
+	int64_t rows;
+	bool is_right;     /* else its tensors are only there so that the graph can go on */
+	int w, scale, row_scale; /* tensors, -1 = absent */
+	int block_n, block_k; /* rows and columns of a block; 0 = there are none. The file's may have a multiple of rows */
+} Product;
 
 /* What is around the layers (frame.c). Before all tensors: a head drafts, and how many rows of a slot a step verifies.
  * Then the step's tensors and the embedding, whose output is DecoderEnds.x; after the layers the final norm, the head
@@ -39,18 +55,7 @@ int g_table(Compile *c, const char *name, Dtype dtype, int rows, int cols, const
 /* Those of n modules ("model.layers.0.mlp.up_proj") that read the same input, placed so that they can be read as one:
  * first the weights, then block scales, then row scales. Errors as of g_weight. */
 void g_products(Compile *c, int n, const char *const *modules, const int64_t *rows, int64_t cols, Product *out);
-/* The same where a weight is put together: rows [first, first + n) of modules that have `of` rows, in order, all in one
- * format. experts > 0: rows are those of that many matrices, and the tensor has three dims. is_fused: the one module is
- * a tensor of that very name and three dims, its scales one of that name and "_scale_inv". */
-typedef struct Piece { const char *module; int64_t of, first, n; } Piece;
-typedef struct ProductSpec {
-	const char *name; /* of the tensor: unique where it is no whole module's */
-	int n_pieces;
-	const Piece *pieces;
-	int64_t experts;
-	bool is_fused;
-} ProductSpec;
-void g_products_of(Compile *c, int n, const ProductSpec *specs, int64_t cols, Product *out);
+void g_products_of(Compile *c, int n, Product *p); /* of the pieces that p has */
 /* One whose weight is a tensor that is there already as `table`, unless [quant] asks for it in another format. */
 void g_tied_product(Compile *c, const char *module, const char *tensor, int table, int64_t rows, int64_t cols,
 	Product *out);

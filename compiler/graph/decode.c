@@ -66,20 +66,20 @@ static Weight weight_of(Compile *c, StTensor *t, Dtype dtype)
 	return w;
 }
 
-bool decode_see(Compile *c, const Stored *s, int64_t first, int64_t n, DecodedPart *part)
+bool decode_see(Compile *c, const Module *s, int64_t first, int64_t n, DecodedPiece *piece)
 {
-	*part = (DecodedPart){.format = s->format, .first = first, .n = n, .rows = s->rows, .cols = s->cols,
+	*piece = (DecodedPiece){.format = s->format, .first = first, .n = n, .rows = s->rows, .cols = s->cols,
 		.block_n = s->block_n, .block_k = s->block_k, .second = 1,
 		.codes = weight_of(c, s->codes, s->format == FORMAT_PLAIN ? s->codes->dtype : format_info[s->format].codes)};
 	if (s->format == FORMAT_INT4)
-		part->int4 = memcpy(arena_alloc(&c->arena, sizeof(MadeProduct)), &c->made.at[s->made], sizeof(MadeProduct));
+		piece->int4 = memcpy(arena_alloc(&c->arena, sizeof(MadeProduct)), &c->made.at[s->made], sizeof(MadeProduct));
 	if (s->scale)
-		part->scale = weight_of(c, s->scale, stored_scale_dtype(s->scale));
+		piece->scale = weight_of(c, s->scale, module_scale_dtype(s->scale));
 	if (!s->second)
 		return true;
 	s->second->used_by++;
-	const float *value = stored_scales(c, s->second);
-	part->second = value ? *value : 1;
+	const float *value = module_scales(c, s->second);
+	piece->second = value ? *value : 1;
 	return value != NULL;
 }
 
@@ -108,7 +108,7 @@ static bool fail_element(Compile *c, const Weight *w, int64_t i, double value, c
 }
 
 /* Rows [first, first + n) of a module whose tensors are ordered by rows. */
-static bool decode_rows(Compile *c, Arena *a, const DecodedPart *p, int64_t first, int64_t n, uint16_t *to,
+static bool decode_rows(Compile *c, Arena *a, const DecodedPiece *p, int64_t first, int64_t n, uint16_t *to,
 	const SourceReader *source)
 {
 	const bool by_block = p->format == FORMAT_FP8_BLOCK || p->format >= FORMAT_NVFP4;
@@ -135,7 +135,7 @@ static bool decode_rows(Compile *c, Arena *a, const DecodedPart *p, int64_t firs
 	return true;
 }
 
-static bool decode_int4(Compile *c, Decoder *d, const DecodedPart *p, int64_t first, int64_t n, uint16_t *to,
+static bool decode_int4(Compile *c, Decoder *d, const DecodedPiece *p, int64_t first, int64_t n, uint16_t *to,
 	const SourceReader *source)
 {
 	const int64_t groups = p->cols / p->int4->block_k;
@@ -172,14 +172,14 @@ static bool decode_band(Compile *c, Decoder *d, const MadeProduct *p, int64_t fi
 	d->first = first;
 	d->n = p->rows - first < fit ? p->rows - first : fit;
 	d->rows = ARENA_ARRAY(&d->arena, uint16_t, d->n * p->cols);
-	for (int i = 0; i < p->n_parts && done < d->n; at += p->parts[i++].n) {
-		const DecodedPart *part = &p->parts[i];
-		if (at + part->n <= first + done)
+	for (int i = 0; i < p->n_pieces && done < d->n; at += p->pieces[i++].n) {
+		const DecodedPiece *piece = &p->pieces[i];
+		if (at + piece->n <= first + done)
 			continue;
-		const int64_t skip = first + done - at, left = part->n - skip, n = left < d->n - done ? left : d->n - done;
+		const int64_t skip = first + done - at, left = piece->n - skip, n = left < d->n - done ? left : d->n - done;
 		uint16_t *to = d->rows + done * p->cols;
-		if (!(part->int4 ? decode_int4(c, d, part, part->first + skip, n, to, source)
-				: decode_rows(c, &d->arena, part, part->first + skip, n, to, source)))
+		if (!(piece->int4 ? decode_int4(c, d, piece, piece->first + skip, n, to, source)
+				: decode_rows(c, &d->arena, piece, piece->first + skip, n, to, source)))
 			return false;
 		done += n;
 	}

@@ -29,15 +29,15 @@
 
 enum { SMALL_BYTES = 1 << 20, PER_WORD = 8, STRIPE = 16 /* words that are read together */ };
 
-typedef struct Module4 { /* a module and its tensors, NULL = absent */
+typedef struct Int4 { /* a module and its tensors, NULL = absent */
 	Compile *c;
 	const char *name;
 	int64_t rows, cols, group;
 	StTensor *codes, *scales, *zeros, *index, *shape;
 	const QuantTarget *stated; /* what the files say of it; NULL = nothing */
-} Module4;
+} Int4;
 
-static StTensor *find(const Module4 *m, const char *part)
+static StTensor *find(const Int4 *m, const char *part)
 {
 	return g_find_tensor(m->c, arena_printf(&m->c->scratch, "%s.%s", m->name, part));
 }
@@ -46,19 +46,19 @@ static bool is_type(const StTensor *t, const char *text) { return t && strcmp(t-
 
 bool int4_is_stored(Compile *c, const char *module)
 {
-	const Module4 m = {.c = c, .name = module};
+	const Int4 m = {.c = c, .name = module};
 	return find(&m, "qweight") || is_type(find(&m, "weight_packed"), "I32");
 }
 
 /* Checks ------------------------------------------------------------------------------------------- */
 
-static bool want_type(const Module4 *m, const StTensor *t, const char *a, const char *b)
+static bool want_type(const Int4 *m, const StTensor *t, const char *a, const char *b)
 {
 	return is_type(t, a) || is_type(t, b) || fail_at(&m->c->diags, A0603, loc_of(m->c, t),
 		"tensor %s has dtype %s: expected %s%s%s for INT4", t->name, t->dtype_text, a, *b ? " or " : "", b);
 }
 
-static bool want_shape(const Module4 *m, const StTensor *t, int n_dims, int64_t d0, int64_t d1)
+static bool want_shape(const Int4 *m, const StTensor *t, int n_dims, int64_t d0, int64_t d1)
 {
 	const int64_t want[] = {d0, d1};
 	if (t->n_dims == n_dims && memcmp(t->shape, want, sizeof *want * (size_t)n_dims) == 0)
@@ -69,7 +69,7 @@ static bool want_shape(const Module4 *m, const StTensor *t, int n_dims, int64_t 
 		(long long)m->group, g_shape_text(m->c, n_dims, want));
 }
 
-static bool want_there(const Module4 *m, const StTensor *t, const char *part)
+static bool want_there(const Int4 *m, const StTensor *t, const char *part)
 {
 	return t || fail_at(&m->c->diags, A0601, loc_of(m->c, m->codes), "tensor %s.%s is missing: %s is %s", m->name, part,
 		m->codes->name, m->codes->dtype_text);
@@ -88,7 +88,7 @@ static bool check_scales(Compile *c, Loc at, const char *name, Dtype dtype, cons
 	return true;
 }
 
-static void *read_whole(const Module4 *m, const StTensor *t)
+static void *read_whole(const Int4 *m, const StTensor *t)
 {
 	void *bytes = arena_alloc(&m->c->scratch, (size_t)t->bytes + 1);
 	return read_tensor(m->c, t, bytes) ? bytes : NULL;
@@ -102,7 +102,7 @@ static int32_t int_at(const void *words, int64_t i)
 }
 
 /* Does column k belong to group k / G? */
-static bool check_index(const Module4 *m)
+static bool check_index(const Int4 *m)
 {
 	if (!m->index)
 		return true;
@@ -118,7 +118,7 @@ static bool check_index(const Module4 *m)
 	return true;
 }
 
-static bool check_told_shape(const Module4 *m)
+static bool check_told_shape(const Int4 *m)
 {
 	int64_t stated[2] = {0, 0};
 	if (!m->shape)
@@ -139,7 +139,7 @@ static bool check_told_shape(const Module4 *m)
 }
 
 /* What the files say of the module; else, of compressed-tensors, what its scales show. */
-static int64_t group_of(const Module4 *m)
+static int64_t group_of(const Int4 *m)
 {
 	if (m->stated)
 		return m->stated->block_k ? m->stated->block_k : m->cols;
@@ -148,7 +148,7 @@ static int64_t group_of(const Module4 *m)
 }
 
 /* Groups that the kernels read, whole words of eight rows. */
-static bool check_sizes(const Module4 *m, Int4Layout layout)
+static bool check_sizes(const Int4 *m, Int4Layout layout)
 {
 	const bool is_read = m->group == m->cols ? m->cols % 32 == 0 : m->group == 32 || m->group == 64 || m->group == 128;
 	if (!is_read)
@@ -161,7 +161,7 @@ static bool check_sizes(const Module4 *m, Int4Layout layout)
 		"tensor %s: %lld rows are not a multiple of 8, which share a word", m->codes->name, (long long)m->rows);
 }
 
-static bool check_tensors(const Module4 *m, Int4Layout layout)
+static bool check_tensors(const Int4 *m, Int4Layout layout)
 {
 	const bool is_packed = layout == INT4_PACKED;
 	const int64_t groups = m->cols / m->group, words = (m->rows + PER_WORD - 1) / PER_WORD;
@@ -182,7 +182,7 @@ static bool check_tensors(const Module4 *m, Int4Layout layout)
 }
 
 /* Which of the two that call their tensors so: the file's words decide. */
-static bool see_layout(const Module4 *m, Int4Layout *layout)
+static bool see_layout(const Int4 *m, Int4Layout *layout)
 {
 	const char *name = m->c->model.quant.name ? m->c->model.quant.name : "";
 	*layout = strcmp(name, "awq") == 0 ? INT4_AWQ : INT4_GPTQ;
@@ -201,7 +201,7 @@ static Weight whole(Compile *c, const StTensor *t)
 
 bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadeProduct *p, StTensor **codes)
 {
-	Module4 m = {.c = c, .name = module, .rows = rows, .cols = cols, .stated = quant_target_of(c, module)};
+	Int4 m = {.c = c, .name = module, .rows = rows, .cols = cols, .stated = quant_target_of(c, module)};
 	Int4Layout layout = INT4_PACKED;
 	m.stated = m.stated && m.stated->format == FORMAT_INT4 ? m.stated : NULL;
 	*codes = m.codes = find(&m, "weight_packed");

@@ -19,7 +19,7 @@
  * largest code.
  */
 #include "artifacts/numbers.h"
-#include "compiler/graph/stored.h"
+#include "compiler/graph/modules.h"
 #include "compiler/read/family.h"
 
 #include <math.h>

@@ -221,7 +221,7 @@ static bool copy_int4(Compile *c, Requant *r, const MadeProduct *p, int w, int64
 bool requant_bytes(Compile *c, Requant *r, const MadeProduct *p, int w, int64_t at, void *dst, size_t n,
 	const SourceReader *source)
 {
-	if (p->n_parts)
+	if (p->n_pieces)
 		return decode_bytes(c, r->decoder, p, at, dst, n, source);
 	if (p->format == FORMAT_INT4)
 		return copy_int4(c, r, p, w, at, dst, n, source);

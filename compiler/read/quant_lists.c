@@ -216,7 +216,7 @@ static void note_unlisted(Compile *c, const bool *is_listed, bool is_quantised, 
 		const Module *m = &c->modules.at[i];
 		bool by_itself = !is_quantised && writers_leave_head(&c->model.quant) &&
 			strcmp(m->name, c->model.config.family->names[NAME_HEAD]) == 0;
-		if (m->is_quantised == is_quantised && is_listed[i] != is_quantised && !by_itself)
+		if ((m->format != FORMAT_PLAIN) == is_quantised && is_listed[i] != is_quantised && !by_itself)
 			first = n++ ? first : m;
 	}
 	if (n)

@@ -20,14 +20,16 @@ static void products_qkv(Compile *c, const Decoder *d, int l, Product *w)
 		modules[i] = d_part(c, d, l, roles[i]);
 	Piece *q = ARENA_ARRAY(&c->scratch, Piece, 2 * s->n_heads), *gate = q + s->n_heads;
 	for (int h = 0; h < s->n_heads; h++) {
-		q[h] = (Piece){modules[0], 2 * nq, (int64_t)2 * h * hdim, hdim};
-		gate[h] = (Piece){modules[0], 2 * nq, (int64_t)(2 * h + 1) * hdim, hdim};
+		q[h] = (Piece){modules[0], 2 * nq, (int64_t)2 * h * hdim, hdim, NULL};
+		gate[h] = (Piece){modules[0], 2 * nq, (int64_t)(2 * h + 1) * hdim, hdim, NULL};
 	}
-	const Piece k = {modules[1], nkv, 0, nkv}, v = {modules[2], nkv, 0, nkv};
-	const ProductSpec specs[] = {{.name = arena_printf(&c->arena, "%s.query", modules[0]), s->n_heads, q, 0, false},
-		{.name = modules[1], 1, &k, 0, false}, {.name = modules[2], 1, &v, 0, false},
-		{.name = arena_printf(&c->arena, "%s.gate", modules[0]), s->n_heads, gate, 0, false}};
-	g_products_of(c, 4, specs, cols, w);
+	Piece k = {modules[1], nkv, 0, nkv, NULL}, v = {modules[2], nkv, 0, nkv, NULL};
+	const struct { const char *name; int n; Piece *pieces; } all[] = {
+		{arena_printf(&c->arena, "%s.query", modules[0]), s->n_heads, q}, {modules[1], 1, &k}, {modules[2], 1, &v},
+		{arena_printf(&c->arena, "%s.gate", modules[0]), s->n_heads, gate}};
+	for (int i = 0; i < 4; i++)
+		w[i] = (Product){.name = all[i].name, .n_pieces = all[i].n, .pieces = all[i].pieces, .cols = cols};
+	g_products_of(c, 4, w);
 }
 
 /* The weight of q_norm or k_norm, of that many heads; -1 = there is none. */

@@ -13,7 +13,7 @@
 static Piece *take(Piece *to, const char *module, int n, int64_t stride, int64_t at, int64_t count)
 {
 	for (int g = 0; g < n; g++)
-		*to++ = (Piece){module, n * stride, g * stride + at, count};
+		*to++ = (Piece){module, n * stride, g * stride + at, count, NULL};
 	return to;
 }
 
@@ -28,11 +28,12 @@ static void grouped_products(Compile *c, const Decoder *d, int l, Product *out)
 	Piece *z = take(take(take(first, qkvz, nk, wide, 0, dk), qkvz, nk, wide, dk, dk), qkvz, nk, wide, 2 * dk, dv);
 	Piece *b = take(z, qkvz, nk, wide, 2 * dk + dv, dv), *a = take(b, ba, nk, 2 * per, 0, per);
 	take(a, ba, nk, 2 * per, per, per);
-	const ProductSpec specs[] = {{d_part(c, d, l, NAME_DELTA_QKV), 3 * nk, first, 0, false},
-		{d_part(c, d, l, NAME_DELTA_Z), nk, z, 0, false},
-		{d_part(c, d, l, NAME_DELTA_B), nk, b, 0, false},
-		{d_part(c, d, l, NAME_DELTA_A), nk, a, 0, false}};
-	g_products_of(c, 4, specs, c->model.config.hidden_dim, out);
+	const struct { TensorRole role; int n; Piece *pieces; } all[] = {{NAME_DELTA_QKV, 3 * nk, first},
+		{NAME_DELTA_Z, nk, z}, {NAME_DELTA_B, nk, b}, {NAME_DELTA_A, nk, a}};
+	for (int i = 0; i < 4; i++)
+		out[i] = (Product){.name = d_part(c, d, l, all[i].role), .n_pieces = all[i].n, .pieces = all[i].pieces,
+			.cols = c->model.config.hidden_dim};
+	g_products_of(c, 4, out);
 }
 
 int d_delta(Compile *c, const StepTensors *s, const Decoder *d, int l, int x)

@@ -59,22 +59,23 @@ static Product products(Compile *c, const Decoder *d, int l, int n, const Tensor
 {
 	const int experts = d->spec.n_experts;
 	Piece *pieces = ARENA_ARRAY(&c->scratch, Piece, n * experts);
-	Product out;
 	for (int e = 0; e < experts; e++)
 		for (int i = 0; i < n; i++)
 			pieces[e * n + i] = (Piece){arena_printf(&c->arena, "%s.%d.%s", d_part(c, d, l, NAME_EXPERTS), e,
-				d->names[roles[i]]), rows, 0, rows};
+				d->names[roles[i]]), rows, 0, rows, NULL};
 	const char *all = arena_printf(&c->arena, "%s.%s", d_part(c, d, l, NAME_EXPERTS), name);
-	g_products_of(c, 1, &(ProductSpec){all, n * experts, pieces, experts, false}, cols, &out);
+	Product out = {.name = all, .n_pieces = n * experts, .pieces = pieces, .cols = cols, .experts = experts};
+	g_products_of(c, 1, &out);
 	return out;
 }
 
 static Product fused_product(Compile *c, const Decoder *d, int l, TensorRole role, int64_t rows, int64_t cols)
 {
 	const int64_t all = d->spec.n_experts * rows;
-	const Piece piece = {of_experts(c, d, l, role), all, 0, all};
-	Product out;
-	g_products_of(c, 1, &(ProductSpec){piece.module, 1, &piece, d->spec.n_experts, true}, cols, &out);
+	Piece piece = {of_experts(c, d, l, role), all, 0, all, NULL};
+	Product out = {.name = piece.module, .n_pieces = 1, .pieces = &piece, .cols = cols, .experts = d->spec.n_experts,
+		.is_fused = true};
+	g_products_of(c, 1, &out);
 	return out;
 }
 

@@ -1,5 +1,5 @@
 /* test_read_quant.c - which modules the lists of quantised checkpoints name. */
-#include "compiler/graph/stored.h"
+#include "compiler/graph/modules.h"
 #include "compiler/read/quant_lists.h"
 #include "compiler/read/read_model.h"
 #include "compiler/text/json.h"

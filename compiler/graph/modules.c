@@ -1,4 +1,4 @@
-/* stored.c - which format a module has, and whether its tensors are right.
+/* modules.c - which format a module has, and whether its tensors are right.
  *
  * It is seen from its tensors, and from nothing else:
  *
@@ -19,7 +19,7 @@
  * Scales are looked at before they are believed, small tensors of them here and large ones as they are copied (emit.c).
  * Scales of activations are checked too, and then not used: what is multiplied is the weights' values.
  */
-#include "compiler/graph/stored.h"
+#include "compiler/graph/modules.h"
 #include "artifacts/numbers.h"
 #include "compiler/graph/int4.h"
 #include "compiler/read/quant_lists.h"
@@ -56,7 +56,7 @@ static int64_t elements_of(const StTensor *t)
 }
 
 /* A byte where no header has a name for its type. */
-Dtype stored_scale_dtype(const StTensor *t) { return is_type(t, "U8") ? DT_e8m0 : t->dtype; }
+Dtype module_scale_dtype(const StTensor *t) { return is_type(t, "U8") ? DT_e8m0 : t->dtype; }
 
 int64_t first_bad_scale(Dtype dtype, const void *scales, int64_t n)
 {
@@ -75,15 +75,15 @@ int64_t first_bad_scale(Dtype dtype, const void *scales, int64_t n)
 /* Values ------------------------------------------------------------------------------------------- */
 
 /* All scales of a tensor as f32, or NULL after having said what is wrong. */
-float *stored_scales(Compile *c, const StTensor *t)
+float *module_scales(Compile *c, const StTensor *t)
 {
 	const int64_t n = elements_of(t);
 	void *raw = arena_alloc(&c->scratch, (size_t)t->bytes + 1);
 	float *values = ARENA_ARRAY(&c->scratch, float, n + 1);
 	if (!read_tensor(c, t, raw))
 		return NULL;
-	numbers_convert(stored_scale_dtype(t), raw, 0, n, values);
-	int64_t bad = first_bad_scale(stored_scale_dtype(t), raw, n);
+	numbers_convert(module_scale_dtype(t), raw, 0, n, values);
+	int64_t bad = first_bad_scale(module_scale_dtype(t), raw, n);
 	if (bad < 0)
 		return values;
 	fail_at(&c->diags, A0606, loc_of(c, t), "tensor %s: element %lld of %lld is %g: expected a positive number",
@@ -91,13 +91,13 @@ float *stored_scales(Compile *c, const StTensor *t)
 	return NULL;
 }
 
-static bool fail_type(Compile *c, const StTensor *t, const Stored *s, const char *expected)
+static bool fail_type(Compile *c, const StTensor *t, const Module *s, const char *expected)
 {
 	return fail_at(&c->diags, A0603, loc_of(c, t), "tensor %s has dtype %s: expected %s for %s", t->name, t->dtype_text,
 		expected, format_info[s->format].name);
 }
 
-static bool check_shape(Compile *c, const StTensor *t, const Stored *s, int64_t d0, int64_t d1)
+static bool check_shape(Compile *c, const StTensor *t, const Module *s, int64_t d0, int64_t d1)
 {
 	if (t->n_dims == 2 && t->shape[0] == d0 && t->shape[1] == d1)
 		return true;
@@ -108,7 +108,7 @@ static bool check_shape(Compile *c, const StTensor *t, const Stored *s, int64_t 
 }
 
 /* A single scale: of any shape of one element. */
-static bool check_single(Compile *c, const StTensor *t, const Stored *s)
+static bool check_single(Compile *c, const StTensor *t, const Module *s)
 {
 	if (!is_type(t, "F32") && !is_type(t, "BF16") && !is_type(t, "F16"))
 		return fail_type(c, t, s, "F32, BF16 or F16");
@@ -119,24 +119,24 @@ static bool check_single(Compile *c, const StTensor *t, const Stored *s)
 
 /* What a module is stored as ------------------------------------------------------------------------------ */
 
-static bool fail_missing(Compile *c, const Stored *s, const char *part)
+static bool fail_missing(Compile *c, const Module *s, const char *part)
 {
-	return fail_at(&c->diags, A0601, loc_of(c, s->codes), "tensor %s.%s is missing: %s is %s", s->module, part,
+	return fail_at(&c->diags, A0601, loc_of(c, s->codes), "tensor %s.%s is missing: %s is %s", s->name, part,
 		s->codes->name, s->codes->dtype_text);
 }
 
-static void find_block(Compile *c, Stored *s)
+static void find_block(Compile *c, Module *s)
 {
-	const QuantTarget *t = quant_target_of(c, s->module);
+	const QuantTarget *t = quant_target_of(c, s->name);
 	if (t && t->block_n) {
 		s->block_n = t->block_n;
 		s->block_k = t->block_k;
 	}
 }
 
-static bool see_fp8(Compile *c, Stored *s)
+static bool see_fp8(Compile *c, Module *s)
 {
-	StTensor *inverse = find(c, s->module, "weight_scale_inv"), *scale = find(c, s->module, "weight_scale");
+	StTensor *inverse = find(c, s->name, "weight_scale_inv"), *scale = find(c, s->name, "weight_scale");
 	StTensor *t = inverse ? inverse : scale; /* the other is then not read, with a note */
 	const char *writer = c->model.quant.name;
 	if (!t)
@@ -164,10 +164,10 @@ static bool see_fp8(Compile *c, Stored *s)
 }
 
 /* Whose codes or scales are made from what the file has. */
-static bool see_int4(Compile *c, Stored *s)
+static bool see_int4(Compile *c, Module *s)
 {
 	MadeProduct p;
-	if (!int4_see(c, s->module, s->rows, s->cols, &p, &s->codes))
+	if (!int4_see(c, s->name, s->rows, s->cols, &p, &s->codes))
 		return false;
 	s->format = FORMAT_INT4;
 	s->block_n = p.block_n;
@@ -178,7 +178,7 @@ static bool see_int4(Compile *c, Stored *s)
 }
 
 /* The tensor of codes is not there. Which one it would be, by a neighbour that says so or by what the files say. */
-static bool fail_without_codes(Compile *c, const Stored *s)
+static bool fail_without_codes(Compile *c, const Module *s)
 {
 	static const struct { const char *part, *codes; /* NULL = either */ } signs[] = {
 		{"weight_global_scale", "weight_packed"}, {"weight_zero_point", "weight_packed"},
@@ -186,13 +186,13 @@ static bool fail_without_codes(Compile *c, const Stored *s)
 		{"qzeros", "qweight"}, {"scales", "qweight"}, {"g_idx", "qweight"}, {"weight_scale_2", "weight"},
 		{"weight_scale_inv", "weight"}, {"weight_scale", NULL}};
 	for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
-		const StTensor *t = find(c, s->module, signs[i].part);
-		const QuantTarget *stated = t && !signs[i].codes ? quant_target_of(c, s->module) : NULL;
+		const StTensor *t = find(c, s->name, signs[i].part);
+		const QuantTarget *stated = t && !signs[i].codes ? quant_target_of(c, s->name) : NULL;
 		const char *writer = c->model.quant.name;
 		bool is_packed = stated && stated->format >= FORMAT_NVFP4 && writer &&
 			strcmp(writer, "compressed-tensors") == 0;
 		if (t)
-			return fail_at(&c->diags, A0601, loc_of(c, t), "tensor %s.%s is missing: %s is there", s->module,
+			return fail_at(&c->diags, A0601, loc_of(c, t), "tensor %s.%s is missing: %s is there", s->name,
 				signs[i].codes ? signs[i].codes : is_packed ? "weight_packed" : "weight", t->name);
 	}
 	return true;
@@ -200,7 +200,7 @@ static bool fail_without_codes(Compile *c, const Stored *s)
 
 /* Which of the formats of four bits: the scales' type and the second scale say it, and what the files say where these
  * two disagree, as they do where a tensor is missing. */
-static WeightFormat narrow_format(Compile *c, const Stored *s, bool is_packed)
+static WeightFormat narrow_format(Compile *c, const Module *s, bool is_packed)
 {
 	const WeightFormat by_group = is_packed ? FORMAT_NVFP4_OVER : FORMAT_NVFP4;
 	const bool has_exponents = is_type(s->scale, "U8") || is_type(s->scale, "F8_E8M0");
@@ -208,20 +208,20 @@ static WeightFormat narrow_format(Compile *c, const Stored *s, bool is_packed)
 		return by_group;
 	if (has_exponents && !s->second)
 		return FORMAT_MXFP4;
-	const QuantTarget *stated = quant_target_of(c, s->module);
+	const QuantTarget *stated = quant_target_of(c, s->name);
 	if (stated && (stated->format == FORMAT_MXFP4 || stated->format == FORMAT_NVFP4))
 		return stated->format == FORMAT_MXFP4 ? FORMAT_MXFP4 : by_group;
 	return has_exponents ? FORMAT_MXFP4 : by_group;
 }
 
 /* The format and the tensors of it. False when there is no way to know, which is then an error, or nothing at all. */
-static bool see_module(Compile *c, Stored *s)
+static bool see_module(Compile *c, Module *s)
 {
-	if (int4_is_stored(c, s->module))
+	if (int4_is_stored(c, s->name))
 		return see_int4(c, s);
-	StTensor *packed = find(c, s->module, "weight_packed");
-	s->codes = packed ? packed : find(c, s->module, "weight");
-	s->scale = s->codes ? find(c, s->module, "weight_scale") : NULL;
+	StTensor *packed = find(c, s->name, "weight_packed");
+	s->codes = packed ? packed : find(c, s->name, "weight");
+	s->scale = s->codes ? find(c, s->name, "weight_scale") : NULL;
 	if (is_type(s->codes, "F8_E4M3") && !packed)
 		return see_fp8(c, s);
 	if (!packed && !is_type(s->codes, "U8")) {
@@ -229,7 +229,7 @@ static bool see_module(Compile *c, Stored *s)
 		return s->codes || fail_without_codes(c, s);
 	}
 	const char *second = packed ? "weight_global_scale" : "weight_scale_2";
-	s->second = find(c, s->module, second);
+	s->second = find(c, s->name, second);
 	s->format = narrow_format(c, s, packed != NULL);
 	s->block_n = 1;
 	s->block_k = s->format == FORMAT_MXFP4 ? MXFP4_GROUP : NVFP4_GROUP;
@@ -240,7 +240,7 @@ static bool see_module(Compile *c, Stored *s)
 	return (s->scale || fail_missing(c, s, "weight_scale")) && (s->second || s->format == FORMAT_MXFP4);
 }
 
-static bool check_block_scales(Compile *c, const Stored *s)
+static bool check_block_scales(Compile *c, const Module *s)
 {
 	const StTensor *t = s->scale;
 	int64_t rows = (s->rows + s->block_n - 1) / s->block_n, cols = (s->cols + s->block_k - 1) / s->block_k;
@@ -249,10 +249,10 @@ static bool check_block_scales(Compile *c, const Stored *s)
 	if (!is_right)
 		return fail_type(c, t, s, s->format == FORMAT_FP8_BLOCK ? "F32, BF16 or F8_E8M0" : s->format == FORMAT_MXFP4
 			? "U8 or F8_E8M0" : "F8_E4M3");
-	return check_shape(c, t, s, rows, cols) && (t->bytes > SMALL_BYTES || stored_scales(c, t));
+	return check_shape(c, t, s, rows, cols) && (t->bytes > SMALL_BYTES || module_scales(c, t));
 }
 
-static bool check_stored(Compile *c, const Stored *s)
+static bool check_stored(Compile *c, const Module *s)
 {
 	bool is_narrow = s->format >= FORMAT_NVFP4;
 	if (s->format == FORMAT_INT4) /* int4.c */
@@ -275,16 +275,16 @@ static bool check_stored(Compile *c, const Stored *s)
 }
 
 /* Scales by which a writer would have quantised what the product reads. */
-static bool check_input_scales(Compile *c, const Stored *s)
+static bool check_input_scales(Compile *c, const Module *s)
 {
 	static const char *const names[] = {"input_scale", "input_global_scale", "activation_scale"};
 	bool ok = true;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-		StTensor *t = find(c, s->module, names[i]);
+		StTensor *t = find(c, s->name, names[i]);
 		if (!t || s->format == FORMAT_PLAIN)
 			continue;
 		t->used_by++;
-		ok &= check_single(c, t, s) && stored_scales(c, t);
+		ok &= check_single(c, t, s) && module_scales(c, t);
 		if (!c->is_input_scale_told)
 			note_at(&c->diags, A0607, loc_of(c, t), "%s is not used, and none like it: products read bf16", t->name);
 		c->is_input_scale_told = true;
@@ -293,17 +293,17 @@ static bool check_input_scales(Compile *c, const Stored *s)
 }
 
 /* A module whose format is not known or not right: its tensors count as read, so that one mistake is reported once. */
-void stored_give_up(Compile *c, Stored *s)
+void module_give_up(Compile *c, Module *s)
 {
 	static const char *const parts[] = {"weight", "weight_packed", "weight_scale", "weight_scale_inv", "weight_scale_2",
 		"weight_global_scale", "weight_zero_point", "weight_shape", "weight_g_idx", "qweight", "qzeros", "scales",
 		"g_idx", "input_scale", "input_global_scale", "activation_scale"};
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-		StTensor *t = find(c, s->module, parts[i]);
+		StTensor *t = find(c, s->name, parts[i]);
 		if (t)
 			t->used_by++;
 	}
-	StTensor *of_experts = g_find_tensor(c, arena_printf(&c->scratch, "%s_scale_inv", s->module));
+	StTensor *of_experts = g_find_tensor(c, arena_printf(&c->scratch, "%s_scale_inv", s->name));
 	if (of_experts)
 		of_experts->used_by++;
 	if (s->codes)
@@ -312,7 +312,7 @@ void stored_give_up(Compile *c, Stored *s)
 	s->scale = s->second = NULL;
 }
 
-static bool check_plain(Compile *c, const Stored *s)
+static bool check_plain(Compile *c, const Module *s)
 {
 	StTensor *t = s->codes;
 	if (!t && c->cmd.random_weights)
@@ -323,7 +323,7 @@ static bool check_plain(Compile *c, const Stored *s)
 	const int n_dims = s->experts ? 3 : 2;
 	if (!t)
 		return fail_at(&c->diags, A0601, (Loc){c->model.config.at_hidden_dim.file, 0, 0},
-			"tensor %s%s is missing: %s needs it with shape %s", s->module, s->experts ? "" : ".weight",
+			"tensor %s%s is missing: %s needs it with shape %s", s->name, s->experts ? "" : ".weight",
 			c->graph.family, g_shape_text(c, n_dims, want));
 	bool is_right = true;
 	if (!is_type(t, "BF16") && !is_type(t, "F16") && !is_type(t, "F32"))
@@ -334,18 +334,18 @@ static bool check_plain(Compile *c, const Stored *s)
 	return is_right;
 }
 
-/* Stored of a module that is one tensor of the matrices of all experts. */
-static bool see_fused(Compile *c, Stored *s)
+/* Of a module that is one tensor of the matrices of all experts. */
+static bool see_fused(Compile *c, Module *s)
 {
-	s->codes = g_find_tensor(c, s->module);
+	s->codes = g_find_tensor(c, s->name);
 	if (!is_type(s->codes, "F8_E4M3"))
 		return check_plain(c, s);
-	s->scale = g_find_tensor(c, arena_printf(&c->scratch, "%s_scale_inv", s->module));
+	s->scale = g_find_tensor(c, arena_printf(&c->scratch, "%s_scale_inv", s->name));
 	s->format = FORMAT_FP8_BLOCK;
 	find_block(c, s);
 	if (!s->scale)
 		return fail_at(&c->diags, A0601, loc_of(c, s->codes), "tensor %s_scale_inv is missing: %s is F8_E4M3",
-			s->module, s->module);
+			s->name, s->name);
 	const int64_t rows = s->rows / s->experts;
 	if (!s->block_n || rows % s->block_n)
 		return fail_at(&c->diags, A0602, loc_of(c, s->scale), "tensor %s: blocks of %d rows do not end with the %lld "
@@ -361,7 +361,7 @@ static bool see_fused(Compile *c, Stored *s)
 	return is_right;
 }
 
-bool stored_see(Compile *c, Stored *s, bool is_fused)
+bool module_see(Compile *c, Module *s, bool is_fused)
 {
 	if (is_fused)
 		return see_fused(c, s);

@@ -1,6 +1,6 @@
-/* stored.h - a module as the checkpoint holds it (stored.c). */
-#ifndef ATLASC_STORED_H
-#define ATLASC_STORED_H
+/* modules.h - modules as the checkpoint holds them (modules.c). */
+#ifndef ATLASC_MODULES_H
+#define ATLASC_MODULES_H
 
 #include "compiler/graph/weights.h"
 
@@ -8,28 +8,16 @@
 typedef struct FormatInfo { const char *name; Dtype codes, scale; bool has_row_scale; } FormatInfo;
 extern const FormatInfo format_info[FORMAT_COUNT];
 
-typedef struct Stored {
-	const char *module;
-	int64_t rows, cols;
-	int experts;      /* of whose matrices it is one tensor; 0 = it is one matrix */
-	WeightFormat format;
-	StTensor *codes;
-	StTensor *scale;  /* of blocks, or of rows */
-	StTensor *second; /* one value: for the tensor, or the second level */
-	int block_n, block_k;
-	int made;         /* index in Compile.made, -1 = it is stored so */
-} Stored;
-
 /* Fills format and tensors of s, whose names and sizes are set; is_fused: the module is a tensor of that very name.
  * False after having said what is missing or wrong. With --random-weights there are no tensors and s is plain. */
-bool stored_see(Compile *c, Stored *s, bool is_fused);
+bool module_see(Compile *c, Module *s, bool is_fused);
 
 /* A module whose format is not known or not right: its tensors count as read, so that one mistake is one error. */
-void stored_give_up(Compile *c, Stored *s);
+void module_give_up(Compile *c, Module *s);
 
 /* All scales of a tensor as f32, positive numbers, in the scratch arena, or NULL after having said what is wrong. */
-float *stored_scales(Compile *c, const StTensor *t);
-Dtype stored_scale_dtype(const StTensor *t); /* a byte where no header has a name for its type */
+float *module_scales(Compile *c, const StTensor *t);
+Dtype module_scale_dtype(const StTensor *t); /* a byte where no header has a name for its type */
 
 /* Index of the first of n scales that is not a positive finite number, or -1. */
 int64_t first_bad_scale(Dtype dtype, const void *scales, int64_t n);
