@@ -92,7 +92,8 @@ typedef enum ChatBinary { CHAT_ADD, CHAT_SUB, CHAT_MUL, CHAT_DIV, CHAT_FLOORDIV,
 typedef enum ChatCompare { CHAT_EQ, CHAT_NE, CHAT_LT, CHAT_LE, CHAT_GT, CHAT_GE, CHAT_IN, CHAT_NOT_IN,
 	CHAT_COMPARE_COUNT } ChatCompare;
 
-/* X(name in the program, name in a template, most arguments besides the value, their names in order) */
+/* X(name in the program, name in a template, most arguments besides the value, their names in order). A row's number is
+ * what a program has: new rows come last, here and below. */
 #define CHAT_FILTERS(X) \
 	X(ABS, "abs", 0, "") X(CAPITALIZE, "capitalize", 0, "") X(COUNT, "count", 0, "") \
 	X(D, "d", 2, "default_value boolean") \
@@ -107,7 +108,8 @@ typedef enum ChatCompare { CHAT_EQ, CHAT_NE, CHAT_LT, CHAT_LE, CHAT_GT, CHAT_GE,
 	X(SORT, "sort", 3, "reverse case_sensitive attribute") \
 	X(STRING, "string", 0, "") X(SUM, "sum", 2, "attribute start") \
 	X(TOJSON, "tojson", 4, "ensure_ascii indent separators sort_keys") X(TRIM, "trim", 1, "chars") \
-	X(UNIQUE, "unique", 2, "case_sensitive attribute") X(UPPER, "upper", 0, "")
+	X(UNIQUE, "unique", 2, "case_sensitive attribute") X(UPPER, "upper", 0, "") \
+	X(FROMJSON, "fromjson", 0, "") X(ROUND, "round", 2, "precision method") X(TITLE, "title", 0, "")
 
 #define CHAT_TESTS(X) \
 	X(BOOLEAN, "boolean", 0) X(CALLABLE, "callable", 0) X(DEFINED, "defined", 0) X(DIVISIBLEBY, "divisibleby", 1) \
@@ -127,7 +129,8 @@ typedef enum ChatCompare { CHAT_EQ, CHAT_NE, CHAT_LT, CHAT_LE, CHAT_GT, CHAT_GE,
 	X(ISALPHA, "isalpha") X(ISDIGIT, "isdigit") X(ITEMS, "items") X(JOIN, "join") X(KEYS, "keys") X(LOWER, "lower") \
 	X(LSTRIP, "lstrip") X(REMOVEPREFIX, "removeprefix") X(REMOVESUFFIX, "removesuffix") X(REPLACE, "replace") \
 	X(RFIND, "rfind") X(RSPLIT, "rsplit") X(RSTRIP, "rstrip") X(SPLIT, "split") X(SPLITLINES, "splitlines") \
-	X(STARTSWITH, "startswith") X(STRIP, "strip") X(TITLE, "title") X(UPPER, "upper") X(VALUES, "values")
+	X(STARTSWITH, "startswith") X(STRIP, "strip") X(TITLE, "title") X(UPPER, "upper") X(VALUES, "values") \
+	X(FORMAT, "format")
 
 #define CHAT_GLOBAL_FUNCS(X) \
 	X(DICT, "dict") X(NAMESPACE, "namespace") X(RAISE, "raise_exception") X(RANGE, "range") X(STRFTIME, "strftime_now")

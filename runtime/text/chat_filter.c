@@ -2,6 +2,7 @@
 #include "runtime/text/chat_machine.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static const struct { const char *name; int most; const char *names; } filters[] = {
@@ -439,6 +440,20 @@ static Val absolute(Machine *m, Val v)
 	return val_int(v.tag == V_BOOL ? v.truth : v.integer < 0 ? -v.integer : v.integer);
 }
 
+/* Python's round, whose halves go to the even digit of the exact value: as printf has them. */
+static Val rounded(Machine *m, Val v, const Val *a)
+{
+	char text[400];
+	int64_t n = 0;
+	const bool is_common = !is_given(a[1]) || (a[1].tag == V_STRING && string_is(a[1].str, "common"));
+	if ((is_given(a[0]) && !whole_number(m, a[0], &n)) || n < 0 || n > 17 || !is_common || !is_number(v))
+		return chat_fail(m, CHAT_BAD_VALUE, "round of '%s' with these arguments is not implemented", type_name(v));
+	if (v.tag != V_FLOAT || !isfinite(v.real))
+		return v.tag == V_FLOAT ? v : val_int(integer_of(v));
+	snprintf(text, sizeof text, "%.*f", (int)n, v.real);
+	return val_float(strtod(text, NULL)); /* of the same locale */
+}
+
 static Val trim(Machine *m, Val v, Val chars)
 {
 	if (is_given(chars) && chars.tag != V_NONE && chars.tag != V_STRING)
@@ -500,7 +515,7 @@ Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *args)
 	case CHAT_F_DICTSORT: return dictsort(m, v, a);
 	case CHAT_F_FIRST: case CHAT_F_LAST: return end_of(m, v, f == CHAT_F_LAST);
 	case CHAT_F_FLOAT: return to_float(m, v, a);
-	case CHAT_F_FROM_JSON: return from_json(m, v);
+	case CHAT_F_FROM_JSON: case CHAT_F_FROMJSON: return from_json(m, v);
 	case CHAT_F_INDENT: return indent(m, v, a);
 	case CHAT_F_INT: return to_int(m, v, a);
 	case CHAT_F_ITEMS: return pairs_of(m, v);
@@ -525,6 +540,7 @@ Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *args)
 	case CHAT_F_SELECTATTR: return choose(m, v, args, true, true);
 	case CHAT_F_REPLACE: return replace(m, v, a);
 	case CHAT_F_REVERSE: return reverse(m, v);
+	case CHAT_F_ROUND: return rounded(m, v, a);
 	case CHAT_F_SAFE: return mark_safe(m, (Val){.tag = V_STRING, .str = to_str(m, v)});
 	case CHAT_F_SORT: {
 		Val out = list_new(m, V_LIST, 0);
@@ -534,6 +550,7 @@ Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *args)
 	}
 	case CHAT_F_STRING: return (Val){.tag = V_STRING, .str = to_str(m, v)};
 	case CHAT_F_SUM: return sum(m, v, a);
+	case CHAT_F_TITLE: return string_case(m, to_str(m, v), CASE_WORDS);
 	case CHAT_F_TOJSON: return tojson(m, v, a);
 	case CHAT_F_TRIM: return trim(m, v, a[0]);
 	case CHAT_F_UNIQUE: return unique(m, v, a);

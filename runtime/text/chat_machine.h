@@ -174,7 +174,8 @@ Val string_strip(Machine *m, const Str *s, const Str *set, int sides); /* set NU
 Val string_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_right);
 Val string_lines(Machine *m, const Str *s, bool keep_ends);
 Val string_replace(Machine *m, const Str *s, const Str *old, const Str *new, int64_t most);
-typedef enum CaseMap { CASE_LOWER, CASE_UPPER, CASE_CAPITAL, CASE_TITLE } CaseMap;
+/* CASE_TITLE as str.title has it; CASE_WORDS as the filter `title`, whose words end at fewer places. */
+typedef enum CaseMap { CASE_LOWER, CASE_UPPER, CASE_CAPITAL, CASE_TITLE, CASE_WORDS } CaseMap;
 Val string_case(Machine *m, const Str *s, CaseMap map);
 bool string_is_case(Machine *m, const Str *s, CaseMap map);
 void put_markup(Machine *m, Text *t, const Str *s); /* escaped for HTML */

@@ -325,7 +325,8 @@ Val string_case(Machine *m, const Str *s, CaseMap map)
 		const bool marked = string_is_mixed(s) ? s->m[at] : s->has_marked;
 		CaseMap to = map == CASE_UPPER || map == CASE_LOWER ? map : in_word ? CASE_LOWER : CASE_TITLE;
 		const uint32_t turned = to == CASE_LOWER && cp == 0x3A3 && ends_word(s, at, k) ? 0x3C2 : to_case(cp, to, &text);
-		in_word = map == CASE_CAPITAL || is_cased(cp);
+		in_word = map == CASE_CAPITAL || (map == CASE_WORDS ? !(is_white(cp) || (cp < 0x80 && strchr("-({[<", (int)cp)))
+			: is_cased(cp));
 		if (cp >= 0x80 && turned != 0x3C2 && text)
 			text_put(m, &t, text, strlen(text), marked);
 		else
@@ -448,6 +449,25 @@ static Val replace(Machine *m, const Str *s, const Args *a)
 	return string_replace(m, s, old.str, new.str, most);
 }
 
+/* str.format: {}, as str() writes the values. */
+static Val format(Machine *m, const Str *s, const Args *a)
+{
+	Text t = {0};
+	int next = 0;
+	for (size_t at = 0; at < s->n && !failed(m);) {
+		const char c = s->p[at], then = at + 1 < s->n ? s->p[at + 1] : 0;
+		const bool is_brace = c == '{' || c == '}', is_value = c == '{' && then == '}';
+		if (is_brace && then != c && !(is_value && next < a->n && !a->names[next]))
+			return chat_fail(m, CHAT_BAD_VALUE, "format of other than {} is not implemented, or there is no value");
+		if (is_value)
+			put_value(m, &t, a->at[next++]);
+		else
+			text_put_part(m, &t, s, at, 1);
+		at += is_brace ? 2 : 1;
+	}
+	return text_value(m, &t);
+}
+
 Val string_method(Machine *m, const Str *s, ChatMethod method, const Args *a)
 {
 	const Val first = argument(a, 0, NULL);
@@ -470,6 +490,7 @@ Val string_method(Machine *m, const Str *s, ChatMethod method, const Args *a)
 	case CHAT_M_FIND: case CHAT_M_RFIND: case CHAT_M_INDEX: case CHAT_M_COUNT: return search(m, s, method, a);
 	case CHAT_M_REPLACE: return replace(m, s, a);
 	case CHAT_M_ISALPHA: case CHAT_M_ISDIGIT: return is_kind(m, s, method);
+	case CHAT_M_FORMAT: return format(m, s, a);
 	case CHAT_M_REMOVEPREFIX: case CHAT_M_REMOVESUFFIX: {
 		const Val has = affix(m, s, method == CHAT_M_REMOVEPREFIX ? CHAT_M_STARTSWITH : CHAT_M_ENDSWITH, first);
 		const size_t n = has.tag == V_BOOL && has.truth && first.tag == V_STRING ? first.str->n : 0;

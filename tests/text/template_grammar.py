@@ -18,6 +18,9 @@ TEXTS = [
     "\t",
     "é\u0301",
     "İ",
+    "{} {0}{{",
+    "{b}: {}",
+    "snake_case-of (some) [words]",
     "ΑΣ ς",
 ]
 FILTERS = [
@@ -74,6 +77,10 @@ FILTERS = [
     "indent(width=1, blank=true)",
     "sort(attribute='k')",
     "dictsort(by='value')",
+    "title",
+    "round",
+    "round(1)",
+    "round(2)|string",
 ]
 TESTS = [
     "boolean",
@@ -137,6 +144,8 @@ METHODS = [
     "removeprefix('a')",
     "removesuffix('b')",
     "join(['a', 'b'])",
+    "format(n, 'x')",
+    "format('y', b=word)",
 ]
 ATTRIBUTES = [
     ".k",
