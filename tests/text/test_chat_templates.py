@@ -1,21 +1,10 @@
-"""Chat templates against jinja2 as transformers sets it: generated ones, and published ones where they can be had."""
+"""Chat templates against jinja2 as transformers sets it: generated ones, and each construct by hand."""
 
-import copy
-import hashlib
-import os
-import tomllib
 import unicodedata
 
 import chatdump
 import pytest
 import template_grammar
-from conversations import CONVERSATIONS
-
-SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-FACTS = tomllib.loads(open(os.path.join(os.path.dirname(__file__), "chat_templates.toml"), encoding="utf-8").read())[
-    "template"
-]
-NOT_COMPARED = ("not implemented", "beyond 64 bits")  # what is refused with a word where Python goes on
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +12,6 @@ def dump(build_dir):
     d = chatdump.Chatdump(build_dir / "tests" / "chatdump")
     yield d
     d.close()
-
-
-def compare(dump, template, conversation, special):
-    """None where both give the same text or words, or both refuse; else both answers."""
-    fault, text, spans = dump.render(conversation)
-    kind, expected = chatdump.oracle(template, copy.deepcopy(conversation), **special)
-    if any(word in text for word in NOT_COMPARED) or " object at 0x" in expected:
-        return None
-    same = fault == kind and text == expected if kind in ("ok", "raised") else fault in ("value", "limit", "input")
-    if fault == "ok":
-        size = len(text.encode())
-        borders = [b for span in spans for b in span]
-        assert borders == sorted(borders) and all(0 <= b <= size for b in borders)
-    return None if same else ((fault, text), (kind, expected))
 
 
 def generated(dump, seeds):
@@ -50,7 +25,7 @@ def generated(dump, seeds):
                 chatdump.reference._cached_compile_jinja_template(template)
                 raise AssertionError(f"seed {seed}: jinja2 takes {template!r}, not we: {notes}")
             continue
-        wrong = compare(dump, template, template_grammar.CONTEXT, {})
+        wrong = chatdump.compare(dump, template, template_grammar.CONTEXT, {})
         assert wrong is None, f"seed {seed}: {template!r}: {wrong}"
         rendered += dump.render(template_grammar.CONTEXT)[0] == "ok"
     return rendered
@@ -67,60 +42,6 @@ def test_generated(dump, first):
 @pytest.mark.parametrize("first", range(100000, 140000, 2000))
 def test_generated_many(dump, first):
     assert generated(dump, range(first, first + 2000)) >= 320
-
-
-def test_facts():
-    """The list itself: makers, no template twice."""
-    assert len(FACTS) >= 60 and len({t["maker"] for t in FACTS}) >= 15
-    assert len({t["sha256"] for t in FACTS}) == len(FACTS)
-    names = " ".join(t["name"] for t in FACTS).lower()
-    for family in (
-        "llama-3",
-        "qwen2.5",
-        "qwen3-0.6b",
-        "qwen3.5",
-        "qwen3-coder",
-        "mistral",
-        "gpt-oss",
-        "gemma",
-        "deepseek",
-        "nemotron",
-        "minimax",
-        "glm",
-    ):
-        assert family in names, family
-
-
-@pytest.mark.parametrize("fact", FACTS, ids=[f"{t['name']}-{t['sha256'][:6]}" for t in FACTS])
-def test_published(dump, fact, build_dir):
-    path = build_dir / "chat-templates" / (fact["sha256"] + ".jinja")
-    if not path.exists():
-        pytest.skip("not in build/chat-templates: scripts/place_chat_templates.py FOLDER puts it there")
-    data = path.read_bytes()
-    assert hashlib.sha256(data).hexdigest() == fact["sha256"]
-    template = data.decode()
-    compiled, notes = dump.compile(template, **SPECIAL)
-    if "refused" in fact:
-        assert not compiled and any(fact["refused"] in n for n in notes)
-        return
-    assert compiled, notes
-    if "from_json" in template:  # a filter that transformers does not have: its makers' own code does
-        chatdump.reference.ImmutableSandboxedEnvironment.from_string = with_from_json
-    try:
-        wrong = {
-            name: found for name, chat in CONVERSATIONS.items() if (found := compare(dump, template, chat, SPECIAL))
-        }
-    finally:
-        chatdump.reference.ImmutableSandboxedEnvironment.from_string = plain
-    assert not wrong, wrong
-
-
-plain = chatdump.reference.ImmutableSandboxedEnvironment.from_string
-
-
-def with_from_json(environment, *args, **kwargs):
-    environment.filters["from_json"] = chatdump.json.loads
-    return plain(environment, *args, **kwargs)
 
 
 # Hand-written: each construct once, with what it is to give -------------------------------------------------------
