@@ -343,6 +343,8 @@ static TNode *parse_subscript(Template *t, TNode *of)
 	if (!first)
 		return NULL;
 	if (!is_op(t, ":")) {
+		if (first->kind == CHAT_ABSENT)
+			return syntax(t, "an index"), NULL;
 		if (is_op(t, ",")) {
 			TNode *tuple = unary(t, CHAT_TUPLE, k, first);
 			while (tuple && skip_op(t, ","))
@@ -350,8 +352,6 @@ static TNode *parse_subscript(Template *t, TNode *of)
 					return NULL;
 			first = tuple;
 		}
-		if (first->kind == CHAT_ABSENT)
-			return syntax(t, "an index"), NULL;
 		return want_op(t, "]") ? pair(t, CHAT_ITEM, 0, k, of, first) : NULL;
 	}
 	TNode *n = pair(t, CHAT_SLICE, 0, k, of, first);

@@ -101,6 +101,7 @@ def test_construct(dump, template, expected):
             "1:9: [A0522] test 'definde' is not implemented (there is 'defined'); the plan takes no chats",
         ),
         ("{{ x.encode() }}", "1:6: [A0523] method 'encode' is not implemented; the plan takes no chats"),
+        ("{{ x[, 1] }}", "1:6: [A0520] ',': expected an index; the plan takes no chats"),
         ("{{ 1 +\n }}", "2:2: [A0520] }}: expected an expression; the plan takes no chats"),
         (
             "{% for a in b %}",
