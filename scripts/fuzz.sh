@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-[ $# -gt 0 ] || set -- plan msgpack model-toml config safetensors tokenizer tokenizer-config tokenizer-section \
+[ $# -gt 0 ] || set -- plan msgpack model-toml family config safetensors tokenizer tokenizer-config tokenizer-section \
 	chat-template chat-program chat-json certificate json toml http request
 build=build-fuzz bad=0
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
@@ -32,6 +32,7 @@ seed() { # name: what there is besides tests/fuzz/NAME, into its corpus
 		for file in tests/fixtures/*/tokenizer_config.json; do
 			cp "$file" "$corpus/$(basename "$(dirname "$file")")"
 		done ;;
+	family) cp models/[!d]*.toml "$corpus" ;;
 	model-toml) cp models/defaults.toml "$corpus/family" ;;
 	esac
 }

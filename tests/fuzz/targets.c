@@ -114,43 +114,67 @@ static bool run_toml(const uint8_t *bytes, size_t n)
 	return finish(&c, toml_parse(&c.arena, &c.diags, "fuzz.toml", text, n));
 }
 
-/* A config.json; of one that is read, the graph, if it is small. */
+/* Was the config read? Of one that was, the graph, if it is small. */
+static bool read_model(Compile *c)
+{
+	const Config *cf = &c->model.config;
+	read_config(c);
+	const bool read = !c->diags.n_errors;
+	if (read)
+		read_options(c);
+	if (!c->diags.n_errors && cf->n_layers <= 8 && cf->each.n_experts <= 8) {
+		read_weights(c);
+		c->model.n_tokens = cf->vocab;
+		if (!c->diags.n_errors)
+			build_graph(c);
+		if (!c->diags.n_errors)
+			check_graph(c);
+	}
+	return read;
+}
+
 static bool run_config(const uint8_t *bytes, size_t n)
 {
 	Compile c = {.diags.arena = &c.arena,
 		.cmd = {.random_weights = true, .embed_weights = true, .tuning = "none", .targets = {"sm_90a"},
 			.n_targets = 1}};
-	const Config *cf = &c.model.config;
 	put_file(bytes, n);
 	c.cmd.model_dir = folder;
 	c.cmd.config_file = config_link;
-	read_config(&c);
-	bool read = !c.diags.n_errors;
-	if (read)
-		read_options(&c);
-	if (!c.diags.n_errors && cf->n_layers <= 8 && cf->each.n_experts <= 8) {
-		read_weights(&c);
-		c.model.n_tokens = cf->vocab;
-		if (!c.diags.n_errors)
-			build_graph(&c);
-		if (!c.diags.n_errors)
-			check_graph(&c);
-	}
-	return finish(&c, read);
+	return finish(&c, read_model(&c));
 }
 
-/* A MODEL.toml of the fixture that its first line names after a #; else of llama. */
-static bool run_model_toml(const uint8_t *bytes, size_t n)
+/* The fixture that the first line of a file names after a #; else llama. */
+static void put_fixture(const uint8_t *bytes, size_t n, char *path, size_t path_bytes)
 {
-	static const char *const fixtures[] = {"llama", "qwen3_5_moe", "llama-nvfp4-modelopt"};
+	static const char *const fixtures[] = {"llama", "qwen3_5_moe", "llama-nvfp4-modelopt", "qwen3"};
 	const char *fixture = fixtures[0];
-	char path[128];
 	for (size_t i = 1; i < sizeof fixtures / sizeof fixtures[0]; i++) {
 		size_t len = strlen(fixtures[i]);
 		if (n > len + 1 && bytes[0] == '#' && memcmp(bytes + 1, fixtures[i], len) == 0 && bytes[len + 1] == '\n')
 			fixture = fixtures[i];
 	}
-	snprintf(path, sizeof path, "tests/fixtures/%s", fixture);
+	snprintf(path, path_bytes, "tests/fixtures/%s", fixture);
+}
+
+/* Facts of a family, for the config of a fixture, which may be of that family. */
+static bool run_family(const uint8_t *bytes, size_t n)
+{
+	char path[128];
+	put_fixture(bytes, n, path, sizeof path);
+	Compile c = {.diags.arena = &c.arena,
+		.cmd = {.model_dir = path, .random_weights = true, .embed_weights = true, .tuning = "none",
+			.targets = {"sm_90a"}, .n_targets = 1}};
+	put_file(bytes, n);
+	c.cmd.family = config_link;
+	return finish(&c, read_model(&c));
+}
+
+/* A MODEL.toml of a fixture. */
+static bool run_model_toml(const uint8_t *bytes, size_t n)
+{
+	char path[128];
+	put_fixture(bytes, n, path, sizeof path);
 	Compile c = {.diags.arena = &c.arena,
 		.cmd = {.model_dir = path, .embed_weights = true, .tuning = "none", .targets = {"sm_90a"}, .n_targets = 1}};
 	put_file(bytes, n);
@@ -506,11 +530,12 @@ static bool run_request(const uint8_t *bytes, size_t n)
 }
 
 const FuzzTarget fuzz_targets[] = {
-	{"plan", run_plan}, {"msgpack", run_msgpack}, {"model-toml", run_model_toml}, {"config", run_config},
-	{"safetensors", run_safetensors}, {"tokenizer", run_tokenizer}, {"tokenizer-config", run_tokenizer_config},
-	{"tokenizer-section", run_tokenizer_section}, {"chat-template", run_chat_template},
-	{"chat-program", run_chat_program}, {"chat-json", run_chat_json}, {"certificate", run_certificate},
-	{"json", run_json}, {"toml", run_toml}, {"http", run_http}, {"request", run_request},
+	{"plan", run_plan}, {"msgpack", run_msgpack}, {"model-toml", run_model_toml}, {"family", run_family},
+	{"config", run_config}, {"safetensors", run_safetensors}, {"tokenizer", run_tokenizer},
+	{"tokenizer-config", run_tokenizer_config}, {"tokenizer-section", run_tokenizer_section},
+	{"chat-template", run_chat_template}, {"chat-program", run_chat_program}, {"chat-json", run_chat_json},
+	{"certificate", run_certificate}, {"json", run_json}, {"toml", run_toml}, {"http", run_http},
+	{"request", run_request},
 };
 const int n_fuzz_targets = sizeof fuzz_targets / sizeof fuzz_targets[0];
 
