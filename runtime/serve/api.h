@@ -26,6 +26,7 @@ typedef struct ApiError { /* status 0 = none */
 	char param[96];          /* the field: "messages[2].content"; "" = null */
 	char message[600];
 	int retry_after_s;       /* 0 = no such header */
+	const char *allow;       /* static: the methods that the path takes; NULL = no such header */
 } ApiError;
 
 /* Fills it and returns false. param NULL = none. */

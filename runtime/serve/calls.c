@@ -134,8 +134,9 @@ static const char *error_fields(const ApiError *e, char *room, size_t n)
 	char retry[40] = "";
 	if (e->retry_after_s)
 		snprintf(retry, sizeof retry, "Retry-After: %d\r\n", e->retry_after_s);
-	snprintf(room, n, "%s%s", retry, e->status == 401 ? "WWW-Authenticate: Bearer\r\n"
-		: e->status == 500 ? "x-should-retry: false\r\n" : "");
+	snprintf(room, n, "%s%s%s%s%s", retry, e->status == 401 ? "WWW-Authenticate: Bearer\r\n"
+		: e->status == 500 ? "x-should-retry: false\r\n" : "", e->allow ? "Allow: " : "", e->allow ? e->allow : "",
+		e->allow ? "\r\n" : "");
 	return room;
 }
 

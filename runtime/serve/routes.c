@@ -55,8 +55,10 @@ static void not_found(Server *s, Conn *conn, HttpReader *r, const struct Route *
 	else if (other)
 		api_refuse(&e, 405, NULL, "%.200s takes %s", r->request.path, other->method);
 	else
-		api_refuse(&e, 404, NULL, "there is no %.20s %.200s", r->request.method, r->request.path);
+		api_refuse(&e, 404, NULL, "there is no %.20s %.200s",
+			is_method(r->request.method, "GET") ? "GET" : r->request.method, r->request.path);
 	e.code = other && !reason ? NULL : "unknown_url";
+	e.allow = !other || reason ? NULL : strcmp(other->method, "GET") == 0 ? "GET, HEAD" : other->method;
 	answer_error_now(s, conn, r, &e);
 }
 

@@ -280,4 +280,32 @@ def test_no_such_route(served, method, path, status, code):
     error = json.loads(body)["error"]
     assert (seen, error["type"], error["code"]) == (status, "invalid_request_error", code)
     assert error["message"] and headers["x-request-id"].startswith("req-")
+    takes = "POST" if path == "/v1/completions" else "GET, HEAD"
+    assert headers["Allow"] == (takes if status == 405 else None)
     assert served.get("/health?x=y")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/v1/models", "/v1/models/tiny", "/v1/plan", "/v1/nothing"])
+def test_head_is_get_without_its_body(served, path):
+    """Also of an error; the connection goes on, so that what follows is the next answer."""
+    (status, headers, body), (seen, head, nothing) = (served.ask(m, path) for m in ("GET", "HEAD"))
+    assert (seen, nothing, head["Content-Length"]) == (status, b"", str(len(body))), path
+    assert head["Content-Type"] == headers["Content-Type"]
+    got = served.exchange(b"HEAD %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode() + NEXT)
+    assert len(re.findall(rb"HTTP/1\.1 \d", got)) == 2 and got.endswith(b'{"status":"ok"}')
+    assert served.ask("HEAD", "/v1/completions")[:1] == (405,)
+
+
+def test_a_client_that_reads_nothing_for_too_long(trained, start):
+    """--write-timeout counts from the last byte that it took."""
+    server = start(trained, "--write-timeout", 0.1, "--max-pending", "1GiB")
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    s.connect(("127.0.0.1", server.port))
+    asked = {"prompt": "a", "max_tokens": 480, "n": 2, "logprobs": 5, "stream": True, "ignore_eos": True}
+    body = json.dumps(asked).encode()
+    s.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    line = json.loads(server.wait_line('"finish":"client"', 20))
+    server.settles("slots_used", 0)
+    assert line["stream"] and server.metric('cancelled_total{why="client"}') == 1
+    s.close()
