@@ -168,3 +168,42 @@ def test_metrics_are_prometheus_text(served):
                 pattern = re.escape(labels).replace(r"\{", r"\{").replace(r"\}", r'le="([^"]*)"\}')
                 rows = [(float(m[1]), v) for k, v in seen.items() if (m := re.fullmatch(pattern, k))]
                 assert [v for _, v in sorted(rows)] == sorted(v for _, v in rows) and max(rows)[0] == float("inf")
+
+
+def test_names_of_metrics(served):
+    """What dashboards ask for, from the first answer on; histograms have the names that vLLM's have."""
+    served.post("/v1/completions", GREEDY)
+    _, _, body = served.ask("GET", "/metrics")
+    kinds = dict(re.findall(r"^# TYPE atlas_(\w+) (\w+)$", body.decode(), re.M))
+    histograms = (
+        "time_to_first_token_seconds inter_token_latency_seconds e2e_request_latency_seconds request_queue_seconds "
+        "step_seconds step_host_seconds"
+    )
+    counters = (
+        "prompt_tokens_total generation_tokens_total request_success_total cancelled_total shed_total "
+        "unknown_field_total drafts_total accepted_total preemptions_total http_requests_total"
+    )
+    gauges = (
+        "plan_info requests_running requests_waiting requests_aside slots_total slots_used kv_pages_total kv_pages_used "
+        "step_expected_seconds"
+    )
+    for kind, names in (("histogram", histograms), ("counter", counters), ("gauge", gauges)):
+        assert {n: kinds.get(n) for n in names.split()} == dict.fromkeys(names.split(), kind)
+    assert served.metric('request_success_total{finished_reason="length"}') >= 1
+
+
+def test_a_refused_stream_is_a_plain_answer(served):
+    for more, status in (({"prompt": [1] * 600}, 400), ({"model": "other"}, 404), ({"n": 3}, 400)):
+        asked = json.dumps(GREEDY | {"stream": True} | more).encode()
+        seen, headers, body = served.ask("POST", "/v1/completions", asked)
+        assert (seen, headers["Content-Type"]) == (status, "application/json") and json.loads(body)["error"]["message"]
+
+
+def test_every_piece_of_a_stream_is_utf_8(served):
+    """Of tokens at random, many of which are parts of code points: these come whole, and the pieces are the answer."""
+    for seed in range(6):
+        asked = {"prompt": PROMPT, "max_tokens": 120, "temperature": 20, "seed": seed, "ignore_eos": True}
+        text = served.post("/v1/completions", asked)[1]["choices"][0]["text"]
+        events = served.stream("/v1/completions", asked).split(b"\n\n")
+        pieces = [json.loads(e[6:].decode())["choices"][0]["text"] for e in events if e.startswith(b"data: {")]
+        assert "".join(pieces) == text and any(ord(c) > 127 for c in text)

@@ -230,6 +230,29 @@ def test_top_logprobs(client):
     assert seen == answer.choices[0].logprobs.content
 
 
+def test_answers_side_by_side(client):
+    """n of them in one stream: each with its role first and its reason last, and the texts, seeds and scores of n
+    requests."""
+    asked = {"model": "tiny", "messages": TALK, "max_tokens": 12, "temperature": 1, "logprobs": True}
+    alone = [client.chat.completions.create(**asked, seed=50 + i).choices[0] for i in range(2)]
+    whole = client.chat.completions.create(**asked, seed=50, n=2)
+    assert [c.message.content for c in whole.choices] == [c.message.content for c in alone]
+    assert [c.logprobs for c in whole.choices] == [c.logprobs for c in alone]
+    stream = client.chat.completions.create(
+        **asked, seed=50, n=2, stream=True, stop=["never"], stream_options={"include_usage": True}
+    )
+    seen = {0: [], 1: []}
+    for chunk in stream:
+        if chunk.choices:
+            seen[chunk.choices[0].index].append(chunk.choices[0])
+    assert chunk.choices == [] and chunk.usage == whole.usage
+    for i, choices in seen.items():
+        assert choices[0].delta.role == "assistant" and choices[0].delta.content == ""
+        assert "".join(c.delta.content or "" for c in choices) == alone[i].message.content
+        assert [c.finish_reason for c in choices] == [None] * (len(choices) - 1) + [alone[i].finish_reason]
+        assert choices[-1].delta.content is None and choices[-1].delta.role is None
+
+
 @pytest.mark.parametrize(
     "fields,param",
     [
