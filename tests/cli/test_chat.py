@@ -194,8 +194,33 @@ def test_commands(build_dir, plan, tmp_path):
         "error[ARGUMENT]: Nothing of that kind, user",
     ):
         assert f"atlas chat: {line}" in err, line
+    for line in (
+        "a new conversation",
+        "the next answers have this system message",
+        "the next answers have no system message",
+    ):
+        assert f"atlas chat: {line}\n" in err, line
     contents = {n: [m["content"] for m in json.loads((tmp_path / f"{n}.json").read_text())["messages"]] for n in "rst"}
     assert contents == {"r": ["B"], "s": ["S"], "t": []}
+
+
+@pytest.mark.parametrize(
+    "typed, message",
+    [
+        ('"""one\n  two\n\nthree"""\n', "one\n  two\n\nthree"),
+        ('"""\n/reset\ntwo \\\n"""\n', "/reset\ntwo \\"),
+        ('"""in a line"""\n', "in a line"),
+        ('"""/* in\n\tC */"""\n', "/* in\n\tC */"),
+        ('"""// in C"""\n', "// in C"),
+        ('say """x"""\n', 'say """x"""'),
+        ("two \\\nlines\\\n\\\nend\n", "two \nlines\n\nend"),
+    ],
+)
+def test_messages_of_several_lines(build_dir, plan, tmp_path, typed, message):
+    """Between three quotes, as pasted code needs it, or by a backslash at the end of each line."""
+    chat(build_dir, plan, typed + "/save q.json\n", cwd=tmp_path)
+    assert json.loads((tmp_path / "q.json").read_text())["messages"][0]["content"] == message
+    assert chat(build_dir, plan, '"""not ended\nx')[0] == chat(build_dir, plan, "not ended\\\nx")[0]
 
 
 def test_the_context_ends(build_dir, plan):
@@ -276,7 +301,11 @@ def test_terminal(build_dir, plan, tmp_path):
     t.type("dropped\x03")
     t.until("^C")
     t.until("> ")
-    t.type("\x10\r")  # Ctrl-P: the line before, again
+    t.type('"""a\tb\n')  # a tab is one
+    t.until("… ")
+    t.type("\x03")
+    t.until("> ")
+    t.type("\x10\x10\r")  # Ctrl-P: the line before the last one, again
     t.until("5 tokens")
     t.until("> ")
     t.type(f"/save {tmp_path}/h.json\r")

@@ -45,7 +45,7 @@ static void write_message(FILE *out, const char *role, const char *text, size_t 
 	fputc('}', out);
 }
 
-static void write_all(FILE *out, const char *system, const Messages *m)
+void messages_write(const char *system, const Messages *m, FILE *out)
 {
 	fputs("{\"messages\": [", out);
 	if (system)
@@ -54,8 +54,6 @@ static void write_all(FILE *out, const char *system, const Messages *m)
 		write_message(out, m->at[i].role, m->at[i].text, m->at[i].n, !system && i == 0);
 	fputs("\n]}\n", out);
 }
-
-void messages_write(const Messages *m, FILE *out) { write_all(out, NULL, m); }
 
 static int encode(const Args *args, const AtlasPlan *plan, const AtlasChat *chat, Tokens *tokens)
 {
@@ -88,7 +86,7 @@ int chat_prompt(const Args *args, const AtlasPlan *plan, const char *system, con
 	FILE *out = open_memstream(&json, &n);
 	*tokens = (Tokens){0};
 	if (out)
-		write_all(out, system, m);
+		messages_write(system, m, out);
 	if (!out || fclose(out) != 0) {
 		free(json);
 		return cli_say(args, EXIT_ENVIRONMENT, "no memory for the conversation");

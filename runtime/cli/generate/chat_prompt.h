@@ -20,8 +20,8 @@ bool messages_add(Messages *m, const char *role, const char *text, size_t n);
 void messages_cut(Messages *m, int n); /* keeps the first n */
 void messages_free(Messages *m);
 
-/* {"messages": [...]}, on several lines. */
-void messages_write(const Messages *m, FILE *out);
+/* {"messages": [...]}, on several lines; the first is `system`, where that is not NULL. */
+void messages_write(const char *system, const Messages *m, FILE *out);
 
 /* The prompt of these messages after [first, a system message where that is not NULL]. 0, or the exit code after the
  * failure was printed. tokens: free(ids). */

@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 enum { WAIT_MS = 200, MOST_LINES = 500 };
+static const char quotes[] = "\"\"\"";
 
 struct LineInput {
-	const char *prompt;
 	EditLine *edit;      /* NULL: no terminal */
 	History *history;
 	unsigned char bytes[4096]; /* read ahead */
@@ -79,7 +79,7 @@ static LineInput *input_of(EditLine *edit)
 static char *prompt_of(EditLine *edit)
 {
 	const LineInput *in = input_of(edit);
-	return (char *)(uintptr_t)(in->goes_on ? "… " : in->prompt);
+	return (char *)(uintptr_t)(in->goes_on ? "… " : "> ");
 }
 
 static int read_key(EditLine *edit, wchar_t *out)
@@ -125,6 +125,7 @@ static bool open_terminal(LineInput *in)
 	el_set(in->edit, EL_ADDFN, "drop-line", "Drop the line", drop_line);
 	el_set(in->edit, EL_BIND, "^C", "drop-line", NULL);
 	el_set(in->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
+	el_set(in->edit, EL_BIND, "^I", "ed-insert", NULL); /* of pasted code */
 	el_set(in->edit, EL_SETTY, "-d", "-isig", NULL); /* only while a line is edited */
 	return true;
 }
@@ -139,14 +140,10 @@ static LineEnd read_terminal(LineInput *in)
 	const char *line = el_gets(in->edit, &n);
 	if (in->is_ended)
 		return LINE_ENDED;
-	if (in->is_dropped) {
-		fputs("^C\n", stdout);
-		return LINE_DROPPED;
-	}
-	if (!line || n <= 0) {
-		fputs("\n", stdout);
-		return LINE_CLOSED;
-	}
+	if (in->is_dropped)
+		return fputs("^C\n", stdout), LINE_DROPPED;
+	if (!line || n <= 0)
+		return fputs("\n", stdout), LINE_CLOSED;
 	if (n > 1)
 		history(in->history, &event, H_ENTER, line);
 	return add_bytes(in, line, (size_t)n) ? LINE_WHOLE : LINE_NO_MEMORY;
@@ -156,10 +153,8 @@ static LineEnd read_pipe(LineInput *in)
 {
 	for (bool any = false;; any = true) {
 		const int c = next_byte(in);
-		if (c == -2)
-			return LINE_ENDED;
-		if (c == -1 && !any)
-			return LINE_CLOSED;
+		if (c == -2 || (c == -1 && !any))
+			return c == -2 ? LINE_ENDED : LINE_CLOSED;
 		if (c == -1 || c == '\n')
 			return add_bytes(in, "\n", 1) ? LINE_WHOLE : LINE_NO_MEMORY;
 		if (!add_bytes(in, &(char){(char)c}, 1))
@@ -169,12 +164,11 @@ static LineEnd read_pipe(LineInput *in)
 
 /* Lines ------------------------------------------------------------ */
 
-LineInput *line_open(const char *prompt)
+LineInput *line_open(void)
 {
 	LineInput *in = calloc(1, sizeof *in);
 	if (!in)
 		return NULL;
-	in->prompt = prompt;
 	if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !open_terminal(in)) {
 		line_close(in);
 		return NULL;
@@ -184,23 +178,33 @@ LineInput *line_open(const char *prompt)
 
 LineEnd line_read(LineInput *in, const char **line, size_t *n)
 {
+	bool is_block = false; /* between quotes */
 	in->length = 0;
 	in->goes_on = false;
 	for (;;) {
+		const size_t begin = in->length;
 		const LineEnd end = in->edit ? read_terminal(in) : read_pipe(in);
 		if (end != LINE_WHOLE && !(end == LINE_CLOSED && in->goes_on))
 			return end;
-		while (end == LINE_WHOLE && in->length && strchr("\r\n", in->line[in->length - 1]))
+		while (in->length > begin && strchr("\r\n", in->line[in->length - 1]))
 			in->length--;
-		in->goes_on = end == LINE_WHOLE && in->length && in->line[in->length - 1] == '\\';
+		if (!is_block && !begin && in->length >= 3 && memcmp(in->line, quotes, 3) == 0) {
+			is_block = true;
+			memmove(in->line, in->line + 3, in->length -= 3);
+		}
+		const bool is_closed = is_block && in->length >= 3 && memcmp(in->line + in->length - 3, quotes, 3) == 0;
+		in->length -= is_closed ? 3 + (in->length > 3 && in->line[in->length - 4] == '\n') : 0;
+		in->goes_on = end == LINE_WHOLE && !is_closed && (is_block || (in->length && in->line[in->length - 1] == '\\'));
 		if (!in->goes_on)
 			break;
-		in->line[in->length - 1] = '\n';
+		in->length -= !is_block; /* the backslash */
+		if (in->length && !add_bytes(in, "\n", 1))
+			return LINE_NO_MEMORY;
 	}
 	in->line[in->length] = 0;
 	*line = in->line;
 	*n = in->length;
-	return LINE_WHOLE;
+	return is_block ? LINE_QUOTED : LINE_WHOLE;
 }
 
 bool line_is_terminal(const LineInput *in) { return in->edit != NULL; }

@@ -7,7 +7,6 @@
 #include "runtime/cli/generate/chat_prompt.h"
 #include "runtime/cli/generate/line_input.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +30,11 @@ static const char help_text[] =
 	"/save FILE    write the conversation as JSON\n"
 	"/help         list the commands\n"
 	"/exit         leave, as Ctrl-D does\n"
-	"Ctrl-C stops an answer. A line that ends in \\ continues on the next one; //x sends \"/x\".\n";
+	"Ctrl-C stops an answer. A line that ends in \\ continues on the next one; lines\n"
+	"between \"\"\" and \"\"\" are one message; //x sends \"/x\".\n";
+
+/* A remark, which --quiet leaves out. */
+#define note(c, ...) ((c)->args->quiet ? 0 : cli_say((c)->args, 0, __VA_ARGS__))
 
 /* An answer ------------------------------------------------------------ */
 
@@ -93,9 +96,7 @@ static int run_answer(Chat *c, int slot, Answer *a)
 static void report(const Chat *c, const Answer *a, int n_prompt)
 {
 	const int used = n_prompt + a->n_tokens;
-	if (c->args->quiet)
-		return;
-	cli_say(c->args, 0, "%d tokens, %.1f tokens/s; context %d of %d, %.0f %%%s", a->n_tokens,
+	note(c, "%d tokens, %.1f tokens/s; context %d of %d, %.0f %%%s", a->n_tokens,
 		a->n_tokens > 1 ? (a->n_tokens - 1) / (a->last > a->first ? a->last - a->first : 1e-9) : 0, used,
 		c->info.max_context, 100.0 * used / c->info.max_context, a->is_stopped ? "; stopped" : "");
 }
@@ -153,20 +154,10 @@ static int turn(Chat *c, const char *line, size_t n)
 
 /* Commands ------------------------------------------------------------ */
 
-static void write_conversation(const void *what, FILE *out) { messages_write(what, out); }
-
-static int save(Chat *c, const char *path)
+static void write_conversation(const void *what, FILE *out)
 {
-	Messages all = {0};
-	bool good = !c->system || messages_add(&all, "system", c->system, strlen(c->system));
-	for (int i = 0; good && i < c->messages.n; i++)
-		good = messages_add(&all, c->messages.at[i].role, c->messages.at[i].text, c->messages.at[i].n);
-	if (!good)
-		cli_say(c->args, 0, "no memory for the conversation");
-	else if (cli_write_file(c->args, path, write_conversation, &all) == 0 && !c->args->quiet)
-		cli_say(c->args, 0, "%d messages in %s", all.n, path);
-	messages_free(&all);
-	return 0;
+	const Chat *c = what;
+	messages_write(c->system, &c->messages, out);
 }
 
 /* *ends: leave. Returns an exit code of what cannot go on. */
@@ -184,18 +175,24 @@ static int command(Chat *c, const char *line, bool *ends)
 	case 0:
 		free(c->system);
 		c->system = *rest ? strdup(rest) : NULL;
-		return *rest && !c->system ? cli_say(c->args, EXIT_ENVIRONMENT, "no memory for the system text") : 0;
-	case 1: messages_cut(&c->messages, 0); return 0;
-	case 2: return *rest ? save(c, rest) : (cli_say(c->args, 0, "/save needs the name of a file"), 0);
+		if (*rest && !c->system)
+			return cli_say(c->args, EXIT_ENVIRONMENT, "no memory for the system text");
+		return note(c, "the next answers have %s", *rest ? "this system message" : "no system message");
+	case 1: messages_cut(&c->messages, 0); return note(c, "a new conversation");
+	case 2:
+		if (!*rest)
+			return cli_say(c->args, 0, "/save needs the name of a file");
+		if (cli_write_file(c->args, rest, write_conversation, c) == 0)
+			note(c, "%d messages in %s", c->messages.n + (c->system != NULL), rest);
+		return 0;
 	case 3: fputs(help_text, stdout); return 0;
 	case 4: *ends = true; return 0;
 	default: break;
 	}
 	snprintf(seen, sizeof seen, "%.*s", n < 30 ? (int)n : 30, line);
 	const char *near = closest_name(seen, names, n_names);
-	cli_say(c->args, 0, near ? "%s: did you mean %s?" : "%s: no such command; %s lists them", seen,
+	return cli_say(c->args, 0, near ? "%s: did you mean %s?" : "%s: no such command; %s lists them", seen,
 		near ? near : "/help");
-	return 0;
 }
 
 static int converse(Chat *c)
@@ -204,22 +201,21 @@ static int converse(Chat *c)
 		const char *line;
 		size_t n;
 		int code = 0;
-		switch (line_read(c->input, &line, &n)) {
+		const LineEnd end = line_read(c->input, &line, &n);
+		switch (end) {
 		case LINE_CLOSED: return 0;
 		case LINE_ENDED: return EXIT_INTERRUPTED;
 		case LINE_NO_MEMORY: return cli_say(c->args, EXIT_ENVIRONMENT, "no memory for a line");
 		case LINE_DROPPED: continue;
-		case LINE_WHOLE: break;
+		case LINE_WHOLE: case LINE_QUOTED: break;
 		}
-		size_t blank = 0;
-		while (blank < n && isspace((unsigned char)line[blank]))
-			blank++;
-		if (blank == n)
+		if (strspn(line, " \t\r\n\v\f") == n)
 			continue;
-		if (line[0] == '/' && line[1] != '/')
+		const bool slash = end == LINE_WHOLE && line[0] == '/'; /* between quotes, it is text */
+		if (slash && line[1] != '/')
 			code = command(c, line, &ends);
 		else
-			code = turn(c, line + (line[0] == '/'), n - (line[0] == '/'));
+			code = turn(c, line + slash, n - slash);
 		if (code)
 			return code;
 		fflush(stdout);
@@ -249,12 +245,12 @@ static int chat(Chat *c, AtlasDevice **started)
 	atlas_session_info(c->session, &session);
 	c->n_events = c->info.slots * session.step_tokens;
 	c->events = calloc((size_t)c->n_events, sizeof *c->events);
-	c->input = line_open("> ");
+	c->input = line_open();
 	c->system = c->args->system ? strdup(c->args->system) : NULL;
 	if (!c->events || !c->input || (c->args->system && !c->system))
 		return cli_say(c->args, EXIT_ENVIRONMENT, "no memory for the chat");
-	if (line_is_terminal(c->input) && !c->args->quiet)
-		cli_say(c->args, 0, "context of %d tokens; /help lists what there is besides talking", c->info.max_context);
+	if (line_is_terminal(c->input))
+		note(c, "context of %d tokens; /help lists what there is besides talking", c->info.max_context);
 	return converse(c);
 }
 
