@@ -18,22 +18,21 @@ bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...
 	return false;
 }
 
+static void put_or_null(FILE *out, const char *name, const char *text)
+{
+	fprintf(out, text ? ",\"%s\":" : ",\"%s\":null", name);
+	if (text)
+		json_quoted(out, text);
+}
+
 void api_put_error(FILE *out, const ApiError *e)
 {
 	fputs("{\"error\":{", out);
 	json_field(out, "message", e->message);
 	fputc(',', out);
 	json_field(out, "type", e->type);
-	fputs(",\"param\":", out);
-	if (e->param[0])
-		json_quoted(out, e->param);
-	else
-		fputs("null", out);
-	fputs(",\"code\":", out);
-	if (e->code)
-		json_quoted(out, e->code);
-	else
-		fputs("null", out);
+	put_or_null(out, "param", e->param[0] ? e->param : NULL);
+	put_or_null(out, "code", e->code);
 	fputs("}}", out);
 }
 

@@ -27,6 +27,8 @@ static bool encode(Call *c, json_t *o, ApiPrompt *p)
 	if (!api_check_model(&c->s->limits, o, e) || !api_bool(o, "add_special_tokens", &adds, e) ||
 		!api_text(o, "prompt", &text, e))
 		return false;
+	if (json_is_true(api_get(o, "return_token_strs")))
+		return api_refuse(e, 400, "return_token_strs", "return_token_strs: /detokenize gives the text of ids");
 	if (api_get(o, "messages"))
 		return api_prompt_of_chat(&c->s->limits, o, p, e);
 	if (!text)
@@ -90,8 +92,7 @@ static void start(Server *s, Conn *conn, HttpReader *r, void (*work_of)(Job *))
 	Call *c = call_open(s, conn, r, sizeof *c);
 	if (!c)
 		return;
-	c->job.work = work_of;
-	c->job.done = done;
+	c->job = (Job){.work = work_of, .done = done};
 	c->gone = gone;
 	workers_add(s->workers, &c->job);
 }

@@ -220,6 +220,11 @@ def test_bad_json(served, body, message):
     [
         ("/tokenize", {}, "prompt is missing"),
         ("/tokenize", {"prompt": 1}, "prompt is a whole number: expected a string"),
+        (
+            "/tokenize",
+            {"prompt": "x", "return_token_strs": True},
+            "return_token_strs: /detokenize gives the text of ids",
+        ),
         ("/tokenize", {"messages": [{"role": "user", "content": "x"}]}, "the plan has no chat template"),
         ("/detokenize", {}, "tokens is missing"),
         ("/detokenize", {"tokens": "x"}, "tokens is a string: expected a list of token ids"),
