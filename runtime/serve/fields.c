@@ -57,12 +57,13 @@ static bool is_deep(const char *text, size_t n)
 json_t *api_parse(const char *text, size_t n, ApiError *e)
 {
 	json_error_t at;
-	json_t *object = NULL;
 	if (!text || !n)
 		return api_refuse(e, 400, NULL, "the request has no body: expected a JSON object"), NULL;
 	if (is_deep(text, n))
 		return api_refuse(e, 400, NULL, "the body is nested deeper than %d", API_MAX_DEPTH), NULL;
-	object = json_loadb(text, n, JSON_REJECT_DUPLICATES, &at);
+	json_t *object = json_loadb(text, n, JSON_REJECT_DUPLICATES, &at);
+	if (!object && json_error_code(&at) == json_error_null_character)
+		return api_refuse(e, 400, NULL, "line %d, column %d: no prompt can have \\u0000", at.line, at.column), NULL;
 	if (!object)
 		return api_refuse(e, 400, NULL, "the body is not JSON: line %d, column %d: %s", at.line, at.column, at.text),
 			   NULL;
@@ -81,8 +82,7 @@ const char *api_kind(const json_t *value)
 	case JSON_STRING: return "a string";
 	case JSON_INTEGER: return "a whole number";
 	case JSON_REAL: return "a number";
-	case JSON_TRUE:
-	case JSON_FALSE: return "a boolean";
+	case JSON_TRUE: case JSON_FALSE: return "a boolean";
 	default: return "null";
 	}
 }

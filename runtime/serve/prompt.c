@@ -227,7 +227,8 @@ static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, 
 	const AtlasStatus status = atlas_chat_render(limits->plan, json, strlen(json), time(NULL), &chat, &error);
 	free(json);
 	if (status == ATLAS_ARGUMENT || status == ATLAS_CONTEXT || status == ATLAS_UNSUPPORTED)
-		return api_refuse(e, 400, "messages", "%s", error.text);
+		return api_refuse(e, 400,
+			strncmp(error.text, "chat_template_kwargs", 20) ? "messages" : "chat_template_kwargs", "%s", error.text);
 	if (status != ATLAS_OK)
 		return api_refuse(e, 500, NULL, "%s", atlas_status_text(status));
 	atlas_chat_text(chat, &text, &n, &spans, &n_spans);

@@ -27,7 +27,6 @@ static const struct Route {
 	{"POST", "/v1/responses", false, NULL, "this version has no Responses: use /v1/chat/completions"},
 	{"POST", "/v1/messages", false, NULL, "this version has no Messages: use /v1/chat/completions"},
 };
-enum { N_ROUTES = sizeof routes / sizeof routes[0] };
 static const char one_model[] = "/v1/models/";
 
 /* What a browser asks before it sends a request of another origin. */
@@ -68,7 +67,7 @@ void route_request(void *server, Conn *conn, HttpReader *r)
 	const HttpRequest *q = &r->request;
 	const struct Route *route = NULL, *other = NULL;
 	ApiError e;
-	for (int i = 0; i < N_ROUTES && !route; i++)
+	for (size_t i = 0; i < sizeof routes / sizeof routes[0] && !route; i++)
 		if (strcmp(q->path, routes[i].path) == 0) {
 			other = &routes[i];
 			if (is_method(q->method, other->method))

@@ -257,6 +257,7 @@ def test_answers_side_by_side(client):
     "fields,param",
     [
         ({"chat_template_kwargs": 1}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
         ({"reasoning_effort": 1}, "reasoning_effort"),
         ({"add_generation_prompt": "x"}, "add_generation_prompt"),
         ({"continue_final_message": 3}, "continue_final_message"),

@@ -198,7 +198,7 @@ def test_chat_refuses_by_name(served, fields):
         (b"{", "the body is not JSON: line 1, column 1: "),
         (b"{}x", "the body is not JSON: line 1, column 3: "),
         (b'{"a": 1, "a": 2}', "the body is not JSON: "),
-        (b'{"prompt": "\\u0000"}', "the body is not JSON: "),
+        (b'{"prompt": "\\u0000"}', "line 1, column 19: no prompt can have \\u0000"),
         (b'{"prompt": "\xff"}', "the body is not JSON: "),
         (b'{"prompt": "\\ud800"}', "the body is not JSON: "),
         (b'{"temperature": NaN}', "the body is not JSON: "),
