@@ -1,5 +1,5 @@
 """Load generators that others wrote, against `atlas serve` on the reference device. Long: each is installed into the
-build folder first, from PyPI (aiperf 1.2 GB, guidellm 6 GB with torch)."""
+build folder first, from PyPI (aiperf 1.2 GB, guidellm and vllm 6 GB each with torch)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ import pytest
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 REQUESTS, ANSWER = 16, 8
+# What `vllm bench serve` imports. vllm itself is installed without what it needs, most of which is for a GPU.
+VLLM_NEEDS = (
+    "torch==2.15.0 transformers==5.17.0 tokenizers==0.23.3 aiohttp blake3 cachetools cbor2 cloudpickle einops fastapi "
+    "filelock ijson jsonschema lark==1.2.2 llguidance==1.9.1 msgspec openai openai-harmony==0.0.8 opentelemetry-api "
+    "opentelemetry-sdk orjson partial-json-parser pillow prometheus_client protobuf psutil py-cpuinfo pybase64 pydantic "
+    "python-json-logger pyyaml pyzmq regex requests sentencepiece setproctitle starlette tiktoken tqdm typing_extensions "
+    "uvicorn uvloop watchfiles"
+).split()
+VLLM_ALONE = "vllm==0.33.0 apache-tvm-ffi==0.1.15.post2 xgrammar==0.2.9".split()
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +32,16 @@ def talking(repo, small_plan_of, tmp_path_factory):
     return folder, small_plan_of(folder, slots=4, decode="[4]")
 
 
-def installed(build_dir, name):
-    """The program of that name, of an environment of its own that is kept between runs."""
+def installed(build_dir, name, needs=(), alone=()):
+    """The program of that name, of an environment of its own that is kept between runs. `alone`: packages without what
+    they need, after `needs`."""
     folder = build_dir.resolve() / "load-tools" / name.split("=")[0]
     program = folder / "bin" / name.split("=")[0]
     if not program.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([folder / "bin/pip", "install", "-q", name], check=True, timeout=1800)
+        subprocess.run([folder / "bin/pip", "install", "-q", *(needs or [name])], check=True, timeout=1800)
+        if alone:
+            subprocess.run([folder / "bin/pip", "install", "-q", "--no-deps", *alone], check=True, timeout=1800)
     return program
 
 
@@ -86,4 +98,26 @@ def test_guidellm(build_dir, talking, start, tmp_path, route):
     totals, lengths = got["metrics"]["request_totals"], got["metrics"]["output_token_count"]["successful"]
     assert (totals["successful"], totals["errored"]) == (REQUESTS, 0)
     assert lengths["min"] == lengths["max"] == ANSWER
+    assert server.stop() == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend, route", [("openai", "/v1/completions"), ("openai-chat", "/v1/chat/completions")])
+def test_vllm_bench(build_dir, talking, start, tmp_path, backend, route):
+    """Its own figures: no error, and every answer of the length it asked for; no GPU, which its client does not need."""
+    vllm = installed(build_dir, "vllm", VLLM_NEEDS, VLLM_ALONE)
+    folder, plan = talking
+    server = start(plan, "--name", "tiny")
+    words = ["bench", "serve", "--backend", backend, "--endpoint", route, "--model", "tiny", "--tokenizer", folder]
+    words += ["--base-url", f"http://127.0.0.1:{server.port}", "--dataset-name", "random", "--random-input-len", 24]
+    words += ["--random-output-len", ANSWER, "--num-prompts", REQUESTS, "--max-concurrency", 4, "--ignore-eos"]
+    words += ["--save-result", "--save-detailed", "--result-dir", tmp_path, "--result-filename", "result.json"]
+    run = subprocess.run(
+        [vllm, *map(str, words)], capture_output=True, text=True, check=False, timeout=900, cwd=tmp_path, env=no_hub()
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
+    got = json.loads((tmp_path / "result.json").read_text())
+    assert (got["completed"], got["failed"], set(got["errors"])) == (REQUESTS, 0, {""})
+    assert got["output_lens"] == [ANSWER] * REQUESTS and all(0 < len(gaps) < ANSWER for gaps in got["itls"])
+    assert min(got["ttfts"]) > 0 and sum(r.get("completion_tokens") == ANSWER for r in server.requests()) >= REQUESTS
     assert server.stop() == 0
