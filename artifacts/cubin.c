@@ -198,6 +198,10 @@ bool cubin_read(const uint8_t *bytes, size_t n, const char *entry, CubinInfo *ou
 	uint32_t symbol = text_index < 0 ? 0 : find_entry(&r, text_index);
 	if (symbol == 0)
 		return refuse(&r, "the cubin has no kernel %s", entry);
+	if (text.sh_type == SHT_NOBITS)
+		return refuse(&r, "kernel %s has no instructions", entry);
+	out->code = bytes + text.sh_offset;
+	out->code_bytes = text.sh_size;
 	if (find_section(&r, ".nv.info", "", &info) < 0 || find_section(&r, ".nv.info.", entry, &own) < 0)
 		return refuse(&r, "the cubin says nothing of kernel %s", entry);
 	if (info.sh_type == SHT_NOBITS || own.sh_type == SHT_NOBITS)

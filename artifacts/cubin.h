@@ -13,6 +13,7 @@ typedef struct CubinInfo { /* of one entry, per thread or block as noted */
 	int param_bytes;       /* size of the parameters */
 	int max_threads;       /* of __launch_bounds__; 0 = none */
 	int sm;                /* of the whole file: 90 for sm_90 and sm_90a; 0 = it does not say so as known here */
+	const uint8_t *code; size_t code_bytes; /* its instructions, of the file's bytes */
 } CubinInfo;
 
 /* Bounds every offset of the file; false with one sentence when it is no cubin or lacks the entry. */

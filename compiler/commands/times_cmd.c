@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCHEMA_VERSION = 1, ROOM = 64 /* of constants that a time is not of */ };
+enum { SCHEMA_VERSION = 1, ROOM = 64 /* of constants that a time is not of */, WHY_BYTES = 200 };
 
 typedef struct State { /* of one time */
 	const KernelTemplate *tmpl; /* NULL = there is none of that name, or it does not serve the target */
@@ -96,6 +96,22 @@ static Listing list_times(Compile *c, const TargetTuning *file)
 	return l;
 }
 
+/* Of a kernel's instructions, and of what a multiprocessor holds of them at once; NULL: there are none. Data that lies
+ * beside them, as constants that all were inlined, takes no time. */
+static const char *hash_code(Arena *a, const KernelSource *source, const Cubin *cubin)
+{
+	CubinInfo info;
+	char why[WHY_BYTES], *text = NULL;
+	uint8_t sha256[32];
+	if (!cubin->bytes || !cubin_read(cubin->bytes, cubin->n, source->tmpl->name, &info, why, sizeof why))
+		return NULL;
+	sha256_of(info.code, info.code_bytes, sha256);
+	text = arena_printf(a, "%s %d %d %d", hex(a, sha256, sizeof sha256), info.registers, info.local_bytes,
+		info.static_smem_bytes);
+	sha256_of(text, strlen(text), sha256);
+	return hex(a, sha256, sizeof sha256);
+}
+
 /* Compiles the kernels, in processes. */
 static void make_code(Compile *c, Listing *l)
 {
@@ -109,11 +125,7 @@ static void make_code(Compile *c, Listing *l)
 		}
 	nvrtc_pool_run(jobs, n_jobs, c->cmd.jobs, NVRTC_SECONDS, NULL, NULL);
 	for (int i = 0; i < n_jobs; i++) {
-		uint8_t sha256[32];
-		if (jobs[i].cubin.bytes) {
-			sha256_of(jobs[i].cubin.bytes, jobs[i].cubin.n, sha256);
-			l->states[of[i]].machine_code = hex(&c->arena, sha256, sizeof sha256);
-		}
+		l->states[of[i]].machine_code = hash_code(&c->arena, jobs[i].source, &jobs[i].cubin);
 		free(jobs[i].cubin.bytes);
 		free(jobs[i].log);
 		free(jobs[i].ended);

@@ -126,7 +126,8 @@ static void test_damaged(void **state)
 			size_t at = round < 10000 ? (random >> 8) % 64 : c.n - 1 - (random >> 8) % 2048;
 			copy[at] = (uint8_t)(random >> 3);
 		}
-		cubin_read(copy, c.n, "k", &info, why, sizeof why);
+		if (cubin_read(copy, c.n, "k", &info, why, sizeof why))
+			assert_true(info.code >= copy && info.code_bytes <= c.n - (size_t)(info.code - copy));
 	}
 	memcpy(copy, c.bytes, c.n);
 	copy[18] = 62; /* e_machine: x86-64 */
