@@ -228,8 +228,8 @@ static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int vars
 
 /* One candidate ------------------------------------------------------------------------------------- */
 
-/* not_preferred: the first preference that is false, where such candidates are admitted. */
-static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env, const char **not_preferred)
+/* Where candidates that are not preferred are admitted, out says why and how much they are not. */
+static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env, Admitted *out)
 {
 	for (int i = 0; i < t->n_requires; i++) {
 		int64_t ok;
@@ -244,8 +244,8 @@ static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env, c
 		reject(p, "%s is false: %s", t->requires[i].text, text);
 		if (!p->is_wide || !t->requires[i].is_preference)
 			return false;
-		if (!*not_preferred)
-			*not_preferred = arena_strdup(&p->c->arena, p->why);
+		if (!out->n_not_preferred++)
+			out->not_preferred = arena_strdup(&p->c->arena, p->why);
 	}
 	return true;
 }
@@ -375,7 +375,7 @@ static bool try_candidate(Picker *p, int template_index, int choice, Admitted *o
 	set_attrs(p, t, &env);
 	*out = (Admitted){.pick = {.template_index = template_index, .kernel = -1, .slot = -1}, .tunables = text};
 	if (!check_arch(p, t) || !takes_operands(p, t) || !bind_operands(p, t, &env, vars) ||
-		!check_requires(p, t, &env, &out->not_preferred) || !check_launch(p, t, &env, &out->pick) ||
+		!check_requires(p, t, &env, out) || !check_launch(p, t, &env, &out->pick) ||
 		!find_order(p, t, &env, &out->order))
 		return false;
 	out->pick.defines = defines_text(p, t, &env, vars);
@@ -419,8 +419,8 @@ static void settle_op(Picker *p, const Pick *pick, const char *tunables)
 	settle_outputs(p, pick, tunables, operands);
 }
 
-/* --candidates: one trial for each different kernel. Equal constants mean equal shapes, grid and work. */
-static void add_trial(Picker *p, const Pick *pick, const char *tunables)
+/* Equal constants mean equal shapes, grid and work. */
+void add_trial(Picker *p, const Pick *pick, const char *tunables)
 {
 	LTensor *operands[PLAN_MAX_OPERANDS];
 	for (int i = 0; i < p->work->trials.n; i++) {
@@ -605,19 +605,15 @@ static void add_trials(Picker *p, Decision *d, int first)
 		Admitted chosen = d->admitted.at[best];
 		memmove(&d->admitted.at[n + 1], &d->admitted.at[n], (size_t)(best - n) * sizeof chosen);
 		d->admitted.at[n] = chosen;
-		if (!chosen.not_preferred)
-			add_trial(p, &chosen.pick, chosen.tunables);
+		add_trial(p, &chosen.pick, chosen.tunables);
 	}
 }
 
-/* Of those that may be chosen (`may` [admitted.n]). */
-static bool is_every_template_measured(const Decision *d, const bool *may)
+static bool is_every_template_measured(const Decision *d)
 {
 	bool is_measured = true;
 	int before = -1;
 	for (int i = 0; i < d->admitted.n; i++) {
-		if (!may[i])
-			continue;
 		bool is_new = d->admitted.at[i].pick.template_index != before;
 		if (is_new && !is_measured)
 			return false;
@@ -627,24 +623,14 @@ static bool is_every_template_measured(const Decision *d, const bool *may)
 	return is_measured;
 }
 
-const Admitted *choose(Decision *d, const char *order)
+/* The cheapest; NULL = none is admitted. Gives all of them their cost. */
+static const Admitted *choose(Decision *d)
 {
 	const Admitted *best = NULL;
-	bool *may = calloc((size_t)d->admitted.n + 1, sizeof *may), is_preferred = false;
-	if (!may)
-		bug("no memory for %d candidates", d->admitted.n);
-	for (int i = 0; i < d->admitted.n; i++) {
-		may[i] = !order || strcmp(d->admitted.at[i].order, order) == 0;
-		is_preferred |= may[i] && !d->admitted.at[i].not_preferred;
-	}
-	for (int i = 0; i < d->admitted.n; i++)
-		may[i] = may[i] && !(is_preferred && d->admitted.at[i].not_preferred);
-	const bool by_times = is_every_template_measured(d, may);
+	const bool by_times = is_every_template_measured(d);
 	for (int i = 0; i < d->admitted.n; i++) {
 		const Admitted *a = &d->admitted.at[i];
 		Candidate *k = &d->candidates.at[a->candidate];
-		if (!may[i])
-			continue;
 		bool is_measured = by_times && a->time;
 		k->cost_us = is_measured ? a->time->us : a->model_us;
 		if (strcmp(k->cost_from, "pin") != 0)
@@ -655,7 +641,6 @@ const Admitted *choose(Decision *d, const char *order)
 		if (!best || k->cost_us < least || (k->cost_us <= least && a->candidate < best->candidate))
 			best = a;
 	}
-	free(may);
 	return best;
 }
 
@@ -863,7 +848,8 @@ Decision consider_all(Picker *p)
 		for (int i = 0; i < combinations(&kernel_table[t]); i++)
 			consider(p, &d, t, i);
 		fold_rejected(&d, from);
-		add_trials(p, &d, first);
+		if (!p->is_wide)
+			add_trials(p, &d, first);
 	}
 	return d;
 }
@@ -935,7 +921,7 @@ void decide(Picker *p)
 		d = consider_all(p);
 	}
 	p->order = NULL;
-	const Admitted *best = choose(&d, NULL);
+	const Admitted *best = choose(&d);
 	if (!best) {
 		refuse(p, &d, operands);
 		return;

@@ -3,10 +3,15 @@
  * A sequence has the same bits in whatever bucket a step runs, if each op adds in one order in all of them. So all
  * buckets of prompts are one set, all of decode and verify another (artifacts/order.h), and what is chosen for an op is
  * an order first: one that every phase of the set has an admissible candidate of; then in each phase the cheapest
- * kernel that adds so. Of several such orders those go first that need no candidate that a contract does not prefer,
- * then those of which every time was measured; then the least cost wins: the sum over the phases of its time over that
- * of the phase's fastest candidate. Where no order is common, the compile is refused, and the orders of each phase are
+ * kernel that adds so. Of several such orders that of least cost wins: the sum over the phases of its time over that of
+ * the phase's fastest candidate. Where no order is common, the compile is refused, and the orders of each phase are
  * listed: there is no fall-back. Pins and bans only take candidates away.
+ *
+ * An order is hardly ever measured in each phase, and the model's times (cost.c) are of another scale than measured
+ * ones: an order must neither win nor lose because it was measured. So what was not takes as long as the measured
+ * candidate that is most like it, of its template if there is one, or longer by as much as the model says: not less,
+ * since the model does not see all that takes time. A preference of its contract that it does not meet counts a little,
+ * and more than all that the model says where nothing was measured.
  *
  * Phases of a set are walked in lock step, since what one op's kernel decides (parts of the vocabulary, splits of a
  * history) are shapes of the next op.
@@ -17,6 +22,8 @@
 #include <string.h>
 
 enum { MAX_PHASES = 2 * MAX_BUCKETS, ORDERS_SHOWN = 8 /* of a phase, in a refusal */ };
+
+#define TASTE 0.02 /* of its time, for each preference that a candidate does not meet, where it was not measured */
 
 typedef struct Set {
 	Picker *p;
@@ -128,55 +135,171 @@ static const char *name_set(const Set *s)
 
 /* The common order -------------------------------------------------------------------------------------------- */
 
-typedef struct Rank { bool not_preferred, not_measured; double cost; } Rank;
-
-static bool is_before(const Rank *a, const Rank *b)
+/* How many tunables of a template differ, whose values are listed in one order. */
+static int count_other(const char *a, const char *b)
 {
-	if (a->not_preferred != b->not_preferred)
-		return a->not_preferred < b->not_preferred;
-	if (a->not_measured != b->not_measured)
-		return a->not_measured < b->not_measured;
-	return a->cost < b->cost;
+	int n = 0;
+	while (*a && *b) {
+		const size_t x = strcspn(a, " "), y = strcspn(b, " ");
+		n += x != y || strncmp(a, b, x) != 0;
+		a += x + (a[x] == ' ');
+		b += y + (b[y] == ' ');
+	}
+	return n;
 }
 
-/* False: a phase has no candidate that adds so. fastest [n]: microseconds. */
-static bool rank_order(Group *g, const char *order, const double *fastest, Rank *rank)
+/* What a candidate of phase m that was not measured takes, by the measured one that is most like it: of its template, in
+ * the nearest phase, with the fewest other tunables; of equals the slowest one beside the model. */
+static double estimate(const Group *g, int m, const Admitted *a)
 {
-	*rank = (Rank){false, false, 0};
+	enum { PER_PHASE = MAX_TUNABLES + 1, PER_TEMPLATE = PER_PHASE * MAX_PHASES };
+	const Admitted *like = NULL;
+	int least = 0;
+	for (int k = 0; k < g->n; k++)
+		for (int i = 0; i < g->d[k].admitted.n; i++) {
+			const Admitted *b = &g->d[k].admitted.at[i];
+			const bool is_of_it = b->pick.template_index == a->pick.template_index;
+			const int far = (is_of_it ? count_other(a->tunables, b->tunables) : PER_TEMPLATE)
+				+ (k < m ? m - k : k - m) * PER_PHASE;
+			if (b->time && (!like || far < least ||
+				(far == least && b->time->us * like->model_us > like->time->us * b->model_us))) {
+				like = b;
+				least = far;
+			}
+		}
+	const double us = !like ? a->model_us : a->model_us < like->model_us ? like->time->us
+		: a->model_us * like->time->us / like->model_us;
+	return us * (1 + TASTE * a->n_not_preferred);
+}
+
+/* Gives every admitted candidate its cost. */
+static void estimate_all(Group *g)
+{
+	for (int m = 0; m < g->n; m++)
+		for (int i = 0; i < g->d[m].admitted.n; i++) {
+			const Admitted *a = &g->d[m].admitted.at[i];
+			Candidate *k = &g->d[m].candidates.at[a->candidate];
+			if (strcmp(k->cost_from, "pin") != 0)
+				k->cost_from = a->time ? "measured" : "model";
+			k->cost_us = a->time ? a->time->us : estimate(g, m, a);
+		}
+}
+
+/* May it be chosen among those of its order? What was measured goes first, then what a contract prefers most. */
+static bool is_eligible(const Decision *d, const Admitted *a)
+{
+	for (int i = 0; i < d->admitted.n; i++) {
+		const Admitted *b = &d->admitted.at[i];
+		if (strcmp(b->order, a->order) == 0 && !a->time && (b->time || b->n_not_preferred < a->n_not_preferred))
+			return false;
+	}
+	return true;
+}
+
+/* The cheapest that adds in this order; NULL = none does. */
+static const Admitted *choose_of(const Decision *d, const char *order)
+{
+	const Admitted *best = NULL;
+	for (int i = 0; i < d->admitted.n; i++) {
+		const Admitted *a = &d->admitted.at[i];
+		if (strcmp(a->order, order) == 0 && is_eligible(d, a) && (!best ||
+			d->candidates.at[a->candidate].cost_us < d->candidates.at[best->candidate].cost_us))
+			best = a;
+	}
+	return best;
+}
+
+/* The time of the fastest candidate of a phase, in microseconds: of those that its contract prefers, if there are any. */
+static double least_cost(const Decision *d)
+{
+	double least[2] = {-1, -1};
+	for (int i = 0; i < d->admitted.n; i++) {
+		const bool is_preferred = !d->admitted.at[i].not_preferred;
+		const double us = d->candidates.at[d->admitted.at[i].candidate].cost_us;
+		if (least[is_preferred] < 0 || us < least[is_preferred])
+			least[is_preferred] = us;
+	}
+	return least[1] < 0 ? least[0] : least[1];
+}
+
+typedef struct Rank { int n_not_preferred; double cost; } Rank; /* sums over the phases */
+
+/* Is admitted candidate i the first of its order in the first phase, and is it one of all phases? */
+static bool is_common(const Group *g, int i, Rank *rank)
+{
+	const char *order = g->d[0].admitted.at[i].order;
+	*rank = (Rank){0, 0};
+	for (int k = 0; k < i; k++)
+		if (strcmp(g->d[0].admitted.at[k].order, order) == 0)
+			return false;
 	for (int m = 0; m < g->n; m++) {
-		const Admitted *best = choose(&g->d[m], order);
+		const Admitted *best = choose_of(&g->d[m], order);
 		if (!best)
 			return false;
-		const Candidate *k = &g->d[m].candidates.at[best->candidate];
-		rank->not_preferred |= best->not_preferred != NULL;
-		rank->not_measured |= strcmp(k->cost_from, "model") == 0;
-		rank->cost += fastest[m] > 0 ? k->cost_us / fastest[m] : k->cost_us;
+		const double us = g->d[m].candidates.at[best->candidate].cost_us, least = least_cost(&g->d[m]);
+		rank->cost += least > 0 ? us / least : us;
+		rank->n_not_preferred += best->n_not_preferred;
 	}
 	return true;
 }
 
 /* The order that wins; NULL = none is common. */
-static const char *common_order(Group *g)
+static const char *common_order(const Group *g)
 {
-	double fastest[MAX_PHASES];
 	const char *best = NULL;
-	Rank least = {false, false, 0};
-	for (int m = 0; m < g->n; m++) {
-		const Admitted *a = choose(&g->d[m], NULL);
-		fastest[m] = g->d[m].candidates.at[a->candidate].cost_us;
-	}
+	Rank least = {0, 0}, rank;
+	bool is_measured = false;
+	for (int m = 0; m < g->n; m++)
+		for (int i = 0; i < g->d[m].admitted.n; i++)
+			is_measured |= g->d[m].admitted.at[i].time != NULL;
 	for (int i = 0; i < g->d[0].admitted.n; i++) {
-		const char *order = g->d[0].admitted.at[i].order;
-		Rank rank;
-		int before = 0;
-		while (strcmp(g->d[0].admitted.at[before].order, order) != 0)
-			before++;
-		if (before == i && rank_order(g, order, fastest, &rank) && (!best || is_before(&rank, &least))) {
-			best = order;
+		if (!is_common(g, i, &rank))
+			continue;
+		const int more = is_measured ? 0 : rank.n_not_preferred - least.n_not_preferred;
+		if (!best || more < 0 || (more == 0 && rank.cost < least.cost)) {
+			best = g->d[0].admitted.at[i].order;
 			least = rank;
 		}
 	}
 	return best;
+}
+
+/* By preferences, then the model, then their place. */
+static bool is_likelier(const Admitted *a, const Admitted *b)
+{
+	if (a->n_not_preferred != b->n_not_preferred)
+		return a->n_not_preferred < b->n_not_preferred;
+	return a->model_us < b->model_us || (a->model_us <= b->model_us && a->candidate < b->candidate);
+}
+
+/* --candidates: in each phase those of each common order that its contract prefers most, and then the model: what was
+ * measured once shall not decide what is measured next. */
+static void add_trials_of(Set *s, const Group *g)
+{
+	Rank rank;
+	for (int i = 0; s->p->c->cmd.candidates && i < g->d[0].admitted.n; i++) {
+		const char *order = g->d[0].admitted.at[i].order;
+		for (int m = 0; m < g->n && is_common(g, i, &rank); m++) {
+			const Decision *d = &g->d[m];
+			go_to(s->p, s->lows[g->phase[m]], g->op[m]);
+			s->p->ahead = m;
+			const Admitted *before = NULL;
+			for (int n = 0; n < s->p->c->cmd.candidates; n++) {
+				const Admitted *next = NULL;
+				for (int k = 0; k < d->admitted.n; k++) {
+					const Admitted *a = &d->admitted.at[k];
+					if (strcmp(a->order, order) == 0 && (!before || is_likelier(before, a)) &&
+						(!next || is_likelier(a, next)))
+						next = a;
+				}
+				if (!next)
+					break;
+				add_trial(s->p, &next->pick, next->tunables);
+				before = next;
+			}
+		}
+	}
+	s->p->ahead = 0;
 }
 
 /* Is it an order that every phase would have, were there no rules? */
@@ -255,7 +378,7 @@ static void give_verdicts(const Set *s, Decision *d, const Admitted *best)
 		const Admitted *a = &d->admitted.at[i];
 		Candidate *k = &d->candidates.at[a->candidate];
 		const bool is_alike = strcmp(a->order, best->order) == 0;
-		if (a->not_preferred && !(is_alike && best->not_preferred)) {
+		if (a->not_preferred && !(is_alike && is_eligible(d, a))) {
 			*k = (Candidate){.kernel = k->kernel, .tunables = k->tunables, .verdict = REJECTED,
 				.reason = a->not_preferred, .cost_from = "", .order = a->order};
 		} else if (!is_alike) {
@@ -285,10 +408,8 @@ static bool decide_group(Set *s, Group *g)
 			continue;
 		}
 		p->is_wide = true;
-		p->ahead = m;
 		g->d[m] = consider_all(p);
 		p->is_wide = false;
-		p->ahead = 0;
 		if (!g->d[m].admitted.n) {
 			refuse(p, &g->d[m], g->operands[m]);
 			return false;
@@ -296,14 +417,16 @@ static bool decide_group(Set *s, Group *g)
 	}
 	if (is_again)
 		return true;
+	estimate_all(g);
 	const char *order = common_order(g);
 	if (!order) {
 		refuse_group(s, g);
 		return false;
 	}
+	add_trials_of(s, g);
 	for (int m = 0; m < g->n; m++) {
 		go_to(p, s->lows[g->phase[m]], g->op[m]);
-		const Admitted *best = choose(&g->d[m], order);
+		const Admitted *best = choose_of(&g->d[m], order);
 		give_verdicts(s, &g->d[m], best);
 		settle(p, &g->d[m], best, g->operands[m]);
 	}

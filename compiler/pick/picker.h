@@ -24,7 +24,8 @@ typedef struct Admitted { /* an admissible candidate */
 	Pick pick;
 	const char *tunables;
 	const char *order;
-	const char *not_preferred; /* the predicate that is false; NULL = none */
+	const char *not_preferred; /* the first preference that is false; NULL = none */
+	int n_not_preferred;       /* how many are */
 	double model_us;
 	const TunedTime *time; /* NULL = not measured */
 	int candidate;         /* index in Decision.candidates */
@@ -36,9 +37,8 @@ typedef struct Decision {
 } Decision;
 
 Decision consider_all(Picker *p);
-/* The cheapest that adds in this order (NULL: in any), of those that are preferred if there are any; NULL = none. Gives
- * all of these their cost. */
-const Admitted *choose(Decision *d, const char *order);
+/* --candidates: a trial of p->op with this kernel, once for each different kernel. */
+void add_trial(Picker *p, const Pick *pick, const char *tunables);
 /* The decision of the layer before for an equal op, if there is one: true, and p->op has its kernel. is_asked: whether
  * that is all that is to be found out. */
 bool reuse(Picker *p, const char *operands, bool is_asked);
