@@ -106,6 +106,23 @@ def test_a_forged_order_is_refused(atlas, plan_of, tmp_path):
     assert re.search(r"adds as \S.*, in \w+\[\d+\] as \S.*, in a plan that is invariant|no such launch", run.stderr)
 
 
+def test_pins_that_no_order_satisfies(atlasc, tmp_path):
+    toml = tmp_path / "MODEL.toml"
+    pins = (("delta_step", 16), ("delta_verify", 4))
+    text = "".join(f'[[kernels.pin]]\ntemplate = "{name}"\ntunables = {{ WARPS = {n} }}\n' for name, n in pins)
+    toml.write_text(options("qwen3_5", 4, text), encoding="utf-8")
+    line = toml.read_text(encoding="utf-8").splitlines().index("[[kernels.pin]]") + 1
+    words = ("--model", toml, "--target", "sm_90a", "--stop-after", "pick-kernels", "-q")
+    run = atlasc("tests/fixtures/qwen3_5", *words)
+    rows = [("decode", n, 16) for n in (1, 2, 4)] + [("verify", n, 4) for n in (3, 6, 12)]
+    assert run.stderr == (
+        f"{toml}:{line}:11: error[A0731]: numerics.invariant: this pin of delta_step leaves no order of sums for "
+        "delta_step (layer 0, sm_90a) in all of decode 1 to 4 and verify 3 to 12"
+        + "".join(f"\n    {phase}[{n}]: delta_step({warps})" for phase, n, warps in rows)
+        + "\n"
+    )
+
+
 @pytest.mark.parametrize("value", ["1", '"true"', "[true]"])
 def test_only_a_boolean(atlasc, tmp_path, value):
     toml = tmp_path / "MODEL.toml"

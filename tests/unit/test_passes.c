@@ -350,7 +350,8 @@ static void bans_and_pins_decide(void **state)
 		for (int k = 0; k < s->n_candidates && s->op == OP_norm_linear; k++) {
 			const Candidate *x = &s->candidates[k];
 			bool here = s->phase == DECODE && s->layer_first == 1;
-			bool is_it = strcmp(x->kernel, "stream_norm") == 0 && strcmp(x->tunables, "TILES=2 COLS=64 DEPTH=4") == 0;
+			bool is_it = strcmp(x->kernel, "stream_norm") == 0 &&
+				strcmp(x->tunables, "TILES=2 COLS=64 DEPTH=4 CHAINS=2 SQUARES=0") == 0;
 			pinned += here && is_it && x->verdict == CHOSEN && strcmp(x->cost_from, "pin") == 0;
 			assert_true(x->verdict == REJECTED || (x->verdict == BANNED) == (here && !is_it));
 		}

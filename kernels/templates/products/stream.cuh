@@ -45,11 +45,15 @@ constexpr bool stream_stages(int rows, int k, int bits, int cols)
 
 // Blocks that one multiprocessor is to hold: with many rows, x and the sums take the registers. Codes of few rows take
 // instructions, for which more warps stand ready.
-constexpr int stream_blocks(int rows, int tiles, int bits)
+constexpr int stream_blocks(int rows, int tiles, int bits, int chains = 1)
 {
 	return rows <= 8 && tiles == 1 && bits < 16 ? 4 : rows <= 8 && tiles <= 2 ? 3
-		: ceil_div(rows, 8) * tiles <= 8 ? 2 : 1;
+		: ceil_div(rows, 8) * tiles * chains <= 8 ? 2 : 1;
 }
+
+// Chains of dependent products that hide their latency, when nothing else decides: one for the even products of a step
+// and one for the odd ones, if rows and tiles alone make fewer than three.
+constexpr int stream_chains(int rows, int tiles) { return ceil_div(rows, 8) * tiles <= 2 ? 2 : 1; }
 
 template <bool IF_, class A, class B> struct TypeIf { using Type = A; };
 template <class A, class B> struct TypeIf<false, A, B> { using Type = B; };
@@ -67,15 +71,18 @@ struct NoScales {
 };
 
 // The sizes of a product. A turn is as many columns of the group's rows of w as COLS_ bf16 have bytes, a step 32.
-// AHEAD_ turns are under way at a time.
+// AHEAD_ turns are under way at a time. CHAINS_ 2: even and odd products of a step add up apart, and meet at the end of
+// what a scale is for. BY_STEPS_: a lane's squares add up apart in each step, so that they do so in one order whether
+// rows of x wait in shared memory or not.
 template <int ROWS_, int K_, int SPLIT_, int TILES_, int COLS_, int DEPTH_, class W_ = bf16, class Scales_ = NoScales,
-	int AHEAD_ = stream_ahead>
+	int AHEAD_ = stream_ahead, int CHAINS_ = stream_chains(ROWS_, TILES_), bool BY_STEPS_ = false>
 struct Stream {
 	using W = W_;
 	using Scale = typename Scales_::Scale;
 	static constexpr int bits = bits_of<W>;
 	static constexpr int rows = ROWS_, k = K_, split = SPLIT_, tiles = TILES_, cols = COLS_ * 16 / bits, depth = DEPTH_;
-	static constexpr int ahead = AHEAD_;
+	static constexpr int ahead = AHEAD_, chains = CHAINS_;
+	static constexpr bool by_steps = BY_STEPS_;
 	static constexpr int groups = stream_warps / SPLIT_, n_tiles = ceil_div(ROWS_, 8);
 	static constexpr int row_bytes = COLS_ * 2, w_bytes = TILES_ * 16 * row_bytes, pitch = K_ * bits / 8;
 	static constexpr int most_steps = ceil_div(ceil_div(K_, cols), SPLIT_) * (cols / 32); // of a warp
@@ -100,6 +107,7 @@ struct Stream {
 		"a scale is that of whole steps");
 	static_assert(DEPTH_ >= AHEAD_, "what is under way has a place");
 	static_assert(sums_bytes <= DEPTH_ * w_bytes, "the sums take the ring's place");
+	static_assert(CHAINS_ == 1 || CHAINS_ == 2, "a step is two products");
 };
 
 // Sixteen rows of w: where they start, an address that exists, and how many there are.
@@ -375,14 +383,14 @@ template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct Stream
 			}
 	}
 
-	// warp level: all rows; ss: of row g, its sum of squares in lane 4g, zero elsewhere
+	// warp level: all rows; ss: of row g, its sum of squares in lane 4g, zero elsewhere; BY_STEPS: its parts in four lanes
 	template <class XRow> __device__ __forceinline__ void fill(const Ring &ring, XRow x_row, float &ss)
 	{
 		const int lane = threadIdx.x % 32;
 #pragma unroll
 		for (int t = 0; t < S::rows; t++) {
 			const bf16 *const x = x_row(t);
-			float sum = 0.0f;
+			float sum = 0.0f, total = 0.0f;
 #pragma unroll
 			for (int i = 0; i < each; i++) {
 				const int piece = lane + 32 * i, k = column(ring, piece);
@@ -393,8 +401,16 @@ template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct Stream
 					v = stream_norm<ONE>(v, norm[i], sum);
 				if (pieces % 32 == 0 || piece < pieces)
 					mine[t * pitch + piece] = stream_pair<S::bits>(v);
+				if constexpr (Ring::norm_there && S::by_steps) { // 8 steps, of which a lane has one
+#pragma unroll
+					for (int step = 0; step < 8; step++)
+						total += __shfl_sync(~0u, sum, step * 4 + lane % 4);
+					sum = 0.0f;
+				}
 			}
-			if constexpr (Ring::norm_there) {
+			if constexpr (Ring::norm_there && S::by_steps) {
+				ss = lane / 4 == t ? total : ss;
+			} else if constexpr (Ring::norm_there) {
 				sum = warp_sum(sum);
 				ss = lane == 4 * t ? sum : ss;
 			}
@@ -476,7 +492,7 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 	bool some, Ready ready, StreamSums<S> &sums)
 {
 	using Ring = StreamRing<S, FULL, Norm>;
-	constexpr int n_tiles = S::n_tiles, chains = n_tiles * S::tiles <= 2 ? 2 : 1; // of dependent products
+	constexpr int n_tiles = S::n_tiles, chains = S::chains;
 	constexpr int turn_steps = S::cols / 32, unroll = S::bits == 4 && S::x_steps < 4 ? 4 : S::x_steps;
 	using Total = float[1][S::blocked ? S::tiles : 1][S::blocked ? n_tiles : 1][4];
 	const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
@@ -538,9 +554,14 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 			const char *const at = ring.mine + slot * Ring::turn_bytes, *const weights = ring.weights(at, step);
 			if constexpr (Ring::norm_there && !Ring::staged)
 #pragma unroll
-				for (int j = 0; j < n_tiles; j++)
+				for (int j = 0; j < n_tiles; j++) {
+					float of_step = 0.0f;
 					x_now[j] = stream_norm<ONE>(x_now[j],
-						load8(reinterpret_cast<const Norm *>(at + S::w_bytes) + 32 * step + 8 * q), ss[j]);
+						load8(reinterpret_cast<const Norm *>(at + S::w_bytes) + 32 * step + 8 * q),
+						S::by_steps ? of_step : ss[j]);
+					if constexpr (S::by_steps)
+						ss[j] += of_step;
+				}
 			if constexpr (S::bits < 16 && !Ring::staged)
 #pragma unroll
 				for (int j = 0; j < n_tiles; j++)

@@ -30,7 +30,9 @@ TUNE(SPLIT, 8, 4)
 TUNE(TILES, 1, 2)
 TUNE(COLS, 64, 128)
 TUNE(DEPTH, 6, 4, 2)
-REQUIRE(OUTS <= 32)
+TUNE(CHAINS, 2, 1)
+TUNE(SQUARES, 0, 1)
+REQUIRE(OUTS <= 64)
 REQUIRE(K % 8 == 0)
 REQUIRE(K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !W_SCALE && !W_ROW_SCALE)
@@ -39,14 +41,20 @@ REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || 2 * COLS % max(BLOCK_K, 1) =
 REQUIRE(WT_BITS != 4 || W_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
 	: ST_BITS == 32 && (BLOCK_K >= K || 4 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
 	|| BLOCK_K % (4 * COLS) == 0)))
-REQUIRE(COLS == 64 || DEPTH == 2 && OUTS <= 16)
-REQUIRE(DEPTH * TILES <= 8)
-REQUIRE(OUTS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
-REQUIRE(OUTS <= 8 && WT_BITS == 16 || DEPTH == 2)
+REQUIRE(ceil_div(OUTS, 8) * 8 * (16 * TILES + 5) * 4 <= DEPTH * TILES * 32 * COLS)
+REQUIRE((CHAINS + W_SCALE) * TILES * ceil_div(OUTS, 8) <= 32)
+REQUIRE(SQUARES == 0 || WT_BITS < 16)
+PREFER(OUTS <= 32)
+PREFER(CHAINS == (ceil_div(OUTS, 8) * TILES <= 2 ? 2 : 1))
+PREFER(SQUARES == 0)
+PREFER(COLS == 64 || DEPTH == 2 && OUTS <= 16)
+PREFER(DEPTH * TILES <= 8)
+PREFER(OUTS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
+PREFER(OUTS <= 8 && WT_BITS == 16 || DEPTH == 2)
 PREFER(WT_BITS == 16 || OUTS > 8 || COLS == 64 && TILES == 2 || SMEM_MAX < 200000)
-REQUIRE(SPLIT == 8 || OUTS > 16)
-ORDER(stream, SPLIT, COLS * 16 / WT_BITS, ceil_div(OUTS, 8) * TILES <= 2 ? 2 : 1)
-ORDER(squares, WT_BITS < 16 && OUTS <= 4
+PREFER(SPLIT == 8 || OUTS > 16)
+ORDER(stream, SPLIT, COLS * 16 / WT_BITS, CHAINS)
+ORDER(squares, SQUARES ? 2 : WT_BITS < 16 && OUTS <= 4
 	&& OUTS * (256 * COLS / WT_BITS * ceil_div(K, 128 * COLS / WT_BITS) + 4096) + 75776 <= SMEM_MAX)
 ORDER(parts, 128 * TILES / SPLIT)
 GRID(ceil_div(V, 128 * TILES / SPLIT), 1, 1)
@@ -74,11 +82,11 @@ struct Args {
 	OUT(i32, best_id, "OUTS, ceil_div(V, 128 * TILES / SPLIT)");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(OUTS, TILES, bits_of<WT>))
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(OUTS, TILES, bits_of<WT>, CHAINS))
 stream_logits(const Args a)
 {
 	using Scales = typename TypeIf<W_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<OUTS, K, SPLIT, TILES, COLS, DEPTH, WT, Scales>;
+	using S = Stream<OUTS, K, SPLIT, TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS, SQUARES != 0>;
 	let_next_start();
 	const bool some = a.step[1] > 0;
 	DYNAMIC_SMEM(ring);

@@ -1,7 +1,8 @@
 // what      y[t,n] = sum_k rmsnorm(x)[t,k] w[n,k] + bias[n]; w may be codes with scales
 // numerics  bf16(x * norm) times w, whose codes are decoded exactly, accumulated in f32; 1 / rms, scales of rows and
-//           the bias in f32; one rounding. The order of additions depends on K, the tunables and how many rows the
-//           kernel is made for, not on how many are in use: same bits every run and for every batch of one bucket
+//           the bias in f32; one rounding. The order of additions depends on K, COLS, CHAINS and SQUARES (of codes also
+//           on whether rows of x wait in shared memory, if SQUARES is 0): with these, a row has the same bits in every
+//           bucket
 // measured  H100 SXM, in a chain of its own kind: 76 % of the read rate at one row of 3072 x 2048, 94 % at 6144 x 4096;
 //           at 6144 x 4096 90 % for 8 rows, 84 % for 16, 75 % for 32; no spills
 // codes     one row, H200, 8B qkv: FP8 8.1 us, NVFP4 8.2 us with a ring of two turns and two tiles; deeper ones 9.7 to
@@ -31,6 +32,8 @@ DTYPES(BT, bf16, f16, f32)
 TUNE(TILES, 1, 2)
 TUNE(COLS, 64, 128)
 TUNE(DEPTH, 6, 4, 2)
+TUNE(CHAINS, 2, 1)
+TUNE(SQUARES, 0, 1)
 REQUIRE(ROWS <= 64)
 REQUIRE(K % 8 == 0)
 REQUIRE(K * WT_BITS % 128 == 0)
@@ -40,14 +43,19 @@ REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || 2 * COLS % max(BLOCK_K, 1) =
 REQUIRE(WT_BITS != 4 || W_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
 	: ST_BITS == 32 && (BLOCK_K >= K || 4 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
 	|| BLOCK_K % (4 * COLS) == 0)))
-REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
-REQUIRE(DEPTH * TILES <= 8)
-REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
-REQUIRE(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
+REQUIRE(ceil_div(ROWS, 8) * 8 * (16 * TILES + 5) * 4 <= DEPTH * TILES * 32 * COLS)
+REQUIRE((CHAINS + W_SCALE) * TILES * ceil_div(ROWS, 8) <= 32)
+REQUIRE(SQUARES == 0 || WT_BITS < 16)
+PREFER(CHAINS == (ceil_div(ROWS, 8) * TILES <= 2 ? 2 : 1))
+PREFER(SQUARES == 0)
+PREFER(COLS == 64 || DEPTH == 2 && ROWS <= 16)
+PREFER(DEPTH * TILES <= 8)
+PREFER(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
+PREFER(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
 PREFER(WT_BITS == 16 || ROWS > 8 || DEPTH == 2 && TILES == 2 && COLS == 64 || SMEM_MAX < 200000)
-REQUIRE(ROWS <= 16 || TILES == 2)
-ORDER(stream, 8, COLS * 16 / WT_BITS, ceil_div(ROWS, 8) * TILES <= 2 ? 2 : 1)
-ORDER(squares, WT_BITS < 16 && ROWS <= 4
+PREFER(ROWS <= 16 || TILES == 2)
+ORDER(stream, 8, COLS * 16 / WT_BITS, CHAINS)
+ORDER(squares, SQUARES ? 2 : WT_BITS < 16 && ROWS <= 4
 	&& ROWS * (256 * COLS / WT_BITS * ceil_div(K, 128 * COLS / WT_BITS) + 4096) + 75776 <= SMEM_MAX)
 GRID(ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
@@ -72,11 +80,11 @@ struct Args {
 	OUT(bf16, y, "ROWS, N");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, bits_of<WT>))
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, bits_of<WT>, CHAINS))
 stream_norm(const Args a)
 {
 	using Scales = typename TypeIf<W_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH, WT, Scales>;
+	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS, SQUARES != 0>;
 	let_next_start();
 	const bool some = a.step[0] > 0;
 	DYNAMIC_SMEM(ring);

@@ -1,6 +1,6 @@
 // what      z[t,n] = residual[t,n] + sum_k x[t,k] w[n,k] + bias[n]; w may be codes with scales
-// numerics  x times w, accumulated in f32 in an order that depends on K, the tunables and how many rows the kernel is
-//           made for, not on how many are in use; one rounding. Same bits every run and for every batch of one bucket
+// numerics  x times w, accumulated in f32; one rounding. The order of additions depends on K, COLS and CHAINS alone: a
+//           row has the same bits every run and, with these, in every bucket
 // measured  H100 SXM, in a chain of its own kind, one row: 72 % of the read rate at 2048 x 2048, 88 % at 2048 x 8192,
 //           92 % at 4096 x 4096, 95 % at 4096 x 14336, which has 94 % for 8 rows, 91 % for 16, 84 % for 32; no spills
 // codes     one row, H200: FP8 4096 x 4096 6.1 us, 4096 x 14336 16.1 us with a ring of four turns; NVFP4 5.7 and 16.0
@@ -26,6 +26,7 @@ DTYPES(BT, bf16, f16, f32)
 TUNE(TILES, 1, 2)
 TUNE(COLS, 64, 128)
 TUNE(DEPTH, 6, 4, 2)
+TUNE(CHAINS, 2, 1)
 REQUIRE(ROWS <= 64)
 REQUIRE(K % 8 == 0)
 REQUIRE(K * WT_BITS % 128 == 0)
@@ -35,13 +36,16 @@ REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || 2 * COLS % max(BLOCK_K, 1) =
 REQUIRE(WT_BITS != 4 || W_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
 	: ST_BITS == 32 && (BLOCK_K >= K || 4 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
 	|| BLOCK_K % (4 * COLS) == 0)))
-REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
-REQUIRE(DEPTH * TILES <= 8)
-REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
-REQUIRE(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
-REQUIRE(WT_BITS != 8 || ROWS > 8 || DEPTH == 4 || SMEM_MAX < 200000)
-REQUIRE(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == 1 || SMEM_MAX < 200000)
-ORDER(stream, 8, COLS * 16 / WT_BITS, ceil_div(ROWS, 8) * TILES <= 2 ? 2 : 1)
+REQUIRE(ceil_div(ROWS, 8) * 8 * (16 * TILES + 5) * 4 <= DEPTH * TILES * 32 * COLS)
+REQUIRE((CHAINS + W_SCALE) * TILES * ceil_div(ROWS, 8) <= 32)
+PREFER(CHAINS == (ceil_div(ROWS, 8) * TILES <= 2 ? 2 : 1))
+PREFER(COLS == 64 || DEPTH == 2 && ROWS <= 16)
+PREFER(DEPTH * TILES <= 8)
+PREFER(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
+PREFER(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
+PREFER(WT_BITS != 8 || ROWS > 8 || DEPTH == 4 || SMEM_MAX < 200000)
+PREFER(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == 1 || SMEM_MAX < 200000)
+ORDER(stream, 8, COLS * 16 / WT_BITS, CHAINS)
 GRID(ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * TILES * 16 * (COLS * 2
@@ -64,11 +68,11 @@ struct Args {
 	OUT(bf16, z, "ROWS, N");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, bits_of<WT>))
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, bits_of<WT>, CHAINS))
 stream_residual(const Args a)
 {
 	using Scales = typename TypeIf<W_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH, WT, Scales>;
+	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS>;
 	let_next_start();
 	const bool some = a.step[0] > 0;
 	DYNAMIC_SMEM(ring);

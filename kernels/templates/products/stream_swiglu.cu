@@ -34,7 +34,9 @@ TUNE(SPLIT, 8, 4)
 TUNE(TILES, 2, 4)
 TUNE(COLS, 64, 128)
 TUNE(DEPTH, 4, 2)
-REQUIRE(ROWS <= 32)
+TUNE(CHAINS, 2, 1)
+TUNE(SQUARES, 0, 1)
+REQUIRE(ROWS <= 64)
 REQUIRE(K % 8 == 0)
 REQUIRE(K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !GATE_SCALE && !UP_SCALE && !GATE_ROW_SCALE && !UP_ROW_SCALE)
@@ -44,14 +46,20 @@ REQUIRE(WT_BITS != 4 || GATE_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K ==
 	: ST_BITS == 32 && (BLOCK_K >= K || 4 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
 	|| BLOCK_K % (4 * COLS) == 0)))
 REQUIRE(GATE_SCALE == UP_SCALE && GATE_ROW_SCALE == UP_ROW_SCALE)
-REQUIRE(COLS == 64 || DEPTH == 2 && ROWS <= 16)
-REQUIRE(DEPTH * TILES <= 8)
-REQUIRE(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
-REQUIRE(ROWS <= 8 && WT_BITS == 16 || DEPTH == 2)
+REQUIRE(ceil_div(ROWS, 8) * 8 * (16 * TILES + 5) * 4 <= DEPTH * TILES * 32 * COLS)
+REQUIRE((CHAINS + GATE_SCALE) * TILES * ceil_div(ROWS, 8) <= 32)
+REQUIRE(SQUARES == 0 || WT_BITS < 16)
+PREFER(ROWS <= 32)
+PREFER(CHAINS == (ceil_div(ROWS, 8) * TILES <= 2 ? 2 : 1))
+PREFER(SQUARES == 0)
+PREFER(COLS == 64 || DEPTH == 2 && ROWS <= 16)
+PREFER(DEPTH * TILES <= 8)
+PREFER(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
+PREFER(ROWS <= 8 && WT_BITS == 16 || DEPTH == 2)
 PREFER(WT_BITS == 16 || ROWS > 8 || COLS == 64 && TILES == 2 || SMEM_MAX < 200000)
-REQUIRE(SPLIT == 8 || ROWS > 16)
-ORDER(stream, SPLIT, COLS * 16 / WT_BITS, ceil_div(ROWS, 8) * TILES <= 2 ? 2 : 1)
-ORDER(squares, WT_BITS < 16 && ROWS <= 4
+PREFER(SPLIT == 8 || ROWS > 16)
+ORDER(stream, SPLIT, COLS * 16 / WT_BITS, CHAINS)
+ORDER(squares, SQUARES ? 2 : WT_BITS < 16 && ROWS <= 4
 	&& ROWS * (256 * COLS / WT_BITS * ceil_div(K, 128 * COLS / WT_BITS) + 4096) + 75776 <= SMEM_MAX)
 GRID(ceil_div(N, 64 * TILES / SPLIT), 1, 1)
 BLOCK(256)
@@ -80,11 +88,11 @@ struct Args {
 	OUT(bf16, y, "ROWS, N");
 };
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, bits_of<WT>))
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, bits_of<WT>, CHAINS))
 stream_swiglu(const Args a)
 {
 	using Scales = typename TypeIf<GATE_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<ROWS, K, SPLIT, TILES, COLS, DEPTH, WT, Scales>;
+	using S = Stream<ROWS, K, SPLIT, TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS, SQUARES != 0>;
 	constexpr int half = 8 * TILES; // rows of gate, then as many of up
 	let_next_start();
 	const bool some = a.step[0] > 0;
