@@ -2,24 +2,26 @@
 # The file of measured times that atlasc carries for a card, kernels/tuning/TARGET.CARD.toml, in two steps: plans with
 # candidates need no GPU and minutes of compiling, measuring needs the GPU for less than one minute a plan.
 #
-#   scripts/tune.sh plans [-b BUILD] [-n N] [-o DIR] [-s SLOTS] [SHAPE...]    SHAPE.bin into DIR
+#   scripts/tune.sh plans [-i] [-b BUILD] [-n N] [-o DIR] [-s SLOTS] [SHAPE...]    SHAPE.bin into DIR
 #   scripts/tune.sh measure [-b BUILD] [-o DIR] [-c CARD]                     times of all plans in DIR into
 #                                                                             DIR/TARGET.CARD.toml
 #
-# BUILD defaults to build, DIR to BUILD/tune, N (candidates of a template for an op) to 4, SLOTS (the largest bucket of
-# decode, a power of two) to 32, TARGET is sm_90a. A shape is a config.json of tests/gpu/shapes, cut to a few layers. CARD
-# is the card's word in the file's name, by default the first of its name behind NVIDIA, in small letters: h200. Measuring
-# begins with the times of that card in kernels/tuning, if there are any. To end:
+# -i: candidates of plans with [numerics] invariant. BUILD defaults to build, DIR to BUILD/tune, N (candidates of a
+# template for an op) to 4, SLOTS (the largest bucket of decode, a power of two) to 32, TARGET is sm_90a. A shape is a
+# config.json of tests/gpu/shapes, cut to a few layers. CARD is the card's word in the file's name, by default the
+# first of its name behind NVIDIA, in small letters: h200. Measuring begins with the times of that card in
+# kernels/tuning, if there are any. To end:
 #
 #   cp build/tune/sm_90a.CARD.toml kernels/tuning/ && make
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=sm_90a
-build=build out='' n=4 card='' slots=32
+build=build out='' n=4 card='' slots=32 invariant=false
 what=${1-}
 shift || true
-while getopts b:n:o:c:s: option; do
+while getopts ib:n:o:c:s: option; do
 	case $option in
+	i) invariant=true ;;
 	b) build=$OPTARG ;;
 	n) n=$OPTARG ;;
 	o) out=$OPTARG ;;
@@ -54,6 +56,8 @@ plans() {
 		[phases]
 		prefill = [128, 512, 2048]
 		decode = [$(buckets)]
+		[numerics]
+		invariant = $invariant
 	TOML
 	for shape; do
 		python3 scripts/empty_checkpoint.py "tests/gpu/shapes/$shape.json" "$folder/$shape"

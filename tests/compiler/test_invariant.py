@@ -16,6 +16,7 @@ import pytest
 REPO = pathlib.Path(__file__).parents[2]
 FIXTURES = sorted(p.parent.name for p in (REPO / "tests/fixtures").glob("*/MODEL.toml"))
 SETS = {"prefill": "prompts", "decode": "answers", "verify": "answers"}
+PRODUCTS = {"norm_linear", "linear_rows", "linear_residual", "norm_swiglu", "norm_logits"}
 TWINS = {"attention_verify": "attention_step", "delta_verify_step": "delta_step", "draw_best": "sample_best"}
 
 
@@ -104,6 +105,33 @@ def test_a_forged_order_is_refused(atlas, plan_of, tmp_path):
     run = atlas("info", forged)
     assert run.returncode == 6
     assert re.search(r"adds as \S.*, in \w+\[\d+\] as \S.*, in a plan that is invariant|no such launch", run.stderr)
+
+
+SHAPES = ["llama-3.1-8b", "llama-3.1-8b-fp8", "llama-3.1-8b-nvfp4", "llama-3.1-8b-int4"]
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, "qwen3.5-27b-fp8", "qwen3.6-35b-a3b-fp8"])
+def test_products_stream_their_weights_in_one_order(atlasc, tmp_path, shape):
+    """Products of decode steps, which wait for weights, keep the templates that are made for that."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(
+        "[runtime]\nslots = 64\nmax_context = 4096\n[phases]\nprefill = [128]\ndecode = [1, 8, 32, 64]\n"
+        "[numerics]\ninvariant = true\n",
+        encoding="utf-8",
+    )
+    words = ("--model", toml, "--random-weights", "--weights", "ref", "--stop-after", "pick-kernels", "-d", "k", "-q")
+    run = atlasc(f"tests/gpu/shapes/{shape}.json", *words)
+    assert run.returncode == 0, run.stderr
+    seen, at, op = collections.Counter(), None, None
+    for line in run.stdout.splitlines():
+        if head := re.match(r"phase +\S+ (\w+) rows (\d+)", line):
+            at = head.groups()
+        elif head := re.match(r" +-?\d+ +(\w+) ", line):
+            op = head[1]
+        elif (head := re.match(r" +(\w+)  grid ", line)) and op in PRODUCTS and at[0] == "decode":
+            assert head[1].startswith("stream_"), (at, op, head[1])
+            seen[at[1]] += 1
+    assert len(seen) == 4 and min(seen.values()) == max(seen.values()) > 32, seen
 
 
 def test_pins_that_no_order_satisfies(atlasc, tmp_path):
