@@ -42,7 +42,8 @@ pairs() {
 		attn_prefill KEYS
 		attn_step SPLITS
 		delta_step WARPS
-		stream_residual ROWS
+		stream_logits SQUARES
+		stream_residual CHAINS
 	END
 	return "$rc"
 }
