@@ -268,7 +268,11 @@ typedef struct ContractMap { /* TENSOR_MAP: a CUtensorMap of an operand that is 
 
 typedef struct ContractTunable { const char *name; int n_values; int values[MAX_TUNE_VALUES]; } ContractTunable;
 typedef struct ContractDtype { const char *var; int n; Dtype allowed[DT_COUNT]; } ContractDtype;
-typedef struct ContractRequire { const char *text; int line; bool is_preference; } ContractRequire;
+typedef struct ContractRequire {
+	const char *text;
+	int line;
+	bool is_preference, is_pruning; /* PREFER or PRUNE; the second alone */
+} ContractRequire;
 
 typedef struct KernelTemplate {
 	const char *name;   /* = file name without .cu = symbol */

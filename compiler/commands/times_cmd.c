@@ -96,8 +96,8 @@ static Listing list_times(Compile *c, const TargetTuning *file)
 	return l;
 }
 
-/* Of a kernel's instructions, and of what a multiprocessor holds of them at once; NULL: there are none. Data that lies
- * beside them, as constants that all were inlined, takes no time. */
+/* Of a kernel's instructions, and of what decides how many of them a multiprocessor runs at once; NULL: there are none.
+ * Other data of the cubin, as constants that were inlined, takes no time. */
 static const char *hash_code(Arena *a, const KernelSource *source, const Cubin *cubin)
 {
 	CubinInfo info;

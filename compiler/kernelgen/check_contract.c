@@ -365,15 +365,17 @@ static void check_formulas(Check *c)
 {
 	for (int i = 0; i < c->raw->clauses.n; i++) {
 		const Clause *cl = &c->raw->clauses.at[i];
-		const bool is_preference = strcmp(cl->word, "prefer") == 0;
+		const bool is_pruning = strcmp(cl->word, "prune") == 0;
+		const bool is_preference = is_pruning || strcmp(cl->word, "prefer") == 0;
 		if (strcmp(cl->word, "order") == 0)
 			read_order(c, cl);
 		if (strcmp(cl->word, "require") == 0 || is_preference) {
-			check_formula(c, is_preference ? "PREFER" : "REQUIRE", cl->parts[0], cl->at);
+			check_formula(c, is_pruning ? "PRUNE" : is_preference ? "PREFER" : "REQUIRE", cl->parts[0], cl->at);
 			if (c->k.n_requires == MAX_REQUIRES)
 				fail_at(&c->g->diags, A0902, cl->at, "more than %d predicates", MAX_REQUIRES);
 			else
-				c->k.requires[c->k.n_requires++] = (ContractRequire){cl->parts[0], cl->at.line, is_preference};
+				c->k.requires[c->k.n_requires++] = (ContractRequire){cl->parts[0], cl->at.line, is_preference,
+					is_pruning};
 		}
 		for (int w = GRID_; w < EARLY_; w++)
 			if (strcmp(cl->word, once[w].word) == 0)

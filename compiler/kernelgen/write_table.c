@@ -206,7 +206,7 @@ static void put_choices(FILE *f, const KernelTemplate *k)
 		fprintf(f, "\t\t}, .n_tunables = %d,\n", k->n_tunables);
 	for (int i = 0; i < k->n_requires; i++) {
 		put_string(f, i ? "\t\t\t{" : "\t\t.requires = {\n\t\t\t{", k->requires[i].text);
-		fprintf(f, ", %d, %s},\n", k->requires[i].line, k->requires[i].is_preference ? "true" : "false");
+		fprintf(f, ", %d, %d, %d},\n", k->requires[i].line, k->requires[i].is_preference, k->requires[i].is_pruning);
 	}
 	if (k->n_requires)
 		fprintf(f, "\t\t}, .n_requires = %d,\n", k->n_requires);

@@ -244,8 +244,9 @@ static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env, A
 		reject(p, "%s is false: %s", t->requires[i].text, text);
 		if (!p->is_wide || !t->requires[i].is_preference)
 			return false;
-		if (!out->n_not_preferred++)
+		if (!out->not_preferred)
 			out->not_preferred = arena_strdup(&p->c->arena, p->why);
+		out->n_not_preferred += !t->requires[i].is_pruning;
 	}
 	return true;
 }

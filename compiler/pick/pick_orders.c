@@ -10,8 +10,8 @@
  * An order is hardly ever measured in each phase, and the model's times (cost.c) are of another scale than measured
  * ones: an order must neither win nor lose because it was measured. So what was not takes as long as the measured
  * candidate that is most like it, of its template if there is one, or longer by as much as the model says: not less,
- * since the model does not see all that takes time. A preference of its contract that it does not meet counts a little,
- * and more than all that the model says where nothing was measured.
+ * since the model does not see all that takes time. A preference of its contract that it does not meet counts in
+ * addition, and more than all that the model says where nothing was measured.
  *
  * Phases of a set are walked in lock step, since what one op's kernel decides (parts of the vocabulary, splits of a
  * history) are shapes of the next op.
@@ -23,7 +23,7 @@
 
 enum { MAX_PHASES = 2 * MAX_BUCKETS, ORDERS_SHOWN = 8 /* of a phase, in a refusal */ };
 
-#define TASTE 0.02 /* of its time, for each preference that a candidate does not meet, where it was not measured */
+#define TASTE 0.1 /* of its time, for each preference that a candidate does not meet, where it was not measured */
 
 typedef struct Set {
 	Picker *p;
@@ -148,8 +148,8 @@ static int count_other(const char *a, const char *b)
 	return n;
 }
 
-/* What a candidate of phase m that was not measured takes, by the measured one that is most like it: of its template, in
- * the nearest phase, with the fewest other tunables; of equals the slowest one beside the model. */
+/* What a candidate of phase m takes that was not measured, by the measured one that is most like it: of its template,
+ * in the nearest phase, with the fewest other tunables; of equals the one that the model flatters most. */
 static double estimate(const Group *g, int m, const Admitted *a)
 {
 	enum { PER_PHASE = MAX_TUNABLES + 1, PER_TEMPLATE = PER_PHASE * MAX_PHASES };
@@ -185,12 +185,12 @@ static void estimate_all(Group *g)
 		}
 }
 
-/* May it be chosen among those of its order? What was measured goes first, then what a contract prefers most. */
+/* May it be chosen among those of its order? What was measured, and what contracts prefer most. */
 static bool is_eligible(const Decision *d, const Admitted *a)
 {
-	for (int i = 0; i < d->admitted.n; i++) {
+	for (int i = 0; i < d->admitted.n && !a->time; i++) {
 		const Admitted *b = &d->admitted.at[i];
-		if (strcmp(b->order, a->order) == 0 && !a->time && (b->time || b->n_not_preferred < a->n_not_preferred))
+		if (strcmp(b->order, a->order) == 0 && b->n_not_preferred < a->n_not_preferred)
 			return false;
 	}
 	return true;
@@ -209,7 +209,7 @@ static const Admitted *choose_of(const Decision *d, const char *order)
 	return best;
 }
 
-/* The time of the fastest candidate of a phase, in microseconds: of those that its contract prefers, if there are any. */
+/* The time of the fastest candidate, in microseconds: of those that their contracts prefer, if there are any. */
 static double least_cost(const Decision *d)
 {
 	double least[2] = {-1, -1};

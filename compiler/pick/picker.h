@@ -25,7 +25,7 @@ typedef struct Admitted { /* an admissible candidate */
 	const char *tunables;
 	const char *order;
 	const char *not_preferred; /* the first preference that is false; NULL = none */
-	int n_not_preferred;       /* how many are */
+	int n_not_preferred;       /* how many are, but for those that only prune */
 	double model_us;
 	const TunedTime *time; /* NULL = not measured */
 	int candidate;         /* index in Decision.candidates */

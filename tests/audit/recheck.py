@@ -181,7 +181,8 @@ def recheck(audit):
                 if c["verdict"] != "rejected" and got[0] and got[0][1] != c["order"]:
                     bad.append(f"{where}: {c['template']} {c['tunables']} adds as {got[0][1]}, not as {c['order']}")
                 if c["verdict"] == "chosen" and got[0]:
-                    best = [x for x in ranked if x["cost_from"] == "measured"] or ranked
+                    measured = [x for x in ranked if x["cost_from"] == "measured"]
+                    best = measured if measured and not is_invariant else ranked
                     real = [
                         *launch["grid"],
                         launch["block"][0],

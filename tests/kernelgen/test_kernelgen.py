@@ -112,6 +112,11 @@ REFUSALS = [
         [("PREFER(", "A0904", "PREFER: unknown name ROW: did you mean ROWS?: ROW == 1")],
     ),
     (
+        "a pruning by an unknown name",
+        [("ORDER(chain)", "ORDER(chain)\nPRUNE(ROW == 1)")],
+        [("PRUNE(", "A0904", "PRUNE: unknown name ROW: did you mean ROWS?: ROW == 1")],
+    ),
+    (
         "bad arch",
         [("ARCH(80, 90a)", "ARCH(80, sm_90)")],
         [("ARCH(", "A0902", "ARCH sm_90: expected a number such as 80 or 90a")],

@@ -383,7 +383,7 @@ template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct Stream
 			}
 	}
 
-	// warp level: all rows; ss: of row g, its sum of squares in lane 4g, zero elsewhere; BY_STEPS: its parts in four lanes
+	// warp level: all rows; ss: of row g, its sum of squares in lane 4g, zero elsewhere; BY_STEPS_: parts in four lanes
 	template <class XRow> __device__ __forceinline__ void fill(const Ring &ring, XRow x_row, float &ss)
 	{
 		const int lane = threadIdx.x % 32;

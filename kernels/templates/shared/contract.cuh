@@ -24,6 +24,7 @@
 //                                 memory that a block may have on the target; so are formulas
 //   PREFER(ROWS >= 9)             a predicate that keeps candidates out which are never the fastest, but right: they
 //                                 are considered where an equal ORDER is asked for
+//   PRUNE(CHAINS == 2)            the same, of candidates that are as fast as others: there is no use in trying them
 //   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
 //   PIECES(n)                     equal pieces of work that blocks take in turns; without it, each block is one
 //   RATE(percent)                 of the rate of MATRIX that this reaches on a full card, as measured; without it 100
@@ -63,6 +64,7 @@
 #define ORDER(...) CONTRACT("order;" #__VA_ARGS__);
 #define REQUIRE(...) CONTRACT("require;" #__VA_ARGS__);
 #define PREFER(...) CONTRACT("prefer;" #__VA_ARGS__);
+#define PRUNE(...) CONTRACT("prune;" #__VA_ARGS__);
 #define GRID(x, y, z) CONTRACT("grid;" #x ";" #y ";" #z);
 #define BLOCK(...) CONTRACT("block;" #__VA_ARGS__);
 #define SMEM(...) CONTRACT("smem;" #__VA_ARGS__);
@@ -198,6 +200,7 @@ unsigned __cvta_generic_to_shared(const void *);
 #define ORDER(...)
 #define REQUIRE(...)
 #define PREFER(...)
+#define PRUNE(...)
 #define GRID(x, y, z)
 #define BLOCK(...)
 #define SMEM(...)
