@@ -358,15 +358,18 @@ static void set_sizes(Case *c, const char *var, Dtype dtype)
 		set(c, bytes, dtype_bytes(dtype));
 }
 
-/* Codes of u4 have scales of f32z, and no others have. */
-static bool zeros_fit(const Case *c)
+/* Codes of u4 have scales of f32z, and no others have; those of e2m1 have scales of a byte. A contract knows both only by
+ * their bits. */
+static bool scales_fit(const Case *c)
 {
-	bool is_u4 = false, is_zeroed = false;
+	bool is_u4 = false, is_zeroed = false, is_e2m1 = false, is_f32 = false;
 	for (int v = 0; v < c->tmpl->n_dtypes; v++) {
 		is_u4 |= c->vars[v] == DT_u4;
+		is_e2m1 |= c->vars[v] == DT_e2m1;
 		is_zeroed |= c->vars[v] == DT_f32z;
+		is_f32 |= c->vars[v] == DT_f32 && strcmp(c->tmpl->dtypes[v].var, "ST") == 0;
 	}
-	return is_u4 == is_zeroed;
+	return is_u4 == is_zeroed && !(is_e2m1 && is_f32);
 }
 
 bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimits *limits)
@@ -380,7 +383,7 @@ bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimi
 			set_sizes(c, t->dtypes[v].var, c->vars[v]);
 		}
 		set(c, "SMEM_MAX", limits->target->smem_block_bytes);
-		if (zeros_fit(c) && fits(c, limits)) {
+		if (scales_fit(c) && fits(c, limits)) {
 			write_defines(c);
 			return true;
 		}
