@@ -468,7 +468,8 @@ static void json_target(const Artifact *a, const TargetPlan *t, const Slot *ledg
 {
 	fputc('{', out);
 	json_field(out, "target", t->target);
-	fprintf(out, ",\"smem_block_bytes\":%d,\"n_candidates\":%d,\"arena_bytes\":{", t->smem_block_bytes, candidates);
+	fprintf(out, ",\"smem_block_bytes\":%d,\"n_sms\":%d,\"n_candidates\":%d,\"arena_bytes\":{", t->smem_block_bytes,
+		t->n_sms, candidates);
 	for (int i = 0; i < ARENA_COUNT; i++)
 		fprintf(out, "%s\"%s\":%" PRId64, i ? "," : "", arena_name((ArenaKind)i), t->arena_bytes[i]);
 	fputs("},\"phases\":[", out);

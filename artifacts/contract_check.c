@@ -217,6 +217,7 @@ static bool take_constants(Fitting *f)
 			return REFUSE("kernel %s: constant %s is missing", f->k->name, is_flag ? t->text : t->name);
 	}
 	add_number(&f->c, "SMEM_MAX", f->plan->smem_block_bytes);
+	add_number(&f->c, "SMS", f->plan->n_sms);
 	return true;
 }
 

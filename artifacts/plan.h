@@ -65,7 +65,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 11,
+	PLAN_VERSION = 12,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -341,6 +341,7 @@ typedef struct TargetPlan {
 	Kernel *kernels; int n_kernels;
 	Phase *phases; int n_phases; /* by kind, then by rows ascending */
 	int smem_block_bytes;        /* most shared memory of a block there: what launches were checked against */
+	int n_sms;                   /* multiprocessors of the card that kernels were chosen for */
 	int64_t arena_bytes[ARENA_COUNT];
 } TargetPlan;
 
@@ -388,7 +389,8 @@ typedef struct Slot {
  *   smem       0 to smem_block_bytes of the target
  *   reads writes flops  of the launch
  *
- * Formulas are C expressions of int64 with ceil_div, min, max and align.
+ * Formulas are C expressions of int64 with ceil_div, min, max and align. Beside the names above they know SMEM_MAX and
+ * SMS, the smem_block_bytes and n_sms of the target.
  */
 typedef struct ContractTerm { const char *kind, *name, *text; } ContractTerm;
 typedef struct Contract { const char *name; OpKind op; ContractTerm *terms; int n_terms; } Contract;

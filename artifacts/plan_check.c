@@ -16,6 +16,7 @@
 enum {
 	MAX_LAUNCHES = 8 * PLAN_MAX_LAYERS, MAX_BUFS = 32 * PLAN_MAX_LAYERS, MAX_ROWS = 65536, /* of a phase */
 	MAX_SMEM = 232448, /* bytes a block may ask for on the largest device: 227 KiB */
+	MAX_SMS = 4096,
 	MAX_STATIC_SMEM = 49152, /* static ones, on any device: more has to be dynamic */
 	MAX_THREADS = 1024, MAX_REGISTERS = 255,
 };
@@ -637,6 +638,8 @@ static bool check_target(const Checking *c)
 		return REFUSE("target %s: compute capability %d.%d", t->target, t->cc_major, t->cc_minor);
 	if (t->smem_block_bytes < 0 || t->smem_block_bytes > MAX_SMEM)
 		return REFUSE("target %s: %d bytes of shared memory a block", t->target, t->smem_block_bytes);
+	if (t->n_sms < 0 || t->n_sms > MAX_SMS)
+		return REFUSE("target %s: %d multiprocessors", t->target, t->n_sms);
 	for (int i = 0; i < t->n_kernels; i++)
 		if (!check_kernel(c, &t->kernels[i]))
 			return false;

@@ -93,7 +93,7 @@ static const Schema phase_schema = SCHEMA(Phase, phase_fields);
 #define T TargetPlan
 static const Field target_plan_fields[] = {
 	STR(target), INT(cc_major), INT(cc_minor), LIST(kernels, kernel_schema),
-	LIST(phases, phase_schema), INT(smem_block_bytes), INT64S(arena_bytes, ARENA_COUNT)};
+	LIST(phases, phase_schema), INT(smem_block_bytes), INT(n_sms), INT64S(arena_bytes, ARENA_COUNT)};
 const Schema target_plan_schema = SCHEMA(TargetPlan, target_plan_fields);
 #undef T
 
@@ -144,7 +144,7 @@ const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Weight) == 136 && sizeof(Graph) == 144 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
-	sizeof(TargetPlan) == 96 && sizeof(Candidate) == 56 && sizeof(Slot) == 56 && sizeof(Section) == 56 &&
+	sizeof(TargetPlan) == 104 && sizeof(Candidate) == 56 && sizeof(Slot) == 56 && sizeof(Section) == 56 &&
 	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32 && sizeof(Origin) == 56,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 

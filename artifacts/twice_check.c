@@ -39,7 +39,8 @@
  *   results that nothing reads             Which of two is which (log probabilities of drafts) makes no difference
  *   order of launches, of ops              Any that the edges, and writes before reads, allow is right
  *   costs and reasons of the ledger        What the compiler thought
- *   smem_block_bytes                       The reader knows no GPUs; a kernel that asks for too much does not load
+ *   smem_block_bytes, n_sms                The reader knows no GPUs; a kernel that asks for too much does not load, and
+ *                                          by any count of multiprocessors the same is computed
  *   sampling defaults, bos_token           generation_config.json is not in the plan
  */
 #include "artifacts/reader.h"

@@ -734,6 +734,7 @@ void check_contract(Gen *g, const RawTemplate *raw)
 	find_once(c, KERNEL_);
 	read_kernel_clause(c, kernel);
 	declare(c, "SMEM_MAX", NAME_SIZE, kernel->at);
+	declare(c, "SMS", NAME_SIZE, kernel->at);
 	read_once(c);
 	read_names(c);
 	check_args(c);

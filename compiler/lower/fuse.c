@@ -963,7 +963,7 @@ void fuse(Compile *c)
 		const Target *t = target_by_name(c->cmd.targets[i]);
 		*work = (TargetWork){.target = t,
 			.plan = {.target = t->name, .cc_major = t->cc_major, .cc_minor = t->cc_minor,
-				.smem_block_bytes = t->smem_block_bytes}};
+				.smem_block_bytes = t->smem_block_bytes, .n_sms = t->n_sms}};
 		for (int k = 0; k < o->n_prefill; k++)
 			lower_phase(c, work, PREFILL, o->prefill[k],
 				o->prefill[k] < o->slots ? o->prefill[k] : o->slots);

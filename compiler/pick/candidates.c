@@ -49,6 +49,7 @@ void lay_out_trials(Compile *c, TargetWork *work)
 	plan->cc_major = work->target->cc_major;
 	plan->cc_minor = work->target->cc_minor;
 	plan->smem_block_bytes = work->target->smem_block_bytes;
+	plan->n_sms = work->target->n_sms;
 	plan->phases = ARENA_ARRAY(&c->arena, Phase, plan->n_kernels);
 	plan->n_phases = plan->n_kernels;
 	for (int i = 0; i < work->trials.n; i++) {

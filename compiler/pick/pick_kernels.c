@@ -221,6 +221,7 @@ static bool bind_operands(Picker *p, const KernelTemplate *t, Env *env, int vars
 	}
 	env->n_macros = env->n;
 	set(env, "SMEM_MAX", p->work->target->smem_block_bytes);
+	set(env, "SMS", p->work->target->n_sms);
 	for (int v = 0; v < t->n_dtypes; v++) /* DTYPES(WT, ...) also gives WT_BITS, and WT_BYTES of whole bytes */
 		add_sizes(p, env, t->dtypes[v].var, var_dtype(t, vars, v));
 	return true;

@@ -88,6 +88,7 @@ char *launch_values(const KernelTemplate *t, const Target *target, const char *d
 		if (!words)
 			bug("no memory for the key of %s", t->name);
 		know(&k, "SMEM_MAX", target->smem_block_bytes);
+		know(&k, "SMS", target->n_sms);
 		know_constants(&k, t, words, rooms[i]);
 		for (int d = 0; d < 3; d++)
 			add_value(f, &k, "grid", t->grid[d]);

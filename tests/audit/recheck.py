@@ -125,7 +125,7 @@ def admit(target, contract, launch, tunables, is_strict=True):
                 late.append((name, item, have))
     for name, item, have in late:
         demand(have in (0, evaluate(item, env)), f"{name}: {item} against {have}")
-    env |= {n: 0 for n in dims if n not in env} | {"SMEM_MAX": target["smem_block_bytes"]}
+    env |= {n: 0 for n in dims if n not in env} | {"SMEM_MAX": target["smem_block_bytes"], "SMS": target["n_sms"]}
     for var, types in allowed.items():
         bits = BITS[bound.get(var, types.split()[0])]
         env |= {f"{var}_BITS": bits} | ({f"{var}_BYTES": bits // 8} if bits >= 8 else {})

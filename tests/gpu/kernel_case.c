@@ -248,12 +248,25 @@ static void draw_constants(Case *c, const char *fixed)
 				fixed_value(fixed, t->fields[i].flag, &value) ? value : random_below(&c->random, 2));
 }
 
+/* What formulas know besides the kernel's constants: SMEM_MAX, SMS, sizes of a dtype variable. */
+static bool is_of_formulas(const KernelTemplate *t, const char *name)
+{
+	bool is = strcmp(name, "SMEM_MAX") == 0 || strcmp(name, "SMS") == 0;
+	for (int v = 0; v < t->n_dtypes; v++) {
+		const size_t n = strlen(t->dtypes[v].var);
+		is |= strncmp(name, t->dtypes[v].var, n) == 0 &&
+			(strcmp(name + n, "_BITS") == 0 || strcmp(name + n, "_BYTES") == 0);
+	}
+	return is;
+}
+
 static void write_defines(Case *c)
 {
 	const KernelTemplate *t = c->tmpl;
 	char *at = c->defines, *end = at + sizeof c->defines;
 	for (int i = 0; i < c->n_names; i++)
-		at += snprintf(at, (size_t)(end - at), "%s=%lld ", c->names[i].name, (long long)c->names[i].value);
+		if (!is_of_formulas(t, c->names[i].name))
+			at += snprintf(at, (size_t)(end - at), "%s=%lld ", c->names[i].name, (long long)c->names[i].value);
 	for (int i = 0; i < t->n_attrs; i++) {
 		double value;
 		bool is_float;
@@ -383,6 +396,7 @@ bool case_choose(Case *c, const KernelTemplate *t, uint64_t seed, const CaseLimi
 			set_sizes(c, t->dtypes[v].var, c->vars[v]);
 		}
 		set(c, "SMEM_MAX", limits->target->smem_block_bytes);
+		set(c, "SMS", limits->target->n_sms);
 		if (scales_fit(c) && fits(c, limits)) {
 			write_defines(c);
 			return true;
@@ -433,6 +447,7 @@ static bool take_constants(Case *d, const Case *c, const KernelTemplate *t, int6
 		set_sizes(d, t->dtypes[v].var, d->vars[v]);
 	}
 	set(d, "SMEM_MAX", target->smem_block_bytes);
+	set(d, "SMS", target->n_sms);
 	return true;
 }
 

@@ -786,6 +786,19 @@ int main(void)
         assert line == f"{names[0][:-3]} {names[0]} {digest.hexdigest()}"
 
 
+def test_no_card_is_in_a_contract(atlasc, repo):
+    """How many multiprocessors a card has, or half of them, is SMS in contracts: no count of compiler/targets.c."""
+    rows = re.findall(r'\{"sm_\w+", +\d+, \d, \w+, +(\d+),', (repo / "compiler" / "targets.c").read_text())
+    assert len(rows) == 6
+    counts = {int(n) for n in rows if int(n) > 100}  # 48 of a small one is a number of columns too
+    counts |= {n // 2 for n in counts}
+    found = []
+    for kernel in json.loads(atlasc("kernels", "--json").stdout)["kernels"]:
+        formulas = [r["text"] for r in kernel["requires"]] + [*kernel["grid"], kernel["block"], kernel["pieces"]]
+        found += [(kernel["name"], f) for f in formulas if counts & {int(n) for n in re.findall(r"\b\d+\b", f)}]
+    assert found == []
+
+
 def test_kernels_command(atlasc, repo):
     """`atlasc kernels` names every template of the folder, as text and as JSON."""
     names = sorted(path.stem for path in (repo / "kernels" / "templates").rglob("*.cu"))

@@ -67,7 +67,7 @@ static void add_int(Example *e, const char *name, int value)
 /* `choice` numbers the tunables' combination; `flags` is 1 with all optional operands, 0 without. */
 static Example example(const KernelTemplate *k, const Target *target, int choice, int flags)
 {
-	Example e = {.n = 1, .names = {{strdup("SMEM_MAX"), target->smem_block_bytes}}}; /* no macro */
+	Example e = {.n = 2, .names = {{strdup("SMEM_MAX"), target->smem_block_bytes}, {strdup("SMS"), target->n_sms}}};
 	char text[100];
 	for (int i = 0; i < k->n_dims; i++) {
 		example_of(k, "DIM", k->dims[i], text, sizeof text);

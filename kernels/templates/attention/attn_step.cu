@@ -10,7 +10,7 @@
 //           q and k behind all of rope, with ROTATE the Hadamard matrix too (ops.h). Scores and sums in f32,
 //           probabilities rounded like q for the second product; codes are exact. How a history is cut into runs and
 //           the order of all sums depend on its length and the tunables alone: same bits every run; batch-invariant
-// splits    runs enough that a long history keeps most of 132 multiprocessors busy, one block each, and none shorter
+// splits    runs enough that a long history keeps most multiprocessors busy, one block each, and none shorter
 //           than 64 positions. Clusters where half of the card has room for them: where all of it is needed, they wait
 //           until eight neighbours are free, and a step of Llama-3.2-1B is 3 % longer. Heads of 128 in bf16, 8 runs of
 //           4 stages, at 1024 and 16384 positions: 3.8 and 28.0 us in clusters of 2, 4.2 and 32.5 of 4 or 8; 16 runs
@@ -70,9 +70,9 @@ REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || H
 REQUIRE(NH % NKV == 0)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(SPLITS % CLUSTER == 0)
-REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= 66)
-PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= 132 && SPLITS <= MAX_PAGES * PAGE / 64))
-PREFER(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS > 66 || SPLITS * 128 > MAX_PAGES * PAGE)
+REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= SMS / 2)
+PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= SMS && SPLITS <= MAX_PAGES * PAGE / 64))
+PREFER(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS > SMS / 2 || SPLITS * 128 > MAX_PAGES * PAGE)
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
 REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)
 REQUIRE((KVT_BITS == 16 || HDIM > 128) == (WARPS != 8) || WARPS == 4 && SMEM_MAX < 200000)

@@ -68,10 +68,10 @@ REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(EACH >= 2 && EACH <= 4 && ROWS % EACH == 0)
 REQUIRE(SPLITS % CLUSTER == 0)
 REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8) * (ROWS / EACH)
-	<= (CLUSTER == 2 ? 132 : 66))
-PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) <= 132
+	<= (CLUSTER == 2 ? SMS : SMS / 2))
+PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) <= SMS
 	&& SPLITS <= MAX_PAGES * PAGE / 64))
-PREFER(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) > 66
+PREFER(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) > SMS / 2
 	|| SPLITS * 128 > MAX_PAGES * PAGE)
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
 REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)

@@ -19,8 +19,7 @@
 //           behind 4096, which fill the card with clusters, 38 and 52. More tiles gain nothing
 // why       while a warpgroup has its softmax to compute, the tensor cores are another's: they take turns in issuing
 //           products. Within one, the scores of a run are under way together with the values of the run before.
-//           A third stage of keys and values brought nothing, nor did leaving out the factor of a maximum that stayed.
-//           132 is the number of multiprocessors of the only target
+//           A third stage of keys and values brought nothing, nor did leaving out the factor of a maximum that stayed
 #include "shared/contract.cuh"
 #include "shared/hopper.cuh"
 
@@ -46,9 +45,9 @@ REQUIRE(NH % NKV == 0)
 REQUIRE(PAGE % 8 == 0 && (PAGE % KEYS == 0 || KEYS % PAGE == 0))
 REQUIRE(HDIM <= 128 || KEYS == 64)
 REQUIRE(GROUPS == 2 || HDIM == 64)
-REQUIRE(TEAM == 1 || (MAX_PAGES * PAGE > 4 * KEYS && ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * NKV * TEAM <= 132))
+REQUIRE(TEAM == 1 || (MAX_PAGES * PAGE > 4 * KEYS && ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * NKV * TEAM <= SMS))
 ORDER(attend_down, KEYS, TEAM)
-GRID(TEAM == 1 ? min(132, (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV)
+GRID(TEAM == 1 ? min(SMS, (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV)
 	: (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV * TEAM, 1, 1)
 BLOCK(128 + 128 * GROUPS)
 SMEM(1024 + (64 * GROUPS * (HDIM > 128 ? 1 : 2) + 4 * KEYS) * ceil_div(HDIM, 64) * 128 + 192)

@@ -13,7 +13,7 @@
 //
 // Contracts define their names as macros, so names here are in lower case or end in an underscore.
 // In contracts:  BLOCK(384)  SMEM(230400 / ((128 + BN) * 128) * ((128 + BN) * 128) + 2048)
-//                GRID(CLUSTER * min(132 / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN)), 1, 1)
+//                GRID(CLUSTER * min(SMS / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN)), 1, 1)
 //                TENSOR_MAP(x, x_map, 128, 64)  TENSOR_MAP(w, w_map, BN / CLUSTER, 64)
 #pragma once
 #include "shared/hopper.cuh"

@@ -26,7 +26,7 @@
 //   BLOCK(128 * (WARPGROUPS + 1))  SMEM(231424)
 //   TENSOR_MAP(x, x_map, BM / CLUSTER, 64)  TENSOR_MAP(w, w_map, COLUMNS, 256)
 //   GRID(SPLIT > 1 ? SPLIT * ceil_div(ROWS, BM) * ceil_div(N, COLUMNS)
-//       : CLUSTER * min(132 / CLUSTER, ceil_div(ROWS, BM) * ceil_div(ceil_div(N, COLUMNS), CLUSTER)), 1, 1)
+//       : CLUSTER * min(SMS / CLUSTER, ceil_div(ROWS, BM) * ceil_div(ceil_div(N, COLUMNS), CLUSTER)), 1, 1)
 #pragma once
 #include "shared/arrive.cuh"
 #include "products/stream_codes.cuh"

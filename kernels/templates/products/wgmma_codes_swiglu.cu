@@ -46,7 +46,7 @@ REQUIRE(CLUSTER == 1 || N > 32 * WARPGROUPS)
 REQUIRE(SPLIT == 1 || CLUSTER == 1 && BM == 128 && K >= 256 * SPLIT)
 ORDER(wgmma_codes, SPLIT)
 GRID(SPLIT > 1 ? SPLIT * ceil_div(ROWS, BM) * ceil_div(N, 32 * WARPGROUPS)
-	: CLUSTER * min(132 / CLUSTER, ceil_div(ROWS, BM) * ceil_div(ceil_div(N, 32 * WARPGROUPS), CLUSTER)), 1, 1)
+	: CLUSTER * min(SMS / CLUSTER, ceil_div(ROWS, BM) * ceil_div(ceil_div(N, 32 * WARPGROUPS), CLUSTER)), 1, 1)
 BLOCK(128 * (WARPGROUPS + 1))
 SMEM(231424)
 READS(N * (K + 2 * ceil_div(K, BLOCK_K) * ST_BYTES + (GATE_ROW_SCALE + UP_ROW_SCALE) * 4) + ROWS * K * 2
@@ -54,9 +54,9 @@ READS(N * (K + 2 * ceil_div(K, BLOCK_K) * ST_BYTES + (GATE_ROW_SCALE + UP_ROW_SC
 WRITES(ROWS * N * 2)
 FLOPS(4 * ROWS * N * K)
 PIECES(CLUSTER * SPLIT * ceil_div(ROWS, BM) * ceil_div(ceil_div(N, 32 * WARPGROUPS), CLUSTER))
-RATE((SPLIT == 4 ? (4 * ceil_div(ROWS, BM) * ceil_div(N, 32 * WARPGROUPS) <= 100 ? 46 : 26)
+RATE((SPLIT == 4 ? (4 * ceil_div(ROWS, BM) * ceil_div(N, 32 * WARPGROUPS) <= SMS * 10 / 13 ? 46 : 26)
 	: SPLIT == 2 ? 48 : BM == 256 ? 74 : WARPGROUPS == 3 ? 56 : 52) - (ST_BITS == 32 ? 5 : 0)
-	+ (CLUSTER * SPLIT > 1 ? 0 : ceil_div(ROWS, BM) * ceil_div(N, 32 * WARPGROUPS) <= 132 ? 1 : BM == 256 ? -8 : -1))
+	+ (CLUSTER * SPLIT > 1 ? 0 : ceil_div(ROWS, BM) * ceil_div(N, 32 * WARPGROUPS) <= SMS ? 1 : BM == 256 ? -8 : -1))
 struct Args {
 	TENSOR_MAP(x, x_map, BM / CLUSTER, 64);
 	TENSOR_MAP(gate, gate_map, 32 * WARPGROUPS, 256);

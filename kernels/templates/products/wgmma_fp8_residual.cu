@@ -36,7 +36,7 @@ REQUIRE(ROWS > 64)
 REQUIRE(CLUSTER == 1 || ROWS > 128)
 REQUIRE(!W_SCALE || BLOCK_N == 128 && BLOCK_K == 128)
 ORDER(wgmma_fp8)
-GRID(CLUSTER * min(132 / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN)), 1, 1)
+GRID(CLUSTER * min(SMS / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN)), 1, 1)
 BLOCK(384)
 SMEM(230400 / ((128 + BN) * 128) * ((128 + BN) * 128) + 2048)
 READS(N * K + W_SCALE * ceil_div(N, 128) * ceil_div(K, 128) * ST_BYTES + W_ROW_SCALE * N * 4
@@ -45,7 +45,7 @@ WRITES(ROWS * N * 2)
 FLOPS(2 * ROWS * N * K)
 PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN))
 RATE((BN == 256 ? 58 : 43)
-	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN) <= 132 ? 1 : BN == 256 ? -5 : 0))
+	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN) <= SMS ? 1 : BN == 256 ? -5 : 0))
 struct Args {
 	TENSOR_MAP(x, x_map, 128, 128);
 	TENSOR_MAP(w, w_map, BN / CLUSTER, 128);

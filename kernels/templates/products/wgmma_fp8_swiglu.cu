@@ -39,7 +39,7 @@ REQUIRE(CLUSTER == 1 || ROWS > 128)
 REQUIRE(GATE_SCALE == UP_SCALE)
 REQUIRE(!GATE_SCALE || BLOCK_N == 128 && BLOCK_K == 128)
 ORDER(wgmma_fp8)
-GRID(CLUSTER * min(132 / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, 128)), 1, 1)
+GRID(CLUSTER * min(SMS / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, 128)), 1, 1)
 BLOCK(384)
 SMEM(230400 / (384 * 128) * (384 * 128) + 2048)
 READS(2 * N * K + 2 * GATE_SCALE * ceil_div(N, 128) * ceil_div(K, 128) * ST_BYTES

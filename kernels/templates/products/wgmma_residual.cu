@@ -31,7 +31,7 @@ REQUIRE(ROWS > 64)
 REQUIRE(CLUSTER == 1 || ROWS > 128)
 REQUIRE(BN > 64 || ROWS <= 256 && CLUSTER == 1)
 ORDER(wgmma)
-GRID(CLUSTER * min(132 / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN)), 1, 1)
+GRID(CLUSTER * min(SMS / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN)), 1, 1)
 BLOCK(384)
 SMEM(230400 / ((128 + BN) * 128) * ((128 + BN) * 128) + 2048)
 READS(N * K * WT_BYTES + ROWS * K * 2 + ROWS * N * 2 + BIAS * N * BT_BYTES)
@@ -39,7 +39,7 @@ WRITES(ROWS * N * 2)
 FLOPS(2 * ROWS * N * K)
 PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN))
 RATE((BN == 256 ? 74 : BN == 192 ? 69 : BN == 128 ? 65 : 50)
-	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN) <= 132 ? 1 : BN == 256 ? -1 : BN == 192 ? -4 : -8))
+	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN) <= SMS ? 1 : BN == 256 ? -1 : BN == 192 ? -4 : -8))
 struct Args {
 	TENSOR_MAP(x, x_map, 128, 64);
 	TENSOR_MAP(w, w_map, BN / CLUSTER, 64);

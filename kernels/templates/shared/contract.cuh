@@ -20,8 +20,9 @@
 //                                 Several add up, in the order of the text. Two kernels with equal ORDER that do one
 //                                 op on the same operands give a row the same bits, whatever their buckets, tiles and
 //                                 the rows beside it. What is not named here changes no bit. ORDER(exact): no sums
-//   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags, and SMEM_MAX, the bytes of shared
-//                                 memory that a block may have on the target; so are formulas
+//   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags, SMEM_MAX, the bytes of shared
+//                                 memory that a block may have on the target, and SMS, the multiprocessors that its
+//                                 card has, which code does not know; so are formulas
 //   PREFER(ROWS >= 9)             a predicate that keeps candidates out which are never the fastest, but right: they
 //                                 are considered where an equal ORDER is asked for
 //   PRUNE(CHAINS == 2)            the same, of candidates that are as fast as others: there is no use in trying them
