@@ -255,7 +255,8 @@ typedef struct ContractField {
 	const char *flag;   /* constant that is 1 when the operand is there, 0 when absent; else NULL */
 	const char *dtype;  /* "bf16" or a dtype variable, "WT" */
 	const char *shape;  /* "ROWS, K" in the template's dims */
-	int offset, line;   /* bytes in the argument struct; line in the file */
+	int offset;         /* bytes in the argument struct */
+	const char *file; int line; /* where it is: in the template, or in a fragment that this includes */
 	bool early;         /* EARLY names it: the code reads it before inputs_ready */
 } ContractField;
 
@@ -263,13 +264,14 @@ typedef struct ContractMap { /* TENSOR_MAP: a CUtensorMap of an operand that is 
 	const char *name;    /* of the field */
 	int field;           /* index of the operand's own field */
 	const char *box[2];  /* formulas: rows and columns of a tile */
-	int offset, line;
+	int offset;
+	const char *file; int line;
 } ContractMap;
 
 typedef struct ContractTunable { const char *name; int n_values; int values[MAX_TUNE_VALUES]; } ContractTunable;
 typedef struct ContractDtype { const char *var; int n; Dtype allowed[DT_COUNT]; } ContractDtype;
 typedef struct ContractRequire {
-	const char *text;
+	const char *text, *file;
 	int line;
 	bool is_preference, is_pruning; /* PREFER or PRUNE; the second alone */
 } ContractRequire;

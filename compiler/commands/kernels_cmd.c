@@ -126,9 +126,9 @@ static json_t *json_fields(const KernelTemplate *k)
 	json_t *list = json_array();
 	for (int i = 0; i < k->n_fields; i++) {
 		const ContractField *f = &k->fields[i];
-		json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:s, s:s, s:i, s:i, s:b}", "name", f->name, "role",
+		json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:s, s:s, s:i, s:s, s:i, s:b}", "name", f->name, "role",
 			role_names[f->role], "flag", f->flag, "dtype", f->dtype, "shape", f->shape, "offset", f->offset,
-			"line", f->line, "early", f->early));
+			"file", f->file, "line", f->line, "early", f->early));
 	}
 	return list;
 }
@@ -138,8 +138,9 @@ static json_t *json_maps(const KernelTemplate *k)
 	json_t *list = json_array();
 	for (int i = 0; i < k->n_maps; i++) {
 		const ContractMap *m = &k->maps[i];
-		json_array_append_new(list, json_pack("{s:s, s:s, s:[s,s], s:i, s:i}", "name", m->name, "operand",
-			k->fields[m->field].name, "box", m->box[0], m->box[1], "offset", m->offset, "line", m->line));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:[s,s], s:i, s:s, s:i}", "name", m->name, "operand",
+			k->fields[m->field].name, "box", m->box[0], m->box[1], "offset", m->offset, "file", m->file, "line",
+			m->line));
 	}
 	return list;
 }
@@ -149,8 +150,8 @@ static json_t *json_template(const KernelTemplate *k)
 	char hash[65], code[65];
 	json_t *requires = json_array(), *targets = json_array();
 	for (int i = 0; i < k->n_requires; i++)
-		json_array_append_new(requires, json_pack("{s:s, s:i}", "text", k->requires[i].text, "line",
-			k->requires[i].line));
+		json_array_append_new(requires, json_pack("{s:s, s:b, s:s, s:i}", "text", k->requires[i].text, "is_preference",
+			k->requires[i].is_preference, "file", k->requires[i].file, "line", k->requires[i].line));
 	for (int i = 0; i < n_target_table; i++)
 		if (template_serves(k, &target_table[i]))
 			json_array_append_new(targets, json_string(target_table[i].name));

@@ -313,7 +313,7 @@ static void read_names(Check *c)
 
 /* Formulas ------------------------------------------------------------------------------------------ */
 
-typedef struct Formula { Check *c; const char *what, *text; Loc at; } Formula;
+typedef struct Formula { Check *c; const char *what, *text; Loc at; const Names *args; } Formula; /* args: or NULL */
 
 static void see_name(void *ctx, const char *name, int n)
 {
@@ -321,7 +321,8 @@ static void see_name(void *ctx, const char *name, int n)
 	Declared *d = find_name(f->c, name, (size_t)n);
 	if (d && d->kind != NAME_DIM) /* a dim is used where it is bound */
 		d->is_used = true;
-	if (d && d->kind != NAME_ATTR_FLOAT && d->kind != NAME_DTYPE)
+	if ((d && d->kind != NAME_ATTR_FLOAT && d->kind != NAME_DTYPE) ||
+		(f->args && has_name(f->args, arena_strndup(&f->c->g->arena, name, (size_t)n))))
 		return;
 	if (d) {
 		fail_at(&f->c->g->diags, A0904, f->at, "%s: %.*s is a %s: formulas use integers only: %s", f->what, n, name,
@@ -335,25 +336,30 @@ static void see_name(void *ctx, const char *name, int n)
 		did_you_mean(f->c, arena_strndup(&f->c->g->arena, name, (size_t)n), known, f->c->n_names), f->text);
 }
 
-static void check_formula(Check *c, const char *what, const char *text, Loc at)
+static void check_formula_of(Check *c, const char *what, const char *text, Loc at, const Names *args)
 {
 	char why[200];
-	Formula f = {c, what, text, at};
+	Formula f = {c, what, text, at, args};
 	if (!expr_names(text, see_name, &f, why, sizeof why))
 		fail_at(&c->g->diags, A0904, at, "%s: %s: %s", what, why, text);
+}
+
+static void check_formula(Check *c, const char *what, const char *text, Loc at)
+{
+	check_formula_of(c, what, text, at, NULL);
 }
 
 /* ORDER(word, formula, ...) */
 static void read_order(Check *c, const Clause *cl)
 {
-	char word[MAX_TEXT], item[160];
+	char word[MAX_TEXT], *item = arena_alloc(&c->g->arena, strlen(cl->parts[0]) + 1);
 	const char *list = cl->parts[0];
 	if (!expr_next(&list, word, sizeof word) || !is_identifier(word)) {
 		fail_at(&c->g->diags, A0902, cl->at, "ORDER(%s): expected a word, then formulas", cl->parts[0]);
 		return;
 	}
 	const char *formulas = list + strspn(list, " \t");
-	while (expr_next(&list, item, sizeof item))
+	while (expr_next(&list, item, strlen(list) + 1))
 		check_formula(c, "ORDER", arena_strdup(&c->g->arena, item), cl->at);
 	if (c->k.n_orders == MAX_ORDERS)
 		fail_at(&c->g->diags, A0902, cl->at, "more than %d ORDER", MAX_ORDERS);
@@ -363,6 +369,11 @@ static void read_order(Check *c, const Clause *cl)
 
 static void check_formulas(Check *c)
 {
+	for (int i = 0; i < c->raw->formulas.n; i++) {
+		const RawFormula *f = &c->raw->formulas.at[i];
+		if (!f->is_param)
+			check_formula_of(c, arena_printf(&c->g->arena, "FORMULA %s", f->name), f->text, f->at, &f->args);
+	}
 	for (int i = 0; i < c->raw->clauses.n; i++) {
 		const Clause *cl = &c->raw->clauses.at[i];
 		const bool is_pruning = strcmp(cl->word, "prune") == 0;
@@ -374,8 +385,8 @@ static void check_formulas(Check *c)
 			if (c->k.n_requires == MAX_REQUIRES)
 				fail_at(&c->g->diags, A0902, cl->at, "more than %d predicates", MAX_REQUIRES);
 			else
-				c->k.requires[c->k.n_requires++] = (ContractRequire){cl->parts[0], cl->at.line, is_preference,
-					is_pruning};
+				c->k.requires[c->k.n_requires++] = (ContractRequire){cl->parts[0], cl->at.file, cl->at.line,
+					is_preference, is_pruning};
 		}
 		for (int w = GRID_; w < EARLY_; w++)
 			if (strcmp(cl->word, once[w].word) == 0)
@@ -518,7 +529,7 @@ static void check_map(Check *c, const RawField *f)
 		fail_at(d, A0903, f->at, "struct Args has more than %d tensor maps", MAX_MAPS);
 	else
 		c->k.maps[c->k.n_maps++] = (ContractMap){f->name, field, {f->clause.parts[1], f->clause.parts[2]}, f->offset,
-			f->at.line};
+			f->at.file, f->at.line};
 }
 
 static bool is_map(const RawField *f) { return f->clause.word && strcmp(f->clause.word, "map") == 0; }
@@ -550,8 +561,8 @@ static void check_field(Check *c, int index)
 	}
 	check_field_dtype(c, f);
 	ContractField *out = &c->k.fields[c->k.n_fields++];
-	*out = (ContractField){f->name, role, NULL, f->clause.parts[0], f->clause.parts[1], f->offset, f->at.line,
-		false};
+	*out = (ContractField){f->name, role, NULL, f->clause.parts[0], f->clause.parts[1], f->offset, f->at.file,
+		f->at.line, false};
 	if (operand_may_be_absent(role)) {
 		out->flag = f->clause.parts[2];
 		Declared *flag = find_name(c, out->flag, strlen(out->flag));

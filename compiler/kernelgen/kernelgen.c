@@ -53,8 +53,12 @@ int main(int argc, char **argv)
 	}
 	for (int i = first; i < argc; i++) {
 		RawTemplate raw;
-		if (read_template(&g, argv[i], &raw))
+		const int before = g.diags.n;
+		if (read_template(&g, argv[i], &raw)) {
+			expand_formulas(&g, &raw);
 			check_contract(&g, &raw);
+		}
+		name_template(&g, &raw, before);
 	}
 	if (g.diags.n_errors == 0)
 		write_table(&g, out);

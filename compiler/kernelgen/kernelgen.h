@@ -2,6 +2,7 @@
  *
  *   read_template.c    file.cu -> RawTemplate: clauses, argument struct, kernels, sources, uses of names
  *   reach.c            the code that its kernel reaches -> RawTemplate.code_sha256
+ *   formulas.c         FORMULA and PARAM written out in the clauses and fields of a RawTemplate
  *   check_contract.c   RawTemplate -> KernelTemplate, or diagnostics
  *   write_table.c      KernelTemplates and their sources -> kernel_table.c
  *
@@ -22,6 +23,13 @@ typedef struct Clause { /* a contract word: "dim;K" */
 	int n_parts;
 	Loc at;
 } Clause;
+
+typedef struct RawFormula { /* FORMULA(name(int a), text) or PARAM */
+	const char *name, *text; /* without other formulas in it */
+	Names args;
+	bool is_param;
+	Loc at;
+} RawFormula;
 
 typedef struct RawField { /* a member of struct Args */
 	const char *name;
@@ -55,6 +63,7 @@ typedef struct Source {
 typedef struct RawTemplate {
 	const char *path, *name; /* as given; base name without .cu */
 	VEC(Clause) clauses;     /* in order of the text, includes where they are */
+	VEC(RawFormula) formulas;
 	int n_args_structs;
 	Loc args_at;
 	int args_bytes;
@@ -79,6 +88,9 @@ const char *source_name(const Gen *g, const char *path);
 bool read_template(Gen *g, const char *path, RawTemplate *out);
 const char *libclang_text(Gen *g); /* libclang's version: "19.1.7" */
 bool has_name(const Names *names, const char *name);
+void expand_formulas(Gen *g, RawTemplate *raw);
+/* Diagnostics from number `first` on that are at another file, a fragment or header, also say of which template. */
+void name_template(Gen *g, const RawTemplate *raw, int first);
 /* Of the parsed file, once its fields, kernels and sources are known. */
 struct CXTranslationUnitImpl;
 void hash_reached(Gen *g, struct CXTranslationUnitImpl *unit, RawTemplate *raw);

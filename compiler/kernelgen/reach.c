@@ -15,6 +15,9 @@
  *   - a conditional group outside of declarations, #if to #endif, is one item, with the names of all its branches
  *   - tokens that libclang takes for no declaration, as in a branch that it skips, declare each name that is
  *     outside of brackets and that nothing else declares; an item without a name always counts
+ *   - a namespace is one item, which its name leads to
+ *   - of a FORMULA its head and expression count, not the macro; of other words of a contract nothing, and a conditional
+ *     group of these alone, as a fragment of contracts has them, is no code
  *   - of what #ifdef KERNELGEN parts, the half that NVRTC reads counts
  */
 #include "compiler/kernelgen/kernelgen.h"
@@ -34,6 +37,7 @@ typedef struct Item {
 	int parent;          /* the class of a method, -1 = none */
 	int source;          /* index in RawTemplate.sources */
 	int first, end;      /* its tokens there: of a declaration at file scope */
+	bool is_clause;      /* a word of the contract: in a conditional group, no part of that */
 	bool is_contract;    /* a clause that is a constant of the kernel: part of a time's place, not of the code */
 	bool is_args, is_number; /* struct Args; a struct of one number, a dtype */
 	Names numbers;       /* of an overload or specialisation: those that it is for */
@@ -250,7 +254,7 @@ static enum CXChildVisitResult visit_declaration(CXCursor c, CXCursor parent, CX
 	Reach *r = data;
 	enum CXCursorKind kind = clang_getCursorKind(c);
 	int source, first, end;
-	if (kind == CXCursor_Namespace || kind == CXCursor_LinkageSpec || kind == CXCursor_UnexposedDecl)
+	if (kind == CXCursor_LinkageSpec || kind == CXCursor_UnexposedDecl)
 		return CXChildVisit_Recurse;
 	if (!clang_isDeclaration(kind) || kind == CXCursor_TemplateTypeParameter ||
 		kind == CXCursor_NonTypeTemplateParameter || !find_place(r, c, &source, &first, &end))
@@ -262,11 +266,13 @@ static enum CXChildVisitResult visit_declaration(CXCursor c, CXCursor parent, CX
 	}
 	const char *name = kept(r->g, clang_getCursorSpelling(c)), *clause = clause_of(r, c);
 	int at = item_at(r, source, first, end);
+	r->items.at[at].is_clause |= clause != NULL;
 	r->items.at[at].is_contract |= clause && is_constant(clause);
 	r->items.at[at].is_args |= is_class(kind) && strcmp(name, "Args") == 0;
 	r->items.at[at].is_number |= is_class(kind) && dtype_from_name(name, &(Dtype){0});
 	if (clause) { /* by the name of its word, so that the item has one: nothing mentions it */
 		add_name(r, &r->items.at[at].names, name);
+		source_of(r, source)->tokens.at[first].is_name = false; /* it leads to no macro */
 	} else if (strncmp(name, "operator", 8) != 0) {
 		add_name(r, &r->items.at[at].names, arena_strndup(&r->g->arena, name, strcspn(name, "<")));
 	}
@@ -283,6 +289,7 @@ typedef struct Lines { /* directives of one file, one after the other */
 	int depth;            /* of conditionals */
 	int guard, skipped;   /* the depth of #ifdef KERNELGEN, 0 = outside; is this the half that NVRTC skips? */
 	int group, group_depth; /* the item of a conditional group, or -1 */
+	bool has_code;        /* it covers more than words of a contract */
 } Lines;
 
 static void own(Lines *l, int first, int end, int owner)
@@ -291,14 +298,37 @@ static void own(Lines *l, int first, int end, int owner)
 		l->r->owner[l->source][i] = owner;
 }
 
-/* What a group covers becomes a part of it. */
+/* Words of contract.cuh that stand outside of struct Args. */
+static bool is_contract_word(const char *name)
+{
+	static const char *const words[] = {"ARCH", "ATTR_FLOAT", "ATTR_INT", "BLOCK", "DIM", "DTYPES", "EARLY", "FLAG", "FLOPS",
+		"FORMULA", "GRID", "KERNEL", "MATRIX", "NUMERICS", "ORDER", "PARAM", "PIECES", "PREFER", "RATE", "READS", "REQUIRE",
+		"SMEM", "TUNE", "WRITES"};
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		if (strcmp(words[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* What a group covers becomes a part of it, but for words of a contract: those of a branch that libclang skips are
+ * nothing to it. */
 static void join_group(Lines *l, int first, int end)
 {
 	Reach *r = l->r;
-	const Token *t = source_of(r, l->source)->tokens.at;
+	const Source *s = source_of(r, l->source);
+	const Token *t = s->tokens.at;
 	int brackets = 0;
 	for (int i = first; i < end; i++) {
 		int *owner = &r->owner[l->source][i];
+		if (*owner >= 0 && r->items.at[*owner].is_clause)
+			continue;
+		if (*owner == FREE && brackets == 0 && is_contract_word(t[i].text)) {
+			int after = call_end(s, i);
+			own(l, i, after, DROPPED);
+			i = after - 1;
+			continue;
+		}
+		l->has_code = true;
 		if (*owner >= 0 && *owner != l->group)
 			for (int k = 0; k < r->items.at[*owner].names.n; k++)
 				add_name(r, &r->items.at[l->group].names, r->items.at[*owner].names.at[k]);
@@ -314,6 +344,7 @@ static void take_define(Lines *l, int first, int end)
 	Reach *r = l->r;
 	const Token *t = source_of(r, l->source)->tokens.at;
 	if (l->group >= 0) {
+		l->has_code = true;
 		own(l, first, end, l->group);
 		add_name(r, &r->items.at[l->group].names, t[first + 2].text);
 		return;
@@ -349,6 +380,7 @@ static void take_directive(Lines *l, int first, int end)
 			*vec_push(&r->g->arena, &r->items) = (Item){.parent = -1};
 			l->group = r->items.n - 1;
 			l->group_depth = l->depth;
+			l->has_code = false;
 		}
 		if ((strcmp(word, "define") == 0 || strcmp(word, "undef") == 0) && end - first > 2)
 			take_define(l, first, end);
@@ -357,8 +389,12 @@ static void take_directive(Lines *l, int first, int end)
 		else if (!is_inside && (strcmp(word, "include") == 0 || (strcmp(word, "pragma") == 0 && end - first > 2 &&
 			is_text(&t[first + 2], "once"))))
 			own(l, first, end, DROPPED);
-		if (ends && l->group >= 0 && l->group_depth == l->depth)
+		if (ends && l->group >= 0 && l->group_depth == l->depth) {
+			for (int i = 0; i < end && !l->has_code; i++)
+				if (r->owner[l->source][i] == l->group)
+					r->owner[l->source][i] = DROPPED;
 			l->group = -1;
+		}
 	}
 	l->depth -= ends;
 }

@@ -331,6 +331,15 @@ static void add_file(CXFile file, CXSourceLocation *stack, unsigned depth, CXCli
 	}
 }
 
+void name_template(Gen *g, const RawTemplate *raw, int first)
+{
+	for (int i = first; i < g->diags.n; i++) {
+		Diag *d = &g->diags.list[i];
+		if (strcmp(d->at.file, raw->path) != 0)
+			d->text = arena_printf(&g->arena, "%s (template %s)", d->text, raw->name);
+	}
+}
+
 static bool report_errors(Walk *w)
 {
 	bool ok = true;

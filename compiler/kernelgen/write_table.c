@@ -169,7 +169,9 @@ static void put_fields(FILE *f, const KernelTemplate *k)
 			fputs("NULL", f);
 		put_string(f, ", ", x->dtype);
 		put_string(f, ", ", x->shape);
-		fprintf(f, ", %d, %d, %s},\n", x->offset, x->line, x->early ? "true" : "false");
+		fprintf(f, ", %d", x->offset);
+		put_string(f, ", ", x->file);
+		fprintf(f, ", %d, %s},\n", x->line, x->early ? "true" : "false");
 	}
 	fprintf(f, "\t\t}, .n_fields = %d, .param_bytes = %d,\n", k->n_fields, k->param_bytes);
 	for (int i = 0; i < k->n_maps; i++) {
@@ -178,7 +180,9 @@ static void put_fields(FILE *f, const KernelTemplate *k)
 		fprintf(f, ", %d, ", m->field);
 		put_string(f, "{", m->box[0]);
 		put_string(f, ", ", m->box[1]);
-		fprintf(f, "}, %d, %d},\n", m->offset, m->line);
+		fprintf(f, "}, %d", m->offset);
+		put_string(f, ", ", m->file);
+		fprintf(f, ", %d},\n", m->line);
 	}
 	if (k->n_maps)
 		fprintf(f, "\t\t}, .n_maps = %d,\n", k->n_maps);
@@ -206,6 +210,7 @@ static void put_choices(FILE *f, const KernelTemplate *k)
 		fprintf(f, "\t\t}, .n_tunables = %d,\n", k->n_tunables);
 	for (int i = 0; i < k->n_requires; i++) {
 		put_string(f, i ? "\t\t\t{" : "\t\t.requires = {\n\t\t\t{", k->requires[i].text);
+		put_string(f, ", ", k->requires[i].file);
 		fprintf(f, ", %d, %d, %d},\n", k->requires[i].line, k->requires[i].is_preference, k->requires[i].is_pruning);
 	}
 	if (k->n_requires)

@@ -59,7 +59,7 @@ static Contract contract_of(Arena *arena, const KernelTemplate *k)
 	add_fields(&t, k);
 	for (int i = 0; i < k->n_requires; i++)
 		add(&t, k->requires[i].is_preference ? "prefers" : "requires",
-			arena_printf(arena, "%s:%d", k->file, k->requires[i].line), k->requires[i].text);
+			arena_printf(arena, "%s:%d", k->requires[i].file, k->requires[i].line), k->requires[i].text);
 	for (int i = 0; i < k->n_orders; i++)
 		*vec_push(t.arena, &t.list) = k->orders[i];
 	for (int i = 0; i < 3; i++)

@@ -678,16 +678,16 @@ static const ContractRequire *broken_require(const KernelTemplate *t, const char
 	return NULL;
 }
 
-/* The line of t's file that this reason is about: of the predicate, of the argument, else where the contract begins. */
-static int line_of(const KernelTemplate *t, const char *reason)
+/* What this reason is about: the place of the predicate, of the argument, else where the contract begins. */
+static Loc place_of(const KernelTemplate *t, const char *reason)
 {
 	const ContractRequire *broken = broken_require(t, reason);
 	for (int i = 0; i < t->n_fields && !broken; i++) {
 		size_t n = strlen(t->fields[i].name);
 		if (strncmp(reason, t->fields[i].name, n) == 0 && (reason[n] == ':' || reason[n] == ' '))
-			return t->fields[i].line;
+			return (Loc){t->fields[i].file, t->fields[i].line, 0};
 	}
-	return broken ? broken->line : t->line;
+	return broken ? (Loc){broken->file, broken->line, 0} : (Loc){t->file, t->line, 0};
 }
 
 /* How many of its template's conditions were not asked any more when it failed; what is only banned has passed all. */
@@ -720,9 +720,9 @@ static char *add_candidates(Picker *p, const Decision *d, char *text)
 			shown[n++] = i;
 			text = arena_printf(&p->c->arena, "%s\n    %s%s%s: %s %s", text, k->kernel, *k->tunables ? " " : "",
 				k->tunables, verdict_name(k->verdict), k->reason);
-			const KernelTemplate *t = template_of(k);
+			const Loc at = place_of(template_of(k), k->reason);
 			if (k->verdict == REJECTED)
-				text = arena_printf(&p->c->arena, "%s (%s:%d)", text, t->file, line_of(t, k->reason));
+				text = arena_printf(&p->c->arena, "%s (%s:%d)", text, at.file, at.line);
 		}
 	return text;
 }

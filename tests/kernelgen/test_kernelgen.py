@@ -117,6 +117,76 @@ REFUSALS = [
         [("PRUNE(", "A0904", "PRUNE: unknown name ROW: did you mean ROWS?: ROW == 1")],
     ),
     (
+        "a formula of an unknown name",
+        [(FLOPS, "constexpr int lane = 32;\nFORMULA(warps(int n), n * lane)\n" + FLOPS)],
+        [("FORMULA(", "A0904", "FORMULA warps: unknown name lane: n * lane")],
+    ),
+    (
+        "a formula of a name that C++ does not know either",
+        [(FLOPS, "FORMULA(warps(int n), n * SMS)\n" + FLOPS)],
+        [
+            ("FORMULA(", "A0901", "no return statement in constexpr function"),
+            ("FORMULA(", "A0901", "use of undeclared identifier 'SMS'"),
+        ],
+    ),
+    (
+        "a formula that is none",
+        [(FLOPS, "FORMULA(warps(int n), n << 5)\n" + FLOPS)],
+        [("FORMULA(", "A0904", "FORMULA warps: column 4: expected a value, found '<': n << 5")],
+    ),
+    (
+        "a parameter that is no whole number",
+        [(FLOPS, "FORMULA(warps(long n), n * 32)\n" + FLOPS)],
+        [("FORMULA(", "A0902", "FORMULA(warps(long n), ...): expected NAME(int A, ...)")],
+    ),
+    (
+        "a formula with the name of a function",
+        [(FLOPS, "FORMULA(align(int n, int m), n * m)\n" + FLOPS)],
+        [("FORMULA(", "A0906", "FORMULA align: formulas have a function of that name")],
+    ),
+    (
+        "a formula called with other values",
+        [("SMEM(32 * WARPS * 4)", "FORMULA(bytes(int n, int m), n * m * 4)\nSMEM(bytes(max(32, K)))")],
+        [("SMEM(", "A0901", "no matching function for call to 'bytes'")],
+    ),
+    (
+        "a formula called with other values where code has no copy",
+        [(FLOPS, "FORMULA(ops(int n, int m), 2 * n * m)\nFLOPS(ops(ROWS * N, K, 1))\n")],
+        [("FLOPS(", "A0904", "FLOPS: ops takes 2 values, found 3")],
+    ),
+    (
+        "a formula before it is there",
+        [(FLOPS, "FORMULA(ops(int n), twice(n))\nFORMULA(twice(int n), 2 * n)\n" + FLOPS)],
+        [("FORMULA(ops", "A0901", "use of undeclared identifier 'twice'")],
+    ),
+    (
+        "a parameter of the family that is not defined",
+        [(FLOPS, "PARAM(RESIDUAL, 0, 1)\n" + FLOPS)],
+        [
+            (
+                "PARAM(",
+                "A0902",
+                "PARAM RESIDUAL: expected #define RESIDUAL before this file is included, as one of 0, 1: found RESIDUAL",
+            )
+        ],
+    ),
+    (
+        "a parameter of the family that is something else",
+        [(FLOPS, "#define RESIDUAL 3\nPARAM(RESIDUAL, 0, 1)\n" + FLOPS)],
+        [
+            (
+                "PARAM(",
+                "A0902",
+                "PARAM RESIDUAL: expected #define RESIDUAL before this file is included, as one of 0, 1: found 3",
+            )
+        ],
+    ),
+    (
+        "shared memory that is not what the code says",
+        [("// A function template", 'static_assert(dynamic_smem() == 32 * WARPS * 2, "two bytes a thread");\n// A function template')],
+        [("static_assert", "A0901", "static assertion failed due to requirement 'dynamic_smem() == 32 * WARPS * 2': two bytes a thread")],
+    ),
+    (
         "bad arch",
         [("ARCH(80, 90a)", "ARCH(80, sm_90)")],
         [("ARCH(", "A0902", "ARCH sm_90: expected a number such as 80 or 90a")],
@@ -430,8 +500,8 @@ REFUSALS = [
     ),
     (
         "a name twice",
-        [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nTUNE(WT_BYTES, 2, 4)")],
-        [("TUNE(WT_BYTES", "A0906", "tunable WT_BYTES is declared twice, first at line 14 as a size")],
+        [("TUNE(WARPS, 4, 8)", "TUNE(WARPS, 4, 8)\nTUNE(SMS, 2, 4)")],
+        [("TUNE(SMS", "A0906", "tunable SMS is declared twice, first at line 8 as a size")],
     ),
     (
         "an attribute of another op",
@@ -613,8 +683,89 @@ def test_place_in_an_include(kernelgen, tmp_path):
     path = variant(tmp_path, ('#include "plain_types.cuh"', '#include "plain_types.cuh"\n#include "clause.cuh"'))
     (tmp_path / "clause.cuh").write_text("// head\n\n  REQUIRE(MISSING % 2 == 0)\n")
     done = kernelgen("-o", tmp_path / "out.c", path)
-    assert done.stderr == f"{tmp_path}/clause.cuh:3:3: error[A0904]: REQUIRE: unknown name MISSING: MISSING % 2 == 0\n"
+    assert done.stderr == (
+        f"{tmp_path}/clause.cuh:3:3: error[A0904]: REQUIRE: unknown name MISSING: MISSING % 2 == 0 (template plain)\n"
+    )
     assert done.returncode == 3
+
+
+FRAGMENT = """// what both share
+PARAM(MATRICES, 1, 2)
+FORMULA(twice(int n), 2 * n)
+FORMULA(bytes(int n, int m), twice(n + m) * max(n, 4))
+DIM(ROWS, 1)
+DIM(K, 576)
+DIM(N, 960)
+DTYPES(WT, bf16, f32)
+ATTR_FLOAT(EPS, 1e-5f)
+ATTR_INT(NORM_ONE, 0)
+#if MATRICES == 1
+FLAG(BIAS)
+FORMULA(biases(), BIAS)
+#else
+FLAG(BIAS)
+FORMULA(biases(), 2 * BIAS)
+#endif
+TUNE(WARPS, 4, 8)
+REQUIRE(K % twice(4) == 0)
+SMEM(bytes(WARPS, K - 1))
+FLOPS(twice(ROWS * N * K) * MATRICES + biases() - twice(N))
+"""
+
+
+def test_fragment(kernelgen, tmp_path):
+    """Two templates, one fragment: formulas and parameters are written out, and places are those of the fragment."""
+    start, end = GOOD.index("DIM(ROWS"), GOOD.index("struct Args")
+    rest = "ORDER(chain)\nGRID(ceil_div(N, 32 * WARPS), ROWS, 1)\nBLOCK(32 * WARPS)\nREADS(N * K)\nWRITES(ROWS * N * 2)\n"
+    paths = []
+    for name, matrices in (("one", 1), ("two", 2)):
+        text = GOOD[:start] + f'#define MATRICES {matrices}\n#include "fragment.cuh"\n' + rest + GOOD[end:]
+        paths.append(tmp_path / f"{name}.cu")
+        paths[-1].write_text(text.replace("KERNEL(plain", f"KERNEL({name}").replace("plain(const", f"{name}(const"))
+    shutil.copy(HERE / "plain_types.cuh", tmp_path)
+    (tmp_path / "fragment.cuh").write_text(FRAGMENT)
+    out = tmp_path / "out.c"
+    done = kernelgen("-o", out, *paths)
+    assert (done.returncode, done.stderr) == (0, "")
+    table = out.read_text()
+    assert re.findall(r'\{("K %.*?)\},', table) == [f'"K % (2 * 4) == 0", "{tmp_path}/fragment.cuh", 19, false'] * 2
+    assert re.findall(r'\.smem = "(.*?)"', table) == ["(2 * (WARPS + (K - 1))) * max(WARPS, 4)"] * 2
+    assert re.findall(r'\.flops = "(.*?)"', table) == [
+        "(2 * (ROWS * N * K)) * 1 + BIAS - (2 * N)",
+        "(2 * (ROWS * N * K)) * 2 + (2 * BIAS) - (2 * N)",
+    ]
+    (tmp_path / "fragment.cuh").write_text(FRAGMENT.replace("K % twice(4)", "QQ % twice(4)"))
+    done = kernelgen("-o", out, *paths)
+    assert done.stderr.splitlines() == [
+        f"{tmp_path}/fragment.cuh:19:1: error[A0904]: REQUIRE: unknown name QQ: QQ % (2 * 4) == 0 (template {name})"
+        for name in ("one", "two")
+    ]
+
+
+def test_code_of_a_fragment(kernelgen, tmp_path):
+    """What a kernel reaches is its code: of a contract, in a fragment or not, nothing; of formulas those that code calls."""
+    start, end = GOOD.index("DIM(ROWS"), GOOD.index("struct Args")
+    rest = "ORDER(chain)\nGRID(ceil_div(N, 32 * WARPS), ROWS, 1)\nBLOCK(32 * WARPS)\nREADS(N * K)\nWRITES(ROWS * N * 2)\n"
+    apart = GOOD[:start] + '#define MATRICES 1\n#include "fragment.cuh"\n' + rest + GOOD[end:]
+    called = ("float sum = 0.0f;", "float sum = twice(0);")
+    shutil.copy(HERE / "plain_types.cuh", tmp_path)
+
+    def code(text: str, fragment: str = FRAGMENT) -> str:
+        (tmp_path / "plain.cu").write_text(text)
+        (tmp_path / "fragment.cuh").write_text(fragment)
+        done = kernelgen("-o", tmp_path / "out.c", tmp_path / "plain.cu")
+        assert (done.returncode, done.stderr) == (0, "")
+        return re.search(r"\.code_sha256 = \{([^}]*)\}", (tmp_path / "out.c").read_text())[1]
+
+    other_formula = FRAGMENT.replace("twice(int n), 2 * n", "twice(int n), n * 2")
+    other_words = FRAGMENT.replace("2 * BIAS", "3 * BIAS").replace("REQUIRE(K", "REQUIRE(N")
+    plain = code(GOOD)
+    assert code(apart) == plain == code(apart, other_formula) == code(apart, other_words)
+    calls = code(apart.replace(*called))
+    assert calls != plain
+    assert calls == code(apart.replace(*called), other_words)
+    assert calls != code(apart.replace(*called), other_formula)
+    assert code(apart, FRAGMENT.replace("#else\n", "#define BIAS_OF(a, n) bias_of(a, n + 1)\n#else\n")) == plain
 
 
 def test_missing_include(kernelgen, tmp_path):
@@ -668,7 +819,8 @@ def test_two_files_of_one_name(kernelgen, tmp_path):
     (second / "plain_types.cuh").write_text((HERE / "plain_types.cuh").read_text() + "// more\n")
     done = kernelgen("-o", tmp_path / "out.c", a, b)
     assert done.stderr == (
-        f"{second}/plain_types.cuh:1:1: error[A0906]: a file of this name is also at {first}/plain_types.cuh\n"
+        f"{second}/plain_types.cuh:1:1: error[A0906]: a file of this name is also at {first}/plain_types.cuh "
+        "(template other)\n"
     )
 
 
@@ -788,7 +940,7 @@ int main(void)
 
 def test_no_card_is_in_a_contract(atlasc, repo):
     """How many multiprocessors a card has, or half of them, is SMS in contracts: no count of compiler/targets.c."""
-    rows = re.findall(r'\{"sm_\w+", +\d+, \d, \w+, +(\d+),', (repo / "compiler" / "targets.c").read_text())
+    rows = re.findall(r'\{"sm_\w+", +\d+, \d, \w+, +(\d+),', (repo / "compiler" / "pick" / "targets.c").read_text())
     assert len(rows) == 6
     counts = {int(n) for n in rows if int(n) > 100}  # 48 of a small one is a number of columns too
     counts |= {n // 2 for n in counts}
@@ -812,13 +964,17 @@ def test_kernels_command(atlasc, repo):
     heads = [line.split(":")[0] for line in text.stdout.splitlines() if not line.startswith(" ")]
     assert heads == names
     for kernel in data["kernels"]:
-        source = (repo / kernel["file"]).read_text().splitlines()
-        assert source[kernel["line"] - 1].startswith(f"KERNEL({kernel['name']}, {kernel['op']})")
+        lines = (repo / kernel["file"]).read_text().splitlines()
+        assert lines[kernel["line"] - 1].startswith(f"KERNEL({kernel['name']}, {kernel['op']})")
         for require in kernel["requires"]:
-            lines = source[require["line"] - 1 : require["line"] + 3]  # a long one goes on in the next
-            assert require["text"] in " ".join(line.strip() for line in lines)
+            lines = (repo / require["file"]).read_text().splitlines()[require["line"] - 1 :]
+            text = " ".join(line.strip() for line in lines[:4])  # a long one goes on in the next
+            assert text.startswith("PREFER(" if require["is_preference"] else "REQUIRE(")
+            if not kernel["name"].startswith(("wgmma_", "stream_")):  # which call formulas
+                assert require["text"] in text
         for field in kernel["fields"]:
-            assert f" {field['name']}," in source[field["line"] - 1]
+            line = (repo / field["file"]).read_text().splitlines()[field["line"] - 1]
+            assert re.search(rf"\b{field['name']}[,)]", line)
         places = sorted(
             [(f["offset"], 8, 8) for f in kernel["fields"]] + [(m["offset"], 128, 64) for m in kernel["maps"]]
         )

@@ -1,8 +1,11 @@
 // contract.cuh - the words in which a template states its contract.
 //
 // The same text is read twice. kernelgen (libclang, -DKERNELGEN) sees annotated declarations and turns them
-// into a row of the kernel table; NVRTC sees nothing but the argument struct: there every dim, attribute, flag,
-// tunable and dtype variable is a macro of its name, defined on the command line.
+// into a row of the kernel table; NVRTC sees the argument struct, formulas as functions, and sizes: there every dim,
+// attribute, flag, tunable and dtype variable is a macro of its name, defined on the command line.
+//
+// A family of templates states what its contracts share once, in a fragment: a file of these words that each of them
+// includes after its KERNEL. What differs are PARAMs, numbers that the template defines before.
 //
 //   KERNEL(name, op)              one a file; name = file name = symbol; op is a row of artifacts/ops.h
 //   ARCH(80, 90a)                 "80": sm_80 and every later architecture; "90a": that one alone
@@ -26,6 +29,11 @@
 //   PREFER(ROWS >= 9)             a predicate that keeps candidates out which are never the fastest, but right: they
 //                                 are considered where an equal ORDER is asked for
 //   PRUNE(CHAINS == 2)            the same, of candidates that are as fast as others: there is no use in trying them
+//   PARAM(RESIDUAL, 0, 1)         in a fragment: a number that the template has defined (#define RESIDUAL 1), one of those;
+//                                 formulas know it, code and #if have the macro
+//   FORMULA(ring_bytes(int n), n * 128)    a function of whole numbers, for formulas behind it and for code alike, where
+//                                 it is constexpr. A call of it in a contract becomes its expression. It may call
+//                                 others before it, and knows what it names, but not SMS
 //   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
 //   PIECES(n)                     equal pieces of work that blocks take in turns; without it, each block is one
 //   RATE(percent)                 of the rate of MATRIX that this reaches on a full card, as measured; without it 100
@@ -42,7 +50,8 @@
 // Every attribute of the op is declared and used. A dim stands alone in the shape of an operand that is always
 // there. Shapes name the op's dims consistently: what ops.h calls K in x and in w has one name here too.
 // The kernel is `extern "C" __global__ void NAME(const Args a)`; DYNAMIC_SMEM(xs) in it names the dynamic shared
-// memory, SMEM bytes of uint4.
+// memory, SMEM bytes of uint4; code that is behind SMEM knows these bytes as dynamic_smem() and says in a static_assert what
+// it needs.
 // Formulas and predicates: integers, names, + - * / %, comparisons, && || !, ?:, ceil_div, min, max, align.
 #pragma once
 
@@ -59,16 +68,21 @@
 #define ATTR_INT(name, example) CONTRACT("attr_int;" #name); constexpr int name = example;
 #define ATTR_FLOAT(name, example) CONTRACT("attr_float;" #name); constexpr float name = example;
 #define CONTRACT_FIRST(a, ...) a
-#define DTYPES(var, ...) CONTRACT("dtypes;" #var ";" #__VA_ARGS__); typedef CONTRACT_FIRST(__VA_ARGS__, 0) var;
+#define DTYPES(var, ...) \
+	CONTRACT("dtypes;" #var ";" #__VA_ARGS__); typedef CONTRACT_FIRST(__VA_ARGS__, 0) var; \
+	constexpr int var##_BITS = bits_of<var>, var##_BYTES = bits_of<var> / 8;
 #define TUNE(name, ...) CONTRACT("tune;" #name ";" #__VA_ARGS__); constexpr int name = CONTRACT_FIRST(__VA_ARGS__, 0);
 #define FLAG(name) CONTRACT("flag;" #name); constexpr int name = 1;
+#define PARAM_IS(name, value, ...) CONTRACT("param;" name ";" #value ";" #__VA_ARGS__);
+#define PARAM(name, ...) PARAM_IS(#name, name, __VA_ARGS__)
+#define FORMULA(head, ...) CONTRACT("formula;" #head ";" #__VA_ARGS__); CONTRACT_FUNCTION(head, __VA_ARGS__)
 #define ORDER(...) CONTRACT("order;" #__VA_ARGS__);
 #define REQUIRE(...) CONTRACT("require;" #__VA_ARGS__);
 #define PREFER(...) CONTRACT("prefer;" #__VA_ARGS__);
 #define PRUNE(...) CONTRACT("prune;" #__VA_ARGS__);
 #define GRID(x, y, z) CONTRACT("grid;" #x ";" #y ";" #z);
 #define BLOCK(...) CONTRACT("block;" #__VA_ARGS__);
-#define SMEM(...) CONTRACT("smem;" #__VA_ARGS__);
+#define SMEM(...) CONTRACT("smem;" #__VA_ARGS__); CONTRACT_FUNCTION(dynamic_smem(), __VA_ARGS__)
 #define READS(...) CONTRACT("reads;" #__VA_ARGS__);
 #define WRITES(...) CONTRACT("writes;" #__VA_ARGS__);
 #define FLOPS(...) CONTRACT("flops;" #__VA_ARGS__);
@@ -195,16 +209,18 @@ unsigned __cvta_generic_to_shared(const void *);
 #define DIM(name, example)
 #define ATTR_INT(name, example)
 #define ATTR_FLOAT(name, example)
-#define DTYPES(var, ...)
+#define DTYPES(var, ...) constexpr int var##_BITS = bits_of<var>, var##_BYTES = bits_of<var> / 8;
 #define TUNE(name, ...)
 #define FLAG(name)
+#define PARAM(name, ...)
+#define FORMULA(head, ...) CONTRACT_FUNCTION(head, __VA_ARGS__)
 #define ORDER(...)
 #define REQUIRE(...)
 #define PREFER(...)
 #define PRUNE(...)
 #define GRID(x, y, z)
 #define BLOCK(...)
-#define SMEM(...)
+#define SMEM(...) CONTRACT_FUNCTION(dynamic_smem(), __VA_ARGS__)
 #define READS(...)
 #define WRITES(...)
 #define FLOPS(...)
@@ -228,3 +244,14 @@ constexpr int SMEM_MAX = 232448;
 struct alignas(64) TensorMap { unsigned long long opaque[16]; }; // CUtensorMap
 
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+template <class T> constexpr int bits_of = 8 * sizeof(T); // of an element of a dtype
+
+// What code sees of formulas. Functions of that name elsewhere are not constexpr.
+namespace formula {
+constexpr int min(int a, int b) { return a < b ? a : b; }
+constexpr int max(int a, int b) { return a > b ? a : b; }
+constexpr int align(int a, int b) { return ceil_div(a, b) * b; }
+}
+#define CONTRACT_FUNCTION(head, ...) \
+	constexpr int head { using formula::min; using formula::max; using formula::align; return __VA_ARGS__; }

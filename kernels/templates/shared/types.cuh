@@ -19,7 +19,6 @@ struct e2m1 { unsigned char bits; }; // two elements, the first in the low half:
 static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2 && sizeof(u64) == 8, "element sizes are part of the format");
 static_assert(sizeof(e4m3) == 1 && sizeof(e8m0) == 1 && sizeof(e2m1) == 1, "element sizes are part of the format");
 
-template <class T> constexpr int bits_of = 8 * sizeof(T); // of an element
 template <> constexpr int bits_of<e2m1> = 4;
 
 template <class A, class B> struct same_type { static constexpr bool value = false; };
