@@ -12,15 +12,22 @@
 // A residual comes by the same ring, behind the last columns of its tile, in pieces of 64 columns.
 //
 // Contracts define their names as macros, so names here are in lower case or end in an underscore.
-// In contracts:  BLOCK(384)  SMEM(230400 / ((128 + BN) * 128) * ((128 + BN) * 128) + 2048)
-//                GRID(CLUSTER * min(SMS / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN)), 1, 1)
-//                TENSOR_MAP(x, x_map, 128, 64)  TENSOR_MAP(w, w_map, BN / CLUSTER, 64)
 #pragma once
 #include "shared/hopper.cuh"
 
+// Shared memory: to the next multiple of 1024, as many stages as there is room for, and their barriers.
+FORMULA(wgmma_stages(int bn), 230400 / ((128 + bn) * 128))
+FORMULA(wgmma_smem(int bn), 1024 + wgmma_stages(bn) * ((128 + bn) * 128) + 1024)
+
+// Blocks' tiles of `columns` columns of y, those that a last cluster has too many included.
+FORMULA(wgmma_pieces(int rows, int n, int columns, int cluster),
+	cluster * ceil_div(ceil_div(rows, 128), cluster) * ceil_div(n, columns))
+
 template <int BN_> struct WideTile {
 	static constexpr int bm = 128, bk = 64, piece_bytes = bm * bk * 2;
-	static constexpr int stage_bytes = (bm + BN_) * bk * 2, stages = 230400 / stage_bytes;
+	static constexpr int stage_bytes = (bm + BN_) * bk * 2, stages = wgmma_stages(BN_);
+	static constexpr int smem_bytes = 1024 + stages * stage_bytes + 1024;
+	static_assert(stages * 16 <= 1024 && smem_bytes == wgmma_smem(BN_), "the ring and its barriers fit");
 	static_assert(BN_ == 64 || BN_ == 128 || BN_ == 192 || BN_ == 256, "the shapes of wgmma spelled out below");
 };
 

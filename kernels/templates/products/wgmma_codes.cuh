@@ -21,23 +21,24 @@
 // Scales of groups of e2m1 multiply the codes as they are decoded. Those of u4 multiply sums in f32, of at most 64
 // columns, which have registers of their own; so its tiles are of 128 rows of x. Scales are read a stage ahead. Those
 // of rows are the caller's.
-//
-// In contracts, COLUMNS being 64 * WARPGROUPS, or 32 * WARPGROUPS of two parts:
-//   BLOCK(128 * (WARPGROUPS + 1))  SMEM(231424)
-//   TENSOR_MAP(x, x_map, BM / CLUSTER, 64)  TENSOR_MAP(w, w_map, COLUMNS, 256)
-//   GRID(SPLIT > 1 ? SPLIT * ceil_div(ROWS, BM) * ceil_div(N, COLUMNS)
-//       : CLUSTER * min(SMS / CLUSTER, ceil_div(ROWS, BM) * ceil_div(ceil_div(N, COLUMNS), CLUSTER)), 1, 1)
 #pragma once
 #include "shared/arrive.cuh"
 #include "products/stream_codes.cuh"
 #include "products/wgmma.cuh"
 
+// Shared memory: to the next multiple of 1024, both rings, and their barriers.
+FORMULA(codes_rings_bytes(), 229376)
+FORMULA(codes_smem(), 1024 + codes_rings_bytes() + 1024)
+
 template <int BM_, int WARPGROUPS_> struct CodeTile {
 	static constexpr int rows = 64 * WARPGROUPS_, warps = 4 * WARPGROUPS_, threads = 32 * warps; // of w; that multiply
 	static constexpr int x_bytes = BM_ * 128, w_bytes = rows * 128;
-	static constexpr int w_stages = 4, x_stages = (229376 - w_stages * w_bytes) / x_bytes;
+	static constexpr int w_stages = 4, x_stages = (codes_rings_bytes() - w_stages * w_bytes) / x_bytes;
 	static constexpr int steps = 4; // stages of x for one of codes
 	static constexpr int x_at = w_stages * w_bytes, barriers_at = x_at + x_stages * x_bytes;
+	static constexpr int smem_bytes = 1024 + barriers_at + 1024;
+	static_assert((w_stages + x_stages) * 16 <= 1024 && smem_bytes == codes_smem(),
+		"the rings and their barriers fit");
 	static_assert(BM_ == 128 || (BM_ == 256 && WARPGROUPS_ == 2), "the shapes of wgmma spelled out below");
 	static_assert(WARPGROUPS_ == 2 || WARPGROUPS_ == 3, "the registers that move, below");
 };

@@ -16,55 +16,9 @@
 #include "products/wgmma_codes.cuh"
 
 KERNEL(wgmma_codes_linear, linear_rows)
-ARCH(90a)
-NUMERICS(f32_accumulate, batch_invariant)
-MATRIX(wgmma)
-DIM(ROWS, 2048)
-DIM(K, 2048)
-DIM(N, 2048)
-ATTR_INT(BLOCK_N, 1)
-ATTR_INT(BLOCK_K, 16)
-FLAG(W_ROW_SCALE)
-FLAG(BIAS)
-DTYPES(WT, e2m1, u4)
-DTYPES(ST, e4m3, e8m0, f32z)
-DTYPES(BT, bf16, f16, f32)
-TUNE(BM, 256, 128)
-TUNE(WARPGROUPS, 2, 3)
-TUNE(CLUSTER, 2, 1)
-TUNE(SPLIT, 1, 2, 4)
-REQUIRE(K % 32 == 0)
-REQUIRE(N % 8 == 0)
-REQUIRE(ROWS > 64)
-REQUIRE(BLOCK_N == 1
-	&& (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
-		: BM == 128 && WARPGROUPS == 2 && (BLOCK_K >= K || BLOCK_K % 32 == 0)))
-REQUIRE(BM == 128 || ROWS > 128 && WARPGROUPS == 2)
-REQUIRE(CLUSTER == 1 || N > 64 * WARPGROUPS)
-REQUIRE(SPLIT == 1 || CLUSTER == 1 && BM == 128 && K >= 256 * SPLIT)
-ORDER(wgmma_codes, SPLIT)
-GRID(SPLIT > 1 ? SPLIT * ceil_div(ROWS, BM) * ceil_div(N, 64 * WARPGROUPS)
-	: CLUSTER * min(SMS / CLUSTER, ceil_div(ROWS, BM) * ceil_div(ceil_div(N, 64 * WARPGROUPS), CLUSTER)), 1, 1)
-BLOCK(128 * (WARPGROUPS + 1))
-SMEM(231424)
-READS(N * (K / 2 + ceil_div(K, BLOCK_K) * ST_BYTES + W_ROW_SCALE * 4) + ROWS * K * 2 + BIAS * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(2 * ROWS * N * K)
-PIECES(CLUSTER * SPLIT * ceil_div(ROWS, BM) * ceil_div(ceil_div(N, 64 * WARPGROUPS), CLUSTER))
-RATE((SPLIT == 4 ? (4 * ceil_div(ROWS, BM) * ceil_div(N, 64 * WARPGROUPS) <= SMS * 10 / 13 ? 46 : 26)
-	: SPLIT == 2 ? 48 : BM == 256 ? 74 : WARPGROUPS == 3 ? 56 : 52) - (ST_BITS == 32 ? 5 : 0)
-	+ (CLUSTER * SPLIT > 1 ? 0 : ceil_div(ROWS, BM) * ceil_div(N, 64 * WARPGROUPS) <= SMS ? 1 : BM == 256 ? -8 : -1))
-struct Args {
-	TENSOR_MAP(x, x_map, BM / CLUSTER, 64);
-	TENSOR_MAP(w, w_map, 64 * WARPGROUPS, 256);
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(WT, w, "N, K");
-	IN(ST, w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(W_ROW_SCALE, f32, w_row_scale, "N");
-	IN_IF(BIAS, BT, bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
+#define MATRICES 1
+#define RESIDUAL 0
+#include "products/wgmma_codes_contract.cuh"
 
 extern "C" __global__ void __cluster_dims__(CLUSTER * SPLIT, 1, 1) __launch_bounds__(128 * (WARPGROUPS + 1), 1)
 wgmma_codes_linear(const __grid_constant__ Args a)

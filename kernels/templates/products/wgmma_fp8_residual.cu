@@ -14,52 +14,9 @@
 #include "products/wgmma_fp8.cuh"
 
 KERNEL(wgmma_fp8_residual, linear_residual)
-ARCH(90a)
-NUMERICS(f32_accumulate, batch_invariant)
-MATRIX(wgmma_fp8)
-DIM(ROWS, 2048)
-DIM(K, 2048)
-DIM(N, 2048)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-FLAG(W_SCALE)
-FLAG(W_ROW_SCALE)
-FLAG(BIAS)
-DTYPES(WT, e4m3)
-DTYPES(ST, bf16, f32, e8m0)
-DTYPES(BT, bf16, f16, f32)
-TUNE(BN, 256, 128)
-TUNE(CLUSTER, 2, 1)
-REQUIRE(K % 16 == 0)
-REQUIRE(N % 8 == 0)
-REQUIRE(ROWS > 64)
-REQUIRE(CLUSTER == 1 || ROWS > 128)
-REQUIRE(!W_SCALE || BLOCK_N == 128 && BLOCK_K == 128)
-ORDER(wgmma_fp8)
-GRID(CLUSTER * min(SMS / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN)), 1, 1)
-BLOCK(384)
-SMEM(230400 / ((128 + BN) * 128) * ((128 + BN) * 128) + 2048)
-READS(N * K + W_SCALE * ceil_div(N, 128) * ceil_div(K, 128) * ST_BYTES + W_ROW_SCALE * N * 4
-	+ ROWS * (K + ceil_div(K, 128) * 4) + ROWS * N * 2 + BIAS * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(2 * ROWS * N * K)
-PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN))
-RATE((BN == 256 ? 58 : 43)
-	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN) <= SMS ? 1 : BN == 256 ? -5 : 0))
-struct Args {
-	TENSOR_MAP(x, x_map, 128, 128);
-	TENSOR_MAP(w, w_map, BN / CLUSTER, 128);
-	TENSOR_MAP(residual, residual_map, 128, 64);
-	IN(i32, step, "4");
-	IN(e4m3, x, "ROWS, K");
-	IN(f32, x_scale, "ceil_div(K, 128), ROWS");
-	IN(WT, w, "N, K");
-	IN_IF(W_SCALE, ST, w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(W_ROW_SCALE, f32, w_row_scale, "N");
-	IN_IF(BIAS, BT, bias, "N");
-	IN(bf16, residual, "ROWS, N");
-	OUT(bf16, z, "ROWS, N");
-};
+#define MATRICES 1
+#define RESIDUAL 1
+#include "products/wgmma_fp8_contract.cuh"
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384, 1)
 wgmma_fp8_residual(const __grid_constant__ Args a)

@@ -14,59 +14,9 @@
 #include "products/wgmma_fp8.cuh"
 
 KERNEL(wgmma_fp8_swiglu, linear_swiglu_fp8)
-ARCH(90a)
-NUMERICS(f32_accumulate, batch_invariant)
-MATRIX(wgmma_fp8)
-DIM(ROWS, 2048)
-DIM(K, 2048)
-DIM(N, 8192)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-FLAG(GATE_SCALE)
-FLAG(GATE_ROW_SCALE)
-FLAG(UP_SCALE)
-FLAG(UP_ROW_SCALE)
-FLAG(GATE_BIAS)
-FLAG(UP_BIAS)
-DTYPES(WT, e4m3)
-DTYPES(ST, bf16, f32, e8m0)
-DTYPES(BT, bf16, f16, f32)
-TUNE(CLUSTER, 2, 1)
-REQUIRE(K % 16 == 0)
-REQUIRE(N % 16 == 0)
-REQUIRE(ROWS > 64)
-REQUIRE(CLUSTER == 1 || ROWS > 128)
-REQUIRE(GATE_SCALE == UP_SCALE)
-REQUIRE(!GATE_SCALE || BLOCK_N == 128 && BLOCK_K == 128)
-ORDER(wgmma_fp8)
-GRID(CLUSTER * min(SMS / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, 128)), 1, 1)
-BLOCK(384)
-SMEM(230400 / (384 * 128) * (384 * 128) + 2048)
-READS(2 * N * K + 2 * GATE_SCALE * ceil_div(N, 128) * ceil_div(K, 128) * ST_BYTES
-	+ (GATE_ROW_SCALE + UP_ROW_SCALE) * N * 4 + ROWS * (K + ceil_div(K, 128) * 4)
-	+ (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
-WRITES(ROWS * N + ROWS * ceil_div(N, 128) * 4)
-FLOPS(4 * ROWS * N * K)
-PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, 128))
-RATE(58 + (CLUSTER == 2 ? 0 : -4))
-struct Args {
-	TENSOR_MAP(x, x_map, 128, 128);
-	TENSOR_MAP(gate, gate_map, 128, 128);
-	TENSOR_MAP(up, up_map, 128, 128);
-	IN(i32, step, "4");
-	IN(e4m3, x, "ROWS, K");
-	IN(f32, x_scale, "ceil_div(K, 128), ROWS");
-	IN(WT, gate, "N, K");
-	IN(WT, up, "N, K");
-	IN_IF(GATE_SCALE, ST, gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(GATE_ROW_SCALE, f32, gate_row_scale, "N");
-	IN_IF(UP_SCALE, ST, up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(UP_ROW_SCALE, f32, up_row_scale, "N");
-	IN_IF(GATE_BIAS, BT, gate_bias, "N");
-	IN_IF(UP_BIAS, BT, up_bias, "N");
-	OUT(e4m3, y, "ROWS, N");
-	OUT(f32, y_scale, "ceil_div(N, 128), ROWS");
-};
+#define MATRICES 2
+#define RESIDUAL 0
+#include "products/wgmma_fp8_contract.cuh"
 
 // what two accumulators of one matrix, columns n and n + 1, are in full
 template <bool HAS_SCALE_, bool HAS_BIAS_, int N_>

@@ -13,41 +13,9 @@
 #include "products/wgmma.cuh"
 
 KERNEL(wgmma_linear, linear_rows)
-ARCH(90a)
-NUMERICS(f32_accumulate, batch_invariant)
-MATRIX(wgmma)
-DIM(ROWS, 2048)
-DIM(K, 2048)
-DIM(N, 2048)
-FLAG(BIAS)
-DTYPES(WT, bf16)
-DTYPES(BT, bf16, f16, f32)
-TUNE(BN, 256, 192, 128, 64)
-TUNE(CLUSTER, 2, 1)
-REQUIRE(K % 8 == 0)
-REQUIRE(N % 8 == 0)
-REQUIRE(ROWS > 64)
-REQUIRE(CLUSTER == 1 || ROWS > 128)
-REQUIRE(BN > 64 || ROWS <= 256 && CLUSTER == 1)
-ORDER(wgmma)
-GRID(CLUSTER * min(SMS / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN)), 1, 1)
-BLOCK(384)
-SMEM(230400 / ((128 + BN) * 128) * ((128 + BN) * 128) + 2048)
-READS(N * K * WT_BYTES + ROWS * K * 2 + BIAS * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(2 * ROWS * N * K)
-PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN))
-RATE((BN == 256 ? 74 : BN == 192 ? 69 : BN == 128 ? 65 : 50)
-	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN) <= SMS ? 1 : BN == 256 ? -1 : BN == 192 ? -4 : -8))
-struct Args {
-	TENSOR_MAP(x, x_map, 128, 64);
-	TENSOR_MAP(w, w_map, BN / CLUSTER, 64);
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(WT, w, "N, K");
-	IN_IF(BIAS, BT, bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
+#define MATRICES 1
+#define RESIDUAL 0
+#include "products/wgmma_contract.cuh"
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384, 1)
 wgmma_linear(const __grid_constant__ Args a)

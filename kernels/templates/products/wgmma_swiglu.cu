@@ -14,44 +14,9 @@
 #include "products/wgmma.cuh"
 
 KERNEL(wgmma_swiglu, linear_swiglu)
-ARCH(90a)
-NUMERICS(f32_accumulate, batch_invariant)
-MATRIX(wgmma)
-DIM(ROWS, 2048)
-DIM(K, 2048)
-DIM(N, 8192)
-FLAG(GATE_BIAS)
-FLAG(UP_BIAS)
-DTYPES(WT, bf16)
-DTYPES(BT, bf16, f16, f32)
-TUNE(BN, 256, 192, 128)
-TUNE(CLUSTER, 2, 1)
-REQUIRE(K % 8 == 0)
-REQUIRE(N % 8 == 0)
-REQUIRE(ROWS > 64)
-REQUIRE(CLUSTER == 1 || ROWS > 128)
-ORDER(wgmma)
-GRID(CLUSTER * min(SMS / CLUSTER, ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN / 2)), 1, 1)
-BLOCK(384)
-SMEM(230400 / ((128 + BN) * 128) * ((128 + BN) * 128) + 2048)
-READS(2 * N * K * WT_BYTES + ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(4 * ROWS * N * K)
-PIECES(CLUSTER * ceil_div(ceil_div(ROWS, 128), CLUSTER) * ceil_div(N, BN / 2))
-RATE((BN == 256 ? 74 : BN == 192 ? 69 : 65)
-	+ (CLUSTER == 2 ? 0 : ceil_div(ROWS, 128) * ceil_div(N, BN / 2) <= SMS ? 1 : BN == 256 ? -1 : BN == 192 ? -4 : -8))
-struct Args {
-	TENSOR_MAP(x, x_map, 128, 64);
-	TENSOR_MAP(gate, gate_map, BN / 2, 64);
-	TENSOR_MAP(up, up_map, BN / 2, 64);
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(WT, gate, "N, K");
-	IN(WT, up, "N, K");
-	IN_IF(GATE_BIAS, BT, gate_bias, "N");
-	IN_IF(UP_BIAS, BT, up_bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
+#define MATRICES 2
+#define RESIDUAL 0
+#include "products/wgmma_contract.cuh"
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384, 1)
 wgmma_swiglu(const __grid_constant__ Args a)
