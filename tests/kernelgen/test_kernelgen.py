@@ -183,8 +183,19 @@ REFUSALS = [
     ),
     (
         "shared memory that is not what the code says",
-        [("// A function template", 'static_assert(dynamic_smem() == 32 * WARPS * 2, "two bytes a thread");\n// A function template')],
-        [("static_assert", "A0901", "static assertion failed due to requirement 'dynamic_smem() == 32 * WARPS * 2': two bytes a thread")],
+        [
+            (
+                "// A function template",
+                'static_assert(dynamic_smem() == 32 * WARPS * 2, "two bytes a thread");\n// A function template',
+            )
+        ],
+        [
+            (
+                "static_assert",
+                "A0901",
+                "static assertion failed due to requirement 'dynamic_smem() == 32 * WARPS * 2': two bytes a thread",
+            )
+        ],
     ),
     (
         "bad arch",
@@ -716,7 +727,9 @@ FLOPS(twice(ROWS * N * K) * MATRICES + biases() - twice(N))
 def test_fragment(kernelgen, tmp_path):
     """Two templates, one fragment: formulas and parameters are written out, and places are those of the fragment."""
     start, end = GOOD.index("DIM(ROWS"), GOOD.index("struct Args")
-    rest = "ORDER(chain)\nGRID(ceil_div(N, 32 * WARPS), ROWS, 1)\nBLOCK(32 * WARPS)\nREADS(N * K)\nWRITES(ROWS * N * 2)\n"
+    rest = (
+        "ORDER(chain)\nGRID(ceil_div(N, 32 * WARPS), ROWS, 1)\nBLOCK(32 * WARPS)\nREADS(N * K)\nWRITES(ROWS * N * 2)\n"
+    )
     paths = []
     for name, matrices in (("one", 1), ("two", 2)):
         text = GOOD[:start] + f'#define MATRICES {matrices}\n#include "fragment.cuh"\n' + rest + GOOD[end:]
@@ -745,7 +758,9 @@ def test_fragment(kernelgen, tmp_path):
 def test_code_of_a_fragment(kernelgen, tmp_path):
     """What a kernel reaches is its code: of a contract, in a fragment or not, nothing; of formulas those that code calls."""
     start, end = GOOD.index("DIM(ROWS"), GOOD.index("struct Args")
-    rest = "ORDER(chain)\nGRID(ceil_div(N, 32 * WARPS), ROWS, 1)\nBLOCK(32 * WARPS)\nREADS(N * K)\nWRITES(ROWS * N * 2)\n"
+    rest = (
+        "ORDER(chain)\nGRID(ceil_div(N, 32 * WARPS), ROWS, 1)\nBLOCK(32 * WARPS)\nREADS(N * K)\nWRITES(ROWS * N * 2)\n"
+    )
     apart = GOOD[:start] + '#define MATRICES 1\n#include "fragment.cuh"\n' + rest + GOOD[end:]
     called = ("float sum = 0.0f;", "float sum = twice(0);")
     shutil.copy(HERE / "plain_types.cuh", tmp_path)
