@@ -70,6 +70,7 @@ READS(V * K * WT_BITS / 8 + W_SCALE * ceil_div(V, max(BLOCK_N, 1)) * ceil_div(K,
 	+ W_ROW_SCALE * V * 4 + K * NT_BYTES + OUTS * (K * 2 + 4))
 WRITES(OUTS * (V * 4 + ceil_div(V, 128 * TILES / SPLIT) * 12))
 FLOPS(2 * OUTS * V * K)
+RATE(16)
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, x, "ROWS, K");

@@ -58,6 +58,7 @@ READS(N * K * WT_BITS / 8 + W_SCALE * ceil_div(N, max(BLOCK_N, 1)) * ceil_div(K,
 	+ W_ROW_SCALE * N * 4 + ROWS * (K + N) * 2 + BIAS * N * BT_BYTES)
 WRITES(ROWS * N * 2)
 FLOPS(2 * ROWS * N * K)
+RATE(16)
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, x, "ROWS, K");

@@ -74,6 +74,7 @@ READS(2 * N * K * WT_BITS / 8 + 2 * GATE_SCALE * ceil_div(N, max(BLOCK_N, 1)) * 
 	* ST_BITS / 8 + 2 * GATE_ROW_SCALE * N * 4 + K * NT_BYTES + ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
 WRITES(ROWS * N * 2)
 FLOPS(4 * ROWS * N * K)
+RATE(16)
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, x, "ROWS, K");
