@@ -204,6 +204,7 @@ typedef struct Options {
 	VEC(KernelRule) rules;
 	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
 	bool native_fp4, no_fusion, is_invariant; /* [kernels] fp4 = "native", fuse = false; [numerics] invariant */
+	int fp8_rows;          /* [numerics] fp8_rows: of decode and verify, from which on rows are e4m3; 0 = never */
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	const char *text;      /* the user's MODEL.toml as the plan records it; "" = there is none */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */

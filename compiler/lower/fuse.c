@@ -7,18 +7,16 @@
  * Several linears of one input become one (q, k, v): their weights follow each other in the weight
  * arena, and their outputs are columns of one tensor. Where that cannot be done the ledger has the reason.
  *
- * A norm goes into the products that read it, but for long prompts on targets that multiply tiles straight from memory
- * faster than a norm on the way would let them: there it is a launch of its own.
- *
- * Where weights are codes of e4m3 and a template multiplies codes by codes, rows of long prompts become codes too, in
- * the op that makes them where that is a norm or a swiglu, else in a launch of its own.
+ * A norm goes into the products that read it, unless rows that are done serve these better (rows_of_products.c): then
+ * it is a launch of its own. Rows that products want as codes become codes in the op that makes them, where that is a
+ * norm or a swiglu, else in a launch of its own.
  */
 #include "artifacts/numbers.h"
 #include "compiler/lower/fuse.h"
 
 #include <string.h>
 
-enum { MAX_JOINED = 4, FEW_ROWS = 64 };
+enum { MAX_JOINED = 4 };
 
 /* Several linears as one --------------------------------------------------------------------- */
 
@@ -118,65 +116,6 @@ static int count_linears(Fuser *f, int i, int x)
 	return n;
 }
 
-/* The scales that the linear's w has must be operands of the template as well. */
-static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *weights, const GraphOp *linear)
-{
-	static const char *const ends[] = {"scale", "row_scale"};
-	for (int i = 0; i < 2; i++) {
-		char ours[32], theirs[32];
-		snprintf(ours, sizeof ours, "w_%s", ends[i]);
-		snprintf(theirs, sizeof theirs, "%s_%s", weights, ends[i]);
-		if (weight_tensor(f, linear, ours) && !takes_field(t, theirs))
-			return false;
-	}
-	return true;
-}
-
-/* Where all buckets are to give a row the same bits, all of them are lowered as the smallest. */
-static bool is_long_prompt(const Fuser *f)
-{
-	const Options *o = &f->c->model.options;
-	return f->low->kind == PREFILL && (o->is_invariant ? o->prefill[0] : f->low->rows) > FEW_ROWS;
-}
-
-/* What rows of a product are: besides bf16, codes with scales of their own. */
-typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
-
-/* Does a template of this target multiply such rows of a long prompt as `product`, whose operand `weights` is the w of
- * `linear`? Plain ones in tiles that come straight from memory: others are no reason to write them first. */
-static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *weights, const GraphOp *linear)
-{
-	for (int i = 0; is_long_prompt(f) && i < n_kernel_table; i++) {
-		const KernelTemplate *t = &kernel_table[i];
-		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3) &&
-			takes_field(t, "x_block") == (rows == ROWS_E2M1) && (rows != ROWS_PLAIN || t->n_maps) &&
-			takes_scales(f, t, weights, linear) &&
-			takes_dtype(t, weights, weight_tensor(f, linear, "w")->dtype))
-			return true;
-	}
-	return false;
-}
-
-/* Rows of codes are read and written in steps of 16 bytes, and have a scale where a block of the weight's scales
- * begins. */
-static bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
-{
-	const Tensor *w = weight_tensor(f, linear, "w");
-	bool has_blocks = weight_tensor(f, linear, "w_scale") != NULL;
-	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0 &&
-		(!has_blocks || (linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK)) &&
-		is_served(f, ROWS_E4M3, product, weights, linear);
-}
-
-/* MODEL.toml asks for rows of e2m1, and the weights are in groups of 16. Scales of rows are read in fours. */
-static bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
-{
-	const Tensor *w = weight_tensor(f, linear, "w"), *scale = weight_tensor(f, linear, "w_scale");
-	return f->c->model.options.native_fp4 && w->dtype == DT_e2m1 && scale && scale->dtype == DT_e4m3 &&
-		linear->attrs.block_k == NVFP4_GROUP && w->shape[1] % (4 * NVFP4_GROUP) == 0 &&
-		is_served(f, ROWS_E2M1, product, weights, linear);
-}
-
 static int own_tensor(Fuser *f, const char *name, Dtype dtype, int64_t d0, int64_t d1)
 {
 	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = name, .dtype = dtype, .role = ROLE_ACTIVATION,
@@ -195,8 +134,7 @@ static void write_codes(Fuser *f, LOp *op, int t)
 	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
 	op->operands[op_operand(op->kind, "y_scale")] = f->codes[t].scale;
 	if (op->kind != OP_linear_swiglu_fp8)
-		op->note = arena_printf(&f->c->arena, "from %d rows on, codes are multiplied by codes on %s", FEW_ROWS + 1,
-			f->target->name);
+		op->note = note_of_rows(f, ROWS_E4M3);
 }
 
 /* The same of codes of e2m1. */
@@ -212,8 +150,7 @@ static void write_e2m1(Fuser *f, LOp *op, int t)
 	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
 	op->operands[op_operand(op->kind, "y_block")] = f->codes[t].block;
 	op->operands[op_operand(op->kind, "y_row_scale")] = f->codes[t].scale;
-	op->note = arena_printf(&f->c->arena, "kernels.fp4 = \"native\": from %d rows on, codes of e2m1 are multiplied by "
-		"codes on %s", FEW_ROWS + 1, f->target->name);
+	op->note = note_of_rows(f, ROWS_E2M1);
 }
 
 /* The op reads graph tensor t as x: as codes, where it is that. */
@@ -253,8 +190,7 @@ static void write_normed(Fuser *f, LOp *first, const GraphOp *norm, NormPlace pl
 		write_e2m1(f, first, operand(norm, "y"));
 	} else {
 		bind_tensor(f, first, "y", operand(norm, "y"));
-		first->note = arena_printf(&f->c->arena, "from %d rows on, tiles that come straight from memory are multiplied "
-			"faster on %s", FEW_ROWS + 1, f->target->name);
+		first->note = note_of_rows(f, ROWS_PLAIN);
 	}
 }
 
@@ -293,11 +229,10 @@ static NormPlace place_of_norm(const Fuser *f, int i, int n)
 		n_codes++;
 	if (n_codes == n || n_e2m1 == n)
 		return n_codes == n ? APART_AS_CODES : APART_AS_E2M1;
-	int64_t rows = 0;
+	int64_t columns = 0;
 	for (int k = 0; k < n; k++)
-		rows += weight_tensor(f, member(f, i + k), "w")->shape[0];
-	/* tiles that come straight from memory are written in steps of 16 bytes */
-	return rows % 8 == 0 && is_served(f, ROWS_PLAIN, OP_linear_rows, "w", member(f, i)) ? APART : INSIDE;
+		columns += weight_tensor(f, member(f, i + k), "w")->shape[0];
+	return multiplies_tiles(f, OP_linear_rows, "w", member(f, i), columns) ? APART : INSIDE;
 }
 
 static void join_linears(Fuser *f, LOp *op, int i, int n)
@@ -382,8 +317,9 @@ static bool norm_swiglu(Fuser *f, int i)
 		[APART_AS_CODES] = OP_linear_swiglu_fp8, [APART_AS_E2M1] = OP_linear_swiglu};
 	const bool is_e2m1 = multiplies_e2m1(f, OP_linear_swiglu, "gate", gate) &&
 		multiplies_e2m1(f, OP_linear_swiglu, "up", up);
-	const bool is_apart = is_served(f, ROWS_PLAIN, OP_linear_swiglu, "gate", gate) &&
-		is_served(f, ROWS_PLAIN, OP_linear_swiglu, "up", up);
+	const int64_t columns = weight_tensor(f, gate, "w")->shape[0];
+	const bool is_apart = multiplies_tiles(f, OP_linear_swiglu, "gate", gate, columns) &&
+		multiplies_tiles(f, OP_linear_swiglu, "up", up, columns);
 	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES : is_e2m1 ? APART_AS_E2M1 : is_apart ? APART : INSIDE;
 	LOp *op = op_behind_norm(f, kinds[place], norm, place);
 	bind_weight(f, op, "gate", gate);

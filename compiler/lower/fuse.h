@@ -72,6 +72,20 @@ void bind_own(Fuser *f, LOp *op, const char *name, Role role, bool is_shared, Dt
 bool takes_dtype(const KernelTemplate *t, const char *field, Dtype dtype);
 bool takes_field(const KernelTemplate *t, const char *field);
 
+/* rows_of_products.c: what the rows of a product are: besides bf16, codes with scales of their own. */
+typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
+
+/* Has the phase as many rows as this takes, and does a template of the target multiply them as `product`, whose operand
+ * `weights` is the w of `linear`? Rows as they are, in tiles that come straight from memory: rows of the operands, and
+ * of the `columns` that are made, are whole steps of 16 bytes. */
+bool multiplies_tiles(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear, int64_t columns);
+/* Rows of e4m3, in steps of 16 bytes too, with a scale where a block of the weight's begins. */
+bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear);
+/* MODEL.toml asks for rows of e2m1, and the weights are in groups of 16. Scales of rows are read in fours. */
+bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear);
+/* Why this phase takes such rows, for the ledger. */
+const char *note_of_rows(const Fuser *f, Rows rows);
+
 /* fuse_experts.c: a layer's experts from position i on, with or without one that all rows go to. */
 bool fuse_experts(Fuser *f, int i);
 bool fuse_experts_and_shared(Fuser *f, int i);

@@ -88,6 +88,9 @@ const OptionRow option_table[N_OPTIONS] = {
 		"alone or with others, with or without drafts: one order of sums for each op in all buckets of prefill, and "
 		"one in all of decode and verify. What has none is refused. Default: false, the fastest kernel of each "
 		"bucket"},
+	[FP8_ROWS] = {"numerics.fp8_rows", T_COUNT, 1, 65536, false, "decode and verify steps of at least this many rows "
+		"multiply FP8 weights as long prompts do, by rows rounded to e4m3, where the GPU can. Faster, less exact: the "
+		"rows of such a step then depend on load. Default: rows stay bf16 in all of them"},
 };
 
 static const char *const type_names[] = {

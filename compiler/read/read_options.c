@@ -627,11 +627,13 @@ static void read_fuse(Reading *r)
 		r->o->no_fusion = !fuse;
 }
 
-static void read_invariant(Reading *r)
+static void read_numerics(Reading *r)
 {
 	const Value *v = r->user[INVARIANT];
 	if (v && want_bool(r->d, A0303, option_table[INVARIANT].key, v, &r->o->is_invariant))
 		r->o->at_invariant = v->at;
+	if (r->user[FP8_ROWS])
+		get_int(r, FP8_ROWS, &r->o->fp8_rows);
 }
 
 /* A path in MODEL.toml starts at the folder of that file. */
@@ -899,6 +901,8 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[CARD].key, r->user[CARD]->string);
 	if (r->user[INVARIANT])
 		resolve(r, option_table[INVARIANT].key, o->is_invariant ? "true" : "false");
+	if (r->user[FP8_ROWS])
+		resolve(r, option_table[FP8_ROWS].key, arena_printf(a, "%d", o->fp8_rows));
 	resolve(r, option_table[KV_LAYERS].key, kv_text(r));
 	resolve(r, option_table[PREFILL_ROWS].key, ints_text(a, o->prefill, o->n_prefill));
 	resolve(r, option_table[DECODE_ROWS].key, ints_text(a, o->decode, o->n_decode));
@@ -981,7 +985,7 @@ void read_options(Compile *c)
 	read_formats(&r, r.user[QUANT]);
 	read_fp4(&r);
 	read_fuse(&r);
-	read_invariant(&r);
+	read_numerics(&r);
 	read_state(&r);
 	read_speculate(&r);
 	for (int k = PIN; k <= BAN; k++) {

@@ -29,13 +29,16 @@ MAKES_CODES = {"norm_rows_fp8", "quant_rows", "linear_swiglu_fp8"}
 
 @pytest.fixture
 def lowered(build_dir, tmp_path):
-    def run(recipe, target):
-        """[(phase, rows, [(op, operands) of layer 0])] of a recipe's checkpoint."""
+    def run(recipe, target, options=""):
+        """[(phase, rows, [(op, operands) of layer 0])] of a recipe's checkpoint, with this MODEL.toml."""
         folder = tmp_path / recipe
         if not folder.exists():
             mkckpt.build(mkckpt.recipes()[recipe]).write(folder)
+        model = tmp_path / "MODEL.toml"
+        model.write_text(options)
+        command = [build_dir / "atlasc", folder, "--model", model, "--target", target]
         done = subprocess.run(
-            [build_dir / "atlasc", folder, "--target", target, "--dry-run", "--stop-after", "fuse", "-d", "f"],
+            [*command, "--dry-run", "--stop-after", "fuse", "-d", "f"],
             capture_output=True,
             text=True,
             timeout=60,
@@ -92,6 +95,40 @@ def test_a_mixture_has_codes_where_it_may(lowered):
         names = [name for name, _ in ops]
         assert "quant_rows" in names and "linear_swiglu_fp8" not in names
         assert [("x_scale" in operands) for name, operands in ops if name == "linear_residual"] == [True, False]
+
+
+@pytest.mark.parametrize("first", [0, 2, 8])
+def test_answers_have_codes_where_model_toml_says_so(lowered, first):
+    """numerics.fp8_rows is about decode and verify; without it their rows stay bf16, whatever their number."""
+    options = "[runtime]\nslots = 8\n[phases]\ndecode = [1, 2, 4, 8]\n"
+    options += f"[numerics]\nfp8_rows = {first}\n" if first else ""
+    seen = {}
+    for kind, rows, ops in lowered("llama-fp8-channel-ct", "sm_90a", options):
+        names = [name for name, _ in ops]
+        if kind == "decode":
+            seen[rows] = bool(MAKES_CODES & set(names))
+            if seen[rows]:
+                assert [name for name in names if name not in ("embed_next", "attention_step")] == [
+                    name for name in CODES if name not in ("rope_write", "attention")
+                ]
+        elif kind == "prefill":
+            assert bool(MAKES_CODES & set(names)) == (rows > 64)
+    assert seen == {rows: first > 0 and rows >= first for rows in (1, 2, 4, 8)}
+
+
+def test_drafts_and_their_verify_steps_have_them_alike(lowered):
+    options = (
+        "[runtime]\nslots = 4\n[phases]\ndecode = [1, 4]\n[numerics]\nfp8_rows = 4\n[speculate]\nrows = 2\n"
+        '[quant]\n"*.mlp.*" = "fp8-channel"\n'
+    )
+    phases = lowered("qwen3_5", "sm_90a", options)
+    seen = {(kind, rows): bool(MAKES_CODES & {name for name, _ in ops}) for kind, rows, ops in phases}
+    assert {k: v for k, v in seen.items() if k[0] in ("decode", "verify")} == {
+        ("decode", 1): False,
+        ("decode", 4): True,
+        ("verify", 2): False,
+        ("verify", 8): True,
+    }
 
 
 @pytest.mark.parametrize("recipe, products", [("llama-fp8-block", 2), ("llama-nvfp4-ct", 1)])

@@ -184,6 +184,7 @@ MESSAGES = [
     ("phases.prefill = 64\n", "1:18: error[A0303]: phases.prefill = 64: expected a list"),
     ("phases.prefill = [64, 32]\n", "1:23: error[A0303]: phases.prefill[1] = 32 after 64: expected ascending values"),
     ("phases.prefill = [64, 64]\n", "1:23: error[A0303]: phases.prefill[1] = 64 after 64: expected ascending values"),
+    ("numerics.fp8_rows = 0\n", "1:21: error[A0303]: numerics.fp8_rows = 0: expected an integer from 1 to 65536"),
     ("phases.grid = 0\n", "1:15: error[A0303]: phases.grid = 0: expected an integer from 1 to 65536"),
     ("phases.prefill = [16, 32]\nphases.grid = 64\n",
      "1:18: error[A0304]: phases.prefill = [16, 32]: expected a last entry of at least phases.grid = 64, since prompts are cut "
@@ -275,7 +276,7 @@ def test_the_help_has_every_key(atlasc, compile_toml):
     shown = {line.split()[0] for line in text.splitlines()}
     assert all(word in text for word in ("template", "op", "phase", "layers", "tunables"))  # keys of a rule
     options, _ = compile_toml(None)
-    given = {"kv.rotate", "kv.scales", "quant", "state.dtype", "config", "target.card", "numerics.invariant"} | {
-        key for key in shown if key.startswith("speculate.")
+    given = {"kv.rotate", "kv.scales", "quant", "state.dtype", "config", "target.card"} | {
+        key for key in shown if key.startswith(("speculate.", "numerics."))
     }
     assert set(options) == {key for key in shown if not key.startswith("kernels.")} - given  # where these are

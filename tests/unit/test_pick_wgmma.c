@@ -1,8 +1,8 @@
 /* test_pick_wgmma.c - templates bound to one architecture: taken there for long prompts, replaced everywhere else.
  *
  * The shapes are those of a model of a billion parameters, without its weights. What must be chosen follows from the
- * contracts: wgmma_* name sm_90a alone, take bf16 weights and more than 64 rows, and are faster; gemm_* serve any.
- * Where wgmma_* serve, a norm before them is a launch of its own.
+ * contracts: wgmma_* name sm_90a alone, take bf16 weights and more than 32 rows, and are faster; gemm_* serve any.
+ * Where wgmma_* serve, a norm before them is a launch of its own, from 65 rows of a prompt and 33 of a decode step on.
  */
 #include "tests/unit/synthetic.h"
 
@@ -170,7 +170,7 @@ static void few_rows_and_other_weights_stay(void **state)
 		assert_true(has_op(&c, FEW_ROWS, 0, pairs[i].other_op));
 	assert_false(has_op(&c, FEW_ROWS, 0, OP_norm_rows));
 	assert_string_equal(candidate(slot_of(&c, FEW_ROWS, 0, OP_linear_residual), "wgmma_residual", REJECTED)->reason,
-		"ROWS > 64 is false: ROWS = 16");
+		"ROWS > 32 is false: ROWS = 16");
 	assert_false(has_op(&c, ROWS, 1, OP_norm_rows));
 	for (int i = 0; i < N_PAIRS; i++) {
 		assert_non_null(candidate(slot_of(&c, ROWS, 1, pairs[i].other_op), pairs[i].other, CHOSEN));
@@ -179,6 +179,63 @@ static void few_rows_and_other_weights_stay(void **state)
 	assert_non_null(strstr(candidate(slot_of(&c, ROWS, 1, OP_linear_residual), "wgmma_residual", REJECTED)->reason,
 		"is f16, which WT does not take"));
 	synthetic_free(&c);
+}
+
+/* How many ops of that kind decode has in all buckets of so many rows. */
+static int count_in_decode(const Compile *c, int rows, OpKind kind)
+{
+	const TargetWork *w = &c->work.at[0];
+	int n = 0;
+	for (int i = 0; i < w->phases.n; i++)
+		for (int k = 0; k < w->phases.at[i].ops.n; k++)
+			n += w->phases.at[i].kind == DECODE && w->phases.at[i].rows == rows &&
+				w->phases.at[i].ops.at[k].kind == kind;
+	return n;
+}
+
+static void decode_in_buckets(Compile *c, const char *target, int few, int many)
+{
+	large_model(c, target);
+	c->model.options.slots = many;
+	c->model.options.decode[0] = few;
+	c->model.options.decode[1] = many;
+	c->model.options.n_decode = 2;
+}
+
+/* A decode step of 32 rows has its norms inside; from 33 on, where templates serve such rows, apart. */
+static void many_answers_are_as_prompts(void **state)
+{
+	(void)state;
+	for (int t = 0; t < n_target_table; t++) {
+		const bool is_hopper = strcmp(target_table[t].name, "sm_90a") == 0;
+		Compile c;
+		decode_in_buckets(&c, target_table[t].name, 32, 33);
+		pick(&c);
+		for (int i = 0; i < N_PAIRS; i++) {
+			const int n = count_in_decode(&c, 32, pairs[i].other_op);
+			assert_true(n > 0);
+			assert_int_equal(count_in_decode(&c, 33, is_hopper ? pairs[i].wide_op : pairs[i].other_op), n);
+		}
+		assert_int_equal(count_in_decode(&c, 32, OP_norm_rows), 0);
+		assert_int_equal(count_in_decode(&c, 33, OP_norm_rows) > 0, is_hopper);
+		synthetic_free(&c);
+	}
+}
+
+/* What is to have the same bits in all buckets is lowered as in the smallest. */
+static void invariant_answers_are_lowered_alike(void **state)
+{
+	static const int few[] = {8, 64};
+	(void)state;
+	for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
+		Compile c;
+		decode_in_buckets(&c, "sm_90a", few[i], 128);
+		c.model.options.is_invariant = true;
+		pick(&c);
+		assert_int_equal(count_in_decode(&c, few[i], OP_norm_rows) > 0, few[i] > 32);
+		assert_int_equal(count_in_decode(&c, 128, OP_norm_rows), count_in_decode(&c, few[i], OP_norm_rows));
+		synthetic_free(&c);
+	}
 }
 
 static void ban(Compile *c, const char *name)
@@ -292,6 +349,8 @@ int main(void)
 		cmocka_unit_test(one_architecture_has_them),
 		cmocka_unit_test(tiles_fill_the_card),
 		cmocka_unit_test(few_rows_and_other_weights_stay),
+		cmocka_unit_test(many_answers_are_as_prompts),
+		cmocka_unit_test(invariant_answers_are_lowered_alike),
 		cmocka_unit_test(a_ban_falls_to_what_serves_the_rest),
 		cmocka_unit_test(a_ban_of_the_only_one_is_refused),
 		cmocka_unit_test(attention_takes_what_it_can),

@@ -1,0 +1,97 @@
+/* rows_of_products.c - from how many rows of a step on do products take which rows: by the target, the weights and
+ * MODEL.toml.
+ *
+ * Few rows are multiplied as they come, a norm inside the product. Many are multiplied in tiles that come straight from
+ * memory, which leaves no place for a norm on the way, so it writes its rows first. What that costs, a launch and the
+ * rows twice, more rows do not change, and what it saves grows with them. Measured on an H200 (8B in bf16, microseconds
+ * a layer, the norm's launch included): at 32 rows qkv 22 with the norm inside and 21 apart, gate and up 68 and 69; at
+ * 64 rows 34 and 21, 100 and 69. Prompts keep the number that their steps were certified with.
+ *
+ * Codes of e4m3 are multiplied by rows of e4m3 in prompts. In decode and verify that is a choice of MODEL.toml, since a
+ * row's bits depend on it, and its text with them.
+ */
+#include "artifacts/numbers.h"
+#include "artifacts/order.h"
+#include "compiler/lower/fuse.h"
+
+enum { FEW_OF_PROMPT = 64, FEW_OF_ANSWERS = 32 }; /* rows of a step that are multiplied as they come */
+
+/* The least rows of a step with which products of this phase take such rows; 0 = they never do. */
+static int first_rows(const Fuser *f, Rows rows)
+{
+	if (f->low->kind == PREFILL)
+		return FEW_OF_PROMPT + 1;
+	return rows == ROWS_PLAIN ? FEW_OF_ANSWERS + 1 : rows == ROWS_E4M3 ? f->c->model.options.fp8_rows : 0;
+}
+
+/* Where all buckets are to give a row the same bits, all of them are lowered as the smallest. */
+static bool are_many(const Fuser *f, Rows rows)
+{
+	const Options *o = &f->c->model.options;
+	const bool is_alike = o->is_invariant && order_set(f->low->kind) != ORDER_FREE;
+	const int n = !is_alike ? f->low->rows : f->low->kind == PREFILL ? o->prefill[0] : o->decode[0];
+	return first_rows(f, rows) && n >= first_rows(f, rows);
+}
+
+/* The scales that the linear's w has must be operands of the template as well. */
+static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *weights, const GraphOp *linear)
+{
+	static const char *const ends[] = {"scale", "row_scale"};
+	for (int i = 0; i < 2; i++) {
+		char ours[32], theirs[32];
+		snprintf(ours, sizeof ours, "w_%s", ends[i]);
+		snprintf(theirs, sizeof theirs, "%s_%s", weights, ends[i]);
+		if (weight_tensor(f, linear, ours) && !takes_field(t, theirs))
+			return false;
+	}
+	return true;
+}
+
+/* Does a template of this target multiply such rows as `product`, whose operand `weights` is the w of `linear`? Plain
+ * ones in tiles that come straight from memory: others are no reason to write them first. */
+static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *weights, const GraphOp *linear)
+{
+	for (int i = 0; are_many(f, rows) && i < n_kernel_table; i++) {
+		const KernelTemplate *t = &kernel_table[i];
+		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3) &&
+			takes_field(t, "x_block") == (rows == ROWS_E2M1) && (rows != ROWS_PLAIN || t->n_maps) &&
+			takes_scales(f, t, weights, linear) &&
+			takes_dtype(t, weights, weight_tensor(f, linear, "w")->dtype))
+			return true;
+	}
+	return false;
+}
+
+bool multiplies_tiles(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear, int64_t columns)
+{
+	const Tensor *w = weight_tensor(f, linear, "w");
+	return columns % 8 == 0 && dtype_span(w->dtype, w->shape[1]) % 16 == 0 &&
+		is_served(f, ROWS_PLAIN, product, weights, linear);
+}
+
+bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
+{
+	const Tensor *w = weight_tensor(f, linear, "w");
+	bool has_blocks = weight_tensor(f, linear, "w_scale") != NULL;
+	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0 &&
+		(!has_blocks || (linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK)) &&
+		is_served(f, ROWS_E4M3, product, weights, linear);
+}
+
+bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
+{
+	const Tensor *w = weight_tensor(f, linear, "w"), *scale = weight_tensor(f, linear, "w_scale");
+	return f->c->model.options.native_fp4 && w->dtype == DT_e2m1 && scale && scale->dtype == DT_e4m3 &&
+		linear->attrs.block_k == NVFP4_GROUP && w->shape[1] % (4 * NVFP4_GROUP) == 0 &&
+		is_served(f, ROWS_E2M1, product, weights, linear);
+}
+
+const char *note_of_rows(const Fuser *f, Rows rows)
+{
+	static const char *const what[] = {[ROWS_PLAIN] = "tiles that come straight from memory are multiplied faster",
+		[ROWS_E4M3] = "codes are multiplied by codes", [ROWS_E2M1] = "codes of e2m1 are multiplied by codes"};
+	const char *by = rows == ROWS_E2M1 ? "kernels.fp4 = \"native\": "
+		: rows == ROWS_E4M3 && f->low->kind != PREFILL ? "numerics.fp8_rows: " : "";
+	return arena_printf(&f->c->arena, "%sfrom %d rows on, %s on %s", by, first_rows(f, rows), what[rows],
+		f->target->name);
+}
