@@ -516,17 +516,26 @@ static int sum_of_terms(Meaning *m) { return made_of(m, in(m, "y"), OF_TERMS, "y
 static void sum_terms(Meaning *m) { set(m, "z", sum_of_terms(m)); }
 static void sum_experts(Meaning *m) { set(m, "z", RESULT(m, OP_add, in(m, "residual"), sum_of_terms(m))); }
 
-/* In steps that speculate all rows have logits, and none are gathered. */
-static void norm_logits(Meaning *m)
+/* The rows of which there are logits: in steps that speculate all, and none are gathered. */
+static int normed_outs(Meaning *m)
 {
 	int x = in(m, "x");
 	if (m->p->kind != DRAFT && m->p->kind != VERIFY)
 		x = RESULT(m, OP_gather, x, in(m, "out_row"));
-	const int logits = product(m, normed(m, x, "norm"), "w", NULL);
+	return normed(m, x, "norm");
+}
+
+static void score(Meaning *m, int rows)
+{
+	const int logits = product(m, rows, "w", NULL);
 	set(m, "logits", logits);
 	set(m, "best", VALUE(m, OF_BEST, logits));
 	set(m, "best_id", VALUE(m, OF_BEST_IDS, logits));
 }
+
+static void norm_logits(Meaning *m) { score(m, normed_outs(m)); }
+static void norm_outs(Meaning *m) { set(m, "y", normed_outs(m)); }
+static void linear_logits(Meaning *m) { score(m, in(m, "x")); }
 
 /* The logits, of which the best are known. */
 static int known_logits(Meaning *m)
@@ -629,7 +638,8 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route, [OP_group_rows] = group_rows,
 	[OP_experts_up] = experts_up, [OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
 	[OP_sum_experts] = sum_experts, [OP_sum_terms] = sum_terms, [OP_attention_rows] = attention_rows,
-	[OP_norm_logits] = norm_logits, [OP_sample_best] = sample_best,
+	[OP_norm_logits] = norm_logits, [OP_norm_outs] = norm_outs, [OP_linear_logits] = linear_logits,
+	[OP_sample_best] = sample_best,
 	[OP_draw_best] = draw_best, [OP_draw_draft] = draw_draft, [OP_draft_first] = draft_first,
 	[OP_draft_next] = draft_next, [OP_follow_rows] = follow_rows,
 };

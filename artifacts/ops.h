@@ -406,6 +406,12 @@ OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
 	STEP, IN(floats, x, "ROWS, K"), IN(ints, out_row, "OUTS"), IN(weight, norm, "K"), IN(codes, w, "V, K"),
 	SCALES(w, "V"), OUT(floats, logits, "OUTS, V"), OUT(floats, best, "OUTS, PARTS, 2"),
 	OUT(ints, best_id, "OUTS, PARTS"))
+OP(norm_outs, OP_FUSED, "EPS NORM_ONE", "gather; rmsnorm",
+	STEP, IN(floats, x, "ROWS, K"), IN(ints, out_row, "OUTS"), IN(weight, norm, "K"), OUT(floats, y, "OUTS, K"))
+OP(linear_logits, OP_FUSED, "N_VALID BLOCK_N BLOCK_K",
+	"linear: logits in f32, best and best_id as in norm_logits, of rows that norm_outs made",
+	STEP, IN(floats, x, "OUTS, K"), IN(codes, w, "V, K"), SCALES(w, "V"), OUT(floats, logits, "OUTS, V"),
+	OUT(floats, best, "OUTS, PARTS, 2"), OUT(ints, best_id, "OUTS, PARTS"))
 OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logits computed them with the logits",
 	STEP, INOUT(floats, logits, "OUTS, V"), IN(floats, best, "OUTS, PARTS, 2"), IN(ints, best_id, "OUTS, PARTS"),
 	IN(ints, out_row, "OUTS"), IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), SETTINGS,

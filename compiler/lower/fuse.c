@@ -376,35 +376,14 @@ static bool linear_residual(Fuser *f, int i)
 	return true;
 }
 
-/* The head and what draws from it. How many parts of the vocabulary the head leaves its best of (PARTS) is decided by
- * its kernel. */
+/* The head and what draws from it. */
 static bool draw_from_head(Fuser *f, int i)
 {
 	const GraphOp *take = member(f, i), *norm = member(f, i + 1), *lin = member(f, i + 2), *draw = member(f, i + 3);
 	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0 ||
 		!flows(f, lin, "y", draw, "logits") || operand(take, "out_row") != operand(draw, "out_row"))
 		return false;
-	int best = f->low->tensors.n, best_id = best + 1, outs = f->low->outs;
-	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = "best", .dtype = DT_f32, .role = ROLE_ACTIVATION,
-		.n_dims = 3, .shape = {outs, 0, 2}, .tensor = -1, .weight = -1};
-	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = "best_id", .dtype = DT_i32, .role = ROLE_ACTIVATION,
-		.n_dims = 2, .shape = {outs, 0}, .tensor = -1, .weight = -1};
-	LOp *op = new_op(f, OP_norm_logits, take);
-	merge_attrs(op, norm);
-	merge_attrs(op, lin);
-	merge_attrs(op, draw);
-	bind_tensor(f, op, "step", input_named(f, "step"));
-	bind_tensor(f, op, "x", operand(take, "x"));
-	bind_tensor(f, op, "out_row", operand(take, "out_row"));
-	bind_tensor(f, op, "norm", operand(norm, "w"));
-	bind_weight(f, op, "w", lin);
-	bind_tensor(f, op, "logits", operand(lin, "y"));
-	op->operands[op_operand(OP_norm_logits, "best")] = best;
-	op->operands[op_operand(OP_norm_logits, "best_id")] = best_id;
-	op = new_op(f, OP_sample_best, draw);
-	bind_same(f, op, draw);
-	op->operands[op_operand(OP_sample_best, "best")] = best;
-	op->operands[op_operand(OP_sample_best, "best_id")] = best_id;
+	fuse_head(f, &(Head){norm, lin, draw, operand(take, "x"), operand(take, "out_row")}, OP_sample_best);
 	return true;
 }
 

@@ -83,8 +83,15 @@ bool multiplies_tiles(const Fuser *f, OpKind product, const char *weights, const
 bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear);
 /* MODEL.toml asks for rows of e2m1, and the weights are in groups of 16. Scales of rows are read in fours. */
 bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear);
+/* Rows as they are of which the head makes logits. */
+bool multiplies_outs(const Fuser *f, const GraphOp *linear);
 /* Why this phase takes such rows, for the ledger. */
 const char *note_of_rows(const Fuser *f, Rows rows);
+
+/* fuse_head.c: the op `drawing`, after logits of rows x [ROWS, K], of which out_row [OUTS] says which; both by graph
+ * tensor. The linear has no bias. */
+typedef struct Head { const GraphOp *norm, *linear, *draw; int x, out_row; } Head;
+LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing);
 
 /* fuse_experts.c: a layer's experts from position i on, with or without one that all rows go to. */
 bool fuse_experts(Fuser *f, int i);

@@ -63,15 +63,6 @@ bool fuse_draft_first(Fuser *f, int i)
 	return true;
 }
 
-static int part_tensor(Fuser *f, const GraphOp *linear, const char *name, Dtype dtype, int n_dims)
-{
-	const char *of = f->c->graph.tensors[operand(linear, "y")].name;
-	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = arena_printf(&f->c->arena, "%s.%s", of, name),
-		.dtype = dtype, .role = ROLE_ACTIVATION, .n_dims = n_dims, .shape = {f->low->outs, 0, n_dims > 2 ? 2 : 0},
-		.tensor = -1, .weight = -1};
-	return f->low->tensors.n - 1;
-}
-
 /* rmsnorm, linear, draw, where `readers` ops of the phase read the normed rows: logits, and an op `kind` that draws
  * from them. NULL: they do not fit. */
 static LOp *logits_and_draw(Fuser *f, int i, int readers, OpKind kind)
@@ -81,24 +72,7 @@ static LOp *logits_and_draw(Fuser *f, int i, int readers, OpKind kind)
 	if (operand(lin, "x") != rows || f->uses[rows] != readers || operand(lin, "bias") >= 0 ||
 		!flows(f, lin, "y", draw, "logits"))
 		return NULL;
-	const int best = part_tensor(f, lin, "best", DT_f32, 3), best_id = part_tensor(f, lin, "best_id", DT_i32, 2);
-	LOp *op = new_op(f, OP_norm_logits, norm);
-	merge_attrs(op, norm);
-	merge_attrs(op, lin);
-	merge_attrs(op, draw);
-	bind_tensor(f, op, "step", input_named(f, "step"));
-	bind_tensor(f, op, "x", operand(norm, "x"));
-	bind_tensor(f, op, "out_row", input_named(f, "out_row"));
-	bind_tensor(f, op, "norm", operand(norm, "w"));
-	bind_weight(f, op, "w", lin);
-	bind_tensor(f, op, "logits", operand(lin, "y"));
-	op->operands[op_operand(OP_norm_logits, "best")] = best;
-	op->operands[op_operand(OP_norm_logits, "best_id")] = best_id;
-	op = new_op(f, kind, draw);
-	bind_same(f, op, draw);
-	op->operands[op_operand(kind, "best")] = best;
-	op->operands[op_operand(kind, "best_id")] = best_id;
-	return op;
+	return fuse_head(f, &(Head){norm, lin, draw, operand(norm, "x"), input_named(f, "out_row")}, kind);
 }
 
 /* hold, embed_next_token, rmsnorm, rmsnorm, join from position i on, of the rows that `norm` makes. */

@@ -178,15 +178,23 @@ static void best_of_parts(const RefCall *c, const RefOperand *logits)
 		}
 }
 
-void ref_norm_logits(const RefCall *c)
+static RefOperand gathered(const RefCall *c)
 {
-	RefOperand out_row = arg(c, "out_row"), x = arg(c, "x"), absent = {0};
-	RefOperand rows = temporary(c, out_row.shape[0], x.shape[1]);
+	RefOperand out_row = arg(c, "out_row"), x = arg(c, "x"), rows = temporary(c, out_row.shape[0], x.shape[1]);
 	RUN(c, OP_gather, x, out_row, rows);
-	linear(c, normed(c, rows), "w", absent, arg(c, "logits"));
-	RefOperand logits = arg(c, "logits");
+	return rows;
+}
+
+static void score(const RefCall *c, RefOperand x)
+{
+	RefOperand absent = {0}, logits = arg(c, "logits");
+	linear(c, x, "w", absent, logits);
 	best_of_parts(c, &logits);
 }
+
+void ref_norm_logits(const RefCall *c) { score(c, normed(c, gathered(c))); }
+void ref_norm_outs(const RefCall *c) { RUN(c, OP_rmsnorm, gathered(c), arg(c, "norm"), arg(c, "y")); }
+void ref_linear_logits(const RefCall *c) { score(c, arg(c, "x")); }
 
 /* What the parts say is in the logits too. */
 void ref_sample_best(const RefCall *c)

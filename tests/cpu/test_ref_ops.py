@@ -1048,6 +1048,25 @@ def test_norm_logits(ref):
     assert np.all(np.isneginf(got["best"][:, 3, 0])) and not got["best"][:, 3, 1].any()
 
 
+def test_logits_of_rows_that_are_written_first(ref):
+    """norm_outs, then linear_logits of these rows."""
+    g = rng()
+    x, norm, w = normal(g, 4, 24), normal(g, 24), normal(g, 13, 24)
+    out_row = np.array([3, -1, 1], np.int32)
+    rows = ref(
+        "norm_outs", {"EPS": 1e-5, "NORM_ONE": 1}, step=STEP, x=x, out_row=out_row, norm=norm, y=blank(3, 24)
+    )["y"]
+    want = np_rmsnorm(x, norm, 1e-5, 1)
+    close(rows, np.stack([want[3], 0 * want[0], want[1]]), 5e-7)
+    best = {"best": blank(3, 4, 2), "best_id": np.zeros((3, 4), np.int32)}
+    got = ref("linear_logits", {"N_VALID": 10}, step=STEP, x=rows, w=w, logits=blank(3, 13), **best)
+    close(got["logits"], rows @ w.T, 5e-7)
+    for p in range(3):
+        part = got["logits"][:, 4 * p : min(4 * p + 4, 10)]
+        assert np.array_equal(got["best_id"][:, p], 4 * p + part.argmax(1))
+        close(got["best"][:, p, 1], np.exp(part - part.max(1, keepdims=True)).sum(1), 1e-6)
+
+
 def heads_of_step(norms):
     """Operands of rope_write, and what it makes of the rows in use: q, k, v [row, head, element], the cache."""
     g = rng()

@@ -1,13 +1,13 @@
 // wgmma_few.cuh - tiles of x w^T for up to 256 rows, where there are fewer of them than multiprocessors (sm_90a only).
 //
-// Such a product is bound by reading w, and a multiprocessor alone draws little more than its share of the card's rate.
-// So SPLIT blocks, a cluster, divide the columns (k) of one tile: each sums its run of stages, leaves the sums in its own
-// shared memory, and then each adds the runs, in order, for its part of the tile and finishes it. No sum goes through
-// memory, and no block waits for one of another cluster.
+// Such a product is bound by reading w, and a multiprocessor alone draws little more than its share of the card's
+// rate. So SPLIT blocks, a cluster, divide the columns (k) of one tile: each sums its run of stages, leaves the sums
+// in its own shared memory, and then each adds the runs, in order, for its part of the tile and finishes it. No sum
+// goes through memory, and no block waits for one of another cluster.
 //
-// A tile is BM rows of x by BN rows of w; BM is 64 or, of more rows, 128. One thread requests, two warpgroups multiply,
-// of 128 rows each 64, of 64 rows each half of the rows of w (of each part). Between them is a ring of stages of 128 bytes of each row,
-// as deep as shared memory allows. Requests for weights go out before inputs_ready.
+// A tile is BM rows of x by BN rows of w; BM is 64 or, of more rows, 128. One thread requests, two warpgroups
+// multiply, of 128 rows each 64, of 64 rows each half of the rows of w (of each part). Between them is a ring of
+// stages of 128 bytes of each row, as deep as shared memory allows. Requests for weights go out before inputs_ready.
 //
 // In contracts:  BLOCK(384)  SMEM(231424)
 //                GRID(SPLIT * ceil_div(ROWS, ROWS <= 64 ? 64 : 128) * ceil_div(N, BN), 1, 1)
@@ -17,11 +17,12 @@
 #include "shared/arrive.cuh"
 #include "products/wgmma.cuh"
 
+#define WGMMA_16_NAMES "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+
 // warpgroup level: c += 64 rows of x, 16 columns, times 32 rows of w
 __device__ __forceinline__ void wgmma(float (&c)[4][4], u64 x, u64 w)
 {
-	asm volatile(WGMMA_TEXT("32") "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, "
-		"1, 1, 1, 0, 0;" : WGMMA_16(0) : "l"(x), "l"(w));
+	asm volatile(WGMMA_TEXT("32") WGMMA_16_NAMES "}, %16, %17, 1, 1, 1, 0, 0;" : WGMMA_16(0) : "l"(x), "l"(w));
 }
 
 // What a launch multiplies, and its form. A tile of w is PARTS_ times BN_ / PARTS_ rows, one part from each matrix.
@@ -130,9 +131,10 @@ __device__ __forceinline__ void few_multiply(FewRing<P> &ring, int group, float 
 }
 
 // block level, all 384 threads: the tile of this block's cluster, of a launch of which `rows` rows are in use.
-// multiply(ring, group, acc) leaves a warpgroup's part of the sums of a run; load(k, row, column) asks for what is added
-// to columns `column` to `column` + 7 of y, as the k-th of this thread's; finish(k, row, column, v) takes the sums of the
-// 32 columns of which these are, as fragments have them (few_store). Calls let_next_start and inputs_ready.
+// multiply(ring, group, acc) leaves a warpgroup's part of the sums of a run; load(k, row, column) asks for what is
+// added to columns `column` to `column` + 7 of y, as the k-th of this thread's; finish(k, row, column, v) takes the
+// sums of the 32 columns of which these are, as fragments have them (few_store). Calls let_next_start and
+// inputs_ready.
 template <class P, class Multiply, class Load, class Finish>
 __device__ __forceinline__ void few_products(uint4 *dynamic, int rows, const P &p, Multiply multiply, Load load,
 	Finish finish)
@@ -229,9 +231,9 @@ __device__ __forceinline__ void few_products(uint4 *dynamic, int rows, const P &
 
 // Results -------------------------------------------------------------------------------------------------------
 
-// warp level: eight rows by 32 columns of a matrix of N_ columns, of which `rows` rows are in use: v[j] are columns 8j +
-// 2q and 8j + 2q + 1 of row g, lane q of it stores columns n to n + 7. They are sums times `row_scale`, of rows of w,
-// plus `more`, columns n to n + 7 of the same row, plus bias; each NULL where there is none
+// warp level: eight rows by 32 columns of a matrix of N_ columns, of which `rows` rows are in use: v[j] are columns
+// 8j + 2q and 8j + 2q + 1 of row g, lane q of it stores columns n to n + 7. They are sums times `row_scale`, of rows
+// of w, plus `more`, columns n to n + 7 of the same row, plus bias; each NULL where there is none
 template <int N_, class B>
 __device__ __forceinline__ void few_store(bf16 *y, int rows, int t, int n, const float (&v)[4][2],
 	const float *row_scale, const uint4 *more, const B *bias)

@@ -10,8 +10,8 @@
 #define FEW_CODES_TEXT(n) "wgmma.mma_async.sync.aligned.m64n" n "k32.f32.e4m3.e4m3 {"
 template <bool ADD_> __device__ __forceinline__ void wgmma_codes(float (&c)[4][4], u64 x, u64 w)
 {
-	asm volatile(FEW_CODES_TEXT("32") "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, "
-		"%18, 1, 1;" : WGMMA_16(0) : "l"(x), "l"(w), "n"(int(ADD_)));
+	asm volatile(FEW_CODES_TEXT("32") WGMMA_16_NAMES "}, %16, %17, %18, 1, 1;" : WGMMA_16(0)
+		: "l"(x), "l"(w), "n"(int(ADD_)));
 }
 
 template <bool ADD_> __device__ __forceinline__ void wgmma_codes(float (&c)[8][4], u64 x, u64 w)
@@ -20,8 +20,8 @@ template <bool ADD_> __device__ __forceinline__ void wgmma_codes(float (&c)[8][4
 		: "l"(x), "l"(w), "n"(int(ADD_)));
 }
 
-// one warpgroup, number `group` of two: acc = its part of the tile, scaled, over the block's run of columns. x_scale has
-// ROWS_ of each stage; w_scale, NULL without, one for each 128 rows and stage
+// one warpgroup, number `group` of two: acc = its part of the tile, scaled, over the block's run of columns. x_scale
+// has ROWS_ of each stage; w_scale, NULL without, one for each 128 rows and stage
 template <class P, int ROWS_, int N_, class ST_>
 __device__ __forceinline__ void few_multiply_codes(FewRing<P> &ring, int group, float (&acc)[P::sums][4],
 	const float *x_scale, const ST_ *w_scale)

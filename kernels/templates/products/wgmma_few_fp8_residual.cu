@@ -71,6 +71,7 @@ wgmma_few_fp8_residual(const __grid_constant__ Args a)
 		},
 		[&](int k, int t, int n) { residual[k] = few_load<N>(a.residual, rows, t, n); },
 		[&](int k, int t, int n, const float (&v)[4][2]) {
-			few_store<N>(a.z, rows, t, n, v, W_ROW_SCALE ? a.w_row_scale : nullptr, &residual[k], BIAS ? a.bias : nullptr);
+			few_store<N>(a.z, rows, t, n, v, W_ROW_SCALE ? a.w_row_scale : nullptr, &residual[k],
+				BIAS ? a.bias : nullptr);
 		});
 }

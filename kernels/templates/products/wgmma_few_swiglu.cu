@@ -5,7 +5,8 @@
 // measured  H200 SXM, K=4096, N=14336: 64 rows 63.8 us, 80 % of the read bandwidth. No spills
 // tiles     64 x BN, of which half are rows of gate and half of up
 // bytes     READS is what memory delivers: x comes from the L2 cache for all tiles but one
-// why       a tile of wgmma_swiglu is 128 rows of x: of 64 it multiplies and keeps in its ring as many that are not there
+// why       a tile of wgmma_swiglu is 128 rows of x: of 64 it multiplies and keeps in its ring as many that are not
+//           there
 #include "shared/contract.cuh"
 #include "products/wgmma_few.cuh"
 
