@@ -1053,9 +1053,9 @@ def test_logits_of_rows_that_are_written_first(ref):
     g = rng()
     x, norm, w = normal(g, 4, 24), normal(g, 24), normal(g, 13, 24)
     out_row = np.array([3, -1, 1], np.int32)
-    rows = ref(
-        "norm_outs", {"EPS": 1e-5, "NORM_ONE": 1}, step=STEP, x=x, out_row=out_row, norm=norm, y=blank(3, 24)
-    )["y"]
+    rows = ref("norm_outs", {"EPS": 1e-5, "NORM_ONE": 1}, step=STEP, x=x, out_row=out_row, norm=norm, y=blank(3, 24))[
+        "y"
+    ]
     want = np_rmsnorm(x, norm, 1e-5, 1)
     close(rows, np.stack([want[3], 0 * want[0], want[1]]), 5e-7)
     best = {"best": blank(3, 4, 2), "best_id": np.zeros((3, 4), np.int32)}

@@ -2,8 +2,8 @@
 # Runs what needs a GPU with a build that was made elsewhere, and writes one short table a part.
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
-#                    [gemm] [fp8] [codes] [fixtures] [floor] [models] [quantised] [hybrid] [isolate] [isolate-buckets]
-#                    [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
+#                    [gemm] [fp8] [codes] [fixtures] [many] [floor] [models] [quantised] [hybrid] [isolate]
+#                    [isolate-buckets] [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
 #                    [memory] [rebuild] [layers] [seal] [starts] [official] [attention-rounding] [tune] [streams]
 #                    [serve] [order]
 #
@@ -15,6 +15,7 @@
 #   fp8        products of long prompts of codes by codes against the mma rate of the same run
 #   codes      the same of bf16 rows by weights in four bits
 #   fixtures   every committed checkpoint: layers against the reference device, tokens against transformers
+#   many       the same of steps of 64 slots; products of 64, 128 and 256 rows against the rates of the same run
 #   floor      the same of plans whose ops are all alone ([kernels] fuse = false), and the floor's kernels against the
 #              reference device; 8B in bf16 with and without fusions
 #   models     atlas bench on real shapes with random weights: every row and every launch; JSON and a page with plots
@@ -418,6 +419,10 @@ for what in "$@"; do
 	codes) part bench-codes-products $test --bench --only wgmma_codes_ --jobs "$jobs" ;;
 	gemm) part peer_gemm python3 tests/gpu/peer_gemm.py $test ;;
 	fixtures) part fixtures python3 tests/gpu/fixtures.py build ;;
+	many)
+		part fixtures-many python3 tests/gpu/fixtures.py build --many
+		part bench-few-products $test --bench --only wgmma_few --jobs "$jobs"
+		;;
 	floor)
 		part floor-fixtures python3 tests/gpu/fixtures.py build --alone
 		for file in kernels/templates/plain/*.cu kernels/templates/rows/sum_terms.cu; do

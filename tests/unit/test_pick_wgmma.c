@@ -216,6 +216,10 @@ static void many_answers_are_as_prompts(void **state)
 			assert_true(n > 0);
 			assert_int_equal(count_in_decode(&c, 33, is_hopper ? pairs[i].wide_op : pairs[i].other_op), n);
 		}
+		assert_int_equal(count_in_decode(&c, 32, OP_norm_logits), 1);
+		assert_int_equal(count_in_decode(&c, 33, OP_norm_logits), is_hopper ? 0 : 1);
+		assert_int_equal(count_in_decode(&c, 33, OP_norm_outs), is_hopper ? 1 : 0);
+		assert_int_equal(count_in_decode(&c, 33, OP_linear_logits), is_hopper ? 1 : 0);
 		assert_int_equal(count_in_decode(&c, 32, OP_norm_rows), 0);
 		assert_int_equal(count_in_decode(&c, 33, OP_norm_rows) > 0, is_hopper);
 		synthetic_free(&c);
