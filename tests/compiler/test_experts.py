@@ -178,7 +178,7 @@ def test_real_shapes(build_dir, tmp_path, shape):
     assert done.returncode == 0, done.stderr
     used = set(re.findall(r"^      (\w+)  grid", done.stdout, re.M))
     assert {
-        "route_few",
+        "route_rows",
         "route_tiles",
         "group_rows",
         "stream_experts_up",

@@ -42,6 +42,7 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define SHARED_NVFP4 " SWT=e2m1 SST=e4m3 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=1 SHARED_BLOCK_N=1 SHARED_BLOCK_K=16"
 #define UP_35B "K=2048 EXPERTS=128 N=1024 WIDTH=4608 TOPK=8 " /* half of its experts, of which a step reads as many */
 #define DOWN_35B "K=2048 EXPERTS=128 N=512 WIDTH=4608 TOPK=8 "
+#define ROUTE_35B "K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"
 #define UP_30B "K=2048 EXPERTS=128 N=1536 WIDTH=6144 TOPK=8 "
 #define DOWN_30B "K=2048 EXPERTS=128 N=768 WIDTH=6144 TOPK=8 "
 
@@ -252,8 +253,14 @@ static const Shape shapes[] = {
 		"ROTARY=128 ROTATE=1 Q_NORM=0 K_NORM=0 KVT=e4m3 KV_SCALE=1 KV_BLOCK=0"},
 	{"rope_write", "27B 2k e4m3 rotated", "ROWS=2048 SLOTS=1 MAX_PAGES=32 PAGES=34 PAGE=64 HDIM=256 NH=24 NKV=4 "
 		"ROTARY=64 ROTATE=1 GATED=1 NORM_ONE=1 Q_NORM=1 K_NORM=1 KVT=e4m3 KV_SCALE=1 KV_BLOCK=0"},
-	{"route_few", "35B-A3B", "ROWS=1 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
-	{"route_few", "35B-A3B x8", "ROWS=8 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
+	{"route_rows", "35B-A3B", "ROWS=1 " ROUTE_35B},
+	{"route_rows", "35B-A3B x2", "ROWS=2 " ROUTE_35B},
+	{"route_rows", "35B-A3B x4", "ROWS=4 " ROUTE_35B},
+	{"route_rows", "35B-A3B x8", "ROWS=8 " ROUTE_35B},
+	{"route_rows", "35B-A3B x16", "ROWS=16 " ROUTE_35B},
+	{"route_rows", "35B-A3B x32", "ROWS=32 " ROUTE_35B},
+	{"route_rows", "35B-A3B x64", "ROWS=64 " ROUTE_35B},
+	{"route_rows", "35B-A3B x256", "ROWS=256 " ROUTE_35B},
 	{"stream_experts_up", "fp8 35B-A3B", "ROWS=1 " UP_35B EXPERTS_FP8 SHARED_FP8},
 	{"stream_experts_down", "fp8 35B-A3B", "ROWS=1 " DOWN_35B EXPERTS_FP8 SHARED_FP8},
 	{"stream_experts_up", "nvfp4 35B-A3B", "ROWS=1 " UP_35B EXPERTS_NVFP4 SHARED_NVFP4},
@@ -266,8 +273,11 @@ static const Shape shapes[] = {
 	{"stream_experts_down", "fp8 35B-A3B x4", "ROWS=4 " DOWN_35B EXPERTS_FP8 SHARED_FP8},
 	{"stream_experts_up", "fp8 30B-A3B x8", "ROWS=8 " UP_30B EXPERTS_FP8 NO_SHARED},
 	{"stream_experts_down", "fp8 30B-A3B x8", "ROWS=8 " DOWN_30B EXPERTS_FP8 NO_SHARED},
-	{"route_tiles", "35B-A3B x32", "ROWS=32 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
-	{"route_tiles", "35B-A3B x2048", "ROWS=2048 K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"},
+	{"route_tiles", "35B-A3B x16", "ROWS=16 " ROUTE_35B},
+	{"route_tiles", "35B-A3B x32", "ROWS=32 " ROUTE_35B},
+	{"route_tiles", "35B-A3B x64", "ROWS=64 " ROUTE_35B},
+	{"route_tiles", "35B-A3B x256", "ROWS=256 " ROUTE_35B},
+	{"route_tiles", "35B-A3B x2048", "ROWS=2048 " ROUTE_35B},
 	{"group_rows", "35B-A3B x32", "ROWS=32 FIRSTS=257 TOPK=8"},
 	{"group_rows", "35B-A3B x2048", "ROWS=2048 FIRSTS=257 TOPK=8"},
 	{"gemm_experts_up", "fp8 30B-A3B x32", "ROWS=32 " UP_30B EXPERTS_FP8 NO_SHARED},

@@ -18,7 +18,7 @@ import tomllib
 
 import pytest
 
-NAMES = ["conv_rows", "embed_next", "gate_rows", "norm_rows", "quant_rows", "rope_write", "route_few", "sum_experts"]
+NAMES = ["conv_rows", "embed_next", "gate_rows", "norm_rows", "quant_rows", "rope_write", "route_rows", "sum_experts"]
 SEEDS = range(40)
 ROOM = {"SLOTS": 8, "PAGES": 64, "MAX_PAGES": 64, "SEGS": 8, "STOPS": 4}
 OPTIONS = ["-std=c++17", "-default-device", "--no-source-include", "--gpu-architecture=sm_90a", "-DSMEM_MAX=232448"]

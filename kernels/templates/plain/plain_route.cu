@@ -2,7 +2,7 @@
 //           p, with NORM_TOPK over the sum of these
 // numerics  f32; the choice is exact. Same bits every run; batch-invariant
 // measured  not separately: what any launch takes
-// why       the op alone; with the norm and the router's product before it route_few or route_tiles does all
+// why       the op alone; with the norm and the router's product before it route_rows or route_tiles does all
 #include "shared/contract.cuh"
 #include "experts/route.cuh"
 
