@@ -42,6 +42,8 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define SHARED_NVFP4 " SWT=e2m1 SST=e4m3 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=1 SHARED_BLOCK_N=1 SHARED_BLOCK_K=16"
 #define UP_35B "K=2048 EXPERTS=128 N=1024 WIDTH=4608 TOPK=8 " /* half of its experts, of which a step reads as many */
 #define DOWN_35B "K=2048 EXPERTS=128 N=512 WIDTH=4608 TOPK=8 "
+#define UP_256 "K=2048 EXPERTS=256 N=1024 WIDTH=4608 TOPK=8 "
+#define DOWN_256 "K=2048 EXPERTS=256 N=512 WIDTH=4608 TOPK=8 "
 #define ROUTE_35B "K=2048 EXPERTS=256 TOPK=8 NORM_ONE=1 NORM_TOPK=1 SHARED=1"
 #define UP_30B "K=2048 EXPERTS=128 N=1536 WIDTH=6144 TOPK=8 "
 #define DOWN_30B "K=2048 EXPERTS=128 N=768 WIDTH=6144 TOPK=8 "
@@ -273,6 +275,24 @@ static const Shape shapes[] = {
 	{"stream_experts_down", "fp8 35B-A3B x4", "ROWS=4 " DOWN_35B EXPERTS_FP8 SHARED_FP8},
 	{"stream_experts_up", "fp8 30B-A3B x8", "ROWS=8 " UP_30B EXPERTS_FP8 NO_SHARED},
 	{"stream_experts_down", "fp8 30B-A3B x8", "ROWS=8 " DOWN_30B EXPERTS_FP8 NO_SHARED},
+	{"stream_experts_up", "fp8 35B x8 of 256", "ROWS=8 " UP_256 EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_up", "fp8 35B x16 of 256", "ROWS=16 " UP_256 EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_up", "fp8 35B x32 of 256", "ROWS=32 " UP_256 EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_up", "fp8 35B x64 of 256", "ROWS=64 " UP_256 EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_up", "fp8 35B x128 of 256", "ROWS=128 " UP_256 EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_down", "fp8 35B x8 of 256", "ROWS=8 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_down", "fp8 35B x16 of 256", "ROWS=16 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_down", "fp8 35B x32 of 256", "ROWS=32 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_down", "fp8 35B x64 of 256", "ROWS=64 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
+	{"stream_experts_down", "fp8 35B x128 of 256", "ROWS=128 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
+	{"gemm_experts_up", "fp8 35B x16 of 256", "ROWS=16 " UP_256 EXPERTS_FP8 SHARED_FP8},
+	{"gemm_experts_up", "fp8 35B x32 of 256", "ROWS=32 " UP_256 EXPERTS_FP8 SHARED_FP8},
+	{"gemm_experts_up", "fp8 35B x64 of 256", "ROWS=64 " UP_256 EXPERTS_FP8 SHARED_FP8},
+	{"gemm_experts_up", "fp8 35B x128 of 256", "ROWS=128 " UP_256 EXPERTS_FP8 SHARED_FP8},
+	{"gemm_experts_down", "fp8 35B x16 of 256", "ROWS=16 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
+	{"gemm_experts_down", "fp8 35B x32 of 256", "ROWS=32 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
+	{"gemm_experts_down", "fp8 35B x64 of 256", "ROWS=64 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
+	{"gemm_experts_down", "fp8 35B x128 of 256", "ROWS=128 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
 	{"route_tiles", "35B-A3B x16", "ROWS=16 " ROUTE_35B},
 	{"route_tiles", "35B-A3B x32", "ROWS=32 " ROUTE_35B},
 	{"route_tiles", "35B-A3B x64", "ROWS=64 " ROUTE_35B},
