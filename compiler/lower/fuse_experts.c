@@ -1,16 +1,20 @@
 /* fuse_experts.c - the launches of a layer's experts: what follows its last norm.
  *
  * That is the router, the experts that a row chose, and the one that all rows go to. What chooses writes the normed
- * rows too. Few rows stream the experts they chose as they come, where their weights are of types that are streamed;
- * all others are put in order by expert first, and the products of a row's experts are then added in a launch of their
- * own.
+ * rows too. Rows of a decode step stream the experts they chose as they come, where their weights are of types that
+ * are streamed. More rows are put in order by expert first, and the products of a row's experts are then added in a
+ * launch of their own. The kernels of either way add in an order of their own: where all phases are to give a row the
+ * same bits, all of them go one way.
  */
 #include "artifacts/order.h"
 #include "compiler/lower/fuse.h"
 
 #include <string.h>
 
-enum { ROWS_AS_THEY_COME = 8 };
+enum {
+	ROWS_AS_THEY_COME = 64, /* more are faster in order */
+	MOST_AS_THEY_COME = 256, MOST_PAIRS = 4096 /* that the kernels take */
+};
 
 /* The ops of a layer's experts from position i on; those of the shared expert are NULL where there is none. */
 typedef struct ExpertOps {
@@ -220,14 +224,20 @@ static bool are_streamed(const Fuser *f, const ExpertOps *e)
 			is_streamed(f, OP_experts_down, "shared_down", operand(e->down, "w"))));
 }
 
-/* Of the phase; of its set, where all phases are to give a row the same bits. */
-static int most_rows(const Fuser *f)
+/* Do the rows of this phase stream the experts they chose? In an invariant plan all phases of a set do, or none. */
+static bool come_as_they_are(const Fuser *f, int n_active)
 {
 	const Options *o = &f->c->model.options;
-	if (!o->is_invariant || order_set(f->low->kind) == ORDER_FREE)
-		return f->low->rows;
+	const OrderSet set = order_set(f->low->kind);
 	const int verify = f->c->graph.verify_rows;
-	return f->low->kind == PREFILL ? o->prefill[o->n_prefill - 1] : o->decode[o->n_decode - 1] * (verify ? verify : 1);
+	int rows = f->low->rows, most = ROWS_AS_THEY_COME;
+	if (o->is_invariant && set == ORDER_PROMPTS) {
+		rows = o->prefill[o->n_prefill - 1];
+	} else if (o->is_invariant && set == ORDER_ANSWERS) {
+		rows = o->decode[o->n_decode - 1] * (verify ? verify : 1);
+		most = MOST_AS_THEY_COME;
+	}
+	return rows <= most && rows * n_active <= MOST_PAIRS;
 }
 
 static bool experts_at(Fuser *f, int i, bool has_shared)
@@ -252,10 +262,10 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	bind_tensor(f, op, "expert", operand(e.route, "expert"));
 	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
 	put_all(op, &t);
-	if (most_rows(f) > ROWS_AS_THEY_COME || !are_streamed(f, &e))
-		in_order(f, &e, &t);
-	else
+	if (come_as_they_are(f, (int)active) && are_streamed(f, &e))
 		as_they_come(f, &e, &t);
+	else
+		in_order(f, &e, &t);
 	return true;
 }
 
