@@ -28,6 +28,7 @@ enum {
 	OF_BEST, OF_BEST_IDS, /* of logits */
 	OF_LENGTHS,           /* of slots, that are at these positions */
 	OF_PAIRS, OF_FIRSTS,  /* of the experts of rows */
+	OF_GATHERED,          /* rows in the order of experts: codes, scales; operands: rows, expert */
 	OF_UP,                /* what experts_up leaves; operands as in enum Up */
 	OF_TERMS,             /* of a sum of experts; operands: the sum */
 };
@@ -478,17 +479,44 @@ static int chosen(Meaning *m)
 	return made_of(m, in(m, "first"), OF_FIRSTS, other) == expert ? expert : odd(m, other);
 }
 
+/* The rows of a graph op, each for the experts that it has chosen. */
+static void gather_codes(Meaning *m)
+{
+	static const char other[] = "rows are gathered by the order of no experts";
+	const int expert = made_of(m, in(m, "pair"), OF_PAIRS, other), v[] = {in(m, "x"), expert};
+	set(m, "y", value_of(m, OF_GATHERED, 0, 2, v));
+	set(m, "y_scale", value_of(m, OF_GATHERED, 1, 2, v));
+}
+
+/* What the rows are of that the launch reads as `name`, codes with scales or as they are. */
+static int rows_of_experts(Meaning *m)
+{
+	static const char other[] = "rows and scales are not those of its experts";
+	if (!find_arg(m, "x"))
+		return in(m, "n");
+	const int x = in(m, "x"), scale = in(m, "x_scale");
+	if (!made_of(m, x, OF_GATHERED, other) || !made_of(m, scale, OF_GATHERED, other))
+		return 0;
+	const Node *codes = &m->nodes[x], *scales = &m->nodes[scale];
+	if (codes->out != 0 || scales->out != 1 || codes->operands[0] != scales->operands[0] ||
+		codes->operands[1] != scales->operands[1] || codes->operands[1] != chosen(m))
+		return odd(m, other);
+	return codes->operands[0];
+}
+
 enum Up { UP_N, UP_EXPERT, UP_SHARE, UP_SHARED_SHARE, UP_WEIGHT, UP_SCALE, UP_ROW_SCALE, UP_SHARED, UP_OPERANDS };
 
 static void experts_up(Meaning *m)
 {
-	const int n = in(m, "n");
+	const int n = rows_of_experts(m);
 	const Value share = all(m, "share"), shared = products(m, n, "shared", NULL);
 	if (share.n != (shared.n ? 2 : 1) || (shared.n && shared.n != 2))
 		odd(m, "a shared expert has a share, gate and up");
 	int v[UP_OPERANDS] = {n, chosen(m), share.piece[0], share.piece[1], in(m, "gate_up"), in(m, "gate_up_scale"),
 		in(m, "gate_up_row_scale"), shared.n ? RESULT(m, OP_swiglu, shared.piece[0], shared.piece[1]) : 0};
 	set(m, "h", value_of(m, OF_UP, 0, UP_OPERANDS, v));
+	if (find_arg(m, "h_scale"))
+		set(m, "h_scale", value_of(m, OF_UP, 1, UP_OPERANDS, v));
 }
 
 /* What all of a row's experts make. */
@@ -498,7 +526,11 @@ static int sum_of_experts(Meaning *m)
 	int v[UP_OPERANDS];
 	if (!made_of(m, h, OF_UP, "h is not what experts leave on the way up"))
 		return 0;
+	if (m->nodes[h].out != 0)
+		return odd(m, "h are scales");
 	memcpy(v, m->nodes[h].operands, sizeof v);
+	if (find_arg(m, "h_scale") && in(m, "h_scale") != value_of(m, OF_UP, 1, UP_OPERANDS, v))
+		return odd(m, "the scales of h are those of other rows");
 	if (chosen(m) != v[UP_EXPERT])
 		return odd(m, "it goes down by other experts than up");
 	int y = RESULT(m, OP_experts, v[UP_N], v[UP_EXPERT], v[UP_SHARE], v[UP_WEIGHT], v[UP_SCALE], v[UP_ROW_SCALE],
@@ -636,7 +668,8 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_keys_write] = keys_write, [OP_attention_step] = attention_step, [OP_attention_verify] = attention_verify,
 	[OP_gate_rows] = gate_rows, [OP_conv_rows] = conv_rows, [OP_delta_rows] = delta_rows, [OP_delta_step] = delta_step,
 	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route, [OP_group_rows] = group_rows,
-	[OP_experts_up] = experts_up, [OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
+	[OP_experts_up] = experts_up, [OP_gather_codes] = gather_codes,
+	[OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows, [OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
 	[OP_sum_experts] = sum_experts, [OP_sum_terms] = sum_terms, [OP_attention_rows] = attention_rows,
 	[OP_norm_logits] = norm_logits, [OP_norm_outs] = norm_outs, [OP_linear_logits] = linear_logits,
 	[OP_sample_best] = sample_best,

@@ -396,6 +396,29 @@ OP(experts_down_rows, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHA
 	IN_OPT(scales, down_row_scale, "EXPERTS, K"), IN_OPT(codes, shared_down, "K, WIDTH - TOPK * N"),
 	IN_OPT(scales, shared_down_scale, "ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)"),
 	IN_OPT(scales, shared_down_row_scale, "K"), OUT(floats, y, "ROWS, SHARES, K"))
+OP(gather_codes, OP_PLAN, "TOPK",
+	"quantise, of rows in use in the order of experts: y[i,:] = codes of x[pair[i] / TOPK,:]; with PAIRS = ROWS * "
+	"(TOPK + 1), for the expert that all rows go to, y[ROWS * TOPK + t,:] = codes of x[t,:]",
+	STEP, IN(floats, x, "ROWS, K"), IN(ints, pair, "ROWS * TOPK"), OUT(floats, y, "PAIRS, K"),
+	OUT(floats, y_scale, "ceil_div(K, 128), PAIRS"))
+OP(experts_up_fp8, OP_PLAN | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
+	"dequantise; experts_up; quantise: x and h are rows in the order of gather_codes",
+	STEP, IN(floats, x, "ROWS * SHARES, K"), IN(floats, x_scale, "ceil_div(K, 128), ROWS * SHARES"),
+	IN(floats, share, "ROWS, SHARES"), IN(ints, pair, "ROWS * TOPK"), IN(ints, first, "EXPERTS + 1"),
+	IN(codes, gate_up, "EXPERTS, N, K"),
+	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), IN_OPT(codes, shared, "N, K"),
+	IN_OPT(scales, shared_scale, "2 * ceil_div(N / 2, SHARED_BLOCK_N), ceil_div(K, SHARED_BLOCK_K)"),
+	IN_OPT(scales, shared_row_scale, "N"), OUT(floats, h, "ROWS * SHARES, N / 2"),
+	OUT(floats, h_scale, "ceil_div(N / 2, 128), ROWS * SHARES"))
+OP(experts_down_fp8, OP_PLAN | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
+	"dequantise; experts_down_rows: rows of h as experts_up_fp8 leaves them",
+	STEP, IN(floats, h, "ROWS * SHARES, N"), IN(floats, h_scale, "ceil_div(N, 128), ROWS * SHARES"),
+	IN(ints, pair, "ROWS * TOPK"), IN(ints, first, "EXPERTS + 1"), IN(codes, down, "EXPERTS, K, N"),
+	IN_OPT(scales, down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"),
+	IN_OPT(scales, down_row_scale, "EXPERTS, K"), IN_OPT(codes, shared_down, "K, N"),
+	IN_OPT(scales, shared_down_scale, "ceil_div(K, SHARED_BLOCK_N), ceil_div(N, SHARED_BLOCK_K)"),
+	IN_OPT(scales, shared_down_row_scale, "K"), OUT(floats, y, "ROWS, SHARES, K"))
 OP(sum_experts, OP_PLAN, "", "z[t,:] = residual[t,:] + sum_j y[t,j,:]",
 	STEP, IN(floats, y, "ROWS, SHARES, K"), IN(floats, residual, "ROWS, K"), OUT(floats, z, "ROWS, K"))
 OP(sum_terms, OP_PLAN, "", "the end of experts: z[t,:] = sum_j y[t,j,:], the terms of experts_down_rows",

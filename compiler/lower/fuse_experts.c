@@ -6,6 +6,7 @@
  * launch of their own. The kernels of either way add in an order of their own: where all phases are to give a row the
  * same bits, all of them go one way.
  */
+#include "artifacts/numbers.h"
 #include "artifacts/order.h"
 #include "compiler/lower/fuse.h"
 
@@ -85,7 +86,7 @@ static bool expert_ops(Fuser *f, int i, bool has_shared, ExpertOps *e)
 }
 
 /* Tensors between the launches of a layer's experts. */
-typedef struct ExpertTensors { int share, h, pair, first, y; } ExpertTensors;
+typedef struct ExpertTensors { int share, h, pair, first, y, h_scale; } ExpertTensors;
 
 static int layer_tensor(Fuser *f, const GraphOp *of, const char *name, Dtype dtype, int n_dims, const int64_t *shape)
 {
@@ -120,6 +121,7 @@ static void put_all(LOp *op, const ExpertTensors *t)
 {
 	put(op, "share", t->share);
 	put(op, "h", t->h);
+	put(op, "h_scale", t->h_scale);
 	put(op, "pair", t->pair);
 	put(op, "first", t->first);
 	put(op, "y", t->y);
@@ -145,7 +147,8 @@ static void bind_up(Fuser *f, LOp *op, const ExpertOps *e)
 	static const char *const same[] = {"gate_up", "gate_up_scale", "gate_up_row_scale"};
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
 		bind_tensor(f, op, same[i], operand(e->experts, same[i]));
-	bind_tensor(f, op, "n", operand(e->experts, "x"));
+	if (op->kind == OP_experts_up)
+		bind_tensor(f, op, "n", operand(e->experts, "x"));
 	if (!e->gate)
 		return;
 	put(op, "shared", gate_and_up(f, e, "w"));
@@ -181,7 +184,24 @@ static void as_they_come(Fuser *f, const ExpertOps *e, const ExpertTensors *t)
 	bind_sum(f, op, e);
 }
 
-static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
+/* The rows as codes in the order of experts; t gets what experts make of them on the way up. */
+static void gather(Fuser *f, const ExpertOps *e, ExpertTensors *t, int64_t all)
+{
+	const int x = operand(e->experts, "x");
+	const int64_t cols = f->c->graph.tensors[x].shape[1];
+	LOp *op = expert_op(f, OP_gather_codes, e);
+	bind_tensor(f, op, "x", x);
+	put(op, "pair", t->pair);
+	put(op, "y", layer_tensor(f, e->experts, "pairs.e4m3", DT_e4m3, 2, (int64_t[]){all, cols}));
+	put(op, "y_scale", layer_tensor(f, e->experts, "pairs.scale", DT_f32, 2,
+		(int64_t[]){(cols + FP8_BLOCK - 1) / FP8_BLOCK, all}));
+	op->note = note_of_rows(f, ROWS_E4M3);
+	t->h = layer_tensor(f, e->experts, "h.e4m3", DT_e4m3, 2, (int64_t[]){all, e->width});
+	t->h_scale = layer_tensor(f, e->experts, "h.scale", DT_f32, 2,
+		(int64_t[]){(e->width + FP8_BLOCK - 1) / FP8_BLOCK, all});
+}
+
+static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_codes)
 {
 	const int64_t rows = f->low->rows, pairs = rows * e->attrs.n_active;
 	const int64_t shares = e->attrs.n_active + (e->gate != NULL), experts = dim_of(f, e->experts, "gate_up", 0);
@@ -191,10 +211,17 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t)
 	LOp *op = expert_op(f, OP_group_rows, e);
 	bind_tensor(f, op, "expert", operand(e->experts, "expert"));
 	put_all(op, t);
-	op = expert_op(f, OP_experts_up, e);
+	if (as_codes)
+		gather(f, e, t, rows * shares);
+	const LOp *codes = as_codes ? &f->low->ops.at[f->low->ops.n - 1] : NULL;
+	const int x = codes ? codes->operands[op_operand(OP_gather_codes, "y")] : -1;
+	const int x_scale = codes ? codes->operands[op_operand(OP_gather_codes, "y_scale")] : -1;
+	op = expert_op(f, as_codes ? OP_experts_up_fp8 : OP_experts_up, e);
 	bind_up(f, op, e);
+	put(op, "x", x);
+	put(op, "x_scale", x_scale);
 	put_all(op, t);
-	op = expert_op(f, OP_experts_down_rows, e);
+	op = expert_op(f, as_codes ? OP_experts_down_fp8 : OP_experts_down_rows, e);
 	bind_down(f, op, e);
 	put_all(op, t);
 	op = expert_op(f, e->sum ? OP_sum_experts : OP_sum_terms, e);
@@ -224,6 +251,36 @@ static bool are_streamed(const Fuser *f, const ExpertOps *e)
 			is_streamed(f, OP_experts_down, "shared_down", operand(e->down, "w"))));
 }
 
+/* Is there a template for this op, with or without a shared expert, whose weights are codes? */
+static bool has_template(const Fuser *f, OpKind op, const char *shared, bool has_shared)
+{
+	for (int i = 0; i < n_kernel_table; i++)
+		if (kernel_table[i].op == op && template_serves(&kernel_table[i], f->target) &&
+			takes_field(&kernel_table[i], shared) == has_shared)
+			return true;
+	return false;
+}
+
+static bool are_blocks(int block_n, int block_k)
+{
+	return (block_n == FP8_BLOCK && block_k == FP8_BLOCK) || (block_n == 0 && block_k == 0);
+}
+
+/* Rows become codes where all experts are, from as many as in other products. An expert's columns are whole
+ * blocks of scales, the shared one is as wide as the others. */
+static bool go_as_codes(const Fuser *f, const ExpertOps *e)
+{
+	const Tensor *tensors = f->c->graph.tensors;
+	return are_many(f, ROWS_E4M3, false) && tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
+		tensors[operand(e->experts, "down")].dtype == DT_e4m3 && e->width % FP8_BLOCK == 0 &&
+		dim_of(f, e->experts, "x", 1) % 16 == 0 && are_blocks(e->attrs.block_n, e->attrs.block_k) &&
+		(!e->gate || (e->shared_width == e->width && weight_tensor(f, e->gate, "w")->dtype == DT_e4m3 &&
+			weight_tensor(f, e->down, "w")->dtype == DT_e4m3 &&
+			are_blocks(e->attrs.shared_block_n, e->attrs.shared_block_k))) &&
+		has_template(f, OP_experts_up_fp8, "shared", e->gate != NULL) &&
+		has_template(f, OP_experts_down_fp8, "shared_down", e->gate != NULL);
+}
+
 /* Do the rows of this phase stream the experts they chose? In an invariant plan all phases of a set do, or none. */
 static bool come_as_they_are(const Fuser *f, int n_active)
 {
@@ -246,9 +303,11 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	if (!expert_ops(f, i, has_shared, &e))
 		return false;
 	const int64_t rows = f->low->rows, active = e.attrs.n_active, shares = active + has_shared;
-	ExpertTensors t = {-1, -1, -1, -1, -1};
+	const bool as_codes = go_as_codes(f, &e);
+	ExpertTensors t = {-1, -1, -1, -1, -1, -1};
 	t.share = layer_tensor(f, e.route, "shares", DT_f32, 2, (int64_t[]){rows, shares});
-	t.h = layer_tensor(f, e.route, "h", DT_bf16, 2, (int64_t[]){rows, active * e.width + e.shared_width});
+	if (!as_codes)
+		t.h = layer_tensor(f, e.route, "h", DT_bf16, 2, (int64_t[]){rows, active * e.width + e.shared_width});
 	LOp *op = new_op(f, OP_norm_route, e.norm);
 	merge_attrs(op, e.norm);
 	merge_attrs(op, e.route);
@@ -262,19 +321,19 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	bind_tensor(f, op, "expert", operand(e.route, "expert"));
 	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
 	put_all(op, &t);
-	if (come_as_they_are(f, (int)active) && are_streamed(f, &e))
+	if (!as_codes && come_as_they_are(f, (int)active) && are_streamed(f, &e))
 		as_they_come(f, &e, &t);
 	else
-		in_order(f, &e, &t);
+		in_order(f, &e, &t, as_codes);
 	return true;
 }
 
 void lower_experts(Fuser *f, const GraphOp *op)
 {
 	const ExpertOps e = {.experts = op, .attrs = op->attrs, .width = dim_of(f, op, "down", 2)};
-	ExpertTensors t = {.share = lower_tensor(f, operand(op, "share"))};
+	ExpertTensors t = {.h_scale = -1, .share = lower_tensor(f, operand(op, "share"))};
 	t.h = layer_tensor(f, op, "h", DT_bf16, 2, (int64_t[]){f->low->rows, e.attrs.n_active * e.width});
-	in_order(f, &e, &t);
+	in_order(f, &e, &t, false);
 }
 
 bool fuse_experts(Fuser *f, int i) { return experts_at(f, i, false); }

@@ -24,9 +24,7 @@ static int first_rows(const Fuser *f, Rows rows)
 	return rows == ROWS_PLAIN ? FEW_OF_ANSWERS + 1 : rows == ROWS_E4M3 ? f->c->model.options.fp8_rows : 0;
 }
 
-/* Are the rows of a step, or its outs, many? Where all buckets are to give a row the same bits, all of them are lowered
- * as the smallest. */
-static bool are_many(const Fuser *f, Rows rows, bool is_of_outs)
+bool are_many(const Fuser *f, Rows rows, bool is_of_outs)
 {
 	const Options *o = &f->c->model.options;
 	const bool is_alike = o->is_invariant && order_set(f->low->kind) != ORDER_FREE;

@@ -41,6 +41,10 @@ static inline int ref_row_slot(const RefCall *c, int64_t t)
 /* The scale, in e4m3, of n elements that become e2m1 codes, with another `scale` around them: NaN if one of them is. */
 float ref_group_scale(const float *x, int64_t n, float scale);
 
+/* n elements, of which FP8_BLOCK each have a scale, `stride` floats from one to the next. */
+void ref_codes_of(const float *x, int64_t n, float *y, float *scale, int64_t stride);
+void ref_values_of(const float *codes, int64_t n, const float *scale, int64_t stride, float *y);
+
 /* sum_i a[i] b[i]: exact products, added in float64 on eight lanes, element i on lane i % 8. */
 double ref_dot(const float *a, const float *b, int64_t n);
 

@@ -269,6 +269,71 @@ void ref_experts_down(const RefCall *c)
 	}
 }
 
+/* Rows in the order of experts: of pairs, then each row for the expert that all rows go to. */
+
+void ref_gather_codes(const RefCall *c)
+{
+	const int64_t rows = ref_dim(c, "x", 0), k = ref_dim(c, "x", 1), all = ref_dim(c, "y", 0);
+	const int64_t pairs = rows * c->attrs.n_active;
+	for (int64_t i = 0; i < all; i++) {
+		const int64_t pair = i < pairs ? ref_ints(c, "pair")[i] : -1;
+		const int64_t t = i < pairs ? (pair < 0 ? rows : pair / c->attrs.n_active) : i - pairs;
+		if (t < ref_ints(c, "step")[0])
+			ref_codes_of(ref_floats(c, "x") + t * k, k, ref_floats(c, "y") + i * k, ref_floats(c, "y_scale") + i, all);
+	}
+}
+
+/* Row i of them: the expert it goes to, n_experts for the one of all rows, and its number among the shares of all rows;
+ * -1 when it is in no use. */
+static int64_t expert_at(const RefCall *c, int64_t i, int64_t n_experts, int64_t rows, int64_t shares, int64_t *share)
+{
+	const int64_t active = c->attrs.n_active, again = i - rows * active;
+	const int32_t *first = ref_ints(c, "first"), pair = again < 0 ? ref_ints(c, "pair")[i] : 0;
+	*share = again < 0 ? pair / active * shares + pair % active : again * shares + active;
+	if (again >= 0)
+		return again < ref_ints(c, "step")[0] ? n_experts : -1;
+	for (int64_t e = 0; e < n_experts; e++)
+		if (i >= first[e] && i < first[e + 1])
+			return e;
+	return -1;
+}
+
+void ref_experts_up_fp8(const RefCall *c)
+{
+	const Matrices up = matrices(c, "gate_up", 2), shared = matrices(c, "shared", 2);
+	const int64_t all = ref_dim(c, "x", 0), rows = ref_dim(c, "share", 0), shares = ref_dim(c, "share", 1);
+	float *x = ref_take(c, sizeof(float) * (size_t)(2 * up.k + up.piece));
+	for (int64_t i = 0; i < all && x; i++) {
+		float *const room = x + up.k, *const h = room + up.k;
+		int64_t share;
+		const int64_t e = expert_at(c, i, up.w.shape[0], rows, shares, &share);
+		if (e < 0)
+			continue;
+		const bool is_shared = e == up.w.shape[0];
+		ref_values_of(ref_floats(c, "x") + i * up.k, up.k, ref_floats(c, "x_scale") + i, all, x);
+		gated(is_shared ? &shared : &up, is_shared ? 0 : e, x, (double)ref_floats(c, "share")[share], whole(), room, h);
+		ref_codes_of(h, up.piece, ref_floats(c, "h") + i * up.piece, ref_floats(c, "h_scale") + i, all);
+	}
+}
+
+void ref_experts_down_fp8(const RefCall *c)
+{
+	const Matrices down = matrices(c, "down", 1), shared = matrices(c, "shared_down", 1);
+	const int64_t all = ref_dim(c, "h", 0), rows = ref_dim(c, "y", 0), shares = ref_dim(c, "y", 1);
+	float *h = ref_take(c, sizeof(float) * (size_t)(2 * down.k));
+	for (int64_t i = 0; i < all && h; i++) {
+		float *const room = h + down.k;
+		int64_t share;
+		const int64_t e = expert_at(c, i, down.w.shape[0], rows, shares, &share);
+		if (e < 0)
+			continue;
+		const bool is_shared = e == down.w.shape[0];
+		ref_values_of(ref_floats(c, "h") + i * down.k, down.k, ref_floats(c, "h_scale") + i, all, h);
+		brought_down(is_shared ? &shared : &down, is_shared ? 0 : e, h, whole(), room,
+			ref_floats(c, "y") + share * down.n);
+	}
+}
+
 /* residual: NULL = there is none. */
 static void sum_terms(const RefCall *c, const float *residual)
 {

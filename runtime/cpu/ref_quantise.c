@@ -16,30 +16,39 @@ float ref_group_scale(const float *x, int64_t n, float scale)
 	return group < 0x1p-9f ? 0x1p-9f : group;
 }
 
+void ref_codes_of(const float *x, int64_t n, float *y, float *scale, int64_t stride)
+{
+	for (int64_t from = 0; from < n; from += FP8_BLOCK) {
+		const int64_t to = n - from < FP8_BLOCK ? n : from + FP8_BLOCK;
+		float largest = 0;
+		for (int64_t k = from; k < to; k++)
+			largest = fabsf(x[k]) > largest ? fabsf(x[k]) : largest;
+		const float s = scale[from / FP8_BLOCK * stride] = largest / 448 >= 0x1p-100f ? largest / 448 : 1;
+		for (int64_t k = from; k < to; k++)
+			y[k] = numbers_rounded(DT_e4m3, x[k] / s);
+	}
+}
+
+void ref_values_of(const float *codes, int64_t n, const float *scale, int64_t stride, float *y)
+{
+	for (int64_t k = 0; k < n; k++)
+		y[k] = codes[k] * scale[k / FP8_BLOCK * stride];
+}
+
 void ref_quantise(const RefCall *c)
 {
-	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
-	float *scale = ref_floats(c, "y_scale");
+	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
 	for (int64_t t = 0; t < rows; t++)
-		for (int64_t k = 0; k < cols; k += FP8_BLOCK) {
-			const float *x = ref_floats(c, "x") + t * cols + k;
-			float *y = ref_floats(c, "y") + t * cols + k, largest = 0;
-			int64_t n = cols - k < FP8_BLOCK ? cols - k : FP8_BLOCK;
-			for (int64_t i = 0; i < n; i++)
-				largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
-			float s = scale[k / FP8_BLOCK * rows + t] = largest / 448 >= 0x1p-100f ? largest / 448 : 1;
-			for (int64_t i = 0; i < n; i++)
-				y[i] = numbers_rounded(DT_e4m3, x[i] / s);
-		}
+		ref_codes_of(ref_floats(c, "x") + t * cols, cols, ref_floats(c, "y") + t * cols, ref_floats(c, "y_scale") + t,
+			rows);
 }
 
 void ref_dequantise(const RefCall *c)
 {
-	int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
-	const float *x = ref_floats(c, "x"), *scale = ref_floats(c, "x_scale");
+	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
 	for (int64_t t = 0; t < rows; t++)
-		for (int64_t k = 0; k < cols; k++)
-			ref_floats(c, "y")[t * cols + k] = x[t * cols + k] * scale[k / FP8_BLOCK * rows + t];
+		ref_values_of(ref_floats(c, "x") + t * cols, cols, ref_floats(c, "x_scale") + t, rows,
+			ref_floats(c, "y") + t * cols);
 }
 
 void ref_quantise_fp4(const RefCall *c)

@@ -143,3 +143,39 @@ def test_the_probe_has_a_product_of_codes_where_others_are(build_dir, tmp_path, 
     )
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"\blinear_residual\b", done.stdout[done.stdout.index(" probe rows 8192") :])) == products
+
+
+EXPERTS_OF_CODES = ["norm_route", "group_rows", "gather_codes", "experts_up_fp8", "experts_down_fp8", "sum_experts"]
+
+
+@pytest.mark.parametrize("recipe", ["moe-fp8-wide", "moe-fp8-shared"])
+def test_experts_of_codes(lowered, recipe):
+    """Long prompts gather codes for their experts, and what these make on the way up is codes; other phases do not."""
+    seen = set()
+    for kind, rows, ops in lowered(recipe, "sm_90a"):
+        names = [name for name, _ in ops]
+        if kind == "prefill" and rows > 64:
+            assert names[-6:] == EXPERTS_OF_CODES
+            of = dict(ops[-6:])
+            assert of["experts_up_fp8"]["x"] == of["gather_codes"]["y"] and "[" in of["experts_up_fp8"]["h_scale"]
+            assert of["experts_down_fp8"]["h"] == of["experts_up_fp8"]["h"]
+            seen.add(rows)
+        else:
+            assert not {"gather_codes", "experts_up_fp8", "experts_down_fp8"} & set(names)
+    assert seen
+
+
+@pytest.mark.parametrize(
+    "recipe, target",
+    [
+        ("moe-fp8-wide", "sm_80"),  # no instruction
+        ("moe-fp8-narrow", "sm_90a"),  # the shared expert is narrower than the others
+        ("moe-fp8", "sm_90a"),  # blocks of 32 x 32
+        ("moe-nvfp4", "sm_90a"),
+    ],
+)
+def test_no_experts_of_codes_elsewhere(lowered, recipe, target):
+    for kind, rows, ops in lowered(recipe, target):
+        names = {name for name, _ in ops}
+        assert "gather_codes" not in names
+        assert kind != "prefill" or rows <= 64 or {"experts_up", "experts_down_rows"} <= names

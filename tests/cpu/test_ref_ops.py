@@ -1022,6 +1022,79 @@ def test_products_of_codes(ref):
     assert np.mean(got["y"] != want) < 0.01
 
 
+@pytest.mark.parametrize("has_shared", [False, True])
+def test_experts_of_codes(ref, has_shared):
+    """Rows in the order of experts as codes, through both products; one row is in no use, one expert has none."""
+    g, rows, k, n, active, experts = rng(), 4, 160, 144, 2, 5
+    expert, share = np.array([[4, 0], [0, 4], [2, 0], [1, 3]]), np.abs(normal(g, rows, active + has_shared))
+    pair, first = np.array([1, 2, 5, 4, 0, 3, -1, -1], np.int32), np.array([0, 3, 3, 4, 4, 6], np.int32)
+    x = normal(g, rows, k)
+    order = [(p // active, p, expert.flat[p]) for p in pair[:6]]
+    if has_shared:
+        order += [None, None] + [(t, t, experts) for t in range(3)]
+    all_rows, attrs = rows * (active + has_shared), {"TOPK": active, "BLOCK_N": 128, "BLOCK_K": 128}
+    attrs |= {"SHARED_BLOCK_N": 128, "SHARED_BLOCK_K": 128}
+    step = np.array([3, 0, 0, 0], np.int32)
+    got = ref("gather_codes", {"TOPK": active}, step=step, x=x, pair=pair, **blank_codes(all_rows, k))
+    codes, scale = as_rows_of_codes(x)
+    for i, of in enumerate(order):
+        if of:
+            assert np.array_equal(got["y"][i], codes[of[0]]) and np.array_equal(got["y_scale"][:, i], scale[:, of[0]])
+
+    def matrices(count, high, wide, pieces):
+        blocks = -(-high // 128)
+        w = nearest(E4M3, normal(g, count, pieces * high, wide) * 50)
+        s = np.exp2(np.round(normal(g, count, pieces * blocks, -(-wide // 128))) - 9).astype(np.float32)
+        spread = np.repeat(np.repeat(s.astype(np.float64), 128, 1), 128, 2)[:, :, :wide]
+        spread = np.concatenate([spread[:, p * blocks * 128 :][:, :high] for p in range(pieces)], 1)
+        return w, s, w * spread
+
+    up, up_scale, up_worth = matrices(experts + 1, n, k, 2)
+    down, down_scale, down_worth = matrices(experts + 1, k, n, 1)
+    shared = {"shared": up[experts], "shared_scale": up_scale[experts]} if has_shared else {}
+    rows_in = {"x": got["y"], "x_scale": got["y_scale"]}
+    h = ref(
+        "experts_up_fp8",
+        attrs,
+        step=step,
+        **rows_in,
+        share=share,
+        pair=pair,
+        first=first,
+        gate_up=up[:experts],
+        gate_up_scale=up_scale[:experts],
+        **shared,
+        h=blank(all_rows, n),
+        h_scale=blank(2, all_rows),
+    )
+    shared = {"shared_down": down[experts], "shared_down_scale": down_scale[experts]} if has_shared else {}
+    y = ref(
+        "experts_down_fp8",
+        attrs,
+        step=step,
+        **h,
+        pair=pair,
+        first=first,
+        down=down[:experts],
+        down_scale=down_scale[:experts],
+        **shared,
+        y=blank(rows, active + has_shared, k),
+    )["y"]
+    in_rows, places = worth(codes, scale), set()
+    for i, of in enumerate(order):
+        if not of:
+            continue
+        t, p, e = of
+        j = active if e == experts else p % active
+        gate, value = np.split(up_worth[e] @ in_rows[t], 2)
+        want = share[t, j] * np_silu(gate) * value
+        close(worth(h["h"][i : i + 1], h["h_scale"][:, i : i + 1])[0], want, 0.04)
+        close(y[t, j], down_worth[e] @ worth(h["h"][i : i + 1], h["h_scale"][:, i : i + 1])[0], 1e-5)
+        places.add((t, j))
+    idle = [(t, j) for t in range(rows) for j in range(active + has_shared) if (t, j) not in places]
+    assert idle and all(np.all(y[t, j] == blank(1)) for t, j in idle)
+
+
 def test_norm_logits(ref):
     g = rng()
     x, norm, w = normal(g, 4, 24), normal(g, 24), normal(g, 13, 24)

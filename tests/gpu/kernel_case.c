@@ -18,7 +18,7 @@ static const Pool pools[] = {
 	{"OUTS", 8, {1, 2, 3, 7, 8, 9, 17, 33}},
 	{"SLOTS", 5, {1, 2, 3, 8, 11}},
 	{"K", 12, {8, 64, 72, 136, 256, 264, 576, 896, 1000, 2048, 4864, 14336}},
-	{"N", 13, {1, 3, 16, 17, 61, 64, 130, 258, 576, 1000, 1536, 11300, 22600}},
+	{"N", 14, {1, 3, 16, 17, 61, 64, 130, 258, 512, 576, 1000, 1536, 11300, 22600}},
 	{"V", 8, {1, 7, 61, 130, 1000, 4099, 49152, 128256}},
 	{"H", 6, {8, 64, 104, 576, 2048, 4096}},
 	{"MAX_PAGES", 7, {1, 2, 7, 16, 40, 600, 16384}},
@@ -179,6 +179,11 @@ static int64_t derived(Case *c, const char *name)
 		int64_t both = strcmp(c->tmpl->fields[case_field(c, "step") + 1].name, "n") == 0 ? 2 : 1;
 		return case_value(c, "TOPK", 1) * case_value(c, "N", 1) / both + widths[random_below(&c->random, 8)];
 	}
+	if (strcmp(name, "PAIRS") == 0) /* rows in the order of experts, and once more for the one that all go to */
+		return case_value(c, "ROWS", 1) * (case_value(c, "TOPK", 1) + random_below(&c->random, 2));
+	if (strcmp(name, "SHARES") == 0)
+		return case_field(c, "pair") < 0 ? draw(c, name) : case_value(c, "TOPK", 1) +
+			(case_field(c, "shared") >= 0 || case_field(c, "shared_down") >= 0);
 	if (strcmp(name, "VOCAB") == 0) /* of which the columns of logits are some or all */
 		return v + (one_in(&c->random, 2) ? 0 : 1 + random_below(&c->random, 2 * v));
 	if (strcmp(name, "PAGES") != 0)
@@ -223,7 +228,7 @@ static void draw_constants(Case *c, const char *fixed)
 				attr_value(&c->attrs, name, &unused, &is_float);
 			bool depends = is_float || strcmp(name, "SEGS") == 0 || strcmp(name, "N_VALID") == 0 ||
 				strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0 || strcmp(name, "COLS") == 0 ||
-				strcmp(name, "WIDTH") == 0 || strcmp(name, "VOCAB") == 0;
+				strcmp(name, "WIDTH") == 0 || strcmp(name, "PAIRS") == 0 || strcmp(name, "SHARES") == 0 || strcmp(name, "VOCAB") == 0;
 			if (depends != (pass == 1))
 				continue;
 			if (is_float) {
