@@ -272,7 +272,7 @@ static bool check_graph_orders(const Graph *g, Why *why)
 	return good;
 }
 
-bool check_graph_section(const Graph *g, Why *why)
+static bool check_graph_section(const Graph *g, Why *why)
 {
 	if (!check_numbers(g, why) || !UNIQUE("weight", g->weights, g->n_weights) ||
 		!UNIQUE("tensor", g->tensors, g->n_tensors) || !check_weights(g, why))

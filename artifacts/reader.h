@@ -42,7 +42,6 @@ void *decode_take(Decoder *d, size_t bytes);  /* zeroed, aligned to 16; NULL whe
 
 /* Everything but file and sections is checked: counts, indices, offsets, shapes, launches, lifetimes. */
 bool check_artifact(const Artifact *a, Why *why);
-bool check_graph_section(const Graph *g, Why *why);
 bool check_hazards(const Phase *p, Why *why); /* of a phase that is otherwise in order */
 /* Of a target plan whose indices are all in range; are_trials: of its candidates. */
 bool check_contracts(const Artifact *a, const TargetPlan *t, const Slot *ledger, bool are_trials, Why *why);

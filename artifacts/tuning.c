@@ -327,7 +327,8 @@ void tuning_constants(const char *defines, const char *tunables, char *out)
 
 /* Writing ------------------------------------------------------------------------------------------------ */
 
-double tuning_round(double us)
+/* Three significant digits. */
+static double tuning_round(double us)
 {
 	char text[32];
 	snprintf(text, sizeof text, "%.2e", us);

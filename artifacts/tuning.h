@@ -66,7 +66,4 @@ void tuning_constants(const char *defines, const char *tunables, char *out);
 /* In a sorted Tuning; NULL when there is none. */
 const TunedTime *tuning_find(const Tuning *t, const char *tmpl, const char *constants, const char *tunables);
 
-/* Rounded to three significant digits, as it is written. */
-double tuning_round(double us);
-
 #endif

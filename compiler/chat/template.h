@@ -64,9 +64,6 @@ TNode *template_parse(Template *t);
 
 typedef struct ChatImage { void *bytes; size_t n; } ChatImage; /* section chat_program; arena memory */
 typedef struct NamedText { const char *name, *value; } NamedText;
-/* The program of a tree; `tree` NULL: t->why is what the program holds. globals [n]: values that the tokenizer gives to
- * names, such as bos_token. */
-void template_emit(Template *t, const TNode *tree, const NamedText *globals, int n_globals, ChatImage *out);
 
 /* All of the above. Remarks A0520 to A0524 say what cannot be compiled. */
 void compile_template(Arena *a, Diags *d, const char *file, const char *text, size_t n, const NamedText *globals,

@@ -445,7 +445,9 @@ static void write_image(Emitter *e, ChatImage *out)
 #undef BYTES
 }
 
-void template_emit(Template *t, const TNode *tree, const NamedText *globals, int n_globals, ChatImage *out)
+/* The program of a tree; `tree` NULL: t->why is what the program holds. globals [n]: values that the tokenizer gives to
+ * names, such as bos_token. */
+static void template_emit(Template *t, const TNode *tree, const NamedText *globals, int n_globals, ChatImage *out)
 {
 	Emitter e = {.t = t, .a = t->arena};
 	if (tree) {

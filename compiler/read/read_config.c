@@ -27,17 +27,9 @@ typedef ConfigReading Reading;
 
 /* What is found --------------------------------------------------------------------------------------- */
 
-const Value *config_get(const ConfigReading *r, const char *key)
-{
-	const ConfigKey *k = find_config_key(r->family, key);
-	const Value *v = value_get(r->text, key);
-	bool is_shared = !k || (k->flags & SHARED); /* without a family no list says so */
-	return v || !is_shared ? v : value_get(r->top, key);
-}
-
 const Value *config_lookup(const ConfigReading *r, const char *key)
 {
-	const ConfigKey *k = find_config_key(r->family, key);
+	const ConfigKey *k = find_config_key(r->family, key); /* without a family no list says so */
 	const Value *v = value_get(r->text, key);
 	if ((!v || v->kind == VALUE_NULL) && (!k || (k->flags & SHARED)))
 		v = value_get(r->top, key);

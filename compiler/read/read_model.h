@@ -16,10 +16,8 @@ typedef struct ConfigReading {
 	VEC(ConfigValue) values;
 } ConfigReading;
 
-/* A key of the language model; for keys that may be outside text_config the top level is asked as well. A null is a
- * value like others. NULL when the key is absent. */
-const Value *config_get(const ConfigReading *r, const char *key);
-/* The same, a null is as good as absent. */
+/* A key of the language model; for keys that may be outside text_config the top level is asked as well. NULL when the
+ * key is absent, or null. */
 const Value *config_lookup(const ConfigReading *r, const char *key);
 /* Writes down what the file said, or with v NULL what holds without it. */
 void config_note(ConfigReading *r, const char *key, const Value *v, const char *default_text);

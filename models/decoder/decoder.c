@@ -150,7 +150,8 @@ int d_mlp(Compile *c, const Decoder *d, int l, int x)
 	return d_after(c, d, l, x, y, NAME_MLP_POST_NORM, "out");
 }
 
-Decoder d_layer(Compile *c, const Decoder *model, int l)
+/* The same for layer l. */
+static Decoder d_layer(Compile *c, const Decoder *model, int l)
 {
 	const Config *cf = &c->model.config;
 	Decoder d = *model;

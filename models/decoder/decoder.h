@@ -24,8 +24,6 @@ typedef struct Decoder {
 	Attrs attrs;
 } Decoder;
 
-/* The same for layer l. */
-Decoder d_layer(Compile *c, const Decoder *d, int l);
 /* Names of layer l's module or tensor; weights and activations of it. */
 const char *d_name(Compile *c, const Decoder *d, int l, const char *name);
 const char *d_part(Compile *c, const Decoder *d, int l, TensorRole role);

@@ -78,7 +78,6 @@ VerbFn verb_run, verb_chat, verb_audit, verb_verify, verb_dump, verb_perplexity,
 /* Fills args from argv[0..argc), the words after the verb. False: done, with *exit_code (help
  * printed, or the error is on stderr). */
 bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exit_code);
-void options_help(FILE *out, const Verb *verb);
 /* The verb's options in order; returns how many, at most MAX_OPTIONS. */
 enum { MAX_OPTIONS = 80 };
 int options_rows(const Verb *verb, ManualOption *out);

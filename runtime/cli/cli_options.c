@@ -336,7 +336,7 @@ bool options_limits(const char *verb, const char *name, double *low, double *hig
 	return false;
 }
 
-void options_help(FILE *out, const Verb *verb)
+static void options_help(FILE *out, const Verb *verb)
 {
 	ManualOption rows[MAX_OPTIONS];
 	int n = options_rows(verb, rows);

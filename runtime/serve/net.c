@@ -152,6 +152,12 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 		free_conn(c);
 }
 
+static void conn_continue(Conn *c)
+{
+	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+	bufferevent_write(c->bev, line, sizeof line - 1);
+}
+
 /* Reads what is there; a request that is whole goes to the owner, whose answer may come at once or later. */
 static void pump(Conn *c)
 {
@@ -262,12 +268,6 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 void conn_set_answer(Conn *c, void *answer) { c->answer = answer; }
 void conn_keep_alive(Conn *c, bool on) { c->keep_alive &= on; }
 size_t conn_pending(const Conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
-
-void conn_continue(Conn *c)
-{
-	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
-	bufferevent_write(c->bev, line, sizeof line - 1);
-}
 
 static void put_head(Conn *c, int status, const char *type, const char *fields)
 {

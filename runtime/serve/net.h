@@ -38,7 +38,6 @@ void net_close(Net *net);               /* and all connections, as if their peer
 /* What `gone` gets; NULL = there is no need to call it. */
 void conn_set_answer(Conn *c, void *answer);
 void conn_keep_alive(Conn *c, bool on); /* the next answer keeps the connection, if the peer wants it too */
-void conn_continue(Conn *c);            /* 100 Continue */
 
 /* The whole answer; of HEAD, its head alone. fields: header lines, each with CR LF; "" = none. */
 void conn_answer(Conn *c, int status, const char *type, const char *fields, const void *body, size_t n);

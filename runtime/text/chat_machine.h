@@ -167,11 +167,9 @@ Val get_slice(Machine *m, Val of, Val from, Val to, Val step);
 size_t string_length(const Str *s);
 size_t string_offset(const Str *s, size_t points); /* bytes before code point number `points` */
 size_t string_find(const Str *s, const Str *what, size_t from); /* byte; SIZE_MAX = nowhere */
-bool is_white(uint32_t cp);
 bool is_printable(uint32_t cp);
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 Val string_strip(Machine *m, const Str *s, const Str *set, int sides); /* set NULL: white space */
-Val string_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_right);
 Val string_lines(Machine *m, const Str *s, bool keep_ends);
 Val string_replace(Machine *m, const Str *s, const Str *old, const Str *new, int64_t most);
 /* CASE_TITLE as str.title has it; CASE_WORDS as the filter `title`, whose words end at fewer places. */

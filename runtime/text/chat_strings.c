@@ -39,7 +39,7 @@ size_t string_find(const Str *s, const Str *what, size_t from)
 	return at ? (size_t)(at - s->p) : SIZE_MAX;
 }
 
-bool is_white(uint32_t cp)
+static bool is_white(uint32_t cp)
 {
 	return (cp >= 9 && cp <= 13) || (cp >= 0x1C && cp <= 0x20) || cp == 0x85 || cp == 0xA0 || cp == 0x1680 ||
 		(cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F || cp == 0x205F || cp == 0x3000;
@@ -159,7 +159,7 @@ static void split_left(Machine *m, const Str *s, const Str *by, int64_t most, Li
 }
 
 /* by NULL: runs of white space. most < 0: everywhere. */
-Val string_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_right)
+static Val string_split(Machine *m, const Str *s, const Str *by, int64_t most, bool from_right)
 {
 	Val out = list_new(m, V_LIST, 0);
 	if (by && !by->n)

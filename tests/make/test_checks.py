@@ -76,7 +76,7 @@ def tree(repo: pathlib.Path, tmp_path: pathlib.Path):
 def test_clean_tree_passes_every_check(tree):
     check = tree({})
     assert check("globals", build=True) == (0, "")
-    for name in ("headers", "lines", "links", "prose", "readme", "rooms", "size", "transcript"):
+    for name in ("calls", "headers", "lines", "links", "prose", "readme", "rooms", "size", "transcript"):
         assert check(name) == (0, "")
 
 
@@ -137,6 +137,32 @@ def test_globals(tree, line):
 def test_constant_tables_of_pointers_are_no_globals(tree):
     table = 'extern const char *const names[];\nconst char *const names[] = {"a", "b"};\n'
     assert tree({"artifacts/names.c": table})("globals", build=True) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "files, says",
+    [
+        ({"artifacts/a.c": "int a(void);\nint a(void) { return 1; }\n"}, "artifacts/a.c: a: no other file calls it"),
+        (
+            {
+                "compiler/graph/a.c": "int a(int x), b(int x);\nint a(int x) { return x ? b(x - 1) : 0; }\n",
+                "compiler/graph/b.c": "int a(int x), b(int x);\nint b(int x) { return a(x); }\n",
+                "compiler/main.c": "int a(int x);\nint main(void) { return a(3); }\n",
+            },
+            "compiler/graph/a.c: in a circle of calls\ncompiler/graph/b.c: in a circle of calls",
+        ),
+        (
+            {
+                "artifacts/a.c": "int a(void);\nint a(void) { return 1; }\n",
+                "tests/unit/test_a.c": "int a(void);\nint main(void) { return a(); }\n",
+            },
+            None,
+        ),
+    ],
+)
+def test_calls(tree, files, says):
+    code, output = tree(files)("calls", build=True)
+    assert (code, output) == (0, "") if says is None else code == 1 and says in output
 
 
 def test_header_that_needs_another(tree):

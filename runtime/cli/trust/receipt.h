@@ -25,10 +25,6 @@ typedef struct Watch {
 void watch_start(Watch *w, const TargetPlan *plan);
 void watch_end(Watch *w);
 
-/* What is not as planned (a GPU gives a thread no fewer than 16 registers): "grid 4 1 1 where the plan has
- * 8 1 1"; "" = nothing. */
-void receipt_compare(const Kernel *k, const Launch *l, const SeenLaunch *seen, char *why, size_t why_bytes);
-
 typedef struct RanKernel { SeenLaunch seen; uint64_t start_ns; } RanKernel;
 typedef struct Listener {
 	void *cupti;
