@@ -7,6 +7,7 @@
 #include "artifacts/audit.h"
 #include "artifacts/formats.h"
 #include "artifacts/json_put.h"
+#include "artifacts/op_table.h"
 
 #include <inttypes.h>
 #include <string.h>

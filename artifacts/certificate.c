@@ -4,6 +4,7 @@
  * form. What was read is printed again and must give the same bytes.
  */
 #include "artifacts/certificate.h"
+#include "artifacts/op_table.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -6,6 +6,7 @@
  */
 #include "artifacts/diff.h"
 #include "artifacts/json_put.h"
+#include "artifacts/op_table.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

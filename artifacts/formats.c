@@ -1,5 +1,6 @@
 /* formats.c - what number formats are called, and which a launch and a graph use. */
 #include "artifacts/formats.h"
+#include "artifacts/op_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

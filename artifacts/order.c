@@ -1,5 +1,6 @@
 /* order.c - the text of an order, and the sets of phases that share one. */
 #include "artifacts/order.h"
+#include "artifacts/op_table.h"
 
 #include <stdio.h>
 #include <string.h>

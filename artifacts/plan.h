@@ -101,46 +101,14 @@ double dtype_tolerance(Dtype d);
 bool dtype_from_name(const char *name, Dtype *out);        /* "bf16" */
 bool dtype_from_safetensors(const char *name, Dtype *out); /* "BF16" */
 
-typedef enum OpKind {
-#define OP(name, traits, attrs, meaning, ...) OP_##name,
-#include "artifacts/ops.h"
-#undef OP
-	OP_COUNT
-} OpKind;
+typedef int OpKind; /* OP_linear, ...: artifacts/op_table.h */
 
-enum { OP_GRAPH = 1, OP_FUSED = 2, OP_PLAN = 4, OP_PARTS = 8, OP_SCRATCH = 16 }; /* traits */
 typedef enum OperandRole {
 	OPERAND_IN, OPERAND_IN_OPT, OPERAND_INOUT, OPERAND_INOUT_OPT, OPERAND_OUT, OPERAND_ROLES
 } OperandRole;
 const char *operand_role_name(OperandRole r); /* "in?" */
 static inline bool operand_is_written(OperandRole r) { return r >= OPERAND_INOUT; }
 static inline bool operand_may_be_absent(OperandRole r) { return r == OPERAND_IN_OPT || r == OPERAND_INOUT_OPT; }
-
-typedef enum OperandClass {
-	OF_floats, OF_ints, OF_weight, OF_codes, OF_scales, OF_slot, OF_state, OF_own, OPERAND_CLASSES
-} OperandClass;
-/* Its elements are i32; of class own they may be. */
-static inline bool class_is_whole(OperandClass c) { return c == OF_ints || c == OF_slot; }
-static inline bool class_is_weight(OperandClass c) { return c >= OF_weight && c <= OF_scales; }
-
-typedef struct OperandInfo {
-	OperandRole role;
-	OperandClass of;
-	char name[28];     /* "x" */
-	const char *shape; /* "ROWS, K": dims local to the op, and attribute names */
-} OperandInfo;
-
-typedef struct OpInfo {
-	const char *name;
-	int traits;
-	const char *attrs;   /* names separated by spaces */
-	const char *meaning; /* one formula */
-	int n_operands;
-	const OperandInfo *operands; /* [n_operands] */
-} OpInfo;
-extern const OpInfo op_table[OP_COUNT];
-bool op_from_name(const char *name, OpKind *out);
-int op_operand(OpKind op, const char *name); /* index or -1 */
 
 typedef struct Attrs { /* fields the op does not list are 0 */
 #define ATTR(NAME, field, type, meaning) type field;
@@ -149,7 +117,6 @@ typedef struct Attrs { /* fields the op does not list are 0 */
 } Attrs;
 /* Value of an attribute by its upper-case name; false when there is none of that name. */
 bool attr_value(const Attrs *a, const char *name, double *value, bool *is_float);
-bool op_has_attr(OpKind op, const char *name);
 
 /* Graph: what the model means ---------------------------------------------------------------
  *

@@ -5,7 +5,7 @@
  * section, which holds their hashes, is packed again afterwards. The file appears under its name only when it is
  * whole (new_file.h).
  */
-#include "artifacts/plan.h"
+#include "artifacts/op_table.h"
 #include "artifacts/new_file.h"
 #include "artifacts/parallel.h"
 #include "artifacts/schema.h"

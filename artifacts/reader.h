@@ -4,7 +4,7 @@
 #ifndef ATLAS_READER_H
 #define ATLAS_READER_H
 
-#include "artifacts/plan.h"
+#include "artifacts/op_table.h"
 #include "artifacts/schema.h"
 
 typedef struct Why { /* the first failure, one sentence */

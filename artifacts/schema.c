@@ -3,6 +3,7 @@
  * The sizes below are a reminder: a struct that gains a field fails here until its row is written.
  */
 #include "artifacts/schema.h"
+#include "artifacts/op_table.h"
 
 #define INT(field) {#field, F_INT, offsetof(T, field), 0, 0, NULL}
 #define INT64(field) {#field, F_INT64, offsetof(T, field), 0, 0, NULL}

@@ -1,7 +1,7 @@
 /* tables.c - the tables of dtypes, attributes and ops as data, expanded from their headers; and the name of a table
  * that a mistyped one is closest to. */
 #include "artifacts/closest.h"
-#include "artifacts/plan.h"
+#include "artifacts/op_table.h"
 
 #include <string.h>
 

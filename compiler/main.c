@@ -5,6 +5,7 @@
  */
 #include "artifacts/closest.h"
 #include "artifacts/message.h"
+#include "artifacts/op_table.h"
 #include "compiler/commands/calibrate_cmd.h"
 #include "compiler/commands/command_line.h"
 #include "compiler/commands/explain.h"

@@ -1,5 +1,6 @@
 /* cuda_pages.c - see cuda_pages.h. Pieces of pages share a pinned buffer, so that many small ones cost few waits. */
 #include "runtime/cuda_pages.h"
+#include "artifacts/op_table.h"
 
 #include <stdlib.h>
 #include <string.h>

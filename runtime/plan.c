@@ -4,6 +4,7 @@
  * the checkpoint's files, which are opened by base name in one folder. Both are compared with the same leaves.
  */
 #include "artifacts/memory.h"
+#include "artifacts/op_table.h"
 #include "artifacts/random_weights.h"
 #include "artifacts/sign.h"
 #include "runtime/device.h"

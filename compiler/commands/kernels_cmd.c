@@ -4,6 +4,7 @@
  * schema_version that changes when a name does.
  */
 #include "compiler/commands/kernels_cmd.h"
+#include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
 #include <jansson.h>

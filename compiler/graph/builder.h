@@ -4,6 +4,7 @@
 #ifndef ATLASC_BUILDER_H
 #define ATLASC_BUILDER_H
 
+#include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
 /* The whole model, from Config.layers: models/decoder. */

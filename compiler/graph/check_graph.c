@@ -1,4 +1,5 @@
 /* check_graph.c - printer and checker of the Graph level. */
+#include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
 #include <stdio.h>

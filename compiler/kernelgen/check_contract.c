@@ -8,6 +8,7 @@
  * that ops.h gives one name must have one name here. That is what catches N and K swapped.
  */
 #include "artifacts/closest.h"
+#include "artifacts/op_table.h"
 #include "compiler/kernelgen/kernelgen.h"
 
 #include <limits.h>

@@ -1,4 +1,5 @@
 /* check_lowered.c - printer and checker of the Lowered level. */
+#include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
 #include <stdio.h>

@@ -2,6 +2,7 @@
 #ifndef ATLASC_FUSE_H
 #define ATLASC_FUSE_H
 
+#include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
 typedef struct View { int tensor; int64_t col; } View; /* LTensor and first column; tensor -1 = not yet made */

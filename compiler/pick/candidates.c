@@ -3,6 +3,7 @@
  * A trial needs nothing of the plan's memory: its buffers lie one after the other in arenas of its own, weights and
  * state apart from the rest, since what a step finds cold in a cache are those two.
  */
+#include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
 #include <string.h>

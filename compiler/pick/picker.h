@@ -2,6 +2,7 @@
 #ifndef ATLASC_PICKER_H
 #define ATLASC_PICKER_H
 
+#include "artifacts/op_table.h"
 #include "artifacts/order.h"
 #include "compiler/ir.h"
 

@@ -1,4 +1,5 @@
 /* check_plan.c - printer and checker of the Plan level: what is not in this dump is not in the artifact. */
+#include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
 #include <stdio.h>

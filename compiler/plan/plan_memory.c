@@ -8,6 +8,7 @@
  * Best packing is NP-hard; a decoder layer holds about six buffers of similar size at a time, and largest-first
  * comes within a few percent of the sum of the live ones at the worst launch.
  */
+#include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
 #include <stdlib.h>

@@ -17,6 +17,7 @@
  * such bytes have edges as ever. In a draft step, where launches before it do write them (the draft before), such a
  * kernel does not overlap: it starts when all of them are done.
  */
+#include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
 #include <string.h>

@@ -10,6 +10,7 @@
 #include "artifacts/formats.h"
 #include "artifacts/hash.h"
 #include "artifacts/numbers.h"
+#include "artifacts/op_table.h"
 #include "compiler/pick/times.h"
 #include "compiler/read/option_table.h"
 #include "compiler/read/read_model.h"

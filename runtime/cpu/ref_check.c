@@ -6,6 +6,7 @@
  * one size.
  */
 #include "artifacts/numbers.h"
+#include "artifacts/op_table.h"
 #include "runtime/cpu/ref_check.h"
 
 #include <stdio.h>

@@ -20,7 +20,7 @@
 #ifndef ATLAS_REF_OPS_H
 #define ATLAS_REF_OPS_H
 
-#include "artifacts/plan.h"
+#include "artifacts/op_table.h"
 
 typedef struct RefOperand {
 	void *data; /* NULL = absent. The caller's; IN operands are only read */

@@ -4,6 +4,7 @@
  * a kernel that reads one step too far shows it.
  */
 #include "artifacts/numbers.h"
+#include "artifacts/op_table.h"
 #include "tests/gpu/kernel_case.h"
 
 #include <math.h>

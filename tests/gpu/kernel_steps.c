@@ -4,6 +4,7 @@
  * then the second, with what it has left behind so far. Results, keys and values, and each version of a state must be
  * those of the verify step, bit for bit.
  */
+#include "artifacts/op_table.h"
 #include "tests/gpu/kernel_test.h"
 
 #include <stdio.h>

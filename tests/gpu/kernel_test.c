@@ -20,6 +20,7 @@
  * Prints a table; the exit code is 1 when a trial fails, 5 without a device.
  */
 #include "tests/gpu/kernel_test.h"
+#include "artifacts/op_table.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -15,6 +15,7 @@
  * of an argument its operand; with `:N` one of its numbers besides; with `#N` the N-th such element, from 0 on.
  * Hashes are those of the new content: what refuses such a plan has understood it. Exit code 2: no such place.
  */
+#include "artifacts/op_table.h"
 #include "artifacts/schema.h"
 
 #include <stdint.h>

@@ -6,6 +6,7 @@
  * word of the process's command line that ends in ".bin"; kernels of a process without one do nothing.
  * cuAtlasFakeDriver exists here alone: whoever reports results asks for it, since none is a GPU's.
  */
+#include "artifacts/op_table.h"
 #include "tests/unit/fake_gpu.h"
 
 #include <fcntl.h>

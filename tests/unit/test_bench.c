@@ -2,6 +2,7 @@
  * how it counts them, what it takes their work to be.
  */
 #include "runtime/cuda.h"
+#include "artifacts/op_table.h"
 #include "runtime/session.h"
 #include "tests/unit/bench_call.h"
 #include "tests/unit/fake_gpu.h"

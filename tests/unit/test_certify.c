@@ -2,6 +2,7 @@
  * one form only. The GPU is the reference functions on the fake driver's memory, with a mistake where a test wants one.
  */
 #include "artifacts/certificate.h"
+#include "artifacts/op_table.h"
 #include "tests/unit/certify_call.h"
 #include "tests/unit/rig.h"
 #include "tests/unit/synthetic.h"

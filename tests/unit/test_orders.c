@@ -1,4 +1,5 @@
 /* test_orders.c - [numerics] invariant: which order a set of phases shares, and what is refused. */
+#include "artifacts/op_table.h"
 #include "artifacts/order.h"
 #include "compiler/pick/times.h"
 #include "tests/unit/synthetic.h"

@@ -1,4 +1,5 @@
 /* test_passes.c - build-graph, fuse, pick-kernels, plan-memory and schedule on a model without files. */
+#include "artifacts/op_table.h"
 #include "tests/unit/synthetic.h"
 
 #include <setjmp.h>

@@ -4,6 +4,7 @@
  * contracts: wgmma_* name sm_90a alone, take bf16 weights and more than 32 rows, and are faster; gemm_* serve any.
  * Where wgmma_* serve, a norm before them is a launch of its own, from 65 rows of a prompt and 33 of a decode step on.
  */
+#include "artifacts/op_table.h"
 #include "tests/unit/synthetic.h"
 
 #include <setjmp.h>

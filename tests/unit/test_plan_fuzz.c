@@ -5,6 +5,7 @@
  * device: every address and size must hold, and a sanitizer sees the rest.
  */
 #include "artifacts/schema.h"
+#include "artifacts/op_table.h"
 #include "runtime/session.h"
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/made_plan.h"

@@ -2,6 +2,7 @@
  *
  * One op at a time, sound at first, then with one thing wrong.
  */
+#include "artifacts/op_table.h"
 #include "runtime/cpu/ref_check.h"
 
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* test_time_launch.c - the clock of single launches, on a driver that takes a quarter of a millisecond for all it does.
  */
 #include "runtime/cli/bench/time_launch.h"
+#include "artifacts/op_table.h"
 #include "runtime/session.h"
 #include "tests/unit/fake_gpu.h"
 #include "tests/unit/made_plan.h"

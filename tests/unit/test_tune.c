@@ -2,6 +2,7 @@
  * and the file that comes of it.
  */
 #include "artifacts/tuning.h"
+#include "artifacts/op_table.h"
 #include "runtime/cli/tune/tune.h"
 #include "runtime/plan_handle.h"
 #include "tests/unit/fake_gpu.h"

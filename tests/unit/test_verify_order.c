@@ -1,5 +1,6 @@
 /* test_verify_order.c - attention and DeltaNet of verify steps add in the order of decode's kernels, or it is told. */
 #include "artifacts/audit.h"
+#include "artifacts/op_table.h"
 #include "tests/unit/made_plan.h"
 
 #include <setjmp.h>

@@ -7,6 +7,7 @@
  * tokens are those of any other step. Rows in use alone count. Prompts are looked at in one more of the same length.
  */
 #include "runtime/cli/bench/bench.h"
+#include "artifacts/op_table.h"
 #include "runtime/cuda.h"
 #include "runtime/session.h"
 

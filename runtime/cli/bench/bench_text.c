@@ -1,5 +1,6 @@
 /* bench_text.c - the tables of atlas bench, and its JSON. */
 #include "artifacts/json_put.h"
+#include "artifacts/op_table.h"
 #include "runtime/cli/bench/bench.h"
 
 #include <string.h>

@@ -7,6 +7,7 @@
  * work depends on the text, keys and values of the positions that were really there take the place of the cache, and
  * multiplications follow them. Those of codes by codes have rates of their own.
  */
+#include "artifacts/op_table.h"
 #include "runtime/cli/bench/bench.h"
 
 #include <string.h>

@@ -6,6 +6,7 @@
  * the graph runs once more before the first event.
  */
 #include "runtime/cli/bench/time_launch.h"
+#include "artifacts/op_table.h"
 
 #include <stdlib.h>
 #include <string.h>

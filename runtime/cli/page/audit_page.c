@@ -8,6 +8,7 @@
 #include "runtime/cli/page/audit_page.h"
 #include "artifacts/audit.h"
 #include "artifacts/formats.h"
+#include "artifacts/op_table.h"
 #include "artifacts/sign.h"
 #include "runtime/atlas.h"
 #include "runtime/cli/page/page.h"

@@ -5,6 +5,7 @@
  * table below the plots has all of them.
  */
 #include "runtime/cli/bench/bench.h"
+#include "artifacts/op_table.h"
 #include "runtime/cli/page/page.h"
 
 #include <math.h>

@@ -6,6 +6,7 @@
  * better than one of yesterday.
  */
 #include "runtime/cli/trust/certify.h"
+#include "artifacts/op_table.h"
 #include "runtime/cli/cli_trace.h"
 #include "runtime/plan_handle.h"
 #include "runtime/session.h"

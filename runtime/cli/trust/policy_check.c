@@ -4,6 +4,7 @@
  */
 #include "artifacts/formats.h"
 #include "artifacts/json_put.h"
+#include "artifacts/op_table.h"
 #include "artifacts/sign.h"
 #include "runtime/cli/trust/policy.h"
 

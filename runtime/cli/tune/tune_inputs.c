@@ -2,6 +2,7 @@
  *
  * artifacts/ops.h says what these operands mean. Whatever an integer operand is that has no line here: zeros.
  */
+#include "artifacts/op_table.h"
 #include "runtime/cli/tune/tune.h"
 
 #include <string.h>

@@ -9,6 +9,7 @@
  * Memory is one pool: what kernels write first, then what has rules (tune_inputs.c), then random numbers, which no
  * trial writes to but where the op updates them. A trial takes as much of each part as it needs.
  */
+#include "artifacts/op_table.h"
 #include "runtime/cli/tune/tune.h"
 
 #include <stdlib.h>

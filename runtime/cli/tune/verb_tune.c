@@ -4,6 +4,7 @@
  * stays: a time of a kernel that is another one by now has another key, and atlasc does not use it.
  */
 #include "artifacts/closest.h"
+#include "artifacts/op_table.h"
 #include "artifacts/tuning.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/tune/tune.h"

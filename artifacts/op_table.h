@@ -1,0 +1,43 @@
+/* op_table.h - the rows of ops.h as data. It is no part of plan.h, which nearly every file includes. */
+#ifndef ATLAS_OP_TABLE_H
+#define ATLAS_OP_TABLE_H
+
+#include "artifacts/plan.h"
+
+enum {
+#define OP(name, traits, attrs, meaning, ...) OP_##name,
+#include "artifacts/ops.h"
+#undef OP
+	OP_COUNT
+};
+
+/* Traits and classes: what they mean is on top of ops.h. */
+enum { OP_GRAPH = 1, OP_FUSED = 2, OP_PLAN = 4, OP_PARTS = 8, OP_SCRATCH = 16 };
+typedef enum OperandClass {
+	OF_floats, OF_ints, OF_weight, OF_codes, OF_scales, OF_slot, OF_state, OF_own, OPERAND_CLASSES
+} OperandClass;
+/* Its elements are i32; of class own they may be. */
+static inline bool class_is_whole(OperandClass c) { return c == OF_ints || c == OF_slot; }
+static inline bool class_is_weight(OperandClass c) { return c >= OF_weight && c <= OF_scales; }
+
+typedef struct OperandInfo {
+	OperandRole role;
+	OperandClass of;
+	char name[28];     /* "x" */
+	const char *shape; /* "ROWS, K": dims local to the op, and attribute names */
+} OperandInfo;
+
+typedef struct OpInfo {
+	const char *name;
+	int traits;
+	const char *attrs;   /* names separated by spaces */
+	const char *meaning; /* one formula */
+	int n_operands;
+	const OperandInfo *operands; /* [n_operands] */
+} OpInfo;
+extern const OpInfo op_table[OP_COUNT];
+bool op_from_name(const char *name, OpKind *out);
+int op_operand(OpKind op, const char *name); /* index or -1 */
+bool op_has_attr(OpKind op, const char *name);
+
+#endif
