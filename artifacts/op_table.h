@@ -21,8 +21,8 @@ static inline bool class_is_whole(OperandClass c) { return c == OF_ints || c == 
 static inline bool class_is_weight(OperandClass c) { return c >= OF_weight && c <= OF_scales; }
 
 typedef struct OperandInfo {
-	OperandRole role;
-	OperandClass of;
+	OperandRole role : 4;
+	OperandClass of : 4;
 	char name[28];     /* "x" */
 	const char *shape; /* "ROWS, K": dims local to the op, and attribute names */
 } OperandInfo;

@@ -96,7 +96,7 @@ SAMPLES = {
     },
     "option of atlasc": {
         "compiler/commands/command_line.c": [
-            ("\tF_OUTPUT, F_TEXT,", "\tF_SAMPLE,\n"),
+            ("\tF_OUTPUT, F_MODEL,", "\tF_SAMPLE,\n"),
             ("\t[F_OUTPUT] = {", '\t[F_SAMPLE] = {"--sample", 0, NULL, "a sample"},\n'),
             ("\tcase F_HASH:", "\tcase F_SAMPLE: cmd->sample = true; break;\n"),
         ],
