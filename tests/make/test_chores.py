@@ -122,7 +122,7 @@ SAMPLES = {
                 '\tpack_one(add_piece(w, "sample"), &origin_schema, a->origins, a->n_origins, true);\n',
             )
         ],
-        "artifacts/plan_read.c": [('\t\t"tokenizer", "chat_template"};', '\t\t"sample",\n')],
+        "artifacts/plan_read.c": [('\t\t"tokenizer", "chat_template", ', '\t\t"sample",\n')],
     },
 }
 
