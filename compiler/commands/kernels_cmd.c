@@ -50,8 +50,8 @@ static void print_choices(const KernelTemplate *k)
 		putchar('\n');
 	}
 	for (int i = 0; i < k->n_requires; i++)
-		printf("  %-7s  %s\n", k->requires[i].is_pruning ? "prune" : k->requires[i].is_preference ? "prefer" : "require",
-			k->requires[i].text);
+		printf("  %-7s  %s\n", k->requires[i].is_pruning ? "prune" : k->requires[i].is_preference ? "prefer"
+			: "require", k->requires[i].text);
 	for (int i = 0; i < k->n_orders; i++)
 		printf("  order    %s%s%s%s\n", k->orders[i].name, *k->orders[i].text ? "(" : "", k->orders[i].text,
 			*k->orders[i].text ? ")" : "");

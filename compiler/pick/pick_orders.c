@@ -149,7 +149,7 @@ static int count_other(const char *a, const char *b)
 }
 
 /* What a candidate of phase m takes that was not measured, by the measured one that is most like it: of its template,
- * in the nearest phase, with the fewest other tunables; of equals the one that the model flatters most. */
+ * in the nearest phase, with the fewest other tunables; of equals the slowest one. */
 static double estimate(const Group *g, int m, const Admitted *a)
 {
 	enum { PER_PHASE = MAX_TUNABLES + 1, PER_TEMPLATE = PER_PHASE * MAX_PHASES };
@@ -161,8 +161,7 @@ static double estimate(const Group *g, int m, const Admitted *a)
 			const bool is_of_it = b->pick.template_index == a->pick.template_index;
 			const int far = (is_of_it ? count_other(a->tunables, b->tunables) : PER_TEMPLATE)
 				+ (k < m ? m - k : k - m) * PER_PHASE;
-			if (b->time && (!like || far < least ||
-				(far == least && b->time->us * like->model_us > like->time->us * b->model_us))) {
+			if (b->time && (!like || far < least || (far == least && b->time->us > like->time->us))) {
 				like = b;
 				least = far;
 			}

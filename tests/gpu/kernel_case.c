@@ -376,8 +376,8 @@ static void set_sizes(Case *c, const char *var, Dtype dtype)
 		set(c, bytes, dtype_bytes(dtype));
 }
 
-/* Codes of u4 have scales of f32z, and no others have; those of e2m1 have scales of a byte. A contract knows both only by
- * their bits. */
+/* Codes of u4 have scales of f32z, and no others have; those of e2m1 have scales of a byte. A contract knows them by
+ * their bits alone. */
 static bool scales_fit(const Case *c)
 {
 	bool is_u4 = false, is_zeroed = false, is_e2m1 = false, is_f32 = false;
