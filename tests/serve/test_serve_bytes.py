@@ -61,6 +61,27 @@ def test_stream_with_usage(served):
     )
 
 
+def numbers(text):
+    """With N in place of log probabilities, which are negative."""
+    return re.sub(r"-\d+(\.\d+)?(e-\d+)?", "N", text)
+
+
+def test_stream_with_logprobs(served):
+    """Of two tokens, one chunk each; the chunk that ends the answer has none."""
+    asked = GREEDY | {"max_tokens": 2, "logprobs": 2}
+    got = numbers(plain(served.stream("/v1/completions", asked)))
+    top = r'\{(" of":N,"[^"]*":N|" the":N,"[^"]*":N)\}'
+    one = '{"index":0,"text":"%s","logprobs":{"tokens":["%s"],"token_logprobs":[N],"top_logprobs":[TOP],"text_offset":[%d]},'
+    assert re.sub(top, "TOP", got) == "".join(
+        [
+            HEAD + one % (" of", " of", 0) + '"finish_reason":null}]}\n\n',
+            HEAD + one % (" the", " the", 3) + '"finish_reason":null}]}\n\n',
+            HEAD + choice("", '"length"') + "]}\n\n",
+            "data: [DONE]\n\n",
+        ]
+    )
+
+
 def test_whole_answer(served):
     status, headers, body = served.ask("POST", "/v1/completions", json.dumps(GREEDY).encode())
     assert (status, headers["Content-Type"]) == (200, "application/json")

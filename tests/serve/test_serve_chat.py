@@ -182,6 +182,22 @@ def test_golden_stream(chat):
     )
 
 
+def test_golden_logprobs(chat):
+    """Each token with its bytes and as many others as were asked for."""
+    asked = {"messages": TALK, "max_tokens": 1, "temperature": 0, "logprobs": True, "top_logprobs": 2}
+    status, _, body = chat.ask("POST", "/v1/chat/completions", json.dumps(asked))
+    token = r'\{"token":"[^"]*","logprob":-\d+(\.\d+)?,"bytes":\[\d+(,\d+)*\]'
+    assert status == 200 and re.search(
+        r'"logprobs":\{"content":\[%s,"top_logprobs":\[%s\},%s\}\]\}\],"refusal":null\},"finish_reason":"length"\}\],"usage"'
+        % (token, token, token),
+        body.decode(),
+    )
+    events = chat.stream("/v1/chat/completions", asked).decode().split("\n\n")
+    assert len(events) == 5 and events[3:] == ["data: [DONE]", ""]
+    assert re.search(r'\{"index":0,"delta":\{"content":"[^"]*"\},"logprobs":\{"content":\[%s' % token, events[1])
+    assert '"delta":{},"logprobs":null,"finish_reason":"length"' in events[2]
+
+
 def test_golden_answer(chat):
     status, _, body = chat.ask(
         "POST", "/v1/chat/completions", json.dumps({"messages": TALK, "max_tokens": 2, "temperature": 0})

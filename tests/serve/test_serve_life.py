@@ -156,7 +156,8 @@ def test_drain_has_an_end(trained, start):
     server = start(trained, "--drain", 0)
     [stream, _] = busy(server)
     server.process.send_signal(signal.SIGINT)
-    assert b'data: {"error":{"message":"the server ends","type":"server_error"' in read_answer(stream)
+    event = b'data: {"error":{"message":"the server ends","type":"server_error","param":null,"code":null}}\n\n'
+    assert read_answer(stream).endswith(event + b"\r\n0\r\n\r\n")
     assert server.process.wait(20) == 0
 
 
