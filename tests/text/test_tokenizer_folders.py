@@ -117,7 +117,7 @@ def test_classes_are_known():
     import pathlib
     import re
 
-    source = (pathlib.Path(__file__).parents[2] / "compiler" / "tokenizer_class.c").read_text()
+    source = (pathlib.Path(__file__).parents[2] / "compiler" / "tokenizer" / "tokenizer_class.c").read_text()
     known = set(re.findall(r'"(\w+(?:Tokenizer|TokenizerLegacy|Backend|Tokenizer2))"', source))
     root = pathlib.Path(transformers.__file__).parent
     from transformers.tokenization_utils_base import PreTrainedTokenizerBase
