@@ -411,6 +411,7 @@ typedef struct TargetTuning {
 	const char *file, *sha256; /* hash of its text, hexadecimal */
 	Tuning times;   /* in the compile's arena */
 	bool *was_told; /* [n_kernel_table] that they are of another version of a template */
+	bool *has_others; /* [n_kernel_table] with other tunables than the template has now */
 } TargetTuning;
 
 typedef struct Module { /* as the checkpoint holds it: modules.c */

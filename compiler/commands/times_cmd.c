@@ -22,6 +22,7 @@ typedef struct State { /* of one time */
 	const KernelTemplate *tmpl; /* NULL = there is none of that name, or it does not serve the target */
 	uint8_t key[32];            /* of the kernel as it is now */
 	bool is_current;
+	const char *tunables;       /* of the kernel as it is now */
 	KernelSource source;
 	const char *launch;
 	const char *machine_code;   /* SHA-256, hexadecimal; NULL = it does not compile */
@@ -55,11 +56,28 @@ static const KernelTemplate *template_named(const char *name, const Target *targ
 	return NULL;
 }
 
-/* All constants of the kernel: those of room, which a time has none of, get one value. */
-static const char *defines_of(Arena *a, const KernelTemplate *t, const TunedTime *time)
+/* A time's tunables as the template has them today: one that it did not have then has the first of its values. */
+static const char *tunables_today(Arena *a, const KernelTemplate *t, const TunedTime *time)
 {
-	const char *text = arena_printf(a, "%s%s%s", time->constants, *time->constants && *time->tunables ? " " : "",
-		time->tunables);
+	const char *text = time->tunables;
+	for (int i = 0; i < t->n_tunables; i++) {
+		const ContractTunable *tune = &t->tunables[i];
+		const size_t n = strlen(tune->name);
+		const char *at = time->tunables;
+		while (*at && !(strncmp(at, tune->name, n) == 0 && at[n] == '=')) {
+			at += strcspn(at, " ");
+			at += *at == ' ';
+		}
+		if (!*at)
+			text = arena_printf(a, "%s%s%s=%d", text, *text ? " " : "", tune->name, tune->values[0]);
+	}
+	return text;
+}
+
+/* All constants of the kernel: those of room, which a time has none of, get one value. */
+static const char *defines_of(Arena *a, const KernelTemplate *t, const TunedTime *time, const char *tunables)
+{
+	const char *text = arena_printf(a, "%s%s%s", time->constants, *time->constants && *tunables ? " " : "", tunables);
 	for (int i = 0; i < t->n_dims; i++)
 		if (tuning_is_room(t->dims[i]))
 			text = arena_printf(a, "%s%s%s=%d", text, *text ? " " : "", t->dims[i], ROOM);
@@ -82,12 +100,14 @@ static Listing list_times(Compile *c, const TargetTuning *file)
 			}
 			continue;
 		}
-		s->source = (KernelSource){s->tmpl, defines_of(&c->arena, s->tmpl, time), l.target->name};
+		s->tunables = tunables_today(&c->arena, s->tmpl, time);
+		s->source = (KernelSource){s->tmpl, defines_of(&c->arena, s->tmpl, time, s->tunables), l.target->name};
 		char *launch = launch_values(s->tmpl, l.target, s->source.defines);
 		s->launch = arena_strdup(&c->arena, launch);
 		free(launch);
 		time_key(s->tmpl, l.target, s->source.defines, s->key);
-		s->is_current = memcmp(s->key, time->key, sizeof time->key) == 0;
+		s->is_current = memcmp(s->key, time->key, sizeof time->key) == 0 &&
+			strcmp(s->tunables, time->tunables) == 0;
 		Counts *n = &l.counts[s->tmpl - kernel_table];
 		n->times++;
 		n->current += s->is_current;
@@ -182,9 +202,10 @@ static json_t *json_times(Compile *c, const Listing *l)
 	for (int i = 0; i < l->file->times.n_times; i++) {
 		const TunedTime *t = &l->file->times.times[i];
 		const State *s = &l->states[i];
-		json_t *o = json_pack("{s:s, s:s, s:s, s:f, s:b, s:s?, s:s?}", "template", t->tmpl, "constants", t->constants,
-			"tunables", t->tunables, "us", t->us, "is_current", s->is_current, "key",
-			s->tmpl ? hex(&c->scratch, s->key, TUNING_KEY_BYTES) : NULL, "launch", s->launch);
+		json_t *o = json_pack("{s:s, s:s, s:s, s:f, s:b, s:s?, s:s?, s:s?}", "template", t->tmpl, "constants",
+			t->constants, "tunables", t->tunables, "us", t->us, "is_current", s->is_current, "key",
+			s->tmpl ? hex(&c->scratch, s->key, TUNING_KEY_BYTES) : NULL, "launch", s->launch, "tunables_today",
+			s->tunables);
 		if (c->cmd.machine_code)
 			json_object_set_new(o, "machine_code", s->machine_code ? json_string(s->machine_code) : json_null());
 		json_array_append_new(list, o);

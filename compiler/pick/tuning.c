@@ -46,14 +46,33 @@ static Tuning keep(Arena *a, const Tuning *t, size_t n)
 	return kept;
 }
 
+/* Which templates have times with other tunables than they have now. others [n_kernel_table]. */
+static void find_others(const Tuning *t, bool *others)
+{
+	const KernelTemplate *k = kernel_table;
+	for (int i = 0; i < t->n_times; i++) {
+		const char *at = t->times[i].tunables;
+		int n = *at != 0;
+		for (; *at; at++)
+			n += *at == ' ';
+		while (k < kernel_table + n_kernel_table && strcmp(k->name, t->times[i].tmpl) < 0) /* both are sorted */
+			k++;
+		if (k < kernel_table + n_kernel_table && strcmp(k->name, t->times[i].tmpl) == 0 && n != k->n_tunables)
+			others[k - kernel_table] = true;
+	}
+}
+
 bool read_times(Compile *c, const char *file, const char *text, size_t n)
 {
 	Tuning t;
 	TuningFault fault;
 	if (!tuning_read(text, n, &t, &fault))
 		return fail_at(&c->diags, A0703, (Loc){file, fault.line, fault.col}, "%s", fault.text);
+	bool *others = ARENA_ARRAY(&c->arena, bool, n_kernel_table);
+	find_others(&t, others);
 	*vec_push(&c->arena, &c->tunings) = (TargetTuning){.file = file, .sha256 = hash_text(&c->arena, text, n),
-		.times = keep(&c->arena, &t, n), .was_told = ARENA_ARRAY(&c->arena, bool, n_kernel_table)};
+		.times = keep(&c->arena, &t, n), .was_told = ARENA_ARRAY(&c->arena, bool, n_kernel_table),
+		.has_others = others};
 	tuning_free(&t);
 	return true;
 }
@@ -225,8 +244,11 @@ const TunedTime *tuned_time(Compile *c, const Target *target, const KernelTempla
 	tuning_constants(defines, tunables, constants);
 	const TunedTime *time = tuning_find(&tuning->times, t->name, constants, tunables);
 	uint8_t key[32];
-	if (!time)
+	if (!time) {
+		if (tuning->has_others[t - kernel_table])
+			note_other(c, tuning, t);
 		return NULL;
+	}
 	time_key(t, target, defines, key);
 	if (memcmp(time->key, key, sizeof time->key) == 0)
 		return time;

@@ -5,8 +5,8 @@
  * instruction. Which machine code a kernel has is known to compilers: one that was built from the templates as they
  * were, which OLD_ATLASC names, and the one next to this command. Each compiles the kernels in question (`atlasc times
  * --machine-code`), which needs no GPU: `atlas` knows no NVRTC, and `atlasc` writes no file of times. A time gets the
- * new key if the old compiler says that it was valid, and both make the same code and the same launch. The other times
- * stay as they are.
+ * new key if the old compiler says that it was valid, and both make the same code and the same launch; a tunable that
+ * is new in the template is written with the first of its values. The other times stay as they are.
  */
 #include "artifacts/tuning.h"
 #include "runtime/cli/cli.h"
@@ -159,11 +159,8 @@ static int choose(Rekey *r, int fd)
 static bool take_key(const char *digits, uint8_t key[TUNING_KEY_BYTES])
 {
 	bool good = digits && strlen(digits) == 2 * TUNING_KEY_BYTES;
-	for (int i = 0; good && i < TUNING_KEY_BYTES; i++) {
-		unsigned byte;
-		good = sscanf(digits + 2 * i, "%2x", &byte) == 1;
-		key[i] = (uint8_t)byte;
-	}
+	for (int i = 0; good && i < TUNING_KEY_BYTES; i++)
+		good = sscanf(digits + 2 * i, "%2hhx", &key[i]) == 1;
 	return good;
 }
 
@@ -184,26 +181,29 @@ static void print_names(const Rekey *r, const char *what, const bool *wanted)
 static int carry(Rekey *r)
 {
 	const int n = r->times.n_times;
-	bool *is_kept = calloc((size_t)n + 1, sizeof *is_kept), *is_left = calloc((size_t)n + 1, sizeof *is_left);
-	if (!is_kept || !is_left) {
-		free(is_kept);
-		free(is_left);
+	bool *is_kept = calloc(2 * (size_t)n + 1, sizeof *is_kept), *is_left = is_kept ? is_kept + n : NULL;
+	if (!is_kept)
 		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for %d times", n);
-	}
 	for (int i = 0; i < n; i++)
 		is_left[i] = !is_current(r->lists[NEW_STATE], i);
-	for (int k = 0; k < r->asked.n_times; k++)
-		if (agree(r->lists[NEW_CODE], r->lists[OLD_CODE], k, "machine_code") &&
-			take_key(text_of(r->lists[NEW_CODE], k, "key"), r->times.times[r->of[k]].key)) {
+	for (int k = 0; k < r->asked.n_times; k++) {
+		const char *tunables = text_of(r->lists[NEW_CODE], k, "tunables_today");
+		TunedTime *time = &r->times.times[r->of[k]];
+		if (tunables && agree(r->lists[NEW_CODE], r->lists[OLD_CODE], k, "machine_code") &&
+			take_key(text_of(r->lists[NEW_CODE], k, "key"), time->key)) {
+			time->tunables = tunables;
 			is_kept[r->of[k]] = true;
 			is_left[r->of[k]] = false;
 		}
+	}
 	if (!r->args->quiet) {
 		print_names(r, "kept: their kernels have the machine code that they had", is_kept);
 		print_names(r, "still of other kernels than today's", is_left);
 	}
 	free(is_kept);
-	free(is_left);
+	int twice;
+	if (!tuning_sort(&r->times, &twice))
+		return cli_say(r->args, EXIT_BAD_INPUT, "%s has two times of one kernel", r->args->plan);
 	return cli_write_file(r->args, r->args->output ? r->args->output : r->args->plan, write_times, &r->times);
 }
 
