@@ -300,12 +300,12 @@ OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE", "attention, of rows in us
 	IN(slot, page_table, "SLOTS, MAX_PAGES"), OUT(floats, o, "ROWS, NH * HDIM"))
 OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"decode, rows of different slots: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
-	"gate for each of o. part, part_ml, arrived are used by this launch only: sums of SPLITS runs of a history with "
-	"their maxima, and how many runs are done, which is 0 before and after",
+	"gate for each of o. part, part_ml, arrived are used by this launch only: sums of PARTS runs of a history with "
+	"their maxima, and how many blocks are done, which is 0 before and after",
 	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
 	IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"),
 	IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
-	OUT(own, part, "ROWS, NH, SPLITS, HDIM"), OUT(own, part_ml, "ROWS, NH, SPLITS, 2"), INOUT(own, arrived, "ROWS, NH"),
+	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), INOUT(own, arrived, "ROWS, NH"),
 	OUT(floats, o, "ROWS, NH * HDIM"))
 OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
 	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
@@ -313,7 +313,7 @@ OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_
 	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
 	IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"),
 	IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
-	OUT(own, part, "ROWS, NH, SPLITS, HDIM"), OUT(own, part_ml, "ROWS, NH, SPLITS, 2"), INOUT(own, arrived, "ROWS, NH"),
+	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), INOUT(own, arrived, "ROWS, NH"),
 	OUT(floats, o, "ROWS, NH * HDIM"))
 OP(gate_rows, OP_FUSED, "", "sigmoid_gate, of rows in use: the gate is the last N columns of gates",
 	STEP, IN(floats, x, "ROWS, N"), IN(floats, gates, "ROWS, COLS"), OUT(floats, y, "ROWS, N"))

@@ -111,6 +111,19 @@ def test_agrees_with_the_notes_of_a_compile(atlasc, repo, tmp_path):
         assert sorted(names) == changed.split()
 
 
+def test_a_tunable_that_a_template_did_not_have(atlasc, repo, tmp_path):
+    """Times without it are of another version of the template, and named so."""
+    times = times_of((repo / "kernels/tuning/sm_90a.h100.toml").read_text())
+    file = tmp_path / "times.toml"
+    file.write_text(file_of({(a, b, c.replace(" RUN=0", "")): v for (a, b, c), v in times.items() if a == "attn_step"}))
+    assert re.search(r"^  1 changed after they were timed: attn_step$", atlasc("times", file).stdout, re.M)
+    listed = json.loads(atlasc("times", file, "--json").stdout)["files"][0]["times"]
+    assert all(t["tunables_today"] == t["tunables"] + " RUN=0" and not t["is_current"] for t in listed)
+    words = ("--random-weights", "--stop-after", "pick-kernels", "--tuning", file, "-o", tmp_path / "plan.bin")
+    noted = atlasc("tests/gpu/shapes/llama-3.2-1b.json", *words).stderr
+    assert noted.count("note[A0704]: times of attn_step were measured with another version of it and are not used") == 1
+
+
 def test_keys(atlasc, built_in, tmp_path):
     """The key is a hash of the code's hash and of the launch's values, which follow from the contract by hand."""
     code = {k["name"]: k["code_sha256"] for k in json.loads(atlasc("kernels", "--json").stdout)["kernels"]}

@@ -158,3 +158,31 @@ def test_only_a_boolean(atlasc, tmp_path, value):
     run = atlasc("tests/fixtures/llama", "--model", toml, "--stop-after", "read-options", "-q")
     assert run.returncode != 0
     assert f"{toml}:2:13: error[A0303]: numerics.invariant = {value}: expected" in run.stderr
+
+
+@pytest.mark.parametrize("shape", ["llama-3.1-8b", "qwen3.6-35b-a3b-fp8"])
+def test_attention_fills_the_card_in_every_bucket(atlasc, tmp_path, shape):
+    """Runs of one length in all buckets of decode and verify; how many blocks share a history follows the bucket."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text("[runtime]\nslots = 32\nmax_context = 4096\n[numerics]\ninvariant = true\n", encoding="utf-8")
+    words = ("--random-weights", "--model", toml, "--dry-run", "--stop-after", "pick-kernels", "-d", "k")
+    done = atlasc(f"tests/gpu/shapes/{shape}.json", *words)
+    assert done.returncode == 0, done.stderr
+    phase, grid, found = None, None, {}
+    for line in done.stdout.splitlines():
+        if head := re.match(r"phase\s+\S+ (\w+) rows (\d+)", line):
+            phase = (head[1], int(head[2]))
+        elif kernel := re.match(r" +attn_(?:step|verify) +grid (\d+) (\d+) (\d+) ", line):
+            grid = tuple(map(int, kernel.groups()))
+        elif grid:
+            values = dict(word.split("=") for word in line.split())
+            each = int(values.get("EACH", 1))
+            found.setdefault(phase, set()).add((values["RUN"], values["WARPS"], grid[0] * (grid[1] // each) * grid[2]))
+            assert int(values["SPLITS"]) == grid[2]
+            grid = None
+    assert {("decode", rows) for rows in (1, 2, 4, 8, 16, 32)} <= set(found)
+    (one,) = {(run, warps) for kernels in found.values() for run, warps, _ in kernels}
+    assert int(one[0]) > 0
+    for (_, _), kernels in found.items():
+        for _, _, blocks in kernels:
+            assert 32 <= blocks <= 264

@@ -40,6 +40,7 @@ pairs() {
 		fi
 	done <<-'END'
 		attn_prefill KEYS
+		attn_step RUN
 		attn_step SPLITS
 		delta_step WARPS
 		stream_logits SQUARES
@@ -81,6 +82,8 @@ isolate() {
 		llama-f16|llama-f16|
 		qwen3_moe|qwen3_moe|
 		llama-trained, fp8 caches|llama-trained|[kv]\ndtype = "fp8"\n
+		llama-trained, in runs|llama-trained|[[kernels.pin]]\ntemplate = "attn_step"\ntunables = { RUN = 256 }\n
+		qwen3_5, in runs|qwen3_5|[[kernels.pin]]\ntemplate = "attn_step"\ntunables = { RUN = 256 }\n
 		qwen3_5, states in bf16|qwen3_5|[state]\ndtype = "bf16"\n
 	END
 	rm -f build/order.bin "$out/order.toml"

@@ -2,8 +2,15 @@
 //
 // Rows are computed by the warps of blocks that have a run of the history each (attn_step.cu tells why). Here: how
 // many runs, q on its way into a tile, and how sums of runs become a result. A template that includes this has the
-// operands of attention_step, the dims and attributes of its heads and cache, and the tunables SPLITS, WARPS, STAGES
-// and CLUSTER: blocks beside each other in z that merge their runs (one before sm_90).
+// operands of attention_step, the dims and attributes of its heads and cache, and the tunables SPLITS (blocks that
+// share a history), WARPS, STAGES, CLUSTER (blocks beside each other in z that merge their runs; one before sm_90) and
+// RUN.
+//
+// RUN = 0: a history has as many runs as blocks, so SPLITS decides how sums are grouped. RUN > 0: runs have RUN
+// positions, more where there would be more than MOST of them, and a block takes several where there are more runs
+// than blocks. The sums of each run are added to those of all before it, one run after the other, whichever blocks
+// have computed them: bits do not depend on SPLITS. Where one block has all runs it adds them up as it goes; else each
+// run is a part in memory.
 #pragma once
 
 static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
@@ -14,6 +21,11 @@ constexpr int THREADS = 32 * WARPS, CHUNK = Past::keys, STRIDE = tile_stride(Pas
 constexpr int STAGE_BYTES = Past::stage_bytes, RING_BYTES = STAGES * STAGE_BYTES + Past::scratch_bytes; // of a warp
 constexpr int SUM_STRIDE = HDIM + 8; // floats from line to line: rows of a fragment fall into different banks
 constexpr int ALONE = 4 * WARPS;     // chunks that one block reads sooner than several could merge
+enum : int {
+	MOST = 32,                                              // runs of RUN or more positions
+	SEVERAL = RUN > 0 && SPLITS < MOST,                     // may a block take several runs?
+	PARTS = RUN == 0 ? SPLITS : SPLITS == 1 ? 1 : int(MOST) // of a line, in memory
+};
 #if __CUDA_ARCH__ >= 900 && CLUSTER > 1
 #define TOGETHER __cluster_dims__(1, 1, CLUSTER)
 constexpr int TEAM = CLUSTER; // blocks that merge their runs together
@@ -28,9 +40,24 @@ using H = Head<HDIM, ROTARY, ROTATE>;
 struct Runs { int n, chunks; };
 __device__ __forceinline__ Runs runs_of(int chunks)
 {
+	if constexpr (RUN > 0) { // warps have equally many chunks of each run but the last
+		static_assert(RUN % (WARPS * CHUNK) == 0 && SPLITS <= MOST, "whole rounds of the warps");
+		const int each = chunks <= MOST * (RUN / CHUNK) ? RUN / CHUNK
+			: ceil_div(ceil_div(chunks, MOST), WARPS) * WARPS;
+		return { ceil_div(chunks, each), each };
+	}
 	const int wanted = chunks <= ALONE ? 1 : min(ceil_div(chunks, WARPS), SPLITS);
 	const int each = ceil_div(chunks, wanted);
 	return { ceil_div(chunks, each), each };
+}
+
+// Of n runs, how many a block takes, one after the other; the last that has any may take fewer. How many blocks have
+// any.
+__device__ __forceinline__ int runs_each(int n) { return SEVERAL != 0 ? ceil_div(n, SPLITS) : 1; }
+
+__device__ __forceinline__ int blocks_of(int n)
+{
+	return SEVERAL == 0 ? n : SPLITS == 1 ? 1 : ceil_div(n, runs_each(n));
 }
 
 // The weights of norms, a lane's part of a head.
@@ -126,6 +153,42 @@ struct Sums {
 		add(p, n);
 	}
 
+	// Adds the sums of the next run, which has seen something.
+	__device__ __forceinline__ void follow(float4 v, float2 ml)
+	{
+		const float top = fmaxf(m, ml.x), shrink = exp2_fast(m - top), weight = exp2_fast(ml.x - top);
+		m = top;
+		l = fmaf(ml.y, weight, __fmul_rn(l, shrink));
+		x[0] = fmaf(v.x, weight, __fmul_rn(x[0], shrink));
+		x[1] = fmaf(v.y, weight, __fmul_rn(x[1], shrink));
+		x[2] = fmaf(v.z, weight, __fmul_rn(x[2], shrink));
+		x[3] = fmaf(v.w, weight, __fmul_rn(x[3], shrink));
+	}
+
+	// Adds the first n runs of p in the order that the contract states. One that is not there changes no bit, the sign
+	// of a zero included, and no branch keeps the exponentials of all runs from being under way at once.
+	template <int BATCH> __device__ __forceinline__ void join(const Parts<BATCH> &p, int n)
+	{
+		if constexpr (RUN == 0)
+			add(p, n);
+		else
+#pragma unroll
+			for (int i = 0; i < BATCH; i++)
+				follow(i < n ? p.v[i] : make_float4(-0.0f, -0.0f, -0.0f, -0.0f),
+					i < n ? p.ml[i] : make_float2(minus_infinity(), 0.0f));
+	}
+
+	template <int BATCH, class Part, class Pair> __device__ __forceinline__ void join(int n, Part part, Pair pair)
+	{
+		if constexpr (RUN == 0) {
+			add<BATCH>(n, part, pair);
+		} else {
+			Parts<BATCH> p;
+			p.load(n, part, pair);
+			join(p, n);
+		}
+	}
+
 	// `factor`: what all values were divided by; gate: what each element of the result is multiplied by
 	__device__ __forceinline__ uint2 result(float factor, const float (&gate)[4]) const
 	{
@@ -134,6 +197,64 @@ struct Sums {
 			pack_bf16(x[2] * scale * gate[2], x[3] * scale * gate[3]));
 	}
 };
+
+// Where the warps' sums of a run lie, LINES of each warp: together, or at the same place of each warp's ring.
+template <int LINES, bool IN_RINGS> struct Handed {
+	float *at;
+
+	__device__ __forceinline__ float *line(int warp, int i, int more = 0) const
+	{
+		return IN_RINGS ? at + warp * (RING_BYTES / 4) + (i + more) * SUM_STRIDE
+			: at + (warp * LINES + i + more) * SUM_STRIDE;
+	}
+};
+
+// Sums of the runs that a block is through with, in shared memory: of each item, four elements of a line, which only
+// one thread touches.
+template <int ITEMS> struct Totals {
+	float4 *x; // [ITEMS], then their maxima and sums of weights
+
+	__device__ __forceinline__ float *end() const { return reinterpret_cast<float *>(x) + ITEMS * 6; }
+
+	// s, of the block's next run, becomes all up to it
+	__device__ __forceinline__ void add_to(Sums &s, int item, bool is_first) const
+	{
+		const float2 *ml = reinterpret_cast<const float2 *>(x + ITEMS) + item;
+		Sums all;
+		if (!is_first) {
+			const float4 v = x[item];
+			all.x[0] = v.x;
+			all.x[1] = v.y;
+			all.x[2] = v.z;
+			all.x[3] = v.w;
+			all.m = ml->x;
+			all.l = ml->y;
+		}
+		all.follow(make_float4(s.x[0], s.x[1], s.x[2], s.x[3]), make_float2(s.m, s.l));
+		s = all;
+	}
+
+	__device__ __forceinline__ void keep(const Sums &s, int item) const
+	{
+		x[item] = make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
+		reinterpret_cast<float2 *>(x + ITEMS)[item] = make_float2(s.m, s.l);
+	}
+};
+
+// warp level: nothing seen, q as it is
+template <class State> __device__ __forceinline__ void restart(State &s)
+{
+#pragma unroll
+	for (int d = 0; d < Past::width / 8; d++)
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			s.o[0][d][i] = 0.0f;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		s.m[0][i] = minus_infinity();
+		s.l[0][i] = 0.0f;
+	}
+}
 
 // thread level: what four elements of the result are multiplied by, from the first one's place in qkv
 __device__ __forceinline__ void load_gates(float (&gate)[4], const bf16 *at)

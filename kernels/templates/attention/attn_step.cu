@@ -9,13 +9,19 @@
 // numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;
 //           q and k behind all of rope, with ROTATE the Hadamard matrix too (ops.h). Scores and sums in f32,
 //           probabilities rounded like q for the second product; codes are exact. How a history is cut into runs and
-//           the order of all sums depend on its length and the tunables alone: same bits every run; batch-invariant
+//           the order of all sums depend on its length, WARPS and RUN alone, and where RUN is 0 on SPLITS: same bits
+//           every run; batch-invariant
 // splits    runs enough that a long history keeps most multiprocessors busy, one block each, and none shorter
 //           than 64 positions. Clusters where half of the card has room for them: where all of it is needed, they wait
 //           until eight neighbours are free, and a step of Llama-3.2-1B is 3 % longer. Heads of 128 in bf16, 8 runs of
 //           4 stages, at 1024 and 16384 positions: 3.8 and 28.0 us in clusters of 2, 4.2 and 32.5 of 4 or 8; 16 runs
 //           4.9 and 25.8. Four warps: eight are 4 % faster at 16384 positions and 20 % slower at 512, but for codes,
 //           which take twice the instructions a position
+// run       runs of one length for all buckets, where each bucket's own SPLITS would be other bits. H200, heads of 128,
+//           us of RUN 0, 256 and 512, each with its best SPLITS: one row at 512 and 4096 positions 3.6, 5.0 (clusters
+//           of 2: 3.8), 6.0 and 8.7, 9.2, 9.1; 8 rows 7.1, 7.5, 7.1 and 36.1, 38.8, 37.6; 32 rows 22.1, 22.8, 21.9 and
+//           133, 135, 133. Eight splits in all buckets take 64 and 174 for 32 rows. Where memory does not wait for a
+//           block, the end of a run costs it about 1 us: 16 runs of one block 57, as one run 41
 // early     all positions before P are what earlier steps have left (EARLY), so the first STAGES chunks of a warp are
 //           on the way, and the page table, the turn of rope and norm weights there, before the products in front of
 //           this launch end; then only the row's own q, k and v are missing. Chunks of bf16 are small enough that four
@@ -28,8 +34,8 @@
 //           padding them to 16 is free, as the tensor cores wait for memory. Each warp streams chunks of 16 or 32
 //           positions through a ring of its own, so nobody waits for a block until the end. Short histories are one run
 //           of one block, which needs no merge. Up to CLUSTER runs are merged through the shared memory of the first of
-//           their blocks (sm_90 and later), up to SPLITS runs through global memory by the last block to deliver its
-//           own, in ascending order either way. Blocks without a run leave at once, and count as arrived where a
+//           their blocks (sm_90 and later), the others through global memory by the last block to deliver its own, in
+//           ascending order either way. Blocks without a run leave at once, and count as arrived where a
 //           cluster meets: runs are the slowest index of the grid, so those with work start first
 #include "shared/contract.cuh"
 #include "shared/activation.cuh"
@@ -66,13 +72,17 @@ TUNE(SPLITS, 16, 1, 2, 4, 8, 32)
 TUNE(WARPS, 4, 8, 2)
 TUNE(STAGES, 2, 3, 4)
 TUNE(CLUSTER, 8, 4, 2, 1)
+TUNE(RUN, 0, 256, 512)
 REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(SPLITS % CLUSTER == 0)
 REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= SMS / 2)
-PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= SMS && SPLITS <= MAX_PAGES * PAGE / 64))
-PREFER(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS > SMS / 2 || SPLITS * 128 > MAX_PAGES * PAGE)
+PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS <= SMS
+	&& SPLITS <= MAX_PAGES * PAGE / max(64, RUN)))
+PREFER((SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * ROWS > SMS / 2
+		|| SPLITS * max(128, 2 * RUN) > MAX_PAGES * PAGE)
+	&& (RUN == 0 || RUN >= 2 * WARPS * (KVT_BITS == 16 ? 16 : 32)))
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
 REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)
 REQUIRE((KVT_BITS == 16 || HDIM > 128) == (WARPS != 8) || WARPS == 4 && SMEM_MAX < 200000)
@@ -82,7 +92,7 @@ REQUIRE(HDIM != 128 || KVT_BITS < 16 || STAGES == 4 || SMEM_MAX < 160000)
 REQUIRE(HDIM < 128 || CLUSTER <= 2)
 REQUIRE(ROWS <= 65535)
 REQUIRE(MAX_PAGES * PAGE <= 6000000)
-ORDER(attend_runs, SPLITS, WARPS)
+ORDER(attend_runs, RUN > 0 ? 0 : SPLITS, RUN, WARPS)
 GRID(NKV * ceil_div(NH / NKV, 16), ROWS, SPLITS)
 BLOCK(32 * WARPS)
 SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + (KVT_BITS == 16 ? 4 * HDIM : 10 * HDIM + 32)
@@ -90,11 +100,15 @@ SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + (KVT_BITS == 16 
 	+ (CLUSTER > 1 ? CLUSTER * min(NH / NKV, 16) * (HDIM + 4) * 4 : 0)
 	+ WARPS * (STAGES * (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
 		: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0))
-		+ (KVT_BITS == 4 ? 8 * HDIM : 0)))
+		+ (KVT_BITS == 4 ? 8 * HDIM : 0))
+	+ (RUN > 0 && SPLITS < 32 ? min(NH / NKV, 16) * (HDIM * 6
+		+ (min(NH / NKV, 16) * (HDIM + 8) * 4 <= (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
+			: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0))
+		? 0 : WARPS * (HDIM + 8) * 4)) : 0))
 READS(ROWS * ((NH + 2 * NKV + GATED * NH) * HDIM * 2
 	+ MAX_PAGES * PAGE * NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))))
 WRITES(ROWS * (NH * HDIM * 2 + NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))
-	+ (SPLITS > 1 ? NH * SPLITS * (HDIM + 2) * 4 : 0)))
+	+ (SPLITS > 1 ? NH * (RUN > 0 ? 32 : SPLITS) * (HDIM + 2) * 4 : 0)))
 FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
 EARLY(slot_token, slot_len, page_table, kv, kv_block)
 struct Args {
@@ -110,8 +124,8 @@ struct Args {
 	INOUT(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
 	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
 	INOUT_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
-	OUT(f32, part, "ROWS, NH, SPLITS, HDIM");
-	OUT(f32, part_ml, "ROWS, NH, SPLITS, 2");
+	OUT(f32, part, "ROWS, NH, RUN == 0 ? SPLITS : SPLITS == 1 ? 1 : 32, HDIM");
+	OUT(f32, part_ml, "ROWS, NH, RUN == 0 ? SPLITS : SPLITS == 1 ? 1 : 32, 2");
 	INOUT(i32, arrived, "ROWS, NH");
 	OUT(bf16, o, "ROWS, NH * HDIM");
 };
@@ -203,39 +217,39 @@ __device__ __forceinline__ void write(const Args &a, i64 head, int d, float fact
 
 __device__ __forceinline__ void write_part(const Args &a, i64 head, int d, int i, const Sums &s)
 {
-	*reinterpret_cast<float4 *>(a.part + (head * SPLITS + i) * HDIM + d) =
+	*reinterpret_cast<float4 *>(a.part + (head * PARTS + i) * HDIM + d) =
 		make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
 	if (d == 0)
-		*reinterpret_cast<float2 *>(a.part_ml + (head * SPLITS + i) * 2) = make_float2(s.m, s.l);
+		*reinterpret_cast<float2 *>(a.part_ml + (head * PARTS + i) * 2) = make_float2(s.m, s.l);
 }
 
 // block level: a group's result from n parts
 __device__ __forceinline__ void merge(const Args &a, i64 head0, int heads, float factor, int n)
 {
-	constexpr int BATCH = SPLITS < 16 ? SPLITS : 16;
+	constexpr int BATCH = PARTS < 16 ? PARTS : 16;
 	each(heads, [&](int h, int d) {
 		const i64 head = head0 + h;
-		const float *part = a.part + head * SPLITS * HDIM + d, *ml = a.part_ml + head * SPLITS * 2;
+		const float *part = a.part + head * PARTS * HDIM + d, *ml = a.part_ml + head * PARTS * 2;
 		Sums s;
 #pragma unroll 1
 		for (int first = 0; first < n; first += BATCH)
-			s.add<BATCH>(n - first,
+			s.join<BATCH>(n - first,
 				[&](int i) { return __ldcg(reinterpret_cast<const float4 *>(part + (first + i) * HDIM)); },
 				[&](int i) { return __ldcg(reinterpret_cast<const float2 *>(ml + (first + i) * 2)); });
 		write(a, head, d, factor, s);
 	});
 }
 
-// block level: each warp's heads into the rings, which nobody uses any more
-__device__ __forceinline__ void hand_in(const Past::State &state, float *sums, int heads)
+// block level: each warp's heads to its place there
+template <bool IN_RINGS>
+__device__ __forceinline__ void hand_in(const Past::State &state, const Handed<HEADS, IN_RINGS> &to, int heads)
 {
-	static_assert(WARPS * HEADS * SUM_STRIDE * 4 <= WARPS * RING_BYTES, "the warps' sums fit the rings");
 	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
 		if (g + 8 * i >= heads)
 			continue;
-		float *row = sums + (warp * HEADS + g + 8 * i) * SUM_STRIDE;
+		float *row = to.line(warp, g, 8 * i);
 		Past::take(state, i, [&](int d, auto x) { *reinterpret_cast<decltype(x) *>(row + d) = x; });
 		if (quad == 0)
 			*reinterpret_cast<float2 *>(row + HDIM) = make_float2(state.m[0][i], state.l[0][i]);
@@ -245,7 +259,8 @@ __device__ __forceinline__ void hand_in(const Past::State &state, float *sums, i
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(const Args a)
 {
 	let_next_start();
-	// q [16 rows], the new k and v, page table, shares of the team, a ring of STAGES chunks a warp: at the end its sums
+	// q [16 rows], the new k and v, page table, shares of the team, a ring of STAGES chunks a warp: at the end its
+	// sums; SEVERAL: the block's totals and, where a stage has no room for them, the warps' sums of a run
 	DYNAMIC_SMEM(smem);
 	__shared__ bool is_last;
 	__shared__ float q_up[16];
@@ -254,13 +269,14 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	i32 *const pages = reinterpret_cast<i32 *>(fresh.fresh + Past::fresh_bytes);
 	float *const shares = reinterpret_cast<float *>(pages + TABLE);
 	float *const rings = shares + (CLUSTER > 1 ? CLUSTER * HEADS * SHARE : 0);
-	const int kv_head = blockIdx.x / GROUP_TILES, t = blockIdx.y, run = blockIdx.z;
+	const Totals<HEADS * (HDIM / 4)> totals = { reinterpret_cast<float4 *>(rings + WARPS * RING_BYTES / 4) };
+	const int kv_head = blockIdx.x / GROUP_TILES, t = blockIdx.y, block = blockIdx.z;
 	const int in_group = blockIdx.x % GROUP_TILES * 16, head0 = kv_head * GROUP + in_group, warp = threadIdx.x / 32;
 	const int heads = min(GROUP - in_group, 16);
 	const i64 head = i64(t) * NH + head0;
 	const int row_slot = a.row_slot[t], slot = t < a.step[0] ? row_slot : -1;
 	if (slot < 0) {
-		if (run)
+		if (block)
 			return;
 		inputs_ready();
 		for (int i = threadIdx.x; i < heads * HDIM; i += THREADS)
@@ -279,15 +295,16 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + kv_head);
 	const int chunks = pos / CHUNK + 1;
 	const Runs runs = runs_of(chunks);
+	const int first_run = block * runs_each(runs.n);
 	const bool in_team = TEAM > 1 && runs.n > 1 && runs.n <= TEAM;
-	if (run >= runs.n)
+	if (first_run >= runs.n)
 		return;
 	if (in_team)
 		team_arrive();
-	const bool has_new = run == runs.n - 1;
-	const int end = min((run + 1) * runs.chunks, chunks);
+	const bool has_new = block == blocks_of(runs.n) - 1;
+	const int end = min((first_run + runs_each(runs.n)) * runs.chunks, chunks);
 	const u32 ring = shared_address(rings) + warp * RING_BYTES;
-	int filled = run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
+	int filled = first_run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
 	auto fill = [&] {
 		if (filled < end)
 			Past::fill(ring + to * STAGE_BYTES, a.kv, a.kv_block, table, kv_head, filled * CHUNK, pos);
@@ -330,9 +347,9 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 			up[i] = q_up[threadIdx.x % 32 / 4 + 8 * i];
 	Past::State state;
 	attention_start(state, shared_address(q_tile), 0);
-	int from = 0;
+	int from = 0, run = first_run, left = runs.chunks / WARPS; // chunks that a warp has not seen of its run
 #pragma unroll 1
-	for (int c = run * runs.chunks + warp; c < end; c += WARPS) {
+	for (int c = first_run * runs.chunks + warp; c < end; c += WARPS) {
 		const u32 stage = ring + from * STAGE_BYTES;
 		copy_wait<STAGES - 1>();
 		__syncwarp(); // the chunk has arrived for all lanes
@@ -342,13 +359,37 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 		Past::look(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, c * CHUNK, pos,
 			is_newest, scale_log2);
 		__syncwarp(); // and all are done with it
+		if constexpr (SEVERAL != 0)
+			if (--left == 0 && (run + 1) * runs.chunks < end) {
+				constexpr bool is_room = HEADS * SUM_STRIDE * 4 <= STAGE_BYTES; // for a warp's sums
+				const Handed<HEADS, is_room> sums = { is_room ? rings + from * (STAGE_BYTES / 4) : totals.end() };
+				attention_finish(state);
+				hand_in(state, sums, heads);
+				__syncthreads();
+				each(heads, [&](int h, int d) {
+					Sums s;
+					s.add<WARPS>(WARPS, [&](int i) { return *reinterpret_cast<const float4 *>(sums.line(i, h) + d); },
+						[&](int i) { return *reinterpret_cast<const float2 *>(sums.line(i, h) + HDIM); });
+					if (blocks_of(runs.n) > 1) {
+						write_part(a, head + h, d, run, s);
+						return;
+					}
+					totals.add_to(s, h * (HDIM / 4) + d / 4, run == 0);
+					totals.keep(s, h * (HDIM / 4) + d / 4);
+				});
+				__syncthreads(); // the warps' sums have been read
+				restart(state);
+				run++;
+				left = runs.chunks / WARPS;
+			}
 		fill();
 		from = from + 1 == STAGES ? 0 : from + 1;
 	}
 	attention_finish(state);
 	copy_wait<0>();
 	__syncthreads();
-	hand_in(state, rings, heads);
+	static_assert(WARPS * HEADS * SUM_STRIDE * 4 <= WARPS * RING_BYTES, "the warps' sums fit the rings");
+	hand_in(state, Handed<HEADS, false> { rings }, heads);
 	__syncthreads();
 
 	if (in_team)
@@ -364,23 +405,26 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 			store_at_rank(share + d * 4, make_float4(s.x[0], s.x[1], s.x[2], s.x[3]));
 			if (d == 0)
 				store_at_rank(share + HDIM * 4, make_float4(s.m, s.l, 0.0f, 0.0f));
-		} else if (runs.n > 1) {
+		} else if (blocks_of(runs.n) > 1) {
 			write_part(a, head + h, d, run, s);
 		} else {
+			if constexpr (SEVERAL != 0)
+				if (runs.n > 1)
+					totals.add_to(s, h * (HDIM / 4) + d / 4, false);
 			write(a, head + h, d, v_factor, s);
 		}
 	});
-	if (runs.n == 1)
+	if (blocks_of(runs.n) == 1)
 		return;
 	if (in_team) {
 		team_arrive();
-		if (run)
+		if (block)
 			return;
 		team_wait();
 		each(heads, [&](int h, int d) {
 			const float *row = shares + h * SHARE;
 			Sums s;
-			s.add<TEAM>(runs.n,
+			s.join<TEAM>(runs.n,
 				[&](int i) { return *reinterpret_cast<const float4 *>(row + i * HEADS * SHARE + d); },
 				[&](int i) { return *reinterpret_cast<const float2 *>(row + i * HEADS * SHARE + HDIM); });
 			write(a, head + h, d, v_factor, s);
@@ -389,7 +433,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	}
 	__syncthreads();
 	if (threadIdx.x == 0)
-		is_last = last_to_arrive(a.arrived + head, runs.n);
+		is_last = last_to_arrive(a.arrived + head, blocks_of(runs.n));
 	__syncthreads();
 	if (is_last)
 		merge(a, head, heads, v_factor, runs.n);

@@ -9,7 +9,7 @@
 // numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;
 //           q and k behind all of rope, with ROTATE the Hadamard matrix too (ops.h). Scores and sums in f32,
 //           probabilities rounded like q for the second product; codes are exact. All sums of a row are made in the
-//           order of attn_step: with the same SPLITS and WARPS a row has the bits that as many decode steps would have
+//           order of attn_step: where that has the same ORDER a row has the bits that as many decode steps would have
 //           given it. Same bits every run; batch-invariant
 // classes   a row's history is cut into runs by its own length. Rows whose histories are cut in the same way look at
 //           them together, as one class; where a history has grown over a border, the rows behind it look once more. A
@@ -62,6 +62,7 @@ TUNE(SPLITS, 16, 1, 2, 4, 8, 32)
 TUNE(WARPS, 4, 8, 2)
 TUNE(STAGES, 2, 3, 4)
 TUNE(CLUSTER, 8, 4, 2, 1)
+TUNE(RUN, 0, 256, 512)
 REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(NH % NKV == 0)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
@@ -70,9 +71,10 @@ REQUIRE(SPLITS % CLUSTER == 0)
 REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8) * (ROWS / EACH)
 	<= (CLUSTER == 2 ? SMS : SMS / 2))
 PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) <= SMS
-	&& SPLITS <= MAX_PAGES * PAGE / 64))
-PREFER(SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) > SMS / 2
-	|| SPLITS * 128 > MAX_PAGES * PAGE)
+	&& SPLITS <= MAX_PAGES * PAGE / max(64, RUN)))
+PREFER((SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) > SMS / 2
+		|| SPLITS * max(128, 2 * RUN) > MAX_PAGES * PAGE)
+	&& (RUN == 0 || RUN >= 2 * WARPS * (KVT_BITS == 16 ? 16 : 32)))
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
 REQUIRE(KVT_BITS > 4 || PAGE % 16 == 0)
 REQUIRE((KVT_BITS == 16 || HDIM > 128) == (WARPS != 8) || WARPS == 4 && SMEM_MAX < 200000)
@@ -80,7 +82,7 @@ REQUIRE(WARPS > 2 || HDIM == 256)
 REQUIRE(STAGES > 2 || HDIM >= 128)
 REQUIRE(HDIM != 128 || KVT_BITS < 16 || STAGES == 4 || SMEM_MAX < 160000)
 REQUIRE(ROWS <= 65535 && MAX_PAGES * PAGE <= 6000000)
-ORDER(attend_runs, SPLITS, WARPS)
+ORDER(attend_runs, RUN > 0 ? 0 : SPLITS, RUN, WARPS)
 GRID(NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8), ROWS, SPLITS)
 BLOCK(32 * WARPS)
 SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + EACH * (KVT_BITS == 16 ? 4 * HDIM : 10 * HDIM + 32)
@@ -89,11 +91,15 @@ SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + EACH * (KVT_BITS
 		? CLUSTER * 2 * min(EACH * ceil_div(NH / NKV, 2), 8) * (HDIM + 4) * 4 : 0)
 	+ WARPS * (STAGES * (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
 		: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0))
-		+ (KVT_BITS == 4 ? 8 * HDIM : 0)))
+		+ (KVT_BITS == 4 ? 8 * HDIM : 0))
+	+ (RUN > 0 && SPLITS < 32 ? 2 * min(EACH * ceil_div(NH / NKV, 2), 8) * (HDIM * 6
+		+ (2 * min(EACH * ceil_div(NH / NKV, 2), 8) * (HDIM + 8) * 4 <= (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
+			: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0))
+		? 0 : WARPS * (HDIM + 8) * 4)) : 0))
 READS(ROWS * (NH + 2 * NKV + GATED * NH) * HDIM * 2
 	+ (ROWS / EACH) * MAX_PAGES * PAGE * NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0)))
 WRITES(ROWS * (NH * HDIM * 2 + NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))
-	+ (SPLITS > 1 ? NH * SPLITS * (HDIM + 2) * 4 : 0)))
+	+ (SPLITS > 1 ? NH * (RUN > 0 ? 32 : SPLITS) * (HDIM + 2) * 4 : 0)))
 FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
 EARLY(slot_token, slot_len, page_table, kv, kv_block)
 struct Args {
@@ -109,8 +115,8 @@ struct Args {
 	INOUT(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
 	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
 	INOUT_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
-	OUT(f32, part, "ROWS, NH, SPLITS, HDIM");
-	OUT(f32, part_ml, "ROWS, NH, SPLITS, 2");
+	OUT(f32, part, "ROWS, NH, RUN == 0 ? SPLITS : SPLITS == 1 ? 1 : 32, HDIM");
+	OUT(f32, part_ml, "ROWS, NH, RUN == 0 ? SPLITS : SPLITS == 1 ? 1 : 32, 2");
 	INOUT(i32, arrived, "ROWS, NH");
 	OUT(bf16, o, "ROWS, NH * HDIM");
 };
@@ -266,7 +272,7 @@ __device__ __forceinline__ void write(const Args &a, const Class::Line &line, in
 
 __device__ __forceinline__ void write_part(const Args &a, const Class::Line &line, int d, int i, const Sums &s)
 {
-	const i64 at = (i64(line.row) * NH + line.head) * SPLITS + i;
+	const i64 at = (i64(line.row) * NH + line.head) * PARTS + i;
 	*reinterpret_cast<float4 *>(a.part + at * HDIM + d) = make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
 	if (d == 0)
 		*reinterpret_cast<float2 *>(a.part_ml + at * 2) = make_float2(s.m, s.l);
@@ -276,7 +282,7 @@ __device__ __forceinline__ void write_part(const Args &a, const Class::Line &lin
 // once, so that twice as much is under way
 __device__ __forceinline__ void merge(const Args &a, const Class &c, float factor, int n, int rank, int helpers)
 {
-	constexpr int BATCH = SPLITS < 16 ? SPLITS : 16, ITEMS = LINES * (HDIM / 4), AT_ONCE = 2;
+	constexpr int BATCH = PARTS < 16 ? PARTS : 16, ITEMS = LINES * (HDIM / 4), AT_ONCE = 2;
 	const int step = helpers * THREADS;
 #pragma unroll 1
 	for (int item = rank * THREADS + threadIdx.x; item < ITEMS; item += AT_ONCE * step) {
@@ -288,7 +294,7 @@ __device__ __forceinline__ void merge(const Args &a, const Class &c, float facto
 			for (int k = 0; k < AT_ONCE; k++) {
 				const int i = item + k * step;
 				const Class::Line line = c.line(i / (HDIM / 4));
-				const i64 at = (i64(line.row) * NH + line.head) * SPLITS + first;
+				const i64 at = (i64(line.row) * NH + line.head) * PARTS + first;
 				const float *part = a.part + at * HDIM + i % (HDIM / 4) * 4, *ml = a.part_ml + at * 2;
 				if (i < ITEMS && line.exists)
 					p[k].load(n - first,
@@ -297,7 +303,7 @@ __device__ __forceinline__ void merge(const Args &a, const Class &c, float facto
 			}
 #pragma unroll
 			for (int k = 0; k < AT_ONCE; k++)
-				s[k].add(p[k], n - first);
+				s[k].join(p[k], n - first);
 		}
 #pragma unroll
 		for (int k = 0; k < AT_ONCE; k++)
@@ -307,16 +313,16 @@ __device__ __forceinline__ void merge(const Args &a, const Class &c, float facto
 	}
 }
 
-// block level: each warp's lines into the rings, which nobody uses any more
-__device__ __forceinline__ void hand_in(const Past::State &state, float *sums)
+// block level: each warp's lines to its place
+template <bool IN_RINGS>
+__device__ __forceinline__ void hand_in(const Past::State &state, const Handed<LINES, IN_RINGS> &to)
 {
-	static_assert(WARPS * LINES * SUM_STRIDE * 4 <= WARPS * RING_BYTES, "the warps' sums fit the rings");
 	const int warp = threadIdx.x / 32, place = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
 	if (place >= PLACES)
 		return;
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
-		float *row = sums + (warp * LINES + place * 2 + i) * SUM_STRIDE;
+		float *row = to.line(warp, place * 2 + i);
 		Past::take(state, i, [&](int d, auto x) { *reinterpret_cast<decltype(x) *>(row + d) = x; });
 		if (quad == 0)
 			*reinterpret_cast<float2 *>(row + HDIM) = make_float2(state.m[0][i], state.l[0][i]);
@@ -344,7 +350,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 {
 	let_next_start();
 	// q [16 lines], new keys and values, page table, turns, shares of the team, a ring of STAGES chunks a warp: at the
-	// end its sums
+	// end its sums; SEVERAL: as in attn_step
 	DYNAMIC_SMEM(smem);
 	__shared__ alignas(8) float is_ours[2]; // the first: the merging is
 	__shared__ float q_up[16];
@@ -353,11 +359,12 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	i32 *const pages = reinterpret_cast<i32 *>(fresh.fresh + EACH * Past::fresh_bytes);
 	float *const turns = reinterpret_cast<float *>(pages + TABLE), *const shares = turns + TURNS;
 	float *const rings = shares + SHARES * LINES * SHARE;
-	const int t = blockIdx.y, run = blockIdx.z, warp = threadIdx.x / 32, in_use = a.step[0];
+	const Totals<LINES * (HDIM / 4)> totals = { reinterpret_cast<float4 *>(rings + WARPS * RING_BYTES / 4) };
+	const int t = blockIdx.y, block = blockIdx.z, warp = threadIdx.x / 32, in_use = a.step[0];
 	Class c = { t / EACH * EACH, t % EACH, 0, 0, int(blockIdx.x) / TILES, int(blockIdx.x) % TILES };
 	const int row_slot = a.row_slot[t], slot = t < in_use ? row_slot : -1;
 	if (slot < 0) {
-		if (run == 0 && c.tile == 0)
+		if (block == 0 && c.tile == 0)
 			write_idle(a, t, c.kv_head);
 		return;
 	}
@@ -368,7 +375,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	c.start = token < 0 ? 0 : length;
 	const Runs runs = runs_of((c.start + c.j) / CHUNK + 1);
 	c.end = end_of_class(c.start, c.j, n, runs);
-	if (!c.is_wanted() || run >= runs.n)
+	const int first_run = block * runs_each(runs.n);
+	if (!c.is_wanted() || first_run >= runs.n)
 		return;
 	const bool in_team = TEAM > 1 && runs.n > 1 && runs.n <= SHARES;
 	if (in_team)
@@ -381,7 +389,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	load_norms(w.norms, a);
 	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, c.kv_head);
 	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + c.kv_head);
-	const int chunks = (c.start + c.end - 1) / CHUNK + 1, end = min((run + 1) * runs.chunks, chunks);
+	const int chunks = (c.start + c.end - 1) / CHUNK + 1;
+	const int end = min((first_run + runs_each(runs.n)) * runs.chunks, chunks);
 	const bool has_new = end > c.start / CHUNK;
 	const u32 ring = shared_address(rings) + warp * RING_BYTES;
 	for (int i = threadIdx.x; i < 16 * STRIDE / 16; i += THREADS)
@@ -391,7 +400,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	if constexpr (TABLE != 0)
 		fresh.table = pages;
 	__syncthreads();
-	int filled = run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
+	int filled = first_run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
 	auto fill = [&] {
 		if (filled < end)
 			Past::fill(ring + to * STAGE_BYTES, a.kv, a.kv_block, fresh.table, c.kv_head, filled * CHUNK, c.start);
@@ -403,7 +412,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	for (int i = 0; i < STAGES; i++)
 		fill();
 	make_turns(turns, a, c.start);
-	fresh.is_kept = run == runs.n - 1 && c.tile == 0;
+	fresh.is_kept = block == blocks_of(runs.n) - 1 && c.tile == 0;
 	if constexpr (is_codes) {
 		fresh.scale[0] = a.kv_scale[c.kv_head];
 		fresh.scale[1] = a.kv_scale[NKV + c.kv_head];
@@ -421,9 +430,9 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 			up[i] = q_up[place + 8 * i];
 	Past::State state;
 	attention_start(state, shared_address(q_tile), 0);
-	int from = 0;
+	int from = 0, run = first_run, left = runs.chunks / WARPS; // chunks that a warp has not seen of its run
 #pragma unroll 1
-	for (int chunk = run * runs.chunks + warp; chunk < end; chunk += WARPS) {
+	for (int chunk = first_run * runs.chunks + warp; chunk < end; chunk += WARPS) {
 		const u32 stage = ring + from * STAGE_BYTES;
 		copy_wait<STAGES - 1>();
 		__syncwarp(); // the chunk has arrived for all lanes
@@ -432,22 +441,48 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 		Past::look(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, chunk * CHUNK, seen,
 			chunk * CHUNK + CHUNK > c.start + c.j + 1, scale_log2);
 		__syncwarp(); // and all are done with it
+		if constexpr (SEVERAL != 0)
+			if (--left == 0 && (run + 1) * runs.chunks < end) {
+				constexpr bool is_room = LINES * SUM_STRIDE * 4 <= STAGE_BYTES; // for a warp's sums
+				const Handed<LINES, is_room> sums = { is_room ? rings + from * (STAGE_BYTES / 4) : totals.end() };
+				attention_finish(state);
+				hand_in(state, sums);
+				__syncthreads();
+				each(c, [&](int i, const Class::Line &line, int d) {
+					Parts<WARPS> parts;
+					parts.load(WARPS, [&](int k) { return *reinterpret_cast<const float4 *>(sums.line(k, i) + d); },
+						[&](int k) { return *reinterpret_cast<const float2 *>(sums.line(k, i) + HDIM); });
+					Sums s;
+					s.add(parts, WARPS);
+					if (blocks_of(runs.n) > 1) {
+						write_part(a, line, d, run, s);
+						return;
+					}
+					totals.add_to(s, i * (HDIM / 4) + d / 4, run == 0);
+					totals.keep(s, i * (HDIM / 4) + d / 4);
+				});
+				__syncthreads(); // the warps' sums have been read
+				restart(state);
+				run++;
+				left = runs.chunks / WARPS;
+			}
 		fill();
 		from = from + 1 == STAGES ? 0 : from + 1;
 	}
 	attention_finish(state);
 	copy_wait<0>();
 	__syncthreads();
-	hand_in(state, rings);
+	static_assert(WARPS * LINES * SUM_STRIDE * 4 <= WARPS * RING_BYTES, "the warps' sums fit the rings");
+	const Handed<LINES, false> sums = { rings };
+	hand_in(state, sums);
 	__syncthreads();
 
 	if (in_team)
 		team_wait(); // all blocks of the team have started: the first one's memory is there
 	each(c, [&](int i, const Class::Line &line, int d) {
-		const float *row = rings + i * SUM_STRIDE;
 		Parts<WARPS> parts; // each row sees something of the first warp's first chunk of a run
-		parts.load(WARPS, [&](int k) { return *reinterpret_cast<const float4 *>(row + k * LINES * SUM_STRIDE + d); },
-			[&](int k) { return *reinterpret_cast<const float2 *>(row + k * LINES * SUM_STRIDE + HDIM); });
+		parts.load(WARPS, [&](int k) { return *reinterpret_cast<const float4 *>(sums.line(k, i) + d); },
+			[&](int k) { return *reinterpret_cast<const float2 *>(sums.line(k, i) + HDIM); });
 		Sums s;
 		s.add(parts, WARPS);
 		if (in_team) {
@@ -455,17 +490,20 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 			store_at_rank(share + d * 4, make_float4(s.x[0], s.x[1], s.x[2], s.x[3]));
 			if (d == 0)
 				store_at_rank(share + HDIM * 4, make_float4(s.m, s.l, 0.0f, 0.0f));
-		} else if (runs.n > 1) {
+		} else if (blocks_of(runs.n) > 1) {
 			write_part(a, line, d, run, s);
 		} else {
+			if constexpr (SEVERAL != 0)
+				if (runs.n > 1)
+					totals.add_to(s, i * (HDIM / 4) + d / 4, false);
 			write(a, line, d, v_factor, s);
 		}
 	});
-	if (runs.n == 1)
+	if (blocks_of(runs.n) == 1)
 		return;
 	if (in_team) {
 		team_arrive();
-		if (run)
+		if (block)
 			return;
 		team_wait();
 		each(c, [&](int i, const Class::Line &line, int d) {
@@ -474,7 +512,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 			parts.load(runs.n, [&](int k) { return *reinterpret_cast<const float4 *>(row + k * LINES * SHARE + d); },
 				[&](int k) { return *reinterpret_cast<const float2 *>(row + k * LINES * SHARE + HDIM); });
 			Sums s;
-			s.add(parts, runs.n);
+			s.join(parts, runs.n);
 			write(a, line, d, v_factor, s);
 		});
 		return;
@@ -482,13 +520,14 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	// the counter is of the tile's first line; blocks of a cluster that have a run arrive as one, and learn whether
 	// they are the last
 	const Class::Line first = c.line(0);
-	const int rank = run % TEAM, helpers = min(TEAM, runs.n - (run - rank));
+	const int rank = block % TEAM, helpers = min(TEAM, blocks_of(runs.n) - (block - rank));
 	__threadfence();
 	__syncthreads();
 	if constexpr (TEAM > 1)
 		team_meet();
 	if (rank == 0 && threadIdx.x == 0) {
-		const bool is_last = last_to_arrive(a.arrived + i64(first.row) * NH + first.head, ceil_div(runs.n, TEAM));
+		const bool is_last = last_to_arrive(a.arrived + i64(first.row) * NH + first.head,
+			ceil_div(blocks_of(runs.n), TEAM));
 		is_ours[0] = is_last ? 1.0f : 0.0f;
 		if constexpr (TEAM > 1)
 			for (int i = 1; i < helpers; i++)
