@@ -16,31 +16,37 @@ import pytest
 
 OPTIONS = ["-std=c++17", "-default-device", "--no-source-include", "--gpu-architecture=sm_90a", "-DSMEM_MAX=232448"]
 WGMMA = "ROWS=128 K=512 N=512 BIAS=0 WT=bf16 BT=bf16 CLUSTER=1 BN={}"
+STREAM = (
+    "ROWS=1 K=1024 N=512 EPS=1e-5f NORM_ONE=0 BLOCK_N=0 BLOCK_K=0 W_SCALE=0 W_ROW_SCALE=0 BIAS=0 ST=f32 NT=bf16 BT=bf16 "
+    "TILES=2 COLS=64 DEPTH=2 CHAINS=2 SQUARES=0 WT={}"
+)
+FAMILIES = {
+    "wgmma": [f"wgmma_{form}{op}" for form in ("", "fp8_") for op in ("linear", "residual", "swiglu")],
+    "wgmma_codes": [f"wgmma_codes_{op}" for op in ("linear", "residual", "swiglu")],
+    "stream": [f"stream_{op}" for op in ("linear", "residual", "norm", "swiglu", "logits")],
+}
 
-# (file, formula, wrong for all, wrong for one kernel alone, family, that template, its constants, others of it)
-FORMULAS = [
+# (family, file, formula, wrong for all)
+WRONG = [
+    ("wgmma", "products/wgmma.cuh", "1024 + wgmma_stages(bn) * (", "1024 + wgmma_stages(bn) / 2 * ("),
+    ("wgmma_codes", "products/wgmma_codes.cuh", "codes_smem(), 1024 + codes_rings", "codes_smem(), codes_rings"),
+    ("stream", "products/stream_contract.cuh", "SMEM(8 * DEPTH * TILES", "SMEM(4 * DEPTH * TILES"),
+]
+# (family, file, formula, wrong for one kernel, its template, its constants, those of another)
+WRONG_FOR_ONE = [
     (
+        "wgmma",
         "products/wgmma.cuh",
-        "1024 + wgmma_stages(bn) * ((128 + bn) * 128) + 1024",
-        "1024 + wgmma_stages(bn) / 2 * ((128 + bn) * 128) + 1024",
-        "(bn == 64 ? 0 : 1024) + wgmma_stages(bn) * ((128 + bn) * 128) + 1024",
-        [
-            "wgmma_linear",
-            "wgmma_residual",
-            "wgmma_swiglu",
-            "wgmma_fp8_linear",
-            "wgmma_fp8_residual",
-            "wgmma_fp8_swiglu",
-        ],
+        "1024 + wgmma_stages(bn) * (",
+        "(bn == 64 ? 0 : 1024) + wgmma_stages(bn) * (",
         ("wgmma_linear", WGMMA.format(64), WGMMA.format(128)),
     ),
     (
-        "products/wgmma_codes.cuh",
-        "FORMULA(codes_smem(), 1024 + codes_rings_bytes() + 1024)",
-        "FORMULA(codes_smem(), codes_rings_bytes() + 1024)",
-        None,
-        ["wgmma_codes_linear", "wgmma_codes_residual", "wgmma_codes_swiglu"],
-        None,
+        "stream",
+        "products/stream.cuh",
+        "128 / split * cols * ceil_div(k, split * cols) + 4096",
+        "128 / split * cols * ceil_div(k, split * cols) + 2048",
+        ("stream_norm", STREAM.format("e4m3"), STREAM.format("bf16")),
     ),
 ]
 
@@ -85,22 +91,21 @@ def kernelgen(build_dir: pathlib.Path, folder: pathlib.Path, family: list[str]) 
     return subprocess.run(words, capture_output=True, text=True, check=False).stderr.splitlines()
 
 
-@pytest.mark.parametrize("case", FORMULAS, ids=lambda c: c[0])
+@pytest.mark.parametrize("case", WRONG, ids=lambda c: c[0])
 def test_a_wrong_formula_builds_nothing(build_dir, repo, tmp_path, case):
-    file, formula, wrong, _, family, _ = case
+    family, file, formula, wrong = case
     folder = changed(repo, tmp_path, file, formula, formula)
-    assert kernelgen(build_dir, folder, family) == []
-    lines = kernelgen(build_dir, changed(repo, tmp_path, file, formula, wrong), family)
-    for name in family:
-        assert any(
-            "error[A0901]: static assertion failed" in line and line.endswith(f"(template {name})") for line in lines
-        )
+    assert kernelgen(build_dir, folder, FAMILIES[family]) == []
+    lines = kernelgen(build_dir, changed(repo, tmp_path, file, formula, wrong), FAMILIES[family])
+    refused = [line for line in lines if "error[A0901]: static assertion failed" in line]
+    for name in FAMILIES[family]:
+        assert any(line.endswith(f"(template {name})") for line in refused)
 
 
-@pytest.mark.parametrize("case", [c for c in FORMULAS if c[3]], ids=lambda c: c[0])
+@pytest.mark.parametrize("case", WRONG_FOR_ONE, ids=lambda c: c[0])
 def test_a_formula_wrong_for_one_kernel(build_dir, compiles, repo, tmp_path, case):
-    file, formula, _, wrong, family, (name, concerned, other) = case
+    family, file, formula, wrong, (name, concerned, other) = case
     folder = changed(repo, tmp_path, file, formula, wrong)
-    assert kernelgen(build_dir, folder, family) == []
+    assert kernelgen(build_dir, folder, FAMILIES[family]) == []
     assert compiles(folder, name, other) == ""
     assert "static assertion failed" in compiles(folder, name, concerned)

@@ -35,13 +35,18 @@
 constexpr int stream_warps = 8;
 constexpr int stream_ahead = 2;
 
-// Few rows of x wait for codes of w in shared memory, as long as rings of two turns have room beside them. A row takes:
-constexpr int stream_ring_room = 75776;
-constexpr int stream_row_bytes(int k, int cols) { return 16 * cols * ceil_div(k, 8 * cols) + 4096; }
-constexpr bool stream_stages(int rows, int k, int bits, int cols)
-{
-	return bits < 16 && rows <= 4 && rows * stream_row_bytes(k, cols) + stream_ring_room <= SMEM_MAX;
-}
+// Few rows of x wait for codes of w in shared memory, as long as rings of two turns, 75776 bytes, have room beside them.
+// What a row takes, and whether they wait, of `split` warps that share k columns in turns of `cols`:
+FORMULA(stream_row_bytes(int k, int cols, int split), 128 / split * cols * ceil_div(k, split * cols) + 4096)
+FORMULA(stream_stages(int rows, int k, int bits, int cols, int split),
+	bits < 16 && rows <= 4 && rows * stream_row_bytes(k, cols, split) + 75776 <= SMEM_MAX)
+// What scales of groups of codes take of a row of w in a turn.
+FORMULA(stream_group_bytes(int bits, int cols, int block_k, int scale_bits),
+	bits == 4 ? cols / min(cols, max(block_k, 1)) * scale_bits / 8 : 0)
+// Scales of larger blocks, and of groups with zeros, are of whole steps, and blocks of whole turns or turns of whole
+// blocks.
+FORMULA(stream_takes_blocks(int k, int cols, int block_k),
+	block_k >= k || cols % max(block_k, 1) == 0 && block_k % 32 == 0 || block_k % cols == 0)
 
 // Blocks that one multiprocessor is to hold: with many rows, x and the sums take the registers. Codes of few rows take
 // instructions, for which more warps stand ready.
@@ -182,7 +187,7 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 	static constexpr bool norm_there = !same_type<Norm, void>::value, exact = S::k % S::cols == 0;
 	static constexpr int row_pieces = S::row_bytes / 16, copy_rows = 32 / row_pieces;
 	// else rows of x are read and normed as they are used
-	static constexpr bool staged = stream_stages(S::rows, S::k, S::bits, S::cols);
+	static constexpr bool staged = stream_stages(S::rows, S::k, S::bits, S::cols, S::split);
 	static constexpr int norm_size = staged || !norm_there ? 0 : same_type<Norm, f32>::value ? 4 : 2;
 	// scales of a row's groups in a turn come in pieces of so many bytes, or, 0, when they are used
 	static constexpr int row_scales = S::zeroed ? S::cols / S::period * S::scale_bytes
@@ -622,6 +627,13 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 	sums.first = out - ring.turn * (Ring::warp_bytes / 4);
 	sums.stride = Ring::warp_bytes / 4;
 	return true;
+}
+
+// Shared memory that all of it takes.
+template <class S, class Norm> constexpr int stream_bytes()
+{
+	using Ring = StreamRing<S, true, Norm>;
+	return stream_warps * (Ring::warp_bytes + StreamStage<S, false, Norm, Ring, Ring::staged>::place * 16);
 }
 
 // The same with all rings at `memory`, one warp's behind the other, and behind them what is kept of x.

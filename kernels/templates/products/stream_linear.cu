@@ -8,70 +8,15 @@
 #include "products/stream.cuh"
 
 KERNEL(stream_linear, linear_rows)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 1)
-DIM(K, 8192)
-DIM(N, 2048)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-FLAG(W_SCALE)
-FLAG(W_ROW_SCALE)
-FLAG(BIAS)
-DTYPES(WT, bf16, e4m3, e2m1, u4)
-DTYPES(ST, bf16, f32, e4m3, e8m0, f32z)
-DTYPES(BT, bf16, f16, f32)
-TUNE(TILES, 1, 2)
-TUNE(COLS, 64, 128)
-TUNE(DEPTH, 6, 4, 2)
-TUNE(CHAINS, 2, 1)
-REQUIRE(ROWS <= 64)
-REQUIRE(K % 8 == 0)
-REQUIRE(K * WT_BITS % 128 == 0)
-REQUIRE(WT_BITS < 16 || !W_SCALE && !W_ROW_SCALE)
-REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || 2 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
-	|| BLOCK_K % (2 * COLS) == 0)
-REQUIRE(WT_BITS != 4 || W_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
-	: ST_BITS == 32 && (BLOCK_K >= K || 4 * COLS % max(BLOCK_K, 1) == 0 && BLOCK_K % 32 == 0
-	|| BLOCK_K % (4 * COLS) == 0)))
-REQUIRE(ceil_div(ROWS, 8) * 8 * (16 * TILES + 5) * 4 <= DEPTH * TILES * 32 * COLS)
-REQUIRE((CHAINS + W_SCALE) * TILES * ceil_div(ROWS, 8) <= 32)
-PRUNE(CHAINS == 2 || ceil_div(ROWS, 8) * TILES > 2)
-PREFER(CHAINS == 1 || ceil_div(ROWS, 8) * TILES <= 2)
-PREFER(COLS == 64 || DEPTH == 2 && ROWS <= 16)
-PREFER(DEPTH * TILES <= 8)
-PREFER(ROWS > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
-PREFER(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
-PREFER(WT_BITS != 8 || ROWS > 8 || DEPTH == 4 || SMEM_MAX < 200000)
-PREFER(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == 1 || SMEM_MAX < 200000)
-ORDER(stream, 8, COLS * 16 / WT_BITS, CHAINS)
-GRID(ceil_div(N, 16 * TILES), 1, 1)
-BLOCK(256)
-SMEM(8 * DEPTH * TILES * 16 * (COLS * 2
-	+ (WT_BITS == 4) * (4 * COLS / min(4 * COLS, max(BLOCK_K, 1)) * ST_BITS / 8))
-	+ (WT_BITS < 16 && ROWS <= 4
-		&& ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096) + 75776 <= SMEM_MAX)
-		* ROWS * (16 * COLS * 16 / WT_BITS * ceil_div(K, 8 * COLS * 16 / WT_BITS) + 4096))
-READS(N * K * WT_BITS / 8 + W_SCALE * ceil_div(N, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8
-	+ W_ROW_SCALE * N * 4 + ROWS * K * 2 + BIAS * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(2 * ROWS * N * K)
-RATE(16)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(WT, w, "N, K");
-	IN_IF(W_SCALE, ST, w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(W_ROW_SCALE, f32, w_row_scale, "N");
-	IN_IF(BIAS, BT, bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
+#define MATRICES 1
+#define NORM 0
+#define RESIDUAL 0
+#define LOGITS 0
+#include "products/stream_contract.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, stream_blocks(ROWS, TILES, bits_of<WT>, CHAINS))
 stream_linear(const Args a)
 {
-	using Scales = typename TypeIf<W_SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<ROWS, K, stream_warps, TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS>;
 	let_next_start();
 	const bool some = a.step[0] > 0;
 	DYNAMIC_SMEM(ring);

@@ -255,3 +255,8 @@ constexpr int align(int a, int b) { return ceil_div(a, b) * b; }
 }
 #define CONTRACT_FUNCTION(head, ...) \
 	constexpr int head { using formula::min; using formula::max; using formula::align; return __VA_ARGS__; }
+
+// Does a block have less shared memory than on sm_90a and sm_100a, 227 KiB? On such targets nothing was measured, so what
+// is fast elsewhere excludes nothing there. The least is that of sm_89 and sm_12x, 99 KiB.
+FORMULA(has_little_smem(), SMEM_MAX < 200000)
+FORMULA(has_least_smem(), SMEM_MAX < 160000)
