@@ -14,7 +14,9 @@
 
 enum { SCHEMA_VERSION = 1 };
 
-static const char *const role_names[] = {"in", "in", "inout", "out"}; /* optional: has a flag */
+static const char *const role_names[OPERAND_ROLES] = { /* optional: has a flag */
+	[OPERAND_IN] = "in", [OPERAND_IN_OPT] = "in", [OPERAND_INOUT] = "inout", [OPERAND_INOUT_OPT] = "inout",
+	[OPERAND_OUT] = "out"};
 
 static const char *hash_text(const uint8_t sha256[32], char text[65])
 {
@@ -50,8 +52,8 @@ static void print_choices(const KernelTemplate *k)
 		putchar('\n');
 	}
 	for (int i = 0; i < k->n_requires; i++)
-		printf("  %-7s  %s\n", k->requires[i].is_pruning ? "prune" : k->requires[i].is_preference ? "prefer"
-			: "require", k->requires[i].text);
+		printf("  %-7s  %s\n", k->requires[i].is_pruning ? "prune" : k->requires[i].is_preference ? "prefer" :
+			"require", k->requires[i].text);
 	for (int i = 0; i < k->n_orders; i++)
 		printf("  order    %s%s%s%s\n", k->orders[i].name, *k->orders[i].text ? "(" : "", k->orders[i].text,
 			*k->orders[i].text ? ")" : "");

@@ -1,12 +1,13 @@
 /* formulas.c - FORMULA and PARAM, written out where a contract names them.
  *
  * A FORMULA is a function to the code that includes it and a piece of text to a contract: a call of it becomes its
- * expression, the parameters replaced by what is given. A PARAM becomes its number. So what is behind this file, and what
- * a plan has of a contract, are expressions of dims, attributes and tunables alone, which anyone can evaluate.
+ * expression, with the values for the parameters. A PARAM becomes its number. So a plan's contracts are expressions of
+ * dims, attributes and tunables alone, which anyone can evaluate.
  *
- * A formula knows those before it, so none calls itself. Names of its expression are C++ names too: libclang has refused
- * those that are not declared before this file sees them.
+ * A formula knows those before it, so none calls itself. Its expression is C++ too: libclang has refused names that are
+ * not declared.
  */
+#include "artifacts/expr.h"
 #include "compiler/kernelgen/kernelgen.h"
 
 #include <stdio.h>
@@ -81,7 +82,7 @@ static const char **take_values(Expander *e, const RawFormula *f, const char *op
 	return NULL;
 }
 
-/* What stands for the word of n bytes at s, and *end behind it; NULL = the word itself. */
+/* The text for the word of n bytes at s, and *end after it; NULL = the word itself. */
 static const char *meaning(Expander *e, const char *s, size_t n, const Values *values, const char **end)
 {
 	for (int i = 0; values && i < values->args->n; i++)
@@ -158,14 +159,15 @@ static void read_param(Gen *g, const Clause *c, RawFormula *f)
 		is_allowed |= strcmp(item, c->parts[1]) == 0;
 	*f = (RawFormula){.name = c->parts[0], .text = c->parts[1], .at = c->at, .is_param = true};
 	if (!is_allowed)
-		fail_at(&g->diags, A0902, c->at, "PARAM %s: expected #define %s before this file is included, as one of %s: found %s",
-			f->name, f->name, c->parts[2], f->text);
+		fail_at(&g->diags, A0902, c->at,
+			"PARAM %s: expected #define %s before this file is included, as one of %s: found %s", f->name, f->name,
+			c->parts[2], f->text);
 }
 
 static bool has_formulas(const char *word)
 {
-	static const char *const words[] = {"require", "prefer", "order", "grid", "block", "smem", "reads", "writes", "flops",
-		"pieces", "rate"};
+	static const char *const words[] = {"require", "prefer", "prune", "order", "grid", "block", "smem", "reads", "writes",
+		"flops", "pieces", "rate"};
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		if (strcmp(words[i], word) == 0)
 			return true;
