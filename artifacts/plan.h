@@ -356,7 +356,7 @@ typedef struct Slot {
  *   smem       0 to smem_block_bytes of the target
  *   reads writes flops  of the launch
  *
- * Formulas are C expressions of int64 with ceil_div, min, max and align. Beside the names above they know SMEM_MAX and
+ * Formulas are C expressions of int64 with ceil_div, min, max and align. Next to the names above they know SMEM_MAX and
  * SMS, the smem_block_bytes and n_sms of the target.
  */
 typedef struct ContractTerm { const char *kind, *name, *text; } ContractTerm;

@@ -16,8 +16,8 @@
  *   - tokens that libclang takes for no declaration, as in a branch that it skips, declare each name that is
  *     outside of brackets and that nothing else declares; an item without a name always counts
  *   - a namespace is one item, which its name leads to
- *   - of a FORMULA its head and expression count, not the macro; of other words of a contract nothing, and a conditional
- *     group of these alone, as a fragment of contracts has them, is no code
+ *   - of a FORMULA its head and expression count, not the macro; of other words of a contract nothing, and a
+ *     conditional group of these alone, as a fragment of contracts has them, is no code
  *   - of what #ifdef KERNELGEN parts, the half that NVRTC reads counts
  */
 #include "compiler/kernelgen/kernelgen.h"
@@ -298,12 +298,12 @@ static void own(Lines *l, int first, int end, int owner)
 		l->r->owner[l->source][i] = owner;
 }
 
-/* Words of contract.cuh that stand outside of struct Args. */
+/* Words of contract.cuh that are not in struct Args. */
 static bool is_contract_word(const char *name)
 {
-	static const char *const words[] = {"ARCH", "ATTR_FLOAT", "ATTR_INT", "BLOCK", "DIM", "DTYPES", "EARLY", "FLAG", "FLOPS",
-		"FORMULA", "GRID", "KERNEL", "MATRIX", "NUMERICS", "ORDER", "PARAM", "PIECES", "PREFER", "RATE", "READS", "REQUIRE",
-		"SMEM", "TUNE", "WRITES"};
+	static const char *const words[] = {"ARCH", "ATTR_FLOAT", "ATTR_INT", "BLOCK", "DIM", "DTYPES", "EARLY", "FLAG",
+		"FLOPS", "FORMULA", "GRID", "KERNEL", "MATRIX", "NUMERICS", "ORDER", "PARAM", "PIECES", "PREFER", "PRUNE",
+		"RATE", "READS", "REQUIRE", "SMEM", "TUNE", "WRITES"};
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		if (strcmp(words[i], name) == 0)
 			return true;

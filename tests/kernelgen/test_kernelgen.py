@@ -741,7 +741,7 @@ def test_fragment(kernelgen, tmp_path):
     done = kernelgen("-o", out, *paths)
     assert (done.returncode, done.stderr) == (0, "")
     table = out.read_text()
-    assert re.findall(r'\{("K %.*?)\},', table) == [f'"K % (2 * 4) == 0", "{tmp_path}/fragment.cuh", 19, false'] * 2
+    assert re.findall(r'\{("K %.*?)\},', table) == [f'"K % (2 * 4) == 0", "{tmp_path}/fragment.cuh", 19, 0, 0'] * 2
     assert re.findall(r'\.smem = "(.*?)"', table) == ["(2 * (WARPS + (K - 1))) * max(WARPS, 4)"] * 2
     assert re.findall(r'\.flops = "(.*?)"', table) == [
         "(2 * (ROWS * N * K)) * 1 + BIAS - (2 * N)",

@@ -35,7 +35,7 @@
 constexpr int stream_warps = 8;
 constexpr int stream_ahead = 2;
 
-// Few rows of x wait for codes of w in shared memory, as long as rings of two turns, 75776 bytes, have room beside them.
+// Few rows of x wait for codes of w in shared memory, as long as rings of two turns, 75776 bytes, have room too.
 // What a row takes, and whether they wait, of `split` warps that share k columns in turns of `cols`:
 FORMULA(stream_row_bytes(int k, int cols, int split), 128 / split * cols * ceil_div(k, split * cols) + 4096)
 FORMULA(stream_stages(int rows, int k, int bits, int cols, int split),

@@ -5,8 +5,8 @@
 //   RESIDUAL   1: z = residual + the product
 //   LOGITS     1: of the rows that out_row names, over the vocabulary, with the best of each part
 //
-// A block has 8 warps, split() of which share the columns of 16 * TILES rows of the matrices; a warp takes turn() columns
-// at a time. Behind it S is the form of the product (stream.cuh).
+// A block has 8 warps, split() of which share the columns of 16 * TILES rows of the matrices; a warp takes turn()
+// columns at a time. S is the form of the product (stream.cuh).
 PARAM(MATRICES, 1, 2)
 PARAM(NORM, 0, 1)
 PARAM(RESIDUAL, 0, 1)

@@ -1,12 +1,12 @@
 // wgmma_operands.cuh - contract fragment: operands and bytes of all products for long prompts, wgmma_*.cu.
 //
-// The fragment of a family includes it behind its tunables and its tiles: x_box() rows of x and w_box() rows of a matrix,
-// of x_columns() and w_columns(), are what the copy engine takes at a time. What is computed are PARAMs:
+// The fragment of a family includes it after its tunables and its tiles: x_box() rows of x and w_box() rows of a
+// matrix, of x_columns() and w_columns(), are what the copy engine takes at a time. PARAMs say what is computed:
 //
 //   MATRICES   1: x w^T. 2: silu(x gate^T) * (x up^T)
 //   RESIDUAL   1: z = residual + x w^T
-//   SCALES     of the matrices: 0 none. 1 of blocks and of rows, where they are there; x is codes with scales. 2 of groups,
-//              and of rows where they are there
+//   SCALES     of the matrices: 0 none. 1 of blocks and of rows, where they are there; x is codes with scales.
+//              2 of groups, and of rows where they are there
 #if SCALES && MATRICES == 1
 FLAG(W_ROW_SCALE) FORMULA(row_scales(), W_ROW_SCALE)
 #elif SCALES

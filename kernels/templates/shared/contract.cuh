@@ -29,11 +29,11 @@
 //   PREFER(ROWS >= 9)             a predicate that keeps candidates out which are never the fastest, but right: they
 //                                 are considered where an equal ORDER is asked for
 //   PRUNE(CHAINS == 2)            the same, of candidates that are as fast as others: there is no use in trying them
-//   PARAM(RESIDUAL, 0, 1)         in a fragment: a number that the template has defined (#define RESIDUAL 1), one of those;
-//                                 formulas know it, code and #if have the macro
-//   FORMULA(ring_bytes(int n), n * 128)    a function of whole numbers, for formulas behind it and for code alike, where
-//                                 it is constexpr. A call of it in a contract becomes its expression. It may call
-//                                 others before it, and knows what it names, but not SMS
+//   PARAM(RESIDUAL, 0, 1)         in a fragment: a number that the template has defined (#define RESIDUAL 1), one of
+//                                 those; formulas know it, code and #if have the macro
+//   FORMULA(ring_bytes(int n), n * 128)    a function of whole numbers, for formulas and for code alike, where it is
+//                                 constexpr. A call of it in a contract becomes its expression. It may call others
+//                                 before it, and knows names that are declared by then, but not SMS
 //   GRID(x, y, z) BLOCK(threads) SMEM(dynamic bytes) READS(bytes) WRITES(bytes) FLOPS(n)     formulas
 //   PIECES(n)                     equal pieces of work that blocks take in turns; without it, each block is one
 //   RATE(percent)                 of the rate of MATRIX that this reaches on a full card, as measured; without it 100
@@ -50,8 +50,8 @@
 // Every attribute of the op is declared and used. A dim stands alone in the shape of an operand that is always
 // there. Shapes name the op's dims consistently: what ops.h calls K in x and in w has one name here too.
 // The kernel is `extern "C" __global__ void NAME(const Args a)`; DYNAMIC_SMEM(xs) in it names the dynamic shared
-// memory, SMEM bytes of uint4; code that is behind SMEM knows these bytes as dynamic_smem() and says in a static_assert what
-// it needs.
+// memory, SMEM bytes of uint4; code after SMEM knows these bytes as dynamic_smem() and says in a static_assert what it
+// needs.
 // Formulas and predicates: integers, names, + - * / %, comparisons, && || !, ?:, ceil_div, min, max, align.
 #pragma once
 
@@ -256,7 +256,7 @@ constexpr int align(int a, int b) { return ceil_div(a, b) * b; }
 #define CONTRACT_FUNCTION(head, ...) \
 	constexpr int head { using formula::min; using formula::max; using formula::align; return __VA_ARGS__; }
 
-// Does a block have less shared memory than on sm_90a and sm_100a, 227 KiB? On such targets nothing was measured, so what
-// is fast elsewhere excludes nothing there. The least is that of sm_89 and sm_12x, 99 KiB.
+// Does a block have less shared memory than on sm_90a and sm_100a, 227 KiB? On such targets nothing was measured, so
+// what is fast elsewhere excludes nothing there. The least is that of sm_89 and sm_12x, 99 KiB.
 FORMULA(has_little_smem(), SMEM_MAX < 200000)
 FORMULA(has_least_smem(), SMEM_MAX < 160000)
