@@ -166,8 +166,8 @@ static void read_param(Gen *g, const Clause *c, RawFormula *f)
 
 static bool has_formulas(const char *word)
 {
-	static const char *const words[] = {"require", "prefer", "prune", "order", "grid", "block", "smem", "reads", "writes",
-		"flops", "pieces", "rate"};
+	static const char *const words[] = {"require", "prefer", "prune", "order", "grid", "block", "smem", "reads",
+		"writes", "flops", "pieces", "rate"};
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		if (strcmp(words[i], word) == 0)
 			return true;
