@@ -155,10 +155,11 @@ static void text_other(const Artifact *a, const Candidate *c, FILE *out)
 {
 	const char *at = audit_place(a, c);
 	fprintf(out, " %s%s%s", c->kernel, c->tunables[0] ? " " : "", c->tunables);
+	if (!c->reason[0] || c->verdict == PRUNED) /* what the contract's preference costs */
+		fprintf(out, ", %.2f us (%s)", c->cost_us, c->cost_from);
 	if (c->reason[0])
-		fprintf(out, ": %s%s%s%s\n", c->reason, *at ? " (" : "", at, *at ? ")" : "");
-	else
-		fprintf(out, ", %.2f us (%s)\n", c->cost_us, c->cost_from);
+		fprintf(out, ": %s%s%s%s", c->reason, *at ? " (" : "", at, *at ? ")" : "");
+	fputc('\n', out);
 }
 
 static void text_others(const Artifact *a, const Slot *s, FILE *out)

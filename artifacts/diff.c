@@ -89,7 +89,7 @@ static void say_word_on(const Slot *s, const Candidate *k, const char *where, FI
 	const char *space = k->tunables[0] ? " " : "";
 	if (!c)
 		fprintf(out, "%s has no %s%s%s\n", where, k->kernel, space, k->tunables);
-	else if (c->verdict == REJECTED || c->verdict == BANNED)
+	else if (c->reason[0] && c->verdict != CHOSEN)
 		fprintf(out, "%s: %s%s%s is %s: %s\n", where, k->kernel, space, k->tunables, verdict_name(c->verdict),
 			c->reason);
 	else

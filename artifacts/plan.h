@@ -314,18 +314,19 @@ typedef struct TargetPlan {
 
 /* Decision ledger ------------------------------------------------------------------------------ */
 
-typedef enum Verdict { CHOSEN, SLOWER, REJECTED, BANNED, VERDICT_COUNT } Verdict;
+/* PRUNED: it is admissible, but its contract does not prefer it. */
+typedef enum Verdict { CHOSEN, SLOWER, REJECTED, BANNED, PRUNED, VERDICT_COUNT } Verdict;
 const char *verdict_name(Verdict v);
 
 typedef struct Candidate {
 	const char *kernel;   /* template */
 	const char *tunables; /* "WARPS=8 ..." or "" */
 	Verdict verdict;
-	const char *reason;   /* REJECTED: "HDIM == 64 || HDIM == 128 is false: HDIM = 80"; BANNED: by whom; CHOSEN: what
-							 it does not keep ("adds in another order than decode[1], ..."); else "" */
-	double cost_us;       /* 0 when rejected */
+	const char *reason;   /* REJECTED, PRUNED: "HDIM == 64 || HDIM == 128 is false: HDIM = 80"; BANNED: by whom;
+							 CHOSEN: what it does not keep ("adds in another order than decode[1], ..."); else "" */
+	double cost_us;       /* 0 when it was not compared */
 	const char *cost_from; /* "model", "measured", "pin" */
-	const char *order;    /* in which it adds (artifacts/order.h); "" when it was not evaluated: rejected */
+	const char *order;    /* in which it adds (artifacts/order.h); "" where its contract does not admit it */
 } Candidate;
 
 typedef struct Slot {

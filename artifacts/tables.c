@@ -93,7 +93,7 @@ bool attr_value(const Attrs *a, const char *name, double *value, bool *is_float)
 static const char *const roles[] = {"weight", "state", "activation", "input", "output"};
 static const char *const arenas[] = {"weights", "state", "scratch", "io", "ring", "probe"};
 static const char *const phases[] = {"prefill", "decode", "draft", "verify", "acquire", "probe"};
-static const char *const verdicts[] = {"chosen", "slower", "rejected", "banned"};
+static const char *const verdicts[] = {"chosen", "slower", "rejected", "banned", "pruned"};
 _Static_assert(sizeof roles / sizeof roles[0] == ROLE_COUNT, "one name a role");
 _Static_assert(sizeof arenas / sizeof arenas[0] == ARENA_COUNT, "one name an arena");
 _Static_assert(sizeof phases / sizeof phases[0] == PHASE_KINDS, "one name a phase");

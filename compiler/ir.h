@@ -143,13 +143,15 @@ typedef struct StTensor { /* a tensor as a safetensors header describes it */
 } StTensor;
 
 /* MODEL.toml, resolved over the family's own file. Every field has a default there, none here. */
+typedef struct RuleTunable { const char *name; int value; } RuleTunable; /* of the rule's template, one it takes */
+
 typedef struct KernelRule { /* [[kernels.pin]] or [[kernels.ban]] */
 	bool is_pin;
 	const char *template_name;
 	const char *op;      /* NULL = any */
 	const char *phase;   /* NULL = any */
 	int layer_first, layer_last; /* inclusive; no `layers` key = -1..n_layers, all ops */
-	const char *tunables; /* "WARPS=8", or NULL */
+	const RuleTunable *tunables; int n_tunables; /* by name; those that are not named may have any value */
 	Loc at;
 	bool was_met;         /* filled by pick-kernels: there was an op that it is about */
 } KernelRule;
@@ -350,7 +352,7 @@ typedef struct LOp {
 
 /* A template with every constant decided, for one op. */
 typedef struct Pick {
-	int template_index;
+	int template_index, values[MAX_TUNABLES]; /* of its tunables */
 	const char *defines; /* sorted "K=576 ROWS=1 ..." without dtype of target */
 	int grid[3], block[3], smem_bytes;
 	int box[MAX_MAPS][2]; /* of the template's tensor maps */
@@ -447,7 +449,7 @@ typedef struct MadeProduct {
 typedef struct CommandLine {
 	const char *model_dir, *output, *model_toml, *family, *cache_dir; /* NULL = not given */
 	const char *targets[8]; int n_targets;
-	bool embed_weights, dry_run, json, quiet, timings;
+	bool embed_weights, dry_run, json, quiet, verbose, timings;
 	bool list, machine_code; /* of `atlasc explain`: all codes; of `atlasc times`: hashes of what NVRTC makes */
 	const char *help_as, *color; /* "man", "bash", ..., NULL = text; "always", "never", NULL or "auto" */
 	bool estimate;          /* end after plan_memory, without kernels, and print the items of memory */
@@ -458,7 +460,8 @@ typedef struct CommandLine {
 	const char *tuning;     /* file of measured times, or "none"; NULL = the embedded ones */
 	const char *cards;      /* of the embedded times, with commas; NULL = target.card, or the typical ones */
 	int context, slots;     /* before runtime.max_context and runtime.slots of MODEL.toml; 0 = as that says */
-	int candidates;         /* kernels of each template that the plan carries for each op, for atlas tune */
+	int candidates; bool pruned; /* kernels of each template that the plan carries for each op, for atlas tune; as
+								many that contracts do not prefer */
 	bool random_weights;    /* no weights are read: those that the family asks for are made up */
 	uint64_t seed; bool has_seed; /* of them; it was given */
 	const char *text;       /* of calibrate: caches are kept in bf16, whatever MODEL.toml says; else NULL */
@@ -522,6 +525,7 @@ void check_graph(Compile *c);
 void check_lowered(Compile *c);
 void check_plan(Compile *c);
 void print_model(Compile *c, void *file);
+const char *rule_tunables(Arena *a, const KernelRule *r); /* kernel_rules.c: "STAGES=2 WARPS=8", or "" */
 void print_option_table(void *file); /* every key of MODEL.toml with type, range and meaning */
 /* The bytes of a checkpoint tensor. False after having recorded that they cannot be read. */
 bool read_tensor(Compile *c, const StTensor *t, void *dst);

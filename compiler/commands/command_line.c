@@ -24,11 +24,11 @@ enum { COMPILE = 1 << COMMAND_COMPILE, KERNELS = 1 << COMMAND_KERNELS, EXPLAIN =
 
 typedef enum Flag { /* in the order of the help */
 	F_OUTPUT, F_MODEL, F_FAMILY, F_CONTEXT, F_SLOTS, F_WEIGHTS, F_RANDOM, F_SEED,
-	F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_JOBS, F_CACHE,
+	F_TARGET, F_CARD, F_TUNING, F_CANDIDATES, F_PRUNED, F_JOBS, F_CACHE,
 	F_ESTIMATE, F_BUDGET,
 	F_SIGN, F_HASH,
 	F_TEXT, F_LIST, F_CODE,
-	F_DRY, F_JSON, F_QUIET, F_WARN, F_COLOR,
+	F_DRY, F_JSON, F_QUIET, F_VERBOSE, F_WARN, F_COLOR,
 	F_DUMP, F_STOP, F_TIMINGS, F_OPS, F_TARGETS, F_KEYS,
 	F_VERSION, F_HELP, F_AS, N_FLAGS
 } Flag;
@@ -53,6 +53,7 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_TUNING] = {"--tuning", 0, "FILE|none", "choose kernels by these measured times (default: the built-in ones)"},
 	[F_CANDIDATES] = {"--candidates", 0, "N", "add the N most promising kernels of each template and op, for atlas "
 		"tune"},
+	[F_PRUNED] = {"--pruned", 0, NULL, "with --candidates: as many again of those that contracts do not prefer"},
 	[F_JOBS] = {"--jobs", 'j', "N", "kernels compiled in parallel (default: the number of processors)"},
 	[F_CACHE] = {"--cache-dir", 0, "DIR", "keep compiled kernels in DIR, which only you may write to; not read with "
 		"--sign"},
@@ -69,6 +70,7 @@ static const ManualOption flags[N_FLAGS] = {
 	[F_DRY] = {"--dry-run", 0, NULL, "do everything except write the plan"},
 	[F_JSON] = {"--json", 0, NULL, "print summary and diagnostics as JSON on stdout"},
 	[F_QUIET] = {"--quiet", 'q', NULL, "print diagnostics only"},
+	[F_VERBOSE] = {"--verbose", 'v', NULL, "with an error about kernels, list every candidate"},
 	[F_WARN] = {"--warn", 'W', "error|error=CODE", "turn notes into errors: those about unused input, or those with "
 		"this code"},
 	[F_COLOR] = {"--color", 0, MESSAGE_COLORS, "colour of messages on stderr (default: auto, on a terminal)"},
@@ -228,6 +230,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_CARD: cmd->cards = value; break;
 	case F_TUNING: cmd->tuning = value; break;
 	case F_CANDIDATES: return set_count(c, "--candidates", value, MAX_COUNT, &cmd->candidates);
+	case F_PRUNED: cmd->pruned = true; break;
 	case F_WEIGHTS:
 		if (strcmp(value, "embed") != 0 && strcmp(value, "ref") != 0)
 			return wrong(c, "--weights %s: expected embed or ref%s", value, "");
@@ -249,6 +252,7 @@ static bool apply(Compile *c, Flag f, const char *value, Command *command)
 	case F_JSON: cmd->json = true; break;
 	case F_TIMINGS: cmd->timings = true; break;
 	case F_QUIET: cmd->quiet = true; break;
+	case F_VERBOSE: cmd->verbose = true; break;
 	case F_WARN: return set_warn(c, value);
 	case F_OPS: *command = COMMAND_OPS; break;
 	case F_TARGETS: *command = COMMAND_TARGETS; break;
@@ -420,6 +424,8 @@ static const char *contradiction(const CommandLine *cmd, Command command)
 		return "explain: a code or --list, not both";
 	if (cmd->machine_code && !cmd->json)
 		return "--machine-code needs --json";
+	if (cmd->pruned && !cmd->candidates)
+		return "--pruned needs --candidates";
 	if (cmd->has_seed && !cmd->random_weights)
 		return "--seed needs --random-weights";
 	if (cmd->random_weights && cmd->hash_files)

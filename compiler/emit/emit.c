@@ -363,6 +363,8 @@ static void record_inputs(Compile *c)
 		record(c, "input.slots", arena_printf(&c->arena, "%d", c->cmd.slots));
 	if (c->cmd.candidates)
 		record(c, "input.candidates", arena_printf(&c->arena, "%d", c->cmd.candidates));
+	if (c->cmd.pruned)
+		record(c, "input.pruned", "true");
 	record(c, "output.weights", c->cmd.embed_weights ? "embed" : "ref");
 	if (c->work.n)
 		record_tools(c);

@@ -135,16 +135,12 @@ static const char *name_set(const Set *s)
 
 /* The common order -------------------------------------------------------------------------------------------- */
 
-/* How many tunables of a template differ, whose values are listed in one order. */
-static int count_other(const char *a, const char *b)
+/* How many tunables of their template differ. */
+static int count_other(const Pick *a, const Pick *b)
 {
 	int n = 0;
-	while (*a && *b) {
-		const size_t x = strcspn(a, " "), y = strcspn(b, " ");
-		n += x != y || strncmp(a, b, x) != 0;
-		a += x + (a[x] == ' ');
-		b += y + (b[y] == ' ');
-	}
+	for (int i = 0; i < kernel_table[a->template_index].n_tunables; i++)
+		n += a->values[i] != b->values[i];
 	return n;
 }
 
@@ -159,7 +155,7 @@ static double estimate(const Group *g, int m, const Admitted *a)
 		for (int i = 0; i < g->d[k].admitted.n; i++) {
 			const Admitted *b = &g->d[k].admitted.at[i];
 			const bool is_of_it = b->pick.template_index == a->pick.template_index;
-			const int far = (is_of_it ? count_other(a->tunables, b->tunables) : PER_TEMPLATE)
+			const int far = (is_of_it ? count_other(&a->pick, &b->pick) : PER_TEMPLATE)
 				+ (k < m ? m - k : k - m) * PER_PHASE;
 			if (b->time && (!like || far < least || (far == least && b->time->us > like->time->us))) {
 				like = b;
@@ -177,9 +173,9 @@ static void estimate_all(Group *g)
 	for (int m = 0; m < g->n; m++)
 		for (int i = 0; i < g->d[m].admitted.n; i++) {
 			const Admitted *a = &g->d[m].admitted.at[i];
-			Candidate *k = &g->d[m].candidates.at[a->candidate];
-			if (strcmp(k->cost_from, "pin") != 0)
-				k->cost_from = a->time ? "measured" : "model";
+			Considered *k = &g->d[m].candidates.at[a->candidate];
+			if (k->cost_from != FROM_PIN)
+				k->cost_from = a->time ? FROM_TIMES : FROM_MODEL;
 			k->cost_us = a->time ? a->time->us : estimate(g, m, a);
 		}
 }
@@ -213,7 +209,7 @@ static double least_cost(const Decision *d)
 {
 	double least[2] = {-1, -1};
 	for (int i = 0; i < d->admitted.n; i++) {
-		const bool is_preferred = !d->admitted.at[i].not_preferred;
+		const bool is_preferred = d->admitted.at[i].is_preferred;
 		const double us = d->candidates.at[d->admitted.at[i].candidate].cost_us;
 		if (least[is_preferred] < 0 || us < least[is_preferred])
 			least[is_preferred] = us;
@@ -293,7 +289,7 @@ static void add_trials_of(Set *s, const Group *g)
 				}
 				if (!next)
 					break;
-				add_trial(s->p, &next->pick, next->tunables);
+				add_trial(s->p, &next->pick);
 				before = next;
 			}
 		}
@@ -315,14 +311,13 @@ static bool would_be_common(const Group *g, const char *order)
 }
 
 /* The pin or ban that took every common order away; NULL = there was none. */
-static const KernelRule *rule_of_group(Set *s, const Group *g)
+static const KernelRule *rule_of_group(const Group *g)
 {
 	bool would = false;
 	for (int k = 0; k < g->d[0].candidates.n && !would; k++)
 		would = *g->d[0].candidates.at[k].order && would_be_common(g, g->d[0].candidates.at[k].order);
 	for (int m = 0; would && m < g->n; m++) {
-		go_to(s->p, s->lows[g->phase[m]], g->op[m]);
-		const KernelRule *rule = rule_to_blame(s->p, &g->d[m]);
+		const KernelRule *rule = rule_to_blame(&g->d[m], 0);
 		if (rule)
 			return rule;
 	}
@@ -347,26 +342,12 @@ static const char *orders_text(const Set *s, const Decision *d)
 static void refuse_group(Set *s, const Group *g)
 {
 	Picker *p = s->p;
-	Compile *c = p->c;
-	const KernelRule *rule = rule_of_group(s, g);
 	const char *orders = "";
 	for (int m = 0; m < g->n; m++)
-		orders = arena_printf(&c->scratch, "%s\n    %s[%d]: %s", orders, phase_name(s->lows[g->phase[m]]->kind),
+		orders = arena_printf(&p->c->scratch, "%s\n    %s[%d]: %s", orders, phase_name(s->lows[g->phase[m]]->kind),
 			s->lows[g->phase[m]]->rows, orders_text(s, &g->d[m]));
-	const char *what = arena_printf(&c->scratch, "%s %s", op_table[g->op[0]->kind].name, orders);
-	for (int i = 0; i < p->refused.n; i++)
-		if (strcmp(p->refused.at[i], what) == 0)
-			return;
-	*vec_push(&c->scratch, &p->refused) = what;
 	go_to(p, s->lows[g->phase[0]], g->op[0]);
-	const char *where = arena_printf(&c->scratch, "%s (%s, %s) in all of %s", op_table[p->op->kind].name, layer_text(p),
-		p->work->target->name, s->name);
-	if (rule)
-		fail_at(&c->diags, A0731, rule->at, "numerics.invariant: this %s of %s leaves no order of sums for %s%s",
-			rule->is_pin ? "pin" : "ban", rule->template_name, where, orders);
-	else
-		fail_at(&c->diags, A0731, c->model.options.at_invariant, "numerics.invariant: there is no order of sums for "
-			"%s%s", where, orders);
+	refuse_orders(p, rule_of_group(g), s->name, orders);
 }
 
 /* What the ledger says of those that were admitted and not chosen. */
@@ -375,26 +356,23 @@ static void give_verdicts(const Set *s, Decision *d, const Admitted *best)
 	const double least = d->candidates.at[best->candidate].cost_us;
 	for (int i = 0; i < d->admitted.n; i++) {
 		const Admitted *a = &d->admitted.at[i];
-		Candidate *k = &d->candidates.at[a->candidate];
+		Considered *k = &d->candidates.at[a->candidate];
 		const bool is_alike = strcmp(a->order, best->order) == 0;
-		if (a->not_preferred && !(is_alike && is_eligible(d, a))) {
-			*k = (Candidate){.kernel = k->kernel, .tunables = k->tunables, .verdict = REJECTED,
-				.reason = a->not_preferred, .cost_from = "", .order = a->order};
+		if (!a->is_preferred && !(is_alike && is_eligible(d, a))) {
+			k->verdict = PRUNED;
 		} else if (!is_alike) {
 			k->verdict = BANNED;
-			k->reason = arena_printf(&s->p->c->arena, "%s add in the order of %s", s->name, best->order);
+			k->note = arena_printf(&s->p->c->arena, "%s add in the order of %s", s->name, best->order);
 			if (k->cost_us > 0 && k->cost_us < least)
-				k->reason = arena_printf(&s->p->c->arena, "%s: %.1f %% faster", k->reason,
-					100 * (1 - k->cost_us / least));
+				k->note = arena_printf(&s->p->c->arena, "%s: %.1f %% faster", k->note, 100 * (1 - k->cost_us / least));
 		}
 	}
 }
 
-/* False: refused. */
-static bool decide_group(Set *s, Group *g)
+static void decide_group(Set *s, Group *g)
 {
 	Picker *p = s->p;
-	bool is_again = true;
+	bool is_again = true, is_refused = false;
 	for (int m = 0; m < g->n; m++) {
 		go_to(p, s->lows[g->phase[m]], g->op[m]);
 		g->operands[m] = operands_text(p);
@@ -406,21 +384,19 @@ static bool decide_group(Set *s, Group *g)
 			reuse(p, g->operands[m], false);
 			continue;
 		}
-		p->is_wide = true;
 		g->d[m] = consider_all(p);
-		p->is_wide = false;
 		if (!g->d[m].admitted.n) {
 			refuse(p, &g->d[m], g->operands[m]);
-			return false;
+			is_refused = true;
 		}
 	}
-	if (is_again)
-		return true;
+	if (is_again || is_refused)
+		return;
 	estimate_all(g);
 	const char *order = common_order(g);
 	if (!order) {
 		refuse_group(s, g);
-		return false;
+		return;
 	}
 	add_trials_of(s, g);
 	for (int m = 0; m < g->n; m++) {
@@ -429,7 +405,6 @@ static bool decide_group(Set *s, Group *g)
 		give_verdicts(s, &g->d[m], best);
 		settle(p, &g->d[m], best, g->operands[m]);
 	}
-	return true;
 }
 
 /* The ops that only this phase has, from *from to before `end`. */
@@ -442,13 +417,14 @@ static void decide_alone(Set *s, int m, int *from, int end)
 		}
 }
 
-bool pick_in_one_order(Picker *p, Lowered *const *lows, int n)
+void pick_in_one_order(Picker *p, Lowered *const *lows, int n)
 {
 	Set s = {.p = p, .lows = lows, .n = n};
 	int at[MAX_PHASES] = {0};
-	bool good = pair_ops(&s);
 	s.name = name_set(&s);
-	for (int i = 0; good && i < lows[0]->ops.n; i++) {
+	if (!pair_ops(&s))
+		return;
+	for (int i = 0; i < lows[0]->ops.n; i++) {
 		Group g = {.n = 1, .op = {&lows[0]->ops.at[i]}};
 		for (int m = 1; m < n; m++) {
 			const int k = s.partner[m][i];
@@ -458,9 +434,8 @@ bool pick_in_one_order(Picker *p, Lowered *const *lows, int n)
 			g.phase[g.n] = m;
 			g.op[g.n++] = &lows[m]->ops.at[k];
 		}
-		good = decide_group(&s, &g);
+		decide_group(&s, &g);
 	}
-	for (int m = 1; m < n && good; m++)
+	for (int m = 1; m < n; m++)
 		decide_alone(&s, m, &at[m], lows[m]->ops.n);
-	return good;
 }

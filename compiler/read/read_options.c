@@ -360,10 +360,10 @@ static bool read_rule_phase(Reading *r, const Value *v, const char **phase)
 		value_text(r->d->arena, v));
 }
 
-/* { WARPS = 8, STAGES = 2 } -> "STAGES=2 WARPS=8", every one legal by the template's contract */
-static bool read_rule_tunables(Reading *r, const Value *v, const KernelTemplate *t, const char **out)
+/* { WARPS = 8, STAGES = 2 } -> STAGES 2, WARPS 8, every one legal by the template's contract */
+static bool read_rule_tunables(Reading *r, const Value *v, const KernelTemplate *t, KernelRule *rule)
 {
-	const char *names[MAX_TUNABLES], *text = "";
+	const char *names[MAX_TUNABLES];
 	if (!want_table(r->d, A0303, "tunables", v))
 		return false;
 	for (int i = 0; i < t->n_tunables; i++)
@@ -392,15 +392,17 @@ static bool read_rule_tunables(Reading *r, const Value *v, const KernelTemplate 
 			ok = fail_at(r->d, A0312, e->at, "%s = %d: template %s knows %s", e->key, value, t->name, list);
 	}
 	const char *last = ""; /* by name, whatever their order in the file */
+	RuleTunable *list = ARENA_ARRAY(&r->c->arena, RuleTunable, v->n);
 	for (int done = 0; ok && done < v->n; done++) {
 		const Value *least = NULL;
 		for (const Value *e = v->first; e; e = e->next)
 			if (strcmp(e->key, last) > 0 && (!least || strcmp(e->key, least->key) < 0))
 				least = e;
 		last = least->key;
-		text = arena_printf(&r->c->arena, "%s%s%s=%lld", text, *text ? " " : "", last, (long long)least->integer);
+		list[done] = (RuleTunable){last, (int)least->integer};
 	}
-	*out = *text ? text : NULL;
+	rule->tunables = list;
+	rule->n_tunables = v->n;
 	return ok;
 }
 
@@ -510,7 +512,7 @@ static bool read_rule(Reading *r, const Value *t, bool is_pin)
 	if (at[2])
 		ok &= read_rule_phase(r, at[2], &rule.phase);
 	if (at[4] && template)
-		ok &= read_rule_tunables(r, at[4], template, &rule.tunables);
+		ok &= read_rule_tunables(r, at[4], template, &rule);
 	return ok && add_rules(r, at[3], rule);
 }
 
@@ -816,8 +818,8 @@ static void resolve_rules(Reading *r)
 			text = arena_printf(a, "%s phase=%s", text, k->phase);
 		if (k->layer_first >= 0)
 			text = arena_printf(a, "%s layers=%d-%d", text, k->layer_first, k->layer_last);
-		if (k->tunables)
-			text = arena_printf(a, "%s %s", text, k->tunables);
+		if (k->n_tunables)
+			text = arena_printf(a, "%s %s", text, rule_tunables(a, k));
 		resolve(r, arena_printf(a, "kernels.%s.%03d", k->is_pin ? "pin" : "ban", n[k->is_pin]++), text);
 	}
 }

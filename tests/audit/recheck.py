@@ -94,9 +94,8 @@ def order_of(terms, env):
     return " ".join(words)
 
 
-def admit(target, contract, launch, tunables, is_strict=True):
-    """The formulas' values for an admissible candidate, and its order; Rejected with a reason for another. is_strict:
-    one that the contract does not prefer is none."""
+def admit(target, contract, launch, tunables):
+    """Of an admissible candidate the formulas' values, its order, and "preferred" or "pruned", as the contract has it."""
 
     def of(kind):
         return [(t["name"], t["text"]) for t in contract["terms"] if t["kind"] == kind]
@@ -129,7 +128,7 @@ def admit(target, contract, launch, tunables, is_strict=True):
     for var, types in allowed.items():
         bits = BITS[bound.get(var, types.split()[0])]
         env |= {f"{var}_BITS": bits} | ({f"{var}_BYTES": bits // 8} if bits >= 8 else {})
-    for _, text in of("requires") + (of("prefers") if is_strict else []):
+    for _, text in of("requires"):
         demand(evaluate(text, env), f"{text} is false")
     limits = {
         "grid.x": (1, 2**31 - 1),
@@ -145,53 +144,53 @@ def admit(target, contract, launch, tunables, is_strict=True):
         dtype, shape = operands[name]
         demand(1 <= evaluate(rows, env) <= 256 and evaluate(columns, env) * BITS[dtype] == 1024, f"tile of {name}")
         demand(len(shape) >= 2 and int(shape[-1]) * BITS[dtype] // 8 % 16 == 0, f"rows of {name}")
-    return got, order_of(of("order"), env)
+    return got, order_of(of("order"), env), "preferred" if all(evaluate(t, env) for _, t in of("prefers")) else "pruned"
 
 
-def verdict(*case):
-    try:
-        return admit(*case)
-    except (Rejected, ZeroDivisionError):
-        return None
+def admitted(target, contract, launch, c):
+    """The same of each combination of tunables that the candidate stands for."""
+    given = {k: int(v) for k, v in (w.split("=") for w in c["tunables"].split())}
+    tunables = [(t["name"], map(int, t["text"].split())) for t in contract["terms"] if t["kind"] == "tunable"]
+    for x in itertools.product(*([(n, v) for v in values if given.get(n, v) == v] for n, values in tunables)):
+        try:
+            yield admit(target, contract, launch, dict(x))
+        except (Rejected, ZeroDivisionError):
+            yield {}, "", "rejected"
 
 
 def recheck(audit):
     contracts, n, bad = {(k["op"], k["template"]): k for k in audit["contracts"]}, 0, []
-    is_invariant = audit["options"].get("numerics.invariant") == "true"
+    is_free = audit["options"].get("numerics.invariant") != "true"
     for target in audit["targets"]:
         for phase, launch in ((p, x) for p in target["phases"] for x in p["launches"]):
             where = f"{target['target']} {phase['phase']}[{phase['rows']}] layers {launch['layers']} {launch['op']}"
-            ranked = [c for c in launch["candidates"] if c["verdict"] in ("chosen", "slower")]
-            for c in launch["candidates"]:
-                contract = contracts[launch["op"], c["template"]]
-                given = {k: int(v) for k, v in (w.split("=") for w in c["tunables"].split())}
-                choices = [
-                    [(t["name"], int(v)) for v in t["text"].split() if given.get(t["name"], int(v)) == int(v)]
-                    for t in contract["terms"]
-                    if t["kind"] == "tunable"
-                ]
-                is_strict = not is_invariant or c["verdict"] == "rejected"
-                got = [verdict(target, contract, launch, dict(x), is_strict) for x in itertools.product(*choices)]
+            seen = [
+                (c, list(admitted(target, contracts[launch["op"], c["template"]], launch, c)))
+                for c in launch["candidates"]
+            ]
+            ranked = [c for c, _ in seen if c["verdict"] in ("chosen", "slower")]
+            best = {got[0][2] for c, got in seen if c["verdict"] == "chosen"}
+            may_be = {v: {"preferred", "pruned"} for v in ("chosen", "banned", "slower")} | {
+                v: {v} for v in ("rejected", "pruned")
+            }
+            if best == {"preferred"} and is_free:
+                may_be["slower"] = best
+            for c, got in seen:
+                said = f"{where}: {c['template']} {c['tunables']}"
                 n += len(got)
                 bad += [
-                    f"{where}: {c['template']} {c['tunables']} is {c['verdict']}: {c['reason']}"
-                    for g in got
-                    if (g is None) != (c["verdict"] == "rejected")
+                    f"{said} is {c['verdict']}: {c['reason']}" for *_, word in got if word not in may_be[c["verdict"]]
                 ]
-                if c["verdict"] != "rejected" and got[0] and got[0][1] != c["order"]:
-                    bad.append(f"{where}: {c['template']} {c['tunables']} adds as {got[0][1]}, not as {c['order']}")
-                if c["verdict"] == "chosen" and got[0]:
-                    measured = [x for x in ranked if x["cost_from"] == "measured"]
-                    best = measured if measured and not is_invariant else ranked
-                    real = [
-                        *launch["grid"],
-                        launch["block"][0],
-                        *(launch[k] for k in ("smem_bytes", "read_bytes", "write_bytes", "flops")),
-                    ]
-                    if list(got[0][0].values()) != real:
-                        bad.append(f"{where}: {c['template']} {c['tunables']}: {got[0][0]} against {real}")
-                    if c["cost_from"] != "pin" and c["cost_us"] > min(x["cost_us"] for x in best):
-                        bad.append(f"{where}: {c['template']} {c['tunables']} is not the cheapest")
+                values, order, _ = got[0]
+                if order != c["order"]:
+                    bad.append(f"{said} adds as {order}, not as {c['order']}")
+                if c["verdict"] == "chosen":
+                    rivals = ([x for x in ranked if x["cost_from"] == "measured"] if is_free else []) or ranked
+                    work = [launch[k] for k in ("smem_bytes", "read_bytes", "write_bytes", "flops")]
+                    if list(values.values()) != [*launch["grid"], launch["block"][0], *work]:
+                        bad.append(f"{said}: {values} against {launch}")
+                    if c["cost_from"] != "pin" and c["cost_us"] > min(x["cost_us"] for x in rivals):
+                        bad.append(f"{said} is not the cheapest")
     return n, bad
 
 

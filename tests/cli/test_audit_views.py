@@ -51,7 +51,9 @@ def test_why_holds_all_of_a_decision(atlas, plan):
             assert f"order     {chosen['order']}" in lines and chosen["order"]
             for c in entry["candidates"]:
                 kernel = " ".join(filter(None, (c["template"], c["tunables"])))
-                end = f": {c['reason']}" if c["reason"] else f", {c['cost_us']:.2f} us ({c['cost_from']})"
+                cost = f", {c['cost_us']:.2f} us ({c['cost_from']})"
+                end = cost if not c["reason"] or c["verdict"] == "pruned" else ""
+                end += f": {c['reason']}" if c["reason"] else ""
                 end += f" ({c['at']})" if c["at"] else ""
                 assert f"{c['verdict']:9} {kernel}{end}" in lines
 

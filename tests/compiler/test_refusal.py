@@ -1,74 +1,109 @@
-"""A refusal names what is false, and where it stands: file and line of each template's contract."""
+"""A refusal names what is false, with file and line of the contract, and all buckets and layers that it is about."""
 
 from __future__ import annotations
 
 import pathlib
 import re
 
+import pytest
+
 TOML = """[model]
 family = "llama"
 [runtime]
-slots = 2
+slots = 4
 max_context = 512
 [phases]
 prefill = [16]
-decode = [2]
-[[kernels.pin]]
-op = "norm_linear"
-template = "gemm_norm"
+decode = [1, 2, 4]
 """
+PIN = (
+    TOML
+    + """[[kernels.pin]]
+op = "norm_linear"
+template = "gemv_norm"
+"""
+)
+BAN = (
+    TOML
+    + """[[kernels.ban]]
+template = "attn_step"
+"""
+)
 
 
 def place(repo: pathlib.Path, template: str, start: str) -> str:
     """Of the one line of the template's file that begins so."""
-    (path,) = (repo / "kernels/templates").glob(f"*/{template}.cu")
-    file = str(path.relative_to(repo))
-    lines = (repo / file).read_text(encoding="utf-8").splitlines()
+    (file,) = (repo / "kernels/templates").rglob(f"{template}.cu")
+    lines = file.read_text(encoding="utf-8").splitlines()
     (at,) = [n for n, line in enumerate(lines, 1) if line.strip().startswith(start)]
-    return f"({file}:{at})"
+    return f"({file.relative_to(repo)}:{at})"
 
 
-def test_each_candidate_has_its_place(atlasc, repo, tmp_path):
-    """A pin of a template whose predicate is false for two rows."""
+def refusal(atlasc, tmp_path, text, *words):
+    """(MODEL.toml, first line, the others)"""
     toml = tmp_path / "MODEL.toml"
-    toml.write_text(TOML)
-    done = atlasc("tests/fixtures/llama", "--model", toml, "--target", "sm_90a", "--dry-run", "-q")
-    assert done.returncode == 3
-    message, *lines = done.stderr.splitlines()
-    assert message == (
-        f"{toml}:9:11: error[A0701]: this pin of gemm_norm leaves no admissible kernel for norm_linear (layer 0, "
-        "decode rows 2, sm_90a)"
+    toml.write_text(text)
+    done = atlasc("tests/fixtures/llama", "--model", toml, "--target", "sm_90a", "--dry-run", "-q", *words)
+    assert done.returncode == 3, done.stderr
+    first, *lines = done.stderr.splitlines()
+    return toml, first, lines
+
+
+def test_a_pin_says_what_its_template_lacks(atlasc, repo, tmp_path):
+    """Of the pinned template alone, with file and line; --verbose has the others, each with its place."""
+    toml, first, lines = refusal(atlasc, tmp_path, PIN)
+    assert first == (
+        f"{toml}:9:11: error[A0701]: this pin of gemv_norm leaves no admissible kernel for norm_linear (prefill rows "
+        "16, all decode buckets, all layers, sm_90a)"
     )
-    assert (
-        "    gemm_norm: rejected ROWS >= 9 is false: ROWS = 2 " + place(repo, "gemm_norm", "PREFER(ROWS >= 9)") in lines
-    )
-    assert (
-        "    gemv_norm: rejected w: model.layers.0.self_attn.q_proj.weight (+2) is bf16, which WT does not take "
-        + place(repo, "gemv_norm", "IN(WT, w,")
-    ) in lines
-    rejected = [line for line in lines if ": rejected " in line]
-    assert len(rejected) > 3
-    for line in rejected:
-        assert re.search(r" \(kernels/templates/\w+/(\w+)\.cu:[1-9][0-9]*\)$", line)[1] == line.split()[0].rstrip(
-            ":"
-        ), line
+    why = "rejected w: model.layers.0.self_attn.q_proj.weight (+2) is bf16, which WT does not take"
+    assert lines == [f"    gemv_norm: {why} " + place(repo, "gemv_norm", "IN(WT, w,")]
+    toml, again, lines = refusal(atlasc, tmp_path, PIN, "--verbose")
+    assert again == first and len(lines) > 20
+    for line in lines:
+        template = line.split()[0].rstrip(":")
+        place_of = re.search(r": rejected .* \(kernels/templates/(?:\w+/)*(\w+)\.cu:[1-9][0-9]*\)$", line)
+        assert place_of[1] == template if place_of else line.endswith(": excluded by the pin at MODEL.toml:9"), line
 
 
 def test_a_ban_is_blamed_once(atlasc, tmp_path):
-    """Whatever the layers and buckets: one line at the ban, without kernels that would be rejected anyway."""
+    """Whatever the layers and buckets: one line at the ban. What it excludes is listed with --verbose."""
+    toml, first, lines = refusal(atlasc, tmp_path, BAN)
+    where = "all decode buckets, all layers, sm_90a"
+    said = "error[A0701]: this ban of attn_step leaves no admissible kernel for attention_step"
+    assert (first, lines) == (f"{toml}:9:11: {said} ({where})", [])
+    toml, first, lines = refusal(atlasc, tmp_path, BAN, "-v")
+    assert first == f"{toml}:9:11: {said} ({where})"
+    assert any(line.startswith("    attn_step ") and line.endswith(": banned at MODEL.toml:9") for line in lines)
+    assert all(line.startswith("    attn_step ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "narrowed,where",
+    [
+        ('layers = "1"', "all decode buckets, layer 1"),
+        ('phase = "decode"', "all decode buckets, all layers"),
+    ],
+)
+def test_a_ban_of_some_layers(atlasc, tmp_path, narrowed, where):
+    toml, first, lines = refusal(atlasc, tmp_path, BAN + narrowed + "\n")
+    assert first.endswith(f"for attention_step ({where}, sm_90a)") and lines == []
+
+
+def test_two_bans_are_both_named(atlasc, tmp_path):
+    """One is not enough: a kernel that its contract only does not prefer takes the place."""
     toml = tmp_path / "MODEL.toml"
-    toml.write_text(
-        "[phases]\nprefill = [16]\ndecode = [1, 2, 4]\n[runtime]\nslots = 4\nmax_context = 512\n"
-        '[[kernels.ban]]\ntemplate = "attn_step"\n'
+    ban = '[[kernels.ban]]\ntemplate = "{}"\n'
+    toml.write_text(TOML + ban.format("stream_norm"))
+    words = ("--model", toml, "--target", "sm_90a", "--stop-after", "pick-kernels", "-d", "k", "-q")
+    done = atlasc("tests/fixtures/llama", *words)
+    assert done.returncode == 0 and "gemm_norm" in done.stdout.split("phase   sm_90a decode rows 1 ")[1], done.stderr
+    toml, first, lines = refusal(atlasc, tmp_path, TOML + ban.format("stream_norm") + ban.format("gemm_norm"))
+    assert first == (
+        f"{toml}:11:11: error[A0701]: this ban of gemm_norm leaves no admissible kernel for norm_linear (prefill rows "
+        "16, all decode buckets, all layers, sm_90a)"
     )
-    done = atlasc("tests/fixtures/llama", "--model", toml, "--target", "sm_90a", "--dry-run", "-q")
-    assert (done.returncode, done.stderr) == (
-        3,
-        (
-            f"{toml}:7:11: error[A0701]: this ban of attn_step leaves no admissible kernel for attention_step (layer 0, decode "
-            "rows 1, sm_90a)\n"
-        ),
-    )
+    assert lines == ["    and the ban of stream_norm at MODEL.toml:9"]
 
 
 def test_equal_buckets_are_refused_once(atlasc, repo, tmp_path):

@@ -3,7 +3,7 @@
 Choosing among admissible kernels is the compiler's work, so a plan may well be made: but only with what the same ledger
 has next, which is what a ban of that template gives. It is checked that
 
-  - every op whose only admissible kernel is gone is refused with A0701, which names op, layer, phase, bucket and, of each
+  - every op whose only admissible kernel is gone is refused with A0701, which names op, layers, phases, buckets and, of each
     other template, the predicate that fails; and a ban refuses the same;
   - in a plan that is made all the same, ops that had another kernel keep it, and those that had this one have what the
     ban gives them: no op is left without a kernel, and none changes its kernel beside;
@@ -54,7 +54,8 @@ PLANS = (
 UNUSED = ("delta_chunks_team", "gemv_linear", "plain_dequantise", "plain_dequantise_fp4", "plain_soft_cap")
 REFUSED = re.compile(
     r"error\[A0701\]: (?:this (?:ban|pin) of \w+ leaves )?no admissible kernel for \w+ "
-    r"\((?:layer \d+|(?:before|after) the layers), (?:prefill|decode|draft|verify|acquire|probe) rows \d+, sm_\w+\)"
+    r"\((?:all \w+ buckets, |(?:prefill|decode|draft|verify|probe) rows [\d, ]+, |acquire, )+"
+    r"(?:all layers|layers? [\d, -]+)?(?:, )?(?:(?:before|after) the layers)?, sm_\w+\)"
 )
 
 

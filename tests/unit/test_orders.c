@@ -109,7 +109,8 @@ static double least_of(const Slot *s, const char *order)
 	double least = -1;
 	for (int i = 0; i < s->n_candidates; i++) {
 		const Candidate *k = &s->candidates[i];
-		if (k->verdict != REJECTED && (!order || strcmp(k->order, order) == 0) && (least < 0 || k->cost_us < least))
+		if (k->verdict != REJECTED && k->verdict != PRUNED && (!order || strcmp(k->order, order) == 0) &&
+			(least < 0 || k->cost_us < least))
 			least = k->cost_us;
 	}
 	return least;
@@ -136,7 +137,7 @@ static void the_cheapest_order_wins(void **state)
 			const double us = *k->order ? least_of(slots[m], k->order) : -1;
 			sum = us < 0 ? -1 : sum + us / least_of(slots[m], NULL);
 		}
-		if (sum < 0 || k->verdict == REJECTED)
+		if (sum < 0 || k->verdict == REJECTED || k->verdict == PRUNED)
 			continue;
 		orders += strcmp(k->order, won) != 0;
 		least = least < 0 || sum < least ? sum : least;
@@ -221,7 +222,8 @@ static void pins_and_bans_hold_in_a_set(void **state)
 	Compile c;
 	(void)state;
 	KernelRule rule = pin;
-	rule.tunables = "SPLITS=32";
+	rule.tunables = (RuleTunable[]){{"SPLITS", 32}};
+	rule.n_tunables = 1;
 	rule.template_name = "attn_step";
 	rule.op = "attention_step";
 	rule.layer_first = rule.layer_last = 1;
@@ -233,11 +235,11 @@ static void pins_and_bans_hold_in_a_set(void **state)
 	}
 	synthetic_free(&c);
 	for (int chains = 1; chains <= 2; chains++) { /* one that is not preferred in some buckets, either way */
-		char tunables[32], order[32];
-		snprintf(tunables, sizeof tunables, "TILES=2 CHAINS=%d", chains);
+		char order[32];
 		snprintf(order, sizeof order, ",%d) squares(0)", chains);
 		rule = pin;
-		rule.tunables = tunables;
+		rule.tunables = (RuleTunable[]){{"TILES", 2}, {"CHAINS", chains}};
+		rule.n_tunables = 2;
 		pick(&c, "llama", true, &rule);
 		assert_int_equal(c.diags.n_errors, 0);
 		for (int rows = 1; rows <= 16; rows *= 2)

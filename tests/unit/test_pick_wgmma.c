@@ -170,7 +170,7 @@ static void few_rows_and_other_weights_stay(void **state)
 	for (int i = 0; i < N_PAIRS; i++)
 		assert_true(has_op(&c, FEW_ROWS, 0, pairs[i].other_op));
 	assert_false(has_op(&c, FEW_ROWS, 0, OP_norm_rows));
-	assert_string_equal(candidate(slot_of(&c, FEW_ROWS, 0, OP_linear_residual), "wgmma_residual", REJECTED)->reason,
+	assert_string_equal(candidate(slot_of(&c, FEW_ROWS, 0, OP_linear_residual), "wgmma_residual", PRUNED)->reason,
 		"ROWS > 32 is false: ROWS = 16");
 	assert_false(has_op(&c, ROWS, 1, OP_norm_rows));
 	for (int i = 0; i < N_PAIRS; i++) {
@@ -281,7 +281,8 @@ static void a_ban_of_the_only_one_is_refused(void **state)
 		fuse(&c);
 		pick_kernels(&c);
 		assert_int_equal(c.diags.n_errors, 1);
-		snprintf(want, sizeof want, "leaves no admissible kernel for %s (layer ", op_table[pairs[i].wide_op].name);
+		snprintf(want, sizeof want, "leaves no admissible kernel for %s (prefill rows 2048, ",
+			op_table[pairs[i].wide_op].name);
 		if (!strstr(c.diags.list[0].text, want) || c.diags.list[0].at.line != 7)
 			fail_msg("%s, not %s", c.diags.list[0].text, want);
 		synthetic_free(&c);

@@ -288,6 +288,15 @@ static int slot_with(const Compile *c, int n_templates)
 	return -1;
 }
 
+/* "WARPS=8 SPLITS=2" as data. */
+static int values_of(Arena *a, const Candidate *c, RuleTunable values[MAX_TUNABLES])
+{
+	int n = 0;
+	for (const char *w = c->tunables; *w; w += strcspn(w, " "), w += strspn(w, " "), n++)
+		values[n] = (RuleTunable){arena_strndup(a, w, strcspn(w, "=")), atoi(strchr(w, '=') + 1)};
+	return n;
+}
+
 static const Candidate *chosen_of(const Slot *s) { return with_verdict(s, CHOSEN, NULL); }
 
 /* A file with one more time: that of a candidate, of its template as it is or of another version. */
@@ -360,8 +369,9 @@ static void measured_goes_before_modelled(void **state)
 	synthetic_free(&tuned);
 
 	/* a ban goes before */
-	KernelRule ban = {.template_name = other->kernel, .tunables = other->tunables, .layer_first = -1, .layer_last = 2,
-		.at = {"MODEL.toml", 3, 1}};
+	RuleTunable values[MAX_TUNABLES];
+	KernelRule ban = {.template_name = other->kernel, .tunables = values, .layer_first = -1, .layer_last = 2,
+		.at = {"MODEL.toml", 3, 1}, .n_tunables = values_of(&a, other, values)};
 	file = file_with(&a, NULL, &all, at, other, 0.001, true);
 	const Slot *banned = pick(&tuned, file, &ban, at);
 	assert_non_null(with_verdict(banned, BANNED, other->kernel));

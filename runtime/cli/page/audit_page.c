@@ -232,7 +232,7 @@ static void put_candidate(const Artifact *a, const Candidate *c, FILE *out)
 	page_put(out, c->kernel);
 	fputs(c->tunables[0] ? " " : "", out);
 	page_put(out, c->tunables);
-	if (c->verdict == CHOSEN || !c->reason[0]) {
+	if (c->verdict == CHOSEN || !c->reason[0] || c->verdict == PRUNED) {
 		fprintf(out, ", %.2f \302\265s (", c->cost_us);
 		page_put(out, c->cost_from);
 		fputc(')', out);

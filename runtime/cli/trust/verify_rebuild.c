@@ -157,6 +157,8 @@ static int list_words(Rebuild *r, const char *words[MAX_WORDS])
 	words[n++] = "--quiet";
 	if (option(r->plan, "weights.random_seed"))
 		words[n++] = "--random-weights";
+	if (option(r->plan, "input.pruned"))
+		words[n++] = "--pruned";
 	if (has_hashed_files(a))
 		words[n++] = "--hash-files";
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

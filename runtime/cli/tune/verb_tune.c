@@ -47,10 +47,8 @@ static bool has_words(const char *defines, const char *words)
 	for (const char *w = words; *w; w += strspn(w, " ")) {
 		size_t n = strcspn(w, " ");
 		const char *d = defines;
-		while (*d && (strcspn(d, " ") != n || strncmp(d, w, n) != 0)) {
+		for (; *d && (strcspn(d, " ") != n || strncmp(d, w, n) != 0); d += strspn(d, " "))
 			d += strcspn(d, " ");
-			d += strspn(d, " ");
-		}
 		if (!*d)
 			return false;
 		w += n;
