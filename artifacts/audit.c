@@ -8,6 +8,7 @@
 #include "artifacts/formats.h"
 #include "artifacts/json_put.h"
 #include "artifacts/op_table.h"
+#include "artifacts/order.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -220,10 +221,10 @@ static void text_launch(const Artifact *a, int target, const Phase *p, const Lau
 	name_kernel(t, ledger, l, name);
 	audit_weights(p, l, ledger, weights);
 	snprintf(grid, sizeof grid, "%dx%dx%d", l->grid[0], l->grid[1], l->grid[2]);
-	fprintf(out, "  %-7s %-15s  %-*s  %-*s  %-10s %12s %5d %7d %4d %6d %10.3f %10.2f %s\n", layers,
+	fprintf(out, "  %-7s %-15s  %-*s  %-*s  %-10s %12s %5d %7d %4d %6d %10.3f %10.2f %-8s  %s\n", layers,
 		op_table[l->op].name, w.name, name, w.weights, weights, cache, grid, k->block[0] * k->block[1] * k->block[2],
 		k->smem_bytes + k->static_smem_bytes, k->registers, k->spill_bytes,
-		(double)(l->read_bytes + l->write_bytes) / 1e6, c->cost_us, c->cost_from);
+		(double)(l->read_bytes + l->write_bytes) / 1e6, c->cost_us, c->cost_from, c->order);
 	if (o->reasons)
 		text_others(a, s, out);
 }
@@ -232,15 +233,18 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 {
 	const TargetPlan *t = &a->targets[target];
 	const Widths w = find_widths(t, a->ledger[target], p);
+	char set[ORDER_SET_TEXT];
 	double us = 0, bytes = 0;
 	for (int i = 0; i < p->n_launches; i++) {
 		us += audit_chosen(&a->ledger[target][p->launches[i].slot])->cost_us;
 		bytes += (double)(p->launches[i].read_bytes + p->launches[i].write_bytes);
 	}
-	fprintf(out, "\n%s[%d]  outs %d  %d launches  %.1f MB  %.1f us by the ledger\n", phase_name(p->kind),
-		p->rows, p->outs, p->n_launches, bytes / 1e6, us);
-	fprintf(out, "  %-7s %-15s  %-*s  %-*s  %-10s %12s %5s %7s %4s %6s %10s %10s %s\n", "layers", "op", w.name,
-		"template", w.weights, "weights", "cache", "grid", "block", "smem", "regs", "spills", "MB", "us", "from");
+	fprintf(out, "\n%s[%d]  outs %d  %d launches  %.1f MB  %.1f us by the ledger%s%s\n", phase_name(p->kind),
+		p->rows, p->outs, p->n_launches, bytes / 1e6, us,
+		*order_set_text(a, t, p->kind, set) ? "  equal orders in " : "", set);
+	fprintf(out, "  %-7s %-15s  %-*s  %-*s  %-10s %12s %5s %7s %4s %6s %10s %10s %-8s  %s\n", "layers", "op", w.name,
+		"template", w.weights, "weights", "cache", "grid", "block", "smem", "regs", "spills", "MB", "us", "from",
+		"order");
 	for (int i = 0, next; i < p->n_launches; i = next) {
 		char layers[32];
 		Run r = run_at(p, i, &next);
@@ -452,9 +456,12 @@ static void json_launch(const Artifact *a, const TargetPlan *t, const Slot *ledg
 
 static void json_phase(const Artifact *a, const TargetPlan *t, const Slot *ledger, const Phase *p, FILE *out)
 {
+	char set[ORDER_SET_TEXT];
 	fputc('{', out);
 	json_field(out, "phase", phase_name(p->kind));
-	fprintf(out, ",\"rows\":%d,\"outs\":%d,\"launches\":[", p->rows, p->outs);
+	fprintf(out, ",\"rows\":%d,\"outs\":%d,", p->rows, p->outs);
+	json_field(out, "equal_orders", order_set_text(a, t, p->kind, set));
+	fputs(",\"launches\":[", out);
 	for (int i = 0, next; i < p->n_launches; i = next) {
 		Run r = run_at(p, i, &next);
 		for (int k = 0; k < r.n; k++) {

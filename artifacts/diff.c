@@ -723,6 +723,8 @@ static void json_side(const Side *s, const Launch *l, FILE *out)
 	fprintf(out, ",\"read_bytes\":%" PRId64 ",\"write_bytes\":%" PRId64 ",\"flops\":%" PRId64 ",\"cost_us\":%.17g,",
 		l->read_bytes, l->write_bytes, l->flops, c->cost_us);
 	json_field(out, "cost_from", c->cost_from);
+	fputc(',', out);
+	json_field(out, "order", c->order);
 	fputc('}', out);
 }
 

@@ -38,6 +38,26 @@ OrderSet order_set(PhaseKind p)
 	return p == PREFILL ? ORDER_PROMPTS : p == DECODE || p == VERIFY ? ORDER_ANSWERS : ORDER_FREE;
 }
 
+const char *order_set_text(const Artifact *a, const TargetPlan *t, PhaseKind p, char text[ORDER_SET_TEXT])
+{
+	const char *asked = artifact_option(a, ORDER_OPTION);
+	const bool is_shared = asked && strcmp(asked, "true") == 0 && order_set(p) != ORDER_FREE;
+	int n = 0;
+	text[0] = 0;
+	for (int i = 0, end; is_shared && i < t->n_phases && n < ORDER_SET_TEXT; i = end) {
+		const Phase *first = &t->phases[i];
+		for (end = i + 1; end < t->n_phases && t->phases[end].kind == first->kind;)
+			end++;
+		if (order_set(first->kind) != order_set(p))
+			continue;
+		n += snprintf(text + n, (size_t)(ORDER_SET_TEXT - n), "%s%s %d", n ? " and " : "", phase_name(first->kind),
+			first->rows);
+		if (end > i + 1 && n < ORDER_SET_TEXT)
+			n += snprintf(text + n, (size_t)(ORDER_SET_TEXT - n), " to %d", t->phases[end - 1].rows);
+	}
+	return text;
+}
+
 OpKind order_op(OpKind op)
 {
 	switch (op) {

@@ -24,6 +24,10 @@ bool order_append(char *text, const char *word, const char *formulas, const Expr
 
 typedef enum OrderSet { ORDER_PROMPTS, ORDER_ANSWERS, ORDER_SETS, ORDER_FREE = ORDER_SETS } OrderSet;
 OrderSet order_set(PhaseKind p);
+/* The phases that phase `p` shares its orders with, itself among them: "decode 1 to 32 and verify 3 to 96". "" where
+ * the plan is not invariant, or p is free. */
+enum { ORDER_SET_TEXT = 80 };
+const char *order_set_text(const Artifact *a, const TargetPlan *t, PhaseKind p, char text[ORDER_SET_TEXT]);
 /* The op of decode that an op of verify takes the place of; every other op itself. */
 OpKind order_op(OpKind op);
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -65,6 +66,69 @@ def test_a_changed_verdict_is_seen(atlas, small_plan_of):
         lie = copy.deepcopy(audit)
         lie["targets"][0]["phases"][0]["launches"][1][key] = value
         assert recheck.recheck(lie)[1], key
+
+
+SETS = {"prefill": 0, "decode": 1, "verify": 1}
+TWINS = {"attention_verify": "attention_step", "delta_verify_step": "delta_step", "draw_best": "sample_best"}
+
+
+SHARED = {
+    False: {},
+    True: {
+        "prefill": "prefill 64 to 128",
+        "decode": "decode 1 to 2 and verify 3 to 6",
+        "verify": "decode 1 to 2 and verify 3 to 6",
+    },
+}
+
+
+def orders(audit):
+    """{(phase, rows): [order of each launch]}, computed from the contracts."""
+    (target,) = audit["targets"]
+    contracts = {(k["op"], k["template"]): k for k in audit["contracts"]}
+    return {
+        (p["phase"], p["rows"]): [
+            next(recheck.admitted(target, contracts[x["op"], c["template"]], x, c))[1]
+            for x in p["launches"]
+            for c in x["candidates"]
+            if c["verdict"] == "chosen"
+        ]
+        for p in target["phases"]
+    }
+
+
+@pytest.mark.parametrize("model,is_invariant", [("llama", False), ("qwen3_5", True)])
+def test_the_order_of_every_launch_is_shown(atlas, plan_of, repo, tmp_path, model, is_invariant):
+    """In the table and on the page, next to each launch, what its contract comes to; and which phases share it."""
+    toml = tmp_path / "m.toml"
+    text = (repo / "tests/fixtures" / model / "MODEL.toml").read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^(prefill|decode) = .*", "", text) + f"\n[numerics]\ninvariant = {str(is_invariant).lower()}\n"
+    toml.write_text(text.replace("[phases]", "[phases]\nprefill = [64, 128]\ndecode = [1, 2]"), encoding="utf-8")
+    plan = plan_of(model, "--model", toml, "--slots", "2")
+    audit, page, shared = audit_of(atlas, plan), atlas("audit", plan, "--html").stdout, SHARED[is_invariant]
+    wanted, shown, phase = orders(audit), {}, None
+    for line in atlas("audit", plan).stdout.splitlines():
+        if head := re.match(r"(\w+)\[(\d+)\]  outs ", line):
+            phase = shown.setdefault((head[1], int(head[2])), [])
+            assert line.endswith("  equal orders in " + shared[head[1]] if head[1] in shared else " us by the ledger")
+        elif phase is not None and (row := re.search(r" (?:measured|model|pin) +(\S.*)$", line)):
+            phase.append(row[1])
+    assert shown == wanted
+    for (name, rows), of_phase in wanted.items():
+        section = page[page.index(f'<section class="phase" id="sm_90a/{name}[{rows}]">') :].split("</section>")[0]
+        assert set(re.findall(r'data-l="Order">([^<]*)</td>', section)) == set(of_phase)
+        assert (f" Orders are equal in {shared.get(name)}." in section) == (name in shared)
+    for p in audit["targets"][0]["phases"]:
+        assert p["equal_orders"] == shared.get(p["phase"], "")
+    by_op = {}
+    for p in audit["targets"][0]["phases"]:
+        count = {}
+        for x, order in zip(p["launches"], wanted[p["phase"], p["rows"]]):
+            key = SETS.get(p["phase"]), TWINS.get(x["op"], x["op"]), tuple(x["layers"])
+            count[key] = count.get(key, -1) + 1
+            if key[0] is not None and 0 <= x["layers"][0] < audit["n_layers"] and order != "exact":
+                by_op.setdefault((key, count[key]), set()).add(order)
+    assert by_op and all(len(o) == 1 for o in by_op.values()) == is_invariant
 
 
 def test_one_key_changes_the_predicates_that_name_it(atlas, small_plan_of):

@@ -120,7 +120,7 @@ def test_columns_are_sorted_by_mouse_and_keys(browser, pages):
     column = f"[...{table}.tHead.rows[0].cells]"
     rows = f"[...{table}.querySelectorAll('tbody tr:not(.group)')].filter(r => r.getClientRects().length)"
     before = page.evaluate(rows + ".map(r => r.id)")
-    assert page.evaluate(column + ".map(h => h.getAttribute('aria-sort'))") == ["none"] * 17
+    assert page.evaluate(column + ".map(h => h.getAttribute('aria-sort'))") == ["none"] * 18
     page.evaluate(column + "[5].querySelector('button').focus()")
     page.key("Enter", 13, "\r")
     assert page.evaluate(column + "[5].getAttribute('aria-sort')") == "descending"
@@ -230,7 +230,7 @@ def test_print_holds_every_phase_launch_and_column(browser, pages, name):
             assert sum(head in " ".join(t.split()[:8]) for t in text) == 1, head  # each begins a sheet
             for launch in phase["launches"]:
                 assert launch["op"] in whole
-    for column in ("Kernel", "Weights", "Cache", "Grid", "Block", "Regs", "From"):
+    for column in ("Kernel", "Weights", "Cache", "Grid", "Block", "Regs", "From", "Order"):
         assert column in whole
     rows = sum(len(re.findall(r"(?:measured|model|pin)(?= |$)", re.sub(r"\s+", " ", t))) for t in text[1:])
     assert rows >= ids

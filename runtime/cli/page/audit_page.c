@@ -9,6 +9,7 @@
 #include "artifacts/audit.h"
 #include "artifacts/formats.h"
 #include "artifacts/op_table.h"
+#include "artifacts/order.h"
 #include "artifacts/sign.h"
 #include "runtime/atlas.h"
 #include "runtime/cli/page/page.h"
@@ -300,7 +301,7 @@ static void put_decision(const Artifact *a, const TargetPlan *t, const Slot *s, 
 static const struct { const char *head; bool is_number; } columns[] = {{"Layers", false}, {"Op", false},
 	{"Kernel", false}, {"Weights", false}, {"Cache", false}, {"Time \302\265s", true}, {"Share", true},
 	{"One \302\265s", true}, {"Reads MB", true}, {"Writes MB", true}, {"MFLOP", true}, {"Grid", true}, {"Block", true},
-	{"Smem B", true}, {"Regs", true}, {"Spills B", true}, {"From", false}};
+	{"Smem B", true}, {"Regs", true}, {"Spills B", true}, {"From", false}, {"Order", false}};
 enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
 
 static void open_cell(FILE *out, int column)
@@ -387,6 +388,9 @@ static void put_launch(const View *v, int group, const LayerRun *r, int k, FILE 
 	}
 	open_cell(out, 16);
 	page_put(out, c->cost_from);
+	fputs("</td>", out);
+	open_cell(out, 17);
+	page_put(out, c->order);
 	fputs("</td></tr>\n", out);
 }
 
@@ -442,8 +446,11 @@ static bool put_phase(View *v, FILE *out)
 		put_number(out, v->all.us);
 		fputs(" \302\265s</b> expected, ", out);
 		page_bytes(out, v->all.bytes);
-		fprintf(out, " read and written; %d row%s, logits of at most %d.</p>\n<div class=\"sums\">\n", p->rows,
-			p->rows == 1 ? "" : "s", p->outs);
+		fprintf(out, " read and written; %d row%s, logits of at most %d.", p->rows, p->rows == 1 ? "" : "s", p->outs);
+		char set[ORDER_SET_TEXT];
+		if (*order_set_text(v->a, v->t, p->kind, set))
+			fprintf(out, " Orders are equal in %s.", set);
+		fputs("</p>\n<div class=\"sums\">\n", out);
 		for (int by = 0; by < BY_COUNT; by++)
 			put_shares(v, by, rows, out);
 		fputs("</div>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Launches of ", out);
@@ -533,6 +540,20 @@ static void put_weights(const Artifact *a, FILE *out)
 	page_fact_end(out);
 	page_fact(out, "Caches");
 	print_caches(&a->graph, out);
+	page_fact_end(out);
+}
+
+/* Which phases give a row the same bits. */
+static void put_orders(const Artifact *a, FILE *out)
+{
+	char set[ORDER_SET_TEXT];
+	int n = 0;
+	page_fact(out, "Orders of sums");
+	for (int i = 0; i < a->n_targets; i++)
+		for (int p = PREFILL; p <= DECODE; p++)
+			if (*order_set_text(a, &a->targets[i], (PhaseKind)p, set))
+				fprintf(out, "%sequal in %s", n++ ? "<br/>" : "", set);
+	fputs(n ? "" : "of each bucket its own", out);
 	page_fact_end(out);
 }
 
@@ -627,6 +648,7 @@ static void put_plan(const Artifact *a, CertificateState certificate, const char
 	put_seals(a, certificate, why, out);
 	put_targets(a, out);
 	put_weights(a, out);
+	put_orders(a, out);
 	put_memory(a, out);
 	put_notes(a, out);
 	fputs("</dl></section>\n", out);
