@@ -303,12 +303,10 @@ static bool fit_terms(Fitting *f)
 {
 	Why *why = f->why;
 	const Contract *c = f->fit->contract;
-	const char *asked = artifact_option(f->a, ORDER_OPTION);
-	const bool prefers = !asked || strcmp(asked, "true") != 0;
 	bool is_served = false;
 	for (int i = 0; i < c->n_terms; i++) {
 		const ContractTerm *t = &c->terms[i];
-		const bool is_predicate = strcmp(t->kind, "requires") == 0 || (prefers && strcmp(t->kind, "prefers") == 0);
+		const bool is_predicate = strcmp(t->kind, "requires") == 0;
 		int64_t holds = 1;
 		is_served |= strcmp(t->kind, "arch") == 0 && serves(t->name, f->plan->target);
 		if ((strcmp(t->kind, "operand") == 0 && !fit_operand(f, t)) || (strcmp(t->kind, "map.rows") == 0 &&

@@ -351,7 +351,8 @@ typedef struct Slot {
  *              text is a constant: 1 when the operand is there, else 0. Dims that only absent ones would bind are 0
  *   map.rows, map.columns  a tile of that operand: 1 to 256 rows of 128 bytes; its own rows: a multiple of 16 bytes
  *   requires   must not be 0; name: where it is, "kernels/templates/products/gemm_norm.cu:31"
- *   prefers    the same, but a candidate for which it is 0 may be chosen where equal orders are asked for
+ *   prefers    taste, not a condition: a candidate for which it is 0 is chosen where a pin or an order asks for it, or
+ *              where no other is left
  *   order      a word, and in text formulas, with commas between them: on what the order of sums depends
  *   grid.x grid.y grid.z  1 to 2^31 - 1, 65535, 65535     block  1 to 1024
  *   smem       0 to smem_block_bytes of the target

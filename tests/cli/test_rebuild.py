@@ -33,7 +33,7 @@ def left_over(plan):
         (FIXTURE, []),
         (FIXTURE, ["--target", "none"]),
         (FIXTURE, ["--weights", "ref", "--target", "none"]),
-        (FIXTURE, ["--tuning", "none", "--candidates", "1"]),
+        (FIXTURE, ["--tuning", "none", "--candidates", "1", "--pruned"]),
         (FIXTURE, ["--target", "sm_80,sm_90a", "--weights", "ref"]),
         (FIXTURE + "/config.json", ["--random-weights", "--seed", "7", "--target", "none"]),
         (FIXTURE + "/config.json", ["--random-weights", "--seed", "7", "--weights", "ref", "--target", "none"]),

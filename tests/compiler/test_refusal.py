@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -104,6 +107,29 @@ def test_two_bans_are_both_named(atlasc, tmp_path):
         "16, all decode buckets, all layers, sm_90a)"
     )
     assert lines == ["    and the ban of stream_norm at MODEL.toml:9"]
+
+
+def test_a_pin_of_what_is_only_not_preferred(atlas, plan_of, repo, tmp_path):
+    """It is chosen, and says so; readers of the plan compute the same."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(PIN.replace("gemv_norm", "gemm_norm") + 'phase = "decode"\n')
+    plan = plan_of("llama", "--model", toml, "--target", "sm_90a")
+    text = atlas("audit", plan, "--json").stdout
+    phases = json.loads(text)["targets"][0]["phases"]
+    ops = [x for p in phases if p["phase"] == "decode" for x in p["launches"] if x["op"] == "norm_linear"]
+    assert len(ops) == 3
+    for launch, rows in zip(ops, (1, 2, 4)):
+        chosen = next(c for c in launch["candidates"] if c["verdict"] == "chosen")
+        assert (chosen["template"], chosen["cost_from"]) == ("gemm_norm", "pin")
+        assert chosen["reason"] == f"not preferred: ROWS >= 9 is false: ROWS = {rows}"
+    recheck = [sys.executable, repo / "tests/audit/recheck.py"]
+    run = subprocess.run(recheck, input=text, capture_output=True, text=True, timeout=300)
+    assert run.stdout.endswith(" verdicts, 0 disagreements\n"), run.stdout
+
+
+def test_pruned_needs_candidates(atlasc):
+    run = atlasc("tests/fixtures/llama", "--pruned")
+    assert (run.returncode, run.stderr) == (2, "atlasc: error[A0101]: --pruned needs --candidates\n")
 
 
 def test_equal_buckets_are_refused_once(atlasc, repo, tmp_path):

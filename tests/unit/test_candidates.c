@@ -120,6 +120,37 @@ static void the_likeliest(void **state)
 	free_made(&all);
 }
 
+/* With --pruned those too that contracts do not prefer; readers admit them as trials. */
+static void pruned_ones(void **state)
+{
+	MadePlan m;
+	Artifact a;
+	uint8_t *bytes;
+	char why[256];
+	int n = 0;
+	(void)state;
+	m = (MadePlan){0};
+	synthetic_model(&m.c, "llama");
+	m.c.cmd.candidates = 256;
+	m.c.cmd.pruned = true;
+	make_plan_of_model(&m);
+	if (read_made(&m, &a, &bytes, why) != READ_OK)
+		fail_msg("%s", why);
+	for (int i = 0; i < a.candidates[0].n_kernels; i++) {
+		const Slot *s = &a.ledger[0][a.candidates[0].phases[i].launches[0].slot];
+		for (int k = 0; k < s->n_candidates; k++)
+			if (strcmp(s->candidates[k].kernel, a.candidates[0].kernels[i].name) == 0 &&
+				s->candidates[k].verdict == PRUNED) {
+				n++;
+				break;
+			}
+	}
+	assert_true(n > 1);
+	artifact_free(&a);
+	free(bytes);
+	free_made(&m);
+}
+
 static void two_launches(TargetPlan *t) { t->phases[0].n_launches = 0; }
 static void another_kernel(TargetPlan *t) { t->phases[0].launches[0].kernel = 1; }
 static void a_wide_grid(TargetPlan *t) { t->phases[0].launches[0].grid[1] = 65536; }
@@ -179,6 +210,7 @@ int main(void)
 		cmocka_unit_test(all_of_the_ledger),
 		cmocka_unit_test(none_unless_asked_for),
 		cmocka_unit_test(the_likeliest),
+		cmocka_unit_test(pruned_ones),
 		cmocka_unit_test(every_lie_is_found),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
