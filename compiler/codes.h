@@ -249,7 +249,8 @@ CODE(A0613, EXIT_OK, "biases of zeros left out",
 /* A07xx kernel selection */
 CODE(A0701, EXIT_REFUSED, "no admissible kernel",
 	"No kernel template implements this operation; nothing is substituted.",
-	"The message has each candidate and the predicate that fails: lift the ban, or add a template.")
+	"Lift the ban or pin that the message is about; else it lists candidates with the condition that fails, and all of "
+	"them with --verbose: add a template.")
 CODE(A0702, EXIT_BAD_INPUT, "rule without effect",
 	"A pin or ban matches no operation of the model.",
 	"Correct op, phase or layers of the rule, or remove it.")

@@ -26,8 +26,8 @@
 //   REQUIRE(K % 8 == 0)           a predicate over dims, attributes, tunables, flags, SMEM_MAX, the bytes of shared
 //                                 memory that a block may have on the target, and SMS, the multiprocessors that its
 //                                 card has, which code does not know; so are formulas
-//   PREFER(ROWS >= 9)             a predicate that keeps candidates out which are never the fastest, but right: they
-//                                 are considered where an equal ORDER is asked for
+//   PREFER(ROWS >= 9)             a predicate that prunes candidates which are right, but never the fastest: they are
+//                                 chosen where a pin or an equal ORDER asks for them, or where no other is left
 //   PRUNE(CHAINS == 2)            the same, of candidates that are as fast as others: there is no use in trying them
 //   PARAM(RESIDUAL, 0, 1)         in a fragment: a number that the template has defined (#define RESIDUAL 1), one of
 //                                 those; formulas know it, code and #if have the macro
