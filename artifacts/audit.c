@@ -320,7 +320,7 @@ static void why_launch(const Artifact *a, const TargetPlan *t, const Slot *s, co
 {
 	const Candidate *c = audit_chosen(s);
 	fprintf(out, "%s  %s[%d]  layer %d  %s: %s\n", t->target, phase_name(s->phase), s->rows, l->layer,
-		op_table[l->op].name, op_table[l->op].meaning);
+		op_table[l->op].name, op_meanings[l->op]);
 	fprintf(out, "operands  %s\nattrs     %s\nconstants %s\n", s->operands, s->attrs, t->kernels[l->kernel].defines);
 	fprintf(out, "work      reads %" PRId64 " bytes, writes %" PRId64 ", %" PRId64 " operations\n", l->read_bytes,
 		l->write_bytes, l->flops);

@@ -31,11 +31,11 @@ typedef struct OpInfo {
 	const char *name;
 	int traits;
 	const char *attrs;   /* names separated by spaces */
-	const char *meaning; /* one formula */
 	int n_operands;
 	const OperandInfo *operands; /* [n_operands] */
 } OpInfo;
 extern const OpInfo op_table[OP_COUNT];
+extern const char *const op_meanings[OP_COUNT]; /* one formula each; apart, since libatlas does without */
 bool op_from_name(const char *name, OpKind *out);
 int op_operand(OpKind op, const char *name); /* index or -1 */
 bool op_has_attr(OpKind op, const char *name);

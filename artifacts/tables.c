@@ -45,7 +45,7 @@ bool dtype_from_safetensors(const char *name, Dtype *out)
 #define COUNT(...) (int)(sizeof((const OperandInfo[]){__VA_ARGS__}) / sizeof(OperandInfo))
 const OpInfo op_table[OP_COUNT] = {
 #define OP(name, traits, attrs, meaning, ...) \
-	[OP_##name] = {#name, traits, attrs, meaning, COUNT(__VA_ARGS__), (const OperandInfo[]){__VA_ARGS__}},
+	[OP_##name] = {#name, traits, attrs, COUNT(__VA_ARGS__), (const OperandInfo[]){__VA_ARGS__}},
 #include "artifacts/ops.h"
 #undef OP
 };

@@ -322,7 +322,7 @@ static void put_details(const View *v, const Launch *l, FILE *out)
 		fputs("</span>", out);
 	}
 	fprintf(out, "</summary><dl><dt>Computes</dt><dd>");
-	page_put(out, op_table[l->op].meaning);
+	page_put(out, op_meanings[l->op]);
 	fputs("</dd><dt>Operands</dt><dd>", out);
 	page_put(out, s->operands);
 	fputs("</dd><dt>Attributes</dt><dd>", out);
