@@ -19,7 +19,8 @@ static void pick_by(Compile *c, const char *model_type, bool is_invariant, const
 	c->cmd.candidates = candidates;
 	if (times)
 		*vec_push(&c->arena, &c->tunings) = (TargetTuning){.file = "times.toml", .sha256 = "", .times = *times,
-			.was_told = ARENA_ARRAY(&c->arena, bool, n_kernel_table)};
+			.was_told = ARENA_ARRAY(&c->arena, bool, n_kernel_table),
+			.has_others = ARENA_ARRAY(&c->arena, bool, n_kernel_table)};
 	Options *o = &c->model.options;
 	o->slots = 16;
 	o->prefill[0] = 16;
