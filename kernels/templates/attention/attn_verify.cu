@@ -71,7 +71,7 @@ REQUIRE(SPLITS % CLUSTER == 0)
 REQUIRE(CLUSTER == 1 || SPLITS * NKV * ceil_div(EACH * ceil_div(NH / NKV, 2), 8) * (ROWS / EACH)
 	<= (CLUSTER == 2 ? SMS : SMS / 2))
 PREFER(SPLITS == 1 || (SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) <= SMS
-	&& SPLITS <= MAX_PAGES * PAGE / max(64, RUN)))
+	&& SPLITS <= MAX_PAGES * PAGE / 64))
 PREFER((SPLITS == 32 || 2 * SPLITS * NKV * ceil_div(NH / NKV, 16) * (ROWS / EACH) > SMS / 2
 		|| SPLITS * max(128, 2 * RUN) > MAX_PAGES * PAGE)
 	&& (RUN == 0 || RUN >= 2 * WARPS * (KVT_BITS == 16 ? 16 : 32)))
