@@ -76,7 +76,7 @@ bool takes_field(const KernelTemplate *t, const char *field);
 /* rows_of_products.c: what the rows of a product are: besides bf16, codes with scales of their own. */
 typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
 
-/* Are the rows of a step, or its outs, so many that products take such rows? Where all buckets are to give a row the
+/* Do products of this step take such rows, by the number of its rows or outs? Where all buckets shall give a row the
  * same bits, all of them are lowered as the smallest. */
 bool are_many(const Fuser *f, Rows rows, bool is_of_outs);
 /* Has the phase as many rows as this takes, and does a template of the target multiply them as `product`, whose operand

@@ -228,7 +228,8 @@ static void draw_constants(Case *c, const char *fixed)
 				attr_value(&c->attrs, name, &unused, &is_float);
 			bool depends = is_float || strcmp(name, "SEGS") == 0 || strcmp(name, "N_VALID") == 0 ||
 				strcmp(name, "PAGES") == 0 || strcmp(name, "PARTS") == 0 || strcmp(name, "COLS") == 0 ||
-				strcmp(name, "WIDTH") == 0 || strcmp(name, "PAIRS") == 0 || strcmp(name, "SHARES") == 0 || strcmp(name, "VOCAB") == 0;
+				strcmp(name, "WIDTH") == 0 || strcmp(name, "PAIRS") == 0 || strcmp(name, "SHARES") == 0 ||
+				strcmp(name, "VOCAB") == 0;
 			if (depends != (pass == 1))
 				continue;
 			if (is_float) {

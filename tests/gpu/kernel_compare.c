@@ -180,7 +180,8 @@ static bool compare_codes(const Case *c, int field, const uint8_t *image, Outcom
 	const CaseBuffer *b = &c->buf[field], *scale = NULL;
 	if (b->dtype == DT_e2m1)
 		scale = &c->buf[case_field(c, case_field(c, "kv_block") >= 0 ? "kv_block" : "y_block")];
-	const double slack = case_field(c, "gate") >= 0 || case_field(c, "gate_up") >= 0 ? 448 * dtype_tolerance(DT_f32) : 0;
+	const bool is_of_sums = case_field(c, "gate") >= 0 || case_field(c, "gate_up") >= 0;
+	const double slack = is_of_sums ? 448 * dtype_tolerance(DT_f32) : 0;
 	int64_t n = 0, n_off = 0;
 	for (int64_t i = 0; i < b->n; i++) {
 		if (case_is_idle(c, field, i))

@@ -1,4 +1,5 @@
 /* test_pruned.c - what contracts do not prefer: never chosen while something else is left, and never impossible. */
+#include "artifacts/op_table.h"
 #include "artifacts/plan.h"
 #include "tests/unit/synthetic.h"
 

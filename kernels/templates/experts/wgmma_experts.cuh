@@ -1,4 +1,5 @@
-// wgmma_experts.cuh - products of codes by codes of rows in order by expert, on the machinery of wgmma_fp8.cuh (sm_90a).
+// wgmma_experts.cuh - products of codes by codes, rows in the order of experts, on the machinery of wgmma_fp8.cuh
+// (sm_90a only).
 //
 // Rows of x come as gather_codes leaves them: those of expert 0, then those of expert 1 and so on, and after all pairs,
 // at PAIRS_, the rows themselves, for the expert that all rows go to. A tile is up to 128 rows of one expert: 128 are
@@ -165,8 +166,8 @@ __device__ __forceinline__ void gate_halves(float (&acc)[32][4], const float (&f
 		}
 }
 
-// warpgroup level: 64 rows of 256 columns from n0 on; line(i) is the row of a matrix of N_ columns that row g + 8 i goes
-// to, NULL where it is not in use
+// warpgroup level: 64 rows of 256 columns from n0 on; line(i) is the row of a matrix of N_ columns that row g + 8 i
+// goes to, NULL where it is not in use
 template <int N_, class Line>
 __device__ __forceinline__ void store_rows(const float (&acc)[32][4], int n0, Line line)
 {

@@ -1,4 +1,5 @@
-// what      wgmma_experts_down, and the same of the expert that all rows go to: y[t,TOPK,:], of row ROWS * TOPK + t of h
+// what      wgmma_experts_down, and the same of the expert that all rows go to: y[t,TOPK,:], of row ROWS * TOPK + t
+//           of h
 // numerics  as wgmma_experts_down
 // tiles     as wgmma_experts_down; those of the shared expert come last
 // why       one launch, whose last tiles fill the multiprocessors that experts of few rows leave

@@ -1,6 +1,6 @@
 // what      h[i,:] = share * (silu(gate x[i]) * (up x[i])) of the expert of row i, all codes of e4m3 with scales: x one
-//           of each row and 128 columns, gate and up of each 128 x 128 block, of each row, or both; h_scale[n / 128, i] =
-//           the largest |h| of its 128 columns / 448; for long prompts, whose rows are in order by expert, as
+//           of each row and 128 columns, gate and up of each 128 x 128 block, of each row, or both; h_scale[n / 128, i]
+//           = the largest |h| of its 128 columns / 448; for long prompts, whose rows are in order by expert, as
 //           gather_codes leaves them. Rows that are not in use stay as they are
 // numerics  products of codes summed in the tensor core over 128 columns, in ascending k, and these sums, times both
 //           scales, in f32, in ascending order; then scales of rows, silu, products and quotient in f32; h is never
@@ -12,7 +12,8 @@
 
 KERNEL(wgmma_experts_up, experts_up_fp8)
 REQUIRE(SHARES == TOPK)
-READS(min(EXPERTS, ROWS * TOPK) * (N * K + ROW_SCALE * N * 4 + SCALE * 2 * ceil_div(N / 2, 128) * ceil_div(K, 128) * ST_BYTES)
+READS(min(EXPERTS, ROWS * TOPK) * (N * K + ROW_SCALE * N * 4
+		+ SCALE * 2 * ceil_div(N / 2, 128) * ceil_div(K, 128) * ST_BYTES)
 	+ ROWS * SHARES * (K + ceil_div(K, 128) * 4 + 8))
 struct Args {
 	TENSOR_MAP(x, x_map, 128, 128);

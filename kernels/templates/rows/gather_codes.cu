@@ -1,11 +1,11 @@
 // what      rows of x as codes of e4m3, each as often as products of experts need it: y[i,:] is row pair[i] / TOPK, and
-//           where all rows go to one expert more, y[ROWS * TOPK + t,:] is row t again; y_scale[k / 128, i] = the largest
-//           |x| of its 128 columns / 448, y = x / y_scale; rows of pairs that are not in use stay as they are
+//           where all rows go to one expert more, y[ROWS * TOPK + t,:] is row t again; y_scale[k / 128, i] is the
+//           largest |x| of its 128 columns / 448, y = x / y_scale; rows of pairs that are not in use stay as they are
 // numerics  exact but for the two quotients; codes rounded to nearest even. Same bits every run; a row's bits do not
 //           depend on the other rows
 // why       the copy engine fetches boxes of neighbouring rows, so rows of an expert have to be neighbours. Written as
-//           codes they are half of what they were; the products read them from the L2 cache. A block has four rows, whose loads
-//           are under way at once
+//           codes they are half of what they were; the products read them from the L2 cache. A block has
+//           four rows, whose loads are under way at once
 #include "shared/contract.cuh"
 #include "shared/quant.cuh"
 
