@@ -148,6 +148,22 @@ def test_all_rows_of_an_invariant_plan_go_one_way(build_dir, tmp_path, recipe, t
     want = AS_THEY_COME if most <= 256 else IN_ORDER
     for ops in decode.values():
         assert [name for name, _ in ops][-len(want) :] == want
+    phases = [x for x in re.split(r"(?m)^phase ", "\n" + done.stdout)[1:] if " decode " in x.splitlines()[0]]
+    assert set(re.findall(r"^      (route_\w+)  grid", "".join(phases), re.M)) == {"route_rows"}
+
+
+def test_the_router_of_an_invariant_plan_by_measured_times(build_dir, tmp_path):
+    """A table that has times of another router only does not make it the router of few rows."""
+    options = tmp_path / "MODEL.toml"
+    options.write_text("[runtime]\nslots = 64\nmax_context = 512\n[numerics]\ninvariant = true\n")
+    shape = REPO / "tests/gpu/shapes/qwen3.6-35b-a3b-fp8.json"
+    words = ["--random-weights", "--weights", "ref", "--target", "sm_90a", "--dry-run", "--stop-after", "pick-kernels"]
+    done = atlasc(build_dir, shape, "--model", options, *words, "-d", "k")
+    assert done.returncode == 0, done.stderr
+    decode = "".join(x for x in re.split(r"(?m)^phase ", "\n" + done.stdout)[1:] if " decode " in x.splitlines()[0])
+    used = set(re.findall(r"^      (\w+)  grid", decode, re.M))
+    assert {"route_rows", "stream_experts_up", "stream_experts_down"} <= used
+    assert not {"route_tiles", "gemm_experts_up", "gemm_experts_down"} & used
 
 
 def test_halves_of_two_formats(build_dir, tmp_path):
