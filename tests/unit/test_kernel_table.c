@@ -36,9 +36,11 @@ static const char *text_of(const char *name)
 static void example_of(const KernelTemplate *k, const char *word, const char *name, char *out, size_t bytes)
 {
 	char wanted[100];
-	snprintf(wanted, sizeof wanted, "\n%s(%s, ", word, name);
+	snprintf(wanted, sizeof wanted, "%s(%s, ", word, name);
 	for (int i = 0; i < k->n_sources; i++) {
-		const char *p = strstr(text_of(k->sources[i]), wanted);
+		const char *text = text_of(k->sources[i]), *p = strstr(text, wanted);
+		while (p && p > text && p[-1] != '\n' && !(p - text > 1 && p[-1] == ' ' && p[-2] == ')'))
+			p = strstr(p + 1, wanted);
 		if (p) {
 			p += strlen(wanted);
 			snprintf(out, bytes, "%.*s", (int)strcspn(p, ")"), p);

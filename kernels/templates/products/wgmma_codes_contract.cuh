@@ -26,7 +26,9 @@ REQUIRE(BLOCK_N == 1
 REQUIRE(BM == 128 || WARPGROUPS == 2)
 REQUIRE(CLUSTER == 1 || N > columns())
 REQUIRE(SPLIT == 1 || CLUSTER == 1 && BM == 128 && K >= 256 * SPLIT)
-PREFER(ROWS > 32 || MATRICES == 2)
+#if MATRICES == 1
+PREFER(ROWS > 32)
+#endif
 PREFER(BM == 128 || ROWS > 128)
 ORDER(wgmma_codes, SPLIT)
 FORMULA(tiles(), ceil_div(ROWS, BM) * ceil_div(N, columns()))
