@@ -31,6 +31,8 @@ static void shorten(Artifact *a)
 		for (int k = 0; k < a->n_ledger[0] && !used; k++)
 			used = strcmp(a->ledger[0][k].candidates->kernel, a->contracts[i].name) == 0 &&
 				a->ledger[0][k].op == a->contracts[i].op;
+		for (int k = 0; a->candidates && k < a->candidates[0].n_kernels && !used; k++)
+			used = strcmp(a->candidates[0].kernels[k].name, a->contracts[i].name) == 0;
 		if (used)
 			a->contracts[kept++] = a->contracts[i];
 	}

@@ -95,7 +95,8 @@ SMEM(16 * ((KVT_BITS == 4 ? align(HDIM, 32) : HDIM) * 2 + 16) + EACH * (KVT_BITS
 	+ (RUN > 0 && SPLITS < 32 ? 2 * min(EACH * ceil_div(NH / NKV, 2), 8) * (HDIM * 6
 		+ (2 * min(EACH * ceil_div(NH / NKV, 2), 8) * (HDIM + 8) * 4 <= (KVT_BITS == 16 ? 32 * (HDIM * 2 + 16)
 			: 64 * (ceil_div(HDIM * KVT_BITS, 128) / 2 * 2 + 1) * 16 + (KVT_BITS == 4 ? 4 * HDIM : 0))
-		? 0 : WARPS * (HDIM + 8) * 4)) : 0))
+		? 0 : WARPS * (HDIM + 8) * 4)) : 0)
+	+ (RUN > 0 ? 128 : 0))
 READS(ROWS * (NH + 2 * NKV + GATED * NH) * HDIM * 2
 	+ (ROWS / EACH) * MAX_PAGES * PAGE * NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0)))
 WRITES(ROWS * (NH * HDIM * 2 + NKV * (HDIM * KVT_BITS / 4 + (KVT_BITS == 4 ? HDIM / 8 : 0))

@@ -3,16 +3,17 @@
 // numerics  as wgmma_experts_down
 // tiles     as wgmma_experts_down; those of the shared expert come last
 // why       one launch, whose last tiles fill the multiprocessors that experts of few rows leave
+#define ALL_ROWS 1
 #include "experts/wgmma_experts_down.cuh"
 
 KERNEL(wgmma_experts_down_shared, experts_down_fp8)
+DIM(SHARES, 9)
 ATTR_INT(SHARED_BLOCK_N, 128)
 ATTR_INT(SHARED_BLOCK_K, 128)
 FLAG(SHARED_SCALE)
 FLAG(SHARED_ROW_SCALE)
 DTYPES(SWT, e4m3)
 DTYPES(SST, bf16, f32, e8m0)
-REQUIRE(SHARES == TOPK + 1)
 REQUIRE(!SHARED_SCALE || SHARED_BLOCK_N == 128 && SHARED_BLOCK_K == 128)
 READS((min(EXPERTS, ROWS * TOPK) + 1) * N * K + min(EXPERTS, ROWS * TOPK) * ROW_SCALE * K * 4 + SHARED_ROW_SCALE * K * 4
 	+ (min(EXPERTS, ROWS * TOPK) * SCALE * ST_BYTES + SHARED_SCALE * SST_BYTES) * ceil_div(K, 128) * ceil_div(N, 128)
