@@ -31,8 +31,6 @@ static void shorten(Artifact *a)
 		for (int k = 0; k < a->n_ledger[0] && !used; k++)
 			used = strcmp(a->ledger[0][k].candidates->kernel, a->contracts[i].name) == 0 &&
 				a->ledger[0][k].op == a->contracts[i].op;
-		for (int k = 0; a->candidates && k < a->candidates[0].n_kernels && !used; k++)
-			used = strcmp(a->candidates[0].kernels[k].name, a->contracts[i].name) == 0;
 		if (used)
 			a->contracts[kept++] = a->contracts[i];
 	}
@@ -59,7 +57,8 @@ int main(int argc, char **argv)
 			m.artifact.options = options;
 			m.artifact.n_options = 2;
 		}
-		shorten(&m.artifact);
+		if (!seeds[i].candidates) /* which are other entries of the ledger than the chosen */
+			shorten(&m.artifact);
 		write_made(&m, seeds[i].embed);
 		snprintf(path, sizeof path, "%s/%s", argv[1], seeds[i].name);
 		FILE *from = fopen(m.path, "rb"), *to = fopen(path, "wb");
