@@ -112,6 +112,8 @@ static void seat_outs(Case *c, int64_t rows, int64_t outs)
 			continue;
 		s->out_row[n++] = one_in(&c->random, 9) ? -1 : t;
 	}
+	if (!rows) /* an operand has a row of each out */
+		n = (int)outs;
 	s->outs = one_in(&c->random, 8) ? (int)random_below(&c->random, n + 1) : n;
 }
 
