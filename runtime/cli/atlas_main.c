@@ -17,7 +17,7 @@ static const char audit_notes[] =
 	"  weights  number format of its matrices, with the rows x columns that share a scale: e4m3 128x128\n"
 	"  cache  format of keys and values, as in [kv] of MODEL.toml; state: of Gated DeltaNet\n"
 	"  grid  thread blocks; block: threads of each; MB: 10^6 bytes that the launch reads and writes\n"
-	"  smem  bytes of shared memory per block; regs: registers per thread; spills: bytes of local memory per thread\n"
+	"  smem  bytes of shared memory per block; regs, spills: registers and bytes of local memory of each thread\n"
 	"  us, from  expected time. measured: a file of times by atlas tune has this kernel; model: estimated from bytes, "
 		"FLOPs and blocks on the target's typical card; pin: MODEL.toml chose the kernel. Templates that were measured "
 		"rank first\n"

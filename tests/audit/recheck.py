@@ -78,18 +78,18 @@ def evaluate(text, env):
         return yes if v else no
 
     value = ternary(True)
-    assert not tokens[at], text
-    return value
+    return value if not tokens[at] else demand(False, text)
 
 
 def order_of(terms, env):
     """'stream(8,64,2) squares(0)': what the contract's ORDER terms come to."""
     words = []
     for word, text in terms:
-        items = [
-            i.strip() for i in re.findall(r"(?:[^,(]|\([^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*\))+", text)
-        ]
-        values = ",".join(str(evaluate(i, env)) for i in items)
+        items = [""]
+        for c in text:
+            parted = c == "," and items[-1].count("(") == items[-1].count(")")
+            items = [*items, ""] if parted else [*items[:-1], items[-1] + c]
+        values = ",".join(str(evaluate(i, env)) for i in items if i.strip())
         words.append(f"{word}({values})" if values else word)
     return " ".join(words)
 

@@ -129,7 +129,8 @@ def test_products_stream_their_weights_in_one_order(atlasc, tmp_path, shape):
         elif head := re.match(r" +-?\d+ +(\w+) ", line):
             op = head[1]
         elif (head := re.match(r" +(\w+)  grid ", line)) and op in PRODUCTS and at[0] == "decode":
-            assert head[1].startswith("stream_"), (at, op, head[1])
+            # for 64 rows tiles of the head are faster, and cost one row little
+            assert head[1].startswith("stream_") or (op, head[1]) == ("norm_logits", "gemm_logits"), (at, op, head[1])
             seen[at[1]] += 1
     assert len(seen) == 4 and min(seen.values()) == max(seen.values()) > 32, seen
 
@@ -145,7 +146,7 @@ def test_pins_that_no_order_satisfies(atlasc, tmp_path):
     rows = [("decode", n, 16) for n in (1, 2, 4)] + [("verify", n, 4) for n in (3, 6, 12)]
     assert run.stderr == (
         f"{toml}:{line}:11: error[A0731]: numerics.invariant: this pin of delta_step leaves no order of sums for "
-        "delta_step (layer 0, sm_90a) in all of decode 1 to 4 and verify 3 to 12"
+        "delta_step (all layers, sm_90a) in all of decode 1 to 4 and verify 3 to 12"
         + "".join(f"\n    {phase}[{n}]: delta_step({warps})" for phase, n, warps in rows)
         + "\n"
     )

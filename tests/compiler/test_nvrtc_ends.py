@@ -67,7 +67,7 @@ def run(atlasc, *words, **how):
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_end_at_a_kernel(atlasc, tmp_path, how, jobs):
     code, says = ENDS[how]
-    bad = "stream_norm.cu"
+    bad = "products/stream_norm.cu"
     done = run(
         atlasc,
         "-o",
@@ -111,7 +111,7 @@ def is_alive(pid):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_children_end_with_their_parent(atlasc, tmp_path, number):
     """In the middle of a kernel, which here never ends."""
-    env = {**os.environ, "LD_PRELOAD": str(shim(tmp_path, "stream_norm.cu", "pause()"))}
+    env = {**os.environ, "LD_PRELOAD": str(shim(tmp_path, "products/stream_norm.cu", "pause()"))}
     parent = subprocess.Popen(
         [atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "-j", "2"],
         env=env,

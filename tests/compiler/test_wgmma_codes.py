@@ -90,7 +90,8 @@ def test_long_prompts_take_them(picks, quant):
             assert [op for op, *_ in ops].count("norm_rows") == 2
             assert {op: names[op] for op in WIDE} == WIDE
         else:
-            assert "norm_rows" not in names and not set(WIDE.values()) & set(names.values())
+            taken = {"wgmma_codes_residual"} if rows == 64 else set()  # no norm keeps it from tiles
+            assert "norm_rows" not in names and set(WIDE.values()) & set(names.values()) == taken
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_120a"])

@@ -302,7 +302,7 @@ def test_a_client_that_reads_nothing_for_too_long(trained, start):
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     s.connect(("127.0.0.1", server.port))
-    asked = {"prompt": "a", "max_tokens": 480, "n": 2, "logprobs": 5, "stream": True, "ignore_eos": True}
+    asked = {"prompt": ["a"] * 8, "max_tokens": 480, "n": 2, "logprobs": 5, "stream": True, "ignore_eos": True}
     body = json.dumps(asked).encode()
     s.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     line = json.loads(server.wait_line('"finish":"client"', 20))

@@ -7,11 +7,11 @@
 // tiles     up to 128 rows of one expert x 256 columns of y, a stage of 128 columns (wgmma_experts.cuh)
 // bytes     READS is what memory delivers: each expert once, rows from the L2 cache
 // why       a row's experts are in different tiles: their sum, in the row's own order, is sum_experts'
-#define ALL_ROWS 0
 #include "experts/wgmma_experts_down.cuh"
 
 KERNEL(wgmma_experts_down, experts_down_fp8)
 DIM(SHARES, 8)
+REQUIRE(SHARES == TOPK)
 READS(min(EXPERTS, ROWS * TOPK) * (N * K + ROW_SCALE * K * 4 + SCALE * ceil_div(K, 128) * ceil_div(N, 128) * ST_BYTES)
 	+ ROWS * SHARES * (N + ceil_div(N, 128) * 4 + 4))
 struct Args {

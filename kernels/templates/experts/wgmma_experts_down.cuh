@@ -3,7 +3,6 @@
 #include "shared/contract.cuh"
 #include "experts/wgmma_experts.cuh"
 
-PARAM(ALL_ROWS, 0, 1) // 1: an expert that all rows go to as well
 ARCH(90a)
 NUMERICS(f32_accumulate, batch_invariant)
 MATRIX(wgmma_fp8)
@@ -19,7 +18,6 @@ FLAG(ROW_SCALE)
 DTYPES(WT, e4m3)
 DTYPES(ST, bf16, f32, e8m0)
 REQUIRE(TOPK <= EXPERTS && EXPERTS <= 1024)
-REQUIRE(SHARES == TOPK + ALL_ROWS)
 REQUIRE(K % 8 == 0)
 REQUIRE(N % 16 == 0)
 REQUIRE(!SCALE || BLOCK_N == 128 && BLOCK_K == 128)

@@ -3,11 +3,11 @@
 // numerics  as wgmma_experts_down
 // tiles     as wgmma_experts_down; those of the shared expert come last
 // why       one launch, whose last tiles fill the multiprocessors that experts of few rows leave
-#define ALL_ROWS 1
 #include "experts/wgmma_experts_down.cuh"
 
 KERNEL(wgmma_experts_down_shared, experts_down_fp8)
 DIM(SHARES, 9)
+REQUIRE(SHARES == TOPK + 1)
 ATTR_INT(SHARED_BLOCK_N, 128)
 ATTR_INT(SHARED_BLOCK_K, 128)
 FLAG(SHARED_SCALE)

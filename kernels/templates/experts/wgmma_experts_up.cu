@@ -8,11 +8,11 @@
 // tiles     up to 128 rows of one expert x 128 columns of h, a stage of 128 columns (wgmma_experts.cuh)
 // bytes     READS is what memory delivers: each expert once, rows from the L2 cache
 // why       rows of codes ask half of the L2 cache and twice the rate of the tensor cores of what bf16 does
-#define ALL_ROWS 0
 #include "experts/wgmma_experts_up.cuh"
 
 KERNEL(wgmma_experts_up, experts_up_fp8)
 DIM(SHARES, 8)
+REQUIRE(SHARES == TOPK)
 READS(min(EXPERTS, ROWS * TOPK) * (N * K + ROW_SCALE * N * 4
 		+ SCALE * 2 * ceil_div(N / 2, 128) * ceil_div(K, 128) * ST_BYTES)
 	+ ROWS * SHARES * (K + ceil_div(K, 128) * 4 + 8))

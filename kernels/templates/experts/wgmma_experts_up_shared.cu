@@ -2,11 +2,11 @@
 // numerics  as wgmma_experts_up
 // tiles     as wgmma_experts_up; those of the shared expert come last
 // why       one launch, whose last tiles fill the multiprocessors that experts of few rows leave
-#define ALL_ROWS 1
 #include "experts/wgmma_experts_up.cuh"
 
 KERNEL(wgmma_experts_up_shared, experts_up_fp8)
 DIM(SHARES, 9)
+REQUIRE(SHARES == TOPK + 1)
 ATTR_INT(SHARED_BLOCK_N, 128)
 ATTR_INT(SHARED_BLOCK_K, 128)
 FLAG(SHARED_SCALE)
