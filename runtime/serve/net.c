@@ -37,7 +37,7 @@ struct Conn {
 	Net *net;
 	Conn *next, *before;
 	struct bufferevent *bev;
-	struct event *deadline;
+	struct event *deadline, *stall;
 	HttpReader reader;
 	ConnState state;
 	HttpState seen;     /* the reader's, when the deadline was set */
@@ -60,6 +60,7 @@ struct Net {
 };
 
 static void pump(Conn *c);
+static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *change, void *arg);
 
 /* Connections ------------------------------------------------------------ */
 
@@ -74,6 +75,8 @@ static void free_conn(Conn *c)
 		c->next->before = c->before;
 	net->n_conns--;
 	event_free(c->deadline);
+	event_free(c->stall);
+	evbuffer_remove_cb(bufferevent_get_output(c->bev), on_output, c);
 	bufferevent_free(c->bev);
 	http_end(&c->reader);
 	free(c);
@@ -215,13 +218,31 @@ static void on_written(struct bufferevent *bev, void *arg)
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
-	(void)bev, (void)what; /* the end of the stream, an error, or a write that took too long */
+	(void)bev, (void)what; /* the end of the stream or an error */
+	lose(arg);
+}
+
+static void on_stall(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd, (void)what;
 	lose(arg);
 }
 
 static struct timeval seconds_of(double s)
 {
 	return (struct timeval){(time_t)s, (suseconds_t)((s - (double)(time_t)s) * 1e6)};
+}
+
+/* Only bytes taken by the peer set the timer again. The write timeout of a bufferevent does not do: bytes added in the
+ * turn of the loop in which it ends start it anew. */
+static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *change, void *arg)
+{
+	Conn *c = arg;
+	const struct timeval stall = seconds_of(c->net->options.stall_s);
+	if (evbuffer_get_length(out) == 0)
+		evtimer_del(c->stall);
+	else if (change->n_deleted || change->orig_size == 0)
+		evtimer_add(c->stall, &stall);
 }
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *from, int n, void *arg)
@@ -237,28 +258,31 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	Conn *c = net->n_conns < net->options.max_connections ? calloc(1, sizeof *c) : NULL;
 	struct bufferevent *bev = c ? bufferevent_socket_new(net->base, fd, BEV_OPT_CLOSE_ON_FREE) : NULL;
 	struct event *deadline = bev ? evtimer_new(net->base, on_deadline, c) : NULL;
-	if (!deadline) {
+	struct event *stall = deadline ? evtimer_new(net->base, on_stall, c) : NULL;
+	if (!stall || !evbuffer_add_cb(bufferevent_get_output(bev), on_output, c)) {
 		(void)!send(fd, full, sizeof full - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (bev)
 			bufferevent_free(bev);
 		else
 			close(fd);
+		if (deadline)
+			event_free(deadline);
+		if (stall)
+			event_free(stall);
 		free(c);
 		return;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
 	if (from->sa_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	*c = (Conn){.net = net, .bev = bev, .deadline = deadline, .next = net->conns};
+	*c = (Conn){.net = net, .bev = bev, .deadline = deadline, .stall = stall, .next = net->conns};
 	if (net->conns)
 		net->conns->before = c;
 	net->conns = c;
 	net->n_conns++;
 	http_start(&c->reader, net->options.limits);
-	const struct timeval stall = seconds_of(net->options.stall_s);
 	bufferevent_setcb(bev, on_read, on_written, on_event, c);
 	bufferevent_setwatermark(bev, EV_READ, 0, READ_AT_ONCE);
-	bufferevent_set_timeouts(bev, NULL, &stall);
 	bufferevent_enable(bev, EV_READ | EV_WRITE);
 	set_deadline(c);
 }
