@@ -43,7 +43,7 @@ rooms='26600 compiler
 6100 runtime/text
 11260 runtime/cli
 1450 runtime/cli/page
-4930 runtime/serve'
+4960 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

@@ -6,12 +6,14 @@
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/listener.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -45,6 +47,7 @@ struct Conn {
 	bool keep_alive, is_1_0, is_pumping, is_dead, is_shut;
 	bool is_old; /* it has had an answer */
 	size_t lingered;
+	int untaken; /* bytes, when `stall` was set */
 };
 
 struct Net {
@@ -222,15 +225,34 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 	lose(arg);
 }
 
-static void on_stall(evutil_socket_t fd, short what, void *arg)
-{
-	(void)fd, (void)what;
-	lose(arg);
-}
-
 static struct timeval seconds_of(double s)
 {
 	return (struct timeval){(time_t)s, (suseconds_t)((s - (double)(time_t)s) * 1e6)};
+}
+
+/* Bytes in the kernel that the peer has not taken. */
+static int untaken(const Conn *c)
+{
+	int n = 0;
+	return ioctl(bufferevent_getfd(c->bev), SIOCOUTQ, &n) == 0 ? n : 0;
+}
+
+static void await_peer(Conn *c)
+{
+	const struct timeval stall = seconds_of(c->net->options.stall_s);
+	c->untaken = untaken(c);
+	evtimer_add(c->stall, &stall);
+}
+
+/* A peer that reads slowly takes bytes of the kernel's long before the socket is writable again. */
+static void on_stall(evutil_socket_t fd, short what, void *arg)
+{
+	Conn *c = arg;
+	(void)fd, (void)what;
+	if (untaken(c) < c->untaken)
+		await_peer(c);
+	else
+		lose(c);
 }
 
 /* Only bytes taken by the peer set the timer again. The write timeout of a bufferevent does not do: bytes added in the
@@ -238,11 +260,10 @@ static struct timeval seconds_of(double s)
 static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *change, void *arg)
 {
 	Conn *c = arg;
-	const struct timeval stall = seconds_of(c->net->options.stall_s);
 	if (evbuffer_get_length(out) == 0)
 		evtimer_del(c->stall);
 	else if (change->n_deleted || change->orig_size == 0)
-		evtimer_add(c->stall, &stall);
+		await_peer(c);
 }
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *from, int n, void *arg)

@@ -296,16 +296,35 @@ def test_head_is_get_without_its_body(served, path):
     assert served.ask("HEAD", "/v1/completions")[:1] == (405,)
 
 
-def test_a_client_that_reads_nothing_for_too_long(trained, start):
-    """--write-timeout counts from the last byte that it took."""
-    server = start(trained, "--write-timeout", 0.1, "--max-pending", "1GiB")
+def stalled(server, choices):
+    """A socket of little room, whose server writes a long stream to it."""
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     s.connect(("127.0.0.1", server.port))
-    asked = {"prompt": ["a"] * 8, "max_tokens": 480, "n": 2, "logprobs": 5, "stream": True, "ignore_eos": True}
+    asked = {"prompt": ["a"] * choices, "max_tokens": 480, "logprobs": 5, "stream": True, "ignore_eos": True}
     body = json.dumps(asked).encode()
     s.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-    line = json.loads(server.wait_line('"finish":"client"', 20))
-    server.settles("slots_used", 0)
-    assert line["stream"] and server.metric('cancelled_total{why="client"}') == 1
-    s.close()
+    return s
+
+
+def test_a_client_that_reads_nothing_for_too_long(trained, start):
+    """--write-timeout counts from the last byte that it took, also while the answer grows."""
+    server = start(trained, "--write-timeout", 0.1, "--max-pending", "1GiB")
+    with stalled(server, 16):
+        line = json.loads(server.wait_line('"finish":"client"', 20))
+        server.settles("slots_used", 0)
+        assert line["stream"] and server.metric('cancelled_total{why="client"}') == 1
+
+
+def test_a_client_that_reads_slowly(trained, start):
+    """It is not cut, though the socket is not writable for longer than --write-timeout."""
+    server = start(trained, "--write-timeout", 0.3, "--max-pending", "1GiB")
+    got = b""
+    with stalled(server, 2) as s:
+        while not got.endswith(b"0\r\n\r\n"):
+            part = s.recv(2048)
+            assert part, "cut after %d bytes" % len(got)
+            got += part
+            time.sleep(0.02)
+    assert got.count(b"data: [DONE]") == 1 and len(got) > 1 << 17
+    assert json.loads(server.wait_line('"request"', 20))["finish"] == "length"
