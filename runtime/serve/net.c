@@ -103,6 +103,11 @@ static void lose(Conn *c)
 	conn_drop(c);
 }
 
+static struct timeval seconds_of(double s)
+{
+	return (struct timeval){(time_t)s, (suseconds_t)((s - (double)(time_t)s) * 1e6)};
+}
+
 static void set_deadline(Conn *c)
 {
 	const NetOptions *o = &c->net->options;
@@ -116,7 +121,7 @@ static void set_deadline(Conn *c)
 	c->seen = c->reader.state;
 	evtimer_del(c->deadline);
 	if (seconds > 0) {
-		struct timeval t = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+		const struct timeval t = seconds_of(seconds);
 		evtimer_add(c->deadline, &t);
 	}
 }
@@ -223,11 +228,6 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 {
 	(void)bev, (void)what; /* the end of the stream or an error */
 	lose(arg);
-}
-
-static struct timeval seconds_of(double s)
-{
-	return (struct timeval){(time_t)s, (suseconds_t)((s - (double)(time_t)s) * 1e6)};
 }
 
 /* Bytes in the kernel that the peer has not taken. */
