@@ -25,7 +25,7 @@ enum {
 	READ_AT_ONCE = 1 << 16,     /* most bytes that wait in a connection's input */
 	SEND_BYTES = 1 << 16,       /* of a connection in the kernel, which would take megabytes otherwise */
 	LINGER_BYTES = 64 << 20,    /* most that is read of a refused peer before it is cut off */
-	LINGER_SECONDS = 2,
+	LINGER_SECONDS = 2,         /* after the last byte of the last answer */
 	ACCEPT_PAUSE_MS = 100,      /* after the process ran out of descriptors */
 };
 
@@ -113,7 +113,7 @@ static void set_deadline(Conn *c)
 	const NetOptions *o = &c->net->options;
 	double seconds = 0;
 	if (c->state == LEAVING)
-		seconds = LINGER_SECONDS;
+		seconds = c->is_shut ? LINGER_SECONDS : 0; /* `stall` watches what is still to be sent */
 	else if (c->state == READING)
 		seconds = c->reader.state == HTTP_BODY           ? o->body_s
 			: c->reader.state == HTTP_HEAD || !c->is_old ? o->head_s
@@ -131,11 +131,11 @@ static void set_deadline(Conn *c)
 static void leave(Conn *c)
 {
 	c->state = LEAVING;
-	set_deadline(c);
-	if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0 && !c->is_shut) {
+	if (conn_pending(c) == 0 && !c->is_shut) {
 		c->is_shut = true;
 		shutdown(bufferevent_getfd(c->bev), SHUT_WR);
 	}
+	set_deadline(c);
 }
 
 static void refuse_stream(Conn *c)

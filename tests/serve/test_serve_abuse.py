@@ -296,15 +296,27 @@ def test_head_is_get_without_its_body(served, path):
     assert served.ask("HEAD", "/v1/completions")[:1] == (405,)
 
 
-def stalled(server, choices):
-    """A socket of little room, whose server writes a long stream to it."""
+def stalled(server, choices, fields=b"", **asked):
+    """A socket of little room, whose server writes a long answer to it: a stream, if nothing else is asked."""
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    s.settimeout(20)
     s.connect(("127.0.0.1", server.port))
-    asked = {"prompt": ["a"] * choices, "max_tokens": 480, "logprobs": 5, "stream": True, "ignore_eos": True}
-    body = json.dumps(asked).encode()
-    s.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    long = {"prompt": ["a"] * choices, "max_tokens": 480, "logprobs": 5, "stream": True, "ignore_eos": True}
+    body = json.dumps(long | asked).encode()
+    s.sendall(POST + fields + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     return s
+
+
+def read_slowly(s, pause=0.02, is_whole=lambda got: got.endswith(b"0\r\n\r\n")):
+    """Bytes of the socket up to the end of its answer, 2 KiB each `pause` seconds."""
+    got = b""
+    while not is_whole(got):
+        part = s.recv(2048)
+        assert part, "cut after %d bytes" % len(got)
+        got += part
+        time.sleep(pause)
+    return got
 
 
 def test_a_client_that_reads_nothing_for_too_long(trained, start):
@@ -316,15 +328,12 @@ def test_a_client_that_reads_nothing_for_too_long(trained, start):
         assert line["stream"] and server.metric('cancelled_total{why="client"}') == 1
 
 
-def test_a_client_that_reads_slowly(trained, start):
-    """It is not cut, though the socket is not writable for longer than --write-timeout."""
+@pytest.mark.parametrize("fields", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
+def test_a_client_that_reads_slowly(trained, start, fields):
+    """It is not cut, though the socket is not writable for longer than --write-timeout, and though the last byte is
+    written seconds after the answer was whole."""
     server = start(trained, "--write-timeout", 0.3, "--max-pending", "1GiB")
-    got = b""
-    with stalled(server, 2) as s:
-        while not got.endswith(b"0\r\n\r\n"):
-            part = s.recv(2048)
-            assert part, "cut after %d bytes" % len(got)
-            got += part
-            time.sleep(0.02)
+    with stalled(server, 2, fields) as s:
+        got = read_slowly(s)
     assert got.count(b"data: [DONE]") == 1 and len(got) > 1 << 17
     assert json.loads(server.wait_line('"request"', 20))["finish"] == "length"
