@@ -108,16 +108,18 @@ static struct timeval seconds_of(double s)
 	return (struct timeval){(time_t)s, (suseconds_t)((s - (double)(time_t)s) * 1e6)};
 }
 
+/* None while an answer is made or sent: of a peer that takes no bytes `stall` knows. */
 static void set_deadline(Conn *c)
 {
 	const NetOptions *o = &c->net->options;
 	double seconds = 0;
 	if (c->state == LEAVING)
-		seconds = c->is_shut ? LINGER_SECONDS : 0; /* `stall` watches what is still to be sent */
+		seconds = c->is_shut ? LINGER_SECONDS : 0;
 	else if (c->state == READING)
 		seconds = c->reader.state == HTTP_BODY           ? o->body_s
 			: c->reader.state == HTTP_HEAD || !c->is_old ? o->head_s
-														 : o->idle_s;
+			: conn_pending(c) == 0                       ? o->idle_s
+														 : 0;
 	c->seen = c->reader.state;
 	evtimer_del(c->deadline);
 	if (seconds > 0) {
@@ -151,7 +153,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 	Conn *c = arg;
 	(void)fd, (void)what;
 	if (c->state != READING || c->reader.state == HTTP_IDLE) {
-		lose(c);
+		(c->state == READING ? leave : lose)(c);
 		return;
 	}
 	c->reader.status = 408;
@@ -222,6 +224,8 @@ static void on_written(struct bufferevent *bev, void *arg)
 	Conn *c = arg;
 	if (c->state == LEAVING && !c->is_shut)
 		leave(c);
+	else if (c->state == READING && c->reader.state == HTTP_IDLE)
+		set_deadline(c);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
@@ -526,7 +530,7 @@ void net_stop_listening(Net *net)
 	for (Conn *c = net->conns, *next; c; c = next) {
 		next = c->next;
 		if (c->state == READING && c->reader.state == HTTP_IDLE)
-			lose(c);
+			leave(c);
 	}
 }
 

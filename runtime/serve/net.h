@@ -3,8 +3,9 @@
  * A connection carries one request at a time. When it is whole, the owner's `request` is called, and from there until
  * conn_answer or conn_stream_end the connection belongs to that answer; bytes of a next request wait. A peer that goes
  * away meanwhile is reported by `gone`, also while nothing is written, because the socket is read all the time.
- * Deadlines: `idle` seconds between requests, `head` for a request's head (and for the first byte of a connection),
- * `body` for its body, `stall` for a peer that takes no bytes. All functions belong to the loop's thread.
+ * Deadlines: `idle` seconds between the last byte of an answer and the next request, `head` for a request's head (and
+ * for the first byte of a connection), `body` for its body, `stall` for a peer that takes no bytes.
+ * All functions belong to the loop's thread.
  */
 #ifndef ATLAS_NET_H
 #define ATLAS_NET_H
@@ -32,7 +33,7 @@ typedef struct NetOptions {
 Net *net_open(struct event_base *base, const NetOptions *options, char *why, size_t why_bytes);
 const char *net_name(const Net *net);   /* "http://127.0.0.1:8080", "unix:PATH": where it listens */
 int net_busy(const Net *net);           /* connections that still have something to send or to read */
-void net_stop_listening(Net *net);      /* and closes the connections that wait for a request */
+void net_stop_listening(Net *net);      /* and ends connections that wait for a request, once their answers are out */
 void net_close(Net *net);               /* and all connections, as if their peers went away */
 
 /* What `gone` gets; NULL = there is no need to call it. */

@@ -1,0 +1,97 @@
+"""Clients that take their answers slowly, or not at all: what was answered reaches them whole while they take some of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import time
+
+import pytest
+
+NEXT = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def stalled(server, choices, fields=b"", **asked):
+    """A socket of little room, whose server writes a long answer to it: a stream, if nothing else is asked."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    s.settimeout(20)
+    s.connect(("127.0.0.1", server.port))
+    long = {"prompt": ["a"] * choices, "max_tokens": 480, "logprobs": 5, "stream": True, "ignore_eos": True}
+    body = json.dumps(long | asked).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + fields
+    s.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    return s
+
+
+def answered(server):
+    """A socket of little room, whose answer the server has made and the kernel's buffers do not hold."""
+    s = stalled(server, 4, stream=False)
+    server.wait_line('"request"', 30)
+    return s
+
+
+def is_whole(got):
+    """Are these bytes one answer with all of its Content-Length, or with its last chunk?"""
+    head, _, body = got.partition(b"\r\n\r\n")
+    length = re.search(rb"Content-Length: (\d+)", head)
+    return len(body) == int(length[1]) if length else body.endswith(b"0\r\n\r\n")
+
+
+def read_slowly(s, pause=0.02):
+    """One whole answer, 2 KiB each `pause` seconds."""
+    got = b""
+    while not is_whole(got):
+        part = s.recv(2048)
+        assert part, "cut after %d bytes" % len(got)
+        got += part
+        time.sleep(pause)
+    assert got.startswith(b"HTTP/1.1 200 ") and len(got) > 3 << 16  # more than the kernel's buffers hold
+    return got
+
+
+def test_a_client_that_reads_nothing_for_too_long(trained, start):
+    """--write-timeout counts from the last byte that it took, also while the answer grows."""
+    server = start(trained, "--write-timeout", 0.1, "--max-pending", "1GiB")
+    with stalled(server, 16):
+        line = json.loads(server.wait_line('"finish":"client"', 20))
+        server.settles("slots_used", 0)
+        assert line["stream"] and server.metric('cancelled_total{why="client"}') == 1
+
+
+@pytest.mark.parametrize("fields", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
+def test_a_client_that_reads_slowly(trained, start, fields):
+    """It is not cut, though the socket is not writable for longer than --write-timeout, and though the last byte is
+    written seconds after the answer was whole."""
+    server = start(trained, "--write-timeout", 0.3, "--max-pending", "1GiB")
+    with stalled(server, 2, fields) as s:
+        got = read_slowly(s)
+    assert got.count(b"data: [DONE]") == 1
+    assert json.loads(server.wait_line('"request"', 20))["finish"] == "length"
+
+
+def test_time_between_requests_begins_after_the_answer(trained, start):
+    """--keep-alive does not count while the client takes an answer, and does after it."""
+    server = start(trained, "--keep-alive", 0.3)
+    with answered(server) as s:
+        time.sleep(1)
+        read_slowly(s, 0.001)
+        s.sendall(NEXT)
+        assert s.recv(4096).startswith(b"HTTP/1.1 200 ")
+        began = time.monotonic()
+        assert s.recv(4096) == b"" and 0.2 < time.monotonic() - began < 2
+
+
+def test_a_drain_waits_for_clients_that_read_slowly(trained, start):
+    """What was answered before SIGTERM, on a connection that was to go on, is read to its end before the exit."""
+    server = start(trained)
+    with answered(server) as s:
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_line("draining")
+        time.sleep(0.5)
+        assert server.process.poll() is None
+        read_slowly(s, 0.001)
+        assert s.recv(10) == b""
+    assert server.process.wait(20) == 0
