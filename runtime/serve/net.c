@@ -25,7 +25,7 @@ enum {
 	READ_AT_ONCE = 1 << 16,     /* most bytes that wait in a connection's input */
 	SEND_BYTES = 1 << 16,       /* of a connection in the kernel, which would take megabytes otherwise */
 	LINGER_BYTES = 64 << 20,    /* most that is read of a refused peer before it is cut off */
-	LINGER_SECONDS = 2,         /* after the last byte of the last answer */
+	LINGER_SECONDS = 2,         /* after the peer has the last answer, and how often that is looked at */
 	ACCEPT_PAUSE_MS = 100,      /* after the process ran out of descriptors */
 };
 
@@ -128,8 +128,22 @@ static void set_deadline(Conn *c)
 	}
 }
 
+/* Bytes in the kernel that the peer has not taken. */
+static int untaken(const Conn *c)
+{
+	int n = 0;
+	return ioctl(bufferevent_getfd(c->bev), SIOCOUTQ, &n) == 0 ? n : 0;
+}
+
+static void await_peer(Conn *c)
+{
+	const struct timeval stall = seconds_of(c->net->options.stall_s);
+	c->untaken = untaken(c);
+	evtimer_add(c->stall, &stall);
+}
+
 /* The peer may still be sending: a close now would reset the connection and take the answer with it. So only this side
- * is shut, and what comes is read and dropped for a while. */
+ * is shut, and what comes is read and dropped until it has all and for a while. */
 static void leave(Conn *c)
 {
 	c->state = LEAVING;
@@ -152,6 +166,12 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
 	Conn *c = arg;
 	(void)fd, (void)what;
+	if (c->state == LEAVING && untaken(c)) {
+		if (!evtimer_pending(c->stall, NULL))
+			await_peer(c);
+		set_deadline(c);
+		return;
+	}
 	if (c->state != READING || c->reader.state == HTTP_IDLE) {
 		(c->state == READING ? leave : lose)(c);
 		return;
@@ -232,20 +252,6 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 {
 	(void)bev, (void)what; /* the end of the stream or an error */
 	lose(arg);
-}
-
-/* Bytes in the kernel that the peer has not taken. */
-static int untaken(const Conn *c)
-{
-	int n = 0;
-	return ioctl(bufferevent_getfd(c->bev), SIOCOUTQ, &n) == 0 ? n : 0;
-}
-
-static void await_peer(Conn *c)
-{
-	const struct timeval stall = seconds_of(c->net->options.stall_s);
-	c->untaken = untaken(c);
-	evtimer_add(c->stall, &stall);
 }
 
 /* A peer that reads slowly takes bytes of the kernel's long before the socket is writable again. */
@@ -508,7 +514,7 @@ int net_busy(const Net *net)
 {
 	int n = 0;
 	for (const Conn *c = net->conns; c; c = c->next)
-		n += !c->is_shut;
+		n += !c->is_shut || untaken(c);
 	return n;
 }
 

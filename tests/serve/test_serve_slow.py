@@ -26,9 +26,9 @@ def stalled(server, choices, fields=b"", **asked):
     return s
 
 
-def answered(server):
+def answered(server, fields=b""):
     """A socket of little room, whose answer the server has made and the kernel's buffers do not hold."""
-    s = stalled(server, 4, stream=False)
+    s = stalled(server, 4, fields, stream=False)
     server.wait_line('"request"', 30)
     return s
 
@@ -40,9 +40,8 @@ def is_whole(got):
     return len(body) == int(length[1]) if length else body.endswith(b"0\r\n\r\n")
 
 
-def read_slowly(s, pause=0.02):
-    """One whole answer, 2 KiB each `pause` seconds."""
-    got = b""
+def read_slowly(s, pause=0.02, got=b""):
+    """One whole answer that begins with `got`, 2 KiB each `pause` seconds."""
     while not is_whole(got):
         part = s.recv(2048)
         assert part, "cut after %d bytes" % len(got)
@@ -90,8 +89,27 @@ def test_a_drain_waits_for_clients_that_read_slowly(trained, start):
     with answered(server) as s:
         server.process.send_signal(signal.SIGTERM)
         server.wait_line("draining")
-        time.sleep(0.5)
-        assert server.process.poll() is None
-        read_slowly(s, 0.001)
+        got = b""
+        for some in (1, 3 << 16):  # before the rest waits in the kernel, and after
+            while len(got) < some:
+                got += s.recv(2048)
+            time.sleep(0.5)
+            assert server.process.poll() is None
+        read_slowly(s, 0.001, got)
         assert s.recv(10) == b""
     assert server.process.wait(20) == 0
+
+
+def test_bytes_of_a_client_do_not_end_its_answer(trained, start):
+    """A client that goes on sending after the request that was its last: the end of its answer waits in the kernel, and
+    a socket that is closed would be reset by what comes in."""
+    server = start(trained)
+    with answered(server, b"Connection: close\r\n") as s:
+        got = b""
+        while len(got) < 3 << 16:
+            got += s.recv(2048)
+        for _ in range(35):
+            s.sendall(NEXT)
+            time.sleep(0.1)
+        read_slowly(s, 0.001, got)
+        assert s.recv(10) == b""
