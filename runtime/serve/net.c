@@ -248,10 +248,12 @@ static void on_written(struct bufferevent *bev, void *arg)
 		set_deadline(c);
 }
 
+/* The end of the stream or an error. A peer that ends its half counts as gone, but has what was answered before. */
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
-	(void)bev, (void)what; /* the end of the stream or an error */
-	lose(arg);
+	Conn *c = arg;
+	(void)bev;
+	(what & BEV_EVENT_EOF && c->state != ANSWERING && conn_pending(c) ? leave : lose)(c);
 }
 
 /* A peer that reads slowly takes bytes of the kernel's long before the socket is writable again. */

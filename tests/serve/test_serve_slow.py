@@ -113,3 +113,16 @@ def test_bytes_of_a_client_do_not_end_its_answer(trained, start):
             time.sleep(0.1)
         read_slowly(s, 0.001, got)
         assert s.recv(10) == b""
+
+
+def test_a_client_that_ends_its_half(trained, start):
+    """It has the answer that was made before."""
+    server = start(trained)
+    with answered(server) as s:
+        s.shutdown(socket.SHUT_WR)
+        read_slowly(s)
+        assert s.recv(10) == b""
+    for _ in range(20):
+        with server.raw(NEXT) as s:
+            s.shutdown(socket.SHUT_WR)
+            assert is_whole(b"".join(iter(lambda: s.recv(4096), b"")))
