@@ -240,6 +240,11 @@ static bool add_body(HttpReader *r, const char *bytes, size_t n)
 	return true;
 }
 
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
 /* A chunk's length: hexadecimal digits alone, at most 16. */
 static bool read_chunk_size(HttpReader *r)
 {
@@ -247,11 +252,7 @@ static bool read_chunk_size(HttpReader *r)
 	if (r->n_line == 0)
 		return refuse(r, 400, "a chunk has no length");
 	for (int i = 0; i < r->n_line; i++) {
-		const char c = r->line[i];
-		const int digit = c >= '0' && c <= '9' ? c - '0'
-			: c >= 'a' && c <= 'f'             ? c - 'a' + 10
-			: c >= 'A' && c <= 'F'             ? c - 'A' + 10
-											   : -1;
+		const int digit = hex_digit(r->line[i]);
 		if (digit < 0)
 			return refuse(r, 400, "the length of a chunk is not hexadecimal");
 		n = n * 16 + (uint64_t)digit;
@@ -338,11 +339,6 @@ void http_end(HttpReader *r)
 }
 
 /* Words ------------------------------------------------------------ */
-
-static int hex_digit(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
 
 bool http_unescape(char *text)
 {
