@@ -23,6 +23,7 @@
 
 enum {
 	READ_AT_ONCE = 1 << 16,     /* most bytes that wait in a connection's input */
+	SEND_AHEAD = 1 << 16,       /* bytes of answers that wait to be sent, with which no next request is read */
 	SEND_BYTES = 1 << 16,       /* of a connection in the kernel, which would take megabytes otherwise */
 	LINGER_BYTES = 64 << 20,    /* most that is read of a refused peer before it is cut off */
 	LINGER_SECONDS = 2,         /* after the peer has the last answer, and how often that is looked at */
@@ -146,6 +147,8 @@ static void await_peer(Conn *c)
  * is shut, and what comes is read and dropped until it has all and for a while. */
 static void leave(Conn *c)
 {
+	struct evbuffer *in = bufferevent_get_input(c->bev);
+	evbuffer_drain(in, evbuffer_get_length(in));
 	c->state = LEAVING;
 	if (conn_pending(c) == 0 && !c->is_shut) {
 		c->is_shut = true;
@@ -198,7 +201,8 @@ static void pump(Conn *c)
 	if (c->is_pumping)
 		return;
 	c->is_pumping = true;
-	while (!c->is_dead && c->state == READING && evbuffer_get_length(in)) {
+	while (!c->is_dead && c->state == READING && evbuffer_get_length(in) &&
+		(c->reader.state != HTTP_IDLE || conn_pending(c) < SEND_AHEAD)) {
 		const size_t n = evbuffer_get_contiguous_space(in);
 		const size_t used = http_feed(&c->reader, (const char *)evbuffer_pullup(in, (ev_ssize_t)n), n);
 		evbuffer_drain(in, used);
@@ -244,8 +248,10 @@ static void on_written(struct bufferevent *bev, void *arg)
 	Conn *c = arg;
 	if (c->state == LEAVING && !c->is_shut)
 		leave(c);
-	else if (c->state == READING && c->reader.state == HTTP_IDLE)
+	if (c->state == READING && c->reader.state == HTTP_IDLE) {
 		set_deadline(c);
+		pump(c);
+	}
 }
 
 /* The end of the stream or an error. A peer that ends its half counts as gone, but has what was answered before. */

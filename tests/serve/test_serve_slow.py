@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import signal
 import socket
+import threading
 import time
 
 import pytest
+from server import read_answer
 
 NEXT = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -126,3 +129,25 @@ def test_a_client_that_ends_its_half(trained, start):
         with server.raw(NEXT) as s:
             s.shutdown(socket.SHUT_WR)
             assert is_whole(b"".join(iter(lambda: s.recv(4096), b"")))
+
+
+def test_requests_of_a_client_that_reads_no_answers(trained, start):
+    """They are read only while there is room for their answers; the client has all answers in the end."""
+    server = start(trained)
+    with server.raw(NEXT) as s:
+        size = len(read_answer(s))
+        n, before = (32 << 20) // size, resident(server)
+        thread = threading.Thread(target=s.sendall, args=(NEXT * n,))
+        thread.start()
+        time.sleep(0.5)
+        assert resident(server) < before + (4 << 20)
+        assert server.get("/health")[0] == 200
+        with s.makefile("rb") as answers:
+            assert len(answers.read(n * size)) == n * size
+        thread.join()
+
+
+def resident(server):
+    """Bytes of memory that the server holds."""
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
