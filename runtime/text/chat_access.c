@@ -130,11 +130,8 @@ Val get_item(Machine *m, Val of, Val key)
 		return of.list->at[at];
 	else if (of.tag == V_STRING && (key.tag == V_INT || key.tag == V_BOOL)) {
 		chat_work(m, of.str->n / 16);
-		if (at_index(key, string_length(of.str), &at)) {
-			const size_t from = string_offset(of.str, at);
-			const Str rest = {.p = of.str->p + from, .n = of.str->n - from};
-			return string_part(m, of.str, from, string_offset(&rest, 1));
-		}
+		if (at_index(key, string_length(of.str), &at))
+			return get_slice(m, of, val_int((int64_t)at), val_int((int64_t)at + 1), val_none());
 	}
 	if (key.tag == V_STRING && (of.tag == V_LOOP || of.tag == V_NAMESPACE || of.tag == V_MACRO))
 		return get_attribute(m, of, key.str);

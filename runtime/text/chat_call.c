@@ -135,9 +135,8 @@ static Val time_text(Machine *m, const Args *a)
 	if (!pattern)
 		return val_none();
 	memcpy(pattern, format.str->p, format.str->n);
-	if (!m->c_locale)
-		m->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-	const size_t n = m->c_locale && gmtime_r(&now, &tm) ? strftime_l(out, sizeof out, pattern, &tm, m->c_locale) : 0;
+	const locale_t c = chat_locale(m);
+	const size_t n = c && gmtime_r(&now, &tm) ? strftime_l(out, sizeof out, pattern, &tm, c) : 0;
 	if (!n || format.str->n > 200)
 		return chat_fail(m, CHAT_BAD_VALUE, "strftime_now: the time cannot be written like that");
 	Text t = {0};

@@ -106,6 +106,14 @@ static Val read_string(Json *j)
 	return wrong(j, j->n, "a string without its end");
 }
 
+static bool skip_digits(Json *j) /* false: there is none */
+{
+	const size_t from = j->at;
+	while (peek(j) >= '0' && peek(j) <= '9')
+		j->at++;
+	return j->at > from;
+}
+
 static Val read_number(Json *j)
 {
 	const size_t from = j->at;
@@ -113,23 +121,15 @@ static Val read_number(Json *j)
 	bool real = false;
 	next_is(j, '-');
 	const size_t digits = j->at;
-	while (peek(j) >= '0' && peek(j) <= '9')
-		j->at++;
-	bool good = j->at > digits && (j->text[digits] != '0' || j->at == digits + 1);
+	bool good = skip_digits(j) && (j->text[digits] != '0' || j->at == digits + 1);
 	if (next_is(j, '.')) {
-		const size_t at = j->at;
-		while (peek(j) >= '0' && peek(j) <= '9')
-			j->at++;
-		good &= j->at > at;
+		good &= skip_digits(j);
 		real = true;
 	}
 	if (peek(j) == 'e' || peek(j) == 'E') {
 		j->at++;
 		(void)(next_is(j, '+') || next_is(j, '-'));
-		const size_t at = j->at;
-		while (peek(j) >= '0' && peek(j) <= '9')
-			j->at++;
-		good &= j->at > at;
+		good &= skip_digits(j);
 		real = true;
 	}
 	if (!good || j->at - from >= sizeof text)
@@ -141,9 +141,7 @@ static Val read_number(Json *j)
 		const long long whole = strtoll(text, NULL, 10);
 		return errno ? wrong(j, from, "a whole number beyond 64 bits") : val_int(whole);
 	}
-	if (!j->m->c_locale)
-		j->m->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-	return val_float(j->m->c_locale ? strtod_l(text, &end, j->m->c_locale) : strtod(text, &end));
+	return val_float(chat_strtod(j->m, text, &end));
 }
 
 static Val read_value(Json *j, int depth);

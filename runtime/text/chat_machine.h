@@ -111,6 +111,9 @@ static inline bool failed(const Machine *m) { return m->failure.fault != CHAT_OK
 /* Takes fuel for work on n elements; false when there is none. */
 bool chat_work(Machine *m, size_t n);
 
+locale_t chat_locale(Machine *m); /* "C"; 0 = no memory */
+double chat_strtod(Machine *m, const char *text, char **end); /* with a point, whatever the locale */
+
 /* chat_value.c: memory. NULL after a failure, which is recorded. */
 void *chat_alloc(Machine *m, size_t bytes); /* zeroed */
 bool text_put(Machine *m, Text *t, const char *p, size_t n, bool marked);
@@ -168,6 +171,9 @@ size_t string_length(const Str *s);
 size_t string_offset(const Str *s, size_t points); /* bytes before code point number `points` */
 size_t string_find(const Str *s, const Str *what, size_t from); /* byte; SIZE_MAX = nowhere */
 bool is_printable(uint32_t cp);
+/* What int() and float() read, with a final NUL: without the blanks around it, decimal digits of any script as ASCII,
+ * '?' for what no number has. NULL: nothing, or no memory. */
+char *string_number(Machine *m, const Str *s);
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 Val string_strip(Machine *m, const Str *s, const Str *set, int sides); /* set NULL: white space */
 Val string_lines(Machine *m, const Str *s, bool keep_ends);

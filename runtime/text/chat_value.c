@@ -526,6 +526,20 @@ List *elements(Machine *m, Val v)
 	return out.list;
 }
 
+/* Numbers -------------------------------------------------------------------------------------- */
+
+locale_t chat_locale(Machine *m)
+{
+	if (!m->c_locale)
+		m->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+	return m->c_locale;
+}
+
+double chat_strtod(Machine *m, const char *text, char **end)
+{
+	return chat_locale(m) ? strtod_l(text, end, m->c_locale) : strtod(text, end);
+}
+
 /* As text -------------------------------------------------------------------------------------- */
 
 /* Python's repr of a float: the fewest digits that give it back. */
