@@ -40,7 +40,7 @@ rooms='26600 compiler
 2550 compiler/kernelgen
 12400 artifacts
 3050 runtime/cpu
-6100 runtime/text
+6130 runtime/text
 11260 runtime/cli
 1450 runtime/cli/page
 4960 runtime/serve'

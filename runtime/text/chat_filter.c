@@ -61,7 +61,12 @@ static bool bind(Machine *m, ChatFilter f, const Args *a, Val *at)
 
 /* Sorting -------------------------------------------------------------------------------------- */
 
-static Val folded(Machine *m, Val v) { return v.tag == V_STRING ? string_case(m, v.str, CASE_LOWER) : v; }
+/* What an element is sorted or compared by. */
+static Val key_of(Machine *m, Val v, const Str *attribute, bool fold)
+{
+	const Val key = attribute ? get_path(m, v, attribute) : v;
+	return fold && key.tag == V_STRING ? string_case(m, key.str, CASE_LOWER) : key;
+}
 
 typedef struct Keyed { Val key, value; } Keyed;
 
@@ -86,8 +91,7 @@ List *sorted_list(Machine *m, const List *l, const Str *attribute, bool in_lists
 	Val out = list_new(m, V_LIST, l->n);
 	Keyed *at = chat_alloc(m, (l->n + 1) * sizeof *at), *spare = chat_alloc(m, (l->n + 1) * sizeof *at);
 	for (size_t i = 0; at && spare && i < l->n && !failed(m); i++) {
-		Val key = attribute ? get_path(m, l->at[i], attribute) : l->at[i];
-		key = fold ? folded(m, key) : key;
+		Val key = key_of(m, l->at[i], attribute, fold);
 		if (in_lists) {
 			const Val list = list_new(m, V_LIST, 1);
 			list_push(m, list.list, key);
@@ -112,18 +116,24 @@ static const Str *attribute_of(Machine *m, Val v)
 	return s;
 }
 
-static Val dictsort(Machine *m, Val v, const Val *a)
+static Val pairs_of(Machine *m, Val v, Tag tag)
 {
-	Val pairs = list_new(m, V_LIST, 0);
-	if (v.tag != V_DICT)
-		return v.tag == V_UNDEFINED ? chat_undefined_fail(m, v) : chat_fail(m, CHAT_BAD_VALUE,
-			"'%s object' has no attribute 'items'", type_name(v));
+	Val out = list_new(m, tag, 0);
 	for (size_t i = 0; i < v.dict->n && !failed(m); i++) {
 		Val pair = list_new(m, V_TUPLE, 2);
 		list_push(m, pair.list, v.dict->at[i].key);
 		list_push(m, pair.list, v.dict->at[i].value);
-		list_push(m, pairs.list, pair);
+		list_push(m, out.list, pair);
 	}
+	return out;
+}
+
+static Val dictsort(Machine *m, Val v, const Val *a)
+{
+	if (v.tag != V_DICT)
+		return v.tag == V_UNDEFINED ? chat_undefined_fail(m, v) : chat_fail(m, CHAT_BAD_VALUE,
+			"'%s object' has no attribute 'items'", type_name(v));
+	Val pairs = pairs_of(m, v, V_LIST);
 	const bool by_value = a[1].tag == V_STRING && string_is(a[1].str, "value");
 	if (is_given(a[1]) && !by_value && !(a[1].tag == V_STRING && string_is(a[1].str, "key")))
 		return chat_fail(m, CHAT_BAD_VALUE, "dictsort: by is neither 'key' nor 'value'");
@@ -144,8 +154,7 @@ static Val extreme(Machine *m, Val v, const Val *a, int sign)
 	const Str *attribute = attribute_of(m, a[1]);
 	Val best = {.tag = V_ABSENT}, best_key = best;
 	for (size_t i = 0; i < l->n && !failed(m); i++) {
-		Val key = attribute ? get_path(m, l->at[i], attribute) : l->at[i];
-		key = is_true(a[0]) ? key : folded(m, key);
+		const Val key = key_of(m, l->at[i], attribute, !is_true(a[0]));
 		if (!is_given(best) || compare(m, key, best_key, 0) * sign > 0) {
 			best = l->at[i];
 			best_key = key;
@@ -160,8 +169,7 @@ static Val unique(Machine *m, Val v, const Val *a)
 	const Str *attribute = attribute_of(m, a[1]);
 	Val seen = dict_new(m, V_DICT), out = list_new(m, V_ITERATOR, 0);
 	for (size_t i = 0; i < l->n && !failed(m); i++) {
-		Val key = attribute ? get_path(m, l->at[i], attribute) : l->at[i];
-		key = is_true(a[0]) ? key : folded(m, key);
+		const Val key = key_of(m, l->at[i], attribute, !is_true(a[0]));
 		const size_t before = seen.dict->n;
 		if (dict_put(m, seen.dict, key, val_none()) && seen.dict->n > before)
 			list_push(m, out.list, l->at[i]);
@@ -254,22 +262,6 @@ static Val reverse(Machine *m, Val v)
 	return v.tag == V_STRING ? string_join(m, &(Str){.p = ""}, out.list, NULL) : out;
 }
 
-static Val pairs_of(Machine *m, Val v)
-{
-	Val out = list_new(m, V_ITERATOR, 0);
-	if (v.tag == V_UNDEFINED)
-		return out;
-	if (v.tag != V_DICT)
-		return chat_fail(m, CHAT_BAD_VALUE, "Can only get item pairs from a mapping.");
-	for (size_t i = 0; i < v.dict->n && !failed(m); i++) {
-		Val pair = list_new(m, V_TUPLE, 2);
-		list_push(m, pair.list, v.dict->at[i].key);
-		list_push(m, pair.list, v.dict->at[i].value);
-		list_push(m, out.list, pair);
-	}
-	return out;
-}
-
 static Val length_of(Machine *m, Val v)
 {
 	switch (v.tag) {
@@ -346,73 +338,72 @@ static int digit_of(char c) /* in the largest base; 99 = none */
 /* Python's float(text): digits, point, exponent, inf, nan, underscores between digits. */
 static bool parse_float(Machine *m, const Str *s, double *out)
 {
-	char text[80];
-	size_t n = 0;
-	const Val stripped = string_strip(m, s, NULL, STRIP_LEFT | STRIP_RIGHT);
-	if (failed(m) || !stripped.str->n || stripped.str->n >= sizeof text)
-		return false;
-	for (size_t i = 0; i < stripped.str->n; i++) {
-		const char c = stripped.str->p[i];
-		if ((unsigned char)c >= 0x80 || c == 'x' || c == 'X' || c == 'p' || c == '(')
+	char *text = string_number(m, s), *end;
+	size_t kept = 0;
+	for (size_t i = 0; text && text[i]; i++) {
+		const char c = text[i];
+		if (c == 'x' || c == 'X' || c == 'p' || c == 'P' || c == '(') /* which strtod takes */
 			return false;
-		if (c == '_' && i && i + 1 < stripped.str->n && digit_of(stripped.str->p[i - 1]) < 10 &&
-			digit_of(stripped.str->p[i + 1]) < 10)
-			continue;
-		text[n++] = c;
+		if (!(c == '_' && i && digit_of(text[i - 1]) < 10 && digit_of(text[i + 1]) < 10))
+			text[kept++] = c;
 	}
-	text[n] = 0;
-	char *end;
-	if (!m->c_locale)
-		m->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-	*out = m->c_locale ? strtod_l(text, &end, m->c_locale) : strtod(text, &end);
-	return end == text + n && text[n - 1] != 'L';
+	if (!text)
+		return false;
+	text[kept] = 0;
+	*out = chat_strtod(m, text, &end);
+	return end == text + kept;
 }
 
+/* Python's int(text, base). */
 static bool parse_int(Machine *m, const Str *s, int64_t base, int64_t *out)
 {
-	const Val v = string_strip(m, s, NULL, STRIP_LEFT | STRIP_RIGHT);
-	if (failed(m))
+	const char *p = string_number(m, s);
+	if (!p)
 		return false;
-	const char *p = v.str->p, *end = p + v.str->n;
-	const bool minus = p < end && *p == '-';
+	const bool minus = *p == '-';
+	const uint64_t most = (uint64_t)INT64_MAX + minus;
 	uint64_t all = 0;
-	bool digit = false;
-	p += p < end && (*p == '-' || *p == '+');
-	if (end - p > 2 && p[0] == '0' && ((base == 16 && (p[1] | 32) == 'x') || (base == 8 && (p[1] | 32) == 'o') ||
-		(base == 2 && (p[1] | 32) == 'b')))
-		p += 2;
-	for (; p < end; p++) {
+	bool digit = false, is_large = false;
+	p += *p == '-' || *p == '+';
+	const int letter = *p == '0' ? p[1] | 32 : 0;
+	if ((letter == 'x' && base == 16) || (letter == 'o' && base == 8) || (letter == 'b' && base == 2))
+		p += 2 + (p[2] == '_');
+	for (; *p; p++) {
 		const int d = digit_of(*p);
-		if (*p == '_' && digit && p + 1 < end && p[1] != '_')
+		if (*p == '_' && digit && p[1] && p[1] != '_')
 			continue;
-		if (d >= base || all > (uint64_t)(INT64_MAX - d) / (uint64_t)base)
+		if (d >= base)
 			return false;
+		is_large |= all > (most - (uint64_t)d) / (uint64_t)base;
 		all = all * (uint64_t)base + (uint64_t)d;
 		digit = true;
 	}
-	*out = minus ? -(int64_t)all : (int64_t)all;
+	*out = (int64_t)(minus ? 0 - all : all);
+	if (digit && is_large)
+		chat_fail(m, CHAT_BAD_VALUE, "a whole number beyond 64 bits");
 	return digit;
+}
+
+static Val whole_of(Machine *m, double f)
+{
+	return isfinite(f) && fabs(f) < 9.2e18 ? val_int((int64_t)f)
+		: chat_fail(m, CHAT_BAD_VALUE, isfinite(f) ? "a whole number beyond 64 bits" : "no whole number is inf or nan");
 }
 
 static Val to_int(Machine *m, Val v, const Val *a)
 {
-	const Val other = is_given(a[0]) ? a[0] : val_int(0);
 	int64_t base = 10, i;
-	double f;
-	if (is_given(a[1]) && (!whole_number(m, a[1], &base) || base < 2 || base > 36))
-		return chat_fail(m, CHAT_BAD_VALUE, "int: base is not a number from 2 to 36");
+	double f = v.tag == V_FLOAT ? v.real : NAN;
+	const bool is_base = !is_given(a[1]) || (whole_number(m, a[1], &base) && base >= 2 && base <= 36);
 	if (v.tag == V_UNDEFINED)
 		return chat_undefined_fail(m, v);
-	if (whole_number(m, v, &i))
+	if (v.tag == V_STRING && !base && is_given(a[1]) && is_number(a[1]))
+		return chat_fail(m, CHAT_BAD_VALUE, "int: base 0 is not implemented");
+	if (whole_number(m, v, &i) || (v.tag == V_STRING && is_base && parse_int(m, v.str, base, &i)))
 		return val_int(i);
-	if (v.tag == V_STRING && parse_int(m, v.str, base, &i))
-		return val_int(i);
-	f = v.tag == V_FLOAT ? v.real : NAN;
-	if (v.tag == V_STRING && !parse_float(m, v.str, &f))
-		f = NAN;
-	if (isnan(f) || isinf(f))
-		return other;
-	return fabs(f) < 9.2e18 ? val_int((int64_t)f) : chat_fail(m, CHAT_BAD_VALUE, "a whole number beyond 64 bits");
+	if ((v.tag == V_STRING && (!parse_float(m, v.str, &f) || isinf(f))) || isnan(f))
+		return is_given(a[0]) ? a[0] : val_int(0);
+	return whole_of(m, f);
 }
 
 static Val to_float(Machine *m, Val v, const Val *a)
@@ -440,18 +431,32 @@ static Val absolute(Machine *m, Val v)
 	return val_int(v.tag == V_BOOL ? v.truth : v.integer < 0 ? -v.integer : v.integer);
 }
 
-/* Python's round, whose halves go to the even digit of the exact value: as printf has them. */
+/* Python's round, whose halves go to the even digit of the exact value, as printf has them. Of none, a whole number. */
 static Val rounded(Machine *m, Val v, const Val *a)
 {
 	char text[400];
 	int64_t n = 0;
-	const bool is_common = !is_given(a[1]) || (a[1].tag == V_STRING && string_is(a[1].str, "common"));
-	if ((is_given(a[0]) && !whole_number(m, a[0], &n)) || n < 0 || n > 17 || !is_common || !is_number(v))
+	const bool is_whole = a[0].tag == V_NONE;
+	const Str *method = a[1].tag == V_STRING ? a[1].str : &(Str){.p = is_given(a[1]) ? "" : "common", .n = 6};
+	const bool is_up = string_is(method, "ceil"), is_common = string_is(method, "common");
+	if ((is_given(a[0]) && !is_whole && !whole_number(m, a[0], &n)) || n < 0 || n > 17 || !is_number(v) ||
+		(!is_common && (is_whole || (!is_up && !string_is(method, "floor")))))
 		return chat_fail(m, CHAT_BAD_VALUE, "round of '%s' with these arguments is not implemented", type_name(v));
-	if (v.tag != V_FLOAT || !isfinite(v.real))
-		return v.tag == V_FLOAT ? v : val_int(integer_of(v));
+	if (v.tag != V_FLOAT)
+		return is_common ? val_int(integer_of(v)) : val_float(real_of(v));
+	if (is_whole)
+		return whole_of(m, rint(v.real));
+	if (!is_common) {
+		double scale = 1, scaled;
+		for (int64_t i = 0; i < n; i++)
+			scale *= 10;
+		scaled = is_up ? ceil(v.real * scale) : floor(v.real * scale);
+		return isfinite(scaled) ? val_float(scaled / scale + 0.0) : whole_of(m, scaled); /* + 0: there is no -0 */
+	}
+	if (!isfinite(v.real))
+		return v;
 	snprintf(text, sizeof text, "%.*f", (int)n, v.real);
-	return val_float(strtod(text, NULL)); /* of the same locale */
+	return val_float(strtod(text, NULL)); /* of the locale of snprintf */
 }
 
 static Val trim(Machine *m, Val v, Val chars)
@@ -518,7 +523,9 @@ Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *args)
 	case CHAT_F_FROM_JSON: case CHAT_F_FROMJSON: return from_json(m, v);
 	case CHAT_F_INDENT: return indent(m, v, a);
 	case CHAT_F_INT: return to_int(m, v, a);
-	case CHAT_F_ITEMS: return pairs_of(m, v);
+	case CHAT_F_ITEMS:
+		return v.tag == V_DICT ? pairs_of(m, v, V_ITERATOR) : v.tag == V_UNDEFINED ? list_new(m, V_ITERATOR, 0)
+			: chat_fail(m, CHAT_BAD_VALUE, "Can only get item pairs from a mapping.");
 	case CHAT_F_JOIN:
 		return string_join(m, is_given(a[0]) ? to_str(m, a[0]) : &(Str){.p = ""}, elements(m, v),
 			attribute_of(m, a[1]));
@@ -544,8 +551,7 @@ Val apply_filter(Machine *m, ChatFilter f, Val v, const Args *args)
 	case CHAT_F_SAFE: return mark_safe(m, (Val){.tag = V_STRING, .str = to_str(m, v)});
 	case CHAT_F_SORT: {
 		Val out = list_new(m, V_LIST, 0);
-		out.list = sorted_list(m, elements(m, v), attribute_of(m, a[2]), is_given(a[2]), !is_true(a[1]),
-			is_true(a[0]));
+		out.list = sorted_list(m, elements(m, v), attribute_of(m, a[2]), true, !is_true(a[1]), is_true(a[0]));
 		return out;
 	}
 	case CHAT_F_STRING: return (Val){.tag = V_STRING, .str = to_str(m, v)};

@@ -50,20 +50,42 @@ static bool is_line_end(uint32_t cp)
 	return (cp >= 10 && cp <= 13) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
 }
 
-bool is_printable(uint32_t cp)
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+/* The range of a table that a code point is in; 0 = none. */
+static uint32_t range_of(const uint32_t *ranges, size_t n_ranges, uint32_t cp)
 {
-	size_t low = 0, high = sizeof hidden_ranges / sizeof *hidden_ranges;
+	size_t low = 0, high = n_ranges;
 	while (low < high) { /* the first range that begins after cp */
 		const size_t mid = (low + high) / 2;
-		if (hidden_ranges[mid] >> 11 <= cp)
+		if (ranges[mid] >> 11 <= cp)
 			low = mid + 1;
 		else
 			high = mid;
 	}
-	if (low == 0)
-		return true;
-	const uint32_t range = hidden_ranges[low - 1], n = range & 0x3ff;
-	return cp - (range >> 11) >= (range & 0x400 ? n << 10 : n);
+	const uint32_t range = low ? ranges[low - 1] : 0, n = range & 0x3ff;
+	return cp - (range >> 11) < (range & 0x400 ? n << 10 : n) ? range : 0;
+}
+
+bool is_printable(uint32_t cp) { return !range_of(hidden_ranges, COUNT(hidden_ranges), cp); }
+
+char *string_number(Machine *m, const Str *s)
+{
+	char *out = chat_work(m, s->n / 16) ? chat_alloc(m, s->n + 1) : NULL;
+	size_t n = 0, end = 0;
+	for (size_t at = 0, k; out && at < s->n; at += k) {
+		uint32_t cp;
+		k = take(s, at, &cp);
+		const uint32_t digits = cp < 0x80 ? 0 : range_of(digit_ranges, COUNT(digit_ranges), cp);
+		const bool blank = cp < 0x80 ? cp == ' ' || (cp >= 9 && cp <= 13) : is_white(cp);
+		const uint32_t ascii = digits ? '0' + (cp - (digits >> 11)) % 10 : blank ? ' ' : cp && cp < 0x80 ? cp : '?';
+		if (!blank || n)
+			out[n++] = (char)ascii;
+		end = blank ? end : n;
+	}
+	if (out)
+		out[end] = 0;
+	return end ? out : NULL;
 }
 
 /* Stripping, splitting ------------------------------------------------------------------------- */
@@ -252,8 +274,6 @@ Val string_join(Machine *m, const Str *between, List *items, const Str *attribut
 
 /* Case ----------------------------------------------------------------------------------------- */
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-
 static const char *case_text(const CaseText *texts, size_t n, uint32_t cp)
 {
 	for (size_t i = 0; i < n && texts[i].cp <= cp; i++)
@@ -296,38 +316,57 @@ static uint32_t to_case(uint32_t cp, CaseMap map, const char **text)
 	return row ? cp + (uint32_t)row->delta : cp;
 }
 
-static bool is_cased(uint32_t cp)
+/* CASE_LOWER, CASE_UPPER or CASE_TITLE: what the letter itself is; -1 = it has no case. */
+static int letter_case(uint32_t cp)
 {
-	const char *text;
-	return to_case(cp, CASE_LOWER, &text) != cp || text || to_case(cp, CASE_UPPER, &text) != cp || text;
+	const char *text, *other;
+	const bool has_lower = to_case(cp, CASE_LOWER, &text) != cp || text;
+	const bool has_upper = to_case(cp, CASE_UPPER, &other) != cp || other;
+	if (has_lower || has_upper)
+		return has_lower && has_upper ? CASE_TITLE : has_lower ? CASE_UPPER : CASE_LOWER;
+	return cp < 0x80 ? -1
+		: range_of(small_ranges, COUNT(small_ranges), cp) ? CASE_LOWER
+		: range_of(capital_ranges, COUNT(capital_ranges), cp) ? CASE_UPPER : -1;
 }
 
-/* Is the capital sigma at `at` the end of a word? It has a small letter of its own then. */
-static bool ends_word(const Str *s, size_t at, size_t n)
+static bool is_ignorable(uint32_t cp) { return range_of(ignorable_ranges, COUNT(ignorable_ranges), cp); }
+
+/* Is the capital sigma at `at` the end of a word that begins at or after `from`? It has a small letter of its own then.
+ * Marks, apostrophes and full stops are looked through. */
+static bool ends_word(const Str *s, size_t from, size_t at)
 {
-	uint32_t before = 0, after = 0;
-	if (at)
-		back(s, at, &before);
-	if (at + n < s->n)
-		take(s, at + n, &after);
-	return is_cased(before) && !is_cased(after);
+	uint32_t cp = 0x27;
+	size_t end = at + 2;
+	while (at > from && is_ignorable(cp))
+		at -= back(s, at, &cp);
+	if (is_ignorable(cp) || letter_case(cp) < 0)
+		return false;
+	for (cp = 0x27; end < s->n && is_ignorable(cp);)
+		end += take(s, end, &cp);
+	return is_ignorable(cp) || letter_case(cp) < 0;
 }
 
 Val string_case(Machine *m, const Str *s, CaseMap map)
 {
 	Text t = {0};
 	bool in_word = false;
+	size_t from = 0; /* what is turned to lower case as one: of the filter `title`, a word without its first letter */
 	for (size_t at = 0, k; at < s->n && !failed(m); at += k) {
 		uint32_t cp;
-		const char *text;
+		const char *text = NULL;
 		unsigned char out[UTF8_MAX];
 		k = take(s, at, &cp);
 		const bool marked = string_is_mixed(s) ? s->m[at] : s->has_marked;
 		CaseMap to = map == CASE_UPPER || map == CASE_LOWER ? map : in_word ? CASE_LOWER : CASE_TITLE;
-		const uint32_t turned = to == CASE_LOWER && cp == 0x3A3 && ends_word(s, at, k) ? 0x3C2 : to_case(cp, to, &text);
-		in_word = map == CASE_CAPITAL || (map == CASE_WORDS ? !(is_white(cp) || (cp < 0x80 && strchr("-({[<", (int)cp)))
-			: is_cased(cp));
-		if (cp >= 0x80 && turned != 0x3C2 && text)
+		if (map == CASE_WORDS && !in_word) {
+			to = CASE_UPPER;
+			from = at + k;
+		}
+		const bool is_final = to == CASE_LOWER && cp == 0x3A3 && ends_word(s, from, at);
+		const uint32_t turned = is_final ? 0x3C2 : to_case(cp, to, &text);
+		in_word = map == CASE_CAPITAL || (map == CASE_TITLE && letter_case(cp) >= 0) ||
+			(map == CASE_WORDS && !is_white(cp) && !(cp && cp < 0x80 && strchr("-({[<", (int)cp)));
+		if (text)
 			text_put(m, &t, text, strlen(text), marked);
 		else
 			text_put(m, &t, (const char *)out, (size_t)utf8_write(out, turned), marked);
@@ -335,20 +374,18 @@ Val string_case(Machine *m, const Str *s, CaseMap map)
 	return text_value(m, &t);
 }
 
-/* islower, isupper: a cased letter is there, and none of the other case. */
+/* islower, isupper: a letter of that case is there, and none of another. */
 bool string_is_case(Machine *m, const Str *s, CaseMap map)
 {
 	bool any = false;
 	chat_work(m, s->n / 16);
 	for (size_t at = 0, k; at < s->n; at += k) {
 		uint32_t cp;
-		const char *text;
 		k = take(s, at, &cp);
-		if (!is_cased(cp))
-			continue;
-		if (to_case(cp, map, &text) != cp || text)
+		const int has = letter_case(cp);
+		if (has >= 0 && has != (int)map)
 			return false;
-		any = true;
+		any |= has >= 0;
 	}
 	return any;
 }
@@ -389,9 +426,11 @@ static Val search(Machine *m, const Str *s, ChatMethod method, const Args *a)
 	int64_t n = (int64_t)string_length(s), from = 0, to = n;
 	if (what.tag != V_STRING)
 		return bad_argument(m, method_names[method], what, "a text");
-	if ((is_given(argument(a, 1, NULL)) && !whole_number(m, argument(a, 1, NULL), &from)) ||
-		(is_given(argument(a, 2, NULL)) && !whole_number(m, argument(a, 2, NULL), &to)))
-		return bad_argument(m, method_names[method], argument(a, 1, NULL), "whole numbers");
+	for (int i = 1; i < 3; i++) {
+		const Val place = argument(a, i, NULL);
+		if (is_given(place) && place.tag != V_NONE && !whole_number(m, place, i == 1 ? &from : &to))
+			return bad_argument(m, method_names[method], place, "whole numbers");
+	}
 	from = from < 0 ? from + n < 0 ? 0 : from + n : from;
 	to = to < 0 ? to + n < 0 ? 0 : to + n : to > n ? n : to;
 	const size_t begin = string_offset(s, (size_t)from), end = string_offset(s, (size_t)to);

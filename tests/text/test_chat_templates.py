@@ -3,6 +3,7 @@
 import unicodedata
 
 import chatdump
+import jinja2
 import pytest
 import template_grammar
 
@@ -350,17 +351,28 @@ def test_shapes_that_nothing_helps(dump):
 
 @pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="tables are of Unicode 14")
 def test_case_of_every_code_point(dump):
-    """Alone and at the end of a word, as str has them."""
-    points = [chr(c) for c in range(0xA0, 0x20000) if not 0xD800 <= c < 0xE000]
+    """As str has them; also of which are letters, which are digits or blanks, and where words with them end."""
+    points = [chr(c) for c in range(0x80, 0x20000) if not 0xD800 <= c < 0xE000]
     for template, case in (
-        ("upper", str.upper),
-        ("lower", str.lower),
-        ("title", str.title),
-        ("capitalize", str.capitalize),
+        ("m.content.upper()", str.upper),
+        ("m.content.lower()", str.lower),
+        ("m.content.title()", str.title),
+        ("m.content.capitalize()", str.capitalize),
+        ("m.content | title", jinja2.filters.do_title),
+        ("m.content[0] is lower", lambda word: str(word[0].islower())),
+        ("m.content[0] is upper", lambda word: str(word[0].isupper())),
+        ("m.content[0] | int", lambda word: str(int(word[0])) if word[0].isdecimal() else "0"),
+        (
+            "(m.content[0] ~ '1' ~ m.content[0]) | float",
+            lambda word: str(jinja2.filters.do_float(word[0] + "1" + word[0])),
+        ),
     ):
-        assert dump.compile("{%% for m in messages %%}{{ m.content.%s() }}\n{%% endfor %%}" % template)[0]
+        assert dump.compile("{%% for m in messages %%}{{ %s }}\n{%% endfor %%}" % template)[0]
         for first in range(0, len(points), 2048):
-            words = [f"{c} a{c}" for c in points[first : first + 2048]]
+            # Alone, before and after a letter, between what may be letters and sigmas at the end of a word or not.
+            words = [
+                f"{c} a{c} {c}b a{c}\u03a3 1{c}\u03a3 a\u03a3{c}b a\u03a3{c}" for c in points[first : first + 2048]
+            ]
             text = dump.render({"messages": [{"role": "user", "content": w} for w in words]})[1]
             assert text == "".join(case(w) + "\n" for w in words)
 
