@@ -2,7 +2,8 @@
 # README, CONTRIBUTING and docs/ cannot rot: every path they name exists, every make target they name is one, every pass of the
 # compiler is in README with its letter, and every command in a block marked `sh` runs, in order. Of `make`
 # lines only the target is looked up, for they are what runs this check; `apt-get` lines are for a bare machine. In every
-# page of the tree, links lead to files that exist and, with #, to a heading there; the web is not asked.
+# page of the tree, links lead to files that exist and, with #, to a heading there; the web is not asked. Files that
+# comments of sources and tests name exist too, where the name has no word to fill in, written in capitals.
 #
 #   scripts/check_readme.sh [BUILD]
 set -uo pipefail
@@ -60,4 +61,13 @@ while IFS= read -r page; do
 		fi
 	done < <(sed '/^```/,/^```$/d; s/`[^`]*`//g' "$page" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//')
 done < <(find . -name 'build*' -prune -o -name .git -prune -o -name '*.md' -print | sort)
+
+# FILE:LINE:PATH. The tests of the checks and of chores write files of their own.
+named() {
+	find artifacts compiler kernels/templates models runtime tests -name '*.[ch]' -o -name '*.cu*' -o -name '*.py' -o -name '*.sh' 2>/dev/null |
+		grep -v '^tests/make/' | sort | xargs -r grep -onE "$1" /dev/null
+}
+while IFS=: read -r page line path; do
+	[[ $path == *[A-Z][A-Z]* || -e $path ]] || say "$line: $path does not exist"
+done < <(named '\b(artifacts|compiler|docs|kernels|models|runtime|scripts|tests)/[A-Za-z0-9_/.-]+\.(c|h|cuh?|py|md|toml|sh|txt)\b')
 exit $bad

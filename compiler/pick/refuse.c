@@ -21,7 +21,7 @@ static int conditions_left(const Considered *k)
 	return k->failed.kind > HOLDS ? 1 : k->failed.kind == HOLDS ? n - k->failed.index + 1 : n + 2;
 }
 
-/* "\n    gemm_norm BM=64: rejected K % 8 == 0 is false: K = 100 (kernels/templates/gemm_norm.cu:31)" */
+/* "\n    gemm_norm BM=64: rejected K % 8 == 0 is false: K = 100 (kernels/templates/products/gemm_norm.cu:31)" */
 static const char *candidate_text(Picker *p, const Considered *k)
 {
 	const KernelTemplate *t = &kernel_table[k->template_index];

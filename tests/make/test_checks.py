@@ -259,6 +259,15 @@ def test_links(tree, link, says):
 
 
 @pytest.mark.parametrize(
+    "name, exists",
+    [("artifacts/plan.h", True), ("models/NAME.toml", True), ("artifacts/plan_old.h", False), ("docs/none.md", False)],
+)
+def test_paths_in_comments(tree, name, exists):
+    code, output = tree({"runtime/x.c": f"int x; /* a line,\n * see {name}:12 */\n"})("readme")
+    assert (code, output) == ((0, "") if exists else (1, f"runtime/x.c: 2: {name} does not exist\n"))
+
+
+@pytest.mark.parametrize(
     "path, text",
     [
         ("README.md", "# x\n\nA note tells why.\n"),
