@@ -194,10 +194,10 @@ static void say_kernel(const PlanDiff *d, const Kernel *a, const Kernel *b, FILE
 static void say_launch(const PlanDiff *d, const Side side[2], const Launch *a, const Launch *b, FILE *out)
 {
 	const Slot *sa = slot_of(&side[0], a), *sb = slot_of(&side[1], b);
-	if (strcmp(sa->operands, sb->operands) != 0)
-		say_operands(sa->operands, sb->operands, out);
 	if (strcmp(chosen(sa)->order, chosen(sb)->order) != 0)
 		fprintf(out, "adds as %s -> %s\n", chosen(sa)->order, chosen(sb)->order);
+	if (strcmp(sa->operands, sb->operands) != 0)
+		say_operands(sa->operands, sb->operands, out);
 	say_choice(sa, sb, out);
 	say_kernel(d, &side[0].target->kernels[a->kernel], &side[1].target->kernels[b->kernel], out);
 	say_ints("grid", a->grid, b->grid, out);

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 
 import pytest
+from atlasc_texts import fixture_options
 
 MODEL = "llama"
 
@@ -161,23 +161,21 @@ def test_another_choice_has_the_ledgers_word(atlas, plan_of, small_plan_of, repo
     )
 
 
-def test_a_change_of_order_is_the_first_reason(atlas, plan_of, small_plan_of, repo, tmp_path, diff):
-    """An invariant plan against a free one: where an op adds in another order, both orders, in text and JSON."""
-    text = (repo / "tests/fixtures" / MODEL / "MODEL.toml").read_text(encoding="utf-8")
-    text = re.sub(r"(?m)^(prefill|decode) = .*", "", text).replace(
-        "[phases]", "[phases]\nprefill = [64]\ndecode = [1, 16]"
-    )
+def test_a_change_of_order_is_the_first_reason(atlas, plan_of, tmp_path, diff):
+    """An invariant plan with weights in FP8 against a free one: where an op adds in another order, both orders, in text
+    and JSON, before other operands."""
     plans = []
-    for value in ("false", "true"):
-        toml = tmp_path / f"{value}.toml"
-        toml.write_text(re.sub(r"(?m)^slots = .*", "slots = 16", text) + f"\n[numerics]\ninvariant = {value}\n")
+    for invariant, quant in ((False, ""), (True, '[quant]\n"*" = "fp8-channel"\n')):
+        toml = tmp_path / f"{invariant}.toml"
+        text = fixture_options(MODEL, invariant=invariant, slots=16, extra=quant, prefill=[64], decode=[1, 16])
+        toml.write_text(text, encoding="utf-8")
         plans.append(plan_of(MODEL, "--model", toml))
     got = diff(*plans)
     assert {"name": "numerics.invariant", "a": "false", "b": "true"} in got["options"]
     changed = 0
     for slot in (s for p in got["targets"][0]["phases"] for s in p["slots"]):
         orders = [slot[side]["order"] for side in "ab"]
-        assert (f"adds as {orders[0]} -> {orders[1]}" in slot["reasons"][:2]) == (orders[0] != orders[1])
+        assert (slot["reasons"][0] == f"adds as {orders[0]} -> {orders[1]}") == (orders[0] != orders[1])
         changed += orders[0] != orders[1]
     assert changed
     assert " adds as " in atlas("diff", *plans).stdout
