@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from atlasc_texts import fixture_options
 
 SCRIPT = pathlib.Path(__file__).with_name("recheck.py")
 sys.path.insert(0, str(SCRIPT.parent))
@@ -98,12 +99,10 @@ def orders(audit):
 
 
 @pytest.mark.parametrize("model,is_invariant", [("llama", False), ("qwen3_5", True)])
-def test_the_order_of_every_launch_is_shown(atlas, plan_of, repo, tmp_path, model, is_invariant):
+def test_the_order_of_every_launch_is_shown(atlas, plan_of, tmp_path, model, is_invariant):
     """In the table and on the page, next to each launch, what its contract comes to; and which phases share it."""
     toml = tmp_path / "m.toml"
-    text = (repo / "tests/fixtures" / model / "MODEL.toml").read_text(encoding="utf-8")
-    text = re.sub(r"(?m)^(prefill|decode) = .*", "", text) + f"\n[numerics]\ninvariant = {str(is_invariant).lower()}\n"
-    toml.write_text(text.replace("[phases]", "[phases]\nprefill = [64, 128]\ndecode = [1, 2]"), encoding="utf-8")
+    toml.write_text(fixture_options(model, invariant=is_invariant, prefill=[64, 128], decode=[1, 2]), encoding="utf-8")
     plan = plan_of(model, "--model", toml, "--slots", "2")
     audit, page, shared = audit_of(atlas, plan), atlas("audit", plan, "--html").stdout, SHARED[is_invariant]
     wanted, shown, phase = orders(audit), {}, None

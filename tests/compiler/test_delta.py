@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import pytest
+from atlasc_texts import launches
 
 SHAPE = pathlib.Path(__file__).resolve().parent.parent / "gpu" / "shapes" / "qwen3.5-27b-fp8.json"
 MLP = ["norm_swiglu", "linear_residual"]
@@ -56,15 +57,11 @@ def lower(build_dir, *options):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    phases, layers = {}, {}
-    for line in done.stdout.splitlines():
-        head = re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line)
-        op = re.match(r" +(\d+) +(\w+) +(.*)", line)
-        if head:
-            layers = phases[head[1], int(head[2] or 0)] = {}
-        elif op:
-            operands = dict(x.split("=", 1) for x in op[3].split() if "=" in x)
-            layers.setdefault(int(op[1]), []).append((op[2], operands))
+    phases = {}
+    for key, found in launches(done.stdout).items():
+        layers = phases[key] = {}
+        for x in (x for x in found if x.layer >= 0):
+            layers.setdefault(x.layer, []).append((x.op, x.operands))
     return phases
 
 
@@ -162,13 +159,11 @@ def test_verify_layers_add_in_the_order_of_decode(build_dir, tmp_path):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    found, phase = {}, None
-    for line in done.stdout.splitlines():
-        head = re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line)
-        kernel = re.match(r" +(attn|delta)_\w+ +grid \d+ \d+ (\d+) +block (\d+)", line)
-        phase = (head[1], int(head[2] or 0)) if head else phase
-        if kernel:
-            found.setdefault((*phase, kernel[1]), set()).add((kernel[2], kernel[3]))
+    found = {}
+    for phase, of_phase in launches(done.stdout).items():
+        for x in of_phase:
+            if kind := re.match(r"(attn|delta)_", x.kernel):
+                found.setdefault((*phase, kind[1]), set()).add((x.grid[2], x.block))
     decoded = [key for key in found if key[0] == "decode"]
     assert len(decoded) > 4
     for _, rows, kind in decoded:

@@ -5,11 +5,11 @@ The launches of a step follow from its rows alone: up to 64 stream the experts t
 
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
 import pytest
+from atlasc_texts import launches
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "tests" / "mkckpt"))
@@ -26,15 +26,12 @@ def atlasc(build_dir, *words):
 
 def layers(dump):
     """{(phase, rows): [(op, operands) of layer 0]} of a dump of fuse or pick-kernels."""
-    phases, ops = {}, []
-    for line in dump.splitlines():
-        head = re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line)
-        op = re.match(r" +0 +(\w+) +(.*)", line)
-        if head:
-            ops = phases.setdefault((head[1], int(head[2] or 0)), [])
-        elif op:
-            ops.append((op[1], dict(re.findall(r"(\w+)=(.*?)(?= \w+=|$)", op[2]))))
-    return phases
+    return {key: [(x.op, x.operands) for x in found if x.layer == 0] for key, found in launches(dump).items()}
+
+
+def kernels(dump, phase=""):
+    """Names of the kernels of a dump of pick-kernels, of all phases or of those of one kind."""
+    return {x.kernel for (kind, _), found in launches(dump).items() for x in found if kind.startswith(phase)}
 
 
 def checkpoint(folder, recipe, **changed):
@@ -148,8 +145,7 @@ def test_all_rows_of_an_invariant_plan_go_one_way(build_dir, tmp_path, recipe, t
     want = AS_THEY_COME if most <= 256 else IN_ORDER
     for ops in decode.values():
         assert [name for name, _ in ops][-len(want) :] == want
-    phases = [x for x in re.split(r"(?m)^phase ", "\n" + done.stdout)[1:] if " decode " in x.splitlines()[0]]
-    assert set(re.findall(r"^      (route_\w+)  grid", "".join(phases), re.M)) == {"route_rows"}
+    assert {name for name in kernels(done.stdout, "decode") if name.startswith("route_")} == {"route_rows"}
 
 
 def test_the_router_of_an_invariant_plan_by_measured_times(build_dir, tmp_path):
@@ -160,8 +156,7 @@ def test_the_router_of_an_invariant_plan_by_measured_times(build_dir, tmp_path):
     words = ["--random-weights", "--weights", "ref", "--target", "sm_90a", "--dry-run", "--stop-after", "pick-kernels"]
     done = atlasc(build_dir, shape, "--model", options, *words, "-d", "k")
     assert done.returncode == 0, done.stderr
-    decode = "".join(x for x in re.split(r"(?m)^phase ", "\n" + done.stdout)[1:] if " decode " in x.splitlines()[0])
-    used = set(re.findall(r"^      (\w+)  grid", decode, re.M))
+    used = kernels(done.stdout, "decode")
     assert {"route_rows", "stream_experts_up", "stream_experts_down"} <= used
     assert not {"route_tiles", "gemm_experts_up", "gemm_experts_down"} & used
 
@@ -212,7 +207,7 @@ def test_real_shapes(build_dir, tmp_path, shape):
         "k",
     )
     assert done.returncode == 0, done.stderr
-    used = set(re.findall(r"^      (\w+)  grid", done.stdout, re.M))
+    used = kernels(done.stdout)
     prompts = (
         {"gather_codes", "wgmma_experts_up", "wgmma_experts_down"}
         if shape.endswith("fp8")

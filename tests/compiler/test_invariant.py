@@ -11,7 +11,9 @@ import subprocess
 import sys
 
 import msgpack
+import plan_file
 import pytest
+from atlasc_texts import fixture_options, launches
 
 REPO = pathlib.Path(__file__).parents[2]
 FIXTURES = sorted(p.parent.name for p in (REPO / "tests/fixtures").glob("*/MODEL.toml"))
@@ -20,18 +22,11 @@ PRODUCTS = {"norm_linear", "linear_rows", "linear_residual", "norm_swiglu", "nor
 TWINS = {"attention_verify": "attention_step", "delta_verify_step": "delta_step", "draw_best": "sample_best"}
 
 
-def options(fixture: str, slots: int, extra: str = "") -> str:
-    """The fixture's MODEL.toml with the buckets of its family."""
-    text = (REPO / "tests/fixtures" / fixture / "MODEL.toml").read_text(encoding="utf-8")
-    text = re.sub(r"(?m)^(prefill|decode) = .*\n", "", text)
-    return re.sub(r"(?m)^slots = .*", f"slots = {slots}", text) + "\n[numerics]\ninvariant = true\n" + extra
-
-
 @pytest.mark.parametrize("fixture", FIXTURES)
 def test_every_fixture_has_common_orders(atlasc, tmp_path, fixture):
     """16 slots, so buckets of 1 to 16 rows, and 3 to 48 where a head drafts."""
     toml = tmp_path / "MODEL.toml"
-    toml.write_text(options(fixture, 16), encoding="utf-8")
+    toml.write_text(fixture_options(fixture, invariant=True, slots=16), encoding="utf-8")
     for target in ("sm_90a", "sm_80"):
         words = ("--model", toml, "--target", target, "--stop-after", "pick-kernels", "-q")
         run = atlasc(f"tests/fixtures/{fixture}", *words)
@@ -60,7 +55,7 @@ def orders(audit):
 @pytest.mark.parametrize("fixture", ["llama", "qwen3_5_moe"])
 def test_the_plan_has_what_it_says(atlasc, atlas, kernel_cache, tmp_path, fixture):
     toml, plan = tmp_path / "MODEL.toml", tmp_path / "plan.bin"
-    text = options(fixture, 4).replace("[phases]", "[phases]\nprefill = [64, 128]\ndecode = [1, 4]")
+    text = fixture_options(fixture, invariant=True, slots=4, prefill=[64, 128], decode=[1, 4])
     toml.write_text(text, encoding="utf-8")
     words = ("--model", toml, "--target", "sm_90a", "--cache-dir", kernel_cache, "-o", plan)
     run = atlasc(f"tests/fixtures/{fixture}", *words, timeout=900)
@@ -81,11 +76,8 @@ def test_the_plan_has_what_it_says(atlasc, atlas, kernel_cache, tmp_path, fixtur
 
 def test_a_forged_order_is_refused(atlas, plan_of, tmp_path):
     """A plan whose ledger has another order than the contract, and one that says it is invariant and is not."""
-    sys.path.insert(0, str(REPO / "tests"))
-    import plan_file
-
     toml = tmp_path / "MODEL.toml"
-    toml.write_text(options("llama", 16).replace("invariant = true", "invariant = false"), encoding="utf-8")
+    toml.write_text(fixture_options("llama", invariant=False, slots=16), encoding="utf-8")
     plan = plan_of("llama", "--target", "sm_90a", "--model", toml)
     data, forged = plan.read_bytes(), tmp_path / "forged.bin"
     sections = plan_file.take_apart(data)
@@ -122,16 +114,13 @@ def test_products_stream_their_weights_in_one_order(atlasc, tmp_path, shape):
     words = ("--model", toml, "--random-weights", "--weights", "ref", "--stop-after", "pick-kernels", "-d", "k", "-q")
     run = atlasc(f"tests/gpu/shapes/{shape}.json", *words)
     assert run.returncode == 0, run.stderr
-    seen, at, op = collections.Counter(), None, None
-    for line in run.stdout.splitlines():
-        if head := re.match(r"phase +\S+ (\w+) rows (\d+)", line):
-            at = head.groups()
-        elif head := re.match(r" +-?\d+ +(\w+) ", line):
-            op = head[1]
-        elif (head := re.match(r" +(\w+)  grid ", line)) and op in PRODUCTS and at[0] == "decode":
-            # for 64 rows tiles of the head are faster, and cost one row little
-            assert head[1].startswith("stream_") or (op, head[1]) == ("norm_logits", "gemm_logits"), (at, op, head[1])
-            seen[at[1]] += 1
+    seen = collections.Counter()
+    for (phase, rows), all_launches in launches(run.stdout).items():
+        for x in all_launches if phase == "decode" else []:
+            if x.op in PRODUCTS:
+                # for 64 rows tiles of the head are faster, and cost one row little
+                assert x.kernel.startswith("stream_") or (x.op, x.kernel) == ("norm_logits", "gemm_logits"), (rows, x)
+                seen[rows] += 1
     assert len(seen) == 4 and min(seen.values()) == max(seen.values()) > 32, seen
 
 
@@ -139,7 +128,7 @@ def test_pins_that_no_order_satisfies(atlasc, tmp_path):
     toml = tmp_path / "MODEL.toml"
     pins = (("delta_step", 16), ("delta_verify", 4))
     text = "".join(f'[[kernels.pin]]\ntemplate = "{name}"\ntunables = {{ WARPS = {n} }}\n' for name, n in pins)
-    toml.write_text(options("qwen3_5", 4, text), encoding="utf-8")
+    toml.write_text(fixture_options("qwen3_5", invariant=True, slots=4, extra=text), encoding="utf-8")
     line = toml.read_text(encoding="utf-8").splitlines().index("[[kernels.pin]]") + 1
     words = ("--model", toml, "--target", "sm_90a", "--stop-after", "pick-kernels", "-q")
     run = atlasc("tests/fixtures/qwen3_5", *words)
@@ -169,18 +158,13 @@ def test_attention_fills_the_card_in_every_bucket(atlasc, tmp_path, shape):
     words = ("--random-weights", "--model", toml, "--dry-run", "--stop-after", "pick-kernels", "-d", "k")
     done = atlasc(f"tests/gpu/shapes/{shape}.json", *words)
     assert done.returncode == 0, done.stderr
-    phase, grid, found = None, None, {}
-    for line in done.stdout.splitlines():
-        if head := re.match(r"phase\s+\S+ (\w+) rows (\d+)", line):
-            phase = (head[1], int(head[2]))
-        elif kernel := re.match(r" +attn_(?:step|verify) +grid (\d+) (\d+) (\d+) ", line):
-            grid = tuple(map(int, kernel.groups()))
-        elif grid:
-            values = dict(word.split("=") for word in line.split())
-            each = int(values.get("EACH", 1))
-            found.setdefault(phase, set()).add((values["RUN"], values["WARPS"], grid[0] * (grid[1] // each) * grid[2]))
-            assert int(values["SPLITS"]) == grid[2]
-            grid = None
+    found = {}
+    for phase, all_launches in launches(done.stdout).items():
+        for x in all_launches:
+            if x.kernel in ("attn_step", "attn_verify"):
+                blocks = x.grid[0] * (x.grid[1] // int(x.constants.get("EACH", 1))) * x.grid[2]
+                found.setdefault(phase, set()).add((x.constants["RUN"], x.constants["WARPS"], blocks))
+                assert int(x.constants["SPLITS"]) == x.grid[2]
     assert {("decode", rows) for rows in (1, 2, 4, 8, 16, 32)} <= set(found)
     (one,) = {(run, warps) for kernels in found.values() for run, warps, _ in kernels}
     assert int(one[0]) > 0

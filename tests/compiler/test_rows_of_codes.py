@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from atlasc_texts import launches
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "mkckpt"))
 import mkckpt  # noqa: E402
@@ -44,15 +45,10 @@ def lowered(build_dir, tmp_path):
             timeout=60,
         )
         assert done.returncode == 0, done.stderr
-        phases = []
-        for line in done.stdout.splitlines():
-            head = re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line)
-            op = re.match(r" +0 +(\w+) +(.*)", line)
-            if head:
-                phases.append((head[1], int(head[2] or 0), []))
-            elif op and phases:
-                operands = dict(x.split("=", 1) for x in op[2].split() if "=" in x)
-                phases[-1][2].append((op[1], operands))
+        phases = [
+            (kind, rows, [(x.op, x.operands) for x in all_launches if x.layer == 0])
+            for (kind, rows), all_launches in launches(done.stdout).items()
+        ]
         assert any(kind == "decode" for kind, _, _ in phases)
         return phases
 

@@ -10,6 +10,7 @@ import re
 import subprocess
 
 import pytest
+from atlasc_texts import launches
 
 DISASSEMBLER = next(f.locate() for f in importlib.metadata.files("nvidia-cuda-nvdisasm") if f.name == "nvdisasm")
 SHAPES = pathlib.Path(__file__).resolve().parents[1] / "gpu" / "shapes"
@@ -44,7 +45,7 @@ FORMATS = {
 @pytest.fixture
 def picks(atlasc, tmp_path):
     def run(quant, target="sm_90a", lines="", **changes):
-        """{(phase, rows): [(op, template, constants) of layer 0]}"""
+        """{(phase, rows): launches of layer 0}"""
         config = json.loads((SHAPES / "llama-3.1-8b.json").read_text())
         left_out = "modules_to_not_convert" if quant["quant_method"] == "awq" else "ignore"
         config |= {"num_hidden_layers": 1, "quantization_config": {**quant, left_out: ["lm_head"]}} | changes
@@ -67,17 +68,7 @@ def picks(atlasc, tmp_path):
             cwd=tmp_path,
         )
         assert done.returncode == 0, done.stderr
-        phases, op = {}, None
-        for line in done.stdout.splitlines():
-            if head := re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line):
-                ops = phases[head[1], int(head[2] or 0)] = []
-            elif found := re.match(r" +(-?\d+) +(\w+) +\w+=", line):
-                op = found[2] if found[1] == "0" else None
-            elif op and (kernel := re.match(r" +(\w+) +grid ", line)):
-                ops.append([op, kernel[1], ""])
-            elif op and ops and "=" in line:
-                ops[-1][2] = line.strip()
-        return phases
+        return {key: [x for x in found if x.layer == 0] for key, found in launches(done.stdout).items()}
 
     return run
 
@@ -85,9 +76,9 @@ def picks(atlasc, tmp_path):
 @pytest.mark.parametrize("quant", FORMATS.values(), ids=FORMATS)
 def test_long_prompts_take_them(picks, quant):
     for (kind, rows), ops in picks(quant).items():
-        names = {op: kernel for op, kernel, _ in ops}
+        names = {x.op: x.kernel for x in ops}
         if kind == "prefill" and rows > 64:
-            assert [op for op, *_ in ops].count("norm_rows") == 2
+            assert [x.op for x in ops].count("norm_rows") == 2
             assert {op: names[op] for op in WIDE} == WIDE
         else:
             taken = {"wgmma_codes_residual"} if rows == 64 else set()  # no norm keeps it from tiles
@@ -99,11 +90,11 @@ def test_other_architectures_do_not(picks, target):
     phases = picks(FORMATS["nvfp4"], target)
     assert phases["prefill", 2048]
     for ops in phases.values():
-        assert not any(kernel.startswith("wgmma") for _, kernel, _ in ops)
+        assert not any(x.kernel.startswith("wgmma") for x in ops)
 
 
 def constants(ops, template):
-    return dict(pair.split("=") for pair in next(text for _, kernel, text in ops if kernel == template).split())
+    return next(x.constants for x in ops if x.kernel == template)
 
 
 def test_tiles_fit_the_rows(picks):
@@ -120,7 +111,7 @@ def test_tiles_fit_the_rows(picks):
 
 def test_a_ban_takes_what_serves_all(picks):
     ops = picks(FORMATS["nvfp4"], lines='[[kernels.ban]]\ntemplate = "wgmma_codes_residual"\n')["prefill", 2048]
-    assert {op: kernel for op, kernel, _ in ops}["linear_residual"] == "gemm_residual"
+    assert {x.op: x.kernel for x in ops}["linear_residual"] == "gemm_residual"
 
 
 @pytest.mark.parametrize("codes", ["e2m1 ST=e4m3 BLOCK_K=16", "e2m1 ST=e8m0 BLOCK_K=32", "u4 ST=f32z BLOCK_K=32"])
