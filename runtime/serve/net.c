@@ -5,6 +5,7 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
+#include <event2/event_struct.h>
 #include <event2/listener.h>
 #include <linux/sockios.h>
 #include <netdb.h>
@@ -40,7 +41,7 @@ struct Conn {
 	Net *net;
 	Conn *next, *before;
 	struct bufferevent *bev;
-	struct event *deadline, *stall;
+	struct event deadline, stall;
 	HttpReader reader;
 	ConnState state;
 	HttpState seen;     /* the reader's, when the deadline was set */
@@ -78,8 +79,8 @@ static void free_conn(Conn *c)
 	if (c->next)
 		c->next->before = c->before;
 	net->n_conns--;
-	event_free(c->deadline);
-	event_free(c->stall);
+	evtimer_del(&c->deadline);
+	evtimer_del(&c->stall);
 	evbuffer_remove_cb(bufferevent_get_output(c->bev), on_output, c);
 	bufferevent_free(c->bev);
 	http_end(&c->reader);
@@ -122,10 +123,10 @@ static void set_deadline(Conn *c)
 			: conn_pending(c) == 0                       ? o->idle_s
 														 : 0;
 	c->seen = c->reader.state;
-	evtimer_del(c->deadline);
+	evtimer_del(&c->deadline);
 	if (seconds > 0) {
 		const struct timeval t = seconds_of(seconds);
-		evtimer_add(c->deadline, &t);
+		evtimer_add(&c->deadline, &t);
 	}
 }
 
@@ -140,7 +141,7 @@ static void await_peer(Conn *c)
 {
 	const struct timeval stall = seconds_of(c->net->options.stall_s);
 	c->untaken = untaken(c);
-	evtimer_add(c->stall, &stall);
+	evtimer_add(&c->stall, &stall);
 }
 
 /* The peer may still be sending: a close now would reset the connection and take the answer with it. So only this side
@@ -170,7 +171,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 	Conn *c = arg;
 	(void)fd, (void)what;
 	if (c->state == LEAVING && untaken(c)) {
-		if (!evtimer_pending(c->stall, NULL))
+		if (!evtimer_pending(&c->stall, NULL))
 			await_peer(c);
 		set_deadline(c);
 		return;
@@ -279,7 +280,7 @@ static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *chang
 {
 	Conn *c = arg;
 	if (evbuffer_get_length(out) == 0)
-		evtimer_del(c->stall);
+		evtimer_del(&c->stall);
 	else if (change->n_deleted || change->orig_size == 0)
 		await_peer(c);
 }
@@ -296,25 +297,21 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	(void)listener, (void)n;
 	Conn *c = net->n_conns < net->options.max_connections ? calloc(1, sizeof *c) : NULL;
 	struct bufferevent *bev = c ? bufferevent_socket_new(net->base, fd, BEV_OPT_CLOSE_ON_FREE) : NULL;
-	struct event *deadline = bev ? evtimer_new(net->base, on_deadline, c) : NULL;
-	struct event *stall = deadline ? evtimer_new(net->base, on_stall, c) : NULL;
-	if (!stall || !evbuffer_add_cb(bufferevent_get_output(bev), on_output, c)) {
+	if (!bev || !evbuffer_add_cb(bufferevent_get_output(bev), on_output, c)) {
 		(void)!send(fd, full, sizeof full - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (bev)
 			bufferevent_free(bev);
 		else
 			close(fd);
-		if (deadline)
-			event_free(deadline);
-		if (stall)
-			event_free(stall);
 		free(c);
 		return;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
 	if (from->sa_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	*c = (Conn){.net = net, .bev = bev, .deadline = deadline, .stall = stall, .next = net->conns};
+	*c = (Conn){.net = net, .bev = bev, .next = net->conns};
+	evtimer_assign(&c->deadline, net->base, on_deadline, c);
+	evtimer_assign(&c->stall, net->base, on_stall, c);
 	if (net->conns)
 		net->conns->before = c;
 	net->conns = c;
@@ -334,16 +331,13 @@ size_t conn_pending(const Conn *c) { return evbuffer_get_length(bufferevent_get_
 
 static void put_head(Conn *c, int status, const char *type, const char *fields)
 {
-	static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
 	const time_t now = time(NULL);
 	struct tm t;
-	gmtime_r(&now, &t);
+	char date[40]; /* in the words of the locale C: serve asks for no other */
+	strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &t));
 	c->keep_alive &= !c->net->is_stopped;
 	evbuffer_add_printf(bufferevent_get_output(c->bev),
-		"HTTP/1.1 %d %s\r\nDate: %.3s, %02d %.3s %d %02d:%02d:%02d GMT\r\n"
-		"Content-Type: %s\r\n%s%s",
-		status, http_reason(status), days + 3 * t.tm_wday, t.tm_mday, months + 3 * t.tm_mon, t.tm_year + 1900,
-		t.tm_hour, t.tm_min, t.tm_sec, type, fields,
+		"HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\n%s%s", status, http_reason(status), date, type, fields,
 		!c->keep_alive  ? "Connection: close\r\n"
 			: c->is_1_0 ? "Connection: keep-alive\r\n"
 						: "");
