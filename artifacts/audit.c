@@ -6,6 +6,7 @@
  */
 #include "artifacts/audit.h"
 #include "artifacts/formats.h"
+#include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "artifacts/op_table.h"
 #include "artifacts/order.h"
@@ -57,16 +58,12 @@ const Candidate *audit_chosen(const Slot *s)
 	return NULL;
 }
 
-static void name_layers(const Artifact *a, const Run *r, char text[32])
+void audit_layers(const Artifact *a, int first, int last, char text[32])
 {
-	if (r->layer < 0)
-		snprintf(text, 32, "start");
-	else if (r->layer >= a->graph.n_layers)
-		snprintf(text, 32, "end");
-	else if (r->layer == r->last_layer)
-		snprintf(text, 32, "%d", r->layer);
+	if (first < 0 || first >= a->graph.n_layers)
+		snprintf(text, 32, first < 0 ? "start" : "end");
 	else
-		snprintf(text, 32, "%d-%d", r->layer, r->last_layer);
+		snprintf(text, 32, first == last ? "%d" : "%d-%d", first, last);
 }
 
 static bool is_shown(const Phase *p, const AuditOptions *o)
@@ -113,23 +110,11 @@ static bool has_target(const Artifact *a, const AuditOptions *o)
 	return !o->target;
 }
 
-static void print_root(const Artifact *a, FILE *out)
+static const char *option_or(const Artifact *a, const char *what, const TargetPlan *t, const char *which,
+	const char *none)
 {
-	for (int i = 0; i < 32; i++)
-		fprintf(out, "%02x", a->root[i]);
-}
-
-/* SHA-256 of the times that a target's kernels were chosen by, or "none". */
-static const char *times_of(const Artifact *a, const TargetPlan *t)
-{
-	const char *sha256 = artifact_option_of(a, "tuning", t->target, "");
-	return sha256 ? sha256 : "none";
-}
-
-static const char *ran_on(const Artifact *a, const TargetPlan *t)
-{
-	const char *cards = artifact_option_of(a, "target", t->target, ".ran_on");
-	return cards ? cards : "not recorded";
+	const char *text = artifact_option_of(a, what, t->target, which);
+	return text ? text : none;
 }
 
 /* Kernels that atlas tune would time. */
@@ -250,7 +235,7 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 		Run r = run_at(p, i, &next);
 		if (!is_layer_shown(a, r.layer, r.last_layer, o))
 			continue;
-		name_layers(a, &r, layers);
+		audit_layers(a, r.layer, r.last_layer, layers);
 		for (int k = 0; k < r.n; k++)
 			text_launch(a, target, p, &p->launches[i + k], k ? "" : layers, w, o, out);
 	}
@@ -291,7 +276,7 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 		return false;
 	fprintf(out, "plan    %s  %d layers  hidden_dim %d  vocab %d  weights %.1f MiB  root ", g->family,
 		g->n_layers, g->hidden_dim, g->vocab, (double)g->weight_arena_bytes / 1048576);
-	print_root(a, out);
+	hex_put(out, a->root, 32);
 	fputc('\n', out);
 	print_formats(g, out);
 	if (!a->n_targets)
@@ -302,9 +287,9 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 			continue;
 		fprintf(out, "target  %s  %d kernels  state %.1f MiB  scratch %.1f MiB  times %.12s\n", t->target, t->n_kernels,
 			(double)t->arena_bytes[ARENA_STATE] / 1048576, (double)t->arena_bytes[ARENA_SCRATCH] / 1048576,
-			times_of(a, t));
-		const char *card = artifact_option_of(a, "tuning", t->target, ".card");
-		fprintf(out, "        run on: %s   times of: %s\n", ran_on(a, t), card ? card : "no card");
+			option_or(a, "tuning", t, "", "none")); /* SHA-256 of the times that its kernels were chosen by */
+		fprintf(out, "        run on: %s   times of: %s\n", option_or(a, "target", t, ".ran_on", "not recorded"),
+			option_or(a, "tuning", t, ".card", "no card"));
 		if (n_candidates(a, i))
 			fprintf(out, "        %d candidates for atlas tune\n", n_candidates(a, i));
 		for (int p = 0; p < t->n_phases; p++)
@@ -373,19 +358,10 @@ static void json_candidates(const Artifact *a, const Slot *s, FILE *out)
 	for (int i = 0; i < s->n_candidates; i++) {
 		const Candidate *c = &s->candidates[i];
 		fputs(i ? ",{" : "{", out);
-		json_field(out, "template", c->kernel);
-		fputc(',', out);
-		json_field(out, "tunables", c->tunables);
-		fputc(',', out);
-		json_field(out, "verdict", verdict_name(c->verdict));
-		fputc(',', out);
-		json_field(out, "reason", c->reason);
-		fputc(',', out);
-		json_field(out, "at", audit_place(a, c));
+		json_fields(out, "template", c->kernel, "tunables", c->tunables, "verdict", verdict_name(c->verdict), "reason",
+			c->reason, "at", audit_place(a, c), NULL);
 		fprintf(out, ",\"cost_us\":%.17g,", c->cost_us);
-		json_field(out, "cost_from", c->cost_from);
-		fputc(',', out);
-		json_field(out, "order", c->order);
+		json_fields(out, "cost_from", c->cost_from, "order", c->order, NULL);
 		fputc('}', out);
 	}
 	fputc(']', out);
@@ -395,9 +371,7 @@ static void json_candidates(const Artifact *a, const Slot *s, FILE *out)
 static void json_format(const WeightFormatOf *f, FILE *out)
 {
 	char text[FORMAT_TEXT];
-	json_field(out, "format", format_names[f->name]);
-	fputc(',', out);
-	json_field(out, "codes", dtype_name(f->codes));
+	json_fields(out, "format", format_names[f->name], "codes", dtype_name(f->codes), NULL);
 	fprintf(out, ",\"block\":[%d,%d],", f->block_n, f->block_k);
 	json_field(out, "text", format_text(f, text));
 }
@@ -435,15 +409,8 @@ static void json_launch(const Artifact *a, const TargetPlan *t, const Slot *ledg
 	const Kernel *k = &t->kernels[l->kernel];
 	const Slot *s = &ledger[l->slot];
 	fprintf(out, "{\"layers\":[%d,%d],", r->layer, r->last_layer);
-	json_field(out, "op", op_table[l->op].name);
-	fputc(',', out);
-	json_field(out, "operands", s->operands);
-	fputc(',', out);
-	json_field(out, "attrs", s->attrs);
-	fputc(',', out);
-	json_field(out, "template", k->name);
-	fputc(',', out);
-	json_field(out, "defines", k->defines);
+	json_fields(out, "op", op_table[l->op].name, "operands", s->operands, "attrs", s->attrs, "template", k->name,
+		"defines", k->defines, NULL);
 	json_weights(p, l, s, out);
 	fprintf(out, ",\"grid\":[%d,%d,%d],\"block\":[%d,%d,%d],\"smem_bytes\":%d,\"static_smem_bytes\":%d,"
 		"\"registers\":%d,\"spill_bytes\":%d,\"read_bytes\":%" PRId64 ",\"write_bytes\":%" PRId64
@@ -496,17 +463,11 @@ static void json_contracts(const Artifact *a, FILE *out)
 	for (int i = 0; i < a->n_contracts; i++) {
 		const Contract *k = &a->contracts[i];
 		fputs(i ? ",{" : "{", out);
-		json_field(out, "template", k->name);
-		fputc(',', out);
-		json_field(out, "op", op_table[k->op].name);
+		json_fields(out, "template", k->name, "op", op_table[k->op].name, NULL);
 		fputs(",\"terms\":[", out);
 		for (int t = 0; t < k->n_terms; t++) {
 			fputs(t ? ",{" : "{", out);
-			json_field(out, "kind", k->terms[t].kind);
-			fputc(',', out);
-			json_field(out, "name", k->terms[t].name);
-			fputc(',', out);
-			json_field(out, "text", k->terms[t].text);
+			json_fields(out, "kind", k->terms[t].kind, "name", k->terms[t].name, "text", k->terms[t].text, NULL);
 			fputc('}', out);
 		}
 		fputs("]}", out);
@@ -522,7 +483,7 @@ bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
 	fputs("{\"schema_version\":1,", out);
 	json_field(out, "family", a->graph.family);
 	fprintf(out, ",\"n_layers\":%d,\"root\":\"", a->graph.n_layers);
-	print_root(a, out);
+	hex_put(out, a->root, 32);
 	fputs("\",\"options\":{", out);
 	for (int i = 0; i < a->n_options; i++) {
 		if (i)

@@ -28,6 +28,8 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out);
 bool audit_why(const Artifact *a, const AuditOptions *o, const char *slot, FILE *out);
 /* The candidate that the decision chose; every plan that was opened has one. */
 const Candidate *audit_chosen(const Slot *s);
+/* "start", "3", "0-11", "end". */
+void audit_layers(const Artifact *a, int first, int last, char text[32]);
 /* File and line of the predicate that a candidate was rejected for, by its contract; "" when its reason is none. */
 const char *audit_place(const Artifact *a, const Candidate *c);
 /* Formats of a launch's weights as the table has them, "e4m3 128x128 + bf16", "-" of none; returns the characters. */

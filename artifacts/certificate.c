@@ -4,10 +4,11 @@
  * form. What was read is printed again and must give the same bytes.
  */
 #include "artifacts/certificate.h"
+#include "artifacts/hash.h"
 #include "artifacts/op_table.h"
+#include "artifacts/why.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,11 +61,9 @@ static void string(Walk *w, char *text, size_t room)
 static void hex(Walk *w, uint8_t *bytes, size_t n)
 {
 	literal(w, "\"");
-	for (size_t i = 0; i < n && !w->is_bad; i++) {
-		if (w->out) {
-			fprintf(w->out, "%02x", bytes[i]);
-			continue;
-		}
+	if (w->out)
+		hex_put(w->out, bytes, (int)n);
+	for (size_t i = 0; i < n && !w->out && !w->is_bad; i++) {
 		static const char digits[] = "0123456789abcdef";
 		const char *high = w->end - w->at >= 2 ? memchr(digits, w->at[0], 16) : NULL;
 		const char *low = high ? memchr(digits, w->at[1], 16) : NULL;
@@ -266,16 +265,6 @@ double cert_op_limit(const CertOp *op)
 	return (is_code ? 2 : 1) * dtype_tolerance(op->dtype);
 }
 
-static bool refuse(char *why, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static bool refuse(char *why, size_t n, const char *fmt, ...)
-{
-	va_list list;
-	va_start(list, fmt);
-	vsnprintf(why, n, fmt, list);
-	va_end(list);
-	return false;
-}
-
 /* The layer of a launch, or of an output, as people say it. */
 static void name_layer(char *out, size_t n, int layer, int n_layers)
 {
@@ -292,7 +281,7 @@ bool certificate_holds(const Certificate *c, char *why, size_t why_bytes)
 	const CertOp *first = NULL; /* of those out of tolerance the one in the first layer */
 	char layer[32];
 	if (c->n_layers < 2 || c->n_ops < 1 || c->n_phases < 1)
-		return refuse(why, why_bytes, "it measures nothing");
+		return say_why(why, why_bytes, "it measures nothing");
 	for (int i = 0; i < c->n_ops; i++) {
 		const CertOp *o = &c->ops[i];
 		bool good = o->max >= 0 && o->rms >= 0 && o->max <= cert_op_limit(o) &&
@@ -302,7 +291,7 @@ bool certificate_holds(const Certificate *c, char *why, size_t why_bytes)
 	}
 	if (first) {
 		name_layer(layer, sizeof layer, first->layer, c->n_layers - 1);
-		return refuse(why, why_bytes, "%s: %s of %s by %s in %s is wrong by %.3g of its largest value and %.3g in "
+		return say_why(why, why_bytes, "%s: %s of %s by %s in %s is wrong by %.3g of its largest value and %.3g in "
 			"the mean; %s allows %.3g and %.3g", layer, first->result, op_table[first->op].name, first->kernel,
 			first->phase, first->max, first->rms, dtype_name(first->dtype), cert_op_limit(first),
 			dtype_tolerance(first->dtype) / 4);
@@ -311,7 +300,7 @@ bool certificate_holds(const Certificate *c, char *why, size_t why_bytes)
 		if (c->layers[l].median <= 1 + 1e-6 && 1 - c->layers[l].median <= cert_layer_limit(c, l))
 			continue;
 		name_layer(layer, sizeof layer, l, c->n_layers - 1);
-		return refuse(why, why_bytes, "%s: the cosine of the median row is %.6g; %s allows %.6g",
+		return say_why(why, why_bytes, "%s: the cosine of the median row is %.6g; %s allows %.6g",
 			l == c->n_layers - 1 ? "logits" : layer, c->layers[l].median, dtype_name(c->layers[l].dtype),
 			1 - cert_layer_limit(c, l));
 	}
@@ -368,7 +357,7 @@ bool certificate_read(const char *text, size_t n, Certificate *c, char *why, siz
 	bool holds = true;
 	*c = (Certificate){0};
 	if (n > CERT_MAX_BYTES)
-		return refuse(why, why_bytes, "it has %zu bytes: expected at most %d", n, CERT_MAX_BYTES);
+		return say_why(why, why_bytes, "it has %zu bytes: expected at most %d", n, CERT_MAX_BYTES);
 	walk(&w, c, &holds);
 	const size_t n_body = (size_t)(w.at - text);
 	literal(&w, "\"key\":");
@@ -382,15 +371,15 @@ bool certificate_read(const char *text, size_t n, Certificate *c, char *why, siz
 		literal(&w, "\"\"");
 	literal(&w, "}\n");
 	if (w.is_bad || w.at != w.end)
-		return refuse(why, why_bytes, "byte %zu: not a certificate of this version", (size_t)(w.at - text));
+		return say_why(why, why_bytes, "byte %zu: not a certificate of this version", (size_t)(w.at - text));
 	if (!certificate_print(c, NULL, &again, &n_again))
-		return refuse(why, why_bytes, "no memory");
+		return say_why(why, why_bytes, "no memory");
 	bool same = n == n_again && memcmp(text, again, n) == 0;
 	free(again);
 	if (!same)
-		return refuse(why, why_bytes, "not in the canonical form, or its verdict is not that of its figures");
+		return say_why(why, why_bytes, "not in the canonical form, or its verdict is not that of its figures");
 	if (c->is_signed && !signature_holds(c->key, CERT_DOMAIN, text, n_body, c->signature))
-		return refuse(why, why_bytes, "its signature is not valid");
+		return say_why(why, why_bytes, "its signature is not valid");
 	return true;
 }
 

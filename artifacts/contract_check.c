@@ -67,16 +67,6 @@ static const ContractTerm *term_named(const Contract *c, const char *kind, const
 	return find_term(c, kind, name, strlen(name));
 }
 
-/* Is `word` one of the words of a list, "bf16 f16"? */
-static bool has_word(const char *list, const char *word)
-{
-	size_t n = strlen(word);
-	for (const char *p = list; *p; p += strcspn(p, " "), p += *p == ' ')
-		if (strcspn(p, " ") == n && memcmp(p, word, n) == 0)
-			return true;
-	return false;
-}
-
 static const char *value_of(const Constants *c, const char *name)
 {
 	for (int i = 0; i < c->n_given; i++)
@@ -174,12 +164,12 @@ static bool take_constant(Fitting *f, const char *name, const char *value)
 	int64_t v;
 	if ((t = term_named(c, "dtype", name))) {
 		Dtype d;
-		if (!has_word(t->text, value) || !dtype_from_name(value, &d) || strlen(name) > 16)
+		if (!has_word(t->text, value, strlen(value)) || !dtype_from_name(value, &d) || strlen(name) > 16)
 			return REFUSE("kernel %s: %s = %s: the contract takes %s", f->k->name, name, value, t->text);
 		add_sizes(&f->c, name, d);
 		return true;
 	}
-	if ((t = term_named(c, "tunable", name)) && !has_word(t->text, value))
+	if ((t = term_named(c, "tunable", name)) && !has_word(t->text, value, strlen(value)))
 		return REFUSE("kernel %s: %s = %s: the contract takes %s", f->k->name, name, value, t->text);
 	bool is_flag = false;
 	for (int i = 0; i < c->n_terms; i++)
@@ -408,7 +398,7 @@ static bool has_constants(const char *defines, const char *text)
 	for (const char *p = text; *p; p += *p == ' ') {
 		size_t n = strcspn(p, " ");
 		snprintf(word, sizeof word, "%.*s", (int)n, p);
-		if (!has_word(defines, word))
+		if (!has_word(defines, word, strlen(word)))
 			return false;
 		p += n;
 	}
@@ -459,7 +449,7 @@ static bool check_decision(const Kernel *k, const Fit *fit, const Slot *s, bool 
 	for (const char *p = s->attrs; *p; p += *p == ' ') {
 		size_t n = strcspn(p, " ");
 		snprintf(word, sizeof word, "%.*s", (int)n, p);
-		if (find_term(c, "attr", word, strcspn(word, "=")) && !has_word(k->defines, word))
+		if (find_term(c, "attr", word, strcspn(word, "=")) && !has_word(k->defines, word, strlen(word)))
 			return REFUSE("%s: the ledger says %s, the kernel was compiled otherwise", what, word);
 		p += n;
 	}

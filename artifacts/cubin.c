@@ -19,9 +19,9 @@
  * The bytes may come from a cache folder that anyone can write, or from any plan, so every offset is checked.
  */
 #include "artifacts/cubin.h"
+#include "artifacts/why.h"
 
 #include <elf.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,15 +42,7 @@ typedef struct Reader {
 	size_t why_bytes;
 } Reader;
 
-__attribute__((format(printf, 2, 3)))
-static bool refuse(Reader *r, const char *fmt, ...)
-{
-	va_list args;
-	va_start(args, fmt);
-	vsnprintf(r->why, r->why_bytes, fmt, args);
-	va_end(args);
-	return false;
-}
+#define refuse(r, ...) say_why((r)->why, (r)->why_bytes, __VA_ARGS__)
 
 static bool inside(const Reader *r, uint64_t offset, uint64_t bytes)
 {

@@ -20,13 +20,11 @@ typedef struct Value { /* one MessagePack value; containers: n values (map: n pa
 	size_t n;
 } Value;
 
-bool why_not(Why *w, ReadStatus status, const char *fmt, ...)
+bool say_why(char *why, size_t n, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	w->status = status;
-	if (w->bytes)
-		vsnprintf(w->text, w->bytes, fmt, ap);
+	vsnprintf(why, n, fmt, ap);
 	va_end(ap);
 	return false;
 }

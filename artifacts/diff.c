@@ -1,10 +1,12 @@
 /* diff.c - pair what two plans have, note what is not the same, say why.
  *
  * Everything is paired by name, so neither the order inside the files nor which plan comes first matters. The reasons
- * of a slot are facts in the order in which one decides the next: operands, then the choice with what the other
- * ledger says of the kernel that lost it, then constants, geometry and code.
+ * of a slot are the order of its sums, then facts in the order in which one decides the next: operands, the choice with
+ * what the other ledger says of the kernel that lost it, constants, geometry and code.
  */
 #include "artifacts/diff.h"
+#include "artifacts/audit.h"
+#include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "artifacts/op_table.h"
 
@@ -57,14 +59,6 @@ static bool grow(PlanDiff *d, void **at, int n, int *cap, size_t bytes)
 
 /* Reasons ------------------------------------------------------------------------------------------ */
 
-static const Candidate *chosen(const Slot *s)
-{
-	for (int i = 0; i < s->n_candidates; i++)
-		if (s->candidates[i].verdict == CHOSEN)
-			return &s->candidates[i];
-	return NULL;
-}
-
 static const Slot *slot_of(const Side *s, const Launch *l) { return &s->ledger[l->slot]; }
 
 /* The other ledger's word on a kernel: that combination, else the one line for all of its template. */
@@ -98,7 +92,7 @@ static void say_word_on(const Slot *s, const Candidate *k, const char *where, FI
 
 static void say_choice(const Slot *a, const Slot *b, FILE *out)
 {
-	const Candidate *ca = chosen(a), *cb = chosen(b);
+	const Candidate *ca = audit_chosen(a), *cb = audit_chosen(b);
 	if (strcmp(ca->kernel, cb->kernel) == 0 && strcmp(ca->tunables, cb->tunables) == 0)
 		return;
 	say_word_on(a, cb, "a", out);
@@ -194,8 +188,8 @@ static void say_kernel(const PlanDiff *d, const Kernel *a, const Kernel *b, FILE
 static void say_launch(const PlanDiff *d, const Side side[2], const Launch *a, const Launch *b, FILE *out)
 {
 	const Slot *sa = slot_of(&side[0], a), *sb = slot_of(&side[1], b);
-	if (strcmp(chosen(sa)->order, chosen(sb)->order) != 0)
-		fprintf(out, "adds as %s -> %s\n", chosen(sa)->order, chosen(sb)->order);
+	if (strcmp(audit_chosen(sa)->order, audit_chosen(sb)->order) != 0)
+		fprintf(out, "adds as %s -> %s\n", audit_chosen(sa)->order, audit_chosen(sb)->order);
 	if (strcmp(sa->operands, sb->operands) != 0)
 		say_operands(sa->operands, sb->operands, out);
 	say_choice(sa, sb, out);
@@ -419,8 +413,7 @@ static void weight_text(const Weight *w, char text[192])
 		snprintf(text + n, 192 - (size_t)n, "made at open: %s", made_name(w->made));
 		return;
 	}
-	for (int k = 0; k < 8; k++)
-		n += snprintf(text + n, 192 - (size_t)n, "%02x", w->hash[k]);
+	hex_text(w->hash, 8, text + n);
 }
 
 static const Weight *find_weight(const Graph *g, const char *name, int *hint)
@@ -467,10 +460,8 @@ static int each_section(const PlanDiff *d, PairFn *f, void *ctx)
 			continue;
 		if (s[0] && s[1] && memcmp(s[0]->hash, s[1]->hash, sizeof s[0]->hash) == 0)
 			continue;
-		for (int side = 0; side < 2; side++)
-			for (int k = 0; s[side] && k < 8; k++)
-				sprintf(text[side] + 2 * k, "%02x", s[side]->hash[k]);
-		Pair p = {names[i], s[0] ? text[0] : NULL, s[1] ? text[1] : NULL};
+		Pair p = {names[i], s[0] ? hex_text(s[0]->hash, 8, text[0]) : NULL,
+			s[1] ? hex_text(s[1]->hash, 8, text[1]) : NULL};
 		if (f)
 			f(ctx, &p);
 		n++;
@@ -583,14 +574,14 @@ static Work work_of(const Side *s)
 	for (int i = 0; i < w.launches; i++) {
 		const Launch *l = &s->phase->launches[i];
 		w.bytes += (double)(l->read_bytes + l->write_bytes);
-		w.us += chosen(slot_of(s, l))->cost_us;
+		w.us += audit_chosen(slot_of(s, l))->cost_us;
 	}
 	return w;
 }
 
 static void text_kernel(const Side *s, const Launch *l, FILE *out)
 {
-	const Candidate *c = l ? chosen(slot_of(s, l)) : NULL;
+	const Candidate *c = l ? audit_chosen(slot_of(s, l)) : NULL;
 	fprintf(out, "%s%s%s", c ? c->kernel : "none", c && c->tunables[0] ? " " : "", c ? c->tunables : "");
 }
 
@@ -598,19 +589,9 @@ static bool is_same_kernel(const PhaseChange *p, const SlotChange *c)
 {
 	if (!c->at[0] || !c->at[1])
 		return false;
-	const Candidate *a = chosen(slot_of(&p->side[0], c->at[0])), *b = chosen(slot_of(&p->side[1], c->at[1]));
+	const Candidate *a = audit_chosen(slot_of(&p->side[0], c->at[0]));
+	const Candidate *b = audit_chosen(slot_of(&p->side[1], c->at[1]));
 	return strcmp(a->kernel, b->kernel) == 0 && strcmp(a->tunables, b->tunables) == 0;
-}
-
-static void name_layers(const PlanDiff *d, const SlotChange *c, char text[32])
-{
-	int n = d->of[c->at[0] ? 0 : 1]->graph.n_layers;
-	if (c->layer < 0 || c->layer >= n)
-		snprintf(text, 32, c->layer < 0 ? "start" : "end");
-	else if (c->layer == c->last_layer)
-		snprintf(text, 32, "%d", c->layer);
-	else
-		snprintf(text, 32, "%d-%d", c->layer, c->last_layer);
 }
 
 static void text_slot(const PlanDiff *d, const PhaseChange *p, const SlotChange *c, FILE *out)
@@ -620,9 +601,9 @@ static void text_slot(const PlanDiff *d, const PhaseChange *p, const SlotChange 
 	for (int s = 0; s < 2; s++)
 		if (c->at[s]) {
 			bytes[s] = (double)(c->at[s]->read_bytes + c->at[s]->write_bytes);
-			us[s] = chosen(slot_of(&p->side[s], c->at[s]))->cost_us;
+			us[s] = audit_chosen(slot_of(&p->side[s], c->at[s]))->cost_us;
 		}
-	name_layers(d, c, layers);
+	audit_layers(d->of[c->at[0] ? 0 : 1], c->layer, c->last_layer, layers);
 	fprintf(out, "  %-7s %-16s ", layers, op_table[c->op].name);
 	text_kernel(&p->side[0], c->at[0], out);
 	if (!is_same_kernel(p, c)) {
@@ -715,16 +696,12 @@ static void json_side(const Side *s, const Launch *l, FILE *out)
 		fputs("null", out);
 		return;
 	}
-	const Candidate *c = chosen(slot_of(s, l));
+	const Candidate *c = audit_chosen(slot_of(s, l));
 	fputc('{', out);
-	json_field(out, "template", c->kernel);
-	fputc(',', out);
-	json_field(out, "tunables", c->tunables);
+	json_fields(out, "template", c->kernel, "tunables", c->tunables, NULL);
 	fprintf(out, ",\"read_bytes\":%" PRId64 ",\"write_bytes\":%" PRId64 ",\"flops\":%" PRId64 ",\"cost_us\":%.17g,",
 		l->read_bytes, l->write_bytes, l->flops, c->cost_us);
-	json_field(out, "cost_from", c->cost_from);
-	fputc(',', out);
-	json_field(out, "order", c->order);
+	json_fields(out, "cost_from", c->cost_from, "order", c->order, NULL);
 	fputc('}', out);
 }
 

@@ -24,3 +24,16 @@ void sha256_of(const void *bytes, size_t n, uint8_t out[32])
 	sha256_add(&h, bytes, n);
 	sha256_end(&h, out);
 }
+
+char *hex_text(const uint8_t *bytes, int n, char *text)
+{
+	for (int i = 0; i < n; i++)
+		sprintf(text + 2 * i, "%02x", bytes[i]);
+	return text;
+}
+
+void hex_put(FILE *out, const uint8_t *bytes, int n)
+{
+	for (int i = 0; i < n; i++)
+		fprintf(out, "%02x", bytes[i]);
+}

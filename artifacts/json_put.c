@@ -1,7 +1,9 @@
 /* json_put.c - the pieces of JSON that reports and verbs print. */
 #include "artifacts/json_put.h"
+#include "artifacts/hash.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 /* The table of Unicode 15, 3.9 D92. */
@@ -62,10 +64,21 @@ void json_field(FILE *out, const char *name, const char *text)
 	json_quoted(out, text);
 }
 
+void json_fields(FILE *out, ...)
+{
+	va_list list;
+	va_start(list, out);
+	for (const char *name = va_arg(list, const char *); name;) {
+		json_field(out, name, va_arg(list, const char *));
+		if ((name = va_arg(list, const char *)))
+			fputc(',', out);
+	}
+	va_end(list);
+}
+
 void json_hash(FILE *out, const unsigned char hash[32])
 {
 	fputc('"', out);
-	for (int i = 0; i < 32; i++)
-		fprintf(out, "%02x", hash[i]);
+	hex_put(out, hash, 32);
 	fputc('"', out);
 }

@@ -12,6 +12,7 @@ void json_text(FILE *out, const char *text, size_t n);
 void json_quoted(FILE *out, const char *text);
 void json_number(FILE *out, double value);                      /* null when it is not finite */
 void json_field(FILE *out, const char *name, const char *text); /* "name":"text" */
+void json_fields(FILE *out, ...) __attribute__((sentinel)); /* "a":"x","b":"y" of "a", x, "b", y, NULL */
 void json_hash(FILE *out, const unsigned char hash[32]);        /* "0f...": 64 digits */
 
 #endif

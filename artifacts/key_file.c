@@ -4,9 +4,9 @@
  * by name, since a wrong key file is mostly a good one of another kind.
  */
 #include "artifacts/sign.h"
+#include "artifacts/why.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,15 +22,7 @@ typedef struct Pem {
 	size_t why_bytes;
 } Pem;
 
-__attribute__((format(printf, 2, 3)))
-static bool refuse(Pem *p, const char *fmt, ...)
-{
-	va_list args;
-	va_start(args, fmt);
-	vsnprintf(p->why, p->why_bytes, fmt, args);
-	va_end(args);
-	return false;
-}
+#define refuse(p, ...) say_why((p)->why, (p)->why_bytes, __VA_ARGS__)
 
 static const char *find(const Pem *p, const char *word)
 {

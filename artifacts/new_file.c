@@ -1,24 +1,16 @@
 /* new_file.c - write a file whole or not at all (see new_file.h). */
 #include "artifacts/new_file.h"
+#include "artifacts/why.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool failed(const NewFile *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool failed(const NewFile *f, const char *fmt, ...)
-{
-	va_list args;
-	va_start(args, fmt);
-	vsnprintf(f->why, f->why_bytes, fmt, args);
-	va_end(args);
-	return false;
-}
+#define failed(f, ...) say_why((f)->why, (f)->why_bytes, __VA_ARGS__)
 
 static bool cannot(const NewFile *f) { return failed(f, "cannot be written: %s", strerror(errno)); }
 

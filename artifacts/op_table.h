@@ -39,5 +39,6 @@ extern const char *const op_meanings[OP_COUNT]; /* one formula each; apart, sinc
 bool op_from_name(const char *name, OpKind *out);
 int op_operand(OpKind op, const char *name); /* index or -1 */
 bool op_has_attr(OpKind op, const char *name);
+bool has_word(const char *list, const char *word, size_t n); /* is word [n] among "bf16 f16"? */
 
 #endif

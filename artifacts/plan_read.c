@@ -51,22 +51,17 @@ const char *artifact_option_of(const Artifact *a, const char *what, const char *
 	return artifact_option(a, name);
 }
 
-static uint32_t u32_at(const uint8_t *p)
-{
-	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 static bool read_header(Reader *r)
 {
 	uint8_t root[32];
 	if (r->bytes < HEADER_BYTES + END_BYTES || memcmp(r->file, PLAN_MAGIC, 8) != 0)
 		return why_not(&r->why, READ_NOT_A_PLAN, "not a plan: the file does not start with %s and a header",
 			PLAN_MAGIC);
-	if (u32_at(r->file + 8) != PLAN_VERSION)
+	if (little_endian(r->file + 8) != PLAN_VERSION)
 		return why_not(&r->why, READ_VERSION, "plan format version %u: this program reads version %d; `atlasc "
 			"MODEL_DIR -o PLAN` makes the plan anew",
-			u32_at(r->file + 8), PLAN_VERSION);
-	r->manifest_bytes = u32_at(r->file + 12);
+			little_endian(r->file + 8), PLAN_VERSION);
+	r->manifest_bytes = little_endian(r->file + 12);
 	if (r->manifest_bytes > r->bytes - HEADER_BYTES - END_BYTES)
 		return why_not(&r->why, READ_INTEGRITY, "header: the manifest of %lld bytes does not fit the file of %lld",
 			(long long)r->manifest_bytes, (long long)r->bytes);

@@ -11,10 +11,10 @@
 #include "artifacts/schema.h"
 #include "artifacts/sign.h"
 #include "artifacts/tree.h"
+#include "artifacts/why.h"
 
 #include <errno.h>
 #include <msgpack.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,15 +43,7 @@ typedef struct Writer {
 	size_t why_bytes;
 } Writer;
 
-static bool failed(Writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool failed(Writer *w, const char *fmt, ...)
-{
-	va_list args;
-	va_start(args, fmt);
-	vsnprintf(w->why, w->why_bytes, fmt, args);
-	va_end(args);
-	return false;
-}
+#define failed(w, ...) say_why((w)->why, (w)->why_bytes, __VA_ARGS__)
 
 /* Packing by schema ------------------------------------------------------------------------ */
 

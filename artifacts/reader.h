@@ -6,6 +6,7 @@
 
 #include "artifacts/op_table.h"
 #include "artifacts/schema.h"
+#include "artifacts/why.h"
 
 typedef struct Why { /* the first failure, one sentence */
 	ReadStatus status;
@@ -13,7 +14,7 @@ typedef struct Why { /* the first failure, one sentence */
 	size_t bytes;
 } Why;
 /* Records and returns false. */
-bool why_not(Why *w, ReadStatus status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+#define why_not(w, said, ...) ((w)->status = (said), say_why((w)->text, (w)->bytes, __VA_ARGS__))
 
 static inline uint64_t big_endian(const uint8_t *p, int n)
 {
@@ -21,6 +22,11 @@ static inline uint64_t big_endian(const uint8_t *p, int n)
 	for (int i = 0; i < n; i++)
 		v = v << 8 | p[i];
 	return v;
+}
+
+static inline uint32_t little_endian(const uint8_t *p) /* of 4 bytes */
+{
+	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
 /* A walk over one section's MessagePack, already validated by msgpack_check. With memory NULL nothing is stored:

@@ -22,19 +22,14 @@ _Static_assert(sizeof(PlanSignature) == PUBLIC_KEY_BYTES + SIGNATURE_BYTES, "as 
 
 /* Signatures --------------------------------------------------------------------------------------- */
 
-static uint32_t u32_at(const uint8_t *p)
-{
-	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 bool find_signatures(Artifact *a, Why *why)
 {
 	const uint8_t *end = a->file + a->file_bytes - END_BYTES;
 	if (memcmp(end + 8, PLAN_END, 8) != 0)
 		return why_not(why, READ_INTEGRITY, "section signatures: the file does not end with %s: it was cut or extended",
 			PLAN_END);
-	int64_t n = u32_at(end), bytes = END_BYTES + n * (int64_t)sizeof(PlanSignature);
-	if (n > PLAN_MAX_SIGNATURES || u32_at(end + 4) != 0 || bytes > a->file_bytes ||
+	int64_t n = little_endian(end), bytes = END_BYTES + n * (int64_t)sizeof(PlanSignature);
+	if (n > PLAN_MAX_SIGNATURES || little_endian(end + 4) != 0 || bytes > a->file_bytes ||
 		(a->file_bytes - bytes) % PLAN_ALIGN)
 		return why_not(why, READ_INTEGRITY, "section signatures: %lld of them do not fit the file of %lld bytes",
 			(long long)n, (long long)a->file_bytes);

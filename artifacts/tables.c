@@ -66,13 +66,17 @@ int op_operand(OpKind op, const char *name)
 	return -1;
 }
 
-bool op_has_attr(OpKind op, const char *name)
+bool has_word(const char *list, const char *word, size_t n)
 {
-	size_t n = strlen(name);
-	for (const char *p = op_table[op].attrs; (p = strstr(p, name)); p += n)
-		if ((p == op_table[op].attrs || p[-1] == ' ') && (p[n] == ' ' || p[n] == 0))
+	for (; *list; list += strcspn(list, " "), list += *list == ' ')
+		if (strcspn(list, " ") == n && strncmp(list, word, n) == 0)
 			return true;
 	return false;
+}
+
+bool op_has_attr(OpKind op, const char *name)
+{
+	return has_word(op_table[op].attrs, name, strlen(name));
 }
 
 enum { KIND_int, KIND_float };

@@ -4,6 +4,8 @@
  * copied once and its strings are ended in place.
  */
 #include "artifacts/tuning.h"
+#include "artifacts/hash.h"
+#include "artifacts/op_table.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -288,14 +290,6 @@ const TunedTime *tuning_find(const Tuning *t, const char *tmpl, const char *cons
 	return t->n_times ? bsearch(&wanted, t->times, (size_t)t->n_times, sizeof wanted, compare_times) : NULL;
 }
 
-static bool has_word(const char *words, const char *word, size_t n)
-{
-	for (const char *w = words; *w; w += strcspn(w, " "), w += *w == ' ')
-		if (strcspn(w, " ") == n && strncmp(w, word, n) == 0)
-			return true;
-	return false;
-}
-
 /* Dims that bound indices: slots, their pages, prompts of a step, stop tokens. */
 const char *const tuning_room[] = {"SLOTS", "PAGES", "MAX_PAGES", "SEGS", "STOPS", NULL};
 
@@ -340,8 +334,7 @@ static void print_time(const TunedTime *t, FILE *out)
 	double us = tuning_round(t->us);
 	int decimals = us < 1 ? 3 : us < 10 ? 2 : us < 100 ? 1 : 0;
 	fprintf(out, "\"%s\" = [%.*f, %.3f, \"", t->tunables, decimals, us, t->spread);
-	for (int i = 0; i < TUNING_KEY_BYTES; i++)
-		fprintf(out, "%02x", t->key[i]);
+	hex_put(out, t->key, TUNING_KEY_BYTES);
 	fputs("\"]\n", out);
 }
 

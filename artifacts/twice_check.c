@@ -63,10 +63,7 @@ static const uint8_t *ints_of(const Artifact *a, int tensor, int64_t *n)
 	return a->file + artifact_section(a, "weights")->offset + g->weights[t->weight].offset;
 }
 
-static int32_t int_at(const uint8_t *p)
-{
-	return (int32_t)(p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-}
+static int32_t int_at(const uint8_t *p) { return (int32_t)little_endian(p); }
 
 static bool check_stop_tokens(const Artifact *a, int op, int tensor, Why *why)
 {

@@ -1,4 +1,5 @@
 /* about.c - what the loop answers itself: the model, the plan, the server's state (server.h). */
+#include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "runtime/serve/server.h"
 
@@ -52,21 +53,15 @@ void about_models(Server *s, Conn *conn, HttpReader *r, const char *id)
 	give(s, conn, r, 200, "application/json");
 }
 
-static void put_digits(FILE *out, const uint8_t bytes[32])
-{
-	for (int i = 0; i < 32; i++)
-		fprintf(out, "%02x", bytes[i]);
-}
-
 static void put_signers(const Server *s, FILE *out)
 {
 	for (int i = 0; i < s->info.n_signatures; i++) {
 		uint8_t key[32], id[32];
 		atlas_plan_signature(s->limits.plan, i, key, id);
 		fprintf(out, "%s{\"key\":\"", i ? "," : "");
-		put_digits(out, key);
+		hex_put(out, key, 32);
 		fputs("\",\"id\":\"", out);
-		put_digits(out, id);
+		hex_put(out, id, 32);
 		fputs("\"}", out);
 	}
 }
@@ -89,7 +84,7 @@ void about_plan(Server *s, Conn *conn, HttpReader *r)
 	FILE *out = out_begin(&s->out);
 	const char *certificate = s->options->certificate;
 	fputs("{\"root\":\"", out);
-	put_digits(out, s->info.root_hash);
+	hex_put(out, s->info.root_hash, 32);
 	fprintf(out, "\",\"system_fingerprint\":\"%s\",\"signers\":[", s->fingerprint);
 	put_signers(s, out);
 	fputs("],\"certificate\":", out);

@@ -1,4 +1,5 @@
 /* calls.c - requests that are being answered, and the line that each leaves in the log (server.h). */
+#include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "runtime/serve/server.h"
 
@@ -45,9 +46,7 @@ void log_request(Server *s, const char *id, const char *route, int status, doubl
 		fputs("{\"time\":\"", out);
 		put_time(out);
 		fputs("\",\"event\":\"request\",", out);
-		json_field(out, "id", id);
-		fputc(',', out);
-		json_field(out, "route", route);
+		json_fields(out, "id", id, "route", route, NULL);
 		fprintf(out, ",\"status\":%d,\"ms\":%.3f%s}\n", status, ms, more);
 	}
 	write_line(s);
@@ -60,9 +59,7 @@ void log_event(Server *s, const char *event, const char *text)
 		fputs("{\"time\":\"", out);
 		put_time(out);
 		fputs("\",", out);
-		json_field(out, "event", event);
-		fputc(',', out);
-		json_field(out, "text", text);
+		json_fields(out, "event", event, "text", text, NULL);
 		fputs("}\n", out);
 	} else {
 		fprintf(out, "atlas serve: %s: %s\n", event, text);
@@ -72,23 +69,26 @@ void log_event(Server *s, const char *event, const char *text)
 
 /* Calls ------------------------------------------------------------ */
 
+void call_put_random(char *id, const char *prefix)
+{
+	uint8_t random[12] = {0};
+	(void)!getrandom(random, sizeof random, 0);
+	hex_text(random, sizeof random, stpcpy(id, prefix));
+}
+
 /* The client's own x-request-id where it is short and plain, else one of ours. */
 static void put_id(const HttpReader *r, char id[72])
 {
 	const char *given = r->request.request_id;
 	const size_t n = given ? strlen(given) : 0;
 	bool is_plain = n > 0 && n <= 64;
-	uint8_t random[12] = {0};
 	for (size_t i = 0; i < n && is_plain; i++)
 		is_plain = given[i] > ' ' && given[i] < 0x7f && given[i] != '"' && given[i] != '\\';
 	if (is_plain) {
 		memcpy(id, given, n + 1);
 		return;
 	}
-	(void)!getrandom(random, sizeof random, 0);
-	strcpy(id, "req-");
-	for (size_t i = 0; i < sizeof random; i++)
-		sprintf(id + 4 + 2 * i, "%02x", random[i]);
+	call_put_random(id, "req-");
 }
 
 static const char *fields_of(const Server *s, const char *id, char *room, size_t n)

@@ -28,9 +28,7 @@ static void put_or_null(FILE *out, const char *name, const char *text)
 void api_put_error(FILE *out, const ApiError *e)
 {
 	fputs("{\"error\":{", out);
-	json_field(out, "message", e->message);
-	fputc(',', out);
-	json_field(out, "type", e->type);
+	json_fields(out, "message", e->message, "type", e->type, NULL);
 	put_or_null(out, "param", e->param[0] ? e->param : NULL);
 	put_or_null(out, "code", e->code);
 	fputs("}}", out);

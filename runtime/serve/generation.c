@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 enum { MOST_AHEAD = 256 }; /* tokens */
@@ -548,7 +547,6 @@ static void done(Job *job)
 void generation_start(Server *s, Conn *conn, HttpReader *r, bool is_chat)
 {
 	Generation *g = (Generation *)call_open(s, conn, r, sizeof *g);
-	uint8_t random[12] = {0};
 	if (!g)
 		return;
 	g->call.job.work = work;
@@ -556,10 +554,7 @@ void generation_start(Server *s, Conn *conn, HttpReader *r, bool is_chat)
 	g->call.gone = gone;
 	g->request.is_chat = is_chat;
 	g->created = time(NULL);
-	(void)!getrandom(random, sizeof random, 0);
-	int n = sprintf(g->answer_id, is_chat ? "chatcmpl-" : "cmpl-");
-	for (size_t i = 0; i < sizeof random; i++)
-		n += sprintf(g->answer_id + n, "%02x", random[i]);
+	call_put_random(g->answer_id, is_chat ? "chatcmpl-" : "cmpl-");
 	g->is_in_worker = true;
 	workers_add(s->workers, &g->call.job);
 }

@@ -1,6 +1,7 @@
 /* metrics.c - see metrics.h. Names are those that vLLM gives the same quantities, with the prefix atlas_. */
 #include "runtime/serve/metrics.h"
 #include "artifacts/audit.h"
+#include "artifacts/hash.h"
 
 #include <string.h>
 
@@ -138,8 +139,7 @@ void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *i
 {
 	head(out, "plan_info", "gauge", "The plan that is served.");
 	fputs("atlas_plan_info{root=\"", out);
-	for (int i = 0; i < 32; i++)
-		fprintf(out, "%02x", info->root_hash[i]);
+	hex_put(out, info->root_hash, 32);
 	fprintf(out, "\",family=\"%s\",target=\"%s\"} 1\n", plan->artifact.graph.family, target ? target : "");
 	one(out, "requests_running", "gauge", "Sequences that have a slot.", m->running);
 	one(out, "requests_waiting", "gauge", "Sequences that wait for a slot.", m->waiting);

@@ -1,4 +1,5 @@
 /* serve.c - the server's life: opens, serves, drains, ends (serve.h). */
+#include "artifacts/hash.h"
 #include "runtime/serve/server.h"
 
 #include <arpa/inet.h>
@@ -229,8 +230,7 @@ int serve_run(const ServeOptions *options)
 	s->limits = (ApiLimits){options->plan, &s->info, options->names, options->n_names};
 	s->metrics.free_slots = s->info.slots;
 	s->metrics.free_pages = s->info.pages;
-	for (int i = 0; i < 6; i++)
-		sprintf(s->fingerprint + 2 * i, "%02x", s->info.root_hash[i]);
+	hex_text(s->info.root_hash, 6, s->fingerprint);
 	raise_descriptors();
 	signal(SIGPIPE, SIG_IGN);
 	int code = out_open(&s->out) && out_open(&s->log) ? open_all(s) : EXIT_ENVIRONMENT;

@@ -67,6 +67,7 @@ struct Call {
 
 /* bytes: of the struct that begins with a Call, zeroed. NULL after a 500. */
 Call *call_open(Server *s, Conn *conn, HttpReader *r, size_t bytes);
+void call_put_random(char *id, const char *prefix); /* the prefix and 24 digits */
 /* The header fields of every answer: x-request-id and what Origin needs. */
 const char *call_fields(const Call *c, char *room, size_t room_bytes);
 /* Whole answers. After them conn is NULL; the call is still the caller's to free. */

@@ -129,8 +129,7 @@ int bench_check_also(const Bench *b)
 	const int first = b->args->compare.n;
 	if (first == b->n_earlier)
 		return 0;
-	for (int i = 0; i < 32; i++)
-		snprintf(self.root + 2 * i, 3, "%02x", b->info.root_hash[i]);
+	hex_text(b->info.root_hash, 32, self.root);
 	snprintf(self.card, sizeof self.card, "%s", b->device.device_name);
 	return check_run(b, &b->earlier[first], &self); /* the others are equal to it */
 }

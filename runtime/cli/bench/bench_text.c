@@ -1,4 +1,5 @@
 /* bench_text.c - the tables of atlas bench, and its JSON. */
+#include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "artifacts/op_table.h"
 #include "runtime/cli/bench/bench.h"
@@ -332,8 +333,7 @@ static void json_cold(const Bench *b, FILE *out)
 void bench_print_json(const Bench *b, FILE *out)
 {
 	fprintf(out, "{\"schema_version\": %d, \"root\": \"", BENCH_SCHEMA);
-	for (int i = 0; i < 32; i++)
-		fprintf(out, "%02x", b->info.root_hash[i]);
+	hex_put(out, b->info.root_hash, 32);
 	fputs("\", ", out);
 	text(out, "family", b->info.family);
 	fprintf(out, ", \"n_layers\": %d, \"hidden_dim\": %d, \"vocab\": %d, \"weight_bytes\": %lld, ", b->info.n_layers,

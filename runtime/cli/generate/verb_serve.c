@@ -36,8 +36,7 @@ static int read_receipt(const Args *args, char digits[65])
 		at = p;
 	if (at) {
 		sha256_of(text, (size_t)(at - text), hash);
-		for (int i = 0; i < 32; i++)
-			sprintf(digits + 2 * i, "%02x", hash[i]);
+		hex_text(hash, 32, digits);
 	}
 	const bool holds = at && strncmp(at + strlen(last), digits, 64) == 0;
 	free(text);

@@ -11,12 +11,6 @@
 
 #include <string.h>
 
-static void put_hex(const uint8_t *bytes, int n, FILE *out)
-{
-	for (int i = 0; i < n; i++)
-		fprintf(out, "%02x", bytes[i]);
-}
-
 /* "," but before the first. */
 static void separate(bool *is_first, FILE *out)
 {
@@ -118,7 +112,7 @@ static void put_kernel(const Artifact *a, const TargetPlan *t, int k, FILE *out)
 	fprintf(out, "{\"type\": \"file\", \"bom-ref\": \"kernel:%s:%d\", \"name\": ", t->target, k);
 	json_quoted(out, x->name);
 	fputs(", \"hashes\": [{\"alg\": \"SHA-256\", \"content\": \"", out);
-	put_hex(hash, 32, out);
+	hex_put(out, hash, 32);
 	fputs("\"}], \"properties\": [", out);
 	put_property("atlas:kind", "kernel", &is_first, out);
 	put_property("atlas:target", t->target, &is_first, out);
@@ -178,16 +172,12 @@ static void put_model(const Artifact *a, FILE *out)
 	fputs("\"component\": {\"type\": \"machine-learning-model\", \"bom-ref\": \"plan\", \"name\": ", out);
 	json_quoted(out, a->graph.family);
 	fputs(", \"properties\": [", out);
-	for (int i = 0; i < 32; i++)
-		sprintf(text + 2 * i, "%02x", a->root[i]);
-	put_property("atlas:root", text, &is_first, out);
+	put_property("atlas:root", hex_text(a->root, 32, text), &is_first, out);
 	put_number("atlas:format", PLAN_VERSION, &is_first, out);
 	for (int i = 0; i < a->n_signatures; i++) {
 		uint8_t id[KEY_ID_BYTES];
 		key_id(a->signatures[i].public_key, id);
-		for (int k = 0; k < KEY_ID_BYTES; k++)
-			sprintf(text + 2 * k, "%02x", id[k]);
-		put_property("atlas:signed-by", text, &is_first, out);
+		put_property("atlas:signed-by", hex_text(id, KEY_ID_BYTES, text), &is_first, out);
 	}
 	for (int i = 0; i < a->n_options; i++) {
 		snprintf(name, sizeof name, "atlas:option:%.120s", a->options[i].name);

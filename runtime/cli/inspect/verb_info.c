@@ -1,4 +1,5 @@
 /* verb_info.c - atlas info: what a plan holds. It opens no GPU; where there is one, it asks for its name. */
+#include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "artifacts/order.h"
 #include "runtime/cli/cli.h"
@@ -8,12 +9,6 @@
 
 #include <string.h>
 
-static void print_hash(const uint8_t *hash)
-{
-	for (int i = 0; i < 32; i++)
-		printf("%02x", hash[i]);
-}
-
 /* Ids of the keys that signed it. */
 static void print_keys(const AtlasPlan *plan, int n, const char *quote, const char *between)
 {
@@ -21,7 +16,7 @@ static void print_keys(const AtlasPlan *plan, int n, const char *quote, const ch
 	for (int i = 0; i < n; i++) {
 		atlas_plan_signature(plan, i, NULL, id);
 		printf("%s%s", i ? between : "", quote);
-		print_hash(id);
+		hex_put(stdout, id, 32);
 		fputs(quote, stdout);
 	}
 }
@@ -102,7 +97,7 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
 	char why[NO_CHAT_BYTES];
 	printf("{\"schema_version\": 2, \"root\": \"");
-	print_hash(info->root_hash);
+	hex_put(stdout, info->root_hash, 32);
 	printf("\", \"signatures\": [");
 	print_keys(plan, info->n_signatures, "\"", ", ");
 	printf("], \"family\": ");
@@ -155,7 +150,7 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
 	char why[NO_CHAT_BYTES];
 	printf("root         ");
-	print_hash(info->root_hash);
+	hex_put(stdout, info->root_hash, 32);
 	printf("\nsigned by    %s", info->n_signatures ? "" : "none");
 	print_keys(plan, info->n_signatures, "", "\n             ");
 	printf("\nfamily       %s", info->family);

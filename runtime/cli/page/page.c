@@ -138,7 +138,6 @@ void page_fact_end(FILE *out) { fputs("</dd></div>\n", out); }
 void page_hash(FILE *out, const unsigned char *hash)
 {
 	fputs("<code>", out);
-	for (int i = 0; i < 32; i++)
-		fprintf(out, "%02x", hash[i]);
+	hex_put(out, hash, 32);
 	fputs("</code>", out);
 }

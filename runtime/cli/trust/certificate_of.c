@@ -1,9 +1,9 @@
 /* certificate_of.c - the certificate next to a plan, for --require-certified and policies. */
+#include "artifacts/why.h"
 #include "runtime/cli/trust/certify.h"
 #include "runtime/plan_handle.h"
 #include "runtime/session.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,15 +15,7 @@ char *certificate_path(const char *plan)
 	return path;
 }
 
-static int refuse(char *why, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static int refuse(char *why, size_t n, const char *fmt, ...)
-{
-	va_list list;
-	va_start(list, fmt);
-	vsnprintf(why, n, fmt, list);
-	va_end(list);
-	return EXIT_INTEGRITY;
-}
+#define refuse(...) (say_why(__VA_ARGS__) ? 0 : EXIT_INTEGRITY)
 
 bool certificate_is_whole(const Certificate *c, const Artifact *a, char *why, size_t n)
 {

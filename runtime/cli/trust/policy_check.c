@@ -3,6 +3,7 @@
  * The phase PROBE computes nothing of the model, so no rule is about it.
  */
 #include "artifacts/formats.h"
+#include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "artifacts/op_table.h"
 #include "artifacts/sign.h"
@@ -283,9 +284,7 @@ static bool is_signed_by(const PolicyList *signers, const Artifact *a)
 		uint8_t id[KEY_ID_BYTES];
 		char text[2 * KEY_ID_BYTES + 1];
 		key_id(a->signatures[i].public_key, id);
-		for (int k = 0; k < KEY_ID_BYTES; k++)
-			sprintf(text + 2 * k, "%02x", id[k]);
-		if (is_listed(signers, text))
+		if (is_listed(signers, hex_text(id, KEY_ID_BYTES, text)))
 			return true;
 	}
 	return false;

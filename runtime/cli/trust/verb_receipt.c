@@ -133,8 +133,7 @@ static void write_document(const void *document, FILE *out)
 static void print_hash(const char *what, const uint8_t *hash)
 {
 	fputs(what, stdout);
-	for (int i = 0; i < 32; i++)
-		printf("%02x", hash[i]);
+	hex_put(stdout, hash, 32);
 	putchar('\n');
 }
 

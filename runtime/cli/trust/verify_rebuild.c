@@ -251,12 +251,6 @@ static bool is_other_tool(const Rebuild *r, int i)
 	return (!a != !b) || (a && strcmp(a, b) != 0);
 }
 
-static void put_hash(const uint8_t hash[32])
-{
-	for (int i = 0; i < 32; i++)
-		printf("%02x", hash[i]);
-}
-
 static void print_text(const Rebuild *r, bool is_equal, const uint8_t hashes[2][32], const Finding *found, int n,
 	PlanDiff *diff)
 {
@@ -265,9 +259,9 @@ static void print_text(const Rebuild *r, bool is_equal, const uint8_t hashes[2][
 			printf("another tool: %s %s -> %s\n", tools[i] + 5, option(r->plan, tools[i]) ? option(r->plan, tools[i]) :
 				"none", option(r->made, tools[i]) ? option(r->made, tools[i]) : "none");
 	fputs("plan     ", stdout);
-	put_hash(hashes[0]);
+	hex_put(stdout, hashes[0], 32);
 	fputs("\nrebuilt  ", stdout);
-	put_hash(hashes[1]);
+	hex_put(stdout, hashes[1], 32);
 	putchar('\n');
 	for (int i = 0; i < n; i++)
 		printf("section  %-28s differs from byte %lld on\n", found[i].section, (long long)found[i].at);
