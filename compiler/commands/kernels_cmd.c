@@ -151,10 +151,14 @@ static json_t *json_maps(const KernelTemplate *k)
 static json_t *json_template(const KernelTemplate *k)
 {
 	char hash[65], code[65];
-	json_t *requires = json_array(), *targets = json_array();
-	for (int i = 0; i < k->n_requires; i++)
-		json_array_append_new(requires, json_pack("{s:s, s:b, s:s, s:i}", "text", k->requires[i].text, "is_preference",
-			k->requires[i].is_preference, "file", k->requires[i].file, "line", k->requires[i].line));
+	json_t *requires = json_array(), *orders = json_array(), *targets = json_array();
+	for (int i = 0; i < k->n_requires; i++) {
+		const ContractRequire *r = &k->requires[i];
+		json_array_append_new(requires, json_pack("{s:s, s:b, s:b, s:s, s:i}", "text", r->text, "is_preference",
+			r->is_preference, "is_pruning", r->is_pruning, "file", r->file, "line", r->line));
+	}
+	for (int i = 0; i < k->n_orders; i++)
+		json_array_append_new(orders, json_pack("{s:s, s:s}", "name", k->orders[i].name, "text", k->orders[i].text));
 	for (int i = 0; i < n_target_table; i++)
 		if (template_serves(k, &target_table[i]))
 			json_array_append_new(targets, json_string(target_table[i].name));
@@ -163,12 +167,13 @@ static json_t *json_template(const KernelTemplate *k)
 		"targets", targets, "numerics", k->numerics, "matrix", k->matrix, "overlaps", k->overlaps,
 		"dims", json_names(k->dims, k->n_dims), "attrs", json_names(k->attrs, k->n_attrs),
 		"dtypes", json_dtypes(k), "tunables", json_choices(k), "requires", requires);
-	json_t *rest = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:o, s:s, s:s}", "grid",
+	json_t *rest = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:o, s:s, s:s, s:o}", "grid",
 		json_names(k->grid, 3),
 		"block", k->block, "smem", k->smem, "reads", k->reads, "writes", k->writes, "flops", k->flops,
 		"pieces", k->pieces, "rate", k->rate, "fields", json_fields(k), "maps", json_maps(k),
 		"param_bytes", k->param_bytes, "sources", json_names(k->sources, k->n_sources),
-		"sha256", hash_text(k->source_sha256, hash), "code_sha256", hash_text(k->code_sha256, code));
+		"sha256", hash_text(k->source_sha256, hash), "code_sha256", hash_text(k->code_sha256, code),
+		"orders", orders);
 	json_object_update(o, rest);
 	json_decref(rest);
 	return o;

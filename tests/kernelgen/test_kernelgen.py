@@ -984,8 +984,12 @@ def test_kernels_command(atlasc, repo):
         assert lines[kernel["line"] - 1].startswith(f"KERNEL({kernel['name']}, {kernel['op']})")
         for require in kernel["requires"]:
             clause = atlasc_texts.clause_at(require["file"], require["line"])
-            assert clause.startswith(("PREFER(", "PRUNE(") if require["is_preference"] else "REQUIRE(")
+            word = "PRUNE(" if require["is_pruning"] else "PREFER(" if require["is_preference"] else "REQUIRE("
+            assert clause.startswith(word)
             assert atlasc_texts.clause_states(clause, require["text"]), (clause, require["text"])
+        stated = re.findall(r"^ORDER\(([a-z]\w*)", (repo / kernel["file"]).read_text(), re.M)
+        orders = [order["name"] for order in kernel["orders"]]
+        assert orders and set(stated) <= set(orders)  # a fragment may state more
         for field in kernel["fields"]:
             line = (repo / field["file"]).read_text().splitlines()[field["line"] - 1]
             assert re.search(rf"\b{field['name']}[,)]", line)
