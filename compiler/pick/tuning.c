@@ -46,18 +46,29 @@ static Tuning keep(Arena *a, const Tuning *t, size_t n)
 	return kept;
 }
 
+/* Are the names of "TILE=64 STAGES=2" the template's tunables? Both have them in the order of the contract. */
+static bool has_names_of(const KernelTemplate *k, const char *tunables)
+{
+	int i = 0;
+	for (const char *at = tunables; *at; i++) {
+		const size_t n = strcspn(at, "=");
+		if (i == k->n_tunables || strlen(k->tunables[i].name) != n || strncmp(at, k->tunables[i].name, n) != 0)
+			return false;
+		at += strcspn(at, " ");
+		at += *at == ' ';
+	}
+	return i == k->n_tunables;
+}
+
 /* Which templates have times with other tunables than they have now. others [n_kernel_table]. */
 static void find_others(const Tuning *t, bool *others)
 {
 	const KernelTemplate *k = kernel_table;
 	for (int i = 0; i < t->n_times; i++) {
-		const char *at = t->times[i].tunables;
-		int n = *at != 0;
-		for (; *at; at++)
-			n += *at == ' ';
 		while (k < kernel_table + n_kernel_table && strcmp(k->name, t->times[i].tmpl) < 0) /* both are sorted */
 			k++;
-		if (k < kernel_table + n_kernel_table && strcmp(k->name, t->times[i].tmpl) == 0 && n != k->n_tunables)
+		if (k < kernel_table + n_kernel_table && strcmp(k->name, t->times[i].tmpl) == 0 &&
+			!has_names_of(k, t->times[i].tunables))
 			others[k - kernel_table] = true;
 	}
 }
