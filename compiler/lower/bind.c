@@ -118,17 +118,22 @@ bool joins(Fuser *f, const GraphOp *a, const GraphOp *b, const char *name, int *
 	return *step == x->n_weights || fail_note(f, "their weights are not adjacent");
 }
 
-/* The size of blocks, which is one for gate and up, from whichever of them has block scales. False when both have, of
- * different sizes. */
 bool block_of_two(Fuser *f, const GraphOp *gate, const GraphOp *up, Attrs *attrs)
 {
-	*attrs = weight_tensor(f, gate, "w_scale") ? gate->attrs : up->attrs;
-	if (!weight_tensor(f, gate, "w_scale") || !weight_tensor(f, up, "w_scale") ||
+	static const char *const parts[] = {"w", "w_scale", "w_row_scale"};
+	const char *names[] = {weight_tensor(f, gate, "w")->name, weight_tensor(f, up, "w")->name};
+	*attrs = gate->attrs;
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+		const Tensor *a = weight_tensor(f, gate, parts[i]), *b = weight_tensor(f, up, parts[i]);
+		if (!a != !b || (a && a->dtype != b->dtype))
+			return fail_note(f, arena_printf(&f->c->arena, "%s of %s is %s, of %s %s", parts[i], names[0],
+				a ? dtype_name(a->dtype) : "absent", names[1], b ? dtype_name(b->dtype) : "absent"));
+	}
+	if (!weight_tensor(f, gate, "w_scale") ||
 		(gate->attrs.block_n == up->attrs.block_n && gate->attrs.block_k == up->attrs.block_k))
 		return true;
-	return fail_note(f, arena_printf(&f->c->arena, "%s has scales of %d x %d elements, %s of %d x %d",
-		weight_tensor(f, gate, "w")->name, gate->attrs.block_n, gate->attrs.block_k,
-		weight_tensor(f, up, "w")->name, up->attrs.block_n, up->attrs.block_k));
+	return fail_note(f, arena_printf(&f->c->arena, "%s has scales of %d x %d elements, %s of %d x %d", names[0],
+		gate->attrs.block_n, gate->attrs.block_k, names[1], up->attrs.block_n, up->attrs.block_k));
 }
 
 /* The weight of a linear and its scales, as operands of which `name` is the weight. */

@@ -335,12 +335,14 @@ static bool norm_swiglu(Fuser *f, int i)
 	return true;
 }
 
-/* A product of rows as they are, or of their codes, which a launch before it makes of them. */
+/* A product of rows as they are, or of their codes, which a launch before it makes of them: what another reader of the
+ * rows multiplies may be of another form. */
 static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
 {
 	const int x = operand(lin, "x");
-	const bool is_e4m3 = multiplies_codes(f, kind, "w", lin);
-	if (f->codes[x].tensor < 0 && (is_e4m3 || multiplies_e2m1(f, kind, "w", lin))) {
+	const bool is_e4m3 = multiplies_codes(f, kind, "w", lin), is_e2m1 = !is_e4m3 && multiplies_e2m1(f, kind, "w", lin);
+	const bool are_codes = is_e4m3 || is_e2m1;
+	if (are_codes && !is_written(f, x, is_e4m3 ? APART_AS_CODES : APART_AS_E2M1)) {
 		LOp *codes = new_op(f, is_e4m3 ? OP_quant_rows : OP_quant_rows_fp4, lin);
 		bind_tensor(f, codes, "step", input_named(f, "step"));
 		bind_tensor(f, codes, "x", x);
@@ -350,7 +352,10 @@ static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
 	bind_weight(f, op, "w", lin);
 	bind_tensor(f, op, "bias", operand(lin, "bias"));
 	merge_attrs(op, lin);
-	read_rows(f, op, x);
+	if (are_codes)
+		read_rows(f, op, x);
+	else
+		bind_tensor(f, op, "x", x);
 	bind_tensor(f, op, "step", input_named(f, "step"));
 	return op;
 }

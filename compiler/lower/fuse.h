@@ -51,8 +51,7 @@ const Tensor *weight_tensor(const Fuser *f, const GraphOp *op, const char *name)
 bool flows(const Fuser *f, const GraphOp *from, const char *out, const GraphOp *to, const char *in);
 /* Are the operands of that name, of two neighbours, absent or read as one? *step: how many weights lie between. */
 bool joins(Fuser *f, const GraphOp *a, const GraphOp *b, const char *name, int *step);
-/* The size of blocks, which is one for gate and up, from whichever of them has block scales. False when both have, of
- * different sizes. */
+/* The size of blocks, which is one for gate and up. False when their formats or their blocks differ. */
 bool block_of_two(Fuser *f, const GraphOp *gate, const GraphOp *up, Attrs *attrs);
 bool fail_note(Fuser *f, const char *note); /* false */
 
