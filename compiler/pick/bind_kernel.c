@@ -78,21 +78,6 @@ static bool check_arch(Picker *p, const KernelTemplate *t)
 
 /* Binding ---------------------------------------------------------------------------------------- */
 
-static const char *next_item(const char *shape, char *item, size_t bytes)
-{
-	int depth = 0;
-	size_t n = 0;
-	while (*shape == ' ')
-		shape++;
-	for (; *shape && (depth || *shape != ','); shape++) {
-		depth += (*shape == '(') - (*shape == ')');
-		if (n + 1 < bytes)
-			item[n++] = *shape;
-	}
-	item[n] = 0;
-	return *shape == ',' ? shape + 1 : NULL;
-}
-
 /* The template's dim of that name, or NULL for anything else. */
 static const char *dim_named(const KernelTemplate *t, const char *name)
 {
@@ -116,8 +101,7 @@ static bool bind_shape(Picker *p, const KernelTemplate *t, const ContractField *
 	char item[96];
 	const char *rest = f->shape;
 	int d = 0;
-	for (; rest; d++) {
-		rest = next_item(rest, item, sizeof item);
+	for (; expr_next(&rest, item, sizeof item); d++) {
 		if (d >= x->n_dims)
 			return reject(p, "%s: contract shape [%s] has more dims than %s", f->name, f->shape, x->name);
 		int64_t want, have = x->shape[d];
@@ -411,7 +395,7 @@ bool try_candidate(Picker *p, int template_index, int choice, Considered *k, Adm
 	return false;
 }
 
-const char *failure_text(Picker *p, const Considered *k)
+const char *failure_text(Picker *p, const Considered *k, Arena *a)
 {
 	char why[WHY_BYTES] = "";
 	int not_preferred;
@@ -419,7 +403,7 @@ const char *failure_text(Picker *p, const Considered *k)
 	p->why = why;
 	fit(p, k->values, &not_preferred, &again);
 	p->why = NULL;
-	return arena_strdup(&p->c->arena, why);
+	return arena_strdup(a, why);
 }
 
 Loc failure_place(const Considered *k)
@@ -460,11 +444,9 @@ static void settle_outputs(Picker *p, const Pick *pick, LTensor *const *operands
 			continue;
 		char item[96];
 		const char *rest = t->fields[i].shape;
-		for (int d = 0; rest; d++) {
-			rest = next_item(rest, item, sizeof item);
+		for (int d = 0; expr_next(&rest, item, sizeof item); d++)
 			if (x->shape[d] == 0 && !eval(p, &env, item, &x->shape[d]))
 				bug("shape of %s: %s", x->name, why);
-		}
 	}
 	p->why = NULL;
 }

@@ -117,9 +117,9 @@ static void fold_rejected(Picker *p, Decision *d, int from)
 		if (k->verdict != REJECTED || k->failed.kind != first->failed.kind || k->failed.index != first->failed.index)
 			return;
 	}
-	const char *text = failure_text(p, first); /* it may mention tunables, and then differ */
+	const char *text = failure_text(p, first, &p->c->scratch); /* it may mention tunables, and then differ */
 	for (int i = from + 1; i < d->candidates.n; i++)
-		if (strcmp(failure_text(p, &d->candidates.at[i]), text) != 0)
+		if (strcmp(failure_text(p, &d->candidates.at[i], &p->c->scratch), text) != 0)
 			return;
 	d->candidates.n = from + 1;
 	d->candidates.at[from].is_folded = true;
@@ -183,9 +183,8 @@ static const Admitted *choose(Decision *d)
 			k->verdict = PRUNED;
 		if (!wins || (by_times && !is_measured))
 			continue;
-		double least = best ? d->candidates.at[best->candidate].cost_us : 0;
-		if (!best || k->cost_us < least || (k->cost_us <= least && a->candidate < best->candidate))
-			best = a;
+		if (!best || k->cost_us < d->candidates.at[best->candidate].cost_us)
+			best = a; /* of equal ones the first */
 	}
 	return best;
 }
@@ -219,12 +218,12 @@ static const char *reason_text(Picker *p, const Considered *k)
 {
 	Arena *a = &p->c->arena;
 	if (k->verdict == REJECTED || k->verdict == PRUNED)
-		return failure_text(p, k);
+		return failure_text(p, k, a);
 	if (k->verdict == BANNED && !*k->note) /* the file by its last name: the plan says the same wherever it lies */
 		return arena_printf(a, "%s%s:%d", k->rule->is_pin ? "by the pin at " : "", rule_place(k->rule),
 			k->rule->at.line);
 	if (k->verdict == CHOSEN && k->not_preferred >= 0)
-		return arena_printf(a, "not preferred: %s%s%s", failure_text(p, k), *k->note ? "; " : "", k->note);
+		return arena_printf(a, "not preferred: %s%s%s", failure_text(p, k, a), *k->note ? "; " : "", k->note);
 	return k->note;
 }
 

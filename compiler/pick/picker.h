@@ -91,7 +91,7 @@ int combinations(const KernelTemplate *t); /* of its tunables' values */
 /* Does p->op have this template with the combination of that number? Fills k, and a where all conditions hold. */
 bool try_candidate(Picker *p, int template_index, int choice, Considered *k, Admitted *a);
 /* "K % 8 == 0 is false: K = 100": of what failed, or of the preference that is false. */
-const char *failure_text(Picker *p, const Considered *k);
+const char *failure_text(Picker *p, const Considered *k, Arena *a);
 Loc failure_place(const Considered *k); /* of what failed, in the template or a fragment that it includes */
 const char *tunables_text(Arena *a, int template_index, const int *values); /* "WARPS=8 SPLITS=2" */
 /* p->op has this kernel: the shapes that it decides. */

@@ -30,7 +30,7 @@ static const char *candidate_text(Picker *p, const Considered *k)
 	const Loc at = failure_place(k);
 	if (k->verdict == REJECTED)
 		return arena_printf(&p->c->scratch, "\n    %s%s%s: rejected %s (%s:%d)", t->name, space, tunables,
-			failure_text(p, k), at.file, at.line);
+			failure_text(p, k, &p->c->scratch), at.file, at.line);
 	if (*k->note)
 		return arena_printf(&p->c->scratch, "\n    %s%s%s: banned: %s", t->name, space, tunables, k->note);
 	return arena_printf(&p->c->scratch, "\n    %s%s%s: %s at %s:%d", t->name, space, tunables,
