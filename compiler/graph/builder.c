@@ -82,6 +82,16 @@ const char *g_shape_text(Compile *c, int n_dims, const int64_t *shape)
 	return arena_printf(&c->arena, "%s]", text);
 }
 
+bool g_has_type(const StTensor *t, const char *name) { return t && strcmp(t->dtype_text, name) == 0; }
+
+Weight g_stored(const Compile *c, const StTensor *t, Dtype dtype)
+{
+	Weight w = {.name = t->name, .dtype = dtype, .n_dims = t->n_dims, .bytes = t->bytes,
+		.file = c->model.shards.at[t->shard].name, .file_offset = t->offset};
+	memcpy(w.shape, t->shape, sizeof w.shape[0] * (size_t)t->n_dims);
+	return w;
+}
+
 bool g_misfit(Compile *c, const StTensor *t, int n_dims, const int64_t *want)
 {
 	Misfit m = {.t = t, .n_dims = n_dims};

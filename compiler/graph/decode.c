@@ -60,10 +60,7 @@ static uint16_t to_bf16(double x)
 static Weight weight_of(Compile *c, StTensor *t, Dtype dtype)
 {
 	t->used_by++;
-	Weight w = {.name = t->name, .dtype = dtype, .n_dims = t->n_dims, .bytes = t->bytes,
-		.file = c->model.shards.at[t->shard].name, .file_offset = t->offset};
-	memcpy(w.shape, t->shape, sizeof w.shape[0] * (size_t)t->n_dims);
-	return w;
+	return g_stored(c, t, dtype);
 }
 
 bool decode_see(Compile *c, const Module *s, int64_t first, int64_t n, DecodedPiece *piece)

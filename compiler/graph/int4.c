@@ -42,19 +42,17 @@ static StTensor *find(const Int4 *m, const char *part)
 	return g_find_tensor(m->c, arena_printf(&m->c->scratch, "%s.%s", m->name, part));
 }
 
-static bool is_type(const StTensor *t, const char *text) { return t && strcmp(t->dtype_text, text) == 0; }
-
 bool int4_is_stored(Compile *c, const char *module)
 {
 	const Int4 m = {.c = c, .name = module};
-	return find(&m, "qweight") || is_type(find(&m, "weight_packed"), "I32");
+	return find(&m, "qweight") || g_has_type(find(&m, "weight_packed"), "I32");
 }
 
 /* Checks ------------------------------------------------------------------------------------------- */
 
 static bool want_type(const Int4 *m, const StTensor *t, const char *a, const char *b)
 {
-	return is_type(t, a) || is_type(t, b) || fail_at(&m->c->diags, A0603, loc_of(m->c, t),
+	return g_has_type(t, a) || g_has_type(t, b) || fail_at(&m->c->diags, A0603, loc_of(m->c, t),
 		"tensor %s has dtype %s: expected %s%s%s for INT4", t->name, t->dtype_text, a, *b ? " or " : "", b);
 }
 
@@ -123,7 +121,7 @@ static bool check_told_shape(const Int4 *m)
 	int64_t stated[2] = {0, 0};
 	if (!m->shape)
 		return true;
-	const bool is_long = is_type(m->shape, "I64");
+	const bool is_long = g_has_type(m->shape, "I64");
 	const void *words;
 	if (!want_type(m, m->shape, "I64", "I32") || !want_shape(m, m->shape, 1, 2, 0) ||
 			!(words = read_whole(m, m->shape)))
@@ -191,14 +189,6 @@ static bool see_layout(const Int4 *m, Int4Layout *layout)
 		"or \"gptq\"", m->codes->name);
 }
 
-static Weight whole(Compile *c, const StTensor *t)
-{
-	Weight w = {.name = t->name, .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes,
-		.file = c->model.shards.at[t->shard].name, .file_offset = t->offset};
-	memcpy(w.shape, t->shape, sizeof w.shape[0] * (size_t)t->n_dims);
-	return w;
-}
-
 bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadeProduct *p, StTensor **codes)
 {
 	Int4 m = {.c = c, .name = module, .rows = rows, .cols = cols, .stated = quant_target_of(c, module)};
@@ -231,11 +221,11 @@ bool int4_see(Compile *c, const char *module, int64_t rows, int64_t cols, MadePr
 		if (others[i])
 			others[i]->used_by++;
 	*p = (MadeProduct){.format = FORMAT_INT4, .rows = rows, .cols = cols, .block_n = 1, .block_k = (int)m.group,
-		.codes = -1, .scale = -1, .row_scale = -1, .source = whole(c, m.codes), .layout = layout,
-		.scales = whole(c, m.scales), .has_zeros = m.zeros != NULL, .is_less_one = layout == INT4_GPTQ &&
-		c->model.quant.is_less_one};
+		.codes = -1, .scale = -1, .row_scale = -1, .source = g_stored(c, m.codes, m.codes->dtype), .layout = layout,
+		.scales = g_stored(c, m.scales, m.scales->dtype), .has_zeros = m.zeros != NULL,
+		.is_less_one = layout == INT4_GPTQ && c->model.quant.is_less_one};
 	if (m.zeros)
-		p->zeros = whole(c, m.zeros);
+		p->zeros = g_stored(c, m.zeros, m.zeros->dtype);
 	return true;
 }
 

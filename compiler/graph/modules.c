@@ -45,8 +45,6 @@ static StTensor *find(Compile *c, const char *module, const char *part)
 	return g_find_tensor(c, arena_printf(&c->scratch, "%s.%s", module, part));
 }
 
-static bool is_type(const StTensor *t, const char *text) { return t && strcmp(t->dtype_text, text) == 0; }
-
 static int64_t elements_of(const StTensor *t)
 {
 	int64_t n = 1;
@@ -56,7 +54,7 @@ static int64_t elements_of(const StTensor *t)
 }
 
 /* A byte where no header has a name for its type. */
-Dtype module_scale_dtype(const StTensor *t) { return is_type(t, "U8") ? DT_e8m0 : t->dtype; }
+Dtype module_scale_dtype(const StTensor *t) { return g_has_type(t, "U8") ? DT_e8m0 : t->dtype; }
 
 int64_t first_bad_scale(Dtype dtype, const void *scales, int64_t n)
 {
@@ -110,7 +108,7 @@ static bool check_shape(Compile *c, const StTensor *t, const Module *s, int64_t 
 /* A single scale: of any shape of one element. */
 static bool check_single(Compile *c, const StTensor *t, const Module *s)
 {
-	if (!is_type(t, "F32") && !is_type(t, "BF16") && !is_type(t, "F16"))
+	if (!g_has_type(t, "F32") && !g_has_type(t, "BF16") && !g_has_type(t, "F16"))
 		return fail_type(c, t, s, "F32, BF16 or F16");
 	return elements_of(t) == 1 || fail_at(&c->diags, A0602, loc_of(c, t), "tensor %s has shape %s: %s of [%lld, %lld] "
 		"asks for one element", t->name, g_shape_text(c, t->n_dims, t->shape), format_info[s->format].name,
@@ -203,8 +201,8 @@ static bool fail_without_codes(Compile *c, const Module *s)
 static WeightFormat narrow_format(Compile *c, const Module *s, bool is_packed)
 {
 	const WeightFormat by_group = is_packed ? FORMAT_NVFP4_OVER : FORMAT_NVFP4;
-	const bool has_exponents = is_type(s->scale, "U8") || is_type(s->scale, "F8_E8M0");
-	if (is_type(s->scale, "F8_E4M3") && s->second)
+	const bool has_exponents = g_has_type(s->scale, "U8") || g_has_type(s->scale, "F8_E8M0");
+	if (g_has_type(s->scale, "F8_E4M3") && s->second)
 		return by_group;
 	if (has_exponents && !s->second)
 		return FORMAT_MXFP4;
@@ -222,9 +220,9 @@ static bool see_module(Compile *c, Module *s)
 	StTensor *packed = find(c, s->name, "weight_packed");
 	s->codes = packed ? packed : find(c, s->name, "weight");
 	s->scale = s->codes ? find(c, s->name, "weight_scale") : NULL;
-	if (is_type(s->codes, "F8_E4M3") && !packed)
+	if (g_has_type(s->codes, "F8_E4M3") && !packed)
 		return see_fp8(c, s);
-	if (!packed && !is_type(s->codes, "U8")) {
+	if (!packed && !g_has_type(s->codes, "U8")) {
 		s->format = FORMAT_PLAIN;
 		return s->codes || fail_without_codes(c, s);
 	}
@@ -244,8 +242,9 @@ static bool check_block_scales(Compile *c, const Module *s)
 {
 	const StTensor *t = s->scale;
 	int64_t rows = (s->rows + s->block_n - 1) / s->block_n, cols = (s->cols + s->block_k - 1) / s->block_k;
-	bool is_right = s->format == FORMAT_FP8_BLOCK ? is_type(t, "F32") || is_type(t, "BF16") || is_type(t, "F8_E8M0")
-		: s->format == FORMAT_MXFP4 ? is_type(t, "U8") || is_type(t, "F8_E8M0") : is_type(t, "F8_E4M3");
+	const bool is_e8m0 = g_has_type(t, "F8_E8M0");
+	bool is_right = s->format == FORMAT_FP8_BLOCK ? is_e8m0 || g_has_type(t, "F32") || g_has_type(t, "BF16")
+		: s->format == FORMAT_MXFP4 ? is_e8m0 || g_has_type(t, "U8") : g_has_type(t, "F8_E4M3");
 	if (!is_right)
 		return fail_type(c, t, s, s->format == FORMAT_FP8_BLOCK ? "F32, BF16 or F8_E8M0" : s->format == FORMAT_MXFP4
 			? "U8 or F8_E8M0" : "F8_E4M3");
@@ -257,7 +256,7 @@ static bool check_stored(Compile *c, const Module *s)
 	bool is_narrow = s->format >= FORMAT_NVFP4;
 	if (s->format == FORMAT_INT4) /* int4.c */
 		return true;
-	if (is_narrow && !is_type(s->codes, "U8"))
+	if (is_narrow && !g_has_type(s->codes, "U8"))
 		return fail_type(c, s->codes, s, "U8");
 	if (is_narrow && s->cols % s->block_k)
 		return fail_at(&c->diags, A0602, loc_of(c, s->codes), "tensor %s: rows of %lld elements are not a whole number "
@@ -266,8 +265,8 @@ static bool check_stored(Compile *c, const Module *s)
 	bool ok = check_shape(c, s->codes, s, s->rows, is_narrow ? s->cols / 2 : s->cols);
 	if (s->scale && s->format != FORMAT_FP8_CHANNEL)
 		ok &= check_block_scales(c, s);
-	if (s->scale && s->format == FORMAT_FP8_CHANNEL && !is_type(s->scale, "F32") && !is_type(s->scale, "BF16") &&
-			!is_type(s->scale, "F16"))
+	if (s->scale && s->format == FORMAT_FP8_CHANNEL && !g_has_type(s->scale, "F32") && !g_has_type(s->scale, "BF16") &&
+			!g_has_type(s->scale, "F16"))
 		ok = fail_type(c, s->scale, s, "F32, BF16 or F16");
 	if (s->second)
 		ok &= check_single(c, s->second, s);
@@ -326,7 +325,7 @@ static bool check_plain(Compile *c, const Module *s)
 			"tensor %s%s is missing: %s needs it with shape %s", s->name, s->experts ? "" : ".weight",
 			c->graph.family, g_shape_text(c, n_dims, want));
 	bool is_right = true;
-	if (!is_type(t, "BF16") && !is_type(t, "F16") && !is_type(t, "F32"))
+	if (!g_has_type(t, "BF16") && !g_has_type(t, "F16") && !g_has_type(t, "F32"))
 		is_right = fail_at(&c->diags, A0603, loc_of(c, t), "tensor %s has dtype %s: expected BF16, F16 or F32",
 			t->name, t->dtype_text);
 	if (t->n_dims != n_dims || memcmp(t->shape, want, sizeof *want * (size_t)n_dims) != 0)
@@ -338,7 +337,7 @@ static bool check_plain(Compile *c, const Module *s)
 static bool see_fused(Compile *c, Module *s)
 {
 	s->codes = g_find_tensor(c, s->name);
-	if (!is_type(s->codes, "F8_E4M3"))
+	if (!g_has_type(s->codes, "F8_E4M3"))
 		return check_plain(c, s);
 	s->scale = g_find_tensor(c, arena_printf(&c->scratch, "%s_scale_inv", s->name));
 	s->format = FORMAT_FP8_BLOCK;
@@ -353,7 +352,7 @@ static bool see_fused(Compile *c, Module *s)
 	const int64_t codes[] = {s->experts, rows, s->cols};
 	const int64_t scales[] = {s->experts, rows / s->block_n, (s->cols - 1) / s->block_k + 1};
 	const struct { const StTensor *t; const int64_t *want; } all[] = {{s->codes, codes}, {s->scale, scales}};
-	bool is_right = is_type(s->scale, "F32") || is_type(s->scale, "BF16") ||
+	bool is_right = g_has_type(s->scale, "F32") || g_has_type(s->scale, "BF16") ||
 		fail_type(c, s->scale, s, "F32 or BF16");
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
 		if (all[i].t->n_dims != 3 || memcmp(all[i].t->shape, all[i].want, sizeof codes) != 0)

@@ -31,8 +31,6 @@ enum { MAX_TOGETHER = 4 };
 
 /* Which are made here ------------------------------------------------------------------------------------ */
 
-static bool is_type(const StTensor *t, const char *text) { return t && strcmp(t->dtype_text, text) == 0; }
-
 /* The blocks of s->format, and that its rows are whole numbers of them where they must be. */
 static bool set_blocks(Compile *c, Module *s, const QuantTarget *listed, Loc at)
 {
@@ -135,7 +133,7 @@ static bool see_made(Compile *c, const Product *m, Module *s)
 	return make_here(c, m, s, asks ? rule->format : listed->format, listed, at);
 }
 
-static bool is_plain_bf16(const Module *s) { return s->format == FORMAT_PLAIN && is_type(s->codes, "BF16"); }
+static bool is_plain_bf16(const Module *s) { return s->format == FORMAT_PLAIN && g_has_type(s->codes, "BF16"); }
 
 /* Decodes the product to bf16 where [quant] asks for it, all its pieces or none. Those that are in bf16 are so already.
  * False after having said why that cannot be. */

@@ -5,6 +5,8 @@
 #include "compiler/graph/builder.h"
 
 /* builder.c */
+bool g_has_type(const StTensor *t, const char *name); /* "F8_E4M3", as its header says; false of NULL */
+Weight g_stored(const Compile *c, const StTensor *t, Dtype dtype); /* its bytes, as they lie in its shard */
 int g_add_weight(Compile *c, const Weight *w); /* as a tensor */
 /* A tensor whose bytes are those of n >= 1 weights of one dtype, one after the other. */
 int g_add_weights(Compile *c, const char *name, int n_dims, const int64_t *shape, int n, const Weight *w);
