@@ -16,7 +16,11 @@
  *   ffn_dim    width of the MLP (intermediate_size)          vocab     rows of the embedding
  *   template   one NAME.cu of kernels/templates                contract  what its head declares
  *   tunable    a constant the compiler may choose            dim       a constant the operands decide
- *   predicate  REQUIRE of a contract                         kernel    a template with every constant decided
+ *   predicate  REQUIRE of a contract: what is legal          kernel    a template with every constant decided
+ *   preference  PREFER or PRUNE of a contract: what is       pruned    legal, and left out where another template or
+ *              worthwhile                                              combination is preferred
+ *   formula    of a contract: its code computes the same     order     on what the order of a row's sums depends:
+ *              by the same text                                        equal orders, equal bits
  *   launch     one kernel node of a graph                    slab      the one allocation of an arena
  *   candidate  a template considered for an op               ledger    all candidates with their verdicts
  *   target     a GPU architecture, "sm_90a"                  waiver    a line of MODEL.toml that permits something
@@ -27,7 +31,8 @@
  *   module     "model.layers.0.mlp.up_proj": tensors with    product   x w^T; its weight is pieces of modules, in one
  *              that name and a dot before their own                    format
  *   piece      some rows of a module that follow each other  made product  whose bytes are made while compiling
- *   rule       a line of [quant] about modules               stated    what the files say of a module (QuantTarget)
+ *   rule       a line of [quant] about modules; a pin or     stated    what the files say of a module (QuantTarget)
+ *              a ban of [[kernels.*]] is a KernelRule
  *   code       an element of e4m3, e2m1 or u4; what it is    block scale  of block_n rows and block_k columns of
  *              worth times its scales is the value                     codes; those of one row are a group
  *   row scale  of all codes of one row                       early     read before the launches before have ended
