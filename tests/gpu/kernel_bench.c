@@ -328,6 +328,9 @@ static const Shape shapes[] = {
 	{"sum_experts", "35B-A3B x2048", "ROWS=2048 SHARES=9 K=2048"},
 	{"embed_next", "1B", "ROWS=1 SLOTS=1 V=128256 H=2048"},
 	{"sample", "128k greedy", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
+	{"sample", "128k drawn x256", "ROWS=256 OUTS=256 SLOTS=256 V=128256 PARTS=1002 N_VALID=128256 STOPS=2"},
+	{"sample", "128k drawn x1", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
+	{"sample", "248k drawn x64", "ROWS=64 OUTS=64 SLOTS=64 V=248320 PARTS=7760 N_VALID=248320 STOPS=2"},
 	{"sample", "128k top_k 50", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
 	{"sample", "128k top_p", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
 	{"sample", "128k greedy biased", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
@@ -600,17 +603,24 @@ static void seat(Case *c)
 		memcpy(c->step.seg, (int32_t[4]){0, (int32_t)rows, 0, c->step.pos[0]}, 16);
 }
 
-/* How a row of shapes samples: greedily, or with penalties, temperature, top_p and perhaps top_k. */
+/* How rows of shapes sample: greedily, at temperature 1, or with penalties, temperature, top_p and perhaps top_k. */
 static void set_sampling(CaseBuffer *b, const char *name, const char *label)
 {
-	bool greedy = strstr(label, "greedy"), top_k = strstr(label, "top_k");
+	bool greedy = strstr(label, "greedy"), top_k = strstr(label, "top_k"), drawn = strstr(label, "drawn");
 	if (strcmp(name, "sampling") == 0)
-		memcpy(b->before, greedy ? (float[8]){0, 1, 0, 1} : (float[8]){0.8f, 0.95f, 0.01f, 1.1f, 0.1f, 0.1f}, 32);
+		for (int64_t i = 0; i < b->n; i += 8)
+			memcpy((float *)b->before + i, greedy || drawn ? (float[8]){drawn, 1, 0, 1}
+				: (float[8]){0.8f, 0.95f, 0.01f, 1.1f, 0.1f, 0.1f}, 32);
+	if (strcmp(name, "slot_token") == 0) /* in trials some have ended */
+		for (int64_t i = 0; i < b->n; i++)
+			((int32_t *)b->before)[i] = 1;
 	if (strcmp(name, "counts") == 0) /* a text has few different tokens */
 		for (int64_t i = 0; i < b->n; i++)
 			((int32_t *)b->before)[i] = i % 257 == 0;
 	if (strcmp(name, "limits") == 0)
-		memcpy(b->before, (int32_t[8]){top_k ? 50 : 0, 1, 2, 1000, 0, 0, 0, strstr(label, "biased") ? 300 : 0}, 32);
+		for (int64_t i = 0; i < b->n; i += 8)
+			memcpy((int32_t *)b->before + i,
+				(int32_t[8]){top_k ? 50 : 0, 1, 2, 1000, 0, 0, 0, strstr(label, "biased") ? 300 : 0}, 32);
 }
 
 /* Contents of a small operand: legal, as in a trial. */
@@ -641,7 +651,7 @@ static bool place(Gpu *g, Case *c, const char *label, Params *params, int n)
 		if (!b->present)
 			continue;
 		int64_t bytes = (b->bytes + 255) / 256 * 256;
-		bool shared = b->dtype == DT_i32 || b->bytes < SMALL;
+		bool shared = b->dtype == DT_i32 || b->bytes < SMALL || strcmp(c->tmpl->fields[i].name, "best") == 0;
 		if (shared && !upload(g, c, i, front, label))
 			return false;
 		for (int k = 0; k < n; k++) {
