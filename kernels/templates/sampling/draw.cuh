@@ -11,6 +11,8 @@
 // depend on the order of the additions. When few enough values may still win, they are gathered in shared memory and
 // the row is not read again. Bins are pairs of 32-bit words, which shared memory adds in one instruction, 64 bits in a
 // loop that contention stretches: sums of 16-bit halves, or a carry where a slice is too long for them.
+// The noise costs most where nothing is cut: a value whose z and a cheap bound of its noise stay below what another
+// thread of the block has cannot win, and its division and logarithms are left out. No result depends on it.
 // Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011
 //
 // Rules of the slot (rules.cuh) change some logits for the draw alone. Thread i of each block has rule i: where its
@@ -75,6 +77,7 @@ struct alignas(16) Shared {
 	u64 before; // weight above the bin that holds the threshold
 	int rank; // in the team
 	int bin, n_listed;
+	u32 bar; // order of the largest z + g that any thread of the block has
 	float list_l[LIST];
 	int list_id[LIST];
 };
@@ -294,6 +297,14 @@ __device__ __forceinline__ float exp_fast(float x)
 	return y;
 }
 
+// thread level: log2 of a normal x, to 2^-21
+__device__ __forceinline__ float log2_fast(float x)
+{
+	float y;
+	asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
 // The values of the slice that may still win: its logits l, or the list once it holds them all. Those in bins behind
 // last_bin are cut, and those in it whose z = l / temperature orders below `floor`: a division only where it decides.
 struct Candidates {
@@ -346,6 +357,37 @@ struct Candidates {
 				if (i + j * THREADS < end && stays(l[j], b))
 					f(l[j], b, i + j * THREADS);
 			}
+		}
+	}
+
+	// Calls f(l, id, noise(id)) for each that stayed and of which both say that it may win: `may_win` of l, then `wins`
+	// of l and the noise. What they leave out is left out before bins are looked at, and values go side by side.
+	template <int BATCH, class May, class Noise, class Wins, class F>
+	__device__ __forceinline__ void each_likely(const Shared &s, May may_win, Noise noise, Wins wins, F f) const
+	{
+		const int end = listed ? s.n_listed : min((s.rank + 1) * SLICE, N_VALID);
+#pragma unroll 1
+		for (int i = (listed ? 0 : s.rank * SLICE) + threadIdx.x; i < end; i += BATCH * THREADS) {
+			float l[BATCH];
+			int id[BATCH];
+			u32 x[BATCH];
+			bool is_likely = false;
+#pragma unroll
+			for (int j = 0; j < BATCH; j++) {
+				const int at = i + j * THREADS;
+				id[j] = at < end ? listed ? s.list_id[at] : at : -1;
+				l[j] = at < end ? listed ? s.list_l[at] : logits[at] : minus_infinity();
+				is_likely |= at < end && may_win(l[j]);
+			}
+			if (!is_likely)
+				continue;
+#pragma unroll
+			for (int j = 0; j < BATCH; j++)
+				x[j] = noise(max(id[j], 0));
+#pragma unroll
+			for (int j = 0; j < BATCH; j++)
+				if (id[j] >= 0 && wins(l[j], x[j]) && stays(l[j], bin(l[j])))
+					f(l[j], id[j], x[j]);
 		}
 	}
 };
@@ -407,6 +449,8 @@ __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampl
 	const int top_k = limits[0];
 	for (int i = threadIdx.x; i < BINS; i += THREADS)
 		s.low[i] = s.high[i] = 0;
+	if (threadIdx.x == 0)
+		s.bar = 0;
 	__syncthreads();
 #pragma unroll 1
 	for (int by_mass = 0; by_mass < 2; by_mass++)
@@ -414,11 +458,24 @@ __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampl
 			cut(s, c, by_mass ? Want { 1, top_p } : Want { u64(top_k), 0.0f }, by_mass);
 	u64 best = 0;
 	const u32 key0 = limits[1], key1 = limits[2];
-	c.each<HEAVY>(s, [&](float l, int, int id) {
+	const float per_logit = 1.0f / c.temperature;
+	const volatile u32 *bar = &s.bar;
+	// no less than z, whatever is rounded
+	auto z_most = [&](float l) { return fmaf(fabsf(l * per_logit), 1e-6f, fmaf(l, per_logit, 1e-3f)); };
+	auto may_win = [&](float l) { return order_of(z_most(l) + 23.0f) >= *bar; }; // no g is more
+	auto noise = [&](int id) { return philox(ids[id], position, key0, key1); };
+	auto wins = [&](float l, u32 x) { // g is at most -log(u)
+		return order_of(fmaf(log2_fast(float(x) + 0.5f), -0.69314718f, z_most(l) + 22.1807098f)) >= *bar;
+	};
+	c.each_likely<4>(s, may_win, noise, wins, [&](float l, int id, u32 x) {
 		const float z = c.z_of(l);
 		if (z < c.top_z && expf(z - c.top_z) < min_p)
 			return;
-		best = max(best, contender(z + gumbel(philox(ids[id], position, key0, key1)), id));
+		const u64 mine = contender(z + gumbel(x), id);
+		if (mine > best) {
+			best = mine;
+			atomicMax(&s.bar, u32(mine >> 32));
+		}
 	});
 	return int(~u32(team_max(s, best)));
 }

@@ -64,7 +64,9 @@ static_assert(N_VALID <= V, "only rows of the vocabulary can be sampled");
 
 #include "sampling/draw.cuh"
 
-extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) sample(const Args a)
+constexpr int RESIDENT = OUTS > 16 ? 2 : 1; // blocks of a multiprocessor: where teams queue, one computes as one waits
+
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, RESIDENT) sample(const Args a)
 {
 	let_next_start();
 	__shared__ Shared s;
