@@ -76,6 +76,7 @@ enum {
 	PLAN_MAX_LAYERS = 1024,
 	PLAN_MAX_SLOTS = 1024,
 	PLAN_MAX_VERIFY = 4,     /* rows of a slot in a verify step */
+	PLAN_MAX_NGRAM = 8,      /* tokens of an n-gram by which the host drafts */
 	PLAN_DELTA_CELL = 64,    /* rows that delta_rule solves together, from a segment's first one on (ops.h) */
 	PLAN_RING_ENTRIES = 64, PLAN_RING_WORDS = 4, /* of a slot's results (ops.h, ring); of one entry */
 	PLAN_RULES = 384, PLAN_RULE_WORDS = 4, /* of a slot (ops.h, rules); of one rule */

@@ -1,0 +1,40 @@
+/* ngram.h - drafts without a head, by prompt lookup: what followed the last tokens of a text where they occurred before
+ * in it, most lately. One object for each slot. Nothing here decides what a text is: a draft counts where the model
+ * draws it.
+ */
+#ifndef ATLAS_NGRAM_H
+#define ATLAS_NGRAM_H
+
+#include "artifacts/plan.h"
+
+enum { NGRAM_ONE = 256 };
+
+typedef struct Ngrams {
+	int min, max;        /* tokens of the n-grams that are looked for */
+	int room, n;         /* tokens that there is room for; of the text so far, prompt and answer */
+	int32_t *tokens;     /* [room] owned */
+	int32_t *ends;       /* [max - min + 1, 2^bits] owned: for each n-gram of that length its last place: the index
+							after it, 0 = free. Open addressing */
+	int bits;            /* of the text's tables, which hold at most half of what they have room for */
+	int indexed;         /* tokens whose n-grams are in the tables */
+	int before[PLAN_MAX_NGRAM + 1]; /* by length: where the last n-gram occurred before, as in ends; 0 = nowhere */
+	int worth;           /* drafts that counted in each step that had some, on average, times NGRAM_ONE; lately ones
+							count most, and a text without any yet has one */
+	bool has_drafts;     /* the step in flight has some */
+} Ngrams;
+
+/* For texts of at most `room` tokens. False: there is no memory. What was taken ngrams_close gives back. */
+bool ngrams_open(Ngrams *g, int min, int max, int room);
+void ngrams_close(Ngrams *g);
+/* A text of at most `most` tokens begins with tokens [n], n <= most <= room. */
+void ngrams_start(Ngrams *g, const int32_t *tokens, int n, int most);
+void ngrams_push(Ngrams *g, int32_t token);
+/* Enters at most `work` tokens into the tables; then n drafts for after the last token, if its n-gram was there before
+ * and all are entered. Past the text's end its own drafts go on, as in a text that repeats itself. */
+bool ngrams_draft(Ngrams *g, int32_t *drafts, int n, int work);
+/* Drafts that a step read: `accepted` of them counted. Drafts that no step read: they become worth a little more, so
+ * that they are tried again. */
+void ngrams_note(Ngrams *g, int accepted);
+void ngrams_pass(Ngrams *g);
+
+#endif
