@@ -201,7 +201,7 @@ OP(sample, OP_GRAPH | OP_SCRATCH, "N_VALID",
 	IN(ints, row_pos, "ROWS"), SETTINGS, IN(ints, stop_tokens, "STOPS"), INOUT(slot, counts, "SLOTS, V"),
 	INOUT(slot, slot_token, "SLOTS"), INOUT(slot, slot_len, "SLOTS"), INOUT(slot, ring, "SLOTS, 256"))
 OP(verify_rows, OP_GRAPH, "",
-	"verify: row t is the j-th of slot s, j = t mod (DRAFTS + 1): row_token = slot_token[s], or draft j - 1; row_pos = "
+	"verify: row t is the j-th in a run of rows of slot s: row_token = slot_token[s], or draft j - 1; row_pos = "
 	"slot_len[s] + j. Ended slots: 0, j; idle rows: 0, 0",
 	IN(ints, row_slot, "ROWS"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"),
 	IN(slot, slot_draft, "SLOTS, DRAFTS"), OUT(ints, row_token, "ROWS"), OUT(ints, row_pos, "ROWS"))

@@ -15,9 +15,10 @@
 void ref_verify_rows(const RefCall *c)
 {
 	const int64_t rows = ref_dim(c, "row_slot", 0), drafts = ref_dim(c, "slot_draft", 1);
-	for (int64_t t = 0; t < rows; t++) {
+	for (int64_t t = 0, j = 0; t < rows; t++) {
 		const int slot = ref_ints(c, "row_slot")[t];
-		const int64_t j = t % (drafts + 1);
+		const bool is_later = t && ref_ints(c, "row_slot")[t - 1] == slot;
+		j = is_later ? j + (j < drafts) : 0;
 		const int token = slot < 0 ? -1 : ref_ints(c, "slot_token")[slot];
 		ref_ints(c, "row_token")[t] = token < 0 ? 0 : j ? ref_ints(c, "slot_draft")[slot * drafts + j - 1] : token;
 		ref_ints(c, "row_pos")[t] = slot < 0 ? 0 : (int32_t)j + (token < 0 ? 0 : ref_ints(c, "slot_len")[slot]);

@@ -280,7 +280,7 @@ void ref_attention_verify(const RefCall *c)
 	const int64_t rows = arg(c, "row_slot").shape[0], slots = arg(c, "slot_len").shape[0];
 	RefOperand row_token = temporary_ints(c, rows, 1), row_pos = temporary_ints(c, rows, 1);
 	RUN(c, OP_verify_rows, arg(c, "row_slot"), arg(c, "slot_token"), arg(c, "slot_len"),
-		temporary_ints(c, slots, c->attrs.rows_each - 1), row_token, row_pos);
+		temporary_ints(c, slots, PLAN_MAX_VERIFY - 1), row_token, row_pos);
 	attend(c, row_pos);
 }
 

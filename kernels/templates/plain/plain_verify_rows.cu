@@ -1,4 +1,4 @@
-// what      row t is the j-th of its slot, j = t mod (DRAFTS + 1): row_token[t] = slot_token[s], or draft j - 1;
+// what      row t is the j-th in a run of rows of its slot: row_token[t] = slot_token[s], or draft j - 1;
 //           row_pos[t] = slot_len[s] + j. Ended slots: 0, j; idle rows: 0, 0
 // numerics  integers
 // measured  not separately: what any launch takes
@@ -35,7 +35,11 @@ extern "C" __global__ void __launch_bounds__(128) plain_verify_rows(const Args a
 	const int t = blockIdx.x * 128 + threadIdx.x;
 	if (t >= ROWS)
 		return;
-	const int slot = a.row_slot[t], j = t % (DRAFTS + 1), last = slot < 0 ? -1 : a.slot_token[slot];
+	const int slot = a.row_slot[t], last = slot < 0 ? -1 : a.slot_token[slot];
+	int j = 0; // rows of the slot before it
+#pragma unroll
+	for (int i = 1; i <= DRAFTS; i++)
+		j += j == i - 1 && t >= i && a.row_slot[t - i] == slot;
 	a.row_token[t] = last < 0 ? 0 : j ? a.slot_draft[i64(slot) * DRAFTS + j - 1] : last;
 	a.row_pos[t] = slot < 0 ? 0 : last < 0 ? j : a.slot_len[slot] + j;
 }

@@ -1,4 +1,4 @@
-// what      row t is the j-th of slot s = row_slot[t], j = t mod (DRAFTS + 1): row_token[t] = slot_token[s] of the
+// what      row t is the j-th in a run of rows of slot s = row_slot[t]: row_token[t] = slot_token[s] of the
 //           first, slot_draft[s, j - 1] of the others; row_pos[t] = slot_len[s] + j; x[t,:] = table[row_token[t],:]
 //           idle rows (slot -1): token 0, position 0; ended slots (slot_token -1): token 0, position j
 // numerics  a copy; f16 and f32 tables are rounded to bf16
@@ -40,7 +40,11 @@ static_assert(H % 8 == 0, "rows of the table are read 8 elements at a time");
 extern "C" __global__ void __launch_bounds__(128) embed_verify(const Args a)
 {
 	let_next_start();
-	const int t = blockIdx.x, j = t % (DRAFTS + 1), slot = a.row_slot[t];
+	const int t = blockIdx.x, slot = a.row_slot[t];
+	int j = 0; // rows of the slot before it
+#pragma unroll
+	for (int i = 1; i <= DRAFTS; i++)
+		j += j == i - 1 && t >= i && a.row_slot[t - i] == slot;
 	inputs_ready();
 	const int last = slot < 0 ? -1 : a.slot_token[slot];
 	const int token = last < 0 ? 0 : j ? a.slot_draft[i64(slot) * DRAFTS + j - 1] : last;
