@@ -68,9 +68,7 @@ void audit_layers(const Artifact *a, int first, int last, char text[32])
 
 static bool is_shown(const Phase *p, const AuditOptions *o)
 {
-	char name[32];
-	snprintf(name, sizeof name, "%s[%d]", phase_name(p->kind), p->rows);
-	return !o->phase || strcmp(o->phase, phase_name(p->kind)) == 0 || strcmp(o->phase, name) == 0;
+	return !o->phase || strcmp(o->phase, phase_name(p->kind)) == 0 || strcmp(o->phase, PHASE_LABEL(p)) == 0;
 }
 
 /* -1 and n_layers for "start" and "end"; false for what is no layer. */
@@ -224,8 +222,8 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 		us += audit_chosen(&a->ledger[target][p->launches[i].slot])->cost_us;
 		bytes += (double)(p->launches[i].read_bytes + p->launches[i].write_bytes);
 	}
-	fprintf(out, "\n%s[%d]  outs %d  %d launches  %.1f MB  %.1f us by the ledger%s%s\n", phase_name(p->kind),
-		p->rows, p->outs, p->n_launches, bytes / 1e6, us,
+	fprintf(out, "\n%s  outs %d  %d launches  %.1f MB  %.1f us by the ledger%s%s\n", PHASE_LABEL(p), p->outs,
+		p->n_launches, bytes / 1e6, us,
 		*order_set_text(a, t, p->kind, set) ? "  equal orders in " : "", set);
 	fprintf(out, "  %-7s %-15s  %-*s  %-*s  %-10s %12s %5s %7s %4s %6s %10s %10s %-8s  %s\n", "layers", "op", w.name,
 		"template", w.weights, "weights", "cache", "grid", "block", "smem", "regs", "spills", "MB", "us", "from",
@@ -304,7 +302,7 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 static void why_launch(const Artifact *a, const TargetPlan *t, const Slot *s, const Launch *l, FILE *out)
 {
 	const Candidate *c = audit_chosen(s);
-	fprintf(out, "%s  %s[%d]  layer %d  %s: %s\n", t->target, phase_name(s->phase), s->rows, l->layer,
+	fprintf(out, "%s  %s  layer %d  %s: %s\n", t->target, LEDGER_LABEL(s), l->layer,
 		op_table[l->op].name, op_meanings[l->op]);
 	fprintf(out, "operands  %s\nattrs     %s\nconstants %s\n", s->operands, s->attrs, t->kernels[l->kernel].defines);
 	fprintf(out, "work      reads %" PRId64 " bytes, writes %" PRId64 ", %" PRId64 " operations\n", l->read_bytes,
@@ -426,7 +424,7 @@ static void json_phase(const Artifact *a, const TargetPlan *t, const Slot *ledge
 	char set[ORDER_SET_TEXT];
 	fputc('{', out);
 	json_field(out, "phase", phase_name(p->kind));
-	fprintf(out, ",\"rows\":%d,\"outs\":%d,", p->rows, p->outs);
+	fprintf(out, ",\"rows\":%d,\"outs\":%d,\"each\":%d,", p->rows, p->outs, p->each);
 	json_field(out, "equal_orders", order_set_text(a, t, p->kind, set));
 	fputs(",\"launches\":[", out);
 	for (int i = 0, next; i < p->n_launches; i = next) {

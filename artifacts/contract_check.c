@@ -489,6 +489,8 @@ static bool check_attrs(const Ops *o, const Fit *fit, const Phase *p, const Laun
 		const AttrField *field = &attr_fields[fit->attrs[k].field];
 		const double have = fit->attrs[k].value;
 		bool is_listed = false, is_same = false;
+		if (strcmp(field->label, "EACH") == 0 && !(have <= p->each && have >= p->each))
+			return REFUSE("%s: compiled for %g rows of a slot, where the phase has %d", what, have, p->each);
 		for (int i = o->start[l->layer + 1]; i < o->start[l->layer + 2] && !is_same; i++) {
 			const GraphOp *op = &o->g->ops[o->order[i]];
 			double value;
@@ -513,7 +515,7 @@ static bool check_launch(const TargetPlan *t, const Slot *ledger, const Ops *ops
 	const bool is_trial = !ops;
 	const Slot *s = &ledger[l->slot];
 	char what[96];
-	snprintf(what, sizeof what, "%s[%d] launch %d (%s)", phase_name(p->kind), p->rows, index, op_table[l->op].name);
+	snprintf(what, sizeof what, "%s launch %d (%s)", PHASE_LABEL(p), index, op_table[l->op].name);
 	if (fit->contract->op != l->op)
 		return REFUSE("%s: kernel %s is one for %s", what, t->kernels[l->kernel].name,
 			op_table[fit->contract->op].name);

@@ -290,7 +290,8 @@ static void compare_phase(PlanDiff *d, PhaseChange *p)
 static const Phase *find_phase(const TargetPlan *t, const Phase *like)
 {
 	for (int i = 0; i < t->n_phases; i++)
-		if (t->phases[i].kind == like->kind && t->phases[i].rows == like->rows && t->phases[i].outs == like->outs)
+		if (t->phases[i].kind == like->kind && t->phases[i].rows == like->rows &&
+			t->phases[i].outs == like->outs && t->phases[i].each == like->each)
 			return &t->phases[i];
 	return NULL;
 }
@@ -632,8 +633,8 @@ static void text_target(const PlanDiff *d, const TargetChange *t, FILE *out)
 		const PhaseChange *p = &t->phases[i];
 		const Phase *phase = p->side[0].phase ? p->side[0].phase : p->side[1].phase;
 		Work wa = work_of(&p->side[0]), wb = work_of(&p->side[1]);
-		fprintf(out, "%s[%d]  launches %d -> %d  MB %.3f -> %.3f  us %.2f -> %.2f%s\n", phase_name(phase->kind),
-			phase->rows, wa.launches, wb.launches, wa.bytes / 1e6, wb.bytes / 1e6, wa.us, wb.us,
+		fprintf(out, "%s  launches %d -> %d  MB %.3f -> %.3f  us %.2f -> %.2f%s\n", PHASE_LABEL(phase),
+			wa.launches, wb.launches, wa.bytes / 1e6, wb.bytes / 1e6, wa.us, wb.us,
 			!p->side[0].phase ? "  only in b" : !p->side[1].phase ? "  only in a" : "");
 		for (int k = 0; k < p->n_slots; k++)
 			text_slot(d, p, &p->slots[k], out);
@@ -730,8 +731,9 @@ static void json_phase(const PhaseChange *p, FILE *out)
 	Work a = work_of(&p->side[0]), b = work_of(&p->side[1]);
 	fputc('{', out);
 	json_field(out, "phase", phase_name(phase->kind));
-	fprintf(out, ",\"rows\":%d,\"outs\":%d,\"in\":[%s,%s],\"launches\":[%d,%d],\"bytes\":[%.17g,%.17g],"
-		"\"cost_us\":[%.17g,%.17g],\"slots\":[", phase->rows, phase->outs, p->side[0].phase ? "true" : "false",
+	fprintf(out, ",\"rows\":%d,\"outs\":%d,\"each\":%d,\"in\":[%s,%s],\"launches\":[%d,%d],\"bytes\":[%.17g,%.17g],"
+		"\"cost_us\":[%.17g,%.17g],\"slots\":[", phase->rows, phase->outs, phase->each,
+		p->side[0].phase ? "true" : "false",
 		p->side[1].phase ? "true" : "false", a.launches, b.launches, a.bytes, b.bytes, a.us, b.us);
 	for (int i = 0; i < p->n_slots; i++) {
 		if (i)

@@ -103,18 +103,19 @@ static bool piece_of(const Hazards *h, int piece, const Buf *b)
 
 static bool check_touch(const Hazards *h, int launch, const Buf *b, OperandRole role, bool is_early)
 {
-	const char *op = op_table[h->p->launches[launch].op].name, *phase = phase_name(h->p->kind);
+	const char *op = op_table[h->p->launches[launch].op].name;
+	const PhaseLabel phase = phase_label(h->p->kind, h->p->rows, h->p->each);
 	for (int s = first_piece(h, b); piece_of(h, s, b); s++) {
 		if (is_early && h->writer[s] >= 0)
-			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): reads %s early, which launch %d writes",
-				phase, h->p->rows, launch, op, b->name, h->writer[s]);
+			return why_not(h->why, READ_MALFORMED, "%s launch %d (%s): reads %s early, which launch %d writes",
+				phase.text, launch, op, b->name, h->writer[s]);
 		int other = missing_edge(h, launch, s, operand_is_written(role));
 		if (other >= 0)
-			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): touches %s without waiting for launch %d",
-				phase, h->p->rows, launch, op, b->name, other);
+			return why_not(h->why, READ_MALFORMED, "%s launch %d (%s): touches %s without waiting for launch %d",
+				phase.text, launch, op, b->name, other);
 		if (b->arena == ARENA_SCRATCH && role != OPERAND_OUT && h->writer[s] < 0)
-			return why_not(h->why, READ_MALFORMED, "%s[%d] launch %d (%s): reads %s, which no launch wrote", phase,
-				h->p->rows, launch, op, b->name);
+			return why_not(h->why, READ_MALFORMED, "%s launch %d (%s): reads %s, which no launch wrote", phase.text,
+				launch, op, b->name);
 	}
 	return true;
 }
@@ -163,8 +164,8 @@ static bool check_first_launches(const Phase *p, Why *why)
 			any_early |= p->launches[i].args[a].early != 0;
 	for (int i = 0; i < p->n_launches && any_early; i++)
 		if (p->launches[i].n_deps == 0 && p->launches[i].overlaps)
-			return why_not(why, READ_MALFORMED, "%s[%d] launch %d (%s): may start before the step before is done, in a "
-				"phase that reads early what that step writes", phase_name(p->kind), p->rows, i,
+			return why_not(why, READ_MALFORMED, "%s launch %d (%s): may start before the step before is done, in a "
+				"phase that reads early what that step writes", PHASE_LABEL(p), i,
 				op_table[p->launches[i].op].name);
 	return true;
 }

@@ -385,8 +385,12 @@ static void attention_rows(Meaning *m)
 static void attention_step(Meaning *m)
 {
 	APPLY(m, OP_slot_rows, {in(m, "row_slot"), in(m, "slot_token"), in(m, "slot_len")});
-	attend(m, m->p->kind != DRAFT ? OP_slot_rows_v[4] : made_of(m, in(m, "slot_len"), OF_LENGTHS,
-		"its slots are not at the positions of their drafts"));
+	APPLY(m, OP_verify_rows, {in(m, "row_slot"), in(m, "slot_token"), in(m, "slot_len")});
+	if (m->p->kind == VERIFY) /* of a row a slot */
+		attend(m, m->p->each == 1 ? OP_verify_rows_v[5] : odd(m, "slots of this phase have several rows"));
+	else
+		attend(m, m->p->kind != DRAFT ? OP_slot_rows_v[4] : made_of(m, in(m, "slot_len"), OF_LENGTHS,
+			"its slots are not at the positions of their drafts"));
 }
 
 static void attention_verify(Meaning *m)
@@ -703,7 +707,8 @@ static void run_graph(Meaning *m)
 		m->of_tensor[i] = t->role == ROLE_WEIGHT ? VALUE(m, OF_WEIGHTS, t->weight + 1, t->n_weights)
 			: VALUE(m, OF_TENSOR, i + 1);
 	}
-	for (int i = 0; i < g->n_ops; i++) {
+	const int end = phase_ops(g, m->p->kind, m->p->each);
+	for (int i = 0; i < end; i++) {
 		const GraphOp *op = &g->ops[i];
 		const OpInfo *info = &op_table[op->kind];
 		int v[PLAN_MAX_OPERANDS] = {0};
@@ -771,8 +776,8 @@ static bool compare(Meaning *m)
 	find_difference(m, &ours, &graphs);
 	say(m, ours, seen, sizeof seen);
 	say(m, graphs, expected, sizeof expected);
-	return REFUSE("%s[%d] launch %d (%s): %s is not what the graph computes: of %s, where the graph has %s",
-		phase_name(m->p->kind), m->p->rows, m->writer[first], op_table[l->op].name, b->name, seen, expected);
+	return REFUSE("%s launch %d (%s): %s is not what the graph computes: of %s, where the graph has %s",
+		PHASE_LABEL(m->p), m->writer[first], op_table[l->op].name, b->name, seen, expected);
 }
 
 static bool check_phase(Meaning *m)
@@ -801,7 +806,7 @@ static bool check_phase(Meaning *m)
 		if (m->is_elsewhere && !m->is_in_layer && m->has_memory)
 			odd(m, "it computes what the graph has in another layer");
 		if (m->odd)
-			good = REFUSE("%s[%d] launch %d (%s): %s", phase_name(m->p->kind), m->p->rows, i, op_table[m->l->op].name,
+			good = REFUSE("%s launch %d (%s): %s", PHASE_LABEL(m->p), i, op_table[m->l->op].name,
 				m->odd);
 	}
 	good = good && compare(m);

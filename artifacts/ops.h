@@ -98,13 +98,13 @@
  *              same step
  *
  * DRAFTS
- *   A verify step reads DRAFTS + 1 consecutive rows of a slot, and leaves a version of its state after each:
+ *   A verify step reads consecutive rows of a slot, at most DRAFTS + 1, and leaves a version of its state after each:
  *     row                0             1               2               ...   DRAFTS
  *     token              slot_token    slot_draft[0]   slot_draft[1]         slot_draft[DRAFTS - 1]
  *     version of conv    conv[s]       conv_later[s,0] conv_later[s,1]       conv_later[s,DRAFTS - 1]
  *     and of delta       delta[s]      delta_later[s,0] ...
  *
- *   slot_draft    [SLOTS,DRAFTS]: the tokens that the head drafts after slot_token
+ *   slot_draft    [SLOTS,DRAFTS]: the tokens drafted after slot_token, by the head or, as an input, by the host
  *   slot_version  [SLOTS]: the version that the slot's state is of, from which the next verify step goes on; 0 too
  *                 where there was none yet. Prefill and decode are of slots whose version is 0, and know no other
  */
@@ -299,7 +299,7 @@ OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE", "attention, of rows in us
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN(slot, page_table, "SLOTS, MAX_PAGES"), OUT(floats, o, "ROWS, NH * HDIM"))
 OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
-	"decode, rows of different slots: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
+	"decode, and verify of a row a slot: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
 	"gate for each of o. part, part_ml, arrived are used by this launch only: sums of PARTS runs of a history with "
 	"their maxima, and how many blocks are done, which is 0 before and after",
 	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
@@ -335,8 +335,8 @@ OP(delta_step, OP_FUSED, "NK NV DK DV TAPS EPS",
 	IN(weight, conv_w, "2 * NK * DK + NV * DV, 1, TAPS + 1"), IN(weight, a_log, "NV"), IN(weight, dt_bias, "NV"),
 	IN(weight, norm, "DV"), IN(ints, row_slot, "ROWS"), INOUT(state, conv, "SLOTS, TAPS * (2 * NK * DK + NV * DV)"),
 	INOUT(state, delta, "SLOTS, NV * DK * DV"), INOUT(own, readers, "ROWS, NK"), OUT(floats, y, "ROWS, NV * DV"))
-OP(delta_verify_step, OP_FUSED, "NK NV DK DV TAPS EPS",
-	"verify, DRAFTS + 1 rows of a slot: conv_verify; delta_verify; gated_norm. Rows of x and ba as in delta_rows, "
+OP(delta_verify_step, OP_FUSED, "NK NV DK DV TAPS EPS EACH",
+	"verify, EACH rows of a slot: conv_verify; delta_verify; gated_norm. Rows of x and ba as in delta_rows, "
 	"readers as in delta_step",
 	STEP, IN(floats, x, "ROWS, COLS"), IN_OPT(floats, ba, "ROWS, 2 * NV"),
 	IN(weight, conv_w, "2 * NK * DK + NV * DV, 1, TAPS + 1"), IN(weight, a_log, "NV"), IN(weight, dt_bias, "NV"),

@@ -45,15 +45,17 @@ const char *order_set_text(const Artifact *a, const TargetPlan *t, PhaseKind p, 
 	int n = 0;
 	text[0] = 0;
 	for (int i = 0, end; is_shared && i < t->n_phases && n < ORDER_SET_TEXT; i = end) {
-		const Phase *first = &t->phases[i];
-		for (end = i + 1; end < t->n_phases && t->phases[end].kind == first->kind;)
-			end++;
-		if (order_set(first->kind) != order_set(p))
+		const PhaseKind kind = t->phases[i].kind;
+		int least = t->phases[i].rows, most = least;
+		for (end = i; end < t->n_phases && t->phases[end].kind == kind; end++) {
+			least = t->phases[end].rows < least ? t->phases[end].rows : least;
+			most = t->phases[end].rows > most ? t->phases[end].rows : most;
+		}
+		if (order_set(kind) != order_set(p))
 			continue;
-		n += snprintf(text + n, (size_t)(ORDER_SET_TEXT - n), "%s%s %d", n ? " and " : "", phase_name(first->kind),
-			first->rows);
-		if (end > i + 1 && n < ORDER_SET_TEXT)
-			n += snprintf(text + n, (size_t)(ORDER_SET_TEXT - n), " to %d", t->phases[end - 1].rows);
+		n += snprintf(text + n, (size_t)(ORDER_SET_TEXT - n), "%s%s %d", n ? " and " : "", phase_name(kind), least);
+		if (most > least && n < ORDER_SET_TEXT)
+			n += snprintf(text + n, (size_t)(ORDER_SET_TEXT - n), " to %d", most);
 	}
 	return text;
 }

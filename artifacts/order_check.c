@@ -45,12 +45,12 @@ static bool check_pair(const Graph *g, const Slot *ledger, const Phase *a, const
 		const char *mine = order_of(ledger, l);
 		const bool is_free = l->layer < 0 || l->layer >= g->n_layers || strcmp(mine, ORDER_EXACT) == 0;
 		if (!m && !is_free)
-			return REFUSE("%s[%d] launch %d (%s) of layer %d adds as %s, and %s[%d] has no such launch, in a plan that "
-				"is invariant", phase_name(a->kind), a->rows, i, op_table[l->op].name, l->layer, mine,
-				phase_name(b->kind), b->rows);
+			return REFUSE("%s launch %d (%s) of layer %d adds as %s, and %s has no such launch, in a plan that "
+				"is invariant", PHASE_LABEL(a), i, op_table[l->op].name, l->layer, mine,
+				PHASE_LABEL(b));
 		if (m && strcmp(mine, order_of(ledger, m)) != 0)
-			return REFUSE("%s[%d] launch %d (%s) of layer %d adds as %s, in %s[%d] as %s, in a plan that is invariant",
-				phase_name(a->kind), a->rows, i, op_table[l->op].name, l->layer, mine, phase_name(b->kind), b->rows,
+			return REFUSE("%s launch %d (%s) of layer %d adds as %s, in %s as %s, in a plan that is invariant",
+				PHASE_LABEL(a), i, op_table[l->op].name, l->layer, mine, PHASE_LABEL(b),
 				order_of(ledger, m));
 	}
 	return true;

@@ -65,7 +65,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 12,
+	PLAN_VERSION = 13,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -190,13 +190,22 @@ typedef struct FrameTensor { const char *name; Role role; Dtype dtype; int n_dim
 extern const FrameTensor frame_table[];
 extern const int n_frame_table;
 
+/* A step of at most `slots` slots reads `rows` of each: its last token and the drafts. */
+typedef struct Rung { int slots, rows; } Rung;
+
 typedef struct Graph {
 	const char *family; /* "llama" */
 	int n_layers, vocab, hidden_dim;
 	int slots, max_context, page, pages; /* sequences, tokens a slot, tokens a page, pages in the pool */
 	int max_pages;                       /* entries of a slot's page table: ceil(positions / page); positions are
 											max_context, and verify_rows - 1 more where there are drafts */
-	int verify_rows;                     /* rows of a slot in a verify step; 0 = no head drafts */
+	int verify_rows;                     /* most rows of a slot in a verify step; 0 = nothing is drafted */
+	Rung *ladder; int n_ladder;          /* how many it is: that of the first rung which holds a step's slots. Slots
+											ascend up to all, rows descend from verify_rows; 1: nothing is drafted, but
+											versions and the head's keys go on. Empty where verify_rows is 0 */
+	int ngram_min, ngram_max;            /* 1 to PLAN_MAX_NGRAM: the host drafts, by n-grams of these lengths, and
+											slot_draft is an input; a step may read one row of each slot, whatever
+											the ladder says. 0: a head drafts, in phase DRAFT */
 	int prompt_grid;                     /* a prompt is cut at positions that are multiples of it, and nowhere else, so
 											that no cut depends on load. What lies between two is a cell, which is read
 											in one step. A multiple of PLAN_DELTA_CELL where prompts run delta_rule,
@@ -222,8 +231,10 @@ typedef enum Arena_ {
 	ARENA_COUNT
 } ArenaKind;
 const char *arena_name(ArenaKind a);
-/* How often a session has the io arena: the two phases of a step that speculates have each its own inputs. */
-static inline int io_images(const Graph *g) { return g->verify_rows ? 2 : 1; }
+/* How often a session has the io arena: where a head drafts, the two phases of a step have each its own inputs. */
+static inline int io_images(const Graph *g) { return g->verify_rows && !g->ngram_max ? 2 : 1; }
+/* Rows of each slot in a step that speculates, of that many slots. */
+int ladder_rows(const Graph *g, int slots);
 
 typedef struct Buf {
 	const char *name; /* the graph tensor's name, or that of a fused op's intermediate */
@@ -281,10 +292,11 @@ typedef struct Launch {
 	int produces_layer; /* -1, or the layer whose output (hidden state) it completes */
 } Launch;
 
-/* A step that speculates is DRAFT, then VERIFY: the head drafts verify_rows - 1 tokens for each slot, and the model
- * reads them after the slot's last token. Both are there where graph.verify_rows is not 0, for all slots; rows of
- * VERIFY are verify_rows for each slot, one after the other. Logits are of all rows in either: out_row[t] = t, or -1
- * where the row is idle.
+/* A step that speculates is DRAFT, then VERIFY: the head drafts `each` - 1 tokens for each slot, and the model reads
+ * them after the slot's last token. Where the host drafts, or `each` is 1, there is no DRAFT. There are both for each
+ * rung of the graph's ladder, for its slots; rows of VERIFY are `each` for each slot, one after the other. A DRAFT
+ * runs the graph's ops up to its last draft (phase_ops). Logits are of all rows in either: out_row[t] = t, or -1 where
+ * the row is idle.
  *
  * PROBE computes nothing of the model: its launches, none of which reads what another wrote, measure what the GPU
  * does at best: a product of large matrices (linear_residual, all operands in ARENA_PROBE but `step`), one read
@@ -295,10 +307,18 @@ int phase_bit(PhaseKind p); /* PHASE_DECODE; 0 of PROBE */
 /* The tensor of a step's logits that the host may read after it. Of a VERIFY step it has all rows, not outs alone. */
 const char *logits_name(PhaseKind p);
 const char *phase_name(PhaseKind p);
+/* "decode[8]"; of phases that a ladder has several of, "verify[4x3]": slots and rows of each. */
+typedef struct PhaseLabel { char text[32]; } PhaseLabel;
+PhaseLabel phase_label(PhaseKind kind, int rows, int each);
+#define PHASE_LABEL(p) phase_label((p)->kind, (p)->rows, (p)->each).text
+#define LEDGER_LABEL(s) phase_label((s)->phase, (s)->rows, (s)->each).text
+/* Index after the last of the graph's ops that may run in a phase of that kind. */
+int phase_ops(const Graph *g, PhaseKind kind, int each);
 
 typedef struct Phase {
 	PhaseKind kind;
 	int rows, outs; /* bucket: rows of a step, rows with logits (ACQUIRE: 0, 0; PROBE: of the product, 0) */
+	int each;       /* VERIFY: rows of a slot; DRAFT: in the step after it; others: 0 */
 	Buf *bufs; int n_bufs;
 	Launch *launches; int n_launches;
 } Phase;
@@ -307,7 +327,7 @@ typedef struct TargetPlan {
 	const char *target; /* "sm_90a" */
 	int cc_major, cc_minor; /* the device must have exactly this (…a) or the same major and at least the minor */
 	Kernel *kernels; int n_kernels;
-	Phase *phases; int n_phases; /* by kind, then by rows ascending */
+	Phase *phases; int n_phases; /* by kind, then by each and by rows, ascending */
 	int smem_block_bytes;        /* most shared memory of a block there: what launches were checked against */
 	int n_sms;                   /* multiprocessors of the card that kernels were chosen for */
 	int64_t arena_bytes[ARENA_COUNT];
@@ -332,7 +352,7 @@ typedef struct Candidate {
 
 typedef struct Slot {
 	PhaseKind phase;
-	int rows, outs;
+	int rows, outs, each;
 	int layer_first, layer_last; /* equal decisions of equal layers are one entry */
 	OpKind op;
 	const char *operands; /* "x bf16 [1,576], w bf16 [960,576], ..."; a dim that the candidate decides is * */

@@ -61,6 +61,19 @@ static bool check_unique(const char *what, const void *first, size_t stride, int
 
 /* Graph ------------------------------------------------------------------------------------------- */
 
+/* More slots, fewer rows, from verify_rows on; the last rung holds all slots. */
+static bool is_ladder(const Graph *g)
+{
+	const Rung *r = g->ladder;
+	if (!g->verify_rows)
+		return g->n_ladder == 0;
+	for (int i = 0; i < g->n_ladder; i++)
+		if (r[i].slots < (i ? r[i - 1].slots + 1 : 1) || r[i].rows < 1 || (i ? r[i].rows >= r[i - 1].rows
+				: r[i].rows != g->verify_rows))
+			return false;
+	return g->n_ladder > 0 && r[g->n_ladder - 1].slots == g->slots;
+}
+
 static bool check_numbers(const Graph *g, Why *why)
 {
 	const struct { const char *name; int64_t value, low, high; } ranges[] = {
@@ -68,7 +81,7 @@ static bool check_numbers(const Graph *g, Why *why)
 		{"hidden_dim", g->hidden_dim, 1, 1 << 20}, {"slots", g->slots, 1, PLAN_MAX_SLOTS},
 		{"max_context", g->max_context, 1, 1 << 28}, {"page", g->page, 1, 1 << 16},
 		{"pages", g->pages, 1, 1 << 28}, {"verify_rows", g->verify_rows, 0, PLAN_MAX_VERIFY},
-		{"prompt_grid", g->prompt_grid, 1, 1 << 28},
+		{"prompt_grid", g->prompt_grid, 1, 1 << 28}, {"ngram_max", g->ngram_max, 0, PLAN_MAX_NGRAM},
 		{"bos_token", g->bos_token, -1, g->vocab - 1},
 		{"top_k", g->top_k, 0, INT32_MAX}, {"max_new_tokens", g->max_new_tokens, 0, INT32_MAX},
 		{"weight_arena_bytes", g->weight_arena_bytes, 0, max_bytes}};
@@ -81,6 +94,12 @@ static bool check_numbers(const Graph *g, Why *why)
 	const int positions = g->max_context + (g->verify_rows ? g->verify_rows - 1 : 0);
 	if (g->verify_rows == 1)
 		return REFUSE("graph: verify_rows = 1: 0, or 2 to %d expected", PLAN_MAX_VERIFY);
+	if (!is_ladder(g))
+		return REFUSE("graph: its ladder does not lead from %d rows of a slot to all of %d slots", g->verify_rows,
+			g->slots);
+	if (g->ngram_max ? g->ngram_min < 1 || g->ngram_min > g->ngram_max || !g->verify_rows : g->ngram_min)
+		return REFUSE("graph: n-grams of %d to %d tokens, verify_rows = %d", g->ngram_min, g->ngram_max,
+			g->verify_rows);
 	if (g->max_pages != (positions + g->page - 1) / g->page)
 		return REFUSE("graph: max_pages = %d: %d tokens in pages of %d need %d", g->max_pages, positions, g->page,
 			(positions + g->page - 1) / g->page);
@@ -201,7 +220,9 @@ static bool check_frame(const Graph *g, const Tensor *t, Why *why)
 	bool is_host = t->role == ROLE_INPUT || t->role == ROLE_OUTPUT;
 	if (!f)
 		return !is_host || REFUSE("tensor %s: the host does not know this %s", t->name, role_name(t->role));
-	bool same = f->role == t->role && f->dtype == t->dtype && f->n_dims == t->n_dims;
+	/* drafts are the host's where it makes them */
+	const Role role = g->ngram_max && strcmp(f->name, "slot_draft") == 0 ? ROLE_INPUT : f->role;
+	bool same = role == t->role && f->dtype == t->dtype && f->n_dims == t->n_dims;
 	for (int i = 0; i < f->n_dims && same; i++)
 		same = t->shape[i] == (f->shape[i] == DIM_SLOTS ? g->slots : f->shape[i] == DIM_VOCAB ? g->vocab
 			: f->shape[i] == DIM_MAX_PAGES ? g->max_pages : f->shape[i] == DIM_DRAFTS ? g->verify_rows - 1
@@ -355,40 +376,41 @@ static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
 	const Graph *g = &c->a->graph;
 	int64_t room = c->plan->arena_bytes[b->arena];
 	bool is_fixed = b->arena == ARENA_STATE || b->arena == ARENA_IO || b->arena == ARENA_RING; /* in all phases */
-	const char *in = phase_name(p->kind);
+	const PhaseLabel label = phase_label(p->kind, p->rows, p->each);
+	const char *in = label.text;
 	if (b->bytes != tensor_bytes(b->dtype, b->n_dims, b->shape))
-		return REFUSE("%s[%d] buffer %s: %lld bytes are not what its shape takes", in, p->rows, b->name,
+		return REFUSE("%s buffer %s: %lld bytes are not what its shape takes", in, b->name,
 			(long long)b->bytes);
 	if (b->tensor < -1 || b->tensor >= g->n_tensors)
-		return REFUSE("%s[%d] buffer %s: tensor %d of %d", in, p->rows, b->name, b->tensor, g->n_tensors);
+		return REFUSE("%s buffer %s: tensor %d of %d", in, b->name, b->tensor, g->n_tensors);
 	const Tensor *t = b->tensor < 0 ? NULL : &g->tensors[b->tensor];
 	if (t && (arena_of[t->role] != b->arena || t->dtype != b->dtype || strcmp(t->name, b->name) != 0))
-		return REFUSE("%s[%d] buffer %s: is not tensor %s", in, p->rows, b->name, t->name);
+		return REFUSE("%s buffer %s: is not tensor %s", in, b->name, t->name);
 	for (int i = 0; t && i < b->n_dims; i++)
 		if (b->n_dims != t->n_dims || b->shape[i] != (t->shape[i] == DIM_ROWS ? p->rows
 			: t->shape[i] == DIM_OUTS ? p->outs : t->shape[i]))
-			return REFUSE("%s[%d] buffer %s: not the shape of its tensor", in, p->rows, b->name);
+			return REFUSE("%s buffer %s: not the shape of its tensor", in, b->name);
 	if (!t && is_fixed && b->arena != ARENA_STATE)
-		return REFUSE("%s[%d] buffer %s: %s without a tensor", in, p->rows, b->name,
+		return REFUSE("%s buffer %s: %s without a tensor", in, b->name,
 			arena_name(b->arena));
 	if (p->kind == PROBE ? b->arena != ARENA_PROBE && b->arena != ARENA_IO : b->arena == ARENA_PROBE)
-		return REFUSE("%s[%d] buffer %s: in arena %s", in, p->rows, b->name, arena_name(b->arena));
+		return REFUSE("%s buffer %s: in arena %s", in, b->name, arena_name(b->arena));
 	if (b->offset < 0 || b->bytes > room || b->offset > room - b->bytes)
-		return REFUSE("%s[%d] buffer %s: %lld bytes at %lld, outside 0..%lld of arena %s", in, p->rows, b->name,
+		return REFUSE("%s buffer %s: %lld bytes at %lld, outside 0..%lld of arena %s", in, b->name,
 			(long long)b->bytes, (long long)b->offset, (long long)room, arena_name(b->arena));
 	if (!dtype_bytes(b->dtype) && (b->arena == ARENA_IO || b->arena == ARENA_RING))
-		return REFUSE("%s[%d] buffer %s: %s is for nothing that the host reads or writes", in, p->rows, b->name,
+		return REFUSE("%s buffer %s: %s is for nothing that the host reads or writes", in, b->name,
 			dtype_name(b->dtype));
 	if (b->offset % (b->arena != ARENA_WEIGHTS ? PLAN_BUF_ALIGN : dtype_bytes(b->dtype) ? dtype_bytes(b->dtype) : 1))
-		return REFUSE("%s[%d] buffer %s: offset %lld is not aligned", in, p->rows, b->name,
+		return REFUSE("%s buffer %s: offset %lld is not aligned", in, b->name,
 			(long long)b->offset);
 	if (b->first < 0 || b->last >= p->n_launches || b->first > b->last)
-		return REFUSE("%s[%d] buffer %s: live from launch %d to %d of %d", in, p->rows, b->name, b->first,
+		return REFUSE("%s buffer %s: live from launch %d to %d of %d", in, b->name, b->first,
 			b->last, p->n_launches);
 	if (t && is_fixed) {
 		int64_t *place = &c->place[b->tensor];
 		if (*place >= 0 && *place != b->offset)
-			return REFUSE("%s[%d] buffer %s: at %lld here, at %lld in another phase", in, p->rows,
+			return REFUSE("%s buffer %s: at %lld here, at %lld in another phase", in,
 				b->name, (long long)b->offset, (long long)*place);
 		*place = b->offset;
 	}
@@ -414,8 +436,8 @@ static bool check_lifetimes(const Checking *c, const Phase *p)
 				const Buf *a = &p->bufs[r[i].index], *b = &p->bufs[r[j].index];
 				bool shares = arena == ARENA_SCRATCH || arena == ARENA_PROBE;
 				if (!shares || (a->first <= b->last && b->first <= a->last))
-					good = REFUSE("%s[%d] buffers %s and %s share bytes while both live",
-						phase_name(p->kind), p->rows, a->name, b->name);
+					good = REFUSE("%s buffers %s and %s share bytes while both live",
+						PHASE_LABEL(p), a->name, b->name);
 			}
 	}
 	free(r);
@@ -532,7 +554,7 @@ static bool check_launch(const Checking *c, const Phase *p, int index)
 	Why *why = c->why;
 	const Launch *l = &p->launches[index];
 	char what[96];
-	snprintf(what, sizeof what, "%s[%d] launch %d (%s)", phase_name(p->kind), p->rows, index,
+	snprintf(what, sizeof what, "%s launch %d (%s)", PHASE_LABEL(p), index,
 		op_table[l->op].name);
 	if (l->kernel < 0 || l->kernel >= c->plan->n_kernels)
 		return REFUSE("%s: kernel %d of %d", what, l->kernel, c->plan->n_kernels);
@@ -550,7 +572,7 @@ static bool check_launch(const Checking *c, const Phase *p, int index)
 			return REFUSE("%s: waits for launch %d: earlier ones expected, ascending", what, l->deps[i]);
 	if (l->slot < 0 || l->slot >= c->n_ledger || c->ledger[l->slot].op != l->op ||
 		c->ledger[l->slot].phase != p->kind || c->ledger[l->slot].rows != p->rows ||
-		c->ledger[l->slot].outs != p->outs)
+		c->ledger[l->slot].outs != p->outs || c->ledger[l->slot].each != p->each)
 		return REFUSE("%s: entry %d of the ledger is not about it", what, l->slot);
 	return check_args(c, p, index, what);
 }
@@ -567,8 +589,8 @@ static bool check_completion(const Phase *p, int index, Why *why)
 			strcmp(p->bufs[l->args[i].buf].name, name) == 0)
 			completes = l->layer;
 	return l->produces_layer == completes || REFUSE(
-		"%s[%d] launch %d (%s): produces layer %d, but its results complete %d",
-		phase_name(p->kind), p->rows, index, op_table[l->op].name, l->produces_layer, completes);
+		"%s launch %d (%s): produces layer %d, but its results complete %d",
+		PHASE_LABEL(p), index, op_table[l->op].name, l->produces_layer, completes);
 }
 
 static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
@@ -578,13 +600,17 @@ static bool check_phase(const Checking *c, const Phase *p, const Phase *before)
 	if (p->kind == ACQUIRE ? p->rows || p->outs
 		: p->rows < 1 || p->rows > MAX_ROWS || p->outs < least_outs || p->outs > most_outs)
 		return REFUSE("phase %s: %d rows, %d outs", phase_name(p->kind), p->rows, p->outs);
-	const int per_slot = p->kind == VERIFY ? c->a->graph.verify_rows : 1;
-	if (p->kind >= DECODE && p->kind <= VERIFY && (p->outs != p->rows || per_slot < 1 || p->rows % per_slot))
+	const bool has_each = p->kind == VERIFY || p->kind == DRAFT;
+	if (has_each ? p->each < (p->kind == VERIFY ? 1 : 2) || p->each > c->a->graph.verify_rows : p->each)
+		return REFUSE("phase %s: %d rows of each slot, of at most %d", PHASE_LABEL(p), p->each,
+			c->a->graph.verify_rows);
+	if (p->kind >= DECODE && p->kind <= VERIFY && (p->outs != p->rows || (p->kind == VERIFY && p->rows % p->each)))
 		return REFUSE("phase %s: %d rows, %d outs", phase_name(p->kind), p->rows, p->outs);
-	if (before && (before->kind > p->kind || (before->kind == p->kind && before->rows >= p->rows)))
-		return REFUSE("phase %s[%d]: out of order", phase_name(p->kind), p->rows);
+	if (before && (before->kind > p->kind || (before->kind == p->kind && (before->each > p->each ||
+			(before->each == p->each && before->rows >= p->rows)))))
+		return REFUSE("phase %s: out of order", PHASE_LABEL(p));
 	if (p->n_launches < 1 || p->n_launches > MAX_LAUNCHES || p->n_bufs > MAX_BUFS)
-		return REFUSE("phase %s[%d]: %d launches, %d buffers", phase_name(p->kind), p->rows, p->n_launches,
+		return REFUSE("phase %s: %d launches, %d buffers", PHASE_LABEL(p), p->n_launches,
 			p->n_bufs);
 	for (int i = 0; i < p->n_bufs; i++)
 		if (!check_buf(c, p, &p->bufs[i]))
@@ -608,7 +634,7 @@ static bool check_own_state(const Checking *c, const Phase *p)
 			const Tensor *t = &g->tensors[k];
 			if (t->role == ROLE_STATE && c->place[k] >= 0 && b->offset < c->place[k]
 				+ tensor_bytes(t->dtype, t->n_dims, t->shape) && c->place[k] < b->offset + b->bytes)
-				return REFUSE("%s[%d] buffer %s: shares bytes with state %s", phase_name(p->kind), p->rows, b->name,
+				return REFUSE("%s buffer %s: shares bytes with state %s", PHASE_LABEL(p), b->name,
 					t->name);
 		}
 	}
@@ -623,11 +649,21 @@ static bool names_capability(const TargetPlan *t)
 	return strncmp(t->target, name, (size_t)n) == 0 && (!t->target[n] || strcmp(t->target + n, "a") == 0);
 }
 
+/* Most slots of a step that reads `each` rows of each; 0 = there is no such step. */
+static int slots_of(const Graph *g, int each)
+{
+	int slots = g->ngram_max && each == 1 ? g->slots : 0;
+	for (int i = 0; i < g->n_ladder; i++)
+		slots = g->ladder[i].rows == each ? g->ladder[i].slots : slots;
+	return slots;
+}
+
 static bool check_target(const Checking *c)
 {
 	Why *why = c->why;
 	const TargetPlan *t = c->plan;
 	int found[PHASE_KINDS] = {0}, prompt_rows = 0;
+	int most[2][PLAN_MAX_VERIFY + 1] = {{0}}; /* slots of DRAFT and VERIFY, by rows of each */
 	for (int i = 0; i < ARENA_COUNT; i++)
 		if (t->arena_bytes[i] < 0 || t->arena_bytes[i] > max_bytes)
 			return REFUSE("target %s: arena %s of %lld bytes", t->target, arena_name((ArenaKind)i),
@@ -652,6 +688,9 @@ static bool check_target(const Checking *c)
 			prompt_rows = t->phases[i].rows; /* ascending */
 		if (t->phases[i].kind >= DECODE && t->phases[i].kind <= VERIFY)
 			found[t->phases[i].kind] = t->phases[i].rows;
+		if (t->phases[i].each)
+			most[t->phases[i].kind == VERIFY][t->phases[i].each] = t->phases[i].kind == VERIFY
+				? t->phases[i].rows / t->phases[i].each : t->phases[i].rows;
 	}
 	for (int i = 0; i < t->n_phases; i++)
 		if (!check_own_state(c, &t->phases[i]))
@@ -665,11 +704,14 @@ static bool check_target(const Checking *c)
 		return REFUSE("target %s: prefill[%d] is smaller than the grid of %d positions at which prompts are cut",
 			t->target,
 			prompt_rows, cell);
-	const int slots = c->a->graph.verify_rows ? c->a->graph.slots : 0;
-	if (found[DRAFT] < slots || found[VERIFY] < slots * c->a->graph.verify_rows ||
-		(!slots && (found[DRAFT] || found[VERIFY])))
-		return REFUSE("target %s: draft[%d] and verify[%d] do not fit %d slots of %d rows", t->target, found[DRAFT],
-			found[VERIFY], slots, c->a->graph.verify_rows);
+	const Graph *g = &c->a->graph;
+	for (int each = 1; each <= PLAN_MAX_VERIFY; each++) {
+		const int slots = slots_of(g, each), drafted = g->ngram_max || each == 1 ? 0 : slots;
+		if (most[1][each] < slots || most[0][each] < drafted || (!slots && most[1][each]) ||
+			(!drafted && most[0][each]))
+			return REFUSE("target %s: draft[%dx%d] and verify[%dx%d] do not fit %d slots of %d rows", t->target,
+				most[0][each], each, most[1][each], each, slots, each);
+	}
 	return true;
 }
 

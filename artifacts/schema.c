@@ -41,10 +41,16 @@ static const Field weight_fields[] = {
 static const Schema weight_schema = SCHEMA(Weight, weight_fields);
 #undef T
 
+#define T Rung
+static const Field rung_fields[] = {INT(slots), INT(rows)};
+static const Schema rung_schema = SCHEMA(Rung, rung_fields);
+#undef T
+
 #define T Graph
 static const Field graph_fields[] = {
 	STR(family), INT(n_layers), INT(vocab), INT(hidden_dim), INT(slots), INT(max_context), INT(page),
-	INT(pages), INT(max_pages), INT(verify_rows), INT(prompt_grid), LIST(tensors, tensor_schema),
+	INT(pages), INT(max_pages), INT(verify_rows), LIST(ladder, rung_schema), INT(ngram_min), INT(ngram_max),
+	INT(prompt_grid), LIST(tensors, tensor_schema),
 	LIST(ops, graph_op_schema), LIST(weights, weight_schema), INT64(weight_arena_bytes),
 	INT_LIST(stop_tokens), INT(bos_token),
 	FLOAT(temperature), FLOAT(top_p), FLOAT(min_p), FLOAT(repetition_penalty), INT(top_k),
@@ -87,7 +93,7 @@ static const Schema launch_schema = SCHEMA(Launch, launch_fields);
 
 #define T Phase
 static const Field phase_fields[] = {
-	ENUM(kind, E_PHASE), INT(rows), INT(outs), LIST(bufs, buf_schema), LIST(launches, launch_schema)};
+	ENUM(kind, E_PHASE), INT(rows), INT(outs), INT(each), LIST(bufs, buf_schema), LIST(launches, launch_schema)};
 static const Schema phase_schema = SCHEMA(Phase, phase_fields);
 #undef T
 
@@ -107,7 +113,7 @@ static const Schema candidate_schema = SCHEMA(Candidate, candidate_fields);
 
 #define T Slot
 static const Field slot_fields[] = {
-	ENUM(phase, E_PHASE), INT(rows), INT(outs), INT(layer_first), INT(layer_last), ENUM(op, E_OP),
+	ENUM(phase, E_PHASE), INT(rows), INT(outs), INT(each), INT(layer_first), INT(layer_last), ENUM(op, E_OP),
 	STR(operands), STR(attrs), LIST(candidates, candidate_schema)};
 const Schema slot_schema = SCHEMA(Slot, slot_fields);
 #undef T
@@ -143,9 +149,9 @@ const AttrField attr_fields[] = {
 const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
-	sizeof(Weight) == 136 && sizeof(Graph) == 144 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
-	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
-	sizeof(TargetPlan) == 104 && sizeof(Candidate) == 56 && sizeof(Slot) == 56 && sizeof(Section) == 56 &&
+	sizeof(Weight) == 136 && sizeof(Graph) == 168 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
+	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Rung) == 8 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
+	sizeof(TargetPlan) == 104 && sizeof(Candidate) == 56 && sizeof(Slot) == 64 && sizeof(Section) == 56 &&
 	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32 && sizeof(Origin) == 56,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 

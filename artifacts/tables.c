@@ -3,6 +3,7 @@
 #include "artifacts/closest.h"
 #include "artifacts/op_table.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct { const char *name; int bits; const char *safetensors; double tolerance; } dtypes[] = {
@@ -117,6 +118,34 @@ int phase_bit(PhaseKind p)
 		[VERIFY] = PHASE_VERIFY, [ACQUIRE] = PHASE_ACQUIRE};
 	return bits[p];
 }
+PhaseLabel phase_label(PhaseKind kind, int rows, int each)
+{
+	PhaseLabel l;
+	if (kind == VERIFY && each > 0)
+		snprintf(l.text, sizeof l.text, "%s[%dx%d]", phases[kind], rows / each, each);
+	else if (kind == DRAFT)
+		snprintf(l.text, sizeof l.text, "%s[%dx%d]", phases[kind], rows, each);
+	else
+		snprintf(l.text, sizeof l.text, "%s[%d]", phases[kind], rows);
+	return l;
+}
+
+int phase_ops(const Graph *g, PhaseKind kind, int each)
+{
+	int n = 0, drafts = 0;
+	for (; kind == DRAFT && n < g->n_ops && drafts < each - 1; n++)
+		drafts += g->ops[n].kind == OP_keep_draft;
+	return kind == DRAFT ? n : g->n_ops;
+}
+
+int ladder_rows(const Graph *g, int slots)
+{
+	int i = 0;
+	while (i < g->n_ladder && g->ladder[i].slots < slots)
+		i++;
+	return i < g->n_ladder ? g->ladder[i].rows : 1;
+}
+
 const char *logits_name(PhaseKind p) { return p == VERIFY ? "verify.logits" : "logits"; }
 const char *verdict_name(Verdict v) { return verdicts[v]; }
 

@@ -6,6 +6,7 @@
  *   name of plan.T, audit.T, candidates.T  TargetPlan.target, cc_major, cc_minor    plan_read.c, plan_check.c
  *   bytes of weights and buffers           dtype and shape                          plan_check.c
  *   max_pages, pages                       max_context, verify_rows, page           plan_check.c
+ *   verify_rows, slots; Phase.each         the graph's ladder                       plan_check.c
  *   Tensor.weight, n_weights, dtype        bytes, dtypes and offsets of the weights plan_check.c
  *   inputs, outputs, state of slots        frame_table; operands of their names     plan_check.c
  *   shapes of operands                     the op's row in ops.h                    shape_check.c
@@ -24,8 +25,8 @@
  *   Kernel.entry, param_bytes, registers,  the cubin                                plan_check.c
  *     spill_bytes, static_smem_bytes
  *   field_offset of arguments and maps     param_bytes: they fill the struct        plan_check.c
- *   constants that are attributes          attributes of the layer's ops            contract_check.c
- *   Slot: op, phase, rows, outs, chosen    launches and kernels that name it        plan_check.c, contract_check.c
+ *   constants that are attributes          attributes of the layer's ops; Phase.each contract_check.c
+ *   Slot: op, phase, rows, outs, each, chosen  launches and kernels that name it        plan_check.c, contract_check.c
  *   Slot.operands, attrs                   buffers and kernel of the launch         contract_check.c
  *   Slot.layer_first, layer_last           layers of its launches                   here
  *

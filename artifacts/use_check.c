@@ -123,9 +123,9 @@ static bool touch(Uses *u, const Phase *p, int index, int thing, int layer)
 	const int at = find_use(u, thing, layer, p->kind);
 	if (at >= 0)
 		u->is_touched[at] = true;
-	return at >= 0 || layer == NO_LAYER || REFUSE("%s[%d] launch %d (%s): touches %s, which is not an operand of layer "
+	return at >= 0 || layer == NO_LAYER || REFUSE("%s launch %d (%s): touches %s, which is not an operand of layer "
 		"%d",
-		phase_name(p->kind), p->rows, index, op_table[l->op].name, name_of(u, thing), layer);
+		PHASE_LABEL(p), index, op_table[l->op].name, name_of(u, thing), layer);
 }
 
 /* All weights in the bytes of a buffer, which begins and ends where weights do. */
@@ -147,8 +147,8 @@ static bool touch_weights(Uses *u, const Phase *p, int index, const Buf *b)
 			return false;
 		at += g->weights[u->by_offset[low]].bytes;
 	}
-	return at == b->offset + b->bytes || REFUSE("%s[%d] launch %d (%s): %s is not where weights begin and end",
-		phase_name(p->kind), p->rows, index, op_table[p->launches[index].op].name, b->name);
+	return at == b->offset + b->bytes || REFUSE("%s launch %d (%s): %s is not where weights begin and end",
+		PHASE_LABEL(p), index, op_table[p->launches[index].op].name, b->name);
 }
 
 static bool check_phase_uses(Uses *u, const Phase *p)
@@ -166,7 +166,7 @@ static bool check_phase_uses(Uses *u, const Phase *p)
 		}
 	for (int i = 0; i < u->n; i++)
 		if (u->list[i].phases & phase_bit(p->kind) && !u->is_touched[i])
-			return REFUSE("%s[%d]: no launch of layer %d touches %s, as the graph does", phase_name(p->kind), p->rows,
+			return REFUSE("%s: no launch of layer %d touches %s, as the graph does", PHASE_LABEL(p),
 				u->list[i].layer, name_of(u, u->list[i].thing));
 	return true;
 }
@@ -209,10 +209,10 @@ static bool check_lives(const Phase *p, Why *why)
 		if (is_made && lives[i][0] >= 0 && is_kept(p, i))
 			lives[i][1] = p->n_launches - 1;
 		if (lives[i][0] < 0)
-			good = REFUSE("%s[%d] buffer %s: no launch touches it", phase_name(p->kind), p->rows, b->name);
+			good = REFUSE("%s buffer %s: no launch touches it", PHASE_LABEL(p), b->name);
 		else if (is_made && (b->first != lives[i][0] || b->last != lives[i][1]))
-			good = REFUSE("%s[%d] buffer %s: live from launch %d to %d, touched from %d to %d", phase_name(p->kind),
-				p->rows, b->name, b->first, b->last, lives[i][0], lives[i][1]);
+			good = REFUSE("%s buffer %s: live from launch %d to %d, touched from %d to %d", PHASE_LABEL(p),
+				b->name, b->first, b->last, lives[i][0], lives[i][1]);
 	}
 	free(lives);
 	return good;

@@ -196,8 +196,10 @@ typedef struct Options {
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
 	int prefill[MAX_BUCKETS], n_prefill, prompt_grid; /* [phases] prefill rows, ascending; grid (Graph) */
 	int decode[MAX_BUCKETS], n_decode;   /* [phases] decode rows, ascending; the last >= slots */
-	int verify_rows;       /* [speculate] rows: of a slot in a verify step; 1 = the drafting head is left out; 0: the
-							  family has none */
+	int verify_rows;       /* [speculate] rows: of a slot in a verify step, or the ladder's most; 1: there are none;
+							  0: the family has no drafting head */
+	Rung ladder[MAX_BUCKETS]; int n_ladder; /* [speculate] ladder, up to all slots; without one, verify_rows for all */
+	int ngram_min, ngram_max; /* [speculate] drafter = "ngram", ngram: tokens; 0 = the drafting head is used */
 	const char *asks_head; /* what of the user's file asks for one, "speculate.rows = 3"; NULL = nothing does */
 	/* [speculate] head, vocabulary, vocabulary_file: by what drafts are scored, if not by the model's own head */
 	WeightFormat draft_format; /* FORMAT_PLAIN: as that head is */
@@ -373,13 +375,13 @@ typedef struct Trial {
 	OpKind op;
 	int layer;
 	PhaseKind phase;
-	int rows, outs;
+	int rows, outs, each;
 	LTensor operands[PLAN_MAX_OPERANDS]; /* with the dims that this candidate decides; n_dims 0 = absent */
 } Trial;
 
 typedef struct Lowered {
 	PhaseKind kind;
-	int rows, outs;
+	int rows, outs, each; /* as of Phase */
 	VEC(LTensor) tensors;
 	VEC(LOp) ops;
 	VEC(Pick) picks;

@@ -130,8 +130,8 @@ static json_t *json_target(const TargetWork *work)
 	json_t *phases = json_array(), *arenas = json_object();
 	for (int i = 0; i < work->plan.n_phases; i++) {
 		const Phase *p = &work->plan.phases[i];
-		json_array_append_new(phases, json_pack("{s:s, s:i, s:i, s:i}", "phase", phase_name(p->kind), "rows",
-			p->rows, "outs", p->outs, "launches", p->n_launches));
+		json_array_append_new(phases, json_pack("{s:s, s:i, s:i, s:i, s:i}", "phase", phase_name(p->kind), "rows",
+			p->rows, "outs", p->outs, "each", p->each, "launches", p->n_launches));
 	}
 	for (int a = 0; a < ARENA_COUNT; a++)
 		json_object_set_new(arenas, arena_name((ArenaKind)a), json_integer(work->plan.arena_bytes[a]));

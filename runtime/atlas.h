@@ -162,7 +162,7 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	const char *chat_template;  /* [chat_template_bytes] UTF-8, no final NUL; NULL = none */
 	size_t chat_template_bytes;
 	int weights_by_reference;   /* 1: the weights are those of the checkpoint's files */
-	int verify_rows;            /* tokens that a step reads of a sequence whose next ones a head drafts; 0 = no head */
+	int verify_rows;            /* most tokens that a step reads of a sequence, drafts among them; 0 = there are none */
 	int n_signatures;           /* each of them holds */
 	int prompt_grid;            /* a prompt is cut into steps at positions that are multiples of it, and nowhere else */
 	int n_drawable;             /* ids below this can be drawn; log probabilities are over these ids, scores of rows
@@ -171,6 +171,7 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	int weights_made;           /* 1: not those of a model, but random, and made when a session opens */
 	uint64_t weights_seed;      /* of which they are made */
 	int has_chat;               /* 1: the plan holds a compiled chat template, for atlas_chat_render */
+	int drafter;                /* AtlasSpeculate: _MTP or _NGRAM, what drafts; _OFF: nothing does */
 } AtlasPlanInfo;
 
 /* Signature i < n_signatures: the public key, and the key's id, which is the SHA-256 of its DER form. Either may be
@@ -207,14 +208,18 @@ typedef struct AtlasSession AtlasSession;
  * of answers: there a sequence has the same bits alone and among others, with or without drafts, on one kind of GPU. A
  * sequence that is alone from start to end has the same bits each time. */
 
-/* A step may make several tokens of a sequence, where the plan has a head that drafts them (multi-token prediction):
- * the model reads the drafts in one step and keeps those that it would have drawn itself, greedy or sampled. On the
- * reference device tokens are those of plain decoding; only how many come at once differs. On a GPU the rows of such a
- * step have kernels of another bucket than decode's, with what that means for their last bits (above). */
+/* A step may make several tokens of a sequence, where the plan drafts them: by the model's head for it (multi-token
+ * prediction), or by n-grams, the host's search for what followed the last tokens where they occurred before in prompt
+ * and answer (prompt lookup). The model reads the drafts in one step and keeps those that it would have drawn itself,
+ * greedy or sampled. How many it reads follows the sequences that run, by the plan's ladder. On the reference device
+ * tokens are those of plain decoding; only how many come at once differs. On a GPU the rows of such a step have kernels
+ * of another bucket than decode's, with what that means for their last bits (above). While n-grams may draft there is
+ * one step at a time, whatever steps_ahead. */
 typedef enum AtlasSpeculate {
-	ATLAS_SPECULATE_AUTO = 0, /* where the plan has the head */
+	ATLAS_SPECULATE_AUTO = 0, /* where the plan drafts */
 	ATLAS_SPECULATE_OFF = 1,  /* one token a step */
-	ATLAS_SPECULATE_MTP = 2   /* by the head; ATLAS_UNSUPPORTED where the plan has none */
+	ATLAS_SPECULATE_MTP = 2,  /* by the head; ATLAS_UNSUPPORTED where the plan has none */
+	ATLAS_SPECULATE_NGRAM = 3 /* by n-grams; ATLAS_UNSUPPORTED where the plan is not compiled for it */
 } AtlasSpeculate;
 
 typedef struct AtlasSessionOptions {
@@ -266,7 +271,7 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	int64_t set_aside;       /* times that a sequence was set aside so far */
 	/* The step whose tokens the last atlas_step handed out: */
 	const char *step_phase;  /* "prefill": prompts were read, "decode", "verify": with drafts; NULL: there was none */
-	int step_rows;           /* tokens that it read; with drafts, step_tokens of each sequence */
+	int step_rows;           /* tokens that it read; of "verify", as many of each sequence */
 	int step_bucket;         /* rows of the compiled step that it was; on cpu the most that a step has */
 	double device_seconds;   /* so far, in which calls of this session waited for the device; on cpu, it computed */
 } AtlasSessionInfo;

@@ -274,7 +274,8 @@ static int draft_of(const Cuda *c, int verify)
 {
 	for (int i = 0; i < c->plan->n_phases; i++)
 		if (c->plan->phases[verify].kind == VERIFY && c->plan->phases[i].kind == DRAFT &&
-			c->plan->phases[i].rows * c->artifact->graph.verify_rows == c->plan->phases[verify].rows)
+			c->plan->phases[i].each == c->plan->phases[verify].each &&
+			c->plan->phases[i].rows * c->plan->phases[i].each == c->plan->phases[verify].rows)
 			return i;
 	return -1;
 }
@@ -307,7 +308,7 @@ static AtlasStatus build_graphs(Cuda *c)
 		const Phase *p = &c->plan->phases[i];
 		if (p->kind == PROBE || p->kind == DRAFT)
 			continue;
-		if (p->kind == VERIFY && draft_of(c, i) < 0)
+		if (p->kind == VERIFY && p->each > 1 && !c->artifact->graph.ngram_max && draft_of(c, i) < 0)
 			return error_set(&c->base.error, ATLAS_MALFORMED, "verify[%d] has no drafts before it", p->rows);
 		TRY(build_graph(c, i, 1, &c->graphs[i]));
 		if (p->kind == DECODE && !has_decode && c->base.limits.ahead >= 2 * ROW_STEPS) {
@@ -322,14 +323,15 @@ static AtlasStatus build_graphs(Cuda *c)
 
 /* Steps ------------------------------------------------------------------------------------------------ */
 
-/* The smallest bucket that holds the step, or -1. Phases of a kind are in ascending order. */
+/* The smallest bucket that holds the step, or -1. Phases of a kind with equal rows of a slot ascend. */
 static int find_phase(const Cuda *c, const StepSize *size)
 {
 	int found = -1;
 	for (int i = 0; i < c->plan->n_phases; i++) {
 		const Phase *p = &c->plan->phases[i];
 		bool is_wish = c->halt && i == c->halt_phase;
-		if (p->kind == size->phase && p->rows >= size->rows && p->outs >= size->outs && (found < 0 || is_wish))
+		if (p->kind == size->phase && p->each == size->each && p->rows >= size->rows && p->outs >= size->outs &&
+			(found < 0 || is_wish))
 			found = i;
 	}
 	return found;
@@ -375,7 +377,7 @@ static int32_t *of_drafts(const Cuda *c, int32_t *input)
 static void prepare_drafts(Cuda *c, const StepSize *size, int draft)
 {
 	const StepIo *io = &c->base.io;
-	const int each = c->artifact->graph.verify_rows, rows = size->rows / each;
+	const int each = size->each, rows = size->rows / each;
 	int32_t *row_slot = of_drafts(c, io->row_slot), *out_row = of_drafts(c, io->out_row);
 	memcpy(of_drafts(c, io->step), (int32_t[]){rows, rows, 0, size->flags}, 4 * sizeof(int32_t));
 	for (int i = 0; i < c->plan->phases[draft].rows; i++)
@@ -796,7 +798,8 @@ static AtlasStatus find_io(Cuda *c)
 	const int64_t outs = most_outs(c);
 	const struct { const char *name; void *field; int64_t n; } wanted[] = {
 		{"step", &io->step, 4}, {"row_token", &io->row_token, rows}, {"row_slot", &io->row_slot, rows},
-		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, g->verify_rows ? rows : 0},
+		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, g->verify_rows && !g->ngram_max ? rows : 0},
+		{"slot_draft", &io->slot_draft, g->ngram_max ? (int64_t)g->slots * (g->verify_rows - 1) : 0},
 		{"out_row", &io->out_row, outs},
 		{"seg", &io->seg, (int64_t)g->slots * 4}, {"acquire", &io->acquire, g->slots},
 		{"new_sampling", &io->new_sampling, (int64_t)g->slots * 8},

@@ -18,6 +18,7 @@ typedef struct StepIo {
 	int32_t *row_slot;   /* [rows] */
 	int32_t *row_pos;    /* [rows] prefill only */
 	int32_t *row_next;   /* [rows] prefill only; NULL where no head drafts */
+	int32_t *slot_draft; /* [slots, verify_rows - 1] VERIFY; NULL where the host does not draft */
 	int32_t *out_row;    /* [n_out_rows] */
 	int n_out_rows;      /* the most outs of a step that reads them: where each row of a step has an out, it may not */
 	int32_t *seg;        /* [slots, 4] prefill only */
@@ -35,7 +36,7 @@ enum { STEP_SCORE = 1, STEP_OUTS = 2 };
 
 typedef struct StepLimits { /* most of each that one step takes */
 	int prefill_rows, prefill_outs, decode_rows;
-	int verify_rows; /* of a slot in a VERIFY step, of at most decode_rows slots; 0 = the device has no such step */
+	int verify_rows; /* most of a slot in a VERIFY step, of at most decode_rows slots; 0 = it has no such step */
 	int ahead; /* decode steps that may be launched before the result of the first is seen; at least 1 */
 	int row;   /* launched that many at a time, decode steps cost least; at least 1 */
 } StepLimits;
@@ -43,8 +44,9 @@ typedef struct StepLimits { /* most of each that one step takes */
 /* What is in use of a step. The device picks its bucket and makes the rest of it idle. */
 typedef struct StepSize {
 	PhaseKind phase;
-	int rows, outs, segs; /* ACQUIRE: 0. DECODE: outs = rows, segs = 0. VERIFY: the same, verify_rows for each slot, one
-							 after the other; the drafts before it are part of the step, of the same slots */
+	int rows, outs, segs; /* ACQUIRE: 0. DECODE: outs = rows, segs = 0. VERIFY: the same, `each` for each slot, one
+							 after the other; a head's drafts before it are part of the step, of the same slots */
+	int each;             /* VERIFY: rows of a slot, a number that the plan has for these slots; else 0 */
 	int flags;
 	bool is_same; /* the inputs in io are those of the step launched last: they need not be sent again */
 } StepSize;

@@ -12,6 +12,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Texts of the slots, where the host drafts. False: there is no memory. */
+static bool open_ngrams(AtlasSession *s)
+{
+	const Graph *g = s->graph;
+	if (!g->ngram_max)
+		return true;
+	s->ngrams = calloc((size_t)g->slots, sizeof *s->ngrams);
+	for (int i = 0; s->ngrams && i < g->slots; i++)
+		if (!ngrams_open(&s->ngrams[i], g->ngram_min, g->ngram_max, g->max_context + 1)) /* the last one is not read */
+			return false;
+	return s->ngrams;
+}
+
 AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession **session, AtlasError *error)
 {
 	const Graph *g = &plan->artifact.graph;
@@ -22,8 +35,9 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 		s->page_table = calloc((size_t)g->slots * (size_t)g->max_pages, sizeof *s->page_table);
 		s->free_pages = calloc((size_t)g->pages, sizeof *s->free_pages);
 		s->flight.slots = calloc((size_t)g->slots, sizeof *s->flight.slots);
+		s->graph = g;
 	}
-	if (!s || !s->slots || !s->page_table || !s->free_pages || !s->flight.slots) {
+	if (!s || !s->slots || !s->page_table || !s->free_pages || !s->flight.slots || !open_ngrams(s)) {
 		device->ops->close(device);
 		if (s) {
 			s->device = NULL;
@@ -32,7 +46,6 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d slots and %d pages", g->slots, g->pages);
 	}
 	s->plan = plan;
-	s->graph = g;
 	s->device = device;
 	s->step_tokens = 1;
 	s->grow = 256;
@@ -48,10 +61,17 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 /* What the options say of drafts fits the plan. */
 static AtlasStatus check_speculate(const AtlasPlan *plan, int speculate, AtlasError *error)
 {
-	if (speculate < ATLAS_SPECULATE_AUTO || speculate > ATLAS_SPECULATE_MTP)
-		return error_set(error, ATLAS_ARGUMENT, "speculate = %d: auto, off or mtp expected", speculate);
+	const Graph *g = &plan->artifact.graph;
+	if (speculate < ATLAS_SPECULATE_AUTO || speculate > ATLAS_SPECULATE_NGRAM)
+		return error_set(error, ATLAS_ARGUMENT, "speculate = %d: auto, off, mtp or ngram expected", speculate);
 	uint64_t seed;
-	if (speculate == ATLAS_SPECULATE_MTP && !plan->artifact.graph.verify_rows)
+	if (speculate == ATLAS_SPECULATE_NGRAM && !g->ngram_max)
+		return error_set(error, ATLAS_UNSUPPORTED, "speculate = ngram: the plan has no steps for it; [speculate] "
+			"drafter = \"ngram\" in MODEL.toml compiles them in");
+	if (speculate == ATLAS_SPECULATE_MTP && g->ngram_max)
+		return error_set(error, ATLAS_UNSUPPORTED, "speculate = mtp: the plan drafts by n-grams, as [speculate] "
+			"drafter = \"ngram\" in MODEL.toml asks for");
+	if (speculate == ATLAS_SPECULATE_MTP && !g->verify_rows)
 		return error_set(error, ATLAS_UNSUPPORTED, "speculate = mtp: the plan has no head that drafts; %s",
 			random_seed(&plan->artifact, &seed) ? "of random weights one is made where [speculate] in MODEL.toml asks "
 			"for it, as rows = 3 does, and config.json has one" : "it is compiled in from a checkpoint with tensors "
@@ -75,6 +95,8 @@ void session_speculate(AtlasSession *session, bool on)
 {
 	session->step_tokens = on && session->device->limits.verify_rows ? session->graph->verify_rows : 1;
 }
+
+void session_force_rows(AtlasSession *session, int each) { session->forced_rows = each; }
 
 void session_grow_by(AtlasSession *session, int positions) { session->grow = positions; }
 
@@ -162,8 +184,11 @@ void atlas_session_close(AtlasSession *session)
 		return;
 	if (session->device)
 		session->device->ops->close(session->device);
-	for (int i = 0; session->graph && i < session->graph->slots; i++)
+	for (int i = 0; session->slots && i < session->graph->slots; i++)
 		session_free_slot(session, i);
+	for (int i = 0; session->ngrams && i < session->graph->slots; i++)
+		ngrams_close(&session->ngrams[i]);
+	free(session->ngrams);
 	free(session->slots);
 	free(session->page_table);
 	free(session->free_pages);

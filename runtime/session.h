@@ -18,6 +18,9 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
  * here on: shares [PLAN_MAX_VERIFY - 1] of the first, second, ... draft, whatever the model draws; 0 = as it draws. */
 void session_speculate(AtlasSession *session, bool on);
 void session_prescribe(AtlasSession *session, const double *shares);
+/* Rows of each slot that steps read which speculate, drafted or not, whatever the ladder says: a number that the plan
+ * has for these slots. 0 = as the ladder says. */
+void session_force_rows(AtlasSession *session, int each);
 
 /* AtlasSessionOptions.max_gap and max_gap_each, for sessions on a device of a test's own. */
 void session_max_gap(AtlasSession *session, int rows, int each);

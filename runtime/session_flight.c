@@ -6,10 +6,13 @@
  * shorter than a ring. A flight goes on as long as its set does. When a sequence ends, is cancelled or waits to be
  * read, no step is added; what is in flight is handed out, step by step and in order, and then another begins.
  *
- * Where the plan has a head that drafts, a step of a flight may make several tokens of a sequence: the device drafts,
- * verifies and accepts, and the ring says which token is the last of its step. A flight counts such a step as one
- * token, since it never makes fewer. Its rows reach up to verify_rows - 1 positions after the sequence's last one, so
- * a slot has pages for them as well.
+ * Where the plan drafts, a step of a flight may make several tokens of a sequence: the device verifies and accepts, and
+ * the ring says which token is the last of its step. A flight counts such a step as one token, since it never makes
+ * fewer. Its rows reach up to verify_rows - 1 positions after the sequence's last one, so a slot has pages for them as
+ * well. How many rows of a slot it reads follows the flight's slots, by the plan's ladder. A head drafts on the device;
+ * n-grams (ngram.c) are looked for here, in texts up to their last token, so while they may draft there is one step in
+ * flight, of one row of each slot where too few drafts are worth more. Also a step without drafts is a verify step: it
+ * alone goes on from any version of a slot's states, and leaves the head its keys.
  *
  * Steps after the end of a sequence do nothing for it (ops.h: slot_token): they write to the first line of its first
  * page, which a later launch of the same stream hands on, so none of them can touch what the next owner writes.
@@ -49,6 +52,8 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *e
 	q->tokens = NULL;
 	q->state = RUNNING;
 	q->made++;
+	if (s->ngrams && s->step_tokens > 1 && !is_none)
+		ngrams_push(&s->ngrams[slot], entry.token);
 	session_want_top(s, i, row, is_none ? 0 : q->n_top);
 	e->finish = finish[entry.done];
 	if (e->finish == ATLAS_RUNNING && q->made == q->max_new)
@@ -91,6 +96,60 @@ AtlasStatus session_begin_flight(AtlasSession *s)
 	return s->has_strays ? session_wait(s) : ATLAS_OK;
 }
 
+/* Rows of each slot in a step that drafts for the flight, 1 where nothing is drafted for as many. */
+static int rows_by_ladder(const AtlasSession *s)
+{
+	return s->forced_rows ? s->forced_rows : ladder_rows(s->graph, s->flight.n);
+}
+
+/* Are the flight's drafts the host's? Each step needs the tokens of the one before, then. */
+static bool drafts_here(const AtlasSession *s) { return s->ngrams && s->step_tokens > 1 && rows_by_ladder(s) > 1; }
+
+/* Are drafts wanted where there are none, since which ones count is prescribed, or how many rows there are? */
+static bool is_measured(const AtlasSession *s)
+{
+	bool any = s->forced_rows > 0;
+	for (int i = 0; i < PLAN_MAX_VERIFY - 1; i++)
+		any |= s->shares[i] > 0;
+	return any;
+}
+
+/* Drafts for each slot of the flight, as the next step's inputs; returns whether they are worth a step with these rows:
+ * whether a quarter of a token more is to be expected of each slot, on average. It follows from the texts alone, so
+ * that what a step reads is the same in each run. */
+static bool draft_all(AtlasSession *s, int each)
+{
+	enum { WORK = 2048 /* tokens of a long prompt that are looked at between two steps: less than a millisecond */ };
+	const Flight *f = &s->flight;
+	int worth = 0, slots = 0;
+	for (int i = 0; i < f->n; i++) {
+		if (f->slots[i] < 0)
+			continue;
+		Ngrams *g = &s->ngrams[f->slots[i]];
+		int32_t *drafts = s->device->io.slot_draft + f->slots[i] * (s->graph->verify_rows - 1);
+		g->has_drafts = ngrams_draft(g, drafts, each - 1, WORK) || is_measured(s);
+		worth += g->has_drafts ? g->worth : 0;
+		slots++;
+	}
+	const bool is_worth = (worth > 0 && 4 * worth >= NGRAM_ONE * slots) || is_measured(s);
+	for (int i = 0; i < f->n && !is_worth; i++)
+		if (f->slots[i] >= 0 && s->ngrams[f->slots[i]].has_drafts)
+			ngrams_pass(&s->ngrams[f->slots[i]]);
+	return is_worth;
+}
+
+/* Rows of each slot in the next step; 0: it is a decode step. Inputs of the flight are those of the step before it, if
+ * it has as many and the host does not draft. */
+static int rows_of_step(AtlasSession *s)
+{
+	Flight *f = &s->flight;
+	int each = s->step_tokens > 1 ? rows_by_ladder(s) : 0;
+	if (drafts_here(s) && !draft_all(s, each))
+		each = 1;
+	f->has_inputs = f->has_inputs && f->each == each && !(s->ngrams && each > 1);
+	return each;
+}
+
 /* Steps to add now: none when enough are in flight, or so few are missing that a whole row of them comes later. */
 static int steps_to_add(const AtlasSession *s)
 {
@@ -99,7 +158,7 @@ static int steps_to_add(const AtlasSession *s)
 	/* of tokens that were not taken yet, no ring has more than it holds */
 	const int room = PLAN_RING_ENTRIES / s->step_tokens - 1;
 	const int on_way = f->launched - f->taken;
-	int left = 0, ahead = limits->ahead < room ? limits->ahead : room;
+	int left = 0, ahead = drafts_here(s) ? 1 : limits->ahead < room ? limits->ahead : room;
 	for (int i = 0; i < f->n; i++) {
 		const Sequence *q = f->slots[i] < 0 ? NULL : &s->slots[f->slots[i]];
 		if (q && q->max_new - q->made > left)
@@ -119,17 +178,18 @@ AtlasStatus session_add_steps(AtlasSession *s)
 {
 	Flight *f = &s->flight;
 	StepIo *io = &s->device->io;
-	const int rows = f->n * s->step_tokens;
-	StepSize size = {.phase = s->step_tokens > 1 ? VERIFY : DECODE, .rows = rows, .outs = rows,
-		.is_same = f->has_inputs};
 	const int on_way = f->launched - f->taken;
 	int steps = on_way + steps_to_add(s);
 	AtlasStatus status = steps > on_way ? session_grow_flight(s, &steps) : ATLAS_OK;
 	const int n = steps - on_way;
 	if (n <= 0 || status != ATLAS_OK)
 		return status;
+	f->each = rows_of_step(s);
+	const int per_slot = f->each ? f->each : 1, rows = f->n * per_slot;
+	const StepSize size = {.phase = f->each ? VERIFY : DECODE, .rows = rows, .outs = rows, .each = f->each,
+		.is_same = f->has_inputs};
 	for (int i = 0; i < rows && !f->has_inputs; i++) {
-		io->row_slot[i] = f->slots[i / s->step_tokens];
+		io->row_slot[i] = f->slots[i / per_slot];
 		if (i < io->n_out_rows)
 			io->out_row[i] = i;
 	}
@@ -181,20 +241,25 @@ static AtlasStatus await_token(AtlasSession *s, int slot, int position, bool may
 /* All tokens that a step made for a slot, whose rows begin with `row`: *n more events. */
 static AtlasStatus take_slot(AtlasSession *s, int slot, int row, AtlasEvent *events, int *n)
 {
-	const int before = *n;
+	const int before = *n, each = s->flight.each ? s->flight.each : 1;
+	const bool has_drafts = each > 1 && (!s->ngrams || s->ngrams[slot].has_drafts);
 	bool more = true;
 	while (more) {
 		AtlasStatus status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made, false);
 		if (status == ATLAS_OK)
 			status = session_take_token(s, slot, row + *n - before, events, *n, &more);
-		if (status == ATLAS_OK && more && (++*n == before + s->step_tokens || events[*n - 1].finish != ATLAS_RUNNING))
+		if (status == ATLAS_OK && more && (++*n == before + each || events[*n - 1].finish != ATLAS_RUNNING))
 			status = s->failed = error_set(&s->error, ATLAS_DEVICE_FAULT, "slot %d: a step of %d rows says that more "
-				"than %d tokens are its", slot, s->step_tokens, *n - before);
+				"than %d tokens are its", slot, each, *n - before);
 		if (status != ATLAS_OK)
 			return status;
 	}
-	s->n_drafts += s->step_tokens - 1;
-	s->n_accepted += *n - before;
+	if (has_drafts) {
+		s->n_drafts += each - 1;
+		s->n_accepted += *n - before;
+		if (s->ngrams)
+			ngrams_note(&s->ngrams[slot], *n - before);
+	}
 	if (events[(*n)++].finish != ATLAS_RUNNING)
 		session_leave_flight(s, slot);
 	return ATLAS_OK;
@@ -224,12 +289,12 @@ AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n)
 	if (may_wake && !has_token(s, slot, position) && atomic_load_explicit(&s->is_woken, memory_order_relaxed))
 		return ATLAS_OK;
 	f->taken++; /* now, so that leave_flight knows whether steps are still running */
-	const int rows = f->n * s->step_tokens;
-	s->last = (StepSize){.phase = s->step_tokens > 1 ? VERIFY : DECODE, .rows = rows, .outs = rows};
+	const int each = f->each ? f->each : 1, rows = f->n * each;
+	s->last = (StepSize){.phase = f->each ? VERIFY : DECODE, .rows = rows, .outs = rows, .each = f->each};
 	s->last_bucket = f->bucket;
 	for (int i = 0; i < f->n && status == ATLAS_OK; i++)
 		if (f->slots[i] >= 0)
-			status = take_slot(s, f->slots[i], i * s->step_tokens, events, &made);
+			status = take_slot(s, f->slots[i], i * each, events, &made);
 	if (status == ATLAS_OK)
 		status = session_read_tops(s, s->last.phase, events, made);
 	if (status == ATLAS_OK)

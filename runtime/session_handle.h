@@ -7,6 +7,7 @@
 #ifndef ATLAS_SESSION_HANDLE_H
 #define ATLAS_SESSION_HANDLE_H
 
+#include "runtime/ngram.h"
 #include "runtime/session.h"
 
 #include <stdatomic.h>
@@ -48,6 +49,7 @@ typedef struct Flight {
 	int *slots; int n;      /* [n] the slot of each row; -1 = ended or cancelled */
 	int launched, taken;    /* steps */
 	int bucket;             /* of each of them */
+	int each;               /* rows of a slot in those in flight; 0: they are decode steps */
 	bool is_closed;         /* no step is added */
 	bool has_inputs;        /* the inputs in io and on the device are those of the flight */
 } Flight;
@@ -81,6 +83,8 @@ struct AtlasSession {
 	Flight flight;
 	bool has_strays;      /* steps or copies are in flight that nothing waits for */
 	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
+	int forced_rows;      /* rows of a slot whatever the ladder says; 0 = by the ladder */
+	Ngrams *ngrams;       /* [slots] of plans whose drafts the host makes, else NULL */
 	int64_t n_drafts, n_accepted; /* of the steps handed out */
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
 	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */

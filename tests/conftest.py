@@ -156,9 +156,10 @@ def small_plan_of(plan_of, tmp_path_factory: pytest.TempPathFactory):
             "max_context": min(config["max_position_embeddings"], 4096),
         } | changes
         text = (REPO / "models" / "defaults.toml").read_text(encoding="utf-8")
-        if "[speculate]" in (REPO / "models" / f"{family}.toml").read_text(encoding="utf-8"):
-            text += "\n[speculate]\nrows = 3\n"
-        if "[speculate]" in text and not (config.get("mtp_num_hidden_layers") and "none" in options):
+        has_head = "[speculate]" in (REPO / "models" / f"{family}.toml").read_text(encoding="utf-8")
+        if has_head:
+            text = re.sub(r"^\[speculate\].*$", "[speculate]\nrows = 3", text, flags=re.M)
+        if has_head and not (config.get("mtp_num_hidden_layers") and "none" in options):
             values = {
                 "rows": 1
             } | values  # a user's file may not ask for a head that is not there; kernels of it take time

@@ -21,6 +21,10 @@ void g_speculate(Compile *c, int verify_rows)
 	const int more = verify_rows ? verify_rows - 1 : 0;
 	const int64_t pool = ((int64_t)o->pool_tokens + o->page - 1) / o->page;
 	g->verify_rows = verify_rows;
+	g->ladder = c->model.options.ladder;
+	g->n_ladder = verify_rows ? o->n_ladder : 0;
+	g->ngram_min = verify_rows ? o->ngram_min : 0;
+	g->ngram_max = verify_rows ? o->ngram_max : 0;
 	g->max_pages = (o->max_context + more + o->page - 1) / o->page;
 	/* a pool just large enough for one sequence holds its drafts as well */
 	g->pages = (int)(!o->pool_tokens ? (int64_t)o->slots * g->max_pages : pool > g->max_pages ? pool : g->max_pages);
@@ -47,7 +51,7 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	s->counts = state(c, "counts", DT_i32, g->slots, g->vocab);
 	if (!g->verify_rows)
 		return;
-	s->slot_draft = state(c, "slot_draft", DT_i32, g->slots, g->verify_rows - 1);
+	s->slot_draft = host(c, g->ngram_max ? ROLE_INPUT : ROLE_STATE, DT_i32, "slot_draft", g->slots, g->verify_rows - 1);
 	s->slot_version = state(c, "slot_version", DT_i32, g->slots, 0);
 }
 

@@ -499,14 +499,14 @@ static bool attention_step(Fuser *f, int i)
 	const GraphOp *positions = op_of_positions(f, look);
 	if (!positions)
 		return fail_note(f, "the positions of its rows do not come from the state of slots");
-	LOp *op = new_op(f, is_verify ? OP_attention_verify : OP_attention_step, n.q_rope);
+	LOp *op = new_op(f, is_verify && f->low->each > 1 ? OP_attention_verify : OP_attention_step, n.q_rope);
 	bind_new_keys(f, op, &n);
 	bind_tensor(f, op, "slot_token", operand(positions, "slot_token"));
 	bind_tensor(f, op, "slot_len", operand(positions, "slot_len"));
 	if (f->low->kind == DRAFT)
 		op->operands[op_operand(OP_attention_step, "slot_len")] = fuse_draft_len(f);
 	merge_attrs(op, look);
-	op->attrs.rows_each = is_verify ? f->c->graph.verify_rows : 0;
+	op->attrs.rows_each = op->kind == OP_attention_verify ? f->low->each : 0;
 	bind_tensor(f, op, "o", gate ? operand(gate, "y") : operand(look, "o"));
 	int64_t rows = f->low->rows, nh = look->attrs.n_heads;
 	bind_own(f, op, "part", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
@@ -594,6 +594,7 @@ static bool delta_layer(Fuser *f, int i)
 		bind_tensor(f, op, "conv", operand(d.conv, "conv"));
 		if (f->low->kind == VERIFY)
 			bind_tensor(f, op, "conv_later", operand(d.conv, "conv_later"));
+		op->attrs.rows_each = f->low->kind == VERIFY ? f->low->each : 0;
 		bind_own(f, op, "readers", ROLE_STATE, false, DT_i32, 2,
 			(int64_t[]){f->low->rows, d.rule->attrs.n_k_heads});
 		return true;
@@ -647,6 +648,8 @@ static const Fusion fusions[] = {
 		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_accept, 2, "drawn", "drawn"), FOUND(OP_hold, 0, "y", "x"),
 		FOUND(OP_embed_next_token, 6, "x", "x"), FOUND(OP_rmsnorm, 8, "x", "y"), FOUND(OP_rmsnorm, 0, "y", "x"),
 		FOUND(OP_join, 7, "y", "y")}},
+	{"accept", fuse_accept_alone, false, 4, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
+		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_accept, 2, "drawn", "drawn")}},
 	{"draw_draft", fuse_draft, false, 8, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
 		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn"),
 		FOUND(OP_embed, 3, "row_token", "row_token"), FOUND(OP_rmsnorm, 4, "x", "x"), FOUND(OP_rmsnorm, 0, "y", "x"),
@@ -756,18 +759,19 @@ static void mark_layer_outputs(Fuser *f)
 	}
 }
 
-static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, int outs)
+static void lower_phase(Compile *c, TargetWork *work, PhaseKind kind, int rows, int outs, int each)
 {
 	const Graph *g = &c->graph;
 	Lowered *low = vec_push(&c->arena, &work->phases);
-	*low = (Lowered){.kind = kind, .rows = rows, .outs = outs};
+	*low = (Lowered){.kind = kind, .rows = rows, .outs = outs, .each = each};
 	Fuser f = {.c = c, .target = work->target, .low = low, .ops = ARENA_ARRAY(&c->scratch, int, g->n_ops),
 		.views = ARENA_ARRAY(&c->scratch, View, g->n_tensors),
 		.codes = ARENA_ARRAY(&c->scratch, Codes, g->n_tensors),
 		.uses = ARENA_ARRAY(&c->scratch, int, g->n_tensors)};
 	for (int i = 0; i < g->n_tensors; i++)
 		f.views[i].tensor = f.codes[i].tensor = -1;
-	for (int i = 0; i < g->n_ops; i++) {
+	const int end = phase_ops(g, kind, each);
+	for (int i = 0; i < end; i++) {
 		if (!(g->ops[i].phases & phase_bit(kind)))
 			continue;
 		f.ops[f.n_ops++] = i;
@@ -868,6 +872,16 @@ static void lower_probe(Compile *c, TargetWork *work)
 		probe_codes(c, &f, low, true);
 }
 
+bool fuse_has_step(const Compile *c, int bucket, int each)
+{
+	const Options *o = &c->model.options;
+	const Graph *g = &c->graph;
+	bool has = false;
+	for (int n = bucket ? o->decode[bucket - 1] + 1 : 1; n <= o->decode[bucket] && n <= g->slots; n++)
+		has |= ladder_rows(g, n) == each || (g->ngram_max && each == 1);
+	return has;
+}
+
 /* fuse - per target, phase and bucket, the ops that each become one launch.
  *
  *   needs   Graph
@@ -886,15 +900,18 @@ void fuse(Compile *c)
 				.smem_block_bytes = t->smem_block_bytes, .n_sms = t->n_sms}};
 		for (int k = 0; k < o->n_prefill; k++)
 			lower_phase(c, work, PREFILL, o->prefill[k],
-				o->prefill[k] < o->slots ? o->prefill[k] : o->slots);
+				o->prefill[k] < o->slots ? o->prefill[k] : o->slots, 0);
 		for (int k = 0; k < o->n_decode; k++)
-			lower_phase(c, work, DECODE, o->decode[k], o->decode[k]);
-		const int drafted = c->graph.verify_rows ? o->n_decode : 0; /* for as many slots as decode is */
-		for (int k = 0; k < drafted; k++)
-			lower_phase(c, work, DRAFT, o->decode[k], o->decode[k]);
-		for (int k = 0; k < drafted; k++)
-			lower_phase(c, work, VERIFY, o->decode[k] * c->graph.verify_rows, o->decode[k] * c->graph.verify_rows);
-		lower_phase(c, work, ACQUIRE, 0, 0);
+			lower_phase(c, work, DECODE, o->decode[k], o->decode[k], 0);
+		for (int each = 2; each <= c->graph.verify_rows && !c->graph.ngram_max; each++)
+			for (int k = 0; k < o->n_decode; k++)
+				if (fuse_has_step(c, k, each))
+					lower_phase(c, work, DRAFT, o->decode[k], o->decode[k], each);
+		for (int each = 1; each <= c->graph.verify_rows; each++)
+			for (int k = 0; k < o->n_decode; k++)
+				if (fuse_has_step(c, k, each))
+					lower_phase(c, work, VERIFY, o->decode[k] * each, o->decode[k] * each, each);
+		lower_phase(c, work, ACQUIRE, 0, 0, 0);
 		lower_probe(c, work);
 	}
 }

@@ -115,8 +115,11 @@ void lower_op(Fuser *f, const GraphOp *op, const char *note);
 /* fuse_draft.c: what is around a head that drafts, from position i on; and the tensor draft_len of a draft step,
  * the positions of the rows of its slots. */
 bool fuse_embed_verify(Fuser *f, int i), fuse_draft_first(Fuser *f, int i), fuse_follow_prompt(Fuser *f, int i),
-	fuse_accept(Fuser *f, int i), fuse_draft(Fuser *f, int i), fuse_last_draft(Fuser *f, int i),
+	fuse_accept(Fuser *f, int i), fuse_accept_alone(Fuser *f, int i), fuse_draft(Fuser *f, int i),
+	fuse_last_draft(Fuser *f, int i),
 	fuse_keys(Fuser *f, int i);
 int fuse_draft_len(Fuser *f);
+/* fuse.c: is there a verify step of `each` rows of a slot for the slots that a decode bucket serves? */
+bool fuse_has_step(const Compile *c, int bucket, int each);
 
 #endif

@@ -118,6 +118,16 @@ bool fuse_accept(Fuser *f, int i)
 	return true;
 }
 
+/* rmsnorm, linear, draw, accept, where no head follows */
+bool fuse_accept_alone(Fuser *f, int i)
+{
+	const GraphOp *accept = member(f, i + 3);
+	if (!logits_and_draw(f, i, 1, OP_draw_best))
+		return false;
+	bind_same(f, new_op(f, OP_accept, accept), accept);
+	return true;
+}
+
 /* rmsnorm, linear, draw, keep_draft. What is drawn disappears in the draft. */
 static bool draw_draft(Fuser *f, int i, int readers)
 {

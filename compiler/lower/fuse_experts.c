@@ -286,12 +286,15 @@ static bool come_as_they_are(const Fuser *f, int n_active)
 {
 	const Options *o = &f->c->model.options;
 	const OrderSet set = order_set(f->low->kind);
-	const int verify = f->c->graph.verify_rows;
 	int rows = f->low->rows, most = ROWS_AS_THEY_COME;
 	if (o->is_invariant && set == ORDER_PROMPTS) {
 		rows = o->prefill[o->n_prefill - 1];
 	} else if (o->is_invariant && set == ORDER_ANSWERS) {
-		rows = o->decode[o->n_decode - 1] * (verify ? verify : 1);
+		rows = o->decode[o->n_decode - 1];
+		for (int k = 0; k < o->n_decode; k++)
+			for (int each = 2; each <= f->c->graph.verify_rows; each++)
+				if (fuse_has_step(f->c, k, each) && o->decode[k] * each > rows)
+					rows = o->decode[k] * each;
 		most = MOST_AS_THEY_COME;
 	}
 	return rows <= most && rows * n_active <= MOST_PAIRS;

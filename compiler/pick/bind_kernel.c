@@ -469,7 +469,7 @@ void add_trial(Picker *p, const Pick *pick)
 	}
 	Trial *t = vec_push(&p->c->arena, &p->work->trials);
 	*t = (Trial){.pick = *pick, .op = p->op->kind, .layer = p->op->layer, .phase = p->low->kind, .rows = p->low->rows,
-		.outs = p->low->outs};
+		.outs = p->low->outs, .each = p->low->each};
 	t->pick.slot = p->work->ledger.n + p->ahead; /* the index that this decision will have */
 	for (int i = 0; i < op_table[t->op].n_operands; i++) {
 		bool is_there = p->op->operands[i] >= 0;

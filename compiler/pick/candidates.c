@@ -31,7 +31,8 @@ static Buf trial_buf(OpKind op, int operand, const LTensor *x, int64_t *at)
 static Phase trial_phase(Compile *c, const TargetWork *work, const Trial *t, int64_t *at)
 {
 	int n = op_table[t->op].n_operands, bufs[PLAN_MAX_OPERANDS];
-	Phase p = {.kind = t->phase, .rows = t->rows, .outs = t->outs, .bufs = ARENA_ARRAY(&c->arena, Buf, n),
+	Phase p = {.kind = t->phase, .rows = t->rows, .outs = t->outs, .each = t->each,
+		.bufs = ARENA_ARRAY(&c->arena, Buf, n),
 		.n_launches = 1, .launches = ARENA_ARRAY(&c->arena, Launch, 1)};
 	for (int k = 0; k < n; k++) {
 		bufs[k] = t->operands[k].n_dims ? p.n_bufs : -1;

@@ -71,7 +71,7 @@ static const char *order_of_decode(const Picker *p)
 	const char *order = NULL;
 	for (int i = 0; p->low->kind == VERIFY && is_kept && i < p->work->ledger.n; i++) {
 		const Slot *s = &p->work->ledger.at[i];
-		if (s->phase != DECODE || s->rows != p->low->rows / p->c->graph.verify_rows || s->op != of ||
+		if (s->phase != DECODE || s->rows != p->low->rows / p->low->each || s->op != of ||
 			s->layer_first > p->op->layer || p->op->layer > s->layer_last)
 			continue;
 		for (int k = 0; k < s->n_candidates; k++)
@@ -93,7 +93,7 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 		k.verdict = BANNED;
 		if (word != EXCLUDED)
 			k.note = arena_printf(&p->c->arena, "decode[%d] adds in the order of %s",
-				p->low->rows / p->c->graph.verify_rows, p->order);
+				p->low->rows / p->low->each, p->order);
 	} else if (good) {
 		k.verdict = SLOWER;
 		k.cost_from = word == PINNED ? FROM_PIN : FROM_MODEL;
@@ -242,7 +242,7 @@ static int same_slot(Picker *p, const char *operands)
 {
 	for (int i = p->work->ledger.n - 1; i >= 0; i--) {
 		const Slot *s = &p->work->ledger.at[i];
-		if (s->phase == p->low->kind && s->rows == p->low->rows && s->op == p->op->kind &&
+		if (s->phase == p->low->kind && s->rows == p->low->rows && s->each == p->low->each && s->op == p->op->kind &&
 			s->layer_last + 1 >= p->op->layer && s->layer_last >= 0 && strcmp(s->operands, operands) == 0)
 			return i;
 	}
@@ -292,7 +292,7 @@ void settle(Picker *p, Decision *d, const Admitted *best, const char *operands)
 	for (int i = 0; i < d->candidates.n; i++)
 		candidates[i] = entry_of(p, &d->candidates.at[i]);
 	*vec_push(&p->c->arena, &p->work->ledger) = (Slot){.phase = p->low->kind, .rows = p->low->rows,
-		.outs = p->low->outs, .layer_first = op->layer, .layer_last = op->layer, .op = op->kind,
+		.outs = p->low->outs, .each = p->low->each, .layer_first = op->layer, .layer_last = op->layer, .op = op->kind,
 		.operands = operands, .attrs = attrs_text(p), .candidates = candidates, .n_candidates = d->candidates.n};
 	Pick *pick = vec_push(&p->c->arena, &p->low->picks);
 	*pick = best->pick;
@@ -306,7 +306,7 @@ void settle(Picker *p, Decision *d, const Admitted *best, const char *operands)
 static void note_other_order(Picker *p, Considered *chosen, const char *order)
 {
 	chosen->note = arena_printf(&p->c->arena, "adds in another order than decode[%d], which has %s: %s",
-		p->low->rows / p->c->graph.verify_rows, order, chosen->cost_from == FROM_PIN ? "it is pinned"
+		p->low->rows / p->low->each, order, chosen->cost_from == FROM_PIN ? "it is pinned"
 		: "no admissible kernel has that");
 	const char *tunables = tunables_text(&p->c->scratch, chosen->template_index, chosen->values);
 	const char *what = arena_printf(&p->c->scratch, "%s: %s%s%s %s", op_table[p->op->kind].name,
@@ -347,7 +347,7 @@ void decide(Picker *p)
 /* All phases of the set of phase i, which is its first; of a later one, nothing: it is done. */
 static void pick_set(Picker *p, int i)
 {
-	Lowered *lows[2 * MAX_BUCKETS];
+	Lowered *lows[MAX_PHASES];
 	int n = 0, set = (int)order_set(p->work->phases.at[i].kind);
 	for (int k = 0; k < p->work->phases.n; k++)
 		if ((int)order_set(p->work->phases.at[k].kind) == set) {

@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_PHASES = 2 * MAX_BUCKETS, ORDERS_SHOWN = 8 /* of a phase, in a refusal */ };
+enum { ORDERS_SHOWN = 8 /* of a phase, in a refusal */ };
 
 #define TASTE 0.1 /* of its time, for each preference that a candidate does not meet, where it was not measured */
 
@@ -92,8 +92,8 @@ static bool check_lowering(const Set *s, const Lowered *a, int i, const Lowered 
 	if (layer < 0 || layer >= g->n_layers || is_exact(a->ops.at[i].kind))
 		return true;
 	return fail_at(&s->p->c->diags, A0732, s->p->c->model.options.at_invariant, "numerics.invariant: layer %d is not "
-		"lowered alike (%s)\n    %s[%d]: %s\n    %s[%d]: %s", layer, s->p->work->target->name, phase_name(a->kind),
-		a->rows, ops_text(s, a, layer), phase_name(b->kind), b->rows, ops_text(s, b, layer));
+		"lowered alike (%s)\n    %s: %s\n    %s: %s", layer, s->p->work->target->name, PHASE_LABEL(a),
+		ops_text(s, a, layer), PHASE_LABEL(b), ops_text(s, b, layer));
 }
 
 /* False: refused. */
@@ -122,13 +122,15 @@ static const char *name_set(const Set *s)
 {
 	const char *text = "";
 	for (int m = 0, end; m < s->n; m = end) {
-		const Lowered *first = s->lows[m];
-		for (end = m; end < s->n && s->lows[end]->kind == first->kind;)
-			end++;
-		text = arena_printf(&s->p->c->arena, "%s%s%s %d", text, *text ? " and " : "", phase_name(first->kind),
-			first->rows);
-		if (end - m > 1)
-			text = arena_printf(&s->p->c->arena, "%s to %d", text, s->lows[end - 1]->rows);
+		const PhaseKind kind = s->lows[m]->kind;
+		int least = s->lows[m]->rows, most = least;
+		for (end = m; end < s->n && s->lows[end]->kind == kind; end++) {
+			least = s->lows[end]->rows < least ? s->lows[end]->rows : least;
+			most = s->lows[end]->rows > most ? s->lows[end]->rows : most;
+		}
+		text = arena_printf(&s->p->c->arena, "%s%s%s %d", text, *text ? " and " : "", phase_name(kind), least);
+		if (most > least)
+			text = arena_printf(&s->p->c->arena, "%s to %d", text, most);
 	}
 	return text;
 }
@@ -344,8 +346,8 @@ static void refuse_group(Set *s, const Group *g)
 	Picker *p = s->p;
 	const char *orders = "";
 	for (int m = 0; m < g->n; m++)
-		orders = arena_printf(&p->c->scratch, "%s\n    %s[%d]: %s", orders, phase_name(s->lows[g->phase[m]]->kind),
-			s->lows[g->phase[m]]->rows, orders_text(s, &g->d[m]));
+		orders = arena_printf(&p->c->scratch, "%s\n    %s: %s", orders, PHASE_LABEL(s->lows[g->phase[m]]),
+			orders_text(s, &g->d[m]));
 	go_to(p, s->lows[g->phase[0]], g->op[0]);
 	refuse_orders(p, rule_of_group(g), s->name, orders);
 }

@@ -239,7 +239,9 @@ void refuse_orders(Picker *p, const KernelRule *rule, const char *set, const cha
 		.head = rule ? arena_printf(a, "numerics.invariant: this %s of %s leaves no order of sums for %s",
 			rule->is_pin ? "pin" : "ban", rule->template_name, name)
 			: arena_printf(a, "numerics.invariant: there is no order of sums for %s", name),
-		.tail = arena_printf(a, " in all of %s%s", set, orders)});
+		.tail = arena_printf(a, " in all of %s%s%s", set, orders, p->c->graph.n_ladder < 2 ? ""
+			: "\n    [speculate] ladder: a plan with invariant never takes a number of drafted rows that changes a "
+			"row's order by load")});
 }
 
 void report_refusals(Picker *p)

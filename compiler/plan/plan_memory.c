@@ -174,7 +174,8 @@ static int64_t pack_scratch(Compile *c, Phase *phase, ArenaKind arena)
  * as it was made, so they may share it. */
 static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, int64_t *own, Phase *phase)
 {
-	*phase = (Phase){.kind = low->kind, .rows = low->rows, .outs = low->outs, .n_bufs = low->tensors.n,
+	*phase = (Phase){.kind = low->kind, .rows = low->rows, .outs = low->outs, .each = low->each,
+		.n_bufs = low->tensors.n,
 		.bufs = ARENA_ARRAY(&c->arena, Buf, low->tensors.n)};
 	for (int t = 0; t < low->tensors.n; t++) {
 		const LTensor *x = &low->tensors.at[t];

@@ -63,9 +63,9 @@ const OptionRow option_table[N_OPTIONS] = {
 		"template, and to narrow it op, phase, layers (\"first-last\" or a list), tunables ({ NAME = value })"},
 	[BAN] = {"kernels.ban", T_RULES, 0, 0, false, "[[kernels.ban]]: do not use this template where the rule applies; "
 		"the same keys"},
-	[SPECULATE_ROWS] = {"speculate.rows", T_COUNT, 1, PLAN_MAX_VERIFY, false, "(families with a draft head) tokens "
-		"that a verify step reads for each sequence: the last one and the drafts; 1 leaves the head out and disables "
-		"speculative decoding"},
+	[SPECULATE_ROWS] = {"speculate.rows", T_COUNT, 1, PLAN_MAX_VERIFY, false, "tokens that a verify step reads for "
+		"each sequence: the last one and the drafts; 1 leaves the draft head out and disables speculative decoding. "
+		"Families with a draft head have a default; others need speculate.drafter = \"ngram\""},
 	[SPECULATE_HEAD] = {"speculate.head", T_CHOICE, 0, 0, false, "format of a copy of the model's head that only "
 		"drafts use for their logits: one of [quant]'s except bf16 and keep. The acceptance rate may change; the text "
 		"of a prompt that runs alone does not"},
@@ -74,6 +74,14 @@ const OptionRow option_table[N_OPTIONS] = {
 		"frequent tokens come first"},
 	[SPECULATE_VOCABULARY_FILE] = {"speculate.vocabulary_file", T_CHOICE, 0, 0, false, "draft only the token ids in "
 		"this file: one per line, ascending; the path is relative to MODEL.toml"},
+	[SPECULATE_LADDER] = {"speculate.ladder", T_PAIRS, 0, 0, false, "rows by load, in place of speculate.rows: "
+		"[[1, 4], [4, 3], [16, 2]] reads 4 rows of a sequence that runs alone, 3 of each while 2 to 4 run, 2 while 5 "
+		"to 16 run, and drafts nothing above. Slots ascend, rows descend"},
+	[SPECULATE_DRAFTER] = {"speculate.drafter", T_CHOICE, 0, 0, false, "what drafts: mtp, the family's draft head "
+		"(default where it has one); ngram, for any family: what followed the latest earlier occurrence of a text's "
+		"last tokens, in prompt and answer (prompt lookup); needs speculate.rows or speculate.ladder"},
+	[SPECULATE_NGRAM] = {"speculate.ngram", T_BUCKETS, 1, PLAN_MAX_NGRAM, false, "for drafter = \"ngram\": [least, "
+		"most] tokens that must be equal; longer matches go first"},
 	[STATE_DTYPE] = {"state.dtype", T_CHOICE, 0, 0, false, "(families with Gated DeltaNet) dtype of recurrent states "
 		"and of their versions after each row of a verify step: f32 or bf16. Default: mamba_ssm_dtype of config.json, "
 		"else f32. Sums are always f32; bf16 states are rounded after each token in decode, after each row in verify, "
@@ -98,7 +106,7 @@ static const char *const type_names[] = {
 	[T_WORD] = "word", [T_BUCKETS] = "integers", [T_TOKENS] = "token ids",
 	[T_NAMES] = "strings", [T_FORMATS] = "words", [T_CHOICE] = "word",
 	[T_RULES] = "tables", [T_COUNT] = "integer", [T_KEYS] = "values",
-	[T_SWITCH] = "boolean",
+	[T_SWITCH] = "boolean", [T_PAIRS] = "pairs",
 };
 
 bool is_option_section(const char *name)

@@ -12,7 +12,7 @@
 #include "artifacts/numbers.h"
 #include "artifacts/op_table.h"
 #include "compiler/pick/times.h"
-#include "compiler/read/option_table.h"
+#include "compiler/read/option_reading.h"
 #include "compiler/read/read_model.h"
 #include "compiler/text/input.h"
 #include "compiler/text/toml.h"
@@ -21,15 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Reading {
-	Compile *c;
-	Diags *d;
-	Options *o;
-	const Family *family;
-	const Value *base[N_OPTIONS], *user[N_OPTIONS]; /* the family's file, the user's */
-} Reading;
+typedef OptionReading Reading;
 
-static const Value *chosen(const Reading *r, int k) { return r->user[k] ? r->user[k] : r->base[k]; }
+static const Value *chosen(const Reading *r, int k) { return option_chosen(r, k); }
 
 /* Which keys there are ------------------------------------------------------------------------------ */
 
@@ -58,7 +52,7 @@ static void collect_keys(Reading *r, const Value *table, const char *prefix, con
 
 /* Plain options ------------------------------------------------------------------------------------- */
 
-static bool get_int(Reading *r, int k, int *out)
+bool option_int(Reading *r, int k, int *out)
 {
 	const OptionRow *row = &option_table[k];
 	return want_int(r->d, A0303, row->key, chosen(r, k), (int64_t)row->lo, (int64_t)row->hi, out);
@@ -128,7 +122,7 @@ static void read_context(Reading *r)
 	const Config *cf = &r->c->model.config;
 	Options *o = r->o;
 	o->at_max_context = chosen(r, MAX_CONTEXT)->at;
-	if (!get_int(r, MAX_CONTEXT, &o->max_context) || cf->max_position <= 0)
+	if (!option_int(r, MAX_CONTEXT, &o->max_context) || cf->max_position <= 0)
 		return;
 	if (o->max_context > cf->max_position && r->user[MAX_CONTEXT])
 		fail_at(r->d, A0304, o->at_max_context, "runtime.max_context = %d: max_position_embeddings = %d (%s:%d)",
@@ -143,9 +137,9 @@ static void read_context(Reading *r)
 static void read_pages(Reading *r)
 {
 	Options *o = r->o;
-	if (get_int(r, KV_PAGE, &o->page) && (o->page & (o->page - 1)))
+	if (option_int(r, KV_PAGE, &o->page) && (o->page & (o->page - 1)))
 		fail_at(r->d, A0303, chosen(r, KV_PAGE)->at, "kv.page = %d: expected a power of two", o->page);
-	if (get_int(r, KV_POOL_TOKENS, &o->pool_tokens) && o->pool_tokens && o->pool_tokens < o->max_context)
+	if (option_int(r, KV_POOL_TOKENS, &o->pool_tokens) && o->pool_tokens && o->pool_tokens < o->max_context)
 		fail_at(r->d, A0304, chosen(r, KV_POOL_TOKENS)->at,
 			"kv.pool_tokens = %d: expected 0 or at least runtime.max_context = %d, one sequence must fit",
 			o->pool_tokens, o->max_context);
@@ -179,7 +173,7 @@ static void read_phases(Reading *r)
 	Options *o = r->o;
 	const int64_t most = (int64_t)option_table[KV_POOL_TOKENS].hi;
 	get_ints(r, PREFILL_ROWS, (int64_t)option_table[PREFILL_ROWS].hi, 1, true, o->prefill, &o->n_prefill);
-	bool slots = get_int(r, SLOTS, &o->slots);
+	bool slots = option_int(r, SLOTS, &o->slots);
 	if (slots && !o->pool_tokens && (int64_t)o->slots * o->max_context > most)
 		fail_at(r->d, A0304, chosen(r, SLOTS)->at, "runtime.slots = %d of runtime.max_context = %d: together at most "
 			"%lld tokens, or give kv.pool_tokens", o->slots, o->max_context, (long long)most);
@@ -200,7 +194,7 @@ static void read_phases(Reading *r)
 static void read_grid(Reading *r)
 {
 	Options *o = r->o;
-	if (!get_int(r, PROMPT_GRID, &o->prompt_grid) || o->n_prefill == 0)
+	if (!option_int(r, PROMPT_GRID, &o->prompt_grid) || o->n_prefill == 0)
 		return;
 	const int last = o->prefill[o->n_prefill - 1];
 	const bool is_delta = has_delta(r->family);
@@ -228,7 +222,7 @@ static void read_sampling_int(Reading *r, int k, int generation, int *out)
 {
 	*out = generation;
 	if (r->user[k] || generation < 0)
-		get_int(r, k, out);
+		option_int(r, k, out);
 }
 
 static void read_sampling(Reading *r)
@@ -281,14 +275,21 @@ static int quant_format(const char *word)
 	return k;
 }
 
+bool option_format(const char *word, WeightFormat *format)
+{
+	const int k = quant_format(word);
+	*format = k < N_QUANT_FORMATS ? quant_formats[k].format : FORMAT_PLAIN;
+	return *format != FORMAT_PLAIN;
+}
+
 /* What is made of weights goes into the plan, and calibrate's, which is gone again, holds what it must. */
-static bool may_be_made(const Reading *r)
+bool option_may_be_made(const Reading *r)
 {
 	const CommandLine *cmd = &r->c->cmd;
 	return cmd->embed_weights || cmd->random_weights || cmd->text;
 }
 
-static bool fail_by_reference(Reading *r, const char *name, const Value *v)
+bool option_by_reference(Reading *r, const char *name, const Value *v)
 {
 	return fail_at(r->d, A0304, v->at, "%s = \"%s\": --weights ref uses the checkpoint's files as they are, so no "
 		"format can be changed", name, v->string);
@@ -310,8 +311,8 @@ static void read_formats(Reading *r, const Value *table)
 				"keep", name, value_text(r->d->arena, v));
 		else if (!*v->key || strncmp(v->key, "re:", 3) == 0)
 			fail_at(r->d, A0303, v->key_at, "%s: expected the name of a module, or one with stars", name);
-		else if ((quant_formats[k].format != FORMAT_PLAIN || quant_formats[k].is_bf16) && !may_be_made(r))
-			fail_by_reference(r, name, v);
+		else if ((quant_formats[k].format != FORMAT_PLAIN || quant_formats[k].is_bf16) && !option_may_be_made(r))
+			option_by_reference(r, name, v);
 		else
 			*vec_push(&r->c->arena, &r->o->quant) = (QuantRule){.modules = {.text = v->key, .at = v->key_at},
 				.format = quant_formats[k].format, .is_bf16 = quant_formats[k].is_bf16};
@@ -550,7 +551,7 @@ static void read_kv_ends(Reading *r)
 	const int n = last_layer(r) + 1;
 	for (int k = KV_BF16_FIRST; k <= KV_BF16_LAST; k++) {
 		int count;
-		if (!get_int(r, k, &count))
+		if (!option_int(r, k, &count))
 			continue;
 		if (count > n)
 			fail_at(r->d, A0304, chosen(r, k)->at, "%s = %d: the model has %d layers", option_table[k].key, count, n);
@@ -636,11 +637,11 @@ static void read_numerics(Reading *r)
 	if (v && want_bool(r->d, A0303, option_table[INVARIANT].key, v, &r->o->is_invariant))
 		r->o->at_invariant = v->at;
 	if (r->user[FP8_ROWS])
-		get_int(r, FP8_ROWS, &r->o->fp8_rows);
+		option_int(r, FP8_ROWS, &r->o->fp8_rows);
 }
 
 /* A path in MODEL.toml starts at the folder of that file. */
-static const char *path_of(Reading *r, const Value *v, const char *name)
+const char *option_path(Reading *r, const Value *v, const char *name)
 {
 	const char *slash = strrchr(v->at.file, '/');
 	return *name == '/' || !slash ? name : input_path(&r->c->arena,
@@ -654,7 +655,7 @@ static void read_kv_scales(Reading *r)
 	if (!want_string(r->d, A0303, option_table[KV_SCALES].key, v, &name) || !*name)
 		return;
 	r->o->at_kv_scales = v->at;
-	r->o->kv_scales = path_of(r, v, name);
+	r->o->kv_scales = option_path(r, v, name);
 }
 
 static void read_kv(Reading *r)
@@ -705,75 +706,6 @@ static void read_state(Reading *r)
 			: arena_printf(r->d->arena, "%s in %s:%d says", name, v->at.file, v->at.line));
 }
 
-/* Drafts ------------------------------------------------------------------------------------------------ */
-
-/* By what drafts are scored. */
-static void read_draft_scores(Reading *r)
-{
-	Options *o = r->o;
-	const Config *cf = &r->c->model.config;
-	const Value *head = r->user[SPECULATE_HEAD], *count = r->user[SPECULATE_VOCABULARY];
-	const Value *file = r->user[SPECULATE_VOCABULARY_FILE];
-	const char *word;
-	if (head && want_string(r->d, A0303, option_table[SPECULATE_HEAD].key, head, &word)) {
-		const int k = quant_format(word);
-		o->at_draft_format = head->at;
-		if (k == N_QUANT_FORMATS || quant_formats[k].format == FORMAT_PLAIN)
-			fail_at(r->d, A0303, head->at, "speculate.head = %s: expected fp8-block, fp8-channel, fp8-tensor, nvfp4 or "
-				"mxfp4", value_text(r->d->arena, head));
-		else if (!may_be_made(r))
-			fail_by_reference(r, option_table[SPECULATE_HEAD].key, head);
-		else
-			o->draft_format = quant_formats[k].format;
-	}
-	if (count && file)
-		fail_at(r->d, A0304, file->at, "speculate.vocabulary_file and speculate.vocabulary (%s:%d) both say which "
-			"tokens are drafted", count->at.file, count->at.line);
-	if (count && get_int(r, SPECULATE_VOCABULARY, &o->n_draft_ids) && cf->vocab > 0 && o->n_draft_ids > cf->vocab)
-		fail_at(r->d, A0304, count->at, "speculate.vocabulary = %d: vocab_size = %d (%s:%d)", o->n_draft_ids, cf->vocab,
-			cf->at_vocab.file, cf->at_vocab.line);
-	o->at_draft_ids = file ? file->at : count ? count->at : (Loc){0};
-	if (!file || !want_string(r->d, A0303, option_table[SPECULATE_VOCABULARY_FILE].key, file, &word))
-		return;
-	o->draft_ids_file = path_of(r, file, word);
-	if (!*word)
-		fail_at(r->d, A0303, file->at, "speculate.vocabulary_file = \"\": expected the name of a file");
-}
-
-/* calibrate: nothing is drafted, and weights are read where they are. */
-static void leave_out_draft_scores(Options *o)
-{
-	o->draft_format = FORMAT_PLAIN;
-	o->n_draft_ids = 0;
-	o->draft_ids_file = NULL;
-}
-
-static void read_speculate(Reading *r)
-{
-	static const int asking[] = {SPECULATE_ROWS, SPECULATE_HEAD, SPECULATE_VOCABULARY, SPECULATE_VOCABULARY_FILE};
-	Options *o = r->o;
-	if (chosen(r, SPECULATE_ROWS) && !get_int(r, SPECULATE_ROWS, &o->verify_rows))
-		return;
-	for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
-		const Value *v = r->user[asking[i]];
-		if (!v || (i == 0 && o->verify_rows < 2))
-			continue;
-		const char *text = arena_printf(&r->c->arena, "%s = %s", option_table[asking[i]].key,
-			value_text(r->d->arena, v));
-		if (!r->base[SPECULATE_ROWS])
-			fail_at(r->d, A0304, v->at, "%s: %s has no drafting head; the families that have one are %s", text,
-				r->family->name, families_text(r->d->arena, &r->c->families, has_draft));
-		else if (o->verify_rows < 2)
-			fail_at(r->d, A0304, v->at, "%s: speculate.rows = 1 (%s:%d) leaves the drafting head out", text,
-				chosen(r, SPECULATE_ROWS)->at.file, chosen(r, SPECULATE_ROWS)->at.line);
-		o->at_asks_head = o->asks_head ? o->at_asks_head : v->at;
-		o->asks_head = o->asks_head ? o->asks_head : text;
-	}
-	read_draft_scores(r);
-	if (r->c->cmd.text)
-		leave_out_draft_scores(o);
-}
-
 /* What goes into the plan ----------------------------------------------------------------------------- */
 
 static void resolve(Reading *r, const char *name, const char *value)
@@ -795,6 +727,14 @@ static const char *ints_text(Arena *a, const int *v, int n)
 	const char *text = "[";
 	for (int i = 0; i < n; i++)
 		text = arena_printf(a, "%s%s%d", text, i ? ", " : "", v[i]);
+	return arena_printf(a, "%s]", text);
+}
+
+static const char *ladder_text(Arena *a, const Options *o)
+{
+	const char *text = "[";
+	for (int i = 0; i < o->n_ladder; i++)
+		text = arena_printf(a, "%s%s[%d, %d]", text, i ? ", " : "", o->ladder[i].slots, o->ladder[i].rows);
 	return arena_printf(a, "%s]", text);
 }
 
@@ -892,7 +832,13 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[FUSE].key, o->no_fusion ? "false" : "true");
 	if (has_delta(r->family))
 		resolve(r, option_table[STATE_DTYPE].key, dtype_name(o->state));
-	if (r->base[SPECULATE_ROWS])
+	if (o->ngram_max)
+		resolve(r, option_table[SPECULATE_DRAFTER].key, "ngram");
+	if (o->ngram_max)
+		resolve(r, option_table[SPECULATE_NGRAM].key, ints_text(a, (int[]){o->ngram_min, o->ngram_max}, 2));
+	if (o->n_ladder > 1)
+		resolve(r, option_table[SPECULATE_LADDER].key, ladder_text(a, o));
+	else if (r->base[SPECULATE_ROWS] || o->ngram_max)
 		resolve(r, option_table[SPECULATE_ROWS].key, arena_printf(a, "%d", o->verify_rows));
 	if (o->draft_format != FORMAT_PLAIN)
 		resolve(r, option_table[SPECULATE_HEAD].key, r->user[SPECULATE_HEAD]->string);

@@ -15,6 +15,8 @@
  *   draft     once for each draft. The first is of the held row and the slot's last token, and later ones of the
  *             head's own y and the draft before
  *
+ * With one row of a slot a verify step follows as well, so that drafts go on after steps without any.
+ *
  * Names and formula: qwen3_5_mtp of vLLM, since transformers has no head; h is taken after the norm, as there.
  */
 #include "compiler/read/config_keys.h"
@@ -38,6 +40,10 @@ void d_speculate(Compile *c)
 	const Config *cf = &c->model.config;
 	const Options *o = &c->model.options;
 	const StTensor *first;
+	if (o->ngram_max) { /* of any family; what its head would draft is not asked for */
+		g_speculate(c, o->verify_rows);
+		return;
+	}
 	if (!prefix_of(c))
 		return;
 	const int n = count_tensors(c, &first);
@@ -123,19 +129,25 @@ static void draw(Compile *c, const StepTensors *s, const DraftHead *head, const 
 		s->limits, s->rules, s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
 }
 
+/* Verify: what the rows draw, which says how many of them count. */
+static void accept_drawn(Compile *c, const StepTensors *s, const DecoderEnds *ends, const Attrs *attrs, int rows)
+{
+	const DraftHead model = {ends->head, c->graph.vocab, -1};
+	int drawn[2];
+	c->layer_phases = PHASE_VERIFY;
+	draw(c, s, &model, attrs, "verify", rows, drawn);
+	g_op(c, OP_accept, c->graph.n_layers, BOTH, NULL, (int[]){s->step, drawn[0], drawn[1], s->row_token, s->row_slot,
+		s->row_pos, s->limits, s->rules, s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->slot_version,
+		s->ring, s->row_next});
+}
+
 /* Prefill and verify: the head's keys and values of the model's rows, and which row the slot holds. */
 static void follow(Compile *c, const StepTensors *s, const DecoderEnds *ends, Head *h, int held)
 {
 	const int l = h->d.first = c->graph.n_layers, hidden = c->model.config.hidden_dim;
-	int drawn[2];
 	c->layer_phases = PHASE_PREFILL | PHASE_VERIFY;
 	int rows = d_rmsnorm(c, &h->d, l, ends->x, ends->norm, "hidden");
-	c->layer_phases = PHASE_VERIFY;
-	const DraftHead model = {ends->head, c->graph.vocab, -1};
-	draw(c, s, &model, &h->d.attrs, "verify", rows, drawn);
-	g_op(c, OP_accept, l, BOTH, NULL, (int[]){s->step, drawn[0], drawn[1], s->row_token, s->row_slot, s->row_pos,
-		s->limits, s->rules, s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->slot_version, s->ring,
-		s->row_next});
+	accept_drawn(c, s, ends, &h->d.attrs, rows);
 	g_op(c, OP_hold, l, BOTH, NULL, (int[]){s->step, rows, s->row_slot, s->row_pos, s->slot_len, held});
 	c->layer_phases = PHASE_PREFILL;
 	g_op(c, OP_hold, l, BOTH, NULL, (int[]){s->step, rows, s->row_slot, s->row_pos, -1, held});
@@ -195,17 +207,23 @@ static void check_unread(Compile *c, const StepTensors *s, const Decoder *d)
 	}
 	cut_back(c, &before);
 	note_at(&c->diags, A0605, (Loc){c->model.shards.at[first->shard].path, 0, 0},
-		"%s and %d more of the drafting head are checked and not read: [speculate] rows = 1 leaves it out", first->name,
-		n - 1);
+		"%s and %d more of the drafting head are checked and not read: [speculate] %s leaves it out", first->name,
+		n - 1, c->graph.ngram_max ? "drafter = \"ngram\"" : "rows = 1");
 }
 
 void d_draft(Compile *c, const StepTensors *s, const DecoderEnds *ends, const Decoder *d)
 {
 	const int rows = c->graph.verify_rows, before = c->diags.n_errors;
-	if (!rows) {
+	if (!rows || c->graph.ngram_max)
 		check_unread(c, s, d);
-		return;
+	if (rows && c->graph.ngram_max) {
+		Decoder end = *d;
+		end.first = c->graph.n_layers;
+		c->layer_phases = PHASE_VERIFY;
+		accept_drawn(c, s, ends, &end.attrs, d_rmsnorm(c, &end, c->graph.n_layers, ends->x, ends->norm, "hidden"));
 	}
+	if (!rows || c->graph.ngram_max)
+		return;
 	const int hidden = c->model.config.hidden_dim, n_layers = c->graph.n_layers;
 	Head h = head_of(c, d);
 	int held = g_tensor(c, ROLE_STATE, DT_bf16, "held", 2, (int64_t[]){c->graph.slots, hidden});

@@ -111,6 +111,7 @@ int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus 
 AtlasDevice *cli_start_device(const Args *args);
 /* 0, or the exit code after the failure was printed. `device` overrides args->device when not NULL, `started` may be
  * NULL. */
+bool cli_speculates(const Args *args); /* --speculate asks for drafts */
 int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan); /* --verify: full unless it says else */
 int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan **plan); /* AtlasVerify unless it does */
 /* The card whose times chose the kernels of a target, where the GPU of that name is another one; else NULL. */

@@ -127,13 +127,16 @@ int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
 	return cli_open_plan_as(args, path, ATLAS_VERIFY_FULL, plan);
 }
 
+bool cli_speculates(const Args *args) { return args->speculate && strcmp(args->speculate, "off") != 0; }
+
 /* Verbs but run, chat and serve count steps of one token, or make none, unless they are asked for more. */
 static int speculate_of(const Args *args)
 {
 	if (!args->speculate)
 		return strcmp(args->verb, "run") == 0 || strcmp(args->verb, "chat") == 0 || strcmp(args->verb, "serve") == 0
 			? ATLAS_SPECULATE_AUTO : ATLAS_SPECULATE_OFF;
-	return strcmp(args->speculate, "mtp") == 0 ? ATLAS_SPECULATE_MTP : ATLAS_SPECULATE_OFF;
+	return strcmp(args->speculate, "mtp") == 0 ? ATLAS_SPECULATE_MTP : strcmp(args->speculate, "ngram") == 0
+		? ATLAS_SPECULATE_NGRAM : ATLAS_SPECULATE_OFF;
 }
 
 AtlasDevice *cli_start_device(const Args *args)

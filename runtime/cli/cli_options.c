@@ -251,14 +251,14 @@ static const Opt options[] = {
 		INTEGER, FIELD(threads), 1, 64},
 	{"--steps-ahead", 0, RUN | CHAT | BENCH | SERVE, "N", "steps queued ahead on a GPU; 1 = one at a time (default: 8)",
 		INTEGER, FIELD(steps_ahead), 1, 32},
-	{"--speculate", 0, RUN | CHAT | SERVE, "mtp|off",
-		"mtp: speculative decoding with the plan's MTP head (default if it has one)",
+	{"--speculate", 0, RUN | CHAT | SERVE, "mtp|ngram|off",
+		"speculative decoding with the plan's MTP head, or by n-grams (default: what the plan has)",
 		SPECULATE, FIELD(speculate), 0, 0},
-	{"--speculate", 0, BENCH, "mtp|off", "mtp: also measure speculative decoding",
+	{"--speculate", 0, BENCH, "mtp|ngram|off", "mtp, ngram: also measure speculative decoding",
 		SPECULATE, FIELD(speculate), 0, 0},
 	{"--acceptance", 0, BENCH, "A[,B[,C]]", "with --speculate: acceptance rates to simulate (default: as sampled)",
 		SHARES, FIELD(acceptance), 0, 1},
-	{"--speculate", 0, RECEIPT | MEMORY, "mtp|off", "mtp: include speculative decoding (default: off)",
+	{"--speculate", 0, RECEIPT | MEMORY, "mtp|ngram|off", "mtp, ngram: include speculative decoding (default: off)",
 		SPECULATE, FIELD(speculate), 0, 0},
 	{"Plan and trust", 0, ALL, NULL, NULL, HEADING, 0, 0, 0},
 	{"--memory-budget", 0, COMPUTES | RECEIPT | MEMORY, "SIZE",
@@ -440,8 +440,8 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		args->device = text;
 		return true;
 	case SPECULATE:
-		if (strcmp(text, "mtp") != 0 && strcmp(text, "off") != 0)
-			return wrong(o, args, text, "mtp or off");
+		if (strcmp(text, "mtp") != 0 && strcmp(text, "ngram") != 0 && strcmp(text, "off") != 0)
+			return wrong(o, args, text, "mtp, ngram or off");
 		args->speculate = text;
 		return true;
 	case INPUT:

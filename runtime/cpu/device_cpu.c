@@ -143,7 +143,8 @@ static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn
 			"a step of %d rows and %d outs is too large", size->rows, size->outs);
 	memcpy(d->base.io.step, (int32_t[]){size->rows, size->outs, size->segs, size->flags},
 		4 * sizeof(int32_t));
-	for (int i = next_op(g, -1, size->phase); i < g->n_ops; i = next_op(g, i, size->phase)) {
+	const int end = phase_ops(g, size->phase, size->each);
+	for (int i = next_op(g, -1, size->phase); i < end; i = next_op(g, i, size->phase)) {
 		run_op(d, &g->ops[i], size);
 		if (fn && show_layer(d, i, size, fn, ctx) != 0)
 			return ATLAS_STOPPED;
@@ -154,9 +155,10 @@ static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn
 /* The drafts before a verify step: a row for each slot of it. The rows of the verify step are restored afterwards. */
 static AtlasStatus execute_draft(CpuDevice *d, const StepSize *verify)
 {
-	const int per_slot = d->graph->verify_rows;
+	const int per_slot = verify->each;
 	int32_t *row_slot = d->base.io.row_slot;
-	const StepSize size = {.phase = DRAFT, .rows = verify->rows / per_slot, .outs = verify->rows / per_slot};
+	const StepSize size = {.phase = DRAFT, .rows = verify->rows / per_slot, .outs = verify->rows / per_slot,
+		.each = per_slot};
 	for (int i = 0; i < size.rows; i++)
 		row_slot[i] = row_slot[i * per_slot];
 	const AtlasStatus status = execute(d, &size, NULL, NULL);
@@ -172,7 +174,7 @@ static AtlasStatus cpu_launch(Device *base, const StepSize *size, int n)
 	const double began = seconds_now();
 	AtlasStatus status = ATLAS_OK;
 	for (int i = 0; i < n && status == ATLAS_OK; i++) {
-		if (size->phase == VERIFY)
+		if (size->phase == VERIFY && size->each > 1 && !d->graph->ngram_max)
 			status = execute_draft(d, size);
 		if (status == ATLAS_OK)
 			status = execute(d, size, NULL, NULL);
@@ -388,6 +390,7 @@ static const char *bind_io(CpuDevice *d)
 		{"row_slot", &io->row_slot, DT_i32, DIM_ROWS, 0},
 		{"row_pos", &io->row_pos, DT_i32, DIM_ROWS, 0},
 		{"row_next", &io->row_next, DT_i32, DIM_ROWS, 0},
+		{"slot_draft", &io->slot_draft, DT_i32, g->slots, g->verify_rows - 1},
 		{"out_row", &io->out_row, DT_i32, DIM_OUTS, 0},
 		{"seg", &io->seg, DT_i32, g->slots, 4},
 		{"acquire", &io->acquire, DT_i32, g->slots, 0},
@@ -399,7 +402,8 @@ static const char *bind_io(CpuDevice *d)
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		void *data = io_tensor(d, table[i].name, table[i].dtype, table[i].d0, table[i].d1);
-		if (!data && !g->verify_rows && table[i].place == &io->row_next)
+		if ((table[i].place == &io->row_next && (!g->verify_rows || g->ngram_max)) ||
+			(table[i].place == &io->slot_draft && !g->ngram_max))
 			continue;
 		if (!data)
 			return table[i].name;

@@ -30,9 +30,18 @@ static double expected_seconds(const Artifact *a, int target, const Phase *p)
 		us += c ? c->cost_us : 0;
 	}
 	for (int i = 0; i < t->n_phases && p->kind == VERIFY; i++)
-		if (t->phases[i].kind == DRAFT && t->phases[i].rows * a->graph.verify_rows == p->rows)
+		if (t->phases[i].kind == DRAFT && t->phases[i].each == p->each && t->phases[i].rows * p->each == p->rows)
 			return us * 1e-6 + expected_seconds(a, target, &t->phases[i]);
 	return us * 1e-6;
+}
+
+/* Its place in m->steps; n_steps = it is none of them. */
+static int find_step(const Metrics *m, const char *phase, int rows)
+{
+	int i = 0;
+	while (i < m->n_steps && (m->steps[i].rows != rows || strcmp(m->steps[i].phase, phase) != 0))
+		i++;
+	return i;
 }
 
 void metrics_start(Metrics *m, const AtlasPlan *plan, const char *target)
@@ -42,7 +51,9 @@ void metrics_start(Metrics *m, const AtlasPlan *plan, const char *target)
 	for (int t = 0; t < a->n_targets; t++)
 		for (int i = 0; target && strcmp(a->targets[t].target, target) == 0 && i < a->targets[t].n_phases; i++) {
 			const Phase *p = &a->targets[t].phases[i];
-			if ((p->kind == PREFILL || p->kind == DECODE || p->kind == VERIFY) && m->n_steps < METRICS_BUCKETS)
+			/* verify steps of few slots with many rows each and of many with few may have as many: one row here */
+			if ((p->kind == PREFILL || p->kind == DECODE || p->kind == VERIFY) && m->n_steps < METRICS_BUCKETS &&
+				find_step(m, phase_name(p->kind), p->rows) == m->n_steps)
 				m->steps[m->n_steps++] = (StepBucket){.phase = phase_name(p->kind), .rows = p->rows,
 					.expected_s = expected_seconds(a, t, p)};
 		}
@@ -50,9 +61,7 @@ void metrics_start(Metrics *m, const AtlasPlan *plan, const char *target)
 
 void metrics_step(Metrics *m, const char *phase, int rows, double seconds)
 {
-	int i = 0;
-	while (i < m->n_steps && (m->steps[i].rows != rows || strcmp(m->steps[i].phase, phase) != 0))
-		i++;
+	const int i = find_step(m, phase, rows);
 	if (i == METRICS_BUCKETS)
 		return;
 	if (i == m->n_steps) /* of the reference device, for which none is compiled */

@@ -103,7 +103,7 @@ def test_steps_that_draft_and_verify(atlas, small_plan_of):
     run = atlas("bench", plan, *options[:-2], "--acceptance", "0.9")
     assert (run.returncode, run.stderr) == (
         2,
-        "atlas bench: error: --acceptance: no draft is made without --speculate mtp\n",
+        "atlas bench: error: --acceptance: no draft is made without --speculate mtp or ngram\n",
     )
     told = json.loads(
         atlas(

@@ -217,7 +217,7 @@ def test_drafts_without_a_head(atlas, plan_of, small_plan_of, trained):
         "where [speculate] in MODEL.toml asks for it, as rows = 3 does, and config.json has one\n"
     ), run.stderr
     run = atlas("run", trained(3), "--tokens", "1,2", "--speculate", "yes")
-    assert run.returncode == 2 and "mtp or off" in run.stderr
+    assert run.returncode == 2 and "mtp, ngram or off" in run.stderr
 
 
 @pytest.mark.parametrize(

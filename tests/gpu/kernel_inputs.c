@@ -446,7 +446,7 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 			a[i] = one_in(&c->random, 5) ? -1 : (int32_t)random_below(&c->random, case_value(c, "V", 100));
 	else if (strcmp(name, "slot_version") == 0)
 		for (int64_t i = 0; i < b->n; i++)
-			a[i] = (int32_t)random_below(&c->random, case_each(c) ? case_each(c) : PLAN_MAX_VERIFY);
+			a[i] = (int32_t)random_below(&c->random, case_value(c, "DRAFTS", PLAN_MAX_VERIFY - 1) + 1);
 	else if (strcmp(name, "best_id") == 0)
 		fill_best(c, a, true);
 	else if (strcmp(name, "ids") == 0)

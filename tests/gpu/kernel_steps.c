@@ -49,7 +49,8 @@ static uint8_t *version_of(const Steps *s, const uint8_t *image, const char *nam
 		return NULL;
 	const CaseBuffer *first = &s->c->buf[at], *rest = &s->c->buf[more];
 	const int64_t bytes = first->bytes / first->shape[0];
-	return (uint8_t *)image + (j ? rest->at + (slot * (s->each - 1) + j - 1) * bytes : first->at + slot * bytes);
+	const int64_t drafts = case_value(s->c, "DRAFTS", s->each - 1);
+	return (uint8_t *)image + (j ? rest->at + (slot * drafts + j - 1) * bytes : first->at + slot * bytes);
 }
 
 /* The slot of row j of the group, -1 when it is idle. */

@@ -29,7 +29,7 @@ typedef struct Known { /* what the device knows of a slot */
 typedef struct PageDevice {
 	Device base; /* first */
 	const Graph *graph;
-	int each; /* most tokens of a step */
+	int each; /* rows of a slot in the step at hand */
 	uint64_t *random;
 	int32_t lines[POOL][MAX_PAGE];
 	int32_t table[SLOTS][MAX_PAGES];
@@ -118,6 +118,8 @@ static AtlasStatus launch(Device *base, const StepSize *size, int n)
 {
 	PageDevice *d = (PageDevice *)base;
 	const int most = d->graph->max_pages;
+	assert_true(size->each == (size->phase == VERIFY ? ladder_rows(d->graph, size->rows / size->each) : 0));
+	d->each = size->each ? size->each : 1;
 	if (size->phase == PREFILL)
 		read_prompts(d, size);
 	for (int slot = 0; slot < SLOTS && size->phase == ACQUIRE; slot++)
@@ -206,7 +208,6 @@ static void begin(PageDevice *d, const Graph *g, int rows, uint64_t *random)
 	memset(d, 0, sizeof *d);
 	d->graph = g;
 	d->random = random;
-	d->each = g->verify_rows ? g->verify_rows : 1;
 	d->base.ops = &ops;
 	d->base.page_bytes = sizeof d->lines[0];
 	d->base.io = (StepIo){.step = d->step, .row_token = d->row[0], .row_slot = d->row[1], .row_pos = d->row[2],
@@ -335,9 +336,12 @@ static void nothing_is_lost_in_tight_pools(void **state)
 	for (int load = 0; load < LOADS; load++) {
 		const int page = 4 << below(&random, 3), each = below(&random, 2) ? 2 + below(&random, 3) : 1;
 		const int max_pages = (CONTEXT + each - 1 + page - 1) / page, grid = 1 << below(&random, 6);
+		const int fewer = 1 + below(&random, each), until = fewer < each ? 1 + below(&random, SLOTS - 1) : SLOTS;
+		Rung ladder[] = {{until, each}, {SLOTS, fewer}};
 		AtlasPlan plan = {.artifact.graph = {.slots = SLOTS, .vocab = VOCAB, .max_context = CONTEXT, .page = page,
 			.pages = max_pages + below(&random, max_pages), .max_pages = max_pages, .prompt_grid = grid, .top_p = 1,
-			.repetition_penalty = 1, .max_new_tokens = 4, .verify_rows = each > 1 ? each : 0}};
+			.repetition_penalty = 1, .max_new_tokens = 4, .verify_rows = each > 1 ? each : 0,
+			.ladder = ladder, .n_ladder = each == 1 ? 0 : until < SLOTS ? 2 : 1}};
 		begin(d, &plan.artifact.graph, grid + below(&random, 64), &random);
 		run_load(&plan, d, &random, &refused);
 		aside += d->n_aside;

@@ -118,12 +118,12 @@ static void a_ban_that_breaks_the_order_is_told(void **state)
 	assert_string_equal(chosen_of(&m, VERIFY, 3, OP_delta_verify_step, 2)->reason,
 		"adds in another order than decode[1], which has delta_step(16): no admissible kernel has that");
 	FILE *f = open_memstream(&text, &n);
-	assert_true(audit_text(&m.artifact, &(AuditOptions){.reasons = true, .phase = "verify[3]"}, f));
+	assert_true(audit_text(&m.artifact, &(AuditOptions){.reasons = true, .phase = "verify[1x3]"}, f));
 	fclose(f);
 	assert_non_null(strstr(text, "chosen   delta_verify WARPS=8: adds in another order than decode[1]"));
 	free(text);
 	f = open_memstream(&text, &n);
-	assert_true(audit_why(&m.artifact, &(AuditOptions){0}, "verify[12]/0/delta_verify_step", f));
+	assert_true(audit_why(&m.artifact, &(AuditOptions){0}, "verify[4x3]/0/delta_verify_step", f));
 	fclose(f);
 	assert_non_null(strstr(text, "chosen    delta_verify WARPS=8: adds in another order than decode[4]"));
 	free(text);

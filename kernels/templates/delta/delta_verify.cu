@@ -1,6 +1,6 @@
-// what      rows of a verify step of Gated DeltaNet, all of them but the products before and behind. A slot has EACH =
-//           DRAFTS + 1 rows from a multiple of EACH on, or the first of them, where the step ends; version 0 of its
-//           state is conv[s] and delta[s], version j conv_later[s, j - 1] and delta_later[s, j - 1]. From version
+// what      rows of a verify step of Gated DeltaNet, all of them but the products before and behind. A slot has EACH
+//           rows from a multiple of EACH on, or the first of them, where the step ends; version 0 of its state is
+//           conv[s] and delta[s], version j conv_later[s, j - 1] and delta_later[s, j - 1]. From version
 //           slot_version[s] on, row after row what delta_step does with one:
 //             q, k, v = silu(causal_conv(x[t, :C]));  version j of conv = the last TAPS rows behind row j
 //             S decayed and corrected by k and v;  o = q.S;  version j of delta = S behind row j
@@ -39,6 +39,7 @@ ATTR_INT(DK, 128)
 ATTR_INT(DV, 128)
 ATTR_INT(TAPS, 3)
 ATTR_FLOAT(EPS, 1e-6f)
+ATTR_INT(EACH, 3)
 FLAG(BA)
 DTYPES(CT, bf16, f16, f32)
 DTYPES(AT, f32, bf16, f16)
@@ -51,15 +52,15 @@ REQUIRE(DK % 2 == 0 && DV % 4 == 0 && DV <= 32 * WARPS)
 REQUIRE(TAPS >= 1 && TAPS <= 7)
 REQUIRE(COLS == 2 * NK * DK + 2 * NV * DV + (BA ? 0 : 2 * NV))
 REQUIRE(DK * DV <= 4096 * WARPS)
-REQUIRE(DRAFTS >= 1 && DRAFTS <= 3 && ROWS % (DRAFTS + 1) == 0)
-REQUIRE((DRAFTS + 1) * (2 * DK + DV) <= 6144)
-REQUIRE(ROWS / (DRAFTS + 1) <= 65535)
+REQUIRE(DRAFTS >= 1 && DRAFTS <= 3 && EACH >= 1 && EACH <= DRAFTS + 1 && ROWS % EACH == 0)
+REQUIRE(EACH * (2 * DK + DV) <= 6144)
+REQUIRE(ROWS / EACH <= 65535)
 ORDER(delta_step, WARPS)
-GRID(NV, ROWS / (DRAFTS + 1), 1)
+GRID(NV, ROWS / EACH, 1)
 BLOCK(32 * WARPS)
 SMEM(0)
 READS(ROWS * (COLS * 2 + (BA ? 4 * NV : 0))
-	+ ROWS / (DRAFTS + 1) * (NV * DK * DV * ST_BYTES + TAPS * (2 * NK * DK + NV * DV) * 2)
+	+ ROWS / EACH * (NV * DK * DV * ST_BYTES + TAPS * (2 * NK * DK + NV * DV) * 2)
 	+ (2 * NK * DK + NV * DV) * (TAPS + 1) * CT_BYTES)
 WRITES(ROWS * (NV * DV * 2 + NV * DK * DV * ST_BYTES + TAPS * (2 * NK * DK + NV * DV) * 2))
 FLOPS(ROWS * NV * DK * DV * 7)
@@ -82,7 +83,7 @@ struct Args {
 	OUT(bf16, y, "ROWS, NV * DV");
 };
 
-constexpr int EACH = DRAFTS + 1, THREADS = 32 * WARPS, CONV = 2 * NK * DK + NV * DV, SHARERS = NV / NK;
+constexpr int THREADS = 32 * WARPS, CONV = 2 * NK * DK + NV * DV, SHARERS = NV / NK;
 constexpr int PAIRS = (2 * DK + DV) / 2, ROUNDS = ceil_div(PAIRS, THREADS); // of neighbouring columns of q, k, v
 constexpr int NORM_WARPS = (DV + 31) / 32;
 using State = DeltaState<DK, DV, THREADS>;
@@ -146,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) delta_verify(const Args a)
 			store(a.y + (i64(first + j) * NV + h) * DV + at, 0.0f);
 		return;
 	}
-	const int said = a.slot_version[slot], version = said > 0 && said < EACH ? said : 0;
+	const int said = a.slot_version[slot], version = said > 0 && said <= DRAFTS ? said : 0;
 	const bf16 *const conv = version_at(a.conv, a.conv_later, slot, version, TAPS * CONV);
 	Window window[ROUNDS];
 #pragma unroll

@@ -125,7 +125,7 @@ typedef struct StepUse { int rows, outs; double positions, history;
 Work launch_work(const Phase *p, const Launch *l, const StepUse *use);
 Work phase_work(const Phase *p, const StepUse *use);
 /* The phase that a step of that size runs in; NULL when there is none. */
-const Phase *phase_for(const TargetPlan *t, PhaseKind kind, int rows, int outs);
+const Phase *phase_for(const TargetPlan *t, PhaseKind kind, int rows, int outs, int each);
 /* Least time in us, and what takes it: reading, or products, each at the rate of its kind. */
 double bound_us(const TimerBounds *b, const Work *w, BoundKind *kind);
 const char *bound_name(BoundKind kind); /* "read", "gemm", "" */
@@ -163,6 +163,8 @@ double bench_experts(const Bench *b, const Experts *e, bool is_head, int rows);
 
 enum { BENCH_WARM_STEPS = 16, BENCH_SLACK = 48 /* tokens that may be in flight when a row ends */ };
 /* A row: ms [reps] of a step. *ended = a sequence came to its end. */
+/* Rows of a sequence in its steps; of those that draft, where they do. */
+int bench_rows_each(const Bench *b, const BenchRow *row);
 int bench_time_speculate(Bench *b, BenchRow *row, int prompt, int reps, double *ms, bool *ended);
 /* What the two phases of a step of the row must do, `mean` positions before it; *nodes: their launches. */
 Work bench_speculate_work(const Bench *b, const BenchRow *row, double mean, int *nodes);

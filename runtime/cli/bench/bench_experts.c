@@ -110,7 +110,7 @@ int bench_sample_tokens(const Bench *b, const BenchRow *row)
 	int of, each;
 	if (!bench_has_experts(b->graph, &of, &each))
 		return 0;
-	const int most = row->kind == ROW_SPECULATE ? b->info.verify_rows : 1;
+	const int most = bench_rows_each(b, row);
 	return (BENCH_SAMPLED + session_device(b->session)->limits.ahead) * most;
 }
 
@@ -123,8 +123,8 @@ static void halt(Bench *b, Look *at, const Phase *p)
 int bench_sample_flight(Bench *b, BenchRow *row, bool *ended)
 {
 	const bool drafts = row->kind == ROW_SPECULATE;
-	const int each = drafts ? b->info.verify_rows : 1, rows = row->batch * each, tokens = bench_sample_tokens(b, row);
-	const Phase *p = phase_for(b->target, drafts ? VERIFY : DECODE, rows, rows);
+	const int each = bench_rows_each(b, row), rows = row->batch * each, tokens = bench_sample_tokens(b, row);
+	const Phase *p = phase_for(b->target, drafts ? VERIFY : DECODE, rows, rows, drafts ? each : 0);
 	Look at = {b, &row->experts};
 	int code = 0;
 	*ended = false;
@@ -147,7 +147,7 @@ int bench_sample_prompt(Bench *b, BenchRow *row)
 {
 	int of, each;
 	bool ended;
-	const Phase *p = phase_for(b->target, PREFILL, b->device.prefill_rows, 1);
+	const Phase *p = phase_for(b->target, PREFILL, b->device.prefill_rows, 1, 0);
 	Look at = {b, &row->experts};
 	if (!bench_has_experts(b->graph, &of, &each) || !p)
 		return 0;

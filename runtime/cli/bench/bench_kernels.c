@@ -125,13 +125,14 @@ void bench_settle_kernels(Bench *b)
 /* Brings the session to a step of that phase of a flight; use->rows = 0 when it cannot be reached. */
 static int reach_flight(Bench *b, const Phase *p, StepUse *use)
 {
-	const int each = p->kind == VERIFY ? b->info.verify_rows : 1, wanted = p->rows / each;
+	const int each = p->kind == VERIFY ? p->each : 1, wanted = p->rows / each;
 	const int batch = wanted < b->info.slots ? wanted : b->info.slots, rows = batch * each;
 	int room = bench_room(b, batch) - SPARE, prompt = room < CONTEXT ? room : CONTEXT;
 	bool ended = false;
-	if (prompt < 1 || phase_for(b->target, p->kind, rows, rows) != p)
+	if (prompt < 1 || phase_for(b->target, p->kind, rows, rows, p->each) != p)
 		return 0;
 	session_speculate(b->session, p->kind != DECODE);
+	session_force_rows(b->session, p->each);
 	int code = bench_start(b, batch, prompt, SPARE);
 	if (!code)
 		code = bench_steps(b, batch, 2, &ended);
@@ -145,7 +146,8 @@ static int reach_flight(Bench *b, const Phase *p, StepUse *use)
 static int reach_prefill(Bench *b, const Phase *p, StepUse *use)
 {
 	int room = b->info.max_context, n = (p->rows + room - 1) / room, each = p->rows / n, made;
-	if (n > b->info.slots || n > p->outs || bench_room(b, n) < each || phase_for(b->target, PREFILL, n * each, n) != p)
+	if (n > b->info.slots || n > p->outs || bench_room(b, n) < each ||
+		phase_for(b->target, PREFILL, n * each, n, 0) != p)
 		return 0;
 	session_speculate(b->session, false);
 	int left = bench_room(b, n) - each + 1, code = bench_start(b, n, each, left < SPARE ? left : SPARE);
@@ -168,6 +170,7 @@ static int run_phase(Bench *b, const Phase *p)
 			p->n_launches);
 	free(list);
 	int cancelled = bench_cancel_all(b);
+	session_force_rows(b->session, 0);
 	return code ? code : cancelled;
 }
 
@@ -180,8 +183,7 @@ int bench_run_kernels(Bench *b)
 	b->phases = calloc((size_t)b->target->n_phases, sizeof *b->phases);
 	if (!b->kernels || !b->phases)
 		return cli_say(b->args, EXIT_ENVIRONMENT, "no memory for %d launches", launches);
-	const bool speculates = b->args->speculate && strcmp(b->args->speculate, "mtp") == 0;
-	for (int kind = speculates ? VERIFY : DECODE; kind >= PREFILL; kind--)
+	for (int kind = cli_speculates(b->args) ? VERIFY : DECODE; kind >= PREFILL; kind--)
 		for (int i = 0; i < b->target->n_phases && !code; i++)
 			if ((int)b->target->phases[i].kind == kind)
 				code = run_phase(b, &b->target->phases[i]);

@@ -166,7 +166,8 @@ static int refuse(const Listing *l)
 	const AtlasPlanInfo *info = &l->b->info;
 	char drafts[80] = "";
 	if (info->verify_rows)
-		snprintf(drafts, sizeof drafts, "; %salso sp%d@CxB", l->speculates ? "" : "with --speculate mtp ",
+		snprintf(drafts, sizeof drafts, "; %s%salso sp%d@CxB", l->speculates ? "" : "with --speculate ",
+			l->speculates ? "" : info->drafter == ATLAS_SPECULATE_NGRAM ? "ngram " : "mtp ",
 			l->tokens);
 	return cli_say(l->b->args, EXIT_USAGE, "--only %.*s: there is no such row. This plan has ppN, tg%d@C and tg%d@CxB: "
 		"N and C tokens up to max_context %d, B sequences from 1 to %d%s", (int)l->n, l->word, l->tokens, l->tokens,
@@ -199,7 +200,7 @@ int bench_list_rows(Bench *b)
 {
 	const char *only = b->args->only;
 	Listing l = {.b = b, .tokens = b->args->bench_tokens > 0 ? b->args->bench_tokens : TOKENS_DEFAULT,
-		.speculates = b->args->speculate && strcmp(b->args->speculate, "mtp") == 0};
+		.speculates = cli_speculates(b->args)};
 	find_streams(&l);
 	if (!only)
 		offer_default(&l);

@@ -128,7 +128,7 @@ static Work prompt_work(const Bench *b, const BenchRow *row, int *nodes, const P
 		int rows = row->tokens - at < most ? row->tokens - at : most;
 		StepUse use = {.rows = rows, .outs = at + rows == row->tokens, .history = at + rows,
 			.positions = rows * (at + (rows + 1) / 2.0), .experts = bench_experts(b, &row->experts, false, rows)};
-		const Phase *p = phase_for(b->target, PREFILL, rows, use.outs);
+		const Phase *p = phase_for(b->target, PREFILL, rows, use.outs, 0);
 		if (!p)
 			continue;
 		Work w = phase_work(p, &use);
@@ -253,7 +253,7 @@ static int run_decode(Bench *b, BenchRow *row)
 {
 	bool ended = false;
 	int reps = reps_of(b), prompt = row->context > 0 ? row->context : 1;
-	const int most = row->kind == ROW_SPECULATE ? b->info.verify_rows : 1; /* of a step */
+	const int most = bench_rows_each(b, row); /* of a step */
 	/* the first token takes no position of its own */
 	const int sampled = bench_sample_tokens(b, row);
 	const int before = BENCH_WARM_STEPS + (sampled ? sampled + BENCH_WARM_STEPS : 0);
@@ -272,10 +272,10 @@ static int run_decode(Bench *b, BenchRow *row)
 		row->a_layer = bench_experts(b, &row->experts, false, row->batch * most);
 		Work both = bench_speculate_work(b, row, mean, &row->nodes);
 		finish_row(b, row, &both, row->batch * row->step_tokens,
-			phase_for(b->target, VERIFY, row->batch * most, row->batch * most));
+			phase_for(b->target, VERIFY, row->batch * most, row->batch * most, most));
 		return 0;
 	}
-	const Phase *p = phase_for(b->target, DECODE, row->batch, row->batch);
+	const Phase *p = phase_for(b->target, DECODE, row->batch, row->batch, 0);
 	StepUse use = {.rows = row->batch, .outs = row->batch, .positions = row->batch * mean,
 		.history = row->batch * mean, .experts = row->a_layer = bench_experts(b, &row->experts, false, row->batch)};
 	Work w = p ? phase_work(p, &use) : (Work){0};

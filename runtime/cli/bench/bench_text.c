@@ -77,7 +77,14 @@ static void text_speculate(const Bench *b, FILE *out)
 		any |= b->rows[i].kind == ROW_SPECULATE;
 	if (!any)
 		return;
-	fprintf(out, "drafts   sp rows: %d rows of a sequence in a verify step; accepted", b->info.verify_rows);
+	fputs("drafts   sp rows: ", out);
+	const Graph *g = b->graph;
+	for (int i = 0; i < g->n_ladder && g->n_ladder > 1; i++)
+		fprintf(out, "%s%d for up to %d", i ? ", " : "", g->ladder[i].rows, g->ladder[i].slots);
+	if (g->n_ladder > 1)
+		fputs(" sequences, rows of each in a verify step; accepted", out);
+	else
+		fprintf(out, "%d rows of a sequence in a verify step; accepted", b->info.verify_rows);
 	for (int i = 0; i < b->info.verify_rows - 1; i++)
 		if (b->args->acceptance[i] > 0)
 			fprintf(out, "%s %.2f of draft %d as prescribed", i ? "," : "", b->args->acceptance[i], i + 1);
@@ -153,8 +160,8 @@ static void text_kernels(const Bench *b, FILE *out)
 {
 	for (int i = 0; i < b->n_phases; i++) {
 		const BenchPhase *w = &b->phases[i];
-		fprintf(out, "\n%s[%d]  %d rows, %d positions each; the step %.1f us, bounds %.1f us (%.1f %%), launches alone "
-			"with a cold cache %.1f us\n", phase_name(w->phase->kind), w->phase->rows, w->rows, w->context, w->step.us,
+		fprintf(out, "\n%s  %d rows, %d positions each; the step %.1f us, bounds %.1f us (%.1f %%), launches alone "
+			"with a cold cache %.1f us\n", PHASE_LABEL(w->phase), w->rows, w->context, w->step.us,
 			w->bound_us, w->step.us > 0 ? 100 * w->bound_us / w->step.us : 0, w->alone_us);
 		int columns = name_columns(b, w->phase);
 		fprintf(out, "  %-16s %-*s %12s %5s %9s %9s %9s %9s %13s %9s\n", "op", columns, "template", "grid", "count",

@@ -97,10 +97,11 @@ Work phase_work(const Phase *p, const StepUse *use)
 	return sum;
 }
 
-const Phase *phase_for(const TargetPlan *t, PhaseKind kind, int rows, int outs)
+const Phase *phase_for(const TargetPlan *t, PhaseKind kind, int rows, int outs, int each)
 {
 	for (int i = 0; t && i < t->n_phases; i++) /* ascending */
-		if (t->phases[i].kind == kind && t->phases[i].rows >= rows && t->phases[i].outs >= outs)
+		if (t->phases[i].kind == kind && t->phases[i].each == each && t->phases[i].rows >= rows &&
+			t->phases[i].outs >= outs)
 			return &t->phases[i];
 	return NULL;
 }

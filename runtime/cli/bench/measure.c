@@ -310,7 +310,7 @@ static bool note(Measure *m, const Phase *p, const Launch *l, int operand, const
 	const char *kernel = cuda_target(m->device)->kernels[l->kernel].name;
 	const Dtype stored = m->held[operand].buf->dtype;
 	char phase[32];
-	snprintf(phase, sizeof phase, "%s[%d]", phase_name(p->kind), p->rows);
+	snprintf(phase, sizeof phase, "%s", PHASE_LABEL(p));
 	CertOp *o = find_op(m, phase, l, kernel, info->operands[operand].name);
 	if (!o)
 		return false;

@@ -135,8 +135,8 @@ static void note_run(Bench *b)
 static int check_words(const Args *args)
 {
 	const char *json = args->json_file, *html = args->html_file;
-	if (args->acceptance[0] > 0 && !(args->speculate && strcmp(args->speculate, "mtp") == 0))
-		return cli_say(args, EXIT_USAGE, "--acceptance: no draft is made without --speculate mtp");
+	if (args->acceptance[0] > 0 && !cli_speculates(args))
+		return cli_say(args, EXIT_USAGE, "--acceptance: no draft is made without --speculate mtp or ngram");
 	if (json && html && !file_of(json) && !file_of(html))
 		return cli_say(args, EXIT_USAGE, "--json - and --html - both write to stdout: give one of them a file");
 	int code = json && file_of(json) ? cli_check_output(args, json) : 0;

@@ -142,8 +142,28 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		fputs("null", stdout);
 	else
 		json_quoted(stdout, why);
-	printf(", \"verify_rows\": %d, \"prompt_grid\": %d, \"invariant\": %s, \"drawable\": %d, \"tokens\": %d}\n",
+	const Graph *g = &plan->artifact.graph;
+	printf(", \"drafter\": %s, \"ngram\": [%d, %d], \"ladder\": [", g->ngram_max ? "\"ngram\"" : g->verify_rows
+		? "\"mtp\"" : "null", g->ngram_min, g->ngram_max);
+	for (int i = 0; i < g->n_ladder; i++)
+		printf("%s[%d, %d]", i ? ", " : "", g->ladder[i].slots, g->ladder[i].rows);
+	printf("], \"verify_rows\": %d, \"prompt_grid\": %d, \"invariant\": %s, \"drawable\": %d, \"tokens\": %d}\n",
 		info->verify_rows, info->prompt_grid, is_invariant(plan) ? "true" : "false", info->n_drawable, info->n_tokens);
+}
+
+static void print_drafts(const Graph *g)
+{
+	const Rung *r = g->ladder;
+	printf("drafts       %s%d for each token, by ", g->ngram_max || g->n_ladder > 1 ? "up to " : "",
+		g->verify_rows - 1);
+	if (g->ngram_max)
+		printf("n-grams of %d to %d tokens", g->ngram_min, g->ngram_max);
+	else
+		printf("the model's head");
+	printf(": verify steps of %d rows a slot", g->verify_rows);
+	for (int i = 1; i < g->n_ladder; i++)
+		printf("%s %d from %d slots on", i > 1 ? "," : ";", r[i].rows, r[i - 1].slots + 1);
+	puts(g->n_ladder && r[g->n_ladder - 1].rows == 1 ? ", which drafts nothing" : "");
 }
 
 static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
@@ -175,8 +195,7 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 			is_invariant(plan) ? "invariant: in all of them" : "in equal buckets");
 	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, option_of(plan, "kv.layers"));
 	if (info->verify_rows)
-		printf("drafts       %d for each token, by the model's head: verify steps of %d rows a slot\n",
-			info->verify_rows - 1, info->verify_rows);
+		print_drafts(&plan->artifact.graph);
 	printf("stop tokens ");
 	for (int i = 0; i < info->n_stop_tokens; i++)
 		if (info->stop_tokens[i] >= 0) /* -1 = none */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Bucket { const char *phase; int rows; int64_t bytes; } Bucket; /* bytes: measured after it */
+typedef struct Bucket { const Phase *phase; int64_t bytes; } Bucket; /* NULL: "opened"; bytes: measured after it */
 enum { MAX_BUCKETS = 64 };
 
 typedef struct Ledger {
@@ -38,7 +38,7 @@ static int64_t bar(const Ledger *l)
 
 static bool is_within(const Ledger *l) { return llabs(l->peak - l->predicted) <= bar(l); }
 
-static int note(Ledger *l, const char *phase, int rows)
+static int note(Ledger *l, const Phase *phase)
 {
 	CudaView v;
 	size_t free_bytes = 0, total_bytes;
@@ -53,11 +53,11 @@ static int note(Ledger *l, const char *phase, int rows)
 	int64_t bytes = l->watch.free_bytes[WATCH_CONTEXT] - (int64_t)free_bytes;
 	l->peak = bytes > l->peak ? bytes : l->peak;
 	if (l->n_buckets < MAX_BUCKETS)
-		l->buckets[l->n_buckets++] = (Bucket){phase, rows, bytes};
+		l->buckets[l->n_buckets++] = (Bucket){phase, bytes};
 	return 0;
 }
 
-static int after_bucket(void *ctx, const Phase *p) { return note(ctx, phase_name(p->kind), p->rows); }
+static int after_bucket(void *ctx, const Phase *p) { return note(ctx, p); }
 
 static int measure(Ledger *l)
 {
@@ -65,7 +65,7 @@ static int measure(Ledger *l)
 	if (code)
 		return code;
 	l->target = l->watch.plan;
-	code = note(l, "opened", 0);
+	code = note(l, NULL);
 	return code ? code : receipt_run_buckets(l->args, l->session, &l->plan->artifact.graph, l->target, 4, after_bucket,
 		l);
 }
@@ -104,9 +104,8 @@ static void print_text(const Ledger *l)
 		(long long)(l->watch.total_bytes - l->watch.free_bytes[WATCH_CONTEXT]), (long long)l->watch.total_bytes);
 	puts("measured after each bucket:");
 	for (int i = 0; i < l->n_buckets; i++) {
-		char name[40];
-		snprintf(name, sizeof name, l->buckets[i].rows ? "%s[%d]" : "%s", l->buckets[i].phase, l->buckets[i].rows);
-		printf("  %-28s %16lld bytes, %+lld\n", name, (long long)l->buckets[i].bytes,
+		printf("  %-28s %16lld bytes, %+lld\n", l->buckets[i].phase ? PHASE_LABEL(l->buckets[i].phase) : "opened",
+			(long long)l->buckets[i].bytes,
 			(long long)(l->buckets[i].bytes - l->predicted));
 	}
 	printf("peak %.1f MiB, predicted %.1f MiB: %s %.1f MiB\n", (double)l->peak / (1 << 20),
@@ -134,9 +133,11 @@ static void print_json(const Ledger *l)
 	for (int s = 0; s < N_STAGES; s++)
 		printf("%s\"%s\": %lld", s ? ", " : "", stages[s].name, (long long)stage_bytes(l, s));
 	fputs("},\n  \"buckets\": [", stdout);
-	for (int i = 0; i < l->n_buckets; i++)
-		printf("%s{\"phase\": \"%s\", \"rows\": %d, \"bytes\": %lld}", i ? ", " : "", l->buckets[i].phase,
-			l->buckets[i].rows, (long long)l->buckets[i].bytes);
+	for (int i = 0; i < l->n_buckets; i++) {
+		const Phase *of = l->buckets[i].phase;
+		printf("%s{\"phase\": \"%s\", \"rows\": %d, \"bytes\": %lld}", i ? ", " : "",
+			of ? phase_name(of->kind) : "opened", of ? of->rows : 0, (long long)l->buckets[i].bytes);
+	}
 	puts("]}}");
 }
 

@@ -93,7 +93,7 @@ static void put_layer(const View *v, int layer, FILE *out)
 static void put_phase_id(const View *v, FILE *out)
 {
 	page_put_id(out, v->t->target);
-	fprintf(out, "/%s[%d]", phase_name(v->p->kind), v->p->rows);
+	fprintf(out, "/%s", PHASE_LABEL(v->p));
 }
 
 /* Where a phase comes back to a layer, "end.2" is its second run there. */
@@ -263,7 +263,7 @@ static int first_equal(const Slot *ledger, int index)
 	const Slot *s = &ledger[index];
 	for (int i = 0; i < index; i++) {
 		const Slot *x = &ledger[i];
-		bool same = x->op == s->op && x->phase == s->phase && x->rows == s->rows &&
+		bool same = x->op == s->op && x->phase == s->phase && x->rows == s->rows && x->each == s->each &&
 			x->n_candidates == s->n_candidates && strcmp(x->operands, s->operands) == 0 &&
 			strcmp(x->attrs, s->attrs) == 0;
 		for (int k = 0; same && k < s->n_candidates; k++)
@@ -279,7 +279,7 @@ static void put_decision(const Artifact *a, const TargetPlan *t, const Slot *s, 
 	const Candidate *c = audit_chosen(s);
 	fputs("<details id=\"", out);
 	page_put_id(out, t->target);
-	fprintf(out, "/decision/%d\"><summary>%s[%d], ", index, phase_name(s->phase), s->rows);
+	fprintf(out, "/decision/%d\"><summary>%s, ", index, LEDGER_LABEL(s));
 	if (s->layer_first < 0 || s->layer_first >= a->graph.n_layers)
 		fputs(s->layer_first < 0 ? "start" : "end", out);
 	else
@@ -440,7 +440,7 @@ static bool put_phase(View *v, FILE *out)
 		put_phase_id(v, out);
 		fputs("\">\n<h3><a href=\"#", out);
 		put_phase_id(v, out);
-		fprintf(out, "\">%s[%d]</a> <span class=\"dim\">", phase_name(p->kind), p->rows);
+		fprintf(out, "\">%s</a> <span class=\"dim\">", PHASE_LABEL(p));
 		page_put(out, v->t->target);
 		fprintf(out, "</span></h3>\n<p>%d launches, <b>", p->n_launches);
 		put_number(out, v->all.us);
@@ -454,8 +454,8 @@ static bool put_phase(View *v, FILE *out)
 		for (int by = 0; by < BY_COUNT; by++)
 			put_shares(v, by, rows, out);
 		fputs("</div>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Launches of ", out);
-		fprintf(out, "%s[%d]\"><table class=\"launches cards sorts\"><caption>Launches of %s[%d], in order</caption>"
-			"<thead><tr>", phase_name(p->kind), p->rows, phase_name(p->kind), p->rows);
+		fprintf(out, "%s\"><table class=\"launches cards sorts\"><caption>Launches of %s, in order</caption>"
+			"<thead><tr>", PHASE_LABEL(p), PHASE_LABEL(p));
 		for (int i = 0; i < N_COLUMNS; i++)
 			fprintf(out, "<th scope=\"col\"%s>%s</th>", columns[i].is_number ? " class=\"n\"" : "", columns[i].head);
 		fputs("</tr></thead>\n", out);
@@ -619,7 +619,7 @@ static void put_steps(const Artifact *a, FILE *out)
 					continue;
 				fputs("<tr><th scope=\"row\" data-l=\"Phase\"><a href=\"#", out);
 				put_phase_id(&v, out);
-				fprintf(out, "\">%s[%d]</a></th><td data-l=\"Target\">", phase_name(v.p->kind), v.p->rows);
+				fprintf(out, "\">%s</a></th><td data-l=\"Target\">", PHASE_LABEL(v.p));
 				page_put(out, v.t->target);
 				fprintf(out, "</td><td class=\"n\" data-l=\"Launches\">%d</td><td class=\"n\" data-l=\"Bytes MB\">",
 					v.p->n_launches);
@@ -665,7 +665,7 @@ static void put_links(const Artifact *a, FILE *out)
 			const View v = {.t = &a->targets[i], .p = &a->targets[i].phases[k]};
 			fputs("<a href=\"#", out);
 			put_phase_id(&v, out);
-			fprintf(out, "\">%s[%d]</a>\n", phase_name(v.p->kind), v.p->rows);
+			fprintf(out, "\">%s</a>\n", PHASE_LABEL(v.p));
 		}
 	}
 	fputs("<a href=\"#decisions\">decisions</a>\n<span class=\"find\" hidden=\"hidden\">"

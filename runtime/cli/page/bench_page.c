@@ -412,13 +412,12 @@ static void kernel_tables(const Bench *b, FILE *out)
 		"of roofline", "limited by", "lost \302\265s"};
 	for (int i = 0; i < b->n_phases; i++) {
 		const BenchPhase *w = &b->phases[i];
-		fprintf(out, "<section class=\"phase\"><h2>Launches of %s[%d]</h2>\n<p>%d rows, %d positions each. The step "
+		fprintf(out, "<section class=\"phase\"><h2>Launches of %s</h2>\n<p>%d rows, %d positions each. The step "
 			"takes %.1f \302\265s, its roofline %.1f \302\265s; its launches alone with a cold cache %.1f \302\265s. "
-			"Worst first.</p>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Launches of %s[%d]\">"
+			"Worst first.</p>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Launches of %s\">"
 			"<table class=\"kernels cards sorts\"><caption>Launches of one kind together</caption>",
-			phase_name(w->phase->kind), w->phase->rows, w->rows, w->context, w->step.us, w->bound_us, w->alone_us,
-			phase_name(w->phase->kind),
-			w->phase->rows);
+			PHASE_LABEL(w->phase), w->rows, w->context, w->step.us, w->bound_us, w->alone_us,
+			PHASE_LABEL(w->phase));
 		put_heads(out, heads, 10, 2);
 		for (int k = 0; k < b->n_kernels; k++)
 			if (b->kernels[k].phase == w->phase)

@@ -28,7 +28,7 @@ bool certificate_is_whole(const Certificate *c, const Artifact *a, char *why, si
 	for (int i = 0; i < t->n_phases; i++) {
 		char name[32];
 		bool found = t->phases[i].kind == PROBE || t->phases[i].n_launches == 0;
-		snprintf(name, sizeof name, "%s[%d]", phase_name(t->phases[i].kind), t->phases[i].rows);
+		snprintf(name, sizeof name, "%s", PHASE_LABEL(&t->phases[i]));
 		for (int k = 0; k < c->n_phases && !found; k++)
 			found = strcmp(c->phases[k].name, name) == 0;
 		if (!found)

@@ -109,18 +109,18 @@ static AtlasStatus run_sequences(const Work *w, AtlasSession *session, const Bat
 static bool is_measured(const Work *w, const Phase *p)
 {
 	char name[32];
-	snprintf(name, sizeof name, "%s[%d]", phase_name(p->kind), p->rows);
+	snprintf(name, sizeof name, "%s", PHASE_LABEL(p));
 	for (int i = 0; i < w->c.n_ops; i++)
 		if (strcmp(w->c.ops[i].phase, name) == 0)
 			return true;
 	return false;
 }
 
-/* All buckets of prefill and decode, or, with the head, of its phases. */
+/* All buckets of prefill and decode, or those that draft and verify. */
 static int measure_launches(Work *w, bool drafts)
 {
 	AtlasSession *session = NULL;
-	int code = open_gpu(w, drafts ? "mtp" : "off", &session);
+	int code = open_gpu(w, !drafts ? "off" : graph_of(w)->ngram_max ? "ngram" : "mtp", &session);
 	if (code)
 		return code;
 	Device *device = session_device(session);
@@ -132,15 +132,16 @@ static int measure_launches(Work *w, bool drafts)
 		if (drafts ? p->kind != VERIFY : p->kind != PREFILL && p->kind != DECODE)
 			continue;
 		if (!w->args->quiet)
-			cli_say(w->args, 0, "measuring %s[%d]", phase_name(p->kind), p->rows);
+			cli_say(w->args, 0, "measuring %s", PHASE_LABEL(p));
 		measure_bucket(m, i);
+		session_force_rows(session, p->each);
 		/* two prompts share a chunk, which must not be too large for this bucket; the largest one takes any */
 		const int whole = w->prompt.n, room = p->rows > 2 * FEW ? p->rows - FEW : p->rows;
 		const bool is_largest = p->rows >= device->limits.prefill_rows;
 		const int most = is_largest || room > whole ? whole : room;
 		Batch b = {is_largest || room < p->rows ? 2 : 1, most, most > FEW ? FEW - most : 0, 1, 0};
 		if (p->kind != PREFILL)
-			b = (Batch){drafts ? p->rows / graph_of(w)->verify_rows : p->rows, whole, whole > 2 ? -1 : 0,
+			b = (Batch){drafts ? p->rows / p->each : p->rows, whole, whole > 2 ? -1 : 0,
 				drafts ? 6 : 3, 0};
 		for (; b.shift < TRIES && s == ATLAS_OK && !is_measured(w, p); b.shift++) /* an answer may end at once */
 			s = run_sequences(w, session, &b);
@@ -251,7 +252,7 @@ static int write_certificate(Work *w, const PrivateKey *key)
 	return code;
 }
 
-/* Does the head run on the target that was measured? */
+/* Does something draft on the target that was measured? */
 static bool has_drafts(const Work *w)
 {
 	const Artifact *a = &w->plan->artifact;

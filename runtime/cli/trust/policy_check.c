@@ -122,7 +122,7 @@ static void forbid_in_phase(const Policy *policy, const TargetPlan *t, const Pha
 			Violation *x = add(v, "templates.forbidden", policy->forbidden.line);
 			if (!x)
 				return;
-			snprintf(x->where, sizeof x->where, "%s/%s[%d]", t->target, phase_name(p->kind), p->rows);
+			snprintf(x->where, sizeof x->where, "%s/%s", t->target, PHASE_LABEL(p));
 			snprintf(x->text, sizeof x->text, "%s runs %s, %d launch%s: %s is forbidden", op_table[l->op].name, name, n,
 				n == 1 ? "" : "es", policy->forbidden.words[k]);
 			break;
@@ -257,7 +257,7 @@ static void limit_phase(const TargetPlan *t, const Phase *p, const char *rule, c
 		Violation *x = n <= most->value ? NULL : add(v, rule, most->line);
 		if (!x)
 			continue;
-		snprintf(x->where, sizeof x->where, "%s/%s[%d]/layers %d-%d", t->target, phase_name(p->kind), p->rows, layer,
+		snprintf(x->where, sizeof x->where, "%s/%s/layers %d-%d", t->target, PHASE_LABEL(p), layer,
 			last);
 		snprintf(x->text, sizeof x->text, "%d launches a layer: at most %d", n, most->value);
 	}

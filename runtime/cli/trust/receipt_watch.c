@@ -55,8 +55,8 @@ static void on_node(void *ctx, int phase, int step, int launch, const SeenLaunch
 	if (!why[0])
 		return;
 	if (w->n_bad++ == 0)
-		snprintf(w->first_bad, sizeof w->first_bad, "graph of %s[%d], step %d, node %d: %s", phase_name(p->kind),
-			p->rows, step, launch, why);
+		snprintf(w->first_bad, sizeof w->first_bad, "graph of %s, step %d, node %d: %s", PHASE_LABEL(p), step,
+			launch, why);
 }
 
 static void on_launched(void *ctx, int phase, int steps)
@@ -132,16 +132,16 @@ static bool match_step(const TargetPlan *t, const Phase *p, int step, const RanK
 	for (int i = 0; i < p->n_launches; i++, (*at)++) {
 		int lowest;
 		if (*at == n) {
-			snprintf(m->first_difference, sizeof m->first_difference, "step %d, %s[%d]: %d of %d launches ran", step,
-				phase_name(p->kind), p->rows, i, p->n_launches);
+			snprintf(m->first_difference, sizeof m->first_difference, "step %d, %s: %d of %d launches ran", step,
+				PHASE_LABEL(p), i, p->n_launches);
 			return false;
 		}
 		int found = find_launch(t, p, done, &ran[*at].seen, &lowest);
 		if (found < 0) {
 			const Launch *l = &p->launches[lowest];
 			receipt_compare(&t->kernels[l->kernel], l, &ran[*at].seen, why, sizeof why);
-			snprintf(m->first_difference, sizeof m->first_difference, "step %d, %s[%d], launch %d: %s", step,
-				phase_name(p->kind), p->rows, lowest, why);
+			snprintf(m->first_difference, sizeof m->first_difference, "step %d, %s, launch %d: %s", step,
+				PHASE_LABEL(p), lowest, why);
 			return false;
 		}
 		m->out_of_place += found != lowest;

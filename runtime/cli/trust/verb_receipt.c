@@ -44,8 +44,8 @@ static void put_phase(const Receipt *r, int phase, FILE *out)
 {
 	const TargetPlan *t = r->watch.plan;
 	const Phase *p = &t->phases[phase];
-	fprintf(out, "{\"phase\": \"%s\", \"rows\": %d, \"outs\": %d, \"steps\": %lld, \"launches\": [",
-		phase_name(p->kind), p->rows, p->outs, (long long)steps_of(&r->watch, phase));
+	fprintf(out, "{\"phase\": \"%s\", \"rows\": %d, \"outs\": %d, \"each\": %d, \"steps\": %lld, \"launches\": [",
+		phase_name(p->kind), p->rows, p->outs, p->each, (long long)steps_of(&r->watch, phase));
 	for (int i = 0; i < p->n_launches; i++) {
 		const Kernel *k = &t->kernels[p->launches[i].kernel];
 		fputs(i ? ",\n   {\"kernel\": " : "\n   {\"kernel\": ", out);
@@ -142,9 +142,8 @@ static void print_text(const Receipt *r, const Document *d)
 	const TargetPlan *t = r->watch.plan;
 	for (int p = 0; p < t->n_phases; p++)
 		if (t->phases[p].kind != PROBE)
-			printf("%s[%d]%*s %5d launches %8lld steps\n", phase_name(t->phases[p].kind), t->phases[p].rows,
-				(int)(16 - strlen(phase_name(t->phases[p].kind)) - (size_t)snprintf(NULL, 0, "%d", t->phases[p].rows)),
-				"", t->phases[p].n_launches, (long long)steps_of(&r->watch, p));
+			printf("%-18s %5d launches %8lld steps\n", PHASE_LABEL(&t->phases[p]), t->phases[p].n_launches,
+				(long long)steps_of(&r->watch, p));
 	printf("graphs            %lld nodes, %lld different\n", (long long)r->watch.n_nodes, (long long)r->watch.n_bad);
 	if (r->is_heard)
 		printf("launches          %lld planned, %lld observed by CUPTI, %lld out of place\n",

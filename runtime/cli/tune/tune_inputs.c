@@ -15,22 +15,22 @@ bool tune_is_ruled(const Buf *b)
 static int least(int a, int b) { return a < b ? a : b; }
 
 /* Rows of a slot in a step of a flight; 0: of prompts. */
-static int rows_each(const Graph *g, const Phase *p)
+static int rows_each(const Phase *p)
 {
-	return p->kind == VERIFY ? g->verify_rows : p->kind == DECODE || p->kind == DRAFT;
+	return p->kind == VERIFY ? p->each : p->kind == DECODE || p->kind == DRAFT;
 }
 
 /* Rows in use, and prompts they belong to. */
 static int rows_in_use(const Graph *g, const Phase *p)
 {
-	return rows_each(g, p) ? least(p->rows, g->slots * rows_each(g, p)) : p->rows;
+	return rows_each(p) ? least(p->rows, g->slots * rows_each(p)) : p->rows;
 }
 
 static int prompts(const Graph *g, const Phase *p) { return (p->rows + g->max_context - 1) / g->max_context; }
 
 static int outs_in_use(const Graph *g, const Phase *p)
 {
-	return rows_each(g, p) ? rows_in_use(g, p) : least(p->outs, prompts(g, p));
+	return rows_each(p) ? rows_in_use(g, p) : least(p->outs, prompts(g, p));
 }
 
 /* Tokens that the slot of a flight's row has, the row's own included. */
@@ -60,13 +60,13 @@ static int step_word(const Graph *g, const Phase *p, int turn, int i)
 static int row_slot(const Graph *g, const Phase *p, int turn, int row)
 {
 	(void)turn;
-	int slot = rows_each(g, p) ? row / rows_each(g, p) : row / g->max_context;
+	int slot = rows_each(p) ? row / rows_each(p) : row / g->max_context;
 	return slot < g->slots ? slot : -1;
 }
 
 static int row_position(const Graph *g, const Phase *p, int turn, int row)
 {
-	return rows_each(g, p) ? history(g, turn) - 1 + row % rows_each(g, p) : row % g->max_context;
+	return rows_each(p) ? history(g, turn) - 1 + row % rows_each(p) : row % g->max_context;
 }
 
 static int slot_length(const Graph *g, const Phase *p, int turn, int slot)
@@ -81,7 +81,7 @@ static int out_row(const Graph *g, const Phase *p, int turn, int out)
 	(void)turn;
 	if (out >= outs_in_use(g, p))
 		return -1;
-	return rows_each(g, p) ? out : least((out + 1) * g->max_context, p->rows) - 1;
+	return rows_each(p) ? out : least((out + 1) * g->max_context, p->rows) - 1;
 }
 
 /* First row, rows, slot, position of the first row. */
@@ -109,7 +109,7 @@ static int page(const Graph *g, const Phase *p, int turn, int i)
 /* Pages of one slot that a step looks at. */
 static int pages_in_use(const Graph *g, const Phase *p)
 {
-	int tokens = least(g->max_context, rows_each(g, p) ? TUNE_MANY : p->rows);
+	int tokens = least(g->max_context, rows_each(p) ? TUNE_MANY : p->rows);
 	return (tokens + g->page - 1) / g->page;
 }
 

@@ -265,7 +265,7 @@ static void report(const Tune *t)
 		}
 		if (!best)
 			continue;
-		fprintf(stderr, "%7s[%d] %-15s %9.2f us  %s%s%s", phase_name(slot->phase), slot->rows, op_table[slot->op].name,
+		fprintf(stderr, "%12s %-15s %9.2f us  %s%s%s", LEDGER_LABEL(slot), op_table[slot->op].name,
 			best->us, best->tmpl, *best->tunables ? " " : "", best->tunables);
 		if (chosen && chosen != best)
 			fprintf(stderr, "  (chosen: %.2f us  %s %s)", chosen->us, chosen->tmpl, chosen->tunables);
