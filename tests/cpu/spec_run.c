@@ -3,6 +3,9 @@
  *   spec_run drafts PLAN ID...      the token behind a prompt and, of the step after it, drafts with their logits
  *   spec_run soak PLAN STEPS SEED   sequences of all kinds come and go, some cancelled within a step; each text is
  *                                   compared with that of a session which decodes plainly, one sequence alone
+ *   spec_run tight PLAN STEPS SEED  the same with pages as needed, in whatever pool the plan has
+ *   spec_run rungs PLAN ID...       sequences that begin with the ids join one by one and leave one by one: of each
+ *                                   step of answers how many ran, the rows that it read, and its phase
  *   spec_run triples PLAN N ID...   how often each triple of tokens follows a prompt, and how often it should: by the
  *                                   scores of the model, of the three likeliest tokens at each place
  *
@@ -124,6 +127,7 @@ typedef struct Text {
 	int32_t prompt[MAX_TOKENS], made[MAX_TOKENS];
 	int n_prompt, n_made, max_new;
 	AtlasSampling sampling;
+	AtlasBias bias[4]; int n_bias;
 	AtlasFinish finish; /* RUNNING: it was cancelled */
 } Text;
 
@@ -132,6 +136,7 @@ typedef struct Soak {
 	AtlasSession *fast, *plain;
 	Text slots[MAX_SLOTS];
 	uint64_t random;
+	bool is_tight;
 	long sequences, cancelled, ended[4], tokens, several;
 } Soak;
 
@@ -143,6 +148,25 @@ static int below(Soak *s, int n)
 	return (int)((s->random >> 11) % (uint64_t)n);
 }
 
+static AtlasStatus start_text(AtlasSession *session, const Text *t, bool is_tight, int *slot)
+{
+	return atlas_request_start(session, &(AtlasRequest){.struct_size = sizeof(AtlasRequest), .tokens = t->prompt,
+		.n_tokens = t->n_prompt, .sampling = &t->sampling, .max_new = t->max_new, .bias = t->bias, .n_bias = t->n_bias,
+		.pages_as_needed = is_tight}, slot);
+}
+
+/* A text that says things twice: its prompt does, and nearly all of its answer are a few tokens. */
+static void repeat(Soak *s, Text *t)
+{
+	for (int i = 1, from = 0; i < t->n_prompt; i++, from++) {
+		from = below(s, 6) ? from : below(s, i);
+		t->prompt[i] = below(s, 9) ? t->prompt[from] : t->prompt[i];
+	}
+	t->n_bias = below(s, 4);
+	for (int i = 0; i < t->n_bias; i++)
+		t->bias[i] = (AtlasBias){20 + 7 * i + below(s, 7), 12};
+}
+
 /* A sequence, if a slot and pages are free. */
 static void start_one(Soak *s)
 {
@@ -151,7 +175,9 @@ static void start_one(Soak *s)
 	t.n_prompt = 1 + below(s, below(s, 8) ? 20 : s->info->max_context - 1);
 	for (int i = 0; i < t.n_prompt; i++)
 		t.prompt[i] = 3 + below(s, s->info->vocab - 3);
-	t.max_new = 1 + below(s, below(s, 4) ? 16 : s->info->max_context);
+	if (s->info->drafter == ATLAS_SPECULATE_NGRAM)
+		repeat(s, &t);
+	t.max_new = 1 + below(s, below(s, 4) && !s->is_tight ? 16 : s->info->max_context);
 	t.sampling = (AtlasSampling){.struct_size = sizeof t.sampling, .top_p = 1, .repetition_penalty = 1,
 		.seed = (uint64_t)below(s, 1 << 20)};
 	if (below(s, 2))
@@ -163,7 +189,7 @@ static void start_one(Soak *s)
 		t.sampling.frequency_penalty = 0.25f;
 		t.sampling.presence_penalty = 0.5f;
 	}
-	AtlasStatus status = atlas_start(s->fast, t.prompt, t.n_prompt, &t.sampling, t.max_new, &slot);
+	AtlasStatus status = start_text(s->fast, &t, s->is_tight, &slot);
 	if (status == ATLAS_NO_SLOT || status == ATLAS_NO_PAGES)
 		return;
 	need(status == ATLAS_OK, atlas_session_error(s->fast));
@@ -180,8 +206,7 @@ static void compare(Soak *s, Text *t)
 	AtlasFinish finish = ATLAS_RUNNING;
 	const bool is_whole = t->finish != ATLAS_RUNNING;
 	t->runs = false;
-	need(atlas_start(s->plain, t->prompt, t->n_prompt, &t->sampling, t->max_new, &slot) == ATLAS_OK,
-		atlas_session_error(s->plain));
+	need(start_text(s->plain, t, false, &slot) == ATLAS_OK, atlas_session_error(s->plain));
 	while (at < t->n_made && finish == ATLAS_RUNNING) {
 		need(atlas_step(s->plain, events, MAX_EVENTS, &n) == ATLAS_OK, atlas_session_error(s->plain));
 		for (int i = 0; i < n; i++, at++) {
@@ -211,7 +236,7 @@ static void take_events(Soak *s, const AtlasEvent *events, int n)
 		if (t->finish != ATLAS_RUNNING) {
 			s->ended[t->finish]++;
 			compare(s, t);
-		} else if (below(s, 25) == 0) {
+		} else if (below(s, s->is_tight ? 80 : 25) == 0) {
 			bool has_ended = false; /* by a token of this very step that is still to be looked at */
 			for (int k = i + 1; k < n; k++)
 				has_ended |= events[k].slot == events[i].slot && events[k].finish != ATLAS_RUNNING;
@@ -223,12 +248,14 @@ static void take_events(Soak *s, const AtlasEvent *events, int n)
 	}
 }
 
-static int soak(const AtlasPlan *plan, const AtlasPlanInfo *info, long steps, uint64_t seed)
+static int soak(const AtlasPlan *plan, const AtlasPlanInfo *info, bool is_tight, long steps, uint64_t seed)
 {
-	Soak s = {.info = info, .fast = open_session(plan, ATLAS_SPECULATE_MTP), .plain = open_session(plan,
-		ATLAS_SPECULATE_OFF), .random = seed * 0x9E3779B97F4A7C15u + 1};
+	Soak s = {.info = info, .is_tight = is_tight, .fast = open_session(plan, ATLAS_SPECULATE_AUTO),
+		.plain = open_session(plan, ATLAS_SPECULATE_OFF), .random = seed * 0x9E3779B97F4A7C15u + 1};
 	AtlasEvent events[MAX_EVENTS];
 	int n;
+	if (is_tight)
+		session_grow_by(s.fast, 8);
 	need(info->max_context + 1 < MAX_TOKENS && info->slots <= MAX_SLOTS, "a plan too large for this test");
 	for (long i = 0; i < steps; i++) {
 		if (below(&s, 3) == 0)
@@ -242,11 +269,44 @@ static int soak(const AtlasPlan *plan, const AtlasPlanInfo *info, long steps, ui
 	AtlasSessionInfo end = {.struct_size = sizeof end};
 	atlas_session_info(s.fast, &end);
 	printf("{\"steps\": %ld, \"sequences\": %ld, \"cancelled\": %ld, \"stopped\": %ld, \"full\": %ld, \"tokens\": %ld, "
-		"\"several\": %ld, \"drafts\": %lld, \"accepted\": %lld, \"allocations\": %ld}\n", steps, s.sequences,
+		"\"several\": %ld, \"drafts\": %lld, \"accepted\": %lld, \"set_aside\": %lld, \"allocations\": %ld}\n",
+		steps, s.sequences,
 		s.cancelled, s.ended[ATLAS_STOP], s.ended[ATLAS_LENGTH], s.tokens, s.several, (long long)end.drafts,
-		(long long)end.accepted_drafts, COUNTS ? heap.made : -1);
+		(long long)end.accepted_drafts, (long long)end.set_aside, COUNTS ? heap.made : -1);
 	atlas_session_close(s.fast);
 	atlas_session_close(s.plain);
+	return 0;
+}
+
+/* Rungs ------------------------------------------------------------ */
+
+static int rungs(const AtlasPlan *plan, const AtlasPlanInfo *info, const int32_t *ids, int n)
+{
+	AtlasSession *s = open_session(plan, ATLAS_SPECULATE_AUTO);
+	const AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
+	AtlasEvent events[MAX_EVENTS];
+	int slot, made, started = 0;
+	printf("{\"steps\": [");
+	for (int step = 0; started < info->slots || atlas_active(s); step++) {
+		if (step % 6 == 0 && started < info->slots) { /* the first one ends first */
+			const AtlasRequest r = {.struct_size = sizeof r, .tokens = ids, .n_tokens = n - started,
+				.sampling = &greedy, .max_new = 40 + 12 * started, .ignore_stops = 1};
+			need(atlas_request_start(s, &r, &slot) == ATLAS_OK, atlas_session_error(s));
+			started++;
+		}
+		AtlasSessionInfo now = {.struct_size = sizeof now};
+		need(atlas_step(s, events, MAX_EVENTS, &made) == ATLAS_OK, atlas_session_error(s));
+		atlas_session_info(s, &now);
+		int running = 0;
+		for (int i = 0; i < made; i++)
+			running += i == 0 || events[i].slot != events[i - 1].slot;
+		if (now.step_phase && strcmp(now.step_phase, "prefill") != 0)
+			printf("%s[%d, %d, \"%s\"]", started > 1 || step > 1 ? ", " : "", running, now.step_rows, now.step_phase);
+	}
+	AtlasSessionInfo end = {.struct_size = sizeof end};
+	atlas_session_info(s, &end);
+	printf("], \"drafts\": %lld, \"accepted\": %lld}\n", (long long)end.drafts, (long long)end.accepted_drafts);
+	atlas_session_close(s);
 	return 0;
 }
 
@@ -340,14 +400,16 @@ int main(int argc, char **argv)
 	AtlasPlan *plan;
 	AtlasPlanInfo info = {.struct_size = sizeof info};
 	int32_t ids[MAX_TOKENS + 4];
-	need(argc > 3 && argc < MAX_TOKENS, "usage: spec_run drafts|soak|triples PLAN ...");
+	need(argc > 3 && argc < MAX_TOKENS, "usage: spec_run drafts|soak|tight|rungs|triples PLAN ...");
 	need(atlas_plan_open(argv[2], NULL, &plan, &error) == ATLAS_OK, error.text);
 	atlas_plan_info(plan, &info);
 	int code = 2;
 	if (strcmp(argv[1], "drafts") == 0)
 		code = drafts(plan, &info, ids, read_ids(argv + 3, argc - 3, ids));
-	else if (strcmp(argv[1], "soak") == 0 && argc == 5)
-		code = soak(plan, &info, strtol(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
+	else if (strcmp(argv[1], "rungs") == 0)
+		code = rungs(plan, &info, ids, read_ids(argv + 3, argc - 3, ids));
+	else if ((strcmp(argv[1], "soak") == 0 || strcmp(argv[1], "tight") == 0) && argc == 5)
+		code = soak(plan, &info, strcmp(argv[1], "tight") == 0, strtol(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
 	else if (strcmp(argv[1], "triples") == 0 && argc > 4)
 		code = triples(plan, &info, (int)strtol(argv[3], NULL, 10), ids, read_ids(argv + 4, argc - 4, ids));
 	atlas_plan_close(plan);

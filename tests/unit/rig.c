@@ -36,9 +36,7 @@ void rig_plan(Rig *r, const char *model_type, int pool_tokens)
 	rig_made(r);
 }
 
-void rig_checkpoint(Rig *r, const char *folder) { rig_checkpoint_of(r, folder, 0); }
-
-void rig_checkpoint_of(Rig *r, const char *folder, int pool_tokens)
+static void read_folder(Rig *r, const char *folder)
 {
 	static void (*const reading[])(Compile *) = {read_config, read_options, read_weights, read_text};
 	memset(r, 0, sizeof *r);
@@ -50,8 +48,24 @@ void rig_checkpoint_of(Rig *r, const char *folder, int pool_tokens)
 		arena_release(&c->scratch);
 		assert_int_equal(c->diags.n_errors, 0);
 	}
+}
+
+void rig_checkpoint(Rig *r, const char *folder) { rig_checkpoint_as(r, folder, NULL); }
+
+void rig_checkpoint_as(Rig *r, const char *folder, void (*change)(Options *))
+{
+	read_folder(r, folder);
+	if (change)
+		change(&r->made.c.model.options);
+	make_plan_of_model(&r->made);
+	rig_made(r);
+}
+
+void rig_checkpoint_of(Rig *r, const char *folder, int pool_tokens)
+{
+	read_folder(r, folder);
 	if (pool_tokens)
-		c->model.options.pool_tokens = pool_tokens, c->model.options.page = 16;
+		r->made.c.model.options.pool_tokens = pool_tokens, r->made.c.model.options.page = 16;
 	make_plan_of_model(&r->made);
 	rig_made(r);
 }

@@ -25,6 +25,8 @@ void rig_plan(Rig *r, const char *model_type, int pool_tokens); /* all but the s
 /* The same of a checkpoint's configuration, tensors and tokenizer; weights are made up. */
 void rig_checkpoint(Rig *r, const char *folder);
 void rig_checkpoint_of(Rig *r, const char *folder, int pool_tokens); /* tokens of KV pages of 16; 0 = the folder's */
+/* With options that a MODEL.toml would have changed; NULL = none. */
+void rig_checkpoint_as(Rig *r, const char *folder, void (*change)(Options *));
 AtlasStatus open_fake(Rig *r); /* r->session, r->steps_ahead steps ahead */
 void rig_open(Rig *r, const char *model_type, int pool_tokens);
 void rig_close(Rig *r); /* nothing may be left behind */
