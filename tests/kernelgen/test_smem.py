@@ -23,6 +23,7 @@ STREAM = (
 FAMILIES = {
     "wgmma": [f"wgmma_{form}{op}" for form in ("", "fp8_") for op in ("linear", "residual", "swiglu")],
     "wgmma_codes": [f"wgmma_codes_{op}" for op in ("linear", "residual", "swiglu")],
+    "wgmma_few": [f"wgmma_few_{op}" for op in ("linear", "residual", "swiglu", "fp8_linear", "fp8_residual")],
     "stream": [f"stream_{op}" for op in ("linear", "residual", "norm", "swiglu", "logits")],
 }
 
@@ -30,6 +31,7 @@ FAMILIES = {
 WRONG = [
     ("wgmma", "products/wgmma.cuh", "1024 + wgmma_stages(bn) * (", "1024 + wgmma_stages(bn) / 2 * ("),
     ("wgmma_codes", "products/wgmma_codes.cuh", "codes_smem(), 1024 + codes_rings", "codes_smem(), codes_rings"),
+    ("wgmma_few", "products/wgmma_few_contract.cuh", "SMEM(231424)", "SMEM(131072)"),
     ("stream", "products/stream_contract.cuh", "SMEM(8 * DEPTH * TILES", "SMEM(4 * DEPTH * TILES"),
 ]
 # (family, file, formula, wrong for one kernel, its template, its constants, those of another)

@@ -43,6 +43,7 @@ RATE((SPLIT == 4 ? (4 * tiles() <= SMS * 10 / 13 ? 46 : 26)
 #define SCALES 2
 FORMULA(x_box(), BM / CLUSTER) FORMULA(x_columns(), 64)
 FORMULA(w_box(), columns()) FORMULA(w_columns(), 256)
+#define RESIDUAL_MAP 0
 #include "products/wgmma_operands.cuh"
 READS(MATRICES * N * (K / 2 + ceil_div(K, BLOCK_K) * ST_BYTES) + row_scales() * N * 4 + ROWS * K * 2 + added_bytes())
 WRITES(ROWS * N * 2)

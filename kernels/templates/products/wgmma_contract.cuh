@@ -34,6 +34,7 @@ RATE((BN == 256 ? 74 : BN == 192 ? 69 : BN == 128 ? 65 : 50)
 #define SCALES 0
 FORMULA(x_box(), 128) FORMULA(x_columns(), 64)
 FORMULA(w_box(), BN / max(CLUSTER, MATRICES)) FORMULA(w_columns(), 64)
+#define RESIDUAL_MAP RESIDUAL
 #include "products/wgmma_operands.cuh"
 READS(MATRICES * N * K * WT_BYTES + ROWS * K * 2 + added_bytes())
 WRITES(ROWS * N * 2)

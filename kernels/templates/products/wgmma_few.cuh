@@ -9,10 +9,7 @@
 // multiply, of 128 rows each 64, of 64 rows each half of the rows of w (of each part). Between them is a ring of
 // stages of 128 bytes of each row, as deep as shared memory allows. Requests for weights go out before inputs_ready.
 //
-// In contracts:  BLOCK(384)  SMEM(231424)
-//                GRID(SPLIT * ceil_div(ROWS, ROWS <= 64 ? 64 : 128) * ceil_div(N, BN), 1, 1)
-//                TENSOR_MAP(x, x_map, ROWS <= 64 ? 64 : 128, 64)
-//                TENSOR_MAP(w, w_map, ROWS <= 64 ? BN / 2 : BN, 64), of two parts half of that
+// Contracts share wgmma_few_contract.cuh.
 #pragma once
 #include "shared/arrive.cuh"
 #include "products/wgmma.cuh"
@@ -35,9 +32,14 @@ template <int ROWS_, int K_, int N_, int BN_, int SPLIT_, int PARTS_ = 1, int CO
 	static constexpr int sums = BN_ / sharers / 8;      // fragments of eight columns that a warpgroup makes
 	static constexpr int units = piece_rows / 16;       // eight rows by 32 columns of y a warp: what one rank finishes
 	static constexpr int mine = ceil_div(units, SPLIT_); // of these a rank has at most so many
+	// of shared memory: the ring with its barriers or, after it, sums for other ranks, and what aligns them
+	static constexpr int sum_bytes = SPLIT_ == 1 ? 0 : units * 2 * PARTS_ * 256 * 16;
+	static constexpr int ring_bytes = stages * (stage_bytes + 16);
+	static constexpr int smem_bytes = 1023 + (ring_bytes > sum_bytes ? ring_bytes : sum_bytes);
 	static constexpr int down = ceil_div(ROWS_, bm), steps = ceil_div(K_, COLUMNS_);
 	static_assert(BN_ == 64 || BN_ == 128 || BN_ == 256, "the shapes of wgmma spelled out");
-	static_assert(units >= 1 && piece_rows % 16 == 0, "a warp stores 32 columns");
+	static_assert(piece_rows % 32 == 0, "a warp stores 32 columns of 16 rows, one unit of eight rows after the other");
+	static_assert(COLUMNS_ == 64 || BN_ / PARTS_ <= 128, "a stage of codes has one scale of each matrix");
 	static_assert(steps >= SPLIT_, "each block has a run of columns");
 	static_assert(K_ % 8 == 0 && N_ % 8 == 0, "rows are read and written 16 bytes at a time");
 

@@ -10,46 +10,15 @@
 #include "products/wgmma_few.cuh"
 
 KERNEL(wgmma_few_linear, linear_rows)
-ARCH(90a)
-NUMERICS(f32_accumulate, batch_invariant)
-MATRIX(wgmma)
-DIM(ROWS, 128)
-DIM(K, 4096)
-DIM(N, 6144)
-FLAG(BIAS)
-DTYPES(WT, bf16)
-DTYPES(BT, bf16, f16, f32)
-TUNE(BN, 128, 64)
-TUNE(SPLIT, 1, 2, 3, 4)
-REQUIRE(K % 8 == 0)
-REQUIRE(N % 8 == 0)
-REQUIRE(ROWS <= 256)
-PREFER(ROWS > 32)
-REQUIRE(K >= 64 * SPLIT)
-REQUIRE(SPLIT == 1 || SPLIT * ceil_div(ROWS, ROWS <= 64 ? 64 : 128) * ceil_div(N, BN) <= SMS)
-ORDER(wgmma_few, SPLIT)
-GRID(SPLIT * ceil_div(ROWS, ROWS <= 64 ? 64 : 128) * ceil_div(N, BN), 1, 1)
-BLOCK(384)
-SMEM(231424)
-READS(N * K * WT_BYTES + ROWS * K * 2 + BIAS * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(2 * ROWS * N * K)
-RATE(BN == 128 ? 65 : 50)
-struct Args {
-	TENSOR_MAP(x, x_map, ROWS <= 64 ? 64 : 128, 64);
-	TENSOR_MAP(w, w_map, ROWS <= 64 ? BN / 2 : BN, 64);
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(WT, w, "N, K");
-	IN_IF(BIAS, BT, bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
+#define MATRICES 1
+#define RESIDUAL 0
+#define SCALES 0
+#include "products/wgmma_few_contract.cuh"
 
 extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(384, 1)
 wgmma_few_linear(const __grid_constant__ Args a)
 {
 	DYNAMIC_SMEM(ring);
-	using P = FewProducts<ROWS, K, N, BN, SPLIT>;
 	const int rows = a.step[0];
 	const P operands = { &a.x_map, { &a.w_map } };
 	few_products(ring, rows, operands,

@@ -11,45 +11,14 @@
 #include "products/wgmma_few.cuh"
 
 KERNEL(wgmma_few_swiglu, linear_swiglu)
-ARCH(90a)
-NUMERICS(f32_accumulate, batch_invariant)
-MATRIX(wgmma)
-DIM(ROWS, 64)
-DIM(K, 4096)
-DIM(N, 14336)
-FLAG(GATE_BIAS)
-FLAG(UP_BIAS)
-DTYPES(WT, bf16)
-DTYPES(BT, bf16, f16, f32)
-TUNE(BN, 256, 128)
-REQUIRE(K % 8 == 0)
-REQUIRE(N % 8 == 0)
-REQUIRE(ROWS <= 64)
-ORDER(wgmma_few, 1)
-GRID(ceil_div(N, BN / 2), 1, 1)
-BLOCK(384)
-SMEM(231424)
-READS(2 * N * K * WT_BYTES + ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(4 * ROWS * N * K)
-RATE(BN == 256 ? 65 : 50)
-struct Args {
-	TENSOR_MAP(x, x_map, 64, 64);
-	TENSOR_MAP(gate, gate_map, BN / 4, 64);
-	TENSOR_MAP(up, up_map, BN / 4, 64);
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(WT, gate, "N, K");
-	IN(WT, up, "N, K");
-	IN_IF(GATE_BIAS, BT, gate_bias, "N");
-	IN_IF(UP_BIAS, BT, up_bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
+#define MATRICES 2
+#define RESIDUAL 0
+#define SCALES 0
+#include "products/wgmma_few_contract.cuh"
 
 extern "C" __global__ void __launch_bounds__(384, 1) wgmma_few_swiglu(const __grid_constant__ Args a)
 {
 	DYNAMIC_SMEM(ring);
-	using P = FewProducts<ROWS, K, N, BN, 1, 2>;
 	const int rows = a.step[0];
 	const P operands = { &a.x_map, { &a.gate_map, &a.up_map } };
 	few_products(ring, rows, operands,

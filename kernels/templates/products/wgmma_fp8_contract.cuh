@@ -38,6 +38,7 @@ RATE((tile() == 256 ? 58 : 43)
 #define SCALES 1
 FORMULA(x_box(), 128) FORMULA(x_columns(), 128)
 FORMULA(w_box(), tile() / max(CLUSTER, MATRICES)) FORMULA(w_columns(), 128)
+#define RESIDUAL_MAP RESIDUAL
 #include "products/wgmma_operands.cuh"
 READS(MATRICES * N * K + block_scales() * ceil_div(N, 128) * ceil_div(K, 128) * ST_BYTES + row_scales() * N * 4
 	+ ROWS * (K + ceil_div(K, 128) * 4) + added_bytes())

@@ -5,12 +5,15 @@
 //
 //   MATRICES   1: x w^T. 2: silu(x gate^T) * (x up^T)
 //   RESIDUAL   1: z = residual + x w^T
+//   RESIDUAL_MAP   1: the copy engine takes residual too, 128 x 64
 //   SCALES     of the matrices: 0 none. 1 of blocks and of rows, where they are there; x is codes with scales.
 //              2 of groups, and of rows where they are there
 #if SCALES && MATRICES == 1
 FLAG(W_ROW_SCALE) FORMULA(row_scales(), W_ROW_SCALE)
 #elif SCALES
 FLAG(GATE_ROW_SCALE) FLAG(UP_ROW_SCALE) FORMULA(row_scales(), GATE_ROW_SCALE + UP_ROW_SCALE)
+#else
+FORMULA(row_scales(), 0)
 #endif
 #if MATRICES == 1
 FLAG(BIAS) FORMULA(biases(), BIAS)
@@ -34,7 +37,7 @@ struct Args {
 	TENSOR_MAP(gate, gate_map, w_box(), w_columns());
 	TENSOR_MAP(up, up_map, w_box(), w_columns());
 #endif
-#if RESIDUAL && SCALES < 2
+#if RESIDUAL_MAP
 	TENSOR_MAP(residual, residual_map, 128, 64);
 #endif
 	IN(i32, step, "4");
