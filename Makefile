@@ -49,7 +49,7 @@ RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) 
 	$(filter-out %/plan_write.o %/new_file.o %/manual.o,$(ARTIFACTS))
 CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/*/*.c runtime/serve/*.c \
 	artifacts/manual.c artifacts/new_file.c))
-KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c artifacts/expr.c artifacts/tables.c))
+KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c $(addprefix artifacts/,expr.c hash.c tables.c)))
 TEST_C := $(filter-out tests/gpu/% tests/mutation/without.c,$(wildcard tests/*/*.c))
 TEST_SRC := $(if $(TEST_C),$(shell grep -l '^int main\>' $(TEST_C)))
 TESTS := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_SRC))))

@@ -18,15 +18,13 @@
 
 enum { MAX_NAMES = 64, MAX_TEXT = 64 };
 
-typedef enum NameKind {
-	NAME_DIM, NAME_ATTR_INT, NAME_ATTR_FLOAT, NAME_TUNE, NAME_FLAG, NAME_DTYPE, NAME_SIZE
-} NameKind;
-static const char *const name_kinds[] = {
-	"dim", "attribute", "attribute", "tunable", "flag", "dtype variable", "size"};
+enum { SIZE_ = N_WORDS }; /* of a name that no word declares */
+static const char *const name_kinds[] = {[DIM_] = "dim", [ATTR_INT_] = "attribute", [ATTR_FLOAT_] = "attribute",
+	[TUNE_] = "tunable", [FLAG_] = "flag", [DTYPES_] = "dtype variable", [SIZE_] = "size"};
 
 typedef struct Declared {
 	const char *name;
-	NameKind kind;
+	int kind; /* the Word that declares it, or SIZE_ */
 	Loc at;
 	bool is_used; /* of a dim: is alone in a shape that is always there */
 } Declared;
@@ -52,13 +50,6 @@ static Declared *find_name(Check *c, const char *name, size_t n)
 	return NULL;
 }
 
-static bool is_identifier(const char *s)
-{
-	if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_'))
-		return false;
-	return s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")] == 0;
-}
-
 /* Appends to a list of constants of the row. */
 static void add_const(Check *c, const char **list, int *n, const Clause *cl)
 {
@@ -68,7 +59,7 @@ static void add_const(Check *c, const char **list, int *n, const Clause *cl)
 		list[(*n)++] = cl->parts[0];
 }
 
-static void declare(Check *c, const char *name, NameKind kind, Loc at)
+static void declare(Check *c, const char *name, int kind, Loc at)
 {
 	Declared *before = find_name(c, name, strlen(name));
 	if (before)
@@ -164,20 +155,20 @@ static void read_matrix(Check *c, const Clause *cl)
 				c->k.matrix, c->k.archs[i]);
 }
 
-static void read_attr(Check *c, const Clause *cl, NameKind kind)
+static void read_attr(Check *c, const Clause *cl)
 {
 	const Attrs none = {0};
 	double value;
 	bool is_float;
 	const char *name = cl->parts[0];
-	declare(c, name, kind, cl->at);
+	declare(c, name, cl->kind, cl->at);
 	add_const(c, c->k.attrs, &c->k.n_attrs, cl);
 	if (!c->has_op)
 		return;
 	if (!attr_value(&none, name, &value, &is_float) || !op_has_attr(c->k.op, name))
 		fail_at(&c->g->diags, A0903, cl->at, "%s is not an attribute of %s, which has: %s", name,
 			op_table[c->k.op].name, *op_table[c->k.op].attrs ? op_table[c->k.op].attrs : "none");
-	else if (is_float != (kind == NAME_ATTR_FLOAT))
+	else if (is_float != (cl->kind == ATTR_FLOAT_))
 		fail_at(&c->g->diags, A0903, cl->at, "attribute %s is %s: expected %s", name,
 			is_float ? "a float" : "an int", is_float ? "ATTR_FLOAT" : "ATTR_INT");
 }
@@ -186,8 +177,7 @@ static void read_dtypes(Check *c, const Clause *cl)
 {
 	char item[MAX_TEXT];
 	bool has_bytes = true; /* the same number of them for every element */
-	declare(c, cl->parts[0], NAME_DTYPE, cl->at);
-	declare(c, arena_printf(&c->g->arena, "%s_BITS", cl->parts[0]), NAME_SIZE, cl->at);
+	declare(c, arena_printf(&c->g->arena, "%s_BITS", cl->parts[0]), SIZE_, cl->at);
 	const int max = (int)(sizeof c->k.dtypes / sizeof c->k.dtypes[0]);
 	if (c->k.n_dtypes == max) {
 		fail_at(&c->g->diags, A0902, cl->at, "more than %d dtype variables", max);
@@ -211,13 +201,12 @@ static void read_dtypes(Check *c, const Clause *cl)
 			v->allowed[v->n++] = t;
 	}
 	if (has_bytes)
-		declare(c, arena_printf(&c->g->arena, "%s_BYTES", v->var), NAME_SIZE, cl->at);
+		declare(c, arena_printf(&c->g->arena, "%s_BYTES", v->var), SIZE_, cl->at);
 }
 
 static void read_tunable(Check *c, const Clause *cl)
 {
 	char item[MAX_TEXT];
-	declare(c, cl->parts[0], NAME_TUNE, cl->at);
 	if (c->k.n_tunables == MAX_TUNABLES) {
 		fail_at(&c->g->diags, A0902, cl->at, "more than %d tunables", MAX_TUNABLES);
 		return;
@@ -241,52 +230,37 @@ static void read_tunable(Check *c, const Clause *cl)
 	}
 }
 
-/* Words that occur once, in order of the list of what is missing. */
-typedef enum Once { KERNEL_, ARCH_, NUMERICS_, MATRIX_, GRID_, BLOCK_, SMEM_, READS_, WRITES_, FLOPS_,
-	PIECES_, RATE_, EARLY_, N_ONCE } Once;
-static const struct { const char *word, *macro; bool may_lack; } once[N_ONCE] = {
-	[KERNEL_] = {"kernel", "KERNEL", false}, [ARCH_] = {"arch", "ARCH", false},
-	[NUMERICS_] = {"numerics", "NUMERICS", false}, [MATRIX_] = {"matrix", "MATRIX", true},
-	[GRID_] = {"grid", "GRID", false},
-	[BLOCK_] = {"block", "BLOCK", false}, [SMEM_] = {"smem", "SMEM", true},
-	[READS_] = {"reads", "READS", false}, [WRITES_] = {"writes", "WRITES", false},
-	[FLOPS_] = {"flops", "FLOPS", false}, [PIECES_] = {"pieces", "PIECES", true}, [RATE_] = {"rate", "RATE", true},
-	[EARLY_] = {"early", "EARLY", true},
-};
-
-static const Clause *find_once(Check *c, Once w)
+static const Clause *find_once(Check *c, Word w)
 {
 	const Clause *found = NULL;
 	for (int i = 0; i < c->raw->clauses.n; i++) {
 		const Clause *cl = &c->raw->clauses.at[i];
-		if (strcmp(cl->word, once[w].word) != 0)
+		if (cl->kind != w)
 			continue;
 		if (found)
-			fail_at(&c->g->diags, A0906, cl->at, "%s occurs twice, first at line %d", once[w].macro,
-				found->at.line);
+			fail_at(&c->g->diags, A0906, cl->at, "%s occurs twice, first at line %d", cl->word, found->at.line);
 		else
 			found = cl;
 	}
-	if (!found && !once[w].may_lack)
-		fail_at(&c->g->diags, A0902, c->at_kernel, "%s is missing", once[w].macro);
+	if (!found && w > KERNEL_ && w < SMEM_)
+		fail_at(&c->g->diags, A0902, c->at_kernel, "%s is missing", word_names[w]);
 	return found;
 }
 
 static void read_once(Check *c)
 {
-	const Clause *found[N_ONCE] = {0};
-	for (int w = ARCH_; w < N_ONCE; w++)
-		found[w] = find_once(c, (Once)w);
+	const Clause *found[EARLY_ + 1] = {0};
+	for (int w = ARCH_; w <= EARLY_; w++)
+		found[w] = find_once(c, (Word)w);
 	if (found[ARCH_])
 		read_archs(c, found[ARCH_]);
 	if (found[NUMERICS_])
 		read_numerics(c, found[NUMERICS_]);
 	read_matrix(c, found[MATRIX_]);
 	c->k.overlaps = has_name(&c->raw->used_names, "inputs_ready");
-	const char **const formulas[N_ONCE] = {[BLOCK_] = &c->k.block, [SMEM_] = &c->k.smem,
-		[READS_] = &c->k.reads, [WRITES_] = &c->k.writes, [FLOPS_] = &c->k.flops,
-		[PIECES_] = &c->k.pieces, [RATE_] = &c->k.rate};
-	for (int w = BLOCK_; w < EARLY_; w++)
+	const char **const formulas[] = {[BLOCK_] = &c->k.block, [SMEM_] = &c->k.smem, [READS_] = &c->k.reads,
+		[WRITES_] = &c->k.writes, [FLOPS_] = &c->k.flops, [PIECES_] = &c->k.pieces, [RATE_] = &c->k.rate};
+	for (int w = BLOCK_; w <= RATE_; w++)
 		*formulas[w] = found[w] ? found[w]->parts[0] : w == RATE_ ? "100" : "0";
 	for (int i = 0; i < 3; i++)
 		c->k.grid[i] = found[GRID_] ? found[GRID_]->parts[i] : "1";
@@ -296,19 +270,16 @@ static void read_names(Check *c)
 {
 	for (int i = 0; i < c->raw->clauses.n; i++) {
 		const Clause *cl = &c->raw->clauses.at[i];
-		if (strcmp(cl->word, "dim") == 0) {
-			declare(c, cl->parts[0], NAME_DIM, cl->at);
+		if (cl->kind == ATTR_INT_ || cl->kind == ATTR_FLOAT_)
+			read_attr(c, cl);
+		else if (cl->kind >= DIM_ && cl->kind <= FLAG_)
+			declare(c, cl->parts[0], cl->kind, cl->at);
+		if (cl->kind == DIM_)
 			add_const(c, c->k.dims, &c->k.n_dims, cl);
-		} else if (strcmp(cl->word, "attr_int") == 0)
-			read_attr(c, cl, NAME_ATTR_INT);
-		else if (strcmp(cl->word, "attr_float") == 0)
-			read_attr(c, cl, NAME_ATTR_FLOAT);
-		else if (strcmp(cl->word, "dtypes") == 0)
+		else if (cl->kind == DTYPES_)
 			read_dtypes(c, cl);
-		else if (strcmp(cl->word, "tune") == 0)
+		else if (cl->kind == TUNE_)
 			read_tunable(c, cl);
-		else if (strcmp(cl->word, "flag") == 0)
-			declare(c, cl->parts[0], NAME_FLAG, cl->at);
 	}
 }
 
@@ -320,14 +291,14 @@ static void see_name(void *ctx, const char *name, int n)
 {
 	Formula *f = ctx;
 	Declared *d = find_name(f->c, name, (size_t)n);
-	if (d && d->kind != NAME_DIM) /* a dim is used where it is bound */
+	if (d && d->kind != DIM_) /* a dim is used where it is bound */
 		d->is_used = true;
-	if ((d && d->kind != NAME_ATTR_FLOAT && d->kind != NAME_DTYPE) ||
+	if ((d && d->kind != ATTR_FLOAT_ && d->kind != DTYPES_) ||
 		(f->args && has_name(f->args, arena_strndup(&f->c->g->arena, name, (size_t)n))))
 		return;
 	if (d) {
 		fail_at(&f->c->g->diags, A0904, f->at, "%s: %.*s is a %s: formulas use integers only: %s", f->what, n, name,
-			d->kind == NAME_DTYPE ? "dtype variable" : "float attribute", f->text);
+			d->kind == DTYPES_ ? "dtype variable" : "float attribute", f->text);
 		return;
 	}
 	const char *known[MAX_NAMES];
@@ -377,22 +348,18 @@ static void check_formulas(Check *c)
 	}
 	for (int i = 0; i < c->raw->clauses.n; i++) {
 		const Clause *cl = &c->raw->clauses.at[i];
-		const bool is_pruning = strcmp(cl->word, "prune") == 0;
-		const bool is_preference = is_pruning || strcmp(cl->word, "prefer") == 0;
-		if (strcmp(cl->word, "order") == 0)
+		if (cl->kind == ORDER_)
 			read_order(c, cl);
-		if (strcmp(cl->word, "require") == 0 || is_preference) {
-			check_formula(c, is_pruning ? "PRUNE" : is_preference ? "PREFER" : "REQUIRE", cl->parts[0], cl->at);
+		if (cl->kind == REQUIRE_ || cl->kind == PREFER_ || cl->kind == PRUNE_) {
+			check_formula(c, cl->word, cl->parts[0], cl->at);
 			if (c->k.n_requires == MAX_REQUIRES)
 				fail_at(&c->g->diags, A0902, cl->at, "more than %d predicates", MAX_REQUIRES);
 			else
 				c->k.requires[c->k.n_requires++] = (ContractRequire){cl->parts[0], cl->at.file, cl->at.line,
-					is_preference, is_pruning};
+					cl->kind != REQUIRE_, cl->kind == PRUNE_};
 		}
-		for (int w = GRID_; w < EARLY_; w++)
-			if (strcmp(cl->word, once[w].word) == 0)
-				for (int j = 0; j < cl->n_parts; j++)
-					check_formula(c, once[w].macro, cl->parts[j], cl->at);
+		for (int j = 0; cl->kind >= GRID_ && cl->kind <= RATE_ && j < cl->n_parts; j++)
+			check_formula(c, cl->word, cl->parts[j], cl->at);
 	}
 	if (!c->k.n_orders)
 		fail_at(&c->g->diags, A0902, c->at_kernel, "ORDER is missing");
@@ -406,9 +373,8 @@ static const char *const role_words[] = {
 
 static bool role_from_word(const char *word, OperandRole *role)
 {
-	static const char *const words[OPERAND_ROLES] = {"in", "in_if", "inout", "inout_if", "out"};
 	for (int i = 0; i < OPERAND_ROLES; i++)
-		if (strcmp(words[i], word) == 0)
+		if (strcmp(role_words[i], word) == 0)
 			return *role = (OperandRole)i, true;
 	return false;
 }
@@ -437,7 +403,7 @@ static void check_dim(Check *c, const RawField *f, int index, const char *theirs
 	const char *op = op_table[c->k.op].name;
 	if (!is_op_dim(c->k.op, theirs)) {
 		Declared *d = find_name(c, item, strlen(item));
-		if (strcmp(item, op_item) != 0 && !(d && d->kind == NAME_DIM))
+		if (strcmp(item, op_item) != 0 && !(d && d->kind == DIM_))
 			fail_at(&c->g->diags, A0903, f->at, "dim %d of %s is %s of %s: expected that or a dim, found %s", index,
 				f->name, theirs, op, ours);
 		return;
@@ -463,7 +429,7 @@ static void check_shape(Check *c, const RawField *f, bool is_always_there, const
 	char item[MAX_TEXT], op_item[MAX_TEXT];
 	for (const char *list = shape; expr_next(&list, item, sizeof item);) {
 		Declared *d = find_name(c, item, strlen(item));
-		if (d && d->kind == NAME_DIM && is_always_there)
+		if (d && d->kind == DIM_ && is_always_there)
 			d->is_used = true;
 		check_formula(c, arena_printf(&c->g->arena, "shape of %s", f->name), arena_strdup(&c->g->arena, item),
 			f->at);
@@ -482,18 +448,11 @@ static void check_shape(Check *c, const RawField *f, bool is_always_there, const
 
 static void check_field_role(Check *c, const RawField *f, OperandRole role, const OperandInfo *operand)
 {
-	Diags *d = &c->g->diags;
-	const char *op = op_table[c->k.op].name;
-	if (operand->role == role || (operand->role == OPERAND_IN_OPT && role == OPERAND_IN) ||
-			(operand->role == OPERAND_INOUT_OPT && role == OPERAND_INOUT))
-		return;
-	if ((role == OPERAND_IN_OPT && operand->role == OPERAND_IN) ||
-			(role == OPERAND_INOUT_OPT && operand->role == OPERAND_INOUT))
-		fail_at(d, A0903, f->at, "%s of %s is always there: expected %s, found %s", f->name, op,
-			role_words[operand->role], role_words[role]);
-	else
-		fail_at(d, A0903, f->at, "%s of %s is %s: found %s", f->name, op, role_words[operand->role],
-			role_words[role]);
+	const bool demands = operand_may_be_absent(operand->role) && role + 1u == operand->role; /* IN of an IN_IF */
+	const bool spares = operand_may_be_absent(role) && operand->role + 1u == role;
+	if (operand->role != role && !demands)
+		fail_at(&c->g->diags, A0903, f->at, "%s of %s is %s%s%s found %s", f->name, op_table[c->k.op].name,
+			spares ? "always there: expected " : "", role_words[operand->role], spares ? "," : ":", role_words[role]);
 }
 
 static void check_field_dtype(Check *c, const RawField *f)
@@ -501,10 +460,18 @@ static void check_field_dtype(Check *c, const RawField *f)
 	Dtype t;
 	const char *name = f->clause.parts[0];
 	Declared *d = find_name(c, name, strlen(name));
-	if (d && d->kind == NAME_DTYPE)
+	if (d && d->kind == DTYPES_)
 		d->is_used = true;
 	else if (!dtype_from_name(name, &t))
 		fail_at(&c->g->diags, A0903, f->at, "%s: %s is neither a dtype nor a DTYPES variable", f->name, name);
+}
+
+static ContractField *find_field(Check *c, const char *name)
+{
+	for (int i = 0; i < c->k.n_fields; i++)
+		if (strcmp(c->k.fields[i].name, name) == 0)
+			return &c->k.fields[i];
+	return NULL;
 }
 
 /* A map of an operand is next to the operand's own field, before or after it. */
@@ -512,15 +479,12 @@ static void check_map(Check *c, const RawField *f)
 {
 	Diags *d = &c->g->diags;
 	const char *of = f->clause.parts[0];
-	int field = -1;
-	for (int i = 0; i < c->k.n_fields; i++)
-		if (strcmp(c->k.fields[i].name, of) == 0)
-			field = i;
+	const ContractField *field = find_field(c, of);
 	if (f->is_pointer || f->offset % 64)
 		fail_at(d, A0903, f->at, "%s is not a tensor map: expected TENSOR_MAP alone", f->name);
-	if (field < 0)
+	if (!field)
 		fail_at(d, A0903, f->at, "tensor map %s: %s is not an argument", f->name, of);
-	else if (operand_may_be_absent(c->k.fields[field].role))
+	else if (operand_may_be_absent(field->role))
 		fail_at(d, A0903, f->at, "tensor map %s: %s may be absent", f->name, of);
 	if (!f->is_used && c->raw->kernels.n)
 		fail_at(d, A0905, f->at, "tensor map %s is never used in the code", f->name);
@@ -529,11 +493,11 @@ static void check_map(Check *c, const RawField *f)
 	if (c->k.n_maps == MAX_MAPS)
 		fail_at(d, A0903, f->at, "struct Args has more than %d tensor maps", MAX_MAPS);
 	else
-		c->k.maps[c->k.n_maps++] = (ContractMap){f->name, field, {f->clause.parts[1], f->clause.parts[2]}, f->offset,
-			f->at.file, f->at.line};
+		c->k.maps[c->k.n_maps++] = (ContractMap){f->name, field ? (int)(field - c->k.fields) : -1,
+			{f->clause.parts[1], f->clause.parts[2]}, f->offset, f->at.file, f->at.line};
 }
 
-static bool is_map(const RawField *f) { return f->clause.word && strcmp(f->clause.word, "map") == 0; }
+static bool is_map(const RawField *f) { return f->clause.word && strcmp(f->clause.word, "MAP") == 0; }
 
 /* The pointer itself is used, or a tensor map of what it points to. */
 static bool is_used_somehow(const Check *c, const RawField *f)
@@ -567,7 +531,7 @@ static void check_field(Check *c, int index)
 	if (operand_may_be_absent(role)) {
 		out->flag = f->clause.parts[2];
 		Declared *flag = find_name(c, out->flag, strlen(out->flag));
-		if (!flag || flag->kind != NAME_FLAG)
+		if (!flag || flag->kind != FLAG_)
 			fail_at(d, A0903, f->at, "%s: no FLAG(%s) is declared", f->name, out->flag);
 		else if (flag->is_used)
 			fail_at(d, A0906, f->at, "flag %s belongs to two arguments", out->flag);
@@ -622,15 +586,12 @@ static void check_early(Check *c)
 	char item[MAX_TEXT];
 	for (int i = 0; i < c->raw->clauses.n; i++) {
 		const Clause *cl = &c->raw->clauses.at[i];
-		if (strcmp(cl->word, "early") != 0)
+		if (cl->kind != EARLY_)
 			continue;
 		if (!c->k.overlaps && c->raw->kernels.n)
 			fail_at(d, A0905, cl->at, "EARLY: the code never calls inputs_ready");
 		for (const char *list = cl->parts[0]; expr_next(&list, item, sizeof item);) {
-			ContractField *f = NULL;
-			for (int k = 0; k < c->k.n_fields; k++)
-				if (strcmp(c->k.fields[k].name, item) == 0)
-					f = &c->k.fields[k];
+			ContractField *f = find_field(c, item);
 			if (!f)
 				fail_at(d, A0903, cl->at, "EARLY: %s is not an argument", item);
 			else if (f->role == OPERAND_OUT)
@@ -693,14 +654,14 @@ static void check_used(Check *c)
 	for (int i = 0; i < c->n_names && c->raw->n_args_structs; i++) {
 		const Declared *n = &c->names[i];
 		bool in_code = has_name(&c->raw->used_names, n->name);
-		if (n->kind == NAME_DIM && !n->is_used)
+		if (n->kind == DIM_ && !n->is_used)
 			fail_at(d, A0904, n->at, "dim %s is not a whole dimension of any required operand, so it cannot be bound",
 				n->name);
-		else if (n->kind == NAME_FLAG && !n->is_used)
+		else if (n->kind == FLAG_ && !n->is_used)
 			fail_at(d, A0905, n->at, "flag %s belongs to no argument", n->name);
-		else if (n->kind == NAME_DTYPE && !n->is_used)
+		else if (n->kind == DTYPES_ && !n->is_used)
 			fail_at(d, A0905, n->at, "dtype variable %s belongs to no argument", n->name);
-		else if ((n->kind == NAME_ATTR_INT || n->kind == NAME_ATTR_FLOAT || n->kind == NAME_TUNE) && !n->is_used &&
+		else if ((n->kind == ATTR_INT_ || n->kind == ATTR_FLOAT_ || n->kind == TUNE_) && !n->is_used &&
 			!in_code && c->raw->kernels.n)
 			fail_at(d, A0905, n->at, "%s %s is never used", name_kinds[n->kind], n->name);
 	}
@@ -724,6 +685,7 @@ static void list_sources(Check *c)
 	for (int i = 0; i < c->k.n_sources; i++)
 		names[i] = c->g->sources.at[c->raw->sources.at[i]].name;
 	c->k.sources = names;
+	memcpy(c->k.source_sha256, c->raw->source_sha256, sizeof c->k.source_sha256);
 	memcpy(c->k.code_sha256, c->raw->code_sha256, sizeof c->k.code_sha256);
 }
 
@@ -733,20 +695,16 @@ void check_contract(Gen *g, const RawTemplate *raw)
 	*c = (Check){.g = g, .raw = raw, .at_kernel = {raw->path, 1, 1}};
 	c->k.name = raw->name;
 	c->k.file = raw->path;
-	const Clause *kernel = NULL;
-	for (int i = 0; i < raw->clauses.n && !kernel; i++)
-		if (strcmp(raw->clauses.at[i].word, "kernel") == 0)
-			kernel = &raw->clauses.at[i];
+	const int errors = g->diags.n_errors;
+	const Clause *kernel = find_once(c, KERNEL_);
 	if (!kernel) {
 		fail_at(&g->diags, A0902, c->at_kernel, "no contract: expected KERNEL(%s, OPERATION)", raw->name);
 		return;
 	}
-	int errors = g->diags.n_errors;
 	c->at_kernel = kernel->at;
-	find_once(c, KERNEL_);
 	read_kernel_clause(c, kernel);
-	declare(c, "SMEM_MAX", NAME_SIZE, kernel->at);
-	declare(c, "SMS", NAME_SIZE, kernel->at);
+	declare(c, "SMEM_MAX", SIZE_, kernel->at);
+	declare(c, "SMS", SIZE_, kernel->at);
 	read_once(c);
 	read_names(c);
 	check_args(c);

@@ -14,6 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const word_names[N_WORDS] = {"KERNEL", "ARCH", "NUMERICS", "GRID", "BLOCK", "READS", "WRITES", "FLOPS",
+	"SMEM", "PIECES", "RATE", "MATRIX", "EARLY", "DIM", "ATTR_INT", "ATTR_FLOAT", "DTYPES", "TUNE", "FLAG", "PARAM",
+	"FORMULA", "ORDER", "REQUIRE", "PREFER", "PRUNE"};
+
+Word find_word(const char *name)
+{
+	int i = 0;
+	while (i < N_WORDS && strcmp(word_names[i], name) != 0)
+		i++;
+	return (Word)i;
+}
+
 typedef struct Expander {
 	Gen *g;
 	const RawTemplate *raw;
@@ -32,6 +44,8 @@ static size_t word_length(const char *s)
 {
 	return strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
 }
+
+bool is_identifier(const char *s) { return is_name_start(*s) && !s[word_length(s)]; }
 
 static const char *skip_blanks(const char *s) { return s + strspn(s, " \t"); }
 
@@ -139,7 +153,7 @@ static bool read_head(Gen *g, const char *head, RawFormula *f)
 	char *item = arena_alloc(&g->arena, strlen(list) + 1);
 	while (expr_next(&list, item, strlen(list) + 1)) {
 		const char *arg = strncmp(item, "int ", 4) == 0 ? skip_blanks(item + 4) : "";
-		if (!is_name_start(*arg) || arg[word_length(arg)])
+		if (!is_identifier(arg))
 			return false;
 		*vec_push(&g->arena, &f->args) = arena_strdup(&g->arena, arg);
 	}
@@ -164,22 +178,9 @@ static void read_param(Gen *g, const Clause *c, RawFormula *f)
 			c->parts[2], f->text);
 }
 
-static bool has_formulas(const char *word)
-{
-	static const char *const words[] = {"require", "prefer", "prune", "order", "grid", "block", "smem", "reads",
-		"writes", "flops", "pieces", "rate"};
-	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-		if (strcmp(words[i], word) == 0)
-			return true;
-	return false;
-}
-
 static void expand_clause(Gen *g, const RawTemplate *raw, Clause *c, int first)
 {
-	char *macro = arena_strdup(&g->arena, c->word);
-	for (char *s = macro; *s; s++)
-		*s = (char)(*s >= 'a' && *s <= 'z' ? *s - 'a' + 'A' : *s);
-	Expander e = {g, raw, macro, c->at};
+	Expander e = {g, raw, c->word, c->at};
 	for (int i = first; i < c->n_parts; i++)
 		c->parts[i] = write_out(&e, c->parts[i], NULL);
 }
@@ -189,9 +190,9 @@ void expand_formulas(Gen *g, RawTemplate *raw)
 	for (int i = 0; i < raw->clauses.n; i++) {
 		const Clause *c = &raw->clauses.at[i];
 		RawFormula f = {.at = c->at};
-		if (strcmp(c->word, "param") == 0)
+		if (c->kind == PARAM_)
 			read_param(g, c, &f);
-		else if (strcmp(c->word, "formula") != 0)
+		else if (c->kind != FORMULA_)
 			continue;
 		else if (!read_head(g, c->parts[0], &f)) {
 			fail_at(&g->diags, A0902, c->at, "FORMULA(%s, ...): expected NAME(int A, ...)", c->parts[0]);
@@ -202,9 +203,11 @@ void expand_formulas(Gen *g, RawTemplate *raw)
 		}
 		*vec_push(&g->arena, &raw->formulas) = f;
 	}
-	for (int i = 0; i < raw->clauses.n; i++)
-		if (has_formulas(raw->clauses.at[i].word))
+	for (int i = 0; i < raw->clauses.n; i++) {
+		const Word w = raw->clauses.at[i].kind;
+		if ((w >= GRID_ && w <= RATE_) || (w >= ORDER_ && w < N_WORDS))
 			expand_clause(g, raw, &raw->clauses.at[i], 0);
+	}
 	for (int i = 0; i < raw->fields.n; i++)
 		if (raw->fields.at[i].clause.word)
 			expand_clause(g, raw, &raw->fields.at[i].clause, 1);

@@ -1,7 +1,7 @@
 /* kernelgen.h - what libclang saw of a template, before it is believed.
  *
  *   read_template.c    file.cu -> RawTemplate: clauses, argument struct, kernels, sources, uses of names
- *   reach.c            the code that its kernel reaches -> RawTemplate.code_sha256
+ *   reach.c            the code that its kernel reaches, its hash and its names
  *   formulas.c         FORMULA and PARAM written out in the clauses and fields of a RawTemplate
  *   check_contract.c   RawTemplate -> KernelTemplate, or diagnostics
  *   write_table.c      KernelTemplates and their sources -> kernel_table.c
@@ -17,8 +17,17 @@ enum { MAX_PARTS = 4 };
 
 typedef VEC(const char *) Names; /* each once */
 
-typedef struct Clause { /* a contract word: "dim;K" */
-	const char *word;              /* "dim" */
+typedef enum Word { /* of contract.cuh: once a contract, once or not at all, constants of the kernel, all others */
+	KERNEL_, ARCH_, NUMERICS_, GRID_, BLOCK_, READS_, WRITES_, FLOPS_, SMEM_, PIECES_, RATE_, MATRIX_, EARLY_,
+	DIM_, ATTR_INT_, ATTR_FLOAT_, DTYPES_, TUNE_, FLAG_,
+	PARAM_, FORMULA_, ORDER_, REQUIRE_, PREFER_, PRUNE_, N_WORDS
+} Word;
+extern const char *const word_names[N_WORDS]; /* "KERNEL" */
+Word find_word(const char *name);             /* N_WORDS = none */
+
+typedef struct Clause { /* "dim;K", or what a field of Args is: "in;bf16;ROWS, K" */
+	const char *word;              /* "DIM" */
+	Word kind;                     /* N_WORDS = of a field */
 	const char *parts[MAX_PARTS];  /* "K"; separated by ';' in the annotation */
 	int n_parts;
 	Loc at;
@@ -71,7 +80,7 @@ typedef struct RawTemplate {
 	VEC(RawKernel) kernels;
 	Names used_names;             /* every name in code that the kernel may reach */
 	VEC(int) sources;             /* indices in Gen.sources: the file itself, then what it includes, by name */
-	uint8_t code_sha256[32];      /* of all code that the kernel may reach */
+	uint8_t source_sha256[32], code_sha256[32]; /* of them all, without comments; of code that the kernel may reach */
 } RawTemplate;
 
 typedef struct Gen {
@@ -88,6 +97,8 @@ const char *source_name(const Gen *g, const char *path);
 bool read_template(Gen *g, const char *path, RawTemplate *out);
 const char *libclang_text(Gen *g); /* libclang's version: "19.1.7" */
 bool has_name(const Names *names, const char *name);
+void add_name(Gen *g, Names *names, const char *name); /* "" is none */
+bool is_identifier(const char *s);
 void expand_formulas(Gen *g, RawTemplate *raw);
 /* Diagnostics from number `first` on that are at another file, a fragment or header, also say of which template. */
 void name_template(Gen *g, const RawTemplate *raw, int first);

@@ -20,10 +20,10 @@
  *     conditional group of these alone, as a fragment of contracts has them, is no code
  *   - of what #ifdef KERNELGEN parts, the half that NVRTC reads counts
  */
+#include "artifacts/hash.h"
 #include "compiler/kernelgen/kernelgen.h"
 
 #include <clang-c/Index.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,12 +169,6 @@ static int add_item(Reach *r, int source, int first, int end)
 	return r->items.n - 1;
 }
 
-static void add_name(Reach *r, Names *names, const char *name)
-{
-	if (*name && !has_name(names, name))
-		*vec_push(&r->g->arena, names) = name;
-}
-
 static bool is_class(enum CXCursorKind kind)
 {
 	return kind == CXCursor_StructDecl || kind == CXCursor_ClassDecl || kind == CXCursor_UnionDecl ||
@@ -194,7 +188,7 @@ static enum CXChildVisitResult visit_member(CXCursor c, CXCursor parent, CXClien
 	const char *name = kept(r->g, clang_getCursorSpelling(c));
 	int source, first, end;
 	if (kind == CXCursor_EnumConstantDecl)
-		add_name(r, &r->items.at[in->item].names, name);
+		add_name(r->g, &r->items.at[in->item].names, name);
 	const size_t n = strcspn(name, "<");
 	if ((kind != CXCursor_CXXMethod && kind != CXCursor_FunctionTemplate) || strncmp(name, "operator", 8) == 0 ||
 		(strncmp(name, in->name, n) == 0 && !in->name[n]) || !find_place(r, c, &source, &first, &end))
@@ -204,36 +198,8 @@ static enum CXChildVisitResult visit_member(CXCursor c, CXCursor parent, CXClien
 		first--;
 	int method = add_item(r, source, first, end);
 	r->items.at[method].parent = in->item;
-	add_name(r, &r->items.at[method].names, name);
+	add_name(r->g, &r->items.at[method].names, name);
 	return CXChildVisit_Continue;
-}
-
-/* Constants of the kernel: those that are in a time's place in its file. */
-static bool is_constant(const char *clause)
-{
-	static const char *const words[] = {"dim;", "attr_int;", "attr_float;", "dtypes;", "tune;", "flag;"};
-	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-		if (strncmp(clause, words[i], strlen(words[i])) == 0)
-			return true;
-	return false;
-}
-
-static enum CXChildVisitResult find_clause(CXCursor c, CXCursor parent, CXClientData data)
-{
-	(void)parent;
-	if (clang_getCursorKind(c) != CXCursor_AnnotateAttr)
-		return CXChildVisit_Continue;
-	*(CXCursor *)data = c;
-	return CXChildVisit_Break;
-}
-
-/* The contract word that a variable stands for; NULL = none. */
-static const char *clause_of(Reach *r, CXCursor c)
-{
-	CXCursor found = clang_getNullCursor();
-	if (clang_getCursorKind(c) == CXCursor_VarDecl)
-		clang_visitChildren(c, find_clause, &found);
-	return clang_Cursor_isNull(found) ? NULL : kept(r->g, clang_getCursorSpelling(found));
 }
 
 /* "int a = 1, b = 2;" and all that one macro declares share their tokens: one item. */
@@ -264,17 +230,19 @@ static enum CXChildVisitResult visit_declaration(CXCursor c, CXCursor parent, CX
 			r->owner[source][i] = DROPPED;
 		return CXChildVisit_Continue;
 	}
-	const char *name = kept(r->g, clang_getCursorSpelling(c)), *clause = clause_of(r, c);
+	const char *name = kept(r->g, clang_getCursorSpelling(c));
+	Token *begin = &source_of(r, source)->tokens.at[first];
+	const Word word = strncmp(name, "contract_", strlen("contract_")) == 0 ? find_word(begin->text) : N_WORDS;
 	int at = item_at(r, source, first, end);
-	r->items.at[at].is_clause |= clause != NULL;
-	r->items.at[at].is_contract |= clause && is_constant(clause);
+	r->items.at[at].is_clause |= word != N_WORDS;
+	r->items.at[at].is_contract |= word >= DIM_ && word <= FLAG_; /* in a time's place in its file */
 	r->items.at[at].is_args |= is_class(kind) && strcmp(name, "Args") == 0;
 	r->items.at[at].is_number |= is_class(kind) && dtype_from_name(name, &(Dtype){0});
-	if (clause) { /* by the name of its word, so that the item has one: nothing mentions it */
-		add_name(r, &r->items.at[at].names, name);
-		source_of(r, source)->tokens.at[first].is_name = false; /* it leads to no macro */
+	if (word != N_WORDS) { /* by the name of its word, so that the item has one: nothing mentions it */
+		add_name(r->g, &r->items.at[at].names, name);
+		begin->is_name = false; /* it leads to no macro */
 	} else if (strncmp(name, "operator", 8) != 0) {
-		add_name(r, &r->items.at[at].names, arena_strndup(&r->g->arena, name, strcspn(name, "<")));
+		add_name(r->g, &r->items.at[at].names, arena_strndup(&r->g->arena, name, strcspn(name, "<")));
 	}
 	if (is_class(kind) || kind == CXCursor_EnumDecl)
 		clang_visitChildren(c, visit_member, &(Inside){r, at, name});
@@ -298,18 +266,6 @@ static void own(Lines *l, int first, int end, int owner)
 		l->r->owner[l->source][i] = owner;
 }
 
-/* Words of contract.cuh that are not in struct Args. */
-static bool is_contract_word(const char *name)
-{
-	static const char *const words[] = {"ARCH", "ATTR_FLOAT", "ATTR_INT", "BLOCK", "DIM", "DTYPES", "EARLY", "FLAG",
-		"FLOPS", "FORMULA", "GRID", "KERNEL", "MATRIX", "NUMERICS", "ORDER", "PARAM", "PIECES", "PREFER", "PRUNE",
-		"RATE", "READS", "REQUIRE", "SMEM", "TUNE", "WRITES"};
-	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-		if (strcmp(words[i], name) == 0)
-			return true;
-	return false;
-}
-
 /* What a group covers becomes a part of it, but for words of a contract: those of a branch that libclang skips are
  * nothing to it. */
 static void join_group(Lines *l, int first, int end)
@@ -322,7 +278,7 @@ static void join_group(Lines *l, int first, int end)
 		int *owner = &r->owner[l->source][i];
 		if (*owner >= 0 && r->items.at[*owner].is_clause)
 			continue;
-		if (*owner == FREE && brackets == 0 && is_contract_word(t[i].text)) {
+		if (*owner == FREE && brackets == 0 && find_word(t[i].text) != N_WORDS) {
 			int after = call_end(s, i);
 			own(l, i, after, DROPPED);
 			i = after - 1;
@@ -331,10 +287,10 @@ static void join_group(Lines *l, int first, int end)
 		l->has_code = true;
 		if (*owner >= 0 && *owner != l->group)
 			for (int k = 0; k < r->items.at[*owner].names.n; k++)
-				add_name(r, &r->items.at[l->group].names, r->items.at[*owner].names.at[k]);
+				add_name(r->g, &r->items.at[l->group].names, r->items.at[*owner].names.at[k]);
 		brackets += (strchr("({[", t[i].text[0]) != NULL) - (strchr(")}]", t[i].text[0]) != NULL);
 		if (*owner == FREE && t[i].is_name && brackets <= 0)
-			add_name(r, &r->items.at[l->group].maybe, t[i].text);
+			add_name(r->g, &r->items.at[l->group].maybe, t[i].text);
 		*owner = l->group;
 	}
 }
@@ -346,12 +302,12 @@ static void take_define(Lines *l, int first, int end)
 	if (l->group >= 0) {
 		l->has_code = true;
 		own(l, first, end, l->group);
-		add_name(r, &r->items.at[l->group].names, t[first + 2].text);
+		add_name(r->g, &r->items.at[l->group].names, t[first + 2].text);
 		return;
 	}
 	*vec_push(&r->g->arena, &r->items) = (Item){.parent = -1};
 	Item *p = &r->items.at[r->items.n - 1];
-	add_name(r, &p->names, t[first + 2].text);
+	add_name(r->g, &p->names, t[first + 2].text);
 	for (int i = first + 1; i < end; i++)
 		*vec_push(&r->g->arena, &p->tokens) = t[i];
 	if (r->owner[l->source][first] < 0)
@@ -427,7 +383,7 @@ static void add_loose(Reach *r, int source, int first, int end)
 	for (int i = first; i < end; i++) {
 		brackets += (strchr("({[", t[i].text[0]) != NULL) - (strchr(")}]", t[i].text[0]) != NULL);
 		if (t[i].is_name && brackets <= 0)
-			add_name(r, &r->items.at[item].maybe, t[i].text);
+			add_name(r->g, &r->items.at[item].maybe, t[i].text);
 	}
 }
 
@@ -473,13 +429,10 @@ static void write_args(Reach *r, Item *args)
 	for (int i = 0; i < r->raw->fields.n; i++) {
 		const RawField *f = &r->raw->fields.at[i];
 		const char *word = f->clause.word ? f->clause.word : "";
-		bool is_map = strcmp(word, "map") == 0, is_const = strncmp(word, "in_", 3) == 0 || strcmp(word, "in") == 0;
+		bool is_map = strcmp(word, "MAP") == 0, is_const = strncmp(word, "IN_", 3) == 0 || strcmp(word, "IN") == 0;
 		const char *type = is_map ? "TensorMap" : f->clause.n_parts ? f->clause.parts[0] : "";
-		char *macro = arena_strdup(&r->g->arena, is_map ? "TENSOR_MAP" : word);
-		for (char *s = macro; *s; s++)
-			*s = (char)(*s >= 'a' && *s <= 'z' ? *s - 'a' + 'A' : *s);
-		add_name(r, &args->mentions, macro);
-		add_name(r, &args->mentions, type);
+		add_name(r->g, &args->mentions, is_map ? "TENSOR_MAP" : word);
+		add_name(r->g, &args->mentions, type);
 		*vec_push(&r->g->arena, &args->tokens) = (Token){.text = arena_printf(&r->g->arena, "%s%s %s",
 			is_const ? "const " : "", type, f->name)};
 	}
@@ -543,7 +496,7 @@ static Index index_names(Reach *r)
 				*vec_push(&r->g->arena, &more) = (Named){name, i};
 		}
 	for (int i = 0; i < more.n; i++) {
-		add_name(r, &r->items.at[more.at[i].item].names, more.at[i].name);
+		add_name(r->g, &r->items.at[more.at[i].item].names, more.at[i].name);
 		*vec_push(&r->g->arena, &index) = more.at[i];
 	}
 	sort_index(&index);
@@ -572,7 +525,7 @@ static void find_numbers(Reach *r, const Index *index, Item *p)
 		if (is_text(t, "{") || is_text(t, "=") || is_text(t, "#"))
 			return;
 		if (is_after && t->is_name && number_named(r, index, t->text))
-			add_name(r, &p->numbers, t->text);
+			add_name(r->g, &p->numbers, t->text);
 		is_after |= is_text(t, name);
 	}
 }
@@ -621,7 +574,7 @@ static void follow_dtypes(Reach *r, const Index *index)
 {
 	for (int i = 0; i < r->raw->clauses.n; i++) {
 		const Clause *c = &r->raw->clauses.at[i];
-		if (strcmp(c->word, "dtypes") != 0)
+		if (c->kind != DTYPES_)
 			continue;
 		char *save = NULL;
 		for (char *name = strtok_r(arena_strdup(&r->g->arena, c->parts[1]), ", ", &save); name;
@@ -649,6 +602,28 @@ static void write_text(Reach *r, Item *p)
 	*at = 0;
 }
 
+/* Of each file, the template's own and then its includes by name: the name, a zero byte, its code token by token, a
+ * zero byte. A line's end counts where it ends a directive; what a compiler makes of it is the same. */
+static void hash_sources(const Reach *r, uint8_t sha256[32])
+{
+	Sha256 h;
+	sha256_start(&h);
+	for (int i = 0; i < r->raw->sources.n; i++) {
+		const Source *s = source_of(r, i);
+		bool is_directive = false;
+		sha256_add(&h, s->name, strlen(s->name) + 1);
+		for (int n = 0; n < s->tokens.n; n++) {
+			const Token *t = &s->tokens.at[n];
+			const bool begins = t->begins_line && *t->text == '#', parts = begins || (t->begins_line && is_directive);
+			is_directive = parts ? begins : is_directive;
+			sha256_add(&h, parts ? "\n" : " ", 1);
+			sha256_add(&h, t->text, strlen(t->text));
+		}
+		sha256_add(&h, "", 1);
+	}
+	sha256_end(&h, sha256);
+}
+
 static void hash_items(Reach *r, uint8_t sha256[32])
 {
 	Item **list = ARENA_ARRAY(&r->g->arena, Item *, r->items.n + 1);
@@ -659,13 +634,11 @@ static void hash_items(Reach *r, uint8_t sha256[32])
 			list[n++] = &r->items.at[i];
 		}
 	qsort(list, (size_t)n, sizeof list[0], by_text);
-	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-	bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL);
-	for (int i = 0; ok && i < n; i++)
-		ok = EVP_DigestUpdate(ctx, list[i]->text, list[i]->bytes + 1); /* its end is a part of it */
-	if (!ok || !EVP_DigestFinal_ex(ctx, sha256, NULL))
-		bug("SHA-256 failed");
-	EVP_MD_CTX_free(ctx);
+	Sha256 h;
+	sha256_start(&h);
+	for (int i = 0; i < n; i++)
+		sha256_add(&h, list[i]->text, list[i]->bytes + 1); /* its end is a part of it */
+	sha256_end(&h, sha256);
 }
 
 void hash_reached(Gen *g, struct CXTranslationUnitImpl *unit, RawTemplate *raw)
@@ -695,5 +668,10 @@ void hash_reached(Gen *g, struct CXTranslationUnitImpl *unit, RawTemplate *raw)
 			reach(&r, &index, i);
 	for (int i = 0; i < raw->kernels.n; i++)
 		follow_name(&r, &index, raw->kernels.at[i].name);
+	hash_sources(&r, raw->source_sha256);
 	hash_items(&r, raw->code_sha256);
+	for (int i = 0; i < r.items.n; i++)
+		for (int k = 0; k < r.items.at[i].tokens.n && r.items.at[i].is_reached && !r.items.at[i].is_contract; k++)
+			if (r.items.at[i].tokens.at[k].is_name)
+				add_name(g, &raw->used_names, r.items.at[i].tokens.at[k].text);
 }

@@ -19,9 +19,8 @@
 
 typedef struct Function { /* one with a body */
 	const char *name;
-	Names mentions; /* every name in its body: what it may call and use */
-	Names members;  /* those that are members of struct Args, evaluated */
-	bool is_reached; /* from the kernel */
+	Names members;  /* of struct Args, that its body evaluates */
+	bool is_named;  /* else it is called without being named, or is a kernel */
 } Function;
 
 typedef struct Walk {
@@ -53,6 +52,9 @@ static Clause split_clause(Gen *g, const char *text, Loc at)
 	Clause c = {.at = at};
 	char *s = arena_strdup(&g->arena, text), *save = NULL;
 	c.word = strtok_r(s, ";", &save);
+	for (char *p = s; *p; p++)
+		*p = (char)(*p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p);
+	c.kind = find_word(c.word);
 	/* Parts may be empty, which strtok_r would skip. */
 	for (char *part = save; part && c.n_parts < MAX_PARTS; ) {
 		char *end = strchr(part, ';');
@@ -64,39 +66,24 @@ static Clause split_clause(Gen *g, const char *text, Loc at)
 	return c;
 }
 
-/* First annotation among the children of a declaration; NULL when there is none. */
+typedef struct Search { Gen *g; const char *text, *found; } Search;
+
 static enum CXChildVisitResult find_annotation(CXCursor c, CXCursor parent, CXClientData data)
 {
 	(void)parent;
-	if (clang_getCursorKind(c) != CXCursor_AnnotateAttr)
+	Search *s = data;
+	const char *text = clang_getCursorKind(c) == CXCursor_AnnotateAttr ? keep(s->g, clang_getCursorSpelling(c)) : NULL;
+	if (!text || (s->text && strcmp(s->text, text) != 0))
 		return CXChildVisit_Continue;
-	*(CXCursor *)data = c;
+	s->found = text;
 	return CXChildVisit_Break;
 }
 
-static const char *annotation(Gen *g, CXCursor decl)
+/* The first annotation of a declaration, or the first that is `text`; NULL when there is none. */
+static const char *annotation(Gen *g, CXCursor decl, const char *text)
 {
-	CXCursor found = clang_getNullCursor();
-	clang_visitChildren(decl, find_annotation, &found);
-	return clang_Cursor_isNull(found) ? NULL : keep(g, clang_getCursorSpelling(found));
-}
-
-typedef struct Search { const char *text; Gen *g; bool found; } Search;
-
-static enum CXChildVisitResult match_annotation(CXCursor c, CXCursor parent, CXClientData data)
-{
-	(void)parent;
-	Search *s = data;
-	if (clang_getCursorKind(c) == CXCursor_AnnotateAttr &&
-		strcmp(keep(s->g, clang_getCursorSpelling(c)), s->text) == 0)
-		s->found = true;
-	return s->found ? CXChildVisit_Break : CXChildVisit_Continue;
-}
-
-static bool has_annotation(Gen *g, CXCursor decl, const char *text)
-{
-	Search s = {text, g, false};
-	clang_visitChildren(decl, match_annotation, &s);
+	Search s = {g, text, NULL};
+	clang_visitChildren(decl, find_annotation, &s);
 	return s.found;
 }
 
@@ -113,7 +100,7 @@ static enum CXChildVisitResult read_field(CXCursor c, CXCursor parent, CXClientD
 	f->at = location(w->g, clang_getCursorLocation(c));
 	f->offset = (int)(clang_Cursor_getOffsetOfField(c) / 8);
 	f->is_pointer = clang_getCanonicalType(clang_getCursorType(c)).kind == CXType_Pointer;
-	const char *text = annotation(w->g, c);
+	const char *text = annotation(w->g, c, NULL);
 	if (text)
 		f->clause = split_clause(w->g, text, f->at);
 	return CXChildVisit_Continue;
@@ -156,24 +143,22 @@ bool has_name(const Names *names, const char *name)
 	return false;
 }
 
-static void use_name(Gen *g, Names *used, const char *name)
+void add_name(Gen *g, Names *names, const char *name)
 {
-	if (!has_name(used, name))
-		*vec_push(&g->arena, used) = name;
+	if (*name && !has_name(names, name))
+		*vec_push(&g->arena, names) = name;
 }
 
-/* Adds the names in the text of a cursor; returns the last one. */
-static const char *use_tokens(Walk *w, CXCursor c, Names *used)
+/* The last name in the text of a cursor. */
+static const char *last_name(Walk *w, CXCursor c)
 {
 	CXToken *tokens = NULL;
 	unsigned n = 0;
 	const char *last = "";
 	clang_tokenize(w->unit, clang_getCursorExtent(c), &tokens, &n);
 	for (unsigned i = 0; i < n; i++)
-		if (clang_getTokenKind(tokens[i]) == CXToken_Identifier) {
+		if (clang_getTokenKind(tokens[i]) == CXToken_Identifier)
 			last = keep(w->g, clang_getTokenSpelling(w->unit, tokens[i]));
-			use_name(w->g, used, last);
-		}
 	clang_disposeTokens(w->unit, tokens, n);
 	return last;
 }
@@ -184,12 +169,12 @@ static void use_member(Walk *w, CXCursor c)
 	Function *f = &w->functions.at[w->function];
 	CXCursor field = clang_getCursorReferenced(c);
 	if (clang_Cursor_isNull(field)) {
-		use_name(w->g, &f->members, use_tokens(w, c, &f->mentions));
+		add_name(w->g, &f->members, last_name(w, c));
 		return;
 	}
 	CXCursor owner = clang_getCursorSemanticParent(field);
 	if (strcmp(keep(w->g, clang_getCursorSpelling(owner)), "Args") == 0)
-		use_name(w->g, &f->members, keep(w->g, clang_getCursorSpelling(field)));
+		add_name(w->g, &f->members, keep(w->g, clang_getCursorSpelling(field)));
 }
 
 /* `(void)a.x` and `sizeof a.x` silence compilers; they are no use. */
@@ -215,11 +200,10 @@ static bool is_named(enum CXCursorKind kind, const char *name)
 static void begin_function(Walk *w, CXCursor c)
 {
 	Function f = {.name = keep(w->g, clang_getCursorSpelling(c))};
-	bool is_kernel = has_annotation(w->g, c, "global");
-	f.is_reached = is_kernel || !is_named(clang_getCursorKind(c), f.name);
+	bool is_kernel = annotation(w->g, c, "global") != NULL;
+	f.is_named = !is_kernel && is_named(clang_getCursorKind(c), f.name);
 	if (clang_getCursorKind(c) == CXCursor_Constructor) /* of a template: "Tile<BM>", called as Tile */
 		f.name = arena_strndup(&w->g->arena, f.name, strcspn(f.name, "<"));
-	use_tokens(w, c, &f.mentions);
 	if (is_kernel)
 		read_kernel(w, c);
 	w->function = w->functions.n;
@@ -237,18 +221,14 @@ static enum CXChildVisitResult visit(CXCursor c, CXCursor parent, CXClientData d
 	if (outer >= 0) {
 		if (kind == CXCursor_MemberRefExpr)
 			use_member(w, c);
-		else if (kind == CXCursor_DeclRefExpr) /* by a macro, whose name is all that the tokens show */
-			use_name(w->g, &w->functions.at[outer].mentions, keep(w->g, clang_getCursorSpelling(c)));
 	} else if (kind == CXCursor_VarDecl) {
-		const char *text = annotation(w->g, c);
+		const char *text = annotation(w->g, c, NULL);
 		if (text)
 			*vec_push(&w->g->arena, &w->raw->clauses) =
 				split_clause(w->g, text, location(w->g, clang_getCursorLocation(c)));
 	} else if (kind == CXCursor_StructDecl && clang_isCursorDefinition(c)) {
 		if (strcmp(keep(w->g, clang_getCursorSpelling(c)), "Args") == 0)
 			read_args(w, c);
-	} else if (kind == CXCursor_DeclRefExpr) { /* in the value of a constant */
-		use_name(w->g, &w->raw->used_names, keep(w->g, clang_getCursorSpelling(c)));
 	} else if (is_function(kind) && clang_isCursorDefinition(c)) {
 		begin_function(w, c);
 	}
@@ -257,26 +237,13 @@ static enum CXChildVisitResult visit(CXCursor c, CXCursor parent, CXClientData d
 	return CXChildVisit_Continue;
 }
 
-/* What the kernel uses is what the functions that it may call use. Calls are matched by name alone, so overloads
- * and templates count as one function: it may find too many callees, never too few. */
-static void collect_uses(Walk *w)
+/* Calls are matched by name alone, so overloads and templates count as one function: it may find too many callees,
+ * never too few. */
+static void find_used_fields(Walk *w)
 {
-	for (bool changed = true; changed;) {
-		changed = false;
-		for (int i = 0; i < w->functions.n; i++)
-			for (int j = 0; j < w->functions.n && w->functions.at[i].is_reached; j++) {
-				Function *callee = &w->functions.at[j];
-				if (!callee->is_reached && has_name(&w->functions.at[i].mentions, callee->name))
-					changed = callee->is_reached = true;
-			}
-	}
 	for (int i = 0; i < w->functions.n; i++) {
 		const Function *f = &w->functions.at[i];
-		if (!f->is_reached)
-			continue;
-		for (int j = 0; j < f->mentions.n; j++)
-			use_name(w->g, &w->raw->used_names, f->mentions.at[j]);
-		for (int j = 0; j < w->raw->fields.n; j++)
+		for (int j = 0; j < w->raw->fields.n && (!f->is_named || has_name(&w->raw->used_names, f->name)); j++)
 			w->raw->fields.at[j].is_used |= has_name(&f->members, w->raw->fields.at[j].name);
 	}
 }
@@ -374,8 +341,8 @@ bool read_template(Gen *g, const char *path, RawTemplate *out)
 		if (ok) {
 			clang_getInclusions(w.unit, add_file, &w);
 			clang_visitChildren(clang_getTranslationUnitCursor(w.unit), visit, &w);
-			collect_uses(&w);
 			hash_reached(g, w.unit, out);
+			find_used_fields(&w);
 		}
 		clang_disposeTranslationUnit(w.unit);
 	} else {

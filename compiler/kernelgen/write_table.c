@@ -1,15 +1,13 @@
 /* write_table.c - the kernel table as a C file, the same bytes for the same templates.
  *
  * Everything the compiler knows of its kernels, their text included, so that it needs no file at run time.
- * Rows and sources are sorted by name. A template's hash covers, for itself and then each include by name: the
- * name, a zero byte, the text, a zero byte. Text is written line by line with octal escapes for whatever is not plain
+ * Rows and sources are sorted by name. Text is written line by line with octal escapes for whatever is not plain
  * ASCII, and '?' escaped because of trigraphs.
  */
 #include "artifacts/op_table.h"
 #include "compiler/kernelgen/kernelgen.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,80 +21,6 @@ static int by_template_name(const void *x, const void *y)
 static int by_source_name(const void *x, const void *y)
 {
 	return strcmp(((const Source *)x)->name, ((const Source *)y)->name);
-}
-
-static const Source *source_by_name(const Gen *g, const char *name)
-{
-	for (int i = 0; i < g->sources.n; i++)
-		if (strcmp(g->sources.at[i].name, name) == 0)
-			return &g->sources.at[i];
-	bug("no source %s", name);
-}
-
-/* Past the string, character or comment that starts at text[i]; i when none does. */
-static size_t skip_piece(const char *text, size_t n, size_t i)
-{
-	size_t at = i;
-	if (text[i] == '"' || text[i] == '\'') {
-		for (at++; at < n && text[at] != text[i] && text[at] != '\n'; at++)
-			at += text[at] == '\\';
-		return at < n ? at + 1 : n;
-	}
-	if (i + 1 < n && text[i] == '/' && text[i + 1] == '/')
-		while (at < n && text[at] != '\n')
-			at++;
-	if (i + 1 < n && text[i] == '/' && text[i + 1] == '*')
-		for (at += 2; at < n && !(text[at - 1] == '/' && text[at - 2] == '*' && at >= i + 4); at++)
-			;
-	return at;
-}
-
-/* The code alone: without comments, and with one blank where there were several or a line's end. Lines of the
- * preprocessor stay lines. What a compiler makes of it is the same. */
-static char *code_of(Gen *g, const Source *s, size_t *n)
-{
-	char *out = arena_alloc(&g->arena, 2 * s->bytes + 1), blank = 0;
-	bool is_directive = false;
-	*n = 0;
-	for (size_t i = 0, next; i < s->bytes; i = next) {
-		char ch = s->text[i];
-		bool is_comment = ch == '/' && i + 1 < s->bytes && (s->text[i + 1] == '/' || s->text[i + 1] == '*');
-		next = skip_piece(s->text, s->bytes, i);
-		if (is_comment || ch == ' ' || ch == '\t' || ch == '\r' || ch == '\n') {
-			next = is_comment ? next : i + 1;
-			bool ends = ch == '\n' && is_directive && !(*n && out[*n - 1] == '\\');
-			is_directive = is_directive && !ends;
-			blank = ends || blank == '\n' ? '\n' : ' ';
-			continue;
-		}
-		if (ch == '#' && (blank || *n == 0) && !is_directive) {
-			is_directive = true;
-			blank = '\n';
-		}
-		if (blank && *n)
-			out[(*n)++] = blank;
-		blank = 0;
-		next = next > i ? next : i + 1;
-		memcpy(out + *n, s->text + i, next - i);
-		*n += next - i;
-	}
-	return out;
-}
-
-static void hash_sources(Gen *g, KernelTemplate *k)
-{
-	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-	bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL);
-	for (int i = 0; ok && i < k->n_sources; i++) {
-		const Source *s = source_by_name(g, k->sources[i]);
-		size_t n;
-		const char *code = code_of(g, s, &n);
-		ok = EVP_DigestUpdate(ctx, s->name, strlen(s->name) + 1) && EVP_DigestUpdate(ctx, code, n) &&
-			EVP_DigestUpdate(ctx, "", 1);
-	}
-	if (!ok || !EVP_DigestFinal_ex(ctx, k->source_sha256, NULL))
-		bug("SHA-256 failed");
-	EVP_MD_CTX_free(ctx);
 }
 
 /* C text ------------------------------------------------------------------------------------------ */
@@ -293,8 +217,6 @@ bool write_table(Gen *g, const char *path)
 		qsort(g->templates.at, (size_t)g->templates.n, sizeof g->templates.at[0], by_template_name);
 	if (g->sources.n)
 		qsort(g->sources.at, (size_t)g->sources.n, sizeof g->sources.at[0], by_source_name);
-	for (int i = 0; i < g->templates.n; i++)
-		hash_sources(g, &g->templates.at[i]);
 	const char *temporary = arena_printf(&g->arena, "%s.%ld.tmp", path, (long)getpid());
 	FILE *f = fopen(temporary, "w");
 	bool ok = f != NULL;

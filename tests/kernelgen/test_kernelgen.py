@@ -854,16 +854,18 @@ def test_usage(kernelgen, tmp_path):
 
 
 def code_of(text):
-    """Without comments, blanks folded, and lines only where the preprocessor needs them."""
+    """Each token after a blank, or after a line's end where the preprocessor needs one."""
     text = re.sub(
         r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|//[^\n]*|/\*.*?\*/""", lambda m: m[1] or " ", text, flags=re.S
     )
+    token = r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\.?\d(?:[eEpP][+-]|[\w.])*|\w+|\.\.\.|<<=|>>=|->\*|::|->|\+\+|--|&&
+        |\|\||<<|>>|[-+*/%&|^<>=!]=|\#\#|\S)"""
     out, out_ends_directive = "", False
-    for line in re.sub(r"\\\n", lambda m: "\\ ", text).split("\n"):
-        line = re.sub(r"[ \t\r]+", " ", line).strip()
-        if line:
-            out += ("" if not out else "\n" if line.startswith("#") or out_ends_directive else " ") + line
-            out_ends_directive = line.startswith("#")
+    for line in text.replace("\\\n", " ").split("\n"):
+        tokens = re.findall(token, line, re.X)
+        if tokens:
+            out += ("\n" if tokens[0] == "#" or out_ends_directive else " ") + " ".join(tokens)
+            out_ends_directive = tokens[0] == "#"
     return out
 
 
